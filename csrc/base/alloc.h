@@ -1,0 +1,23 @@
+/* All memory of the core comes through one table, so that a test can fail the nth allocation.
+ * Ownership: what these return is the caller's. Threads: every function may be called from any thread. */
+#ifndef DYCL_BASE_ALLOC_H
+#define DYCL_BASE_ALLOC_H
+
+#include <stddef.h>
+
+typedef struct {
+    void *(*resize)(void *context, void *block, size_t size); /* realloc; size 0 frees */
+    void *(*aligned)(void *context, size_t size);             /* 64-byte aligned; freed by aligned_free */
+    void (*aligned_free)(void *context, void *block);
+    void *context;
+} dycl_allocator;
+
+void dycl_allocator_set(const dycl_allocator *allocator); /* NULL restores the default; for tests */
+void *dycl_alloc(size_t size);                            /* NULL when out of memory */
+void *dycl_alloc_zero(size_t size);
+void *dycl_realloc(void *block, size_t size);
+void dycl_free(void *block);
+void *dycl_aligned_alloc(size_t size);
+void dycl_aligned_free(void *block);
+
+#endif

@@ -1,0 +1,39 @@
+#include "base/cpu.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[DYCL_ISA_COUNT] = {"scalar", "avx2", "avx512"};
+static int current = -1;
+
+static dycl_isa supported(void) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return DYCL_ISA_AVX512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return DYCL_ISA_AVX2;
+#endif
+    return DYCL_ISA_SCALAR;
+}
+
+dycl_isa dycl_cpu_isa(void) {
+    if (current < 0) {
+        dycl_isa best = supported();
+        const char *wanted = getenv("DYCL_ISA");
+        for (int i = 0; wanted && i < (int)best; i++)
+            if (!strcmp(wanted, names[i])) best = (dycl_isa)i;
+        current = (int)best;
+    }
+    return (dycl_isa)current;
+}
+
+int dycl_cpu_isa_force(dycl_isa isa) {
+    if (isa > supported()) return 0;
+    current = (int)isa;
+    return 1;
+}
+
+const char *dycl_isa_name(dycl_isa isa) { return names[isa]; }
+int dycl_cpu_threads(void) { return omp_get_max_threads(); }

@@ -1,0 +1,32 @@
+/* Element types of the core. Ownership: none. Threads: immutable. */
+#ifndef DYCL_BASE_DTYPE_H
+#define DYCL_BASE_DTYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* DYCL_DTYPE(enum suffix, C type, name in the text IR, torch name) */
+#define DYCL_DTYPES(X)                                                                                                 \
+    X(F32, float, "f32", "float32")                                                                                    \
+    X(F64, double, "f64", "float64")                                                                                   \
+    X(I64, int64_t, "i64", "int64")                                                                                    \
+    X(I32, int32_t, "i32", "int32")                                                                                    \
+    X(I16, int16_t, "i16", "int16")                                                                                    \
+    X(I8, int8_t, "i8", "int8")                                                                                        \
+    X(U8, uint8_t, "u8", "uint8")                                                                                      \
+    X(BOOL, uint8_t, "bool", "bool")
+
+typedef enum {
+#define DYCL_ROW(e, c, n, t) DYCL_##e,
+    DYCL_DTYPES(DYCL_ROW)
+#undef DYCL_ROW
+        DYCL_DTYPE_COUNT
+} dycl_dtype;
+
+size_t dycl_dtype_size(dycl_dtype dtype);
+const char *dycl_dtype_name(dycl_dtype dtype);       /* "f32" */
+const char *dycl_dtype_torch_name(dycl_dtype dtype); /* "float32" */
+static inline int dycl_dtype_is_float(dycl_dtype d) { return d == DYCL_F32 || d == DYCL_F64; }
+static inline int dycl_dtype_is_int(dycl_dtype d) { return d >= DYCL_I64 && d <= DYCL_U8; }
+
+#endif

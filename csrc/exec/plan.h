@@ -1,0 +1,46 @@
+/* A plan: a segment made executable for one set of shapes.
+ *
+ * Ownership: a dycl_plan is reference counted and owns a copy of its graph, its steps, its workspace and its primitives. Feeds, scalars and
+ * outputs are the caller's. Threads: dycl_plan_run may be called without the GIL; one run of a plan at a time (the workspace is the
+ * plan's): a second caller gets BAIL and makes its own plan.
+ * Two modes. COLD builds in microseconds, generates no code that can be avoided (dnnl_sgemm, own kernels) and serves a shape seen for the
+ * first time; TUNED fuses, packs constant weights, uses blocked layouts and primitives with post-ops. */
+#ifndef DYCL_EXEC_PLAN_H
+#define DYCL_EXEC_PLAN_H
+
+#include "ir/graph.h"
+
+typedef struct dycl_plan dycl_plan;
+typedef enum { DYCL_PLAN_COLD, DYCL_PLAN_TUNED } dycl_plan_mode;
+
+typedef struct {
+    void *data;       /* first element of the feed (its storage offset already applied) */
+    uint64_t token;   /* identity of a constant (a parameter whose every write changes `version`); 0: may change at any time, never packed */
+    uint64_t version;
+} dycl_feed;
+
+/* outputs: values to compute; each is its own root (views are made by the caller) and is written with its value's strides (dense). */
+dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode, dycl_plan **out);
+void dycl_plan_retain(dycl_plan *plan);
+void dycl_plan_release(dycl_plan *plan);
+
+/* feeds and scalars in the graph's order, outputs[i] has dycl_value_extent elements. ERROR: message says what; an index out of range in a gather is
+ * reported as BAIL (nothing visible was written but outputs, so that torch can run the segment again and raise its own error). */
+dycl_status dycl_plan_run(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs);
+
+/* Constants: forget what was packed from a token (the tensor died or its memory was exposed). Any thread. */
+void dycl_pack_forget(uint64_t token);
+size_t dycl_pack_bytes(void); /* memory held by packed weights */
+
+/* For explain: text, one line a step (operators fused, kernel, last time in us when timing is on). Caller frees with dycl_free. */
+dycl_status dycl_plan_describe(const dycl_plan *plan, char **out);
+typedef struct {
+    uint64_t runs, nanoseconds;
+    uint32_t nodes, steps;
+    size_t workspace_bytes, packed_bytes;
+} dycl_plan_stats;
+void dycl_plan_get_stats(const dycl_plan *plan, dycl_plan_stats *out);
+void dycl_plan_set_timing(int on); /* per step timing for all plans */
+double dycl_plan_cost(const dycl_plan *plan); /* estimated nanoseconds: measured median once run, else FLOPs and bytes; decides on releasing the GIL */
+
+#endif

@@ -1,0 +1,125 @@
+/* A trace as a graph in SSA form: nodes in program order, values by index.
+ *
+ * Ownership: a dycl_graph owns its arrays; dycl_graph_reset keeps the memory. References inside are uint32_t indices.
+ * Threads: one at a time.
+ * The same bytes mean the same trace: dycl_graph_hash/equal compare nodes, operands, attributes and the metadata of feeds; what a node's
+ * outputs look like follows from these. */
+#ifndef DYCL_IR_GRAPH_H
+#define DYCL_IR_GRAPH_H
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "kern/kern.h"
+
+#define DYCL_NONE UINT32_MAX
+#define DYCL_MAX_OPERANDS 64
+#define DYCL_MAX_ATTRS 24
+
+typedef enum {
+#define DYCL_KERN_EW(name, n, classes, result) DYCL_OP_##name,
+#include "kern/kern.def"
+#undef DYCL_KERN_EW
+    DYCL_OP_EW_END_ = DYCL_EW_COUNT - 1,
+#define DYCL_OP(name, family, mapping, min, max, attrs) DYCL_OP_##name,
+#include "ir/ops.def"
+#undef DYCL_OP
+    DYCL_OP_COUNT
+} dycl_op;
+
+typedef enum {
+    DYCL_FAMILY_EW, DYCL_FAMILY_EWI /* elementwise, knows its index */, DYCL_FAMILY_CAST, DYCL_FAMILY_VIEW, DYCL_FAMILY_COPY,
+    DYCL_FAMILY_REDUCE, DYCL_FAMILY_ROW, DYCL_FAMILY_NORM, DYCL_FAMILY_MATMUL, DYCL_FAMILY_CONV, DYCL_FAMILY_POOL,
+    DYCL_FAMILY_ATTENTION, DYCL_FAMILY_GATHER, DYCL_FAMILY_JOIN, DYCL_FAMILY_CREATE
+} dycl_family;
+typedef enum { DYCL_MAP_O2O, DYCL_MAP_O2M, DYCL_MAP_M2M, DYCL_MAP_REORG, DYCL_MAP_SHUF } dycl_mapping;
+
+typedef struct {
+    const char *name;
+    dycl_family family;
+    dycl_mapping mapping;
+    int min_operands, max_operands, attrs; /* attrs -1: depends on the rank */
+} dycl_op_info;
+const dycl_op_info *dycl_op_get(dycl_op op);
+
+typedef enum { DYCL_VALUE_FEED, DYCL_VALUE_SCALAR, DYCL_VALUE_NODE } dycl_value_kind;
+
+typedef struct {
+    uint8_t kind, dtype, rank, unused;
+    uint32_t source; /* FEED: position among the feeds; SCALAR: among the scalars; NODE: the node */
+    uint32_t root;   /* the value that owns the storage: itself, unless a view (or a view of a view...) */
+    int64_t offset;  /* elements from the root's first element */
+    int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK]; /* entries past the rank are 0 */
+} dycl_value;
+
+typedef struct {
+    uint16_t op;
+    uint16_t operand_count;
+    uint16_t attr_count;
+    uint16_t unused;
+    uint32_t operands, attrs; /* where they begin in graph->operands, graph->attrs */
+    uint32_t out;             /* the value it makes (every node makes one) */
+} dycl_node;
+
+typedef union {
+    double f64;
+    float f32;
+    int64_t i64;
+    int32_t i32;
+    int16_t i16;
+    int8_t i8;
+    uint8_t u8;
+} dycl_scalar; /* first bytes hold the element in the dtype of its value */
+
+typedef struct {
+    dycl_node *nodes;
+    dycl_value *values;
+    uint32_t *operands;
+    int64_t *attrs;
+    uint32_t *feeds;      /* value of each feed */
+    uint32_t *scalars;    /* value of each scalar */
+    uint32_t node_count, value_count, operand_count, attr_count, feed_count, scalar_count;
+    uint32_t node_room, value_room, operand_room, attr_room, feed_room, scalar_room;
+} dycl_graph;
+
+void dycl_graph_init(dycl_graph *graph);
+void dycl_graph_reset(dycl_graph *graph);
+void dycl_graph_free(dycl_graph *graph);
+dycl_status dycl_graph_copy(dycl_graph *to, const dycl_graph *from); /* `to` must be initialised and empty */
+
+dycl_status dycl_graph_feed(dycl_graph *graph, dycl_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides, uint32_t *out_value);
+dycl_status dycl_graph_scalar(dycl_graph *graph, dycl_dtype dtype, uint32_t *out_value); /* its value is bound at execution */
+
+/* Appends a node and infers its output. BAIL (nothing appended) when the operands are outside what the operator represents. */
+dycl_status dycl_graph_node(dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands, int attr_count, const int64_t *attrs,
+                            uint32_t *out_value);
+
+uint64_t dycl_graph_hash(const dycl_graph *graph);
+int dycl_graph_equal(const dycl_graph *a, const dycl_graph *b);
+
+static inline const uint32_t *dycl_node_operands(const dycl_graph *g, const dycl_node *n) { return g->operands + n->operands; }
+static inline const int64_t *dycl_node_attrs(const dycl_graph *g, const dycl_node *n) { return g->attrs + n->attrs; }
+static inline double dycl_attr_f64(int64_t word) {
+    union { int64_t i; double d; } u = {word};
+    return u.d;
+}
+static inline int64_t dycl_f64_attr(double value) {
+    union { double d; int64_t i; } u = {value};
+    return u.i;
+}
+int64_t dycl_value_numel(const dycl_value *value);
+int dycl_value_contiguous(const dycl_value *value);       /* torch's rule: size-1 dimensions do not count */
+int64_t dycl_value_extent(const dycl_value *value);       /* elements from the first to one past the last, 0 when empty */
+void dycl_strides_contiguous(int rank, const int64_t *sizes, int64_t *out_strides);
+
+/* ---- Shape inference of one node (infer*.c); `out` has kind, source and root set by the caller. */
+dycl_status dycl_infer(const dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands, int attr_count, const int64_t *attrs,
+                       dycl_value *out);
+
+/* ---- Verifier: OK, or ERROR with a message. Debug builds call it after each pass. */
+dycl_status dycl_graph_verify(const dycl_graph *graph);
+
+/* ---- Text form. Printing allocates *out (dycl_free). Parsing gives back an equal graph. */
+dycl_status dycl_graph_print(const dycl_graph *graph, char **out);
+dycl_status dycl_graph_parse(const char *text, dycl_graph *out);
+
+#endif

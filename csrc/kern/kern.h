@@ -1,0 +1,111 @@
+/* SIMD kernels. One body per family, compiled for scalar, AVX2+FMA and AVX-512 (see Makefile/setup.py), chosen at run time.
+ *
+ * Ownership: a kernel never allocates, never locks, never looks at the CPU; every pointer is borrowed for the call.
+ * Threads: kernels are pure; the parallel drivers at the end of this file use OpenMP inside.
+ * Accuracy: f32 transcendental kernels stay within 2 ulp of the correctly rounded result over the whole range (subnormals
+ * and infinities included, NaN propagates), f64 ones are libm's or within 2 ulp. Tests state and check it. */
+#ifndef DYCL_KERN_KERN_H
+#define DYCL_KERN_KERN_H
+
+#include "base/cpu.h"
+#include "base/dtype.h"
+#include "base/status.h"
+
+#define DYCL_MAX_RANK 8
+
+typedef enum {
+#define DYCL_KERN_EW(name, n, classes, result) DYCL_EW_##name,
+#include "kern/kern.def"
+#undef DYCL_KERN_EW
+    DYCL_EW_COUNT
+} dycl_ew;
+
+/* ---- Elementwise over a contiguous run -------------------------------------------------------------------------------
+ * dst[i] = op(a[i], b[i], c[i]) for i < n. Unused operands are NULL. dst may equal a, b or c exactly (no partial overlap)
+ * when the element sizes agree. An operand whose bit in `scalars` is set points to ONE element, used for every i.
+ * Any alignment is accepted. n may be 0. */
+typedef void (*dycl_ew_fn)(void *dst, const void *a, const void *b, const void *c, size_t n);
+
+/* NULL when there is no such kernel. dtype: that of the last operand. Every scalars mask with at least one clear bit
+ * (bit 0 = a) is served; unary kernels take mask 0 only. */
+dycl_ew_fn dycl_kern_ew(dycl_isa isa, dycl_ew op, dycl_dtype dtype, unsigned scalars);
+const char *dycl_ew_name(dycl_ew op);
+int dycl_ew_arity(dycl_ew op);
+int dycl_ew_result_is_bool(dycl_ew op);
+
+/* Conversion between any two dtypes with C/torch semantics (float to int truncates; to bool: != 0). */
+dycl_ew_fn dycl_kern_cast(dycl_isa isa, dycl_dtype from, dycl_dtype to);
+
+/* ---- Reductions of one contiguous row to one element ----------------------------------------------------------------- */
+typedef enum {
+    DYCL_RED_SUM,   /* f32: SIMD partial sums, error like torch's cascade: accumulate blocks of <= 4096, then pairwise or in f64 */
+    DYCL_RED_PROD,
+    DYCL_RED_AMAX,  /* NaN wins */
+    DYCL_RED_AMIN,
+    DYCL_RED_ALL,   /* any dtype -> bool */
+    DYCL_RED_ANY,
+    DYCL_RED_ARGMAX, /* -> i64; first maximum; first NaN wins */
+    DYCL_RED_ARGMIN,
+    DYCL_RED_SUMSQDEV, /* sum of (x - m)^2, m = *(element *)operand: second pass of a variance */
+    DYCL_RED_SUMSQ,
+    DYCL_RED_SUMABS,
+    DYCL_RED_COUNT
+} dycl_red;
+
+/* out: one element. operand: NULL or one element (SUMSQDEV). n >= 1, or n == 0 where an identity exists (0, 1, true, false). */
+typedef void (*dycl_red_fn)(void *out, const void *a, const void *operand, size_t n);
+dycl_red_fn dycl_kern_red(dycl_isa isa, dycl_red op, dycl_dtype dtype); /* SUM/PROD/AMAX/AMIN: all dtypes but bool sums */
+dycl_dtype dycl_red_result(dycl_red op, dycl_dtype dtype);
+
+/* ---- Row operators: a whole contiguous row in, a whole row out ------------------------------------------------------- */
+typedef enum {
+    DYCL_ROW_SOFTMAX,     /* a */
+    DYCL_ROW_LOG_SOFTMAX, /* a */
+    DYCL_ROW_LAYER_NORM,  /* a, b = weight row or NULL, c = bias row or NULL, eps; biased variance, two passes */
+    DYCL_ROW_RMS_NORM,    /* a, b = weight row or NULL, eps */
+    DYCL_ROW_CUMSUM,      /* a */
+    DYCL_ROW_COUNT
+} dycl_row;
+/* f32 and f64 (CUMSUM: i64 too). dst may equal a. A row of -inf only gives NaN in softmax, as torch does. */
+typedef void (*dycl_row_fn)(void *dst, const void *a, const void *b, const void *c, size_t n, double eps);
+dycl_row_fn dycl_kern_row(dycl_isa isa, dycl_row op, dycl_dtype dtype);
+
+/* ---- Data movement over strided tensors (strides in elements, may be 0 or negative offsets already applied) ------------
+ * element: size in bytes (1, 2, 4, 8). All of them are parallel drivers: they use dycl_cpu_threads() when the work is worth it
+ * (threshold: measured, about 32 KiB a thread), and are serial inside a parallel region. */
+
+/* dst[strided] = src[strided] over sizes[rank]; collapses dimensions, tiles 2-D transposes, memcpy where it can. */
+void dycl_kern_copy(void *dst, const int64_t *dst_strides, const void *src, const int64_t *src_strides, const int64_t *sizes, int rank,
+                    size_t element);
+/* A strided run of a tile: dst contiguous, src with a stride in elements (0: broadcast). */
+void dycl_kern_gather_run(void *dst, const void *src, int64_t stride, size_t n, size_t element);
+void dycl_kern_fill(void *dst, const void *value, size_t n, size_t element);
+
+/* out[i, :] = table[index[i], :], rows of row_bytes, row stride in bytes. Index i64 or i32. Returns the first bad i (index out of
+ * [0, rows)), or -1: nothing outside the table is ever read. Negative indices are bad here; callers wrap them if the operator says so. */
+int64_t dycl_kern_take_rows(void *out, const void *table, int64_t rows, size_t row_bytes, int64_t row_stride_bytes, const void *index,
+                            dycl_dtype index_dtype, size_t n);
+
+/* Reduction over any set of dimensions of a strided tensor. reduce: bitmask over rank. out is contiguous in the order of the kept
+ * dimensions. scratch: dycl_kern_reduce_scratch() bytes, 64-byte aligned. SUMSQDEV is not served here; VAR is: */
+typedef struct {
+    dycl_red op;
+    int variance;        /* 1: var = sum (x - mean)^2 / max(0, n - correction), op ignored, f32/f64 */
+    double correction;
+    int mean;            /* 1 with SUM: divide by n */
+    dycl_dtype dtype;    /* of the input; bool inputs of SUM were cast before */
+    int rank;
+    int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
+    uint32_t reduce;
+} dycl_reduce_desc;
+size_t dycl_kern_reduce_scratch(const dycl_reduce_desc *desc);
+dycl_status dycl_kern_reduce(const dycl_reduce_desc *desc, void *out, const void *in, void *scratch);
+
+/* Pooling over NCHW contiguous f32: the fallback where oneDNN is not used (adaptive, indices never). */
+void dycl_kern_adaptive_avg_pool2d(float *out, const float *in, int64_t planes, int64_t h, int64_t w, int64_t oh, int64_t ow);
+
+/* Group norm over [n, c, inner] contiguous f32, weight/bias [c] or NULL. */
+void dycl_kern_group_norm(float *out, const float *in, const float *weight, const float *bias, int64_t n, int64_t c, int64_t inner,
+                          int64_t groups, double eps);
+
+#endif
