@@ -1,0 +1,217 @@
+#include "ir/graph.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+void dycl_graph_init(dycl_graph *graph) { memset(graph, 0, sizeof *graph); }
+
+void dycl_graph_reset(dycl_graph *graph) {
+    graph->node_count = graph->value_count = graph->operand_count = graph->attr_count = graph->feed_count = graph->scalar_count = 0;
+}
+
+void dycl_graph_free(dycl_graph *graph) {
+    dycl_free(graph->nodes);
+    dycl_free(graph->values);
+    dycl_free(graph->operands);
+    dycl_free(graph->attrs);
+    dycl_free(graph->feeds);
+    dycl_free(graph->scalars);
+    dycl_graph_init(graph);
+}
+
+static dycl_status grow(void **array, uint32_t *room, uint32_t wanted, size_t element) {
+    if (wanted <= *room) return DYCL_OK;
+    uint32_t next = *room ? *room * 2 : 64;
+    while (next < wanted) next *= 2;
+    void *block = dycl_realloc(*array, next * element);
+    if (!block) return dycl_error_set("out of memory while growing a graph");
+    *array = block;
+    *room = next;
+    return DYCL_OK;
+}
+
+#define GROW(graph, what, extra) grow((void **)&(graph)->what##s, &(graph)->what##_room, (graph)->what##_count + (uint32_t)(extra), sizeof *(graph)->what##s)
+
+#define COPY_ARRAY(what)                                                                                               \
+    DYCL_TRY(GROW(to, what, from->what##_count));                                                                      \
+    if (from->what##_count) memcpy(to->what##s, from->what##s, from->what##_count * sizeof *from->what##s);            \
+    to->what##_count = from->what##_count
+
+dycl_status dycl_graph_copy(dycl_graph *to, const dycl_graph *from) {
+    dycl_status status;
+    COPY_ARRAY(node);
+    COPY_ARRAY(value);
+    COPY_ARRAY(operand);
+    COPY_ARRAY(attr);
+    COPY_ARRAY(feed);
+    COPY_ARRAY(scalar);
+    return DYCL_OK;
+fail:
+    dycl_graph_free(to);
+    return status;
+}
+
+dycl_status dycl_graph_feed(dycl_graph *graph, dycl_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides, uint32_t *out_value) {
+    dycl_status status;
+    if (rank > DYCL_MAX_RANK) return DYCL_BAIL;
+    DYCL_TRY(GROW(graph, value, 1));
+    DYCL_TRY(GROW(graph, feed, 1));
+    uint32_t id = graph->value_count++;
+    dycl_value *value = &graph->values[id];
+    memset(value, 0, sizeof *value);
+    value->kind = DYCL_VALUE_FEED;
+    value->dtype = (uint8_t)dtype;
+    value->rank = (uint8_t)rank;
+    value->source = graph->feed_count;
+    value->root = id;
+    for (int i = 0; i < rank; i++) {
+        value->sizes[i] = sizes[i];
+        value->strides[i] = strides[i];
+    }
+    graph->feeds[graph->feed_count++] = id;
+    *out_value = id;
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+dycl_status dycl_graph_scalar(dycl_graph *graph, dycl_dtype dtype, uint32_t *out_value) {
+    dycl_status status;
+    DYCL_TRY(GROW(graph, value, 1));
+    DYCL_TRY(GROW(graph, scalar, 1));
+    uint32_t id = graph->value_count++;
+    dycl_value *value = &graph->values[id];
+    memset(value, 0, sizeof *value);
+    value->kind = DYCL_VALUE_SCALAR;
+    value->dtype = (uint8_t)dtype;
+    value->source = graph->scalar_count;
+    value->root = id;
+    graph->scalars[graph->scalar_count++] = id;
+    *out_value = id;
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+dycl_status dycl_graph_node(dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands, int attr_count, const int64_t *attrs,
+                            uint32_t *out_value) {
+    dycl_status status;
+    DYCL_TRY(GROW(graph, node, 1));
+    DYCL_TRY(GROW(graph, value, 1));
+    DYCL_TRY(GROW(graph, operand, operand_count));
+    DYCL_TRY(GROW(graph, attr, attr_count));
+    uint32_t id = graph->value_count;
+    dycl_value *value = &graph->values[id];
+    memset(value, 0, sizeof *value);
+    value->kind = DYCL_VALUE_NODE;
+    value->source = graph->node_count;
+    value->root = id;
+    DYCL_TRY(dycl_infer(graph, op, operand_count, operands, attr_count, attrs, value));
+    dycl_node *node = &graph->nodes[graph->node_count++];
+    node->op = (uint16_t)op;
+    node->operand_count = (uint16_t)operand_count;
+    node->attr_count = (uint16_t)attr_count;
+    node->unused = 0;
+    node->operands = graph->operand_count;
+    node->attrs = graph->attr_count;
+    node->out = id;
+    for (int i = 0; i < operand_count; i++) graph->operands[graph->operand_count++] = operands[i];
+    for (int i = 0; i < attr_count; i++) graph->attrs[graph->attr_count++] = attrs[i];
+    graph->value_count++;
+    *out_value = id;
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+/* ---- Hash and equality over what defines a trace ---------------------------------------------------------------------- */
+
+static inline uint64_t mix(uint64_t h, uint64_t word) {
+    h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ (h >> 29);
+}
+
+static uint64_t mix_bytes(uint64_t h, const void *bytes, size_t size) {
+    const unsigned char *p = bytes;
+    uint64_t word;
+    for (; size >= 8; size -= 8, p += 8) {
+        memcpy(&word, p, 8);
+        h = mix(h, word);
+    }
+    if (size) {
+        word = 0;
+        memcpy(&word, p, size);
+        h = mix(h, word);
+    }
+    return h;
+}
+
+uint64_t dycl_graph_hash(const dycl_graph *g) {
+    uint64_t h = mix(UINT64_C(0x243f6a8885a308d3), ((uint64_t)g->node_count << 32) | g->value_count);
+    h = mix_bytes(h, g->nodes, g->node_count * sizeof *g->nodes);
+    h = mix_bytes(h, g->operands, g->operand_count * sizeof *g->operands);
+    h = mix_bytes(h, g->attrs, g->attr_count * sizeof *g->attrs);
+    for (uint32_t i = 0; i < g->feed_count; i++) h = mix_bytes(mix(h, g->feeds[i]), &g->values[g->feeds[i]], sizeof(dycl_value));
+    for (uint32_t i = 0; i < g->scalar_count; i++) h = mix(h, ((uint64_t)g->scalars[i] << 8) | g->values[g->scalars[i]].dtype);
+    return h;
+}
+
+static int same(const void *a, const void *b, size_t size) { return size == 0 || memcmp(a, b, size) == 0; }
+
+int dycl_graph_equal(const dycl_graph *a, const dycl_graph *b) {
+    if (a->node_count != b->node_count || a->value_count != b->value_count || a->operand_count != b->operand_count ||
+        a->attr_count != b->attr_count || a->feed_count != b->feed_count || a->scalar_count != b->scalar_count)
+        return 0;
+    if (!same(a->nodes, b->nodes, a->node_count * sizeof *a->nodes) ||
+        !same(a->operands, b->operands, a->operand_count * sizeof *a->operands) || !same(a->attrs, b->attrs, a->attr_count * sizeof *a->attrs) ||
+        !same(a->feeds, b->feeds, a->feed_count * sizeof *a->feeds) || !same(a->scalars, b->scalars, a->scalar_count * sizeof *a->scalars))
+        return 0;
+    for (uint32_t i = 0; i < a->feed_count; i++) {
+        const dycl_value *x = &a->values[a->feeds[i]], *y = &b->values[b->feeds[i]];
+        if (memcmp(x, y, sizeof *x) != 0) return 0;
+    }
+    for (uint32_t i = 0; i < a->scalar_count; i++)
+        if (a->values[a->scalars[i]].dtype != b->values[b->scalars[i]].dtype) return 0;
+    return 1;
+}
+
+/* ---- Values ------------------------------------------------------------------------------------------------------------ */
+
+int64_t dycl_value_numel(const dycl_value *value) {
+    int64_t n = 1;
+    for (int i = 0; i < value->rank; i++) n *= value->sizes[i];
+    return n;
+}
+
+int dycl_value_contiguous(const dycl_value *value) {
+    int64_t expected = 1;
+    for (int i = value->rank - 1; i >= 0; i--) {
+        if (value->sizes[i] == 0) return 1;
+        if (value->sizes[i] == 1) continue;
+        if (value->strides[i] != expected) {
+            for (int k = i - 1; k >= 0; k--)
+                if (value->sizes[k] == 0) return 1;
+            return 0;
+        }
+        expected *= value->sizes[i];
+    }
+    return 1;
+}
+
+int64_t dycl_value_extent(const dycl_value *value) {
+    int64_t last = 1;
+    for (int i = 0; i < value->rank; i++) {
+        if (value->sizes[i] == 0) return 0;
+        last += (value->sizes[i] - 1) * value->strides[i];
+    }
+    return last;
+}
+
+void dycl_strides_contiguous(int rank, const int64_t *sizes, int64_t *out_strides) {
+    int64_t stride = 1;
+    for (int i = rank - 1; i >= 0; i--) {
+        out_strides[i] = stride;
+        stride *= sizes[i] > 1 ? sizes[i] : 1;
+    }
+}

@@ -1,0 +1,255 @@
+/* Shape inference: sizes, dtype and the strides that eager torch would give. */
+#include "ir/infer.h"
+
+#include <string.h>
+
+static int same_sizes(const dycl_value *a, const dycl_value *b) {
+    if (a->rank != b->rank) return 0;
+    for (int i = 0; i < a->rank; i++)
+        if (a->sizes[i] != b->sizes[i]) return 0;
+    return 1;
+}
+
+void dycl_infer_contiguous(dycl_value *out) { dycl_strides_contiguous(out->rank, out->sizes, out->strides); }
+
+static int broadcast_into(dycl_value *out, const dycl_value *in) {
+    int shift = out->rank - in->rank;
+    if (shift < 0) {
+        for (int i = out->rank - 1; i >= 0; i--) out->sizes[i - shift] = out->sizes[i];
+        for (int i = 0; i < -shift; i++) out->sizes[i] = 1;
+        out->rank = in->rank;
+        shift = 0;
+    }
+    for (int i = 0; i < in->rank; i++) {
+        int64_t *size = &out->sizes[i + shift];
+        if (in->sizes[i] == *size || in->sizes[i] == 1) continue;
+        if (*size != 1) return 0;
+        *size = in->sizes[i];
+    }
+    return 1;
+}
+
+/* TensorIterator's rule (ATen/TensorIterator.cpp, reorder_dimensions): the output's dimensions are laid out in memory in the order that
+ * the operands' strides ask for; the first operand with an opinion about a pair of dimensions decides. */
+static int should_swap(const dycl_value *out, int count, const dycl_value *const *in, int d0, int d1) {
+    for (int i = 0; i < count; i++) {
+        int shift = out->rank - in[i]->rank;
+        int64_t s0 = d0 >= shift && in[i]->sizes[d0 - shift] != 1 ? in[i]->strides[d0 - shift] : 0;
+        int64_t s1 = d1 >= shift && in[i]->sizes[d1 - shift] != 1 ? in[i]->strides[d1 - shift] : 0;
+        if (out->rank == in[i]->rank && in[i]->sizes[d0 - shift] == 1 && out->sizes[d0] == 1) s0 = in[i]->strides[d0 - shift];
+        if (out->rank == in[i]->rank && in[i]->sizes[d1 - shift] == 1 && out->sizes[d1] == 1) s1 = in[i]->strides[d1 - shift];
+        if (s0 == 0 || s1 == 0) continue;
+        if (s0 < s1) return -1;
+        if (s0 > s1) return 1;
+        if (out->sizes[d0] > out->sizes[d1]) return 1;
+    }
+    return 0;
+}
+
+void dycl_infer_iterator_strides(dycl_value *out, int count, const dycl_value *const *in) {
+    int perm[DYCL_MAX_RANK], rank = out->rank;
+    for (int i = 0; i < rank; i++) perm[i] = rank - 1 - i;
+    for (int i = 1; i < rank; i++) {
+        int d1 = i;
+        for (int d0 = i - 1; d0 >= 0; d0--) {
+            int order = should_swap(out, count, in, perm[d0], perm[d1]);
+            if (order > 0) {
+                int t = perm[d0];
+                perm[d0] = perm[d1];
+                perm[d1] = t;
+                d1 = d0;
+            } else if (order < 0) {
+                break;
+            }
+        }
+    }
+    int64_t stride = 1;
+    for (int i = 0; i < rank; i++) {
+        out->strides[perm[i]] = stride;
+        stride *= out->sizes[perm[i]];
+    }
+    /* torch makes a tensor that counts as contiguous with the ordinary strides */
+    for (int i = 0; i < rank; i++)
+        if (out->sizes[i] == 0) {
+            dycl_infer_contiguous(out);
+            return;
+        }
+}
+
+static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, dycl_value *out) {
+    const dycl_value *in[3];
+    int all_plain = 1;
+    for (int i = 0; i < count; i++) in[i] = &g->values[operands[i]];
+    const dycl_value *shape = in[0];
+    for (int i = 1; i < count; i++)
+        if (in[i]->rank > shape->rank) shape = in[i];
+    out->dtype = dycl_ew_result_is_bool((dycl_ew)op) ? DYCL_BOOL : in[count - 1]->dtype;
+    out->rank = shape->rank;
+    memcpy(out->sizes, shape->sizes, sizeof out->sizes);
+    const dycl_value *tensors[3];
+    int tensor_count = 0;
+    for (int i = 0; i < count; i++) {
+        if (in[i]->kind == DYCL_VALUE_SCALAR) continue;
+        tensors[tensor_count++] = in[i];
+        if (in[i] != shape && !same_sizes(in[i], shape)) {
+            if (!broadcast_into(out, in[i])) return DYCL_BAIL;
+            all_plain = 0;
+        } else if (!dycl_value_contiguous(in[i])) {
+            all_plain = 0;
+        }
+    }
+    if (all_plain)
+        dycl_infer_contiguous(out);
+    else
+        dycl_infer_iterator_strides(out, tensor_count, tensors);
+    return DYCL_OK;
+}
+
+static dycl_status infer_view(const dycl_graph *g, uint32_t operand, int attr_count, const int64_t *attrs, dycl_value *out) {
+    const dycl_value *in = &g->values[operand];
+    int rank = (attr_count - 1) / 2;
+    if (rank > DYCL_MAX_RANK || in->kind == DYCL_VALUE_SCALAR) return DYCL_BAIL;
+    out->dtype = in->dtype;
+    out->rank = (uint8_t)rank;
+    out->root = in->root;
+    out->offset = in->offset + attrs[0];
+    for (int i = 0; i < rank; i++) {
+        out->sizes[i] = attrs[1 + i];
+        out->strides[i] = attrs[1 + rank + i];
+    }
+    return DYCL_OK;
+}
+
+static dycl_status infer_copy(const dycl_value *in, int64_t format, dycl_value *out) {
+    out->rank = in->rank;
+    memcpy(out->sizes, in->sizes, sizeof out->sizes);
+    if (format == 1) {
+        dycl_infer_preserve(in, out);
+    } else if (format == 2) {
+        if (in->rank != 4) return DYCL_BAIL;
+        dycl_infer_channels_last(out);
+    } else {
+        dycl_infer_contiguous(out);
+    }
+    return DYCL_OK;
+}
+
+/* torch.preserve_format: the same strides when the operand is dense and does not overlap itself, else as elementwise operators do. */
+void dycl_infer_preserve(const dycl_value *in, dycl_value *out) {
+    if (dycl_value_dense(in))
+        memcpy(out->strides, in->strides, sizeof out->strides);
+    else
+        dycl_infer_iterator_strides(out, 1, &in);
+}
+
+int dycl_value_dense(const dycl_value *value) {
+    int order[DYCL_MAX_RANK], rank = value->rank;
+    for (int i = 0; i < rank; i++) {
+        int k = i;
+        for (; k > 0; k--) {
+            const int p = order[k - 1];
+            if (value->sizes[i] < 2 || (value->sizes[p] >= 2 && value->strides[p] <= value->strides[i])) break;
+            order[k] = p;
+        }
+        order[k] = i;
+    }
+    int64_t expected = 1;
+    for (int i = 0; i < rank; i++) {
+        int64_t size = value->sizes[order[i]];
+        if (size < 2) return size == 0 ? dycl_value_contiguous(value) : 1;
+        if (value->strides[order[i]] != expected) return 0;
+        expected *= size;
+    }
+    return 1;
+}
+
+void dycl_infer_channels_last(dycl_value *out) {
+    static const int order[4] = {1, 3, 2, 0};
+    int64_t stride = 1;
+    for (int i = 0; i < 4; i++) {
+        out->strides[order[i]] = stride;
+        stride *= out->sizes[order[i]] > 1 ? out->sizes[order[i]] : 1;
+    }
+}
+
+int dycl_value_channels_last(const dycl_value *value) {
+    static const int order[4] = {1, 3, 2, 0};
+    int64_t least = 0;
+    if (value->rank != 4 || value->strides[1] == 0) return 0;
+    for (int i = 0; i < 4; i++) {
+        int d = order[i];
+        if (value->sizes[d] == 0 || value->strides[d] < least) return 0;
+        if (d == 0 && least == value->strides[1]) return 0;
+        least = value->strides[d];
+        if (value->sizes[d] > 1) least *= value->sizes[d];
+    }
+    return 1;
+}
+
+static dycl_status infer_join(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count, const int64_t *attrs,
+                              dycl_value *out) {
+    const dycl_value *in = &g->values[operands[0]];
+    out->dtype = in->dtype;
+    out->rank = in->rank;
+    memcpy(out->sizes, in->sizes, sizeof out->sizes);
+    if (op == DYCL_OP_cat) {
+        int64_t dim = attrs[0];
+        if (dim < 0 || dim >= in->rank) return DYCL_BAIL;
+        for (int i = 1; i < count; i++) {
+            const dycl_value *next = &g->values[operands[i]];
+            if (next->rank != in->rank || next->dtype != in->dtype) return DYCL_BAIL;
+            for (int d = 0; d < in->rank; d++)
+                if (d != dim && next->sizes[d] != in->sizes[d]) return DYCL_BAIL;
+            out->sizes[dim] += next->sizes[dim];
+        }
+    } else {
+        if (attr_count != 2 * in->rank) return DYCL_BAIL;
+        for (int d = 0; d < in->rank; d++) {
+            out->sizes[d] += attrs[d] + attrs[in->rank + d];
+            if (out->sizes[d] < 0) return DYCL_BAIL;
+        }
+    }
+    dycl_infer_contiguous(out);
+    return DYCL_OK;
+}
+
+static dycl_status infer_create(const dycl_graph *g, dycl_op op, const uint32_t *operands, int attr_count, const int64_t *attrs, dycl_value *out) {
+    out->dtype = g->values[operands[0]].dtype;
+    out->rank = (uint8_t)(op == DYCL_OP_iota ? 1 : attr_count);
+    if (attr_count > DYCL_MAX_RANK) return DYCL_BAIL;
+    for (int i = 0; i < attr_count; i++) {
+        if (attrs[i] < 0) return DYCL_BAIL;
+        out->sizes[i] = attrs[i];
+    }
+    dycl_infer_contiguous(out);
+    return DYCL_OK;
+}
+
+dycl_status dycl_infer(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count, const int64_t *attrs, dycl_value *out) {
+    const dycl_op_info *info = dycl_op_get(op);
+    if (count < info->min_operands || count > info->max_operands || (info->attrs >= 0 && attr_count != info->attrs)) return DYCL_BAIL;
+    const dycl_value *in = &g->values[operands[0]];
+    switch (info->family) {
+    case DYCL_FAMILY_EW: return infer_elementwise(g, op, count, operands, out);
+    case DYCL_FAMILY_CAST:
+        out->dtype = (uint8_t)attrs[0];
+        return infer_copy(in, 1, out);
+    case DYCL_FAMILY_EWI:
+        if (in->rank < 2) return DYCL_BAIL;
+        out->dtype = in->dtype;
+        return infer_copy(in, 0, out);
+    case DYCL_FAMILY_VIEW: return infer_view(g, operands[0], attr_count, attrs, out);
+    case DYCL_FAMILY_COPY: out->dtype = in->dtype; return infer_copy(in, attrs[0], out);
+    case DYCL_FAMILY_JOIN: return infer_join(g, op, count, operands, attr_count, attrs, out);
+    case DYCL_FAMILY_CREATE: return infer_create(g, op, operands, attr_count, attrs, out);
+    case DYCL_FAMILY_REDUCE: return dycl_infer_reduce(g, op, operands, attrs, out);
+    case DYCL_FAMILY_ROW: return dycl_infer_row(g, operands, attrs, out);
+    case DYCL_FAMILY_NORM: return dycl_infer_norm(g, op, operands, attrs, out);
+    case DYCL_FAMILY_MATMUL: return dycl_infer_matmul(g, op, operands, out);
+    case DYCL_FAMILY_CONV: return dycl_infer_conv(g, operands, attrs, out);
+    case DYCL_FAMILY_POOL: return dycl_infer_pool(g, op, operands, attrs, out);
+    case DYCL_FAMILY_ATTENTION: return dycl_infer_attention(g, operands, out);
+    case DYCL_FAMILY_GATHER: return dycl_infer_gather(g, op, operands, attrs, out);
+    }
+    return DYCL_BAIL;
+}

@@ -1,0 +1,23 @@
+/* Shape functions by family (internal to ir/). Each sets dtype, rank, sizes and strides of `out`, or answers BAIL. */
+#ifndef DYCL_IR_INFER_H
+#define DYCL_IR_INFER_H
+
+#include "ir/graph.h"
+
+void dycl_infer_contiguous(dycl_value *out);
+void dycl_infer_channels_last(dycl_value *out); /* rank 4 */
+void dycl_infer_preserve(const dycl_value *in, dycl_value *out);
+void dycl_infer_iterator_strides(dycl_value *out, int count, const dycl_value *const *in);
+int dycl_value_dense(const dycl_value *value);         /* non-overlapping and dense */
+int dycl_value_channels_last(const dycl_value *value); /* what torch's suggest_memory_format would call channels last */
+
+dycl_status dycl_infer_reduce(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
+dycl_status dycl_infer_row(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
+dycl_status dycl_infer_norm(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
+dycl_status dycl_infer_matmul(const dycl_graph *g, dycl_op op, const uint32_t *operands, dycl_value *out);
+dycl_status dycl_infer_conv(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
+dycl_status dycl_infer_pool(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
+dycl_status dycl_infer_attention(const dycl_graph *g, const uint32_t *operands, dycl_value *out);
+dycl_status dycl_infer_gather(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
+
+#endif

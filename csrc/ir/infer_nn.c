@@ -1,0 +1,235 @@
+/* Shape functions of the operators with weights, windows or reductions. */
+#include <string.h>
+
+#include "ir/infer.h"
+
+dycl_status dycl_infer_reduce(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+    const dycl_value *in = &g->values[operands[0]];
+    uint32_t mask = (uint32_t)attrs[0];
+    int keep = attrs[1] != 0, rank = 0;
+    int64_t reduced = 1;
+    for (int i = 0; i < in->rank; i++) {
+        if (mask >> i & 1) {
+            reduced *= in->sizes[i];
+            if (keep) out->sizes[rank++] = 1;
+        } else {
+            out->sizes[rank++] = in->sizes[i];
+        }
+    }
+    out->rank = (uint8_t)rank;
+    out->dtype = in->dtype;
+    switch (op) {
+    case DYCL_OP_argmax:
+    case DYCL_OP_argmin: out->dtype = DYCL_I64; /* fall through */
+    case DYCL_OP_amax:
+    case DYCL_OP_amin:
+        if (reduced == 0) return DYCL_BAIL;
+        break;
+    case DYCL_OP_all:
+    case DYCL_OP_any: out->dtype = DYCL_BOOL; break;
+    case DYCL_OP_mean:
+    case DYCL_OP_var:
+        if (!dycl_dtype_is_float((dycl_dtype)in->dtype)) return DYCL_BAIL;
+        break;
+    default:
+        if (in->dtype == DYCL_BOOL) return DYCL_BAIL;
+    }
+    dycl_infer_contiguous(out);
+    return DYCL_OK;
+}
+
+dycl_status dycl_infer_row(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+    const dycl_value *in = &g->values[operands[0]];
+    if (attrs[0] < 0 || attrs[0] >= in->rank) return DYCL_BAIL;
+    out->dtype = in->dtype;
+    out->rank = in->rank;
+    memcpy(out->sizes, in->sizes, sizeof out->sizes);
+    dycl_infer_contiguous(out);
+    return DYCL_OK;
+}
+
+static int is_vector(const dycl_graph *g, uint32_t id, int64_t size, int dtype) {
+    if (id == DYCL_NONE) return 1;
+    const dycl_value *v = &g->values[id];
+    return v->rank == 1 && v->sizes[0] == size && v->dtype == dtype;
+}
+
+static int is_tail(const dycl_graph *g, uint32_t id, const dycl_value *in, int64_t count) {
+    if (id == DYCL_NONE) return 1;
+    const dycl_value *v = &g->values[id];
+    if (v->rank != count || v->dtype != in->dtype) return 0;
+    for (int i = 0; i < count; i++)
+        if (v->sizes[i] != in->sizes[in->rank - count + i]) return 0;
+    return 1;
+}
+
+dycl_status dycl_infer_norm(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+    const dycl_value *in = &g->values[operands[0]];
+    if (!dycl_dtype_is_float((dycl_dtype)in->dtype)) return DYCL_BAIL;
+    out->dtype = in->dtype;
+    out->rank = in->rank;
+    memcpy(out->sizes, in->sizes, sizeof out->sizes);
+    dycl_infer_contiguous(out);
+    switch (op) {
+    case DYCL_OP_layer_norm:
+        if (attrs[0] < 1 || attrs[0] > in->rank || !is_tail(g, operands[1], in, attrs[0]) || !is_tail(g, operands[2], in, attrs[0]))
+            return DYCL_BAIL;
+        return DYCL_OK;
+    case DYCL_OP_rms_norm:
+        if (attrs[0] < 1 || attrs[0] > in->rank || !is_tail(g, operands[1], in, attrs[0])) return DYCL_BAIL;
+        return DYCL_OK;
+    case DYCL_OP_batch_norm:
+        if (in->rank < 2) return DYCL_BAIL;
+        for (int i = 1; i < 5; i++)
+            if (!is_vector(g, operands[i], in->sizes[1], in->dtype)) return DYCL_BAIL;
+        if (operands[1] == DYCL_NONE || operands[2] == DYCL_NONE) return DYCL_BAIL;
+        if (in->rank == 4 && !dycl_value_contiguous(in) && dycl_value_channels_last(in)) dycl_infer_channels_last(out);
+        return DYCL_OK;
+    case DYCL_OP_group_norm:
+        if (in->dtype != DYCL_F32 || in->rank < 2 || attrs[0] < 1 || in->sizes[1] % attrs[0]) return DYCL_BAIL;
+        if (!is_vector(g, operands[1], in->sizes[1], in->dtype) || !is_vector(g, operands[2], in->sizes[1], in->dtype)) return DYCL_BAIL;
+        if (in->rank == 4 && !dycl_value_contiguous(in) && dycl_value_channels_last(in)) return DYCL_BAIL;
+        return DYCL_OK;
+    default: return DYCL_BAIL;
+    }
+}
+
+dycl_status dycl_infer_matmul(const dycl_graph *g, dycl_op op, const uint32_t *operands, dycl_value *out) {
+    const dycl_value *a = &g->values[operands[0]], *b = &g->values[operands[1]];
+    if (a->dtype != b->dtype || a->dtype == DYCL_BOOL) return DYCL_BAIL;
+    out->dtype = a->dtype;
+    if (op == DYCL_OP_linear) {
+        if (a->rank < 1 || b->rank != 2 || a->sizes[a->rank - 1] != b->sizes[1] || !is_vector(g, operands[2], b->sizes[0], a->dtype)) return DYCL_BAIL;
+        out->rank = a->rank;
+        memcpy(out->sizes, a->sizes, sizeof out->sizes);
+        out->sizes[a->rank - 1] = b->sizes[0];
+        dycl_infer_contiguous(out);
+        return DYCL_OK;
+    }
+    if (a->rank < 2 || b->rank < 2 || a->sizes[a->rank - 1] != b->sizes[b->rank - 2]) return DYCL_BAIL;
+    int rank = a->rank > b->rank ? a->rank : b->rank;
+    out->rank = (uint8_t)rank;
+    for (int i = 0; i < rank - 2; i++) {
+        int ai = i - (rank - a->rank), bi = i - (rank - b->rank);
+        int64_t x = ai >= 0 ? a->sizes[ai] : 1, y = bi >= 0 ? b->sizes[bi] : 1;
+        if (x != y && x != 1 && y != 1) return DYCL_BAIL;
+        out->sizes[i] = x == 1 ? y : x;
+    }
+    out->sizes[rank - 2] = a->sizes[a->rank - 2];
+    out->sizes[rank - 1] = b->sizes[b->rank - 1];
+    dycl_infer_contiguous(out);
+    return DYCL_OK;
+}
+
+dycl_status dycl_infer_conv(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+    const dycl_value *x = &g->values[operands[0]], *w = &g->values[operands[1]];
+    if (x->dtype != DYCL_F32 || w->dtype != DYCL_F32 || x->rank != 4 || w->rank != 4 || dycl_value_numel(x) == 0 || dycl_value_numel(w) == 0)
+        return DYCL_BAIL;
+    if (attrs[6] < 1 || x->sizes[1] != w->sizes[1] * attrs[6] || w->sizes[0] % attrs[6] || !is_vector(g, operands[2], w->sizes[0], x->dtype)) return DYCL_BAIL;
+    out->dtype = x->dtype;
+    out->rank = 4;
+    out->sizes[0] = x->sizes[0];
+    out->sizes[1] = w->sizes[0];
+    for (int i = 0; i < 2; i++) {
+        int64_t stride = attrs[i], padding = attrs[2 + i], dilation = attrs[4 + i];
+        if (stride < 1 || padding < 0 || dilation < 1) return DYCL_BAIL;
+        int64_t span = x->sizes[2 + i] + 2 * padding - (dilation * (w->sizes[2 + i] - 1) + 1);
+        if (span < 0) return DYCL_BAIL;
+        out->sizes[2 + i] = span / stride + 1;
+    }
+    /* either operand in channels-last makes the result so (ATen/native/Convolution.cpp, mkldnn_conv_use_channels_last) */
+    if ((!dycl_value_contiguous(x) && dycl_value_channels_last(x)) || (!dycl_value_contiguous(w) && dycl_value_channels_last(w)))
+        dycl_infer_channels_last(out);
+    else
+        dycl_infer_contiguous(out);
+    return DYCL_OK;
+}
+
+static int64_t pooled(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, int64_t ceil_mode) {
+    int64_t span = in + 2 * padding - dilation * (kernel - 1) - 1 + (ceil_mode ? stride - 1 : 0);
+    if (span < 0) return -1;
+    int64_t out = span / stride + 1;
+    if (ceil_mode && (out - 1) * stride >= in + padding) out--;
+    return out;
+}
+
+dycl_status dycl_infer_pool(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+    const dycl_value *x = &g->values[operands[0]];
+    if (x->dtype != DYCL_F32 || x->rank != 4 || dycl_value_numel(x) == 0) return DYCL_BAIL;
+    out->dtype = x->dtype;
+    out->rank = 4;
+    out->sizes[0] = x->sizes[0];
+    out->sizes[1] = x->sizes[1];
+    if (op == DYCL_OP_adaptive_avg_pool2d) {
+        if (attrs[0] < 1 || attrs[1] < 1) return DYCL_BAIL;
+        out->sizes[2] = attrs[0];
+        out->sizes[3] = attrs[1];
+    } else {
+        int64_t ceil_mode = op == DYCL_OP_max_pool2d ? attrs[8] : attrs[6];
+        for (int i = 0; i < 2; i++) {
+            int64_t kernel = attrs[i], stride = attrs[2 + i], padding = attrs[4 + i], dilation = op == DYCL_OP_max_pool2d ? attrs[6 + i] : 1;
+            if (kernel < 1 || stride < 1 || padding < 0 || padding > kernel / 2 || dilation < 1) return DYCL_BAIL;
+            out->sizes[2 + i] = pooled(x->sizes[2 + i], kernel, stride, padding, dilation, ceil_mode);
+            if (out->sizes[2 + i] < 1) return DYCL_BAIL;
+        }
+    }
+    if (!dycl_value_contiguous(x) && dycl_value_channels_last(x))
+        dycl_infer_channels_last(out);
+    else
+        dycl_infer_contiguous(out);
+    return DYCL_OK;
+}
+
+dycl_status dycl_infer_attention(const dycl_graph *g, const uint32_t *operands, dycl_value *out) {
+    const dycl_value *q = &g->values[operands[0]], *k = &g->values[operands[1]], *v = &g->values[operands[2]];
+    if (q->dtype != DYCL_F32 || k->dtype != DYCL_F32 || v->dtype != DYCL_F32 || q->rank != 4 || k->rank != 4 || v->rank != 4) return DYCL_BAIL;
+    if (k->sizes[0] != q->sizes[0] || v->sizes[0] != q->sizes[0] || k->sizes[1] != v->sizes[1] || k->sizes[2] != v->sizes[2] ||
+        k->sizes[3] != q->sizes[3] || k->sizes[1] == 0 || q->sizes[1] % k->sizes[1] || dycl_value_numel(q) == 0 || dycl_value_numel(k) == 0 ||
+        dycl_value_numel(v) == 0)
+        return DYCL_BAIL;
+    if (operands[3] != DYCL_NONE) {
+        const dycl_value *m = &g->values[operands[3]];
+        int64_t full[4] = {q->sizes[0], q->sizes[1], q->sizes[2], k->sizes[2]};
+        if ((m->dtype != DYCL_F32 && m->dtype != DYCL_BOOL) || m->rank > 4 || m->rank < 2) return DYCL_BAIL;
+        for (int i = 0; i < m->rank; i++)
+            if (m->sizes[i] != 1 && m->sizes[i] != full[4 - m->rank + i]) return DYCL_BAIL;
+    }
+    out->dtype = DYCL_F32;
+    out->rank = 4;
+    memcpy(out->sizes, q->sizes, 4 * sizeof *q->sizes);
+    out->sizes[3] = v->sizes[3];
+    int64_t h = out->sizes[1], l = out->sizes[2], e = out->sizes[3];
+    out->strides[0] = h * l * e;
+    out->strides[1] = e;
+    out->strides[2] = h * e;
+    out->strides[3] = 1;
+    return DYCL_OK;
+}
+
+dycl_status dycl_infer_gather(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+    const dycl_value *x = &g->values[operands[0]], *index = &g->values[operands[1]];
+    if (index->dtype != DYCL_I64 && index->dtype != DYCL_I32) return DYCL_BAIL;
+    out->dtype = x->dtype;
+    if (op == DYCL_OP_embedding) {
+        if (x->rank < 1 || index->rank + x->rank - 1 > DYCL_MAX_RANK) return DYCL_BAIL;
+        out->rank = (uint8_t)(index->rank + x->rank - 1);
+        memcpy(out->sizes, index->sizes, index->rank * sizeof *out->sizes);
+        memcpy(out->sizes + index->rank, x->sizes + 1, (size_t)(x->rank - 1) * sizeof *out->sizes);
+    } else {
+        if (attrs[0] < 0 || attrs[0] >= x->rank) return DYCL_BAIL;
+        out->rank = x->rank;
+        memcpy(out->sizes, x->sizes, sizeof out->sizes);
+        if (op == DYCL_OP_index_select) {
+            if (index->rank != 1) return DYCL_BAIL;
+            out->sizes[attrs[0]] = index->sizes[0];
+        } else {
+            if (index->rank != x->rank || index->dtype != DYCL_I64) return DYCL_BAIL;
+            for (int i = 0; i < x->rank; i++) {
+                if (i != attrs[0] && index->sizes[i] > x->sizes[i]) return DYCL_BAIL;
+                out->sizes[i] = index->sizes[i];
+            }
+        }
+    }
+    dycl_infer_contiguous(out);
+    return DYCL_OK;
+}
