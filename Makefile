@@ -1,0 +1,98 @@
+# `make demo` and `make test` do all their own set-up, once: a virtual environment, torch, oneDNN, the build.
+# A target builds what changed and nothing else. PYTHON chooses the interpreter for the environment.
+
+PYTHON      ?= python3
+VENV        ?= .venv
+# Where the CPU build of torch lives; without it, or when it cannot be reached, the usual index is asked.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH       := torch==2.13.0
+BENCH       ?=
+
+PY   := $(VENV)/bin/python
+# Every pip call names torch's exact version, so that no dependency of anything can ask for another.
+PIP  := $(PY) -m pip install --quiet --disable-pip-version-check $(TORCH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test test-c test-py test-full bench wheel debug sanitize lint format clean distclean
+
+help:
+	@echo "make demo       set up, build, run examples/quickstart.py"
+	@echo "make test       set up, build, run all tests (test-full: the long ones too)"
+	@echo "make bench      compare with eager and other compilers (BENCH='--only mlp --quick' passes options)"
+	@echo "make wheel      build a wheel into dist/"
+	@echo "make debug      rebuild with checks and symbols; the next plain build returns to normal"
+	@echo "make sanitize   C tests under the address and undefined-behaviour sanitizers"
+	@echo "make lint       let clang check the C sources;  make format: clang-format them"
+	@echo "make clean      remove what was built;  make distclean: the environment too"
+
+# ---- set-up: one stamp per set of packages, so that a second run installs nothing
+
+$(VENV)/.stamp-base: pyproject.toml
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -c 'import torch, sys; sys.exit(torch.__version__.split("+")[0] != "2.13.0")' 2>/dev/null \
+	  || $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --retries 0 --index-url $(TORCH_INDEX) $(TORCH) 2>/dev/null \
+	  || $(PY) -m pip install --quiet --disable-pip-version-check --no-deps $(TORCH)
+	$(PIP) "numpy>=2" onednn-cpu-gomp onednn-devel-cpu-gomp "setuptools>=70" wheel
+	touch $@
+
+# The package's own metadata and a path into this tree; the module itself is rebuilt by `build`.
+$(VENV)/.stamp-develop: $(VENV)/.stamp-base
+	$(PIP) --no-build-isolation --no-deps --editable .
+	touch $@
+
+$(VENV)/.stamp-test: $(VENV)/.stamp-develop
+	$(PIP) "pytest>=8" expecttest transformers==5.23.0
+	touch $@
+
+$(VENV)/.stamp-bench: $(VENV)/.stamp-test
+	$(PIP) transformers==5.23.0 onnx==1.23.2 onnxruntime==1.31.1 onnxscript==0.7.2 openvino==2026.4.1
+	touch $@
+
+setup: $(VENV)/.stamp-develop
+
+build: $(VENV)/.stamp-develop
+	@$(PY) setup.py --quiet build_ext --inplace
+
+# ---- what people run
+
+demo: build
+	$(PY) examples/quickstart.py
+
+test: test-c test-py
+
+test-c: $(VENV)/.stamp-test
+	@$(PY) setup.py --quiet ctest
+
+test-py: $(VENV)/.stamp-test build
+	$(PY) -m pytest -q tests/py
+
+test-full: export DYCL_TEST_FULL = 1
+test-full: test
+
+bench: $(VENV)/.stamp-bench build
+	$(PY) -m benchmarks $(BENCH)
+
+wheel: $(VENV)/.stamp-base
+	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
+# ---- for work on dycl itself
+
+debug: $(VENV)/.stamp-develop
+	DYCL_BUILD_DEBUG=1 $(PY) setup.py --quiet build_ext --inplace
+
+sanitize: $(VENV)/.stamp-base
+	DYCL_SANITIZE=address,undefined $(PY) setup.py --quiet ctest
+
+lint: $(VENV)/.stamp-base
+	@$(PY) setup.py --quiet lint
+
+format:
+	find csrc tests/c \( -name '*.c' -o -name '*.h' \) -print0 | xargs -0 -r clang-format -i
+
+clean:
+	rm -rf build dist *.egg-info dycl/*.so
+	find dycl tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)
