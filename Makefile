@@ -13,6 +13,7 @@ PY   := $(VENV)/bin/python
 PIP  := $(PY) -m pip install --quiet --disable-pip-version-check $(TORCH)
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 .PHONY: help setup build demo test test-c test-py test-full bench wheel debug sanitize lint format clean distclean
 
 help:
@@ -32,7 +33,7 @@ $(VENV)/.stamp-base: pyproject.toml
 	$(PY) -c 'import torch, sys; sys.exit(torch.__version__.split("+")[0] != "2.13.0")' 2>/dev/null \
 	  || $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --retries 0 --index-url $(TORCH_INDEX) $(TORCH) 2>/dev/null \
 	  || $(PY) -m pip install --quiet --disable-pip-version-check --no-deps $(TORCH)
-	$(PIP) "numpy>=2" onednn-cpu-gomp onednn-devel-cpu-gomp "setuptools>=70" wheel
+	$(PIP) "numpy>=2" onednn-cpu-gomp onednn-devel-cpu-gomp "setuptools>=77" wheel
 	touch $@
 
 # The package's own metadata and a path into this tree; the module itself is rebuilt by `build`.
