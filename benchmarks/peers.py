@@ -1,0 +1,117 @@
+"""Who is measured. A peer turns a model and an example input into a callable; its library is imported only then.
+
+prepare(model, example, threads) -> callable(tensor) -> tensor or array. Raising is an answer: the peer is shown as failed.
+"""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from typing import Callable
+
+
+@dataclass(frozen=True)
+class Peer:
+    name: str
+    title: str
+    prepare: Callable
+
+
+def eager(model, example, threads):
+    return model
+
+
+def dycl(model, example, threads):
+    import dycl as library
+
+    return library.accelerate(model)
+
+
+def inductor(model, example, threads):
+    import torch
+
+    return torch.compile(model)
+
+
+def inductor_max(model, example, threads):
+    import torch
+    import torch._inductor.config
+
+    torch._inductor.config.freezing = True
+    return torch.compile(model, mode="max-autotune")
+
+
+def jit(model, example, threads):
+    import torch
+
+    return torch.jit.freeze(torch.jit.trace(model, example))
+
+
+def export_onnx(model, example, path):
+    import torch
+
+    try:
+        torch.onnx.export(model, (example,), path, dynamo=True, optimize=True, verbose=False)
+    except Exception as error:
+        # The older exporter takes some models that the newer one does not; where it fails too, the newer one's reason counts.
+        try:
+            torch.onnx.export(model, (example,), path, dynamo=False)
+        except Exception:
+            raise error from None
+
+
+def onnxruntime(model, example, threads):
+    import onnxruntime as ort
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "model.onnx")
+        export_onnx(model, example, path)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda x: session.run(None, {name: x.numpy()})[0]
+
+
+def openvino(model, example, threads):
+    import openvino as ov
+
+    converted = ov.convert_model(model, example_input=example)
+    converted.reshape(list(example.shape))
+    compiled = ov.Core().compile_model(converted, "CPU", {
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+    })
+    request = compiled.create_infer_request()
+    return lambda x: request.infer([x.numpy()], share_inputs=True, share_outputs=True)[0]
+
+
+PEERS = [
+    Peer("eager", "torch eager", eager),
+    Peer("dycl", "dycl", dycl),
+    Peer("inductor", "torch.compile", inductor),
+    Peer("inductor-max", "torch.compile, max-autotune, freezing", inductor_max),
+    Peer("jit", "torch.jit.freeze(trace)", jit),
+    Peer("onnxruntime", "ONNX Runtime", onnxruntime),
+    Peer("openvino", "OpenVINO", openvino),
+]
+BY_NAME = {peer.name: peer for peer in PEERS}
+
+
+def versions(names):
+    """What is installed of what was asked for; reads metadata, imports nothing."""
+    from importlib import metadata
+
+    wanted = ["torch", "numpy", "transformers"] + [name for name in ("dycl", "onnxruntime", "openvino") if name in names]
+    if "onnxruntime" in names:
+        wanted += ["onnx", "onnxscript"]
+    found = {}
+    for name in wanted:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found

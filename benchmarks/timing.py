@@ -1,0 +1,183 @@
+"""The measuring: one worker process per peer, all alive at once, working one at a time in interleaved rounds.
+
+A round visits every peer: pause (so that whatever the last one left spinning has come to rest), warm up, then time a
+block of calls. Interleaving spreads a slow minute of the machine over all peers; the order turns from round to round.
+"""
+
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass, field
+
+import numpy
+
+from . import worker
+
+
+@dataclass(frozen=True)
+class Plan:
+    rounds: int = 7
+    pause: float = 0.25  # seconds
+    warm: float = 0.15
+    block: float = 0.4
+    least: int = 2  # timings in a block, however slow the call
+    patience: float = 600.0  # seconds for one answer
+
+
+QUICK = Plan(rounds=3, pause=0.15, warm=0.05, block=0.15, least=1, patience=300.0)
+
+
+@dataclass
+class Result:
+    peer: str
+    state: str = "right"  # right, wrong, failed
+    reason: str = ""
+    first_s: float = None
+    error: float = None  # largest difference from eager, as a part of eager's largest absolute value
+    blocks: list = field(default_factory=list)  # nanoseconds a call, one list per round
+    details: dict = field(default_factory=dict)
+
+    @property
+    def times(self):
+        return [value for block in self.blocks for value in block]
+
+    @property
+    def minimum(self):
+        return min(self.times, default=None)
+
+    @property
+    def median(self):
+        return statistics.median(self.times) if self.blocks else None
+
+    def fail(self, reason):
+        self.state, self.reason = "failed", reason
+
+
+class Lost(Exception):
+    """The worker gave no result; the text says why."""
+
+
+class Worker:
+    def __init__(self, workload, peer, threads, directory, patience):
+        self.log = os.path.join(directory, f"{workload}-{peer}.log")
+        self.patience = patience
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        # Read when torch and the others are loaded, hence before the process starts. torch sets the threads of its own pool again.
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+        self.process = context.Process(target=worker.main, args=(theirs, workload, peer, threads, self.log), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.answer()
+
+    def answer(self):
+        if not self.connection.poll(self.patience):
+            raise Lost(f"no answer within {self.patience:.0f} s")
+        try:
+            answer = self.connection.recv()
+        except EOFError:
+            self.process.join(5)
+            raise Lost(f"process died, exit code {self.process.exitcode}") from None
+        if "error" in answer:
+            raise Lost(answer["error"])
+        return answer
+
+    def ask(self, *request):
+        try:
+            self.connection.send(request)
+        except OSError:
+            raise Lost("process died") from None
+        return self.answer()
+
+    def stop(self):
+        try:
+            self.connection.send(("stop",))
+        except OSError:
+            pass
+        self.process.join(5)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join(5)
+        self.connection.close()
+
+
+def difference(expected, got):
+    """Largest error over all inputs as a part of eager's largest absolute value; infinity where it cannot be compared."""
+    largest = 0.0
+    for want, have in zip(expected, got):
+        if want.shape != have.shape or want.dtype != have.dtype:
+            return float("inf")
+        scale = float(numpy.abs(want).max(initial=0.0)) or 1.0
+        error = float(numpy.abs(want.astype(numpy.float64) - have).max(initial=0.0)) / scale
+        if not error <= largest:  # also true for NaN
+            largest = error if error == error else float("inf")
+    return largest
+
+
+def judge(result, expected, answer, tolerance, when):
+    error = difference(expected, answer["outputs"])
+    result.error = max(result.error or 0.0, error)
+    if error > tolerance and result.state == "right":
+        result.state = "wrong"
+        result.reason = f"{when} differs from eager by {error:.2g} of its largest value (allowed {tolerance:g})"
+
+
+def run(workload, peers, threads, plan, say):
+    """Results by peer, eager first: its results are what the others are held against."""
+    names = ["eager"] + [name for name in peers if name != "eager"]
+    results = {name: Result(name) for name in names}
+    workers, expected = {}, None
+    with tempfile.TemporaryDirectory(prefix="dycl-bench-") as directory:
+        try:
+            for name in names:
+                result = results[name]
+                try:
+                    workers[name] = Worker(workload.name, name, threads, directory, plan.patience)
+                    answer = workers[name].ask("first")
+                    result.first_s = answer["first_s"]
+                    if name == "eager":
+                        expected = answer["outputs"]
+                        result.error = 0.0
+                    else:
+                        judge(result, expected, answer, workload.tolerance, "the first result")
+                    say(f"{name}: first call {result.first_s:.2f} s, {result.state} {result.reason}")
+                except Lost as lost:
+                    lose(results, workers, name, lost, say)
+                    if name == "eager":
+                        return results
+            for number in range(plan.rounds):
+                order = [name for name in names if name in workers]
+                shift = number % len(order)
+                for name in order[shift:] + order[:shift]:
+                    try:
+                        time.sleep(plan.pause)
+                        answer = workers[name].ask("measure", plan.warm, plan.block, plan.least)
+                        results[name].blocks.append(answer["ns"])
+                    except Lost as lost:
+                        lose(results, workers, name, lost, say)
+                shown = (f"{name} {results[name].minimum / 1e6:.4g}" for name in names if results[name].blocks)
+                say(f"round {number + 1}/{plan.rounds}, best so far in ms: " + ", ".join(shown))
+            for name in list(workers):
+                try:
+                    # Steady state is another path through dycl and others than the first calls were: check it too.
+                    judge(results[name], expected, workers[name].ask("outputs"), workload.tolerance, "the result in steady state")
+                except Lost as lost:
+                    lose(results, workers, name, lost, say)
+                    continue
+                try:
+                    results[name].details = workers[name].ask("details")
+                except Lost as lost:  # statistics are not what is measured
+                    results[name].details = {"error": str(lost)}
+        finally:
+            for process in workers.values():
+                process.stop()
+    return results
+
+
+def lose(results, workers, name, lost, say):
+    results[name].fail(str(lost))
+    if name in workers:
+        workers.pop(name).stop()
+    say(f"{name}: failed: {lost}")

@@ -1,0 +1,124 @@
+"""One process for one peer on one workload, told what to do through a pipe.
+
+A process of its own makes the first call a real first call, keeps one peer's thread pool, allocator and monkey patches
+away from another's timing, and turns a crash into a table entry. The parent lets only one worker work at a time.
+"""
+
+import copy
+import os
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+
+
+def main(connection, workload, peer, threads, log):
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    # Inductor keeps compiled code on disk: with it a first call would be somebody's second.
+    cache = tempfile.mkdtemp(prefix="dycl-bench-")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    try:
+        serve(connection, Job(workload, peer, threads))
+    except (EOFError, KeyboardInterrupt):
+        pass
+    except BaseException as error:  # the parent shows why, whatever it was
+        traceback.print_exc()
+        connection.send({"error": describe(error)})
+    finally:
+        shutil.rmtree(cache, ignore_errors=True)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Some libraries hang or crash while they are torn down; nothing of this process is needed any more.
+        os._exit(0)
+
+
+def describe(error):
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    first = lines[0] if lines else ""
+    return f"{type(error).__name__}: {first}"[:200]
+
+
+def serve(connection, job):
+    connection.send({"ready": True})
+    while True:
+        verb, *arguments = connection.recv()
+        if verb == "stop":
+            return
+        connection.send(getattr(job, verb)(*arguments))
+
+
+class Job:
+    def __init__(self, workload, peer, threads):
+        import torch
+
+        from benchmarks import peers, workloads
+
+        torch.set_num_threads(threads)
+        torch.set_grad_enabled(False)
+        self.peer, self.threads = peer, threads
+        self.prepare = peers.BY_NAME[peer].prepare
+        self.model, self.inputs = workloads.build(workload)
+        self.call = None
+
+    def first(self):
+        """Seconds from a model and an input in hand to the first result; the results of all inputs."""
+        target = copy.deepcopy(self.model)  # the peer may change what it is given
+        start = time.perf_counter()
+        self.call = self.prepare(target, self.inputs[0], self.threads)
+        self.call(self.inputs[0])
+        first = time.perf_counter() - start
+        return {"first_s": first, "outputs": self.results()}
+
+    def results(self):
+        import numpy
+
+        return [numpy.array(self.call(x)) for x in self.inputs]
+
+    def outputs(self):
+        return {"outputs": self.results()}
+
+    def measure(self, warm, block, least):
+        """Nanoseconds a call, one figure for each round of all inputs: paths of different length must not decide the minimum."""
+        call, inputs, clock = self.call, self.inputs, time.perf_counter_ns
+        end = clock() + int(warm * 1e9)
+        rounds = 0
+        while clock() < end or rounds < 2:
+            for x in inputs:
+                call(x)
+            rounds += 1
+        times = []
+        end = clock() + int(block * 1e9)
+        while clock() < end or len(times) < least:
+            start = clock()
+            for x in inputs:
+                call(x)
+            times.append((clock() - start) / len(inputs))
+        return {"ns": times}
+
+    def details(self):
+        """What the peer has to say about itself, and the work that a call is."""
+        found = {}
+        if self.peer == "dycl":
+            import dycl
+
+            found["stats"] = plain(dycl.stats(self.call))
+        if self.peer == "eager":
+            from torch.utils.flop_counter import FlopCounterMode
+
+            with FlopCounterMode(display=False) as counter:
+                for x in self.inputs:
+                    self.call(x)
+            found["flop"] = counter.get_total_flops() / len(self.inputs)
+        return found
+
+
+def plain(value):
+    """As JSON takes it."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
