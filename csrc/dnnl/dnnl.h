@@ -16,13 +16,13 @@
 dycl_status dycl_dnnl_init(void);            /* once; ERROR with a message when the library is too old (< 3.2) or has no CPU engine */
 const char *dycl_dnnl_version(void);         /* "3.2.0" */
 
-/* A tensor's memory as oneDNN sees it. Plain layouts are sizes + strides (elements); opaque ones (blocked) carry oneDNN's descriptor.
- * Compare with dycl_layout_equal. A layout is a value: copy it freely. */
+/* A tensor's memory as oneDNN sees it. Plain layouts are sizes + strides (elements); opaque ones (blocked) carry oneDNN's name of it.
+ * Compare with dycl_layout_equal (strides of size-1 dimensions do not count). A layout is a value: copy it freely. */
 typedef struct {
     int rank;
     int64_t sizes[DYCL_DNNL_MAX_RANK], strides[DYCL_DNNL_MAX_RANK]; /* strides are meaningless when opaque */
-    int opaque;                                                      /* 1: blocked, see blob */
-    uint64_t blob[40];                                               /* identity of an opaque layout (pointer to an interned, immortal descriptor) */
+    int opaque;                                                      /* 1: blocked, see tag; 2: "as the destination" (post-op operands only) */
+    uint64_t tag;                                                    /* identity of an opaque layout: a format tag or an interned descriptor */
 } dycl_layout;
 int dycl_layout_equal(const dycl_layout *a, const dycl_layout *b);
 size_t dycl_layout_bytes(const dycl_layout *layout); /* padding of blocked layouts included */
@@ -84,6 +84,8 @@ dycl_status dycl_prim_matmul(const dycl_matmul_desc *desc, dycl_prim **out);
 dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out);
 dycl_status dycl_prim_pool(const dycl_pool_desc *desc, dycl_prim **out);
 dycl_status dycl_prim_reorder(const dycl_layout *from, const dycl_layout *to, dycl_prim **out);
+int dycl_dnnl_cached(void);  /* primitives in the cache now: at most 1024, least recently used ones leave */
+void dycl_dnnl_clear(void);  /* empties the cache; primitives in use live on */
 void dycl_prim_retain(dycl_prim *prim);
 void dycl_prim_release(dycl_prim *prim);
 
