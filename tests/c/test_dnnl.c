@@ -399,8 +399,9 @@ static void test_pool_and_chain(void) {
         dycl_prim_src_layout(prim[0], &in);
         dycl_prim_dst_layout(prim[0], &middle);
         second.any_src = 0, second.src = middle;
-        if (dycl_prim_conv(&second, &prim[1]) != DYCL_OK) {
-            expect(0, "second");
+        if (dycl_prim_conv(&second, &prim[1]) != DYCL_OK) { /* fewer channels than a block: oneDNN has nothing for that */
+            expect(first.oc < 16, "a chain of blocked convolutions is served");
+            dycl_prim_release(prim[0]);
             continue;
         }
         dycl_prim_dst_layout(prim[1], &last);
@@ -413,10 +414,11 @@ static void test_pool_and_chain(void) {
         }
         if (dycl_prim_pool(&pool, &prim[2]) != DYCL_OK) {
             expect(0, "pool");
+            dycl_prim_release(prim[0]), dycl_prim_release(prim[1]);
             continue;
         }
         dycl_prim_dst_layout(prim[2], &pooled);
-        int64_t xs[4] = {2, 3, 12, 11}, ms[4] = {2, first.oc, 12, 11}, ys[4] = {2, second.oc, 12, 11}, ps[4] = {2, second.oc, pool.oh, pool.ow};
+        int64_t xs[4] = {2, 3, 12, 11}, ys[4] = {2, second.oc, 12, 11}, ps[4] = {2, second.oc, pool.oh, pool.ow};
         expect(dycl_layout_padded(&middle) == (dycl_layout_bytes(&middle) != (size_t)(2 * first.oc * 132) * 4), "padding is told");
         float *x = values(2 * 3 * 132), *buffer[4] = {to_layout(x, xs, &in, 0)};
         dycl_layout *layouts[3] = {&middle, &last, &pooled};
@@ -461,7 +463,6 @@ static void test_pool_and_chain(void) {
                     double value = pool.kind == DYCL_POOL_MAX ? best : sum / (pool.kind == DYCL_POOL_AVG_PADDED ? 9 : count);
                     expect_close(p[at], value, 1e-5, "pooling");
                 }
-        (void)ms;
         for (int i = 0; i < 4; i++) dycl_aligned_free(buffer[i]);
         for (int i = 0; i < 3; i++) dycl_prim_release(prim[i]);
         free(want), free(want2);
@@ -534,6 +535,7 @@ static void test_threads(void) {
 }
 
 static void test_cache(void) {
+    dycl_dnnl_clear();
     dycl_matmul_desc desc = {0};
     dycl_prim *kept = NULL, *again = NULL, *prim = NULL;
     desc.m = desc.k = 2, desc.n = 3;
