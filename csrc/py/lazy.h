@@ -1,0 +1,45 @@
+/* The lazy tensor: a subclass of torch.Tensor whose value is a node of the running region's graph, or a computed tensor.
+ *
+ * Ownership: a lazy tensor owns its `real` handle; `region` is borrowed (a region outlives its lazy tensors: at its end every one that is
+ * still referenced becomes a plain torch.Tensor). Virgin objects (torch's C++ never kept them) go back to a pool when they die.
+ * Threads: GIL held. */
+#ifndef DYCL_PY_LAZY_H
+#define DYCL_PY_LAZY_H
+
+#include "py/abi.h"
+#include "py/state.h"
+
+struct dycl_region;
+
+typedef struct dycl_lazy {
+    struct dycl_region *region;         /* borrowed; NULL: not in a region (pooled, or became plain) */
+    dycl_handle real;                   /* owned; NULL while pending */
+    uint32_t value;                     /* in region->graph, valid while epoch == region->epoch */
+    uint32_t epoch;
+    uint32_t writes;                    /* in-place operators so far: becomes the version of the plain tensor */
+    uint8_t aliased;                    /* the computed storage is shared with another tensor: in-place operators go to torch */
+    PyObject *prev, *next;              /* borrowed: list of the region's living lazy tensors, in order of creation */
+} dycl_lazy;
+
+extern Py_ssize_t dycl_lazy_fields_at;
+static inline dycl_lazy *dycl_lazy_of(PyObject *o) { return (dycl_lazy *)((char *)o + dycl_lazy_fields_at); }
+static inline int dycl_is_lazy(PyObject *o) { return Py_TYPE(o) == dycl_py.lazy_type; }
+
+int dycl_lazy_setup(void);                                           /* makes the type; 0, or -1 with an exception */
+PyObject *dycl_lazy_new(struct dycl_region *region, uint32_t value); /* new reference */
+void dycl_lazy_unlink(dycl_lazy *lazy);                              /* leaves the region's list */
+
+/* Turns the object into a plain torch.Tensor, in place: same object, weak references and __dict__ kept. `real` must be set. 0 or -1. */
+int dycl_lazy_become_plain(PyObject *object);
+
+/* Shape, strides and dtype without computing anything. */
+typedef struct {
+    dycl_dtype dtype;
+    int rank;
+    const int64_t *sizes, *strides;
+} dycl_lazy_meta;
+int dycl_lazy_describe(PyObject *object, dycl_lazy_meta *out); /* 0 or -1 */
+
+PyObject *dycl_size_object(int rank, const int64_t *sizes); /* torch.Size */
+
+#endif

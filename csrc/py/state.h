@@ -1,0 +1,39 @@
+/* What the Python side shares: torch's types and functions, found once when torch is there.
+ * Ownership: every PyObject * here is owned for the life of the process. Threads: read under the GIL. */
+#ifndef DYCL_PY_STATE_H
+#define DYCL_PY_STATE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+typedef struct {
+    int ready;                     /* torch is imported and everything below was found */
+    PyObject *torch;               /* owned: module torch */
+    PyTypeObject *tensor_type;     /* owned: torch.Tensor */
+    PyTypeObject *parameter_type;  /* owned: torch.nn.Parameter */
+    PyTypeObject *buffer_type;     /* owned: torch.nn.Buffer's class, or NULL */
+    PyTypeObject *size_type;       /* owned: torch.Size */
+    PyTypeObject *dtype_type, *device_type, *layout_type; /* owned */
+    PyTypeObject *module_type;     /* owned: torch.nn.Module */
+    PyTypeObject *lazy_type;       /* owned: our subclass of torch.Tensor */
+    PyObject *dtypes[DYCL_DTYPE_COUNT]; /* owned: torch.float32... */
+    PyObject *cpu_device, *strided_layout; /* owned */
+    PyObject *make_wrapper;        /* owned: callable that makes one wrapper */
+    PyObject *swap_impl;           /* owned: torch._C._swap_tensor_impl */
+    PyObject *push_mode, *pop_mode; /* owned: torch's function mode stack */
+    PyObject *mode;                /* owned: our mode object */
+    PyObject *steal_handle;        /* owned: torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr, when THPVariable_Wrap is not found */
+    PyObject *set_version;         /* owned: torch._C._autograd._unsafe_set_version_counter */
+    PyObject *get_default_dtype;   /* owned */
+    PyObject *contiguous_format, *preserve_format, *channels_last; /* owned: memory formats */
+} dycl_py_state;
+
+extern dycl_py_state dycl_py;
+
+int dycl_py_setup(PyObject *torch); /* 0, or -1 with an exception; called once */
+int dycl_dtype_from_object(PyObject *dtype, dycl_dtype *out); /* 1 when it is a dtype that we represent */
+
+#endif

@@ -1,0 +1,264 @@
+#include "record/build.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+void dycl_recorder_init(dycl_recorder *r) { memset(r, 0, sizeof *r); }
+
+void dycl_recorder_reset(dycl_recorder *r) {
+    dycl_graph_reset(&r->graph);
+    r->range_count = 0;
+}
+
+void dycl_recorder_free(dycl_recorder *r) {
+    dycl_graph_free(&r->graph);
+    dycl_free(r->scalars);
+    dycl_free(r->ranges);
+    dycl_recorder_init(r);
+}
+
+int64_t *dycl_recorder_range(dycl_recorder *r, uint32_t value) {
+    if (value >= r->range_room) {
+        uint32_t room = r->range_room ? r->range_room : 256;
+        while (room <= value) room *= 2;
+        void *block = dycl_realloc(r->ranges, room * sizeof *r->ranges);
+        if (!block) return NULL;
+        r->ranges = block;
+        r->range_room = room;
+    }
+    for (; r->range_count <= value; r->range_count++) {
+        r->ranges[r->range_count][0] = 1;
+        r->ranges[r->range_count][1] = 0;
+    }
+    return r->ranges[value];
+}
+
+dycl_status dycl_build_bail(dycl_recorder *r, dycl_bail why) {
+    r->why = why;
+    return DYCL_BAIL;
+}
+
+dycl_status dycl_build_node(dycl_recorder *r, dycl_op op, int operand_count, const uint32_t *operands, int attr_count, const int64_t *attrs,
+                            uint32_t *out) {
+    dycl_status status = dycl_graph_node(&r->graph, op, operand_count, operands, attr_count, attrs, out);
+    if (status == DYCL_BAIL) r->why = DYCL_BAIL_shape;
+    return status;
+}
+
+/* ---- Type promotion ------------------------------------------------------------------------------------------------------ */
+
+dycl_dtype dycl_promote(dycl_dtype a, dycl_dtype b) {
+    if (a == b) return a;
+    if (a == DYCL_BOOL) return b;
+    if (b == DYCL_BOOL) return a;
+    if (dycl_dtype_is_float(a) || dycl_dtype_is_float(b)) {
+        if (!dycl_dtype_is_float(b)) return a;
+        if (!dycl_dtype_is_float(a)) return b;
+        return DYCL_F64;
+    }
+    if (a == DYCL_U8 || b == DYCL_U8) {
+        dycl_dtype other = a == DYCL_U8 ? b : a;
+        return other == DYCL_I8 ? DYCL_I16 : other;
+    }
+    return a < b ? a : b; /* the enum lists signed integers from wide to narrow */
+}
+
+static dycl_dtype scalar_dtype(const dycl_operand *operand) {
+    return operand->kind == DYCL_OPERAND_FLOAT ? DYCL_F32 : operand->kind == DYCL_OPERAND_INT ? DYCL_I64 : DYCL_BOOL;
+}
+
+static int combine(int higher, int lower) { /* -1: nothing of that category */
+    if (higher < 0) return lower;
+    if (dycl_dtype_is_float((dycl_dtype)higher)) return higher;
+    if (lower >= 0 && (higher == DYCL_BOOL || dycl_dtype_is_float((dycl_dtype)lower))) return dycl_promote((dycl_dtype)higher, (dycl_dtype)lower);
+    return higher;
+}
+
+dycl_dtype dycl_result_type(const dycl_recorder *r, int count, const dycl_operand *operands) {
+    int dim = -1, zero = -1, wrapped = -1;
+    for (int i = 0; i < count; i++) {
+        dycl_dtype dtype;
+        int *category;
+        if (operands[i].kind == DYCL_OPERAND_VALUE) {
+            const dycl_value *value = &r->graph.values[operands[i].value];
+            dtype = (dycl_dtype)value->dtype;
+            category = value->rank ? &dim : &zero;
+        } else {
+            dtype = scalar_dtype(&operands[i]);
+            category = &wrapped;
+        }
+        *category = *category < 0 ? (int)dtype : (int)dycl_promote((dycl_dtype)*category, dtype);
+    }
+    return (dycl_dtype)combine(dim, combine(zero, wrapped));
+}
+
+dycl_status dycl_build_cast(dycl_recorder *r, uint32_t value, dycl_dtype dtype, uint32_t *out) {
+    if (r->graph.values[value].dtype == dtype) {
+        *out = value;
+        return DYCL_OK;
+    }
+    int64_t attr = dtype;
+    dycl_status status = dycl_build_node(r, DYCL_OP_cast, 1, &value, 1, &attr, out);
+    if (status == DYCL_OK && dycl_dtype_is_int(dtype) && value < r->range_count) { /* only widening keeps known bounds */
+        int64_t low = r->ranges[value][0], high = r->ranges[value][1], *range = dycl_recorder_range(r, *out);
+        if (range && (dtype == DYCL_I64 || (dtype == DYCL_I32 && low >= INT32_MIN && high <= INT32_MAX))) {
+            range[0] = low;
+            range[1] = high;
+        }
+    }
+    return status;
+}
+
+static int fits(dycl_dtype dtype, int64_t i) {
+    switch (dtype) {
+    case DYCL_I32: return i >= INT32_MIN && i <= INT32_MAX;
+    case DYCL_I16: return i >= INT16_MIN && i <= INT16_MAX;
+    case DYCL_I8: return i >= INT8_MIN && i <= INT8_MAX;
+    case DYCL_U8: return i >= 0 && i <= UINT8_MAX;
+    case DYCL_BOOL: return i == 0 || i == 1;
+    default: return 1;
+    }
+}
+
+static dycl_status push_scalar(dycl_recorder *r, const dycl_operand *operand, dycl_dtype dtype, uint32_t *out) {
+    uint32_t at = r->graph.scalar_count;
+    if (at >= r->scalar_room) {
+        uint32_t room = r->scalar_room ? r->scalar_room * 2 : 64;
+        void *block = dycl_realloc(r->scalars, room * sizeof *r->scalars);
+        if (!block) return dycl_error_set("out of memory while recording");
+        r->scalars = block;
+        r->scalar_room = room;
+    }
+    dycl_scalar *scalar = &r->scalars[at];
+    memset(scalar, 0, sizeof *scalar);
+    if (dycl_dtype_is_float(dtype)) {
+        double f = operand->kind == DYCL_OPERAND_FLOAT ? operand->f : (double)operand->i;
+        if (dtype == DYCL_F64)
+            scalar->f64 = f;
+        else
+            scalar->f32 = operand->kind == DYCL_OPERAND_FLOAT ? (float)f : (float)operand->i;
+    } else {
+        int64_t i = operand->i;
+        if (operand->kind == DYCL_OPERAND_FLOAT || !fits(dtype, i)) return dycl_build_bail(r, DYCL_BAIL_arguments);
+        switch (dtype) {
+        case DYCL_I64: scalar->i64 = i; break;
+        case DYCL_I32: scalar->i32 = (int32_t)i; break;
+        case DYCL_I16: scalar->i16 = (int16_t)i; break;
+        case DYCL_I8: scalar->i8 = (int8_t)i; break;
+        default: scalar->u8 = (uint8_t)i;
+        }
+    }
+    return dycl_graph_scalar(&r->graph, dtype, out);
+}
+
+dycl_status dycl_build_convert(dycl_recorder *r, const dycl_operand *operand, dycl_dtype dtype, uint32_t *out) {
+    if (operand->kind == DYCL_OPERAND_VALUE) return dycl_build_cast(r, operand->value, dtype, out);
+    return push_scalar(r, operand, dtype, out);
+}
+
+/* ---- Elementwise ----------------------------------------------------------------------------------------------------------- */
+
+/* Bounds of integer sums, differences and products, where both sides are known. */
+static void infer_range(dycl_recorder *r, dycl_op op, const uint32_t *values, uint32_t out) {
+    int64_t bounds[2][2];
+    if (op != DYCL_OP_add && op != DYCL_OP_sub && op != DYCL_OP_mul) return;
+    if (r->graph.values[out].dtype != DYCL_I64) return;
+    for (int i = 0; i < 2; i++) {
+        const dycl_value *value = &r->graph.values[values[i]];
+        if (value->kind == DYCL_VALUE_SCALAR) {
+            bounds[i][0] = bounds[i][1] = r->scalars[value->source].i64;
+        } else if (values[i] < r->range_count && r->ranges[values[i]][0] <= r->ranges[values[i]][1]) {
+            memcpy(bounds[i], r->ranges[values[i]], sizeof bounds[i]);
+        } else {
+            return;
+        }
+        const int64_t most = INT64_C(1) << 30; /* far from overflow */
+        if (bounds[i][0] < -most || bounds[i][1] > most) return;
+    }
+    int64_t *range = dycl_recorder_range(r, out);
+    if (!range) return;
+    if (op == DYCL_OP_mul) {
+        int64_t low = INT64_MAX, high = INT64_MIN;
+        for (int i = 0; i < 4; i++) {
+            int64_t product = bounds[0][i & 1] * bounds[1][i >> 1];
+            if (product < low) low = product;
+            if (product > high) high = product;
+        }
+        range[0] = low;
+        range[1] = high;
+    } else if (op == DYCL_OP_add) {
+        range[0] = bounds[0][0] + bounds[1][0];
+        range[1] = bounds[0][1] + bounds[1][1];
+    } else {
+        range[0] = bounds[0][0] - bounds[1][1];
+        range[1] = bounds[0][1] - bounds[1][0];
+    }
+}
+
+static dycl_status ew_of_values(dycl_recorder *r, dycl_op op, int count, const uint32_t *values, uint32_t *out) {
+    if (!dycl_kern_ew(DYCL_ISA_SCALAR, (dycl_ew)op, (dycl_dtype)r->graph.values[values[count - 1]].dtype, 0))
+        return dycl_build_bail(r, DYCL_BAIL_dtype);
+    dycl_status status = dycl_build_node(r, op, count, values, 0, NULL, out);
+    if (status == DYCL_OK && count == 2) infer_range(r, op, values, *out);
+    return status;
+}
+
+dycl_status dycl_build_ew(dycl_recorder *r, dycl_op op, dycl_promotion promotion, int count, const dycl_operand *operands, uint32_t *out) {
+    dycl_status status;
+    uint32_t values[3];
+    dycl_dtype dtype = dycl_result_type(r, count, operands);
+    if (promotion == DYCL_PROMOTE_FLOAT && !dycl_dtype_is_float(dtype)) dtype = DYCL_F32;
+    if (promotion == DYCL_PROMOTE_NO_BOOL && dtype == DYCL_BOOL) return dycl_build_bail(r, DYCL_BAIL_dtype);
+    for (int i = 0; i < count; i++) DYCL_TRY(dycl_build_convert(r, &operands[i], dtype, &values[i]));
+    return ew_of_values(r, op, count, values, out);
+fail:
+    return status;
+}
+
+dycl_status dycl_build_where(dycl_recorder *r, const dycl_operand *condition, const dycl_operand *a, const dycl_operand *b, uint32_t *out) {
+    dycl_status status;
+    dycl_operand sides[2] = {*a, *b};
+    uint32_t values[3];
+    dycl_dtype dtype = dycl_result_type(r, 2, sides);
+    if (condition->kind != DYCL_OPERAND_VALUE || r->graph.values[condition->value].dtype != DYCL_BOOL) return dycl_build_bail(r, DYCL_BAIL_dtype);
+    values[0] = condition->value;
+    DYCL_TRY(dycl_build_convert(r, a, dtype, &values[1]));
+    DYCL_TRY(dycl_build_convert(r, b, dtype, &values[2]));
+    return ew_of_values(r, DYCL_OP_where, 3, values, out);
+fail:
+    return status;
+}
+
+/* ATen/native/cpu/PowKernel.cpp computes these exponents without pow. */
+dycl_status dycl_build_pow(dycl_recorder *r, const dycl_operand *base, const dycl_operand *exponent, uint32_t *out) {
+    dycl_status status;
+    dycl_operand both[2] = {*base, *exponent};
+    dycl_dtype dtype = dycl_result_type(r, 2, both);
+    uint32_t x, y;
+    if (!dycl_dtype_is_float(dtype)) {
+        if (base->kind == DYCL_OPERAND_VALUE && exponent->kind == DYCL_OPERAND_INT && exponent->i == 2 && dtype != DYCL_BOOL) {
+            DYCL_TRY(dycl_build_convert(r, base, dtype, &x));
+            return ew_of_values(r, DYCL_OP_square, 1, &x, out);
+        }
+        return dycl_build_bail(r, DYCL_BAIL_dtype);
+    }
+    if (base->kind != DYCL_OPERAND_VALUE || exponent->kind == DYCL_OPERAND_VALUE)
+        return dycl_build_ew(r, DYCL_OP_pow, DYCL_PROMOTE_COMMON, 2, both, out);
+    double e = exponent->kind == DYCL_OPERAND_FLOAT ? exponent->f : (double)exponent->i;
+    DYCL_TRY(dycl_build_convert(r, base, dtype, &x));
+    if (e == 2.0) return ew_of_values(r, DYCL_OP_square, 1, &x, out);
+    if (e == 1.0) return ew_of_values(r, DYCL_OP_copy, 1, &x, out);
+    if (e == 0.5) return ew_of_values(r, DYCL_OP_sqrt, 1, &x, out);
+    if (e == -0.5) return ew_of_values(r, DYCL_OP_rsqrt, 1, &x, out);
+    if (e == -1.0) return ew_of_values(r, DYCL_OP_reciprocal, 1, &x, out);
+    if (e == 3.0 || e == -2.0) {
+        DYCL_TRY(ew_of_values(r, DYCL_OP_square, 1, &x, &y));
+        if (e == -2.0) return ew_of_values(r, DYCL_OP_reciprocal, 1, &y, out);
+        uint32_t product[2] = {y, x};
+        return ew_of_values(r, DYCL_OP_mul, 2, product, out);
+    }
+    return dycl_build_ew(r, DYCL_OP_pow, DYCL_PROMOTE_COMMON, 2, both, out);
+fail:
+    return status;
+}
