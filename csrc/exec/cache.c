@@ -1,0 +1,138 @@
+#include "exec/cache.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+#define BUCKETS 8192
+
+struct dycl_plan_cache {
+    dycl_segment *bucket[BUCKETS];
+    dycl_segment *newest, *oldest;
+    uint32_t count;
+};
+
+dycl_plan_cache *dycl_plan_cache_create(void) { return dycl_alloc_zero(sizeof(dycl_plan_cache)); }
+
+void dycl_segment_retain(dycl_segment *segment) { segment->references++; }
+
+void dycl_segment_release(dycl_segment *segment) {
+    if (!segment || --segment->references) return;
+    dycl_graph_free(&segment->graph);
+    dycl_free(segment->outputs);
+    if (segment->plan) dycl_plan_release(segment->plan);
+    dycl_free(segment);
+}
+
+static void take_out_of_recency(dycl_plan_cache *cache, dycl_segment *s) {
+    if (s->newer)
+        s->newer->older = s->older;
+    else
+        cache->newest = s->older;
+    if (s->older)
+        s->older->newer = s->newer;
+    else
+        cache->oldest = s->newer;
+    s->newer = s->older = NULL;
+}
+
+static void put_newest(dycl_plan_cache *cache, dycl_segment *s) {
+    s->older = cache->newest;
+    s->newer = NULL;
+    if (cache->newest)
+        cache->newest->newer = s;
+    else
+        cache->oldest = s;
+    cache->newest = s;
+}
+
+static void drop(dycl_plan_cache *cache, dycl_segment *s) {
+    dycl_segment **link = &cache->bucket[s->hash % BUCKETS];
+    while (*link != s) link = &(*link)->chain;
+    *link = s->chain;
+    take_out_of_recency(cache, s);
+    s->cached = 0;
+    cache->count--;
+    dycl_segment_release(s);
+}
+
+void dycl_plan_cache_release(dycl_plan_cache *cache) {
+    if (!cache) return;
+    while (cache->oldest) drop(cache, cache->oldest);
+    dycl_free(cache);
+}
+
+uint32_t dycl_plan_cache_count(const dycl_plan_cache *cache) { return cache->count; }
+
+int dycl_segment_matches(const dycl_segment *segment, const dycl_graph *graph, const uint32_t *outputs, int output_count) {
+    return segment->output_count == output_count && memcmp(segment->outputs, outputs, (size_t)output_count * sizeof *outputs) == 0 &&
+           dycl_graph_equal(&segment->graph, graph);
+}
+
+static dycl_status make_segment(const dycl_graph *graph, const uint32_t *outputs, int output_count, uint64_t hash, dycl_segment **out) {
+    dycl_status status;
+    dycl_segment *s = dycl_alloc_zero(sizeof *s);
+    if (!s) return dycl_error_set("out of memory for a segment");
+    s->references = 1;
+    s->hash = hash;
+    dycl_graph_init(&s->graph);
+    s->outputs = dycl_alloc((size_t)output_count * sizeof *outputs);
+    if (!s->outputs) {
+        status = dycl_error_set("out of memory for a segment");
+        goto fail;
+    }
+    memcpy(s->outputs, outputs, (size_t)output_count * sizeof *outputs);
+    s->output_count = output_count;
+    DYCL_TRY(dycl_graph_copy(&s->graph, graph));
+    *out = s;
+    return DYCL_OK;
+fail:
+    dycl_segment_release(s);
+    return status;
+}
+
+dycl_status dycl_plan_lookup(dycl_plan_cache *cache, const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_segment **out) {
+    uint64_t hash = dycl_graph_hash(graph);
+    for (int i = 0; i < output_count; i++) hash = (hash ^ outputs[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    for (dycl_segment *s = cache->bucket[hash % BUCKETS]; s; s = s->chain) {
+        if (s->hash != hash || !dycl_segment_matches(s, graph, outputs, output_count)) continue;
+        take_out_of_recency(cache, s);
+        put_newest(cache, s);
+        *out = s;
+        return DYCL_OK;
+    }
+    dycl_segment *s;
+    dycl_status status;
+    DYCL_TRY(make_segment(graph, outputs, output_count, hash, &s));
+    if (cache->count >= DYCL_CACHE_SEGMENTS) drop(cache, cache->oldest);
+    s->chain = cache->bucket[hash % BUCKETS];
+    cache->bucket[hash % BUCKETS] = s;
+    s->cached = 1;
+    put_newest(cache, s);
+    cache->count++;
+    *out = s;
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+dycl_status dycl_segment_plan(dycl_segment *s, dycl_plan **out) {
+    dycl_status status;
+    s->sightings++;
+    if (!s->plan) {
+        DYCL_TRY(dycl_plan_create(&s->graph, s->outputs, s->output_count, DYCL_PLAN_COLD, &s->plan));
+    } else if (!s->tuned) {
+        dycl_plan *tuned = NULL;
+        s->tuned = 1;
+        status = dycl_plan_create(&s->graph, s->outputs, s->output_count, DYCL_PLAN_TUNED, &tuned);
+        if (status == DYCL_ERROR) return status;
+        if (status == DYCL_OK) {
+            dycl_plan_release(s->plan);
+            s->plan = tuned;
+        }
+    }
+    *out = s->plan;
+    return DYCL_OK;
+fail:
+    return status;
+}

@@ -1,0 +1,40 @@
+/* The plan cache: a segment's graph and outputs -> its plan. The first sight of a key makes a COLD plan, the second a TUNED one.
+ *
+ * Ownership: segments are reference counted; the cache holds one reference to each of the DYCL_CACHE_SEGMENTS it keeps (least recently
+ * used ones go first). A segment outlives the cache entry while somebody retains it. Threads: GIL held (the cache is not locked). */
+#ifndef DYCL_EXEC_CACHE_H
+#define DYCL_EXEC_CACHE_H
+
+#include "exec/plan.h"
+
+#define DYCL_CACHE_SEGMENTS 4096
+
+typedef struct dycl_segment {
+    dycl_graph graph;    /* a copy: the key */
+    uint32_t *outputs;   /* key too */
+    int output_count;
+    uint64_t hash;
+    dycl_plan *plan;     /* owned; COLD or TUNED */
+    int tuned;           /* 1: plan is TUNED, or tuning was tried and bailed */
+    uint64_t sightings;
+    uint32_t references;
+    struct dycl_segment *chain;          /* hash bucket */
+    struct dycl_segment *newer, *older;  /* recency */
+    int cached;
+} dycl_segment;
+
+typedef struct dycl_plan_cache dycl_plan_cache;
+dycl_plan_cache *dycl_plan_cache_create(void); /* NULL: out of memory */
+void dycl_plan_cache_release(dycl_plan_cache *cache);
+uint32_t dycl_plan_cache_count(const dycl_plan_cache *cache);
+
+/* Whether a segment is the one of this graph and these outputs. */
+int dycl_segment_matches(const dycl_segment *segment, const dycl_graph *graph, const uint32_t *outputs, int output_count);
+/* Finds or makes the segment; *out is borrowed from the cache. */
+dycl_status dycl_plan_lookup(dycl_plan_cache *cache, const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_segment **out);
+/* Counts a sighting and gives the plan to run now (borrowed), tuning when it is time. */
+dycl_status dycl_segment_plan(dycl_segment *segment, dycl_plan **out);
+void dycl_segment_retain(dycl_segment *segment);
+void dycl_segment_release(dycl_segment *segment);
+
+#endif
