@@ -1,0 +1,162 @@
+#include "dnnl/internal.h"
+#include "kern/kern.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* Scores of a tile of query rows stay in cache: two products by sgemm, which is single-threaded inside the parallel loop and
+ * within a tenth of the machine's peak at these sizes, and a softmax over whole rows in between. */
+#define TILE_ROWS 128
+#define TILE_BYTES (256 * 1024)
+#define SERIAL_FLOPS 200000.0
+
+typedef struct {
+    dycl_attention_desc d;
+    int64_t rows, tiles, ld; /* query rows of a tile; tiles of a head; leading dimension of the scores */
+    int threads;
+    size_t tile_bytes;
+} plan;
+
+/* Fixed at first use: the caller keeps the scratch memory while the number of threads may change under it. */
+static int thread_cap(void) {
+    static atomic_int cap;
+    int n = atomic_load_explicit(&cap, memory_order_relaxed);
+    if (n) return n;
+    n = omp_get_num_procs() > omp_get_max_threads() ? omp_get_num_procs() : omp_get_max_threads();
+    int none = 0;
+    return atomic_compare_exchange_strong(&cap, &none, n) ? n : none;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static void make_plan(const dycl_attention_desc *desc, plan *p) {
+    dycl_attention_desc *d = &p->d;
+    int cap = thread_cap();
+    memset(p, 0, sizeof *p);
+    *d = *desc;
+    if (d->mask == 0) memset(d->mask_strides, 0, sizeof d->mask_strides);
+    if (d->q_len == 1 && d->causal) {
+        d->k_len = least(d->k_len, 1);
+        d->causal = 0;
+    }
+    /* One query row a head and several heads on the same keys: read those once, with the heads as rows of one query. */
+    int64_t group = d->heads / d->kv_heads;
+    if (d->q_len == 1 && group > 1 && d->batch * d->kv_heads >= cap && d->q_strides[1] >= d->width && d->o_strides[1] >= d->v_width) {
+        d->q_len = group;
+        d->heads = d->kv_heads;
+        d->q_strides[2] = d->q_strides[1], d->q_strides[1] *= group;
+        d->o_strides[2] = d->o_strides[1], d->o_strides[1] *= group;
+        d->mask_strides[2] = d->mask_strides[1], d->mask_strides[1] *= group;
+    }
+    p->ld = (d->k_len + 15) & ~(int64_t)15;
+    if (p->ld % 1024 == 0) p->ld += 16; /* rows at a multiple of 4 KB would fight for the same cache sets */
+    int64_t most = TILE_BYTES / (int64_t)sizeof(float) / (p->ld ? p->ld : 1), heads = d->batch * d->heads;
+    most = most < 16 ? 16 : most > TILE_ROWS ? TILE_ROWS : most;
+    while (most > 16 && heads * ceil_div(d->q_len, most) < 2 * cap) most /= 2; /* enough tiles for every thread */
+    p->tiles = ceil_div(d->q_len, most);
+    p->rows = p->tiles ? ceil_div(d->q_len, p->tiles) : 0;
+    p->threads = (int)least(cap, heads * p->tiles);
+    p->tile_bytes = (size_t)(p->rows * p->ld) * sizeof(float);
+}
+
+size_t dycl_attention_scratch(const dycl_attention_desc *desc) {
+    plan p;
+    if (desc->kv_heads < 1) return 0;
+    make_plan(desc, &p);
+    return (size_t)p.threads * p.tile_bytes;
+}
+
+static void add_mask(const dycl_attention_desc *d, float *row, const void *mask, int64_t offset, int64_t n) {
+    int64_t step = d->mask_strides[3];
+    if (d->mask == 1) {
+        const float *m = (const float *)mask + offset;
+        if (step == 1) {
+#pragma omp simd
+            for (int64_t j = 0; j < n; j++) row[j] += m[j];
+        } else {
+            for (int64_t j = 0; j < n; j++) row[j] += m[j * step];
+        }
+    } else {
+        const uint8_t *m = (const uint8_t *)mask + offset;
+        if (step == 1) {
+#pragma omp simd
+            for (int64_t j = 0; j < n; j++) row[j] = m[j] ? row[j] : -INFINITY;
+        } else {
+            for (int64_t j = 0; j < n; j++) row[j] = m[j * step] ? row[j] : -INFINITY;
+        }
+    }
+}
+
+/* torch's result of a row whose every key is masked is 0, not the NaN that softmax has for it. */
+static int all_masked(const float *row, int64_t n) {
+    for (int64_t j = 0; j < n; j++)
+        if (!(row[j] == -INFINITY)) return 0;
+    return 1;
+}
+
+static dycl_status run_tile(const plan *p, dycl_row_fn softmax, int64_t unit, const float *q, const float *k, const float *v, const void *mask,
+                            float *out, float *scores) {
+    const dycl_attention_desc *d = &p->d;
+    int64_t tile = unit % p->tiles, head = unit / p->tiles % d->heads, batch = unit / p->tiles / d->heads;
+    int64_t kv_head = head / (d->heads / d->kv_heads), first = tile * p->rows, rows = least(p->rows, d->q_len - first);
+    int64_t keys = d->causal ? least(d->k_len, first + rows) : d->k_len; /* the others are masked in every row of the tile */
+    dycl_status status = DYCL_OK;
+    q += batch * d->q_strides[0] + head * d->q_strides[1] + first * d->q_strides[2];
+    k += batch * d->k_strides[0] + kv_head * d->k_strides[1];
+    v += batch * d->v_strides[0] + kv_head * d->v_strides[1];
+    out += batch * d->o_strides[0] + head * d->o_strides[1] + first * d->o_strides[2];
+    DYCL_TRY(dycl_sgemm(0, 1, rows, keys, d->width, d->scale, q, d->q_strides[2], k, d->k_strides[2], 0, scores, p->ld));
+    for (int64_t i = 0; i < rows; i++) {
+        float *row = scores + i * p->ld;
+        int64_t n = d->causal ? least(keys, first + i + 1) : keys;
+        if (d->mask) {
+            int64_t offset = batch * d->mask_strides[0] + head * d->mask_strides[1] + (first + i) * d->mask_strides[2];
+            add_mask(d, row, mask, offset, n);
+            if (all_masked(row, n)) n = 0;
+        }
+        if (n) softmax(row, row, NULL, NULL, (size_t)n, 0);
+        memset(row + n, 0, (size_t)(keys - n) * sizeof *row);
+    }
+    DYCL_TRY(dycl_sgemm(0, 0, rows, d->v_width, keys, 1, scores, p->ld, v, d->v_strides[2], 0, out, d->o_strides[2]));
+fail:
+    return status;
+}
+
+static dycl_status check(const dycl_attention_desc *d) {
+    if (d->kv_heads < 1 || d->heads % d->kv_heads) return dycl_dnnl_bail("attention with %d heads on %d", (int)d->heads, (int)d->kv_heads);
+    if (d->q_strides[3] != 1 || d->k_strides[3] != 1 || d->v_strides[3] != 1 || d->o_strides[3] != 1) {
+        if (d->width > 1 || d->v_width > 1) return dycl_dnnl_bail("attention on operands whose last stride is not 1");
+    }
+    /* sgemm refuses rows that overlap. */
+    if ((d->q_len > 1 && (d->q_strides[2] < d->width || d->o_strides[2] < d->v_width)) ||
+        (d->k_len > 1 && (d->k_strides[2] < d->width || d->v_strides[2] < d->v_width)))
+        return dycl_dnnl_bail("attention on overlapping rows");
+    return DYCL_OK;
+}
+
+dycl_status dycl_attention(const dycl_attention_desc *desc, const float *q, const float *k, const float *v, const void *mask, float *out,
+                           void *scratch) {
+    dycl_row_fn softmax = dycl_kern_row(dycl_cpu_isa(), DYCL_ROW_SOFTMAX, DYCL_F32);
+    dycl_status status = check(desc);
+    atomic_int worst = DYCL_OK;
+    plan p;
+    if (status != DYCL_OK) return status;
+    if (!softmax) return dycl_dnnl_bail("no softmax kernel");
+    make_plan(desc, &p);
+    int64_t units = p.d.batch * p.d.heads * p.tiles;
+    if (units == 0 || p.d.v_width == 0) return DYCL_OK;
+    double flops = 2.0 * (double)(units * p.rows) * (double)p.d.k_len * (double)(p.d.width + p.d.v_width);
+    int threads = (int)least(p.threads, dycl_cpu_threads());
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1 && flops > SERIAL_FLOPS)
+    for (int64_t unit = 0; unit < units; unit++) {
+        float *scores = (float *)((char *)scratch + (size_t)omp_get_thread_num() * p.tile_bytes);
+        dycl_status s = run_tile(&p, softmax, unit, q, k, v, mask, out, scores);
+        if (s != DYCL_OK) atomic_store_explicit(&worst, (int)s, memory_order_relaxed);
+    }
+    status = (dycl_status)atomic_load(&worst);
+    if (status == DYCL_ERROR) return dycl_error_set("sgemm failed inside attention");
+    return status == DYCL_BAIL ? dycl_dnnl_bail("sgemm refuses attention's operands") : DYCL_OK;
+}
