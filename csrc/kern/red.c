@@ -1,0 +1,51 @@
+#include "kern/red.h"
+
+extern const dycl_red_table dycl_red_table__scalar, dycl_red_table__avx2, dycl_red_table__avx512;
+
+const dycl_red_table *dycl_kern_red_table(dycl_isa isa) {
+    static const dycl_red_table *const tables[DYCL_ISA_COUNT] = {
+        [DYCL_ISA_SCALAR] = &dycl_red_table__scalar,
+#if defined(__x86_64__)
+        [DYCL_ISA_AVX2] = &dycl_red_table__avx2,
+        [DYCL_ISA_AVX512] = &dycl_red_table__avx512,
+#endif
+    };
+    return tables[isa];
+}
+
+dycl_red_fn dycl_kern_red(dycl_isa isa, dycl_red op, dycl_dtype dtype) { return dycl_kern_red_table(isa)->red[op][dtype]; }
+
+dycl_dtype dycl_red_result(dycl_red op, dycl_dtype dtype) {
+    switch (op) {
+    case DYCL_RED_ALL:
+    case DYCL_RED_ANY: return DYCL_BOOL;
+    case DYCL_RED_ARGMAX:
+    case DYCL_RED_ARGMIN: return DYCL_I64;
+    case DYCL_RED_SUM:
+    case DYCL_RED_PROD: return dycl_dtype_is_float(dtype) ? dtype : DYCL_I64;
+    default: return dtype;
+    }
+}
+
+/* In pieces that stay in L1, so that the second pass of each is free; each piece's own mean keeps the squares small. */
+dycl_moments dycl_kern_moments(const dycl_red_table *table, dycl_dtype dtype, const void *a, size_t n) {
+    dycl_moments all = {0, 0, 0};
+    const size_t size = dycl_dtype_size(dtype), piece = 4096;
+    for (size_t i = 0, count; i < n; i += count) {
+        const void *p = (const char *)a + i * size;
+        double sums[2], mean;
+        count = n - i < piece ? n - i : piece;
+        if (dtype == DYCL_F32) {
+            float sum, m;
+            table->red[DYCL_RED_SUM][dtype](&sum, p, NULL, count);
+            m = sum / (float)count, mean = (double)m;
+            table->moments[0](sums, p, &m, count);
+        } else {
+            table->red[DYCL_RED_SUM][dtype](&mean, p, NULL, count);
+            mean /= (double)count;
+            table->moments[1](sums, p, &mean, count);
+        }
+        all = dycl_moments_merge(all, dycl_moments_from(sums, mean, (double)count));
+    }
+    return all;
+}

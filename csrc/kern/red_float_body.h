@@ -1,0 +1,137 @@
+/* Reductions and column accumulators of one float type; included twice by red_body.h with T, V, N(name) and DYCL_COMPENSATED set. */
+#include "kern/rowsum_body.h"
+
+#define V_(name) DYCL_PASTE(V, _##name)
+#define DYCL_PASTE(a, b) DYCL_PASTE_(a, b)
+#define DYCL_PASTE_(a, b) a##b
+#define LANES V_(lanes)
+
+#define SUM_RED(name, kernel, with)                                                                                    \
+    static void N(name)(void *out, const void *a, const void *operand, size_t n) {                                     \
+        (void)operand;                                                                                                 \
+        *(T *)out = (T)N(kernel)(a, with, n);                                                                          \
+    }
+SUM_RED(red_sum, sum, 0)
+SUM_RED(red_sumabs, sum_abs, 0)
+SUM_RED(red_sumsq, sum_square, 0)
+SUM_RED(red_sumsqdev, sum_deviation, *(const T *)operand)
+#undef SUM_RED
+
+static void N(red_moments)(double out[2], const void *a, const void *m, size_t n) { N(moments)(out, a, *(const T *)m, n); }
+
+static void N(red_prod)(void *out, const void *operand_a, const void *operand, size_t n) {
+    const T *a = operand_a;
+    const V one = V_(set)(1);
+    V p0 = one, p1 = one, p2 = one, p3 = one;
+    size_t i = 0;
+    (void)operand;
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        p0 *= V_(load)(a + i), p1 *= V_(load)(a + i + LANES);
+        p2 *= V_(load)(a + i + 2 * LANES), p3 *= V_(load)(a + i + 3 * LANES);
+    }
+    for (; i + LANES <= n; i += LANES) p0 *= V_(load)(a + i);
+    if (i < n) p0 *= V_(load_part)(a + i, n - i, one);
+    p0 = (p0 * p1) * (p2 * p3);
+    T product = 1;
+    for (int lane = 0; lane < LANES; lane++) product *= p0[lane];
+    *(T *)out = product;
+}
+
+/* The first element equal to `wanted`, or the first NaN; one of them exists. */
+static int64_t N(find)(const T *a, T wanted, int bad, size_t n) {
+    const V w = V_(set)(wanted);
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        V x = V_(load)(a + i);
+        if (bad ? V_(any)(V_(unordered)(x, x)) : V_(any_equal)(x, w)) break;
+    }
+    for (; i + 1 < n; i++)
+        if (bad ? a[i] != a[i] : a[i] == wanted) break;
+    return (int64_t)i;
+}
+
+#define EXTREME_RED(name, kernel)                                                                                      \
+    static void N(red_a##name)(void *out, const void *a, const void *operand, size_t n) {                              \
+        int bad;                                                                                                       \
+        (void)operand;                                                                                                 \
+        T best = N(kernel)(a, n, &bad);                                                                                \
+        *(T *)out = bad ? (T)NAN : best;                                                                               \
+    }                                                                                                                  \
+    static void N(red_arg##name)(void *out, const void *a, const void *operand, size_t n) {                            \
+        int bad;                                                                                                       \
+        (void)operand;                                                                                                 \
+        T best = N(kernel)(a, n, &bad);                                                                                \
+        *(int64_t *)out = N(find)(a, best, bad, n);                                                                    \
+    }
+EXTREME_RED(max, largest)
+EXTREME_RED(min, smallest)
+#undef EXTREME_RED
+
+/* Four rows at a time: one load and store of the accumulator for four of input. */
+#define COLUMN(name, ACC)                                                                                              \
+    static void N(column_##name)(void *out, const void *in, int64_t stride, size_t rows, const void *operand, size_t n) { \
+        T *acc = out;                                                                                                  \
+        const T *a = in, *operands = operand;                                                                          \
+        (void)operands;                                                                                                \
+        for (size_t r = 0; r < rows;) {                                                                                \
+            const T *a0 = a + (int64_t)r * stride, *a1 = a0 + stride, *a2 = a1 + stride, *a3 = a2 + stride;            \
+            size_t j = 0, step = rows - r >= 4 ? 4 : 1;                                                                \
+            for (; j + LANES <= n; j += LANES) {                                                                       \
+                V s = V_(load)(acc + j), x, m = LOAD_OPERAND;                                                          \
+                (void)m;                                                                                               \
+                x = V_(load)(a0 + j), s = ACC(s, x);                                                                   \
+                if (step == 4) {                                                                                       \
+                    x = V_(load)(a1 + j), s = ACC(s, x);                                                               \
+                    x = V_(load)(a2 + j), s = ACC(s, x);                                                               \
+                    x = V_(load)(a3 + j), s = ACC(s, x);                                                               \
+                }                                                                                                      \
+                V_(store)(acc + j, s);                                                                                 \
+            }                                                                                                          \
+            if (j < n) {                                                                                               \
+                size_t part = n - j;                                                                                   \
+                V s = V_(load_part)(acc + j, part, (V){0}), m = PART_OPERAND;                                          \
+                (void)m;                                                                                               \
+                for (size_t k = 0; k < step; k++) {                                                                    \
+                    V x = V_(load_part)(a0 + (int64_t)k * stride + j, part, (V){0});                                   \
+                    s = ACC(s, x);                                                                                     \
+                }                                                                                                      \
+                V_(store_part)(acc + j, part, s);                                                                      \
+            }                                                                                                          \
+            r += step;                                                                                                 \
+        }                                                                                                              \
+    }
+#define ACC_SUM(acc, x) ((acc) + (x))
+#define ACC_ABS(acc, x) ((acc) + V_(abs)(x))
+#define ACC_SQUARE(acc, x) V_(fma)(x, x, acc)
+#define ACC_DEV(acc, x) ((acc) + ((x) - m))
+#define ACC_SQDEV(acc, x) V_(fma)((x) - m, (x) - m, acc)
+#define ACC_MAX(acc, x) V_(nan_wins)(x, acc, V_(max)(x, acc))
+#define ACC_MIN(acc, x) V_(nan_wins)(x, acc, V_(min)(x, acc))
+#define LOAD_OPERAND ((V){0})
+#define PART_OPERAND ((V){0})
+COLUMN(sum, ACC_SUM)
+COLUMN(sumabs, ACC_ABS)
+COLUMN(sumsq, ACC_SQUARE)
+COLUMN(amax, ACC_MAX)
+COLUMN(amin, ACC_MIN)
+#undef LOAD_OPERAND
+#undef PART_OPERAND
+#define LOAD_OPERAND V_(load)(operands + j)
+#define PART_OPERAND V_(load_part)(operands + j, part, (V){0})
+COLUMN(deviation, ACC_DEV)
+COLUMN(sqdeviation, ACC_SQDEV)
+
+#undef LOAD_OPERAND
+#undef PART_OPERAND
+#undef COLUMN
+#undef ACC_SUM
+#undef ACC_ABS
+#undef ACC_SQUARE
+#undef ACC_DEV
+#undef ACC_SQDEV
+#undef ACC_MAX
+#undef ACC_MIN
+#undef LANES
+#undef V_
+#undef DYCL_PASTE
+#undef DYCL_PASTE_

@@ -1,0 +1,48 @@
+/* Row operators, compiled once per ISA: the including file sets DYCL_LEVEL and DYCL_ROW_TABLE (the table's name).
+ * Ownership: pointers are borrowed. Threads: pure functions. */
+#include "kern/red.h"
+#include "kern/row.h"
+#include "kern/rowvec.h"
+
+/* e^(p[i] - m) for the first n lanes, 0 in the others. */
+static inline vf exp_minus_f32(const float *p, size_t n, vf m) {
+    return n == vf_lanes ? vf_exp_negative(vf_load(p) - m) : vf_exp_negative(vf_load_part(p, n, vf_set(-INFINITY)) - m);
+}
+
+/* f64 is not a hot path: libm, lane by lane. */
+static inline vd exp_minus_f64(const double *p, size_t n, vd m) {
+    vd e = {0};
+    for (size_t i = 0; i < n; i++) e[i] = exp(p[i] - m[0]);
+    return e;
+}
+
+#define T float
+#define V vf
+#define N(name) name##_f32
+#define DYCL_COMPENSATED 0
+#define EXP_MINUS exp_minus_f32
+#include "kern/row_float_body.h"
+#undef T
+#undef V
+#undef N
+#undef DYCL_COMPENSATED
+#undef EXP_MINUS
+
+#define T double
+#define V vd
+#define N(name) name##_f64
+#define DYCL_COMPENSATED 1
+#define EXP_MINUS exp_minus_f64
+#include "kern/row_float_body.h"
+#undef T
+#undef V
+#undef N
+#undef DYCL_COMPENSATED
+#undef EXP_MINUS
+
+#define ROWS(s)                                                                                                        \
+    {                                                                                                                  \
+        [DYCL_ROW_SOFTMAX] = row_softmax_##s, [DYCL_ROW_LOG_SOFTMAX] = row_log_softmax_##s,                            \
+        [DYCL_ROW_LAYER_NORM] = row_layer_norm_##s, [DYCL_ROW_RMS_NORM] = row_rms_norm_##s, [DYCL_ROW_CUMSUM] = row_cumsum_##s \
+    }
+const dycl_row_table DYCL_ROW_TABLE = {.f32 = ROWS(f32), .f64 = ROWS(f64)};

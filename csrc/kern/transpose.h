@@ -1,0 +1,12 @@
+/* The per-ISA block transpose under dycl_kern_copy. Ownership: pointers are borrowed. Threads: pure functions. */
+#ifndef DYCL_KERN_TRANSPOSE_H
+#define DYCL_KERN_TRANSPOSE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* dst[r * dst_stride + c] = src[c * src_stride + r] for r < rows, c < columns; elements of 4 bytes, strides in elements. */
+typedef void dycl_transpose4(uint32_t *dst, int64_t dst_stride, const uint32_t *src, int64_t src_stride, size_t rows, size_t columns);
+dycl_transpose4 dycl_kern_transpose4__scalar, dycl_kern_transpose4__avx2, dycl_kern_transpose4__avx512;
+
+#endif
