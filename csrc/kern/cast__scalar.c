@@ -1,0 +1,2 @@
+#define CAST_ISA scalar
+#include "kern/cast_body.h"

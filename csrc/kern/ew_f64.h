@@ -1,0 +1,117 @@
+/* The elementwise operators on f64, one expression each, on libm: the loops of ew_body.h around them are vectorised by the compiler
+ * where libm is not called. NaN, infinities and signed zeros as in torch (CPU).
+ * Ownership: none, no state. Threads: any. */
+#ifndef DYCL_KERN_EW_F64_H
+#define DYCL_KERN_EW_F64_H
+
+#include <math.h>
+
+#define EW_F64_1(name, expr) static inline double f64_##name(double x) { return expr; }
+#define EW_F64_2(name, expr) static inline double f64_##name(double x, double y) { return expr; }
+#define EW_F64_3(name, expr) static inline double f64_##name(double x, double y, double z) { return expr; }
+#define EW_F64_P1(name, expr) static inline int f64_##name(double x) { return expr; }
+#define EW_F64_P2(name, expr) static inline int f64_##name(double x, double y) { return expr; }
+
+EW_F64_1(copy, x)
+EW_F64_1(neg, -x)
+EW_F64_1(abs, fabs(x))
+EW_F64_1(sign, (double)((x > 0) - (x < 0)))
+EW_F64_1(square, x *x)
+EW_F64_1(exp, exp(x))
+EW_F64_1(exp2, exp2(x))
+EW_F64_1(expm1, expm1(x))
+EW_F64_1(log, log(x))
+EW_F64_1(log2, log2(x))
+EW_F64_1(log10, log10(x))
+EW_F64_1(log1p, log1p(x))
+EW_F64_1(sqrt, sqrt(x))
+EW_F64_1(rsqrt, 1.0 / sqrt(x))
+EW_F64_1(reciprocal, 1.0 / x)
+EW_F64_1(sin, sin(x))
+EW_F64_1(cos, cos(x))
+EW_F64_1(tan, tan(x))
+EW_F64_1(tanh, tanh(x))
+EW_F64_1(erf, erf(x))
+EW_F64_1(sigmoid, x < 0 ? exp(x) / (1.0 + exp(x)) : 1.0 / (1.0 + exp(-x)))
+EW_F64_1(logsigmoid, (x < 0 ? x : 0.0) - log1p(exp(-fabs(x))))
+EW_F64_1(relu, 0 > x ? 0.0 : x)
+EW_F64_1(relu6, 0 > x ? 0.0 : x > 6 ? 6.0 : x)
+EW_F64_1(gelu, 0.5 * x * erfc(x * -0.70710678118654752440))
+EW_F64_1(gelu_tanh, x / (1.0 + exp(-1.59576912160573071176 * (x + 0.044715 * (x * x * x)))))
+EW_F64_1(silu, x / (1.0 + exp(-x)))
+/* tanh(log(1 + e)) with e = e^x is e (e + 2) / (e (e + 2) + 2); by 1/e where e would overflow. */
+static inline double f64_mish(double x) {
+    double e = exp(-fabs(x));
+    double n = x > 0 ? 1.0 + 2.0 * e : e * (e + 2.0);
+    return x * (n / (n + (x > 0 ? 2.0 * e * e : 2.0)));
+}
+EW_F64_1(clamp06, 0 > x ? 0.0 : x > 6 ? 6.0 : x)
+EW_F64_1(hardswish, x *f64_clamp06(x + 3.0) / 6.0)
+EW_F64_1(hardsigmoid, f64_clamp06(x + 3.0) / 6.0)
+EW_F64_1(softsign, x / (1.0 + fabs(x)))
+EW_F64_1(floor, floor(x))
+EW_F64_1(ceil, ceil(x))
+EW_F64_1(round, nearbyint(x))
+EW_F64_1(trunc, trunc(x))
+EW_F64_1(frac, x - trunc(x))
+EW_F64_P1(isnan, x != x)
+EW_F64_P1(isinf, fabs(x) == INFINITY)
+EW_F64_P1(isfinite, fabs(x) < INFINITY)
+EW_F64_P1(logical_not, x == 0)
+
+EW_F64_2(add, x + y)
+EW_F64_2(sub, x - y)
+EW_F64_2(mul, x *y)
+EW_F64_2(div, x / y)
+/* Python's divmod, as c10::div_floor_floating: the quotient of the exact remainder, not the floor of a rounded quotient. */
+static inline double f64_floor_div(double x, double y) {
+    if (y == 0) return x / y;
+    double mod = fmod(x, y), div = (x - mod) / y;
+    if (mod != 0 && (y < 0) != (mod < 0)) div -= 1.0;
+    if (div == 0) return copysign(0.0, x / y);
+    double whole = floor(div);
+    return div - whole > 0.5 ? whole + 1.0 : whole;
+}
+EW_F64_2(trunc_div, trunc(x / y))
+static inline double f64_remainder(double x, double y) {
+    double mod = fmod(x, y);
+    return mod != 0 && (y < 0) != (mod < 0) ? mod + y : mod;
+}
+EW_F64_2(fmod, fmod(x, y))
+EW_F64_2(pow, pow(x, y))
+EW_F64_2(atan2, atan2(x, y))
+EW_F64_2(maximum, x != x ? x : x > y ? x : y)
+EW_F64_2(minimum, x != x ? x : x < y ? x : y)
+EW_F64_2(fmax, y != y ? x : x > y ? x : y)
+EW_F64_2(fmin, y != y ? x : x < y ? x : y)
+EW_F64_P2(eq, x == y)
+EW_F64_P2(ne, x != y)
+EW_F64_P2(lt, x < y)
+EW_F64_P2(le, x <= y)
+EW_F64_P2(gt, x > y)
+EW_F64_P2(ge, x >= y)
+EW_F64_P2(logical_and, (x != 0) & (y != 0))
+EW_F64_P2(logical_or, (x != 0) | (y != 0))
+EW_F64_P2(logical_xor, (x != 0) ^ (y != 0))
+EW_F64_2(leaky_relu, x > 0 ? x : x * y)
+EW_F64_2(elu, x > 0 ? x : y * expm1(x))
+EW_F64_2(relu_grad, y <= 0 ? 0.0 : x)
+EW_F64_2(copysign, copysign(x, y))
+
+static inline double f64_where(int x, double y, double z) { return x ? y : z; }
+EW_F64_3(lerp, fabs(z) < 0.5 ? fma(z, y - x, x) : fma(z - 1.0, y - x, y))
+EW_F64_3(clamp, f64_minimum(f64_maximum(x, y), z))
+static inline double f64_softplus(double x, double y, double z) {
+    double s = x * y;
+    return s > z ? x : ((s > 0 ? s : 0.0) + log1p(exp(-fabs(s)))) / y;
+}
+EW_F64_3(threshold, x <= y ? z : x)
+EW_F64_3(muladd, fma(x, y, z))
+
+#undef EW_F64_1
+#undef EW_F64_2
+#undef EW_F64_3
+#undef EW_F64_P1
+#undef EW_F64_P2
+
+#endif

@@ -1,0 +1,15 @@
+/* The tables of elementwise kernels, one an ISA, that ew.c chooses from. Ownership: static data. Threads: immutable. */
+#ifndef DYCL_KERN_EW_TABLE_H
+#define DYCL_KERN_EW_TABLE_H
+
+#include "kern/kern.h"
+
+#define DYCL_EW_MASKS 7 /* of scalar operands: at most three operands, at least one of them a run */
+
+typedef dycl_ew_fn dycl_ew_table[DYCL_EW_COUNT][DYCL_DTYPE_COUNT][DYCL_EW_MASKS];
+typedef dycl_ew_fn dycl_cast_table[DYCL_DTYPE_COUNT][DYCL_DTYPE_COUNT]; /* from, to */
+
+extern const dycl_ew_table dycl_ew_table__scalar, dycl_ew_table__avx2, dycl_ew_table__avx512;
+extern const dycl_cast_table dycl_cast_table__scalar, dycl_cast_table__avx2, dycl_cast_table__avx512;
+
+#endif

@@ -1,0 +1,114 @@
+/* Activation functions of f32 vectors that need more than elementary functions to stay accurate where the textbook formula cancels
+ * or overflows: relative accuracy holds in the tails too, down to subnormal results. -inf gives NaN where torch's formula is
+ * -inf * 0 (gelu, gelu_tanh, silu, mish).
+ * Ownership: none, no state. Threads: any. */
+#ifndef DYCL_KERN_VACT_H
+#define DYCL_KERN_VACT_H
+
+#include "kern/ew_f64.h"
+#include "kern/vmath.h"
+
+#if DYCL_SIMD_WIDTH == 1
+
+DYCL_INLINE vf vact_sigmoid(vf x) { return (float)f64_sigmoid(x); }
+DYCL_INLINE vf vact_logsigmoid(vf x) { return (float)f64_logsigmoid(x); }
+DYCL_INLINE vf vact_softplus(vf x, vf beta, vf threshold) {
+    return x * beta > threshold ? x : (float)f64_softplus(x, beta, INFINITY);
+}
+DYCL_INLINE vf vact_silu(vf x) { return (float)f64_silu(x); }
+DYCL_INLINE vf vact_mish(vf x) { return (float)f64_mish(x); }
+DYCL_INLINE vf vact_gelu(vf x) { return (float)f64_gelu(x); }
+DYCL_INLINE vf vact_gelu_tanh(vf x) { return (float)f64_gelu_tanh(x); }
+
+#else
+
+/* e^-|x + low| */
+DYCL_INLINE vmath_exp_parts_result vact_decay(vf x, vf low) {
+    vi sign = v_bits(x) & INT32_MIN;
+    vf z = v_from_bits(v_bits(x) | INT32_MIN), z_low = v_from_bits(v_bits(low) ^ sign ^ INT32_MIN);
+    return vmath_exp_parts(v_max(v_set1(-150.0f), z), z_low);
+}
+
+DYCL_INLINE vf vact_nan_at_minus_infinity(vf x, vf y) {
+    return v_select(v_eq(x, v_set1(-INFINITY)), v_set1(NAN), y);
+}
+
+DYCL_INLINE vf vact_sigmoid(vf x) {
+    vf e = vmath_exp(v_from_bits(v_bits(x) | INT32_MIN));
+    return v_select(v_lt(x, v_set1(0.0f)), e, v_set1(1.0f)) / (e + 1.0f);
+}
+
+DYCL_INLINE vf vact_logsigmoid(vf x) {
+    vf e = vmath_exp(v_from_bits(v_bits(x) | INT32_MIN));
+    return v_min(v_set1(0.0f), x) - vmath_log1p(e);
+}
+
+DYCL_INLINE vf vact_softplus(vf x, vf beta, vf threshold) {
+    vf s = x * beta, low = v_fma(x, beta, v_neg(s));
+    vmath_exp_parts_result e = vact_decay(s, v_select(v_lt(v_abs(s), v_set1(200.0f)), low, v_set1(0.0f)));
+    vf y = (v_max(v_set1(0.0f), s) + vmath_log1p(v_scale(e.p, e.n))) / beta;
+    return v_select(v_gt(s, threshold), x, y);
+}
+
+/* x * sigmoid(z + low), where z has the sign of x. */
+DYCL_INLINE vf vact_gated(vf x, vf z, vf low) {
+    vmath_exp_parts_result e = vact_decay(z, low);
+    vm negative = v_lt(x, v_set1(0.0f));
+    vf below = v_scale(v_max(v_set1(-256.0f), x) * e.p, e.n); /* bounded, or a huge x times an underflown e would not be 0 */
+    vf y = v_select(negative, below, x) / (v_scale(e.p, e.n) + 1.0f);
+    return vact_nan_at_minus_infinity(x, y);
+}
+
+DYCL_INLINE vf vact_silu(vf x) { return vact_gated(x, x, v_set1(0.0f)); }
+
+DYCL_INLINE vf vact_gelu_tanh(vf x) {
+    /* 0.5 (1 + tanh(y)) = sigmoid(2y), 2y = x (a + b x^2), in two parts: its absolute error is the relative error of the result */
+    const vf a = v_set1(1.59576917f), b = v_set1(0.0713548139f);
+    vf c = v_min(v_set1(16.0f), v_max(v_set1(-16.0f), x));
+    vf s = c * c, s_low = v_fma(c, c, v_neg(s));
+    vf t = s * b, t_low = v_fma(s, b, v_neg(t)) + v_fma(s_low, b, s * 2.3988324e-9f);
+    vf q = t + a, back = q - t;
+    vf q_low = (t - (q - back)) + (a - back) + (t_low - 4.53406803e-8f);
+    vf z = c * q;
+    return vact_gated(x, z, v_fma(c, q, v_neg(z)) + c * q_low);
+}
+
+/* x tanh(log(1 + e^x)) = x n / (n + 2), n = e^x (e^x + 2); for x > 0 both sides times e^-2x. */
+DYCL_INLINE vf vact_mish(vf x) {
+    const vf zero = v_set1(0.0f);
+    vmath_exp_parts_result p = vact_decay(x, zero);
+    vf e = v_scale(p.p, p.n);
+    vm positive = v_gt(x, zero);
+    vf n = v_select(positive, v_fma(e, v_set1(2.0f), v_set1(1.0f)), v_fma(e, e, e + e));
+    vf d = n + v_select(positive, 2.0f * e * e, v_set1(2.0f));
+    vf below = v_scale(v_max(v_set1(-256.0f), x) * p.p * (e + 2.0f), p.n);
+    return vact_nan_at_minus_infinity(x, v_select(positive, x * n, below) / d);
+}
+
+/* x Phi(x). The upper tail is Q(t) = e^(-t^2/2) R(t) with a smooth R, so that x < 0 keeps its relative accuracy. */
+DYCL_INLINE vf vact_gelu(vf x) {
+    vf t = v_min(v_set1(14.6f), v_abs(x));
+    vf a = t + 4.0f, b = v_fma(t, v_set1(0.797884583f), v_set1(1.0f));
+    vf d = 1.0f / (a * b);
+    vf u = (t - 4.0f) * b * d;
+    /* R (1 + 0.798 t) in u = (t - 4) / (t + 4), 2^-29.6; that factor makes it flat at t = 0, where u has the largest error */
+    vf q = v_fma(u, v_set1(-5.60470253e-05f), v_set1(-6.04338711e-05f));
+    q = v_fma(q, u, v_set1(0.000517465814f));
+    q = v_fma(q, u, v_set1(-0.000110731897f));
+    q = v_fma(q, u, v_set1(-0.00389065291f));
+    q = v_fma(q, u, v_set1(0.0125971502f));
+    q = v_fma(q, u, v_set1(-0.0194514692f));
+    q = v_fma(q, u, v_set1(0.00832637958f));
+    q = v_fma(q, u, v_set1(0.0363090299f));
+    q = v_fma(q, u, v_set1(-0.111598216f));
+    q = v_fma(q, u, v_set1(0.395725816f));
+    vf square = t * t;
+    vmath_exp_parts_result e = vmath_exp_parts(square * -0.5f, v_fma(t, t, v_neg(square)) * -0.5f);
+    vf tail = q * a * d * e.p; /* Q(t) = tail * 2^n */
+    vf tq = v_scale(t * tail, e.n);
+    vf y = v_select(v_lt(x, v_set1(0.0f)), v_neg(tq), x - tq);
+    return vact_nan_at_minus_infinity(x, y);
+}
+
+#endif
+#endif
