@@ -1,0 +1,333 @@
+/* Reductions and row operators of every ISA against double or naive references, random shapes and special values. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "kern/kern.h"
+
+static uint64_t state = 2463534242u * 7919u;
+static int failures;
+
+static uint64_t rnd(void) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return state;
+}
+static int64_t below(int64_t n) { return (int64_t)(rnd() % (uint64_t)n); }
+static double uniform(void) { return (double)(rnd() >> 11) / 9007199254740992.0; }
+static double normal(void) { return sqrt(-2 * log(uniform() + 1e-300)) * cos(6.283185307179586 * uniform()); }
+
+static void check(int ok, const char *what, double got, double want) {
+    if (!ok && failures++ < 30) printf("FAIL %s (%s): got %.9g, want %.9g\n", what, dycl_isa_name(dycl_cpu_isa()), got, want);
+}
+static int same(double a, double b) { return a == b || (a != a && b != b); }
+static int close_to(double a, double b, double tolerance) { return same(a, b) || fabs(a - b) <= tolerance; }
+
+static double get(dycl_dtype dtype, const void *p, int64_t i) {
+    switch (dtype) {
+    case DYCL_F32: return (double)((const float *)p)[i];
+    case DYCL_F64: return ((const double *)p)[i];
+    case DYCL_I64: return (double)((const int64_t *)p)[i];
+    case DYCL_I32: return ((const int32_t *)p)[i];
+    case DYCL_I16: return ((const int16_t *)p)[i];
+    case DYCL_I8: return ((const int8_t *)p)[i];
+    default: return ((const uint8_t *)p)[i];
+    }
+}
+
+static void put(dycl_dtype dtype, void *p, int64_t i, double x) {
+    switch (dtype) {
+    case DYCL_F32: ((float *)p)[i] = (float)x; break;
+    case DYCL_F64: ((double *)p)[i] = x; break;
+    case DYCL_I64: ((int64_t *)p)[i] = (int64_t)x; break;
+    case DYCL_I32: ((int32_t *)p)[i] = (int32_t)x; break;
+    case DYCL_I16: ((int16_t *)p)[i] = (int16_t)x; break;
+    case DYCL_I8: ((int8_t *)p)[i] = (int8_t)x; break;
+    case DYCL_U8: ((uint8_t *)p)[i] = (uint8_t)x; break;
+    default: ((uint8_t *)p)[i] = x != 0; break;
+    }
+}
+
+static double sample(dycl_dtype dtype, int specials) {
+    if (dtype == DYCL_BOOL) return (double)below(2);
+    if (dtype == DYCL_U8) return (double)below(20);
+    if (!dycl_dtype_is_float(dtype)) return (double)(below(41) - 20);
+    if (specials && below(specials) == 0) {
+        static const double values[] = {INFINITY, -INFINITY, NAN, 0.0, -0.0};
+        return values[below(5)];
+    }
+    return below(4) ? normal() : (double)below(5);
+}
+
+/* The reference: over `values`, in long double; *scale gets the sum of magnitudes, which an error bound is relative to. */
+static double reference(dycl_red op, const double *values, int64_t n, double operand, double *scale) {
+    long double sum = 0, product = 1, magnitude = 0;
+    int64_t best = 0, all = 1, any = 0;
+    int greatest = op == DYCL_RED_AMAX || op == DYCL_RED_ARGMAX;
+    for (int64_t i = 0; i < n; i++) {
+        long double x = (long double)values[i], term = x;
+        if (op == DYCL_RED_SUMSQDEV) term = (x - (long double)operand) * (x - (long double)operand);
+        if (op == DYCL_RED_SUMSQ) term = x * x;
+        if (op == DYCL_RED_SUMABS) term = fabsl(x);
+        sum += term, product *= x, magnitude += fabsl(term);
+        all &= values[i] != 0, any |= values[i] != 0;
+        if (values[best] == values[best] &&
+            (values[i] != values[i] || (greatest ? values[i] > values[best] : values[i] < values[best])))
+            best = i;
+    }
+    *scale = (double)magnitude;
+    switch (op) {
+    case DYCL_RED_PROD: *scale = fabs((double)product) * (double)n; return (double)product;
+    case DYCL_RED_AMAX:
+    case DYCL_RED_AMIN: *scale = 0; return values[best];
+    case DYCL_RED_ALL: *scale = 0; return (double)all;
+    case DYCL_RED_ANY: *scale = 0; return (double)any;
+    case DYCL_RED_ARGMAX:
+    case DYCL_RED_ARGMIN: *scale = 0; return (double)best;
+    default: return (double)sum;
+    }
+}
+
+static double unit(dycl_dtype dtype) { return dtype == DYCL_F32 ? 6e-8 : dtype == DYCL_F64 ? 1.2e-16 : 0; }
+
+static int64_t some_length(void) { return below(3) ? 1 + below(80) : 1 + below(below(8) ? 1500 : 20000); }
+
+static void check_reds(dycl_isa isa) {
+    for (int round = 0; round < 6000; round++) {
+        dycl_red op = (dycl_red)below(DYCL_RED_COUNT);
+        dycl_dtype dtype = below(2) ? DYCL_F32 : (dycl_dtype)below(DYCL_DTYPE_COUNT);
+        dycl_red_fn kernel = dycl_kern_red(isa, op, dtype);
+        int is_float = dycl_dtype_is_float(dtype), offset = (int)below(4);
+        int64_t n = op == DYCL_RED_PROD ? 1 + below(is_float ? 60 : 12) : some_length();
+        if (!kernel) {
+            check((!is_float && op >= DYCL_RED_SUMSQDEV) || (dtype == DYCL_BOOL && (op == DYCL_RED_ARGMAX || op == DYCL_RED_ARGMIN)),
+                  "a kernel is missing", op, dtype);
+            continue;
+        }
+        if (round % 100 == 0 && (op <= DYCL_RED_PROD || op == DYCL_RED_ALL || op == DYCL_RED_ANY || op >= DYCL_RED_SUMSQDEV)) n = 0;
+        char *block = dycl_aligned_alloc((size_t)(n + 8) * 8), *a = block + (size_t)offset * dycl_dtype_size(dtype);
+        double *values = dycl_alloc((size_t)(n + 1) * 8), scale, operand = is_float ? (double)(float)normal() : 0;
+        double out_block[2] = {0, 0}, operand_block;
+        int specials = round % 8 == 0 ? (int)n / 2 + 1 : round % 8 == 1 ? 3 * (int)n + 1 : 0;
+        for (int64_t i = 0; i < n; i++) {
+            double x = sample(dtype, specials);
+            if (op == DYCL_RED_ALL && below(n) && x == 0) x = 1;
+            if (op == DYCL_RED_ANY && below(2 * n)) x = 0;
+            put(dtype, a, i, x), values[i] = get(dtype, a, i);
+        }
+        put(dtype, &operand_block, 0, operand);
+        kernel(out_block, a, &operand_block, (size_t)n);
+        double got = get(dycl_red_result(op, dtype), out_block, 0), want = reference(op, values, n, operand, &scale);
+        check(close_to(got, want, is_float ? 24 * unit(dtype) * scale : 0), "red", got, want);
+        dycl_aligned_free(block), dycl_free(values);
+    }
+}
+
+/* torch's cascade loses a few units in the last place over a million elements; so may we, no more. */
+static void check_sum_accuracy(dycl_isa isa) {
+    const int64_t n = 1 << 21;
+    float *a = dycl_alloc((size_t)n * 4), got;
+    double want = 0;
+    for (int64_t i = 0; i < n; i++) a[i] = (float)uniform(), want += (double)a[i];
+    dycl_kern_red(isa, DYCL_RED_SUM, DYCL_F32)(&got, a, NULL, (size_t)n);
+    check(fabs((double)got - want) <= 1.5e-7 * want, "accuracy of a long sum", (double)got, want);
+    dycl_free(a);
+}
+
+static void reference_row(dycl_row op, double *out, const double *a, const double *w, const double *b, int64_t n, double eps) {
+    double max = -INFINITY, sum, mean, square;
+    long double exact[3] = {0, 0, 0};
+    for (int64_t i = 0; i < n; i++) max = a[i] > max || a[i] != a[i] ? a[i] : max, exact[0] += (long double)a[i];
+    mean = (double)(exact[0] / n);
+    if (op == DYCL_ROW_RMS_NORM) mean = 0;
+    for (int64_t i = 0; i < n; i++) exact[1] += (long double)exp(a[i] - max), exact[2] += powl((long double)(a[i] - mean), 2);
+    sum = (double)exact[1], square = (double)(exact[2] / n);
+    for (int64_t i = 0; i < n; i++) {
+        if (op == DYCL_ROW_SOFTMAX) out[i] = exp(a[i] - max) / sum;
+        if (op == DYCL_ROW_LOG_SOFTMAX) out[i] = a[i] - max - log(sum);
+        if (op == DYCL_ROW_CUMSUM) out[i] = (i ? out[i - 1] : 0) + a[i];
+        if (op == DYCL_ROW_LAYER_NORM || op == DYCL_ROW_RMS_NORM)
+            out[i] = (a[i] - mean) / sqrt(square + eps) * (w ? w[i] : 1) + (b && op == DYCL_ROW_LAYER_NORM ? b[i] : 0);
+    }
+}
+
+static void check_rows(dycl_isa isa) {
+    for (int round = 0; round < 3000; round++) {
+        dycl_row op = (dycl_row)below(DYCL_ROW_COUNT);
+        dycl_dtype dtype = below(4) ? DYCL_F32 : DYCL_F64;
+        int64_t n = some_length();
+        size_t bytes = (size_t)n * 8;
+        void *in[3], *out = dycl_alloc(bytes);
+        double *values[3], *want = dycl_alloc(bytes), eps = 1e-5, stretch = below(3) ? 1 : 30;
+        int use_w = (int)below(2), use_b = (int)below(2), in_place = (int)below(2), minus_inf = below(6) == 0;
+        for (int k = 0; k < 3; k++) {
+            in[k] = dycl_alloc(bytes), values[k] = dycl_alloc(bytes);
+            for (int64_t i = 0; i < n; i++) {
+                double x = normal() * stretch;
+                if (k == 0 && op <= DYCL_ROW_LOG_SOFTMAX && minus_inf && below(3)) x = -INFINITY;
+                put(dtype, in[k], i, x), values[k][i] = get(dtype, in[k], i);
+            }
+        }
+        reference_row(op, want, values[0], use_w ? values[1] : NULL, use_b ? values[2] : NULL, n, eps);
+        if (in_place) dycl_free(out), out = in[0];
+        dycl_kern_row(isa, op, dtype)(out, in[0], use_w ? in[1] : NULL, use_b ? in[2] : NULL, (size_t)n, eps);
+        for (int64_t i = 0; i < n; i++) {
+            double got = get(dtype, out, i), size = fabs(want[i]);
+            if (op == DYCL_ROW_LOG_SOFTMAX) size += fabs(values[0][i]) + 8;
+            if (op == DYCL_ROW_LAYER_NORM || op == DYCL_ROW_RMS_NORM) size += stretch * stretch;
+            if (op == DYCL_ROW_CUMSUM) size += (double)n * stretch * 1e-8;
+            if (op == DYCL_ROW_SOFTMAX) size = size * (1 - log(size + 1e-300) / 12) + 1.5e-38; /* x - max is rounded; subnormals */
+            check(close_to(got, want[i], 12 * unit(dtype) * size), "row", got, want[i]);
+        }
+        if (!in_place) dycl_free(out);
+        for (int k = 0; k < 3; k++) dycl_free(in[k]), dycl_free(values[k]);
+        dycl_free(want);
+    }
+    float row[40], nan_row[40];
+    for (int i = 0; i < 40; i++) row[i] = -INFINITY, nan_row[i] = i == 39 ? NAN : 1;
+    dycl_kern_row(isa, DYCL_ROW_SOFTMAX, DYCL_F32)(row, row, NULL, NULL, 37, 0);
+    dycl_kern_row(isa, DYCL_ROW_SOFTMAX, DYCL_F32)(nan_row, nan_row, NULL, NULL, 40, 0);
+    for (int i = 0; i < 37; i++) check(isnan(row[i]) && isnan(nan_row[i]), "softmax of -inf only, or with a NaN", (double)row[i], NAN);
+    int64_t whole[5] = {1, -2, INT64_MAX, 1, 5};
+    dycl_kern_row(isa, DYCL_ROW_CUMSUM, DYCL_I64)(whole, whole, NULL, NULL, 5, 0);
+    check(whole[1] == -1 && whole[2] == INT64_MAX - 1 && whole[3] == INT64_MAX && whole[4] == INT64_MIN + 4, "cumsum i64", 0, 0);
+}
+
+static void check_reduce(int64_t budget) {
+    dycl_reduce_desc d = {0};
+    int64_t total = 1, kept = 1, reduced = 1, extent = 1, order[DYCL_MAX_RANK];
+    d.rank = (int)below(budget > 100000 ? 4 : 7), d.reduce = (uint32_t)below(1 << d.rank);
+    d.op = (dycl_red)below(DYCL_RED_COUNT), d.dtype = below(3) ? (dycl_dtype)below(2) : (dycl_dtype)below(DYCL_DTYPE_COUNT);
+    if (dycl_dtype_is_float(d.dtype)) {
+        d.variance = below(4) == 0, d.mean = d.op == DYCL_RED_SUM && below(2), d.correction = (double)below(3);
+    }
+    if (!d.variance && (d.op == DYCL_RED_SUMSQDEV || !dycl_kern_red(dycl_cpu_isa(), d.op, d.dtype))) d.op = DYCL_RED_SUM;
+    for (int i = 0; i < d.rank; i++) {
+        int64_t most = budget / total;
+        d.sizes[i] = below(8) == 0 ? 1 : 1 + below(i + 1 < d.rank && most > 60 && below(3) ? 60 : most);
+        if (below(60) == 0 && budget < 100000) d.sizes[i] = 0;
+        total *= d.sizes[i] ? d.sizes[i] : 1;
+        if (d.reduce >> i & 1)
+            reduced *= d.sizes[i];
+        else
+            kept *= d.sizes[i];
+        order[i] = i;
+    }
+    for (int i = d.rank - 1; i > 0 && below(2); i--) {
+        int64_t j = below(i + 1), t = order[i];
+        order[i] = order[j], order[j] = t;
+    }
+    for (int i = d.rank - 1; i >= 0; i--) {
+        int k = (int)order[i];
+        if (below(12) == 0) extent += below(4);
+        d.strides[k] = below(15) == 0 ? 0 : extent;
+        extent += d.strides[k] && d.sizes[k] > 1 ? (d.sizes[k] - 1) * d.strides[k] : 0;
+    }
+    char *in = dycl_alloc((size_t)extent * 8), *out = dycl_alloc((size_t)(kept + 1) * 8);
+    double *values = dycl_alloc((size_t)(reduced + 1) * 8), scale;
+    int specials = below(4) ? 0 : (int)(4 * reduced + 4);
+    for (int64_t i = 0; i < extent; i++) put(d.dtype, in, i, sample(d.dtype, specials) + (d.variance ? 3 : 0));
+    size_t bytes = dycl_kern_reduce_scratch(&d);
+    char *scratch = dycl_aligned_alloc(bytes + 64);
+    memset(scratch + bytes, 0x77, 64);
+    dycl_status status = dycl_kern_reduce(&d, out, in, scratch);
+    for (int i = 0; i < 64; i++) check(scratch[bytes + (size_t)i] == 0x77, "reduce wrote past its scratch", 0, 0);
+    int extreme = !d.variance && ((d.op >= DYCL_RED_AMAX && d.op <= DYCL_RED_AMIN) || d.op == DYCL_RED_ARGMAX || d.op == DYCL_RED_ARGMIN);
+    if (reduced == 0 && kept > 0 && extreme) {
+        check(status == DYCL_BAIL, "reduce of nothing bails", status, DYCL_BAIL);
+        kept = 0;
+    } else {
+        check(status == DYCL_OK, "reduce", status, 0);
+    }
+    dycl_dtype result = d.variance ? d.dtype : dycl_red_result(d.op, d.dtype);
+    for (int64_t i = 0; i < kept; i++) {
+        if (kept > 500 && below(kept) > 500) continue;
+        int64_t rest = i, base = 0;
+        for (int k = d.rank - 1; k >= 0; k--)
+            if (!(d.reduce >> k & 1)) base += rest % d.sizes[k] * d.strides[k], rest /= d.sizes[k];
+        for (int64_t j = 0; j < reduced; j++) {
+            int64_t at = base, left = j;
+            for (int k = d.rank - 1; k >= 0; k--)
+                if (d.reduce >> k & 1) at += left % d.sizes[k] * d.strides[k], left /= d.sizes[k];
+            values[j] = get(d.dtype, in, at);
+        }
+        double got = get(result, out, i), want;
+        if (d.variance) {
+            double mean = reference(DYCL_RED_SUM, values, reduced, 0, &scale) / (double)reduced;
+            double m2 = reference(DYCL_RED_SUMSQDEV, values, reduced, mean, &scale);
+            want = m2 / fmax(0, (double)reduced - d.correction);
+            scale = want + 1e-8; /* of all-equal values only rounding remains */
+        } else {
+            want = reference(d.op, values, reduced, 0, &scale);
+            if (d.mean) want /= (double)reduced, scale /= (double)reduced;
+            if (d.op == DYCL_RED_PROD && fabs(want) > 1e15 && !dycl_dtype_is_float(result)) continue; /* wraps: no double reference */
+            if (d.op == DYCL_RED_PROD && d.dtype == DYCL_F32 && (fabs(want) > 1e30 || fabs(want) < 1e-30)) continue;
+        }
+        check(close_to(got, want, dycl_dtype_is_float(result) ? 24 * unit(d.dtype) * scale : 0), d.variance ? "variance" : "reduce", got,
+              want);
+    }
+    dycl_free(in), dycl_free(out), dycl_free(values), dycl_aligned_free(scratch);
+}
+
+static void check_group_norm(void) {
+    for (int round = 0; round < 60; round++) {
+        int64_t n = 1 + below(3), groups = 1 + below(4), c = groups * (1 + below(5)), inner = round % 5 == 0 ? 1 : 1 + below(400);
+        if (round % 20 == 7) inner = 30000;
+        int64_t total = n * c * inner, size = c / groups * inner;
+        float *in = dycl_alloc((size_t)total * 4), *out = dycl_alloc((size_t)total * 4), w[20], b[20];
+        int use_w = (int)below(2), use_b = (int)below(2);
+        for (int64_t i = 0; i < total; i++) in[i] = (float)(normal() + 2);
+        for (int i = 0; i < 20; i++) w[i] = (float)normal(), b[i] = (float)normal();
+        dycl_kern_group_norm(out, in, use_w ? w : NULL, use_b ? b : NULL, n, c, inner, groups, 1e-5);
+        for (int64_t g = 0; g < n * groups; g++) {
+            double mean = 0, square = 0;
+            for (int64_t i = 0; i < size; i++) mean += (double)in[g * size + i] / (double)size;
+            for (int64_t i = 0; i < size; i++) square += pow((double)in[g * size + i] - mean, 2) / (double)size;
+            for (int64_t i = 0; i < size; i++) {
+                int64_t channel = g % groups * (c / groups) + i / inner;
+                double want = ((double)in[g * size + i] - mean) / sqrt(square + 1e-5) * (use_w ? (double)w[channel] : 1);
+                want += use_b ? (double)b[channel] : 0;
+                double got = (double)out[g * size + i], tolerance = size > 1 ? 2e-6 * (8 + fabs(want)) : 1e-4 * (8 + fabs(want));
+                check(close_to(got, want, square < 1e-3 ? 1e-3 : tolerance), "group_norm", got, want);
+            }
+        }
+        dycl_free(in), dycl_free(out);
+    }
+}
+
+static void check_pool(void) {
+    for (int round = 0; round < 60; round++) {
+        int64_t planes = 1 + below(5), h = 1 + below(40), w = 1 + below(40), oh = round % 4 ? 1 + below(h + 3) : 1;
+        int64_t ow = round % 4 ? 1 + below(w + 3) : 1;
+        float *in = dycl_alloc((size_t)(planes * h * w) * 4), *out = dycl_alloc((size_t)(planes * oh * ow) * 4);
+        for (int64_t i = 0; i < planes * h * w; i++) in[i] = (float)normal();
+        dycl_kern_adaptive_avg_pool2d(out, in, planes, h, w, oh, ow);
+        for (int64_t i = 0; i < planes * oh * ow; i++) {
+            int64_t p = i / (oh * ow), y = i / ow % oh, x = i % ow;
+            int64_t y0 = y * h / oh, x0 = x * w / ow, y1 = (int64_t)ceil((double)((y + 1) * h) / (double)oh);
+            int64_t x1 = (int64_t)ceil((double)((x + 1) * w) / (double)ow);
+            double sum = 0;
+            for (int64_t r = y0; r < y1; r++)
+                for (int64_t c = x0; c < x1; c++) sum += (double)in[(p * h + r) * w + c];
+            sum /= (double)((y1 - y0) * (x1 - x0));
+            check(close_to((double)out[i], sum, 1e-6), "adaptive_avg_pool2d", (double)out[i], sum);
+        }
+        dycl_free(in), dycl_free(out);
+    }
+}
+
+int main(void) {
+    for (int isa = 0; isa < DYCL_ISA_COUNT; isa++) {
+        int before = failures;
+        if (!dycl_cpu_isa_force((dycl_isa)isa)) continue;
+        check_reds((dycl_isa)isa), check_sum_accuracy((dycl_isa)isa);
+        printf("%s row reductions: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED"), before = failures;
+        check_rows((dycl_isa)isa);
+        printf("%s row operators: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED"), before = failures;
+        for (int i = 0; i < 4000; i++) check_reduce(i % 100 ? 5000 : 600000);
+        printf("%s strided reductions: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED"), before = failures;
+        check_group_norm(), check_pool();
+        printf("%s group norm, pooling: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED");
+    }
+    return failures != 0;
+}
