@@ -1,65 +1,77 @@
 /* A region: the dynamic extent of one accelerated call in one thread. It holds the graph being recorded, the plain tensors that feed it
  * and the lazy tensors that are alive.
  *
- * Ownership: regions are pooled per thread; a region owns references to its feeds' tensors until the segment ran. Threads: a region
+ * Ownership: regions are pooled; a region owns references to its feeds' tensors until the segment ran. Threads: a region
  * belongs to the thread that entered it; all functions here need the GIL, which dycl_region_flush may give up while native code runs. */
 #ifndef DYCL_PY_REGION_H
 #define DYCL_PY_REGION_H
 
 #include "exec/cache.h"
 #include "exec/plan.h"
-#include "record/bail.h"
 #include "py/lazy.h"
+#include "record/build.h"
 
-typedef struct dycl_site dycl_site; /* statistics and predictions of one accelerated callable, see site.h */
+struct dycl_site; /* statistics and predictions of one accelerated callable, see site.h */
 
 typedef struct {
-    PyObject *object;  /* owned: plain tensor, or lazy tensor's handle below; NULL when handle is set */
-    dycl_handle handle; /* owned: computed lazy tensor at the time it was recorded */
-    dycl_feed feed;
-} dycl_bound_feed;
+    PyObject *object;   /* owned: a plain tensor; NULL when handle is set */
+    dycl_handle handle; /* owned: a lazy tensor that was computed before this segment */
+} dycl_source;
+
+typedef struct {
+    PyObject *object; /* borrowed from the feeds */
+    uint32_t epoch, value;
+} dycl_fed;
 
 typedef struct dycl_region {
-    dycl_graph graph;
-    uint32_t epoch;              /* counts segments: values of older ones are no longer in the graph */
-    dycl_scalar *scalars;
-    uint32_t scalar_room;
-    dycl_bound_feed *feeds;
+    dycl_recorder recorder;
+    uint32_t epoch;           /* counts segments: a value of an older one is no longer in the graph */
+    dycl_source *sources;     /* per feed */
+    uint32_t source_room;
+    dycl_feed *feeds;         /* per feed, as the plan wants them */
     uint32_t feed_room;
-    struct { PyObject *object; uint32_t epoch, value; } *feed_table; /* plain tensors already fed in this segment; power-of-two open addressing */
-    uint32_t feed_table_room;
-    int64_t (*ranges)[2];        /* per value: bounds of integer values, low > high when unknown */
-    uint32_t range_room;
-    PyObject *first, *last;      /* borrowed: living lazy tensors */
+    uint32_t *outputs, *output_of; /* scratch of the flush: values to compute; per value, its output's position + 1 */
+    dycl_handle *handles;     /* scratch of the flush: per output */
+    void **addresses;
+    uint32_t output_room, output_of_room;
+    dycl_fed *fed;            /* plain tensors of this segment, by address; open addressing */
+    uint32_t fed_room, fed_count;
+    PyObject *first, *last;   /* borrowed: living lazy tensors in order of creation */
     uint32_t living;
-    int foreign;                 /* a feed of this segment shares memory with NumPy: flush after the operator */
-    int flushing;
-    int mode_depth;              /* torch function modes on the stack while ours is on top */
-    int was_grad_enabled;
-    dycl_dispatch_state dispatch;
-    dycl_site *site;             /* borrowed */
-    struct dycl_region *outer;   /* suspended region of this thread, or the next one in the free list */
+    int foreign;              /* a feed of this segment shares memory with NumPy: flush after the operator */
+    int flushing;             /* its thread runs native code without the GIL */
+    int passing;              /* the next call that reaches our mode is ours and goes straight to torch */
+    int mode_depth;           /* torch function modes on the stack while ours is on top */
+    dycl_dispatch_state dispatch; /* at entry */
+    uint32_t position;        /* in the site's TraceGraph: where the last segment left */
+    struct dycl_site *site;   /* borrowed */
+    struct dycl_region *next; /* free list */
 } dycl_region;
 
 extern _Thread_local dycl_region *dycl_region_current; /* NULL outside */
 
-PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+/* Runs callable(*args) as a region of the site; steps aside (plain call) where recording would not be exact. New reference or NULL. */
+PyObject *dycl_region_call(struct dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 
-/* Whether an operator may be recorded now: a region is open, no foreign mode on top, dispatch state as at entry. */
-int dycl_region_open(dycl_region *region);
+/* Whether an operator may be recorded now: no foreign mode on top, dispatch keys as at entry. */
+static inline int dycl_region_open(const dycl_region *region) {
+    const dycl_dispatch_state *state = dycl_abi_dispatch_state();
+    return region && state->included == region->dispatch.included && state->excluded == region->dispatch.excluded;
+}
 
 /* Computes what is pending. 0, or -1 with an exception. */
 int dycl_region_flush(dycl_region *region, dycl_bail why);
-/* Computes a lazy tensor; its `real` is set afterwards. */
+/* Computes a lazy tensor; its `real` is set afterwards. 0 or -1. */
 int dycl_region_compute(PyObject *lazy, dycl_bail why);
-/* Computes it and makes it a plain tensor, for code that will look inside. */
+/* Computes it and makes it a plain tensor, for code that will look inside. 0 or -1. */
 int dycl_region_make_plain(PyObject *lazy, dycl_bail why);
 
-/* The value of a tensor operand in the region's graph. 1; 0 when it is not represented (*why says so); -1 with an exception. */
-int dycl_region_value(dycl_region *region, PyObject *tensor, uint32_t *out_value, dycl_bail *why);
-int dycl_region_scalar(dycl_region *region, dycl_dtype dtype, dycl_scalar scalar, uint32_t *out_value); /* 0 or -1 */
-/* After a node: its lazy tensor (new reference), or NULL with an exception. */
+/* The value of a tensor in the region's graph. OK; BAIL (recorder.why says why); ERROR with a Python exception. */
+dycl_status dycl_region_value(dycl_region *region, PyObject *tensor, uint32_t *out_value);
+/* After an operator was recorded: its lazy tensor (new reference), or NULL with an exception. */
 PyObject *dycl_region_result(dycl_region *region, uint32_t value);
-int64_t *dycl_region_range(dycl_region *region, uint32_t value); /* bounds of an integer value, to read or set; NULL: out of memory */
+/* Binds the object to another value: an in-place operator. 1; 0 when its memory is shared (recorder.why). */
+int dycl_region_may_write(dycl_region *region, PyObject *lazy);
+void dycl_region_rebind(dycl_region *region, PyObject *lazy, uint32_t value);
 
 #endif

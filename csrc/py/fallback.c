@@ -1,0 +1,56 @@
+/* What is not represented runs in torch, on plain tensors, exactly as it would have. */
+#include "py/call.h"
+#include "py/site.h"
+
+static int has_lazy(PyObject *o, int depth) {
+    if (dycl_is_lazy(o)) return 1;
+    if (depth > 4) return 0;
+    if (PyTuple_Check(o)) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++)
+            if (has_lazy(PyTuple_GET_ITEM(o, i), depth + 1)) return 1;
+    } else if (PyList_Check(o)) {
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(o); i++)
+            if (has_lazy(PyList_GET_ITEM(o, i), depth + 1)) return 1;
+    } else if (PyDict_Check(o)) {
+        PyObject *key, *value;
+        Py_ssize_t at = 0;
+        while (PyDict_Next(o, &at, &key, &value))
+            if (has_lazy(value, depth + 1)) return 1;
+    }
+    return 0;
+}
+
+static int make_plain(PyObject *o, int depth, dycl_bail why) {
+    if (dycl_is_lazy(o)) return dycl_region_make_plain(o, why);
+    if (depth > 4 || !has_lazy(o, depth)) return 0;
+    if (PyTuple_Check(o)) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++)
+            if (make_plain(PyTuple_GET_ITEM(o, i), depth + 1, why) < 0) return -1;
+    } else if (PyList_Check(o)) {
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(o); i++)
+            if (make_plain(PyList_GET_ITEM(o, i), depth + 1, why) < 0) return -1;
+    } else if (PyDict_Check(o)) {
+        PyObject *key, *value;
+        Py_ssize_t at = 0;
+        while (PyDict_Next(o, &at, &key, &value))
+            if (make_plain(value, depth + 1, why) < 0) return -1;
+    }
+    return 0;
+}
+
+PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames, PyObject *kwdict,
+                        dycl_bail why) {
+    Py_ssize_t total = count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+    /* whatever runs now may write to memory that the pending segment reads */
+    if (region && dycl_region_flush(region, why) < 0) return NULL;
+    for (Py_ssize_t i = 0; i < total; i++)
+        if (make_plain(args[i], 0, why) < 0) return NULL;
+    if (kwdict && make_plain(kwdict, 0, why) < 0) return NULL;
+    if (region) dycl_site_left(region->site, callable, why);
+    if (kwdict) return PyObject_VectorcallDict(callable, args, (size_t)count, kwdict);
+    if (!region) return PyObject_Vectorcall(callable, args, (size_t)count, kwnames);
+    region->passing = 1;
+    PyObject *result = PyObject_Vectorcall(callable, args, (size_t)count, kwnames);
+    region->passing = 0;
+    return result;
+}

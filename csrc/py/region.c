@@ -1,0 +1,476 @@
+#include "py/region.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "py/constant.h"
+#include "py/site.h"
+
+_Thread_local dycl_region *dycl_region_current;
+
+#define MOST_NODES 16384 /* a longer segment is flushed: bounds the memory of programs that never ask for a value */
+
+/* ---- Feeds ------------------------------------------------------------------------------------------------------------------ */
+
+static void *grown(void *array, uint32_t *room, uint32_t wanted, size_t element) {
+    if (wanted <= *room) return array;
+    uint32_t next = *room ? *room : 64;
+    while (next < wanted) next *= 2;
+    void *block = dycl_realloc(array, next * element);
+    if (!block) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    *room = next;
+    return block;
+}
+
+#define GROW(array, room, wanted)                                                                                      \
+    do {                                                                                                               \
+        void *block_ = grown(array, &(room), wanted, sizeof *(array));                                                 \
+        if (!block_) return DYCL_ERROR;                                                                                \
+        (array) = block_;                                                                                              \
+    } while (0)
+
+static uint32_t slot_of(const dycl_region *region, const PyObject *object) {
+    uint64_t h = (uint64_t)(uintptr_t)object * UINT64_C(0x9e3779b97f4a7c15);
+    return (uint32_t)(h >> 40) & (region->fed_room - 1);
+}
+
+static dycl_fed *find_fed(dycl_region *region, PyObject *object) { /* its entry, or the free one where it belongs */
+    uint32_t at = slot_of(region, object);
+    while (region->fed[at].epoch == region->epoch && region->fed[at].object != object) at = (at + 1) & (region->fed_room - 1);
+    return &region->fed[at];
+}
+
+static dycl_status grow_fed(dycl_region *region) {
+    dycl_fed *old = region->fed;
+    uint32_t old_room = region->fed_room, room = old_room ? 2 * old_room : 256;
+    dycl_fed *next = dycl_alloc_zero(room * sizeof *next);
+    if (!next) {
+        PyErr_NoMemory();
+        return DYCL_ERROR;
+    }
+    region->fed = next;
+    region->fed_room = room;
+    for (uint32_t i = 0; i < old_room; i++)
+        if (old[i].epoch == region->epoch) *find_fed(region, old[i].object) = old[i];
+    dycl_free(old);
+    return DYCL_OK;
+}
+
+static dycl_status add_feed(dycl_region *region, dycl_handle tensor, const char *impl, uint32_t *out_value) {
+    dycl_recorder *r = &region->recorder;
+    dycl_tensor_view view;
+    if (!dycl_abi_is_plain(impl)) return dycl_build_bail(r, DYCL_BAIL_layout);
+    if (!dycl_abi_read(tensor, &view)) return dycl_build_bail(r, DYCL_BAIL_dtype);
+    uint32_t at = r->graph.feed_count;
+    GROW(region->sources, region->source_room, at + 1);
+    GROW(region->feeds, region->feed_room, at + 1);
+    dycl_status status = dycl_graph_feed(&r->graph, view.dtype, view.rank, view.sizes, view.strides, out_value);
+    if (status == DYCL_ERROR) PyErr_NoMemory();
+    if (status != DYCL_OK) return status == DYCL_BAIL ? dycl_build_bail(r, DYCL_BAIL_rank) : status;
+    region->feeds[at] = (dycl_feed){view.data, 0, 0};
+    region->sources[at] = (dycl_source){NULL, NULL};
+    return DYCL_OK;
+}
+
+static dycl_status lazy_value(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
+    dycl_lazy *lazy = dycl_lazy_of(tensor);
+    if (lazy->epoch == region->epoch) {
+        *out_value = lazy->value;
+        return DYCL_OK;
+    }
+    dycl_handle copy = dycl_abi_copy_handle(lazy->real);
+    if (!copy) {
+        PyErr_NoMemory();
+        return DYCL_ERROR;
+    }
+    dycl_status status = add_feed(region, lazy->real, dycl_abi_handle_impl(lazy->real), out_value);
+    if (status != DYCL_OK) {
+        dycl_abi_delete(copy);
+        return status;
+    }
+    region->sources[region->recorder.graph.feed_count - 1].handle = copy;
+    lazy->value = *out_value;
+    lazy->epoch = region->epoch;
+    return DYCL_OK;
+}
+
+dycl_status dycl_region_value(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
+    dycl_recorder *r = &region->recorder;
+    PyTypeObject *type = Py_TYPE(tensor);
+    if (type == dycl_py.lazy_type) {
+        if (dycl_lazy_of(tensor)->region == region) return lazy_value(region, tensor, out_value);
+        if (dycl_region_make_plain(tensor, DYCL_BAIL_thread) < 0) return DYCL_ERROR;
+        type = Py_TYPE(tensor);
+    }
+    if (type != dycl_py.tensor_type && type != dycl_py.parameter_type && type != dycl_py.buffer_type) return dycl_build_bail(r, DYCL_BAIL_subclass);
+    if (2 * (region->fed_count + 1) > region->fed_room) {
+        dycl_status grow_status = grow_fed(region);
+        if (grow_status != DYCL_OK) return grow_status;
+    }
+    dycl_fed *fed = find_fed(region, tensor);
+    if (fed->epoch == region->epoch) {
+        *out_value = fed->value;
+        return DYCL_OK;
+    }
+    const char *impl = dycl_abi_impl(tensor);
+    if (dycl_abi_has_autograd_meta(impl) && dycl_abi_grad_enabled()) {
+        PyObject *flag = dycl_py_requires_grad(tensor);
+        if (!flag) return DYCL_ERROR;
+        int required = flag == Py_True;
+        Py_DECREF(flag);
+        if (required) return dycl_build_bail(r, DYCL_BAIL_grad);
+    }
+    dycl_status status = add_feed(region, dycl_abi_borrow(tensor), impl, out_value);
+    if (status != DYCL_OK) return status;
+    uint32_t at = r->graph.feed_count - 1;
+    region->sources[at].object = Py_NewRef(tensor);
+    if (dycl_abi_storage_foreign(impl)) region->foreign = 1;
+    else if (type == dycl_py.parameter_type) region->feeds[at].token = dycl_constant_token(tensor, &region->feeds[at].version);
+    *fed = (dycl_fed){tensor, region->epoch, *out_value};
+    region->fed_count++;
+    return DYCL_OK;
+}
+
+/* ---- Results ------------------------------------------------------------------------------------------------------------------ */
+
+PyObject *dycl_region_result(dycl_region *region, uint32_t value) {
+    PyObject *o = dycl_lazy_new(region, value);
+    if (!o) return NULL;
+    region->site->stats.recorded++;
+    if (region->foreign || region->recorder.graph.node_count >= MOST_NODES) {
+        if (dycl_region_flush(region, region->foreign ? DYCL_BAIL_foreign : DYCL_BAIL_limit) < 0) {
+            Py_DECREF(o);
+            return NULL;
+        }
+    }
+    return o;
+}
+
+int dycl_region_may_write(dycl_region *region, PyObject *tensor) {
+    dycl_lazy *lazy = dycl_lazy_of(tensor);
+    const dycl_graph *graph = &region->recorder.graph;
+    region->recorder.why = DYCL_BAIL_alias;
+    if (lazy->aliased) return 0;
+    if (lazy->epoch != region->epoch) return 1; /* computed, not shared, and nothing in this segment looks at it */
+    if (graph->values[lazy->value].root != lazy->value) return 0;
+    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
+        const dycl_lazy *other = dycl_lazy_of(o);
+        if (other != lazy && other->epoch == region->epoch && graph->values[other->value].root == lazy->value) return 0;
+    }
+    return 1;
+}
+
+void dycl_region_rebind(dycl_region *region, PyObject *tensor, uint32_t value) {
+    dycl_lazy *lazy = dycl_lazy_of(tensor);
+    dycl_handle old = lazy->real;
+    lazy->real = NULL;
+    lazy->value = value;
+    lazy->epoch = region->epoch;
+    lazy->writes++;
+    dycl_abi_delete(old);
+}
+
+/* ---- Flush -------------------------------------------------------------------------------------------------------------------- */
+
+static int is_pending(const dycl_region *region, const dycl_lazy *lazy) { return lazy->epoch == region->epoch && !lazy->real; }
+
+static dycl_status collect_outputs(dycl_region *region, uint32_t *out_count, uint32_t *out_pending) {
+    const dycl_graph *graph = &region->recorder.graph;
+    uint32_t count = 0, pending = 0;
+    GROW(region->output_of, region->output_of_room, graph->value_count);
+    memset(region->output_of, 0, graph->value_count * sizeof *region->output_of);
+    if (region->living > region->output_room) {
+        uint32_t room = 2 * region->living;
+        void *a = dycl_realloc(region->outputs, room * sizeof *region->outputs);
+        if (a) region->outputs = a;
+        void *b = dycl_realloc(region->handles, room * sizeof *region->handles);
+        if (b) region->handles = b;
+        void *c = dycl_realloc(region->addresses, room * sizeof *region->addresses);
+        if (c) region->addresses = c;
+        if (!a || !b || !c) {
+            PyErr_NoMemory();
+            return DYCL_ERROR;
+        }
+        region->output_room = room;
+    }
+    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
+        const dycl_lazy *lazy = dycl_lazy_of(o);
+        if (!is_pending(region, lazy)) continue;
+        pending++;
+        uint32_t root = graph->values[lazy->value].root;
+        if (graph->values[root].kind != DYCL_VALUE_NODE || region->output_of[root]) continue;
+        region->outputs[count++] = root;
+        region->output_of[root] = count;
+    }
+    *out_count = count;
+    *out_pending = pending;
+    return DYCL_OK;
+}
+
+static int allocate_outputs(dycl_region *region, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        const dycl_value *value = &region->recorder.graph.values[region->outputs[i]];
+        dycl_tensor_view view;
+        region->handles[i] = dycl_abi_empty((dycl_dtype)value->dtype, value->rank, value->sizes, value->strides);
+        if (!region->handles[i] || !dycl_abi_read(region->handles[i], &view)) {
+            for (uint32_t k = 0; k <= i; k++) dycl_abi_delete(region->handles[k]);
+            PyErr_NoMemory();
+            return -1;
+        }
+        region->addresses[i] = view.data;
+    }
+    return 0;
+}
+
+static dycl_status run_plan(dycl_region *region, dycl_plan *plan) {
+    dycl_status status;
+    dycl_plan_retain(plan);
+    if (dycl_plan_cost(plan) < 20000.0) {
+        status = dycl_plan_run(plan, region->feeds, region->recorder.scalars, region->addresses);
+    } else {
+        region->flushing = 1;
+        Py_BEGIN_ALLOW_THREADS;
+        status = dycl_plan_run(plan, region->feeds, region->recorder.scalars, region->addresses);
+        Py_END_ALLOW_THREADS;
+        region->flushing = 0;
+    }
+    dycl_plan_release(plan);
+    return status;
+}
+
+static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail why) {
+    dycl_site *site = region->site;
+    const dycl_graph *graph = &region->recorder.graph;
+    dycl_segment *segment = NULL;
+    dycl_plan *plan;
+    dycl_status status = DYCL_OK;
+    for (uint32_t nth = 0; nth < 4 && !segment; nth++) {
+        dycl_segment *predicted = dycl_trace_predict(site->trace, region->position, nth);
+        if (!predicted) break;
+        if (dycl_segment_matches(predicted, graph, region->outputs, (int)count)) segment = predicted;
+    }
+    if (!segment) DYCL_TRY(dycl_plan_lookup(dycl_site_cache(), graph, region->outputs, (int)count, &segment));
+    region->position = dycl_trace_advance(site->trace, region->position, segment, (int)why);
+    dycl_segment_retain(segment);
+    status = dycl_segment_plan(segment, &plan);
+    if (status == DYCL_OK) status = run_plan(region, plan);
+    if (status == DYCL_BAIL) { /* another thread runs this plan: a private one */
+        status = dycl_plan_create(graph, region->outputs, (int)count, DYCL_PLAN_COLD, &plan);
+        if (status == DYCL_OK) {
+            status = run_plan(region, plan);
+            dycl_plan_release(plan);
+        }
+    }
+    dycl_segment_release(segment);
+    site->stats.segments++;
+    site->stats.flushes[why]++;
+fail:
+    return status;
+}
+
+static dycl_handle base_handle(const dycl_region *region, uint32_t root) {
+    const dycl_value *value = &region->recorder.graph.values[root];
+    if (value->kind == DYCL_VALUE_NODE) return region->handles[region->output_of[root] - 1];
+    const dycl_source *source = &region->sources[value->source];
+    return source->object ? dycl_abi_borrow(source->object) : source->handle;
+}
+
+/* Gives every pending lazy tensor its computed tensor. */
+static int bind_results(dycl_region *region, uint32_t count) {
+    const dycl_graph *graph = &region->recorder.graph;
+    uint32_t *shares = region->outputs; /* how many lazy tensors use each output; the values are no longer needed */
+    memset(shares, 0, count * sizeof *shares);
+    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
+        const dycl_lazy *lazy = dycl_lazy_of(o);
+        if (!is_pending(region, lazy)) continue;
+        uint32_t root = graph->values[lazy->value].root;
+        if (graph->values[root].kind == DYCL_VALUE_NODE) shares[region->output_of[root] - 1]++;
+    }
+    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
+        dycl_lazy *lazy = dycl_lazy_of(o);
+        if (!is_pending(region, lazy)) continue;
+        const dycl_value *value = &graph->values[lazy->value];
+        dycl_handle base = base_handle(region, value->root);
+        int of_node = graph->values[value->root].kind == DYCL_VALUE_NODE;
+        int whole = value->root == lazy->value;
+        lazy->aliased = (uint8_t)(!whole || !of_node || shares[region->output_of[value->root] - 1] > 1);
+        lazy->real = whole ? dycl_abi_copy_handle(base)
+                           : dycl_abi_as_strided(base, value->rank, value->sizes, value->strides, dycl_abi_storage_offset(base) + value->offset);
+        if (!lazy->real) {
+            PyErr_NoMemory();
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* The next segment begins; what fed this one is let go last, because that may run Python code. */
+static void begin_segment(dycl_region *region) {
+    dycl_source *sources = region->sources;
+    uint32_t count = region->recorder.graph.feed_count, room = region->source_room;
+    region->sources = NULL;
+    region->source_room = 0;
+    dycl_recorder_reset(&region->recorder);
+    region->epoch++;
+    region->fed_count = 0;
+    region->foreign = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        Py_XDECREF(sources[i].object);
+        dycl_abi_delete(sources[i].handle);
+    }
+    if (!region->sources) {
+        region->sources = sources;
+        region->source_room = room;
+    } else {
+        dycl_free(sources);
+    }
+}
+
+int dycl_region_flush(dycl_region *region, dycl_bail why) {
+    uint32_t count = 0, pending = 0;
+    if (region->recorder.graph.node_count == 0) return 0;
+    if (collect_outputs(region, &count, &pending) != DYCL_OK) return -1;
+    int result = 0;
+    if (pending) {
+        if (allocate_outputs(region, count) < 0) return -1;
+        dycl_status status = count ? run_segment(region, count, why) : DYCL_OK;
+        if (status != DYCL_OK) {
+            PyErr_Format(PyExc_RuntimeError, "dycl could not execute a segment: %s", dycl_error_message());
+            result = -1;
+        }
+        if (result == 0) result = bind_results(region, count);
+        for (uint32_t i = 0; i < count; i++) dycl_abi_delete(region->handles[i]);
+        if (result < 0) return -1;
+    }
+    begin_segment(region);
+    return 0;
+}
+
+static void wait_for(dycl_region *region) {
+    while (region->flushing) {
+        Py_BEGIN_ALLOW_THREADS;
+        dycl_py_pause();
+        Py_END_ALLOW_THREADS;
+    }
+}
+
+int dycl_region_compute(PyObject *tensor, dycl_bail why) {
+    dycl_lazy *lazy = dycl_lazy_of(tensor);
+    if (lazy->real) return 0;
+    dycl_region *region = lazy->region;
+    if (!region) {
+        PyErr_SetString(PyExc_SystemError, "dycl: a lazy tensor outlived its region");
+        return -1;
+    }
+    wait_for(region);
+    if (lazy->real) return 0;
+    return dycl_region_flush(region, why);
+}
+
+int dycl_region_make_plain(PyObject *tensor, dycl_bail why) {
+    if (!dycl_is_lazy(tensor)) return 0;
+    PyObject *alive = Py_NewRef(tensor);
+    int result = dycl_region_compute(tensor, why);
+    if (result == 0 && dycl_is_lazy(tensor)) {
+        dycl_lazy *lazy = dycl_lazy_of(tensor);
+        dycl_region *region = lazy->region;
+        /* pending views of it keep their base as a feed of its own: nothing in this segment points to the object */
+        if (region && lazy->epoch == region->epoch && region->recorder.graph.node_count) result = dycl_region_flush(region, why);
+        if (result == 0) result = dycl_lazy_become_plain(tensor);
+    }
+    Py_DECREF(alive);
+    return result;
+}
+
+/* ---- The call ------------------------------------------------------------------------------------------------------------------- */
+
+static dycl_region *free_regions;
+
+static dycl_region *take_region(void) {
+    dycl_region *region = free_regions;
+    if (region) {
+        free_regions = region->next;
+        return region;
+    }
+    region = dycl_alloc_zero(sizeof *region);
+    if (!region) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    dycl_recorder_init(&region->recorder);
+    region->epoch = 1;
+    return region;
+}
+
+static void give_region(dycl_region *region) {
+    region->site = NULL;
+    region->next = free_regions;
+    free_regions = region;
+}
+
+static int push_mode(void) {
+    PyObject *done = PyObject_CallOneArg(dycl_py.push_mode, dycl_py.mode);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+/* Our mode leaves the stack even when the program unbalanced it; foreign modes above stay. */
+static int pop_mode(void) {
+    PyObject *mode = PyObject_CallNoArgs(dycl_py.pop_mode);
+    if (!mode) return -1;
+    Py_DECREF(mode);
+    return 0;
+}
+
+/* Every lazy tensor that is still referenced becomes plain. */
+static int end_region(dycl_region *region) {
+    int result = dycl_region_flush(region, DYCL_BAIL_region_end);
+    while (region->first && result == 0) {
+        PyObject *o = Py_NewRef(region->first);
+        result = dycl_region_make_plain(o, DYCL_BAIL_region_end);
+        Py_DECREF(o);
+    }
+    while (region->first) dycl_lazy_unlink(dycl_lazy_of(region->first)); /* only after an error */
+    begin_segment(region);
+    return result;
+}
+
+PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    if (dycl_region_current || !dycl_site_may_enter(site, args, PyVectorcall_NARGS(nargsf), kwnames)) {
+        if (PyErr_Occurred()) return NULL;
+        if (dycl_region_current) site->stats.plain_nested++;
+        site->stats.plain_calls++;
+        return PyObject_Vectorcall(callable, args, nargsf, kwnames);
+    }
+    dycl_region *region = take_region();
+    if (!region) return NULL;
+    if (push_mode() < 0) {
+        give_region(region);
+        return NULL;
+    }
+    Py_INCREF(site);
+    site->stats.calls++;
+    region->site = site;
+    region->position = 0;
+    region->foreign = region->passing = 0;
+    region->mode_depth = dycl_abi_mode_depth();
+    region->dispatch = *dycl_abi_dispatch_state();
+    dycl_region_current = region;
+    PyObject *result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    int failed = end_region(region);
+    dycl_region_current = NULL;
+    if (pop_mode() < 0) failed = -1;
+    if (type) {
+        PyErr_Restore(type, value, traceback);
+    } else if (failed < 0) {
+        Py_CLEAR(result);
+    }
+    give_region(region);
+    Py_DECREF(site);
+    return result;
+}

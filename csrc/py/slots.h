@@ -1,0 +1,9 @@
+/* The lazy tensor's own slots, getters and doors. Threads: GIL held. */
+#ifndef DYCL_PY_SLOTS_H
+#define DYCL_PY_SLOTS_H
+
+#include "py/state.h"
+
+int dycl_slots_install(PyTypeObject *lazy); /* 0 or -1 */
+
+#endif
