@@ -16,9 +16,9 @@
 
 static inline void N(block_add)(dycl_running_sum *s, V outer) {
 #if DYCL_COMPENSATED
-    dycl_sum_add(s, (double)V_(hsum)(outer));
+    dycl_sum_add(s, V_(hsum)(outer));
 #else
-    s->sum += (double)V_(hsum)(outer);
+    s->sum += V_(hsum)(outer);
 #endif
 }
 

@@ -55,6 +55,7 @@ static inline vf vf_abs(vf v) { return (vf)((vf_int)v & 0x7fffffff); }
 static inline vd vd_abs(vd v) { return (vd)((vd_int)v & 0x7fffffffffffffff); }
 
 /* V_max(v, acc), V_min(v, acc): acc where v is NaN, so a NaN is never stored by them; V_unordered finds it instead.
+ * V_hsum adds the lanes in f64: a horizontal sum in f32 would lose more than all that came before it.
  * V_load_part reads n < lanes elements and takes the rest from fill; V_store_part writes n < lanes elements. */
 #if DYCL_LEVEL == 2
 
@@ -74,18 +75,19 @@ static inline vd vd_abs(vd v) { return (vd)((vd_int)v & 0x7fffffffffffffff); }
         return (V)_mm512_mask_loadu_##s(fill, (M)((1u << n) - 1), p);                                                  \
     }                                                                                                                  \
     static inline void V##_store_part(T *p, size_t n, V v) { _mm512_mask_storeu_##s(p, (M)((1u << n) - 1), v); }       \
-    static inline T V##_hsum(V v) { return _mm512_reduce_add_##s(v); }                                                 \
     static inline T V##_hmax(V v) { return _mm512_reduce_max_##s(v); }                                                 \
     static inline T V##_hmin(V v) { return _mm512_reduce_min_##s(v); }
 DYCL_VEC(vf, float, ps, __mmask16)
 DYCL_VEC(vd, double, pd, __mmask8)
 #undef DYCL_VEC
 
-#else
+static inline double vd_hsum(vd v) { return _mm512_reduce_add_pd(v); }
+static inline double vf_hsum(vf v) {
+    __m256 high = _mm512_extractf32x8_ps(v, 1);
+    return vd_hsum((vd)_mm512_cvtps_pd(_mm512_castps512_ps256(v)) + (vd)_mm512_cvtps_pd(high));
+}
 
-/* Horizontal folds: halve to 16 bytes, then finish in scalars. */
-typedef float vf_quarter __attribute__((vector_size(16)));
-typedef double vd_quarter __attribute__((vector_size(16)));
+#else
 
 #if DYCL_LEVEL == 1
 
@@ -113,22 +115,17 @@ DYCL_VEC(vf, float, ps)
 DYCL_VEC(vd, double, pd)
 #undef DYCL_VEC
 
-static inline vf_quarter vf_low(vf v) { return (vf_quarter)_mm256_castps256_ps128(v); }
-static inline vf_quarter vf_high(vf v) { return (vf_quarter)_mm256_extractf128_ps(v, 1); }
-static inline vd_quarter vd_low(vd v) { return (vd_quarter)_mm256_castpd256_pd128(v); }
-static inline vd_quarter vd_high(vd v) { return (vd_quarter)_mm256_extractf128_pd(v, 1); }
-static inline float vf_hsum(vf v) {
-    vf_quarter q = vf_low(v) + vf_high(v);
-    return (q[0] + q[2]) + (q[1] + q[3]);
-}
 static inline double vd_hsum(vd v) {
-    vd_quarter q = vd_low(v) + vd_high(v);
+    __m128d q = _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1));
     return q[0] + q[1];
+}
+static inline double vf_hsum(vf v) {
+    return vd_hsum((vd)_mm256_cvtps_pd(_mm256_castps256_ps128(v)) + (vd)_mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
 }
 
 #else
 
-#define DYCL_VEC(V, T, sum_expr)                                                                                       \
+#define DYCL_VEC(V, T)                                                                                                 \
     typedef V##_int V##_bad;                                                                                           \
     static inline V V##_max(V v, V acc) { return V##_select((V##_int)(v > acc), v, acc); }                             \
     static inline V V##_min(V v, V acc) { return V##_select((V##_int)(v < acc), v, acc); }                             \
@@ -149,11 +146,13 @@ static inline double vd_hsum(vd v) {
     }                                                                                                                  \
     static inline void V##_store_part(T *p, size_t n, V v) {                                                           \
         for (size_t i = 0; i < n; i++) p[i] = v[i];                                                                    \
-    }                                                                                                                  \
-    static inline T V##_hsum(V v) { return sum_expr; }
-DYCL_VEC(vf, float, (v[0] + v[2]) + (v[1] + v[3]))
-DYCL_VEC(vd, double, v[0] + v[1])
+    }
+DYCL_VEC(vf, float)
+DYCL_VEC(vd, double)
 #undef DYCL_VEC
+
+static inline double vd_hsum(vd v) { return v[0] + v[1]; }
+static inline double vf_hsum(vf v) { return ((double)v[0] + (double)v[2]) + ((double)v[1] + (double)v[3]); }
 
 #endif
 
