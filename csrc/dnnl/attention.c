@@ -6,10 +6,11 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Scores of a tile of query rows stay in cache: two products by sgemm, which is single-threaded inside the parallel loop and
- * within a tenth of the machine's peak at these sizes, and a softmax over whole rows in between. */
-#define TILE_ROWS 128
-#define TILE_BYTES (256 * 1024)
+/* Scores of a tile of query rows stay in cache: two products by sgemm, which is single-threaded inside the parallel
+ * loop and within a tenth of the machine's peak at these sizes, and a softmax over whole rows in between. It needs no
+ * primitive, so a sequence length never seen before costs nothing. */
+#define TILE_ROWS    128
+#define TILE_BYTES   (256 * 1024)
 #define SERIAL_FLOPS 200000.0
 
 typedef struct {
@@ -29,8 +30,12 @@ static int thread_cap(void) {
     return atomic_compare_exchange_strong(&cap, &none, n) ? n : none;
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
 
 static void make_plan(const dycl_attention_desc *desc, plan *p) {
     dycl_attention_desc *d = &p->d;
@@ -44,7 +49,8 @@ static void make_plan(const dycl_attention_desc *desc, plan *p) {
     }
     /* One query row a head and several heads on the same keys: read those once, with the heads as rows of one query. */
     int64_t group = d->heads / d->kv_heads;
-    if (d->q_len == 1 && group > 1 && d->batch * d->kv_heads >= cap && d->q_strides[1] >= d->width && d->o_strides[1] >= d->v_width) {
+    if (d->q_len == 1 && group > 1 && d->batch * d->kv_heads >= cap && d->q_strides[1] >= d->width &&
+        d->o_strides[1] >= d->v_width) {
         d->q_len = group;
         d->heads = d->kv_heads;
         d->q_strides[2] = d->q_strides[1], d->q_strides[1] *= group;
@@ -97,18 +103,20 @@ static int all_masked(const float *row, int64_t n) {
     return 1;
 }
 
-static dycl_status run_tile(const plan *p, dycl_row_fn softmax, int64_t unit, const float *q, const float *k, const float *v, const void *mask,
-                            float *out, float *scores) {
+static dycl_status run_tile(const plan *p, dycl_row_fn softmax, int64_t unit, const float *q, const float *k,
+                            const float *v, const void *mask, float *out, float *scores) {
     const dycl_attention_desc *d = &p->d;
     int64_t tile = unit % p->tiles, head = unit / p->tiles % d->heads, batch = unit / p->tiles / d->heads;
     int64_t kv_head = head / (d->heads / d->kv_heads), first = tile * p->rows, rows = least(p->rows, d->q_len - first);
-    int64_t keys = d->causal ? least(d->k_len, first + rows) : d->k_len; /* the others are masked in every row of the tile */
+    int64_t keys =
+        d->causal ? least(d->k_len, first + rows) : d->k_len; /* the others are masked in every row of the tile */
     dycl_status status = DYCL_OK;
     q += batch * d->q_strides[0] + head * d->q_strides[1] + first * d->q_strides[2];
     k += batch * d->k_strides[0] + kv_head * d->k_strides[1];
     v += batch * d->v_strides[0] + kv_head * d->v_strides[1];
     out += batch * d->o_strides[0] + head * d->o_strides[1] + first * d->o_strides[2];
-    DYCL_TRY(dycl_sgemm(0, 1, rows, keys, d->width, d->scale, q, d->q_strides[2], k, d->k_strides[2], 0, scores, p->ld));
+    DYCL_TRY(
+        dycl_sgemm(0, 1, rows, keys, d->width, d->scale, q, d->q_strides[2], k, d->k_strides[2], 0, scores, p->ld));
     for (int64_t i = 0; i < rows; i++) {
         float *row = scores + i * p->ld;
         int64_t n = d->causal ? least(keys, first + i + 1) : keys;
@@ -126,7 +134,8 @@ fail:
 }
 
 static dycl_status check(const dycl_attention_desc *d) {
-    if (d->kv_heads < 1 || d->heads % d->kv_heads) return dycl_dnnl_bail("attention with %d heads on %d", (int)d->heads, (int)d->kv_heads);
+    if (d->kv_heads < 1 || d->heads % d->kv_heads)
+        return dycl_dnnl_bail("attention with %d heads on %d", (int)d->heads, (int)d->kv_heads);
     if (d->q_strides[3] != 1 || d->k_strides[3] != 1 || d->v_strides[3] != 1 || d->o_strides[3] != 1) {
         if (d->width > 1 || d->v_width > 1) return dycl_dnnl_bail("attention on operands whose last stride is not 1");
     }
@@ -137,8 +146,8 @@ static dycl_status check(const dycl_attention_desc *d) {
     return DYCL_OK;
 }
 
-dycl_status dycl_attention(const dycl_attention_desc *desc, const float *q, const float *k, const float *v, const void *mask, float *out,
-                           void *scratch) {
+dycl_status dycl_attention(const dycl_attention_desc *desc, const float *q, const float *k, const float *v,
+                           const void *mask, float *out, void *scratch) {
     dycl_row_fn softmax = dycl_kern_row(dycl_cpu_isa(), DYCL_ROW_SOFTMAX, DYCL_F32);
     dycl_status status = check(desc);
     atomic_int worst = DYCL_OK;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define CAPACITY 1024
-#define BUCKETS 2048
+#define BUCKETS  2048
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static dycl_prim *bucket[BUCKETS], *newest, *oldest;
@@ -21,23 +21,30 @@ uint64_t dycl_hash_words(const uint64_t *words, int n, uint64_t seed) {
 }
 
 static void unlink_age(dycl_prim *prim) {
-    if (prim->newer) prim->newer->older = prim->older;
-    else newest = prim->older;
-    if (prim->older) prim->older->newer = prim->newer;
-    else oldest = prim->newer;
+    if (prim->newer)
+        prim->newer->older = prim->older;
+    else
+        newest = prim->older;
+    if (prim->older)
+        prim->older->newer = prim->newer;
+    else
+        oldest = prim->newer;
     prim->newer = prim->older = NULL;
 }
 
 static void link_newest(dycl_prim *prim) {
     prim->older = newest;
-    if (newest) newest->newer = prim;
-    else oldest = prim;
+    if (newest)
+        newest->newer = prim;
+    else
+        oldest = prim;
     newest = prim;
 }
 
 static dycl_prim *lookup(const uint64_t *key, int key_count, uint64_t hash) {
     dycl_prim *prim = bucket[hash % BUCKETS];
-    while (prim && !(prim->hash == hash && prim->key_count == key_count && !memcmp(prim->key, key, (size_t)key_count * sizeof *key)))
+    while (prim && !(prim->hash == hash && prim->key_count == key_count &&
+                     !memcmp(prim->key, key, (size_t)key_count * sizeof *key)))
         prim = prim->chain;
     if (!prim) return NULL;
     if (prim != newest) {

@@ -1,13 +1,29 @@
 #include "dnnl/internal.h"
 
 static void conv_key(const dycl_conv_desc *desc, dycl_key *key) {
-    const int64_t numbers[] = {desc->n,  desc->c,         desc->h,         desc->w,           desc->oc,          desc->kh,
-                               desc->kw, desc->oh,        desc->ow,        desc->stride[0],   desc->stride[1],   desc->dilation[0],
-                               desc->dilation[1], desc->pad_before[0], desc->pad_before[1], desc->pad_after[0], desc->pad_after[1], desc->groups};
+    const int64_t numbers[] = {desc->n,
+                               desc->c,
+                               desc->h,
+                               desc->w,
+                               desc->oc,
+                               desc->kh,
+                               desc->kw,
+                               desc->oh,
+                               desc->ow,
+                               desc->stride[0],
+                               desc->stride[1],
+                               desc->dilation[0],
+                               desc->dilation[1],
+                               desc->pad_before[0],
+                               desc->pad_before[1],
+                               desc->pad_after[0],
+                               desc->pad_after[1],
+                               desc->groups};
     key->count = 0;
     dycl_key_add(key, DYCL_KEY_CONV);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) dycl_key_add(key, numbers[i]);
-    dycl_key_add(key, (desc->bias != 0) | (desc->any_src != 0) << 1 | (desc->any_dst != 0) << 2 | (desc->winograd != 0) << 3);
+    dycl_key_add(key, (desc->bias != 0) | (desc->any_src != 0) << 1 | (desc->any_dst != 0) << 2 |
+                          (desc->winograd != 0) << 3);
     if (!desc->any_src) dycl_key_add_layout(key, &desc->src);
     if (!desc->any_dst) dycl_key_add_layout(key, &desc->dst);
     dycl_key_add_post(key, &desc->post);
@@ -16,18 +32,23 @@ static void conv_key(const dycl_conv_desc *desc, dycl_key *key) {
 static dycl_status activation_md(int any, const dycl_layout *layout, const int64_t *sizes, dnnl_memory_desc_t *out) {
     if (any) {
         dnnl_dims_t dims = {sizes[0], sizes[1], sizes[2], sizes[3]};
-        return dycl_dnnl_check(dnnl_memory_desc_create_with_tag(out, 4, dims, dnnl_f32, dnnl_format_tag_any), "convolution operand");
+        return dycl_dnnl_check(dnnl_memory_desc_create_with_tag(out, 4, dims, dnnl_f32, dnnl_format_tag_any),
+                               "convolution operand");
     }
     for (int d = 0; d < 4; d++)
-        if (layout->rank != 4 || layout->sizes[d] != sizes[d]) return dycl_error_set("layout disagrees with the convolution's sizes");
+        if (layout->rank != 4 || layout->sizes[d] != sizes[d])
+            return dycl_error_set("layout disagrees with the convolution's sizes");
     return dycl_layout_to_md(layout, out);
 }
 
 static dycl_status weights_md(const dycl_conv_desc *desc, int any, dnnl_memory_desc_t *out) {
     int64_t g = desc->groups;
-    dnnl_dims_t dense = {desc->oc, desc->c, desc->kh, desc->kw}, grouped = {g, desc->oc / g, desc->c / g, desc->kh, desc->kw};
+    dnnl_dims_t dense = {desc->oc, desc->c, desc->kh, desc->kw},
+                grouped = {g, desc->oc / g, desc->c / g, desc->kh, desc->kw};
     dnnl_format_tag_t tag = any ? dnnl_format_tag_any : g == 1 ? dnnl_abcd : dnnl_abcde;
-    return dycl_dnnl_check(dnnl_memory_desc_create_with_tag(out, g == 1 ? 4 : 5, g == 1 ? dense : grouped, dnnl_f32, tag), "convolution weights");
+    return dycl_dnnl_check(
+        dnnl_memory_desc_create_with_tag(out, g == 1 ? 4 : 5, g == 1 ? dense : grouped, dnnl_f32, tag),
+        "convolution weights");
 }
 
 dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out) {
@@ -37,7 +58,8 @@ dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out) {
     dnnl_primitive_desc_t pd = NULL;
     dycl_status status;
     dycl_key key;
-    const int64_t src_sizes[4] = {desc->n, desc->c, desc->h, desc->w}, dst_sizes[4] = {desc->n, desc->oc, desc->oh, desc->ow};
+    const int64_t src_sizes[4] = {desc->n, desc->c, desc->h, desc->w},
+                  dst_sizes[4] = {desc->n, desc->oc, desc->oh, desc->ow};
 
     for (int d = 0; d < 4; d++)
         if (src_sizes[d] < 1 || dst_sizes[d] < 1) return dycl_dnnl_bail("empty convolution");
@@ -46,8 +68,10 @@ dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out) {
     for (int d = 0; d < 2; d++) {
         /* oneDNN would accept a few of these and read outside: it trusts the output size and the padding behind it. */
         int64_t in = src_sizes[d + 2] + desc->pad_before[d] + desc->pad_after[d], k = d ? desc->kw : desc->kh;
-        if (desc->stride[d] < 1 || desc->dilation[d] < 1 || desc->pad_before[d] < 0) return dycl_dnnl_bail("convolution with unusual steps");
-        if (in < desc->dilation[d] * (k - 1) + 1 || (in - desc->dilation[d] * (k - 1) - 1) / desc->stride[d] + 1 != dst_sizes[d + 2])
+        if (desc->stride[d] < 1 || desc->dilation[d] < 1 || desc->pad_before[d] < 0)
+            return dycl_dnnl_bail("convolution with unusual steps");
+        if (in < desc->dilation[d] * (k - 1) + 1 ||
+            (in - desc->dilation[d] * (k - 1) - 1) / desc->stride[d] + 1 != dst_sizes[d + 2])
             return dycl_dnnl_bail("convolution with inconsistent sizes");
     }
     conv_key(desc, &key);
@@ -61,14 +85,16 @@ dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out) {
     DYCL_TRY(weights_md(desc, 0, &plain));
     if (desc->bias) {
         dnnl_dims_t sizes = {desc->oc};
-        DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_create_with_tag(&bias, 1, sizes, dnnl_f32, dnnl_a), "convolution bias"));
+        DYCL_TRY(
+            dycl_dnnl_check(dnnl_memory_desc_create_with_tag(&bias, 1, sizes, dnnl_f32, dnnl_a), "convolution bias"));
     }
     DYCL_TRY(dycl_post_attr(&desc->post, 4, dst_sizes, &attr));
     dnnl_dims_t strides = {desc->stride[0], desc->stride[1]}, dilates = {desc->dilation[0] - 1, desc->dilation[1] - 1};
     dnnl_dims_t before = {desc->pad_before[0], desc->pad_before[1]}, after = {desc->pad_after[0], desc->pad_after[1]};
     DYCL_TRY(dycl_dnnl_check(dnnl_convolution_forward_primitive_desc_create(
-                                 &pd, engine, dnnl_forward_inference, desc->winograd ? dnnl_convolution_winograd : dnnl_convolution_direct, src,
-                                 weights, bias, dst, strides, dilates, before, after, attr),
+                                 &pd, engine, dnnl_forward_inference,
+                                 desc->winograd ? dnnl_convolution_winograd : dnnl_convolution_direct, src, weights,
+                                 bias, dst, strides, dilates, before, after, attr),
                              desc->winograd ? "Winograd convolution" : "convolution"));
     dycl_prim_parts parts = {&key, pd, plain, &desc->post, desc->bias, 1};
     plain = NULL;

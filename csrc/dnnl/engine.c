@@ -9,9 +9,12 @@ static pthread_key_t stream_key;
 static dnnl_engine_t engine;
 static dycl_status init_status;
 static char init_message[160], version[24];
-static _Thread_local dnnl_stream_t thread_stream;
+static _Thread_local dnnl_stream_t thread_stream; // owned by this thread, through stream_key
 
-static void destroy_stream(void *stream) { dnnl_stream_destroy(stream); }
+static void destroy_stream(void *stream) {
+    thread_stream = NULL; /* a later destructor of this thread may still execute something */
+    dnnl_stream_destroy(stream);
+}
 
 static void init_once(void) {
     const dnnl_version_t *v = dnnl_version();

@@ -26,7 +26,8 @@ static dycl_status binding_create(const dycl_prim *prim, dycl_binding **out) {
     if (!binding) return dycl_error_set("out of memory");
     for (int i = 0; i < prim->arg_count; i++) {
         binding->arg[i].arg = prim->arg[i].arg;
-        DYCL_TRY(dycl_dnnl_check(dnnl_memory_create(&binding->arg[i].memory, prim->arg[i].md, engine, DNNL_MEMORY_NONE), "memory"));
+        DYCL_TRY(dycl_dnnl_check(dnnl_memory_create(&binding->arg[i].memory, prim->arg[i].md, engine, DNNL_MEMORY_NONE),
+                                 "memory"));
         binding->count++;
     }
     *out = binding;
@@ -55,7 +56,8 @@ dycl_status dycl_prim_execute(const dycl_prim *prim, const dycl_prim_args *args)
         dnnl_memory_set_data_handle(binding->arg[i].memory, (void *)(uintptr_t)handle);
         binding->handle[i] = handle;
     }
-    status = dycl_dnnl_check(dnnl_primitive_execute(prim->primitive, stream, binding->count, binding->arg), "execution");
+    status =
+        dycl_dnnl_check(dnnl_primitive_execute(prim->primitive, stream, binding->count, binding->arg), "execution");
     /* Nothing to wait for: a CPU stream of the OpenMP runtime has finished when execute returns. */
     dycl_binding_destroy(atomic_exchange_explicit(&shared->idle[slot], binding, memory_order_acq_rel));
     return status;

@@ -1,7 +1,9 @@
 /* What the files of csrc/dnnl share: oneDNN's handles never leave this directory.
  *
- * Ownership: a dycl_prim owns its primitive, its key, the descriptor of unpacked weights and idle bindings; the cache holds one reference.
- * Threads: everything of a dycl_prim but its reference count, cache links (under the cache's lock) and idle bindings is immutable. */
+ * Ownership: a dycl_prim owns its primitive, its key, the descriptor of unpacked weights and idle bindings; the cache
+ * holds one reference.
+ * Threads: everything of a dycl_prim but its reference count, cache links (under the cache's lock) and idle bindings
+ * is immutable. */
 #ifndef DYCL_DNNL_INTERNAL_H
 #define DYCL_DNNL_INTERNAL_H
 
@@ -20,7 +22,8 @@ dycl_status dycl_dnnl_bail(const char *format, ...) __attribute__((format(printf
 /* ---- layout.c */
 dycl_status dycl_layout_to_md(const dycl_layout *layout, dnnl_memory_desc_t *out); /* the caller destroys *out */
 dycl_status dycl_layout_from_md(const_dnnl_memory_desc_t md, dycl_layout *out);
-uint64_t dycl_md_hash(const_dnnl_memory_desc_t md); /* 0: the descriptor's form cannot be read (Winograd), so it cannot be compared */
+uint64_t dycl_md_hash(
+    const_dnnl_memory_desc_t md); /* 0: the descriptor's form cannot be read (Winograd), so it cannot be compared */
 
 /* ---- key: what identifies a descriptor, only meaningful words in it, so that padding and unused fields never count */
 #define DYCL_KEY_WORDS 288
@@ -28,7 +31,9 @@ typedef struct {
     int count;
     uint64_t word[DYCL_KEY_WORDS];
 } dycl_key;
-static inline void dycl_key_add(dycl_key *key, int64_t value) { key->word[key->count++] = (uint64_t)value; }
+static inline void dycl_key_add(dycl_key *key, int64_t value) {
+    key->word[key->count++] = (uint64_t)value;
+}
 void dycl_key_add_layout(dycl_key *key, const dycl_layout *layout);
 void dycl_key_add_post(dycl_key *key, const dycl_post_ops *post);
 uint64_t dycl_hash_words(const uint64_t *words, int count, uint64_t seed);
@@ -36,22 +41,24 @@ enum { DYCL_KEY_MATMUL = 1, DYCL_KEY_CONV, DYCL_KEY_POOL, DYCL_KEY_REORDER };
 
 /* ---- post.c */
 int dycl_post_is_binary(dycl_post_kind kind);
-/* Attributes of every primitive of ours: strict f32, user scratchpad, and the post-ops (NULL: none). The caller destroys *out. */
+/* Attributes of every primitive of ours: strict f32, user scratchpad, and the post-ops (NULL: none). The caller
+ * destroys *out. */
 dycl_status dycl_post_attr(const dycl_post_ops *post, int rank, const int64_t *dst_sizes, dnnl_primitive_attr_t *out);
 
 /* ---- prim.c, execute.c, cache.c */
 #define DYCL_MAX_ARGS (5 + DYCL_MAX_POST_OPS)
 #define DYCL_BINDINGS 16
 
-/* Memory objects of one execution. Making them costs more than a small matmul, so idle ones stay with their primitive. */
+/* Memory objects of one execution. Making them costs more than a small matmul, so idle ones stay with their
+ * primitive. */
 typedef struct dycl_binding dycl_binding;
 
 struct dycl_prim {
     atomic_int references;
     dnnl_primitive_t primitive;
-    const_dnnl_primitive_desc_t pd; /* borrowed from primitive */
+    const_dnnl_primitive_desc_t pd;   /* borrowed from primitive */
     dnnl_memory_desc_t plain_weights; /* as the caller's weights are; NULL when there are none */
-    const char *info;               /* of the library, immortal */
+    const char *info;                 /* of the library, immortal */
     dycl_layout src, dst;
     size_t scratch, weights_bytes;
     uint64_t weights_key;
@@ -70,7 +77,8 @@ struct dycl_prim {
     struct dycl_prim *chain, *newer, *older; /* cache.c */
 };
 
-/* Makes a dycl_prim of pd (consumed, also on failure) and puts it into the cache. plain_weights (consumed) may be NULL. */
+/* Makes a dycl_prim of pd (consumed, also on failure) and puts it into the cache. plain_weights (consumed) may be
+ * NULL. */
 typedef struct {
     const dycl_key *key;
     dnnl_primitive_desc_t pd;
@@ -82,7 +90,8 @@ dycl_status dycl_prim_make(const dycl_prim_parts *parts, dycl_prim **out);
 void dycl_binding_destroy(dycl_binding *binding);
 void dycl_prim_destroy(dycl_prim *prim);
 
-dycl_prim *dycl_cache_find(const dycl_key *key);  /* a new reference, or NULL */
-dycl_prim *dycl_cache_insert(dycl_prim *prim);    /* prim, or the equal one that another thread was faster with; consumes and returns a reference */
+dycl_prim *dycl_cache_find(const dycl_key *key); /* a new reference, or NULL */
+dycl_prim *dycl_cache_insert(
+    dycl_prim *prim); /* prim, or the equal one that another thread was faster with; consumes and returns a reference */
 
 #endif

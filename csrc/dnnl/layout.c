@@ -4,8 +4,8 @@
 #include <pthread.h>
 #include <string.h>
 
-/* Blocked layouts that primitives choose for activations. A tag needs no storage, so layouts of any number of shapes cost nothing;
- * what is none of these is interned, and there is a bound on that. */
+/* Blocked layouts that primitives choose for activations. A tag needs no storage, so layouts of any number of shapes
+ * cost nothing; what is none of these is interned, and there is a bound on that. */
 static const dnnl_format_tag_t known_tags[] = {dnnl_aBcd16b, dnnl_aBcd8b, dnnl_aBcd4b, dnnl_aBcd32b, dnnl_ABcd16b16a};
 #define MAX_INTERNED 1024
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -68,9 +68,12 @@ dycl_status dycl_layout_to_md(const dycl_layout *layout, dnnl_memory_desc_t *out
         }
     }
     if (!layout->opaque)
-        return dycl_dnnl_check(dnnl_memory_desc_create_with_strides(out, layout->rank, sizes, dnnl_f32, strides), "strided layout");
+        return dycl_dnnl_check(dnnl_memory_desc_create_with_strides(out, layout->rank, sizes, dnnl_f32, strides),
+                               "strided layout");
     if (layout->tag < (uint64_t)dnnl_format_tag_last)
-        return dycl_dnnl_check(dnnl_memory_desc_create_with_tag(out, layout->rank, sizes, dnnl_f32, (dnnl_format_tag_t)layout->tag), "layout");
+        return dycl_dnnl_check(
+            dnnl_memory_desc_create_with_tag(out, layout->rank, sizes, dnnl_f32, (dnnl_format_tag_t)layout->tag),
+            "layout");
     return dycl_dnnl_check(dnnl_memory_desc_clone(out, (const_dnnl_memory_desc_t)(uintptr_t)layout->tag), "layout");
 }
 
@@ -116,7 +119,8 @@ dycl_status dycl_layout_from_md(const_dnnl_memory_desc_t md, dycl_layout *out) {
     out->opaque = 1;
     for (size_t t = 0; rank == 4 && t < sizeof known_tags / sizeof *known_tags; t++) {
         dnnl_memory_desc_t candidate = NULL;
-        if (dnnl_memory_desc_create_with_tag(&candidate, rank, *sizes, dnnl_f32, known_tags[t]) != dnnl_success) continue;
+        if (dnnl_memory_desc_create_with_tag(&candidate, rank, *sizes, dnnl_f32, known_tags[t]) != dnnl_success)
+            continue;
         int equal = dnnl_memory_desc_equal(candidate, md);
         dnnl_memory_desc_destroy(candidate);
         if (equal) {
@@ -133,7 +137,8 @@ uint64_t dycl_md_hash(const_dnnl_memory_desc_t md) {
     dnnl_format_kind_t kind = dnnl_format_kind_undef;
     int rank = 0, blocks = 0;
     const dnnl_dims_t *part[5] = {NULL};
-    static const dnnl_query_t parts[5] = {dnnl_query_dims, dnnl_query_padded_dims, dnnl_query_strides, dnnl_query_inner_blks, dnnl_query_inner_idxs};
+    static const dnnl_query_t parts[5] = {dnnl_query_dims, dnnl_query_padded_dims, dnnl_query_strides,
+                                          dnnl_query_inner_blks, dnnl_query_inner_idxs};
     dycl_key key = {0, {0}};
     if (dnnl_memory_desc_query(md, dnnl_query_format_kind, &kind) != dnnl_success || kind != dnnl_blocked) return 0;
     if (dnnl_memory_desc_query(md, dnnl_query_ndims_s32, &rank) != dnnl_success) return 0;

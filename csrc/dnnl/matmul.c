@@ -8,8 +8,8 @@ static void matrix_strides(int64_t rows, int64_t columns, int64_t *row, int64_t 
     if (rows == 1) *row = *column == 1 ? columns : 1;
 }
 
-static dycl_status matrix_md(const dycl_matmul_desc *desc, const int64_t *strides, int64_t rows, int64_t columns, int broadcasts,
-                             dnnl_memory_desc_t *out) {
+static dycl_status matrix_md(const dycl_matmul_desc *desc, const int64_t *strides, int64_t rows, int64_t columns,
+                             int broadcasts, dnnl_memory_desc_t *out) {
     int rank = desc->batch_rank + 2;
     dnnl_dims_t sizes, steps;
     int64_t extent;
@@ -19,7 +19,8 @@ static dycl_status matrix_md(const dycl_matmul_desc *desc, const int64_t *stride
     steps[rank - 1] = strides[rank - 1];
     matrix_strides(rows, columns, &steps[rank - 2], &steps[rank - 1]);
     if (steps[rank - 2] < 1 || steps[rank - 1] < 1 || (steps[rank - 2] != 1 && steps[rank - 1] != 1))
-        return dycl_dnnl_bail("matmul operand with strides %lld, %lld", (long long)steps[rank - 2], (long long)steps[rank - 1]);
+        return dycl_dnnl_bail("matmul operand with strides %lld, %lld", (long long)steps[rank - 2],
+                              (long long)steps[rank - 1]);
     extent = (rows - 1) * steps[rank - 2] + (columns - 1) * steps[rank - 1] + 1;
     for (int d = rank - 3; d >= 0; d--) {
         sizes[d] = broadcasts && strides[d] == 0 ? 1 : desc->batch[d];
@@ -62,7 +63,8 @@ dycl_status dycl_prim_matmul(const dycl_matmul_desc *desc, dycl_prim **out) {
     int rank = desc->batch_rank + 2;
     int64_t dst_sizes[MAX_BATCH + 2];
 
-    if (desc->batch_rank < 0 || desc->batch_rank > MAX_BATCH) return dycl_dnnl_bail("matmul with %d batch dimensions", desc->batch_rank);
+    if (desc->batch_rank < 0 || desc->batch_rank > MAX_BATCH)
+        return dycl_dnnl_bail("matmul with %d batch dimensions", desc->batch_rank);
     if (desc->m < 1 || desc->n < 1 || desc->k < 1) return dycl_dnnl_bail("empty matmul");
     for (int d = 0; d < desc->batch_rank; d++) {
         if (desc->batch[d] < 1) return dycl_dnnl_bail("empty matmul");
@@ -80,7 +82,8 @@ dycl_status dycl_prim_matmul(const dycl_matmul_desc *desc, dycl_prim **out) {
     DYCL_TRY(matrix_md(desc, desc->c_strides, desc->m, desc->n, 0, &c));
     if (desc->pack_b && desc->batch_rank == 0) {
         dnnl_dims_t sizes = {desc->k, desc->n};
-        DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_create_with_tag(&b, rank, sizes, dnnl_f32, dnnl_format_tag_any), "matmul weights"));
+        DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_create_with_tag(&b, rank, sizes, dnnl_f32, dnnl_format_tag_any),
+                                 "matmul weights"));
     }
     if (desc->bias) {
         dnnl_dims_t sizes, strides;
@@ -88,10 +91,12 @@ dycl_status dycl_prim_matmul(const dycl_matmul_desc *desc, dycl_prim **out) {
             sizes[d] = d == rank - 1 ? desc->n : 1;
             strides[d] = d == rank - 1 ? 1 : desc->n;
         }
-        DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_create_with_strides(&bias, rank, sizes, dnnl_f32, strides), "matmul bias"));
+        DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_create_with_strides(&bias, rank, sizes, dnnl_f32, strides),
+                                 "matmul bias"));
     }
     DYCL_TRY(dycl_post_attr(&desc->post, rank, dst_sizes, &attr));
-    DYCL_TRY(dycl_dnnl_check(dnnl_matmul_primitive_desc_create(&pd, engine, a, b ? b : plain_b, bias, c, attr), "matmul"));
+    DYCL_TRY(
+        dycl_dnnl_check(dnnl_matmul_primitive_desc_create(&pd, engine, a, b ? b : plain_b, bias, c, attr), "matmul"));
     dycl_prim_parts parts = {&key, pd, plain_b, &desc->post, desc->bias, 1};
     plain_b = NULL;
     status = dycl_prim_make(&parts, out);

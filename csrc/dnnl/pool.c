@@ -16,6 +16,20 @@ static void pool_key(const dycl_pool_desc *desc, dycl_key *key) {
     dycl_key_add_layout(key, &desc->src);
 }
 
+/* A window that lies in the padding alone has no result that torch and oneDNN agree on. */
+static int windows_see_input(const dycl_pool_desc *desc, int d) {
+    int64_t in = d ? desc->w : desc->h, out = d ? desc->ow : desc->oh;
+    for (int64_t o = 0; o < out; o++) {
+        int64_t tap = 0;
+        for (; tap < desc->kernel[d]; tap++) {
+            int64_t at = o * desc->stride[d] - desc->pad_before[d] + tap * desc->dilation[d];
+            if (at >= 0 && at < in) break;
+        }
+        if (tap == desc->kernel[d]) return 0;
+    }
+    return 1;
+}
+
 dycl_status dycl_prim_pool(const dycl_pool_desc *desc, dycl_prim **out) {
     static const dnnl_alg_kind_t algorithms[] = {
         [DYCL_POOL_MAX] = dnnl_pooling_max,
@@ -36,12 +50,14 @@ dycl_status dycl_prim_pool(const dycl_pool_desc *desc, dycl_prim **out) {
         if (sizes[d] != desc->src.sizes[d]) return dycl_error_set("layout disagrees with the pooling's sizes");
     }
     for (int d = 0; d < 2; d++) {
-        int64_t in = sizes[d + 2] + desc->pad_before[d] + desc->pad_after[d], reach = desc->dilation[d] * (desc->kernel[d] - 1) + 1;
-        if (desc->kernel[d] < 1 || desc->stride[d] < 1 || desc->dilation[d] < 1 || desc->pad_before[d] < 0 || desc->pad_after[d] < 0)
+        int64_t in = sizes[d + 2] + desc->pad_before[d] + desc->pad_after[d],
+                reach = desc->dilation[d] * (desc->kernel[d] - 1) + 1;
+        if (desc->kernel[d] < 1 || desc->stride[d] < 1 || desc->dilation[d] < 1 || desc->pad_before[d] < 0 ||
+            desc->pad_after[d] < 0)
             return dycl_dnnl_bail("pooling with unusual steps");
-        /* A window that lies in the padding alone has no defined result here, and torch refuses such padding or drops such windows. */
-        if (desc->pad_before[d] >= reach || desc->pad_after[d] >= reach) return dycl_dnnl_bail("pooling with more padding than window");
-        if (in < reach || (in - reach) / desc->stride[d] + 1 != (d ? desc->ow : desc->oh)) return dycl_dnnl_bail("pooling with inconsistent sizes");
+        if (in < reach || (in - reach) / desc->stride[d] + 1 != (d ? desc->ow : desc->oh))
+            return dycl_dnnl_bail("pooling with inconsistent sizes");
+        if (!windows_see_input(desc, d)) return dycl_dnnl_bail("pooling with a window in the padding alone");
     }
     pool_key(desc, &key);
     *out = dycl_cache_find(&key);
@@ -50,13 +66,15 @@ dycl_status dycl_prim_pool(const dycl_pool_desc *desc, dycl_prim **out) {
     DYCL_TRY(dycl_dnnl_engine(&engine));
     DYCL_TRY(dycl_layout_to_md(&desc->src, &src));
     dnnl_dims_t dst_sizes = {desc->n, desc->c, desc->oh, desc->ow};
-    DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_create_with_tag(&dst, 4, dst_sizes, dnnl_f32, dnnl_format_tag_any), "pooling result"));
+    DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_create_with_tag(&dst, 4, dst_sizes, dnnl_f32, dnnl_format_tag_any),
+                             "pooling result"));
     DYCL_TRY(dycl_post_attr(NULL, 4, dst_sizes, &attr));
     dnnl_dims_t strides = {desc->stride[0], desc->stride[1]}, kernel = {desc->kernel[0], desc->kernel[1]};
     dnnl_dims_t dilation = {desc->dilation[0] - 1, desc->dilation[1] - 1};
     dnnl_dims_t before = {desc->pad_before[0], desc->pad_before[1]}, after = {desc->pad_after[0], desc->pad_after[1]};
-    DYCL_TRY(dycl_dnnl_check(dnnl_pooling_forward_primitive_desc_create(&pd, engine, dnnl_forward_inference, algorithms[desc->kind], src, dst,
-                                                                        strides, kernel, dilation, before, after, attr),
+    DYCL_TRY(dycl_dnnl_check(dnnl_pooling_forward_primitive_desc_create(&pd, engine, dnnl_forward_inference,
+                                                                        algorithms[desc->kind], src, dst, strides,
+                                                                        kernel, dilation, before, after, attr),
                              "pooling"));
     /* The reference is accepted: dilated pooling has nothing else, and it is parallel. */
     dycl_prim_parts parts = {&key, pd, NULL, NULL, 0, 0};

@@ -22,7 +22,9 @@ static const dnnl_alg_kind_t binary[] = {
     [DYCL_POST_DIV] = dnnl_binary_div, [DYCL_POST_MAX] = dnnl_binary_max, [DYCL_POST_MIN] = dnnl_binary_min,
 };
 
-int dycl_post_is_binary(dycl_post_kind kind) { return kind >= DYCL_POST_ADD && kind <= DYCL_POST_MIN; }
+int dycl_post_is_binary(dycl_post_kind kind) {
+    return kind >= DYCL_POST_ADD && kind <= DYCL_POST_MIN;
+}
 
 void dycl_key_add_post(dycl_key *key, const dycl_post_ops *post) {
     int count = post->count < 0 || post->count > DYCL_MAX_POST_OPS ? 0 : post->count;
@@ -40,12 +42,15 @@ void dycl_key_add_post(dycl_key *key, const dycl_post_ops *post) {
     }
 }
 
-/* oneDNN picks its broadcast by comparing strides, those of size-1 dimensions too: give them the ones a contiguous tensor has. */
+/* oneDNN picks its broadcast by comparing strides, those of size-1 dimensions too: give them the ones that a
+ * contiguous tensor has. */
 static void canonical_strides(dycl_layout *layout) {
     int64_t extent = 1;
     for (int d = layout->rank - 1; d >= 0; d--) {
-        if (layout->sizes[d] == 1) layout->strides[d] = extent;
-        else if (layout->strides[d] * layout->sizes[d] > extent) extent = layout->strides[d] * layout->sizes[d];
+        if (layout->sizes[d] == 1)
+            layout->strides[d] = extent;
+        else if (layout->strides[d] * layout->sizes[d] > extent)
+            extent = layout->strides[d] * layout->sizes[d];
     }
 }
 
@@ -56,12 +61,14 @@ static dycl_status append_binary(dnnl_post_ops_t ops, const dycl_post_op *op, in
     if (operand.opaque == 2) {
         dnnl_dims_t sizes;
         for (int d = 0; d < rank; d++) sizes[d] = dst_sizes[d];
-        DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_create_with_tag(&md, rank, sizes, dnnl_f32, dnnl_format_tag_any), "post-op operand"));
+        DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_create_with_tag(&md, rank, sizes, dnnl_f32, dnnl_format_tag_any),
+                                 "post-op operand"));
     } else {
         int full = 1;
         if (operand.rank != rank) return dycl_dnnl_bail("post-op operand of rank %d, not %d", operand.rank, rank);
         for (int d = 0; d < rank; d++) {
-            if (operand.sizes[d] != dst_sizes[d] && operand.sizes[d] != 1) return dycl_dnnl_bail("post-op operand does not broadcast");
+            if (operand.sizes[d] != dst_sizes[d] && operand.sizes[d] != 1)
+                return dycl_dnnl_bail("post-op operand does not broadcast");
             full &= operand.sizes[d] == dst_sizes[d];
         }
         if (!operand.opaque && !full) canonical_strides(&operand);
@@ -82,7 +89,8 @@ dycl_status dycl_post_attr(const dycl_post_ops *post, int rank, const int64_t *d
     DYCL_TRY(dycl_dnnl_check(dnnl_primitive_attr_create(&attr), "attributes"));
     /* Said explicitly: the environment may have set a default of lower precision. */
     DYCL_TRY(dycl_dnnl_check(dnnl_primitive_attr_set_fpmath_mode(attr, dnnl_fpmath_mode_strict), "fpmath mode"));
-    DYCL_TRY(dycl_dnnl_check(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user), "scratchpad mode"));
+    DYCL_TRY(
+        dycl_dnnl_check(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user), "scratchpad mode"));
     if (count) {
         DYCL_TRY(dycl_dnnl_check(dnnl_post_ops_create(&ops), "post-ops"));
         for (int i = 0; i < count; i++) {
@@ -94,7 +102,8 @@ dycl_status dycl_post_attr(const dycl_post_ops *post, int rank, const int64_t *d
             } else {
                 float alpha = eltwise[op->kind].own_alpha ? op->alpha : eltwise[op->kind].alpha;
                 float beta = eltwise[op->kind].own_beta ? op->beta : eltwise[op->kind].beta;
-                DYCL_TRY(dycl_dnnl_check(dnnl_post_ops_append_eltwise(ops, eltwise[op->kind].alg, alpha, beta), "eltwise post-op"));
+                DYCL_TRY(dycl_dnnl_check(dnnl_post_ops_append_eltwise(ops, eltwise[op->kind].alg, alpha, beta),
+                                         "eltwise post-op"));
             }
         }
         DYCL_TRY(dycl_dnnl_check(dnnl_primitive_attr_set_post_ops(attr, ops), "post-ops"));

@@ -13,7 +13,8 @@ static void add_arg(dycl_prim *prim, int arg, size_t offset, const_dnnl_memory_d
 
 static dycl_status collect_args(dycl_prim *prim, const dycl_prim_parts *parts) {
     const_dnnl_memory_desc_t dst = dnnl_primitive_desc_query_md(prim->pd, dnnl_query_dst_md, 0);
-    add_arg(prim, DNNL_ARG_SRC, offsetof(dycl_prim_args, src), dnnl_primitive_desc_query_md(prim->pd, dnnl_query_src_md, 0));
+    add_arg(prim, DNNL_ARG_SRC, offsetof(dycl_prim_args, src),
+            dnnl_primitive_desc_query_md(prim->pd, dnnl_query_src_md, 0));
     add_arg(prim, DNNL_ARG_DST, offsetof(dycl_prim_args, dst), dst);
     if (prim->plain_weights) {
         const_dnnl_memory_desc_t weights = dnnl_primitive_desc_query_md(prim->pd, dnnl_query_weights_md, 0);
@@ -25,7 +26,9 @@ static dycl_status collect_args(dycl_prim *prim, const dycl_prim_parts *parts) {
             prim->weights_key = form ? dycl_hash_words(&form, 1, from) : prim->hash;
         }
     }
-    if (parts->bias) add_arg(prim, DNNL_ARG_BIAS, offsetof(dycl_prim_args, bias), dnnl_primitive_desc_query_md(prim->pd, dnnl_query_weights_md, 1));
+    if (parts->bias)
+        add_arg(prim, DNNL_ARG_BIAS, offsetof(dycl_prim_args, bias),
+                dnnl_primitive_desc_query_md(prim->pd, dnnl_query_weights_md, 1));
     const_dnnl_memory_desc_t scratch = dnnl_primitive_desc_query_md(prim->pd, dnnl_query_scratchpad_md, 0);
     prim->scratch = scratch ? dnnl_memory_desc_get_size(scratch) : 0;
     if (prim->scratch) add_arg(prim, DNNL_ARG_SCRATCHPAD, offsetof(dycl_prim_args, scratch), scratch);
@@ -35,7 +38,8 @@ static dycl_status collect_args(dycl_prim *prim, const dycl_prim_parts *parts) {
         int arg = DNNL_ARG_ATTR_MULTIPLE_POST_OP(i) | DNNL_ARG_SRC_1;
         const_dnnl_memory_desc_t md = dnnl_primitive_desc_query_md(prim->pd, dnnl_query_exec_arg_md, arg);
         if (!md) return dycl_error_set("oneDNN lost a post-op operand");
-        if (op->operand.opaque == 2 && !dnnl_memory_desc_equal(md, dst)) return dycl_dnnl_bail("post-op operand cannot have the destination's layout");
+        if (op->operand.opaque == 2 && !dnnl_memory_desc_equal(md, dst))
+            return dycl_dnnl_bail("post-op operand cannot have the destination's layout");
         add_arg(prim, arg, offsetof(dycl_prim_args, post) + (size_t)i * sizeof(void *), md);
     }
     for (int i = 0; i < prim->arg_count; i++)
@@ -60,7 +64,8 @@ dycl_status dycl_prim_make(const dycl_prim_parts *parts, dycl_prim **out) {
     if (status != DYCL_OK) goto fail;
     memcpy(prim->key, parts->key->word, (size_t)prim->key_count * sizeof *prim->key);
 
-    DYCL_TRY(dycl_dnnl_check(dnnl_primitive_desc_query(parts->pd, dnnl_query_impl_info_str, 0, (void *)&prim->info), "implementation's name"));
+    DYCL_TRY(dycl_dnnl_check(dnnl_primitive_desc_query(parts->pd, dnnl_query_impl_info_str, 0, (void *)&prim->info),
+                             "implementation's name"));
     if (parts->refuse_reference && !strncmp(prim->info, "ref", 3)) {
         /* The reference loops are slower than whatever the caller would do instead, by far. */
         status = dycl_dnnl_bail("oneDNN has only %s", prim->info);
@@ -68,7 +73,8 @@ dycl_status dycl_prim_make(const dycl_prim_parts *parts, dycl_prim **out) {
     }
     DYCL_TRY(dycl_dnnl_check(dnnl_primitive_create(&prim->primitive, parts->pd), "primitive"));
     DYCL_TRY(dycl_dnnl_check(dnnl_primitive_get_primitive_desc(prim->primitive, &prim->pd), "descriptor"));
-    DYCL_TRY(dycl_dnnl_check(dnnl_primitive_desc_query(prim->pd, dnnl_query_impl_info_str, 0, (void *)&prim->info), "implementation's name"));
+    DYCL_TRY(dycl_dnnl_check(dnnl_primitive_desc_query(prim->pd, dnnl_query_impl_info_str, 0, (void *)&prim->info),
+                             "implementation's name"));
     DYCL_TRY(collect_args(prim, parts));
     DYCL_TRY(dycl_layout_from_md(prim->arg[0].md, &prim->src));
     DYCL_TRY(dycl_layout_from_md(prim->arg[1].md, &prim->dst));
@@ -89,18 +95,32 @@ void dycl_prim_destroy(dycl_prim *prim) {
     dycl_free(prim);
 }
 
-void dycl_prim_retain(dycl_prim *prim) { atomic_fetch_add_explicit(&prim->references, 1, memory_order_relaxed); }
+void dycl_prim_retain(dycl_prim *prim) {
+    atomic_fetch_add_explicit(&prim->references, 1, memory_order_relaxed);
+}
 
 void dycl_prim_release(dycl_prim *prim) {
     if (prim && atomic_fetch_sub_explicit(&prim->references, 1, memory_order_acq_rel) == 1) dycl_prim_destroy(prim);
 }
 
-const char *dycl_prim_info(const dycl_prim *prim) { return prim->info; }
-void dycl_prim_src_layout(const dycl_prim *prim, dycl_layout *out) { *out = prim->src; }
-void dycl_prim_dst_layout(const dycl_prim *prim, dycl_layout *out) { *out = prim->dst; }
-size_t dycl_prim_scratch(const dycl_prim *prim) { return prim->scratch; }
-size_t dycl_prim_weights_bytes(const dycl_prim *prim) { return prim->weights_bytes; }
-uint64_t dycl_prim_weights_key(const dycl_prim *prim) { return prim->weights_key; }
+const char *dycl_prim_info(const dycl_prim *prim) {
+    return prim->info;
+}
+void dycl_prim_src_layout(const dycl_prim *prim, dycl_layout *out) {
+    *out = prim->src;
+}
+void dycl_prim_dst_layout(const dycl_prim *prim, dycl_layout *out) {
+    *out = prim->dst;
+}
+size_t dycl_prim_scratch(const dycl_prim *prim) {
+    return prim->scratch;
+}
+size_t dycl_prim_weights_bytes(const dycl_prim *prim) {
+    return prim->weights_bytes;
+}
+uint64_t dycl_prim_weights_key(const dycl_prim *prim) {
+    return prim->weights_key;
+}
 
 dycl_status dycl_prim_pack(const dycl_prim *prim, const void *weights, void *packed) {
     dnnl_engine_t engine;
@@ -113,9 +133,12 @@ dycl_status dycl_prim_pack(const dycl_prim *prim, const void *weights, void *pac
     const_dnnl_memory_desc_t packed_md = dnnl_primitive_desc_query_md(prim->pd, dnnl_query_weights_md, 0);
     DYCL_TRY(dycl_dnnl_engine(&engine));
     DYCL_TRY(dycl_dnnl_stream(&stream));
-    DYCL_TRY(dycl_dnnl_check(dnnl_reorder_primitive_desc_create(&pd, prim->plain_weights, engine, packed_md, engine, NULL), "packing weights"));
+    DYCL_TRY(
+        dycl_dnnl_check(dnnl_reorder_primitive_desc_create(&pd, prim->plain_weights, engine, packed_md, engine, NULL),
+                        "packing weights"));
     DYCL_TRY(dycl_dnnl_check(dnnl_primitive_create(&reorder, pd), "packing weights"));
-    DYCL_TRY(dycl_dnnl_check(dnnl_memory_create(&from, prim->plain_weights, engine, (void *)(uintptr_t)weights), "memory"));
+    DYCL_TRY(
+        dycl_dnnl_check(dnnl_memory_create(&from, prim->plain_weights, engine, (void *)(uintptr_t)weights), "memory"));
     DYCL_TRY(dycl_dnnl_check(dnnl_memory_create(&to, packed_md, engine, packed), "memory"));
     dnnl_exec_arg_t args[2] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
     DYCL_TRY(dycl_dnnl_check(dnnl_primitive_execute(reorder, stream, 2, args), "packing weights"));

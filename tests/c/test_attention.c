@@ -15,8 +15,12 @@ static uint64_t next_random(void) {
     state ^= state >> 7;
     return state ^= state << 17;
 }
-static int64_t pick(int64_t low, int64_t high) { return low + (int64_t)(next_random() % (uint64_t)(high - low + 1)); }
-static float uniform(void) { return (float)((double)(next_random() >> 11) / 9007199254740992.0 * 2 - 1); }
+static int64_t pick(int64_t low, int64_t high) {
+    return low + (int64_t)(next_random() % (uint64_t)(high - low + 1));
+}
+static float uniform(void) {
+    return (float)((double)(next_random() >> 11) / 9007199254740992.0 * 2 - 1);
+}
 static float *values(int64_t n) {
     float *p = dycl_aligned_alloc((size_t)(n + 1) * sizeof *p);
     for (int64_t i = 0; i <= n; i++) p[i] = uniform();
@@ -37,8 +41,8 @@ static void set_strides(int64_t *s, int64_t heads, int64_t tokens, int64_t width
     s[3] = 1;
 }
 
-static void reference_row(const dycl_attention_desc *d, const float *q, const float *k, const float *v, const void *mask, int64_t b, int64_t h,
-                          int64_t i, double *out) {
+static void reference_row(const dycl_attention_desc *d, const float *q, const float *k, const float *v,
+                          const void *mask, int64_t b, int64_t h, int64_t i, double *out) {
     int64_t g = h / (d->heads / d->kv_heads);
     double *p = malloc(sizeof *p * (size_t)(d->k_len + 1)), best = -INFINITY, sum = 0;
     int nan = 0, masked = d->mask || d->causal;
@@ -66,7 +70,8 @@ static void reference_row(const dycl_attention_desc *d, const float *q, const fl
     free(p);
 }
 
-static void run(const dycl_attention_desc *d, float *q, const float *k, const float *v, const void *mask, const char *what) {
+static void run(const dycl_attention_desc *d, float *q, const float *k, const float *v, const void *mask,
+                const char *what) {
     int64_t n = d->batch * d->heads * d->q_len * d->v_width;
     float *out = values(n), guard;
     size_t bytes = dycl_attention_scratch(d);
@@ -75,7 +80,8 @@ static void run(const dycl_attention_desc *d, float *q, const float *k, const fl
     guard = out[n];
     expect(dycl_attention(d, q, k, v, mask, out, scratch) == DYCL_OK, what);
     expect(out[n] == guard, "nothing is written behind the result");
-    for (size_t i = bytes; i < bytes + 64; i++) expect((unsigned char)scratch[i] == 0xff, "nothing is written behind the scratch memory");
+    for (size_t i = bytes; i < bytes + 64; i++)
+        expect((unsigned char)scratch[i] == 0xff, "nothing is written behind the scratch memory");
     double *want = malloc(sizeof *want * (size_t)(d->v_width + 1));
     for (int64_t b = 0; b < d->batch; b++)
         for (int64_t h = 0; h < d->heads; h++)
@@ -124,16 +130,20 @@ static void random_case(int round) {
     }
     if (round % 7 == 0) q[0] = NAN;
     run(&d, q, k, v, d.mask == 2 ? (void *)allowed : d.mask ? (void *)mask : NULL, "attention");
-    dycl_aligned_free(q), dycl_aligned_free(k), dycl_aligned_free(v), dycl_aligned_free(mask), dycl_aligned_free(allowed);
+    dycl_aligned_free(q), dycl_aligned_free(k), dycl_aligned_free(v), dycl_aligned_free(mask),
+        dycl_aligned_free(allowed);
 }
 
 static void edges(void) {
-    dycl_attention_desc d = {.batch = 1, .heads = 2, .kv_heads = 2, .q_len = 3, .k_len = 0, .width = 4, .v_width = 4, .scale = 0.5f};
+    dycl_attention_desc d = {
+        .batch = 1, .heads = 2, .kv_heads = 2, .q_len = 3, .k_len = 0, .width = 4, .v_width = 4, .scale = 0.5f};
     float q[64] = {0}, out[64], scratch[1024];
-    set_strides(d.q_strides, 2, 3, 4, 0), set_strides(d.k_strides, 2, 0, 4, 0), set_strides(d.v_strides, 2, 0, 4, 0), set_strides(d.o_strides, 2, 3, 4, 0);
+    set_strides(d.q_strides, 2, 3, 4, 0), set_strides(d.k_strides, 2, 0, 4, 0), set_strides(d.v_strides, 2, 0, 4, 0),
+        set_strides(d.o_strides, 2, 3, 4, 0);
     memset(out, 0xff, sizeof out);
     expect(dycl_attention_scratch(&d) <= sizeof scratch, "scratch of nothing");
-    expect(dycl_attention(&d, q, q, q, NULL, out, scratch) == DYCL_OK && out[0] == 0 && out[23] == 0, "no keys give zeros");
+    expect(dycl_attention(&d, q, q, q, NULL, out, scratch) == DYCL_OK && out[0] == 0 && out[23] == 0,
+           "no keys give zeros");
     d.q_len = 0;
     expect(dycl_attention(&d, q, q, q, NULL, out, scratch) == DYCL_OK, "no queries");
     d.q_len = 3, d.k_len = 3, d.k_strides[2] = 0;

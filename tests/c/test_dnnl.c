@@ -16,8 +16,12 @@ static uint64_t next_random(void) {
     state ^= state >> 7;
     return state ^= state << 17;
 }
-static int64_t pick(int64_t low, int64_t high) { return low + (int64_t)(next_random() % (uint64_t)(high - low + 1)); }
-static float uniform(void) { return (float)((double)(next_random() >> 11) / 9007199254740992.0 * 2 - 1); }
+static int64_t pick(int64_t low, int64_t high) {
+    return low + (int64_t)(next_random() % (uint64_t)(high - low + 1));
+}
+static float uniform(void) {
+    return (float)((double)(next_random() >> 11) / 9007199254740992.0 * 2 - 1);
+}
 static float *values(size_t n) {
     float *p = dycl_aligned_alloc((n + 16) * sizeof *p);
     for (size_t i = 0; i < n + 16; i++) p[i] = uniform();
@@ -89,7 +93,8 @@ static void run_matmul(const dycl_matmul_desc *desc, const char *what) {
         need_b += ((d == rank - 2 ? desc->k : sizes[d]) - 1) * desc->b_strides[d];
         need_c += (sizes[d] - 1) * desc->c_strides[d];
     }
-    float *a = values((size_t)need_a), *b = values((size_t)need_b), *bias = values((size_t)desc->n), *c = values((size_t)need_c);
+    float *a = values((size_t)need_a), *b = values((size_t)need_b), *bias = values((size_t)desc->n),
+          *c = values((size_t)need_c);
     float *old = dycl_aligned_alloc((size_t)(need_c + 16) * sizeof *old), *operand[DYCL_MAX_POST_OPS] = {NULL};
     memcpy(old, c, (size_t)(need_c + 16) * sizeof *old);
     dycl_prim_args args = {a, b, bias, c, NULL, {NULL}};
@@ -98,7 +103,8 @@ static void run_matmul(const dycl_matmul_desc *desc, const char *what) {
         size_t n = dycl_layout_bytes(&desc->post.op[i].operand) / 4;
         operand[i] = values(n);
         for (size_t j = 0; j < n; j++)
-            if (desc->post.op[i].kind == DYCL_POST_DIV) operand[i][j] = operand[i][j] < 0 ? operand[i][j] - 1 : operand[i][j] + 1;
+            if (desc->post.op[i].kind == DYCL_POST_DIV)
+                operand[i][j] = operand[i][j] < 0 ? operand[i][j] - 1 : operand[i][j] + 1;
         args.post[i] = operand[i];
     }
     dycl_prim *prim = NULL;
@@ -134,7 +140,9 @@ static void run_matmul(const dycl_matmul_desc *desc, const char *what) {
                     index[rank - 2] = i;
                     index[rank - 1] = j;
                     for (int p = 0; p < desc->post.count; p++)
-                        x = apply_post(&desc->post.op[p], x, operand[p] ? operand_at(&desc->post.op[p].operand, operand[p], index) : 0, old[to]);
+                        x = apply_post(&desc->post.op[p], x,
+                                       operand[p] ? operand_at(&desc->post.op[p].operand, operand[p], index) : 0,
+                                       old[to]);
                     expect_close(c[to], x, 4e-6 + 1e-6 * (double)desc->k, what);
                 }
         }
@@ -145,10 +153,13 @@ static void run_matmul(const dycl_matmul_desc *desc, const char *what) {
     dycl_aligned_free(packed), dycl_aligned_free(scratch);
 }
 
-static void matmul_strides(dycl_matmul_desc *desc, int trans_a, int trans_b, int slack, unsigned broadcast_a, unsigned broadcast_b) {
+static void matmul_strides(dycl_matmul_desc *desc, int trans_a, int trans_b, int slack, unsigned broadcast_a,
+                           unsigned broadcast_b) {
     int rank = desc->batch_rank + 2;
-    int64_t lda = (trans_a ? desc->m : desc->k) + slack, ldb = (trans_b ? desc->k : desc->n) + slack, ldc = desc->n + slack;
-    int64_t step_a = lda * (trans_a ? desc->k : desc->m), step_b = ldb * (trans_b ? desc->n : desc->k), step_c = ldc * desc->m;
+    int64_t lda = (trans_a ? desc->m : desc->k) + slack, ldb = (trans_b ? desc->k : desc->n) + slack,
+            ldc = desc->n + slack;
+    int64_t step_a = lda * (trans_a ? desc->k : desc->m), step_b = ldb * (trans_b ? desc->n : desc->k),
+            step_c = ldc * desc->m;
     desc->a_strides[rank - 2] = trans_a ? 1 : lda;
     desc->a_strides[rank - 1] = trans_a ? lda : 1;
     desc->b_strides[rank - 2] = trans_b ? 1 : ldb;
@@ -176,7 +187,8 @@ static void test_matmul(void) {
         desc.bias = (int)pick(0, 1);
         desc.pack_b = round % 3 == 0;
         unsigned broadcast = (unsigned)pick(0, 255); /* never both operands in one dimension: that bails */
-        matmul_strides(&desc, (int)pick(0, 1), (int)pick(0, 1), (int)pick(0, 1) * 3, broadcast & 15, broadcast >> 4 & ~broadcast);
+        matmul_strides(&desc, (int)pick(0, 1), (int)pick(0, 1), (int)pick(0, 1) * 3, broadcast & 15,
+                       broadcast >> 4 & ~broadcast);
         run_matmul(&desc, "matmul");
     }
     expect(bails == 0, "every plain matmul is served");
@@ -208,7 +220,8 @@ static void test_matmul_post(void) {
             desc.post.op[0].beta = 0.75f;
             if (kind >= DYCL_POST_ADD && kind < DYCL_POST_SUM) {
                 unsigned all = (1u << rank) - 1, last = 1u << (rank - 1);
-                unsigned ones[4] = {0, all & ~last, all, all & ~(1u << (rank - 2))}; /* full, row vector, scalar, column vector */
+                unsigned ones[4] = {0, all & ~last, all,
+                                    all & ~(1u << (rank - 2))}; /* full, row vector, scalar, column vector */
                 operand_layout(&desc.post.op[0], rank, sizes, ones[form >> 1]);
             }
             run_matmul(&desc, "matmul with a post-op");
@@ -224,7 +237,8 @@ static void test_matmul_post(void) {
             op->kind = (dycl_post_kind)pick(i ? DYCL_POST_RELU : DYCL_POST_ADD, i ? DYCL_POST_MIN : DYCL_POST_SUM);
             op->alpha = op->kind == DYCL_POST_CLAMP ? -0.5f : 0.2f;
             op->beta = 0.75f;
-            if (op->kind >= DYCL_POST_ADD && op->kind < DYCL_POST_SUM) operand_layout(op, 2, sizes, (unsigned)pick(0, 1));
+            if (op->kind >= DYCL_POST_ADD && op->kind < DYCL_POST_SUM)
+                operand_layout(op, 2, sizes, (unsigned)pick(0, 1));
         }
         run_matmul(&desc, "matmul with a chain of post-ops");
     }
@@ -248,8 +262,8 @@ static float *to_layout(const float *nchw, const int64_t *sizes, const dycl_layo
     return out;
 }
 
-static void conv_reference(const dycl_conv_desc *d, const float *x, const float *w, const float *bias, const float *old, float *const *operand,
-                           double *out) {
+static void conv_reference(const dycl_conv_desc *d, const float *x, const float *w, const float *bias, const float *old,
+                           float *const *operand, double *out) {
     int64_t cg = d->c / d->groups, og = d->oc / d->groups, at = 0;
     for (int64_t n = 0; n < d->n; n++)
         for (int64_t o = 0; o < d->oc; o++)
@@ -262,14 +276,17 @@ static void conv_reference(const dycl_conv_desc *d, const float *x, const float 
                                 int64_t r = y * d->stride[0] - d->pad_before[0] + i * d->dilation[0];
                                 int64_t s = z * d->stride[1] - d->pad_before[1] + j * d->dilation[1];
                                 if (r < 0 || s < 0 || r >= d->h || s >= d->w) continue;
-                                sum += (double)x[((n * d->c + o / og * cg + c) * d->h + r) * d->w + s] * w[((o * cg + c) * d->kh + i) * d->kw + j];
+                                sum += (double)x[((n * d->c + o / og * cg + c) * d->h + r) * d->w + s] *
+                                       w[((o * cg + c) * d->kh + i) * d->kw + j];
                             }
                     int64_t index[4] = {n, o, y, z};
                     for (int p = 0; p < d->post.count; p++) {
                         dycl_post_op op = d->post.op[p];
                         double value = 0;
-                        if (operand[p] && op.operand.opaque == 2) value = operand[p][at]; /* reference operands are kept as NCHW */
-                        else if (operand[p]) value = operand_at(&op.operand, operand[p], index);
+                        if (operand[p] && op.operand.opaque == 2)
+                            value = operand[p][at]; /* reference operands are kept as NCHW */
+                        else if (operand[p])
+                            value = operand_at(&op.operand, operand[p], index);
                         sum = apply_post(&op, sum, value, old[at]);
                     }
                     out[at] = sum;
@@ -287,7 +304,8 @@ static void run_conv(const dycl_conv_desc *desc, const char *what) {
         bails++;
         return;
     }
-    float *x = values(nx), *w = values(nw), *bias = values((size_t)desc->oc), *old = values(ny), *operand[DYCL_MAX_POST_OPS] = {NULL};
+    float *x = values(nx), *w = values(nw), *bias = values((size_t)desc->oc), *old = values(ny),
+          *operand[DYCL_MAX_POST_OPS] = {NULL};
     double *want = malloc(ny * sizeof *want);
     dycl_layout src, dst;
     dycl_prim_src_layout(prim, &src);
@@ -315,7 +333,8 @@ static void run_conv(const dycl_conv_desc *desc, const char *what) {
     dycl_prim_release(prim);
     free(want);
     for (int i = 0; i < DYCL_MAX_POST_OPS; i++) dycl_aligned_free(operand[i]), dycl_aligned_free(in_layout[i]);
-    dycl_aligned_free(x), dycl_aligned_free(w), dycl_aligned_free(bias), dycl_aligned_free(old), dycl_aligned_free(bx), dycl_aligned_free(by);
+    dycl_aligned_free(x), dycl_aligned_free(w), dycl_aligned_free(bias), dycl_aligned_free(old), dycl_aligned_free(bx),
+        dycl_aligned_free(by);
     dycl_aligned_free(y), dycl_aligned_free(packed), dycl_aligned_free(scratch);
 }
 
@@ -370,25 +389,58 @@ static void test_conv(void) {
             if (form & 1 && form > 2) desc.post.op[1].kind = DYCL_POST_ADD, desc.post.op[1].operand.opaque = 2;
             if (kind == DYCL_POST_DIV) desc.post.op[0].kind = DYCL_POST_MUL; /* operands near 0 */
             if (kind >= DYCL_POST_ADD && kind < DYCL_POST_SUM) {
-                if (form % 3 == 0) operand_layout(&desc.post.op[0], 4, ys, 13);
-                else desc.post.op[0].operand.opaque = 2;
+                if (form % 3 == 0)
+                    operand_layout(&desc.post.op[0], 4, ys, 13);
+                else
+                    desc.post.op[0].operand.opaque = 2;
             }
             if (kind == DYCL_POST_SUM) desc.post.op[1].kind = DYCL_POST_RELU;
             run_conv(&desc, "convolution with post-ops");
         }
-    desc = (dycl_conv_desc){.n = 1, .c = 32, .h = 14, .w = 14, .oc = 32, .kh = 3, .kw = 3, .oh = 14, .ow = 14, .stride = {1, 1}, .dilation = {1, 1},
-                            .pad_before = {1, 1}, .pad_after = {1, 1}, .groups = 1, .any_src = 1, .any_dst = 1, .winograd = 1};
+    desc = (dycl_conv_desc){.n = 1,
+                            .c = 32,
+                            .h = 14,
+                            .w = 14,
+                            .oc = 32,
+                            .kh = 3,
+                            .kw = 3,
+                            .oh = 14,
+                            .ow = 14,
+                            .stride = {1, 1},
+                            .dilation = {1, 1},
+                            .pad_before = {1, 1},
+                            .pad_after = {1, 1},
+                            .groups = 1,
+                            .any_src = 1,
+                            .any_dst = 1,
+                            .winograd = 1};
     int wino = bails;
     run_conv(&desc, "Winograd");
-    printf("convolution: %d checks, bailed: plain %d, with post-ops %d, Winograd %d\n", checks - before, plain_bails, wino - plain_bails, bails - wino);
+    printf("convolution: %d checks, bailed: plain %d, with post-ops %d, Winograd %d\n", checks - before, plain_bails,
+           wino - plain_bails, bails - wino);
 }
 
 /* ---- conv -> conv -> pool -> NCHW, blocked in between, as a plan would chain them */
 static void test_pool_and_chain(void) {
     int before = checks;
     for (int round = 0; round < 60; round++) {
-        dycl_conv_desc first = {.n = 2, .c = 3, .h = 12, .w = 11, .oc = pick(1, 40), .kh = 3, .kw = 3, .oh = 12, .ow = 11, .stride = {1, 1},
-                                .dilation = {1, 1}, .pad_before = {1, 1}, .pad_after = {1, 1}, .groups = 1, .bias = 1, .any_src = 1, .any_dst = 1};
+        dycl_conv_desc first = {.n = 2,
+                                .c = 3,
+                                .h = 12,
+                                .w = 11,
+                                .oc = pick(1, 40),
+                                .kh = 3,
+                                .kw = 3,
+                                .oh = 12,
+                                .ow = 11,
+                                .stride = {1, 1},
+                                .dilation = {1, 1},
+                                .pad_before = {1, 1},
+                                .pad_after = {1, 1},
+                                .groups = 1,
+                                .bias = 1,
+                                .any_src = 1,
+                                .any_dst = 1};
         first.post.count = 1;
         dycl_conv_desc second = first;
         second.c = first.oc;
@@ -399,14 +451,24 @@ static void test_pool_and_chain(void) {
         dycl_prim_src_layout(prim[0], &in);
         dycl_prim_dst_layout(prim[0], &middle);
         second.any_src = 0, second.src = middle;
-        if (dycl_prim_conv(&second, &prim[1]) != DYCL_OK) { /* fewer channels than a block: oneDNN has nothing for that */
+        if (dycl_prim_conv(&second, &prim[1]) !=
+            DYCL_OK) { /* fewer channels than a block: oneDNN has nothing for that */
             expect(first.oc < 16, "a chain of blocked convolutions is served");
             dycl_prim_release(prim[0]);
             continue;
         }
         dycl_prim_dst_layout(prim[1], &last);
-        dycl_pool_desc pool = {.kind = (dycl_pool_kind)pick(0, 2), .n = 2, .c = second.oc, .h = 12, .w = 11, .kernel = {3, 3}, .stride = {2, 2},
-                               .dilation = {1, 1}, .pad_before = {1, 1}, .pad_after = {1, 1}, .src = last};
+        dycl_pool_desc pool = {.kind = (dycl_pool_kind)pick(0, 2),
+                               .n = 2,
+                               .c = second.oc,
+                               .h = 12,
+                               .w = 11,
+                               .kernel = {3, 3},
+                               .stride = {2, 2},
+                               .dilation = {1, 1},
+                               .pad_before = {1, 1},
+                               .pad_after = {1, 1},
+                               .src = last};
         if (!pick(0, 3)) pool.dilation[0] = pool.dilation[1] = 2;
         for (int d = 0; d < 2; d++) {
             int64_t n = ((d ? 11 : 12) + 2 - pool.dilation[d] * 2 - 1) / 2 + 1;
@@ -419,17 +481,20 @@ static void test_pool_and_chain(void) {
         }
         dycl_prim_dst_layout(prim[2], &pooled);
         int64_t xs[4] = {2, 3, 12, 11}, ys[4] = {2, second.oc, 12, 11}, ps[4] = {2, second.oc, pool.oh, pool.ow};
-        expect(dycl_layout_padded(&middle) == (dycl_layout_bytes(&middle) != (size_t)(2 * first.oc * 132) * 4), "padding is told");
+        expect(dycl_layout_padded(&middle) == (dycl_layout_bytes(&middle) != (size_t)(2 * first.oc * 132) * 4),
+               "padding is told");
         float *x = values(2 * 3 * 132), *buffer[4] = {to_layout(x, xs, &in, 0)};
         dycl_layout *layouts[3] = {&middle, &last, &pooled};
-        double *want = malloc(sizeof *want * (size_t)(2 * first.oc * 132)), *want2 = malloc(sizeof *want * (size_t)(2 * second.oc * 132));
+        double *want = malloc(sizeof *want * (size_t)(2 * first.oc * 132)),
+               *want2 = malloc(sizeof *want * (size_t)(2 * second.oc * 132));
         float *from = x, *steps[2] = {NULL};
         for (int i = 0; i < 3; i++) {
             const dycl_conv_desc *d = i ? &second : &first;
             buffer[i + 1] = dycl_aligned_alloc(dycl_layout_bytes(layouts[i]));
             memset(buffer[i + 1], 0xff, dycl_layout_bytes(layouts[i])); /* NaN: nothing may depend on what was there */
             float *w = values((size_t)(d->oc * d->c * 9)), *bias = values((size_t)d->oc);
-            void *packed = dycl_aligned_alloc(dycl_prim_weights_bytes(prim[i])), *scratch = dycl_aligned_alloc(dycl_prim_scratch(prim[i]));
+            void *packed = dycl_aligned_alloc(dycl_prim_weights_bytes(prim[i])),
+                 *scratch = dycl_aligned_alloc(dycl_prim_scratch(prim[i]));
             dycl_prim_args args = {buffer[i], w, bias, buffer[i + 1], scratch, {NULL}};
             if (dycl_prim_weights_bytes(prim[i])) {
                 expect(dycl_prim_pack(prim[i], w, packed) == DYCL_OK, "pack");
@@ -448,7 +513,8 @@ static void test_pool_and_chain(void) {
         }
         float *y = to_layout(buffer[2], ys, &last, 1), *p = to_layout(buffer[3], ps, &pooled, 1);
         double scale = 1e-6 * (double)(9 * (first.oc + 3)) * 3;
-        for (int64_t i = 0; i < 2 * second.oc * 132; i++) expect_close(y[i], from[i], scale, "second convolution of the chain");
+        for (int64_t i = 0; i < 2 * second.oc * 132; i++)
+            expect_close(y[i], from[i], scale, "second convolution of the chain");
         for (int64_t plane = 0, at = 0; plane < 2 * second.oc; plane++)
             for (int64_t r = 0; r < pool.oh; r++)
                 for (int64_t s = 0; s < pool.ow; s++, at++) {
@@ -460,13 +526,15 @@ static void test_pool_and_chain(void) {
                         double v = y[plane * 132 + a * 11 + b];
                         best = fmax(best, v), sum += v, count++;
                     }
-                    double value = pool.kind == DYCL_POOL_MAX ? best : sum / (pool.kind == DYCL_POOL_AVG_PADDED ? 9 : count);
+                    double value =
+                        pool.kind == DYCL_POOL_MAX ? best : sum / (pool.kind == DYCL_POOL_AVG_PADDED ? 9 : count);
                     expect_close(p[at], value, 1e-5, "pooling");
                 }
         for (int i = 0; i < 4; i++) dycl_aligned_free(buffer[i]);
         for (int i = 0; i < 3; i++) dycl_prim_release(prim[i]);
         free(want), free(want2);
-        dycl_aligned_free(x), dycl_aligned_free(y), dycl_aligned_free(p), dycl_aligned_free(steps[0]), dycl_aligned_free(steps[1]);
+        dycl_aligned_free(x), dycl_aligned_free(y), dycl_aligned_free(p), dycl_aligned_free(steps[0]),
+            dycl_aligned_free(steps[1]);
     }
     printf("conv-conv-pool-reorder: %d checks\n", checks - before);
 }
@@ -477,7 +545,8 @@ static void test_sgemm(void) {
         int64_t m = pick(0, 20), n = pick(0, 20), k = pick(0, 30), slack = pick(0, 2);
         int ta = (int)pick(0, 1), tb = (int)pick(0, 1);
         int64_t lda = (ta ? m : k) + slack, ldb = (tb ? k : n) + slack, ldc = n + slack;
-        float *a = values((size_t)(m * k + 32 * 33)), *b = values((size_t)(n * k + 32 * 33)), *c = values((size_t)(m * (n + 2) + 1)), beta = round % 2 ? 0.5f : 0;
+        float *a = values((size_t)(m * k + 32 * 33)), *b = values((size_t)(n * k + 32 * 33)),
+              *c = values((size_t)(m * (n + 2) + 1)), beta = round % 2 ? 0.5f : 0;
         float *old = values((size_t)(m * (n + 2) + 1));
         memcpy(old, c, (size_t)(m * (n + 2) + 1) * 4);
         if (beta == 0) memset(c, 0xff, (size_t)(m * ldc) * 4);
@@ -486,12 +555,76 @@ static void test_sgemm(void) {
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = 0; j < n; j++) {
                 double x = 0;
-                for (int64_t l = 0; l < k; l++) x += (double)a[ta ? l * lda + i : i * lda + l] * b[tb ? j * ldb + l : l * ldb + j];
+                for (int64_t l = 0; l < k; l++)
+                    x += (double)a[ta ? l * lda + i : i * lda + l] * b[tb ? j * ldb + l : l * ldb + j];
                 expect_close(c[i * ldc + j], 2 * x + (beta == 0 ? 0 : beta * old[i * ldc + j]), 1e-4, "sgemm");
             }
         dycl_aligned_free(a), dycl_aligned_free(b), dycl_aligned_free(c), dycl_aligned_free(old);
     }
     printf("sgemm: %d checks\n", checks - before);
+}
+
+static void test_weights_key(void) {
+    uint64_t keys[2][4];
+    for (int n = 0; n < 2; n++)
+        for (int i = 0; i < 4; i++) {
+            dycl_matmul_desc desc = {0};
+            dycl_prim *prim = NULL;
+            desc.m = i < 3 ? 1 + i * 40 : 1, desc.n = 96 + n, desc.k = 80, desc.pack_b = 1, desc.bias = i & 1;
+            matmul_strides(&desc, 0, i < 3, 0, 0, 0);
+            expect(dycl_prim_matmul(&desc, &prim) == DYCL_OK, "packed matmul");
+            keys[n][i] = dycl_prim_weights_key(prim);
+            dycl_prim_release(prim);
+        }
+    expect(keys[0][0] == keys[0][1] && keys[0][1] == keys[0][2], "packed weights serve every number of rows");
+    expect(keys[0][0] != keys[1][0], "other sizes, other packed form");
+    expect(keys[0][0] != keys[0][3] || keys[0][0] == 0, "from other strides, another key");
+    printf("weights keys: done\n");
+}
+
+/* ---- the nth allocation fails */
+static int allocations_left;
+static void *failing_resize(void *context, void *block, size_t size) {
+    (void)context;
+    if (size == 0) {
+        free(block);
+        return NULL;
+    }
+    return allocations_left-- > 0 ? realloc(block, size) : NULL;
+}
+static void *failing_aligned(void *context, size_t size) {
+    (void)context;
+    return allocations_left-- > 0 ? aligned_alloc(64, (size + 63) & ~(size_t)63) : NULL;
+}
+static void failing_free(void *context, void *block) {
+    (void)context;
+    free(block);
+}
+
+static void test_out_of_memory(void) {
+    static const dycl_allocator failing = {failing_resize, failing_aligned, failing_free, NULL};
+    static float a[4], b[4], c[4], scratch[1 << 16];
+    int succeeded = 0;
+    for (int nth = 0; nth < 20 && !succeeded; nth++) {
+        dycl_matmul_desc desc = {0};
+        dycl_prim *prim = NULL;
+        dycl_prim_args args = {a, b, NULL, c, scratch, {NULL}};
+        desc.m = desc.n = desc.k = 2;
+        matmul_strides(&desc, 0, 0, 0, 0, 0);
+        dycl_dnnl_clear();
+        allocations_left = nth;
+        dycl_allocator_set(&failing);
+        dycl_status status = dycl_prim_matmul(&desc, &prim);
+        if (status == DYCL_OK) {
+            status = dycl_prim_execute(prim, &args);
+            dycl_prim_release(prim);
+        }
+        dycl_allocator_set(NULL);
+        expect(status != DYCL_BAIL, "no memory is no reason to bail");
+        succeeded = status == DYCL_OK;
+    }
+    expect(succeeded, "enough memory in the end");
+    printf("out of memory: done\n");
 }
 
 /* ---- threads and the cache */
@@ -501,7 +634,8 @@ static void *thread_body(void *argument) {
     (void)argument;
     desc.m = 8, desc.n = desc.k = 64;
     matmul_strides(&desc, 0, 1, 0, 0, 0);
-    float *a = dycl_aligned_alloc(8 * 64 * 4), *b = dycl_aligned_alloc(64 * 64 * 4), *c = dycl_aligned_alloc(8 * 64 * 4);
+    float *a = dycl_aligned_alloc(8 * 64 * 4), *b = dycl_aligned_alloc(64 * 64 * 4),
+          *c = dycl_aligned_alloc(8 * 64 * 4);
     for (int i = 0; i < 8 * 64; i++) a[i] = (float)(i % 7);
     for (int i = 0; i < 64 * 64; i++) b[i] = (float)(i % 5);
     for (int round = 0; round < 3000; round++) {
@@ -540,7 +674,8 @@ static void test_cache(void) {
     dycl_prim *kept = NULL, *again = NULL, *prim = NULL;
     desc.m = desc.k = 2, desc.n = 3;
     matmul_strides(&desc, 0, 0, 0, 0, 0);
-    expect(dycl_prim_matmul(&desc, &kept) == DYCL_OK && dycl_prim_matmul(&desc, &again) == DYCL_OK && kept == again, "equal descriptors share");
+    expect(dycl_prim_matmul(&desc, &kept) == DYCL_OK && dycl_prim_matmul(&desc, &again) == DYCL_OK && kept == again,
+           "equal descriptors share");
     dycl_prim_release(again);
     dycl_matmul_desc other = desc;
     other.a_strides[3] = 99; /* meaningless at this rank */
@@ -560,7 +695,8 @@ static void test_cache(void) {
     expect(dycl_dnnl_cached() == 1024, "the cache is bounded");
     float a[4] = {1, 2, 3, 4}, b[6] = {1, 0, 0, 0, 1, 0}, c[6];
     dycl_prim_args args = {a, b, NULL, c, dycl_aligned_alloc(dycl_prim_scratch(kept)), {NULL}};
-    expect(dycl_prim_execute(kept, &args) == DYCL_OK && c[0] == 1 && c[1] == 2 && c[4] == 4, "an evicted primitive lives while it is held");
+    expect(dycl_prim_execute(kept, &args) == DYCL_OK && c[0] == 1 && c[1] == 2 && c[4] == 4,
+           "an evicted primitive lives while it is held");
     dycl_aligned_free(args.scratch);
     expect(dycl_prim_matmul(&desc, &again) == DYCL_OK && again != kept, "it was evicted");
     dycl_prim_release(again);
@@ -579,6 +715,8 @@ int main(void) {
     test_conv();
     test_pool_and_chain();
     test_sgemm();
+    test_weights_key();
+    test_out_of_memory();
     test_threads();
     test_cache();
     printf("%s: %d checks, %d failures\n", failures ? "FAILED" : "ok", checks, failures);
