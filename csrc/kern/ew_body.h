@@ -10,6 +10,13 @@
 #define EW_PASTE_(a, b) a##b
 #define EW_PASTE(a, b) EW_PASTE_(a, b)
 
+/* One lane a step: the compiler vectorises what it can for the baseline. */
+#if VW == 1
+#define EW_LOOP _Pragma("omp simd") for
+#else
+#define EW_LOOP for
+#endif
+
 /* What stands first in a row of three operands: only `where` differs. */
 #define EW_FIRST_where BYTE
 #define EW_FIRST_lerp SAME
@@ -34,7 +41,7 @@
 #define EW_STORE_N_SAME v_store_n
 #define EW_STORE_N_BOOL k_store_n
 
-/* ---- f32 loops: whole vectors, then one partial vector. Scalar operands are read before the first store: dst may be them. ------ */
+/* ---- f32 loops: whole vectors, then one partial vector. Scalar operands are read before the first store: dst may be them. --- */
 
 #define EW_HEAD(name, dtype, mask)                                                                                     \
     static void loop_##dtype##_##name##_##mask(void *dst, const void *a, const void *b, const void *c, size_t n)
@@ -43,9 +50,10 @@
     EW_HEAD(name, F32, 0) {                                                                                            \
         EW_PLAIN_##result(float) *d = dst;                                                                             \
         const float *pa = a;                                                                                           \
-        size_t i = 0;                                                                                                  \
+        const size_t whole = n - n % VW;                                                                               \
+        size_t i;                                                                                                      \
         (void)b, (void)c;                                                                                              \
-        for (; i + VW <= n; i += VW) EW_STORE_##result(d + i, f32_##name(v_load(pa + i)));                             \
+        EW_LOOP (i = 0; i < whole; i += VW) EW_STORE_##result(d + i, f32_##name(v_load(pa + i)));                      \
         if (VW > 1 && i < n) EW_STORE_N_##result(d + i, f32_##name(v_load_n(pa + i, n - i)), n - i);                   \
     }
 
@@ -53,11 +61,12 @@
     EW_HEAD(name, F32, mask) {                                                                                         \
         EW_PLAIN_##result(float) *d = dst;                                                                             \
         const float *pa = a, *pb = b;                                                                                  \
-        size_t i = 0;                                                                                                  \
+        const size_t whole = n - n % VW;                                                                               \
+        size_t i;                                                                                                      \
         (void)c;                                                                                                       \
         if (n == 0) return;                                                                                            \
         const vf sa = v_set1(*pa), sb = v_set1(*pb);                                                                   \
-        for (; i + VW <= n; i += VW)                                                                                   \
+        EW_LOOP (i = 0; i < whole; i += VW)                                                                            \
             EW_STORE_##result(d + i, f32_##name((mask)&1 ? sa : v_load(pa + i), (mask)&2 ? sb : v_load(pb + i)));      \
         if (VW > 1 && i < n)                                                                                           \
             EW_STORE_N_##result(                                                                                       \
@@ -70,11 +79,12 @@
         EW_PLAIN_##result(float) *d = dst;                                                                             \
         const EW_PLAIN_##first(float) *pa = a;                                                                         \
         const float *pb = b, *pc = c;                                                                                  \
-        size_t i = 0;                                                                                                  \
+        const size_t whole = n - n % VW;                                                                               \
+        size_t i;                                                                                                      \
         if (n == 0) return;                                                                                            \
         const EW_VEC_##first sa = EW_SET_##first(*pa);                                                                 \
         const vf sb = v_set1(*pb), sc = v_set1(*pc);                                                                   \
-        for (; i + VW <= n; i += VW)                                                                                   \
+        EW_LOOP (i = 0; i < whole; i += VW)                                                                            \
             EW_STORE_##result(d + i, f32_##name((mask)&1 ? sa : EW_LOAD_##first(pa + i),                               \
                                                 (mask)&2 ? sb : v_load(pb + i), (mask)&4 ? sc : v_load(pc + i)));      \
         if (VW > 1 && i < n)                                                                                           \
@@ -87,7 +97,7 @@
 #define EW_F32_LOOP_3(name, result, mask) EW_F32_LOOP_3__(name, result, mask, EW_FIRST_##name)
 #define EW_F32_LOOP_3__(name, result, mask, first) EW_F32_LOOP_3_(name, result, mask, first)
 
-/* ---- Loops over other dtypes, vectorised by the compiler. dst may equal an operand, which carries no dependence. --------------- */
+/* ---- Loops over other dtypes, vectorised by the compiler. dst may equal an operand, which carries no dependence. --- */
 
 #define EW_PLAIN_LOOP_1(name, dtype, T, result, value)                                                                 \
     EW_HEAD(name, dtype, 0) {                                                                                          \
@@ -132,7 +142,7 @@
 #define EW_PLAIN_LOOP_3(name, dtype, T, result, mask, value)                                                           \
     EW_PLAIN_LOOP_3__(name, dtype, T, result, mask, value, EW_FIRST_##name)
 
-/* ---- From rows to loops -------------------------------------------------------------------------------------------------- */
+/* ---- From rows to loops ------------------------------------------------------------------------------------------ */
 
 #define EW_F32_1(name, result) EW_F32_LOOP_1(name, result)
 #define EW_F32_2(name, result)                                                                                         \
@@ -183,7 +193,7 @@
 #include "kern/kern.def"
 #undef DYCL_KERN_EW
 
-/* ---- The table ----------------------------------------------------------------------------------------------------------- */
+/* ---- The table --------------------------------------------------------------------------------------------------- */
 
 #define EW_CELL_1(name, dtype) [DYCL_##dtype] = {loop_##dtype##_##name##_0},
 #define EW_CELL_2(name, dtype)                                                                                         \

@@ -79,7 +79,12 @@ DYCL_INLINE vf f32_remainder(vf x, vf y) {
     return v_select(other_side, mod + y, mod);
 }
 EW_F32_2(fmod, vmath_fmod(x, y))
-EW_F32_2(pow, vmath_pow(x, y))
+/* Squares and cubes by multiplication, as torch does for a scalar exponent (within 1 ulp, and special values agree). */
+DYCL_INLINE vf f32_pow(vf x, vf y) {
+    if (!k_any(v_ne(y, v_set1(2.0f)))) return x * x;
+    if (!k_any(v_ne(y, v_set1(3.0f)))) return x * x * x;
+    return vmath_pow(x, y);
+}
 EW_F32_2(atan2, vmath_atan2(x, y))
 EW_F32_2(maximum, v_select(v_unordered(x, x), x, v_max(x, y)))
 EW_F32_2(minimum, v_select(v_unordered(x, x), x, v_min(x, y)))

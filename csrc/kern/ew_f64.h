@@ -78,7 +78,7 @@ static inline double f64_remainder(double x, double y) {
     return mod != 0 && (y < 0) != (mod < 0) ? mod + y : mod;
 }
 EW_F64_2(fmod, fmod(x, y))
-EW_F64_2(pow, pow(x, y))
+EW_F64_2(pow, y == 2 ? x * x : y == 3 ? x * x * x : pow(x, y))
 EW_F64_2(atan2, atan2(x, y))
 EW_F64_2(maximum, x != x ? x : x > y ? x : y)
 EW_F64_2(minimum, x != x ? x : x < y ? x : y)

@@ -30,7 +30,7 @@ DYCL_INLINE vf vmath_fmod(vf a, vf b) { return fmodf(a, b); }
 
 #else
 
-/* ---- Exponentials ------------------------------------------------------------------------------------------------------ */
+/* ---- Exponentials ------------------------------------------------------------------------------------------------ */
 
 /* e^(x + low) = p * 2^n, p within [0.70, 1.42]: for callers that multiply before they scale, so that a subnormal result is rounded
  * once. |x| <= 250, low a correction far below x. NaN gives p = NaN. */
@@ -97,7 +97,7 @@ DYCL_INLINE vf vmath_expm1(vf x) {
     return v_select(v_lt(v_abs(x), v_set1(0x1p-24f)), x, y); /* keeps -0 and subnormals */
 }
 
-/* ---- Logarithms -------------------------------------------------------------------------------------------------------- */
+/* ---- Logarithms -------------------------------------------------------------------------------------------------- */
 
 /* x = 2^k * (1 + f), 1 + f within [sqrt(1/2), sqrt(2)), for positive finite x. */
 typedef struct {
@@ -173,7 +173,7 @@ DYCL_INLINE vf vmath_log1p(vf x) {
     return v_select(v_lt(v_abs(x), v_set1(0x1p-24f)), x, y);
 }
 
-/* ---- tanh, erf --------------------------------------------------------------------------------------------------------- */
+/* ---- tanh, erf --------------------------------------------------------------------------------------------------- */
 
 DYCL_INLINE vf vmath_tanh(vf x) {
     vf t = v_abs(x), s = x * x;
@@ -207,7 +207,7 @@ DYCL_INLINE vf vmath_erf(vf x) {
     return v_select(v_lt(t, v_set1(0.927734375f)), small, v_copysign(large, x));
 }
 
-/* ---- Through f64: sin, cos, tan, atan2, pow, fmod -------------------------------------------------------------------------- */
+/* ---- Through f64: sin, cos, tan, atan2, pow, fmod ---------------------------------------------------------------- */
 
 /* The lanes of `mask`, one after the other, through libm: arguments so rare that they need not be fast. */
 #define VMATH_LANES_1(mask, y, x, fn)                                                                                  \
@@ -358,7 +358,9 @@ DYCL_INLINE vd vmath_fmod_half(vd a, vd b) {
 DYCL_INLINE vf vmath_fmod(vf a, vf b) {
     vf aa = v_abs(a), ab = v_abs(b);
     vf r = v_copysign(d_join(vmath_fmod_half(d_low(aa), d_low(ab)), vmath_fmod_half(d_high(aa), d_high(ab))), a);
-    vm rare = k_not(k_and(v_lt(aa / ab, v_set1(0x1p28f)), v_lt(ab, v_set1(INFINITY))));
+    /* Where a is infinite or NaN, or b is 0 or NaN, the above is NaN already, as it must be. */
+    vm large = k_and(v_ge(aa / ab, v_set1(0x1p28f)), k_and(v_gt(ab, v_set1(0.0f)), v_lt(aa, v_set1(INFINITY))));
+    vm rare = k_or(large, v_eq(ab, v_set1(INFINITY)));
     if (__builtin_expect(k_any(rare), 0)) {
         float lane_a[VW], lane_b[VW], lane_r[VW];
         uint8_t lane_m[VW];
