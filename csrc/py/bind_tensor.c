@@ -1,0 +1,6 @@
+/* Properties, conversions and reads of one tensor. */
+#include "py/call.h"
+
+dycl_binding dycl_bindings_tensor[] = {
+    {0},
+};
