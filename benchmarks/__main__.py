@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import platform
+import signal
 import sys
 import time
 
@@ -63,6 +64,10 @@ def main():
     if options.rounds:
         plan = dataclasses.replace(plan, rounds=options.rounds)
 
+    # Workers end without tearing their libraries down; Python's tracker cleans up after them and need not say so.
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
+    # So that a terminated run, too, stops its workers and removes its temporary files.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     begin = time.monotonic()
 
     def say(text):

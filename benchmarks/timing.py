@@ -26,7 +26,7 @@ class Plan:
     patience: float = 600.0  # seconds for one answer
 
 
-QUICK = Plan(rounds=3, pause=0.15, warm=0.05, block=0.15, least=1, patience=300.0)
+QUICK = Plan(rounds=3, pause=0.15, warm=0.05, block=0.15, least=1, patience=180.0)
 
 
 @dataclass
@@ -60,14 +60,13 @@ class Lost(Exception):
 
 
 class Worker:
-    def __init__(self, workload, peer, threads, directory, patience):
-        self.log = os.path.join(directory, f"{workload}-{peer}.log")
+    def __init__(self, workload, peer, threads, saved, directory, patience):
         self.patience = patience
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         # Read when torch and the others are loaded, hence before the process starts. torch sets the threads of its own pool again.
         os.environ["OMP_NUM_THREADS"] = str(threads)
-        self.process = context.Process(target=worker.main, args=(theirs, workload, peer, threads, self.log), daemon=True)
+        self.process = context.Process(target=worker.main, args=(theirs, workload, peer, threads, saved, directory))
         self.process.start()
         theirs.close()
         self.answer()
@@ -103,6 +102,18 @@ class Worker:
         self.connection.close()
 
 
+def calibrated(workload, directory):
+    if not workload.calibrate:
+        return None
+    path = os.path.join(directory, f"{workload.name}.pt")
+    process = multiprocessing.get_context("spawn").Process(target=worker.calibrate, args=(workload.name, path))
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise SystemExit(f"benchmarks: the workload {workload.name} could not be prepared (exit code {process.exitcode})")
+    return path
+
+
 def difference(expected, got):
     """Largest error over all inputs as a part of eager's largest absolute value; infinity where it cannot be compared."""
     largest = 0.0
@@ -129,12 +140,13 @@ def run(workload, peers, threads, plan, say):
     names = ["eager"] + [name for name in peers if name != "eager"]
     results = {name: Result(name) for name in names}
     workers, expected = {}, None
-    with tempfile.TemporaryDirectory(prefix="dycl-bench-") as directory:
+    with tempfile.TemporaryDirectory(prefix="dycl-bench-", ignore_cleanup_errors=True) as directory:
         try:
+            saved = calibrated(workload, directory)
             for name in names:
                 result = results[name]
                 try:
-                    workers[name] = Worker(workload.name, name, threads, directory, plan.patience)
+                    workers[name] = Worker(workload.name, name, threads, saved, directory, plan.patience)
                     answer = workers[name].ask("first")
                     result.first_s = answer["first_s"]
                     if name == "eager":

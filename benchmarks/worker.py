@@ -6,33 +6,36 @@ away from another's timing, and turns a crash into a table entry. The parent let
 
 import copy
 import os
-import shutil
 import sys
-import tempfile
 import time
 import traceback
 
 
-def main(connection, workload, peer, threads, log):
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+def main(connection, workload, peer, threads, saved, directory):
+    file = os.open(os.path.join(directory, f"{workload}-{peer}.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
     # Inductor keeps compiled code on disk: with it a first call would be somebody's second.
-    cache = tempfile.mkdtemp(prefix="dycl-bench-")
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(directory, f"{workload}-{peer}")
     try:
-        serve(connection, Job(workload, peer, threads))
+        serve(connection, Job(workload, peer, threads, saved))
     except (EOFError, KeyboardInterrupt):
         pass
     except BaseException as error:  # the parent shows why, whatever it was
         traceback.print_exc()
         connection.send({"error": describe(error)})
     finally:
-        shutil.rmtree(cache, ignore_errors=True)
         sys.stdout.flush()
         sys.stderr.flush()
         # Some libraries hang or crash while they are torn down; nothing of this process is needed any more.
         os._exit(0)
+
+
+def calibrate(workload, path):
+    """The body of a process that only prepares what the workers will read."""
+    from benchmarks import workloads
+
+    workloads.save_calibrated(workload, path)
 
 
 def describe(error):
@@ -51,7 +54,7 @@ def serve(connection, job):
 
 
 class Job:
-    def __init__(self, workload, peer, threads):
+    def __init__(self, workload, peer, threads, saved):
         import torch
 
         from benchmarks import peers, workloads
@@ -60,7 +63,7 @@ class Job:
         torch.set_grad_enabled(False)
         self.peer, self.threads = peer, threads
         self.prepare = peers.BY_NAME[peer].prepare
-        self.model, self.inputs = workloads.build(workload)
+        self.model, self.inputs = workloads.build(workload, saved)
         self.call = None
 
     def first(self):
