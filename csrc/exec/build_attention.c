@@ -1,0 +1,70 @@
+#include "exec/builder.h"
+
+#include <string.h>
+
+typedef struct {
+    dycl_attention_desc desc;
+    dycl_ref q, k, v, mask, out, scratch;
+} attention_args;
+
+static dycl_status attention_run(const dycl_step *step, dycl_plan *plan) {
+    const attention_args *a = step->args;
+    return dycl_attention(&a->desc, dycl_at(plan, a->q), dycl_at(plan, a->k), dycl_at(plan, a->v), a->desc.mask ? dycl_at(plan, a->mask) : NULL,
+                          dycl_at(plan, a->out), dycl_at(plan, a->scratch));
+}
+
+/* As it lies, when the last dimension is a run. */
+static dycl_status head_operand(dycl_builder *b, uint32_t v, dycl_tensor *out, int64_t *strides) {
+    dycl_build_tensor(b, v, out);
+    dycl_status status = DYCL_OK;
+    if (out->strides[3] != 1 && out->sizes[3] != 1) status = dycl_build_contiguous(b, v, out);
+    memcpy(strides, out->strides, 4 * sizeof(int64_t));
+    strides[3] = 1;
+    return status;
+}
+
+dycl_status dycl_build_attention(dycl_builder *b, const dycl_node *node) {
+    const dycl_graph *g = &b->program->graph;
+    const uint32_t *operands = dycl_node_operands(g, node);
+    const int64_t *attrs = dycl_node_attrs(g, node);
+    dycl_tensor q, k, v, mask, out;
+    dycl_status status;
+    attention_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    dycl_attention_desc *d = &a->desc;
+    DYCL_TRY(head_operand(b, operands[0], &q, d->q_strides));
+    DYCL_TRY(head_operand(b, operands[1], &k, d->k_strides));
+    DYCL_TRY(head_operand(b, operands[2], &v, d->v_strides));
+    dycl_build_tensor(b, node->out, &out);
+    memcpy(d->o_strides, out.strides, sizeof d->o_strides);
+    d->batch = q.sizes[0];
+    d->heads = q.sizes[1];
+    d->q_len = q.sizes[2];
+    d->width = q.sizes[3];
+    d->kv_heads = k.sizes[1];
+    d->k_len = k.sizes[2];
+    d->v_width = v.sizes[3];
+    d->causal = attrs[0] != 0;
+    d->scale = (float)dycl_attr_f64(attrs[1]);
+    a->q = q.ref;
+    a->k = k.ref;
+    a->v = v.ref;
+    a->out = out.ref;
+    if (operands[3] != DYCL_NONE) {
+        dycl_build_tensor(b, operands[3], &mask);
+        d->mask = mask.dtype == DYCL_BOOL ? 2 : 1;
+        for (int i = 0; i < mask.rank; i++)
+            d->mask_strides[4 - mask.rank + i] = mask.sizes[i] == 1 ? 0 : mask.strides[i];
+        a->mask = mask.ref;
+        dycl_build_read(b, mask.ref.slot);
+    }
+    dycl_build_read(b, q.ref.slot);
+    dycl_build_read(b, k.ref.slot);
+    dycl_build_read(b, v.ref.slot);
+    dycl_build_write(b, out.ref.slot);
+    DYCL_TRY(dycl_build_scratch(b, dycl_attention_scratch(d), &a->scratch));
+    double work = (double)(d->batch * d->heads * d->q_len) * (double)d->k_len;
+    return dycl_build_step(b, attention_run, a, "attention", 500 + work * (double)(d->width + d->v_width) / 40 + work);
+fail:
+    return status;
+}

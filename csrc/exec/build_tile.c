@@ -1,0 +1,344 @@
+#include "exec/builder.h"
+#include "exec/lower.h"
+
+#include "base/alloc.h"
+
+#include <omp.h>
+#include <string.h>
+
+/* From a block to a tile program: which memory it touches and how, the shape of the tiles, then instructions (lower.c). */
+
+static dycl_status add_memory(dycl_lower *l, dycl_ref ref, dycl_dtype dtype, const int64_t *strides, int store, int *out) {
+    for (int i = 0; i < l->memory_count; i++) {
+        dycl_lower_memory *m = &l->memory[i];
+        if (m->store == store && m->ref.slot == ref.slot && m->ref.offset == ref.offset && m->dtype == dtype &&
+            !memcmp(m->strides, strides, (size_t)l->space.rank * sizeof(int64_t))) {
+            *out = i;
+            return DYCL_OK;
+        }
+    }
+    if (l->memory_count == DYCL_LOWER_MEMORY) return dycl_error_set("tile block with too many operands");
+    dycl_lower_memory *m = &l->memory[l->memory_count];
+    memset(m, 0, sizeof *m);
+    m->ref = ref;
+    m->dtype = dtype;
+    m->store = store;
+    memcpy(m->strides, strides, (size_t)l->space.rank * sizeof(int64_t));
+    *out = l->memory_count++;
+    return DYCL_OK;
+}
+
+/* A value seen in the node's loop order. */
+static void permuted(const dycl_value *value, const dycl_tile_need *need, dycl_value *out) {
+    *out = *value;
+    if (value->rank != need->rank) return;
+    for (int i = 0; i < need->rank; i++) {
+        out->sizes[i] = value->sizes[need->dims[i]];
+        out->strides[i] = value->strides[need->dims[i]];
+    }
+}
+
+static dycl_status add_operand(dycl_lower *l, dycl_lower_node *entry, int i, uint32_t v, const dycl_tile_need *need, int64_t level_row) {
+    dycl_builder *b = l->b;
+    const dycl_program *p = b->program;
+    const dycl_value *value = &p->graph.values[v];
+    uint32_t producer = dycl_program_producer(p, v);
+    if (producer != DYCL_NONE && p->block_of[producer] == b->block) {
+        for (int k = 0; k < l->node_count; k++)
+            if (l->nodes[k].node == producer) {
+                entry->operand[i] = k;
+                l->nodes[k].last = l->node_count;
+                return DYCL_OK;
+            }
+        return dycl_error_set("operand %u is not computed before its use", v);
+    }
+    dycl_value seen;
+    int64_t strides[DYCL_SPACE_RANK];
+    permuted(value, need, &seen);
+    if (!dycl_space_access(&l->space, level_row, &seen, need->rank, need->sizes, strides))
+        return dycl_error_set("operand %u does not cover the space of its block", v);
+    int m;
+    dycl_status status = add_memory(l, dycl_build_ref(b, v), (dycl_dtype)value->dtype, strides, 0, &m);
+    entry->operand[i] = -1 - m;
+    l->memory[m].last = l->node_count;
+    return status;
+}
+
+/* A weight or bias row of a normalisation: read whole by the kernel, contiguous. */
+static dycl_status add_row_parameter(dycl_lower *l, dycl_lower_node *entry, int i, uint32_t v) {
+    if (v == DYCL_NONE) return DYCL_OK;
+    dycl_tensor t;
+    dycl_status status = dycl_build_contiguous(l->b, v, &t);
+    if (status != DYCL_OK) return status;
+    int64_t strides[DYCL_SPACE_RANK] = {0}, stride = 1, left = l->row;
+    for (int d = l->space.rank - 1; d >= 0 && left > 1; d--) {
+        strides[d] = stride;
+        stride *= l->space.sizes[d];
+        left /= l->space.sizes[d];
+    }
+    int m;
+    status = add_memory(l, t.ref, t.dtype, strides, 0, &m);
+    entry->operand[i] = -1 - m;
+    l->memory[m].last = l->node_count;
+    return status;
+}
+
+/* ---- batch_norm in evaluation: y = x * scale + shift per channel, both computed anew in each run (they are tiny) */
+
+typedef struct {
+    dycl_ref mean, variance, weight, bias, scale, shift;
+    int has_weight, has_bias;
+    int64_t mean_stride, variance_stride, weight_stride, bias_stride, channels;
+    dycl_dtype dtype;
+    double eps;
+} batch_norm_args;
+
+#define BATCH_NORM_BODY(type, root)                                                                                                        \
+    {                                                                                                                                      \
+        const type *mean = dycl_at(plan, a->mean), *variance = dycl_at(plan, a->variance);                                                \
+        const type *weight = a->has_weight ? dycl_at(plan, a->weight) : NULL, *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;         \
+        type *scale = dycl_at(plan, a->scale), *shift = dycl_at(plan, a->shift);                                                           \
+        for (int64_t i = 0; i < a->channels; i++) {                                                                                        \
+            type s = 1 / root(variance[i * a->variance_stride] + (type)a->eps);                                                            \
+            if (weight) s *= weight[i * a->weight_stride];                                                                                 \
+            scale[i] = s;                                                                                                                  \
+            shift[i] = (bias ? bias[i * a->bias_stride] : 0) - mean[i * a->mean_stride] * s;                                               \
+        }                                                                                                                                  \
+    }
+
+static dycl_status batch_norm_run(const dycl_step *step, dycl_plan *plan) {
+    const batch_norm_args *a = step->args;
+    if (a->dtype == DYCL_F32) BATCH_NORM_BODY(float, __builtin_sqrtf)
+    else BATCH_NORM_BODY(double, __builtin_sqrt)
+    return DYCL_OK;
+}
+
+dycl_status dycl_build_batch_norm(dycl_builder *b, const dycl_node *node, dycl_ref *out_scale, dycl_ref *out_shift) {
+    const dycl_graph *g = &b->program->graph;
+    const uint32_t *operands = dycl_node_operands(g, node);
+    batch_norm_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    a->dtype = (dycl_dtype)g->values[node->out].dtype;
+    a->channels = g->values[operands[1]].sizes[0];
+    a->eps = dycl_attr_f64(dycl_node_attrs(g, node)[0]);
+    dycl_ref *refs[4] = {&a->mean, &a->variance, &a->weight, &a->bias};
+    int64_t *strides[4] = {&a->mean_stride, &a->variance_stride, &a->weight_stride, &a->bias_stride};
+    for (int i = 0; i < 4; i++) {
+        uint32_t v = operands[1 + i];
+        if (v == DYCL_NONE) continue;
+        *refs[i] = dycl_build_ref(b, v);
+        *strides[i] = g->values[v].strides[0];
+        dycl_build_read(b, refs[i]->slot);
+    }
+    a->has_weight = operands[3] != DYCL_NONE;
+    a->has_bias = operands[4] != DYCL_NONE;
+    size_t bytes = (size_t)a->channels * dycl_dtype_size(a->dtype);
+    dycl_status status = dycl_build_slot(b, bytes, &a->scale.slot);
+    if (status == DYCL_OK) status = dycl_build_slot(b, bytes, &a->shift.slot);
+    if (status != DYCL_OK) return status;
+    dycl_build_write(b, a->scale.slot);
+    dycl_build_write(b, a->shift.slot);
+    *out_scale = a->scale;
+    *out_shift = a->shift;
+    return dycl_build_step(b, batch_norm_run, a, "scale and shift", 20 + 2 * (double)a->channels);
+}
+
+static dycl_status add_channel_parameters(dycl_lower *l, dycl_lower_node *entry, const dycl_node *node, const dycl_tile_need *need) {
+    dycl_ref ref[2];
+    dycl_status status = dycl_build_batch_norm(l->b, node, &ref[0], &ref[1]);
+    if (status != DYCL_OK) return status;
+    dycl_value channel = {0};
+    channel.rank = (uint8_t)need->rank;
+    for (int i = 0; i < need->rank; i++) channel.sizes[i] = 1;
+    channel.sizes[1] = need->sizes[1];
+    channel.strides[1] = 1;
+    int64_t strides[DYCL_SPACE_RANK];
+    if (!dycl_space_access(&l->space, 0, &channel, need->rank, need->sizes, strides)) return dycl_error_set("batch_norm outside its space");
+    for (int i = 0; i < 2; i++) {
+        int m;
+        status = add_memory(l, ref[i], (dycl_dtype)l->b->program->graph.values[node->out].dtype, strides, 0, &m);
+        if (status != DYCL_OK) return status;
+        entry->operand[1 + i] = -1 - m;
+        l->memory[m].last = l->node_count;
+    }
+    return DYCL_OK;
+}
+
+static int needed_outside(const dycl_program *p, uint32_t block, const dycl_node *node) {
+    if (p->is_output[node->out]) return 1;
+    /* uses inside the block do not count */
+    uint32_t inside = 0;
+    const dycl_graph *g = &p->graph;
+    for (uint32_t n = p->blocks[block].first; n != DYCL_NONE; n = p->next[n]) {
+        const uint32_t *operands = dycl_node_operands(g, &g->nodes[n]);
+        for (int i = 0; i < g->nodes[n].operand_count; i++) inside += operands[i] != DYCL_NONE && g->values[operands[i]].root == node->out;
+    }
+    return p->uses[node->out] > inside;
+}
+
+static dycl_status collect(dycl_lower *l, const dycl_block *block) {
+    const dycl_program *p = l->b->program;
+    const dycl_graph *g = &p->graph;
+    dycl_status status;
+    for (uint32_t n = block->first; n != DYCL_NONE; n = p->next[n]) {
+        const dycl_node *node = &g->nodes[n];
+        dycl_family family = dycl_op_get((dycl_op)node->op)->family;
+        dycl_lower_node *entry = &l->nodes[l->node_count];
+        const uint32_t *operands = dycl_node_operands(g, node);
+        dycl_tile_need need;
+        dycl_tile_need_of(p, n, &need);
+        int64_t elements = 1;
+        for (int i = 0; i < need.rank; i++) elements *= need.sizes[i];
+        memset(entry, 0, sizeof *entry);
+        entry->node = n;
+        entry->store = -1;
+        entry->last = l->node_count;
+        entry->row_level = l->row > 1 && elements != block->elements;
+        entry->row_result = entry->row_level || family == DYCL_FAMILY_REDUCE;
+        entry->operand_count = node->operand_count;
+        if (family == DYCL_FAMILY_NORM) entry->operand_count = node->op == DYCL_OP_rms_norm ? 2 : 3;
+        for (int i = 0; i < 3; i++) entry->operand[i] = DYCL_LOWER_ABSENT;
+        int64_t level_row = entry->row_level ? l->row : 0;
+        DYCL_TRY(add_operand(l, entry, 0, operands[0], &need, level_row));
+        if (node->op == DYCL_OP_batch_norm) DYCL_TRY(add_channel_parameters(l, entry, node, &need));
+        else
+            for (int i = 1; i < node->operand_count; i++) {
+                if (family == DYCL_FAMILY_NORM) DYCL_TRY(add_row_parameter(l, entry, i, operands[i]));
+                else DYCL_TRY(add_operand(l, entry, i, operands[i], &need, level_row));
+            }
+        if (needed_outside(p, l->b->block, node)) {
+            int64_t strides[DYCL_SPACE_RANK];
+            const dycl_value *out = &g->values[node->out];
+            int covers;
+            if (family == DYCL_FAMILY_REDUCE) covers = dycl_space_access(&l->space, l->row, out, out->rank, out->sizes, strides);
+            else {
+                dycl_value seen;
+                permuted(out, &need, &seen);
+                covers = dycl_space_access(&l->space, level_row, &seen, need.rank, need.sizes, strides);
+            }
+            if (!covers) return dycl_error_set("result %u does not cover the space of its block", node->out);
+            DYCL_TRY(add_memory(l, dycl_build_ref(l->b, node->out), (dycl_dtype)out->dtype, strides, 1, &entry->store));
+        }
+        l->node_count++;
+    }
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+/* Does the row of this memory lie at one stride? */
+static int row_is_run(const dycl_lower *l, const dycl_lower_memory *m, int inner) {
+    for (int d = inner; d + 1 < l->space.rank; d++)
+        if (m->strides[d] != m->strides[d + 1] * l->space.sizes[d + 1]) return 0;
+    return 1;
+}
+
+/* Memory whose rows are scattered goes through a dense copy. */
+static dycl_status make_dense(dycl_lower *l, dycl_lower_memory *m) {
+    dycl_tensor here = {.ref = m->ref, .dtype = m->dtype, .rank = l->space.rank}, dense;
+    for (int d = 0; d < l->space.rank; d++) {
+        here.sizes[d] = l->space.sizes[d];
+        here.strides[d] = m->strides[d];
+    }
+    dense = here;
+    dycl_strides_contiguous(dense.rank, dense.sizes, dense.strides);
+    dense.ref.offset = 0;
+    dycl_status status = dycl_build_slot(l->b, (size_t)dycl_tensor_numel(&dense) * dycl_dtype_size(dense.dtype), &dense.ref.slot);
+    if (status != DYCL_OK) return status;
+    if (m->store) {
+        l->after_from[l->after_count] = dense;
+        l->after_to[l->after_count++] = here;
+    } else status = dycl_build_copy(l->b, &here, &dense);
+    m->ref = dense.ref;
+    memcpy(m->strides, dense.strides, (size_t)dense.rank * sizeof(int64_t));
+    return status;
+}
+
+static void collapse(dycl_lower *l, int *inner) {
+    int rank = l->space.rank, out = 0;
+    for (int d = 0; d < rank; d++) {
+        int joins = out > 0 && d != *inner;
+        for (int i = 0; joins && i < l->memory_count; i++) {
+            const dycl_lower_memory *m = &l->memory[i];
+            joins = m->strides[out - 1] == m->strides[d] * l->space.sizes[d];
+        }
+        if (joins) {
+            l->space.sizes[out - 1] *= l->space.sizes[d];
+            for (int i = 0; i < l->memory_count; i++) l->memory[i].strides[out - 1] = l->memory[i].strides[d];
+            continue;
+        }
+        if (d == *inner) *inner = out;
+        l->space.sizes[out] = l->space.sizes[d];
+        for (int i = 0; i < l->memory_count; i++) l->memory[i].strides[out] = l->memory[i].strides[d];
+        out++;
+    }
+    if (*inner == rank) *inner = out;
+    l->space.rank = out;
+}
+
+/* Loops follow the memory order of the first result. */
+static void sort_dimensions(dycl_lower *l) {
+    const dycl_lower_memory *first = NULL;
+    for (int i = 0; i < l->memory_count && !first; i++)
+        if (l->memory[i].store) first = &l->memory[i];
+    if (!first) return;
+    for (int i = 1; i < l->space.rank; i++)
+        for (int j = i; j > 0 && first->strides[j - 1] < first->strides[j]; j--) {
+            int64_t size = l->space.sizes[j];
+            l->space.sizes[j] = l->space.sizes[j - 1];
+            l->space.sizes[j - 1] = size;
+            for (int k = 0; k < l->memory_count; k++) {
+                int64_t *s = l->memory[k].strides, t = s[j];
+                s[j] = s[j - 1];
+                s[j - 1] = t;
+            }
+        }
+}
+
+static dycl_status shape(dycl_lower *l) {
+    int inner = l->space.rank;
+    if (l->row) {
+        for (int64_t left = l->row; left > 1 && inner > 0;) left /= l->space.sizes[--inner];
+        for (int i = 0; i < l->memory_count; i++) {
+            if (row_is_run(l, &l->memory[i], inner)) continue;
+            dycl_status status = make_dense(l, &l->memory[i]);
+            if (status != DYCL_OK) return status;
+        }
+    } else sort_dimensions(l);
+    collapse(l, &inner);
+    dycl_tile_program *p = &l->program;
+    if (!l->row) inner = l->space.rank > 0 ? l->space.rank - 1 : 0;
+    p->outer = inner;
+    p->columns = inner < l->space.rank ? l->space.sizes[inner] : 1;
+    p->rows = 1;
+    for (int d = 0; d < inner; d++) {
+        p->outer_sizes[d] = l->space.sizes[d];
+        p->rows *= l->space.sizes[d];
+    }
+    for (int i = 0; i < l->memory_count; i++) {
+        dycl_lower_memory *m = &l->memory[i];
+        m->column_stride = inner < l->space.rank ? m->strides[inner] : 1;
+    }
+    p->tile_columns = l->row || p->columns <= 2048 ? p->columns : 1024;
+    p->tile_rows = p->columns >= 512 ? 1 : 1024 / p->columns;
+    if (p->tile_rows > p->rows) p->tile_rows = p->rows;
+    p->row_tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
+    p->column_tiles = (p->columns + p->tile_columns - 1) / p->tile_columns;
+    return DYCL_OK;
+}
+
+dycl_status dycl_build_tile(dycl_builder *b, const dycl_block *block) {
+    dycl_lower *l = dycl_alloc_zero(sizeof *l);
+    if (!l) return dycl_error_set("out of memory");
+    dycl_status status;
+    l->b = b;
+    l->space = block->space;
+    l->row = block->row;
+    DYCL_TRY(collect(l, block));
+    DYCL_TRY(shape(l));
+    DYCL_TRY(dycl_lower_instructions(l));
+    for (int i = 0; i < l->after_count; i++) DYCL_TRY(dycl_build_copy(b, &l->after_from[i], &l->after_to[i]));
+fail:
+    dycl_free(l);
+    return status;
+}

@@ -1,0 +1,80 @@
+/* Turns the blocks of a program into steps. Private to csrc/exec.
+ *
+ * Ownership: a dycl_builder borrows the plan; what it allocates for itself dies with dycl_builder_free. Threads: one at a time.
+ * Protocol: while a step is being built, dycl_build_read/_write name the slots that it touches, then dycl_build_step appends it. */
+#ifndef DYCL_EXEC_BUILDER_H
+#define DYCL_EXEC_BUILDER_H
+
+#include "exec/step.h"
+
+typedef struct {
+    size_t bytes;
+    uint32_t first, last; /* steps; first DYCL_NONE: never touched */
+    uint32_t share;       /* slot whose memory it takes over at `first`, or DYCL_NONE */
+    int64_t place;        /* offset in the workspace */
+    uint8_t fixed;        /* feed, scalar, output, packed: not in the workspace */
+} dycl_slot;
+
+typedef struct {
+    dycl_plan *plan;
+    dycl_program *program;
+    dycl_slot *slots;
+    uint32_t slot_count, slot_room;
+    uint32_t block;      /* being built */
+    uint32_t *dense;     /* value -> slot of a contiguous copy made earlier, or DYCL_NONE */
+    struct dycl_blocked *blocked; /* root value -> opaque layout (build_conv.c), or NULL */
+} dycl_builder;
+
+dycl_status dycl_builder_init(dycl_builder *b, dycl_plan *plan);
+void dycl_builder_free(dycl_builder *b);
+
+void *dycl_plan_alloc(dycl_plan *plan, size_t size); /* zeroed, from the plan's arena; NULL when out of memory */
+dycl_status dycl_build_slot(dycl_builder *b, size_t bytes, uint32_t *out_slot);
+void dycl_build_read(dycl_builder *b, uint32_t slot);
+void dycl_build_write(dycl_builder *b, uint32_t slot);
+/* Scratch memory of the step being built. */
+dycl_status dycl_build_scratch(dycl_builder *b, size_t bytes, dycl_ref *out);
+dycl_status dycl_build_step(dycl_builder *b, dycl_step_fn run, void *args, const char *kernel, double cost);
+dycl_status dycl_build_prim(dycl_builder *b, dycl_prim *prim); /* the plan takes the reference, and the last step shows it */
+dycl_ref dycl_build_ref(const dycl_builder *b, uint32_t value); /* a value's first element */
+
+static inline const dycl_value *dycl_build_value(const dycl_builder *b, uint32_t v) { return &b->program->graph.values[v]; }
+
+/* A value as a tensor in memory: what a view, a copy made on the way or an output comes down to. */
+typedef struct {
+    dycl_ref ref;
+    dycl_dtype dtype;
+    int rank;
+    int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
+} dycl_tensor;
+void dycl_build_tensor(const dycl_builder *b, uint32_t value, dycl_tensor *out);
+int dycl_tensor_contiguous(const dycl_tensor *t);
+int64_t dycl_tensor_numel(const dycl_tensor *t);
+/* The value contiguous: itself, or a copy (a step of its own). */
+dycl_status dycl_build_contiguous(dycl_builder *b, uint32_t value, dycl_tensor *out);
+/* An output that a kernel writes contiguously: the value itself, or a temporary; `finish` copies that to its place. */
+dycl_status dycl_build_target(dycl_builder *b, uint32_t value, dycl_tensor *out);
+dycl_status dycl_build_finish(dycl_builder *b, uint32_t value, const dycl_tensor *target);
+dycl_status dycl_build_copy(dycl_builder *b, const dycl_tensor *from, const dycl_tensor *to); /* same sizes and dtype */
+
+/* Where a constant's packed form appears at run time (NULL there while the value is no constant). */
+dycl_status dycl_build_binding(dycl_builder *b, const dycl_tensor *weights, dycl_prim *prim, uint32_t *out_slot);
+void *dycl_plan_grow(void *block, size_t size); /* dycl_realloc with a message */
+
+/* ---- One builder a family; each appends the steps of the current block. */
+dycl_status dycl_build_tile(dycl_builder *b, const dycl_block *block);
+dycl_status dycl_build_matmul(dycl_builder *b, const dycl_node *node);
+dycl_status dycl_build_conv(dycl_builder *b, const dycl_node *node);
+dycl_status dycl_build_pool(dycl_builder *b, const dycl_node *node);
+dycl_status dycl_build_attention(dycl_builder *b, const dycl_node *node);
+dycl_status dycl_build_reduce(dycl_builder *b, const dycl_node *node);
+dycl_status dycl_build_group_norm(dycl_builder *b, const dycl_node *node);
+dycl_status dycl_build_gather(dycl_builder *b, const dycl_node *node);
+dycl_status dycl_build_join(dycl_builder *b, const dycl_node *node);
+dycl_status dycl_build_create(dycl_builder *b, const dycl_node *node);
+dycl_status dycl_build_band(dycl_builder *b, const dycl_node *node);
+
+/* Places every slot of the workspace (memory.c): *out_bytes is its size. */
+dycl_status dycl_memory_plan(dycl_slot *slots, uint32_t count, size_t *out_bytes);
+
+#endif

@@ -1,0 +1,64 @@
+/* State of lowering one block to a tile program. Private to build_tile.c and lower.c.
+ * Ownership: lives for one block. Threads: one at a time. */
+#ifndef DYCL_EXEC_LOWER_H
+#define DYCL_EXEC_LOWER_H
+
+#include "exec/builder.h"
+#include "exec/tile.h"
+
+#define DYCL_LOWER_MEMORY 100
+#define DYCL_LOWER_NODES 64
+#define DYCL_LOWER_ABSENT INT32_MIN
+
+typedef enum { DYCL_KIND_FULL, DYCL_KIND_ROW, DYCL_KIND_COLUMN, DYCL_KIND_ONE } dycl_lower_kind;
+
+/* Memory that the block reads or writes. */
+typedef struct {
+    dycl_ref ref;
+    dycl_dtype dtype;
+    int store;
+    int64_t strides[DYCL_SPACE_RANK]; /* elements, along the space */
+    int64_t column_stride, row_bytes;
+    int last; /* node that reads it last */
+    int location, loaded; /* locations, 0: none yet; loaded: its copy in a register */
+    int loaded_register;
+    dycl_lower_kind kind;
+    int direct, dense, linear;
+} dycl_lower_memory;
+
+typedef struct {
+    uint32_t node;
+    int operand_count;
+    int operand[3]; /* >= 0: node of the block; < 0: memory -1 - operand; ABSENT */
+    int store;      /* memory, or -1 */
+    int last;       /* node that reads it last */
+    int row_level, row_result;
+    int location, reg; /* reg: register number, or -1 */
+} dycl_lower_node;
+
+typedef struct {
+    dycl_builder *b;
+    dycl_space space;
+    int64_t row;
+    int memory_count, node_count, after_count;
+    dycl_lower_memory memory[DYCL_LOWER_MEMORY];
+    dycl_lower_node nodes[DYCL_LOWER_NODES];
+    dycl_tensor after_from[DYCL_LOWER_NODES], after_to[DYCL_LOWER_NODES];
+    dycl_tile_program program;
+    dycl_tile_location locations[DYCL_TILE_LOCATIONS];
+    dycl_tile_instruction instructions[DYCL_TILE_INSTRUCTIONS];
+    dycl_scalar constants[DYCL_LOWER_NODES];
+    int constant_count;
+    /* registers: full ones and one-element-a-row ones */
+    int register_count[2], free_count[2], free_list[2][DYCL_TILE_LOCATIONS];
+    int register_location[2][DYCL_TILE_LOCATIONS];
+    double cost; /* nanoseconds for an element of the space */
+} dycl_lower;
+
+dycl_status dycl_lower_instructions(dycl_lower *l);
+dycl_red dycl_red_of(dycl_op op);
+
+/* Steps that compute a batch_norm's scale and shift vectors. */
+dycl_status dycl_build_batch_norm(dycl_builder *b, const dycl_node *node, dycl_ref *out_scale, dycl_ref *out_shift);
+
+#endif

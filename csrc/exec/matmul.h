@@ -1,0 +1,25 @@
+/* Matrix products as steps. Private to csrc/exec. Ownership: arguments live in the plan's arena. Threads: as steps. */
+#ifndef DYCL_EXEC_MATMUL_H
+#define DYCL_EXEC_MATMUL_H
+
+#include "exec/builder.h"
+
+typedef struct {
+    dycl_dtype dtype;
+    int64_t m, n, k, batches;
+    int batch_rank;
+    int64_t batch[DYCL_MAX_RANK], a_batch[DYCL_MAX_RANK], b_batch[DYCL_MAX_RANK], c_batch[DYCL_MAX_RANK];
+    int64_t a_row, a_column, b_row, b_column, c_row; /* elements */
+    dycl_ref a, b, c, bias;
+    int has_bias, threads;
+    dycl_prim *prim;      /* borrowed from the plan, or NULL */
+    uint32_t packed;      /* slot of the packed B, DYCL_NONE: B is read as it is */
+    dycl_ref scratch;
+    dycl_ref post[DYCL_MAX_POST_OPS];
+    int post_count;
+} dycl_matmul_args;
+
+/* Chooses a kernel for the mode of the plan and appends the step. */
+dycl_status dycl_matmul_choose(dycl_builder *b, const dycl_node *node, dycl_matmul_args *a);
+
+#endif

@@ -1,0 +1,221 @@
+#define _POSIX_C_SOURCE 200809L
+#include "exec/builder.h"
+
+#include "base/alloc.h"
+
+#include <omp.h>
+#include <string.h>
+#include <time.h>
+
+static atomic_int timing;
+
+void dycl_plan_set_timing(int on) { atomic_store(&timing, on); }
+int dycl_plan_timing(void) { return atomic_load_explicit(&timing, memory_order_relaxed); }
+
+void *dycl_plan_grow(void *block, size_t size) {
+    void *bigger = dycl_realloc(block, size);
+    if (!bigger) dycl_error_set("out of memory");
+    return bigger;
+}
+
+static dycl_status build_single(dycl_builder *b, uint32_t n) {
+    const dycl_node *node = &b->program->graph.nodes[n];
+    switch (dycl_op_get((dycl_op)node->op)->family) {
+    case DYCL_FAMILY_EW:
+    case DYCL_FAMILY_CAST:
+    case DYCL_FAMILY_ROW:
+    case DYCL_FAMILY_VIEW: return DYCL_OK; /* empty, or else a tile block */
+    case DYCL_FAMILY_NORM: return node->op == DYCL_OP_group_norm ? dycl_build_group_norm(b, node) : DYCL_OK;
+    case DYCL_FAMILY_EWI: return dycl_build_band(b, node);
+    case DYCL_FAMILY_COPY: {
+        dycl_tensor from, to;
+        dycl_build_tensor(b, dycl_node_operands(&b->program->graph, node)[0], &from);
+        dycl_build_tensor(b, node->out, &to);
+        return dycl_build_copy(b, &from, &to);
+    }
+    case DYCL_FAMILY_REDUCE: return dycl_build_reduce(b, node);
+    case DYCL_FAMILY_MATMUL: return dycl_build_matmul(b, node);
+    case DYCL_FAMILY_CONV: return dycl_build_conv(b, node);
+    case DYCL_FAMILY_POOL: return dycl_build_pool(b, node);
+    case DYCL_FAMILY_ATTENTION: return dycl_build_attention(b, node);
+    case DYCL_FAMILY_GATHER: return dycl_build_gather(b, node);
+    case DYCL_FAMILY_JOIN: return dycl_build_join(b, node);
+    case DYCL_FAMILY_CREATE: return dycl_build_create(b, node);
+    }
+    return dycl_error_set("no builder for %s", dycl_op_get((dycl_op)node->op)->name);
+}
+
+/* A slot keeps another's memory only if that one really dies where it begins, and for one taker. */
+static dycl_status confirm_sharing(dycl_builder *b) {
+    uint8_t *taken = dycl_alloc_zero(b->slot_count + 1);
+    if (!taken) return dycl_error_set("out of memory");
+    for (uint32_t s = 0; s < b->slot_count; s++) {
+        dycl_slot *slot = &b->slots[s];
+        if (slot->share == DYCL_NONE) continue;
+        const dycl_slot *from = &b->slots[slot->share];
+        if (from->first == DYCL_NONE || from->last != slot->first || from->first >= slot->first || taken[slot->share]) slot->share = DYCL_NONE;
+        else taken[slot->share] = 1;
+    }
+    dycl_free(taken);
+    return DYCL_OK;
+}
+
+static dycl_status lay_out(dycl_builder *b) {
+    dycl_plan *plan = b->plan;
+    dycl_status status;
+    DYCL_TRY(confirm_sharing(b));
+    DYCL_TRY(dycl_memory_plan(b->slots, b->slot_count, &plan->workspace_bytes));
+    plan->slot_count = b->slot_count;
+    plan->slots = dycl_alloc_zero((b->slot_count + 1) * sizeof(void *));
+    plan->workspace = dycl_aligned_alloc(plan->workspace_bytes);
+    if (!plan->slots || !plan->workspace) return dycl_error_set("out of memory for a workspace of %zu bytes", plan->workspace_bytes);
+    for (uint32_t s = 0; s < b->slot_count; s++)
+        if (!b->slots[s].fixed && b->slots[s].first != DYCL_NONE) plan->slots[s] = plan->workspace + b->slots[s].place;
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode, dycl_plan **out) {
+    dycl_builder b = {0};
+    dycl_status status;
+    dycl_plan *plan = dycl_alloc_zero(sizeof *plan);
+    if (!plan) return dycl_error_set("out of memory for a plan");
+    atomic_init(&plan->references, 1);
+    atomic_flag_clear(&plan->busy);
+    plan->mode = mode;
+    plan->threads = omp_get_max_threads();
+    DYCL_TRY(dycl_program_init(&plan->program, graph, outputs, output_count));
+    DYCL_TRY(dycl_opt_run(&plan->program, mode == DYCL_PLAN_TUNED));
+    DYCL_TRY(dycl_builder_init(&b, plan));
+    for (uint32_t i = 0; i < plan->program.order_count; i++) {
+        const dycl_block *block = &plan->program.blocks[b.block = plan->program.order[i]];
+        if (block->kind == DYCL_BLOCK_TILE) DYCL_TRY(dycl_build_tile(&b, block));
+        else DYCL_TRY(build_single(&b, block->first));
+    }
+    DYCL_TRY(lay_out(&b));
+    dycl_builder_free(&b);
+    *out = plan;
+    return DYCL_OK;
+fail:
+    dycl_builder_free(&b);
+    dycl_plan_release(plan);
+    return status;
+}
+
+void dycl_plan_retain(dycl_plan *plan) { atomic_fetch_add(&plan->references, 1); }
+
+typedef struct chunk {
+    struct chunk *older;
+} chunk;
+
+void dycl_plan_release(dycl_plan *plan) {
+    if (!plan || atomic_fetch_sub(&plan->references, 1) != 1) return;
+    for (uint32_t i = 0; i < plan->binding_count; i++) dycl_pack_release(plan->bindings[i].pack);
+    for (uint32_t i = 0; i < plan->prim_count; i++) dycl_prim_release(plan->prims[i]);
+    for (chunk *c = plan->arena; c;) {
+        chunk *older = c->older;
+        dycl_free(c);
+        c = older;
+    }
+    dycl_program_free(&plan->program);
+    dycl_free(plan->steps);
+    dycl_free(plan->infos);
+    dycl_free(plan->slots);
+    dycl_free(plan->bindings);
+    dycl_free(plan->prims);
+    dycl_aligned_free(plan->workspace);
+    dycl_free(plan);
+}
+
+/* ---- Running */
+
+static uint64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+dycl_status dycl_plan_bind(dycl_plan *plan, const dycl_feed *feeds) {
+    for (uint32_t i = 0; i < plan->binding_count; i++) {
+        dycl_binding *binding = &plan->bindings[i];
+        const dycl_feed *feed = &feeds[binding->feed];
+        dycl_pack *pack = binding->pack;
+        if (pack && pack->token == feed->token && pack->version == feed->version && atomic_load(&pack->valid)) continue;
+        binding->pack = NULL;
+        plan->slots[binding->slot] = NULL;
+        dycl_pack_release(pack);
+        if (feed->token == 0) continue;
+        dycl_status status = dycl_pack_get(feed->token, feed->version, binding->offset, binding->prim,
+                                           (const char *)feed->data + binding->offset, &binding->pack);
+        if (status != DYCL_OK) return status;
+        plan->slots[binding->slot] = binding->pack->data;
+    }
+    return DYCL_OK;
+}
+
+static dycl_status run_timed(dycl_plan *plan) {
+    uint64_t before = now();
+    for (uint32_t i = 0; i < plan->step_count; i++) {
+        dycl_status status = plan->steps[i].run(&plan->steps[i], plan);
+        if (status != DYCL_OK) return status;
+        uint64_t after = now();
+        plan->infos[i].nanoseconds = after - before;
+        plan->infos[i].count++;
+        before = after;
+    }
+    return DYCL_OK;
+}
+
+static dycl_status run_steps(dycl_plan *plan) {
+    const dycl_step *step = plan->steps, *end = step + plan->step_count;
+    for (; step < end; step++) {
+        dycl_status status = step->run(step, plan);
+        if (__builtin_expect(status != DYCL_OK, 0)) return status;
+    }
+    return DYCL_OK;
+}
+
+dycl_status dycl_plan_run(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs) {
+    if (atomic_flag_test_and_set(&plan->busy)) {
+        dycl_error_set("the plan is running in another thread");
+        return DYCL_BAIL;
+    }
+    const dycl_graph *g = &plan->program.graph;
+    void **slots = plan->slots;
+    dycl_status status = DYCL_OK;
+    uint64_t before = now();
+    for (uint32_t i = 0; i < g->feed_count; i++) slots[g->feeds[i]] = feeds[i].data;
+    for (uint32_t i = 0; i < g->scalar_count; i++) slots[g->scalars[i]] = (void *)(uintptr_t)&scalars[i];
+    for (int i = 0; i < plan->program.output_count; i++) slots[plan->program.outputs[i]] = outputs[i];
+    if (plan->binding_count) {
+        dycl_pack_enter();
+        status = dycl_plan_bind(plan, feeds);
+    }
+    if (status == DYCL_OK) status = dycl_plan_timing() ? run_timed(plan) : run_steps(plan);
+    if (plan->binding_count) dycl_pack_leave();
+    uint64_t taken = now() - before;
+    plan->samples[plan->runs++ % 8] = (float)taken;
+    plan->nanoseconds += taken;
+    atomic_flag_clear(&plan->busy);
+    return status;
+}
+
+double dycl_plan_cost(const dycl_plan *plan) {
+    int count = plan->runs < 8 ? (int)plan->runs : 8;
+    if (count == 0) return plan->estimate;
+    float sorted[8];
+    for (int i = 0; i < count; i++) {
+        int j = i;
+        for (; j > 0 && sorted[j - 1] > plan->samples[i]; j--) sorted[j] = sorted[j - 1];
+        sorted[j] = plan->samples[i];
+    }
+    return sorted[count / 2];
+}
+
+void dycl_plan_get_stats(const dycl_plan *plan, dycl_plan_stats *out) {
+    *out = (dycl_plan_stats){.runs = plan->runs, .nanoseconds = plan->nanoseconds, .steps = plan->step_count, .workspace_bytes = plan->workspace_bytes};
+    for (uint32_t n = 0; n < plan->program.graph.node_count; n++) out->nodes += !plan->program.dead[n];
+    for (uint32_t i = 0; i < plan->binding_count; i++)
+        if (plan->bindings[i].pack) out->packed_bytes += plan->bindings[i].pack->bytes;
+}

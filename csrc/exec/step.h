@@ -1,0 +1,75 @@
+/* What a plan is made of inside: slots, steps, lifetimes. Private to csrc/exec.
+ *
+ * A slot is a place in memory known at run time by one pointer: slot v < value_count is the storage of root value v (a feed, a scalar, an output or
+ * a piece of the workspace), further slots are temporaries and packed weights. A step is a function and its arguments, which live in the plan's
+ * arena. Ownership: the plan owns all of it. Threads: one run at a time. */
+#ifndef DYCL_EXEC_STEP_H
+#define DYCL_EXEC_STEP_H
+
+#include "dnnl/dnnl.h"
+#include "exec/pack.h"
+#include "exec/plan.h"
+#include "opt/program.h"
+
+#include <stdatomic.h>
+
+typedef struct {
+    uint32_t slot, unused;
+    int64_t offset; /* bytes */
+} dycl_ref;
+
+typedef struct dycl_step dycl_step;
+typedef dycl_status (*dycl_step_fn)(const dycl_step *step, dycl_plan *plan);
+struct dycl_step {
+    dycl_step_fn run;
+    void *args;
+};
+
+typedef struct {
+    uint32_t block;     /* of the program, or DYCL_NONE */
+    const char *kernel; /* static text */
+    const dycl_prim *prim;
+    double cost;        /* estimated nanoseconds */
+    uint64_t nanoseconds, count; /* while timing is on */
+} dycl_step_info;
+
+/* How a plan finds the packed form of a constant. */
+typedef struct {
+    uint32_t feed;       /* index */
+    uint32_t slot;       /* receives the packed weights; NULL while the feed is no constant */
+    uint32_t scale_slot; /* DYCL_NONE, or output-channel factors folded into the weights */
+    dycl_prim *prim;
+    int64_t offset;      /* bytes from the feed's first element */
+    const void *source;  /* address packed from */
+    dycl_pack *pack;
+} dycl_binding;
+
+struct dycl_plan {
+    atomic_int references;
+    atomic_flag busy;
+    dycl_plan_mode mode;
+    dycl_program program;
+    dycl_step *steps;
+    dycl_step_info *infos;
+    uint32_t step_count, step_room;
+    void **slots;
+    uint32_t slot_count;
+    char *workspace;
+    size_t workspace_bytes;
+    dycl_binding *bindings;
+    uint32_t binding_count, binding_room;
+    dycl_prim **prims;
+    uint32_t prim_count, prim_room;
+    void *arena; /* newest chunk */
+    int threads; /* that per-thread scratch is made for */
+    double estimate;
+    uint64_t runs, nanoseconds;
+    float samples[8]; /* last run times, for the median */
+};
+
+static inline void *dycl_at(const dycl_plan *plan, dycl_ref ref) { return (char *)plan->slots[ref.slot] + ref.offset; }
+
+dycl_status dycl_plan_bind(dycl_plan *plan, const dycl_feed *feeds); /* bindings of one run */
+int dycl_plan_timing(void);
+
+#endif
