@@ -561,6 +561,20 @@ static void test_sgemm(void) {
             }
         dycl_aligned_free(a), dycl_aligned_free(b), dycl_aligned_free(c), dycl_aligned_free(old);
     }
+    for (int form = 0; form < 4; form++) { /* large enough to be divided among threads */
+        int64_t m = form == 3 ? 333 : 67, n = form == 3 ? 17 : 203, k = 155;
+        int ta = form & 1, tb = form > 0;
+        float *a = values((size_t)(m * k)), *b = values((size_t)(n * k)), *c = values((size_t)(m * n));
+        expect(dycl_sgemm(ta, tb, m, n, k, 1, a, ta ? m : k, b, tb ? k : n, 0, c, n) == DYCL_OK, "large sgemm");
+        for (int64_t i = 0; i < m; i++)
+            for (int64_t j = 0; j < n; j++) {
+                double x = 0;
+                for (int64_t l = 0; l < k; l++)
+                    x += (double)a[ta ? l * m + i : i * k + l] * b[tb ? j * k + l : l * n + j];
+                expect_close(c[i * n + j], x, 1e-4, "large sgemm");
+            }
+        dycl_aligned_free(a), dycl_aligned_free(b), dycl_aligned_free(c);
+    }
     printf("sgemm: %d checks\n", checks - before);
 }
 
@@ -570,13 +584,13 @@ static void test_weights_key(void) {
         for (int i = 0; i < 4; i++) {
             dycl_matmul_desc desc = {0};
             dycl_prim *prim = NULL;
-            desc.m = i < 3 ? 1 + i * 40 : 1, desc.n = 96 + n, desc.k = 80, desc.pack_b = 1, desc.bias = i & 1;
+            desc.m = 40, desc.n = 96 + n, desc.k = 80, desc.pack_b = 1, desc.bias = i & 1;
             matmul_strides(&desc, 0, i < 3, 0, 0, 0);
             expect(dycl_prim_matmul(&desc, &prim) == DYCL_OK, "packed matmul");
             keys[n][i] = dycl_prim_weights_key(prim);
             dycl_prim_release(prim);
         }
-    expect(keys[0][0] == keys[0][1] && keys[0][1] == keys[0][2], "packed weights serve every number of rows");
+    expect(keys[0][0] == keys[0][1] && keys[0][1] == keys[0][2], "packed weights are shared by matmuls that differ in the rest");
     expect(keys[0][0] != keys[1][0], "other sizes, other packed form");
     expect(keys[0][0] != keys[0][3] || keys[0][0] == 0, "from other strides, another key");
     printf("weights keys: done\n");
