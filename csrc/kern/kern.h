@@ -72,7 +72,7 @@ dycl_row_fn dycl_kern_row(dycl_isa isa, dycl_row op, dycl_dtype dtype);
 
 /* ---- Data movement over strided tensors (strides in elements, may be 0 or negative offsets already applied) ------------
  * element: size in bytes (1, 2, 4, 8). All of them are parallel drivers: they use dycl_cpu_threads() when the work is worth it
- * (threshold: measured, about 32 KiB a thread), and are serial inside a parallel region. */
+ * (kern/parallel.h: measured, 128 KiB a thread), and are serial inside a parallel region. */
 
 /* dst[strided] = src[strided] over sizes[rank]; collapses dimensions, tiles 2-D transposes, memcpy where it can. */
 void dycl_kern_copy(void *dst, const int64_t *dst_strides, const void *src, const int64_t *src_strides, const int64_t *sizes, int rank,

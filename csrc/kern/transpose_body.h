@@ -78,9 +78,15 @@ static inline void block16(uint32_t *dst, int64_t ds, const uint32_t *src, int64
 
 #endif
 
+/* What is left of whole blocks: long reads where there are many rows, long writes where there are many columns. */
 static void edge(uint32_t *dst, int64_t ds, const uint32_t *src, int64_t ss, size_t rows, size_t columns) {
-    for (size_t r = 0; r < rows; r++)
-        for (size_t c = 0; c < columns; c++) dst[(int64_t)r * ds + (int64_t)c] = src[(int64_t)c * ss + (int64_t)r];
+    if (rows >= columns) {
+        for (size_t c = 0; c < columns; c++)
+            for (size_t r = 0; r < rows; r++) dst[(int64_t)r * ds + (int64_t)c] = src[(int64_t)c * ss + (int64_t)r];
+    } else {
+        for (size_t r = 0; r < rows; r++)
+            for (size_t c = 0; c < columns; c++) dst[(int64_t)r * ds + (int64_t)c] = src[(int64_t)c * ss + (int64_t)r];
+    }
 }
 
 void DYCL_TRANSPOSE4(uint32_t *dst, int64_t dst_stride, const uint32_t *src, int64_t src_stride, size_t rows, size_t columns) {
