@@ -590,7 +590,8 @@ static void test_weights_key(void) {
             keys[n][i] = dycl_prim_weights_key(prim);
             dycl_prim_release(prim);
         }
-    expect(keys[0][0] == keys[0][1] && keys[0][1] == keys[0][2], "packed weights are shared by matmuls that differ in the rest");
+    expect(keys[0][0] == keys[0][1] && keys[0][1] == keys[0][2],
+           "packed weights are shared by matmuls that differ in the rest");
     expect(keys[0][0] != keys[1][0], "other sizes, other packed form");
     expect(keys[0][0] != keys[0][3] || keys[0][0] == 0, "from other strides, another key");
     printf("weights keys: done\n");
