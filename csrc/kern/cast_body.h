@@ -1,6 +1,6 @@
-/* Conversions of runs between any two dtypes, for one ISA. The including file sets CAST_ISA (scalar, avx2, avx512).
- * A float that an integer cannot hold gives what x86's conversion gives, and so torch: the most negative i64 or i32, and its low
- * bits for narrower integers. C leaves it undefined, so the range is checked first.
+/* Conversions of runs between any two dtypes, for one ISA. The including file sets CAST_ISA (scalar, avx2, avx512). A
+ * float that an integer cannot hold gives what x86's conversion gives, and so torch: the most negative i64 or i32, and
+ * its low bits for narrower integers. C leaves it undefined, so the range is checked first.
  * Ownership: none. Threads: pure functions, immutable table. */
 #include "kern/ew_table.h"
 

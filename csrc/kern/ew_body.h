@@ -1,6 +1,6 @@
-/* The elementwise kernels of one ISA: kern.def expanded into a loop for each operator, dtype and set of scalar operands, and into
- * the table of them. The including file sets DYCL_SIMD_WIDTH and EW_ISA (scalar, avx2, avx512). A row without an expression in
- * ew_f32.h, ew_f64.h or ew_int.h does not compile.
+/* The elementwise kernels of one ISA: kern.def expanded into a loop for each operator, dtype and set of scalar
+ * operands, and into the table of them. The including file sets DYCL_SIMD_WIDTH and EW_ISA (scalar, avx2, avx512). A
+ * row without an expression in ew_f32.h, ew_f64.h or ew_int.h does not compile.
  * Ownership: none. Threads: pure functions, immutable table. */
 #include "kern/ew_f32.h"
 #include "kern/ew_f64.h"
@@ -41,7 +41,8 @@
 #define EW_STORE_N_SAME v_store_n
 #define EW_STORE_N_BOOL k_store_n
 
-/* ---- f32 loops: whole vectors, then one partial vector. Scalar operands are read before the first store: dst may be them. --- */
+/* ---- f32 loops: whole vectors, then one partial vector --------------------------------------------------------- */
+/* Scalar operands are read before the first store, for dst may be one of them. */
 
 #define EW_HEAD(name, dtype, mask)                                                                                     \
     static void loop_##dtype##_##name##_##mask(void *dst, const void *a, const void *b, const void *c, size_t n)
@@ -97,7 +98,8 @@
 #define EW_F32_LOOP_3(name, result, mask) EW_F32_LOOP_3__(name, result, mask, EW_FIRST_##name)
 #define EW_F32_LOOP_3__(name, result, mask, first) EW_F32_LOOP_3_(name, result, mask, first)
 
-/* ---- Loops over other dtypes, vectorised by the compiler. dst may equal an operand, which carries no dependence. --- */
+/* ---- Loops over other dtypes, vectorised by the compiler -------------------------------------------------------- */
+/* dst may equal an operand, which carries no dependence from one element to another. */
 
 #define EW_PLAIN_LOOP_1(name, dtype, T, result, value)                                                                 \
     EW_HEAD(name, dtype, 0) {                                                                                          \

@@ -62,7 +62,8 @@ EW_F32_2(add, x + y)
 EW_F32_2(sub, x - y)
 EW_F32_2(mul, x *y)
 EW_F32_2(div, x / y)
-/* Python's divmod, as c10::div_floor_floating: the quotient of the exact remainder, not the floor of a rounded quotient. */
+/* Python's divmod, as c10::div_floor_floating: the quotient of the exact remainder, not the floor of a rounded
+ * quotient. */
 DYCL_INLINE vf f32_floor_div(vf x, vf y) {
     vf mod = vmath_fmod(x, y), div = (x - mod) / y, quotient = x / y;
     vm other_side = k_and(v_ne(mod, V_ZERO), k_xor(v_lt(y, V_ZERO), v_lt(mod, V_ZERO)));
@@ -88,8 +89,8 @@ DYCL_INLINE vf f32_pow(vf x, vf y) {
 EW_F32_2(atan2, vmath_atan2(x, y))
 EW_F32_2(maximum, v_select(v_unordered(x, x), x, v_max(x, y)))
 EW_F32_2(minimum, v_select(v_unordered(x, x), x, v_min(x, y)))
-EW_F32_2(fmax, v_select(v_unordered(y, y), x, v_max(x, y)))
-EW_F32_2(fmin, v_select(v_unordered(y, y), x, v_min(x, y)))
+EW_F32_2(fmax, v_select(v_unordered(x, x), y, v_max(y, x)))
+EW_F32_2(fmin, v_select(v_unordered(x, x), y, v_min(y, x)))
 EW_F32_P2(eq, v_eq(x, y))
 EW_F32_P2(ne, v_ne(x, y))
 EW_F32_P2(lt, v_lt(x, y))

@@ -1,5 +1,5 @@
-/* The elementwise operators on f64, one expression each, on libm: the loops of ew_body.h around them are vectorised by the compiler
- * where libm is not called. NaN, infinities and signed zeros as in torch (CPU).
+/* The elementwise operators on f64, one expression each, on libm: the loops of ew_body.h around them are vectorised by
+ * the compiler where libm is not called. NaN, infinities and signed zeros as in torch (CPU).
  * Ownership: none, no state. Threads: any. */
 #ifndef DYCL_KERN_EW_F64_H
 #define DYCL_KERN_EW_F64_H
@@ -63,7 +63,8 @@ EW_F64_2(add, x + y)
 EW_F64_2(sub, x - y)
 EW_F64_2(mul, x *y)
 EW_F64_2(div, x / y)
-/* Python's divmod, as c10::div_floor_floating: the quotient of the exact remainder, not the floor of a rounded quotient. */
+/* Python's divmod, as c10::div_floor_floating: the quotient of the exact remainder, not the floor of a rounded
+ * quotient. */
 static inline double f64_floor_div(double x, double y) {
     if (y == 0) return x / y;
     double mod = fmod(x, y), div = (x - mod) / y;
@@ -82,8 +83,8 @@ EW_F64_2(pow, y == 2 ? x * x : y == 3 ? x * x * x : pow(x, y))
 EW_F64_2(atan2, atan2(x, y))
 EW_F64_2(maximum, x != x ? x : x > y ? x : y)
 EW_F64_2(minimum, x != x ? x : x < y ? x : y)
-EW_F64_2(fmax, y != y ? x : x > y ? x : y)
-EW_F64_2(fmin, y != y ? x : x < y ? x : y)
+EW_F64_2(fmax, x != x ? y : y > x ? y : x)
+EW_F64_2(fmin, x != x ? y : y < x ? y : x)
 EW_F64_P2(eq, x == y)
 EW_F64_P2(ne, x != y)
 EW_F64_P2(lt, x < y)

@@ -1,5 +1,5 @@
-/* The elementwise operators on integers and bools, as expressions over a type T and its unsigned twin U. Overflow wraps, as in
- * torch; shifts by a negative or too large count are defined as torch defines them.
+/* The elementwise operators on integers and bools, as expressions over a type T and its unsigned twin U. Overflow
+ * wraps, as in torch; shifts by a negative or too large count are defined as torch defines them.
  * Ownership: none, no state. Threads: any. */
 #ifndef DYCL_KERN_EW_INT_H
 #define DYCL_KERN_EW_INT_H

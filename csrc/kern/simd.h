@@ -1,11 +1,11 @@
-/* A small vector layer: f32 vectors of 1, 8 or 16 lanes (scalar, AVX2+FMA, AVX-512), their masks and integer twins, and f64
- * vectors of half as many lanes for what f32 cannot do accurately. Arithmetic is written with the C operators, which GNU C
- * defines for vectors; only what has no operator is a function here.
+/* A small vector layer: f32 vectors of 1, 8 or 16 lanes (scalar, AVX2+FMA, AVX-512), their masks and integer twins,
+ * and f64 vectors of half as many lanes for what f32 cannot do accurately. Arithmetic is written with the C operators,
+ * which GNU C defines for vectors; only what has no operator is a function here.
  *
  * The including file sets DYCL_SIMD_WIDTH to 1, 8 or 16 and is compiled with the matching flags and -ffp-contract=off.
  * Ownership: none, no state. Threads: any.
  *
- * Types: vf f32 lanes, vi i32 lanes, vm mask, and where DYCL_SIMD_WIDTH > 1: vd f64 lanes, vl i64 lanes (half as many).
+ * Types: vf f32 lanes, vi i32 lanes, vm mask; with more than one lane also vd f64, vl i64 (half as many lanes).
  * Prefixes: v_ on f32/i32, k_ on masks, d_ on f64. */
 #ifndef DYCL_KERN_SIMD_H
 #define DYCL_KERN_SIMD_H
@@ -125,7 +125,7 @@ DYCL_INLINE uint64_t k_to_bytes(vm m) {
 DYCL_INLINE vm k_load(const uint8_t *p) { uint64_t b; memcpy(&b, p, 8); return k_from_bytes(b); }
 DYCL_INLINE void k_store(uint8_t *p, vm m) { uint64_t b = k_to_bytes(m); memcpy(p, &b, 8); }
 
-/* Tails, 0 < n < 8. AVX2's masked store is slow on some processors and the masked load is not, so stores go in pieces. */
+/* Tails, 0 < n < 8. The masked store, unlike the masked load, is slow on some processors: stores go in pieces. */
 DYCL_INLINE vf v_load_n(const float *p, size_t n) {
     static const int32_t masks[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
     return _mm256_maskload_ps(p, _mm256_loadu_si256((const __m256i *)(masks + 8 - n)));
@@ -234,7 +234,7 @@ DYCL_INLINE vd d_trunc(vd x) { return _mm512_roundscale_pd(x, _MM_FROUND_TO_ZERO
 DYCL_INLINE vi v_bits(vf x) { return (vi)x; }
 DYCL_INLINE vf v_from_bits(vi x) { return (vf)x; }
 DYCL_INLINE vf v_abs(vf x) { return (vf)((vi)x & v_seti(0x7fffffff)); }
-DYCL_INLINE vf v_neg(vf x) { return (vf)((vi)x ^ v_seti(INT32_MIN)); }
+DYCL_INLINE vf v_neg(vf x) { return -x; }
 DYCL_INLINE vf v_copysign(vf x, vf s) {
     return (vf)(((vi)x & v_seti(0x7fffffff)) | ((vi)s & v_seti(INT32_MIN)));
 }

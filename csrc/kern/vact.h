@@ -1,6 +1,6 @@
-/* Activation functions of f32 vectors that need more than elementary functions to stay accurate where the textbook formula cancels
- * or overflows: relative accuracy holds in the tails too, down to subnormal results. -inf gives NaN where torch's formula is
- * -inf * 0 (gelu, gelu_tanh, silu, mish).
+/* Activation functions of f32 vectors that need more than elementary functions to stay accurate where the textbook
+ * formula cancels or overflows: relative accuracy holds in the tails too, down to subnormal results. -inf gives NaN
+ * where torch's formula is -inf * 0 (gelu, gelu_tanh, silu, mish).
  * Ownership: none, no state. Threads: any. */
 #ifndef DYCL_KERN_VACT_H
 #define DYCL_KERN_VACT_H
@@ -54,7 +54,8 @@ DYCL_INLINE vf vact_softplus(vf x, vf beta, vf threshold) {
 DYCL_INLINE vf vact_gated(vf x, vf z, vf low) {
     vmath_exp_parts_result e = vact_decay(z, low);
     vm negative = v_lt(x, v_set1(0.0f));
-    vf below = v_scale(v_max(v_set1(-256.0f), x) * e.p, e.n); /* bounded, or a huge x times an underflown e would not be 0 */
+    /* x is bounded, or a huge one times the e^-150 of vact_decay would not be 0 */
+    vf below = v_scale(v_max(v_set1(-256.0f), x) * e.p, e.n);
     vf y = v_select(negative, below, x) / (v_scale(e.p, e.n) + 1.0f);
     return vact_nan_at_minus_infinity(x, y);
 }
@@ -62,7 +63,8 @@ DYCL_INLINE vf vact_gated(vf x, vf z, vf low) {
 DYCL_INLINE vf vact_silu(vf x) { return vact_gated(x, x, v_set1(0.0f)); }
 
 DYCL_INLINE vf vact_gelu_tanh(vf x) {
-    /* 0.5 (1 + tanh(y)) = sigmoid(2y), 2y = x (a + b x^2), in two parts: its absolute error is the relative error of the result */
+    /* 0.5 (1 + tanh(y)) = sigmoid(2y), 2y = x (a + b x^2), in two parts: its absolute error is the relative error of
+     * the result */
     const vf a = v_set1(1.59576917f), b = v_set1(0.0713548139f);
     vf c = v_min(v_set1(16.0f), v_max(v_set1(-16.0f), x));
     vf s = c * c, s_low = v_fma(c, c, v_neg(s));
@@ -87,27 +89,25 @@ DYCL_INLINE vf vact_mish(vf x) {
 
 /* x Phi(x). The upper tail is Q(t) = e^(-t^2/2) R(t) with a smooth R, so that x < 0 keeps its relative accuracy. */
 DYCL_INLINE vf vact_gelu(vf x) {
-    vf t = v_min(v_set1(14.6f), v_abs(x));
-    vf a = t + 4.0f, b = v_fma(t, v_set1(0.797884583f), v_set1(1.0f));
-    vf d = 1.0f / (a * b);
-    vf u = (t - 4.0f) * b * d;
-    /* R (1 + 0.798 t) in u = (t - 4) / (t + 4), 2^-29.6; that factor makes it flat at t = 0, where u has the largest error */
-    vf q = v_fma(u, v_set1(-5.60470253e-05f), v_set1(-6.04338711e-05f));
-    q = v_fma(q, u, v_set1(0.000517465814f));
-    q = v_fma(q, u, v_set1(-0.000110731897f));
-    q = v_fma(q, u, v_set1(-0.00389065291f));
-    q = v_fma(q, u, v_set1(0.0125971502f));
-    q = v_fma(q, u, v_set1(-0.0194514692f));
-    q = v_fma(q, u, v_set1(0.00832637958f));
-    q = v_fma(q, u, v_set1(0.0363090299f));
-    q = v_fma(q, u, v_set1(-0.111598216f));
-    q = v_fma(q, u, v_set1(0.395725816f));
-    vf square = t * t;
-    vmath_exp_parts_result e = vmath_exp_parts(square * -0.5f, v_fma(t, t, v_neg(square)) * -0.5f);
-    vf tail = q * a * d * e.p; /* Q(t) = tail * 2^n */
-    vf tq = v_scale(t * tail, e.n);
-    vf y = v_select(v_lt(x, v_set1(0.0f)), v_neg(tq), x - tq);
-    return vact_nan_at_minus_infinity(x, y);
+    vf t = v_min(v_set1(14.4f), v_abs(x)); /* t Q(t) rounds to 0 there */
+    vf w = t / (t + 2.0f);
+    vf u = v_fma(w, v_set1(2.0f), v_set1(-1.0f));
+    /* R (t + 2) in u = (t - 2) / (t + 2), 2^-28.4 */
+    vf q = v_fma(u, v_set1(-6.59935031e-05f), v_set1(-0.000148819803f));
+    q = v_fma(q, u, v_set1(0.000134627771f));
+    q = v_fma(q, u, v_set1(0.000836191175f));
+    q = v_fma(q, u, v_set1(0.000821886351f));
+    q = v_fma(q, u, v_set1(-0.00195146329f));
+    q = v_fma(q, u, v_set1(-0.00673380587f));
+    q = v_fma(q, u, v_set1(-0.000469752995f));
+    q = v_fma(q, u, v_set1(0.0367192812f));
+    q = v_fma(q, u, v_set1(0.0287973713f));
+    q = v_fma(q, u, v_set1(-0.331404477f));
+    q = v_fma(q, u, v_set1(0.672407985f));
+    vf half = t * -0.5f, z = half * t;
+    vmath_exp_parts_result e = vmath_exp_parts(z, v_fma(half, t, v_neg(z)));
+    vf tq = v_scale(q * e.p * w, e.n);
+    return vact_nan_at_minus_infinity(x, v_max(v_set1(-0.0f), x) - tq);
 }
 
 #endif

@@ -2,8 +2,8 @@
  * arguments and results, infinities and NaN included. tests/c/test_kern_ew.c states and checks the bound of each.
  *
  * With one lane (the scalar build) these are libm's, because a baseline x86-64 has no FMA to write them with.
- * Polynomials are minimax fits (Lawson-weighted least squares) computed for this file; the error given beside each is that of the
- * exact polynomial, relative to the function.
+ * Polynomials are minimax fits (Lawson-weighted least squares) computed for this file; the error given beside each is
+ * that of the exact polynomial, relative to the function.
  * Ownership: none, no state. Threads: any. */
 #ifndef DYCL_KERN_VMATH_H
 #define DYCL_KERN_VMATH_H
@@ -32,32 +32,36 @@ DYCL_INLINE vf vmath_fmod(vf a, vf b) { return fmodf(a, b); }
 
 /* ---- Exponentials ------------------------------------------------------------------------------------------------ */
 
-/* e^(x + low) = p * 2^n, p within [0.70, 1.42]: for callers that multiply before they scale, so that a subnormal result is rounded
- * once. |x| <= 250, low a correction far below x. NaN gives p = NaN. */
-typedef struct {
-    vf p, n;
-} vmath_exp_parts_result;
-
-DYCL_INLINE vmath_exp_parts_result vmath_exp_parts(vf x, vf low) {
-    vmath_exp_parts_result e;
-    e.n = v_round(x * 1.44269502f);
-    vf r = v_fma(e.n, v_set1(-0.693147182f), x);
-    r = v_fma(e.n, v_set1(1.90465430e-9f), r) + low;
+/* e^r, |r| <= 0.35 */
+DYCL_INLINE vf vmath_exp_reduced(vf r) {
     /* (e^r - 1 - r) / r^2, 2^-28.2 */
     vf q = v_fma(r, v_set1(0.00139517151f), v_set1(0.00836959854f));
     q = v_fma(q, r, v_set1(0.0416661873f));
     q = v_fma(q, r, v_set1(0.166665122f));
     q = v_fma(q, r, v_set1(0.5f));
-    e.p = v_fma(r * r, q, r) + 1.0f;
-    return e;
+    return v_fma(r * r, q, r) + 1.0f;
+}
+
+/* e^(x + low) = p * 2^n, p within [0.70, 1.42]: for callers that multiply before they scale, so that a subnormal
+ * result is rounded once. |x| <= 250, low a correction far below x. NaN gives p = NaN. */
+typedef struct {
+    vf p, n;
+} vmath_exp_parts_result;
+
+DYCL_INLINE vmath_exp_parts_result vmath_exp_parts(vf x, vf low) {
+    vf n = v_round(x * 1.44269502f);
+    vf r = v_fma(n, v_set1(-0.693147182f), x);
+    return (vmath_exp_parts_result){vmath_exp_reduced(v_fma(n, v_set1(1.90465430e-9f), r) + low), n};
 }
 
 /* Beyond these bounds the result is 0 or infinite. v_min and v_max answer their second operand for NaN. */
 DYCL_INLINE vf vmath_exp_clamp(vf x) { return v_min(v_set1(89.0f), v_max(v_set1(-104.5f), x)); }
 
 DYCL_INLINE vf vmath_exp(vf x) {
-    vmath_exp_parts_result e = vmath_exp_parts(vmath_exp_clamp(x), v_set1(0.0f));
-    return v_scale(e.p, e.n);
+    x = vmath_exp_clamp(x);
+    vf n = v_round(x * 1.44269502f);
+    vf r = v_fma(n, v_set1(-0.693147182f), x);
+    return v_scale(vmath_exp_reduced(v_fma(n, v_set1(1.90465430e-9f), r)), n);
 }
 
 DYCL_INLINE vf vmath_exp2(vf x) {
