@@ -86,6 +86,10 @@ const dycl_binding *dycl_binding_find(PyObject *callable, int *out_in_place, int
 PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames, PyObject *kwdict,
                         dycl_bail why);
 
+/* The same in two steps, for slots: everything plain and pending work done; 0 or -1. */
+int dycl_fallback_prepare(dycl_region *region, PyObject *const *args, Py_ssize_t count, const char *name, dycl_bail why);
+PyObject *dycl_fallback_passing(PyObject *(*generic)(PyObject *, PyObject *), PyObject *a, PyObject *b);
+
 int dycl_bindings_setup(void); /* fills the table and the lazy type's methods */
 
 /* Tables, one per file; a row with name NULL ends each. */

@@ -38,19 +38,42 @@ static int make_plain(PyObject *o, int depth, dycl_bail why) {
     return 0;
 }
 
+static int prepare(dycl_region *region, PyObject *const *args, Py_ssize_t total, dycl_bail why) {
+    /* whatever runs now may write to memory that the pending segment reads */
+    if (region && dycl_region_flush(region, why) < 0) return -1;
+    for (Py_ssize_t i = 0; i < total; i++)
+        if (make_plain(args[i], 0, why) < 0) return -1;
+    return 0;
+}
+
+int dycl_fallback_prepare(dycl_region *region, PyObject *const *args, Py_ssize_t count, const char *name, dycl_bail why) {
+    if (prepare(region, args, count, why) < 0) return -1;
+    if (!region) return 0;
+    PyObject *text = PyUnicode_InternFromString(name);
+    if (!text) return -1;
+    dycl_site_left_at(region->site, text, why);
+    Py_DECREF(text);
+    return 0;
+}
+
+PyObject *dycl_fallback_passing(PyObject *(*generic)(PyObject *, PyObject *), PyObject *a, PyObject *b) {
+    dycl_region *region = dycl_region_current;
+    if (!region) return generic(a, b);
+    region->passing = 1;
+    PyObject *result = generic(a, b);
+    region->passing = 0;
+    return result;
+}
+
 PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames, PyObject *kwdict,
                         dycl_bail why) {
-    Py_ssize_t total = count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-    /* whatever runs now may write to memory that the pending segment reads */
-    if (region && dycl_region_flush(region, why) < 0) return NULL;
-    for (Py_ssize_t i = 0; i < total; i++)
-        if (make_plain(args[i], 0, why) < 0) return NULL;
+    if (prepare(region, args, count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0), why) < 0) return NULL;
     if (kwdict && make_plain(kwdict, 0, why) < 0) return NULL;
-    if (region) dycl_site_left(region->site, callable, why);
-    if (kwdict) return PyObject_VectorcallDict(callable, args, (size_t)count, kwdict);
-    if (!region) return PyObject_Vectorcall(callable, args, (size_t)count, kwnames);
-    region->passing = 1;
-    PyObject *result = PyObject_Vectorcall(callable, args, (size_t)count, kwnames);
+    if (!region) return kwdict ? PyObject_VectorcallDict(callable, args, (size_t)count, kwdict) : PyObject_Vectorcall(callable, args, (size_t)count, kwnames);
+    dycl_site_left_at(region->site, callable, why);
+    region->passing = !kwdict;
+    PyObject *result = kwdict ? PyObject_VectorcallDict(callable, args, (size_t)count, kwdict)
+                              : PyObject_Vectorcall(callable, args, (size_t)count, kwnames);
     region->passing = 0;
     return result;
 }

@@ -3,9 +3,10 @@
 #ifndef DYCL_PY_SITE_H
 #define DYCL_PY_SITE_H
 
-#include "exec/plan.h"
+#include "exec/cache.h"
 #include "py/state.h"
 #include "record/bail.h"
+#include "record/trace.h"
 
 typedef struct {
     uint64_t calls;            /* regions entered */
@@ -18,14 +19,39 @@ typedef struct {
     uint64_t flushes[DYCL_BAIL_COUNT]; /* ends of segments, by reason */
 } dycl_site_stats;
 
+#define DYCL_SITE_LEFT 256 /* distinct places at which operators were left to torch; more are only counted */
+
+typedef struct {
+    PyObject *callable; // owned
+    PyObject *code;     // owned: where it was called
+    int line;
+    dycl_bail why;
+    uint64_t count;
+} dycl_left_row;
+
 typedef struct dycl_site {
     PyObject_HEAD
-    PyObject *callable;        // owned: what runs inside the region; NULL while the module holds us (then module->_call_impl)
-    PyObject *module;          // owned reference to a weak reference of the module, or NULL for functions
+    PyObject *callable;   // owned: a function; NULL for modules
+    PyObject *module;     // owned: weak reference to the module; NULL for functions
+    PyObject *dict;       // owned: attributes (__name__, __wrapped__...)
+    PyObject *weak;       // list of weak references to us
     vectorcallfunc vectorcall;
     dycl_site_stats stats;
-    PyObject *left;            // owned dict: (operator, reason, file, line) -> count
-    struct dycl_trace *trace;  // owned: the TraceGraph
+    dycl_left_row left[DYCL_SITE_LEFT];
+    int left_count;
+    dycl_trace *trace;    // owned
 } dycl_site;
+
+extern PyTypeObject dycl_site_type;
+
+PyObject *dycl_site_create(PyObject *callable, PyObject *module); /* one of them NULL. New reference */
+/* Whether a call may become a region: not disabled, no foreign mode, autocast, tracing..., no gradients wanted. Counts why not. */
+int dycl_site_may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames);
+void dycl_site_left_at(dycl_site *site, PyObject *callable, dycl_bail why); /* an operator goes to torch */
+PyObject *dycl_site_stats_dict(dycl_site *site);
+PyObject *dycl_site_explain(dycl_site *site); /* text */
+struct dycl_plan_cache *dycl_site_cache(void);   /* of the process */
+
+extern int dycl_disabled; /* dycl.disable() or DYCL_DISABLE=1: every call runs in torch */
 
 #endif

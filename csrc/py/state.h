@@ -28,12 +28,15 @@ typedef struct {
     PyObject *steal_handle;        /* owned: torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr, when THPVariable_Wrap is not found */
     PyObject *set_version;         /* owned: torch._C._autograd._unsafe_set_version_counter */
     PyObject *get_default_dtype;   /* owned */
+    PyObject *requires_grad_name;  /* owned: interned names */
     PyObject *contiguous_format, *preserve_format, *channels_last; /* owned: memory formats */
 } dycl_py_state;
 
 extern dycl_py_state dycl_py;
 
-int dycl_py_setup(PyObject *torch); /* 0, or -1 with an exception; called once */
+int dycl_py_setup(void); /* imports torch and finds everything, once; 0, or -1 with an exception that says what is missing */
+PyObject *dycl_py_requires_grad(PyObject *tensor); /* new reference */
+void dycl_py_pause(void); /* a millisecond's tenth, without the GIL */
 int dycl_dtype_from_object(PyObject *dtype, dycl_dtype *out); /* 1 when it is a dtype that we represent */
 
 #endif

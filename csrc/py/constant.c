@@ -1,0 +1,207 @@
+#include "py/constant.h"
+
+#include <string.h>
+
+#include "exec/plan.h"
+
+typedef struct {
+    PyObject *object;   /* borrowed: valid while `weak` is alive */
+    PyObject *weak;     /* owned */
+    uint64_t token;     /* 0: not constant at present */
+    uint64_t storage;
+    uint16_t retry_after; /* calls until its storage is looked at again */
+    uint8_t lost;       /* a raw pointer or a NumPy array got out: never constant again */
+} constant;
+
+#define RETRY_CALLS 64
+
+static constant *table; /* open addressing by the object's address; object NULL: free */
+static size_t table_room, table_count;
+static uint64_t next_token = 1;
+static PyObject *forget_function; /* owned: callback of the weak references */
+static PyObject *storage_use_count, *untyped_storage_name, *cdata_name; /* owned */
+static int doors_watched;
+static int opening; /* our own use of untyped_storage() */
+
+static size_t home(const PyObject *object, size_t room) {
+    return (size_t)(((uint64_t)(uintptr_t)object * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (room - 1);
+}
+
+static constant *find(const PyObject *object) {
+    if (!table_room) return NULL;
+    for (size_t at = home(object, table_room); table[at].object; at = (at + 1) & (table_room - 1))
+        if (table[at].object == object) return &table[at];
+    return NULL;
+}
+
+static void take_out(constant *entry) {
+    size_t hole = (size_t)(entry - table);
+    PyObject *weak = entry->weak;
+    if (entry->token) dycl_pack_forget(entry->token);
+    table[hole].object = NULL;
+    table_count--;
+    for (size_t at = (hole + 1) & (table_room - 1); table[at].object; at = (at + 1) & (table_room - 1)) { /* close the gap */
+        size_t wanted = home(table[at].object, table_room);
+        if (((at - wanted) & (table_room - 1)) < ((at - hole) & (table_room - 1))) continue;
+        table[hole] = table[at];
+        table[at].object = NULL;
+        hole = at;
+    }
+    Py_DECREF(weak);
+}
+
+static PyObject *forget(PyObject *self, PyObject *weak) {
+    (void)self;
+    for (size_t i = 0; i < table_room; i++) {
+        if (!table[i].object || table[i].weak != weak) continue;
+        take_out(&table[i]);
+        break;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef forget_method = {"forget", forget, METH_O, NULL};
+
+static int grow(void) {
+    size_t room = table_room ? 2 * table_room : 256;
+    constant *next = PyMem_Calloc(room, sizeof *next);
+    if (!next) return -1;
+    for (size_t i = 0; i < table_room; i++) {
+        if (!table[i].object) continue;
+        size_t at = home(table[i].object, room);
+        while (next[at].object) at = (at + 1) & (room - 1);
+        next[at] = table[i];
+    }
+    PyMem_Free(table);
+    table = next;
+    table_room = room;
+    return 0;
+}
+
+/* Nobody else shares the storage: no alias that could be written without our seeing it. */
+static int owns_storage(PyObject *parameter) {
+    opening = 1;
+    PyObject *storage = PyObject_CallMethodNoArgs(parameter, untyped_storage_name);
+    opening = 0;
+    PyObject *address = storage ? PyObject_GetAttr(storage, cdata_name) : NULL;
+    PyObject *count = address ? PyObject_CallOneArg(storage_use_count, address) : NULL;
+    long n = count ? PyLong_AsLong(count) : 1000;
+    int shared = !storage || Py_REFCNT(storage) > 1; /* somebody else has the storage object */
+    Py_XDECREF(count);
+    Py_XDECREF(address);
+    Py_XDECREF(storage);
+    PyErr_Clear();
+    return !shared && n <= 2; /* the parameter, and the storage object that we just made */
+}
+
+static void watch_doors(void);
+
+static uint64_t make(PyObject *parameter, uint64_t storage) {
+    if (doors_watched == 0) watch_doors();
+    if (doors_watched < 0) return 0;
+    if (2 * (table_count + 1) > table_room && grow() < 0) return 0;
+    PyObject *weak = PyWeakref_NewRef(parameter, forget_function);
+    if (!weak) {
+        PyErr_Clear();
+        return 0;
+    }
+    uint64_t token = owns_storage(parameter) ? next_token++ : 0;
+    size_t at = home(parameter, table_room);
+    while (table[at].object) at = (at + 1) & (table_room - 1);
+    table[at] = (constant){parameter, weak, token, storage, RETRY_CALLS, 0};
+    table_count++;
+    return token;
+}
+
+uint64_t dycl_constant_token(PyObject *parameter, uint64_t *out_version) {
+    const char *impl = dycl_abi_impl(parameter);
+    uint64_t storage = dycl_abi_storage(impl);
+    if (dycl_abi_is_inference(impl)) return 0; /* has no version */
+    *out_version = dycl_abi_version(impl);
+    constant *entry = find(parameter);
+    if (entry && entry->storage != storage) { /* parameter.data = another tensor */
+        take_out(entry);
+        entry = NULL;
+    }
+    if (!entry) return make(parameter, storage);
+    if (!entry->token && !entry->lost && entry->retry_after-- == 0) {
+        entry->retry_after = RETRY_CALLS;
+        if (owns_storage(parameter)) entry->token = next_token++;
+    }
+    return entry->token;
+}
+
+/* ---- The doors to memory that torch does not count writes through ------------------------------------------------------------------
+ * Their C functions (in PyGetSetDef and PyMethodDef) are wrapped once, when the first parameter becomes a constant: a few nanoseconds a
+ * call, and nothing that Python or torch.compile can see changes. */
+
+static void expose(PyObject *self, int for_good) {
+    if (opening || !table_count || !PyObject_TypeCheck(self, dycl_py.tensor_type)) return;
+    uint64_t storage = dycl_abi_storage(dycl_abi_impl(self));
+    for (size_t i = 0; i < table_room; i++) { /* rare: nobody opens these doors in a hot loop while constants are held */
+        if (!table[i].object || table[i].storage != storage) continue;
+        if (table[i].token) dycl_pack_forget(table[i].token);
+        table[i].token = 0;
+        table[i].lost |= (uint8_t)for_good;
+        table[i].retry_after = RETRY_CALLS;
+    }
+}
+
+static getter original_data;
+static PyCFunction original_data_ptr, original_untyped_storage;
+static PyCFunctionWithKeywords original_numpy;
+
+static PyObject *door_data(PyObject *self, void *closure) {
+    expose(self, 0);
+    return original_data(self, closure);
+}
+
+static PyObject *door_untyped_storage(PyObject *self, PyObject *unused) {
+    expose(self, 0);
+    return original_untyped_storage(self, unused);
+}
+
+static PyObject *door_data_ptr(PyObject *self, PyObject *unused) { /* a raw pointer may live for ever */
+    expose(self, 1);
+    return original_data_ptr(self, unused);
+}
+
+static PyObject *door_numpy(PyObject *self, PyObject *args, PyObject *kwargs) {
+    expose(self, 1);
+    return original_numpy(self, args, kwargs);
+}
+
+static PyMethodDef *method_def(const char *name, int flags) {
+    PyObject *method = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, name); /* of torch._C.TensorBase */
+    if (!method || Py_TYPE(method) != &PyMethodDescr_Type) return NULL;
+    PyMethodDef *def = ((PyMethodDescrObject *)method)->d_method;
+    return def->ml_flags == flags ? def : NULL;
+}
+
+static void watch_doors(void) {
+    PyObject *data = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, "data");
+    PyGetSetDef *data_def = data && Py_TYPE(data) == &PyGetSetDescr_Type ? ((PyGetSetDescrObject *)data)->d_getset : NULL;
+    PyMethodDef *pointer = method_def("data_ptr", METH_NOARGS), *storage = method_def("untyped_storage", METH_NOARGS),
+                *numpy = method_def("numpy", METH_VARARGS | METH_KEYWORDS);
+    doors_watched = -1;
+    if (!data_def || !pointer || !storage || !numpy) return; /* an unknown torch: nothing is constant */
+    original_data = data_def->get;
+    original_data_ptr = pointer->ml_meth;
+    original_untyped_storage = storage->ml_meth;
+    original_numpy = (PyCFunctionWithKeywords)(void (*)(void))numpy->ml_meth;
+    data_def->get = door_data;
+    pointer->ml_meth = door_data_ptr;
+    storage->ml_meth = door_untyped_storage;
+    numpy->ml_meth = (PyCFunction)(void (*)(void))door_numpy;
+    doors_watched = 1;
+}
+
+int dycl_constant_setup(void) {
+    PyObject *c = PyObject_GetAttrString(dycl_py.torch, "_C");
+    storage_use_count = c ? PyObject_GetAttrString(c, "_storage_Use_Count") : NULL;
+    Py_XDECREF(c);
+    untyped_storage_name = PyUnicode_InternFromString("untyped_storage");
+    cdata_name = PyUnicode_InternFromString("_cdata");
+    forget_function = PyCFunction_New(&forget_method, NULL);
+    return storage_use_count && untyped_storage_name && cdata_name && forget_function ? 0 : -1;
+}

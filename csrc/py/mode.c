@@ -1,0 +1,105 @@
+#include "py/mode.h"
+
+#include "py/call.h"
+
+/* A getter or setter of torch.Tensor, as torch hands it over: the bound __get__ or __set__ of its descriptor. */
+static PyObject *descriptor_of(PyObject *function, int *out_is_get) {
+    if (Py_TYPE(function) != &_PyMethodWrapper_Type) return NULL;
+    PyObject *self = PyObject_GetAttrString(function, "__self__"), *name = PyObject_GetAttrString(function, "__name__");
+    PyErr_Clear();
+    *out_is_get = name && PyUnicode_CompareWithASCIIString(name, "__get__") == 0;
+    Py_XDECREF(name);
+    return self;
+}
+
+/* Getters that neither hand out memory nor look at values: nothing has to be computed for a plain tensor. */
+static int is_harmless(PyObject *descriptor) {
+    static const char *const names[] = {"shape",   "dtype",   "device",     "ndim",   "requires_grad", "is_leaf",  "layout",       "is_cuda",
+                                        "is_cpu",  "is_meta", "is_sparse",  "grad_fn", "names",        "itemsize", "nbytes",       "is_quantized",
+                                        "is_mps",  "is_xpu",  "is_mkldnn",  "is_nested", "_version",   "is_mtia",  "output_nr",    "is_sparse_csr",
+                                        "is_vulkan", "is_ipu", "is_xla",    "is_ort",  "is_maia",      "name",     "_backward_hooks", "retains_grad"};
+    PyObject *name = PyObject_GetAttrString(descriptor, "__name__");
+    int found = 0;
+    for (size_t i = 0; name && !found && i < sizeof names / sizeof *names; i++) found = PyUnicode_CompareWithASCIIString(name, names[i]) == 0;
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return found;
+}
+
+static PyObject *handle_descriptor(dycl_region *region, PyObject *function, PyObject *descriptor, int is_get, PyObject *args, PyObject *kwargs) {
+    Py_ssize_t count = PyTuple_GET_SIZE(args);
+    if (is_get && count && !dycl_is_lazy(PyTuple_GET_ITEM(args, 0)) && is_harmless(descriptor)) return PyObject_Call(function, args, kwargs);
+    return dycl_fallback(region, function, ((PyTupleObject *)args)->ob_item, count, NULL, kwargs, DYCL_BAIL_attribute);
+}
+
+PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs) {
+    dycl_region *region = dycl_region_current;
+    int in_place, swapped, is_get;
+    if (kwargs && PyDict_GET_SIZE(kwargs) == 0) kwargs = NULL;
+    PyObject *descriptor = descriptor_of(function, &is_get);
+    if (descriptor) {
+        PyObject *result = handle_descriptor(region, function, descriptor, is_get, args, kwargs);
+        Py_DECREF(descriptor);
+        return result;
+    }
+    PyObject *const *items = ((PyTupleObject *)args)->ob_item;
+    Py_ssize_t count = PyTuple_GET_SIZE(args);
+    if (!region) return dycl_fallback(NULL, function, items, count, NULL, kwargs, DYCL_BAIL_thread);
+    int passing = region->passing;
+    region->passing = 0;
+    dycl_bail why = DYCL_BAIL_operator;
+    if (!passing) {
+        const dycl_binding *row = dycl_binding_find(function, &in_place, &swapped);
+        if (!dycl_region_open(region)) {
+            why = DYCL_BAIL_mode;
+        } else if (row) {
+            dycl_call call = {.region = region, .args = items, .count = count, .kwdict = kwargs, .in_place = in_place};
+            PyObject *exchanged[2];
+            if (swapped && count == 2) {
+                exchanged[0] = items[1];
+                exchanged[1] = items[0];
+                call.args = exchanged;
+            }
+            PyObject *result = dycl_binding_run(row, &call);
+            if (result || PyErr_Occurred()) return result;
+            why = region->recorder.why;
+        }
+    } else {
+        return PyObject_Call(function, args, kwargs); /* dycl_fallback sent it: everything is plain already */
+    }
+    return dycl_fallback(region, function, items, count, NULL, kwargs, why);
+}
+
+/* ---- The mode object ---------------------------------------------------------------------------------------------------------------- */
+
+static PyObject *mode_torch_function(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    (void)self;
+    if (count < 2 || count > 4 || (kwnames && PyTuple_GET_SIZE(kwnames))) {
+        PyErr_SetString(PyExc_TypeError, "__torch_function__(func, types, args=(), kwargs=None)");
+        return NULL;
+    }
+    PyObject *kwargs = count > 3 && args[3] != Py_None ? args[3] : NULL, *tuple = count > 2 ? Py_NewRef(args[2]) : PyTuple_New(0);
+    if (!tuple) return NULL;
+    if (!PyTuple_Check(tuple)) Py_SETREF(tuple, PySequence_Tuple(tuple));
+    PyObject *result = tuple ? dycl_mode_handle(args[0], tuple, kwargs) : NULL;
+    Py_XDECREF(tuple);
+    return result;
+}
+
+static PyMethodDef mode_methods[] = {
+    {"__torch_function__", (PyCFunction)(void (*)(void))mode_torch_function, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {0},
+};
+
+static PyTypeObject mode_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dycl.mode",
+    .tp_basicsize = sizeof(PyObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_methods = mode_methods,
+};
+
+int dycl_mode_setup(void) {
+    if (PyType_Ready(&mode_type) < 0) return -1;
+    dycl_py.mode = PyObject_New(PyObject, &mode_type);
+    return dycl_py.mode ? 0 : -1;
+}

@@ -1,0 +1,87 @@
+/* The extension module dycl._core. */
+#include "dnnl/dnnl.h"
+#include "py/region.h"
+#include "py/site.h"
+#include "structmember.h"
+
+static PyObject *setup(PyObject *self, PyObject *unused) {
+    (void)self;
+    (void)unused;
+    if (dycl_dnnl_init() != DYCL_OK) {
+        PyErr_SetString(PyExc_ImportError, dycl_error_message());
+        return NULL;
+    }
+    if (!dycl_site_cache()) return PyErr_NoMemory();
+    if (dycl_py_setup() < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *site(PyObject *self, PyObject *args) {
+    PyObject *callable, *module;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OO", &callable, &module)) return NULL;
+    return dycl_site_create(callable == Py_None ? NULL : callable, module == Py_None ? NULL : module);
+}
+
+static dycl_site *as_site(PyObject *o) {
+    if (Py_TYPE(o) == &dycl_site_type) return (dycl_site *)o;
+    PyErr_SetString(PyExc_TypeError, "expected a dycl.Site");
+    return NULL;
+}
+
+static PyObject *stats(PyObject *self, PyObject *o) {
+    (void)self;
+    dycl_site *s = as_site(o);
+    return s ? dycl_site_stats_dict(s) : NULL;
+}
+
+static PyObject *explain(PyObject *self, PyObject *o) {
+    (void)self;
+    dycl_site *s = as_site(o);
+    return s ? dycl_site_explain(s) : NULL;
+}
+
+static PyObject *set_disabled(PyObject *self, PyObject *o) {
+    (void)self;
+    int on = PyObject_IsTrue(o);
+    if (on < 0) return NULL;
+    int before = dycl_disabled;
+    dycl_disabled = on;
+    return PyBool_FromLong(before);
+}
+
+static PyObject *set_timing(PyObject *self, PyObject *o) {
+    (void)self;
+    int on = PyObject_IsTrue(o);
+    if (on < 0) return NULL;
+    dycl_plan_set_timing(on);
+    Py_RETURN_NONE;
+}
+
+static PyObject *info(PyObject *self, PyObject *unused) {
+    (void)self;
+    (void)unused;
+    return Py_BuildValue("{s:s,s:s,s:i}", "isa", dycl_isa_name(dycl_cpu_isa()), "onednn", dycl_dnnl_version(), "segments",
+                         dycl_site_cache() ? (int)dycl_plan_cache_count(dycl_site_cache()) : 0);
+}
+
+static PyMethodDef methods[] = {
+    {"setup", setup, METH_NOARGS, "Imports torch and finds what dycl needs in it."},
+    {"site", site, METH_VARARGS, "site(callable, module): one of them None."},
+    {"stats", stats, METH_O, NULL},
+    {"explain", explain, METH_O, NULL},
+    {"set_disabled", set_disabled, METH_O, NULL},
+    {"set_timing", set_timing, METH_O, NULL},
+    {"info", info, METH_NOARGS, NULL},
+    {0},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "dycl._core", .m_size = -1, .m_methods = methods};
+
+PyMODINIT_FUNC PyInit__core(void);
+PyMODINIT_FUNC PyInit__core(void) {
+    PyObject *module = PyModule_Create(&definition);
+    if (!module) return NULL;
+    if (PyType_Ready(&dycl_site_type) < 0 || PyModule_AddObjectRef(module, "Site", (PyObject *)&dycl_site_type) < 0) Py_CLEAR(module);
+    return module;
+}

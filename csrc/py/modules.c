@@ -1,0 +1,327 @@
+#include "py/modules.h"
+
+#include <string.h>
+
+#include "py/call.h"
+#include "py/site.h"
+
+/* A module's configuration, read once and valid while its __dict__ and its _parameters did not change (CPython's dict version tags). */
+typedef struct {
+    PyObject *module;   /* borrowed: the key */
+    PyObject *dict, *parameters, *buffers, *hooks[4]; /* borrowed from the module's dict */
+    uint64_t dict_version, parameters_version, buffers_version;
+    PyObject *tensors[4]; /* borrowed: weight, bias, running mean, running variance; NULL: absent */
+    int64_t ints[7];
+    double real;
+    int flag;
+    unsigned type_version;
+} config;
+
+struct stock;
+typedef dycl_status (*record_fn)(dycl_region *region, const struct stock *kind, const config *c, uint32_t x, uint32_t *out);
+typedef int (*read_fn)(const struct stock *kind, PyObject *dict, config *c); /* 1, or 0 when this configuration is not served */
+
+typedef struct stock {
+    const char *name;
+    read_fn read;
+    record_fn record;
+    int op;
+    PyTypeObject *type;
+    PyObject *forward; /* torch's own */
+} stock;
+
+/* ---- Reading attributes ------------------------------------------------------------------------------------------------------------------ */
+
+static int read_f64(PyObject *dict, const char *name, double *out) {
+    PyObject *o = PyDict_GetItemString(dict, name);
+    if (o && PyLong_CheckExact(o)) {
+        *out = PyLong_AsDouble(o);
+        return 1;
+    }
+    if (!o || !PyFloat_CheckExact(o)) return 0;
+    *out = PyFloat_AS_DOUBLE(o);
+    return 1;
+}
+
+static int read_int(PyObject *dict, const char *name, int64_t *out) {
+    PyObject *o = PyDict_GetItemString(dict, name);
+    int overflow = 0;
+    if (!o || !PyLong_CheckExact(o)) return 0;
+    *out = PyLong_AsLongLongAndOverflow(o, &overflow);
+    return !overflow;
+}
+
+static int read_bool(PyObject *dict, const char *name, int *out) {
+    PyObject *o = PyDict_GetItemString(dict, name);
+    if (!o || !PyBool_Check(o)) return 0;
+    *out = o == Py_True;
+    return 1;
+}
+
+static int read_pair(PyObject *dict, const char *name, int64_t out[2]) {
+    PyObject *o = PyDict_GetItemString(dict, name);
+    if (!o || !PyTuple_Check(o) || PyTuple_GET_SIZE(o) != 2) return 0;
+    for (int i = 0; i < 2; i++) {
+        PyObject *item = PyTuple_GET_ITEM(o, i);
+        int overflow = 0;
+        if (!PyLong_CheckExact(item)) return 0;
+        out[i] = PyLong_AsLongLongAndOverflow(item, &overflow);
+        if (overflow) return 0;
+    }
+    return 1;
+}
+
+static int read_tensor(PyObject *holder, const char *name, PyObject **out) { /* a parameter or buffer, or None */
+    PyObject *o = holder ? PyDict_GetItemString(holder, name) : NULL;
+    *out = o == Py_None ? NULL : o;
+    return o != NULL;
+}
+
+static int read_weight_and_bias(config *c) {
+    return read_tensor(c->parameters, "weight", &c->tensors[0]) && read_tensor(c->parameters, "bias", &c->tensors[1]);
+}
+
+/* ---- Recording ------------------------------------------------------------------------------------------------------------------------------ */
+
+static dycl_status tensor_value(dycl_region *region, PyObject *tensor, uint32_t *out) {
+    *out = DYCL_NONE;
+    return tensor ? dycl_region_value(region, tensor, out) : DYCL_OK;
+}
+
+static int read_linear(const stock *kind, PyObject *dict, config *c) {
+    (void)kind;
+    (void)dict;
+    return read_weight_and_bias(c) && c->tensors[0];
+}
+
+static dycl_status record_linear(dycl_region *region, const stock *kind, const config *c, uint32_t x, uint32_t *out) {
+    dycl_status status;
+    uint32_t operands[3] = {x};
+    (void)kind;
+    DYCL_TRY(tensor_value(region, c->tensors[0], &operands[1]));
+    DYCL_TRY(tensor_value(region, c->tensors[1], &operands[2]));
+    return dycl_build_node(&region->recorder, DYCL_OP_linear, 3, operands, 0, NULL, out);
+fail:
+    return status;
+}
+
+static int read_layer_norm(const stock *kind, PyObject *dict, config *c) {
+    PyObject *shape = PyDict_GetItemString(dict, "normalized_shape");
+    (void)kind;
+    if (!shape || !PyTuple_Check(shape)) return 0;
+    c->ints[0] = PyTuple_GET_SIZE(shape);
+    if (c->ints[0] < 1 || c->ints[0] > 2) return 0;
+    for (int i = 0; i < c->ints[0]; i++) {
+        c->ints[1 + i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i));
+        if (PyErr_Occurred()) {
+            PyErr_Clear();
+            return 0;
+        }
+    }
+    return read_weight_and_bias(c) && read_f64(dict, "eps", &c->real);
+}
+
+static dycl_status record_layer_norm(dycl_region *region, const stock *kind, const config *c, uint32_t x, uint32_t *out) {
+    dycl_status status;
+    uint32_t operands[3] = {x};
+    const dycl_value *value = &region->recorder.graph.values[x];
+    (void)kind;
+    if (value->rank < c->ints[0]) return dycl_build_bail(&region->recorder, DYCL_BAIL_shape);
+    for (int i = 0; i < c->ints[0]; i++)
+        if (value->sizes[value->rank - c->ints[0] + i] != c->ints[1 + i]) return dycl_build_bail(&region->recorder, DYCL_BAIL_shape);
+    int64_t attrs[2] = {c->ints[0], dycl_f64_attr(c->real)};
+    DYCL_TRY(tensor_value(region, c->tensors[0], &operands[1]));
+    DYCL_TRY(tensor_value(region, c->tensors[1], &operands[2]));
+    return dycl_build_node(&region->recorder, DYCL_OP_layer_norm, 3, operands, 2, attrs, out);
+fail:
+    return status;
+}
+
+static int read_conv2d(const stock *kind, PyObject *dict, config *c) {
+    PyObject *mode = PyDict_GetItemString(dict, "padding_mode");
+    (void)kind;
+    return mode && PyUnicode_Check(mode) && PyUnicode_CompareWithASCIIString(mode, "zeros") == 0 && read_weight_and_bias(c) && c->tensors[0] &&
+           read_pair(dict, "stride", c->ints) && read_pair(dict, "padding", c->ints + 2) && read_pair(dict, "dilation", c->ints + 4) &&
+           read_int(dict, "groups", c->ints + 6);
+}
+
+static dycl_status record_conv2d(dycl_region *region, const stock *kind, const config *c, uint32_t x, uint32_t *out) {
+    dycl_status status;
+    uint32_t operands[3] = {x};
+    (void)kind;
+    DYCL_TRY(tensor_value(region, c->tensors[0], &operands[1]));
+    DYCL_TRY(tensor_value(region, c->tensors[1], &operands[2]));
+    return dycl_build_node(&region->recorder, DYCL_OP_conv2d, 3, operands, 7, c->ints, out);
+fail:
+    return status;
+}
+
+static int read_batch_norm(const stock *kind, PyObject *dict, config *c) {
+    int training, tracks;
+    (void)kind;
+    return read_bool(dict, "training", &training) && !training && read_bool(dict, "track_running_stats", &tracks) && read_weight_and_bias(c) &&
+           read_tensor(c->buffers, "running_mean", &c->tensors[2]) && read_tensor(c->buffers, "running_var", &c->tensors[3]) && c->tensors[2] &&
+           c->tensors[3] && read_f64(dict, "eps", &c->real);
+}
+
+static dycl_status record_batch_norm(dycl_region *region, const stock *kind, const config *c, uint32_t x, uint32_t *out) {
+    dycl_status status;
+    uint32_t operands[5] = {x};
+    int64_t eps = dycl_f64_attr(c->real);
+    if (region->recorder.graph.values[x].rank != kind->op) return dycl_build_bail(&region->recorder, DYCL_BAIL_shape);
+    DYCL_TRY(tensor_value(region, c->tensors[2], &operands[1]));
+    DYCL_TRY(tensor_value(region, c->tensors[3], &operands[2]));
+    DYCL_TRY(tensor_value(region, c->tensors[0], &operands[3]));
+    DYCL_TRY(tensor_value(region, c->tensors[1], &operands[4]));
+    return dycl_build_node(&region->recorder, DYCL_OP_batch_norm, 5, operands, 1, &eps, out);
+fail:
+    return status;
+}
+
+static int read_activation(const stock *kind, PyObject *dict, config *c) {
+    PyObject *approximate;
+    c->ints[0] = kind->op;
+    c->flag = 0;
+    if (PyDict_GetItemString(dict, "inplace") && (!read_bool(dict, "inplace", &c->flag) || c->flag)) return 0; /* in place: the function path */
+    if (kind->op != DYCL_OP_gelu) return 1;
+    approximate = PyDict_GetItemString(dict, "approximate");
+    if (!approximate || !PyUnicode_Check(approximate)) return 0;
+    if (PyUnicode_CompareWithASCIIString(approximate, "tanh") == 0) c->ints[0] = DYCL_OP_gelu_tanh;
+    else return PyUnicode_CompareWithASCIIString(approximate, "none") == 0;
+    return 1;
+}
+
+static dycl_status record_activation(dycl_region *region, const stock *kind, const config *c, uint32_t x, uint32_t *out) {
+    dycl_operand operand = dycl_operand_of(x);
+    (void)kind;
+    if (!dycl_dtype_is_float((dycl_dtype)region->recorder.graph.values[x].dtype)) return dycl_build_bail(&region->recorder, DYCL_BAIL_dtype);
+    return dycl_build_ew(&region->recorder, (dycl_op)c->ints[0], DYCL_PROMOTE_COMMON, 1, &operand, out);
+}
+
+static int read_identity(const stock *kind, PyObject *dict, config *c) {
+    int training = 0;
+    (void)c;
+    return kind->op == 0 || (read_bool(dict, "training", &training) && !training);
+}
+
+static stock stocks[] = {
+    {"Linear", read_linear, record_linear, 0, NULL, NULL},
+    {"LayerNorm", read_layer_norm, record_layer_norm, 0, NULL, NULL},
+    {"Conv2d", read_conv2d, record_conv2d, 0, NULL, NULL},
+    {"BatchNorm2d", read_batch_norm, record_batch_norm, 4, NULL, NULL},
+    {"ReLU", read_activation, record_activation, DYCL_OP_relu, NULL, NULL},
+    {"GELU", read_activation, record_activation, DYCL_OP_gelu, NULL, NULL},
+    {"SiLU", read_activation, record_activation, DYCL_OP_silu, NULL, NULL},
+    {"Sigmoid", read_activation, record_activation, DYCL_OP_sigmoid, NULL, NULL},
+    {"Tanh", read_activation, record_activation, DYCL_OP_tanh, NULL, NULL},
+    {"ReLU6", read_activation, record_activation, DYCL_OP_relu6, NULL, NULL},
+    {"Hardswish", read_activation, record_activation, DYCL_OP_hardswish, NULL, NULL},
+    {"Hardsigmoid", read_activation, record_activation, DYCL_OP_hardsigmoid, NULL, NULL},
+    {"Mish", read_activation, record_activation, DYCL_OP_mish, NULL, NULL},
+    {"Identity", read_identity, NULL, 0, NULL, NULL}, /* record NULL: the input itself comes back */
+    {"Dropout", read_identity, NULL, 1, NULL, NULL},
+    {"Dropout2d", read_identity, NULL, 1, NULL, NULL},
+};
+enum { STOCKS = sizeof stocks / sizeof *stocks };
+
+/* ---- The slot ---------------------------------------------------------------------------------------------------------------------------------- */
+
+#define CONFIGS 4096
+static config configs[CONFIGS];
+static ternaryfunc original; /* nn.Module's slot: the same for every stock class */
+static PyObject *global_hooks[4];
+static const char *const hook_names[4] = {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"};
+
+static uint64_t version_of(PyObject *dict) { return ((PyDictObject *)dict)->ma_version_tag; }
+static int is_empty(PyObject *dict) { return ((PyDictObject *)dict)->ma_used == 0; }
+
+static int read_config(const stock *kind, PyObject *module, PyObject *dict, config *c) {
+    c->module = NULL;
+    if (kind->type->tp_version_tag == 0 || c->type_version != kind->type->tp_version_tag) { /* somebody may have replaced the class's forward */
+        PyObject *forward = PyObject_GetAttrString((PyObject *)kind->type, "forward");
+        int same = forward == kind->forward;
+        Py_XDECREF(forward);
+        PyErr_Clear();
+        if (!same) return 0;
+    }
+    if (PyDict_GetItemString(dict, "forward") || PyDict_GetItemString(dict, "_compiled_call_impl") || PyDict_GetItemString(dict, "_call_impl")) return 0;
+    c->parameters = PyDict_GetItemString(dict, "_parameters");
+    c->buffers = PyDict_GetItemString(dict, "_buffers");
+    if (!c->parameters || !c->buffers || !PyDict_Check(c->parameters) || !PyDict_Check(c->buffers)) return 0;
+    for (int i = 0; i < 4; i++) {
+        c->hooks[i] = PyDict_GetItemString(dict, hook_names[i]);
+        if (!c->hooks[i] || !PyDict_Check(c->hooks[i])) return 0;
+    }
+    memset(c->tensors, 0, sizeof c->tensors);
+    if (!kind->read(kind, dict, c)) return 0;
+    c->dict = dict;
+    c->dict_version = version_of(dict);
+    c->parameters_version = version_of(c->parameters);
+    c->buffers_version = version_of(c->buffers);
+    c->type_version = kind->type->tp_version_tag;
+    c->module = module;
+    return 1;
+}
+
+static config *config_of(const stock *kind, PyObject *module) {
+    PyObject **place = _PyObject_GetDictPtr(module);
+    PyObject *dict = place ? *place : NULL;
+    if (!dict) return NULL;
+    config *c = &configs[((uint64_t)(uintptr_t)module * UINT64_C(0x9e3779b97f4a7c15)) >> 52];
+    if (c->module != module || c->dict != dict || c->dict_version != version_of(dict) || c->parameters_version != version_of(c->parameters) ||
+        c->buffers_version != version_of(c->buffers) || c->type_version != kind->type->tp_version_tag)
+        if (!read_config(kind, module, dict, c)) return NULL;
+    for (int i = 0; i < 4; i++)
+        if (!is_empty(c->hooks[i]) || !is_empty(global_hooks[i])) return NULL;
+    return c;
+}
+
+static PyObject *try_stock(const stock *kind, PyObject *module, PyObject *x) {
+    dycl_region *region = dycl_region_current;
+    if (!dycl_region_open(region) || dycl_abi_mode_depth() != region->mode_depth) return NULL;
+    if (!dycl_is_lazy(x) && Py_TYPE(x) != dycl_py.tensor_type) return NULL;
+    const config *c = config_of(kind, module);
+    if (!c) return NULL;
+    if (!kind->record) return Py_NewRef(x);
+    uint32_t value = 0, out = 0;
+    dycl_status status = dycl_region_value(region, x, &value);
+    if (status == DYCL_OK) status = kind->record(region, kind, c, value, &out);
+    if (status == DYCL_OK) return dycl_region_result(region, out);
+    if (status == DYCL_ERROR && !PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, dycl_error_message());
+    return NULL;
+}
+
+static PyObject *stock_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (dycl_region_current && PyTuple_GET_SIZE(args) == 1 && !kwargs) {
+        for (int i = 0; i < STOCKS; i++) {
+            if (Py_TYPE(self) != stocks[i].type) continue;
+            PyObject *result = try_stock(&stocks[i], self, PyTuple_GET_ITEM(args, 0));
+            if (result || PyErr_Occurred()) return result;
+            break;
+        }
+    }
+    return original(self, args, kwargs);
+}
+
+int dycl_modules_setup(void) {
+    static const char *const global_names[4] = {"_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_global_backward_pre_hooks"};
+    PyObject *nn = PyObject_GetAttrString(dycl_py.torch, "nn");
+    PyObject *module = nn ? PyImport_ImportModule("torch.nn.modules.module") : NULL;
+    int result = module ? 0 : -1;
+    for (int i = 0; i < 4 && result == 0; i++) {
+        global_hooks[i] = PyObject_GetAttrString(module, global_names[i]);
+        if (!global_hooks[i] || !PyDict_Check(global_hooks[i])) result = -1;
+    }
+    original = dycl_py.module_type->tp_call;
+    for (int i = 0; i < STOCKS && result == 0; i++) {
+        stocks[i].type = (PyTypeObject *)PyObject_GetAttrString(nn, stocks[i].name);
+        stocks[i].forward = stocks[i].type ? PyObject_GetAttrString((PyObject *)stocks[i].type, "forward") : NULL;
+        if (!stocks[i].forward)
+            result = -1;
+        else if (stocks[i].type->tp_call == original) /* else somebody else is there already */
+            stocks[i].type->tp_call = stock_call;
+    }
+    Py_XDECREF(module);
+    Py_XDECREF(nn);
+    return result;
+}

@@ -1,0 +1,110 @@
+/* stats and explain: what a site did, for people and programs. */
+#include "base/alloc.h"
+#include "py/region.h"
+#include "py/site.h"
+
+static int put(PyObject *dict, const char *name, uint64_t value) {
+    PyObject *number = PyLong_FromUnsignedLongLong(value);
+    int result = number ? PyDict_SetItemString(dict, name, number) : -1;
+    Py_XDECREF(number);
+    return result;
+}
+
+static int put_counts(PyObject *dict, const char *name, const uint64_t *counts) {
+    PyObject *inner = PyDict_New();
+    int result = inner ? 0 : -1;
+    for (int i = 0; i < DYCL_BAIL_COUNT && result == 0; i++)
+        if (counts[i]) result = put(inner, dycl_bail_name((dycl_bail)i), counts[i]);
+    if (result == 0) result = PyDict_SetItemString(dict, name, inner);
+    Py_XDECREF(inner);
+    return result;
+}
+
+PyObject *dycl_site_stats_dict(dycl_site *site) {
+    const dycl_site_stats *s = &site->stats;
+    PyObject *dict = PyDict_New();
+    if (!dict || put(dict, "calls", s->calls) < 0 || put(dict, "plain_calls", s->plain_calls) < 0 || put(dict, "plain_grad", s->plain_grad) < 0 ||
+        put(dict, "plain_mode", s->plain_mode) < 0 || put(dict, "plain_disabled", s->plain_disabled) < 0 ||
+        put(dict, "plain_nested", s->plain_nested) < 0 || put(dict, "recorded", s->recorded) < 0 || put(dict, "torch", s->torch) < 0 ||
+        put(dict, "segments", s->segments) < 0 || put(dict, "graph_vertices", site->trace->count - 1) < 0 ||
+        put(dict, "case_selects", dycl_trace_case_selects(site->trace)) < 0 || put(dict, "packed_bytes", dycl_pack_bytes()) < 0 ||
+        put_counts(dict, "bails", s->bails) < 0 || put_counts(dict, "flushes", s->flushes) < 0)
+        Py_CLEAR(dict);
+    return dict;
+}
+
+/* ---- explain ---------------------------------------------------------------------------------------------------------------------------- */
+
+static int say(PyObject *lines, PyObject *line) { /* steals line */
+    int result = line ? PyList_Append(lines, line) : -1;
+    Py_XDECREF(line);
+    return result;
+}
+
+static int explain_vertex(PyObject *lines, const dycl_trace *trace, uint32_t id) {
+    const dycl_trace_vertex *vertex = &trace->vertices[id];
+    const dycl_segment *segment = vertex->segment;
+    dycl_plan_stats stats = {0};
+    char *text = NULL;
+    if (segment->plan) {
+        dycl_plan_get_stats(segment->plan, &stats);
+        if (dycl_plan_describe(segment->plan, &text) == DYCL_ERROR) text = NULL;
+    }
+    int result = say(lines, PyUnicode_FromFormat("segment %u: %u operators, %u steps, %d outputs, %s plan, ran %llu times, ended by: %s", id,
+                                                 segment->graph.node_count, stats.steps, segment->output_count,
+                                                 segment->tuned ? "tuned" : "cold", (unsigned long long)vertex->visits,
+                                                 dycl_bail_text((dycl_bail)vertex->why)));
+    if (result == 0 && text) result = say(lines, PyUnicode_FromString(text));
+    dycl_free(text);
+    if (result == 0 && vertex->successor_count > 1) {
+        PyObject *line = PyUnicode_FromString("  case select, continues with segment");
+        for (uint32_t i = 0; line && i < vertex->successor_count; i++)
+            Py_SETREF(line, PyUnicode_FromFormat("%U %u", line, vertex->successors[i]));
+        result = say(lines, line);
+    }
+    return result;
+}
+
+static PyObject *name_of(PyObject *callable) {
+    if (PyUnicode_Check(callable)) return Py_NewRef(callable);
+    PyObject *name = PyObject_GetAttrString(callable, "__name__");
+    if (!name) {
+        PyErr_Clear();
+        name = PyObject_Repr(callable);
+    }
+    return name;
+}
+
+static int explain_left(PyObject *lines, const dycl_left_row *row) {
+    PyCodeObject *code = (PyCodeObject *)row->code;
+    PyObject *name = name_of(row->callable);
+    int result = name ? say(lines, PyUnicode_FromFormat("  %S: %s, %llu times, at %U:%d", name, dycl_bail_text(row->why),
+                                                        (unsigned long long)row->count, code->co_filename, row->line))
+                      : -1;
+    Py_XDECREF(name);
+    return result;
+}
+
+PyObject *dycl_site_explain(dycl_site *site) {
+    const dycl_site_stats *s = &site->stats;
+    PyObject *lines = PyList_New(0), *newline = NULL, *text = NULL;
+    if (!lines) return NULL;
+    if (say(lines, PyUnicode_FromFormat("%llu calls recorded, %llu ran in torch as a whole (gradients %llu, other modes %llu, disabled %llu, inside another region %llu)",
+                                        (unsigned long long)s->calls, (unsigned long long)s->plain_calls, (unsigned long long)s->plain_grad,
+                                        (unsigned long long)s->plain_mode, (unsigned long long)s->plain_disabled,
+                                        (unsigned long long)s->plain_nested)) < 0 ||
+        say(lines, PyUnicode_FromFormat("%llu operators recorded, %llu left to torch, %llu segments run", (unsigned long long)s->recorded,
+                                        (unsigned long long)s->torch, (unsigned long long)s->segments)) < 0)
+        goto done;
+    for (uint32_t i = 1; i < site->trace->count; i++)
+        if (explain_vertex(lines, site->trace, i) < 0) goto done;
+    if (site->left_count && say(lines, PyUnicode_FromString("left to torch:")) < 0) goto done;
+    for (int i = 0; i < site->left_count; i++)
+        if (explain_left(lines, &site->left[i]) < 0) goto done;
+    newline = PyUnicode_FromString("\n");
+    if (newline) text = PyUnicode_Join(newline, lines);
+done:
+    Py_XDECREF(newline);
+    Py_DECREF(lines);
+    return text;
+}

@@ -1,0 +1,191 @@
+#include "py/site.h"
+
+#include "base/alloc.h"
+#include "py/region.h"
+#include "structmember.h"
+
+int dycl_disabled;
+
+struct dycl_plan_cache *dycl_site_cache(void) {
+    static dycl_plan_cache *cache;
+    if (!cache) cache = dycl_plan_cache_create();
+    return cache;
+}
+
+static void retain_segment(void *segment) { dycl_segment_retain(segment); }
+static void release_segment(void *segment) { dycl_segment_release(segment); }
+
+/* ---- May this call become a region? ------------------------------------------------------------------------------------------------- */
+
+static int wants_grad(PyObject *o) {
+    if (Py_TYPE(o) != dycl_py.tensor_type && Py_TYPE(o) != dycl_py.parameter_type) return 0;
+    if (!dycl_abi_has_autograd_meta(dycl_abi_impl(o))) return 0;
+    PyObject *flag = dycl_py_requires_grad(o);
+    int result = flag == Py_True;
+    Py_XDECREF(flag);
+    PyErr_Clear();
+    return result;
+}
+
+/* Whether the first parameter wants gradients: a module that is frozen only in part records until it meets the others. 1, 0, -1 */
+static int module_wants_grad(const dycl_site *site) {
+    PyObject *module = site->module ? PyWeakref_GetObject(site->module) : NULL;
+    if (!module || module == Py_None) return 0;
+    PyObject *parameters = PyObject_CallMethod(module, "parameters", NULL);
+    PyObject *first = parameters ? PyIter_Next(parameters) : NULL;
+    int result = first ? wants_grad(first) : PyErr_Occurred() ? -1 : 0;
+    Py_XDECREF(first);
+    Py_XDECREF(parameters);
+    return result;
+}
+
+static int default_dtype_is_f32(void) {
+    PyObject *dtype = PyObject_CallNoArgs(dycl_py.get_default_dtype);
+    int result = dtype == dycl_py.dtypes[DYCL_F32];
+    Py_XDECREF(dtype);
+    return result;
+}
+
+int dycl_site_may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    if (dycl_disabled) {
+        site->stats.plain_disabled++;
+        return 0;
+    }
+    if (dycl_abi_mode_depth() || !dycl_abi_dispatch_plain(dycl_abi_dispatch_state()) || !default_dtype_is_f32()) {
+        site->stats.plain_mode++;
+        return 0;
+    }
+    if (dycl_abi_grad_enabled()) {
+        int wanted = module_wants_grad(site);
+        Py_ssize_t total = count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+        for (Py_ssize_t i = 0; i < total && !wanted; i++) wanted = wants_grad(args[i]);
+        if (wanted) {
+            if (wanted > 0) site->stats.plain_grad++;
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* ---- What was left to torch ----------------------------------------------------------------------------------------------------------- */
+
+void dycl_site_left_at(dycl_site *site, PyObject *callable, dycl_bail why) {
+    site->stats.torch++;
+    site->stats.bails[why]++;
+    PyFrameObject *frame = PyEval_GetFrame(); /* borrowed */
+    PyCodeObject *code = frame ? PyFrame_GetCode(frame) : NULL;
+    int line = frame ? PyFrame_GetLineNumber(frame) : 0;
+    for (int i = 0; i < site->left_count; i++) {
+        dycl_left_row *row = &site->left[i];
+        if (row->callable != callable || row->code != (PyObject *)code || row->line != line || row->why != why) continue;
+        row->count++;
+        Py_XDECREF(code);
+        return;
+    }
+    if (site->left_count < DYCL_SITE_LEFT && code) {
+        site->left[site->left_count++] = (dycl_left_row){Py_NewRef(callable), (PyObject *)code, line, why, 1};
+    } else {
+        Py_XDECREF(code);
+    }
+}
+
+/* ---- The object ------------------------------------------------------------------------------------------------------------------------- */
+
+static PyObject *site_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    dycl_site *site = (dycl_site *)self;
+    PyObject *callable;
+    if (site->module) {
+        PyObject *module = PyWeakref_GetObject(site->module); /* borrowed */
+        if (module == Py_None) {
+            PyErr_SetString(PyExc_ReferenceError, "the accelerated module is gone");
+            return NULL;
+        }
+        callable = PyObject_GetAttrString(module, "_call_impl");
+    } else {
+        callable = Py_NewRef(site->callable);
+    }
+    if (!callable) return NULL;
+    PyObject *result = dycl_region_call(site, callable, args, nargsf, kwnames);
+    Py_DECREF(callable);
+    return result;
+}
+
+PyObject *dycl_site_create(PyObject *callable, PyObject *module) {
+    dycl_site *site = (dycl_site *)dycl_site_type.tp_alloc(&dycl_site_type, 0);
+    if (!site) return NULL;
+    site->vectorcall = site_call;
+    site->callable = Py_XNewRef(callable);
+    site->module = module ? PyWeakref_NewRef(module, NULL) : NULL;
+    site->trace = dycl_trace_create(retain_segment, release_segment);
+    if ((module && !site->module) || !site->trace) {
+        if (!PyErr_Occurred()) PyErr_NoMemory();
+        Py_DECREF(site);
+        return NULL;
+    }
+    return (PyObject *)site;
+}
+
+static int site_traverse(PyObject *self, visitproc visit, void *arg) {
+    dycl_site *site = (dycl_site *)self;
+    Py_VISIT(site->callable);
+    Py_VISIT(site->module);
+    Py_VISIT(site->dict);
+    for (int i = 0; i < site->left_count; i++) {
+        Py_VISIT(site->left[i].callable);
+        Py_VISIT(site->left[i].code);
+    }
+    return 0;
+}
+
+static int site_clear(PyObject *self) {
+    dycl_site *site = (dycl_site *)self;
+    Py_CLEAR(site->callable);
+    Py_CLEAR(site->dict);
+    int count = site->left_count;
+    site->left_count = 0;
+    for (int i = 0; i < count; i++) {
+        Py_CLEAR(site->left[i].callable);
+        Py_CLEAR(site->left[i].code);
+    }
+    return 0;
+}
+
+static void site_dealloc(PyObject *self) {
+    dycl_site *site = (dycl_site *)self;
+    PyObject_GC_UnTrack(self);
+    if (site->weak) PyObject_ClearWeakRefs(self);
+    site_clear(self);
+    Py_CLEAR(site->module);
+    dycl_trace_free(site->trace);
+    Py_TYPE(self)->tp_free(self);
+}
+
+/* Used as a method, an accelerated function binds like a function. */
+static PyObject *site_get(PyObject *self, PyObject *object, PyObject *type) {
+    (void)type;
+    return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
+}
+
+static PyMemberDef site_members[] = {
+    {"__dictoffset__", T_PYSSIZET, offsetof(dycl_site, dict), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(dycl_site, weak), READONLY, NULL},
+    {0},
+};
+static PyGetSetDef site_getters[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {0}};
+
+PyTypeObject dycl_site_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dycl.Site",
+    .tp_doc = "One accelerated callable: calls run as regions.",
+    .tp_basicsize = sizeof(dycl_site),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(dycl_site, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_traverse = site_traverse,
+    .tp_clear = site_clear,
+    .tp_dealloc = site_dealloc,
+    .tp_descr_get = site_get,
+    .tp_members = site_members,
+    .tp_getset = site_getters,
+    .tp_dictoffset = offsetof(dycl_site, dict),
+    .tp_weaklistoffset = offsetof(dycl_site, weak),
+};

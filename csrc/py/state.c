@@ -1,0 +1,116 @@
+#include "py/state.h"
+
+#include <time.h>
+
+#include "py/abi.h"
+#include "py/call.h"
+#include "py/constant.h"
+#include "py/lazy.h"
+#include "py/mode.h"
+#include "py/modules.h"
+#include "py/slots.h"
+
+dycl_py_state dycl_py;
+
+int dycl_dtype_from_object(PyObject *dtype, dycl_dtype *out) {
+    for (int i = 0; i < DYCL_DTYPE_COUNT; i++)
+        if (dycl_py.dtypes[i] == dtype) {
+            *out = (dycl_dtype)i;
+            return 1;
+        }
+    return 0;
+}
+
+PyObject *dycl_py_requires_grad(PyObject *tensor) { return PyObject_GetAttr(tensor, dycl_py.requires_grad_name); }
+
+void dycl_py_pause(void) {
+    struct timespec tenth_of_a_millisecond = {0, 100000};
+    nanosleep(&tenth_of_a_millisecond, NULL);
+}
+
+/* getattr along a dotted path. New reference. */
+static PyObject *find(PyObject *from, const char *path) {
+    PyObject *at = Py_NewRef(from);
+    char name[64];
+    while (at && *path) {
+        size_t n = 0;
+        while (path[n] && path[n] != '.') n++;
+        PyOS_snprintf(name, sizeof name, "%.*s", (int)n, path);
+        PyObject *next = PyObject_GetAttrString(at, name);
+        Py_DECREF(at);
+        at = next;
+        path += n + (path[n] == '.');
+    }
+    return at;
+}
+
+static const char wrapper_code[] =
+    "import torch\n"
+    "def make_wrapper(dtype, make=torch.Tensor._make_wrapper_subclass, off=torch._C.DisableTorchFunction):\n"
+    "    with off():\n"
+    "        return make(lazy_type(), (0,), dtype=dtype, dispatch_sizes_strides_policy='sizes')\n";
+
+static PyObject *lazy_type_function(PyObject *self, PyObject *unused) {
+    (void)self;
+    (void)unused;
+    return Py_NewRef((PyObject *)dycl_py.lazy_type);
+}
+static PyMethodDef lazy_type_method = {"lazy_type", lazy_type_function, METH_NOARGS, NULL};
+
+static int make_wrapper_function(void) {
+    PyObject *space = PyDict_New(), *type_getter = PyCFunction_New(&lazy_type_method, NULL), *done = NULL;
+    if (space && type_getter && PyDict_SetItemString(space, "__builtins__", PyEval_GetBuiltins()) == 0 &&
+        PyDict_SetItemString(space, "lazy_type", type_getter) == 0)
+        done = PyRun_String(wrapper_code, Py_file_input, space, space);
+    if (done) dycl_py.make_wrapper = Py_XNewRef(PyDict_GetItemString(space, "make_wrapper"));
+    Py_XDECREF(done);
+    Py_XDECREF(type_getter);
+    Py_XDECREF(space);
+    return dycl_py.make_wrapper ? 0 : -1;
+}
+
+static int find_everything(PyObject *torch) {
+    struct {
+        PyObject **place;
+        const char *path;
+    } wanted[] = {
+        {(PyObject **)&dycl_py.tensor_type, "Tensor"},
+        {(PyObject **)&dycl_py.parameter_type, "nn.Parameter"},
+        {(PyObject **)&dycl_py.size_type, "Size"},
+        {(PyObject **)&dycl_py.dtype_type, "dtype"},
+        {(PyObject **)&dycl_py.device_type, "device"},
+        {(PyObject **)&dycl_py.layout_type, "layout"},
+        {(PyObject **)&dycl_py.module_type, "nn.Module"},
+        {&dycl_py.strided_layout, "strided"},
+        {&dycl_py.swap_impl, "_C._swap_tensor_impl"},
+        {&dycl_py.push_mode, "_C._push_on_torch_function_stack"},
+        {&dycl_py.pop_mode, "_C._pop_torch_function_stack"},
+        {&dycl_py.steal_handle, "_C._aoti.alloc_tensor_by_stealing_from_void_ptr"},
+        {&dycl_py.set_version, "_C._autograd._unsafe_set_version_counter"},
+        {&dycl_py.get_default_dtype, "get_default_dtype"},
+        {&dycl_py.contiguous_format, "contiguous_format"},
+        {&dycl_py.preserve_format, "preserve_format"},
+        {&dycl_py.channels_last, "channels_last"},
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if (!(*wanted[i].place = find(torch, wanted[i].path))) return -1;
+    for (int i = 0; i < DYCL_DTYPE_COUNT; i++)
+        if (!(dycl_py.dtypes[i] = find(torch, dycl_dtype_torch_name((dycl_dtype)i)))) return -1;
+    dycl_py.buffer_type = (PyTypeObject *)find(torch, "nn.Buffer");
+    if (!dycl_py.buffer_type || !PyType_Check(dycl_py.buffer_type)) PyErr_Clear();
+    dycl_py.cpu_device = PyObject_CallMethod(torch, "device", "s", "cpu");
+    dycl_py.requires_grad_name = PyUnicode_InternFromString("requires_grad");
+    return dycl_py.cpu_device && dycl_py.requires_grad_name ? 0 : -1;
+}
+
+int dycl_py_setup(void) {
+    if (dycl_py.ready) return 0;
+    if (!dycl_py.torch && !(dycl_py.torch = PyImport_ImportModule("torch"))) return -1;
+    if (find_everything(dycl_py.torch) < 0 || dycl_abi_setup(dycl_py.torch) < 0 || make_wrapper_function() < 0 || dycl_constant_setup() < 0 ||
+        dycl_lazy_setup() < 0 || dycl_bindings_setup() < 0 || dycl_mode_setup() < 0 || dycl_modules_setup() < 0)
+        return -1;
+    dycl_slots_bind();
+    PyType_Modified(dycl_py.lazy_type);
+    dycl_py.ready = 1;
+    return 0;
+}

@@ -1,0 +1,14 @@
+"""dycl: dynamic deep-learning programs, fast on CPUs.
+
+    import dycl
+    model = dycl.accelerate(model)      # the same object; everything else goes on as before
+
+Python goes on running the program. Its tensor operators are recorded instead of executed one by one, cut into segments where Python needs a
+value, fused and run as native code (imperative-symbolic co-execution: Kim et al., Terra, NeurIPS 2021, sections 3 and 4). What cannot be
+represented runs in torch, as it would have without dycl.
+"""
+
+from dycl._api import accelerate, disable, enable, explain, info, stats
+
+__all__ = ["accelerate", "disable", "enable", "explain", "info", "stats"]
+__version__ = "0.1.0"

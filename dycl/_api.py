@@ -1,0 +1,131 @@
+"""The public functions. Everything that runs per call is in the C extension dycl._core."""
+
+import functools
+import os
+import sys
+import types
+import warnings
+
+from dycl import _core
+
+_SITE = "_compiled_call_impl"  # torch.nn.Module's own hook: what _wrapped_call_impl calls instead of _call_impl
+_ready = None  # None: not tried; True; or the reason why programs run in torch
+
+
+def _setup():
+    """Finds torch and what dycl needs in it, once. True, or False after one warning: programs then run in torch."""
+    global _ready
+    if _ready is None:
+        try:
+            import torch  # noqa: F401
+        except ImportError as error:
+            raise ImportError("dycl.accelerate needs torch: pip install torch==2.13.0") from error
+        try:
+            _core.setup()
+            _ready = True
+        except (ImportError, AttributeError, RuntimeError, OSError) as error:
+            _ready = str(error)
+            warnings.warn(f"dycl does not accelerate here, programs run in torch: {error}", RuntimeWarning, stacklevel=3)
+        _core.set_disabled(os.environ.get("DYCL_DISABLE", "") not in ("", "0"))
+    return _ready is True
+
+
+def accelerate(target):
+    """Makes a model or a function run through dycl.
+
+    Args:
+        target: a ``torch.nn.Module`` (any; the very same object is returned, with its state, hooks and type untouched), or a Python
+            callable that computes with torch tensors (a wrapper with the same signature is returned).
+
+    Returns:
+        ``target`` itself for a module; for another callable an object that is called like it.
+
+    Raises:
+        TypeError: ``target`` is neither a module nor callable.
+        ImportError: torch is not installed.
+
+    Calls give what eager torch gives: results (up to floating-point rounding), side effects, errors, aliasing and object identity. While gradients
+    are required a call runs in torch. ``copy.deepcopy`` and pickling of an accelerated module give a plain one, as for ``torch.compile``.
+    """
+    ready = _setup()
+    from torch import nn
+
+    if isinstance(target, nn.Module):
+        if ready and _site_of(target) is None:
+            target._compiled_call_impl = _core.site(None, target)
+        return target
+    if isinstance(target, type) or not callable(target):
+        raise TypeError(f"dycl.accelerate takes a torch.nn.Module or a function, not {type(target).__name__}")
+    if not ready or isinstance(target, _core.Site):
+        return target
+    site = _core.site(target, None)
+    functools.update_wrapper(site, target)
+    return site
+
+
+def _site_of(target):
+    """The site behind an accelerated callable, or None."""
+    if isinstance(target, _core.Site):
+        return target
+    if isinstance(target, types.MethodType) and isinstance(target.__func__, _core.Site):
+        return target.__func__
+    site = getattr(target, "__dict__", {}).get(_SITE)
+    return site if isinstance(site, _core.Site) else None
+
+
+def _need_site(target):
+    site = _site_of(target)
+    if site is None:
+        raise TypeError(f"not accelerated by dycl: {type(target).__name__}")
+    return site
+
+
+def stats(target):
+    """What an accelerated callable did so far, as a dict of counts.
+
+    Keys: ``calls`` (that ran as regions), ``plain_calls`` (that ran in torch as a whole) with its parts ``plain_grad`` (gradients required),
+    ``plain_mode`` (autocast, another torch function mode, tracing...), ``plain_disabled``, ``plain_nested`` (inside another region);
+    ``recorded`` (operators recorded), ``torch`` (operators that ran in torch inside regions), ``segments`` (executed), ``graph_vertices`` and
+    ``case_selects`` (of the TraceGraph), ``packed_bytes`` (memory of packed weights, of the process), and two dicts by reason:
+    ``bails`` (operators left to torch) and ``flushes`` (ends of segments).
+
+    Raises:
+        TypeError: ``target`` was not accelerated.
+    """
+    return _core.stats(_need_site(target))
+
+
+def explain(target):
+    """What ran where, and why not, as text: per segment its operators, fused blocks, kernels and last times (microseconds), the case selects,
+    and each operator that was left to torch with the reason and its source line. From the first call of ``explain`` on, steps are timed.
+
+    Raises:
+        TypeError: ``target`` was not accelerated.
+    """
+    text = _core.explain(_need_site(target))
+    _core.set_timing(True)
+    return text
+
+
+class disable:
+    """``dycl.disable()``: from now on every call runs in torch, until ``dycl.enable()``; as a context manager, inside the ``with`` block only.
+    The environment variable ``DYCL_DISABLE=1`` does the same from the start. Holds for all threads of the process."""
+
+    def __init__(self):
+        self._before = _core.set_disabled(True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        _core.set_disabled(self._before)
+
+
+def enable():
+    """Ends ``dycl.disable()``."""
+    _core.set_disabled(False)
+
+
+def info():
+    """A dict: ``isa`` (instruction set of dycl's own kernels), ``onednn`` (version), ``segments`` (plans kept), ``python`` (version)."""
+    return {**_core.info(), "python": sys.version.split()[0]}
