@@ -20,7 +20,9 @@ typedef struct {
     int transposed;              /* the source is contiguous along plane1 */
 } copy_plan;
 
-static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
+static int64_t magnitude(int64_t x) {
+    return x < 0 ? -x : x;
+}
 
 /* Drops dimensions of one element, orders by destination stride, merges neighbours that walk both tensors evenly. */
 static int normalise(dimension *dims, const int64_t *ds, const int64_t *ss, const int64_t *sizes, int rank) {
@@ -29,8 +31,9 @@ static int normalise(dimension *dims, const int64_t *ds, const int64_t *ss, cons
         dimension d = {sizes[i], ds[i], ss[i]};
         int at = n;
         if (d.size == 1) continue;
-        for (; at > 0 && (magnitude(dims[at - 1].ds) < magnitude(d.ds) ||
-                          (magnitude(dims[at - 1].ds) == magnitude(d.ds) && magnitude(dims[at - 1].ss) < magnitude(d.ss)));
+        for (; at > 0 &&
+               (magnitude(dims[at - 1].ds) < magnitude(d.ds) ||
+                (magnitude(dims[at - 1].ds) == magnitude(d.ds) && magnitude(dims[at - 1].ss) < magnitude(d.ss)));
              at--)
             dims[at] = dims[at - 1];
         dims[at] = d;
@@ -46,12 +49,18 @@ static int normalise(dimension *dims, const int64_t *ds, const int64_t *ss, cons
     return n ? merged + 1 : 0;
 }
 
+/* Elements are moved as integers of their size, whatever they are. */
+typedef uint8_t move1;
+typedef uint16_t __attribute__((may_alias)) move2;
+typedef uint32_t __attribute__((may_alias)) move4;
+typedef uint64_t __attribute__((may_alias)) move8;
+
 #define TYPED(element, BODY)                                                                                           \
     switch (element) {                                                                                                 \
-    case 1: BODY(uint8_t) break;                                                                                       \
-    case 2: BODY(uint16_t) break;                                                                                      \
-    case 4: BODY(uint32_t) break;                                                                                      \
-    default: BODY(uint64_t) break;                                                                                     \
+    case 1: BODY(move1) break;                                                                                         \
+    case 2: BODY(move2) break;                                                                                         \
+    case 4: BODY(move4) break;                                                                                         \
+    default: BODY(move8) break;                                                                                        \
     }
 
 static void fill_run(void *dst, const void *value, size_t n, size_t element) {
@@ -94,10 +103,11 @@ void dycl_kern_gather_run(void *dst, const void *src, int64_t stride, size_t n, 
 static void copy_transposed(const copy_plan *p, char *dst, const char *src, int64_t rows, int64_t columns) {
     int64_t ds = p->plane1.ds, ss = p->plane0.ss;
     if (p->transpose4) {
-        p->transpose4((uint32_t *)dst, ds, (const uint32_t *)src, ss, (size_t)rows, (size_t)columns);
+        p->transpose4((dycl_word *)dst, ds, (const dycl_word *)src, ss, (size_t)rows, (size_t)columns);
         return;
     }
-    /* Eight source rows side by side: eight contiguous reads, one write of neighbours. 32 lines of dst stay in L1 meanwhile. */
+    /* Eight source rows side by side: eight contiguous reads, one write of neighbours. 32 lines of dst stay in L1
+     * meanwhile. */
 #define BLOCKS(T)                                                                                                      \
     for (int64_t r0 = 0, r1, c; r0 < rows; r0 = r1) {                                                                  \
         r1 = rows - r0 < 32 ? rows : r0 + 32;                                                                          \
@@ -118,7 +128,8 @@ static void copy_transposed(const copy_plan *p, char *dst, const char *src, int6
 
 static void copy_runs(const copy_plan *p, char *dst, const char *src, int64_t rows, int64_t columns) {
     size_t element = p->element;
-    int64_t d1 = p->plane1.ds * (int64_t)element, s1 = p->plane1.ss * (int64_t)element, d0 = p->plane0.ds, s0 = p->plane0.ss;
+    int64_t d1 = p->plane1.ds * (int64_t)element, s1 = p->plane1.ss * (int64_t)element, d0 = p->plane0.ds,
+            s0 = p->plane0.ss;
     size_t bytes = (size_t)columns * element;
     if (d0 == 1 && s0 == 1 && bytes >= 32) {
         for (; rows > 0; rows--, dst += d1, src += s1) memcpy(dst, src, bytes);
@@ -171,8 +182,8 @@ static dycl_transpose4 *transpose4_of(dycl_isa isa) {
     return dycl_kern_transpose4__scalar;
 }
 
-/* Takes the plane out of dims: the innermost dimension and, where it makes a transpose of useful size, the one along which the
- * source is contiguous; else the next one. */
+/* Takes the plane out of dims: the innermost dimension and, where it makes a transpose of useful size, the one along
+ * which the source is contiguous; else the next one. */
 static void choose_plane(copy_plan *p, dimension *dims, int rank) {
     int other = rank - 2;
     p->plane0 = rank ? dims[rank - 1] : (dimension){1, 1, 1};
@@ -185,8 +196,8 @@ static void choose_plane(copy_plan *p, dimension *dims, int rank) {
         if (i != other) p->outer[p->rank++] = dims[i];
 }
 
-void dycl_kern_copy(void *dst, const int64_t *dst_strides, const void *src, const int64_t *src_strides, const int64_t *sizes, int rank,
-                    size_t element) {
+void dycl_kern_copy(void *dst, const int64_t *dst_strides, const void *src, const int64_t *src_strides,
+                    const int64_t *sizes, int rank, size_t element) {
     copy_plan plan = {.dst = dst, .src = src, .element = element};
     dimension dims[DYCL_MAX_RANK];
     int64_t planes = 1;
@@ -198,7 +209,8 @@ void dycl_kern_copy(void *dst, const int64_t *dst_strides, const void *src, cons
         if (element == 4) plan.transpose4 = transpose4_of(dycl_cpu_isa());
         plan.unit1 = 256, plan.unit0 = 64; /* measured, flat around it: what matters is the 16x16 block inside */
     } else {
-        const int64_t target = 16384 / (int64_t)element; /* elements of a unit: a fraction of L1, worth its bookkeeping */
+        const int64_t target =
+            16384 / (int64_t)element; /* elements of a unit: a fraction of L1, worth its bookkeeping */
         plan.unit0 = plan.plane0.size < 2 * target ? plan.plane0.size : target;
         plan.unit1 = target / plan.unit0 + 1;
     }

@@ -1,7 +1,7 @@
 #include "kern/parallel.h"
 #include "kern/red.h"
 
-#define PIECE 32768 /* elements of a group that one thread measures at a time */
+#define PIECE  32768 /* elements of a group that one thread measures at a time */
 #define PIECES 64
 
 typedef struct {
@@ -19,11 +19,13 @@ static dycl_moments group_moments(const norm_plan *p, const float *in, int64_t n
     int64_t pieces = n / PIECE < 1 ? 1 : n / PIECE > PIECES ? PIECES : n / PIECE;
     if (threads < 2) {
         for (int64_t i = 0; i < pieces; i++)
-            parts[i] = dycl_kern_moments(p->table, DYCL_F32, in + n * i / pieces, (size_t)(n * (i + 1) / pieces - n * i / pieces));
+            parts[i] = dycl_kern_moments(p->table, DYCL_F32, in + n * i / pieces,
+                                         (size_t)(n * (i + 1) / pieces - n * i / pieces));
     } else {
 #pragma omp parallel for num_threads(threads) schedule(static)
         for (int64_t i = 0; i < pieces; i++)
-            parts[i] = dycl_kern_moments(p->table, DYCL_F32, in + n * i / pieces, (size_t)(n * (i + 1) / pieces - n * i / pieces));
+            parts[i] = dycl_kern_moments(p->table, DYCL_F32, in + n * i / pieces,
+                                         (size_t)(n * (i + 1) / pieces - n * i / pieces));
     }
     for (int64_t i = 0; i < pieces; i++) all = dycl_moments_merge(all, parts[i]);
     return all;
@@ -31,32 +33,43 @@ static dycl_moments group_moments(const norm_plan *p, const float *in, int64_t n
 
 static void scale_channel(const norm_plan *p, int64_t at, int64_t channel, float mean, double rstd) {
     double scale = p->weight ? rstd * (double)p->weight[channel] : rstd;
-    p->table->center_scale(p->out + at, p->in + at, mean, (float)scale, p->bias ? p->bias[channel] : 0, (size_t)p->inner);
+    p->table->center_scale(p->out + at, p->in + at, mean, (float)scale, p->bias ? p->bias[channel] : 0,
+                           (size_t)p->inner);
 }
 
 /* threads: for the inside of this group. */
 static void norm_group(const norm_plan *p, int64_t group, int threads) {
     int64_t size = p->channels * p->inner, first = group % p->groups * p->channels, start = group * size;
     if (p->inner == 1) { /* a group is a row then, and its weights are too */
-        p->layer_norm(p->out + start, p->in + start, p->weight ? p->weight + first : NULL, p->bias ? p->bias + first : NULL, (size_t)size,
-                      p->eps);
+        p->layer_norm(p->out + start, p->in + start, p->weight ? p->weight + first : NULL,
+                      p->bias ? p->bias + first : NULL, (size_t)size, p->eps);
         return;
     }
     dycl_moments m = group_moments(p, p->in + start, size, threads);
     double rstd = 1 / sqrt(m.m2 / m.n + p->eps);
     if (threads < 2) {
-        for (int64_t c = 0; c < p->channels; c++) scale_channel(p, start + c * p->inner, first + c, (float)m.mean, rstd);
+        for (int64_t c = 0; c < p->channels; c++)
+            scale_channel(p, start + c * p->inner, first + c, (float)m.mean, rstd);
     } else {
 #pragma omp parallel for num_threads(threads) schedule(static)
-        for (int64_t c = 0; c < p->channels; c++) scale_channel(p, start + c * p->inner, first + c, (float)m.mean, rstd);
+        for (int64_t c = 0; c < p->channels; c++)
+            scale_channel(p, start + c * p->inner, first + c, (float)m.mean, rstd);
     }
 }
 
-void dycl_kern_group_norm(float *out, const float *in, const float *weight, const float *bias, int64_t n, int64_t c, int64_t inner,
-                          int64_t groups, double eps) {
+void dycl_kern_group_norm(float *out, const float *in, const float *weight, const float *bias, int64_t n, int64_t c,
+                          int64_t inner, int64_t groups, double eps) {
     dycl_isa isa = dycl_cpu_isa();
-    norm_plan plan = {dycl_kern_red_table(isa), dycl_kern_row(isa, DYCL_ROW_LAYER_NORM, DYCL_F32), out, in, weight, bias, c / groups, inner,
-                      groups, eps};
+    norm_plan plan = {dycl_kern_red_table(isa),
+                      dycl_kern_row(isa, DYCL_ROW_LAYER_NORM, DYCL_F32),
+                      out,
+                      in,
+                      weight,
+                      bias,
+                      c / groups,
+                      inner,
+                      groups,
+                      eps};
     int64_t count = n * groups;
     if (count == 0 || c == 0 || inner == 0) return;
     int threads = dycl_kern_threads((size_t)(n * c) * (size_t)inner * sizeof(float));

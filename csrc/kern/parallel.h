@@ -7,7 +7,8 @@
 
 #include "base/cpu.h"
 
-/* Below this much memory traffic per thread, waking a team (about 1.5 us) costs more than it saves: measured with row sums and copies. */
+/* Below this much memory traffic per thread, waking a team (about 1.5 us) costs more than it saves: measured with
+ * row sums and copies. */
 #define DYCL_BYTES_PER_THREAD 131072
 
 static inline int dycl_kern_threads(size_t bytes) {

@@ -2,10 +2,15 @@
 #include "kern/red.h"
 
 /* torch's windows: from floor(i * in / out) to ceil((i + 1) * in / out). */
-static int64_t window_begin(int64_t i, int64_t in, int64_t out) { return i * in / out; }
-static int64_t window_end(int64_t i, int64_t in, int64_t out) { return ((i + 1) * in + out - 1) / out; }
+static int64_t window_begin(int64_t i, int64_t in, int64_t out) {
+    return i * in / out;
+}
+static int64_t window_end(int64_t i, int64_t in, int64_t out) {
+    return ((i + 1) * in + out - 1) / out;
+}
 
-static void pool_plane(const dycl_red_table *table, float *out, const float *in, int64_t h, int64_t w, int64_t oh, int64_t ow) {
+static void pool_plane(const dycl_red_table *table, float *out, const float *in, int64_t h, int64_t w, int64_t oh,
+                       int64_t ow) {
     if (oh == 1 && ow == 1) {
         float sum;
         table->red[DYCL_RED_SUM][DYCL_F32](&sum, in, NULL, (size_t)(h * w));
@@ -24,7 +29,8 @@ static void pool_plane(const dycl_red_table *table, float *out, const float *in,
     }
 }
 
-void dycl_kern_adaptive_avg_pool2d(float *out, const float *in, int64_t planes, int64_t h, int64_t w, int64_t oh, int64_t ow) {
+void dycl_kern_adaptive_avg_pool2d(float *out, const float *in, int64_t planes, int64_t h, int64_t w, int64_t oh,
+                                   int64_t ow) {
     const dycl_red_table *table = dycl_kern_red_table(dycl_cpu_isa());
     int threads = dycl_kern_threads((size_t)planes * (size_t)(h * w + oh * ow) * sizeof(float));
     if (threads < 2) {

@@ -1,7 +1,5 @@
 #include "kern/red.h"
 
-extern const dycl_red_table dycl_red_table__scalar, dycl_red_table__avx2, dycl_red_table__avx512;
-
 const dycl_red_table *dycl_kern_red_table(dycl_isa isa) {
     static const dycl_red_table *const tables[DYCL_ISA_COUNT] = {
         [DYCL_ISA_SCALAR] = &dycl_red_table__scalar,
@@ -13,7 +11,9 @@ const dycl_red_table *dycl_kern_red_table(dycl_isa isa) {
     return tables[isa];
 }
 
-dycl_red_fn dycl_kern_red(dycl_isa isa, dycl_red op, dycl_dtype dtype) { return dycl_kern_red_table(isa)->red[op][dtype]; }
+dycl_red_fn dycl_kern_red(dycl_isa isa, dycl_red op, dycl_dtype dtype) {
+    return dycl_kern_red_table(isa)->red[op][dtype];
+}
 
 dycl_dtype dycl_red_result(dycl_red op, dycl_dtype dtype) {
     switch (op) {

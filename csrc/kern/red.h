@@ -7,19 +7,20 @@
 
 #include "kern/kern.h"
 
-/* acc[j] op= a[r * stride + j] for r < rows, j < n. operand: n elements, the m of the deviations. Elements and acc are of one
- * float type. Sums are plain chains: give at most DYCL_COLUMN_ROWS rows a call and fold the result into something wider. */
+/* acc[j] op= a[r * stride + j] for r < rows, j < n. operand: n elements, the m of MOMENTS. Elements and acc are of
+ * one float type. Sums are plain chains: give at most DYCL_COLUMN_ROWS rows a call and fold the result into
+ * something wider. */
 typedef enum {
     DYCL_COLUMN_SUM,
     DYCL_COLUMN_SUMABS,
     DYCL_COLUMN_SUMSQ,
-    DYCL_COLUMN_DEVIATION,   /* x - m */
-    DYCL_COLUMN_SQDEVIATION, /* (x - m)^2 */
+    DYCL_COLUMN_MOMENTS, /* x - m into acc[j] and (x - m)^2 into acc[DYCL_COLUMN_TILE + j] */
     DYCL_COLUMN_AMAX,
     DYCL_COLUMN_AMIN,
     DYCL_COLUMN_COUNT
 } dycl_column;
 #define DYCL_COLUMN_ROWS 32
+#define DYCL_COLUMN_TILE 512 /* n is at most this */
 typedef void (*dycl_column_fn)(void *acc, const void *a, int64_t stride, size_t rows, const void *operand, size_t n);
 
 /* out[0] = sum (x - m), out[1] = sum (x - m)^2; m: one element, best near the mean. */
@@ -32,6 +33,7 @@ typedef struct {
     /* dst[i] = (a[i] - mean) * scale + shift */
     void (*center_scale)(float *dst, const float *a, float mean, float scale, float shift, size_t n);
 } dycl_red_table;
+extern const dycl_red_table dycl_red_table__scalar, dycl_red_table__avx2, dycl_red_table__avx512;
 
 const dycl_red_table *dycl_kern_red_table(dycl_isa isa);
 
@@ -47,7 +49,9 @@ static inline void dycl_sum_add(dycl_running_sum *s, double x) {
 }
 
 /* Infinities make the correction NaN while the sum itself is right. */
-static inline double dycl_sum_value(dycl_running_sum s) { return isfinite(s.lost) ? s.sum + s.lost : s.sum; }
+static inline double dycl_sum_value(dycl_running_sum s) {
+    return isfinite(s.lost) ? s.sum + s.lost : s.sum;
+}
 
 /* A running count, mean and sum of squared deviations; two of them merge exactly (Chan, Golub, LeVeque 1979). */
 typedef struct {

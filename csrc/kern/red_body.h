@@ -3,9 +3,9 @@
 #include "kern/red.h"
 #include "kern/rowvec.h"
 
-#define T float
-#define V vf
-#define N(name) name##_f32
+#define T                float
+#define V                vf
+#define N(name)          name##_f32
 #define DYCL_COMPENSATED 0
 #include "kern/red_float_body.h"
 #undef T
@@ -13,9 +13,9 @@
 #undef N
 #undef DYCL_COMPENSATED
 
-#define T double
-#define V vd
-#define N(name) name##_f64
+#define T                double
+#define V                vd
+#define N(name)          name##_f64
 #define DYCL_COMPENSATED 1
 #include "kern/red_float_body.h"
 #undef T
@@ -79,8 +79,7 @@
     static void red_all_##s(void *out, const void *in, const void *operand, size_t n) {                                \
         int all = 1;                                                                                                   \
         (void)operand;                                                                                                 \
-        for (size_t i = 0; i < n && all; i += 256)                                                                     \
-            all = zeros_##s((const T *)in + i, n - i < 256 ? n - i : 256) == 0;                                        \
+        for (size_t i = 0; i < n && all; i += 256) all = zeros_##s((const T *)in + i, n - i < 256 ? n - i : 256) == 0; \
         *(uint8_t *)out = (uint8_t)all;                                                                                \
     }                                                                                                                  \
     static void red_any_##s(void *out, const void *in, const void *operand, size_t n) {                                \
@@ -119,13 +118,24 @@ static void center_scale(float *dst, const float *a, float mean, float scale, fl
 
 /* A bool is a u8 that is 0 or 1. */
 #define ALL_TYPES(op)                                                                                                  \
-    {red_##op##_f32, red_##op##_f64, red_##op##_i64, red_##op##_i32, red_##op##_i16, red_##op##_i8, red_##op##_u8, red_##op##_u8}
+    {                                                                                                                  \
+        red_##op##_f32, red_##op##_f64, red_##op##_i64, red_##op##_i32, red_##op##_i16, red_##op##_i8, red_##op##_u8,  \
+            red_##op##_u8                                                                                              \
+    }
 #define NO_BOOL(op)                                                                                                    \
-    {red_##op##_f32, red_##op##_f64, red_##op##_i64, red_##op##_i32, red_##op##_i16, red_##op##_i8, red_##op##_u8, NULL}
+    {                                                                                                                  \
+        red_##op##_f32, red_##op##_f64, red_##op##_i64, red_##op##_i32, red_##op##_i16, red_##op##_i8, red_##op##_u8,  \
+            NULL                                                                                                       \
+    }
 #define BYTE_TRUTH(op)                                                                                                 \
-    {red_##op##_f32, red_##op##_f64, red_##op##_i64, red_##op##_i32, red_##op##_i16, red_##op##_i8, red_##op##_i8, red_##op##_i8}
-#define FLOATS(op) {red_##op##_f32, red_##op##_f64}
-#define COLUMNS(op) {column_##op##_f32, column_##op##_f64}
+    {                                                                                                                  \
+        red_##op##_f32, red_##op##_f64, red_##op##_i64, red_##op##_i32, red_##op##_i16, red_##op##_i8, red_##op##_i8,  \
+            red_##op##_i8                                                                                              \
+    }
+#define FLOATS(op)                                                                                                     \
+    { red_##op##_f32, red_##op##_f64 }
+#define COLUMNS(op)                                                                                                    \
+    { column_##op##_f32, column_##op##_f64 }
 
 const dycl_red_table DYCL_RED_TABLE = {
     .red = {[DYCL_RED_SUM] = ALL_TYPES(sum),
@@ -142,8 +152,7 @@ const dycl_red_table DYCL_RED_TABLE = {
     .column = {[DYCL_COLUMN_SUM] = COLUMNS(sum),
                [DYCL_COLUMN_SUMABS] = COLUMNS(sumabs),
                [DYCL_COLUMN_SUMSQ] = COLUMNS(sumsq),
-               [DYCL_COLUMN_DEVIATION] = COLUMNS(deviation),
-               [DYCL_COLUMN_SQDEVIATION] = COLUMNS(sqdeviation),
+               [DYCL_COLUMN_MOMENTS] = COLUMNS(moments),
                [DYCL_COLUMN_AMAX] = COLUMNS(amax),
                [DYCL_COLUMN_AMIN] = COLUMNS(amin)},
     .moments = {red_moments_f32, red_moments_f64},

@@ -1,10 +1,11 @@
-/* Reductions and column accumulators of one float type; included twice by red_body.h with T, V, N(name) and DYCL_COMPENSATED set. */
+/* Reductions and column accumulators of one float type; included twice by red_body.h with T, V, N(name) and
+ * DYCL_COMPENSATED set. */
 #include "kern/rowsum_body.h"
 
-#define V_(name) DYCL_PASTE(V, _##name)
-#define DYCL_PASTE(a, b) DYCL_PASTE_(a, b)
+#define V_(name)          DYCL_PASTE(V, _##name)
+#define DYCL_PASTE(a, b)  DYCL_PASTE_(a, b)
 #define DYCL_PASTE_(a, b) a##b
-#define LANES V_(lanes)
+#define LANES             V_(lanes)
 
 #define SUM_RED(name, kernel, with)                                                                                    \
     static void N(name)(void *out, const void *a, const void *operand, size_t n) {                                     \
@@ -17,7 +18,9 @@ SUM_RED(red_sumsq, sum_square, 0)
 SUM_RED(red_sumsqdev, sum_deviation, *(const T *)operand)
 #undef SUM_RED
 
-static void N(red_moments)(double out[2], const void *a, const void *m, size_t n) { N(moments)(out, a, *(const T *)m, n); }
+static void N(red_moments)(double out[2], const void *a, const void *m, size_t n) {
+    N(moments)(out, a, *(const T *)m, n);
+}
 
 static void N(red_prod)(void *out, const void *operand_a, const void *operand, size_t n) {
     const T *a = operand_a;
@@ -69,16 +72,16 @@ EXTREME_RED(min, smallest)
 
 /* Four rows at a time: one load and store of the accumulator for four of input. */
 #define COLUMN(name, ACC)                                                                                              \
-    static void N(column_##name)(void *out, const void *in, int64_t stride, size_t rows, const void *operand, size_t n) { \
+    static void N(column_##name)(void *out, const void *in, int64_t stride, size_t rows, const void *operand,          \
+                                 size_t n) {                                                                           \
         T *acc = out;                                                                                                  \
-        const T *a = in, *operands = operand;                                                                          \
-        (void)operands;                                                                                                \
+        const T *a = in;                                                                                               \
+        (void)operand;                                                                                                 \
         for (size_t r = 0; r < rows;) {                                                                                \
             const T *a0 = a + (int64_t)r * stride, *a1 = a0 + stride, *a2 = a1 + stride, *a3 = a2 + stride;            \
             size_t j = 0, step = rows - r >= 4 ? 4 : 1;                                                                \
             for (; j + LANES <= n; j += LANES) {                                                                       \
-                V s = V_(load)(acc + j), x, m = LOAD_OPERAND;                                                          \
-                (void)m;                                                                                               \
+                V s = V_(load)(acc + j), x;                                                                            \
                 x = V_(load)(a0 + j), s = ACC(s, x);                                                                   \
                 if (step == 4) {                                                                                       \
                     x = V_(load)(a1 + j), s = ACC(s, x);                                                               \
@@ -89,8 +92,7 @@ EXTREME_RED(min, smallest)
             }                                                                                                          \
             if (j < n) {                                                                                               \
                 size_t part = n - j;                                                                                   \
-                V s = V_(load_part)(acc + j, part, (V){0}), m = PART_OPERAND;                                          \
-                (void)m;                                                                                               \
+                V s = V_(load_part)(acc + j, part, (V){0});                                                            \
                 for (size_t k = 0; k < step; k++) {                                                                    \
                     V x = V_(load_part)(a0 + (int64_t)k * stride + j, part, (V){0});                                   \
                     s = ACC(s, x);                                                                                     \
@@ -100,35 +102,51 @@ EXTREME_RED(min, smallest)
             r += step;                                                                                                 \
         }                                                                                                              \
     }
-#define ACC_SUM(acc, x) ((acc) + (x))
-#define ACC_ABS(acc, x) ((acc) + V_(abs)(x))
+#define ACC_SUM(acc, x)    ((acc) + (x))
+#define ACC_ABS(acc, x)    ((acc) + V_(abs)(x))
 #define ACC_SQUARE(acc, x) V_(fma)(x, x, acc)
-#define ACC_DEV(acc, x) ((acc) + ((x) - m))
-#define ACC_SQDEV(acc, x) V_(fma)((x) - m, (x) - m, acc)
-#define ACC_MAX(acc, x) V_(nan_wins)(x, acc, V_(max)(x, acc))
-#define ACC_MIN(acc, x) V_(nan_wins)(x, acc, V_(min)(x, acc))
-#define LOAD_OPERAND ((V){0})
-#define PART_OPERAND ((V){0})
+#define ACC_MAX(acc, x)    V_(nan_wins)(x, acc, V_(max)(x, acc))
+#define ACC_MIN(acc, x)    V_(nan_wins)(x, acc, V_(min)(x, acc))
 COLUMN(sum, ACC_SUM)
 COLUMN(sumabs, ACC_ABS)
 COLUMN(sumsq, ACC_SQUARE)
 COLUMN(amax, ACC_MAX)
 COLUMN(amin, ACC_MIN)
-#undef LOAD_OPERAND
-#undef PART_OPERAND
-#define LOAD_OPERAND V_(load)(operands + j)
-#define PART_OPERAND V_(load_part)(operands + j, part, (V){0})
-COLUMN(deviation, ACC_DEV)
-COLUMN(sqdeviation, ACC_SQDEV)
 
-#undef LOAD_OPERAND
-#undef PART_OPERAND
+static inline void N(moments_step)(const T *a, V m, V *first, V *second) {
+    V d = V_(load)(a) - m;
+    *first += d, *second = V_(fma)(d, d, *second);
+}
+
+static void N(column_moments)(void *out, const void *in, int64_t stride, size_t rows, const void *operand, size_t n) {
+    T *acc = out, *squares = acc + DYCL_COLUMN_TILE;
+    const T *a = in, *means = operand;
+    for (size_t r = 0; r < rows;) {
+        const T *a0 = a + (int64_t)r * stride;
+        size_t j = 0, step = rows - r >= 4 ? 4 : 1;
+        for (; j + LANES <= n; j += LANES) {
+            V first = V_(load)(acc + j), second = V_(load)(squares + j), m = V_(load)(means + j);
+            N(moments_step)(a0 + j, m, &first, &second);
+            if (step == 4) {
+                N(moments_step)(a0 + stride + j, m, &first, &second);
+                N(moments_step)(a0 + 2 * stride + j, m, &first, &second);
+                N(moments_step)(a0 + 3 * stride + j, m, &first, &second);
+            }
+            V_(store)(acc + j, first), V_(store)(squares + j, second);
+        }
+        for (size_t k = 0; k < step; k++)
+            for (size_t i = j; i < n; i++) {
+                T d = a0[(int64_t)k * stride + (int64_t)i] - means[i];
+                acc[i] += d, squares[i] += d * d;
+            }
+        r += step;
+    }
+}
+
 #undef COLUMN
 #undef ACC_SUM
 #undef ACC_ABS
 #undef ACC_SQUARE
-#undef ACC_DEV
-#undef ACC_SQDEV
 #undef ACC_MAX
 #undef ACC_MIN
 #undef LANES

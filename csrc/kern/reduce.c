@@ -26,7 +26,9 @@ typedef union {
     uint8_t u8;
 } scalar;
 
-static double float_of(dycl_dtype dtype, const void *p) { return dtype == DYCL_F32 ? (double)*(const float *)p : *(const double *)p; }
+static double float_of(dycl_dtype dtype, const void *p) {
+    return dtype == DYCL_F32 ? (double)*(const float *)p : *(const double *)p;
+}
 
 static int64_t int_of(dycl_dtype dtype, const void *p) {
     switch (dtype) {
@@ -54,8 +56,12 @@ static void store_int(dycl_dtype dtype, void *p, int64_t x) {
     }
 }
 
-static int is_arg(dycl_red op) { return op == DYCL_RED_ARGMAX || op == DYCL_RED_ARGMIN; }
-static int is_max(dycl_red op) { return op == DYCL_RED_AMAX || op == DYCL_RED_ARGMAX; }
+static int is_arg(dycl_red op) {
+    return op == DYCL_RED_ARGMAX || op == DYCL_RED_ARGMIN;
+}
+static int is_max(dycl_red op) {
+    return op == DYCL_RED_AMAX || op == DYCL_RED_ARGMAX;
+}
 
 /* A strict comparison keeps the first of equals; among floats the first NaN beats all. */
 static int beats(dycl_red op, int is_float, const partial *b, const partial *a) {
@@ -176,11 +182,39 @@ static int is_plain_row(const dycl_reduce_plan *plan) {
     return !d->variance && plan->reduced.rank == 1 && plan->reduced.stride[0] == 1 && plan->n_reduced > 0;
 }
 
+/* Outer dimension reduced, no column kernel for it (integers, products, indices): a block of columns is transposed
+ * into rows that are short enough for several to fit the buffer. */
+static int is_transposed(const dycl_reduce_plan *plan) {
+    const dycl_space *k = &plan->kept;
+    return !plan->desc->variance && !plan->desc->mean && plan->reduced.rank == 1 && k->rank > 0 &&
+           k->stride[k->rank - 1] == 1 && plan->n_reduced > 0 && plan->n_reduced <= CHUNK / 16;
+}
+
+static void reduce_transposed(const dycl_reduce_plan *plan, char *out, const char *in, int64_t begin, int64_t end) {
+    _Alignas(64) char buffer[CHUNK * sizeof(double)];
+    const dycl_red_fn row = plan->table->red[plan->desc->op][plan->desc->dtype];
+    const int64_t n = plan->n_reduced, width = plan->kept.size[plan->kept.rank - 1], element = (int64_t)plan->element;
+    const int64_t buffer_strides[2] = {n, 1}, in_strides[2] = {1, plan->reduced.stride[0]};
+    for (int64_t i = begin, count; i < end; i += count) {
+        const char *from = in + dycl_space_seek(&plan->kept, i, NULL) * element;
+        count = width - i % width < end - i ? width - i % width : end - i;
+        if (count > CHUNK / n) count = CHUNK / n;
+        dycl_kern_copy(buffer, buffer_strides, from, in_strides, (int64_t[2]){count, n}, 2, plan->element);
+        for (int64_t j = 0; j < count; j++)
+            row(out + (i + j) * (int64_t)plan->out_element, buffer + j * n * element, NULL, (size_t)n);
+    }
+}
+
 static void reduce_kept(const dycl_reduce_plan *plan, char *out, const char *in, int64_t begin, int64_t end) {
     const dycl_reduce_desc *d = plan->desc;
     const int plain = is_plain_row(plan);
     const dycl_red_fn row = d->variance ? NULL : plan->table->red[d->op][d->dtype];
-    int64_t position[DYCL_MAX_RANK], offset = dycl_space_seek(&plan->kept, begin, position);
+    int64_t position[DYCL_MAX_RANK], offset;
+    if (!plain && is_transposed(plan)) {
+        reduce_transposed(plan, out, in, begin, end);
+        return;
+    }
+    offset = dycl_space_seek(&plan->kept, begin, position);
     for (int64_t i = begin; i < end; i++) {
         const char *from = in + offset * (int64_t)plan->element;
         char *to = out + i * (int64_t)plan->out_element;
@@ -200,7 +234,8 @@ static void reduce_piece(const dycl_reduce_plan *plan, const char *in, partial *
     int64_t begin = task % plan->pieces * plan->piece, end = begin + plan->piece;
     int64_t offset = dycl_space_seek(&plan->kept, task / plan->pieces, NULL);
     partial total = {0};
-    reduce_range(plan, &total, in + offset * (int64_t)plan->element, begin, end < plan->n_reduced ? end : plan->n_reduced);
+    reduce_range(plan, &total, in + offset * (int64_t)plan->element, begin,
+                 end < plan->n_reduced ? end : plan->n_reduced);
     parts[task] = total;
 }
 
@@ -233,7 +268,8 @@ static void collapse(dycl_space *s) {
 
 static void make_plan(dycl_reduce_plan *plan, const dycl_reduce_desc *d) {
     dycl_space *r = &plan->reduced;
-    *plan = (dycl_reduce_plan){.desc = d, .table = dycl_kern_red_table(dycl_cpu_isa()), .n_kept = 1, .n_reduced = 1, .pieces = 1};
+    *plan = (dycl_reduce_plan){
+        .desc = d, .table = dycl_kern_red_table(dycl_cpu_isa()), .n_kept = 1, .n_reduced = 1, .pieces = 1};
     plan->element = dycl_dtype_size(d->dtype);
     plan->out_element = dycl_dtype_size(d->variance ? d->dtype : dycl_red_result(d->op, d->dtype));
     for (int i = 0; i < d->rank; i++) {
@@ -270,12 +306,14 @@ dycl_status dycl_kern_reduce(const dycl_reduce_desc *desc, void *out, const void
     dycl_reduce_plan plan;
     int is_float = dycl_dtype_is_float(desc->dtype);
     make_plan(&plan, desc);
-    if ((desc->variance || desc->mean) && !is_float) return dycl_error_set("mean or variance of %s", dycl_dtype_name(desc->dtype));
+    if ((desc->variance || desc->mean) && !is_float)
+        return dycl_error_set("mean or variance of %s", dycl_dtype_name(desc->dtype));
     if (!desc->variance && (desc->op == DYCL_RED_SUMSQDEV || !plan.table->red[desc->op][desc->dtype]))
         return dycl_error_set("no reduction %d of %s", (int)desc->op, dycl_dtype_name(desc->dtype));
     if (plan.n_kept == 0) return DYCL_OK;
     /* torch has a message of its own for an extreme of nothing. */
-    if (plan.n_reduced == 0 && !desc->variance && (is_arg(desc->op) || is_max(desc->op) || desc->op == DYCL_RED_AMIN)) return DYCL_BAIL;
+    if (plan.n_reduced == 0 && !desc->variance && (is_arg(desc->op) || is_max(desc->op) || desc->op == DYCL_RED_AMIN))
+        return DYCL_BAIL;
     int threads = dycl_kern_threads((size_t)plan.n_kept * (size_t)plan.n_reduced * plan.element);
     if (plan.column != DYCL_COLUMN_COUNT) {
         dycl_reduce_columns(&plan, out, in, scratch);

@@ -1,4 +1,5 @@
-/* Shared by reduce.c (plan, rows) and reduce_columns.c. Ownership: a plan lives on its caller's stack and borrows everything.
+/* Shared by reduce.c (plan, rows) and reduce_columns.c. Ownership: a plan lives on its caller's stack and borrows
+ * everything.
  * Threads: a plan is immutable once made. */
 #ifndef DYCL_KERN_REDUCE_H
 #define DYCL_KERN_REDUCE_H
@@ -17,13 +18,13 @@ typedef struct {
     dycl_space kept, reduced;
     int64_t n_kept, n_reduced;
     size_t element, out_element;
-    int64_t piece, pieces; /* of the reduced index space; pieces > 1: partial results go through scratch, combined in order */
-    dycl_column column;    /* column path: see reduce_columns.c; DYCL_COLUMN_COUNT where it is not taken */
+    int64_t piece,
+        pieces; /* of the reduced index space; pieces > 1: partial results go through scratch, combined in order */
+    dycl_column column; /* column path: see reduce_columns.c; DYCL_COLUMN_COUNT where it is not taken */
 } dycl_reduce_plan;
 
-#define DYCL_COLUMN_TILE 512
-#define DYCL_PIECE 32768 /* elements: what one piece reads at least */
-#define DYCL_PIECES 64   /* at most, per kept element or tile */
+#define DYCL_PIECE  32768 /* elements: what one piece reads at least */
+#define DYCL_PIECES 64    /* at most, per kept element or tile */
 
 /* The offset of the index'th element of a space; position: NULL or the index per dimension. */
 static inline int64_t dycl_space_seek(const dycl_space *s, int64_t index, int64_t *position) {
@@ -52,6 +53,8 @@ size_t dycl_reduce_columns_scratch(const dycl_reduce_plan *plan);
 void dycl_reduce_columns(const dycl_reduce_plan *plan, void *out, const void *in, void *scratch);
 
 /* Divides as torch's Welford does: NaN for nothing over nothing, inf where the correction eats all of n. */
-static inline double dycl_variance(double m2, double n, double correction) { return m2 / (n > correction ? n - correction : 0); }
+static inline double dycl_variance(double m2, double n, double correction) {
+    return m2 / (n > correction ? n - correction : 0);
+}
 
 #endif

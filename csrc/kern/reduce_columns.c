@@ -1,4 +1,5 @@
-/* Reduction of outer dimensions where the innermost kept dimension is contiguous: rows are added into a tile of columns. */
+/* Reduction of outer dimensions where the innermost kept dimension is contiguous: rows are added into a tile of
+ * columns. */
 #include <string.h>
 
 #include "kern/parallel.h"
@@ -14,12 +15,19 @@ typedef struct {
     int64_t begin, end;
 } tile_task;
 
-/* Sums kept wide: f32 rows are added at most DYCL_COLUMN_ROWS at a time, then go to f64; f64 with Neumaier's correction. */
+/* Sums kept wide: f32 rows are added at most DYCL_COLUMN_ROWS at a time, then go to f64; f64 with Neumaier's
+ * correction. */
 typedef struct {
     double sum[TILE], lost[TILE];
 } wide_tile;
 
-static int is_f64(const dycl_reduce_plan *plan) { return plan->desc->dtype == DYCL_F64; }
+static int is_f64(const dycl_reduce_plan *plan) {
+    return plan->desc->dtype == DYCL_F64;
+}
+
+static double wide_value(const wide_tile *wide, size_t j) {
+    return dycl_sum_value((dycl_running_sum){wide->sum[j], wide->lost[j]});
+}
 
 static void clear(wide_tile *wide, size_t columns) {
     memset(wide->sum, 0, columns * sizeof(double));
@@ -42,7 +50,8 @@ static void flush(const dycl_reduce_plan *plan, wide_tile *wide, void *acc, size
     memset(acc, 0, columns * plan->element);
 }
 
-/* Runs one column kernel over the task's rows. wide: NULL for extremes, which need no widening. */
+/* Runs one column kernel over the task's rows. wide: how the accumulators are kept wide, two of them for MOMENTS;
+ * NULL for extremes, which need it not. */
 static void accumulate(const tile_task *t, dycl_column column, void *acc, const void *operand, wide_tile *wide) {
     const dycl_reduce_plan *plan = t->plan;
     const dycl_column_fn kernel = plan->table->column[column][is_f64(plan)];
@@ -51,57 +60,63 @@ static void accumulate(const tile_task *t, dycl_column column, void *acc, const 
     const int64_t inner = s->size[last], stride = s->stride[last], element = (int64_t)plan->element;
     int64_t position[DYCL_MAX_RANK], added = 0;
     int64_t offset = dycl_space_seek(s, t->begin, position), at = position[last];
+    char *squares = (char *)acc + TILE * element;
     offset -= at * stride;
     for (int64_t i = t->begin, rows; i < t->end; i += rows) {
         rows = inner - at < t->end - i ? inner - at : t->end - i;
         if (rows > DYCL_COLUMN_ROWS - added) rows = DYCL_COLUMN_ROWS - added;
         kernel(acc, t->in + (offset + at * stride) * element, stride, (size_t)rows, operand, t->columns);
         added += rows, at += rows;
-        if (added == DYCL_COLUMN_ROWS) {
+        if (added == DYCL_COLUMN_ROWS || i + rows == t->end) {
             if (wide) flush(plan, wide, acc, t->columns);
+            if (column == DYCL_COLUMN_MOMENTS) flush(plan, wide + 1, squares, t->columns);
             added = 0;
         }
         if (at == inner) at = 0, offset = dycl_space_next(s, last, offset, position);
     }
-    if (wide && added) flush(plan, wide, acc, t->columns);
+}
+
+typedef union {
+    _Alignas(64) float f32[2 * TILE];
+    double f64[2 * TILE];
+} tile_buffer;
+
+static void set_tile(const dycl_reduce_plan *plan, tile_buffer *tile, size_t j, double x) {
+    if (is_f64(plan))
+        tile->f64[j] = x;
+    else
+        tile->f32[j] = (float)x;
+}
+
+static double tile_at(const dycl_reduce_plan *plan, const tile_buffer *tile, size_t j) {
+    return is_f64(plan) ? tile->f64[j] : (double)tile->f32[j];
 }
 
 /* result[0]: sum, extreme or mean; result[1]: the sum of squared deviations. */
 static void reduce_tile(const tile_task *t, double (*result)[TILE]) {
     const dycl_reduce_plan *plan = t->plan;
     const double n = (double)(t->end - t->begin);
-    const int f64 = is_f64(plan);
-    _Alignas(64) double acc[TILE], mean[TILE];
-    wide_tile wide;
+    tile_buffer acc, mean;
+    wide_tile wide[2];
     if (plan->column == DYCL_COLUMN_AMAX || plan->column == DYCL_COLUMN_AMIN) {
         const double start = plan->column == DYCL_COLUMN_AMAX ? -INFINITY : INFINITY;
-        for (size_t j = 0; j < t->columns; j++)
-            if (f64)
-                acc[j] = start;
-            else
-                ((float *)acc)[j] = (float)start;
-        accumulate(t, plan->column, acc, NULL, NULL);
-        for (size_t j = 0; j < t->columns; j++) result[0][j] = f64 ? acc[j] : (double)((float *)acc)[j];
+        for (size_t j = 0; j < t->columns; j++) set_tile(plan, &acc, j, start);
+        accumulate(t, plan->column, &acc, NULL, NULL);
+        for (size_t j = 0; j < t->columns; j++) result[0][j] = tile_at(plan, &acc, j);
         return;
     }
-    memset(acc, 0, t->columns * plan->element); /* and each flush leaves it so */
-    clear(&wide, t->columns);
-    accumulate(t, plan->column, acc, NULL, &wide);
-    for (size_t j = 0; j < t->columns; j++) result[0][j] = dycl_sum_value((dycl_running_sum){wide.sum[j], wide.lost[j]});
+    memset(&acc, 0, t->columns * plan->element); /* and each flush leaves it so */
+    clear(wide, t->columns);
+    accumulate(t, plan->column, &acc, NULL, wide);
+    for (size_t j = 0; j < t->columns; j++) result[0][j] = wide_value(wide, j);
     if (!plan->desc->variance) return;
-    for (size_t j = 0; j < t->columns; j++)
-        if (f64)
-            mean[j] = result[0][j] / n;
-        else
-            ((float *)mean)[j] = (float)(result[0][j] / n);
-    clear(&wide, t->columns);
-    accumulate(t, DYCL_COLUMN_DEVIATION, acc, mean, &wide);
-    for (size_t j = 0; j < t->columns; j++) result[0][j] = dycl_sum_value((dycl_running_sum){wide.sum[j], wide.lost[j]});
-    clear(&wide, t->columns);
-    accumulate(t, DYCL_COLUMN_SQDEVIATION, acc, mean, &wide);
+    for (size_t j = 0; j < t->columns; j++) set_tile(plan, &mean, j, result[0][j] / n);
+    clear(&wide[0], t->columns), clear(&wide[1], t->columns);
+    memset((char *)&acc + TILE * plan->element, 0, t->columns * plan->element);
+    accumulate(t, DYCL_COLUMN_MOMENTS, &acc, &mean, wide);
     for (size_t j = 0; j < t->columns; j++) {
-        double sums[2] = {result[0][j], dycl_sum_value((dycl_running_sum){wide.sum[j], wide.lost[j]})};
-        dycl_moments m = dycl_moments_from(sums, f64 ? mean[j] : (double)((float *)mean)[j], n);
+        double sums[2] = {wide_value(&wide[0], j), wide_value(&wide[1], j)};
+        dycl_moments m = dycl_moments_from(sums, tile_at(plan, &mean, j), n);
         result[0][j] = m.mean, result[1][j] = m.m2;
     }
 }
@@ -123,12 +138,13 @@ static void store_tile(const dycl_reduce_plan *plan, void *out, double (*result)
 }
 
 /* total and next hold n_total and n_next rows' worth. */
-static void merge_tile(const dycl_reduce_plan *plan, double (*total)[TILE], double n_total, double (*next)[TILE], double n_next,
-                       size_t columns) {
+static void merge_tile(const dycl_reduce_plan *plan, double (*total)[TILE], double n_total, double (*next)[TILE],
+                       double n_next, size_t columns) {
     for (size_t j = 0; j < columns; j++) {
         double a = total[0][j], b = next[0][j];
         if (plan->desc->variance) {
-            dycl_moments m = dycl_moments_merge((dycl_moments){n_total, a, total[1][j]}, (dycl_moments){n_next, b, next[1][j]});
+            dycl_moments m =
+                dycl_moments_merge((dycl_moments){n_total, a, total[1][j]}, (dycl_moments){n_next, b, next[1][j]});
             total[0][j] = m.mean, total[1][j] = m.m2;
         } else if (plan->column == DYCL_COLUMN_AMAX) {
             total[0][j] = b > a || b != b ? b : a;
@@ -140,13 +156,18 @@ static void merge_tile(const dycl_reduce_plan *plan, double (*total)[TILE], doub
     }
 }
 
-static int64_t columns_of(const dycl_reduce_plan *plan) { return plan->kept.size[plan->kept.rank - 1]; }
-static int64_t tiles_of(const dycl_reduce_plan *plan) { return (columns_of(plan) + TILE - 1) / TILE; }
+static int64_t columns_of(const dycl_reduce_plan *plan) {
+    return plan->kept.size[plan->kept.rank - 1];
+}
+static int64_t tiles_of(const dycl_reduce_plan *plan) {
+    return (columns_of(plan) + TILE - 1) / TILE;
+}
 
 void dycl_reduce_columns_plan(dycl_reduce_plan *plan) {
     static const uint8_t columns[DYCL_RED_COUNT] = {
-        [DYCL_RED_SUM] = DYCL_COLUMN_SUM + 1,     [DYCL_RED_SUMABS] = DYCL_COLUMN_SUMABS + 1, [DYCL_RED_SUMSQ] = DYCL_COLUMN_SUMSQ + 1,
-        [DYCL_RED_AMAX] = DYCL_COLUMN_AMAX + 1, [DYCL_RED_AMIN] = DYCL_COLUMN_AMIN + 1,
+        [DYCL_RED_SUM] = DYCL_COLUMN_SUM + 1,     [DYCL_RED_SUMABS] = DYCL_COLUMN_SUMABS + 1,
+        [DYCL_RED_SUMSQ] = DYCL_COLUMN_SUMSQ + 1, [DYCL_RED_AMAX] = DYCL_COLUMN_AMAX + 1,
+        [DYCL_RED_AMIN] = DYCL_COLUMN_AMIN + 1,
     };
     const dycl_reduce_desc *d = plan->desc;
     const dycl_space *kept = &plan->kept, *reduced = &plan->reduced;
@@ -155,7 +176,8 @@ void dycl_reduce_columns_plan(dycl_reduce_plan *plan) {
     if (kept->rank == 0 || kept->stride[kept->rank - 1] != 1 || columns_of(plan) < 8) return;
     if (reduced->stride[reduced->rank - 1] == 1) return;
     plan->column = (dycl_column)(column - 1);
-    int64_t width = columns_of(plan) < TILE ? columns_of(plan) : TILE, tasks = plan->n_kept / columns_of(plan) * tiles_of(plan);
+    int64_t width = columns_of(plan) < TILE ? columns_of(plan) : TILE,
+            tasks = plan->n_kept / columns_of(plan) * tiles_of(plan);
     if (tasks < DYCL_PIECES && plan->n_reduced * width >= 2 * DYCL_PIECE) {
         int64_t least = (plan->n_reduced + DYCL_PIECES - 1) / DYCL_PIECES, useful = DYCL_PIECE / width;
         plan->piece = least > useful ? least : useful;
@@ -169,7 +191,8 @@ size_t dycl_reduce_columns_scratch(const dycl_reduce_plan *plan) {
     return (size_t)(plan->n_kept / columns_of(plan) * tiles_of(plan) * plan->pieces) * sizeof(double[2][TILE]);
 }
 
-static void reduce_task(const dycl_reduce_plan *plan, char *out, const char *in, double (*parts)[2][TILE], int64_t task) {
+static void reduce_task(const dycl_reduce_plan *plan, char *out, const char *in, double (*parts)[2][TILE],
+                        int64_t task) {
     const int64_t width = columns_of(plan), tiles = tiles_of(plan), output = task / plan->pieces, row = output / tiles;
     const int64_t column = output % tiles * TILE, begin = task % plan->pieces * plan->piece;
     const size_t count = (size_t)(width - column < TILE ? width - column : TILE);
@@ -190,7 +213,7 @@ static void reduce_task(const dycl_reduce_plan *plan, char *out, const char *in,
 void dycl_reduce_columns(const dycl_reduce_plan *plan, void *out, const void *in, void *scratch) {
     const int64_t width = columns_of(plan), tiles = tiles_of(plan), pieces = plan->pieces;
     const int64_t outputs = plan->n_kept / width * tiles, tasks = outputs * pieces;
-    double (*parts)[2][TILE] = scratch;
+    double(*parts)[2][TILE] = scratch;
     int threads = dycl_kern_threads((size_t)plan->n_kept * (size_t)plan->n_reduced * plan->element);
     if (threads < 2 || tasks < 2) {
         for (int64_t task = 0; task < tasks; task++) reduce_task(plan, out, in, parts, task);
@@ -201,9 +224,10 @@ void dycl_reduce_columns(const dycl_reduce_plan *plan, void *out, const void *in
     for (int64_t output = 0; output < outputs && pieces > 1; output++) {
         int64_t row = output / tiles, column = output % tiles * TILE;
         size_t count = (size_t)(width - column < TILE ? width - column : TILE);
-        double (*total)[TILE] = parts[output * pieces];
+        double(*total)[TILE] = parts[output * pieces];
         for (int64_t k = 1; k < pieces; k++) {
-            int64_t done = k * plan->piece, next = plan->n_reduced - done < plan->piece ? plan->n_reduced - done : plan->piece;
+            int64_t done = k * plan->piece,
+                    next = plan->n_reduced - done < plan->piece ? plan->n_reduced - done : plan->piece;
             merge_tile(plan, total, (double)done, parts[output * pieces + k], (double)next, count);
         }
         store_tile(plan, (char *)out + (row * width + column) * (int64_t)plan->element, total, count);

@@ -7,5 +7,6 @@
 typedef struct {
     dycl_row_fn f32[DYCL_ROW_COUNT], f64[DYCL_ROW_COUNT];
 } dycl_row_table;
+extern const dycl_row_table dycl_row_table__scalar, dycl_row_table__avx2, dycl_row_table__avx512;
 
 #endif

@@ -16,11 +16,11 @@ static inline vd exp_minus_f64(const double *p, size_t n, vd m) {
     return e;
 }
 
-#define T float
-#define V vf
-#define N(name) name##_f32
+#define T                float
+#define V                vf
+#define N(name)          name##_f32
 #define DYCL_COMPENSATED 0
-#define EXP_MINUS exp_minus_f32
+#define EXP_MINUS        exp_minus_f32
 #include "kern/row_float_body.h"
 #undef T
 #undef V
@@ -28,11 +28,11 @@ static inline vd exp_minus_f64(const double *p, size_t n, vd m) {
 #undef DYCL_COMPENSATED
 #undef EXP_MINUS
 
-#define T double
-#define V vd
-#define N(name) name##_f64
+#define T                double
+#define V                vd
+#define N(name)          name##_f64
 #define DYCL_COMPENSATED 1
-#define EXP_MINUS exp_minus_f64
+#define EXP_MINUS        exp_minus_f64
 #include "kern/row_float_body.h"
 #undef T
 #undef V
@@ -43,6 +43,7 @@ static inline vd exp_minus_f64(const double *p, size_t n, vd m) {
 #define ROWS(s)                                                                                                        \
     {                                                                                                                  \
         [DYCL_ROW_SOFTMAX] = row_softmax_##s, [DYCL_ROW_LOG_SOFTMAX] = row_log_softmax_##s,                            \
-        [DYCL_ROW_LAYER_NORM] = row_layer_norm_##s, [DYCL_ROW_RMS_NORM] = row_rms_norm_##s, [DYCL_ROW_CUMSUM] = row_cumsum_##s \
+        [DYCL_ROW_LAYER_NORM] = row_layer_norm_##s, [DYCL_ROW_RMS_NORM] = row_rms_norm_##s,                            \
+        [DYCL_ROW_CUMSUM] = row_cumsum_##s                                                                             \
     }
 const dycl_row_table DYCL_ROW_TABLE = {.f32 = ROWS(f32), .f64 = ROWS(f64)};

@@ -1,14 +1,15 @@
-/* Row operators of one float type; included twice by row_body.h with T, V, N(name), DYCL_COMPENSATED and EXP_MINUS set. */
+/* Row operators of one float type; included twice by row_body.h with T, V, N(name), DYCL_COMPENSATED and EXP_MINUS
+ * set. */
 #include "kern/rowsum_body.h"
 
-#define V_(name) DYCL_PASTE(V, _##name)
-#define DYCL_PASTE(a, b) DYCL_PASTE_(a, b)
+#define V_(name)          DYCL_PASTE(V, _##name)
+#define DYCL_PASTE(a, b)  DYCL_PASTE_(a, b)
 #define DYCL_PASTE_(a, b) a##b
-#define LANES V_(lanes)
+#define LANES             V_(lanes)
 
 /* Layer norm's middle: the sum of squared deviations; out = (a - mean) * scale [* weight] [+ bias]. */
 #define NORMALISE(name, STEP, STEP_W, STEP_B, STEP_WB)                                                                 \
-    static void N(name)(T *out, const T *a, const T *w, const T *b, size_t n, T mean, T scale) {                       \
+    static void N(name)(T * out, const T *a, const T *w, const T *b, size_t n, T mean, T scale) {                      \
         const V m = V_(set)(mean), s = V_(set)(scale);                                                                 \
         size_t i = 0;                                                                                                  \
         (void)m, (void)b;                                                                                              \
@@ -19,7 +20,8 @@
             }                                                                                                          \
             if (i < n) {                                                                                               \
                 size_t part = n - i;                                                                                   \
-                V x = V_(load_part)(a + i, part, s), vw = V_(load_part)(w + i, part, s), vb = V_(load_part)(b + i, part, s); \
+                V x = V_(load_part)(a + i, part, s), vw = V_(load_part)(w + i, part, s),                               \
+                  vb = V_(load_part)(b + i, part, s);                                                                  \
                 V_(store_part)(out + i, part, STEP_WB);                                                                \
             }                                                                                                          \
             return;                                                                                                    \

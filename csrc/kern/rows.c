@@ -1,7 +1,5 @@
 #include "kern/row.h"
 
-extern const dycl_row_table dycl_row_table__scalar, dycl_row_table__avx2, dycl_row_table__avx512;
-
 static void cumsum_i64(void *dst, const void *a, const void *b, const void *c, size_t n, double eps) {
     const int64_t *in = a;
     int64_t *out = dst;

@@ -1,13 +1,14 @@
-/* Sums over a contiguous run, for one float type: included by red_body.h and row_body.h with T (element), V (vector), N(name)
- * (suffixing) and DYCL_COMPENSATED (1 for f64) set.
+/* Sums over a contiguous run, for one float type: included by red_body.h and row_body.h with T (element), V
+ * (vector), N(name) (suffixing) and DYCL_COMPENSATED (1 for f64) set.
  *
- * Accuracy: four accumulators add at most 16 vectors each, their sum goes to an outer vector, that to a double every 4096
- * elements: shorter chains than torch's cascade. f64 has no wider type, so its blocks are added with Neumaier's correction.
+ * Accuracy: four accumulators add at most 16 vectors each, their sum goes to an outer vector, that to a double every
+ * 4096 elements: shorter chains than torch's cascade. f64 has no wider type, so its blocks are added with Neumaier's
+ * correction.
  * Ownership: pointers are borrowed. Threads: pure functions. */
 
-#define LANES V_(lanes)
-#define V_(name) DYCL_PASTE(V, _##name)
-#define DYCL_PASTE(a, b) DYCL_PASTE_(a, b)
+#define LANES             V_(lanes)
+#define V_(name)          DYCL_PASTE(V, _##name)
+#define DYCL_PASTE(a, b)  DYCL_PASTE_(a, b)
 #define DYCL_PASTE_(a, b) a##b
 
 #ifndef DYCL_SUM_BLOCK
@@ -26,7 +27,7 @@ static inline void N(block_add)(dycl_running_sum *s, V outer) {
 #define SUM_KERNEL(name, FILL, ACC)                                                                                    \
     static inline double N(name)(const T *a, T operand, size_t n) {                                                    \
         const V zero = {0}, m = V_(set)(operand);                                                                      \
-        dycl_running_sum total = {0, 0};                                                                                    \
+        dycl_running_sum total = {0, 0};                                                                               \
         (void)m;                                                                                                       \
         while (n > 0) {                                                                                                \
             size_t block = n < DYCL_SUM_BLOCK ? n : DYCL_SUM_BLOCK, i = 0;                                             \
@@ -47,12 +48,12 @@ static inline void N(block_add)(dycl_running_sum *s, V outer) {
             N(block_add)(&total, outer);                                                                               \
             a += block, n -= block;                                                                                    \
         }                                                                                                              \
-        return dycl_sum_value(total);                                                                                       \
+        return dycl_sum_value(total);                                                                                  \
     }
-#define ACC_SUM(acc, x) ((acc) + (x))
-#define ACC_ABS(acc, x) ((acc) + V_(abs)(x))
-#define ACC_SQUARE(acc, x) V_(fma)(x, x, acc)
-#define ACC_DEVIATION(acc, x) V_(fma)((x) - m, (x) - m, acc)
+#define ACC_SUM(acc, x)       ((acc) + (x))
+#define ACC_ABS(acc, x)       ((acc) + V_(abs)(x))
+#define ACC_SQUARE(acc, x)    V_(fma)(x, x, acc)
+#define ACC_DEVIATION(acc, x) V_(fma)((x)-m, (x)-m, acc)
 SUM_KERNEL(sum, zero, ACC_SUM)
 SUM_KERNEL(sum_abs, zero, ACC_ABS)
 SUM_KERNEL(sum_square, zero, ACC_SQUARE)

@@ -36,8 +36,8 @@ static int64_t take_range(const take_plan *p, int64_t begin, int64_t end) {
 }
 #undef TAKE
 
-int64_t dycl_kern_take_rows(void *out, const void *table, int64_t rows, size_t row_bytes, int64_t row_stride_bytes, const void *index,
-                            dycl_dtype index_dtype, size_t n) {
+int64_t dycl_kern_take_rows(void *out, const void *table, int64_t rows, size_t row_bytes, int64_t row_stride_bytes,
+                            const void *index, dycl_dtype index_dtype, size_t n) {
     take_plan plan = {out, table, index, rows, row_stride_bytes, row_bytes, index_dtype == DYCL_I64};
     int64_t count = (int64_t)n, bad = count;
     int threads = dycl_kern_threads(n * (row_bytes + 8));

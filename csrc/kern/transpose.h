@@ -5,8 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* dst[r * dst_stride + c] = src[c * src_stride + r] for r < rows, c < columns; elements of 4 bytes, strides in elements. */
-typedef void dycl_transpose4(uint32_t *dst, int64_t dst_stride, const uint32_t *src, int64_t src_stride, size_t rows, size_t columns);
+typedef uint32_t __attribute__((may_alias)) dycl_word; /* any 4-byte element */
+
+/* dst[r * dst_stride + c] = src[c * src_stride + r] for r < rows, c < columns; elements of 4 bytes, strides in
+ * elements. */
+typedef void dycl_transpose4(dycl_word *dst, int64_t dst_stride, const dycl_word *src, int64_t src_stride, size_t rows,
+                             size_t columns);
 dycl_transpose4 dycl_kern_transpose4__scalar, dycl_kern_transpose4__avx2, dycl_kern_transpose4__avx512;
 
 #endif

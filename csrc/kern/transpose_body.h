@@ -1,6 +1,6 @@
 /* Block transpose of 4-byte elements, compiled once per ISA: the including file sets DYCL_LEVEL and DYCL_TRANSPOSE4.
- * The register block is 4x4, 8x8 or 16x16; all levels walk blocks of 16x16, so that each cache line read or written is used
- * whole while it is near.
+ * The register block is 4x4, 8x8 or 16x16; all levels walk blocks of 16x16, so that each cache line read or written
+ * is used whole while it is near.
  * Ownership: pointers are borrowed. Threads: pure functions. */
 #include "kern/transpose.h"
 
@@ -12,7 +12,8 @@
 
 #if DYCL_LEVEL == 2
 
-static inline __attribute__((always_inline)) void block16(uint32_t *dst, int64_t ds, const uint32_t *src, int64_t ss) {
+static inline __attribute__((always_inline)) void block16(dycl_word *dst, int64_t ds, const dycl_word *src,
+                                                          int64_t ss) {
     __m512i a[16], b[16];
     for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_si512(src + i * ss);
     for (int i = 0; i < 8; i++) {
@@ -28,7 +29,8 @@ static inline __attribute__((always_inline)) void block16(uint32_t *dst, int64_t
     /* a[4g + k], 128-bit lane q: column 4q + k of rows 4g .. 4g + 3. */
     for (int k = 0; k < 4; k++) {
         __m512i even01 = _mm512_shuffle_i32x4(a[k], a[4 + k], 0x88), odd01 = _mm512_shuffle_i32x4(a[k], a[4 + k], 0xdd);
-        __m512i even23 = _mm512_shuffle_i32x4(a[8 + k], a[12 + k], 0x88), odd23 = _mm512_shuffle_i32x4(a[8 + k], a[12 + k], 0xdd);
+        __m512i even23 = _mm512_shuffle_i32x4(a[8 + k], a[12 + k], 0x88),
+                odd23 = _mm512_shuffle_i32x4(a[8 + k], a[12 + k], 0xdd);
         _mm512_storeu_si512(dst + k * ds, _mm512_shuffle_i32x4(even01, even23, 0x88));
         _mm512_storeu_si512(dst + (4 + k) * ds, _mm512_shuffle_i32x4(odd01, odd23, 0x88));
         _mm512_storeu_si512(dst + (8 + k) * ds, _mm512_shuffle_i32x4(even01, even23, 0xdd));
@@ -40,7 +42,8 @@ static inline __attribute__((always_inline)) void block16(uint32_t *dst, int64_t
 
 #if DYCL_LEVEL == 1
 #define SIDE 8
-static inline __attribute__((always_inline)) void block_side(uint32_t *dst, int64_t ds, const uint32_t *src, int64_t ss) {
+static inline __attribute__((always_inline)) void block_side(dycl_word *dst, int64_t ds, const dycl_word *src,
+                                                             int64_t ss) {
     __m256 a[8], b[8];
     for (int i = 0; i < 4; i++) { /* rows i and i + 4 share a register, so that only in-lane shuffles remain */
         __m256 low = _mm256_castps128_ps256(_mm_loadu_ps((const float *)(src + i * ss)));
@@ -60,18 +63,23 @@ static inline __attribute__((always_inline)) void block_side(uint32_t *dst, int6
 #else
 #define SIDE 4
 typedef uint32_t lanes __attribute__((vector_size(16)));
-static inline __attribute__((always_inline)) void block_side(uint32_t *dst, int64_t ds, const uint32_t *src, int64_t ss) {
+static inline __attribute__((always_inline)) void block_side(dycl_word *dst, int64_t ds, const dycl_word *src,
+                                                             int64_t ss) {
     lanes a[4], b[4];
     for (int i = 0; i < 4; i++) memcpy(&a[i], src + i * ss, sizeof a[i]);
-    b[0] = __builtin_shuffle(a[0], a[1], (lanes){0, 4, 1, 5}), b[1] = __builtin_shuffle(a[0], a[1], (lanes){2, 6, 3, 7});
-    b[2] = __builtin_shuffle(a[2], a[3], (lanes){0, 4, 1, 5}), b[3] = __builtin_shuffle(a[2], a[3], (lanes){2, 6, 3, 7});
-    a[0] = __builtin_shuffle(b[0], b[2], (lanes){0, 1, 4, 5}), a[1] = __builtin_shuffle(b[0], b[2], (lanes){2, 3, 6, 7});
-    a[2] = __builtin_shuffle(b[1], b[3], (lanes){0, 1, 4, 5}), a[3] = __builtin_shuffle(b[1], b[3], (lanes){2, 3, 6, 7});
+    b[0] = __builtin_shuffle(a[0], a[1], (lanes){0, 4, 1, 5}),
+    b[1] = __builtin_shuffle(a[0], a[1], (lanes){2, 6, 3, 7});
+    b[2] = __builtin_shuffle(a[2], a[3], (lanes){0, 4, 1, 5}),
+    b[3] = __builtin_shuffle(a[2], a[3], (lanes){2, 6, 3, 7});
+    a[0] = __builtin_shuffle(b[0], b[2], (lanes){0, 1, 4, 5}),
+    a[1] = __builtin_shuffle(b[0], b[2], (lanes){2, 3, 6, 7});
+    a[2] = __builtin_shuffle(b[1], b[3], (lanes){0, 1, 4, 5}),
+    a[3] = __builtin_shuffle(b[1], b[3], (lanes){2, 3, 6, 7});
     for (int i = 0; i < 4; i++) memcpy(dst + i * ds, &a[i], sizeof a[i]);
 }
 #endif
 
-static inline void block16(uint32_t *dst, int64_t ds, const uint32_t *src, int64_t ss) {
+static inline void block16(dycl_word *dst, int64_t ds, const dycl_word *src, int64_t ss) {
     for (int r = 0; r < 16; r += SIDE)
         for (int c = 0; c < 16; c += SIDE) block_side(dst + r * ds + c, ds, src + c * ss + r, ss);
 }
@@ -79,7 +87,7 @@ static inline void block16(uint32_t *dst, int64_t ds, const uint32_t *src, int64
 #endif
 
 /* What is left of whole blocks: long reads where there are many rows, long writes where there are many columns. */
-static void edge(uint32_t *dst, int64_t ds, const uint32_t *src, int64_t ss, size_t rows, size_t columns) {
+static void edge(dycl_word *dst, int64_t ds, const dycl_word *src, int64_t ss, size_t rows, size_t columns) {
     if (rows >= columns) {
         for (size_t c = 0; c < columns; c++)
             for (size_t r = 0; r < rows; r++) dst[(int64_t)r * ds + (int64_t)c] = src[(int64_t)c * ss + (int64_t)r];
@@ -89,13 +97,16 @@ static void edge(uint32_t *dst, int64_t ds, const uint32_t *src, int64_t ss, siz
     }
 }
 
-void DYCL_TRANSPOSE4(uint32_t *dst, int64_t dst_stride, const uint32_t *src, int64_t src_stride, size_t rows, size_t columns) {
+void DYCL_TRANSPOSE4(dycl_word *dst, int64_t dst_stride, const dycl_word *src, int64_t src_stride, size_t rows,
+                     size_t columns) {
     size_t whole_rows = rows & ~(size_t)15, whole_columns = columns & ~(size_t)15;
     for (size_t c = 0; c < whole_columns; c += 16) {
-        const uint32_t *from = src + (int64_t)c * src_stride;
+        const dycl_word *from = src + (int64_t)c * src_stride;
         for (size_t r = 0; r < whole_rows; r += 16)
             block16(dst + (int64_t)r * dst_stride + (int64_t)c, dst_stride, from + r, src_stride);
-        edge(dst + (int64_t)whole_rows * dst_stride + (int64_t)c, dst_stride, from + whole_rows, src_stride, rows - whole_rows, 16);
+        edge(dst + (int64_t)whole_rows * dst_stride + (int64_t)c, dst_stride, from + whole_rows, src_stride,
+             rows - whole_rows, 16);
     }
-    edge(dst + whole_columns, dst_stride, src + (int64_t)whole_columns * src_stride, src_stride, rows, columns - whole_columns);
+    edge(dst + whole_columns, dst_stride, src + (int64_t)whole_columns * src_stride, src_stride, rows,
+         columns - whole_columns);
 }

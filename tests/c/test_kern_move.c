@@ -12,7 +12,9 @@ static uint64_t rnd(void) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
     return state;
 }
-static int64_t below(int64_t n) { return (int64_t)(rnd() % (uint64_t)n); }
+static int64_t below(int64_t n) {
+    return (int64_t)(rnd() % (uint64_t)n);
+}
 
 static void check(int ok, const char *what) {
     if (!ok && failures++ < 20) printf("FAIL %s\n", what);
@@ -52,14 +54,16 @@ static void check_copy(int64_t budget) {
         sizes[i] = below(12) == 0 ? 1 : below(40) == 0 ? 0 : 1 + below(most > 1 ? most : 1);
         total *= sizes[i];
     }
-    int64_t d_extent = make_strides(ds, sizes, rank, 0, below(2) == 0), s_extent = make_strides(ss, sizes, rank, 1, below(3) != 0);
+    int64_t d_extent = make_strides(ds, sizes, rank, 0, below(2) == 0),
+            s_extent = make_strides(ss, sizes, rank, 1, below(3) != 0);
     size_t d_bytes = (size_t)d_extent * element, s_bytes = (size_t)s_extent * element;
     unsigned char *dst = dycl_alloc(d_bytes), *expected = dycl_alloc(d_bytes), *src = dycl_alloc(s_bytes);
     for (size_t i = 0; i < s_bytes; i++) src[i] = (unsigned char)rnd();
     memset(dst, 0xa5, d_bytes), memset(expected, 0xa5, d_bytes);
     for (int64_t i = 0; i < total; i++) {
         int64_t rest = i, d = 0, s = 0;
-        for (int k = rank - 1; k >= 0; k--) d += rest % sizes[k] * ds[k], s += rest % sizes[k] * ss[k], rest /= sizes[k];
+        for (int k = rank - 1; k >= 0; k--)
+            d += rest % sizes[k] * ds[k], s += rest % sizes[k] * ss[k], rest /= sizes[k];
         memcpy(expected + (size_t)d * element, src + (size_t)s * element, element);
     }
     dycl_kern_copy(dst, ds, src, ss, sizes, rank, element);
@@ -68,7 +72,8 @@ static void check_copy(int64_t budget) {
 }
 
 static void check_transposes(void) {
-    static const int64_t shapes[][2] = {{16, 16}, {64, 64}, {4, 4}, {17, 33}, {3, 1000}, {1000, 3}, {300, 260}, {31, 15}, {128, 512}};
+    static const int64_t shapes[][2] = {{16, 16},  {64, 64},   {4, 4},   {17, 33},  {3, 1000},
+                                        {1000, 3}, {300, 260}, {31, 15}, {128, 512}};
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
         for (size_t element = 1; element <= 8; element *= 2) {
             int64_t r = shapes[k][0], c = shapes[k][1], sizes[2] = {r, c}, ds[2] = {c, 1}, ss[2] = {1, r};
@@ -129,7 +134,8 @@ static void check_take(void) {
                                           wide ? DYCL_I64 : DYCL_I32, n);
         check(got == bad, "take_rows: the first bad index");
         int ok = 1;
-        for (size_t i = 0; bad < 0 && i < n; i++) ok &= !memcmp(out + i * row_bytes, table + index64[i] * stride, row_bytes);
+        for (size_t i = 0; bad < 0 && i < n; i++)
+            ok &= !memcmp(out + i * row_bytes, table + index64[i] * stride, row_bytes);
         check(ok, "take_rows");
         dycl_free(table), dycl_free(out), dycl_free(index64), dycl_free(index32);
     }

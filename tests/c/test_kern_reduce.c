@@ -13,15 +13,26 @@ static uint64_t rnd(void) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
     return state;
 }
-static int64_t below(int64_t n) { return (int64_t)(rnd() % (uint64_t)n); }
-static double uniform(void) { return (double)(rnd() >> 11) / 9007199254740992.0; }
-static double normal(void) { return sqrt(-2 * log(uniform() + 1e-300)) * cos(6.283185307179586 * uniform()); }
+static int64_t below(int64_t n) {
+    return (int64_t)(rnd() % (uint64_t)n);
+}
+static double uniform(void) {
+    return (double)(rnd() >> 11) / 9007199254740992.0;
+}
+static double normal(void) {
+    return sqrt(-2 * log(uniform() + 1e-300)) * cos(6.283185307179586 * uniform());
+}
 
 static void check(int ok, const char *what, double got, double want) {
-    if (!ok && failures++ < 30) printf("FAIL %s (%s): got %.9g, want %.9g\n", what, dycl_isa_name(dycl_cpu_isa()), got, want);
+    if (!ok && failures++ < 30)
+        printf("FAIL %s (%s): got %.9g, want %.9g\n", what, dycl_isa_name(dycl_cpu_isa()), got, want);
 }
-static int same(double a, double b) { return a == b || (a != a && b != b); }
-static int close_to(double a, double b, double tolerance) { return same(a, b) || fabs(a - b) <= tolerance; }
+static int same(double a, double b) {
+    return a == b || (a != a && b != b);
+}
+static int close_to(double a, double b, double tolerance) {
+    return same(a, b) || fabs(a - b) <= tolerance;
+}
 
 static double get(dycl_dtype dtype, const void *p, int64_t i) {
     switch (dtype) {
@@ -59,7 +70,8 @@ static double sample(dycl_dtype dtype, int specials) {
     return below(4) ? normal() : (double)below(5);
 }
 
-/* The reference: over `values`, in long double; *scale gets the sum of magnitudes, which an error bound is relative to. */
+/* The reference: over `values`, in long double; *scale gets the sum of magnitudes, which an error bound is relative
+ * to. */
 static double reference(dycl_red op, const double *values, int64_t n, double operand, double *scale) {
     long double sum = 0, product = 1, magnitude = 0;
     int64_t best = 0, all = 1, any = 0;
@@ -88,9 +100,13 @@ static double reference(dycl_red op, const double *values, int64_t n, double ope
     }
 }
 
-static double unit(dycl_dtype dtype) { return dtype == DYCL_F32 ? 6e-8 : dtype == DYCL_F64 ? 1.2e-16 : 0; }
+static double unit(dycl_dtype dtype) {
+    return dtype == DYCL_F32 ? 6e-8 : dtype == DYCL_F64 ? 1.2e-16 : 0;
+}
 
-static int64_t some_length(void) { return below(3) ? 1 + below(80) : 1 + below(below(8) ? 1500 : 20000); }
+static int64_t some_length(void) {
+    return below(3) ? 1 + below(80) : 1 + below(below(8) ? 1500 : 20000);
+}
 
 static void check_reds(dycl_isa isa) {
     for (int round = 0; round < 6000; round++) {
@@ -100,11 +116,14 @@ static void check_reds(dycl_isa isa) {
         int is_float = dycl_dtype_is_float(dtype), offset = (int)below(4);
         int64_t n = op == DYCL_RED_PROD ? 1 + below(is_float ? 60 : 12) : some_length();
         if (!kernel) {
-            check((!is_float && op >= DYCL_RED_SUMSQDEV) || (dtype == DYCL_BOOL && (op == DYCL_RED_ARGMAX || op == DYCL_RED_ARGMIN)),
+            check((!is_float && op >= DYCL_RED_SUMSQDEV) ||
+                      (dtype == DYCL_BOOL && (op == DYCL_RED_ARGMAX || op == DYCL_RED_ARGMIN)),
                   "a kernel is missing", op, dtype);
             continue;
         }
-        if (round % 100 == 0 && (op <= DYCL_RED_PROD || op == DYCL_RED_ALL || op == DYCL_RED_ANY || op >= DYCL_RED_SUMSQDEV)) n = 0;
+        if (round % 100 == 0 &&
+            (op <= DYCL_RED_PROD || op == DYCL_RED_ALL || op == DYCL_RED_ANY || op >= DYCL_RED_SUMSQDEV))
+            n = 0;
         char *block = dycl_aligned_alloc((size_t)(n + 8) * 8), *a = block + (size_t)offset * dycl_dtype_size(dtype);
         double *values = dycl_alloc((size_t)(n + 1) * 8), scale, operand = is_float ? (double)(float)normal() : 0;
         double out_block[2] = {0, 0}, operand_block;
@@ -134,13 +153,15 @@ static void check_sum_accuracy(dycl_isa isa) {
     dycl_free(a);
 }
 
-static void reference_row(dycl_row op, double *out, const double *a, const double *w, const double *b, int64_t n, double eps) {
+static void reference_row(dycl_row op, double *out, const double *a, const double *w, const double *b, int64_t n,
+                          double eps) {
     double max = -INFINITY, sum, mean, square;
     long double exact[3] = {0, 0, 0};
     for (int64_t i = 0; i < n; i++) max = a[i] > max || a[i] != a[i] ? a[i] : max, exact[0] += (long double)a[i];
     mean = (double)(exact[0] / n);
     if (op == DYCL_ROW_RMS_NORM) mean = 0;
-    for (int64_t i = 0; i < n; i++) exact[1] += (long double)exp(a[i] - max), exact[2] += powl((long double)(a[i] - mean), 2);
+    for (int64_t i = 0; i < n; i++)
+        exact[1] += (long double)exp(a[i] - max), exact[2] += powl((long double)(a[i] - mean), 2);
     sum = (double)exact[1], square = (double)(exact[2] / n);
     for (int64_t i = 0; i < n; i++) {
         if (op == DYCL_ROW_SOFTMAX) out[i] = exp(a[i] - max) / sum;
@@ -176,7 +197,8 @@ static void check_rows(dycl_isa isa) {
             if (op == DYCL_ROW_LOG_SOFTMAX) size += fabs(values[0][i]) + 8;
             if (op == DYCL_ROW_LAYER_NORM || op == DYCL_ROW_RMS_NORM) size += stretch * stretch;
             if (op == DYCL_ROW_CUMSUM) size += (double)n * stretch * 1e-8;
-            if (op == DYCL_ROW_SOFTMAX) size = size * (1 - log(size + 1e-300) / 12) + 1.5e-38; /* x - max is rounded; subnormals */
+            if (op == DYCL_ROW_SOFTMAX)
+                size = size * (1 - log(size + 1e-300) / 12) + 1.5e-38; /* x - max is rounded; subnormals */
             check(close_to(got, want[i], 12 * unit(dtype) * size), "row", got, want[i]);
         }
         if (!in_place) dycl_free(out);
@@ -187,21 +209,25 @@ static void check_rows(dycl_isa isa) {
     for (int i = 0; i < 40; i++) row[i] = -INFINITY, nan_row[i] = i == 39 ? NAN : 1;
     dycl_kern_row(isa, DYCL_ROW_SOFTMAX, DYCL_F32)(row, row, NULL, NULL, 37, 0);
     dycl_kern_row(isa, DYCL_ROW_SOFTMAX, DYCL_F32)(nan_row, nan_row, NULL, NULL, 40, 0);
-    for (int i = 0; i < 37; i++) check(isnan(row[i]) && isnan(nan_row[i]), "softmax of -inf only, or with a NaN", (double)row[i], NAN);
+    for (int i = 0; i < 37; i++)
+        check(isnan(row[i]) && isnan(nan_row[i]), "softmax of -inf only, or with a NaN", (double)row[i], NAN);
     int64_t whole[5] = {1, -2, INT64_MAX, 1, 5};
     dycl_kern_row(isa, DYCL_ROW_CUMSUM, DYCL_I64)(whole, whole, NULL, NULL, 5, 0);
-    check(whole[1] == -1 && whole[2] == INT64_MAX - 1 && whole[3] == INT64_MAX && whole[4] == INT64_MIN + 4, "cumsum i64", 0, 0);
+    check(whole[1] == -1 && whole[2] == INT64_MAX - 1 && whole[3] == INT64_MAX && whole[4] == INT64_MIN + 4,
+          "cumsum i64", 0, 0);
 }
 
 static void check_reduce(int64_t budget) {
     dycl_reduce_desc d = {0};
     int64_t total = 1, kept = 1, reduced = 1, extent = 1, order[DYCL_MAX_RANK];
     d.rank = (int)below(budget > 100000 ? 4 : 7), d.reduce = (uint32_t)below(1 << d.rank);
-    d.op = (dycl_red)below(DYCL_RED_COUNT), d.dtype = below(3) ? (dycl_dtype)below(2) : (dycl_dtype)below(DYCL_DTYPE_COUNT);
+    d.op = (dycl_red)below(DYCL_RED_COUNT),
+    d.dtype = below(3) ? (dycl_dtype)below(2) : (dycl_dtype)below(DYCL_DTYPE_COUNT);
     if (dycl_dtype_is_float(d.dtype)) {
         d.variance = below(4) == 0, d.mean = d.op == DYCL_RED_SUM && below(2), d.correction = (double)below(3);
     }
-    if (!d.variance && (d.op == DYCL_RED_SUMSQDEV || !dycl_kern_red(dycl_cpu_isa(), d.op, d.dtype))) d.op = DYCL_RED_SUM;
+    if (!d.variance && (d.op == DYCL_RED_SUMSQDEV || !dycl_kern_red(dycl_cpu_isa(), d.op, d.dtype)))
+        d.op = DYCL_RED_SUM;
     for (int i = 0; i < d.rank; i++) {
         int64_t most = budget / total;
         d.sizes[i] = below(8) == 0 ? 1 : 1 + below(i + 1 < d.rank && most > 60 && below(3) ? 60 : most);
@@ -232,7 +258,8 @@ static void check_reduce(int64_t budget) {
     memset(scratch + bytes, 0x77, 64);
     dycl_status status = dycl_kern_reduce(&d, out, in, scratch);
     for (int i = 0; i < 64; i++) check(scratch[bytes + (size_t)i] == 0x77, "reduce wrote past its scratch", 0, 0);
-    int extreme = !d.variance && ((d.op >= DYCL_RED_AMAX && d.op <= DYCL_RED_AMIN) || d.op == DYCL_RED_ARGMAX || d.op == DYCL_RED_ARGMIN);
+    int extreme = !d.variance && ((d.op >= DYCL_RED_AMAX && d.op <= DYCL_RED_AMIN) || d.op == DYCL_RED_ARGMAX ||
+                                  d.op == DYCL_RED_ARGMIN);
     if (reduced == 0 && kept > 0 && extreme) {
         check(status == DYCL_BAIL, "reduce of nothing bails", status, DYCL_BAIL);
         kept = 0;
@@ -260,18 +287,20 @@ static void check_reduce(int64_t budget) {
         } else {
             want = reference(d.op, values, reduced, 0, &scale);
             if (d.mean) want /= (double)reduced, scale /= (double)reduced;
-            if (d.op == DYCL_RED_PROD && fabs(want) > 1e15 && !dycl_dtype_is_float(result)) continue; /* wraps: no double reference */
+            if (d.op == DYCL_RED_PROD && fabs(want) > 1e15 && !dycl_dtype_is_float(result))
+                continue; /* wraps: no double reference */
             if (d.op == DYCL_RED_PROD && d.dtype == DYCL_F32 && (fabs(want) > 1e30 || fabs(want) < 1e-30)) continue;
         }
-        check(close_to(got, want, dycl_dtype_is_float(result) ? 24 * unit(d.dtype) * scale : 0), d.variance ? "variance" : "reduce", got,
-              want);
+        check(close_to(got, want, dycl_dtype_is_float(result) ? 24 * unit(d.dtype) * scale : 0),
+              d.variance ? "variance" : "reduce", got, want);
     }
     dycl_free(in), dycl_free(out), dycl_free(values), dycl_aligned_free(scratch);
 }
 
 static void check_group_norm(void) {
     for (int round = 0; round < 60; round++) {
-        int64_t n = 1 + below(3), groups = 1 + below(4), c = groups * (1 + below(5)), inner = round % 5 == 0 ? 1 : 1 + below(400);
+        int64_t n = 1 + below(3), groups = 1 + below(4), c = groups * (1 + below(5)),
+                inner = round % 5 == 0 ? 1 : 1 + below(400);
         if (round % 20 == 7) inner = 30000;
         int64_t total = n * c * inner, size = c / groups * inner;
         float *in = dycl_alloc((size_t)total * 4), *out = dycl_alloc((size_t)total * 4), w[20], b[20];
@@ -285,9 +314,11 @@ static void check_group_norm(void) {
             for (int64_t i = 0; i < size; i++) square += pow((double)in[g * size + i] - mean, 2) / (double)size;
             for (int64_t i = 0; i < size; i++) {
                 int64_t channel = g % groups * (c / groups) + i / inner;
-                double want = ((double)in[g * size + i] - mean) / sqrt(square + 1e-5) * (use_w ? (double)w[channel] : 1);
+                double want =
+                    ((double)in[g * size + i] - mean) / sqrt(square + 1e-5) * (use_w ? (double)w[channel] : 1);
                 want += use_b ? (double)b[channel] : 0;
-                double got = (double)out[g * size + i], tolerance = size > 1 ? 2e-6 * (8 + fabs(want)) : 1e-4 * (8 + fabs(want));
+                double got = (double)out[g * size + i],
+                       tolerance = size > 1 ? 2e-6 * (8 + fabs(want)) : 1e-4 * (8 + fabs(want));
                 check(close_to(got, want, square < 1e-3 ? 1e-3 : tolerance), "group_norm", got, want);
             }
         }
@@ -321,11 +352,14 @@ int main(void) {
         int before = failures;
         if (!dycl_cpu_isa_force((dycl_isa)isa)) continue;
         check_reds((dycl_isa)isa), check_sum_accuracy((dycl_isa)isa);
-        printf("%s row reductions: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED"), before = failures;
+        printf("%s row reductions: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED"),
+            before = failures;
         check_rows((dycl_isa)isa);
-        printf("%s row operators: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED"), before = failures;
+        printf("%s row operators: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED"),
+            before = failures;
         for (int i = 0; i < 4000; i++) check_reduce(i % 100 ? 5000 : 600000);
-        printf("%s strided reductions: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED"), before = failures;
+        printf("%s strided reductions: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED"),
+            before = failures;
         check_group_norm(), check_pool();
         printf("%s group norm, pooling: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED");
     }
