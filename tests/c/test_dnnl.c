@@ -46,7 +46,7 @@ static double apply_post(const dycl_post_op *op, double x, double operand, doubl
     switch (op->kind) {
     case DYCL_POST_RELU: return x < 0 ? 0 : x;
     case DYCL_POST_GELU: return 0.5 * x * (1 + erf(x / sqrt(2)));
-    case DYCL_POST_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case DYCL_POST_GELU_TANH: return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
     case DYCL_POST_TANH: return tanh(x);
     case DYCL_POST_SIGMOID: return 1 / (1 + exp(-x));
     case DYCL_POST_SILU: return x / (1 + exp(-x));
