@@ -14,16 +14,16 @@ static dycl_status attention_run(const dycl_step *step, dycl_plan *plan) {
 }
 
 /* As it lies, when the last dimension is a run. */
-static dycl_status head_operand(dycl_builder *b, uint32_t v, dycl_tensor *out, int64_t *strides) {
-    dycl_build_tensor(b, v, out);
+static dycl_status head_operand(dycl_maker *b, uint32_t v, dycl_tensor *out, int64_t *strides) {
+    dycl_make_tensor(b, v, out);
     dycl_status status = DYCL_OK;
-    if (out->strides[3] != 1 && out->sizes[3] != 1) status = dycl_build_contiguous(b, v, out);
+    if (out->strides[3] != 1 && out->sizes[3] != 1) status = dycl_make_contiguous(b, v, out);
     memcpy(strides, out->strides, 4 * sizeof(int64_t));
     strides[3] = 1;
     return status;
 }
 
-dycl_status dycl_build_attention(dycl_builder *b, const dycl_node *node) {
+dycl_status dycl_make_attention(dycl_maker *b, const dycl_node *node) {
     const dycl_graph *g = &b->program->graph;
     const uint32_t *operands = dycl_node_operands(g, node);
     const int64_t *attrs = dycl_node_attrs(g, node);
@@ -35,7 +35,7 @@ dycl_status dycl_build_attention(dycl_builder *b, const dycl_node *node) {
     DYCL_TRY(head_operand(b, operands[0], &q, d->q_strides));
     DYCL_TRY(head_operand(b, operands[1], &k, d->k_strides));
     DYCL_TRY(head_operand(b, operands[2], &v, d->v_strides));
-    dycl_build_tensor(b, node->out, &out);
+    dycl_make_tensor(b, node->out, &out);
     memcpy(d->o_strides, out.strides, sizeof d->o_strides);
     d->batch = q.sizes[0];
     d->heads = q.sizes[1];
@@ -51,20 +51,20 @@ dycl_status dycl_build_attention(dycl_builder *b, const dycl_node *node) {
     a->v = v.ref;
     a->out = out.ref;
     if (operands[3] != DYCL_NONE) {
-        dycl_build_tensor(b, operands[3], &mask);
+        dycl_make_tensor(b, operands[3], &mask);
         d->mask = mask.dtype == DYCL_BOOL ? 2 : 1;
         for (int i = 0; i < mask.rank; i++)
             d->mask_strides[4 - mask.rank + i] = mask.sizes[i] == 1 ? 0 : mask.strides[i];
         a->mask = mask.ref;
-        dycl_build_read(b, mask.ref.slot);
+        dycl_make_read(b, mask.ref.slot);
     }
-    dycl_build_read(b, q.ref.slot);
-    dycl_build_read(b, k.ref.slot);
-    dycl_build_read(b, v.ref.slot);
-    dycl_build_write(b, out.ref.slot);
-    DYCL_TRY(dycl_build_scratch(b, dycl_attention_scratch(d), &a->scratch));
+    dycl_make_read(b, q.ref.slot);
+    dycl_make_read(b, k.ref.slot);
+    dycl_make_read(b, v.ref.slot);
+    dycl_make_write(b, out.ref.slot);
+    DYCL_TRY(dycl_make_scratch(b, dycl_attention_scratch(d), &a->scratch));
     double work = (double)(d->batch * d->heads * d->q_len) * (double)d->k_len;
-    return dycl_build_step(b, attention_run, a, "attention", 500 + work * (double)(d->width + d->v_width) / 40 + work);
+    return dycl_make_step(b, attention_run, a, "attention", 500 + work * (double)(d->width + d->v_width) / 40 + work);
 fail:
     return status;
 }

@@ -25,10 +25,10 @@ static dycl_status conv_run(const dycl_step *step, dycl_plan *plan) {
 }
 
 /* Where a constant's packed form appears at run time; DYCL_NONE when the value cannot be a constant. */
-dycl_status dycl_build_binding(dycl_builder *b, const dycl_tensor *weights, dycl_prim *prim, uint32_t *out_slot) {
+dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_prim *prim, uint32_t *out_slot) {
     const dycl_graph *g = &b->program->graph;
     *out_slot = DYCL_NONE;
-    dycl_status status = dycl_build_slot(b, 0, out_slot);
+    dycl_status status = dycl_make_slot(b, 0, out_slot);
     if (status != DYCL_OK) return status;
     b->slots[*out_slot].fixed = 1;
     if (weights->ref.slot >= g->value_count || g->values[weights->ref.slot].kind != DYCL_VALUE_FEED) return DYCL_OK;
@@ -47,7 +47,7 @@ dycl_status dycl_build_binding(dycl_builder *b, const dycl_tensor *weights, dycl
     return DYCL_OK;
 }
 
-dycl_status dycl_build_conv(dycl_builder *b, const dycl_node *node) {
+dycl_status dycl_make_conv(dycl_maker *b, const dycl_node *node) {
     const dycl_graph *g = &b->program->graph;
     const uint32_t *operands = dycl_node_operands(g, node);
     const int64_t *attrs = dycl_node_attrs(g, node);
@@ -57,12 +57,12 @@ dycl_status dycl_build_conv(dycl_builder *b, const dycl_node *node) {
     memset(&d, 0, sizeof d);
     dycl_conv_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
-    if (dycl_value_numel(dycl_build_value(b, node->out)) == 0) return DYCL_OK;
-    dycl_build_tensor(b, operands[0], &x);
-    dycl_build_tensor(b, node->out, &out);
+    if (dycl_value_numel(dycl_make_value(b, node->out)) == 0) return DYCL_OK;
+    dycl_make_tensor(b, operands[0], &x);
+    dycl_make_tensor(b, node->out, &out);
     /* channels-last or contiguous goes in as it is */
-    if (!dycl_tensor_contiguous(&x) && x.strides[1] != 1) DYCL_TRY(dycl_build_contiguous(b, operands[0], &x));
-    DYCL_TRY(dycl_build_contiguous(b, operands[1], &w));
+    if (!dycl_tensor_contiguous(&x) && !dycl_tensor_channels_last(&x)) DYCL_TRY(dycl_make_contiguous(b, operands[0], &x));
+    DYCL_TRY(dycl_make_contiguous(b, operands[1], &w));
     dycl_conv_describe(&d, &x, &w, &out, attrs);
     dycl_layout_plain(&d.src, 4, x.sizes, x.strides);
     dycl_layout_plain(&d.dst, 4, out.sizes, out.strides);
@@ -70,24 +70,24 @@ dycl_status dycl_build_conv(dycl_builder *b, const dycl_node *node) {
     a->weights = w.ref;
     a->dst = out.ref;
     if (operands[2] != DYCL_NONE) {
-        DYCL_TRY(dycl_build_contiguous(b, operands[2], &bias));
+        DYCL_TRY(dycl_make_contiguous(b, operands[2], &bias));
         d.bias = a->has_bias = 1;
         a->bias = bias.ref;
-        dycl_build_read(b, bias.ref.slot);
+        dycl_make_read(b, bias.ref.slot);
     }
     DYCL_TRY(dycl_prim_conv(&d, &a->prim));
-    DYCL_TRY(dycl_build_prim(b, a->prim));
+    DYCL_TRY(dycl_make_prim(b, a->prim));
     a->packed = DYCL_NONE;
-    dycl_build_read(b, x.ref.slot);
-    dycl_build_read(b, w.ref.slot);
-    dycl_build_write(b, out.ref.slot);
+    dycl_make_read(b, x.ref.slot);
+    dycl_make_read(b, w.ref.slot);
+    dycl_make_write(b, out.ref.slot);
     size_t packed = dycl_prim_weights_bytes(a->prim);
     if (packed) {
-        DYCL_TRY(dycl_build_binding(b, &w, a->prim, &a->packed));
-        DYCL_TRY(dycl_build_scratch(b, packed, &a->repacked));
+        DYCL_TRY(dycl_make_binding(b, &w, a->prim, &a->packed));
+        DYCL_TRY(dycl_make_scratch(b, packed, &a->repacked));
     }
-    DYCL_TRY(dycl_build_scratch(b, dycl_prim_scratch(a->prim), &a->scratch));
-    DYCL_TRY(dycl_build_step(b, conv_run, a, "convolution", dycl_conv_cost(&d)));
+    DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(a->prim), &a->scratch));
+    DYCL_TRY(dycl_make_step(b, conv_run, a, "convolution", dycl_conv_cost(&d)));
     b->plan->infos[b->plan->step_count - 1].prim = a->prim;
     return DYCL_OK;
 fail:

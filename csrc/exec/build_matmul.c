@@ -57,23 +57,23 @@ static int flatten(const dycl_tensor *x, int64_t *out_rows, int64_t *out_stride)
     return 1;
 }
 
-static dycl_status linear(dycl_builder *b, const dycl_node *node, dycl_matmul_args *a) {
+static dycl_status linear(dycl_maker *b, const dycl_node *node, dycl_matmul_args *a) {
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     dycl_tensor x, w;
     dycl_status status;
-    dycl_build_tensor(b, operands[0], &x);
-    dycl_build_tensor(b, operands[1], &w);
+    dycl_make_tensor(b, operands[0], &x);
+    dycl_make_tensor(b, operands[1], &w);
     a->m = 1;
     a->k = w.sizes[1];
     a->n = w.sizes[0];
     int flat = flatten(&x, &a->m, &a->a_row);
     a->a_column = x.strides[x.rank - 1];
     if (!flat || !unit_stride(a->m, a->k, a->a_row, a->a_column)) {
-        DYCL_TRY(dycl_build_contiguous(b, operands[0], &x));
+        DYCL_TRY(dycl_make_contiguous(b, operands[0], &x));
         flatten(&x, &a->m, &a->a_row);
         a->a_column = 1;
     }
-    if (!unit_stride(a->n, a->k, w.strides[0], w.strides[1])) DYCL_TRY(dycl_build_contiguous(b, operands[1], &w));
+    if (!unit_stride(a->n, a->k, w.strides[0], w.strides[1])) DYCL_TRY(dycl_make_contiguous(b, operands[1], &w));
     a->b_row = w.strides[1];
     a->b_column = w.strides[0];
     a->a = x.ref;
@@ -81,7 +81,7 @@ static dycl_status linear(dycl_builder *b, const dycl_node *node, dycl_matmul_ar
     a->c_row = a->n;
     if (operands[2] != DYCL_NONE) {
         dycl_tensor bias;
-        DYCL_TRY(dycl_build_contiguous(b, operands[2], &bias));
+        DYCL_TRY(dycl_make_contiguous(b, operands[2], &bias));
         a->bias = bias.ref;
         a->has_bias = 1;
     }
@@ -90,16 +90,16 @@ fail:
     return status;
 }
 
-static dycl_status matmul(dycl_builder *b, const dycl_node *node, dycl_matmul_args *a) {
+static dycl_status matmul(dycl_maker *b, const dycl_node *node, dycl_matmul_args *a) {
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
-    const dycl_value *out = dycl_build_value(b, node->out);
+    const dycl_value *out = dycl_make_value(b, node->out);
     dycl_tensor x[2];
     dycl_status status;
     for (int i = 0; i < 2; i++) {
         int64_t row, column;
-        dycl_build_tensor(b, operands[i], &x[i]);
+        dycl_make_tensor(b, operands[i], &x[i]);
         matrix(&x[i], &row, &column);
-        if (!unit_stride(x[i].sizes[x[i].rank - 2], x[i].sizes[x[i].rank - 1], row, column)) DYCL_TRY(dycl_build_contiguous(b, operands[i], &x[i]));
+        if (!unit_stride(x[i].sizes[x[i].rank - 2], x[i].sizes[x[i].rank - 1], row, column)) DYCL_TRY(dycl_make_contiguous(b, operands[i], &x[i]));
     }
     a->m = x[0].sizes[x[0].rank - 2];
     a->k = x[0].sizes[x[0].rank - 1];
@@ -128,8 +128,8 @@ fail:
     return status;
 }
 
-dycl_status dycl_build_matmul(dycl_builder *b, const dycl_node *node) {
-    const dycl_value *out = dycl_build_value(b, node->out);
+dycl_status dycl_make_matmul(dycl_maker *b, const dycl_node *node) {
+    const dycl_value *out = dycl_make_value(b, node->out);
     if (dycl_value_numel(out) == 0) return DYCL_OK;
     dycl_matmul_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
@@ -138,11 +138,11 @@ dycl_status dycl_build_matmul(dycl_builder *b, const dycl_node *node) {
     a->dtype = (dycl_dtype)out->dtype;
     if (node->op == DYCL_OP_linear) DYCL_TRY(linear(b, node, a));
     else DYCL_TRY(matmul(b, node, a));
-    DYCL_TRY(dycl_build_target(b, node->out, &target));
+    DYCL_TRY(dycl_make_target(b, node->out, &target));
     a->c = target.ref;
     collapse_batch(a);
     DYCL_TRY(dycl_matmul_choose(b, node, a));
-    return dycl_build_finish(b, node->out, &target);
+    return dycl_make_finish(b, node->out, &target);
 fail:
     return status;
 }

@@ -62,15 +62,15 @@ static dycl_status gather_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-static dycl_status build_gather_elements(dycl_builder *b, const dycl_node *node) {
+static dycl_status build_gather_elements(dycl_maker *b, const dycl_node *node) {
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     dycl_tensor from, index, to;
     dycl_status status;
     gather_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
-    dycl_build_tensor(b, operands[0], &from);
-    DYCL_TRY(dycl_build_contiguous(b, operands[1], &index));
-    DYCL_TRY(dycl_build_target(b, node->out, &to));
+    dycl_make_tensor(b, operands[0], &from);
+    DYCL_TRY(dycl_make_contiguous(b, operands[1], &index));
+    DYCL_TRY(dycl_make_target(b, node->out, &to));
     a->to = to.ref;
     a->from = from.ref;
     a->index = index.ref;
@@ -81,17 +81,17 @@ static dycl_status build_gather_elements(dycl_builder *b, const dycl_node *node)
     a->count = dycl_tensor_numel(&to);
     memcpy(a->sizes, to.sizes, sizeof a->sizes);
     memcpy(a->from_strides, from.strides, sizeof a->from_strides);
-    dycl_build_read(b, from.ref.slot);
-    dycl_build_read(b, index.ref.slot);
-    dycl_build_write(b, to.ref.slot);
-    DYCL_TRY(dycl_build_step(b, gather_run, a, "gather", 20 + 2.0 * (double)a->count));
-    return dycl_build_finish(b, node->out, &to);
+    dycl_make_read(b, from.ref.slot);
+    dycl_make_read(b, index.ref.slot);
+    dycl_make_write(b, to.ref.slot);
+    DYCL_TRY(dycl_make_step(b, gather_run, a, "gather", 20 + 2.0 * (double)a->count));
+    return dycl_make_finish(b, node->out, &to);
 fail:
     return status;
 }
 
-dycl_status dycl_build_gather(dycl_builder *b, const dycl_node *node) {
-    if (dycl_value_numel(dycl_build_value(b, node->out)) == 0) {
+dycl_status dycl_make_gather(dycl_maker *b, const dycl_node *node) {
+    if (dycl_value_numel(dycl_make_value(b, node->out)) == 0) {
         /* an empty result reads nothing, so its index cannot be out of range, except a row of no elements, which torch lets pass too */
         return DYCL_OK;
     }
@@ -102,7 +102,7 @@ dycl_status dycl_build_gather(dycl_builder *b, const dycl_node *node) {
     dycl_status status;
     take_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
-    dycl_build_tensor(b, operands[0], &table);
+    dycl_make_tensor(b, operands[0], &table);
     /* rows contiguous, dimensions before `dim` at one stride: else a copy */
     int64_t row = 1, outer = 1, outer_stride = 0;
     int fits = 1;
@@ -118,11 +118,11 @@ dycl_status dycl_build_gather(dycl_builder *b, const dycl_node *node) {
         outer *= table.sizes[d];
     }
     if (!fits) {
-        DYCL_TRY(dycl_build_contiguous(b, operands[0], &table));
+        DYCL_TRY(dycl_make_contiguous(b, operands[0], &table));
         outer_stride = row * table.sizes[dim];
     }
-    DYCL_TRY(dycl_build_contiguous(b, operands[1], &index));
-    DYCL_TRY(dycl_build_target(b, node->out, &to));
+    DYCL_TRY(dycl_make_contiguous(b, operands[1], &index));
+    DYCL_TRY(dycl_make_target(b, node->out, &to));
     int64_t element = (int64_t)dycl_dtype_size(table.dtype);
     a->to = to.ref;
     a->table = table.ref;
@@ -135,11 +135,11 @@ dycl_status dycl_build_gather(dycl_builder *b, const dycl_node *node) {
     a->row_stride = table.rank ? table.strides[dim] * element : element;
     a->row_bytes = (size_t)(row * element);
     a->to_stride = (int64_t)a->count * row * element;
-    dycl_build_read(b, table.ref.slot);
-    dycl_build_read(b, index.ref.slot);
-    dycl_build_write(b, to.ref.slot);
-    DYCL_TRY(dycl_build_step(b, take_run, a, "rows", 20 + 0.1 * (double)(a->outer * a->to_stride)));
-    return dycl_build_finish(b, node->out, &to);
+    dycl_make_read(b, table.ref.slot);
+    dycl_make_read(b, index.ref.slot);
+    dycl_make_write(b, to.ref.slot);
+    DYCL_TRY(dycl_make_step(b, take_run, a, "rows", 20 + 0.1 * (double)(a->outer * a->to_stride)));
+    return dycl_make_finish(b, node->out, &to);
 fail:
     return status;
 }
@@ -157,41 +157,41 @@ static dycl_status fill_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-static dycl_status build_fill(dycl_builder *b, dycl_ref to, uint32_t value, int64_t count) {
+static dycl_status build_fill(dycl_maker *b, dycl_ref to, uint32_t value, int64_t count) {
     fill_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     a->to = to;
-    a->value = dycl_build_ref(b, value);
+    a->value = dycl_make_ref(b, value);
     a->count = (size_t)count;
-    a->element = dycl_dtype_size((dycl_dtype)dycl_build_value(b, value)->dtype);
-    dycl_build_read(b, a->value.slot);
-    dycl_build_write(b, to.slot);
-    return dycl_build_step(b, fill_run, a, "fill", 10 + 0.05 * (double)count * (double)a->element);
+    a->element = dycl_dtype_size((dycl_dtype)dycl_make_value(b, value)->dtype);
+    dycl_make_read(b, a->value.slot);
+    dycl_make_write(b, to.slot);
+    return dycl_make_step(b, fill_run, a, "fill", 10 + 0.05 * (double)count * (double)a->element);
 }
 
-dycl_status dycl_build_join(dycl_builder *b, const dycl_node *node) {
+dycl_status dycl_make_join(dycl_maker *b, const dycl_node *node) {
     const dycl_graph *g = &b->program->graph;
     const uint32_t *operands = dycl_node_operands(g, node);
     const int64_t *attrs = dycl_node_attrs(g, node);
     dycl_tensor to, part;
     dycl_status status;
-    dycl_build_tensor(b, node->out, &to);
+    dycl_make_tensor(b, node->out, &to);
     int64_t element = (int64_t)dycl_dtype_size(to.dtype);
     if (dycl_tensor_numel(&to) == 0) return DYCL_OK;
     if (node->op == DYCL_OP_cat) {
         int dim = (int)attrs[0];
         int64_t at = 0;
         for (int i = 0; i < node->operand_count; i++) {
-            dycl_build_tensor(b, operands[i], &part);
+            dycl_make_tensor(b, operands[i], &part);
             dycl_tensor piece = to;
             piece.sizes[dim] = part.sizes[dim];
             piece.ref.offset += at * to.strides[dim] * element;
-            DYCL_TRY(dycl_build_copy(b, &part, &piece));
+            DYCL_TRY(dycl_make_copy(b, &part, &piece));
             at += part.sizes[dim];
         }
         return DYCL_OK;
     }
-    dycl_build_tensor(b, operands[0], &part);
+    dycl_make_tensor(b, operands[0], &part);
     DYCL_TRY(build_fill(b, to.ref, operands[1], dycl_tensor_numel(&to)));
     dycl_tensor piece = to;
     for (int d = 0; d < to.rank; d++) {
@@ -202,7 +202,7 @@ dycl_status dycl_build_join(dycl_builder *b, const dycl_node *node) {
         piece.ref.offset += lead * piece.strides[d] * element;
         part.sizes[d] = piece.sizes[d] = size > 0 ? size : 0;
     }
-    return dycl_build_copy(b, &part, &piece);
+    return dycl_make_copy(b, &part, &piece);
 fail:
     return status;
 }
@@ -239,24 +239,24 @@ static dycl_status iota_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-dycl_status dycl_build_create(dycl_builder *b, const dycl_node *node) {
+dycl_status dycl_make_create(dycl_maker *b, const dycl_node *node) {
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
-    const dycl_value *out = dycl_build_value(b, node->out);
+    const dycl_value *out = dycl_make_value(b, node->out);
     int64_t count = dycl_value_numel(out);
-    dycl_ref to = dycl_build_ref(b, node->out);
+    dycl_ref to = dycl_make_ref(b, node->out);
     if (count == 0) return DYCL_OK;
     if (node->op == DYCL_OP_full) return build_fill(b, to, operands[0], count);
     iota_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     a->to = to;
-    a->start = dycl_build_ref(b, operands[0]);
-    a->step = dycl_build_ref(b, operands[1]);
+    a->start = dycl_make_ref(b, operands[0]);
+    a->step = dycl_make_ref(b, operands[1]);
     a->dtype = (dycl_dtype)out->dtype;
     a->count = count;
-    dycl_build_read(b, a->start.slot);
-    dycl_build_read(b, a->step.slot);
-    dycl_build_write(b, to.slot);
-    return dycl_build_step(b, iota_run, a, "iota", 10 + 0.5 * (double)count);
+    dycl_make_read(b, a->start.slot);
+    dycl_make_read(b, a->step.slot);
+    dycl_make_write(b, to.slot);
+    return dycl_make_step(b, iota_run, a, "iota", 10 + 0.5 * (double)count);
 }
 
 /* ---- tril and triu */
@@ -289,15 +289,15 @@ static dycl_status band_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-dycl_status dycl_build_band(dycl_builder *b, const dycl_node *node) {
-    const dycl_value *out = dycl_build_value(b, node->out);
+dycl_status dycl_make_band(dycl_maker *b, const dycl_node *node) {
+    const dycl_value *out = dycl_make_value(b, node->out);
     if (dycl_value_numel(out) == 0) return DYCL_OK;
     dycl_tensor from, to;
     dycl_status status;
     band_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
-    DYCL_TRY(dycl_build_contiguous(b, dycl_node_operands(&b->program->graph, node)[0], &from));
-    DYCL_TRY(dycl_build_target(b, node->out, &to));
+    DYCL_TRY(dycl_make_contiguous(b, dycl_node_operands(&b->program->graph, node)[0], &from));
+    DYCL_TRY(dycl_make_target(b, node->out, &to));
     a->to = to.ref;
     a->from = from.ref;
     a->rows = to.sizes[to.rank - 2];
@@ -306,10 +306,10 @@ dycl_status dycl_build_band(dycl_builder *b, const dycl_node *node) {
     a->diagonal = dycl_node_attrs(&b->program->graph, node)[0];
     a->upper = node->op == DYCL_OP_triu;
     a->element = dycl_dtype_size(to.dtype);
-    dycl_build_read(b, from.ref.slot);
-    dycl_build_write(b, to.ref.slot);
-    DYCL_TRY(dycl_build_step(b, band_run, a, "band", 10 + 0.1 * (double)dycl_tensor_numel(&to)));
-    return dycl_build_finish(b, node->out, &to);
+    dycl_make_read(b, from.ref.slot);
+    dycl_make_write(b, to.ref.slot);
+    DYCL_TRY(dycl_make_step(b, band_run, a, "band", 10 + 0.1 * (double)dycl_tensor_numel(&to)));
+    return dycl_make_finish(b, node->out, &to);
 fail:
     return status;
 }

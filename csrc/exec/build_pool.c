@@ -56,25 +56,25 @@ static dycl_status plain_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-static dycl_status build_plain(dycl_builder *b, const dycl_node *node, pool_args *a, dycl_step_fn run, const char *kernel) {
+static dycl_status build_plain(dycl_maker *b, const dycl_node *node, pool_args *a, dycl_step_fn run, const char *kernel) {
     dycl_tensor x, out;
     dycl_status status;
-    DYCL_TRY(dycl_build_contiguous(b, dycl_node_operands(&b->program->graph, node)[0], &x));
-    DYCL_TRY(dycl_build_target(b, node->out, &out));
+    DYCL_TRY(dycl_make_contiguous(b, dycl_node_operands(&b->program->graph, node)[0], &x));
+    DYCL_TRY(dycl_make_target(b, node->out, &out));
     a->src = x.ref;
     a->dst = out.ref;
-    dycl_build_read(b, x.ref.slot);
-    dycl_build_write(b, out.ref.slot);
-    DYCL_TRY(dycl_build_step(b, run, a, kernel, 100 + (double)dycl_tensor_numel(&x)));
-    return dycl_build_finish(b, node->out, &out);
+    dycl_make_read(b, x.ref.slot);
+    dycl_make_write(b, out.ref.slot);
+    DYCL_TRY(dycl_make_step(b, run, a, kernel, 100 + (double)dycl_tensor_numel(&x)));
+    return dycl_make_finish(b, node->out, &out);
 fail:
     return status;
 }
 
-dycl_status dycl_pool_describe(const dycl_builder *b, const dycl_node *node, dycl_pool_desc *d) {
+dycl_status dycl_pool_describe(const dycl_maker *b, const dycl_node *node, dycl_pool_desc *d) {
     const dycl_graph *g = &b->program->graph;
     const int64_t *attrs = dycl_node_attrs(g, node);
-    const dycl_value *x = dycl_build_value(b, dycl_node_operands(g, node)[0]), *out = dycl_build_value(b, node->out);
+    const dycl_value *x = dycl_make_value(b, dycl_node_operands(g, node)[0]), *out = dycl_make_value(b, node->out);
     dycl_status fits = DYCL_OK;
     memset(d, 0, sizeof *d);
     d->n = x->sizes[0];
@@ -100,45 +100,45 @@ dycl_status dycl_pool_describe(const dycl_builder *b, const dycl_node *node, dyc
     return fits;
 }
 
-dycl_status dycl_build_pool(dycl_builder *b, const dycl_node *node) {
+dycl_status dycl_make_pool(dycl_maker *b, const dycl_node *node) {
     const dycl_graph *g = &b->program->graph;
     uint32_t operand = dycl_node_operands(g, node)[0];
     dycl_status status;
     dycl_tensor x, out, made;
     pool_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
-    if (dycl_value_numel(dycl_build_value(b, node->out)) == 0) return DYCL_OK;
+    if (dycl_value_numel(dycl_make_value(b, node->out)) == 0) return DYCL_OK;
     status = dycl_pool_describe(b, node, &a->desc);
     a->oh = a->desc.oh;
     a->ow = a->desc.ow;
     if (node->op == DYCL_OP_adaptive_avg_pool2d) return build_plain(b, node, a, adaptive_run, "adaptive pooling");
-    dycl_build_tensor(b, operand, &x);
+    dycl_make_tensor(b, operand, &x);
     if (status == DYCL_OK) {
-        if (!dycl_tensor_contiguous(&x) && x.strides[1] != 1) DYCL_TRY(dycl_build_contiguous(b, operand, &x));
+        if (!dycl_tensor_contiguous(&x) && !dycl_tensor_channels_last(&x)) DYCL_TRY(dycl_make_contiguous(b, operand, &x));
         dycl_layout_plain(&a->desc.src, 4, x.sizes, x.strides);
         status = dycl_prim_pool(&a->desc, &a->prim);
     }
     if (status == DYCL_BAIL) return build_plain(b, node, a, plain_run, "pooling loops");
     if (status != DYCL_OK) return status;
-    DYCL_TRY(dycl_build_prim(b, a->prim));
+    DYCL_TRY(dycl_make_prim(b, a->prim));
     dycl_layout layout;
     dycl_prim_dst_layout(a->prim, &layout);
     if (layout.opaque) return build_plain(b, node, a, plain_run, "pooling loops");
-    dycl_build_tensor(b, node->out, &out);
+    dycl_make_tensor(b, node->out, &out);
     made = out;
     memcpy(made.strides, layout.strides, 4 * sizeof(int64_t));
     for (int i = 0; i < 4; i++)
         if (made.sizes[i] > 1 && made.strides[i] != out.strides[i]) made.ref.slot = out.ref.slot + 1;
-    if (made.ref.slot != out.ref.slot) DYCL_TRY(dycl_build_slot(b, dycl_layout_bytes(&layout), &made.ref.slot));
+    if (made.ref.slot != out.ref.slot) DYCL_TRY(dycl_make_slot(b, dycl_layout_bytes(&layout), &made.ref.slot));
     a->src = x.ref;
     a->dst = made.ref;
-    dycl_build_read(b, x.ref.slot);
-    dycl_build_write(b, made.ref.slot);
-    DYCL_TRY(dycl_build_scratch(b, dycl_prim_scratch(a->prim), &a->scratch));
-    DYCL_TRY(dycl_build_step(b, pool_run, a, "pooling", 300 + 0.5 * (double)dycl_tensor_numel(&x)));
+    dycl_make_read(b, x.ref.slot);
+    dycl_make_write(b, made.ref.slot);
+    DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(a->prim), &a->scratch));
+    DYCL_TRY(dycl_make_step(b, pool_run, a, "pooling", 300 + 0.5 * (double)dycl_tensor_numel(&x)));
     b->plan->infos[b->plan->step_count - 1].prim = a->prim;
     if (made.ref.slot == out.ref.slot) return DYCL_OK;
-    return dycl_build_copy(b, &made, &out);
+    return dycl_make_copy(b, &made, &out);
 fail:
     return status;
 }

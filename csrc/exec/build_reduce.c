@@ -17,16 +17,16 @@ static dycl_status reduce_run(const dycl_step *step, dycl_plan *plan) {
     return dycl_kern_reduce(&a->desc, dycl_at(plan, a->out), dycl_at(plan, a->in), dycl_at(plan, a->scratch));
 }
 
-dycl_status dycl_build_reduce(dycl_builder *b, const dycl_node *node) {
+dycl_status dycl_make_reduce(dycl_maker *b, const dycl_node *node) {
     const dycl_graph *g = &b->program->graph;
     const int64_t *attrs = dycl_node_attrs(g, node);
-    if (dycl_value_numel(dycl_build_value(b, node->out)) == 0) return DYCL_OK;
+    if (dycl_value_numel(dycl_make_value(b, node->out)) == 0) return DYCL_OK;
     dycl_tensor in, out;
     dycl_status status;
     reduce_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
-    dycl_build_tensor(b, dycl_node_operands(g, node)[0], &in);
-    DYCL_TRY(dycl_build_target(b, node->out, &out));
+    dycl_make_tensor(b, dycl_node_operands(g, node)[0], &in);
+    DYCL_TRY(dycl_make_target(b, node->out, &out));
     a->desc.op = dycl_red_of((dycl_op)node->op);
     a->desc.mean = node->op == DYCL_OP_mean;
     a->desc.variance = node->op == DYCL_OP_var;
@@ -38,11 +38,11 @@ dycl_status dycl_build_reduce(dycl_builder *b, const dycl_node *node) {
     a->desc.reduce = (uint32_t)attrs[0];
     a->in = in.ref;
     a->out = out.ref;
-    dycl_build_read(b, in.ref.slot);
-    dycl_build_write(b, out.ref.slot);
-    DYCL_TRY(dycl_build_scratch(b, dycl_kern_reduce_scratch(&a->desc), &a->scratch));
-    DYCL_TRY(dycl_build_step(b, reduce_run, a, "reduce", 50 + 0.2 * (double)dycl_tensor_numel(&in)));
-    return dycl_build_finish(b, node->out, &out);
+    dycl_make_read(b, in.ref.slot);
+    dycl_make_write(b, out.ref.slot);
+    DYCL_TRY(dycl_make_scratch(b, dycl_kern_reduce_scratch(&a->desc), &a->scratch));
+    DYCL_TRY(dycl_make_step(b, reduce_run, a, "reduce", 50 + 0.2 * (double)dycl_tensor_numel(&in)));
+    return dycl_make_finish(b, node->out, &out);
 fail:
     return status;
 }
@@ -61,27 +61,27 @@ static dycl_status group_norm_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-dycl_status dycl_build_group_norm(dycl_builder *b, const dycl_node *node) {
+dycl_status dycl_make_group_norm(dycl_maker *b, const dycl_node *node) {
     const dycl_graph *g = &b->program->graph;
     const uint32_t *operands = dycl_node_operands(g, node);
     const int64_t *attrs = dycl_node_attrs(g, node);
-    if (dycl_value_numel(dycl_build_value(b, node->out)) == 0) return DYCL_OK;
+    if (dycl_value_numel(dycl_make_value(b, node->out)) == 0) return DYCL_OK;
     dycl_tensor in, out, weight, bias;
     dycl_status status;
     group_norm_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
-    DYCL_TRY(dycl_build_contiguous(b, operands[0], &in));
+    DYCL_TRY(dycl_make_contiguous(b, operands[0], &in));
     if (operands[1] != DYCL_NONE) {
-        DYCL_TRY(dycl_build_contiguous(b, operands[1], &weight));
+        DYCL_TRY(dycl_make_contiguous(b, operands[1], &weight));
         a->weight = weight.ref;
         a->has_weight = 1;
     }
     if (operands[2] != DYCL_NONE) {
-        DYCL_TRY(dycl_build_contiguous(b, operands[2], &bias));
+        DYCL_TRY(dycl_make_contiguous(b, operands[2], &bias));
         a->bias = bias.ref;
         a->has_bias = 1;
     }
-    DYCL_TRY(dycl_build_target(b, node->out, &out));
+    DYCL_TRY(dycl_make_target(b, node->out, &out));
     a->in = in.ref;
     a->out = out.ref;
     a->n = in.sizes[0];
@@ -89,12 +89,12 @@ dycl_status dycl_build_group_norm(dycl_builder *b, const dycl_node *node) {
     a->inner = dycl_tensor_numel(&in) / (a->n * a->c);
     a->groups = attrs[0];
     a->eps = dycl_attr_f64(attrs[1]);
-    dycl_build_read(b, in.ref.slot);
-    if (a->has_weight) dycl_build_read(b, a->weight.slot);
-    if (a->has_bias) dycl_build_read(b, a->bias.slot);
-    dycl_build_write(b, out.ref.slot);
-    DYCL_TRY(dycl_build_step(b, group_norm_run, a, "group_norm", 50 + 0.3 * (double)dycl_tensor_numel(&in)));
-    return dycl_build_finish(b, node->out, &out);
+    dycl_make_read(b, in.ref.slot);
+    if (a->has_weight) dycl_make_read(b, a->weight.slot);
+    if (a->has_bias) dycl_make_read(b, a->bias.slot);
+    dycl_make_write(b, out.ref.slot);
+    DYCL_TRY(dycl_make_step(b, group_norm_run, a, "group_norm", 50 + 0.3 * (double)dycl_tensor_numel(&in)));
+    return dycl_make_finish(b, node->out, &out);
 fail:
     return status;
 }

@@ -39,7 +39,7 @@ static void permuted(const dycl_value *value, const dycl_tile_need *need, dycl_v
 }
 
 static dycl_status add_operand(dycl_lower *l, dycl_lower_node *entry, int i, uint32_t v, const dycl_tile_need *need, int64_t level_row) {
-    dycl_builder *b = l->b;
+    dycl_maker *b = l->b;
     const dycl_program *p = b->program;
     const dycl_value *value = &p->graph.values[v];
     uint32_t producer = dycl_program_producer(p, v);
@@ -58,7 +58,7 @@ static dycl_status add_operand(dycl_lower *l, dycl_lower_node *entry, int i, uin
     if (!dycl_space_access(&l->space, level_row, &seen, need->rank, need->sizes, strides))
         return dycl_error_set("operand %u does not cover the space of its block", v);
     int m;
-    dycl_status status = add_memory(l, dycl_build_ref(b, v), (dycl_dtype)value->dtype, strides, 0, &m);
+    dycl_status status = add_memory(l, dycl_make_ref(b, v), (dycl_dtype)value->dtype, strides, 0, &m);
     entry->operand[i] = -1 - m;
     l->memory[m].last = l->node_count;
     return status;
@@ -68,7 +68,7 @@ static dycl_status add_operand(dycl_lower *l, dycl_lower_node *entry, int i, uin
 static dycl_status add_row_parameter(dycl_lower *l, dycl_lower_node *entry, int i, uint32_t v) {
     if (v == DYCL_NONE) return DYCL_OK;
     dycl_tensor t;
-    dycl_status status = dycl_build_contiguous(l->b, v, &t);
+    dycl_status status = dycl_make_contiguous(l->b, v, &t);
     if (status != DYCL_OK) return status;
     int64_t strides[DYCL_SPACE_RANK] = {0}, stride = 1, left = l->row;
     for (int d = l->space.rank - 1; d >= 0 && left > 1; d--) {
@@ -113,7 +113,7 @@ static dycl_status batch_norm_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-dycl_status dycl_build_batch_norm(dycl_builder *b, const dycl_node *node, dycl_ref *out_scale, dycl_ref *out_shift) {
+dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, dycl_ref *out_scale, dycl_ref *out_shift) {
     const dycl_graph *g = &b->program->graph;
     const uint32_t *operands = dycl_node_operands(g, node);
     batch_norm_args *a = dycl_plan_alloc(b->plan, sizeof *a);
@@ -126,26 +126,26 @@ dycl_status dycl_build_batch_norm(dycl_builder *b, const dycl_node *node, dycl_r
     for (int i = 0; i < 4; i++) {
         uint32_t v = operands[1 + i];
         if (v == DYCL_NONE) continue;
-        *refs[i] = dycl_build_ref(b, v);
+        *refs[i] = dycl_make_ref(b, v);
         *strides[i] = g->values[v].strides[0];
-        dycl_build_read(b, refs[i]->slot);
+        dycl_make_read(b, refs[i]->slot);
     }
     a->has_weight = operands[3] != DYCL_NONE;
     a->has_bias = operands[4] != DYCL_NONE;
     size_t bytes = (size_t)a->channels * dycl_dtype_size(a->dtype);
-    dycl_status status = dycl_build_slot(b, bytes, &a->scale.slot);
-    if (status == DYCL_OK) status = dycl_build_slot(b, bytes, &a->shift.slot);
+    dycl_status status = dycl_make_slot(b, bytes, &a->scale.slot);
+    if (status == DYCL_OK) status = dycl_make_slot(b, bytes, &a->shift.slot);
     if (status != DYCL_OK) return status;
-    dycl_build_write(b, a->scale.slot);
-    dycl_build_write(b, a->shift.slot);
+    dycl_make_write(b, a->scale.slot);
+    dycl_make_write(b, a->shift.slot);
     *out_scale = a->scale;
     *out_shift = a->shift;
-    return dycl_build_step(b, batch_norm_run, a, "scale and shift", 20 + 2 * (double)a->channels);
+    return dycl_make_step(b, batch_norm_run, a, "scale and shift", 20 + 2 * (double)a->channels);
 }
 
 static dycl_status add_channel_parameters(dycl_lower *l, dycl_lower_node *entry, const dycl_node *node, const dycl_tile_need *need) {
     dycl_ref ref[2];
-    dycl_status status = dycl_build_batch_norm(l->b, node, &ref[0], &ref[1]);
+    dycl_status status = dycl_make_batch_norm(l->b, node, &ref[0], &ref[1]);
     if (status != DYCL_OK) return status;
     dycl_value channel = {0};
     channel.rank = (uint8_t)need->rank;
@@ -217,7 +217,7 @@ static dycl_status collect(dycl_lower *l, const dycl_block *block) {
                 covers = dycl_space_access(&l->space, level_row, &seen, need.rank, need.sizes, strides);
             }
             if (!covers) return dycl_error_set("result %u does not cover the space of its block", node->out);
-            DYCL_TRY(add_memory(l, dycl_build_ref(l->b, node->out), (dycl_dtype)out->dtype, strides, 1, &entry->store));
+            DYCL_TRY(add_memory(l, dycl_make_ref(l->b, node->out), (dycl_dtype)out->dtype, strides, 1, &entry->store));
         }
         l->node_count++;
     }
@@ -243,12 +243,12 @@ static dycl_status make_dense(dycl_lower *l, dycl_lower_memory *m) {
     dense = here;
     dycl_strides_contiguous(dense.rank, dense.sizes, dense.strides);
     dense.ref.offset = 0;
-    dycl_status status = dycl_build_slot(l->b, (size_t)dycl_tensor_numel(&dense) * dycl_dtype_size(dense.dtype), &dense.ref.slot);
+    dycl_status status = dycl_make_slot(l->b, (size_t)dycl_tensor_numel(&dense) * dycl_dtype_size(dense.dtype), &dense.ref.slot);
     if (status != DYCL_OK) return status;
     if (m->store) {
         l->after_from[l->after_count] = dense;
         l->after_to[l->after_count++] = here;
-    } else status = dycl_build_copy(l->b, &here, &dense);
+    } else status = dycl_make_copy(l->b, &here, &dense);
     m->ref = dense.ref;
     memcpy(m->strides, dense.strides, (size_t)dense.rank * sizeof(int64_t));
     return status;
@@ -327,7 +327,7 @@ static dycl_status shape(dycl_lower *l) {
     return DYCL_OK;
 }
 
-dycl_status dycl_build_tile(dycl_builder *b, const dycl_block *block) {
+dycl_status dycl_make_tile(dycl_maker *b, const dycl_block *block) {
     dycl_lower *l = dycl_alloc_zero(sizeof *l);
     if (!l) return dycl_error_set("out of memory");
     dycl_status status;
@@ -337,7 +337,7 @@ dycl_status dycl_build_tile(dycl_builder *b, const dycl_block *block) {
     DYCL_TRY(collect(l, block));
     DYCL_TRY(shape(l));
     DYCL_TRY(dycl_lower_instructions(l));
-    for (int i = 0; i < l->after_count; i++) DYCL_TRY(dycl_build_copy(b, &l->after_from[i], &l->after_to[i]));
+    for (int i = 0; i < l->after_count; i++) DYCL_TRY(dycl_make_copy(b, &l->after_from[i], &l->after_to[i]));
 fail:
     dycl_free(l);
     return status;

@@ -41,7 +41,7 @@ static dycl_status grow(void **array, uint32_t *room, uint32_t needed, size_t el
     return DYCL_OK;
 }
 
-dycl_status dycl_builder_init(dycl_builder *b, dycl_plan *plan) {
+dycl_status dycl_maker_init(dycl_maker *b, dycl_plan *plan) {
     memset(b, 0, sizeof *b);
     b->plan = plan;
     b->program = &plan->program;
@@ -66,14 +66,14 @@ dycl_status dycl_builder_init(dycl_builder *b, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-void dycl_builder_free(dycl_builder *b) {
+void dycl_maker_free(dycl_maker *b) {
     dycl_free(b->slots);
     dycl_free(b->dense);
     dycl_free(b->blocked);
     memset(b, 0, sizeof *b);
 }
 
-dycl_status dycl_build_slot(dycl_builder *b, size_t bytes, uint32_t *out_slot) {
+dycl_status dycl_make_slot(dycl_maker *b, size_t bytes, uint32_t *out_slot) {
     dycl_status status = grow((void **)&b->slots, &b->slot_room, b->slot_count + 1, sizeof(dycl_slot));
     if (status != DYCL_OK) return status;
     b->slots[b->slot_count] = (dycl_slot){.bytes = bytes, .first = DYCL_NONE, .share = DYCL_NONE};
@@ -81,23 +81,23 @@ dycl_status dycl_build_slot(dycl_builder *b, size_t bytes, uint32_t *out_slot) {
     return DYCL_OK;
 }
 
-static void touch(dycl_builder *b, uint32_t slot) {
+static void touch(dycl_maker *b, uint32_t slot) {
     dycl_slot *s = &b->slots[slot];
     if (s->first == DYCL_NONE) s->first = b->plan->step_count;
     s->last = b->plan->step_count;
 }
 
-void dycl_build_read(dycl_builder *b, uint32_t slot) { touch(b, slot); }
-void dycl_build_write(dycl_builder *b, uint32_t slot) { touch(b, slot); }
+void dycl_make_read(dycl_maker *b, uint32_t slot) { touch(b, slot); }
+void dycl_make_write(dycl_maker *b, uint32_t slot) { touch(b, slot); }
 
-dycl_status dycl_build_scratch(dycl_builder *b, size_t bytes, dycl_ref *out) {
+dycl_status dycl_make_scratch(dycl_maker *b, size_t bytes, dycl_ref *out) {
     out->offset = 0;
-    dycl_status status = dycl_build_slot(b, bytes ? bytes : 64, &out->slot);
+    dycl_status status = dycl_make_slot(b, bytes ? bytes : 64, &out->slot);
     if (status == DYCL_OK) touch(b, out->slot);
     return status;
 }
 
-dycl_status dycl_build_step(dycl_builder *b, dycl_step_fn run, void *args, const char *kernel, double cost) {
+dycl_status dycl_make_step(dycl_maker *b, dycl_step_fn run, void *args, const char *kernel, double cost) {
     dycl_plan *plan = b->plan;
     if (plan->step_count == plan->step_room) {
         uint32_t room = plan->step_room, again = plan->step_room;
@@ -113,7 +113,7 @@ dycl_status dycl_build_step(dycl_builder *b, dycl_step_fn run, void *args, const
     return DYCL_OK;
 }
 
-dycl_status dycl_build_prim(dycl_builder *b, dycl_prim *prim) {
+dycl_status dycl_make_prim(dycl_maker *b, dycl_prim *prim) {
     dycl_plan *plan = b->plan;
     dycl_status status = grow((void **)&plan->prims, &plan->prim_room, plan->prim_count + 1, sizeof(dycl_prim *));
     if (status != DYCL_OK) {
@@ -124,14 +124,14 @@ dycl_status dycl_build_prim(dycl_builder *b, dycl_prim *prim) {
     return DYCL_OK;
 }
 
-dycl_ref dycl_build_ref(const dycl_builder *b, uint32_t v) {
-    const dycl_value *value = dycl_build_value(b, v);
+dycl_ref dycl_make_ref(const dycl_maker *b, uint32_t v) {
+    const dycl_value *value = dycl_make_value(b, v);
     return (dycl_ref){value->root, 0, value->offset * (int64_t)dycl_dtype_size((dycl_dtype)value->dtype)};
 }
 
-void dycl_build_tensor(const dycl_builder *b, uint32_t v, dycl_tensor *out) {
-    const dycl_value *value = dycl_build_value(b, v);
-    out->ref = dycl_build_ref(b, v);
+void dycl_make_tensor(const dycl_maker *b, uint32_t v, dycl_tensor *out) {
+    const dycl_value *value = dycl_make_value(b, v);
+    out->ref = dycl_make_ref(b, v);
     out->dtype = (dycl_dtype)value->dtype;
     out->rank = value->rank;
     memcpy(out->sizes, value->sizes, sizeof out->sizes);
@@ -155,6 +155,17 @@ int dycl_tensor_contiguous(const dycl_tensor *t) {
     return 1;
 }
 
+int dycl_tensor_channels_last(const dycl_tensor *t) {
+    static const int order[4] = {1, 3, 2, 0};
+    int64_t expected = 1;
+    if (t->rank != 4) return 0;
+    for (int i = 0; i < 4; i++) {
+        if (t->strides[order[i]] != expected) return 0;
+        expected *= t->sizes[order[i]];
+    }
+    return 1;
+}
+
 /* ---- Copies */
 
 typedef struct {
@@ -171,7 +182,7 @@ static dycl_status copy_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-dycl_status dycl_build_copy(dycl_builder *b, const dycl_tensor *from, const dycl_tensor *to) {
+dycl_status dycl_make_copy(dycl_maker *b, const dycl_tensor *from, const dycl_tensor *to) {
     int64_t n = dycl_tensor_numel(to);
     if (n == 0) return DYCL_OK;
     copy_args *a = dycl_plan_alloc(b->plan, sizeof *a);
@@ -184,13 +195,13 @@ dycl_status dycl_build_copy(dycl_builder *b, const dycl_tensor *from, const dycl
     memcpy(a->to_strides, to->strides, sizeof a->to_strides);
     memcpy(a->from_strides, from->strides, sizeof a->from_strides);
     if (dycl_tensor_contiguous(from) && dycl_tensor_contiguous(to)) a->bytes = (size_t)n * a->element;
-    dycl_build_read(b, from->ref.slot);
-    dycl_build_write(b, to->ref.slot);
-    return dycl_build_step(b, copy_run, a, "copy", 20 + 0.1 * (double)n * (double)a->element);
+    dycl_make_read(b, from->ref.slot);
+    dycl_make_write(b, to->ref.slot);
+    return dycl_make_step(b, copy_run, a, "copy", 20 + 0.1 * (double)n * (double)a->element);
 }
 
-dycl_status dycl_build_contiguous(dycl_builder *b, uint32_t v, dycl_tensor *out) {
-    dycl_build_tensor(b, v, out);
+dycl_status dycl_make_contiguous(dycl_maker *b, uint32_t v, dycl_tensor *out) {
+    dycl_make_tensor(b, v, out);
     if (dycl_tensor_contiguous(out)) {
         dycl_strides_contiguous(out->rank, out->sizes, out->strides);
         return DYCL_OK;
@@ -202,26 +213,26 @@ dycl_status dycl_build_contiguous(dycl_builder *b, uint32_t v, dycl_tensor *out)
         out->ref.slot = b->dense[v];
         return DYCL_OK;
     }
-    dycl_status status = dycl_build_slot(b, (size_t)dycl_tensor_numel(out) * dycl_dtype_size(out->dtype), &out->ref.slot);
+    dycl_status status = dycl_make_slot(b, (size_t)dycl_tensor_numel(out) * dycl_dtype_size(out->dtype), &out->ref.slot);
     if (status != DYCL_OK) return status;
     b->dense[v] = out->ref.slot;
-    return dycl_build_copy(b, &from, out);
+    return dycl_make_copy(b, &from, out);
 }
 
-dycl_status dycl_build_target(dycl_builder *b, uint32_t v, dycl_tensor *out) {
-    dycl_build_tensor(b, v, out);
+dycl_status dycl_make_target(dycl_maker *b, uint32_t v, dycl_tensor *out) {
+    dycl_make_tensor(b, v, out);
     if (dycl_tensor_contiguous(out)) {
         dycl_strides_contiguous(out->rank, out->sizes, out->strides);
         return DYCL_OK;
     }
     dycl_strides_contiguous(out->rank, out->sizes, out->strides);
     out->ref.offset = 0;
-    return dycl_build_slot(b, (size_t)dycl_tensor_numel(out) * dycl_dtype_size(out->dtype), &out->ref.slot);
+    return dycl_make_slot(b, (size_t)dycl_tensor_numel(out) * dycl_dtype_size(out->dtype), &out->ref.slot);
 }
 
-dycl_status dycl_build_finish(dycl_builder *b, uint32_t v, const dycl_tensor *target) {
+dycl_status dycl_make_finish(dycl_maker *b, uint32_t v, const dycl_tensor *target) {
     dycl_tensor to;
-    dycl_build_tensor(b, v, &to);
+    dycl_make_tensor(b, v, &to);
     if (to.ref.slot == target->ref.slot) return DYCL_OK;
-    return dycl_build_copy(b, target, &to);
+    return dycl_make_copy(b, target, &to);
 }

@@ -1,7 +1,7 @@
 /* Turns the blocks of a program into steps. Private to csrc/exec.
  *
- * Ownership: a dycl_builder borrows the plan; what it allocates for itself dies with dycl_builder_free. Threads: one at a time.
- * Protocol: while a step is being built, dycl_build_read/_write name the slots that it touches, then dycl_build_step appends it. */
+ * Ownership: a dycl_maker borrows the plan; what it allocates for itself dies with dycl_maker_free. Threads: one at a time.
+ * Protocol: while a step is being built, dycl_make_read/_write name the slots that it touches, then dycl_make_step appends it. */
 #ifndef DYCL_EXEC_BUILDER_H
 #define DYCL_EXEC_BUILDER_H
 
@@ -23,22 +23,22 @@ typedef struct {
     uint32_t block;      /* being built */
     uint32_t *dense;     /* value -> slot of a contiguous copy made earlier, or DYCL_NONE */
     struct dycl_blocked *blocked; /* root value -> opaque layout (build_conv.c), or NULL */
-} dycl_builder;
+} dycl_maker;
 
-dycl_status dycl_builder_init(dycl_builder *b, dycl_plan *plan);
-void dycl_builder_free(dycl_builder *b);
+dycl_status dycl_maker_init(dycl_maker *b, dycl_plan *plan);
+void dycl_maker_free(dycl_maker *b);
 
 void *dycl_plan_alloc(dycl_plan *plan, size_t size); /* zeroed, from the plan's arena; NULL when out of memory */
-dycl_status dycl_build_slot(dycl_builder *b, size_t bytes, uint32_t *out_slot);
-void dycl_build_read(dycl_builder *b, uint32_t slot);
-void dycl_build_write(dycl_builder *b, uint32_t slot);
+dycl_status dycl_make_slot(dycl_maker *b, size_t bytes, uint32_t *out_slot);
+void dycl_make_read(dycl_maker *b, uint32_t slot);
+void dycl_make_write(dycl_maker *b, uint32_t slot);
 /* Scratch memory of the step being built. */
-dycl_status dycl_build_scratch(dycl_builder *b, size_t bytes, dycl_ref *out);
-dycl_status dycl_build_step(dycl_builder *b, dycl_step_fn run, void *args, const char *kernel, double cost);
-dycl_status dycl_build_prim(dycl_builder *b, dycl_prim *prim); /* the plan takes the reference, and the last step shows it */
-dycl_ref dycl_build_ref(const dycl_builder *b, uint32_t value); /* a value's first element */
+dycl_status dycl_make_scratch(dycl_maker *b, size_t bytes, dycl_ref *out);
+dycl_status dycl_make_step(dycl_maker *b, dycl_step_fn run, void *args, const char *kernel, double cost);
+dycl_status dycl_make_prim(dycl_maker *b, dycl_prim *prim); /* the plan takes the reference, and the last step shows it */
+dycl_ref dycl_make_ref(const dycl_maker *b, uint32_t value); /* a value's first element */
 
-static inline const dycl_value *dycl_build_value(const dycl_builder *b, uint32_t v) { return &b->program->graph.values[v]; }
+static inline const dycl_value *dycl_make_value(const dycl_maker *b, uint32_t v) { return &b->program->graph.values[v]; }
 
 /* A value as a tensor in memory: what a view, a copy made on the way or an output comes down to. */
 typedef struct {
@@ -47,32 +47,33 @@ typedef struct {
     int rank;
     int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
 } dycl_tensor;
-void dycl_build_tensor(const dycl_builder *b, uint32_t value, dycl_tensor *out);
+void dycl_make_tensor(const dycl_maker *b, uint32_t value, dycl_tensor *out);
 int dycl_tensor_contiguous(const dycl_tensor *t);
+int dycl_tensor_channels_last(const dycl_tensor *t); /* rank 4, dense */
 int64_t dycl_tensor_numel(const dycl_tensor *t);
 /* The value contiguous: itself, or a copy (a step of its own). */
-dycl_status dycl_build_contiguous(dycl_builder *b, uint32_t value, dycl_tensor *out);
+dycl_status dycl_make_contiguous(dycl_maker *b, uint32_t value, dycl_tensor *out);
 /* An output that a kernel writes contiguously: the value itself, or a temporary; `finish` copies that to its place. */
-dycl_status dycl_build_target(dycl_builder *b, uint32_t value, dycl_tensor *out);
-dycl_status dycl_build_finish(dycl_builder *b, uint32_t value, const dycl_tensor *target);
-dycl_status dycl_build_copy(dycl_builder *b, const dycl_tensor *from, const dycl_tensor *to); /* same sizes and dtype */
+dycl_status dycl_make_target(dycl_maker *b, uint32_t value, dycl_tensor *out);
+dycl_status dycl_make_finish(dycl_maker *b, uint32_t value, const dycl_tensor *target);
+dycl_status dycl_make_copy(dycl_maker *b, const dycl_tensor *from, const dycl_tensor *to); /* same sizes and dtype */
 
 /* Where a constant's packed form appears at run time (NULL there while the value is no constant). */
-dycl_status dycl_build_binding(dycl_builder *b, const dycl_tensor *weights, dycl_prim *prim, uint32_t *out_slot);
+dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_prim *prim, uint32_t *out_slot);
 void *dycl_plan_grow(void *block, size_t size); /* dycl_realloc with a message */
 
 /* ---- One builder a family; each appends the steps of the current block. */
-dycl_status dycl_build_tile(dycl_builder *b, const dycl_block *block);
-dycl_status dycl_build_matmul(dycl_builder *b, const dycl_node *node);
-dycl_status dycl_build_conv(dycl_builder *b, const dycl_node *node);
-dycl_status dycl_build_pool(dycl_builder *b, const dycl_node *node);
-dycl_status dycl_build_attention(dycl_builder *b, const dycl_node *node);
-dycl_status dycl_build_reduce(dycl_builder *b, const dycl_node *node);
-dycl_status dycl_build_group_norm(dycl_builder *b, const dycl_node *node);
-dycl_status dycl_build_gather(dycl_builder *b, const dycl_node *node);
-dycl_status dycl_build_join(dycl_builder *b, const dycl_node *node);
-dycl_status dycl_build_create(dycl_builder *b, const dycl_node *node);
-dycl_status dycl_build_band(dycl_builder *b, const dycl_node *node);
+dycl_status dycl_make_tile(dycl_maker *b, const dycl_block *block);
+dycl_status dycl_make_matmul(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_conv(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_pool(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_attention(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_reduce(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_group_norm(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_gather(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_join(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_create(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_band(dycl_maker *b, const dycl_node *node);
 
 /* Places every slot of the workspace (memory.c): *out_bytes is its size. */
 dycl_status dycl_memory_plan(dycl_slot *slots, uint32_t count, size_t *out_bytes);

@@ -425,7 +425,7 @@ static dycl_status store(dycl_lower *l, const dycl_lower_node *entry) {
 static void offer_sharing(dycl_lower *l, int index) {
     const dycl_lower_node *entry = &l->nodes[index];
     const dycl_lower_memory *s = &l->memory[entry->store];
-    dycl_builder *b = l->b;
+    dycl_maker *b = l->b;
     if (!s->direct || s->kind != DYCL_KIND_FULL || s->ref.offset || b->slots[s->ref.slot].fixed) return;
     for (int i = 0; i < l->memory_count; i++) {
         const dycl_lower_memory *m = &l->memory[i];
@@ -461,7 +461,7 @@ static void place_registers(dycl_lower *l) {
 
 static dycl_status finish(dycl_lower *l) {
     dycl_tile_program *p = &l->program;
-    dycl_builder *b = l->b;
+    dycl_maker *b = l->b;
     place_registers(l);
     double cost = l->cost * (double)(p->rows * p->columns) + 8.0 * p->instruction_count * (double)(p->row_tiles * p->column_tiles);
     int64_t tiles = p->row_tiles * p->column_tiles;
@@ -469,11 +469,11 @@ static dycl_status finish(dycl_lower *l) {
     if (p->threads > tiles) p->threads = (int)tiles;
     if (p->threads < 1) p->threads = 1;
     for (int i = 0; i < l->memory_count; i++) {
-        if (l->memory[i].store) dycl_build_write(b, l->memory[i].ref.slot);
-        else dycl_build_read(b, l->memory[i].ref.slot);
+        if (l->memory[i].store) dycl_make_write(b, l->memory[i].ref.slot);
+        else dycl_make_read(b, l->memory[i].ref.slot);
     }
     if (p->scratch_bytes) {
-        dycl_status status = dycl_build_scratch(b, p->scratch_bytes * (size_t)p->threads, &p->scratch);
+        dycl_status status = dycl_make_scratch(b, p->scratch_bytes * (size_t)p->threads, &p->scratch);
         if (status != DYCL_OK) return status;
     }
     for (int i = 0; i < p->location_count; i++)
@@ -490,7 +490,7 @@ static dycl_status finish(dycl_lower *l) {
     memcpy(constants, l->constants, (size_t)l->constant_count * sizeof(dycl_scalar));
     p->constants = constants;
     *made = *p;
-    return dycl_build_step(b, dycl_tile_run, made, "tile", cost / p->threads);
+    return dycl_make_step(b, dycl_tile_run, made, "tile", cost / p->threads);
 }
 
 dycl_status dycl_lower_instructions(dycl_lower *l) {

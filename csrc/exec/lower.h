@@ -37,7 +37,7 @@ typedef struct {
 } dycl_lower_node;
 
 typedef struct {
-    dycl_builder *b;
+    dycl_maker *b;
     dycl_space space;
     int64_t row;
     int memory_count, node_count, after_count;
@@ -59,6 +59,6 @@ dycl_status dycl_lower_instructions(dycl_lower *l);
 dycl_red dycl_red_of(dycl_op op);
 
 /* Steps that compute a batch_norm's scale and shift vectors. */
-dycl_status dycl_build_batch_norm(dycl_builder *b, const dycl_node *node, dycl_ref *out_scale, dycl_ref *out_shift);
+dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, dycl_ref *out_scale, dycl_ref *out_shift);
 
 #endif

@@ -20,6 +20,6 @@ typedef struct {
 } dycl_matmul_args;
 
 /* Chooses a kernel for the mode of the plan and appends the step. */
-dycl_status dycl_matmul_choose(dycl_builder *b, const dycl_node *node, dycl_matmul_args *a);
+dycl_status dycl_matmul_choose(dycl_maker *b, const dycl_node *node, dycl_matmul_args *a);
 
 #endif

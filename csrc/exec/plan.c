@@ -18,35 +18,35 @@ void *dycl_plan_grow(void *block, size_t size) {
     return bigger;
 }
 
-static dycl_status build_single(dycl_builder *b, uint32_t n) {
+static dycl_status build_single(dycl_maker *b, uint32_t n) {
     const dycl_node *node = &b->program->graph.nodes[n];
     switch (dycl_op_get((dycl_op)node->op)->family) {
     case DYCL_FAMILY_EW:
     case DYCL_FAMILY_CAST:
     case DYCL_FAMILY_ROW:
     case DYCL_FAMILY_VIEW: return DYCL_OK; /* empty, or else a tile block */
-    case DYCL_FAMILY_NORM: return node->op == DYCL_OP_group_norm ? dycl_build_group_norm(b, node) : DYCL_OK;
-    case DYCL_FAMILY_EWI: return dycl_build_band(b, node);
+    case DYCL_FAMILY_NORM: return node->op == DYCL_OP_group_norm ? dycl_make_group_norm(b, node) : DYCL_OK;
+    case DYCL_FAMILY_EWI: return dycl_make_band(b, node);
     case DYCL_FAMILY_COPY: {
         dycl_tensor from, to;
-        dycl_build_tensor(b, dycl_node_operands(&b->program->graph, node)[0], &from);
-        dycl_build_tensor(b, node->out, &to);
-        return dycl_build_copy(b, &from, &to);
+        dycl_make_tensor(b, dycl_node_operands(&b->program->graph, node)[0], &from);
+        dycl_make_tensor(b, node->out, &to);
+        return dycl_make_copy(b, &from, &to);
     }
-    case DYCL_FAMILY_REDUCE: return dycl_build_reduce(b, node);
-    case DYCL_FAMILY_MATMUL: return dycl_build_matmul(b, node);
-    case DYCL_FAMILY_CONV: return dycl_build_conv(b, node);
-    case DYCL_FAMILY_POOL: return dycl_build_pool(b, node);
-    case DYCL_FAMILY_ATTENTION: return dycl_build_attention(b, node);
-    case DYCL_FAMILY_GATHER: return dycl_build_gather(b, node);
-    case DYCL_FAMILY_JOIN: return dycl_build_join(b, node);
-    case DYCL_FAMILY_CREATE: return dycl_build_create(b, node);
+    case DYCL_FAMILY_REDUCE: return dycl_make_reduce(b, node);
+    case DYCL_FAMILY_MATMUL: return dycl_make_matmul(b, node);
+    case DYCL_FAMILY_CONV: return dycl_make_conv(b, node);
+    case DYCL_FAMILY_POOL: return dycl_make_pool(b, node);
+    case DYCL_FAMILY_ATTENTION: return dycl_make_attention(b, node);
+    case DYCL_FAMILY_GATHER: return dycl_make_gather(b, node);
+    case DYCL_FAMILY_JOIN: return dycl_make_join(b, node);
+    case DYCL_FAMILY_CREATE: return dycl_make_create(b, node);
     }
     return dycl_error_set("no builder for %s", dycl_op_get((dycl_op)node->op)->name);
 }
 
 /* A slot keeps another's memory only if that one really dies where it begins, and for one taker. */
-static dycl_status confirm_sharing(dycl_builder *b) {
+static dycl_status confirm_sharing(dycl_maker *b) {
     uint8_t *taken = dycl_alloc_zero(b->slot_count + 1);
     if (!taken) return dycl_error_set("out of memory");
     for (uint32_t s = 0; s < b->slot_count; s++) {
@@ -60,7 +60,7 @@ static dycl_status confirm_sharing(dycl_builder *b) {
     return DYCL_OK;
 }
 
-static dycl_status lay_out(dycl_builder *b) {
+static dycl_status lay_out(dycl_maker *b) {
     dycl_plan *plan = b->plan;
     dycl_status status;
     DYCL_TRY(confirm_sharing(b));
@@ -77,7 +77,7 @@ fail:
 }
 
 dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode, dycl_plan **out) {
-    dycl_builder b = {0};
+    dycl_maker b = {0};
     dycl_status status;
     dycl_plan *plan = dycl_alloc_zero(sizeof *plan);
     if (!plan) return dycl_error_set("out of memory for a plan");
@@ -87,18 +87,18 @@ dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, i
     plan->threads = omp_get_max_threads();
     DYCL_TRY(dycl_program_init(&plan->program, graph, outputs, output_count));
     DYCL_TRY(dycl_opt_run(&plan->program, mode == DYCL_PLAN_TUNED));
-    DYCL_TRY(dycl_builder_init(&b, plan));
+    DYCL_TRY(dycl_maker_init(&b, plan));
     for (uint32_t i = 0; i < plan->program.order_count; i++) {
         const dycl_block *block = &plan->program.blocks[b.block = plan->program.order[i]];
-        if (block->kind == DYCL_BLOCK_TILE) DYCL_TRY(dycl_build_tile(&b, block));
+        if (block->kind == DYCL_BLOCK_TILE) DYCL_TRY(dycl_make_tile(&b, block));
         else DYCL_TRY(build_single(&b, block->first));
     }
     DYCL_TRY(lay_out(&b));
-    dycl_builder_free(&b);
+    dycl_maker_free(&b);
     *out = plan;
     return DYCL_OK;
 fail:
-    dycl_builder_free(&b);
+    dycl_maker_free(&b);
     dycl_plan_release(plan);
     return status;
 }

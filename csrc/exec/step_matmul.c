@@ -81,17 +81,17 @@ static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
     return worst;
 }
 
-dycl_status dycl_matmul_choose(dycl_builder *b, const dycl_node *node, dycl_matmul_args *a) {
+dycl_status dycl_matmul_choose(dycl_maker *b, const dycl_node *node, dycl_matmul_args *a) {
     (void)node;
     double flops = 2.0 * (double)a->m * (double)a->n * (double)a->k * (double)a->batches;
     double cost = 300.0 * (double)a->batches + flops / 80;
     a->threads = cost > 40000 ? b->plan->threads : 1;
     if (a->threads > a->batches) a->threads = (int)a->batches;
     if (a->batches > 1 && a->threads < b->plan->threads) a->threads = 1; /* few large ones: each is parallel inside */
-    dycl_build_read(b, a->a.slot);
-    dycl_build_read(b, a->b.slot);
-    if (a->has_bias) dycl_build_read(b, a->bias.slot);
-    dycl_build_write(b, a->c.slot);
+    dycl_make_read(b, a->a.slot);
+    dycl_make_read(b, a->b.slot);
+    if (a->has_bias) dycl_make_read(b, a->bias.slot);
+    dycl_make_write(b, a->c.slot);
     a->packed = DYCL_NONE;
-    return dycl_build_step(b, product_run, a, a->dtype == DYCL_F32 ? "sgemm" : "loops", cost);
+    return dycl_make_step(b, product_run, a, a->dtype == DYCL_F32 ? "sgemm" : "loops", cost);
 }
