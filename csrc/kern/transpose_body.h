@@ -67,14 +67,10 @@ static inline __attribute__((always_inline)) void block_side(dycl_word *dst, int
                                                              int64_t ss) {
     lanes a[4], b[4];
     for (int i = 0; i < 4; i++) memcpy(&a[i], src + i * ss, sizeof a[i]);
-    b[0] = __builtin_shuffle(a[0], a[1], (lanes){0, 4, 1, 5}),
-    b[1] = __builtin_shuffle(a[0], a[1], (lanes){2, 6, 3, 7});
-    b[2] = __builtin_shuffle(a[2], a[3], (lanes){0, 4, 1, 5}),
-    b[3] = __builtin_shuffle(a[2], a[3], (lanes){2, 6, 3, 7});
-    a[0] = __builtin_shuffle(b[0], b[2], (lanes){0, 1, 4, 5}),
-    a[1] = __builtin_shuffle(b[0], b[2], (lanes){2, 3, 6, 7});
-    a[2] = __builtin_shuffle(b[1], b[3], (lanes){0, 1, 4, 5}),
-    a[3] = __builtin_shuffle(b[1], b[3], (lanes){2, 3, 6, 7});
+    b[0] = __builtin_shufflevector(a[0], a[1], 0, 4, 1, 5), b[1] = __builtin_shufflevector(a[0], a[1], 2, 6, 3, 7);
+    b[2] = __builtin_shufflevector(a[2], a[3], 0, 4, 1, 5), b[3] = __builtin_shufflevector(a[2], a[3], 2, 6, 3, 7);
+    a[0] = __builtin_shufflevector(b[0], b[2], 0, 1, 4, 5), a[1] = __builtin_shufflevector(b[0], b[2], 2, 3, 6, 7);
+    a[2] = __builtin_shufflevector(b[1], b[3], 0, 1, 4, 5), a[3] = __builtin_shufflevector(b[1], b[3], 2, 3, 6, 7);
     for (int i = 0; i < 4; i++) memcpy(dst + i * ds, &a[i], sizeof a[i]);
 }
 #endif
