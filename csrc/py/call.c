@@ -365,7 +365,7 @@ static int bind_name(PyObject *owner, const char *name, const dycl_binding *row,
 }
 
 typedef struct {
-    PyObject *torch, *tensor, *functional, *nn, *special;
+    PyObject *torch, *tensor, *functional, *nn, *special, *linalg;
 } places;
 
 static int bind_row(dycl_binding *row, const places *at) {
@@ -376,6 +376,7 @@ static int bind_row(dycl_binding *row, const places *at) {
     if (row->places & DYCL_AT_F && bind_name(at->functional, row->name, row, 0, 0, 0) < 0) return -1;
     if (row->places & DYCL_AT_NN && bind_name(at->nn, row->name, row, 0, 0, 0) < 0) return -1;
     if (row->places & DYCL_AT_SPECIAL && bind_name(at->special, row->name, row, 0, 0, 0) < 0) return -1;
+    if (row->places & DYCL_AT_LINALG && bind_name(at->linalg, row->name, row, 0, 0, 0) < 0) return -1;
     if (row->places & DYCL_AT_INPLACE) {
         snprintf(name, sizeof name, "%s_", row->name);
         if (bind_name(at->tensor, name, row, 1, 0, 1) < 0) return -1;
@@ -406,7 +407,8 @@ int dycl_bindings_setup(void) {
     at.functional = nn ? PyObject_GetAttrString(nn, "functional") : NULL;
     at.nn = c ? PyObject_GetAttrString(c, "_nn") : NULL;
     at.special = PyObject_GetAttrString(dycl_py.torch, "special");
-    if (!at.functional || !at.nn || !at.special || PyType_Ready(&method_type) < 0) goto done;
+    at.linalg = PyObject_GetAttrString(dycl_py.torch, "linalg");
+    if (!at.functional || !at.nn || !at.special || !at.linalg || PyType_Ready(&method_type) < 0) goto done;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (dycl_binding *row = tables[i]; row->name; row++)
             if (bind_row(row, &at) < 0) goto done;
@@ -417,5 +419,6 @@ done:
     Py_XDECREF(at.functional);
     Py_XDECREF(at.nn);
     Py_XDECREF(at.special);
+    Py_XDECREF(at.linalg);
     return result;
 }

@@ -34,7 +34,8 @@ enum {
     DYCL_AT_SPECIAL = 32,   /* torch.special.name */
     DYCL_AT_DUNDER = 64,    /* torch.Tensor.__name__ */
     DYCL_AT_IDUNDER = 128,  /* torch.Tensor.__iname__ */
-    DYCL_AT_RDUNDER = 256   /* torch.Tensor.__rname__: operands swapped */
+    DYCL_AT_RDUNDER = 256,  /* torch.Tensor.__rname__: operands swapped */
+    DYCL_AT_LINALG = 512    /* torch.linalg.name */
 };
 
 typedef struct dycl_binding {
