@@ -1,6 +1,316 @@
 /* Indexing and gathering. */
-#include "py/call.h"
+#include "py/bind_index.h"
+
+#include <string.h>
+
+#include "py/bind_view.h"
+
+/* ---- Index tensors -------------------------------------------------------------------------------------------------------------------- */
+
+static void scan_i64(const int64_t *data, int64_t count, int64_t stride, int64_t bounds[2]) {
+    for (int64_t i = 0; i < count; i++) {
+        int64_t x = data[i * stride];
+        if (x < bounds[0]) bounds[0] = x;
+        if (x > bounds[1]) bounds[1] = x;
+    }
+}
+
+static void scan_i32(const int32_t *data, int64_t count, int64_t stride, int64_t bounds[2]) {
+    for (int64_t i = 0; i < count; i++) {
+        int64_t x = data[i * stride];
+        if (x < bounds[0]) bounds[0] = x;
+        if (x > bounds[1]) bounds[1] = x;
+    }
+}
+
+static void scan(const dycl_value *v, const char *data, int dim, int64_t bounds[2]) {
+    size_t width = dycl_dtype_size((dycl_dtype)v->dtype);
+    if (dim < v->rank - 1) {
+        int64_t steps = v->strides[dim] ? v->sizes[dim] : (v->sizes[dim] > 0); /* an expanded dimension repeats itself */
+        for (int64_t i = 0; i < steps; i++) scan(v, data + i * v->strides[dim] * (int64_t)width, dim + 1, bounds);
+        return;
+    }
+    int64_t count = v->rank ? v->sizes[dim] : 1, stride = v->rank ? v->strides[dim] : 1;
+    if (v->rank && stride == 0 && count) count = 1;
+    if (v->dtype == DYCL_I64)
+        scan_i64((const int64_t *)(const void *)data, count, stride, bounds);
+    else
+        scan_i32((const int32_t *)(const void *)data, count, stride, bounds);
+}
+
+dycl_status dycl_call_index(dycl_call *call, PyObject *o, uint32_t *out_value, int64_t out_bounds[2]) {
+    dycl_recorder *r = &call->region->recorder;
+    dycl_status status = dycl_call_value(call, o, out_value);
+    if (status != DYCL_OK) return status;
+    const dycl_value *v = dycl_call_meta(call, *out_value);
+    if (v->dtype != DYCL_I64 && v->dtype != DYCL_I32) return dycl_build_bail(r, DYCL_BAIL_dtype);
+    out_bounds[0] = INT64_MAX;
+    out_bounds[1] = INT64_MIN;
+    if (dycl_value_numel(v) == 0) return DYCL_OK;
+    if (*out_value < r->range_count && r->ranges[*out_value][0] <= r->ranges[*out_value][1]) {
+        memcpy(out_bounds, r->ranges[*out_value], 2 * sizeof *out_bounds);
+        return DYCL_OK;
+    }
+    if (r->graph.values[v->root].kind != DYCL_VALUE_FEED) { /* not computed yet */
+        if (dycl_region_compute(o, DYCL_BAIL_index) < 0) return DYCL_ERROR;
+        status = dycl_call_value(call, o, out_value);
+        if (status != DYCL_OK) return status;
+        v = dycl_call_meta(call, *out_value);
+        if (r->graph.values[v->root].kind != DYCL_VALUE_FEED) return dycl_build_bail(r, DYCL_BAIL_index);
+    }
+    const char *data = call->region->feeds[r->graph.values[v->root].source].data;
+    scan(v, data + v->offset * (int64_t)dycl_dtype_size((dycl_dtype)v->dtype), 0, out_bounds);
+    int64_t *range = dycl_recorder_range(r, *out_value); /* nobody writes to a feed before the segment has run */
+    if (range) memcpy(range, out_bounds, 2 * sizeof *range);
+    return DYCL_OK;
+}
+
+static int within(const int64_t bounds[2], int64_t size) { return bounds[0] > bounds[1] || (bounds[0] >= 0 && bounds[1] < size); }
+
+/* ---- Gathering by one tensor ------------------------------------------------------------------------------------------------------------- */
+
+static PyObject *index_select(dycl_call *call, const dycl_binding *row) {
+    uint32_t operands[2], out = 0;
+    int64_t bounds[2], attr;
+    int dim;
+    (void)row;
+    DYCL_CALL_TRY(dycl_call_index(call, call->p[2], &operands[1], bounds));
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &operands[0]));
+    const dycl_value *v = dycl_call_meta(call, operands[0]);
+    if (v->rank == 0 || dycl_call_meta(call, operands[1])->rank != 1) return dycl_call_bail(call, DYCL_BAIL_shape);
+    DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], v->rank, &dim));
+    if (!within(bounds, v->sizes[dim])) return dycl_call_bail(call, DYCL_BAIL_index);
+    attr = dim;
+    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_index_select, 2, operands, 1, &attr, &out), out);
+}
+
+static PyObject *gather(dycl_call *call, const dycl_binding *row) {
+    uint32_t operands[2], out = 0;
+    int64_t bounds[2], attr;
+    int dim;
+    (void)row;
+    if (dycl_call_given(call->p[3]) && call->p[3] != Py_False) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    DYCL_CALL_TRY(dycl_call_index(call, call->p[2], &operands[1], bounds));
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &operands[0]));
+    const dycl_value *v = dycl_call_meta(call, operands[0]);
+    if (v->rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
+    DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], v->rank, &dim));
+    if (!within(bounds, v->sizes[dim])) return dycl_call_bail(call, DYCL_BAIL_index);
+    attr = dim;
+    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_gather, 2, operands, 1, &attr, &out), out);
+}
+
+/* Both sides broadcast to each other except along the dimension, then gather. */
+static PyObject *take_along_dim(dycl_call *call, const dycl_binding *row) {
+    uint32_t operands[2], out = 0;
+    int64_t bounds[2], attr, wide[2][DYCL_MAX_RANK];
+    int dim;
+    dycl_recorder *r = &call->region->recorder;
+    (void)row;
+    if (!dycl_call_given(call->p[2])) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    DYCL_CALL_TRY(dycl_call_index(call, call->p[1], &operands[1], bounds));
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &operands[0]));
+    dycl_value v = *dycl_call_meta(call, operands[0]), index = *dycl_call_meta(call, operands[1]);
+    if (v.rank == 0 || v.rank != index.rank) return dycl_call_bail(call, DYCL_BAIL_shape);
+    DYCL_CALL_TRY(dycl_call_dim(call, call->p[2], v.rank, &dim));
+    if (!within(bounds, v.sizes[dim])) return dycl_call_bail(call, DYCL_BAIL_index);
+    for (int d = 0; d < v.rank; d++) {
+        int64_t size = v.sizes[d] == 1 ? index.sizes[d] : v.sizes[d];
+        if (d != dim && index.sizes[d] != 1 && index.sizes[d] != size) return dycl_call_bail(call, DYCL_BAIL_shape);
+        wide[0][d] = d == dim ? v.sizes[d] : size;
+        wide[1][d] = d == dim ? index.sizes[d] : size;
+    }
+    if (memcmp(wide[0], v.sizes, (size_t)v.rank * sizeof **wide)) DYCL_CALL_TRY(dycl_build_expand(r, operands[0], v.rank, wide[0], &operands[0]));
+    if (memcmp(wide[1], index.sizes, (size_t)v.rank * sizeof **wide)) DYCL_CALL_TRY(dycl_build_expand(r, operands[1], v.rank, wide[1], &operands[1]));
+    attr = dim;
+    return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_gather, 2, operands, 1, &attr, &out), out);
+}
+
+/* padding_idx, scale_grad_by_freq and sparse only concern gradients */
+static PyObject *embed(dycl_call *call, PyObject *weight, PyObject *index, PyObject *padding, int check_padding) {
+    uint32_t operands[2], out = 0;
+    int64_t bounds[2], pad;
+    DYCL_CALL_TRY(dycl_call_index(call, index, &operands[1], bounds));
+    DYCL_CALL_TRY(dycl_call_value(call, weight, &operands[0]));
+    const dycl_value *v = dycl_call_meta(call, operands[0]);
+    if (v->rank != 2) return dycl_call_bail(call, DYCL_BAIL_shape);
+    DYCL_CALL_TRY(dycl_call_int_or(call, padding, 0, &pad));
+    if (check_padding && dycl_call_given(padding) && (pad < -v->sizes[0] || pad >= v->sizes[0])) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (!within(bounds, v->sizes[0])) return dycl_call_bail(call, DYCL_BAIL_index);
+    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_embedding, 2, operands, 0, NULL, &out), out);
+}
+
+static PyObject *functional_embedding(dycl_call *call, const dycl_binding *row) {
+    (void)row;
+    if (dycl_call_given(call->p[3])) return dycl_call_bail(call, DYCL_BAIL_arguments); /* max_norm renormalises the weight in place */
+    return embed(call, call->p[1], call->p[0], call->p[2], 1);
+}
+
+static PyObject *embedding(dycl_call *call, const dycl_binding *row) {
+    (void)row;
+    return embed(call, call->p[0], call->p[1], call->p[2], 0);
+}
+
+/* ---- x[...] -------------------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int rank, dim; /* dim: where the next index applies */
+    int64_t offset, sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
+} cursor;
+
+static dycl_status apply_integer(dycl_call *call, cursor *c, int64_t index) {
+    if (c->dim >= c->rank || index < -c->sizes[c->dim] || index >= c->sizes[c->dim]) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_index);
+    if (index < 0) index += c->sizes[c->dim];
+    c->offset += index * c->strides[c->dim];
+    for (int i = c->dim; i + 1 < c->rank; i++) {
+        c->sizes[i] = c->sizes[i + 1];
+        c->strides[i] = c->strides[i + 1];
+    }
+    c->rank--;
+    return DYCL_OK;
+}
+
+static int is_bound(PyObject *o) { return o == Py_None || PyLong_CheckExact(o); }
+
+static dycl_status apply_slice(dycl_call *call, cursor *c, PyObject *o) {
+    const PySliceObject *slice = (const PySliceObject *)o;
+    Py_ssize_t start, stop, step;
+    dycl_recorder *r = &call->region->recorder;
+    if (c->dim >= c->rank) return dycl_build_bail(r, DYCL_BAIL_shape);
+    if (!is_bound(slice->start) || !is_bound(slice->stop) || !is_bound(slice->step)) return dycl_build_bail(r, DYCL_BAIL_arguments);
+    if (PySlice_Unpack(o, &start, &stop, &step) < 0) {
+        PyErr_Clear();
+        return dycl_build_bail(r, DYCL_BAIL_arguments);
+    }
+    if (step < 1) return dycl_build_bail(r, DYCL_BAIL_arguments);
+    int64_t size = c->sizes[c->dim], first = start, last = stop;
+    if (first < 0) first = first + size < 0 ? 0 : first + size;
+    if (first > size) first = size;
+    if (last < 0) last += size;
+    if (last < first) last = first;
+    if (last > size) last = size;
+    c->offset += first * c->strides[c->dim];
+    c->sizes[c->dim] = last > first ? (last - first - 1) / step + 1 : 0;
+    c->strides[c->dim] *= step;
+    c->dim++;
+    return DYCL_OK;
+}
+
+static dycl_status apply_none(dycl_call *call, cursor *c) {
+    if (c->rank == DYCL_MAX_RANK) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_rank);
+    for (int i = c->rank; i > c->dim; i--) {
+        c->sizes[i] = c->sizes[i - 1];
+        c->strides[i] = c->strides[i - 1];
+    }
+    c->strides[c->dim] = c->dim < c->rank ? c->sizes[c->dim + 1] * c->strides[c->dim + 1] : 1;
+    c->sizes[c->dim] = 1;
+    c->rank++;
+    c->dim++;
+    return DYCL_OK;
+}
+
+#define MOST_INDICES 24
+
+/* x[index] for one index tensor along dimension `dim` of a contiguous value: the index's dimensions stand where that one was. */
+static PyObject *select_rows(dycl_call *call, uint32_t value, int dim, uint32_t index, const int64_t bounds[2]) {
+    dycl_recorder *r = &call->region->recorder;
+    dycl_value v = *dycl_call_meta(call, value), rows = *dycl_call_meta(call, index);
+    int64_t size = v.sizes[dim], count = dycl_value_numel(&rows), attr = dim, sizes[2 * DYCL_MAX_RANK];
+    uint32_t operands[2] = {value, index}, out = 0;
+    int rank = 0;
+    /* elsewhere torch lays the result out as its iterator likes */
+    if (!dycl_value_contiguous(&v) || !dycl_value_contiguous(&rows) || v.rank + rows.rank - 1 > DYCL_MAX_RANK) return dycl_call_bail(call, DYCL_BAIL_layout);
+    if (bounds[0] <= bounds[1] && (bounds[0] < -size || bounds[1] >= size)) return dycl_call_bail(call, DYCL_BAIL_index);
+    if (bounds[0] <= bounds[1] && bounds[0] < 0) { /* counted from the end */
+        dycl_operand zero[2] = {dycl_operand_of(index), dycl_operand_i64(0)}, back[2] = {dycl_operand_of(index), dycl_operand_i64(size)}, sides[3];
+        for (int i = 0; i < 3; i++) sides[i] = dycl_operand_of(index);
+        DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_lt, DYCL_PROMOTE_COMMON, 2, zero, &sides[0].value));
+        DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_add, DYCL_PROMOTE_COMMON, 2, back, &sides[1].value));
+        DYCL_CALL_TRY(dycl_build_where(r, &sides[0], &sides[1], &sides[2], &operands[1]));
+    }
+    if (dim == 0 && v.rank >= 1) return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_embedding, 2, operands, 0, NULL, &out), out);
+    if (rows.rank != 1) DYCL_CALL_TRY(dycl_build_reshape(r, operands[1], 1, &count, 1, &operands[1]));
+    DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_index_select, 2, operands, 1, &attr, &out));
+    if (rows.rank == 1) return dycl_call_finish(call, DYCL_OK, out);
+    for (int i = 0; i < dim; i++) sizes[rank++] = v.sizes[i];
+    for (int i = 0; i < rows.rank; i++) sizes[rank++] = rows.sizes[i];
+    for (int i = dim + 1; i < v.rank; i++) sizes[rank++] = v.sizes[i];
+    return dycl_call_finish(call, dycl_build_reshape(r, out, rank, sizes, 1, &out), out);
+}
+
+static int is_tensor(PyObject *o) { return dycl_is_lazy(o) || PyType_IsSubtype(Py_TYPE(o), dycl_py.tensor_type); }
+
+static PyObject *getitem(dycl_call *call, const dycl_binding *row) {
+    PyObject *key = call->p[1], *const *items = &key, *tensor = NULL;
+    Py_ssize_t count = 1;
+    int specified = 0, tensor_dim = 0, rows = 0;
+    uint32_t value, index = DYCL_NONE, out = 0;
+    int64_t bounds[2] = {1, 0};
+    dycl_recorder *r = &call->region->recorder;
+    cursor c;
+    (void)row;
+    if (!key) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (PyTuple_CheckExact(key)) {
+        items = ((PyTupleObject *)key)->ob_item;
+        count = PyTuple_GET_SIZE(key);
+    }
+    if (count > MOST_INDICES) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (is_tensor(items[i])) {
+            if (tensor) return dycl_call_bail(call, DYCL_BAIL_arguments);
+            tensor = items[i];
+        } else if (items[i] != Py_None && items[i] != Py_Ellipsis && !PySlice_Check(items[i]) && !PyLong_CheckExact(items[i])) {
+            return dycl_call_bail(call, DYCL_BAIL_arguments);
+        }
+        specified += items[i] != Py_None && items[i] != Py_Ellipsis;
+    }
+    if (tensor) { /* first, because it may begin a new segment */
+        DYCL_CALL_TRY(dycl_call_index(call, tensor, &index, bounds));
+        rows = dycl_call_meta(call, index)->rank > 0; /* one integer: a plain index, of which a view is made */
+        if (!rows && bounds[0] != bounds[1]) return dycl_call_bail(call, DYCL_BAIL_index);
+    }
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
+    const dycl_value *v = dycl_call_meta(call, value);
+    if (specified > v->rank) return dycl_call_bail(call, DYCL_BAIL_index);
+    c = (cursor){.rank = v->rank};
+    memcpy(c.sizes, v->sizes, sizeof c.sizes);
+    memcpy(c.strides, v->strides, sizeof c.strides);
+    int skipped = v->rank - specified, seen = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (items[i] == tensor && rows) {
+            tensor_dim = c.dim++;
+        } else if (items[i] == tensor) {
+            DYCL_CALL_TRY(apply_integer(call, &c, bounds[0]));
+        } else if (items[i] == Py_None) {
+            DYCL_CALL_TRY(apply_none(call, &c));
+        } else if (items[i] == Py_Ellipsis) {
+            if (seen++) return dycl_call_bail(call, DYCL_BAIL_arguments);
+            c.dim += skipped;
+        } else if (PySlice_Check(items[i])) {
+            DYCL_CALL_TRY(apply_slice(call, &c, items[i]));
+        } else {
+            int64_t at;
+            DYCL_CALL_TRY(dycl_call_int(call, items[i], &at));
+            DYCL_CALL_TRY(apply_integer(call, &c, at));
+        }
+    }
+    if (!rows) return dycl_call_finish(call, dycl_build_view(r, value, c.offset, c.rank, c.sizes, c.strides, &out), out);
+    if (count > 1) DYCL_CALL_TRY(dycl_build_view(r, value, c.offset, c.rank, c.sizes, c.strides, &value));
+    return select_rows(call, value, tensor_dim, index, bounds);
+}
+
+#define T DYCL_AT_TORCH
+#define M DYCL_AT_METHOD
+#define F DYCL_AT_F
+#define D DYCL_AT_DUNDER
+#define ROW(name, places, parameters, function) {name, places, parameters, function, 0, 0, {0}, 0, 0}
 
 dycl_binding dycl_bindings_index[] = {
+    ROW("getitem", D, "self key", getitem),
+    ROW("index_select", T | M, "input dim index", index_select),
+    ROW("gather", T | M, "input dim index | sparse_grad", gather),
+    ROW("take_along_dim", T | M, "input indices dim", take_along_dim),
+    ROW("embedding", F, "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse", functional_embedding),
+    ROW("embedding", T, "weight indices padding_idx scale_grad_by_freq sparse", embedding),
     {0},
 };
