@@ -5,7 +5,7 @@ from . import peers, workloads
 HOW = """\
 Every peer runs in a process of its own with {threads} threads and f32; the rounds interleave. *First* is the time from a model and
 an input in hand to the first result, in a fresh process with no compiled code on disk, the peer's import and compilation
-included. *Minimum* and *median* are over {rounds} rounds, each a pause, a warm-up and a block of calls that takes {inputs} inputs
+included; for eager and dycl the median of {starts} processes. *Minimum* and *median* are over {rounds} rounds, each a pause, a warm-up and a block of calls that takes {inputs} inputs
 in turn. *wrong*: the result for some input differs from eager's by more than the tolerance; such a peer and one that failed
 take no part in "best peer".
 """
@@ -72,7 +72,7 @@ def markdown(run):
     if limit:
         lines += [f"In this run: matrix product {limit['gemm_gflops']:.0f} GFLOP/s, reading memory {limit['read_gbytes']:.1f} GB/s, "
                   f"copying {limit['copy_gbytes']:.1f} GB/s.", ""]
-    lines += [HOW.format(threads=run["threads"], rounds=run["plan"]["rounds"], inputs=f"up to {workloads.INPUTS}")]
+    lines += [HOW.format(threads=run["threads"], rounds=run["plan"]["rounds"], starts=run["plan"]["starts"], inputs=f"up to {workloads.INPUTS}")]
     rows = []
     for workload, results in run["results"]:
         found = summary(workload, results)

@@ -40,8 +40,7 @@ def calibrate(workload, path):
 
 def describe(error):
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    first = lines[0] if lines else ""
-    return f"{type(error).__name__}: {first}"[:200]
+    return f"{type(error).__name__}: {' '.join(lines)}"[:240]
 
 
 def serve(connection, job):
