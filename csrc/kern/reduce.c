@@ -176,10 +176,9 @@ static void reduce_range(const dycl_reduce_plan *plan, partial *total, const cha
     }
 }
 
-/* One contiguous row per kept element and nothing to combine: the row kernel writes the result. */
+/* One contiguous row per kept element: nothing to combine. */
 static int is_plain_row(const dycl_reduce_plan *plan) {
-    const dycl_reduce_desc *d = plan->desc;
-    return !d->variance && plan->reduced.rank == 1 && plan->reduced.stride[0] == 1 && plan->n_reduced > 0;
+    return plan->reduced.rank == 1 && plan->reduced.stride[0] == 1 && plan->n_reduced > 0;
 }
 
 /* Outer dimension reduced, no column kernel for it (integers, products, indices): a block of columns is transposed
@@ -218,7 +217,10 @@ static void reduce_kept(const dycl_reduce_plan *plan, char *out, const char *in,
     for (int64_t i = begin; i < end; i++) {
         const char *from = in + offset * (int64_t)plan->element;
         char *to = out + i * (int64_t)plan->out_element;
-        if (plain) {
+        if (plain && d->variance) {
+            dycl_moments m = dycl_kern_moments(plan->table, d->dtype, from, (size_t)plan->n_reduced);
+            store_float(d->dtype, to, dycl_variance(m.m2, m.n, d->correction));
+        } else if (plain) {
             row(to, from, NULL, (size_t)plan->n_reduced);
             if (d->mean) store_float(d->dtype, to, float_of(d->dtype, to) / (double)plan->n_reduced);
         } else {
