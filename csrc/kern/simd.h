@@ -5,7 +5,8 @@
  * The including file sets DYCL_SIMD_WIDTH to 1, 8 or 16 and is compiled with the matching flags and -ffp-contract=off.
  * Ownership: none, no state. Threads: any.
  *
- * Types: vf f32 lanes, vi i32 lanes, vm mask; with more than one lane also vd f64, vl i64 (half as many lanes).
+ * Types: vf f32 lanes, vi i32 lanes, vm mask; with more than one lane also vd f64, vl i64 (half as many lanes),
+ * and vu, vul: unsigned, for integer arithmetic that may wrap.
  * Prefixes: v_ on f32/i32, k_ on masks, d_ on f64. */
 #ifndef DYCL_KERN_SIMD_H
 #define DYCL_KERN_SIMD_H
@@ -75,6 +76,7 @@ DYCL_INLINE void k_store_n(uint8_t *p, vm m, size_t n) { if (n) *p = (uint8_t)(m
 #include <immintrin.h>
 
 typedef int32_t vi __attribute__((vector_size(DYCL_SIMD_WIDTH * 4)));
+typedef uint32_t vu __attribute__((vector_size(DYCL_SIMD_WIDTH * 4)));
 typedef int64_t vl __attribute__((vector_size(DYCL_SIMD_WIDTH * 4)));
 typedef uint64_t vul __attribute__((vector_size(DYCL_SIMD_WIDTH * 4)));
 
@@ -244,6 +246,17 @@ DYCL_INLINE vd d_select(vl mask, vd a, vd b) { return (vd)(((vl)a & mask) | ((vl
 
 #endif
 
+#if DYCL_SIMD_WIDTH > 1
+/* 2^n for integral n in [-126, 127]; anything for NaN. */
+DYCL_INLINE vf v_pow2(vf n) {
+#if DYCL_SIMD_WIDTH == 16
+    return _mm512_scalef_ps(v_set1(1.0f), n);
+#else
+    return (vf)(((vu)_mm256_cvtps_epi32(n) + 127) << 23);
+#endif
+}
+#endif
+
 /* p * 2^n with one rounding, for normal p near 1 and integral n in [-250, 250]. */
 DYCL_INLINE vf v_scale(vf p, vf n) {
 #if DYCL_SIMD_WIDTH == 16
@@ -251,7 +264,8 @@ DYCL_INLINE vf v_scale(vf p, vf n) {
 #elif DYCL_SIMD_WIDTH == 8
     /* In two steps, so that both factors are normal numbers; the first product is exact. */
     vi whole = (vi)_mm256_cvtps_epi32(n), half = whole >> 1;
-    return p * (vf)((half + 127) << 23) * (vf)((whole - half + 127) << 23);
+    vu first = (vu)half + 127, second = (vu)(whole - half) + 127;
+    return p * (vf)(first << 23) * (vf)(second << 23);
 #else
     return ldexpf(p, (int)n);
 #endif

@@ -33,11 +33,12 @@ static double uniform(void) { return (double)(next_random() >> 11) * 0x1p-53; }
  * minimum). */
 static double bound_f32(dycl_ew op) {
     switch (op) {
-    case DYCL_EW_exp: case DYCL_EW_exp2: case DYCL_EW_log: case DYCL_EW_log2: case DYCL_EW_log10:
+    case DYCL_EW_exp: return 1.1;
+    case DYCL_EW_exp2: case DYCL_EW_log: case DYCL_EW_log2: case DYCL_EW_log10:
     case DYCL_EW_sin: case DYCL_EW_cos: case DYCL_EW_tan: case DYCL_EW_erf: case DYCL_EW_atan2: return 1.0;
-    case DYCL_EW_expm1: case DYCL_EW_log1p: case DYCL_EW_tanh: case DYCL_EW_pow: return 1.5;
+    case DYCL_EW_expm1: case DYCL_EW_log1p: case DYCL_EW_pow: return 1.5;
     case DYCL_EW_logsigmoid: case DYCL_EW_elu: return 2.0;
-    case DYCL_EW_sigmoid: case DYCL_EW_softplus: return 2.5;
+    case DYCL_EW_tanh: case DYCL_EW_sigmoid: case DYCL_EW_softplus: return 2.5;
     case DYCL_EW_silu: case DYCL_EW_gelu_tanh: return 3.0;
     case DYCL_EW_gelu: case DYCL_EW_mish: return 4.0;
     default: return 0;
