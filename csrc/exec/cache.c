@@ -101,7 +101,7 @@ dycl_status dycl_plan_lookup(dycl_plan_cache *cache, const dycl_graph *graph, co
         *out = s;
         return DYCL_OK;
     }
-    dycl_segment *s;
+    dycl_segment *s = NULL;
     dycl_status status;
     DYCL_TRY(make_segment(graph, outputs, output_count, hash, &s));
     if (cache->count >= DYCL_CACHE_SEGMENTS) drop(cache, cache->oldest);

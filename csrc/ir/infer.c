@@ -79,6 +79,7 @@ void dycl_infer_iterator_strides(dycl_value *out, int count, const dycl_value *c
 static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, dycl_value *out) {
     const dycl_value *in[3] = {0};
     int all_plain = 1;
+    if (count < 1) return DYCL_BAIL;
     for (int i = 0; i < count; i++) in[i] = &g->values[operands[i]];
     const dycl_value *shape = in[0];
     for (int i = 1; i < count; i++)

@@ -22,6 +22,8 @@ static struct {
     bool (*grad_enabled)(void);
     PyObject *(*wrap)(const void *);
     int64_t (*mode_depth)(void);
+    int (*function_state)(void);
+    void (*set_function_state)(int);
     void *dispatch_state;
 } abi;
 
@@ -128,6 +130,16 @@ PyObject *dycl_abi_wrap(dycl_handle tensor) {
 int dycl_abi_grad_enabled(void) { return abi.grad_enabled(); }
 int dycl_abi_mode_depth(void) { return (int)abi.mode_depth(); }
 
+#define ALL_DISABLED 2 /* at::impl::TorchFunctionDisabledState */
+
+int dycl_abi_torch_function_off(void) {
+    int before = abi.function_state();
+    abi.set_function_state(ALL_DISABLED);
+    return before;
+}
+
+void dycl_abi_torch_function_restore(int state) { abi.set_function_state(state); }
+
 const dycl_dispatch_state *dycl_abi_dispatch_state(void) {
     static _Thread_local const dycl_dispatch_state *mine;
     if (!mine) mine = dlsym(abi.dispatch_state, "_ZN3c104impl26raw_local_dispatch_key_setE");
@@ -193,6 +205,8 @@ static int find_functions(PyObject *torch) {
     FIND(reinterpret, "aoti_torch__reinterpret_tensor");
     FIND(delete_tensor, "aoti_torch_delete_tensor_object");
     FIND(grad_enabled, "aoti_torch_grad_mode_is_enabled");
+    FIND(function_state, "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv");
+    FIND(set_function_state, "_ZN2at4impl22PythonTorchFunctionTLS18set_disabled_stateENS0_26TorchFunctionDisabledStateE");
     FIND(mode_depth, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv");
 #undef FIND
     *(void **)&abi.wrap = python ? dlsym(python, "_Z16THPVariable_WrapRKN2at10TensorBaseE") : NULL;

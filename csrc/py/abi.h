@@ -45,6 +45,8 @@ PyObject *dycl_abi_wrap(dycl_handle tensor); /* new reference to the Python obje
 /* Thread state of torch. */
 int dycl_abi_grad_enabled(void);
 int dycl_abi_mode_depth(void);                                     /* torch function modes on the stack */
+int dycl_abi_torch_function_off(void);        /* our own calls into torch must not come back to our mode; answers the state to restore */
+void dycl_abi_torch_function_restore(int state);
 typedef struct { uint64_t included, excluded; } dycl_dispatch_state; /* thread-local dispatch keys: autocast, functorch, tracing, inference mode... */
 const dycl_dispatch_state *dycl_abi_dispatch_state(void);          /* this thread's */
 int dycl_abi_dispatch_plain(const dycl_dispatch_state *state);     /* 1 for ordinary and inference mode */

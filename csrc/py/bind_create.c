@@ -257,7 +257,7 @@ dycl_binding dycl_bindings_create[] = {
     ROW("new_full", M, "self size fill_value | " OPTIONS, new_constant, 2),
     ROW("scalar_tensor", T, "s | " OPTIONS, scalar_tensor, 0),
     ROW("tensor", T, "data | dtype *layout device pin_memory requires_grad", scalar_tensor, 1),
-    ROW("as_tensor", T, "data dtype device *1 *2 *3", as_tensor, 0),
+    ROW("as_tensor", T, "data dtype device | *1 *2 *3", as_tensor, 0),
     ROW("arange", T, "start end step | " OPTIONS, arange, 0),
     ROW("eye", T, "n m | " OPTIONS, eye, 0),
     ROW("zero", I, "self", fill_in_place, 1),

@@ -486,6 +486,13 @@ static PyObject *unbind(dycl_call *call, const dycl_binding *row) {
     return dycl_view_unbind(call->region, call->p[0], dim);
 }
 
+static PyObject *iterate(dycl_call *call, const dycl_binding *row) {
+    PyObject *tuple = unbind(call, row);
+    PyObject *iterator = tuple ? PyObject_GetIter(tuple) : NULL;
+    Py_XDECREF(tuple);
+    return iterator;
+}
+
 /* meshgrid(*tensors, indexing): without `indexing` torch warns */
 static PyObject *meshgrid(dycl_call *call, const dycl_binding *row) {
     enum { INDEXING = 9 };
@@ -571,6 +578,7 @@ dycl_binding dycl_bindings_view[] = {
     ROW("split_with_sizes", T | M, "input split_sizes dim", split, 2, 0),
     ROW("tensor_split", T | M, "input indices_or_sections dim", tensor_split, 0, 0),
     ROW("unbind", T | M, "input dim", unbind, 0, 0),
+    ROW("iter", DYCL_AT_DUNDER, "self", iterate, 0, 0),
     ROW("detach", T | M, "input", alias, 0, 0),
     ROW("meshgrid", T, "*0 " DYCL_SPREAD " | indexing", meshgrid, 0, 0),
     ROW("contiguous", M, "self | memory_format", dycl_bind_contiguous, 0, 0),

@@ -189,7 +189,7 @@ dycl_status dycl_call_pair(dycl_call *call, PyObject *o, int64_t fallback, int64
 }
 
 dycl_status dycl_call_dim(dycl_call *call, PyObject *o, int rank, int *out) {
-    int64_t dim;
+    int64_t dim = 0;
     dycl_status status = dycl_call_int(call, o, &dim);
     if (status != DYCL_OK) return status;
     int64_t limit = rank ? rank : 1;

@@ -80,6 +80,7 @@ static int grow(void) {
 
 /* Nobody else shares the storage: no alias that could be written without our seeing it. */
 static int owns_storage(PyObject *parameter) {
+    int state = dycl_abi_torch_function_off();
     opening = 1;
     PyObject *storage = PyObject_CallMethodNoArgs(parameter, untyped_storage_name);
     opening = 0;
@@ -91,6 +92,7 @@ static int owns_storage(PyObject *parameter) {
     Py_XDECREF(address);
     Py_XDECREF(storage);
     PyErr_Clear();
+    dycl_abi_torch_function_restore(state);
     return !shared && n <= 2; /* the parameter, and the storage object that we just made */
 }
 

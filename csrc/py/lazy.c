@@ -11,7 +11,9 @@ static int pooled[DYCL_DTYPE_COUNT];
 static uint64_t virgin_count_word; /* the reference count word of a wrapper that only its Python object holds */
 
 static PyObject *make_wrapper(dycl_dtype dtype) {
+    int state = dycl_abi_torch_function_off();
     PyObject *o = PyObject_CallOneArg(dycl_py.make_wrapper, dycl_py.dtypes[dtype]);
+    dycl_abi_torch_function_restore(state);
     if (!o) return NULL;
     if (!virgin_count_word) virgin_count_word = dycl_abi_use_count_word(dycl_abi_impl(o));
     dycl_lazy_of(o)->wrapper_dtype = (uint8_t)dtype;
@@ -121,7 +123,9 @@ int dycl_lazy_become_plain(PyObject *o) {
     lazy->writes = 0;
     set_plain_type(o);
     PyObject *arguments[2] = {o, real};
+    int state = dycl_abi_torch_function_off();
     PyObject *done = PyObject_Vectorcall(dycl_py.swap_impl, arguments, 2, NULL);
+    dycl_abi_torch_function_restore(state);
     Py_DECREF(real);
     if (!done) return -1;
     Py_DECREF(done);

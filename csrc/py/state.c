@@ -21,7 +21,12 @@ int dycl_dtype_from_object(PyObject *dtype, dycl_dtype *out) {
     return 0;
 }
 
-PyObject *dycl_py_requires_grad(PyObject *tensor) { return PyObject_GetAttr(tensor, dycl_py.requires_grad_name); }
+PyObject *dycl_py_requires_grad(PyObject *tensor) {
+    int state = dycl_abi_torch_function_off();
+    PyObject *result = PyObject_GetAttr(tensor, dycl_py.requires_grad_name);
+    dycl_abi_torch_function_restore(state);
+    return result;
+}
 
 void dycl_py_pause(void) {
     struct timespec tenth_of_a_millisecond = {0, 100000};
@@ -46,9 +51,8 @@ static PyObject *find(PyObject *from, const char *path) {
 
 static const char wrapper_code[] =
     "import torch\n"
-    "def make_wrapper(dtype, make=torch.Tensor._make_wrapper_subclass, off=torch._C.DisableTorchFunction):\n"
-    "    with off():\n"
-    "        return make(lazy_type(), (0,), dtype=dtype, dispatch_sizes_strides_policy='sizes')\n";
+    "def make_wrapper(dtype, make=torch.Tensor._make_wrapper_subclass):\n"
+    "    return make(lazy_type(), (0,), dtype=dtype, dispatch_sizes_strides_policy='sizes')\n";
 
 static PyObject *lazy_type_function(PyObject *self, PyObject *unused) {
     (void)self;
