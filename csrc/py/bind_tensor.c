@@ -223,7 +223,7 @@ static PyObject *known_or_bail(dycl_call *call, PyObject *result) {
 
 enum { ITEM, TRUTH, AS_FLOAT, AS_INT, AS_INDEX };
 
-static PyObject *read(dycl_call *call, const dycl_binding *row) {
+static PyObject *read_element(dycl_call *call, const dycl_binding *row) {
     dycl_element element;
     DYCL_CALL_TRY(element_of(call, call->p[0], &element));
     switch (row->op) {
@@ -292,12 +292,12 @@ dycl_binding dycl_bindings_tensor[] = {
     ROW("resolve_conj", T | M, "input", same, 0),
     ROW("resolve_neg", T | M, "input", same, 0),
     ROW("requires_grad", DYCL_AT_INPLACE, "self requires_grad", requires_grad, 0),
-    ROW("item", M, "self", read, ITEM),
-    ROW("bool", D, "self", read, TRUTH),
-    ROW("is_nonzero", T | M, "input", read, TRUTH),
-    ROW("float", D, "self", read, AS_FLOAT),
-    ROW("int", D, "self", read, AS_INT),
-    ROW("index", D, "self", read, AS_INDEX),
+    ROW("item", M, "self", read_element, ITEM),
+    ROW("bool", D, "self", read_element, TRUTH),
+    ROW("is_nonzero", T | M, "input", read_element, TRUTH),
+    ROW("float", D, "self", read_element, AS_FLOAT),
+    ROW("int", D, "self", read_element, AS_INT),
+    ROW("index", D, "self", read_element, AS_INDEX),
     ROW("tolist", M, "self", tolist, 0),
     {0},
 };
