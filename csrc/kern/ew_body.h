@@ -7,6 +7,9 @@
 #include "kern/ew_int.h"
 #include "kern/ew_table.h"
 
+/* A missing expression would be taken for a function, and found missing only when the library is loaded. */
+#pragma GCC diagnostic error "-Wimplicit-function-declaration"
+
 #define EW_PASTE_(a, b) a##b
 #define EW_PASTE(a, b) EW_PASTE_(a, b)
 

@@ -3,7 +3,7 @@
  * Ownership: a kernel never allocates, never locks, never looks at the CPU; every pointer is borrowed for the call.
  * Threads: kernels are pure; the parallel drivers at the end of this file use OpenMP inside.
  * Accuracy: f32 elementary functions stay within 2 ulp (tanh 2.5, activations 2 to 4) of the correctly rounded result (subnormals
- * and infinities included, NaN propagates), f64 ones are libm's or within 2 ulp. Tests state and check it. */
+ * and infinities included, NaN propagates); f64 ones are libm's, activations composed of them. Tests state and check it. */
 #ifndef DYCL_KERN_KERN_H
 #define DYCL_KERN_KERN_H
 
