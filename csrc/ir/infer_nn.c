@@ -180,6 +180,13 @@ dycl_status dycl_infer_pool(const dycl_graph *g, dycl_op op, const uint32_t *ope
     return DYCL_OK;
 }
 
+/* Which of its two ways torch takes decides the result's strides: its flash kernel answers in the query's order of dimensions, matrix products
+ * answer contiguous (ATen/native/transformers/sdp_utils_cpp.cpp). */
+static int is_flash(const dycl_value *q, const dycl_value *k, const dycl_value *v, const dycl_value *mask) {
+    if (q->sizes[3] != v->sizes[3] || (mask && mask->rank != 2 && mask->rank != 4)) return 0;
+    return q->strides[3] == 1 && k->strides[3] == 1 && v->strides[3] == 1;
+}
+
 dycl_status dycl_infer_attention(const dycl_graph *g, const uint32_t *operands, dycl_value *out) {
     const dycl_value *q = &g->values[operands[0]], *k = &g->values[operands[1]], *v = &g->values[operands[2]];
     if (q->dtype != DYCL_F32 || k->dtype != DYCL_F32 || v->dtype != DYCL_F32 || q->rank != 4 || k->rank != 4 || v->rank != 4) return DYCL_BAIL;
@@ -198,12 +205,12 @@ dycl_status dycl_infer_attention(const dycl_graph *g, const uint32_t *operands, 
     out->rank = 4;
     memcpy(out->sizes, q->sizes, 4 * sizeof *q->sizes);
     out->sizes[3] = v->sizes[3];
-    int64_t h = out->sizes[1], l = out->sizes[2], e = out->sizes[3];
-    out->strides[0] = h * l * e;
-    out->strides[1] = e;
-    out->strides[2] = h * e;
-    out->strides[3] = 1;
-    return DYCL_OK;
+    if (!is_flash(q, k, v, operands[3] == DYCL_NONE ? NULL : &g->values[operands[3]])) {
+        dycl_infer_contiguous(out);
+        return DYCL_OK;
+    }
+    dycl_infer_preserve(q, out);
+    return out->strides[3] == 1 ? DYCL_OK : DYCL_BAIL;
 }
 
 dycl_status dycl_infer_gather(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {

@@ -1,0 +1,200 @@
+/* Products of matrices, and the recurrent cells that are made of them. */
+#include "py/call.h"
+
+static const dycl_value *meta(const dycl_call *call, uint32_t value) { return dycl_call_meta(call, value); }
+
+static dycl_status ew1(dycl_call *call, dycl_op op, uint32_t a, uint32_t *out) {
+    dycl_operand x = dycl_operand_of(a);
+    return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 1, &x, out);
+}
+
+static dycl_status ew2(dycl_call *call, dycl_op op, uint32_t a, uint32_t b, uint32_t *out) {
+    dycl_operand x[2] = {dycl_operand_of(a), dycl_operand_of(b)};
+    return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 2, x, out);
+}
+
+/* x * factor, nothing for 1 */
+static dycl_status scale(dycl_call *call, uint32_t *x, double factor) {
+    if (factor == 1) return DYCL_OK;
+    dycl_operand both[2] = {dycl_operand_of(*x), dycl_operand_f64(factor)};
+    return dycl_build_ew(&call->region->recorder, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, both, x);
+}
+
+static int is_float(const dycl_call *call, uint32_t value) { return dycl_dtype_is_float((dycl_dtype)meta(call, value)->dtype); }
+
+static PyObject *linear(dycl_call *call, const dycl_binding *row) {
+    uint32_t x[3], out = 0;
+    (void)row;
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x[0]));
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[1], &x[1]));
+    DYCL_CALL_TRY(dycl_call_optional_value(call, call->p[2], &x[2]));
+    if (!is_float(call, x[0])) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_linear, 3, x, 0, NULL, &out), out);
+}
+
+/* matmul; mm, bmm, mv, dot: the same where the ranks are theirs (op: the first operand's, extra: the second's, 0: any) */
+static PyObject *matmul(dycl_call *call, const dycl_binding *row) {
+    uint32_t a, b, out = 0;
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &a));
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[1], &b));
+    if (row->op && (meta(call, a)->rank != row->op || meta(call, b)->rank != row->extra)) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (row->op == 3 && meta(call, a)->sizes[0] != meta(call, b)->sizes[0]) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (!is_float(call, a)) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    return dycl_call_finish(call, dycl_build_matmul(&call->region->recorder, a, b, &out), out);
+}
+
+/* addmm, baddbmm, addmv: beta * input + alpha * (a @ b); input is ignored, NaN and all, where beta is 0 */
+static PyObject *addmm(dycl_call *call, const dycl_binding *row) {
+    uint32_t x[3], product, out = 0;
+    double beta, alpha;
+    dycl_recorder *r = &call->region->recorder;
+    for (int i = 0; i < 3; i++) DYCL_CALL_TRY(dycl_call_value(call, call->p[i], &x[i]));
+    DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[3], 1, &beta));
+    DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[4], 1, &alpha));
+    if (meta(call, x[1])->rank != row->op || meta(call, x[2])->rank != row->extra) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (row->op == 3 && meta(call, x[1])->sizes[0] != meta(call, x[2])->sizes[0]) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (!is_float(call, x[0]) || meta(call, x[0])->dtype != meta(call, x[1])->dtype) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    const dycl_value *input = meta(call, x[0]), *b = meta(call, x[2]);
+    if (row->op == 2 && row->extra == 2 && alpha == 1 && beta == 1 && input->rank == 1 && input->sizes[0] == b->sizes[1]) {
+        uint32_t operands[3] = {x[1], x[2], x[0]}; /* a linear layer whose weight lies the other way round */
+        DYCL_CALL_TRY(dycl_build_transpose(r, x[2], 0, 1, &operands[1]));
+        return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_linear, 3, operands, 0, NULL, &out), out);
+    }
+    DYCL_CALL_TRY(dycl_build_matmul(r, x[1], x[2], &product));
+    DYCL_CALL_TRY(scale(call, &product, alpha));
+    const dycl_value *result = meta(call, product);
+    input = meta(call, x[0]);
+    if (input->rank > result->rank) return dycl_call_bail(call, DYCL_BAIL_shape);
+    for (int i = 0; i < input->rank; i++)
+        if (input->sizes[i] != 1 && input->sizes[i] != result->sizes[result->rank - input->rank + i]) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (beta == 0) return dycl_call_finish(call, DYCL_OK, product);
+    DYCL_CALL_TRY(scale(call, &x[0], beta));
+    return dycl_call_finish(call, ew2(call, DYCL_OP_add, product, x[0], &out), out);
+}
+
+static PyObject *outer(dycl_call *call, const dycl_binding *row) {
+    uint32_t a, b, out = 0;
+    dycl_recorder *r = &call->region->recorder;
+    (void)row;
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &a));
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[1], &b));
+    if (meta(call, a)->rank != 1 || meta(call, b)->rank != 1) return dycl_call_bail(call, DYCL_BAIL_shape);
+    DYCL_CALL_TRY(dycl_build_unsqueeze(r, a, 1, &a));
+    return dycl_call_finish(call, ew2(call, DYCL_OP_mul, a, b, &out), out);
+}
+
+/* ---- Recurrent cells (ATen/native/RNN.cpp) ------------------------------------------------------------------------------------------ */
+
+/* linear(h, w_hh, b_hh) and linear(x, w_ih, b_ih), each [batch, gates * hidden]. p: x, state, w_ih, w_hh, b_ih, b_hh */
+static dycl_status cell_gates(dycl_call *call, PyObject *hidden, int gates, uint32_t *out_x, uint32_t *out_h, uint32_t *out_hidden) {
+    dycl_status status;
+    uint32_t of_x[3], of_h[3];
+    dycl_recorder *r = &call->region->recorder;
+    DYCL_TRY(dycl_call_value(call, call->p[0], &of_x[0]));
+    DYCL_TRY(dycl_call_value(call, hidden, &of_h[0]));
+    DYCL_TRY(dycl_call_value(call, call->p[2], &of_x[1]));
+    DYCL_TRY(dycl_call_value(call, call->p[3], &of_h[1]));
+    DYCL_TRY(dycl_call_optional_value(call, call->p[4], &of_x[2]));
+    DYCL_TRY(dycl_call_optional_value(call, call->p[5], &of_h[2]));
+    const dycl_value *x = meta(call, of_x[0]), *h = meta(call, of_h[0]), *w = meta(call, of_h[1]);
+    if (x->rank != 2 || h->rank != 2 || w->rank != 2 || x->sizes[0] != h->sizes[0] || w->sizes[0] != gates * h->sizes[1] ||
+        meta(call, of_x[1])->rank != 2 || meta(call, of_x[1])->sizes[0] != w->sizes[0])
+        return dycl_build_bail(r, DYCL_BAIL_shape);
+    if (!is_float(call, of_x[0]) || (of_x[2] == DYCL_NONE) != (of_h[2] == DYCL_NONE)) return dycl_build_bail(r, DYCL_BAIL_dtype);
+    DYCL_TRY(dycl_build_node(r, DYCL_OP_linear, 3, of_x, 0, NULL, out_x));
+    DYCL_TRY(dycl_build_node(r, DYCL_OP_linear, 3, of_h, 0, NULL, out_h));
+    *out_hidden = of_h[0];
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+static dycl_status gate(dycl_call *call, uint32_t gates, int64_t hidden, int which, uint32_t *out) {
+    return dycl_build_slice(&call->region->recorder, gates, 1, which * hidden, (which + 1) * hidden, 1, out);
+}
+
+static PyObject *lstm_cell(dycl_call *call, const dycl_binding *row) {
+    uint32_t gates, of_x, of_h, h, c, part[4], kept, fresh;
+    static const dycl_op activation[4] = {DYCL_OP_sigmoid, DYCL_OP_sigmoid, DYCL_OP_tanh, DYCL_OP_sigmoid};
+    PyObject *state = call->p[1];
+    (void)row;
+    if (!state || !(PyTuple_CheckExact(state) || PyList_CheckExact(state)) || PySequence_Fast_GET_SIZE(state) != 2)
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
+    DYCL_CALL_TRY(cell_gates(call, PySequence_Fast_GET_ITEM(state, 0), 4, &of_x, &of_h, &h));
+    DYCL_CALL_TRY(dycl_call_value(call, PySequence_Fast_GET_ITEM(state, 1), &c));
+    const dycl_value *hidden = meta(call, h), *cell = meta(call, c);
+    int64_t size = hidden->sizes[1];
+    if (cell->rank != 2 || cell->sizes[0] != hidden->sizes[0] || cell->sizes[1] != size || cell->dtype != hidden->dtype)
+        return dycl_call_bail(call, DYCL_BAIL_shape);
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_add, of_h, of_x, &gates));
+    for (int i = 0; i < 4; i++) {
+        DYCL_CALL_TRY(gate(call, gates, size, i, &part[i]));
+        DYCL_CALL_TRY(ew1(call, activation[i], part[i], &part[i]));
+    }
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, part[1], c, &kept));
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, part[0], part[2], &fresh));
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_add, kept, fresh, &c));
+    DYCL_CALL_TRY(ew1(call, DYCL_OP_tanh, c, &h));
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, part[3], h, &h));
+    /* both objects exist before anything may be computed: that ends the graph they point into */
+    PyObject *cell_object = dycl_lazy_new(call->region, c), *result = NULL;
+    PyObject *hidden_object = cell_object ? dycl_region_result(call->region, h) : NULL;
+    if (hidden_object) result = PyTuple_Pack(2, hidden_object, cell_object);
+    Py_XDECREF(hidden_object);
+    Py_XDECREF(cell_object);
+    return result;
+}
+
+static PyObject *gru_cell(dycl_call *call, const dycl_binding *row) {
+    uint32_t of_x, of_h, h, x_part[3], h_part[3], reset, update, fresh, out = 0;
+    (void)row;
+    DYCL_CALL_TRY(cell_gates(call, call->p[1], 3, &of_x, &of_h, &h));
+    int64_t size = meta(call, h)->sizes[1];
+    for (int i = 0; i < 3; i++) {
+        DYCL_CALL_TRY(gate(call, of_x, size, i, &x_part[i]));
+        DYCL_CALL_TRY(gate(call, of_h, size, i, &h_part[i]));
+    }
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_add, h_part[0], x_part[0], &reset));
+    DYCL_CALL_TRY(ew1(call, DYCL_OP_sigmoid, reset, &reset));
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_add, h_part[1], x_part[1], &update));
+    DYCL_CALL_TRY(ew1(call, DYCL_OP_sigmoid, update, &update));
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, h_part[2], reset, &fresh));
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_add, x_part[2], fresh, &fresh));
+    DYCL_CALL_TRY(ew1(call, DYCL_OP_tanh, fresh, &fresh));
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_sub, h, fresh, &out));
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, out, update, &out));
+    return dycl_call_finish(call, ew2(call, DYCL_OP_add, out, fresh, &out), out);
+}
+
+/* rnn_tanh_cell, rnn_relu_cell */
+static PyObject *rnn_cell(dycl_call *call, const dycl_binding *row) {
+    uint32_t of_x, of_h, h, out = 0;
+    DYCL_CALL_TRY(cell_gates(call, call->p[1], 1, &of_x, &of_h, &h));
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_add, of_h, of_x, &out));
+    return dycl_call_finish(call, ew1(call, (dycl_op)row->op, out, &out), out);
+}
+
+#define T DYCL_AT_TORCH
+#define M DYCL_AT_METHOD
+#define I DYCL_AT_INPLACE
+#define ROW(name, places, parameters, function, op, extra) {name, places, parameters, function, op, extra, {0}, 0, 0}
+
+dycl_binding dycl_bindings_matmul[] = {
+    ROW("linear", DYCL_AT_F | DYCL_AT_NN, "input weight bias", linear, 0, 0),
+    ROW("matmul", T | M | DYCL_AT_DUNDER | DYCL_AT_RDUNDER, "input other", matmul, 0, 0),
+    ROW("matmul", DYCL_AT_LINALG, "input other", matmul, 0, 0),
+    ROW("mm", T | M, "input mat2", matmul, 2, 2),
+    ROW("bmm", T | M, "input mat2", matmul, 3, 3),
+    ROW("mv", T | M, "input vec", matmul, 2, 1),
+    ROW("dot", T | M, "input tensor", matmul, 1, 1),
+    ROW("addmm", T | M | I, "input mat1 mat2 | beta alpha", addmm, 2, 2),
+    ROW("addmv", T | M | I, "input mat vec | beta alpha", addmm, 2, 1),
+    ROW("baddbmm", T | M | I, "input batch1 batch2 | beta alpha", addmm, 3, 3),
+    ROW("outer", T | M, "input vec2", outer, 0, 0),
+    ROW("ger", T | M, "input vec2", outer, 0, 0),
+    ROW("lstm_cell", T, "input hx w_ih w_hh b_ih b_hh", lstm_cell, 0, 0),
+    ROW("gru_cell", T, "input hx w_ih w_hh b_ih b_hh", gru_cell, 0, 0),
+    ROW("rnn_tanh_cell", T, "input hx w_ih w_hh b_ih b_hh", rnn_cell, DYCL_OP_tanh, 0),
+    ROW("rnn_relu_cell", T, "input hx w_ih w_hh b_ih b_hh", rnn_cell, DYCL_OP_relu, 0),
+    {0},
+};
