@@ -234,7 +234,6 @@ static int join(dycl_program *p, uint32_t n, const dycl_tile_need *need, uint32_
         p->block_of[members[i]] = a;
         p->next[members[i]] = i + 1 < count ? members[i + 1] : DYCL_NONE;
     }
-    mark_consumed(p, a);
     return 1;
 }
 
@@ -276,10 +275,11 @@ dycl_status dycl_opt_fuse(dycl_program *p) {
                 else if (join(p, n, &need, from, mine, 0)) mine = from;
             }
         }
-        if (mine != DYCL_NONE) continue;
-        mine = new_block(p, n, need.ok ? DYCL_BLOCK_TILE : DYCL_BLOCK_SINGLE);
-        if (need.ok) set_space(&p->blocks[mine], &need);
-        mark_consumed(p, mine);
+        if (mine == DYCL_NONE) {
+            mine = new_block(p, n, need.ok ? DYCL_BLOCK_TILE : DYCL_BLOCK_SINGLE);
+            if (need.ok) set_space(&p->blocks[mine], &need);
+        }
+        mark_consumed(p, mine); /* only now: the blocks merged above do not count as readers of each other */
     }
     return DYCL_OK;
 }

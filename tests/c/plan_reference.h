@@ -87,8 +87,8 @@ static double ref_ew(int op, double a, double b, double c) {
     case DYCL_EW_sub: return a - b;
     case DYCL_EW_mul: return a * b;
     case DYCL_EW_div: return a / b;
-    case DYCL_EW_maximum: return a > b ? a : b;
-    case DYCL_EW_minimum: return a < b ? a : b;
+    case DYCL_EW_maximum: return a != a || a > b ? a : b;
+    case DYCL_EW_minimum: return a != a || a < b ? a : b;
     case DYCL_EW_lt: return a < b;
     case DYCL_EW_ge: return a >= b;
     case DYCL_EW_leaky_relu: return a > 0 ? a : a * b;
