@@ -5,8 +5,8 @@ from . import peers, workloads
 HOW = """\
 Every peer runs in a process of its own with {threads} threads and f32; the rounds interleave. *First* is the time from a model and
 an input in hand to the first result, in a fresh process with no compiled code on disk, the peer's import and compilation
-included; for eager and dycl the median of {starts} processes. *Minimum* and *median* are over {rounds} rounds, each a pause, a warm-up and a block of calls that takes {inputs} inputs
-in turn. *wrong*: the result for some input differs from eager's by more than the tolerance; such a peer and one that failed
+included; for eager and dycl the median over processes started: {starts}. *Minimum* and *median* are over all rounds ({rounds}), each a
+pause, a warm-up and a block of calls that takes {inputs} inputs in turn. *wrong*: the result for some input differs from eager's by more than the tolerance; such a peer and one that failed
 take no part in "best peer".
 """
 
@@ -81,7 +81,7 @@ def markdown(run):
         best = best_peer(results)
         flop = results["eager"].details.get("flop")
         dycl = results["dycl"]
-        speed = flop / dycl.minimum if flop and dycl.minimum else None
+        speed = flop / dycl.minimum if flop and dycl.minimum and found["state"] == "right" else None
         rows.append([workload.title, ms(results["eager"].median), ms(dycl.median) if found["state"] == "right" else found["state"],
                      times(found["eager_to_dycl_median"]), times(found["eager_to_dycl_minimum"]), f"{found['goal']}x",
                      "yes" if found["reached"] else "no",
