@@ -71,7 +71,7 @@ static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
     return Py_NewRef(self);
 }
 
-PyObject *dycl_call_finish(dycl_call *call, dycl_status status, uint32_t value) {
+PyObject *dycl_call_finish_value(dycl_call *call, dycl_status status, uint32_t value) {
     if (status == DYCL_OK) return call->in_place ? finish_in_place(call, value) : dycl_region_result(call->region, value);
     if (status == DYCL_ERROR && !PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "dycl: %s", dycl_error_message());
     return NULL;

@@ -20,6 +20,7 @@ typedef struct {
     PyObject *kwdict;            /* or a dict; NULL: none */
     PyObject *p[DYCL_MOST_PARAMETERS]; /* after dycl_call_parse: by position of the parameter; NULL when not given */
     int in_place;                /* called by its in-place name (add_): the result goes into p[0] */
+    dycl_status status;          /* of dycl_call_finish, while it runs */
 } dycl_call;
 
 typedef PyObject *(*dycl_bind_fn)(dycl_call *call, const struct dycl_binding *row);
@@ -55,7 +56,10 @@ int dycl_call_parse(dycl_call *call, const dycl_binding *row);
 
 /* Results */
 PyObject *dycl_call_bail(dycl_call *call, dycl_bail why);                           /* NULL, no exception */
-PyObject *dycl_call_finish(dycl_call *call, dycl_status status, uint32_t value);    /* lazy tensor, or p[0] rebound when in_place, or bail */
+/* Lazy tensor, or p[0] rebound when in_place, or bail. A macro because building the node sets the value: C does not say which argument of a
+ * function is evaluated first. */
+#define dycl_call_finish(call, build, value) ((call)->status = (build), dycl_call_finish_value((call), (call)->status, (value)))
+PyObject *dycl_call_finish_value(dycl_call *call, dycl_status status, uint32_t value);
 PyObject *dycl_call_same(dycl_call *call, PyObject *object);                        /* the operator returns its operand: new reference */
 
 /* Arguments. Each: OK, BAIL (why set) or ERROR (exception set). `o` may be NULL or None where noted. */
