@@ -83,7 +83,7 @@ DYCL_INLINE vf vact_mish(vf x) {
     vm positive = v_gt(x, zero);
     vf n = v_select(positive, v_fma(e, v_set1(2.0f), v_set1(1.0f)), v_fma(e, e, e + e));
     vf d = n + v_select(positive, 2.0f * e * e, v_set1(2.0f));
-    vf below = v_scale(v_max(v_set1(-256.0f), x) * p.p * (e + 2.0f), p.n);
+    vf below = v_scale(v_max(v_set1(-256.0f), x) * v_fma(p.p, e, p.p + p.p), p.n);
     return vact_nan_at_minus_infinity(x, v_select(positive, x * n, below) / d);
 }
 
