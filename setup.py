@@ -25,6 +25,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 
@@ -152,6 +153,7 @@ class Toolchain:
         self.warnings = WARNINGS + (["-Werror"] if switched_on("DYCL_WERROR") else [])
         self.extra = shlex.split(os.environ.get("CFLAGS", ""))
         self.directory = os.path.join(ROOT, "build", "obj", self.variant)
+        self.contents = {}  # digests of the files read so far
         self.jobs = int(os.environ.get("DYCL_JOBS") or len(os.sched_getaffinity(0)))
 
     def flags(self, source):
@@ -176,6 +178,7 @@ class Toolchain:
 
     def compile(self, sources):
         """Objects of the sources, in their order."""
+        self.contents.clear()
         stale = [source for source in sources if self.is_stale(source)]
         failed = []
         with ThreadPoolExecutor(max(1, self.jobs)) as pool:
@@ -196,20 +199,36 @@ class Toolchain:
         target = self.object_of(source)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         command = self.command(source)
+        remove(target + ".key")
+        begin = time.time_ns()
         result = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-        if result.returncode:
-            remove(target)
-        else:
-            write(target + ".cmd", digest(command))
+        # A file that was written meanwhile may not be what the compiler read: without a key the next build compiles again.
+        if not result.returncode and all(os.stat(path).st_mtime_ns < begin for path in self.dependencies(source)):
+            write(target + ".key", self.key(source))
         return result
+
+    def dependencies(self, source):
+        """The source and the headers that the compiler opened; oneDNN's, NumPy's and Python's are known by their paths."""
+        return read(self.object_of(source)[:-2] + ".d").replace("\\\n", " ").partition(": ")[2].split() or [source]
+
+    def key(self, source):
+        """What the object depends on, by content: times of files say little after a checkout, a copy or an unpacked archive."""
+        return digest(self.command(source) + [self.content(path) for path in self.dependencies(source)])
+
+    def content(self, path):
+        if path not in self.contents:
+            with open(path, "rb") as file:
+                self.contents[path] = hashlib.sha256(file.read()).hexdigest()
+        return self.contents[path]
 
     def is_stale(self, source):
         target = self.object_of(source)
-        if self.force or not os.path.exists(target) or read(target + ".cmd") != digest(self.command(source)):
+        if self.force or not os.path.exists(target):
             return True
-        built = os.stat(target).st_mtime_ns
-        dependencies = read(target[:-2] + ".d").replace("\\\n", " ").partition(": ")[2].split() or [source]
-        return any(not os.path.exists(path) or os.stat(path).st_mtime_ns >= built for path in dependencies)
+        try:
+            return read(target + ".key") != self.key(source)
+        except FileNotFoundError:  # a header is gone
+            return True
 
     def link(self, objects, target, shared, rpaths):
         """Links when an object or the command changed; replaces the file, never writes into one that may be mapped."""
