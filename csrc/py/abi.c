@@ -104,7 +104,8 @@ dycl_handle dycl_abi_copy_handle(dycl_handle tensor) {
 
 dycl_handle dycl_abi_as_strided(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset) {
     dycl_handle handle = NULL;
-    return abi.reinterpret(base, rank, sizes, strides, offset, &handle) ? NULL : handle;
+    /* torch counts from the base's own offset */
+    return abi.reinterpret(base, rank, sizes, strides, offset - dycl_abi_storage_offset(base), &handle) ? NULL : handle;
 }
 
 void dycl_abi_delete(dycl_handle tensor) {
