@@ -1,20 +1,27 @@
-#include "exec/builder.h"
+#include "exec/blocked.h"
 #include "exec/conv.h"
+#include "exec/lower.h"
 
 #include <string.h>
 
-/* Convolutions as oneDNN primitives. The weights are packed once when they are constant, else at each run. */
+/* Convolutions as oneDNN primitives, with what follows them done on the way out. oneDNN chooses the layouts; the weights are packed once
+ * when they are constant, else at each run. */
 
 static dycl_status conv_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_conv_args *a = step->args;
     dycl_prim_args x = {.src = dycl_at(plan, a->src), .weights = dycl_at(plan, a->weights), .dst = dycl_at(plan, a->dst)};
-    if (a->packed != DYCL_NONE) {
-        const void *packed = plan->slots[a->packed];
-        if (!packed) {
-            dycl_status status = dycl_prim_pack(a->prim, x.weights, dycl_at(plan, a->repacked));
-            if (status != DYCL_OK) return status;
+    if (a->pack) {
+        const float *scale = a->has_scale ? dycl_at(plan, a->scale) : NULL;
+        const void *packed = NULL;
+        dycl_status status = a->binding ? dycl_binding_get(plan, a->binding, scale, &packed) : DYCL_OK;
+        if (status == DYCL_OK && !packed) {
+            dycl_pack_key key = a->once;
+            key.weights = x.weights;
+            key.scale = scale;
             packed = dycl_at(plan, a->repacked);
+            status = dycl_pack_into(&key, scale ? dycl_at(plan, a->scaled) : NULL, dycl_at(plan, a->repacked));
         }
+        if (status != DYCL_OK) return status;
         x.weights = packed;
     }
     if (a->has_bias) x.bias = dycl_at(plan, a->bias);
@@ -24,34 +31,100 @@ static dycl_status conv_run(const dycl_step *step, dycl_plan *plan) {
     return dycl_prim_execute(a->prim, &x);
 }
 
-/* Where a constant's packed form appears at run time; DYCL_NONE when the value cannot be a constant. */
-dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_prim *prim, uint32_t *out_slot) {
+dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_prim *prim, int64_t scale_channels, dycl_binding **out) {
     const dycl_graph *g = &b->program->graph;
-    *out_slot = DYCL_NONE;
-    dycl_status status = dycl_make_slot(b, 0, out_slot);
-    if (status != DYCL_OK) return status;
-    b->slots[*out_slot].fixed = 1;
+    *out = NULL;
     if (weights->ref.slot >= g->value_count || g->values[weights->ref.slot].kind != DYCL_VALUE_FEED) return DYCL_OK;
     dycl_plan *plan = b->plan;
     if (plan->binding_count == plan->binding_room) {
         uint32_t room = plan->binding_room ? 2 * plan->binding_room : 16;
-        dycl_binding *bigger = dycl_plan_grow(plan->bindings, room * sizeof *bigger);
+        dycl_binding **bigger = dycl_plan_grow(plan->bindings, room * sizeof *bigger);
         if (!bigger) return DYCL_ERROR;
         plan->bindings = bigger;
         plan->binding_room = room;
     }
-    plan->bindings[plan->binding_count++] = (dycl_binding){.feed = g->values[weights->ref.slot].source,
-                                                           .slot = *out_slot,
-                                                           .prim = prim,
-                                                           .offset = weights->ref.offset};
+    dycl_binding *binding = dycl_plan_alloc(plan, sizeof *binding);
+    if (!binding) return DYCL_ERROR;
+    binding->feed = g->values[weights->ref.slot].source;
+    binding->offset = weights->ref.offset;
+    binding->prim = prim;
+    binding->channels = scale_channels;
+    if (scale_channels) {
+        binding->per_channel = dycl_tensor_numel(weights) / scale_channels;
+        binding->scale = dycl_plan_alloc(plan, (size_t)scale_channels * sizeof(float));
+        if (!binding->scale) return DYCL_ERROR;
+    }
+    *out = plan->bindings[plan->binding_count++] = binding;
     return DYCL_OK;
 }
 
-dycl_status dycl_make_conv(dycl_maker *b, const dycl_node *node) {
+/* What follows the convolution, as post-ops; `residuals[i]`: value that post-op i reads, or DYCL_NONE. */
+static void describe_chain(const dycl_maker *b, const dycl_block *block, dycl_post_ops *post, uint32_t *residuals) {
     const dycl_graph *g = &b->program->graph;
+    uint32_t before = g->nodes[block->first].out;
+    for (uint32_t n = b->program->next[block->first]; n != DYCL_NONE; n = b->program->next[n]) {
+        const dycl_node *node = &g->nodes[n];
+        const uint32_t *operands = dycl_node_operands(g, node);
+        if (node->op != DYCL_OP_batch_norm) {
+            dycl_post_op *op = &post->op[post->count];
+            residuals[post->count] = DYCL_NONE;
+            switch (node->op) {
+            case DYCL_EW_relu: op->kind = DYCL_POST_RELU; break;
+            case DYCL_EW_relu6:
+                op->kind = DYCL_POST_CLAMP;
+                op->beta = 6;
+                break;
+            case DYCL_EW_hardswish: op->kind = DYCL_POST_HARDSWISH; break;
+            default:
+                op->kind = DYCL_POST_ADD;
+                op->operand.rank = 4;
+                op->operand.opaque = 2;
+                for (int d = 0; d < 4; d++) op->operand.sizes[d] = g->values[before].sizes[d];
+                residuals[post->count] = operands[0] == before ? operands[1] : operands[0];
+            }
+            post->count++;
+        }
+        before = node->out;
+    }
+}
+
+static dycl_status make_primitive(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tensor *out, dycl_prim **prim) {
+    d->any_src = d->any_dst = 1;
+    dycl_status status = dycl_prim_conv(d, prim);
+    if (status != DYCL_BAIL) return status;
+    int64_t strides[4];
+    d->any_src = d->any_dst = 0;
+    dycl_strides_contiguous(4, x->sizes, strides);
+    dycl_layout_plain(&d->src, 4, x->sizes, strides);
+    dycl_strides_contiguous(4, out->sizes, strides);
+    dycl_layout_plain(&d->dst, 4, out->sizes, strides);
+    return dycl_prim_conv(d, prim);
+}
+
+static dycl_status read_weights(dycl_maker *b, dycl_conv_args *a, const dycl_tensor *w, int64_t channels) {
+    dycl_status status;
+    dycl_make_read(b, w->ref.slot);
+    a->weights = w->ref;
+    a->pack = a->has_scale || dycl_prim_weights_bytes(a->prim);
+    if (!a->pack) return DYCL_OK;
+    a->once.prim = a->prim;
+    a->once.channels = channels;
+    a->once.per_channel = dycl_tensor_numel(w) / channels;
+    DYCL_TRY(dycl_make_binding(b, w, a->prim, a->has_scale ? channels : 0, &a->binding));
+    DYCL_TRY(dycl_make_scratch(b, dycl_pack_size(&a->once), &a->repacked));
+    if (a->has_scale) DYCL_TRY(dycl_make_scratch(b, (size_t)dycl_tensor_numel(w) * sizeof(float), &a->scaled));
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block) {
+    const dycl_graph *g = &b->program->graph;
+    const dycl_node *node = &g->nodes[block->first], *second = NULL;
     const uint32_t *operands = dycl_node_operands(g, node);
-    const int64_t *attrs = dycl_node_attrs(g, node);
-    dycl_tensor x, w, bias, out;
+    uint32_t result = g->nodes[block->last].out, residuals[DYCL_MAX_POST_OPS], slot;
+    dycl_tensor x, w, bias = {0}, out;
+    dycl_layout src, dst;
     dycl_status status;
     dycl_conv_desc d;
     memset(&d, 0, sizeof d);
@@ -60,36 +133,48 @@ dycl_status dycl_make_conv(dycl_maker *b, const dycl_node *node) {
     if (dycl_value_numel(dycl_make_value(b, node->out)) == 0) return DYCL_OK;
     dycl_make_tensor(b, operands[0], &x);
     dycl_make_tensor(b, node->out, &out);
-    /* channels-last or contiguous goes in as it is */
-    if (!dycl_tensor_contiguous(&x) && !dycl_tensor_channels_last(&x)) DYCL_TRY(dycl_make_contiguous(b, operands[0], &x));
+    DYCL_TRY(dycl_make_operand_plain(b, operands[1]));
     DYCL_TRY(dycl_make_contiguous(b, operands[1], &w));
-    dycl_conv_describe(&d, &x, &w, &out, attrs);
-    dycl_layout_plain(&d.src, 4, x.sizes, x.strides);
-    dycl_layout_plain(&d.dst, 4, out.sizes, out.strides);
-    a->src = x.ref;
-    a->weights = w.ref;
-    a->dst = out.ref;
+    dycl_conv_describe(&d, &x, &w, &out, dycl_node_attrs(g, node));
+    describe_chain(b, block, &d.post, residuals);
     if (operands[2] != DYCL_NONE) {
+        DYCL_TRY(dycl_make_operand_plain(b, operands[2]));
         DYCL_TRY(dycl_make_contiguous(b, operands[2], &bias));
-        d.bias = a->has_bias = 1;
+        a->has_bias = 1;
         a->bias = bias.ref;
-        dycl_make_read(b, bias.ref.slot);
     }
-    DYCL_TRY(dycl_prim_conv(&d, &a->prim));
+    if (b->program->next[block->first] != DYCL_NONE) second = &g->nodes[b->program->next[block->first]];
+    if (second && second->op == DYCL_OP_batch_norm) {
+        for (int i = 1; i < 5; i++)
+            if (dycl_node_operands(g, second)[i] != DYCL_NONE) DYCL_TRY(dycl_make_operand_plain(b, dycl_node_operands(g, second)[i]));
+        DYCL_TRY(dycl_make_batch_norm(b, second, a->has_bias ? &bias : NULL, &a->scale, &a->bias));
+        a->has_bias = a->has_scale = 1;
+    }
+    d.bias = a->has_bias;
+    DYCL_TRY(make_primitive(&d, &x, &out, &a->prim));
     DYCL_TRY(dycl_make_prim(b, a->prim));
-    a->packed = DYCL_NONE;
-    dycl_make_read(b, x.ref.slot);
-    dycl_make_read(b, w.ref.slot);
-    dycl_make_write(b, out.ref.slot);
-    size_t packed = dycl_prim_weights_bytes(a->prim);
-    if (packed) {
-        DYCL_TRY(dycl_make_binding(b, &w, a->prim, &a->packed));
-        DYCL_TRY(dycl_make_scratch(b, packed, &a->repacked));
+    dycl_prim_src_layout(a->prim, &src);
+    dycl_prim_dst_layout(a->prim, &dst);
+    DYCL_TRY(dycl_make_as(b, operands[0], &src, &a->src));
+    a->post_count = d.post.count;
+    for (int i = 0; i < a->post_count; i++) {
+        if (residuals[i] == DYCL_NONE) continue;
+        DYCL_TRY(dycl_make_as(b, residuals[i], &dst, &a->post[i]));
+        a->has_post[i] = 1;
     }
+    for (int i = 0; i < a->post_count; i++)
+        if (a->has_post[i]) dycl_make_read(b, a->post[i].slot);
+    DYCL_TRY(dycl_make_result(b, result, &dst, &slot));
+    a->dst.slot = slot;
+    dycl_make_read(b, a->src.slot);
+    dycl_make_write(b, slot);
+    if (a->has_bias) dycl_make_read(b, a->bias.slot);
+    if (a->has_scale) dycl_make_read(b, a->scale.slot);
+    DYCL_TRY(read_weights(b, a, &w, d.oc));
     DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(a->prim), &a->scratch));
     DYCL_TRY(dycl_make_step(b, conv_run, a, "convolution", dycl_conv_cost(&d)));
     b->plan->infos[b->plan->step_count - 1].prim = a->prim;
-    return DYCL_OK;
+    return dycl_make_result_done(b, result);
 fail:
     return status;
 }

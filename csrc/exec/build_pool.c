@@ -1,4 +1,4 @@
-#include "exec/builder.h"
+#include "exec/blocked.h"
 #include "exec/conv.h"
 
 #include <math.h>
@@ -100,45 +100,96 @@ dycl_status dycl_pool_describe(const dycl_maker *b, const dycl_node *node, dycl_
     return fits;
 }
 
+/* Pools `x` as it lies; the result goes where oneDNN wants it. */
+static dycl_status pool_primitive(dycl_maker *b, const dycl_node *node, pool_args *a, dycl_ref src, const dycl_layout *layout, uint32_t *out_slot,
+                                  dycl_layout *made) {
+    dycl_status status;
+    a->desc.src = *layout;
+    DYCL_TRY(dycl_prim_pool(&a->desc, &a->prim));
+    DYCL_TRY(dycl_make_prim(b, a->prim));
+    dycl_prim_dst_layout(a->prim, made);
+    if (dycl_make_value(b, node->out)->rank == 4) DYCL_TRY(dycl_make_result(b, node->out, made, out_slot));
+    else DYCL_TRY(dycl_make_slot(b, dycl_layout_bytes(made), out_slot));
+    a->src = src;
+    a->dst.slot = *out_slot;
+    dycl_make_read(b, src.slot);
+    dycl_make_write(b, *out_slot);
+    DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(a->prim), &a->scratch));
+    DYCL_TRY(dycl_make_step(b, pool_run, a, "pooling", 300 + 0.3 * (double)(a->desc.n * a->desc.c * a->desc.h * a->desc.w)));
+    b->plan->infos[b->plan->step_count - 1].prim = a->prim;
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+/* One window over the whole plane. */
+static void whole_plane(dycl_pool_desc *d, const dycl_value *x) {
+    memset(d, 0, sizeof *d);
+    d->kind = DYCL_POOL_AVG;
+    d->n = x->sizes[0];
+    d->c = x->sizes[1];
+    d->h = d->kernel[0] = x->sizes[2];
+    d->w = d->kernel[1] = x->sizes[3];
+    d->oh = d->ow = d->stride[0] = d->stride[1] = d->dilation[0] = d->dilation[1] = 1;
+}
+
+dycl_status dycl_make_plane_mean(dycl_maker *b, const dycl_node *node) {
+    uint32_t operand = dycl_node_operands(&b->program->graph, node)[0], slot;
+    const struct dycl_blocked *blocked = dycl_blocked_of(b, operand);
+    const dycl_value *x = dycl_make_value(b, operand);
+    if (!blocked || blocked->plain_ready || x->rank != 4) return DYCL_BAIL;
+    dycl_layout made, plain;
+    dycl_status status;
+    pool_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    whole_plane(&a->desc, x);
+    DYCL_TRY(pool_primitive(b, node, a, (dycl_ref){blocked->slot, 0, 0}, &blocked->layout, &slot, &made));
+    if (dycl_make_value(b, node->out)->rank == 4) return dycl_make_result_done(b, node->out);
+    /* without the planes' dimensions: the plain form of [n, c, 1, 1] is that of [n, c] */
+    int64_t sizes[4] = {x->sizes[0], x->sizes[1], 1, 1}, strides[4];
+    dycl_strides_contiguous(4, sizes, strides);
+    dycl_layout_plain(&plain, 4, sizes, strides);
+    return dycl_make_reorder(b, (dycl_ref){slot, 0, 0}, &made, dycl_make_ref(b, node->out), &plain);
+fail:
+    return status;
+}
+
 dycl_status dycl_make_pool(dycl_maker *b, const dycl_node *node) {
     const dycl_graph *g = &b->program->graph;
-    uint32_t operand = dycl_node_operands(g, node)[0];
+    uint32_t operand = dycl_node_operands(g, node)[0], slot;
     dycl_status status;
-    dycl_tensor x, out, made;
+    dycl_layout layout, made;
+    dycl_tensor x;
     pool_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     if (dycl_value_numel(dycl_make_value(b, node->out)) == 0) return DYCL_OK;
-    status = dycl_pool_describe(b, node, &a->desc);
+    dycl_status fits = dycl_pool_describe(b, node, &a->desc);
     a->oh = a->desc.oh;
     a->ow = a->desc.ow;
-    if (node->op == DYCL_OP_adaptive_avg_pool2d) return build_plain(b, node, a, adaptive_run, "adaptive pooling");
-    dycl_make_tensor(b, operand, &x);
-    if (status == DYCL_OK) {
-        if (!dycl_tensor_contiguous(&x) && !dycl_tensor_channels_last(&x)) DYCL_TRY(dycl_make_contiguous(b, operand, &x));
-        dycl_layout_plain(&a->desc.src, 4, x.sizes, x.strides);
-        status = dycl_prim_pool(&a->desc, &a->prim);
+    const struct dycl_blocked *blocked = dycl_blocked_of(b, operand);
+    if (node->op == DYCL_OP_adaptive_avg_pool2d) {
+        if (a->oh == 1 && a->ow == 1 && dycl_make_plane_mean(b, node) == DYCL_OK) return DYCL_OK;
+        DYCL_TRY(dycl_make_operand_plain(b, operand));
+        return build_plain(b, node, a, adaptive_run, "adaptive pooling");
     }
-    if (status == DYCL_BAIL) return build_plain(b, node, a, plain_run, "pooling loops");
-    if (status != DYCL_OK) return status;
-    DYCL_TRY(dycl_make_prim(b, a->prim));
-    dycl_layout layout;
-    dycl_prim_dst_layout(a->prim, &layout);
-    if (layout.opaque) return build_plain(b, node, a, plain_run, "pooling loops");
-    dycl_make_tensor(b, node->out, &out);
-    made = out;
-    memcpy(made.strides, layout.strides, 4 * sizeof(int64_t));
-    for (int i = 0; i < 4; i++)
-        if (made.sizes[i] > 1 && made.strides[i] != out.strides[i]) made.ref.slot = out.ref.slot + 1;
-    if (made.ref.slot != out.ref.slot) DYCL_TRY(dycl_make_slot(b, dycl_layout_bytes(&layout), &made.ref.slot));
-    a->src = x.ref;
-    a->dst = made.ref;
-    dycl_make_read(b, x.ref.slot);
-    dycl_make_write(b, made.ref.slot);
-    DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(a->prim), &a->scratch));
-    DYCL_TRY(dycl_make_step(b, pool_run, a, "pooling", 300 + 0.5 * (double)dycl_tensor_numel(&x)));
-    b->plan->infos[b->plan->step_count - 1].prim = a->prim;
-    if (made.ref.slot == out.ref.slot) return DYCL_OK;
-    return dycl_make_copy(b, &made, &out);
+    if (fits == DYCL_OK) {
+        dycl_ref src;
+        if (blocked) {
+            layout = blocked->layout;
+            src = (dycl_ref){blocked->slot, 0, 0};
+        } else {
+            DYCL_TRY(dycl_make_operand_plain(b, operand));
+            dycl_make_tensor(b, operand, &x);
+            if (!dycl_tensor_contiguous(&x) && !dycl_tensor_channels_last(&x)) DYCL_TRY(dycl_make_contiguous(b, operand, &x));
+            dycl_layout_plain(&layout, 4, x.sizes, x.strides);
+            src = x.ref;
+        }
+        status = pool_primitive(b, node, a, src, &layout, &slot, &made);
+        if (status == DYCL_OK) return dycl_make_result_done(b, node->out);
+        if (status != DYCL_BAIL) return status;
+    }
+    DYCL_TRY(dycl_make_operand_plain(b, operand));
+    return build_plain(b, node, a, plain_run, "pooling loops");
 fail:
     return status;
 }

@@ -1,4 +1,4 @@
-#include "exec/builder.h"
+#include "exec/blocked.h"
 #include "exec/lower.h"
 
 #include "base/alloc.h"
@@ -54,6 +54,15 @@ static dycl_status add_operand(dycl_lower *l, dycl_lower_node *entry, int i, uin
     }
     dycl_value seen;
     int64_t strides[DYCL_SPACE_RANK];
+    if (l->flat) {
+        strides[0] = dycl_blocked_of(b, v) ? 1 : 0;
+        dycl_ref ref = strides[0] ? (dycl_ref){dycl_blocked_of(b, v)->slot, 0, 0} : dycl_make_ref(b, v);
+        int at;
+        dycl_status flat_status = add_memory(l, ref, (dycl_dtype)value->dtype, strides, 0, &at);
+        entry->operand[i] = -1 - at;
+        l->memory[at].last = l->node_count;
+        return flat_status;
+    }
     permuted(value, need, &seen);
     if (!dycl_space_access(&l->space, level_row, &seen, need->rank, need->sizes, strides))
         return dycl_error_set("operand %u does not cover the space of its block", v);
@@ -62,6 +71,40 @@ static dycl_status add_operand(dycl_lower *l, dycl_lower_node *entry, int i, uin
     entry->operand[i] = -1 - m;
     l->memory[m].last = l->node_count;
     return status;
+}
+
+/* ---- Elementwise over blocked layouts: the order of the elements does not matter, as long as all operands have the same one */
+
+/* 1: this operand is blocked, 0: one element for all, -1: neither. */
+static int flat_operand(const dycl_lower *l, const dycl_block *block, uint32_t v) {
+    const dycl_program *p = l->b->program;
+    uint32_t producer = dycl_program_producer(p, v);
+    if (producer != DYCL_NONE && p->block_of[producer] == l->b->block) return 0;
+    const dycl_value *value = &p->graph.values[v];
+    if (dycl_value_numel(value) == 1 && block->elements != 1) return l->b->blocked[value->root] ? -1 : 0;
+    return dycl_blocked_of(l->b, v) && dycl_value_numel(value) == block->elements ? 1 : -1;
+}
+
+/* The layout that all operands of a block share, or NULL. */
+static const struct dycl_blocked *flat_layout(const dycl_lower *l, const dycl_block *block) {
+    const dycl_program *p = l->b->program;
+    const struct dycl_blocked *found = NULL;
+    if (!l->b->blocked || block->row) return NULL;
+    for (uint32_t n = block->first; n != DYCL_NONE; n = p->next[n]) {
+        const dycl_node *node = &p->graph.nodes[n];
+        const uint32_t *operands = dycl_node_operands(&p->graph, node);
+        if (dycl_op_get((dycl_op)node->op)->family != DYCL_FAMILY_EW || p->graph.values[node->out].dtype != DYCL_F32) return NULL;
+        if (dycl_value_numel(&p->graph.values[node->out]) != block->elements || p->graph.values[node->out].rank != 4) return NULL;
+        for (int i = 0; i < node->operand_count; i++) {
+            int kind = flat_operand(l, block, operands[i]);
+            if (kind < 0) return NULL;
+            if (kind == 0) continue;
+            const struct dycl_blocked *blocked = dycl_blocked_of(l->b, operands[i]);
+            if (found && !dycl_layout_equal(&found->layout, &blocked->layout)) return NULL;
+            found = blocked;
+        }
+    }
+    return found && !dycl_layout_padded(&found->layout) ? found : NULL;
 }
 
 /* A weight or bias row of a normalisation: read whole by the kernel, contiguous. */
@@ -83,69 +126,9 @@ static dycl_status add_row_parameter(dycl_lower *l, dycl_lower_node *entry, int 
     return status;
 }
 
-/* ---- batch_norm in evaluation: y = x * scale + shift per channel, both computed anew in each run (they are tiny) */
-
-typedef struct {
-    dycl_ref mean, variance, weight, bias, scale, shift;
-    int has_weight, has_bias;
-    int64_t mean_stride, variance_stride, weight_stride, bias_stride, channels;
-    dycl_dtype dtype;
-    double eps;
-} batch_norm_args;
-
-#define BATCH_NORM_BODY(type, root)                                                                                                        \
-    {                                                                                                                                      \
-        const type *mean = dycl_at(plan, a->mean), *variance = dycl_at(plan, a->variance);                                                \
-        const type *weight = a->has_weight ? dycl_at(plan, a->weight) : NULL, *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;         \
-        type *scale = dycl_at(plan, a->scale), *shift = dycl_at(plan, a->shift);                                                           \
-        for (int64_t i = 0; i < a->channels; i++) {                                                                                        \
-            type s = 1 / root(variance[i * a->variance_stride] + (type)a->eps);                                                            \
-            if (weight) s *= weight[i * a->weight_stride];                                                                                 \
-            scale[i] = s;                                                                                                                  \
-            shift[i] = (bias ? bias[i * a->bias_stride] : 0) - mean[i * a->mean_stride] * s;                                               \
-        }                                                                                                                                  \
-    }
-
-static dycl_status batch_norm_run(const dycl_step *step, dycl_plan *plan) {
-    const batch_norm_args *a = step->args;
-    if (a->dtype == DYCL_F32) BATCH_NORM_BODY(float, __builtin_sqrtf)
-    else BATCH_NORM_BODY(double, __builtin_sqrt)
-    return DYCL_OK;
-}
-
-dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, dycl_ref *out_scale, dycl_ref *out_shift) {
-    const dycl_graph *g = &b->program->graph;
-    const uint32_t *operands = dycl_node_operands(g, node);
-    batch_norm_args *a = dycl_plan_alloc(b->plan, sizeof *a);
-    if (!a) return DYCL_ERROR;
-    a->dtype = (dycl_dtype)g->values[node->out].dtype;
-    a->channels = g->values[operands[1]].sizes[0];
-    a->eps = dycl_attr_f64(dycl_node_attrs(g, node)[0]);
-    dycl_ref *refs[4] = {&a->mean, &a->variance, &a->weight, &a->bias};
-    int64_t *strides[4] = {&a->mean_stride, &a->variance_stride, &a->weight_stride, &a->bias_stride};
-    for (int i = 0; i < 4; i++) {
-        uint32_t v = operands[1 + i];
-        if (v == DYCL_NONE) continue;
-        *refs[i] = dycl_make_ref(b, v);
-        *strides[i] = g->values[v].strides[0];
-        dycl_make_read(b, refs[i]->slot);
-    }
-    a->has_weight = operands[3] != DYCL_NONE;
-    a->has_bias = operands[4] != DYCL_NONE;
-    size_t bytes = (size_t)a->channels * dycl_dtype_size(a->dtype);
-    dycl_status status = dycl_make_slot(b, bytes, &a->scale.slot);
-    if (status == DYCL_OK) status = dycl_make_slot(b, bytes, &a->shift.slot);
-    if (status != DYCL_OK) return status;
-    dycl_make_write(b, a->scale.slot);
-    dycl_make_write(b, a->shift.slot);
-    *out_scale = a->scale;
-    *out_shift = a->shift;
-    return dycl_make_step(b, batch_norm_run, a, "scale and shift", 20 + 2 * (double)a->channels);
-}
-
 static dycl_status add_channel_parameters(dycl_lower *l, dycl_lower_node *entry, const dycl_node *node, const dycl_tile_need *need) {
     dycl_ref ref[2];
-    dycl_status status = dycl_make_batch_norm(l->b, node, &ref[0], &ref[1]);
+    dycl_status status = dycl_make_batch_norm(l->b, node, NULL, &ref[0], &ref[1]);
     if (status != DYCL_OK) return status;
     dycl_value channel = {0};
     channel.rank = (uint8_t)need->rank;
@@ -206,7 +189,12 @@ static dycl_status collect(dycl_lower *l, const dycl_block *block) {
                 if (family == DYCL_FAMILY_NORM) DYCL_TRY(add_row_parameter(l, entry, i, operands[i]));
                 else DYCL_TRY(add_operand(l, entry, i, operands[i], &need, level_row));
             }
-        if (needed_outside(p, l->b->block, node)) {
+        if (needed_outside(p, l->b->block, node) && l->flat) {
+            dycl_ref ref = {0, 0, 0};
+            int64_t one[DYCL_SPACE_RANK] = {1};
+            DYCL_TRY(dycl_make_result(l->b, node->out, &l->flat->layout, &ref.slot));
+            DYCL_TRY(add_memory(l, ref, DYCL_F32, one, 1, &entry->store));
+        } else if (needed_outside(p, l->b->block, node)) {
             int64_t strides[DYCL_SPACE_RANK];
             const dycl_value *out = &g->values[node->out];
             int covers;
@@ -334,10 +322,17 @@ dycl_status dycl_make_tile(dycl_maker *b, const dycl_block *block) {
     l->b = b;
     l->space = block->space;
     l->row = block->row;
+    l->flat = flat_layout(l, block);
+    if (l->flat) {
+        l->space.rank = 1;
+        l->space.sizes[0] = block->elements;
+    } else DYCL_TRY(dycl_make_operands_plain(b, block));
     DYCL_TRY(collect(l, block));
     DYCL_TRY(shape(l));
     DYCL_TRY(dycl_lower_instructions(l));
     for (int i = 0; i < l->after_count; i++) DYCL_TRY(dycl_make_copy(b, &l->after_from[i], &l->after_to[i]));
+    if (l->flat)
+        for (int i = 0; i < l->node_count; i++) DYCL_TRY(dycl_make_result_done(b, b->program->graph.nodes[l->nodes[i].node].out));
 fail:
     dycl_free(l);
     return status;

@@ -57,6 +57,7 @@ dycl_status dycl_maker_init(dycl_maker *b, dycl_plan *plan) {
     for (uint32_t v = 0; v < g->value_count; v++) {
         const dycl_value *value = &g->values[v];
         dycl_slot *slot = &b->slots[v];
+        memset(slot, 0, sizeof *slot);
         slot->first = slot->share = DYCL_NONE;
         slot->last = 0;
         slot->place = 0;
@@ -78,6 +79,16 @@ dycl_status dycl_make_slot(dycl_maker *b, size_t bytes, uint32_t *out_slot) {
     if (status != DYCL_OK) return status;
     b->slots[b->slot_count] = (dycl_slot){.bytes = bytes, .first = DYCL_NONE, .share = DYCL_NONE};
     *out_slot = b->slot_count++;
+    return DYCL_OK;
+}
+
+dycl_status dycl_make_kept(dycl_maker *b, size_t bytes, uint32_t *out_slot) {
+    void *keep = dycl_plan_alloc(b->plan, bytes);
+    if (!keep) return DYCL_ERROR;
+    dycl_status status = dycl_make_slot(b, bytes, out_slot);
+    if (status != DYCL_OK) return status;
+    b->slots[*out_slot].fixed = 1;
+    b->slots[*out_slot].keep = keep;
     return DYCL_OK;
 }
 

@@ -12,7 +12,8 @@ typedef struct {
     uint32_t first, last; /* steps; first DYCL_NONE: never touched */
     uint32_t share;       /* slot whose memory it takes over at `first`, or DYCL_NONE */
     int64_t place;        /* offset in the workspace */
-    uint8_t fixed;        /* feed, scalar, output, packed: not in the workspace */
+    uint8_t fixed;        /* feed, scalar, output: not in the workspace */
+    void *keep;           /* memory of the plan's arena that outlives a run, or NULL */
 } dycl_slot;
 
 typedef struct {
@@ -22,7 +23,7 @@ typedef struct {
     uint32_t slot_count, slot_room;
     uint32_t block;      /* being built */
     uint32_t *dense;     /* value -> slot of a contiguous copy made earlier, or DYCL_NONE */
-    struct dycl_blocked *blocked; /* root value -> opaque layout (build_conv.c), or NULL */
+    struct dycl_blocked **blocked; /* root value -> its other layout (blocked.h), or NULL */
 } dycl_maker;
 
 dycl_status dycl_maker_init(dycl_maker *b, dycl_plan *plan);
@@ -32,6 +33,8 @@ void *dycl_plan_alloc(dycl_plan *plan, size_t size); /* zeroed, from the plan's 
 dycl_status dycl_make_slot(dycl_maker *b, size_t bytes, uint32_t *out_slot);
 void dycl_make_read(dycl_maker *b, uint32_t slot);
 void dycl_make_write(dycl_maker *b, uint32_t slot);
+/* Memory that keeps its contents from run to run. */
+dycl_status dycl_make_kept(dycl_maker *b, size_t bytes, uint32_t *out_slot);
 /* Scratch memory of the step being built. */
 dycl_status dycl_make_scratch(dycl_maker *b, size_t bytes, dycl_ref *out);
 dycl_status dycl_make_step(dycl_maker *b, dycl_step_fn run, void *args, const char *kernel, double cost);
@@ -58,14 +61,15 @@ dycl_status dycl_make_target(dycl_maker *b, uint32_t value, dycl_tensor *out);
 dycl_status dycl_make_finish(dycl_maker *b, uint32_t value, const dycl_tensor *target);
 dycl_status dycl_make_copy(dycl_maker *b, const dycl_tensor *from, const dycl_tensor *to); /* same sizes and dtype */
 
-/* Where a constant's packed form appears at run time (NULL there while the value is no constant). */
-dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_prim *prim, uint32_t *out_slot);
+/* How a constant's packed form is found at run time; *out is NULL when the value cannot be a constant. scale_channels: 0, or the output
+ * channels whose factors are multiplied in. */
+dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_prim *prim, int64_t scale_channels, dycl_binding **out);
 void *dycl_plan_grow(void *block, size_t size); /* dycl_realloc with a message */
 
 /* ---- One builder a family; each appends the steps of the current block. */
 dycl_status dycl_make_tile(dycl_maker *b, const dycl_block *block);
 dycl_status dycl_make_matmul(dycl_maker *b, const dycl_node *node);
-dycl_status dycl_make_conv(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block);
 dycl_status dycl_make_pool(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_attention(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_reduce(dycl_maker *b, const dycl_node *node);

@@ -6,15 +6,18 @@
 
 typedef struct {
     dycl_prim *prim; /* borrowed from the plan */
-    dycl_ref src, weights, bias, dst, scratch;
-    dycl_ref repacked; /* where weights that are no constant are packed at each run */
-    uint32_t packed;   /* slot of the packed constant, or DYCL_NONE */
-    int has_bias, post_count;
+    dycl_ref src, weights, bias, dst, scratch, scale;
+    dycl_ref repacked, scaled; /* room for weights that are no constant, packed at each run */
+    dycl_binding *binding;
+    dycl_pack_key once;
+    int has_bias, has_scale, pack, post_count;
     int has_post[DYCL_MAX_POST_OPS];
     dycl_ref post[DYCL_MAX_POST_OPS];
 } dycl_conv_args;
 
 void dycl_conv_describe(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tensor *w, const dycl_tensor *out, const int64_t *attrs);
+/* The mean over whole planes from a blocked layout; BAIL when the operand is not in one. */
+dycl_status dycl_make_plane_mean(dycl_maker *b, const dycl_node *node);
 double dycl_conv_cost(const dycl_conv_desc *d);
 
 #endif

@@ -40,6 +40,7 @@ typedef struct {
     dycl_maker *b;
     dycl_space space;
     int64_t row;
+    const struct dycl_blocked *flat; /* all operands lie in this layout, and so will the results */
     int memory_count, node_count, after_count;
     dycl_lower_memory memory[DYCL_LOWER_MEMORY];
     dycl_lower_node nodes[DYCL_LOWER_NODES];
@@ -58,7 +59,7 @@ typedef struct {
 dycl_status dycl_lower_instructions(dycl_lower *l);
 dycl_red dycl_red_of(dycl_op op);
 
-/* Steps that compute a batch_norm's scale and shift vectors. */
-dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, dycl_ref *out_scale, dycl_ref *out_shift);
+/* A step that computes a batch_norm's scale and shift vectors; `added`: a bias added before it, or NULL. */
+dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, const dycl_tensor *added, dycl_ref *out_scale, dycl_ref *out_shift);
 
 #endif

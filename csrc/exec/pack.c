@@ -2,7 +2,7 @@
 #include "exec/pack.h"
 
 #include "base/alloc.h"
-#include "exec/plan.h"
+#include "exec/step.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -15,6 +15,7 @@ static dycl_pack *dead; /* forgotten while a run was under way: their memory wai
 static atomic_int running;
 static atomic_int waiting; /* is `dead` not empty? */
 static atomic_size_t held;
+static atomic_ullong generation;
 
 static uint32_t bucket_of(uint64_t token) { return (uint32_t)((token * 0x9E3779B97F4A7C15ull) >> 54); }
 
@@ -71,6 +72,7 @@ static void kill_stale(uint64_t token, uint64_t version, int any_version) {
 
 void dycl_pack_forget(uint64_t token) {
     pthread_mutex_lock(&lock);
+    atomic_fetch_add(&generation, 1);
     kill_stale(token, 0, 1);
     collect();
     pthread_mutex_unlock(&lock);
@@ -92,39 +94,110 @@ void dycl_pack_release(dycl_pack *pack) {
     pthread_mutex_unlock(&lock);
 }
 
-dycl_status dycl_pack_get(uint64_t token, uint64_t version, int64_t offset, const dycl_prim *prim, const void *weights, dycl_pack **out) {
-    uint64_t key = dycl_prim_weights_key(prim);
-    size_t bytes = dycl_prim_weights_bytes(prim);
-    dycl_status status = DYCL_OK;
-    pthread_mutex_lock(&lock);
-    kill_stale(token, version, 0);
-    for (dycl_pack *pack = buckets[bucket_of(token)]; pack; pack = pack->next_in_bucket) {
-        if (pack->token != token || pack->key != key || pack->bytes != bytes || pack->offset != offset) continue;
-        atomic_fetch_add(&pack->references, 1);
-        *out = pack;
-        goto done;
+static uint64_t hash_bytes(const void *data, size_t size) {
+    const unsigned char *p = data;
+    uint64_t h = size * 0x9E3779B97F4A7C15ull + 1;
+    for (; size >= 4; size -= 4, p += 4) {
+        uint32_t word;
+        memcpy(&word, p, 4);
+        h = (h ^ word) * 0xff51afd7ed558ccdull;
+        h ^= h >> 32;
     }
+    return h;
+}
+
+size_t dycl_pack_size(const dycl_pack_key *key) {
+    size_t bytes = dycl_prim_weights_bytes(key->prim);
+    return bytes ? bytes : (size_t)(key->channels * key->per_channel) * sizeof(float);
+}
+
+dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed) {
+    const float *from = key->weights;
+    int plain = dycl_prim_weights_bytes(key->prim) == 0;
+    if (key->scale) {
+        float *to = plain ? packed : scaled;
+        for (int64_t c = 0; c < key->channels; c++)
+            for (int64_t i = 0; i < key->per_channel; i++) to[c * key->per_channel + i] = from[c * key->per_channel + i] * key->scale[c];
+        if (plain) return DYCL_OK;
+        from = to;
+    } else if (plain) {
+        memcpy(packed, from, dycl_pack_size(key));
+        return DYCL_OK;
+    }
+    return dycl_prim_pack(key->prim, from, packed);
+}
+
+static dycl_status make_pack(const dycl_pack_key *key, uint64_t form, dycl_pack **out) {
+    size_t bytes = dycl_pack_size(key);
+    dycl_status status;
+    float *scaled = key->scale ? dycl_aligned_alloc((size_t)(key->channels * key->per_channel) * sizeof(float)) : NULL;
     dycl_pack *pack = dycl_alloc_zero(sizeof *pack);
-    void *data = pack ? dycl_aligned_alloc(bytes) : NULL;
-    if (!data) {
-        dycl_free(pack);
+    void *data = dycl_aligned_alloc(bytes);
+    if (!pack || !data || (key->scale && !scaled)) {
         status = dycl_error_set("out of memory for packed weights");
-        goto done;
+        goto fail;
     }
-    status = dycl_prim_pack(prim, weights, data);
-    if (status != DYCL_OK) {
-        dycl_aligned_free(data);
-        dycl_free(pack);
-        goto done;
-    }
-    *pack = (dycl_pack){.token = token, .version = version, .key = key, .offset = offset, .data = data, .bytes = bytes};
+    DYCL_TRY(dycl_pack_into(key, scaled, data));
+    dycl_aligned_free(scaled);
+    *pack = (dycl_pack){.token = key->token, .version = key->version, .key = form, .offset = key->offset, .data = data, .bytes = bytes};
     atomic_init(&pack->references, 2);
     atomic_init(&pack->valid, 1);
-    pack->next_in_bucket = buckets[bucket_of(token)];
-    buckets[bucket_of(token)] = pack;
+    pack->next_in_bucket = buckets[bucket_of(key->token)];
+    buckets[bucket_of(key->token)] = pack;
     atomic_fetch_add(&held, bytes);
     *out = pack;
-done:
+    return DYCL_OK;
+fail:
+    dycl_aligned_free(scaled);
+    dycl_aligned_free(data);
+    dycl_free(pack);
+    return status;
+}
+
+dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
+    uint64_t form = dycl_prim_weights_key(key->prim);
+    if (key->scale) form ^= hash_bytes(key->scale, (size_t)key->channels * sizeof(float));
+    size_t bytes = dycl_pack_size(key);
+    dycl_status status = DYCL_OK;
+    *out = NULL;
+    pthread_mutex_lock(&lock);
+    kill_stale(key->token, key->version, 0);
+    for (dycl_pack *pack = buckets[bucket_of(key->token)]; pack && !*out; pack = pack->next_in_bucket) {
+        if (pack->token != key->token || pack->key != form || pack->bytes != bytes || pack->offset != key->offset) continue;
+        atomic_fetch_add(&pack->references, 1);
+        *out = pack;
+    }
+    if (!*out && make) status = make_pack(key, form, out);
     pthread_mutex_unlock(&lock);
+    return status;
+}
+
+uint64_t dycl_pack_generation(void) { return atomic_load_explicit(&generation, memory_order_relaxed); }
+
+dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const float *scale, const void **out) {
+    const dycl_feed *feed = &plan->feeds[binding->feed];
+    dycl_pack *pack = binding->pack;
+    size_t scale_bytes = (size_t)binding->channels * sizeof(float);
+    if (pack && pack->token == feed->token && pack->version == feed->version && atomic_load(&pack->valid) &&
+        (!scale || !memcmp(scale, binding->scale, scale_bytes))) {
+        *out = pack->data;
+        return DYCL_OK;
+    }
+    *out = NULL;
+    binding->pack = NULL;
+    dycl_pack_release(pack);
+    if (feed->token == 0) return DYCL_OK;
+    int again = feed->token == binding->seen_token && feed->version == binding->seen_version;
+    if (scale) {
+        again = again && !memcmp(scale, binding->scale, scale_bytes);
+        memcpy(binding->scale, scale, scale_bytes);
+    }
+    binding->seen_token = feed->token;
+    binding->seen_version = feed->version;
+    dycl_pack_key key = {.token = feed->token, .version = feed->version, .offset = binding->offset, .prim = binding->prim, .scale = scale,
+                         .channels = binding->channels, .per_channel = binding->per_channel,
+                         .weights = (const float *)(const void *)((const char *)feed->data + binding->offset)};
+    dycl_status status = dycl_pack_get(&key, again, &binding->pack);
+    if (binding->pack) *out = binding->pack->data;
     return status;
 }

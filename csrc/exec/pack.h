@@ -21,8 +21,21 @@ struct dycl_pack {
     dycl_pack *next_in_bucket, *next_dead;
 };
 
-/* Packs `weights` with `prim`, or finds what another plan packed. `offset`: which part of the constant. *out is a new reference. */
-dycl_status dycl_pack_get(uint64_t token, uint64_t version, int64_t offset, const dycl_prim *prim, const void *weights, dycl_pack **out);
+/* What to pack: part of a constant, by `prim`, each output channel times its factor when there is a scale. */
+typedef struct {
+    uint64_t token, version;
+    int64_t offset;
+    const dycl_prim *prim;
+    const float *weights, *scale;
+    int64_t channels, per_channel;
+} dycl_pack_key;
+
+/* Finds what was packed before, or (make) packs. *out is a new reference, NULL when there is none. */
+dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out);
+/* One time: `packed` and `scaled` are the caller's; scaled holds channels * per_channel floats when there is a scale. */
+dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed);
+size_t dycl_pack_size(const dycl_pack_key *key);
+uint64_t dycl_pack_generation(void); /* changes when any constant is forgotten */
 void dycl_pack_release(dycl_pack *pack);
 
 /* Every run of a plan is bracketed, so that memory in use is not freed. */

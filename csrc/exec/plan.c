@@ -1,5 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
-#include "exec/builder.h"
+#include "exec/blocked.h"
+#include "exec/conv.h"
 
 #include "base/alloc.h"
 
@@ -18,9 +19,14 @@ void *dycl_plan_grow(void *block, size_t size) {
     return bigger;
 }
 
-static dycl_status build_single(dycl_maker *b, uint32_t n) {
-    const dycl_node *node = &b->program->graph.nodes[n];
-    switch (dycl_op_get((dycl_op)node->op)->family) {
+static dycl_status make_single(dycl_maker *b, const dycl_block *block) {
+    const dycl_node *node = &b->program->graph.nodes[block->first];
+    dycl_family family = dycl_op_get((dycl_op)node->op)->family;
+    if (family != DYCL_FAMILY_CONV && family != DYCL_FAMILY_POOL) {
+        dycl_status status = dycl_make_operands_plain(b, block);
+        if (status != DYCL_OK) return status;
+    }
+    switch (family) {
     case DYCL_FAMILY_EW:
     case DYCL_FAMILY_CAST:
     case DYCL_FAMILY_ROW:
@@ -35,7 +41,7 @@ static dycl_status build_single(dycl_maker *b, uint32_t n) {
     }
     case DYCL_FAMILY_REDUCE: return dycl_make_reduce(b, node);
     case DYCL_FAMILY_MATMUL: return dycl_make_matmul(b, node);
-    case DYCL_FAMILY_CONV: return dycl_make_conv(b, node);
+    case DYCL_FAMILY_CONV: return dycl_make_conv(b, block);
     case DYCL_FAMILY_POOL: return dycl_make_pool(b, node);
     case DYCL_FAMILY_ATTENTION: return dycl_make_attention(b, node);
     case DYCL_FAMILY_GATHER: return dycl_make_gather(b, node);
@@ -43,6 +49,15 @@ static dycl_status build_single(dycl_maker *b, uint32_t n) {
     case DYCL_FAMILY_CREATE: return dycl_make_create(b, node);
     }
     return dycl_error_set("no builder for %s", dycl_op_get((dycl_op)node->op)->name);
+}
+
+static dycl_status make_tile(dycl_maker *b, const dycl_block *block) {
+    const dycl_node *node = &b->program->graph.nodes[block->first];
+    if (b->blocked && block->count == 1 && node->op == DYCL_OP_mean && dycl_node_attrs(&b->program->graph, node)[0] == 12) {
+        dycl_status status = dycl_make_plane_mean(b, node);
+        if (status != DYCL_BAIL) return status;
+    }
+    return dycl_make_tile(b, block);
 }
 
 /* A slot keeps another's memory only if that one really dies where it begins, and for one taker. */
@@ -69,14 +84,16 @@ static dycl_status lay_out(dycl_maker *b) {
     plan->slots = dycl_alloc_zero((b->slot_count + 1) * sizeof(void *));
     plan->workspace = dycl_aligned_alloc(plan->workspace_bytes);
     if (!plan->slots || !plan->workspace) return dycl_error_set("out of memory for a workspace of %zu bytes", plan->workspace_bytes);
-    for (uint32_t s = 0; s < b->slot_count; s++)
-        if (!b->slots[s].fixed && b->slots[s].first != DYCL_NONE) plan->slots[s] = plan->workspace + b->slots[s].place;
+    for (uint32_t s = 0; s < b->slot_count; s++) {
+        if (b->slots[s].keep) plan->slots[s] = b->slots[s].keep;
+        else if (!b->slots[s].fixed && b->slots[s].first != DYCL_NONE) plan->slots[s] = plan->workspace + b->slots[s].place;
+    }
     return DYCL_OK;
 fail:
     return status;
 }
 
-dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode, dycl_plan **out) {
+static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode, int epilogues, dycl_plan **out) {
     dycl_maker b = {0};
     dycl_status status;
     dycl_plan *plan = dycl_alloc_zero(sizeof *plan);
@@ -86,12 +103,12 @@ dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, i
     plan->mode = mode;
     plan->threads = omp_get_max_threads();
     DYCL_TRY(dycl_program_init(&plan->program, graph, outputs, output_count));
-    DYCL_TRY(dycl_opt_run(&plan->program, mode == DYCL_PLAN_TUNED));
+    DYCL_TRY(dycl_opt_run(&plan->program, mode == DYCL_PLAN_TUNED, epilogues));
     DYCL_TRY(dycl_maker_init(&b, plan));
     for (uint32_t i = 0; i < plan->program.order_count; i++) {
         const dycl_block *block = &plan->program.blocks[b.block = plan->program.order[i]];
-        if (block->kind == DYCL_BLOCK_TILE) DYCL_TRY(dycl_make_tile(&b, block));
-        else DYCL_TRY(build_single(&b, block->first));
+        if (block->kind == DYCL_BLOCK_TILE) DYCL_TRY(make_tile(&b, block));
+        else DYCL_TRY(make_single(&b, block));
     }
     DYCL_TRY(lay_out(&b));
     dycl_maker_free(&b);
@@ -103,6 +120,12 @@ fail:
     return status;
 }
 
+dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode, dycl_plan **out) {
+    dycl_status status = create(graph, outputs, output_count, mode, 1, out);
+    if (status == DYCL_BAIL) status = create(graph, outputs, output_count, mode, 0, out); /* an odd convolution may exist without post-ops */
+    return status;
+}
+
 void dycl_plan_retain(dycl_plan *plan) { atomic_fetch_add(&plan->references, 1); }
 
 typedef struct chunk {
@@ -111,7 +134,7 @@ typedef struct chunk {
 
 void dycl_plan_release(dycl_plan *plan) {
     if (!plan || atomic_fetch_sub(&plan->references, 1) != 1) return;
-    for (uint32_t i = 0; i < plan->binding_count; i++) dycl_pack_release(plan->bindings[i].pack);
+    for (uint32_t i = 0; i < plan->binding_count; i++) dycl_pack_release(plan->bindings[i]->pack);
     for (uint32_t i = 0; i < plan->prim_count; i++) dycl_prim_release(plan->prims[i]);
     for (chunk *c = plan->arena; c;) {
         chunk *older = c->older;
@@ -134,24 +157,6 @@ static uint64_t now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-dycl_status dycl_plan_bind(dycl_plan *plan, const dycl_feed *feeds) {
-    for (uint32_t i = 0; i < plan->binding_count; i++) {
-        dycl_binding *binding = &plan->bindings[i];
-        const dycl_feed *feed = &feeds[binding->feed];
-        dycl_pack *pack = binding->pack;
-        if (pack && pack->token == feed->token && pack->version == feed->version && atomic_load(&pack->valid)) continue;
-        binding->pack = NULL;
-        plan->slots[binding->slot] = NULL;
-        dycl_pack_release(pack);
-        if (feed->token == 0) continue;
-        dycl_status status = dycl_pack_get(feed->token, feed->version, binding->offset, binding->prim,
-                                           (const char *)feed->data + binding->offset, &binding->pack);
-        if (status != DYCL_OK) return status;
-        plan->slots[binding->slot] = binding->pack->data;
-    }
-    return DYCL_OK;
 }
 
 static dycl_status run_timed(dycl_plan *plan) {
@@ -183,16 +188,16 @@ dycl_status dycl_plan_run(dycl_plan *plan, const dycl_feed *feeds, const dycl_sc
     }
     const dycl_graph *g = &plan->program.graph;
     void **slots = plan->slots;
-    dycl_status status = DYCL_OK;
+    plan->feeds = feeds;
+    dycl_status status;
     uint64_t before = now();
     for (uint32_t i = 0; i < g->feed_count; i++) slots[g->feeds[i]] = feeds[i].data;
     for (uint32_t i = 0; i < g->scalar_count; i++) slots[g->scalars[i]] = (void *)(uintptr_t)&scalars[i];
     for (int i = 0; i < plan->program.output_count; i++) slots[plan->program.outputs[i]] = outputs[i];
     if (plan->binding_count) {
         dycl_pack_enter();
-        status = dycl_plan_bind(plan, feeds);
     }
-    if (status == DYCL_OK) status = dycl_plan_timing() ? run_timed(plan) : run_steps(plan);
+    status = dycl_plan_timing() ? run_timed(plan) : run_steps(plan);
     if (plan->binding_count) dycl_pack_leave();
     uint64_t taken = now() - before;
     plan->samples[plan->runs++ % 8] = (float)taken;
@@ -217,5 +222,5 @@ void dycl_plan_get_stats(const dycl_plan *plan, dycl_plan_stats *out) {
     *out = (dycl_plan_stats){.runs = plan->runs, .nanoseconds = plan->nanoseconds, .steps = plan->step_count, .workspace_bytes = plan->workspace_bytes};
     for (uint32_t n = 0; n < plan->program.graph.node_count; n++) out->nodes += !plan->program.dead[n];
     for (uint32_t i = 0; i < plan->binding_count; i++)
-        if (plan->bindings[i].pack) out->packed_bytes += plan->bindings[i].pack->bytes;
+        if (plan->bindings[i]->pack) out->packed_bytes += plan->bindings[i]->pack->bytes;
 }

@@ -33,15 +33,16 @@ typedef struct {
     uint64_t nanoseconds, count; /* while timing is on */
 } dycl_step_info;
 
-/* How a plan finds the packed form of a constant. */
+/* How a step finds the packed form of a constant. Packing waits for the second run with the same contents: weights in training
+ * change at every step, and then packing them would only cost. */
 typedef struct {
-    uint32_t feed;       /* index */
-    uint32_t slot;       /* receives the packed weights; NULL while the feed is no constant */
-    uint32_t scale_slot; /* DYCL_NONE, or output-channel factors folded into the weights */
+    uint32_t feed;
+    int64_t offset; /* bytes from the feed's first element */
     dycl_prim *prim;
-    int64_t offset;      /* bytes from the feed's first element */
-    const void *source;  /* address packed from */
     dycl_pack *pack;
+    uint64_t seen_token, seen_version;
+    int64_t channels, per_channel; /* of weights that a scale is multiplied into; channels 0: none */
+    float *scale;                  /* the factors that `pack` holds */
 } dycl_binding;
 
 struct dycl_plan {
@@ -55,8 +56,9 @@ struct dycl_plan {
     void **slots;
     uint32_t slot_count;
     char *workspace;
+    const dycl_feed *feeds; /* of the run under way */
     size_t workspace_bytes;
-    dycl_binding *bindings;
+    dycl_binding **bindings;
     uint32_t binding_count, binding_room;
     dycl_prim **prims;
     uint32_t prim_count, prim_room;
@@ -69,7 +71,8 @@ struct dycl_plan {
 
 static inline void *dycl_at(const dycl_plan *plan, dycl_ref ref) { return (char *)plan->slots[ref.slot] + ref.offset; }
 
-dycl_status dycl_plan_bind(dycl_plan *plan, const dycl_feed *feeds); /* bindings of one run */
+/* The packed constant of this run, or NULL: not constant, or not yet worth packing. scale: `channels` factors, or NULL. */
+dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const float *scale, const void **out);
 int dycl_plan_timing(void);
 
 #endif

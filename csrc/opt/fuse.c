@@ -24,6 +24,19 @@ static uint32_t new_block(dycl_program *p, uint32_t node, dycl_block_kind kind) 
     return p->block_count++;
 }
 
+/* A convolution and what it does on the way out: one block, which runs where the last of them stands. */
+static void add_chain(dycl_program *p, uint32_t b) {
+    dycl_block *block = &p->blocks[b];
+    for (uint32_t n = p->then[block->first]; n != DYCL_NONE; n = p->then[n]) {
+        p->next[block->last] = n;
+        p->next[n] = DYCL_NONE;
+        p->block_of[n] = b;
+        block->last = n;
+        block->count++;
+        block->position = n;
+    }
+}
+
 static void set_space(dycl_block *block, const dycl_tile_need *need) {
     dycl_space_of(&block->space, need->rank, need->sizes);
     block->row = need->row;
@@ -33,11 +46,12 @@ static void set_space(dycl_block *block, const dycl_tile_need *need) {
 
 dycl_status dycl_opt_single(dycl_program *p) {
     for (uint32_t n = 0; n < p->graph.node_count; n++) {
-        if (p->dead[n]) continue;
+        if (p->dead[n] || p->follows[n] != DYCL_NONE) continue;
         dycl_tile_need need;
         dycl_tile_need_of(p, n, &need);
         uint32_t b = new_block(p, n, need.ok ? DYCL_BLOCK_TILE : DYCL_BLOCK_SINGLE);
         if (need.ok) set_space(&p->blocks[b], &need);
+        add_chain(p, b);
     }
     return DYCL_OK;
 }
@@ -257,6 +271,11 @@ dycl_status dycl_opt_fuse(dycl_program *p) {
     const dycl_graph *g = &p->graph;
     for (uint32_t n = 0; n < g->node_count; n++) {
         if (p->dead[n]) continue;
+        if (p->follows[n] != DYCL_NONE) {
+            uint32_t b = p->block_of[n];
+            if (p->blocks[b].last == n) mark_consumed(p, b); /* its other operands have their blocks by now */
+            continue;
+        }
         const dycl_node *node = &g->nodes[n];
         dycl_tile_need need;
         dycl_tile_need_of(p, n, &need);
@@ -278,6 +297,8 @@ dycl_status dycl_opt_fuse(dycl_program *p) {
         if (mine == DYCL_NONE) {
             mine = new_block(p, n, need.ok ? DYCL_BLOCK_TILE : DYCL_BLOCK_SINGLE);
             if (need.ok) set_space(&p->blocks[mine], &need);
+            add_chain(p, mine);
+            if (p->blocks[mine].last != n) continue;
         }
         mark_consumed(p, mine); /* only now: the blocks merged above do not count as readers of each other */
     }

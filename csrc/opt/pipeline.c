@@ -7,16 +7,17 @@
 typedef struct {
     const char *name;
     dycl_status (*run)(dycl_program *program);
-    int cold, tuned;
+    int cold, tuned, epilogues;
 } pass;
 
 static const pass passes[] = {
-    {"dce", dycl_opt_dce, 1, 1},
-    {"cse", dycl_opt_cse, 0, 1},
-    {"dce", dycl_opt_dce, 0, 1},
-    {"single", dycl_opt_single, 1, 0},
-    {"fuse", dycl_opt_fuse, 0, 1},
-    {"order", dycl_program_order, 1, 1},
+    {"dce", dycl_opt_dce, 1, 1, 0},
+    {"cse", dycl_opt_cse, 0, 1, 0},
+    {"dce", dycl_opt_dce, 0, 1, 0},
+    {"epilogue", dycl_opt_epilogue, 1, 1, 1},
+    {"single", dycl_opt_single, 1, 0, 0},
+    {"fuse", dycl_opt_fuse, 0, 1, 0},
+    {"order", dycl_program_order, 1, 1, 0},
 };
 
 #ifdef DYCL_DEBUG
@@ -33,9 +34,9 @@ static void dump(const char *name, const dycl_program *program) {
 }
 #endif
 
-dycl_status dycl_opt_run(dycl_program *program, int tuned) {
+dycl_status dycl_opt_run(dycl_program *program, int tuned, int epilogues) {
     for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++) {
-        if (!(tuned ? passes[i].tuned : passes[i].cold)) continue;
+        if (!(tuned ? passes[i].tuned : passes[i].cold) || (passes[i].epilogues && !epilogues)) continue;
         dycl_status status = passes[i].run(program);
         if (status != DYCL_OK) return status;
 #ifdef DYCL_DEBUG

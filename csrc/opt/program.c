@@ -17,14 +17,18 @@ dycl_status dycl_program_init(dycl_program *program, const dycl_graph *graph, co
     program->uses = dycl_alloc_zero(values * sizeof(uint32_t));
     program->block_of = dycl_alloc(nodes * sizeof(uint32_t));
     program->next = dycl_alloc(nodes * sizeof(uint32_t));
+    program->follows = dycl_alloc(nodes * sizeof(uint32_t));
+    program->then = dycl_alloc(nodes * sizeof(uint32_t));
     program->blocks = dycl_alloc(nodes * sizeof(dycl_block));
     program->order = dycl_alloc(nodes * sizeof(uint32_t));
-    if (!program->outputs || !program->dead || !program->is_output || !program->uses || !program->block_of || !program->next ||
+    if (!program->outputs || !program->dead || !program->is_output || !program->uses || !program->block_of || !program->next || !program->follows || !program->then ||
         !program->blocks || !program->order) {
         status = dycl_error_set("out of memory");
         goto fail;
     }
     memset(program->block_of, 0xff, nodes * sizeof(uint32_t));
+    memset(program->follows, 0xff, nodes * sizeof(uint32_t));
+    memset(program->then, 0xff, nodes * sizeof(uint32_t));
     for (int i = 0; i < output_count; i++) {
         uint32_t v = outputs[i];
         if (v >= values || graph->values[v].kind != DYCL_VALUE_NODE || graph->values[v].root != v) {
@@ -48,6 +52,8 @@ void dycl_program_free(dycl_program *program) {
     dycl_free(program->uses);
     dycl_free(program->block_of);
     dycl_free(program->next);
+    dycl_free(program->follows);
+    dycl_free(program->then);
     dycl_free(program->blocks);
     dycl_free(program->order);
     memset(program, 0, sizeof *program);

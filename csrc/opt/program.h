@@ -37,6 +37,8 @@ typedef struct {
     uint8_t *is_output; /* value */
     uint32_t *uses;     /* root value: operands of live nodes that read it, through any view */
     uint32_t *block_of; /* node: its block, DYCL_NONE for views and dead nodes */
+    uint32_t *follows;  /* node: the convolution that does it on the way out, or DYCL_NONE */
+    uint32_t *then;     /* node: next of such a chain, or DYCL_NONE */
     uint32_t *next;     /* node: next member of its block */
     dycl_block *blocks;
     uint32_t block_count;
@@ -51,9 +53,10 @@ dycl_status dycl_program_verify(const dycl_program *program);
 /* ---- Passes, in the order in which the pipeline runs them. */
 dycl_status dycl_opt_dce(dycl_program *program);  /* marks dead nodes, counts uses */
 dycl_status dycl_opt_cse(dycl_program *program);  /* same operator, same operands: one node; copies that change nothing vanish */
+dycl_status dycl_opt_epilogue(dycl_program *program); /* what convolutions do on the way out */
 dycl_status dycl_opt_single(dycl_program *program); /* one block a node (COLD) */
 dycl_status dycl_opt_fuse(dycl_program *program); /* tile blocks by mapping types */
-dycl_status dycl_opt_run(dycl_program *program, int tuned);
+dycl_status dycl_opt_run(dycl_program *program, int tuned, int epilogues);
 
 /* Makes `from` an alias of `to`: every view of it too. `from`'s node is marked dead. */
 void dycl_program_alias(dycl_program *program, uint32_t from, uint32_t to);

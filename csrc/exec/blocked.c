@@ -1,0 +1,119 @@
+#include "exec/blocked.h"
+
+#include "base/alloc.h"
+
+#include <string.h>
+
+typedef struct {
+    dycl_prim *prim;
+    dycl_ref src, dst, scratch;
+} reorder_args;
+
+static dycl_status reorder_run(const dycl_step *step, dycl_plan *plan) {
+    const reorder_args *a = step->args;
+    dycl_prim_args x = {.src = dycl_at(plan, a->src), .dst = dycl_at(plan, a->dst), .scratch = dycl_at(plan, a->scratch)};
+    return dycl_prim_execute(a->prim, &x);
+}
+
+dycl_status dycl_make_reorder(dycl_maker *b, dycl_ref src, const dycl_layout *from, dycl_ref dst, const dycl_layout *to) {
+    reorder_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    dycl_status status;
+    DYCL_TRY(dycl_prim_reorder(from, to, &a->prim));
+    DYCL_TRY(dycl_make_prim(b, a->prim));
+    a->src = src;
+    a->dst = dst;
+    dycl_make_read(b, src.slot);
+    dycl_make_write(b, dst.slot);
+    DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(a->prim), &a->scratch));
+    DYCL_TRY(dycl_make_step(b, reorder_run, a, "reorder", 500 + 0.1 * (double)dycl_layout_bytes(to)));
+    b->plan->infos[b->plan->step_count - 1].prim = a->prim;
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+void dycl_make_layout(const dycl_maker *b, uint32_t v, dycl_layout *out) {
+    const dycl_value *value = dycl_make_value(b, v);
+    dycl_layout_plain(out, value->rank, value->sizes, value->strides);
+}
+
+const struct dycl_blocked *dycl_blocked_of(const dycl_maker *b, uint32_t v) {
+    return b->blocked && dycl_make_value(b, v)->root == v ? b->blocked[v] : NULL;
+}
+
+dycl_status dycl_make_result(dycl_maker *b, uint32_t v, const dycl_layout *layout, uint32_t *out_slot) {
+    dycl_layout plain;
+    dycl_make_layout(b, v, &plain);
+    if (dycl_layout_equal(&plain, layout)) {
+        *out_slot = v;
+        return DYCL_OK;
+    }
+    if (!b->blocked) {
+        b->blocked = dycl_alloc_zero(b->program->graph.value_count * sizeof *b->blocked);
+        if (!b->blocked) return dycl_error_set("out of memory");
+    }
+    struct dycl_blocked *blocked = dycl_plan_alloc(b->plan, sizeof *blocked);
+    if (!blocked) return DYCL_ERROR;
+    dycl_status status = dycl_make_slot(b, dycl_layout_bytes(layout), out_slot);
+    if (status != DYCL_OK) return status;
+    blocked->layout = *layout;
+    blocked->slot = *out_slot;
+    blocked->other_slot = DYCL_NONE;
+    b->blocked[v] = blocked;
+    return DYCL_OK;
+}
+
+static dycl_status make_plain(dycl_maker *b, uint32_t root) {
+    struct dycl_blocked *blocked = b->blocked ? b->blocked[root] : NULL;
+    if (!blocked || blocked->plain_ready) return DYCL_OK;
+    dycl_layout plain;
+    dycl_make_layout(b, root, &plain);
+    blocked->plain_ready = 1;
+    return dycl_make_reorder(b, (dycl_ref){blocked->slot, 0, 0}, &blocked->layout, (dycl_ref){root, 0, 0}, &plain);
+}
+
+dycl_status dycl_make_result_done(dycl_maker *b, uint32_t v) { return b->program->is_output[v] ? make_plain(b, v) : DYCL_OK; }
+
+dycl_status dycl_make_as(dycl_maker *b, uint32_t v, const dycl_layout *layout, dycl_ref *out) {
+    uint32_t root = dycl_make_value(b, v)->root;
+    struct dycl_blocked *blocked = b->blocked ? b->blocked[root] : NULL;
+    dycl_status status;
+    dycl_layout plain;
+    if (blocked && root == v) {
+        *out = (dycl_ref){blocked->slot, 0, 0};
+        if (dycl_layout_equal(&blocked->layout, layout)) return DYCL_OK;
+        out->slot = blocked->other_slot;
+        if (blocked->other_slot != DYCL_NONE && dycl_layout_equal(&blocked->other, layout)) return DYCL_OK;
+        DYCL_TRY(dycl_make_slot(b, dycl_layout_bytes(layout), &out->slot));
+        blocked->other = *layout;
+        blocked->other_slot = out->slot;
+        return dycl_make_reorder(b, (dycl_ref){blocked->slot, 0, 0}, &blocked->layout, *out, layout);
+    }
+    DYCL_TRY(make_plain(b, root));
+    dycl_make_layout(b, v, &plain);
+    *out = dycl_make_ref(b, v);
+    if (dycl_layout_equal(&plain, layout)) return DYCL_OK;
+    dycl_ref from = *out;
+    *out = (dycl_ref){0, 0, 0};
+    DYCL_TRY(dycl_make_slot(b, dycl_layout_bytes(layout), &out->slot));
+    return dycl_make_reorder(b, from, &plain, *out, layout);
+fail:
+    return status;
+}
+
+dycl_status dycl_make_operand_plain(dycl_maker *b, uint32_t v) { return make_plain(b, dycl_make_value(b, v)->root); }
+
+dycl_status dycl_make_operands_plain(dycl_maker *b, const dycl_block *block) {
+    if (!b->blocked) return DYCL_OK;
+    const dycl_graph *g = &b->program->graph;
+    for (uint32_t n = block->first; n != DYCL_NONE; n = b->program->next[n]) {
+        const uint32_t *operands = dycl_node_operands(g, &g->nodes[n]);
+        for (int i = 0; i < g->nodes[n].operand_count; i++) {
+            if (operands[i] == DYCL_NONE) continue;
+            dycl_status status = make_plain(b, g->values[operands[i]].root);
+            if (status != DYCL_OK) return status;
+        }
+    }
+    return DYCL_OK;
+}
