@@ -183,7 +183,7 @@ static dycl_status cat(dycl_call *call, int count, uint32_t *values, int dim, ui
         if (v->rank == 1 && v->sizes[0] == 0) continue; /* torch skips these whatever the others' sizes */
         values[kept++] = values[i];
     }
-    if (kept == 0) return dycl_build_bail(r, DYCL_BAIL_shape);
+    if (kept == 0) kept = count; /* nothing but empty ones */
     if (channels_last < 0) return dycl_build_bail(r, DYCL_BAIL_layout);
     for (int i = 0; i < kept; i++) DYCL_TRY(dycl_build_cast(r, values[i], dtype, &values[i]));
     if (!channels_last || dycl_call_meta(call, values[0])->rank != 4) return cat_node(call, kept, values, dim, out);
@@ -203,7 +203,7 @@ static PyObject *cat_along(dycl_call *call, int count, uint32_t *values, PyObjec
         if (v->rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
         if (!rank && !(v->rank == 1 && v->sizes[0] == 0)) rank = v->rank;
     }
-    if (!rank) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (!rank) rank = 1;
     if (dim_object) DYCL_CALL_TRY(dycl_call_dim(call, dim_object, rank, &dim));
     return dycl_call_finish(call, cat(call, count, values, dim, &out), out);
 }

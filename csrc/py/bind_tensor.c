@@ -157,8 +157,6 @@ static PyObject *to(dycl_call *call, const dycl_binding *row) {
         if (dtype || device) return dycl_call_bail(call, DYCL_BAIL_arguments);
         DYCL_CALL_TRY(describe(call, other, &v));
         dtype = dycl_py.dtypes[v.dtype];
-    } else if (!dycl_call_given(dtype) && !device && !flags[1]) {
-        return dycl_call_bail(call, DYCL_BAIL_arguments);
     }
     return convert(call, call->p[0], dtype, copy);
 }
@@ -254,12 +252,14 @@ static PyObject *nested(const dycl_tensor_view *view, int dim, const char *data)
 }
 
 static PyObject *tolist(dycl_call *call, const dycl_binding *row) {
+    dycl_value v;
     dycl_tensor_view view;
     PyObject *self = call->p[0];
     (void)row;
-    if (!self || !dycl_is_lazy(self)) return dycl_call_bail(call, DYCL_BAIL_fetch);
-    if (dycl_region_compute(self, DYCL_BAIL_fetch) < 0) return NULL;
-    if (!dycl_abi_read(dycl_lazy_of(self)->real, &view)) return dycl_call_bail(call, DYCL_BAIL_fetch);
+    DYCL_CALL_TRY(describe(call, self, &v));
+    int lazy = dycl_is_lazy(self);
+    if (lazy && dycl_region_compute(self, DYCL_BAIL_fetch) < 0) return NULL;
+    if (!dycl_abi_read(lazy ? dycl_lazy_of(self)->real : dycl_abi_borrow(self), &view)) return dycl_call_bail(call, DYCL_BAIL_fetch);
     return nested(&view, 0, view.data);
 }
 
@@ -285,7 +285,7 @@ dycl_binding dycl_bindings_tensor[] = {
     ROW("is_contiguous", M, "self memory_format", is_contiguous, 0),
     ROW("is_same_size", T | M, "input other", is_same_size, 0),
     ROW("len", D, "self", length, 0),
-    ROW("to", M, "self *1 *2 *3 *4 | dtype device other non_blocking copy memory_format", to, 0),
+    ROW("to", M, "self *1 *2 *3 *4 | dtype device tensor non_blocking copy memory_format", to, 0),
     ROW("type", M, "self dtype non_blocking", type, 0),
     ROW("type_as", M, "self other", type_as, 0),
     ROW("cpu", M, "self memory_format", same, 0),

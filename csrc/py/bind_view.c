@@ -518,7 +518,7 @@ static PyObject *meshgrid(dycl_call *call, const dycl_binding *row) {
         ones[i] = 1;
     }
     if (xy && count < 2) xy = 0;
-    if (xy) { /* the grid of the second and the first, then its first two dimensions swapped */
+    if (xy) { /* the first tensor runs along the second dimension */
         int64_t size = sizes[0];
         sizes[0] = sizes[1];
         sizes[1] = size;
@@ -530,7 +530,6 @@ static PyObject *meshgrid(dycl_call *call, const dycl_binding *row) {
         DYCL_CALL_TRY(dycl_build_reshape(&call->region->recorder, values[i], count, ones, 1, &column));
         ones[at] = 1;
         DYCL_CALL_TRY(dycl_build_expand(&call->region->recorder, column, count, sizes, &grid));
-        if (xy) DYCL_CALL_TRY(dycl_build_transpose(&call->region->recorder, grid, 0, 1, &grid));
         values[i] = grid;
     }
     return dycl_call_results(call->region, count, values);

@@ -1,5 +1,6 @@
 #include "py/mode.h"
 
+#include "py/bind_view.h"
 #include "py/call.h"
 
 /* A getter or setter of torch.Tensor, as torch hands it over: the bound __get__ or __set__ of its descriptor. */
@@ -26,9 +27,21 @@ static int is_harmless(PyObject *descriptor) {
     return found;
 }
 
+/* x.T and x.mT of a plain tensor are views like any other. NULL without an exception: torch must run it. */
+static PyObject *transposed(dycl_region *region, PyObject *descriptor, PyObject *self) {
+    PyObject *name = PyObject_GetAttrString(descriptor, "__name__");
+    int matrix = -1;
+    if (name) matrix = PyUnicode_CompareWithASCIIString(name, "T") == 0 ? 0 : PyUnicode_CompareWithASCIIString(name, "mT") == 0 ? 1 : -1;
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return matrix >= 0 && region && dycl_region_open(region) ? dycl_view_transposed(region, self, matrix) : NULL;
+}
+
 static PyObject *handle_descriptor(dycl_region *region, PyObject *function, PyObject *descriptor, int is_get, PyObject *args, PyObject *kwargs) {
     Py_ssize_t count = PyTuple_GET_SIZE(args);
     if (is_get && count && !dycl_is_lazy(PyTuple_GET_ITEM(args, 0)) && is_harmless(descriptor)) return PyObject_Call(function, args, kwargs);
+    PyObject *view = is_get && count ? transposed(region, descriptor, PyTuple_GET_ITEM(args, 0)) : NULL;
+    if (view || PyErr_Occurred()) return view;
     return dycl_fallback(region, function, ((PyTupleObject *)args)->ob_item, count, NULL, kwargs, DYCL_BAIL_attribute);
 }
 
@@ -36,6 +49,7 @@ PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs)
     dycl_region *region = dycl_region_current;
     int in_place, swapped, is_get;
     if (kwargs && PyDict_GET_SIZE(kwargs) == 0) kwargs = NULL;
+    if (function == (PyObject *)dycl_py.device_type) return PyObject_Call(function, args, kwargs); /* torch.device(...) is no operator */
     PyObject *descriptor = descriptor_of(function, &is_get);
     if (descriptor) {
         PyObject *result = handle_descriptor(region, function, descriptor, is_get, args, kwargs);

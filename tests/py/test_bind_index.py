@@ -1,0 +1,140 @@
+"""Indexing, gathering, embedding."""
+
+import pytest
+import torch
+from binding_check import check, check_error
+
+F = torch.nn.functional
+
+
+def tensor(*sizes, dtype=torch.float32):
+    count = 1
+    for size in sizes:
+        count *= size
+    return torch.arange(count).reshape(sizes).to(dtype)
+
+
+INPUTS = {
+    "contiguous": tensor(4, 3, 5),
+    "transposed": tensor(5, 3, 4).permute(2, 1, 0),
+    "sliced": tensor(8, 6, 5)[::2, 1:4],
+    "int": tensor(4, 3, 5, dtype=torch.int64),
+    "bool": tensor(4, 3, 5, dtype=torch.int64) % 2 == 0,
+}
+
+ITEMS = {
+    "integers": lambda x: (x[0], x[-1], x[1, 2], x[1, -1, 3], x[..., 0], x[:, 1]),
+    "slices": lambda x: (x[:], x[1:], x[:-1], x[::2], x[1:3, :, ::2], x[-2:], x[10:], x[:10], x[2:1], x[:, -1:], x[-100:2], x[:, 3:], x[3:3:2]),
+    "none": lambda x: (x[None], x[:, None], x[..., None], x[None, :, None, 1], x[0, None], x[:, :, :, None]),
+    "ellipsis": lambda x: (x[...], x[..., 1:], x[0, ...], x[..., 1, :], x[1:, ..., ::2], x[()]),
+    "mixed": lambda x: (x[1:, 0, None, ::3], x[..., None, 2], x[:, :1, -1]),
+    "chained": lambda x: (x[1:][1][None][..., 2:], x[::2, 1][:, 1:3]),
+}
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("name", ITEMS)
+def test_views(name, kind):
+    check(ITEMS[name], INPUTS[kind])
+    check(lambda x: (lambda y: (y, ITEMS[name](y)))(x.clone()), INPUTS[kind])
+
+
+def test_view_errors():
+    for function in (lambda x: x[4], lambda x: x[-5], lambda x: x[0, 0, 0, 0], lambda x: x[::-1], lambda x: x[:, 3], lambda x: x["a"], lambda x: x[1.0]):
+        check_error(function, INPUTS["contiguous"])
+        check_error(lambda x, f=function: f(x + 1), INPUTS["contiguous"])
+    check_error(lambda x: x[0], torch.tensor(1.0))
+
+
+def test_index_tensors():
+    index, grid = torch.tensor([0, 2, 1, 1]), torch.tensor([[0, 2], [1, 0]])
+    for kind in ("contiguous", "int", "bool"):
+        x = INPUTS[kind]
+        check(lambda x, i: (x[i], x[:, i[1:]], x[..., i], x[0, i[:2]], x[i, None], x[None, i]), x, index)
+        check(lambda x, i: (x[i], x[:, i], x[..., i], x[None, :, i]), x, grid)
+        check(lambda x, i: (x[i + 0], x[:, i - 1]), x, index)
+        check(lambda x, i: (x[-i], x[:, -i - 1]), x, index % 3)
+        check(lambda x, i: (x[i.int()], x[i[2]], x[:, i[1]], x[i[0], 1]), x, index)
+        check(lambda x: (x[torch.arange(3)], x[:, torch.arange(2, -1, -1)], x[torch.arange(4) - 2]), x)
+    check(lambda x, i: (x[i], x.index_select(0, i), x[:, i]), INPUTS["contiguous"], torch.zeros(0, dtype=torch.int64))
+
+
+def test_index_tensors_that_torch_takes():
+    x = INPUTS["contiguous"]
+    check(lambda x: x[x[:, 0, 0] > 20], x, left=None)
+    check(lambda x, i: x[i, i], x, torch.tensor([0, 1]), left=None)
+    check(lambda x, i: x[i, 0], x, torch.tensor([0, 1]), left=None)
+    check(lambda x, i: x.transpose(0, 2)[i], x, torch.tensor([0, 1]), left=None)
+    check(lambda x: x[..., ...], x, left=None)
+    check(lambda x: (x[[0, 1]], x[[True, False, True, False]], x[True]), x, left=None)
+    for bad in (4, -5):
+        check_error(lambda x, i: x[i], x, torch.tensor([0, bad]))
+        check_error(lambda x, i: x[i + 0], x, torch.tensor([0, bad]))
+
+
+def test_index_select():
+    index = torch.tensor([2, 0, 0, 1])
+    for x in INPUTS.values():
+        check(lambda x, i: (x.index_select(1, i), torch.index_select(x, -1, i.int()), x.index_select(dim=0, index=i[:2]), (x.clone()).index_select(0, i + 1)), x, index)
+    for bad in (4, -1):
+        check_error(lambda x, i: x.index_select(0, i), x, torch.tensor([0, bad]))
+        check_error(lambda x, i: x.index_select(0, i * 1), x, torch.tensor([0, bad]))
+    check_error(lambda x, i: x.index_select(3, i), x, index)
+
+
+def test_gather():
+    index = torch.tensor([[[0, 2, 1], [1, 1, 3]]])
+    for x in INPUTS.values():
+        check(lambda x, i: (x.gather(0, i), torch.gather(x, 2, i), x.gather(dim=-1, index=i + 1)), x, index)
+        check(lambda x, i: (torch.take_along_dim(x, i, 2), x.take_along_dim(i, dim=-1)), x, index[:, :1])
+    check(lambda x, i: x.gather(1, i), tensor(3, 4).t(), torch.tensor([[0, 1], [2, 0]]))
+    check_error(lambda x, i: x.gather(1, i), INPUTS["contiguous"], index)
+    check_error(lambda x, i: x.gather(0, i), INPUTS["contiguous"], index - 1)
+
+
+def test_embedding():
+    table, index = torch.randn(7, 3), torch.tensor([[0, 6], [3, 3]])
+    check(lambda w, i: (F.embedding(i, w), torch.embedding(w, i), F.embedding(i, w, padding_idx=2), F.embedding(i[0], w), F.embedding(i.int(), w), F.embedding(i + 0, w)), table, index)
+    check(lambda w: F.embedding(torch.arange(4, 7), w), table)
+    check(lambda w: F.embedding(torch.arange(5).unsqueeze(0).expand(2, -1), w), table)
+    check(lambda w, i: F.embedding(i, w, max_norm=1.0), table, index, left=None)
+    check(lambda w, i: F.embedding(i, w), table.t(), index % 3)
+    for bad in (7, -1):
+        check_error(lambda w, i: F.embedding(i, w), table, torch.tensor([0, bad]))
+    check_error(lambda w, i: F.embedding(i, w, padding_idx=9), table, index)
+
+
+def test_embedding_module():
+    import dycl
+
+    module = dycl.accelerate(torch.nn.Embedding(10, 4, padding_idx=0).eval())
+    index = torch.tensor([[1, 2], [0, 9]])
+    with torch.no_grad():
+        expected = F.embedding(index, module.weight)
+        for _ in range(3):
+            assert torch.equal(module(index), expected)
+    assert dycl.stats(module)["torch"] == 0
+
+
+def test_index_changes_between_calls():
+    import dycl
+
+    accelerated = dycl.accelerate(lambda x, i: x[i] * 2)
+    x = tensor(5, 2)
+    with torch.no_grad():
+        for index in ([0, 1], [4, -1], [2, 3]):
+            index = torch.tensor(index)
+            assert torch.equal(accelerated(x, index), x[index] * 2)
+        with pytest.raises(IndexError):
+            accelerated(x, torch.tensor([0, 5]))
+
+
+def test_assignment_goes_to_torch():
+    def function(x):
+        y = x + 1
+        y[0] = 5
+        z = y * 2
+        y[:, 1] += z[:, 0]
+        return y, z
+
+    check(function, tensor(3, 4), left=None)
