@@ -1,6 +1,6 @@
 /* The extension module dycl._core. */
 #include "dnnl/dnnl.h"
-#include "py/region.h"
+#include "py/call.h"
 #include "py/site.h"
 #include "structmember.h"
 
@@ -65,6 +65,12 @@ static PyObject *info(PyObject *self, PyObject *unused) {
                          dycl_site_cache() ? (int)dycl_plan_cache_count(dycl_site_cache()) : 0);
 }
 
+static PyObject *bound(PyObject *module, PyObject *callable) {
+    int in_place, swapped;
+    (void)module;
+    return PyBool_FromLong(dycl_py.ready && dycl_binding_find(callable, &in_place, &swapped) != NULL);
+}
+
 static PyMethodDef methods[] = {
     {"setup", setup, METH_NOARGS, "Imports torch and finds what dycl needs in it."},
     {"site", site, METH_VARARGS, "site(callable, module): one of them None."},
@@ -73,6 +79,7 @@ static PyMethodDef methods[] = {
     {"set_disabled", set_disabled, METH_O, NULL},
     {"set_timing", set_timing, METH_O, NULL},
     {"info", info, METH_NOARGS, NULL},
+    {"bound", bound, METH_O, "Whether calls of this callable of torch can be recorded."},
     {0},
 };
 

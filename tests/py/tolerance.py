@@ -1,0 +1,69 @@
+"""How far a result may be from eager torch's: the one place of all tolerances.
+
+An operator that dycl records is computed by other code than torch's, in another order. What may differ follows from the operator's class:
+
+EXACT          data movement, comparison, one correctly rounded operation per element: the same bits.
+ELEMENTWISE    functions such as exp: both sides are within about 2 ulp of the true value, so within 4 ulp (5e-7 relative in float32) of each other;
+               compositions (gelu, softplus, logit) multiply that by a small factor. Where a result cancels (sin near pi, log near 1) the bound is
+               absolute: some ulps of 1.
+REDUCTION      n terms summed in another order differ by up to n ulp of the sum of magnitudes; operands here have at most some hundred terms, of magnitude
+               up to 9, and both sides sum in blocks, so the error grows like log n.
+PRODUCT        inner products: as REDUCTION, with products of magnitude up to 81 that cancel, so that the absolute part counts.
+TORCH          not recorded: torch itself ran it, perhaps after recorded operators. torch.testing's own defaults.
+"""
+
+import torch
+
+EXACT, ELEMENTWISE, REDUCTION, PRODUCT, TORCH = "exact", "elementwise", "reduction", "product", "torch"
+
+#          class         float32: rtol, atol   float64: rtol, atol
+_BOUNDS = {
+    EXACT: ((0.0, 0.0), (0.0, 0.0)),
+    ELEMENTWISE: ((2e-6, 1e-6), (1e-12, 1e-14)),
+    REDUCTION: ((5e-6, 1e-5), (1e-11, 1e-12)),
+    PRODUCT: ((1e-5, 1e-4), (1e-10, 1e-11)),
+    TORCH: ((1.3e-6, 1e-5), (1e-7, 1e-7)),
+}
+
+_EXACT = """
+    abs absolute neg negative sign square sqrt floor ceil round trunc fix frac isnan isinf isfinite logical_not bitwise_not add sub rsub mul multiply
+    subtract div true_divide maximum minimum fmax fmin copysign eq ne not_equal lt less le less_equal gt greater ge greater_equal logical_and
+    logical_or logical_xor bitwise_and bitwise_or bitwise_xor where masked_fill clamp clip clamp_min clamp_max relu nn.functional.relu
+    nn.functional.relu6 nn.functional.hardtanh nn.functional.threshold nn.functional.leaky_relu nn.functional.prelu amax amin max min argmax argmin all
+    any count_nonzero cat stack chunk split view reshape transpose permute t squeeze unsqueeze expand expand_as select narrow index_select gather
+    nn.functional.embedding nn.functional.pad tril triu clone contiguous flatten unflatten movedim swapaxes roll flip repeat diagonal unbind
+    nn.functional.max_pool1d nn.functional.max_pool2d float double long int bool to
+"""
+_ELEMENTWISE = """
+    exp exp2 expm1 log log2 log10 log1p rsqrt reciprocal sin cos tan tanh erf sigmoid pow float_power atan2 arctan2 floor_divide remainder fmod lerp
+    addcmul addcdiv nn.functional.gelu nn.functional.silu nn.functional.mish nn.functional.hardswish nn.functional.hardsigmoid
+    nn.functional.softsign nn.functional.elu nn.functional.softplus nn.functional.logsigmoid nn.functional.tanhshrink nn.functional.glu
+    nn.functional.tanh nn.functional.sigmoid __rpow__ __rmod__ __rdiv__ special.expit
+"""
+_REDUCTION = """
+    sum mean prod var std var_mean std_mean norm linalg.vector_norm linalg.norm logsumexp softmax log_softmax cumsum nn.functional.normalize
+    nn.functional.softmin nn.functional.layer_norm nn.functional.rms_norm nn.functional.batch_norm nn.functional.group_norm
+    nn.functional.instance_norm nn.functional.avg_pool1d nn.functional.avg_pool2d nn.functional.adaptive_avg_pool1d
+    nn.functional.adaptive_avg_pool2d nn.functional.mse_loss nn.functional.l1_loss special.log_softmax native_layer_norm native_batch_norm
+"""
+_PRODUCT = """
+    matmul __rmatmul__ mm bmm mv dot addmm addmv baddbmm linalg.matmul outer ger nn.functional.linear nn.functional.conv1d nn.functional.conv2d
+    nn.functional.scaled_dot_product_attention lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell addmm.decomposed einsum inner
+"""
+_CLASSES = {name: kind for kind, names in ((EXACT, _EXACT), (ELEMENTWISE, _ELEMENTWISE), (REDUCTION, _REDUCTION), (PRODUCT, _PRODUCT)) for name in names.split()}
+
+
+def class_of(name):
+    """The class of an operator by its name in torch's op_db, with or without a variant after the last dot."""
+    for candidate in (name, name.rsplit(".", 1)[0]):
+        if candidate in _CLASSES:
+            return _CLASSES[candidate]
+    return TORCH
+
+
+def bounds(name, dtype):
+    """(rtol, atol) for a result of the given dtype. Integers and bool are always exact."""
+    single, double = _BOUNDS[class_of(name)]
+    if dtype in (torch.float64, torch.complex128):
+        return double
+    return single if dtype.is_floating_point or dtype.is_complex else (0.0, 0.0)
