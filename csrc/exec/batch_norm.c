@@ -8,6 +8,7 @@ typedef struct {
     uint32_t feeds[5]; /* DYCL_NONE: absent; all inputs are feeds when `constant` may hold */
     int all_feeds, ready;
     uint64_t tokens[5], versions[5], generation;
+    const void *data[5];
     int64_t mean_stride, variance_stride, weight_stride, bias_stride, channels;
     dycl_dtype dtype;
     double eps;
@@ -36,9 +37,10 @@ static int unchanged(batch_norm_args *a, const dycl_plan *plan) {
         if (a->feeds[i] == DYCL_NONE) continue;
         const dycl_feed *feed = &plan->feeds[a->feeds[i]];
         constant &= feed->token != 0;
-        same &= feed->token == a->tokens[i] && feed->version == a->versions[i];
+        same &= feed->token == a->tokens[i] && feed->version == a->versions[i] && feed->data == a->data[i];
         a->tokens[i] = feed->token;
         a->versions[i] = feed->version;
+        a->data[i] = feed->data;
     }
     a->generation = generation;
     a->ready = constant;

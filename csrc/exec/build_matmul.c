@@ -141,7 +141,7 @@ dycl_status dycl_make_matmul(dycl_maker *b, const dycl_node *node) {
     DYCL_TRY(dycl_make_target(b, node->out, &target));
     a->c = target.ref;
     collapse_batch(a);
-    DYCL_TRY(dycl_matmul_choose(b, node, a));
+    DYCL_TRY(dycl_matmul_choose(b, a));
     return dycl_make_finish(b, node->out, &target);
 fail:
     return status;

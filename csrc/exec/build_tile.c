@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 
 #include <omp.h>
+#include <stddef.h>
 #include <string.h>
 
 /* From a block to a tile program: which memory it touches and how, the shape of the tiles, then instructions (lower.c). */
@@ -316,9 +317,11 @@ static dycl_status shape(dycl_lower *l) {
 }
 
 dycl_status dycl_make_tile(dycl_maker *b, const dycl_block *block) {
-    dycl_lower *l = dycl_alloc_zero(sizeof *l);
+    if (!b->lower) b->lower = dycl_alloc(sizeof *b->lower);
+    dycl_lower *l = b->lower;
     if (!l) return dycl_error_set("out of memory");
     dycl_status status;
+    memset(l, 0, offsetof(dycl_lower, memory)); /* the arrays are filled as they are used */
     l->b = b;
     l->space = block->space;
     l->row = block->row;
@@ -334,6 +337,5 @@ dycl_status dycl_make_tile(dycl_maker *b, const dycl_block *block) {
     if (l->flat)
         for (int i = 0; i < l->node_count; i++) DYCL_TRY(dycl_make_result_done(b, b->program->graph.nodes[l->nodes[i].node].out));
 fail:
-    dycl_free(l);
     return status;
 }

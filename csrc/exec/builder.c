@@ -71,6 +71,7 @@ void dycl_maker_free(dycl_maker *b) {
     dycl_free(b->slots);
     dycl_free(b->dense);
     dycl_free(b->blocked);
+    dycl_free(b->lower);
     memset(b, 0, sizeof *b);
 }
 

@@ -24,6 +24,7 @@ typedef struct {
     uint32_t block;      /* being built */
     uint32_t *dense;     /* value -> slot of a contiguous copy made earlier, or DYCL_NONE */
     struct dycl_blocked **blocked; /* root value -> its other layout (blocked.h), or NULL */
+    struct dycl_lower *lower;      /* state of one tile block (lower.h) */
 } dycl_maker;
 
 dycl_status dycl_maker_init(dycl_maker *b, dycl_plan *plan);

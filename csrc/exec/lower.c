@@ -333,6 +333,7 @@ fail:
 
 static dycl_status constant(dycl_lower *l, dycl_dtype dtype, double value, int *out_location) {
     dycl_scalar *c = &l->constants[l->constant_count];
+    memset(c, 0, sizeof *c);
     if (dtype == DYCL_F32) c->f32 = (float)value;
     else c->f64 = value;
     return new_location(l, (dycl_tile_location){.at = DYCL_AT_ONE, .constant = 1, .ref = {0, 0, l->constant_count++}}, out_location);

@@ -36,24 +36,23 @@ typedef struct {
     int location, reg; /* reg: register number, or -1 */
 } dycl_lower_node;
 
-typedef struct {
+typedef struct dycl_lower {
     dycl_maker *b;
     dycl_space space;
     int64_t row;
     const struct dycl_blocked *flat; /* all operands lie in this layout, and so will the results */
-    int memory_count, node_count, after_count;
+    int memory_count, node_count, after_count, constant_count;
+    int register_count[2], free_count[2]; /* full registers and one-element-a-row ones */
+    double cost;                          /* nanoseconds for an element of the space */
+    dycl_tile_program program;
+    /* from here on, only what the counts cover is set */
     dycl_lower_memory memory[DYCL_LOWER_MEMORY];
     dycl_lower_node nodes[DYCL_LOWER_NODES];
     dycl_tensor after_from[DYCL_LOWER_NODES], after_to[DYCL_LOWER_NODES];
-    dycl_tile_program program;
     dycl_tile_location locations[DYCL_TILE_LOCATIONS];
     dycl_tile_instruction instructions[DYCL_TILE_INSTRUCTIONS];
     dycl_scalar constants[DYCL_LOWER_NODES];
-    int constant_count;
-    /* registers: full ones and one-element-a-row ones */
-    int register_count[2], free_count[2], free_list[2][DYCL_TILE_LOCATIONS];
-    int register_location[2][DYCL_TILE_LOCATIONS];
-    double cost; /* nanoseconds for an element of the space */
+    int free_list[2][DYCL_TILE_LOCATIONS], register_location[2][DYCL_TILE_LOCATIONS];
 } dycl_lower;
 
 dycl_status dycl_lower_instructions(dycl_lower *l);

@@ -13,13 +13,11 @@ typedef struct {
     dycl_ref a, b, c, bias;
     int has_bias, threads;
     dycl_prim *prim;      /* borrowed from the plan, or NULL */
-    uint32_t packed;      /* slot of the packed B, DYCL_NONE: B is read as it is */
+    dycl_binding *binding; /* of a constant B, or NULL */
     dycl_ref scratch;
-    dycl_ref post[DYCL_MAX_POST_OPS];
-    int post_count;
 } dycl_matmul_args;
 
 /* Chooses a kernel for the mode of the plan and appends the step. */
-dycl_status dycl_matmul_choose(dycl_maker *b, const dycl_node *node, dycl_matmul_args *a);
+dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a);
 
 #endif

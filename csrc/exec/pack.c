@@ -139,7 +139,7 @@ static dycl_status make_pack(const dycl_pack_key *key, uint64_t form, dycl_pack 
     }
     DYCL_TRY(dycl_pack_into(key, scaled, data));
     dycl_aligned_free(scaled);
-    *pack = (dycl_pack){.token = key->token, .version = key->version, .key = form, .offset = key->offset, .data = data, .bytes = bytes};
+    *pack = (dycl_pack){.token = key->token, .version = key->version, .key = form, .source = key->weights, .data = data, .bytes = bytes};
     atomic_init(&pack->references, 2);
     atomic_init(&pack->valid, 1);
     pack->next_in_bucket = buckets[bucket_of(key->token)];
@@ -156,6 +156,7 @@ fail:
 
 dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
     uint64_t form = dycl_prim_weights_key(key->prim);
+    form ^= key->salt * 0x9E3779B97F4A7C15ull;
     if (key->scale) form ^= hash_bytes(key->scale, (size_t)key->channels * sizeof(float));
     size_t bytes = dycl_pack_size(key);
     dycl_status status = DYCL_OK;
@@ -163,7 +164,7 @@ dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
     pthread_mutex_lock(&lock);
     kill_stale(key->token, key->version, 0);
     for (dycl_pack *pack = buckets[bucket_of(key->token)]; pack && !*out; pack = pack->next_in_bucket) {
-        if (pack->token != key->token || pack->key != form || pack->bytes != bytes || pack->offset != key->offset) continue;
+        if (pack->token != key->token || pack->key != form || pack->bytes != bytes || pack->source != key->weights) continue;
         atomic_fetch_add(&pack->references, 1);
         *out = pack;
     }
@@ -178,7 +179,8 @@ dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const
     const dycl_feed *feed = &plan->feeds[binding->feed];
     dycl_pack *pack = binding->pack;
     size_t scale_bytes = (size_t)binding->channels * sizeof(float);
-    if (pack && pack->token == feed->token && pack->version == feed->version && atomic_load(&pack->valid) &&
+    const void *source = (const char *)feed->data + binding->offset;
+    if (pack && pack->source == source && pack->token == feed->token && pack->version == feed->version && atomic_load(&pack->valid) &&
         (!scale || !memcmp(scale, binding->scale, scale_bytes))) {
         *out = pack->data;
         return DYCL_OK;
@@ -187,16 +189,17 @@ dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const
     binding->pack = NULL;
     dycl_pack_release(pack);
     if (feed->token == 0) return DYCL_OK;
-    int again = feed->token == binding->seen_token && feed->version == binding->seen_version;
+    int again = source == binding->seen_source && feed->token == binding->seen_token && feed->version == binding->seen_version;
     if (scale) {
         again = again && !memcmp(scale, binding->scale, scale_bytes);
         memcpy(binding->scale, scale, scale_bytes);
     }
+    binding->seen_source = source;
     binding->seen_token = feed->token;
     binding->seen_version = feed->version;
-    dycl_pack_key key = {.token = feed->token, .version = feed->version, .offset = binding->offset, .prim = binding->prim, .scale = scale,
+    dycl_pack_key key = {.token = feed->token, .version = feed->version, .salt = binding->salt, .prim = binding->prim, .scale = scale,
                          .channels = binding->channels, .per_channel = binding->per_channel,
-                         .weights = (const float *)(const void *)((const char *)feed->data + binding->offset)};
+                         .weights = source};
     dycl_status status = dycl_pack_get(&key, again, &binding->pack);
     if (binding->pack) *out = binding->pack->data;
     return status;

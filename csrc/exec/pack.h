@@ -14,17 +14,17 @@
 typedef struct dycl_pack dycl_pack;
 struct dycl_pack {
     uint64_t token, version, key;
-    int64_t offset;
+    const void *source; /* a view of the same constant has another address */
     atomic_int references, valid;
     void *data;
     size_t bytes;
     dycl_pack *next_in_bucket, *next_dead;
 };
 
-/* What to pack: part of a constant, by `prim`, each output channel times its factor when there is a scale. */
+/* What to pack: a constant or a part of it, by `prim`, each output channel times its factor when there is a scale. */
 typedef struct {
     uint64_t token, version;
-    int64_t offset;
+    uint64_t salt; /* how the source lies, where the primitive's key does not say */
     const dycl_prim *prim;
     const float *weights, *scale;
     int64_t channels, per_channel;

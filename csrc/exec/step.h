@@ -40,7 +40,8 @@ typedef struct {
     int64_t offset; /* bytes from the feed's first element */
     dycl_prim *prim;
     dycl_pack *pack;
-    uint64_t seen_token, seen_version;
+    const void *seen_source;
+    uint64_t seen_token, seen_version, salt;
     int64_t channels, per_channel; /* of weights that a scale is multiplied into; channels 0: none */
     float *scale;                  /* the factors that `pack` holds */
 } dycl_binding;
