@@ -38,6 +38,15 @@ static PyObject *scaled(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, dycl_build_ew(r, (dycl_op)row->op, (dycl_promotion)row->extra, 2, x, &out), out);
 }
 
+/* torch.rsub(input, other): other - alpha * input */
+static PyObject *reversed(dycl_call *call, const dycl_binding *row) {
+    PyObject *input = call->p[0];
+    call->p[0] = call->p[1];
+    call->p[1] = input;
+    if (!call->p[0] || call->p[2]) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    return binary(call, row);
+}
+
 static PyObject *divide(dycl_call *call, const dycl_binding *row) {
     if (!dycl_call_given(call->p[2])) return binary(call, row);
     dycl_operand x[2];
@@ -99,6 +108,8 @@ static PyObject *activation(dycl_call *call, const dycl_binding *row) {
     dycl_operand x;
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x));
     if (x.kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x.value)->dtype)) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (row->op == DYCL_OP_relu6 && dycl_value_numel(dycl_call_meta(call, x.value)) == 0) /* hardtanh keeps the strides of an empty tensor */
+        return dycl_call_bail(call, DYCL_BAIL_layout);
     return unary(call, row);
 }
 
@@ -295,7 +306,7 @@ dycl_binding dycl_bindings_elementwise[] = {
     ROW("subtract", T | M | I, "input other | alpha", scaled, DYCL_OP_sub, NO_BOOL),
     BINARY("add", D | ID | RD, add, COMMON),
     BINARY("sub", D | ID | RD, sub, NO_BOOL),
-    ROW("rsub", T, "other input", binary, DYCL_OP_sub, NO_BOOL),
+    ROW("rsub", T, "input other | alpha", reversed, DYCL_OP_sub, NO_BOOL),
     BINARY("mul", T | M | I | D | ID | RD, mul, COMMON),
     BINARY("multiply", T | M | I, mul, COMMON),
     ROW("div", T | M | I, "input other | rounding_mode", divide, DYCL_OP_div, FLOATS),

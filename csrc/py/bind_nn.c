@@ -69,7 +69,8 @@ static PyObject *rms_norm(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(normalized_dims(call, call->p[1], x[0], &attrs[0]));
     DYCL_CALL_TRY(dycl_call_optional_value(call, call->p[2], &x[1]));
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[3], meta(call, x[0])->dtype == DYCL_F64 ? DBL_EPSILON : (double)FLT_EPSILON, &eps));
-    if (is_channels_last(meta(call, x[0])) || is_odd_volume(meta(call, x[0]))) return dycl_call_bail(call, DYCL_BAIL_layout);
+    if (is_channels_last(meta(call, x[0])) || is_odd_volume(meta(call, x[0])) || dycl_value_numel(meta(call, x[0])) == 0)
+        return dycl_call_bail(call, DYCL_BAIL_layout);
     attrs[1] = dycl_f64_attr(eps);
     return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_rms_norm, 2, x, 2, attrs, &out), out);
 }
@@ -355,7 +356,8 @@ static PyObject *three_operands(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[2], 1, &b));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[3], 0, &in_place));
     if (x[0].kind != DYCL_OPERAND_VALUE || !is_float(call, x[0].value)) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    if (row->op == DYCL_OP_clamp && !(a <= b)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (row->op == DYCL_OP_clamp && (!(a <= b) || dycl_value_numel(meta(call, x[0].value)) == 0)) /* keeps the strides of an empty tensor */
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     call->in_place |= in_place;
     x[1] = dycl_operand_f64(a);
     x[2] = dycl_operand_f64(b);

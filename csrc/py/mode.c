@@ -64,6 +64,7 @@ PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs)
     dycl_bail why = DYCL_BAIL_operator;
     if (!passing) {
         const dycl_binding *row = dycl_binding_find(function, &in_place, &swapped);
+        if (row && swapped && count && !PyObject_TypeCheck(items[0], dycl_py.tensor_type)) row = NULL; /* Tensor.__rsub__(1, x) is an error */
         if (!dycl_region_open(region)) {
             why = DYCL_BAIL_mode;
         } else if (row) {
