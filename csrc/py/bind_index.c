@@ -47,7 +47,8 @@ dycl_status dycl_call_index(dycl_call *call, PyObject *o, uint32_t *out_value, i
     out_bounds[0] = INT64_MAX;
     out_bounds[1] = INT64_MIN;
     if (dycl_value_numel(v) == 0) return DYCL_OK;
-    if (*out_value < r->range_count && r->ranges[*out_value][0] <= r->ranges[*out_value][1]) {
+    int known = *out_value < r->range_count && r->ranges[*out_value][0] <= r->ranges[*out_value][1];
+    if (known && (v->rank > 0 || r->ranges[*out_value][0] == r->ranges[*out_value][1])) { /* of one element the caller wants the value */
         memcpy(out_bounds, r->ranges[*out_value], 2 * sizeof *out_bounds);
         return DYCL_OK;
     }
@@ -97,6 +98,7 @@ static PyObject *gather(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], v->rank, &dim));
     if (!within(bounds, v->sizes[dim])) return dycl_call_bail(call, DYCL_BAIL_index);
     attr = dim;
+    DYCL_CALL_TRY(dycl_build_cast(&call->region->recorder, operands[1], DYCL_I64, &operands[1]));
     return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_gather, 2, operands, 1, &attr, &out), out);
 }
 
@@ -211,42 +213,100 @@ static dycl_status apply_none(dycl_call *call, cursor *c) {
 
 #define MOST_INDICES 24
 
-/* x[index] for one index tensor along dimension `dim` of a contiguous value: the index's dimensions stand where that one was. */
-static PyObject *select_rows(dycl_call *call, uint32_t value, int dim, uint32_t index, const int64_t bounds[2]) {
+/* Indices that may count from the end as ones that do not; BAIL where one is out of range. */
+static dycl_status from_start(dycl_call *call, uint32_t index, const int64_t bounds[2], int64_t size, uint32_t *out) {
     dycl_recorder *r = &call->region->recorder;
-    dycl_value v = *dycl_call_meta(call, value), rows = *dycl_call_meta(call, index);
-    int64_t size = v.sizes[dim], count = dycl_value_numel(&rows), attr = dim, sizes[2 * DYCL_MAX_RANK];
-    uint32_t operands[2] = {value, index}, out = 0;
-    int rank = 0;
+    dycl_status status;
+    *out = index;
+    if (bounds[0] > bounds[1] || (bounds[0] >= 0 && bounds[1] < size)) return DYCL_OK;
+    if (bounds[0] < -size || bounds[1] >= size) return dycl_build_bail(r, DYCL_BAIL_index);
+    dycl_operand zero[2] = {dycl_operand_of(index), dycl_operand_i64(0)}, back[2] = {dycl_operand_of(index), dycl_operand_i64(size)}, sides[3];
+    for (int i = 0; i < 3; i++) sides[i] = dycl_operand_of(index);
+    DYCL_TRY(dycl_build_ew(r, DYCL_OP_lt, DYCL_PROMOTE_COMMON, 2, zero, &sides[0].value));
+    DYCL_TRY(dycl_build_ew(r, DYCL_OP_add, DYCL_PROMOTE_COMMON, 2, back, &sides[1].value));
+    DYCL_TRY(dycl_build_where(r, &sides[0], &sides[1], &sides[2], out));
+fail:
+    return status;
+}
+
+#define MOST_INDEX_TENSORS 4
+
+typedef struct {
+    int count, dim; /* dim: of the first; the others follow it */
+    PyObject *tensors[MOST_INDEX_TENSORS]; /* borrowed */
+    uint32_t values[MOST_INDEX_TENSORS];
+    int64_t bounds[MOST_INDEX_TENSORS][2];
+} index_set;
+
+/* Computing one index begins a new segment, after which the values of the others are stale: then all are asked again. */
+static dycl_status read_indices(dycl_call *call, index_set *set) {
+    uint32_t epoch;
+    int rounds = 0;
+    do {
+        epoch = call->region->epoch;
+        for (int i = 0; i < set->count; i++) {
+            dycl_status status = dycl_call_index(call, set->tensors[i], &set->values[i], set->bounds[i]);
+            if (status != DYCL_OK) return status;
+        }
+    } while (epoch != call->region->epoch && rounds++ < MOST_INDEX_TENSORS);
+    return epoch == call->region->epoch ? DYCL_OK : dycl_build_bail(&call->region->recorder, DYCL_BAIL_index);
+}
+
+/* x[i, j, ...] for index tensors at consecutive dimensions of a contiguous value: their common dimensions stand where those were. */
+static PyObject *select_rows(dycl_call *call, uint32_t value, const index_set *set) {
+    dycl_recorder *r = &call->region->recorder;
+    dycl_value v = *dycl_call_meta(call, value);
+    int64_t sizes[2 * DYCL_MAX_RANK], attr = set->dim, merged = 1;
+    uint32_t operands[2] = {value, DYCL_NONE}, out = 0;
+    int rank = 0, after = set->dim + set->count;
     /* elsewhere torch lays the result out as its iterator likes */
-    if (!dycl_value_contiguous(&v) || !dycl_value_contiguous(&rows) || v.rank + rows.rank - 1 > DYCL_MAX_RANK) return dycl_call_bail(call, DYCL_BAIL_layout);
-    if (bounds[0] <= bounds[1] && (bounds[0] < -size || bounds[1] >= size)) return dycl_call_bail(call, DYCL_BAIL_index);
-    if (bounds[0] <= bounds[1] && bounds[0] < 0) { /* counted from the end */
-        dycl_operand zero[2] = {dycl_operand_of(index), dycl_operand_i64(0)}, back[2] = {dycl_operand_of(index), dycl_operand_i64(size)}, sides[3];
-        for (int i = 0; i < 3; i++) sides[i] = dycl_operand_of(index);
-        DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_lt, DYCL_PROMOTE_COMMON, 2, zero, &sides[0].value));
-        DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_add, DYCL_PROMOTE_COMMON, 2, back, &sides[1].value));
-        DYCL_CALL_TRY(dycl_build_where(r, &sides[0], &sides[1], &sides[2], &operands[1]));
+    if (!dycl_value_contiguous(&v)) return dycl_call_bail(call, DYCL_BAIL_layout);
+    for (int i = 0; i < set->count; i++) {
+        int64_t size = v.sizes[set->dim + i];
+        uint32_t index;
+        if (!dycl_value_contiguous(dycl_call_meta(call, set->values[i]))) return dycl_call_bail(call, DYCL_BAIL_layout);
+        DYCL_CALL_TRY(from_start(call, set->values[i], set->bounds[i], size, &index));
+        merged *= size;
+        if (i == 0) {
+            operands[1] = index;
+            continue;
+        }
+        dycl_operand row[2] = {dycl_operand_of(operands[1]), dycl_operand_i64(size)}, sum[2] = {dycl_operand_of(0), dycl_operand_of(index)};
+        DYCL_CALL_TRY(dycl_build_cast(r, row[0].value, DYCL_I64, &row[0].value));
+        DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, row, &sum[0].value));
+        DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_add, DYCL_PROMOTE_COMMON, 2, sum, &operands[1]));
     }
-    if (dim == 0 && v.rank >= 1) return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_embedding, 2, operands, 0, NULL, &out), out);
+    dycl_value rows = *dycl_call_meta(call, operands[1]);
+    int64_t count = dycl_value_numel(&rows);
+    if (v.rank - set->count + rows.rank > DYCL_MAX_RANK || !dycl_value_contiguous(&rows)) return dycl_call_bail(call, DYCL_BAIL_layout);
+    if (set->count > 1) {
+        for (int i = 0; i < set->dim; i++) sizes[rank++] = v.sizes[i];
+        sizes[rank++] = merged;
+        for (int i = after; i < v.rank; i++) sizes[rank++] = v.sizes[i];
+        DYCL_CALL_TRY(dycl_build_reshape(r, operands[0], rank, sizes, 1, &operands[0]));
+    }
+    if (set->dim == 0) return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_embedding, 2, operands, 0, NULL, &out), out);
     if (rows.rank != 1) DYCL_CALL_TRY(dycl_build_reshape(r, operands[1], 1, &count, 1, &operands[1]));
     DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_index_select, 2, operands, 1, &attr, &out));
     if (rows.rank == 1) return dycl_call_finish(call, DYCL_OK, out);
-    for (int i = 0; i < dim; i++) sizes[rank++] = v.sizes[i];
+    rank = 0;
+    for (int i = 0; i < set->dim; i++) sizes[rank++] = v.sizes[i];
     for (int i = 0; i < rows.rank; i++) sizes[rank++] = rows.sizes[i];
-    for (int i = dim + 1; i < v.rank; i++) sizes[rank++] = v.sizes[i];
+    for (int i = after; i < v.rank; i++) sizes[rank++] = v.sizes[i];
     return dycl_call_finish(call, dycl_build_reshape(r, out, rank, sizes, 1, &out), out);
 }
 
 static int is_tensor(PyObject *o) { return dycl_is_lazy(o) || PyType_IsSubtype(Py_TYPE(o), dycl_py.tensor_type); }
 
+static int is_slot(PyObject *o) { return o == Py_None || o == Py_Ellipsis || PySlice_Check(o) || PyLong_CheckExact(o); }
+
 static PyObject *getitem(dycl_call *call, const dycl_binding *row) {
-    PyObject *key = call->p[1], *const *items = &key, *tensor = NULL;
-    Py_ssize_t count = 1;
-    int specified = 0, tensor_dim = 0, rows = 0;
-    uint32_t value, index = DYCL_NONE, out = 0;
-    int64_t bounds[2] = {1, 0};
+    PyObject *key = call->p[1], *const *items = &key;
+    Py_ssize_t count = 1, last_tensor = -1;
+    int specified = 0, skipped, ellipsis = 0, integers = 1, at = 0;
+    uint32_t value, out = 0;
     dycl_recorder *r = &call->region->recorder;
+    index_set set = {0};
     cursor c;
     (void)row;
     if (!key) return dycl_call_bail(call, DYCL_BAIL_arguments);
@@ -257,17 +317,21 @@ static PyObject *getitem(dycl_call *call, const dycl_binding *row) {
     if (count > MOST_INDICES) return dycl_call_bail(call, DYCL_BAIL_arguments);
     for (Py_ssize_t i = 0; i < count; i++) {
         if (is_tensor(items[i])) {
-            if (tensor) return dycl_call_bail(call, DYCL_BAIL_arguments);
-            tensor = items[i];
-        } else if (items[i] != Py_None && items[i] != Py_Ellipsis && !PySlice_Check(items[i]) && !PyLong_CheckExact(items[i])) {
+            if (set.count == MOST_INDEX_TENSORS || (set.count && last_tensor != i - 1)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+            set.tensors[set.count++] = items[i];
+            last_tensor = i;
+        } else if (!is_slot(items[i])) {
             return dycl_call_bail(call, DYCL_BAIL_arguments);
         }
         specified += items[i] != Py_None && items[i] != Py_Ellipsis;
     }
-    if (tensor) { /* first, because it may begin a new segment */
-        DYCL_CALL_TRY(dycl_call_index(call, tensor, &index, bounds));
-        rows = dycl_call_meta(call, index)->rank > 0; /* one integer: a plain index, of which a view is made */
-        if (!rows && bounds[0] != bounds[1]) return dycl_call_bail(call, DYCL_BAIL_index);
+    if (set.count) {
+        DYCL_CALL_TRY(read_indices(call, &set)); /* first, because it may begin a new segment */
+        integers = dycl_call_meta(call, set.values[0])->rank == 0; /* a tensor of one integer is a plain index, of which a view is made */
+        for (int i = 0; i < set.count; i++) {
+            if ((dycl_call_meta(call, set.values[i])->rank == 0) != integers) return dycl_call_bail(call, DYCL_BAIL_arguments);
+            if (integers && set.bounds[i][0] != set.bounds[i][1]) return dycl_call_bail(call, DYCL_BAIL_index);
+        }
     }
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
     const dycl_value *v = dycl_call_meta(call, value);
@@ -275,28 +339,29 @@ static PyObject *getitem(dycl_call *call, const dycl_binding *row) {
     c = (cursor){.rank = v->rank};
     memcpy(c.sizes, v->sizes, sizeof c.sizes);
     memcpy(c.strides, v->strides, sizeof c.strides);
-    int skipped = v->rank - specified, seen = 0;
+    skipped = v->rank - specified;
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (items[i] == tensor && rows) {
-            tensor_dim = c.dim++;
-        } else if (items[i] == tensor) {
-            DYCL_CALL_TRY(apply_integer(call, &c, bounds[0]));
-        } else if (items[i] == Py_None) {
+        if (items[i] == Py_None) {
             DYCL_CALL_TRY(apply_none(call, &c));
         } else if (items[i] == Py_Ellipsis) {
-            if (seen++) return dycl_call_bail(call, DYCL_BAIL_arguments);
+            if (ellipsis++) return dycl_call_bail(call, DYCL_BAIL_arguments);
             c.dim += skipped;
         } else if (PySlice_Check(items[i])) {
             DYCL_CALL_TRY(apply_slice(call, &c, items[i]));
+        } else if (PyLong_CheckExact(items[i])) {
+            int64_t index;
+            DYCL_CALL_TRY(dycl_call_int(call, items[i], &index));
+            DYCL_CALL_TRY(apply_integer(call, &c, index));
+        } else if (integers) {
+            DYCL_CALL_TRY(apply_integer(call, &c, set.bounds[at++][0]));
         } else {
-            int64_t at;
-            DYCL_CALL_TRY(dycl_call_int(call, items[i], &at));
-            DYCL_CALL_TRY(apply_integer(call, &c, at));
+            if (at++ == 0) set.dim = c.dim;
+            c.dim++;
         }
     }
-    if (!rows) return dycl_call_finish(call, dycl_build_view(r, value, c.offset, c.rank, c.sizes, c.strides, &out), out);
-    if (count > 1) DYCL_CALL_TRY(dycl_build_view(r, value, c.offset, c.rank, c.sizes, c.strides, &value));
-    return select_rows(call, value, tensor_dim, index, bounds);
+    if (integers) return dycl_call_finish(call, dycl_build_view(r, value, c.offset, c.rank, c.sizes, c.strides, &out), out);
+    if (count > set.count) DYCL_CALL_TRY(dycl_build_view(r, value, c.offset, c.rank, c.sizes, c.strides, &value));
+    return select_rows(call, value, &set);
 }
 
 #define T DYCL_AT_TORCH

@@ -295,7 +295,12 @@ PyObject *dycl_bind_flip(dycl_call *call, const dycl_binding *row) {
     int64_t dims[DYCL_MAX_RANK];
     uint32_t seen = 0;
     dycl_recorder *r = &call->region->recorder;
-    DYCL_CALL_TRY(row->extra ? dycl_call_spread(call, 1, &count, dims) : dycl_call_sequence(call, call->p[1], &count, dims));
+    if (row->extra == 2) {
+        count = 1;
+        dims[0] = row->op;
+    } else {
+        DYCL_CALL_TRY(row->extra ? dycl_call_spread(call, 1, &count, dims) : dycl_call_sequence(call, call->p[1], &count, dims));
+    }
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
     dycl_value v = *dycl_call_meta(call, value);
     if (v.rank == 0 || count == 0 || !is_canonical(&v)) return dycl_call_bail(call, DYCL_BAIL_layout);

@@ -177,12 +177,13 @@ static PyObject *flatten(dycl_call *call, const dycl_binding *row) {
     return reshape_to(call, value, rank, sizes, 0);
 }
 
-static PyObject *ravel(dycl_call *call, const dycl_binding *row) {
+static PyObject *ravel(dycl_call *call, const dycl_binding *row) { /* contiguous().view(-1) */
     uint32_t value;
     (void)row;
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
     int64_t numel = dycl_value_numel(dycl_call_meta(call, value));
-    return reshape_to(call, value, 1, &numel, 0);
+    DYCL_CALL_TRY(dycl_build_contiguous(&call->region->recorder, value, &value));
+    return reshape_to(call, value, 1, &numel, 1);
 }
 
 static PyObject *unflatten(dycl_call *call, const dycl_binding *row) {
@@ -286,6 +287,11 @@ static PyObject *t(dycl_call *call, const dycl_binding *row) {
     int rank = dycl_call_meta(call, value)->rank;
     if (rank > 2) return dycl_call_bail(call, DYCL_BAIL_shape);
     return dycl_call_finish(call, dycl_build_transpose(&call->region->recorder, value, 0, rank == 2, &out), out);
+}
+
+static PyObject *adjoint(dycl_call *call, const dycl_binding *row) { /* of real numbers */
+    (void)row;
+    return call->p[0] ? dycl_view_transposed(call->region, call->p[0], 1) : dycl_call_bail(call, DYCL_BAIL_arguments);
 }
 
 static PyObject *permute(dycl_call *call, const dycl_binding *row) {
@@ -467,7 +473,16 @@ static PyObject *tensor_split(dycl_call *call, const dycl_binding *row) {
     if (rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
     if (call->p[2]) DYCL_CALL_TRY(dycl_call_dim(call, call->p[2], rank, &dim));
     int64_t size = dycl_call_meta(call, value)->sizes[dim], end = 0;
-    if (!call->p[1] || !PyLong_CheckExact(call->p[1])) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (!call->p[1]) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (!PyLong_CheckExact(call->p[1])) {
+        DYCL_CALL_TRY(dycl_call_ints(call, call->p[1], MOST_RESULTS - 1, &count, ends));
+        for (int i = 0; i < count; i++) {
+            if (ends[i] < end || ends[i] > size) return dycl_call_bail(call, DYCL_BAIL_shape);
+            end = ends[i];
+        }
+        ends[count] = size;
+        return parts(call, value, dim, count + 1, ends);
+    }
     DYCL_CALL_TRY(dycl_call_int(call, call->p[1], &number));
     if (number < 1 || number > MOST_RESULTS) return dycl_call_bail(call, DYCL_BAIL_shape);
     count = (int)number;
@@ -535,6 +550,41 @@ static PyObject *meshgrid(dycl_call *call, const dycl_binding *row) {
     return dycl_call_results(call->region, count, values);
 }
 
+static PyObject *broadcast_tensors(dycl_call *call, const dycl_binding *row) {
+    uint32_t values[DYCL_MAX_RANK];
+    int64_t sizes[DYCL_MAX_RANK];
+    int count = 0, rank = 0;
+    (void)row;
+    if (call->p[0] && (PyTuple_Check(call->p[0]) || PyList_Check(call->p[0]))) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    for (; count < DYCL_MAX_RANK && call->p[count]; count++) DYCL_CALL_TRY(dycl_call_value(call, call->p[count], &values[count]));
+    if (count == 0 || call->p[count]) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    for (int i = 0; i < count; i++)
+        if (dycl_call_meta(call, values[i])->rank > rank) rank = dycl_call_meta(call, values[i])->rank;
+    for (int d = 0; d < rank; d++) sizes[d] = 1;
+    for (int i = 0; i < count; i++) {
+        const dycl_value *v = dycl_call_meta(call, values[i]);
+        for (int d = 0; d < v->rank; d++) {
+            int64_t *size = &sizes[rank - v->rank + d];
+            if (*size == 1) *size = v->sizes[d];
+        }
+    }
+    uint32_t wide[DYCL_MAX_RANK];
+    int position[DYCL_MAX_RANK], wide_count = 0;
+    for (int i = 0; i < count; i++) {
+        const dycl_value *v = dycl_call_meta(call, values[i]);
+        if (v->rank == rank && memcmp(v->sizes, sizes, (size_t)rank * sizeof *sizes) == 0) continue;
+        DYCL_CALL_TRY(dycl_build_expand(&call->region->recorder, values[i], rank, sizes, &wide[wide_count]));
+        position[wide_count++] = i;
+    }
+    PyObject *expanded = dycl_call_results(call->region, wide_count, wide), *tuple = expanded ? PyTuple_New(count) : NULL;
+    for (int i = 0, k = 0; tuple && i < count; i++) { /* what has the common sizes already is the very same object */
+        PyObject *o = k < wide_count && position[k] == i ? PyTuple_GET_ITEM(expanded, k++) : call->p[i];
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(o));
+    }
+    Py_XDECREF(expanded);
+    return tuple;
+}
+
 /* ---- Table ------------------------------------------------------------------------------------------------------------------------------ */
 
 #define T DYCL_AT_TORCH
@@ -565,6 +615,8 @@ dycl_binding dycl_bindings_view[] = {
     ROW("t", T | M, "input", t, 0, 0),
     ROW("permute", M, "self dims " DYCL_SPREAD, permute, 0, 1),
     ROW("permute", T, "input dims", permute, 0, 0),
+    ROW("adjoint", T | M, "input", adjoint, 0, 0),
+    ROW("broadcast_tensors", T, "*0 " DYCL_SPREAD, broadcast_tensors, 0, 0),
     ROW("movedim", T | M, "input source destination", movedim, 0, 0),
     ROW("moveaxis", T | M, "input source destination", movedim, 0, 0),
     ROW("diagonal", T | M, "input offset dim1 dim2", diagonal, 0, 0),
@@ -588,6 +640,8 @@ dycl_binding dycl_bindings_view[] = {
     ROW("repeat_interleave", T | M, "input repeats dim | output_size", dycl_bind_repeat_interleave, 0, 0),
     ROW("flip", M, "self dims " DYCL_SPREAD, dycl_bind_flip, 0, 1),
     ROW("flip", T, "input dims", dycl_bind_flip, 0, 0),
+    ROW("fliplr", T | M, "input", dycl_bind_flip, 1, 2),
+    ROW("flipud", T | M, "input", dycl_bind_flip, 0, 2),
     ROW("roll", T | M, "input shifts dims", dycl_bind_roll, 0, 0),
     ROW("cat", T, "tensors dim", dycl_bind_cat, 0, 0),
     ROW("concat", T, "tensors dim", dycl_bind_cat, 0, 0),

@@ -26,7 +26,7 @@ PyObject *dycl_bind_contiguous(dycl_call *call, const dycl_binding *row);
 PyObject *dycl_bind_clone(dycl_call *call, const dycl_binding *row);
 PyObject *dycl_bind_repeat(dycl_call *call, const dycl_binding *row); /* op 1: tile */
 PyObject *dycl_bind_repeat_interleave(dycl_call *call, const dycl_binding *row);
-PyObject *dycl_bind_flip(dycl_call *call, const dycl_binding *row);
+PyObject *dycl_bind_flip(dycl_call *call, const dycl_binding *row); /* extra: 2 the dimension is op */
 PyObject *dycl_bind_roll(dycl_call *call, const dycl_binding *row);
 PyObject *dycl_bind_cat(dycl_call *call, const dycl_binding *row);
 PyObject *dycl_bind_stack(dycl_call *call, const dycl_binding *row);

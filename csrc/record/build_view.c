@@ -97,7 +97,7 @@ dycl_status dycl_build_expand(dycl_recorder *r, uint32_t value, int rank, const 
             stride = 0;
         }
         sizes[i] = target;
-        strides[i] = stride;
+        strides[i] = v->rank ? stride : 0;
     }
     return dycl_build_view(r, value, 0, rank, sizes, strides, out);
 }

@@ -59,10 +59,20 @@ def test_index_tensors():
     check(lambda x, i: (x[i], x.index_select(0, i), x[:, i]), INPUTS["contiguous"], torch.zeros(0, dtype=torch.int64))
 
 
+def test_several_index_tensors():
+    i, j = torch.tensor([0, 2, 3, -1]), torch.tensor([1, -3, 0, 2])
+    x = INPUTS["contiguous"]
+    check(lambda x, i, j: (x[i, j], x[:, j, i], x[..., j, i], x[i, j, i], x[i.int(), j], x[1:][j, j]), x, i, j)
+    check(lambda x, i, j: (x[i[:, None], j], x[i[:, None], j[None, :2]], x[:, j[:, None, None], i]), x, i, j)
+    check(lambda x, i, j: (x[i + 0, j + 0], x[torch.arange(3), j[:3]], x[i[0], j[1]], x[i[0] + 1, j[0] * 2]), x, i, j)
+    check(lambda x: (x[torch.arange(3), x.argmax(1)[:3, 0]], x[torch.arange(4)[2]]), x)
+    check(lambda x, i, j: (x[i, :, j], x[i, j[0]]), x, i, j, left=2)
+    check_error(lambda x, i: x[i, i], x, torch.tensor([0, 3]))
+
+
 def test_index_tensors_that_torch_takes():
     x = INPUTS["contiguous"]
     check(lambda x: x[x[:, 0, 0] > 20], x, left=None)
-    check(lambda x, i: x[i, i], x, torch.tensor([0, 1]), left=None)
     check(lambda x, i: x[i, 0], x, torch.tensor([0, 1]), left=None)
     check(lambda x, i: x.transpose(0, 2)[i], x, torch.tensor([0, 1]), left=None)
     check(lambda x: x[..., ...], x, left=None)

@@ -44,7 +44,9 @@ VIEWS = {
     "unfold": lambda x: (x.unfold(2, 2, 1), x.unfold(1, 3, 2)),
     "chunk": lambda x: (x.chunk(2), torch.chunk(x, 3, -1), x.chunk(5, dim=2)),
     "split": lambda x: (x.split(2, dim=1), torch.split(x, [1, 3], dim=2), x.split((1, 1)), torch.split(x, 5), x.split_with_sizes([2, 2], 2)),
-    "tensor_split": lambda x: x.tensor_split(3, dim=2),
+    "tensor_split": lambda x: (x.tensor_split(3, dim=2), torch.tensor_split(x, (1, 2), 1), x.tensor_split([1], dim=-1)),
+    "adjoint": lambda x: (x.adjoint(), torch.adjoint(x)),
+    "broadcast_tensors": lambda x: torch.broadcast_tensors(x, x[0, 0], x[:, :1, :1], x[0, 0, 0]),
     "unbind": lambda x: (x.unbind(), torch.unbind(x, -1), x.unbind(dim=1)),
     "iterate": lambda x: [row for row in x],
     "unpack": lambda x: (lambda a, b: (b, a))(*x),
@@ -79,7 +81,7 @@ def test_on_results(name, kind):
 @pytest.mark.parametrize("name", ["flip", "tril", "triu"])
 def test_of_contiguous(name):
     functions = {
-        "flip": lambda x: (x.flip(0), x.flip((1, 2)), torch.flip(x, (-1,)), x.flip(0, 2)),
+        "flip": lambda x: (x.fliplr(), torch.flipud(x), x.flip(0), x.flip((1, 2)), torch.flip(x, (-1,)), x.flip(0, 2)),
         "tril": lambda x: (x.tril(), torch.tril(x, -1), x.tril(diagonal=1)),
         "triu": lambda x: (x.triu(), torch.triu(x, -1), x.triu(2), torch.ones(4, 4).triu_(1)),
     }
@@ -94,7 +96,7 @@ def test_view():
 
 
 def test_zero_dimensional():
-    check(lambda x: (x.view(1), x.reshape(()), x.flatten(), x.ravel(), x.squeeze(), x.squeeze(0), x.unsqueeze(0), x.t(), x.expand(3), x.clone(), x.contiguous(),
+    check(lambda x: (x.expand_as(x.view(1, 1)), x.expand(2, 1), x.view(1), x.reshape(()), x.flatten(), x.ravel(), x.squeeze(), x.squeeze(0), x.unsqueeze(0), x.t(), x.expand(3), x.clone(), x.contiguous(),
                      x.repeat(2), x.permute(()), torch.stack([x, x]), x.detach(), x.transpose(0, 0)), torch.tensor(3.0))
 
 
@@ -132,6 +134,19 @@ def test_views_share_memory_after_the_region():
     assert torch.equal(flat, y.view(-1)) and torch.equal(row, y[0]) and torch.equal(turned, y.t())
     of_input[0] = 7
     assert x[0, 0] == 7
+
+
+def test_memory_of_numpy():
+    numpy = pytest.importorskip("numpy")
+    import dycl
+
+    array = numpy.arange(6, dtype=numpy.float32).reshape(2, 3)
+    accelerated = dycl.accelerate(lambda x: (*x.unbind(), *x.split(1, dim=1), x[1], x + 1))
+    with torch.no_grad():
+        a, b, *columns, row, more = accelerated(torch.from_numpy(array))
+    array += 10
+    assert a.tolist() == [10, 11, 12] and b.tolist() == row.tolist() == [13, 14, 15] and columns[2].tolist() == [[12], [15]]
+    assert more.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
 def test_errors():
