@@ -72,6 +72,8 @@ void dycl_maker_free(dycl_maker *b) {
     dycl_free(b->dense);
     dycl_free(b->blocked);
     dycl_free(b->lower);
+    dycl_free(b->touches);
+    dycl_free(b->touch_start);
     memset(b, 0, sizeof *b);
 }
 
@@ -93,24 +95,34 @@ dycl_status dycl_make_kept(dycl_maker *b, size_t bytes, uint32_t *out_slot) {
     return DYCL_OK;
 }
 
-static void touch(dycl_maker *b, uint32_t slot) {
+static void touch(dycl_maker *b, uint32_t slot, uint32_t write) {
     dycl_slot *s = &b->slots[slot];
-    if (s->first == DYCL_NONE) s->first = b->plan->step_count;
-    s->last = b->plan->step_count;
+    uint32_t step = b->plan->step_count;
+    if (s->first == DYCL_NONE) s->first = step;
+    s->last = step;
+    if (grow((void **)&b->touches, &b->touch_room, b->touch_count + 1, sizeof *b->touches) != DYCL_OK) {
+        b->failed = 1;
+        return;
+    }
+    b->touches[b->touch_count].step = step;
+    b->touches[b->touch_count].slot = slot;
+    b->touches[b->touch_count++].write = write;
 }
 
-void dycl_make_read(dycl_maker *b, uint32_t slot) { touch(b, slot); }
-void dycl_make_write(dycl_maker *b, uint32_t slot) { touch(b, slot); }
+void dycl_make_read(dycl_maker *b, uint32_t slot) { touch(b, slot, 0); }
+void dycl_make_write(dycl_maker *b, uint32_t slot) { touch(b, slot, 1); }
+void dycl_make_serial(dycl_maker *b) { b->plan->infos[b->plan->step_count - 1].serial = 1; }
 
 dycl_status dycl_make_scratch(dycl_maker *b, size_t bytes, dycl_ref *out) {
     out->offset = 0;
     dycl_status status = dycl_make_slot(b, bytes ? bytes : 64, &out->slot);
-    if (status == DYCL_OK) touch(b, out->slot);
+    if (status == DYCL_OK) touch(b, out->slot, 1);
     return status;
 }
 
 dycl_status dycl_make_step(dycl_maker *b, dycl_step_fn run, void *args, const char *kernel, double cost) {
     dycl_plan *plan = b->plan;
+    if (b->failed) return dycl_error_set("out of memory");
     if (plan->step_count == plan->step_room) {
         uint32_t room = plan->step_room, again = plan->step_room;
         dycl_status status = grow((void **)&plan->steps, &room, plan->step_count + 1, sizeof(dycl_step));

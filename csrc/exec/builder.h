@@ -21,6 +21,12 @@ typedef struct {
     dycl_program *program;
     dycl_slot *slots;
     uint32_t slot_count, slot_room;
+    struct {
+        uint32_t step, slot, write;
+    } *touches; /* in the order of the steps */
+    uint32_t touch_count, touch_room;
+    int failed; /* a touch could not be noted */
+    uint32_t *touch_start;
     uint32_t block;      /* being built */
     uint32_t *dense;     /* value -> slot of a contiguous copy made earlier, or DYCL_NONE */
     struct dycl_blocked **blocked; /* root value -> its other layout (blocked.h), or NULL */
@@ -34,6 +40,7 @@ void *dycl_plan_alloc(dycl_plan *plan, size_t size); /* zeroed, from the plan's 
 dycl_status dycl_make_slot(dycl_maker *b, size_t bytes, uint32_t *out_slot);
 void dycl_make_read(dycl_maker *b, uint32_t slot);
 void dycl_make_write(dycl_maker *b, uint32_t slot);
+void dycl_make_serial(dycl_maker *b); /* the last step runs on one thread and may run beside others */
 /* Memory that keeps its contents from run to run. */
 dycl_status dycl_make_kept(dycl_maker *b, size_t bytes, uint32_t *out_slot);
 /* Scratch memory of the step being built. */

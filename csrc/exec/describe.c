@@ -1,4 +1,4 @@
-#include "exec/step.h"
+#include "exec/group.h"
 
 #include "base/alloc.h"
 
@@ -42,6 +42,16 @@ static void put_shape(text *t, const dycl_value *value) {
     put(t, "]");
 }
 
+static void put_block(text *t, const dycl_program *p, uint32_t block) {
+    uint32_t last = DYCL_NONE;
+    if (block == DYCL_NONE) return;
+    for (uint32_t n = p->blocks[block].first; n != DYCL_NONE; n = p->next[n]) {
+        put(t, " %s", dycl_op_get((dycl_op)p->graph.nodes[n].op)->name);
+        last = n;
+    }
+    if (last != DYCL_NONE) put_shape(t, &p->graph.values[p->graph.nodes[last].out]);
+}
+
 dycl_status dycl_plan_describe(const dycl_plan *plan, char **out) {
     text t = {0};
     const dycl_program *p = &plan->program;
@@ -52,14 +62,12 @@ dycl_status dycl_plan_describe(const dycl_plan *plan, char **out) {
         put(&t, "%4u %-16s", i, info->kernel);
         if (info->prim) put(&t, " (%s)", dycl_prim_info(info->prim));
         if (info->count) put(&t, " %.1f us", (double)info->nanoseconds / 1000);
-        if (info->block != DYCL_NONE) {
-            uint32_t last = DYCL_NONE;
-            for (uint32_t n = p->blocks[info->block].first; n != DYCL_NONE; n = p->next[n]) {
-                put(&t, " %s", dycl_op_get((dycl_op)p->graph.nodes[n].op)->name);
-                last = n;
+        if (info->group)
+            for (uint32_t k = 0; k < info->group->count; k++) {
+                put(&t, "\n       | %-12s", info->group->infos[k].kernel);
+                put_block(&t, p, info->group->infos[k].block);
             }
-            if (last != DYCL_NONE) put_shape(&t, &p->graph.values[p->graph.nodes[last].out]);
-        }
+        else put_block(&t, p, info->block);
         put(&t, "\n");
     }
     if (t.failed) {

@@ -8,6 +8,7 @@
 
 #define FULL_CLASS 0
 #define ROW_CLASS 1
+#define WORTH_A_THREAD 10000.0 /* nanoseconds; a parallel region costs about 1000 */
 
 typedef struct {
     int location;
@@ -180,18 +181,24 @@ static dycl_status spread(dycl_lower *l, operand *o, int class, int *out_registe
     return status;
 }
 
+/* Nanoseconds for an element, as measured with AVX-512 (Zen 4); what matters is the order of magnitude, for the number of threads. */
 static double cost_of(dycl_op op, dycl_dtype dtype) {
-    double width = (double)dycl_dtype_size(dtype) / 4;
+    double width = (double)dycl_dtype_size(dtype) / 4, slow = dtype == DYCL_F64 ? 16 : 1;
     switch (op) {
-    case DYCL_EW_exp: case DYCL_EW_exp2: case DYCL_EW_expm1: case DYCL_EW_log: case DYCL_EW_log2: case DYCL_EW_log10: case DYCL_EW_log1p:
-    case DYCL_EW_sin: case DYCL_EW_cos: case DYCL_EW_tan: case DYCL_EW_tanh: case DYCL_EW_erf: case DYCL_EW_sigmoid: case DYCL_EW_logsigmoid:
-    case DYCL_EW_gelu: case DYCL_EW_gelu_tanh: case DYCL_EW_silu: case DYCL_EW_mish: case DYCL_EW_softplus: case DYCL_EW_elu:
-        return 0.4 * width * (dtype == DYCL_F64 ? 4 : 1);
-    case DYCL_EW_pow: case DYCL_EW_atan2: case DYCL_EW_remainder: case DYCL_EW_fmod: case DYCL_EW_floor_div: return 2 * width;
-    case DYCL_OP_softmax: case DYCL_OP_log_softmax: return 0.7 * width;
-    case DYCL_OP_layer_norm: case DYCL_OP_rms_norm: case DYCL_OP_var: return 0.3 * width;
-    case DYCL_OP_cumsum: return 1;
-    default: return 0.08 * width;
+    case DYCL_EW_exp: case DYCL_EW_exp2: case DYCL_EW_expm1: case DYCL_EW_log: case DYCL_EW_tanh: case DYCL_EW_sigmoid: case DYCL_EW_silu:
+    case DYCL_EW_elu: case DYCL_EW_rsqrt:
+        return 0.3 * slow;
+    case DYCL_EW_log2: case DYCL_EW_log10: case DYCL_EW_log1p: case DYCL_EW_erf: case DYCL_EW_gelu: case DYCL_EW_gelu_tanh: case DYCL_EW_mish:
+    case DYCL_EW_remainder: case DYCL_EW_fmod:
+        return 0.5 * slow;
+    case DYCL_EW_sin: case DYCL_EW_cos: case DYCL_EW_tan: case DYCL_EW_softplus: case DYCL_EW_logsigmoid: case DYCL_EW_floor_div:
+    case DYCL_EW_atan2:
+        return 1.0 * slow;
+    case DYCL_EW_pow: return 2.0 * slow;
+    case DYCL_OP_softmax: case DYCL_OP_log_softmax: return 0.4 * slow;
+    case DYCL_OP_layer_norm: case DYCL_OP_rms_norm: case DYCL_OP_var: return 0.15 * width;
+    case DYCL_OP_cumsum: case DYCL_OP_argmax: case DYCL_OP_argmin: return 0.5 * width;
+    default: return 0.05 * width;
     }
 }
 
@@ -466,7 +473,12 @@ static dycl_status finish(dycl_lower *l) {
     place_registers(l);
     double cost = l->cost * (double)(p->rows * p->columns) + 8.0 * p->instruction_count * (double)(p->row_tiles * p->column_tiles);
     int64_t tiles = p->row_tiles * p->column_tiles;
-    p->threads = (int)(cost / 15000) < b->plan->threads ? (int)(cost / 15000) : b->plan->threads;
+    for (int i = 0; i < l->memory_count; i++) {
+        double bytes = (double)dycl_dtype_size(l->memory[i].dtype);
+        for (int d = 0; d < l->space.rank; d++) bytes *= l->memory[i].strides[d] ? (double)l->space.sizes[d] : 1;
+        cost += 0.03 * bytes; /* from the second-level cache and beyond */
+    }
+    p->threads = (int)(cost / WORTH_A_THREAD) < b->plan->threads ? (int)(cost / WORTH_A_THREAD) : b->plan->threads;
     if (p->threads > tiles) p->threads = (int)tiles;
     if (p->threads < 1) p->threads = 1;
     for (int i = 0; i < l->memory_count; i++) {
@@ -491,7 +503,9 @@ static dycl_status finish(dycl_lower *l) {
     memcpy(constants, l->constants, (size_t)l->constant_count * sizeof(dycl_scalar));
     p->constants = constants;
     *made = *p;
-    return dycl_make_step(b, dycl_tile_run, made, "tile", cost / p->threads);
+    dycl_status status = dycl_make_step(b, dycl_tile_run, made, "tile", cost / p->threads);
+    if (status == DYCL_OK && p->threads == 1) dycl_make_serial(b);
+    return status;
 }
 
 dycl_status dycl_lower_instructions(dycl_lower *l) {

@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "exec/blocked.h"
 #include "exec/conv.h"
+#include "exec/group.h"
 
 #include "base/alloc.h"
 
@@ -79,6 +80,7 @@ static dycl_status lay_out(dycl_maker *b) {
     dycl_plan *plan = b->plan;
     dycl_status status;
     DYCL_TRY(confirm_sharing(b));
+    if (plan->mode == DYCL_PLAN_TUNED) DYCL_TRY(dycl_group_steps(b));
     DYCL_TRY(dycl_memory_plan(b->slots, b->slot_count, &plan->workspace_bytes));
     plan->slot_count = b->slot_count;
     plan->slots = dycl_alloc_zero((b->slot_count + 1) * sizeof(void *));

@@ -30,6 +30,8 @@ typedef struct {
     const char *kernel; /* static text */
     const dycl_prim *prim;
     double cost;        /* estimated nanoseconds */
+    int serial;         /* runs on one thread, and may run inside a parallel region */
+    struct dycl_group *group; /* the steps that this one runs side by side, or NULL */
     uint64_t nanoseconds, count; /* while timing is on */
 } dycl_step_info;
 

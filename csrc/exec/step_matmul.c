@@ -168,6 +168,7 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
         if (status == DYCL_ERROR) return status;
     }
     DYCL_TRY(dycl_make_step(b, run, a, kernel, cost));
+    if (run == product_run && a->threads == 1 && a->dtype == DYCL_F32) dycl_make_serial(b);
     if (run != product_run) b->plan->infos[b->plan->step_count - 1].prim = a->prim;
     return DYCL_OK;
 fail:
