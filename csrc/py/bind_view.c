@@ -38,18 +38,6 @@ dycl_status dycl_call_values(dycl_call *call, PyObject *o, int most, int *out_co
     return DYCL_OK;
 }
 
-PyObject *dycl_call_results(dycl_region *region, int count, const uint32_t *values) {
-    PyObject *tuple = PyTuple_New(count);
-    for (int i = 0; tuple && i < count; i++) { /* only the last may end the segment: all of them are values of this one */
-        PyObject *o = i < count - 1 ? dycl_lazy_new(region, values[i]) : dycl_region_result(region, values[i]);
-        if (!o)
-            Py_CLEAR(tuple);
-        else
-            PyTuple_SET_ITEM(tuple, i, o);
-    }
-    return tuple;
-}
-
 /* A view under construction: what a chain of slices makes, as one node. */
 typedef struct {
     uint32_t value;
@@ -98,23 +86,6 @@ static void reorder(geometry *g, const int *order) {
 }
 
 /* ---- For getters and slots ---------------------------------------------------------------------------------------------------------- */
-
-#define MOST_RESULTS 4096
-
-PyObject *dycl_view_unbind(dycl_region *region, PyObject *self, int dim) {
-    dycl_recorder *r = &region->recorder;
-    uint32_t value, values[MOST_RESULTS];
-    if (dycl_region_value(region, self, &value) != DYCL_OK) return NULL;
-    const dycl_value *v = &r->graph.values[value];
-    if (v->rank == 0 || v->sizes[dim] > MOST_RESULTS) {
-        dycl_build_bail(r, DYCL_BAIL_shape);
-        return NULL;
-    }
-    int count = (int)v->sizes[dim];
-    for (int i = 0; i < count; i++)
-        if (dycl_build_select(r, value, dim, i, &values[i]) != DYCL_OK) return NULL;
-    return dycl_call_results(region, count, values);
-}
 
 PyObject *dycl_view_transposed(dycl_region *region, PyObject *self, int matrix) {
     dycl_recorder *r = &region->recorder;
@@ -413,178 +384,6 @@ static PyObject *unfold(dycl_call *call, const dycl_binding *row) {
     return finish(call, &g);
 }
 
-/* Consecutive parts along a dimension; ends[i] is where the i-th ends. */
-static PyObject *parts(dycl_call *call, uint32_t value, int dim, int count, const int64_t *ends) {
-    uint32_t values[MOST_RESULTS];
-    int64_t start = 0;
-    for (int i = 0; i < count; i++) {
-        DYCL_CALL_TRY(dycl_build_slice(&call->region->recorder, value, dim, start, ends[i], 1, &values[i]));
-        start = ends[i];
-    }
-    return dycl_call_results(call->region, count, values);
-}
-
-static PyObject *equal_parts(dycl_call *call, uint32_t value, int dim, int64_t size, int64_t step) {
-    int64_t ends[MOST_RESULTS], count = step ? (size + step - 1) / step : 1;
-    if (count < 1) count = 1;
-    if (count > MOST_RESULTS) return dycl_call_bail(call, DYCL_BAIL_limit);
-    for (int i = 0; i < count; i++) ends[i] = i == count - 1 ? size : (i + 1) * step;
-    return parts(call, value, dim, (int)count, ends);
-}
-
-static PyObject *split(dycl_call *call, const dycl_binding *row) { /* op 0: split, 1: chunk, 2: only a list of sizes */
-    uint32_t value;
-    int dim = 0;
-    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
-    int rank = dycl_call_meta(call, value)->rank;
-    if (rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
-    if (call->p[2]) DYCL_CALL_TRY(dycl_call_dim(call, call->p[2], rank, &dim));
-    int64_t size = dycl_call_meta(call, value)->sizes[dim], step;
-    if (row->op != 2 && call->p[1] && PyLong_CheckExact(call->p[1])) {
-        DYCL_CALL_TRY(dycl_call_int(call, call->p[1], &step));
-        if (row->op == 1) {
-            if (step < 1 || size == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
-            step = (size + step - 1) / step;
-        }
-        if (step < 0 || (step == 0 && size)) return dycl_call_bail(call, DYCL_BAIL_shape);
-        return equal_parts(call, value, dim, size, step);
-    }
-    PyObject *list = call->p[1];
-    if (row->op == 1 || !list || (!PyList_CheckExact(list) && !PyTuple_Check(list))) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    int64_t ends[MOST_RESULTS], end = 0;
-    int count;
-    DYCL_CALL_TRY(dycl_call_ints(call, list, MOST_RESULTS, &count, ends));
-    for (int i = 0; i < count; i++) {
-        if (ends[i] < 0 || ends[i] > size) return dycl_call_bail(call, DYCL_BAIL_shape);
-        ends[i] = end += ends[i];
-    }
-    if (end != size || count == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
-    return parts(call, value, dim, count, ends);
-}
-
-/* tensor_split: near-equal parts, the first ones larger by one; or at the given places */
-static PyObject *tensor_split(dycl_call *call, const dycl_binding *row) {
-    uint32_t value;
-    int dim = 0, count;
-    int64_t ends[MOST_RESULTS], number;
-    (void)row;
-    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
-    int rank = dycl_call_meta(call, value)->rank;
-    if (rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
-    if (call->p[2]) DYCL_CALL_TRY(dycl_call_dim(call, call->p[2], rank, &dim));
-    int64_t size = dycl_call_meta(call, value)->sizes[dim], end = 0;
-    if (!call->p[1]) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    if (!PyLong_CheckExact(call->p[1])) {
-        DYCL_CALL_TRY(dycl_call_ints(call, call->p[1], MOST_RESULTS - 1, &count, ends));
-        for (int i = 0; i < count; i++) {
-            if (ends[i] < end || ends[i] > size) return dycl_call_bail(call, DYCL_BAIL_shape);
-            end = ends[i];
-        }
-        ends[count] = size;
-        return parts(call, value, dim, count + 1, ends);
-    }
-    DYCL_CALL_TRY(dycl_call_int(call, call->p[1], &number));
-    if (number < 1 || number > MOST_RESULTS) return dycl_call_bail(call, DYCL_BAIL_shape);
-    count = (int)number;
-    for (int i = 0; i < count; i++) ends[i] = end += size / count + (i < size % count);
-    return parts(call, value, dim, count, ends);
-}
-
-static PyObject *unbind(dycl_call *call, const dycl_binding *row) {
-    uint32_t value;
-    int dim = 0;
-    (void)row;
-    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
-    int rank = dycl_call_meta(call, value)->rank;
-    if (rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
-    if (call->p[1]) DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], rank, &dim));
-    return dycl_view_unbind(call->region, call->p[0], dim);
-}
-
-static PyObject *iterate(dycl_call *call, const dycl_binding *row) {
-    PyObject *tuple = unbind(call, row);
-    PyObject *iterator = tuple ? PyObject_GetIter(tuple) : NULL;
-    Py_XDECREF(tuple);
-    return iterator;
-}
-
-/* meshgrid(*tensors, indexing): without `indexing` torch warns */
-static PyObject *meshgrid(dycl_call *call, const dycl_binding *row) {
-    enum { INDEXING = 9 };
-    uint32_t values[DYCL_MAX_RANK];
-    int64_t sizes[DYCL_MAX_RANK], ones[DYCL_MAX_RANK];
-    int count = 0;
-    (void)row;
-    PyObject *indexing = call->p[INDEXING];
-    if (!indexing || !PyUnicode_Check(indexing)) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    int xy = PyUnicode_CompareWithASCIIString(indexing, "xy") == 0;
-    if (!xy && PyUnicode_CompareWithASCIIString(indexing, "ij") != 0) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    if (call->p[0] && (PyTuple_Check(call->p[0]) || PyList_Check(call->p[0]))) {
-        if (call->p[1]) return dycl_call_bail(call, DYCL_BAIL_arguments);
-        DYCL_CALL_TRY(dycl_call_values(call, call->p[0], DYCL_MAX_RANK, &count, values));
-    } else {
-        for (; count < DYCL_MAX_RANK && call->p[count]; count++) DYCL_CALL_TRY(dycl_call_value(call, call->p[count], &values[count]));
-        if (count == 0 || call->p[DYCL_MAX_RANK]) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    }
-    for (int i = 0; i < count; i++) {
-        const dycl_value *v = dycl_call_meta(call, values[i]);
-        if (v->rank > 1 || v->dtype != dycl_call_meta(call, values[0])->dtype) return dycl_call_bail(call, DYCL_BAIL_shape);
-        sizes[i] = v->rank ? v->sizes[0] : 1;
-        ones[i] = 1;
-    }
-    if (xy && count < 2) xy = 0;
-    if (xy) { /* the first tensor runs along the second dimension */
-        int64_t size = sizes[0];
-        sizes[0] = sizes[1];
-        sizes[1] = size;
-    }
-    for (int i = 0; i < count; i++) {
-        int at = xy && i < 2 ? 1 - i : i;
-        uint32_t column, grid;
-        ones[at] = sizes[at];
-        DYCL_CALL_TRY(dycl_build_reshape(&call->region->recorder, values[i], count, ones, 1, &column));
-        ones[at] = 1;
-        DYCL_CALL_TRY(dycl_build_expand(&call->region->recorder, column, count, sizes, &grid));
-        values[i] = grid;
-    }
-    return dycl_call_results(call->region, count, values);
-}
-
-static PyObject *broadcast_tensors(dycl_call *call, const dycl_binding *row) {
-    uint32_t values[DYCL_MAX_RANK];
-    int64_t sizes[DYCL_MAX_RANK];
-    int count = 0, rank = 0;
-    (void)row;
-    if (call->p[0] && (PyTuple_Check(call->p[0]) || PyList_Check(call->p[0]))) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    for (; count < DYCL_MAX_RANK && call->p[count]; count++) DYCL_CALL_TRY(dycl_call_value(call, call->p[count], &values[count]));
-    if (count == 0 || call->p[count]) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    for (int i = 0; i < count; i++)
-        if (dycl_call_meta(call, values[i])->rank > rank) rank = dycl_call_meta(call, values[i])->rank;
-    for (int d = 0; d < rank; d++) sizes[d] = 1;
-    for (int i = 0; i < count; i++) {
-        const dycl_value *v = dycl_call_meta(call, values[i]);
-        for (int d = 0; d < v->rank; d++) {
-            int64_t *size = &sizes[rank - v->rank + d];
-            if (*size == 1) *size = v->sizes[d];
-        }
-    }
-    uint32_t wide[DYCL_MAX_RANK];
-    int position[DYCL_MAX_RANK], wide_count = 0;
-    for (int i = 0; i < count; i++) {
-        const dycl_value *v = dycl_call_meta(call, values[i]);
-        if (v->rank == rank && memcmp(v->sizes, sizes, (size_t)rank * sizeof *sizes) == 0) continue;
-        DYCL_CALL_TRY(dycl_build_expand(&call->region->recorder, values[i], rank, sizes, &wide[wide_count]));
-        position[wide_count++] = i;
-    }
-    PyObject *expanded = dycl_call_results(call->region, wide_count, wide), *tuple = expanded ? PyTuple_New(count) : NULL;
-    for (int i = 0, k = 0; tuple && i < count; i++) { /* what has the common sizes already is the very same object */
-        PyObject *o = k < wide_count && position[k] == i ? PyTuple_GET_ITEM(expanded, k++) : call->p[i];
-        PyTuple_SET_ITEM(tuple, i, Py_NewRef(o));
-    }
-    Py_XDECREF(expanded);
-    return tuple;
-}
-
 /* ---- Table ------------------------------------------------------------------------------------------------------------------------------ */
 
 #define T DYCL_AT_TORCH
@@ -616,22 +415,22 @@ dycl_binding dycl_bindings_view[] = {
     ROW("permute", M, "self dims " DYCL_SPREAD, permute, 0, 1),
     ROW("permute", T, "input dims", permute, 0, 0),
     ROW("adjoint", T | M, "input", adjoint, 0, 0),
-    ROW("broadcast_tensors", T, "*0 " DYCL_SPREAD, broadcast_tensors, 0, 0),
+    ROW("broadcast_tensors", T, "*0 " DYCL_SPREAD, dycl_bind_broadcast_tensors, 0, 0),
     ROW("movedim", T | M, "input source destination", movedim, 0, 0),
     ROW("moveaxis", T | M, "input source destination", movedim, 0, 0),
     ROW("diagonal", T | M, "input offset dim1 dim2", diagonal, 0, 0),
     ROW("narrow", T | M, "input dim start length", narrow, 0, 0),
     ROW("select", T | M, "input dim index", select_one, 0, 0),
     ROW("unfold", M, "self dimension size step", unfold, 0, 0),
-    ROW("chunk", T | M, "input chunks dim", split, 1, 0),
-    ROW("split", M, "self split_size dim", split, 0, 0),
-    ROW("split", T, "tensor split_size_or_sections dim", split, 0, 0),
-    ROW("split_with_sizes", T | M, "input split_sizes dim", split, 2, 0),
-    ROW("tensor_split", T | M, "input indices_or_sections dim", tensor_split, 0, 0),
-    ROW("unbind", T | M, "input dim", unbind, 0, 0),
-    ROW("iter", DYCL_AT_DUNDER, "self", iterate, 0, 0),
+    ROW("chunk", T | M, "input chunks dim", dycl_bind_split, 1, 0),
+    ROW("split", M, "self split_size dim", dycl_bind_split, 0, 0),
+    ROW("split", T, "tensor split_size_or_sections dim", dycl_bind_split, 0, 0),
+    ROW("split_with_sizes", T | M, "input split_sizes dim", dycl_bind_split, 2, 0),
+    ROW("tensor_split", T | M, "input indices_or_sections dim", dycl_bind_tensor_split, 0, 0),
+    ROW("unbind", T | M, "input dim", dycl_bind_unbind, 0, 0),
+    ROW("iter", DYCL_AT_DUNDER, "self", dycl_bind_iterate, 0, 0),
     ROW("detach", T | M, "input", alias, 0, 0),
-    ROW("meshgrid", T, "*0 " DYCL_SPREAD " | indexing", meshgrid, 0, 0),
+    ROW("meshgrid", T, "*0 " DYCL_SPREAD " | indexing", dycl_bind_meshgrid, 0, 0),
     ROW("contiguous", M, "self | memory_format", dycl_bind_contiguous, 0, 0),
     ROW("clone", T | M, "input | memory_format", dycl_bind_clone, 0, 0),
     ROW("repeat", M, "self repeats " DYCL_SPREAD, dycl_bind_repeat, 0, 1),

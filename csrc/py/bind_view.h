@@ -21,6 +21,14 @@ dycl_status dycl_call_values(dycl_call *call, PyObject *o, int most, int *out_co
 /* Several results: a tuple of lazy tensors. */
 PyObject *dycl_call_results(dycl_region *region, int count, const uint32_t *values);
 
+/* Several views at once (bind_parts.c): rows of the table in bind_view.c. */
+PyObject *dycl_bind_split(dycl_call *call, const dycl_binding *row); /* op 0: split, 1: chunk, 2: only a list of sizes */
+PyObject *dycl_bind_tensor_split(dycl_call *call, const dycl_binding *row);
+PyObject *dycl_bind_unbind(dycl_call *call, const dycl_binding *row);
+PyObject *dycl_bind_iterate(dycl_call *call, const dycl_binding *row);
+PyObject *dycl_bind_meshgrid(dycl_call *call, const dycl_binding *row);
+PyObject *dycl_bind_broadcast_tensors(dycl_call *call, const dycl_binding *row);
+
 /* Movement (bind_move.c): rows of the table in bind_view.c. */
 PyObject *dycl_bind_contiguous(dycl_call *call, const dycl_binding *row);
 PyObject *dycl_bind_clone(dycl_call *call, const dycl_binding *row);
