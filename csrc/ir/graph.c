@@ -69,6 +69,7 @@ dycl_status dycl_graph_feed(dycl_graph *graph, dycl_dtype dtype, int rank, const
         value->sizes[i] = sizes[i];
         value->strides[i] = strides[i];
     }
+    value->canonical = (uint8_t)dycl_strides_canonical(value);
     graph->feeds[graph->feed_count++] = id;
     *out_value = id;
     return DYCL_OK;
@@ -97,10 +98,15 @@ fail:
 dycl_status dycl_graph_node(dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands, int attr_count, const int64_t *attrs,
                             uint32_t *out_value) {
     dycl_status status;
-    DYCL_TRY(GROW(graph, node, 1));
-    DYCL_TRY(GROW(graph, value, 1));
-    DYCL_TRY(GROW(graph, operand, operand_count));
-    DYCL_TRY(GROW(graph, attr, attr_count));
+    if (__builtin_expect(graph->node_count == graph->node_room || graph->value_count == graph->value_room ||
+                             graph->operand_count + (uint32_t)operand_count > graph->operand_room ||
+                             graph->attr_count + (uint32_t)attr_count > graph->attr_room,
+                         0)) {
+        DYCL_TRY(GROW(graph, node, 1));
+        DYCL_TRY(GROW(graph, value, 1));
+        DYCL_TRY(GROW(graph, operand, operand_count));
+        DYCL_TRY(GROW(graph, attr, attr_count));
+    }
     uint32_t id = graph->value_count;
     dycl_value *value = &graph->values[id];
     memset(value, 0, sizeof *value);
@@ -206,6 +212,15 @@ int64_t dycl_value_extent(const dycl_value *value) {
         last += (value->sizes[i] - 1) * value->strides[i];
     }
     return last;
+}
+
+int dycl_strides_canonical(const dycl_value *value) {
+    int64_t stride = 1;
+    for (int i = value->rank - 1; i >= 0; i--) {
+        if (value->strides[i] != stride) return 0;
+        stride *= value->sizes[i] > 1 ? value->sizes[i] : 1;
+    }
+    return 1;
 }
 
 void dycl_strides_contiguous(int rank, const int64_t *sizes, int64_t *out_strides) {

@@ -44,7 +44,8 @@ const dycl_op_info *dycl_op_get(dycl_op op);
 typedef enum { DYCL_VALUE_FEED, DYCL_VALUE_SCALAR, DYCL_VALUE_NODE } dycl_value_kind;
 
 typedef struct {
-    uint8_t kind, dtype, rank, unused;
+    uint8_t kind, dtype, rank;
+    uint8_t canonical; /* 1: the strides are dycl_strides_contiguous's */
     uint32_t source; /* FEED: position among the feeds; SCALAR: among the scalars; NODE: the node */
     uint32_t root;   /* the value that owns the storage: itself, unless a view (or a view of a view...) */
     int64_t offset;  /* elements from the root's first element */
@@ -109,6 +110,7 @@ static inline int64_t dycl_f64_attr(double value) {
 int64_t dycl_value_numel(const dycl_value *value);
 int dycl_value_contiguous(const dycl_value *value);       /* torch's rule: size-1 dimensions do not count */
 int64_t dycl_value_extent(const dycl_value *value);       /* elements from the first to one past the last, 0 when empty */
+int dycl_strides_canonical(const dycl_value *value);
 void dycl_strides_contiguous(int rank, const int64_t *sizes, int64_t *out_strides);
 
 /* ---- Shape inference of one node (infer*.c); `out` has kind, source and root set by the caller. */

@@ -10,7 +10,10 @@ static int same_sizes(const dycl_value *a, const dycl_value *b) {
     return 1;
 }
 
-void dycl_infer_contiguous(dycl_value *out) { dycl_strides_contiguous(out->rank, out->sizes, out->strides); }
+void dycl_infer_contiguous(dycl_value *out) {
+    dycl_strides_contiguous(out->rank, out->sizes, out->strides);
+    out->canonical = 1;
+}
 
 static int broadcast_into(dycl_value *out, const dycl_value *in) {
     int shift = out->rank - in->rank;
@@ -74,6 +77,14 @@ void dycl_infer_iterator_strides(dycl_value *out, int count, const dycl_value *c
             dycl_infer_contiguous(out);
             return;
         }
+    out->canonical = (uint8_t)dycl_strides_canonical(out);
+}
+
+static int all_canonical(const dycl_value *shape, int count, const dycl_value *const *in) {
+    for (int i = 0; i < count; i++) {
+        if (in[i] == shape ? !shape->canonical : in[i]->kind != DYCL_VALUE_SCALAR && !(in[i]->canonical && same_sizes(in[i], shape))) return 0;
+    }
+    return 1;
 }
 
 static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, dycl_value *out) {
@@ -85,6 +96,12 @@ static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count,
     for (int i = 1; i < count; i++)
         if (in[i]->rank > shape->rank) shape = in[i];
     out->dtype = dycl_ew_result_is_bool((dycl_ew)op) ? DYCL_BOOL : in[count - 1]->dtype;
+    if (all_canonical(shape, count, in)) { /* by far the most frequent case */
+        out->rank = shape->rank;
+        out->canonical = 1;
+        memcpy(out->sizes, shape->sizes, sizeof out->sizes + sizeof out->strides);
+        return DYCL_OK;
+    }
     out->rank = shape->rank;
     memcpy(out->sizes, shape->sizes, sizeof out->sizes);
     const dycl_value *tensors[3];
@@ -118,6 +135,7 @@ static dycl_status infer_view(const dycl_graph *g, uint32_t operand, int attr_co
         out->sizes[i] = attrs[1 + i];
         out->strides[i] = attrs[1 + rank + i];
     }
+    out->canonical = (uint8_t)dycl_strides_canonical(out);
     return DYCL_OK;
 }
 
@@ -137,10 +155,12 @@ static dycl_status infer_copy(const dycl_value *in, int64_t format, dycl_value *
 
 /* torch.preserve_format: the same strides when the operand is dense and does not overlap itself, else as elementwise operators do. */
 void dycl_infer_preserve(const dycl_value *in, dycl_value *out) {
-    if (dycl_value_dense(in))
+    if (dycl_value_dense(in)) {
         memcpy(out->strides, in->strides, sizeof out->strides);
-    else
+        out->canonical = in->canonical;
+    } else {
         dycl_infer_iterator_strides(out, 1, &in);
+    }
 }
 
 int dycl_value_dense(const dycl_value *value) {

@@ -278,7 +278,9 @@ static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, 
     Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     dycl_region *region = dycl_region_current;
     if (count && dycl_is_lazy(args[0]) && dycl_region_open(region) && dycl_abi_mode_depth() == region->mode_depth) {
-        dycl_call call = {.region = region, .args = args, .count = count, .kwnames = kwnames, .in_place = method->in_place};
+        dycl_call call;
+        dycl_call_begin(&call, region, args, count, method->in_place);
+        call.kwnames = kwnames;
         PyObject *swapped[2];
         if (method->swapped && count == 2) {
             swapped[0] = args[1];

@@ -51,6 +51,16 @@ typedef struct dycl_binding {
     int parameter_count, positional_count;
 } dycl_binding;
 
+/* p stays unset until the call is parsed: clearing it would cost as much as recording. */
+static inline void dycl_call_begin(dycl_call *call, dycl_region *region, PyObject *const *args, Py_ssize_t count, int in_place) {
+    call->region = region;
+    call->args = args;
+    call->count = count;
+    call->kwnames = call->kwdict = NULL;
+    call->in_place = in_place;
+    call->status = DYCL_OK;
+}
+
 /* 1; 0: the call does not fit the parameters (BAIL). */
 int dycl_call_parse(dycl_call *call, const dycl_binding *row);
 

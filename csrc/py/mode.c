@@ -68,7 +68,9 @@ PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs)
         if (!dycl_region_open(region)) {
             why = DYCL_BAIL_mode;
         } else if (row) {
-            dycl_call call = {.region = region, .args = items, .count = count, .kwdict = kwargs, .in_place = in_place};
+            dycl_call call;
+            dycl_call_begin(&call, region, items, count, in_place);
+            call.kwdict = kwargs;
             PyObject *exchanged[2];
             if (swapped && count == 2) {
                 exchanged[0] = items[1];

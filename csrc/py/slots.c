@@ -89,7 +89,8 @@ static PyObject *record(const slot_info *slot, PyObject *const *args, Py_ssize_t
     dycl_region *region = dycl_region_current;
     *why = DYCL_BAIL_mode;
     if (!slot->row || !may_record(region)) return NULL;
-    dycl_call call = {.region = region, .args = args, .count = count, .in_place = slot->in_place};
+    dycl_call call;
+    dycl_call_begin(&call, region, args, count, slot->in_place);
     PyObject *result = dycl_binding_run(slot->row, &call);
     *why = region->recorder.why;
     return result;

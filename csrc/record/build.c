@@ -163,7 +163,6 @@ dycl_status dycl_build_convert(dycl_recorder *r, const dycl_operand *operand, dy
 static void infer_range(dycl_recorder *r, dycl_op op, const uint32_t *values, uint32_t out) {
     int64_t bounds[2][2];
     if (op != DYCL_OP_add && op != DYCL_OP_sub && op != DYCL_OP_mul) return;
-    if (r->graph.values[out].dtype != DYCL_I64) return;
     for (int i = 0; i < 2; i++) {
         const dycl_value *value = &r->graph.values[values[i]];
         if (value->kind == DYCL_VALUE_SCALAR) {
@@ -200,13 +199,21 @@ static dycl_status ew_of_values(dycl_recorder *r, dycl_op op, int count, const u
     if (!dycl_kern_ew(DYCL_ISA_SCALAR, (dycl_ew)op, (dycl_dtype)r->graph.values[values[count - 1]].dtype, 0))
         return dycl_build_bail(r, DYCL_BAIL_dtype);
     dycl_status status = dycl_build_node(r, op, count, values, 0, NULL, out);
-    if (status == DYCL_OK && count == 2) infer_range(r, op, values, *out);
+    if (status == DYCL_OK && count == 2 && r->graph.values[*out].dtype == DYCL_I64) infer_range(r, op, values, *out);
     return status;
 }
 
 dycl_status dycl_build_ew(dycl_recorder *r, dycl_op op, dycl_promotion promotion, int count, const dycl_operand *operands, uint32_t *out) {
     dycl_status status;
     uint32_t values[3];
+    if (count == 2 && operands[0].kind == DYCL_OPERAND_VALUE && operands[1].kind == DYCL_OPERAND_VALUE) {
+        const dycl_value *a = &r->graph.values[operands[0].value], *b = &r->graph.values[operands[1].value];
+        if (a->dtype == b->dtype && dycl_dtype_is_float((dycl_dtype)a->dtype)) { /* nothing to promote */
+            values[0] = operands[0].value;
+            values[1] = operands[1].value;
+            return ew_of_values(r, op, 2, values, out);
+        }
+    }
     dycl_dtype dtype = dycl_result_type(r, count, operands);
     if (promotion == DYCL_PROMOTE_FLOAT && !dycl_dtype_is_float(dtype)) dtype = DYCL_F32;
     if (promotion == DYCL_PROMOTE_NO_BOOL && dtype == DYCL_BOOL) return dycl_build_bail(r, DYCL_BAIL_dtype);
