@@ -109,10 +109,10 @@ dycl_status dycl_graph_node(dycl_graph *graph, dycl_op op, int operand_count, co
     }
     uint32_t id = graph->value_count;
     dycl_value *value = &graph->values[id];
-    memset(value, 0, sizeof *value);
-    value->kind = DYCL_VALUE_NODE;
+    value->kind = DYCL_VALUE_NODE; /* the rest is the shape function's */
     value->source = graph->node_count;
     value->root = id;
+    value->offset = 0;
     DYCL_TRY(dycl_infer(graph, op, operand_count, operands, attr_count, attrs, value));
     dycl_node *node = &graph->nodes[graph->node_count++];
     node->op = (uint16_t)op;

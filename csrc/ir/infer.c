@@ -80,6 +80,11 @@ void dycl_infer_iterator_strides(dycl_value *out, int count, const dycl_value *c
     out->canonical = (uint8_t)dycl_strides_canonical(out);
 }
 
+static void clear_shape(dycl_value *out) { /* entries past the rank stay 0 */
+    out->rank = out->canonical = 0;
+    memset(out->sizes, 0, sizeof out->sizes + sizeof out->strides);
+}
+
 static int all_canonical(const dycl_value *shape, int count, const dycl_value *const *in) {
     for (int i = 0; i < count; i++) {
         if (in[i] == shape ? !shape->canonical : in[i]->kind != DYCL_VALUE_SCALAR && !(in[i]->canonical && same_sizes(in[i], shape))) return 0;
@@ -102,6 +107,7 @@ static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count,
         memcpy(out->sizes, shape->sizes, sizeof out->sizes + sizeof out->strides);
         return DYCL_OK;
     }
+    clear_shape(out);
     out->rank = shape->rank;
     memcpy(out->sizes, shape->sizes, sizeof out->sizes);
     const dycl_value *tensors[3];
@@ -250,8 +256,10 @@ dycl_status dycl_infer(const dycl_graph *g, dycl_op op, int count, const uint32_
     const dycl_op_info *info = dycl_op_get(op);
     if (count < info->min_operands || count > info->max_operands || (info->attrs >= 0 && attr_count != info->attrs)) return DYCL_BAIL;
     const dycl_value *in = &g->values[operands[0]];
+    if (info->family == DYCL_FAMILY_EW) return infer_elementwise(g, op, count, operands, out);
+    clear_shape(out);
     switch (info->family) {
-    case DYCL_FAMILY_EW: return infer_elementwise(g, op, count, operands, out);
+    case DYCL_FAMILY_EW: break;
     case DYCL_FAMILY_CAST:
         out->dtype = (uint8_t)attrs[0];
         return infer_copy(in, 1, out);

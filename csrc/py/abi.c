@@ -142,7 +142,7 @@ int dycl_abi_torch_function_off(void) {
 void dycl_abi_torch_function_restore(int state) { abi.set_function_state(state); }
 
 const dycl_dispatch_state *dycl_abi_dispatch_state(void) {
-    static _Thread_local const dycl_dispatch_state *mine;
+    static _Thread_local const dycl_dispatch_state *mine __attribute__((tls_model("initial-exec")));
     if (!mine) mine = dlsym(abi.dispatch_state, "_ZN3c104impl26raw_local_dispatch_key_setE");
     return mine;
 }

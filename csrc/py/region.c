@@ -6,7 +6,7 @@
 #include "py/constant.h"
 #include "py/site.h"
 
-_Thread_local dycl_region *dycl_region_current;
+_Thread_local dycl_region *dycl_region_current __attribute__((tls_model("initial-exec")));
 
 #define MOST_NODES 16384 /* a longer segment is flushed: bounds the memory of programs that never ask for a value */
 

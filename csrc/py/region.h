@@ -48,7 +48,8 @@ typedef struct dycl_region {
     struct dycl_region *next; /* free list */
 } dycl_region;
 
-extern _Thread_local dycl_region *dycl_region_current; /* NULL outside */
+/* initial-exec: one instruction instead of a call, for every recorded operator */
+extern _Thread_local dycl_region *dycl_region_current __attribute__((tls_model("initial-exec"))); /* NULL outside */
 
 /* Runs callable(*args) as a region of the site; steps aside (plain call) where recording would not be exact. New reference or NULL. */
 PyObject *dycl_region_call(struct dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames);

@@ -214,7 +214,12 @@ dycl_status dycl_build_ew(dycl_recorder *r, dycl_op op, dycl_promotion promotion
             return ew_of_values(r, op, 2, values, out);
         }
     }
-    dycl_dtype dtype = dycl_result_type(r, count, operands);
+    dycl_dtype dtype;
+    if (count == 2 && (operands[0].kind == DYCL_OPERAND_VALUE) != (operands[1].kind == DYCL_OPERAND_VALUE) &&
+        dycl_dtype_is_float((dycl_dtype)r->graph.values[operands[operands[0].kind != DYCL_OPERAND_VALUE].value].dtype))
+        dtype = (dycl_dtype)r->graph.values[operands[operands[0].kind != DYCL_OPERAND_VALUE].value].dtype; /* a number never changes a float's dtype */
+    else
+        dtype = dycl_result_type(r, count, operands);
     if (promotion == DYCL_PROMOTE_FLOAT && !dycl_dtype_is_float(dtype)) dtype = DYCL_F32;
     if (promotion == DYCL_PROMOTE_NO_BOOL && dtype == DYCL_BOOL) return dycl_build_bail(r, DYCL_BAIL_dtype);
     for (int i = 0; i < count; i++) DYCL_TRY(dycl_build_convert(r, &operands[i], dtype, &values[i]));
