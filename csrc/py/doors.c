@@ -66,10 +66,29 @@ static PyObject *replace(PyObject *o) {
     return Py_NewRef(o);
 }
 
+/* torch's argument parser asks for the rank of a tensor where it might be a number: no reason to compute anything. */
+static PyObject *rank_of(PyObject *function, PyObject *args) {
+    static PyObject *dim; /* owned: torch.ops.aten.dim.default */
+    dycl_lazy_meta meta;
+    if (!dim) {
+        PyObject *ops = PyObject_GetAttrString(dycl_py.torch, "ops"), *aten = ops ? PyObject_GetAttrString(ops, "aten") : NULL;
+        PyObject *packet = aten ? PyObject_GetAttrString(aten, "dim") : NULL;
+        dim = packet ? PyObject_GetAttrString(packet, "default") : NULL;
+        Py_XDECREF(ops);
+        Py_XDECREF(aten);
+        Py_XDECREF(packet);
+        PyErr_Clear();
+    }
+    if (function != dim || !args || !PyTuple_Check(args) || PyTuple_GET_SIZE(args) != 1 || !dycl_is_lazy(PyTuple_GET_ITEM(args, 0))) return NULL;
+    return dycl_lazy_describe(PyTuple_GET_ITEM(args, 0), &meta) < 0 ? NULL : PyLong_FromLong(meta.rank);
+}
+
 static PyObject *torch_dispatch(PyObject *cls, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     PyObject *function, *call_args, *kwargs, *result = NULL;
     (void)cls;
     if (door_arguments(args, count, kwnames, &function, &call_args, &kwargs) < 0) return NULL;
+    PyObject *rank = rank_of(function, call_args);
+    if (rank || PyErr_Occurred()) return rank;
     dycl_region *region = dycl_region_current;
     if (region) {
         if (dycl_region_flush(region, DYCL_BAIL_dispatch) < 0) return NULL;
