@@ -127,7 +127,8 @@ static dycl_status add_row_parameter(dycl_lower *l, dycl_lower_node *entry, int 
     return status;
 }
 
-static dycl_status add_channel_parameters(dycl_lower *l, dycl_lower_node *entry, const dycl_node *node, const dycl_tile_need *need) {
+static dycl_status add_channel_parameters(dycl_lower *l, dycl_lower_node *entry, const dycl_node *node, const dycl_tile_need *need,
+                                          int64_t level_row) {
     dycl_ref ref[2];
     dycl_status status = dycl_make_batch_norm(l->b, node, NULL, &ref[0], &ref[1]);
     if (status != DYCL_OK) return status;
@@ -137,7 +138,7 @@ static dycl_status add_channel_parameters(dycl_lower *l, dycl_lower_node *entry,
     channel.sizes[1] = need->sizes[1];
     channel.strides[1] = 1;
     int64_t strides[DYCL_SPACE_RANK];
-    if (!dycl_space_access(&l->space, 0, &channel, need->rank, need->sizes, strides)) return dycl_error_set("batch_norm outside its space");
+    if (!dycl_space_access(&l->space, level_row, &channel, need->rank, need->sizes, strides)) return dycl_error_set("batch_norm outside its space");
     for (int i = 0; i < 2; i++) {
         int m;
         status = add_memory(l, ref[i], (dycl_dtype)l->b->program->graph.values[node->out].dtype, strides, 0, &m);
@@ -184,7 +185,7 @@ static dycl_status collect(dycl_lower *l, const dycl_block *block) {
         for (int i = 0; i < 3; i++) entry->operand[i] = DYCL_LOWER_ABSENT;
         int64_t level_row = entry->row_level ? l->row : 0;
         DYCL_TRY(add_operand(l, entry, 0, operands[0], &need, level_row));
-        if (node->op == DYCL_OP_batch_norm) DYCL_TRY(add_channel_parameters(l, entry, node, &need));
+        if (node->op == DYCL_OP_batch_norm) DYCL_TRY(add_channel_parameters(l, entry, node, &need, level_row));
         else
             for (int i = 1; i < node->operand_count; i++) {
                 if (family == DYCL_FAMILY_NORM) DYCL_TRY(add_row_parameter(l, entry, i, operands[i]));

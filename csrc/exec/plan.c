@@ -2,6 +2,7 @@
 #include "exec/blocked.h"
 #include "exec/conv.h"
 #include "exec/group.h"
+#include "exec/workspace.h"
 
 #include "base/alloc.h"
 
@@ -84,11 +85,11 @@ static dycl_status lay_out(dycl_maker *b) {
     DYCL_TRY(dycl_memory_plan(b->slots, b->slot_count, &plan->workspace_bytes));
     plan->slot_count = b->slot_count;
     plan->slots = dycl_alloc_zero((b->slot_count + 1) * sizeof(void *));
-    plan->workspace = dycl_aligned_alloc(plan->workspace_bytes);
-    if (!plan->slots || !plan->workspace) return dycl_error_set("out of memory for a workspace of %zu bytes", plan->workspace_bytes);
+    plan->places = dycl_alloc((b->slot_count + 1) * sizeof(int64_t));
+    if (!plan->slots || !plan->places) return dycl_error_set("out of memory for a plan");
     for (uint32_t s = 0; s < b->slot_count; s++) {
-        if (b->slots[s].keep) plan->slots[s] = b->slots[s].keep;
-        else if (!b->slots[s].fixed && b->slots[s].first != DYCL_NONE) plan->slots[s] = plan->workspace + b->slots[s].place;
+        plan->slots[s] = b->slots[s].keep;
+        plan->places[s] = b->slots[s].fixed || b->slots[s].first == DYCL_NONE ? -1 : b->slots[s].place;
     }
     return DYCL_OK;
 fail:
@@ -149,7 +150,7 @@ void dycl_plan_release(dycl_plan *plan) {
     dycl_free(plan->slots);
     dycl_free(plan->bindings);
     dycl_free(plan->prims);
-    dycl_aligned_free(plan->workspace);
+    dycl_free(plan->places);
     dycl_free(plan);
 }
 
@@ -193,6 +194,16 @@ dycl_status dycl_plan_run(dycl_plan *plan, const dycl_feed *feeds, const dycl_sc
     plan->feeds = feeds;
     dycl_status status;
     uint64_t before = now();
+    dycl_workspace *workspace = plan->workspace_bytes ? dycl_workspace_take(plan->workspace_bytes) : NULL;
+    if (!workspace && plan->workspace_bytes) {
+        atomic_flag_clear(&plan->busy);
+        return dycl_error_set("out of memory for a workspace of %zu bytes", plan->workspace_bytes);
+    }
+    if (workspace && workspace->data != plan->workspace) {
+        plan->workspace = workspace->data;
+        for (uint32_t s = 0; s < plan->slot_count; s++)
+            if (plan->places[s] >= 0) slots[s] = plan->workspace + plan->places[s];
+    }
     for (uint32_t i = 0; i < g->feed_count; i++) slots[g->feeds[i]] = feeds[i].data;
     for (uint32_t i = 0; i < g->scalar_count; i++) slots[g->scalars[i]] = (void *)(uintptr_t)&scalars[i];
     for (int i = 0; i < plan->program.output_count; i++) slots[plan->program.outputs[i]] = outputs[i];
@@ -201,6 +212,7 @@ dycl_status dycl_plan_run(dycl_plan *plan, const dycl_feed *feeds, const dycl_sc
     }
     status = dycl_plan_timing() ? run_timed(plan) : run_steps(plan);
     if (plan->binding_count) dycl_pack_leave();
+    if (workspace) dycl_workspace_give(workspace);
     uint64_t taken = now() - before;
     plan->samples[plan->runs++ % 8] = (float)taken;
     plan->nanoseconds += taken;

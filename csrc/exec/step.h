@@ -58,7 +58,8 @@ struct dycl_plan {
     uint32_t step_count, step_room;
     void **slots;
     uint32_t slot_count;
-    char *workspace;
+    char *workspace;  /* where `slots` point now: the block of the last run */
+    int64_t *places;  /* slot -> offset in the workspace, -1: elsewhere */
     const dycl_feed *feeds; /* of the run under way */
     size_t workspace_bytes;
     dycl_binding **bindings;

@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "exec/builder.h"
 #include "exec/plan.h"
+#include "exec/workspace.h"
 #include "plan_reference.h"
 
 #include <stdio.h>
@@ -282,7 +283,13 @@ static void add_random(sample *s, dycl_dtype dtype) {
         for (int i = 0; i < n; i++) sizes[i] = x.sizes[rank - n + i];
         if (s->graph.feed_count > MAX_FEEDS - 8) break;
         uint32_t w = pick(0, 3) ? add_feed(s, dtype, (int)n, sizes, 1) : DYCL_NONE, b = pick(0, 3) ? add_feed(s, dtype, (int)n, sizes, 1) : DYCL_NONE;
-        if (pick(0, 1)) NODE(DYCL_OP_layer_norm, OPERANDS(v, w, b), n, dycl_f64_attr(1e-2));
+        if (rank >= 2 && pick(0, 2) == 0 && s->graph.feed_count < MAX_FEEDS - 12) {
+            uint32_t p[4];
+            for (int i = 0; i < 4; i++) p[i] = i < 2 || pick(0, 3) ? add_feed(s, dtype, 1, &x.sizes[1], 1) : DYCL_NONE;
+            const dycl_value *variance = value(s, p[1]);
+            for (int64_t i = 0; i < x.sizes[1]; i++) ref_store(s->feed_data[variance->source], i * variance->strides[0], dtype, 0.5 + 0.01 * (double)i);
+            NODE(DYCL_OP_batch_norm, OPERANDS(v, p[0], p[1], p[2], p[3]), dycl_f64_attr(1e-3));
+        } else if (pick(0, 1)) NODE(DYCL_OP_layer_norm, OPERANDS(v, w, b), n, dycl_f64_attr(1e-2));
         else NODE(DYCL_OP_rms_norm, OPERANDS(v, w), n, dycl_f64_attr(1e-2));
         break;
     }
@@ -518,6 +525,7 @@ int main(int argc, char **argv) {
         families();
         packing();
     }
+    dycl_workspace_trim();
     checks++;
     if (dycl_pack_bytes() && failures++ < 20) printf("FAILED: %zu bytes of packed weights are left at the end\n", dycl_pack_bytes());
     printf("%s: %d checks, %d failures\n", failures ? "FAILED" : "ok", checks, failures);
