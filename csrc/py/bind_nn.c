@@ -249,7 +249,7 @@ static PyObject *max_pool(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(pool_windows(call, spatial, attrs));
     DYCL_CALL_TRY(window(call, call->p[4], spatial, 1, dilation));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[5], 0, &ceil_mode));
-    DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[6], 0, &indices));
+    DYCL_CALL_TRY(dycl_call_bool_or(call, row->parameter_count > 6 ? call->p[6] : NULL, 0, &indices));
     if (indices) return dycl_call_bail(call, DYCL_BAIL_arguments);
     attrs[6] = spatial == 1 ? 1 : dilation[0];
     attrs[7] = dilation[spatial - 1];
@@ -262,7 +262,7 @@ static PyObject *avg_pool(dycl_call *call, const dycl_binding *row) {
     uint32_t x;
     int rank, ceil_mode, include, spatial = row->op;
     int64_t attrs[8];
-    if (dycl_call_given(call->p[6])) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (row->parameter_count > 6 && dycl_call_given(call->p[6])) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(pooled_input(call, call->p[0], spatial, &x, &rank));
     DYCL_CALL_TRY(pool_windows(call, spatial, attrs));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[4], 0, &ceil_mode));
@@ -354,7 +354,7 @@ static PyObject *three_operands(dycl_call *call, const dycl_binding *row) {
     if (row->op == DYCL_OP_threshold && (!call->p[1] || !call->p[2])) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[1], -1, &a));
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[2], 1, &b));
-    DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[3], 0, &in_place));
+    DYCL_CALL_TRY(dycl_call_bool_or(call, row->parameter_count > 3 ? call->p[3] : NULL, 0, &in_place));
     if (x[0].kind != DYCL_OPERAND_VALUE || !is_float(call, x[0].value)) return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (row->op == DYCL_OP_clamp && (!(a <= b) || dycl_value_numel(meta(call, x[0].value)) == 0)) /* keeps the strides of an empty tensor */
         return dycl_call_bail(call, DYCL_BAIL_arguments);

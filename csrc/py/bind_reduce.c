@@ -232,8 +232,7 @@ static PyObject *norm(dycl_call *call, const dycl_binding *row) {
     uint32_t x, mask, out = 0;
     double order;
     int keep;
-    (void)row;
-    if (dycl_call_given(call->p[4]) || dycl_call_given(call->p[5])) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (dycl_call_given(call->p[4]) || (row->parameter_count > 5 && dycl_call_given(call->p[5]))) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
     DYCL_CALL_TRY(norm_order(call, call->p[1], &order));
     DYCL_CALL_TRY(reduced_dims(call, call->p[2], meta(call, x)->rank, EMPTY_BAILS, &mask));
