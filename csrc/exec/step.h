@@ -35,8 +35,8 @@ typedef struct {
     uint64_t nanoseconds, count; /* while timing is on */
 } dycl_step_info;
 
-/* How a step finds the packed form of a constant. Packing waits for the second run with the same contents: weights in training
- * change at every step, and then packing them would only cost. */
+/* How a step finds the packed form of a constant. `patient`: packing waits for the second run with the same contents, because the step has
+ * another way and weights in training change at every step. */
 typedef struct {
     uint32_t feed;
     int64_t offset; /* bytes from the feed's first element */
@@ -46,6 +46,7 @@ typedef struct {
     uint64_t seen_token, seen_version, salt;
     int64_t channels, per_channel; /* of weights that a scale is multiplied into; channels 0: none */
     float *scale;                  /* the factors that `pack` holds */
+    int patient;
 } dycl_binding;
 
 struct dycl_plan {

@@ -154,7 +154,10 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
             if (status == DYCL_OK && dycl_prim_weights_bytes(a->prim)) {
                 dycl_tensor w = {.ref = a->b};
                 DYCL_TRY(dycl_make_binding(b, &w, a->prim, 0, &a->binding));
-                if (a->binding) a->binding->salt = (uint64_t)a->b_row << 32 ^ (uint64_t)a->b_column;
+                if (a->binding) {
+                    a->binding->salt = (uint64_t)a->b_row << 32 ^ (uint64_t)a->b_column;
+                    a->binding->patient = 1;
+                }
                 run = a->binding ? packed_run : product_run;
                 kernel = "packed product";
             } else if (status == DYCL_OK) run = primitive_run;

