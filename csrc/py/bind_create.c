@@ -57,12 +57,8 @@ static PyObject *constant(dycl_call *call, const dycl_binding *row) {
     int rank = 0;
     int64_t sizes[DYCL_MAX_RANK];
     dycl_operand value = dycl_operand_i64(row->op);
-    PyObject *saved = call->p[9];
     DYCL_CALL_TRY(options(call, 9, DYCL_F32, &dtype));
-    call->p[9] = NULL; /* the sizes end before the options */
-    dycl_status status = dycl_call_spread(call, 0, &rank, sizes);
-    call->p[9] = saved;
-    DYCL_CALL_TRY(status);
+    DYCL_CALL_TRY(dycl_call_spread(call, 0, &rank, sizes));
     return fill(call, &value, dtype, rank, sizes);
 }
 
@@ -111,11 +107,7 @@ static PyObject *new_constant(dycl_call *call, const dycl_binding *row) {
         DYCL_CALL_TRY(dycl_call_sequence(call, call->p[1], &rank, sizes));
         DYCL_CALL_TRY(scalar_of(call, call->p[2], &scalar));
     } else {
-        PyObject *saved = call->p[first];
-        call->p[first] = NULL;
-        dycl_status status = dycl_call_spread(call, 1, &rank, sizes);
-        call->p[first] = saved;
-        DYCL_CALL_TRY(status);
+        DYCL_CALL_TRY(dycl_call_spread(call, 1, &rank, sizes));
     }
     return fill(call, &scalar, dtype, rank, sizes);
 }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "ir/infer.h"
 #include "py/bind_view.h"
 
 /* ---- Index tensors -------------------------------------------------------------------------------------------------------------------- */
@@ -252,19 +253,54 @@ static dycl_status read_indices(dycl_call *call, index_set *set) {
     return epoch == call->region->epoch ? DYCL_OK : dycl_build_bail(&call->region->recorder, DYCL_BAIL_index);
 }
 
-/* x[i, j, ...] for index tensors at consecutive dimensions of a contiguous value: their common dimensions stand where those were. */
+/* Whether torch's iterator gives x[i, j, ...] the ordinary strides (ATen/native/TensorAdvancedIndexing.cpp, AdvancedIndex): its operands are x with
+ * strides of 0 at the dimensions with an index, and each index with dimensions of 1 at the others. */
+static int has_plain_strides(dycl_call *call, const dycl_value *v, const index_set *set, const dycl_value *rows) {
+    dycl_value operands[1 + MOST_INDEX_TENSORS], out = {.rank = (uint8_t)(v->rank - set->count + rows->rank)};
+    const dycl_value *pointers[1 + MOST_INDEX_TENSORS];
+    int64_t plain[DYCL_MAX_RANK], shape[DYCL_MAX_RANK];
+    int rank = 0;
+    memset(operands, 0, sizeof operands);
+    for (int i = 0; i < set->dim; i++, rank++) {
+        operands[0].strides[rank] = v->strides[i];
+        out.sizes[rank] = v->sizes[i];
+    }
+    for (int i = 0; i < rows->rank; i++, rank++) out.sizes[rank] = rows->sizes[i];
+    for (int i = set->dim + set->count; i < v->rank; i++, rank++) {
+        operands[0].strides[rank] = v->strides[i];
+        out.sizes[rank] = v->sizes[i];
+    }
+    for (int i = 0; i < rank; i++) shape[i] = i >= set->dim && i < set->dim + rows->rank ? out.sizes[i] : 1;
+    memcpy(operands[0].sizes, out.sizes, sizeof out.sizes);
+    operands[0].rank = out.rank;
+    pointers[0] = &operands[0];
+    for (int k = 0; k < set->count; k++) {
+        const dycl_value *index = dycl_call_meta(call, set->values[k]);
+        dycl_value wide = *rows, *operand = &operands[1 + k];
+        for (int i = 0; i < rows->rank; i++) {
+            int from = i - (rows->rank - index->rank);
+            wide.strides[i] = from < 0 || (index->sizes[from] == 1 && rows->sizes[i] != 1) ? 0 : index->strides[from];
+        }
+        operand->rank = out.rank;
+        memcpy(operand->sizes, shape, sizeof shape);
+        if (!dycl_view_strides(&wide, out.rank, shape, operand->strides)) return 0;
+        pointers[1 + k] = operand;
+    }
+    dycl_infer_iterator_strides(&out, 1 + set->count, pointers);
+    dycl_strides_contiguous(out.rank, out.sizes, plain);
+    return memcmp(plain, out.strides, (size_t)out.rank * sizeof *plain) == 0;
+}
+
+/* x[i, j, ...] for index tensors at consecutive dimensions: their common dimensions stand where those were. */
 static PyObject *select_rows(dycl_call *call, uint32_t value, const index_set *set) {
     dycl_recorder *r = &call->region->recorder;
     dycl_value v = *dycl_call_meta(call, value);
     int64_t sizes[2 * DYCL_MAX_RANK], attr = set->dim, merged = 1;
     uint32_t operands[2] = {value, DYCL_NONE}, out = 0;
     int rank = 0, after = set->dim + set->count;
-    /* elsewhere torch lays the result out as its iterator likes */
-    if (!dycl_value_contiguous(&v)) return dycl_call_bail(call, DYCL_BAIL_layout);
     for (int i = 0; i < set->count; i++) {
         int64_t size = v.sizes[set->dim + i];
         uint32_t index;
-        if (!dycl_value_contiguous(dycl_call_meta(call, set->values[i]))) return dycl_call_bail(call, DYCL_BAIL_layout);
         DYCL_CALL_TRY(from_start(call, set->values[i], set->bounds[i], size, &index));
         merged *= size;
         if (i == 0) {
@@ -278,15 +314,15 @@ static PyObject *select_rows(dycl_call *call, uint32_t value, const index_set *s
     }
     dycl_value rows = *dycl_call_meta(call, operands[1]);
     int64_t count = dycl_value_numel(&rows);
-    if (v.rank - set->count + rows.rank > DYCL_MAX_RANK || !dycl_value_contiguous(&rows)) return dycl_call_bail(call, DYCL_BAIL_layout);
+    if (v.rank - set->count + rows.rank > DYCL_MAX_RANK || !has_plain_strides(call, &v, set, &rows)) return dycl_call_bail(call, DYCL_BAIL_layout);
     if (set->count > 1) {
         for (int i = 0; i < set->dim; i++) sizes[rank++] = v.sizes[i];
         sizes[rank++] = merged;
         for (int i = after; i < v.rank; i++) sizes[rank++] = v.sizes[i];
-        DYCL_CALL_TRY(dycl_build_reshape(r, operands[0], rank, sizes, 1, &operands[0]));
+        DYCL_CALL_TRY(dycl_build_reshape(r, operands[0], rank, sizes, 0, &operands[0]));
     }
     if (set->dim == 0) return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_embedding, 2, operands, 0, NULL, &out), out);
-    if (rows.rank != 1) DYCL_CALL_TRY(dycl_build_reshape(r, operands[1], 1, &count, 1, &operands[1]));
+    if (rows.rank != 1) DYCL_CALL_TRY(dycl_build_reshape(r, operands[1], 1, &count, 0, &operands[1]));
     DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_index_select, 2, operands, 1, &attr, &out));
     if (rows.rank == 1) return dycl_call_finish(call, DYCL_OK, out);
     rank = 0;

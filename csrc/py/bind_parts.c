@@ -123,7 +123,8 @@ PyObject *dycl_bind_unbind(dycl_call *call, const dycl_binding *row) {
 }
 
 PyObject *dycl_bind_iterate(dycl_call *call, const dycl_binding *row) {
-    PyObject *tuple = dycl_bind_unbind(call, row);
+    (void)row;
+    PyObject *tuple = call->p[0] ? dycl_view_unbind(call->region, call->p[0], 0) : dycl_call_bail(call, DYCL_BAIL_arguments);
     PyObject *iterator = tuple ? PyObject_GetIter(tuple) : NULL;
     Py_XDECREF(tuple);
     return iterator;

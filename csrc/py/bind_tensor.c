@@ -185,8 +185,7 @@ static PyObject *type_as(dycl_call *call, const dycl_binding *row) {
 
 static PyObject *same(dycl_call *call, const dycl_binding *row) { /* cpu(), resolve_conj(): nothing to do for what we represent */
     dycl_value v;
-    (void)row;
-    if (dycl_call_given(call->p[1]) && call->p[1] != dycl_py.preserve_format) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (row->parameter_count > 1 && dycl_call_given(call->p[1]) && call->p[1] != dycl_py.preserve_format) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(describe(call, call->p[0], &v));
     return dycl_call_same(call, call->p[0]);
 }

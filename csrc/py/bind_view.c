@@ -11,14 +11,15 @@ dycl_status dycl_call_sequence(dycl_call *call, PyObject *o, int *out_count, int
 }
 
 dycl_status dycl_call_spread(dycl_call *call, int first, int *out_count, int64_t *out) {
+    PyObject *const *given = call->p + first; /* nine of them: the list's own parameter and those of DYCL_SPREAD */
     int count = 0;
-    if (first + 1 >= DYCL_MOST_PARAMETERS || !call->p[first] || !PyLong_Check(call->p[first])) {
-        if (first + 1 < DYCL_MOST_PARAMETERS && call->p[first] && call->p[first + 1]) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
-        return dycl_call_sequence(call, call->p[first], out_count, out);
+    if (!given[0] || !PyLong_Check(given[0])) {
+        if (given[0] && given[1]) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
+        return dycl_call_sequence(call, given[0], out_count, out);
     }
-    for (; first + count < DYCL_MOST_PARAMETERS && call->p[first + count]; count++) {
+    for (; count <= DYCL_MAX_RANK && given[count]; count++) {
         if (count == DYCL_MAX_RANK) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_rank);
-        dycl_status status = dycl_call_int(call, call->p[first + count], &out[count]);
+        dycl_status status = dycl_call_int(call, given[count], &out[count]);
         if (status != DYCL_OK) return status;
     }
     *out_count = count;

@@ -36,6 +36,8 @@ def test_constants():
     check(lambda: (torch.tensor(3.0), torch.tensor(3), torch.tensor(True), torch.scalar_tensor(2), torch.tensor(2, dtype=torch.float32), torch.tensor(1.5, dtype=torch.float64), torch.tensor(-1)))
     check(lambda: (torch.tensor([1.0, 2.0]), torch.empty(0), torch.linspace(0, 1, 3)), left=None)
     check(lambda x: (torch.as_tensor(x), torch.as_tensor(x + 1), torch.as_tensor(2.5), torch.as_tensor(x, dtype=torch.int64), torch.as_tensor(3, device="cpu")), X)
+    check(lambda: (torch.zeros(1, 1, 1, 1, 1, 1, 1, 2, dtype=torch.int64), X.new_ones(1, 1, 1, 1, 1, 1, 1, 2, dtype=torch.int64)))
+    check(lambda: torch.zeros(1, 1, 1, 1, 1, 1, 1, 2, 1), left=1)
     check_error(lambda: torch.zeros(-1))
     check_error(lambda: torch.full((2,), 300, dtype=torch.uint8))
     check_error(lambda: torch.ones(2, 3, size=(2,)))

@@ -66,6 +66,9 @@ def test_several_index_tensors():
     check(lambda x, i, j: (x[i[:, None], j], x[i[:, None], j[None, :2]], x[:, j[:, None, None], i]), x, i, j)
     check(lambda x, i, j: (x[i + 0, j + 0], x[torch.arange(3), j[:3]], x[i[0], j[1]], x[i[0] + 1, j[0] * 2]), x, i, j)
     check(lambda x: (x[torch.arange(3), x.argmax(1)[:3, 0]], x[torch.arange(4)[2]]), x)
+    check(lambda x, i, j: (x[i[::2]], x[:, 1:][i], x[:, ::2, 1:][i], x[:, :, 1:][j - 1], x[i, j, 1:], x[..., 0][i], x[::2][:, j[:2]], x[1:, 0, j % 5]), x, i, j)
+    for sizes in ((4, 1, 5), (4, 3, 1), (1, 3, 5)):
+        check(lambda x, i: (x[i], x[:, i], x[..., i], x[:, :, ::2][i], x[:, 0:1][i], x[..., 0:1][:, i]), tensor(*sizes), i % 1, left=None)
     check(lambda x, i, j: (x[i, :, j], x[i, j[0]]), x, i, j, left=2)
     check_error(lambda x, i: x[i, i], x, torch.tensor([0, 3]))
 
@@ -73,7 +76,7 @@ def test_several_index_tensors():
 def test_index_tensors_that_torch_takes():
     x = INPUTS["contiguous"]
     check(lambda x: x[x[:, 0, 0] > 20], x, left=None)
-    check(lambda x, i: x[i, 0], x, torch.tensor([0, 1]), left=None)
+    check(lambda x, i: (x[i, 0], x.transpose(1, 2)[i], x.permute(2, 1, 0)[:, i]), x, torch.tensor([0, 1]), left=None)
     check(lambda x, i: x.transpose(0, 2)[i], x, torch.tensor([0, 1]), left=None)
     check(lambda x: x[..., ...], x, left=None)
     check(lambda x: (x[[0, 1]], x[[True, False, True, False]], x[True]), x, left=None)
