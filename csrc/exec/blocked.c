@@ -80,6 +80,8 @@ dycl_status dycl_make_as(dycl_maker *b, uint32_t v, const dycl_layout *layout, d
     struct dycl_blocked *blocked = b->blocked ? b->blocked[root] : NULL;
     dycl_status status;
     dycl_layout plain;
+    dycl_tensor x;
+    int repeats = 0;
     if (blocked && root == v) {
         *out = (dycl_ref){blocked->slot, 0, 0};
         if (dycl_layout_equal(&blocked->layout, layout)) return DYCL_OK;
@@ -91,8 +93,16 @@ dycl_status dycl_make_as(dycl_maker *b, uint32_t v, const dycl_layout *layout, d
         return dycl_make_reorder(b, (dycl_ref){blocked->slot, 0, 0}, &blocked->layout, *out, layout);
     }
     DYCL_TRY(make_plain(b, root));
-    dycl_make_layout(b, v, &plain);
-    *out = dycl_make_ref(b, v);
+    dycl_make_tensor(b, v, &x);
+    for (int d = 0; d < x.rank; d++) repeats |= x.sizes[d] > 1 && x.strides[d] == 0;
+    if (repeats) { /* an expanded operand: oneDNN has no layout for one */
+        DYCL_TRY(dycl_make_contiguous(b, v, &x));
+        dycl_layout_plain(&plain, x.rank, x.sizes, x.strides);
+        *out = x.ref;
+    } else {
+        dycl_make_layout(b, v, &plain);
+        *out = dycl_make_ref(b, v);
+    }
     if (dycl_layout_equal(&plain, layout)) return DYCL_OK;
     dycl_ref from = *out;
     *out = (dycl_ref){0, 0, 0};

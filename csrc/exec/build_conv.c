@@ -137,6 +137,7 @@ dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block) {
     DYCL_TRY(dycl_make_contiguous(b, operands[1], &w));
     dycl_conv_describe(&d, &x, &w, &out, dycl_node_attrs(g, node));
     describe_chain(b, block, &d.post, residuals);
+    for (int i = 0; i < d.post.count; i++) b->plan->hides_nan |= d.post.op[i].kind != DYCL_POST_ADD;
     if (operands[2] != DYCL_NONE) {
         DYCL_TRY(dycl_make_operand_plain(b, operands[2]));
         DYCL_TRY(dycl_make_contiguous(b, operands[2], &bias));

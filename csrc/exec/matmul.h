@@ -12,9 +12,9 @@ typedef struct {
     int64_t a_row, a_column, b_row, b_column, c_row; /* elements */
     dycl_ref a, b, c, bias;
     int has_bias, threads;
-    dycl_prim *prim;      /* borrowed from the plan, or NULL */
+    dycl_prim *prim, *plain; /* with B packed, with B as it is; borrowed from the plan, or NULL */
     dycl_binding *binding; /* of a constant B, or NULL */
-    dycl_ref scratch;
+    dycl_ref scratch, plain_scratch;
 } dycl_matmul_args;
 
 /* Chooses a kernel for the mode of the plan and appends the step. */

@@ -2,6 +2,7 @@
 #include "exec/blocked.h"
 #include "exec/conv.h"
 #include "exec/group.h"
+#include "exec/guard.h"
 #include "exec/workspace.h"
 
 #include "base/alloc.h"
@@ -144,6 +145,7 @@ void dycl_plan_release(dycl_plan *plan) {
         dycl_free(c);
         c = older;
     }
+    dycl_guard_free(plan);
     dycl_program_free(&plan->program);
     dycl_free(plan->steps);
     dycl_free(plan->infos);
@@ -184,10 +186,17 @@ static dycl_status run_steps(dycl_plan *plan) {
     return DYCL_OK;
 }
 
-dycl_status dycl_plan_run(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs) {
+/* *out_exact: the result does not count, see guard.h. */
+static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs, int *out_exact) {
+    *out_exact = 0;
     if (atomic_flag_test_and_set(&plan->busy)) {
         dycl_error_set("the plan is running in another thread");
         return DYCL_BAIL;
+    }
+    if (plan->hides_nan && !dycl_guard_feeds_finite(plan, feeds)) {
+        *out_exact = 1;
+        atomic_flag_clear(&plan->busy);
+        return DYCL_OK;
     }
     const dycl_graph *g = &plan->program.graph;
     void **slots = plan->slots;
@@ -216,7 +225,36 @@ dycl_status dycl_plan_run(dycl_plan *plan, const dycl_feed *feeds, const dycl_sc
     uint64_t taken = now() - before;
     plan->samples[plan->runs++ % 8] = (float)taken;
     plan->nanoseconds += taken;
+    if (plan->hides_nan && status == DYCL_OK) *out_exact = !dycl_guard_outputs_finite(plan, outputs);
     atomic_flag_clear(&plan->busy);
+    return status;
+}
+
+static dycl_status exact_plan(dycl_plan *plan, dycl_plan **out) {
+    dycl_plan *exact = plan->exact, *mine = NULL, *nobody = NULL;
+    dycl_status status = DYCL_OK;
+    if (!exact) {
+        const dycl_program *p = &plan->program;
+        status = dycl_plan_create(&p->graph, p->outputs, p->output_count, DYCL_PLAN_EXACT, &mine);
+        exact = mine;
+        if (status == DYCL_OK && !atomic_compare_exchange_strong(&plan->exact, &nobody, mine)) {
+            dycl_plan_release(mine);
+            exact = nobody;
+        }
+    }
+    *out = exact;
+    return status;
+}
+
+dycl_status dycl_plan_run(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs) {
+    int wants_exact;
+    dycl_plan *exact;
+    dycl_status status;
+    DYCL_TRY(run_once(plan, feeds, scalars, outputs, &wants_exact));
+    if (!wants_exact) return DYCL_OK;
+    DYCL_TRY(exact_plan(plan, &exact));
+    return run_once(exact, feeds, scalars, outputs, &wants_exact);
+fail:
     return status;
 }
 

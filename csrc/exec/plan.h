@@ -11,7 +11,9 @@
 #include "ir/graph.h"
 
 typedef struct dycl_plan dycl_plan;
-typedef enum { DYCL_PLAN_COLD, DYCL_PLAN_TUNED } dycl_plan_mode;
+/* EXACT is COLD without the oneDNN primitives that lose a NaN (a rectifier or a maximum takes the other operand): a plan with such primitives
+ * makes one for itself and runs it when an infinity or a NaN shows up among its feeds or its outputs. */
+typedef enum { DYCL_PLAN_COLD, DYCL_PLAN_TUNED, DYCL_PLAN_EXACT } dycl_plan_mode;
 
 typedef struct {
     void *data;       /* first element of the feed (its storage offset already applied) */

@@ -69,6 +69,9 @@ struct dycl_plan {
     uint32_t prim_count, prim_room;
     void *arena; /* newest chunk */
     int threads; /* that per-thread scratch is made for */
+    int hides_nan;                     /* a primitive of it may turn a NaN into a number, see guard.h */
+    struct dycl_guard_seen *seen;      /* constants found finite */
+    _Atomic(struct dycl_plan *) exact; /* made when first needed */
     double estimate;
     uint64_t runs, nanoseconds;
     float samples[8]; /* last run times, for the median */

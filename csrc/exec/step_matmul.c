@@ -83,30 +83,33 @@ static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
 
 /* ---- Packed constants: a oneDNN primitive with its own layout of B, or, until it is worth it, what is above */
 
+static dycl_status execute(const dycl_matmul_args *a, dycl_plan *plan, const dycl_prim *prim, const void *weights, dycl_ref scratch) {
+    dycl_prim_args x = {.src = dycl_at(plan, a->a), .weights = weights, .bias = a->has_bias ? dycl_at(plan, a->bias) : NULL,
+                        .dst = dycl_at(plan, a->c), .scratch = dycl_at(plan, scratch)};
+    return dycl_prim_execute(prim, &x);
+}
+
+static dycl_status primitive_run(const dycl_step *step, dycl_plan *plan) {
+    const dycl_matmul_args *a = step->args;
+    return execute(a, plan, a->plain, dycl_at(plan, a->b), a->plain_scratch);
+}
+
 static dycl_status packed_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_matmul_args *a = step->args;
     const void *packed;
     dycl_status status = dycl_binding_get(plan, a->binding, NULL, &packed);
     if (status != DYCL_OK) return status;
-    if (!packed) return product_run(step, plan);
-    dycl_prim_args x = {.src = dycl_at(plan, a->a), .weights = packed, .bias = a->has_bias ? dycl_at(plan, a->bias) : NULL,
-                        .dst = dycl_at(plan, a->c), .scratch = dycl_at(plan, a->scratch)};
-    return dycl_prim_execute(a->prim, &x);
+    if (packed) return execute(a, plan, a->prim, packed, a->scratch);
+    return a->plain ? primitive_run(step, plan) : product_run(step, plan);
 }
 
-static dycl_status primitive_run(const dycl_step *step, dycl_plan *plan) {
-    const dycl_matmul_args *a = step->args;
-    dycl_prim_args x = {.src = dycl_at(plan, a->a), .weights = dycl_at(plan, a->b), .bias = a->has_bias ? dycl_at(plan, a->bias) : NULL,
-                        .dst = dycl_at(plan, a->c), .scratch = dycl_at(plan, a->scratch)};
-    return dycl_prim_execute(a->prim, &x);
-}
+/* Measured on Zen 4, one and two threads. When the rows of B are contiguous, dnnl_sgemm is as fast as packed weights at every size: no primitive.
+ * A linear's weights are the other way round. Up to 8 rows, sgemm still runs at the memory's speed; from there packing gains 10 to 60 %, and a
+ * primitive without packing gains from about 16 rows on. */
+static int worth_packing(const dycl_matmul_args *a) { return a->b_column != 1 && a->m > 8 && a->n >= 16 && a->k >= 16; }
+static int worth_primitive(const dycl_matmul_args *a) { return a->b_column != 1 && a->m >= 16 && a->n >= 32 && a->k >= 32; }
 
-/* Measured on one core of a Zen 4: up to about 8 rows dnnl_sgemm is at the memory's speed and as fast as packed weights; from there packing
- * gains 10 to 50 % (edges of tiles), and without packing a primitive gains over sgemm only where all sides are large. */
-static int worth_packing(const dycl_matmul_args *a) { return a->m > 8 && a->n >= 16 && a->k >= 16; }
-static int worth_primitive(const dycl_matmul_args *a) { return a->m >= 32 && a->n >= 64 && a->k >= 64; }
-
-static dycl_status try_primitive(dycl_maker *b, dycl_matmul_args *a, int pack) {
+static dycl_status try_primitive(dycl_maker *b, const dycl_matmul_args *a, int pack, dycl_prim **prim, dycl_ref *scratch) {
     dycl_matmul_desc d;
     dycl_status status;
     memset(&d, 0, sizeof d);
@@ -121,9 +124,11 @@ static dycl_status try_primitive(dycl_maker *b, dycl_matmul_args *a, int pack) {
     d.c_strides[1] = 1;
     d.bias = a->has_bias;
     d.pack_b = pack;
-    DYCL_TRY(dycl_prim_matmul(&d, &a->prim));
-    DYCL_TRY(dycl_make_prim(b, a->prim));
-    DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(a->prim), &a->scratch));
+    dycl_prim *made;
+    DYCL_TRY(dycl_prim_matmul(&d, &made));
+    DYCL_TRY(dycl_make_prim(b, made));
+    DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(made), scratch));
+    *prim = made;
 fail:
     return status;
 }
@@ -147,32 +152,30 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
     if (a->has_bias) dycl_make_read(b, a->bias.slot);
     dycl_make_write(b, a->c.slot);
     if (b->plan->mode == DYCL_PLAN_TUNED && a->dtype == DYCL_F32 && a->batches == 1 && a->k > 0) {
-        int constant = is_feed(b, a->b);
-        status = DYCL_BAIL;
-        if (constant && worth_packing(a)) {
-            status = try_primitive(b, a, 1);
-            if (status == DYCL_OK && dycl_prim_weights_bytes(a->prim)) {
-                dycl_tensor w = {.ref = a->b};
-                DYCL_TRY(dycl_make_binding(b, &w, a->prim, 0, &a->binding));
-                if (a->binding) {
-                    a->binding->salt = (uint64_t)a->b_row << 32 ^ (uint64_t)a->b_column;
-                    a->binding->patient = 1;
-                }
-                run = a->binding ? packed_run : product_run;
-                kernel = "packed product";
-            } else if (status == DYCL_OK) run = primitive_run;
-        } else if (worth_primitive(a)) {
-            status = try_primitive(b, a, 0);
+        if (worth_primitive(a)) {
+            status = try_primitive(b, a, 0, &a->plain, &a->plain_scratch);
+            if (status == DYCL_ERROR) return status;
             if (status == DYCL_OK) {
                 run = primitive_run;
                 kernel = "product";
             }
         }
-        if (status == DYCL_ERROR) return status;
+        if (is_feed(b, a->b) && worth_packing(a)) {
+            status = try_primitive(b, a, 1, &a->prim, &a->scratch);
+            if (status == DYCL_ERROR) return status;
+            if (status == DYCL_OK && dycl_prim_weights_bytes(a->prim)) {
+                dycl_tensor w = {.ref = a->b};
+                DYCL_TRY(dycl_make_binding(b, &w, a->prim, 0, &a->binding));
+                a->binding->salt = (uint64_t)a->b_row << 32 ^ (uint64_t)a->b_column;
+                a->binding->patient = 1;
+                run = packed_run;
+                kernel = "packed product";
+            }
+        }
     }
     DYCL_TRY(dycl_make_step(b, run, a, kernel, cost));
     if (run == product_run && a->threads == 1 && a->dtype == DYCL_F32) dycl_make_serial(b);
-    if (run != product_run) b->plan->infos[b->plan->step_count - 1].prim = a->prim;
+    if (run != product_run) b->plan->infos[b->plan->step_count - 1].prim = run == packed_run ? a->prim : a->plain;
     return DYCL_OK;
 fail:
     return status;
