@@ -463,13 +463,15 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     int failed = end_region(region);
+    if (failed < 0 && type) PyErr_Clear(); /* the program's own exception goes first */
+    else if (failed < 0) PyErr_Fetch(&type, &value, &traceback);
     dycl_region_current = NULL;
-    if (pop_mode() < 0) failed = -1;
-    if (type) {
-        PyErr_Restore(type, value, traceback);
-    } else if (failed < 0) {
-        Py_CLEAR(result);
+    if (pop_mode() < 0) {
+        if (type) PyErr_Clear();
+        failed = -1;
     }
+    if (failed < 0) Py_CLEAR(result);
+    if (type) PyErr_Restore(type, value, traceback);
     give_region(region);
     Py_DECREF(site);
     return result;
