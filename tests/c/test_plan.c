@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 static int failures, checks;
+static int64_t most_elements = 20000; /* of values that random graphs go on with */
 static uint64_t tokens;
 static uint64_t state = 0x9E3779B97F4A7C15u;
 
@@ -154,7 +155,7 @@ static void check(sample *s, const uint32_t *outputs, int count, double toleranc
 static uint32_t any_value(sample *s, dycl_dtype dtype) {
     for (int tries = 0; tries < 20 && s->pool_count; tries++) {
         uint32_t v = s->pool[pick(pick(0, 1) ? 0 : s->pool_count * 2 / 3, s->pool_count - 1)];
-        if (value(s, v)->dtype == dtype && dycl_value_numel(value(s, v)) < 20000) return v;
+        if (value(s, v)->dtype == dtype && dycl_value_numel(value(s, v)) < most_elements) return v;
     }
     return DYCL_NONE;
 }
@@ -352,6 +353,13 @@ static void random_graphs(int count) {
         int rank = (int)pick(1, 4);
         for (int i = 0; i < rank; i++) sizes[i] = pick(0, 40) == 0 ? 0 : pick(1, rank > 2 ? 7 : 40);
         if (pick(0, 6) == 0) sizes[rank - 1] = pick(500, 3000), sizes[0] = rank > 1 ? pick(1, 3) : sizes[0];
+        most_elements = 20000;
+        if (g % 40 == 39) { /* enough for several threads */
+            most_elements = 300000;
+            sizes[0] = pick(50, 200);
+            sizes[rank - 1] = pick(300, 1000);
+            for (int i = 1; i + 1 < rank; i++) sizes[i] = 1;
+        }
         for (int i = 0; i < 2; i++) s.pool[s.pool_count++] = add_feed(&s, dtype, rank, sizes, 1.5);
         int wanted = (int)pick(2, 24);
         for (int tries = 0; tries < 100 && (int)s.graph.node_count < wanted; tries++) add_random(&s, dtype);
