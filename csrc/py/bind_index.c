@@ -270,6 +270,7 @@ static int has_plain_strides(dycl_call *call, const dycl_value *v, const index_s
         operands[0].strides[rank] = v->strides[i];
         out.sizes[rank] = v->sizes[i];
     }
+    if (rank > 1 && dycl_value_numel(&out) == 0) return 0; /* strides of 0, whatever their order */
     for (int i = 0; i < rank; i++) shape[i] = i >= set->dim && i < set->dim + rows->rank ? out.sizes[i] : 1;
     memcpy(operands[0].sizes, out.sizes, sizeof out.sizes);
     operands[0].rank = out.rank;
