@@ -17,9 +17,9 @@ static struct {
     get_i32_fn dtype;
     int32_t (*empty_strided)(int64_t, const int64_t *, const int64_t *, int32_t, int32_t, int32_t, dycl_handle *);
     int32_t (*new_handle)(dycl_handle, dycl_handle *);
-    int32_t (*reinterpret)(dycl_handle, int64_t, const int64_t *, const int64_t *, int64_t, dycl_handle *);
     int32_t (*delete_tensor)(dycl_handle);
     bool (*grad_enabled)(void);
+    void (*set_grad_enabled)(bool);
     PyObject *(*wrap)(const void *);
     int64_t (*mode_depth)(void);
     int (*function_state)(void);
@@ -102,10 +102,33 @@ dycl_handle dycl_abi_copy_handle(dycl_handle tensor) {
     return abi.new_handle(tensor, &handle) ? NULL : handle;
 }
 
-dycl_handle dycl_abi_as_strided(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset) {
+static PyObject *int_tuple(int count, const int64_t *values) {
+    PyObject *tuple = PyTuple_New(count);
+    for (int i = 0; tuple && i < count; i++) {
+        PyObject *n = PyLong_FromLongLong(values[i]);
+        if (!n)
+            Py_CLEAR(tuple);
+        else
+            PyTuple_SET_ITEM(tuple, i, n);
+    }
+    return tuple;
+}
+
+dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset) {
+    PyObject *arguments[4] = {dycl_abi_wrap(base), int_tuple(rank, sizes), int_tuple(rank, strides), PyLong_FromLongLong(offset)}, *view = NULL;
     dycl_handle handle = NULL;
-    /* torch counts from the base's own offset */
-    return abi.reinterpret(base, rank, sizes, strides, offset - dycl_abi_storage_offset(base), &handle) ? NULL : handle;
+    if (arguments[0] && arguments[1] && arguments[2] && arguments[3]) {
+        /* what was recorded did not require gradients, whatever the mode is by now */
+        int state = dycl_abi_torch_function_off(), quiet = dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base)) && abi.grad_enabled();
+        if (quiet) abi.set_grad_enabled(false);
+        view = PyObject_Vectorcall(dycl_py.as_strided, arguments, 4, NULL);
+        if (quiet) abi.set_grad_enabled(true);
+        dycl_abi_torch_function_restore(state);
+    }
+    if (view && !(handle = dycl_abi_copy_handle(dycl_abi_borrow(view)))) PyErr_NoMemory();
+    Py_XDECREF(view);
+    for (int i = 0; i < 4; i++) Py_XDECREF(arguments[i]);
+    return handle;
 }
 
 void dycl_abi_delete(dycl_handle tensor) {
@@ -203,9 +226,9 @@ static int find_functions(PyObject *torch) {
     FIND(dtype, "aoti_torch_get_dtype");
     FIND(empty_strided, "aoti_torch_empty_strided");
     FIND(new_handle, "aoti_torch_new_tensor_handle");
-    FIND(reinterpret, "aoti_torch__reinterpret_tensor");
     FIND(delete_tensor, "aoti_torch_delete_tensor_object");
     FIND(grad_enabled, "aoti_torch_grad_mode_is_enabled");
+    FIND(set_grad_enabled, "aoti_torch_grad_mode_set_enabled");
     FIND(function_state, "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv");
     FIND(set_function_state, "_ZN2at4impl22PythonTorchFunctionTLS18set_disabled_stateENS0_26TorchFunctionDisabledStateE");
     FIND(mode_depth, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv");

@@ -37,8 +37,9 @@ int dycl_abi_read(dycl_handle tensor, dycl_tensor_view *out); /* 1, or 0 when ra
 /* New tensors (uninitialised, dense by strides). NULL without an exception when torch fails. */
 dycl_handle dycl_abi_empty(dycl_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides);
 dycl_handle dycl_abi_copy_handle(dycl_handle tensor);                /* another reference to the same tensor */
-/* offset: elements from the start of the storage */
-dycl_handle dycl_abi_as_strided(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset);
+/* A view as torch's own operator makes it: it shares the version counter, so that writes through it are seen. NULL with an exception.
+ * offset: elements from the start of the storage */
+dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset);
 void dycl_abi_delete(dycl_handle tensor);
 int64_t dycl_abi_storage_offset(dycl_handle tensor);
 PyObject *dycl_abi_wrap(dycl_handle tensor); /* new reference to the Python object of this tensor; the handle stays the caller's */

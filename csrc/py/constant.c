@@ -137,7 +137,7 @@ uint64_t dycl_constant_token(PyObject *parameter, uint64_t *out_version) {
  * Their C functions (in PyGetSetDef and PyMethodDef) are wrapped once, when the first parameter becomes a constant: a few nanoseconds a
  * call, and nothing that Python or torch.compile can see changes. */
 
-static void expose(PyObject *self, int for_good) {
+void dycl_constant_expose(PyObject *self, int for_good) {
     if (opening || !table_count || !PyObject_TypeCheck(self, dycl_py.tensor_type)) return;
     uint64_t storage = dycl_abi_storage(dycl_abi_impl(self));
     for (size_t i = 0; i < table_room; i++) { /* rare: nobody opens these doors in a hot loop while constants are held */
@@ -154,22 +154,22 @@ static PyCFunction original_data_ptr, original_untyped_storage;
 static PyCFunctionWithKeywords original_numpy;
 
 static PyObject *door_data(PyObject *self, void *closure) {
-    expose(self, 0);
+    dycl_constant_expose(self, 0);
     return original_data(self, closure);
 }
 
 static PyObject *door_untyped_storage(PyObject *self, PyObject *unused) {
-    expose(self, 0);
+    dycl_constant_expose(self, 0);
     return original_untyped_storage(self, unused);
 }
 
 static PyObject *door_data_ptr(PyObject *self, PyObject *unused) { /* a raw pointer may live for ever */
-    expose(self, 1);
+    dycl_constant_expose(self, 1);
     return original_data_ptr(self, unused);
 }
 
 static PyObject *door_numpy(PyObject *self, PyObject *args, PyObject *kwargs) {
-    expose(self, 1);
+    dycl_constant_expose(self, 1);
     return original_numpy(self, args, kwargs);
 }
 

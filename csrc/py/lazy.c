@@ -109,9 +109,9 @@ int dycl_lazy_become_plain(PyObject *o) {
     if (Py_REFCNT(real) > 1) { /* somebody holds that very object (it was handed to C++ code): become an alias of it */
         dycl_tensor_view view;
         dycl_abi_read(lazy->real, &view);
-        dycl_handle alias = dycl_abi_as_strided(lazy->real, view.rank, view.sizes, view.strides, dycl_abi_storage_offset(lazy->real));
+        dycl_handle alias = dycl_abi_view(lazy->real, view.rank, view.sizes, view.strides, dycl_abi_storage_offset(lazy->real));
         Py_DECREF(real);
-        if (!alias) return PyErr_NoMemory() ? 0 : -1;
+        if (!alias) return -1;
         real = dycl_abi_wrap(alias);
         dycl_abi_delete(alias);
         if (!real) return -1;

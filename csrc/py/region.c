@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "py/constant.h"
 #include "py/site.h"
+#include "py/watch.h"
 
 _Thread_local dycl_region *dycl_region_current __attribute__((tls_model("initial-exec")));
 
@@ -92,6 +93,7 @@ static dycl_status lazy_value(dycl_region *region, PyObject *tensor, uint32_t *o
         return status;
     }
     region->sources[region->recorder.graph.feed_count - 1].handle = copy;
+    if (dycl_watch_is_foreign(dycl_abi_handle_impl(copy))) region->foreign = 1; /* a view of such memory, or its array came later */
     lazy->value = *out_value;
     lazy->epoch = region->epoch;
     return DYCL_OK;
@@ -127,7 +129,7 @@ dycl_status dycl_region_value(dycl_region *region, PyObject *tensor, uint32_t *o
     if (status != DYCL_OK) return status;
     uint32_t at = r->graph.feed_count - 1;
     region->sources[at].object = Py_NewRef(tensor);
-    if (dycl_abi_storage_foreign(impl)) region->foreign = 1;
+    if (dycl_watch_is_foreign(impl)) region->foreign = 1;
     else if (type == dycl_py.parameter_type) region->feeds[at].token = dycl_constant_token(tensor, &region->feeds[at].version);
     *fed = (dycl_fed){tensor, region->epoch, *out_value};
     region->fed_count++;
@@ -288,18 +290,24 @@ static int bind_results(dycl_region *region, uint32_t count) {
         if (!is_pending(region, lazy)) continue;
         uint32_t root = graph->values[lazy->value].root;
         if (graph->values[root].kind == DYCL_VALUE_NODE) shares[region->output_of[root] - 1]++;
+        else region->output_of[root] = 1; /* a feed: has an alias from now on */
     }
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
         dycl_lazy *lazy = dycl_lazy_of(o);
-        if (!is_pending(region, lazy)) continue;
+        if (lazy->epoch != region->epoch) continue;
         const dycl_value *value = &graph->values[lazy->value];
+        if (lazy->real) {
+            lazy->aliased |= (uint8_t)(region->output_of[value->root] != 0);
+            continue;
+        }
         dycl_handle base = base_handle(region, value->root);
         int of_node = graph->values[value->root].kind == DYCL_VALUE_NODE;
         int whole = value->root == lazy->value;
         lazy->aliased = (uint8_t)(!whole || !of_node || shares[region->output_of[value->root] - 1] > 1);
-        lazy->real = whole ? dycl_abi_copy_handle(base)
-                           : dycl_abi_as_strided(base, value->rank, value->sizes, value->strides, dycl_abi_storage_offset(base) + value->offset);
-        if (!lazy->real) {
+        if (!whole || !of_node) {
+            lazy->real = dycl_abi_view(base, value->rank, value->sizes, value->strides, dycl_abi_storage_offset(base) + value->offset);
+            if (!lazy->real) return -1;
+        } else if (!(lazy->real = dycl_abi_copy_handle(base))) {
             PyErr_NoMemory();
             return -1;
         }
@@ -455,7 +463,7 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
     site->stats.calls++;
     region->site = site;
     region->position = 0;
-    region->foreign = region->passing = 0;
+    region->foreign = region->passing = region->closed = 0;
     region->mode_depth = dycl_abi_mode_depth();
     region->dispatch = *dycl_abi_dispatch_state();
     dycl_region_current = region;

@@ -40,6 +40,7 @@ typedef struct dycl_region {
     uint32_t living;
     int foreign;              /* a feed of this segment shares memory with NumPy: flush after the operator */
     int flushing;             /* its thread runs native code without the GIL */
+    int closed;               /* nothing may be recorded any more: the default dtype changed */
     int passing;              /* the next call that reaches our mode is ours and goes straight to torch */
     int mode_depth;           /* torch function modes on the stack while ours is on top */
     dycl_dispatch_state dispatch; /* at entry */
@@ -57,7 +58,7 @@ PyObject *dycl_region_call(struct dycl_site *site, PyObject *callable, PyObject 
 /* Whether an operator may be recorded now: no foreign mode on top, dispatch keys as at entry. */
 static inline int dycl_region_open(const dycl_region *region) {
     const dycl_dispatch_state *state = dycl_abi_dispatch_state();
-    return region && state->included == region->dispatch.included && state->excluded == region->dispatch.excluded;
+    return region && !region->flushing && !region->closed && state->included == region->dispatch.included && state->excluded == region->dispatch.excluded;
 }
 
 /* Computes what is pending. 0, or -1 with an exception. */

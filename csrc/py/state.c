@@ -9,6 +9,7 @@
 #include "py/mode.h"
 #include "py/modules.h"
 #include "py/slots.h"
+#include "py/watch.h"
 
 dycl_py_state dycl_py;
 
@@ -92,6 +93,8 @@ static int find_everything(PyObject *torch) {
         {&dycl_py.steal_handle, "_C._aoti.alloc_tensor_by_stealing_from_void_ptr"},
         {&dycl_py.set_version, "_C._autograd._unsafe_set_version_counter"},
         {&dycl_py.get_default_dtype, "get_default_dtype"},
+        {&dycl_py.as_strided, "as_strided"},
+        {&dycl_py.inference_mode, "inference_mode"},
         {&dycl_py.contiguous_format, "contiguous_format"},
         {&dycl_py.preserve_format, "preserve_format"},
         {&dycl_py.channels_last, "channels_last"},
@@ -111,7 +114,7 @@ int dycl_py_setup(void) {
     if (dycl_py.ready) return 0;
     if (!dycl_py.torch && !(dycl_py.torch = PyImport_ImportModule("torch"))) return -1;
     if (find_everything(dycl_py.torch) < 0 || dycl_abi_setup(dycl_py.torch) < 0 || make_wrapper_function() < 0 || dycl_constant_setup() < 0 ||
-        dycl_lazy_setup() < 0 || dycl_bindings_setup() < 0 || dycl_mode_setup() < 0 || dycl_modules_setup() < 0)
+        dycl_lazy_setup() < 0 || dycl_bindings_setup() < 0 || dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_watch_setup() < 0)
         return -1;
     dycl_slots_bind();
     PyType_Modified(dycl_py.lazy_type);

@@ -28,6 +28,8 @@ typedef struct {
     PyObject *steal_handle;        /* owned: torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr, when THPVariable_Wrap is not found */
     PyObject *set_version;         /* owned: torch._C._autograd._unsafe_set_version_counter */
     PyObject *get_default_dtype;   /* owned */
+    PyObject *as_strided;          /* owned: torch.as_strided */
+    PyObject *inference_mode;      /* owned: torch.inference_mode */
     PyObject *requires_grad_name;  /* owned: interned names */
     PyObject *contiguous_format, *preserve_format, *channels_last; /* owned: memory formats */
 } dycl_py_state;

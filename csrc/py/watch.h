@@ -1,0 +1,18 @@
+/* Doors of torch that its function modes do not see: their C functions (in PyMethodDef) are wrapped once, so that a region computes what is
+ * pending before memory changes or gets out behind its back. Nothing that Python or torch.compile can see changes.
+ *
+ * Ownership: none. Threads: GIL held. */
+#ifndef DYCL_PY_WATCH_H
+#define DYCL_PY_WATCH_H
+
+#include "py/state.h"
+
+int dycl_watch_setup(void); /* 0, or -1 with an exception */
+/* The memory may be written by others than torch: shared with NumPy, or exported by DLPack. */
+int dycl_watch_is_foreign(const char *impl);
+
+/* Wraps the C function of a method of torch._C.TensorBase or of a function of torch._C. NULL: not found, or not of that kind. */
+PyCFunction dycl_watch_method(const char *name, int flags, PyCFunction door);
+PyCFunction dycl_watch_function(const char *name, int flags, PyCFunction door);
+
+#endif

@@ -1,0 +1,21 @@
+"""Tests never reach for the network, and every test starts from the same state of dycl and torch."""
+
+import gc
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind():
+    torch.manual_seed(0)
+    yield
+    assert torch._C._len_torch_function_stack() == 0, "a torch function mode stayed on the stack"
+    assert not torch.is_inference_mode_enabled()
+    torch.set_grad_enabled(True)
+    gc.collect()

@@ -1,0 +1,171 @@
+"""Runs a program in eager torch and accelerated, with the same seeds, and compares everything that a program can tell: results (values, types,
+dtypes, sizes, strides, aliasing, identity), what became of the arguments, exceptions (type, message, line), warnings, output, and torch's state.
+
+The functions that are compared live in the test files; whatever one needs to know beyond the return value (a global, an attribute), it returns.
+"""
+
+import collections
+import dataclasses
+import io
+import contextlib
+import warnings
+
+import dycl
+import numpy
+import torch
+from tolerance import PRODUCT, bounds
+
+Raised = collections.namedtuple("Raised", "type message line cause")
+
+
+def user_line(error, filename):
+    """The line of the innermost frame of the test file."""
+    line, traceback = None, error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == filename:
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
+    return line
+
+
+def outcome(function, arguments, filename):
+    try:
+        return function(*arguments)
+    except Exception as error:  # noqa: BLE001
+        cause = error.__cause__
+        return Raised(type(error), str(error), user_line(error, filename), cause and (type(cause), str(cause)))
+
+
+def state_of_torch():
+    return {
+        "rng": torch.get_rng_state().tolist(),
+        "grad": torch.is_grad_enabled(),
+        "inference": torch.is_inference_mode_enabled(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "modes": torch._C._len_torch_function_stack(),
+        "dispatch modes": torch._C._len_torch_dispatch_stack(),
+        "keys": (str(torch._C._dispatch_tls_local_include_set()), str(torch._C._dispatch_tls_local_exclude_set())),
+    }
+
+
+def run(function, arguments, calls, filename, grad):
+    """What happened: outcomes, arguments afterwards, warnings (text and line), printed text, torch's state."""
+    printed = io.StringIO()
+    with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(printed), torch.set_grad_enabled(grad):
+        warnings.simplefilter("always")
+        outcomes = [outcome(function, arguments, filename) for _ in range(calls)]
+        state = state_of_torch()
+    return outcomes, arguments, sorted({(w.category, str(w.message)) for w in caught}, key=str), printed.getvalue(), state
+
+
+def tensors_of(tree, found, seen):
+    if id(tree) in seen:
+        return
+    if isinstance(tree, torch.Tensor):
+        found.append(tree)
+        seen.add(id(tree))
+        tensors_of(vars(tree), found, seen)
+    elif isinstance(tree, dict):
+        for branch in tree.values():
+            tensors_of(branch, found, seen)
+    elif isinstance(tree, (list, tuple)):
+        for branch in tree:
+            tensors_of(branch, found, seen)
+    elif isinstance(tree, torch.nn.Module):
+        for branch in (*tree.parameters(), *tree.buffers()):
+            tensors_of(branch, found, seen)
+    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        tensors_of(vars(tree), found, seen)
+
+
+def relations(tensors):
+    """Which tensors are one object, and which share memory at which distance."""
+    plain = [t for t in tensors if t.layout == torch.strided and t.device.type == "cpu"]
+    table = []
+    for i, a in enumerate(plain):
+        for j, b in enumerate(plain[:i]):
+            if a is b:
+                table.append((i, j, "same"))
+            elif a.numel() and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr():
+                table.append((i, j, a.storage_offset() * a.element_size() - b.storage_offset() * b.element_size()))
+    return table
+
+
+def compare_tensors(want, got, where, product):
+    assert type(got) is type(want), (where, type(want), type(got))
+    for name in ("dtype", "shape", "layout", "device", "requires_grad", "is_leaf"):
+        assert getattr(got, name) == getattr(want, name), (where, name, getattr(want, name), getattr(got, name))
+    assert type(got.grad_fn) is type(want.grad_fn), (where, want.grad_fn, got.grad_fn)
+    assert got.is_inference() == want.is_inference(), (where, "inference", want.is_inference())
+    if not want.is_inference():
+        assert got._version == want._version, (where, "version", want._version, got._version)
+    if want.layout != torch.strided or want.device.type != "cpu":
+        want, got = want.detach().to_dense(), got.detach().to_dense()
+    assert got.stride() == want.stride(), (where, "strides", want.stride(), got.stride())
+    assert got.storage_offset() == want.storage_offset(), (where, "offset", want.storage_offset(), got.storage_offset())
+    rtol, atol = bounds("matmul" if product else "exp", want.dtype)
+    torch.testing.assert_close(got.detach(), want.detach(), rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"{where}: {m}")
+    compare(vars(want), vars(got), f"{where}.__dict__", product)
+    if want.grad is not None or got.grad is not None:
+        compare_tensors(want.grad, got.grad, f"{where}.grad", product)
+
+
+def compare(want, got, where, product):
+    assert type(got) is type(want), (where, type(want), type(got), want, got)
+    if isinstance(want, torch.Tensor):
+        compare_tensors(want, got, where, product)
+    elif isinstance(want, (list, tuple)):
+        assert len(got) == len(want), (where, want, got)
+        for i, (a, b) in enumerate(zip(want, got)):
+            compare(a, b, f"{where}[{i}]", product)
+    elif isinstance(want, dict):
+        assert list(got) == list(want), (where, list(want), list(got))
+        for key in want:
+            compare(want[key], got[key], f"{where}[{key!r}]", product)
+    elif isinstance(want, torch.nn.Module):
+        compare(want.state_dict(), got.state_dict(), f"{where}.state_dict()", product)
+        compare([p.grad for p in want.parameters()], [p.grad for p in got.parameters()], f"{where}.grad", product)
+    elif isinstance(want, numpy.ndarray):
+        assert want.dtype == got.dtype and want.shape == got.shape and want.strides == got.strides, where
+        rtol, atol = bounds("matmul" if product else "exp", torch.float32)
+        numpy.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
+    elif dataclasses.is_dataclass(want) and not isinstance(want, type):
+        compare(vars(want), vars(got), where, product)
+    elif isinstance(want, float):
+        rtol, atol = bounds("matmul" if product else "exp", torch.float32)
+        assert want == got or abs(want - got) <= atol + rtol * abs(want) or (want != want and got != got), (where, want, got)
+    elif type(want).__eq__ is not object.__eq__:
+        assert got == want, (where, want, got)
+
+
+def same(program, make, *, calls=3, grad=False, product=False, recorded=True, accelerate=None):
+    """Runs `program(*make())` `calls` times on the same arguments, eager and accelerated, and compares. Returns dycl's statistics.
+
+    recorded: at least one operator must have been recorded (True), none (False), or either (None).
+    accelerate: from the arguments to what is called instead of the program (default: the accelerated program), e.g. a model among them.
+    """
+    filename = program.__code__.co_filename
+    torch.manual_seed(5)
+    want = run(program, make(), calls, filename, grad)
+    torch.manual_seed(5)
+    arguments = make()
+    target = dycl.accelerate(program if accelerate is None else accelerate(*arguments))
+    got = run(target if accelerate is None else program, arguments, calls, filename, grad)
+    for name, a, b in zip(("result", "arguments", "warnings", "printed", "state"), want, got):
+        if name == "printed":
+            assert b == a, (a, b)
+        else:
+            compare(a, b, name, product)
+    table = []
+    for side in (want, got):
+        tensors = []
+        tensors_of(side[:2], tensors, set())
+        table.append(relations(tensors))
+    assert table[0] == table[1], ("aliasing", table)
+    stats = dycl.stats(target)
+    if recorded is not None:
+        assert (stats["recorded"] > 0) == recorded, stats
+    return stats
+
+
+assert PRODUCT  # the class that `product=True` stands for
