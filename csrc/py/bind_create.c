@@ -115,7 +115,14 @@ static PyObject *new_constant(dycl_call *call, const dycl_binding *row) {
 static PyObject *scalar_tensor(dycl_call *call, const dycl_binding *row) { /* op 1: torch.tensor, whose dtype is the number's */
     dycl_dtype dtype;
     dycl_operand scalar;
-    DYCL_CALL_TRY(scalar_of(call, call->p[0], &scalar));
+    PyObject *data = call->p[0];
+    if (row->op && data && PyList_CheckExact(data) && PyList_GET_SIZE(data) == 0) { /* how caches begin */
+        static const int64_t nothing[1] = {0};
+        scalar = dycl_operand_i64(0);
+        DYCL_CALL_TRY(options(call, 1, DYCL_F32, &dtype));
+        return fill(call, &scalar, dtype, 1, nothing);
+    }
+    DYCL_CALL_TRY(scalar_of(call, data, &scalar));
     DYCL_CALL_TRY(options(call, 1, row->op ? dtype_of(&scalar) : DYCL_F32, &dtype));
     return fill(call, &scalar, dtype, 0, NULL);
 }

@@ -97,3 +97,8 @@ def test_values():
 
 def test_requires_grad():
     check(lambda x: (lambda y: (y.requires_grad_(False) is y, y))(x + 1), X)
+
+
+def test_tensor_of_nothing():
+    check(lambda x: torch.cat([torch.tensor([], dtype=x.dtype, device=x.device), x.reshape(-1)]), torch.randn(3, 4))
+    check(lambda x: (torch.tensor([]), x + 1), torch.randn(2))
