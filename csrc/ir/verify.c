@@ -133,6 +133,13 @@ static dycl_status check_value(const dycl_graph *g, uint32_t id) {
     return DYCL_OK;
 }
 
+static int same_look(const dycl_value *a, const dycl_value *b) {
+    if (a->dtype != b->dtype || a->rank != b->rank || a->root != b->root || a->offset != b->offset) return 0;
+    for (int i = 0; i < a->rank; i++)
+        if (a->sizes[i] != b->sizes[i] || a->strides[i] != b->strides[i]) return 0;
+    return 1;
+}
+
 /* A view stays within the storage that a node makes. A feed is a window of a larger storage: torch checked its views. */
 static int is_inside(const dycl_graph *g, const dycl_value *view) {
     const dycl_value *root = &g->values[view->root];
@@ -161,7 +168,7 @@ static dycl_status check_node(const dycl_graph *g, uint32_t at) {
     inferred.root = node->out;
     if (dycl_infer(g, (dycl_op)node->op, node->operand_count, operands, node->attr_count, dycl_node_attrs(g, node), &inferred) != DYCL_OK)
         return dycl_error_set("node %u: %s does not take these operands", at, dycl_op_get((dycl_op)node->op)->name);
-    if (memcmp(&inferred, &g->values[node->out], sizeof inferred) != 0) return dycl_error_set("node %u: its result does not look as inferred", at);
+    if (!same_look(&inferred, &g->values[node->out])) return dycl_error_set("node %u: its result does not look as inferred", at);
     if (!is_inside(g, &inferred)) return dycl_error_set("node %u: a view outside of its storage", at);
     return DYCL_OK;
 }
