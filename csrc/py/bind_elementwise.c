@@ -167,9 +167,8 @@ static PyObject *masked_fill(dycl_call *call, const dycl_binding *row) {
 static PyObject *clamp(dycl_call *call, const dycl_binding *row) {
     dycl_operand x[3];
     uint32_t out = 0;
-    int count = 1, low = dycl_call_given(call->p[1]), high = dycl_call_given(call->p[2]);
+    int count = 1, low = dycl_call_given(call->p[1]), high = row->parameter_count > 2 && dycl_call_given(call->p[2]);
     dycl_recorder *r = &call->region->recorder;
-    (void)row;
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
     if (low) DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &x[count++]));
     if (high) DYCL_CALL_TRY(dycl_call_operand(call, call->p[2], &x[count++]));

@@ -18,7 +18,7 @@ typedef struct {
     Py_ssize_t count;
     PyObject *kwnames;           /* tuple of names; their values follow the positional ones in args. NULL: none */
     PyObject *kwdict;            /* or a dict; NULL: none */
-    PyObject *p[DYCL_MOST_PARAMETERS]; /* after dycl_call_parse: by position of the parameter; NULL when not given */
+    PyObject *p[DYCL_MOST_PARAMETERS]; /* after dycl_call_parse: by position of the parameter; NULL when not given; past the row's parameters undefined */
     int in_place;                /* called by its in-place name (add_): the result goes into p[0] */
     dycl_status status;          /* of dycl_call_finish, while it runs */
 } dycl_call;
