@@ -6,8 +6,28 @@ import sys
 import types
 import warnings
 
-from dycl import _core
+TESTED_TORCH = "2.13."  # where dycl's look into torch's memory layout is tested
 
+
+def _load_core():
+    """The extension module, or the error that says why there is none: `import dycl` never fails for that."""
+    try:
+        from dycl import _core
+
+        return _core, None
+    except ImportError as error:
+        first = error
+    try:  # a system without libgomp: torch brings one
+        import torch  # noqa: F401
+
+        from dycl import _core
+
+        return _core, None
+    except ImportError:
+        return None, first
+
+
+_core, _core_error = _load_core()
 _SITE = "_compiled_call_impl"  # torch.nn.Module's own hook: what _wrapped_call_impl calls instead of _call_impl
 _ready = None  # None: not tried; True; or the reason why programs run in torch
 
@@ -17,17 +37,26 @@ def _setup():
     global _ready
     if _ready is None:
         try:
-            import torch  # noqa: F401
+            import torch
         except ImportError as error:
             raise ImportError("dycl.accelerate needs torch: pip install torch==2.13.0") from error
         try:
-            _core.setup()
+            _start(torch.__version__)
             _ready = True
         except (ImportError, AttributeError, RuntimeError, OSError) as error:
             _ready = str(error)
             warnings.warn(f"dycl does not accelerate here, programs run in torch: {error}", RuntimeWarning, stacklevel=3)
-        _core.set_disabled(os.environ.get("DYCL_DISABLE", "") not in ("", "0"))
     return _ready is True
+
+
+def _start(version):
+    if _core is None:
+        raise ImportError(f"{_core_error} (is oneDNN installed? pip install onednn-cpu-gomp)")
+    if not version.startswith(TESTED_TORCH):
+        warnings.warn(f"dycl was tested with torch {TESTED_TORCH}x, this is {version}", RuntimeWarning, stacklevel=4)
+    _core.setup()
+    if os.environ.get("DYCL_DISABLE", "") not in ("", "0"):
+        _core.set_disabled(True)
 
 
 def accelerate(target):
@@ -56,7 +85,7 @@ def accelerate(target):
         return target
     if isinstance(target, type) or not callable(target):
         raise TypeError(f"dycl.accelerate takes a torch.nn.Module or a function, not {type(target).__name__}")
-    if not ready or isinstance(target, _core.Site):
+    if not ready or _site_of(target) is not None:
         return target
     site = _core.site(target, None)
     functools.update_wrapper(site, target)
@@ -65,6 +94,8 @@ def accelerate(target):
 
 def _site_of(target):
     """The site behind an accelerated callable, or None."""
+    if _core is None:
+        return None
     if isinstance(target, _core.Site):
         return target
     if isinstance(target, types.MethodType) and isinstance(target.__func__, _core.Site):
@@ -112,20 +143,22 @@ class disable:
     The environment variable ``DYCL_DISABLE=1`` does the same from the start. Holds for all threads of the process."""
 
     def __init__(self):
-        self._before = _core.set_disabled(True)
+        self._before = _core is not None and _core.set_disabled(True)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *exception):
-        _core.set_disabled(self._before)
+        if _core is not None:
+            _core.set_disabled(self._before)
 
 
 def enable():
     """Ends ``dycl.disable()``."""
-    _core.set_disabled(False)
+    if _core is not None:
+        _core.set_disabled(False)
 
 
 def info():
     """A dict: ``isa`` (instruction set of dycl's own kernels), ``onednn`` (version), ``segments`` (plans kept), ``python`` (version)."""
-    return {**_core.info(), "python": sys.version.split()[0]}
+    return {**(_core.info() if _core is not None else {}), "python": sys.version.split()[0]}
