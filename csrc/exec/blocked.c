@@ -39,7 +39,24 @@ void dycl_make_layout(const dycl_maker *b, uint32_t v, dycl_layout *out) {
 }
 
 const struct dycl_blocked *dycl_blocked_of(const dycl_maker *b, uint32_t v) {
-    return b->blocked && dycl_make_value(b, v)->root == v ? b->blocked[v] : NULL;
+    const struct dycl_blocked *found = b->blocked && dycl_make_value(b, v)->root == v ? b->blocked[v] : NULL;
+    return found && found->slot != v ? found : NULL;
+}
+
+/* Notes that root value v lies in `slot` in this layout. */
+static dycl_status note(dycl_maker *b, uint32_t v, const dycl_layout *layout, uint32_t slot, struct dycl_blocked **out) {
+    if (!b->blocked) {
+        b->blocked = dycl_alloc_zero(b->program->graph.value_count * sizeof *b->blocked);
+        if (!b->blocked) return dycl_error_set("out of memory");
+    }
+    struct dycl_blocked *blocked = dycl_plan_alloc(b->plan, sizeof *blocked);
+    if (!blocked) return DYCL_ERROR;
+    blocked->layout = *layout;
+    blocked->slot = slot;
+    blocked->plain_ready = slot == v;
+    blocked->other_slot = DYCL_NONE;
+    *out = b->blocked[v] = blocked;
+    return DYCL_OK;
 }
 
 dycl_status dycl_make_result(dycl_maker *b, uint32_t v, const dycl_layout *layout, uint32_t *out_slot) {
@@ -49,19 +66,9 @@ dycl_status dycl_make_result(dycl_maker *b, uint32_t v, const dycl_layout *layou
         *out_slot = v;
         return DYCL_OK;
     }
-    if (!b->blocked) {
-        b->blocked = dycl_alloc_zero(b->program->graph.value_count * sizeof *b->blocked);
-        if (!b->blocked) return dycl_error_set("out of memory");
-    }
-    struct dycl_blocked *blocked = dycl_plan_alloc(b->plan, sizeof *blocked);
-    if (!blocked) return DYCL_ERROR;
+    struct dycl_blocked *blocked;
     dycl_status status = dycl_make_slot(b, dycl_layout_bytes(layout), out_slot);
-    if (status != DYCL_OK) return status;
-    blocked->layout = *layout;
-    blocked->slot = *out_slot;
-    blocked->other_slot = DYCL_NONE;
-    b->blocked[v] = blocked;
-    return DYCL_OK;
+    return status == DYCL_OK ? note(b, v, layout, *out_slot, &blocked) : status;
 }
 
 static dycl_status make_plain(dycl_maker *b, uint32_t root) {
@@ -107,6 +114,11 @@ dycl_status dycl_make_as(dycl_maker *b, uint32_t v, const dycl_layout *layout, d
     dycl_ref from = *out;
     *out = (dycl_ref){0, 0, 0};
     DYCL_TRY(dycl_make_slot(b, dycl_layout_bytes(layout), &out->slot));
+    if (root == v && !repeats) { /* another consumer may ask for the same form */
+        DYCL_TRY(note(b, v, &plain, v, &blocked));
+        blocked->other = *layout;
+        blocked->other_slot = out->slot;
+    }
     return dycl_make_reorder(b, from, &plain, *out, layout);
 fail:
     return status;

@@ -82,7 +82,7 @@ static int flat_operand(const dycl_lower *l, const dycl_block *block, uint32_t v
     uint32_t producer = dycl_program_producer(p, v);
     if (producer != DYCL_NONE && p->block_of[producer] == l->b->block) return 0;
     const dycl_value *value = &p->graph.values[v];
-    if (dycl_value_numel(value) == 1 && block->elements != 1) return l->b->blocked[value->root] ? -1 : 0;
+    if (dycl_value_numel(value) == 1 && block->elements != 1) return dycl_blocked_of(l->b, value->root) ? -1 : 0;
     return dycl_blocked_of(l->b, v) && dycl_value_numel(value) == block->elements ? 1 : -1;
 }
 
