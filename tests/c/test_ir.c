@@ -25,7 +25,7 @@ static void check(int ok, const char *what) {
 /* ---- Random graphs ----------------------------------------------------------------------------------------------------------------- */
 
 static void random_feed(dycl_graph *g) {
-    int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
+    int64_t sizes[DYCL_MAX_RANK] = {0}, strides[DYCL_MAX_RANK];
     int rank = (int)below(5);
     uint32_t value;
     for (int i = 0; i < rank; i++) sizes[i] = below(8) ? 1 + below(6) : below(2);
