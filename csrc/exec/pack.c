@@ -107,12 +107,18 @@ static uint64_t hash_bytes(const void *data, size_t size) {
 }
 
 size_t dycl_pack_size(const dycl_pack_key *key) {
+    if (key->small.kernel) return dycl_small_bytes(key->small.kernel, key->small.n, key->small.k);
     size_t bytes = dycl_prim_weights_bytes(key->prim);
     return bytes ? bytes : (size_t)(key->channels * key->per_channel) * sizeof(float);
 }
 
 dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed) {
     const float *from = key->weights;
+    const dycl_small_form *small = &key->small;
+    if (small->kernel) {
+        dycl_small_pack(small->kernel, packed, from, small->row, small->column, small->n, small->k);
+        return DYCL_OK;
+    }
     int plain = dycl_prim_weights_bytes(key->prim) == 0;
     if (key->scale) {
         float *to = plain ? packed : scaled;
@@ -156,7 +162,7 @@ fail:
 }
 
 dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
-    uint64_t form = dycl_prim_weights_key(key->prim);
+    uint64_t form = key->small.kernel ? hash_bytes(&key->small, sizeof key->small) : dycl_prim_weights_key(key->prim);
     form ^= key->salt * 0x9E3779B97F4A7C15ull;
     if (key->scale) form ^= hash_bytes(key->scale, (size_t)key->channels * sizeof(float));
     size_t bytes = dycl_pack_size(key);
@@ -197,7 +203,7 @@ dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const
     binding->seen_source = source;
     binding->seen_token = feed->token;
     binding->seen_version = feed->version;
-    dycl_pack_key key = {.token = feed->token, .version = feed->version, .salt = binding->salt, .prim = binding->prim, .scale = scale,
+    dycl_pack_key key = {.token = feed->token, .version = feed->version, .salt = binding->salt, .prim = binding->prim, .small = binding->small, .scale = scale,
                          .channels = binding->channels, .per_channel = binding->per_channel,
                          .weights = source};
     dycl_status status = dycl_pack_get(&key, again, &binding->pack);

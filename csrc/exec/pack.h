@@ -6,6 +6,7 @@
 #define DYCL_EXEC_PACK_H
 
 #include "dnnl/dnnl.h"
+#include "kern/small.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -21,11 +22,18 @@ struct dycl_pack {
     dycl_pack *next_in_bucket, *next_dead;
 };
 
-/* What to pack: a constant or a part of it, by `prim`, each output channel times its factor when there is a scale. */
+/* A B[k, n] for the product with few rows. */
+typedef struct {
+    const dycl_small *kernel; /* NULL: not this form */
+    int64_t n, k, row, column;
+} dycl_small_form;
+
+/* What to pack: a constant or a part of it, by `prim` (each output channel times its factor when there is a scale) or in the small form. */
 typedef struct {
     uint64_t token, version;
     uint64_t salt; /* how the source lies, where the primitive's key does not say */
     const dycl_prim *prim;
+    dycl_small_form small;
     const float *weights, *scale;
     int64_t channels, per_channel;
 } dycl_pack_key;

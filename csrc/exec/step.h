@@ -40,7 +40,8 @@ typedef struct {
 typedef struct {
     uint32_t feed;
     int64_t offset; /* bytes from the feed's first element */
-    dycl_prim *prim;
+    dycl_prim *prim;       /* or */
+    dycl_small_form small; /* whose form it is */
     dycl_pack *pack;
     const void *seen_source;
     uint64_t seen_token, seen_version, salt;
