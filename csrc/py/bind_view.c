@@ -98,7 +98,9 @@ PyObject *dycl_view_transposed(dycl_region *region, PyObject *self, int matrix) 
         return NULL;
     }
     if (dycl_build_transpose(r, value, rank - 2, rank - 1, &out) != DYCL_OK) return NULL;
-    return dycl_region_result(region, out);
+    PyObject *result = dycl_region_result(region, out);
+    if (result && dycl_region_settle(region) < 0) Py_CLEAR(result);
+    return result;
 }
 
 /* ---- Other sizes ---------------------------------------------------------------------------------------------------------------------- */

@@ -67,7 +67,6 @@ static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
     if (!same) return dycl_call_bail(call, DYCL_BAIL_alias);
     dycl_region_rebind(region, self, value);
     region->site->stats.recorded++;
-    if (region->foreign && dycl_region_flush(region, DYCL_BAIL_foreign) < 0) return NULL;
     return Py_NewRef(self);
 }
 
@@ -101,6 +100,10 @@ dycl_status dycl_call_optional_value(dycl_call *call, PyObject *o, uint32_t *out
 
 dycl_status dycl_call_operand(dycl_call *call, PyObject *o, dycl_operand *out) {
     if (!o) return bad(call);
+    if (dycl_is_lazy(o)) {
+        out->kind = DYCL_OPERAND_VALUE;
+        return dycl_region_value(call->region, o, &out->value);
+    }
     if (PyFloat_CheckExact(o)) {
         *out = dycl_operand_f64(PyFloat_AS_DOUBLE(o));
         return DYCL_OK;
@@ -258,9 +261,14 @@ static int insert(PyObject *callable, const dycl_binding *row, int in_place, int
     return 0;
 }
 
+PyObject *dycl_binding_settle(dycl_call *call, PyObject *result) {
+    if (result && dycl_region_settle(call->region) < 0) Py_CLEAR(result);
+    return result;
+}
+
 PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call) {
     if (!dycl_call_parse(call, row)) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    return row->bind(call, row);
+    return dycl_binding_settle(call, row->bind(call, row));
 }
 
 /* ---- Methods of the lazy tensor: descriptors that carry their row ---------------------------------------------------------------- */

@@ -95,6 +95,8 @@ static inline const dycl_value *dycl_call_meta(const dycl_call *call, uint32_t v
 
 /* Runs a binding: records, or returns NULL without exception. */
 PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call);
+/* What follows each binding function: its results are all there, so what may not wait is computed. */
+PyObject *dycl_binding_settle(dycl_call *call, PyObject *result);
 /* The binding of a torch callable (NULL: none), and how it was found. */
 const dycl_binding *dycl_binding_find(PyObject *callable, int *out_in_place, int *out_swapped);
 /* Torch runs it: pending work is computed, lazy tensors among the arguments become plain. New reference or NULL with torch's exception. */

@@ -286,7 +286,11 @@ static PyObject *try_stock(const stock *kind, PyObject *module, PyObject *x) {
     uint32_t value = 0, out = 0;
     dycl_status status = dycl_region_value(region, x, &value);
     if (status == DYCL_OK) status = kind->record(region, kind, c, value, &out);
-    if (status == DYCL_OK) return dycl_region_result(region, out);
+    if (status == DYCL_OK) {
+        PyObject *result = dycl_region_result(region, out);
+        if (result && dycl_region_settle(region) < 0) Py_CLEAR(result);
+        return result;
+    }
     if (status == DYCL_ERROR && !PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, dycl_error_message());
     return NULL;
 }

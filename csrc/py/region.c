@@ -9,8 +9,6 @@
 
 _Thread_local dycl_region *dycl_region_current __attribute__((tls_model("initial-exec")));
 
-#define MOST_NODES 16384 /* a longer segment is flushed: bounds the memory of programs that never ask for a value */
-
 /* ---- Feeds ------------------------------------------------------------------------------------------------------------------ */
 
 static void *grown(void *array, uint32_t *room, uint32_t wanted, size_t element) {
@@ -99,7 +97,7 @@ static dycl_status lazy_value(dycl_region *region, PyObject *tensor, uint32_t *o
     return DYCL_OK;
 }
 
-dycl_status dycl_region_value(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
+dycl_status dycl_region_value_slow(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
     dycl_recorder *r = &region->recorder;
     PyTypeObject *type = Py_TYPE(tensor);
     if (type == dycl_py.lazy_type) {
@@ -139,16 +137,12 @@ dycl_status dycl_region_value(dycl_region *region, PyObject *tensor, uint32_t *o
 /* ---- Results ------------------------------------------------------------------------------------------------------------------ */
 
 PyObject *dycl_region_result(dycl_region *region, uint32_t value) {
-    PyObject *o = dycl_lazy_new(region, value);
-    if (!o) return NULL;
     region->site->stats.recorded++;
-    if (region->foreign || region->recorder.graph.node_count >= MOST_NODES) {
-        if (dycl_region_flush(region, region->foreign ? DYCL_BAIL_foreign : DYCL_BAIL_limit) < 0) {
-            Py_DECREF(o);
-            return NULL;
-        }
-    }
-    return o;
+    return dycl_lazy_new(region, value);
+}
+
+int dycl_region_settle_now(dycl_region *region) {
+    return dycl_region_flush(region, region->foreign ? DYCL_BAIL_foreign : DYCL_BAIL_limit);
 }
 
 int dycl_region_may_write(dycl_region *region, PyObject *tensor) {

@@ -69,9 +69,25 @@ int dycl_region_compute(PyObject *lazy, dycl_bail why);
 int dycl_region_make_plain(PyObject *lazy, dycl_bail why);
 
 /* The value of a tensor in the region's graph. OK; BAIL (recorder.why says why); ERROR with a Python exception. */
-dycl_status dycl_region_value(dycl_region *region, PyObject *tensor, uint32_t *out_value);
-/* After an operator was recorded: its lazy tensor (new reference), or NULL with an exception. */
+dycl_status dycl_region_value_slow(dycl_region *region, PyObject *tensor, uint32_t *out_value);
+static inline dycl_status dycl_region_value(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
+    if (dycl_is_lazy(tensor)) {
+        const dycl_lazy *lazy = dycl_lazy_of(tensor);
+        if (lazy->region == region && lazy->epoch == region->epoch) {
+            *out_value = lazy->value;
+            return DYCL_OK;
+        }
+    }
+    return dycl_region_value_slow(region, tensor, out_value);
+}
+/* The lazy tensor of a recorded value (new reference), or NULL with an exception. */
 PyObject *dycl_region_result(dycl_region *region, uint32_t value);
+/* After an operator was recorded with all its results: what may not wait is computed. 0 or -1. */
+#define DYCL_SEGMENT_NODES 16384 /* a longer segment is flushed: bounds the memory of programs that never ask for a value */
+int dycl_region_settle_now(dycl_region *region);
+static inline int dycl_region_settle(dycl_region *region) {
+    return __builtin_expect(region->foreign || region->recorder.graph.node_count >= DYCL_SEGMENT_NODES, 0) ? dycl_region_settle_now(region) : 0;
+}
 /* Binds the object to another value: an in-place operator. 1; 0 when its memory is shared (recorder.why). */
 int dycl_region_may_write(dycl_region *region, PyObject *lazy);
 void dycl_region_rebind(dycl_region *region, PyObject *lazy, uint32_t value);

@@ -91,7 +91,9 @@ static PyObject *record(const slot_info *slot, PyObject *const *args, Py_ssize_t
     if (!slot->row || !may_record(region)) return NULL;
     dycl_call call;
     dycl_call_begin(&call, region, args, count, slot->in_place);
-    PyObject *result = dycl_binding_run(slot->row, &call);
+    for (Py_ssize_t i = 0; i < count; i++) call.p[i] = args[i]; /* what parsing would find */
+    for (int i = (int)count; i < slot->row->parameter_count; i++) call.p[i] = NULL;
+    PyObject *result = dycl_binding_settle(&call, slot->row->bind(&call, slot->row));
     *why = region->recorder.why;
     return result;
 }
