@@ -1,6 +1,7 @@
 #include "exec/lower.h"
 
-/* batch_norm in evaluation: y = x * scale + shift per channel. Both vectors are computed again only when one of the four inputs may have changed. */
+/* batch_norm in evaluation: y = x * scale + shift per channel. Both vectors are computed again only when one of the
+ * four inputs may have changed. */
 
 typedef struct {
     dycl_ref mean, variance, weight, bias, added, scale, shift;
@@ -14,18 +15,20 @@ typedef struct {
     double eps;
 } batch_norm_args;
 
-#define BATCH_NORM_BODY(type, root)                                                                                                        \
-    {                                                                                                                                      \
-        const type *mean = dycl_at(plan, a->mean), *variance = dycl_at(plan, a->variance);                                                \
-        const type *weight = a->has_weight ? dycl_at(plan, a->weight) : NULL, *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL,          \
-                   *added = a->has_added ? dycl_at(plan, a->added) : NULL;                                                                  \
-        type *scale = dycl_at(plan, a->scale), *shift = dycl_at(plan, a->shift);                                                           \
-        for (int64_t i = 0; i < a->channels; i++) {                                                                                        \
-            type s = 1 / root(variance[i * a->variance_stride] + (type)a->eps);                                                            \
-            if (weight) s *= weight[i * a->weight_stride];                                                                                 \
-            scale[i] = s;                                                                                                                  \
-            shift[i] = (bias ? bias[i * a->bias_stride] : 0) + ((added ? added[i] : 0) - mean[i * a->mean_stride]) * s;                    \
-        }                                                                                                                                  \
+#define BATCH_NORM_BODY(type, root)                                                                                    \
+    {                                                                                                                  \
+        const type *mean = dycl_at(plan, a->mean), *variance = dycl_at(plan, a->variance);                             \
+        const type *weight = a->has_weight ? dycl_at(plan, a->weight) : NULL,                                          \
+                   *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL,                                                \
+                   *added = a->has_added ? dycl_at(plan, a->added) : NULL;                                             \
+        type *scale = dycl_at(plan, a->scale), *shift = dycl_at(plan, a->shift);                                       \
+        for (int64_t i = 0; i < a->channels; i++) {                                                                    \
+            type s = 1 / root(variance[i * a->variance_stride] + (type)a->eps);                                        \
+            if (weight) s *= weight[i * a->weight_stride];                                                             \
+            scale[i] = s;                                                                                              \
+            shift[i] =                                                                                                 \
+                (bias ? bias[i * a->bias_stride] : 0) + ((added ? added[i] : 0) - mean[i * a->mean_stride]) * s;       \
+        }                                                                                                              \
     }
 
 /* Are all inputs constants with the contents of the last time? Remembers them. */
@@ -50,12 +53,15 @@ static int unchanged(batch_norm_args *a, const dycl_plan *plan) {
 static dycl_status batch_norm_run(const dycl_step *step, dycl_plan *plan) {
     batch_norm_args *a = step->args;
     if (unchanged(a, plan)) return DYCL_OK;
-    if (a->dtype == DYCL_F32) BATCH_NORM_BODY(float, __builtin_sqrtf)
-    else BATCH_NORM_BODY(double, __builtin_sqrt)
+    if (a->dtype == DYCL_F32)
+        BATCH_NORM_BODY(float, __builtin_sqrtf)
+    else
+        BATCH_NORM_BODY(double, __builtin_sqrt)
     return DYCL_OK;
 }
 
-dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, const dycl_tensor *added, dycl_ref *out_scale, dycl_ref *out_shift) {
+dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, const dycl_tensor *added, dycl_ref *out_scale,
+                                 dycl_ref *out_shift) {
     const dycl_graph *g = &b->program->graph;
     const uint32_t *operands = dycl_node_operands(g, node);
     batch_norm_args *a = dycl_plan_alloc(b->plan, sizeof *a);
@@ -71,15 +77,19 @@ dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, const dyc
         a->added = added->ref;
         a->has_added = 1;
         dycl_make_read(b, added->ref.slot);
-        if (added->ref.slot < g->value_count && g->values[added->ref.slot].kind == DYCL_VALUE_FEED) a->feeds[4] = g->values[added->ref.slot].source;
-        else a->all_feeds = 0;
+        if (added->ref.slot < g->value_count && g->values[added->ref.slot].kind == DYCL_VALUE_FEED)
+            a->feeds[4] = g->values[added->ref.slot].source;
+        else
+            a->all_feeds = 0;
     }
     for (int i = 0; i < 4; i++) {
         uint32_t v = operands[1 + i];
         if (v == DYCL_NONE) continue;
         const dycl_value *root = &g->values[g->values[v].root];
-        if (root->kind == DYCL_VALUE_FEED) a->feeds[i] = root->source;
-        else a->all_feeds = 0;
+        if (root->kind == DYCL_VALUE_FEED)
+            a->feeds[i] = root->source;
+        else
+            a->all_feeds = 0;
         *refs[i] = dycl_make_ref(b, v);
         *strides[i] = g->values[v].strides[0];
         dycl_make_read(b, refs[i]->slot);
@@ -96,4 +106,3 @@ dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, const dyc
     *out_shift = a->shift;
     return dycl_make_step(b, batch_norm_run, a, "scale and shift", 20 + 2 * (double)a->channels);
 }
-

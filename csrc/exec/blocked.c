@@ -11,11 +11,13 @@ typedef struct {
 
 static dycl_status reorder_run(const dycl_step *step, dycl_plan *plan) {
     const reorder_args *a = step->args;
-    dycl_prim_args x = {.src = dycl_at(plan, a->src), .dst = dycl_at(plan, a->dst), .scratch = dycl_at(plan, a->scratch)};
+    dycl_prim_args x = {
+        .src = dycl_at(plan, a->src), .dst = dycl_at(plan, a->dst), .scratch = dycl_at(plan, a->scratch)};
     return dycl_prim_execute(a->prim, &x);
 }
 
-dycl_status dycl_make_reorder(dycl_maker *b, dycl_ref src, const dycl_layout *from, dycl_ref dst, const dycl_layout *to) {
+dycl_status dycl_make_reorder(dycl_maker *b, dycl_ref src, const dycl_layout *from, dycl_ref dst,
+                              const dycl_layout *to) {
     reorder_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     dycl_status status;
@@ -44,7 +46,8 @@ const struct dycl_blocked *dycl_blocked_of(const dycl_maker *b, uint32_t v) {
 }
 
 /* Notes that root value v lies in `slot` in this layout. */
-static dycl_status note(dycl_maker *b, uint32_t v, const dycl_layout *layout, uint32_t slot, struct dycl_blocked **out) {
+static dycl_status note(dycl_maker *b, uint32_t v, const dycl_layout *layout, uint32_t slot,
+                        struct dycl_blocked **out) {
     if (!b->blocked) {
         b->blocked = dycl_alloc_zero(b->program->graph.value_count * sizeof *b->blocked);
         if (!b->blocked) return dycl_error_set("out of memory");
@@ -80,7 +83,9 @@ static dycl_status make_plain(dycl_maker *b, uint32_t root) {
     return dycl_make_reorder(b, (dycl_ref){blocked->slot, 0, 0}, &blocked->layout, (dycl_ref){root, 0, 0}, &plain);
 }
 
-dycl_status dycl_make_result_done(dycl_maker *b, uint32_t v) { return b->program->is_output[v] ? make_plain(b, v) : DYCL_OK; }
+dycl_status dycl_make_result_done(dycl_maker *b, uint32_t v) {
+    return b->program->is_output[v] ? make_plain(b, v) : DYCL_OK;
+}
 
 dycl_status dycl_make_as(dycl_maker *b, uint32_t v, const dycl_layout *layout, dycl_ref *out) {
     uint32_t root = dycl_make_value(b, v)->root;
@@ -124,7 +129,9 @@ fail:
     return status;
 }
 
-dycl_status dycl_make_operand_plain(dycl_maker *b, uint32_t v) { return make_plain(b, dycl_make_value(b, v)->root); }
+dycl_status dycl_make_operand_plain(dycl_maker *b, uint32_t v) {
+    return make_plain(b, dycl_make_value(b, v)->root);
+}
 
 dycl_status dycl_make_operands_plain(dycl_maker *b, const dycl_block *block) {
     if (!b->blocked) return DYCL_OK;

@@ -9,8 +9,9 @@ typedef struct {
 
 static dycl_status attention_run(const dycl_step *step, dycl_plan *plan) {
     const attention_args *a = step->args;
-    return dycl_attention(&a->desc, dycl_at(plan, a->q), dycl_at(plan, a->k), dycl_at(plan, a->v), a->desc.mask ? dycl_at(plan, a->mask) : NULL,
-                          dycl_at(plan, a->out), dycl_at(plan, a->scratch));
+    return dycl_attention(&a->desc, dycl_at(plan, a->q), dycl_at(plan, a->k), dycl_at(plan, a->v),
+                          a->desc.mask ? dycl_at(plan, a->mask) : NULL, dycl_at(plan, a->out),
+                          dycl_at(plan, a->scratch));
 }
 
 /* As it lies, when the last dimension is a run. */

@@ -4,12 +4,13 @@
 
 #include <string.h>
 
-/* Convolutions as oneDNN primitives, with what follows them done on the way out. oneDNN chooses the layouts; the weights are packed once
- * when they are constant, else at each run. */
+/* Convolutions as oneDNN primitives, with what follows them done on the way out. oneDNN chooses the layouts; the
+ * weights are packed once when they are constant, else at each run. */
 
 static dycl_status conv_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_conv_args *a = step->args;
-    dycl_prim_args x = {.src = dycl_at(plan, a->src), .weights = dycl_at(plan, a->weights), .dst = dycl_at(plan, a->dst)};
+    dycl_prim_args x = {
+        .src = dycl_at(plan, a->src), .weights = dycl_at(plan, a->weights), .dst = dycl_at(plan, a->dst)};
     if (a->pack) {
         const float *scale = a->has_scale ? dycl_at(plan, a->scale) : NULL;
         const void *packed = NULL;
@@ -31,7 +32,8 @@ static dycl_status conv_run(const dycl_step *step, dycl_plan *plan) {
     return dycl_prim_execute(a->prim, &x);
 }
 
-dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_prim *prim, int64_t scale_channels, dycl_binding **out) {
+dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_prim *prim, int64_t scale_channels,
+                              dycl_binding **out) {
     const dycl_graph *g = &b->program->graph;
     *out = NULL;
     if (weights->ref.slot >= g->value_count || g->values[weights->ref.slot].kind != DYCL_VALUE_FEED) return DYCL_OK;
@@ -147,7 +149,8 @@ dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block) {
     if (b->program->next[block->first] != DYCL_NONE) second = &g->nodes[b->program->next[block->first]];
     if (second && second->op == DYCL_OP_batch_norm) {
         for (int i = 1; i < 5; i++)
-            if (dycl_node_operands(g, second)[i] != DYCL_NONE) DYCL_TRY(dycl_make_operand_plain(b, dycl_node_operands(g, second)[i]));
+            if (dycl_node_operands(g, second)[i] != DYCL_NONE)
+                DYCL_TRY(dycl_make_operand_plain(b, dycl_node_operands(g, second)[i]));
         DYCL_TRY(dycl_make_batch_norm(b, second, a->has_bias ? &bias : NULL, &a->scale, &a->bias));
         a->has_bias = a->has_scale = 1;
     }
@@ -180,7 +183,8 @@ fail:
     return status;
 }
 
-void dycl_conv_describe(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tensor *w, const dycl_tensor *out, const int64_t *attrs) {
+void dycl_conv_describe(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tensor *w, const dycl_tensor *out,
+                        const int64_t *attrs) {
     d->n = x->sizes[0];
     d->c = x->sizes[1];
     d->h = x->sizes[2];
@@ -199,5 +203,6 @@ void dycl_conv_describe(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tens
 }
 
 double dycl_conv_cost(const dycl_conv_desc *d) {
-    return 1000 + (double)d->n * (double)d->oc * (double)d->oh * (double)d->ow * (double)(d->c / d->groups) * (double)(d->kh * d->kw) / 40;
+    return 1000 + (double)d->n * (double)d->oc * (double)d->oh * (double)d->ow * (double)(d->c / d->groups) *
+                      (double)(d->kh * d->kw) / 40;
 }

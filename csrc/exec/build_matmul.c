@@ -13,8 +13,8 @@ static void collapse_batch(dycl_matmul_args *a) {
     int out = 0;
     for (int d = 0; d < a->batch_rank; d++) {
         if (a->batch[d] == 1) continue;
-        if (out > 0 && a->a_batch[out - 1] == a->a_batch[d] * a->batch[d] && a->b_batch[out - 1] == a->b_batch[d] * a->batch[d] &&
-            a->c_batch[out - 1] == a->c_batch[d] * a->batch[d]) {
+        if (out > 0 && a->a_batch[out - 1] == a->a_batch[d] * a->batch[d] &&
+            a->b_batch[out - 1] == a->b_batch[d] * a->batch[d] && a->c_batch[out - 1] == a->c_batch[d] * a->batch[d]) {
             a->batch[out - 1] *= a->batch[d];
             a->a_batch[out - 1] = a->a_batch[d];
             a->b_batch[out - 1] = a->b_batch[d];
@@ -48,8 +48,10 @@ static int flatten(const dycl_tensor *x, int64_t *out_rows, int64_t *out_stride)
     int64_t rows = 1, stride = 0;
     for (int d = x->rank - 2; d >= 0; d--) {
         if (x->sizes[d] == 1) continue;
-        if (rows == 1) stride = x->strides[d];
-        else if (x->strides[d] != stride * rows) return 0;
+        if (rows == 1)
+            stride = x->strides[d];
+        else if (x->strides[d] != stride * rows)
+            return 0;
         rows *= x->sizes[d];
     }
     *out_rows = rows;
@@ -99,7 +101,8 @@ static dycl_status matmul(dycl_maker *b, const dycl_node *node, dycl_matmul_args
         int64_t row, column;
         dycl_make_tensor(b, operands[i], &x[i]);
         matrix(&x[i], &row, &column);
-        if (!unit_stride(x[i].sizes[x[i].rank - 2], x[i].sizes[x[i].rank - 1], row, column)) DYCL_TRY(dycl_make_contiguous(b, operands[i], &x[i]));
+        if (!unit_stride(x[i].sizes[x[i].rank - 2], x[i].sizes[x[i].rank - 1], row, column))
+            DYCL_TRY(dycl_make_contiguous(b, operands[i], &x[i]));
     }
     a->m = x[0].sizes[x[0].rank - 2];
     a->k = x[0].sizes[x[0].rank - 1];
@@ -136,8 +139,10 @@ dycl_status dycl_make_matmul(dycl_maker *b, const dycl_node *node) {
     dycl_status status;
     dycl_tensor target;
     a->dtype = (dycl_dtype)out->dtype;
-    if (node->op == DYCL_OP_linear) DYCL_TRY(linear(b, node, a));
-    else DYCL_TRY(matmul(b, node, a));
+    if (node->op == DYCL_OP_linear)
+        DYCL_TRY(linear(b, node, a));
+    else
+        DYCL_TRY(matmul(b, node, a));
     DYCL_TRY(dycl_make_target(b, node->out, &target));
     a->c = target.ref;
     collapse_batch(a);

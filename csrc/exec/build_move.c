@@ -16,7 +16,8 @@ typedef struct {
 } take_args;
 
 static dycl_status out_of_range(const void *index, dycl_dtype dtype, int64_t at, int64_t size) {
-    long long bad = dtype == DYCL_I64 ? (long long)((const int64_t *)index)[at] : (long long)((const int32_t *)index)[at];
+    long long bad =
+        dtype == DYCL_I64 ? (long long)((const int64_t *)index)[at] : (long long)((const int32_t *)index)[at];
     dycl_error_set("index %lld is out of range for a dimension of size %lld", bad, (long long)size);
     return DYCL_BAIL;
 }
@@ -25,8 +26,9 @@ static dycl_status take_run(const dycl_step *step, dycl_plan *plan) {
     const take_args *a = step->args;
     const void *index = dycl_at(plan, a->index);
     for (int64_t o = 0; o < a->outer; o++) {
-        int64_t bad = dycl_kern_take_rows((char *)dycl_at(plan, a->to) + o * a->to_stride, (char *)dycl_at(plan, a->table) + o * a->outer_stride,
-                                          a->rows, a->row_bytes, a->row_stride, index, a->index_dtype, a->count);
+        int64_t bad = dycl_kern_take_rows((char *)dycl_at(plan, a->to) + o * a->to_stride,
+                                          (char *)dycl_at(plan, a->table) + o * a->outer_stride, a->rows, a->row_bytes,
+                                          a->row_stride, index, a->index_dtype, a->count);
         if (bad >= 0) return out_of_range(index, a->index_dtype, bad, a->rows);
     }
     return DYCL_OK;
@@ -50,7 +52,8 @@ static dycl_status gather_run(const dycl_step *step, dycl_plan *plan) {
     for (int64_t i = 0; i < a->count; i++) {
         int64_t j = index[i];
         if (j < 0 || j >= a->limit) return out_of_range(index, DYCL_I64, i, a->limit);
-        memcpy(to + (size_t)i * a->element, from + (size_t)(offset + j * a->from_strides[a->dim]) * a->element, a->element);
+        memcpy(to + (size_t)i * a->element, from + (size_t)(offset + j * a->from_strides[a->dim]) * a->element,
+               a->element);
         for (int d = a->rank - 1; d >= 0; d--) {
             int64_t stride = d == a->dim ? 0 : a->from_strides[d];
             offset += stride;
@@ -92,7 +95,8 @@ fail:
 
 dycl_status dycl_make_gather(dycl_maker *b, const dycl_node *node) {
     if (dycl_value_numel(dycl_make_value(b, node->out)) == 0) {
-        /* an empty result reads nothing, so its index cannot be out of range, except a row of no elements, which torch lets pass too */
+        /* an empty result reads nothing, so its index cannot be out of range, except a row of no elements, which torch
+         * lets pass too */
         return DYCL_OK;
     }
     if (node->op == DYCL_OP_gather) return build_gather_elements(b, node);
@@ -113,8 +117,10 @@ dycl_status dycl_make_gather(dycl_maker *b, const dycl_node *node) {
     }
     for (int d = dim - 1; d >= 0; d--) {
         if (table.sizes[d] == 1) continue;
-        if (outer == 1) outer_stride = table.strides[d];
-        else fits &= table.strides[d] == outer_stride * outer;
+        if (outer == 1)
+            outer_stride = table.strides[d];
+        else
+            fits &= table.strides[d] == outer_stride * outer;
         outer *= table.sizes[d];
     }
     if (!fits) {
@@ -215,12 +221,12 @@ typedef struct {
     int64_t count;
 } iota_args;
 
-#define IOTA_BODY(type, field, wide)                                                                                                       \
-    {                                                                                                                                      \
-        type *out = to;                                                                                                                    \
-        wide first = (wide)start->field, by = (wide)increment->field;                                                                      \
-        for (int64_t i = 0; i < a->count; i++) out[i] = (type)(first + (wide)i * by);                                                      \
-        break;                                                                                                                             \
+#define IOTA_BODY(type, field, wide)                                                                                   \
+    {                                                                                                                  \
+        type *out = to;                                                                                                \
+        wide first = (wide)start->field, by = (wide)increment->field;                                                  \
+        for (int64_t i = 0; i < a->count; i++) out[i] = (type)(first + (wide)i * by);                                  \
+        break;                                                                                                         \
     }
 
 static dycl_status iota_run(const dycl_step *step, dycl_plan *plan) {

@@ -13,7 +13,8 @@ typedef struct {
 
 static dycl_status pool_run(const dycl_step *step, dycl_plan *plan) {
     const pool_args *a = step->args;
-    dycl_prim_args x = {.src = dycl_at(plan, a->src), .dst = dycl_at(plan, a->dst), .scratch = dycl_at(plan, a->scratch)};
+    dycl_prim_args x = {
+        .src = dycl_at(plan, a->src), .dst = dycl_at(plan, a->dst), .scratch = dycl_at(plan, a->scratch)};
     return dycl_prim_execute(a->prim, &x);
 }
 
@@ -24,12 +25,14 @@ static dycl_status adaptive_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-/* One window of NCHW data by torch's definition: windows end at the padded border, and padding counts only where asked for. */
+/* One window of NCHW data by torch's definition: windows end at the padded border, and padding counts only where asked
+ * for. */
 static float window(const dycl_pool_desc *d, const float *plane, int64_t y, int64_t x) {
     int64_t top = y * d->stride[0] - d->pad_before[0], left = x * d->stride[1] - d->pad_before[1];
     int64_t bottom = top + d->kernel[0], right = left + d->kernel[1];
     int64_t limit_h = d->h + d->pad_before[0], limit_w = d->w + d->pad_before[1];
-    int64_t area = ((bottom < limit_h ? bottom : limit_h) - top) * ((right < limit_w ? right : limit_w) - left), count = 0;
+    int64_t area = ((bottom < limit_h ? bottom : limit_h) - top) * ((right < limit_w ? right : limit_w) - left),
+            count = 0;
     float sum = 0, best = -INFINITY;
     for (int64_t i = 0; i < d->kernel[0]; i++)
         for (int64_t j = 0; j < d->kernel[1]; j++) {
@@ -52,11 +55,13 @@ static dycl_status plain_run(const dycl_step *step, dycl_plan *plan) {
 #pragma omp parallel for schedule(static) if (d->n * d->c * d->oh * d->ow > 20000)
     for (int64_t p = 0; p < d->n * d->c; p++)
         for (int64_t y = 0; y < d->oh; y++)
-            for (int64_t x = 0; x < d->ow; x++) dst[(p * d->oh + y) * d->ow + x] = window(d, src + p * d->h * d->w, y, x);
+            for (int64_t x = 0; x < d->ow; x++)
+                dst[(p * d->oh + y) * d->ow + x] = window(d, src + p * d->h * d->w, y, x);
     return DYCL_OK;
 }
 
-static dycl_status build_plain(dycl_maker *b, const dycl_node *node, pool_args *a, dycl_step_fn run, const char *kernel) {
+static dycl_status build_plain(dycl_maker *b, const dycl_node *node, pool_args *a, dycl_step_fn run,
+                               const char *kernel) {
     dycl_tensor x, out;
     dycl_status status;
     DYCL_TRY(dycl_make_contiguous(b, dycl_node_operands(&b->program->graph, node)[0], &x));
@@ -92,7 +97,8 @@ dycl_status dycl_pool_describe(const dycl_maker *b, const dycl_node *node, dycl_
         d->stride[i] = attrs[2 + i];
         d->pad_before[i] = attrs[4 + i];
         if (d->kind == DYCL_POOL_MAX) d->dilation[i] = attrs[6 + i];
-        int64_t needed = (made[i] - 1) * d->stride[i] + (d->kernel[i] - 1) * d->dilation[i] + 1 - in[i] - d->pad_before[i];
+        int64_t needed =
+            (made[i] - 1) * d->stride[i] + (d->kernel[i] - 1) * d->dilation[i] + 1 - in[i] - d->pad_before[i];
         d->pad_after[i] = needed > d->pad_before[i] ? needed : d->pad_before[i];
         /* with ceil mode, torch divides by less than the window at the far border; oneDNN does not */
         if (d->pad_after[i] > d->pad_before[i] && d->kind == DYCL_POOL_AVG_PADDED) fits = DYCL_BAIL;
@@ -101,8 +107,8 @@ dycl_status dycl_pool_describe(const dycl_maker *b, const dycl_node *node, dycl_
 }
 
 /* Pools `x` as it lies; the result goes where oneDNN wants it. */
-static dycl_status pool_primitive(dycl_maker *b, const dycl_node *node, pool_args *a, dycl_ref src, const dycl_layout *layout, uint32_t *out_slot,
-                                  dycl_layout *made) {
+static dycl_status pool_primitive(dycl_maker *b, const dycl_node *node, pool_args *a, dycl_ref src,
+                                  const dycl_layout *layout, uint32_t *out_slot, dycl_layout *made) {
     dycl_status status;
     if (a->desc.kind == DYCL_POOL_MAX && b->plan->mode == DYCL_PLAN_EXACT) return DYCL_BAIL;
     a->desc.src = *layout;
@@ -110,14 +116,17 @@ static dycl_status pool_primitive(dycl_maker *b, const dycl_node *node, pool_arg
     DYCL_TRY(dycl_make_prim(b, a->prim));
     b->plan->hides_nan |= a->desc.kind == DYCL_POOL_MAX;
     dycl_prim_dst_layout(a->prim, made);
-    if (dycl_make_value(b, node->out)->rank == 4) DYCL_TRY(dycl_make_result(b, node->out, made, out_slot));
-    else DYCL_TRY(dycl_make_slot(b, dycl_layout_bytes(made), out_slot));
+    if (dycl_make_value(b, node->out)->rank == 4)
+        DYCL_TRY(dycl_make_result(b, node->out, made, out_slot));
+    else
+        DYCL_TRY(dycl_make_slot(b, dycl_layout_bytes(made), out_slot));
     a->src = src;
     a->dst.slot = *out_slot;
     dycl_make_read(b, src.slot);
     dycl_make_write(b, *out_slot);
     DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(a->prim), &a->scratch));
-    DYCL_TRY(dycl_make_step(b, pool_run, a, "pooling", 300 + 0.3 * (double)(a->desc.n * a->desc.c * a->desc.h * a->desc.w)));
+    DYCL_TRY(
+        dycl_make_step(b, pool_run, a, "pooling", 300 + 0.3 * (double)(a->desc.n * a->desc.c * a->desc.h * a->desc.w)));
     b->plan->infos[b->plan->step_count - 1].prim = a->prim;
     return DYCL_OK;
 fail:
@@ -182,7 +191,8 @@ dycl_status dycl_make_pool(dycl_maker *b, const dycl_node *node) {
         } else {
             DYCL_TRY(dycl_make_operand_plain(b, operand));
             dycl_make_tensor(b, operand, &x);
-            if (!dycl_tensor_contiguous(&x) && !dycl_tensor_channels_last(&x)) DYCL_TRY(dycl_make_contiguous(b, operand, &x));
+            if (!dycl_tensor_contiguous(&x) && !dycl_tensor_channels_last(&x))
+                DYCL_TRY(dycl_make_contiguous(b, operand, &x));
             dycl_layout_plain(&layout, 4, x.sizes, x.strides);
             src = x.ref;
         }

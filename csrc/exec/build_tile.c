@@ -7,9 +7,11 @@
 #include <stddef.h>
 #include <string.h>
 
-/* From a block to a tile program: which memory it touches and how, the shape of the tiles, then instructions (lower.c). */
+/* From a block to a tile program: which memory it touches and how, the shape of the tiles, then instructions
+ * (lower.c). */
 
-static dycl_status add_memory(dycl_lower *l, dycl_ref ref, dycl_dtype dtype, const int64_t *strides, int store, int *out) {
+static dycl_status add_memory(dycl_lower *l, dycl_ref ref, dycl_dtype dtype, const int64_t *strides, int store,
+                              int *out) {
     for (int i = 0; i < l->memory_count; i++) {
         dycl_lower_memory *m = &l->memory[i];
         if (m->store == store && m->ref.slot == ref.slot && m->ref.offset == ref.offset && m->dtype == dtype &&
@@ -39,7 +41,8 @@ static void permuted(const dycl_value *value, const dycl_tile_need *need, dycl_v
     }
 }
 
-static dycl_status add_operand(dycl_lower *l, dycl_lower_node *entry, int i, uint32_t v, const dycl_tile_need *need, int64_t level_row) {
+static dycl_status add_operand(dycl_lower *l, dycl_lower_node *entry, int i, uint32_t v, const dycl_tile_need *need,
+                               int64_t level_row) {
     dycl_maker *b = l->b;
     const dycl_program *p = b->program;
     const dycl_value *value = &p->graph.values[v];
@@ -74,7 +77,8 @@ static dycl_status add_operand(dycl_lower *l, dycl_lower_node *entry, int i, uin
     return status;
 }
 
-/* ---- Elementwise over blocked layouts: the order of the elements does not matter, as long as all operands have the same one */
+/* ---- Elementwise over blocked layouts: the order of the elements does not matter, as long as all operands have the
+ * same one */
 
 /* 1: this operand is blocked, 0: one element for all, -1: neither. */
 static int flat_operand(const dycl_lower *l, const dycl_block *block, uint32_t v) {
@@ -94,8 +98,10 @@ static const struct dycl_blocked *flat_layout(const dycl_lower *l, const dycl_bl
     for (uint32_t n = block->first; n != DYCL_NONE; n = p->next[n]) {
         const dycl_node *node = &p->graph.nodes[n];
         const uint32_t *operands = dycl_node_operands(&p->graph, node);
-        if (dycl_op_get((dycl_op)node->op)->family != DYCL_FAMILY_EW || p->graph.values[node->out].dtype != DYCL_F32) return NULL;
-        if (dycl_value_numel(&p->graph.values[node->out]) != block->elements || p->graph.values[node->out].rank != 4) return NULL;
+        if (dycl_op_get((dycl_op)node->op)->family != DYCL_FAMILY_EW || p->graph.values[node->out].dtype != DYCL_F32)
+            return NULL;
+        if (dycl_value_numel(&p->graph.values[node->out]) != block->elements || p->graph.values[node->out].rank != 4)
+            return NULL;
         for (int i = 0; i < node->operand_count; i++) {
             int kind = flat_operand(l, block, operands[i]);
             if (kind < 0) return NULL;
@@ -127,8 +133,8 @@ static dycl_status add_row_parameter(dycl_lower *l, dycl_lower_node *entry, int 
     return status;
 }
 
-static dycl_status add_channel_parameters(dycl_lower *l, dycl_lower_node *entry, const dycl_node *node, const dycl_tile_need *need,
-                                          int64_t level_row) {
+static dycl_status add_channel_parameters(dycl_lower *l, dycl_lower_node *entry, const dycl_node *node,
+                                          const dycl_tile_need *need, int64_t level_row) {
     dycl_ref ref[2];
     dycl_status status = dycl_make_batch_norm(l->b, node, NULL, &ref[0], &ref[1]);
     if (status != DYCL_OK) return status;
@@ -138,7 +144,8 @@ static dycl_status add_channel_parameters(dycl_lower *l, dycl_lower_node *entry,
     channel.sizes[1] = need->sizes[1];
     channel.strides[1] = 1;
     int64_t strides[DYCL_SPACE_RANK];
-    if (!dycl_space_access(&l->space, level_row, &channel, need->rank, need->sizes, strides)) return dycl_error_set("batch_norm outside its space");
+    if (!dycl_space_access(&l->space, level_row, &channel, need->rank, need->sizes, strides))
+        return dycl_error_set("batch_norm outside its space");
     for (int i = 0; i < 2; i++) {
         int m;
         status = add_memory(l, ref[i], (dycl_dtype)l->b->program->graph.values[node->out].dtype, strides, 0, &m);
@@ -156,7 +163,8 @@ static int needed_outside(const dycl_program *p, uint32_t block, const dycl_node
     const dycl_graph *g = &p->graph;
     for (uint32_t n = p->blocks[block].first; n != DYCL_NONE; n = p->next[n]) {
         const uint32_t *operands = dycl_node_operands(g, &g->nodes[n]);
-        for (int i = 0; i < g->nodes[n].operand_count; i++) inside += operands[i] != DYCL_NONE && g->values[operands[i]].root == node->out;
+        for (int i = 0; i < g->nodes[n].operand_count; i++)
+            inside += operands[i] != DYCL_NONE && g->values[operands[i]].root == node->out;
     }
     return p->uses[node->out] > inside;
 }
@@ -185,11 +193,14 @@ static dycl_status collect(dycl_lower *l, const dycl_block *block) {
         for (int i = 0; i < 3; i++) entry->operand[i] = DYCL_LOWER_ABSENT;
         int64_t level_row = entry->row_level ? l->row : 0;
         DYCL_TRY(add_operand(l, entry, 0, operands[0], &need, level_row));
-        if (node->op == DYCL_OP_batch_norm) DYCL_TRY(add_channel_parameters(l, entry, node, &need, level_row));
+        if (node->op == DYCL_OP_batch_norm)
+            DYCL_TRY(add_channel_parameters(l, entry, node, &need, level_row));
         else
             for (int i = 1; i < node->operand_count; i++) {
-                if (family == DYCL_FAMILY_NORM) DYCL_TRY(add_row_parameter(l, entry, i, operands[i]));
-                else DYCL_TRY(add_operand(l, entry, i, operands[i], &need, level_row));
+                if (family == DYCL_FAMILY_NORM)
+                    DYCL_TRY(add_row_parameter(l, entry, i, operands[i]));
+                else
+                    DYCL_TRY(add_operand(l, entry, i, operands[i], &need, level_row));
             }
         if (needed_outside(p, l->b->block, node) && l->flat) {
             dycl_ref ref = {0, 0, 0};
@@ -200,7 +211,8 @@ static dycl_status collect(dycl_lower *l, const dycl_block *block) {
             int64_t strides[DYCL_SPACE_RANK];
             const dycl_value *out = &g->values[node->out];
             int covers;
-            if (family == DYCL_FAMILY_REDUCE) covers = dycl_space_access(&l->space, l->row, out, out->rank, out->sizes, strides);
+            if (family == DYCL_FAMILY_REDUCE)
+                covers = dycl_space_access(&l->space, l->row, out, out->rank, out->sizes, strides);
             else {
                 dycl_value seen;
                 permuted(out, &need, &seen);
@@ -233,12 +245,14 @@ static dycl_status make_dense(dycl_lower *l, dycl_lower_memory *m) {
     dense = here;
     dycl_strides_contiguous(dense.rank, dense.sizes, dense.strides);
     dense.ref.offset = 0;
-    dycl_status status = dycl_make_slot(l->b, (size_t)dycl_tensor_numel(&dense) * dycl_dtype_size(dense.dtype), &dense.ref.slot);
+    dycl_status status =
+        dycl_make_slot(l->b, (size_t)dycl_tensor_numel(&dense) * dycl_dtype_size(dense.dtype), &dense.ref.slot);
     if (status != DYCL_OK) return status;
     if (m->store) {
         l->after_from[l->after_count] = dense;
         l->after_to[l->after_count++] = here;
-    } else status = dycl_make_copy(l->b, &here, &dense);
+    } else
+        status = dycl_make_copy(l->b, &here, &dense);
     m->ref = dense.ref;
     memcpy(m->strides, dense.strides, (size_t)dense.rank * sizeof(int64_t));
     return status;
@@ -294,7 +308,8 @@ static dycl_status shape(dycl_lower *l) {
             dycl_status status = make_dense(l, &l->memory[i]);
             if (status != DYCL_OK) return status;
         }
-    } else sort_dimensions(l);
+    } else
+        sort_dimensions(l);
     collapse(l, &inner);
     dycl_tile_program *p = &l->program;
     if (!l->row) inner = l->space.rank > 0 ? l->space.rank - 1 : 0;
@@ -330,13 +345,15 @@ dycl_status dycl_make_tile(dycl_maker *b, const dycl_block *block) {
     if (l->flat) {
         l->space.rank = 1;
         l->space.sizes[0] = block->elements;
-    } else DYCL_TRY(dycl_make_operands_plain(b, block));
+    } else
+        DYCL_TRY(dycl_make_operands_plain(b, block));
     DYCL_TRY(collect(l, block));
     DYCL_TRY(shape(l));
     DYCL_TRY(dycl_lower_instructions(l));
     for (int i = 0; i < l->after_count; i++) DYCL_TRY(dycl_make_copy(b, &l->after_from[i], &l->after_to[i]));
     if (l->flat)
-        for (int i = 0; i < l->node_count; i++) DYCL_TRY(dycl_make_result_done(b, b->program->graph.nodes[l->nodes[i].node].out));
+        for (int i = 0; i < l->node_count; i++)
+            DYCL_TRY(dycl_make_result_done(b, b->program->graph.nodes[l->nodes[i].node].out));
 fail:
     return status;
 }

@@ -62,7 +62,9 @@ dycl_status dycl_maker_init(dycl_maker *b, dycl_plan *plan) {
         slot->last = 0;
         slot->place = 0;
         slot->fixed = value->kind != DYCL_VALUE_NODE || plan->program.is_output[v];
-        slot->bytes = slot->fixed || value->root != v ? 0 : (size_t)dycl_value_extent(value) * dycl_dtype_size((dycl_dtype)value->dtype);
+        slot->bytes = slot->fixed || value->root != v
+                          ? 0
+                          : (size_t)dycl_value_extent(value) * dycl_dtype_size((dycl_dtype)value->dtype);
     }
     return DYCL_OK;
 }
@@ -109,9 +111,15 @@ static void touch(dycl_maker *b, uint32_t slot, uint32_t write) {
     b->touches[b->touch_count++].write = write;
 }
 
-void dycl_make_read(dycl_maker *b, uint32_t slot) { touch(b, slot, 0); }
-void dycl_make_write(dycl_maker *b, uint32_t slot) { touch(b, slot, 1); }
-void dycl_make_serial(dycl_maker *b) { b->plan->infos[b->plan->step_count - 1].serial = 1; }
+void dycl_make_read(dycl_maker *b, uint32_t slot) {
+    touch(b, slot, 0);
+}
+void dycl_make_write(dycl_maker *b, uint32_t slot) {
+    touch(b, slot, 1);
+}
+void dycl_make_serial(dycl_maker *b) {
+    b->plan->infos[b->plan->step_count - 1].serial = 1;
+}
 
 dycl_status dycl_make_scratch(dycl_maker *b, size_t bytes, dycl_ref *out) {
     out->offset = 0;
@@ -126,7 +134,8 @@ dycl_status dycl_make_step(dycl_maker *b, dycl_step_fn run, void *args, const ch
     if (plan->step_count == plan->step_room) {
         uint32_t room = plan->step_room, again = plan->step_room;
         dycl_status status = grow((void **)&plan->steps, &room, plan->step_count + 1, sizeof(dycl_step));
-        if (status == DYCL_OK) status = grow((void **)&plan->infos, &again, plan->step_count + 1, sizeof(dycl_step_info));
+        if (status == DYCL_OK)
+            status = grow((void **)&plan->infos, &again, plan->step_count + 1, sizeof(dycl_step_info));
         if (status != DYCL_OK) return status;
         plan->step_room = room;
     }
@@ -201,8 +210,11 @@ typedef struct {
 
 static dycl_status copy_run(const dycl_step *step, dycl_plan *plan) {
     const copy_args *a = step->args;
-    if (a->bytes && a->bytes <= 4096) memcpy(dycl_at(plan, a->to), dycl_at(plan, a->from), a->bytes);
-    else dycl_kern_copy(dycl_at(plan, a->to), a->to_strides, dycl_at(plan, a->from), a->from_strides, a->sizes, a->rank, a->element);
+    if (a->bytes && a->bytes <= 4096)
+        memcpy(dycl_at(plan, a->to), dycl_at(plan, a->from), a->bytes);
+    else
+        dycl_kern_copy(dycl_at(plan, a->to), a->to_strides, dycl_at(plan, a->from), a->from_strides, a->sizes, a->rank,
+                       a->element);
     return DYCL_OK;
 }
 
@@ -237,7 +249,8 @@ dycl_status dycl_make_contiguous(dycl_maker *b, uint32_t v, dycl_tensor *out) {
         out->ref.slot = b->dense[v];
         return DYCL_OK;
     }
-    dycl_status status = dycl_make_slot(b, (size_t)dycl_tensor_numel(out) * dycl_dtype_size(out->dtype), &out->ref.slot);
+    dycl_status status =
+        dycl_make_slot(b, (size_t)dycl_tensor_numel(out) * dycl_dtype_size(out->dtype), &out->ref.slot);
     if (status != DYCL_OK) return status;
     b->dense[v] = out->ref.slot;
     return dycl_make_copy(b, &from, out);

@@ -1,7 +1,9 @@
 /* Turns the blocks of a program into steps. Private to csrc/exec.
  *
- * Ownership: a dycl_maker borrows the plan; what it allocates for itself dies with dycl_maker_free. Threads: one at a time.
- * Protocol: while a step is being built, dycl_make_read/_write name the slots that it touches, then dycl_make_step appends it. */
+ * Ownership: a dycl_maker borrows the plan; what it allocates for itself dies with dycl_maker_free. Threads: one at a
+ * time.
+ * Protocol: while a step is being built, dycl_make_read/_write name the slots that it touches, then dycl_make_step
+ * appends it. */
 #ifndef DYCL_EXEC_BUILDER_H
 #define DYCL_EXEC_BUILDER_H
 
@@ -23,12 +25,12 @@ typedef struct {
     uint32_t slot_count, slot_room;
     struct {
         uint32_t step, slot, write;
-    } *touches; /* in the order of the steps */
+    } * touches; /* in the order of the steps */
     uint32_t touch_count, touch_room;
     int failed; /* a touch could not be noted */
     uint32_t *touch_start;
-    uint32_t block;      /* being built */
-    uint32_t *dense;     /* value -> slot of a contiguous copy made earlier, or DYCL_NONE */
+    uint32_t block;                /* being built */
+    uint32_t *dense;               /* value -> slot of a contiguous copy made earlier, or DYCL_NONE */
     struct dycl_blocked **blocked; /* root value -> its other layout (blocked.h), or NULL */
     struct dycl_lower *lower;      /* state of one tile block (lower.h) */
 } dycl_maker;
@@ -46,10 +48,13 @@ dycl_status dycl_make_kept(dycl_maker *b, size_t bytes, uint32_t *out_slot);
 /* Scratch memory of the step being built. */
 dycl_status dycl_make_scratch(dycl_maker *b, size_t bytes, dycl_ref *out);
 dycl_status dycl_make_step(dycl_maker *b, dycl_step_fn run, void *args, const char *kernel, double cost);
-dycl_status dycl_make_prim(dycl_maker *b, dycl_prim *prim); /* the plan takes the reference, and the last step shows it */
+dycl_status dycl_make_prim(dycl_maker *b,
+                           dycl_prim *prim); /* the plan takes the reference, and the last step shows it */
 dycl_ref dycl_make_ref(const dycl_maker *b, uint32_t value); /* a value's first element */
 
-static inline const dycl_value *dycl_make_value(const dycl_maker *b, uint32_t v) { return &b->program->graph.values[v]; }
+static inline const dycl_value *dycl_make_value(const dycl_maker *b, uint32_t v) {
+    return &b->program->graph.values[v];
+}
 
 /* A value as a tensor in memory: what a view, a copy made on the way or an output comes down to. */
 typedef struct {
@@ -69,9 +74,10 @@ dycl_status dycl_make_target(dycl_maker *b, uint32_t value, dycl_tensor *out);
 dycl_status dycl_make_finish(dycl_maker *b, uint32_t value, const dycl_tensor *target);
 dycl_status dycl_make_copy(dycl_maker *b, const dycl_tensor *from, const dycl_tensor *to); /* same sizes and dtype */
 
-/* How a constant's packed form is found at run time; *out is NULL when the value cannot be a constant. scale_channels: 0, or the output
- * channels whose factors are multiplied in. */
-dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_prim *prim, int64_t scale_channels, dycl_binding **out);
+/* How a constant's packed form is found at run time; *out is NULL when the value cannot be a constant. scale_channels:
+ * 0, or the output channels whose factors are multiplied in. */
+dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_prim *prim, int64_t scale_channels,
+                              dycl_binding **out);
 void *dycl_plan_grow(void *block, size_t size); /* dycl_realloc with a message */
 
 /* ---- One builder a family; each appends the steps of the current block. */

@@ -1,4 +1,5 @@
-/* Convolutions and pooling as steps. Private to csrc/exec. Ownership: arguments live in the plan's arena. Threads: as steps. */
+/* Convolutions and pooling as steps. Private to csrc/exec. Ownership: arguments live in the plan's arena. Threads: as
+ * steps. */
 #ifndef DYCL_EXEC_CONV_H
 #define DYCL_EXEC_CONV_H
 
@@ -15,7 +16,8 @@ typedef struct {
     dycl_ref post[DYCL_MAX_POST_OPS];
 } dycl_conv_args;
 
-void dycl_conv_describe(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tensor *w, const dycl_tensor *out, const int64_t *attrs);
+void dycl_conv_describe(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tensor *w, const dycl_tensor *out,
+                        const int64_t *attrs);
 /* The mean over whole planes from a blocked layout; BAIL when the operand is not in one. */
 dycl_status dycl_make_plane_mean(dycl_maker *b, const dycl_node *node);
 double dycl_conv_cost(const dycl_conv_desc *d);

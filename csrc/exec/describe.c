@@ -55,8 +55,8 @@ static void put_block(text *t, const dycl_program *p, uint32_t block) {
 dycl_status dycl_plan_describe(const dycl_plan *plan, char **out) {
     text t = {0};
     const dycl_program *p = &plan->program;
-    put(&t, "%s plan: %u steps, workspace %zu bytes, %llu runs\n", plan->mode == DYCL_PLAN_COLD ? "cold" : "tuned", plan->step_count,
-        plan->workspace_bytes, (unsigned long long)plan->runs);
+    put(&t, "%s plan: %u steps, workspace %zu bytes, %llu runs\n", plan->mode == DYCL_PLAN_COLD ? "cold" : "tuned",
+        plan->step_count, plan->workspace_bytes, (unsigned long long)plan->runs);
     for (uint32_t i = 0; i < plan->step_count; i++) {
         const dycl_step_info *info = &plan->infos[i];
         put(&t, "%4u %-16s", i, info->kernel);
@@ -67,7 +67,8 @@ dycl_status dycl_plan_describe(const dycl_plan *plan, char **out) {
                 put(&t, "\n       | %-12s", info->group->infos[k].kernel);
                 put_block(&t, p, info->group->infos[k].block);
             }
-        else put_block(&t, p, info->block);
+        else
+            put_block(&t, p, info->block);
         put(&t, "\n");
     }
     if (t.failed) {

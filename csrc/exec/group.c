@@ -5,11 +5,12 @@
 #include <omp.h>
 #include <string.h>
 
-/* Small independent steps side by side: each is too small to be worth several threads, but two of them are (the projections of a recurrent
- * cell, of an attention over few tokens). Waking a team costs about 1 us where it still spins. */
+/* Small independent steps side by side: each is too small to be worth several threads, but two of them are (the
+ * projections of a recurrent cell, of an attention over few tokens). Waking a team costs about 1 us where it still
+ * spins. */
 
 #define LEAST 3000.0 /* nanoseconds of one step */
-#define MOST 30000.0
+#define MOST  30000.0
 
 static dycl_status group_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_group *group = step->args;

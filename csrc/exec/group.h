@@ -12,7 +12,8 @@ typedef struct dycl_group {
     dycl_step_info infos[DYCL_GROUP_STEPS];
 } dycl_group;
 
-/* Joins neighbouring steps into groups. After all steps are built, before memory is planned (lifetimes keep the old step numbers). */
+/* Joins neighbouring steps into groups. After all steps are built, before memory is planned (lifetimes keep the old
+ * step numbers). */
 dycl_status dycl_group_steps(dycl_maker *b);
 
 #endif

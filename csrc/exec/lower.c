@@ -3,11 +3,12 @@
 #include <omp.h>
 #include <string.h>
 
-/* Instructions of a tile program. A value is FULL (an element for each of the tile), or ROW (one for each row). An operand may also be a COLUMN
- * (the same row for all rows) or ONE element; the last three are scalars or repeats to an elementwise kernel. */
+/* Instructions of a tile program. A value is FULL (an element for each of the tile), or ROW (one for each row). An
+ * operand may also be a COLUMN (the same row for all rows) or ONE element; the last three are scalars or repeats to an
+ * elementwise kernel. */
 
-#define FULL_CLASS 0
-#define ROW_CLASS 1
+#define FULL_CLASS     0
+#define ROW_CLASS      1
 #define WORTH_A_THREAD 10000.0 /* nanoseconds; a parallel region costs about 1000 */
 
 typedef struct {
@@ -36,7 +37,8 @@ static dycl_tile_instruction *emit(dycl_lower *l, dycl_tile_do what) {
     return i;
 }
 
-/* ---- Registers. Their offsets are known at the end; until then `offset` holds the number. A register's location is reused with it. */
+/* ---- Registers. Their offsets are known at the end; until then `offset` holds the number. A register's location is
+ * reused with it. */
 static dycl_status take_register(dycl_lower *l, int class, int *out) {
     if (l->free_count[class]) {
         *out = l->free_list[class][--l->free_count[class]];
@@ -48,7 +50,9 @@ static dycl_status take_register(dycl_lower *l, int class, int *out) {
     return new_location(l, at, &l->register_location[class][number]);
 }
 
-static void free_register(dycl_lower *l, int class, int number) { l->free_list[class][l->free_count[class]++] = number; }
+static void free_register(dycl_lower *l, int class, int number) {
+    l->free_list[class][l->free_count[class]++] = number;
+}
 
 /* A second location on a register, with the row pitch of its element size. */
 static int64_t pitch(const dycl_lower *l, int class, dycl_dtype dtype) {
@@ -62,10 +66,14 @@ static void classify(dycl_lower *l, dycl_lower_memory *m) {
     m->linear = p->outer <= 1;
     int64_t element = (int64_t)dycl_dtype_size(m->dtype);
     int full = m->column_stride != 0;
-    if (m->store) m->kind = full ? DYCL_KIND_FULL : DYCL_KIND_ROW;
-    else if (!moves && p->rows > 1) m->kind = full ? DYCL_KIND_COLUMN : DYCL_KIND_ONE;
-    else if (!full) m->kind = moves ? DYCL_KIND_ROW : DYCL_KIND_ONE;
-    else m->kind = DYCL_KIND_FULL;
+    if (m->store)
+        m->kind = full ? DYCL_KIND_FULL : DYCL_KIND_ROW;
+    else if (!moves && p->rows > 1)
+        m->kind = full ? DYCL_KIND_COLUMN : DYCL_KIND_ONE;
+    else if (!full)
+        m->kind = moves ? DYCL_KIND_ROW : DYCL_KIND_ONE;
+    else
+        m->kind = DYCL_KIND_FULL;
     if (m->kind == DYCL_KIND_COLUMN || m->kind == DYCL_KIND_ONE) m->linear = 1;
     int64_t row_stride = p->outer == 1 ? m->strides[0] : 0;
     /* several outer dimensions, yet one stride between rows */
@@ -103,8 +111,10 @@ static dycl_status place_memory(dycl_lower *l, dycl_lower_memory *m) {
     dycl_tile_location at = {.ref = m->ref};
     at.row_bytes = m->kind == DYCL_KIND_COLUMN || m->kind == DYCL_KIND_ONE ? 0 : m->row_bytes;
     at.column_bytes = m->column_stride * element;
-    if (m->kind == DYCL_KIND_ONE || (m->kind == DYCL_KIND_COLUMN && p->column_tiles == 1)) at.at = DYCL_AT_ONE;
-    else at.at = m->linear ? DYCL_AT_LINEAR : DYCL_AT_ODOMETER;
+    if (m->kind == DYCL_KIND_ONE || (m->kind == DYCL_KIND_COLUMN && p->column_tiles == 1))
+        at.at = DYCL_AT_ONE;
+    else
+        at.at = m->linear ? DYCL_AT_LINEAR : DYCL_AT_ODOMETER;
     for (int d = 0; d < p->outer; d++) at.strides[d] = m->strides[d] * element;
     return new_location(l, at, &m->location);
 }
@@ -181,29 +191,53 @@ static dycl_status spread(dycl_lower *l, operand *o, int class, int *out_registe
     return status;
 }
 
-/* Nanoseconds for an element, as measured with AVX-512 (Zen 4); what matters is the order of magnitude, for the number of threads. */
+/* Nanoseconds for an element, as measured with AVX-512 (Zen 4); what matters is the order of magnitude, for the number
+ * of threads. */
 static double cost_of(dycl_op op, dycl_dtype dtype) {
     double width = (double)dycl_dtype_size(dtype) / 4, slow = dtype == DYCL_F64 ? 16 : 1;
     switch (op) {
-    case DYCL_EW_exp: case DYCL_EW_exp2: case DYCL_EW_expm1: case DYCL_EW_log: case DYCL_EW_tanh: case DYCL_EW_sigmoid: case DYCL_EW_silu:
-    case DYCL_EW_elu: case DYCL_EW_rsqrt:
-        return 0.3 * slow;
-    case DYCL_EW_log2: case DYCL_EW_log10: case DYCL_EW_log1p: case DYCL_EW_erf: case DYCL_EW_gelu: case DYCL_EW_gelu_tanh: case DYCL_EW_mish:
-    case DYCL_EW_remainder: case DYCL_EW_fmod:
-        return 0.5 * slow;
-    case DYCL_EW_sin: case DYCL_EW_cos: case DYCL_EW_tan: case DYCL_EW_softplus: case DYCL_EW_logsigmoid: case DYCL_EW_floor_div:
-    case DYCL_EW_atan2:
-        return 1.0 * slow;
+    case DYCL_EW_exp:
+    case DYCL_EW_exp2:
+    case DYCL_EW_expm1:
+    case DYCL_EW_log:
+    case DYCL_EW_tanh:
+    case DYCL_EW_sigmoid:
+    case DYCL_EW_silu:
+    case DYCL_EW_elu:
+    case DYCL_EW_rsqrt: return 0.3 * slow;
+    case DYCL_EW_log2:
+    case DYCL_EW_log10:
+    case DYCL_EW_log1p:
+    case DYCL_EW_erf:
+    case DYCL_EW_gelu:
+    case DYCL_EW_gelu_tanh:
+    case DYCL_EW_mish:
+    case DYCL_EW_remainder:
+    case DYCL_EW_fmod: return 0.5 * slow;
+    case DYCL_EW_sin:
+    case DYCL_EW_cos:
+    case DYCL_EW_tan:
+    case DYCL_EW_softplus:
+    case DYCL_EW_logsigmoid:
+    case DYCL_EW_floor_div:
+    case DYCL_EW_atan2: return 1.0 * slow;
     case DYCL_EW_pow: return 2.0 * slow;
-    case DYCL_OP_softmax: case DYCL_OP_log_softmax: return 0.4 * slow;
-    case DYCL_OP_layer_norm: case DYCL_OP_rms_norm: case DYCL_OP_var: return 0.15 * width;
-    case DYCL_OP_cumsum: case DYCL_OP_argmax: case DYCL_OP_argmin: return 0.5 * width;
+    case DYCL_OP_softmax:
+    case DYCL_OP_log_softmax: return 0.4 * slow;
+    case DYCL_OP_layer_norm:
+    case DYCL_OP_rms_norm:
+    case DYCL_OP_var: return 0.15 * width;
+    case DYCL_OP_cumsum:
+    case DYCL_OP_argmax:
+    case DYCL_OP_argmin: return 0.5 * width;
     default: return 0.05 * width;
     }
 }
 
-/* Where the result goes: memory when it can be written in place, else a register (a dying operand's when an exact alias is allowed). */
-static dycl_status make_result(dycl_lower *l, dycl_lower_node *entry, int index, const operand *ops, int count, int may_alias, dycl_dtype dtype) {
+/* Where the result goes: memory when it can be written in place, else a register (a dying operand's when an exact
+ * alias is allowed). */
+static dycl_status make_result(dycl_lower *l, dycl_lower_node *entry, int index, const operand *ops, int count,
+                               int may_alias, dycl_dtype dtype) {
     int class = entry->row_result ? ROW_CLASS : FULL_CLASS;
     entry->reg = -1;
     if (entry->store >= 0 && l->memory[entry->store].direct) {
@@ -249,10 +283,12 @@ static void release_operands(dycl_lower *l, const dycl_lower_node *entry, int in
 }
 
 static int64_t result_pitch(const dycl_lower *l, const dycl_lower_node *entry, dycl_dtype dtype) {
-    return entry->reg >= 0 ? pitch(l, entry->row_result ? ROW_CLASS : FULL_CLASS, dtype) : l->locations[entry->location].row_bytes;
+    return entry->reg >= 0 ? pitch(l, entry->row_result ? ROW_CLASS : FULL_CLASS, dtype)
+                           : l->locations[entry->location].row_bytes;
 }
 
-static dycl_status elementwise(dycl_lower *l, dycl_lower_node *entry, int index, dycl_ew op, dycl_dtype in, dycl_dtype out, int is_cast) {
+static dycl_status elementwise(dycl_lower *l, dycl_lower_node *entry, int index, dycl_ew op, dycl_dtype in,
+                               dycl_dtype out, int is_cast) {
     operand ops[3] = {{0}};
     int count = entry->operand_count, many = l->program.tile_rows > 1, extra = -1;
     int class = entry->row_level ? ROW_CLASS : FULL_CLASS;
@@ -260,7 +296,8 @@ static dycl_status elementwise(dycl_lower *l, dycl_lower_node *entry, int index,
     for (int i = 0; i < count; i++) DYCL_TRY(fetch(l, entry->operand[i], &ops[i]));
     unsigned mask = 0, all = (1u << count) - 1;
     for (int i = 0; i < count; i++) {
-        int scalar = class == ROW_CLASS ? ops[i].kind == DYCL_KIND_ONE : ops[i].kind == DYCL_KIND_ROW || ops[i].kind == DYCL_KIND_ONE;
+        int scalar = class == ROW_CLASS ? ops[i].kind == DYCL_KIND_ONE
+                                        : ops[i].kind == DYCL_KIND_ROW || ops[i].kind == DYCL_KIND_ONE;
         mask |= (unsigned)scalar << i;
     }
     if (mask == all) {
@@ -273,12 +310,14 @@ static dycl_status elementwise(dycl_lower *l, dycl_lower_node *entry, int index,
     if (class == FULL_CLASS && many) {
         rows = in_place && !l->memory[entry->store].dense;
         for (int i = 0; i < count; i++)
-            rows |= ops[i].kind == DYCL_KIND_ROW || ops[i].kind == DYCL_KIND_COLUMN || (ops[i].kind == DYCL_KIND_FULL && !ops[i].dense);
+            rows |= ops[i].kind == DYCL_KIND_ROW || ops[i].kind == DYCL_KIND_COLUMN ||
+                    (ops[i].kind == DYCL_KIND_FULL && !ops[i].dense);
     }
     dycl_tile_instruction *i = emit(l, class == ROW_CLASS ? DYCL_DO_EW_ROW : rows ? DYCL_DO_EW_ROWS : DYCL_DO_EW);
     if (!i) return DYCL_ERROR;
     i->fn.ew = is_cast ? dycl_kern_cast(dycl_cpu_isa(), in, out) : dycl_kern_ew(dycl_cpu_isa(), op, in, mask);
-    if (!i->fn.ew) return dycl_error_set("no kernel for %s of %s", is_cast ? "cast" : dycl_ew_name(op), dycl_dtype_name(in));
+    if (!i->fn.ew)
+        return dycl_error_set("no kernel for %s of %s", is_cast ? "cast" : dycl_ew_name(op), dycl_dtype_name(in));
     i->dst = (uint8_t)entry->location;
     i->a = (uint8_t)ops[0].location;
     i->b = count > 1 ? (uint8_t)ops[1].location : 0;
@@ -323,7 +362,8 @@ static dycl_status row_wise(dycl_lower *l, dycl_lower_node *entry, int index, co
                     : node->op == DYCL_OP_rms_norm ? DYCL_ROW_RMS_NORM
                                                    : (dycl_row)kinds[node->op - DYCL_OP_softmax];
     i->fn.row = dycl_kern_row(dycl_cpu_isa(), kind, dtype);
-    if (!i->fn.row) return dycl_error_set("no kernel for %s of %s", dycl_op_get((dycl_op)node->op)->name, dycl_dtype_name(dtype));
+    if (!i->fn.row)
+        return dycl_error_set("no kernel for %s of %s", dycl_op_get((dycl_op)node->op)->name, dycl_dtype_name(dtype));
     if (kind == DYCL_ROW_LAYER_NORM || kind == DYCL_ROW_RMS_NORM)
         i->eps = dycl_attr_f64(dycl_node_attrs(&l->b->program->graph, node)[1]);
     i->dst = (uint8_t)entry->location;
@@ -341,9 +381,12 @@ fail:
 static dycl_status constant(dycl_lower *l, dycl_dtype dtype, double value, int *out_location) {
     dycl_scalar *c = &l->constants[l->constant_count];
     memset(c, 0, sizeof *c);
-    if (dtype == DYCL_F32) c->f32 = (float)value;
-    else c->f64 = value;
-    return new_location(l, (dycl_tile_location){.at = DYCL_AT_ONE, .constant = 1, .ref = {0, 0, l->constant_count++}}, out_location);
+    if (dtype == DYCL_F32)
+        c->f32 = (float)value;
+    else
+        c->f64 = value;
+    return new_location(l, (dycl_tile_location){.at = DYCL_AT_ONE, .constant = 1, .ref = {0, 0, l->constant_count++}},
+                        out_location);
 }
 
 static dycl_status divide(dycl_lower *l, int dst, int a, dycl_dtype dtype, double by) {
@@ -375,7 +418,8 @@ dycl_red dycl_red_of(dycl_op op) {
     }
 }
 
-static dycl_status reduction(dycl_lower *l, dycl_lower_node *entry, int index, const dycl_node *node, dycl_dtype in, dycl_dtype out) {
+static dycl_status reduction(dycl_lower *l, dycl_lower_node *entry, int index, const dycl_node *node, dycl_dtype in,
+                             dycl_dtype out) {
     operand a;
     int extra, mean = -1;
     dycl_status status;
@@ -398,7 +442,8 @@ static dycl_status reduction(dycl_lower *l, dycl_lower_node *entry, int index, c
     i = emit(l, DYCL_DO_RED);
     if (!i) return DYCL_ERROR;
     i->fn.red = dycl_kern_red(dycl_cpu_isa(), kind, in);
-    if (!i->fn.red) return dycl_error_set("no kernel for %s of %s", dycl_op_get((dycl_op)node->op)->name, dycl_dtype_name(in));
+    if (!i->fn.red)
+        return dycl_error_set("no kernel for %s of %s", dycl_op_get((dycl_op)node->op)->name, dycl_dtype_name(in));
     i->dst = (uint8_t)entry->location;
     i->a = (uint8_t)a.location;
     i->a_step = a.row_bytes;
@@ -409,7 +454,8 @@ static dycl_status reduction(dycl_lower *l, dycl_lower_node *entry, int index, c
         free_register(l, ROW_CLASS, mean);
         double correction = dycl_attr_f64(dycl_node_attrs(&l->b->program->graph, node)[2]);
         DYCL_TRY(divide(l, entry->location, entry->location, in, n > correction ? n - correction : 0));
-    } else if (node->op == DYCL_OP_mean) DYCL_TRY(divide(l, entry->location, entry->location, in, n));
+    } else if (node->op == DYCL_OP_mean)
+        DYCL_TRY(divide(l, entry->location, entry->location, in, n));
     if (extra >= 0) free_register(l, FULL_CLASS, extra);
     return DYCL_OK;
 fail:
@@ -429,7 +475,8 @@ static dycl_status store(dycl_lower *l, const dycl_lower_node *entry) {
     return DYCL_OK;
 }
 
-/* A result may take the memory of an operand that dies here when each tile has read its part before it is overwritten. */
+/* A result may take the memory of an operand that dies here when each tile has read its part before it is
+ * overwritten. */
 static void offer_sharing(dycl_lower *l, int index) {
     const dycl_lower_node *entry = &l->nodes[index];
     const dycl_lower_memory *s = &l->memory[entry->store];
@@ -437,10 +484,13 @@ static void offer_sharing(dycl_lower *l, int index) {
     if (!s->direct || s->kind != DYCL_KIND_FULL || s->ref.offset || b->slots[s->ref.slot].fixed) return;
     for (int i = 0; i < l->memory_count; i++) {
         const dycl_lower_memory *m = &l->memory[i];
-        if (m->store || m->kind != DYCL_KIND_FULL || !m->direct || m->ref.offset || b->slots[m->ref.slot].fixed) continue;
+        if (m->store || m->kind != DYCL_KIND_FULL || !m->direct || m->ref.offset || b->slots[m->ref.slot].fixed)
+            continue;
         if (m->location == 0 || m->last > index || dycl_dtype_size(m->dtype) != dycl_dtype_size(s->dtype)) continue;
         if (b->slots[m->ref.slot].bytes != b->slots[s->ref.slot].bytes) continue;
-        if (m->column_stride != s->column_stride || memcmp(m->strides, s->strides, (size_t)l->program.outer * sizeof(int64_t))) continue;
+        if (m->column_stride != s->column_stride ||
+            memcmp(m->strides, s->strides, (size_t)l->program.outer * sizeof(int64_t)))
+            continue;
         int single = 1;
         for (int k = 0; k < l->memory_count; k++) single &= k == i || l->memory[k].ref.slot != m->ref.slot;
         if (!single) continue;
@@ -451,18 +501,21 @@ static void offer_sharing(dycl_lower *l, int index) {
 
 static void place_registers(dycl_lower *l) {
     dycl_tile_program *p = &l->program;
-    int64_t full = (p->tile_rows * p->tile_columns * 8 + 63) & ~(int64_t)63, row = (p->tile_rows * 8 + 63) & ~(int64_t)63;
+    int64_t full = (p->tile_rows * p->tile_columns * 8 + 63) & ~(int64_t)63,
+            row = (p->tile_rows * 8 + 63) & ~(int64_t)63;
     int wide = 0; /* 8-byte elements anywhere? */
     for (int i = 0; i < l->memory_count; i++) wide |= dycl_dtype_size(l->memory[i].dtype) == 8;
     const dycl_graph *g = &l->b->program->graph;
-    for (int i = 0; i < l->node_count; i++) wide |= dycl_dtype_size((dycl_dtype)g->values[g->nodes[l->nodes[i].node].out].dtype) == 8;
+    for (int i = 0; i < l->node_count; i++)
+        wide |= dycl_dtype_size((dycl_dtype)g->values[g->nodes[l->nodes[i].node].out].dtype) == 8;
     if (!wide) full = (p->tile_rows * p->tile_columns * 4 + 63) & ~(int64_t)63;
     /* a page-sized pitch would put all registers on the same cache sets */
     if (full >= 4096) full += 64;
     for (int i = 0; i < p->location_count; i++) {
         dycl_tile_location *at = &l->locations[i];
         if (at->at != DYCL_AT_REGISTER) continue;
-        at->offset = at->offset >= 0 ? at->offset * full : l->register_count[FULL_CLASS] * full + (-1 - at->offset) * row;
+        at->offset =
+            at->offset >= 0 ? at->offset * full : l->register_count[FULL_CLASS] * full + (-1 - at->offset) * row;
     }
     p->scratch_bytes = (size_t)(l->register_count[FULL_CLASS] * full + l->register_count[ROW_CLASS] * row);
 }
@@ -471,7 +524,8 @@ static dycl_status finish(dycl_lower *l) {
     dycl_tile_program *p = &l->program;
     dycl_maker *b = l->b;
     place_registers(l);
-    double cost = l->cost * (double)(p->rows * p->columns) + 8.0 * p->instruction_count * (double)(p->row_tiles * p->column_tiles);
+    double cost = l->cost * (double)(p->rows * p->columns) +
+                  8.0 * p->instruction_count * (double)(p->row_tiles * p->column_tiles);
     int64_t tiles = p->row_tiles * p->column_tiles;
     for (int i = 0; i < l->memory_count; i++) {
         double bytes = (double)dycl_dtype_size(l->memory[i].dtype);
@@ -482,15 +536,18 @@ static dycl_status finish(dycl_lower *l) {
     if (p->threads > tiles) p->threads = (int)tiles;
     if (p->threads < 1) p->threads = 1;
     for (int i = 0; i < l->memory_count; i++) {
-        if (l->memory[i].store) dycl_make_write(b, l->memory[i].ref.slot);
-        else dycl_make_read(b, l->memory[i].ref.slot);
+        if (l->memory[i].store)
+            dycl_make_write(b, l->memory[i].ref.slot);
+        else
+            dycl_make_read(b, l->memory[i].ref.slot);
     }
     if (p->scratch_bytes) {
         dycl_status status = dycl_make_scratch(b, p->scratch_bytes * (size_t)p->threads, &p->scratch);
         if (status != DYCL_OK) return status;
     }
     for (int i = 0; i < p->location_count; i++)
-        if ((l->locations[i].at == DYCL_AT_LINEAR || l->locations[i].at == DYCL_AT_ODOMETER) && tiles > 1) p->moving[p->moving_count++] = (uint8_t)i;
+        if ((l->locations[i].at == DYCL_AT_LINEAR || l->locations[i].at == DYCL_AT_ODOMETER) && tiles > 1)
+            p->moving[p->moving_count++] = (uint8_t)i;
     size_t locations = (size_t)p->location_count * sizeof(dycl_tile_location),
            instructions = (size_t)p->instruction_count * sizeof(dycl_tile_instruction);
     dycl_tile_program *made = dycl_plan_alloc(b->plan, sizeof *made);
@@ -524,19 +581,25 @@ dycl_status dycl_lower_instructions(dycl_lower *l) {
         const uint32_t *operands = dycl_node_operands(g, node);
         dycl_dtype in = (dycl_dtype)g->values[operands[0]].dtype, out = (dycl_dtype)g->values[node->out].dtype;
         l->cost += cost_of((dycl_op)node->op, in);
-        if (family == DYCL_FAMILY_REDUCE) DYCL_TRY(reduction(l, entry, index, node, in, out));
-        else if (family == DYCL_FAMILY_CAST) DYCL_TRY(elementwise(l, entry, index, DYCL_EW_copy, in, out, 1));
-        else if (node->op == DYCL_OP_batch_norm) DYCL_TRY(elementwise(l, entry, index, DYCL_EW_muladd, out, out, 0));
+        if (family == DYCL_FAMILY_REDUCE)
+            DYCL_TRY(reduction(l, entry, index, node, in, out));
+        else if (family == DYCL_FAMILY_CAST)
+            DYCL_TRY(elementwise(l, entry, index, DYCL_EW_copy, in, out, 1));
+        else if (node->op == DYCL_OP_batch_norm)
+            DYCL_TRY(elementwise(l, entry, index, DYCL_EW_muladd, out, out, 0));
         else if (family == DYCL_FAMILY_EW)
-            DYCL_TRY(elementwise(l, entry, index, (dycl_ew)node->op, (dycl_dtype)g->values[operands[node->operand_count - 1]].dtype, out, 0));
-        else DYCL_TRY(row_wise(l, entry, index, node, out));
+            DYCL_TRY(elementwise(l, entry, index, (dycl_ew)node->op,
+                                 (dycl_dtype)g->values[operands[node->operand_count - 1]].dtype, out, 0));
+        else
+            DYCL_TRY(row_wise(l, entry, index, node, out));
         release_operands(l, entry, index);
         if (entry->store >= 0) {
             DYCL_TRY(store(l, entry));
             offer_sharing(l, index);
         }
         /* never read inside: its register is free again */
-        if (entry->reg >= 0 && entry->last == index) free_register(l, entry->row_result ? ROW_CLASS : FULL_CLASS, entry->reg);
+        if (entry->reg >= 0 && entry->last == index)
+            free_register(l, entry->row_result ? ROW_CLASS : FULL_CLASS, entry->reg);
     }
     return finish(l);
 fail:

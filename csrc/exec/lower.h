@@ -7,7 +7,7 @@
 #include "exec/tile.h"
 
 #define DYCL_LOWER_MEMORY 100
-#define DYCL_LOWER_NODES 64
+#define DYCL_LOWER_NODES  64
 #define DYCL_LOWER_ABSENT INT32_MIN
 
 typedef enum { DYCL_KIND_FULL, DYCL_KIND_ROW, DYCL_KIND_COLUMN, DYCL_KIND_ONE } dycl_lower_kind;
@@ -19,7 +19,7 @@ typedef struct {
     int store;
     int64_t strides[DYCL_SPACE_RANK]; /* elements, along the space */
     int64_t column_stride, row_bytes;
-    int last; /* node that reads it last */
+    int last;             /* node that reads it last */
     int location, loaded; /* locations, 0: none yet; loaded: its copy in a register */
     int loaded_register;
     dycl_lower_kind kind;
@@ -59,6 +59,7 @@ dycl_status dycl_lower_instructions(dycl_lower *l);
 dycl_red dycl_red_of(dycl_op op);
 
 /* A step that computes a batch_norm's scale and shift vectors; `added`: a bias added before it, or NULL. */
-dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, const dycl_tensor *added, dycl_ref *out_scale, dycl_ref *out_shift);
+dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, const dycl_tensor *added, dycl_ref *out_scale,
+                                 dycl_ref *out_shift);
 
 #endif

@@ -13,7 +13,7 @@ typedef struct {
     dycl_ref a, b, c, bias;
     int has_bias, threads;
     dycl_prim *prim, *plain; /* with B packed, with B as it is; borrowed from the plan, or NULL */
-    dycl_binding *binding; /* of a constant B, or NULL */
+    dycl_binding *binding;   /* of a constant B, or NULL */
     dycl_ref scratch, plain_scratch;
 } dycl_matmul_args;
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Offsets for intervals of steps: largest first, each at the lowest place that is free during its whole life. Slots that take over another's
- * memory are merged into one interval first. */
+/* Offsets for intervals of steps: largest first, each at the lowest place that is free during its whole life. Slots
+ * that take over another's memory are merged into one interval first. */
 
 typedef struct {
     size_t bytes;

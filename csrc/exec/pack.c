@@ -17,7 +17,9 @@ static atomic_int waiting; /* is `dead` not empty? */
 static atomic_size_t held;
 static atomic_ullong generation;
 
-static uint32_t bucket_of(uint64_t token) { return (uint32_t)((token * 0x9E3779B97F4A7C15ull) >> 54); }
+static uint32_t bucket_of(uint64_t token) {
+    return (uint32_t)((token * 0x9E3779B97F4A7C15ull) >> 54);
+}
 
 static void drop_memory(dycl_pack *pack) {
     atomic_fetch_sub(&held, pack->bytes);
@@ -53,7 +55,9 @@ static void kill(dycl_pack **link) {
     atomic_store(&waiting, 1);
 }
 
-void dycl_pack_enter(void) { atomic_fetch_add(&running, 1); }
+void dycl_pack_enter(void) {
+    atomic_fetch_add(&running, 1);
+}
 
 void dycl_pack_leave(void) {
     if (atomic_fetch_sub(&running, 1) != 1 || !atomic_load(&waiting)) return;
@@ -65,8 +69,10 @@ void dycl_pack_leave(void) {
 static void kill_stale(uint64_t token, uint64_t version, int any_version) {
     dycl_pack **link = &buckets[bucket_of(token)];
     while (*link) {
-        if ((*link)->token == token && (any_version || (*link)->version != version)) kill(link);
-        else link = &(*link)->next_in_bucket;
+        if ((*link)->token == token && (any_version || (*link)->version != version))
+            kill(link);
+        else
+            link = &(*link)->next_in_bucket;
     }
 }
 
@@ -78,7 +84,9 @@ void dycl_pack_forget(uint64_t token) {
     pthread_mutex_unlock(&lock);
 }
 
-size_t dycl_pack_bytes(void) { return atomic_load(&held); }
+size_t dycl_pack_bytes(void) {
+    return atomic_load(&held);
+}
 
 void dycl_pack_release(dycl_pack *pack) {
     if (!pack) return;
@@ -124,7 +132,8 @@ dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed
         float *to = plain ? packed : scaled;
 #pragma omp parallel for schedule(static) if (key->channels * key->per_channel > 100000)
         for (int64_t c = 0; c < key->channels; c++)
-            for (int64_t i = 0; i < key->per_channel; i++) to[c * key->per_channel + i] = from[c * key->per_channel + i] * key->scale[c];
+            for (int64_t i = 0; i < key->per_channel; i++)
+                to[c * key->per_channel + i] = from[c * key->per_channel + i] * key->scale[c];
         if (plain) return DYCL_OK;
         from = to;
     } else if (plain) {
@@ -146,7 +155,12 @@ static dycl_status make_pack(const dycl_pack_key *key, uint64_t form, dycl_pack 
     }
     DYCL_TRY(dycl_pack_into(key, scaled, data));
     dycl_aligned_free(scaled);
-    *pack = (dycl_pack){.token = key->token, .version = key->version, .key = form, .source = key->weights, .data = data, .bytes = bytes};
+    *pack = (dycl_pack){.token = key->token,
+                        .version = key->version,
+                        .key = form,
+                        .source = key->weights,
+                        .data = data,
+                        .bytes = bytes};
     atomic_init(&pack->references, 2);
     atomic_init(&pack->valid, 1);
     pack->next_in_bucket = buckets[bucket_of(key->token)];
@@ -171,7 +185,8 @@ dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
     pthread_mutex_lock(&lock);
     kill_stale(key->token, key->version, 0);
     for (dycl_pack *pack = buckets[bucket_of(key->token)]; pack && !*out; pack = pack->next_in_bucket) {
-        if (pack->token != key->token || pack->key != form || pack->bytes != bytes || pack->source != key->weights) continue;
+        if (pack->token != key->token || pack->key != form || pack->bytes != bytes || pack->source != key->weights)
+            continue;
         atomic_fetch_add(&pack->references, 1);
         *out = pack;
     }
@@ -180,15 +195,17 @@ dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
     return status;
 }
 
-uint64_t dycl_pack_generation(void) { return atomic_load_explicit(&generation, memory_order_relaxed); }
+uint64_t dycl_pack_generation(void) {
+    return atomic_load_explicit(&generation, memory_order_relaxed);
+}
 
 dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const float *scale, const void **out) {
     const dycl_feed *feed = &plan->feeds[binding->feed];
     dycl_pack *pack = binding->pack;
     size_t scale_bytes = (size_t)binding->channels * sizeof(float);
     const void *source = (const char *)feed->data + binding->offset;
-    if (pack && pack->source == source && pack->token == feed->token && pack->version == feed->version && atomic_load(&pack->valid) &&
-        (!scale || !memcmp(scale, binding->scale, scale_bytes))) {
+    if (pack && pack->source == source && pack->token == feed->token && pack->version == feed->version &&
+        atomic_load(&pack->valid) && (!scale || !memcmp(scale, binding->scale, scale_bytes))) {
         *out = pack->data;
         return DYCL_OK;
     }
@@ -196,15 +213,22 @@ dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const
     binding->pack = NULL;
     dycl_pack_release(pack);
     if (feed->token == 0) return DYCL_OK;
-    int again = !binding->patient || (source == binding->seen_source && feed->token == binding->seen_token && feed->version == binding->seen_version);
+    int again = !binding->patient || (source == binding->seen_source && feed->token == binding->seen_token &&
+                                      feed->version == binding->seen_version);
     if (scale) {
         memcpy(binding->scale, scale, scale_bytes);
     }
     binding->seen_source = source;
     binding->seen_token = feed->token;
     binding->seen_version = feed->version;
-    dycl_pack_key key = {.token = feed->token, .version = feed->version, .salt = binding->salt, .prim = binding->prim, .small = binding->small, .scale = scale,
-                         .channels = binding->channels, .per_channel = binding->per_channel,
+    dycl_pack_key key = {.token = feed->token,
+                         .version = feed->version,
+                         .salt = binding->salt,
+                         .prim = binding->prim,
+                         .small = binding->small,
+                         .scale = scale,
+                         .channels = binding->channels,
+                         .per_channel = binding->per_channel,
                          .weights = source};
     dycl_status status = dycl_pack_get(&key, again, &binding->pack);
     if (binding->pack) *out = binding->pack->data;

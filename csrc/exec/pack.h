@@ -1,7 +1,8 @@
 /* Packed forms of constant weights, shared by all plans.
  *
- * Ownership: an entry is reference counted by the plans that found it; its memory goes as soon as the constant is forgotten or written, and no
- * run is under way. Threads: any; a lock guards the table, runs only touch an atomic counter. */
+ * Ownership: an entry is reference counted by the plans that found it; its memory goes as soon as the constant is
+ * forgotten or written, and no run is under way. Threads: any; a lock guards the table, runs only touch an atomic
+ * counter. */
 #ifndef DYCL_EXEC_PACK_H
 #define DYCL_EXEC_PACK_H
 
@@ -28,7 +29,8 @@ typedef struct {
     int64_t n, k, row, column;
 } dycl_small_form;
 
-/* What to pack: a constant or a part of it, by `prim` (each output channel times its factor when there is a scale) or in the small form. */
+/* What to pack: a constant or a part of it, by `prim` (each output channel times its factor when there is a scale) or
+ * in the small form. */
 typedef struct {
     uint64_t token, version;
     uint64_t salt; /* how the source lies, where the primitive's key does not say */
@@ -40,7 +42,8 @@ typedef struct {
 
 /* Finds what was packed before, or (make) packs. *out is a new reference, NULL when there is none. */
 dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out);
-/* One time: `packed` and `scaled` are the caller's; scaled holds channels * per_channel floats when there is a scale. */
+/* One time: `packed` and `scaled` are the caller's; scaled holds channels * per_channel floats when there is a
+ * scale. */
 dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed);
 size_t dycl_pack_size(const dycl_pack_key *key);
 uint64_t dycl_pack_generation(void); /* changes when any constant is forgotten */

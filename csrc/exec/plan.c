@@ -13,8 +13,12 @@
 
 static atomic_int timing;
 
-void dycl_plan_set_timing(int on) { atomic_store(&timing, on); }
-int dycl_plan_timing(void) { return atomic_load_explicit(&timing, memory_order_relaxed); }
+void dycl_plan_set_timing(int on) {
+    atomic_store(&timing, on);
+}
+int dycl_plan_timing(void) {
+    return atomic_load_explicit(&timing, memory_order_relaxed);
+}
 
 void *dycl_plan_grow(void *block, size_t size) {
     void *bigger = dycl_realloc(block, size);
@@ -56,7 +60,8 @@ static dycl_status make_single(dycl_maker *b, const dycl_block *block) {
 
 static dycl_status make_tile(dycl_maker *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
-    if (b->blocked && block->count == 1 && node->op == DYCL_OP_mean && dycl_node_attrs(&b->program->graph, node)[0] == 12) {
+    if (b->blocked && block->count == 1 && node->op == DYCL_OP_mean &&
+        dycl_node_attrs(&b->program->graph, node)[0] == 12) {
         dycl_status status = dycl_make_plane_mean(b, node);
         if (status != DYCL_BAIL) return status;
     }
@@ -71,8 +76,10 @@ static dycl_status confirm_sharing(dycl_maker *b) {
         dycl_slot *slot = &b->slots[s];
         if (slot->share == DYCL_NONE) continue;
         const dycl_slot *from = &b->slots[slot->share];
-        if (from->first == DYCL_NONE || from->last != slot->first || from->first >= slot->first || taken[slot->share]) slot->share = DYCL_NONE;
-        else taken[slot->share] = 1;
+        if (from->first == DYCL_NONE || from->last != slot->first || from->first >= slot->first || taken[slot->share])
+            slot->share = DYCL_NONE;
+        else
+            taken[slot->share] = 1;
     }
     dycl_free(taken);
     return DYCL_OK;
@@ -97,7 +104,8 @@ fail:
     return status;
 }
 
-static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode, int epilogues, dycl_plan **out) {
+static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode,
+                          int epilogues, dycl_plan **out) {
     dycl_maker b = {0};
     dycl_status status;
     dycl_plan *plan = dycl_alloc_zero(sizeof *plan);
@@ -111,8 +119,10 @@ static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int 
     DYCL_TRY(dycl_maker_init(&b, plan));
     for (uint32_t i = 0; i < plan->program.order_count; i++) {
         const dycl_block *block = &plan->program.blocks[b.block = plan->program.order[i]];
-        if (block->kind == DYCL_BLOCK_TILE) DYCL_TRY(make_tile(&b, block));
-        else DYCL_TRY(make_single(&b, block));
+        if (block->kind == DYCL_BLOCK_TILE)
+            DYCL_TRY(make_tile(&b, block));
+        else
+            DYCL_TRY(make_single(&b, block));
     }
     DYCL_TRY(lay_out(&b));
     dycl_maker_free(&b);
@@ -124,13 +134,17 @@ fail:
     return status;
 }
 
-dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode, dycl_plan **out) {
+dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode,
+                             dycl_plan **out) {
     dycl_status status = create(graph, outputs, output_count, mode, mode != DYCL_PLAN_EXACT, out);
-    if (status == DYCL_BAIL) status = create(graph, outputs, output_count, mode, 0, out); /* an odd convolution may exist without post-ops */
+    if (status == DYCL_BAIL)
+        status = create(graph, outputs, output_count, mode, 0, out); /* an odd convolution may exist without post-ops */
     return status;
 }
 
-void dycl_plan_retain(dycl_plan *plan) { atomic_fetch_add(&plan->references, 1); }
+void dycl_plan_retain(dycl_plan *plan) {
+    atomic_fetch_add(&plan->references, 1);
+}
 
 typedef struct chunk {
     struct chunk *older;
@@ -187,7 +201,8 @@ static dycl_status run_steps(dycl_plan *plan) {
 }
 
 /* *out_exact: the result does not count, see guard.h. */
-static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs, int *out_exact) {
+static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs,
+                            int *out_exact) {
     *out_exact = 0;
     if (atomic_flag_test_and_set(&plan->busy)) {
         dycl_error_set("the plan is running in another thread");
@@ -271,7 +286,10 @@ double dycl_plan_cost(const dycl_plan *plan) {
 }
 
 void dycl_plan_get_stats(const dycl_plan *plan, dycl_plan_stats *out) {
-    *out = (dycl_plan_stats){.runs = plan->runs, .nanoseconds = plan->nanoseconds, .steps = plan->step_count, .workspace_bytes = plan->workspace_bytes};
+    *out = (dycl_plan_stats){.runs = plan->runs,
+                             .nanoseconds = plan->nanoseconds,
+                             .steps = plan->step_count,
+                             .workspace_bytes = plan->workspace_bytes};
     for (uint32_t n = 0; n < plan->program.graph.node_count; n++) out->nodes += !plan->program.dead[n];
     for (uint32_t i = 0; i < plan->binding_count; i++)
         if (plan->bindings[i]->pack) out->packed_bytes += plan->bindings[i]->pack->bytes;

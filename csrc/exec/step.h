@@ -1,8 +1,9 @@
 /* What a plan is made of inside: slots, steps, lifetimes. Private to csrc/exec.
  *
- * A slot is a place in memory known at run time by one pointer: slot v < value_count is the storage of root value v (a feed, a scalar, an output or
- * a piece of the workspace), further slots are temporaries and packed weights. A step is a function and its arguments, which live in the plan's
- * arena. Ownership: the plan owns all of it. Threads: one run at a time. */
+ * A slot is a place in memory known at run time by one pointer: slot v < value_count is the storage of root value v (a
+ * feed, a scalar, an output or a piece of the workspace), further slots are temporaries and packed weights. A step is
+ * a function and its arguments, which live in the plan's arena. Ownership: the plan owns all of it. Threads: one run
+ * at a time. */
 #ifndef DYCL_EXEC_STEP_H
 #define DYCL_EXEC_STEP_H
 
@@ -29,17 +30,17 @@ typedef struct {
     uint32_t block;     /* of the program, or DYCL_NONE */
     const char *kernel; /* static text */
     const dycl_prim *prim;
-    double cost;        /* estimated nanoseconds */
-    int serial;         /* runs on one thread, and may run inside a parallel region */
-    struct dycl_group *group; /* the steps that this one runs side by side, or NULL */
+    double cost;                 /* estimated nanoseconds */
+    int serial;                  /* runs on one thread, and may run inside a parallel region */
+    struct dycl_group *group;    /* the steps that this one runs side by side, or NULL */
     uint64_t nanoseconds, count; /* while timing is on */
 } dycl_step_info;
 
-/* How a step finds the packed form of a constant. `patient`: packing waits for the second run with the same contents, because the step has
- * another way and weights in training change at every step. */
+/* How a step finds the packed form of a constant. `patient`: packing waits for the second run with the same contents,
+ * because the step has another way and weights in training change at every step. */
 typedef struct {
     uint32_t feed;
-    int64_t offset; /* bytes from the feed's first element */
+    int64_t offset;        /* bytes from the feed's first element */
     dycl_prim *prim;       /* or */
     dycl_small_form small; /* whose form it is */
     dycl_pack *pack;
@@ -60,16 +61,16 @@ struct dycl_plan {
     uint32_t step_count, step_room;
     void **slots;
     uint32_t slot_count;
-    char *workspace;  /* where `slots` point now: the block of the last run */
-    int64_t *places;  /* slot -> offset in the workspace, -1: elsewhere */
+    char *workspace;        /* where `slots` point now: the block of the last run */
+    int64_t *places;        /* slot -> offset in the workspace, -1: elsewhere */
     const dycl_feed *feeds; /* of the run under way */
     size_t workspace_bytes;
     dycl_binding **bindings;
     uint32_t binding_count, binding_room;
     dycl_prim **prims;
     uint32_t prim_count, prim_room;
-    void *arena; /* newest chunk */
-    int threads; /* that per-thread scratch is made for */
+    void *arena;                       /* newest chunk */
+    int threads;                       /* that per-thread scratch is made for */
     int hides_nan;                     /* a primitive of it may turn a NaN into a number, see guard.h */
     struct dycl_guard_seen *seen;      /* constants found finite */
     _Atomic(struct dycl_plan *) exact; /* made when first needed */
@@ -78,9 +79,12 @@ struct dycl_plan {
     float samples[8]; /* last run times, for the median */
 };
 
-static inline void *dycl_at(const dycl_plan *plan, dycl_ref ref) { return (char *)plan->slots[ref.slot] + ref.offset; }
+static inline void *dycl_at(const dycl_plan *plan, dycl_ref ref) {
+    return (char *)plan->slots[ref.slot] + ref.offset;
+}
 
-/* The packed constant of this run, or NULL: not constant, or not yet worth packing. scale: `channels` factors, or NULL. */
+/* The packed constant of this run, or NULL: not constant, or not yet worth packing. scale: `channels` factors, or
+ * NULL. */
 dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const float *scale, const void **out);
 int dycl_plan_timing(void);
 

@@ -5,23 +5,23 @@
 
 /* ---- Any dtype: plain loops, rows in the middle so that B is read along its rows */
 
-#define PRODUCT_BODY(type, wide)                                                                                                           \
-    for (int64_t i = 0; i < a->m; i++)                                                                                                     \
-        for (int64_t j0 = 0; j0 < a->n; j0 += 64) {                                                                                        \
-            int64_t width = a->n - j0 < 64 ? a->n - j0 : 64;                                                                               \
-            wide sum[64];                                                                                                                  \
-            const type *row = (const type *)left + i * a->a_row;                                                                           \
-            for (int64_t j = 0; j < width; j++) sum[j] = bias ? (wide)((const type *)bias)[j0 + j] : 0;                                    \
-            for (int64_t k = 0; k < a->k; k++) {                                                                                           \
-                wide x = (wide)row[k * a->a_column];                                                                                       \
-                const type *column = (const type *)right + k * a->b_row + j0 * a->b_column;                                                \
-                if (a->b_column == 1)                                                                                                      \
-                    for (int64_t j = 0; j < width; j++) sum[j] += x * (wide)column[j];                                                     \
-                else                                                                                                                       \
-                    for (int64_t j = 0; j < width; j++) sum[j] += x * (wide)column[j * a->b_column];                                       \
-            }                                                                                                                              \
-            for (int64_t j = 0; j < width; j++) ((type *)to)[i * a->c_row + j0 + j] = (type)sum[j];                                        \
-        }                                                                                                                                  \
+#define PRODUCT_BODY(type, wide)                                                                                       \
+    for (int64_t i = 0; i < a->m; i++)                                                                                 \
+        for (int64_t j0 = 0; j0 < a->n; j0 += 64) {                                                                    \
+            int64_t width = a->n - j0 < 64 ? a->n - j0 : 64;                                                           \
+            wide sum[64];                                                                                              \
+            const type *row = (const type *)left + i * a->a_row;                                                       \
+            for (int64_t j = 0; j < width; j++) sum[j] = bias ? (wide)((const type *)bias)[j0 + j] : 0;                \
+            for (int64_t k = 0; k < a->k; k++) {                                                                       \
+                wide x = (wide)row[k * a->a_column];                                                                   \
+                const type *column = (const type *)right + k * a->b_row + j0 * a->b_column;                            \
+                if (a->b_column == 1)                                                                                  \
+                    for (int64_t j = 0; j < width; j++) sum[j] += x * (wide)column[j];                                 \
+                else                                                                                                   \
+                    for (int64_t j = 0; j < width; j++) sum[j] += x * (wide)column[j * a->b_column];                   \
+            }                                                                                                          \
+            for (int64_t j = 0; j < width; j++) ((type *)to)[i * a->c_row + j0 + j] = (type)sum[j];                    \
+        }                                                                                                              \
     break
 
 static void plain_product(const dycl_matmul_args *a, const void *left, const void *right, const void *bias, void *to) {
@@ -36,7 +36,8 @@ static void plain_product(const dycl_matmul_args *a, const void *left, const voi
     }
 }
 
-static dycl_status sgemm(const dycl_matmul_args *a, const float *left, const float *right, const float *bias, float *to) {
+static dycl_status sgemm(const dycl_matmul_args *a, const float *left, const float *right, const float *bias,
+                         float *to) {
     /* a matrix of one row or column may carry any stride there: say the one that the interface accepts */
     int trans_a = !(a->a_column == 1 || a->k == 1), trans_b = !(a->b_column == 1 || a->n == 1);
     if (a->k == 1 && a->m > 1 && a->a_row == 1 && a->a_column != 1) trans_a = 1;
@@ -50,14 +51,16 @@ static dycl_status sgemm(const dycl_matmul_args *a, const float *left, const flo
 }
 
 static dycl_status one(const dycl_matmul_args *a, const char *left, const char *right, const char *bias, char *to) {
-    if (a->dtype == DYCL_F32 && a->k > 0) return sgemm(a, (const float *)left, (const float *)right, (const float *)bias, (float *)to);
+    if (a->dtype == DYCL_F32 && a->k > 0)
+        return sgemm(a, (const float *)left, (const float *)right, (const float *)bias, (float *)to);
     plain_product(a, left, right, bias, to);
     return DYCL_OK;
 }
 
 static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_matmul_args *a = step->args;
-    const char *left = dycl_at(plan, a->a), *right = dycl_at(plan, a->b), *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
+    const char *left = dycl_at(plan, a->a), *right = dycl_at(plan, a->b),
+               *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
     char *to = dycl_at(plan, a->c);
     if (a->batches == 1) return one(a, left, right, bias, to);
     int64_t element = (int64_t)dycl_dtype_size(a->dtype);
@@ -83,9 +86,13 @@ static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
 
 /* ---- Packed constants: a oneDNN primitive with its own layout of B, or, until it is worth it, what is above */
 
-static dycl_status execute(const dycl_matmul_args *a, dycl_plan *plan, const dycl_prim *prim, const void *weights, dycl_ref scratch) {
-    dycl_prim_args x = {.src = dycl_at(plan, a->a), .weights = weights, .bias = a->has_bias ? dycl_at(plan, a->bias) : NULL,
-                        .dst = dycl_at(plan, a->c), .scratch = dycl_at(plan, scratch)};
+static dycl_status execute(const dycl_matmul_args *a, dycl_plan *plan, const dycl_prim *prim, const void *weights,
+                           dycl_ref scratch) {
+    dycl_prim_args x = {.src = dycl_at(plan, a->a),
+                        .weights = weights,
+                        .bias = a->has_bias ? dycl_at(plan, a->bias) : NULL,
+                        .dst = dycl_at(plan, a->c),
+                        .scratch = dycl_at(plan, scratch)};
     return dycl_prim_execute(prim, &x);
 }
 
@@ -114,20 +121,26 @@ static dycl_status small_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-/* Our own kernel: where one core is enough, and the weights are small, so that a second copy does not matter. There it is at the peak of the
- * core, while every BLAS call has about 0.3 us of its own. */
+/* Our own kernel: where one core is enough, and the weights are small, so that a second copy does not matter. There it
+ * is at the peak of the core, while every BLAS call has about 0.3 us of its own. */
 static int worth_small(const dycl_matmul_args *a) {
     double products = (double)a->m * (double)a->n * (double)a->k;
     return a->m <= 32 && products <= 550000 && a->n * a->k <= 262144 && a->k > 0 && (a->a_column == 1 || a->k == 1);
 }
 
-/* Measured on Zen 4, one and two threads. When the rows of B are contiguous, dnnl_sgemm is as fast as packed weights at every size: no primitive.
- * A linear's weights are the other way round. Packing gains 10 to 60 % from 9 rows on, with long rows from 3
- * on (one or two run at the memory's speed anyway), and a primitive without packing gains from about 16 rows on. */
-static int worth_packing(const dycl_matmul_args *a) { return a->b_column != 1 && (a->m > 8 || (a->m > 2 && a->k >= 512)) && a->n >= 16 && a->k >= 16; }
-static int worth_primitive(const dycl_matmul_args *a) { return a->b_column != 1 && a->m >= 16 && a->n >= 32 && a->k >= 32; }
+/* Measured on Zen 4, one and two threads. When the rows of B are contiguous, dnnl_sgemm is as fast as packed weights
+ * at every size: no primitive. A linear's weights are the other way round. Packing gains 10 to 60 % from 9 rows on,
+ * with long rows from 3 on (one or two run at the memory's speed anyway), and a primitive without packing gains from
+ * about 16 rows on. */
+static int worth_packing(const dycl_matmul_args *a) {
+    return a->b_column != 1 && (a->m > 8 || (a->m > 2 && a->k >= 512)) && a->n >= 16 && a->k >= 16;
+}
+static int worth_primitive(const dycl_matmul_args *a) {
+    return a->b_column != 1 && a->m >= 16 && a->n >= 32 && a->k >= 32;
+}
 
-static dycl_status try_primitive(dycl_maker *b, const dycl_matmul_args *a, int pack, dycl_prim **prim, dycl_ref *scratch) {
+static dycl_status try_primitive(dycl_maker *b, const dycl_matmul_args *a, int pack, dycl_prim **prim,
+                                 dycl_ref *scratch) {
     dycl_matmul_desc d;
     dycl_status status;
     memset(&d, 0, sizeof d);
@@ -169,7 +182,8 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
     dycl_make_read(b, a->b.slot);
     if (a->has_bias) dycl_make_read(b, a->bias.slot);
     dycl_make_write(b, a->c.slot);
-    if (b->plan->mode == DYCL_PLAN_TUNED && a->dtype == DYCL_F32 && a->batches == 1 && is_feed(b, a->b) && worth_small(a)) {
+    if (b->plan->mode == DYCL_PLAN_TUNED && a->dtype == DYCL_F32 && a->batches == 1 && is_feed(b, a->b) &&
+        worth_small(a)) {
         dycl_tensor w = {.ref = a->b};
         DYCL_TRY(dycl_make_binding(b, &w, NULL, 0, &a->binding));
         a->binding->small = (dycl_small_form){dycl_kern_small(dycl_cpu_isa()), a->n, a->k, a->b_row, a->b_column};
@@ -201,7 +215,8 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
     }
     DYCL_TRY(dycl_make_step(b, run, a, kernel, cost));
     if (run == small_run || (run == product_run && a->threads == 1 && a->dtype == DYCL_F32)) dycl_make_serial(b);
-    if (run == primitive_run || run == packed_run) b->plan->infos[b->plan->step_count - 1].prim = run == packed_run ? a->prim : a->plain;
+    if (run == primitive_run || run == packed_run)
+        b->plan->infos[b->plan->step_count - 1].prim = run == packed_run ? a->prim : a->plain;
     return DYCL_OK;
 fail:
     return status;

@@ -22,7 +22,8 @@ static int64_t odometer_offset(const dycl_tile_program *p, const dycl_tile_locat
 /* Where row r of the tile is. */
 static char *row_at(const dycl_tile_program *p, const tile *t, uint8_t location, int64_t r) {
     const dycl_tile_location *l = &p->locations[location];
-    if (l->at == DYCL_AT_ODOMETER) return t->base[location] + odometer_offset(p, l, t->row + r) + t->column * l->column_bytes;
+    if (l->at == DYCL_AT_ODOMETER)
+        return t->base[location] + odometer_offset(p, l, t->row + r) + t->column * l->column_bytes;
     return t->ptr[location] + r * l->row_bytes;
 }
 
@@ -54,7 +55,8 @@ static void move_rows(const dycl_tile_program *p, const tile *t, const dycl_tile
         return;
     case DYCL_DO_LOAD_ROW:
         if (p->locations[i->a].at == DYCL_AT_LINEAR) {
-            dycl_kern_gather_run(dst, src, p->locations[i->a].row_bytes / (int64_t)element, (size_t)t->row_count, element);
+            dycl_kern_gather_run(dst, src, p->locations[i->a].row_bytes / (int64_t)element, (size_t)t->row_count,
+                                 element);
             return;
         }
         for (int64_t r = 0; r < t->row_count; r++) memcpy(dst + (size_t)r * element, row_at(p, t, i->a, r), element);
@@ -63,8 +65,10 @@ static void move_rows(const dycl_tile_program *p, const tile *t, const dycl_tile
         for (int64_t r = 0; r < t->row_count; r++) {
             char *to = row_at(p, t, i->dst, r);
             const char *from = src + (size_t)r * width * element;
-            if (i->stride == 1) memcpy(to, from, width * element);
-            else scatter(to, from, i->stride, (int64_t)width, (int)element);
+            if (i->stride == 1)
+                memcpy(to, from, width * element);
+            else
+                scatter(to, from, i->stride, (int64_t)width, (int)element);
         }
         return;
     default: /* DYCL_DO_STORE_ROW */
@@ -85,9 +89,12 @@ static void run_tile(const dycl_tile_program *p, tile *t) {
         case DYCL_DO_RED:
         case DYCL_DO_ROW: {
             for (int64_t r = t->row_count; r > 0; r--) {
-                if (i->what == DYCL_DO_EW_ROWS) i->fn.ew(dst, a, b, c, width);
-                else if (i->what == DYCL_DO_RED) i->fn.red(dst, a, b, width);
-                else i->fn.row(dst, a, b, c, width, i->eps);
+                if (i->what == DYCL_DO_EW_ROWS)
+                    i->fn.ew(dst, a, b, c, width);
+                else if (i->what == DYCL_DO_RED)
+                    i->fn.red(dst, a, b, width);
+                else
+                    i->fn.row(dst, a, b, c, width, i->eps);
                 dst += i->dst_step;
                 a += i->a_step;
                 b += i->b_step;

@@ -1,6 +1,8 @@
-/* The memory that runs work in, shared by all plans: a plan only knows offsets, so that thousands of cached plans hold none of it.
+/* The memory that runs work in, shared by all plans: a plan only knows offsets, so that thousands of cached plans hold
+ * none of it.
  *
- * Ownership: a block belongs to the run that took it until it gives it back; the pool keeps a few. Threads: any, without a lock. */
+ * Ownership: a block belongs to the run that took it until it gives it back; the pool keeps a few. Threads: any,
+ * without a lock. */
 #ifndef DYCL_EXEC_WORKSPACE_H
 #define DYCL_EXEC_WORKSPACE_H
 

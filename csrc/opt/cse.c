@@ -24,7 +24,8 @@ static int same_value(const dycl_value *a, const dycl_value *b) {
 
 static int same_node(const dycl_graph *g, const dycl_node *a, const dycl_node *b) {
     if (a->op != b->op || a->operand_count != b->operand_count || a->attr_count != b->attr_count) return 0;
-    if (a->attr_count && memcmp(dycl_node_attrs(g, a), dycl_node_attrs(g, b), a->attr_count * sizeof(int64_t))) return 0;
+    if (a->attr_count && memcmp(dycl_node_attrs(g, a), dycl_node_attrs(g, b), a->attr_count * sizeof(int64_t)))
+        return 0;
     const uint32_t *x = dycl_node_operands(g, a), *y = dycl_node_operands(g, b);
     for (int i = 0; i < a->operand_count; i++) {
         if (x[i] == y[i]) continue;

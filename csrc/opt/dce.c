@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* Backwards over the nodes: program order is a topological order. A view lives when something that lives reads it, but it is its root
- * that has to be computed. */
+/* Backwards over the nodes: program order is a topological order. A view lives when something that lives reads it, but
+ * it is its root that has to be computed. */
 dycl_status dycl_opt_dce(dycl_program *program) {
     const dycl_graph *g = &program->graph;
     memset(program->uses, 0, g->value_count * sizeof(uint32_t));

@@ -3,13 +3,13 @@
 #include <string.h>
 
 /* Tile blocks grow in program order: a node joins the blocks that compute its operands, merging them, as far as
- *   - it reads their values in place (same iteration, no view that moves elements), which is what DNNFusion's mapping types ask of an edge:
- *     One-to-One always, Many-to-Many (row-wise operators here) when the row is the same, Reorganize when the view only splits or joins
- *     dimensions;
+ *   - it reads their values in place (same iteration, no view that moves elements), which is what DNNFusion's mapping
+ *     types ask of an edge: One-to-One always, Many-to-Many (row-wise operators here) when the row is the same,
+ *     Reorganize when the view only splits or joins dimensions;
  *   - the merged block can still run before all of its readers. */
 
 #define MAX_MEMBERS 48
-#define LONG_ROW 16384 /* a row this long is reduced by the parallel driver unless there are many of them */
+#define LONG_ROW    16384 /* a row this long is reduced by the parallel driver unless there are many of them */
 
 static uint32_t new_block(dycl_program *p, uint32_t node, dycl_block_kind kind) {
     dycl_block *block = &p->blocks[p->block_count];
@@ -65,8 +65,8 @@ static int is_row_level(const dycl_program *p, const dycl_block *block, uint32_t
 }
 
 /* Does the operand name exactly the element that its node made in this iteration? */
-static int reads_in_place(const dycl_program *p, const dycl_space *space, int64_t row, const dycl_value *operand, int rank,
-                          const int64_t *sizes, int64_t level_row, const dycl_value *root, int root_is_row) {
+static int reads_in_place(const dycl_program *p, const dycl_space *space, int64_t row, const dycl_value *operand,
+                          int rank, const int64_t *sizes, int64_t level_row, const dycl_value *root, int root_is_row) {
     int64_t mine[DYCL_SPACE_RANK], made[DYCL_SPACE_RANK];
     (void)p;
     if (operand->offset != root->offset || operand->dtype != root->dtype) return 0;
@@ -75,7 +75,8 @@ static int reads_in_place(const dycl_program *p, const dycl_space *space, int64_
     return !memcmp(mine, made, (size_t)space->rank * sizeof(int64_t));
 }
 
-/* A reduction leaves its dimensions at size 1 or drops them: either way its value covers the outer part of the space. */
+/* A reduction leaves its dimensions at size 1 or drops them: either way its value covers the outer part of the
+ * space. */
 static int value_is_row(const dycl_program *p, const dycl_block *block, uint32_t producer) {
     const dycl_node *node = &p->graph.nodes[producer];
     if (block->row <= 1) return 0;
@@ -111,7 +112,8 @@ static int edges_fit(const dycl_program *p, const uint32_t *members, int count, 
             int inside = 0;
             for (int k = 0; k < m; k++) inside |= members[k] == producer;
             if (!inside) continue;
-            if (i > 0 && dycl_op_get((dycl_op)node->op)->family == DYCL_FAMILY_NORM) return 0; /* a parameter is read whole */
+            if (i > 0 && dycl_op_get((dycl_op)node->op)->family == DYCL_FAMILY_NORM)
+                return 0; /* a parameter is read whole */
             const dycl_value *root = &g->values[g->nodes[producer].out];
             if (!reads_in_place(p, &as->space, as->row, &g->values[operands[i]], need.rank, need.sizes, level_row, root,
                                 value_is_row(p, as, producer)))
@@ -138,7 +140,8 @@ static void sort_members(uint32_t *members, int count) {
     }
 }
 
-/* Space and row of a block with one more need in it; 0 when they cannot be one. `full`: the node covers the whole space. */
+/* Space and row of a block with one more need in it; 0 when they cannot be one. `full`: the node covers the whole
+ * space. */
 static int unite(dycl_block *as, const dycl_tile_need *need) {
     int64_t elements = 1;
     for (int i = 0; i < need->rank; i++) {
@@ -165,7 +168,8 @@ static int unite(dycl_block *as, const dycl_tile_need *need) {
 }
 
 /* Blocks outside {a, b} that the members read from must run before; those that read must run after. */
-static int place(const dycl_program *p, const uint32_t *members, int count, uint32_t a, uint32_t b, uint32_t joining, double *out) {
+static int place(const dycl_program *p, const uint32_t *members, int count, uint32_t a, uint32_t b, uint32_t joining,
+                 double *out) {
     const dycl_graph *g = &p->graph;
     double low = -1, high = p->blocks[a].consumed;
     if (b != a && p->blocks[b].consumed < high) high = p->blocks[b].consumed;
@@ -226,7 +230,8 @@ static int join(dycl_program *p, uint32_t n, const dycl_tile_need *need, uint32_
             if (other->space.rank > DYCL_MAX_RANK) return 0;
             for (int i = 0; i < outer.rank; i++) outer.sizes[i] = other->space.sizes[i], outer.dims[i] = i;
             if (!unite(&as, &outer)) return 0;
-        } else return 0;
+        } else
+            return 0;
     }
     if (added) {
         if (!unite(&as, need)) return 0;
@@ -290,8 +295,10 @@ dycl_status dycl_opt_fuse(dycl_program *p) {
                 if (from == mine || !may_grow(p, from)) continue;
                 if (mine == DYCL_NONE) {
                     if (join(p, n, &need, from, from, 1)) mine = from;
-                } else if (p->blocks[mine].elements >= p->blocks[from].elements) join(p, n, &need, mine, from, 0);
-                else if (join(p, n, &need, from, mine, 0)) mine = from;
+                } else if (p->blocks[mine].elements >= p->blocks[from].elements)
+                    join(p, n, &need, mine, from, 0);
+                else if (join(p, n, &need, from, mine, 0))
+                    mine = from;
             }
         }
         if (mine == DYCL_NONE) {

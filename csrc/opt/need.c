@@ -35,13 +35,13 @@ void dycl_tile_need_of(const dycl_program *program, uint32_t n, dycl_tile_need *
     if (dycl_value_numel(out) == 0) return;
     switch (info->family) {
     case DYCL_FAMILY_EW:
-    case DYCL_FAMILY_CAST:
-        natural(need, out);
-        return;
+    case DYCL_FAMILY_CAST: natural(need, out); return;
     case DYCL_FAMILY_ROW:
         natural(need, out);
-        if (need->rank) row_along(need, (int)attrs[0]);
-        else need->row = 1;
+        if (need->rank)
+            row_along(need, (int)attrs[0]);
+        else
+            need->row = 1;
         return;
     case DYCL_FAMILY_NORM:
         if (node->op == DYCL_OP_group_norm) {
@@ -64,7 +64,8 @@ void dycl_tile_need_of(const dycl_program *program, uint32_t n, dycl_tile_need *
             if ((attrs[0] >> i) & 1) {
                 if (kept) return;
                 row *= in->sizes[i];
-            } else kept = 1;
+            } else
+                kept = 1;
         }
         if (row == 1) return;
         natural(need, in);

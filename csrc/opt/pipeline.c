@@ -11,12 +11,8 @@ typedef struct {
 } pass;
 
 static const pass passes[] = {
-    {"dce", dycl_opt_dce, 1, 1, 0},
-    {"cse", dycl_opt_cse, 0, 1, 0},
-    {"dce", dycl_opt_dce, 0, 1, 0},
-    {"epilogue", dycl_opt_epilogue, 1, 1, 1},
-    {"single", dycl_opt_single, 1, 0, 0},
-    {"fuse", dycl_opt_fuse, 0, 1, 0},
+    {"dce", dycl_opt_dce, 1, 1, 0},           {"cse", dycl_opt_cse, 0, 1, 0},       {"dce", dycl_opt_dce, 0, 1, 0},
+    {"epilogue", dycl_opt_epilogue, 1, 1, 1}, {"single", dycl_opt_single, 1, 0, 0}, {"fuse", dycl_opt_fuse, 0, 1, 0},
     {"order", dycl_program_order, 1, 1, 0},
 };
 
@@ -26,7 +22,8 @@ static void dump(const char *name, const dycl_program *program) {
     if (!wanted || strcmp(wanted, name)) return;
     for (uint32_t i = 0; i < program->order_count; i++) {
         const dycl_block *block = &program->blocks[program->order[i]];
-        fprintf(stderr, "%s block %u at %g, row %lld:", name, program->order[i], block->position, (long long)block->row);
+        fprintf(stderr, "%s block %u at %g, row %lld:", name, program->order[i], block->position,
+                (long long)block->row);
         for (uint32_t n = block->first; n != DYCL_NONE; n = program->next[n])
             fprintf(stderr, " %s", dycl_op_get((dycl_op)program->graph.nodes[n].op)->name);
         fputc('\n', stderr);

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-dycl_status dycl_program_init(dycl_program *program, const dycl_graph *graph, const uint32_t *outputs, int output_count) {
+dycl_status dycl_program_init(dycl_program *program, const dycl_graph *graph, const uint32_t *outputs,
+                              int output_count) {
     dycl_status status;
     memset(program, 0, sizeof *program);
     dycl_graph_init(&program->graph);
@@ -21,8 +22,8 @@ dycl_status dycl_program_init(dycl_program *program, const dycl_graph *graph, co
     program->then = dycl_alloc(nodes * sizeof(uint32_t));
     program->blocks = dycl_alloc(nodes * sizeof(dycl_block));
     program->order = dycl_alloc(nodes * sizeof(uint32_t));
-    if (!program->outputs || !program->dead || !program->is_output || !program->uses || !program->block_of || !program->next || !program->follows || !program->then ||
-        !program->blocks || !program->order) {
+    if (!program->outputs || !program->dead || !program->is_output || !program->uses || !program->block_of ||
+        !program->next || !program->follows || !program->then || !program->blocks || !program->order) {
         status = dycl_error_set("out of memory");
         goto fail;
     }

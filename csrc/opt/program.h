@@ -1,9 +1,9 @@
 /* A graph on its way to a plan: what is dead, what is written where, and which nodes run together.
  *
  * Ownership: a dycl_program owns its copy of the graph and its arrays. Threads: one at a time.
- * Passes change the graph's `values` (re-rooting what turned out to be an alias) and mark nodes dead; nodes and operands keep their numbers.
- * Blocks are ordered by `position`: a block only reads what blocks of a lower position write, so that any merge which keeps this rule keeps
- * the schedule acyclic, without a search. */
+ * Passes change the graph's `values` (re-rooting what turned out to be an alias) and mark nodes dead; nodes and
+ * operands keep their numbers. Blocks are ordered by `position`: a block only reads what blocks of a lower position
+ * write, so that any merge which keeps this rule keeps the schedule acyclic, without a search. */
 #ifndef DYCL_OPT_PROGRAM_H
 #define DYCL_OPT_PROGRAM_H
 
@@ -11,7 +11,8 @@
 
 #define DYCL_SPACE_RANK 16
 
-/* An iteration space: no dimension of size 1, outermost first. Two shapes share a space when their dimensions split alike. */
+/* An iteration space: no dimension of size 1, outermost first. Two shapes share a space when their dimensions split
+ * alike. */
 typedef struct {
     int rank;
     int64_t sizes[DYCL_SPACE_RANK];
@@ -46,16 +47,18 @@ typedef struct {
     uint32_t order_count;
 } dycl_program;
 
-dycl_status dycl_program_init(dycl_program *program, const dycl_graph *graph, const uint32_t *outputs, int output_count);
+dycl_status dycl_program_init(dycl_program *program, const dycl_graph *graph, const uint32_t *outputs,
+                              int output_count);
 void dycl_program_free(dycl_program *program);
 dycl_status dycl_program_verify(const dycl_program *program);
 
 /* ---- Passes, in the order in which the pipeline runs them. */
-dycl_status dycl_opt_dce(dycl_program *program);  /* marks dead nodes, counts uses */
-dycl_status dycl_opt_cse(dycl_program *program);  /* same operator, same operands: one node; copies that change nothing vanish */
+dycl_status dycl_opt_dce(dycl_program *program); /* marks dead nodes, counts uses */
+dycl_status
+dycl_opt_cse(dycl_program *program); /* same operator, same operands: one node; copies that change nothing vanish */
 dycl_status dycl_opt_epilogue(dycl_program *program); /* what convolutions do on the way out */
-dycl_status dycl_opt_single(dycl_program *program); /* one block a node (COLD) */
-dycl_status dycl_opt_fuse(dycl_program *program); /* tile blocks by mapping types */
+dycl_status dycl_opt_single(dycl_program *program);   /* one block a node (COLD) */
+dycl_status dycl_opt_fuse(dycl_program *program);     /* tile blocks by mapping types */
 dycl_status dycl_opt_run(dycl_program *program, int tuned, int epilogues);
 
 /* Makes `from` an alias of `to`: every view of it too. `from`'s node is marked dead. */
@@ -63,7 +66,9 @@ void dycl_program_alias(dycl_program *program, uint32_t from, uint32_t to);
 void dycl_program_count_uses(dycl_program *program);
 dycl_status dycl_program_order(dycl_program *program);
 
-static inline const dycl_value *dycl_program_value(const dycl_program *p, uint32_t v) { return &p->graph.values[v]; }
+static inline const dycl_value *dycl_program_value(const dycl_program *p, uint32_t v) {
+    return &p->graph.values[v];
+}
 /* Node that owns the storage of a value, or DYCL_NONE for feeds and scalars. */
 static inline uint32_t dycl_program_producer(const dycl_program *p, uint32_t v) {
     const dycl_value *root = &p->graph.values[p->graph.values[v].root];
@@ -74,17 +79,18 @@ static inline uint32_t dycl_program_producer(const dycl_program *p, uint32_t v) 
 void dycl_space_of(dycl_space *out, int rank, const int64_t *sizes);
 /* The coarsest common refinement; 0 when the dimensions do not nest. */
 int dycl_space_refine(dycl_space *space, const dycl_space *other);
-/* Strides of a value, broadcast to `sizes`, along the dimensions of a space. `sizes` covers the space, or (row != 0) its outer part with
- * the row left out. 0 when it does not. */
-int dycl_space_access(const dycl_space *space, int64_t row, const dycl_value *value, int rank, const int64_t *sizes, int64_t *out_strides);
+/* Strides of a value, broadcast to `sizes`, along the dimensions of a space. `sizes` covers the space, or (row != 0)
+ * its outer part with the row left out. 0 when it does not. */
+int dycl_space_access(const dycl_space *space, int64_t row, const dycl_value *value, int rank, const int64_t *sizes,
+                      int64_t *out_strides);
 
 /* What a node needs to be part of a tile block. `row` 0: any. */
 typedef struct {
     int ok;
-    int64_t row;                          /* elements of a row that a row-wise operator needs whole */
-    int rank;                             /* shape that the node iterates over, in loop order (the row last) */
+    int64_t row; /* elements of a row that a row-wise operator needs whole */
+    int rank;    /* shape that the node iterates over, in loop order (the row last) */
     int64_t sizes[DYCL_MAX_RANK];
-    int dims[DYCL_MAX_RANK];              /* dims[i]: dimension of the node's input (or output) at place i */
+    int dims[DYCL_MAX_RANK]; /* dims[i]: dimension of the node's input (or output) at place i */
 } dycl_tile_need;
 void dycl_tile_need_of(const dycl_program *program, uint32_t node, dycl_tile_need *out);
 

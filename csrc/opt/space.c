@@ -9,7 +9,8 @@ void dycl_space_of(dycl_space *out, int rank, const int64_t *sizes) {
 }
 
 int dycl_space_refine(dycl_space *space, const dycl_space *other) {
-    if (space->rank == other->rank && !memcmp(space->sizes, other->sizes, (size_t)space->rank * sizeof(int64_t))) return 1;
+    if (space->rank == other->rank && !memcmp(space->sizes, other->sizes, (size_t)space->rank * sizeof(int64_t)))
+        return 1;
     int64_t reversed[2 * DYCL_SPACE_RANK];
     int count = 0, i = space->rank, j = other->rank;
     int64_t a = 1, b = 1;

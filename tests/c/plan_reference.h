@@ -176,7 +176,9 @@ static void ref_row(reference *r, const dycl_node *node, const uint32_t *o, cons
             double x = ref_get(r, o[0], index, in->rank);
             running += x;
             ref_set(r, node->out, index,
-                    node->op == DYCL_OP_softmax ? exp(x - most) / sum : node->op == DYCL_OP_cumsum ? running : x - most - log(sum));
+                    node->op == DYCL_OP_softmax  ? exp(x - most) / sum
+                    : node->op == DYCL_OP_cumsum ? running
+                                                 : x - most - log(sum));
         }
         index[dim] = 0;
         ref_next(index, sizes, in->rank);
@@ -227,7 +229,8 @@ static void ref_norm(reference *r, const dycl_node *node, const uint32_t *o, con
         memcpy(index, start, sizeof start);
         for (int64_t k = 0; k < row; k++) {
             double x = ref_get(r, o[0], index, rank);
-            x = node->op == DYCL_OP_rms_norm ? x / sqrt(square / (double)row + eps) : (x - mean) / sqrt(deviation / (double)row + eps);
+            x = node->op == DYCL_OP_rms_norm ? x / sqrt(square / (double)row + eps)
+                                             : (x - mean) / sqrt(deviation / (double)row + eps);
             const int64_t *tail = node->op == DYCL_OP_group_norm ? &index[1] : &index[first];
             int count = node->op == DYCL_OP_group_norm ? 1 : (int)attrs[0];
             if (o[1] != DYCL_NONE) x *= ref_get(r, o[1], tail, count);
@@ -250,7 +253,8 @@ static void ref_window(reference *r, const dycl_node *node, const uint32_t *o, c
             for (int64_t c = 0; c < per; c++)
                 for (int64_t y = 0; y < w->sizes[2]; y++)
                     for (int64_t z = 0; z < w->sizes[3]; z++) {
-                        int64_t p[4] = {index[0], group * per + c, index[2] * at[0] - at[2] + y * at[4], index[3] * at[1] - at[3] + z * at[5]};
+                        int64_t p[4] = {index[0], group * per + c, index[2] * at[0] - at[2] + y * at[4],
+                                        index[3] * at[1] - at[3] + z * at[5]};
                         int64_t q[4] = {index[1], c, y, z};
                         if (p[2] < 0 || p[3] < 0 || p[2] >= x->sizes[2] || p[3] >= x->sizes[3]) continue;
                         sum += ref_get(r, o[0], p, 4) * ref_get(r, o[1], q, 4);
@@ -281,8 +285,10 @@ static void ref_window(reference *r, const dycl_node *node, const uint32_t *o, c
                 most = fmax(most, v);
                 count++;
             }
-        if (node->op == DYCL_OP_max_pool2d) ref_set(r, node->out, index, most);
-        else ref_set(r, node->out, index, sum / (double)(node->op == DYCL_OP_avg_pool2d && at[7] ? area : count));
+        if (node->op == DYCL_OP_max_pool2d)
+            ref_set(r, node->out, index, most);
+        else
+            ref_set(r, node->out, index, sum / (double)(node->op == DYCL_OP_avg_pool2d && at[7] ? area : count));
     }
 }
 
@@ -365,16 +371,20 @@ static void ref_move(reference *r, const dycl_node *node, const uint32_t *o, con
             const dycl_value *t = &g->values[o[1]];
             at[0] = (int64_t)ref_get(r, o[1], index, t->rank);
             memcpy(&at[1], &index[t->rank], (size_t)(x->rank - 1) * sizeof(int64_t));
-            if (at[0] < 0 || at[0] >= x->sizes[0]) r->bad_index = 1;
-            else value = ref_get(r, o[0], at, x->rank);
+            if (at[0] < 0 || at[0] >= x->sizes[0])
+                r->bad_index = 1;
+            else
+                value = ref_get(r, o[0], at, x->rank);
             break;
         }
         case DYCL_OP_index_select:
         case DYCL_OP_gather: {
             int64_t *to = &at[attrs[0]];
             *to = (int64_t)(node->op == DYCL_OP_gather ? ref_get(r, o[1], index, rank) : ref_get(r, o[1], to, 1));
-            if (*to < 0 || *to >= x->sizes[attrs[0]]) r->bad_index = 1;
-            else value = ref_get(r, o[0], at, rank);
+            if (*to < 0 || *to >= x->sizes[attrs[0]])
+                r->bad_index = 1;
+            else
+                value = ref_get(r, o[0], at, rank);
             break;
         }
         case DYCL_OP_cat: {
@@ -392,8 +402,12 @@ static void ref_move(reference *r, const dycl_node *node, const uint32_t *o, con
             value = inside ? ref_get(r, o[0], at, rank) : ref_get(r, o[1], at, rank);
             break;
         }
-        case DYCL_OP_tril: value = index[rank - 1] - index[rank - 2] <= attrs[0] ? ref_get(r, o[0], index, rank) : 0; break;
-        case DYCL_OP_triu: value = index[rank - 1] - index[rank - 2] >= attrs[0] ? ref_get(r, o[0], index, rank) : 0; break;
+        case DYCL_OP_tril:
+            value = index[rank - 1] - index[rank - 2] <= attrs[0] ? ref_get(r, o[0], index, rank) : 0;
+            break;
+        case DYCL_OP_triu:
+            value = index[rank - 1] - index[rank - 2] >= attrs[0] ? ref_get(r, o[0], index, rank) : 0;
+            break;
         case DYCL_OP_full: value = ref_get(r, o[0], index, 0); break;
         case DYCL_OP_iota: value = ref_get(r, o[0], index, 0) + (double)i * ref_get(r, o[1], index, 0); break;
         default: abort();

@@ -1,4 +1,5 @@
-/* Plans against a reference interpreter: random graphs of every family, cold and tuned; packing, bad indices, memory planning. */
+/* Plans against a reference interpreter: random graphs of every family, cold and tuned; packing, bad indices, memory
+ * planning. */
 #include "base/alloc.h"
 #include "exec/builder.h"
 #include "exec/plan.h"
@@ -17,8 +18,12 @@ static uint64_t next_random(void) {
     state ^= state >> 7;
     return state ^= state << 17;
 }
-static int64_t pick(int64_t low, int64_t high) { return low + (int64_t)((next_random() >> 11) % (uint64_t)(high - low + 1)); }
-static double uniform(void) { return (double)(next_random() >> 11) / 9007199254740992.0 * 2 - 1; }
+static int64_t pick(int64_t low, int64_t high) {
+    return low + (int64_t)((next_random() >> 11) % (uint64_t)(high - low + 1));
+}
+static double uniform(void) {
+    return (double)(next_random() >> 11) / 9007199254740992.0 * 2 - 1;
+}
 
 /* ---- A graph with its inputs */
 #define MAX_FEEDS 64
@@ -64,7 +69,10 @@ static uint32_t add_feed(sample *s, dycl_dtype dtype, int rank, const int64_t *s
     uint32_t f = s->graph.feed_count - 1;
     void *data = malloc((size_t)(n + 1) * 8);
     for (int64_t i = 0; i < n; i++)
-        ref_store(data, i, dtype, dycl_dtype_is_float(dtype) ? uniform() * scale : dtype == DYCL_BOOL ? (double)pick(0, 1) : (double)pick(0, (int64_t)scale));
+        ref_store(data, i, dtype,
+                  dycl_dtype_is_float(dtype) ? uniform() * scale
+                  : dtype == DYCL_BOOL       ? (double)pick(0, 1)
+                                             : (double)pick(0, (int64_t)scale));
     s->feed_data[f] = data;
     s->feeds[f].data = data;
     if (pick(0, 1)) s->feeds[f].token = 1000 + ++tokens;
@@ -85,12 +93,17 @@ static uint32_t add_node(sample *s, int op, int count, const uint32_t *operands,
     s->last_op = dycl_op_get((dycl_op)op)->name;
     return v;
 }
-#define NODE(op, operands, ...)                                                                                                            \
-    add_node(s, op, (int)(sizeof(operands) / sizeof *(operands)), operands, (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), (int64_t[]){__VA_ARGS__})
+#define NODE(op, operands, ...)                                                                                        \
+    add_node(s, op, (int)(sizeof(operands) / sizeof *(operands)), operands,                                            \
+             (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), (int64_t[]){__VA_ARGS__})
 #define OPERANDS(...) ((uint32_t[]){__VA_ARGS__})
-static uint32_t node0(sample *s, int op, int count, const uint32_t *operands) { return add_node(s, op, count, operands, 0, NULL); }
+static uint32_t node0(sample *s, int op, int count, const uint32_t *operands) {
+    return add_node(s, op, count, operands, 0, NULL);
+}
 
-static const dycl_value *value(const sample *s, uint32_t v) { return &s->graph.values[v]; }
+static const dycl_value *value(const sample *s, uint32_t v) {
+    return &s->graph.values[v];
+}
 
 /* ---- Running both plans */
 static int close_enough(double got, double want, double tolerance) {
@@ -99,23 +112,26 @@ static int close_enough(double got, double want, double tolerance) {
     return fabs(got - want) <= tolerance * (1 + fabs(want));
 }
 
-static dycl_plan *run_plan(const sample *s, dycl_plan_mode mode, const uint32_t *outputs, int count, int runs, const reference *r, double tolerance,
-                           const char *what) {
+static dycl_plan *run_plan(const sample *s, dycl_plan_mode mode, const uint32_t *outputs, int count, int runs,
+                           const reference *r, double tolerance, const char *what) {
     dycl_plan *plan = NULL;
     dycl_status status = dycl_plan_create(&s->graph, outputs, count, mode, &plan);
     checks++;
     if (status != DYCL_OK) {
-        if (failures++ < 20) printf("FAILED: %s: %s plan: status %d, %s\n", what, mode ? "tuned" : "cold", status, dycl_error_message());
+        if (failures++ < 20)
+            printf("FAILED: %s: %s plan: status %d, %s\n", what, mode ? "tuned" : "cold", status, dycl_error_message());
         return NULL;
     }
     void *data[64];
     for (int i = 0; i < count; i++) data[i] = malloc(((size_t)dycl_value_extent(value(s, outputs[i])) + 1) * 8);
     for (int run = 0; run < runs; run++) {
-        for (int i = 0; i < count; i++) memset(data[i], 0xAB, ((size_t)dycl_value_extent(value(s, outputs[i])) + 1) * 8);
+        for (int i = 0; i < count; i++)
+            memset(data[i], 0xAB, ((size_t)dycl_value_extent(value(s, outputs[i])) + 1) * 8);
         status = dycl_plan_run(plan, s->feeds, s->scalars, data);
         checks++;
         if (r->bad_index) {
-            if (status != DYCL_BAIL && failures++ < 20) printf("FAILED: %s: a bad index gives status %d\n", what, status);
+            if (status != DYCL_BAIL && failures++ < 20)
+                printf("FAILED: %s: a bad index gives status %d\n", what, status);
             continue;
         }
         if (status != DYCL_OK) {
@@ -126,13 +142,16 @@ static dycl_plan *run_plan(const sample *s, dycl_plan_mode mode, const uint32_t 
             const dycl_value *v = value(s, outputs[i]);
             int64_t index[8] = {0};
             for (int64_t k = 0, n = dycl_value_numel(v); k < n; k++, ref_next(index, v->sizes, v->rank)) {
-                double got = ref_load(data[i], ref_at(v, index, v->rank), v->dtype), want = ref_get(r, outputs[i], index, v->rank);
+                double got = ref_load(data[i], ref_at(v, index, v->rank), v->dtype),
+                       want = ref_get(r, outputs[i], index, v->rank);
                 checks++;
                 if (close_enough(got, want, tolerance)) continue;
                 if (failures++ < 20) {
                     char *text = NULL;
-                    printf("FAILED: %s: %s plan, run %d, output %d (%s) element %lld of %lld: got %.9g, want %.9g\n", what, mode ? "tuned" : "cold", run, i,
-                           dycl_op_get((dycl_op)s->graph.nodes[v->source].op)->name, (long long)k, (long long)n, got, want);
+                    printf("FAILED: %s: %s plan, run %d, output %d (%s) element %lld of %lld: got %.9g, want %.9g\n",
+                           what, mode ? "tuned" : "cold", run, i,
+                           dycl_op_get((dycl_op)s->graph.nodes[v->source].op)->name, (long long)k, (long long)n, got,
+                           want);
                     if (failures < 4 && dycl_plan_describe(plan, &text) == DYCL_OK) printf("%s", text);
                     dycl_free(text);
                 }
@@ -147,7 +166,8 @@ static dycl_plan *run_plan(const sample *s, dycl_plan_mode mode, const uint32_t 
 static void check(sample *s, const uint32_t *outputs, int count, double tolerance, const char *what) {
     reference r;
     ref_run(&r, &s->graph, s->feed_data, s->scalars);
-    for (int mode = 0; mode < 2; mode++) dycl_plan_release(run_plan(s, (dycl_plan_mode)mode, outputs, count, 3, &r, tolerance, what));
+    for (int mode = 0; mode < 2; mode++)
+        dycl_plan_release(run_plan(s, (dycl_plan_mode)mode, outputs, count, 3, &r, tolerance, what));
     ref_free(&r);
 }
 
@@ -235,10 +255,12 @@ static void add_view(sample *s, uint32_t v) {
 }
 
 static void add_random(sample *s, dycl_dtype dtype) {
-    static const int unary[] = {DYCL_EW_neg, DYCL_EW_abs, DYCL_EW_tanh, DYCL_EW_sigmoid, DYCL_EW_relu, DYCL_EW_gelu, DYCL_EW_silu, DYCL_EW_square,
-                                DYCL_EW_hardswish};
-    static const int binary[] = {DYCL_EW_add, DYCL_EW_sub, DYCL_EW_mul, DYCL_EW_maximum, DYCL_EW_minimum, DYCL_EW_leaky_relu};
-    static const int reductions[] = {DYCL_OP_sum, DYCL_OP_mean, DYCL_OP_amax, DYCL_OP_amin, DYCL_OP_sumsq, DYCL_OP_sumabs, DYCL_OP_var};
+    static const int unary[] = {DYCL_EW_neg,  DYCL_EW_abs,  DYCL_EW_tanh,   DYCL_EW_sigmoid,  DYCL_EW_relu,
+                                DYCL_EW_gelu, DYCL_EW_silu, DYCL_EW_square, DYCL_EW_hardswish};
+    static const int binary[] = {DYCL_EW_add,     DYCL_EW_sub,     DYCL_EW_mul,
+                                 DYCL_EW_maximum, DYCL_EW_minimum, DYCL_EW_leaky_relu};
+    static const int reductions[] = {DYCL_OP_sum,   DYCL_OP_mean,   DYCL_OP_amax, DYCL_OP_amin,
+                                     DYCL_OP_sumsq, DYCL_OP_sumabs, DYCL_OP_var};
     uint32_t v = any_value(s, dtype);
     if (v == DYCL_NONE) return;
     const dycl_value x = *value(s, v);
@@ -247,8 +269,10 @@ static void add_random(sample *s, dycl_dtype dtype) {
     switch (pick(0, 15)) {
     case 0:
     case 1:
-        if (!is_float) node0(s, pick(0, 1) ? DYCL_EW_neg : DYCL_EW_relu, 1, &v);
-        else node0(s, unary[pick(0, 8)], 1, &v);
+        if (!is_float)
+            node0(s, pick(0, 1) ? DYCL_EW_neg : DYCL_EW_relu, 1, &v);
+        else
+            node0(s, unary[pick(0, 8)], 1, &v);
         break;
     case 2:
     case 3:
@@ -276,22 +300,27 @@ static void add_random(sample *s, dycl_dtype dtype) {
     }
     case 8:
         if (rank == 0 || !is_float) break;
-        NODE((pick(0, 2) ? DYCL_OP_softmax : DYCL_OP_log_softmax), OPERANDS(v), pick(0, 2) ? rank - 1 : pick(0, rank - 1));
+        NODE((pick(0, 2) ? DYCL_OP_softmax : DYCL_OP_log_softmax), OPERANDS(v),
+             pick(0, 2) ? rank - 1 : pick(0, rank - 1));
         break;
     case 9: {
         if (rank == 0 || !is_float || x.sizes[rank - 1] == 0) break;
         int64_t n = pick(0, 3) == 0 ? rank : 1, sizes[8];
         for (int i = 0; i < n; i++) sizes[i] = x.sizes[rank - n + i];
         if (s->graph.feed_count > MAX_FEEDS - 8) break;
-        uint32_t w = pick(0, 3) ? add_feed(s, dtype, (int)n, sizes, 1) : DYCL_NONE, b = pick(0, 3) ? add_feed(s, dtype, (int)n, sizes, 1) : DYCL_NONE;
+        uint32_t w = pick(0, 3) ? add_feed(s, dtype, (int)n, sizes, 1) : DYCL_NONE,
+                 b = pick(0, 3) ? add_feed(s, dtype, (int)n, sizes, 1) : DYCL_NONE;
         if (rank >= 2 && pick(0, 2) == 0 && s->graph.feed_count < MAX_FEEDS - 12) {
             uint32_t p[4];
             for (int i = 0; i < 4; i++) p[i] = i < 2 || pick(0, 3) ? add_feed(s, dtype, 1, &x.sizes[1], 1) : DYCL_NONE;
             const dycl_value *variance = value(s, p[1]);
-            for (int64_t i = 0; i < x.sizes[1]; i++) ref_store(s->feed_data[variance->source], i * variance->strides[0], dtype, 0.5 + 0.01 * (double)i);
+            for (int64_t i = 0; i < x.sizes[1]; i++)
+                ref_store(s->feed_data[variance->source], i * variance->strides[0], dtype, 0.5 + 0.01 * (double)i);
             NODE(DYCL_OP_batch_norm, OPERANDS(v, p[0], p[1], p[2], p[3]), dycl_f64_attr(1e-3));
-        } else if (pick(0, 1)) NODE(DYCL_OP_layer_norm, OPERANDS(v, w, b), n, dycl_f64_attr(1e-2));
-        else NODE(DYCL_OP_rms_norm, OPERANDS(v, w), n, dycl_f64_attr(1e-2));
+        } else if (pick(0, 1))
+            NODE(DYCL_OP_layer_norm, OPERANDS(v, w, b), n, dycl_f64_attr(1e-2));
+        else
+            NODE(DYCL_OP_rms_norm, OPERANDS(v, w), n, dycl_f64_attr(1e-2));
         break;
     }
     case 10: add_view(s, v); break;
@@ -310,8 +339,10 @@ static void add_random(sample *s, dycl_dtype dtype) {
         int64_t dim = pick(0, rank - 1);
         int fits = value(s, w)->rank == rank && value(s, w)->kind != DYCL_VALUE_SCALAR;
         for (int i = 0; fits && i < rank; i++) fits = i == dim || value(s, w)->sizes[i] == x.sizes[i];
-        if (fits) NODE(DYCL_OP_cat, OPERANDS(v, w, v), dim);
-        else if (rank >= 2) NODE((pick(0, 1) ? DYCL_OP_tril : DYCL_OP_triu), OPERANDS(v), pick(-1, 1));
+        if (fits)
+            NODE(DYCL_OP_cat, OPERANDS(v, w, v), dim);
+        else if (rank >= 2)
+            NODE((pick(0, 1) ? DYCL_OP_tril : DYCL_OP_triu), OPERANDS(v), pick(-1, 1));
         break;
     }
     case 14:
@@ -390,10 +421,13 @@ static void families(void) {
         int64_t c = pick(1, 3) * 4, oc = pick(1, 3) * 4, h = pick(5, 12), k = pick(1, 3), batch = pick(1, 2);
         uint32_t x = add_feed(s, DYCL_F32, 4, (int64_t[]){batch, c, h, h + 1}, 1);
         int64_t groups = pick(0, 3) == 0 ? 4 : 1;
-        uint32_t w = add_feed(s, DYCL_F32, 4, (int64_t[]){oc, c / groups, k, k}, 0.5), b = add_feed(s, DYCL_F32, 1, (int64_t[]){oc}, 1);
-        uint32_t y = NODE(DYCL_OP_conv2d, OPERANDS(x, w, (pick(0, 1) ? b : DYCL_NONE)), pick(1, 2), 1, pick(0, 1), 1, 1, 1, groups);
+        uint32_t w = add_feed(s, DYCL_F32, 4, (int64_t[]){oc, c / groups, k, k}, 0.5),
+                 b = add_feed(s, DYCL_F32, 1, (int64_t[]){oc}, 1);
+        uint32_t y = NODE(DYCL_OP_conv2d, OPERANDS(x, w, (pick(0, 1) ? b : DYCL_NONE)), pick(1, 2), 1, pick(0, 1), 1, 1,
+                          1, groups);
         uint32_t m = add_feed(s, DYCL_F32, 1, (int64_t[]){oc}, 1), var = add_feed(s, DYCL_F32, 1, (int64_t[]){oc}, 1);
-        for (int i = 0; i < oc; i++) ((float *)s->feed_data[s->graph.feed_count - 1])[i * value(s, var)->strides[0]] = 0.5f + 0.1f * (float)i;
+        for (int i = 0; i < oc; i++)
+            ((float *)s->feed_data[s->graph.feed_count - 1])[i * value(s, var)->strides[0]] = 0.5f + 0.1f * (float)i;
         uint32_t bn = NODE(DYCL_OP_batch_norm, OPERANDS(y, m, var, b, m), dycl_f64_attr(1e-5));
         uint32_t act = node0(s, DYCL_EW_relu, 1, &bn);
         uint32_t w2 = add_feed(s, DYCL_F32, 4, (int64_t[]){oc, oc, 3, 3}, 0.3);
@@ -416,12 +450,15 @@ static void families(void) {
         sample sample_here, *s = &sample_here;
         sample_init(s);
         int64_t heads = pick(1, 3) * 2, l = pick(1, 20), e = pick(1, 9), keys = pick(1, 20);
-        uint32_t q = add_feed(s, DYCL_F32, 4, (int64_t[]){2, heads, l, e}, 1), k = add_feed(s, DYCL_F32, 4, (int64_t[]){2, pick(0, 1) ? heads : 1, keys, e}, 1);
+        uint32_t q = add_feed(s, DYCL_F32, 4, (int64_t[]){2, heads, l, e}, 1),
+                 k = add_feed(s, DYCL_F32, 4, (int64_t[]){2, pick(0, 1) ? heads : 1, keys, e}, 1);
         const dycl_value kv = *value(s, k);
         uint32_t v = add_feed(s, DYCL_F32, 4, kv.sizes, 1), mask = DYCL_NONE;
-        if (pick(0, 1)) mask = add_feed(s, DYCL_F32, pick(0, 1) ? 2 : 4, (int64_t[]){pick(0, 1) ? l : 1, keys, 1, 1}, 1);
+        if (pick(0, 1))
+            mask = add_feed(s, DYCL_F32, pick(0, 1) ? 2 : 4, (int64_t[]){pick(0, 1) ? l : 1, keys, 1, 1}, 1);
         if (mask != DYCL_NONE && value(s, mask)->rank == 4) mask = DYCL_NONE;
-        uint32_t a = NODE(DYCL_OP_attention, OPERANDS(q, k, v, mask), mask == DYCL_NONE && pick(0, 1), dycl_f64_attr(0.4));
+        uint32_t a =
+            NODE(DYCL_OP_attention, OPERANDS(q, k, v, mask), mask == DYCL_NONE && pick(0, 1), dycl_f64_attr(0.4));
         check(s, &a, 1, 1e-4, "attention");
         sample_free(s);
     }
@@ -434,10 +471,13 @@ static void families(void) {
         uint32_t table = add_feed(s, DYCL_F32, 2, (int64_t[]){rows, width}, 1);
         uint32_t index = add_feed(s, pick(0, 1) ? DYCL_I64 : DYCL_I32, 2, (int64_t[]){2, 5}, (double)(rows - 1));
         if (bad) ref_store(s->feed_data[1], 3 * 0, value(s, index)->dtype, pick(0, 1) ? (double)rows : -1);
-        out[n++] = NODE(DYCL_OP_index_select, OPERANDS(table, add_feed(s, DYCL_I64, 1, (int64_t[]){4}, (double)(width - 1))), 1);
+        out[n++] = NODE(DYCL_OP_index_select,
+                        OPERANDS(table, add_feed(s, DYCL_I64, 1, (int64_t[]){4}, (double)(width - 1))), 1);
         uint32_t t2 = node0(s, DYCL_EW_tanh, 1, &table);
         out[n++] = node0(s, DYCL_OP_embedding, 2, OPERANDS(t2, index));
-        out[n++] = NODE(DYCL_OP_gather, OPERANDS(table, add_feed(s, DYCL_I64, 2, (int64_t[]){pick(1, rows), 3}, (double)(width - 1))), 1);
+        out[n++] =
+            NODE(DYCL_OP_gather,
+                 OPERANDS(table, add_feed(s, DYCL_I64, 2, (int64_t[]){pick(1, rows), 3}, (double)(width - 1))), 1);
         out[n++] = NODE(DYCL_OP_pad, OPERANDS(table, add_scalar(s, DYCL_F32, 2.5)), 1, pick(-1, 2), 0, pick(0, 1));
         out[n++] = NODE(DYCL_OP_full, OPERANDS(add_scalar(s, DYCL_I32, 7)), 3, 2);
         out[n++] = NODE(DYCL_OP_iota, OPERANDS(add_scalar(s, DYCL_F32, -1), add_scalar(s, DYCL_F32, 0.25)), 17);
@@ -463,8 +503,11 @@ static void memory_planner(void) {
         uint32_t count = (uint32_t)pick(1, 80);
         for (uint32_t i = 0; i < count; i++) {
             uint32_t first = (uint32_t)pick(0, 50);
-            slots[i] = (dycl_slot){.bytes = (size_t)pick(0, 5000), .first = pick(0, 9) ? first : DYCL_NONE, .last = first + (uint32_t)pick(0, 12),
-                                   .share = DYCL_NONE, .fixed = pick(0, 9) == 0};
+            slots[i] = (dycl_slot){.bytes = (size_t)pick(0, 5000),
+                                   .first = pick(0, 9) ? first : DYCL_NONE,
+                                   .last = first + (uint32_t)pick(0, 12),
+                                   .share = DYCL_NONE,
+                                   .fixed = pick(0, 9) == 0};
         }
         size_t total = 0;
         checks++;
@@ -472,10 +515,12 @@ static void memory_planner(void) {
         for (uint32_t i = 0; i < count; i++)
             for (uint32_t j = 0; j < i; j++) {
                 const dycl_slot *a = &slots[i], *b = &slots[j];
-                if (a->fixed || b->fixed || a->first == DYCL_NONE || b->first == DYCL_NONE || !a->bytes || !b->bytes) continue;
+                if (a->fixed || b->fixed || a->first == DYCL_NONE || b->first == DYCL_NONE || !a->bytes || !b->bytes)
+                    continue;
                 if (a->last < b->first || b->last < a->first) continue;
                 checks++;
-                if (a->place + (int64_t)a->bytes > b->place && b->place + (int64_t)b->bytes > a->place && failures++ < 20)
+                if (a->place + (int64_t)a->bytes > b->place && b->place + (int64_t)b->bytes > a->place &&
+                    failures++ < 20)
                     printf("FAILED: slots %u and %u overlap\n", i, j);
             }
     }
@@ -486,7 +531,8 @@ static void memory_planner(void) {
 static void packing(void) {
     sample sample_here, *s = &sample_here;
     sample_init(s);
-    uint32_t x = add_feed(s, DYCL_F32, 4, (int64_t[]){1, 16, 9, 9}, 1), w = add_feed(s, DYCL_F32, 4, (int64_t[]){16, 16, 3, 3}, 1);
+    uint32_t x = add_feed(s, DYCL_F32, 4, (int64_t[]){1, 16, 9, 9}, 1),
+             w = add_feed(s, DYCL_F32, 4, (int64_t[]){16, 16, 3, 3}, 1);
     uint32_t y = NODE(DYCL_OP_conv2d, OPERANDS(x, w, DYCL_NONE), 1, 1, 1, 1, 1, 1, 1);
     uint32_t flat = NODE(DYCL_OP_view, OPERANDS(y), 0, 16, 81, 81, 1);
     uint32_t l = add_feed(s, DYCL_F32, 2, (int64_t[]){64, 81}, 1);
@@ -518,7 +564,8 @@ static void packing(void) {
     free(out);
     dycl_plan_release(plan);
     checks++;
-    if (dycl_pack_bytes() != before && failures++ < 20) printf("FAILED: %zu bytes of packed weights are left\n", dycl_pack_bytes() - before);
+    if (dycl_pack_bytes() != before && failures++ < 20)
+        printf("FAILED: %zu bytes of packed weights are left\n", dycl_pack_bytes() - before);
     sample_free(s);
     printf("packed constants: %d checks\n", checks);
 }
@@ -536,7 +583,8 @@ int main(int argc, char **argv) {
     }
     dycl_workspace_trim();
     checks++;
-    if (dycl_pack_bytes() && failures++ < 20) printf("FAILED: %zu bytes of packed weights are left at the end\n", dycl_pack_bytes());
+    if (dycl_pack_bytes() && failures++ < 20)
+        printf("FAILED: %zu bytes of packed weights are left at the end\n", dycl_pack_bytes());
     printf("%s: %d checks, %d failures\n", failures ? "FAILED" : "ok", checks, failures);
     return failures != 0;
 }

@@ -16,7 +16,9 @@ static atomic_int failures, checks;
 /* ---- An allocator that fails at the nth call */
 static atomic_long calls, fail_at = -1;
 
-static int fails(void) { return atomic_fetch_add(&calls, 1) == atomic_load(&fail_at); }
+static int fails(void) {
+    return atomic_fetch_add(&calls, 1) == atomic_load(&fail_at);
+}
 static void *resize(void *context, void *block, size_t size) {
     (void)context;
     if (size == 0) {
@@ -35,7 +37,8 @@ static void aligned_free(void *context, void *block) {
 }
 static const dycl_allocator failing = {resize, aligned, aligned_free, NULL};
 
-/* ---- One graph with something of everything: convolution with batch_norm, residual and pooling, a linear, a fused block */
+/* ---- One graph with something of everything: convolution with batch_norm, residual and pooling, a linear, a fused
+ * block */
 #define FEEDS 12
 typedef struct {
     dycl_graph graph;
@@ -61,12 +64,14 @@ static uint32_t node(net *s, int op, int count, const uint32_t *operands, int at
 }
 
 static void make_net(net *s) {
-    const int64_t image[4] = {1, 16, 8, 8}, kernel[4] = {16, 16, 3, 3}, channels[1] = {16}, weights[2] = {32, 16}, wide[1] = {32};
-    const int64_t conv[7] = {1, 1, 1, 1, 1, 1, 1}, pool[9] = {2, 2, 2, 2, 0, 0, 1, 1, 0}, eps[1] = {dycl_f64_attr(1e-5)},
-                  norm[2] = {1, dycl_f64_attr(1e-5)}, planes[2] = {12, 0};
+    const int64_t image[4] = {1, 16, 8, 8}, kernel[4] = {16, 16, 3, 3}, channels[1] = {16}, weights[2] = {32, 16},
+                  wide[1] = {32};
+    const int64_t conv[7] = {1, 1, 1, 1, 1, 1, 1}, pool[9] = {2, 2, 2, 2, 0, 0, 1, 1, 0},
+                  eps[1] = {dycl_f64_attr(1e-5)}, norm[2] = {1, dycl_f64_attr(1e-5)}, planes[2] = {12, 0};
     memset(s, 0, sizeof *s);
     dycl_graph_init(&s->graph);
-    uint32_t x = feed(s, 4, image), w = feed(s, 4, kernel), mean = feed(s, 1, channels), variance = feed(s, 1, channels);
+    uint32_t x = feed(s, 4, image), w = feed(s, 4, kernel), mean = feed(s, 1, channels),
+             variance = feed(s, 1, channels);
     uint32_t w2 = feed(s, 4, kernel), l = feed(s, 2, weights), bias = feed(s, 1, wide);
     uint32_t y = node(s, DYCL_OP_conv2d, 3, (uint32_t[]){x, w, DYCL_NONE}, 7, conv);
     y = node(s, DYCL_OP_batch_norm, 5, (uint32_t[]){y, mean, variance, DYCL_NONE, DYCL_NONE}, 1, eps);
@@ -91,7 +96,8 @@ static int matches(const net *s, const reference *r, void *const *out) {
     for (int i = 0; i < 2; i++) {
         const dycl_value *v = &s->graph.values[s->outputs[i]];
         for (int64_t k = 0, n = dycl_value_numel(v); k < n; k++)
-            if (fabs((double)((const float *)out[i])[k] - (double)((const float *)r->data[s->outputs[i]])[k]) > 1e-3) return 0;
+            if (fabs((double)((const float *)out[i])[k] - (double)((const float *)r->data[s->outputs[i]])[k]) > 1e-3)
+                return 0;
     }
     return 1;
 }
@@ -127,7 +133,8 @@ static void out_of_memory(void) {
             atomic_fetch_add(&checks, 1);
             if (!reached) {
                 finished++;
-                if (status != DYCL_OK && atomic_fetch_add(&failures, 1) < 10) printf("FAILED: status %d with enough memory\n", status);
+                if (status != DYCL_OK && atomic_fetch_add(&failures, 1) < 10)
+                    printf("FAILED: status %d with enough memory\n", status);
                 break;
             }
         }
@@ -204,6 +211,7 @@ int main(void) {
     out_of_memory();
     threads();
     dycl_workspace_trim();
-    printf("%s: %d checks, %d failures\n", atomic_load(&failures) ? "FAILED" : "ok", atomic_load(&checks), atomic_load(&failures));
+    printf("%s: %d checks, %d failures\n", atomic_load(&failures) ? "FAILED" : "ok", atomic_load(&checks),
+           atomic_load(&failures));
     return atomic_load(&failures) != 0;
 }
