@@ -6,7 +6,7 @@
 typedef struct {
     dycl_ref mean, variance, weight, bias, added, scale, shift;
     int has_weight, has_bias, has_added;
-    uint32_t feeds[5]; /* DYCL_NONE: absent; all inputs are feeds when `constant` may hold */
+    uint32_t feeds[5]; /* DYCL_NONE: absent, or no feed */
     int all_feeds, ready;
     uint64_t tokens[5], versions[5], generation;
     const void *data[5];

@@ -55,7 +55,14 @@ typedef struct dycl_lower {
     int free_list[2][DYCL_TILE_LOCATIONS], register_location[2][DYCL_TILE_LOCATIONS];
 } dycl_lower;
 
-dycl_status dycl_lower_instructions(dycl_lower *l);
+/* Classes of registers. */
+#define FULL_CLASS 0
+#define ROW_CLASS 1
+
+dycl_status dycl_lower_instructions(dycl_lower *l); /* lower.c; the following are parts of it (lower_finish.c) */
+double dycl_lower_cost(dycl_op op, dycl_dtype dtype);
+void dycl_lower_offer_sharing(dycl_lower *l, int index);
+dycl_status dycl_lower_finish(dycl_lower *l);
 dycl_red dycl_red_of(dycl_op op);
 
 /* A step that computes a batch_norm's scale and shift vectors; `added`: a bias added before it, or NULL. */

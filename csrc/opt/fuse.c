@@ -65,10 +65,9 @@ static int is_row_level(const dycl_program *p, const dycl_block *block, uint32_t
 }
 
 /* Does the operand name exactly the element that its node made in this iteration? */
-static int reads_in_place(const dycl_program *p, const dycl_space *space, int64_t row, const dycl_value *operand,
-                          int rank, const int64_t *sizes, int64_t level_row, const dycl_value *root, int root_is_row) {
+static int reads_in_place(const dycl_space *space, int64_t row, const dycl_value *operand, int rank,
+                          const int64_t *sizes, int64_t level_row, const dycl_value *root, int root_is_row) {
     int64_t mine[DYCL_SPACE_RANK], made[DYCL_SPACE_RANK];
-    (void)p;
     if (operand->offset != root->offset || operand->dtype != root->dtype) return 0;
     if (!dycl_space_access(space, level_row, operand, rank, sizes, mine)) return 0;
     if (!dycl_space_access(space, root_is_row ? row : 0, root, root->rank, root->sizes, made)) return 0;
@@ -115,7 +114,7 @@ static int edges_fit(const dycl_program *p, const uint32_t *members, int count, 
             if (i > 0 && dycl_op_get((dycl_op)node->op)->family == DYCL_FAMILY_NORM)
                 return 0; /* a parameter is read whole */
             const dycl_value *root = &g->values[g->nodes[producer].out];
-            if (!reads_in_place(p, &as->space, as->row, &g->values[operands[i]], need.rank, need.sizes, level_row, root,
+            if (!reads_in_place(&as->space, as->row, &g->values[operands[i]], need.rank, need.sizes, level_row, root,
                                 value_is_row(p, as, producer)))
                 return 0;
         }
