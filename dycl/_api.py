@@ -57,6 +57,8 @@ def _start(version):
     _core.setup()
     if os.environ.get("DYCL_DISABLE", "") not in ("", "0"):
         _core.set_disabled(True)
+    if os.environ.get("DYCL_CHOOSE", "") == "0":  # always record: what tests and micro-benchmarks of the recorder need
+        _core.set_choosing(False)
 
 
 def accelerate(target):
@@ -115,7 +117,8 @@ def stats(target):
     """What an accelerated callable did so far, as a dict of counts.
 
     Keys: ``calls`` (that ran as regions), ``plain_calls`` (that ran in torch as a whole) with its parts ``plain_grad`` (gradients required),
-    ``plain_mode`` (autocast, another torch function mode, tracing...), ``plain_disabled``, ``plain_nested`` (inside another region);
+    ``plain_mode`` (autocast, another torch function mode, tracing...), ``plain_disabled``, ``plain_nested`` (inside another region), ``plain_faster``
+    (measured: torch runs this callable faster, or is being tried);
     ``recorded`` (operators recorded), ``torch`` (operators that ran in torch inside regions), ``segments`` (executed), ``graph_vertices`` and
     ``case_selects`` (of the TraceGraph), ``packed_bytes`` (memory of packed weights, of the process), and two dicts by reason:
     ``bails`` (operators left to torch) and ``flushes`` (ends of segments).

@@ -58,6 +58,14 @@ static PyObject *set_timing(PyObject *self, PyObject *o) {
     Py_RETURN_NONE;
 }
 
+static PyObject *set_choosing(PyObject *self, PyObject *o) {
+    (void)self;
+    int on = PyObject_IsTrue(o);
+    if (on < 0) return NULL;
+    dycl_choose_enabled = on;
+    Py_RETURN_NONE;
+}
+
 static PyObject *info(PyObject *self, PyObject *unused) {
     (void)self;
     (void)unused;
@@ -78,6 +86,7 @@ static PyMethodDef methods[] = {
     {"explain", explain, METH_O, NULL},
     {"set_disabled", set_disabled, METH_O, NULL},
     {"set_timing", set_timing, METH_O, NULL},
+    {"set_choosing", set_choosing, METH_O, "Whether a site may prefer torch where that is measured to be faster."},
     {"info", info, METH_NOARGS, NULL},
     {"bound", bound, METH_O, "Whether calls of this callable of torch can be recorded."},
     {0},

@@ -310,7 +310,7 @@ static int bind_results(dycl_region *region, uint32_t count) {
 }
 
 /* The next segment begins; what fed this one is let go last, because that may run Python code. */
-static void begin_segment(dycl_region *region) {
+void dycl_region_begin_segment(dycl_region *region) {
     dycl_source *sources = region->sources;
     uint32_t count = region->recorder.graph.feed_count, room = region->source_room;
     region->sources = NULL;
@@ -347,7 +347,7 @@ int dycl_region_flush(dycl_region *region, dycl_bail why) {
         for (uint32_t i = 0; i < count; i++) dycl_abi_delete(region->handles[i]);
         if (result < 0) return -1;
     }
-    begin_segment(region);
+    dycl_region_begin_segment(region);
     return 0;
 }
 
@@ -384,97 +384,5 @@ int dycl_region_make_plain(PyObject *tensor, dycl_bail why) {
         if (result == 0) result = dycl_lazy_become_plain(tensor);
     }
     Py_DECREF(alive);
-    return result;
-}
-
-/* ---- The call ------------------------------------------------------------------------------------------------------------------- */
-
-static dycl_region *free_regions;
-
-static dycl_region *take_region(void) {
-    dycl_region *region = free_regions;
-    if (region) {
-        free_regions = region->next;
-        return region;
-    }
-    region = dycl_alloc_zero(sizeof *region);
-    if (!region) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    dycl_recorder_init(&region->recorder);
-    region->epoch = 1;
-    return region;
-}
-
-static void give_region(dycl_region *region) {
-    region->site = NULL;
-    region->next = free_regions;
-    free_regions = region;
-}
-
-static int push_mode(void) {
-    PyObject *done = PyObject_CallOneArg(dycl_py.push_mode, dycl_py.mode);
-    Py_XDECREF(done);
-    return done ? 0 : -1;
-}
-
-/* Our mode leaves the stack even when the program unbalanced it; foreign modes above stay. */
-static int pop_mode(void) {
-    PyObject *mode = PyObject_CallNoArgs(dycl_py.pop_mode);
-    if (!mode) return -1;
-    Py_DECREF(mode);
-    return 0;
-}
-
-/* Every lazy tensor that is still referenced becomes plain. */
-static int end_region(dycl_region *region) {
-    int result = dycl_region_flush(region, DYCL_BAIL_region_end);
-    while (region->first && result == 0) {
-        PyObject *o = Py_NewRef(region->first);
-        result = dycl_region_make_plain(o, DYCL_BAIL_region_end);
-        Py_DECREF(o);
-    }
-    while (region->first) dycl_lazy_unlink(dycl_lazy_of(region->first)); /* only after an error */
-    begin_segment(region);
-    return result;
-}
-
-PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
-    if (dycl_region_current || !dycl_site_may_enter(site, args, PyVectorcall_NARGS(nargsf), kwnames)) {
-        if (PyErr_Occurred()) return NULL;
-        if (dycl_region_current) site->stats.plain_nested++;
-        site->stats.plain_calls++;
-        return PyObject_Vectorcall(callable, args, nargsf, kwnames);
-    }
-    dycl_region *region = take_region();
-    if (!region) return NULL;
-    if (push_mode() < 0) {
-        give_region(region);
-        return NULL;
-    }
-    Py_INCREF(site);
-    site->stats.calls++;
-    region->site = site;
-    region->position = 0;
-    region->foreign = region->passing = region->closed = 0;
-    region->mode_depth = dycl_abi_mode_depth();
-    region->dispatch = *dycl_abi_dispatch_state();
-    dycl_region_current = region;
-    PyObject *result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    int failed = end_region(region);
-    if (failed < 0 && type) PyErr_Clear(); /* the program's own exception goes first */
-    else if (failed < 0) PyErr_Fetch(&type, &value, &traceback);
-    dycl_region_current = NULL;
-    if (pop_mode() < 0) {
-        if (type) PyErr_Clear();
-        failed = -1;
-    }
-    if (failed < 0) Py_CLEAR(result);
-    if (type) PyErr_Restore(type, value, traceback);
-    give_region(region);
-    Py_DECREF(site);
     return result;
 }

@@ -61,6 +61,8 @@ static inline int dycl_region_open(const dycl_region *region) {
     return region && !region->flushing && !region->closed && state->included == region->dispatch.included && state->excluded == region->dispatch.excluded;
 }
 
+/* Forgets the graph and lets go of its feeds; nothing may be pending. */
+void dycl_region_begin_segment(dycl_region *region);
 /* Computes what is pending. 0, or -1 with an exception. */
 int dycl_region_flush(dycl_region *region, dycl_bail why);
 /* Computes a lazy tensor; its `real` is set afterwards. 0 or -1. */

@@ -25,7 +25,7 @@ PyObject *dycl_site_stats_dict(dycl_site *site) {
     PyObject *dict = PyDict_New();
     if (!dict || put(dict, "calls", s->calls) < 0 || put(dict, "plain_calls", s->plain_calls) < 0 || put(dict, "plain_grad", s->plain_grad) < 0 ||
         put(dict, "plain_mode", s->plain_mode) < 0 || put(dict, "plain_disabled", s->plain_disabled) < 0 ||
-        put(dict, "plain_nested", s->plain_nested) < 0 || put(dict, "recorded", s->recorded) < 0 || put(dict, "torch", s->torch) < 0 ||
+        put(dict, "plain_nested", s->plain_nested) < 0 || put(dict, "plain_faster", s->plain_faster) < 0 || put(dict, "recorded", s->recorded) < 0 || put(dict, "torch", s->torch) < 0 ||
         put(dict, "segments", s->segments) < 0 || put(dict, "graph_vertices", site->trace->count - 1) < 0 ||
         put(dict, "case_selects", dycl_trace_case_selects(site->trace)) < 0 || put(dict, "packed_bytes", dycl_pack_bytes()) < 0 ||
         put_counts(dict, "bails", s->bails) < 0 || put_counts(dict, "flushes", s->flushes) < 0)
@@ -89,12 +89,17 @@ PyObject *dycl_site_explain(dycl_site *site) {
     const dycl_site_stats *s = &site->stats;
     PyObject *lines = PyList_New(0), *newline = NULL, *text = NULL;
     if (!lines) return NULL;
-    if (say(lines, PyUnicode_FromFormat("%llu calls recorded, %llu ran in torch as a whole (gradients %llu, other modes %llu, disabled %llu, inside another region %llu)",
+    if (say(lines, PyUnicode_FromFormat("%llu calls recorded, %llu ran in torch as a whole (gradients %llu, other modes %llu, disabled %llu, inside another region %llu, faster so %llu)",
                                         (unsigned long long)s->calls, (unsigned long long)s->plain_calls, (unsigned long long)s->plain_grad,
                                         (unsigned long long)s->plain_mode, (unsigned long long)s->plain_disabled,
-                                        (unsigned long long)s->plain_nested)) < 0 ||
+                                        (unsigned long long)s->plain_nested, (unsigned long long)s->plain_faster)) < 0 ||
         say(lines, PyUnicode_FromFormat("%llu operators recorded, %llu left to torch, %llu segments run", (unsigned long long)s->recorded,
                                         (unsigned long long)s->torch, (unsigned long long)s->segments)) < 0)
+        goto done;
+    double region = dycl_choose_median(&site->choice, DYCL_WAY_REGION), torch = dycl_choose_median(&site->choice, DYCL_WAY_TORCH);
+    if (region > 0 && torch > 0 &&
+        say(lines, PyUnicode_FromFormat("a call takes %lld us recorded, %lld us in torch: %s from now on", (long long)(region / 1e3), (long long)(torch / 1e3),
+                                        site->choice.preferred == DYCL_WAY_TORCH ? "torch" : "recorded")) < 0)
         goto done;
     for (uint32_t i = 1; i < site->trace->count; i++)
         if (explain_vertex(lines, site->trace, i) < 0) goto done;

@@ -4,6 +4,7 @@
 #define DYCL_PY_SITE_H
 
 #include "exec/cache.h"
+#include "py/choose.h"
 #include "py/state.h"
 #include "record/bail.h"
 #include "record/trace.h"
@@ -12,6 +13,7 @@ typedef struct {
     uint64_t calls;            /* regions entered */
     uint64_t plain_calls;      /* calls that ran in torch as a whole */
     uint64_t plain_grad, plain_mode, plain_disabled, plain_nested;
+    uint64_t plain_faster;     /* measured: torch runs this callable faster, or is being looked at */
     uint64_t recorded;         /* operators recorded */
     uint64_t torch;            /* operators that ran in torch inside regions */
     uint64_t segments;         /* segments executed */
@@ -40,6 +42,7 @@ typedef struct dycl_site {
     dycl_left_row left[DYCL_SITE_LEFT];
     int left_count;
     dycl_trace *trace;    // owned
+    dycl_choice choice;
 } dycl_site;
 
 extern PyTypeObject dycl_site_type;

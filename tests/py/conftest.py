@@ -7,6 +7,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
+os.environ.setdefault("DYCL_CHOOSE", "0")  # a test of dycl must run in dycl, however small; test_choose.py sets it itself
+
 import pytest
 import torch
 
