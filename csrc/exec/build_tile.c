@@ -67,11 +67,22 @@ static dycl_status add_operand(dycl_lower *l, dycl_lower_node *entry, int i, uin
         l->memory[at].last = l->node_count;
         return flat_status;
     }
+    dycl_ref ref = dycl_make_ref(b, v);
     permuted(value, need, &seen);
+    if (l->strided) {
+        const struct dycl_blocked *blocked = dycl_blocked_of(b, v);
+        if (blocked && !blocked->layout.opaque) {
+            ref = (dycl_ref){blocked->slot, 0, 0};
+            memcpy(seen.strides, blocked->layout.strides, 4 * sizeof(int64_t));
+        } else {
+            dycl_status plain = dycl_make_operand_plain(b, v);
+            if (plain != DYCL_OK) return plain;
+        }
+    }
     if (!dycl_space_access(&l->space, level_row, &seen, need->rank, need->sizes, strides))
         return dycl_error_set("operand %u does not cover the space of its block", v);
     int m;
-    dycl_status status = add_memory(l, dycl_make_ref(b, v), (dycl_dtype)value->dtype, strides, 0, &m);
+    dycl_status status = add_memory(l, ref, (dycl_dtype)value->dtype, strides, 0, &m);
     entry->operand[i] = -1 - m;
     l->memory[m].last = l->node_count;
     return status;
@@ -114,6 +125,25 @@ static const struct dycl_blocked *flat_layout(const dycl_lower *l, const dycl_bl
     return found && !dycl_layout_padded(&found->layout) ? found : NULL;
 }
 
+/* Channels-last results of convolutions are strided tensors like any other: a block that iterates over one reads and
+ * writes that layout, whatever else it broadcasts. Opaque layouts have no strides, so they only go the flat way. */
+static const dycl_layout *strided_layout(const dycl_lower *l, const dycl_block *block) {
+    const dycl_program *p = l->b->program;
+    const dycl_layout *found = NULL;
+    if (!l->b->blocked || block->row) return NULL;
+    for (uint32_t n = block->first; n != DYCL_NONE; n = p->next[n]) {
+        const dycl_node *node = &p->graph.nodes[n];
+        const uint32_t *operands = dycl_node_operands(&p->graph, node);
+        if (p->graph.values[node->out].rank != 4) return NULL;
+        for (int i = 0; i < node->operand_count; i++) {
+            const struct dycl_blocked *blocked = operands[i] == DYCL_NONE ? NULL : dycl_blocked_of(l->b, operands[i]);
+            if (!blocked || blocked->layout.opaque) continue;
+            if (dycl_value_numel(&p->graph.values[operands[i]]) == block->elements && !found) found = &blocked->layout;
+        }
+    }
+    return found;
+}
+
 /* A weight or bias row of a normalisation: read whole by the kernel, contiguous. */
 static dycl_status add_row_parameter(dycl_lower *l, dycl_lower_node *entry, int i, uint32_t v) {
     if (v == DYCL_NONE) return DYCL_OK;
@@ -154,6 +184,10 @@ static dycl_status add_channel_parameters(dycl_lower *l, dycl_lower_node *entry,
         l->memory[m].last = l->node_count;
     }
     return DYCL_OK;
+}
+
+static int same_sizes(const dycl_layout *layout, const dycl_value *value) {
+    return layout->rank == value->rank && !memcmp(layout->sizes, value->sizes, (size_t)value->rank * sizeof(int64_t));
 }
 
 static int needed_outside(const dycl_program *p, uint32_t block, const dycl_node *node) {
@@ -210,16 +244,21 @@ static dycl_status collect(dycl_lower *l, const dycl_block *block) {
         } else if (needed_outside(p, l->b->block, node)) {
             int64_t strides[DYCL_SPACE_RANK];
             const dycl_value *out = &g->values[node->out];
+            dycl_ref ref = dycl_make_ref(l->b, node->out);
             int covers;
             if (family == DYCL_FAMILY_REDUCE)
                 covers = dycl_space_access(&l->space, l->row, out, out->rank, out->sizes, strides);
             else {
                 dycl_value seen;
                 permuted(out, &need, &seen);
+                if (l->strided && same_sizes(l->strided, out)) {
+                    DYCL_TRY(dycl_make_result(l->b, node->out, l->strided, &ref.slot));
+                    memcpy(seen.strides, l->strided->strides, 4 * sizeof(int64_t));
+                }
                 covers = dycl_space_access(&l->space, level_row, &seen, need.rank, need.sizes, strides);
             }
             if (!covers) return dycl_error_set("result %u does not cover the space of its block", node->out);
-            DYCL_TRY(add_memory(l, dycl_make_ref(l->b, node->out), (dycl_dtype)out->dtype, strides, 1, &entry->store));
+            DYCL_TRY(add_memory(l, ref, (dycl_dtype)out->dtype, strides, 1, &entry->store));
         }
         l->node_count++;
     }
@@ -345,13 +384,13 @@ dycl_status dycl_make_tile(dycl_maker *b, const dycl_block *block) {
     if (l->flat) {
         l->space.rank = 1;
         l->space.sizes[0] = block->elements;
-    } else
+    } else if (!(l->strided = strided_layout(l, block)))
         DYCL_TRY(dycl_make_operands_plain(b, block));
     DYCL_TRY(collect(l, block));
     DYCL_TRY(shape(l));
     DYCL_TRY(dycl_lower_instructions(l));
     for (int i = 0; i < l->after_count; i++) DYCL_TRY(dycl_make_copy(b, &l->after_from[i], &l->after_to[i]));
-    if (l->flat)
+    if (l->flat || l->strided)
         for (int i = 0; i < l->node_count; i++)
             DYCL_TRY(dycl_make_result_done(b, b->program->graph.nodes[l->nodes[i].node].out));
 fail:

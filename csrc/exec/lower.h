@@ -41,6 +41,7 @@ typedef struct dycl_lower {
     dycl_space space;
     int64_t row;
     const struct dycl_blocked *flat; /* all operands lie in this layout, and so will the results */
+    const dycl_layout *strided; /* results lie like this operand (channels last), and operands as they are */
     int memory_count, node_count, after_count, constant_count;
     int register_count[2], free_count[2]; /* full registers and one-element-a-row ones */
     double cost;                          /* nanoseconds for an element of the space */

@@ -43,6 +43,28 @@ static void scatter(char *dst, const char *src, int64_t stride, int64_t n, int e
     }
 }
 
+/* Rows that repeat along the innermost outer dimension (a factor for each channel, channels last): one is read, the
+ * others are copies of it, twice as many each time. */
+static int load_repeated(const dycl_tile_program *p, const tile *t, const dycl_tile_instruction *i) {
+    const dycl_tile_location *l = &p->locations[i->a];
+    if (l->at != DYCL_AT_ODOMETER || p->outer < 1 || l->strides[p->outer - 1] != 0) return 0;
+    size_t bytes = (size_t)t->column_count * i->element;
+    int64_t period = p->outer_sizes[p->outer - 1];
+    char *dst = t->ptr[i->dst];
+    for (int64_t r = 0; r < t->row_count;) {
+        int64_t count = period - (t->row + r) % period;
+        if (count > t->row_count - r) count = t->row_count - r;
+        char *to = dst + (size_t)r * bytes;
+        memcpy(to, row_at(p, t, i->a, r), bytes);
+        for (int64_t done = 1; done < count; done *= 2) {
+            int64_t more = count - done < done ? count - done : done;
+            memcpy(to + (size_t)done * bytes, to, (size_t)more * bytes);
+        }
+        r += count;
+    }
+    return 1;
+}
+
 static void move_rows(const dycl_tile_program *p, const tile *t, const dycl_tile_instruction *i) {
     size_t width = (size_t)t->column_count;
     size_t element = i->element;
@@ -50,6 +72,7 @@ static void move_rows(const dycl_tile_program *p, const tile *t, const dycl_tile
     const char *src = t->ptr[i->a];
     switch (i->what) {
     case DYCL_DO_LOAD:
+        if (i->stride == 1 && load_repeated(p, t, i)) return;
         for (int64_t r = 0; r < t->row_count; r++)
             dycl_kern_gather_run(dst + (size_t)r * width * element, row_at(p, t, i->a, r), i->stride, width, element);
         return;
