@@ -42,8 +42,9 @@ static int pop_mode(void) {
 }
 
 /* Every lazy tensor that is still referenced becomes plain. */
-static int end_region(dycl_region *region) {
+static int end_region(dycl_region *region, PyObject **value) {
     int result = dycl_region_flush(region, DYCL_BAIL_region_end);
+    if (result == 0 && *value && dycl_is_lazy(*value)) *value = dycl_lazy_exchange(*value);
     while (region->first && result == 0) {
         PyObject *o = Py_NewRef(region->first);
         result = dycl_region_make_plain(o, DYCL_BAIL_region_end);
@@ -71,7 +72,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     PyObject *result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    int failed = end_region(region);
+    int failed = end_region(region, &result);
     if (failed < 0 && type) PyErr_Clear(); /* the program's own exception goes first */
     else if (failed < 0) PyErr_Fetch(&type, &value, &traceback);
     dycl_region_current = NULL;

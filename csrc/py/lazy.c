@@ -102,6 +102,19 @@ static void lazy_dealloc(PyObject *o) {
     dycl_py.tensor_type->tp_dealloc(o);
 }
 
+PyObject *dycl_lazy_exchange(PyObject *o) {
+    const dycl_lazy *lazy = dycl_lazy_of(o);
+    if (Py_REFCNT(o) != 1 || !lazy->real || lazy->aliased || lazy->writes || !is_virgin(o)) return o;
+    PyObject *plain = dycl_abi_wrap(lazy->real);
+    if (!plain || Py_REFCNT(plain) > 1) { /* C++ code knows the computed tensor */
+        PyErr_Clear();
+        Py_XDECREF(plain);
+        return o;
+    }
+    Py_DECREF(o);
+    return plain;
+}
+
 int dycl_lazy_become_plain(PyObject *o) {
     dycl_lazy *lazy = dycl_lazy_of(o);
     PyObject *real = dycl_abi_wrap(lazy->real);
