@@ -241,7 +241,7 @@ typedef struct {
 
 /* Computing one index begins a new segment, after which the values of the others are stale: then all are asked again. */
 static dycl_status read_indices(dycl_call *call, index_set *set) {
-    uint32_t epoch;
+    uint64_t epoch;
     int rounds = 0;
     do {
         epoch = call->region->epoch;

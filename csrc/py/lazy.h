@@ -15,7 +15,7 @@ typedef struct dycl_lazy {
     struct dycl_region *region;         /* borrowed; NULL: not in a region (pooled, or became plain) */
     dycl_handle real;                   /* owned; NULL while pending */
     uint32_t value;                     /* in region->graph, valid while epoch == region->epoch */
-    uint32_t epoch;
+    uint64_t epoch;
     uint32_t writes;                    /* in-place operators so far: becomes the version of the plain tensor */
     uint8_t wrapper_dtype;              /* what torch's C++ believes: fixed when the object was made */
     uint8_t aliased;                    /* the computed storage is shared with another tensor: in-place operators go to torch */

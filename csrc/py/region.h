@@ -20,12 +20,13 @@ typedef struct {
 
 typedef struct {
     PyObject *object; /* borrowed from the feeds */
-    uint32_t epoch, value;
+    uint64_t epoch;
+    uint32_t value;
 } dycl_fed;
 
 typedef struct dycl_region {
     dycl_recorder recorder;
-    uint32_t epoch;           /* counts segments: a value of an older one is no longer in the graph */
+    uint64_t epoch;           /* counts segments, never wraps: a value of an older one is no longer in the graph */
     dycl_source *sources;     /* per feed */
     uint32_t source_room;
     dycl_feed *feeds;         /* per feed, as the plan wants them */
