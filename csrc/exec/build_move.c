@@ -1,4 +1,4 @@
-#include "exec/builder.h"
+#include "exec/blocked.h"
 
 #include "base/alloc.h"
 
@@ -175,8 +175,43 @@ static dycl_status build_fill(dycl_maker *b, dycl_ref to, uint32_t value, int64_
     return dycl_make_step(b, fill_run, a, "fill", 10 + 0.05 * (double)count * (double)a->element);
 }
 
-dycl_status dycl_make_join(dycl_maker *b, const dycl_node *node) {
+/* Results of convolutions, channels last, joined by channels: the result lies so too. BAIL: something else. */
+static dycl_status join_channels_last(dycl_maker *b, const dycl_node *node) {
     const dycl_graph *g = &b->program->graph;
+    const uint32_t *operands = dycl_node_operands(g, node);
+    dycl_tensor to, part;
+    dycl_layout layout;
+    dycl_status status;
+    dycl_make_tensor(b, node->out, &to);
+    if (node->op != DYCL_OP_cat || to.rank != 4 || dycl_node_attrs(g, node)[0] != 1) return DYCL_BAIL;
+    for (int i = 0; i < node->operand_count; i++) {
+        const struct dycl_blocked *blocked = dycl_blocked_of(b, operands[i]);
+        if (!blocked || blocked->layout.opaque || blocked->layout.strides[1] != 1) return DYCL_BAIL;
+    }
+    to.strides[1] = 1;
+    to.strides[3] = to.sizes[1];
+    to.strides[2] = to.sizes[3] * to.strides[3];
+    to.strides[0] = to.sizes[2] * to.strides[2];
+    dycl_layout_plain(&layout, 4, to.sizes, to.strides);
+    DYCL_TRY(dycl_make_result(b, node->out, &layout, &to.ref.slot));
+    for (int i = 0; i < node->operand_count; i++) {
+        const struct dycl_blocked *blocked = dycl_blocked_of(b, operands[i]);
+        dycl_make_tensor(b, operands[i], &part);
+        part.ref = (dycl_ref){blocked->slot, 0, 0};
+        memcpy(part.strides, blocked->layout.strides, 4 * sizeof(int64_t));
+        dycl_tensor piece = to;
+        piece.sizes[1] = part.sizes[1];
+        DYCL_TRY(dycl_make_copy(b, &part, &piece));
+        to.ref.offset += part.sizes[1] * (int64_t)dycl_dtype_size(to.dtype);
+    }
+    return dycl_make_result_done(b, node->out);
+fail:
+    return status;
+}
+
+dycl_status dycl_make_join(dycl_maker *b, const dycl_block *block) {
+    const dycl_graph *g = &b->program->graph;
+    const dycl_node *node = &g->nodes[block->first];
     const uint32_t *operands = dycl_node_operands(g, node);
     const int64_t *attrs = dycl_node_attrs(g, node);
     dycl_tensor to, part;
@@ -184,6 +219,9 @@ dycl_status dycl_make_join(dycl_maker *b, const dycl_node *node) {
     dycl_make_tensor(b, node->out, &to);
     int64_t element = (int64_t)dycl_dtype_size(to.dtype);
     if (dycl_tensor_numel(&to) == 0) return DYCL_OK;
+    status = join_channels_last(b, node);
+    if (status != DYCL_BAIL) return status;
+    DYCL_TRY(dycl_make_operands_plain(b, block));
     if (node->op == DYCL_OP_cat) {
         int dim = (int)attrs[0];
         int64_t at = 0;

@@ -29,7 +29,7 @@ void *dycl_plan_grow(void *block, size_t size) {
 static dycl_status make_single(dycl_maker *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     dycl_family family = dycl_op_get((dycl_op)node->op)->family;
-    if (family != DYCL_FAMILY_CONV && family != DYCL_FAMILY_POOL) {
+    if (family != DYCL_FAMILY_CONV && family != DYCL_FAMILY_POOL && family != DYCL_FAMILY_JOIN) {
         dycl_status status = dycl_make_operands_plain(b, block);
         if (status != DYCL_OK) return status;
     }
@@ -52,7 +52,7 @@ static dycl_status make_single(dycl_maker *b, const dycl_block *block) {
     case DYCL_FAMILY_POOL: return dycl_make_pool(b, node);
     case DYCL_FAMILY_ATTENTION: return dycl_make_attention(b, node);
     case DYCL_FAMILY_GATHER: return dycl_make_gather(b, node);
-    case DYCL_FAMILY_JOIN: return dycl_make_join(b, node);
+    case DYCL_FAMILY_JOIN: return dycl_make_join(b, block);
     case DYCL_FAMILY_CREATE: return dycl_make_create(b, node);
     }
     return dycl_error_set("no builder for %s", dycl_op_get((dycl_op)node->op)->name);
