@@ -175,34 +175,47 @@ static dycl_status build_fill(dycl_maker *b, dycl_ref to, uint32_t value, int64_
     return dycl_make_step(b, fill_run, a, "fill", 10 + 0.05 * (double)count * (double)a->element);
 }
 
-/* Results of convolutions, channels last, joined by channels: the result lies so too. BAIL: something else. */
+static void channels_last(dycl_tensor *t, dycl_layout *out) {
+    t->strides[1] = 1;
+    t->strides[3] = t->sizes[1];
+    t->strides[2] = t->sizes[3] * t->strides[3];
+    t->strides[0] = t->sizes[2] * t->strides[2];
+    dycl_layout_plain(out, 4, t->sizes, t->strides);
+}
+
+/* Results of convolutions joined by channels: channels last when one of them lies so. BAIL: something else. */
 static dycl_status join_channels_last(dycl_maker *b, const dycl_node *node) {
     const dycl_graph *g = &b->program->graph;
     const uint32_t *operands = dycl_node_operands(g, node);
     dycl_tensor to, part;
     dycl_layout layout;
     dycl_status status;
+    int found = 0;
     dycl_make_tensor(b, node->out, &to);
-    if (node->op != DYCL_OP_cat || to.rank != 4 || dycl_node_attrs(g, node)[0] != 1) return DYCL_BAIL;
+    if (node->op != DYCL_OP_cat || to.rank != 4 || to.dtype != DYCL_F32 || dycl_node_attrs(g, node)[0] != 1)
+        return DYCL_BAIL;
     for (int i = 0; i < node->operand_count; i++) {
         const struct dycl_blocked *blocked = dycl_blocked_of(b, operands[i]);
-        if (!blocked || blocked->layout.opaque || blocked->layout.strides[1] != 1) return DYCL_BAIL;
+        found |= blocked && !blocked->layout.opaque && blocked->layout.strides[1] == 1;
+        if (dycl_value_numel(&g->values[operands[i]]) == 0) return DYCL_BAIL;
     }
-    to.strides[1] = 1;
-    to.strides[3] = to.sizes[1];
-    to.strides[2] = to.sizes[3] * to.strides[3];
-    to.strides[0] = to.sizes[2] * to.strides[2];
-    dycl_layout_plain(&layout, 4, to.sizes, to.strides);
+    if (!found) return DYCL_BAIL;
+    dycl_ref parts[DYCL_MAX_OPERANDS]; /* all of them first: a reorder that oneDNN has not leaves nothing behind */
+    for (int i = 0; i < node->operand_count; i++) {
+        dycl_make_tensor(b, operands[i], &part);
+        channels_last(&part, &layout);
+        DYCL_TRY(dycl_make_as(b, operands[i], &layout, &parts[i]));
+    }
+    channels_last(&to, &layout);
     DYCL_TRY(dycl_make_result(b, node->out, &layout, &to.ref.slot));
     for (int i = 0; i < node->operand_count; i++) {
-        const struct dycl_blocked *blocked = dycl_blocked_of(b, operands[i]);
         dycl_make_tensor(b, operands[i], &part);
-        part.ref = (dycl_ref){blocked->slot, 0, 0};
-        memcpy(part.strides, blocked->layout.strides, 4 * sizeof(int64_t));
+        channels_last(&part, &layout);
+        part.ref = parts[i];
         dycl_tensor piece = to;
         piece.sizes[1] = part.sizes[1];
         DYCL_TRY(dycl_make_copy(b, &part, &piece));
-        to.ref.offset += part.sizes[1] * (int64_t)dycl_dtype_size(to.dtype);
+        to.ref.offset += part.sizes[1] * (int64_t)sizeof(float);
     }
     return dycl_make_result_done(b, node->out);
 fail:
