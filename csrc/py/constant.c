@@ -78,22 +78,34 @@ static int grow(void) {
     return 0;
 }
 
-/* Nobody else shares the storage: no alias that could be written without our seeing it. */
-static int owns_storage(PyObject *parameter) {
+/* Who holds a tensor's storage: tensors and storage objects (uses), and holders of the storage object (references). */
+typedef struct {
+    long uses;
+    Py_ssize_t references;
+} owners;
+
+static owners alone; /* of a tensor that nobody shares anything with: measured, as it depends on how torch keeps storage objects */
+
+static owners count_owners(PyObject *tensor) {
     int state = dycl_abi_torch_function_off();
     opening = 1;
-    PyObject *storage = PyObject_CallMethodNoArgs(parameter, untyped_storage_name);
+    PyObject *storage = PyObject_CallMethodNoArgs(tensor, untyped_storage_name);
     opening = 0;
     PyObject *address = storage ? PyObject_GetAttr(storage, cdata_name) : NULL;
     PyObject *count = address ? PyObject_CallOneArg(storage_use_count, address) : NULL;
-    long n = count ? PyLong_AsLong(count) : 1000;
-    int shared = !storage || Py_REFCNT(storage) > 1; /* somebody else has the storage object */
+    owners found = {count ? PyLong_AsLong(count) : -1, storage ? Py_REFCNT(storage) : -1};
     Py_XDECREF(count);
     Py_XDECREF(address);
     Py_XDECREF(storage);
     PyErr_Clear();
     dycl_abi_torch_function_restore(state);
-    return !shared && n <= 2; /* the parameter, and the storage object that we just made */
+    return found;
+}
+
+/* No alias that could be written without our seeing it. */
+static int owns_storage(PyObject *parameter) {
+    owners found = count_owners(parameter);
+    return found.uses == alone.uses && found.references == alone.references;
 }
 
 static void watch_doors(void);
@@ -205,5 +217,12 @@ int dycl_constant_setup(void) {
     untyped_storage_name = PyUnicode_InternFromString("untyped_storage");
     cdata_name = PyUnicode_InternFromString("_cdata");
     forget_function = PyCFunction_New(&forget_method, NULL);
-    return storage_use_count && untyped_storage_name && cdata_name && forget_function ? 0 : -1;
+    if (!storage_use_count || !untyped_storage_name || !cdata_name || !forget_function) return -1;
+    PyObject *sample = PyObject_CallMethod(dycl_py.torch, "empty", "i", 1);
+    if (!sample) return -1;
+    alone = count_owners(sample);
+    owners again = count_owners(sample);
+    Py_DECREF(sample);
+    if (alone.uses < 1 || again.uses != alone.uses || again.references != alone.references) alone.uses = -2; /* nothing counts as constant then */
+    return 0;
 }

@@ -1,0 +1,122 @@
+"""Weights are packed, once, and every way of writing to them is noticed."""
+
+import gc
+
+import pytest
+import torch
+from torch import nn
+
+import dycl
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(512, 600), nn.Tanh(), nn.Linear(600, 512)).eval()
+
+
+def conv():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 16, 1)).eval()
+
+
+CASES = {"linear": (model, (32, 512)), "conv": (conv, (2, 16, 12, 12))}
+
+
+def numpy_write(p):
+    p.detach().numpy()[0] = 3.0
+
+
+def storage_write(p):
+    p.untyped_storage().copy_(torch.full_like(p, 0.25).untyped_storage())
+
+
+def pointer_write(p):
+    import ctypes
+
+    ctypes.c_float.from_address(p.data_ptr()).value = 7.0
+
+
+def kept_alias(p):
+    alias = p.data
+    gc.collect()
+    alias[0] = 2.0
+    return alias
+
+
+WRITES = {
+    "in place": lambda p: p.mul_(0.5),
+    "data in place": lambda p: p.data.mul_(0.5),
+    "data replaced": lambda p: setattr(p, "data", torch.ones_like(p)),
+    "copy": lambda p: p.copy_(torch.ones_like(p)),
+    "detach": lambda p: p.detach().zero_(),
+    "view": lambda p: p.view(-1)[:8].fill_(1.0),
+    "numpy": numpy_write,
+    "storage": storage_write,
+    "pointer": pointer_write,
+    "kept alias": kept_alias,
+    "set": lambda p: p.set_(torch.full_like(p, 0.1)),
+}
+
+
+def packed():
+    return dycl.stats(CASES_SITE[0])["packed_bytes"]
+
+
+CASES_SITE = [None]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("write", WRITES)
+def test_writes_are_noticed(case, write):
+    make, shape = CASES[case]
+    m, x = make(), torch.randn(shape)
+    CASES_SITE[0] = dycl.accelerate(m)
+    with torch.no_grad():
+        before = packed()
+        for _ in range(4):
+            m(x)
+        assert packed() > before, "nothing was packed: this test would not see anything"
+        kept = None
+        for round in range(3):
+            kept = WRITES[write](m[0].weight), kept
+            for _ in range(3):
+                got = m(x)
+                with dycl.disable():
+                    expected = m(x)
+                torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4, msg=f"{write}, round {round}")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_packed_memory_goes_with_the_model(case):
+    make, shape = CASES[case]
+    x = torch.randn(shape)
+    sizes = []
+    for _ in range(6):
+        m = make()
+        CASES_SITE[0] = dycl.accelerate(m)
+        with torch.no_grad():
+            for _ in range(4):
+                m(x)
+        sizes.append(packed())
+        del m
+        probe = dycl.accelerate(nn.Identity())
+        CASES_SITE[0] = probe
+        gc.collect()
+        sizes.append(packed())
+    assert sizes[-1] <= sizes[1], sizes
+
+
+def test_shared_weights_are_not_packed_but_right():
+    flat = torch.randn(2 * 512 * 512)
+    a, b = nn.Linear(512, 512, bias=False), nn.Linear(512, 512, bias=False)
+    a.weight = nn.Parameter(flat[: 512 * 512].view(512, 512), requires_grad=False)
+    b.weight = nn.Parameter(flat[512 * 512 :].view(512, 512), requires_grad=False)
+    m = dycl.accelerate(nn.Sequential(a, b))
+    x = torch.randn(32, 512)
+    with torch.no_grad():
+        for _ in range(3):
+            m(x)
+        flat.mul_(0.5)
+        got = m(x)
+        with dycl.disable():
+            torch.testing.assert_close(got, m(x), rtol=1e-4, atol=1e-2)
