@@ -108,6 +108,8 @@ def _site_of(target):
 
 def _need_site(target):
     site = _site_of(target)
+    if site is None and isinstance(_ready, str) and callable(target):
+        return _core.site(target, None)  # nothing is accelerated here: the counts are those of one that never ran
     if site is None:
         raise TypeError(f"not accelerated by dycl: {type(target).__name__}")
     return site
@@ -137,6 +139,8 @@ def explain(target):
         TypeError: ``target`` was not accelerated.
     """
     text = _core.explain(_need_site(target))
+    if isinstance(_ready, str):
+        return f"dycl does not accelerate here, programs run in torch: {_ready}"
     _core.set_timing(True)
     return text
 

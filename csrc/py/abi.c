@@ -131,6 +131,18 @@ dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, cons
     return handle;
 }
 
+dycl_handle dycl_abi_detach(dycl_handle base) {
+    PyObject *object = dycl_abi_wrap(base);
+    int state = dycl_abi_torch_function_off();
+    PyObject *alias = object ? PyObject_CallMethodNoArgs(object, dycl_py.detach_name) : NULL;
+    dycl_abi_torch_function_restore(state);
+    dycl_handle handle = alias ? dycl_abi_copy_handle(dycl_abi_borrow(alias)) : NULL;
+    if (alias && !handle) PyErr_NoMemory();
+    Py_XDECREF(alias);
+    Py_XDECREF(object);
+    return handle;
+}
+
 void dycl_abi_delete(dycl_handle tensor) {
     if (tensor) abi.delete_tensor(tensor);
 }
@@ -164,15 +176,21 @@ int dycl_abi_torch_function_off(void) {
 
 void dycl_abi_torch_function_restore(int state) { abi.set_function_state(state); }
 
-const dycl_dispatch_state *dycl_abi_dispatch_state(void) {
-    static _Thread_local const dycl_dispatch_state *mine __attribute__((tls_model("initial-exec")));
+static inline dycl_dispatch_state *own_dispatch_state(void) {
+    static _Thread_local dycl_dispatch_state *mine __attribute__((tls_model("initial-exec")));
     if (!mine) mine = dlsym(abi.dispatch_state, "_ZN3c104impl26raw_local_dispatch_key_setE");
     return mine;
 }
 
+const dycl_dispatch_state *dycl_abi_dispatch_state(void) { return own_dispatch_state(); }
+void dycl_abi_dispatch_set(const dycl_dispatch_state *state) { *own_dispatch_state() = *state; }
+
+int dycl_abi_dispatch_inference(const dycl_dispatch_state *state) {
+    return state->included == place.inference_state.included && state->excluded == place.inference_state.excluded;
+}
+
 int dycl_abi_dispatch_plain(const dycl_dispatch_state *state) {
-    return (state->included == 0 && state->excluded == 0) ||
-           (state->included == place.inference_state.included && state->excluded == place.inference_state.excluded);
+    return (state->included == 0 && state->excluded == 0) || dycl_abi_dispatch_inference(state);
 }
 
 /* ---- Setup -------------------------------------------------------------------------------------------------------------- */

@@ -40,6 +40,7 @@ dycl_handle dycl_abi_copy_handle(dycl_handle tensor);                /* another 
 /* A view as torch's own operator makes it: it shares the version counter, so that writes through it are seen. NULL with an exception.
  * offset: elements from the start of the storage */
 dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset);
+dycl_handle dycl_abi_detach(dycl_handle base); /* the whole of it, as Tensor.detach makes it. NULL with an exception */
 void dycl_abi_delete(dycl_handle tensor);
 int64_t dycl_abi_storage_offset(dycl_handle tensor);
 PyObject *dycl_abi_wrap(dycl_handle tensor); /* new reference to the Python object of this tensor; the handle stays the caller's */
@@ -51,6 +52,8 @@ int dycl_abi_torch_function_off(void);        /* our own calls into torch must n
 void dycl_abi_torch_function_restore(int state);
 typedef struct { uint64_t included, excluded; } dycl_dispatch_state; /* thread-local dispatch keys: autocast, functorch, tracing, inference mode... */
 const dycl_dispatch_state *dycl_abi_dispatch_state(void);          /* this thread's */
+void dycl_abi_dispatch_set(const dycl_dispatch_state *state);       /* this thread's */
+int dycl_abi_dispatch_inference(const dycl_dispatch_state *state); /* 1: inference mode */
 int dycl_abi_dispatch_plain(const dycl_dispatch_state *state);     /* 1 for ordinary and inference mode */
 
 #endif

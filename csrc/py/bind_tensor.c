@@ -258,6 +258,7 @@ static PyObject *tolist(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(describe(call, self, &v));
     int lazy = dycl_is_lazy(self);
     if (lazy && dycl_region_compute(self, DYCL_BAIL_fetch) < 0) return NULL;
+    if (lazy && !dycl_is_lazy(self)) return dycl_call_bail(call, DYCL_BAIL_thread); /* another thread made it plain while we waited */
     if (!dycl_abi_read(lazy ? dycl_lazy_of(self)->real : dycl_abi_borrow(self), &view)) return dycl_call_bail(call, DYCL_BAIL_fetch);
     return nested(&view, 0, view.data);
 }

@@ -62,11 +62,11 @@ static PyObject *finish(dycl_call *call, const geometry *g) {
     return dycl_call_finish(call, dycl_build_view(&call->region->recorder, g->value, g->offset, g->rank, g->sizes, g->strides, &out), out);
 }
 
-static PyObject *alias(dycl_call *call, const dycl_binding *row) {
-    geometry g;
+static PyObject *alias(dycl_call *call, const dycl_binding *row) { /* the same value under another object: not a view of it, as torch sees it */
+    uint32_t value;
     (void)row;
-    DYCL_CALL_TRY(geometry_of(call, call->p[0], &g));
-    return finish(call, &g);
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
+    return dycl_region_result(call->region, value);
 }
 
 static void drop(geometry *g, int dim) {

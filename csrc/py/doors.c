@@ -33,6 +33,8 @@ static PyObject *torch_function(PyObject *cls, PyObject *const *args, Py_ssize_t
 /* The computed tensor of a lazy one, as an object of its own (the lazy tensor itself may become plain later). */
 static PyObject *computed(PyObject *lazy) {
     if (dycl_region_compute(lazy, DYCL_BAIL_dispatch) < 0) return NULL;
+    if (!dycl_is_lazy(lazy)) return Py_NewRef(lazy); /* another thread made it plain while we waited */
+    dycl_lazy_of(lazy)->aliased = 1; /* what C++ makes of it may share its memory */
     return dycl_abi_wrap(dycl_lazy_of(lazy)->real);
 }
 

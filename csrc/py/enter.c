@@ -33,23 +33,54 @@ static int push_mode(void) {
     return done ? 0 : -1;
 }
 
-/* Our mode leaves the stack even when the program unbalanced it; foreign modes above stay. */
+/* Our mode leaves the stack also where the program entered a mode of its own and never left it: that one stays. */
 static int pop_mode(void) {
-    PyObject *mode = PyObject_CallNoArgs(dycl_py.pop_mode);
-    if (!mode) return -1;
-    Py_DECREF(mode);
-    return 0;
+    PyObject *above = PyList_New(0), *mode = NULL;
+    int result = above ? 0 : -1;
+    while (result == 0 && dycl_abi_mode_depth() > 0 && (mode = PyObject_CallNoArgs(dycl_py.pop_mode)) && mode != dycl_py.mode) {
+        result = PyList_Append(above, mode);
+        Py_CLEAR(mode);
+    }
+    if (PyErr_Occurred()) result = -1;
+    Py_XDECREF(mode);
+    for (Py_ssize_t i = above ? PyList_GET_SIZE(above) : 0; i-- > 0 && result == 0;) {
+        PyObject *done = PyObject_CallOneArg(dycl_py.push_mode, PyList_GET_ITEM(above, i));
+        if (!done) result = -1;
+        Py_XDECREF(done);
+    }
+    Py_XDECREF(above);
+    return result;
 }
 
-/* Every lazy tensor that is still referenced becomes plain. */
-static int end_region(dycl_region *region, PyObject **value) {
-    int result = dycl_region_flush(region, DYCL_BAIL_region_end);
-    if (result == 0 && *value && dycl_is_lazy(*value)) *value = dycl_lazy_exchange(*value);
+static int make_all_plain(dycl_region *region, dycl_bail why) {
+    int result = dycl_region_flush(region, why);
     while (region->first && result == 0) {
         PyObject *o = Py_NewRef(region->first);
-        result = dycl_region_make_plain(o, DYCL_BAIL_region_end);
+        result = dycl_region_make_plain(o, why);
         Py_DECREF(o);
     }
+    return result;
+}
+
+int dycl_region_step_aside(dycl_region *region, dycl_bail why) {
+    if (region->closed & DYCL_CLOSED_ASIDE) return 0;
+    region->closed |= DYCL_CLOSED_ASIDE;
+    if (make_all_plain(region, why) < 0) return -1;
+    return pop_mode();
+}
+
+/* Every lazy tensor that is still referenced becomes plain. Letting go of what the segment held may run Python code (finalizers) that records
+ * again: then once more, and after some rounds without recording. */
+static int end_region(dycl_region *region, PyObject **value) {
+    int result = 0;
+    for (int round = 0; result == 0 && (region->first || region->recorder.graph.feed_count || region->recorder.graph.node_count); round++) {
+        if (round == 8) region->closed |= DYCL_CLOSED_END;
+        result = dycl_region_flush(region, DYCL_BAIL_region_end);
+        if (result == 0 && *value && dycl_is_lazy(*value)) *value = dycl_lazy_exchange(*value);
+        if (result == 0) result = make_all_plain(region, DYCL_BAIL_region_end);
+        if (result == 0) dycl_region_begin_segment(region);
+    }
+    region->closed |= DYCL_CLOSED_END;
     while (region->first) dycl_lazy_unlink(dycl_lazy_of(region->first)); /* only after an error */
     dycl_region_begin_segment(region);
     return result;
@@ -76,7 +107,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     if (failed < 0 && type) PyErr_Clear(); /* the program's own exception goes first */
     else if (failed < 0) PyErr_Fetch(&type, &value, &traceback);
     dycl_region_current = NULL;
-    if (pop_mode() < 0) {
+    if (!(region->closed & DYCL_CLOSED_ASIDE) && pop_mode() < 0) {
         if (type) PyErr_Clear();
         failed = -1;
     }

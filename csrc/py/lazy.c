@@ -10,9 +10,13 @@ static PyObject *pools[DYCL_DTYPE_COUNT][POOL_ROOM]; /* untracked objects with a
 static int pooled[DYCL_DTYPE_COUNT];
 static uint64_t virgin_count_word; /* the reference count word of a wrapper that only its Python object holds */
 
+/* Without Python code and without garbage collection: a finalizer or another thread could end the segment in between, and the value that
+ * the wrapper is made for belongs to it. */
 static PyObject *make_wrapper(dycl_dtype dtype) {
-    int state = dycl_abi_torch_function_off();
-    PyObject *o = PyObject_CallOneArg(dycl_py.make_wrapper, dycl_py.dtypes[dtype]);
+    PyObject *arguments[4] = {(PyObject *)dycl_py.lazy_type, dycl_py.wrapper_sizes, dycl_py.dtypes[dtype], dycl_py.wrapper_policy};
+    int state = dycl_abi_torch_function_off(), collecting = PyGC_Disable();
+    PyObject *o = PyObject_Vectorcall(dycl_py.make_wrapper, arguments, 2, dycl_py.wrapper_names);
+    if (collecting) PyGC_Enable();
     dycl_abi_torch_function_restore(state);
     if (!o) return NULL;
     if (!virgin_count_word) virgin_count_word = dycl_abi_use_count_word(dycl_abi_impl(o));
@@ -79,6 +83,7 @@ static void set_plain_type(PyObject *o) {
 static int is_virgin(PyObject *o) {
     PyObject **dict = _PyObject_GetDictPtr(o), **weak = PyObject_GET_WEAKREFS_LISTPTR(o);
     if (dict && *dict && (Py_REFCNT(*dict) != 1 || PyDict_GET_SIZE(*dict))) return 0;
+    if (!dycl_abi_impl(o)) return 0; /* the garbage collector has cleared it */
     return !(weak && *weak) && dycl_abi_use_count_word(dycl_abi_impl(o)) == virgin_count_word;
 }
 
@@ -106,7 +111,7 @@ PyObject *dycl_lazy_exchange(PyObject *o) {
     const dycl_lazy *lazy = dycl_lazy_of(o);
     if (Py_REFCNT(o) != 1 || !lazy->real || lazy->aliased || lazy->writes || !is_virgin(o)) return o;
     PyObject *plain = dycl_abi_wrap(lazy->real);
-    if (!plain || Py_REFCNT(plain) > 1) { /* C++ code knows the computed tensor */
+    if (!plain || Py_REFCNT(plain) > 2) { /* ours, and one that C++ has because of our handle; more: somebody holds the computed tensor */
         PyErr_Clear();
         Py_XDECREF(plain);
         return o;
@@ -115,23 +120,48 @@ PyObject *dycl_lazy_exchange(PyObject *o) {
     return plain;
 }
 
+/* Where torch's C++ code holds the wrapper (saved for backward, wrapped by a transform), it keeps a lazy tensor that is computed: ours gets a
+ * wrapper that nobody knows. */
+static int give_away_wrapper(PyObject *o) {
+    dycl_lazy *lazy = dycl_lazy_of(o);
+    if (dycl_abi_use_count_word(dycl_abi_impl(o)) == virgin_count_word) return 0;
+    PyObject *other = make_wrapper((dycl_dtype)lazy->wrapper_dtype);
+    if (!other) return -1;
+    dycl_lazy *theirs = dycl_lazy_of(other);
+    theirs->region = NULL;
+    theirs->prev = theirs->next = NULL;
+    theirs->aliased = 1;
+    theirs->value = theirs->epoch = theirs->writes = 0;
+    theirs->real = dycl_abi_copy_handle(lazy->real);
+    PyObject *arguments[2] = {o, other}, *done = NULL;
+    int state = dycl_abi_torch_function_off();
+    if (theirs->real) done = PyObject_Vectorcall(dycl_py.swap_impl, arguments, 2, NULL);
+    else PyErr_NoMemory();
+    dycl_abi_torch_function_restore(state);
+    Py_DECREF(other);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+/* The computed tensor as an object that nobody but C++ and we hold: what somebody holds (it was handed to C++ code that returned it, or it is
+ * an argument) is not taken, an alias of it is. New reference */
+static PyObject *take_real(const dycl_lazy *lazy) {
+    PyObject *real = dycl_abi_wrap(lazy->real);
+    if (!real || Py_REFCNT(real) <= 2) return real; /* ours, and the one that C++ has because of our handle */
+    dycl_handle alias = dycl_abi_detach(lazy->real);
+    Py_SETREF(real, alias ? dycl_abi_wrap(alias) : NULL);
+    dycl_abi_delete(alias);
+    return real;
+}
+
 int dycl_lazy_become_plain(PyObject *o) {
     dycl_lazy *lazy = dycl_lazy_of(o);
-    PyObject *real = dycl_abi_wrap(lazy->real);
+    if (give_away_wrapper(o) < 0) return -1;
+    PyObject *real = take_real(lazy);
     if (!real) return -1;
-    if (Py_REFCNT(real) > 1) { /* somebody holds that very object (it was handed to C++ code): become an alias of it */
-        dycl_tensor_view view;
-        dycl_abi_read(lazy->real, &view);
-        dycl_handle alias = dycl_abi_view(lazy->real, view.rank, view.sizes, view.strides, dycl_abi_storage_offset(lazy->real));
-        Py_DECREF(real);
-        if (!alias) return -1;
-        real = dycl_abi_wrap(alias);
-        dycl_abi_delete(alias);
-        if (!real) return -1;
-    }
+    dycl_handle handle = lazy->real;
     uint32_t writes = lazy->writes;
     dycl_lazy_unlink(lazy);
-    dycl_abi_delete(lazy->real);
     lazy->real = NULL;
     lazy->writes = 0;
     set_plain_type(o);
@@ -140,6 +170,7 @@ int dycl_lazy_become_plain(PyObject *o) {
     PyObject *done = PyObject_Vectorcall(dycl_py.swap_impl, arguments, 2, NULL);
     dycl_abi_torch_function_restore(state);
     Py_DECREF(real);
+    dycl_abi_delete(handle);
     if (!done) return -1;
     Py_DECREF(done);
     if (writes && !dycl_abi_is_inference(dycl_abi_impl(o))) {

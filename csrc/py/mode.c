@@ -45,11 +45,20 @@ static PyObject *handle_descriptor(dycl_region *region, PyObject *function, PyOb
     return dycl_fallback(region, function, ((PyTupleObject *)args)->ob_item, count, NULL, kwargs, DYCL_BAIL_attribute);
 }
 
+/* What was fed without asking for gradients must not be taken for the same tensor with gradients: only there the segment ends. */
+static PyObject *set_grad_enabled(dycl_region *region, PyObject *function, PyObject *args, PyObject *kwargs) {
+    int on = PyTuple_GET_SIZE(args) != 1 || PyTuple_GET_ITEM(args, 0) != Py_False;
+    region->passing = 0;
+    if (on && !dycl_abi_grad_enabled() && dycl_region_flush(region, DYCL_BAIL_grad) < 0) return NULL;
+    return PyObject_Call(function, args, kwargs);
+}
+
 PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs) {
     dycl_region *region = dycl_region_current;
     int in_place, swapped, is_get;
     if (kwargs && PyDict_GET_SIZE(kwargs) == 0) kwargs = NULL;
     if (function == (PyObject *)dycl_py.device_type) return PyObject_Call(function, args, kwargs); /* torch.device(...) is no operator */
+    if (region && function == dycl_py.set_grad_enabled) return set_grad_enabled(region, function, args, kwargs);
     PyObject *descriptor = descriptor_of(function, &is_get);
     if (descriptor) {
         PyObject *result = handle_descriptor(region, function, descriptor, is_get, args, kwargs);

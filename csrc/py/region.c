@@ -103,7 +103,7 @@ dycl_status dycl_region_value_slow(dycl_region *region, PyObject *tensor, uint32
     if (type == dycl_py.lazy_type) {
         if (dycl_lazy_of(tensor)->region == region) return lazy_value(region, tensor, out_value);
         if (dycl_region_make_plain(tensor, DYCL_BAIL_thread) < 0) return DYCL_ERROR;
-        type = Py_TYPE(tensor);
+        return dycl_build_bail(r, DYCL_BAIL_thread); /* meanwhile others may have ended our segment, and operands are values of it */
     }
     if (type != dycl_py.tensor_type && type != dycl_py.parameter_type && type != dycl_py.buffer_type) return dycl_build_bail(r, DYCL_BAIL_subclass);
     if (2 * (region->fed_count + 1) > region->fed_room) {
@@ -152,6 +152,7 @@ int dycl_region_may_write(dycl_region *region, PyObject *tensor) {
     if (lazy->aliased) return 0;
     if (lazy->epoch != region->epoch) return 1; /* computed, not shared, and nothing in this segment looks at it */
     if (graph->values[lazy->value].root != lazy->value) return 0;
+    if (!lazy->real && graph->values[lazy->value].kind != DYCL_VALUE_NODE) return 0; /* detached from a tensor that others have */
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
         const dycl_lazy *other = dycl_lazy_of(o);
         if (other != lazy && other->epoch == region->epoch && graph->values[other->value].root == lazy->value) return 0;
@@ -227,11 +228,9 @@ static dycl_status run_plan(dycl_region *region, dycl_plan *plan) {
     if (dycl_plan_cost(plan) < 20000.0) {
         status = dycl_plan_run(plan, region->feeds, region->recorder.scalars, region->addresses);
     } else {
-        region->flushing = 1;
         Py_BEGIN_ALLOW_THREADS;
         status = dycl_plan_run(plan, region->feeds, region->recorder.scalars, region->addresses);
         Py_END_ALLOW_THREADS;
-        region->flushing = 0;
     }
     dycl_plan_release(plan);
     return status;
@@ -298,7 +297,9 @@ static int bind_results(dycl_region *region, uint32_t count) {
         int of_node = graph->values[value->root].kind == DYCL_VALUE_NODE;
         int whole = value->root == lazy->value;
         lazy->aliased = (uint8_t)(!whole || !of_node || shares[region->output_of[value->root] - 1] > 1);
-        if (!whole || !of_node) {
+        if (whole && !of_node) {
+            if (!(lazy->real = dycl_abi_detach(base))) return -1;
+        } else if (!whole) {
             lazy->real = dycl_abi_view(base, value->rank, value->sizes, value->strides, dycl_abi_storage_offset(base) + value->offset);
             if (!lazy->real) return -1;
         } else if (!(lazy->real = dycl_abi_copy_handle(base))) {
@@ -331,9 +332,56 @@ void dycl_region_begin_segment(dycl_region *region) {
     }
 }
 
-int dycl_region_flush(dycl_region *region, dycl_bail why) {
+static void wait_for(dycl_region *region) {
+    while (region->flushing) {
+        Py_BEGIN_ALLOW_THREADS;
+        dycl_py_pause();
+        Py_END_ALLOW_THREADS;
+    }
+}
+
+/* What the program has entered meanwhile (autocast, functorch, a dispatch mode, inference mode), or what another thread is in, must not touch or
+ * see the tensors that a flush makes: they belong to the state in which the operators were recorded. */
+typedef struct {
+    PyObject *mode; /* owned: NULL when the state is the region's own */
+    dycl_dispatch_state state;
+} foreign_state;
+
+static int enter_own_state(const dycl_region *region, foreign_state *saved) {
+    const dycl_dispatch_state *now = dycl_abi_dispatch_state();
+    saved->mode = NULL;
+    if (now->included == region->dispatch.included && now->excluded == region->dispatch.excluded) return 0;
+    int state = dycl_abi_torch_function_off();
+    PyObject *entered = NULL;
+    saved->mode = PyObject_CallOneArg(dycl_py.inference_mode, dycl_abi_dispatch_inference(&region->dispatch) ? Py_True : Py_False);
+    if (saved->mode) entered = PyObject_CallMethod(saved->mode, "__enter__", NULL);
+    dycl_abi_torch_function_restore(state);
+    if (!entered) {
+        Py_CLEAR(saved->mode);
+        return -1;
+    }
+    Py_DECREF(entered);
+    saved->state = *dycl_abi_dispatch_state();
+    dycl_abi_dispatch_set(&region->dispatch);
+    return 0;
+}
+
+static int leave_own_state(foreign_state *saved) {
+    PyObject *type, *value, *traceback;
+    if (!saved->mode) return 0;
+    PyErr_Fetch(&type, &value, &traceback);
+    dycl_abi_dispatch_set(&saved->state);
+    int state = dycl_abi_torch_function_off();
+    PyObject *left = PyObject_CallMethod(saved->mode, "__exit__", "OOO", Py_None, Py_None, Py_None);
+    dycl_abi_torch_function_restore(state);
+    Py_CLEAR(saved->mode);
+    if (type) PyErr_Restore(type, value, traceback);
+    Py_XDECREF(left);
+    return left ? 0 : -1;
+}
+
+static int flush(dycl_region *region, dycl_bail why) {
     uint32_t count = 0, pending = 0;
-    if (region->recorder.graph.node_count == 0) return 0;
     if (collect_outputs(region, &count, &pending) != DYCL_OK) return -1;
     int result = 0;
     if (pending) {
@@ -345,18 +393,26 @@ int dycl_region_flush(dycl_region *region, dycl_bail why) {
         }
         if (result == 0) result = bind_results(region, count);
         for (uint32_t i = 0; i < count; i++) dycl_abi_delete(region->handles[i]);
-        if (result < 0) return -1;
     }
-    dycl_region_begin_segment(region);
-    return 0;
+    return result;
 }
 
-static void wait_for(dycl_region *region) {
-    while (region->flushing) {
-        Py_BEGIN_ALLOW_THREADS;
-        dycl_py_pause();
-        Py_END_ALLOW_THREADS;
+int dycl_region_flush(dycl_region *region, dycl_bail why) {
+    foreign_state saved;
+    wait_for(region); /* another thread needs a value of ours */
+    if (region->recorder.graph.node_count == 0) return 0;
+    /* torch's functions give the GIL up: until the results are bound, other threads wait, and no finalizer of this one asks for values */
+    int collecting = PyGC_Disable();
+    region->flushing = 1;
+    int result = enter_own_state(region, &saved);
+    if (result == 0) {
+        result = flush(region, why);
+        if (leave_own_state(&saved) < 0) result = -1;
     }
+    region->flushing = 0;
+    if (collecting) PyGC_Enable();
+    if (result == 0) dycl_region_begin_segment(region);
+    return result;
 }
 
 int dycl_region_compute(PyObject *tensor, dycl_bail why) {
@@ -372,6 +428,23 @@ int dycl_region_compute(PyObject *tensor, dycl_bail why) {
     return dycl_region_flush(region, why);
 }
 
+static int become_plain(dycl_region *region, PyObject *tensor) {
+    foreign_state saved = {NULL, {0, 0}};
+    if (!region) return dycl_lazy_become_plain(tensor);
+    wait_for(region);
+    if (!dycl_is_lazy(tensor)) return 0; /* another thread was first */
+    int collecting = PyGC_Disable();
+    region->flushing = 1;
+    int result = enter_own_state(region, &saved);
+    if (result == 0) {
+        result = dycl_lazy_become_plain(tensor);
+        if (leave_own_state(&saved) < 0) result = -1;
+    }
+    region->flushing = 0;
+    if (collecting) PyGC_Enable();
+    return result;
+}
+
 int dycl_region_make_plain(PyObject *tensor, dycl_bail why) {
     if (!dycl_is_lazy(tensor)) return 0;
     PyObject *alive = Py_NewRef(tensor);
@@ -379,9 +452,10 @@ int dycl_region_make_plain(PyObject *tensor, dycl_bail why) {
     if (result == 0 && dycl_is_lazy(tensor)) {
         dycl_lazy *lazy = dycl_lazy_of(tensor);
         dycl_region *region = lazy->region;
+        if (region) wait_for(region);
         /* pending views of it keep their base as a feed of its own: nothing in this segment points to the object */
         if (region && lazy->epoch == region->epoch && region->recorder.graph.node_count) result = dycl_region_flush(region, why);
-        if (result == 0) result = dycl_lazy_become_plain(tensor);
+        if (result == 0) result = become_plain(region, tensor);
     }
     Py_DECREF(alive);
     return result;

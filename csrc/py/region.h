@@ -40,8 +40,8 @@ typedef struct dycl_region {
     PyObject *first, *last;   /* borrowed: living lazy tensors in order of creation */
     uint32_t living;
     int foreign;              /* a feed of this segment shares memory with NumPy: flush after the operator */
-    int flushing;             /* its thread runs native code without the GIL */
-    int closed;               /* nothing may be recorded any more: the default dtype changed */
+    int flushing;             /* some thread computes its segment, perhaps without the GIL: others wait */
+    int closed;               /* reasons why nothing may be recorded (DYCL_CLOSED_...) */
     int passing;              /* the next call that reaches our mode is ours and goes straight to torch */
     int mode_depth;           /* torch function modes on the stack while ours is on top */
     dycl_dispatch_state dispatch; /* at entry */
@@ -51,6 +51,13 @@ typedef struct dycl_region {
 } dycl_region;
 
 /* initial-exec: one instruction instead of a call, for every recorded operator */
+enum {
+    DYCL_CLOSED_DTYPE = 1,    /* the default dtype is not float32 */
+    DYCL_CLOSED_AUTOGRAD = 2, /* in an autograd.Function whose results get a history */
+    DYCL_CLOSED_ASIDE = 4,    /* torch.compile or torch.jit runs inside: our mode has left, until the end of the call */
+    DYCL_CLOSED_END = 8
+};
+
 extern _Thread_local dycl_region *dycl_region_current __attribute__((tls_model("initial-exec"))); /* NULL outside */
 
 /* Runs callable(*args) as a region of the site; steps aside (plain call) where recording would not be exact. New reference or NULL. */
@@ -64,6 +71,8 @@ static inline int dycl_region_open(const dycl_region *region) {
 
 /* Forgets the graph and lets go of its feeds; nothing may be pending. */
 void dycl_region_begin_segment(dycl_region *region);
+/* Every lazy tensor becomes plain, our mode leaves, and the rest of the call runs in torch. 0 or -1. */
+int dycl_region_step_aside(dycl_region *region, dycl_bail why);
 /* Computes what is pending. 0, or -1 with an exception. */
 int dycl_region_flush(dycl_region *region, dycl_bail why);
 /* Computes a lazy tensor; its `real` is set afterwards. 0 or -1. */

@@ -46,12 +46,22 @@ static int default_dtype_is_f32(void) {
     return result;
 }
 
+/* torch.compile looks at every frame that runs now: what it compiles must not see our mode. */
+static int compiling(void) {
+    if (!dycl_py.eval_frame_callback) return 0;
+    PyObject *callback = PyObject_CallNoArgs(dycl_py.eval_frame_callback);
+    int result = callback && callback != Py_None && callback != Py_False;
+    Py_XDECREF(callback);
+    PyErr_Clear();
+    return result;
+}
+
 int dycl_site_may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     if (dycl_disabled) {
         site->stats.plain_disabled++;
         return 0;
     }
-    if (dycl_abi_mode_depth() || !dycl_abi_dispatch_plain(dycl_abi_dispatch_state()) || !default_dtype_is_f32()) {
+    if (compiling() || dycl_abi_mode_depth() || !dycl_abi_dispatch_plain(dycl_abi_dispatch_state()) || !default_dtype_is_f32()) {
         site->stats.plain_mode++;
         return 0;
     }
@@ -102,7 +112,8 @@ static PyObject *site_call(PyObject *self, PyObject *const *args, size_t nargsf,
         }
         callable = PyObject_GetAttrString(module, "_call_impl");
     } else {
-        callable = Py_NewRef(site->callable);
+        callable = Py_XNewRef(site->callable);
+        if (!callable) PyErr_SetString(PyExc_ReferenceError, "the accelerated function is gone"); /* cleared by the garbage collector */
     }
     if (!callable) return NULL;
     PyObject *result = dycl_region_call(site, callable, args, nargsf, kwnames);
@@ -166,6 +177,24 @@ static PyObject *site_get(PyObject *self, PyObject *object, PyObject *type) {
     return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
 }
 
+/* Pickled by name and copied as itself, like a function. */
+static PyObject *site_reduce(PyObject *self, PyObject *unused) {
+    (void)unused;
+    return PyObject_GetAttrString(self, "__qualname__");
+}
+
+static PyObject *site_copy(PyObject *self, PyObject *unused) {
+    (void)unused;
+    return Py_NewRef(self);
+}
+
+static PyMethodDef site_methods[] = {
+    {"__reduce__", site_reduce, METH_NOARGS, NULL},
+    {"__copy__", site_copy, METH_NOARGS, NULL},
+    {"__deepcopy__", site_copy, METH_O, NULL},
+    {0},
+};
+
 static PyMemberDef site_members[] = {
     {"__dictoffset__", T_PYSSIZET, offsetof(dycl_site, dict), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(dycl_site, weak), READONLY, NULL},
@@ -184,6 +213,7 @@ PyTypeObject dycl_site_type = {
     .tp_clear = site_clear,
     .tp_dealloc = site_dealloc,
     .tp_descr_get = site_get,
+    .tp_methods = site_methods,
     .tp_members = site_members,
     .tp_getset = site_getters,
     .tp_dictoffset = offsetof(dycl_site, dict),

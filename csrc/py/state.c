@@ -50,28 +50,12 @@ static PyObject *find(PyObject *from, const char *path) {
     return at;
 }
 
-static const char wrapper_code[] =
-    "import torch\n"
-    "def make_wrapper(dtype, make=torch.Tensor._make_wrapper_subclass):\n"
-    "    return make(lazy_type(), (0,), dtype=dtype, dispatch_sizes_strides_policy='sizes')\n";
-
-static PyObject *lazy_type_function(PyObject *self, PyObject *unused) {
-    (void)self;
-    (void)unused;
-    return Py_NewRef((PyObject *)dycl_py.lazy_type);
-}
-static PyMethodDef lazy_type_method = {"lazy_type", lazy_type_function, METH_NOARGS, NULL};
-
-static int make_wrapper_function(void) {
-    PyObject *space = PyDict_New(), *type_getter = PyCFunction_New(&lazy_type_method, NULL), *done = NULL;
-    if (space && type_getter && PyDict_SetItemString(space, "__builtins__", PyEval_GetBuiltins()) == 0 &&
-        PyDict_SetItemString(space, "lazy_type", type_getter) == 0)
-        done = PyRun_String(wrapper_code, Py_file_input, space, space);
-    if (done) dycl_py.make_wrapper = Py_XNewRef(PyDict_GetItemString(space, "make_wrapper"));
-    Py_XDECREF(done);
-    Py_XDECREF(type_getter);
-    Py_XDECREF(space);
-    return dycl_py.make_wrapper ? 0 : -1;
+static int make_wrapper_call(void) {
+    dycl_py.make_wrapper = PyObject_GetAttrString((PyObject *)dycl_py.tensor_type, "_make_wrapper_subclass");
+    dycl_py.wrapper_sizes = Py_BuildValue("(i)", 0);
+    dycl_py.wrapper_policy = PyUnicode_InternFromString("sizes");
+    dycl_py.wrapper_names = Py_BuildValue("(NN)", PyUnicode_InternFromString("dtype"), PyUnicode_InternFromString("dispatch_sizes_strides_policy"));
+    return dycl_py.make_wrapper && dycl_py.wrapper_sizes && dycl_py.wrapper_policy && dycl_py.wrapper_names ? 0 : -1;
 }
 
 static int find_everything(PyObject *torch) {
@@ -94,6 +78,7 @@ static int find_everything(PyObject *torch) {
         {&dycl_py.set_version, "_C._autograd._unsafe_set_version_counter"},
         {&dycl_py.get_default_dtype, "get_default_dtype"},
         {&dycl_py.as_strided, "as_strided"},
+        {&dycl_py.set_grad_enabled, "_C._set_grad_enabled"},
         {&dycl_py.inference_mode, "inference_mode"},
         {&dycl_py.contiguous_format, "contiguous_format"},
         {&dycl_py.preserve_format, "preserve_format"},
@@ -106,6 +91,9 @@ static int find_everything(PyObject *torch) {
     dycl_py.buffer_type = (PyTypeObject *)find(torch, "nn.Buffer");
     if (!dycl_py.buffer_type || !PyType_Check(dycl_py.buffer_type)) PyErr_Clear();
     dycl_py.cpu_device = PyObject_CallMethod(torch, "device", "s", "cpu");
+    dycl_py.eval_frame_callback = find(torch, "_C._dynamo.eval_frame.get_eval_frame_callback");
+    PyErr_Clear(); /* a torch without it has nothing to step aside for */
+    dycl_py.detach_name = PyUnicode_InternFromString("detach");
     dycl_py.requires_grad_name = PyUnicode_InternFromString("requires_grad");
     return dycl_py.cpu_device && dycl_py.requires_grad_name ? 0 : -1;
 }
@@ -113,7 +101,7 @@ static int find_everything(PyObject *torch) {
 int dycl_py_setup(void) {
     if (dycl_py.ready) return 0;
     if (!dycl_py.torch && !(dycl_py.torch = PyImport_ImportModule("torch"))) return -1;
-    if (find_everything(dycl_py.torch) < 0 || dycl_abi_setup(dycl_py.torch) < 0 || make_wrapper_function() < 0 || dycl_constant_setup() < 0 ||
+    if (find_everything(dycl_py.torch) < 0 || dycl_abi_setup(dycl_py.torch) < 0 || make_wrapper_call() < 0 || dycl_constant_setup() < 0 ||
         dycl_lazy_setup() < 0 || dycl_bindings_setup() < 0 || dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_watch_setup() < 0)
         return -1;
     dycl_slots_bind();

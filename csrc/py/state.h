@@ -21,7 +21,8 @@ typedef struct {
     PyTypeObject *lazy_type;       /* owned: our subclass of torch.Tensor */
     PyObject *dtypes[DYCL_DTYPE_COUNT]; /* owned: torch.float32... */
     PyObject *cpu_device, *strided_layout; /* owned */
-    PyObject *make_wrapper;        /* owned: callable that makes one wrapper */
+    PyObject *make_wrapper;        /* owned: torch.Tensor._make_wrapper_subclass, and its arguments: */
+    PyObject *wrapper_sizes, *wrapper_policy, *wrapper_names; /* owned */
     PyObject *swap_impl;           /* owned: torch._C._swap_tensor_impl */
     PyObject *push_mode, *pop_mode; /* owned: torch's function mode stack */
     PyObject *mode;                /* owned: our mode object */
@@ -30,6 +31,9 @@ typedef struct {
     PyObject *get_default_dtype;   /* owned */
     PyObject *as_strided;          /* owned: torch.as_strided */
     PyObject *inference_mode;      /* owned: torch.inference_mode */
+    PyObject *eval_frame_callback; /* owned: torch._C._dynamo.eval_frame.get_eval_frame_callback, or NULL */
+    PyObject *set_grad_enabled;    /* owned: torch._C._set_grad_enabled */
+    PyObject *detach_name;         /* owned: interned */
     PyObject *requires_grad_name;  /* owned: interned names */
     PyObject *contiguous_format, *preserve_format, *channels_last; /* owned: memory formats */
 } dycl_py_state;

@@ -1,8 +1,24 @@
 #include "py/watch.h"
 
+#include <string.h>
+
 #include "py/abi.h"
 #include "py/call.h"
 #include "py/constant.h"
+
+/* torch._C.path, or NULL without an exception. New reference */
+static PyObject *find(const char *path) {
+    char name[128];
+    PyObject *at = PyObject_GetAttrString(dycl_py.torch, "_C");
+    while (at && *path) {
+        size_t n = strcspn(path, ".");
+        PyOS_snprintf(name, sizeof name, "%.*s", (int)n, path);
+        Py_SETREF(at, PyObject_GetAttrString(at, name));
+        path += n + (path[n] == '.');
+    }
+    PyErr_Clear();
+    return at;
+}
 
 static PyCFunction wrap(PyMethodDef *def, int flags, PyCFunction door) {
     if (!def || def->ml_flags != flags) return NULL;
@@ -13,16 +29,23 @@ static PyCFunction wrap(PyMethodDef *def, int flags, PyCFunction door) {
 
 PyCFunction dycl_watch_method(const char *name, int flags, PyCFunction door) {
     PyObject *method = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, name);
+    if (method && Py_TYPE(method) == &PyStaticMethod_Type) { /* its definition is that of the function inside */
+        PyObject *function = PyObject_GetAttrString(method, "__func__");
+        PyCFunction original = function && PyCFunction_CheckExact(function) ? wrap(((PyCFunctionObject *)function)->m_ml, flags, door) : NULL;
+        Py_XDECREF(function);
+        return original;
+    }
     if (!method || Py_TYPE(method) != &PyMethodDescr_Type) return NULL;
     return wrap(((PyMethodDescrObject *)method)->d_method, flags, door);
 }
 
 PyCFunction dycl_watch_function(const char *name, int flags, PyCFunction door) {
-    PyObject *c = PyObject_GetAttrString(dycl_py.torch, "_C"), *function = c ? PyObject_GetAttrString(c, name) : NULL;
-    PyCFunction original = function && PyCFunction_CheckExact(function) ? wrap(((PyCFunctionObject *)function)->m_ml, flags, door) : NULL;
+    PyObject *function = find(name);
+    if (function && PyInstanceMethod_Check(function)) Py_SETREF(function, Py_NewRef(PyInstanceMethod_GET_FUNCTION(function)));
+    PyMethodDef *def = NULL;
+    if (function && PyCFunction_CheckExact(function)) def = ((PyCFunctionObject *)function)->m_ml;
+    PyCFunction original = wrap(def, flags, door);
     Py_XDECREF(function);
-    Py_XDECREF(c);
-    PyErr_Clear();
     return original;
 }
 
@@ -39,6 +62,79 @@ static PyObject *door_set(PyObject *self, PyObject *args, PyObject *kwargs) {
     }
     return original_set(self, args, kwargs);
 }
+
+/* ---- Constructors of tensor classes (nn.Parameter asks for the exact type of what it is given), and what reinterprets an object ----------- */
+
+static ternaryfunc original_construct[3];
+static PyTypeObject *metaclasses[3];
+static PyCFunctionWithKeywords original_as_subclass, original_make_subclass;
+
+static int make_arguments_plain(PyObject *args, PyObject *kwargs, const char *name) {
+    if (!dycl_region_current) return 0;
+    if (dycl_fallback_prepare(NULL, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), name, DYCL_BAIL_subclass) < 0) return -1;
+    return kwargs ? dycl_fallback_prepare(NULL, &kwargs, 1, name, DYCL_BAIL_subclass) : 0;
+}
+
+static PyObject *construct(PyObject *cls, PyObject *args, PyObject *kwargs) {
+    if (make_arguments_plain(args, kwargs, "__new__") < 0) return NULL;
+    for (int i = 0; i < 3; i++)
+        if (Py_TYPE(cls) == metaclasses[i]) return original_construct[i](cls, args, kwargs);
+    return PyType_Type.tp_call(cls, args, kwargs); /* a metaclass of the program's own */
+}
+
+static PyObject *door_as_subclass(PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (dycl_is_lazy(self) && dycl_fallback_prepare(NULL, &self, 1, "as_subclass", DYCL_BAIL_subclass) < 0) return NULL;
+    return original_as_subclass(self, args, kwargs);
+}
+
+static PyObject *door_make_subclass(PyObject *self, PyObject *args, PyObject *kwargs) {
+    return make_arguments_plain(args, kwargs, "_make_subclass") < 0 ? NULL : original_make_subclass(self, args, kwargs);
+}
+
+static void watch_metaclass(int at, PyTypeObject *cls) {
+    PyTypeObject *meta = cls ? Py_TYPE(cls) : NULL;
+    if (!meta || !meta->tp_call) return;
+    for (int i = 0; i < at; i++)
+        if (metaclasses[i] == meta) return;
+    metaclasses[at] = meta;
+    original_construct[at] = meta->tp_call == construct ? PyType_Type.tp_call : meta->tp_call;
+    meta->tp_call = construct;
+}
+
+/* ---- autograd.Function: C++ gives the results their history, so they must be plain -------------------------------------------------------- */
+
+static PyCFunctionWithKeywords original_apply;
+
+static PyObject *door_apply(PyObject *cls, PyObject *args, PyObject *kwargs) {
+    dycl_region *region = dycl_region_current;
+    if (!region || !dycl_abi_grad_enabled()) return original_apply(cls, args, kwargs);
+    if (make_arguments_plain(args, kwargs, "apply") < 0 || dycl_region_flush(region, DYCL_BAIL_grad) < 0) return NULL;
+    int before = region->closed & DYCL_CLOSED_AUTOGRAD;
+    region->closed |= DYCL_CLOSED_AUTOGRAD;
+    PyObject *result = original_apply(cls, args, kwargs);
+    if (!before) region->closed &= ~DYCL_CLOSED_AUTOGRAD;
+    return result;
+}
+
+/* ---- torch.compile and torch.jit.trace inside a region: they look at the mode stack, and hold tensors in their own ways ------------------- */
+
+static PyCFunction original_set_eval_frame;
+static _PyCFunctionFastWithKeywords original_trace[4];
+
+static PyObject *door_set_eval_frame(PyObject *self, PyObject *callback) {
+    if (dycl_region_current && callback != Py_None && callback != Py_False && dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0) return NULL;
+    return original_set_eval_frame(self, callback);
+}
+
+#define TRACE_DOOR(n)                                                                                                  \
+    static PyObject *door_trace##n(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {       \
+        if (dycl_region_current && dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0) return NULL;       \
+        return original_trace[n](self, args, count, kwnames);                                                          \
+    }
+TRACE_DOOR(0)
+TRACE_DOOR(1)
+TRACE_DOOR(2)
+TRACE_DOOR(3)
 
 /* ---- DLPack ----------------------------------------------------------------------------------------------------------------------------
  * Unlike numpy(), an export leaves no mark on the storage. The last ones are remembered by address: a storage that took the place of
@@ -86,7 +182,10 @@ static PyCFunction original_default_dtype;
 static PyObject *door_default_dtype(PyObject *self, PyObject *dtype) {
     if (dycl_region_current && dycl_region_flush(dycl_region_current, DYCL_BAIL_mode) < 0) return NULL;
     PyObject *result = original_default_dtype(self, dtype);
-    if (result && dycl_region_current) dycl_region_current->closed = dtype != dycl_py.dtypes[DYCL_F32];
+    if (result && dycl_region_current) {
+        int *closed = &dycl_region_current->closed;
+        *closed = dtype == dycl_py.dtypes[DYCL_F32] ? *closed & ~DYCL_CLOSED_DTYPE : *closed | DYCL_CLOSED_DTYPE;
+    }
     return result;
 }
 
@@ -100,8 +199,32 @@ static int missing(const char *name) {
 
 int dycl_watch_setup(void) {
     int keywords = METH_VARARGS | METH_KEYWORDS;
+    watch_metaclass(0, dycl_py.tensor_type);
+    watch_metaclass(1, dycl_py.parameter_type);
+    watch_metaclass(2, dycl_py.buffer_type);
+    original_as_subclass = AS_KEYWORDS(dycl_watch_method("as_subclass", keywords, AS_FUNCTION(door_as_subclass)));
+    if (!original_as_subclass) return missing("Tensor.as_subclass");
+    original_make_subclass = AS_KEYWORDS(dycl_watch_method("_make_subclass", keywords | METH_STATIC, AS_FUNCTION(door_make_subclass)));
+    if (!original_make_subclass) return missing("Tensor._make_subclass");
     original_set = AS_KEYWORDS(dycl_watch_method("set_", keywords, AS_FUNCTION(door_set)));
     if (!original_set) return missing("Tensor.set_");
+    original_apply = AS_KEYWORDS(dycl_watch_function("_FunctionBase.apply", METH_CLASS | keywords, AS_FUNCTION(door_apply)));
+    if (!original_apply) original_apply = AS_KEYWORDS(dycl_watch_function("_FunctionBase.apply", METH_CLASS | METH_VARARGS, AS_FUNCTION(door_apply)));
+    if (!original_apply) return missing("torch._C._FunctionBase.apply");
+    original_set_eval_frame = dycl_watch_function("_dynamo.eval_frame.set_eval_frame", METH_O, door_set_eval_frame);
+    if (!original_set_eval_frame) return missing("torch._C._dynamo.eval_frame.set_eval_frame");
+    static const struct {
+        const char *name;
+        _PyCFunctionFastWithKeywords door;
+    } traces[4] = {{"_create_function_from_trace", door_trace0},
+                   {"_create_function_from_trace_with_dict", door_trace1},
+                   {"ScriptModule._create_method_from_trace", door_trace2},
+                   {"ScriptModule._create_method_from_trace_with_dict", door_trace3}};
+    for (int i = 0; i < 4; i++) {
+        original_trace[i] =
+            (_PyCFunctionFastWithKeywords)(void (*)(void))dycl_watch_function(traces[i].name, METH_FASTCALL | METH_KEYWORDS, AS_FUNCTION(traces[i].door));
+        if (!original_trace[i]) return missing(traces[i].name);
+    }
     original_dlpack = AS_KEYWORDS(dycl_watch_function("_to_dlpack", keywords, AS_FUNCTION(door_dlpack)));
     if (!original_dlpack) return missing("torch._C._to_dlpack");
     original_dlpack_versioned = AS_KEYWORDS(dycl_watch_function("_to_dlpack_versioned", keywords, AS_FUNCTION(door_dlpack_versioned)));

@@ -1,0 +1,216 @@
+"""Threads and processes: the recorder is per thread, plans are shared, a lazy tensor may be handed over, a forked child starts clean."""
+
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import dycl
+import pytest
+import torch
+from torch import nn
+
+
+@pytest.fixture(autouse=True)
+def switch_often():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def mlp(width):
+    return nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width), nn.Linear(width, 8)).eval().requires_grad_(False)
+
+
+def many(functions, seconds=1.5):
+    """Runs each function again and again in a thread of its own; raises what the first failing one raised."""
+    errors, stop, rounds = [], time.monotonic() + seconds, [0] * len(functions)
+
+    def loop(i):
+        try:
+            with torch.no_grad():
+                while time.monotonic() < stop and not errors:
+                    functions[i](rounds[i])
+                    rounds[i] += 1
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=loop, args=(i,)) for i in range(len(functions))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if errors:
+        raise errors[0]
+    assert all(n > 3 for n in rounds), rounds
+
+
+@pytest.mark.parametrize("width", [16, 512])
+def test_one_model_in_several_threads(width):
+    import copy
+
+    plain = mlp(width)
+    model = dycl.accelerate(copy.deepcopy(plain))
+    inputs = [torch.randn(n, width) for n in (1, 3, 8, 64)]
+    with torch.no_grad():
+        wanted = [plain(x) for x in inputs]
+
+    def call(k):
+        def run(i):
+            n = (i + k) % 4
+            torch.testing.assert_close(model(inputs[n]), wanted[n], rtol=1e-4, atol=1e-4)
+
+        return run
+
+    many([call(k) for k in range(3)])
+
+
+def test_different_models_in_several_threads():
+    def user(k):
+        plain = mlp(24 + 8 * k)
+        x = torch.randn(4, 24 + 8 * k)
+        want = plain(x)
+        model = dycl.accelerate(plain)
+        return lambda i: torch.testing.assert_close(model(x), want, rtol=1e-4, atol=1e-4)
+
+    many([user(k) for k in range(3)])
+
+
+def test_result_handed_to_another_thread_inside():
+    pool = ThreadPoolExecutor(2)
+
+    @dycl.accelerate
+    def program(x):
+        a = x * 2
+        b = a + 1
+        futures = [pool.submit(lambda: (b * 3).sum().item()), pool.submit(lambda: (a @ a.t(), type(a)))]
+        c = b - a
+        d = a.relu()
+        return c, d, futures[0].result(), futures[1].result()[0], a
+
+    x = torch.randn(4, 6)
+    with torch.no_grad():
+        for _ in range(200):
+            c, d, total, product, a = program(x)
+            torch.testing.assert_close(c, torch.ones(4, 6))
+            torch.testing.assert_close(d, (x * 2).relu())
+            torch.testing.assert_close(product, 4 * x @ x.t())
+            assert abs(total - float(((x * 2 + 1) * 3).sum())) < 1e-3 and type(a) is type(product) is torch.Tensor
+    pool.shutdown()
+
+
+def test_results_shared_between_two_regions():
+    """Two threads, each in a region, use each other's results while they record and execute."""
+    shared = {0: None, 1: None}
+
+    def program(k):
+        @dycl.accelerate
+        def run(x):
+            a = x
+            for i in range(6):
+                a = (a @ x).tanh() + 0.5
+                shared[k] = a
+                other = shared[1 - k]
+                if other is not None:
+                    b = other * 0
+                    a = a + b
+            return a
+
+        x = torch.randn(160, 160) / 13
+        want = x
+        for i in range(6):
+            want = (want @ x).tanh() + 0.5
+        return lambda i: torch.testing.assert_close(run(x), want, rtol=1e-4, atol=1e-4)
+
+    many([program(0), program(1)], seconds=3)
+
+
+def test_thread_inside_a_region_computes_plainly():
+    seen = []
+
+    @dycl.accelerate
+    def program(x):
+        def work():
+            with torch.no_grad():
+                seen.append((type(x + 1), torch._C._len_torch_function_stack()))
+
+        t = threading.Thread(target=work)
+        t.start()
+        t.join()
+        return x * 2
+
+    with torch.no_grad():
+        program(torch.ones(3))
+    assert seen == [(torch.Tensor, 0)]
+
+
+def test_results_die_in_another_thread():
+    @dycl.accelerate
+    def program(x):
+        box = [x.exp(), x + 1]
+        float(box[1].sum())
+        t = threading.Thread(target=box.clear)
+        t.start()
+        t.join()
+        return x * 2
+
+    with torch.no_grad():
+        for _ in range(50):
+            torch.testing.assert_close(program(torch.ones(3)), torch.full((3,), 2.0))
+
+
+def in_child(function, timeout=15):
+    """Runs the function in a forked child; its exit status."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            torch.set_num_threads(1)  # GNU OpenMP has no team in a child: eager torch hangs with more
+            status = function()
+        except BaseException as error:  # noqa: BLE001
+            sys.stderr.write(f"child: {error!r}\n")
+        finally:
+            os._exit(status)
+    stop = time.monotonic() + timeout
+    while time.monotonic() < stop:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    return "hangs"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_fork():
+    model = dycl.accelerate(mlp(512))
+    x = torch.randn(64, 512)
+    with torch.no_grad():
+        for _ in range(3):
+            want = model(x)
+
+        def child():
+            ok = all(torch.allclose(model(x), want, rtol=1e-4, atol=1e-4) for _ in range(3))
+            fresh = dycl.accelerate(mlp(256))
+            return 0 if ok and fresh(torch.randn(64, 256)).shape == (64, 8) else 2
+
+        assert in_child(child) == 0
+        torch.testing.assert_close(model(x), want)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_fork_inside_a_region():
+    @dycl.accelerate
+    def program(x):
+        a = x * 2
+        status = in_child(lambda: 0 if torch.equal(a, x * 2) and float((a + 1).sum()) == float((x * 2 + 1).sum()) else 3)
+        return a + 1, status
+
+    with torch.no_grad():
+        x = torch.ones(300, 300)
+        for _ in range(2):
+            a, status = program(x)
+            assert status == 0 and torch.equal(a, x * 2 + 1)
