@@ -59,7 +59,7 @@ def test_functions_methods_and_decorators():
         assert torch.equal(partial(x), x * 7)
         assert torch.equal(dycl.accelerate(torch.exp)(x), x.exp())
     assert scaled.__name__ == "scaled" and scaled.__doc__ == "Scales." and str(inspect.signature(scaled)) == "(x, by=2, *, plus=0)"
-    assert dycl.accelerate(scaled) is scaled and dycl.stats(scaled)["recorded"] >= 4 and dycl.stats(Model.run)["calls"] == 1
+    assert dycl.accelerate(scaled) is scaled and dycl.stats(scaled)["recorded"] >= 4 and dycl.stats(Model.run)["calls"] + dycl.stats(Model.run)["plain_calls"] == 2
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         scaled()
 
