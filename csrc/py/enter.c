@@ -1,5 +1,6 @@
 /* Entering and leaving a region. */
 #include "base/alloc.h"
+#include "py/modules.h"
 #include "py/region.h"
 #include "py/site.h"
 
@@ -73,7 +74,7 @@ int dycl_region_step_aside(dycl_region *region, dycl_bail why) {
  * again: then once more, and after some rounds without recording. */
 static int end_region(dycl_region *region, PyObject **value) {
     int result = 0;
-    for (int round = 0; result == 0 && (region->first || region->recorder.graph.feed_count || region->recorder.graph.node_count); round++) {
+    for (int round = 0; result == 0 && (region->first || region->recorder.graph.value_count); round++) {
         if (round == 8) region->closed |= DYCL_CLOSED_END;
         result = dycl_region_flush(region, DYCL_BAIL_region_end);
         if (result == 0 && *value && dycl_is_lazy(*value)) *value = dycl_lazy_exchange(*value);
@@ -93,6 +94,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
         give_region(region);
         return NULL;
     }
+    dycl_modules_refresh();
     site->stats.calls++;
     region->site = site;
     region->position = 0;

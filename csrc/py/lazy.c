@@ -156,6 +156,10 @@ static PyObject *take_real(const dycl_lazy *lazy) {
 
 int dycl_lazy_become_plain(PyObject *o) {
     dycl_lazy *lazy = dycl_lazy_of(o);
+    if (!lazy->real) {
+        PyErr_SetString(PyExc_SystemError, "dycl: a lazy tensor was not computed");
+        return -1;
+    }
     if (give_away_wrapper(o) < 0) return -1;
     PyObject *real = take_real(lazy);
     if (!real) return -1;

@@ -229,6 +229,7 @@ enum { STOCKS = sizeof stocks / sizeof *stocks };
 #define CONFIGS 4096
 static config configs[CONFIGS];
 static ternaryfunc original; /* nn.Module's slot: the same for every stock class */
+static PyObject *call_impl, *call_attribute; /* owned: nn.Module's own _call_impl and __call__ */
 static PyObject *global_hooks[4];
 static const char *const hook_names[4] = {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"};
 
@@ -238,9 +239,10 @@ static int is_empty(PyObject *dict) { return ((PyDictObject *)dict)->ma_used == 
 static int read_config(const stock *kind, PyObject *module, PyObject *dict, config *c) {
     c->module = NULL;
     if (kind->type->tp_version_tag == 0 || c->type_version != kind->type->tp_version_tag) { /* somebody may have replaced the class's forward */
-        PyObject *forward = PyObject_GetAttrString((PyObject *)kind->type, "forward");
-        int same = forward == kind->forward;
+        PyObject *forward = PyObject_GetAttrString((PyObject *)kind->type, "forward"), *call = PyObject_GetAttrString((PyObject *)kind->type, "_call_impl");
+        int same = forward == kind->forward && call == call_impl;
         Py_XDECREF(forward);
+        Py_XDECREF(call);
         PyErr_Clear();
         if (!same) return 0;
     }
@@ -269,7 +271,7 @@ static config *config_of(const stock *kind, PyObject *module) {
     if (!dict) return NULL;
     config *c = &configs[((uint64_t)(uintptr_t)module * UINT64_C(0x9e3779b97f4a7c15)) >> 52];
     if (c->module != module || c->dict != dict || c->dict_version != version_of(dict) || c->parameters_version != version_of(c->parameters) ||
-        c->buffers_version != version_of(c->buffers) || c->type_version != kind->type->tp_version_tag)
+        c->buffers_version != version_of(c->buffers) || c->type_version != kind->type->tp_version_tag || c->type_version == 0)
         if (!read_config(kind, module, dict, c)) return NULL;
     for (int i = 0; i < 4; i++)
         if (!is_empty(c->hooks[i]) || !is_empty(global_hooks[i])) return NULL;
@@ -307,6 +309,19 @@ static PyObject *stock_call(PyObject *self, PyObject *args, PyObject *kwargs) {
     return original(self, args, kwargs);
 }
 
+/* Assigning to a class attribute __call__ (torch.fx does, for a while) gives every class below its ordinary slot back. */
+static void put_slots_back(void) {
+    PyObject *attribute = PyObject_GetAttrString((PyObject *)dycl_py.module_type, "__call__");
+    for (int i = 0; i < STOCKS && attribute == call_attribute; i++)
+        if (stocks[i].type->tp_call == original) stocks[i].type->tp_call = stock_call;
+    Py_XDECREF(attribute);
+    PyErr_Clear();
+}
+
+void dycl_modules_refresh(void) {
+    if (__builtin_expect(stocks[0].type->tp_call != stock_call, 0)) put_slots_back();
+}
+
 int dycl_modules_setup(void) {
     static const char *const global_names[4] = {"_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_global_backward_pre_hooks"};
     PyObject *nn = PyObject_GetAttrString(dycl_py.torch, "nn");
@@ -316,6 +331,9 @@ int dycl_modules_setup(void) {
         global_hooks[i] = PyObject_GetAttrString(module, global_names[i]);
         if (!global_hooks[i] || !PyDict_Check(global_hooks[i])) result = -1;
     }
+    call_impl = PyObject_GetAttrString((PyObject *)dycl_py.module_type, "_call_impl");
+    call_attribute = PyObject_GetAttrString((PyObject *)dycl_py.module_type, "__call__");
+    if (!call_impl || !call_attribute) result = -1;
     original = dycl_py.module_type->tp_call;
     for (int i = 0; i < STOCKS && result == 0; i++) {
         stocks[i].type = (PyTypeObject *)PyObject_GetAttrString(nn, stocks[i].name);

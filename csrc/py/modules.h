@@ -5,6 +5,7 @@
 
 #include "py/state.h"
 
-int dycl_modules_setup(void); /* 0 or -1 */
+int dycl_modules_setup(void);    /* 0 or -1 */
+void dycl_modules_refresh(void); /* at the begin of a region: the slots may have been lost */
 
 #endif

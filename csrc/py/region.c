@@ -400,7 +400,7 @@ static int flush(dycl_region *region, dycl_bail why) {
 int dycl_region_flush(dycl_region *region, dycl_bail why) {
     foreign_state saved;
     wait_for(region); /* another thread needs a value of ours */
-    if (region->recorder.graph.node_count == 0) return 0;
+    if (region->recorder.graph.value_count == 0) return 0; /* without nodes there may still be a lazy tensor that is a feed (detach) */
     /* torch's functions give the GIL up: until the results are bound, other threads wait, and no finalizer of this one asks for values */
     int collecting = PyGC_Disable();
     region->flushing = 1;
@@ -454,7 +454,7 @@ int dycl_region_make_plain(PyObject *tensor, dycl_bail why) {
         dycl_region *region = lazy->region;
         if (region) wait_for(region);
         /* pending views of it keep their base as a feed of its own: nothing in this segment points to the object */
-        if (region && lazy->epoch == region->epoch && region->recorder.graph.node_count) result = dycl_region_flush(region, why);
+        if (region && lazy->epoch == region->epoch && region->recorder.graph.value_count) result = dycl_region_flush(region, why);
         if (result == 0) result = become_plain(region, tensor);
     }
     Py_DECREF(alive);

@@ -79,9 +79,7 @@ int dycl_site_may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count
 
 /* ---- What was left to torch ----------------------------------------------------------------------------------------------------------- */
 
-void dycl_site_left_at(dycl_site *site, PyObject *callable, dycl_bail why) {
-    site->stats.torch++;
-    site->stats.bails[why]++;
+static void note_left(dycl_site *site, PyObject *callable, dycl_bail why) {
     PyFrameObject *frame = PyEval_GetFrame(); /* borrowed */
     PyCodeObject *code = frame ? PyFrame_GetCode(frame) : NULL;
     int line = frame ? PyFrame_GetLineNumber(frame) : 0;
@@ -97,6 +95,19 @@ void dycl_site_left_at(dycl_site *site, PyObject *callable, dycl_bail why) {
     } else {
         Py_XDECREF(code);
     }
+}
+
+void dycl_site_left_at(dycl_site *site, PyObject *callable, dycl_bail why) {
+    site->stats.torch++;
+    site->stats.bails[why]++;
+    if (Py_TYPE(callable) == &_PyMethodWrapper_Type) { /* a getter: made anew for each call, its descriptor is not */
+        PyObject *descriptor = PyObject_GetAttrString(callable, "__self__");
+        if (descriptor) note_left(site, descriptor, why);
+        Py_XDECREF(descriptor);
+        PyErr_Clear();
+        return;
+    }
+    note_left(site, callable, why);
 }
 
 /* ---- The object ------------------------------------------------------------------------------------------------------------------------- */
