@@ -123,6 +123,9 @@ def check_onednn(found):
 # ---------------------------------------------------------------------------------------------------- toolchain
 
 
+RECORDING = ("csrc/py/", "csrc/ir/", "csrc/record/")
+
+
 class Toolchain:
     """Compiles C files to objects under build/obj/<variant>, and only those whose source, headers or flags changed."""
 
@@ -150,6 +153,9 @@ class Toolchain:
             self.mode = ["-O2"]
             self.variant = "release"
         self.variant += f"-{sys.implementation.cache_tag}"
+        # Recording an operator crosses a dozen small functions in as many files; gcc inlines them across files (ISA-specific kernels stay out).
+        gcc = os.path.basename(self.cc[0]).startswith(("gcc", "cc", "x86_64-linux-gnu-gcc"))
+        self.lto = ["-flto=auto"] if gcc and self.mode == ["-O2"] else []
         self.warnings = WARNINGS + (["-Werror"] if switched_on("DYCL_WERROR") else [])
         self.extra = shlex.split(os.environ.get("CFLAGS", ""))
         self.directory = os.path.join(ROOT, "build", "obj", self.variant)
@@ -171,6 +177,8 @@ class Toolchain:
         # What assert() checks costs in the core; in a test it is the test.
         if not relative.startswith("tests/") and not self.debug and not self.sanitize:
             flags.append("-DNDEBUG")
+            if relative.startswith(RECORDING):
+                flags += self.lto
         return flags + self.extra
 
     def object_of(self, source):
@@ -235,6 +243,7 @@ class Toolchain:
         command = self.cc + (["-shared"] if shared else []) + ["-fopenmp", "-pthread"]
         if self.sanitize:
             command.append(f"-fsanitize={self.sanitize}")
+        command += (["-O2"] + self.lto if self.lto else [])
         command += objects + [self.onednn.library, "-lm", "-Wl,-z,relro,-z,now,--enable-new-dtags"]
         command += [f"-Wl,-rpath,{path}" for path in rpaths]
         command += shlex.split(os.environ.get("LDFLAGS", ""))
