@@ -92,6 +92,23 @@ static int all_canonical(const dycl_value *shape, int count, const dycl_value *c
     return 1;
 }
 
+/* Operators whose number torch makes a tensor of rank 0: then its iterator sees operands of different shapes, and the strides of
+ * dimensions of size 1 follow its general rule. The others (clamp, leaky_relu, pow by a number...) are functions of one tensor there. */
+static int number_is_operand(dycl_op op) {
+    switch (op) {
+    case DYCL_OP_maximum:
+    case DYCL_OP_minimum:
+    case DYCL_OP_pow:
+    case DYCL_OP_leaky_relu:
+    case DYCL_OP_elu:
+    case DYCL_OP_clamp:
+    case DYCL_OP_softplus:
+    case DYCL_OP_threshold:
+    case DYCL_OP_lerp: return 0;
+    default: return 1;
+    }
+}
+
 static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, dycl_value *out) {
     const dycl_value *in[3] = {0};
     int all_plain = 1;
@@ -113,7 +130,10 @@ static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count,
     const dycl_value *tensors[3];
     int tensor_count = 0;
     for (int i = 0; i < count; i++) {
-        if (in[i]->kind == DYCL_VALUE_SCALAR) continue;
+        if (in[i]->kind == DYCL_VALUE_SCALAR) {
+            if (number_is_operand(op)) all_plain = 0;
+            continue;
+        }
         tensors[tensor_count++] = in[i];
         if (in[i] != shape && !same_sizes(in[i], shape)) {
             if (!broadcast_into(out, in[i])) return DYCL_BAIL;
