@@ -102,20 +102,8 @@ dycl_handle dycl_abi_copy_handle(dycl_handle tensor) {
     return abi.new_handle(tensor, &handle) ? NULL : handle;
 }
 
-static PyObject *int_tuple(int count, const int64_t *values) {
-    PyObject *tuple = PyTuple_New(count);
-    for (int i = 0; tuple && i < count; i++) {
-        PyObject *n = PyLong_FromLongLong(values[i]);
-        if (!n)
-            Py_CLEAR(tuple);
-        else
-            PyTuple_SET_ITEM(tuple, i, n);
-    }
-    return tuple;
-}
-
 dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset) {
-    PyObject *arguments[4] = {dycl_abi_wrap(base), int_tuple(rank, sizes), int_tuple(rank, strides), PyLong_FromLongLong(offset)}, *view = NULL;
+    PyObject *arguments[4] = {dycl_abi_wrap(base), dycl_py_ints(rank, sizes), dycl_py_ints(rank, strides), PyLong_FromLongLong(offset)}, *view = NULL;
     dycl_handle handle = NULL;
     if (arguments[0] && arguments[1] && arguments[2] && arguments[3]) {
         /* what was recorded did not require gradients, whatever the mode is by now */

@@ -2,23 +2,16 @@
 #include <math.h>
 #include <string.h>
 
+#include "py/bind.h"
 #include "py/bind_view.h"
 
 /* ---- dtype, layout, device, pin_memory, requires_grad, memory_format: in this order at parameter `first` ------------------------------------- */
 
 #define OPTIONS "dtype layout device pin_memory requires_grad"
 
-static int is_cpu(PyObject *device) {
-    if (PyUnicode_Check(device)) return PyUnicode_CompareWithASCIIString(device, "cpu") == 0;
-    if (Py_TYPE(device) != dycl_py.device_type) return 0;
-    int same = PyObject_RichCompareBool(device, dycl_py.cpu_device, Py_EQ);
-    if (same < 0) PyErr_Clear();
-    return same == 1;
-}
-
 static dycl_status options(dycl_call *call, int first, dycl_dtype fallback, dycl_dtype *out_dtype) {
     PyObject *layout = call->p[first + 1], *device = call->p[first + 2], *pinned = call->p[first + 3], *grad = call->p[first + 4];
-    if ((dycl_call_given(layout) && layout != dycl_py.strided_layout) || (dycl_call_given(device) && !is_cpu(device)) ||
+    if ((dycl_call_given(layout) && layout != dycl_py.strided_layout) || (dycl_call_given(device) && !dycl_py_is_cpu(device)) ||
         (dycl_call_given(pinned) && pinned != Py_False) || (dycl_call_given(grad) && grad != Py_False))
         return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
     return dycl_call_dtype_or(call, call->p[first], fallback, out_dtype);
@@ -31,7 +24,7 @@ static dycl_status scalar_of(dycl_call *call, PyObject *o, dycl_operand *out) { 
     return dycl_call_operand(call, o, out);
 }
 
-static dycl_dtype dtype_of(const dycl_operand *scalar) {
+static dycl_dtype scalar_dtype(const dycl_operand *scalar) {
     return scalar->kind == DYCL_OPERAND_FLOAT ? DYCL_F32 : scalar->kind == DYCL_OPERAND_INT ? DYCL_I64 : DYCL_BOOL;
 }
 
@@ -70,7 +63,7 @@ static PyObject *full(dycl_call *call, const dycl_binding *row) {
     (void)row;
     DYCL_CALL_TRY(dycl_call_sequence(call, call->p[0], &rank, sizes));
     DYCL_CALL_TRY(scalar_of(call, call->p[1], &value));
-    DYCL_CALL_TRY(options(call, 2, dtype_of(&value), &dtype));
+    DYCL_CALL_TRY(options(call, 2, scalar_dtype(&value), &dtype));
     return fill(call, &value, dtype, rank, sizes);
 }
 
@@ -123,7 +116,7 @@ static PyObject *scalar_tensor(dycl_call *call, const dycl_binding *row) { /* op
         return fill(call, &scalar, dtype, 1, nothing);
     }
     DYCL_CALL_TRY(scalar_of(call, data, &scalar));
-    DYCL_CALL_TRY(options(call, 1, row->op ? dtype_of(&scalar) : DYCL_F32, &dtype));
+    DYCL_CALL_TRY(options(call, 1, row->op ? scalar_dtype(&scalar) : DYCL_F32, &dtype));
     return fill(call, &scalar, dtype, 0, NULL);
 }
 
@@ -138,7 +131,7 @@ static PyObject *as_tensor(dycl_call *call, const dycl_binding *row) {
         variant.op = 1;
         return scalar_tensor(call, &variant);
     }
-    if (dycl_call_given(call->p[2]) && !is_cpu(call->p[2])) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (dycl_call_given(call->p[2]) && !dycl_py_is_cpu(call->p[2])) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
     dycl_dtype own = (dycl_dtype)dycl_call_meta(call, value)->dtype;
     DYCL_CALL_TRY(dycl_call_dtype_or(call, call->p[1], own, &dtype));
@@ -238,11 +231,6 @@ static PyObject *eye(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_eq, DYCL_PROMOTE_COMMON, 2, sides, &out));
     return dycl_call_finish(call, dycl_build_cast(r, out, dtype, &out), out);
 }
-
-#define T DYCL_AT_TORCH
-#define M DYCL_AT_METHOD
-#define I DYCL_AT_INPLACE
-#define ROW(name, places, parameters, function, op) {name, places, parameters, function, op, 0, {0}, 0, 0}
 
 dycl_binding dycl_bindings_create[] = {
     ROW("zeros", T, "size " DYCL_SPREAD " | " OPTIONS, constant, 0),

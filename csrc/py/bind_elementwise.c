@@ -1,5 +1,5 @@
 /* Elementwise operators. */
-#include "py/call.h"
+#include "py/bind.h"
 
 static PyObject *unary(dycl_call *call, const dycl_binding *row) {
     dycl_operand x;
@@ -161,8 +161,6 @@ static PyObject *masked_fill(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_where, 3, operands, 0, NULL, &out), out);
 }
 
-
-
 /* clamp(x, min, max): either may be absent */
 static PyObject *clamp(dycl_call *call, const dycl_binding *row) {
     dycl_operand x[3];
@@ -235,21 +233,11 @@ static PyObject *cast(dycl_call *call, const dycl_binding *row) { /* float(), lo
     return dycl_call_finish(call, dycl_build_cast(&call->region->recorder, value, (dycl_dtype)row->op, &out), out);
 }
 
-#define T DYCL_AT_TORCH
-#define M DYCL_AT_METHOD
-#define I DYCL_AT_INPLACE
-#define F DYCL_AT_F
-#define N DYCL_AT_NN
-#define S DYCL_AT_SPECIAL
-#define D DYCL_AT_DUNDER
-#define ID DYCL_AT_IDUNDER
-#define RD DYCL_AT_RDUNDER
 #define FLOATS DYCL_PROMOTE_FLOAT
 #define COMMON DYCL_PROMOTE_COMMON
 #define NO_BOOL DYCL_PROMOTE_NO_BOOL
-#define UNARY(name, places, op, promotion) {name, places, "input", unary, DYCL_OP_##op, promotion, {0}, 0, 0}
-#define BINARY(name, places, op, promotion) {name, places, "input other", binary, DYCL_OP_##op, promotion, {0}, 0, 0}
-#define ROW(name, places, parameters, function, op, extra) {name, places, parameters, function, op, extra, {0}, 0, 0}
+#define UNARY(name, places, op, promotion) ROW(name, places, "input", unary, DYCL_OP_##op, promotion)
+#define BINARY(name, places, op, promotion) ROW(name, places, "input other", binary, DYCL_OP_##op, promotion)
 
 dycl_binding dycl_bindings_elementwise[] = {
     UNARY("neg", T | M | I | D, neg, NO_BOOL),

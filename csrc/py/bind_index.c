@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/infer.h"
+#include "py/bind.h"
 #include "py/bind_view.h"
 
 /* ---- Index tensors -------------------------------------------------------------------------------------------------------------------- */
@@ -400,12 +401,6 @@ static PyObject *getitem(dycl_call *call, const dycl_binding *row) {
     if (count > set.count) DYCL_CALL_TRY(dycl_build_view(r, value, c.offset, c.rank, c.sizes, c.strides, &value));
     return select_rows(call, value, &set);
 }
-
-#define T DYCL_AT_TORCH
-#define M DYCL_AT_METHOD
-#define F DYCL_AT_F
-#define D DYCL_AT_DUNDER
-#define ROW(name, places, parameters, function) {name, places, parameters, function, 0, 0, {0}, 0, 0}
 
 dycl_binding dycl_bindings_index[] = {
     ROW("getitem", D, "self key", getitem),

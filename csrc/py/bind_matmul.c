@@ -1,17 +1,5 @@
 /* Products of matrices, and the recurrent cells that are made of them. */
-#include "py/call.h"
-
-static const dycl_value *meta(const dycl_call *call, uint32_t value) { return dycl_call_meta(call, value); }
-
-static dycl_status ew1(dycl_call *call, dycl_op op, uint32_t a, uint32_t *out) {
-    dycl_operand x = dycl_operand_of(a);
-    return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 1, &x, out);
-}
-
-static dycl_status ew2(dycl_call *call, dycl_op op, uint32_t a, uint32_t b, uint32_t *out) {
-    dycl_operand x[2] = {dycl_operand_of(a), dycl_operand_of(b)};
-    return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 2, x, out);
-}
+#include "py/bind.h"
 
 /* x * factor, nothing for 1 */
 static dycl_status scale(dycl_call *call, uint32_t *x, double factor) {
@@ -19,8 +7,6 @@ static dycl_status scale(dycl_call *call, uint32_t *x, double factor) {
     dycl_operand both[2] = {dycl_operand_of(*x), dycl_operand_f64(factor)};
     return dycl_build_ew(&call->region->recorder, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, both, x);
 }
-
-static int is_float(const dycl_call *call, uint32_t value) { return dycl_dtype_is_float((dycl_dtype)meta(call, value)->dtype); }
 
 static PyObject *linear(dycl_call *call, const dycl_binding *row) {
     uint32_t x[3], out = 0;
@@ -173,11 +159,6 @@ static PyObject *rnn_cell(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(ew2(call, DYCL_OP_add, of_h, of_x, &out));
     return dycl_call_finish(call, ew1(call, (dycl_op)row->op, out, &out), out);
 }
-
-#define T DYCL_AT_TORCH
-#define M DYCL_AT_METHOD
-#define I DYCL_AT_INPLACE
-#define ROW(name, places, parameters, function, op, extra) {name, places, parameters, function, op, extra, {0}, 0, 0}
 
 dycl_binding dycl_bindings_matmul[] = {
     ROW("linear", DYCL_AT_F | DYCL_AT_NN, "input weight bias", linear, 0, 0),

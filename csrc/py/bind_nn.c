@@ -3,21 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "py/call.h"
-
-static const dycl_value *meta(const dycl_call *call, uint32_t value) { return dycl_call_meta(call, value); }
-
-static dycl_status ew1(dycl_call *call, dycl_op op, uint32_t a, uint32_t *out) {
-    dycl_operand x = dycl_operand_of(a);
-    return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 1, &x, out);
-}
-
-static dycl_status ew2(dycl_call *call, dycl_op op, uint32_t a, uint32_t b, uint32_t *out) {
-    dycl_operand x[2] = {dycl_operand_of(a), dycl_operand_of(b)};
-    return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 2, x, out);
-}
-
-static int is_float(const dycl_call *call, uint32_t value) { return dycl_dtype_is_float((dycl_dtype)meta(call, value)->dtype); }
+#include "py/bind.h"
 
 /* A result without one of its dimensions, which has size 1: a view. */
 static dycl_status drop_dim(dycl_call *call, uint32_t value, int dim, uint32_t *out) {
@@ -46,33 +32,22 @@ static dycl_status normalized_dims(dycl_call *call, PyObject *o, uint32_t x, int
     return same ? DYCL_OK : dycl_build_bail(&call->region->recorder, DYCL_BAIL_shape);
 }
 
-static PyObject *layer_norm(dycl_call *call, const dycl_binding *row) {
+static PyObject *norm(dycl_call *call, const dycl_binding *row) { /* op: layer_norm or rms_norm; extra: how many of weight and bias it has */
     uint32_t x[3], out = 0;
     int64_t attrs[2];
-    double eps;
-    (void)row;
+    double eps, usual = 1e-5;
+    int tensors = row->extra;
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x[0]));
     DYCL_CALL_TRY(normalized_dims(call, call->p[1], x[0], &attrs[0]));
-    DYCL_CALL_TRY(dycl_call_optional_value(call, call->p[2], &x[1]));
-    DYCL_CALL_TRY(dycl_call_optional_value(call, call->p[3], &x[2]));
-    DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[4], 1e-5, &eps));
+    for (int i = 0; i < tensors; i++) DYCL_CALL_TRY(dycl_call_optional_value(call, call->p[2 + i], &x[1 + i]));
+    if (row->op == DYCL_OP_rms_norm) {
+        const dycl_value *v = meta(call, x[0]);
+        if (is_channels_last(v) || is_odd_volume(v) || dycl_value_numel(v) == 0) return dycl_call_bail(call, DYCL_BAIL_layout);
+        usual = v->dtype == DYCL_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
+    }
+    DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[2 + tensors], usual, &eps));
     attrs[1] = dycl_f64_attr(eps);
-    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_layer_norm, 3, x, 2, attrs, &out), out);
-}
-
-static PyObject *rms_norm(dycl_call *call, const dycl_binding *row) {
-    uint32_t x[2], out = 0;
-    int64_t attrs[2];
-    double eps;
-    (void)row;
-    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x[0]));
-    DYCL_CALL_TRY(normalized_dims(call, call->p[1], x[0], &attrs[0]));
-    DYCL_CALL_TRY(dycl_call_optional_value(call, call->p[2], &x[1]));
-    DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[3], meta(call, x[0])->dtype == DYCL_F64 ? DBL_EPSILON : (double)FLT_EPSILON, &eps));
-    if (is_channels_last(meta(call, x[0])) || is_odd_volume(meta(call, x[0])) || dycl_value_numel(meta(call, x[0])) == 0)
-        return dycl_call_bail(call, DYCL_BAIL_layout);
-    attrs[1] = dycl_f64_attr(eps);
-    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_rms_norm, 2, x, 2, attrs, &out), out);
+    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, (dycl_op)row->op, 1 + tensors, x, 2, attrs, &out), out);
 }
 
 static PyObject *batch_norm_of(dycl_call *call, PyObject *mean, PyObject *variance, PyObject *weight, PyObject *bias, PyObject *training, PyObject *epsilon) {
@@ -422,16 +397,10 @@ static PyObject *distance_loss(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, DYCL_OK, out);
 }
 
-#define T DYCL_AT_TORCH
-#define M DYCL_AT_METHOD
-#define F DYCL_AT_F
-#define N DYCL_AT_NN
-#define ROW(name, places, parameters, function, op, extra) {name, places, parameters, function, op, extra, {0}, 0, 0}
-
 dycl_binding dycl_bindings_nn[] = {
-    ROW("layer_norm", F, "input normalized_shape weight bias eps", layer_norm, 0, 0),
-    ROW("layer_norm", T, "input normalized_shape weight bias eps cudnn_enable", layer_norm, 0, 0),
-    ROW("rms_norm", F | T, "input normalized_shape weight eps", rms_norm, 0, 0),
+    ROW("layer_norm", F, "input normalized_shape weight bias eps", norm, DYCL_OP_layer_norm, 2),
+    ROW("layer_norm", T, "input normalized_shape weight bias eps cudnn_enable", norm, DYCL_OP_layer_norm, 2),
+    ROW("rms_norm", F | T, "input normalized_shape weight eps", norm, DYCL_OP_rms_norm, 1),
     ROW("batch_norm", F, "input running_mean running_var weight bias training momentum eps", functional_batch_norm, 0, 0),
     ROW("batch_norm", T, "input weight bias running_mean running_var training momentum eps cudnn_enabled", torch_batch_norm, 0, 0),
     ROW("group_norm", F, "input num_groups weight bias eps", group_norm, 0, 0),

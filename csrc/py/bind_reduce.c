@@ -1,9 +1,7 @@
 /* Reductions, softmax and running sums. */
 #include <math.h>
 
-#include "py/call.h"
-
-static const dycl_value *meta(const dycl_call *call, uint32_t value) { return dycl_call_meta(call, value); }
+#include "py/bind.h"
 
 static uint32_t all_dims(int rank) { return (UINT32_C(1) << rank) - 1; }
 
@@ -40,18 +38,6 @@ static dycl_status reduce(dycl_call *call, dycl_op op, uint32_t value, uint32_t 
     int64_t attrs[2] = {mask, keep};
     return dycl_build_node(&call->region->recorder, op, 1, &value, 2, attrs, out);
 }
-
-static dycl_status ew1(dycl_call *call, dycl_op op, uint32_t a, uint32_t *out) {
-    dycl_operand x = dycl_operand_of(a);
-    return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 1, &x, out);
-}
-
-static dycl_status ew2(dycl_call *call, dycl_op op, uint32_t a, uint32_t b, uint32_t *out) {
-    dycl_operand x[2] = {dycl_operand_of(a), dycl_operand_of(b)};
-    return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 2, x, out);
-}
-
-static dycl_dtype dtype_of(const dycl_call *call, uint32_t value) { return (dycl_dtype)meta(call, value)->dtype; }
 
 /* Both results of an operator that returns two. Both objects exist before anything may be computed: that ends the graph they point into. */
 static PyObject *two_results(dycl_call *call, PyObject *type, uint32_t a, uint32_t b) {
@@ -342,14 +328,6 @@ static PyObject *count_nonzero(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_build_cast(&call->region->recorder, x, DYCL_I64, &x));
     return dycl_call_finish(call, reduce(call, DYCL_OP_sum, x, mask, 0, &out), out);
 }
-
-#define T DYCL_AT_TORCH
-#define M DYCL_AT_METHOD
-#define I DYCL_AT_INPLACE
-#define F DYCL_AT_F
-#define S DYCL_AT_SPECIAL
-#define L DYCL_AT_LINALG
-#define ROW(name, places, parameters, function, op, extra) {name, places, parameters, function, op, extra, {0}, 0, 0}
 
 dycl_binding dycl_bindings_reduce[] = {
     ROW("sum", T | M, "input dim keepdim | dtype", sum, DYCL_OP_sum, 0),

@@ -1,7 +1,7 @@
 /* Properties, conversions and reads of one tensor. What only asks for sizes, strides or dtype records nothing. */
 #include <string.h>
 
-#include "py/call.h"
+#include "py/bind.h"
 #include "py/scalar.h"
 
 /* ---- Sizes, strides, dtype ---------------------------------------------------------------------------------------------------------- */
@@ -26,18 +26,6 @@ static dycl_status describe(dycl_call *call, PyObject *o, dycl_value *out) {
     return DYCL_OK;
 }
 
-static PyObject *int_tuple(int count, const int64_t *values) {
-    PyObject *tuple = PyTuple_New(count);
-    for (int i = 0; tuple && i < count; i++) {
-        PyObject *n = PyLong_FromLongLong(values[i]);
-        if (!n)
-            Py_CLEAR(tuple);
-        else
-            PyTuple_SET_ITEM(tuple, i, n);
-    }
-    return tuple;
-}
-
 static PyObject *size(dycl_call *call, const dycl_binding *row) { /* op 1: stride */
     dycl_value v;
     int dim;
@@ -47,7 +35,7 @@ static PyObject *size(dycl_call *call, const dycl_binding *row) { /* op 1: strid
         DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], v.rank, &dim));
         return PyLong_FromLongLong(row->op ? v.strides[dim] : v.sizes[dim]);
     }
-    return row->op ? int_tuple(v.rank, v.strides) : dycl_size_object(v.rank, v.sizes);
+    return row->op ? dycl_py_ints(v.rank, v.strides) : dycl_size_object(v.rank, v.sizes);
 }
 
 enum { RANK, NUMEL, ELEMENT_SIZE, IS_FLOAT, IS_SIGNED, NO, CPU_ORDINAL };
@@ -113,14 +101,6 @@ static PyObject *convert(dycl_call *call, PyObject *self, PyObject *dtype_object
     return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &value, 1, &preserve, &out), out);
 }
 
-static int is_cpu(PyObject *device) {
-    if (PyUnicode_Check(device)) return PyUnicode_CompareWithASCIIString(device, "cpu") == 0;
-    if (Py_TYPE(device) != dycl_py.device_type) return 0;
-    int same = PyObject_RichCompareBool(device, dycl_py.cpu_device, Py_EQ);
-    if (same < 0) PyErr_Clear();
-    return same == 1;
-}
-
 static int is_tensor(PyObject *o) { return dycl_is_lazy(o) || PyType_IsSubtype(Py_TYPE(o), dycl_py.tensor_type); }
 
 /* to(dtype, non_blocking, copy), to(device, dtype, non_blocking, copy), to(other, non_blocking, copy) */
@@ -138,7 +118,7 @@ static PyObject *to(dycl_call *call, const dycl_binding *row) {
             dtype = first;
         } else if (is_tensor(first) && !dtype && !device && !other) {
             other = first;
-        } else if ((first == Py_None || is_cpu(first)) && !device && !other) {
+        } else if ((first == Py_None || dycl_py_is_cpu(first)) && !device && !other) {
             device = first;
             if (call->p[2] && (Py_TYPE(call->p[2]) == dycl_py.dtype_type || call->p[2] == Py_None) && !dtype) dtype = call->p[next++];
         } else {
@@ -149,7 +129,7 @@ static PyObject *to(dycl_call *call, const dycl_binding *row) {
             flags[flag++] = call->p[next];
         }
     }
-    if (device && device != Py_None && !is_cpu(device)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (device && device != Py_None && !dycl_py_is_cpu(device)) return dycl_call_bail(call, DYCL_BAIL_arguments);
     if (flags[0] && !PyBool_Check(flags[0])) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_call_bool_or(call, flags[1], 0, &copy));
     if (other) {
@@ -262,11 +242,6 @@ static PyObject *tolist(dycl_call *call, const dycl_binding *row) {
     if (!dycl_abi_read(lazy ? dycl_lazy_of(self)->real : dycl_abi_borrow(self), &view)) return dycl_call_bail(call, DYCL_BAIL_fetch);
     return nested(&view, 0, view.data);
 }
-
-#define T DYCL_AT_TORCH
-#define M DYCL_AT_METHOD
-#define D DYCL_AT_DUNDER
-#define ROW(name, places, parameters, function, op) {name, places, parameters, function, op, 0, {0}, 0, 0}
 
 dycl_binding dycl_bindings_tensor[] = {
     ROW("size", M, "self dim", size, 0),

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "py/bind.h"
+
 /* ---- Arguments and results -------------------------------------------------------------------------------------------------------- */
 
 dycl_status dycl_call_sequence(dycl_call *call, PyObject *o, int *out_count, int64_t *out) {
@@ -388,13 +390,6 @@ static PyObject *unfold(dycl_call *call, const dycl_binding *row) {
 }
 
 /* ---- Table ------------------------------------------------------------------------------------------------------------------------------ */
-
-#define T DYCL_AT_TORCH
-#define M DYCL_AT_METHOD
-#define I DYCL_AT_INPLACE
-#define F DYCL_AT_F
-#define N DYCL_AT_NN
-#define ROW(name, places, parameters, function, op, extra) {name, places, parameters, function, op, extra, {0}, 0, 0}
 
 dycl_binding dycl_bindings_view[] = {
     ROW("view", M, "self size " DYCL_SPREAD, view, 1, 1),

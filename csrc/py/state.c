@@ -29,6 +29,26 @@ PyObject *dycl_py_requires_grad(PyObject *tensor) {
     return result;
 }
 
+PyObject *dycl_py_ints(int count, const int64_t *values) {
+    PyObject *tuple = PyTuple_New(count);
+    for (int i = 0; tuple && i < count; i++) {
+        PyObject *n = PyLong_FromLongLong(values[i]);
+        if (!n)
+            Py_CLEAR(tuple);
+        else
+            PyTuple_SET_ITEM(tuple, i, n);
+    }
+    return tuple;
+}
+
+int dycl_py_is_cpu(PyObject *device) {
+    if (PyUnicode_Check(device)) return PyUnicode_CompareWithASCIIString(device, "cpu") == 0;
+    if (Py_TYPE(device) != dycl_py.device_type) return 0;
+    int same = PyObject_RichCompareBool(device, dycl_py.cpu_device, Py_EQ);
+    if (same < 0) PyErr_Clear();
+    return same == 1;
+}
+
 void dycl_py_pause(void) {
     struct timespec tenth_of_a_millisecond = {0, 100000};
     nanosleep(&tenth_of_a_millisecond, NULL);

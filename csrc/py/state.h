@@ -42,6 +42,8 @@ extern dycl_py_state dycl_py;
 
 int dycl_py_setup(void); /* imports torch and finds everything, once; 0, or -1 with an exception that says what is missing */
 PyObject *dycl_py_requires_grad(PyObject *tensor); /* new reference */
+PyObject *dycl_py_ints(int count, const int64_t *values); /* a tuple of ints. New reference */
+int dycl_py_is_cpu(PyObject *device);                     /* a torch.device or the name of one */
 void dycl_py_pause(void); /* a millisecond's tenth, without the GIL */
 int dycl_dtype_from_object(PyObject *dtype, dycl_dtype *out); /* 1 when it is a dtype that we represent */
 
