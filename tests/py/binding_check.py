@@ -1,9 +1,15 @@
 """Compares an accelerated function with eager torch: values, types, dtypes, strides, identity of objects and sharing of memory."""
 
 import copy
+import math
 
 import dycl
 import torch
+
+
+def tensor(*sizes, dtype=torch.float32):
+    """Every element another number."""
+    return torch.arange(math.prod(sizes)).reshape(sizes).to(dtype)
 
 
 def leaves(tree):

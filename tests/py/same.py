@@ -12,6 +12,7 @@ import warnings
 
 import dycl
 import numpy
+import pytest
 import torch
 from tolerance import PRODUCT, bounds
 
@@ -177,6 +178,25 @@ def same(program, make, *, calls=3, grad=False, product=False, recorded=True, ac
     if recorded is not None:
         assert (stats["recorded"] > 0) == recorded, stats
     return stats
+
+
+def two():
+    return torch.randn(4, 6), torch.randn(4, 6)
+
+
+class Programs:
+    """The programs of a test file: `@program()` (with the function that makes the arguments, and options of `same`) registers one, and
+    `pytest.mark.parametrize("function, make, options", program.cases)` runs each, eager and accelerated."""
+
+    def __init__(self):
+        self.cases = []
+
+    def __call__(self, make=two, **options):
+        def register(function):
+            self.cases.append(pytest.param(function, make, options, id=function.__name__))
+            return function
+
+        return register
 
 
 assert PRODUCT  # the class that `product=True` stands for

@@ -1,14 +1,7 @@
 """Tensors made inside a region, conversions, properties and reads."""
 
 import torch
-from binding_check import check, check_error
-
-
-def tensor(*sizes, dtype=torch.float32):
-    count = 1
-    for size in sizes:
-        count *= size
-    return torch.arange(count).reshape(sizes).to(dtype)
+from binding_check import check, check_error, tensor
 
 
 X = tensor(2, 3)

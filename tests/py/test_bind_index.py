@@ -2,16 +2,9 @@
 
 import pytest
 import torch
-from binding_check import check, check_error
+from binding_check import check, check_error, tensor
 
 F = torch.nn.functional
-
-
-def tensor(*sizes, dtype=torch.float32):
-    count = 1
-    for size in sizes:
-        count *= size
-    return torch.arange(count).reshape(sizes).to(dtype)
 
 
 INPUTS = {

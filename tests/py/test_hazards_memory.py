@@ -5,27 +5,13 @@ import ctypes
 import numpy as np
 import pytest
 import torch
-from same import same
+from same import Programs, same
 
 
-def two():
-    return torch.randn(4, 6), torch.randn(4, 6)
+program = Programs()
 
 
-def program(make=two, **options):
-    """Registers a program: its test runs it eager and accelerated."""
-
-    def register(function):
-        CASES.append(pytest.param(function, make, options, id=function.__name__))
-        return function
-
-    return register
-
-
-CASES = []
-
-
-@pytest.mark.parametrize("function, make, options", CASES)
+@pytest.mark.parametrize("function, make, options", program.cases)
 def test_memory(function, make, options):
     same(function, make, **options)
 

@@ -9,28 +9,14 @@ import weakref
 import dycl
 import pytest
 import torch
-from same import same
+from same import Programs, same
 
 
-def two():
-    return torch.randn(4, 6), torch.randn(4, 6)
-
-
-CASES = []
+program = Programs()
 KEPT = {}
 
 
-def program(make=two, **options):
-    """Registers a program: its test runs it eager and accelerated."""
-
-    def register(function):
-        CASES.append(pytest.param(function, make, options, id=function.__name__))
-        return function
-
-    return register
-
-
-@pytest.mark.parametrize("function, make, options", CASES)
+@pytest.mark.parametrize("function, make, options", program.cases)
 def test_objects(function, make, options):
     same(function, make, between=KEPT.clear, **options)
 

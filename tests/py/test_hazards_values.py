@@ -11,27 +11,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from same import same
+from same import Programs, same, two
 
 
-def two():
-    return torch.randn(4, 6), torch.randn(4, 6)
+program = Programs()
 
 
-CASES = []
-
-
-def program(make=two, **options):
-    """Registers a program: its test runs it eager and accelerated."""
-
-    def register(function):
-        CASES.append(pytest.param(function, make, options, id=function.__name__))
-        return function
-
-    return register
-
-
-@pytest.mark.parametrize("function, make, options", CASES)
+@pytest.mark.parametrize("function, make, options", program.cases)
 def test_values(function, make, options):
     same(function, make, **options)
 
