@@ -15,8 +15,21 @@ static int parameter_of(const dycl_binding *row, PyObject *name) {
     return -1;
 }
 
+/* NumPy's names for torch's parameters, which torch's own parser takes too (torch/csrc/utils/python_arg_parser.cpp). */
+static int parameter_of_alias(const dycl_binding *row, PyObject *name) {
+    static const char *const aliases[][2] = {{"axis", "dim"}, {"keepdims", "keepdim"}, {"x", "input"}, {"a", "input"}, {"x1", "input"}, {"x2", "other"}};
+    if (row->python || !PyUnicode_Check(name)) return -1;
+    for (size_t k = 0; k < sizeof aliases / sizeof *aliases; k++) {
+        if (PyUnicode_CompareWithASCIIString(name, aliases[k][0]) != 0) continue;
+        for (int i = 0; i < row->parameter_count; i++)
+            if (PyUnicode_CompareWithASCIIString(row->names[i], aliases[k][1]) == 0) return i;
+    }
+    return -1;
+}
+
 static int place_keyword(dycl_call *call, const dycl_binding *row, PyObject *name, PyObject *value) {
     int at = parameter_of(row, name);
+    if (at < 0) at = parameter_of_alias(row, name);
     if (at < 0) return value == Py_None && PyUnicode_CompareWithASCIIString(name, "out") == 0; /* out=None means nothing */
     if (call->p[at]) return 0;
     call->p[at] = value;
@@ -362,12 +375,13 @@ static int split_parameters(dycl_binding *row) {
     return 0;
 }
 
-static int bind_name(PyObject *owner, const char *name, const dycl_binding *row, int in_place, int swapped, int method) {
+static int bind_name(PyObject *owner, const char *name, dycl_binding *row, int in_place, int swapped, int method) {
     PyObject *callable = owner ? PyObject_GetAttrString(owner, name) : NULL;
     if (!callable) {
         PyErr_Clear(); /* this torch does not have it */
         return 0;
     }
+    if (method && PyFunction_Check(callable)) row->python = 1;
     int result = insert(callable, row, in_place, swapped);
     if (result == 0 && method) result = add_method(name, callable, row, in_place, swapped);
     Py_DECREF(callable);

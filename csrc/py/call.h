@@ -49,6 +49,7 @@ typedef struct dycl_binding {
     /* filled at setup: */
     PyObject *names[DYCL_MOST_PARAMETERS]; /* owned, interned */
     int parameter_count, positional_count;
+    int python;             /* its method is a Python function: takes no other names for its parameters */
 } dycl_binding;
 
 /* p stays unset until the call is parsed: clearing it would cost as much as recording. */

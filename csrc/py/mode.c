@@ -27,11 +27,13 @@ static int is_harmless(PyObject *descriptor) {
     return found;
 }
 
-/* x.T and x.mT of a plain tensor are views like any other. NULL without an exception: torch must run it. */
+/* x.T, x.H, x.mT and x.mH of a plain tensor are views like any other. NULL without an exception: torch must run it. */
 static PyObject *transposed(dycl_region *region, PyObject *descriptor, PyObject *self) {
     PyObject *name = PyObject_GetAttrString(descriptor, "__name__");
+    static const char *const names[4] = {"T", "H", "mT", "mH"};
     int matrix = -1;
-    if (name) matrix = PyUnicode_CompareWithASCIIString(name, "T") == 0 ? 0 : PyUnicode_CompareWithASCIIString(name, "mT") == 0 ? 1 : -1;
+    for (int i = 0; name && i < 4; i++)
+        if (PyUnicode_CompareWithASCIIString(name, names[i]) == 0) matrix = i / 2;
     Py_XDECREF(name);
     PyErr_Clear();
     return matrix >= 0 && region && dycl_region_open(region) ? dycl_view_transposed(region, self, matrix) : NULL;

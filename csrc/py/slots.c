@@ -222,14 +222,16 @@ static PyObject *get_constant(PyObject *self, void *closure) {
     return Py_NewRef(*(PyObject **)closure);
 }
 
+/* x.T, x.H (of a matrix; no complex numbers are represented), x.mT, x.mH (of the last two dimensions) */
 static PyObject *get_transposed(PyObject *self, void *closure) {
     dycl_region *region = dycl_region_current;
+    const char *name = closure;
     if (may_record(region)) {
-        PyObject *result = dycl_view_transposed(region, self, closure != NULL);
+        PyObject *result = dycl_view_transposed(region, self, name[0] == 'm');
         if (result || PyErr_Occurred()) return result;
     }
-    if (dycl_fallback_prepare(region, &self, 1, closure ? "mT" : "T", DYCL_BAIL_arguments) < 0) return NULL;
-    return PyObject_GetAttrString(self, closure ? "mT" : "T");
+    if (dycl_fallback_prepare(region, &self, 1, name, DYCL_BAIL_arguments) < 0) return NULL;
+    return PyObject_GetAttrString(self, name);
 }
 
 /* requires_grad, grad, data: what is set belongs to a plain tensor; what is read of the first two is known */
@@ -273,8 +275,10 @@ static PyGetSetDef getters[] = {
     {"requires_grad", get_requires_grad, set_on_plain, NULL, "requires_grad"},
     {"grad", get_grad, set_on_plain, NULL, "grad"},
     {"grad_fn", get_constant, NULL, NULL, &py_none},
-    {"T", get_transposed, NULL, NULL, NULL},
-    {"mT", get_transposed, NULL, NULL, &py_true},
+    {"T", get_transposed, NULL, NULL, "T"},
+    {"H", get_transposed, NULL, NULL, "H"},
+    {"mT", get_transposed, NULL, NULL, "mT"},
+    {"mH", get_transposed, NULL, NULL, "mH"},
     {0},
 };
 

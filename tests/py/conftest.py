@@ -13,6 +13,13 @@ import pytest
 import torch
 
 
+@pytest.fixture(scope="session", autouse=True)
+def imports_are_no_garbage():
+    """What importing and collecting the tests made lives for ever: each test's `gc.collect()` looks only at what came since."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
     torch.manual_seed(0)
@@ -20,4 +27,4 @@ def nothing_left_behind():
     assert torch._C._len_torch_function_stack() == 0, "a torch function mode stayed on the stack"
     assert not torch.is_inference_mode_enabled()
     torch.set_grad_enabled(True)
-    gc.collect()
+    gc.collect()  # what a test leaves in cycles is finalized here, not in another test

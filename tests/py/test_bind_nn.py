@@ -136,6 +136,8 @@ def test_scalars_and_empty_tensors():
 def test_argument_forms():
     x = torch.randn(3, 4)
     for f in (
+        lambda t: t.sum(axis=0), lambda t: t.mean(axis=(0, 1), keepdims=True), lambda t: torch.amax(t, axis=-1, keepdims=True), lambda t: t.softmax(axis=1),
+        lambda t: torch.cumsum(x=t, axis=0), lambda t: t.argmax(axis=1, keepdims=True), lambda t: t.max(axis=0), lambda t: torch.add(a=t, x2=t), lambda t: torch.mul(x1=t, other=2),
         lambda t: t.sum(dim=[0, -1]), lambda t: t.sum(()), lambda t: t.sum(None), lambda t: torch.sum(input=t, dim=1, keepdim=True), lambda t: t.amax(keepdim=True),
         lambda t: t.var(False), lambda t: t.var(unbiased=False), lambda t: torch.var(t, 1, True, True), lambda t: t.std(correction=2), lambda t: t.var((0, 1), correction=0.5),
         lambda t: torch.std_mean(t, 1), lambda t: torch.var_mean(t, dim=0, keepdim=True), lambda t: torch.max(t, dim=-1, keepdim=True), lambda t: torch.max(t, other=t.neg()),
@@ -145,7 +147,7 @@ def test_argument_forms():
     ):  # fmt: skip
         check(f, x, name="sum")
     for f in (
-        lambda t: t.sum(2), lambda t: t.sum((0, 0)), lambda t: t.sum(0, 1), lambda t: t.sum(keepdim=True), lambda t: t.long().mean(), lambda t: (t > 0).argmax(),
+        lambda t: t.sum(0, axis=0), lambda t: t.sum(axes=0), lambda t: t.norm(axis=0), lambda t: F.softmax(t, axis=0), lambda t: t.sum(x=t), lambda t: t.add(x1=t), lambda t: t.sum(2), lambda t: t.sum((0, 0)), lambda t: t.sum(0, 1), lambda t: t.sum(keepdim=True), lambda t: t.long().mean(), lambda t: (t > 0).argmax(),
         lambda t: t.softmax(2), lambda t: t.long().softmax(0), lambda t: t.prod((0, 1)), lambda t: t.var(0, unbiased=True, correction=1), lambda t: t.max(1, 2),
         lambda t: t.logsumexp(), lambda t: t.norm("what"), lambda t: t.long().var(), lambda t: t.cumsum(),
     ):  # fmt: skip

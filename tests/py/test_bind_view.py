@@ -88,6 +88,23 @@ def test_view():
     check(lambda x: x.view(torch.int32), tensor(2, 3), left=1)
 
 
+def test_conjugate_transposes_of_real_numbers():
+    for x in (tensor(3, 4), tensor(5, 4, 3).permute(2, 1, 0)[0], tensor(3, 4, dtype=torch.int64) > 5):
+        check(lambda x: (x.H, x.mH, x.H.H, (x == x).mH, x.T.H, x[None].mH), x)
+    check_error(lambda x: (x + 1).H, tensor(2, 3, 4))
+    check_error(lambda x: (x + 1).mH, tensor(5))
+    check_error(lambda x: x.mH, tensor(5))
+
+
+def test_names_of_numpy():
+    check(lambda x: (x.squeeze(axis=1), x.unsqueeze(axis=-1), x.select(axis=0, index=1), torch.cat((x, x), axis=1), torch.stack([x, x + 1], axis=2), torch.unsqueeze(x=x, axis=0),
+                     (x + 1).narrow(axis=0, start=1, length=1), torch.unbind(x + 1, axis=1), torch.squeeze(a=x + 1)), tensor(3, 1, 4))
+    check_error(lambda x: (x + 1).unsqueeze(0, axis=1), tensor(3, 4))
+    check_error(lambda x: (x + 1).unsqueeze(dim=0, axis=1), tensor(3, 4))
+    check_error(lambda x: (x + 1).split(2, axis=1), tensor(3, 4))  # a Python function
+    check_error(lambda x: torch.split(x + 1, 2, axis=1), tensor(3, 4))
+
+
 def test_zero_dimensional():
     check(lambda x: (x.expand_as(x.view(1, 1)), x.expand(2, 1), x.view(1), x.reshape(()), x.flatten(), x.ravel(), x.squeeze(), x.squeeze(0), x.unsqueeze(0), x.t(), x.expand(3), x.clone(), x.contiguous(),
                      x.repeat(2), x.permute(()), torch.stack([x, x]), x.detach(), x.transpose(0, 0)), torch.tensor(3.0))
