@@ -71,7 +71,7 @@ typedef union {
     uint8_t u8;
 } dycl_scalar; /* first bytes hold the element in the dtype of its value */
 
-typedef struct {
+typedef struct dycl_graph {
     dycl_node *nodes;
     dycl_value *values;
     uint32_t *operands;
@@ -80,6 +80,8 @@ typedef struct {
     uint32_t *scalars;    /* value of each scalar */
     uint32_t node_count, value_count, operand_count, attr_count, feed_count, scalar_count;
     uint32_t node_room, value_room, operand_room, attr_room, feed_room, scalar_room;
+    struct dycl_expectation *expectation; /* owned; NULL: never expected anything */
+    int expecting;                        /* 1: the arrays are those of the expected graph and are only read */
 } dycl_graph;
 
 void dycl_graph_init(dycl_graph *graph);
@@ -90,12 +92,20 @@ dycl_status dycl_graph_copy(dycl_graph *to, const dycl_graph *from); /* `to` mus
 dycl_status dycl_graph_feed(dycl_graph *graph, dycl_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides, uint32_t *out_value);
 dycl_status dycl_graph_scalar(dycl_graph *graph, dycl_dtype dtype, uint32_t *out_value); /* its value is bound at execution */
 
+/* Expects the graph (empty now) to become one of these, most likely first: while what is appended is what stands there already, it is
+ * compared instead of inferred and written. The expected graphs are borrowed: they must not change until the reset. At most
+ * DYCL_GRAPH_EXPECTED count. */
+#define DYCL_GRAPH_EXPECTED 4
+dycl_status dycl_graph_expect(dycl_graph *graph, int count, const dycl_graph *const *expected);
+const dycl_graph *dycl_graph_expected(const dycl_graph *graph); /* the one that it is a beginning of; NULL: none */
+
 /* Appends a node and infers its output. BAIL (nothing appended) when the operands are outside what the operator represents. */
 dycl_status dycl_graph_node(dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands, int attr_count, const int64_t *attrs,
                             uint32_t *out_value);
 
 uint64_t dycl_graph_hash(const dycl_graph *graph);
 int dycl_graph_equal(const dycl_graph *a, const dycl_graph *b);
+int dycl_graph_begins(const dycl_graph *whole, const dycl_graph *beginning); /* whether one is a beginning of the other */
 
 static inline const uint32_t *dycl_node_operands(const dycl_graph *g, const dycl_node *n) { return g->operands + n->operands; }
 static inline const int64_t *dycl_node_attrs(const dycl_graph *g, const dycl_node *n) { return g->attrs + n->attrs; }

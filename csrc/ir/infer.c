@@ -80,9 +80,19 @@ void dycl_infer_iterator_strides(dycl_value *out, int count, const dycl_value *c
     out->canonical = (uint8_t)dycl_strides_canonical(out);
 }
 
-static void clear_shape(dycl_value *out) { /* entries past the rank stay 0 */
+static void clear_shape(dycl_value *out) { /* entries past the rank stay 0; copied for the reason given in graph.c */
+    static const dycl_value blank;
     out->rank = out->canonical = 0;
-    memset(out->sizes, 0, sizeof out->sizes + sizeof out->strides);
+    memcpy(out->sizes, blank.sizes, sizeof out->sizes + sizeof out->strides);
+}
+
+/* The first operand has the result's shape, ordinary strides and no dimension of size 1 or 0: it has an opinion about every pair of dimensions,
+ * whatever is broadcast to it (a bias, a row statistic). */
+static int first_decides(const dycl_value *out, const dycl_value *first) {
+    if (!first->canonical || first->rank != out->rank) return 0;
+    for (int i = 0; i < out->rank; i++)
+        if (first->sizes[i] != out->sizes[i] || out->sizes[i] < 2) return 0;
+    return 1;
 }
 
 static int all_canonical(const dycl_value *shape, int count, const dycl_value *const *in) {
@@ -142,7 +152,7 @@ static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count,
             all_plain = 0;
         }
     }
-    if (all_plain)
+    if (all_plain || (tensor_count && first_decides(out, tensors[0])))
         dycl_infer_contiguous(out);
     else
         dycl_infer_iterator_strides(out, tensor_count, tensors);

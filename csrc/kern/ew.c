@@ -11,6 +11,20 @@ static const struct {
 #undef DYCL_KERN_EW
 };
 
+#define BIT(dtype) (1u << DYCL_##dtype)
+#define DTYPES_F (BIT(F32) | BIT(F64))
+#define DTYPES_I (BIT(I64) | BIT(I32) | BIT(I16) | BIT(I8) | BIT(U8))
+#define DTYPES_B BIT(BOOL)
+#define DTYPES_FI (DTYPES_F | DTYPES_I)
+#define DTYPES_IB (DTYPES_I | DTYPES_B)
+#define DTYPES_FIB (DTYPES_F | DTYPES_I | DTYPES_B)
+
+const uint16_t dycl_ew_dtypes[DYCL_EW_COUNT] = {
+#define DYCL_KERN_EW(name, arity, classes, result) [DYCL_EW_##name] = DTYPES_##classes,
+#include "kern/kern.def"
+#undef DYCL_KERN_EW
+};
+
 static const dycl_ew_table *const ew_tables[DYCL_ISA_COUNT] = {
     [DYCL_ISA_SCALAR] = &dycl_ew_table__scalar,
     [DYCL_ISA_AVX2] = &dycl_ew_table__avx2,

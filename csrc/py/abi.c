@@ -22,6 +22,7 @@ static struct {
     void (*set_grad_enabled)(bool);
     PyObject *(*wrap)(const void *);
     int64_t (*mode_depth)(void);
+    const char *(*mode_state)(void);
     int (*function_state)(void);
     void (*set_function_state)(int);
     void *dispatch_state;
@@ -32,7 +33,7 @@ static int8_t from_torch_dtype[256];
 
 /* Calibrated places. */
 static struct {
-    size_t key_set, storage, version_pointer, version_inside, autograd_meta, storage_resizable;
+    size_t mode_stack, key_set, storage, version_pointer, version_inside, autograd_meta, storage_resizable;
     uint64_t plain_keys, inference_keys;
     dycl_dispatch_state inference_state;
 } place;
@@ -152,7 +153,21 @@ PyObject *dycl_abi_wrap(dycl_handle tensor) {
 }
 
 int dycl_abi_grad_enabled(void) { return abi.grad_enabled(); }
-int dycl_abi_mode_depth(void) { return (int)abi.mode_depth(); }
+/* A std::vector of shared pointers in torch's thread-local state: asked for every recorded operator, so read without a call. */
+static inline int64_t stack_bytes(const char *state, size_t at) {
+    const char *begin, *end;
+    memcpy(&begin, state + at, sizeof begin);
+    memcpy(&end, state + at + sizeof begin, sizeof end);
+    return end - begin;
+}
+
+#define SHARED_POINTER 16
+
+int dycl_abi_mode_depth(void) {
+    static _Thread_local const char *mine __attribute__((tls_model("initial-exec")));
+    if (!mine) mine = abi.mode_state();
+    return (int)(stack_bytes(mine, place.mode_stack) / SHARED_POINTER);
+}
 
 #define ALL_DISABLED 2 /* at::impl::TorchFunctionDisabledState */
 
@@ -238,6 +253,7 @@ static int find_functions(PyObject *torch) {
     FIND(function_state, "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv");
     FIND(set_function_state, "_ZN2at4impl22PythonTorchFunctionTLS18set_disabled_stateENS0_26TorchFunctionDisabledStateE");
     FIND(mode_depth, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv");
+    FIND(mode_state, "_ZN2at4impl22PythonTorchFunctionTLS9get_stateEv");
 #undef FIND
     *(void **)&abi.wrap = python ? dlsym(python, "_Z16THPVariable_WrapRKN2at10TensorBaseE") : NULL;
     abi.dispatch_state = c10;
@@ -354,8 +370,29 @@ static const char samples_code[] =
     "  with torch.inference_mode():\n"
     "    rows.append(row(torch.empty(5), version=0)); rows.append(row(torch.empty(7, 2), version=0))\n";
 
+/* Where the stack of function modes lies in torch's state: the one place that grows by an element with each mode that is pushed. */
+static int find_mode_stack(PyObject *torch) {
+    enum { PLACES = 8, DEPTHS = 3 };
+    unsigned fits = (1u << PLACES) - 1;
+    PyObject *c = PyObject_GetAttrString(torch, "_C"), *done = NULL;
+    const char *state = abi.mode_state();
+    int64_t base = abi.mode_depth(), pushed = 0;
+    for (; c && pushed < DEPTHS; pushed++) {
+        for (unsigned at = 0; at < PLACES; at++)
+            if (stack_bytes(state, 8 * at) != SHARED_POINTER * (base + pushed)) fits &= ~(1u << at);
+        if (!(done = PyObject_CallMethod(c, "_push_on_torch_function_stack", "O", Py_True))) break;
+        Py_DECREF(done);
+    }
+    for (; pushed && (done = PyObject_CallMethod(c, "_pop_torch_function_stack", NULL)); pushed--) Py_DECREF(done);
+    Py_XDECREF(c);
+    if (PyErr_Occurred()) return -1;
+    if (!fits || fits & (fits - 1)) return missing("the stack of function modes");
+    for (place.mode_stack = 0; !(fits >> (place.mode_stack / 8) & 1);) place.mode_stack += 8;
+    return 0;
+}
+
 int dycl_abi_setup(PyObject *torch) {
-    if (find_functions(torch) < 0) return -1;
+    if (find_functions(torch) < 0 || find_mode_stack(torch) < 0) return -1;
     PyObject *space = PyDict_New();
     if (!space) return -1;
     int result = -1;

@@ -15,6 +15,12 @@ static dycl_status reduced_dims(dycl_call *call, PyObject *o, int rank, empty_ru
     uint32_t mask = 0;
     *out = all_dims(rank);
     if (!dycl_call_given(o)) return DYCL_OK;
+    if (PyLong_CheckExact(o)) {
+        int dim;
+        dycl_status one = dycl_call_dim(call, o, rank, &dim);
+        if (one == DYCL_OK) *out = rank ? UINT32_C(1) << dim : 0;
+        return one;
+    }
     dycl_status status = dycl_call_ints(call, o, DYCL_MAX_RANK + 1, &count, dims);
     if (status != DYCL_OK) return status;
     if (count == 0) return empty == EMPTY_IS_ALL ? DYCL_OK : dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);

@@ -122,11 +122,10 @@ dycl_status dycl_call_operand(dycl_call *call, PyObject *o, dycl_operand *out) {
         return DYCL_OK;
     }
     if (PyLong_CheckExact(o)) {
-        int overflow;
-        long long i = PyLong_AsLongLongAndOverflow(o, &overflow);
-        if (overflow) return bad(call);
-        *out = dycl_operand_i64(i);
-        return DYCL_OK;
+        int64_t i;
+        dycl_status status = dycl_call_int(call, o, &i);
+        if (status == DYCL_OK) *out = dycl_operand_i64(i);
+        return status;
     }
     if (PyBool_Check(o)) {
         *out = (dycl_operand){DYCL_OPERAND_BOOL, 0, o == Py_True, 0};
@@ -140,6 +139,10 @@ dycl_status dycl_call_operand(dycl_call *call, PyObject *o, dycl_operand *out) {
 dycl_status dycl_call_int(dycl_call *call, PyObject *o, int64_t *out) {
     int overflow;
     if (!o || !PyLong_CheckExact(o)) return bad(call);
+    if (Py_SIZE(o) >= -1 && Py_SIZE(o) <= 1) { /* one digit: nearly every dimension and index */
+        *out = Py_SIZE(o) * (int64_t)((PyLongObject *)o)->ob_digit[0];
+        return DYCL_OK;
+    }
     *out = PyLong_AsLongLongAndOverflow(o, &overflow);
     return overflow ? bad(call) : DYCL_OK;
 }

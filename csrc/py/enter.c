@@ -90,14 +90,15 @@ static int end_region(dycl_region *region, PyObject **value) {
 static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     dycl_region *region = take_region();
     if (!region) return NULL;
-    if (push_mode() < 0) {
+    region->site = site;
+    region->position = 0;
+    if (dycl_region_expect(region) < 0 || push_mode() < 0) {
+        dycl_region_begin_segment(region);
         give_region(region);
         return NULL;
     }
     dycl_modules_refresh();
     site->stats.calls++;
-    region->site = site;
-    region->position = 0;
     region->foreign = region->passing = region->closed = 0;
     region->mode_depth = dycl_abi_mode_depth();
     region->dispatch = *dycl_abi_dispatch_state();

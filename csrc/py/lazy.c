@@ -57,7 +57,7 @@ PyObject *dycl_lazy_new(dycl_region *region, uint32_t value) {
     PyObject *o;
     if (pooled[dtype]) {
         o = pools[dtype][--pooled[dtype]];
-        _Py_NewReference(o);
+        Py_SET_REFCNT(o, 1);
         PyObject_GC_Track(o);
     } else if (!(o = make_wrapper(dtype))) {
         return NULL;

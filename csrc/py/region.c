@@ -242,11 +242,8 @@ static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail wh
     dycl_segment *segment = NULL;
     dycl_plan *plan;
     dycl_status status = DYCL_OK;
-    for (uint32_t nth = 0; nth < 4 && !segment; nth++) {
-        dycl_segment *predicted = dycl_trace_predict(site->trace, region->position, nth);
-        if (!predicted) break;
-        if (dycl_segment_matches(predicted, graph, region->outputs, (int)count)) segment = predicted;
-    }
+    for (int nth = 0; nth < region->expected_count && !segment; nth++)
+        if (dycl_segment_matches(region->expected[nth], graph, region->outputs, (int)count)) segment = region->expected[nth];
     if (!segment) DYCL_TRY(dycl_plan_lookup(dycl_site_cache(), graph, region->outputs, (int)count, &segment));
     region->position = dycl_trace_advance(site->trace, region->position, segment, (int)why);
     dycl_segment_retain(segment);
@@ -310,6 +307,20 @@ static int bind_results(dycl_region *region, uint32_t count) {
     return 0;
 }
 
+int dycl_region_expect(dycl_region *region) {
+    const dycl_graph *graphs[DYCL_GRAPH_EXPECTED];
+    int count = 0;
+    for (dycl_segment *s; count < DYCL_GRAPH_EXPECTED && (s = dycl_trace_predict(region->site->trace, region->position, (uint32_t)count)); count++) {
+        dycl_segment_retain(s);
+        region->expected[count] = s;
+        graphs[count] = &s->graph;
+    }
+    region->expected_count = count;
+    if (dycl_graph_expect(&region->recorder.graph, count, graphs) == DYCL_OK) return 0;
+    PyErr_NoMemory();
+    return -1;
+}
+
 /* The next segment begins; what fed this one is let go last, because that may run Python code. */
 void dycl_region_begin_segment(dycl_region *region) {
     dycl_source *sources = region->sources;
@@ -317,6 +328,7 @@ void dycl_region_begin_segment(dycl_region *region) {
     region->sources = NULL;
     region->source_room = 0;
     dycl_recorder_reset(&region->recorder);
+    while (region->expected_count) dycl_segment_release(region->expected[--region->expected_count]);
     region->epoch++;
     region->fed_count = 0;
     region->foreign = 0;
@@ -411,7 +423,10 @@ int dycl_region_flush(dycl_region *region, dycl_bail why) {
     }
     region->flushing = 0;
     if (collecting) PyGC_Enable();
-    if (result == 0) dycl_region_begin_segment(region);
+    if (result == 0) {
+        dycl_region_begin_segment(region);
+        result = dycl_region_expect(region);
+    }
     return result;
 }
 

@@ -196,7 +196,7 @@ static void infer_range(dycl_recorder *r, dycl_op op, const uint32_t *values, ui
 }
 
 static dycl_status ew_of_values(dycl_recorder *r, dycl_op op, int count, const uint32_t *values, uint32_t *out) {
-    if (!dycl_kern_ew(DYCL_ISA_SCALAR, (dycl_ew)op, (dycl_dtype)r->graph.values[values[count - 1]].dtype, 0))
+    if (!(dycl_ew_dtypes[op] >> r->graph.values[values[count - 1]].dtype & 1))
         return dycl_build_bail(r, DYCL_BAIL_dtype);
     dycl_status status = dycl_build_node(r, op, count, values, 0, NULL, out);
     if (status == DYCL_OK && count == 2 && r->graph.values[*out].dtype == DYCL_I64) infer_range(r, op, values, *out);

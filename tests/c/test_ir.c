@@ -152,6 +152,75 @@ static void test_round_trip(void) {
     printf("round trip: 3000 graphs, %lld nodes\n", (long long)nodes);
 }
 
+/* ---- Expectation ------------------------------------------------------------------------------------------------------------------- */
+
+/* Appends to `to` what `from` holds from value `first` to before value `last`, in the order in which it was recorded. */
+static void replay(dycl_graph *to, const dycl_graph *from, uint32_t first, uint32_t last) {
+    uint32_t out;
+    for (uint32_t v = first; v < last; v++) {
+        const dycl_value *value = &from->values[v];
+        const dycl_node *node = &from->nodes[value->source];
+        out = DYCL_NONE;
+        if (value->kind == DYCL_VALUE_FEED)
+            dycl_graph_feed(to, (dycl_dtype)value->dtype, value->rank, value->sizes, value->strides, &out);
+        else if (value->kind == DYCL_VALUE_SCALAR)
+            dycl_graph_scalar(to, (dycl_dtype)value->dtype, &out);
+        else
+            dycl_graph_node(to, (dycl_op)node->op, node->operand_count, dycl_node_operands(from, node), node->attr_count, dycl_node_attrs(from, node), &out);
+        check(out == v, "replaying gives the same values");
+    }
+}
+
+/* Two graphs that share a random beginning are expected; what is recorded follows one of them to a random point and then something else. The
+ * same is recorded without expectation: both must be equal. */
+static void test_expectation(void) {
+    dycl_graph a, b, plain, expecting;
+    int followed = 0, switched = 0, diverged = 0;
+    dycl_graph_init(&a);
+    dycl_graph_init(&b);
+    dycl_graph_init(&plain);
+    dycl_graph_init(&expecting);
+    for (int i = 0; i < 3000; i++) {
+        random_graph(&a);
+        dycl_graph_reset(&b);
+        replay(&b, &a, 0, (uint32_t)below(a.value_count + 1));
+        if (b.value_count == 0) random_feed(&b);
+        for (int64_t more = below(20); more > 0; more--) random_node(&b);
+        const dycl_graph *both[2] = {&a, &b}, *source = below(2) ? &a : &b;
+        check(dycl_graph_expect(&expecting, 2, both) == DYCL_OK, "expect");
+        uint32_t point = below(3) ? source->value_count : (uint32_t)below(source->value_count + 1);
+        dycl_graph_reset(&plain);
+        replay(&plain, source, 0, point);
+        replay(&expecting, source, 0, point);
+        check(dycl_graph_expected(&expecting) != NULL && dycl_graph_begins(source, &expecting), "the expected way is followed");
+        if (point && below(2)) { /* something of its own */
+            uint64_t seed = state;
+            int64_t more = 1 + below(5);
+            random_feed(&plain);
+            for (int64_t k = 0; k < more; k++) random_node(&plain);
+            state = seed;
+            check(1 + below(5) == more, "the same random numbers");
+            random_feed(&expecting);
+            for (int64_t k = 0; k < more; k++) random_node(&expecting);
+        }
+        check(dycl_graph_equal(&plain, &expecting) && dycl_graph_hash(&plain) == dycl_graph_hash(&expecting), "the same graph with and without expectation");
+        check(dycl_graph_verify(&expecting) == DYCL_OK, "a graph that was expected is right");
+        const dycl_graph *at_end = dycl_graph_expected(&expecting);
+        followed += at_end == &a;
+        switched += at_end == &b;
+        diverged += at_end == NULL;
+        dycl_graph_reset(&expecting);
+        check(!dycl_graph_expected(&expecting), "a reset ends it");
+    }
+    check(followed > 300 && switched > 300 && diverged > 300, "all three ways were taken");
+    dycl_graph_expect(&expecting, 1, (const dycl_graph *const[]){&a});
+    dycl_graph_free(&expecting); /* while it expects */
+    dycl_graph_free(&a);
+    dycl_graph_free(&b);
+    dycl_graph_free(&plain);
+    printf("expectation: %d followed, %d switched, %d diverged\n", followed, switched, diverged);
+}
+
 /* ---- Corruption ---------------------------------------------------------------------------------------------------------------------- */
 
 static const char sample[] = "%0 = feed f32[2,3]{3,1}\n"
@@ -339,6 +408,7 @@ static void test_out_of_memory(void) {
 
 int main(void) {
     test_round_trip();
+    test_expectation();
     test_corruption();
     test_random_corruption();
     test_parser();

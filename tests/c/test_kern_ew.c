@@ -366,6 +366,7 @@ static void check_op(dycl_isa isa, dycl_ew op, dycl_dtype dtype) {
     dycl_dtype types[3] = {op == DYCL_EW_where ? DYCL_BOOL : dtype, dtype, dtype};
     dycl_dtype out = dycl_ew_result_is_bool(op) ? DYCL_BOOL : dtype;
     size_t out_size = dycl_dtype_size(out);
+    if (!(dycl_ew_dtypes[op] >> dtype & 1)) FAIL("%s has a kernel that dycl_ew_dtypes denies", who(isa, op, dtype));
     for (unsigned mask = 0; mask < 8; mask++) {
         dycl_ew_fn fn = dycl_kern_ew(isa, op, dtype, mask);
         int served = mask < (1u << arity) - 1;
