@@ -40,11 +40,11 @@ static void scan(const dycl_value *v, const char *data, int dim, int64_t bounds[
         scan_i32((const int32_t *)(const void *)data, count, stride, bounds);
 }
 
-dycl_status dycl_call_index(dycl_call *call, PyObject *o, uint32_t *out_value, int64_t out_bounds[2]) {
-    dycl_recorder *r = &call->region->recorder;
-    dycl_status status = dycl_call_value(call, o, out_value);
+dycl_status dycl_region_index(dycl_region *region, PyObject *tensor, uint32_t *out_value, int64_t out_bounds[2]) {
+    dycl_recorder *r = &region->recorder;
+    dycl_status status = dycl_region_value(region, tensor, out_value);
     if (status != DYCL_OK) return status;
-    const dycl_value *v = dycl_call_meta(call, *out_value);
+    const dycl_value *v = &r->graph.values[*out_value];
     if (v->dtype != DYCL_I64 && v->dtype != DYCL_I32) return dycl_build_bail(r, DYCL_BAIL_dtype);
     out_bounds[0] = INT64_MAX;
     out_bounds[1] = INT64_MIN;
@@ -55,20 +55,23 @@ dycl_status dycl_call_index(dycl_call *call, PyObject *o, uint32_t *out_value, i
         return DYCL_OK;
     }
     if (r->graph.values[v->root].kind != DYCL_VALUE_FEED) { /* not computed yet */
-        if (dycl_region_compute(o, DYCL_BAIL_index) < 0) return DYCL_ERROR;
-        status = dycl_call_value(call, o, out_value);
+        if (dycl_region_compute(tensor, DYCL_BAIL_index) < 0) return DYCL_ERROR;
+        status = dycl_region_value(region, tensor, out_value);
         if (status != DYCL_OK) return status;
-        v = dycl_call_meta(call, *out_value);
+        v = &r->graph.values[*out_value];
         if (r->graph.values[v->root].kind != DYCL_VALUE_FEED) return dycl_build_bail(r, DYCL_BAIL_index);
     }
-    const char *data = call->region->feeds[r->graph.values[v->root].source].data;
+    const char *data = region->feeds[r->graph.values[v->root].source].data;
     scan(v, data + v->offset * (int64_t)dycl_dtype_size((dycl_dtype)v->dtype), 0, out_bounds);
     int64_t *range = dycl_recorder_range(r, *out_value); /* nobody writes to a feed before the segment has run */
     if (range) memcpy(range, out_bounds, 2 * sizeof *range);
     return DYCL_OK;
 }
 
-static int within(const int64_t bounds[2], int64_t size) { return bounds[0] > bounds[1] || (bounds[0] >= 0 && bounds[1] < size); }
+static dycl_status index_of(dycl_call *call, PyObject *o, uint32_t *out_value, int64_t out_bounds[2]) {
+    if (!o || !dycl_is_tensor(o)) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
+    return dycl_region_index(call->region, o, out_value, out_bounds);
+}
 
 /* ---- Gathering by one tensor ------------------------------------------------------------------------------------------------------------- */
 
@@ -77,12 +80,12 @@ static PyObject *index_select(dycl_call *call, const dycl_binding *row) {
     int64_t bounds[2], attr;
     int dim;
     (void)row;
-    DYCL_CALL_TRY(dycl_call_index(call, call->p[2], &operands[1], bounds));
+    DYCL_CALL_TRY(index_of(call, call->p[2], &operands[1], bounds));
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &operands[0]));
     const dycl_value *v = dycl_call_meta(call, operands[0]);
     if (v->rank == 0 || dycl_call_meta(call, operands[1])->rank != 1) return dycl_call_bail(call, DYCL_BAIL_shape);
     DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], v->rank, &dim));
-    if (!within(bounds, v->sizes[dim])) return dycl_call_bail(call, DYCL_BAIL_index);
+    if (!dycl_index_within(bounds, v->sizes[dim])) return dycl_call_bail(call, DYCL_BAIL_index);
     attr = dim;
     return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_index_select, 2, operands, 1, &attr, &out), out);
 }
@@ -93,12 +96,12 @@ static PyObject *gather(dycl_call *call, const dycl_binding *row) {
     int dim;
     (void)row;
     if (dycl_call_given(call->p[3]) && call->p[3] != Py_False) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    DYCL_CALL_TRY(dycl_call_index(call, call->p[2], &operands[1], bounds));
+    DYCL_CALL_TRY(index_of(call, call->p[2], &operands[1], bounds));
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &operands[0]));
     const dycl_value *v = dycl_call_meta(call, operands[0]);
     if (v->rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
     DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], v->rank, &dim));
-    if (!within(bounds, v->sizes[dim])) return dycl_call_bail(call, DYCL_BAIL_index);
+    if (!dycl_index_within(bounds, v->sizes[dim])) return dycl_call_bail(call, DYCL_BAIL_index);
     attr = dim;
     DYCL_CALL_TRY(dycl_build_cast(&call->region->recorder, operands[1], DYCL_I64, &operands[1]));
     return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_gather, 2, operands, 1, &attr, &out), out);
@@ -112,12 +115,12 @@ static PyObject *take_along_dim(dycl_call *call, const dycl_binding *row) {
     dycl_recorder *r = &call->region->recorder;
     (void)row;
     if (!dycl_call_given(call->p[2])) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    DYCL_CALL_TRY(dycl_call_index(call, call->p[1], &operands[1], bounds));
+    DYCL_CALL_TRY(index_of(call, call->p[1], &operands[1], bounds));
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &operands[0]));
     dycl_value v = *dycl_call_meta(call, operands[0]), index = *dycl_call_meta(call, operands[1]);
     if (v.rank == 0 || v.rank != index.rank) return dycl_call_bail(call, DYCL_BAIL_shape);
     DYCL_CALL_TRY(dycl_call_dim(call, call->p[2], v.rank, &dim));
-    if (!within(bounds, v.sizes[dim])) return dycl_call_bail(call, DYCL_BAIL_index);
+    if (!dycl_index_within(bounds, v.sizes[dim])) return dycl_call_bail(call, DYCL_BAIL_index);
     for (int d = 0; d < v.rank; d++) {
         int64_t size = v.sizes[d] == 1 ? index.sizes[d] : v.sizes[d];
         if (d != dim && index.sizes[d] != 1 && index.sizes[d] != size) return dycl_call_bail(call, DYCL_BAIL_shape);
@@ -130,29 +133,32 @@ static PyObject *take_along_dim(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_gather, 2, operands, 1, &attr, &out), out);
 }
 
-/* padding_idx, scale_grad_by_freq and sparse only concern gradients */
-static PyObject *embed(dycl_call *call, PyObject *weight, PyObject *index, PyObject *padding, int check_padding) {
+/* padding_idx, scale_grad_by_freq and sparse only concern gradients. flags: parameter of the last two */
+static PyObject *embed(dycl_call *call, PyObject *weight, PyObject *index, PyObject *padding, int check_padding, int flags) {
     uint32_t operands[2], out = 0;
     int64_t bounds[2], pad;
-    DYCL_CALL_TRY(dycl_call_index(call, index, &operands[1], bounds));
+    for (int i = flags; i < flags + 2; i++)
+        if (call->p[i] && !PyBool_Check(call->p[i])) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    DYCL_CALL_TRY(index_of(call, index, &operands[1], bounds));
     DYCL_CALL_TRY(dycl_call_value(call, weight, &operands[0]));
     const dycl_value *v = dycl_call_meta(call, operands[0]);
     if (v->rank != 2) return dycl_call_bail(call, DYCL_BAIL_shape);
     DYCL_CALL_TRY(dycl_call_int_or(call, padding, 0, &pad));
     if (check_padding && dycl_call_given(padding) && (pad < -v->sizes[0] || pad >= v->sizes[0])) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    if (!within(bounds, v->sizes[0])) return dycl_call_bail(call, DYCL_BAIL_index);
+    if (!dycl_index_within(bounds, v->sizes[0])) return dycl_call_bail(call, DYCL_BAIL_index);
     return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_embedding, 2, operands, 0, NULL, &out), out);
 }
 
 static PyObject *functional_embedding(dycl_call *call, const dycl_binding *row) {
     (void)row;
     if (dycl_call_given(call->p[3])) return dycl_call_bail(call, DYCL_BAIL_arguments); /* max_norm renormalises the weight in place */
-    return embed(call, call->p[1], call->p[0], call->p[2], 1);
+    return embed(call, call->p[1], call->p[0], call->p[2], 1, 5);
 }
 
 static PyObject *embedding(dycl_call *call, const dycl_binding *row) {
     (void)row;
-    return embed(call, call->p[0], call->p[1], call->p[2], 0);
+    if (call->p[2] == Py_None) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    return embed(call, call->p[0], call->p[1], call->p[2], 0, 3);
 }
 
 /* ---- x[...] -------------------------------------------------------------------------------------------------------------------------------- */
@@ -247,7 +253,7 @@ static dycl_status read_indices(dycl_call *call, index_set *set) {
     do {
         epoch = call->region->epoch;
         for (int i = 0; i < set->count; i++) {
-            dycl_status status = dycl_call_index(call, set->tensors[i], &set->values[i], set->bounds[i]);
+            dycl_status status = index_of(call, set->tensors[i], &set->values[i], set->bounds[i]);
             if (status != DYCL_OK) return status;
         }
     } while (epoch != call->region->epoch && rounds++ < MOST_INDEX_TENSORS);
@@ -334,8 +340,6 @@ static PyObject *select_rows(dycl_call *call, uint32_t value, const index_set *s
     return dycl_call_finish(call, dycl_build_reshape(r, out, rank, sizes, 1, &out), out);
 }
 
-static int is_tensor(PyObject *o) { return dycl_is_lazy(o) || PyType_IsSubtype(Py_TYPE(o), dycl_py.tensor_type); }
-
 static int is_slot(PyObject *o) { return o == Py_None || o == Py_Ellipsis || PySlice_Check(o) || PyLong_CheckExact(o); }
 
 static PyObject *getitem(dycl_call *call, const dycl_binding *row) {
@@ -354,7 +358,7 @@ static PyObject *getitem(dycl_call *call, const dycl_binding *row) {
     }
     if (count > MOST_INDICES) return dycl_call_bail(call, DYCL_BAIL_arguments);
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (is_tensor(items[i])) {
+        if (dycl_is_tensor(items[i])) {
             if (set.count == MOST_INDEX_TENSORS || (set.count && last_tensor != i - 1)) return dycl_call_bail(call, DYCL_BAIL_arguments);
             set.tensors[set.count++] = items[i];
             last_tensor = i;

@@ -3,10 +3,12 @@
 #ifndef DYCL_PY_BIND_INDEX_H
 #define DYCL_PY_BIND_INDEX_H
 
-#include "py/call.h"
+#include "py/region.h"
 
 /* The value of an index tensor (int64 or int32) and the least and greatest of its elements (low > high: it is empty). A pending index whose bounds
- * are not known is computed, which begins a new segment: call this before any other dycl_call_value of the call. */
-dycl_status dycl_call_index(dycl_call *call, PyObject *o, uint32_t *out_value, int64_t out_bounds[2]);
+ * are not known is computed, which begins a new segment: call this before asking for any other value. */
+dycl_status dycl_region_index(dycl_region *region, PyObject *tensor, uint32_t *out_value, int64_t out_bounds[2]);
+/* Whether indices with these bounds all point into a dimension of that size. */
+static inline int dycl_index_within(const int64_t bounds[2], int64_t size) { return bounds[0] > bounds[1] || (bounds[0] >= 0 && bounds[1] < size); }
 
 #endif

@@ -101,8 +101,6 @@ static PyObject *convert(dycl_call *call, PyObject *self, PyObject *dtype_object
     return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &value, 1, &preserve, &out), out);
 }
 
-static int is_tensor(PyObject *o) { return dycl_is_lazy(o) || PyType_IsSubtype(Py_TYPE(o), dycl_py.tensor_type); }
-
 /* to(dtype, non_blocking, copy), to(device, dtype, non_blocking, copy), to(other, non_blocking, copy) */
 static PyObject *to(dycl_call *call, const dycl_binding *row) {
     enum { DTYPE = 5, DEVICE, OTHER, NON_BLOCKING, COPY, FORMAT };
@@ -116,7 +114,7 @@ static PyObject *to(dycl_call *call, const dycl_binding *row) {
         next = 2;
         if (Py_TYPE(first) == dycl_py.dtype_type && !dtype && !device && !other) {
             dtype = first;
-        } else if (is_tensor(first) && !dtype && !device && !other) {
+        } else if (dycl_is_tensor(first) && !dtype && !device && !other) {
             other = first;
         } else if ((first == Py_None || dycl_py_is_cpu(first)) && !device && !other) {
             device = first;

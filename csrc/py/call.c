@@ -95,13 +95,8 @@ static dycl_status bad(dycl_call *call) { return dycl_build_bail(&call->region->
 
 int dycl_call_given(PyObject *o) { return o && o != Py_None; }
 
-static int is_tensor(PyObject *o) {
-    PyTypeObject *type = Py_TYPE(o);
-    return type == dycl_py.lazy_type || type == dycl_py.tensor_type || type == dycl_py.parameter_type || PyType_IsSubtype(type, dycl_py.tensor_type);
-}
-
 dycl_status dycl_call_value(dycl_call *call, PyObject *o, uint32_t *out) {
-    if (!o || !is_tensor(o)) return bad(call);
+    if (!o || !dycl_is_tensor(o)) return bad(call);
     return dycl_region_value(call->region, o, out);
 }
 
@@ -131,7 +126,7 @@ dycl_status dycl_call_operand(dycl_call *call, PyObject *o, dycl_operand *out) {
         *out = (dycl_operand){DYCL_OPERAND_BOOL, 0, o == Py_True, 0};
         return DYCL_OK;
     }
-    if (!is_tensor(o)) return bad(call);
+    if (!dycl_is_tensor(o)) return bad(call);
     *out = dycl_operand_of(0);
     return dycl_region_value(call->region, o, &out->value);
 }

@@ -25,6 +25,10 @@ typedef struct dycl_lazy {
 extern Py_ssize_t dycl_lazy_fields_at;
 static inline dycl_lazy *dycl_lazy_of(PyObject *o) { return (dycl_lazy *)((char *)o + dycl_lazy_fields_at); }
 static inline int dycl_is_lazy(PyObject *o) { return Py_TYPE(o) == dycl_py.lazy_type; }
+static inline int dycl_is_tensor(PyObject *o) { /* of any class */
+    PyTypeObject *type = Py_TYPE(o);
+    return type == dycl_py.lazy_type || type == dycl_py.tensor_type || type == dycl_py.parameter_type || PyType_IsSubtype(type, dycl_py.tensor_type);
+}
 
 int dycl_lazy_setup(void);                                           /* makes the type; 0, or -1 with an exception */
 PyObject *dycl_lazy_new(struct dycl_region *region, uint32_t value); /* new reference */

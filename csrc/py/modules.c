@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "py/bind_index.h"
 #include "py/call.h"
 #include "py/site.h"
 
@@ -18,7 +19,7 @@ typedef struct {
 } config;
 
 struct stock;
-typedef dycl_status (*record_fn)(dycl_region *region, const struct stock *kind, const config *c, uint32_t x, uint32_t *out);
+typedef dycl_status (*record_fn)(dycl_region *region, const struct stock *kind, const config *c, PyObject *input, uint32_t *out);
 typedef int (*read_fn)(const struct stock *kind, PyObject *dict, config *c); /* 1, or 0 when this configuration is not served */
 
 typedef struct stock {
@@ -94,10 +95,11 @@ static int read_linear(const stock *kind, PyObject *dict, config *c) {
     return read_weight_and_bias(c) && c->tensors[0];
 }
 
-static dycl_status record_linear(dycl_region *region, const stock *kind, const config *c, uint32_t x, uint32_t *out) {
+static dycl_status record_linear(dycl_region *region, const stock *kind, const config *c, PyObject *input, uint32_t *out) {
     dycl_status status;
-    uint32_t operands[3] = {x};
+    uint32_t operands[3];
     (void)kind;
+    DYCL_TRY(dycl_region_value(region, input, &operands[0]));
     DYCL_TRY(tensor_value(region, c->tensors[0], &operands[1]));
     DYCL_TRY(tensor_value(region, c->tensors[1], &operands[2]));
     return dycl_build_node(&region->recorder, DYCL_OP_linear, 3, operands, 0, NULL, out);
@@ -121,11 +123,12 @@ static int read_layer_norm(const stock *kind, PyObject *dict, config *c) {
     return read_weight_and_bias(c) && read_f64(dict, "eps", &c->real);
 }
 
-static dycl_status record_layer_norm(dycl_region *region, const stock *kind, const config *c, uint32_t x, uint32_t *out) {
+static dycl_status record_layer_norm(dycl_region *region, const stock *kind, const config *c, PyObject *input, uint32_t *out) {
     dycl_status status;
-    uint32_t operands[3] = {x};
-    const dycl_value *value = &region->recorder.graph.values[x];
+    uint32_t operands[3];
     (void)kind;
+    DYCL_TRY(dycl_region_value(region, input, &operands[0]));
+    const dycl_value *value = &region->recorder.graph.values[operands[0]];
     if (value->rank < c->ints[0]) return dycl_build_bail(&region->recorder, DYCL_BAIL_shape);
     for (int i = 0; i < c->ints[0]; i++)
         if (value->sizes[value->rank - c->ints[0] + i] != c->ints[1 + i]) return dycl_build_bail(&region->recorder, DYCL_BAIL_shape);
@@ -145,10 +148,11 @@ static int read_conv2d(const stock *kind, PyObject *dict, config *c) {
            read_int(dict, "groups", c->ints + 6);
 }
 
-static dycl_status record_conv2d(dycl_region *region, const stock *kind, const config *c, uint32_t x, uint32_t *out) {
+static dycl_status record_conv2d(dycl_region *region, const stock *kind, const config *c, PyObject *input, uint32_t *out) {
     dycl_status status;
-    uint32_t operands[3] = {x};
+    uint32_t operands[3];
     (void)kind;
+    DYCL_TRY(dycl_region_value(region, input, &operands[0]));
     DYCL_TRY(tensor_value(region, c->tensors[0], &operands[1]));
     DYCL_TRY(tensor_value(region, c->tensors[1], &operands[2]));
     return dycl_build_node(&region->recorder, DYCL_OP_conv2d, 3, operands, 7, c->ints, out);
@@ -164,11 +168,12 @@ static int read_batch_norm(const stock *kind, PyObject *dict, config *c) {
            c->tensors[3] && read_f64(dict, "eps", &c->real);
 }
 
-static dycl_status record_batch_norm(dycl_region *region, const stock *kind, const config *c, uint32_t x, uint32_t *out) {
+static dycl_status record_batch_norm(dycl_region *region, const stock *kind, const config *c, PyObject *input, uint32_t *out) {
     dycl_status status;
-    uint32_t operands[5] = {x};
+    uint32_t operands[5];
     int64_t eps = dycl_f64_attr(c->real);
-    if (region->recorder.graph.values[x].rank != kind->op) return dycl_build_bail(&region->recorder, DYCL_BAIL_shape);
+    DYCL_TRY(dycl_region_value(region, input, &operands[0]));
+    if (region->recorder.graph.values[operands[0]].rank != kind->op) return dycl_build_bail(&region->recorder, DYCL_BAIL_shape);
     DYCL_TRY(tensor_value(region, c->tensors[2], &operands[1]));
     DYCL_TRY(tensor_value(region, c->tensors[3], &operands[2]));
     DYCL_TRY(tensor_value(region, c->tensors[0], &operands[3]));
@@ -191,11 +196,48 @@ static int read_activation(const stock *kind, PyObject *dict, config *c) {
     return 1;
 }
 
-static dycl_status record_activation(dycl_region *region, const stock *kind, const config *c, uint32_t x, uint32_t *out) {
-    dycl_operand operand = dycl_operand_of(x);
+static dycl_status record_activation(dycl_region *region, const stock *kind, const config *c, PyObject *input, uint32_t *out) {
+    dycl_status status;
+    dycl_operand operand = dycl_operand_of(0);
     (void)kind;
-    if (!dycl_dtype_is_float((dycl_dtype)region->recorder.graph.values[x].dtype)) return dycl_build_bail(&region->recorder, DYCL_BAIL_dtype);
+    DYCL_TRY(dycl_region_value(region, input, &operand.value));
+    if (!dycl_dtype_is_float((dycl_dtype)region->recorder.graph.values[operand.value].dtype)) return dycl_build_bail(&region->recorder, DYCL_BAIL_dtype);
     return dycl_build_ew(&region->recorder, (dycl_op)c->ints[0], DYCL_PROMOTE_COMMON, 1, &operand, out);
+fail:
+    return status;
+}
+
+/* scale_grad_by_freq and sparse only concern gradients; max_norm renormalises the weight in place */
+static int read_embedding(const stock *kind, PyObject *dict, config *c) {
+    PyObject *padding = PyDict_GetItemString(dict, "padding_idx");
+    int unused;
+    (void)kind;
+    c->flag = padding && padding != Py_None;
+    return padding && (!c->flag || read_int(dict, "padding_idx", c->ints)) && PyDict_GetItemString(dict, "max_norm") == Py_None &&
+           read_bool(dict, "scale_grad_by_freq", &unused) && read_bool(dict, "sparse", &unused) && read_tensor(c->parameters, "weight", &c->tensors[0]) &&
+           c->tensors[0];
+}
+
+static dycl_status record_embedding(dycl_region *region, const stock *kind, const config *c, PyObject *input, uint32_t *out) {
+    dycl_status status;
+    uint32_t operands[2];
+    int64_t bounds[2], padding = c->flag ? c->ints[0] : 0;
+    PyObject *weight = Py_NewRef(c->tensors[0]); /* reading the indices may compute them, meanwhile other threads run: c is not looked at again */
+    (void)kind;
+    DYCL_TRY(dycl_region_index(region, input, &operands[1], bounds));
+    DYCL_TRY(dycl_region_value(region, weight, &operands[0]));
+    const dycl_value *v = &region->recorder.graph.values[operands[0]];
+    if (v->rank != 2)
+        status = dycl_build_bail(&region->recorder, DYCL_BAIL_shape);
+    else if (padding < -v->sizes[0] || padding >= v->sizes[0])
+        status = dycl_build_bail(&region->recorder, DYCL_BAIL_arguments);
+    else if (!dycl_index_within(bounds, v->sizes[0]))
+        status = dycl_build_bail(&region->recorder, DYCL_BAIL_index);
+    else
+        status = dycl_build_node(&region->recorder, DYCL_OP_embedding, 2, operands, 0, NULL, out);
+fail:
+    Py_DECREF(weight);
+    return status;
 }
 
 static int read_identity(const stock *kind, PyObject *dict, config *c) {
@@ -207,6 +249,7 @@ static int read_identity(const stock *kind, PyObject *dict, config *c) {
 static stock stocks[] = {
     {"Linear", read_linear, record_linear, 0, NULL, NULL},
     {"LayerNorm", read_layer_norm, record_layer_norm, 0, NULL, NULL},
+    {"Embedding", read_embedding, record_embedding, 0, NULL, NULL},
     {"Conv2d", read_conv2d, record_conv2d, 0, NULL, NULL},
     {"BatchNorm2d", read_batch_norm, record_batch_norm, 4, NULL, NULL},
     {"ReLU", read_activation, record_activation, DYCL_OP_relu, NULL, NULL},
@@ -285,9 +328,8 @@ static PyObject *try_stock(const stock *kind, PyObject *module, PyObject *x) {
     const config *c = config_of(kind, module);
     if (!c) return NULL;
     if (!kind->record) return Py_NewRef(x);
-    uint32_t value = 0, out = 0;
-    dycl_status status = dycl_region_value(region, x, &value);
-    if (status == DYCL_OK) status = kind->record(region, kind, c, value, &out);
+    uint32_t out = 0;
+    dycl_status status = kind->record(region, kind, c, x, &out);
     if (status == DYCL_OK) {
         PyObject *result = dycl_region_result(region, out);
         if (result && dycl_region_settle(region) < 0) Py_CLEAR(result);

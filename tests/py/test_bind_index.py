@@ -1,8 +1,10 @@
 """Indexing, gathering, embedding."""
 
+import dycl
+import numpy
 import pytest
 import torch
-from binding_check import check, check_error, tensor
+from binding_check import check, check_error, compare, tensor
 
 F = torch.nn.functional
 
@@ -108,23 +110,86 @@ def test_embedding():
     for bad in (7, -1):
         check_error(lambda w, i: F.embedding(i, w), table, torch.tensor([0, bad]))
     check_error(lambda w, i: F.embedding(i, w, padding_idx=9), table, index)
+    check_error(lambda w, i: F.embedding(i, w, sparse=1.5), table, index)
+    check_error(lambda w, i: torch.embedding(w, i, scale_grad_by_freq="yes"), table, index)
+    check_error(lambda w, i: torch.embedding(w, i, padding_idx=None), table, index)
 
 
-def test_embedding_module():
-    import dycl
+def stock_embedding(**options):
+    torch.manual_seed(1)
+    return torch.nn.Embedding(10, 4, **options).eval()
 
-    module = dycl.accelerate(torch.nn.Embedding(10, 4, padding_idx=0).eval())
+
+@pytest.mark.parametrize("options", [{}, {"padding_idx": 0}, {"padding_idx": -1}, {"sparse": True, "scale_grad_by_freq": True}], ids=str)
+def test_embedding_module(options):
+    module, index = stock_embedding(**options), torch.tensor([[1, 2], [0, 9]])
+    stats = check(lambda i: (module(i), module(i + 0), module(i[1]), module(i.int()), module(i[0, 1]), module(i[:0]), module(i.t()) * 2, module((i > 1).long()), module(torch.arange(10))), index)
+    assert stats["recorded"] >= 2 * 9
+    assert check(lambda i: module(i), index)["recorded"] == 2
+    for bad in (10, -1):
+        check_error(lambda i: module(i), torch.tensor([[1, bad]]))
+        check_error(lambda i: module(i + 0), torch.tensor([[1, bad]]))
+    check_error(lambda i: module(i), index.float())
+    check_error(lambda i: module(i * 0.5), index)
+    check_error(lambda i: module(i.tolist()), index)
+
+
+def test_embedding_module_whose_configuration_changes():
     index = torch.tensor([[1, 2], [0, 9]])
-    with torch.no_grad():
-        expected = F.embedding(index, module.weight)
-        for _ in range(3):
-            assert torch.equal(module(index), expected)
-    assert dycl.stats(module)["torch"] == 0
+    changes = {
+        "max_norm": lambda m: setattr(m, "max_norm", 0.5),  # renormalises the weight in place
+        "padding": lambda m: setattr(m, "padding_idx", 3),
+        "padding out of range": lambda m: setattr(m, "padding_idx", 30),
+        "no padding": lambda m: setattr(m, "padding_idx", "none"),
+        "sparse": lambda m: setattr(m, "sparse", 3.5),
+        "fewer rows": lambda m: setattr(m, "weight", torch.nn.Parameter(torch.ones(3, 4))),
+        "another rank": lambda m: setattr(m, "weight", torch.nn.Parameter(torch.ones(10))),
+        "double": lambda m: m.double(),
+        "in place": lambda m: m.weight.mul_(2),
+        "no weight": lambda m: setattr(m, "weight", None),
+        "hook": lambda m: m.register_forward_hook(lambda m, i, o: o + 1),
+        "forward": lambda m: setattr(m, "forward", lambda i: m.weight[i] * 2),
+    }
+    for name, change in changes.items():
+        sides = []
+        for accelerate in (lambda f: f, dycl.accelerate):
+            module = stock_embedding(max_norm=None, padding_idx=0)
+
+            def program(i):
+                try:
+                    return module(i), module(i + 0)
+                except Exception as error:  # noqa: BLE001
+                    return type(error), str(error)
+
+            call, results = accelerate(program), []
+            with torch.no_grad():
+                results.append(call(index))
+                change(module)
+                results += [call(index), call(index), module.weight]
+            sides.append(results)
+        compare(sides[0], sides[1], name)
+        assert call is not program and dycl.stats(call)["recorded"] >= 2
+
+
+def test_embedding_module_and_memory_of_numpy():
+    module = stock_embedding()
+
+    def program(array):
+        index = torch.from_numpy(array)
+        a = module(index)
+        array[:] = 0
+        b = module(index)
+        array[:] = 12
+        return a, b
+
+    for _ in range(2):
+        with torch.no_grad():
+            array = numpy.array([[3, 4], [9, 1]])
+            sides = [f(array.copy()) for f in (program, dycl.accelerate(program))]
+        compare(*sides, "numpy")
 
 
 def test_index_changes_between_calls():
-    import dycl
-
     accelerated = dycl.accelerate(lambda x, i: x[i] * 2)
     x = tensor(5, 2)
     with torch.no_grad():
