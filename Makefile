@@ -42,7 +42,7 @@ $(VENV)/.stamp-develop: $(VENV)/.stamp-base
 	touch $@
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-develop
-	$(PIP) "pytest>=8" expecttest transformers==5.23.0
+	$(PIP) "pytest>=8" expecttest transformers==5.23.0 nbclient nbformat ipykernel
 	touch $@
 
 $(VENV)/.stamp-bench: $(VENV)/.stamp-test

@@ -9,6 +9,21 @@ represented runs in torch, as it would have without dycl.
 """
 
 from dycl._api import accelerate, disable, enable, explain, info, stats
+from dycl._everywhere import accelerate_all
 
-__all__ = ["accelerate", "disable", "enable", "explain", "info", "stats"]
+__all__ = ["accelerate", "accelerate_all", "disable", "enable", "explain", "info", "stats"]
 __version__ = "0.1.0"
+
+
+def load_ipython_extension(ipython):
+    """``%load_ext dycl``: every outermost module call of the notebook is accelerated; ``%dycl explain`` and ``%dycl stats`` show the last one."""
+    from dycl import _notebook
+
+    _notebook.load(ipython)
+
+
+def unload_ipython_extension(ipython):
+    """``%unload_ext dycl``: as if it had never been loaded."""
+    from dycl import _notebook
+
+    _notebook.unload(ipython)

@@ -9,27 +9,37 @@ import warnings
 TESTED_TORCH = "2.13."  # where dycl's look into torch's memory layout is tested
 
 
-def _load_core():
-    """The extension module, or the error that says why there is none: `import dycl` never fails for that."""
-    try:
-        from dycl import _core
-
-        return _core, None
-    except ImportError as error:
-        first = error
-    try:  # a system without libgomp: torch brings one
-        import torch  # noqa: F401
-
-        from dycl import _core
-
-        return _core, None
-    except ImportError:
-        return None, first
-
-
-_core, _core_error = _load_core()
+_core = None  # the extension module, once _load() found it: oneDNN and OpenMP read the environment when they are loaded, and a script under
+_core_error = None  # `python -m dycl` may still set it; why there is none
+_disabled = False  # dycl.disable() came before the extension module
 _SITE = "_compiled_call_impl"  # torch.nn.Module's own hook: what _wrapped_call_impl calls instead of _call_impl
 _ready = None  # None: not tried; True; or the reason why programs run in torch
+
+
+def _load():
+    """The extension module, or None with the error kept: `import dycl` never fails for that."""
+    global _core, _core_error
+    if _core is None and _core_error is None:
+        try:
+            from dycl import _core as found
+        except ImportError as error:
+            found, _core_error = _load_with_torch(), error
+        _core = found
+        if _core is not None:
+            _core.set_disabled(_disabled)
+    return _core
+
+
+def _load_with_torch():
+    """A system without libgomp: torch brings one."""
+    try:
+        import torch  # noqa: F401
+
+        from dycl import _core as found
+
+        return found
+    except ImportError:
+        return None
 
 
 def _setup():
@@ -50,13 +60,13 @@ def _setup():
 
 
 def _start(version):
-    if _core is None:
+    if _load() is None:
         raise ImportError(f"{_core_error} (is oneDNN installed? pip install onednn-cpu-gomp)")
     if not version.startswith(TESTED_TORCH):
         warnings.warn(f"dycl was tested with torch {TESTED_TORCH}x, this is {version}", RuntimeWarning, stacklevel=4)
     _core.setup()
     if os.environ.get("DYCL_DISABLE", "") not in ("", "0"):
-        _core.set_disabled(True)
+        _set_disabled(True)
     if os.environ.get("DYCL_CHOOSE", "") == "0":  # always record: what tests and micro-benchmarks of the recorder need
         _core.set_choosing(False)
 
@@ -103,20 +113,30 @@ def _site_of(target):
     if isinstance(target, types.MethodType) and isinstance(target.__func__, _core.Site):
         return target.__func__
     site = getattr(target, "__dict__", {}).get(_SITE)
+    if site is None:
+        site = _core.site_of(target)
     return site if isinstance(site, _core.Site) else None
 
 
 def _need_site(target):
-    site = _site_of(target)
-    if site is None and isinstance(_ready, str) and callable(target):
-        return _core.site(target, None)  # nothing is accelerated here: the counts are those of one that never ran
+    """The site of a target, or of the last call. None: nothing is accelerated here at all."""
+    site = _site_of(target) if target is not None else _core and _core.last_site()
+    if site is None and isinstance(_ready, str) and (target is None or callable(target)):
+        return None
+    if site is None and target is None:
+        raise LookupError("no accelerated call yet, or what was called is gone")
     if site is None:
         raise TypeError(f"not accelerated by dycl: {type(target).__name__}")
     return site
 
 
-def stats(target):
-    """What an accelerated callable did so far, as a dict of counts.
+def _counts_of_nothing():
+    names = "calls plain_calls plain_grad plain_mode plain_disabled plain_nested plain_faster recorded torch segments graph_vertices case_selects packed_bytes"
+    return {**dict.fromkeys(names.split(), 0), "bails": {}, "flushes": {}}
+
+
+def stats(target=None):
+    """What an accelerated callable did so far, as a dict of counts; without ``target``, the one that was called last (not from inside another).
 
     Keys: ``calls`` (that ran as regions), ``plain_calls`` (that ran in torch as a whole) with its parts ``plain_grad`` (gradients required),
     ``plain_mode`` (autocast, another torch function mode, tracing...), ``plain_disabled``, ``plain_nested`` (inside another region), ``plain_faster``
@@ -127,22 +147,34 @@ def stats(target):
 
     Raises:
         TypeError: ``target`` was not accelerated.
+        LookupError: there was no accelerated call, or what was called is gone.
     """
-    return _core.stats(_need_site(target))
+    site = _need_site(target)
+    return _core.stats(site) if site is not None else _counts_of_nothing()
 
 
-def explain(target):
+def explain(target=None):
     """What ran where, and why not, as text: per segment its operators, fused blocks, kernels and last times (microseconds), the case selects,
-    and each operator that was left to torch with the reason and its source line. From the first call of ``explain`` on, steps are timed.
+    and each operator that was left to torch with the reason and its source line. Without ``target``, of what was called last (not from inside
+    another). From the first call of ``explain`` on, steps are timed.
 
     Raises:
         TypeError: ``target`` was not accelerated.
+        LookupError: there was no accelerated call, or what was called is gone.
     """
-    text = _core.explain(_need_site(target))
-    if isinstance(_ready, str):
+    site = _need_site(target)
+    if site is None or isinstance(_ready, str):
         return f"dycl does not accelerate here, programs run in torch: {_ready}"
+    text = _core.explain(site)
     _core.set_timing(True)
     return text
+
+
+def _set_disabled(on):
+    """The former state."""
+    global _disabled
+    before, _disabled = _disabled, on
+    return _core.set_disabled(on) if _core is not None else before
 
 
 class disable:
@@ -150,22 +182,20 @@ class disable:
     The environment variable ``DYCL_DISABLE=1`` does the same from the start. Holds for all threads of the process."""
 
     def __init__(self):
-        self._before = _core is not None and _core.set_disabled(True)
+        self._before = _set_disabled(True)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *exception):
-        if _core is not None:
-            _core.set_disabled(self._before)
+        _set_disabled(self._before)
 
 
 def enable():
     """Ends ``dycl.disable()``."""
-    if _core is not None:
-        _core.set_disabled(False)
+    _set_disabled(False)
 
 
 def info():
     """A dict: ``isa`` (instruction set of dycl's own kernels), ``onednn`` (version), ``segments`` (plans kept), ``python`` (version)."""
-    return {**(_core.info() if _core is not None else {}), "python": sys.version.split()[0]}
+    return {**(_core.info() if _load() is not None else {}), "python": sys.version.split()[0]}

@@ -1,5 +1,6 @@
 /* Entering and leaving a region. */
 #include "base/alloc.h"
+#include "py/everywhere.h"
 #include "py/modules.h"
 #include "py/region.h"
 #include "py/site.h"
@@ -120,17 +121,27 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     return result;
 }
 
+/* In torch as a whole. quiet: what dycl.accelerate_all would accelerate inside stays in torch too (DYCL_QUIET_...). */
+static PyObject *run_in_torch(int quiet, dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    dycl_quiet before = dycl_quiet_current;
+    site->stats.plain_calls++;
+    if (quiet == DYCL_QUIET_ALL) dycl_quiet_current.how = DYCL_QUIET_ALL;
+    else dycl_quiet_same_state();
+    PyObject *result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+    dycl_quiet_current = before;
+    return result;
+}
+
 PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    if (dycl_site_last() != site && !dycl_region_current) dycl_site_set_last(site);
     if (dycl_choose_torch(&site->choice)) { /* nothing else may cost here */
-        site->stats.plain_calls++;
         site->stats.plain_faster++;
-        return PyObject_Vectorcall(callable, args, nargsf, kwnames);
+        return run_in_torch(DYCL_QUIET_ALL, site, callable, args, nargsf, kwnames);
     }
     if (dycl_region_current || !dycl_site_may_enter(site, args, PyVectorcall_NARGS(nargsf), kwnames)) {
         if (PyErr_Occurred()) return NULL;
         if (dycl_region_current) site->stats.plain_nested++;
-        site->stats.plain_calls++;
-        return PyObject_Vectorcall(callable, args, nargsf, kwnames);
+        return run_in_torch(DYCL_QUIET_SAME_STATE, site, callable, args, nargsf, kwnames);
     }
     Py_INCREF(site); /* the call may end its last other owner */
     dycl_way way = dycl_choose(&site->choice);
@@ -139,9 +150,8 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
     if (way == DYCL_WAY_REGION) {
         result = run_region(site, callable, args, nargsf, kwnames);
     } else {
-        site->stats.plain_calls++;
         site->stats.plain_faster++;
-        result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+        result = run_in_torch(DYCL_QUIET_ALL, site, callable, args, nargsf, kwnames);
     }
     dycl_choose_done(&site->choice, way, dycl_choose_now() - before);
     Py_DECREF(site);

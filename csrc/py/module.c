@@ -1,6 +1,7 @@
 /* The extension module dycl._core. */
 #include "dnnl/dnnl.h"
 #include "py/call.h"
+#include "py/everywhere.h"
 #include "py/site.h"
 #include "structmember.h"
 
@@ -20,7 +21,26 @@ static PyObject *site(PyObject *self, PyObject *args) {
     PyObject *callable, *module;
     (void)self;
     if (!PyArg_ParseTuple(args, "OO", &callable, &module)) return NULL;
-    return dycl_site_create(callable == Py_None ? NULL : callable, module == Py_None ? NULL : module);
+    return dycl_site_create(callable == Py_None ? NULL : callable, module == Py_None ? NULL : module, NULL);
+}
+
+static PyObject *everywhere(PyObject *self, PyObject *unused) {
+    (void)self;
+    (void)unused;
+    return dycl_everywhere_descriptor();
+}
+
+static PyObject *site_of(PyObject *self, PyObject *module) {
+    (void)self;
+    dycl_site *found = dycl_everywhere_find(module);
+    return Py_NewRef(found && !found->aside ? (PyObject *)found : Py_None);
+}
+
+static PyObject *last_site(PyObject *self, PyObject *unused) {
+    (void)self;
+    (void)unused;
+    dycl_site *found = dycl_site_last();
+    return Py_NewRef(found ? (PyObject *)found : Py_None);
 }
 
 static dycl_site *as_site(PyObject *o) {
@@ -82,6 +102,9 @@ static PyObject *bound(PyObject *module, PyObject *callable) {
 static PyMethodDef methods[] = {
     {"setup", setup, METH_NOARGS, "Imports torch and finds what dycl needs in it."},
     {"site", site, METH_VARARGS, "site(callable, module): one of them None."},
+    {"everywhere", everywhere, METH_NOARGS, "The descriptor that dycl.accelerate_all puts on torch.nn.Module."},
+    {"site_of", site_of, METH_O, "The site that a module got from that descriptor, or None."},
+    {"last_site", last_site, METH_NOARGS, "The site that was called last, or None."},
     {"stats", stats, METH_O, NULL},
     {"explain", explain, METH_O, NULL},
     {"set_disabled", set_disabled, METH_O, NULL},

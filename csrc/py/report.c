@@ -104,8 +104,15 @@ PyObject *dycl_site_explain(dycl_site *site) {
     for (uint32_t i = 1; i < site->trace->count; i++)
         if (explain_vertex(lines, site->trace, i) < 0) goto done;
     if (site->left_count && say(lines, PyUnicode_FromString("left to torch:")) < 0) goto done;
-    for (int i = 0; i < site->left_count; i++)
-        if (explain_left(lines, &site->left[i]) < 0) goto done;
+    for (int i = 0; i < site->left_count; i++) { /* what it says may run Python code, which may come back to this table */
+        dycl_left_row row = site->left[i];
+        Py_INCREF(row.callable);
+        Py_INCREF(row.code);
+        int said = explain_left(lines, &row);
+        Py_DECREF(row.callable);
+        Py_DECREF(row.code);
+        if (said < 0) goto done;
+    }
     newline = PyUnicode_FromString("\n");
     if (newline) text = PyUnicode_Join(newline, lines);
 done:

@@ -1,6 +1,7 @@
 #include "py/site.h"
 
 #include "base/alloc.h"
+#include "py/everywhere.h"
 #include "py/region.h"
 #include "structmember.h"
 
@@ -27,16 +28,25 @@ static int wants_grad(PyObject *o) {
     return result;
 }
 
-/* Whether the first parameter wants gradients: a module that is frozen only in part records until it meets the others. 1, 0, -1 */
+/* The first parameter in the order of Module.parameters(). Borrowed, or NULL. depth: a module may contain itself */
+static PyObject *first_parameter(PyObject *module, int depth) {
+    PyObject **place = _PyObject_GetDictPtr(module), *key, *o;
+    PyObject *dict = place ? *place : NULL;
+    PyObject *parameters = dict ? PyDict_GetItemString(dict, "_parameters") : NULL, *children = dict ? PyDict_GetItemString(dict, "_modules") : NULL;
+    Py_ssize_t at = 0;
+    while (parameters && PyDict_Check(parameters) && PyDict_Next(parameters, &at, &key, &o))
+        if (o != Py_None) return o;
+    at = 0;
+    while (depth && children && PyDict_Check(children) && PyDict_Next(children, &at, &key, &o))
+        if (o != Py_None && (o = first_parameter(o, depth - 1))) return o;
+    return NULL;
+}
+
+/* Whether the first parameter wants gradients: a module that is frozen only in part records until it meets the others. */
 static int module_wants_grad(const dycl_site *site) {
     PyObject *module = site->module ? PyWeakref_GetObject(site->module) : NULL;
-    if (!module || module == Py_None) return 0;
-    PyObject *parameters = PyObject_CallMethod(module, "parameters", NULL);
-    PyObject *first = parameters ? PyIter_Next(parameters) : NULL;
-    int result = first ? wants_grad(first) : PyErr_Occurred() ? -1 : 0;
-    Py_XDECREF(first);
-    Py_XDECREF(parameters);
-    return result;
+    PyObject *first = module && module != Py_None ? first_parameter(module, 16) : NULL;
+    return first && wants_grad(first);
 }
 
 static int default_dtype_is_f32(void) {
@@ -70,7 +80,7 @@ int dycl_site_may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count
         Py_ssize_t total = count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
         for (Py_ssize_t i = 0; i < total && !wanted; i++) wanted = wants_grad(args[i]);
         if (wanted) {
-            if (wanted > 0) site->stats.plain_grad++;
+            site->stats.plain_grad++;
             return 0;
         }
     }
@@ -90,7 +100,15 @@ static void note_left(dycl_site *site, PyObject *callable, dycl_bail why) {
         Py_XDECREF(code);
         return;
     }
-    if (site->left_count < DYCL_SITE_LEFT && code) {
+    if (site->left_count == site->left_room && site->left_count < DYCL_SITE_LEFT) {
+        int room = site->left_room ? 2 * site->left_room : 4;
+        void *block = dycl_realloc(site->left, (size_t)room * sizeof *site->left);
+        if (block) {
+            site->left = block;
+            site->left_room = room;
+        }
+    }
+    if (site->left_count < site->left_room && code) {
         site->left[site->left_count++] = (dycl_left_row){Py_NewRef(callable), (PyObject *)code, line, why, 1};
     } else {
         Py_XDECREF(code);
@@ -112,10 +130,13 @@ void dycl_site_left_at(dycl_site *site, PyObject *callable, dycl_bail why) {
 
 /* ---- The object ------------------------------------------------------------------------------------------------------------------------- */
 
+static dycl_site *last; /* owned when it is a module's */
+
 static PyObject *site_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     dycl_site *site = (dycl_site *)self;
     PyObject *callable;
     if (site->module) {
+        if (site->address) dycl_everywhere_trim();
         PyObject *module = PyWeakref_GetObject(site->module); /* borrowed */
         if (module == Py_None) {
             PyErr_SetString(PyExc_ReferenceError, "the accelerated module is gone");
@@ -132,12 +153,12 @@ static PyObject *site_call(PyObject *self, PyObject *const *args, size_t nargsf,
     return result;
 }
 
-PyObject *dycl_site_create(PyObject *callable, PyObject *module) {
+PyObject *dycl_site_create(PyObject *callable, PyObject *module, PyObject *died) {
     dycl_site *site = (dycl_site *)dycl_site_type.tp_alloc(&dycl_site_type, 0);
     if (!site) return NULL;
     site->vectorcall = site_call;
     site->callable = Py_XNewRef(callable);
-    site->module = module ? PyWeakref_NewRef(module, NULL) : NULL;
+    site->module = module ? PyWeakref_NewRef(module, died) : NULL;
     site->trace = dycl_trace_create(retain_segment, release_segment);
     if ((module && !site->module) || !site->trace) {
         if (!PyErr_Occurred()) PyErr_NoMemory();
@@ -179,7 +200,18 @@ static void site_dealloc(PyObject *self) {
     site_clear(self);
     Py_CLEAR(site->module);
     dycl_trace_free(site->trace);
+    dycl_free(site->left);
+    if (last == site) last = NULL;
     Py_TYPE(self)->tp_free(self);
+}
+
+dycl_site *dycl_site_last(void) { return last; }
+
+/* A module's site is kept: it holds the module weakly. A function's is not: it would keep the function. */
+void dycl_site_set_last(dycl_site *site) {
+    dycl_site *before = last;
+    last = site->module ? (dycl_site *)Py_NewRef(site) : site;
+    if (before && before->module) Py_DECREF(before);
 }
 
 /* Used as a method, an accelerated function binds like a function. */

@@ -39,15 +39,22 @@ typedef struct dycl_site {
     PyObject *weak;       // list of weak references to us
     vectorcallfunc vectorcall;
     dycl_site_stats stats;
-    dycl_left_row left[DYCL_SITE_LEFT];
-    int left_count;
+    dycl_left_row *left;  // owned, grows
+    int left_count, left_room;
     dycl_trace *trace;    // owned
     dycl_choice choice;
+    const void *address;  // the module's, while the table of py/everywhere.h owns this site; NULL: a site of dycl.accelerate
+    struct dycl_site *chain, *newer, *older; // borrowed: that table
+    uint8_t called, aside; // since the table was last trimmed; this module runs by itself (ScriptModule...)
 } dycl_site;
 
 extern PyTypeObject dycl_site_type;
 
-PyObject *dycl_site_create(PyObject *callable, PyObject *module); /* one of them NULL. New reference */
+/* One of callable and module is NULL. died (or NULL): called with the weak reference when the module dies. New reference */
+PyObject *dycl_site_create(PyObject *callable, PyObject *module, PyObject *died);
+/* The site that was called last (outermost), borrowed; NULL when there is none or it is gone. */
+dycl_site *dycl_site_last(void);
+void dycl_site_set_last(dycl_site *site); /* may run Python code */
 /* Whether a call may become a region: not disabled, no foreign mode, autocast, tracing..., no gradients wanted. Counts why not. */
 int dycl_site_may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames);
 void dycl_site_left_at(dycl_site *site, PyObject *callable, dycl_bail why); /* an operator goes to torch */
