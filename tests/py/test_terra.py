@@ -1,0 +1,133 @@
+"""Terra's ten programs (examples/terra), eager and accelerated: results, the state of all random generators, what the model keeps, and the parameters that
+training leaves. Inputs differ in size and in the branches that they take; what was packed before training must not be used after it."""
+
+import copy
+import importlib.util
+import itertools
+import os
+import pathlib
+import random
+
+import dycl
+import numpy
+import pytest
+import torch
+from tolerance import bounds
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "terra"
+PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py"))
+FULL = os.environ.get("DYCL_TEST_FULL") == "1"
+INPUTS, STEPS = (12, 4) if FULL else (3, 2)
+
+
+def load(name):
+    specification = importlib.util.spec_from_file_location(f"terra_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def seed(number):
+    torch.manual_seed(number)
+    numpy.random.seed(number)
+    random.seed(number)
+
+
+def generators():
+    kind, keys, *rest = numpy.random.get_state()
+    return torch.get_rng_state().tolist(), (kind, keys.tolist(), *rest), random.getstate()
+
+
+def same_numbers(want, got, where):
+    """A network's rounding errors grow with the magnitude of what it adds up."""
+    want, got = torch.as_tensor(want).detach(), torch.as_tensor(got).detach()
+    assert got.dtype == want.dtype and got.shape == want.shape, (where, want.dtype, got.dtype, want.shape, got.shape)
+    if want.is_floating_point():
+        rtol, atol = bounds("matmul", torch.float32)
+        scale = max(1.0, float(want.abs().max())) if want.numel() else 1.0
+        torch.testing.assert_close(got, want, rtol=rtol, atol=atol * scale, equal_nan=True, msg=lambda m: f"{where}: {m}")
+    else:
+        assert torch.equal(got, want), (where, want, got)
+
+
+def compare(want, got, where):
+    assert type(got) is type(want), (where, type(want), type(got))
+    if isinstance(want, torch.Tensor):
+        assert got.stride() == want.stride(), (where, want.stride(), got.stride())
+        same_numbers(want, got, where)
+    elif isinstance(want, numpy.ndarray):
+        assert got.strides == want.strides, (where, want.strides, got.strides)
+        same_numbers(want, got, where)
+    elif isinstance(want, float):
+        same_numbers(torch.tensor(want), torch.tensor(got), where)
+    elif isinstance(want, (list, tuple)):
+        assert len(got) == len(want), (where, want, got)
+        for i, (a, b) in enumerate(zip(want, got)):
+            compare(a, b, f"{where}[{i}]")
+    elif isinstance(want, dict):
+        assert list(got) == list(want), where
+        for key in want:
+            compare(want[key], got[key], f"{where}[{key!r}]")
+    else:
+        assert got == want, (where, want, got)
+
+
+def kept(model):
+    """What the modules hold beside parameters: attributes of plain types that a forward pass may change."""
+    simple = (int, float, str, torch.Tensor, numpy.ndarray)
+    return {
+        f"{name}.{key}": value for name, module in model.named_modules() for key, value in vars(module).items() if isinstance(value, simple) and not key.startswith("_")
+    }
+
+
+class Side:
+    """One of the two runs: a model, its optimizer, and the inference step that is called with it."""
+
+    def __init__(self, program, model, infer):
+        self.program, self.model, self.infer = program, model, infer
+        self.optimizer = program.optimizer(model)
+
+    def step(self, what, batch, number):
+        seed(number)
+        batch = copy.deepcopy(batch)
+        result = self.infer(self.model, batch) if what == "infer" else self.program.train(self.model, self.optimizer, batch)
+        return result, generators(), kept(self.model)
+
+
+def run(name, accelerate, steps):
+    """`accelerate`: (program, model) -> (inference step, what has the statistics), both accelerated. Each input comes new and again, then training, then again."""
+    program = load(name)
+    seed(0)
+    model = program.build()
+    other = copy.deepcopy(model)
+    infer, target = accelerate(program, other)
+    eager, ours = Side(program, model, program.infer), Side(program, other, infer)
+    batches = list(itertools.islice(program.inputs(1), INPUTS))
+    plan = [("infer", i) for i in (*range(INPUTS), *range(INPUTS))] + [("train", i) for i in range(steps)] + [("infer", i) for i in (0, 1)[:steps]]
+    for number, (what, i) in enumerate(plan):
+        want, got = (side.step(what, batches[i], number) for side in (eager, ours))
+        for part, a, b in zip(("result", "random generators", "attributes"), want, got):
+            compare(a, b, f"{name}, {what} {number} of input {i}, {part}")
+        if what == "train":
+            compare(list(eager.model.state_dict().values()), list(ours.model.state_dict().values()), f"{name}, state after training step {i}")
+    stats = dycl.stats(target)
+    assert stats["recorded"] > 0 and stats["segments"] > 0, stats
+
+
+def test_there_are_ten():
+    assert len(PROGRAMS) == 10, PROGRAMS
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_with_the_model_accelerated(name):
+    run(name, lambda program, model: (program.infer, dycl.accelerate(model)), STEPS)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_with_the_whole_inference_step_accelerated(name):
+    """Sampling, suppression and metrics are inside the region too."""
+
+    def accelerate(program, model):
+        return (dycl.accelerate(program.infer),) * 2
+
+    run(name, accelerate, STEPS if FULL else 0)
