@@ -1,6 +1,7 @@
 #include "exec/guard.h"
 
 #include "base/alloc.h"
+#include "exec/pack.h"
 
 struct dycl_guard_seen {
     uint64_t token, version;
@@ -16,7 +17,10 @@ int dycl_guard_feeds_finite(struct dycl_plan *plan, const dycl_feed *feeds) {
     for (uint32_t i = 0; i < g->feed_count; i++) {
         struct dycl_guard_seen *seen = plan->seen ? &plan->seen[i] : NULL;
         if (seen && feeds[i].token && seen->token == feeds[i].token && seen->version == feeds[i].version) continue;
-        if (!finite(&g->values[g->feeds[i]], feeds[i].data)) return 0;
+        size_t extent = (size_t)dycl_value_extent(&g->values[g->feeds[i]]);
+        int known = feeds[i].token && dycl_pack_is_finite(&feeds[i], extent); /* another plan has looked */
+        if (!known && !finite(&g->values[g->feeds[i]], feeds[i].data)) return 0;
+        if (!known && feeds[i].token) dycl_pack_set_finite(&feeds[i], extent);
         if (seen && feeds[i].token) *seen = (struct dycl_guard_seen){feeds[i].token, feeds[i].version};
     }
     return 1;

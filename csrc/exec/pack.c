@@ -12,6 +12,11 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static dycl_pack *buckets[BUCKETS];
 static dycl_pack *dead; /* forgotten while a run was under way: their memory waits */
+static struct finite {
+    uint64_t token, version;
+    const void *data;
+    size_t extent;
+} finite[BUCKETS]; /* by token; a newer entry takes the place */
 static atomic_int running;
 static atomic_int waiting; /* is `dead` not empty? */
 static atomic_size_t held;
@@ -80,7 +85,22 @@ void dycl_pack_forget(uint64_t token) {
     pthread_mutex_lock(&lock);
     atomic_fetch_add(&generation, 1);
     kill_stale(token, 0, 1);
+    finite[bucket_of(token)].token = 0;
     collect();
+    pthread_mutex_unlock(&lock);
+}
+
+int dycl_pack_is_finite(const dycl_feed *feed, size_t extent) {
+    pthread_mutex_lock(&lock);
+    const struct finite *seen = &finite[bucket_of(feed->token)];
+    int result = seen->token == feed->token && seen->version == feed->version && seen->data == feed->data && seen->extent == extent;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+void dycl_pack_set_finite(const dycl_feed *feed, size_t extent) {
+    pthread_mutex_lock(&lock);
+    finite[bucket_of(feed->token)] = (struct finite){feed->token, feed->version, feed->data, extent};
     pthread_mutex_unlock(&lock);
 }
 

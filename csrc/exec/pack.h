@@ -7,6 +7,7 @@
 #define DYCL_EXEC_PACK_H
 
 #include "dnnl/dnnl.h"
+#include "exec/plan.h"
 #include "kern/small.h"
 
 #include <stdatomic.h>
@@ -48,6 +49,10 @@ dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed
 size_t dycl_pack_size(const dycl_pack_key *key);
 uint64_t dycl_pack_generation(void); /* changes when any constant is forgotten */
 void dycl_pack_release(dycl_pack *pack);
+
+/* What the guard has found out about a constant of that version, so that each plan needs not look again. Hints: they may be lost. */
+int dycl_pack_is_finite(const dycl_feed *feed, size_t extent);
+void dycl_pack_set_finite(const dycl_feed *feed, size_t extent);
 
 /* Every run of a plan is bracketed, so that memory in use is not freed. */
 void dycl_pack_enter(void);

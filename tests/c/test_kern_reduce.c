@@ -1,4 +1,5 @@
 /* Reductions and row operators of every ISA against double or naive references, random shapes and special values. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -347,6 +348,22 @@ static void check_pool(void) {
     }
 }
 
+static void check_finite(void) {
+    float data[133] = {0};
+    const float bad[] = {INFINITY, -INFINITY, NAN, -NAN}, good[] = {0, -0.0f, FLT_MAX, -FLT_MAX, FLT_MIN, 1e-45f, 1};
+    for (size_t n = 0; n <= 133; n++) {
+        for (size_t i = 0; i < n; i++) data[i] = good[(i * 7 + n) % 7];
+        if (!dycl_kern_all_finite(data, n)) failures++, printf("FAIL finite numbers taken for others, n %zu\n", n);
+        for (size_t at = 0; at < n; at++) {
+            float before = data[at];
+            data[at] = bad[(at + n) % 4];
+            if (dycl_kern_all_finite(data, n)) failures++, printf("FAIL n %zu: element %zu not seen\n", n, at);
+            data[at] = before;
+        }
+    }
+    printf("finite: ok\n");
+}
+
 int main(void) {
     for (int isa = 0; isa < DYCL_ISA_COUNT; isa++) {
         int before = failures;
@@ -363,5 +380,6 @@ int main(void) {
         check_group_norm(), check_pool();
         printf("%s group norm, pooling: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED");
     }
+    check_finite();
     return failures != 0;
 }

@@ -52,3 +52,18 @@ def test_weights_that_become_nan():
         assert expected.isnan().any()
         for _ in range(3):
             torch.testing.assert_close(m(x), expected, equal_nan=True)
+
+
+def test_weights_are_looked_at_for_each_shape_and_version():
+    """What one plan found out about a weight serves the others, until the weight is written."""
+    m = model(nn.ReLU())
+    with torch.no_grad():
+        dycl.accelerate(m)
+        poison = [float("inf"), 1.0, float("nan"), 2.0]
+        for size, value in zip((16, 18, 20, 22), poison):
+            m[3].weight[2, 0, 0, 0] = value
+            x = torch.randn(1, 3, size, size)
+            with dycl.disable():
+                expected = m(x)
+            for _ in range(3):
+                torch.testing.assert_close(m(x), expected, equal_nan=True, msg=f"size {size}, weight {value}")
