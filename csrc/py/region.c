@@ -236,6 +236,19 @@ static dycl_status run_plan(dycl_region *region, dycl_plan *plan) {
     return status;
 }
 
+/* The Python line that asked for the value, for explain. */
+static void note_where(dycl_trace *trace, uint32_t position) {
+    PyFrameObject *frame = PyEval_GetFrame(); /* borrowed */
+    if (!frame) return;
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    PyObject *text = PyUnicode_FromFormat("%U:%d", code->co_filename, PyFrame_GetLineNumber(frame));
+    const char *where = text ? PyUnicode_AsUTF8(text) : NULL;
+    if (where) dycl_trace_set_where(trace, position, where);
+    PyErr_Clear();
+    Py_XDECREF(text);
+    Py_DECREF(code);
+}
+
 static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail why) {
     dycl_site *site = region->site;
     const dycl_graph *graph = &region->recorder.graph;
@@ -245,8 +258,10 @@ static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail wh
     for (int nth = 0; nth < region->expected_count && !segment; nth++)
         if (dycl_segment_matches(region->expected[nth], graph, region->outputs, (int)count)) segment = region->expected[nth];
     if (!segment) DYCL_TRY(dycl_plan_lookup(dycl_site_cache(), graph, region->outputs, (int)count, &segment));
-    region->position = dycl_trace_advance(site->trace, region->position, segment, (int)why);
     dycl_segment_retain(segment);
+    int is_new;
+    region->position = dycl_trace_advance(site->trace, region->position, segment, (int)why, &is_new);
+    if (is_new && why != DYCL_BAIL_region_end) note_where(site->trace, region->position);
     status = dycl_segment_plan(segment, &plan);
     if (status == DYCL_OK) status = run_plan(region, plan);
     if (status == DYCL_BAIL) { /* another thread runs this plan: a private one */

@@ -50,14 +50,16 @@ static int explain_vertex(PyObject *lines, const dycl_trace *trace, uint32_t id)
         dycl_plan_get_stats(segment->plan, &stats);
         if (dycl_plan_describe(segment->plan, &text) == DYCL_ERROR) text = NULL;
     }
-    int result = say(lines, PyUnicode_FromFormat("segment %u: %u operators, %u steps, %d outputs, %s plan, ran %llu times, ended by: %s", id,
-                                                 segment->graph.node_count, stats.steps, segment->output_count,
-                                                 segment->tuned ? "tuned" : "cold", (unsigned long long)vertex->visits,
-                                                 dycl_bail_text((dycl_bail)vertex->why)));
+    const dycl_graph *graph = &segment->graph;
+    PyObject *line = PyUnicode_FromFormat("segment %u: %u operators, %u steps, %s plan, ran %llu times\n  feeds: %u tensors, %u numbers; outputs: %d; ended by: %s", id,
+                                          graph->node_count, stats.steps, segment->tuned ? "tuned" : "cold", (unsigned long long)vertex->visits,
+                                          graph->feed_count, graph->scalar_count, segment->output_count, dycl_bail_text((dycl_bail)vertex->why));
+    if (line && vertex->where) Py_SETREF(line, PyUnicode_FromFormat("%U, at %s", line, vertex->where));
+    int result = say(lines, line);
     if (result == 0 && text) result = say(lines, PyUnicode_FromString(text));
     dycl_free(text);
     if (result == 0 && vertex->successor_count > 1) {
-        PyObject *line = PyUnicode_FromString("  case select, continues with segment");
+        line = PyUnicode_FromString("  case select, continues with segment");
         for (uint32_t i = 0; line && i < vertex->successor_count; i++)
             Py_SETREF(line, PyUnicode_FromFormat("%U %u", line, vertex->successors[i]));
         result = say(lines, line);

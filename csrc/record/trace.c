@@ -10,8 +10,12 @@ dycl_trace *dycl_trace_create(void (*retain)(void *), void (*release)(void *)) {
     trace->retain = retain;
     trace->release = release;
     trace->room = 8;
+    trace->table_room = 16;
     trace->vertices = dycl_alloc_zero(trace->room * sizeof *trace->vertices);
-    if (!trace->vertices) {
+    trace->table = dycl_alloc_zero(trace->table_room * sizeof *trace->table);
+    if (!trace->vertices || !trace->table) {
+        dycl_free(trace->vertices);
+        dycl_free(trace->table);
         dycl_free(trace);
         return NULL;
     }
@@ -19,13 +23,24 @@ dycl_trace *dycl_trace_create(void (*retain)(void *), void (*release)(void *)) {
     return trace;
 }
 
+static void free_vertex(const dycl_trace *trace, dycl_trace_vertex *vertex) {
+    if (vertex->segment) trace->release(vertex->segment);
+    dycl_free(vertex->successors);
+    dycl_free(vertex->where);
+}
+
+static void forget_all(dycl_trace *trace) {
+    for (uint32_t i = 0; i < trace->count; i++) free_vertex(trace, &trace->vertices[i]);
+    memset(&trace->vertices[0], 0, sizeof trace->vertices[0]);
+    memset(trace->table, 0, trace->table_room * sizeof *trace->table);
+    trace->count = 1;
+}
+
 void dycl_trace_free(dycl_trace *trace) {
     if (!trace) return;
-    for (uint32_t i = 0; i < trace->count; i++) {
-        if (trace->vertices[i].segment) trace->release(trace->vertices[i].segment);
-        dycl_free(trace->vertices[i].successors);
-    }
+    forget_all(trace);
     dycl_free(trace->vertices);
+    dycl_free(trace->table);
     dycl_free(trace);
 }
 
@@ -34,53 +49,87 @@ void *dycl_trace_predict(const dycl_trace *trace, uint32_t position, uint32_t nt
     return trace->vertices[trace->vertices[position].successors[nth]].segment;
 }
 
-static void to_front(dycl_trace_vertex *vertex, uint32_t nth) {
-    uint32_t chosen = vertex->successors[nth];
-    memmove(vertex->successors + 1, vertex->successors, nth * sizeof *vertex->successors);
-    vertex->successors[0] = chosen;
+static uint32_t *find(const dycl_trace *trace, const void *segment) { /* its entry of the table, or the free one where it belongs */
+    uint32_t at = (uint32_t)(((uint64_t)(uintptr_t)segment * UINT64_C(0x9e3779b97f4a7c15)) >> 40) & (trace->table_room - 1);
+    while (trace->table[at] && trace->vertices[trace->table[at]].segment != segment) at = (at + 1) & (trace->table_room - 1);
+    return &trace->table[at];
 }
 
-static uint32_t add_vertex(dycl_trace *trace, uint32_t position, void *segment) {
-    if (trace->count >= DYCL_TRACE_VERTICES) return UINT32_MAX;
+static int grow(dycl_trace *trace) {
     if (trace->count == trace->room) {
         void *block = dycl_realloc(trace->vertices, 2 * trace->room * sizeof *trace->vertices);
-        if (!block) return UINT32_MAX;
+        if (!block) return 0;
         trace->vertices = block;
         trace->room *= 2;
     }
-    dycl_trace_vertex *from = &trace->vertices[position];
-    if (from->successor_count == from->successor_room) {
-        uint32_t room = from->successor_room ? 2 * from->successor_room : 2;
-        void *block = dycl_realloc(from->successors, room * sizeof *from->successors);
-        if (!block) return UINT32_MAX;
-        from->successors = block;
-        from->successor_room = room;
+    if (2 * (trace->count + 1) > trace->table_room) {
+        uint32_t *table = dycl_alloc_zero(2 * trace->table_room * sizeof *table);
+        if (!table) return 0;
+        dycl_free(trace->table);
+        trace->table = table;
+        trace->table_room *= 2;
+        for (uint32_t i = 1; i < trace->count; i++) *find(trace, trace->vertices[i].segment) = i;
     }
+    return 1;
+}
+
+static uint32_t add_vertex(dycl_trace *trace, void *segment) {
+    if (!grow(trace)) return UINT32_MAX;
     uint32_t id = trace->count++;
     dycl_trace_vertex *vertex = &trace->vertices[id];
     memset(vertex, 0, sizeof *vertex);
-    vertex->segment = segment;
     trace->retain(segment);
-    from->successors[from->successor_count++] = id;
-    to_front(from, from->successor_count - 1);
+    *find(trace, segment) = id;
+    vertex->segment = segment;
+    trace->merged++;
     return id;
 }
 
-uint32_t dycl_trace_advance(dycl_trace *trace, uint32_t position, void *segment, int why) {
-    if (position >= trace->count) return UINT32_MAX;
-    dycl_trace_vertex *from = &trace->vertices[position];
-    uint32_t next = UINT32_MAX;
-    for (uint32_t i = 0; i < from->successor_count && next == UINT32_MAX; i++) {
-        if (trace->vertices[from->successors[i]].segment != segment) continue;
-        next = from->successors[i];
-        to_front(from, i);
+/* The edge, as the most recent one. */
+static void take_edge(dycl_trace_vertex *from, uint32_t to) {
+    uint32_t nth = 0;
+    while (nth < from->successor_count && from->successors[nth] != to) nth++;
+    if (nth == from->successor_count) {
+        if (from->successor_count == from->successor_room && from->successor_room < DYCL_TRACE_SUCCESSORS) {
+            uint32_t room = from->successor_room ? 2 * from->successor_room : 2;
+            void *block = dycl_realloc(from->successors, room * sizeof *from->successors);
+            if (!block) return; /* a prediction less */
+            from->successors = block;
+            from->successor_room = room;
+        }
+        if (from->successor_count < from->successor_room)
+            from->successor_count++;
+        else
+            nth--;
     }
-    if (next == UINT32_MAX) next = add_vertex(trace, position, segment);
-    if (next != UINT32_MAX) {
-        trace->vertices[next].visits++;
-        trace->vertices[next].why = why;
+    memmove(from->successors + 1, from->successors, nth * sizeof *from->successors);
+    from->successors[0] = to;
+}
+
+uint32_t dycl_trace_advance(dycl_trace *trace, uint32_t position, void *segment, int why, int *out_new) {
+    *out_new = 0;
+    uint32_t next = *find(trace, segment);
+    if (!next) {
+        if (trace->count >= DYCL_TRACE_VERTICES) {
+            forget_all(trace);
+            position = 0;
+        }
+        next = add_vertex(trace, segment);
+        if (next == UINT32_MAX) return next;
+        *out_new = 1;
     }
+    if (position < trace->count) take_edge(&trace->vertices[position], next);
+    trace->vertices[next].visits++;
+    trace->vertices[next].why = why;
     return next;
+}
+
+void dycl_trace_set_where(dycl_trace *trace, uint32_t position, const char *where) {
+    dycl_trace_vertex *vertex = &trace->vertices[position];
+    size_t size = strlen(where) + 1;
+    dycl_free(vertex->where);
+    vertex->where = dycl_alloc(size);
+    if (vertex->where) memcpy(vertex->where, where, size);
 }
 
 uint32_t dycl_trace_case_selects(const dycl_trace *trace) {
