@@ -6,7 +6,9 @@ int dycl_choose_enabled = 1;
 
 enum {
     FIRST_LOOK = 24,    /* regions before torch is tried: plans are made and tuned by then */
+    FIRST_HOPELESS = 3, /* the same where most operators are left to torch */
     LOOK = 3,           /* calls of one look */
+    DRIFT = 8,          /* where calls became slower, the next look comes so many times sooner */
     LONGEST = 16384,    /* calls between looks, at most */
 };
 
@@ -36,7 +38,14 @@ static void decide(dycl_choice *c) {
     c->interval = better == c->preferred ? c->interval * (gain > 1.5 ? 16 : 2) : 4 * FIRST_LOOK;
     if (c->interval > LONGEST) c->interval = LONGEST;
     c->preferred = better;
+    c->settled = (float)(torch < region ? torch : region);
     c->calls = 0;
+}
+
+/* The recorded way became clearly slower since it was preferred (other shapes, paths that are always new): torch may be faster by now. */
+static int drifted(const dycl_choice *c) {
+    return c->settled > 0 && c->preferred == DYCL_WAY_REGION && c->counts[DYCL_WAY_REGION] % DYCL_CHOOSE_WINDOW == 0 && c->calls >= FIRST_LOOK &&
+           c->calls >= c->interval / DRIFT && dycl_choose_median(c, DYCL_WAY_REGION) > 1.25 * c->settled;
 }
 
 dycl_way dycl_choose(dycl_choice *c) {
@@ -49,9 +58,10 @@ dycl_way dycl_choose(dycl_choice *c) {
     return (dycl_way)(c->looks ? !c->preferred : c->preferred);
 }
 
-void dycl_choose_done(dycl_choice *c, dycl_way way, uint64_t nanoseconds) {
+void dycl_choose_done(dycl_choice *c, dycl_way way, uint64_t nanoseconds, int hopeless) {
     if (!dycl_choose_enabled) return;
     c->times[way][c->counts[way]++ % DYCL_CHOOSE_WINDOW] = (float)nanoseconds;
     c->calls++;
     if (c->looks && way != c->preferred && --c->looks == 0) decide(c); /* the calls of a way that is preferred but not timed keep their old times */
+    else if (!c->looks && ((hopeless && c->settled == 0 && c->calls >= FIRST_HOPELESS) || drifted(c))) c->interval = c->calls;
 }

@@ -1,7 +1,7 @@
 /* Region or torch, by measurement: a call that torch itself runs faster (one tiny operator, nothing represented) goes to torch as a whole.
  *
- * Each site times its calls. After the first regions, a few calls run in torch, then ever fewer: both ways are exact, so any
- * call may be either. Ownership: part of a site. Threads: GIL held. */
+ * Each site times its calls. After the first regions (after three, where most operators are left to torch), a few calls run in torch, then ever
+ * fewer, more where the preferred way became slower than it was: both ways are exact, so any call may be either. Ownership: part of a site. Threads: GIL held. */
 #ifndef DYCL_PY_CHOOSE_H
 #define DYCL_PY_CHOOSE_H
 
@@ -17,6 +17,7 @@ typedef struct {
     uint32_t calls;                     /* since the last look at the other way */
     uint32_t interval;                  /* calls until the next one */
     uint32_t looks;                     /* calls of the look that remain */
+    float settled;                      /* the preferred way's median at the last decision; 0: none yet */
     uint8_t preferred;                  /* dycl_way */
 } dycl_choice;
 
@@ -27,7 +28,8 @@ static inline int dycl_choose_torch(dycl_choice *c) {
     return dycl_choose_enabled && c->preferred == DYCL_WAY_TORCH && !c->looks && c->calls++ < c->interval;
 }
 dycl_way dycl_choose(dycl_choice *choice);
-void dycl_choose_done(dycl_choice *choice, dycl_way way, uint64_t nanoseconds);
+/* hopeless: most operators of this region were left to torch. */
+void dycl_choose_done(dycl_choice *choice, dycl_way way, uint64_t nanoseconds, int hopeless);
 uint64_t dycl_choose_now(void);
 double dycl_choose_median(const dycl_choice *choice, dycl_way way); /* nanoseconds; 0: never ran */
 

@@ -146,6 +146,7 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
     Py_INCREF(site); /* the call may end its last other owner */
     dycl_way way = dycl_choose(&site->choice);
     uint64_t before = dycl_choose_now();
+    uint64_t recorded = site->stats.recorded, left = site->stats.torch;
     PyObject *result;
     if (way == DYCL_WAY_REGION) {
         result = run_region(site, callable, args, nargsf, kwnames);
@@ -153,7 +154,7 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
         site->stats.plain_faster++;
         result = run_in_torch(DYCL_QUIET_ALL, site, callable, args, nargsf, kwnames);
     }
-    dycl_choose_done(&site->choice, way, dycl_choose_now() - before);
+    dycl_choose_done(&site->choice, way, dycl_choose_now() - before, site->stats.torch - left > site->stats.recorded - recorded);
     Py_DECREF(site);
     return result;
 }

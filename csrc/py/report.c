@@ -87,6 +87,30 @@ static int explain_left(PyObject *lines, const dycl_left_row *row) {
     return result;
 }
 
+#define EXPLAINED 256 /* segments that are shown */
+
+/* Which way calls go, and what speaks against recording. */
+static int explain_choice(PyObject *lines, const dycl_site *site) {
+    double region = dycl_choose_median(&site->choice, DYCL_WAY_REGION), torch = dycl_choose_median(&site->choice, DYCL_WAY_TORCH);
+    const dycl_trace *trace = site->trace;
+    uint32_t once = 0;
+    if (region > 0 && torch > 0) {
+        uint32_t wait = site->choice.interval > site->choice.calls ? site->choice.interval - site->choice.calls : 0;
+        int backed_off = site->choice.preferred == DYCL_WAY_TORCH;
+        if (say(lines, PyUnicode_FromFormat("a call takes %lld us recorded, %lld us in torch: %s from now on%s, the other way is tried again after %u calls",
+                                            (long long)(region / 1e3), (long long)(torch / 1e3), backed_off ? "torch" : "recorded",
+                                            backed_off ? " (backed off)" : "", wait)) < 0)
+            return -1;
+    }
+    if (site->stats.torch > site->stats.recorded && say(lines, PyUnicode_FromString("most operators are left to torch: their reasons are below")) < 0)
+        return -1;
+    for (uint32_t i = 1; i < trace->count; i++) once += trace->vertices[i].visits == 1;
+    if (once > 8 && 2 * once >= trace->count)
+        return say(lines, PyUnicode_FromFormat("paths or shapes hardly repeat: %u of %u segments were seen once%s", once, trace->count - 1,
+                                               trace->count >= DYCL_TRACE_VERTICES ? " (no more are kept)" : ""));
+    return 0;
+}
+
 PyObject *dycl_site_explain(dycl_site *site) {
     const dycl_site_stats *s = &site->stats;
     PyObject *lines = PyList_New(0), *newline = NULL, *text = NULL;
@@ -98,13 +122,10 @@ PyObject *dycl_site_explain(dycl_site *site) {
         say(lines, PyUnicode_FromFormat("%llu operators recorded, %llu left to torch, %llu segments run", (unsigned long long)s->recorded,
                                         (unsigned long long)s->torch, (unsigned long long)s->segments)) < 0)
         goto done;
-    double region = dycl_choose_median(&site->choice, DYCL_WAY_REGION), torch = dycl_choose_median(&site->choice, DYCL_WAY_TORCH);
-    if (region > 0 && torch > 0 &&
-        say(lines, PyUnicode_FromFormat("a call takes %lld us recorded, %lld us in torch: %s from now on", (long long)(region / 1e3), (long long)(torch / 1e3),
-                                        site->choice.preferred == DYCL_WAY_TORCH ? "torch" : "recorded")) < 0)
-        goto done;
-    for (uint32_t i = 1; i < site->trace->count; i++)
+    if (explain_choice(lines, site) < 0) goto done;
+    for (uint32_t i = 1; i < site->trace->count && i <= EXPLAINED; i++)
         if (explain_vertex(lines, site->trace, i) < 0) goto done;
+    if (site->trace->count > EXPLAINED + 1 && say(lines, PyUnicode_FromFormat("and %u more segments", site->trace->count - 1 - EXPLAINED)) < 0) goto done;
     if (site->left_count && say(lines, PyUnicode_FromString("left to torch:")) < 0) goto done;
     for (int i = 0; i < site->left_count; i++) { /* what it says may run Python code, which may come back to this table */
         dycl_left_row row = site->left[i];

@@ -48,3 +48,79 @@ def test_off_means_always_recorded():
     program = "import torch, dycl\nf = dycl.accelerate(lambda x: x + 1)\nwith torch.no_grad():\n    [f(torch.zeros(2)) for _ in range(200)]\nprint(dycl.stats(f)['calls'])"
     assert run(program, DYCL_CHOOSE="0").stdout.strip() == "200"
     assert int(run(program, DYCL_CHOOSE="1").stdout) < 200
+
+
+HOPELESS = """
+import torch, dycl
+from torch import nn
+
+class Unrepresented(nn.Module):
+    def forward(self, x):
+        for _ in range(20):
+            x = torch.cumprod(x, -1)
+        return x
+
+class NeverTheSame(nn.Module):  # each call takes a path of its own
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        for i in range(12):
+            x = x.tanh() if self.calls >> i & 1 else x * 0.5
+        return x
+
+x = torch.rand(8, 64)
+with torch.no_grad():
+    left = dycl.accelerate(Unrepresented())
+    for _ in range(40):
+        left(x)
+    assert dycl.stats(left)["plain_faster"] > 30, dycl.stats(left)  # after three calls, not only after 24
+    text = dycl.explain(left)
+    assert "torch from now on (backed off), the other way is tried again after" in text and "most operators are left to torch" in text, text
+    assert "hardly repeat" not in text
+    new = dycl.accelerate(NeverTheSame())
+    for _ in range(300):
+        new(x)
+text = dycl.explain(new)
+assert "paths or shapes hardly repeat" in text and "left to torch" not in text.splitlines()[2], text
+assert len(text) < 200000 and "more segments" in text, len(text)
+"""
+
+
+def test_hopeless_programs_back_off_and_say_so():
+    done = run(HOPELESS, DYCL_CHOOSE="1")
+    assert done.returncode == 0, done.stderr
+
+
+DRIFT = """
+import time, torch, dycl
+
+class Holder:
+    wait = 0.0
+
+def program(x):  # recorded is faster, until it waits
+    y = x + 1
+    if type(y) is not torch.Tensor:
+        time.sleep(Holder.wait)
+    for _ in range(20):
+        y = y * 2 + 1
+    return y
+
+f = dycl.accelerate(program)
+x = torch.rand(200)
+with torch.no_grad():
+    for _ in range(2000):
+        f(x)
+    before = dycl.stats(f)
+    assert before["calls"] > 1900, before
+    Holder.wait = 0.001
+    for _ in range(1500):
+        f(x)
+after = dycl.stats(f)
+assert after["calls"] - before["calls"] < 1000, (before, after)
+"""
+
+
+def test_a_way_that_became_slower_is_looked_at_sooner():
+    done = run(DRIFT, DYCL_CHOOSE="1")
+    assert done.returncode == 0, done.stderr
