@@ -221,8 +221,22 @@ def yolo_loss(prediction, target):
     return loss
 
 
+@torch.no_grad()
 def build():
-    return YOLOv3()
+    """The statistics of a first batch and rare, decided predictions: an untrained network would call everything an object with probability one half."""
+    model = YOLOv3()
+    for layer in model.layers:
+        if isinstance(layer, ScalePrediction):
+            last = layer.pred[-1].conv
+            nn.init.normal_(last.weight, 0.0, 2.0 / last.in_channels**0.5)
+            last.bias.zero_().view(3, CLASSES + 5)[:, 4] = -4.0
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0
+    model(torch.randn(4, 3, 128, 128))
+    for norm in norms:
+        norm.momentum = 0.1
+    return model
 
 
 def inputs(seed):
