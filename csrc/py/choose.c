@@ -10,6 +10,8 @@ enum {
     LOOK = 3,           /* calls of one look */
     DRIFT = 8,          /* where calls became slower, the next look comes so many times sooner */
     LONGEST = 16384,    /* calls between looks, at most */
+    NEW_PATHS = 24,     /* calls with a new path that do not count, and so many more for each path that came back: */
+    NEW_PER_OLD = 4,    /* fifty paths in turn are not yet a program that never repeats itself */
 };
 
 uint64_t dycl_choose_now(void) {
@@ -51,15 +53,22 @@ static int drifted(const dycl_choice *c) {
 dycl_way dycl_choose(dycl_choice *c) {
     if (!dycl_choose_enabled) return DYCL_WAY_REGION;
     if (c->interval == 0) c->interval = FIRST_LOOK;
-    if (c->looks == 0 && c->calls >= c->interval) {
+    if (c->looks == 0 && c->calls >= c->interval && c->counts[c->preferred] >= LOOK) {
         c->looks = LOOK;
         c->counts[!c->preferred] = 0;
     }
     return (dycl_way)(c->looks ? !c->preferred : c->preferred);
 }
 
-void dycl_choose_done(dycl_choice *c, dycl_way way, uint64_t nanoseconds, int hopeless) {
+void dycl_choose_done(dycl_choice *c, dycl_way way, uint64_t nanoseconds, int hopeless, int made) {
     if (!dycl_choose_enabled) return;
+    if (made && !hopeless) {
+        c->made[!(made & DYCL_MADE_COLD)]++;
+        if (c->made[0] <= NEW_PATHS + NEW_PER_OLD * c->made[1]) {
+            c->calls++;
+            return;
+        }
+    }
     c->times[way][c->counts[way]++ % DYCL_CHOOSE_WINDOW] = (float)nanoseconds;
     c->calls++;
     if (c->looks && way != c->preferred && --c->looks == 0) decide(c); /* the calls of a way that is preferred but not timed keep their old times */

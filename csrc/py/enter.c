@@ -88,7 +88,7 @@ static int end_region(dycl_region *region, PyObject **value) {
     return result;
 }
 
-static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames, int *out_made) {
     dycl_region *region = take_region();
     if (!region) return NULL;
     region->site = site;
@@ -101,6 +101,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     dycl_modules_refresh();
     site->stats.calls++;
     region->foreign = region->passing = region->closed = 0;
+    region->made = 0;
     region->mode_depth = dycl_abi_mode_depth();
     region->dispatch = *dycl_abi_dispatch_state();
     dycl_region_current = region;
@@ -117,6 +118,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     }
     if (failed < 0) Py_CLEAR(result);
     if (type) PyErr_Restore(type, value, traceback);
+    *out_made = region->made;
     give_region(region);
     return result;
 }
@@ -147,14 +149,15 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
     dycl_way way = dycl_choose(&site->choice);
     uint64_t before = dycl_choose_now();
     uint64_t recorded = site->stats.recorded, left = site->stats.torch;
+    int made = 0;
     PyObject *result;
     if (way == DYCL_WAY_REGION) {
-        result = run_region(site, callable, args, nargsf, kwnames);
+        result = run_region(site, callable, args, nargsf, kwnames, &made);
     } else {
         site->stats.plain_faster++;
         result = run_in_torch(DYCL_QUIET_ALL, site, callable, args, nargsf, kwnames);
     }
-    dycl_choose_done(&site->choice, way, dycl_choose_now() - before, site->stats.torch - left > site->stats.recorded - recorded);
+    dycl_choose_done(&site->choice, way, dycl_choose_now() - before, site->stats.torch - left > site->stats.recorded - recorded, made);
     Py_DECREF(site);
     return result;
 }

@@ -262,7 +262,9 @@ static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail wh
     int is_new;
     region->position = dycl_trace_advance(site->trace, region->position, segment, (int)why, &is_new);
     if (is_new && why != DYCL_BAIL_region_end) note_where(site->trace, region->position);
+    int planned = segment->plan != NULL, tuned = segment->tuned;
     status = dycl_segment_plan(segment, &plan);
+    region->made |= (uint8_t)(!planned ? DYCL_MADE_COLD : tuned != segment->tuned ? DYCL_MADE_TUNED : 0);
     if (status == DYCL_OK) status = run_plan(region, plan);
     if (status == DYCL_BAIL) { /* another thread runs this plan: a private one */
         status = dycl_plan_create(graph, region->outputs, (int)count, DYCL_PLAN_COLD, &plan);

@@ -42,6 +42,7 @@ typedef struct dycl_region {
     int foreign;              /* a feed of this segment shares memory with NumPy: flush after the operator */
     int flushing;             /* some thread computes its segment, perhaps without the GIL: others wait */
     int closed;               /* reasons why nothing may be recorded (DYCL_CLOSED_...) */
+    uint8_t made;             /* plans made during this call: DYCL_MADE_ bits */
     int passing;              /* the next call that reaches our mode is ours and goes straight to torch */
     int mode_depth;           /* torch function modes on the stack while ours is on top */
     dycl_dispatch_state dispatch; /* at entry */

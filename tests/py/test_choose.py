@@ -124,3 +124,36 @@ assert after["calls"] - before["calls"] < 1000, (before, after)
 def test_a_way_that_became_slower_is_looked_at_sooner():
     done = run(DRIFT, DYCL_CHOOSE="1")
     assert done.returncode == 0, done.stderr
+
+
+MANY_PATHS = """
+import random, torch, dycl  # one thread: where others want the cores too, a team waits for its slowest
+from torch import nn
+
+torch.set_num_threads(1)
+layers = [layer for _ in range(6) for layer in (nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())]
+model, chance = dycl.accelerate(nn.Sequential(*layers).eval()), random.Random(0)
+with torch.no_grad():
+    for _ in range(1000):  # the size is another one at each call; every one comes back
+        model(torch.rand(1, 8, 16, 8 + chance.randrange(100)))
+stats = dycl.stats(model)
+assert stats["calls"] > 900, stats
+x = torch.rand(8, 64)
+
+class New(nn.Module):  # no path ever comes back, and torch is faster
+    def forward(self, x, n):
+        return torch.cumprod(x.reshape(-1)[:n] + 1, 0)
+
+model = dycl.accelerate(New())
+with torch.no_grad():
+    for n in range(1000):
+        model(x, n % 500 + 1)
+        x = torch.rand(8, 65 + n)
+stats = dycl.stats(model)
+assert stats["plain_faster"] > 600, stats
+"""
+
+
+def test_a_path_that_was_new_says_nothing_about_the_others():
+    done = run(MANY_PATHS, DYCL_CHOOSE="1")
+    assert done.returncode == 0, done.stderr
