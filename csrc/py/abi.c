@@ -18,6 +18,8 @@ static struct {
     int32_t (*empty_strided)(int64_t, const int64_t *, const int64_t *, int32_t, int32_t, int32_t, dycl_handle *);
     int32_t (*new_handle)(dycl_handle, dycl_handle *);
     int32_t (*delete_tensor)(dycl_handle);
+    int32_t (*new_undefined)(dycl_handle *);
+    dycl_handle (*detach)(dycl_handle out, dycl_handle tensor); /* C++ at::_ops::detach::call: the caller has the room for what it returns */
     bool (*grad_enabled)(void);
     void (*set_grad_enabled)(bool);
     PyObject *(*wrap)(const void *);
@@ -72,6 +74,12 @@ int dycl_abi_storage_foreign(const char *impl) {
     return !storage || *(storage + place.storage_resizable) == 0;
 }
 
+void dycl_abi_storage_make_foreign(char *impl) {
+    char *storage;
+    memcpy(&storage, impl + place.storage, sizeof storage);
+    if (storage) storage[place.storage_resizable] = 0;
+}
+
 uint64_t dycl_abi_storage(const char *impl) { return (uint64_t)(uintptr_t)pointer_at(impl, place.storage); }
 
 uint64_t dycl_abi_use_count_word(const char *impl) {
@@ -121,6 +129,14 @@ dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, cons
 }
 
 dycl_handle dycl_abi_detach(dycl_handle base) {
+    if (abi.detach && abi.new_undefined) {
+        dycl_handle alias;
+        if (abi.new_undefined(&alias)) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        return abi.detach(alias, base); /* an undefined tensor owns nothing: its place is written over */
+    }
     PyObject *object = dycl_abi_wrap(base);
     int state = dycl_abi_torch_function_off();
     PyObject *alias = object ? PyObject_CallMethodNoArgs(object, dycl_py.detach_name) : NULL;
@@ -256,6 +272,8 @@ static int find_functions(PyObject *torch) {
     FIND(mode_state, "_ZN2at4impl22PythonTorchFunctionTLS9get_stateEv");
 #undef FIND
     *(void **)&abi.wrap = python ? dlsym(python, "_Z16THPVariable_WrapRKN2at10TensorBaseE") : NULL;
+    *(void **)&abi.new_undefined = dlsym(cpu, "aoti_torch_new_uninitialized_tensor");
+    *(void **)&abi.detach = dlsym(cpu, "_ZN2at4_ops6detach4callERKNS_6TensorE");
     abi.dispatch_state = c10;
     if (!dlsym(c10, "_ZN3c104impl26raw_local_dispatch_key_setE")) return missing("thread-local dispatch keys");
     return 0;
@@ -270,6 +288,28 @@ static long find_word(char *const *impls, const uint64_t *expected, int count, s
         if (!match) continue;
         if (found >= 0) return -1;
         found = (long)at;
+    }
+    return found;
+}
+
+/* The byte of a storage that is 1 where it may be resized and 0 where its memory is foreign. Foreign storages have no allocator: a byte of that pointer
+ * may happen to be 1 in all the others, and is not meant. */
+static long find_resizable(char *const *impls, const int *foreign, int count) {
+    long found = -1;
+    for (size_t p = 16; p < 96; p++) {
+        int match = 1, pointer = 1;
+        uint64_t first = 0, word;
+        for (int i = 0; i < count && match; i++) {
+            const char *storage = pointer_at(impls[i], place.storage);
+            match = (unsigned char)storage[p] == (foreign[i] ? 0 : 1);
+            memcpy(&word, storage + p / 8 * 8, sizeof word);
+            if (foreign[i]) continue;
+            if (!first) first = word;
+            pointer &= word == first && word >> 12 && !(word >> 47);
+        }
+        if (!match || pointer) continue;
+        if (found >= 0) return -1;
+        found = (long)p;
     }
     return found;
 }
@@ -337,16 +377,7 @@ static int calibrate(PyObject *rows) {
     }
     if (meta < 0) return missing("the place of a tensor's autograd state");
     place.autograd_meta = (size_t)meta;
-    long flag = -1;
-    for (size_t p = 16; p < 96; p++) {
-        int match = 1;
-        for (int i = 0; i < count && match; i++) {
-            unsigned char byte = (unsigned char)pointer_at(impls[i], place.storage)[p];
-            match = byte == (foreign[i] ? 0 : 1);
-        }
-        if (match && flag < 0) flag = (long)p;
-        else if (match) return missing("the place of a storage's resizable flag");
-    }
+    long flag = find_resizable(impls, foreign, count);
     if (flag < 0) return missing("the place of a storage's resizable flag");
     place.storage_resizable = (size_t)flag;
     return 0;
@@ -358,13 +389,13 @@ static const char samples_code[] =
     "def row(t, foreign=False, meta=False, version=None):\n"
     "    return (t, keys(t), t._version if version is None else version, t.untyped_storage()._cdata, foreign, meta)\n"
     "rows = []\n"
-    "with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():\n"
+    "with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.inference_mode(False):\n"
     "  for i, shape in enumerate([(3,), (2, 5), (1, 2, 3, 4), ()]):\n"
     "    t = torch.empty(shape)\n"
     "    for _ in range(i * 7 + 3): t.zero_()\n"
     "    rows.append(row(t))\n"
-    "  n = torch.empty(6); n.numpy(); n.zero_(); rows.append(row(n, foreign=True))\n"
-    "  m = torch.empty(2, 2); m.numpy(); rows.append(row(m, foreign=True))\n"
+    "  n = torch.frombuffer(bytearray(24), dtype=torch.float32).detach(); n.zero_(); rows.append(row(n, foreign=True))\n"
+    "  m = torch.frombuffer(bytearray(16), dtype=torch.float32).detach(); rows.append(row(m, foreign=True))\n"
     "  g = torch.empty(4, requires_grad=True); rows.append(row(g, meta=True))\n"
     "  h = torch.empty(9); [h.zero_() for _ in range(41)]; h.requires_grad_(); rows.append(row(h, meta=True))\n"
     "  with torch.inference_mode():\n"

@@ -23,6 +23,7 @@ int dycl_abi_is_inference(const char *impl);
 int dycl_abi_has_autograd_meta(const char *impl); /* 0: certainly does not require grad */
 uint32_t dycl_abi_version(const char *impl);    /* 0 for inference tensors */
 int dycl_abi_storage_foreign(const char *impl); /* 1: the memory may be shared with NumPy or others (storage is not resizable) */
+void dycl_abi_storage_make_foreign(char *impl);
 uint64_t dycl_abi_storage(const char *impl);    /* identity of the storage: address of the StorageImpl */
 uint64_t dycl_abi_use_count_word(const char *impl); /* the reference count word, to compare only */
 

@@ -4,6 +4,7 @@
 
 #include "py/bind.h"
 #include "py/bind_view.h"
+#include "py/numpy.h"
 
 /* ---- dtype, layout, device, pin_memory, requires_grad, memory_format: in this order at parameter `first` ------------------------------------- */
 
@@ -109,6 +110,7 @@ static PyObject *scalar_tensor(dycl_call *call, const dycl_binding *row) { /* op
     dycl_dtype dtype;
     dycl_operand scalar;
     PyObject *data = call->p[0];
+    if (row->op && dycl_numpy_is_array(data)) return dycl_numpy_tensor(call, row, dycl_py.make_tensor);
     if (row->op && data && PyList_CheckExact(data) && PyList_GET_SIZE(data) == 0) { /* how caches begin */
         static const int64_t nothing[1] = {0};
         scalar = dycl_operand_i64(0);
@@ -123,6 +125,7 @@ static PyObject *scalar_tensor(dycl_call *call, const dycl_binding *row) { /* op
 static PyObject *as_tensor(dycl_call *call, const dycl_binding *row) {
     uint32_t value, out = 0;
     dycl_dtype dtype;
+    if (dycl_numpy_is_array(call->p[0])) return dycl_numpy_tensor(call, row, dycl_py.as_tensor);
     if (call->p[0] && (PyFloat_CheckExact(call->p[0]) || PyLong_CheckExact(call->p[0]) || PyBool_Check(call->p[0]))) {
         PyObject *device = call->p[2];
         call->p[2] = NULL;

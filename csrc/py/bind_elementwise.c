@@ -236,6 +236,7 @@ static PyObject *cast(dycl_call *call, const dycl_binding *row) { /* float(), lo
 #define FLOATS DYCL_PROMOTE_FLOAT
 #define COMMON DYCL_PROMOTE_COMMON
 #define NO_BOOL DYCL_PROMOTE_NO_BOOL
+#define NO_BOOLS DYCL_PROMOTE_NO_BOOLS
 #define UNARY(name, places, op, promotion) ROW(name, places, "input", unary, DYCL_OP_##op, promotion)
 #define BINARY(name, places, op, promotion) ROW(name, places, "input other", binary, DYCL_OP_##op, promotion)
 
@@ -289,11 +290,11 @@ dycl_binding dycl_bindings_elementwise[] = {
     UNARY("bitwise_not", T | M | I, bitwise_not, COMMON),
     UNARY("invert", D, bitwise_not, COMMON),
     ROW("add", T | M | I, "input other | alpha", scaled, DYCL_OP_add, COMMON),
-    ROW("sub", T | M | I, "input other | alpha", scaled, DYCL_OP_sub, NO_BOOL),
-    ROW("subtract", T | M | I, "input other | alpha", scaled, DYCL_OP_sub, NO_BOOL),
+    ROW("sub", T | M | I, "input other | alpha", scaled, DYCL_OP_sub, NO_BOOLS),
+    ROW("subtract", T | M | I, "input other | alpha", scaled, DYCL_OP_sub, NO_BOOLS),
     BINARY("add", D | ID | RD, add, COMMON),
-    BINARY("sub", D | ID | RD, sub, NO_BOOL),
-    ROW("rsub", T, "input other | alpha", reversed, DYCL_OP_sub, NO_BOOL),
+    BINARY("sub", D | ID | RD, sub, NO_BOOLS),
+    ROW("rsub", T, "input other | alpha", reversed, DYCL_OP_sub, NO_BOOLS),
     BINARY("mul", T | M | I | D | ID | RD, mul, COMMON),
     BINARY("multiply", T | M | I, mul, COMMON),
     ROW("div", T | M | I, "input other | rounding_mode", divide, DYCL_OP_div, FLOATS),

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "py/bind.h"
+#include "py/numpy.h"
 #include "py/scalar.h"
 
 /* ---- Sizes, strides, dtype ---------------------------------------------------------------------------------------------------------- */
@@ -272,5 +273,7 @@ dycl_binding dycl_bindings_tensor[] = {
     ROW("int", D, "self", read_element, AS_INT),
     ROW("index", D, "self", read_element, AS_INDEX),
     ROW("tolist", M, "self", tolist, 0),
+    ROW("numpy", M, "self | force", dycl_bind_numpy, 0),
+    ROW("array", D, "self dtype", dycl_bind_numpy, 1),
     {0},
 };

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "py/numpy.h"
 #include "py/site.h"
 
 /* ---- Parsing ------------------------------------------------------------------------------------------------------------------ */
@@ -30,8 +31,7 @@ static int parameter_of_alias(const dycl_binding *row, PyObject *name) {
 static int place_keyword(dycl_call *call, const dycl_binding *row, PyObject *name, PyObject *value) {
     int at = parameter_of(row, name);
     if (at < 0) at = parameter_of_alias(row, name);
-    if (at < 0) return value == Py_None && PyUnicode_CompareWithASCIIString(name, "out") == 0; /* out=None means nothing */
-    if (call->p[at]) return 0;
+    if (at < 0 || call->p[at]) return 0; /* out=None too: torch's functions take it, most of its methods do not */
     call->p[at] = value;
     return 1;
 }
@@ -126,7 +126,7 @@ dycl_status dycl_call_operand(dycl_call *call, PyObject *o, dycl_operand *out) {
         *out = (dycl_operand){DYCL_OPERAND_BOOL, 0, o == Py_True, 0};
         return DYCL_OK;
     }
-    if (!dycl_is_tensor(o)) return bad(call);
+    if (!dycl_is_tensor(o)) return dycl_numpy_operand(o, out) ? DYCL_OK : bad(call);
     *out = dycl_operand_of(0);
     return dycl_region_value(call->region, o, &out->value);
 }

@@ -48,6 +48,12 @@ static PyObject *compare_ge(PyObject *a, PyObject *b) { return PyObject_RichComp
     X(gt, Py_GT, "__gt__", compare_gt)                                                                                 \
     X(ge, Py_GE, "__ge__", compare_ge)
 
+/* What torch.Tensor itself answers to a comparison with something that is no tensor: Python asks that next, perhaps with the operator turned. */
+#define X(name, code, method, generic)                                                                                 \
+    static PyObject *own_##name(PyObject *a, PyObject *b) { return dycl_py.tensor_type->tp_richcompare(a, b, code); }
+COMPARE_SLOTS(X)
+#undef X
+
 enum {
 #define X(name, slot, method, generic) SLOT_##name,
     BINARY_SLOTS(X) COMPARE_SLOTS(X)
@@ -63,21 +69,25 @@ enum {
 
 typedef struct {
     const char *method;
-    generic_binary generic;
-    const dycl_binding *row; /* NULL: nothing bound */
+    generic_binary generic, own; /* what Python does with two tensors, and with a tensor and something else */
+    const dycl_binding *row;     /* NULL: nothing bound */
     int in_place, swapped;
+    PyObject *reflected;         /* owned: the name of the method of the operand on the right; NULL: none */
 } slot_info;
 
 static slot_info slots[SLOT_COUNT] = {
-#define X(name, slot, method_name, generic_function) [SLOT_##name] = {method_name, generic_function, NULL, 0, 0},
-    BINARY_SLOTS(X) COMPARE_SLOTS(X)
+#define X(name, slot, method_name, generic_function) [SLOT_##name] = {method_name, generic_function, generic_function, NULL, 0, 0, NULL},
+    BINARY_SLOTS(X)
 #undef X
-        [SLOT_power] = {"__pow__", power2, NULL, 0, 0},
-    [SLOT_inplace_power] = {"__ipow__", in_place_power2, NULL, 0, 0},
-    [SLOT_getitem] = {"__getitem__", PyObject_GetItem, NULL, 0, 0},
-    [SLOT_neg] = {"__neg__", NULL, NULL, 0, 0},
-    [SLOT_abs] = {"__abs__", NULL, NULL, 0, 0},
-    [SLOT_invert] = {"__invert__", NULL, NULL, 0, 0},
+#define X(name, code, method_name, generic_function) [SLOT_##name] = {method_name, generic_function, own_##name, NULL, 0, 0, NULL},
+        COMPARE_SLOTS(X)
+#undef X
+        [SLOT_power] = {"__pow__", power2, power2, NULL, 0, 0, NULL},
+    [SLOT_inplace_power] = {"__ipow__", in_place_power2, in_place_power2, NULL, 0, 0, NULL},
+    [SLOT_getitem] = {"__getitem__", PyObject_GetItem, PyObject_GetItem, NULL, 0, 0, NULL},
+    [SLOT_neg] = {"__neg__", NULL, NULL, NULL, 0, 0, NULL},
+    [SLOT_abs] = {"__abs__", NULL, NULL, NULL, 0, 0, NULL},
+    [SLOT_invert] = {"__invert__", NULL, NULL, NULL, 0, 0, NULL},
 };
 
 static int may_record(const dycl_region *region) {
@@ -98,13 +108,29 @@ static PyObject *record(const slot_info *slot, PyObject *const *args, Py_ssize_t
     return result;
 }
 
+/* Something that is no tensor stands on the left, and Python has asked it already. */
+static PyObject *reflected(const slot_info *slot, PyObject *a, PyObject *b) {
+    dycl_region *region = dycl_region_current;
+    PyObject *method = slot->reflected ? PyObject_GetAttr((PyObject *)Py_TYPE(b), slot->reflected) : NULL, *arguments[2] = {b, a};
+    if (!method) {
+        PyErr_Clear();
+        return Py_NewRef(Py_NotImplemented);
+    }
+    if (region) region->passing = 1;
+    PyObject *result = PyObject_Vectorcall(method, arguments, 2, NULL);
+    if (region) region->passing = 0;
+    Py_DECREF(method);
+    return result;
+}
+
 static PyObject *binary(int which, PyObject *a, PyObject *b) {
     dycl_bail why;
     PyObject *args[2] = {a, b};
     PyObject *result = record(&slots[which], args, 2, &why);
     if (result || PyErr_Occurred()) return result;
     if (dycl_fallback_prepare(dycl_region_current, args, 2, slots[which].row ? slots[which].row->name : slots[which].method, why) < 0) return NULL;
-    return dycl_fallback_passing(slots[which].generic, a, b);
+    if (!dycl_is_tensor(a)) return reflected(&slots[which], a, b);
+    return dycl_fallback_passing(dycl_is_tensor(b) ? slots[which].generic : slots[which].own, a, b);
 }
 
 #define X(name, slot, method, generic)                                                                                 \
@@ -319,5 +345,6 @@ void dycl_slots_bind(void) {
         if (callable) slots[i].row = dycl_binding_find(callable, &slots[i].in_place, &slots[i].swapped);
         Py_XDECREF(callable);
         PyErr_Clear();
+        if (!slots[i].reflected) slots[i].reflected = PyUnicode_FromFormat("__r%s", slots[i].method + 2);
     }
 }

@@ -97,6 +97,8 @@ static int find_everything(PyObject *torch) {
         {&dycl_py.steal_handle, "_C._aoti.alloc_tensor_by_stealing_from_void_ptr"},
         {&dycl_py.set_version, "_C._autograd._unsafe_set_version_counter"},
         {&dycl_py.get_default_dtype, "get_default_dtype"},
+        {&dycl_py.make_tensor, "tensor"},
+        {&dycl_py.as_tensor, "as_tensor"},
         {&dycl_py.as_strided, "as_strided"},
         {&dycl_py.set_grad_enabled, "_C._set_grad_enabled"},
         {&dycl_py.inference_mode, "inference_mode"},

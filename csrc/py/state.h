@@ -29,6 +29,7 @@ typedef struct {
     PyObject *steal_handle;        /* owned: torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr, when THPVariable_Wrap is not found */
     PyObject *set_version;         /* owned: torch._C._autograd._unsafe_set_version_counter */
     PyObject *get_default_dtype;   /* owned */
+    PyObject *make_tensor, *as_tensor; /* owned: torch.tensor and torch.as_tensor */
     PyObject *as_strided;          /* owned: torch.as_strided */
     PyObject *inference_mode;      /* owned: torch.inference_mode */
     PyObject *eval_frame_callback; /* owned: torch._C._dynamo.eval_frame.get_eval_frame_callback, or NULL */

@@ -195,6 +195,10 @@ static void infer_range(dycl_recorder *r, dycl_op op, const uint32_t *values, ui
     }
 }
 
+static int is_bool(const dycl_recorder *r, const dycl_operand *o) {
+    return o->kind == DYCL_OPERAND_BOOL || (o->kind == DYCL_OPERAND_VALUE && r->graph.values[o->value].dtype == DYCL_BOOL);
+}
+
 static dycl_status ew_of_values(dycl_recorder *r, dycl_op op, int count, const uint32_t *values, uint32_t *out) {
     if (!(dycl_ew_dtypes[op] >> r->graph.values[values[count - 1]].dtype & 1))
         return dycl_build_bail(r, DYCL_BAIL_dtype);
@@ -221,6 +225,9 @@ dycl_status dycl_build_ew(dycl_recorder *r, dycl_op op, dycl_promotion promotion
     else
         dtype = dycl_result_type(r, count, operands);
     if (promotion == DYCL_PROMOTE_FLOAT && !dycl_dtype_is_float(dtype)) dtype = DYCL_F32;
+    if (promotion == DYCL_PROMOTE_NO_BOOLS)
+        for (int i = 0; i < count; i++)
+            if (is_bool(r, &operands[i])) return dycl_build_bail(r, DYCL_BAIL_dtype);
     if (promotion == DYCL_PROMOTE_NO_BOOL && dtype == DYCL_BOOL) return dycl_build_bail(r, DYCL_BAIL_dtype);
     for (int i = 0; i < count; i++) DYCL_TRY(dycl_build_convert(r, &operands[i], dtype, &values[i]));
     return ew_of_values(r, op, count, values, out);

@@ -45,7 +45,8 @@ dycl_status dycl_build_cast(dycl_recorder *r, uint32_t value, dycl_dtype dtype, 
 typedef enum {
     DYCL_PROMOTE_COMMON,  /* all operands to their common dtype */
     DYCL_PROMOTE_FLOAT,   /* ... integers and bool to float32 */
-    DYCL_PROMOTE_NO_BOOL  /* COMMON, and a bool result is an error in torch */
+    DYCL_PROMOTE_NO_BOOL,  /* COMMON, and a bool result is an error in torch */
+    DYCL_PROMOTE_NO_BOOLS  /* COMMON, and a bool operand is an error in torch, whatever the others are */
 } dycl_promotion;
 dycl_status dycl_build_ew(dycl_recorder *r, dycl_op op, dycl_promotion promotion, int count, const dycl_operand *operands, uint32_t *out);
 dycl_status dycl_build_where(dycl_recorder *r, const dycl_operand *condition, const dycl_operand *a, const dycl_operand *b, uint32_t *out);

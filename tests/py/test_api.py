@@ -195,3 +195,14 @@ def test_a_torch_that_lacks_something():
     text = python(code)
     assert "torch.Size([1, 2]) [2.0, 2.0]" in text and "1 RuntimeWarning dycl does not accelerate here, programs run in torch" in text
     assert "_swap_tensor_impl" in text and "\n0 dycl does not accelerate here" in text
+
+
+def test_setup_in_inference_mode():
+    code = """
+        import torch, dycl
+        with torch.inference_mode():
+            f = dycl.accelerate(lambda x: (x + 1) * 2)
+            f(torch.ones(3))
+        print(dycl.stats(f)["recorded"])
+    """
+    assert python(code, PYTHONWARNINGS="error", DYCL_CHOOSE="0") == "2"

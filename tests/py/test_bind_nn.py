@@ -143,11 +143,12 @@ def test_argument_forms():
         lambda t: torch.std_mean(t, 1), lambda t: torch.var_mean(t, dim=0, keepdim=True), lambda t: torch.max(t, dim=-1, keepdim=True), lambda t: torch.max(t, other=t.neg()),
         lambda t: t.softmax(0, torch.float64), lambda t: F.softmax(t, dim=1, dtype=torch.float64), lambda t: F.log_softmax(t, -1, _stacklevel=5), lambda t: F.softmin(t, 0),
         lambda t: torch.special.log_softmax(t, 1), lambda t: torch.norm(t, "fro"), lambda t: torch.norm(t, dim=(0, 1), keepdim=True), lambda t: torch.linalg.norm(t),
-        lambda t: torch.linalg.norm(t, 2, 1), lambda t: torch.linalg.norm(t, dim=(0, 1)), lambda t: F.normalize(t, p=1.0, dim=0, eps=1e-3), lambda t: torch.sum(t, 1, out=None),
+        lambda t: torch.linalg.norm(t, 2, 1), lambda t: torch.linalg.norm(t, dim=(0, 1)), lambda t: F.normalize(t, p=1.0, dim=0, eps=1e-3),
     ):  # fmt: skip
         check(f, x, name="sum")
+    check(lambda t: torch.sum(t, 1, out=None), x, left=1, name="sum")
     for f in (
-        lambda t: t.sum(0, axis=0), lambda t: t.sum(axes=0), lambda t: t.norm(axis=0), lambda t: F.softmax(t, axis=0), lambda t: t.sum(x=t), lambda t: t.add(x1=t), lambda t: t.sum(2), lambda t: t.sum((0, 0)), lambda t: t.sum(0, 1), lambda t: t.sum(keepdim=True), lambda t: t.long().mean(), lambda t: (t > 0).argmax(),
+        lambda t: (t + 1).sum(1, out=None), lambda t: (t + 1).exp(out=None), lambda t: torch.reshape(t, (2, 6), out=None), lambda t: t.sum(0, axis=0), lambda t: t.sum(axes=0), lambda t: t.norm(axis=0), lambda t: F.softmax(t, axis=0), lambda t: t.sum(x=t), lambda t: t.add(x1=t), lambda t: t.sum(2), lambda t: t.sum((0, 0)), lambda t: t.sum(0, 1), lambda t: t.sum(keepdim=True), lambda t: t.long().mean(), lambda t: (t > 0).argmax(),
         lambda t: t.softmax(2), lambda t: t.long().softmax(0), lambda t: t.prod((0, 1)), lambda t: t.var(0, unbiased=True, correction=1), lambda t: t.max(1, 2),
         lambda t: t.logsumexp(), lambda t: t.norm("what"), lambda t: t.long().var(), lambda t: t.cumsum(),
     ):  # fmt: skip

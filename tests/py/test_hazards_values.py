@@ -258,6 +258,44 @@ def warned(x, y):
 # ---- errors --------------------------------------------------------------------------------------------------------------------------------------
 
 
+class Operand:
+    """Says what Python asks it."""
+
+    def __init__(self, answer):
+        self.asked, self.answer = [], answer
+
+    def ask(self, name, other):
+        self.asked.append((name, type(other)))
+        return self.answer if self.answer is NotImplemented else (name, other)
+
+
+for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"):
+    for prefix in ("", "r", "i"):
+        setattr(Operand, f"__{prefix}{name}__", lambda self, other, name=prefix + name: self.ask(name, other))
+for name in ("lt", "le", "eq", "ne", "gt", "ge"):
+    setattr(Operand, f"__{name}__", lambda self, other, name=name: self.ask(name, other))
+OPERATORS = "+ - * / // % ** @ & | ^ < <= == != > >=".split()
+
+
+@pytest.mark.parametrize("answer", [NotImplemented, None], ids=["refuses", "answers"])
+@pytest.mark.parametrize("sign", OPERATORS + [sign + "=" for sign in OPERATORS[:11] if sign != "@"])
+def test_operands_of_other_classes(sign, answer):
+    if sign in ("/", "/=") and answer is NotImplemented:
+        pytest.skip("torch's __rtruediv__ is Python code, which torch's mode protocol calls again when it answers NotImplemented")
+    space = {}
+    statement = f"a {sign} b" if sign[-1] == "=" and sign not in OPERATORS else f"a = a {sign} b"
+    exec(f"def f(a, b):\n    try:\n        {statement}\n    except Exception as error:\n        a = type(error), str(error)\n    return a", space)
+
+    def asked(x, y):
+        results = []
+        for left in (True, False):
+            other, a = Operand(answer), (x > y).long() + 1
+            results += [space["f"](other, a) if left else space["f"](a, other), other.asked]
+        return [r.asked if isinstance(r, Operand) else r for r in results], x * 2
+
+    same(asked, two)
+
+
 def fails(make=two):
     """Registers a program whose error must be eager's: type, message, line."""
     return program(make, recorded=None)
