@@ -23,7 +23,7 @@ static void conv_key(const dycl_conv_desc *desc, dycl_key *key) {
     dycl_key_add(key, DYCL_KEY_CONV);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) dycl_key_add(key, numbers[i]);
     dycl_key_add(key, (desc->bias != 0) | (desc->any_src != 0) << 1 | (desc->any_dst != 0) << 2 |
-                          (desc->winograd != 0) << 3);
+                          (desc->winograd != 0) << 3 | (desc->transposed != 0) << 4);
     if (!desc->any_src) dycl_key_add_layout(key, &desc->src);
     if (!desc->any_dst) dycl_key_add_layout(key, &desc->dst);
     dycl_key_add_post(key, &desc->post);
@@ -46,6 +46,7 @@ static dycl_status weights_md(const dycl_conv_desc *desc, int any, dnnl_memory_d
     dnnl_dims_t dense = {desc->oc, desc->c, desc->kh, desc->kw},
                 grouped = {g, desc->oc / g, desc->c / g, desc->kh, desc->kw};
     dnnl_format_tag_t tag = any ? dnnl_format_tag_any : g == 1 ? dnnl_abcd : dnnl_abcde;
+    if (desc->transposed && !any) tag = g == 1 ? dnnl_bacd : dnnl_acbde;
     return dycl_dnnl_check(
         dnnl_memory_desc_create_with_tag(out, g == 1 ? 4 : 5, g == 1 ? dense : grouped, dnnl_f32, tag),
         "convolution weights");
@@ -65,13 +66,16 @@ dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out) {
         if (src_sizes[d] < 1 || dst_sizes[d] < 1) return dycl_dnnl_bail("empty convolution");
     if (desc->groups < 1 || desc->c % desc->groups || desc->oc % desc->groups || desc->kh < 1 || desc->kw < 1)
         return dycl_dnnl_bail("convolution with inconsistent groups");
+    if (desc->transposed && desc->post.count) return dycl_dnnl_bail("transposed convolution with post-ops");
+    const int64_t *wide = desc->transposed ? dst_sizes : src_sizes, *narrow = desc->transposed ? src_sizes : dst_sizes;
     for (int d = 0; d < 2; d++) {
         /* oneDNN would accept a few of these and read outside: it trusts the output size and the padding behind it. */
-        int64_t in = src_sizes[d + 2] + desc->pad_before[d] + desc->pad_after[d], k = d ? desc->kw : desc->kh;
+        int64_t in = wide[d + 2] + desc->pad_before[d] + desc->pad_after[d], k = d ? desc->kw : desc->kh;
+        if (desc->transposed && desc->pad_after[d] < 0) return dycl_dnnl_bail("transposed convolution padded beyond its windows");
         if (desc->stride[d] < 1 || desc->dilation[d] < 1 || desc->pad_before[d] < 0)
             return dycl_dnnl_bail("convolution with unusual steps");
         if (in < desc->dilation[d] * (k - 1) + 1 ||
-            (in - desc->dilation[d] * (k - 1) - 1) / desc->stride[d] + 1 != dst_sizes[d + 2])
+            (in - desc->dilation[d] * (k - 1) - 1) / desc->stride[d] + 1 != narrow[d + 2])
             return dycl_dnnl_bail("convolution with inconsistent sizes");
     }
     conv_key(desc, &key);
@@ -91,7 +95,13 @@ dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out) {
     DYCL_TRY(dycl_post_attr(&desc->post, 4, dst_sizes, &attr));
     dnnl_dims_t strides = {desc->stride[0], desc->stride[1]}, dilates = {desc->dilation[0] - 1, desc->dilation[1] - 1};
     dnnl_dims_t before = {desc->pad_before[0], desc->pad_before[1]}, after = {desc->pad_after[0], desc->pad_after[1]};
-    DYCL_TRY(dycl_dnnl_check(dnnl_convolution_forward_primitive_desc_create(
+    if (desc->transposed)
+        DYCL_TRY(dycl_dnnl_check(
+            dnnl_deconvolution_forward_primitive_desc_create(&pd, engine, dnnl_forward_inference, dnnl_deconvolution_direct, src,
+                                                             weights, bias, dst, strides, dilates, before, after, attr),
+            "transposed convolution"));
+    else
+        DYCL_TRY(dycl_dnnl_check(dnnl_convolution_forward_primitive_desc_create(
                                  &pd, engine, dnnl_forward_inference,
                                  desc->winograd ? dnnl_convolution_winograd : dnnl_convolution_direct, src, weights,
                                  bias, dst, strides, dilates, before, after, attr),

@@ -81,7 +81,7 @@ typedef struct {
 } dycl_matmul_desc;
 
 typedef struct {
-    int64_t n, c, h, w, oc, kh, kw, oh, ow; /* NCHW; weights OIHW contiguous with groups in c/groups */
+    int64_t n, c, h, w, oc, kh, kw, oh, ow; /* NCHW; weights OIHW contiguous with groups in c/groups; transposed: IOHW */
     int64_t stride[2], dilation[2];         /* dilation 1 = dense (torch's convention) */
     int64_t pad_before[2], pad_after[2], groups;
     int bias;
@@ -89,6 +89,7 @@ typedef struct {
     dycl_layout src, dst;
     dycl_post_ops post; /* operands of binary ops may have `opaque = 2`: the same layout as dst */
     int winograd;       /* 1: ask for Winograd (may bail) */
+    int transposed;     /* 1: the gradient of a convolution with these windows: src is what that one makes (no post-ops) */
 } dycl_conv_desc;
 
 typedef enum { DYCL_POOL_MAX, DYCL_POOL_AVG_PADDED /* count_include_pad */, DYCL_POOL_AVG } dycl_pool_kind;

@@ -66,7 +66,7 @@ dycl_status dycl_prim_make(const dycl_prim_parts *parts, dycl_prim **out) {
 
     DYCL_TRY(dycl_dnnl_check(dnnl_primitive_desc_query(parts->pd, dnnl_query_impl_info_str, 0, (void *)&prim->info),
                              "implementation's name"));
-    if (parts->refuse_reference && !strncmp(prim->info, "ref", 3)) {
+    if (parts->refuse_reference && (!strncmp(prim->info, "ref", 3) || strstr(prim->info, "+ref"))) {
         /* The reference loops are slower than whatever the caller would do instead, by far. */
         status = dycl_dnnl_bail("oneDNN has only %s", prim->info);
         goto fail;

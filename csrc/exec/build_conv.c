@@ -137,7 +137,7 @@ dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block) {
     dycl_make_tensor(b, node->out, &out);
     DYCL_TRY(dycl_make_operand_plain(b, operands[1]));
     DYCL_TRY(dycl_make_contiguous(b, operands[1], &w));
-    dycl_conv_describe(&d, &x, &w, &out, dycl_node_attrs(g, node));
+    dycl_conv_describe(&d, &x, &w, &out, (dycl_op)node->op, dycl_node_attrs(g, node));
     describe_chain(b, block, &d.post, residuals);
     for (int i = 0; i < d.post.count; i++) b->plan->hides_nan |= d.post.op[i].kind != DYCL_POST_ADD;
     if (operands[2] != DYCL_NONE) {
@@ -184,12 +184,12 @@ fail:
 }
 
 void dycl_conv_describe(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tensor *w, const dycl_tensor *out,
-                        const int64_t *attrs) {
+                        dycl_op op, const int64_t *attrs) {
     d->n = x->sizes[0];
     d->c = x->sizes[1];
     d->h = x->sizes[2];
     d->w = x->sizes[3];
-    d->oc = w->sizes[0];
+    d->oc = out->sizes[1];
     d->kh = w->sizes[2];
     d->kw = w->sizes[3];
     d->oh = out->sizes[2];
@@ -200,9 +200,13 @@ void dycl_conv_describe(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tens
         d->dilation[i] = attrs[4 + i];
     }
     d->groups = attrs[6];
+    if (op == DYCL_OP_conv_transpose2d) {
+        d->transposed = 1;
+        for (int i = 0; i < 2; i++) d->pad_after[i] -= attrs[7 + i];
+    }
 }
 
 double dycl_conv_cost(const dycl_conv_desc *d) {
-    return 1000 + (double)d->n * (double)d->oc * (double)d->oh * (double)d->ow * (double)(d->c / d->groups) *
-                      (double)(d->kh * d->kw) / 40;
+    double windows = d->transposed ? (double)(d->h * d->w) : (double)(d->oh * d->ow);
+    return 1000 + (double)d->n * (double)d->oc * windows * (double)(d->c / d->groups) * (double)(d->kh * d->kw) / 40;
 }

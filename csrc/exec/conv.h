@@ -17,7 +17,7 @@ typedef struct {
 } dycl_conv_args;
 
 void dycl_conv_describe(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tensor *w, const dycl_tensor *out,
-                        const int64_t *attrs);
+                        dycl_op op, const int64_t *attrs);
 /* The mean over whole planes from a blocked layout; BAIL when the operand is not in one. */
 dycl_status dycl_make_plane_mean(dycl_maker *b, const dycl_node *node);
 double dycl_conv_cost(const dycl_conv_desc *d);

@@ -121,14 +121,33 @@ dycl_status dycl_infer_matmul(const dycl_graph *g, dycl_op op, const uint32_t *o
     return DYCL_OK;
 }
 
-dycl_status dycl_infer_conv(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+/* Each element of the input adds the kernel to a window of the result. */
+static dycl_status infer_transposed(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+    const dycl_value *x = &g->values[operands[0]], *w = &g->values[operands[1]];
+    int64_t groups = attrs[6];
+    if (groups < 1 || w->sizes[0] != x->sizes[1] || x->sizes[1] % groups || !is_vector(g, operands[2], w->sizes[1] * groups, x->dtype)) return DYCL_BAIL;
+    out->sizes[1] = w->sizes[1] * groups;
+    for (int i = 0; i < 2; i++) {
+        int64_t stride = attrs[i], padding = attrs[2 + i], dilation = attrs[4 + i], extra = attrs[7 + i];
+        if (stride < 1 || padding < 0 || dilation < 1 || extra < 0 || extra > padding || (extra >= stride && extra >= dilation)) return DYCL_BAIL;
+        out->sizes[2 + i] = (x->sizes[2 + i] - 1) * stride - 2 * padding + dilation * (w->sizes[2 + i] - 1) + extra + 1;
+        if (out->sizes[2 + i] < 1) return DYCL_BAIL;
+    }
+    /* torch has several ways for channels last, which do not agree on the result's strides */
+    if ((!dycl_value_contiguous(x) && dycl_value_channels_last(x)) || (!dycl_value_contiguous(w) && dycl_value_channels_last(w))) return DYCL_BAIL;
+    dycl_infer_contiguous(out);
+    return DYCL_OK;
+}
+
+dycl_status dycl_infer_conv(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
     const dycl_value *x = &g->values[operands[0]], *w = &g->values[operands[1]];
     if (x->dtype != DYCL_F32 || w->dtype != DYCL_F32 || x->rank != 4 || w->rank != 4 || dycl_value_numel(x) == 0 || dycl_value_numel(w) == 0)
         return DYCL_BAIL;
-    if (attrs[6] < 1 || x->sizes[1] != w->sizes[1] * attrs[6] || w->sizes[0] % attrs[6] || !is_vector(g, operands[2], w->sizes[0], x->dtype)) return DYCL_BAIL;
     out->dtype = x->dtype;
     out->rank = 4;
     out->sizes[0] = x->sizes[0];
+    if (op == DYCL_OP_conv_transpose2d) return infer_transposed(g, operands, attrs, out);
+    if (attrs[6] < 1 || x->sizes[1] != w->sizes[1] * attrs[6] || w->sizes[0] % attrs[6] || !is_vector(g, operands[2], w->sizes[0], x->dtype)) return DYCL_BAIL;
     out->sizes[1] = w->sizes[0];
     for (int i = 0; i < 2; i++) {
         int64_t stride = attrs[i], padding = attrs[2 + i], dilation = attrs[4 + i];

@@ -14,7 +14,8 @@ static int is_optional(dycl_op op, int operand) {
     case DYCL_OP_rms_norm: return operand == 1;
     case DYCL_OP_batch_norm: return operand == 3 || operand == 4;
     case DYCL_OP_linear:
-    case DYCL_OP_conv2d: return operand == 2;
+    case DYCL_OP_conv2d:
+    case DYCL_OP_conv_transpose2d: return operand == 2;
     case DYCL_OP_attention: return operand == 3;
     default: return 0;
     }

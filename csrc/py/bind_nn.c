@@ -126,11 +126,13 @@ static dycl_status window(dycl_call *call, PyObject *o, int spatial, int64_t fal
     return DYCL_OK;
 }
 
-/* conv1d, conv2d (op: spatial dimensions): input, weight, bias, stride, padding, dilation, groups. One spatial dimension is a second of size 1. */
+/* conv1d, conv2d (op: spatial dimensions): input, weight, bias, stride, padding, dilation, groups. One spatial dimension is a second of size 1.
+ * extra: transposed, with input, weight, bias, stride, padding, output_padding, groups, dilation. */
 static PyObject *conv(dycl_call *call, const dycl_binding *row) {
     uint32_t x[3], out = 0;
     int spatial = row->op;
-    int64_t stride[2], padding[2], dilation[2], kernel[2], groups, attrs[7];
+    int64_t stride[2], padding[2], dilation[2], kernel[2], extra[2] = {0, 0}, groups, attrs[9];
+    PyObject *dilation_given = call->p[row->extra ? 7 : 5];
     dycl_recorder *r = &call->region->recorder;
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x[0]));
     DYCL_CALL_TRY(dycl_call_value(call, call->p[1], &x[1]));
@@ -139,8 +141,9 @@ static PyObject *conv(dycl_call *call, const dycl_binding *row) {
     if (meta(call, x[1])->rank != spatial + 2 || (rank != spatial + 2 && rank != spatial + 1)) return dycl_call_bail(call, DYCL_BAIL_shape);
     for (int i = 0; i < spatial; i++) kernel[i] = meta(call, x[1])->sizes[2 + i];
     DYCL_CALL_TRY(window(call, call->p[3], spatial, 1, stride));
-    DYCL_CALL_TRY(window(call, call->p[5], spatial, 1, dilation));
-    if (call->p[4] && PyUnicode_Check(call->p[4]))
+    DYCL_CALL_TRY(window(call, dilation_given, spatial, 1, dilation));
+    if (row->extra) DYCL_CALL_TRY(window(call, call->p[5], spatial, 0, extra));
+    if (!row->extra && call->p[4] && PyUnicode_Check(call->p[4]))
         DYCL_CALL_TRY(named_padding(call, call->p[4], spatial, kernel, stride, dilation, padding));
     else
         DYCL_CALL_TRY(window(call, call->p[4], spatial, 0, padding));
@@ -157,9 +160,10 @@ static PyObject *conv(dycl_call *call, const dycl_binding *row) {
         attrs[i] = k < 0 ? 1 : stride[k];
         attrs[2 + i] = k < 0 ? 0 : padding[k];
         attrs[4 + i] = k < 0 ? 1 : dilation[k];
+        attrs[7 + i] = k < 0 ? 0 : extra[k];
     }
     attrs[6] = groups;
-    DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_conv2d, 3, x, 7, attrs, &out));
+    DYCL_CALL_TRY(dycl_build_node(r, row->extra ? DYCL_OP_conv_transpose2d : DYCL_OP_conv2d, 3, x, row->extra ? 9 : 7, attrs, &out));
     if (spatial == 1) DYCL_CALL_TRY(drop_dim(call, out, 2, &out));
     if (rank == spatial + 1) DYCL_CALL_TRY(drop_dim(call, out, 0, &out));
     return dycl_call_finish(call, DYCL_OK, out);
@@ -407,6 +411,8 @@ dycl_binding dycl_bindings_nn[] = {
     ROW("group_norm", T, "input num_groups weight bias eps cudnn_enabled", group_norm, 0, 0),
     ROW("conv1d", T | F, "input weight bias stride padding dilation groups", conv, 1, 0),
     ROW("conv2d", T | F, "input weight bias stride padding dilation groups", conv, 2, 0),
+    ROW("conv_transpose1d", T | F, "input weight bias stride padding output_padding groups dilation", conv, 1, 1),
+    ROW("conv_transpose2d", T | F, "input weight bias stride padding output_padding groups dilation", conv, 2, 1),
     ROW("max_pool1d", T, "input kernel_size stride padding dilation ceil_mode", max_pool, 1, 0),
     ROW("max_pool1d", F, "input kernel_size stride padding dilation ceil_mode return_indices", max_pool, 1, 0),
     ROW("max_pool2d", T, "input kernel_size stride padding dilation ceil_mode", max_pool, 2, 0),

@@ -246,6 +246,22 @@ static void ref_window(reference *r, const dycl_node *node, const uint32_t *o, c
     int64_t index[8] = {0};
     for (int64_t i = 0, n = dycl_value_numel(out); i < n; i++, ref_next(index, out->sizes, 4)) {
         double sum = 0, most = -INFINITY;
+        if (node->op == DYCL_OP_conv_transpose2d) {
+            const dycl_value *w = &r->graph->values[o[1]];
+            int64_t per = w->sizes[1], inner = x->sizes[1] / at[6], group = index[1] / per;
+            if (o[2] != DYCL_NONE) sum = ref_get(r, o[2], &index[1], 1);
+            for (int64_t c = group * inner; c < (group + 1) * inner; c++)
+                for (int64_t y = 0; y < w->sizes[2]; y++)
+                    for (int64_t z = 0; z < w->sizes[3]; z++) {
+                        int64_t row = index[2] + at[2] - y * at[4], column = index[3] + at[3] - z * at[5];
+                        int64_t p[4] = {index[0], c, row / at[0], column / at[1]}, q[4] = {c, index[1] % per, y, z};
+                        if (row < 0 || column < 0 || row % at[0] || column % at[1]) continue;
+                        if (p[2] >= x->sizes[2] || p[3] >= x->sizes[3]) continue;
+                        sum += ref_get(r, o[0], p, 4) * ref_get(r, o[1], q, 4);
+                    }
+            ref_set(r, node->out, index, sum);
+            continue;
+        }
         if (node->op == DYCL_OP_conv2d) {
             const dycl_value *w = &r->graph->values[o[1]];
             int64_t per = w->sizes[1], group = index[1] / (w->sizes[0] / at[6]);

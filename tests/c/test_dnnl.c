@@ -275,8 +275,16 @@ static void conv_reference(const dycl_conv_desc *d, const float *x, const float 
                             for (int64_t j = 0; j < d->kw; j++) {
                                 int64_t r = y * d->stride[0] - d->pad_before[0] + i * d->dilation[0];
                                 int64_t s = z * d->stride[1] - d->pad_before[1] + j * d->dilation[1];
+                                if (d->transposed) { /* the windows that this element of the result is in */
+                                    r = y + d->pad_before[0] - i * d->dilation[0], s = z + d->pad_before[1] - j * d->dilation[1];
+                                    if (r % d->stride[0] || s % d->stride[1]) continue;
+                                    r /= d->stride[0], s /= d->stride[1];
+                                }
                                 if (r < 0 || s < 0 || r >= d->h || s >= d->w) continue;
-                                sum += (double)x[((n * d->c + o / og * cg + c) * d->h + r) * d->w + s] *
+                                if (d->transposed)
+                                    sum += (double)x[((n * d->c + o / og * cg + c) * d->h + r) * d->w + s] *
+                                           w[(((o / og * cg + c) * og + o % og) * d->kh + i) * d->kw + j];
+                                else sum += (double)x[((n * d->c + o / og * cg + c) * d->h + r) * d->w + s] *
                                        w[((o * cg + c) * d->kh + i) * d->kw + j];
                             }
                     int64_t index[4] = {n, o, y, z};
@@ -377,6 +385,18 @@ static void test_conv(void) {
         run_conv(&desc, "convolution");
     }
     int plain_bails = bails;
+    for (int round = 0; round < 150; round++) {
+        random_conv(&desc);
+        dycl_conv_desc d = desc;
+        int64_t xs[4] = {d.n, d.oc, d.oh, d.ow}, ys[4] = {d.n, d.c, d.h, d.w};
+        int form = (int)pick(0, 1);
+        desc.transposed = 1;
+        desc.c = d.oc, desc.h = d.oh, desc.w = d.ow, desc.oc = d.c, desc.oh = d.h, desc.ow = d.w;
+        plain_layout(&desc.src, xs, form), plain_layout(&desc.dst, ys, form);
+        run_conv(&desc, "transposed convolution");
+    }
+    int transposed_bails = bails - plain_bails;
+    plain_bails = bails;
     for (int kind = DYCL_POST_RELU; kind <= DYCL_POST_SUM; kind++)
         for (int form = 0; form < 6; form++) {
             random_conv(&desc);
@@ -416,8 +436,8 @@ static void test_conv(void) {
                             .winograd = 1};
     int wino = bails;
     run_conv(&desc, "Winograd");
-    printf("convolution: %d checks, bailed: plain %d, with post-ops %d, Winograd %d\n", checks - before, plain_bails,
-           wino - plain_bails, bails - wino);
+    printf("convolution: %d checks, bailed: plain %d, transposed %d, with post-ops %d, Winograd %d\n", checks - before,
+           plain_bails - transposed_bails, transposed_bails, wino - plain_bails, bails - wino);
 }
 
 /* ---- conv -> conv -> pool -> NCHW, blocked in between, as a plan would chain them */

@@ -447,6 +447,15 @@ static void families(void) {
         if (pick(0, 1)) out[n++] = scaled;
         out[n++] = NODE(DYCL_OP_conv2d, OPERANDS(scaled, w2, DYCL_NONE), 1, 1, 1, 1, 1, 1, 1);
         out[n++] = NODE(DYCL_OP_cat, OPERANDS(scaled, res2, y2), 1);
+        int64_t stride = pick(1, 2), pad = pick(0, k - 1);
+        uint32_t w4 = add_feed(s, DYCL_F32, 4, (int64_t[]){oc, oc / groups, k, k}, 0.3);
+        uint32_t up = NODE(DYCL_OP_conv_transpose2d, OPERANDS(res2, w4, (pick(0, 1) ? b : DYCL_NONE)), stride, stride, pad,
+                           pad, 1, 1, groups, (stride == 2 && pad), 0);
+        if (up != DYCL_NONE) {
+            up = NODE(DYCL_OP_batch_norm, OPERANDS(up, m, var, b, m), dycl_f64_attr(1e-5));
+            out[n++] = node0(s, DYCL_EW_relu, 1, &up);
+            out[n++] = NODE(DYCL_OP_conv_transpose2d, OPERANDS(out[n - 1], w4, DYCL_NONE), 1, 1, 0, 0, 1, 1, groups, 0, 0);
+        }
         uint32_t gap = NODE(DYCL_OP_adaptive_avg_pool2d, OPERANDS(res2), 1, 1);
         out[n++] = gap;
         out[n++] = NODE(DYCL_OP_adaptive_avg_pool2d, OPERANDS(x), 3, 2);

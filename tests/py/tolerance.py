@@ -46,7 +46,8 @@ _REDUCTION = """
     nn.functional.adaptive_avg_pool2d nn.functional.mse_loss nn.functional.l1_loss special.log_softmax native_layer_norm native_batch_norm
 """
 _PRODUCT = """
-    matmul __rmatmul__ mm bmm mv dot addmm addmv baddbmm linalg.matmul outer ger nn.functional.linear nn.functional.conv1d nn.functional.conv2d
+    matmul __rmatmul__ mm bmm mv dot addmm addmv baddbmm linalg.matmul outer ger nn.functional.linear nn.functional.conv1d nn.functional.conv2d nn.functional.conv_transpose1d
+    nn.functional.conv_transpose2d
     nn.functional.scaled_dot_product_attention lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell addmm.decomposed einsum inner
 """
 _CLASSES = {name: kind for kind, names in ((EXACT, _EXACT), (ELEMENTWISE, _ELEMENTWISE), (REDUCTION, _REDUCTION), (PRODUCT, _PRODUCT)) for name in names.split()}
