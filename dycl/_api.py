@@ -142,7 +142,7 @@ def stats(target=None):
     ``plain_mode`` (autocast, another torch function mode, tracing...), ``plain_disabled``, ``plain_nested`` (inside another region), ``plain_faster``
     (measured: torch runs this callable faster, or is being tried);
     ``recorded`` (operators recorded), ``torch`` (operators that ran in torch inside regions), ``segments`` (executed), ``graph_vertices`` and
-    ``case_selects`` (of the TraceGraph), ``packed_bytes`` (memory of packed weights, of the process), and two dicts by reason:
+    ``case_selects`` (of the TraceGraph), ``packed_bytes`` (memory of packed weights) and ``plans`` (alive), both of the whole process, and two dicts by reason:
     ``bails`` (operators left to torch) and ``flushes`` (ends of segments).
 
     Raises:

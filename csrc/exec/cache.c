@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "exec/pieces.h"
 
 #define BUCKETS 8192
 
@@ -21,6 +22,7 @@ void dycl_segment_release(dycl_segment *segment) {
     dycl_graph_free(&segment->graph);
     dycl_free(segment->outputs);
     if (segment->plan) dycl_plan_release(segment->plan);
+    dycl_pieces_free(segment->pieces);
     dycl_free(segment);
 }
 

@@ -9,6 +9,8 @@
 
 #define DYCL_CACHE_SEGMENTS 4096
 
+typedef struct dycl_pieces dycl_pieces; /* pieces.h */
+
 typedef struct dycl_segment {
     dycl_graph graph;    /* a copy: the key */
     uint32_t *outputs;   /* key too */
@@ -17,6 +19,10 @@ typedef struct dycl_segment {
     dycl_plan *plan;     /* owned; COLD or TUNED */
     int tuned;           /* 1: plan is TUNED, or tuning was tried and bailed */
     uint64_t sightings;
+    dycl_pieces *pieces; /* owned; how it runs while its loop's trip count keeps changing */
+    uint64_t body;       /* identity of what it repeats, 0: nothing; when body_known */
+    int body_known;
+    int steady;          /* times in a row that it came where it was expected */
     uint32_t references;
     struct dycl_segment *chain;          /* hash bucket */
     struct dycl_segment *newer, *older;  /* recency */

@@ -12,6 +12,11 @@
 #include <time.h>
 
 static atomic_int timing;
+static atomic_uint alive;
+
+uint32_t dycl_plan_count(void) {
+    return atomic_load(&alive);
+}
 
 void dycl_plan_set_timing(int on) {
     atomic_store(&timing, on);
@@ -110,6 +115,7 @@ static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int 
     dycl_status status;
     dycl_plan *plan = dycl_alloc_zero(sizeof *plan);
     if (!plan) return dycl_error_set("out of memory for a plan");
+    atomic_fetch_add(&alive, 1);
     atomic_init(&plan->references, 1);
     atomic_flag_clear(&plan->busy);
     plan->mode = mode;
@@ -152,6 +158,7 @@ typedef struct chunk {
 
 void dycl_plan_release(dycl_plan *plan) {
     if (!plan || atomic_fetch_sub(&plan->references, 1) != 1) return;
+    atomic_fetch_sub(&alive, 1);
     for (uint32_t i = 0; i < plan->binding_count; i++) dycl_pack_release(plan->bindings[i]->pack);
     for (uint32_t i = 0; i < plan->prim_count; i++) dycl_prim_release(plan->prims[i]);
     for (chunk *c = plan->arena; c;) {

@@ -21,6 +21,8 @@ typedef struct {
     uint64_t version;
 } dycl_feed;
 
+uint32_t dycl_plan_count(void); /* plans alive in the process. Any thread */
+
 /* outputs: values to compute; each is its own root (views are made by the caller) and is written with its value's strides (dense). */
 dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode, dycl_plan **out);
 void dycl_plan_retain(dycl_plan *plan);

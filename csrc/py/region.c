@@ -222,17 +222,29 @@ static int allocate_outputs(dycl_region *region, uint32_t count) {
     return 0;
 }
 
-static dycl_status run_plan(dycl_region *region, dycl_plan *plan) {
+typedef struct {
+    dycl_plan *plan; /* or */
+    dycl_pieces *pieces;
+} prepared;
+
+static dycl_status run_prepared(const dycl_region *region, const prepared *what) {
+    if (what->pieces) return dycl_pieces_run(what->pieces, region->feeds, region->recorder.scalars, region->addresses);
+    return dycl_plan_run(what->plan, region->feeds, region->recorder.scalars, region->addresses);
+}
+
+#define SHORT_NS 20000.0 /* giving the GIL up and taking it back costs more than others could gain */
+
+static dycl_status run(const dycl_region *region, const prepared *what) {
     dycl_status status;
-    dycl_plan_retain(plan);
-    if (dycl_plan_cost(plan) < 20000.0) {
-        status = dycl_plan_run(plan, region->feeds, region->recorder.scalars, region->addresses);
+    if (what->plan) dycl_plan_retain(what->plan);
+    if ((what->plan ? dycl_plan_cost(what->plan) : dycl_pieces_cost(what->pieces)) < SHORT_NS) {
+        status = run_prepared(region, what);
     } else {
         Py_BEGIN_ALLOW_THREADS;
-        status = dycl_plan_run(plan, region->feeds, region->recorder.scalars, region->addresses);
+        status = run_prepared(region, what);
         Py_END_ALLOW_THREADS;
     }
-    dycl_plan_release(plan);
+    dycl_plan_release(what->plan);
     return status;
 }
 
@@ -253,7 +265,7 @@ static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail wh
     dycl_site *site = region->site;
     const dycl_graph *graph = &region->recorder.graph;
     dycl_segment *segment = NULL;
-    dycl_plan *plan;
+    prepared what = {NULL, NULL};
     dycl_status status = DYCL_OK;
     for (int nth = 0; nth < region->expected_count && !segment; nth++)
         if (dycl_segment_matches(region->expected[nth], graph, region->outputs, (int)count)) segment = region->expected[nth];
@@ -262,15 +274,16 @@ static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail wh
     int is_new;
     region->position = dycl_trace_advance(site->trace, region->position, segment, (int)why, &is_new);
     if (is_new && why != DYCL_BAIL_region_end) note_where(site->trace, region->position);
-    int planned = segment->plan != NULL, tuned = segment->tuned;
-    status = dycl_segment_plan(segment, &plan);
+    int planned = segment->plan || segment->pieces, tuned = segment->tuned;
+    status = dycl_segment_prepare(dycl_site_cache(), segment, region->expected_count, region->expected, &what.plan, &what.pieces);
     region->made |= (uint8_t)(!planned ? DYCL_MADE_COLD : tuned != segment->tuned ? DYCL_MADE_TUNED : 0);
-    if (status == DYCL_OK) status = run_plan(region, plan);
-    if (status == DYCL_BAIL) { /* another thread runs this plan: a private one */
-        status = dycl_plan_create(graph, region->outputs, (int)count, DYCL_PLAN_COLD, &plan);
+    if (status == DYCL_OK) status = run(region, &what);
+    if (status == DYCL_BAIL) { /* another thread runs it: a private plan */
+        what.pieces = NULL;
+        status = dycl_plan_create(graph, region->outputs, (int)count, DYCL_PLAN_COLD, &what.plan);
         if (status == DYCL_OK) {
-            status = run_plan(region, plan);
-            dycl_plan_release(plan);
+            status = run(region, &what);
+            dycl_plan_release(what.plan);
         }
     }
     dycl_segment_release(segment);

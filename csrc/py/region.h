@@ -6,7 +6,7 @@
 #ifndef DYCL_PY_REGION_H
 #define DYCL_PY_REGION_H
 
-#include "exec/cache.h"
+#include "exec/pieces.h"
 #include "exec/plan.h"
 #include "py/lazy.h"
 #include "record/build.h"

@@ -27,7 +27,7 @@ PyObject *dycl_site_stats_dict(dycl_site *site) {
         put(dict, "plain_mode", s->plain_mode) < 0 || put(dict, "plain_disabled", s->plain_disabled) < 0 ||
         put(dict, "plain_nested", s->plain_nested) < 0 || put(dict, "plain_faster", s->plain_faster) < 0 || put(dict, "recorded", s->recorded) < 0 || put(dict, "torch", s->torch) < 0 ||
         put(dict, "segments", s->segments) < 0 || put(dict, "graph_vertices", site->trace->count - 1) < 0 ||
-        put(dict, "case_selects", dycl_trace_case_selects(site->trace)) < 0 || put(dict, "packed_bytes", dycl_pack_bytes()) < 0 ||
+        put(dict, "case_selects", dycl_trace_case_selects(site->trace)) < 0 || put(dict, "packed_bytes", dycl_pack_bytes()) < 0 || put(dict, "plans", dycl_plan_count()) < 0 ||
         put_counts(dict, "bails", s->bails) < 0 || put_counts(dict, "flushes", s->flushes) < 0)
         Py_CLEAR(dict);
     return dict;
@@ -52,8 +52,9 @@ static int explain_vertex(PyObject *lines, const dycl_trace *trace, uint32_t id)
     }
     const dycl_graph *graph = &segment->graph;
     PyObject *line = PyUnicode_FromFormat("segment %u: %u operators, %u steps, %s plan, ran %llu times\n  feeds: %u tensors, %u numbers; outputs: %d; ended by: %s", id,
-                                          graph->node_count, stats.steps, segment->tuned ? "tuned" : "cold", (unsigned long long)vertex->visits,
+                                          graph->node_count, stats.steps, segment->pieces ? "no" : segment->tuned ? "tuned" : "cold", (unsigned long long)vertex->visits,
                                           graph->feed_count, graph->scalar_count, segment->output_count, dycl_bail_text((dycl_bail)vertex->why));
+    if (line && segment->pieces) Py_SETREF(line, PyUnicode_FromFormat("%U\n  a loop whose trip count changes: runs as %u pieces that other counts share", line, dycl_pieces_count(segment->pieces)));
     if (line && vertex->where) Py_SETREF(line, PyUnicode_FromFormat("%U, at %s", line, vertex->where));
     int result = say(lines, line);
     if (result == 0 && text) result = say(lines, PyUnicode_FromString(text));

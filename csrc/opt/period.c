@@ -1,0 +1,97 @@
+#include "opt/period.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+#define CANDIDATES 32 /* earlier places that look like the middle of the trace */
+
+static uint64_t mix(uint64_t h, uint64_t word) {
+    h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ (h >> 29);
+}
+
+/* What an iteration has in common with the next one: not which values it takes, but what it makes of them. */
+static uint64_t look_of(const dycl_graph *g, const dycl_node *node) {
+    const dycl_value *out = &g->values[node->out];
+    const int64_t *attrs = dycl_node_attrs(g, node);
+    uint64_t h = mix(node->op, ((uint64_t)node->operand_count << 32) | ((uint64_t)out->dtype << 8) | out->rank);
+    for (int i = 0; i < node->attr_count; i++) h = mix(h, (uint64_t)attrs[i]);
+    for (int i = 0; i < out->rank; i++) h = mix(h, (uint64_t)out->sizes[i]);
+    return h;
+}
+
+static dycl_status mark_needed(const dycl_graph *g, const uint32_t *outputs, int output_count, uint8_t **out) {
+    uint8_t *needed = dycl_alloc_zero(g->node_count + 1);
+    if (!needed) return dycl_error_set("out of memory");
+    for (int i = 0; i < output_count; i++)
+        if (g->values[outputs[i]].kind == DYCL_VALUE_NODE) needed[g->values[outputs[i]].source] = 1;
+    for (uint32_t n = g->node_count; n-- > 0;) {
+        const dycl_node *node = &g->nodes[n];
+        const uint32_t *operands = dycl_node_operands(g, node);
+        if (!needed[n]) continue;
+        for (int i = 0; i < node->operand_count; i++)
+            if (operands[i] != DYCL_NONE && g->values[operands[i]].kind == DYCL_VALUE_NODE) needed[g->values[operands[i]].source] = 1;
+    }
+    *out = needed;
+    return DYCL_OK;
+}
+
+/* The longest stretch around `middle` whose members look like those a period earlier. */
+static void stretch(const uint64_t *looks, uint32_t count, uint32_t middle, uint32_t period, uint32_t *out_first, uint32_t *out_length) {
+    uint32_t low = middle, high = middle + 1;
+    while (low > period && looks[low - 1] == looks[low - 1 - period]) low--;
+    while (high < count && looks[high] == looks[high - period]) high++;
+    *out_first = low - period;
+    *out_length = high - *out_first;
+}
+
+static void search(const uint64_t *looks, dycl_period *p) {
+    uint32_t middle = p->node_count / 2, tried = 0;
+    for (uint32_t period = 1; period <= middle && tried < CANDIDATES; period++) {
+        uint32_t first, length;
+        if (looks[middle] != looks[middle - period]) continue;
+        tried++;
+        stretch(looks, p->node_count, middle, period, &first, &length);
+        if (length / period < DYCL_PERIOD_LEAST || 2 * length < p->node_count) continue;
+        p->first = first;
+        p->period = period;
+        p->iterations = length / period;
+        p->body = period;
+        for (uint32_t i = first; i < first + period; i++) p->body = mix(p->body, looks[i]);
+        if (!p->body) p->body = 1;
+        return;
+    }
+}
+
+dycl_status dycl_period_find(const dycl_graph *g, const uint32_t *outputs, int output_count, dycl_period *out) {
+    dycl_status status;
+    uint8_t *needed = NULL;
+    memset(out, 0, sizeof *out);
+    uint64_t *looks = dycl_alloc((g->node_count + 1) * sizeof *looks);
+    out->nodes = dycl_alloc((g->node_count + 1) * sizeof *out->nodes);
+    if (!looks || !out->nodes) {
+        status = dycl_error_set("out of memory");
+        goto fail;
+    }
+    DYCL_TRY(mark_needed(g, outputs, output_count, &needed));
+    for (uint32_t n = 0; n < g->node_count; n++) {
+        if (!needed[n] || g->nodes[n].op == DYCL_OP_view) continue;
+        looks[out->node_count] = look_of(g, &g->nodes[n]);
+        out->nodes[out->node_count++] = n;
+    }
+    search(looks, out);
+    dycl_free(needed);
+    dycl_free(looks);
+    return DYCL_OK;
+fail:
+    dycl_free(needed);
+    dycl_free(looks);
+    dycl_period_free(out);
+    return status;
+}
+
+void dycl_period_free(dycl_period *period) {
+    dycl_free(period->nodes);
+    memset(period, 0, sizeof *period);
+}
