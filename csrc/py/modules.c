@@ -89,6 +89,16 @@ static dycl_status tensor_value(dycl_region *region, PyObject *tensor, uint32_t 
     return tensor ? dycl_region_value(region, tensor, out) : DYCL_OK;
 }
 
+/* The operands of a module with a weight and a bias. */
+static dycl_status weighted(dycl_region *region, const config *c, PyObject *input, uint32_t out[3]) {
+    dycl_status status;
+    DYCL_TRY(dycl_region_value(region, input, &out[0]));
+    DYCL_TRY(tensor_value(region, c->tensors[0], &out[1]));
+    return tensor_value(region, c->tensors[1], &out[2]);
+fail:
+    return status;
+}
+
 static int read_linear(const stock *kind, PyObject *dict, config *c) {
     (void)kind;
     (void)dict;
@@ -99,9 +109,7 @@ static dycl_status record_linear(dycl_region *region, const stock *kind, const c
     dycl_status status;
     uint32_t operands[3];
     (void)kind;
-    DYCL_TRY(dycl_region_value(region, input, &operands[0]));
-    DYCL_TRY(tensor_value(region, c->tensors[0], &operands[1]));
-    DYCL_TRY(tensor_value(region, c->tensors[1], &operands[2]));
+    DYCL_TRY(weighted(region, c, input, operands));
     return dycl_build_node(&region->recorder, DYCL_OP_linear, 3, operands, 0, NULL, out);
 fail:
     return status;
@@ -127,14 +135,12 @@ static dycl_status record_layer_norm(dycl_region *region, const stock *kind, con
     dycl_status status;
     uint32_t operands[3];
     (void)kind;
-    DYCL_TRY(dycl_region_value(region, input, &operands[0]));
+    DYCL_TRY(weighted(region, c, input, operands));
     const dycl_value *value = &region->recorder.graph.values[operands[0]];
     if (value->rank < c->ints[0]) return dycl_build_bail(&region->recorder, DYCL_BAIL_shape);
     for (int i = 0; i < c->ints[0]; i++)
         if (value->sizes[value->rank - c->ints[0] + i] != c->ints[1 + i]) return dycl_build_bail(&region->recorder, DYCL_BAIL_shape);
     int64_t attrs[2] = {c->ints[0], dycl_f64_attr(c->real)};
-    DYCL_TRY(tensor_value(region, c->tensors[0], &operands[1]));
-    DYCL_TRY(tensor_value(region, c->tensors[1], &operands[2]));
     return dycl_build_node(&region->recorder, DYCL_OP_layer_norm, 3, operands, 2, attrs, out);
 fail:
     return status;
@@ -152,9 +158,7 @@ static dycl_status record_conv2d(dycl_region *region, const stock *kind, const c
     dycl_status status;
     uint32_t operands[3];
     (void)kind;
-    DYCL_TRY(dycl_region_value(region, input, &operands[0]));
-    DYCL_TRY(tensor_value(region, c->tensors[0], &operands[1]));
-    DYCL_TRY(tensor_value(region, c->tensors[1], &operands[2]));
+    DYCL_TRY(weighted(region, c, input, operands));
     return dycl_build_node(&region->recorder, DYCL_OP_conv2d, 3, operands, 7, c->ints, out);
 fail:
     return status;

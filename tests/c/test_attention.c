@@ -1,6 +1,7 @@
 /* dycl_attention against naive loops that accumulate in double: masks, causal, grouped heads, permuted operands. */
 #include "base/alloc.h"
 #include "dnnl/dnnl.h"
+#include "random.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,18 +9,9 @@
 #include <string.h>
 
 static int failures, checks;
-static uint64_t state = 88172645463325252u;
 
-static uint64_t next_random(void) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    return state ^= state << 17;
-}
-static int64_t pick(int64_t low, int64_t high) {
-    return low + (int64_t)(next_random() % (uint64_t)(high - low + 1));
-}
 static float uniform(void) {
-    return (float)((double)(next_random() >> 11) / 9007199254740992.0 * 2 - 1);
+    return (float)((double)(rnd() >> 11) / 9007199254740992.0 * 2 - 1);
 }
 static float *values(int64_t n) {
     float *p = dycl_aligned_alloc((size_t)(n + 1) * sizeof *p);

@@ -1,6 +1,7 @@
 /* oneDNN behind csrc/dnnl against naive loops that accumulate in double. */
 #include "base/alloc.h"
 #include "dnnl/dnnl.h"
+#include "random.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -9,18 +10,9 @@
 #include <string.h>
 
 static int failures, checks;
-static uint64_t state = 88172645463325252u;
 
-static uint64_t next_random(void) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    return state ^= state << 17;
-}
-static int64_t pick(int64_t low, int64_t high) {
-    return low + (int64_t)(next_random() % (uint64_t)(high - low + 1));
-}
 static float uniform(void) {
-    return (float)((double)(next_random() >> 11) / 9007199254740992.0 * 2 - 1);
+    return (float)((double)(rnd() >> 11) / 9007199254740992.0 * 2 - 1);
 }
 static float *values(size_t n) {
     float *p = dycl_aligned_alloc((n + 16) * sizeof *p);

@@ -6,17 +6,9 @@
 
 #include "base/alloc.h"
 #include "ir/graph.h"
+#include "random.h"
 
-static uint64_t state = 88172645463325252u;
 static int failures;
-
-static uint64_t rnd(void) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    return state;
-}
-static int64_t below(int64_t n) {
-    return (int64_t)(rnd() % (uint64_t)n);
-}
 
 static void check(int ok, const char *what) {
     if (!ok && failures++ < 20) printf("FAIL %s: %s\n", what, dycl_error_message());
@@ -194,11 +186,11 @@ static void test_expectation(void) {
         replay(&expecting, source, 0, point);
         check(dycl_graph_expected(&expecting) != NULL && dycl_graph_begins(source, &expecting), "the expected way is followed");
         if (point && below(2)) { /* something of its own */
-            uint64_t seed = state;
+            uint64_t seed = random_state;
             int64_t more = 1 + below(5);
             random_feed(&plain);
             for (int64_t k = 0; k < more; k++) random_node(&plain);
-            state = seed;
+            random_state = seed;
             check(1 + below(5) == more, "the same random numbers");
             random_feed(&expecting);
             for (int64_t k = 0; k < more; k++) random_node(&expecting);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kern/kern.h"
+#include "random.h"
 
 typedef long double wide;
 enum { RUN = 1000, PAD = 64 };
@@ -20,12 +21,7 @@ static int failures, group;
         if (++group <= 4) fprintf(stderr, "FAIL " __VA_ARGS__), fputc('\n', stderr);                               \
     } while (0)
 
-static uint64_t state = 88172645463325252u;
-static uint64_t next_random(void) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    return state;
-}
-static double uniform(void) { return (double)(next_random() >> 11) * 0x1p-53; }
+static double uniform(void) { return (double)(rnd() >> 11) * 0x1p-53; }
 
 /* ---- References -------------------------------------------------------------------------------------------------- */
 
@@ -236,15 +232,15 @@ static const float specials[] = {
 enum { SPECIALS = sizeof specials / sizeof *specials };
 
 static double random_value(dycl_dtype dtype) {
-    switch (next_random() % 5) {
-    case 0: return specials[next_random() % SPECIALS];
+    switch (rnd() % 5) {
+    case 0: return specials[rnd() % SPECIALS];
     case 1: return (uniform() - 0.5) * 8;
     case 2: return (uniform() - 0.5) * 220;
     case 3: return nearbyint((uniform() - 0.5) * 40) / 2;
     default:
-        if (dtype == DYCL_F64) return ldexp(uniform() - 0.5, (int)(next_random() % 600) - 300);
+        if (dtype == DYCL_F64) return ldexp(uniform() - 0.5, (int)(rnd() % 600) - 300);
         {
-            uint32_t bits = (uint32_t)next_random();
+            uint32_t bits = (uint32_t)rnd();
             float f;
             memcpy(&f, &bits, 4);
             return f;
@@ -254,11 +250,11 @@ static double random_value(dycl_dtype dtype) {
 
 static void fill(dycl_dtype dtype, void *p, size_t n, int nonzero) {
     for (size_t i = 0; i < n; i++) {
-        uint64_t r = next_random();
-        int64_t v = (r & 3) ? (int64_t)(r >> 2) % 300 - 20 : (int64_t)next_random();
+        uint64_t r = rnd();
+        int64_t v = (r & 3) ? (int64_t)(r >> 2) % 300 - 20 : (int64_t)rnd();
         /* The most negative of each width and -1; the most positive. */
-        if ((r & 15) == 4) v = (int64_t)((uint64_t)-1 << (next_random() % 64));
-        if ((r & 15) == 8) v = (int64_t)(((uint64_t)1 << (next_random() % 64)) - 1);
+        if ((r & 15) == 4) v = (int64_t)((uint64_t)-1 << (rnd() % 64));
+        if ((r & 15) == 8) v = (int64_t)(((uint64_t)1 << (rnd() % 64)) - 1);
         switch (dtype) {
         case DYCL_F32: ((float *)p)[i] = (float)random_value(dtype); break;
         case DYCL_F64: ((double *)p)[i] = random_value(dtype); break;
@@ -430,7 +426,7 @@ static void sweep(dycl_isa isa, dycl_ew op, uint64_t step) {
     if (dycl_ew_arity(op) != 1 || !fn) return;
     dycl_dtype out = dycl_ew_result_is_bool(op) ? DYCL_BOOL : DYCL_F32;
     float *x = (float *)(buffers[0] + PAD);
-    uint64_t bits = next_random() % step;
+    uint64_t bits = rnd() % step;
     while (bits < (uint64_t)1 << 32) {
         size_t n = 0;
         for (; n < RUN && bits < (uint64_t)1 << 32; n++, bits += step) {

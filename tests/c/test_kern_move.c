@@ -4,17 +4,9 @@
 
 #include "base/alloc.h"
 #include "kern/kern.h"
+#include "random.h"
 
-static uint64_t state = 88172645463325252u;
 static int failures;
-
-static uint64_t rnd(void) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    return state;
-}
-static int64_t below(int64_t n) {
-    return (int64_t)(rnd() % (uint64_t)n);
-}
 
 static void check(int ok, const char *what) {
     if (!ok && failures++ < 20) printf("FAIL %s\n", what);

@@ -6,17 +6,10 @@
 
 #include "base/alloc.h"
 #include "kern/kern.h"
+#include "random.h"
 
-static uint64_t state = 2463534242u * 7919u;
 static int failures;
 
-static uint64_t rnd(void) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    return state;
-}
-static int64_t below(int64_t n) {
-    return (int64_t)(rnd() % (uint64_t)n);
-}
 static double uniform(void) {
     return (double)(rnd() >> 11) / 9007199254740992.0;
 }

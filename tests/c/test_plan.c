@@ -5,24 +5,16 @@
 #include "exec/plan.h"
 #include "exec/workspace.h"
 #include "plan_reference.h"
+#include "random.h"
 
 #include <stdio.h>
 
 static int failures, checks;
 static int64_t most_elements = 20000; /* of values that random graphs go on with */
 static uint64_t tokens;
-static uint64_t state = 0x9E3779B97F4A7C15u;
 
-static uint64_t next_random(void) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    return state ^= state << 17;
-}
-static int64_t pick(int64_t low, int64_t high) {
-    return low + (int64_t)((next_random() >> 11) % (uint64_t)(high - low + 1));
-}
 static double uniform(void) {
-    return (double)(next_random() >> 11) / 9007199254740992.0 * 2 - 1;
+    return (double)(rnd() >> 11) / 9007199254740992.0 * 2 - 1;
 }
 
 /* ---- A graph with its inputs */
@@ -376,7 +368,7 @@ static void add_random(sample *s, dycl_dtype dtype) {
 
 static void random_graphs(int count) {
     for (int g = 0; g < count; g++) {
-        uint64_t seed = state;
+        uint64_t seed = random_state;
         sample s;
         sample_init(&s);
         dycl_dtype dtype = pick(0, 5) == 0 ? DYCL_F64 : pick(0, 7) == 0 ? DYCL_I64 : DYCL_F32;
@@ -595,7 +587,7 @@ static void packing(void) {
 
 int main(int argc, char **argv) {
     if (argc > 2) {
-        state = strtoull(argv[2], NULL, 16);
+        random_state = strtoull(argv[2], NULL, 16);
         random_graphs(1);
     } else {
         memory_planner();
