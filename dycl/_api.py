@@ -197,5 +197,6 @@ def enable():
 
 
 def info():
-    """A dict: ``isa`` (instruction set of dycl's own kernels), ``onednn`` (version), ``segments`` (plans kept), ``python`` (version)."""
+    """A dict: ``isa`` (instruction set of dycl's own kernels), ``onednn`` (version), ``segments`` (plans kept), ``plan_bytes`` (memory
+    that plans and segments take, about), ``python`` (version)."""
     return {**(_core.info() if _load() is not None else {}), "python": sys.version.split()[0]}

@@ -111,6 +111,7 @@ dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out);
 dycl_status dycl_prim_pool(const dycl_pool_desc *desc, dycl_prim **out);
 dycl_status dycl_prim_reorder(const dycl_layout *from, const dycl_layout *to, dycl_prim **out);
 int dycl_dnnl_cached(void); /* primitives in the cache now: at most 1024, least recently used ones leave */
+int dycl_dnnl_alive(void);  /* primitives that exist: in the cache or in use */
 void dycl_dnnl_clear(void); /* empties the cache; primitives in use live on */
 void dycl_prim_retain(dycl_prim *prim);
 void dycl_prim_release(dycl_prim *prim);

@@ -47,6 +47,8 @@ static dycl_status collect_args(dycl_prim *prim, const dycl_prim_parts *parts) {
     return DYCL_OK;
 }
 
+static atomic_int alive;
+
 dycl_status dycl_prim_make(const dycl_prim_parts *parts, dycl_prim **out) {
     dycl_status status;
     dycl_prim *prim = dycl_alloc_zero(sizeof *prim);
@@ -56,6 +58,7 @@ dycl_status dycl_prim_make(const dycl_prim_parts *parts, dycl_prim **out) {
         return dycl_error_set("out of memory");
     }
     atomic_init(&prim->references, 1);
+    atomic_fetch_add_explicit(&alive, 1, memory_order_relaxed);
     prim->plain_weights = parts->plain_weights;
     prim->key_count = parts->key->count;
     prim->hash = dycl_hash_words(parts->key->word, parts->key->count, 0);
@@ -93,6 +96,11 @@ void dycl_prim_destroy(dycl_prim *prim) {
     if (prim->plain_weights) dnnl_memory_desc_destroy(prim->plain_weights);
     dycl_free(prim->key);
     dycl_free(prim);
+    atomic_fetch_sub_explicit(&alive, 1, memory_order_relaxed);
+}
+
+int dycl_dnnl_alive(void) {
+    return atomic_load_explicit(&alive, memory_order_relaxed);
 }
 
 void dycl_prim_retain(dycl_prim *prim) {

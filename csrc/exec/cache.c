@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-#include "base/alloc.h"
+#include "base/heap.h"
+#include "dnnl/dnnl.h"
 #include "exec/pieces.h"
 
 #define BUCKETS 8192
@@ -55,7 +56,19 @@ static void drop(dycl_plan_cache *cache, dycl_segment *s) {
     take_out_of_recency(cache, s);
     s->cached = 0;
     cache->count--;
+    dycl_plan_release(s->plan); /* a TraceGraph may keep the segment: it would make a plan again */
+    s->plan = NULL;
+    s->tuned = 0;
     dycl_segment_release(s);
+}
+
+/* A primitive's code and descriptors are oneDNN's: 64 KB is what convolutions and products were seen to take. */
+size_t dycl_plan_cache_bytes(void) { return dycl_heap_bytes() + (size_t)dycl_dnnl_alive() * 65536; }
+
+/* Room for one more. Segments that a TraceGraph keeps free little: a few at a time, so that they never empty the cache. */
+static void make_room(dycl_plan_cache *cache) {
+    if (cache->count >= DYCL_CACHE_SEGMENTS) drop(cache, cache->oldest);
+    for (int n = 0; n < 4 && cache->count > DYCL_CACHE_LEAST && dycl_plan_cache_bytes() > DYCL_CACHE_BYTES; n++) drop(cache, cache->oldest);
 }
 
 void dycl_plan_cache_release(dycl_plan_cache *cache) {
@@ -106,7 +119,7 @@ dycl_status dycl_plan_lookup(dycl_plan_cache *cache, const dycl_graph *graph, co
     dycl_segment *s = NULL;
     dycl_status status;
     DYCL_TRY(make_segment(graph, outputs, output_count, hash, &s));
-    if (cache->count >= DYCL_CACHE_SEGMENTS) drop(cache, cache->oldest);
+    make_room(cache);
     s->chain = cache->bucket[hash % BUCKETS];
     cache->bucket[hash % BUCKETS] = s;
     s->cached = 1;

@@ -1,13 +1,16 @@
 /* The plan cache: a segment's graph and outputs -> its plan. The first sight of a key makes a COLD plan, the second a TUNED one.
  *
- * Ownership: segments are reference counted; the cache holds one reference to each of the DYCL_CACHE_SEGMENTS it keeps (least recently
- * used ones go first). A segment outlives the cache entry while somebody retains it. Threads: GIL held (the cache is not locked). */
+ * Ownership: segments are reference counted; the cache holds one reference to each of the DYCL_CACHE_SEGMENTS it keeps, or fewer when they take
+ * more than DYCL_CACHE_BYTES (least recently used ones go first). A segment outlives the cache entry while somebody retains it; its plan does
+ * not. Threads: GIL held (the cache is not locked). */
 #ifndef DYCL_EXEC_CACHE_H
 #define DYCL_EXEC_CACHE_H
 
 #include "exec/plan.h"
 
 #define DYCL_CACHE_SEGMENTS 4096
+#define DYCL_CACHE_BYTES ((size_t)256 << 20)
+#define DYCL_CACHE_LEAST 64               /* segments that are kept whatever they take */
 
 typedef struct dycl_pieces dycl_pieces; /* pieces.h */
 
@@ -33,6 +36,7 @@ typedef struct dycl_plan_cache dycl_plan_cache;
 dycl_plan_cache *dycl_plan_cache_create(void); /* NULL: out of memory */
 void dycl_plan_cache_release(dycl_plan_cache *cache);
 uint32_t dycl_plan_cache_count(const dycl_plan_cache *cache);
+size_t dycl_plan_cache_bytes(void); /* what plans and segments take, about: of the process */
 
 /* Whether a segment is the one of this graph and these outputs. */
 int dycl_segment_matches(const dycl_segment *segment, const dycl_graph *graph, const uint32_t *outputs, int output_count);

@@ -1,4 +1,5 @@
 /* The extension module dycl._core. */
+#include "base/heap.h"
 #include "dnnl/dnnl.h"
 #include "py/call.h"
 #include "py/everywhere.h"
@@ -89,8 +90,9 @@ static PyObject *set_choosing(PyObject *self, PyObject *o) {
 static PyObject *info(PyObject *self, PyObject *unused) {
     (void)self;
     (void)unused;
-    return Py_BuildValue("{s:s,s:s,s:i}", "isa", dycl_isa_name(dycl_cpu_isa()), "onednn", dycl_dnnl_version(), "segments",
-                         dycl_site_cache() ? (int)dycl_plan_cache_count(dycl_site_cache()) : 0);
+    return Py_BuildValue("{s:s,s:s,s:i,s:n}", "isa", dycl_isa_name(dycl_cpu_isa()), "onednn", dycl_dnnl_version(), "segments",
+                         dycl_site_cache() ? (int)dycl_plan_cache_count(dycl_site_cache()) : 0,
+                         "plan_bytes", (Py_ssize_t)dycl_plan_cache_bytes());
 }
 
 static PyObject *bound(PyObject *module, PyObject *callable) {
@@ -119,6 +121,7 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "dycl._
 
 PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void) {
+    dycl_allocator_set(&dycl_heap); /* before anything is allocated */
     PyObject *module = PyModule_Create(&definition);
     if (!module) return NULL;
     if (PyType_Ready(&dycl_site_type) < 0 || PyModule_AddObjectRef(module, "Site", (PyObject *)&dycl_site_type) < 0) Py_CLEAR(module);
