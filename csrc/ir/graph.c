@@ -254,8 +254,8 @@ int64_t dycl_value_extent(const dycl_value *value) {
 int dycl_strides_canonical(const dycl_value *value) {
     int64_t stride = 1;
     for (int i = value->rank - 1; i >= 0; i--) {
-        if (value->strides[i] != stride) return 0;
-        stride *= value->sizes[i] > 1 ? value->sizes[i] : 1;
+        if (value->strides[i] != stride || value->sizes[i] == 0) return 0;
+        stride *= value->sizes[i];
     }
     return 1;
 }

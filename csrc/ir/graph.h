@@ -45,7 +45,7 @@ typedef enum { DYCL_VALUE_FEED, DYCL_VALUE_SCALAR, DYCL_VALUE_NODE } dycl_value_
 
 typedef struct {
     uint8_t kind, dtype, rank;
-    uint8_t canonical; /* 1: the strides are dycl_strides_contiguous's */
+    uint8_t canonical; /* 1: not empty, and the strides are dycl_strides_contiguous's */
     uint32_t source; /* FEED: position among the feeds; SCALAR: among the scalars; NODE: the node */
     uint32_t root;   /* the value that owns the storage: itself, unless a view (or a view of a view...) */
     int64_t offset;  /* elements from the root's first element */

@@ -13,6 +13,7 @@ static int same_sizes(const dycl_value *a, const dycl_value *b) {
 void dycl_infer_contiguous(dycl_value *out) {
     dycl_strides_contiguous(out->rank, out->sizes, out->strides);
     out->canonical = 1;
+    for (int i = 0; i < out->rank; i++) out->canonical &= out->sizes[i] != 0;
 }
 
 static int broadcast_into(dycl_value *out, const dycl_value *in) {
@@ -67,17 +68,16 @@ void dycl_infer_iterator_strides(dycl_value *out, int count, const dycl_value *c
         }
     }
     int64_t stride = 1;
+    int ordinary = 1;
     for (int i = 0; i < rank; i++) {
+        ordinary &= perm[i] == rank - 1 - i;
         out->strides[perm[i]] = stride;
         stride *= out->sizes[perm[i]];
     }
-    /* torch makes a tensor that counts as contiguous with the ordinary strides */
-    for (int i = 0; i < rank; i++)
-        if (out->sizes[i] == 0) {
-            dycl_infer_contiguous(out);
-            return;
-        }
-    out->canonical = (uint8_t)dycl_strides_canonical(out);
+    if (ordinary)
+        dycl_infer_contiguous(out); /* differs where a size is 0: then the strides of another order become 0 too */
+    else
+        out->canonical = (uint8_t)dycl_strides_canonical(out);
 }
 
 static void clear_shape(dycl_value *out) { /* entries past the rank stay 0; copied for the reason given in graph.c */

@@ -227,7 +227,7 @@ static PyObject *eye(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_int(call, call->p[0], &rows));
     DYCL_CALL_TRY(dycl_call_int_or(call, call->p[1], rows, &columns));
     DYCL_CALL_TRY(options(call, 2, DYCL_F32, &dtype));
-    if (rows < 0 || columns < 0) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (rows < 1 || columns < 1) return dycl_call_bail(call, DYCL_BAIL_shape); /* the strides of what is empty are not a comparison's */
     DYCL_CALL_TRY(iota(call, DYCL_I64, 0, 1, rows, &sides[0].value));
     DYCL_CALL_TRY(dycl_build_unsqueeze(r, sides[0].value, 1, &sides[0].value));
     DYCL_CALL_TRY(iota(call, DYCL_I64, 0, 1, columns, &sides[1].value));

@@ -10,6 +10,8 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("DYCL_CHOOSE", "0")  # a test of dycl must run in dycl, however small; test_choose.py sets it itself
 
 import pytest
+
+pytest.register_assert_rewrite("suite")
 import torch
 
 

@@ -1,0 +1,135 @@
+"""What the suites of other people's samples share: fresh copies of inputs, runs with the same seed, and the comparison of everything that a caller
+can tell: results, inputs afterwards, types, dtypes, sizes, strides, versions, identity and sharing of memory, or the error."""
+
+import os
+import warnings
+import zlib
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+import dycl
+from tolerance import bounds
+
+FULL = os.environ.get("DYCL_TEST_FULL", "") not in ("", "0")
+RUNS = 3  # a segment is seen new, as a plan of the first kind and as a tuned one
+
+
+def lot(*what):
+    """A number that only depends on what is named: which cases run by default is the same on every machine."""
+    return zlib.crc32(" ".join(map(str, what)).encode())
+
+
+def is_strided(x):
+    """A dense tensor on the CPU whose elements are what its memory holds."""
+    return isinstance(x, torch.Tensor) and x.layout == torch.strided and x.device.type == "cpu" and not (x.is_quantized or x.is_nested or x.is_neg() or x.is_conj())
+
+
+def copy_of(x):
+    """A tensor of its own with the same sizes, strides and offset."""
+    if x.layout != torch.strided or x.is_quantized or x.device.type != "cpu" or type(x) is not torch.Tensor or x.is_nested:
+        return x
+    copy = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage().clone(), x.storage_offset(), x.size(), x.stride())
+    copy = copy.conj() if x.is_conj() else copy
+    return copy.requires_grad_() if x.requires_grad else copy
+
+
+def map_tensors(function, x):
+    if isinstance(x, torch.Tensor):
+        return function(x)
+    if isinstance(x, (list, tuple)) and type(x) in (list, tuple):
+        return type(x)(map_tensors(function, y) for y in x)
+    if type(x) is dict:
+        return {k: map_tensors(function, v) for k, v in x.items()}
+    return x
+
+
+def tensors_of(tree):
+    return [x for x in tree_flatten(tree)[0] if isinstance(x, torch.Tensor)]
+
+
+def run(function, inputs, grad=False):
+    """(result, the inputs it ran on, error). Random numbers are the same in every run."""
+    inputs = map_tensors(copy_of, inputs)
+    torch.manual_seed(4)
+    with warnings.catch_warnings(), torch.set_grad_enabled(grad):
+        warnings.simplefilter("ignore")
+        try:
+            return function(*inputs), inputs, None
+        except Exception as error:  # noqa: BLE001
+            return None, inputs, error
+
+
+def _storage(x):
+    return x.untyped_storage().data_ptr() if x.layout == torch.strided and x.numel() and type(x) in (torch.Tensor, torch.nn.Parameter) else None
+
+
+def relations(tensors):
+    """Which tensors are one object, and which share memory at which distance."""
+    table = []
+    for i, a in enumerate(tensors):
+        for j, b in enumerate(tensors[:i]):
+            if a is b:
+                table.append((i, j, "same"))
+            elif _storage(a) is not None and _storage(a) == _storage(b):
+                table.append((i, j, a.storage_offset() * a.element_size() - b.storage_offset() * b.element_size()))
+    return table
+
+
+def compare_leaf(w, g, tolerance, values=True):
+    if not isinstance(w, torch.Tensor):
+        assert type(w) is type(g), (type(w), type(g))
+        if isinstance(w, (int, float, complex)):
+            assert w == g or (w != w and g != g) or (isinstance(w, (float, complex)) and abs(w - g) <= 1e-5 * abs(w)), (w, g)
+        elif isinstance(w, (str, bytes, torch.dtype, torch.Size, type(None))):
+            assert w == g, (w, g)
+        return
+    for name in ("dtype", "layout", "device", "shape", "requires_grad", "is_leaf"):
+        assert getattr(g, name) == getattr(w, name), (name, getattr(w, name), getattr(g, name))
+    assert type(g) is type(w) and g.is_conj() == w.is_conj() and g.is_neg() == w.is_neg() and g.is_nested == w.is_nested
+    assert type(g.grad_fn) is type(w.grad_fn), (w.grad_fn, g.grad_fn)
+    if not w.is_inference():
+        assert g._version == w._version, f"version {g._version} instead of {w._version}"
+    if w.layout == torch.strided and not w.is_nested:
+        assert g.stride() == w.stride(), f"strides {g.stride()} instead of {w.stride()} of {tuple(w.shape)}"
+        assert g.storage_offset() == w.storage_offset()
+    if not values or w.device.type == "meta":
+        return
+    rtol, atol = tolerance(w.dtype)
+    g, w = g.detach(), w.detach()
+    if is_strided(w) and w.dtype != torch.complex32 and torch.equal(g, w):  # most are
+        return
+    torch.testing.assert_close(g, w, rtol=rtol, atol=atol, equal_nan=True)
+
+
+def compare(tolerance, expected, actual, values=True):
+    """tolerance: from a dtype to (rtol, atol)."""
+    (want, want_inputs, want_error), (got, got_inputs, got_error) = expected, actual
+    if want_error is not None or got_error is not None:
+        assert type(got_error) is type(want_error), f"eager: {want_error!r}, dycl: {got_error!r}"
+        assert str(got_error) == str(want_error), f"eager: {want_error!r}, dycl: {got_error!r}"
+        want = got = None
+    want_leaves, want_shape = tree_flatten(want)
+    got_leaves, got_shape = tree_flatten(got)
+    assert want_shape == got_shape and type(want) is type(got)
+    for where, w, g in [("result", *pair) for pair in zip(want_leaves, got_leaves)] + [
+        ("input", *pair) for pair in zip(tree_flatten(want_inputs)[0], tree_flatten(got_inputs)[0])
+    ]:
+        try:
+            compare_leaf(w, g, tolerance, values)
+        except AssertionError as error:
+            raise AssertionError(f"{where}: {error}") from None
+    want_table, got_table = relations(tensors_of([want_leaves, want_inputs])), relations(tensors_of([got_leaves, got_inputs]))
+    assert got_table == want_table, f"other aliasing: eager {want_table}, dycl {got_table}"
+
+
+def check(name, function, inputs, what, *, grad=False, values=True, runs=RUNS):
+    """Runs function(*inputs) in eager torch, then accelerated, and compares. name: an operator's, for the tolerance. Returns the statistics."""
+    expected = run(function, inputs, grad)
+    accelerated = dycl.accelerate(function)
+    for i in range(runs):
+        try:
+            compare(lambda dtype: bounds(name, dtype), expected, run(accelerated, inputs, grad), values)
+        except AssertionError as error:
+            raise AssertionError(f"run {i}, {what}\n{error}\n{dycl.explain(accelerated)}") from None
+    return dycl.stats(accelerated)
