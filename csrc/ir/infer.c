@@ -38,10 +38,8 @@ static int broadcast_into(dycl_value *out, const dycl_value *in) {
 static int should_swap(const dycl_value *out, int count, const dycl_value *const *in, int d0, int d1) {
     for (int i = 0; i < count; i++) {
         int shift = out->rank - in[i]->rank;
-        int64_t s0 = d0 >= shift && in[i]->sizes[d0 - shift] != 1 ? in[i]->strides[d0 - shift] : 0;
-        int64_t s1 = d1 >= shift && in[i]->sizes[d1 - shift] != 1 ? in[i]->strides[d1 - shift] : 0;
-        if (out->rank == in[i]->rank && in[i]->sizes[d0 - shift] == 1 && out->sizes[d0] == 1) s0 = in[i]->strides[d0 - shift];
-        if (out->rank == in[i]->rank && in[i]->sizes[d1 - shift] == 1 && out->sizes[d1] == 1) s1 = in[i]->strides[d1 - shift];
+        int64_t s0 = d0 >= shift && (in[i]->sizes[d0 - shift] != 1 || out->sizes[d0] == 1) ? in[i]->strides[d0 - shift] : 0;
+        int64_t s1 = d1 >= shift && (in[i]->sizes[d1 - shift] != 1 || out->sizes[d1] == 1) ? in[i]->strides[d1 - shift] : 0;
         if (s0 == 0 || s1 == 0) continue;
         if (s0 < s1) return -1;
         if (s0 > s1) return 1;
@@ -209,11 +207,12 @@ int dycl_value_dense(const dycl_value *value) {
             order[k] = p;
         }
         order[k] = i;
+        if (value->sizes[i] == 0) return 1; /* whatever its strides */
     }
     int64_t expected = 1;
     for (int i = 0; i < rank; i++) {
         int64_t size = value->sizes[order[i]];
-        if (size < 2) return size == 0 ? dycl_value_contiguous(value) : 1;
+        if (size < 2) return 1;
         if (value->strides[order[i]] != expected) return 0;
         expected *= size;
     }

@@ -111,7 +111,7 @@ DYCL_INLINE vf f32_lerp(vf x, vf y, vf z) {
     vm near = v_lt(v_abs(z), v_set1(0.5f));
     return v_fma(v_select(near, z, z - 1.0f), y - x, v_select(near, x, y));
 }
-EW_F32_3(clamp, f32_minimum(f32_maximum(x, y), z))
+EW_F32_3(clamp, f32_minimum(z, f32_maximum(y, x))) /* in this order -0 stays what it is between bounds of 0 */
 EW_F32_3(softplus, vact_softplus(x, y, z))
 EW_F32_3(threshold, v_select(v_le(x, y), z, x))
 EW_F32_3(muladd, v_fma(x, y, z))

@@ -101,7 +101,7 @@ EW_F64_2(copysign, copysign(x, y))
 
 static inline double f64_where(int x, double y, double z) { return x ? y : z; }
 EW_F64_3(lerp, fabs(z) < 0.5 ? fma(z, y - x, x) : fma(z - 1.0, y - x, y))
-EW_F64_3(clamp, f64_minimum(f64_maximum(x, y), z))
+EW_F64_3(clamp, f64_minimum(z, f64_maximum(y, x)))
 static inline double f64_softplus(double x, double y, double z) {
     double s = x * y;
     return s > z ? x : ((s > 0 ? s : 0.0) + log1p(exp(-fabs(s)))) / y;

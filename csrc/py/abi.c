@@ -42,12 +42,6 @@ static struct {
 
 #define SEARCH_BYTES 256
 
-int dycl_abi_is_plain(const char *impl) {
-    uint64_t keys;
-    memcpy(&keys, impl + place.key_set, sizeof keys);
-    return keys == place.plain_keys || keys == place.inference_keys;
-}
-
 int dycl_abi_is_inference(const char *impl) {
     uint64_t keys;
     memcpy(&keys, impl + place.key_set, sizeof keys);
@@ -60,6 +54,13 @@ static inline const char *pointer_at(const char *base, size_t offset) {
     return p;
 }
 
+/* `x.data = y` of an inference tensor y takes x's version counter away: torch then refuses views of it. */
+int dycl_abi_is_plain(const char *impl) {
+    uint64_t keys;
+    memcpy(&keys, impl + place.key_set, sizeof keys);
+    return (keys == place.plain_keys && pointer_at(impl, place.version_pointer)) || keys == place.inference_keys;
+}
+
 int dycl_abi_has_autograd_meta(const char *impl) { return pointer_at(impl, place.autograd_meta) != NULL; }
 
 uint32_t dycl_abi_version(const char *impl) {
@@ -67,6 +68,13 @@ uint32_t dycl_abi_version(const char *impl) {
     uint32_t version = 0;
     if (counter) memcpy(&version, counter + place.version_inside, sizeof version);
     return version;
+}
+
+void dycl_abi_add_version(const char *impl, uint32_t writes) {
+    char *counter;
+    uint32_t version = dycl_abi_version(impl) + writes;
+    memcpy(&counter, impl + place.version_pointer, sizeof counter);
+    if (counter) memcpy(counter + place.version_inside, &version, sizeof version);
 }
 
 int dycl_abi_storage_foreign(const char *impl) {

@@ -22,6 +22,7 @@ int dycl_abi_is_plain(const char *impl);        /* dense CPU tensor: no functorc
 int dycl_abi_is_inference(const char *impl);
 int dycl_abi_has_autograd_meta(const char *impl); /* 0: certainly does not require grad */
 uint32_t dycl_abi_version(const char *impl);    /* 0 for inference tensors */
+void dycl_abi_add_version(const char *impl, uint32_t writes); /* for all that share the counter; nothing for inference tensors */
 int dycl_abi_storage_foreign(const char *impl); /* 1: the memory may be shared with NumPy or others (storage is not resizable) */
 void dycl_abi_storage_make_foreign(char *impl);
 uint64_t dycl_abi_storage(const char *impl);    /* identity of the storage: address of the StorageImpl */

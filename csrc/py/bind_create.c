@@ -227,12 +227,15 @@ static PyObject *eye(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_int(call, call->p[0], &rows));
     DYCL_CALL_TRY(dycl_call_int_or(call, call->p[1], rows, &columns));
     DYCL_CALL_TRY(options(call, 2, DYCL_F32, &dtype));
-    if (rows < 1 || columns < 1) return dycl_call_bail(call, DYCL_BAIL_shape); /* the strides of what is empty are not a comparison's */
+    if (rows < 0 || columns < 0) return dycl_call_bail(call, DYCL_BAIL_shape);
     DYCL_CALL_TRY(iota(call, DYCL_I64, 0, 1, rows, &sides[0].value));
     DYCL_CALL_TRY(dycl_build_unsqueeze(r, sides[0].value, 1, &sides[0].value));
     DYCL_CALL_TRY(iota(call, DYCL_I64, 0, 1, columns, &sides[1].value));
     DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_eq, DYCL_PROMOTE_COMMON, 2, sides, &out));
-    return dycl_call_finish(call, dycl_build_cast(r, out, dtype, &out), out);
+    DYCL_CALL_TRY(dycl_build_cast(r, out, dtype, &out));
+    if (dycl_call_meta(call, out)->canonical) return dycl_call_finish(call, DYCL_OK, out);
+    int64_t ordinary = 0; /* an empty one does not have the strides of a comparison */
+    return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_contiguous, 1, &out, 1, &ordinary, &out), out);
 }
 
 dycl_binding dycl_bindings_create[] = {

@@ -30,6 +30,7 @@ static PyObject *scaled(dycl_call *call, const dycl_binding *row) {
     if (alpha.kind == DYCL_OPERAND_VALUE || alpha.kind == DYCL_OPERAND_BOOL || x[0].kind != DYCL_OPERAND_VALUE || x[1].kind != DYCL_OPERAND_VALUE)
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     dycl_dtype dtype = dycl_result_type(r, 2, x);
+    if (row->op == DYCL_OP_sub && call->region->recorder.graph.values[x[1].value].dtype == DYCL_BOOL) return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (dtype == DYCL_BOOL || (alpha.kind == DYCL_OPERAND_FLOAT && !dycl_dtype_is_float(dtype))) return dycl_call_bail(call, DYCL_BAIL_arguments);
     product[0] = x[1];
     DYCL_CALL_TRY(dycl_build_cast(r, product[0].value, dtype, &product[0].value));
@@ -158,7 +159,10 @@ static PyObject *masked_fill(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_build_convert(r, &value, dtype, &filled));
     uint32_t operands[3] = {mask.value, filled, self.value};
     if (dycl_call_meta(call, mask.value)->dtype != DYCL_BOOL) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_where, 3, operands, 0, NULL, &out), out);
+    DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_where, 3, operands, 0, NULL, &out));
+    if (call->in_place || dycl_call_meta(call, out)->canonical) return dycl_call_finish(call, DYCL_OK, out);
+    int64_t ordinary = 0; /* torch writes into an ordinary copy of self */
+    return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_contiguous, 1, &out, 1, &ordinary, &out), out);
 }
 
 /* clamp(x, min, max): either may be absent */
@@ -174,6 +178,11 @@ static PyObject *clamp(dycl_call *call, const dycl_binding *row) {
     for (int i = 1; i < count; i++)
         if (x[i].kind == DYCL_OPERAND_FLOAT && x[i].f != x[i].f) return dycl_call_bail(call, DYCL_BAIL_arguments); /* NaN bounds fill with NaN */
     dycl_op op = count == 3 ? DYCL_OP_clamp : low ? DYCL_OP_maximum : DYCL_OP_minimum;
+    if (count == 2 && x[1].kind != DYCL_OPERAND_VALUE) { /* where -0 meets 0, torch keeps the tensor's: the second operand wins */
+        dycl_operand tensor = x[0];
+        x[0] = x[1];
+        x[1] = tensor;
+    }
     return dycl_call_finish(call, dycl_build_ew(r, op, DYCL_PROMOTE_NO_BOOL, count, x, &out), out);
 }
 

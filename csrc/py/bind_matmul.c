@@ -8,17 +8,11 @@ static dycl_status scale(dycl_call *call, uint32_t *x, double factor) {
     return dycl_build_ew(&call->region->recorder, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, both, x);
 }
 
-/* Where torch makes the result with operators in place of its own, its version shows them. */
-static PyObject *written(PyObject *result, unsigned times) {
-    if (result && dycl_is_lazy(result)) dycl_lazy_of(result)->writes += times;
-    return result;
-}
-
-/* ATen/native/Linear.cpp: the bias is added in place where the operand is not contiguous, and x @ weight of a vector x ends with squeeze_ */
-static unsigned writes_of_linear(dycl_call *call, const uint32_t *x) {
+/* ATen/native/Linear.cpp: the bias is added in place where operand and bias are not both contiguous, and x @ weight of a vector x ends with squeeze_ */
+static uint32_t writes_of_linear(dycl_call *call, const uint32_t *x) {
     const dycl_value *input = meta(call, x[0]);
     if (x[2] == DYCL_NONE) return input->rank == 1;
-    return input->rank == 2 || dycl_value_contiguous(input) ? 0 : 1 + (input->rank == 1);
+    return input->rank == 2 || (dycl_value_contiguous(input) && dycl_value_contiguous(meta(call, x[2]))) ? 0 : 1 + (input->rank == 1);
 }
 
 static PyObject *linear(dycl_call *call, const dycl_binding *row) {
@@ -28,8 +22,8 @@ static PyObject *linear(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_value(call, call->p[1], &x[1]));
     DYCL_CALL_TRY(dycl_call_optional_value(call, call->p[2], &x[2]));
     if (!is_float(call, x[0])) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    unsigned writes = writes_of_linear(call, x);
-    return written(dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_linear, 3, x, 0, NULL, &out), out), writes);
+    uint32_t writes = writes_of_linear(call, x);
+    return dycl_call_written(call, dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_linear, 3, x, 0, NULL, &out), out), writes);
 }
 
 /* matmul; mm, bmm, mv, dot: the same where the ranks are theirs (op: the first operand's, extra: the second's, 0: any) */
@@ -40,8 +34,8 @@ static PyObject *matmul(dycl_call *call, const dycl_binding *row) {
     if (row->op && (meta(call, a)->rank != row->op || meta(call, b)->rank != row->extra)) return dycl_call_bail(call, DYCL_BAIL_shape);
     if (row->op == 3 && meta(call, a)->sizes[0] != meta(call, b)->sizes[0]) return dycl_call_bail(call, DYCL_BAIL_shape);
     if (!is_float(call, a)) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    unsigned writes = meta(call, a)->rank == 1 && meta(call, b)->rank == 2; /* unsqueeze, mm, squeeze_ */
-    return written(dycl_call_finish(call, dycl_build_matmul(&call->region->recorder, a, b, &out), out), writes);
+    uint32_t writes = meta(call, a)->rank == 1 && meta(call, b)->rank == 2; /* unsqueeze, mm, squeeze_ */
+    return dycl_call_written(call, dycl_call_finish(call, dycl_build_matmul(&call->region->recorder, a, b, &out), out), writes);
 }
 
 /* addmm, baddbmm, addmv: beta * input + alpha * (a @ b); input is ignored, NaN and all, where beta is 0 */
@@ -138,7 +132,7 @@ static PyObject *lstm_cell(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(ew1(call, DYCL_OP_tanh, c, &h));
     DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, part[3], h, &h));
     /* both objects exist before anything may be computed: that ends the graph they point into */
-    PyObject *cell_object = written(dycl_lazy_new(call->region, c), 1), *result = NULL; /* torch: (f * c).add_(i * g) */
+    PyObject *cell_object = dycl_call_written(call, dycl_lazy_new(call->region, c), 1), *result = NULL; /* torch: (f * c).add_(i * g) */
     PyObject *hidden_object = cell_object ? dycl_region_result(call->region, h) : NULL;
     if (hidden_object) result = PyTuple_Pack(2, hidden_object, cell_object);
     Py_XDECREF(hidden_object);

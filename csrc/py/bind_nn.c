@@ -233,7 +233,7 @@ static PyObject *max_pool(dycl_call *call, const dycl_binding *row) {
     attrs[6] = spatial == 1 ? 1 : dilation[0];
     attrs[7] = dilation[spatial - 1];
     attrs[8] = ceil_mode;
-    return pooled(call, DYCL_OP_max_pool2d, x, spatial, rank, 9, attrs);
+    return dycl_call_written(call, pooled(call, DYCL_OP_max_pool2d, x, spatial, rank, 9, attrs), spatial == 1 && rank == 2); /* squeeze_ */
 }
 
 /* input, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override */

@@ -68,7 +68,9 @@ static PyObject *alias(dycl_call *call, const dycl_binding *row) { /* the same v
     uint32_t value;
     (void)row;
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
-    return dycl_region_result(call->region, value);
+    PyObject *result = dycl_region_result(call->region, value);
+    if (result) dycl_lazy_of(result)->own = DYCL_OWN_ALIAS;
+    return result;
 }
 
 static void drop(geometry *g, int dim) {
@@ -159,7 +161,9 @@ static PyObject *ravel(dycl_call *call, const dycl_binding *row) { /* contiguous
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
     int64_t numel = dycl_value_numel(dycl_call_meta(call, value));
     DYCL_CALL_TRY(dycl_build_contiguous(&call->region->recorder, value, &value));
-    return reshape_to(call, value, 1, &numel, 1);
+    PyObject *result = reshape_to(call, value, 1, &numel, 1);
+    if (result && dycl_is_lazy(result)) dycl_lazy_of(result)->own = 0; /* torch returns a view of the copy */
+    return result;
 }
 
 static PyObject *unflatten(dycl_call *call, const dycl_binding *row) {

@@ -67,6 +67,11 @@ PyObject *dycl_call_same(dycl_call *call, PyObject *object) {
     return Py_NewRef(object);
 }
 
+PyObject *dycl_call_written(dycl_call *call, PyObject *result, uint32_t writes) {
+    if (result && writes && dycl_region_count_writes(call->region, result, writes) < 0) Py_CLEAR(result);
+    return result;
+}
+
 static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
     dycl_region *region = call->region;
     PyObject *self = call->p[0];
@@ -78,13 +83,19 @@ static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
     int same = result->dtype == old.dtype && result->rank == old.rank && result->root == value;
     for (int i = 0; same && i < old.rank; i++) same = result->sizes[i] == old.sizes[i] && result->strides[i] == old.strides[i];
     if (!same) return dycl_call_bail(call, DYCL_BAIL_alias);
-    dycl_region_rebind(region, self, value);
+    if (dycl_region_rebind(region, self, value) < 0) return NULL;
     region->site->stats.recorded++;
     return Py_NewRef(self);
 }
 
 PyObject *dycl_call_finish_value(dycl_call *call, dycl_status status, uint32_t value) {
-    if (status == DYCL_OK) return call->in_place ? finish_in_place(call, value) : dycl_region_result(call->region, value);
+    if (status == DYCL_OK) {
+        if (call->in_place) return finish_in_place(call, value);
+        PyObject *result = dycl_region_result(call->region, value);
+        const dycl_value *meta = dycl_call_meta(call, value);
+        if (result && meta->root != value && meta->root >= call->first_value) dycl_lazy_of(result)->own = DYCL_OWN_COPY;
+        return result;
+    }
     if (status == DYCL_ERROR && !PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "dycl: %s", dycl_error_message());
     return NULL;
 }

@@ -21,6 +21,7 @@ typedef struct {
     PyObject *p[DYCL_MOST_PARAMETERS]; /* after dycl_call_parse: by position of the parameter; NULL when not given; past the row's parameters undefined */
     int in_place;                /* called by its in-place name (add_): the result goes into p[0] */
     dycl_status status;          /* of dycl_call_finish, while it runs */
+    uint32_t first_value;        /* of the graph when the call began: a result that aliases something older is a view of it */
 } dycl_call;
 
 typedef PyObject *(*dycl_bind_fn)(dycl_call *call, const struct dycl_binding *row);
@@ -60,6 +61,7 @@ static inline void dycl_call_begin(dycl_call *call, dycl_region *region, PyObjec
     call->kwnames = call->kwdict = NULL;
     call->in_place = in_place;
     call->status = DYCL_OK;
+    call->first_value = region->recorder.graph.value_count;
 }
 
 /* 1; 0: the call does not fit the parameters (BAIL). */
@@ -70,6 +72,8 @@ PyObject *dycl_call_bail(dycl_call *call, dycl_bail why);                       
 /* Lazy tensor, or p[0] rebound when in_place, or bail. A macro because building the node sets the value: C does not say which argument of a
  * function is evaluated first. */
 #define dycl_call_finish(call, build, value) ((call)->status = (build), dycl_call_finish_value((call), (call)->status, (value)))
+/* Where torch makes its result with operators in place, the result's version shows them. Takes the reference, NULL too. */
+PyObject *dycl_call_written(dycl_call *call, PyObject *result, uint32_t writes);
 PyObject *dycl_call_finish_value(dycl_call *call, dycl_status status, uint32_t value);
 PyObject *dycl_call_same(dycl_call *call, PyObject *object);                        /* the operator returns its operand: new reference */
 

@@ -67,7 +67,7 @@ PyObject *dycl_lazy_new(dycl_region *region, uint32_t value) {
     lazy->value = value;
     lazy->epoch = region->epoch;
     lazy->writes = 0;
-    lazy->aliased = 0;
+    lazy->aliased = lazy->own = 0;
     link_last(region, o, lazy);
     return o;
 }
@@ -109,7 +109,7 @@ static void lazy_dealloc(PyObject *o) {
 
 PyObject *dycl_lazy_exchange(PyObject *o) {
     const dycl_lazy *lazy = dycl_lazy_of(o);
-    if (Py_REFCNT(o) != 1 || !lazy->real || lazy->aliased || lazy->writes || !is_virgin(o)) return o;
+    if (Py_REFCNT(o) != 1 || !lazy->real || lazy->aliased || !is_virgin(o)) return o;
     PyObject *plain = dycl_abi_wrap(lazy->real);
     if (!plain || Py_REFCNT(plain) > 2) { /* ours, and one that C++ has because of our handle; more: somebody holds the computed tensor */
         PyErr_Clear();
@@ -164,10 +164,8 @@ int dycl_lazy_become_plain(PyObject *o) {
     PyObject *real = take_real(lazy);
     if (!real) return -1;
     dycl_handle handle = lazy->real;
-    uint32_t writes = lazy->writes;
     dycl_lazy_unlink(lazy);
     lazy->real = NULL;
-    lazy->writes = 0;
     set_plain_type(o);
     PyObject *arguments[2] = {o, real};
     int state = dycl_abi_torch_function_off();
@@ -177,11 +175,6 @@ int dycl_lazy_become_plain(PyObject *o) {
     dycl_abi_delete(handle);
     if (!done) return -1;
     Py_DECREF(done);
-    if (writes && !dycl_abi_is_inference(dycl_abi_impl(o))) {
-        PyObject *set = PyObject_CallFunction(dycl_py.set_version, "(O)(k)", o, (unsigned long)writes);
-        if (!set) return -1;
-        Py_DECREF(set);
-    }
     return 0;
 }
 

@@ -11,14 +11,20 @@
 
 struct dycl_region;
 
+enum {
+    DYCL_OWN_COPY = 1, /* torch's operator makes a tensor of its own where ours is a view of what it computed */
+    DYCL_OWN_ALIAS = 2 /* detach */
+};
+
 typedef struct dycl_lazy {
     struct dycl_region *region;         /* borrowed; NULL: not in a region (pooled, or became plain) */
     dycl_handle real;                   /* owned; NULL while pending */
     uint32_t value;                     /* in region->graph, valid while epoch == region->epoch */
     uint64_t epoch;
-    uint32_t writes;                    /* in-place operators so far: becomes the version of the plain tensor */
+    uint32_t writes;                    /* while pending: the version that its tensor will have */
     uint8_t wrapper_dtype;              /* what torch's C++ believes: fixed when the object was made */
     uint8_t aliased;                    /* the computed storage is shared with another tensor: in-place operators go to torch */
+    uint8_t own;                        /* a view here, but no view to torch: DYCL_OWN_... */
     PyObject *prev, *next;              /* borrowed: list of the region's living lazy tensors, in order of creation */
 } dycl_lazy;
 

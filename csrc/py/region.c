@@ -160,14 +160,30 @@ int dycl_region_may_write(dycl_region *region, PyObject *tensor) {
     return 1;
 }
 
-void dycl_region_rebind(dycl_region *region, PyObject *tensor, uint32_t value) {
+/* Kept beside the object, because a view of it may outlive it. */
+static dycl_status note_version(dycl_region *region, uint32_t value, uint32_t version) {
+    GROW(region->written, region->written_room, region->written_count + 1);
+    region->written[region->written_count++] = (dycl_written){value, version};
+    return DYCL_OK;
+}
+
+int dycl_region_count_writes(dycl_region *region, PyObject *tensor, uint32_t writes) {
+    dycl_lazy *lazy = dycl_lazy_of(tensor);
+    lazy->writes += writes;
+    return note_version(region, region->recorder.graph.values[lazy->value].root, lazy->writes) == DYCL_OK ? 0 : -1;
+}
+
+int dycl_region_rebind(dycl_region *region, PyObject *tensor, uint32_t value) {
     dycl_lazy *lazy = dycl_lazy_of(tensor);
     dycl_handle old = lazy->real;
+    uint32_t version = (old ? dycl_abi_version(dycl_abi_handle_impl(old)) : lazy->writes) + 1;
+    if (note_version(region, value, version) != DYCL_OK) return -1;
     lazy->real = NULL;
     lazy->value = value;
     lazy->epoch = region->epoch;
-    lazy->writes++;
+    lazy->writes = version;
     dycl_abi_delete(old);
+    return 0;
 }
 
 /* ---- Flush -------------------------------------------------------------------------------------------------------------------- */
@@ -300,11 +316,17 @@ static dycl_handle base_handle(const dycl_region *region, uint32_t root) {
     return source->object ? dycl_abi_borrow(source->object) : source->handle;
 }
 
+#define GIVEN (UINT32_C(1) << 31) /* in shares: some object has the computed tensor itself */
+
 /* Gives every pending lazy tensor its computed tensor. */
 static int bind_results(dycl_region *region, uint32_t count) {
     const dycl_graph *graph = &region->recorder.graph;
     uint32_t *shares = region->outputs; /* how many lazy tensors use each output; the values are no longer needed */
     memset(shares, 0, count * sizeof *shares);
+    for (uint32_t i = 0; i < region->written_count; i++) {
+        uint32_t output = region->output_of[region->written[i].value];
+        if (output) dycl_abi_add_version(dycl_abi_handle_impl(region->handles[output - 1]), region->written[i].version);
+    }
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
         const dycl_lazy *lazy = dycl_lazy_of(o);
         if (!is_pending(region, lazy)) continue;
@@ -323,15 +345,24 @@ static int bind_results(dycl_region *region, uint32_t count) {
         dycl_handle base = base_handle(region, value->root);
         int of_node = graph->values[value->root].kind == DYCL_VALUE_NODE;
         int whole = value->root == lazy->value;
-        lazy->aliased = (uint8_t)(!whole || !of_node || shares[region->output_of[value->root] - 1] > 1);
-        if (whole && !of_node) {
+        uint32_t *share = of_node ? &shares[region->output_of[value->root] - 1] : NULL;
+        lazy->aliased = (uint8_t)(!whole || !of_node || (*share & ~GIVEN) > 1);
+        if (whole && (!of_node || *share & GIVEN)) { /* each object has a tensor of its own: t_ or set_ on one does not change the others */
             if (!(lazy->real = dycl_abi_detach(base))) return -1;
         } else if (!whole) {
             lazy->real = dycl_abi_view(base, value->rank, value->sizes, value->strides, dycl_abi_storage_offset(base) + value->offset);
+            if (lazy->real && (lazy->own == DYCL_OWN_ALIAS || (lazy->own == DYCL_OWN_COPY && of_node))) {
+                dycl_handle view = lazy->real;
+                lazy->real = dycl_abi_detach(view);
+                dycl_abi_delete(view);
+            }
             if (!lazy->real) return -1;
-        } else if (!(lazy->real = dycl_abi_copy_handle(base))) {
-            PyErr_NoMemory();
-            return -1;
+        } else {
+            *share |= GIVEN;
+            if (!(lazy->real = dycl_abi_copy_handle(base))) {
+                PyErr_NoMemory();
+                return -1;
+            }
         }
     }
     return 0;
@@ -361,6 +392,7 @@ void dycl_region_begin_segment(dycl_region *region) {
     while (region->expected_count) dycl_segment_release(region->expected[--region->expected_count]);
     region->epoch++;
     region->fed_count = 0;
+    region->written_count = 0;
     region->foreign = 0;
     for (uint32_t i = 0; i < count; i++) {
         Py_XDECREF(sources[i].object);

@@ -24,6 +24,10 @@ typedef struct {
     uint32_t value;
 } dycl_fed;
 
+typedef struct {
+    uint32_t value, version; /* of a value that in-place operators made: torch counts them */
+} dycl_written;
+
 typedef struct dycl_region {
     dycl_recorder recorder;
     uint64_t epoch;           /* counts segments, never wraps: a value of an older one is no longer in the graph */
@@ -37,6 +41,8 @@ typedef struct dycl_region {
     uint32_t output_room, output_of_room;
     dycl_fed *fed;            /* plain tensors of this segment, by address; open addressing */
     uint32_t fed_room, fed_count;
+    dycl_written *written;    /* of this segment */
+    uint32_t written_room, written_count;
     PyObject *first, *last;   /* borrowed: living lazy tensors in order of creation */
     uint32_t living;
     int foreign;              /* a feed of this segment shares memory with NumPy: flush after the operator */
@@ -107,6 +113,8 @@ static inline int dycl_region_settle(dycl_region *region) {
 }
 /* Binds the object to another value: an in-place operator. 1; 0 when its memory is shared (recorder.why). */
 int dycl_region_may_write(dycl_region *region, PyObject *lazy);
-void dycl_region_rebind(dycl_region *region, PyObject *lazy, uint32_t value);
+int dycl_region_rebind(dycl_region *region, PyObject *lazy, uint32_t value); /* 0 or -1 */
+/* The pending tensor's value was made by so many writes more than one sees. 0 or -1. */
+int dycl_region_count_writes(dycl_region *region, PyObject *lazy, uint32_t writes);
 
 #endif

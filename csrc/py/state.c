@@ -95,7 +95,6 @@ static int find_everything(PyObject *torch) {
         {&dycl_py.push_mode, "_C._push_on_torch_function_stack"},
         {&dycl_py.pop_mode, "_C._pop_torch_function_stack"},
         {&dycl_py.steal_handle, "_C._aoti.alloc_tensor_by_stealing_from_void_ptr"},
-        {&dycl_py.set_version, "_C._autograd._unsafe_set_version_counter"},
         {&dycl_py.get_default_dtype, "get_default_dtype"},
         {&dycl_py.make_tensor, "tensor"},
         {&dycl_py.as_tensor, "as_tensor"},

@@ -229,6 +229,9 @@ dycl_status dycl_build_ew(dycl_recorder *r, dycl_op op, dycl_promotion promotion
         for (int i = 0; i < count; i++)
             if (is_bool(r, &operands[i])) return dycl_build_bail(r, DYCL_BAIL_dtype);
     if (promotion == DYCL_PROMOTE_NO_BOOL && dtype == DYCL_BOOL) return dycl_build_bail(r, DYCL_BAIL_dtype);
+    for (int i = 0; op == DYCL_OP_sub && i < count; i++) /* an error in torch, whatever the other operand is */
+        if (operands[i].kind == DYCL_OPERAND_BOOL || (operands[i].kind == DYCL_OPERAND_VALUE && r->graph.values[operands[i].value].dtype == DYCL_BOOL))
+            return dycl_build_bail(r, DYCL_BAIL_dtype);
     for (int i = 0; i < count; i++) DYCL_TRY(dycl_build_convert(r, &operands[i], dtype, &values[i]));
     return ew_of_values(r, op, count, values, out);
 fail:

@@ -49,6 +49,10 @@ def writable(x):
     return all(n < 2 or s for n, s in zip(x.shape, x.stride()))
 
 
+def extent(x):
+    return (x.storage_offset() + 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride()))) * x.element_size()
+
+
 class Machine:
     """What a running program has: the steps are its methods (self, eight random numbers)."""
 
@@ -59,6 +63,12 @@ class Machine:
         for t in tensors:
             if isinstance(t, torch.Tensor) and t.numel() <= LARGEST and t.dim() <= 6 and len(self.pool) < POOL:
                 self.pool.append(t)
+
+    def drop_broken(self, error):
+        """torch leaves a tensor behind that is larger than its memory when NumPy's memory cannot be resized."""
+        if "resize storage" in str(error):
+            for tensors in (self.pool, self.state):
+                tensors[:] = [t for t in tensors if t.numel() == 0 or extent(t) <= t.untyped_storage().nbytes()]
 
     def one(self, r):
         return pick(self.pool, r)
@@ -308,10 +318,10 @@ class Machine:
 
     def out(self, r):
         x, out = self.one(r[0]), self.one(r[1])
-        if r[4] < 0.7 and relations([x, out]):
-            x = x.clone()
         y = self.like(x, r[3])
-        made = pick(
+        if relations([x, out, y]):  # reading what is being written is not defined
+            x, y = x.clone(), y.clone()
+        operator = pick(
             [
                 lambda: torch.add(x, y, out=out),
                 lambda: torch.sub(x, 1, out=out),
@@ -330,7 +340,14 @@ class Machine:
                 lambda: torch.add(out, 1, out=out),
             ],
             r[2],
-        )()
+        )
+        shape = out.shape
+        try:
+            made = operator()
+        except ERRORS:
+            if out.shape != shape and extent(out) <= out.untyped_storage().nbytes():
+                out.zero_()  # resized, and nothing written
+            raise
         assert made is out
         self.add(made)
 
@@ -391,9 +408,9 @@ class Machine:
                     lambda: x.nonzero().tolist(),
                     lambda: x[x > 0].tolist(),
                     lambda: hash(x) == id(x),
+                    lambda: x._is_view(),
                     lambda: f"{x.sum().item():g}",
                     lambda: numpy.asarray(x).sum().item(),
-                    lambda: x._is_view(),
                 ],
                 r[2],
             )()
@@ -457,6 +474,7 @@ def program_of(steps):
             try:
                 getattr(machine, kind)(numbers)
             except ERRORS as error:
+                machine.drop_broken(error)
                 machine.log.append((kind, type(error).__name__, str(error).split("\nException raised from")[0]))  # without C++ frames
         return machine.pool, machine.log, machine.arrays
 
@@ -472,8 +490,15 @@ def relations(tensors):
     ]
 
 
+def version(x):
+    try:
+        return x._version
+    except RuntimeError:  # inference tensors, and what took their place in another tensor, have none
+        return None
+
+
 def facts(x):
-    return (type(x), x.dtype, x.shape, x.stride(), x.storage_offset(), x.requires_grad, x.is_inference(), None if x.is_inference() else x._version, x._is_view(), vars(x))
+    return type(x), x.dtype, x.shape, x.stride(), x.storage_offset(), x.requires_grad, x.is_inference(), version(x), x._is_view(), vars(x)
 
 
 def compare(want, got):

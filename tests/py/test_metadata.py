@@ -1,0 +1,166 @@
+"""What a result tells about itself besides its values: its version, whether it is a view, the strides of what is empty or has sizes of 1, the sign of
+zeros; and errors that depend on dtypes. Each program runs in eager torch and accelerated."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from same import same
+
+import dycl
+
+
+def facts(result):
+    tensors = [t for t in result if isinstance(t, torch.Tensor)]
+    return [(t._version, t._is_view(), t.stride(), t.shape, torch.signbit(t).tolist()) for t in tensors]
+
+
+def check(program, *arguments):
+    accelerated = dycl.accelerate(program)
+    with torch.no_grad():
+        for _ in range(3):
+            eager, ours = program(*[a.clone() for a in arguments]), accelerated(*[a.clone() for a in arguments])
+            assert facts(ours) == facts(eager)
+    assert dycl.stats(accelerated)["recorded"] > 0
+
+
+def view_outlives_written_base(x):
+    base = x + 1
+    base.mul_(2)
+    base.relu_()
+    view = base.view(-1)
+    del base
+    return (view,)
+
+
+def write_through_view_after_writes(x):
+    base = x + 1
+    base.mul_(2)
+    view = base[0]
+    view.copy_(x[1])  # left to torch
+    return base, view
+
+
+def written_again_after_a_fetch(x):
+    y = x + 1
+    y.mul_(2)
+    y.sum().item()
+    y.mul_(2)
+    return (y,)
+
+
+def products_of_vectors(x):
+    weight = x.t()
+    return (
+        x[0] @ weight,
+        F.linear(x[0], x),
+        F.linear(weight[:, 0], x, x[:, 0]),
+        F.linear(torch.stack([x, x]).transpose(0, 1), x, x[:, 0]),
+        F.linear(x, x, x[:, 0]),
+        F.max_pool1d(x, 2),
+        F.max_pool1d(x[None], 2),
+    )
+
+
+def copies_are_no_views(x):
+    return x.repeat(2, 2), x.t().reshape(-1), x.t().flatten(), x.reshape(-1), x.tile(3), F.max_pool1d(x, 2), torch.ravel(x.t()), x.ravel(), x.detach(), (x + 1).detach()
+
+
+def repeated_is_detached_in_place(x):
+    return (x.repeat(2, 2).detach_(),)
+
+
+def strides_of_masked_fill(x):
+    y = x.t()
+    return y.masked_fill(y > 0, 1), x[:1].t().masked_fill(x[:1].t() > 0, 1), x.masked_fill(y[:1].t() > 0, 2.0)
+
+
+def strides_of_stack(x):
+    y = x.t()[None, :1]
+    return torch.stack([y, y], 2), torch.stack([x.t(), x.t()], 1)
+
+
+def zeros_keep_their_sign(x):
+    zero = x * 0
+    y = torch.cat([zero, -zero])
+    return y.clamp(min=0), y.clamp(max=0), y.clamp(0, 0), y.clamp(-0.0, 1), F.hardtanh(y, 0, 1), y.relu(), y.double().clamp(min=0), y.double().clamp(0, 1)
+
+
+PROGRAMS = [
+    view_outlives_written_base,
+    write_through_view_after_writes,
+    written_again_after_a_fetch,
+    products_of_vectors,
+    copies_are_no_views,
+    repeated_is_detached_in_place,
+    strides_of_masked_fill,
+    strides_of_stack,
+    zeros_keep_their_sign,
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program(program):
+    check(program, torch.randn(4, 4))
+
+
+@pytest.mark.parametrize("sizes", [(0, 2), (2, 0), (2, 0, 3), (1, 0, 1), (3, 2, 0, 1)])
+def test_strides_of_the_empty(sizes):
+    def program(x, y):
+        z = x.unsqueeze(0)
+        return x + 0, z + 0, z * 2, z + z, x.clone(), y.clone(), y + 1, y + x, y.float(), y.relu(), -z, z + y, x.mT.unsqueeze(0) - 1
+
+    order = list(reversed(range(len(sizes))))
+    check(program, torch.randn(sizes), torch.randn([sizes[i] for i in order]).permute(order))
+
+
+def test_an_alias_keeps_its_own_shape():
+    """`resize_` and `t_` change one tensor object and not those that share its memory."""
+
+    def program(x):
+        a = x + 1
+        b = a.detach()
+        b.mul_(2)
+        b.resize_(2, 2)
+        c = a.detach()
+        c.t_()
+        return a, b, c
+
+    check(program, torch.randn(4, 4))
+
+
+def test_subtraction_of_bool():
+    def program(x, mask):
+        log = []
+        for f in (
+            lambda: x - mask,
+            lambda: mask - x,
+            lambda: (x + 1) - (x > 0),
+            lambda: (x + 1).sub_(x > 0),
+            lambda: x - True,
+            lambda: True - (x + 1),
+            lambda: torch.sub(x, mask, alpha=2),
+            lambda: torch.rsub(mask, x),
+            lambda: (x > 0) - 1,
+        ):
+            try:
+                log.append(f())
+            except RuntimeError as error:
+                log.append(str(error))
+        return x + 1, log
+
+    same(program, lambda: (torch.randn(3), torch.tensor([True, False, True])))
+
+
+def test_data_of_an_inference_tensor():
+    """Such a tensor has no version counter, and torch refuses views of it where they are made."""
+
+    def program(x):
+        with torch.inference_mode():
+            y = torch.ones(2, 2)
+            x.data = y + 1
+        try:
+            return x.view(-1) + 1
+        except RuntimeError as error:
+            return str(error)
+
+    same(program, lambda: (torch.zeros(2, 2),), recorded=None)
