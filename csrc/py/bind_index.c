@@ -161,6 +161,28 @@ static PyObject *embedding(dycl_call *call, const dycl_binding *row) {
     return embed(call, call->p[0], call->p[1], call->p[2], 0, 3);
 }
 
+/* one_hot(tensor, num_classes): where each index stands among all, when none is out of range */
+static PyObject *one_hot(dycl_call *call, const dycl_binding *row) {
+    uint32_t x, ends[2], classes, out = 0;
+    int64_t bounds[2], count;
+    dycl_recorder *r = &call->region->recorder;
+    dycl_operand start = dycl_operand_i64(0), step = dycl_operand_i64(1);
+    (void)row;
+    DYCL_CALL_TRY(dycl_call_int(call, call->p[1], &count));
+    DYCL_CALL_TRY(index_of(call, call->p[0], &x, bounds));
+    const dycl_value *v = dycl_call_meta(call, x);
+    if (v->dtype != DYCL_I64) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (v->rank == DYCL_MAX_RANK || dycl_value_numel(v) == 0 || !dycl_value_contiguous(v)) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (count < 1 || !dycl_index_within(bounds, count)) return dycl_call_bail(call, DYCL_BAIL_index);
+    DYCL_CALL_TRY(dycl_build_unsqueeze(r, x, v->rank, &x));
+    DYCL_CALL_TRY(dycl_build_convert(r, &start, DYCL_I64, &ends[0]));
+    DYCL_CALL_TRY(dycl_build_convert(r, &step, DYCL_I64, &ends[1]));
+    DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_iota, 2, ends, 1, &count, &classes));
+    dycl_operand sides[2] = {dycl_operand_of(x), dycl_operand_of(classes)};
+    DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_eq, DYCL_PROMOTE_COMMON, 2, sides, &out));
+    return dycl_call_finish(call, dycl_build_cast(r, out, DYCL_I64, &out), out);
+}
+
 /* ---- x[...] -------------------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -411,6 +433,7 @@ dycl_binding dycl_bindings_index[] = {
     ROW("index_select", T | M, "input dim index", index_select),
     ROW("gather", T | M, "input dim index | sparse_grad", gather),
     ROW("take_along_dim", T | M, "input indices dim", take_along_dim),
+    ROW("one_hot", F | DYCL_AT_NN, "input num_classes", one_hot),
     ROW("embedding", F, "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse", functional_embedding),
     ROW("embedding", T, "weight indices padding_idx scale_grad_by_freq sparse", embedding),
     {0},

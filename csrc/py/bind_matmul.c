@@ -1,5 +1,6 @@
 /* Products of matrices, and the recurrent cells that are made of them. */
 #include "py/bind.h"
+#include "py/bind_view.h"
 
 /* x * factor, nothing for 1 */
 static dycl_status scale(dycl_call *call, uint32_t *x, double factor) {
@@ -180,6 +181,7 @@ dycl_binding dycl_bindings_matmul[] = {
     ROW("addmm", T | M | I, "input mat1 mat2 | beta alpha", addmm, 2, 2),
     ROW("addmv", T | M | I, "input mat vec | beta alpha", addmm, 2, 1),
     ROW("baddbmm", T | M | I, "input batch1 batch2 | beta alpha", addmm, 3, 3),
+    ROW("einsum", T, "equation " DYCL_SPREAD, dycl_bind_einsum, 0, 0),
     ROW("outer", T | M, "input vec2", outer, 0, 0),
     ROW("ger", T | M, "input vec2", outer, 0, 0),
     ROW("lstm_cell", T, "input hx w_ih w_hh b_ih b_hh", lstm_cell, 0, 0),

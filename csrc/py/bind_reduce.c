@@ -97,6 +97,15 @@ static PyObject *all(dycl_call *call, const dycl_binding *row) {
 }
 
 /* argmax, argmin: of one dimension, or of the flattened tensor */
+/* How torch's distributions check their arguments. */
+static PyObject *is_all_true(dycl_call *call, const dycl_binding *row) {
+    uint32_t x, out = 0;
+    (void)row;
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
+    if (dtype_of(call, x) != DYCL_BOOL) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    return dycl_call_finish(call, reduce(call, DYCL_OP_all, x, (UINT32_C(1) << meta(call, x)->rank) - 1, 0, &out), out);
+}
+
 static PyObject *argmax(dycl_call *call, const dycl_binding *row) {
     uint32_t x, out = 0;
     int keep, dim = 0;
@@ -343,6 +352,7 @@ dycl_binding dycl_bindings_reduce[] = {
     ROW("amin", T | M, "input dim keepdim", amax, DYCL_OP_amin, 0),
     ROW("all", T | M, "input dim keepdim", all, DYCL_OP_all, 0),
     ROW("any", T | M, "input dim keepdim", all, DYCL_OP_any, 0),
+    ROW("_is_all_true", T, "input", is_all_true, 0, 0),
     ROW("argmax", T | M, "input dim keepdim", argmax, DYCL_OP_argmax, 0),
     ROW("argmin", T | M, "input dim keepdim", argmax, DYCL_OP_argmin, 0),
     ROW("max", T | M, "input dim keepdim other", extremum, DYCL_OP_amax, DYCL_OP_argmax),

@@ -42,4 +42,6 @@ PyObject *dycl_bind_stack_along(dycl_call *call, const dycl_binding *row); /* op
 PyObject *dycl_bind_pad(dycl_call *call, const dycl_binding *row);
 PyObject *dycl_bind_band(dycl_call *call, const dycl_binding *row); /* op: tril or triu */
 
+PyObject *dycl_bind_einsum(dycl_call *call, const dycl_binding *row); /* bind_einsum.c: a row of the table in bind_matmul.c */
+
 #endif

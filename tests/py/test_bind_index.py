@@ -209,3 +209,32 @@ def test_assignment_goes_to_torch():
         return y, z
 
     check(function, tensor(3, 4), left=None)
+
+
+@pytest.mark.parametrize("classes", (-1, 0, 1, 4, 5, 9))
+def test_one_hot(classes):
+    def program(x):
+        return F.one_hot(x, classes), F.one_hot(x.t(), classes), F.one_hot(x * 0, num_classes=classes) + 1
+
+    x = torch.tensor([[0, 3, 1], [4, 4, 2]])
+    ours, outcomes = dycl.accelerate(program), []
+    for call in (program, ours):
+        try:
+            outcomes.append(call(x))
+        except RuntimeError as error:
+            outcomes.append(str(error))
+    if isinstance(outcomes[0], str):
+        assert outcomes[0] == outcomes[1]
+    else:
+        for want, got in zip(*outcomes):
+            assert got.dtype == want.dtype and got.stride() == want.stride() and torch.equal(got, want)
+        if classes == 9:
+            assert dycl.stats(ours)["torch"] == 1, dycl.explain(ours)  # the transposed one
+
+
+def test_is_all_true():
+    for x in (torch.tensor([True, True]), torch.tensor([[True], [False]]), torch.tensor(True), torch.ones(0, dtype=torch.bool)):
+        ours = dycl.accelerate(lambda x: torch._is_all_true(x.clone()))
+        got, want = ours(x), torch._is_all_true(x)
+        assert got.dtype == want.dtype and got.shape == want.shape and got.item() == want.item()
+        assert dycl.stats(ours)["torch"] == 0
