@@ -7,6 +7,7 @@ the random generators, and their results are compared. Each program is measured 
 import argparse
 import copy
 import importlib.util
+import json
 import math
 import multiprocessing
 import os
@@ -148,6 +149,11 @@ def left(text, calls):
 # ------------------------------------------------------------------------------------------------- converters
 
 
+def called(module):
+    """A function: a module as an attribute would become a submodule, and never be called."""
+    return lambda *args, **kwargs: module(*args, **kwargs)
+
+
 def convert(name, converter, threads):
     """What became of the model: right, wrong or an error's name; how many batches were tried; and the ratio to eager on them."""
     import torch
@@ -159,7 +165,7 @@ def convert(name, converter, threads):
     if converter == CONVERTERS[0]:
         target.forward = torch.compile(other.forward, fullgraph=True)
     elif converter == CONVERTERS[1]:
-        target.forward = torch.jit.script(other)
+        target.forward = called(torch.jit.script(other))
     else:
         given, plain = [], other.forward
 
@@ -172,7 +178,7 @@ def convert(name, converter, threads):
         program.infer(other, copy.deepcopy(first))
         del other.forward
         with torch.no_grad():
-            target.forward = torch.export.export(other, *given[0]).module()
+            target.forward = called(torch.export.export(other, *given[0]).module())
     batches = [first] + [next(stream) for _ in range(CONVERTED - 1)]
     for position, batch in enumerate(batches):
         results = []
@@ -256,27 +262,30 @@ def page(rows, options):
     lines += [HOW.format(cpu=host["cpu"], cpus=host["cpus"], python=host["python"], torch=torch.__version__, threads=options.threads, warm=WARM)]
     cells = []
     for name, found, _ in rows:
-        if found.get("state") == "error":
-            cells.append([TITLES[name]] + ["-"] * 8 + [found["reason"]])
+        if not found or "ratio" not in found:
+            cells.append([TITLES[name]] + ["-"] * 8 + [found["reason"] if found else "-"])
             continue
         cells.append(
             [TITLES[name], average(found["recorded"]), average(found["torch"]), average(found["segments"]), average(found["flush fetch"] + found["flush index"]), found["case_selects"]]
             + [number(found["eager"] * 1e3), number(found["dycl"] * 1e3), times(found["ratio"]), f"{found['of'] - found['wrong']} of {found['of']}"]
         )
     lines += table(["program", "recorded", "left to torch", "segments", "fetches", "case selects", "eager, ms", "dycl, ms", "ratio", "right"], cells) + [""]
-    ratios = [found["ratio"] for _, found, _ in rows if "ratio" in found]
+    ratios = [found["ratio"] for _, found, _ in rows if found and "ratio" in found]
     if ratios:
         lines += [f"Geometric mean of the ratios: {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}, least {min(ratios):.2f}.", ""]
-    lefts = [[TITLES[name], operator, why, average(count)] for name, found, _ in rows for operator, why, count in found.get("left", []) if count >= 0.05]
+    lefts = [[TITLES[name], operator, why, average(count)] for name, found, _ in rows if found for operator, why, count in found.get("left", []) if count >= 0.05]
     if lefts:
         lines += ["What is left to torch within accelerated calls, per call:", ""] + table(["program", "operator", "reason", "times"], lefts) + [""]
-    if not options.no_converters:
+    if any(converted for _, _, converted in rows):
         lines += [CONVERTERS_HOW.format(converted=CONVERTED)]
         cells, reasons = [], []
         for name, _, converted in rows:
             row = [TITLES[name]]
             for converter in CONVERTERS:
-                answer = converted[converter]
+                answer = converted.get(converter)
+                if not answer:
+                    row.append("-")
+                    continue
                 row.append(f"right, {times(answer['ratio'])}" if answer["state"] == "right" else answer.get("class", "wrong"))
                 if "reason" in answer:
                     reasons.append([TITLES[name], f"`{converter}`", answer["reason"]])
@@ -291,21 +300,25 @@ def main():
     parser.add_argument("--only", metavar="A,B", help="these programs (names or their beginnings)")
     parser.add_argument("--seconds", type=float, default=6.0, help="of measuring a program (6)")
     parser.add_argument("--threads", type=int, default=2, help="threads (2)")
-    parser.add_argument("--no-converters", action="store_true", help="eager and dycl only")
+    parser.add_argument("--part", choices=("dycl", "converters", "all"), default="all", help="what to measure; the page holds what is known")
     parser.add_argument("--patience", type=float, default=400.0, help="seconds that a converter may take for a program (400)")
+    parser.add_argument("--known", metavar="FILE", help="keep results in this file (JSON): what is not measured now comes from there")
     parser.add_argument("--markdown", metavar="FILE", help="write the page there too; it always goes to standard output")
     options = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    rows = []
+    keep = pathlib.Path(options.known) if options.known else None
+    known = json.loads(keep.read_text(encoding="utf-8")) if keep and keep.exists() else {}
     for name in choose(options.only, TITLES, "program"):
-        print(f"{name}...", file=sys.stderr, flush=True)
-        found = apart(measure, (name, options.threads, options.seconds), options.threads, 60 + 10 * options.seconds)
-        print(f"  {found.get('ratio', found.get('reason'))}", file=sys.stderr, flush=True)
-        converted = {}
-        for converter in CONVERTERS if not options.no_converters else ():
-            converted[converter] = apart(convert, (name, converter, options.threads), options.threads, options.patience)
-            print(f"  {converter}: {converted[converter]}", file=sys.stderr, flush=True)
-        rows.append((name, found, converted))
+        row = known.setdefault(name, {"dycl": None, "converters": {}})
+        if options.part != "converters":
+            row["dycl"] = apart(measure, (name, options.threads, options.seconds), options.threads, 60 + 10 * options.seconds)
+            print(f"{name}: {row['dycl'].get('ratio', row['dycl'].get('reason'))}", file=sys.stderr, flush=True)
+        for converter in CONVERTERS if options.part != "dycl" else ():
+            row["converters"][converter] = apart(convert, (name, converter, options.threads), options.threads, options.patience)
+            print(f"{name}, {converter}: {row['converters'][converter]}", file=sys.stderr, flush=True)
+        if keep:
+            keep.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    rows = [(name, known[name]["dycl"], known[name]["converters"]) for name in TITLES if name in known]
     text = page(rows, options)
     print(text)
     if options.markdown:

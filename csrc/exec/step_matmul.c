@@ -1,4 +1,5 @@
 #include "exec/matmul.h"
+#include "kern/parallel.h"
 
 #include <omp.h>
 #include <string.h>
@@ -116,9 +117,30 @@ static dycl_status small_run(const dycl_step *step, dycl_plan *plan) {
     dycl_status status = dycl_binding_get(plan, a->binding, NULL, &packed);
     if (status != DYCL_OK) return status;
     if (!packed) return product_run(step, plan);
-    a->binding->small.kernel->run(dycl_at(plan, a->c), a->c_row, dycl_at(plan, a->a), a->a_row, packed,
-                                  a->has_bias ? dycl_at(plan, a->bias) : NULL, a->m, a->n, a->k);
+    const dycl_small *kernel = a->binding->small.kernel;
+    const float *left = dycl_at(plan, a->a), *right = packed, *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
+    float *to = dycl_at(plan, a->c);
+    if (a->threads < 2) {
+        kernel->run(to, a->c_row, left, a->a_row, right, bias, a->m, a->n, a->k);
+        return DYCL_OK;
+    }
+    int64_t panels = (a->n + kernel->panel - 1) / kernel->panel;
+#pragma omp parallel num_threads(a->threads)
+    {
+        int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
+        int64_t from = panels * self / team * kernel->panel, end = panels * (self + 1) / team * kernel->panel;
+        if (end > a->n) end = a->n;
+        if (end > from)
+            kernel->run(to + from, a->c_row, left, a->a_row, right + from * a->k, bias ? bias + from : NULL, a->m, end - from, a->k);
+    }
     return DYCL_OK;
+}
+
+/* Reading the weights is nearly all that a product of one or two rows does: a team where each has enough of them to read. Below that, steps beside
+ * each other (exec/group.c) are the better use of threads. */
+static int small_threads(const dycl_matmul_args *a, int most) {
+    int64_t useful = a->n * a->k * (int64_t)sizeof(float) / (2 * DYCL_BYTES_PER_THREAD);
+    return useful < 2 ? 1 : useful < most ? (int)useful : most;
 }
 
 /* Our own kernel: where one core is enough, and the weights are small, so that a second copy does not matter. There it
@@ -188,6 +210,7 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
         DYCL_TRY(dycl_make_binding(b, &w, NULL, 0, &a->binding));
         a->binding->small = (dycl_small_form){dycl_kern_small(dycl_cpu_isa()), a->n, a->k, a->b_row, a->b_column};
         a->binding->patient = 1;
+        a->threads = small_threads(a, b->plan->threads);
         run = small_run;
         kernel = "small product";
         cost = 100 + flops / 110;
@@ -214,7 +237,7 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
         }
     }
     DYCL_TRY(dycl_make_step(b, run, a, kernel, cost));
-    if (run == small_run || (run == product_run && a->threads == 1 && a->dtype == DYCL_F32)) dycl_make_serial(b);
+    if ((run == small_run || (run == product_run && a->dtype == DYCL_F32)) && a->threads == 1) dycl_make_serial(b);
     if (run == primitive_run || run == packed_run)
         b->plan->infos[b->plan->step_count - 1].prim = run == packed_run ? a->prim : a->plain;
     return DYCL_OK;
