@@ -159,7 +159,7 @@ static PyObject *gru_cell(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(ew1(call, DYCL_OP_tanh, fresh, &fresh));
     DYCL_CALL_TRY(ew2(call, DYCL_OP_sub, h, fresh, &out));
     DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, out, update, &out));
-    return dycl_call_finish(call, ew2(call, DYCL_OP_add, out, fresh, &out), out);
+    return dycl_call_written(call, dycl_call_finish(call, ew2(call, DYCL_OP_add, out, fresh, &out), out), 2); /* torch: (h - n).mul_(z).add_(n) */
 }
 
 /* rnn_tanh_cell, rnn_relu_cell */
