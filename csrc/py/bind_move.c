@@ -167,17 +167,16 @@ static dycl_status cat_node(dycl_call *call, int count, const uint32_t *values, 
 
 #define MOST_JOINED (DYCL_MAX_OPERANDS * DYCL_MAX_OPERANDS)
 
-/* The values are of at least one dimension; `dim` is in range for the first that is not skipped. `values` are overwritten.
- * ordinary: the result is contiguous whatever the values are. */
-static dycl_status cat(dycl_call *call, int count, uint32_t *values, int dim, int ordinary, uint32_t *out) {
+/* The values are of at least one dimension; `dim` is in range for the first that is not skipped. `values` are overwritten. */
+static dycl_status cat(dycl_call *call, int count, uint32_t *values, int dim, uint32_t *out) {
     static const int to_last[4] = {0, 2, 3, 1}, from_last[4] = {0, 3, 1, 2}; /* NCHW <-> NHWC */
     dycl_recorder *r = &call->region->recorder;
     dycl_status status;
-    int channels_last = !ordinary, kept = 0;
+    int channels_last = 1, kept = 0;
     dycl_dtype dtype = (dycl_dtype)dycl_call_meta(call, values[0])->dtype;
     for (int i = 0; i < count; i++) {
         const dycl_value *v = dycl_call_meta(call, values[i]);
-        int looks = ordinary ? 0 : looks_channels_last(v);
+        int looks = looks_channels_last(v);
         dtype = dycl_promote(dtype, (dycl_dtype)v->dtype);
         if (!looks) channels_last = 0;
         else if (looks < 0 && channels_last) channels_last = -1;
@@ -206,7 +205,7 @@ static PyObject *cat_along(dycl_call *call, int count, uint32_t *values, PyObjec
     }
     if (!rank) rank = 1;
     if (dim_object) DYCL_CALL_TRY(dycl_call_dim(call, dim_object, rank, &dim));
-    return dycl_call_finish(call, cat(call, count, values, dim, 0, &out), out);
+    return dycl_call_finish(call, cat(call, count, values, dim, &out), out);
 }
 
 PyObject *dycl_bind_cat(dycl_call *call, const dycl_binding *row) {
@@ -228,8 +227,16 @@ PyObject *dycl_bind_stack(dycl_call *call, const dycl_binding *row) {
         const dycl_value *v = dycl_call_meta(call, values[i]);
         if (v->rank != first.rank || memcmp(v->sizes, first.sizes, sizeof v->sizes) != 0) return dycl_call_bail(call, DYCL_BAIL_shape);
     }
+    if (dim < first.rank) { /* as torch does: the result has the memory format that the cat has */
+        int64_t sizes[DYCL_MAX_RANK + 1];
+        memcpy(sizes, first.sizes, (size_t)dim * sizeof *sizes);
+        sizes[dim] = count;
+        memcpy(sizes + dim + 1, first.sizes + dim, (size_t)(first.rank - dim) * sizeof *sizes);
+        DYCL_CALL_TRY(cat(call, count, values, dim, &out));
+        return dycl_call_finish(call, dycl_build_reshape(&call->region->recorder, out, first.rank + 1, sizes, 1, &out), out);
+    }
     for (int i = 0; i < count; i++) DYCL_CALL_TRY(dycl_build_unsqueeze(&call->region->recorder, values[i], dim, &values[i]));
-    return dycl_call_finish(call, cat(call, count, values, dim, 1, &out), out);
+    return dycl_call_finish(call, cat(call, count, values, dim, &out), out);
 }
 
 PyObject *dycl_bind_stack_along(dycl_call *call, const dycl_binding *row) {
@@ -248,7 +255,7 @@ PyObject *dycl_bind_stack_along(dycl_call *call, const dycl_binding *row) {
         if (rank < 3 && least == 3) DYCL_CALL_TRY(dycl_build_unsqueeze(r, values[i], 2, &values[i]));
     }
     dim = row->op == 1 ? dycl_call_meta(call, values[0])->rank > 1 : row->op == 2 ? 0 : 2;
-    return dycl_call_finish(call, cat(call, count, values, dim, 0, &out), out);
+    return dycl_call_finish(call, cat(call, count, values, dim, &out), out);
 }
 
 /* roll along one dimension: two slices, joined the other way round */
@@ -261,7 +268,7 @@ static dycl_status roll_once(dycl_call *call, uint32_t value, int64_t shift, int
     int64_t size = v.sizes[dim], start = (size - shift % size) % size;
     DYCL_TRY(dycl_build_slice(r, value, dim, start, size, 1, &halves[0]));
     DYCL_TRY(dycl_build_slice(r, value, dim, 0, start, 1, &halves[1]));
-    return cat(call, start ? 2 : 1, halves, dim, 0, out);
+    return cat(call, start ? 2 : 1, halves, dim, out);
 fail:
     return status;
 }

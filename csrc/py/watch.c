@@ -136,6 +136,16 @@ TRACE_DOOR(1)
 TRACE_DOOR(2)
 TRACE_DOOR(3)
 
+/* ---- nn.TransformerEncoder: with a padding mask and without gradients, torch takes a way through nested tensors that answers zeros for what is
+ * padded, but only where no torch function mode is active. It asks this function first. ---------------------------------------------------- */
+
+static PyCFunctionWithKeywords original_left_aligned;
+
+static PyObject *door_left_aligned(PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (dycl_region_current && dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0) return NULL;
+    return original_left_aligned(self, args, kwargs);
+}
+
 /* ---- DLPack ----------------------------------------------------------------------------------------------------------------------------
  * Unlike numpy(), an export leaves no mark on the storage. The last ones are remembered by address: a storage that took the place of
  * another costs a few more segments, never a wrong result. */
@@ -225,6 +235,9 @@ int dycl_watch_setup(void) {
             (_PyCFunctionFastWithKeywords)(void (*)(void))dycl_watch_function(traces[i].name, METH_FASTCALL | METH_KEYWORDS, AS_FUNCTION(traces[i].door));
         if (!original_trace[i]) return missing(traces[i].name);
     }
+    original_left_aligned =
+        AS_KEYWORDS(dycl_watch_function("_VariableFunctions._nested_tensor_from_mask_left_aligned", METH_STATIC | keywords, AS_FUNCTION(door_left_aligned)));
+    if (!original_left_aligned) return missing("torch._nested_tensor_from_mask_left_aligned");
     original_dlpack = AS_KEYWORDS(dycl_watch_function("_to_dlpack", keywords, AS_FUNCTION(door_dlpack)));
     if (!original_dlpack) return missing("torch._C._to_dlpack");
     original_dlpack_versioned = AS_KEYWORDS(dycl_watch_function("_to_dlpack_versioned", keywords, AS_FUNCTION(door_dlpack_versioned)));

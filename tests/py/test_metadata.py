@@ -76,7 +76,9 @@ def strides_of_masked_fill(x):
 
 def strides_of_stack(x):
     y = x.t()[None, :1]
-    return torch.stack([y, y], 2), torch.stack([x.t(), x.t()], 1)
+    z = x[:, :1].reshape(2, 2, 1).mT  # unsqueezed, its strides look like channels_last
+    same_rank = torch.stack([x.view(1, 2, 4, 2).permute(0, 3, 1, 2)] * 2, 1)
+    return torch.stack([y, y], 2), torch.stack([x.t(), x.t()], 1), torch.stack([z, z], -1), torch.stack([z, z], 0), torch.stack([z, z], 1), same_rank
 
 
 def zeros_keep_their_sign(x):

@@ -122,3 +122,27 @@ def test_module(info, dtype, training, request):
             what = f"{'with' if grad else 'without'} gradients, {sample.desc} {sample.constructor_input.args} {sample.constructor_input.kwargs}"
             _check(_plain, _accelerated_module, module, sample, grad, f"module {what}")
             _check(_within, _accelerated_function, module, sample, grad, f"within {what}")
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_padded_encoder(norm_first):
+    """Without gradients torch's encoder computes with nested tensors, which leave zeros where the input is padded."""
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=norm_first)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        encoder = torch.nn.TransformerEncoder(layer, 2).eval()
+    x, padding = torch.randn(3, 5, 8), torch.arange(5) >= torch.tensor([[5], [3], [1]])
+
+    def program(x, padding):
+        y = encoder(x + 0, src_key_padding_mask=padding)
+        return y * 2, (y == 0).all(-1)
+
+    with torch.no_grad():
+        eager = program(x, padding)
+        assert norm_first or eager[1].any()
+        for target in (dycl.accelerate(program), dycl.accelerate(program)):
+            ours = target(x, padding)
+            assert torch.equal(ours[1], eager[1])
+            torch.testing.assert_close(ours[0], eager[0])
+        dycl.accelerate(encoder)
+        torch.testing.assert_close(encoder(x, src_key_padding_mask=padding) * 2, eager[0])
