@@ -2,6 +2,7 @@
 #include "py/abi.h"
 
 #include <dlfcn.h>
+#include <malloc.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -287,9 +288,19 @@ static int find_functions(PyObject *torch) {
     return 0;
 }
 
+/* How far all objects reach at most: what lies behind them is somebody else's. */
+static size_t extent_of(char *const *objects, int count, size_t limit) {
+    for (int i = 0; i < count; i++) {
+        size_t size = malloc_usable_size(objects[i]);
+        if (size < limit) limit = size;
+    }
+    return limit;
+}
+
 /* The one offset at which every sample holds its expected word; -1 when there is none or more than one. */
 static long find_word(char *const *impls, const uint64_t *expected, int count, size_t limit) {
     long found = -1;
+    limit = extent_of(impls, count, limit);
     for (size_t at = 8; at + 8 <= limit; at += 8) {
         int match = 1;
         for (int i = 0; i < count && match; i++) match = memcmp(impls[i] + at, &expected[i], 8) == 0;
@@ -304,7 +315,12 @@ static long find_word(char *const *impls, const uint64_t *expected, int count, s
  * may happen to be 1 in all the others, and is not meant. */
 static long find_resizable(char *const *impls, const int *foreign, int count) {
     long found = -1;
-    for (size_t p = 16; p < 96; p++) {
+    size_t limit = 96;
+    for (int i = 0; i < count; i++) {
+        char *storage = (char *)pointer_at(impls[i], place.storage);
+        limit = extent_of(&storage, 1, limit);
+    }
+    for (size_t p = 16; p + 8 <= limit; p++) {
         int match = 1, pointer = 1;
         uint64_t first = 0, word;
         for (int i = 0; i < count && match; i++) {
