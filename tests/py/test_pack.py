@@ -115,3 +115,22 @@ def test_shared_weights_are_not_packed_but_right():
         got = m(x)
         with dycl.disable():
             torch.testing.assert_close(got, m(x), rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("columns", (1024, 1021, 545))  # panels for two threads, a last one that is not full, one thread more than the other
+@pytest.mark.parametrize("rows", (1, 2))
+def test_few_rows_and_large_weights_are_shared_by_threads(rows, columns):
+    torch.manual_seed(0)
+    linear = nn.Linear(250, columns).eval()
+    target = dycl.accelerate(nn.Sequential(linear))
+    threads = torch.get_num_threads()
+    try:
+        for count in (2, 3, 1):
+            torch.set_num_threads(count)
+            with torch.no_grad():
+                for _ in range(4):
+                    x = torch.randn(rows, 250)
+                    torch.testing.assert_close(target(x), linear(x), rtol=1e-5, atol=1e-5)
+    finally:
+        torch.set_num_threads(threads)
+    assert "small product" in dycl.explain(target)
