@@ -247,7 +247,8 @@ other than rounding; such a step counts as not right (seen in YOLOv3, where two 
 """
 CONVERTERS_HOW = """\
 **With graph converters.** The model's `forward` is converted for the first batch; the program then runs with it on {converted} batches. *Right* with the ratio
-to eager (times of the same batches, compilation not counted); *wrong*: another result for some batch, or other random numbers drawn; otherwise the error.
+to eager (times of the same batches, compilation not counted); *wrong*: another result for some batch, or other random numbers drawn; otherwise the error. *No
+result* says only that the time allowed was not enough, on whatever else the machine had to do; converters are not measured alone, so their ratios are rough.
 """
 
 
@@ -289,7 +290,8 @@ def page(rows, options):
                     continue
                 row.append(f"right, {times(answer['ratio'])}" if answer["state"] == "right" else answer.get("class", "wrong"))
                 if "reason" in answer:
-                    reasons.append([TITLES[name], f"`{converter}`", answer["reason"]])
+                    said = re.sub(r" at 0x[0-9a-f]+", "", answer["reason"].replace(f"{FOLDER}/", "").replace(f"{ROOT}/", ""))
+                    reasons.append([TITLES[name], f"`{converter}`", said])
             cells.append(row)
         lines += table(["program", *(f"`{c}`" for c in CONVERTERS)], cells) + [""]
         lines += table(["program", "converter", "what it said"], reasons) + [""]
