@@ -174,6 +174,7 @@ void dycl_plan_release(dycl_plan *plan) {
     dycl_free(plan->bindings);
     dycl_free(plan->prims);
     dycl_free(plan->places);
+    dycl_free(plan->needs);
     dycl_free(plan);
 }
 
@@ -207,6 +208,34 @@ static dycl_status run_steps(dycl_plan *plan) {
     return DYCL_OK;
 }
 
+dycl_status dycl_plan_open(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs,
+                           dycl_workspace **out_workspace) {
+    const dycl_graph *g = &plan->program.graph;
+    void **slots = plan->slots;
+    plan->feeds = feeds;
+    dycl_workspace *workspace = plan->workspace_bytes ? dycl_workspace_take(plan->workspace_bytes) : NULL;
+    if (!workspace && plan->workspace_bytes) {
+        atomic_flag_clear(&plan->busy);
+        return dycl_error_set("out of memory for a workspace of %zu bytes", plan->workspace_bytes);
+    }
+    if (workspace && workspace->data != plan->workspace) {
+        plan->workspace = workspace->data;
+        for (uint32_t s = 0; s < plan->slot_count; s++)
+            if (plan->places[s] >= 0) slots[s] = plan->workspace + plan->places[s];
+    }
+    for (uint32_t i = 0; i < g->scalar_count; i++) slots[g->scalars[i]] = (void *)(uintptr_t)&scalars[i];
+    for (int i = 0; i < plan->program.output_count; i++) slots[plan->program.outputs[i]] = outputs[i];
+    if (plan->binding_count) dycl_pack_enter();
+    *out_workspace = workspace;
+    return DYCL_OK;
+}
+
+void dycl_plan_close(dycl_plan *plan, dycl_workspace *workspace) {
+    if (plan->binding_count) dycl_pack_leave();
+    if (workspace) dycl_workspace_give(workspace);
+    atomic_flag_clear(&plan->busy);
+}
+
 /* *out_exact: the result does not count, see guard.h. */
 static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs,
                             int *out_exact) {
@@ -221,34 +250,17 @@ static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_
         return DYCL_OK;
     }
     const dycl_graph *g = &plan->program.graph;
-    void **slots = plan->slots;
-    plan->feeds = feeds;
-    dycl_status status;
+    dycl_workspace *workspace;
     uint64_t before = now();
-    dycl_workspace *workspace = plan->workspace_bytes ? dycl_workspace_take(plan->workspace_bytes) : NULL;
-    if (!workspace && plan->workspace_bytes) {
-        atomic_flag_clear(&plan->busy);
-        return dycl_error_set("out of memory for a workspace of %zu bytes", plan->workspace_bytes);
-    }
-    if (workspace && workspace->data != plan->workspace) {
-        plan->workspace = workspace->data;
-        for (uint32_t s = 0; s < plan->slot_count; s++)
-            if (plan->places[s] >= 0) slots[s] = plan->workspace + plan->places[s];
-    }
-    for (uint32_t i = 0; i < g->feed_count; i++) slots[g->feeds[i]] = feeds[i].data;
-    for (uint32_t i = 0; i < g->scalar_count; i++) slots[g->scalars[i]] = (void *)(uintptr_t)&scalars[i];
-    for (int i = 0; i < plan->program.output_count; i++) slots[plan->program.outputs[i]] = outputs[i];
-    if (plan->binding_count) {
-        dycl_pack_enter();
-    }
+    dycl_status status = dycl_plan_open(plan, feeds, scalars, outputs, &workspace);
+    if (status != DYCL_OK) return status;
+    for (uint32_t i = 0; i < g->feed_count; i++) plan->slots[g->feeds[i]] = feeds[i].data;
     status = dycl_plan_timing() ? run_timed(plan) : run_steps(plan);
-    if (plan->binding_count) dycl_pack_leave();
-    if (workspace) dycl_workspace_give(workspace);
     uint64_t taken = now() - before;
     plan->samples[plan->runs++ % 8] = (float)taken;
     plan->nanoseconds += taken;
     if (plan->hides_nan && status == DYCL_OK) *out_exact = !dycl_guard_outputs_finite(plan, outputs);
-    atomic_flag_clear(&plan->busy);
+    dycl_plan_close(plan, workspace);
     return status;
 }
 

@@ -45,6 +45,7 @@ typedef struct {
 } dycl_plan_stats;
 void dycl_plan_get_stats(const dycl_plan *plan, dycl_plan_stats *out);
 void dycl_plan_set_timing(int on); /* per step timing for all plans */
+int dycl_plan_timing(void);
 double dycl_plan_cost(const dycl_plan *plan); /* estimated nanoseconds: measured median once run, else FLOPs and bytes; decides on releasing the GIL */
 
 #endif

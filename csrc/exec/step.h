@@ -62,6 +62,7 @@ struct dycl_plan {
     void **slots;
     uint32_t slot_count;
     char *workspace;        /* where `slots` point now: the block of the last run */
+    uint32_t *needs;        /* step -> nodes of the trace that must be there before it (ahead.h); NULL until asked for */
     int64_t *places;        /* slot -> offset in the workspace, -1: elsewhere */
     const dycl_feed *feeds; /* of the run under way */
     size_t workspace_bytes;
@@ -83,9 +84,15 @@ static inline void *dycl_at(const dycl_plan *plan, dycl_ref ref) {
     return (char *)plan->slots[ref.slot] + ref.offset;
 }
 
+/* A run begins and ends: with the plan's busy flag taken by the caller; close gives it back, and so does open when it fails. The slots of the
+ * feeds are the caller's to set. */
+struct dycl_workspace;
+dycl_status dycl_plan_open(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs,
+                           struct dycl_workspace **out_workspace);
+void dycl_plan_close(dycl_plan *plan, struct dycl_workspace *workspace);
+
 /* The packed constant of this run, or NULL: not constant, or not yet worth packing. scale: `channels` factors, or
  * NULL. */
 dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const float *scale, const void **out);
-int dycl_plan_timing(void);
 
 #endif

@@ -11,7 +11,7 @@
 
 #define DYCL_CHOOSE_WINDOW 8
 
-typedef enum { DYCL_WAY_REGION, DYCL_WAY_TORCH } dycl_way;
+typedef enum { DYCL_WAY_REGION, DYCL_WAY_TORCH, DYCL_WAY_INLINE = 0, DYCL_WAY_AHEAD } dycl_way; /* region or torch; a region's segments inline or ahead */
 enum { DYCL_MADE_COLD = 1, DYCL_MADE_TUNED = 2 };
 
 typedef struct {

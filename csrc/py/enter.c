@@ -1,6 +1,7 @@
 /* Entering and leaving a region. */
 #include "base/alloc.h"
 #include "py/everywhere.h"
+#include "py/ahead.h"
 #include "py/modules.h"
 #include "py/region.h"
 #include "py/site.h"
@@ -93,7 +94,11 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     if (!region) return NULL;
     region->site = site;
     region->position = 0;
-    if (dycl_region_expect(region) < 0 || push_mode() < 0) {
+    region->runs_ahead = (uint8_t)dycl_ahead_choose(site);
+    uint64_t before = dycl_choose_now();
+    dycl_region_expect(region);
+    if (push_mode() < 0) {
+        region->closed |= DYCL_CLOSED_END;
         dycl_region_begin_segment(region);
         give_region(region);
         return NULL;
@@ -119,6 +124,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     if (failed < 0) Py_CLEAR(result);
     if (type) PyErr_Restore(type, value, traceback);
     *out_made = region->made;
+    dycl_ahead_done(site, region->runs_ahead, dycl_choose_now() - before, region->made);
     give_region(region);
     return result;
 }

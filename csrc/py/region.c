@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "py/ahead.h"
 #include "py/constant.h"
 #include "py/site.h"
 #include "py/watch.h"
@@ -138,6 +139,7 @@ dycl_status dycl_region_value_slow(dycl_region *region, PyObject *tensor, uint32
 
 PyObject *dycl_region_result(dycl_region *region, uint32_t value) {
     region->site->stats.recorded++;
+    if (__builtin_expect(region->wants_ahead, 0)) dycl_region_ahead_step(region);
     return dycl_lazy_new(region, value);
 }
 
@@ -252,8 +254,10 @@ static dycl_status run_prepared(const dycl_region *region, const prepared *what)
 
 static dycl_status run(const dycl_region *region, const prepared *what) {
     dycl_status status;
+    double cost = what->plan ? dycl_plan_cost(what->plan) : dycl_pieces_cost(what->pieces);
+    if (cost >= DYCL_AHEAD_LEAST_NS) region->site->worth_ahead = 1;
     if (what->plan) dycl_plan_retain(what->plan);
-    if ((what->plan ? dycl_plan_cost(what->plan) : dycl_pieces_cost(what->pieces)) < SHORT_NS) {
+    if (cost < SHORT_NS) {
         status = run_prepared(region, what);
     } else {
         Py_BEGIN_ALLOW_THREADS;
@@ -277,8 +281,17 @@ static void note_where(dycl_trace *trace, uint32_t position) {
     Py_DECREF(code);
 }
 
-static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail why) {
+/* The TraceGraph's next position. */
+static void advance(dycl_region *region, dycl_segment *segment, dycl_bail why) {
     dycl_site *site = region->site;
+    int is_new;
+    region->position = dycl_trace_advance(site->trace, region->position, segment, (int)why, &is_new);
+    if (is_new && why != DYCL_BAIL_region_end) note_where(site->trace, region->position);
+    site->stats.segments++;
+    site->stats.flushes[why]++;
+}
+
+static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail why) {
     const dycl_graph *graph = &region->recorder.graph;
     dycl_segment *segment = NULL;
     prepared what = {NULL, NULL};
@@ -287,9 +300,7 @@ static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail wh
         if (dycl_segment_matches(region->expected[nth], graph, region->outputs, (int)count)) segment = region->expected[nth];
     if (!segment) DYCL_TRY(dycl_plan_lookup(dycl_site_cache(), graph, region->outputs, (int)count, &segment));
     dycl_segment_retain(segment);
-    int is_new;
-    region->position = dycl_trace_advance(site->trace, region->position, segment, (int)why, &is_new);
-    if (is_new && why != DYCL_BAIL_region_end) note_where(site->trace, region->position);
+    advance(region, segment, why);
     int planned = segment->plan || segment->pieces, tuned = segment->tuned;
     status = dycl_segment_prepare(dycl_site_cache(), segment, region->expected_count, region->expected, &what.plan, &what.pieces);
     region->made |= (uint8_t)(!planned ? DYCL_MADE_COLD : tuned != segment->tuned ? DYCL_MADE_TUNED : 0);
@@ -303,10 +314,26 @@ static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail wh
         }
     }
     dycl_segment_release(segment);
-    site->stats.segments++;
-    site->stats.flushes[why]++;
 fail:
     return status;
+}
+
+static void drop_expected(dycl_region *region) {
+    while (region->expected_count) dycl_segment_release(region->expected[--region->expected_count]);
+    region->wants_ahead = 0;
+}
+
+/* What the runner computed while this segment was recorded. 1; 0: nothing that counts. */
+static int take_ahead(dycl_region *region, uint32_t count, dycl_bail why) {
+    dycl_segment *segment;
+    int taken = dycl_region_ahead_take(region, count, &segment);
+    dycl_region_ahead_drop(region);
+    if (!taken) return 0;
+    advance(region, segment, why);
+    segment->sightings++;
+    dycl_segment_release(segment);
+    region->site->stats.ahead++;
+    return 1;
 }
 
 static dycl_handle base_handle(const dycl_region *region, uint32_t root) {
@@ -368,7 +395,7 @@ static int bind_results(dycl_region *region, uint32_t count) {
     return 0;
 }
 
-int dycl_region_expect(dycl_region *region) {
+void dycl_region_expect(dycl_region *region) {
     const dycl_graph *graphs[DYCL_GRAPH_EXPECTED];
     int count = 0;
     for (dycl_segment *s; count < DYCL_GRAPH_EXPECTED && (s = dycl_trace_predict(region->site->trace, region->position, (uint32_t)count)); count++) {
@@ -377,19 +404,20 @@ int dycl_region_expect(dycl_region *region) {
         graphs[count] = &s->graph;
     }
     region->expected_count = count;
-    if (dycl_graph_expect(&region->recorder.graph, count, graphs) == DYCL_OK) return 0;
-    PyErr_NoMemory();
-    return -1;
+    region->wants_ahead = region->runs_ahead && count;
+    if (dycl_graph_expect(&region->recorder.graph, count, graphs) != DYCL_OK) drop_expected(region); /* no memory: recorded as a new trace */
 }
 
 /* The next segment begins; what fed this one is let go last, because that may run Python code. */
 void dycl_region_begin_segment(dycl_region *region) {
     dycl_source *sources = region->sources;
     uint32_t count = region->recorder.graph.feed_count, room = region->source_room;
+    dycl_region_ahead_drop(region);
     region->sources = NULL;
     region->source_room = 0;
     dycl_recorder_reset(&region->recorder);
-    while (region->expected_count) dycl_segment_release(region->expected[--region->expected_count]);
+    drop_expected(region);
+    if (!(region->closed & DYCL_CLOSED_END)) dycl_region_expect(region); /* before Python code may record again, perhaps in another thread */
     region->epoch++;
     region->fed_count = 0;
     region->written_count = 0;
@@ -459,8 +487,9 @@ static int flush(dycl_region *region, dycl_bail why) {
     if (collect_outputs(region, &count, &pending) != DYCL_OK) return -1;
     int result = 0;
     if (pending) {
-        if (allocate_outputs(region, count) < 0) return -1;
-        dycl_status status = count ? run_segment(region, count, why) : DYCL_OK;
+        int ahead = count && take_ahead(region, count, why);
+        if (!ahead && allocate_outputs(region, count) < 0) return -1;
+        dycl_status status = count && !ahead ? run_segment(region, count, why) : DYCL_OK;
         if (status != DYCL_OK) {
             PyErr_Format(PyExc_RuntimeError, "dycl could not execute a segment: %s", dycl_error_message());
             result = -1;
@@ -485,10 +514,7 @@ int dycl_region_flush(dycl_region *region, dycl_bail why) {
     }
     region->flushing = 0;
     if (collecting) PyGC_Enable();
-    if (result == 0) {
-        dycl_region_begin_segment(region);
-        result = dycl_region_expect(region);
-    }
+    if (result == 0) dycl_region_begin_segment(region);
     return result;
 }
 

@@ -55,6 +55,8 @@ typedef struct dycl_region {
     uint32_t position;        /* in the site's TraceGraph: where the last segment left */
     dycl_segment *expected[DYCL_GRAPH_EXPECTED]; /* retained: what the recorder compares with */
     int expected_count;
+    struct dycl_region_ahead *ahead; /* owned: the runner's work on the expected segment; NULL: none */
+    uint8_t runs_ahead, wants_ahead; /* this region may; an operator that is recorded now starts or feeds it */
     struct dycl_site *site;   /* borrowed */
     struct dycl_region *next; /* free list */
 } dycl_region;
@@ -80,8 +82,8 @@ static inline int dycl_region_open(const dycl_region *region) {
 
 /* Forgets the graph and lets go of its feeds; nothing may be pending. */
 void dycl_region_begin_segment(dycl_region *region);
-/* Expects what followed this position of the TraceGraph before; the segment is empty. 0 or -1. */
-int dycl_region_expect(dycl_region *region);
+/* Expects what followed this position of the TraceGraph before; the segment is empty. */
+void dycl_region_expect(dycl_region *region);
 /* Every lazy tensor becomes plain, our mode leaves, and the rest of the call runs in torch. 0 or -1. */
 int dycl_region_step_aside(dycl_region *region, dycl_bail why);
 /* Computes what is pending. 0, or -1 with an exception. */

@@ -26,7 +26,7 @@ PyObject *dycl_site_stats_dict(dycl_site *site) {
     if (!dict || put(dict, "calls", s->calls) < 0 || put(dict, "plain_calls", s->plain_calls) < 0 || put(dict, "plain_grad", s->plain_grad) < 0 ||
         put(dict, "plain_mode", s->plain_mode) < 0 || put(dict, "plain_disabled", s->plain_disabled) < 0 ||
         put(dict, "plain_nested", s->plain_nested) < 0 || put(dict, "plain_faster", s->plain_faster) < 0 || put(dict, "recorded", s->recorded) < 0 || put(dict, "torch", s->torch) < 0 ||
-        put(dict, "segments", s->segments) < 0 || put(dict, "graph_vertices", site->trace->count - 1) < 0 ||
+        put(dict, "segments", s->segments) < 0 || put(dict, "ahead", s->ahead) < 0 || put(dict, "graph_vertices", site->trace->count - 1) < 0 ||
         put(dict, "case_selects", dycl_trace_case_selects(site->trace)) < 0 || put(dict, "packed_bytes", dycl_pack_bytes()) < 0 || put(dict, "plans", dycl_plan_count()) < 0 ||
         put_counts(dict, "bails", s->bails) < 0 || put_counts(dict, "flushes", s->flushes) < 0)
         Py_CLEAR(dict);

@@ -17,6 +17,7 @@ typedef struct {
     uint64_t recorded;         /* operators recorded */
     uint64_t torch;            /* operators that ran in torch inside regions */
     uint64_t segments;         /* segments executed */
+    uint64_t ahead;            /* of these: computed while they were recorded */
     uint64_t bails[DYCL_BAIL_COUNT]; /* operators left to torch, by reason */
     uint64_t flushes[DYCL_BAIL_COUNT]; /* ends of segments, by reason */
 } dycl_site_stats;
@@ -42,7 +43,8 @@ typedef struct dycl_site {
     dycl_left_row *left;  // owned, grows
     int left_count, left_room;
     dycl_trace *trace;    // owned
-    dycl_choice choice;
+    dycl_choice choice, ahead; /* region or torch; in a region: inline or ahead of the recording */
+    int worth_ahead;      /* a segment ran long enough for that */
     const void *address;  // the module's, while the table of py/everywhere.h owns this site; NULL: a site of dycl.accelerate
     struct dycl_site *chain, *newer, *older; // borrowed: that table
     uint8_t called, aside; // since the table was last trimmed; this module runs by itself (ScriptModule...)

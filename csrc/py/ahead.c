@@ -1,0 +1,118 @@
+#include "py/ahead.h"
+
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "exec/ahead.h"
+#include "py/site.h"
+
+struct dycl_region_ahead {
+    dycl_ahead *run;
+    dycl_segment *segment; /* retained */
+    dycl_handle *handles;  /* owned, per output */
+};
+
+static int forced(void) { /* -1: by measurement */
+    static int known = -2;
+    if (known == -2) {
+        const char *wanted = getenv("DYCL_AHEAD");
+        known = wanted && wanted[0] && !wanted[1] && (wanted[0] == '0' || wanted[0] == '1') ? wanted[0] - '0' : -1;
+    }
+    return known;
+}
+
+int dycl_ahead_choose(dycl_site *site) {
+    if (forced() >= 0) return forced();
+    return site->worth_ahead && dycl_choose(&site->ahead) == DYCL_WAY_AHEAD;
+}
+
+void dycl_ahead_done(dycl_site *site, int was_ahead, uint64_t nanoseconds, int made) {
+    if (forced() < 0 && site->worth_ahead) dycl_choose_done(&site->ahead, was_ahead ? DYCL_WAY_AHEAD : DYCL_WAY_INLINE, nanoseconds, 0, made);
+}
+
+static void delete_handles(struct dycl_region_ahead *a) {
+    for (int i = 0; i < a->segment->output_count; i++) dycl_abi_delete(a->handles[i]);
+}
+
+static void free_ahead(dycl_region *region) {
+    struct dycl_region_ahead *a = region->ahead;
+    region->ahead = NULL;
+    dycl_segment_release(a->segment);
+    dycl_free(a->handles);
+    dycl_free(a);
+}
+
+static int allocate(struct dycl_region_ahead *a, void **addresses) {
+    const dycl_segment *s = a->segment;
+    for (int i = 0; i < s->output_count; i++) {
+        const dycl_value *value = &s->graph.values[s->outputs[i]];
+        dycl_tensor_view view;
+        a->handles[i] = dycl_abi_empty((dycl_dtype)value->dtype, value->rank, value->sizes, value->strides);
+        if (!a->handles[i] || !dycl_abi_read(a->handles[i], &view)) return 0;
+        addresses[i] = view.data;
+    }
+    return 1;
+}
+
+static void start(dycl_region *region) {
+    dycl_segment *s = region->expected_count ? region->expected[0] : NULL;
+    if (!s || !s->tuned || !s->plan || dycl_plan_timing() || (forced() < 0 && dycl_plan_cost(s->plan) < DYCL_AHEAD_LEAST_NS)) return;
+    struct dycl_region_ahead *a = dycl_alloc_zero(sizeof *a);
+    void **addresses = dycl_alloc(((size_t)s->output_count + 1) * sizeof *addresses);
+    if (a) a->handles = dycl_alloc_zero(((size_t)s->output_count + 1) * sizeof *a->handles);
+    if (a && a->handles && addresses) {
+        dycl_segment_retain(s);
+        a->segment = s;
+        region->ahead = a;
+        if (allocate(a, addresses)) a->run = dycl_ahead_start(s->plan, addresses);
+        if (!a->run) {
+            delete_handles(a);
+            free_ahead(region);
+        }
+    } else {
+        if (a) dycl_free(a->handles);
+        dycl_free(a);
+    }
+    dycl_free(addresses);
+}
+
+void dycl_region_ahead_step(dycl_region *region) {
+    const dycl_graph *graph = &region->recorder.graph;
+    if (!region->ahead) {
+        start(region);
+        region->wants_ahead = region->ahead != NULL;
+        if (!region->ahead) return;
+    }
+    if (dycl_graph_expected(graph) == &region->ahead->segment->graph) {
+        dycl_ahead_publish(region->ahead->run, region->feeds, graph->feed_count, region->recorder.scalars, graph->scalar_count, graph->node_count);
+    } else {
+        dycl_ahead_stop(region->ahead->run);
+        region->wants_ahead = 0;
+    }
+}
+
+int dycl_region_ahead_take(dycl_region *region, uint32_t count, dycl_segment **out_segment) {
+    struct dycl_region_ahead *a = region->ahead;
+    const dycl_graph *graph = &region->recorder.graph;
+    if (!a || dycl_graph_expected(graph) != &a->segment->graph || !dycl_segment_matches(a->segment, graph, region->outputs, (int)count)) return 0;
+    dycl_status status;
+    dycl_ahead *run = a->run;
+    a->run = NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    status = dycl_ahead_finish(run, region->feeds, region->recorder.scalars);
+    Py_END_ALLOW_THREADS;
+    if (status != DYCL_OK) return 0;
+    for (uint32_t i = 0; i < count; i++) region->handles[i] = a->handles[i];
+    *out_segment = a->segment;
+    dycl_segment_retain(a->segment);
+    free_ahead(region);
+    return 1;
+}
+
+void dycl_region_ahead_drop(dycl_region *region) {
+    struct dycl_region_ahead *a = region->ahead;
+    if (!a) return;
+    if (a->run) dycl_ahead_cancel(a->run); /* the step under way ends soon, and needs no GIL */
+    delete_handles(a);
+    free_ahead(region);
+}
