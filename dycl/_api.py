@@ -141,7 +141,7 @@ def stats(target=None):
     Keys: ``calls`` (that ran as regions), ``plain_calls`` (that ran in torch as a whole) with its parts ``plain_grad`` (gradients required),
     ``plain_mode`` (autocast, another torch function mode, tracing...), ``plain_disabled``, ``plain_nested`` (inside another region), ``plain_faster``
     (measured: torch runs this callable faster, or is being tried);
-    ``recorded`` (operators recorded), ``torch`` (operators that ran in torch inside regions), ``segments`` (executed), ``graph_vertices`` and
+    ``recorded`` (operators recorded), ``torch`` (operators that ran in torch inside regions), ``segments`` (executed), ``ahead`` (of these, computed while they were recorded), ``graph_vertices`` and
     ``case_selects`` (of the TraceGraph), ``packed_bytes`` (memory of packed weights) and ``plans`` (alive), both of the whole process, and two dicts by reason:
     ``bails`` (operators left to torch) and ``flushes`` (ends of segments).
 
