@@ -1,4 +1,5 @@
 #include "base/alloc.h"
+#include "base/sigstack.h"
 #include "dnnl/internal.h"
 
 struct dycl_binding {
@@ -43,6 +44,7 @@ dycl_status dycl_prim_execute(const dycl_prim *prim, const dycl_prim_args *args)
     dnnl_stream_t stream;
     dycl_status status = dycl_dnnl_stream(&stream);
     if (status != DYCL_OK) return status;
+    dycl_sigstack_need();
     if (__builtin_expect(!own_slot, 0)) own_slot = atomic_fetch_add(&next_slot, 1) % DYCL_BINDINGS + 1;
     unsigned slot = own_slot - 1;
     binding = atomic_exchange_explicit(&shared->idle[slot], NULL, memory_order_acquire);

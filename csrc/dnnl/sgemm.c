@@ -1,4 +1,5 @@
 #include "base/cpu.h"
+#include "base/sigstack.h"
 #include "dnnl/internal.h"
 
 #include <omp.h>
@@ -34,6 +35,7 @@ static void scale_only(int64_t m, int64_t n, float beta, float *c, int64_t ldc) 
 }
 
 static dnnl_status_t gemm(const product *p, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+    dycl_sigstack_need();
     const float *a = p->a + row * (p->trans_a ? 1 : p->lda), *b = p->b + column * (p->trans_b ? p->ldb : 1);
     return dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', rows, columns, p->k, p->alpha, a, p->lda, b,
                       p->ldb, p->beta, p->c + row * p->ldc + column, p->ldc);

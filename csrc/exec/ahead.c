@@ -5,6 +5,7 @@
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -216,10 +217,14 @@ static int start_runner(void) {
     if (runner.started) return 1;
     if (!prepared) pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     prepared = 1;
+    sigset_t all, before; /* signals are for the program's own threads */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     runner.started = pthread_create(&thread, &attributes, runner_main, NULL) == 0;
     pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return runner.started;
 }
 
