@@ -21,6 +21,7 @@ static dycl_region *take_region(void) {
     }
     dycl_recorder_init(&region->recorder);
     region->epoch = 1;
+    region->look_at = DYCL_SEGMENT_LOOK;
     return region;
 }
 

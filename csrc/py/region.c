@@ -7,6 +7,7 @@
 #include "py/constant.h"
 #include "py/site.h"
 #include "py/watch.h"
+#include "record/work.h"
 
 _Thread_local dycl_region *dycl_region_current __attribute__((tls_model("initial-exec")));
 
@@ -144,6 +145,12 @@ PyObject *dycl_region_result(dycl_region *region, uint32_t value) {
 }
 
 int dycl_region_settle_now(dycl_region *region) {
+    uint32_t nodes = region->recorder.graph.node_count;
+    if (!region->foreign && nodes < DYCL_SEGMENT_NODES) {
+        region->work += dycl_work_of(&region->recorder.graph, region->look_at - DYCL_SEGMENT_LOOK, nodes);
+        region->look_at = nodes + DYCL_SEGMENT_LOOK;
+        if (region->work < DYCL_SEGMENT_WORK) return 0;
+    }
     return dycl_region_flush(region, region->foreign ? DYCL_BAIL_foreign : DYCL_BAIL_limit);
 }
 
@@ -422,6 +429,8 @@ void dycl_region_begin_segment(dycl_region *region) {
     region->fed_count = 0;
     region->written_count = 0;
     region->foreign = 0;
+    region->look_at = DYCL_SEGMENT_LOOK;
+    region->work = 0;
     for (uint32_t i = 0; i < count; i++) {
         Py_XDECREF(sources[i].object);
         dycl_abi_delete(sources[i].handle);

@@ -45,6 +45,8 @@ typedef struct dycl_region {
     uint32_t written_room, written_count;
     PyObject *first, *last;   /* borrowed: living lazy tensors in order of creation */
     uint32_t living;
+    uint32_t look_at;         /* nodes at which the work of this segment is looked at again */
+    double work;              /* of the nodes before that (record/work.h) */
     int foreign;              /* a feed of this segment shares memory with NumPy: flush after the operator */
     int flushing;             /* some thread computes its segment, perhaps without the GIL: others wait */
     int closed;               /* reasons why nothing may be recorded (DYCL_CLOSED_...) */
@@ -108,10 +110,14 @@ static inline dycl_status dycl_region_value(dycl_region *region, PyObject *tenso
 /* The lazy tensor of a recorded value (new reference), or NULL with an exception. */
 PyObject *dycl_region_result(dycl_region *region, uint32_t value);
 /* After an operator was recorded with all its results: what may not wait is computed. 0 or -1. */
-#define DYCL_SEGMENT_NODES 16384 /* a longer segment is flushed: bounds the memory of programs that never ask for a value */
+/* A longer segment is flushed: bounds the memory of programs that never ask for a value, and the time for which Ctrl-C and other threads'
+ * results wait. Its work is looked at every DYCL_SEGMENT_LOOK nodes. */
+#define DYCL_SEGMENT_NODES 16384
+#define DYCL_SEGMENT_LOOK 64
+#define DYCL_SEGMENT_WORK 25e9 /* operations: a tenth to a quarter of a second on two cores */
 int dycl_region_settle_now(dycl_region *region);
 static inline int dycl_region_settle(dycl_region *region) {
-    return __builtin_expect(region->foreign || region->recorder.graph.node_count >= DYCL_SEGMENT_NODES, 0) ? dycl_region_settle_now(region) : 0;
+    return __builtin_expect(region->foreign || region->recorder.graph.node_count >= region->look_at, 0) ? dycl_region_settle_now(region) : 0;
 }
 /* Binds the object to another value: an in-place operator. 1; 0 when its memory is shared (recorder.why). */
 int dycl_region_may_write(dycl_region *region, PyObject *lazy);

@@ -71,9 +71,10 @@ def test_handlers_run_on_a_stack_of_their_own(threads):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("source", [INTERRUPTED, INTERRUPTED.replace("every=10", "every=10**9")], ids=["fetches", "no fetch"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_ctrl_c_in_a_long_call(threads):
-    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED], env=environment(threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def test_ctrl_c_in_a_long_call(threads, source):
+    process = subprocess.Popen([sys.executable, "-c", source], env=environment(threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n", process.communicate()
     time.sleep(1.0)
     process.send_signal(signal.SIGINT)

@@ -1,0 +1,37 @@
+#include "record/work.h"
+
+#define MOVED 16.0 /* an element that is read and written takes as long as so many operations of a product */
+
+static double numel(const dycl_value *value) {
+    double n = 1;
+    for (int d = 0; d < value->rank; d++) n *= (double)value->sizes[d];
+    return n;
+}
+
+static double work_of_node(const dycl_graph *g, const dycl_node *node) {
+    const uint32_t *operands = dycl_node_operands(g, node);
+    const dycl_value *out = &g->values[node->out], *a, *b;
+    switch (dycl_op_get((dycl_op)node->op)->family) {
+    case DYCL_FAMILY_VIEW: return 0;
+    case DYCL_FAMILY_MATMUL:
+        a = &g->values[operands[0]];
+        return 2 * numel(out) * (double)(a->rank ? a->sizes[a->rank - 1] : 1);
+    case DYCL_FAMILY_CONV:
+        b = &g->values[operands[1]];
+        return 2 * numel(out) * numel(b) / (double)(b->sizes[0] ? b->sizes[0] : 1);
+    case DYCL_FAMILY_ATTENTION:
+        b = &g->values[operands[1]];
+        return 4 * numel(out) * (double)(b->rank > 1 ? b->sizes[b->rank - 2] : 1);
+    default: break;
+    }
+    double most = numel(out);
+    for (int i = 0; i < node->operand_count; i++)
+        if (operands[i] != DYCL_NONE && numel(&g->values[operands[i]]) > most) most = numel(&g->values[operands[i]]);
+    return MOVED * most;
+}
+
+double dycl_work_of(const dycl_graph *graph, uint32_t from, uint32_t to) {
+    double work = 0;
+    for (uint32_t i = from; i < to; i++) work += work_of_node(graph, &graph->nodes[i]);
+    return work;
+}
