@@ -4,6 +4,7 @@
 #include "py/ahead.h"
 #include "py/modules.h"
 #include "py/region.h"
+#include "py/segment.h"
 #include "py/site.h"
 
 static dycl_region *free_regions;

@@ -82,10 +82,6 @@ static inline int dycl_region_open(const dycl_region *region) {
     return region && !region->flushing && !region->closed && state->included == region->dispatch.included && state->excluded == region->dispatch.excluded;
 }
 
-/* Forgets the graph and lets go of its feeds; nothing may be pending. */
-void dycl_region_begin_segment(dycl_region *region);
-/* Expects what followed this position of the TraceGraph before; the segment is empty. */
-void dycl_region_expect(dycl_region *region);
 /* Every lazy tensor becomes plain, our mode leaves, and the rest of the call runs in torch. 0 or -1. */
 int dycl_region_step_aside(dycl_region *region, dycl_bail why);
 /* Computes what is pending. 0, or -1 with an exception. */

@@ -1,0 +1,18 @@
+/* The end of a segment: which values have to be computed, how they are, and how their tensors get to the lazy tensors that wait for them; and
+ * what is expected of the next one.
+ *
+ * Ownership: all of it is the region's. Threads: GIL held; running may give it up, while the region is marked as flushing. */
+#ifndef DYCL_PY_SEGMENT_H
+#define DYCL_PY_SEGMENT_H
+
+#include "py/region.h"
+
+/* Computes what somebody holds and gives every pending lazy tensor its tensor. The segment has not ended yet: begin_segment does that.
+ * 0, or -1 with an exception. */
+int dycl_region_run_segment(dycl_region *region, dycl_bail why);
+/* Forgets the graph and lets go of its feeds; nothing may be pending. */
+void dycl_region_begin_segment(dycl_region *region);
+/* Expects what followed this position of the TraceGraph before; the segment is empty. */
+void dycl_region_expect(dycl_region *region);
+
+#endif
