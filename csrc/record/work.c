@@ -3,9 +3,9 @@
 #define MOVED 16.0 /* an element that is read and written takes as long as so many operations of a product */
 
 static double numel(const dycl_value *value) {
-    double n = 1;
-    for (int d = 0; d < value->rank; d++) n *= (double)value->sizes[d];
-    return n;
+    int64_t n = 1;
+    for (int d = 0; d < value->rank; d++) n *= value->sizes[d];
+    return (double)n;
 }
 
 static double work_of_node(const dycl_graph *g, const dycl_node *node) {
@@ -24,10 +24,8 @@ static double work_of_node(const dycl_graph *g, const dycl_node *node) {
         return 4 * numel(out) * (double)(b->rank > 1 ? b->sizes[b->rank - 2] : 1);
     default: break;
     }
-    double most = numel(out);
-    for (int i = 0; i < node->operand_count; i++)
-        if (operands[i] != DYCL_NONE && numel(&g->values[operands[i]]) > most) most = numel(&g->values[operands[i]]);
-    return MOVED * most;
+    a = node->operand_count && operands[0] != DYCL_NONE ? &g->values[operands[0]] : out; /* what a reduction reads, what others write */
+    return MOVED * numel(a->rank > out->rank ? a : out);
 }
 
 double dycl_work_of(const dycl_graph *graph, uint32_t from, uint32_t to) {

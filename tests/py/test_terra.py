@@ -72,6 +72,22 @@ def compare(want, got, where):
         assert got == want, (where, want, got)
 
 
+def placed(want, got):
+    """YOLOv3's detections come by falling score. Where scores differ by less than rounding, two may change places: each row of `got` goes where
+    the nearest one of `want` stands, once; what is in the rows is compared as strictly as everything."""
+    rows = []
+    for a, b in zip(want, got):
+        if a.ndim != 2 or a.shape != b.shape:
+            return got
+        free, order = set(range(len(b))), []
+        for row in a:
+            order.append(min(free, key=lambda i: float((b[i] - row).abs().sum())))
+            free.remove(order[-1])
+        assert all(abs(float(b[i, 4] * b[i, 5] - b[at, 4] * b[at, 5])) < 1e-3 for at, i in enumerate(order)), "more than rounding changed the order"
+        rows.append(b[order])
+    return type(got)(rows)
+
+
 def kept(model):
     """What the modules hold beside parameters: attributes of plain types that a forward pass may change."""
     simple = (int, float, str, torch.Tensor, numpy.ndarray)
@@ -106,6 +122,8 @@ def run(name, accelerate, steps):
     plan = [("infer", i) for i in (*range(INPUTS), *range(INPUTS))] + [("train", i) for i in range(steps)] + [("infer", i) for i in (0, 1)[:steps]]
     for number, (what, i) in enumerate(plan):
         want, got = (side.step(what, batches[i], number) for side in (eager, ours))
+        if name == "yolov3" and what == "infer":
+            got = (placed(want[0], got[0]), *got[1:])
         for part, a, b in zip(("result", "random generators", "attributes"), want, got):
             compare(a, b, f"{name}, {what} {number} of input {i}, {part}")
         if what == "train":
