@@ -128,7 +128,8 @@ PyObject *dycl_region_result(dycl_region *region, uint32_t value) {
 int dycl_region_settle_now(dycl_region *region) {
     uint32_t nodes = region->recorder.graph.node_count;
     if (!region->foreign && nodes < DYCL_SEGMENT_NODES) {
-        region->work += dycl_work_of(&region->recorder.graph, region->look_at - DYCL_SEGMENT_LOOK, nodes);
+        if (!dycl_graph_expected(&region->recorder.graph)) /* else it is as long as it was when it was new */
+            region->work += dycl_work_of(&region->recorder.graph, region->look_at - DYCL_SEGMENT_LOOK, nodes);
         region->look_at = nodes + DYCL_SEGMENT_LOOK;
         if (region->work < DYCL_SEGMENT_WORK) return 0;
     }
