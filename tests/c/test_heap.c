@@ -104,7 +104,9 @@ static void test_no_pinning(void) {
         free(b);
     }
     size_t grown = resident() - before;
+#ifndef __SANITIZE_ADDRESS__ /* keeps what was freed for a while */
     expect(grown < (size_t)64 << 20, "short-lived memory is reused"); /* 18 MB are kept */
+#endif
     while (count) resize(kept[--count], 0);
     printf("no pinning: %zu MB\n", grown >> 20);
 }
