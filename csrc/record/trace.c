@@ -81,7 +81,6 @@ static uint32_t add_vertex(dycl_trace *trace, void *segment) {
     trace->retain(segment);
     *find(trace, segment) = id;
     vertex->segment = segment;
-    trace->merged++;
     return id;
 }
 

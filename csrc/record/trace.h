@@ -28,7 +28,6 @@ typedef struct dycl_trace {
     uint32_t count, room;
     uint32_t *table;             /* vertices by segment, open addressing; 0: free */
     uint32_t table_room;
-    uint64_t merged;             /* vertices ever added */
     void (*retain)(void *segment);
     void (*release)(void *segment);
 } dycl_trace;

@@ -8,16 +8,9 @@
 #include "exec/pieces.h"
 #include "exec/workspace.h"
 #include "opt/period.h"
+#include "random.h"
 
 static int failures;
-static uint64_t state = 88172645463325252u;
-
-static uint64_t rnd(void) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    return state;
-}
-static int64_t below(int64_t n) { return (int64_t)(rnd() % (uint64_t)n); }
-
 static void check(int ok, const char *what) {
     if (!ok && failures++ < 10) printf("FAIL %s\n", what);
 }
