@@ -20,10 +20,10 @@ void dycl_segment_retain(dycl_segment *segment) { segment->references++; }
 
 void dycl_segment_release(dycl_segment *segment) {
     if (!segment || --segment->references) return;
+    dycl_pieces_free(segment->pieces);
     dycl_graph_free(&segment->graph);
     dycl_free(segment->outputs);
     if (segment->plan) dycl_plan_release(segment->plan);
-    dycl_pieces_free(segment->pieces);
     dycl_free(segment);
 }
 

@@ -17,13 +17,13 @@ typedef struct {
     dycl_segment *segment;      /* retained */
     dycl_plan *plan;            /* retained from prepare to run; NULL otherwise */
     uint32_t *feeds, *scalars;  /* owned: values of the whole graph */
-    const uint32_t *outputs;    /* the segment's, as values of the whole graph; owned */
+    uint32_t *outputs;          /* owned: the segment's, as values of the whole graph */
     uint32_t first, last;       /* positions among the nodes */
 } dycl_piece;
 
 struct dycl_pieces {
-    dycl_graph graph; /* of the whole segment: a copy */
-    uint32_t *outputs;
+    const dycl_graph *graph; /* borrowed, as the outputs: the segment's that owns the pieces */
+    const uint32_t *outputs;
     int output_count;
     dycl_piece *pieces;
     uint32_t count;
@@ -119,13 +119,13 @@ static uint32_t *copy_of(const uint32_t *from, uint32_t count) {
 
 /* Which piece reads a root value last; the caller's outputs are read behind all. */
 static void find_last_readers(const dycl_pieces *p, const uint32_t *nodes, uint32_t *last) {
-    memset(last, 0, p->graph.value_count * sizeof *last);
+    memset(last, 0, p->graph->value_count * sizeof *last);
     for (uint32_t k = 0; k < p->count; k++)
         for (uint32_t i = p->pieces[k].first; i < p->pieces[k].last; i++) {
-            const dycl_node *node = &p->graph.nodes[nodes[i]];
-            const uint32_t *operands = dycl_node_operands(&p->graph, node);
+            const dycl_node *node = &p->graph->nodes[nodes[i]];
+            const uint32_t *operands = dycl_node_operands(p->graph, node);
             for (int o = 0; o < node->operand_count; o++)
-                if (operands[o] != DYCL_NONE) last[p->graph.values[operands[o]].root] = k;
+                if (operands[o] != DYCL_NONE) last[p->graph->values[operands[o]].root] = k;
         }
     for (int i = 0; i < p->output_count; i++) last[p->outputs[i]] = p->count;
 }
@@ -148,12 +148,12 @@ static dycl_status make_pieces(dycl_plan_cache *cache, dycl_pieces *p, const uin
             goto fail;
         }
         for (uint32_t i = piece->first; i < piece->last; i++) {
-            uint32_t out = p->graph.nodes[nodes[i]].out;
+            uint32_t out = p->graph->nodes[nodes[i]].out;
             if (last[out] <= k) continue;
             inside[count] = b->of[out];
             outside[count++] = out;
             if (last[out] == p->count) continue;
-            slots[out] = (dycl_slot){.bytes = (size_t)dycl_value_extent(&p->graph.values[out]) * dycl_dtype_size((dycl_dtype)p->graph.values[out].dtype),
+            slots[out] = (dycl_slot){.bytes = (size_t)dycl_value_extent(&p->graph->values[out]) * dycl_dtype_size((dycl_dtype)p->graph->values[out].dtype),
                                      .first = k, .last = last[out], .share = DYCL_NONE};
             crossing++;
         }
@@ -169,21 +169,23 @@ static dycl_status make_pieces(dycl_plan_cache *cache, dycl_pieces *p, const uin
         if (b->scalar_count > most_scalars) most_scalars = b->scalar_count;
         if (count > most_outputs) most_outputs = count;
     }
-    DYCL_TRY(dycl_memory_plan(slots, p->graph.value_count, &p->bytes));
-    p->places = dycl_alloc((p->graph.value_count + 1) * sizeof *p->places);
-    p->at = dycl_alloc((p->graph.value_count + 1) * sizeof *p->at);
+    DYCL_TRY(dycl_memory_plan(slots, p->graph->value_count, &p->bytes));
+    p->places = dycl_alloc((p->graph->value_count + 1) * sizeof *p->places);
+    p->at = dycl_alloc((p->graph->value_count + 1) * sizeof *p->at);
     p->feeds = dycl_alloc((most_feeds + 1) * sizeof *p->feeds);
     p->scalars = dycl_alloc((most_scalars + 1) * sizeof *p->scalars);
     p->results = dycl_alloc((most_outputs + 1) * sizeof *p->results);
     if (!p->places || !p->at || !p->feeds || !p->scalars || !p->results) return dycl_error_set("out of memory");
-    for (uint32_t v = 0; v < p->graph.value_count; v++) p->places[v] = slots[v].first == DYCL_NONE ? -1 : slots[v].place;
+    for (uint32_t v = 0; v < p->graph->value_count; v++) p->places[v] = slots[v].first == DYCL_NONE ? -1 : slots[v].place;
     return DYCL_OK;
 fail:
     dycl_free(inside);
     return status;
 }
 
-dycl_status dycl_pieces_create(dycl_plan_cache *cache, const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_pieces **out) {
+/* BAIL: nothing repeats, or too much lives across the cuts. */
+static dycl_status create_pieces(dycl_plan_cache *cache, const dycl_segment *whole, dycl_pieces **out) {
+    const dycl_graph *graph = &whole->graph;
     dycl_status status;
     dycl_period period = {0};
     builder b = {.whole = graph};
@@ -193,20 +195,20 @@ dycl_status dycl_pieces_create(dycl_plan_cache *cache, const dycl_graph *graph, 
     if (!p) return dycl_error_set("out of memory");
     atomic_flag_clear(&p->busy);
     dycl_graph_init(&b.graph);
-    DYCL_TRY(dycl_graph_copy(&p->graph, graph));
-    p->output_count = output_count;
-    DYCL_TRY(dycl_period_find(graph, outputs, output_count, &period));
+    p->graph = graph;
+    p->outputs = whole->outputs;
+    p->output_count = whole->output_count;
+    DYCL_TRY(dycl_period_find(graph, whole->outputs, whole->output_count, &period));
     if (!period.iterations) {
         status = DYCL_BAIL;
         goto fail;
     }
-    p->outputs = copy_of(outputs, (uint32_t)output_count);
     b.of = dycl_alloc((graph->value_count + 1) * sizeof *b.of);
     b.feeds = dycl_alloc((graph->value_count + 1) * sizeof *b.feeds);
     b.scalars = dycl_alloc((graph->value_count + 1) * sizeof *b.scalars);
     last = dycl_alloc((graph->value_count + 1) * sizeof *last);
     slots = dycl_alloc((graph->value_count + 1) * sizeof *slots);
-    if (!p->outputs || !b.of || !b.feeds || !b.scalars || !last || !slots) {
+    if (!b.of || !b.feeds || !b.scalars || !last || !slots) {
         status = dycl_error_set("out of memory");
         goto fail;
     }
@@ -241,10 +243,8 @@ void dycl_pieces_free(dycl_pieces *p) {
         dycl_segment_release(p->pieces[k].segment);
         dycl_free(p->pieces[k].feeds);
         dycl_free(p->pieces[k].scalars);
-        dycl_free((void *)(uintptr_t)p->pieces[k].outputs);
+        dycl_free(p->pieces[k].outputs);
     }
-    dycl_graph_free(&p->graph);
-    dycl_free(p->outputs);
     dycl_free(p->pieces);
     dycl_free(p->places);
     dycl_free(p->at);
@@ -273,7 +273,7 @@ fail:
 }
 
 static dycl_status run_piece(dycl_pieces *p, const dycl_piece *piece, const dycl_feed *feeds, const dycl_scalar *scalars) {
-    const dycl_graph *g = &p->graph, *own = &piece->segment->graph;
+    const dycl_graph *g = p->graph, *own = &piece->segment->graph;
     for (uint32_t i = 0; i < own->feed_count; i++) {
         const dycl_value *value = &g->values[piece->feeds[i]], *root = &g->values[value->root];
         dycl_feed *feed = &p->feeds[i];
@@ -299,7 +299,7 @@ dycl_status dycl_pieces_run(dycl_pieces *p, const dycl_feed *feeds, const dycl_s
         status = dycl_error_set("out of memory for a workspace of %zu bytes", p->bytes);
         goto fail;
     }
-    for (uint32_t v = 0; v < p->graph.value_count; v++)
+    for (uint32_t v = 0; v < p->graph->value_count; v++)
         if (p->places[v] >= 0) p->at[v] = (char *)workspace->data + p->places[v];
     for (int i = 0; i < p->output_count; i++) p->at[p->outputs[i]] = outputs[i];
     for (uint32_t k = 0; k < p->count; k++) DYCL_TRY(run_piece(p, &p->pieces[k], feeds, scalars));
@@ -361,7 +361,7 @@ dycl_status dycl_segment_prepare(dycl_plan_cache *cache, dycl_segment *s, int ot
         int another;
         DYCL_TRY(is_another_count(s, other_count, others, &another));
         if (another) {
-            status = dycl_pieces_create(cache, &s->graph, s->outputs, s->output_count, &s->pieces);
+            status = create_pieces(cache, s, &s->pieces);
                 if (status == DYCL_ERROR) return status;
         }
     }

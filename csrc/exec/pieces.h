@@ -2,7 +2,7 @@
  * the loop, runs of 16, 8, 4, 2 and 1 iterations, and what stands behind; each piece is a segment of its own in the plan cache, so
  * that a few plans serve every trip count.
  *
- * Ownership: pieces hold references to their segments; feeds, scalars and outputs are the caller's. Threads: create and prepare with the GIL
+ * Ownership: pieces belong to the segment that they make up, use its graph, and hold references to segments of their own; feeds, scalars and outputs are the caller's. Threads: prepare with the GIL
  * held (the cache is not locked); run without it, one at a time. */
 #ifndef DYCL_EXEC_PIECES_H
 #define DYCL_EXEC_PIECES_H
@@ -15,8 +15,6 @@
 dycl_status dycl_segment_prepare(dycl_plan_cache *cache, dycl_segment *segment, int other_count, dycl_segment *const *others, dycl_plan **out_plan,
                                  dycl_pieces **out_pieces);
 
-/* BAIL: nothing repeats, or too much lives across the cuts. */
-dycl_status dycl_pieces_create(dycl_plan_cache *cache, const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_pieces **out);
 void dycl_pieces_free(dycl_pieces *pieces);
 
 /* Takes the plans of the next run, which has to follow. BAIL: another run is under way. */
