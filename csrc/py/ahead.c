@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "exec/ahead.h"
+#include "py/segment.h"
 #include "py/site.h"
 
 struct dycl_region_ahead {
@@ -42,37 +43,26 @@ static void free_ahead(dycl_region *region) {
     dycl_free(a);
 }
 
-static int allocate(struct dycl_region_ahead *a, void **addresses) {
-    const dycl_segment *s = a->segment;
-    for (int i = 0; i < s->output_count; i++) {
-        const dycl_value *value = &s->graph.values[s->outputs[i]];
-        dycl_tensor_view view;
-        a->handles[i] = dycl_abi_empty((dycl_dtype)value->dtype, value->rank, value->sizes, value->strides);
-        if (!a->handles[i] || !dycl_abi_read(a->handles[i], &view)) return 0;
-        addresses[i] = view.data;
-    }
-    return 1;
-}
-
 static void start(dycl_region *region) {
     dycl_segment *s = region->expected_count ? region->expected[0] : NULL;
     if (!s || !s->tuned || !s->plan || dycl_plan_timing() || (forced() < 0 && dycl_plan_cost(s->plan) < DYCL_AHEAD_LEAST_NS)) return;
+    uint32_t count = (uint32_t)s->output_count;
     struct dycl_region_ahead *a = dycl_alloc_zero(sizeof *a);
-    void **addresses = dycl_alloc(((size_t)s->output_count + 1) * sizeof *addresses);
-    if (a) a->handles = dycl_alloc_zero(((size_t)s->output_count + 1) * sizeof *a->handles);
-    if (a && a->handles && addresses) {
-        dycl_segment_retain(s);
-        a->segment = s;
-        region->ahead = a;
-        if (allocate(a, addresses)) a->run = dycl_ahead_start(s->plan, addresses);
-        if (!a->run) {
-            delete_handles(a);
-            free_ahead(region);
-        }
-    } else {
-        if (a) dycl_free(a->handles);
-        dycl_free(a);
+    void **addresses = dycl_alloc((count + 1) * sizeof *addresses);
+    if (!a || !addresses || !(a->handles = dycl_alloc((count + 1) * sizeof *a->handles))) goto nothing;
+    if (!dycl_segment_allocate(&s->graph, s->outputs, count, a->handles, addresses)) goto nothing;
+    a->segment = s;
+    if (!(a->run = dycl_ahead_start(s->plan, addresses))) {
+        delete_handles(a);
+        goto nothing;
     }
+    dycl_segment_retain(s);
+    region->ahead = a;
+    dycl_free(addresses);
+    return;
+nothing:
+    if (a) dycl_free(a->handles);
+    dycl_free(a);
     dycl_free(addresses);
 }
 

@@ -41,19 +41,18 @@ static dycl_status collect_outputs(dycl_region *region, uint32_t *out_count, uin
     return DYCL_OK;
 }
 
-static int allocate_outputs(dycl_region *region, uint32_t count) {
+int dycl_segment_allocate(const dycl_graph *graph, const uint32_t *outputs, uint32_t count, dycl_handle *handles, void **addresses) {
     for (uint32_t i = 0; i < count; i++) {
-        const dycl_value *value = &region->recorder.graph.values[region->outputs[i]];
+        const dycl_value *value = &graph->values[outputs[i]];
         dycl_tensor_view view;
-        region->handles[i] = dycl_abi_empty((dycl_dtype)value->dtype, value->rank, value->sizes, value->strides);
-        if (!region->handles[i] || !dycl_abi_read(region->handles[i], &view)) {
-            for (uint32_t k = 0; k <= i; k++) dycl_abi_delete(region->handles[k]);
-            PyErr_NoMemory();
-            return -1;
+        handles[i] = dycl_abi_empty((dycl_dtype)value->dtype, value->rank, value->sizes, value->strides);
+        if (!handles[i] || !dycl_abi_read(handles[i], &view)) {
+            for (uint32_t k = 0; k <= i; k++) dycl_abi_delete(handles[k]);
+            return 0;
         }
-        region->addresses[i] = view.data;
+        addresses[i] = view.data;
     }
-    return 0;
+    return 1;
 }
 
 typedef struct {
@@ -258,7 +257,10 @@ int dycl_region_run_segment(dycl_region *region, dycl_bail why) {
     int result = 0;
     if (pending) {
         int ahead = count && take_ahead(region, count, why);
-        if (!ahead && allocate_outputs(region, count) < 0) return -1;
+        if (!ahead && !dycl_segment_allocate(&region->recorder.graph, region->outputs, count, region->handles, region->addresses)) {
+            PyErr_NoMemory();
+            return -1;
+        }
         dycl_status status = count && !ahead ? run_segment(region, count, why) : DYCL_OK;
         if (status != DYCL_OK) {
             PyErr_Format(PyExc_RuntimeError, "dycl could not execute a segment: %s", dycl_error_message());
