@@ -5,6 +5,7 @@ import os
 import warnings
 import zlib
 
+import pytest
 import torch
 from torch.utils._pytree import tree_flatten
 
@@ -13,6 +14,15 @@ from tolerance import bounds
 
 FULL = os.environ.get("DYCL_TEST_FULL", "") not in ("", "0")
 RUNS = 3  # a segment is seen new, as a plan of the first kind and as a tuned one
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """For modules that import it: samples are small, a team of threads would only wait for itself."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def lot(*what):

@@ -28,6 +28,7 @@ import warnings
 import numpy
 import pytest
 import torch
+from suite import one_thread  # noqa: F401 (a fixture)
 
 import dycl
 
@@ -564,14 +565,6 @@ def shorter(plan):
 
 def seeds():
     return [range(int(SEED), int(SEED) + 1)] if SEED else [range(i, i + EACH) for i in range(0, PROGRAMS, EACH)]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("chosen", seeds(), ids=lambda chosen: f"{chosen.start}")

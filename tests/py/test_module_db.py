@@ -15,18 +15,10 @@ from torch.testing._internal.common_modules import module_db
 
 import dycl
 from known import is_known, marks
-from suite import FULL, RUNS, compare, copy_of, is_strided, lot, map_tensors, tensors_of
+from suite import FULL, RUNS, compare, copy_of, is_strided, lot, map_tensors, one_thread, tensors_of  # noqa: F401 (a fixture)
 
 # sums of products in another order, through two layers at most, and once more in training mode through statistics of a few elements
 BOUNDS = {torch.float32: (2e-5, 1e-4), torch.float64: (1e-9, 1e-10)}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def _cases():

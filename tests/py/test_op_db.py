@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_map
 import dycl
 from dycl import _core
 from known import is_known, marks
-from suite import FULL, check, copy_of, is_strided, lot, map_tensors, tensors_of
+from suite import FULL, check, copy_of, is_strided, lot, map_tensors, one_thread, tensors_of  # noqa: F401 (a fixture)
 
 ONLY = os.environ.get("DYCL_TEST_OPERATORS", "").split()
 SAMPLES_BOUND, SAMPLES_OTHER, LOOK_AT = 2, 1, 24  # how many samples; of the first how many
@@ -37,15 +37,6 @@ DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16)
 UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_"}
 
 dycl.accelerate(lambda: None)  # finds torch
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """The samples are small: a team of threads would only wait for itself."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def _bound(op):
