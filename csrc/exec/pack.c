@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "exec/step.h"
+#include "kern/parallel.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -135,6 +136,7 @@ static uint64_t hash_bytes(const void *data, size_t size) {
 }
 
 size_t dycl_pack_size(const dycl_pack_key *key) {
+    if (key->gemm.kernel) return dycl_gemm_bytes(&key->gemm);
     if (key->small.kernel) return dycl_small_bytes(key->small.kernel, key->small.n, key->small.k);
     size_t bytes = dycl_prim_weights_bytes(key->prim);
     return bytes ? bytes : (size_t)(key->channels * key->per_channel) * sizeof(float);
@@ -145,6 +147,10 @@ dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed
     const dycl_small_form *small = &key->small;
     if (small->kernel) {
         dycl_small_pack(small->kernel, packed, from, small->row, small->column, small->n, small->k);
+        return DYCL_OK;
+    }
+    if (key->gemm.kernel) {
+        dycl_gemm_pack(&key->gemm, from, key->scale, packed, dycl_kern_threads(2 * dycl_gemm_bytes(&key->gemm)));
         return DYCL_OK;
     }
     int plain = dycl_prim_weights_bytes(key->prim) == 0;
@@ -166,10 +172,11 @@ dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed
 static dycl_status make_pack(const dycl_pack_key *key, uint64_t form, dycl_pack **out) {
     size_t bytes = dycl_pack_size(key);
     dycl_status status;
-    float *scaled = key->scale ? dycl_aligned_alloc((size_t)(key->channels * key->per_channel) * sizeof(float)) : NULL;
+    int copied = key->scale && !key->gemm.kernel;
+    float *scaled = copied ? dycl_aligned_alloc((size_t)(key->channels * key->per_channel) * sizeof(float)) : NULL;
     dycl_pack *pack = dycl_alloc_zero(sizeof *pack);
     void *data = dycl_aligned_alloc(bytes);
-    if (!pack || !data || (key->scale && !scaled)) {
+    if (!pack || !data || (copied && !scaled)) {
         status = dycl_error_set("out of memory for packed weights");
         goto fail;
     }
@@ -196,7 +203,9 @@ fail:
 }
 
 dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
-    uint64_t form = key->small.kernel ? hash_bytes(&key->small, sizeof key->small) : dycl_prim_weights_key(key->prim);
+    uint64_t form = key->gemm.kernel    ? hash_bytes(&key->gemm, sizeof key->gemm)
+                    : key->small.kernel ? hash_bytes(&key->small, sizeof key->small)
+                                        : dycl_prim_weights_key(key->prim);
     form ^= key->salt * 0x9E3779B97F4A7C15ull;
     if (key->scale) form ^= hash_bytes(key->scale, (size_t)key->channels * sizeof(float));
     size_t bytes = dycl_pack_size(key);
@@ -246,6 +255,7 @@ dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const
                          .salt = binding->salt,
                          .prim = binding->prim,
                          .small = binding->small,
+                         .gemm = binding->gemm,
                          .scale = scale,
                          .channels = binding->channels,
                          .per_channel = binding->per_channel,

@@ -8,6 +8,7 @@
 
 #include "dnnl/dnnl.h"
 #include "exec/plan.h"
+#include "kern/gemm.h"
 #include "kern/small.h"
 
 #include <stdatomic.h>
@@ -30,13 +31,14 @@ typedef struct {
     int64_t n, k, row, column;
 } dycl_small_form;
 
-/* What to pack: a constant or a part of it, by `prim` (each output channel times its factor when there is a scale) or
- * in the small form. */
+/* What to pack: a constant or a part of it, by `prim` or in the form of one of our own products; each output channel times its
+ * factor when there is a scale (not in the small form). */
 typedef struct {
     uint64_t token, version;
     uint64_t salt; /* how the source lies, where the primitive's key does not say */
     const dycl_prim *prim;
     dycl_small_form small;
+    dycl_gemm_form gemm;
     const float *weights, *scale;
     int64_t channels, per_channel;
 } dycl_pack_key;

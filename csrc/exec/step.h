@@ -42,7 +42,8 @@ typedef struct {
     uint32_t feed;
     int64_t offset;        /* bytes from the feed's first element */
     dycl_prim *prim;       /* or */
-    dycl_small_form small; /* whose form it is */
+    dycl_small_form small; /* whose form it is, or */
+    dycl_gemm_form gemm;
     dycl_pack *pack;
     const void *seen_source;
     uint64_t seen_token, seen_version, salt;

@@ -1,0 +1,100 @@
+/* The packed product against sums in f64: every ISA, panel width, number of threads; rows in runs and segments as a convolution has them, B in any
+ * order, bias, scale, residual, clamp, NaN and infinities. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "kern/gemm.h"
+#include "random.h"
+
+static int failures;
+
+static float *floats(int64_t count) {
+    float *x = dycl_alloc((size_t)(count + 1) * sizeof *x);
+    for (int64_t i = 0; i < count; i++) x[i] = (float)below(2001) / 1000 - 1;
+    return x;
+}
+
+static int64_t up_to(int most) {
+    return 1 + (int64_t)below(most);
+}
+
+static void check(dycl_isa isa, int most) {
+    const dycl_gemm_kernel *kernel = dycl_kern_gemm(isa);
+    dycl_gemm_form form = {.kernel = kernel, .n = up_to(most)};
+    dycl_gemm_rows rows = {.run = up_to(below(3) ? 20 : most), .run_inner = up_to(4)};
+    rows.runs = below(2) ? 1 : up_to(9);
+    /* B: its three dimensions of k and its columns in a random order */
+    int order[4] = {0, 1, 2, 3};
+    int64_t sizes[4] = {up_to(3), up_to(3), up_to(below(4) ? 40 : 1200), form.n}, strides[4], next = 1;
+    for (int i = 3; i > 0; i--) {
+        int j = (int)below(i + 1), t = order[i];
+        order[i] = order[j], order[j] = t;
+    }
+    for (int i = 0; i < 4; i++) strides[order[i]] = next, next *= sizes[order[i]];
+    memcpy(form.sizes, sizes, sizeof form.sizes);
+    memcpy(form.strides, strides, sizeof form.strides);
+    form.column = strides[3];
+    do form.vectors = up_to(DYCL_GEMM_VECTORS);
+    while (!kernel->rows[form.vectors]);
+    float *b = floats(next), *scale = below(2) ? floats(form.n) : NULL, *bias = below(2) ? floats(form.n) : NULL;
+    /* A: a segment covers the inner two or one of the dimensions of k */
+    int64_t depth = form.sizes[1] * form.sizes[2], k = form.sizes[0] * depth, m = rows.runs * rows.run;
+    rows.segment_count = form.sizes[0];
+    rows.depth = depth;
+    int64_t a_row = up_to((int)depth + 5), segment = up_to((int)depth * 2), run = up_to(500), outer = up_to(500);
+    int64_t extent = (rows.run - 1) * a_row + (rows.segment_count - 1) * segment + depth + rows.runs * (run + outer);
+    float *a = floats(extent), low = -INFINITY, high = INFINITY;
+    if (below(2)) low = -0.5f;
+    if (below(2)) high = 1.5f;
+    if (below(4) == 0) a[below((int)extent)] = NAN;
+    if (below(8) == 0) b[below((int)next)] = INFINITY;
+    rows.a = (const char *)a;
+    rows.a_row = a_row * 4, rows.segment_stride = segment * 4, rows.run_stride = run * 4, rows.run_outer_stride = outer * 4;
+    rows.unique = below(2) ? depth * 4 : 100000;
+    rows.c_row = form.n + below(5);
+    rows.c = floats(m * rows.c_row);
+    float *before = dycl_alloc((size_t)(m * rows.c_row + 1) * sizeof *before), *residual = below(2) ? floats(m * rows.c_row) : NULL;
+    memcpy(before, rows.c, (size_t)(m * rows.c_row) * sizeof *before);
+    float *packed = dycl_aligned_alloc(dycl_gemm_bytes(&form));
+    dycl_gemm_finish finish = {bias, residual, low, high};
+    dycl_gemm_pack(&form, b, scale, packed, (int)up_to(3));
+    dycl_gemm_run(&form, &rows, packed, &finish, (int)up_to(4));
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < rows.c_row; j++) {
+            float got = rows.c[i * rows.c_row + j];
+            if (j >= form.n) { /* between the rows nothing is written */
+                if (memcmp(&got, &before[i * rows.c_row + j], sizeof got) && failures++ < 20) printf("FAIL written beside a row\n");
+                continue;
+            }
+            const float *row = a + i / rows.run / rows.run_inner * outer + i / rows.run % rows.run_inner * run + i % rows.run * a_row;
+            double sum = bias ? bias[j] : 0, size = fabs(sum);
+            for (int64_t p = 0; p < k; p++) {
+                int64_t s = p / depth, rest = p % depth, d1 = rest / form.sizes[2], d2 = rest % form.sizes[2];
+                float weight = b[s * form.strides[0] + d1 * form.strides[1] + d2 * form.strides[2] + j * form.column];
+                double x = (double)row[s * segment + rest] * (double)(scale ? weight * scale[j] : weight);
+                sum += x, size += fabs(x);
+            }
+            if (residual) sum += residual[i * rows.c_row + j];
+            if (sum < low) sum = low;
+            if (sum > high) sum = high;
+            /* each sum of n terms: at most n roundings of half an ulp of the sum of magnitudes; it is far less on average */
+            double allowed = (size + 1) * 6e-8 * (4 + sqrt((double)k)) + 1e-6;
+            int ok = isnan(sum) ? isnan(got) : isinf(sum) || isinf(got) ? sum == got : fabs(sum - got) <= allowed;
+            if (!ok && failures++ < 20)
+                printf("FAIL %s m %lld n %lld k %lld vectors %lld: %g instead of %g\n", dycl_isa_name(isa), (long long)m, (long long)form.n,
+                       (long long)k, (long long)form.vectors, (double)got, sum);
+        }
+    dycl_free(a), dycl_free(b), dycl_free(scale), dycl_free(bias), dycl_free(before), dycl_free(residual), dycl_free(rows.c);
+    dycl_aligned_free(packed);
+}
+
+int main(void) {
+    for (dycl_isa isa = DYCL_ISA_AVX2; isa < DYCL_ISA_COUNT; isa++) {
+        if (!dycl_cpu_isa_force(isa)) continue;
+        for (int i = 0; i < 1500; i++) check(isa, 130);
+    }
+    if (failures) printf("%d failures\n", failures);
+    return failures != 0;
+}
