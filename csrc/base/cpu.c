@@ -1,8 +1,10 @@
+#define _POSIX_C_SOURCE 200809L
 #include "base/cpu.h"
 
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const names[DYCL_ISA_COUNT] = {"scalar", "avx2", "avx512"};
 static int current = -1;
@@ -37,3 +39,15 @@ int dycl_cpu_isa_force(dycl_isa isa) {
 
 const char *dycl_isa_name(dycl_isa isa) { return names[isa]; }
 int dycl_cpu_threads(void) { return omp_get_max_threads(); }
+
+int64_t dycl_cpu_cache(void) {
+    static _Atomic int64_t known;
+    if (!known) {
+        long bytes = -1;
+#ifdef _SC_LEVEL2_CACHE_SIZE
+        bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+        known = bytes > 0 ? bytes : 512 * 1024;
+    }
+    return known;
+}

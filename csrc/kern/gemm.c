@@ -72,7 +72,7 @@ static double cycles(int64_t rows, int64_t vectors) {
 }
 
 int dycl_gemm_vectors(const dycl_gemm_kernel *kernel, int64_t run, int64_t n) {
-    static const int order[] = {3, 4, 2, 1}; /* where they are equal: measured in this order, from the fastest */
+    static const int order[] = {4, 3, 2, 1}; /* where they are equal: measured in this order, from the fastest */
     int64_t all = divided_up(n, kernel->lanes);
     double best = INFINITY;
     int chosen = 1;
@@ -95,78 +95,102 @@ int dycl_gemm_vectors(const dycl_gemm_kernel *kernel, int64_t run, int64_t n) {
 
 /* ---- The driver */
 
-/* What one thread does: tiles [tile0, tile1) of all rows, panels [panel0, panel1). */
 typedef struct {
     const dycl_gemm_form *form;
     const dycl_gemm_rows *rows;
     const float *packed;
     const dycl_gemm_finish *finish;
-    int64_t tiles_a_run;
+    int64_t tiles_a_run, panels, depth;
+    int64_t segments_a_pass, depth_a_pass; /* k is walked in passes: a part of a segment, or a few segments */
 } work;
 
-#define CACHE_BYTES  (512 * 1024) /* of A that should stay while all panels pass by */
+/* What one thread does. */
+typedef struct {
+    int64_t tile0, tile1, panel0, panel1;
+} share;
+
+/* The part of k that a pass covers. */
+typedef struct {
+    int64_t segment, segments, from, depth, before; /* before: elements of k */
+} pass;
+
 #define MAX_SEGMENTS 64
 
-/* Consecutive segments of B's k that make up one pass: few enough that the panel's part stays in the cache. */
-static int64_t segments_a_pass(const dycl_gemm_rows *r, int64_t *depth_step) {
-    *depth_step = r->depth;
-    if (r->depth >= DYCL_GEMM_DEPTH) {
-        int64_t parts = divided_up(r->depth, DYCL_GEMM_DEPTH);
-        *depth_step = divided_up(divided_up(r->depth, parts), 2) * 2;
-        return 1;
-    }
-    int64_t most = DYCL_GEMM_DEPTH / r->depth, parts;
-    if (most > MAX_SEGMENTS) most = MAX_SEGMENTS;
-    parts = divided_up(r->segment_count, most);
-    return divided_up(r->segment_count, parts);
+/* Passes so short that a panel's part stays in the cache while the tiles pass by. */
+static void divide_depth(work *w) {
+    const dycl_gemm_rows *r = w->rows;
+    int64_t most = DYCL_GEMM_DEPTH / r->depth;
+    w->depth_a_pass = r->depth;
+    w->segments_a_pass = 1;
+    if (most < 2)
+        w->depth_a_pass = divided_up(divided_up(r->depth, divided_up(r->depth, DYCL_GEMM_DEPTH)), 2) * 2;
+    else
+        w->segments_a_pass = divided_up(r->segment_count, divided_up(r->segment_count, most < MAX_SEGMENTS ? most : MAX_SEGMENTS));
 }
 
-static void tiles_of_panel(const work *w, int64_t tile0, int64_t tile1, int64_t panel) {
+static int64_t panel_column(const work *w, int64_t panel) {
+    return vectors_of(w->form) * panel / w->panels * w->form->kernel->lanes;
+}
+
+static const float *panel_part(const work *w, int64_t panel, int64_t before) {
+    int64_t column = panel_column(w, panel), width = panel_column(w, panel + 1) - column;
+    return w->packed + column * w->depth + before * width;
+}
+
+static void run_tiles(const work *w, const pass *pass, int64_t tile0, int64_t tile1, int64_t panel, const float *next) {
     const dycl_gemm_form *form = w->form;
     const dycl_gemm_rows *r = w->rows;
     const dycl_gemm_finish *finish = w->finish;
-    int64_t all = vectors_of(form), panels = panels_of(form), lanes = form->kernel->lanes, depth = depth_of(form);
-    int64_t first = all * panel / panels, vectors = all * (panel + 1) / panels - first, column = first * lanes, width = vectors * lanes;
-    int64_t segments[MAX_SEGMENTS], depth_step, at_once = segments_a_pass(r, &depth_step);
-    dycl_gemm_tile t = {.segments = segments, .c_row = r->c_row, .residual_row = r->c_row, .low = finish->low, .high = finish->high};
+    int64_t column = panel_column(w, panel), width = panel_column(w, panel + 1) - column, segments[MAX_SEGMENTS];
+    int64_t depth = pass->segments * pass->depth, bytes = depth * width * (int64_t)sizeof(float), part = divided_up(bytes, tile1 - tile0);
+    const dycl_gemm_tile_fn *tiles = form->kernel->tile[width / form->kernel->lanes];
+    dycl_gemm_tile t = {.segments = segments, .segment_count = pass->segments, .depth = pass->depth, .accumulate = pass->before != 0};
+    t.c_row = t.residual_row = r->c_row;
     t.a_row = r->a_row;
+    t.b = panel_part(w, panel, pass->before);
     t.columns = form->n - column < width ? form->n - column : width;
-    t.b = w->packed + column * depth;
-    for (int64_t s = 0; s < r->segment_count; s += at_once) {
-        t.segment_count = r->segment_count - s < at_once ? r->segment_count - s : at_once;
-        for (int64_t d = 0; d < r->depth; d += depth_step) {
-            t.depth = r->depth - d < depth_step ? r->depth - d : depth_step;
-            for (int64_t i = 0; i < t.segment_count; i++) segments[i] = (s + i) * r->segment_stride + d * (int64_t)sizeof(float);
-            t.accumulate = s || d;
-            t.start = t.accumulate || !finish->bias ? NULL : finish->bias + column;
-            t.finish = s + t.segment_count == r->segment_count && d + t.depth == r->depth;
-            /* what comes next in memory is what is read next: each tile fetches its share of it */
-            int64_t bytes = t.segment_count * t.depth * width * (int64_t)sizeof(float), pairs = t.segment_count * t.depth / 2 + 1;
-            int64_t share = divided_up(bytes, tile1 - tile0);
-            const char *next = (const char *)t.b + bytes;
-            t.next_step = share / pairs < 64 ? share / pairs : 64;
-            for (int64_t i = tile0; i < tile1; i++) {
-                int64_t run = i / w->tiles_a_run, part = i % w->tiles_a_run;
-                int64_t from = r->run * part / w->tiles_a_run, end = r->run * (part + 1) / w->tiles_a_run;
-                int64_t row = run * r->run + from;
-                t.a = r->a + run / r->run_inner * r->run_outer_stride + run % r->run_inner * r->run_stride + from * r->a_row;
-                t.c = r->c + row * r->c_row + column;
-                t.residual = finish->residual ? finish->residual + row * r->c_row + column : NULL;
-                t.next = next + (i - tile0) * share;
-                form->kernel->tile[vectors][end - from](&t);
-            }
-            t.b += t.segment_count * t.depth * width;
-        }
+    t.start = t.accumulate || !finish->bias ? NULL : finish->bias + column;
+    t.finish = pass->before + depth == w->depth;
+    t.low = finish->low;
+    t.high = finish->high;
+    /* each tile fetches its part of what is read next, a line for each pair of k at most */
+    t.next_step = part / (depth / 2 + 1) < 64 ? part / (depth / 2 + 1) : 64;
+    for (int64_t i = 0; i < pass->segments; i++) segments[i] = (pass->segment + i) * r->segment_stride + pass->from * (int64_t)sizeof(float);
+    for (int64_t i = tile0; i < tile1; i++) {
+        int64_t run = i / w->tiles_a_run, place = i % w->tiles_a_run;
+        int64_t from = r->run * place / w->tiles_a_run, end = r->run * (place + 1) / w->tiles_a_run, row = run * r->run + from;
+        t.a = r->a + run / r->run_inner * r->run_outer_stride + run % r->run_inner * r->run_stride + from * r->a_row;
+        t.c = r->c + row * r->c_row + column;
+        t.residual = finish->residual ? finish->residual + row * r->c_row + column : NULL;
+        t.next = (const char *)next + (i - tile0) * part;
+        tiles[end - from](&t);
     }
 }
 
-static void part(const work *w, int64_t tile0, int64_t tile1, int64_t panel0, int64_t panel1) {
+/* Blocks of rows whose part of A stays in the second cache while the panels pass by. */
+static void run_share(const work *w, const share *s) {
     const dycl_gemm_rows *r = w->rows;
-    int64_t rows_a_tile = divided_up(r->run, w->tiles_a_run), block = CACHE_BYTES / (r->unique * rows_a_tile + 1) + 1;
-    int64_t blocks = divided_up(tile1 - tile0, block);
+    int64_t rows_a_tile = divided_up(r->run, w->tiles_a_run), unique = r->unique * w->depth_a_pass / r->depth;
+    int64_t block = dycl_cpu_cache() / 2 / (unique * rows_a_tile + 1) + 1, blocks = divided_up(s->tile1 - s->tile0, block);
     for (int64_t b = 0; b < blocks; b++) {
-        int64_t from = tile0 + (tile1 - tile0) * b / blocks, end = tile0 + (tile1 - tile0) * (b + 1) / blocks;
-        for (int64_t p = panel0; p < panel1; p++) tiles_of_panel(w, from, end, p);
+        int64_t tile0 = s->tile0 + (s->tile1 - s->tile0) * b / blocks, tile1 = s->tile0 + (s->tile1 - s->tile0) * (b + 1) / blocks;
+        pass pass = {.before = 0};
+        while (pass.before < w->depth) {
+            int64_t segments = r->segment_count - pass.segment, depth = r->depth - pass.from;
+            pass.segments = segments < w->segments_a_pass ? segments : w->segments_a_pass;
+            pass.depth = depth < w->depth_a_pass ? depth : w->depth_a_pass;
+            int64_t after = pass.before + pass.segments * pass.depth;
+            for (int64_t p = s->panel0; p < s->panel1; p++) {
+                const float *next = p + 1 < s->panel1 ? panel_part(w, p + 1, pass.before) : panel_part(w, s->panel0, after < w->depth ? after : 0);
+                run_tiles(w, &pass, tile0, tile1, p, next);
+            }
+            pass.before = after;
+            pass.from += pass.depth;
+            if (pass.from == r->depth) {
+                pass.from = 0;
+                pass.segment += pass.segments;
+            }
+        }
     }
 }
 
@@ -189,10 +213,13 @@ static int64_t by_panels(const work *w, int64_t tiles, int64_t panels, int64_t t
 }
 
 void dycl_gemm_run(const dycl_gemm_form *form, const dycl_gemm_rows *rows, const float *packed, const dycl_gemm_finish *finish, int threads) {
-    work w = {form, rows, packed, finish, divided_up(rows->run, form->kernel->rows[form->vectors])};
-    int64_t tiles = w.tiles_a_run * rows->runs, panels = panels_of(form);
+    work w = {form, rows, packed, finish, .depth = depth_of(form)};
+    w.tiles_a_run = divided_up(rows->run, form->kernel->rows[form->vectors]);
+    w.panels = panels_of(form);
+    divide_depth(&w);
+    int64_t tiles = w.tiles_a_run * rows->runs, panels = w.panels;
     if (threads < 2) {
-        part(&w, 0, tiles, 0, panels);
+        run_share(&w, &(share){0, tiles, 0, panels});
         return;
     }
     int64_t columns = by_panels(&w, tiles, panels, threads);
@@ -200,6 +227,6 @@ void dycl_gemm_run(const dycl_gemm_form *form, const dycl_gemm_rows *rows, const
     {
         int64_t team = omp_get_num_threads(), self = omp_get_thread_num(), n = team == threads ? columns : 1;
         int64_t row = self / n, column = self % n, bands = team / n;
-        part(&w, tiles * row / bands, tiles * (row + 1) / bands, panels * column / n, panels * (column + 1) / n);
+        run_share(&w, &(share){tiles * row / bands, tiles * (row + 1) / bands, panels * column / n, panels * (column + 1) / n});
     }
 }
