@@ -157,6 +157,19 @@ dycl_status dycl_make_prim(dycl_maker *b, dycl_prim *prim) {
     return DYCL_OK;
 }
 
+dycl_status dycl_make_measure(dycl_maker *b, dycl_measure *measure) {
+    dycl_plan *plan = b->plan;
+    if (!measure) return DYCL_OK;
+    dycl_status status = grow((void **)&plan->measures, &plan->measure_room, plan->measure_count + 1, sizeof(dycl_measure *));
+    if (status != DYCL_OK) {
+        dycl_measure_release(measure);
+        return status;
+    }
+    plan->measures[plan->measure_count++] = measure;
+    if (plan->step_count) plan->infos[plan->step_count - 1].measure = measure;
+    return DYCL_OK;
+}
+
 dycl_ref dycl_make_ref(const dycl_maker *b, uint32_t v) {
     const dycl_value *value = dycl_make_value(b, v);
     return (dycl_ref){value->root, 0, value->offset * (int64_t)dycl_dtype_size((dycl_dtype)value->dtype)};

@@ -50,6 +50,8 @@ dycl_status dycl_make_scratch(dycl_maker *b, size_t bytes, dycl_ref *out);
 dycl_status dycl_make_step(dycl_maker *b, dycl_step_fn run, void *args, const char *kernel, double cost);
 dycl_status dycl_make_prim(dycl_maker *b,
                            dycl_prim *prim); /* the plan takes the reference, and the last step shows it */
+/* The plan takes the reference, and the step made last shows what was measured. NULL is allowed. */
+dycl_status dycl_make_measure(dycl_maker *b, dycl_measure *measure);
 dycl_ref dycl_make_ref(const dycl_maker *b, uint32_t value); /* a value's first element */
 
 static inline const dycl_value *dycl_make_value(const dycl_maker *b, uint32_t v) {

@@ -161,6 +161,7 @@ void dycl_plan_release(dycl_plan *plan) {
     atomic_fetch_sub(&alive, 1);
     for (uint32_t i = 0; i < plan->binding_count; i++) dycl_pack_release(plan->bindings[i]->pack);
     for (uint32_t i = 0; i < plan->prim_count; i++) dycl_prim_release(plan->prims[i]);
+    for (uint32_t i = 0; i < plan->measure_count; i++) dycl_measure_release(plan->measures[i]);
     for (chunk *c = plan->arena; c;) {
         chunk *older = c->older;
         dycl_free(c);
@@ -173,6 +174,7 @@ void dycl_plan_release(dycl_plan *plan) {
     dycl_free(plan->slots);
     dycl_free(plan->bindings);
     dycl_free(plan->prims);
+    dycl_free(plan->measures);
     dycl_free(plan->places);
     dycl_free(plan->needs);
     dycl_free(plan);

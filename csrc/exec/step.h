@@ -8,6 +8,7 @@
 #define DYCL_EXEC_STEP_H
 
 #include "dnnl/dnnl.h"
+#include "exec/measure.h"
 #include "exec/pack.h"
 #include "exec/plan.h"
 #include "opt/program.h"
@@ -30,6 +31,7 @@ typedef struct {
     uint32_t block;     /* of the program, or DYCL_NONE */
     const char *kernel; /* static text */
     const dycl_prim *prim;
+    const dycl_measure *measure; /* it has several ways; or NULL */
     double cost;                 /* estimated nanoseconds */
     int serial;                  /* runs on one thread, and may run inside a parallel region */
     struct dycl_group *group;    /* the steps that this one runs side by side, or NULL */
@@ -71,6 +73,8 @@ struct dycl_plan {
     uint32_t binding_count, binding_room;
     dycl_prim **prims;
     uint32_t prim_count, prim_room;
+    dycl_measure **measures;
+    uint32_t measure_count, measure_room;
     void *arena;                       /* newest chunk */
     int threads;                       /* that per-thread scratch is made for */
     int hides_nan;                     /* a primitive of it may turn a NaN into a number, see guard.h */

@@ -1,0 +1,171 @@
+/* exec/measure: the fastest way is found whatever the order, with disturbed runs, hopeless and impossible ways; measures are shared, counted and bounded. */
+#define _GNU_SOURCE
+#include "exec/measure.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "random.h"
+
+static int failures;
+static void check(int ok, const char *what) {
+    if (!ok && __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED) < 10) printf("FAIL %s\n", what);
+}
+
+static const char *const names[DYCL_MEASURE_WAYS] = {"first", "second", "third", "fourth", "fifth", "sixth"};
+
+/* A run that took so long: noted with a beginning in the past. What the call itself takes is small against it. */
+static void note(dycl_measure *m, int way, double milliseconds) { dycl_measure_note(m, way, dycl_measure_now() - (uint64_t)(milliseconds * 1e6)); }
+
+/* Runs until settled. Times in ms; every `disturbed`th run takes ten times as long, warm-ups a hundred times. Returns the runs it took. */
+static int settle(dycl_measure *m, const double *times, int disturbed, uint32_t *runs) {
+    for (int n = 0; n < 1000; n++) {
+        uint64_t began;
+        int way = dycl_measure_next(m, &began);
+        if (!began) return n;
+        check(began <= dycl_measure_now() && dycl_measure_now() - began < 1000000000, "a time that is now");
+        note(m, way, times[way] * (runs[way]++ == 0 ? 100 : disturbed && below((uint32_t)disturbed) == 0 ? 10 : 1));
+    }
+    return -1;
+}
+
+static void test_finds_the_fastest(void) {
+    int wrong = 0;
+    for (int n = 0; n < 2000; n++) {
+        int ways = 2 + (int)below(DYCL_MEASURE_WAYS - 1), best = 0, disturbed = n % 2 ? 8 : 0;
+        double times[DYCL_MEASURE_WAYS];
+        uint32_t runs[DYCL_MEASURE_WAYS] = {0}, before = dycl_measure_count();
+        for (int i = 0; i < ways; i++) {
+            times[i] = 50 + (double)below(200);
+            if (times[i] < times[best]) best = i;
+        }
+        dycl_measure *m = dycl_measure_get(ways, names, 2, "fastest %d", n);
+        check(m && dycl_measure_count() == before + 1, "a new measure");
+        int took = settle(m, times, disturbed, runs), chosen = dycl_measure_next(m, &(uint64_t){0});
+        check(took > 0 && took <= ways * (DYCL_MEASURE_TRIES + 1), "as many runs as there are tries");
+        if (!disturbed) check(times[chosen] * 0.96 <= times[best], "the fastest, or one within the margin");
+        else wrong += times[chosen] > 1.1 * times[best];
+        for (int i = 0; i < ways; i++) {
+            check(runs[i] >= 3, "a warm-up and two tries of each");
+            if (!disturbed && times[i] > 1.6 * times[best]) check(runs[i] < DYCL_MEASURE_TRIES + 1, "a hopeless way is not tried to the end");
+        }
+        dycl_measure_release(m);
+    }
+    printf("one run in eight disturbed: %d of 1000 choices wrong\n", wrong);
+    check(wrong < 100, "disturbed runs rarely matter");
+    dycl_measure_clear();
+    check(dycl_measure_count() == 0, "nothing is left");
+}
+
+static void test_a_rule_wins_within_the_margin(void) {
+    uint32_t runs[3] = {0};
+    dycl_measure *m = dycl_measure_get(3, names, 1, "margin");
+    settle(m, (double[]){102, 100.5, 100}, 0, runs);
+    check(atomic_load(&m->settled) == 0, "way 0, when the others gain less than the margin");
+    dycl_measure *again = dycl_measure_get(3, names, 1, "margin");
+    check(again == m, "the same key, the same measure");
+    dycl_measure_release(again);
+    dycl_measure *others[3] = {dycl_measure_get(3, names, 2, "margin"), dycl_measure_get(2, names, 1, "margin"), dycl_measure_get(3, names + 1, 1, "margin")};
+    for (int i = 0; i < 3; i++) {
+        check(others[i] != m && atomic_load(&others[i]->settled) < 0, "another thread count, number or names of ways: another measure");
+        dycl_measure_release(others[i]);
+    }
+    dycl_measure_release(m);
+    dycl_measure_clear();
+}
+
+static void test_impossible_ways(void) {
+    uint32_t runs[3] = {0};
+    dycl_measure *m = dycl_measure_get(3, names, 1, "impossible");
+    dycl_measure_rule_out(m, 2);
+    settle(m, (double[]){100, 80, 10}, 0, runs);
+    check(atomic_load(&m->settled) == 1 && runs[2] == 0, "what cannot run is not tried");
+    dycl_measure_rule_out(m, 1);
+    check(atomic_load(&m->settled) == 0, "found out later");
+    dycl_measure_rule_out(m, 0);
+    check(atomic_load(&m->settled) == 0, "way 0 always can");
+    dycl_measure_release(m);
+    dycl_measure_clear();
+}
+
+static void test_without_a_measure(void) {
+    uint64_t began = 7;
+    check(dycl_measure_get(1, names, 1, "one") == NULL && dycl_measure_get(DYCL_MEASURE_WAYS + 1, names, 1, "many") == NULL, "nothing to choose, or too much");
+    check(dycl_measure_next(NULL, &began) == 0 && began == 0, "way 0");
+    char longest[2000];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    check(dycl_measure_get(2, names, 1, "%s", longest) == NULL, "a key is never cut");
+    dycl_measure_release(NULL);
+    dycl_measure_rule_out(NULL, 1);
+}
+
+static void test_forced(void) {
+    for (int way = 0; way < 5; way++) {
+        uint64_t began;
+        dycl_measure_force(way);
+        dycl_measure *m = dycl_measure_get(3, names, 1, "forced");
+        check(dycl_measure_next(m, &began) == way % 3 && !began, "the forced way");
+        dycl_measure_release(m);
+        dycl_measure_clear();
+    }
+    dycl_measure_force(-1);
+}
+
+static void test_bounded(void) {
+    dycl_measure *kept = dycl_measure_get(2, names, 1, "kept");
+    for (int i = 0; i < 30000; i++) dycl_measure_release(dycl_measure_get(2, names, 1, "shape %d", i));
+    check(dycl_measure_count() <= 8192, "the table does not grow without end");
+    dycl_measure *again = dycl_measure_get(2, names, 1, "kept");
+    check(again == kept, "a held one stays");
+    dycl_measure_release(again);
+    dycl_measure_release(kept);
+    dycl_measure_clear();
+}
+
+static void *worker(void *unused) {
+    (void)unused;
+    const double times[3] = {90, 50, 70};
+    for (int n = 0; n < 300; n++) {
+        uint64_t began;
+        dycl_measure *m = dycl_measure_get(3, names, 1, "thread %d", n);
+        for (int i = 0; i < 100; i++) {
+            int way = dycl_measure_next(m, &began);
+            if (!began) break;
+            note(m, way, times[way]);
+        }
+        check(dycl_measure_next(m, &began) == 1 && !began, "settled rightly by several threads");
+        dycl_measure_release(m);
+        if (n % 50 == 0) { /* a child of a process whose threads are in here */
+            pid_t child = fork();
+            if (child == 0) {
+                alarm(20);
+                m = dycl_measure_get(3, names, 1, "child");
+                _exit(m ? 0 : 1);
+            }
+            int status = 1;
+            check(child > 0 && waitpid(child, &status, 0) == child && status == 0, "a fork");
+        }
+    }
+    return NULL;
+}
+
+int main(void) {
+    pthread_t threads[4];
+    test_finds_the_fastest();
+    test_a_rule_wins_within_the_margin();
+    test_impossible_ways();
+    test_without_a_measure();
+    test_forced();
+    test_bounded();
+    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, worker, NULL);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    dycl_measure_clear();
+    check(dycl_measure_count() == 0, "every reference was given back");
+    printf(failures ? "%d failures\n" : "ok\n", failures);
+    return failures != 0;
+}
