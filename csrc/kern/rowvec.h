@@ -233,14 +233,12 @@ static inline vf vf_exp_negative(vf x) {
     const vf floor_x = vf_set(-104.0f); /* e^-104 rounds to 0 */
 #if DYCL_LEVEL == 2
     x = (vf)_mm512_max_ps(floor_x, x);
-    vf n = (vf)_mm512_roundscale_ps(x * 1.44269504f, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #elif DYCL_LEVEL == 1
     x = (vf)_mm256_max_ps(floor_x, x);
-    vf n = (vf)_mm256_round_ps(x * 1.44269504f, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #else
     x = vf_select((vf_int)(x < floor_x), floor_x, x);
-    vf n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
 #endif
+    vf n = vf_fma(x, vf_set(1.44269504f), vf_set(12582912.0f)) - 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
     vf r = vf_fma(n, vf_set(-0.693359375f), x);
     r = vf_fma(n, vf_set(2.12194440e-4f), r);
     vf p = vf_fma(vf_set(1.9875691500e-4f), r, vf_set(1.3981999507e-3f));

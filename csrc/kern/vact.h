@@ -33,9 +33,13 @@ DYCL_INLINE vf vact_nan_at_minus_infinity(vf x, vf y) {
     return v_select(v_eq(x, v_set1(-INFINITY)), v_set1(NAN), y);
 }
 
+/* 2^n / (2^n + p) with e^-x = p 2^-n: nothing overflows, and a subnormal result is rounded once. */
 DYCL_INLINE vf vact_sigmoid(vf x) {
-    vf e = vmath_exp(v_from_bits(v_bits(x) | INT32_MIN));
-    return v_select(v_lt(x, v_set1(0.0f)), e, v_set1(1.0f)) / (e + 1.0f);
+    vf c = v_min(v_set1(20.0f), v_max(v_set1(-104.5f), x)); /* 1 and 0 beyond */
+    vf n = vmath_nearest(c, 1.44269502f);
+    vf p = vmath_exp_reduced(v_fma(n, v_set1(-1.90465430e-9f), v_fma(n, v_set1(0.693147182f), v_neg(c))));
+    vf s = v_scale(v_set1(1.0f), n);
+    return s / (s + p);
 }
 
 DYCL_INLINE vf vact_logsigmoid(vf x) {

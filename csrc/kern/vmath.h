@@ -33,6 +33,12 @@ DYCL_INLINE vf vmath_fmod(vf a, vf b) { return fmodf(a, b); }
 
 /* ---- Exponentials ------------------------------------------------------------------------------------------------ */
 
+/* x * scale to the nearest integer, below 2^22: the sum with 1.5 * 2^23 has no room for a fraction. An instruction less than v_round. */
+DYCL_INLINE vf vmath_nearest(vf x, float scale) {
+    const vf magic = v_set1(12582912.0f);
+    return v_fma(x, v_set1(scale), magic) - magic;
+}
+
 /* e^r, |r| <= 0.35 */
 DYCL_INLINE vf vmath_exp_reduced(vf r) {
     /* (e^r - 1 - r) / r^2, 2^-28.2 */
@@ -50,7 +56,7 @@ typedef struct {
 } vmath_exp_parts_result;
 
 DYCL_INLINE vmath_exp_parts_result vmath_exp_parts(vf x, vf low) {
-    vf n = v_round(x * 1.44269502f);
+    vf n = vmath_nearest(x, 1.44269502f);
     vf r = v_fma(n, v_set1(-0.693147182f), x);
     return (vmath_exp_parts_result){vmath_exp_reduced(v_fma(n, v_set1(1.90465430e-9f), r) + low), n};
 }
@@ -60,7 +66,7 @@ DYCL_INLINE vf vmath_exp_clamp(vf x) { return v_min(v_set1(89.0f), v_max(v_set1(
 
 DYCL_INLINE vf vmath_exp(vf x) {
     x = vmath_exp_clamp(x);
-    vf n = v_round(x * 1.44269502f);
+    vf n = vmath_nearest(x, 1.44269502f);
     vf r = v_fma(n, v_set1(-0.693147182f), x);
     return v_scale(vmath_exp_reduced(v_fma(n, v_set1(1.90465430e-9f), r)), n);
 }
@@ -89,7 +95,7 @@ DYCL_INLINE vf vmath_expm1_tail(vf r) {
 
 DYCL_INLINE vf vmath_expm1(vf x) {
     vf c = v_min(v_set1(89.0f), v_max(v_set1(-20.0f), x));
-    vf n = v_round(c * 1.44269502f);
+    vf n = vmath_nearest(c, 1.44269502f);
     vf high = v_fma(n, v_set1(-0.693147182f), c); /* exact */
     vf r = v_fma(n, v_set1(1.90465430e-9f), high);
     vf low = v_fma(n, v_set1(1.90465430e-9f), high - r);
@@ -193,14 +199,20 @@ DYCL_INLINE vf vmath_log1p(vf x) {
 
 /* ---- tanh, erf --------------------------------------------------------------------------------------------------- */
 
-/* e / (e + 2) with e = e^2t - 1, which keeps its relative accuracy near 0. */
+/* h / (h + 1) with h = (e^2t - 1) / 2, which keeps its relative accuracy near 0. What t loses to the rounding of ln 2 / 2 grows with
+ * n, but counts for less the larger h is: no second part. */
 DYCL_INLINE vf vmath_tanh(vf x) {
-    vf t = v_min(v_set1(24.0f), v_abs(x + x)); /* 1 beyond */
-    vf n = v_round(t * 1.44269502f);
-    vf r = v_fma(n, v_set1(1.90465430e-9f), v_fma(n, v_set1(-0.693147182f), t));
+    vf t = v_min(v_set1(12.0f), v_abs(x)); /* 1 beyond */
+    vf n = vmath_nearest(t, 2.88539004f);
+    vf r = v_fma(n, v_set1(-0.346573591f), t);
+    /* (e^2r - 1 - 2r) / 2r^2, from the coefficients of vmath_exp_reduced */
+    vf q = v_fma(r, v_set1(0.0446454883f), v_set1(0.133913577f));
+    q = v_fma(q, r, v_set1(0.333329499f));
+    q = v_fma(q, r, v_set1(0.666660488f));
+    q = v_fma(q, r, v_set1(1.0f));
     vf s = v_pow2(n);
-    vf e = v_fma(s, v_fma(r * r, vmath_expm1_tail(r), r), s - 1.0f);
-    return v_copysign(e / (e + 2.0f), x);
+    vf h = v_fma(s, v_fma(r * r, q, r), v_fma(s, v_set1(0.5f), v_set1(-0.5f)));
+    return v_copysign(h / (h + 1.0f), x);
 }
 
 DYCL_INLINE vf vmath_erf(vf x) {
