@@ -90,6 +90,7 @@ dycl_status dycl_make_pool(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_attention(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_reduce(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_group_norm(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_resize(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_gather(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_join(dycl_maker *b, const dycl_block *block);
 dycl_status dycl_make_create(dycl_maker *b, const dycl_node *node);

@@ -55,6 +55,7 @@ static dycl_status make_single(dycl_maker *b, const dycl_block *block) {
     case DYCL_FAMILY_MATMUL: return dycl_make_matmul(b, node);
     case DYCL_FAMILY_CONV: return dycl_make_conv(b, block);
     case DYCL_FAMILY_POOL: return dycl_make_pool(b, node);
+    case DYCL_FAMILY_RESIZE: return dycl_make_resize(b, node);
     case DYCL_FAMILY_ATTENTION: return dycl_make_attention(b, node);
     case DYCL_FAMILY_GATHER: return dycl_make_gather(b, node);
     case DYCL_FAMILY_JOIN: return dycl_make_join(b, block);

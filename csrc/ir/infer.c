@@ -306,6 +306,7 @@ dycl_status dycl_infer(const dycl_graph *g, dycl_op op, int count, const uint32_
     case DYCL_FAMILY_MATMUL: return dycl_infer_matmul(g, op, operands, out);
     case DYCL_FAMILY_CONV: return dycl_infer_conv(g, op, operands, attrs, out);
     case DYCL_FAMILY_POOL: return dycl_infer_pool(g, op, operands, attrs, out);
+    case DYCL_FAMILY_RESIZE: return dycl_infer_resize(g, operands, attrs, out);
     case DYCL_FAMILY_ATTENTION: return dycl_infer_attention(g, operands, out);
     case DYCL_FAMILY_GATHER: return dycl_infer_gather(g, op, operands, attrs, out);
     }

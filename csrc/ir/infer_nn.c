@@ -199,6 +199,22 @@ dycl_status dycl_infer_pool(const dycl_graph *g, dycl_op op, const uint32_t *ope
     return DYCL_OK;
 }
 
+dycl_status dycl_infer_resize(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+    const dycl_value *x = &g->values[operands[0]];
+    if (x->dtype != DYCL_F32 || x->rank != 4 || dycl_value_numel(x) == 0 || attrs[2] < 1 || attrs[3] < 1) return DYCL_BAIL;
+    out->dtype = x->dtype;
+    out->rank = 4;
+    out->sizes[0] = x->sizes[0];
+    out->sizes[1] = x->sizes[1];
+    out->sizes[2] = attrs[2];
+    out->sizes[3] = attrs[3];
+    if (!dycl_value_contiguous(x) && dycl_value_channels_last(x))
+        dycl_infer_channels_last(out);
+    else
+        dycl_infer_contiguous(out);
+    return DYCL_OK;
+}
+
 /* Which of its two ways torch takes decides the result's strides: its flash kernel answers in the query's order of dimensions, matrix products
  * answer contiguous (ATen/native/transformers/sdp_utils_cpp.cpp). */
 static int is_flash(const dycl_value *q, const dycl_value *k, const dycl_value *v, const dycl_value *mask) {

@@ -29,6 +29,7 @@ int dycl_attr_is_f64(dycl_op op, int attr) {
     case DYCL_OP_group_norm:
     case DYCL_OP_attention: return attr == 1;
     case DYCL_OP_batch_norm: return attr == 0;
+    case DYCL_OP_resize2d: return attr == 4 || attr == 5;
     default: return 0;
     }
 }
@@ -71,6 +72,10 @@ static dycl_status check_attrs(const dycl_graph *g, dycl_op op, const uint32_t *
         for (int i = 0; i < attr_count; i++)
             if (attrs[i] < 0 || attrs[i] > INT32_MAX) return dycl_error_set("window attribute %lld", (long long)attrs[i]);
         return DYCL_OK;
+    case DYCL_FAMILY_RESIZE:
+        for (int i = 2; i < 4; i++)
+            if (attrs[i] < 1 || attrs[i] > INT32_MAX || !(dycl_attr_f64(attrs[2 + i]) >= 0)) return dycl_error_set("size or scale of a resize");
+        return attrs[0] >= 0 && attrs[0] < DYCL_RESIZE_COUNT ? DYCL_OK : dycl_error_set("kind of resize %lld", (long long)attrs[0]);
     default: return DYCL_OK;
     }
 }

@@ -106,6 +106,21 @@ dycl_status dycl_kern_reduce(const dycl_reduce_desc *desc, void *out, const void
 /* Pooling over NCHW contiguous f32: the fallback where oneDNN is not used (adaptive, indices never). */
 void dycl_kern_adaptive_avg_pool2d(float *out, const float *in, int64_t planes, int64_t h, int64_t w, int64_t oh, int64_t ow);
 
+/* Resampling of planes, one axis after the other, as torch's interpolate does. An axis is `taps` positions of the input and their weights for
+ * each position of the output; index and weight hold out * taps elements, and taps is 1 (nearest), 2 or 4. */
+typedef enum { DYCL_RESIZE_NEAREST, DYCL_RESIZE_NEAREST_EXACT, DYCL_RESIZE_LINEAR, DYCL_RESIZE_CUBIC, DYCL_RESIZE_COUNT } dycl_resize_kind;
+typedef struct {
+    int64_t in, out, taps;
+    const int64_t *index;
+    const float *weight;
+} dycl_resize_axis;
+int dycl_kern_resize_taps(dycl_resize_kind kind);
+/* scale: of the output to the input; 0: follows from the sizes */
+void dycl_kern_resize_axis(dycl_resize_kind kind, int align_corners, int64_t in, int64_t out, double scale, int64_t *index, float *weight);
+/* NCHW contiguous f32. scratch: most_threads * taps * x->out floats. */
+void dycl_kern_resize2d(float *out, const float *in, int64_t planes, const dycl_resize_axis *y, const dycl_resize_axis *x, float *scratch,
+                        int most_threads);
+
 /* Group norm over [n, c, inner] contiguous f32, weight/bias [c] or NULL. */
 void dycl_kern_group_norm(float *out, const float *in, const float *weight, const float *bias, int64_t n, int64_t c, int64_t inner,
                           int64_t groups, double eps);

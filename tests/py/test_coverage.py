@@ -26,8 +26,6 @@ LEFT = {
     "Llama, generate, static cache": 36,
     "Mixtral": 18,
     "Mixtral, generate": 108,
-    "DETR": 1,
-    "SegFormer": 4,
     "Mamba": 4,
     "Mamba, generate": 24,
     "nn.RNN": 1,

@@ -7,7 +7,7 @@ ELEMENTWISE    functions such as exp: both sides are within about 2 ulp of the t
                compositions (gelu, softplus, logit) multiply that by a small factor. Where a result cancels (sin near pi, log near 1) the bound is
                absolute: some ulps of 1. torch's sqrt is not correctly rounded, and its add with alpha rounds once where dycl rounds twice.
 REDUCTION      n terms summed in another order differ by up to n ulp of the sum of magnitudes; operands here have at most some hundred terms, of magnitude
-               up to 9, and both sides sum in blocks, so the error grows like log n.
+               up to 9, and both sides sum in blocks, so the error grows like log n. Interpolation: 16 terms, and weights from positions that are rounded.
 PRODUCT        inner products: as REDUCTION, with products of magnitude up to 81 that cancel, so that the absolute part counts.
 TORCH          not recorded: torch itself ran it, perhaps after recorded operators. torch.testing's own defaults.
 """
@@ -43,7 +43,7 @@ _REDUCTION = """
     sum mean prod var std var_mean std_mean norm linalg.vector_norm linalg.norm logsumexp softmax log_softmax cumsum nn.functional.normalize
     nn.functional.softmin nn.functional.layer_norm nn.functional.rms_norm nn.functional.batch_norm nn.functional.group_norm
     nn.functional.instance_norm nn.functional.avg_pool1d nn.functional.avg_pool2d nn.functional.adaptive_avg_pool1d
-    nn.functional.adaptive_avg_pool2d nn.functional.mse_loss nn.functional.l1_loss special.log_softmax native_layer_norm native_batch_norm
+    nn.functional.adaptive_avg_pool2d nn.functional.mse_loss nn.functional.l1_loss nn.functional.interpolate special.log_softmax native_layer_norm native_batch_norm
 """
 _PRODUCT = """
     matmul __rmatmul__ mm bmm mv dot addmm addmv baddbmm linalg.matmul outer ger nn.functional.linear nn.functional.conv1d nn.functional.conv2d nn.functional.conv_transpose1d

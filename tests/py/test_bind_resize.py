@@ -1,0 +1,49 @@
+"""torch.nn.functional.interpolate: recorded, and equal to eager for sizes, scales and layouts drawn at random."""
+
+import random
+
+import dycl
+import pytest
+import torch
+import torch.nn.functional as F
+from test_bind_nn import check, layouts
+
+NAME = "nn.functional.interpolate"
+MODES = [("nearest", 1), ("nearest-exact", 1), ("linear", 1), ("nearest", 2), ("nearest-exact", 2), ("bilinear", 2), ("bicubic", 2)]
+
+
+@pytest.mark.parametrize("mode, spatial", MODES)
+def test_sizes_and_scales(mode, spatial):
+    draw = random.Random(spatial + len(mode))
+    for _ in range(25):
+        x = torch.randn(draw.randint(1, 3), draw.randint(1, 5), *(draw.randint(1, 19) for _ in range(spatial)))
+        corners = draw.choice([None, False, True]) if "linear" in mode or mode == "bicubic" else None
+        sizes = [draw.randint(1, 40) for _ in range(spatial)]
+        scales = [draw.uniform(0.4, 3) if draw.random() < 0.6 else draw.choice([1.0, 2.0, 0.5, 4.0]) for _ in range(spatial)]
+        check(lambda x: F.interpolate(x, size=sizes, mode=mode, align_corners=corners), x, name=NAME)
+        check(lambda x: F.interpolate(x, sizes[0], mode=mode, align_corners=corners) + 1, x, name=NAME)
+        if all(int(n * s) >= 1 for n, s in zip(x.shape[2:], scales)):
+            check(lambda x: F.interpolate(x * 2, scale_factor=tuple(scales), mode=mode, align_corners=corners), x, name=NAME)
+    check(lambda x: F.interpolate(x, scale_factor=2, mode=mode), torch.randn(2, 3, *[5] * spatial), name=NAME)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_layouts_and_large_planes(mode):
+    for x in layouts(3, 4, 6, 5):
+        check(lambda x: F.interpolate(x, (9, 4), mode=mode), x, name=NAME)
+    check(lambda x: F.interpolate(x, (128, 100), mode=mode), torch.randn(2, 32, 64, 50), name=NAME)  # several threads
+    x = torch.randn(1, 2, 4, 4)
+    x[0, 0, 1, 1], x[0, 1, 2, 3] = float("nan"), float("inf")
+    check(lambda x: F.interpolate(x, (7, 3), mode=mode), x, name=NAME)
+
+
+def test_what_torch_rejects_or_does_otherwise():
+    x = torch.randn(1, 2, 4, 4)
+    check(lambda x: F.interpolate(x, (7, 3), mode="bilinear", antialias=True), x, left=1, name=NAME)
+    check(lambda x: F.interpolate(x.double(), (7, 3)), x, left=1, name=NAME)
+    for wrong in ({"size": 3, "scale_factor": 2}, {}, {"size": (0, 3)}, {"size": (3,)}, {"size": 3, "align_corners": True}, {"size": 3, "mode": "linear"}, {"size": 3, "mode": "x"}):
+        with pytest.raises(Exception) as eager:
+            F.interpolate(x, **wrong)
+        with pytest.raises(type(eager.value)) as ours:
+            dycl.accelerate(lambda x: F.interpolate(x, **wrong))(x)
+        assert str(ours.value) == str(eager.value)
