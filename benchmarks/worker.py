@@ -17,6 +17,7 @@ def main(connection, workload, peer, threads, saved, directory):
     os.dup2(file, 2)
     # Inductor keeps compiled code on disk: with it a first call would be somebody's second.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(directory, f"{workload}-{peer}")
+    os.environ["DYCL_PROFILE"] = "0"  # and so with what dycl has measured
     try:
         serve(connection, Job(workload, peer, threads, saved))
     except (EOFError, KeyboardInterrupt):

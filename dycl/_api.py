@@ -6,6 +6,8 @@ import sys
 import types
 import warnings
 
+from dycl import _profile
+
 TESTED_TORCH = "2.13."  # where dycl's look into torch's memory layout is tested
 
 
@@ -69,6 +71,7 @@ def _start(version):
         _set_disabled(True)
     if os.environ.get("DYCL_CHOOSE", "") == "0":  # always record: what tests and micro-benchmarks of the recorder need
         _core.set_choosing(False)
+    _profile.start(_core)
 
 
 def accelerate(target):
@@ -198,5 +201,6 @@ def enable():
 
 def info():
     """A dict: ``isa`` (instruction set of dycl's own kernels), ``onednn`` (version), ``segments`` (plans kept), ``plan_bytes`` (memory
-    that plans and segments take, about), ``python`` (version)."""
+    that plans and segments take, about), ``profile`` (what is known by measuring, from this and from earlier processes), ``profile_hits`` (how often
+    that was of use), ``python`` (version)."""
     return {**(_core.info() if _load() is not None else {}), "python": sys.version.split()[0]}

@@ -1,12 +1,16 @@
 #include "exec/cache.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/heap.h"
 #include "dnnl/dnnl.h"
 #include "exec/pieces.h"
+#include "exec/profile.h"
 
 #define BUCKETS 8192
+#define DYCL_CACHE_KEY 48
+#define DYCL_CACHE_STEADY 4 /* sightings that count as coming back */
 
 struct dycl_plan_cache {
     dycl_segment *bucket[BUCKETS];
@@ -131,9 +135,30 @@ fail:
     return status;
 }
 
+/* Does it come back? What earlier processes saw says so at the first sight. */
+static void profile_key(const dycl_segment *s, char *out) { snprintf(out, DYCL_CACHE_KEY, "segment %016llx comes back", (unsigned long long)s->hash); }
+
+static int was_steady(const dycl_segment *s) {
+    char key[DYCL_CACHE_KEY], way[DYCL_PROFILE_WAY];
+    profile_key(s, key);
+    return dycl_profile_recall(key, way);
+}
+
+static void note_steady(const dycl_segment *s) {
+    char key[DYCL_CACHE_KEY];
+    profile_key(s, key);
+    dycl_profile_note(key, "yes", dycl_plan_cost(s->plan));
+}
+
 dycl_status dycl_segment_plan(dycl_segment *s, dycl_plan **out) {
     dycl_status status;
-    s->sightings++;
+    if (++s->sightings == DYCL_CACHE_STEADY && s->plan) note_steady(s);
+    if (!s->plan && s->sightings == 1 && was_steady(s)) {
+        status = dycl_plan_create(&s->graph, s->outputs, s->output_count, DYCL_PLAN_TUNED, &s->plan);
+        if (status == DYCL_ERROR) return status;
+        s->tuned = status == DYCL_OK;
+        if (s->tuned) dycl_plan_pack_at_once(s->plan);
+    }
     if (!s->plan) {
         DYCL_TRY(dycl_plan_create(&s->graph, s->outputs, s->output_count, DYCL_PLAN_COLD, &s->plan));
     } else if (!s->tuned) {

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/cpu.h"
+#include "exec/profile.h"
 
 enum {
     BUCKETS = 1024,
@@ -32,6 +33,7 @@ static void after_fork(void) { pthread_mutex_unlock(&lock); }
 static void begin(void) {
     const char *wanted = getenv("DYCL_MEASURE");
     if (wanted && *wanted >= '0' && *wanted <= '9') forced = atoi(wanted);
+    dycl_profile_count(); /* its fork handlers first: it is asked under our lock */
     pthread_atfork(before_fork, after_fork, after_fork);
 }
 static void need_begin(void) {
@@ -47,16 +49,10 @@ uint64_t dycl_measure_now(void) {
 
 /* ---- The table */
 
-static uint64_t hash_text(uint64_t h, const char *text) {
+static uint64_t hash_text(const char *text) {
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
     for (; *text; text++) h = (h ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-    return (h ^ 0xff) * UINT64_C(0x100000001b3);
-}
-
-static int same(const dycl_measure *m, uint64_t hash, const char *key, int ways, const char *const *names) {
-    if (m->hash != hash || m->ways != ways || strcmp(m->key, key)) return 0;
-    for (int i = 0; i < ways; i++)
-        if (m->names[i] != names[i] && strcmp(m->names[i], names[i])) return 0;
-    return 1;
+    return h ^ h >> 29;
 }
 
 static void drop_unused(void) {
@@ -73,6 +69,15 @@ static void drop_unused(void) {
         }
 }
 
+/* What an earlier process found out, or -1. */
+static int remembered(const char *key, int ways, const char *const *names) {
+    char way[DYCL_PROFILE_WAY];
+    if (!dycl_profile_recall(key, way)) return -1;
+    for (int i = 0; i < ways; i++)
+        if (!strcmp(way, names[i])) return i;
+    return -1;
+}
+
 static dycl_measure *make(uint64_t hash, const char *key, int ways, const char *const *names) {
     size_t length = strlen(key) + 1;
     dycl_measure *m = dycl_alloc_zero(sizeof *m + length);
@@ -84,7 +89,7 @@ static dycl_measure *make(uint64_t hash, const char *key, int ways, const char *
     m->ways = ways;
     m->names = names;
     m->last = ways - 1;
-    atomic_init(&m->settled, forced >= 0 ? forced % ways : -1);
+    atomic_init(&m->settled, forced >= 0 ? forced % ways : remembered(key, ways, names));
     m->chain = bucket[hash % BUCKETS];
     bucket[hash % BUCKETS] = m;
     count++;
@@ -96,16 +101,18 @@ dycl_measure *dycl_measure_get(int ways, const char *const *names, int threads, 
     char key[KEY_ROOM];
     va_list list;
     va_start(list, format);
-    int length = vsnprintf(key, sizeof key - 32, format, list);
+    int length = vsnprintf(key, sizeof key, format, list);
     va_end(list);
-    if (length < 0 || (size_t)length >= sizeof key - 32) return NULL; /* cut off, it might be another's */
-    snprintf(key + length, 32, " threads %d %s", threads, dycl_isa_name(dycl_cpu_isa()));
-    uint64_t hash = hash_text(UINT64_C(0xcbf29ce484222325), key);
-    for (int i = 0; i < ways; i++) hash = hash_text(hash, names[i]);
+    if (length >= 0 && length < KEY_ROOM)
+        length += snprintf(key + length, (size_t)(KEY_ROOM - length), ", threads %d, %s:", threads, dycl_isa_name(dycl_cpu_isa()));
+    for (int i = 0; i < ways && length >= 0 && length < KEY_ROOM; i++)
+        length += snprintf(key + length, (size_t)(KEY_ROOM - length), "%s%s", i ? "|" : " ", names[i]);
+    if (length < 0 || length >= KEY_ROOM) return NULL; /* cut off, it might be another's */
+    uint64_t hash = hash_text(key);
     need_begin();
     pthread_mutex_lock(&lock);
     dycl_measure *m = bucket[hash % BUCKETS];
-    while (m && !same(m, hash, key, ways, names)) m = m->chain;
+    while (m && (m->hash != hash || strcmp(m->key, key))) m = m->chain;
     if (!m) {
         if (count >= LIMIT) drop_unused();
         m = make(hash, key, ways, names);
@@ -194,6 +201,7 @@ int dycl_measure_try(dycl_measure *m, uint64_t *out_began) {
 
 void dycl_measure_note(dycl_measure *m, int way, uint64_t began) {
     float taken = (float)(dycl_measure_now() - began);
+    int settled = -1;
     pthread_mutex_lock(&lock);
     if (atomic_load_explicit(&m->settled, memory_order_relaxed) < 0) {
         uint32_t n = tries(m, way);
@@ -202,8 +210,10 @@ void dycl_measure_note(dycl_measure *m, int way, uint64_t began) {
             m->times[way][n] = taken;
         }
         settle_when_known(m);
+        settled = atomic_load_explicit(&m->settled, memory_order_relaxed);
     }
     pthread_mutex_unlock(&lock);
+    if (settled >= 0) dycl_profile_note(m->key, m->names[settled], time_of(m, settled));
 }
 
 void dycl_measure_rule_out(dycl_measure *m, int way) {

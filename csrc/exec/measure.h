@@ -25,8 +25,8 @@ typedef struct dycl_measure {
     atomic_int settled; /* the way to take; -1: not known yet */
     int ways;
     const char *const *names; /* static */
-    const char *key;
-    uint64_t hash;            /* of the key and the names */
+    const char *key;          /* with thread count, ISA and names */
+    uint64_t hash;
     /* below: under the table's lock */
     uint32_t references;
     uint32_t runs[DYCL_MEASURE_WAYS]; /* noted, the warm-up included */

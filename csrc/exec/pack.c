@@ -242,8 +242,9 @@ dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const
     binding->pack = NULL;
     dycl_pack_release(pack);
     if (feed->token == 0) return DYCL_OK;
-    int again = !binding->patient || (source == binding->seen_source && feed->token == binding->seen_token &&
+    int again = !binding->patient || binding->at_once || (source == binding->seen_source && feed->token == binding->seen_token &&
                                       feed->version == binding->seen_version);
+    binding->at_once = 0;
     if (scale) {
         memcpy(binding->scale, scale, scale_bytes);
     }

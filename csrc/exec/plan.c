@@ -149,6 +149,10 @@ dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, i
     return status;
 }
 
+void dycl_plan_pack_at_once(dycl_plan *plan) {
+    for (uint32_t i = 0; i < plan->binding_count; i++) plan->bindings[i]->at_once = 1;
+}
+
 void dycl_plan_retain(dycl_plan *plan) {
     atomic_fetch_add(&plan->references, 1);
 }

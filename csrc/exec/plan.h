@@ -25,6 +25,7 @@ uint32_t dycl_plan_count(void); /* plans alive in the process. Any thread */
 
 /* outputs: values to compute; each is its own root (views are made by the caller) and is written with its value's strides (dense). */
 dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode, dycl_plan **out);
+void dycl_plan_pack_at_once(dycl_plan *plan); /* its first run need not wait to see whether constants stay: it is known to come back */
 void dycl_plan_retain(dycl_plan *plan);
 void dycl_plan_release(dycl_plan *plan);
 

@@ -51,7 +51,7 @@ typedef struct {
     uint64_t seen_token, seen_version, salt;
     int64_t channels, per_channel; /* of weights that a scale is multiplied into; channels 0: none */
     float *scale;                  /* the factors that `pack` holds */
-    int patient;
+    int patient, at_once; /* at_once: not so at its first run */
 } dycl_binding;
 
 struct dycl_plan {

@@ -1,6 +1,7 @@
 /* The extension module dycl._core. */
 #include "base/heap.h"
 #include "dnnl/dnnl.h"
+#include "exec/profile.h"
 #include "py/call.h"
 #include "py/everywhere.h"
 #include "py/site.h"
@@ -90,9 +91,46 @@ static PyObject *set_choosing(PyObject *self, PyObject *o) {
 static PyObject *info(PyObject *self, PyObject *unused) {
     (void)self;
     (void)unused;
-    return Py_BuildValue("{s:s,s:s,s:i,s:n}", "isa", dycl_isa_name(dycl_cpu_isa()), "onednn", dycl_dnnl_version(), "segments",
+    return Py_BuildValue("{s:s,s:s,s:i,s:n,s:I,s:K}", "isa", dycl_isa_name(dycl_cpu_isa()), "onednn", dycl_dnnl_version(), "segments",
                          dycl_site_cache() ? (int)dycl_plan_cache_count(dycl_site_cache()) : 0,
-                         "plan_bytes", (Py_ssize_t)dycl_plan_cache_bytes());
+                         "plan_bytes", (Py_ssize_t)dycl_plan_cache_bytes(), "profile", dycl_profile_count(), "profile_hits", (unsigned long long)dycl_profile_hits());
+}
+
+/* The profile: (key, way) pairs from the file; what is new, as a list of (key, way, nanoseconds); and whether there is something. */
+static PyObject *profile_remember(PyObject *self, PyObject *rows) {
+    (void)self;
+    PyObject *iterator = PyObject_GetIter(rows), *row;
+    while (iterator && (row = PyIter_Next(iterator))) {
+        const char *key, *way;
+        int right = PyArg_ParseTuple(row, "ss", &key, &way);
+        if (right) dycl_profile_remember(key, way);
+        Py_DECREF(row);
+        if (!right) break;
+    }
+    Py_XDECREF(iterator);
+    if (PyErr_Occurred()) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *profile_take(PyObject *self, PyObject *unused) {
+    (void)self;
+    (void)unused;
+    dycl_profile_entry entries[64];
+    PyObject *list = PyList_New(0);
+    for (uint32_t n; list && (n = dycl_profile_take(entries, 64));)
+        for (uint32_t i = 0; list && i < n; i++) {
+            PyObject *row = Py_BuildValue("(ssd)", entries[i].key, entries[i].way, entries[i].nanoseconds);
+            if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
+            Py_XDECREF(row);
+        }
+    return list;
+}
+
+static PyObject *profile_untake(PyObject *self, PyObject *unused) {
+    (void)self;
+    (void)unused;
+    dycl_profile_untake();
+    Py_RETURN_NONE;
 }
 
 static PyObject *bound(PyObject *module, PyObject *callable) {
@@ -113,6 +151,9 @@ static PyMethodDef methods[] = {
     {"set_timing", set_timing, METH_O, NULL},
     {"set_choosing", set_choosing, METH_O, "Whether a site may prefer torch where that is measured to be faster."},
     {"info", info, METH_NOARGS, NULL},
+    {"profile_remember", profile_remember, METH_O, "What earlier processes found out: pairs of texts."},
+    {"profile_take", profile_take, METH_NOARGS, "What was found out since the last call: (key, way, nanoseconds)."},
+    {"profile_untake", profile_untake, METH_NOARGS, "It could not be kept."},
     {"bound", bound, METH_O, "Whether calls of this callable of torch can be recorded."},
     {0},
 };

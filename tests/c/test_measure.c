@@ -1,6 +1,7 @@
 /* exec/measure: the fastest way is found whatever the order, with disturbed runs, hopeless and impossible ways; measures are shared, counted and bounded. */
 #define _GNU_SOURCE
 #include "exec/measure.h"
+#include "exec/profile.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -127,6 +128,51 @@ static void test_bounded(void) {
     dycl_measure_clear();
 }
 
+/* What one process finds out is what the next one begins with. */
+static void test_profile(void) {
+    static dycl_profile_entry entries[DYCL_PROFILE_ENTRIES];
+    char way[DYCL_PROFILE_WAY];
+    uint32_t runs[3] = {0};
+    while (dycl_profile_take(entries, DYCL_PROFILE_ENTRIES)) continue; /* of the other tests */
+    dycl_measure *m = dycl_measure_get(3, names, 1, "kept for later");
+    settle(m, (double[]){90, 50, 70}, 0, runs);
+    check(dycl_profile_pending() == 1 && dycl_profile_take(entries, 8) == 1 && dycl_profile_pending() == 0, "found out: to be kept");
+    check(!strcmp(entries[0].key, m->key) && !strcmp(entries[0].way, "second") && entries[0].nanoseconds > 49e6 && entries[0].nanoseconds < 60e6, "what was found out");
+    dycl_profile_untake();
+    check(dycl_profile_pending() > 0, "it could not be kept: it is new again");
+    dycl_profile_take(entries, DYCL_PROFILE_ENTRIES);
+    dycl_measure_release(m);
+    dycl_measure_clear();
+    m = dycl_measure_get(3, names, 1, "kept for later");
+    check(atomic_load(&m->settled) == 1, "known before it is measured");
+    dycl_measure_release(m);
+    m = dycl_measure_get(3, names + 1, 1, "kept for later");
+    check(atomic_load(&m->settled) < 0, "other ways: nothing is known");
+    dycl_profile_remember(m->key, "a way of another version");
+    dycl_measure_release(m);
+    dycl_measure_clear();
+    m = dycl_measure_get(3, names + 1, 1, "kept for later");
+    check(atomic_load(&m->settled) < 0, "a way that there is not");
+    dycl_measure_release(m);
+    dycl_measure_clear();
+    check(dycl_profile_pending() == 0, "what was remembered is not new");
+    dycl_profile_note("mine", "measured", 1);
+    dycl_profile_remember("mine", "of old");
+    check(dycl_profile_recall("mine", way) && !strcmp(way, "measured"), "what this process measured is newer");
+    check(!dycl_profile_recall("other", way), "unknown");
+    for (int i = 0; i < 2 * DYCL_PROFILE_ENTRIES; i++) {
+        char key[40];
+        snprintf(key, sizeof key, "key %d", i);
+        dycl_profile_remember(key, "way");
+    }
+    check(dycl_profile_count() == DYCL_PROFILE_ENTRIES, "bounded");
+    char longest[200];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    dycl_profile_remember("key 1", longest);
+    check(dycl_profile_recall("key 1", way) && !strcmp(way, "way"), "a way that is too long is not taken");
+}
+
 static void *worker(void *unused) {
     (void)unused;
     const double times[3] = {90, 50, 70};
@@ -164,6 +210,7 @@ int main(void) {
     test_bounded();
     for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, worker, NULL);
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    test_profile();
     dycl_measure_clear();
     check(dycl_measure_count() == 0, "every reference was given back");
     printf(failures ? "%d failures\n" : "ok\n", failures);

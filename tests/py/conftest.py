@@ -8,6 +8,7 @@ os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 os.environ.setdefault("DYCL_CHOOSE", "0")  # a test of dycl must run in dycl, however small; test_choose.py sets it itself
+os.environ.setdefault("DYCL_PROFILE", "0")  # no test depends on what an earlier process measured, or writes to the user's cache
 
 import pytest
 
