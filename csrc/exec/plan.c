@@ -57,6 +57,9 @@ static dycl_status make_single(dycl_maker *b, const dycl_block *block) {
     case DYCL_FAMILY_POOL: return dycl_make_pool(b, node);
     case DYCL_FAMILY_RESIZE: return dycl_make_resize(b, node);
     case DYCL_FAMILY_ATTENTION: return dycl_make_attention(b, node);
+    case DYCL_FAMILY_GROUPED: return dycl_make_grouped(b, node);
+    case DYCL_FAMILY_SCATTER: return dycl_make_scatter(b, node);
+    case DYCL_FAMILY_HOST: return dycl_make_host(b, node);
     case DYCL_FAMILY_GATHER: return dycl_make_gather(b, node);
     case DYCL_FAMILY_JOIN: return dycl_make_join(b, block);
     case DYCL_FAMILY_CREATE: return dycl_make_create(b, node);

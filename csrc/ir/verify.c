@@ -30,6 +30,7 @@ int dycl_attr_is_f64(dycl_op op, int attr) {
     case DYCL_OP_attention: return attr == 1;
     case DYCL_OP_batch_norm: return attr == 0;
     case DYCL_OP_resize2d: return attr == 4 || attr == 5;
+    case DYCL_OP_histc: return attr == 1 || attr == 2;
     default: return 0;
     }
 }
@@ -72,6 +73,10 @@ static dycl_status check_attrs(const dycl_graph *g, dycl_op op, const uint32_t *
         for (int i = 0; i < attr_count; i++)
             if (attrs[i] < 0 || attrs[i] > INT32_MAX) return dycl_error_set("window attribute %lld", (long long)attrs[i]);
         return DYCL_OK;
+    case DYCL_FAMILY_SCATTER:
+        if (op != DYCL_OP_view_put) return DYCL_OK;
+        if (attr_count % 2 == 0) return dycl_error_set("%d attributes of a view", attr_count);
+        return dycl_verify_sizes((attr_count - 1) / 2, attrs + 1, attrs + 1 + (attr_count - 1) / 2);
     case DYCL_FAMILY_RESIZE:
         for (int i = 2; i < 4; i++)
             if (attrs[i] < 1 || attrs[i] > INT32_MAX || !(dycl_attr_f64(attrs[2 + i]) >= 0)) return dycl_error_set("size or scale of a resize");

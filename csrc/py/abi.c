@@ -28,7 +28,7 @@ static struct {
     const char *(*mode_state)(void);
     int (*function_state)(void);
     void (*set_function_state)(int);
-    void *dispatch_state;
+    void *dispatch_state, *library;
 } abi;
 
 static int32_t torch_dtypes[DYCL_DTYPE_COUNT];
@@ -40,6 +40,10 @@ static struct {
     uint64_t plain_keys, inference_keys;
     dycl_dispatch_state inference_state;
 } place;
+
+void *dycl_abi_symbol(const char *name) { return abi.library ? dlsym(abi.library, name) : NULL; }
+
+int32_t dycl_abi_torch_dtype(dycl_dtype dtype) { return torch_dtypes[dtype]; }
 
 #define SEARCH_BYTES 256
 
@@ -284,6 +288,7 @@ static int find_functions(PyObject *torch) {
     *(void **)&abi.new_undefined = dlsym(cpu, "aoti_torch_new_uninitialized_tensor");
     *(void **)&abi.detach = dlsym(cpu, "_ZN2at4_ops6detach4callERKNS_6TensorE");
     abi.dispatch_state = c10;
+    abi.library = cpu;
     if (!dlsym(c10, "_ZN3c104impl26raw_local_dispatch_key_setE")) return missing("thread-local dispatch keys");
     return 0;
 }

@@ -12,6 +12,8 @@
 typedef void *dycl_handle;
 
 int dycl_abi_setup(PyObject *torch); /* 0, or -1 with an exception */
+void *dycl_abi_symbol(const char *name); /* a C function of torch, after the setup; NULL: this torch has it not */
+int32_t dycl_abi_torch_dtype(dycl_dtype dtype);
 
 /* Facts of a tensor object (any PyObject that THPVariable_Check accepts; its C++ implementation must be alive). */
 static inline dycl_handle dycl_abi_borrow(PyObject *tensor) { return (char *)tensor + sizeof(PyObject); } /* the at::Tensor field */

@@ -34,4 +34,7 @@ static inline dycl_status ew2(dycl_call *call, dycl_op op, uint32_t a, uint32_t 
     return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 2, x, out);
 }
 
+/* Two results: a tuple, or an object of torch's structseq type (bind_reduce.c). */
+PyObject *dycl_call_two_results(dycl_call *call, PyObject *type, uint32_t a, uint32_t b);
+
 #endif

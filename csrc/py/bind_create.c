@@ -245,6 +245,9 @@ dycl_binding dycl_bindings_create[] = {
     ROW("zeros_like", T, "input | " OPTIONS " memory_format", like, 0),
     ROW("ones_like", T, "input | " OPTIONS " memory_format", like, 1),
     ROW("full_like", T, "input fill_value | " OPTIONS " memory_format", like, 2),
+    ROW("empty", T, "size " DYCL_SPREAD " | " OPTIONS, constant, 0), /* any contents will do */
+    ROW("empty_like", T, "input | " OPTIONS " memory_format", like, 0),
+    ROW("new_empty", M, "self size " DYCL_SPREAD " | " OPTIONS, new_constant, 0),
     ROW("new_zeros", M, "self size " DYCL_SPREAD " | " OPTIONS, new_constant, 0),
     ROW("new_ones", M, "self size " DYCL_SPREAD " | " OPTIONS, new_constant, 1),
     ROW("new_full", M, "self size fill_value | " OPTIONS, new_constant, 2),

@@ -243,8 +243,7 @@ static dycl_status apply_none(dycl_call *call, cursor *c) {
 
 #define MOST_INDICES 24
 
-/* Indices that may count from the end as ones that do not; BAIL where one is out of range. */
-static dycl_status from_start(dycl_call *call, uint32_t index, const int64_t bounds[2], int64_t size, uint32_t *out) {
+dycl_status dycl_index_from_start(dycl_call *call, uint32_t index, const int64_t bounds[2], int64_t size, uint32_t *out) {
     dycl_recorder *r = &call->region->recorder;
     dycl_status status;
     *out = index;
@@ -331,7 +330,7 @@ static PyObject *select_rows(dycl_call *call, uint32_t value, const index_set *s
     for (int i = 0; i < set->count; i++) {
         int64_t size = v.sizes[set->dim + i];
         uint32_t index;
-        DYCL_CALL_TRY(from_start(call, set->values[i], set->bounds[i], size, &index));
+        DYCL_CALL_TRY(dycl_index_from_start(call, set->values[i], set->bounds[i], size, &index));
         merged *= size;
         if (i == 0) {
             operands[1] = index;
@@ -362,12 +361,45 @@ static PyObject *select_rows(dycl_call *call, uint32_t value, const index_set *s
     return dycl_call_finish(call, dycl_build_reshape(r, out, rank, sizes, 1, &out), out);
 }
 
+/* The view that a key's slices, integers, None and Ellipsis make; an index tensor leaves its dimension, or is an integer, too. */
+static dycl_status walk(dycl_call *call, const dycl_value *v, PyObject *const *items, Py_ssize_t count, int specified, int integers, index_set *set, cursor *c) {
+    dycl_recorder *r = &call->region->recorder;
+    dycl_status status;
+    int ellipsis = 0, at = 0;
+    if (specified > v->rank) return dycl_build_bail(r, DYCL_BAIL_index);
+    *c = (cursor){.rank = v->rank};
+    memcpy(c->sizes, v->sizes, sizeof c->sizes);
+    memcpy(c->strides, v->strides, sizeof c->strides);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (items[i] == Py_None) {
+            DYCL_TRY(apply_none(call, c));
+        } else if (items[i] == Py_Ellipsis) {
+            if (ellipsis++) return dycl_build_bail(r, DYCL_BAIL_arguments);
+            c->dim += v->rank - specified;
+        } else if (PySlice_Check(items[i])) {
+            DYCL_TRY(apply_slice(call, c, items[i]));
+        } else if (PyLong_CheckExact(items[i])) {
+            int64_t index;
+            DYCL_TRY(dycl_call_int(call, items[i], &index));
+            DYCL_TRY(apply_integer(call, c, index));
+        } else if (integers) {
+            DYCL_TRY(apply_integer(call, c, set->bounds[at++][0]));
+        } else {
+            if (at++ == 0) set->dim = c->dim;
+            c->dim++;
+        }
+    }
+    return DYCL_OK;
+fail:
+    return status;
+}
+
 static int is_slot(PyObject *o) { return o == Py_None || o == Py_Ellipsis || PySlice_Check(o) || PyLong_CheckExact(o); }
 
 static PyObject *getitem(dycl_call *call, const dycl_binding *row) {
     PyObject *key = call->p[1], *const *items = &key;
     Py_ssize_t count = 1, last_tensor = -1;
-    int specified = 0, skipped, ellipsis = 0, integers = 1, at = 0;
+    int specified = 0, integers = 1;
     uint32_t value, out = 0;
     dycl_recorder *r = &call->region->recorder;
     index_set set = {0};
@@ -398,34 +430,35 @@ static PyObject *getitem(dycl_call *call, const dycl_binding *row) {
         }
     }
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
-    const dycl_value *v = dycl_call_meta(call, value);
-    if (specified > v->rank) return dycl_call_bail(call, DYCL_BAIL_index);
-    c = (cursor){.rank = v->rank};
-    memcpy(c.sizes, v->sizes, sizeof c.sizes);
-    memcpy(c.strides, v->strides, sizeof c.strides);
-    skipped = v->rank - specified;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (items[i] == Py_None) {
-            DYCL_CALL_TRY(apply_none(call, &c));
-        } else if (items[i] == Py_Ellipsis) {
-            if (ellipsis++) return dycl_call_bail(call, DYCL_BAIL_arguments);
-            c.dim += skipped;
-        } else if (PySlice_Check(items[i])) {
-            DYCL_CALL_TRY(apply_slice(call, &c, items[i]));
-        } else if (PyLong_CheckExact(items[i])) {
-            int64_t index;
-            DYCL_CALL_TRY(dycl_call_int(call, items[i], &index));
-            DYCL_CALL_TRY(apply_integer(call, &c, index));
-        } else if (integers) {
-            DYCL_CALL_TRY(apply_integer(call, &c, set.bounds[at++][0]));
-        } else {
-            if (at++ == 0) set.dim = c.dim;
-            c.dim++;
-        }
-    }
+    DYCL_CALL_TRY(walk(call, dycl_call_meta(call, value), items, count, specified, integers, &set, &c));
     if (integers) return dycl_call_finish(call, dycl_build_view(r, value, c.offset, c.rank, c.sizes, c.strides, &out), out);
     if (count > set.count) DYCL_CALL_TRY(dycl_build_view(r, value, c.offset, c.rank, c.sizes, c.strides, &value));
     return select_rows(call, value, &set);
+}
+
+dycl_status dycl_index_view(dycl_call *call, PyObject *key, const dycl_value *v, int64_t *out_offset, dycl_value *out) {
+    PyObject *const *items = &key;
+    Py_ssize_t count = 1;
+    int specified = 0;
+    cursor c;
+    if (PyTuple_CheckExact(key)) {
+        items = ((PyTupleObject *)key)->ob_item;
+        count = PyTuple_GET_SIZE(key);
+    }
+    if (count > MOST_INDICES) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!is_slot(items[i])) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
+        specified += items[i] != Py_None && items[i] != Py_Ellipsis;
+    }
+    dycl_status status = walk(call, v, items, count, specified, 1, NULL, &c);
+    if (status != DYCL_OK) return status;
+    *out_offset = c.offset;
+    memset(out, 0, sizeof *out);
+    out->dtype = v->dtype;
+    out->rank = (uint8_t)c.rank;
+    memcpy(out->sizes, c.sizes, (size_t)c.rank * sizeof *c.sizes);
+    memcpy(out->strides, c.strides, (size_t)c.rank * sizeof *c.strides);
+    return DYCL_OK;
 }
 
 dycl_binding dycl_bindings_index[] = {

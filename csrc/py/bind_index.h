@@ -3,12 +3,16 @@
 #ifndef DYCL_PY_BIND_INDEX_H
 #define DYCL_PY_BIND_INDEX_H
 
-#include "py/region.h"
+#include "py/call.h"
 
 /* The value of an index tensor (int64 or int32) and the least and greatest of its elements (low > high: it is empty). A pending index whose bounds
  * are not known is computed, which begins a new segment: call this before asking for any other value. */
 dycl_status dycl_region_index(dycl_region *region, PyObject *tensor, uint32_t *out_value, int64_t out_bounds[2]);
 /* Whether indices with these bounds all point into a dimension of that size. */
 static inline int dycl_index_within(const int64_t bounds[2], int64_t size) { return bounds[0] > bounds[1] || (bounds[0] >= 0 && bounds[1] < size); }
+/* Indices that may count from the end as ones that do not; BAIL where one is out of range. */
+dycl_status dycl_index_from_start(dycl_call *call, uint32_t index, const int64_t bounds[2], int64_t size, uint32_t *out);
+/* What a key without tensors looks at: dtype, sizes and strides, and the offset in elements from the tensor's first. */
+dycl_status dycl_index_view(dycl_call *call, PyObject *key, const dycl_value *v, int64_t *out_offset, dycl_value *out);
 
 #endif

@@ -170,6 +170,24 @@ static PyObject *rnn_cell(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, ew1(call, (dycl_op)row->op, out, &out), out);
 }
 
+/* Rows 16 bytes apart, or columns: torch rejects other operands (ATen/native/GroupedMMUtils.h). */
+static int is_aligned(const dycl_value *v) {
+    int64_t row = v->strides[v->rank - 2], column = v->strides[v->rank - 1], rows = v->sizes[v->rank - 2], columns = v->sizes[v->rank - 1];
+    if (row == 1 && column >= (rows > 1 ? rows : 1)) return column % 4 == 0;
+    return column == 1 && row >= (columns > 1 ? columns : 1) && row % 4 == 0;
+}
+
+/* Groups of rows, each with a matrix of its own: input, mat2, offs, bias, out_dtype */
+static PyObject *grouped_mm(dycl_call *call, const dycl_binding *row) {
+    uint32_t x[3], out = 0;
+    (void)row;
+    if (dycl_call_given(call->p[3]) || dycl_call_given(call->p[4])) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    for (int i = 0; i < 3; i++) DYCL_CALL_TRY(dycl_call_value(call, call->p[i], &x[i]));
+    if (meta(call, x[0])->rank != 2 || meta(call, x[1])->rank != 3 || !is_aligned(meta(call, x[0])) || !is_aligned(meta(call, x[1])))
+        return dycl_call_bail(call, DYCL_BAIL_shape);
+    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_grouped_matmul, 3, x, 0, NULL, &out), out);
+}
+
 dycl_binding dycl_bindings_matmul[] = {
     ROW("linear", DYCL_AT_F | DYCL_AT_NN, "input weight bias", linear, 0, 0),
     ROW("matmul", T | M | DYCL_AT_DUNDER | DYCL_AT_RDUNDER, "input other", matmul, 0, 0),
@@ -181,6 +199,7 @@ dycl_binding dycl_bindings_matmul[] = {
     ROW("addmm", T | M | I, "input mat1 mat2 | beta alpha", addmm, 2, 2),
     ROW("addmv", T | M | I, "input mat vec | beta alpha", addmm, 2, 1),
     ROW("baddbmm", T | M | I, "input batch1 batch2 | beta alpha", addmm, 3, 3),
+    ROW("_grouped_mm", T, "input mat2 offs bias out_dtype", grouped_mm, 0, 0),
     ROW("einsum", T, "equation " DYCL_SPREAD, dycl_bind_einsum, 0, 0),
     ROW("outer", T | M, "input vec2", outer, 0, 0),
     ROW("ger", T | M, "input vec2", outer, 0, 0),

@@ -46,7 +46,7 @@ static dycl_status reduce(dycl_call *call, dycl_op op, uint32_t value, uint32_t 
 }
 
 /* Both results of an operator that returns two. Both objects exist before anything may be computed: that ends the graph they point into. */
-static PyObject *two_results(dycl_call *call, PyObject *type, uint32_t a, uint32_t b) {
+PyObject *dycl_call_two_results(dycl_call *call, PyObject *type, uint32_t a, uint32_t b) {
     PyObject *first = dycl_lazy_new(call->region, a), *second = first ? dycl_region_result(call->region, b) : NULL, *pair = NULL;
     if (second) pair = PyTuple_Pack(2, first, second);
     Py_XDECREF(first);
@@ -162,7 +162,7 @@ static PyObject *extremum(dycl_call *call, const dycl_binding *row) {
     }
     DYCL_CALL_TRY(reduce(call, (dycl_op)row->op, x, UINT32_C(1) << dim, keep, &values));
     DYCL_CALL_TRY(reduce(call, (dycl_op)row->extra, x, UINT32_C(1) << dim, keep, &indices));
-    return two_results(call, types[is_max], values, indices);
+    return dycl_call_two_results(call, types[is_max], values, indices);
 }
 
 enum { WITH_ROOT = 1, WITH_MEAN = 2 };
@@ -192,7 +192,7 @@ static PyObject *variance(dycl_call *call, const dycl_binding *row) {
     if (row->extra & WITH_ROOT) DYCL_CALL_TRY(ew1(call, DYCL_OP_sqrt, out, &out));
     if (!(row->extra & WITH_MEAN)) return dycl_call_finish(call, DYCL_OK, out);
     DYCL_CALL_TRY(reduce(call, DYCL_OP_mean, x, mask, keep, &mean));
-    return two_results(call, NULL, out, mean);
+    return dycl_call_two_results(call, NULL, out, mean);
 }
 
 /* ---- Norms ----------------------------------------------------------------------------------------------------------------------- */
@@ -326,9 +326,15 @@ static PyObject *cumsum(dycl_call *call, const dycl_binding *row) {
     int rank = meta(call, x)->rank;
     if (rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
     DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], rank, &dim));
-    DYCL_CALL_TRY(accumulated(call, (dycl_op)row->op, call->p[2], &x));
+    dycl_recorder *r = &call->region->recorder;
+    dycl_dtype wanted;
     int64_t attr = dim;
-    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, (dycl_op)row->op, 1, &x, 1, &attr, &out), out);
+    DYCL_CALL_TRY(dycl_call_dtype_or(call, call->p[2], DYCL_I64, &wanted));
+    int narrow = dycl_call_given(call->p[2]) && dycl_dtype_is_int(wanted) && wanted != DYCL_I64; /* sums modulo a power of two */
+    if (narrow) DYCL_CALL_TRY(dycl_build_cast(r, x, wanted, &x));
+    DYCL_CALL_TRY(accumulated(call, (dycl_op)row->op, narrow ? NULL : call->p[2], &x));
+    DYCL_CALL_TRY(dycl_build_node(r, (dycl_op)row->op, 1, &x, 1, &attr, &out));
+    return dycl_call_finish(call, narrow ? dycl_build_cast(r, out, wanted, &out) : DYCL_OK, out);
 }
 
 static PyObject *count_nonzero(dycl_call *call, const dycl_binding *row) {

@@ -61,6 +61,7 @@ enum {
         SLOT_power,
     SLOT_inplace_power,
     SLOT_getitem,
+    SLOT_setitem,
     SLOT_neg,
     SLOT_abs,
     SLOT_invert,
@@ -85,6 +86,7 @@ static slot_info slots[SLOT_COUNT] = {
         [SLOT_power] = {"__pow__", power2, power2, NULL, 0, 0, NULL},
     [SLOT_inplace_power] = {"__ipow__", in_place_power2, in_place_power2, NULL, 0, 0, NULL},
     [SLOT_getitem] = {"__getitem__", PyObject_GetItem, PyObject_GetItem, NULL, 0, 0, NULL},
+    [SLOT_setitem] = {"__setitem__", NULL, NULL, NULL, 0, 0, NULL},
     [SLOT_neg] = {"__neg__", NULL, NULL, NULL, 0, 0, NULL},
     [SLOT_abs] = {"__abs__", NULL, NULL, NULL, 0, 0, NULL},
     [SLOT_invert] = {"__invert__", NULL, NULL, NULL, 0, 0, NULL},
@@ -206,7 +208,13 @@ static PyObject *slot_subscript(PyObject *self, PyObject *index) { return binary
 
 static int slot_assign_subscript(PyObject *self, PyObject *index, PyObject *value) {
     PyObject *args[3] = {self, index, value ? value : Py_None};
-    if (dycl_fallback_prepare(dycl_region_current, args, 3, "__setitem__", DYCL_BAIL_alias) < 0) return -1;
+    dycl_bail why = DYCL_BAIL_operator;
+    PyObject *done = value ? record(&slots[SLOT_setitem], args, 3, &why) : NULL;
+    if (done || PyErr_Occurred()) {
+        Py_XDECREF(done);
+        return done ? 0 : -1;
+    }
+    if (dycl_fallback_prepare(dycl_region_current, args, 3, "__setitem__", why) < 0) return -1;
     return value ? PyObject_SetItem(self, index, value) : PyObject_DelItem(self, index);
 }
 

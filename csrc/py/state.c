@@ -5,6 +5,7 @@
 #include "py/abi.h"
 #include "py/call.h"
 #include "py/constant.h"
+#include "py/host.h"
 #include "py/lazy.h"
 #include "py/mode.h"
 #include "py/modules.h"
@@ -125,6 +126,7 @@ int dycl_py_setup(void) {
     if (find_everything(dycl_py.torch) < 0 || dycl_abi_setup(dycl_py.torch) < 0 || make_wrapper_call() < 0 || dycl_constant_setup() < 0 ||
         dycl_lazy_setup() < 0 || dycl_bindings_setup() < 0 || dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_watch_setup() < 0)
         return -1;
+    dycl_host_setup();
     dycl_slots_bind();
     PyType_Modified(dycl_py.lazy_type);
     dycl_py.ready = 1;

@@ -162,7 +162,7 @@ dycl_status dycl_build_convert(dycl_recorder *r, const dycl_operand *operand, dy
 /* Bounds of integer sums, differences and products, where both sides are known. */
 static void infer_range(dycl_recorder *r, dycl_op op, const uint32_t *values, uint32_t out) {
     int64_t bounds[2][2];
-    if (op != DYCL_OP_add && op != DYCL_OP_sub && op != DYCL_OP_mul) return;
+    if (op != DYCL_OP_add && op != DYCL_OP_sub && op != DYCL_OP_mul && op != DYCL_OP_floor_div && op != DYCL_OP_remainder) return;
     for (int i = 0; i < 2; i++) {
         const dycl_value *value = &r->graph.values[values[i]];
         if (value->kind == DYCL_VALUE_SCALAR) {
@@ -175,9 +175,17 @@ static void infer_range(dycl_recorder *r, dycl_op op, const uint32_t *values, ui
         const int64_t most = INT64_C(1) << 30; /* far from overflow */
         if (bounds[i][0] < -most || bounds[i][1] > most) return;
     }
+    int divides = op == DYCL_OP_floor_div || op == DYCL_OP_remainder;
+    if (divides && (bounds[1][0] != bounds[1][1] || bounds[1][0] < 1 || bounds[0][0] < 0)) return;
     int64_t *range = dycl_recorder_range(r, out);
     if (!range) return;
-    if (op == DYCL_OP_mul) {
+    if (op == DYCL_OP_floor_div) {
+        range[0] = bounds[0][0] / bounds[1][0];
+        range[1] = bounds[0][1] / bounds[1][0];
+    } else if (op == DYCL_OP_remainder) {
+        range[0] = 0;
+        range[1] = bounds[0][1] < bounds[1][0] ? bounds[0][1] : bounds[1][0] - 1;
+    } else if (op == DYCL_OP_mul) {
         int64_t low = INT64_MAX, high = INT64_MIN;
         for (int i = 0; i < 4; i++) {
             int64_t product = bounds[0][i & 1] * bounds[1][i >> 1];

@@ -24,8 +24,6 @@ WARM = 3  # runs until the steady state: plans new, tuned, and predicted by the 
 # What torch still has to run, by case: nothing may be added to any other case. An entry goes when its operators are represented.
 LEFT = {
     "Llama, generate, static cache": 36,
-    "Mixtral": 18,
-    "Mixtral, generate": 108,
     "Mamba": 4,
     "Mamba, generate": 24,
     "nn.RNN": 1,

@@ -31,7 +31,7 @@ _EXACT = """
     nn.functional.relu6 nn.functional.hardtanh nn.functional.threshold nn.functional.leaky_relu nn.functional.prelu amax amin max min argmax argmin all
     any count_nonzero cat stack chunk split view reshape transpose permute t squeeze unsqueeze expand expand_as select narrow index_select gather
     nn.functional.embedding nn.functional.pad tril triu clone contiguous flatten unflatten movedim swapaxes roll flip repeat diagonal unbind
-    nn.functional.max_pool1d nn.functional.max_pool2d float double long int bool to
+    nn.functional.max_pool1d nn.functional.max_pool2d sort argsort msort topk histc float double long int bool to
 """
 _ELEMENTWISE = """
     add sub subtract rsub sqrt exp exp2 expm1 log log2 log10 log1p rsqrt reciprocal sin cos tan tanh erf sigmoid pow float_power atan2 arctan2 floor_divide remainder fmod lerp

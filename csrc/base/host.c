@@ -1,0 +1,3 @@
+#include "base/host.h"
+
+dycl_host dycl_host_functions;

@@ -1,0 +1,45 @@
+#include "base/host.h"
+#include "exec/builder.h"
+
+/* Operators that the host's kernels run. They may use several threads of their own, so they are never beside other steps. */
+
+typedef struct {
+    dycl_ref from, to;
+    dycl_tensor x;
+    dycl_op op;
+    int64_t attrs[4];
+} host_args;
+
+static dycl_status host_run(const dycl_step *step, dycl_plan *plan) {
+    const host_args *a = step->args;
+    const dycl_host *host = &dycl_host_functions;
+    dycl_host_tensor x = {a->x.dtype, a->x.rank, a->x.sizes, dycl_at(plan, a->from)};
+    void *to = dycl_at(plan, a->to);
+    if (a->op == DYCL_OP_argsort && host->argsort)
+        return host->argsort(&x, a->attrs[0], (int)a->attrs[1], (int)a->attrs[2], to);
+    if (a->op == DYCL_OP_argtopk && host->argtopk)
+        return host->argtopk(&x, a->attrs[0], a->attrs[1], (int)a->attrs[2], (int)a->attrs[3], to);
+    if (a->op == DYCL_OP_histc && host->histc)
+        return host->histc(&x, a->attrs[0], dycl_attr_f64(a->attrs[1]), dycl_attr_f64(a->attrs[2]), to);
+    return dycl_error_set("the host has no %s", dycl_op_get(a->op)->name);
+}
+
+dycl_status dycl_make_host(dycl_maker *b, const dycl_node *node) {
+    const int64_t *attrs = dycl_node_attrs(&b->program->graph, node);
+    dycl_tensor to;
+    dycl_status status;
+    host_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    DYCL_TRY(dycl_make_contiguous(b, dycl_node_operands(&b->program->graph, node)[0], &a->x));
+    DYCL_TRY(dycl_make_target(b, node->out, &to));
+    a->from = a->x.ref;
+    a->to = to.ref;
+    a->op = (dycl_op)node->op;
+    for (int i = 0; i < node->attr_count; i++) a->attrs[i] = attrs[i];
+    dycl_make_read(b, a->from.slot);
+    dycl_make_write(b, to.ref.slot);
+    DYCL_TRY(dycl_make_step(b, host_run, a, "torch", 3000 + 10 * (double)dycl_tensor_numel(&a->x)));
+    return dycl_make_finish(b, node->out, &to);
+fail:
+    return status;
+}
