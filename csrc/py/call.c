@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "py/numpy.h"
+#include "py/shortcut.h"
 #include "py/site.h"
 
 /* ---- Parsing ------------------------------------------------------------------------------------------------------------------ */
@@ -280,6 +281,7 @@ static int insert(PyObject *callable, const dycl_binding *row, int in_place, int
     }
     table[at] = (dycl_bound){Py_NewRef(callable), row, in_place, swapped};
     table_count++;
+    dycl_shortcut_install(callable);
     return 0;
 }
 
@@ -308,6 +310,12 @@ static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, 
     Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     dycl_region *region = dycl_region_current;
     if (count && dycl_is_lazy(args[0]) && dycl_region_open(region) && dycl_abi_mode_depth() == region->mode_depth) {
+        uint64_t pattern = count > 1 || kwnames ? dycl_shortcut_pattern(method->original, args, count, kwnames) : 0;
+        if (pattern && !region->passing && !dycl_shortcut_known(pattern)) { /* torch's parser may refuse what the binding would take */
+            PyObject *result = PyObject_Vectorcall(method->original, args, nargsf, kwnames);
+            if (result) dycl_shortcut_remember(pattern);
+            return result;
+        }
         dycl_call call;
         dycl_call_begin(&call, region, args, count, method->in_place);
         call.kwnames = kwnames;

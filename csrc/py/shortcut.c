@@ -1,0 +1,144 @@
+/* torch's functions (torch.add, F.gelu) are builtins that take a tuple: on the way to a recorded operator, torch's argument parser, its mode
+ * stack and __torch_function__ cost 0.9 us. A builtin of this kind leaves its vectorcall field empty, and the interpreter looks there first:
+ * what stands there sees the call before the tuple is made. */
+#include "py/shortcut.h"
+
+#include <string.h>
+
+#define LOOKED_AT 3 /* where torch's functions have their tensors */
+
+static int is_lazy_argument(PyObject *o) {
+    if (dycl_is_lazy(o)) return 1;
+    if (PyTuple_CheckExact(o)) return PyTuple_GET_SIZE(o) && dycl_is_lazy(PyTuple_GET_ITEM(o, 0));
+    return PyList_CheckExact(o) && PyList_GET_SIZE(o) && dycl_is_lazy(PyList_GET_ITEM(o, 0));
+}
+
+static int any_lazy(PyObject *const *args, Py_ssize_t count) {
+    for (Py_ssize_t i = 0; i < count && i < LOOKED_AT; i++)
+        if (is_lazy_argument(args[i])) return 1;
+    return 0;
+}
+
+/* ---- What torch's parser accepts -------------------------------------------------------------------------------------------------------
+ * Bindings are written for calls that the parser let through: atan2 takes no number, though its binding would. The parser looks at the
+ * types of the arguments only, so a call goes its way until one with the same types succeeded. Types that it looks into (a tensor of rank
+ * 0 may be a number) or that are not in the list never take the shortcut. */
+
+enum { KIND_NONE = 1, KIND_LAZY, KIND_TENSOR, KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_STRING, KIND_DTYPE, KIND_TENSORS, KIND_INTS };
+
+static int tensor_kind(PyObject *o, int *out_rank) {
+    dycl_lazy_meta meta;
+    *out_rank = 1;
+    if (dycl_is_lazy(o)) {
+        if (dycl_lazy_describe(o, &meta) < 0) {
+            PyErr_Clear();
+            return 0;
+        }
+        *out_rank = meta.rank;
+        return KIND_LAZY;
+    }
+    if (Py_TYPE(o) == dycl_py.parameter_type) return KIND_TENSOR;
+    return 0; /* another tensor may have any rank, hooks or a history: rare beside a lazy one */
+}
+
+static uint64_t kind_of(PyObject *o) {
+    int rank, kind = tensor_kind(o, &rank);
+    if (kind) return rank ? (uint64_t)kind : 0;
+    if (PyLong_CheckExact(o)) return KIND_INT;
+    if (PyFloat_CheckExact(o)) return KIND_FLOAT;
+    if (PyBool_Check(o)) return KIND_BOOL;
+    if (o == Py_None) return KIND_NONE;
+    if (PyUnicode_CheckExact(o)) return KIND_STRING;
+    if (Py_TYPE(o) == dycl_py.dtype_type) return KIND_DTYPE;
+    int is_list = PyList_CheckExact(o);
+    if (!is_list && !PyTuple_CheckExact(o)) return 0;
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
+    PyObject **items = PySequence_Fast_ITEMS(o);
+    if (n == 0 || n > 64) return 0;
+    int first = tensor_kind(items[0], &rank);
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (first ? !tensor_kind(items[i], &rank) : !PyLong_CheckExact(items[i])) return 0;
+    return first ? (uint64_t)(KIND_TENSORS << 1 | is_list) : (uint64_t)(KIND_INTS << 1 | is_list) + ((uint64_t)n << 8);
+}
+
+static uint64_t mix(uint64_t h, uint64_t word) {
+    h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ (h >> 29);
+}
+
+uint64_t dycl_shortcut_pattern(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    Py_ssize_t names = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    uint64_t h = mix((uint64_t)(uintptr_t)callable, (uint64_t)count);
+    for (Py_ssize_t i = 0; i < count + names; i++) {
+        uint64_t kind = kind_of(args[i]);
+        if (!kind) return 0;
+        h = mix(h, kind);
+        if (i >= count) h = mix(h, (uint64_t)PyObject_Hash(PyTuple_GET_ITEM(kwnames, i - count)));
+    }
+    return h ? h : 1;
+}
+
+#define PATTERNS 4096
+static uint64_t patterns[PATTERNS];
+static int pattern_count;
+
+int dycl_shortcut_known(uint64_t pattern) {
+    for (size_t at = pattern % PATTERNS; patterns[at]; at = (at + 1) % PATTERNS)
+        if (patterns[at] == pattern) return 1;
+    return 0;
+}
+
+void dycl_shortcut_remember(uint64_t pattern) {
+    if (!pattern || pattern_count >= PATTERNS / 2 || dycl_shortcut_known(pattern)) return;
+    size_t at = pattern % PATTERNS;
+    while (patterns[at]) at = (at + 1) % PATTERNS;
+    patterns[at] = pattern;
+    pattern_count++;
+}
+
+/* What the interpreter does where the field is empty. */
+static PyObject *call_torch(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    PyObject *tuple = PyTuple_New(count), *kwargs = NULL, *result = NULL;
+    if (!tuple) return NULL;
+    for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(tuple, i, Py_NewRef(args[i]));
+    Py_ssize_t names = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    if (names && !(kwargs = PyDict_New())) goto done;
+    for (Py_ssize_t i = 0; i < names; i++)
+        if (PyDict_SetItem(kwargs, PyTuple_GET_ITEM(kwnames, i), args[count + i]) < 0) goto done;
+    if (Py_EnterRecursiveCall(" while calling a Python object")) goto done;
+    result = PyCFunction_Type.tp_call(callable, tuple, kwargs);
+    Py_LeaveRecursiveCall();
+done:
+    Py_DECREF(tuple);
+    Py_XDECREF(kwargs);
+    return result;
+}
+
+static PyObject *shortcut(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+    dycl_region *region = dycl_region_current;
+    int in_place, swapped;
+    if (!region || region->passing || !any_lazy(args, count) || !dycl_region_open(region) || dycl_abi_mode_depth() != region->mode_depth)
+        return call_torch(callable, args, count, kwnames);
+    uint64_t pattern = dycl_shortcut_pattern(callable, args, count, kwnames);
+    if (!pattern || !dycl_shortcut_known(pattern)) {
+        PyObject *result = call_torch(callable, args, count, kwnames);
+        if (result) dycl_shortcut_remember(pattern);
+        return result;
+    }
+    const dycl_binding *row = dycl_binding_find(callable, &in_place, &swapped);
+    if (!row || swapped) return call_torch(callable, args, count, kwnames);
+    dycl_call call;
+    dycl_call_begin(&call, region, args, count, in_place);
+    call.kwnames = kwnames;
+    PyObject *result = dycl_binding_run(row, &call);
+    if (result || PyErr_Occurred()) return result;
+    return dycl_fallback(region, callable, args, count, kwnames, NULL, region->recorder.why);
+}
+
+void dycl_shortcut_install(PyObject *callable) {
+    const int kind = METH_VARARGS | METH_KEYWORDS, all = kind | METH_FASTCALL | METH_NOARGS | METH_O | METH_METHOD;
+    if (!PyCFunction_CheckExact(callable) || (PyCFunction_GET_FLAGS(callable) & all) != kind) return;
+    PyCFunctionObject *function = (PyCFunctionObject *)callable;
+    if (!function->vectorcall) function->vectorcall = shortcut;
+}

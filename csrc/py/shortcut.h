@@ -1,0 +1,17 @@
+/* A shorter way from torch's builtin functions to their bindings. Ownership: none. Threads: GIL held. */
+#ifndef DYCL_PY_SHORTCUT_H
+#define DYCL_PY_SHORTCUT_H
+
+#include "py/call.h"
+
+/* Calls of a bound builtin of torch with a lazy tensor among their first arguments record at once from now on; every other callable and
+ * every other call stays as it is. */
+void dycl_shortcut_install(PyObject *callable);
+
+/* The types of a call's arguments as a number, 0 where torch's parser looks at more than types; whether a call with these types got
+ * through it before, and that one did. */
+uint64_t dycl_shortcut_pattern(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames);
+int dycl_shortcut_known(uint64_t pattern);
+void dycl_shortcut_remember(uint64_t pattern);
+
+#endif

@@ -1,0 +1,101 @@
+"""torch's builtin functions record without torch's argument parser: same results, same errors, same order of modes and subclasses."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from same import same
+from torch.overrides import TorchFunctionMode
+
+import dycl
+
+
+CALLS = {
+    "positional": lambda p: torch.add(p, p),
+    "keywords": lambda p: torch.add(p, other=p, alpha=2),
+    "only keywords": lambda p: torch.add(input=p, other=p),
+    "one lazy argument of two": lambda p: torch.add(torch.ones(4), p),
+    "sequence": lambda p: torch.cat([p, p], dim=-1),
+    "tuple": lambda p: torch.stack((p, p)),
+    "nn": lambda p: F.gelu(p, approximate="tanh"),
+    "in place": lambda p: torch.relu_(p),
+    "out": lambda p: torch.add(p, p, out=torch.empty(4, 4)),
+    "unpacked": lambda p: torch.add(*(p, p), **{"alpha": 3}),
+    "no tensor": lambda p: p + torch.ones(4, 4),
+    "third argument": lambda p: torch.where(torch.ones(4, 4) > 0, torch.ones(4, 4), p),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls(name):
+    same(lambda x: CALLS[name](x * 1.5), lambda: (torch.randn(4, 4),))
+
+
+WRONG = {
+    "shape": lambda p: torch.add(p, torch.ones(3)),
+    "keyword": lambda p: torch.add(p, p, beta=2),
+    "count": lambda p: torch.add(p),
+    "type": lambda p: torch.add(p, "x"),
+    "dimension": lambda p: torch.cat([p, p], dim=7),
+    "number for a tensor": lambda p: torch.atan2(p, 1),
+    "number for a tensor, method": lambda p: p.maximum(1),
+    "tensor of rank 0 for a number": lambda p: torch.leaky_relu(p, p),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_errors_are_torchs(name):
+    same(lambda x: WRONG[name](x * 2), lambda: (torch.randn(4, 4),))
+
+
+class Seen(TorchFunctionMode):
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_mode_of_the_program_sees_the_call():
+    def function(x):
+        y = x * 2
+        with Seen() as seen:
+            y = torch.add(y, F.gelu(y))
+        names.append(seen.names)
+        return y
+
+    names = []
+    same(function, lambda: (torch.randn(4, 4),), recorded=None)
+    assert names == [names[0]] * len(names) and names[0] == ["gelu", "add"]
+
+
+class Own(torch.Tensor):
+    asked = 0
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        Own.asked += 1
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_a_subclass_of_the_program_is_asked():
+    own = torch.ones(4).as_subclass(Own)
+    Own.asked = 0
+    with torch.no_grad():
+        want = torch.add(torch.ones(4) * 2, own)
+        once = Own.asked
+        got = dycl.accelerate(lambda x: torch.add(x * 2, own))(torch.ones(4))
+    assert type(got) is type(want) is Own and Own.asked == 2 * once
+
+
+def test_no_torch_function_on_the_way():
+    """Where torch does not ask __torch_function__, only the shortcut can record."""
+
+    def function(x):
+        x = x * 2
+        with torch._C.DisableTorchFunction():
+            return F.gelu(x)
+
+    stats = same(function, lambda: (torch.randn(8),))
+    assert stats["recorded"] == 2 * stats["calls"] and stats["torch"] == 0
