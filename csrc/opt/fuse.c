@@ -1,15 +1,13 @@
-#include "opt/program.h"
+#include "opt/merge.h"
 
+#include "base/alloc.h"
+
+#include <stdlib.h>
 #include <string.h>
 
-/* Tile blocks grow in program order: a node joins the blocks that compute its operands, merging them, as far as
- *   - it reads their values in place (same iteration, no view that moves elements), which is what DNNFusion's mapping
- *     types ask of an edge: One-to-One always, Many-to-Many (row-wise operators here) when the row is the same,
- *     Reorganize when the view only splits or joins dimensions;
- *   - the merged block can still run before all of its readers. */
-
-#define MAX_MEMBERS 48
-#define LONG_ROW    16384 /* a row this long is reduced by the parallel driver unless there are many of them */
+/* DNNFusion's plan: every node is a block of its own at first. Seeds are the One-to-One operators, those with the smallest results first,
+ * for there a pass costs most for what it does; a seed's block takes in its successors as far as they go, then its predecessors. What
+ * remains of the other types (a softmax of a normalisation) grows afterwards in the same way. */
 
 static uint32_t new_block(dycl_program *p, uint32_t node, dycl_block_kind kind) {
     dycl_block *block = &p->blocks[p->block_count];
@@ -18,7 +16,6 @@ static uint32_t new_block(dycl_program *p, uint32_t node, dycl_block_kind kind) 
     block->first = block->last = node;
     block->count = 1;
     block->position = node;
-    block->consumed = 1e300;
     p->next[node] = DYCL_NONE;
     p->block_of[node] = p->block_count;
     return p->block_count++;
@@ -44,269 +41,121 @@ static void set_space(dycl_block *block, const dycl_tile_need *need) {
     for (int i = 0; i < need->rank; i++) block->elements *= need->sizes[i];
 }
 
-dycl_status dycl_opt_single(dycl_program *p) {
-    for (uint32_t n = 0; n < p->graph.node_count; n++) {
-        if (p->dead[n] || p->follows[n] != DYCL_NONE) continue;
-        dycl_tile_need need;
-        dycl_tile_need_of(p, n, &need);
-        uint32_t b = new_block(p, n, need.ok ? DYCL_BLOCK_TILE : DYCL_BLOCK_SINGLE);
-        if (need.ok) set_space(&p->blocks[b], &need);
-        add_chain(p, b);
-    }
-    return DYCL_OK;
-}
-
-/* Level of a node inside a block: 1 when it has one element a row. */
-static int is_row_level(const dycl_program *p, const dycl_block *block, uint32_t n) {
-    if (block->row <= 1) return 0;
-    const dycl_node *node = &p->graph.nodes[n];
-    if (dycl_op_get((dycl_op)node->op)->family == DYCL_FAMILY_REDUCE) return 0;
-    return dycl_value_numel(&p->graph.values[node->out]) != block->elements;
-}
-
-/* Does the operand name exactly the element that its node made in this iteration? */
-static int reads_in_place(const dycl_space *space, int64_t row, const dycl_value *operand, int rank,
-                          const int64_t *sizes, int64_t level_row, const dycl_value *root, int root_is_row) {
-    int64_t mine[DYCL_SPACE_RANK], made[DYCL_SPACE_RANK];
-    if (operand->offset != root->offset || operand->dtype != root->dtype) return 0;
-    if (!dycl_space_access(space, level_row, operand, rank, sizes, mine)) return 0;
-    if (!dycl_space_access(space, root_is_row ? row : 0, root, root->rank, root->sizes, made)) return 0;
-    return !memcmp(mine, made, (size_t)space->rank * sizeof(int64_t));
-}
-
-/* A reduction leaves its dimensions at size 1 or drops them: either way its value covers the outer part of the
- * space. */
-static int value_is_row(const dycl_program *p, const dycl_block *block, uint32_t producer) {
-    const dycl_node *node = &p->graph.nodes[producer];
-    if (block->row <= 1) return 0;
-    return dycl_op_get((dycl_op)node->op)->family == DYCL_FAMILY_REDUCE ||
-           dycl_value_numel(&p->graph.values[node->out]) != block->elements;
-}
-
-static int inner_of(const dycl_space *space, int64_t row) {
-    int at = space->rank;
-    for (int64_t left = row; left > 1;) {
-        if (at == 0) return -1;
-        at--;
-        if (left % space->sizes[at]) return -1;
-        left /= space->sizes[at];
-    }
-    return at;
-}
-
-/* Checks every edge inside a block of the given members, space and row. */
-static int edges_fit(const dycl_program *p, const uint32_t *members, int count, const dycl_block *as) {
-    const dycl_graph *g = &p->graph;
-    for (int m = 0; m < count; m++) {
-        uint32_t n = members[m];
-        const dycl_node *node = &g->nodes[n];
-        dycl_tile_need need;
-        dycl_tile_need_of(p, n, &need);
-        int64_t level_row = is_row_level(p, as, n) ? as->row : 0;
-        const uint32_t *operands = dycl_node_operands(g, node);
-        for (int i = 0; i < node->operand_count; i++) {
-            if (operands[i] == DYCL_NONE) continue;
-            uint32_t producer = dycl_program_producer(p, operands[i]);
-            if (producer == DYCL_NONE) continue;
-            int inside = 0;
-            for (int k = 0; k < m; k++) inside |= members[k] == producer;
-            if (!inside) continue;
-            if (i > 0 && dycl_op_get((dycl_op)node->op)->family == DYCL_FAMILY_NORM)
-                return 0; /* a parameter is read whole */
-            const dycl_value *root = &g->values[g->nodes[producer].out];
-            if (!reads_in_place(&as->space, as->row, &g->values[operands[i]], need.rank, need.sizes, level_row, root,
-                                value_is_row(p, as, producer)))
-                return 0;
-        }
-        /* the node's own iteration must be one of the space */
-        int64_t unused[DYCL_SPACE_RANK];
-        if (!dycl_space_access(&as->space, level_row, &g->values[node->out], need.rank, need.sizes, unused)) return 0;
-    }
-    return 1;
-}
-
-static int members_of(const dycl_program *p, uint32_t b, uint32_t *out, int count) {
-    for (uint32_t n = p->blocks[b].first; n != DYCL_NONE && count < MAX_MEMBERS; n = p->next[n]) out[count++] = n;
-    return count;
-}
-
-static void sort_members(uint32_t *members, int count) {
-    for (int i = 1; i < count; i++) {
-        uint32_t moved = members[i];
-        int j = i;
-        for (; j > 0 && members[j - 1] > moved; j--) members[j] = members[j - 1];
-        members[j] = moved;
-    }
-}
-
-/* Space and row of a block with one more need in it; 0 when they cannot be one. `full`: the node covers the whole
- * space. */
-static int unite(dycl_block *as, const dycl_tile_need *need) {
-    int64_t elements = 1;
-    for (int i = 0; i < need->rank; i++) {
-        elements *= need->sizes[i];
-        if (need->row && need->dims[i] != i) return 0;
-    }
-    dycl_space other;
-    dycl_space_of(&other, need->rank, need->sizes);
-    if (elements == as->elements) {
-        if (need->row && as->row && need->row != as->row) return 0;
-        if (!dycl_space_refine(&as->space, &other)) return 0;
-        if (need->row) as->row = need->row;
-    } else {
-        /* one element a row: refine the outer dimensions */
-        if (need->row || as->row <= 1 || elements * as->row != as->elements) return 0;
-        int inner = inner_of(&as->space, as->row);
-        if (inner < 0) return 0;
-        if (other.rank + as->space.rank - inner > DYCL_SPACE_RANK) return 0;
-        for (int i = inner; i < as->space.rank; i++) other.sizes[other.rank++] = as->space.sizes[i];
-        if (!dycl_space_refine(&as->space, &other)) return 0;
-    }
-    if (as->space.rank > DYCL_MAX_RANK || (as->row && inner_of(&as->space, as->row) < 0)) return 0;
-    return !(as->row > LONG_ROW && as->elements < 8 * as->row);
-}
-
-/* Blocks outside {a, b} that the members read from must run before; those that read must run after. */
-static int place(const dycl_program *p, const uint32_t *members, int count, uint32_t a, uint32_t b, uint32_t joining,
-                 double *out) {
-    const dycl_graph *g = &p->graph;
-    double low = -1, high = p->blocks[a].consumed;
-    if (b != a && p->blocks[b].consumed < high) high = p->blocks[b].consumed;
-    double at = p->blocks[a].position > p->blocks[b].position ? p->blocks[a].position : p->blocks[b].position;
-    for (int m = 0; m < count; m++) {
-        const dycl_node *node = &g->nodes[members[m]];
-        const uint32_t *operands = dycl_node_operands(g, node);
-        for (int i = 0; i < node->operand_count; i++) {
-            if (operands[i] == DYCL_NONE) continue;
-            uint32_t producer = dycl_program_producer(p, operands[i]);
-            if (producer == DYCL_NONE || producer == joining) continue;
-            uint32_t from = p->block_of[producer];
-            if (from == a || from == b) continue;
-            if (p->blocks[from].position > low) low = p->blocks[from].position;
-        }
-    }
-    if (at >= high) return 0;
-    if (low >= at) {
-        if (low >= high) return 0;
-        at = high > 1e299 ? (double)joining : (low + high) / 2;
-        if (!(at > low && at < high)) return 0;
-    }
-    *out = at;
-    return 1;
-}
-
-static void mark_consumed(dycl_program *p, uint32_t b) {
-    const dycl_graph *g = &p->graph;
-    double at = p->blocks[b].position;
-    for (uint32_t n = p->blocks[b].first; n != DYCL_NONE; n = p->next[n]) {
-        const dycl_node *node = &g->nodes[n];
-        const uint32_t *operands = dycl_node_operands(g, node);
-        for (int i = 0; i < node->operand_count; i++) {
-            if (operands[i] == DYCL_NONE) continue;
-            uint32_t producer = dycl_program_producer(p, operands[i]);
-            if (producer == DYCL_NONE) continue;
-            uint32_t from = p->block_of[producer];
-            if (from != b && p->blocks[from].consumed > at) p->blocks[from].consumed = at;
-        }
-    }
-}
-
-/* Joins node n to block a and, when b is another one, block b to both. */
-static int join(dycl_program *p, uint32_t n, const dycl_tile_need *need, uint32_t a, uint32_t b, int added) {
-    uint32_t members[MAX_MEMBERS];
-    int count = members_of(p, a, members, 0);
-    if (b != a) count = members_of(p, b, members, count);
-    if (count + added > MAX_MEMBERS - 1) return 0;
-    dycl_block as = p->blocks[a];
-    if (b != a) {
-        const dycl_block *other = &p->blocks[b];
-        if (other->row && as.row && other->row != as.row) return 0;
-        if (other->elements == as.elements) {
-            if (!dycl_space_refine(&as.space, &other->space)) return 0;
-            if (other->row) as.row = other->row;
-        } else if (as.row > 1 && !other->row && other->elements * as.row == as.elements) {
-            dycl_tile_need outer = {1, 0, other->space.rank, {0}, {0}};
-            if (other->space.rank > DYCL_MAX_RANK) return 0;
-            for (int i = 0; i < outer.rank; i++) outer.sizes[i] = other->space.sizes[i], outer.dims[i] = i;
-            if (!unite(&as, &outer)) return 0;
-        } else
-            return 0;
-    }
-    if (added) {
-        if (!unite(&as, need)) return 0;
-        members[count++] = n;
-    }
-    sort_members(members, count);
-    double at;
-    if (!place(p, members, count, a, b, n, &at) || !edges_fit(p, members, count, &as)) return 0;
-    if (b != a) {
-        if (p->blocks[b].consumed < as.consumed) as.consumed = p->blocks[b].consumed;
-        p->blocks[b].count = 0;
-    }
-    as.position = at;
-    as.first = members[0];
-    as.last = members[count - 1];
-    as.count = (uint32_t)count;
-    p->blocks[a] = as;
-    for (int i = 0; i < count; i++) {
-        p->block_of[members[i]] = a;
-        p->next[members[i]] = i + 1 < count ? members[i + 1] : DYCL_NONE;
-    }
-    return 1;
-}
-
 /* A row-wise operator along another dimension than the last, or over rows of one element, stays alone. */
-static int can_join(const dycl_tile_need *need) {
+static int may_grow(const dycl_tile_need *need) {
     if (!need->ok || need->row == 1) return 0;
     for (int i = 0; i < need->rank; i++)
         if (need->dims[i] != i) return 0;
     return 1;
 }
 
-static int may_grow(const dycl_program *p, uint32_t b) {
-    const dycl_block *block = &p->blocks[b];
-    if (block->kind != DYCL_BLOCK_TILE || block->row == 1) return 0;
-    dycl_tile_need need;
-    dycl_tile_need_of(p, block->first, &need);
-    return can_join(&need);
+dycl_status dycl_opt_single(dycl_program *p) {
+    for (uint32_t n = 0; n < p->graph.node_count; n++) {
+        if (p->dead[n] || p->follows[n] != DYCL_NONE) continue;
+        dycl_tile_need need;
+        dycl_tile_need_of(p, n, &need);
+        uint32_t b = new_block(p, n, need.ok ? DYCL_BLOCK_TILE : DYCL_BLOCK_SINGLE);
+        if (need.ok) {
+            set_space(&p->blocks[b], &need);
+            p->blocks[b].grows = may_grow(&need);
+        }
+        add_chain(p, b);
+    }
+    return DYCL_OK;
+}
+
+static dycl_status find_readers(const dycl_program *p, dycl_readers *out) {
+    const dycl_graph *g = &p->graph;
+    out->start = dycl_alloc_zero((g->value_count + 2) * sizeof(uint32_t));
+    out->nodes = dycl_alloc((g->operand_count + 1) * sizeof(uint32_t));
+    if (!out->start || !out->nodes) return dycl_error_set("out of memory");
+    for (int fill = 0; fill < 2; fill++) {
+        for (uint32_t n = 0; n < g->node_count; n++) {
+            if (p->dead[n] || g->nodes[n].op == DYCL_OP_view) continue;
+            const uint32_t *operands = dycl_node_operands(g, &g->nodes[n]);
+            for (int i = 0; i < g->nodes[n].operand_count; i++) {
+                if (operands[i] == DYCL_NONE) continue;
+                uint32_t *at = &out->start[g->values[operands[i]].root + 1];
+                if (fill) out->nodes[at[0]] = n;
+                at[!fill]++; /* counts stand one further, so that filling leaves every start in its place */
+            }
+        }
+        for (uint32_t v = 0; !fill && v <= g->value_count; v++) out->start[v + 1] += out->start[v];
+    }
+    return DYCL_OK;
+}
+
+/* The next neighbour of block b to try: a reader with the lowest position above `from`, or a producer with the highest below it. */
+static uint32_t neighbour(const dycl_program *p, const dycl_readers *readers, uint32_t b, int successors, double from) {
+    const dycl_graph *g = &p->graph;
+    uint32_t best = DYCL_NONE;
+    for (uint32_t n = p->blocks[b].first; n != DYCL_NONE; n = p->next[n]) {
+        const dycl_node *node = &g->nodes[n];
+        const uint32_t *operands = dycl_node_operands(g, node);
+        uint32_t first = successors ? readers->start[node->out] : 0,
+                 end = successors ? readers->start[node->out + 1] : node->operand_count;
+        for (uint32_t k = first; k < end; k++) {
+            uint32_t other = successors ? readers->nodes[k] : operands[k] == DYCL_NONE ? DYCL_NONE : dycl_program_producer(p, operands[k]);
+            uint32_t by = other == DYCL_NONE ? b : p->block_of[other];
+            if (by == b || !p->blocks[by].grows) continue;
+            double at = p->blocks[by].position;
+            if (successors ? at <= from : at >= from) continue;
+            if (best == DYCL_NONE || (successors ? at < p->blocks[best].position : at > p->blocks[best].position)) best = by;
+        }
+    }
+    return best;
+}
+
+static int take_in(dycl_program *p, const dycl_readers *readers, uint32_t b, int successors) {
+    int any = 0;
+    double from = successors ? -1 : 1e300;
+    for (uint32_t other; (other = neighbour(p, readers, b, successors, from)) != DYCL_NONE;) {
+        double at = p->blocks[other].position;
+        if (dycl_merge(p, readers, b, other)) {
+            any = 1;
+            from = successors ? -1 : 1e300; /* what did not fit may fit now */
+        } else
+            from = at;
+    }
+    return any;
+}
+
+static void grow(dycl_program *p, const dycl_readers *readers, uint32_t b) {
+    if (!p->blocks[b].grows) return;
+    while (take_in(p, readers, b, 1) | take_in(p, readers, b, 0)) continue;
+}
+
+typedef struct {
+    int64_t bytes;
+    uint32_t node;
+} seed;
+
+static int smaller(const void *x, const void *y) {
+    const seed *a = x, *b = y;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
+    return a->node < b->node ? -1 : 1;
 }
 
 dycl_status dycl_opt_fuse(dycl_program *p) {
     const dycl_graph *g = &p->graph;
-    for (uint32_t n = 0; n < g->node_count; n++) {
-        if (p->dead[n]) continue;
-        if (p->follows[n] != DYCL_NONE) {
-            uint32_t b = p->block_of[n];
-            if (p->blocks[b].last == n) mark_consumed(p, b); /* its other operands have their blocks by now */
-            continue;
+    dycl_readers readers = {0};
+    seed *seeds = dycl_alloc((g->node_count + 1) * sizeof *seeds);
+    dycl_status status = seeds ? find_readers(p, &readers) : dycl_error_set("out of memory");
+    if (status == DYCL_OK) status = dycl_opt_single(p);
+    for (int one_to_one = 1; status == DYCL_OK && one_to_one >= 0; one_to_one--) {
+        uint32_t count = 0;
+        for (uint32_t n = 0; n < g->node_count; n++) {
+            if (p->dead[n] || p->block_of[n] == DYCL_NONE || p->blocks[p->block_of[n]].count != 1) continue;
+            if ((dycl_op_get((dycl_op)g->nodes[n].op)->mapping == DYCL_MAP_O2O) != one_to_one) continue;
+            const dycl_value *out = &g->values[g->nodes[n].out];
+            seeds[count++] = (seed){dycl_value_numel(out) * (int64_t)dycl_dtype_size((dycl_dtype)out->dtype), n};
         }
-        const dycl_node *node = &g->nodes[n];
-        dycl_tile_need need;
-        dycl_tile_need_of(p, n, &need);
-        uint32_t mine = DYCL_NONE;
-        if (can_join(&need)) {
-            const uint32_t *operands = dycl_node_operands(g, node);
-            for (int i = 0; i < node->operand_count; i++) {
-                if (operands[i] == DYCL_NONE) continue;
-                uint32_t producer = dycl_program_producer(p, operands[i]);
-                if (producer == DYCL_NONE) continue;
-                uint32_t from = p->block_of[producer];
-                if (from == mine || !may_grow(p, from)) continue;
-                if (mine == DYCL_NONE) {
-                    if (join(p, n, &need, from, from, 1)) mine = from;
-                } else if (p->blocks[mine].elements >= p->blocks[from].elements)
-                    join(p, n, &need, mine, from, 0);
-                else if (join(p, n, &need, from, mine, 0))
-                    mine = from;
-            }
-        }
-        if (mine == DYCL_NONE) {
-            mine = new_block(p, n, need.ok ? DYCL_BLOCK_TILE : DYCL_BLOCK_SINGLE);
-            if (need.ok) set_space(&p->blocks[mine], &need);
-            add_chain(p, mine);
-            if (p->blocks[mine].last != n) continue;
-        }
-        mark_consumed(p, mine); /* only now: the blocks merged above do not count as readers of each other */
+        qsort(seeds, count, sizeof *seeds, smaller);
+        for (uint32_t i = 0; i < count; i++)
+            if (p->blocks[p->block_of[seeds[i].node]].count == 1) grow(p, &readers, p->block_of[seeds[i].node]);
     }
-    return DYCL_OK;
+    dycl_free(seeds);
+    dycl_free(readers.start);
+    dycl_free(readers.nodes);
+    return status;
 }

@@ -3,7 +3,7 @@
  * Ownership: a dycl_program owns its copy of the graph and its arrays. Threads: one at a time.
  * Passes change the graph's `values` (re-rooting what turned out to be an alias) and mark nodes dead; nodes and
  * operands keep their numbers. Blocks are ordered by `position`: a block only reads what blocks of a lower position
- * write, so that any merge which keeps this rule keeps the schedule acyclic, without a search. */
+ * write, so that any merge which keeps this rule keeps the schedule acyclic, without a search (merge.c). */
 #ifndef DYCL_OPT_PROGRAM_H
 #define DYCL_OPT_PROGRAM_H
 
@@ -24,10 +24,10 @@ typedef struct {
     dycl_block_kind kind;
     uint32_t first, last, count; /* members in program order, chained by program->next; count 0: merged away */
     double position;             /* place in the schedule; only ever grows */
-    double consumed;             /* lower bound of the positions of the blocks that read this one */
     dycl_space space;            /* TILE */
     int64_t elements;            /* of the space */
     int64_t row;                 /* TILE: row length that a row-wise operator asks for; 0: free */
+    int grows;                   /* TILE: other blocks may join it */
 } dycl_block;
 
 typedef struct {
