@@ -20,4 +20,8 @@ typedef struct {
 /* Chooses a kernel for the mode of the plan and appends the step. */
 dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a);
 
+/* Few rows, B as it lies: another kernel (step_gemv.c). */
+int dycl_gemv_suits(const dycl_matmul_args *a);
+dycl_status dycl_make_gemv(dycl_maker *b, dycl_matmul_args *a);
+
 #endif

@@ -238,7 +238,10 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
         a->threads = small_threads(a, b->plan->threads);
         run = small_run;
         kernel = "small product";
-        cost = 100 + flops / 110;
+        double reading = (double)(a->n * a->k) * sizeof(float) / 40;
+        cost = 100 + (flops / 110 > reading ? flops / 110 : reading);
+    } else if (dycl_gemv_suits(a)) {
+        return dycl_make_gemv(b, a);
     } else if (b->plan->mode == DYCL_PLAN_TUNED && a->dtype == DYCL_F32 && a->batches == 1 && a->k > 0) {
         if (worth_primitive(a)) {
             status = try_primitive(b, a, 0, &a->plain, &a->plain_scratch);

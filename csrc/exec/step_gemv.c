@@ -1,0 +1,81 @@
+#include "exec/matmul.h"
+#include "kern/gemv.h"
+#include "kern/parallel.h"
+
+#include <omp.h>
+
+/* Products of few rows, a token of a language model above all: their time is the reading of the weights. */
+
+/* Long pieces for each thread's prefetchers: columns of B where those are contiguous, else rows, whose partial results are added up after.
+ * (3072x768 by rows on two threads: 36 GB/s where columns gave 30.) */
+#define LEAST_ROWS 32
+
+static int dots(const dycl_matmul_args *a) {
+    return a->b_column != 1;
+}
+
+static void add_up(const dycl_matmul_args *a, float *to, const float *parts, int64_t count, int64_t from, int64_t end) {
+    for (int64_t i = 0; i < a->m; i++)
+        for (int64_t part = 0; part < count; part++) {
+            const float *more = parts + (part * a->m + i) * a->n;
+            for (int64_t j = from; j < end; j++) to[i * a->c_row + j] += more[j];
+        }
+}
+
+static dycl_status gemv_run(const dycl_step *step, dycl_plan *plan) {
+    const dycl_matmul_args *a = step->args;
+    const dycl_gemv_table *table = dycl_kern_gemv(dycl_cpu_isa());
+    int by_columns = dots(a);
+    dycl_gemv_fn run = by_columns ? table->dot : table->axpy;
+    int64_t all = by_columns ? a->n : a->k;
+    const dycl_gemv g = {.a = dycl_at(plan, a->a),
+                         .b = dycl_at(plan, a->b),
+                         .bias = a->has_bias ? dycl_at(plan, a->bias) : NULL,
+                         .c = dycl_at(plan, a->c),
+                         .lda = a->a_row,
+                         .ldb = by_columns ? a->b_column : a->b_row,
+                         .ldc = a->c_row,
+                         .n = a->n,
+                         .k = a->k,
+                         .m = (int)a->m};
+    if (a->threads < 2) {
+        run(&g, 0, all);
+        return DYCL_OK;
+    }
+    float *parts = by_columns ? NULL : dycl_at(plan, a->scratch);
+#pragma omp parallel num_threads(a->threads)
+    {
+        int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
+        dycl_gemv mine = g;
+        if (parts && self) {
+            mine.bias = NULL;
+            mine.c = parts + (self - 1) * a->m * a->n;
+            mine.ldc = a->n;
+        }
+        run(&mine, all * self / team, all * (self + 1) / team);
+        if (parts) {
+#pragma omp barrier
+            add_up(a, g.c, parts, team - 1, a->n * self / team, a->n * (self + 1) / team);
+        }
+    }
+    return DYCL_OK;
+}
+
+int dycl_gemv_suits(const dycl_matmul_args *a) {
+    int64_t most = dots(a) ? DYCL_GEMV_ROWS : DYCL_GEMV_ROWS / 2; /* the traffic of C costs axpy its gain from there on */
+    return a->dtype == DYCL_F32 && a->batches == 1 && a->m <= most && a->k > 0 && (a->a_column == 1 || a->k == 1) &&
+           (a->b_column == 1 || a->b_row == 1);
+}
+
+dycl_status dycl_make_gemv(dycl_maker *b, dycl_matmul_args *a) {
+    double bytes = (double)a->n * (double)a->k * sizeof(float);
+    int64_t useful = (int64_t)(bytes / (2 * DYCL_BYTES_PER_THREAD)), most = (dots(a) ? a->n : a->k) / LEAST_ROWS;
+    if (useful > most) useful = most;
+    a->threads = useful < 2 ? 1 : useful < b->plan->threads ? (int)useful : b->plan->threads;
+    dycl_status status = DYCL_OK;
+    if (!dots(a) && a->threads > 1)
+        status = dycl_make_scratch(b, (size_t)((a->threads - 1) * a->m * a->n) * sizeof(float), &a->scratch);
+    if (status == DYCL_OK) status = dycl_make_step(b, gemv_run, a, "gemv", 100 + bytes / 16 / a->threads);
+    if (status == DYCL_OK && a->threads == 1) dycl_make_serial(b);
+    return status;
+}

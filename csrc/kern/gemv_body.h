@@ -1,0 +1,131 @@
+/* Body of the products with few rows. Before including: DYCL_LEVEL, DYCL_GEMV_TABLE. */
+#include "kern/gemv.h"
+#include "kern/rowvec.h"
+
+#define ALWAYS  static inline __attribute__((always_inline))
+#define STREAMS 8
+/* Places of B at once: sums (in dot) or factors (in axpy) of all rows stay in registers. */
+#if DYCL_LEVEL == 2
+#define STREAMS_2 8
+#define STREAMS_3 8
+#define STREAMS_4 6
+#else
+#define STREAMS_2 4
+#define STREAMS_3 2
+#define STREAMS_4 2
+#endif
+#define BLOCK 4096 /* elements of C that stay in L1 while rows of B go by */
+
+ALWAYS void dots(const dycl_gemv *g, int m, int streams, int64_t column, int64_t apart) {
+    const float *b[STREAMS];
+    vf sum[DYCL_GEMV_ROWS][STREAMS];
+#pragma GCC unroll 8
+    for (int s = 0; s < streams; s++) b[s] = g->b + (column + s * apart) * g->ldb;
+#pragma GCC unroll 4
+    for (int i = 0; i < m; i++)
+#pragma GCC unroll 8
+        for (int s = 0; s < streams; s++) sum[i][s] = (vf){0};
+    int64_t p = 0;
+    for (; p + vf_lanes <= g->k; p += vf_lanes) {
+        vf x[DYCL_GEMV_ROWS];
+#pragma GCC unroll 4
+        for (int i = 0; i < m; i++) x[i] = vf_load(g->a + i * g->lda + p);
+#pragma GCC unroll 8
+        for (int s = 0; s < streams; s++) {
+            vf y = vf_load(b[s] + p);
+#pragma GCC unroll 4
+            for (int i = 0; i < m; i++) sum[i][s] = vf_fma(x[i], y, sum[i][s]);
+        }
+    }
+    if (p < g->k) {
+        size_t rest = (size_t)(g->k - p);
+#pragma GCC unroll 8
+        for (int s = 0; s < streams; s++) {
+            vf y = vf_load_part(b[s] + p, rest, (vf){0});
+#pragma GCC unroll 4
+            for (int i = 0; i < m; i++) sum[i][s] = vf_fma(vf_load_part(g->a + i * g->lda + p, rest, (vf){0}), y, sum[i][s]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < m; i++)
+#pragma GCC unroll 8
+        for (int s = 0; s < streams; s++) {
+            int64_t at = column + s * apart;
+            g->c[i * g->ldc + at] = (float)(vf_hsum(sum[i][s]) + (g->bias ? (double)g->bias[at] : 0));
+        }
+}
+
+ALWAYS void dot_of(const dycl_gemv *g, int m, int streams, int64_t from, int64_t end) {
+    int64_t apart = (end - from) / streams;
+    for (int64_t j = 0; j < apart; j++) dots(g, m, streams, from + j, apart);
+    for (int64_t j = from + apart * streams; j < end; j++) dots(g, m, 1, j, 0);
+}
+
+static void dot(const dycl_gemv *g, int64_t from, int64_t end) {
+    switch (g->m) {
+    case 1: dot_of(g, 1, STREAMS, from, end); break;
+    case 2: dot_of(g, 2, STREAMS_2, from, end); break;
+    case 3: dot_of(g, 3, STREAMS_3, from, end); break;
+    default: dot_of(g, 4, STREAMS_4, from, end);
+    }
+}
+
+/* C += rows [p, p + streams) of B, each times its factor. */
+ALWAYS void axpys(const dycl_gemv *g, int m, int streams, int64_t p, int64_t from, int64_t end) {
+    const float *b[STREAMS];
+    float *c[DYCL_GEMV_ROWS];
+    vf x[DYCL_GEMV_ROWS][STREAMS];
+#pragma GCC unroll 8
+    for (int s = 0; s < streams; s++) b[s] = g->b + (p + s) * g->ldb;
+#pragma GCC unroll 4
+    for (int i = 0; i < m; i++) {
+        c[i] = g->c + i * g->ldc;
+#pragma GCC unroll 8
+        for (int s = 0; s < streams; s++) x[i][s] = vf_set(g->a[i * g->lda + p + s]);
+    }
+    int64_t j = from;
+    for (; j + vf_lanes <= end; j += vf_lanes) {
+        vf sum[DYCL_GEMV_ROWS];
+#pragma GCC unroll 4
+        for (int i = 0; i < m; i++) sum[i] = (vf){0}; /* C grows by sums of several terms: fewer roundings of large numbers */
+#pragma GCC unroll 8
+        for (int s = 0; s < streams; s++) {
+            vf y = vf_load(b[s] + j);
+#pragma GCC unroll 4
+            for (int i = 0; i < m; i++) sum[i] = vf_fma(x[i][s], y, sum[i]);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < m; i++) vf_store(c[i] + j, vf_load(c[i] + j) + sum[i]);
+    }
+    if (j < end) {
+        size_t rest = (size_t)(end - j);
+#pragma GCC unroll 4
+        for (int i = 0; i < m; i++) {
+            vf sum = {0};
+#pragma GCC unroll 8
+            for (int s = 0; s < streams; s++) sum = vf_fma(x[i][s], vf_load_part(b[s] + j, rest, (vf){0}), sum);
+            vf_store_part(c[i] + j, rest, vf_load_part(c[i] + j, rest, (vf){0}) + sum);
+        }
+    }
+}
+
+ALWAYS void axpy_of(const dycl_gemv *g, int m, int streams, int64_t from, int64_t end) {
+    for (int64_t left = 0; left < g->n; left += BLOCK / m) {
+        int64_t right = g->n - left < BLOCK / m ? g->n : left + BLOCK / m, p = from;
+        for (int i = 0; i < m; i++)
+            for (int64_t j = left; j < right; j++) g->c[i * g->ldc + j] = g->bias ? g->bias[j] : 0;
+        for (; p + streams <= end; p += streams) axpys(g, m, streams, p, left, right);
+        for (; p < end; p++) axpys(g, m, 1, p, left, right);
+    }
+}
+
+static void axpy(const dycl_gemv *g, int64_t from, int64_t end) {
+    switch (g->m) {
+    case 1: axpy_of(g, 1, STREAMS, from, end); break;
+    case 2: axpy_of(g, 2, STREAMS_2, from, end); break;
+    case 3: axpy_of(g, 3, STREAMS_3, from, end); break;
+    default: axpy_of(g, 4, STREAMS_4, from, end);
+    }
+}
+
+const dycl_gemv_table DYCL_GEMV_TABLE = {dot, axpy};
