@@ -16,6 +16,17 @@ class Peer:
     prepare: Callable
 
 
+def model_of(program):
+    """What a tool takes: the model that a program of many calls is made of, or the one that is called."""
+    return getattr(program, "model", program) if hasattr(program, "program") else program
+
+
+def one_call(model):
+    if model_of(model) is not model:
+        raise TypeError("takes one call of a model, not a program of many calls of different shapes")
+    return model
+
+
 def eager(model, example, threads):
     return model
 
@@ -23,13 +34,13 @@ def eager(model, example, threads):
 def dycl(model, example, threads):
     import dycl as library
 
-    return library.accelerate(model)
+    library.accelerate(model_of(model))
+    return model
 
 
 def inductor(model, example, threads):
-    import torch
-
-    return torch.compile(model)
+    model_of(model).compile()
+    return model
 
 
 def inductor_max(model, example, threads):
@@ -37,13 +48,14 @@ def inductor_max(model, example, threads):
     import torch._inductor.config
 
     torch._inductor.config.freezing = True
-    return torch.compile(model, mode="max-autotune")
+    model_of(model).compile(mode="max-autotune")
+    return model
 
 
 def jit(model, example, threads):
     import torch
 
-    return torch.jit.freeze(torch.jit.trace(model, example))
+    return torch.jit.freeze(torch.jit.trace(one_call(model), example))
 
 
 def export_onnx(model, example, path):
@@ -64,7 +76,7 @@ def onnxruntime(model, example, threads):
 
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "model.onnx")
-        export_onnx(model, example, path)
+        export_onnx(one_call(model), example, path)
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -77,7 +89,7 @@ def onnxruntime(model, example, threads):
 def openvino(model, example, threads):
     import openvino as ov
 
-    converted = ov.convert_model(model, example_input=example)
+    converted = ov.convert_model(one_call(model), example_input=example)
     converted.reshape(list(example.shape))
     compiled = ov.Core().compile_model(converted, "CPU", {
         "INFERENCE_NUM_THREADS": threads,

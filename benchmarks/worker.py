@@ -107,7 +107,9 @@ class Job:
         if self.peer == "dycl":
             import dycl
 
-            found["stats"] = plain(dycl.stats(self.call))
+            from benchmarks.peers import model_of
+
+            found["stats"] = plain(dycl.stats(model_of(self.call)))
         if self.peer == "eager":
             from torch.utils.flop_counter import FlopCounterMode
 
