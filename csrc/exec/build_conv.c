@@ -7,24 +7,28 @@
 /* Convolutions as oneDNN primitives, with what follows them done on the way out. oneDNN chooses the layouts; the
  * weights are packed once when they are constant, else at each run. */
 
+dycl_status dycl_conv_weights(dycl_plan *plan, const dycl_conv_args *a, const void **out) {
+    *out = dycl_at(plan, a->weights);
+    if (!a->pack) return DYCL_OK;
+    const float *scale = a->has_scale ? dycl_at(plan, a->scale) : NULL;
+    const void *packed = NULL;
+    dycl_status status = a->binding ? dycl_binding_get(plan, a->binding, scale, &packed) : DYCL_OK;
+    if (status == DYCL_OK && !packed) {
+        dycl_pack_key key = a->once;
+        key.weights = *out;
+        key.scale = scale;
+        packed = dycl_at(plan, a->repacked);
+        status = dycl_pack_into(&key, scale && a->prim ? dycl_at(plan, a->scaled) : NULL, dycl_at(plan, a->repacked));
+    }
+    *out = packed;
+    return status;
+}
+
 static dycl_status conv_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_conv_args *a = step->args;
-    dycl_prim_args x = {
-        .src = dycl_at(plan, a->src), .weights = dycl_at(plan, a->weights), .dst = dycl_at(plan, a->dst)};
-    if (a->pack) {
-        const float *scale = a->has_scale ? dycl_at(plan, a->scale) : NULL;
-        const void *packed = NULL;
-        dycl_status status = a->binding ? dycl_binding_get(plan, a->binding, scale, &packed) : DYCL_OK;
-        if (status == DYCL_OK && !packed) {
-            dycl_pack_key key = a->once;
-            key.weights = x.weights;
-            key.scale = scale;
-            packed = dycl_at(plan, a->repacked);
-            status = dycl_pack_into(&key, scale ? dycl_at(plan, a->scaled) : NULL, dycl_at(plan, a->repacked));
-        }
-        if (status != DYCL_OK) return status;
-        x.weights = packed;
-    }
+    dycl_prim_args x = {.src = dycl_at(plan, a->src), .dst = dycl_at(plan, a->dst)};
+    dycl_status status = dycl_conv_weights(plan, a, &x.weights);
+    if (status != DYCL_OK) return status;
     if (a->has_bias) x.bias = dycl_at(plan, a->bias);
     x.scratch = dycl_at(plan, a->scratch);
     for (int i = 0; i < a->post_count; i++)
@@ -103,18 +107,19 @@ static dycl_status make_primitive(dycl_conv_desc *d, const dycl_tensor *x, const
     return dycl_prim_conv(d, prim);
 }
 
-static dycl_status read_weights(dycl_maker *b, dycl_conv_args *a, const dycl_tensor *w, int64_t channels) {
+dycl_status dycl_conv_read_weights(dycl_maker *b, dycl_conv_args *a, const dycl_tensor *w, int64_t channels) {
     dycl_status status;
     dycl_make_read(b, w->ref.slot);
     a->weights = w->ref;
-    a->pack = a->has_scale || dycl_prim_weights_bytes(a->prim);
+    a->pack = !a->prim || a->has_scale || dycl_prim_weights_bytes(a->prim);
     if (!a->pack) return DYCL_OK;
     a->once.prim = a->prim;
     a->once.channels = channels;
     a->once.per_channel = dycl_tensor_numel(w) / channels;
     DYCL_TRY(dycl_make_binding(b, w, a->prim, a->has_scale ? channels : 0, &a->binding));
+    if (a->binding) a->binding->gemm = a->once.gemm;
     DYCL_TRY(dycl_make_scratch(b, dycl_pack_size(&a->once), &a->repacked));
-    if (a->has_scale) DYCL_TRY(dycl_make_scratch(b, (size_t)dycl_tensor_numel(w) * sizeof(float), &a->scaled));
+    if (a->has_scale && a->prim) DYCL_TRY(dycl_make_scratch(b, (size_t)dycl_tensor_numel(w) * sizeof(float), &a->scaled));
     return DYCL_OK;
 fail:
     return status;
@@ -139,7 +144,6 @@ dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block) {
     DYCL_TRY(dycl_make_contiguous(b, operands[1], &w));
     dycl_conv_describe(&d, &x, &w, &out, (dycl_op)node->op, dycl_node_attrs(g, node));
     describe_chain(b, block, &d.post, residuals);
-    for (int i = 0; i < d.post.count; i++) b->plan->hides_nan |= d.post.op[i].kind != DYCL_POST_ADD;
     if (operands[2] != DYCL_NONE) {
         DYCL_TRY(dycl_make_operand_plain(b, operands[2]));
         DYCL_TRY(dycl_make_contiguous(b, operands[2], &bias));
@@ -154,6 +158,9 @@ dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block) {
         DYCL_TRY(dycl_make_batch_norm(b, second, a->has_bias ? &bias : NULL, &a->scale, &a->bias));
         a->has_bias = a->has_scale = 1;
     }
+    status = dycl_make_conv_product(b, block, &d, a, &w, residuals);
+    if (status != DYCL_BAIL) return status;
+    for (int i = 0; i < d.post.count; i++) b->plan->hides_nan |= d.post.op[i].kind != DYCL_POST_ADD;
     d.bias = a->has_bias;
     DYCL_TRY(make_primitive(&d, &x, &out, &a->prim));
     DYCL_TRY(dycl_make_prim(b, a->prim));
@@ -174,7 +181,7 @@ dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block) {
     dycl_make_write(b, slot);
     if (a->has_bias) dycl_make_read(b, a->bias.slot);
     if (a->has_scale) dycl_make_read(b, a->scale.slot);
-    DYCL_TRY(read_weights(b, a, &w, d.oc));
+    DYCL_TRY(dycl_conv_read_weights(b, a, &w, d.oc));
     DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(a->prim), &a->scratch));
     DYCL_TRY(dycl_make_step(b, conv_run, a, "convolution", dycl_conv_cost(&d)));
     b->plan->infos[b->plan->step_count - 1].prim = a->prim;

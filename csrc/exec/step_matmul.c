@@ -255,7 +255,7 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
         if (own && is_feed(b, a->b) && worth_gemm(a)) {
             dycl_tensor w = {.ref = a->b};
             DYCL_TRY(dycl_make_binding(b, &w, NULL, 0, &a->binding));
-            a->binding->gemm = (dycl_gemm_form){own, a->n, {1, 1, a->k}, {0, 0, a->b_row}, a->b_column, dycl_gemm_vectors(own, a->m, a->n)};
+            a->binding->gemm = (dycl_gemm_form){own, a->n, {1, 1, a->k}, {0, 0, a->b_row}, a->b_column, dycl_gemm_vectors(own, 128, a->n)}; /* one form for every number of rows */
             a->binding->patient = 1;
             a->threads = flops > 400000 ? b->plan->threads : 1;
             run = gemm_run;

@@ -107,12 +107,12 @@ typedef struct {
 /* What one thread does. */
 typedef struct {
     int64_t tile0, tile1, panel0, panel1;
-} share;
+} rectangle;
 
 /* The part of k that a pass covers. */
 typedef struct {
     int64_t segment, segments, from, depth, before; /* before: elements of k */
-} pass;
+} stretch;
 
 #define MAX_SEGMENTS 64
 
@@ -137,7 +137,7 @@ static const float *panel_part(const work *w, int64_t panel, int64_t before) {
     return w->packed + column * w->depth + before * width;
 }
 
-static void run_tiles(const work *w, const pass *pass, int64_t tile0, int64_t tile1, int64_t panel, const float *next) {
+static void run_tiles(const work *w, const stretch *pass, int64_t tile0, int64_t tile1, int64_t panel, const float *next) {
     const dycl_gemm_form *form = w->form;
     const dycl_gemm_rows *r = w->rows;
     const dycl_gemm_finish *finish = w->finish;
@@ -168,13 +168,13 @@ static void run_tiles(const work *w, const pass *pass, int64_t tile0, int64_t ti
 }
 
 /* Blocks of rows whose part of A stays in the second cache while the panels pass by. */
-static void run_share(const work *w, const share *s) {
+static void run_share(const work *w, const rectangle *s) {
     const dycl_gemm_rows *r = w->rows;
     int64_t rows_a_tile = divided_up(r->run, w->tiles_a_run), unique = r->unique * w->depth_a_pass / r->depth;
     int64_t block = dycl_cpu_cache() / 2 / (unique * rows_a_tile + 1) + 1, blocks = divided_up(s->tile1 - s->tile0, block);
     for (int64_t b = 0; b < blocks; b++) {
         int64_t tile0 = s->tile0 + (s->tile1 - s->tile0) * b / blocks, tile1 = s->tile0 + (s->tile1 - s->tile0) * (b + 1) / blocks;
-        pass pass = {.before = 0};
+        stretch pass = {.before = 0};
         while (pass.before < w->depth) {
             int64_t segments = r->segment_count - pass.segment, depth = r->depth - pass.from;
             pass.segments = segments < w->segments_a_pass ? segments : w->segments_a_pass;
@@ -219,7 +219,7 @@ void dycl_gemm_run(const dycl_gemm_form *form, const dycl_gemm_rows *rows, const
     divide_depth(&w);
     int64_t tiles = w.tiles_a_run * rows->runs, panels = w.panels;
     if (threads < 2) {
-        run_share(&w, &(share){0, tiles, 0, panels});
+        run_share(&w, &(rectangle){0, tiles, 0, panels});
         return;
     }
     int64_t columns = by_panels(&w, tiles, panels, threads);
@@ -227,6 +227,6 @@ void dycl_gemm_run(const dycl_gemm_form *form, const dycl_gemm_rows *rows, const
     {
         int64_t team = omp_get_num_threads(), self = omp_get_thread_num(), n = team == threads ? columns : 1;
         int64_t row = self / n, column = self % n, bands = team / n;
-        run_share(&w, &(share){tiles * row / bands, tiles * (row + 1) / bands, panels * column / n, panels * (column + 1) / n});
+        run_share(&w, &(rectangle){tiles * row / bands, tiles * (row + 1) / bands, panels * column / n, panels * (column + 1) / n});
     }
 }
