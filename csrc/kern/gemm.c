@@ -80,13 +80,15 @@ int dycl_gemm_vectors(const dycl_gemm_kernel *kernel, int64_t run, int64_t n) {
         int vectors = order[i];
         if (!kernel->rows[vectors]) continue;
         int64_t panels = divided_up(all, vectors), tiles = divided_up(run, kernel->rows[vectors]);
-        double total = 0;
+        double half[2] = {0};
         for (int64_t p = 0; p < panels; p++) {
             int64_t width = all * (p + 1) / panels - all * p / panels;
-            for (int64_t t = 0; t < tiles; t++) total += cycles(run * (t + 1) / tiles - run * t / tiles, width);
+            for (int64_t t = 0; t < tiles; t++) half[p < panels / 2] += cycles(run * (t + 1) / tiles - run * t / tiles, width);
         }
-        if (total < best * 0.99) {
-            best = total;
+        /* two threads may divide the panels; a single panel they do not divide */
+        double worst = panels > 1 && half[0] > half[1] ? 2 * half[0] : half[0] + half[1];
+        if (worst < best * 0.99) {
+            best = worst;
             chosen = vectors;
         }
     }
@@ -194,10 +196,14 @@ static void run_share(const work *w, const rectangle *s) {
     }
 }
 
+/* A was written a moment ago, partly by other cores, and is fetched from their caches; B is the same in every cache and is fetched in time. With rows
+ * divided, a thread mostly reads what it wrote in the step before: 3x3 convolutions of 14x14 pixels were 10 % faster. */
+#define FOREIGN 8
+
 /* How many of the threads divide the panels; the others divide the rows. The slowest thread counts, and, where that is equal, less reading: a thread
  * reads its rows of A and its panels of B. */
 static int64_t by_panels(const work *w, int64_t tiles, int64_t panels, int64_t threads) {
-    double best = INFINITY, a = (double)(w->rows->runs * w->rows->run * w->rows->unique), b = (double)dycl_gemm_bytes(w->form);
+    double best = INFINITY, a = FOREIGN * (double)(w->rows->runs * w->rows->run * w->rows->unique), b = (double)dycl_gemm_bytes(w->form);
     int64_t chosen = 1;
     for (int64_t n = 1; n <= threads; n++) {
         if (threads % n) continue;
