@@ -23,14 +23,12 @@ static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
     const void *packed;
     dycl_status status = dycl_conv_weights(plan, &a->conv, &packed);
     if (status != DYCL_OK) return status;
-    const float *src = dycl_at(plan, a->src);
-    if (a->pads) {
-        float *padded = dycl_at(plan, a->padded);
-        dycl_kern_pad(padded, src, a->src_strides, &a->pad);
-        src = padded;
-    }
     dycl_gemm_rows rows = a->rows;
-    rows.a = (const char *)src;
+    rows.a = dycl_at(plan, a->src);
+    if (a->pads) {
+        rows.source = (dycl_gemm_source){&a->pad, (const float *)rows.a, a->src_strides};
+        rows.a = dycl_at(plan, a->padded);
+    }
     rows.c = dycl_at(plan, a->dst);
     dycl_gemm_finish finish = {a->conv.has_bias ? dycl_at(plan, a->conv.bias) : NULL, a->has_residual ? dycl_at(plan, a->residual) : NULL, a->low, a->high};
     dycl_gemm_run(&a->form, &rows, packed, &finish, a->threads);
@@ -42,7 +40,7 @@ void dycl_channels_last(const dycl_tensor *t, dycl_layout *out) {
     dycl_layout_plain(out, 4, t->sizes, strides);
 }
 
-/* What follows as a residual and a clamp, in this order; 0: something else follows. */
+/* What follows as a residual and clamps, in this order; 0: something else follows. */
 static int finish_of(const dycl_post_ops *post, const uint32_t *residuals, product_args *a, uint32_t *residual) {
     *residual = DYCL_NONE;
     a->low = -INFINITY;
@@ -51,9 +49,11 @@ static int finish_of(const dycl_post_ops *post, const uint32_t *residuals, produ
         const dycl_post_op *op = &post->op[i];
         if (op->kind == DYCL_POST_ADD && i == 0)
             *residual = residuals[i];
-        else if ((op->kind == DYCL_POST_RELU || op->kind == DYCL_POST_CLAMP) && i == post->count - 1) {
+        else if (op->kind == DYCL_POST_RELU)
             a->low = 0;
-            if (op->kind == DYCL_POST_CLAMP) a->high = op->beta;
+        else if (op->kind == DYCL_POST_CLAMP) { /* to [0, beta] */
+            a->low = 0;
+            if (op->beta < a->high) a->high = op->beta;
         } else
             return 0;
     }

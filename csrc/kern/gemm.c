@@ -158,14 +158,27 @@ static void run_tiles(const work *w, const stretch *pass, int64_t tile0, int64_t
     /* each tile fetches its part of what is read next, a line for each pair of k at most */
     t.next_step = part / (depth / 2 + 1) < 64 ? part / (depth / 2 + 1) : 64;
     for (int64_t i = 0; i < pass->segments; i++) segments[i] = (pass->segment + i) * r->segment_stride + pass->from * (int64_t)sizeof(float);
+    /* runs are shared out as evenly as they go: the first `longer` tiles of each have a row more. Counted on, because divisions cost as much as a short tile */
+    int64_t run = tile0 / w->tiles_a_run, place = tile0 % w->tiles_a_run, least = r->run / w->tiles_a_run, longer = r->run % w->tiles_a_run;
+    int64_t from = place * least + (place < longer ? place : longer), inner = run % r->run_inner;
+    const char *a = r->a + run / r->run_inner * r->run_outer_stride + inner * r->run_stride;
+    int64_t skip = r->run_outer_stride - (r->run_inner - 1) * r->run_stride; /* from the last run of a group to the next group */
+    int64_t row = run * r->run;
+    t.next = (const char *)next;
     for (int64_t i = tile0; i < tile1; i++) {
-        int64_t run = i / w->tiles_a_run, place = i % w->tiles_a_run;
-        int64_t from = r->run * place / w->tiles_a_run, end = r->run * (place + 1) / w->tiles_a_run, row = run * r->run + from;
-        t.a = r->a + run / r->run_inner * r->run_outer_stride + run % r->run_inner * r->run_stride + from * r->a_row;
-        t.c = r->c + row * r->c_row + column;
-        t.residual = finish->residual ? finish->residual + row * r->c_row + column : NULL;
-        t.next = (const char *)next + (i - tile0) * part;
-        tiles[end - from](&t);
+        int64_t count = least + (place < longer), at = (row + from) * r->c_row + column;
+        t.a = a + from * r->a_row;
+        t.c = r->c + at;
+        t.residual = finish->residual ? finish->residual + at : NULL;
+        tiles[count](&t);
+        t.next += part;
+        from += count;
+        if (++place == w->tiles_a_run) {
+            place = from = 0;
+            row += r->run;
+            a += ++inner == r->run_inner ? skip : r->run_stride;
+            if (inner == r->run_inner) inner = 0;
+        }
     }
 }
 
@@ -218,6 +231,13 @@ static int64_t by_panels(const work *w, int64_t tiles, int64_t panels, int64_t t
     return chosen;
 }
 
+/* Thread `self` of `team` makes its part of A. */
+static void make_source(const dycl_gemm_rows *r, int64_t self, int64_t team) {
+    const dycl_pad *pad = r->source.pad;
+    int64_t lines = pad->images * (pad->above + pad->height + pad->below);
+    dycl_kern_pad((float *)r->a, r->source.src, r->source.src_strides, pad, lines * self / team, lines * (self + 1) / team);
+}
+
 void dycl_gemm_run(const dycl_gemm_form *form, const dycl_gemm_rows *rows, const float *packed, const dycl_gemm_finish *finish, int threads) {
     work w = {form, rows, packed, finish, .depth = depth_of(form)};
     w.tiles_a_run = divided_up(rows->run, form->kernel->rows[form->vectors]);
@@ -225,6 +245,7 @@ void dycl_gemm_run(const dycl_gemm_form *form, const dycl_gemm_rows *rows, const
     divide_depth(&w);
     int64_t tiles = w.tiles_a_run * rows->runs, panels = w.panels;
     if (threads < 2) {
+        if (rows->source.pad) make_source(rows, 0, 1);
         run_share(&w, &(rectangle){0, tiles, 0, panels});
         return;
     }
@@ -233,6 +254,10 @@ void dycl_gemm_run(const dycl_gemm_form *form, const dycl_gemm_rows *rows, const
     {
         int64_t team = omp_get_num_threads(), self = omp_get_thread_num(), n = team == threads ? columns : 1;
         int64_t row = self / n, column = self % n, bands = team / n;
+        if (rows->source.pad) {
+            make_source(rows, self, team);
+#pragma omp barrier
+        }
         run_share(&w, &(rectangle){tiles * row / bands, tiles * (row + 1) / bands, panels * column / n, panels * (column + 1) / n});
     }
 }

@@ -56,6 +56,13 @@ void dycl_gemm_pack(const dycl_gemm_form *form, const float *b, const float *sca
 /* The panel width (in vectors) with which rows in runs of `run` take the fewest cycles. */
 int dycl_gemm_vectors(const dycl_gemm_kernel *kernel, int64_t run, int64_t n);
 
+/* A that is made first: images with zeros around them (dycl_kern_pad), each thread a part. */
+typedef struct {
+    const dycl_pad *pad; /* NULL: A is there */
+    const float *src;
+    const int64_t *src_strides;
+} dycl_gemm_source;
+
 typedef struct {
     const float *bias;     /* n, or NULL */
     const float *residual; /* as C, or NULL */
@@ -70,6 +77,7 @@ typedef struct {
     int64_t unique;                               /* bytes of A that a row has for itself, to choose blocks that stay in the cache */
     float *c; /* runs * run rows, c_row apart */
     int64_t c_row;
+    dycl_gemm_source source; /* what `a` is made from */
 } dycl_gemm_rows;
 
 void dycl_gemm_run(const dycl_gemm_form *form, const dycl_gemm_rows *rows, const float *packed, const dycl_gemm_finish *finish, int threads);

@@ -104,11 +104,11 @@ size_t dycl_kern_reduce_scratch(const dycl_reduce_desc *desc);
 dycl_status dycl_kern_reduce(const dycl_reduce_desc *desc, void *out, const void *in, void *scratch);
 
 /* Images with zeros around them, channels last: dst is [images, above + height + below, left + width + right, channels]; src has strides in the order
- * images, channels, height, width. */
+ * images, channels, height, width. Writes the rows [begin, end) of the images * (above + height + below); serial. */
 typedef struct {
     int64_t images, channels, height, width, above, below, left, right;
 } dycl_pad;
-void dycl_kern_pad(float *dst, const float *src, const int64_t *src_strides, const dycl_pad *pad);
+void dycl_kern_pad(float *dst, const float *src, const int64_t *src_strides, const dycl_pad *pad, int64_t begin, int64_t end);
 
 /* Pooling over NCHW contiguous f32: the fallback where oneDNN is not used (adaptive, indices never). */
 void dycl_kern_adaptive_avg_pool2d(float *out, const float *in, int64_t planes, int64_t h, int64_t w, int64_t oh, int64_t ow);

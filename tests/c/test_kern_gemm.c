@@ -90,7 +90,27 @@ static void check(dycl_isa isa, int most) {
     dycl_aligned_free(packed);
 }
 
+/* The copy with zeros, in parts, against its definition. */
+static void check_pad(void) {
+    dycl_pad p = {up_to(3), up_to(40), up_to(20), up_to(40), below(3), below(3), below(3), below(3)};
+    int64_t height = p.height + p.above + p.below, width = p.width + p.left + p.right, lines = p.images * height, count = lines * width * p.channels;
+    int64_t c = p.channels, h = p.height, w = p.width, last[4] = {h * w * c, 1, w * c, c}, first[4] = {c * h * w, h * w, w, 1};
+    const int64_t *strides = below(2) ? last : first;
+    float *src = floats(p.images * c * h * w), *dst = floats(count);
+    int64_t cut = below(lines + 1);
+    dycl_kern_pad(dst, src, strides, &p, cut, lines);
+    dycl_kern_pad(dst, src, strides, &p, 0, cut);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t channel = i % c, x = i / c % width - p.left, y = i / c / width % height - p.above, image = i / c / width / height;
+        int inside = x >= 0 && x < w && y >= 0 && y < h;
+        float want = inside ? src[image * strides[0] + channel * strides[1] + y * strides[2] + x * strides[3]] : 0;
+        if (dst[i] != want && failures++ < 20) printf("FAIL pad: %g instead of %g\n", (double)dst[i], (double)want);
+    }
+    dycl_free(src), dycl_free(dst);
+}
+
 int main(void) {
+    for (int i = 0; i < 500; i++) check_pad();
     for (dycl_isa isa = DYCL_ISA_AVX2; isa < DYCL_ISA_COUNT; isa++) {
         if (!dycl_cpu_isa_force(isa)) continue;
         for (int i = 0; i < 1500; i++) check(isa, 130);
