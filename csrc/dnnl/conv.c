@@ -20,7 +20,7 @@ static void conv_key(const dycl_conv_desc *desc, dycl_key *key) {
                                desc->pad_after[1],
                                desc->groups};
     key->count = 0;
-    dycl_key_add(key, DYCL_KEY_CONV);
+    dycl_key_begin(key, DYCL_KEY_CONV);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) dycl_key_add(key, numbers[i]);
     dycl_key_add(key, (desc->bias != 0) | (desc->any_src != 0) << 1 | (desc->any_dst != 0) << 2 |
                           (desc->winograd != 0) << 3 | (desc->transposed != 0) << 4);

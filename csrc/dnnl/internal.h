@@ -7,6 +7,7 @@
 #ifndef DYCL_DNNL_INTERNAL_H
 #define DYCL_DNNL_INTERNAL_H
 
+#include "base/cpu.h"
 #include "dnnl/dnnl.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -38,6 +39,10 @@ void dycl_key_add_layout(dycl_key *key, const dycl_layout *layout);
 void dycl_key_add_post(dycl_key *key, const dycl_post_ops *post);
 uint64_t dycl_hash_words(const uint64_t *words, int count, uint64_t seed);
 enum { DYCL_KEY_MATMUL = 1, DYCL_KEY_CONV, DYCL_KEY_POOL, DYCL_KEY_REORDER };
+/* The kind, and the number of threads: a primitive divides its work when it is made. */
+static inline void dycl_key_begin(dycl_key *key, int kind) {
+    dycl_key_add(key, kind | (int64_t)dycl_cpu_threads() << 8);
+}
 
 /* ---- post.c */
 int dycl_post_is_binary(dycl_post_kind kind);

@@ -36,7 +36,7 @@ static void matmul_key(const dycl_matmul_desc *desc, dycl_key *key) {
     int64_t rows[3] = {desc->m, desc->k, desc->m}, columns[3] = {desc->k, desc->n, desc->n};
     int rank = desc->batch_rank + 2;
     key->count = 0;
-    dycl_key_add(key, DYCL_KEY_MATMUL);
+    dycl_key_begin(key, DYCL_KEY_MATMUL);
     dycl_key_add(key, desc->batch_rank);
     for (int d = 0; d < desc->batch_rank; d++) dycl_key_add(key, desc->batch[d]);
     dycl_key_add(key, desc->m);

@@ -2,7 +2,7 @@
 
 static void pool_key(const dycl_pool_desc *desc, dycl_key *key) {
     key->count = 0;
-    dycl_key_add(key, DYCL_KEY_POOL);
+    dycl_key_begin(key, DYCL_KEY_POOL);
     dycl_key_add(key, desc->kind);
     dycl_key_add(key, desc->oh);
     dycl_key_add(key, desc->ow);

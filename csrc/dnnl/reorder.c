@@ -12,7 +12,7 @@ dycl_status dycl_prim_reorder(const dycl_layout *from, const dycl_layout *to, dy
     for (int d = 0; d < from->rank; d++)
         if (from->sizes[d] != to->sizes[d]) return dycl_error_set("reorder between different sizes");
     key.count = 0;
-    dycl_key_add(&key, DYCL_KEY_REORDER);
+    dycl_key_begin(&key, DYCL_KEY_REORDER);
     dycl_key_add_layout(&key, from);
     dycl_key_add_layout(&key, to);
     *out = dycl_cache_find(&key);

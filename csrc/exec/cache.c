@@ -7,6 +7,7 @@
 #include "dnnl/dnnl.h"
 #include "exec/pieces.h"
 #include "exec/profile.h"
+#include "exec/teams.h"
 
 #define BUCKETS 8192
 #define DYCL_CACHE_KEY 48
@@ -27,6 +28,7 @@ void dycl_segment_release(dycl_segment *segment) {
     dycl_pieces_free(segment->pieces);
     dycl_graph_free(&segment->graph);
     dycl_free(segment->outputs);
+    dycl_teams_free(segment);
     if (segment->plan) dycl_plan_release(segment->plan);
     dycl_free(segment);
 }
@@ -60,6 +62,7 @@ static void drop(dycl_plan_cache *cache, dycl_segment *s) {
     take_out_of_recency(cache, s);
     s->cached = 0;
     cache->count--;
+    dycl_teams_free(s);
     dycl_plan_release(s->plan); /* a TraceGraph may keep the segment: it would make a plan again */
     s->plan = NULL;
     s->tuned = 0;
@@ -152,8 +155,9 @@ static void note_steady(const dycl_segment *s) {
 
 dycl_status dycl_segment_plan(dycl_segment *s, dycl_plan **out) {
     dycl_status status;
+    DYCL_TRY(dycl_teams_follow(s));
     if (++s->sightings == DYCL_CACHE_STEADY && s->plan) note_steady(s);
-    if (!s->plan && s->sightings == 1 && was_steady(s)) {
+    if (!s->plan && (dycl_teams_tuned_before(s) || (s->sightings == 1 && was_steady(s)))) {
         status = dycl_plan_create(&s->graph, s->outputs, s->output_count, DYCL_PLAN_TUNED, &s->plan);
         if (status == DYCL_ERROR) return status;
         s->tuned = status == DYCL_OK;
@@ -171,6 +175,7 @@ dycl_status dycl_segment_plan(dycl_segment *s, dycl_plan **out) {
             s->plan = tuned;
         }
     }
+    if (s->tuned) dycl_teams_choose(s);
     *out = s->plan;
     return DYCL_OK;
 fail:

@@ -21,6 +21,9 @@ typedef struct dycl_segment {
     int output_count;
     uint64_t hash;
     dycl_plan *plan;     /* owned; COLD or TUNED */
+    int threads;         /* that the plan may use, see teams.h */
+    struct dycl_teams *teams;          /* owned, */
+    struct dycl_other_threads *other;  /* and this */
     int tuned;           /* 1: plan is TUNED, or tuning was tried and bailed */
     uint64_t sightings;
     dycl_pieces *pieces; /* owned; how it runs while its loop's trip count keeps changing */

@@ -183,7 +183,7 @@ static void settle_when_known(dycl_measure *m) {
     if (left < 2 || known) settle(m);
 }
 
-int dycl_measure_try(dycl_measure *m, uint64_t *out_began) {
+int dycl_measure_peek(dycl_measure *m) {
     pthread_mutex_lock(&lock);
     int way = atomic_load_explicit(&m->settled, memory_order_relaxed);
     if (way < 0) {
@@ -192,15 +192,21 @@ int dycl_measure_try(dycl_measure *m, uint64_t *out_began) {
             if (!m->out[next] && (way < 0 || m->runs[next] < m->runs[way])) way = next;
         }
         m->last = way;
-        *out_began = 1; /* replaced below, without the lock */
     }
     pthread_mutex_unlock(&lock);
-    if (*out_began) *out_began = dycl_measure_now();
     return way;
 }
 
-void dycl_measure_note(dycl_measure *m, int way, uint64_t began) {
-    float taken = (float)(dycl_measure_now() - began);
+int dycl_measure_try(dycl_measure *m, uint64_t *out_began) {
+    int way = dycl_measure_peek(m);
+    if (atomic_load_explicit(&m->settled, memory_order_relaxed) < 0) *out_began = dycl_measure_now();
+    return way;
+}
+
+void dycl_measure_note(dycl_measure *m, int way, uint64_t began) { dycl_measure_add(m, way, (double)(dycl_measure_now() - began)); }
+
+void dycl_measure_add(dycl_measure *m, int way, double nanoseconds) {
+    float taken = (float)nanoseconds;
     int settled = -1;
     pthread_mutex_lock(&lock);
     if (atomic_load_explicit(&m->settled, memory_order_relaxed) < 0) {

@@ -50,6 +50,9 @@ static inline int dycl_measure_next(dycl_measure *measure, uint64_t *out_began) 
     return __builtin_expect(settled >= 0, 1) ? settled : dycl_measure_try(measure, out_began);
 }
 void dycl_measure_note(dycl_measure *measure, int way, uint64_t began);
+/* The same where the time is known anyway: the way to take next, settled or not, and what a run of one took. */
+int dycl_measure_peek(dycl_measure *measure);
+void dycl_measure_add(dycl_measure *measure, int way, double nanoseconds);
 void dycl_measure_rule_out(dycl_measure *measure, int way); /* it cannot run here. Way 0 always can. */
 
 uint64_t dycl_measure_now(void); /* nanoseconds */

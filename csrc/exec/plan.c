@@ -265,7 +265,10 @@ static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_
     dycl_status status = dycl_plan_open(plan, feeds, scalars, outputs, &workspace);
     if (status != DYCL_OK) return status;
     for (uint32_t i = 0; i < g->feed_count; i++) plan->slots[g->feeds[i]] = feeds[i].data;
+    int allowed = omp_get_max_threads();
+    if (plan->threads < allowed) omp_set_num_threads(plan->threads); /* teams.h */
     status = dycl_plan_timing() ? run_timed(plan) : run_steps(plan);
+    if (plan->threads < allowed) omp_set_num_threads(allowed);
     uint64_t taken = now() - before;
     plan->samples[plan->runs++ % 8] = (float)taken;
     plan->nanoseconds += taken;

@@ -91,12 +91,23 @@ static int end_region(dycl_region *region, PyObject **value) {
     return result;
 }
 
+/* What torch.set_num_threads said holds in a thread from torch's first parallel operator there on, or from this question on. */
+static void learn_threads(void) {
+    static _Thread_local int known;
+    if (__builtin_expect(known, 1)) return;
+    known = 1;
+    PyObject *threads = PyObject_CallNoArgs(dycl_py.get_num_threads);
+    Py_XDECREF(threads);
+    PyErr_Clear();
+}
+
 static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames, int *out_made) {
     dycl_region *region = take_region();
     if (!region) return NULL;
     region->site = site;
     region->position = 0;
     region->runs_ahead = (uint8_t)dycl_ahead_choose(site);
+    learn_threads();
     uint64_t before = dycl_choose_now();
     dycl_region_expect(region);
     if (push_mode() < 0) {

@@ -1,5 +1,6 @@
 /* stats and explain: what a site did, for people and programs. */
 #include "base/alloc.h"
+#include "exec/teams.h"
 #include "py/region.h"
 #include "py/site.h"
 
@@ -55,6 +56,7 @@ static int explain_vertex(PyObject *lines, const dycl_trace *trace, uint32_t id)
                                           graph->node_count, stats.steps, segment->pieces ? "no" : segment->tuned ? "tuned" : "cold", (unsigned long long)vertex->visits,
                                           graph->feed_count, graph->scalar_count, segment->output_count, dycl_bail_text((dycl_bail)vertex->why));
     if (line && segment->pieces) Py_SETREF(line, PyUnicode_FromFormat("%U\n  a loop whose trip count changes: runs as %u pieces that other counts share", line, dycl_pieces_count(segment->pieces)));
+    if (line && segment->plan) Py_SETREF(line, PyUnicode_FromFormat("%U; threads: %s", line, dycl_teams_text(segment)));
     if (line && vertex->where) Py_SETREF(line, PyUnicode_FromFormat("%U, at %s", line, vertex->where));
     int result = say(lines, line);
     if (result == 0 && text) result = say(lines, PyUnicode_FromString(text));

@@ -97,6 +97,7 @@ static int find_everything(PyObject *torch) {
         {&dycl_py.pop_mode, "_C._pop_torch_function_stack"},
         {&dycl_py.steal_handle, "_C._aoti.alloc_tensor_by_stealing_from_void_ptr"},
         {&dycl_py.get_default_dtype, "get_default_dtype"},
+        {&dycl_py.get_num_threads, "get_num_threads"},
         {&dycl_py.make_tensor, "tensor"},
         {&dycl_py.as_tensor, "as_tensor"},
         {&dycl_py.as_strided, "as_strided"},

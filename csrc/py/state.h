@@ -27,7 +27,7 @@ typedef struct {
     PyObject *push_mode, *pop_mode; /* owned: torch's function mode stack */
     PyObject *mode;                /* owned: our mode object */
     PyObject *steal_handle;        /* owned: torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr, when THPVariable_Wrap is not found */
-    PyObject *get_default_dtype;   /* owned */
+    PyObject *get_default_dtype, *get_num_threads; /* owned */
     PyObject *make_tensor, *as_tensor; /* owned: torch.tensor and torch.as_tensor */
     PyObject *as_strided;          /* owned: torch.as_strided */
     PyObject *inference_mode;      /* owned: torch.inference_mode */
