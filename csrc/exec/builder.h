@@ -92,6 +92,7 @@ dycl_status dycl_make_reduce(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_group_norm(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_resize(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_grouped(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_recurrent(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_scatter(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_host(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_gather(dycl_maker *b, const dycl_node *node);

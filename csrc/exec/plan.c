@@ -58,6 +58,7 @@ static dycl_status make_single(dycl_maker *b, const dycl_block *block) {
     case DYCL_FAMILY_RESIZE: return dycl_make_resize(b, node);
     case DYCL_FAMILY_ATTENTION: return dycl_make_attention(b, node);
     case DYCL_FAMILY_GROUPED: return dycl_make_grouped(b, node);
+    case DYCL_FAMILY_RECURRENT: return dycl_make_recurrent(b, node);
     case DYCL_FAMILY_SCATTER: return dycl_make_scatter(b, node);
     case DYCL_FAMILY_HOST: return dycl_make_host(b, node);
     case DYCL_FAMILY_GATHER: return dycl_make_gather(b, node);

@@ -199,6 +199,25 @@ dycl_status dycl_infer_pool(const dycl_graph *g, dycl_op op, const uint32_t *ope
     return DYCL_OK;
 }
 
+dycl_status dycl_infer_recurrent(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+    const dycl_value *x = &g->values[operands[0]], *w = &g->values[operands[1]], *h = &g->values[operands[3]];
+    int64_t gates = attrs[0] == DYCL_RECURRENT_LSTM ? 4 : attrs[0] == DYCL_RECURRENT_GRU ? 3 : 1;
+    if (x->dtype != DYCL_F32 || w->dtype != DYCL_F32 || h->dtype != DYCL_F32 || x->rank != 3 || w->rank != 2 || h->rank != 2) return DYCL_BAIL;
+    if (w->sizes[0] != gates * w->sizes[1] || x->sizes[2] != w->sizes[0] || h->sizes[0] != x->sizes[1] || h->sizes[1] != w->sizes[1]) return DYCL_BAIL;
+    if (dycl_value_numel(x) == 0 || !is_vector(g, operands[2], w->sizes[0], DYCL_F32)) return DYCL_BAIL;
+    out->dtype = DYCL_F32;
+    out->rank = 1;
+    out->sizes[0] = x->sizes[0] * dycl_value_numel(h);
+    if ((attrs[0] == DYCL_RECURRENT_LSTM) != (operands[4] != DYCL_NONE)) return DYCL_BAIL;
+    if (operands[4] != DYCL_NONE) {
+        const dycl_value *c = &g->values[operands[4]];
+        if (c->dtype != DYCL_F32 || c->rank != 2 || c->sizes[0] != h->sizes[0] || c->sizes[1] != h->sizes[1]) return DYCL_BAIL;
+        out->sizes[0] += dycl_value_numel(c);
+    }
+    dycl_infer_contiguous(out);
+    return DYCL_OK;
+}
+
 dycl_status dycl_infer_resize(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
     const dycl_value *x = &g->values[operands[0]];
     if (x->dtype != DYCL_F32 || x->rank != 4 || dycl_value_numel(x) == 0 || attrs[2] < 1 || attrs[3] < 1) return DYCL_BAIL;

@@ -17,6 +17,7 @@ static int is_optional(dycl_op op, int operand) {
     case DYCL_OP_conv2d:
     case DYCL_OP_conv_transpose2d: return operand == 2;
     case DYCL_OP_attention: return operand == 3;
+    case DYCL_OP_recurrent: return operand == 2 || operand == 4;
     default: return 0;
     }
 }
@@ -73,6 +74,8 @@ static dycl_status check_attrs(const dycl_graph *g, dycl_op op, const uint32_t *
         for (int i = 0; i < attr_count; i++)
             if (attrs[i] < 0 || attrs[i] > INT32_MAX) return dycl_error_set("window attribute %lld", (long long)attrs[i]);
         return DYCL_OK;
+    case DYCL_FAMILY_RECURRENT:
+        return attrs[0] >= 0 && attrs[0] < DYCL_RECURRENT_COUNT ? DYCL_OK : dycl_error_set("kind of recurrence %lld", (long long)attrs[0]);
     case DYCL_FAMILY_SCATTER:
         if (op != DYCL_OP_view_put) return DYCL_OK;
         if (attr_count % 2 == 0) return dycl_error_set("%d attributes of a view", attr_count);

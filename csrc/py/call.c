@@ -441,7 +441,7 @@ static int bind_row(dycl_binding *row, const places *at) {
 int dycl_bindings_setup(void) {
     static dycl_binding *const tables[] = {dycl_bindings_elementwise, dycl_bindings_view, dycl_bindings_reduce, dycl_bindings_nn, dycl_bindings_matmul,
                                            dycl_bindings_create, dycl_bindings_tensor, dycl_bindings_index, dycl_bindings_resize,
-                                           dycl_bindings_sort, dycl_bindings_write};
+                                           dycl_bindings_sort, dycl_bindings_write, dycl_bindings_recurrent};
     int result = -1;
     places at = {.torch = dycl_py.torch, .tensor = (PyObject *)dycl_py.tensor_type};
     PyObject *c = PyObject_GetAttrString(dycl_py.torch, "_C");

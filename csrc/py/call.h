@@ -117,6 +117,6 @@ int dycl_bindings_setup(void); /* fills the table and the lazy type's methods */
 /* Tables, one per file; a row with name NULL ends each. */
 extern dycl_binding dycl_bindings_elementwise[], dycl_bindings_view[], dycl_bindings_reduce[], dycl_bindings_nn[], dycl_bindings_matmul[], dycl_bindings_create[],
     dycl_bindings_tensor[], dycl_bindings_index[], dycl_bindings_resize[],
-    dycl_bindings_sort[], dycl_bindings_write[];
+    dycl_bindings_sort[], dycl_bindings_write[], dycl_bindings_recurrent[];
 
 #endif

@@ -16,6 +16,12 @@ static double work_of_node(const dycl_graph *g, const dycl_node *node) {
     case DYCL_FAMILY_MATMUL:
         a = &g->values[operands[0]];
         return 2 * numel(out) * (double)(a->rank ? a->sizes[a->rank - 1] : 1);
+    case DYCL_FAMILY_RECURRENT:
+        b = &g->values[operands[1]];
+        return 2 * numel(&g->values[operands[0]]) * (double)b->sizes[1];
+    case DYCL_FAMILY_GROUPED:
+        b = &g->values[operands[1]];
+        return 2 * numel(out) * (double)b->sizes[1];
     case DYCL_FAMILY_CONV:
         b = &g->values[operands[1]];
         return 2 * numel(out) * numel(b) / (double)(b->sizes[0] ? b->sizes[0] : 1);
