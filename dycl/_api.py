@@ -74,12 +74,34 @@ def _start(version):
     _profile.start(_core)
 
 
-def accelerate(target):
+def _options(pack, precision):
+    """The bits that a site is made with. Raises where the request cannot be met."""
+    if not isinstance(pack, bool):
+        raise TypeError(f"pack is True or False, not {pack!r}")
+    if precision not in ("f32", "bf16"):
+        raise ValueError(f"precision is 'f32' or 'bf16', not {precision!r}")
+    options = 0 if pack else _core.NO_PACK
+    if precision == "bf16":
+        if not pack:
+            raise ValueError("precision='bf16' keeps the weights a second time, in bfloat16: it does not go with pack=False")
+        if not _core.info()["bf16"]:
+            raise RuntimeError("precision='bf16' needs a processor with AVX512_BF16 (or AMX), and DYCL_ISA must not exclude it")
+        options |= _core.BF16
+    return options
+
+
+def accelerate(target, *, pack=True, precision="f32"):
     """Makes a model or a function run through dycl.
 
     Args:
         target: a ``torch.nn.Module`` (any; the very same object is returned, with its state, hooks and type untouched), or a Python
             callable that computes with torch tensors (a wrapper with the same signature is returned).
+        pack: whether weights may be kept a second time in the form that products and convolutions read best. ``False``: no such copies, so that
+            memory stays at eager's.
+        precision: ``"f32"``, or ``"bf16"``: parameters are read as bfloat16 by products and convolutions, which accumulate in float32; tensors
+            stay float32 for the program. Relative errors are about 1e-2 then. Needs AVX512_BF16.
+
+    What a call inside an accelerated call does is decided by the outermost one. Accelerating again with other options replaces them.
 
     Returns:
         ``target`` itself for a module; for another callable an object that is called like it.
@@ -87,6 +109,8 @@ def accelerate(target):
     Raises:
         TypeError: ``target`` is neither a module nor callable.
         ImportError: torch is not installed.
+        RuntimeError: ``precision="bf16"`` on a processor without it.
+        ValueError: an unknown precision, or ``bf16`` together with ``pack=False``.
 
     Calls give what eager torch gives: results (up to floating-point rounding), side effects, errors, aliasing and object identity. While gradients
     are required a call runs in torch. ``copy.deepcopy`` and pickling of an accelerated module give a plain one, as for ``torch.compile``.
@@ -94,15 +118,19 @@ def accelerate(target):
     ready = _setup()
     from torch import nn
 
+    options = _options(pack, precision) if ready else 0
+    site = _site_of(target) if ready else None
     if isinstance(target, nn.Module):
-        if ready and _site_of(target) is None:
-            target._compiled_call_impl = _core.site(None, target)
+        if ready and (site is None or site._options != options):
+            target._compiled_call_impl = _core.site(None, target, options)
         return target
     if isinstance(target, type) or not callable(target):
         raise TypeError(f"dycl.accelerate takes a torch.nn.Module or a function, not {type(target).__name__}")
-    if not ready or _site_of(target) is not None:
+    if not ready or site is not None and site._options == options:
         return target
-    site = _core.site(target, None)
+    if site is target:
+        target = site.__wrapped__
+    site = _core.site(target, None, options)
     functools.update_wrapper(site, target)
     return site
 

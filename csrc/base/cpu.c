@@ -38,6 +38,16 @@ int dycl_cpu_isa_force(dycl_isa isa) {
 }
 
 const char *dycl_isa_name(dycl_isa isa) { return names[isa]; }
+int dycl_cpu_bf16(void) {
+#if defined(__x86_64__)
+    if (dycl_cpu_isa() != DYCL_ISA_AVX512) return 0;
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512bf16") != 0;
+#else
+    return 0;
+#endif
+}
+
 int dycl_cpu_threads(void) { return omp_get_max_threads(); }
 
 int64_t dycl_cpu_cache(void) {

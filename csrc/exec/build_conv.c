@@ -40,7 +40,7 @@ dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_pr
                               dycl_binding **out) {
     const dycl_graph *g = &b->program->graph;
     *out = NULL;
-    if (weights->ref.slot >= g->value_count || g->values[weights->ref.slot].kind != DYCL_VALUE_FEED) return DYCL_OK;
+    if (!dycl_make_may_pack(b) || weights->ref.slot >= g->value_count || g->values[weights->ref.slot].kind != DYCL_VALUE_FEED) return DYCL_OK;
     dycl_plan *plan = b->plan;
     if (plan->binding_count == plan->binding_room) {
         uint32_t room = plan->binding_room ? 2 * plan->binding_room : 16;

@@ -76,7 +76,9 @@ dycl_status dycl_make_target(dycl_maker *b, uint32_t value, dycl_tensor *out);
 dycl_status dycl_make_finish(dycl_maker *b, uint32_t value, const dycl_tensor *target);
 dycl_status dycl_make_copy(dycl_maker *b, const dycl_tensor *from, const dycl_tensor *to); /* same sizes and dtype */
 
-/* How a constant's packed form is found at run time; *out is NULL when the value cannot be a constant. scale_channels:
+/* Whether a constant may be kept in another form than the program's own. */
+static inline int dycl_make_may_pack(const dycl_maker *b) { return !(b->program->graph.options & DYCL_OPTION_NO_PACK); }
+/* How a constant's packed form is found at run time; *out is NULL when the value cannot be a constant or may not be packed. scale_channels:
  * 0, or the output channels whose factors are multiplied in. */
 dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_prim *prim, int64_t scale_channels,
                               dycl_binding **out);

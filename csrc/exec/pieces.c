@@ -195,6 +195,7 @@ static dycl_status create_pieces(dycl_plan_cache *cache, const dycl_segment *who
     if (!p) return dycl_error_set("out of memory");
     atomic_flag_clear(&p->busy);
     dycl_graph_init(&b.graph);
+    b.graph.options = graph->options;
     p->graph = graph;
     p->outputs = whole->outputs;
     p->output_count = whole->output_count;

@@ -211,9 +211,9 @@ fail:
     return status;
 }
 
-static int is_feed(const dycl_maker *b, dycl_ref ref) {
+static int is_feed(const dycl_maker *b, dycl_ref ref) { /* one that may be packed when it is constant */
     const dycl_graph *g = &b->program->graph;
-    return ref.slot < g->value_count && g->values[ref.slot].kind == DYCL_VALUE_FEED;
+    return dycl_make_may_pack(b) && ref.slot < g->value_count && g->values[ref.slot].kind == DYCL_VALUE_FEED;
 }
 
 dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {

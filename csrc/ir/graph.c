@@ -56,6 +56,7 @@ fail:
 
 dycl_status dycl_graph_copy(dycl_graph *to, const dycl_graph *from) {
     dycl_status status = dycl_graph_copy_arrays(to, from);
+    to->options = from->options;
     if (status != DYCL_OK) {
         dycl_graph_free(to);
         return status;
@@ -186,6 +187,7 @@ static uint64_t mix_bytes(uint64_t h, const void *bytes, size_t size) {
 
 uint64_t dycl_graph_hash(const dycl_graph *g) {
     uint64_t h = mix(UINT64_C(0x243f6a8885a308d3), ((uint64_t)g->node_count << 32) | g->value_count);
+    if (g->options) h = mix(h, g->options);
     h = mix_bytes(h, g->nodes, g->node_count * sizeof *g->nodes);
     h = mix_bytes(h, g->operands, g->operand_count * sizeof *g->operands);
     h = mix_bytes(h, g->attrs, g->attr_count * sizeof *g->attrs);
@@ -197,7 +199,7 @@ uint64_t dycl_graph_hash(const dycl_graph *g) {
 static int same(const void *a, const void *b, size_t size) { return size == 0 || memcmp(a, b, size) == 0; }
 
 int dycl_graph_begins(const dycl_graph *a, const dycl_graph *b) {
-    if (a->node_count < b->node_count || a->value_count < b->value_count || a->operand_count < b->operand_count ||
+    if (a->options != b->options || a->node_count < b->node_count || a->value_count < b->value_count || a->operand_count < b->operand_count ||
         a->attr_count < b->attr_count || a->feed_count < b->feed_count || a->scalar_count < b->scalar_count)
         return 0;
     if (a->nodes == b->nodes && a->values == b->values && b->value_count) return 1; /* one of them expects the other */

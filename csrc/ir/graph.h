@@ -73,6 +73,12 @@ typedef union {
     uint8_t u8;
 } dycl_scalar; /* first bytes hold the element in the dtype of its value */
 
+/* What the user asked of the model whose trace it is: part of its identity, not of its text. */
+enum {
+    DYCL_OPTION_NO_PACK = 1, /* no second copy of a weight */
+    DYCL_OPTION_BF16 = 2,    /* constant weights and their products in bfloat16 */
+};
+
 typedef struct dycl_graph {
     dycl_node *nodes;
     dycl_value *values;
@@ -83,6 +89,7 @@ typedef struct dycl_graph {
     uint32_t node_count, value_count, operand_count, attr_count, feed_count, scalar_count;
     uint32_t node_room, value_room, operand_room, attr_room, feed_room, scalar_room;
     struct dycl_expectation *expectation; /* owned; NULL: never expected anything */
+    uint32_t options;                     /* DYCL_OPTION_ bits; a reset keeps them */
     int expecting;                        /* 1: the arrays are those of the expected graph and are only read */
 } dycl_graph;
 

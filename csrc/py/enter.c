@@ -106,6 +106,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     if (!region) return NULL;
     region->site = site;
     region->position = 0;
+    region->recorder.graph.options = site->options;
     region->runs_ahead = (uint8_t)dycl_ahead_choose(site);
     learn_threads();
     uint64_t before = dycl_choose_now();
@@ -165,7 +166,8 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
         return run_in_torch(DYCL_QUIET_SAME_STATE, site, callable, args, nargsf, kwnames);
     }
     Py_INCREF(site); /* the call may end its last other owner */
-    dycl_way way = dycl_choose(&site->choice);
+    int in_torch = !(site->options & DYCL_OPTION_BF16); /* whose results torch's are not */
+    dycl_way way = in_torch ? dycl_choose(&site->choice) : DYCL_WAY_REGION;
     uint64_t before = dycl_choose_now();
     uint64_t recorded = site->stats.recorded, left = site->stats.torch;
     int made = 0;
@@ -176,7 +178,7 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
         site->stats.plain_faster++;
         result = run_in_torch(DYCL_QUIET_ALL, site, callable, args, nargsf, kwnames);
     }
-    dycl_choose_done(&site->choice, way, dycl_choose_now() - before, site->stats.torch - left > site->stats.recorded - recorded, made);
+    if (in_torch) dycl_choose_done(&site->choice, way, dycl_choose_now() - before, site->stats.torch - left > site->stats.recorded - recorded, made);
     Py_DECREF(site);
     return result;
 }

@@ -21,9 +21,12 @@ static PyObject *setup(PyObject *self, PyObject *unused) {
 
 static PyObject *site(PyObject *self, PyObject *args) {
     PyObject *callable, *module;
+    unsigned options = 0;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OO", &callable, &module)) return NULL;
-    return dycl_site_create(callable == Py_None ? NULL : callable, module == Py_None ? NULL : module, NULL);
+    if (!PyArg_ParseTuple(args, "OO|I", &callable, &module, &options)) return NULL;
+    PyObject *made = dycl_site_create(callable == Py_None ? NULL : callable, module == Py_None ? NULL : module, NULL);
+    if (made) ((dycl_site *)made)->options = options;
+    return made;
 }
 
 static PyObject *everywhere(PyObject *self, PyObject *unused) {
@@ -91,9 +94,9 @@ static PyObject *set_choosing(PyObject *self, PyObject *o) {
 static PyObject *info(PyObject *self, PyObject *unused) {
     (void)self;
     (void)unused;
-    return Py_BuildValue("{s:s,s:s,s:i,s:n,s:I,s:K}", "isa", dycl_isa_name(dycl_cpu_isa()), "onednn", dycl_dnnl_version(), "segments",
+    return Py_BuildValue("{s:s,s:s,s:i,s:n,s:I,s:K,s:i}", "isa", dycl_isa_name(dycl_cpu_isa()), "onednn", dycl_dnnl_version(), "segments",
                          dycl_site_cache() ? (int)dycl_plan_cache_count(dycl_site_cache()) : 0,
-                         "plan_bytes", (Py_ssize_t)dycl_plan_cache_bytes(), "profile", dycl_profile_count(), "profile_hits", (unsigned long long)dycl_profile_hits());
+                         "plan_bytes", (Py_ssize_t)dycl_plan_cache_bytes(), "profile", dycl_profile_count(), "profile_hits", (unsigned long long)dycl_profile_hits(), "bf16", dycl_cpu_bf16());
 }
 
 /* The profile: (key, way) pairs from the file; what is new, as a list of (key, way, nanoseconds); and whether there is something. */
@@ -141,7 +144,7 @@ static PyObject *bound(PyObject *module, PyObject *callable) {
 
 static PyMethodDef methods[] = {
     {"setup", setup, METH_NOARGS, "Imports torch and finds what dycl needs in it."},
-    {"site", site, METH_VARARGS, "site(callable, module): one of them None."},
+    {"site", site, METH_VARARGS, "site(callable, module, options=0): callable or module is None; options: NO_PACK, BF16."},
     {"everywhere", everywhere, METH_NOARGS, "The descriptor that dycl.accelerate_all puts on torch.nn.Module."},
     {"site_of", site_of, METH_O, "The site that a module got from that descriptor, or None."},
     {"last_site", last_site, METH_NOARGS, "The site that was called last, or None."},
@@ -165,6 +168,7 @@ PyMODINIT_FUNC PyInit__core(void) {
     dycl_allocator_set(&dycl_heap); /* before anything is allocated */
     PyObject *module = PyModule_Create(&definition);
     if (!module) return NULL;
-    if (PyType_Ready(&dycl_site_type) < 0 || PyModule_AddObjectRef(module, "Site", (PyObject *)&dycl_site_type) < 0) Py_CLEAR(module);
+    if (PyModule_AddIntConstant(module, "NO_PACK", DYCL_OPTION_NO_PACK) < 0 || PyModule_AddIntConstant(module, "BF16", DYCL_OPTION_BF16) < 0) Py_CLEAR(module);
+    else if (PyType_Ready(&dycl_site_type) < 0 || PyModule_AddObjectRef(module, "Site", (PyObject *)&dycl_site_type) < 0) Py_CLEAR(module);
     return module;
 }

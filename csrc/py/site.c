@@ -239,6 +239,7 @@ static PyMethodDef site_methods[] = {
 };
 
 static PyMemberDef site_members[] = {
+    {"_options", T_UINT, offsetof(dycl_site, options), READONLY, NULL},
     {"__dictoffset__", T_PYSSIZET, offsetof(dycl_site, dict), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(dycl_site, weak), READONLY, NULL},
     {0},
