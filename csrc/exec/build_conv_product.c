@@ -1,5 +1,6 @@
 #include "exec/blocked.h"
 #include "exec/conv.h"
+#include "kern/winograd.h"
 
 #include <math.h>
 #include <string.h>
@@ -16,10 +17,18 @@ typedef struct {
     dycl_pad pad;
     int64_t src_strides[4];
     float low, high;
+    dycl_binding *transformed; /* the weights for Winograd's products, or NULL: not that way */
+    dycl_winograd winograd;
+    dycl_ref winograd_scratch;
+    dycl_measure *measure;
 } product_args;
 
-static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
-    const product_args *a = step->args;
+static dycl_gemm_finish finish_at(const product_args *a, const dycl_plan *plan) {
+    const float *bias = a->conv.has_bias ? dycl_at(plan, a->conv.bias) : NULL, *residual = a->has_residual ? dycl_at(plan, a->residual) : NULL;
+    return (dycl_gemm_finish){bias, residual, a->low, a->high};
+}
+
+static dycl_status windows_run(const product_args *a, dycl_plan *plan) {
     const void *packed;
     dycl_status status = dycl_conv_weights(plan, &a->conv, &packed);
     if (status != DYCL_OK) return status;
@@ -30,9 +39,47 @@ static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
         rows.a = dycl_at(plan, a->padded);
     }
     rows.c = dycl_at(plan, a->dst);
-    dycl_gemm_finish finish = {a->conv.has_bias ? dycl_at(plan, a->conv.bias) : NULL, a->has_residual ? dycl_at(plan, a->residual) : NULL, a->low, a->high};
+    dycl_gemm_finish finish = finish_at(a, plan);
     dycl_gemm_run(&a->form, &rows, packed, &finish, a->threads);
     return DYCL_OK;
+}
+
+static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
+    const product_args *a = step->args;
+    return windows_run(a, plan);
+}
+
+/* Winograd's products or the windows' own, whichever is measured to be faster; weights that are no constant are not worth transforming. */
+enum { WINOGRAD, WINDOWS };
+static const char *const ways[] = {"Winograd", "windows"};
+
+static void forget(dycl_binding *binding) {
+    if (!binding || !binding->pack) return;
+    dycl_pack_release(binding->pack);
+    binding->pack = NULL;
+}
+
+static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
+    const product_args *a = step->args;
+    const float *scale = a->conv.has_scale ? dycl_at(plan, a->conv.scale) : NULL;
+    const void *packed;
+    uint64_t began;
+    dycl_status status;
+    int way = dycl_measure_next(a->measure, &began);
+    if (way == WINDOWS) {
+        if (!began) forget(a->transformed);
+        status = windows_run(a, plan);
+    } else {
+        status = dycl_binding_get(plan, a->transformed, scale, &packed);
+        if (status != DYCL_OK) return status;
+        if (!packed) return windows_run(a, plan);
+        if (!began) forget(a->conv.binding);
+        dycl_gemm_finish finish = finish_at(a, plan);
+        dycl_winograd_run(&a->winograd, &a->transformed->gemm, dycl_at(plan, a->src), packed, &finish, dycl_at(plan, a->dst),
+                          dycl_at(plan, a->winograd_scratch), a->threads);
+    }
+    if (began) dycl_measure_note(a->measure, way, began);
+    return status;
 }
 
 void dycl_channels_last(const dycl_tensor *t, dycl_layout *out) {
@@ -121,6 +168,27 @@ fail:
     return status;
 }
 
+/* 3x3 windows next to one another, channels that fill vectors, and enough squares of outputs for each weight: transformed weights are 1.8 times as many. */
+static int suits_winograd(const dycl_maker *b, const dycl_conv_desc *d, const dycl_gemm_kernel *kernel, int threads) {
+    int64_t squares = d->n * ((d->oh + 1) / 2) * ((d->ow + 1) / 2);
+    int square = d->kh == 3 && d->kw == 3 && d->stride[0] == 1 && d->stride[1] == 1 && d->dilation[0] == 1 && d->dilation[1] == 1;
+    return b->plan->mode == DYCL_PLAN_TUNED && square && threads <= b->plan->threads && squares >= 12 && d->c >= 16 && d->oc >= 16 && d->c % kernel->lanes == 0 &&
+           d->oc % kernel->lanes == 0;
+}
+
+static dycl_status offer_winograd(dycl_maker *b, const dycl_conv_desc *d, const dycl_tensor *w, product_args *a) {
+    dycl_status status;
+    DYCL_TRY(dycl_make_binding(b, w, NULL, a->conv.has_scale ? d->oc : 0, &a->transformed));
+    if (!a->transformed) return DYCL_OK;
+    a->transformed->gemm = (dycl_gemm_form){a->form.kernel, d->oc, {1, 1, d->c}, {0, 0, 9}, 9 * d->c, dycl_gemm_vectors(a->form.kernel, 128, d->oc)};
+    a->transformed->winograd = a->transformed->patient = 1;
+    a->winograd = (dycl_winograd){d->n, d->h, d->w, d->c, d->pad_before[0], d->pad_before[1], d->oh, d->ow, d->oc};
+    b->plan->hides_nan = 1; /* and makes some: an infinity minus itself */
+    return dycl_make_scratch(b, dycl_winograd_scratch(&a->winograd, &a->transformed->gemm, a->threads), &a->winograd_scratch);
+fail:
+    return status;
+}
+
 dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const dycl_conv_desc *d, const dycl_conv_args *conv, const dycl_tensor *w,
                                    const uint32_t *residuals) {
     const dycl_graph *g = &b->program->graph;
@@ -141,13 +209,16 @@ dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const
     a->conv = *conv;
     describe_pad(d, &a->pad);
     a->pads = a->pad.above || a->pad.below || a->pad.left || a->pad.right;
-    if (a->pads) {
-        int64_t height = a->pad.above + a->pad.height + a->pad.below, width = a->pad.left + a->pad.width + a->pad.right;
+    double flops = 2 * (double)(d->n * d->oh * d->ow) * (double)d->oc * (double)(d->kh * d->kw * d->c);
+    a->threads = flops > 400000 ? b->plan->threads : 1;
+    int squares = suits_winograd(b, d, kernel, a->threads);
+    int64_t height = a->pads ? a->pad.above + a->pad.height + a->pad.below : d->h, width = a->pads ? a->pad.left + a->pad.width + a->pad.right : d->w;
+    describe_rows(d, height, width, &a->rows);
+    if (a->pads && !squares) {
         DYCL_TRY(read_input(b, input, a));
-        describe_rows(d, height, width, &a->rows);
     } else {
         DYCL_TRY(dycl_make_as(b, input, &src, &a->src));
-        describe_rows(d, d->h, d->w, &a->rows);
+        memcpy(a->src_strides, src.strides, sizeof a->src_strides);
     }
     if (residual != DYCL_NONE) {
         DYCL_TRY(dycl_make_as(b, residual, &dst, &a->residual));
@@ -168,9 +239,13 @@ dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const
         size_t pixels = (size_t)(d->n * (a->pad.above + a->pad.height + a->pad.below) * (a->pad.left + a->pad.width + a->pad.right));
         DYCL_TRY(dycl_make_scratch(b, pixels * (size_t)d->c * sizeof(float), &a->padded));
     }
-    double flops = 2 * (double)(d->n * d->oh * d->ow) * (double)d->oc * (double)(window * d->c);
-    a->threads = flops > 400000 ? b->plan->threads : 1;
-    DYCL_TRY(dycl_make_step(b, product_run, a, "window product", 500 + flops / 150 / a->threads));
+    if (squares) DYCL_TRY(offer_winograd(b, d, w, a));
+    DYCL_TRY(dycl_make_step(b, a->transformed ? either_run : product_run, a, "window product", 500 + flops / 150 / a->threads));
+    if (a->transformed) {
+        a->measure = dycl_measure_get(2, ways, a->threads, "3x3 n%lld c%lld %lldx%lld oc%lld pad%lld", (long long)d->n, (long long)d->c, (long long)d->h,
+                                      (long long)d->w, (long long)d->oc, (long long)d->pad_before[0]);
+        DYCL_TRY(dycl_make_measure(b, a->measure));
+    }
     return dycl_make_result_done(b, result);
 fail:
     return status;

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "exec/step.h"
 #include "kern/parallel.h"
+#include "kern/winograd.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -136,6 +137,7 @@ static uint64_t hash_bytes(const void *data, size_t size) {
 }
 
 size_t dycl_pack_size(const dycl_pack_key *key) {
+    if (key->winograd) return dycl_winograd_bytes(&key->gemm);
     if (key->gemm.kernel) return dycl_gemm_bytes(&key->gemm);
     if (key->small.kernel) return dycl_small_bytes(key->small.kernel, key->small.n, key->small.k);
     size_t bytes = dycl_prim_weights_bytes(key->prim);
@@ -150,7 +152,7 @@ dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed
         return DYCL_OK;
     }
     if (key->gemm.kernel) {
-        dycl_gemm_pack(&key->gemm, from, key->scale, packed, dycl_kern_threads(2 * dycl_gemm_bytes(&key->gemm)));
+        (key->winograd ? dycl_winograd_pack : dycl_gemm_pack)(&key->gemm, from, key->scale, packed, dycl_kern_threads(2 * dycl_pack_size(key)));
         return DYCL_OK;
     }
     int plain = dycl_prim_weights_bytes(key->prim) == 0;
@@ -206,7 +208,7 @@ dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
     uint64_t form = key->gemm.kernel    ? hash_bytes(&key->gemm, sizeof key->gemm)
                     : key->small.kernel ? hash_bytes(&key->small, sizeof key->small)
                                         : dycl_prim_weights_key(key->prim);
-    form ^= key->salt * 0x9E3779B97F4A7C15ull;
+    form ^= (key->salt + (uint64_t)key->winograd) * 0x9E3779B97F4A7C15ull;
     if (key->scale) form ^= hash_bytes(key->scale, (size_t)key->channels * sizeof(float));
     size_t bytes = dycl_pack_size(key);
     dycl_status status = DYCL_OK;
@@ -257,6 +259,7 @@ dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const
                          .prim = binding->prim,
                          .small = binding->small,
                          .gemm = binding->gemm,
+                         .winograd = binding->winograd,
                          .scale = scale,
                          .channels = binding->channels,
                          .per_channel = binding->per_channel,

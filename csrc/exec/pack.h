@@ -39,6 +39,7 @@ typedef struct {
     const dycl_prim *prim;
     dycl_small_form small;
     dycl_gemm_form gemm;
+    int winograd; /* `gemm` describes Winograd's sixteen products */
     const float *weights, *scale;
     int64_t channels, per_channel;
 } dycl_pack_key;

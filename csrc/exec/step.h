@@ -46,6 +46,7 @@ typedef struct {
     dycl_prim *prim;       /* or */
     dycl_small_form small; /* whose form it is, or */
     dycl_gemm_form gemm;
+    int winograd;
     dycl_pack *pack;
     const void *seen_source;
     uint64_t seen_token, seen_version, salt;
