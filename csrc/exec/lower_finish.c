@@ -18,6 +18,7 @@ double dycl_lower_cost(dycl_op op, dycl_dtype dtype) {
     case DYCL_EW_tanh:
     case DYCL_EW_sigmoid:
     case DYCL_EW_silu:
+    case DYCL_EW_silu_mul:
     case DYCL_EW_elu:
     case DYCL_EW_rsqrt: return 0.3 * slow;
     case DYCL_EW_log2:
@@ -25,6 +26,8 @@ double dycl_lower_cost(dycl_op op, dycl_dtype dtype) {
     case DYCL_EW_log1p:
     case DYCL_EW_erf:
     case DYCL_EW_gelu:
+    case DYCL_EW_gelu_mul:
+    case DYCL_EW_add_gelu:
     case DYCL_EW_gelu_tanh:
     case DYCL_EW_mish:
     case DYCL_EW_remainder:

@@ -27,6 +27,10 @@
 #define EW_FIRST_softplus SAME
 #define EW_FIRST_threshold SAME
 #define EW_FIRST_muladd SAME
+#define EW_FIRST_mul_add SAME
+#define EW_FIRST_sub_mul SAME
+#define EW_FIRST_mul_mul SAME
+#define EW_FIRST_add_add SAME
 
 #define EW_PLAIN_SAME(T) T
 #define EW_PLAIN_BYTE(T) uint8_t

@@ -115,6 +115,14 @@ EW_F32_3(clamp, f32_minimum(z, f32_maximum(y, x))) /* in this order -0 stays wha
 EW_F32_3(softplus, vact_softplus(x, y, z))
 EW_F32_3(threshold, v_select(v_le(x, y), z, x))
 EW_F32_3(muladd, v_fma(x, y, z))
+EW_F32_3(mul_add, x *y + z)
+EW_F32_3(sub_mul, (x - y) * z)
+EW_F32_3(mul_mul, x *y *z)
+EW_F32_3(add_add, x + y + z)
+EW_F32_2(gelu_mul, f32_gelu(x) * y)
+EW_F32_2(silu_mul, f32_silu(x) * y)
+EW_F32_2(add_gelu, f32_gelu(x + y))
+EW_F32_2(add_relu, f32_relu(x + y))
 
 #undef EW_F32_1
 #undef EW_F32_2

@@ -108,6 +108,14 @@ static inline double f64_softplus(double x, double y, double z) {
 }
 EW_F64_3(threshold, x <= y ? z : x)
 EW_F64_3(muladd, fma(x, y, z))
+EW_F64_3(mul_add, x *y + z)
+EW_F64_3(sub_mul, (x - y) * z)
+EW_F64_3(mul_mul, x *y *z)
+EW_F64_3(add_add, x + y + z)
+EW_F64_2(gelu_mul, f64_gelu(x) * y)
+EW_F64_2(silu_mul, f64_silu(x) * y)
+EW_F64_2(add_gelu, f64_gelu(x + y))
+EW_F64_2(add_relu, f64_relu(x + y))
 
 #undef EW_F64_1
 #undef EW_F64_2

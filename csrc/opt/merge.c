@@ -121,8 +121,16 @@ static int unite(dycl_block *as, const dycl_block *other) {
 static int table_allows(const dycl_program *p, uint32_t first, uint32_t second, int64_t row) {
     const dycl_graph *g = &p->graph;
     dycl_mapping type = DYCL_MAP_O2O;
-    for (uint32_t n = p->blocks[first].first; n != DYCL_NONE; n = p->next[n])
-        type = (dycl_mapping)dycl_fuse_table[type][dycl_mapping_of_edge(p, n, 0, row)].mapping;
+    for (uint32_t n = p->blocks[first].first; n != DYCL_NONE; n = p->next[n]) {
+        /* what an elementwise operator reads from outside is broadcast by its address, and nothing is computed twice for it */
+        int elementwise = dycl_op_get((dycl_op)g->nodes[n].op)->mapping == DYCL_MAP_O2O;
+        const uint32_t *operands = dycl_node_operands(g, &g->nodes[n]);
+        for (int i = 0; i < (elementwise ? g->nodes[n].operand_count : 1); i++) {
+            uint32_t producer = operands[i] == DYCL_NONE ? DYCL_NONE : dycl_program_producer(p, operands[i]);
+            if (elementwise && (producer == DYCL_NONE || p->block_of[producer] != first)) continue;
+            type = (dycl_mapping)dycl_fuse_table[type][dycl_mapping_of_edge(p, n, i, row)].mapping;
+        }
+    }
     for (uint32_t n = p->blocks[second].first; n != DYCL_NONE; n = p->next[n]) {
         const uint32_t *operands = dycl_node_operands(g, &g->nodes[n]);
         for (int i = 0; i < g->nodes[n].operand_count; i++) {

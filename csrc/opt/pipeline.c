@@ -11,8 +11,19 @@ typedef struct {
 } pass;
 
 static const pass passes[] = {
-    {"dce", dycl_opt_dce, 1, 1, 0},           {"cse", dycl_opt_cse, 0, 1, 0},       {"dce", dycl_opt_dce, 0, 1, 0},
-    {"epilogue", dycl_opt_epilogue, 1, 1, 1}, {"single", dycl_opt_single, 1, 0, 0}, {"fuse", dycl_opt_fuse, 0, 1, 0},
+    {"dce", dycl_opt_dce, 1, 1, 0},
+    {"commute", dycl_opt_commute, 0, 1, 0},
+    {"cse", dycl_opt_cse, 0, 1, 0},
+    {"dce", dycl_opt_dce, 0, 1, 0},
+    {"fold", dycl_opt_fold, 0, 1, 0},
+    {"simplify", dycl_opt_simplify, 0, 1, 0},
+    {"distribute", dycl_opt_distribute, 0, 1, 0},
+    {"cse", dycl_opt_cse, 0, 1, 0}, /* once more: what was rewritten may be what is there already */
+    {"dce", dycl_opt_dce, 0, 1, 0},
+    {"epilogue", dycl_opt_epilogue, 1, 1, 1},
+    {"single", dycl_opt_single, 1, 0, 0},
+    {"fuse", dycl_opt_fuse, 0, 1, 0},
+    {"combine", dycl_opt_combine, 0, 1, 0},
     {"order", dycl_program_order, 1, 1, 0},
 };
 
@@ -32,6 +43,7 @@ static void dump(const char *name, const dycl_program *program) {
 #endif
 
 dycl_status dycl_opt_run(dycl_program *program, int tuned, int epilogues) {
+    if (tuned && dycl_program_measure(program, &program->recorded) != DYCL_OK) return DYCL_ERROR;
     for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++) {
         if (!(tuned ? passes[i].tuned : passes[i].cold) || (passes[i].epilogues && !epilogues)) continue;
         dycl_status status = passes[i].run(program);
@@ -42,5 +54,5 @@ dycl_status dycl_opt_run(dycl_program *program, int tuned, int epilogues) {
         if (status != DYCL_OK) return status;
 #endif
     }
-    return DYCL_OK;
+    return tuned ? dycl_program_measure(program, &program->planned) : DYCL_OK;
 }

@@ -84,6 +84,28 @@ void dycl_program_alias(dycl_program *program, uint32_t from, uint32_t to) {
     program->dead[g->values[from].source] = 1;
 }
 
+dycl_status dycl_program_measure(const dycl_program *program, dycl_program_size *out) {
+    const dycl_graph *g = &program->graph;
+    uint8_t *crosses = dycl_alloc_zero(g->node_count + 1); /* read by another block */
+    if (!crosses) return dycl_error_set("out of memory");
+    *out = (dycl_program_size){.blocks = program->order_count};
+    for (uint32_t n = g->node_count; n-- > 0;) { /* readers stand behind what they read */
+        const dycl_node *node = &g->nodes[n];
+        if (program->dead[n] || node->op == DYCL_OP_view) continue;
+        const uint32_t *operands = dycl_node_operands(g, node);
+        for (int i = 0; i < node->operand_count; i++) {
+            uint32_t from = operands[i] == DYCL_NONE ? DYCL_NONE : dycl_program_producer(program, operands[i]);
+            if (from != DYCL_NONE && (!program->block_count || program->block_of[from] != program->block_of[n])) crosses[from] = 1;
+        }
+        const dycl_value *value = &g->values[node->out];
+        out->operators++;
+        if (crosses[n] && !program->is_output[node->out]) out->bytes += dycl_value_numel(value) * (int64_t)dycl_dtype_size((dycl_dtype)value->dtype);
+    }
+    if (!program->block_count) out->blocks = out->operators;
+    dycl_free(crosses);
+    return DYCL_OK;
+}
+
 static int after(const dycl_program *program, uint32_t a, uint32_t b) {
     double p = program->blocks[a].position, q = program->blocks[b].position;
     return p > q || (p == q && a > b);

@@ -30,6 +30,12 @@ typedef struct {
     int grows;                   /* TILE: other blocks may join it */
 } dycl_block;
 
+/* bytes: what one block writes for another; outputs do not count. */
+typedef struct {
+    uint32_t operators, blocks;
+    int64_t bytes;
+} dycl_program_size;
+
 typedef struct {
     dycl_graph graph;
     uint32_t *outputs;
@@ -45,6 +51,7 @@ typedef struct {
     uint32_t block_count;
     uint32_t *order; /* the live blocks by position */
     uint32_t order_count;
+    dycl_program_size recorded, planned; /* before the first pass, behind the last */
 } dycl_program;
 
 dycl_status dycl_program_init(dycl_program *program, const dycl_graph *graph, const uint32_t *outputs,
@@ -56,14 +63,21 @@ dycl_status dycl_program_verify(const dycl_program *program);
 dycl_status dycl_opt_dce(dycl_program *program); /* marks dead nodes, counts uses */
 dycl_status
 dycl_opt_cse(dycl_program *program); /* same operator, same operands: one node; copies that change nothing vanish */
+dycl_status dycl_opt_commute(dycl_program *program);    /* operands of commutative operators in one order */
+dycl_status dycl_opt_fold(dycl_program *program);       /* constants and conversions that change nothing */
+dycl_status dycl_opt_simplify(dycl_program *program);   /* cancellation, strength reduction */
+dycl_status dycl_opt_distribute(dycl_program *program); /* a c + b c = (a + b) c, where it is exact */
 dycl_status dycl_opt_epilogue(dycl_program *program); /* what convolutions do on the way out */
 dycl_status dycl_opt_single(dycl_program *program);   /* one block a node (COLD) */
 dycl_status dycl_opt_fuse(dycl_program *program);     /* tile blocks by mapping types */
+dycl_status dycl_opt_combine(dycl_program *program);  /* two neighbours in a block as one instruction */
 dycl_status dycl_opt_run(dycl_program *program, int tuned, int epilogues);
 
 /* Makes `from` an alias of `to`: every view of it too. `from`'s node is marked dead. */
 void dycl_program_alias(dycl_program *program, uint32_t from, uint32_t to);
 void dycl_program_count_uses(dycl_program *program);
+/* Without blocks every operator counts as one. */
+dycl_status dycl_program_measure(const dycl_program *program, dycl_program_size *out);
 dycl_status dycl_program_order(dycl_program *program);
 
 static inline const dycl_value *dycl_program_value(const dycl_program *p, uint32_t v) {
