@@ -1,22 +1,17 @@
-/* Operators that write into a part of a tensor: x[key] = y and the like. A tensor whose memory nobody else has gets a new value. */
+/* x[key] = y, copy_ and index_copy_. A tensor whose memory nobody else has gets a new value; other memory is written at once. */
 #include <string.h>
 
 #include "py/bind.h"
 #include "py/bind_index.h"
+#include "py/write.h"
 
 /* A new value costs a copy of the tensor where it was computed in an earlier segment: not for a few elements of many. */
 #define WORTH_COPYING 16384
 
-static dycl_status may_write(dycl_call *call, PyObject *self, int64_t written) {
-    dycl_region *region = call->region;
-    uint32_t value;
-    if (!self || !dycl_is_lazy(self)) return dycl_build_bail(&region->recorder, DYCL_BAIL_alias);
-    if (!dycl_region_may_write(region, self)) return DYCL_BAIL;
-    dycl_status status = dycl_region_value(region, self, &value);
-    if (status != DYCL_OK) return status;
+static int may_replace(dycl_call *call, PyObject *self, uint32_t value, int64_t written) {
+    if (!dycl_is_lazy(self) || !dycl_region_may_write(call->region, self)) return 0;
     int64_t all = dycl_value_numel(meta(call, value));
-    if (meta(call, value)->kind == DYCL_VALUE_FEED && all > WORTH_COPYING && all > 4 * written) return dycl_build_bail(&region->recorder, DYCL_BAIL_alias);
-    return DYCL_OK;
+    return meta(call, value)->kind != DYCL_VALUE_FEED || all <= WORTH_COPYING || all <= 4 * written;
 }
 
 /* What is written, as a value of that dtype and those sizes. Numbers must fit the dtype as they are. */
@@ -70,7 +65,7 @@ static PyObject *put_rows(dycl_call *call, PyObject *self, PyObject *index, PyOb
     for (int i = 0; i < rows.rank; i++) sizes[rank++] = rows.sizes[i];
     for (int i = 1; i < v.rank; i++) sizes[rank++] = v.sizes[i];
     for (int i = 0; i < rank; i++) written *= sizes[i];
-    DYCL_CALL_TRY(may_write(call, self, written));
+    if (!may_replace(call, self, operands[0], written)) return dycl_call_bail(call, DYCL_BAIL_alias);
     if (dycl_is_tensor(value)) {
         uint32_t given;
         DYCL_CALL_TRY(dycl_call_value(call, value, &given));
@@ -99,8 +94,8 @@ static PyObject *put_view(dycl_call *call, PyObject *self, PyObject *key, PyObje
     int64_t attrs[1 + 2 * DYCL_MAX_RANK];
     DYCL_CALL_TRY(dycl_call_value(call, self, &operands[0]));
     DYCL_CALL_TRY(dycl_index_view(call, key, meta(call, operands[0]), &attrs[0], &part));
-    DYCL_CALL_TRY(may_write(call, self, dycl_value_numel(&part)));
     DYCL_CALL_TRY(source_of(call, value, (dycl_dtype)part.dtype, part.rank, part.sizes, &operands[1]));
+    if (!may_replace(call, self, operands[0], dycl_value_numel(&part))) return dycl_write_value(call, self, &part, attrs[0], operands[1], 0);
     memcpy(attrs + 1, part.sizes, part.rank * sizeof *part.sizes);
     memcpy(attrs + 1 + part.rank, part.strides, part.rank * sizeof *part.strides);
     return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_view_put, 2, operands, 1 + 2 * part.rank, attrs, &out), out);
@@ -109,8 +104,7 @@ static PyObject *put_view(dycl_call *call, PyObject *self, PyObject *key, PyObje
 static PyObject *setitem(dycl_call *call, const dycl_binding *row) {
     PyObject *self = call->p[0], *key = call->p[1], *value = call->p[2], *result;
     (void)row;
-    if (!key || !value || !self || !dycl_is_lazy(self)) return dycl_call_bail(call, DYCL_BAIL_alias);
-    if (!dycl_region_may_write(call->region, self)) return NULL;
+    if (!key || !value || !self || !dycl_is_tensor(self)) return dycl_call_bail(call, DYCL_BAIL_alias);
     call->in_place = 1;
     if (PyTuple_CheckExact(key) && PyTuple_GET_SIZE(key) == 1) key = PyTuple_GET_ITEM(key, 0);
     if (dycl_is_tensor(key)) {
@@ -125,7 +119,40 @@ static PyObject *setitem(dycl_call *call, const dycl_binding *row) {
     Py_RETURN_NONE;
 }
 
+/* ---- copy_ and index_copy_ --------------------------------------------------------------------------------------------------------------- */
+
+static PyObject *copy(dycl_call *call, const dycl_binding *row) {
+    PyObject *self = call->p[0], *source = call->p[1];
+    uint32_t old, value;
+    int64_t ordinary = 0;
+    (void)row;
+    if (!self || !source || self == source || !dycl_is_tensor(self) || (call->p[2] && !PyBool_Check(call->p[2]))) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    DYCL_CALL_TRY(dycl_call_value(call, self, &old));
+    DYCL_CALL_TRY(dycl_call_value(call, source, &value));
+    dycl_value v = *meta(call, old);
+    dycl_operand x = dycl_operand_of(value);
+    DYCL_CALL_TRY(dycl_build_convert(&call->region->recorder, &x, (dycl_dtype)v.dtype, &value));
+    const dycl_value *given = meta(call, value);
+    if (given->rank > v.rank) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (given->rank != v.rank || memcmp(given->sizes, v.sizes, (size_t)v.rank * sizeof *v.sizes))
+        DYCL_CALL_TRY(dycl_build_expand(&call->region->recorder, value, v.rank, v.sizes, &value));
+    if (!v.canonical || !dycl_is_lazy(self) || !dycl_region_may_write(call->region, self)) return dycl_write_value(call, self, NULL, 0, value, 0);
+    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &value, 1, &ordinary, &value), value);
+}
+
+/* self, dim, index, source */
+static PyObject *index_copy(dycl_call *call, const dycl_binding *row) {
+    PyObject *self = call->p[0], *index = call->p[2], *source = call->p[3];
+    int64_t dim;
+    (void)row;
+    if (!self || !index || !source || !dycl_is_tensor(self) || !dycl_is_tensor(index) || !dycl_is_tensor(source)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    DYCL_CALL_TRY(dycl_call_int(call, call->p[1], &dim));
+    return dycl_write_rows(call, self, dim, index, source);
+}
+
 dycl_binding dycl_bindings_write[] = {
     ROW("setitem", D, "self key value", setitem),
+    ROW("copy", I, "self src non_blocking", copy),
+    ROW("index_copy", I, "self dim index source", index_copy),
     {0},
 };

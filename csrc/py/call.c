@@ -6,6 +6,7 @@
 #include "py/numpy.h"
 #include "py/shortcut.h"
 #include "py/site.h"
+#include "py/write.h"
 
 /* ---- Parsing ------------------------------------------------------------------------------------------------------------------ */
 
@@ -77,8 +78,8 @@ static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
     dycl_region *region = call->region;
     PyObject *self = call->p[0];
     dycl_lazy_meta old;
-    if (!self || !dycl_is_lazy(self)) return dycl_call_bail(call, DYCL_BAIL_alias);
-    if (!dycl_region_may_write(region, self)) return NULL;
+    if (!self || !dycl_is_tensor(self)) return dycl_call_bail(call, DYCL_BAIL_alias);
+    if (!dycl_is_lazy(self) || !dycl_region_may_write(region, self)) return dycl_write_value(call, self, NULL, 0, value, DYCL_WRITE_SMALL);
     if (dycl_lazy_describe(self, &old) < 0) return NULL;
     const dycl_value *result = dycl_call_meta(call, value);
     int same = result->dtype == old.dtype && result->rank == old.rank && result->root == value;
