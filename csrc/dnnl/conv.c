@@ -23,7 +23,7 @@ static void conv_key(const dycl_conv_desc *desc, dycl_key *key) {
     dycl_key_begin(key, DYCL_KEY_CONV);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) dycl_key_add(key, numbers[i]);
     dycl_key_add(key, (desc->bias != 0) | (desc->any_src != 0) << 1 | (desc->any_dst != 0) << 2 |
-                          (desc->winograd != 0) << 3 | (desc->transposed != 0) << 4);
+                          (desc->winograd != 0) << 3 | (desc->transposed != 0) << 4 | (desc->bf16 != 0) << 5);
     if (!desc->any_src) dycl_key_add_layout(key, &desc->src);
     if (!desc->any_dst) dycl_key_add_layout(key, &desc->dst);
     dycl_key_add_post(key, &desc->post);
@@ -93,6 +93,7 @@ dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out) {
             dycl_dnnl_check(dnnl_memory_desc_create_with_tag(&bias, 1, sizes, dnnl_f32, dnnl_a), "convolution bias"));
     }
     DYCL_TRY(dycl_post_attr(&desc->post, 4, dst_sizes, &attr));
+    if (desc->bf16) DYCL_TRY(dycl_dnnl_check(dnnl_primitive_attr_set_fpmath_mode(attr, dnnl_fpmath_mode_bf16), "fpmath mode"));
     dnnl_dims_t strides = {desc->stride[0], desc->stride[1]}, dilates = {desc->dilation[0] - 1, desc->dilation[1] - 1};
     dnnl_dims_t before = {desc->pad_before[0], desc->pad_before[1]}, after = {desc->pad_after[0], desc->pad_after[1]};
     if (desc->transposed)

@@ -5,7 +5,7 @@
  * Threads: creation is locked inside; a dycl_prim is immutable and may execute in several threads at once. Each thread
  * has its own stream. Scratch memory is the caller's (user-mode scratchpad), so executing allocates nothing of ours in
  * the steady state.
- * Only csrc/dnnl sees oneDNN's headers; the rest of dycl sees this file. Everything is f32, in strict precision. */
+ * Only csrc/dnnl sees oneDNN's headers; the rest of dycl sees this file. Everything is f32, in strict precision, unless a descriptor says bf16. */
 #ifndef DYCL_DNNL_DNNL_H
 #define DYCL_DNNL_DNNL_H
 
@@ -76,6 +76,7 @@ typedef struct {
     /* batch..., row, column; in elements; any with one unit stride in the last two */
     int64_t a_strides[6], b_strides[6], c_strides[6];
     int bias;   /* 1: a contiguous [n] vector is added */
+    int bf16;   /* 1: A is bfloat16, and B becomes it when it is packed (pack_b); C and bias are f32 */
     int pack_b; /* 1: B is constant: let oneDNN choose its layout (batch_rank 0 only) */
     dycl_post_ops post;
 } dycl_matmul_desc;
@@ -88,6 +89,7 @@ typedef struct {
     int any_src, any_dst; /* 1: oneDNN chooses the layout; else src/dst below */
     dycl_layout src, dst;
     dycl_post_ops post; /* operands of binary ops may have `opaque = 2`: the same layout as dst */
+    int bf16;           /* 1: may multiply in bfloat16, where that is faster; everything in memory stays f32 */
     int winograd;       /* 1: ask for Winograd (may bail) */
     int transposed;     /* 1: the gradient of a convolution with these windows: src is what that one makes (no post-ops) */
 } dycl_conv_desc;

@@ -9,7 +9,7 @@ static void matrix_strides(int64_t rows, int64_t columns, int64_t *row, int64_t 
 }
 
 static dycl_status matrix_md(const dycl_matmul_desc *desc, const int64_t *strides, int64_t rows, int64_t columns,
-                             int broadcasts, dnnl_memory_desc_t *out) {
+                             int broadcasts, dnnl_data_type_t type, dnnl_memory_desc_t *out) {
     int rank = desc->batch_rank + 2;
     dnnl_dims_t sizes, steps;
     int64_t extent;
@@ -28,7 +28,7 @@ static dycl_status matrix_md(const dycl_matmul_desc *desc, const int64_t *stride
         if (steps[d] < 1) return dycl_dnnl_bail("matmul batch stride %lld", (long long)steps[d]);
         if (steps[d] * sizes[d] > extent) extent = steps[d] * sizes[d];
     }
-    return dycl_dnnl_check(dnnl_memory_desc_create_with_strides(out, rank, sizes, dnnl_f32, steps), "matmul operand");
+    return dycl_dnnl_check(dnnl_memory_desc_create_with_strides(out, rank, sizes, type, steps), "matmul operand");
 }
 
 static void matmul_key(const dycl_matmul_desc *desc, dycl_key *key) {
@@ -42,7 +42,7 @@ static void matmul_key(const dycl_matmul_desc *desc, dycl_key *key) {
     dycl_key_add(key, desc->m);
     dycl_key_add(key, desc->n);
     dycl_key_add(key, desc->k);
-    dycl_key_add(key, (desc->bias != 0) | (desc->pack_b != 0) << 1);
+    dycl_key_add(key, (desc->bias != 0) | (desc->pack_b != 0) << 1 | (desc->bf16 != 0) << 2);
     for (int o = 0; o < 3; o++) {
         int64_t row = all[o][rank - 2], column = all[o][rank - 1];
         matrix_strides(rows[o], columns[o], &row, &column);
@@ -65,6 +65,7 @@ dycl_status dycl_prim_matmul(const dycl_matmul_desc *desc, dycl_prim **out) {
 
     if (desc->batch_rank < 0 || desc->batch_rank > MAX_BATCH)
         return dycl_dnnl_bail("matmul with %d batch dimensions", desc->batch_rank);
+    if (desc->bf16 && !(desc->pack_b && desc->batch_rank == 0)) return dycl_dnnl_bail("matmul in bfloat16 without packed weights");
     if (desc->m < 1 || desc->n < 1 || desc->k < 1) return dycl_dnnl_bail("empty matmul");
     for (int d = 0; d < desc->batch_rank; d++) {
         if (desc->batch[d] < 1) return dycl_dnnl_bail("empty matmul");
@@ -77,12 +78,12 @@ dycl_status dycl_prim_matmul(const dycl_matmul_desc *desc, dycl_prim **out) {
     if (*out) return DYCL_OK;
 
     DYCL_TRY(dycl_dnnl_engine(&engine));
-    DYCL_TRY(matrix_md(desc, desc->a_strides, desc->m, desc->k, 1, &a));
-    DYCL_TRY(matrix_md(desc, desc->b_strides, desc->k, desc->n, 1, &plain_b));
-    DYCL_TRY(matrix_md(desc, desc->c_strides, desc->m, desc->n, 0, &c));
+    DYCL_TRY(matrix_md(desc, desc->a_strides, desc->m, desc->k, 1, desc->bf16 ? dnnl_bf16 : dnnl_f32, &a));
+    DYCL_TRY(matrix_md(desc, desc->b_strides, desc->k, desc->n, 1, dnnl_f32, &plain_b));
+    DYCL_TRY(matrix_md(desc, desc->c_strides, desc->m, desc->n, 0, dnnl_f32, &c));
     if (desc->pack_b && desc->batch_rank == 0) {
         dnnl_dims_t sizes = {desc->k, desc->n};
-        DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_create_with_tag(&b, rank, sizes, dnnl_f32, dnnl_format_tag_any),
+        DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_create_with_tag(&b, rank, sizes, desc->bf16 ? dnnl_bf16 : dnnl_f32, dnnl_format_tag_any),
                                  "matmul weights"));
     }
     if (desc->bias) {

@@ -158,7 +158,8 @@ dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block) {
         DYCL_TRY(dycl_make_batch_norm(b, second, a->has_bias ? &bias : NULL, &a->scale, &a->bias));
         a->has_bias = a->has_scale = 1;
     }
-    status = dycl_make_conv_product(b, block, &d, a, &w, residuals);
+    d.bf16 = (g->options & DYCL_OPTION_BF16) != 0;
+    status = d.bf16 ? DYCL_BAIL : dycl_make_conv_product(b, block, &d, a, &w, residuals);
     if (status != DYCL_BAIL) return status;
     for (int i = 0; i < d.post.count; i++) b->plan->hides_nan |= d.post.op[i].kind != DYCL_POST_ADD;
     d.bias = a->has_bias;

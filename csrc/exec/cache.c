@@ -157,7 +157,7 @@ dycl_status dycl_segment_plan(dycl_segment *s, dycl_plan **out) {
     dycl_status status;
     DYCL_TRY(dycl_teams_follow(s));
     if (++s->sightings == DYCL_CACHE_STEADY && s->plan) note_steady(s);
-    if (!s->plan && (dycl_teams_tuned_before(s) || (s->sightings == 1 && was_steady(s)))) {
+    if (!s->plan && (s->graph.options & DYCL_OPTION_BF16 || dycl_teams_tuned_before(s) || (s->sightings == 1 && was_steady(s)))) {
         status = dycl_plan_create(&s->graph, s->outputs, s->output_count, DYCL_PLAN_TUNED, &s->plan);
         if (status == DYCL_ERROR) return status;
         s->tuned = status == DYCL_OK;

@@ -20,6 +20,12 @@ typedef struct {
 /* Chooses a kernel for the mode of the plan and appends the step. */
 dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a);
 
+dycl_status dycl_matmul_run(const dycl_step *step, dycl_plan *plan); /* without a packed constant: dycl_matmul_args are the step's arguments, or begin them */
+
+/* A constant B in bfloat16, for a model that asked for it (step_bf16.c). */
+int dycl_bf16_suits(const dycl_maker *b, const dycl_matmul_args *a);
+dycl_status dycl_make_bf16(dycl_maker *b, dycl_matmul_args *a);
+
 /* Few rows, B as it lies: another kernel (step_gemv.c). */
 int dycl_gemv_suits(const dycl_matmul_args *a);
 dycl_status dycl_make_gemv(dycl_maker *b, dycl_matmul_args *a);

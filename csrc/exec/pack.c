@@ -139,6 +139,7 @@ static uint64_t hash_bytes(const void *data, size_t size) {
 size_t dycl_pack_size(const dycl_pack_key *key) {
     if (key->winograd) return dycl_winograd_bytes(&key->gemm);
     if (key->gemm.kernel) return dycl_gemm_bytes(&key->gemm);
+    if (key->bf16.n) return dycl_bf16_bytes(&key->bf16);
     if (key->small.kernel) return dycl_small_bytes(key->small.kernel, key->small.n, key->small.k);
     size_t bytes = dycl_prim_weights_bytes(key->prim);
     return bytes ? bytes : (size_t)(key->channels * key->per_channel) * sizeof(float);
@@ -153,6 +154,10 @@ dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed
     }
     if (key->gemm.kernel) {
         (key->winograd ? dycl_winograd_pack : dycl_gemm_pack)(&key->gemm, from, key->scale, packed, dycl_kern_threads(2 * dycl_pack_size(key)));
+        return DYCL_OK;
+    }
+    if (key->bf16.n) {
+        dycl_bf16_pack(&key->bf16, from, packed, dycl_kern_threads(2 * dycl_bf16_bytes(&key->bf16)));
         return DYCL_OK;
     }
     int plain = dycl_prim_weights_bytes(key->prim) == 0;
@@ -206,6 +211,7 @@ fail:
 
 dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
     uint64_t form = key->gemm.kernel    ? hash_bytes(&key->gemm, sizeof key->gemm)
+                    : key->bf16.n       ? hash_bytes(&key->bf16, sizeof key->bf16)
                     : key->small.kernel ? hash_bytes(&key->small, sizeof key->small)
                                         : dycl_prim_weights_key(key->prim);
     form ^= (key->salt + (uint64_t)key->winograd) * 0x9E3779B97F4A7C15ull;
@@ -260,6 +266,7 @@ dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const
                          .small = binding->small,
                          .gemm = binding->gemm,
                          .winograd = binding->winograd,
+                         .bf16 = binding->bf16,
                          .scale = scale,
                          .channels = binding->channels,
                          .per_channel = binding->per_channel,

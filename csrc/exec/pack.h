@@ -8,6 +8,7 @@
 
 #include "dnnl/dnnl.h"
 #include "exec/plan.h"
+#include "kern/bf16.h"
 #include "kern/gemm.h"
 #include "kern/small.h"
 
@@ -40,6 +41,7 @@ typedef struct {
     dycl_small_form small;
     dycl_gemm_form gemm;
     int winograd; /* `gemm` describes Winograd's sixteen products */
+    dycl_bf16_form bf16;
     const float *weights, *scale;
     int64_t channels, per_channel;
 } dycl_pack_key;

@@ -147,6 +147,7 @@ fail:
 
 dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode,
                              dycl_plan **out) {
+    if (mode == DYCL_PLAN_COLD && graph->options & DYCL_OPTION_BF16) mode = DYCL_PLAN_TUNED; /* results are the same from the first run on */
     dycl_status status = create(graph, outputs, output_count, mode, mode != DYCL_PLAN_EXACT, out);
     if (status == DYCL_BAIL)
         status = create(graph, outputs, output_count, mode, 0, out); /* an odd convolution may exist without post-ops */

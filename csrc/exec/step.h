@@ -47,6 +47,7 @@ typedef struct {
     dycl_small_form small; /* whose form it is, or */
     dycl_gemm_form gemm;
     int winograd;
+    dycl_bf16_form bf16;
     dycl_pack *pack;
     const void *seen_source;
     uint64_t seen_token, seen_version, salt;

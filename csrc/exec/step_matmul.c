@@ -59,7 +59,7 @@ static dycl_status one(const dycl_matmul_args *a, const char *left, const char *
     return DYCL_OK;
 }
 
-static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
+dycl_status dycl_matmul_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_matmul_args *a = step->args;
     const char *left = dycl_at(plan, a->a), *right = dycl_at(plan, a->b),
                *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
@@ -109,7 +109,7 @@ static dycl_status packed_run(const dycl_step *step, dycl_plan *plan) {
     dycl_status status = dycl_binding_get(plan, a->binding, NULL, &packed);
     if (status != DYCL_OK) return status;
     if (packed) return execute(a, plan, a->prim, packed, a->scratch);
-    return a->plain ? primitive_run(step, plan) : product_run(step, plan);
+    return a->plain ? primitive_run(step, plan) : dycl_matmul_run(step, plan);
 }
 
 /* Our own packed product (kern/gemm.h). */
@@ -118,7 +118,7 @@ static dycl_status gemm_run(const dycl_step *step, dycl_plan *plan) {
     const void *packed;
     dycl_status status = dycl_binding_get(plan, a->binding, NULL, &packed);
     if (status != DYCL_OK) return status;
-    if (!packed) return a->plain ? primitive_run(step, plan) : product_run(step, plan);
+    if (!packed) return a->plain ? primitive_run(step, plan) : dycl_matmul_run(step, plan);
     
     dycl_gemm_rows rows = {.a = dycl_at(plan, a->a), .run = a->m, .runs = 1, .a_row = a->a_row * (int64_t)sizeof(float), .run_inner = 1};
     rows.segment_count = 1;
@@ -136,7 +136,7 @@ static dycl_status small_run(const dycl_step *step, dycl_plan *plan) {
     const void *packed;
     dycl_status status = dycl_binding_get(plan, a->binding, NULL, &packed);
     if (status != DYCL_OK) return status;
-    if (!packed) return product_run(step, plan);
+    if (!packed) return dycl_matmul_run(step, plan);
     const dycl_small *kernel = a->binding->small.kernel;
     const float *left = dycl_at(plan, a->a), *right = packed, *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
     float *to = dycl_at(plan, a->c);
@@ -219,7 +219,7 @@ static int is_feed(const dycl_maker *b, dycl_ref ref) { /* one that may be packe
 dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
     double flops = 2.0 * (double)a->m * (double)a->n * (double)a->k * (double)a->batches;
     double cost = 300.0 * (double)a->batches + flops / 80 / (flops > 4e6 ? b->plan->threads : 1);
-    dycl_step_fn run = product_run;
+    dycl_step_fn run = dycl_matmul_run;
     const char *kernel = a->dtype == DYCL_F32 ? "sgemm" : "loops";
     dycl_status status;
     a->threads = cost > 40000 ? b->plan->threads : 1;
@@ -229,6 +229,7 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
     dycl_make_read(b, a->b.slot);
     if (a->has_bias) dycl_make_read(b, a->bias.slot);
     dycl_make_write(b, a->c.slot);
+    if (is_feed(b, a->b) && dycl_bf16_suits(b, a)) return dycl_make_bf16(b, a);
     if (b->plan->mode == DYCL_PLAN_TUNED && a->dtype == DYCL_F32 && a->batches == 1 && is_feed(b, a->b) &&
         worth_small(a)) {
         dycl_tensor w = {.ref = a->b};
@@ -275,7 +276,7 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
         }
     }
     DYCL_TRY(dycl_make_step(b, run, a, kernel, cost));
-    if ((run == small_run || run == gemm_run || (run == product_run && a->dtype == DYCL_F32)) && a->threads == 1) dycl_make_serial(b);
+    if ((run == small_run || run == gemm_run || (run == dycl_matmul_run && a->dtype == DYCL_F32)) && a->threads == 1) dycl_make_serial(b);
     if (run == primitive_run || run == packed_run)
         b->plan->infos[b->plan->step_count - 1].prim = run == packed_run ? a->prim : a->plain;
     return DYCL_OK;

@@ -67,3 +67,9 @@ def bounds(name, dtype):
     if dtype in (torch.float64, torch.complex128):
         return double
     return single if dtype.is_floating_point or dtype.is_complex else (0.0, 0.0)
+
+# precision="bf16". bfloat16 has 8 bits of significand: rounding to nearest moves a number by at most 2^-8 of its size, and a product by that much for
+# each operand that is rounded (the little more: both at once).
+BF16_OPERAND = 2.0**-8 * 1.01
+F32_SUM = 2e-6  # of the sum of sizes: some hundred float32 roundings that partly cancel
+BF16_MODEL = 1e-2  # relative, of the norm: errors of the products are of random sign, 0.2 to 0.4% was seen for up to 50 of them in a row
