@@ -196,6 +196,7 @@ def explain(target=None):
     site = _need_site(target)
     if site is None or isinstance(_ready, str):
         return f"dycl does not accelerate here, programs run in torch: {_ready}"
+    _profile.save()
     text = _core.explain(site)
     _core.set_timing(True)
     return text

@@ -11,7 +11,7 @@ import warnings
 
 APPLICATION = 0x6479636C  # "dycl", in the file's header
 VERSION = 1  # of the schema; also in the file's name, so that versions do not meet
-ROWS = 20000  # of all machines and versions together; the oldest go
+ROWS = 5000  # of all machines and versions together; the oldest go
 DAYS = 30  # then a choice is measured again
 WAIT = 0.5  # seconds for another process that writes
 
@@ -120,7 +120,7 @@ def _load():
 
 
 def save():
-    """Writes what is new. At the end of the process, and when dycl is asked something that takes its time anyway."""
+    """Writes what is new: at the end of the process, and when an explanation is asked for, which takes its time anyway."""
     if _path is None:
         return
     rows = _core.profile_take()

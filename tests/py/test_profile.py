@@ -67,6 +67,14 @@ def test_a_second_start_begins_where_the_first_one_ended(tmp_path):
     assert len(rows(path, "*")) > len(kept)
 
 
+def test_an_explanation_writes_too(tmp_path):
+    path = tmp_path / "profile.sqlite"
+    program = PROGRAM + "dycl.explain(model)\nimport os; sys.stdout.flush(); os._exit(0)\n"  # nothing runs at the end of this process
+    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "DYCL_CHOOSE": "0", "DYCL_PROFILE": str(path)}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "first: cold" in done.stdout, done.stderr
+    assert "first: tuned" in run(path)
+
+
 def test_where_it_is(tmp_path):
     run("0", XDG_CACHE_HOME=str(tmp_path / "x"), HOME=str(tmp_path))
     assert not list(tmp_path.iterdir()), "off"
