@@ -1,5 +1,7 @@
 #include "opt/rewrite.h"
 
+#define LEAST_RUN 16 /* shorter runs are gathered faster by the copy */
+
 /* Constants: a tensor filled with one number is that number to an elementwise operator, so that it need not be written and read; a
  * conversion to and from a dtype that holds every value of the first is none. */
 
@@ -27,6 +29,21 @@ static void fold_fills(dycl_program *p, dycl_node *node) {
     }
 }
 
+/* A copy that only one elementwise operator reads: it reads what was copied, where that has runs of elements. */
+static void fold_copies(dycl_program *p, dycl_node *node) {
+    dycl_graph *g = &p->graph;
+    uint32_t *operands = g->operands + node->operands;
+    for (int i = 0; i < node->operand_count; i++) {
+        const dycl_node *copy = dycl_rewrite_maker(p, operands[i]);
+        if (!copy || copy->op != DYCL_OP_contiguous || !dycl_rewrite_only_here(p, copy)) continue;
+        uint32_t from = dycl_node_operands(g, copy)[0];
+        const dycl_value *value = &g->values[from];
+        int last = value->rank - 1;
+        while (last > 0 && value->sizes[last] == 1) last--;
+        if (last >= 0 && value->sizes[last] >= LEAST_RUN && value->strides[last] == 1) operands[i] = from;
+    }
+}
+
 static void fold_casts(dycl_program *p, dycl_node *node) {
     dycl_graph *g = &p->graph;
     uint32_t *operands = g->operands + node->operands;
@@ -49,6 +66,7 @@ dycl_status dycl_opt_fold(dycl_program *p) {
         dycl_family family = dycl_op_get((dycl_op)node->op)->family;
         if (family == DYCL_FAMILY_EW) fold_fills(p, node);
         if (family == DYCL_FAMILY_CAST) fold_casts(p, node);
+        if (family == DYCL_FAMILY_EW || family == DYCL_FAMILY_CAST) fold_copies(p, node);
     }
     return dycl_opt_dce(p);
 }

@@ -190,6 +190,14 @@ static void test_fold(void) {
     GOLDEN(dycl_opt_fold, "%0 = feed f64[8]{1}\n%1 = cast %0 (0)\n%2 = cast %1 (1)\n", "1=cast(0) 2=cast(1)", 2);
 }
 
+static void test_fold_copies(void) {
+    GOLDEN(dycl_opt_fold, "%0 = feed f32[2,3,16]{16,32,1}\n%1 = contiguous %0 (0)\n%2 = gelu %1\n", "2=gelu(0)", 2);
+    /* rows of single elements; a second reader; a view of the copy */
+    GOLDEN(dycl_opt_fold, "%0 = feed f32[16,3]{1,16}\n%1 = contiguous %0 (0)\n%2 = gelu %1\n", "1=contiguous(0) 2=gelu(1)", 2);
+    GOLDEN(dycl_opt_fold, "%0 = feed f32[2,16]{32,1}\n%1 = contiguous %0 (0)\n%2 = gelu %1\n%3 = exp %1\n", "1=contiguous(0) 2=gelu(1) 3=exp(1)", 2, 3);
+    GOLDEN(dycl_opt_fold, "%0 = feed f32[2,16]{32,1}\n%1 = contiguous %0 (0)\n%2 = view %1 (0, 32, 1)\n%3 = gelu %2\n", "1=contiguous(0) 3=gelu(2)", 3);
+}
+
 static void test_simplify(void) {
     GOLDEN(dycl_opt_simplify, F "%2 = neg %0\n%3 = neg %2\n%4 = exp %3\n", "4=exp(0)", 4);
     GOLDEN(dycl_opt_simplify, F "%2 = relu %0\n%3 = relu %2\n%4 = exp %3\n", "2=relu(0) 4=exp(2)", 4);
@@ -239,6 +247,7 @@ int main(void) {
     test_commute();
     test_cse();
     test_fold();
+    test_fold_copies();
     test_simplify();
     test_distribute();
     test_fusion();
