@@ -104,6 +104,8 @@ def test_memory_that_is_the_same():
         return plain
 
     check("copy", overlapping, (torch.randn(4, 2), torch.randn(4, 2)), "one element twice")
+    for own in (lambda y: y.__setitem__((slice(None), None), y), lambda y: y.__setitem__(0, y), lambda y: y.__setitem__(..., y), lambda y: y.long().__setitem__(y.long() * 0, 1)):
+        check("copy", lambda x, plain: (y := x + 1, own(y), own(plain), y * 2, plain * 2), (torch.randn(2, 2), torch.randn(2, 2)), "of itself")
 
 
 def test_arrays_and_other_holders_see_the_write():
