@@ -190,3 +190,23 @@ def test_a_loop_of_writes_copies_nothing():
         accelerated(x)
     copies = [float(line.split("us")[0].split()[-1]) for line in dycl.explain(accelerated).splitlines() if " copy " in line and "us" in line]
     assert copies and sum(copies) < 5000, sum(copies)  # 300 copies of 2.4 MB take 60 ms and more
+
+
+def test_written_with_itself():
+    """torch refuses a part of the overlaps."""
+    for shape in ((1, 1, 1), (3, 1), (3, 4), ()):
+        for key in (..., 0, slice(0, 1), (None,), (Ellipsis, 0)):
+
+            def program(x):
+                y = x + 1
+                y[key] = y
+                return y
+
+            check("copy", program, (torch.randn(shape),), f"{shape} {key}")
+
+    def by_itself(x):
+        y = x > 0
+        y[y] = False
+        return y
+
+    check("copy", by_itself, (torch.randn(5),), "mask")
