@@ -8,7 +8,7 @@ import warnings
 
 from dycl import _profile
 
-TESTED_TORCH = "2.13."  # where dycl's look into torch's memory layout is tested
+TESTED_TORCH = "2.13."  # where dycl's look into torch's memory layout, and that its results are torch's, is tested
 
 
 _core = None  # the extension module, once _load() found it: oneDNN and OpenMP read the environment when they are loaded, and a script under
@@ -65,7 +65,7 @@ def _start(version):
     if _load() is None:
         raise ImportError(f"{_core_error} (is oneDNN installed? pip install onednn-cpu-gomp)")
     if not version.startswith(TESTED_TORCH):
-        warnings.warn(f"dycl was tested with torch {TESTED_TORCH}x, this is {version}", RuntimeWarning, stacklevel=4)
+        raise RuntimeError(f"dycl was tested with torch {TESTED_TORCH}x, this is {version}")
     _core.setup()
     if os.environ.get("DYCL_DISABLE", "") not in ("", "0"):
         _set_disabled(True)
