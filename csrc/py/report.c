@@ -42,6 +42,22 @@ static int say(PyObject *lines, PyObject *line) { /* steals line */
     return result;
 }
 
+#define KINDS 6 /* tensors of a segment that are shown */
+
+/* "3 tensors (f32[4,8], ...)" */
+static PyObject *tensors_text(const dycl_graph *graph, const uint32_t *values, uint32_t count) {
+    PyObject *text = PyUnicode_FromFormat("%u tensor%s", count, count == 1 ? "" : "s");
+    for (uint32_t i = 0; text && i < count && i < KINDS; i++) {
+        const dycl_value *value = &graph->values[values[i]];
+        Py_SETREF(text, PyUnicode_FromFormat("%U%s%s[", text, i ? ", " : " (", dycl_dtype_name((dycl_dtype)value->dtype)));
+        for (int d = 0; text && d < value->rank; d++)
+            Py_SETREF(text, PyUnicode_FromFormat("%U%s%lld", text, d ? "," : "", (long long)value->sizes[d]));
+        if (text) Py_SETREF(text, PyUnicode_FromFormat("%U]", text));
+    }
+    if (text && count) Py_SETREF(text, PyUnicode_FromFormat("%U%s)", text, count > KINDS ? ", ..." : ""));
+    return text;
+}
+
 static int explain_vertex(PyObject *lines, const dycl_trace *trace, uint32_t id) {
     const dycl_trace_vertex *vertex = &trace->vertices[id];
     const dycl_segment *segment = vertex->segment;
@@ -52,9 +68,14 @@ static int explain_vertex(PyObject *lines, const dycl_trace *trace, uint32_t id)
         if (dycl_plan_describe(segment->plan, &text) == DYCL_ERROR) text = NULL;
     }
     const dycl_graph *graph = &segment->graph;
-    PyObject *line = PyUnicode_FromFormat("segment %u: %u operators, %u steps, %s plan, ran %llu times\n  feeds: %u tensors, %u numbers; outputs: %d; ended by: %s", id,
-                                          graph->node_count, stats.steps, segment->pieces ? "no" : segment->tuned ? "tuned" : "cold", (unsigned long long)vertex->visits,
-                                          graph->feed_count, graph->scalar_count, segment->output_count, dycl_bail_text((dycl_bail)vertex->why));
+    PyObject *feeds = tensors_text(graph, graph->feeds, graph->feed_count), *outputs = tensors_text(graph, segment->outputs, (uint32_t)segment->output_count);
+    PyObject *line = !feeds || !outputs ? NULL
+                                        : PyUnicode_FromFormat("segment %u: %u operators, %u steps, %s plan, ran %llu times\n  feeds: %U, %u number%s; outputs: %U; ended by: %s", id,
+                                                               graph->node_count, stats.steps, segment->pieces ? "no" : segment->tuned ? "tuned" : "cold",
+                                                               (unsigned long long)vertex->visits, feeds, graph->scalar_count, graph->scalar_count == 1 ? "" : "s", outputs,
+                                                               dycl_bail_text((dycl_bail)vertex->why));
+    Py_XDECREF(feeds);
+    Py_XDECREF(outputs);
     if (line && segment->pieces) Py_SETREF(line, PyUnicode_FromFormat("%U\n  a loop whose trip count changes: runs as %u pieces that other counts share", line, dycl_pieces_count(segment->pieces)));
     if (line && segment->plan) Py_SETREF(line, PyUnicode_FromFormat("%U; threads: %s", line, dycl_teams_text(segment)));
     if (line && vertex->where) Py_SETREF(line, PyUnicode_FromFormat("%U, at %s", line, vertex->where));
@@ -122,8 +143,9 @@ PyObject *dycl_site_explain(dycl_site *site) {
                                         (unsigned long long)s->calls, (unsigned long long)s->plain_calls, (unsigned long long)s->plain_grad,
                                         (unsigned long long)s->plain_mode, (unsigned long long)s->plain_disabled,
                                         (unsigned long long)s->plain_nested, (unsigned long long)s->plain_faster)) < 0 ||
-        say(lines, PyUnicode_FromFormat("%llu operators recorded, %llu left to torch, %llu segments run", (unsigned long long)s->recorded,
-                                        (unsigned long long)s->torch, (unsigned long long)s->segments)) < 0)
+        say(lines, PyUnicode_FromFormat("%llu operators recorded, %llu left to torch, %llu segments run; %llu fetches (a value was needed), %u case selects",
+                                        (unsigned long long)s->recorded, (unsigned long long)s->torch, (unsigned long long)s->segments,
+                                        (unsigned long long)(s->flushes[DYCL_BAIL_fetch] + s->flushes[DYCL_BAIL_index]), dycl_trace_case_selects(site->trace))) < 0)
         goto done;
     if (explain_choice(lines, site) < 0) goto done;
     for (uint32_t i = 1; i < site->trace->count && i <= EXPLAINED; i++)
