@@ -222,7 +222,8 @@ def test_explain_shows_where_python_and_the_graph_meet():
     line = program.__code__.co_firstlineno + 2
     assert "8 calls recorded" in text and "16 segments run; 8 fetches (a value was needed), 1 case selects" in text
     first, then, other = (part.splitlines() for part in text.split("\nsegment ")[1:])
-    assert first[1] == f"  feeds: 1 tensor (f32[4,4]), 3 numbers; outputs: 2 tensors (f32[4,4], bool[]); ended by: Python needs the value, at {__file__}:{line}", first
+    assert first[1].startswith("  feeds: 1 tensor (f32[4,4]), 3 numbers; outputs: 2 tensors (f32[4,4], bool[]); ended by: Python needs the value"), first
+    assert first[1].endswith(f", at {__file__}:{line}"), first
     (select,) = (row for row in first if "case select" in row)
     assert select.startswith("  case select, continues with segment ") and sorted(select.split()[-2:]) == ["2", "3"], select
     assert then[1].startswith("  feeds: 1 tensor (f32[4,4]), 1 number; outputs: 1 tensor (f32[4,4]); ended by: end of the accelerated call"), then
