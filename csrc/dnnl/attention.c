@@ -1,4 +1,5 @@
 #include "dnnl/internal.h"
+#include "kern/gemm.h"
 #include "kern/kern.h"
 
 #include <math.h>
@@ -6,9 +7,14 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Scores of a tile of query rows stay in cache: two products by sgemm, which is single-threaded inside the parallel
- * loop and within a tenth of the machine's peak at these sizes, and a softmax over whole rows in between. It needs no
- * primitive, so a sequence length never seen before costs nothing. */
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+/* Scores of a tile of query rows stay in cache: two products and a softmax over whole rows in between. The products are our own (kern/gemm.h), with
+ * keys and values packed for each tile, or sgemm's where there are too few query rows to pack anything for. No primitive is made, so a sequence
+ * length never seen before costs nothing. */
+#define PACKED_ROWS  6
 #define TILE_ROWS    128
 #define TILE_BYTES   (256 * 1024)
 #define SERIAL_FLOPS 200000.0
@@ -18,6 +24,8 @@ typedef struct {
     int64_t rows, tiles, ld; /* query rows of a tile; tiles of a head; leading dimension of the scores */
     int threads;
     size_t tile_bytes;
+    const dycl_gemm_kernel *kernel; /* NULL: sgemm */
+    dycl_gemm_form keys, values;    /* of all keys */
 } plan;
 
 /* Fixed at first use: the caller keeps the scratch memory while the number of threads may change under it. */
@@ -66,6 +74,11 @@ static void make_plan(const dycl_attention_desc *desc, plan *p) {
     p->rows = p->tiles ? ceil_div(d->q_len, p->tiles) : 0;
     p->threads = (int)least(cap, heads * p->tiles);
     p->tile_bytes = (size_t)(p->rows * p->ld) * sizeof(float);
+    p->kernel = p->rows < PACKED_ROWS ? NULL : dycl_kern_gemm(dycl_cpu_isa());
+    if (!p->kernel) return;
+    p->keys = (dycl_gemm_form){p->kernel, d->k_len, {1, 1, d->width}, {0, 0, 1}, d->k_strides[2], dycl_gemm_vectors(p->kernel, p->rows, d->k_len)};
+    p->values = (dycl_gemm_form){p->kernel, d->v_width, {1, 1, d->k_len}, {0, 0, d->v_strides[2]}, 1, dycl_gemm_vectors(p->kernel, p->rows, d->v_width)};
+    p->tile_bytes += dycl_gemm_bytes(&p->keys) + dycl_gemm_bytes(&p->values) + (size_t)p->ld * sizeof(float);
 }
 
 size_t dycl_attention_scratch(const dycl_attention_desc *desc) {
@@ -103,6 +116,38 @@ static int all_masked(const float *row, int64_t n) {
     return 1;
 }
 
+/* out[rows, form's n] = a[rows, depth] B, B packed here. */
+static void multiply(const dycl_gemm_form *form, const float *a, int64_t a_row, const float *b, const float *scale, float *packed, float *out,
+                     int64_t out_row, int64_t rows) {
+    dycl_gemm_rows r = {.a = (const char *)a, .run = rows, .runs = 1, .a_row = a_row * (int64_t)sizeof(float), .run_inner = 1, .segment_count = 1};
+    r.depth = form->sizes[2];
+    r.unique = r.depth * (int64_t)sizeof(float);
+    r.c = out;
+    r.c_row = out_row;
+    dycl_gemm_pack(form, b, scale, packed, 1);
+    dycl_gemm_run(form, &r, packed, &(dycl_gemm_finish){NULL, NULL, -INFINITY, INFINITY}, 1);
+}
+
+/* While a softmax runs, what would become subnormal becomes zero: next to a row's other weights, which sum to 1, it is nothing, and a product takes a
+ * hundred times as long for each such number (masks of -100 make many). */
+static unsigned flush_subnormals(void) {
+#if defined(__x86_64__)
+    unsigned state = _mm_getcsr();
+    _mm_setcsr(state | 0x8040);
+    return state;
+#else
+    return 0;
+#endif
+}
+
+static void restore_subnormals(unsigned state) {
+#if defined(__x86_64__)
+    _mm_setcsr(state);
+#else
+    (void)state;
+#endif
+}
+
 static dycl_status run_tile(const plan *p, dycl_row_fn softmax, int64_t unit, const float *q, const float *k,
                             const float *v, const void *mask, float *out, float *scores) {
     const dycl_attention_desc *d = &p->d;
@@ -115,8 +160,15 @@ static dycl_status run_tile(const plan *p, dycl_row_fn softmax, int64_t unit, co
     k += batch * d->k_strides[0] + kv_head * d->k_strides[1];
     v += batch * d->v_strides[0] + kv_head * d->v_strides[1];
     out += batch * d->o_strides[0] + head * d->o_strides[1] + first * d->o_strides[2];
-    DYCL_TRY(
-        dycl_sgemm(0, 1, rows, keys, d->width, d->scale, q, d->q_strides[2], k, d->k_strides[2], 0, scores, p->ld));
+    dycl_gemm_form of_keys = p->keys, of_values = p->values;
+    float *scale = scores + p->rows * p->ld, *packed = scale + p->ld;
+    of_keys.n = of_values.sizes[2] = keys;
+    if (p->kernel) {
+        for (int64_t j = 0; j < keys; j++) scale[j] = d->scale;
+        multiply(&of_keys, q, d->q_strides[2], k, scale, packed, scores, p->ld, rows);
+    } else
+        DYCL_TRY(dycl_sgemm(0, 1, rows, keys, d->width, d->scale, q, d->q_strides[2], k, d->k_strides[2], 0, scores, p->ld));
+    unsigned state = flush_subnormals();
     for (int64_t i = 0; i < rows; i++) {
         float *row = scores + i * p->ld;
         int64_t n = d->causal ? least(keys, first + i + 1) : keys;
@@ -128,7 +180,11 @@ static dycl_status run_tile(const plan *p, dycl_row_fn softmax, int64_t unit, co
         if (n) softmax(row, row, NULL, NULL, (size_t)n, 0);
         memset(row + n, 0, (size_t)(keys - n) * sizeof *row);
     }
-    DYCL_TRY(dycl_sgemm(0, 0, rows, d->v_width, keys, 1, scores, p->ld, v, d->v_strides[2], 0, out, d->o_strides[2]));
+    restore_subnormals(state);
+    if (p->kernel)
+        multiply(&of_values, scores, p->ld, v, NULL, packed, out, d->o_strides[2], rows);
+    else
+        DYCL_TRY(dycl_sgemm(0, 0, rows, d->v_width, keys, 1, scores, p->ld, v, d->v_strides[2], 0, out, d->o_strides[2]));
 fail:
     return status;
 }

@@ -1,7 +1,10 @@
 #include "kern/gemm.h"
 
+#include "kern/transpose.h"
+
 #include <math.h>
 #include <omp.h>
+#include <string.h>
 
 const dycl_gemm_kernel *dycl_kern_gemm(dycl_isa isa) {
     switch (isa) {
@@ -33,22 +36,29 @@ size_t dycl_gemm_bytes(const dycl_gemm_form *form) {
     return (size_t)(vectors_of(form) * form->kernel->lanes * depth_of(form)) * sizeof(float);
 }
 
-/* One panel: rows of k, `width` columns. Sixteen elements of a column at a time, since k is usually what lies densely. */
+/* The part of a panel for one place of the outer dimensions of k: `inner` rows of `there` columns, with zeros up to `width`. */
+static void pack_rows(const dycl_gemm_form *form, const float *from, float *to, int64_t there, int64_t width) {
+    int64_t inner = form->sizes[2], row = form->strides[2];
+    if (form->column == 1) {
+        for (int64_t l = 0; l < inner; l++) memcpy(to + l * width, from + l * row, (size_t)there * sizeof *to);
+    } else if (row == 1) {
+        dycl_transpose4 *transpose = form->kernel->lanes == 16 ? dycl_kern_transpose4__avx512 : dycl_kern_transpose4__avx2;
+        transpose((dycl_word *)to, width, (const dycl_word *)from, form->column, (size_t)inner, (size_t)there);
+    } else { /* sixteen elements of a column at a time: it is usually k that lies close together */
+        for (int64_t l0 = 0; l0 < inner; l0 += 16)
+            for (int64_t c = 0; c < there; c++)
+                for (int64_t l = l0; l < inner && l < l0 + 16; l++) to[l * width + c] = from[c * form->column + l * row];
+    }
+    for (int64_t l = 0; l < inner && there < width; l++) memset(to + l * width + there, 0, (size_t)(width - there) * sizeof *to);
+}
+
 static void pack_panel(const dycl_gemm_form *form, const float *b, const float *scale, float *to, int64_t first, int64_t width) {
     int64_t there = form->n - first < width ? form->n - first : width, inner = form->sizes[2];
     for (int64_t i = 0; i < form->sizes[0]; i++)
         for (int64_t j = 0; j < form->sizes[1]; j++) {
-            const float *from = b + i * form->strides[0] + j * form->strides[1] + first * form->column;
-            for (int64_t l0 = 0; l0 < inner; l0 += 16) {
-                int64_t end = l0 + 16 < inner ? l0 + 16 : inner;
-                for (int64_t c = 0; c < there; c++) {
-                    float factor = scale ? scale[first + c] : 1;
-                    const float *column = from + c * form->column;
-                    for (int64_t l = l0; l < end; l++) to[l * width + c] = column[l * form->strides[2]] * factor;
-                }
-                for (int64_t c = there; c < width; c++)
-                    for (int64_t l = l0; l < end; l++) to[l * width + c] = 0;
-            }
+            pack_rows(form, b + i * form->strides[0] + j * form->strides[1] + first * form->column, to, there, width);
+            for (int64_t l = 0; l < inner && scale; l++)
+                for (int64_t c = 0; c < there; c++) to[l * width + c] *= scale[first + c];
             to += inner * width;
         }
 }
