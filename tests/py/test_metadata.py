@@ -1,6 +1,9 @@
 """What a result tells about itself besides its values: its version, whether it is a view, the strides of what is empty or has sizes of 1, the sign of
 zeros; and errors that depend on dtypes. Each program runs in eager torch and accelerated."""
 
+import operator
+import random
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -166,3 +169,71 @@ def test_data_of_an_inference_tensor():
             return str(error)
 
     same(program, lambda: (torch.zeros(2, 2),), recorded=None)
+
+
+COMPARISONS = [operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge]
+INSTRUCTIONS = [
+    lambda a, b: a < b,
+    lambda a, b: a <= b,
+    lambda a, b: a == b,
+    lambda a, b: a != b,
+    lambda a, b: a > b,
+    lambda a, b: a >= b,
+]
+METHODS = [lambda a, b, name=f"__{f.__name__}__": getattr(a, name)(b) for f in COMPARISONS]
+ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow]
+LOGIC = [operator.and_, operator.or_, operator.xor]
+
+
+def laid_out(sizes, rng):
+    """A tensor of these sizes whose strides come in any order, with gaps."""
+    order = rng.sample(range(len(sizes)), len(sizes))
+    gap = rng.choice([1, 1, 2])
+    x = torch.randint(1, 4, [sizes[i] * (gap if i == order[-1] else 1) for i in order]).float()
+    return x[..., ::gap].permute([order.index(i) for i in range(len(sizes))])
+
+
+@pytest.mark.parametrize("functions", [COMPARISONS, INSTRUCTIONS, METHODS, ARITHMETIC, LOGIC], ids=["function", "instruction", "method", "arithmetic", "logic"])
+def test_the_first_operand_orders_the_strides(functions):
+    """Python asks the lazy tensor first, wherever it stands in a comparison; torch takes the strides' order from the operand that stands first."""
+
+    def program(x, y, parameter):
+        made = []
+        for plain, lazy in ((x, y * 1), (y, x * 1)):
+            if functions is LOGIC:
+                plain, lazy = plain > 1, lazy > 1
+            for f in functions:
+                made += [f(plain, lazy), f(lazy, plain), f(lazy, lazy.detach()), f(plain[:1], lazy), f(lazy[..., :1], plain), f(plain, lazy[0])]
+                if functions is not LOGIC:
+                    made += [f(lazy, parameter), f(parameter, lazy)]
+        return made
+
+    rng = random.Random(f"{functions[0]}")
+    differ = 0
+    for _ in range(25):
+        sizes = [rng.randint(1, 4) for _ in range(rng.randint(2, 4))]
+        x, y, parameter = (laid_out(sizes, rng) for _ in range(3))
+        arguments = x, y, torch.nn.Parameter(parameter, requires_grad=False)
+        accelerated = dycl.accelerate(program)
+        with torch.no_grad():
+            differ += sum((x > y).stride() != (y < x).stride() for x, y in ((x, y), (y, x)))
+            for _ in range(2):
+                eager, ours = program(*arguments), accelerated(*arguments)
+                assert facts(ours) == facts(eager)
+                assert all(torch.equal(a, b) for a, b in zip(ours, eager))
+        assert dycl.stats(accelerated)["recorded"] > 0
+    assert differ > 0
+
+
+def test_an_error_names_the_operands_in_order():
+    def program(x, y):
+        log = []
+        for f in INSTRUCTIONS + COMPARISONS:
+            for a, b in ((x, y + 1), (y + 1, x), (torch.nn.Parameter(x), y + 1), (y + 1, torch.nn.Parameter(x))):
+                try:
+                    f(a, b)
+                except RuntimeError as error:
+                    log.append(str(error))
+        return y * 2, log
+
+    same(program, lambda: (torch.zeros(3), torch.ones(4)))
