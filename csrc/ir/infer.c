@@ -117,9 +117,39 @@ static int number_is_operand(dycl_op op) {
     }
 }
 
+static int channels_last_dense(const dycl_value *value) {
+    static const int order[4] = {1, 3, 2, 0};
+    int64_t expected = 1;
+    if (value->rank != 4) return 0;
+    for (int i = 0; i < 4; i++) {
+        if (value->sizes[order[i]] == 1) continue;
+        if (value->strides[order[i]] != expected) return 0;
+        expected *= value->sizes[order[i]];
+    }
+    return 1;
+}
+
+/* TensorIterator's fast ways for operands of one shape that are not all contiguous (compute_fast_setup_type). The general rule lays out the same
+ * memory, and gives dimensions of size 1 other strides. */
+static int infer_alike(dycl_value *out, int count, const dycl_value *const *in) {
+    int channels_last = 1, same = 1;
+    for (int i = 0; i < count; i++) {
+        channels_last &= channels_last_dense(in[i]);
+        same &= memcmp(in[i]->strides, in[0]->strides, out->rank * sizeof out->strides[0]) == 0;
+    }
+    if (channels_last) {
+        dycl_infer_channels_last(out);
+    } else {
+        if (!same || !dycl_value_dense(in[0])) return 0;
+        memcpy(out->strides, in[0]->strides, sizeof out->strides);
+    }
+    out->canonical = (uint8_t)dycl_strides_canonical(out);
+    return 1;
+}
+
 static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, dycl_value *out) {
     const dycl_value *in[3] = {0};
-    int all_plain = 1;
+    int all_plain = 1, one_shape = 1;
     if (count < 1) return DYCL_BAIL;
     for (int i = 0; i < count; i++) in[i] = &g->values[operands[i]];
     const dycl_value *shape = in[0];
@@ -139,20 +169,20 @@ static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count,
     int tensor_count = 0;
     for (int i = 0; i < count; i++) {
         if (in[i]->kind == DYCL_VALUE_SCALAR) {
-            if (number_is_operand(op)) all_plain = 0;
+            if (number_is_operand(op)) all_plain = one_shape = 0;
             continue;
         }
         tensors[tensor_count++] = in[i];
         if (in[i] != shape && !same_sizes(in[i], shape)) {
             if (!broadcast_into(out, in[i])) return DYCL_BAIL;
-            all_plain = 0;
+            all_plain = one_shape = 0;
         } else if (!dycl_value_contiguous(in[i])) {
             all_plain = 0;
         }
     }
     if (all_plain || (tensor_count && first_decides(out, tensors[0])))
         dycl_infer_contiguous(out);
-    else
+    else if (!(one_shape && tensor_count && infer_alike(out, tensor_count, tensors)))
         dycl_infer_iterator_strides(out, tensor_count, tensors);
     return DYCL_OK;
 }
