@@ -105,10 +105,9 @@ static PyObject *setitem(dycl_call *call, const dycl_binding *row) {
     PyObject *self = call->p[0], *key = call->p[1], *value = call->p[2], *result;
     (void)row;
     if (!key || !value || !self || !dycl_is_tensor(self)) return dycl_call_bail(call, DYCL_BAIL_alias);
-    if (value == self || key == self) return dycl_call_bail(call, DYCL_BAIL_alias); /* torch refuses a part of this overlap */
-    call->in_place = 1;
     if (PyTuple_CheckExact(key) && PyTuple_GET_SIZE(key) == 1) key = PyTuple_GET_ITEM(key, 0);
     if (key == self || value == self) return dycl_call_bail(call, DYCL_BAIL_alias); /* torch rejects what overlaps in part */
+    call->in_place = 1;
     if (dycl_is_tensor(key)) {
         uint32_t index;
         DYCL_CALL_TRY(dycl_call_value(call, key, &index));
