@@ -53,15 +53,8 @@ static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
 enum { WINOGRAD, WINDOWS };
 static const char *const ways[] = {"Winograd", "windows"};
 
-/* A run that packs says nothing about the others. */
-static int is_packed(const dycl_binding *binding) {
-    return binding && binding->pack;
-}
-
 static void forget(dycl_binding *binding) {
-    if (!binding || !binding->pack) return;
-    dycl_pack_release(binding->pack);
-    binding->pack = NULL;
+    if (binding && binding->pack) dycl_binding_forget(binding);
 }
 
 static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
@@ -71,7 +64,8 @@ static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
     uint64_t began;
     dycl_status status;
     int way = dycl_measure_next(a->measure, &began);
-    int ready = is_packed(way == WINDOWS ? a->conv.binding : a->transformed);
+    dycl_binding *binding = way == WINDOWS ? a->conv.binding : a->transformed;
+    if (binding) binding->fresh = 0;
     if (way == WINDOWS) {
         if (!began) forget(a->transformed);
         status = windows_run(a, plan);
@@ -84,7 +78,8 @@ static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
         dycl_winograd_run(&a->winograd, &a->transformed->gemm, dycl_at(plan, a->src), packed, &finish, dycl_at(plan, a->dst),
                           dycl_at(plan, a->winograd_scratch), a->threads);
     }
-    if (began && ready) dycl_measure_note(a->measure, way, began);
+    /* a run that packs says nothing about the others */
+    if (began && binding && binding->pack && !binding->fresh) dycl_measure_note(a->measure, way, began);
     return status;
 }
 

@@ -236,6 +236,35 @@ uint64_t dycl_pack_generation(void) {
     return atomic_load_explicit(&generation, memory_order_relaxed);
 }
 
+static void keep(dycl_binding *binding, dycl_pack *pack) {
+    if (pack && atomic_load(&pack->valid)) {
+        dycl_pack **place = &binding->kept[binding->next_kept++ % DYCL_BINDING_KEPT], *oldest = *place;
+        *place = pack;
+        pack = oldest;
+    }
+    dycl_pack_release(pack);
+}
+
+void dycl_binding_forget(dycl_binding *binding) {
+    dycl_pack_release(binding->pack);
+    binding->pack = NULL;
+    for (int i = 0; i < DYCL_BINDING_KEPT; i++) {
+        dycl_pack_release(binding->kept[i]);
+        binding->kept[i] = NULL;
+    }
+}
+
+/* Whether these contents came before, lately; they have now. */
+static int came_before(dycl_binding *binding, const void *source, const dycl_feed *feed) {
+    for (int i = 0; i < DYCL_BINDING_KEPT; i++)
+        if (binding->seen[i].source == source && binding->seen[i].token == feed->token && binding->seen[i].version == feed->version) return 1;
+    uint32_t place = binding->next_seen++ % DYCL_BINDING_KEPT;
+    binding->seen[place].source = source;
+    binding->seen[place].token = feed->token;
+    binding->seen[place].version = feed->version;
+    return 0;
+}
+
 dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const float *scale, const void **out) {
     const dycl_feed *feed = &plan->feeds[binding->feed];
     dycl_pack *pack = binding->pack;
@@ -248,17 +277,13 @@ dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const
     }
     *out = NULL;
     binding->pack = NULL;
-    dycl_pack_release(pack);
+    keep(binding, pack);
     if (feed->token == 0) return DYCL_OK;
-    int again = !binding->patient || binding->at_once || (source == binding->seen_source && feed->token == binding->seen_token &&
-                                      feed->version == binding->seen_version);
+    int again = came_before(binding, source, feed) || !binding->patient || binding->at_once;
     binding->at_once = 0;
     if (scale) {
         memcpy(binding->scale, scale, scale_bytes);
     }
-    binding->seen_source = source;
-    binding->seen_token = feed->token;
-    binding->seen_version = feed->version;
     dycl_pack_key key = {.token = feed->token,
                          .version = feed->version,
                          .salt = binding->salt,
@@ -272,6 +297,9 @@ dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const
                          .per_channel = binding->per_channel,
                          .weights = source};
     dycl_status status = dycl_pack_get(&key, again, &binding->pack);
-    if (binding->pack) *out = binding->pack->data;
+    if (binding->pack) {
+        *out = binding->pack->data;
+        binding->fresh = atomic_load(&binding->pack->references) == 2; /* nobody else holds it but the table */
+    }
     return status;
 }

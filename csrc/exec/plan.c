@@ -169,7 +169,7 @@ typedef struct chunk {
 void dycl_plan_release(dycl_plan *plan) {
     if (!plan || atomic_fetch_sub(&plan->references, 1) != 1) return;
     atomic_fetch_sub(&alive, 1);
-    for (uint32_t i = 0; i < plan->binding_count; i++) dycl_pack_release(plan->bindings[i]->pack);
+    for (uint32_t i = 0; i < plan->binding_count; i++) dycl_binding_forget(plan->bindings[i]);
     for (uint32_t i = 0; i < plan->prim_count; i++) dycl_prim_release(plan->prims[i]);
     for (uint32_t i = 0; i < plan->measure_count; i++) dycl_measure_release(plan->measures[i]);
     for (chunk *c = plan->arena; c;) {

@@ -38,6 +38,8 @@ typedef struct {
     uint64_t nanoseconds, count; /* while timing is on */
 } dycl_step_info;
 
+#define DYCL_BINDING_KEPT 16
+
 /* How a step finds the packed form of a constant. `patient`: packing waits for the second run with the same contents,
  * because the step has another way and weights in training change at every step. */
 typedef struct {
@@ -49,8 +51,14 @@ typedef struct {
     int winograd;
     dycl_bf16_form bf16;
     dycl_pack *pack;
-    const void *seen_source;
-    uint64_t seen_token, seen_version, salt;
+    uint64_t salt;
+    struct {
+        const void *source;
+        uint64_t token, version;
+    } seen[DYCL_BINDING_KEPT]; /* contents that came lately, the oldest is replaced */
+    dycl_pack *kept[DYCL_BINDING_KEPT]; /* packed forms used before `pack`: equal layers share a plan, and each has its own weights */
+    uint32_t next_seen, next_kept;
+    int fresh; /* the last search made a packed form; who wants to know sets it to 0 before */
     int64_t channels, per_channel; /* of weights that a scale is multiplied into; channels 0: none */
     float *scale;                  /* the factors that `pack` holds */
     int patient, at_once; /* at_once: not so at its first run */
@@ -100,6 +108,7 @@ void dycl_plan_close(dycl_plan *plan, struct dycl_workspace *workspace);
 
 /* The packed constant of this run, or NULL: not constant, or not yet worth packing. scale: `channels` factors, or
  * NULL. */
+void dycl_binding_forget(dycl_binding *binding); /* gives back what it holds */
 dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const float *scale, const void **out);
 
 #endif

@@ -1,5 +1,6 @@
 """Weights are packed, once, and every way of writing to them is noticed."""
 
+import copy
 import gc
 
 import pytest
@@ -134,3 +135,30 @@ def test_few_rows_and_large_weights_are_shared_by_threads(rows, columns):
     finally:
         torch.set_num_threads(threads)
     assert "small product" in dycl.explain(target)
+
+
+@pytest.mark.parametrize("layers", [3, 20])  # fewer and more than the packed forms that a step keeps at hand
+def test_equal_layers_share_a_plan_with_their_own_weights(layers):
+    class Stack(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convs = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1) for _ in range(layers))
+            self.linears = nn.ModuleList(nn.Linear(64, 64) for _ in range(layers))
+
+        def forward(self, x):
+            for conv, linear in zip(self.convs, self.linears):
+                x = torch.tanh(conv(x))
+                x = torch.tanh(linear(x.reshape(-1, 64))).reshape(x.shape)
+                float(x[0, 0, 0, 0])  # each layer is a segment, the same one
+            return x
+
+    model, x = Stack().eval(), torch.randn(1, 16, 16, 16)
+    lazy = dycl.accelerate(copy.deepcopy(model))
+    with torch.no_grad():
+        for call in range(12):
+            if call in (5, 9):  # a write: the packed form of this layer alone is stale
+                for m in (model, lazy):
+                    m.convs[1].weight.mul_(1.5)
+                    m.linears[2].weight.sub_(0.25)
+            torch.testing.assert_close(lazy(x), model(x), rtol=1e-4, atol=1e-4)  # up to forty products, each within the bound of one (tolerance.py)
+    assert "segment 1: " in dycl.explain(lazy)
