@@ -243,7 +243,7 @@ repeats, so sizes, sampled tokens and regions of interest are new ones throughou
 recorded, operators that torch ran within accelerated calls, segments that were executed, values that Python asked for within accelerated calls (fetches). Case
 selects are the places of the TraceGraph that have several successors. *Ratio*: eager's time of a step over dycl's, both on the same batch in turns, median over
 the steps. *Right*: steps whose result is eager's, up to rounding. Programs that sort or choose by a score may do so otherwise where two scores are nearer to each
-other than rounding; such a step counts as not right (seen in YOLOv3, where two detections of one image then change places).
+other than rounding; such a step counts as not right (seen in YOLOv3 with its random weights: detections change places, and box sizes are exponentials of the network's outputs, which amplify rounding).
 """
 CONVERTERS_HOW = """\
 **With graph converters.** The model's `forward` is converted for the first batch; the program then runs with it on {converted} batches. *Right* with the ratio
