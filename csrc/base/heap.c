@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "base/heap.h"
 
+#include "base/pages.h"
+
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -131,12 +133,12 @@ static void *resize(void *context, void *memory, size_t size) {
 
 static void *aligned(void *context, size_t size) {
     (void)context;
-    return aligned_alloc(64, (size + 63) & ~(size_t)63);
+    return dycl_pages_get(size);
 }
 
 static void aligned_free(void *context, void *memory) {
     (void)context;
-    free(memory);
+    dycl_pages_free(memory);
 }
 
 const dycl_allocator dycl_heap = {resize, aligned, aligned_free, NULL};

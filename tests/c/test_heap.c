@@ -1,7 +1,8 @@
 /* base/heap: blocks keep what is written to them through any order of sizes and frees, in several threads; memory is reused; a fork in the
- * middle leaves both processes working. */
+ * middle leaves both processes working. base/pages: the same for large blocks, whose memory goes back to the system. */
 #define _GNU_SOURCE
 #include "base/heap.h"
+#include "base/pages.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -111,9 +112,79 @@ static void test_no_pinning(void) {
     printf("no pinning: %zu MB\n", grown >> 20);
 }
 
+#define LARGE_KEPT 40
+
+/* Large blocks of all sizes in any order: each keeps its contents at both ends and in the middle, and none lies in another. */
+static void *churn_large(void *argument) {
+    uint64_t state = (uint64_t)(uintptr_t)argument;
+    unsigned char *blocks[LARGE_KEPT] = {0};
+    size_t sizes[LARGE_KEPT] = {0};
+    for (int round = 0; round < 4000; round++) {
+        int at = (int)(next(&state) % LARGE_KEPT);
+        unsigned char value = (unsigned char)next(&state);
+        size_t size = (size_t)1 << next(&state) % 24, part = 300;
+        size += next(&state) % size;
+        if (next(&state) % 300 == 0) size += (size_t)40 << 20; /* more than a chunk */
+        if (part > size) part = size;
+        if (blocks[at]) {
+            unsigned char *old = blocks[at], was = old[0];
+            size_t ends = sizes[at] < part ? sizes[at] : part;
+            if (!holds(old, ends, was) || !holds(old + sizes[at] - ends, ends, was) || !holds(old + (sizes[at] - ends) / 2, ends, was))
+                expect(0, "a large block keeps what is in it");
+            dycl_pages_free(old);
+            blocks[at] = NULL;
+            if (next(&state) % 2) continue;
+        }
+        unsigned char *block = dycl_pages_get(size);
+        if (!block || (uintptr_t)block % 64) {
+            expect(0, "a large block is aligned");
+            break;
+        }
+        memset(block, value, part);
+        memset(block + size - part, value, part);
+        memset(block + (size - part) / 2, value, part);
+        blocks[at] = block;
+        sizes[at] = size;
+    }
+    for (int i = 0; i < LARGE_KEPT; i++) dycl_pages_free(blocks[i]);
+    return NULL;
+}
+
+static void test_large(void) {
+    size_t before = resident();
+    churn_large((void *)(uintptr_t)3);
+#ifndef __SANITIZE_ADDRESS__ /* malloc's there */
+    expect(resident() < before + ((size_t)8 << 20), "memory of large blocks goes back");
+    void *blocks[100], *border = NULL;
+    before = resident();
+    for (int i = 0; i < 100; i++) {
+        blocks[i] = dycl_pages_get(1000000);
+        memset(blocks[i], 1, 1000000);
+    }
+    size_t used = dycl_pages_bytes(), grown = resident() - before;
+    expect(used >= 100000000 && used < 101000000 && grown < 110000000, "large blocks lie close together");
+    for (int i = 0; i < 100; i++)
+        if (i % 33) dycl_pages_free(blocks[i]); /* every chunk still has a block */
+    expect(resident() < before + ((size_t)20 << 20), "memory between blocks goes back");
+    border = dycl_pages_get(20000000);
+    memset(border, 2, 20000000);
+    for (int i = 0; i < 100; i += 33) expect(holds(blocks[i], 1000000, 1), "what stands keeps what is in it");
+    for (int i = 0; i < 100; i += 33) dycl_pages_free(blocks[i]);
+    dycl_pages_free(border);
+    expect(dycl_pages_bytes() == 0, "all large blocks come back");
+    expect(dycl_pages_get(SIZE_MAX) == NULL && dycl_pages_get(SIZE_MAX / 2) == NULL, "too much is no memory");
+#endif
+    printf("large blocks: done\n");
+}
+
+static void *churn_both(void *argument) {
+    churn_large(argument);
+    return churn(argument);
+}
+
 static void test_threads_and_forks(void) {
     pthread_t threads[4];
-    for (uintptr_t i = 0; i < 4; i++) pthread_create(&threads[i], NULL, churn, (void *)(i + 11));
+    for (uintptr_t i = 0; i < 4; i++) pthread_create(&threads[i], NULL, i < 2 ? churn : churn_both, (void *)(i + 11));
     for (int i = 0; i < 20; i++) {
         pid_t child = fork();
         if (child == 0) {
@@ -121,6 +192,11 @@ static void test_threads_and_forks(void) {
             void *block = resize(NULL, 100);
             block = resize(block, 1000);
             resize(block, 0);
+#ifndef __SANITIZE_ADDRESS__ /* its own lock may be held at a fork */
+            void *large = dycl_pages_get(3000000);
+            if (!large) block = NULL;
+            dycl_pages_free(large);
+#endif
             _exit(block ? 0 : 1);
         }
         int status = -1;
@@ -135,6 +211,7 @@ static void test_threads_and_forks(void) {
 int main(void) {
     test_sizes();
     test_no_pinning();
+    test_large();
     churn((void *)(uintptr_t)5);
     size_t before = dycl_heap_bytes();
     test_threads_and_forks();

@@ -1,0 +1,158 @@
+#define _GNU_SOURCE
+#include "base/pages.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+#define CHUNK     ((size_t)32 << 20) /* at least; only what is touched takes memory */
+#define LEAST     ((size_t)64 << 10) /* smaller blocks are malloc's: they have few pages */
+#define ALIGNMENT 64
+
+/* Stands before each block, and at the begin of free memory. The spans of a chunk follow one another. */
+typedef struct span {
+    struct span *before, *after;        /* neighbours in the chunk, or NULL */
+    struct span *next_free, *last_free; /* while free */
+    size_t size;                        /* this header included */
+    enum { FREE, USED, MALLOCED } state;
+} span;
+
+_Static_assert(sizeof(span) <= ALIGNMENT, "a header keeps the alignment");
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static span *free_spans;
+static size_t in_use;
+
+/* A child of fork has the lock as it was: nobody may hold it then. */
+static void acquire(void) { pthread_mutex_lock(&lock); }
+static void release(void) { pthread_mutex_unlock(&lock); }
+static void watch_forks(void) { pthread_atfork(acquire, release, release); }
+
+static void link_free(span *s) {
+    s->state = FREE;
+    s->last_free = NULL;
+    s->next_free = free_spans;
+    if (free_spans) free_spans->last_free = s;
+    free_spans = s;
+}
+
+static void unlink_free(span *s) {
+    if (s->last_free)
+        s->last_free->next_free = s->next_free;
+    else
+        free_spans = s->next_free;
+    if (s->next_free) s->next_free->last_free = s->last_free;
+}
+
+/* A free span of `bytes` or a little more, which begins with a huge page. */
+static span *map_chunk(size_t bytes) {
+    bytes = (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+    char *from = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (from == MAP_FAILED) return NULL;
+    char *to = (char *)(((uintptr_t)from + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
+    if (to != from) munmap(from, (size_t)(to - from));
+    munmap(to + bytes, HUGE_PAGE - (size_t)(to - from));
+    (void)madvise(to, bytes, MADV_HUGEPAGE); /* where there are none, ordinary pages serve */
+    span *s = (span *)to;
+    *s = (span){.size = bytes};
+    link_free(s);
+    return s;
+}
+
+static span *smallest_free(size_t size) {
+    span *best = NULL;
+    for (span *s = free_spans; s; s = s->next_free)
+        if (s->size >= size && (!best || s->size < best->size)) best = s;
+    return best;
+}
+
+void *dycl_pages_get(size_t size) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (size > SIZE_MAX / 2) return NULL;
+    size = (size + 2 * ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+#ifdef __SANITIZE_ADDRESS__ /* it knows the borders of its own blocks only */
+    int small = 1;
+#else
+    int small = size < LEAST;
+#endif
+    if (small) {
+        span *s = aligned_alloc(ALIGNMENT, size);
+        if (s) s->state = MALLOCED;
+        return s ? (char *)s + ALIGNMENT : NULL;
+    }
+    pthread_once(&once, watch_forks);
+    acquire();
+    span *s = smallest_free(size);
+    if (!s) s = map_chunk(size > CHUNK ? size : CHUNK);
+    if (!s && size < CHUNK) s = map_chunk(size);
+    if (s) {
+        unlink_free(s);
+        if (s->size - size >= LEAST) {
+            span *rest = (span *)((char *)s + size);
+            *rest = (span){.before = s, .after = s->after, .size = s->size - size};
+            if (rest->after) rest->after->before = rest;
+            s->after = rest;
+            s->size = size;
+            link_free(rest);
+        }
+        s->state = USED;
+        in_use += s->size;
+    }
+    release();
+    return s ? (char *)s + ALIGNMENT : NULL;
+}
+
+/* The memory of whole huge pages between `from` and `end` that nobody needs any more goes back; the first span's header stays. */
+static void return_pages(const span *s, const char *from, const char *end) {
+    uintptr_t least = ((uintptr_t)s + sizeof *s + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+    uintptr_t most = ((uintptr_t)s + s->size) & ~(uintptr_t)(HUGE_PAGE - 1);
+    uintptr_t low = (uintptr_t)from & ~(uintptr_t)(HUGE_PAGE - 1), high = ((uintptr_t)end + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+    if (low < least) low = least;
+    if (high > most) high = most;
+    if (low < high) (void)madvise((void *)low, high - low, MADV_DONTNEED);
+}
+
+/* s takes in the span behind it. */
+static void join(span *s) {
+    span *behind = s->after;
+    s->size += behind->size;
+    s->after = behind->after;
+    if (s->after) s->after->before = s;
+}
+
+void dycl_pages_free(void *block) {
+    if (!block) return;
+    span *s = (span *)((char *)block - ALIGNMENT);
+    if (s->state == MALLOCED) {
+        free(s);
+        return;
+    }
+    acquire();
+    const char *from = (char *)s, *end = from + s->size;
+    in_use -= s->size;
+    if (s->after && s->after->state == FREE) {
+        unlink_free(s->after);
+        join(s);
+    }
+    if (s->before && s->before->state == FREE) {
+        s = s->before;
+        unlink_free(s);
+        join(s);
+    }
+    if (!s->before && !s->after) {
+        munmap(s, s->size);
+    } else {
+        link_free(s);
+        return_pages(s, from, end);
+    }
+    release();
+}
+
+size_t dycl_pages_bytes(void) {
+    acquire();
+    size_t bytes = in_use;
+    release();
+    return bytes;
+}
