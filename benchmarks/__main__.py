@@ -39,6 +39,7 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     parser.add_argument("--rounds", type=int, help="rounds per workload")
     parser.add_argument("--threads", type=int, default=2, help="threads for every peer (2)")
+    parser.add_argument("--scaling", action="store_true", help="also measure with one thread, and show what the threads gain")
     parser.add_argument("--json", metavar="FILE", help="write everything as JSON")
     parser.add_argument("--markdown", metavar="FILE", help="write the tables there too; they always go to standard output")
     parser.add_argument("--list", action="store_true", help="show workloads and peers, and end")
@@ -81,12 +82,16 @@ def main():
         "plan": dataclasses.asdict(plan),
         "limit": limit.measure(options.threads),
         "results": [],
+        "scaling": {},
     }
     try:
         for number, name in enumerate(names):
             prefix = f"{number + 1}/{len(names)} {name}: "
             results = timing.run(workloads.BY_NAME[name], chosen, options.threads, plan, lambda text: say(prefix + text))
             run["results"].append((workloads.BY_NAME[name], results))
+            if options.scaling and options.threads > 1:
+                single = timing.run(workloads.BY_NAME[name], chosen, 1, plan, lambda text: say(f"{prefix}1 thread: {text}"), limits=False)
+                run["scaling"][name] = single
             write(run, options, report)
     except KeyboardInterrupt:
         say("interrupted; what was measured so far follows")

@@ -8,6 +8,8 @@ import tempfile
 from dataclasses import dataclass
 from typing import Callable
 
+from . import decoding
+
 
 @dataclass(frozen=True)
 class Peer:
@@ -48,6 +50,9 @@ def inductor_max(model, example, threads):
     import torch._inductor.config
 
     torch._inductor.config.freezing = True
+    if model_of(model) is not model:
+        # A cache of one size, as transformers advises for compiled models: every step has the same shapes.
+        model.model.generation_config.cache_implementation = "static"
     model_of(model).compile(mode="max-autotune")
     return model
 
@@ -74,13 +79,15 @@ def export_onnx(model, example, path):
 def onnxruntime(model, example, threads):
     import onnxruntime as ort
 
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    if model_of(model) is not model:
+        return decoding.onnxruntime(model, example, options)
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "model.onnx")
-        export_onnx(one_call(model), example, path)
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        export_onnx(model, example, path)
         session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
     return lambda x: session.run(None, {name: x.numpy()})[0]
@@ -89,14 +96,18 @@ def onnxruntime(model, example, threads):
 def openvino(model, example, threads):
     import openvino as ov
 
-    converted = ov.convert_model(one_call(model), example_input=example)
-    converted.reshape(list(example.shape))
-    compiled = ov.Core().compile_model(converted, "CPU", {
+    settings = {
         "INFERENCE_NUM_THREADS": threads,
         "INFERENCE_PRECISION_HINT": "f32",
+        "KV_CACHE_PRECISION": "f32",
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
-    })
+    }
+    if model_of(model) is not model:
+        return decoding.openvino(model, example, settings)
+    converted = ov.convert_model(model, example_input=example)
+    converted.reshape(list(example.shape))
+    compiled = ov.Core().compile_model(converted, "CPU", settings)
     request = compiled.create_infer_request()
     return lambda x: request.infer([x.numpy()], share_inputs=True, share_outputs=True)[0]
 
@@ -105,7 +116,7 @@ PEERS = [
     Peer("eager", "torch eager", eager),
     Peer("dycl", "dycl", dycl),
     Peer("inductor", "torch.compile", inductor),
-    Peer("inductor-max", "torch.compile, max-autotune, freezing", inductor_max),
+    Peer("inductor-max", "torch.compile, max-autotune, freezing; generation with a static cache", inductor_max),
     Peer("jit", "torch.jit.freeze(trace)", jit),
     Peer("onnxruntime", "ONNX Runtime", onnxruntime),
     Peer("openvino", "OpenVINO", openvino),

@@ -24,19 +24,24 @@ class Plan:
     block: float = 0.4
     least: int = 2  # timings in a block, however slow the call
     starts: int = 3  # fresh processes in which the first call of eager and of dycl is timed; the others: one
+    settle: float = 3.0  # seconds of calls right after the first, in which the steady state is looked for
     patience: float = 600.0  # seconds for one answer
 
 
-QUICK = Plan(rounds=3, pause=0.15, warm=0.05, block=0.15, least=1, starts=1, patience=180.0)
+QUICK = Plan(rounds=3, pause=0.15, warm=0.05, block=0.15, least=1, starts=1, settle=1.5, patience=180.0)
+STEADY = 1.2  # a round is as in the steady state when it takes at most so many times as long
+SETTLING = 3  # rounds after the first that are looked at, however long they take
 
 
 @dataclass
 class Result:
     peer: str
-    state: str = "right"  # right, wrong, failed
+    state: str = "right"  # right, wrong, failed; limit: no peer
     reason: str = ""
     first_s: float = None
     error: float = None  # largest difference from eager, as a part of eager's largest absolute value
+    ends: list = field(default_factory=list)  # seconds from a cold start to the end of each round of all inputs
+    inputs: int = 1
     blocks: list = field(default_factory=list)  # nanoseconds a call, one list per round
     details: dict = field(default_factory=dict)
 
@@ -51,6 +56,18 @@ class Result:
     @property
     def median(self):
         return statistics.median(self.times) if self.blocks else None
+
+    @property
+    def settled_s(self):
+        """Seconds from a cold start to the first of three rounds of inputs whose median takes as long as in the steady state, or None."""
+        if not self.ends or not self.blocks:
+            return None
+        allowed = STEADY * self.median / 1e9 * self.inputs
+        rounds = [end - start for start, end in zip([0.0] + self.ends, self.ends)]
+        for k in range(1, len(rounds)):
+            if statistics.median(rounds[k : k + 3]) <= allowed and rounds[k] <= allowed:
+                return self.ends[k - 1]
+        return None
 
     def fail(self, reason):
         self.state, self.reason = "failed", reason
@@ -154,7 +171,25 @@ def judge(result, expected, answer, tolerance, when):
         result.reason = f"{when} differs from eager by {error:.2g} of its largest value (allowed {tolerance:g})"
 
 
-def run(workload, peers, threads, plan, say):
+def start_limit(workload, results, workers, threads, saved, directory, plan, say):
+    """A process that takes part in the rounds and does only what the workload cannot do without; see limit.py."""
+    try:
+        needed = workers["eager"].ask("work")["needed"]
+    except Lost as lost:
+        lose(results, workers, "eager", lost, say)
+        return
+    if not needed:
+        return
+    results["limit"] = Result("limit", state="limit", reason=needed["kind"])
+    try:
+        workers["limit"] = Worker(workload.name, "limit", threads, saved, directory, plan.patience)
+        results["limit"].details = {**workers["limit"].ask("first", needed), "bytes": needed["bytes"], "flop": needed["flop"]}
+        say(f"limit: {needed['kind']}")
+    except Lost as lost:
+        lose(results, workers, "limit", lost, say)
+
+
+def run(workload, peers, threads, plan, say, limits=True):
     """Results by peer, eager first: its results are what the others are held against."""
     names = ["eager"] + [name for name in peers if name != "eager"]
     results = {name: Result(name) for name in names}
@@ -174,13 +209,17 @@ def run(workload, peers, threads, plan, say):
                         result.error = 0.0
                     else:
                         judge(result, expected, answer, workload.tolerance, "the first result")
+                    answer = workers[name].ask("settle", plan.settle, SETTLING)
+                    result.ends, result.inputs = answer["ends_s"], answer["inputs"]
                     say(f"{name}: first call {result.first_s:.2f} s, {result.state} {result.reason}")
                 except Lost as lost:
                     lose(results, workers, name, lost, say)
                     if name == "eager":
                         return results
+            if limits:
+                start_limit(workload, results, workers, threads, saved, directory, plan, say)
             for number in range(plan.rounds):
-                order = [name for name in names if name in workers]
+                order = list(workers)
                 shift = number % len(order)
                 for name in order[shift:] + order[:shift]:
                     try:
@@ -189,8 +228,10 @@ def run(workload, peers, threads, plan, say):
                         results[name].blocks.append(answer["ns"])
                     except Lost as lost:
                         lose(results, workers, name, lost, say)
-                shown = (f"{name} {results[name].minimum / 1e6:.4g}" for name in names if results[name].blocks)
+                shown = (f"{name} {results[name].minimum / 1e6:.4g}" for name in results if results[name].blocks)
                 say(f"round {number + 1}/{plan.rounds}, best so far in ms: " + ", ".join(shown))
+            if "limit" in workers:
+                workers.pop("limit").stop()
             for name in list(workers):
                 try:
                     # Steady state is another path through dycl and others than the first calls were: check it too.

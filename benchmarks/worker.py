@@ -10,6 +10,8 @@ import sys
 import time
 import traceback
 
+from . import limit
+
 
 def main(connection, workload, peer, threads, saved, directory):
     file = os.open(os.path.join(directory, f"{workload}-{peer}.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -19,7 +21,9 @@ def main(connection, workload, peer, threads, saved, directory):
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(directory, f"{workload}-{peer}")
     os.environ["DYCL_PROFILE"] = "0"  # and so with what dycl has measured
     try:
-        serve(connection, Job(workload, peer, threads, saved))
+        if peer == "dycl":
+            os.environ["PATH"] = ""  # what it needs of a compiler shows here: nothing
+        serve(connection, (limit.Job if peer == "limit" else Job)(workload, peer, threads, saved))
     except (EOFError, KeyboardInterrupt):
         pass
     except BaseException as error:  # the parent shows why, whatever it was
@@ -73,7 +77,26 @@ class Job:
         self.call = self.prepare(target, self.inputs[0], self.threads)
         self.call(self.inputs[0])
         first = time.perf_counter() - start
-        return {"first_s": first, "outputs": self.results()}
+        found = {"first_s": first, "outputs": self.results()}
+        self.ends = [time.perf_counter() - start]
+        self.start = start
+        return found
+
+    def settle(self, seconds, least):
+        """Seconds from the same start to the end of each round of all inputs: least of them, and as many as begin in this time."""
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end or len(self.ends) <= least:
+            for x in self.inputs:
+                self.call(x)
+            self.ends.append(time.perf_counter() - self.start)
+        return {"ends_s": self.ends, "inputs": len(self.inputs)}
+
+    def work(self):
+        """What a call consists of, for its limit."""
+        from benchmarks.peers import model_of
+
+        many = model_of(self.model) is not self.model
+        return {"needed": limit.needed(limit.work(self.model, model_of(self.model), self.inputs), many)}
 
     def results(self):
         import numpy

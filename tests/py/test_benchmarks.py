@@ -1,10 +1,11 @@
-"""The benchmark's programs of many calls: what a tool is given, and that the clearest prompts are taken."""
+"""The benchmark: its programs of many calls and what other libraries make of them, its limits, and what its tables are made of."""
 
 import importlib
 import pathlib
 import sys
 
 import dycl
+import numpy
 import pytest
 import torch
 
@@ -12,6 +13,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 peers = importlib.import_module("benchmarks.peers")
 workloads = importlib.import_module("benchmarks.workloads")
 generation = importlib.import_module("benchmarks.workloads.generation")
+decoding = importlib.import_module("benchmarks.decoding")
+limit = importlib.import_module("benchmarks.limit")
+report = importlib.import_module("benchmarks.report")
+timing = importlib.import_module("benchmarks.timing")
 
 
 def small():
@@ -34,9 +39,154 @@ def test_a_program_of_many_calls():
         accelerated = peers.dycl(program, prompts[0], 2)
         assert accelerated is program and torch.equal(program(prompts[0]), expected)
         assert dycl.stats(program.model)["calls"] == 7
-        for name in ("jit", "onnxruntime", "openvino"):
-            with pytest.raises((TypeError, ImportError)):
-                peers.BY_NAME[name].prepare(program, prompts[0], 2)
+        with pytest.raises(TypeError, match="program of many calls"):
+            peers.BY_NAME["jit"].prepare(program, prompts[0], 2)
+
+
+def encoder_and_decoder():
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    return T5ForConditionalGeneration(T5Config(vocab_size=1000, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4, decoder_start_token_id=0))
+
+
+@pytest.mark.parametrize("library, make", [("onnxruntime", small), ("openvino", small), ("onnxruntime", encoder_and_decoder), ("openvino", encoder_and_decoder)])
+def test_exported_steps_make_the_same_tokens(library, make):
+    """Also for a prompt of another length than the one that it was exported with, and again after another prompt."""
+    for needed in (library, "onnxscript") if library == "onnxruntime" else (library,):
+        pytest.importorskip(needed)
+    torch.manual_seed(0)
+    program, prompts = generation.generation(make, 9, 6)()
+    program.eval()
+    with torch.no_grad():
+        prompts.append(torch.randint(3, 1000, (1, 5)))
+        prompts.append(prompts[0])
+        expected = [program(prompt).numpy() for prompt in prompts]
+        call = peers.BY_NAME[library].prepare(program, prompts[0], 2)
+        got = [call(prompt) for prompt in prompts]
+    assert timing.difference(expected, got) == 0.0
+
+
+def test_the_greedy_loop():
+    """A backend that counts: what goes into each step, behind how many others, and what comes out."""
+    seen = []
+
+    class Backend:
+        def begin(self, ids):
+            seen.append(("begin", ids.tolist()))
+
+        def step(self, ids, before):
+            seen.append((ids.tolist(), before))
+            logits = numpy.zeros((1, ids.shape[1], 50), numpy.float32)
+            logits[0, -1, ids[0, -1] + 1] = 1
+            return logits
+
+    program = torch.nn.Module()
+    program.tokens, program.model = 3, torch.nn.Module()
+    program.model.config = type("Config", (), {"is_encoder_decoder": False, "decoder_start_token_id": 7})
+    call = decoding.greedy(program, Backend())
+    assert call(torch.tensor([[5, 9]])).tolist() == [[5, 9, 10, 11, 12]]
+    assert seen == [("begin", [[5, 9]]), ([[5, 9]], 0), ([[10]], 2), ([[11]], 3)]
+    program.model.config.is_encoder_decoder = True
+    seen.clear()
+    found = decoding.greedy(program, Backend())(torch.tensor([[5, 9]]))
+    assert found.tolist() == [[7, 8, 9, 10]] and found.dtype == numpy.int64
+    assert seen == [("begin", [[5, 9]]), ([[7]], 0), ([[8]], 1), ([[9]], 2)]
+
+
+def test_other_tokens_are_wrong():
+    """A token next to the right one is no rounding."""
+    for name in ("gpt2-generate", "llama-generate", "mixtral-generate", "t5-generate"):
+        result = timing.Result("peer")
+        want = numpy.array([[50000, 50001]])
+        timing.judge(result, [want], {"outputs": [want + [0, 1]]}, workloads.BY_NAME[name].tolerance, "the first result")
+        assert result.state == "wrong"
+
+
+def test_weights_read_by_a_program():
+    torch.manual_seed(0)
+    program, prompts = generation.generation(small, 5, 7)()
+    program.eval()
+    with torch.no_grad():
+        work = limit.work(program, program.model, prompts)
+    matrices = sum(p.numel() for name, p in program.model.named_parameters() if "wte" not in name and "wpe" not in name)
+    head = program.model.transformer.wte.weight.numel()  # the embedding's own rows are few, the head's weight is the same tensor
+    assert work["steps"] == 7
+    assert 4 * (matrices + head) <= work["step_bytes"] <= 4 * (matrices + head) + 4 * 2 * 5 * 32
+    assert 7 * 4 * (matrices + head) <= work["bytes"] <= 7 * work["step_bytes"]
+    assert limit.needed(work, True)["kind"] == limit.READ and limit.needed(work, False) is None
+
+
+def test_products_of_a_model():
+    """As torch's own counter counts them (it leaves out the CPU's attention: two products more); each implementation gives the same numbers."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = torch.nn.Conv2d(4, 16, 3, stride=2, padding=1, groups=2)
+            self.linear = torch.nn.Linear(16, 24, bias=False)
+
+        def forward(self, x):
+            x = self.linear(self.conv(x).flatten(2).transpose(1, 2))
+            q = x.view(1, -1, 3, 8).transpose(1, 2)
+            return torch.nn.functional.scaled_dot_product_attention(q, q, q) + (q @ q.transpose(2, 3)) @ q
+
+    torch.manual_seed(0)
+    model, inputs = Model().eval(), [torch.randn(1, 4, 10, 12)]
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(*inputs)
+    with torch.no_grad():
+        work = limit.work(model, model, inputs)
+        assert work["flop"] == counter.get_total_flops() + 2 * 3 * 30 * 30 * (8 + 8)
+        assert sorted(key[0] for key, _ in work["products"]) == ["attention", "bmm", "bmm", "conv", "mm"]
+        for key, _ in work["products"]:
+            found = limit.implementations(key)
+            results = [call() for call in found.values()]
+            assert len(results) >= 2
+            if key[0] in ("mm", "conv"):
+                for result in results[1:]:
+                    torch.testing.assert_close(result, results[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_loops_read_all_and_multiply(threads):
+    loops = limit.Machine(threads)
+    for count in (1, 1000, 4096 * 8, 123457):
+        memory = limit.aligned(count)
+        memory[-1] = 3.0
+        loops.sum.value = 0
+        assert loops.read(memory) >= 0 and loops.sum.value == count + 2
+    assert loops.multiply_adds(0.01) > 1e8
+
+
+def result(name, milliseconds, state="right", **more):
+    return timing.Result(name, state=state, blocks=[[1e6 * milliseconds] * 3], **more)
+
+
+def test_steady_state_is_found():
+    found = result("peer", 10, ends=[2.0, 2.5, 2.52, 2.58, 2.6, 2.62, 2.64], inputs=2)
+    assert found.settled_s == 2.5  # one slow round after it is noise: the median of three counts
+    assert result("peer", 10, ends=[2.0, 2.5, 3.0], inputs=2).settled_s is None
+    assert result("peer", 10, ends=[2.0, 2.02, 2.04], inputs=1).settled_s is None
+    assert result("peer", 10).settled_s is None
+
+
+def test_scaling_and_limit_in_the_tables():
+    workload = workloads.BY_NAME["bert"]
+    two = {"eager": result("eager", 60), "dycl": result("dycl", 40, ends=[0.3, 0.34, 0.38, 0.42]), "inductor": result("inductor", 50, ends=[30.0, 30.05, 30.1, 30.15]),
+           "openvino": result("openvino", 42), "jit": result("jit", 30, state="wrong"), "limit": result("limit", 38, state="limit", reason=limit.PRODUCTS)}
+    one = {"eager": result("eager", 100), "dycl": result("dycl", 72), "inductor": result("inductor", 60), "openvino": result("openvino", 80), "jit": result("jit", 60)}
+    found, best = report.scaling(two, one)
+    assert best == "openvino" and "jit" not in found and found["dycl"] == 1.8 and round(found["openvino"], 3) == 1.905
+    told = report.summary(workload, two)
+    assert told["best_peer"] == "openvino" and round(told["dycl_to_limit_median"], 3) == 1.053
+    assert told["steady_s"] == 0.3 and told["steady_of_inductor_s"] == 30.0
+    run = {"machine": {"cpu": "x", "cpus": 2, "python": "3", "system": "y"}, "threads": 2, "versions": {}, "limit": {"error": "no compiler"},
+           "plan": {"rounds": 3, "starts": 1, "patience": 180.0}, "results": [(workload, two)], "scaling": {"bert": one}}
+    text = report.markdown(run)
+    assert "1.05 of 38 ms" in text and "| 0.3 / 30 |" in text
+    assert "| 1.67x | 1.8x | 1.2x | - | 1.9x | openvino | no |" in text
+    assert report.as_json(run)["workloads"]["bert"]["scaling"]["dycl"] == 1.8
 
 
 def test_one_call_is_given_whole():
