@@ -87,6 +87,7 @@ def _open(create):
 
     connection = sqlite3.connect(f"file:{quote(_path)}?mode={'rwc' if create else 'ro'}", uri=True, timeout=WAIT, isolation_level=None)
     try:
+        connection.execute("BEGIN")  # one state of the file: another process may be making it
         (application,), (version,) = connection.execute("PRAGMA application_id").fetchone(), connection.execute("PRAGMA user_version").fetchone()
         empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if not (application == APPLICATION and version == VERSION or create and empty and application == 0):
@@ -94,6 +95,7 @@ def _open(create):
                 connection.close()
                 return None
             raise ValueError("not a profile of dycl")
+        connection.execute("ROLLBACK")
     except BaseException:
         connection.close()
         raise

@@ -160,6 +160,33 @@ def test_several_processes_at_a_time(tmp_path):
         assert "first: tuned" in run(path, width)
 
 
+def test_a_file_is_read_in_one_state(tmp_path, monkeypatch):
+    """Another process that makes the file between two of our questions must not let it look like somebody else's."""
+    from dycl import _profile
+
+    path = tmp_path / "profile.sqlite"
+    path.touch()
+    monkeypatch.setattr(_profile, "_path", str(path))
+
+    connect = sqlite3.connect
+
+    class Interrupted(sqlite3.Connection):
+        def execute(self, statement, *arguments):
+            if statement.startswith("SELECT count"):  # the application's number was asked for before
+                other = connect(path, timeout=0, isolation_level=None)
+                try:
+                    for step in ("BEGIN IMMEDIATE", f"PRAGMA application_id = {_profile.APPLICATION}", "PRAGMA user_version = 1", "CREATE TABLE choices (a)", "COMMIT"):
+                        other.execute(step)
+                except sqlite3.OperationalError:  # it has to wait
+                    pass
+                other.close()
+            return super().execute(statement, *arguments)
+
+    monkeypatch.setattr(sqlite3, "connect", lambda *arguments, **more: connect(*arguments, **{"factory": Interrupted, **more}) if more.get("uri") else connect(*arguments, **more))
+    connection = _profile._open(create=False)
+    assert connection is None or connection.close() is None
+
+
 def test_a_locked_file_is_done_without(tmp_path):
     path = tmp_path / "profile.sqlite"
     run(path)
