@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "py/everywhere.h"
 #include "py/ahead.h"
+#include "py/composite.h"
 #include "py/modules.h"
 #include "py/region.h"
 #include "py/segment.h"
@@ -118,6 +119,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
         return NULL;
     }
     dycl_modules_refresh();
+    dycl_composite_adopt(site->module ? PyWeakref_GetObject(site->module) : NULL, &site->adopted);
     site->stats.calls++;
     region->foreign = region->passing = region->closed = 0;
     region->made = 0;

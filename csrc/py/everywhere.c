@@ -142,6 +142,8 @@ static PyTypeObject descriptor_type = {
     .tp_descr_get = get,
 };
 
+int dycl_everywhere_is_descriptor(PyObject *o) { return Py_TYPE(o) == &descriptor_type; }
+
 PyObject *dycl_everywhere_descriptor(void) {
     static PyObject *descriptor;
     if (!descriptor && PyType_Ready(&descriptor_type) == 0) descriptor = PyObject_New(PyObject, &descriptor_type);

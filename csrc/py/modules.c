@@ -4,18 +4,19 @@
 
 #include "py/bind_index.h"
 #include "py/call.h"
+#include "py/composite.h"
+#include "py/instance.h"
 #include "py/site.h"
 
 /* A module's configuration, read once and valid while its __dict__ and its _parameters did not change (CPython's dict version tags). */
 typedef struct {
-    PyObject *module;   /* borrowed: the key */
-    PyObject *dict, *parameters, *buffers, *hooks[4]; /* borrowed from the module's dict */
-    uint64_t dict_version, parameters_version, buffers_version;
+    dycl_instance instance;
+    PyObject *parameters, *buffers; /* borrowed from the module's dict */
+    uint64_t parameters_version, buffers_version;
     PyObject *tensors[4]; /* borrowed: weight, bias, running mean, running variance; NULL: absent */
     int64_t ints[7];
     double real;
     int flag;
-    unsigned type_version;
 } config;
 
 struct stock;
@@ -273,19 +274,14 @@ enum { STOCKS = sizeof stocks / sizeof *stocks };
 
 /* ---- The slot ---------------------------------------------------------------------------------------------------------------------------------- */
 
-#define CONFIGS 4096
-static config configs[CONFIGS];
+static config configs[DYCL_INSTANCES];
 static ternaryfunc original; /* nn.Module's slot: the same for every stock class */
 static PyObject *call_impl, *call_attribute; /* owned: nn.Module's own _call_impl and __call__ */
-static PyObject *global_hooks[4];
-static const char *const hook_names[4] = {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"};
-
-static uint64_t version_of(PyObject *dict) { return ((PyDictObject *)dict)->ma_version_tag; }
-static int is_empty(PyObject *dict) { return ((PyDictObject *)dict)->ma_used == 0; }
 
 static int read_config(const stock *kind, PyObject *module, PyObject *dict, config *c) {
-    c->module = NULL;
-    if (kind->type->tp_version_tag == 0 || c->type_version != kind->type->tp_version_tag) { /* somebody may have replaced the class's forward */
+    unsigned known = c->instance.type_version;
+    c->instance.module = NULL;
+    if (kind->type->tp_version_tag == 0 || known != kind->type->tp_version_tag) { /* somebody may have replaced the class's forward */
         PyObject *forward = PyObject_GetAttrString((PyObject *)kind->type, "forward"), *call = PyObject_GetAttrString((PyObject *)kind->type, "_call_impl");
         int same = forward == kind->forward && call == call_impl;
         Py_XDECREF(forward);
@@ -293,36 +289,26 @@ static int read_config(const stock *kind, PyObject *module, PyObject *dict, conf
         PyErr_Clear();
         if (!same) return 0;
     }
-    if (PyDict_GetItemString(dict, "forward") || PyDict_GetItemString(dict, "_compiled_call_impl") || PyDict_GetItemString(dict, "_call_impl")) return 0;
     c->parameters = PyDict_GetItemString(dict, "_parameters");
     c->buffers = PyDict_GetItemString(dict, "_buffers");
     if (!c->parameters || !c->buffers || !PyDict_Check(c->parameters) || !PyDict_Check(c->buffers)) return 0;
-    for (int i = 0; i < 4; i++) {
-        c->hooks[i] = PyDict_GetItemString(dict, hook_names[i]);
-        if (!c->hooks[i] || !PyDict_Check(c->hooks[i])) return 0;
-    }
     memset(c->tensors, 0, sizeof c->tensors);
     if (!kind->read(kind, dict, c)) return 0;
-    c->dict = dict;
-    c->dict_version = version_of(dict);
-    c->parameters_version = version_of(c->parameters);
-    c->buffers_version = version_of(c->buffers);
-    c->type_version = kind->type->tp_version_tag;
-    c->module = module;
-    return 1;
+    c->parameters_version = dycl_dict_version(c->parameters);
+    c->buffers_version = dycl_dict_version(c->buffers);
+    if (!dycl_instance_read(&c->instance, module, dict)) return 0;
+    if (c->instance.own_forward) c->instance.module = NULL;
+    return !c->instance.own_forward;
 }
 
 static config *config_of(const stock *kind, PyObject *module) {
-    PyObject **place = _PyObject_GetDictPtr(module);
-    PyObject *dict = place ? *place : NULL;
+    PyObject *dict = dycl_instance_dict(module);
     if (!dict) return NULL;
-    config *c = &configs[((uint64_t)(uintptr_t)module * UINT64_C(0x9e3779b97f4a7c15)) >> 52];
-    if (c->module != module || c->dict != dict || c->dict_version != version_of(dict) || c->parameters_version != version_of(c->parameters) ||
-        c->buffers_version != version_of(c->buffers) || c->type_version != kind->type->tp_version_tag || c->type_version == 0)
+    config *c = &configs[dycl_instance_place(module)];
+    if (!dycl_instance_is_current(&c->instance, module, dict) || c->parameters_version != dycl_dict_version(c->parameters) ||
+        c->buffers_version != dycl_dict_version(c->buffers))
         if (!read_config(kind, module, dict, c)) return NULL;
-    for (int i = 0; i < 4; i++)
-        if (!is_empty(c->hooks[i]) || !is_empty(global_hooks[i])) return NULL;
-    return c;
+    return dycl_instance_hooked(&c->instance) ? NULL : c;
 }
 
 static PyObject *try_stock(const stock *kind, PyObject *module, PyObject *x) {
@@ -344,7 +330,7 @@ static PyObject *try_stock(const stock *kind, PyObject *module, PyObject *x) {
 }
 
 static PyObject *stock_call(PyObject *self, PyObject *args, PyObject *kwargs) {
-    if (dycl_region_current && PyTuple_GET_SIZE(args) == 1 && !kwargs) {
+    if (dycl_region_current && PyTuple_GET_SIZE(args) == 1 && !kwargs && !dycl_traced()) {
         for (int i = 0; i < STOCKS; i++) {
             if (Py_TYPE(self) != stocks[i].type) continue;
             PyObject *result = try_stock(&stocks[i], self, PyTuple_GET_ITEM(args, 0));
@@ -365,18 +351,15 @@ static void put_slots_back(void) {
 }
 
 void dycl_modules_refresh(void) {
-    if (__builtin_expect(stocks[0].type->tp_call != stock_call, 0)) put_slots_back();
+    if (__builtin_expect(stocks[0].type->tp_call != stock_call, 0)) {
+        put_slots_back();
+        dycl_composite_lost();
+    }
 }
 
 int dycl_modules_setup(void) {
-    static const char *const global_names[4] = {"_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_global_backward_pre_hooks"};
     PyObject *nn = PyObject_GetAttrString(dycl_py.torch, "nn");
-    PyObject *module = nn ? PyImport_ImportModule("torch.nn.modules.module") : NULL;
-    int result = module ? 0 : -1;
-    for (int i = 0; i < 4 && result == 0; i++) {
-        global_hooks[i] = PyObject_GetAttrString(module, global_names[i]);
-        if (!global_hooks[i] || !PyDict_Check(global_hooks[i])) result = -1;
-    }
+    int result = nn ? dycl_instance_setup() : -1;
     call_impl = PyObject_GetAttrString((PyObject *)dycl_py.module_type, "_call_impl");
     call_attribute = PyObject_GetAttrString((PyObject *)dycl_py.module_type, "__call__");
     if (!call_impl || !call_attribute) result = -1;
@@ -389,7 +372,6 @@ int dycl_modules_setup(void) {
         else if (stocks[i].type->tp_call == original) /* else somebody else is there already */
             stocks[i].type->tp_call = stock_call;
     }
-    Py_XDECREF(module);
     Py_XDECREF(nn);
-    return result;
+    return result < 0 ? result : dycl_composite_setup();
 }

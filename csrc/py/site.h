@@ -45,6 +45,7 @@ typedef struct dycl_site {
     dycl_trace *trace;    // owned
     dycl_choice choice, ahead; /* region or torch; in a region: inline or ahead of the recording */
     unsigned options;     /* DYCL_OPTION_ bits */
+    unsigned adopted;     /* py/composite.h */
     int worth_ahead;      /* a segment ran long enough for that */
     const void *address;  // the module's, while the table of py/everywhere.h owns this site; NULL: a site of dycl.accelerate
     struct dycl_site *chain, *newer, *older; // borrowed: that table

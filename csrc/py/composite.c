@@ -1,0 +1,224 @@
+#include "py/composite.h"
+
+#include "py/everywhere.h"
+#include "py/instance.h"
+#include "py/region.h"
+
+static ternaryfunc plain_call;   /* nn.Module's slots */
+static getattrofunc plain_getattr;
+static PyObject *make_frames;    /* owned: dycl._frames.make */
+static unsigned generation = 1;  /* of the adoption */
+
+enum { NAME_call, NAME_call_impl, NAME_compiled, NAME_getattr, NAME_getattribute, NAME_dict, CLASS_NAMES };
+static const char *const class_texts[CLASS_NAMES] = {"__call__", "_call_impl", "_compiled_call_impl", "__getattr__", "__getattribute__", "__dict__"};
+static PyObject *class_names[CLASS_NAMES], *class_own[CLASS_NAMES]; /* owned: interned; what nn.Module has under that name */
+
+static const char *const table_texts[3] = {"_parameters", "_buffers", "_modules"}; /* in the order in which Module.__getattr__ asks */
+static PyObject *tables[3]; /* owned: interned */
+
+/* ---- Classes ------------------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    PyTypeObject *type; /* borrowed: the key, together with its version tag, which is never used again */
+    unsigned version;
+    uint8_t calls, attributes; /* ... are torch's own */
+} class_row;
+
+#define CLASSES 1024
+static class_row classes[CLASSES];
+
+static int has_own(PyTypeObject *type, int name) { return _PyType_Lookup(type, class_names[name]) == class_own[name]; }
+
+static const class_row *class_of(PyTypeObject *type) {
+    class_row *row = &classes[((uint64_t)(uintptr_t)type * UINT64_C(0x9e3779b97f4a7c15)) >> 54];
+    if (row->type == type && row->version == type->tp_version_tag && row->version) return row;
+    row->attributes = (uint8_t)(has_own(type, NAME_getattr) && has_own(type, NAME_getattribute) && has_own(type, NAME_dict));
+    PyObject *compiled = _PyType_Lookup(type, class_names[NAME_compiled]); /* None, or what answers None in a region */
+    row->calls = (uint8_t)(row->attributes && has_own(type, NAME_call) && has_own(type, NAME_call_impl) && compiled &&
+                           (compiled == Py_None || dycl_everywhere_is_descriptor(compiled)));
+    row->type = type;
+    row->version = type->tp_version_tag; /* the lookups gave it one, if there is one left */
+    return row;
+}
+
+/* ---- Attributes ----------------------------------------------------------------------------------------------------------------------------- */
+
+/* New reference; NULL without an exception where the ordinary way has to be taken. */
+static PyObject *find_attribute(PyObject *self, PyObject *name) {
+    PyTypeObject *type = Py_TYPE(self);
+    if (!PyUnicode_CheckExact(name) || !class_of(type)->attributes) return NULL;
+    PyObject *dict = dycl_instance_dict(self), *descriptor = _PyType_Lookup(type, name), *found;
+    if (!dict || (descriptor && Py_TYPE(descriptor)->tp_descr_set)) return NULL;
+    if ((found = PyDict_GetItemWithError(dict, name)) || PyErr_Occurred()) return Py_XNewRef(found);
+    if (descriptor) {
+        if (PyFunction_Check(descriptor)) return PyMethod_New(descriptor, self);
+        return Py_TYPE(descriptor)->tp_descr_get ? NULL : Py_NewRef(descriptor);
+    }
+    if (dycl_traced()) return NULL;
+    for (int i = 0; i < 3; i++) {
+        PyObject *table = PyDict_GetItemWithError(dict, tables[i]);
+        if (!table && !PyErr_Occurred()) continue;
+        if (!table || !PyDict_CheckExact(table)) return NULL;
+        if ((found = PyDict_GetItemWithError(table, name)) || PyErr_Occurred()) return Py_XNewRef(found);
+    }
+    return NULL; /* torch's own error */
+}
+
+static PyObject *composite_getattr(PyObject *self, PyObject *name) {
+    if (dycl_region_current) {
+        PyObject *found = find_attribute(self, name);
+        if (found || PyErr_Occurred()) return found;
+    }
+    return plain_getattr(self, name);
+}
+
+/* ---- Calls ------------------------------------------------------------------------------------------------------------------------------------ */
+
+#define MOST_ARGUMENTS 8 /* of each sort */
+#define SIGNATURES     256
+/* References that the tuples, dicts and stacks of torch's way hold besides, so that sys.getrefcount tells forward the same number (CPython 3.11). */
+enum { HELD = 3, HELD_BY_NAME = 5 };
+
+/* A way of calling: so many positional arguments, and these names. */
+typedef struct {
+    PyObject *function; /* owned: takes the module and all arguments by position. None: there is none; NULL: a free place */
+    int count, named;
+    PyObject *names[MOST_ARGUMENTS]; /* owned */
+} signature;
+
+static signature signatures[SIGNATURES];
+
+/* Its place, or a free one; NULL when the table is full thereabouts. */
+static signature *find_signature(int count, int named, PyObject *const *names) {
+    uint64_t hash = (uint64_t)count;
+    for (int i = 0; i < named; i++) hash = (hash ^ (uint64_t)(uintptr_t)names[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    for (unsigned probe = 0; probe < 8; probe++) {
+        signature *s = &signatures[((hash >> 40) + probe) % SIGNATURES];
+        if (!s->function) return s;
+        if (s->count != count || s->named != named) continue;
+        int same = 1;
+        for (int i = 0; i < named && same; i++) same = s->names[i] == names[i];
+        if (same) return s;
+    }
+    return NULL;
+}
+
+/* Borrowed; NULL without an exception: the ordinary way. */
+static PyObject *function_for(int count, int named, PyObject *const *names) {
+    signature *s = find_signature(count, named, names);
+    if (!s) return NULL;
+    if (!s->function) {
+        PyObject *tuple = PyTuple_New(named);
+        for (int i = 0; tuple && i < named; i++) PyTuple_SET_ITEM(tuple, i, Py_NewRef(names[i]));
+        PyObject *made = tuple ? PyObject_CallFunction(make_frames, "iO", count, tuple) : NULL;
+        if (!made && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
+            Py_XDECREF(tuple);
+            return NULL;
+        }
+        PyErr_Clear();
+        s = find_signature(count, named, names); /* that was Python code: others may have been here */
+        if (s && !s->function) {
+            s->function = Py_NewRef(made ? made : Py_None);
+            s->count = count;
+            s->named = named;
+            for (int i = 0; i < named; i++) s->names[i] = Py_NewRef(names[i]);
+        }
+        Py_XDECREF(made);
+        Py_XDECREF(tuple);
+        if (!s) return NULL;
+    }
+    return s->function == Py_None ? NULL : s->function;
+}
+
+static dycl_instance instances[DYCL_INSTANCES];
+
+static int is_ordinary(PyObject *self) {
+    PyObject *dict = dycl_instance_dict(self);
+    if (!dict) return 0;
+    const class_row *row = class_of(Py_TYPE(self));
+    dycl_instance *instance = &instances[dycl_instance_place(self)];
+    return row->calls && (dycl_instance_is_current(instance, self, dict) || dycl_instance_read(instance, self, dict)) && !dycl_instance_hooked(instance);
+}
+
+static PyObject *call_through_frames(PyObject *self, PyObject *args, PyObject *kwargs) {
+    PyObject *stack[2 + 2 * MOST_ARGUMENTS], *names[MOST_ARGUMENTS], **next = stack + 1;
+    Py_ssize_t count = PyTuple_GET_SIZE(args), at = 0;
+    int named = 0;
+    if (count > MOST_ARGUMENTS || (kwargs && PyDict_GET_SIZE(kwargs) > MOST_ARGUMENTS)) return NULL;
+    *next++ = self;
+    for (Py_ssize_t i = 0; i < count; i++) *next++ = PyTuple_GET_ITEM(args, i);
+    while (kwargs && PyDict_Next(kwargs, &at, &names[named], next)) {
+        named++;
+        next++;
+    }
+    PyObject *function = function_for((int)count, named, names);
+    if (!function) return NULL;
+    PyObject *const *keywords = next - named;
+    for (PyObject **o = stack + 1; o < next; o++) Py_SET_REFCNT(*o, Py_REFCNT(*o) + (o < keywords ? HELD : HELD_BY_NAME));
+    PyObject *result = PyObject_Vectorcall(function, stack + 1, (size_t)(next - stack - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    for (PyObject **o = stack + 1; o < next; o++) {
+        Py_SET_REFCNT(*o, Py_REFCNT(*o) - (o < keywords ? HELD : HELD_BY_NAME) + 1);
+        Py_DECREF(*o); /* it may be the last one by now */
+    }
+    return result;
+}
+
+static PyObject *composite_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (dycl_region_open(dycl_region_current) && !dycl_traced() && is_ordinary(self)) {
+        PyObject *result = call_through_frames(self, args, kwargs);
+        if (result || PyErr_Occurred()) return result;
+    }
+    return plain_call(self, args, kwargs);
+}
+
+/* ---- Adoption ---------------------------------------------------------------------------------------------------------------------------------- */
+
+static void adopt_class(PyTypeObject *type) {
+    if (type->tp_call == plain_call) type->tp_call = composite_call;
+    if (type->tp_getattro == plain_getattr) type->tp_getattro = composite_getattr;
+}
+
+static void adopt_below(PyObject *module, int depth) { /* depth: a module may contain itself */
+    PyObject *dict = PyObject_TypeCheck(module, dycl_py.module_type) ? dycl_instance_dict(module) : NULL, *key, *child;
+    PyObject *children = dict ? PyDict_GetItem(dict, tables[2]) : NULL;
+    Py_ssize_t at = 0;
+    if (!dict) return;
+    adopt_class(Py_TYPE(module));
+    while (depth && children && PyDict_Check(children) && PyDict_Next(children, &at, &key, &child)) adopt_below(child, depth - 1);
+}
+
+static void adopt_subclasses(PyTypeObject *type) {
+    PyObject *list = PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", type);
+    for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
+        PyTypeObject *below = (PyTypeObject *)PyList_GET_ITEM(list, i);
+        adopt_class(below);
+        adopt_subclasses(below);
+    }
+    Py_XDECREF(list);
+    PyErr_Clear();
+}
+
+void dycl_composite_adopt(PyObject *module, unsigned *known) {
+    if (*known == generation || !make_frames) return;
+    *known = generation;
+    if (module) adopt_below(module, 32);
+    else adopt_subclasses(dycl_py.module_type);
+}
+
+void dycl_composite_lost(void) { generation++; }
+
+int dycl_composite_setup(void) {
+    plain_call = dycl_py.module_type->tp_call;
+    plain_getattr = dycl_py.module_type->tp_getattro;
+    for (int i = 0; i < CLASS_NAMES; i++) {
+        if (!(class_names[i] = PyUnicode_InternFromString(class_texts[i]))) return -1;
+        class_own[i] = Py_XNewRef(_PyType_Lookup(dycl_py.module_type, class_names[i]));
+    }
+    for (int i = 0; i < 3; i++)
+        if (!(tables[i] = PyUnicode_InternFromString(table_texts[i]))) return -1;
+    PyObject *frames = PyImport_ImportModule("dycl._frames"), *possible = frames ? PyObject_CallMethod(frames, "find", NULL) : NULL;
+    if (possible == Py_True) make_frames = PyObject_GetAttrString(frames, "make");
+    Py_XDECREF(frames);
+    Py_XDECREF(possible);
+    return PyErr_Occurred() ? -1 : 0;
+}
