@@ -160,10 +160,39 @@ static dycl_handle base_handle(const dycl_region *region, uint32_t root) {
 
 #define GIVEN (UINT32_C(1) << 31) /* in shares: some object has the computed tensor itself */
 
-/* Gives every pending lazy tensor its computed tensor. */
+/* Gives one pending lazy tensor its computed tensor. shares: per output, how many use it. 0 or -1. */
+static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares) {
+    const dycl_graph *graph = &region->recorder.graph;
+    const dycl_value *value = &graph->values[lazy->value];
+    dycl_handle base = base_handle(region, value->root), real;
+    int of_node = graph->values[value->root].kind == DYCL_VALUE_NODE;
+    int whole = value->root == lazy->value;
+    uint32_t *share = of_node ? &shares[region->output_of[value->root] - 1] : NULL;
+    lazy->aliased = (uint8_t)(!whole || !of_node || (*share & ~GIVEN) > 1);
+    if (whole && (!of_node || *share & GIVEN)) { /* each object has a tensor of its own: t_ or set_ on one does not change the others */
+        real = dycl_abi_detach(base);
+    } else if (!whole) {
+        real = dycl_abi_view(base, value->rank, value->sizes, value->strides, dycl_abi_storage_offset(base) + value->offset);
+        if (real && (lazy->own == DYCL_OWN_ALIAS || (lazy->own == DYCL_OWN_COPY && of_node))) {
+            dycl_handle view = real;
+            real = dycl_abi_detach(view);
+            dycl_abi_delete(view);
+        }
+    } else {
+        *share |= GIVEN;
+        real = dycl_abi_copy_handle(base);
+        if (!real) PyErr_NoMemory();
+    }
+    lazy->real = real;
+    return real ? 0 : -1;
+}
+
+/* Gives every pending lazy tensor its computed tensor. torch's view functions let other threads run, and these may let go of lazy tensors: the one
+ * that is bound, and the next one in the list, are held meanwhile. */
 static int bind_results(dycl_region *region, uint32_t count) {
     const dycl_graph *graph = &region->recorder.graph;
-    uint32_t *shares = region->outputs; /* how many lazy tensors use each output; the values are no longer needed */
+    uint32_t *shares = region->outputs; /* the values are no longer needed */
+    int result = 0;
     memset(shares, 0, count * sizeof *shares);
     for (uint32_t i = 0; i < region->written_count; i++) {
         uint32_t output = region->output_of[region->written[i].value];
@@ -176,38 +205,14 @@ static int bind_results(dycl_region *region, uint32_t count) {
         if (graph->values[root].kind == DYCL_VALUE_NODE) shares[region->output_of[root] - 1]++;
         else region->output_of[root] = 1; /* a feed: has an alias from now on */
     }
-    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
+    for (PyObject *o = Py_XNewRef(region->first), *next; o && result == 0; o = next) {
         dycl_lazy *lazy = dycl_lazy_of(o);
-        if (lazy->epoch != region->epoch) continue;
-        const dycl_value *value = &graph->values[lazy->value];
-        if (lazy->real) {
-            lazy->aliased |= (uint8_t)(region->output_of[value->root] != 0);
-            continue;
-        }
-        dycl_handle base = base_handle(region, value->root);
-        int of_node = graph->values[value->root].kind == DYCL_VALUE_NODE;
-        int whole = value->root == lazy->value;
-        uint32_t *share = of_node ? &shares[region->output_of[value->root] - 1] : NULL;
-        lazy->aliased = (uint8_t)(!whole || !of_node || (*share & ~GIVEN) > 1);
-        if (whole && (!of_node || *share & GIVEN)) { /* each object has a tensor of its own: t_ or set_ on one does not change the others */
-            if (!(lazy->real = dycl_abi_detach(base))) return -1;
-        } else if (!whole) {
-            lazy->real = dycl_abi_view(base, value->rank, value->sizes, value->strides, dycl_abi_storage_offset(base) + value->offset);
-            if (lazy->real && (lazy->own == DYCL_OWN_ALIAS || (lazy->own == DYCL_OWN_COPY && of_node))) {
-                dycl_handle view = lazy->real;
-                lazy->real = dycl_abi_detach(view);
-                dycl_abi_delete(view);
-            }
-            if (!lazy->real) return -1;
-        } else {
-            *share |= GIVEN;
-            if (!(lazy->real = dycl_abi_copy_handle(base))) {
-                PyErr_NoMemory();
-                return -1;
-            }
-        }
+        if (is_pending(region, lazy)) result = bind_result(region, lazy, shares);
+        else if (lazy->epoch == region->epoch) lazy->aliased |= (uint8_t)(region->output_of[graph->values[lazy->value].root] != 0);
+        next = result == 0 ? Py_XNewRef(lazy->next) : NULL;
+        Py_DECREF(o);
     }
-    return 0;
+    return result;
 }
 
 void dycl_region_expect(dycl_region *region) {

@@ -214,3 +214,41 @@ def test_fork_inside_a_region():
         for _ in range(2):
             a, status = program(x)
             assert status == 0 and torch.equal(a, x * 2 + 1)
+
+
+def test_another_thread_lets_go_of_results_while_they_are_bound():
+    """A sampling profiler holds frames that have ended, and with them results that nobody asked for; it drops them at any time."""
+
+    def views(h):
+        kept = [h[i // 8, i % 8 :] for i in range(64)]
+        return len(kept)
+
+    def program(x):
+        total = 0
+        for i in range(20):
+            h = x * (i + 1)
+            total += views(h) * bool(h.sum() > 1)
+        return total
+
+    accelerated, x, caller, seen, done = dycl.accelerate(program), torch.rand(8, 8), threading.get_ident(), 0, threading.Event()
+
+    def sample():
+        nonlocal seen
+        while not done.is_set():
+            frame = sys._current_frames().get(caller)
+            seen += frame is not None
+            time.sleep(0)
+
+    sampler = threading.Thread(target=sample)
+    sys.setswitchinterval(1e-6)
+    with torch.no_grad():
+        expected = program(x)
+        sampler.start()
+        try:
+            stop = time.monotonic() + 3
+            while time.monotonic() < stop:
+                assert accelerated(x) == expected
+        finally:
+            done.set()
+            sampler.join()
+    assert seen > 100 and dycl.stats(accelerated)["recorded"] > 1000
