@@ -187,22 +187,40 @@ static void adopt_below(PyObject *module, int depth) { /* depth: a module may co
     while (depth && children && PyDict_Check(children) && PyDict_Next(children, &at, &key, &child)) adopt_below(child, depth - 1);
 }
 
-static void adopt_subclasses(PyTypeObject *type) {
+static PyObject *subclasses(PyTypeObject *type) {
     PyObject *list = PyObject_CallMethod((PyObject *)&PyType_Type, "__subclasses__", "O", type);
+    if (!list) PyErr_Clear();
+    return list;
+}
+
+static void adopt_all(PyObject *list) {
     for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
-        PyTypeObject *below = (PyTypeObject *)PyList_GET_ITEM(list, i);
-        adopt_class(below);
-        adopt_subclasses(below);
+        PyTypeObject *type = (PyTypeObject *)PyList_GET_ITEM(list, i);
+        adopt_class(type);
+        PyObject *below = subclasses(type);
+        adopt_all(below);
+        Py_XDECREF(below);
+    }
+}
+
+/* A function may call any module. Many functions may be accelerated: the classes are walked once, and again when there are more. */
+static void adopt_for_functions(void) {
+    static unsigned done;
+    static Py_ssize_t seen;
+    PyObject *list = subclasses(dycl_py.module_type);
+    if (list && (done != generation || seen != PyList_GET_SIZE(list))) {
+        adopt_all(list);
+        done = generation;
+        seen = PyList_GET_SIZE(list);
     }
     Py_XDECREF(list);
-    PyErr_Clear();
 }
 
 void dycl_composite_adopt(PyObject *module, unsigned *known) {
     if (*known == generation || !make_frames) return;
     *known = generation;
     if (module) adopt_below(module, 32);
-    else adopt_subclasses(dycl_py.module_type);
+    else adopt_for_functions();
 }
 
 void dycl_composite_lost(void) { generation++; }
