@@ -120,7 +120,7 @@ static PyObject *leaky_relu(dycl_call *call, const dycl_binding *row) {
     dycl_operand x[2];
     uint32_t out = 0;
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[1], row->op == DYCL_OP_elu ? 1.0 : 0.01, &slope));
-    DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[2], 0, &in_place));
+    DYCL_CALL_TRY(dycl_call_bool_or(call, row->parameter_count > 2 ? call->p[2] : NULL, 0, &in_place));
     call->in_place |= in_place;
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
     if (x[0].kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x[0].value)->dtype)) return dycl_call_bail(call, DYCL_BAIL_dtype);
@@ -285,6 +285,7 @@ dycl_binding dycl_bindings_elementwise[] = {
     ROW("gelu", F | N, "input approximate", gelu, DYCL_OP_gelu, COMMON),
     ROW("leaky_relu", F | N, "input negative_slope inplace", leaky_relu, DYCL_OP_leaky_relu, 0),
     ROW("elu", F, "input alpha inplace", leaky_relu, DYCL_OP_elu, 0),
+    ROW("elu", N, "input alpha", leaky_relu, DYCL_OP_elu, 0), /* its two scales have no kernel */
     ROW("softplus", F | N, "input beta threshold", softplus, DYCL_OP_softplus, 0),
     UNARY("floor", T | M | I, floor, COMMON),
     UNARY("ceil", T | M | I, ceil, COMMON),

@@ -419,8 +419,9 @@ static int bind_row(dycl_binding *row, const places *at) {
     if (row->places & DYCL_AT_NN && bind_name(at->nn, row->name, row, 0, 0, 0) < 0) return -1;
     if (row->places & DYCL_AT_SPECIAL && bind_name(at->special, row->name, row, 0, 0, 0) < 0) return -1;
     if (row->places & DYCL_AT_LINALG && bind_name(at->linalg, row->name, row, 0, 0, 0) < 0) return -1;
+    snprintf(name, sizeof name, "%s_", row->name);
+    if (row->places & DYCL_AT_NN && bind_name(at->nn, name, row, 1, 0, 0) < 0) return -1; /* where there is one */
     if (row->places & DYCL_AT_INPLACE) {
-        snprintf(name, sizeof name, "%s_", row->name);
         if (bind_name(at->tensor, name, row, 1, 0, 1) < 0) return -1;
         if (row->places & DYCL_AT_TORCH && bind_name(at->torch, name, row, 1, 0, 0) < 0) return -1;
     }

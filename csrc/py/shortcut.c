@@ -5,6 +5,11 @@
 
 #include <string.h>
 
+#include "py/watch.h"
+
+#define Py_BUILD_CORE 1 /* the current frame's code without making a frame object */
+#include "internal/pycore_frame.h"
+
 #define LOOKED_AT 3 /* where torch's functions have their tensors */
 
 static int is_lazy_argument(PyObject *o) {
@@ -141,4 +146,70 @@ void dycl_shortcut_install(PyObject *callable) {
     if (!PyCFunction_CheckExact(callable) || (PyCFunction_GET_FLAGS(callable) & all) != kind) return;
     PyCFunctionObject *function = (PyCFunctionObject *)callable;
     if (!function->vectorcall) function->vectorcall = shortcut;
+}
+
+/* ---- Python functions of torch.nn.functional -------------------------------------------------------------------------------------------
+ * They ask first whether somebody overrides them. Our mode and our type do, and torch would come back to us by handle_torch_function, 2 us later.
+ * The answer no lets their body run as in eager, and what it calls is recorded. */
+
+static PyCFunction original_has_unary;
+static _PyCFunctionFast original_has_variadic;
+
+/* What these call is not bound; they are, as a whole. */
+static const char *const whole_names[] = {"interpolate", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "mse_loss", "l1_loss"};
+enum { WHOLE = sizeof whole_names / sizeof *whole_names };
+static PyObject *whole[WHOLE]; /* owned: code objects */
+
+static PyObject *functional_globals; /* owned */
+
+/* Methods of torch.Tensor ask too, and then look at their exact type: they are none of these. */
+static int asked_by_functional(void) {
+    const _PyInterpreterFrame *frame = PyThreadState_Get()->cframe->current_frame;
+    if (!frame || frame->f_globals != functional_globals) return 0;
+    for (int i = 0; i < WHOLE; i++)
+        if (whole[i] == (const PyObject *)frame->f_code) return 0;
+    return 1;
+}
+
+static int may_run_body(const dycl_region *region) {
+    return region && !region->passing && dycl_region_open(region) && dycl_abi_mode_depth() == region->mode_depth && asked_by_functional();
+}
+
+static PyObject *door_has_unary(PyObject *self, PyObject *o) {
+    if (dycl_is_lazy(o) && may_run_body(dycl_region_current)) Py_RETURN_FALSE;
+    return original_has_unary(self, o);
+}
+
+/* Nobody else has a say: lazy tensors, and others without an override of their own. */
+static int only_ours(PyObject *const *args, Py_ssize_t count) {
+    int lazy = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const PyTypeObject *type = Py_TYPE(args[i]);
+        lazy |= type == dycl_py.lazy_type;
+        if (type != dycl_py.lazy_type && type != dycl_py.tensor_type && type != dycl_py.parameter_type && type != dycl_py.buffer_type && args[i] != Py_None)
+            return 0;
+    }
+    return lazy;
+}
+
+static PyObject *door_has_variadic(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (only_ours(args, count) && may_run_body(dycl_region_current)) Py_RETURN_FALSE;
+    return original_has_variadic(self, args, count);
+}
+
+void dycl_shortcut_setup(void) {
+    PyObject *functional = PyImport_ImportModule("torch.nn.functional");
+    for (int i = 0; functional && i < WHOLE; i++) {
+        PyObject *function = PyObject_GetAttrString(functional, whole_names[i]);
+        whole[i] = function ? PyObject_GetAttrString(function, "__code__") : NULL;
+        Py_XDECREF(function);
+    }
+    functional_globals = functional ? Py_NewRef(PyModule_GetDict(functional)) : NULL;
+    Py_XDECREF(functional);
+    if (!PyErr_Occurred()) {
+        original_has_unary = dycl_watch_function("_has_torch_function_unary", METH_O, door_has_unary);
+        original_has_variadic = (_PyCFunctionFast)(void (*)(void))dycl_watch_function("_has_torch_function_variadic", METH_FASTCALL,
+                                                                                      (PyCFunction)(void (*)(void))door_has_variadic);
+    }
+    PyErr_Clear(); /* another torch: those functions are recorded as a whole */
 }

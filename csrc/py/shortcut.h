@@ -14,4 +14,6 @@ uint64_t dycl_shortcut_pattern(PyObject *callable, PyObject *const *args, Py_ssi
 int dycl_shortcut_known(uint64_t pattern);
 void dycl_shortcut_remember(uint64_t pattern);
 
+void dycl_shortcut_setup(void); /* Python functions of torch.nn.functional run their body on lazy tensors */
+
 #endif

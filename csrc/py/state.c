@@ -9,6 +9,7 @@
 #include "py/lazy.h"
 #include "py/mode.h"
 #include "py/modules.h"
+#include "py/shortcut.h"
 #include "py/slots.h"
 #include "py/watch.h"
 
@@ -128,6 +129,7 @@ int dycl_py_setup(void) {
         dycl_lazy_setup() < 0 || dycl_bindings_setup() < 0 || dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_watch_setup() < 0)
         return -1;
     dycl_host_setup();
+    dycl_shortcut_setup();
     dycl_slots_bind();
     PyType_Modified(dycl_py.lazy_type);
     dycl_py.ready = 1;

@@ -99,3 +99,66 @@ def test_no_torch_function_on_the_way():
 
     stats = same(function, lambda: (torch.randn(8),))
     assert stats["recorded"] == 2 * stats["calls"] and stats["torch"] == 0
+
+
+def functional(x, weight):
+    h = F.relu(x + 0.25)
+    before = h
+    results = [F.relu(h, inplace=True) is before]
+    for function in (F.leaky_relu, F.elu, F.silu, F.hardswish, F.hardsigmoid, F.hardtanh, F.relu6, F.mish):
+        h = h * 1.5 - 0.1
+        again = function(h, inplace=True)
+        results += [again is h, function(again * 2)]
+    h = F.threshold(h - 0.1, 0.2, 7.0, inplace=True)
+    results += [F.dropout(h, 0.5, False) is h, F.dropout(h, 0.5, False, inplace=True) is h]
+    results += [F.softmax(h, -1), F.log_softmax(h, 1), F.layer_norm(h, (8,), weight), F.normalize(h, dim=1), F.pad(h, (1, 2)), F.softmin(h, 0), F.glu(h, -1)]
+    pixels = h.reshape(1, 2, 4, -1)
+    return results, F.group_norm(pixels, 2), F.adaptive_avg_pool2d(pixels, 2), F.max_pool2d(pixels, 2), F.interpolate(pixels, scale_factor=2), F.mse_loss(h, h * 0.5)
+
+
+def test_python_functions_of_torch_run_their_body(monkeypatch):
+    """What torch.nn.functional writes in Python is recorded as what it calls, as eager calls it, and not through handle_torch_function."""
+    x, weight = torch.randn(6, 8), torch.rand(8)
+    with torch.no_grad():
+        expected = functional(x, weight)
+        accelerated = dycl.accelerate(functional)
+        same_results(accelerated(x, weight), expected)
+        overridden = []
+        handle = F.handle_torch_function
+        monkeypatch.setattr(F, "handle_torch_function", lambda function, *rest, **more: overridden.append(function) or handle(function, *rest, **more))
+        same_results(accelerated(x, weight), expected)
+    assert overridden == [F.interpolate, F.mse_loss]  # what these two call is not bound
+    assert dycl.stats(accelerated)["torch"] == 0
+
+
+def same_results(got, expected):
+    if isinstance(expected, (list, tuple)):
+        assert len(got) == len(expected)
+        for a, b in zip(got, expected):
+            same_results(a, b)
+    elif isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+    else:
+        assert got == expected
+
+
+class Doubling(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is F.layer_norm:
+            return "asked"
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+def test_who_overrides_a_python_function_is_asked():
+    weight = torch.rand(8).as_subclass(Doubling)
+
+    def program(x):
+        h = x + 1
+        return F.layer_norm(h, (8,), weight), F.layer_norm(h, (8,))
+
+    x = torch.randn(2, 8)
+    with torch.no_grad():
+        expected, got = program(x), dycl.accelerate(program)(x)
+    assert got[0] == expected[0] == "asked"
+    torch.testing.assert_close(got[1], expected[1], rtol=1e-5, atol=1e-6)
