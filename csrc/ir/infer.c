@@ -256,6 +256,7 @@ void dycl_infer_channels_last(dycl_value *out) {
         out->strides[order[i]] = stride;
         stride *= out->sizes[order[i]] > 1 ? out->sizes[order[i]] : 1;
     }
+    out->canonical = (uint8_t)dycl_strides_canonical(out);
 }
 
 int dycl_value_channels_last(const dycl_value *value) {

@@ -237,3 +237,16 @@ def test_an_error_names_the_operands_in_order():
         return y * 2, log
 
     same(program, lambda: (torch.zeros(3), torch.ones(4)))
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 4, 5), (1, 3, 4, 5), (2, 3, 1, 1), (2, 1, 4, 5)])
+def test_channels_last_goes_on_behind_a_normalisation(sizes):
+    norm, pixels = torch.nn.BatchNorm2d(sizes[1]).eval(), torch.nn.MaxPool2d(1)
+
+    def program(x, y):
+        z = norm(x)
+        return z + y, y * z, z * 2, pixels(x) - x, norm(x + y).relu()
+
+    x = torch.randn(sizes).contiguous(memory_format=torch.channels_last)
+    check(program, x, torch.randn(sizes).contiguous(memory_format=torch.channels_last))
+    check(program, x, torch.randn(sizes))
