@@ -161,7 +161,7 @@ static void run_tiles(const work *w, const stretch *pass, int64_t tile0, int64_t
     t.a_row = r->a_row;
     t.b = panel_part(w, panel, pass->before);
     t.columns = form->n - column < width ? form->n - column : width;
-    t.start = t.accumulate || !finish->bias ? NULL : finish->bias + column;
+    t.bias = finish->bias ? finish->bias + column : NULL;
     t.finish = pass->before + depth == w->depth;
     t.low = finish->low;
     t.high = finish->high;

@@ -24,9 +24,9 @@ typedef struct {
     int64_t segment_count, depth; /* elements of each segment */
     const float *b;
     int64_t columns;    /* more than those of one vector less than the panel has */
-    const float *start; /* a row that the sums begin with, or NULL */
     int accumulate;     /* the sums begin with what C holds */
-    int finish;         /* the sums are complete: residual and clamp */
+    int finish;         /* the sums are complete: bias, residual and clamp */
+    const float *bias;  /* added last, or NULL: every partial sum would be rounded as coarsely as a large bias */
     const float *residual;
     int64_t residual_row;
     float low, high;

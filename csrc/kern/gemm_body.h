@@ -12,12 +12,9 @@ DYCL_INLINE void tile(const dycl_gemm_tile *t, const int rows, const int vectors
     vf sum[DYCL_GEMM_ROWS][DYCL_GEMM_VECTORS];
     const int64_t tail = t->columns - (int64_t)(vectors - 1) * VW;
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++) {
-        vf first = v_set1(0.0f);
-        if (t->start) first = v < vectors - 1 || tail == VW ? v_load(t->start + v * VW) : v_load_n(t->start + v * VW, (size_t)tail);
+    for (int v = 0; v < vectors; v++)
 #pragma GCC unroll 14
-        for (int r = 0; r < rows; r++) sum[r][v] = first;
-    }
+        for (int r = 0; r < rows; r++) sum[r][v] = v_set1(0.0f);
     const float *b = t->b;
     const char *next = t->next;
     const int64_t next_step = t->next_step;
@@ -66,6 +63,7 @@ DYCL_INLINE void tile(const dycl_gemm_tile *t, const int rows, const int vectors
             vf x = sum[r][v];
             if (t->accumulate) x = x + (whole ? v_load(to) : v_load_n(to, (size_t)tail));
             if (t->finish) {
+                if (t->bias) x = x + (whole ? v_load(t->bias + v * VW) : v_load_n(t->bias + v * VW, (size_t)tail));
                 if (t->residual) {
                     const float *from = t->residual + r * t->residual_row + v * VW;
                     x = x + (whole ? v_load(from) : v_load_n(from, (size_t)tail));

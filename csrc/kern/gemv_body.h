@@ -113,9 +113,11 @@ ALWAYS void axpy_of(const dycl_gemv *g, int m, int streams, int64_t from, int64_
     for (int64_t left = 0; left < g->n; left += BLOCK / m) {
         int64_t right = g->n - left < BLOCK / m ? g->n : left + BLOCK / m, p = from;
         for (int i = 0; i < m; i++)
-            for (int64_t j = left; j < right; j++) g->c[i * g->ldc + j] = g->bias ? g->bias[j] : 0;
+            for (int64_t j = left; j < right; j++) g->c[i * g->ldc + j] = 0;
         for (; p + streams <= end; p += streams) axpys(g, m, streams, p, left, right);
         for (; p < end; p++) axpys(g, m, 1, p, left, right);
+        for (int i = 0; g->bias && i < m; i++) /* last: every partial sum would be rounded as coarsely as a large bias */
+            for (int64_t j = left; j < right; j++) g->c[i * g->ldc + j] += g->bias[j];
     }
 }
 

@@ -9,6 +9,7 @@
 #define SET1    _mm512_set1_ps
 #define ZERO    _mm512_setzero_ps
 #define FMA     _mm512_fmadd_ps
+#define ADD     _mm512_add_ps
 #define MORE_VECTORS(R)                                                                                                \
     case 3: block(R, 3, c, ldc, a, lda, b, bias, columns, k); return;                                                  \
     case 4:                                                                                                            \

@@ -20,6 +20,7 @@ static inline void store4(float *p, vec4 v) {
 #define SET1(x)      ((vec4){(x), (x), (x), (x)})
 #define ZERO()       ((vec4){0, 0, 0, 0})
 #define FMA(a, b, c) ((a) * (b) + (c))
+#define ADD(a, b)    ((a) + (b))
 #define MORE_VECTORS(R)
 #define SUFFIX dycl_small__scalar
 #include "kern/small_body.h"

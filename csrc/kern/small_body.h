@@ -1,5 +1,5 @@
 /* Body of a product with few rows. Before including: VEC (type), LANES, VECTORS (of a panel), ROWS (at once), LOAD,
- * STORE, SET1, ZERO, FMA, SUFFIX. */
+ * STORE, SET1, ZERO, FMA, ADD, SUFFIX. */
 #include "kern/small.h"
 
 #include <string.h>
@@ -11,18 +11,9 @@ static inline __attribute__((always_inline)) void block(int rows, int vectors, f
     int64_t whole = columns / LANES, rest = columns - whole * LANES;
     float edge[LANES];
 #pragma GCC unroll 8
-    for (int v = 0; v < vectors; v++) {
-        VEC start = ZERO();
-        if (bias && v < whole)
-            start = LOAD(bias + v * LANES);
-        else if (bias && rest) {
-            memset(edge, 0, sizeof edge);
-            memcpy(edge, bias + v * LANES, (size_t)rest * sizeof(float));
-            start = LOAD(edge);
-        }
+    for (int v = 0; v < vectors; v++)
 #pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) sum[r][v] = start;
-    }
+        for (int r = 0; r < rows; r++) sum[r][v] = ZERO();
     for (int64_t p = 0; p < k; p++, b += vectors * LANES) {
         VEC row[VECTORS];
 #pragma GCC unroll 8
@@ -32,6 +23,21 @@ static inline __attribute__((always_inline)) void block(int rows, int vectors, f
             VEC x = SET1(a[r * lda + p]);
 #pragma GCC unroll 8
             for (int v = 0; v < vectors; v++) sum[r][v] = FMA(x, row[v], sum[r][v]);
+        }
+    }
+    if (bias) { /* last: every partial sum would be rounded as coarsely as a large bias */
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++) {
+            VEC last = ZERO();
+            if (v < whole)
+                last = LOAD(bias + v * LANES);
+            else if (rest) {
+                memset(edge, 0, sizeof edge);
+                memcpy(edge, bias + v * LANES, (size_t)rest * sizeof(float));
+                last = LOAD(edge);
+            }
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; r++) sum[r][v] = ADD(sum[r][v], last);
         }
     }
 #pragma GCC unroll 8

@@ -1,6 +1,7 @@
 """Reductions, products, normalisation, convolution, pooling, attention, cells: recorded (not left to torch), and equal to eager in values, strides,
 aliasing and identity, on cases that torch's own database does not have."""
 
+import copy
 import itertools
 import math
 
@@ -410,3 +411,28 @@ def test_gates_and_losses():
     rejected(lambda: F.prelu(x, torch.rand(3)))
     check(lambda t: F.hardtanh(t * 3, inplace=True), x)
     assert math.isclose(float(dycl.accelerate(lambda t: F.mse_loss(t, t))(x)), 0)
+
+
+@pytest.mark.parametrize("kind", ["linear", "conv2d"])
+def test_a_large_bias_costs_few_roundings(kind):
+    """It is added to the finished sum; eager's products add to it once for each few hundred of k, three times here. As the begin of the sum it would
+    make each partial sum as coarse as the bias is: seven times eager's error."""
+    generator = torch.Generator().manual_seed(29)
+    below = lambda least, most: int(torch.randint(least, most, (), generator=generator))
+    for number in range(12):
+        if kind == "linear":
+            inner, out = below(40, 900), below(40, 300)
+            layer, shape = torch.nn.Linear(inner, out), (below(1, 4) if number % 2 else below(4, 150), inner)
+        else:
+            inner = below(16, 96)
+            layer, shape = torch.nn.Conv2d(inner, below(16, 96), below(1, 4), stride=below(1, 3), padding=1), (1, inner, below(8, 20), below(8, 20))
+        with torch.no_grad():
+            layer.bias.copy_(1000 * torch.randn(layer.bias.shape, generator=generator))
+            x = torch.randn(shape, generator=generator)
+            accelerated = dycl.accelerate(copy.deepcopy(layer))
+            eager, exact = layer(x), copy.deepcopy(layer).double()(x.double())
+            least = 1e-4  # what adding up the products costs, where the bias happens to be small
+            for run in range(4):
+                for name, y in (("eager", eager), ("dycl", accelerated(x))):
+                    error = (y - exact).abs() - (3.5 * 2**-24) * exact.abs()  # a rounding is up to 2**-24
+                    assert float(error.max()) < least, (name, run, layer, shape, float(error.max()))
