@@ -13,7 +13,7 @@
 
 #define DYCL_GEMM_VECTORS 4
 #define DYCL_GEMM_ROWS    14
-#define DYCL_GEMM_DEPTH   512
+#define DYCL_GEMM_DEPTH   256
 
 typedef struct {
     float *c;
