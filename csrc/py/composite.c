@@ -178,13 +178,26 @@ static void adopt_class(PyTypeObject *type) {
     if (type->tp_getattro == plain_getattr) type->tp_getattro = composite_getattr;
 }
 
-static void adopt_below(PyObject *module, int depth) { /* depth: a module may contain itself */
-    PyObject *dict = PyObject_TypeCheck(module, dycl_py.module_type) ? dycl_instance_dict(module) : NULL, *key, *child;
-    PyObject *children = dict ? PyDict_GetItem(dict, tables[2]) : NULL;
-    Py_ssize_t at = 0;
-    if (!dict) return;
-    adopt_class(Py_TYPE(module));
-    while (depth && children && PyDict_Check(children) && PyDict_Next(children, &at, &key, &child)) adopt_below(child, depth - 1);
+/* The module and all below it, each once: modules share parts, and some hold the one that holds them. 0, or -1 with an exception. */
+static int adopt_below(PyObject *module) {
+    PyObject *found = PyList_New(0), *seen = PySet_New(NULL);
+    int result = found && seen ? PyList_Append(found, module) : -1;
+    for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(found); i++) {
+        PyObject *o = PyList_GET_ITEM(found, i), *dict = PyObject_TypeCheck(o, dycl_py.module_type) ? dycl_instance_dict(o) : NULL, *key, *child;
+        PyObject *children = dict ? PyDict_GetItem(dict, tables[2]) : NULL;
+        Py_ssize_t at = 0;
+        if (dict) adopt_class(Py_TYPE(o));
+        while (result == 0 && children && PyDict_Check(children) && PyDict_Next(children, &at, &key, &child)) {
+            Py_ssize_t before = PySet_GET_SIZE(seen);
+            PyObject *address = PyLong_FromVoidPtr(child); /* not the module: a program may define how modules compare */
+            result = address ? PySet_Add(seen, address) : -1;
+            Py_XDECREF(address);
+            if (result == 0 && PySet_GET_SIZE(seen) > before) result = PyList_Append(found, child);
+        }
+    }
+    Py_XDECREF(found);
+    Py_XDECREF(seen);
+    return result;
 }
 
 static PyObject *subclasses(PyTypeObject *type) {
@@ -219,8 +232,8 @@ static void adopt_for_functions(void) {
 void dycl_composite_adopt(PyObject *module, unsigned *known) {
     if (*known == generation || !make_frames) return;
     *known = generation;
-    if (module) adopt_below(module, 32);
-    else adopt_for_functions();
+    if (!module) adopt_for_functions();
+    else if (adopt_below(module) < 0) PyErr_Clear(); /* no memory: what is not adopted is called as torch calls it */
 }
 
 void dycl_composite_lost(void) { generation++; }

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "py/everywhere.h"
+#include "py/instance.h"
 #include "py/region.h"
 #include "structmember.h"
 
@@ -28,24 +29,29 @@ static int wants_grad(PyObject *o) {
     return result;
 }
 
-/* The first parameter in the order of Module.parameters(). Borrowed, or NULL. depth: a module may contain itself */
-static PyObject *first_parameter(PyObject *module, int depth) {
-    PyObject **place = _PyObject_GetDictPtr(module), *key, *o;
-    PyObject *dict = place ? *place : NULL;
+#define MODULES_ASKED 256 /* of one call: modules share parts, and some hold the one that holds them */
+#define MODULES_DEEP  16
+
+/* The first parameter in the order of Module.parameters(), among so many modules. Borrowed, or NULL. */
+static PyObject *first_parameter(PyObject *module, int depth, int *left) {
+    PyObject *dict = dycl_instance_dict(module), *key, *o;
     PyObject *parameters = dict ? PyDict_GetItemString(dict, "_parameters") : NULL, *children = dict ? PyDict_GetItemString(dict, "_modules") : NULL;
     Py_ssize_t at = 0;
     while (parameters && PyDict_Check(parameters) && PyDict_Next(parameters, &at, &key, &o))
         if (o != Py_None) return o;
     at = 0;
-    while (depth && children && PyDict_Check(children) && PyDict_Next(children, &at, &key, &o))
-        if (o != Py_None && (o = first_parameter(o, depth - 1))) return o;
+    while (depth && *left > 0 && children && PyDict_Check(children) && PyDict_Next(children, &at, &key, &o)) {
+        --*left;
+        if (o != Py_None && (o = first_parameter(o, depth - 1, left))) return o;
+    }
     return NULL;
 }
 
 /* Whether the first parameter wants gradients: a module that is frozen only in part records until it meets the others. */
 static int module_wants_grad(const dycl_site *site) {
     PyObject *module = site->module ? PyWeakref_GetObject(site->module) : NULL;
-    PyObject *first = module && module != Py_None ? first_parameter(module, 16) : NULL;
+    int left = MODULES_ASKED;
+    PyObject *first = module && module != Py_None ? first_parameter(module, MODULES_DEEP, &left) : NULL;
     return first && wants_grad(first);
 }
 

@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import dycl
 import pytest
@@ -390,3 +392,39 @@ def test_a_model_dies_with_its_last_reference():
     del model
     gc.collect()
     assert dead[0]() is None and dead[1]() is None
+
+
+PARTS_THAT_HOLD_THE_WHOLE = """
+import sys, dycl, torch
+from torch import nn
+
+class Part(nn.Module):
+    def __init__(self, whole):
+        super().__init__()
+        self.whole = whole
+
+    def forward(self, x):
+        return x + len(self.whole.parts)
+
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList(Part(self) for _ in range(12))
+
+    def forward(self, x):
+        for part in self.parts:
+            x = part(x)
+        return x
+
+model, x = dycl.accelerate(Whole()), torch.ones(3)
+for gradients in (True, False):
+    with torch.set_grad_enabled(gradients):
+        assert torch.equal(model(x), x + 144)
+print(dycl.stats(model)["recorded"], end="")
+"""
+
+
+def test_parts_that_hold_the_whole_end():
+    """A walk of the modules that forgot where it had been went 12 ** 16 ways."""
+    done = subprocess.run([sys.executable, "-c", PARTS_THAT_HOLD_THE_WHOLE], timeout=100, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("24", 0), done.stderr
