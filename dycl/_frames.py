@@ -56,8 +56,8 @@ def _stand_in(name, parameters, call, following=None):
 
 def make(count, names):
     """A function of a module, ``count`` positional arguments and those called ``names``, all given by position, that calls
-    ``module.forward`` with them. None when a name cannot be written in a call."""
-    if "self" in names or not all(name.isascii() and name.isidentifier() and not keyword.iskeyword(name) for name in names):
+    ``module.forward`` with them. None when a name cannot be written in a call, or when this torch is not what this module knows."""
+    if not find() or "self" in names or not all(name.isascii() and name.isidentifier() and not keyword.iskeyword(name) for name in names):
         return None
     places = [f"_{i}" for i in range(count + len(names))]
     arguments = places[:count] + [f"{name}={place}" for name, place in zip(names, places[count:])]

@@ -310,7 +310,7 @@ static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, 
     const dycl_method *method = (const dycl_method *)o;
     Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     dycl_region *region = dycl_region_current;
-    if (count && dycl_is_lazy(args[0]) && dycl_region_open(region) && dycl_abi_mode_depth() == region->mode_depth) {
+    if (count && dycl_is_lazy(args[0]) && dycl_region_records(region)) {
         uint64_t pattern = count > 1 || kwnames ? dycl_shortcut_pattern(method->original, args, count, kwnames) : 0;
         if (pattern && !region->passing && !dycl_shortcut_known(pattern)) { /* torch's parser may refuse what the binding would take */
             PyObject *result = PyObject_Vectorcall(method->original, args, nargsf, kwnames);

@@ -24,13 +24,13 @@ typedef struct {
     uint8_t calls, attributes; /* ... are torch's own */
 } class_row;
 
-#define CLASSES 1024
-static class_row classes[CLASSES];
+#define CLASS_BITS 10
+static class_row classes[1 << CLASS_BITS];
 
 static int has_own(PyTypeObject *type, int name) { return _PyType_Lookup(type, class_names[name]) == class_own[name]; }
 
 static const class_row *class_of(PyTypeObject *type) {
-    class_row *row = &classes[((uint64_t)(uintptr_t)type * UINT64_C(0x9e3779b97f4a7c15)) >> 54];
+    class_row *row = &classes[dycl_address_hash(type, CLASS_BITS)];
     if (row->type == type && row->version == type->tp_version_tag && row->version) return row;
     row->attributes = (uint8_t)(has_own(type, NAME_getattr) && has_own(type, NAME_getattribute) && has_own(type, NAME_dict));
     PyObject *compiled = _PyType_Lookup(type, class_names[NAME_compiled]); /* None, or what answers None in a region */
@@ -230,7 +230,7 @@ static void adopt_for_functions(void) {
 }
 
 void dycl_composite_adopt(PyObject *module, unsigned *known) {
-    if (*known == generation || !make_frames) return;
+    if (*known == generation) return;
     *known = generation;
     if (!module) adopt_for_functions();
     else if (adopt_below(module) < 0) PyErr_Clear(); /* no memory: what is not adopted is called as torch calls it */
@@ -247,9 +247,8 @@ int dycl_composite_setup(void) {
     }
     for (int i = 0; i < 3; i++)
         if (!(tables[i] = PyUnicode_InternFromString(table_texts[i]))) return -1;
-    PyObject *frames = PyImport_ImportModule("dycl._frames"), *possible = frames ? PyObject_CallMethod(frames, "find", NULL) : NULL;
-    if (possible == Py_True) make_frames = PyObject_GetAttrString(frames, "make");
+    PyObject *frames = PyImport_ImportModule("dycl._frames");
+    if (frames) make_frames = PyObject_GetAttrString(frames, "make");
     Py_XDECREF(frames);
-    Py_XDECREF(possible);
-    return PyErr_Occurred() ? -1 : 0;
+    return make_frames ? 0 : -1;
 }

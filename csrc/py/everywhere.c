@@ -18,12 +18,12 @@ static int is_quiet(void) {
 
 /* ---- The sites, by their module's address --------------------------------------------------------------------------------------------- */
 
-#define BUCKETS 4096
-static dycl_site *buckets[BUCKETS];
+#define BUCKET_BITS 12
+static dycl_site *buckets[1 << BUCKET_BITS];
 static dycl_site *newest, *oldest; /* by creation, or by the last time that trimming passed over them */
 static int count;
 
-static dycl_site **bucket_of(const void *module) { return &buckets[((uint64_t)(uintptr_t)module * UINT64_C(0x9e3779b97f4a7c15)) >> 52]; }
+static dycl_site **bucket_of(const void *module) { return &buckets[dycl_address_hash(module, BUCKET_BITS)]; }
 
 dycl_site *dycl_everywhere_find(PyObject *module) {
     for (dycl_site *s = *bucket_of(module); s; s = s->chain)

@@ -4,7 +4,7 @@ PyObject *dycl_global_hooks[4];
 
 static const char *const global_names[4] = {"_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_global_backward_pre_hooks"};
 static const char *const hook_texts[4] = {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"};
-static PyObject *hook_names[4], *compiled_name, *impl_name, *forward_name; /* owned: interned */
+static PyObject *hook_names[4], *compiled_name, *impl_name; /* owned: interned */
 
 int dycl_instance_setup(void) {
     PyObject *module = PyImport_ImportModule("torch.nn.modules.module");
@@ -16,8 +16,7 @@ int dycl_instance_setup(void) {
     }
     compiled_name = PyUnicode_InternFromString("_compiled_call_impl");
     impl_name = PyUnicode_InternFromString("_call_impl");
-    forward_name = PyUnicode_InternFromString("forward");
-    if (!compiled_name || !impl_name || !forward_name) result = -1;
+    if (!compiled_name || !impl_name) result = -1;
     Py_XDECREF(module);
     return result;
 }
@@ -29,7 +28,6 @@ int dycl_instance_read(dycl_instance *instance, PyObject *module, PyObject *dict
         instance->hooks[i] = PyDict_GetItem(dict, hook_names[i]);
         if (!instance->hooks[i] || !PyDict_Check(instance->hooks[i])) return 0;
     }
-    instance->own_forward = PyDict_GetItem(dict, forward_name) != NULL;
     instance->dict = dict;
     instance->dict_version = dycl_dict_version(dict);
     instance->type_version = Py_TYPE(module)->tp_version_tag;

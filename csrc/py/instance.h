@@ -11,10 +11,10 @@ typedef struct {
     PyObject *hooks[4];
     uint64_t dict_version;
     unsigned type_version;
-    int own_forward; /* the attribute `forward` is the instance's */
 } dycl_instance;
 
-#define DYCL_INSTANCES 4096 /* places in a table of them */
+#define DYCL_INSTANCE_BITS 12
+#define DYCL_INSTANCES     (1 << DYCL_INSTANCE_BITS) /* places in a table of them */
 
 extern PyObject *dycl_global_hooks[4]; /* owned: torch's dicts of hooks of every module */
 
@@ -22,7 +22,7 @@ int dycl_instance_setup(void); /* 0 or -1 */
 /* 1; 0 when something of the instance's own decides how it is called. */
 int dycl_instance_read(dycl_instance *instance, PyObject *module, PyObject *dict);
 
-static inline uint32_t dycl_instance_place(const void *module) { return (uint32_t)(((uint64_t)(uintptr_t)module * UINT64_C(0x9e3779b97f4a7c15)) >> 52); }
+static inline uint32_t dycl_instance_place(const void *module) { return dycl_address_hash(module, DYCL_INSTANCE_BITS); }
 static inline uint64_t dycl_dict_version(PyObject *dict) { return ((PyDictObject *)dict)->ma_version_tag; }
 static inline PyObject *dycl_instance_dict(PyObject *module) { /* borrowed, or NULL */
     PyObject **place = _PyObject_GetDictPtr(module);

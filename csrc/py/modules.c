@@ -296,9 +296,7 @@ static int read_config(const stock *kind, PyObject *module, PyObject *dict, conf
     if (!kind->read(kind, dict, c)) return 0;
     c->parameters_version = dycl_dict_version(c->parameters);
     c->buffers_version = dycl_dict_version(c->buffers);
-    if (!dycl_instance_read(&c->instance, module, dict)) return 0;
-    if (c->instance.own_forward) c->instance.module = NULL;
-    return !c->instance.own_forward;
+    return !PyDict_GetItemString(dict, "forward") && dycl_instance_read(&c->instance, module, dict);
 }
 
 static config *config_of(const stock *kind, PyObject *module) {
@@ -313,7 +311,7 @@ static config *config_of(const stock *kind, PyObject *module) {
 
 static PyObject *try_stock(const stock *kind, PyObject *module, PyObject *x) {
     dycl_region *region = dycl_region_current;
-    if (!dycl_region_open(region) || dycl_abi_mode_depth() != region->mode_depth) return NULL;
+    if (!dycl_region_records(region)) return NULL;
     if (!dycl_is_lazy(x) && Py_TYPE(x) != dycl_py.tensor_type) return NULL;
     const config *c = config_of(kind, module);
     if (!c) return NULL;

@@ -76,11 +76,13 @@ extern _Thread_local dycl_region *dycl_region_current __attribute__((tls_model("
 /* Runs callable(*args) as a region of the site; steps aside (plain call) where recording would not be exact. New reference or NULL. */
 PyObject *dycl_region_call(struct dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 
-/* Whether an operator may be recorded now: no foreign mode on top, dispatch keys as at entry. */
+/* Not closed, no thread computes in it, dispatch keys as at entry. */
 static inline int dycl_region_open(const dycl_region *region) {
     const dycl_dispatch_state *state = dycl_abi_dispatch_state();
     return region && !region->flushing && !region->closed && state->included == region->dispatch.included && state->excluded == region->dispatch.excluded;
 }
+/* Whether an operator may be recorded now: open, and no foreign mode on top. */
+static inline int dycl_region_records(const dycl_region *region) { return dycl_region_open(region) && dycl_abi_mode_depth() == region->mode_depth; }
 
 /* Every lazy tensor becomes plain, our mode leaves, and the rest of the call runs in torch. 0 or -1. */
 int dycl_region_step_aside(dycl_region *region, dycl_bail why);

@@ -123,7 +123,7 @@ static PyObject *shortcut(PyObject *callable, PyObject *const *args, size_t narg
     Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     dycl_region *region = dycl_region_current;
     int in_place, swapped;
-    if (!region || region->passing || !any_lazy(args, count) || !dycl_region_open(region) || dycl_abi_mode_depth() != region->mode_depth)
+    if (!region || region->passing || !any_lazy(args, count) || !dycl_region_records(region))
         return call_torch(callable, args, count, kwnames);
     uint64_t pattern = dycl_shortcut_pattern(callable, args, count, kwnames);
     if (!pattern || !dycl_shortcut_known(pattern)) {
@@ -172,7 +172,7 @@ static int asked_by_functional(void) {
 }
 
 static int may_run_body(const dycl_region *region) {
-    return region && !region->passing && dycl_region_open(region) && dycl_abi_mode_depth() == region->mode_depth && asked_by_functional();
+    return region && !region->passing && dycl_region_records(region) && asked_by_functional();
 }
 
 static PyObject *door_has_unary(PyObject *self, PyObject *o) {
@@ -199,7 +199,7 @@ static PyObject *door_has_variadic(PyObject *self, PyObject *const *args, Py_ssi
 
 void dycl_shortcut_setup(void) {
     PyObject *functional = PyImport_ImportModule("torch.nn.functional");
-    for (int i = 0; functional && i < WHOLE; i++) {
+    for (int i = 0; i < WHOLE && !PyErr_Occurred(); i++) {
         PyObject *function = PyObject_GetAttrString(functional, whole_names[i]);
         whole[i] = function ? PyObject_GetAttrString(function, "__code__") : NULL;
         Py_XDECREF(function);

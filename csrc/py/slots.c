@@ -93,15 +93,11 @@ static slot_info slots[SLOT_COUNT] = {
     [SLOT_invert] = {"__invert__", NULL, NULL, NULL, 0, 0, NULL},
 };
 
-static int may_record(const dycl_region *region) {
-    return region && dycl_region_open(region) && dycl_abi_mode_depth() == region->mode_depth;
-}
-
 /* Tries to record. NULL without an exception: torch must run it (*why). */
 static PyObject *record(const slot_info *slot, PyObject *const *args, Py_ssize_t count, dycl_bail *why) {
     dycl_region *region = dycl_region_current;
     *why = DYCL_BAIL_mode;
-    if (!slot->row || !may_record(region)) return NULL;
+    if (!slot->row || !dycl_region_records(region)) return NULL;
     dycl_call call;
     dycl_call_begin(&call, region, args, count, slot->in_place);
     for (Py_ssize_t i = 0; i < count; i++) call.p[i] = args[i]; /* what parsing would find */
@@ -266,7 +262,7 @@ static PyObject *get_constant(PyObject *self, void *closure) {
 static PyObject *get_transposed(PyObject *self, void *closure) {
     dycl_region *region = dycl_region_current;
     const char *name = closure;
-    if (may_record(region)) {
+    if (dycl_region_records(region)) {
         PyObject *result = dycl_view_transposed(region, self, name[0] == 'm');
         if (result || PyErr_Occurred()) return result;
     }

@@ -45,6 +45,10 @@ PyObject *dycl_py_requires_grad(PyObject *tensor); /* new reference */
 PyObject *dycl_py_ints(int count, const int64_t *values); /* a tuple of ints. New reference */
 int dycl_py_is_cpu(PyObject *device);                     /* a torch.device or the name of one */
 void dycl_py_pause(void); /* a millisecond's tenth, without the GIL */
+/* A number of so many bits, spread over all of them. */
+static inline uint32_t dycl_address_hash(const void *address, int bits) {
+    return (uint32_t)(((uint64_t)(uintptr_t)address * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - bits));
+}
 int dycl_dtype_from_object(PyObject *dtype, dycl_dtype *out); /* 1 when it is a dtype that we represent */
 
 #endif

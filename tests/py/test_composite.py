@@ -36,6 +36,15 @@ class Outer(nn.Module):
         return inner(x)
 
 
+class WithPart(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = nn.Identity()
+
+    def forward(self, x):
+        return self.part(x) + 1
+
+
 CASES = {}
 
 
@@ -269,17 +278,10 @@ class Attributes(Outer):
 
 @case
 class OwnLookup(Outer):
-    class Inner(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.part = nn.Identity()
-
+    class Inner(WithPart):
         def __getattr__(self, name):
             note("getattr", name)
             return super().__getattr__(name)
-
-        def forward(self, x):
-            return self.part(x) + 1
 
     class Watching(nn.Module):
         def __getattribute__(self, name):
@@ -301,25 +303,16 @@ class StrangeTables(Outer):
             note("contains", name)
             return super().__contains__(name)
 
-    class Inner(nn.Module):
+    class Inner(WithPart):
         def __init__(self):
             super().__init__()
-            self.part = nn.Identity()
             self.__dict__["_buffers"] = StrangeTables.Table()
-
-        def forward(self, x):
-            return self.part(x) + 1
 
 
 @case
 class GetattrLater(Outer):
-    class Inner(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.part = nn.Identity()
-
-        def forward(self, x):
-            return self.part(x) + 1
+    class Inner(WithPart):
+        pass
 
     def use(self, inner, x):
         y = inner(x)
@@ -332,13 +325,8 @@ class GetattrLater(Outer):
 
 @case
 class Traced(Outer):
-    class Inner(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.part = nn.Identity()
-
-        def forward(self, x):
-            return self.part(x) + 1
+    class Inner(WithPart):
+        pass
 
     def use(self, inner, x):
         y = inner(x)
