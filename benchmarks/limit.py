@@ -101,6 +101,11 @@ def work(program, model, inputs):
     def product(key):
         products[key] = products.get(key, 0) + 1
 
+    def experts(ends):
+        """The part of a mixture's experts that have rows."""
+        rows = torch.diff(ends, prepend=ends.new_zeros(1))
+        return (rows > 0).double().mean().item()
+
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             result = function(*args, **(kwargs or {}))
@@ -109,7 +114,8 @@ def work(program, model, inputs):
             for tensor in torch.utils._pytree.tree_leaves((args, kwargs)):
                 if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().data_ptr() in weights:
                     read = result if function in rows_only else tensor
-                    steps[-1][tensor.data_ptr(), read.shape] = read.numel() * read.element_size()
+                    part = experts(args[2]) if function is aten._grouped_mm.default else 1
+                    steps[-1][tensor.data_ptr(), read.shape] = part * read.numel() * read.element_size()
             if function in (aten.mm.default, aten.addmm.default):
                 a, b = args[-2:]
                 product(("mm", a.shape[0], a.shape[1], b.shape[1]))

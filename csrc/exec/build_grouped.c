@@ -1,12 +1,20 @@
+#include <omp.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "exec/builder.h"
+#include "exec/narrow.h"
+#include "kern/gemv.h"
+#include "kern/parallel.h"
 
-/* Products of groups of rows, each with weights of its own: the experts of a mixture. */
+/* Products of groups of rows, each with weights of its own: the experts of a mixture. A token or two use few of them, and reading their weights is
+ * what takes the time. */
 
 typedef struct {
     dycl_ref x, weights, ends, to;
     int64_t rows, k, n, groups, x_row, group_stride, w_row, w_column;
+    int threads; /* for groups of few rows */
+    dycl_narrow_choice narrow;
 } grouped_args;
 
 /* A bound as torch.Tensor.slice takes it: from the end when negative, and never out of the tensor. */
@@ -15,25 +23,70 @@ static int64_t bound(int64_t at, int64_t rows) {
     return at < 0 ? 0 : at > rows ? rows : at;
 }
 
+/* Rows [first, end) with the weights of group g; 0 rows: none. */
+static int64_t rows_of(const grouped_args *a, const int32_t *ends, int64_t g, int64_t *first) {
+    int64_t end = bound(ends[g], a->rows);
+    *first = bound(g ? ends[g - 1] : 0, a->rows);
+    return end > *first ? end - *first : 0;
+}
+
+static int is_few(const grouped_args *a, int64_t rows) { return rows > 0 && rows <= DYCL_GEMV_ROWS && a->w_row == 1; }
+
+static dycl_status many_rows(const grouped_args *a, const float *x, const float *weights, int64_t g, int64_t rows, float *to) {
+    int trans = a->w_column != 1;
+    return dycl_sgemm(0, trans, rows, a->n, a->k, 1, x, a->x_row, weights + g * a->group_stride, trans ? a->w_column : a->w_row, 0, to, a->n);
+}
+
+/* Columns [from, end) of a group of few rows. */
+static void few_rows(const grouped_args *a, const dycl_narrow_header *packed, const float *x, const float *weights, int64_t g, int64_t rows, float *to,
+                     int64_t from, int64_t end) {
+    if (packed) { /* the groups' columns follow one another */
+        const dycl_narrow n = {.a = x, .packed = packed, .c = to, .first = g * a->n, .lda = a->x_row, .ldc = a->n, .k = a->k, .m = (int)rows};
+        dycl_kern_narrow(dycl_cpu_isa())->run(&n, from, end);
+        return;
+    }
+    const dycl_gemv v = {.a = x, .b = weights + g * a->group_stride, .c = to, .lda = a->x_row, .ldb = a->w_column, .ldc = a->n, .n = a->n, .k = a->k, .m = (int)rows};
+    dycl_kern_gemv(dycl_cpu_isa())->dot(&v, from, end);
+}
+
 static dycl_status grouped_run(const dycl_step *step, dycl_plan *plan) {
     const grouped_args *a = step->args;
     const float *x = dycl_at(plan, a->x), *weights = dycl_at(plan, a->weights);
     const int32_t *ends = dycl_at(plan, a->ends);
     float *to = dycl_at(plan, a->to);
-    int64_t start = 0, written = 0;
-    int trans = a->w_column != 1;
-    for (int64_t g = 0; g < a->groups; start = ends[g++]) {
-        int64_t first = bound(start, a->rows), end = bound(ends[g], a->rows);
-        if (end <= first) continue;
+    int64_t written = 0, first, few = 0, many = 0;
+    int ascending = ends[0] >= 0;
+    dycl_narrow_run run = {0};
+    dycl_status status = DYCL_OK;
+    for (int64_t g = 1; g < a->groups; g++) ascending &= ends[g] >= ends[g - 1]; /* else groups share rows, and their order counts */
+    for (int64_t g = 0; g < a->groups; g++) {
+        int64_t rows = rows_of(a, ends, g, &first);
+        if (!rows) continue;
         if (first > written) memset(to + written * a->n, 0, (size_t)((first - written) * a->n) * sizeof *to);
-        dycl_status status = dycl_sgemm(0, trans, end - first, a->n, a->k, 1, x + first * a->x_row, a->x_row,
-                                        weights + g * a->group_stride, trans ? a->w_column : a->w_row, 0,
-                                        to + first * a->n, a->n);
-        if (status != DYCL_OK) return status;
-        if (end > written) written = end;
+        if (first + rows > written) written = first + rows;
+        if (ascending && is_few(a, rows)) {
+            few++;
+            continue;
+        }
+        DYCL_TRY(many_rows(a, x + first * a->x_row, weights, g, rows, to + first * a->n));
+        many++;
     }
     if (written < a->rows) memset(to + written * a->n, 0, (size_t)((a->rows - written) * a->n) * sizeof *to);
-    return DYCL_OK;
+    if (!few) return DYCL_OK;
+    DYCL_TRY(dycl_narrow_begin(&a->narrow, plan, &run));
+#pragma omp parallel num_threads(a->threads) if (a->threads > 1)
+    {
+        int64_t team = omp_get_num_threads(), self = omp_get_thread_num(), begin;
+        for (int64_t g = 0; g < a->groups; g++) {
+            int64_t rows = rows_of(a, ends, g, &begin);
+            if (is_few(a, rows))
+                few_rows(a, run.packed, x + begin * a->x_row, weights, g, rows, to + begin * a->n, a->n * self / team, a->n * (self + 1) / team);
+        }
+    }
+    if (many) run.began = 0; /* another mixture of groups each time */
+    dycl_narrow_end(&a->narrow, &run);
+fail:
+    return status;
 }
 
 dycl_status dycl_make_grouped(dycl_maker *b, const dycl_node *node) {
@@ -66,7 +119,14 @@ dycl_status dycl_make_grouped(dycl_maker *b, const dycl_node *node) {
     dycl_make_read(b, ends.ref.slot);
     dycl_make_write(b, to.ref.slot);
     double flops = 2.0 * (double)a->rows * (double)a->k * (double)a->n;
+    a->threads = a->n * a->k >= 2 * DYCL_BYTES_PER_THREAD / (int64_t)sizeof(float) ? b->plan->threads : 1;
     DYCL_TRY(dycl_make_step(b, grouped_run, a, "grouped product", 300.0 * (double)a->groups + flops / 80));
+    const dycl_narrow_form form = {a->groups * a->n, a->k, 1, a->w_column};
+    if (a->w_row == 1 && a->group_stride == a->n * a->w_column && a->rows <= a->groups * DYCL_GEMV_ROWS) {
+        char key[48];
+        snprintf(key, sizeof key, "grouped m%lld groups%lld", (long long)a->rows, (long long)a->groups);
+        DYCL_TRY(dycl_narrow_offer(b, a->weights, &form, a->threads, key, &a->narrow));
+    }
     return dycl_make_finish(b, node->out, &to);
 fail:
     return status;

@@ -3,6 +3,7 @@
 #define DYCL_EXEC_MATMUL_H
 
 #include "exec/builder.h"
+#include "exec/narrow.h"
 
 typedef struct {
     dycl_dtype dtype;
@@ -14,6 +15,7 @@ typedef struct {
     int has_bias, threads;
     dycl_prim *prim, *plain; /* with B packed, with B as it is; borrowed from the plan, or NULL */
     dycl_binding *binding;   /* of a constant B, or NULL */
+    dycl_narrow_choice narrow;
     dycl_ref scratch, plain_scratch;
 } dycl_matmul_args;
 
@@ -26,7 +28,7 @@ dycl_status dycl_matmul_run(const dycl_step *step, dycl_plan *plan); /* without 
 int dycl_bf16_suits(const dycl_maker *b, const dycl_matmul_args *a);
 dycl_status dycl_make_bf16(dycl_maker *b, dycl_matmul_args *a);
 
-/* Few rows, B as it lies: another kernel (step_gemv.c). */
+/* Few rows: B as it lies, or a constant B in fewer bits (step_gemv.c). */
 int dycl_gemv_suits(const dycl_matmul_args *a);
 dycl_status dycl_make_gemv(dycl_maker *b, dycl_matmul_args *a);
 

@@ -49,6 +49,7 @@ static inline int dycl_measure_next(dycl_measure *measure, uint64_t *out_began) 
     int settled = atomic_load_explicit(&measure->settled, memory_order_relaxed);
     return __builtin_expect(settled >= 0, 1) ? settled : dycl_measure_try(measure, out_began);
 }
+static inline int dycl_measure_is(const dycl_measure *measure, int way) { return atomic_load_explicit(&measure->settled, memory_order_relaxed) == way; }
 void dycl_measure_note(dycl_measure *measure, int way, uint64_t began);
 /* The same where the time is known anyway: the way to take next, settled or not, and what a run of one took. */
 int dycl_measure_peek(dycl_measure *measure);

@@ -2,6 +2,7 @@
 #include "exec/pack.h"
 
 #include "base/alloc.h"
+#include "base/plenty.h"
 #include "exec/step.h"
 #include "kern/parallel.h"
 #include "kern/winograd.h"
@@ -19,6 +20,11 @@ static struct finite {
     const void *data;
     size_t extent;
 } finite[BUCKETS]; /* by token; a newer entry takes the place */
+static struct used {
+    uint64_t token, version;
+    uint32_t count;
+} used[BUCKETS]; /* by token, at most USED_PROBES places further */
+#define USED_PROBES 8
 static atomic_int running;
 static atomic_int waiting; /* is `dead` not empty? */
 static atomic_size_t held;
@@ -83,11 +89,24 @@ static void kill_stale(uint64_t token, uint64_t version, int any_version) {
     }
 }
 
+/* With the lock held: where the token's uses are counted, or the place that is easiest to lose. */
+static struct used *used_of(uint64_t token) {
+    struct used *place = NULL;
+    for (uint32_t i = 0; i < USED_PROBES; i++) {
+        struct used *at = &used[(bucket_of(token) + i) % BUCKETS];
+        if (at->token == token) return at;
+        if (!place || at->count < place->count) place = at;
+    }
+    return place;
+}
+
 void dycl_pack_forget(uint64_t token) {
     pthread_mutex_lock(&lock);
     atomic_fetch_add(&generation, 1);
     kill_stale(token, 0, 1);
     finite[bucket_of(token)].token = 0;
+    struct used *place = used_of(token);
+    if (place->token == token) *place = (struct used){0, 0, 0};
     collect();
     pthread_mutex_unlock(&lock);
 }
@@ -104,6 +123,15 @@ void dycl_pack_set_finite(const dycl_feed *feed, size_t extent) {
     pthread_mutex_lock(&lock);
     finite[bucket_of(feed->token)] = (struct finite){feed->token, feed->version, feed->data, extent};
     pthread_mutex_unlock(&lock);
+}
+
+uint32_t dycl_pack_count_use(const dycl_feed *feed) {
+    pthread_mutex_lock(&lock);
+    struct used *place = used_of(feed->token);
+    if (place->token != feed->token || place->version != feed->version) *place = (struct used){feed->token, feed->version, 0};
+    uint32_t count = ++place->count;
+    pthread_mutex_unlock(&lock);
+    return count;
 }
 
 size_t dycl_pack_bytes(void) {
@@ -140,6 +168,7 @@ size_t dycl_pack_size(const dycl_pack_key *key) {
     if (key->winograd) return dycl_winograd_bytes(&key->gemm);
     if (key->gemm.kernel) return dycl_gemm_bytes(&key->gemm);
     if (key->bf16.n) return dycl_bf16_bytes(&key->bf16);
+    if (key->narrow.n) return dycl_narrow_bytes(&key->narrow);
     if (key->small.kernel) return dycl_small_bytes(key->small.kernel, key->small.n, key->small.k);
     size_t bytes = dycl_prim_weights_bytes(key->prim);
     return bytes ? bytes : (size_t)(key->channels * key->per_channel) * sizeof(float);
@@ -160,6 +189,10 @@ dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed
         dycl_bf16_pack(&key->bf16, from, packed, dycl_kern_threads(2 * dycl_bf16_bytes(&key->bf16)));
         return DYCL_OK;
     }
+    if (key->narrow.n) {
+        dycl_narrow_pack(dycl_kern_narrow(dycl_cpu_isa()), &key->narrow, from, packed, dycl_kern_threads(2 * dycl_narrow_bytes(&key->narrow)));
+        return DYCL_OK;
+    }
     int plain = dycl_prim_weights_bytes(key->prim) == 0;
     if (key->scale) {
         float *to = plain ? packed : scaled;
@@ -175,6 +208,9 @@ dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed
     }
     return dycl_prim_pack(key->prim, from, packed);
 }
+
+/* Narrow weights stand beside the others, which may be most of the memory that there is. */
+static int too_large(const dycl_pack_key *key, size_t bytes) { return key->narrow.n && !dycl_memory_plenty(bytes); }
 
 static dycl_status make_pack(const dycl_pack_key *key, uint64_t form, dycl_pack **out) {
     size_t bytes = dycl_pack_size(key);
@@ -212,6 +248,7 @@ fail:
 dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
     uint64_t form = key->gemm.kernel    ? hash_bytes(&key->gemm, sizeof key->gemm)
                     : key->bf16.n       ? hash_bytes(&key->bf16, sizeof key->bf16)
+                    : key->narrow.n     ? hash_bytes(&key->narrow, sizeof key->narrow)
                     : key->small.kernel ? hash_bytes(&key->small, sizeof key->small)
                                         : dycl_prim_weights_key(key->prim);
     form ^= (key->salt + (uint64_t)key->winograd) * 0x9E3779B97F4A7C15ull;
@@ -227,7 +264,7 @@ dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
         atomic_fetch_add(&pack->references, 1);
         *out = pack;
     }
-    if (!*out && make) status = make_pack(key, form, out);
+    if (!*out && make && !too_large(key, bytes)) status = make_pack(key, form, out);
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -292,6 +329,7 @@ dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const
                          .gemm = binding->gemm,
                          .winograd = binding->winograd,
                          .bf16 = binding->bf16,
+                         .narrow = binding->narrow,
                          .scale = scale,
                          .channels = binding->channels,
                          .per_channel = binding->per_channel,

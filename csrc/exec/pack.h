@@ -10,6 +10,7 @@
 #include "exec/plan.h"
 #include "kern/bf16.h"
 #include "kern/gemm.h"
+#include "kern/narrow.h"
 #include "kern/small.h"
 
 #include <stdatomic.h>
@@ -42,6 +43,7 @@ typedef struct {
     dycl_gemm_form gemm;
     int winograd; /* `gemm` describes Winograd's sixteen products */
     dycl_bf16_form bf16;
+    dycl_narrow_form narrow;
     const float *weights, *scale;
     int64_t channels, per_channel;
 } dycl_pack_key;
@@ -58,6 +60,9 @@ void dycl_pack_release(dycl_pack *pack);
 /* What the guard has found out about a constant of that version, so that each plan needs not look again. Hints: they may be lost. */
 int dycl_pack_is_finite(const dycl_feed *feed, size_t extent);
 void dycl_pack_set_finite(const dycl_feed *feed, size_t extent);
+
+/* How often this was called for the constant of that version. A hint: the count may begin anew. */
+uint32_t dycl_pack_count_use(const dycl_feed *feed);
 
 /* Every run of a plan is bracketed, so that memory in use is not freed. */
 void dycl_pack_enter(void);

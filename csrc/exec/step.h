@@ -50,6 +50,7 @@ typedef struct {
     dycl_gemm_form gemm;
     int winograd;
     dycl_bf16_form bf16;
+    dycl_narrow_form narrow;
     dycl_pack *pack;
     uint64_t salt;
     struct {

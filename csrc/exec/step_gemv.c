@@ -3,6 +3,7 @@
 #include "kern/parallel.h"
 
 #include <omp.h>
+#include <stdio.h>
 
 /* Products of few rows, a token of a language model above all: their time is the reading of the weights. */
 
@@ -22,8 +23,7 @@ static void add_up(const dycl_matmul_args *a, float *to, const float *parts, int
         }
 }
 
-static dycl_status gemv_run(const dycl_step *step, dycl_plan *plan) {
-    const dycl_matmul_args *a = step->args;
+static void as_it_lies(const dycl_matmul_args *a, dycl_plan *plan) {
     const dycl_gemv_table *table = dycl_kern_gemv(dycl_cpu_isa());
     int by_columns = dots(a);
     dycl_gemv_fn run = by_columns ? table->dot : table->axpy;
@@ -40,7 +40,7 @@ static dycl_status gemv_run(const dycl_step *step, dycl_plan *plan) {
                          .m = (int)a->m};
     if (a->threads < 2) {
         run(&g, 0, all);
-        return DYCL_OK;
+        return;
     }
     float *parts = by_columns ? NULL : dycl_at(plan, a->scratch);
 #pragma omp parallel num_threads(a->threads)
@@ -58,6 +58,39 @@ static dycl_status gemv_run(const dycl_step *step, dycl_plan *plan) {
             add_up(a, g.c, parts, team - 1, a->n * self / team, a->n * (self + 1) / team);
         }
     }
+}
+
+/* ---- Constants in fewer bits (kern/narrow.h) ---------------------------------------------------------------------------------------- */
+
+static void narrow(const dycl_matmul_args *a, dycl_plan *plan, const dycl_narrow_header *packed) {
+    const dycl_narrow_table *table = dycl_kern_narrow(dycl_cpu_isa());
+    const dycl_narrow g = {.a = dycl_at(plan, a->a),
+                           .bias = a->has_bias ? dycl_at(plan, a->bias) : NULL,
+                           .packed = packed,
+                           .c = dycl_at(plan, a->c),
+                           .lda = a->a_row,
+                           .ldc = a->c_row,
+                           .k = a->k,
+                           .m = (int)a->m};
+    if (a->threads < 2) {
+        table->run(&g, 0, a->n);
+        return;
+    }
+#pragma omp parallel num_threads(a->threads)
+    {
+        int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
+        table->run(&g, a->n * self / team, a->n * (self + 1) / team);
+    }
+}
+
+static dycl_status gemv_run(const dycl_step *step, dycl_plan *plan) {
+    const dycl_matmul_args *a = step->args;
+    dycl_narrow_run run;
+    dycl_status status = dycl_narrow_begin(&a->narrow, plan, &run);
+    if (status != DYCL_OK) return status;
+    if (run.packed) narrow(a, plan, run.packed);
+    else as_it_lies(a, plan);
+    dycl_narrow_end(&a->narrow, &run);
     return DYCL_OK;
 }
 
@@ -76,6 +109,10 @@ dycl_status dycl_make_gemv(dycl_maker *b, dycl_matmul_args *a) {
     if (!dots(a) && a->threads > 1)
         status = dycl_make_scratch(b, (size_t)((a->threads - 1) * a->m * a->n) * sizeof(float), &a->scratch);
     if (status == DYCL_OK) status = dycl_make_step(b, gemv_run, a, "gemv", 100 + bytes / 16 / a->threads);
-    if (status == DYCL_OK && a->threads == 1) dycl_make_serial(b);
-    return status;
+    if (status != DYCL_OK) return status;
+    if (a->threads == 1) dycl_make_serial(b);
+    char key[64];
+    const dycl_narrow_form form = {a->n, a->k, a->b_row, a->b_column};
+    snprintf(key, sizeof key, "few rows m%d %s", (int)a->m, dots(a) ? "columns" : "rows");
+    return dycl_narrow_offer(b, a->b, &form, a->threads, key, &a->narrow);
 }

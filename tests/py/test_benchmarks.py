@@ -116,6 +116,20 @@ def test_weights_read_by_a_program():
     assert limit.needed(work, True)["kind"] == limit.READ and limit.needed(work, False) is None
 
 
+def test_experts_without_rows_are_not_read():
+    class Mixture(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.experts = torch.nn.Parameter(torch.randn(4, 8, 16))
+
+        def forward(self, x):
+            return torch._grouped_mm(x, self.experts, offs=torch.tensor([0, 2, 2, 3], dtype=torch.int32))
+
+    model = Mixture()
+    with torch.no_grad():
+        assert limit.work(model, model, [torch.randn(3, 8)])["bytes"] == 4 * 8 * 16 * 4 / 2
+
+
 def test_products_of_a_model():
     """As torch's own counter counts them (it leaves out the CPU's attention: two products more); each implementation gives the same numbers."""
     from torch.utils.flop_counter import FlopCounterMode

@@ -41,6 +41,19 @@ def test_sort_and_topk(kind):
     assert type(dycl.accelerate(lambda x: x.topk(2))(x)) is torch.return_types.topk and type(dycl.accelerate(torch.sort)(x)) is torch.return_types.sort
 
 
+def test_few_elements():
+    draw = random.Random(5)
+    for _ in range(150):
+        shape = [draw.randint(1, 9) for _ in range(draw.randint(1, 2))]
+        x = elements(draw.choice(["few", "few floats", "numbers", "nan"]), *shape).to(draw.choice([torch.float32, torch.float64]))
+        if draw.random() < 0.5:
+            x = x.nan_to_num(0, 9, -9).to(draw.choice([torch.int64, torch.int32, torch.int16]))
+        descending, stable, k = draw.random() < 0.5, draw.random() < 0.5, draw.randint(1, shape[-1])
+        check(lambda x: torch.sort(x, dim=-1, descending=descending, stable=stable), x, name="sort")
+        in_order = draw.random() < 0.5
+        check(lambda x: torch.topk(x, k, -1, descending, in_order), x, name="sort")
+
+
 def test_indices_of_sort_and_topk_are_in_range():
     """What they choose needs no look at the values: one segment."""
 
@@ -71,6 +84,11 @@ def test_histc():
         for x in (torch.randn(draw.randint(1, 5000)) * 3, torch.randint(-4, 5, (50, 3)).float(), torch.randn(4, 6).t()):
             check(lambda x: torch.histc(x, bins, low, low + width), x, name="sort")
             check(lambda x: (x + 0).histc(bins=bins, min=-4, max=4), x, name="sort")
+    for _ in range(200):  # few elements, around the borders of the bins
+        low, width, bins = draw.uniform(-3, 3), draw.uniform(0.1, 5), draw.randint(1, 40)
+        x = torch.cat([torch.linspace(low, low + width, bins + 1), torch.tensor([float("nan"), float("inf"), low - 1e-7, low + width + 1e-6])])
+        x = torch.nextafter(x, torch.randn(x.shape) * 10)
+        check(lambda x: torch.histc(x, bins, low, low + width), x, name="sort")
     check(lambda x: torch.histc(x, 4), torch.randn(9), left=1, name="sort")
     rejected(lambda x: torch.histc(x, 4, 2, 1), torch.randn(9))
 
@@ -94,7 +112,7 @@ def test_grouped_product():
         last = int(some[-1])
         check(lambda x, w, ends: torch._grouped_mm(x, w.transpose(1, 2), offs=ends)[:last], x, torch.cat([w, w[:1]])[: len(some)], some)
     x, w = torch.randn(9, 8), torch.randn(3, 8, 8)
-    for strange in ([2, 5, 12], [5, 2, 9], [-1, 5, 9], [9, 0, 9]):
+    for strange in ([2, 5, 12], [5, 2, 9], [3, 1, 9], [-1, 5, 9], [-6, 1, 9], [9, 0, 9]):
         ends = torch.tensor(strange, dtype=torch.int32)
         covered = torch.zeros(9, dtype=torch.bool)
         start = 0
@@ -102,6 +120,7 @@ def test_grouped_product():
             covered[start:end] = True
             start = end
         check(lambda x, w, ends: torch._grouped_mm(x, w, offs=ends)[covered], x, w, ends, left=1)  # the mask
+        check(lambda x, w, ends: torch._grouped_mm(x, w.transpose(1, 2), offs=ends)[covered], x, w, ends, left=1)
     check(lambda x, w: torch._grouped_mm(x, w[:, :, :7], offs=torch.tensor([1, 1, 9], dtype=torch.int32)), x, w, left=None)
     for f in (lambda x, w: torch._grouped_mm(x[:, :6], w, offs=ends), lambda x, w: torch._grouped_mm(x, w[:, :, :7].contiguous(), offs=ends), lambda x, w: torch._grouped_mm(x, w[:2], offs=ends)):
         rejected(f, x, w)
