@@ -1,6 +1,7 @@
 #include "dnnl/internal.h"
 #include "kern/gemm.h"
 #include "kern/kern.h"
+#include "kern/scores.h"
 
 #include <math.h>
 #include <omp.h>
@@ -45,6 +46,11 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
+/* Behind the scores: a factor a row; what follows stays aligned. */
+static int64_t factors_room(const plan *p) {
+    return ceil_div(p->rows, 16) * 16;
+}
+
 static void make_plan(const dycl_attention_desc *desc, plan *p) {
     dycl_attention_desc *d = &p->d;
     int cap = thread_cap();
@@ -65,7 +71,7 @@ static void make_plan(const dycl_attention_desc *desc, plan *p) {
         d->o_strides[2] = d->o_strides[1], d->o_strides[1] *= group;
         d->mask_strides[2] = d->mask_strides[1], d->mask_strides[1] *= group;
     }
-    p->ld = (d->k_len + 15) & ~(int64_t)15;
+    p->ld = ceil_div(d->k_len, DYCL_SCORES_PAD) * DYCL_SCORES_PAD;
     if (p->ld % 1024 == 0) p->ld += 16; /* rows at a multiple of 4 KB would fight for the same cache sets */
     int64_t most = TILE_BYTES / (int64_t)sizeof(float) / (p->ld ? p->ld : 1), heads = d->batch * d->heads;
     most = most < 16 ? 16 : most > TILE_ROWS ? TILE_ROWS : most;
@@ -73,12 +79,12 @@ static void make_plan(const dycl_attention_desc *desc, plan *p) {
     p->tiles = ceil_div(d->q_len, most);
     p->rows = p->tiles ? ceil_div(d->q_len, p->tiles) : 0;
     p->threads = (int)least(cap, heads * p->tiles);
-    p->tile_bytes = (size_t)(p->rows * p->ld) * sizeof(float);
+    p->tile_bytes = (size_t)(p->rows * p->ld + factors_room(p)) * sizeof(float);
     p->kernel = p->rows < PACKED_ROWS ? NULL : dycl_kern_gemm(dycl_cpu_isa());
     if (!p->kernel) return;
     p->keys = (dycl_gemm_form){p->kernel, d->k_len, {1, 1, d->width}, {0, 0, 1}, d->k_strides[2], dycl_gemm_vectors(p->kernel, p->rows, d->k_len)};
     p->values = (dycl_gemm_form){p->kernel, d->v_width, {1, 1, d->k_len}, {0, 0, d->v_strides[2]}, 1, dycl_gemm_vectors(p->kernel, p->rows, d->v_width)};
-    p->tile_bytes += dycl_gemm_bytes(&p->keys) + dycl_gemm_bytes(&p->values) + (size_t)p->ld * sizeof(float);
+    p->tile_bytes += dycl_gemm_bytes(&p->keys) + dycl_gemm_bytes(&p->values);
 }
 
 size_t dycl_attention_scratch(const dycl_attention_desc *desc) {
@@ -88,43 +94,26 @@ size_t dycl_attention_scratch(const dycl_attention_desc *desc) {
     return (size_t)p.threads * p.tile_bytes;
 }
 
-static void add_mask(const dycl_attention_desc *d, float *row, const void *mask, int64_t offset, int64_t n) {
+/* A mask that the kernel does not read: not of floats beside each other. */
+static void scale_and_mask(const dycl_attention_desc *d, float *row, const void *mask, int64_t offset, int64_t n) {
     int64_t step = d->mask_strides[3];
     if (d->mask == 1) {
         const float *m = (const float *)mask + offset;
-        if (step == 1) {
-#pragma omp simd
-            for (int64_t j = 0; j < n; j++) row[j] += m[j];
-        } else {
-            for (int64_t j = 0; j < n; j++) row[j] += m[j * step];
-        }
+        for (int64_t j = 0; j < n; j++) row[j] = row[j] * d->scale + m[j * step];
     } else {
         const uint8_t *m = (const uint8_t *)mask + offset;
-        if (step == 1) {
-#pragma omp simd
-            for (int64_t j = 0; j < n; j++) row[j] = m[j] ? row[j] : -INFINITY;
-        } else {
-            for (int64_t j = 0; j < n; j++) row[j] = m[j * step] ? row[j] : -INFINITY;
-        }
+        for (int64_t j = 0; j < n; j++) row[j] = m[j * step] ? row[j] * d->scale : -INFINITY;
     }
 }
 
-/* torch's result of a row whose every key is masked is 0, not the NaN that softmax has for it. */
-static int all_masked(const float *row, int64_t n) {
-    for (int64_t j = 0; j < n; j++)
-        if (!(row[j] == -INFINITY)) return 0;
-    return 1;
-}
-
 /* out[rows, form's n] = a[rows, depth] B, B packed here. */
-static void multiply(const dycl_gemm_form *form, const float *a, int64_t a_row, const float *b, const float *scale, float *packed, float *out,
-                     int64_t out_row, int64_t rows) {
+static void multiply(const dycl_gemm_form *form, const float *a, int64_t a_row, const float *b, float *packed, float *out, int64_t out_row, int64_t rows) {
     dycl_gemm_rows r = {.a = (const char *)a, .run = rows, .runs = 1, .a_row = a_row * (int64_t)sizeof(float), .run_inner = 1, .segment_count = 1};
     r.depth = form->sizes[2];
     r.unique = r.depth * (int64_t)sizeof(float);
     r.c = out;
     r.c_row = out_row;
-    dycl_gemm_pack(form, b, scale, packed, 1);
+    dycl_gemm_pack(form, b, NULL, packed, 1);
     dycl_gemm_run(form, &r, packed, &(dycl_gemm_finish){NULL, NULL, -INFINITY, INFINITY}, 1);
 }
 
@@ -148,7 +137,7 @@ static void restore_subnormals(unsigned state) {
 #endif
 }
 
-static dycl_status run_tile(const plan *p, dycl_row_fn softmax, int64_t unit, const float *q, const float *k,
+static dycl_status run_tile(const plan *p, const dycl_scores_table *table, int64_t unit, const float *q, const float *k,
                             const float *v, const void *mask, float *out, float *scores) {
     const dycl_attention_desc *d = &p->d;
     int64_t tile = unit % p->tiles, head = unit / p->tiles % d->heads, batch = unit / p->tiles / d->heads;
@@ -161,30 +150,30 @@ static dycl_status run_tile(const plan *p, dycl_row_fn softmax, int64_t unit, co
     v += batch * d->v_strides[0] + kv_head * d->v_strides[1];
     out += batch * d->o_strides[0] + head * d->o_strides[1] + first * d->o_strides[2];
     dycl_gemm_form of_keys = p->keys, of_values = p->values;
-    float *scale = scores + p->rows * p->ld, *packed = scale + p->ld;
+    float *factors = scores + p->rows * p->ld, *packed = factors + factors_room(p);
     of_keys.n = of_values.sizes[2] = keys;
-    if (p->kernel) {
-        for (int64_t j = 0; j < keys; j++) scale[j] = d->scale;
-        multiply(&of_keys, q, d->q_strides[2], k, scale, packed, scores, p->ld, rows);
-    } else
-        DYCL_TRY(dycl_sgemm(0, 1, rows, keys, d->width, d->scale, q, d->q_strides[2], k, d->k_strides[2], 0, scores, p->ld));
+    if (p->kernel)
+        multiply(&of_keys, q, d->q_strides[2], k, packed, scores, p->ld, rows);
+    else
+        DYCL_TRY(dycl_sgemm(0, 1, rows, keys, d->width, 1, q, d->q_strides[2], k, d->k_strides[2], 0, scores, p->ld));
     unsigned state = flush_subnormals();
-    for (int64_t i = 0; i < rows; i++) {
-        float *row = scores + i * p->ld;
-        int64_t n = d->causal ? least(keys, first + i + 1) : keys;
-        if (d->mask) {
-            int64_t offset = batch * d->mask_strides[0] + head * d->mask_strides[1] + (first + i) * d->mask_strides[2];
-            add_mask(d, row, mask, offset, n);
-            if (all_masked(row, n)) n = 0;
-        }
-        if (n) softmax(row, row, NULL, NULL, (size_t)n, 0);
-        memset(row + n, 0, (size_t)(keys - n) * sizeof *row);
+    dycl_scores x = {.x = scores, .ld = p->ld, .rows = rows, .n = keys, .seen = d->causal ? first + 1 : 0, .scale = d->scale, .factors = factors};
+    int64_t of_mask = batch * d->mask_strides[0] + head * d->mask_strides[1] + first * d->mask_strides[2];
+    if (d->mask == 1 && d->mask_strides[3] == 1) {
+        x.mask = (const float *)mask + of_mask;
+        x.mask_row = d->mask_strides[2];
+    } else if (d->mask) {
+        for (int64_t i = 0; i < rows; i++)
+            scale_and_mask(d, scores + i * p->ld, mask, of_mask + i * d->mask_strides[2], d->causal ? least(keys, first + i + 1) : keys);
+        x.scale = 1;
     }
+    table->exponentials(&x);
     restore_subnormals(state);
     if (p->kernel)
-        multiply(&of_values, scores, p->ld, v, NULL, packed, out, d->o_strides[2], rows);
+        multiply(&of_values, scores, p->ld, v, packed, out, d->o_strides[2], rows);
     else
         DYCL_TRY(dycl_sgemm(0, 0, rows, d->v_width, keys, 1, scores, p->ld, v, d->v_strides[2], 0, out, d->o_strides[2]));
+    table->scale(out, d->o_strides[2], rows, d->v_width, factors);
 fail:
     return status;
 }
@@ -204,12 +193,11 @@ static dycl_status check(const dycl_attention_desc *d) {
 
 dycl_status dycl_attention(const dycl_attention_desc *desc, const float *q, const float *k, const float *v,
                            const void *mask, float *out, void *scratch) {
-    dycl_row_fn softmax = dycl_kern_row(dycl_cpu_isa(), DYCL_ROW_SOFTMAX, DYCL_F32);
+    const dycl_scores_table *table = dycl_kern_scores(dycl_cpu_isa());
     dycl_status status = check(desc);
     atomic_int worst = DYCL_OK;
     plan p;
     if (status != DYCL_OK) return status;
-    if (!softmax) return dycl_dnnl_bail("no softmax kernel");
     make_plan(desc, &p);
     int64_t units = p.d.batch * p.d.heads * p.tiles;
     if (units == 0 || p.d.v_width == 0) return DYCL_OK;
@@ -218,7 +206,7 @@ dycl_status dycl_attention(const dycl_attention_desc *desc, const float *q, cons
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1 && flops > SERIAL_FLOPS)
     for (int64_t unit = 0; unit < units; unit++) {
         float *scores = (float *)((char *)scratch + (size_t)omp_get_thread_num() * p.tile_bytes);
-        dycl_status s = run_tile(&p, softmax, unit, q, k, v, mask, out, scores);
+        dycl_status s = run_tile(&p, table, unit, q, k, v, mask, out, scores);
         if (s != DYCL_OK) atomic_store_explicit(&worst, (int)s, memory_order_relaxed);
     }
     status = (dycl_status)atomic_load(&worst);
