@@ -192,6 +192,42 @@ static void run_tiles(const work *w, const stretch *pass, int64_t tile0, int64_t
     }
 }
 
+/* The pass that begins where *pass says; 0 when nothing is left. */
+static int measure_out(const work *w, stretch *pass) {
+    int64_t segments = w->rows->segment_count - pass->segment, depth = w->rows->depth - pass->from;
+    pass->segments = segments < w->segments_a_pass ? segments : w->segments_a_pass;
+    pass->depth = depth < w->depth_a_pass ? depth : w->depth_a_pass;
+    return pass->before < w->depth;
+}
+
+static int next_pass(const work *w, stretch *pass) {
+    pass->before += pass->segments * pass->depth;
+    pass->from += pass->depth;
+    if (pass->from == w->rows->depth) {
+        pass->from = 0;
+        pass->segment += pass->segments;
+    }
+    return measure_out(w, pass);
+}
+
+/* Each part of A with all panels, or each panel with all of A: then C stays in the cache from one pass to the next. */
+static void run_block(const work *w, const rectangle *s, int64_t tile0, int64_t tile1, int by_panel) {
+    int64_t outer = by_panel ? s->panel1 - s->panel0 : 1;
+    for (int64_t o = 0; o < outer; o++) {
+        int64_t panel0 = by_panel ? s->panel0 + o : s->panel0, panel1 = by_panel ? panel0 + 1 : s->panel1, last = panel1 < s->panel1 ? panel1 : s->panel0;
+        stretch pass = {0};
+        int more = measure_out(w, &pass);
+        while (more) {
+            stretch now = pass;
+            more = next_pass(w, &pass);
+            for (int64_t p = panel0; p < panel1; p++) {
+                const float *next = p + 1 < panel1 ? panel_part(w, p + 1, now.before) : more ? panel_part(w, panel0, pass.before) : panel_part(w, last, 0);
+                run_tiles(w, &now, tile0, tile1, p, next);
+            }
+        }
+    }
+}
+
 /* Blocks of rows whose part of A stays in the second cache while the panels pass by. */
 static void run_share(const work *w, const rectangle *s) {
     const dycl_gemm_rows *r = w->rows;
@@ -199,23 +235,7 @@ static void run_share(const work *w, const rectangle *s) {
     int64_t block = dycl_cpu_cache() / 2 / (unique * rows_a_tile + 1) + 1, blocks = divided_up(s->tile1 - s->tile0, block);
     for (int64_t b = 0; b < blocks; b++) {
         int64_t tile0 = s->tile0 + (s->tile1 - s->tile0) * b / blocks, tile1 = s->tile0 + (s->tile1 - s->tile0) * (b + 1) / blocks;
-        stretch pass = {.before = 0};
-        while (pass.before < w->depth) {
-            int64_t segments = r->segment_count - pass.segment, depth = r->depth - pass.from;
-            pass.segments = segments < w->segments_a_pass ? segments : w->segments_a_pass;
-            pass.depth = depth < w->depth_a_pass ? depth : w->depth_a_pass;
-            int64_t after = pass.before + pass.segments * pass.depth;
-            for (int64_t p = s->panel0; p < s->panel1; p++) {
-                const float *next = p + 1 < s->panel1 ? panel_part(w, p + 1, pass.before) : panel_part(w, s->panel0, after < w->depth ? after : 0);
-                run_tiles(w, &pass, tile0, tile1, p, next);
-            }
-            pass.before = after;
-            pass.from += pass.depth;
-            if (pass.from == r->depth) {
-                pass.from = 0;
-                pass.segment += pass.segments;
-            }
-        }
+        run_block(w, s, tile0, tile1, (tile1 - tile0) * rows_a_tile * r->unique <= dycl_cpu_cache() / 2);
     }
 }
 
