@@ -30,7 +30,13 @@ static int64_t rows_of(const grouped_args *a, const int32_t *ends, int64_t g, in
     return end > *first ? end - *first : 0;
 }
 
-static int is_few(const grouped_args *a, int64_t rows) { return rows > 0 && rows <= DYCL_GEMV_ROWS && a->w_row == 1; }
+#define MORE_ROWS 32 /* where a group's weights are larger than the second cache: reading them, once, still takes most of the time */
+#define COLUMNS   48 /* of a group's weights that stay in a cache while the rows pass by */
+
+static int is_few(const grouped_args *a, int64_t rows) {
+    int large = a->n * a->k * (int64_t)sizeof(float) >= dycl_cpu_cache();
+    return rows > 0 && rows <= (large ? MORE_ROWS : DYCL_GEMV_ROWS) && a->w_row == 1;
+}
 
 static dycl_status many_rows(const grouped_args *a, const float *x, const float *weights, int64_t g, int64_t rows, float *to) {
     int trans = a->w_column != 1;
@@ -40,13 +46,26 @@ static dycl_status many_rows(const grouped_args *a, const float *x, const float 
 /* Columns [from, end) of a group of few rows. */
 static void few_rows(const grouped_args *a, const dycl_narrow_header *packed, const float *x, const float *weights, int64_t g, int64_t rows, float *to,
                      int64_t from, int64_t end) {
-    if (packed) { /* the groups' columns follow one another */
+    if (packed && rows <= DYCL_NARROW_ROWS) { /* the groups' columns follow one another */
         const dycl_narrow n = {.a = x, .packed = packed, .c = to, .first = g * a->n, .lda = a->x_row, .ldc = a->n, .k = a->k, .m = (int)rows};
         dycl_kern_narrow(dycl_cpu_isa())->run(&n, from, end);
         return;
     }
-    const dycl_gemv v = {.a = x, .b = weights + g * a->group_stride, .c = to, .lda = a->x_row, .ldb = a->w_column, .ldc = a->n, .n = a->n, .k = a->k, .m = (int)rows};
-    dycl_kern_gemv(dycl_cpu_isa())->dot(&v, from, end);
+    dycl_gemv v = {.b = weights + g * a->group_stride, .lda = a->x_row, .ldb = a->w_column, .ldc = a->n, .n = a->n, .k = a->k};
+    int64_t step = rows <= DYCL_GEMV_ROWS ? end - from : COLUMNS, turns = rows / DYCL_GEMV_ROWS;
+    for (int64_t column = from; column < end; column += step) {
+        int64_t last = end - column < step ? end : column + step, part = turns ? (last - column) * a->w_column * (int64_t)sizeof(float) / turns : 0;
+        const char *next = (const char *)(v.b + last * a->w_column); /* behind the last column: another group's, perhaps */
+        for (int64_t row = 0; row < rows; row += v.m) {
+            v.m = (int)(rows - row < DYCL_GEMV_ROWS ? rows - row : DYCL_GEMV_ROWS);
+            v.a = x + row * a->x_row;
+            v.c = to + row * a->n;
+            v.next = rows > DYCL_GEMV_ROWS ? next + row / DYCL_GEMV_ROWS * part : NULL;
+            v.next_step = part / ((last - column) * a->k / 96 + 1); /* six columns and sixteen elements at once */
+            if (v.next_step > 128) v.next_step = 128;
+            dycl_kern_gemv(dycl_cpu_isa())->dot(&v, column, last);
+        }
+    }
 }
 
 static dycl_status grouped_run(const dycl_step *step, dycl_plan *plan) {
@@ -64,12 +83,9 @@ static dycl_status grouped_run(const dycl_step *step, dycl_plan *plan) {
         if (!rows) continue;
         if (first > written) memset(to + written * a->n, 0, (size_t)((first - written) * a->n) * sizeof *to);
         if (first + rows > written) written = first + rows;
-        if (ascending && is_few(a, rows)) {
-            few++;
-            continue;
-        }
-        DYCL_TRY(many_rows(a, x + first * a->x_row, weights, g, rows, to + first * a->n));
-        many++;
+        many += rows > DYCL_GEMV_ROWS;
+        if (ascending && is_few(a, rows)) few++;
+        else DYCL_TRY(many_rows(a, x + first * a->x_row, weights, g, rows, to + first * a->n));
     }
     if (written < a->rows) memset(to + written * a->n, 0, (size_t)((a->rows - written) * a->n) * sizeof *to);
     if (!few) return DYCL_OK;

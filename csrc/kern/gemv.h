@@ -15,6 +15,8 @@ typedef struct {
     float *c;
     int64_t lda, ldb, ldc, n, k; /* A's and C's columns are contiguous; ldb: between rows of B, or its columns in `dot` */
     int m;
+    const char *next;  /* dot: what is read after this call, or NULL; it is fetched meanwhile, */
+    int64_t next_step; /* so many bytes with each vector of A, at most 128 */
 } dycl_gemv;
 
 /* dot: the columns of B are contiguous (the weights of a linear); columns [from, end) of C.

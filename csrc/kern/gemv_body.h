@@ -16,7 +16,7 @@
 #endif
 #define BLOCK 4096 /* elements of C that stay in L1 while rows of B go by */
 
-ALWAYS void dots(const dycl_gemv *g, int m, int streams, int64_t column, int64_t apart) {
+ALWAYS void dots(const dycl_gemv *g, int m, int streams, int fetches, int64_t column, int64_t apart, const char **next) {
     const float *b[STREAMS];
     vf sum[DYCL_GEMV_ROWS][STREAMS];
 #pragma GCC unroll 8
@@ -30,6 +30,11 @@ ALWAYS void dots(const dycl_gemv *g, int m, int streams, int64_t column, int64_t
         vf x[DYCL_GEMV_ROWS];
 #pragma GCC unroll 4
         for (int i = 0; i < m; i++) x[i] = vf_load(g->a + i * g->lda + p);
+        if (fetches) {
+            __builtin_prefetch(*next, 0, 2);
+            __builtin_prefetch(*next + 64, 0, 2);
+            *next += g->next_step;
+        }
 #pragma GCC unroll 8
         for (int s = 0; s < streams; s++) {
             vf y = vf_load(b[s] + p);
@@ -55,18 +60,21 @@ ALWAYS void dots(const dycl_gemv *g, int m, int streams, int64_t column, int64_t
         }
 }
 
-ALWAYS void dot_of(const dycl_gemv *g, int m, int streams, int64_t from, int64_t end) {
+ALWAYS void dot_of(const dycl_gemv *g, int m, int streams, int fetches, int64_t from, int64_t end) {
     int64_t apart = (end - from) / streams;
-    for (int64_t j = 0; j < apart; j++) dots(g, m, streams, from + j, apart);
-    for (int64_t j = from + apart * streams; j < end; j++) dots(g, m, 1, j, 0);
+    const char *next = g->next;
+    for (int64_t j = 0; j < apart; j++) dots(g, m, streams, fetches, from + j, apart, &next);
+    for (int64_t j = from + apart * streams; j < end; j++) dots(g, m, 1, 0, j, 0, &next);
 }
 
 static void dot(const dycl_gemv *g, int64_t from, int64_t end) {
     switch (g->m) {
-    case 1: dot_of(g, 1, STREAMS, from, end); break;
-    case 2: dot_of(g, 2, STREAMS_2, from, end); break;
-    case 3: dot_of(g, 3, STREAMS_3, from, end); break;
-    default: dot_of(g, 4, STREAMS_4, from, end);
+    case 1: dot_of(g, 1, STREAMS, 0, from, end); break;
+    case 2: dot_of(g, 2, STREAMS_2, 0, from, end); break;
+    case 3: dot_of(g, 3, STREAMS_3, 0, from, end); break;
+    default:
+        if (g->next) dot_of(g, 4, STREAMS_4, 1, from, end);
+        else dot_of(g, 4, STREAMS_4, 0, from, end);
     }
 }
 

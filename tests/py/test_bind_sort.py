@@ -111,6 +111,10 @@ def test_grouped_product():
         some = torch.tensor([0, *ends[:-1].tolist()], dtype=torch.int32)  # rows behind the last end are not written: torch leaves what was there
         last = int(some[-1])
         check(lambda x, w, ends: torch._grouped_mm(x, w.transpose(1, 2), offs=ends)[:last], x, torch.cat([w, w[:1]])[: len(some)], some)
+    w = torch.randn(4, 1540, 1024) * 0.1  # each larger than a core's cache
+    for rows in ([5, 33, 0, 17], [4, 32, 31, 7], [1, 2, 3, 40]):
+        ends = torch.tensor(rows).cumsum(0).to(torch.int32)
+        check(lambda x, w, ends: torch._grouped_mm(x, w.transpose(1, 2), offs=ends), torch.randn(sum(rows), 1024) * 0.1, w, ends)
     x, w = torch.randn(9, 8), torch.randn(3, 8, 8)
     for strange in ([2, 5, 12], [5, 2, 9], [3, 1, 9], [-1, 5, 9], [-6, 1, 9], [9, 0, 9]):
         ends = torch.tensor(strange, dtype=torch.int32)
