@@ -11,7 +11,7 @@ pause, a warm-up and a block of calls that takes {inputs} inputs in turn. *wrong
 take no part in "best peer"; so does one that is not ready within {patience:.0f} s.
 
 *Limit*: for generation the time in which the fastest reading loop (benchmarks/limit.c, its memory as large as the weights of one step) reads the weights of every step of
-a call once; for large models called once the sum of their products and convolutions alone, each on its shape by the fastest of MKL and oneDNN (through torch) and
+a call once, as float32; for large models called once the sum of their products and convolutions alone, each on its shape by the fastest of MKL and oneDNN (through torch) and
 dycl's own kernels. It is measured in the same rounds. Exporting, for generation in ONNX Runtime and OpenVINO, is transformers.exporters' with the cache in
 the library's memory, the greedy loop around it ours; torch.compile's generation is transformers' loop around the compiled model.
 """

@@ -209,8 +209,13 @@ dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed
     return dycl_prim_pack(key->prim, from, packed);
 }
 
-/* Narrow weights stand beside the others, which may be most of the memory that there is. */
-static int too_large(const dycl_pack_key *key, size_t bytes) { return key->narrow.n && !dycl_memory_plenty(bytes); }
+/* With the lock held. Narrow weights stand beside the others, which may be most of the memory that there is. Asked again after a while. */
+static int too_large(const dycl_pack_key *key, size_t bytes) {
+    static uint32_t silent;
+    if (!key->narrow.n || (!silent && dycl_memory_plenty(bytes))) return 0;
+    silent = silent ? silent - 1 : 4096;
+    return 1;
+}
 
 static dycl_status make_pack(const dycl_pack_key *key, uint64_t form, dycl_pack **out) {
     size_t bytes = dycl_pack_size(key);
