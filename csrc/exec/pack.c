@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/plenty.h"
+#include "exec/measure.h"
 #include "exec/step.h"
 #include "kern/parallel.h"
 #include "kern/winograd.h"
@@ -209,14 +210,6 @@ dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed
     return dycl_prim_pack(key->prim, from, packed);
 }
 
-/* With the lock held. Narrow weights stand beside the others, which may be most of the memory that there is. Asked again after a while. */
-static int too_large(const dycl_pack_key *key, size_t bytes) {
-    static uint32_t silent;
-    if (!key->narrow.n || (!silent && dycl_memory_plenty(bytes))) return 0;
-    silent = silent ? silent - 1 : 4096;
-    return 1;
-}
-
 static dycl_status make_pack(const dycl_pack_key *key, uint64_t form, dycl_pack **out) {
     size_t bytes = dycl_pack_size(key);
     dycl_status status;
@@ -250,6 +243,19 @@ fail:
     return status;
 }
 
+/* Narrow weights stand beside the others, which may be most of the memory that there is. They can wait: making them takes at most a tenth of the time,
+ * so that no call is much longer than others. *out stays NULL then. */
+static dycl_status make_narrow(const dycl_pack_key *key, uint64_t form, size_t bytes, dycl_pack **out) {
+    static uint64_t not_before;
+    uint64_t began = dycl_measure_now();
+    if (began < not_before) return DYCL_OK;
+    int fits = dycl_memory_plenty(bytes);
+    dycl_status status = fits ? make_pack(key, form, out) : DYCL_OK;
+    uint64_t end = dycl_measure_now();
+    not_before = end + 9 * (end - began) + (fits ? 0 : 1000000000); /* memory is asked for again after a second */
+    return status;
+}
+
 dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
     uint64_t form = key->gemm.kernel    ? hash_bytes(&key->gemm, sizeof key->gemm)
                     : key->bf16.n       ? hash_bytes(&key->bf16, sizeof key->bf16)
@@ -269,7 +275,8 @@ dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
         atomic_fetch_add(&pack->references, 1);
         *out = pack;
     }
-    if (!*out && make && !too_large(key, bytes)) status = make_pack(key, form, out);
+    if (!*out && make && key->narrow.n) status = make_narrow(key, form, bytes, out);
+    else if (!*out && make) status = make_pack(key, form, out);
     pthread_mutex_unlock(&lock);
     return status;
 }
