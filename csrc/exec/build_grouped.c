@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "exec/builder.h"
-#include "exec/narrow.h"
+#include "exec/form.h"
 #include "kern/gemv.h"
 #include "kern/parallel.h"
 
@@ -14,7 +14,7 @@ typedef struct {
     dycl_ref x, weights, ends, to;
     int64_t rows, k, n, groups, x_row, group_stride, w_row, w_column;
     int threads; /* for groups of few rows */
-    dycl_narrow_choice narrow;
+    dycl_form_choice narrow;
 } grouped_args;
 
 /* A bound as torch.Tensor.slice takes it: from the end when negative, and never out of the tensor. */
@@ -75,7 +75,7 @@ static dycl_status grouped_run(const dycl_step *step, dycl_plan *plan) {
     float *to = dycl_at(plan, a->to);
     int64_t written = 0, first, few = 0, many = 0;
     int ascending = ends[0] >= 0;
-    dycl_narrow_run run = {0};
+    dycl_form_run run = {0};
     dycl_status status = DYCL_OK;
     for (int64_t g = 1; g < a->groups; g++) ascending &= ends[g] >= ends[g - 1]; /* else groups share rows, and their order counts */
     for (int64_t g = 0; g < a->groups; g++) {
@@ -89,7 +89,7 @@ static dycl_status grouped_run(const dycl_step *step, dycl_plan *plan) {
     }
     if (written < a->rows) memset(to + written * a->n, 0, (size_t)((a->rows - written) * a->n) * sizeof *to);
     if (!few) return DYCL_OK;
-    DYCL_TRY(dycl_narrow_begin(&a->narrow, plan, &run));
+    DYCL_TRY(dycl_form_begin(&a->narrow, plan, &run));
 #pragma omp parallel num_threads(a->threads) if (a->threads > 1)
     {
         int64_t team = omp_get_num_threads(), self = omp_get_thread_num(), begin;
@@ -100,7 +100,7 @@ static dycl_status grouped_run(const dycl_step *step, dycl_plan *plan) {
         }
     }
     if (many) run.began = 0; /* another mixture of groups each time */
-    dycl_narrow_end(&a->narrow, &run);
+    dycl_form_end(&a->narrow, &run);
 fail:
     return status;
 }
@@ -141,7 +141,7 @@ dycl_status dycl_make_grouped(dycl_maker *b, const dycl_node *node) {
     if (a->w_row == 1 && a->group_stride == a->n * a->w_column && a->rows <= a->groups * DYCL_GEMV_ROWS) {
         char key[48];
         snprintf(key, sizeof key, "grouped m%lld groups%lld", (long long)a->rows, (long long)a->groups);
-        DYCL_TRY(dycl_narrow_offer(b, a->weights, &form, a->threads, key, &a->narrow));
+        DYCL_TRY(dycl_form_offer_narrow(b, a->weights, &form, a->threads, key, &a->narrow));
     }
     return dycl_make_finish(b, node->out, &to);
 fail:

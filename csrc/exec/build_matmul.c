@@ -59,7 +59,7 @@ static int flatten(const dycl_tensor *x, int64_t *out_rows, int64_t *out_stride)
     return 1;
 }
 
-static dycl_status linear(dycl_maker *b, const dycl_node *node, dycl_matmul_args *a) {
+dycl_status dycl_matmul_linear(dycl_maker *b, const dycl_node *node, dycl_matmul_args *a) {
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     dycl_tensor x, w;
     dycl_status status;
@@ -131,7 +131,9 @@ fail:
     return status;
 }
 
-dycl_status dycl_make_matmul(dycl_maker *b, const dycl_node *node) {
+dycl_status dycl_make_matmul(dycl_maker *b, const dycl_block *block) {
+    const dycl_node *node = &b->program->graph.nodes[block->first];
+    if (block->count > 1) return dycl_make_screen(b, block);
     const dycl_value *out = dycl_make_value(b, node->out);
     if (dycl_value_numel(out) == 0) return DYCL_OK;
     dycl_matmul_args *a = dycl_plan_alloc(b->plan, sizeof *a);
@@ -140,7 +142,7 @@ dycl_status dycl_make_matmul(dycl_maker *b, const dycl_node *node) {
     dycl_tensor target;
     a->dtype = (dycl_dtype)out->dtype;
     if (node->op == DYCL_OP_linear)
-        DYCL_TRY(linear(b, node, a));
+        DYCL_TRY(dycl_matmul_linear(b, node, a));
     else
         DYCL_TRY(matmul(b, node, a));
     DYCL_TRY(dycl_make_target(b, node->out, &target));

@@ -86,7 +86,7 @@ void *dycl_plan_grow(void *block, size_t size); /* dycl_realloc with a message *
 
 /* ---- One builder a family; each appends the steps of the current block. */
 dycl_status dycl_make_tile(dycl_maker *b, const dycl_block *block);
-dycl_status dycl_make_matmul(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_matmul(dycl_maker *b, const dycl_block *block);
 dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block);
 dycl_status dycl_make_pool(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_attention(dycl_maker *b, const dycl_node *node);

@@ -3,7 +3,7 @@
 #define DYCL_EXEC_MATMUL_H
 
 #include "exec/builder.h"
-#include "exec/narrow.h"
+#include "exec/form.h"
 
 typedef struct {
     dycl_dtype dtype;
@@ -15,7 +15,7 @@ typedef struct {
     int has_bias, threads;
     dycl_prim *prim, *plain; /* with B packed, with B as it is; borrowed from the plan, or NULL */
     dycl_binding *binding;   /* of a constant B, or NULL */
-    dycl_narrow_choice narrow;
+    dycl_form_choice narrow;
     dycl_ref scratch, plain_scratch;
 } dycl_matmul_args;
 
@@ -27,9 +27,20 @@ dycl_status dycl_matmul_run(const dycl_step *step, dycl_plan *plan); /* without 
 /* A constant B in bfloat16, for a model that asked for it (step_bf16.c). */
 int dycl_bf16_suits(const dycl_maker *b, const dycl_matmul_args *a);
 dycl_status dycl_make_bf16(dycl_maker *b, dycl_matmul_args *a);
+dycl_status dycl_bf16_offer(dycl_maker *b, dycl_matmul_args *a); /* for few rows: threads and binding */
+dycl_status dycl_bf16_run(const dycl_step *step, dycl_plan *plan); /* few rows; dycl_matmul_args begin the step's arguments */
 
 /* Few rows: B as it lies, or a constant B in fewer bits (step_gemv.c). */
 int dycl_gemv_suits(const dycl_matmul_args *a);
 dycl_status dycl_make_gemv(dycl_maker *b, dycl_matmul_args *a);
+/* Its parts, for a step that does more. */
+dycl_status dycl_gemv_share(dycl_maker *b, dycl_matmul_args *a); /* threads, and the scratch memory that they need */
+dycl_status dycl_gemv_offer(dycl_maker *b, dycl_matmul_args *a); /* the last step may read B in fewer bits */
+dycl_status dycl_gemv_run(const dycl_step *step, dycl_plan *plan); /* dycl_matmul_args begin the step's arguments */
+void dycl_gemv_as_it_lies(const dycl_matmul_args *args, dycl_plan *plan);
+
+dycl_status dycl_matmul_linear(dycl_maker *b, const dycl_node *node, dycl_matmul_args *a); /* what a linear comes down to */
+/* An argmax and the product that it looks at (step_screen.c). */
+dycl_status dycl_make_screen(dycl_maker *b, const dycl_block *block);
 
 #endif

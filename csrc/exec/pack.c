@@ -170,6 +170,7 @@ size_t dycl_pack_size(const dycl_pack_key *key) {
     if (key->gemm.kernel) return dycl_gemm_bytes(&key->gemm);
     if (key->bf16.n) return dycl_bf16_bytes(&key->bf16);
     if (key->narrow.n) return dycl_narrow_bytes(&key->narrow);
+    if (key->screen.n) return dycl_screen_bytes(&key->screen);
     if (key->small.kernel) return dycl_small_bytes(key->small.kernel, key->small.n, key->small.k);
     size_t bytes = dycl_prim_weights_bytes(key->prim);
     return bytes ? bytes : (size_t)(key->channels * key->per_channel) * sizeof(float);
@@ -192,6 +193,10 @@ dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed
     }
     if (key->narrow.n) {
         dycl_narrow_pack(dycl_kern_narrow(dycl_cpu_isa()), &key->narrow, from, packed, dycl_kern_threads(2 * dycl_narrow_bytes(&key->narrow)));
+        return DYCL_OK;
+    }
+    if (key->screen.n) {
+        dycl_screen_pack(dycl_kern_screen(dycl_cpu_isa()), &key->screen, from, packed, dycl_kern_threads(4 * dycl_screen_bytes(&key->screen)));
         return DYCL_OK;
     }
     int plain = dycl_prim_weights_bytes(key->prim) == 0;
@@ -243,9 +248,9 @@ fail:
     return status;
 }
 
-/* Narrow weights stand beside the others, which may be most of the memory that there is. They can wait: making them takes at most a tenth of the time,
- * so that no call is much longer than others. *out stays NULL then. */
-static dycl_status make_narrow(const dycl_pack_key *key, uint64_t form, size_t bytes, dycl_pack **out) {
+/* What stands beside the weights as they lie, which may be most of the memory that there is. It can wait: making such forms takes at most a tenth of the
+ * time, so that no call is much longer than others. *out stays NULL then. */
+static dycl_status make_beside(const dycl_pack_key *key, uint64_t form, size_t bytes, dycl_pack **out) {
     static uint64_t not_before;
     uint64_t began = dycl_measure_now();
     if (began < not_before) return DYCL_OK;
@@ -260,6 +265,7 @@ dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
     uint64_t form = key->gemm.kernel    ? hash_bytes(&key->gemm, sizeof key->gemm)
                     : key->bf16.n       ? hash_bytes(&key->bf16, sizeof key->bf16)
                     : key->narrow.n     ? hash_bytes(&key->narrow, sizeof key->narrow)
+                    : key->screen.n     ? hash_bytes(&key->screen, sizeof key->screen)
                     : key->small.kernel ? hash_bytes(&key->small, sizeof key->small)
                                         : dycl_prim_weights_key(key->prim);
     form ^= (key->salt + (uint64_t)key->winograd) * 0x9E3779B97F4A7C15ull;
@@ -275,7 +281,7 @@ dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
         atomic_fetch_add(&pack->references, 1);
         *out = pack;
     }
-    if (!*out && make && key->narrow.n) status = make_narrow(key, form, bytes, out);
+    if (!*out && make && (key->narrow.n || key->screen.n)) status = make_beside(key, form, bytes, out);
     else if (!*out && make) status = make_pack(key, form, out);
     pthread_mutex_unlock(&lock);
     return status;
@@ -342,6 +348,7 @@ dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const
                          .winograd = binding->winograd,
                          .bf16 = binding->bf16,
                          .narrow = binding->narrow,
+                         .screen = binding->screen,
                          .scale = scale,
                          .channels = binding->channels,
                          .per_channel = binding->per_channel,

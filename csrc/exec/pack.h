@@ -11,6 +11,7 @@
 #include "kern/bf16.h"
 #include "kern/gemm.h"
 #include "kern/narrow.h"
+#include "kern/screen.h"
 #include "kern/small.h"
 
 #include <stdatomic.h>
@@ -44,6 +45,7 @@ typedef struct {
     int winograd; /* `gemm` describes Winograd's sixteen products */
     dycl_bf16_form bf16;
     dycl_narrow_form narrow;
+    dycl_screen_form screen;
     const float *weights, *scale;
     int64_t channels, per_channel;
 } dycl_pack_key;

@@ -52,7 +52,7 @@ static dycl_status make_single(dycl_maker *b, const dycl_block *block) {
         return dycl_make_copy(b, &from, &to);
     }
     case DYCL_FAMILY_REDUCE: return dycl_make_reduce(b, node);
-    case DYCL_FAMILY_MATMUL: return dycl_make_matmul(b, node);
+    case DYCL_FAMILY_MATMUL: return dycl_make_matmul(b, block);
     case DYCL_FAMILY_CONV: return dycl_make_conv(b, block);
     case DYCL_FAMILY_POOL: return dycl_make_pool(b, node);
     case DYCL_FAMILY_RESIZE: return dycl_make_resize(b, node);

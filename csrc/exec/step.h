@@ -51,6 +51,7 @@ typedef struct {
     int winograd;
     dycl_bf16_form bf16;
     dycl_narrow_form narrow;
+    dycl_screen_form screen;
     dycl_pack *pack;
     uint64_t salt;
     struct {

@@ -12,7 +12,7 @@ typedef struct {
     dycl_ref rounded;         /* A in bfloat16 */
 } bf16_args;
 
-static dycl_status few_run(const dycl_step *step, dycl_plan *plan) {
+dycl_status dycl_bf16_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_matmul_args *a = step->args;
     const void *packed;
     dycl_status status = dycl_binding_get(plan, a->binding, NULL, &packed);
@@ -85,6 +85,20 @@ fail:
     return status;
 }
 
+static void share(const dycl_maker *b, dycl_matmul_args *a) {
+    int64_t useful = a->n * a->k / DYCL_BYTES_PER_THREAD, panels = (a->n + DYCL_BF16_PANEL - 1) / DYCL_BF16_PANEL;
+    if (useful > panels) useful = panels;
+    a->threads = useful < 2 ? 1 : useful < b->plan->threads ? (int)useful : b->plan->threads;
+}
+
+dycl_status dycl_bf16_offer(dycl_maker *b, dycl_matmul_args *a) {
+    dycl_tensor w = {.ref = a->b};
+    dycl_status status = dycl_make_binding(b, &w, NULL, 0, &a->binding);
+    if (status == DYCL_OK && a->binding) a->binding->bf16 = (dycl_bf16_form){a->n, a->k, a->b_row, a->b_column};
+    share(b, a);
+    return status;
+}
+
 dycl_status dycl_make_bf16(dycl_maker *b, dycl_matmul_args *product) {
     dycl_status status;
     bf16_args *args = dycl_plan_alloc(b->plan, sizeof *args);
@@ -103,11 +117,9 @@ dycl_status dycl_make_bf16(dycl_maker *b, dycl_matmul_args *product) {
     DYCL_TRY(dycl_make_binding(b, &w, few ? NULL : a->prim, 0, &a->binding));
     if (few) a->binding->bf16 = (dycl_bf16_form){a->n, a->k, a->b_row, a->b_column};
     else a->binding->salt = (uint64_t)a->b_row << 32 ^ (uint64_t)a->b_column;
-    int64_t useful = (int64_t)(bytes / (2 * DYCL_BYTES_PER_THREAD)), panels = (a->n + DYCL_BF16_PANEL - 1) / DYCL_BF16_PANEL;
-    if (useful > panels) useful = panels;
-    a->threads = useful < 2 ? 1 : useful < b->plan->threads ? (int)useful : b->plan->threads;
+    share(b, a);
     double computing = flops / 100 / a->threads, reading = bytes / 16 / a->threads;
-    if (few) DYCL_TRY(dycl_make_step(b, few_run, args, "bf16 gemv", 100 + (computing > reading ? computing : reading)));
+    if (few) DYCL_TRY(dycl_make_step(b, dycl_bf16_run, args, "bf16 gemv", 100 + (computing > reading ? computing : reading)));
     else DYCL_TRY(dycl_make_step(b, many_run, args, "bf16 product", 500 + flops / 400));
     if (few && a->threads == 1) dycl_make_serial(b);
     if (!few) b->plan->infos[b->plan->step_count - 1].prim = a->prim;

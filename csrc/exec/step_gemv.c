@@ -23,7 +23,7 @@ static void add_up(const dycl_matmul_args *a, float *to, const float *parts, int
         }
 }
 
-static void as_it_lies(const dycl_matmul_args *a, dycl_plan *plan) {
+void dycl_gemv_as_it_lies(const dycl_matmul_args *a, dycl_plan *plan) {
     const dycl_gemv_table *table = dycl_kern_gemv(dycl_cpu_isa());
     int by_columns = dots(a);
     dycl_gemv_fn run = by_columns ? table->dot : table->axpy;
@@ -83,14 +83,14 @@ static void narrow(const dycl_matmul_args *a, dycl_plan *plan, const dycl_narrow
     }
 }
 
-static dycl_status gemv_run(const dycl_step *step, dycl_plan *plan) {
+dycl_status dycl_gemv_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_matmul_args *a = step->args;
-    dycl_narrow_run run;
-    dycl_status status = dycl_narrow_begin(&a->narrow, plan, &run);
+    dycl_form_run run;
+    dycl_status status = dycl_form_begin(&a->narrow, plan, &run);
     if (status != DYCL_OK) return status;
     if (run.packed) narrow(a, plan, run.packed);
-    else as_it_lies(a, plan);
-    dycl_narrow_end(&a->narrow, &run);
+    else dycl_gemv_as_it_lies(a, plan);
+    dycl_form_end(&a->narrow, &run);
     return DYCL_OK;
 }
 
@@ -100,19 +100,27 @@ int dycl_gemv_suits(const dycl_matmul_args *a) {
            (a->b_column == 1 || a->b_row == 1);
 }
 
-dycl_status dycl_make_gemv(dycl_maker *b, dycl_matmul_args *a) {
-    double bytes = (double)a->n * (double)a->k * sizeof(float);
-    int64_t useful = (int64_t)(bytes / (2 * DYCL_BYTES_PER_THREAD)), most = (dots(a) ? a->n : a->k) / LEAST_ROWS;
+dycl_status dycl_gemv_share(dycl_maker *b, dycl_matmul_args *a) {
+    int64_t useful = a->n * a->k * (int64_t)sizeof(float) / (2 * DYCL_BYTES_PER_THREAD), most = (dots(a) ? a->n : a->k) / LEAST_ROWS;
     if (useful > most) useful = most;
     a->threads = useful < 2 ? 1 : useful < b->plan->threads ? (int)useful : b->plan->threads;
-    dycl_status status = DYCL_OK;
-    if (!dots(a) && a->threads > 1)
-        status = dycl_make_scratch(b, (size_t)((a->threads - 1) * a->m * a->n) * sizeof(float), &a->scratch);
-    if (status == DYCL_OK) status = dycl_make_step(b, gemv_run, a, "gemv", 100 + bytes / 16 / a->threads);
-    if (status != DYCL_OK) return status;
-    if (a->threads == 1) dycl_make_serial(b);
+    if (dots(a) || a->threads == 1) return DYCL_OK;
+    return dycl_make_scratch(b, (size_t)((a->threads - 1) * a->m * a->n) * sizeof(float), &a->scratch);
+}
+
+dycl_status dycl_gemv_offer(dycl_maker *b, dycl_matmul_args *a) {
     char key[64];
     const dycl_narrow_form form = {a->n, a->k, a->b_row, a->b_column};
     snprintf(key, sizeof key, "few rows m%d %s", (int)a->m, dots(a) ? "columns" : "rows");
-    return dycl_narrow_offer(b, a->b, &form, a->threads, key, &a->narrow);
+    return dycl_form_offer_narrow(b, a->b, &form, a->threads, key, &a->narrow);
+}
+
+dycl_status dycl_make_gemv(dycl_maker *b, dycl_matmul_args *a) {
+    dycl_status status;
+    DYCL_TRY(dycl_gemv_share(b, a));
+    DYCL_TRY(dycl_make_step(b, dycl_gemv_run, a, "gemv", 100 + (double)a->n * (double)a->k * sizeof(float) / 16 / a->threads));
+    if (a->threads == 1) dycl_make_serial(b);
+    return dycl_gemv_offer(b, a);
+fail:
+    return status;
 }

@@ -269,3 +269,8 @@ void dycl_strides_contiguous(int rank, const int64_t *sizes, int64_t *out_stride
         stride *= sizes[i] > 1 ? sizes[i] : 1;
     }
 }
+
+uint32_t dycl_graph_maker(const dycl_graph *g, uint32_t value) {
+    const dycl_value *v = &g->values[value], *root = &g->values[v->root];
+    return root->kind == DYCL_VALUE_NODE && v->canonical && root->canonical && v->offset == 0 && dycl_value_numel(v) == dycl_value_numel(root) ? root->source : DYCL_NONE;
+}

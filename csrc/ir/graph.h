@@ -126,6 +126,7 @@ static inline int64_t dycl_f64_attr(double value) {
     union { double d; int64_t i; } u = {value};
     return u.i;
 }
+uint32_t dycl_graph_maker(const dycl_graph *graph, uint32_t value); /* the node all of whose elements the value has, in their order; DYCL_NONE: there is none */
 int64_t dycl_value_numel(const dycl_value *value);
 int dycl_value_contiguous(const dycl_value *value);       /* torch's rule: size-1 dimensions do not count */
 int64_t dycl_value_extent(const dycl_value *value);       /* elements from the first to one past the last, 0 when empty */

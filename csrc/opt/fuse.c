@@ -21,7 +21,7 @@ static uint32_t new_block(dycl_program *p, uint32_t node, dycl_block_kind kind) 
     return p->block_count++;
 }
 
-/* A convolution and what it does on the way out: one block, which runs where the last of them stands. */
+/* A convolution or product and what it does on the way out: one block, which runs where the last of them stands. */
 static void add_chain(dycl_program *p, uint32_t b) {
     dycl_block *block = &p->blocks[b];
     for (uint32_t n = p->then[block->first]; n != DYCL_NONE; n = p->then[n]) {

@@ -40,6 +40,12 @@ static void scan(const dycl_value *v, const char *data, int dim, int64_t bounds[
         scan_i32((const int32_t *)(const void *)data, count, stride, bounds);
 }
 
+/* What a copy of all elements is a copy of, so that their bounds are known without computing it. */
+static uint32_t of_copy(const dycl_graph *g, uint32_t value) {
+    for (uint32_t n; (n = dycl_graph_maker(g, value)) != DYCL_NONE && g->nodes[n].op == DYCL_OP_contiguous;) value = dycl_node_operands(g, &g->nodes[n])[0];
+    return value;
+}
+
 dycl_status dycl_region_index(dycl_region *region, PyObject *tensor, uint32_t *out_value, int64_t out_bounds[2]) {
     dycl_recorder *r = &region->recorder;
     dycl_status status = dycl_region_value(region, tensor, out_value);
@@ -54,13 +60,16 @@ dycl_status dycl_region_index(dycl_region *region, PyObject *tensor, uint32_t *o
         memcpy(out_bounds, r->ranges[*out_value], 2 * sizeof *out_bounds);
         return DYCL_OK;
     }
-    if (r->graph.values[v->root].kind != DYCL_VALUE_FEED) { /* not computed yet */
-        if (dycl_region_compute(tensor, DYCL_BAIL_index) < 0) return DYCL_ERROR;
+    uint32_t source = of_copy(&r->graph, *out_value);
+    if (r->graph.values[r->graph.values[source].root].kind != DYCL_VALUE_FEED) { /* not computed yet */
+        if (dycl_region_fetch(tensor, DYCL_BAIL_index) < 0) return DYCL_ERROR;
         status = dycl_region_value(region, tensor, out_value);
         if (status != DYCL_OK) return status;
         v = &r->graph.values[*out_value];
         if (r->graph.values[v->root].kind != DYCL_VALUE_FEED) return dycl_build_bail(r, DYCL_BAIL_index);
+        source = *out_value;
     }
+    v = &r->graph.values[source];
     const char *data = region->feeds[r->graph.values[v->root].source].data;
     scan(v, data + v->offset * (int64_t)dycl_dtype_size((dycl_dtype)v->dtype), 0, out_bounds);
     int64_t *range = dycl_recorder_range(r, *out_value); /* nobody writes to a feed before the segment has run */

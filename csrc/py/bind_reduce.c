@@ -96,7 +96,6 @@ static PyObject *all(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, reduce(call, (dycl_op)row->op, x, mask, keep, &out), out);
 }
 
-/* argmax, argmin: of one dimension, or of the flattened tensor */
 /* How torch's distributions check their arguments. */
 static PyObject *is_all_true(dycl_call *call, const dycl_binding *row) {
     uint32_t x, out = 0;
@@ -106,6 +105,7 @@ static PyObject *is_all_true(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, reduce(call, DYCL_OP_all, x, (UINT32_C(1) << meta(call, x)->rank) - 1, 0, &out), out);
 }
 
+/* argmax, argmin: of one dimension, or of the flattened tensor */
 static PyObject *argmax(dycl_call *call, const dycl_binding *row) {
     uint32_t x, out = 0;
     int keep, dim = 0;
@@ -120,7 +120,13 @@ static PyObject *argmax(dycl_call *call, const dycl_binding *row) {
     } else if (!whole) {
         DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], rank, &dim));
     }
-    return dycl_call_finish(call, reduce(call, (dycl_op)row->op, x, UINT32_C(1) << dim, keep, &out), out);
+    int64_t size = meta(call, x)->sizes[dim], *range;
+    DYCL_CALL_TRY(reduce(call, (dycl_op)row->op, x, UINT32_C(1) << dim, keep, &out));
+    if (dycl_value_numel(meta(call, out)) && (range = dycl_recorder_range(&call->region->recorder, out))) {
+        range[0] = 0;
+        range[1] = size - 1;
+    }
+    return dycl_call_finish(call, DYCL_OK, out);
 }
 
 /* max, min: of all elements; along a dimension, with where it was; or of two tensors */

@@ -98,10 +98,41 @@ static PyObject *histc(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_histc, 1, &x, 3, attrs, &out), out);
 }
 
+#define MOST_COMPARED 65536 /* pairs: torch sorts where there are more */
+
+/* elements, test_elements, invert: two tensors of one dtype. */
+static PyObject *isin(dycl_call *call, const dycl_binding *row) {
+    dycl_recorder *r = &call->region->recorder;
+    uint32_t x, tests, out = 0, both[2];
+    int inverted, unique;
+    int64_t flat = -1, attrs[2];
+    (void)row;
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[1], &tests));
+    DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[2], 0, &unique));
+    DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[3], 0, &inverted));
+    if (unique) return dycl_call_bail(call, DYCL_BAIL_arguments); /* where they are not, the answer depends on how torch goes about it */
+    int rank = meta(call, x)->rank;
+    int64_t pairs = dycl_value_numel(meta(call, x)) * dycl_value_numel(meta(call, tests));
+    if (dtype_of(call, x) != dtype_of(call, tests) || dtype_of(call, x) == DYCL_BOOL) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (rank == DYCL_MAX_RANK || pairs == 0 || pairs > MOST_COMPARED) return dycl_call_bail(call, DYCL_BAIL_shape);
+    DYCL_CALL_TRY(dycl_build_unsqueeze(r, x, rank, &x));
+    DYCL_CALL_TRY(dycl_build_reshape(r, tests, 1, &flat, 0, &tests));
+    both[0] = x;
+    both[1] = tests;
+    DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_eq, 2, both, 0, NULL, &out));
+    attrs[0] = INT64_C(1) << rank;
+    attrs[1] = 0;
+    DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_any, 1, &out, 2, attrs, &out));
+    if (inverted) DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_logical_not, 1, &out, 0, NULL, &out));
+    return dycl_call_finish(call, DYCL_OK, out);
+}
+
 dycl_binding dycl_bindings_sort[] = {
     ROW("sort", T | M, "input dim descending | stable", sort, 0),
     ROW("argsort", T | M, "input dim descending | stable", sort, 1),
     ROW("topk", T | M, "input k dim largest sorted", topk),
     ROW("histc", T | M, "input bins min max", histc),
+    ROW("isin", T, "elements test_elements | assume_unique invert", isin),
     {0},
 };

@@ -2,6 +2,7 @@
 
 #include "py/everywhere.h"
 #include "py/instance.h"
+#include "py/method.h"
 #include "py/region.h"
 
 static ternaryfunc plain_call;   /* nn.Module's slots */
@@ -70,6 +71,20 @@ static PyObject *composite_getattr(PyObject *self, PyObject *name) {
         if (found || PyErr_Occurred()) return found;
     }
     return plain_getattr(self, name);
+}
+
+/* Of classes with an accelerated instance. */
+static PyObject *accelerated_getattr(PyObject *self, PyObject *name) {
+    if (!dycl_region_current) {
+        PyObject *method = dycl_method_find(self, name);
+        if (method || PyErr_Occurred()) return method;
+    }
+    return composite_getattr(self, name);
+}
+
+void dycl_composite_watch_methods(PyObject *module) {
+    PyTypeObject *type = Py_TYPE(module);
+    if (type->tp_getattro == plain_getattr || type->tp_getattro == composite_getattr) type->tp_getattro = accelerated_getattr;
 }
 
 /* ---- Calls ------------------------------------------------------------------------------------------------------------------------------------ */
@@ -232,6 +247,7 @@ static void adopt_for_functions(void) {
 void dycl_composite_adopt(PyObject *module, unsigned *known) {
     if (*known == generation) return;
     *known = generation;
+    if (module) dycl_composite_watch_methods(module);
     if (!module) adopt_for_functions();
     else if (adopt_below(module) < 0) PyErr_Clear(); /* no memory: what is not adopted is called as torch calls it */
 }

@@ -13,6 +13,7 @@
 int dycl_composite_setup(void); /* 0 or -1 */
 /* Adopts the classes of a module and of all below it (NULL: all subclasses of torch.nn.Module that there are), when *known is not the present state. */
 void dycl_composite_adopt(PyObject *module, unsigned *known);
+void dycl_composite_watch_methods(PyObject *module); /* its class asks py/method.h first */
 void dycl_composite_lost(void); /* torch gave classes their slots back: adopt again */
 
 #endif

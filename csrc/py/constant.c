@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "exec/plan.h"
+#include "py/region.h"
 
 typedef struct {
     PyObject *object;   /* borrowed: valid while `weak` is alive */
@@ -165,23 +166,31 @@ static getter original_data;
 static PyCFunction original_data_ptr, original_untyped_storage;
 static PyCFunctionWithKeywords original_numpy;
 
+/* What waits to be made of a constant is made before its memory can be written. 0 or -1. */
+static int open_door(PyObject *self, int for_good) {
+    dycl_region *region = dycl_region_current;
+    if (region && region->postponed && !opening && dycl_region_flush(region, DYCL_BAIL_alias) < 0) return -1;
+    dycl_constant_expose(self, for_good);
+    return 0;
+}
+
 static PyObject *door_data(PyObject *self, void *closure) {
-    dycl_constant_expose(self, 0);
+    if (open_door(self, 0) < 0) return NULL;
     return original_data(self, closure);
 }
 
 static PyObject *door_untyped_storage(PyObject *self, PyObject *unused) {
-    dycl_constant_expose(self, 0);
+    if (open_door(self, 0) < 0) return NULL;
     return original_untyped_storage(self, unused);
 }
 
 static PyObject *door_data_ptr(PyObject *self, PyObject *unused) { /* a raw pointer may live for ever */
-    dycl_constant_expose(self, 1);
+    if (open_door(self, 1) < 0) return NULL;
     return original_data_ptr(self, unused);
 }
 
 static PyObject *door_numpy(PyObject *self, PyObject *args, PyObject *kwargs) {
-    dycl_constant_expose(self, 1);
+    if (open_door(self, 1) < 0) return NULL;
     return original_numpy(self, args, kwargs);
 }
 

@@ -39,8 +39,9 @@ static int make_plain(PyObject *o, int depth, dycl_bail why) {
 }
 
 static int prepare(dycl_region *region, PyObject *const *args, Py_ssize_t total, dycl_bail why) {
-    /* whatever runs now may write to memory that the pending segment reads */
+    /* whatever runs now may write to memory that the pending segment reads, or that postponed values are made of */
     if (region && dycl_region_flush(region, why) < 0) return -1;
+    if (!region && dycl_region_current && dycl_region_current->postponed && dycl_region_flush(dycl_region_current, why) < 0) return -1;
     for (Py_ssize_t i = 0; i < total; i++)
         if (make_plain(args[i], 0, why) < 0) return -1;
     return 0;

@@ -1,5 +1,6 @@
 #include "py/lazy.h"
 
+#include "py/postpone.h"
 #include "py/region.h"
 #include "py/slots.h"
 
@@ -50,6 +51,11 @@ void dycl_lazy_unlink(dycl_lazy *lazy) {
     region->living--;
     lazy->region = NULL;
     lazy->prev = lazy->next = NULL;
+    if (__builtin_expect(lazy->postponed != NULL, 0)) {
+        struct dycl_postponed *postponed = lazy->postponed;
+        lazy->postponed = NULL;
+        dycl_postpone_release(postponed);
+    }
 }
 
 PyObject *dycl_lazy_new(dycl_region *region, uint32_t value) {
@@ -64,6 +70,7 @@ PyObject *dycl_lazy_new(dycl_region *region, uint32_t value) {
     }
     dycl_lazy *lazy = dycl_lazy_of(o);
     lazy->real = NULL;
+    lazy->postponed = NULL;
     lazy->value = value;
     lazy->epoch = region->epoch;
     lazy->writes = 0;
@@ -129,6 +136,7 @@ static int give_away_wrapper(PyObject *o) {
     if (!other) return -1;
     dycl_lazy *theirs = dycl_lazy_of(other);
     theirs->region = NULL;
+    theirs->postponed = NULL;
     theirs->prev = theirs->next = NULL;
     theirs->aliased = 1;
     theirs->value = theirs->epoch = theirs->writes = 0;
@@ -181,8 +189,8 @@ int dycl_lazy_become_plain(PyObject *o) {
 int dycl_lazy_describe(PyObject *o, dycl_lazy_meta *out) {
     dycl_lazy *lazy = dycl_lazy_of(o);
     dycl_region *region = lazy->region;
-    if (region && lazy->epoch == region->epoch) {
-        const dycl_value *value = &region->recorder.graph.values[lazy->value];
+    if (region && (lazy->epoch == region->epoch || lazy->postponed)) {
+        const dycl_value *value = lazy->postponed ? dycl_postpone_value(lazy) : &region->recorder.graph.values[lazy->value];
         out->dtype = (dycl_dtype)value->dtype;
         out->rank = value->rank;
         out->sizes = value->sizes;

@@ -10,6 +10,7 @@
 #include "py/state.h"
 
 struct dycl_region;
+struct dycl_postponed;
 
 enum {
     DYCL_OWN_COPY = 1, /* torch's operator makes a tensor of its own where ours is a view of what it computed */
@@ -25,6 +26,7 @@ typedef struct dycl_lazy {
     uint8_t wrapper_dtype;              /* what torch's C++ believes: fixed when the object was made */
     uint8_t aliased;                    /* the computed storage is shared with another tensor: in-place operators go to torch */
     uint8_t own;                        /* a view here, but no view to torch: DYCL_OWN_... */
+    struct dycl_postponed *postponed;   /* owned: it was not computed with its segment (postpone.h), and value is one of that segment's graph */
     PyObject *prev, *next;              /* borrowed: list of the region's living lazy tensors, in order of creation */
 } dycl_lazy;
 

@@ -3,6 +3,7 @@
 #include "dnnl/dnnl.h"
 #include "exec/profile.h"
 #include "py/call.h"
+#include "py/composite.h"
 #include "py/everywhere.h"
 #include "py/site.h"
 #include "structmember.h"
@@ -26,6 +27,7 @@ static PyObject *site(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "OO|I", &callable, &module, &options)) return NULL;
     PyObject *made = dycl_site_create(callable == Py_None ? NULL : callable, module == Py_None ? NULL : module, NULL);
     if (made) ((dycl_site *)made)->options = options;
+    if (made && module != Py_None && PyObject_TypeCheck(module, dycl_py.module_type)) dycl_composite_watch_methods(module);
     return made;
 }
 

@@ -5,6 +5,7 @@
 #include "py/bind_index.h"
 #include "py/call.h"
 #include "py/composite.h"
+#include "py/method.h"
 #include "py/instance.h"
 #include "py/site.h"
 
@@ -371,5 +372,6 @@ int dycl_modules_setup(void) {
             stocks[i].type->tp_call = stock_call;
     }
     Py_XDECREF(nn);
-    return result < 0 ? result : dycl_composite_setup();
+    if (result == 0) result = dycl_composite_setup();
+    return result < 0 ? result : dycl_method_setup();
 }

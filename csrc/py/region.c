@@ -5,6 +5,7 @@
 #include "py/ahead.h"
 #include "py/constant.h"
 #include "py/grow.h"
+#include "py/postpone.h"
 #include "py/segment.h"
 #include "py/site.h"
 #include "py/watch.h"
@@ -57,26 +58,55 @@ static dycl_status add_feed(dycl_region *region, dycl_handle tensor, const char 
     return DYCL_OK;
 }
 
-static dycl_status lazy_value(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
-    dycl_lazy *lazy = dycl_lazy_of(tensor);
-    if (lazy->epoch == region->epoch) {
-        *out_value = lazy->value;
-        return DYCL_OK;
-    }
-    dycl_handle copy = dycl_abi_copy_handle(lazy->real);
+dycl_status dycl_region_feed(dycl_region *region, dycl_handle tensor, uint32_t *out_value) {
+    dycl_handle copy = dycl_abi_copy_handle(tensor);
     if (!copy) {
         PyErr_NoMemory();
         return DYCL_ERROR;
     }
-    dycl_status status = add_feed(region, lazy->real, dycl_abi_handle_impl(lazy->real), out_value);
+    dycl_status status = add_feed(region, copy, dycl_abi_handle_impl(copy), out_value);
     if (status != DYCL_OK) {
         dycl_abi_delete(copy);
         return status;
     }
     region->sources[region->recorder.graph.feed_count - 1].handle = copy;
     if (dycl_watch_is_foreign(dycl_abi_handle_impl(copy))) region->foreign = 1; /* a view of such memory, or its array came later */
+    return DYCL_OK;
+}
+
+static dycl_status lazy_value(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
+    dycl_lazy *lazy = dycl_lazy_of(tensor);
+    if (lazy->postponed && dycl_postpone_recall(region) < 0) return DYCL_ERROR;
+    if (lazy->epoch == region->epoch) {
+        *out_value = lazy->value;
+        return DYCL_OK;
+    }
+    dycl_status status = dycl_region_feed(region, lazy->real, out_value);
+    if (status != DYCL_OK) return status;
     lazy->value = *out_value;
     lazy->epoch = region->epoch;
+    return DYCL_OK;
+}
+
+dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
+    if (2 * (region->fed_count + 1) > region->fed_room) {
+        dycl_status grow_status = grow_fed(region);
+        if (grow_status != DYCL_OK) return grow_status;
+    }
+    dycl_fed *fed = find_fed(region, tensor);
+    if (fed->epoch == region->epoch) {
+        *out_value = fed->value;
+        return DYCL_OK;
+    }
+    const char *impl = dycl_abi_impl(tensor);
+    dycl_status status = add_feed(region, dycl_abi_borrow(tensor), impl, out_value);
+    if (status != DYCL_OK) return status;
+    uint32_t at = region->recorder.graph.feed_count - 1;
+    region->sources[at].object = Py_NewRef(tensor);
+    if (dycl_watch_is_foreign(impl)) region->foreign = 1;
+    else if (Py_TYPE(tensor) == dycl_py.parameter_type) region->feeds[at].token = dycl_constant_token(tensor, &region->feeds[at].version);
+    *fed = (dycl_fed){tensor, region->epoch, *out_value};
+    region->fed_count++;
     return DYCL_OK;
 }
 
@@ -89,32 +119,21 @@ dycl_status dycl_region_value_slow(dycl_region *region, PyObject *tensor, uint32
         return dycl_build_bail(r, DYCL_BAIL_thread); /* meanwhile others may have ended our segment, and operands are values of it */
     }
     if (type != dycl_py.tensor_type && type != dycl_py.parameter_type && type != dycl_py.buffer_type) return dycl_build_bail(r, DYCL_BAIL_subclass);
-    if (2 * (region->fed_count + 1) > region->fed_room) {
-        dycl_status grow_status = grow_fed(region);
-        if (grow_status != DYCL_OK) return grow_status;
+    if (region->fed_room) {
+        const dycl_fed *fed = find_fed(region, tensor);
+        if (fed->epoch == region->epoch) {
+            *out_value = fed->value;
+            return DYCL_OK;
+        }
     }
-    dycl_fed *fed = find_fed(region, tensor);
-    if (fed->epoch == region->epoch) {
-        *out_value = fed->value;
-        return DYCL_OK;
-    }
-    const char *impl = dycl_abi_impl(tensor);
-    if (dycl_abi_has_autograd_meta(impl) && dycl_abi_grad_enabled()) {
+    if (dycl_abi_has_autograd_meta(dycl_abi_impl(tensor)) && dycl_abi_grad_enabled()) {
         PyObject *flag = dycl_py_requires_grad(tensor);
         if (!flag) return DYCL_ERROR;
         int required = flag == Py_True;
         Py_DECREF(flag);
         if (required) return dycl_build_bail(r, DYCL_BAIL_grad);
     }
-    dycl_status status = add_feed(region, dycl_abi_borrow(tensor), impl, out_value);
-    if (status != DYCL_OK) return status;
-    uint32_t at = r->graph.feed_count - 1;
-    region->sources[at].object = Py_NewRef(tensor);
-    if (dycl_watch_is_foreign(impl)) region->foreign = 1;
-    else if (type == dycl_py.parameter_type) region->feeds[at].token = dycl_constant_token(tensor, &region->feeds[at].version);
-    *fed = (dycl_fed){tensor, region->epoch, *out_value};
-    region->fed_count++;
-    return DYCL_OK;
+    return dycl_region_feed_object(region, tensor, out_value);
 }
 
 /* ---- Results ------------------------------------------------------------------------------------------------------------------ */
@@ -140,6 +159,7 @@ int dycl_region_may_write(dycl_region *region, PyObject *tensor) {
     dycl_lazy *lazy = dycl_lazy_of(tensor);
     const dycl_graph *graph = &region->recorder.graph;
     region->recorder.why = DYCL_BAIL_alias;
+    if (lazy->postponed && dycl_postpone_recall(region) < 0) return 0;
     if (lazy->aliased) return 0;
     if (lazy->epoch != region->epoch) return 1; /* computed, not shared, and nothing in this segment looks at it */
     if (graph->values[lazy->value].root != lazy->value) return 0;
@@ -227,16 +247,15 @@ static int leave_own_state(foreign_state *saved) {
     return left ? 0 : -1;
 }
 
-int dycl_region_flush(dycl_region *region, dycl_bail why) {
+static int flush(dycl_region *region, dycl_bail why, int may_postpone) {
     foreign_state saved;
-    wait_for(region); /* another thread needs a value of ours */
     if (region->recorder.graph.value_count == 0) return 0; /* without nodes there may still be a lazy tensor that is a feed (detach) */
     /* torch's functions give the GIL up: until the results are bound, other threads wait, and no finalizer of this one asks for values */
     int collecting = PyGC_Disable();
     region->flushing = 1;
     int result = enter_own_state(region, &saved);
     if (result == 0) {
-        result = dycl_region_run_segment(region, why);
+        result = dycl_region_run_segment(region, why, may_postpone);
         if (leave_own_state(&saved) < 0) result = -1;
     }
     region->flushing = 0;
@@ -245,7 +264,13 @@ int dycl_region_flush(dycl_region *region, dycl_bail why) {
     return result;
 }
 
-int dycl_region_compute(PyObject *tensor, dycl_bail why) {
+int dycl_region_flush(dycl_region *region, dycl_bail why) {
+    wait_for(region); /* another thread needs a value of ours */
+    if (region->postponed && dycl_postpone_recall(region) < 0) return -1;
+    return flush(region, why, 0);
+}
+
+static int compute(PyObject *tensor, dycl_bail why, int may_postpone) {
     dycl_lazy *lazy = dycl_lazy_of(tensor);
     if (lazy->real) return 0;
     dycl_region *region = lazy->region;
@@ -255,8 +280,12 @@ int dycl_region_compute(PyObject *tensor, dycl_bail why) {
     }
     wait_for(region);
     if (lazy->real) return 0;
-    return dycl_region_flush(region, why);
+    if (!may_postpone || lazy->postponed || region->postponed >= DYCL_POSTPONE_MOST) return dycl_region_flush(region, why);
+    return flush(region, why, 1);
 }
+
+int dycl_region_compute(PyObject *tensor, dycl_bail why) { return compute(tensor, why, 0); }
+int dycl_region_fetch(PyObject *tensor, dycl_bail why) { return compute(tensor, why, 1); }
 
 static int become_plain(dycl_region *region, PyObject *tensor) {
     foreign_state saved = {NULL, {0, 0}};

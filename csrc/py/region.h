@@ -45,6 +45,7 @@ typedef struct dycl_region {
     uint32_t written_room, written_count;
     PyObject *first, *last;   /* borrowed: living lazy tensors in order of creation */
     uint32_t living;
+    uint32_t postponed;       /* computations that lazy tensors wait for (postpone.h) */
     uint32_t look_at;         /* nodes at which the work of this segment is looked at again */
     double work;              /* of the nodes before that (record/work.h) */
     int foreign;              /* a feed of this segment shares memory with NumPy: flush after the operator */
@@ -88,12 +89,16 @@ static inline int dycl_region_records(const dycl_region *region) { return dycl_r
 int dycl_region_step_aside(dycl_region *region, dycl_bail why);
 /* Computes what is pending. 0, or -1 with an exception. */
 int dycl_region_flush(dycl_region *region, dycl_bail why);
+/* Computes a lazy tensor of which Python wants an element; what else is pending may be postponed (postpone.h). 0 or -1. */
+int dycl_region_fetch(PyObject *lazy, dycl_bail why);
 /* Computes a lazy tensor; its `real` is set afterwards. 0 or -1. */
 int dycl_region_compute(PyObject *lazy, dycl_bail why);
 /* Computes it and makes it a plain tensor, for code that will look inside. 0 or -1. */
 int dycl_region_make_plain(PyObject *lazy, dycl_bail why);
 
 /* The value of a tensor in the region's graph. OK; BAIL (recorder.why says why); ERROR with a Python exception. */
+dycl_status dycl_region_feed(dycl_region *region, dycl_handle tensor, uint32_t *out_value); /* a computed tensor of ours; the handle stays the caller's */
+dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint32_t *out_value); /* a plain tensor whose history does not matter */
 dycl_status dycl_region_value_slow(dycl_region *region, PyObject *tensor, uint32_t *out_value);
 static inline dycl_status dycl_region_value(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
     if (dycl_is_lazy(tensor)) {

@@ -21,14 +21,27 @@ static int put_counts(PyObject *dict, const char *name, const uint64_t *counts) 
     return result;
 }
 
+/* A module's own counts and those of its methods. */
+static void add_up(const dycl_site *site, dycl_site_stats *out, uint64_t *out_vertices, uint64_t *out_selects) {
+    PyObject *key, *method;
+    Py_ssize_t at = 0;
+    _Static_assert(sizeof(dycl_site_stats) % sizeof(uint64_t) == 0, "counts only");
+    for (size_t i = 0; i < sizeof *out / sizeof(uint64_t); i++) ((uint64_t *)out)[i] += ((const uint64_t *)&site->stats)[i];
+    *out_vertices += site->trace->count - 1;
+    *out_selects += dycl_trace_case_selects(site->trace);
+    while (site->methods && PyDict_Next(site->methods, &at, &key, &method)) add_up((dycl_site *)method, out, out_vertices, out_selects);
+}
+
 PyObject *dycl_site_stats_dict(dycl_site *site) {
-    const dycl_site_stats *s = &site->stats;
+    dycl_site_stats sum = {0}, *s = &sum;
+    uint64_t vertices = 0, selects = 0;
+    add_up(site, s, &vertices, &selects);
     PyObject *dict = PyDict_New();
     if (!dict || put(dict, "calls", s->calls) < 0 || put(dict, "plain_calls", s->plain_calls) < 0 || put(dict, "plain_grad", s->plain_grad) < 0 ||
         put(dict, "plain_mode", s->plain_mode) < 0 || put(dict, "plain_disabled", s->plain_disabled) < 0 ||
         put(dict, "plain_nested", s->plain_nested) < 0 || put(dict, "plain_faster", s->plain_faster) < 0 || put(dict, "recorded", s->recorded) < 0 || put(dict, "torch", s->torch) < 0 ||
-        put(dict, "segments", s->segments) < 0 || put(dict, "ahead", s->ahead) < 0 || put(dict, "graph_vertices", site->trace->count - 1) < 0 ||
-        put(dict, "case_selects", dycl_trace_case_selects(site->trace)) < 0 || put(dict, "packed_bytes", dycl_pack_bytes()) < 0 || put(dict, "plans", dycl_plan_count()) < 0 ||
+        put(dict, "segments", s->segments) < 0 || put(dict, "ahead", s->ahead) < 0 || put(dict, "postponed", s->postponed) < 0 || put(dict, "recalled", s->recalled) < 0 || put(dict, "graph_vertices", vertices) < 0 ||
+        put(dict, "case_selects", selects) < 0 || put(dict, "packed_bytes", dycl_pack_bytes()) < 0 || put(dict, "plans", dycl_plan_count()) < 0 ||
         put_counts(dict, "bails", s->bails) < 0 || put_counts(dict, "flushes", s->flushes) < 0)
         Py_CLEAR(dict);
     return dict;
@@ -135,7 +148,7 @@ static int explain_choice(PyObject *lines, const dycl_site *site) {
     return 0;
 }
 
-PyObject *dycl_site_explain(dycl_site *site) {
+static PyObject *explain_one(dycl_site *site) {
     const dycl_site_stats *s = &site->stats;
     PyObject *lines = PyList_New(0), *newline = NULL, *text = NULL;
     if (!lines) return NULL;
@@ -146,6 +159,9 @@ PyObject *dycl_site_explain(dycl_site *site) {
         say(lines, PyUnicode_FromFormat("%llu operators recorded, %llu left to torch, %llu segments run; %llu fetches (a value was needed), %u case selects",
                                         (unsigned long long)s->recorded, (unsigned long long)s->torch, (unsigned long long)s->segments,
                                         (unsigned long long)(s->flushes[DYCL_BAIL_fetch] + s->flushes[DYCL_BAIL_index]), dycl_trace_case_selects(site->trace))) < 0)
+        goto done;
+    if (s->postponed && say(lines, PyUnicode_FromFormat("%llu products of which only the largest element was wanted were postponed, %llu of them were asked for later",
+                                                        (unsigned long long)s->postponed, (unsigned long long)s->recalled)) < 0)
         goto done;
     if (explain_choice(lines, site) < 0) goto done;
     for (uint32_t i = 1; i < site->trace->count && i <= EXPLAINED; i++)
@@ -166,5 +182,19 @@ PyObject *dycl_site_explain(dycl_site *site) {
 done:
     Py_XDECREF(newline);
     Py_DECREF(lines);
+    return text;
+}
+
+PyObject *dycl_site_explain(dycl_site *site) {
+    PyObject *text = explain_one(site), *key, *method;
+    PyObject *methods = site->methods ? PyDict_Copy(site->methods) : NULL; /* explaining may run Python code */
+    Py_ssize_t at = 0;
+    while (text && methods && PyDict_Next(methods, &at, &key, &method)) {
+        PyObject *name = name_of(key), *more = name ? explain_one((dycl_site *)method) : NULL;
+        Py_SETREF(text, more ? PyUnicode_FromFormat("%U\n\nmethod %S:\n%U", text, name, more) : NULL);
+        Py_XDECREF(name);
+        Py_XDECREF(more);
+    }
+    Py_XDECREF(methods);
     return text;
 }

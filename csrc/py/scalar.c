@@ -11,7 +11,7 @@ int dycl_scalar_read(PyObject *lazy, dycl_element *out) {
     if (dycl_lazy_describe(lazy, &meta) < 0) return -1;
     for (int i = 0; i < meta.rank; i++)
         if (meta.sizes[i] != 1) return 0;
-    if (dycl_region_compute(lazy, DYCL_BAIL_fetch) < 0) return -1;
+    if (dycl_region_fetch(lazy, DYCL_BAIL_fetch) < 0) return -1;
     if (!dycl_is_lazy(lazy)) return 0; /* another thread made it plain while we waited */
     if (!dycl_abi_read(dycl_lazy_of(lazy)->real, &view)) return 0;
     out->dtype = view.dtype;

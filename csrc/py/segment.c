@@ -4,6 +4,7 @@
 
 #include "py/ahead.h"
 #include "py/grow.h"
+#include "py/postpone.h"
 #include "py/site.h"
 
 static int is_pending(const dycl_region *region, const dycl_lazy *lazy) { return lazy->epoch == region->epoch && !lazy->real; }
@@ -106,7 +107,8 @@ static void advance(dycl_region *region, dycl_segment *segment, dycl_bail why) {
     site->stats.flushes[why]++;
 }
 
-static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail why) {
+/* *out_segment: retained. */
+static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail why, dycl_segment **out_segment) {
     const dycl_graph *graph = &region->recorder.graph;
     dycl_segment *segment = NULL;
     prepared what = {NULL, NULL};
@@ -114,7 +116,7 @@ static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail wh
     for (int nth = 0; nth < region->expected_count && !segment; nth++)
         if (dycl_segment_matches(region->expected[nth], graph, region->outputs, (int)count)) segment = region->expected[nth];
     if (!segment) DYCL_TRY(dycl_plan_lookup(dycl_site_cache(), graph, region->outputs, (int)count, &segment));
-    dycl_segment_retain(segment);
+    dycl_segment_retain(*out_segment = segment);
     advance(region, segment, why);
     int planned = segment->plan || segment->pieces, tuned = segment->tuned;
     status = dycl_segment_prepare(dycl_site_cache(), segment, region->expected_count, region->expected, &what.plan, &what.pieces);
@@ -128,7 +130,6 @@ static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail wh
             dycl_plan_release(what.plan);
         }
     }
-    dycl_segment_release(segment);
 fail:
     return status;
 }
@@ -139,14 +140,12 @@ static void drop_expected(dycl_region *region) {
 }
 
 /* What the runner computed while this segment was recorded. 1; 0: nothing that counts. */
-static int take_ahead(dycl_region *region, uint32_t count, dycl_bail why) {
-    dycl_segment *segment;
-    int taken = dycl_region_ahead_take(region, count, &segment);
+static int take_ahead(dycl_region *region, uint32_t count, dycl_bail why, dycl_segment **out_segment) {
+    int taken = dycl_region_ahead_take(region, count, out_segment);
     dycl_region_ahead_drop(region);
     if (!taken) return 0;
-    advance(region, segment, why);
-    segment->sightings++;
-    dycl_segment_release(segment);
+    advance(region, *out_segment, why);
+    (*out_segment)->sightings++;
     region->site->stats.ahead++;
     return 1;
 }
@@ -189,7 +188,7 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares) {
 
 /* Gives every pending lazy tensor its computed tensor. torch's view functions let other threads run, and these may let go of lazy tensors: the one
  * that is bound, and the next one in the list, are held meanwhile. */
-static int bind_results(dycl_region *region, uint32_t count) {
+static int bind_results(dycl_region *region, uint32_t count, const dycl_postponement *later) {
     const dycl_graph *graph = &region->recorder.graph;
     uint32_t *shares = region->outputs; /* the values are no longer needed */
     int result = 0;
@@ -202,12 +201,13 @@ static int bind_results(dycl_region *region, uint32_t count) {
         const dycl_lazy *lazy = dycl_lazy_of(o);
         if (!is_pending(region, lazy)) continue;
         uint32_t root = graph->values[lazy->value].root;
+        if (dycl_postpones(later, root)) continue;
         if (graph->values[root].kind == DYCL_VALUE_NODE) shares[region->output_of[root] - 1]++;
         else region->output_of[root] = 1; /* a feed: has an alias from now on */
     }
     for (PyObject *o = Py_XNewRef(region->first), *next; o && result == 0; o = next) {
         dycl_lazy *lazy = dycl_lazy_of(o);
-        if (is_pending(region, lazy)) result = bind_result(region, lazy, shares);
+        if (is_pending(region, lazy) && !dycl_postpones(later, graph->values[lazy->value].root)) result = bind_result(region, lazy, shares);
         else if (lazy->epoch == region->epoch) lazy->aliased |= (uint8_t)(region->output_of[graph->values[lazy->value].root] != 0);
         next = result == 0 ? Py_XNewRef(lazy->next) : NULL;
         Py_DECREF(o);
@@ -256,23 +256,28 @@ void dycl_region_begin_segment(dycl_region *region) {
     }
 }
 
-int dycl_region_run_segment(dycl_region *region, dycl_bail why) {
+int dycl_region_run_segment(dycl_region *region, dycl_bail why, int may_postpone) {
     uint32_t count = 0, pending = 0;
+    dycl_postponement later = {.count = 0};
+    dycl_segment *segment = NULL;
     if (collect_outputs(region, &count, &pending) != DYCL_OK) return -1;
     int result = 0;
     if (pending) {
-        int ahead = count && take_ahead(region, count, why);
+        if (may_postpone && count) dycl_postpone_look(region, &count, &later);
+        int ahead = count && take_ahead(region, count, why, &segment);
         if (!ahead && !dycl_segment_allocate(&region->recorder.graph, region->outputs, count, region->handles, region->addresses)) {
             PyErr_NoMemory();
             return -1;
         }
-        dycl_status status = count && !ahead ? run_segment(region, count, why) : DYCL_OK;
+        dycl_status status = count && !ahead ? run_segment(region, count, why, &segment) : DYCL_OK;
         if (status != DYCL_OK) {
             PyErr_Format(PyExc_RuntimeError, "dycl could not execute a segment: %s", dycl_error_message());
             result = -1;
         }
-        if (result == 0) result = bind_results(region, count);
+        if (result == 0 && later.count) result = dycl_postpone_keep(region, &later, segment);
+        if (result == 0) result = bind_results(region, count, &later);
         for (uint32_t i = 0; i < count; i++) dycl_abi_delete(region->handles[i]);
+        dycl_segment_release(segment);
     }
     return result;
 }

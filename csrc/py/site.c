@@ -179,6 +179,7 @@ static int site_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(site->callable);
     Py_VISIT(site->module);
     Py_VISIT(site->dict);
+    Py_VISIT(site->methods);
     for (int i = 0; i < site->left_count; i++) {
         Py_VISIT(site->left[i].callable);
         Py_VISIT(site->left[i].code);
@@ -190,6 +191,7 @@ static int site_clear(PyObject *self) {
     dycl_site *site = (dycl_site *)self;
     Py_CLEAR(site->callable);
     Py_CLEAR(site->dict);
+    Py_CLEAR(site->methods);
     int count = site->left_count;
     site->left_count = 0;
     for (int i = 0; i < count; i++) {

@@ -17,6 +17,7 @@ typedef struct {
     uint64_t recorded;         /* operators recorded */
     uint64_t torch;            /* operators that ran in torch inside regions */
     uint64_t segments;         /* segments executed */
+    uint64_t postponed, recalled, not_postponed; /* computations left for later, those of them that were asked for, occasions passed over */
     uint64_t ahead;            /* of these: computed while they were recorded */
     uint64_t bails[DYCL_BAIL_COUNT]; /* operators left to torch, by reason */
     uint64_t flushes[DYCL_BAIL_COUNT]; /* ends of segments, by reason */
@@ -36,6 +37,7 @@ typedef struct dycl_site {
     PyObject_HEAD
     PyObject *callable;   // owned: a function; NULL for modules
     PyObject *module;     // owned: weak reference to the module; NULL for functions
+    PyObject *methods;    // owned: sites of the module's methods, by function (py/method.h); NULL: none yet
     PyObject *dict;       // owned: attributes (__name__, __wrapped__...)
     PyObject *weak;       // list of weak references to us
     vectorcallfunc vectorcall;

@@ -21,7 +21,11 @@ int dycl_dtype_from_object(PyObject *dtype, dycl_dtype *out) {
             *out = (dycl_dtype)i;
             return 1;
         }
-    return 0;
+    if (dtype == (PyObject *)&PyLong_Type) *out = DYCL_I64; /* torch takes Python's types for their dtypes */
+    else if (dtype == (PyObject *)&PyFloat_Type) *out = DYCL_F64;
+    else if (dtype == (PyObject *)&PyBool_Type) *out = DYCL_BOOL;
+    else return 0;
+    return 1;
 }
 
 PyObject *dycl_py_requires_grad(PyObject *tensor) {

@@ -1,5 +1,6 @@
 /* The passes over a graph: text in, what they make of it out. */
 #include "base/alloc.h"
+#include "kern/screen.h"
 #include "opt/mapping.h"
 #include "random.h"
 
@@ -115,6 +116,22 @@ static void test_fusion(void) {
     BLOCKS("%0 = feed f32[6,8]{8,1}\n%1 = softmax %0 (1)\n%2 = view %1 (0, 12, 4, 4, 1)\n%3 = softmax %2 (1)\n", "softmax1; softmax3", 3);
     /* two operators of one row without any One-to-One between them */
     BLOCKS("%0 = feed f32[6,8]{8,1}\n%1 = softmax %0 (1)\n%2 = log_softmax %1 (1)\n", "softmax1 log_softmax2", 2);
+}
+
+/* An argmax and the product that it looks at, where the processor has a kernel that reads 8 bits. */
+#define HEAD "%0 = feed f32[1,2,512]{1024,512,1}\n%1 = feed f32[2048,512]{512,1}\n%2 = linear %0 %1 _\n"
+static void test_screen(void) {
+    if (!dycl_kern_screen(dycl_cpu_isa())) return;
+    BLOCKS(HEAD "%3 = argmax %2 (4, 0)\n", "!linear2 argmax3", 3);
+    BLOCKS(HEAD "%3 = view %2 (0, 2, 2048, 2048, 1)\n%4 = contiguous %3 (0)\n%5 = argmax %4 (2, 0)\n", "!linear2 argmax5", 5);
+    BLOCKS(HEAD "%3 = argmax %2 (4, 1)\n", "!linear2; argmax3", 3, 2); /* the product is wanted too */
+    BLOCKS(HEAD "%3 = argmax %2 (4, 0)\n%4 = relu %2\n", "!linear2; argmax3; relu4", 3, 4); /* and read by others */
+    BLOCKS(HEAD "%3 = argmin %2 (4, 0)\n", "!linear2; argmin3", 3);
+    BLOCKS(HEAD "%3 = argmax %2 (6, 0)\n", "!linear2; argmax3", 3); /* the largest of all rows */
+    BLOCKS(HEAD "%3 = view %2 (2048, 1, 1, 2048, 4096, 2048, 1)\n%4 = argmax %3 (4, 0)\n", "!linear2; argmax4", 4); /* one of the rows */
+    BLOCKS("%0 = feed f32[2,512]{512,1}\n%1 = feed f32[1024,512]{512,1}\n%2 = linear %0 %1 _\n%3 = argmax %2 (2, 0)\n", "!linear2; argmax3", 3); /* small */
+    BLOCKS("%0 = feed f32[5,512]{512,1}\n%1 = feed f32[2048,512]{512,1}\n%2 = linear %0 %1 _\n%3 = argmax %2 (2, 0)\n", "!linear2; argmax3", 3); /* many rows */
+    BLOCKS("%0 = feed f32[2,512]{512,1}\n%1 = feed f32[2048,512]{1,2048}\n%2 = linear %0 %1 _\n%3 = argmax %2 (2, 0)\n", "!linear2; argmax3", 3);
 }
 
 /* ---- Golden rewritings: the live nodes, each as value=operator(operands), a view that changes nothing as what it looks at */
@@ -251,6 +268,7 @@ int main(void) {
     test_simplify();
     test_distribute();
     test_fusion();
+    test_screen();
     test_combine();
     printf(failures ? "%d of %d checks failed\n" : "ok: %d failures, %d checks\n", failures, checks);
     return failures != 0;

@@ -38,7 +38,7 @@ def test_a_program_of_many_calls():
         assert expected.shape == (1, 12) and peers.model_of(program) is program.model
         accelerated = peers.dycl(program, prompts[0], 2)
         assert accelerated is program and torch.equal(program(prompts[0]), expected)
-        assert dycl.stats(program.model)["calls"] == 7
+        assert dycl.stats(program.model)["calls"] == 1  # of generate
         with pytest.raises(TypeError, match="program of many calls"):
             peers.BY_NAME["jit"].prepare(program, prompts[0], 2)
 

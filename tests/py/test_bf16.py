@@ -186,3 +186,33 @@ def test_requests_that_cannot_be_met():
     program = "import torch, dycl\ntry:\n    dycl.accelerate(torch.nn.Linear(2, 2), precision='bf16')\nexcept RuntimeError as error:\n    print('refused:', error)"
     done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "DYCL_ISA": "avx2"}, capture_output=True, text=True, timeout=60)
     assert "refused: precision='bf16' needs a processor with AVX512_BF16" in done.stdout, done.stderr
+
+
+@needs_bf16
+@pytest.mark.parametrize("rows", (1, 3))
+def test_place_of_the_largest_element(rows):
+    class Best(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(301, 4111)
+
+        def forward(self, x):
+            return self.head(x * 1).argmax(-1)
+
+    torch.manual_seed(rows)
+    plain = Best()
+    with torch.no_grad():  # each row has one beside it that differs by what rounding takes away
+        plain.head.weight[2055:4110] = plain.head.weight[:2055] + 1e-4 * torch.randn(2055, 301)
+        plain.head.bias[2055:4110] = plain.head.bias[:2055]
+    model, head = reduced(plain), plain.head
+    rounded, differs = head.weight.detach().bfloat16().double(), 0
+    with torch.no_grad():
+        for _ in range(150):
+            x = torch.randn(rows, 301)
+            exact = x.double() @ rounded.t() + head.bias.double()
+            got = model(x)
+            differs += int((got != plain(x)).sum())
+            lost = exact.amax(-1) - exact.gather(1, got[:, None])[:, 0]
+            assert (lost <= 2 * F32_SUM * (x.double().abs() @ rounded.abs().t()).amax(-1)).all(), "not the largest, by more than rounding"
+    assert differs, "this is not bfloat16: the test would not see anything"
+    assert "largest of product" in dycl.explain(model)

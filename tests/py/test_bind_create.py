@@ -36,6 +36,13 @@ def test_constants():
     check_error(lambda: torch.ones(2, 3, size=(2,)))
 
 
+def test_types_of_python_as_dtypes():
+    x = torch.randn(3, 4)
+    for kind in (int, float, bool):
+        check(lambda x: (torch.tensor(2, dtype=kind), torch.zeros(3, dtype=kind), torch.full((2,), 1, dtype=kind), x.to(dtype=kind), torch.zeros_like(x, dtype=kind)), x)
+    check(lambda x: (x.sum(0, dtype=float), torch.arange(4, dtype=float), (x > 0).cumsum(0, dtype=int)), x)
+
+
 def test_fill_in_place():
     def function(x):
         y = x * 2

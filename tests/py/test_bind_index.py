@@ -100,6 +100,23 @@ def test_gather():
     check_error(lambda x, i: x.gather(0, i), INPUTS["contiguous"], index - 1)
 
 
+def test_copies_of_known_indices_are_not_computed():
+    table, ids = torch.randn(9, 3), torch.randint(0, 9, (1, 6))
+
+    def pick(table, ids):
+        return F.embedding(ids[:, -2:].clone(memory_format=torch.contiguous_format), table) * 2, F.embedding(ids[:, :3].contiguous().view(3), table)
+
+    check(pick, table, ids)
+    fast = dycl.accelerate(pick)
+    fast(table, ids)
+    assert set(dycl.stats(fast)["flushes"]) == {"region_end"}, dycl.stats(fast)
+    with pytest.raises(IndexError) as eager:
+        pick(table, ids + 9)
+    with pytest.raises(IndexError) as ours:
+        fast(table, ids + 9)
+    assert str(ours.value) == str(eager.value)
+
+
 def test_embedding():
     table, index = torch.randn(7, 3), torch.tensor([[0, 6], [3, 3]])
     check(lambda w, i: (F.embedding(i, w), torch.embedding(w, i), F.embedding(i, w, padding_idx=2), F.embedding(i[0], w), F.embedding(i.int(), w), F.embedding(i + 0, w)), table, index)

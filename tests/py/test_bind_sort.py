@@ -93,6 +93,36 @@ def test_histc():
     rejected(lambda x: torch.histc(x, 4, 2, 1), torch.randn(9))
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.float32, torch.float64])
+def test_isin(dtype):
+    for shape in [(), (1,), (7,), (3, 40), (2, 3, 4)]:
+        for tests in [(), (1,), (5,), (2, 9)]:
+            x, t = torch.randint(0, 12, shape).to(dtype), torch.randint(0, 12, tests).to(dtype)
+            if dtype.is_floating_point and t.numel() > 1:
+                t.view(-1)[0] = float("nan")
+                x = torch.where(x == 3, float("nan"), x)
+            check(lambda x, t: torch.isin(x, t), x, t, name="any")
+            check(lambda x, t: torch.isin(x.mT if x.dim() > 1 else x, t * 1, assume_unique=False, invert=True), x, t, name="any")
+    for wrong in (torch.zeros(3), torch.zeros(0, dtype=dtype), torch.zeros(3, dtype=torch.bool)):
+        if wrong.dtype != dtype or not wrong.numel():
+            check(lambda x, t: torch.isin(x, t), torch.randint(0, 12, (4,)).to(dtype), wrong, left=1) if wrong.dtype != torch.bool else rejected(lambda x, t: torch.isin(x, t), x, wrong)
+    check(lambda x, t: torch.isin(x, 3), x, t, left=None)
+    check(lambda x, t: torch.isin(x, t, assume_unique=True), torch.arange(5).to(dtype), torch.arange(3).to(dtype), left=1)
+
+
+def test_positions_of_largest_elements_are_good_indices():
+    table, scores = torch.randn(9, 3), torch.randn(4, 9)
+
+    def pick(table, scores):
+        return table[scores.argmax(-1)], torch.nn.functional.embedding(scores.argmin(1, keepdim=True), table), torch.nn.functional.embedding(scores[0].argmax(), table)
+
+    check(pick, table, scores)
+    fast = dycl.accelerate(pick)
+    fast(table, scores)
+    assert "index" not in dycl.stats(fast)["flushes"] or dycl.stats(fast)["flushes"]["index"] <= 1
+    rejected(lambda table, scores: table[scores.argmax(-1)], torch.randn(4, 3), torch.arange(18.0).reshape(2, 9))
+
+
 def test_running_sums_of_narrow_integers():
     for dtype in (torch.int32, torch.int16, torch.int8, torch.uint8):
         for x in (torch.randint(-100, 100, (3, 40)), torch.randn(40, 3) * 50, torch.rand(30) > 0.5):

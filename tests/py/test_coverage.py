@@ -29,7 +29,7 @@ LEFT = {
 HEADER = """# Coverage: what runs in dycl
 
 Inference of transformers' families and of torch's recurrent layers, small models from configurations with random weights (`tests/py/families.py`), in the steady
-state: the fourth run of the same program. *Calls* is how often the accelerated module is called (a generation of six tokens calls it six times), *recorded* how
+state: the fourth run of the same program. *Calls* is how often the accelerated module is called from outside (a generation is one call, of `generate`), *recorded* how
 many operators dycl recorded in these calls, *torch* how many of them it left to torch, *fetches* how often a segment ended because a value was needed: by Python
 (a mask is looked at: is anything padded?) or to prove that an index is in range. Results are compared with eager's.
 The positions of `topk` and of `sort` and the counts of `histc` (Mixtral's router and experts) come from torch's own kernels, called as steps of a segment:
@@ -58,7 +58,7 @@ def measured(name):
 def counts(model):
     stats = dycl.stats(model)
     flushes = stats["flushes"]
-    assert stats["plain_calls"] == 0, stats
+    assert stats["plain_calls"] == stats["plain_nested"], stats  # a model's calls inside its own generate
     return {"calls": stats["calls"], "recorded": stats["recorded"], "torch": stats["torch"], "fetches": flushes.get("fetch", 0) + flushes.get("index", 0)}
 
 

@@ -1,0 +1,47 @@
+#include "kern/screen.h"
+
+#include <math.h>
+#include <stdatomic.h>
+
+#define HEADER 128 /* bytes before the slacks */
+
+const dycl_screen_table *dycl_kern_screen(dycl_isa isa) {
+    switch (isa) {
+#if defined(__x86_64__)
+    case DYCL_ISA_AVX512: return &dycl_screen__avx512;
+    case DYCL_ISA_AVX2: return &dycl_screen__avx2;
+#endif
+    default: (void)isa; return NULL;
+    }
+}
+
+static int64_t column_bytes(const dycl_screen_form *form) { return (form->k + 63) / 64 * 64; }
+static size_t floats(const dycl_screen_form *form) { return ((size_t)form->n * sizeof(float) + 63) / 64 * 64; }
+
+size_t dycl_screen_bytes(const dycl_screen_form *form) { return HEADER + 2 * floats(form) + (size_t)(form->n * column_bytes(form)); }
+
+void dycl_screen_pack(const dycl_screen_table *table, const dycl_screen_form *form, const float *b, void *packed, int threads) {
+    dycl_screen_header *h = packed;
+    float *slack = (float *)((char *)packed + HEADER), *scale = (float *)((char *)slack + floats(form));
+    int8_t *columns = (int8_t *)scale + floats(form);
+    atomic_llong unbounded;
+    atomic_init(&unbounded, 0);
+    *h = (dycl_screen_header){.bytes = column_bytes(form), .scale = scale, .slack = slack, .columns = columns};
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+    for (int64_t j = 0; j < form->n; j++) {
+        table->quantise(b + j * form->column, form->k, form->rounded != 0, columns + j * h->bytes, h->bytes, &scale[j], &slack[j]);
+        if (!(slack[j] < INFINITY)) atomic_fetch_add_explicit(&unbounded, 1, memory_order_relaxed);
+    }
+    h->usable = atomic_load(&unbounded) <= form->n / 64;
+}
+
+float dycl_screen_norm(const float *a, int64_t k) {
+    double sum[8] = {0};
+    int64_t p = 0;
+    for (; p + 8 <= k; p += 8)
+        for (int i = 0; i < 8; i++) sum[i] += (double)a[p + i] * (double)a[p + i];
+    for (; p < k; p++) sum[0] += (double)a[p] * (double)a[p];
+    for (int i = 1; i < 8; i++) sum[0] += sum[i];
+    double norm = sqrt(sum[0]) * (1 + 1e-6);
+    return norm < 1e15 ? (float)norm : INFINITY; /* weights up to 1e19 then stay far from an overflow; larger ones have an infinite slack */
+}
