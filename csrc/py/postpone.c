@@ -1,5 +1,7 @@
 #include "py/postpone.h"
 
+#include <string.h>
+
 #include "base/alloc.h"
 #include "opt/screen.h"
 #include "py/site.h"
@@ -82,14 +84,14 @@ static void take_out(dycl_region *region, uint32_t *count, const dycl_postponeme
     *count = left;
 }
 
-void dycl_postpone_look(dycl_region *region, uint32_t *count, dycl_postponement *p) {
+void dycl_postpone_look(dycl_region *region, uint32_t wanted, uint32_t *count, dycl_postponement *p) {
     const dycl_graph *g = &region->recorder.graph;
     p->count = 0;
     if (region->foreign) return;
     for (uint32_t n = g->node_count; n-- > 0;) {
         if (g->nodes[n].op != DYCL_OP_argmax || (p->product = dycl_screen_product(g, n)) == DYCL_NONE) continue;
         int held = 0;
-        if (collect(g, n, p) && suits(region, p, n)) {
+        if (collect(g, n, p) && !dycl_postpones(p, wanted) && suits(region, p, n)) {
             for (int i = 0; i < p->count; i++) held |= region->output_of[p->roots[i]] != 0;
         }
         if (held && pays(&region->site->stats)) take_out(region, count, p);
@@ -142,13 +144,10 @@ const dycl_value *dycl_postpone_value(const dycl_lazy *lazy) { return &lazy->pos
 
 /* ---- Recalling ------------------------------------------------------------------------------------------------------------------------ */
 
-#define MOST_NODES 32 /* the product, copies, views of them and of the operand */
-
 typedef struct {
     dycl_region *region;
     const struct dycl_postponed *from;
-    uint32_t old[MOST_NODES], now[MOST_NODES];
-    int count;
+    uint32_t *now; /* per value of the old graph: the new one, or DYCL_NONE */
 } recording;
 
 static dycl_status again(recording *r, uint32_t value, uint32_t *out);
@@ -173,12 +172,7 @@ static dycl_status again(recording *r, uint32_t value, uint32_t *out) {
     const dycl_graph *g = &r->from->segment->graph;
     const dycl_value *v = &g->values[value];
     dycl_status status;
-    for (int i = 0; i < r->count; i++)
-        if (r->old[i] == value) {
-            *out = r->now[i];
-            return DYCL_OK;
-        }
-    if (r->count == MOST_NODES) return dycl_build_bail(&r->region->recorder, DYCL_BAIL_limit);
+    if ((*out = r->now[value]) != DYCL_NONE) return DYCL_OK;
     if (value == g->values[r->from->operand].root) {
         DYCL_TRY(dycl_region_feed(r->region, r->from->kept, out));
     } else if (v->kind == DYCL_VALUE_FEED) { /* the weight or the bias: nothing else is reached */
@@ -187,8 +181,7 @@ static dycl_status again(recording *r, uint32_t value, uint32_t *out) {
     } else {
         DYCL_TRY(node_again(r, &g->nodes[v->source], out));
     }
-    r->old[r->count] = value;
-    r->now[r->count++] = *out;
+    r->now[value] = *out;
     return DYCL_OK;
 fail:
     return status;
@@ -202,9 +195,11 @@ static struct dycl_postponed *first_waiting(const dycl_region *region) {
 
 /* Those that wait for the same become pending together, so that views of one another stay what they are. */
 static dycl_status recall_one(dycl_region *region, struct dycl_postponed *p) {
-    recording r = {.region = region, .from = p};
+    uint32_t value, values = p->segment->graph.value_count;
+    recording r = {.region = region, .from = p, .now = dycl_alloc(values * sizeof *r.now)};
     dycl_status status = DYCL_OK;
-    uint32_t value;
+    if (!r.now) return dycl_error_set("out of memory");
+    memset(r.now, 0xff, values * sizeof *r.now); /* DYCL_NONE */
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) { /* first all of them, then it is done */
         if (dycl_lazy_of(o)->postponed == p) DYCL_TRY(again(&r, dycl_lazy_of(o)->value, &value));
     }
@@ -219,6 +214,7 @@ static dycl_status recall_one(dycl_region *region, struct dycl_postponed *p) {
     }
     region->site->stats.recalled++;
 fail:
+    dycl_free(r.now);
     return status;
 }
 

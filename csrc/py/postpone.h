@@ -22,8 +22,9 @@ typedef struct {
     uint32_t operand;                    /* value: what is computed and kept instead */
 } dycl_postponement;
 
-/* Looks for such a product in the segment that ends, and takes what hangs on it out of region->outputs (*count of them). */
-void dycl_postpone_look(dycl_region *region, uint32_t *count, dycl_postponement *out);
+/* Looks for such a product in the segment that ends, and takes what hangs on it out of region->outputs (*count of them). wanted: the storage in which the
+ * element lies that is asked for now. */
+void dycl_postpone_look(dycl_region *region, uint32_t wanted, uint32_t *count, dycl_postponement *out);
 static inline int dycl_postpones(const dycl_postponement *p, uint32_t root) {
     for (int i = 0; i < p->count; i++)
         if (p->roots[i] == root) return 1;

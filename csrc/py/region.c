@@ -247,7 +247,7 @@ static int leave_own_state(foreign_state *saved) {
     return left ? 0 : -1;
 }
 
-static int flush(dycl_region *region, dycl_bail why, int may_postpone) {
+static int flush(dycl_region *region, dycl_bail why, uint32_t wanted) {
     foreign_state saved;
     if (region->recorder.graph.value_count == 0) return 0; /* without nodes there may still be a lazy tensor that is a feed (detach) */
     /* torch's functions give the GIL up: until the results are bound, other threads wait, and no finalizer of this one asks for values */
@@ -255,7 +255,7 @@ static int flush(dycl_region *region, dycl_bail why, int may_postpone) {
     region->flushing = 1;
     int result = enter_own_state(region, &saved);
     if (result == 0) {
-        result = dycl_region_run_segment(region, why, may_postpone);
+        result = dycl_region_run_segment(region, why, wanted);
         if (leave_own_state(&saved) < 0) result = -1;
     }
     region->flushing = 0;
@@ -267,7 +267,7 @@ static int flush(dycl_region *region, dycl_bail why, int may_postpone) {
 int dycl_region_flush(dycl_region *region, dycl_bail why) {
     wait_for(region); /* another thread needs a value of ours */
     if (region->postponed && dycl_postpone_recall(region) < 0) return -1;
-    return flush(region, why, 0);
+    return flush(region, why, DYCL_NONE);
 }
 
 static int compute(PyObject *tensor, dycl_bail why, int may_postpone) {
@@ -280,8 +280,8 @@ static int compute(PyObject *tensor, dycl_bail why, int may_postpone) {
     }
     wait_for(region);
     if (lazy->real) return 0;
-    if (!may_postpone || lazy->postponed || region->postponed >= DYCL_POSTPONE_MOST) return dycl_region_flush(region, why);
-    return flush(region, why, 1);
+    if (!may_postpone || lazy->epoch != region->epoch || region->postponed >= DYCL_POSTPONE_MOST) return dycl_region_flush(region, why);
+    return flush(region, why, region->recorder.graph.values[lazy->value].root);
 }
 
 int dycl_region_compute(PyObject *tensor, dycl_bail why) { return compute(tensor, why, 0); }

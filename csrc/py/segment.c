@@ -256,14 +256,14 @@ void dycl_region_begin_segment(dycl_region *region) {
     }
 }
 
-int dycl_region_run_segment(dycl_region *region, dycl_bail why, int may_postpone) {
+int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted) {
     uint32_t count = 0, pending = 0;
     dycl_postponement later = {.count = 0};
     dycl_segment *segment = NULL;
     if (collect_outputs(region, &count, &pending) != DYCL_OK) return -1;
     int result = 0;
     if (pending) {
-        if (may_postpone && count) dycl_postpone_look(region, &count, &later);
+        if (wanted != DYCL_NONE && count) dycl_postpone_look(region, wanted, &count, &later);
         int ahead = count && take_ahead(region, count, why, &segment);
         if (!ahead && !dycl_segment_allocate(&region->recorder.graph, region->outputs, count, region->handles, region->addresses)) {
             PyErr_NoMemory();

@@ -7,9 +7,9 @@
 
 #include "py/region.h"
 
-/* Computes what somebody holds (may_postpone: but what postpone.h leaves for later) and gives every pending lazy tensor its tensor. The segment has not ended yet: begin_segment does that.
+/* Computes what somebody holds (but what postpone.h leaves for later where only one storage is wanted, else DYCL_NONE) and gives every pending lazy tensor its tensor. The segment has not ended yet: begin_segment does that.
  * 0, or -1 with an exception. */
-int dycl_region_run_segment(dycl_region *region, dycl_bail why, int may_postpone);
+int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted);
 /* New tensors for the outputs of a graph: handles (the caller's) and where their elements lie. 1; 0 without an exception: nothing is made. */
 int dycl_segment_allocate(const dycl_graph *graph, const uint32_t *outputs, uint32_t count, dycl_handle *handles, void **addresses);
 /* Forgets the graph and lets go of its feeds; nothing may be pending. */

@@ -110,6 +110,23 @@ def read_later(model, x):
     return best, most, float(logits[0, 0, best]) == most
 
 
+@program(head(), postponed=(False, False))
+def an_element_of_it_first(model, x):
+    logits = model(x)
+    best, row = logits.argmax(-1), logits[:, -1]
+    first = float(row[0, 7])
+    return first, int(best), logits.shape
+
+
+@program(head(), postponed=(True, True))
+def many_views(model, x):
+    logits = model(x)
+    views = [logits[:, :, i : i + 3] for i in range(60)]
+    best = int(logits.argmax(-1))
+    views[5].mul_(2)
+    return best, views, logits
+
+
 @program(head(), postponed=(True, True))
 def probabilities_later(model, x):
     logits = model(x)[:, -1]
