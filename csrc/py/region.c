@@ -88,7 +88,8 @@ static dycl_status lazy_value(dycl_region *region, PyObject *tensor, uint32_t *o
     return DYCL_OK;
 }
 
-dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
+/* HISTORY: what needs a gradient is not recorded. */
+static dycl_status object_value(dycl_region *region, PyObject *tensor, int history, uint32_t *out_value) {
     if (2 * (region->fed_count + 1) > region->fed_room) {
         dycl_status grow_status = grow_fed(region);
         if (grow_status != DYCL_OK) return grow_status;
@@ -99,6 +100,13 @@ dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint3
         return DYCL_OK;
     }
     const char *impl = dycl_abi_impl(tensor);
+    if (history && dycl_abi_has_autograd_meta(impl) && dycl_abi_grad_enabled()) {
+        PyObject *flag = dycl_py_requires_grad(tensor);
+        if (!flag) return DYCL_ERROR;
+        int required = flag == Py_True;
+        Py_DECREF(flag);
+        if (required) return dycl_build_bail(&region->recorder, DYCL_BAIL_grad);
+    }
     dycl_status status = add_feed(region, dycl_abi_borrow(tensor), impl, out_value);
     if (status != DYCL_OK) return status;
     uint32_t at = region->recorder.graph.feed_count - 1;
@@ -110,6 +118,8 @@ dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint3
     return DYCL_OK;
 }
 
+dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint32_t *out_value) { return object_value(region, tensor, 0, out_value); }
+
 dycl_status dycl_region_value_slow(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
     dycl_recorder *r = &region->recorder;
     PyTypeObject *type = Py_TYPE(tensor);
@@ -119,21 +129,7 @@ dycl_status dycl_region_value_slow(dycl_region *region, PyObject *tensor, uint32
         return dycl_build_bail(r, DYCL_BAIL_thread); /* meanwhile others may have ended our segment, and operands are values of it */
     }
     if (type != dycl_py.tensor_type && type != dycl_py.parameter_type && type != dycl_py.buffer_type) return dycl_build_bail(r, DYCL_BAIL_subclass);
-    if (region->fed_room) {
-        const dycl_fed *fed = find_fed(region, tensor);
-        if (fed->epoch == region->epoch) {
-            *out_value = fed->value;
-            return DYCL_OK;
-        }
-    }
-    if (dycl_abi_has_autograd_meta(dycl_abi_impl(tensor)) && dycl_abi_grad_enabled()) {
-        PyObject *flag = dycl_py_requires_grad(tensor);
-        if (!flag) return DYCL_ERROR;
-        int required = flag == Py_True;
-        Py_DECREF(flag);
-        if (required) return dycl_build_bail(r, DYCL_BAIL_grad);
-    }
-    return dycl_region_feed_object(region, tensor, out_value);
+    return object_value(region, tensor, 1, out_value);
 }
 
 /* ---- Results ------------------------------------------------------------------------------------------------------------------ */

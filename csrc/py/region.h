@@ -64,7 +64,6 @@ typedef struct dycl_region {
     struct dycl_region *next; /* free list */
 } dycl_region;
 
-/* initial-exec: one instruction instead of a call, for every recorded operator */
 enum {
     DYCL_CLOSED_DTYPE = 1,    /* the default dtype is not float32 */
     DYCL_CLOSED_AUTOGRAD = 2, /* in an autograd.Function whose results get a history */
@@ -72,6 +71,7 @@ enum {
     DYCL_CLOSED_END = 8
 };
 
+/* initial-exec: one instruction instead of a call, for every recorded operator */
 extern _Thread_local dycl_region *dycl_region_current __attribute__((tls_model("initial-exec"))); /* NULL outside */
 
 /* Runs callable(*args) as a region of the site; steps aside (plain call) where recording would not be exact. New reference or NULL. */
@@ -97,8 +97,6 @@ int dycl_region_compute(PyObject *lazy, dycl_bail why);
 int dycl_region_make_plain(PyObject *lazy, dycl_bail why);
 
 /* The value of a tensor in the region's graph. OK; BAIL (recorder.why says why); ERROR with a Python exception. */
-dycl_status dycl_region_feed(dycl_region *region, dycl_handle tensor, uint32_t *out_value); /* a computed tensor of ours; the handle stays the caller's */
-dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint32_t *out_value); /* a plain tensor whose history does not matter */
 dycl_status dycl_region_value_slow(dycl_region *region, PyObject *tensor, uint32_t *out_value);
 static inline dycl_status dycl_region_value(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
     if (dycl_is_lazy(tensor)) {
@@ -110,14 +108,17 @@ static inline dycl_status dycl_region_value(dycl_region *region, PyObject *tenso
     }
     return dycl_region_value_slow(region, tensor, out_value);
 }
+/* The same of a computed tensor of ours (the handle stays the caller's), and of a plain one whose history does not matter. */
+dycl_status dycl_region_feed(dycl_region *region, dycl_handle tensor, uint32_t *out_value);
+dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint32_t *out_value);
 /* The lazy tensor of a recorded value (new reference), or NULL with an exception. */
 PyObject *dycl_region_result(dycl_region *region, uint32_t value);
-/* After an operator was recorded with all its results: what may not wait is computed. 0 or -1. */
 /* A longer segment is flushed: bounds the memory of programs that never ask for a value, and the time for which Ctrl-C and other threads'
  * results wait. Its work is looked at every DYCL_SEGMENT_LOOK nodes. */
 #define DYCL_SEGMENT_NODES 16384
 #define DYCL_SEGMENT_LOOK 64
 #define DYCL_SEGMENT_WORK 25e9 /* operations: a tenth to a quarter of a second on two cores */
+/* After an operator was recorded with all its results: what may not wait is computed. 0 or -1. */
 int dycl_region_settle_now(dycl_region *region);
 static inline int dycl_region_settle(dycl_region *region) {
     return __builtin_expect(region->foreign || region->recorder.graph.node_count >= region->look_at, 0) ? dycl_region_settle_now(region) : 0;

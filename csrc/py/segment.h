@@ -7,8 +7,8 @@
 
 #include "py/region.h"
 
-/* Computes what somebody holds (but what postpone.h leaves for later where only one storage is wanted, else DYCL_NONE) and gives every pending lazy tensor its tensor. The segment has not ended yet: begin_segment does that.
- * 0, or -1 with an exception. */
+/* Computes what somebody holds and gives every pending lazy tensor its tensor. WANTED: the only storage that is wanted now, so that postpone.h may
+ * leave others for later, or DYCL_NONE. The segment has not ended yet: begin_segment does that. 0, or -1 with an exception. */
 int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted);
 /* New tensors for the outputs of a graph: handles (the caller's) and where their elements lie. 1; 0 without an exception: nothing is made. */
 int dycl_segment_allocate(const dycl_graph *graph, const uint32_t *outputs, uint32_t count, dycl_handle *handles, void **addresses);
