@@ -10,14 +10,12 @@
 #define SCREEN_USES 24
 
 static dycl_status offer(dycl_maker *b, dycl_ref weights, const char *const *ways, uint32_t uses, int threads, const char *key, int64_t n, int64_t k, dycl_form_choice *out) {
-    const dycl_graph *g = &b->program->graph;
     dycl_tensor w = {.ref = weights};
     dycl_status status = DYCL_OK;
-    int constant = dycl_make_may_pack(b) && weights.slot < g->value_count && g->values[weights.slot].kind == DYCL_VALUE_FEED;
     *out = (dycl_form_choice){NULL, NULL, uses};
-    if (!constant || b->plan->mode != DYCL_PLAN_TUNED) return DYCL_OK;
+    if (b->plan->mode != DYCL_PLAN_TUNED) return DYCL_OK;
     DYCL_TRY(dycl_make_binding(b, &w, NULL, 0, &out->binding));
-    if (!out->binding) return DYCL_OK;
+    if (!out->binding) return DYCL_OK; /* not a constant, or nothing may be packed */
     dycl_measure *measure = dycl_measure_get(2, ways, threads, "%s n%lld k%lld", key, (long long)n, (long long)k);
     DYCL_TRY(dycl_make_measure(b, measure));
     out->measure = measure;

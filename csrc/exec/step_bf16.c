@@ -86,9 +86,7 @@ fail:
 }
 
 static void share(const dycl_maker *b, dycl_matmul_args *a) {
-    int64_t useful = a->n * a->k / DYCL_BYTES_PER_THREAD, panels = (a->n + DYCL_BF16_PANEL - 1) / DYCL_BF16_PANEL;
-    if (useful > panels) useful = panels;
-    a->threads = useful < 2 ? 1 : useful < b->plan->threads ? (int)useful : b->plan->threads;
+    a->threads = dycl_kern_share(a->n * a->k, DYCL_BYTES_PER_THREAD, (a->n + DYCL_BF16_PANEL - 1) / DYCL_BF16_PANEL, b->plan->threads);
 }
 
 dycl_status dycl_bf16_offer(dycl_maker *b, dycl_matmul_args *a) {
@@ -114,10 +112,13 @@ dycl_status dycl_make_bf16(dycl_maker *b, dycl_matmul_args *product) {
         few = status == DYCL_BAIL; /* a shape that oneDNN has only slow loops for */
         if (few && a->a_column != 1 && a->k != 1) return dycl_make_step(b, dycl_matmul_run, args, "sgemm", 300 + flops / 80);
     }
-    DYCL_TRY(dycl_make_binding(b, &w, few ? NULL : a->prim, 0, &a->binding));
-    if (few) a->binding->bf16 = (dycl_bf16_form){a->n, a->k, a->b_row, a->b_column};
-    else a->binding->salt = (uint64_t)a->b_row << 32 ^ (uint64_t)a->b_column;
-    share(b, a);
+    if (few) {
+        DYCL_TRY(dycl_bf16_offer(b, a));
+    } else {
+        DYCL_TRY(dycl_make_binding(b, &w, a->prim, 0, &a->binding));
+        a->binding->salt = (uint64_t)a->b_row << 32 ^ (uint64_t)a->b_column;
+        share(b, a);
+    }
     double computing = flops / 100 / a->threads, reading = bytes / 16 / a->threads;
     if (few) DYCL_TRY(dycl_make_step(b, dycl_bf16_run, args, "bf16 gemv", 100 + (computing > reading ? computing : reading)));
     else DYCL_TRY(dycl_make_step(b, many_run, args, "bf16 product", 500 + flops / 400));

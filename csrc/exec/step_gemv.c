@@ -101,9 +101,7 @@ int dycl_gemv_suits(const dycl_matmul_args *a) {
 }
 
 dycl_status dycl_gemv_share(dycl_maker *b, dycl_matmul_args *a) {
-    int64_t useful = a->n * a->k * (int64_t)sizeof(float) / (2 * DYCL_BYTES_PER_THREAD), most = (dots(a) ? a->n : a->k) / LEAST_ROWS;
-    if (useful > most) useful = most;
-    a->threads = useful < 2 ? 1 : useful < b->plan->threads ? (int)useful : b->plan->threads;
+    a->threads = dycl_kern_share(a->n * a->k * (int64_t)sizeof(float), 2 * DYCL_BYTES_PER_THREAD, (dots(a) ? a->n : a->k) / LEAST_ROWS, b->plan->threads);
     if (dots(a) || a->threads == 1) return DYCL_OK;
     return dycl_make_scratch(b, (size_t)((a->threads - 1) * a->m * a->n) * sizeof(float), &a->scratch);
 }

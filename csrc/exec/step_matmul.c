@@ -159,8 +159,7 @@ static dycl_status small_run(const dycl_step *step, dycl_plan *plan) {
 /* Reading the weights is nearly all that a product of one or two rows does: a team where each has enough of them to read. Below that, steps beside
  * each other (exec/group.c) are the better use of threads. */
 static int small_threads(const dycl_matmul_args *a, int most) {
-    int64_t useful = a->n * a->k * (int64_t)sizeof(float) / (2 * DYCL_BYTES_PER_THREAD);
-    return useful < 2 ? 1 : useful < most ? (int)useful : most;
+    return dycl_kern_share(a->n * a->k * (int64_t)sizeof(float), 2 * DYCL_BYTES_PER_THREAD, most, most);
 }
 
 /* Our own kernel: where one core is enough, and the weights are small, so that a second copy does not matter. There it

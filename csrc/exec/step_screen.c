@@ -32,10 +32,7 @@ typedef struct {
 static int is_better(float x, float best, int64_t at) { return at < 0 || x > best || (x != x && best == best); }
 
 static const float *rounded(const float *column, float *to, int64_t k) {
-    for (int64_t p = 0; p < k; p++) {
-        union { uint32_t u; float f; } x = {(uint32_t)dycl_bf16_of(column[p]) << 16};
-        to[p] = x.f;
-    }
+    for (int64_t p = 0; p < k; p++) to[p] = dycl_bf16_float(dycl_bf16_of(column[p]));
     return to;
 }
 
@@ -70,7 +67,6 @@ static int screened(const screen_args *a, dycl_plan *plan, const dycl_screen_hea
                      .c = dycl_at(plan, p->c),
                      .lda = p->a_row,
                      .ldc = p->c_row,
-                     .n = p->n,
                      .k = p->k,
                      .m = (int)p->m};
     int many = 0, members = 1;

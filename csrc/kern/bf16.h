@@ -23,6 +23,10 @@ static inline uint16_t dycl_bf16_of(float x) { /* to nearest, ties to even; a Na
     if ((v.u & 0x7fffffff) > 0x7f800000) return (uint16_t)(v.u >> 16 | 0x40);
     return (uint16_t)((v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
 }
+static inline float dycl_bf16_float(uint16_t x) {
+    union { uint32_t u; float f; } v = {(uint32_t)x << 16};
+    return v.f;
+}
 /* Rows of `columns` floats, `stride` apart, rounded to rows one after the other. */
 void dycl_bf16_round(uint16_t *to, const float *from, int64_t rows, int64_t columns, int64_t stride, int64_t column_stride, int threads);
 

@@ -33,7 +33,7 @@ typedef struct {
     const float *a, *bias; /* bias: n elements or NULL */
     const dycl_screen_header *packed;
     float *c; /* what 8 bits say */
-    int64_t lda, ldc, n, k; /* A's and C's columns are contiguous */
+    int64_t lda, ldc, k; /* A's and C's columns are contiguous */
     float norm[DYCL_SCREEN_ROWS]; /* of A's rows, dycl_screen_norm */
     int m;
 } dycl_screen;

@@ -10,6 +10,7 @@
 static int suits(const dycl_graph *g, const dycl_node *product) {
     const uint32_t *operands = dycl_node_operands(g, product);
     const dycl_value *x = &g->values[operands[0]], *w = &g->values[operands[1]], *c = &g->values[product->out];
+    if (!dycl_kern_screen(dycl_cpu_isa())) return 0;
     if (w->kind != DYCL_VALUE_FEED || !w->canonical || w->dtype != DYCL_F32 || w->rank != 2 || x->strides[x->rank - 1] != 1) return 0;
     int64_t n = w->sizes[0], k = w->sizes[1];
     return n * k >= LEAST && n <= INT32_MAX && k > 1 && k <= DYCL_SCREEN_K && dycl_value_numel(c) <= n * DYCL_SCREEN_ROWS;
@@ -32,7 +33,6 @@ uint32_t dycl_screen_product(const dycl_graph *g, uint32_t argmax) {
 
 dycl_status dycl_opt_screen(dycl_program *p) {
     const dycl_graph *g = &p->graph;
-    if (!dycl_kern_screen(dycl_cpu_isa())) return DYCL_OK;
     for (uint32_t n = 0; n < g->node_count; n++) {
         if (p->dead[n] || g->nodes[n].op != DYCL_OP_argmax) continue;
         uint32_t product = dycl_screen_product(g, n);

@@ -10,12 +10,9 @@
 
 static int failures, checks;
 
-static float uniform(void) {
-    return (float)((double)(rnd() >> 11) / 9007199254740992.0 * 2 - 1);
-}
 static float *values(int64_t n) {
     float *p = dycl_aligned_alloc((size_t)(n + 1) * sizeof *p);
-    for (int64_t i = 0; i <= n; i++) p[i] = uniform();
+    for (int64_t i = 0; i <= n; i++) p[i] = rnd_float();
     return p;
 }
 

@@ -11,12 +11,9 @@
 
 static int failures, checks;
 
-static float uniform(void) {
-    return (float)((double)(rnd() >> 11) / 9007199254740992.0 * 2 - 1);
-}
 static float *values(size_t n) {
     float *p = dycl_aligned_alloc((n + 16) * sizeof *p);
-    for (size_t i = 0; i < n + 16; i++) p[i] = uniform();
+    for (size_t i = 0; i < n + 16; i++) p[i] = rnd_float();
     return p;
 }
 

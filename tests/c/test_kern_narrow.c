@@ -10,20 +10,11 @@
 
 static int failures, packed_as[29], refused;
 
-static float uniform(void) { return (float)((double)(rnd() >> 11) / 9007199254740992.0 * 2 - 1); }
-
-static float any_bits(void) {
-    uint32_t u = (uint32_t)rnd();
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
 enum { NORMAL, HALVES, SPARSE, OUTLIERS, STRANGE, TINY, LARGE, ANY, SORTS };
 
 static float weight(int sort) {
     static const float strange[] = {0.0f, -0.0f, 1e-40f, -1e-44f, 3e38f, INFINITY, -INFINITY, NAN};
-    float x = (uniform() + uniform() + uniform()) * 0.05f;
+    float x = (rnd_float() + rnd_float() + rnd_float()) * 0.05f;
     switch (sort) {
     case HALVES: return (float)(int)(x * 1600) / 1024; /* eight bits */
     case SPARSE: return below(3) ? 0 : x;
@@ -31,7 +22,7 @@ static float weight(int sort) {
     case STRANGE: return below(3000) ? x : strange[below(8)];
     case TINY: return x * 1e-36f;
     case LARGE: return x * 3e38f;
-    case ANY: return any_bits();
+    case ANY: return rnd_bits();
     default: return x;
     }
 }
@@ -89,9 +80,9 @@ static void check_product(const matrix *w, const dycl_narrow_table *table, int s
     int64_t lda = w->k + below(3), ldc = w->n + below(3), from = below(w->n), end = pick(from, w->n);
     float *a = dycl_alloc((size_t)(m * lda) * sizeof(float)), *bias = dycl_alloc((size_t)w->n * sizeof(float)), *c = dycl_alloc((size_t)(m * ldc) * sizeof(float)),
           *before = dycl_alloc((size_t)(m * ldc) * sizeof(float));
-    for (int64_t i = 0; i < m * lda; i++) a[i] = uniform();
-    for (int64_t j = 0; j < w->n; j++) bias[j] = uniform();
-    for (int64_t i = 0; i < m * ldc; i++) before[i] = c[i] = uniform();
+    for (int64_t i = 0; i < m * lda; i++) a[i] = rnd_float();
+    for (int64_t j = 0; j < w->n; j++) bias[j] = rnd_float();
+    for (int64_t i = 0; i < m * ldc; i++) before[i] = c[i] = rnd_float();
     if (below(3) == 0) a[below(m * lda)] = below(2) ? INFINITY : NAN;
     const dycl_narrow g = {.a = a, .bias = below(2) ? bias : NULL, .packed = w->packed, .c = c, .lda = lda, .ldc = ldc, .k = w->k, .m = m};
     table->run(&g, from, end);

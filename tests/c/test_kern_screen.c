@@ -12,20 +12,11 @@
 static int failures;
 static int64_t columns_seen, candidates_seen, refused;
 
-static float uniform(void) { return (float)((double)(rnd() >> 11) / 9007199254740992.0 * 2 - 1); }
-
-static float any_bits(void) {
-    uint32_t u = (uint32_t)rnd();
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
 enum { NORMAL, OUTLIERS, STRANGE, TINY, DENORMAL, LARGE, EQUAL, ANY, SORTS };
 
 static float weight(int sort) {
     static const float strange[] = {0.0f, -0.0f, 1e-40f, 3e38f, INFINITY, -INFINITY, NAN};
-    float x = (uniform() + uniform() + uniform()) * 0.05f;
+    float x = (rnd_float() + rnd_float() + rnd_float()) * 0.05f;
     switch (sort) {
     case OUTLIERS: return below(2000) ? x : x * 1e9f;
     case STRANGE: return below(20000) ? x : strange[below(7)];
@@ -33,7 +24,7 @@ static float weight(int sort) {
     case DENORMAL: return x * 1e-38f;
     case LARGE: return x * 1e22f;
     case EQUAL: return 0.125f;
-    case ANY: return any_bits();
+    case ANY: return rnd_bits();
     default: return x;
     }
 }
@@ -59,15 +50,15 @@ static void check_row(const dycl_screen *g, const dycl_screen_table *table, cons
         if (!(g->packed->slack[j] < INFINITY)) continue;
         double of_bias = g->bias ? fabs((double)g->bias[j]) * 1e-6 : 0, allowed = (double)g->norm[i] * (double)g->packed->slack[j] + of_bias + 1e-37;
         double got = g->c[i * g->ldc + j];
-        if (!(fabs(got - want) <= allowed)) fail("an estimate", sort, g->n, g->k, i, j, got, want);
+        if (!(fabs(got - want) <= allowed)) fail("an estimate", sort, end, g->k, i, j, got, want);
     }
     for (int64_t j = from; j < end; j++) {
         int in = next < count && found[next] == j;
         next += in;
         double want = sum_of(g->a + i * g->lda, b + j * column, g->k, g->bias ? g->bias + j : NULL);
-        if (!in && !(want < best)) fail("the largest is missing", sort, g->n, g->k, i, j, want, best);
+        if (!in && !(want < best)) fail("the largest is missing", sort, end, g->k, i, j, want, best);
     }
-    if (next != count) fail("candidates", sort, g->n, g->k, i, 0, (double)next, (double)count);
+    if (next != count) fail("candidates", sort, end, g->k, i, 0, (double)next, (double)count);
     if (sort == NORMAL && end - from > 200) columns_seen += end - from, candidates_seen += count;
     dycl_free(found);
 }
@@ -81,18 +72,15 @@ static void check(const dycl_screen_table *table, int sort) {
           *c = dycl_alloc((size_t)(m * ldc) * sizeof *c), floor[DYCL_SCREEN_ROWS];
     void *packed = dycl_aligned_alloc(dycl_screen_bytes(&form));
     for (int64_t i = 0; i < n * column; i++) b[i] = weight(sort);
-    for (int64_t i = 0; i < m * lda; i++) a[i] = below(3) ? uniform() : uniform() * 30;
-    for (int64_t i = 0; i < n; i++) bias[i] = uniform();
+    for (int64_t i = 0; i < m * lda; i++) a[i] = below(3) ? rnd_float() : rnd_float() * 30;
+    for (int64_t i = 0; i < n; i++) bias[i] = rnd_float();
     for (int64_t i = 0; i < m * ldc; i++) c[i] = 77;
     dycl_screen_pack(table, &form, b, packed, below(2) ? 1 : 3);
-    for (int64_t i = 0; form.rounded && i < n * column; i++) {
-        union { uint32_t u; float f; } x = {(uint32_t)dycl_bf16_of(b[i]) << 16};
-        b[i] = x.f;
-    }
+    for (int64_t i = 0; form.rounded && i < n * column; i++) b[i] = dycl_bf16_float(dycl_bf16_of(b[i]));
     const dycl_screen_header *h = packed;
     refused += !h->usable;
     if (!h->usable && sort != STRANGE && sort != ANY && sort != DENORMAL && sort != LARGE && sort != OUTLIERS) fail("refused", sort, n, k, 0, 0, 0, 0);
-    dycl_screen g = {.a = a, .bias = below(2) ? bias : NULL, .packed = h, .c = c, .lda = lda, .ldc = ldc, .n = n, .k = k, .m = m};
+    dycl_screen g = {.a = a, .bias = below(2) ? bias : NULL, .packed = h, .c = c, .lda = lda, .ldc = ldc, .k = k, .m = m};
     int finite = 1;
     for (int i = 0; i < m; i++) finite &= (g.norm[i] = dycl_screen_norm(a + i * lda, k)) < INFINITY;
     if (!finite) fail("a norm", sort, n, k, 0, 0, 0, 0);

@@ -17,8 +17,6 @@
 enum { N = 4111, K = 300, RUNS = 30 };
 static int failures;
 
-static float uniform(void) { return (float)((double)(rnd() >> 11) / 9007199254740992.0 * 2 - 1); }
-
 enum { ORDINARY, STRANGE, ALIKE, SORTS };
 
 typedef struct {
@@ -28,15 +26,12 @@ typedef struct {
     uint32_t options;
 } problem;
 
-static float as_bf16(float x) {
-    union { uint32_t u; float f; } r = {(uint32_t)dycl_bf16_of(x) << 16};
-    return r.f;
-}
+static float as_bf16(float x) { return dycl_bf16_float(dycl_bf16_of(x)); }
 
 static void weights(problem *p) {
-    for (int64_t i = 0; i < N * K; i++) p->w[i] = p->sort == ALIKE ? 0.5f + uniform() * 1e-6f : uniform() * 0.05f;
+    for (int64_t i = 0; i < N * K; i++) p->w[i] = p->sort == ALIKE ? 0.5f + rnd_float() * 1e-6f : rnd_float() * 0.05f;
     if (p->sort == STRANGE) p->w[K * 7 + 3] = INFINITY, p->w[K * 2000 + 5] = NAN, p->w[K * 4000] = 1e30f;
-    for (int64_t j = 0; j < N; j++) p->bias[j] = uniform() * 0.01f;
+    for (int64_t j = 0; j < N; j++) p->bias[j] = rnd_float() * 0.01f;
 }
 
 static double element(const problem *p, int64_t i, int64_t j, double *size) {
@@ -95,7 +90,7 @@ static void run_all(problem *p, int way, uint64_t token) {
     weights(p);
     for (int run = 0; run < RUNS; run++) {
         if (run == RUNS - 3) weights(p);
-        for (int64_t i = 0; i < p->rows * K; i++) p->x[i] = uniform() * (float)(1 + run % 3 * 20);
+        for (int64_t i = 0; i < p->rows * K; i++) p->x[i] = rnd_float() * (float)(1 + run % 3 * 20);
         if (run == RUNS - 2) p->x[K - 1] = INFINITY;
         const dycl_feed feeds[3] = {{p->x, 0, 0}, {p->w, token, run >= RUNS - 3}, {p->bias, token + 1, 0}};
         memset(found, 0xff, sizeof found);

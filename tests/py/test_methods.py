@@ -13,6 +13,8 @@ import torch
 from same import compare
 from torch import nn
 
+from dycl import _core
+
 
 class Model(nn.Module):
     def __init__(self):
@@ -265,4 +267,5 @@ def test_generation(mode, grad):
     stats = dycl.stats(model)
     assert stats["calls"] == 4 and stats["recorded"] > 500, stats
     if mode == "greedy":
-        assert stats["postponed"] >= 20 and stats["recalled"] == 0 and stats["torch"] == 0, stats
+        postponed = stats["postponed"] >= 20 or _core.info()["isa"] == "scalar"  # without a kernel that screens, the product is computed at once
+        assert postponed and stats["recalled"] == 0 and stats["torch"] == 0, stats

@@ -12,6 +12,9 @@ from same import Programs, same
 from torch import nn
 from torch.nn import functional as F
 
+from dycl import _core
+
+SCREENS = _core.info()["isa"] != "scalar"  # without a kernel that does, nothing is gained by waiting
 program = Programs()
 
 
@@ -40,7 +43,7 @@ def test_postponed(function, make, options):
     expected = options.pop("postponed", (True, None))
     stats = same(function, make, product=True, **options)
     for key, want in zip(("postponed", "recalled"), expected):
-        assert want is None or (stats[key] > 0) == want, (key, stats)
+        assert want is None or (stats[key] > 0) == (want and SCREENS), (key, stats)
 
 
 # ---- nobody looks -----------------------------------------------------------------------------------------------------------------------------
@@ -374,6 +377,7 @@ def test_hooks_and_subclasses_see_values():
     torch.testing.assert_close(torch.tensor(got[1]), torch.tensor(want[1]))
 
 
+@pytest.mark.skipif(not SCREENS, reason="nothing is postponed")
 def test_what_is_always_asked_for_is_no_longer_postponed():
     model = Head()
 
@@ -391,6 +395,7 @@ def test_what_is_always_asked_for_is_no_longer_postponed():
     assert "were asked for later" in dycl.explain(fast)
 
 
+@pytest.mark.skipif(not SCREENS, reason="nothing is postponed")
 def test_nothing_stays_alive():
     import gc
     import weakref
