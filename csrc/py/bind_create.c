@@ -38,10 +38,7 @@ static PyObject *fill(dycl_call *call, const dycl_operand *scalar, dycl_dtype dt
     if (dtype == DYCL_BOOL && value.kind == DYCL_OPERAND_INT) value.i = value.i != 0;
     DYCL_CALL_TRY(dycl_build_convert(r, &value, dtype, &operand));
     dycl_status status = dycl_build_node(r, DYCL_OP_full, 1, &operand, rank, sizes, &out);
-    if (status == DYCL_OK && dtype == DYCL_I64) {
-        int64_t *range = dycl_recorder_range(r, out);
-        if (range) range[0] = range[1] = value.i;
-    }
+    if (status == DYCL_OK && dtype == DYCL_I64) dycl_recorder_bound(r, out, value.i, value.i);
     return dycl_call_finish(call, status, out);
 }
 
@@ -167,11 +164,8 @@ static dycl_status iota(dycl_call *call, dycl_dtype dtype, int64_t start, int64_
     }
     dycl_status status = dycl_build_node(r, DYCL_OP_iota, 2, operands, 1, &length, out);
     if (status == DYCL_OK && length > 0 && !dycl_dtype_is_float(dtype)) {
-        int64_t *range = dycl_recorder_range(r, *out), last = start + (length - 1) * step;
-        if (range) {
-            range[0] = start < last ? start : last;
-            range[1] = start < last ? last : start;
-        }
+        int64_t last = start + (length - 1) * step;
+        dycl_recorder_bound(r, *out, start < last ? start : last, start < last ? last : start);
     }
     return status;
 }

@@ -55,8 +55,7 @@ dycl_status dycl_region_index(dycl_region *region, PyObject *tensor, uint32_t *o
     out_bounds[0] = INT64_MAX;
     out_bounds[1] = INT64_MIN;
     if (dycl_value_numel(v) == 0) return DYCL_OK;
-    int known = *out_value < r->range_count && r->ranges[*out_value][0] <= r->ranges[*out_value][1];
-    if (known && (v->rank > 0 || r->ranges[*out_value][0] == r->ranges[*out_value][1])) { /* of one element the caller wants the value */
+    if (dycl_recorder_bounded(r, *out_value) && (v->rank > 0 || r->ranges[*out_value][0] == r->ranges[*out_value][1])) { /* of one element the caller wants the value */
         memcpy(out_bounds, r->ranges[*out_value], 2 * sizeof *out_bounds);
         return DYCL_OK;
     }
@@ -72,8 +71,7 @@ dycl_status dycl_region_index(dycl_region *region, PyObject *tensor, uint32_t *o
     v = &r->graph.values[source];
     const char *data = region->feeds[r->graph.values[v->root].source].data;
     scan(v, data + v->offset * (int64_t)dycl_dtype_size((dycl_dtype)v->dtype), 0, out_bounds);
-    int64_t *range = dycl_recorder_range(r, *out_value); /* nobody writes to a feed before the segment has run */
-    if (range) memcpy(range, out_bounds, 2 * sizeof *range);
+    dycl_recorder_bound(r, *out_value, out_bounds[0], out_bounds[1]); /* nobody writes to a feed before the segment has run */
     return DYCL_OK;
 }
 

@@ -120,12 +120,9 @@ static PyObject *argmax(dycl_call *call, const dycl_binding *row) {
     } else if (!whole) {
         DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], rank, &dim));
     }
-    int64_t size = meta(call, x)->sizes[dim], *range;
+    int64_t size = meta(call, x)->sizes[dim];
     DYCL_CALL_TRY(reduce(call, (dycl_op)row->op, x, UINT32_C(1) << dim, keep, &out));
-    if (dycl_value_numel(meta(call, out)) && (range = dycl_recorder_range(&call->region->recorder, out))) {
-        range[0] = 0;
-        range[1] = size - 1;
-    }
+    if (dycl_value_numel(meta(call, out))) dycl_recorder_bound(&call->region->recorder, out, 0, size - 1);
     return dycl_call_finish(call, DYCL_OK, out);
 }
 

@@ -18,13 +18,7 @@ static PyObject *return_type(PyObject **type, const char *name) { /* borrowed: t
 static dycl_status positions(dycl_call *call, dycl_op op, uint32_t x, int attr_count, const int64_t *attrs, uint32_t *out) {
     int64_t size = meta(call, x)->sizes[attrs[0]];
     dycl_status status = dycl_build_node(&call->region->recorder, op, 1, &x, attr_count, attrs, out);
-    if (status == DYCL_OK) {
-        int64_t *range = dycl_recorder_range(&call->region->recorder, *out);
-        if (range) {
-            range[0] = 0;
-            range[1] = size - 1;
-        }
-    }
+    if (status == DYCL_OK) dycl_recorder_bound(&call->region->recorder, *out, 0, size - 1);
     return status;
 }
 
@@ -32,13 +26,7 @@ static dycl_status values_at(dycl_call *call, uint32_t x, uint32_t index, int64_
     dycl_recorder *r = &call->region->recorder;
     uint32_t operands[2] = {x, index};
     dycl_status status = dycl_build_node(r, DYCL_OP_gather, 2, operands, 1, &dim, out);
-    if (status == DYCL_OK && dycl_dtype_is_int(dtype_of(call, x)) && x < r->range_count) { /* some of the same elements */
-        int64_t low = r->ranges[x][0], high = r->ranges[x][1], *range = dycl_recorder_range(r, *out);
-        if (range) {
-            range[0] = low;
-            range[1] = high;
-        }
-    }
+    if (status == DYCL_OK) dycl_recorder_bound_as(r, *out, x);
     return status;
 }
 

@@ -76,13 +76,7 @@ static PyObject *put_rows(dycl_call *call, PyObject *self, PyObject *index, PyOb
     DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_index_put, 3, operands, 0, NULL, &out));
     const dycl_value *source = meta(call, operands[1]);
     int permutation = source->kind == DYCL_VALUE_NODE && r->graph.nodes[source->source].op == DYCL_OP_argsort && v.rank == 1 && rows.rank == 1 && rows.sizes[0] == v.sizes[0];
-    if (permutation && operands[2] < r->range_count) { /* every element is replaced */
-        int64_t low = r->ranges[operands[2]][0], high = r->ranges[operands[2]][1], *range = dycl_recorder_range(r, out);
-        if (range) {
-            range[0] = low;
-            range[1] = high;
-        }
-    }
+    if (permutation) dycl_recorder_bound_as(r, out, operands[2]); /* every element is replaced */
     return dycl_call_finish(call, DYCL_OK, out);
 }
 

@@ -18,12 +18,12 @@ void dycl_recorder_free(dycl_recorder *r) {
     dycl_recorder_init(r);
 }
 
-int64_t *dycl_recorder_range(dycl_recorder *r, uint32_t value) {
+void dycl_recorder_bound(dycl_recorder *r, uint32_t value, int64_t low, int64_t high) {
     if (value >= r->range_room) {
         uint32_t room = r->range_room ? r->range_room : 256;
         while (room <= value) room *= 2;
         void *block = dycl_realloc(r->ranges, room * sizeof *r->ranges);
-        if (!block) return NULL;
+        if (!block) return;
         r->ranges = block;
         r->range_room = room;
     }
@@ -31,7 +31,12 @@ int64_t *dycl_recorder_range(dycl_recorder *r, uint32_t value) {
         r->ranges[r->range_count][0] = 1;
         r->ranges[r->range_count][1] = 0;
     }
-    return r->ranges[value];
+    r->ranges[value][0] = low;
+    r->ranges[value][1] = high;
+}
+
+void dycl_recorder_bound_as(dycl_recorder *r, uint32_t to, uint32_t from) {
+    if (dycl_recorder_bounded(r, from)) dycl_recorder_bound(r, to, r->ranges[from][0], r->ranges[from][1]);
 }
 
 dycl_status dycl_build_bail(dycl_recorder *r, dycl_bail why) {
@@ -100,12 +105,9 @@ dycl_status dycl_build_cast(dycl_recorder *r, uint32_t value, dycl_dtype dtype, 
     }
     int64_t attr = dtype;
     dycl_status status = dycl_build_node(r, DYCL_OP_cast, 1, &value, 1, &attr, out);
-    if (status == DYCL_OK && dycl_dtype_is_int(dtype) && value < r->range_count) { /* only widening keeps known bounds */
-        int64_t low = r->ranges[value][0], high = r->ranges[value][1], *range = dycl_recorder_range(r, *out);
-        if (range && (dtype == DYCL_I64 || (dtype == DYCL_I32 && low >= INT32_MIN && high <= INT32_MAX))) {
-            range[0] = low;
-            range[1] = high;
-        }
+    if (status == DYCL_OK && dycl_recorder_bounded(r, value)) {
+        int fits = dtype == DYCL_I64 || (dtype == DYCL_I32 && r->ranges[value][0] >= INT32_MIN && r->ranges[value][1] <= INT32_MAX);
+        if (fits) dycl_recorder_bound_as(r, *out, value);
     }
     return status;
 }
@@ -167,7 +169,7 @@ static void infer_range(dycl_recorder *r, dycl_op op, const uint32_t *values, ui
         const dycl_value *value = &r->graph.values[values[i]];
         if (value->kind == DYCL_VALUE_SCALAR) {
             bounds[i][0] = bounds[i][1] = r->scalars[value->source].i64;
-        } else if (values[i] < r->range_count && r->ranges[values[i]][0] <= r->ranges[values[i]][1]) {
+        } else if (dycl_recorder_bounded(r, values[i])) {
             memcpy(bounds[i], r->ranges[values[i]], sizeof bounds[i]);
         } else {
             return;
@@ -177,14 +179,10 @@ static void infer_range(dycl_recorder *r, dycl_op op, const uint32_t *values, ui
     }
     int divides = op == DYCL_OP_floor_div || op == DYCL_OP_remainder;
     if (divides && (bounds[1][0] != bounds[1][1] || bounds[1][0] < 1 || bounds[0][0] < 0)) return;
-    int64_t *range = dycl_recorder_range(r, out);
-    if (!range) return;
     if (op == DYCL_OP_floor_div) {
-        range[0] = bounds[0][0] / bounds[1][0];
-        range[1] = bounds[0][1] / bounds[1][0];
+        dycl_recorder_bound(r, out, bounds[0][0] / bounds[1][0], bounds[0][1] / bounds[1][0]);
     } else if (op == DYCL_OP_remainder) {
-        range[0] = 0;
-        range[1] = bounds[0][1] < bounds[1][0] ? bounds[0][1] : bounds[1][0] - 1;
+        dycl_recorder_bound(r, out, 0, bounds[0][1] < bounds[1][0] ? bounds[0][1] : bounds[1][0] - 1);
     } else if (op == DYCL_OP_mul) {
         int64_t low = INT64_MAX, high = INT64_MIN;
         for (int i = 0; i < 4; i++) {
@@ -192,14 +190,11 @@ static void infer_range(dycl_recorder *r, dycl_op op, const uint32_t *values, ui
             if (product < low) low = product;
             if (product > high) high = product;
         }
-        range[0] = low;
-        range[1] = high;
+        dycl_recorder_bound(r, out, low, high);
     } else if (op == DYCL_OP_add) {
-        range[0] = bounds[0][0] + bounds[1][0];
-        range[1] = bounds[0][1] + bounds[1][1];
+        dycl_recorder_bound(r, out, bounds[0][0] + bounds[1][0], bounds[0][1] + bounds[1][1]);
     } else {
-        range[0] = bounds[0][0] - bounds[1][1];
-        range[1] = bounds[0][1] - bounds[1][0];
+        dycl_recorder_bound(r, out, bounds[0][0] - bounds[1][1], bounds[0][1] - bounds[1][0]);
     }
 }
 

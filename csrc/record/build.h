@@ -68,6 +68,9 @@ dycl_status dycl_build_contiguous(dycl_recorder *r, uint32_t value, uint32_t *ou
 
 dycl_status dycl_build_matmul(dycl_recorder *r, uint32_t a, uint32_t b, uint32_t *out); /* torch.matmul, ranks 1.. */
 
-int64_t *dycl_recorder_range(dycl_recorder *r, uint32_t value); /* two words; NULL when out of memory */
+/* All elements of an integer value lie in low..high; to's are some of from's. Without memory nothing is known. */
+void dycl_recorder_bound(dycl_recorder *r, uint32_t value, int64_t low, int64_t high);
+void dycl_recorder_bound_as(dycl_recorder *r, uint32_t to, uint32_t from);
+static inline int dycl_recorder_bounded(const dycl_recorder *r, uint32_t value) { return value < r->range_count && r->ranges[value][0] <= r->ranges[value][1]; }
 
 #endif

@@ -12,13 +12,7 @@ dycl_status dycl_build_view(dycl_recorder *r, uint32_t value, int64_t offset, in
     memcpy(attrs + 1, sizes, (size_t)rank * sizeof *sizes);
     memcpy(attrs + 1 + rank, strides, (size_t)rank * sizeof *strides);
     dycl_status status = dycl_build_node(r, DYCL_OP_view, 1, &value, 1 + 2 * rank, attrs, out);
-    if (status == DYCL_OK && value < r->range_count) { /* some of the same elements */
-        int64_t low = r->ranges[value][0], high = r->ranges[value][1], *range = dycl_recorder_range(r, *out);
-        if (range) {
-            range[0] = low;
-            range[1] = high;
-        }
-    }
+    if (status == DYCL_OK) dycl_recorder_bound_as(r, *out, value);
     return status;
 }
 
