@@ -247,9 +247,12 @@ static void adopt_for_functions(void) {
 void dycl_composite_adopt(PyObject *module, unsigned *known) {
     if (*known == generation) return;
     *known = generation;
-    if (module) dycl_composite_watch_methods(module);
-    if (!module) adopt_for_functions();
-    else if (adopt_below(module) < 0) PyErr_Clear(); /* no memory: what is not adopted is called as torch calls it */
+    if (!module) {
+        adopt_for_functions();
+        return;
+    }
+    dycl_composite_watch_methods(module);
+    if (adopt_below(module) < 0) PyErr_Clear(); /* no memory: what is not adopted is called as torch calls it */
 }
 
 void dycl_composite_lost(void) { generation++; }

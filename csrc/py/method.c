@@ -30,7 +30,7 @@ static PyObject *site_for(dycl_site *owner, PyObject *function) {
 }
 
 PyObject *dycl_method_find(PyObject *module, PyObject *name) {
-    if (dycl_region_current || !PyUnicode_CheckExact(name)) return NULL;
+    if (!PyUnicode_CheckExact(name)) return NULL;
     PyObject *function = _PyType_Lookup(Py_TYPE(module), name), *dict, *owner; /* borrowed */
     if (!function || !is_decorated(function) || !(dict = dycl_instance_dict(module))) return NULL;
     if (PyDict_GetItemWithError(dict, name) || PyErr_Occurred()) return NULL;

@@ -11,7 +11,7 @@
 #include "py/state.h"
 
 int dycl_method_setup(void); /* 0 or -1 */
-/* The bound method under this name; NULL without an exception: the ordinary way. New reference. */
+/* Outside of regions: the bound method under this name; NULL without an exception: the ordinary way. New reference. */
 PyObject *dycl_method_find(PyObject *module, PyObject *name);
 
 #endif

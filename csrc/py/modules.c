@@ -5,8 +5,8 @@
 #include "py/bind_index.h"
 #include "py/call.h"
 #include "py/composite.h"
-#include "py/method.h"
 #include "py/instance.h"
+#include "py/method.h"
 #include "py/site.h"
 
 /* A module's configuration, read once and valid while its __dict__ and its _parameters did not change (CPython's dict version tags). */

@@ -175,9 +175,8 @@ static dycl_status again(recording *r, uint32_t value, uint32_t *out) {
     if ((*out = r->now[value]) != DYCL_NONE) return DYCL_OK;
     if (value == g->values[r->from->operand].root) {
         DYCL_TRY(dycl_region_feed(r->region, r->from->kept, out));
-    } else if (v->kind == DYCL_VALUE_FEED) { /* the weight or the bias: nothing else is reached */
-        int is_weight = dycl_value_numel(v) > v->sizes[0];
-        DYCL_TRY(dycl_region_feed_object(r->region, is_weight ? r->from->weight : r->from->bias, out));
+    } else if (v->kind == DYCL_VALUE_FEED) { /* the weight, a matrix, or the bias, a vector: nothing else is reached */
+        DYCL_TRY(dycl_region_feed_object(r->region, v->rank > 1 ? r->from->weight : r->from->bias, out));
     } else {
         DYCL_TRY(node_again(r, &g->nodes[v->source], out));
     }
@@ -206,8 +205,7 @@ static dycl_status recall_one(dycl_region *region, struct dycl_postponed *p) {
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
         dycl_lazy *lazy = dycl_lazy_of(o);
         if (lazy->postponed != p) continue;
-        DYCL_TRY(again(&r, lazy->value, &value)); /* known */
-        lazy->value = value;
+        lazy->value = r.now[lazy->value];
         lazy->epoch = region->epoch;
         lazy->postponed = NULL;
         p->references--; /* not the last: the caller has one */
