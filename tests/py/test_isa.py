@@ -1,10 +1,9 @@
-"""The kernels of the other instruction sets: a selection of operators against eager, each in a process of its own, as the choice is made once."""
+"""The kernels of the other instruction sets: a selection of operators against eager."""
 
 import os
-import subprocess
-import sys
 
 import pytest
+from isa import run_with
 
 from dycl import _core
 
@@ -17,12 +16,8 @@ nn.functional.scaled_dot_product_attention nn.functional.embedding""".split()
 
 @pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512"])
 def test_operators_with_the_kernels_of(isa):
-    environment = dict(os.environ, DYCL_ISA=isa, DYCL_TEST_OPERATORS=" ".join(OPERATORS), OMP_NUM_THREADS="1")
-    chosen = subprocess.run([sys.executable, "-c", "from dycl import _core; print(_core.info()['isa'])"], env=environment, capture_output=True, text=True, check=True)
-    if chosen.stdout.strip() != isa:
-        pytest.skip(f"this machine has no {isa}")
     if isa == _core.info()["isa"]:
         pytest.skip("the kernels that the other tests use")
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", os.path.join(HERE, "test_op_db.py"), "-k", "test_operator"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    command = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", os.path.join(HERE, "test_op_db.py"), "-k", "test_operator"]
+    done = run_with(isa, *command, DYCL_TEST_OPERATORS=" ".join(OPERATORS), OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stdout[-6000:]

@@ -1,10 +1,7 @@
 """Constant weights of products with few rows, read in fewer bits: results stay, for weights of every sort, and follow the weights when they change."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+from isa import run_with
 
 PROGRAM = """
 import copy, dycl, torch
@@ -122,9 +119,6 @@ print("done")
 @pytest.mark.parametrize("isa", ["avx2", "avx512"])
 @pytest.mark.parametrize("way", [0, 1])
 def test_products_of_few_rows(way, isa):
-    environment = dict(os.environ, DYCL_ISA=isa, DYCL_MEASURE=str(way), DYCL_CHOOSE="0", DYCL_PROFILE="0")
-    chosen = subprocess.run([sys.executable, "-c", "from dycl import _core; print(_core.info()['isa'])"], env=environment, capture_output=True, text=True, check=True)
-    if chosen.stdout.strip() != isa:
-        pytest.skip(f"this machine has no {isa}")
-    done = subprocess.run([sys.executable, "-c", f"WAY = {bool(way)}\n{PROGRAM}"], env=environment, capture_output=True, text=True, timeout=300)
+    program = f"WAY = {bool(way)}\n{PROGRAM}"
+    done = run_with(isa, "-c", program, timeout=300, DYCL_MEASURE=str(way), DYCL_CHOOSE="0", DYCL_PROFILE="0")
     assert (done.stdout.strip(), done.returncode) == ("done", 0), done.stdout[-3000:] + done.stderr[-3000:]

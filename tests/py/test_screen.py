@@ -1,11 +1,8 @@
 """argmax of a product with large constant weights: the right place of the largest element, whatever weights and rows are, with all of the product or only what
 8 bits leave over; it follows the weights when they change."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+from isa import run_with
 
 PROGRAM = """
 import copy, dycl, torch
@@ -99,9 +96,6 @@ print("done")
 @pytest.mark.parametrize("isa", ["avx2", "avx512"])
 @pytest.mark.parametrize("way", [0, 1])
 def test_largest_of_a_product(way, isa):
-    environment = dict(os.environ, DYCL_ISA=isa, DYCL_MEASURE=str(way), DYCL_CHOOSE="0", DYCL_PROFILE="0")
-    chosen = subprocess.run([sys.executable, "-c", "from dycl import _core; print(_core.info()['isa'])"], env=environment, capture_output=True, text=True, check=True)
-    if chosen.stdout.strip() != isa:
-        pytest.skip(f"this machine has no {isa}")
-    done = subprocess.run([sys.executable, "-c", f"WAY = {bool(way)}\n{PROGRAM}"], env=environment, capture_output=True, text=True, timeout=300)
+    program = f"WAY = {bool(way)}\n{PROGRAM}"
+    done = run_with(isa, "-c", program, timeout=300, DYCL_MEASURE=str(way), DYCL_CHOOSE="0", DYCL_PROFILE="0")
     assert (done.stdout.strip(), done.returncode) == ("done", 0), done.stdout[-3000:] + done.stderr[-3000:]

@@ -1,0 +1,17 @@
+"""Programs with the kernels of another instruction set: in a process of their own, as the choice is made once."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def run_with(isa, *arguments, timeout=None, **environment):
+    """Python with these arguments and variables, where the machine has the instruction set; what it printed and returned."""
+    everything = dict(os.environ, DYCL_ISA=isa, **environment)
+    asking = [sys.executable, "-c", "from dycl import _core; print(_core.info()['isa'])"]
+    chosen = subprocess.run(asking, env=everything, capture_output=True, text=True, check=True)
+    if chosen.stdout.strip() != isa:
+        pytest.skip(f"this machine has no {isa}")
+    return subprocess.run([sys.executable, *arguments], env=everything, capture_output=True, text=True, timeout=timeout)
