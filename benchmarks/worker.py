@@ -83,7 +83,10 @@ class Job:
         return found
 
     def settle(self, seconds, least):
-        """Seconds from the same start to the end of each round of all inputs: least of them, and as many as begin in this time."""
+        """Seconds from the same start to the end of each round of all inputs: least of them, and as many as begin in this time.
+
+        What went by since the last round ended is left out: the results were sent and compared."""
+        self.start = time.perf_counter() - self.ends[-1]
         end = time.perf_counter() + seconds
         while time.perf_counter() < end or len(self.ends) <= least:
             for x in self.inputs:

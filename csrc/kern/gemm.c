@@ -63,12 +63,24 @@ static void pack_panel(const dycl_gemm_form *form, const float *b, const float *
         }
 }
 
-void dycl_gemm_pack(const dycl_gemm_form *form, const float *b, const float *scale, float *packed, int threads) {
+static void pack_panels(const dycl_gemm_form *form, const float *b, const float *scale, float *packed, int64_t from, int64_t end) {
     int64_t vectors = vectors_of(form), panels = panels_of(form), lanes = form->kernel->lanes, depth = depth_of(form);
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-    for (int64_t p = 0; p < panels; p++) {
-        int64_t first = vectors * p / panels * lanes, end = vectors * (p + 1) / panels * lanes;
-        pack_panel(form, b, scale, packed + first * depth, first, end - first);
+    for (int64_t p = from; p < end; p++) {
+        int64_t first = vectors * p / panels * lanes, width = vectors * (p + 1) / panels * lanes - first;
+        pack_panel(form, b, scale, packed + first * depth, first, width);
+    }
+}
+
+void dycl_gemm_pack(const dycl_gemm_form *form, const float *b, const float *scale, float *packed, int threads) {
+    int64_t panels = panels_of(form);
+    if (threads < 2) { /* attention packs thousands of small ones, in threads that OpenMP would make teams of one of */
+        pack_panels(form, b, scale, packed, 0, panels);
+        return;
+    }
+#pragma omp parallel num_threads(threads)
+    {
+        int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
+        pack_panels(form, b, scale, packed, panels * self / team, panels * (self + 1) / team);
     }
 }
 
