@@ -26,6 +26,7 @@ static const pass passes[] = {
     {"fuse", dycl_opt_fuse, 0, 1, 0},
     {"combine", dycl_opt_combine, 0, 1, 0},
     {"order", dycl_program_order, 1, 1, 0},
+    {"join", dycl_opt_join, 0, 1, 0},
 };
 
 #ifdef DYCL_DEBUG

@@ -134,6 +134,7 @@ dycl_status dycl_program_verify(const dycl_program *program) {
         for (int i = 0; i < node->operand_count; i++) {
             if (operands[i] == DYCL_NONE) continue;
             uint32_t producer = dycl_program_producer(program, operands[i]);
+            if (producer == n) producer = g->values[operands[i]].source; /* a part of the result that lies there already (join.c) */
             if (producer == DYCL_NONE) continue;
             if (program->dead[producer]) return dycl_error_set("node %u reads the dead node %u", n, producer);
             if (producer >= n) return dycl_error_set("node %u reads the later node %u", n, producer);

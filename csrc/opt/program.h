@@ -72,6 +72,7 @@ dycl_status dycl_opt_screen(dycl_program *program);   /* an argmax and the produ
 dycl_status dycl_opt_single(dycl_program *program);   /* one block a node (COLD) */
 dycl_status dycl_opt_fuse(dycl_program *program);     /* tile blocks by mapping types */
 dycl_status dycl_opt_combine(dycl_program *program);  /* two neighbours in a block as one instruction */
+dycl_status dycl_opt_join(dycl_program *program);     /* parts of concatenations where they will lie; behind `order` */
 dycl_status dycl_opt_run(dycl_program *program, int tuned, int epilogues);
 
 /* Makes `from` an alias of `to`: every view of it too. `from`'s node is marked dead. */

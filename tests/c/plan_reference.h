@@ -125,8 +125,8 @@ static void ref_reduce(reference *r, const dycl_node *node, const uint32_t *o, c
             prod *= x;
             squares += x * x;
             absolute += fabs(x);
-            if (x > most) most = x, where_most = i;
-            if (x < least) least = x, where_least = i;
+            if (x > most || (x != x && most == most)) most = x, where_most = i; /* the first NaN stands above and below all numbers */
+            if (x < least || (x != x && least == least)) least = x, where_least = i;
             all &= x != 0;
             any |= x != 0;
             ref_next(inner, sizes, rank);

@@ -68,7 +68,8 @@ static void test_mapping(void) {
     }
 }
 
-/* ---- Golden blocks: one line a block, in the order of the schedule: its nodes' values, "!" before a block that is not a tile program */
+/* ---- Golden blocks: one line a block, in the order of the schedule: its nodes' values, "!" before a block that is not a tile program,
+ * ">root+offset" behind a value that is made inside another */
 
 static void blocks_of(const dycl_program *p, char *out, size_t room) {
     size_t used = 0;
@@ -77,8 +78,11 @@ static void blocks_of(const dycl_program *p, char *out, size_t room) {
         const dycl_block *block = &p->blocks[p->order[i]];
         used += (size_t)snprintf(out + used, room - used, "%s%s", i ? "; " : "", block->kind == DYCL_BLOCK_TILE ? "" : "!");
         for (uint32_t n = block->first; n != DYCL_NONE && used < room; n = p->next[n])
-            used += (size_t)snprintf(out + used, room - used, "%s%s%u", n == block->first ? "" : " ", dycl_op_get((dycl_op)p->graph.nodes[n].op)->name,
-                                     p->graph.nodes[n].out);
+        {
+            uint32_t v = p->graph.nodes[n].out, root = p->graph.values[v].root;
+            used += (size_t)snprintf(out + used, room - used, "%s%s%u", n == block->first ? "" : " ", dycl_op_get((dycl_op)p->graph.nodes[n].op)->name, v);
+            if (root != v && used < room) used += (size_t)snprintf(out + used, room - used, ">%u+%d", root, (int)p->graph.values[v].offset);
+        }
     }
 }
 
@@ -116,6 +120,24 @@ static void test_fusion(void) {
     BLOCKS("%0 = feed f32[6,8]{8,1}\n%1 = softmax %0 (1)\n%2 = view %1 (0, 12, 4, 4, 1)\n%3 = softmax %2 (1)\n", "softmax1; softmax3", 3);
     /* two operators of one row without any One-to-One between them */
     BLOCKS("%0 = feed f32[6,8]{8,1}\n%1 = softmax %0 (1)\n%2 = log_softmax %1 (1)\n", "softmax1 log_softmax2", 2);
+}
+
+/* Parts of a concatenation that are made where they will lie. */
+static void test_join(void) {
+#define PARTS "%0 = feed f32[1,6,8]{48,8,1}\n%1 = feed f32[1,4,8]{32,8,1}\n%2 = neg %0\n%3 = softmax %1 (2)\n"
+    BLOCKS(PARTS "%4 = cat %2 %3 (1)\n%5 = relu %4\n", "neg2>4+0; softmax3>4+48; !cat4; relu5", 5);
+    BLOCKS(PARTS "%4 = cat %0 %2 (2)\n", "neg2>4+8; !cat4", 4);
+    BLOCKS(PARTS "%4 = cat %2 %3 (1)\n%5 = exp %2\n", "neg2; softmax3>4+48; !cat4; exp5", 4, 5); /* read by others, too */
+    BLOCKS(PARTS "%4 = cat %2 %3 (1)\n", "neg2; softmax3>4+48; !cat4", 4, 2);                    /* wanted itself */
+    BLOCKS(PARTS "%4 = cat %2 %2 (1)\n", "neg2; !cat4", 4);
+    BLOCKS(PARTS "%4 = view %2 (0, 1, 6, 4, 48, 8, 2)\n%5 = cat %4 %4 (1)\n", "neg2; !cat5", 5);   /* a view of it */
+    BLOCKS(PARTS "%4 = view %2 (0, 1, 4, 8, 48, 8, 1)\n%5 = cat %4 %3 (1)\n", "neg2; softmax3>5+32; !cat5", 5);
+#define PRODUCTS "%0 = feed f32[6,8]{8,1}\n%1 = feed f32[4,8]{8,1}\n%2 = linear %0 %1 _\n%3 = relu %0\n%4 = linear %3 %1 _\n"
+    BLOCKS(PRODUCTS "%5 = cat %2 %4 (0)\n", "!linear2>5+0; relu3; !linear4>5+24; !cat5", 5);
+    BLOCKS(PRODUCTS "%5 = cat %2 %4 (1)\n", "!linear2; relu3; !linear4; !cat5", 5); /* not contiguous there */
+    /* results of convolutions have layouts of their own */
+    BLOCKS("%0 = feed f32[1,2,4,4]{32,16,4,1}\n%1 = feed f32[2,2,1,1]{2,1,1,1}\n%2 = conv2d %0 %1 _ (1, 1, 0, 0, 1, 1, 1)\n%3 = neg %0\n%4 = cat %2 %3 (1)\n",
+           "!conv2d2; neg3; !cat4", 4);
 }
 
 /* An argmax and the product that it looks at, where the processor has a kernel that reads 8 bits. */
@@ -268,6 +290,7 @@ int main(void) {
     test_simplify();
     test_distribute();
     test_fusion();
+    test_join();
     test_screen();
     test_combine();
     printf(failures ? "%d of %d checks failed\n" : "ok: %d failures, %d checks\n", failures, checks);

@@ -322,7 +322,11 @@ static void add_random(sample *s, dycl_dtype dtype) {
         int64_t sizes[2] = {pick(0, 3) ? pick(1, 20) : 40, x.sizes[rank - 1]};
         if (s->graph.feed_count > MAX_FEEDS - 8) break;
         uint32_t w = add_feed(s, dtype, 2, sizes, 0.5), b = pick(0, 1) ? add_feed(s, dtype, 1, sizes, 1) : DYCL_NONE;
-        node0(s, DYCL_OP_linear, 3, OPERANDS(v, w, b));
+        uint32_t y = node0(s, DYCL_OP_linear, 3, OPERANDS(v, w, b));
+        if (y != DYCL_NONE && rank <= 3 && pick(0, 3) == 0 && s->graph.feed_count < MAX_FEEDS - 8) { /* the rows of two products, or their columns */
+            uint32_t other = node0(s, DYCL_OP_linear, 3, OPERANDS(v, add_feed(s, dtype, 2, sizes, 0.5), DYCL_NONE));
+            NODE(DYCL_OP_cat, OPERANDS(y, other), pick(0, rank - 1));
+        }
         break;
     }
     case 13: {
@@ -331,7 +335,11 @@ static void add_random(sample *s, dycl_dtype dtype) {
         int64_t dim = pick(0, rank - 1);
         int fits = value(s, w)->rank == rank && value(s, w)->kind != DYCL_VALUE_SCALAR;
         for (int i = 0; fits && i < rank; i++) fits = i == dim || value(s, w)->sizes[i] == x.sizes[i];
-        if (fits)
+        int computed = fits && dtype != DYCL_BOOL && pick(0, 1); /* parts that nobody else reads may be made where they will lie */
+        if (computed) w = node0(s, pick(0, 1) ? DYCL_EW_neg : DYCL_EW_abs, 1, &w);
+        if (computed)
+            NODE(DYCL_OP_cat, OPERANDS(node0(s, DYCL_EW_neg, 1, &v), w, (pick(0, 1) ? v : node0(s, DYCL_EW_abs, 1, &v))), dim);
+        else if (fits)
             NODE(DYCL_OP_cat, OPERANDS(v, w, v), dim);
         else if (rank >= 2)
             NODE((pick(0, 1) ? DYCL_OP_tril : DYCL_OP_triu), OPERANDS(v), pick(-1, 1));
