@@ -40,10 +40,28 @@ static void scan(const dycl_value *v, const char *data, int dim, int64_t bounds[
         scan_i32((const int32_t *)(const void *)data, count, stride, bounds);
 }
 
-/* What a copy of all elements is a copy of, so that their bounds are known without computing it. */
-static uint32_t of_copy(const dycl_graph *g, uint32_t value) {
-    for (uint32_t n; (n = dycl_graph_maker(g, value)) != DYCL_NONE && g->nodes[n].op == DYCL_OP_contiguous;) value = dycl_node_operands(g, &g->nodes[n])[0];
-    return value;
+#define MOST_SCANNED 65536 /* elements that are looked at instead of ending the segment */
+
+/* A feed, or a view of one, that has all elements of a value which is made of copies and selections: bounds are known without computing it.
+ * DYCL_NONE: there is none. */
+static uint32_t source_of(const dycl_graph *g, uint32_t value) {
+    for (;;) {
+        const dycl_value *root = &g->values[g->values[value].root];
+        if (root->kind == DYCL_VALUE_FEED) return value;
+        if (root->kind != DYCL_VALUE_NODE) return DYCL_NONE;
+        const dycl_node *node = &g->nodes[root->source];
+        if (node->op != DYCL_OP_contiguous && node->op != DYCL_OP_gather && node->op != DYCL_OP_index_select) return DYCL_NONE;
+        value = dycl_node_operands(g, node)[0];
+        if (dycl_value_numel(&g->values[value]) > MOST_SCANNED) return DYCL_NONE;
+    }
+}
+
+static void scan_feed(const dycl_region *region, uint32_t value, int64_t bounds[2]) {
+    const dycl_value *v = &region->recorder.graph.values[value];
+    const char *data = region->feeds[region->recorder.graph.values[v->root].source].data;
+    bounds[0] = INT64_MAX;
+    bounds[1] = INT64_MIN;
+    scan(v, data + v->offset * (int64_t)dycl_dtype_size((dycl_dtype)v->dtype), 0, bounds);
 }
 
 dycl_status dycl_region_index(dycl_region *region, PyObject *tensor, uint32_t *out_value, int64_t out_bounds[2]) {
@@ -59,18 +77,15 @@ dycl_status dycl_region_index(dycl_region *region, PyObject *tensor, uint32_t *o
         memcpy(out_bounds, r->ranges[*out_value], 2 * sizeof *out_bounds);
         return DYCL_OK;
     }
-    uint32_t source = of_copy(&r->graph, *out_value);
-    if (r->graph.values[r->graph.values[source].root].kind != DYCL_VALUE_FEED) { /* not computed yet */
+    uint32_t source = source_of(&r->graph, *out_value);
+    if (source != DYCL_NONE) scan_feed(region, source, out_bounds);
+    if (source == DYCL_NONE || (v->rank == 0 && out_bounds[0] != out_bounds[1])) { /* has to be computed */
         if (dycl_region_fetch(tensor, DYCL_BAIL_index) < 0) return DYCL_ERROR;
         status = dycl_region_value(region, tensor, out_value);
         if (status != DYCL_OK) return status;
-        v = &r->graph.values[*out_value];
-        if (r->graph.values[v->root].kind != DYCL_VALUE_FEED) return dycl_build_bail(r, DYCL_BAIL_index);
-        source = *out_value;
+        if (r->graph.values[r->graph.values[*out_value].root].kind != DYCL_VALUE_FEED) return dycl_build_bail(r, DYCL_BAIL_index);
+        scan_feed(region, *out_value, out_bounds);
     }
-    v = &r->graph.values[source];
-    const char *data = region->feeds[r->graph.values[v->root].source].data;
-    scan(v, data + v->offset * (int64_t)dycl_dtype_size((dycl_dtype)v->dtype), 0, out_bounds);
     dycl_recorder_bound(r, *out_value, out_bounds[0], out_bounds[1]); /* nobody writes to a feed before the segment has run */
     return DYCL_OK;
 }

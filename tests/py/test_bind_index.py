@@ -117,6 +117,37 @@ def test_copies_of_known_indices_are_not_computed():
     assert str(ours.value) == str(eager.value)
 
 
+def test_selected_indices_are_not_computed():
+    table, types, positions = torch.randn(9, 3), torch.randint(0, 9, (1, 40)), torch.arange(6).unsqueeze(0)
+
+    def pick(table, types, positions):
+        chosen = types.expand(2, -1).gather(1, positions.expand(2, -1))
+        return F.embedding(chosen, table), F.embedding(types[0].index_select(0, positions[0])[1:], table) * 2
+
+    check(pick, table, types, positions)
+    fast = dycl.accelerate(pick)
+    fast(table, types, positions)
+    assert set(dycl.stats(fast)["flushes"]) == {"region_end"}, dycl.stats(fast)
+    types[0, 20] = 99  # not selected
+    check(pick, table, types, positions, left=None)
+    types[0, 3] = -1  # selected
+    with pytest.raises(IndexError) as eager:
+        pick(table, types, positions)
+    with pytest.raises(IndexError) as ours:
+        fast(table, types, positions)
+    assert str(ours.value) == str(eager.value)
+
+
+def test_one_selected_index_is_a_value():
+    def pick(table, ids, at):
+        chosen = ids.index_select(0, at)
+        ids[1] = 2
+        return table[chosen[0]], table[ids.gather(0, at)[1]], F.embedding(ids.gather(0, at)[0], table)
+
+    check(pick, torch.randn(9, 3), torch.tensor([3, 1, 8, 0]), torch.tensor([1, 2]), left=None)
+    check(lambda table, ids, at: (table[ids.gather(0, at)[1]], table[:, ids.index_select(0, at)[0]]), torch.randn(9, 9), torch.tensor([3, 1, 8, 0]), torch.tensor([1, 2]))
+
+
 def test_embedding():
     table, index = torch.randn(7, 3), torch.tensor([[0, 6], [3, 3]])
     check(lambda w, i: (F.embedding(i, w), torch.embedding(w, i), F.embedding(i, w, padding_idx=2), F.embedding(i[0], w), F.embedding(i.int(), w), F.embedding(i + 0, w)), table, index)
