@@ -51,7 +51,9 @@ dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_pr
     }
     dycl_binding *binding = dycl_plan_alloc(plan, sizeof *binding);
     if (!binding) return DYCL_ERROR;
-    binding->feed = g->values[weights->ref.slot].source;
+    const dycl_value *feed = &g->values[weights->ref.slot];
+    binding->feed = feed->source;
+    binding->words = dycl_value_extent(feed) * (int64_t)dycl_dtype_size((dycl_dtype)feed->dtype) / 4;
     binding->offset = weights->ref.offset;
     binding->prim = prim;
     binding->channels = scale_channels;

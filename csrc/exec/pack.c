@@ -101,14 +101,18 @@ static struct used *used_of(uint64_t token) {
     return place;
 }
 
-void dycl_pack_forget(uint64_t token) {
-    pthread_mutex_lock(&lock);
+static void forget(uint64_t token) {
     atomic_fetch_add(&generation, 1);
     kill_stale(token, 0, 1);
     finite[bucket_of(token)].token = 0;
     struct used *place = used_of(token);
     if (place->token == token) *place = (struct used){0, 0, 0};
     collect();
+}
+
+void dycl_pack_forget(uint64_t token) {
+    pthread_mutex_lock(&lock);
+    forget(token);
     pthread_mutex_unlock(&lock);
 }
 
@@ -215,6 +219,13 @@ dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed
     return dycl_prim_pack(key->prim, from, packed);
 }
 
+static void take_sample(dycl_pack *pack, const dycl_pack_key *key) {
+    const uint32_t *now = key->base;
+    if (key->words < DYCL_PACK_SAMPLE) return;
+    pack->sample_step = (key->words - 1) / (DYCL_PACK_SAMPLE - 1);
+    for (int i = 0; i < DYCL_PACK_SAMPLE; i++) pack->sample[i] = now[i * pack->sample_step];
+}
+
 static dycl_status make_pack(const dycl_pack_key *key, uint64_t form, dycl_pack **out) {
     size_t bytes = dycl_pack_size(key);
     dycl_status status;
@@ -226,14 +237,15 @@ static dycl_status make_pack(const dycl_pack_key *key, uint64_t form, dycl_pack 
         status = dycl_error_set("out of memory for packed weights");
         goto fail;
     }
+    take_sample(pack, key); /* first: what is written meanwhile shows next time */
     DYCL_TRY(dycl_pack_into(key, scaled, data));
     dycl_aligned_free(scaled);
-    *pack = (dycl_pack){.token = key->token,
-                        .version = key->version,
-                        .key = form,
-                        .source = key->weights,
-                        .data = data,
-                        .bytes = bytes};
+    pack->token = key->token;
+    pack->version = key->version;
+    pack->key = form;
+    pack->source = key->weights;
+    pack->data = data;
+    pack->bytes = bytes;
     atomic_init(&pack->references, 2);
     atomic_init(&pack->valid, 1);
     pack->next_in_bucket = buckets[bucket_of(key->token)];
@@ -261,6 +273,13 @@ static dycl_status make_beside(const dycl_pack_key *key, uint64_t form, size_t b
     return status;
 }
 
+/* With the lock held: something of this constant was packed, and it has other contents now. */
+static int is_stale(const dycl_pack_key *key) {
+    for (const dycl_pack *pack = buckets[bucket_of(key->token)]; pack; pack = pack->next_in_bucket)
+        if (pack->token == key->token && !dycl_pack_unchanged(pack, key->base)) return 1;
+    return 0;
+}
+
 dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
     uint64_t form = key->gemm.kernel    ? hash_bytes(&key->gemm, sizeof key->gemm)
                     : key->bf16.n       ? hash_bytes(&key->bf16, sizeof key->bf16)
@@ -275,6 +294,7 @@ dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
     *out = NULL;
     pthread_mutex_lock(&lock);
     kill_stale(key->token, key->version, 0);
+    if (is_stale(key)) forget(key->token);
     for (dycl_pack *pack = buckets[bucket_of(key->token)]; pack && !*out; pack = pack->next_in_bucket) {
         if (pack->token != key->token || pack->key != form || pack->bytes != bytes || pack->source != key->weights)
             continue;
@@ -326,7 +346,7 @@ dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const
     size_t scale_bytes = (size_t)binding->channels * sizeof(float);
     const void *source = (const char *)feed->data + binding->offset;
     if (pack && pack->source == source && pack->token == feed->token && pack->version == feed->version &&
-        atomic_load(&pack->valid) && (!scale || !memcmp(scale, binding->scale, scale_bytes))) {
+        atomic_load(&pack->valid) && dycl_pack_unchanged(pack, feed->data) && (!scale || !memcmp(scale, binding->scale, scale_bytes))) {
         *out = pack->data;
         return DYCL_OK;
     }
@@ -352,7 +372,9 @@ dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const
                          .scale = scale,
                          .channels = binding->channels,
                          .per_channel = binding->per_channel,
-                         .weights = source};
+                         .weights = source,
+                         .base = feed->data,
+                         .words = binding->words};
     dycl_status status = dycl_pack_get(&key, again, &binding->pack);
     if (binding->pack) {
         *out = binding->pack->data;

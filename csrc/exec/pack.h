@@ -19,8 +19,11 @@
 #include <stdint.h>
 
 typedef struct dycl_pack dycl_pack;
+#define DYCL_PACK_SAMPLE 8
 struct dycl_pack {
     uint64_t token, version, key;
+    uint32_t sample[DYCL_PACK_SAMPLE]; /* words of the constant, sample_step apart: as they were */
+    int64_t sample_step;               /* 0: none was taken */
     const void *source; /* a view of the same constant has another address */
     atomic_int references, valid;
     void *data;
@@ -48,7 +51,19 @@ typedef struct {
     dycl_screen_form screen;
     const float *weights, *scale;
     int64_t channels, per_channel;
+    const void *base; /* the whole constant */
+    int64_t words;    /* of 4 bytes; 0: not to be sampled */
 } dycl_pack_key;
+
+/* Whether the constant still looks as it did. Versions say when torch writes; what writes without counting (another process, a library, operators of torch
+ * that py/constant.c does not know) writes all of a weight, as a rule, which a few elements of it show. */
+static inline int dycl_pack_unchanged(const dycl_pack *pack, const void *base) {
+    const uint32_t *now = (const uint32_t *)base;
+    uint32_t changed = 0;
+    if (!pack->sample_step) return 1;
+    for (int i = 0; i < DYCL_PACK_SAMPLE; i++) changed |= now[i * pack->sample_step] ^ pack->sample[i];
+    return !changed;
+}
 
 /* Finds what was packed before, or (make) packs. *out is a new reference, NULL when there is none. */
 dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out);

@@ -45,6 +45,7 @@ typedef struct {
 typedef struct {
     uint32_t feed;
     int64_t offset;        /* bytes from the feed's first element */
+    int64_t words;         /* of 4 bytes, that the feed has; 0: unknown */
     dycl_prim *prim;       /* or */
     dycl_small_form small; /* whose form it is, or */
     dycl_gemm_form gemm;

@@ -4,6 +4,7 @@
 
 #include "exec/plan.h"
 #include "py/region.h"
+#include "py/watch.h"
 
 typedef struct {
     PyObject *object;   /* borrowed: valid while `weak` is alive */
@@ -20,7 +21,7 @@ static constant *table; /* open addressing by the object's address; object NULL:
 static size_t table_room, table_count;
 static uint64_t next_token = 1;
 static PyObject *forget_function; /* owned: callback of the weak references */
-static PyObject *storage_use_count, *untyped_storage_name, *cdata_name; /* owned */
+static PyObject *storage_use_count, *untyped_storage_name, *cdata_name, *is_shared_name; /* owned */
 static int doors_watched;
 static int opening; /* our own use of untyped_storage() */
 
@@ -83,6 +84,7 @@ static int grow(void) {
 typedef struct {
     long uses;
     Py_ssize_t references;
+    int shared; /* with other processes; unknown counts as shared */
 } owners;
 
 static owners alone; /* of a tensor that nobody shares anything with: measured, as it depends on how torch keeps storage objects */
@@ -94,7 +96,10 @@ static owners count_owners(PyObject *tensor) {
     opening = 0;
     PyObject *address = storage ? PyObject_GetAttr(storage, cdata_name) : NULL;
     PyObject *count = address ? PyObject_CallOneArg(storage_use_count, address) : NULL;
-    owners found = {count ? PyLong_AsLong(count) : -1, storage ? Py_REFCNT(storage) : -1};
+    owners found = {count ? PyLong_AsLong(count) : -1, storage ? Py_REFCNT(storage) : -1, 1};
+    PyObject *shared = storage ? PyObject_CallMethodNoArgs(storage, is_shared_name) : NULL;
+    found.shared = shared != Py_False;
+    Py_XDECREF(shared);
     Py_XDECREF(count);
     Py_XDECREF(address);
     Py_XDECREF(storage);
@@ -103,10 +108,10 @@ static owners count_owners(PyObject *tensor) {
     return found;
 }
 
-/* No alias that could be written without our seeing it. */
+/* No alias that could be written without our seeing it: memory that other processes see has many. */
 static int owns_storage(PyObject *parameter) {
     owners found = count_owners(parameter);
-    return found.uses == alone.uses && found.references == alone.references;
+    return found.uses == alone.uses && found.references == alone.references && !found.shared;
 }
 
 static void watch_doors(void);
@@ -162,7 +167,18 @@ void dycl_constant_expose(PyObject *self, int for_good) {
     }
 }
 
+void dycl_constant_renew(PyObject *self) {
+    if (!table_count || !PyObject_TypeCheck(self, dycl_py.tensor_type)) return;
+    uint64_t storage = dycl_abi_storage(dycl_abi_impl(self));
+    for (size_t i = 0; i < table_room; i++) {
+        if (!table[i].object || table[i].storage != storage || !table[i].token) continue;
+        dycl_pack_forget(table[i].token);
+        table[i].token = next_token++;
+    }
+}
+
 static getter original_data;
+static setter original_set_data;
 static PyCFunction original_data_ptr, original_untyped_storage;
 static PyCFunctionWithKeywords original_numpy;
 
@@ -177,6 +193,12 @@ static int open_door(PyObject *self, int for_good) {
 static PyObject *door_data(PyObject *self, void *closure) {
     if (open_door(self, 0) < 0) return NULL;
     return original_data(self, closure);
+}
+
+/* a.data = b: b's memory under a's version. */
+static int door_set_data(PyObject *self, PyObject *value, void *closure) {
+    if (value && PyObject_TypeCheck(value, dycl_py.tensor_type) && open_door(value, 0) < 0) return -1;
+    return original_set_data(self, value, closure);
 }
 
 static PyObject *door_untyped_storage(PyObject *self, PyObject *unused) {
@@ -194,6 +216,110 @@ static PyObject *door_numpy(PyObject *self, PyObject *args, PyObject *kwargs) {
     return original_numpy(self, args, kwargs);
 }
 
+/* ---- Operators of torch that write without counting */
+
+static PyCFunction original_apply;
+static PyCFunctionWithKeywords original_map, original_map2, original_fused[5];
+
+static PyObject *written(PyObject *self, PyObject *result) {
+    dycl_constant_renew(self);
+    return result;
+}
+
+static PyObject *door_apply(PyObject *self, PyObject *function) {
+    if (open_door(self, 0) < 0) return NULL; /* the function may do anything meanwhile */
+    return written(self, original_apply(self, function));
+}
+
+static PyObject *door_map(PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (open_door(self, 0) < 0) return NULL;
+    return written(self, original_map(self, args, kwargs));
+}
+
+static PyObject *door_map2(PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (open_door(self, 0) < 0) return NULL;
+    return written(self, original_map2(self, args, kwargs));
+}
+
+/* fused(list of what is written, ...) */
+static PyObject *fused(PyCFunctionWithKeywords original, PyObject *self, PyObject *args, PyObject *kwargs) {
+    dycl_region *region = dycl_region_current;
+    if (region && region->postponed && dycl_region_flush(region, DYCL_BAIL_alias) < 0) return NULL;
+    PyObject *result = original(self, args, kwargs), *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *list = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : kwargs ? PyDict_GetItemString(kwargs, "self") : NULL;
+    for (Py_ssize_t i = 0; list && (PyList_Check(list) || PyTuple_Check(list)) && i < PySequence_Fast_GET_SIZE(list); i++) dycl_constant_renew(PySequence_Fast_GET_ITEM(list, i));
+    PyErr_Restore(type, value, traceback);
+    return result;
+}
+
+#define FUSED_DOOR(n)                                                                                                  \
+    static PyObject *door_fused##n(PyObject *self, PyObject *args, PyObject *kwargs) { return fused(original_fused[n], self, args, kwargs); }
+FUSED_DOOR(0)
+FUSED_DOOR(1)
+FUSED_DOOR(2)
+FUSED_DOOR(3)
+FUSED_DOOR(4)
+
+#define AS_FUNCTION(door) ((PyCFunction)(void (*)(void))(door))
+#define AS_KEYWORDS(function) ((PyCFunctionWithKeywords)(void (*)(void))(function))
+
+static void watch_writers(void) {
+    static const struct {
+        const char *name;
+        PyCFunctionWithKeywords door;
+    } functions[5] = {{"_VariableFunctions._fused_adam_", door_fused0},
+                      {"_VariableFunctions._fused_adamw_", door_fused1},
+                      {"_VariableFunctions._fused_sgd_", door_fused2},
+                      {"_VariableFunctions._fused_adagrad_", door_fused3},
+                      {"_VariableFunctions._amp_foreach_non_finite_check_and_unscale_", door_fused4}};
+    int keywords = METH_VARARGS | METH_KEYWORDS;
+    for (int i = 0; i < 5; i++) original_fused[i] = AS_KEYWORDS(dycl_watch_function(functions[i].name, METH_STATIC | keywords, AS_FUNCTION(functions[i].door)));
+    original_apply = dycl_watch_method("apply_", METH_O, door_apply);
+    original_map = AS_KEYWORDS(dycl_watch_method("map_", keywords, AS_FUNCTION(door_map)));
+    original_map2 = AS_KEYWORDS(dycl_watch_method("map2_", keywords, AS_FUNCTION(door_map2)));
+}
+
+/* ---- Our weak references are nobody's business: torch.utils.swap_tensors refuses tensors that have any */
+
+static PyCFunction original_weak_references, original_weak_reference_count;
+
+static PyObject *foreign_references(PyObject *self, PyObject *object) {
+    PyObject *all = original_weak_references(self, object);
+    const constant *entry = all && PyList_Check(all) ? find(object) : NULL;
+    for (Py_ssize_t i = entry ? PyList_GET_SIZE(all) : 0; i-- > 0;) {
+        if (PyList_GET_ITEM(all, i) != entry->weak) continue;
+        if (PyList_SetSlice(all, i, i + 1, NULL) < 0) Py_CLEAR(all);
+        break;
+    }
+    return all;
+}
+
+static PyObject *foreign_reference_count(PyObject *self, PyObject *object) {
+    PyObject *count = original_weak_reference_count(self, object);
+    if (!count || !find(object)) return count;
+    long n = PyLong_AsLong(count);
+    Py_DECREF(count);
+    return PyLong_FromLong(n - 1);
+}
+
+static void hide_references(void) {
+    PyObject *module = PyImport_ImportModule("_weakref");
+    PyObject *references = module ? PyObject_GetAttrString(module, "getweakrefs") : NULL, *count = module ? PyObject_GetAttrString(module, "getweakrefcount") : NULL;
+    if (references && PyCFunction_CheckExact(references) && ((PyCFunctionObject *)references)->m_ml->ml_flags == METH_O) {
+        original_weak_references = ((PyCFunctionObject *)references)->m_ml->ml_meth;
+        ((PyCFunctionObject *)references)->m_ml->ml_meth = foreign_references;
+    }
+    if (count && PyCFunction_CheckExact(count) && ((PyCFunctionObject *)count)->m_ml->ml_flags == METH_O) {
+        original_weak_reference_count = ((PyCFunctionObject *)count)->m_ml->ml_meth;
+        ((PyCFunctionObject *)count)->m_ml->ml_meth = foreign_reference_count;
+    }
+    Py_XDECREF(references);
+    Py_XDECREF(count);
+    Py_XDECREF(module);
+    PyErr_Clear();
+}
+
 static PyMethodDef *method_def(const char *name, int flags) {
     PyObject *method = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, name); /* of torch._C.TensorBase */
     if (!method || Py_TYPE(method) != &PyMethodDescr_Type) return NULL;
@@ -207,15 +333,19 @@ static void watch_doors(void) {
     PyMethodDef *pointer = method_def("data_ptr", METH_NOARGS), *storage = method_def("untyped_storage", METH_NOARGS),
                 *numpy = method_def("numpy", METH_VARARGS | METH_KEYWORDS);
     doors_watched = -1;
-    if (!data_def || !pointer || !storage || !numpy) return; /* an unknown torch: nothing is constant */
+    if (!data_def || !data_def->set || !pointer || !storage || !numpy) return; /* an unknown torch: nothing is constant */
     original_data = data_def->get;
     original_data_ptr = pointer->ml_meth;
     original_untyped_storage = storage->ml_meth;
     original_numpy = (PyCFunctionWithKeywords)(void (*)(void))numpy->ml_meth;
+    original_set_data = data_def->set;
     data_def->get = door_data;
+    data_def->set = door_set_data;
     pointer->ml_meth = door_data_ptr;
     storage->ml_meth = door_untyped_storage;
     numpy->ml_meth = (PyCFunction)(void (*)(void))door_numpy;
+    watch_writers();
+    hide_references();
     doors_watched = 1;
 }
 
@@ -225,8 +355,9 @@ int dycl_constant_setup(void) {
     Py_XDECREF(c);
     untyped_storage_name = PyUnicode_InternFromString("untyped_storage");
     cdata_name = PyUnicode_InternFromString("_cdata");
+    is_shared_name = PyUnicode_InternFromString("is_shared");
     forget_function = PyCFunction_New(&forget_method, NULL);
-    if (!storage_use_count || !untyped_storage_name || !cdata_name || !forget_function) return -1;
+    if (!storage_use_count || !untyped_storage_name || !cdata_name || !is_shared_name || !forget_function) return -1;
     PyObject *sample = PyObject_CallMethod(dycl_py.torch, "empty", "i", 1);
     if (!sample) return -1;
     alone = count_owners(sample);

@@ -12,6 +12,8 @@ int dycl_constant_setup(void);
 /* A token that stays the same while the parameter's memory is the same; 0: not constant. */
 uint64_t dycl_constant_token(PyObject *parameter, uint64_t *out_version);
 
+/* What torch wrote without counting: the constants in this tensor's memory have new contents. */
+void dycl_constant_renew(PyObject *tensor);
 /* Memory of this tensor gets out: parameters that share it are constant no longer (for_good: never again). */
 void dycl_constant_expose(PyObject *tensor, int for_good);
 

@@ -54,6 +54,7 @@ PyCFunction dycl_watch_function(const char *name, int flags, PyCFunction door) {
 static PyCFunctionWithKeywords original_set;
 
 static PyObject *door_set(PyObject *self, PyObject *args, PyObject *kwargs) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++) dycl_constant_expose(PyTuple_GET_ITEM(args, i), 0); /* one memory under two versions */
     dycl_region *region = dycl_region_current;
     if (region || dycl_is_lazy(self)) {
         if (dycl_fallback_prepare(region, &self, 1, "set_", DYCL_BAIL_alias) < 0) return NULL;
