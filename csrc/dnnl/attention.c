@@ -191,6 +191,11 @@ static dycl_status check(const dycl_attention_desc *d) {
     return DYCL_OK;
 }
 
+static dycl_status outcome(dycl_status status) {
+    if (status == DYCL_ERROR) return dycl_error_set("sgemm failed inside attention");
+    return status == DYCL_BAIL ? dycl_dnnl_bail("sgemm refuses attention's operands") : DYCL_OK;
+}
+
 dycl_status dycl_attention(const dycl_attention_desc *desc, const float *q, const float *k, const float *v,
                            const void *mask, float *out, void *scratch) {
     const dycl_scores_table *table = dycl_kern_scores(dycl_cpu_isa());
@@ -203,13 +208,15 @@ dycl_status dycl_attention(const dycl_attention_desc *desc, const float *q, cons
     if (units == 0 || p.d.v_width == 0) return DYCL_OK;
     double flops = 2.0 * (double)(units * p.rows) * (double)p.d.k_len * (double)(p.d.width + p.d.v_width);
     int threads = (int)least(p.threads, dycl_cpu_threads());
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1 && flops > SERIAL_FLOPS)
+    if (threads < 2 || flops <= SERIAL_FLOPS) { /* no region of one thread: sgemm's own team would be made anew inside */
+        for (int64_t unit = 0; unit < units && status == DYCL_OK; unit++) status = run_tile(&p, table, unit, q, k, v, mask, out, scratch);
+        return outcome(status);
+    }
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int64_t unit = 0; unit < units; unit++) {
         float *scores = (float *)((char *)scratch + (size_t)omp_get_thread_num() * p.tile_bytes);
         dycl_status s = run_tile(&p, table, unit, q, k, v, mask, out, scores);
         if (s != DYCL_OK) atomic_store_explicit(&worst, (int)s, memory_order_relaxed);
     }
-    status = (dycl_status)atomic_load(&worst);
-    if (status == DYCL_ERROR) return dycl_error_set("sgemm failed inside attention");
-    return status == DYCL_BAIL ? dycl_dnnl_bail("sgemm refuses attention's operands") : DYCL_OK;
+    return outcome((dycl_status)atomic_load(&worst));
 }

@@ -59,25 +59,31 @@ static dycl_status one(const dycl_matmul_args *a, const char *left, const char *
     return DYCL_OK;
 }
 
+static dycl_status batch(const dycl_matmul_args *a, int64_t i, const char *left, const char *right, const char *bias, char *to) {
+    int64_t element = (int64_t)dycl_dtype_size(a->dtype), left_at = 0, right_at = 0, to_at = 0;
+    for (int d = a->batch_rank - 1; d >= 0; d--) {
+        int64_t index = i % a->batch[d];
+        i /= a->batch[d];
+        left_at += index * a->a_batch[d];
+        right_at += index * a->b_batch[d];
+        to_at += index * a->c_batch[d];
+    }
+    return one(a, left + left_at * element, right + right_at * element, bias, to + to_at * element);
+}
+
 dycl_status dycl_matmul_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_matmul_args *a = step->args;
     const char *left = dycl_at(plan, a->a), *right = dycl_at(plan, a->b),
                *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
     char *to = dycl_at(plan, a->c);
-    if (a->batches == 1) return one(a, left, right, bias, to);
-    int64_t element = (int64_t)dycl_dtype_size(a->dtype);
     dycl_status worst = DYCL_OK;
-#pragma omp parallel for schedule(static) num_threads(a->threads) if (a->threads > 1)
+    if (a->threads < 2) { /* not even a region of one thread around it: oneDNN's own team would be made anew inside, for each product */
+        for (int64_t i = 0; i < a->batches && worst == DYCL_OK; i++) worst = batch(a, i, left, right, bias, to);
+        return worst;
+    }
+#pragma omp parallel for schedule(static) num_threads(a->threads)
     for (int64_t i = 0; i < a->batches; i++) {
-        int64_t left_at = 0, right_at = 0, to_at = 0, rest = i;
-        for (int d = a->batch_rank - 1; d >= 0; d--) {
-            int64_t index = rest % a->batch[d];
-            rest /= a->batch[d];
-            left_at += index * a->a_batch[d];
-            right_at += index * a->b_batch[d];
-            to_at += index * a->c_batch[d];
-        }
-        dycl_status status = one(a, left + left_at * element, right + right_at * element, bias, to + to_at * element);
+        dycl_status status = batch(a, i, left, right, bias, to);
         if (status != DYCL_OK) {
 #pragma omp critical(dycl_matmul_status)
             worst = status;
