@@ -40,7 +40,7 @@ static void scan(const dycl_value *v, const char *data, int dim, int64_t bounds[
         scan_i32((const int32_t *)(const void *)data, count, stride, bounds);
 }
 
-#define MOST_SCANNED 65536 /* elements that are looked at instead of ending the segment */
+#define MOST_SCANNED 65536 /* elements that are looked at, for a selection of them, instead of ending the segment */
 
 /* A feed, or a view of one, that has all elements of a value which is made of copies and selections: bounds are known without computing it.
  * DYCL_NONE: there is none. */
@@ -50,9 +50,10 @@ static uint32_t source_of(const dycl_graph *g, uint32_t value) {
         if (root->kind == DYCL_VALUE_FEED) return value;
         if (root->kind != DYCL_VALUE_NODE) return DYCL_NONE;
         const dycl_node *node = &g->nodes[root->source];
-        if (node->op != DYCL_OP_contiguous && node->op != DYCL_OP_gather && node->op != DYCL_OP_index_select) return DYCL_NONE;
+        int selects = node->op == DYCL_OP_gather || node->op == DYCL_OP_index_select;
+        if (!selects && node->op != DYCL_OP_contiguous) return DYCL_NONE;
         value = dycl_node_operands(g, node)[0];
-        if (dycl_value_numel(&g->values[value]) > MOST_SCANNED) return DYCL_NONE;
+        if (selects && dycl_value_numel(&g->values[value]) > MOST_SCANNED) return DYCL_NONE;
     }
 }
 
