@@ -183,9 +183,13 @@ static PyCFunction original_data_ptr, original_untyped_storage;
 static PyCFunctionWithKeywords original_numpy;
 
 /* What waits to be made of a constant is made before its memory can be written. 0 or -1. */
-static int open_door(PyObject *self, int for_good) {
+static int make_postponed(void) {
     dycl_region *region = dycl_region_current;
-    if (region && region->postponed && !opening && dycl_region_flush(region, DYCL_BAIL_alias) < 0) return -1;
+    return region && region->postponed && !opening ? dycl_region_flush(region, DYCL_BAIL_alias) : 0;
+}
+
+static int open_door(PyObject *self, int for_good) {
+    if (make_postponed() < 0) return -1;
     dycl_constant_expose(self, for_good);
     return 0;
 }
@@ -221,30 +225,25 @@ static PyObject *door_numpy(PyObject *self, PyObject *args, PyObject *kwargs) {
 static PyCFunction original_apply;
 static PyCFunctionWithKeywords original_map, original_map2, original_fused[5];
 
-static PyObject *written(PyObject *self, PyObject *result) {
-    dycl_constant_renew(self);
-    return result;
-}
-
+/* These call a function of the program for each element, which may do anything meanwhile: what they write is no constant for a while. */
 static PyObject *door_apply(PyObject *self, PyObject *function) {
-    if (open_door(self, 0) < 0) return NULL; /* the function may do anything meanwhile */
-    return written(self, original_apply(self, function));
+    if (open_door(self, 0) < 0) return NULL;
+    return original_apply(self, function);
 }
 
 static PyObject *door_map(PyObject *self, PyObject *args, PyObject *kwargs) {
     if (open_door(self, 0) < 0) return NULL;
-    return written(self, original_map(self, args, kwargs));
+    return original_map(self, args, kwargs);
 }
 
 static PyObject *door_map2(PyObject *self, PyObject *args, PyObject *kwargs) {
     if (open_door(self, 0) < 0) return NULL;
-    return written(self, original_map2(self, args, kwargs));
+    return original_map2(self, args, kwargs);
 }
 
 /* fused(list of what is written, ...) */
 static PyObject *fused(PyCFunctionWithKeywords original, PyObject *self, PyObject *args, PyObject *kwargs) {
-    dycl_region *region = dycl_region_current;
-    if (region && region->postponed && dycl_region_flush(region, DYCL_BAIL_alias) < 0) return NULL;
+    if (make_postponed() < 0) return NULL;
     PyObject *result = original(self, args, kwargs), *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyObject *list = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : kwargs ? PyDict_GetItemString(kwargs, "self") : NULL;
@@ -261,9 +260,6 @@ FUSED_DOOR(2)
 FUSED_DOOR(3)
 FUSED_DOOR(4)
 
-#define AS_FUNCTION(door) ((PyCFunction)(void (*)(void))(door))
-#define AS_KEYWORDS(function) ((PyCFunctionWithKeywords)(void (*)(void))(function))
-
 static void watch_writers(void) {
     static const struct {
         const char *name;
@@ -274,10 +270,10 @@ static void watch_writers(void) {
                       {"_VariableFunctions._fused_adagrad_", door_fused3},
                       {"_VariableFunctions._amp_foreach_non_finite_check_and_unscale_", door_fused4}};
     int keywords = METH_VARARGS | METH_KEYWORDS;
-    for (int i = 0; i < 5; i++) original_fused[i] = AS_KEYWORDS(dycl_watch_function(functions[i].name, METH_STATIC | keywords, AS_FUNCTION(functions[i].door)));
+    for (int i = 0; i < 5; i++) original_fused[i] = DYCL_AS_KEYWORDS(dycl_watch_function(functions[i].name, METH_STATIC | keywords, DYCL_AS_FUNCTION(functions[i].door)));
     original_apply = dycl_watch_method("apply_", METH_O, door_apply);
-    original_map = AS_KEYWORDS(dycl_watch_method("map_", keywords, AS_FUNCTION(door_map)));
-    original_map2 = AS_KEYWORDS(dycl_watch_method("map2_", keywords, AS_FUNCTION(door_map2)));
+    original_map = DYCL_AS_KEYWORDS(dycl_watch_method("map_", keywords, DYCL_AS_FUNCTION(door_map)));
+    original_map2 = DYCL_AS_KEYWORDS(dycl_watch_method("map2_", keywords, DYCL_AS_FUNCTION(door_map2)));
 }
 
 /* ---- Our weak references are nobody's business: torch.utils.swap_tensors refuses tensors that have any */
@@ -306,14 +302,8 @@ static PyObject *foreign_reference_count(PyObject *self, PyObject *object) {
 static void hide_references(void) {
     PyObject *module = PyImport_ImportModule("_weakref");
     PyObject *references = module ? PyObject_GetAttrString(module, "getweakrefs") : NULL, *count = module ? PyObject_GetAttrString(module, "getweakrefcount") : NULL;
-    if (references && PyCFunction_CheckExact(references) && ((PyCFunctionObject *)references)->m_ml->ml_flags == METH_O) {
-        original_weak_references = ((PyCFunctionObject *)references)->m_ml->ml_meth;
-        ((PyCFunctionObject *)references)->m_ml->ml_meth = foreign_references;
-    }
-    if (count && PyCFunction_CheckExact(count) && ((PyCFunctionObject *)count)->m_ml->ml_flags == METH_O) {
-        original_weak_reference_count = ((PyCFunctionObject *)count)->m_ml->ml_meth;
-        ((PyCFunctionObject *)count)->m_ml->ml_meth = foreign_reference_count;
-    }
+    original_weak_references = dycl_watch_object(references, METH_O, foreign_references);
+    original_weak_reference_count = dycl_watch_object(count, METH_O, foreign_reference_count);
     Py_XDECREF(references);
     Py_XDECREF(count);
     Py_XDECREF(module);

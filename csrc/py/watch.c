@@ -27,11 +27,15 @@ static PyCFunction wrap(PyMethodDef *def, int flags, PyCFunction door) {
     return original;
 }
 
+PyCFunction dycl_watch_object(PyObject *function, int flags, PyCFunction door) {
+    return function && PyCFunction_CheckExact(function) ? wrap(((PyCFunctionObject *)function)->m_ml, flags, door) : NULL;
+}
+
 PyCFunction dycl_watch_method(const char *name, int flags, PyCFunction door) {
     PyObject *method = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, name);
     if (method && Py_TYPE(method) == &PyStaticMethod_Type) { /* its definition is that of the function inside */
         PyObject *function = PyObject_GetAttrString(method, "__func__");
-        PyCFunction original = function && PyCFunction_CheckExact(function) ? wrap(((PyCFunctionObject *)function)->m_ml, flags, door) : NULL;
+        PyCFunction original = dycl_watch_object(function, flags, door);
         Py_XDECREF(function);
         return original;
     }
@@ -42,9 +46,7 @@ PyCFunction dycl_watch_method(const char *name, int flags, PyCFunction door) {
 PyCFunction dycl_watch_function(const char *name, int flags, PyCFunction door) {
     PyObject *function = find(name);
     if (function && PyInstanceMethod_Check(function)) Py_SETREF(function, Py_NewRef(PyInstanceMethod_GET_FUNCTION(function)));
-    PyMethodDef *def = NULL;
-    if (function && PyCFunction_CheckExact(function)) def = ((PyCFunctionObject *)function)->m_ml;
-    PyCFunction original = wrap(def, flags, door);
+    PyCFunction original = dycl_watch_object(function, flags, door);
     Py_XDECREF(function);
     return original;
 }
@@ -205,22 +207,19 @@ static int missing(const char *name) {
     return -1;
 }
 
-#define AS_FUNCTION(door) ((PyCFunction)(void (*)(void))(door))
-#define AS_KEYWORDS(function) ((PyCFunctionWithKeywords)(void (*)(void))(function))
-
 int dycl_watch_setup(void) {
     int keywords = METH_VARARGS | METH_KEYWORDS;
     watch_metaclass(0, dycl_py.tensor_type);
     watch_metaclass(1, dycl_py.parameter_type);
     watch_metaclass(2, dycl_py.buffer_type);
-    original_as_subclass = AS_KEYWORDS(dycl_watch_method("as_subclass", keywords, AS_FUNCTION(door_as_subclass)));
+    original_as_subclass = DYCL_AS_KEYWORDS(dycl_watch_method("as_subclass", keywords, DYCL_AS_FUNCTION(door_as_subclass)));
     if (!original_as_subclass) return missing("Tensor.as_subclass");
-    original_make_subclass = AS_KEYWORDS(dycl_watch_method("_make_subclass", keywords | METH_STATIC, AS_FUNCTION(door_make_subclass)));
+    original_make_subclass = DYCL_AS_KEYWORDS(dycl_watch_method("_make_subclass", keywords | METH_STATIC, DYCL_AS_FUNCTION(door_make_subclass)));
     if (!original_make_subclass) return missing("Tensor._make_subclass");
-    original_set = AS_KEYWORDS(dycl_watch_method("set_", keywords, AS_FUNCTION(door_set)));
+    original_set = DYCL_AS_KEYWORDS(dycl_watch_method("set_", keywords, DYCL_AS_FUNCTION(door_set)));
     if (!original_set) return missing("Tensor.set_");
-    original_apply = AS_KEYWORDS(dycl_watch_function("_FunctionBase.apply", METH_CLASS | keywords, AS_FUNCTION(door_apply)));
-    if (!original_apply) original_apply = AS_KEYWORDS(dycl_watch_function("_FunctionBase.apply", METH_CLASS | METH_VARARGS, AS_FUNCTION(door_apply)));
+    original_apply = DYCL_AS_KEYWORDS(dycl_watch_function("_FunctionBase.apply", METH_CLASS | keywords, DYCL_AS_FUNCTION(door_apply)));
+    if (!original_apply) original_apply = DYCL_AS_KEYWORDS(dycl_watch_function("_FunctionBase.apply", METH_CLASS | METH_VARARGS, DYCL_AS_FUNCTION(door_apply)));
     if (!original_apply) return missing("torch._C._FunctionBase.apply");
     original_set_eval_frame = dycl_watch_function("_dynamo.eval_frame.set_eval_frame", METH_O, door_set_eval_frame);
     if (!original_set_eval_frame) return missing("torch._C._dynamo.eval_frame.set_eval_frame");
@@ -233,15 +232,15 @@ int dycl_watch_setup(void) {
                    {"ScriptModule._create_method_from_trace_with_dict", door_trace3}};
     for (int i = 0; i < 4; i++) {
         original_trace[i] =
-            (_PyCFunctionFastWithKeywords)(void (*)(void))dycl_watch_function(traces[i].name, METH_FASTCALL | METH_KEYWORDS, AS_FUNCTION(traces[i].door));
+            (_PyCFunctionFastWithKeywords)(void (*)(void))dycl_watch_function(traces[i].name, METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(traces[i].door));
         if (!original_trace[i]) return missing(traces[i].name);
     }
     original_left_aligned =
-        AS_KEYWORDS(dycl_watch_function("_VariableFunctions._nested_tensor_from_mask_left_aligned", METH_STATIC | keywords, AS_FUNCTION(door_left_aligned)));
+        DYCL_AS_KEYWORDS(dycl_watch_function("_VariableFunctions._nested_tensor_from_mask_left_aligned", METH_STATIC | keywords, DYCL_AS_FUNCTION(door_left_aligned)));
     if (!original_left_aligned) return missing("torch._nested_tensor_from_mask_left_aligned");
-    original_dlpack = AS_KEYWORDS(dycl_watch_function("_to_dlpack", keywords, AS_FUNCTION(door_dlpack)));
+    original_dlpack = DYCL_AS_KEYWORDS(dycl_watch_function("_to_dlpack", keywords, DYCL_AS_FUNCTION(door_dlpack)));
     if (!original_dlpack) return missing("torch._C._to_dlpack");
-    original_dlpack_versioned = AS_KEYWORDS(dycl_watch_function("_to_dlpack_versioned", keywords, AS_FUNCTION(door_dlpack_versioned)));
+    original_dlpack_versioned = DYCL_AS_KEYWORDS(dycl_watch_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(door_dlpack_versioned)));
     if (!original_dlpack_versioned) return missing("torch._C._to_dlpack_versioned");
     original_default_dtype = dycl_watch_function("_set_default_dtype", METH_O, door_default_dtype);
     return original_default_dtype ? 0 : missing("torch._C._set_default_dtype");

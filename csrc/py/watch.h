@@ -14,5 +14,8 @@ int dycl_watch_is_foreign(const char *impl);
 /* Wraps the C function of a method of torch._C.TensorBase or of a function of torch._C. NULL: not found, or not of that kind. */
 PyCFunction dycl_watch_method(const char *name, int flags, PyCFunction door);
 PyCFunction dycl_watch_function(const char *name, int flags, PyCFunction door);
+PyCFunction dycl_watch_object(PyObject *function, int flags, PyCFunction door); /* the same for a function at hand, or NULL */
+#define DYCL_AS_FUNCTION(door) ((PyCFunction)(void (*)(void))(door))
+#define DYCL_AS_KEYWORDS(function) ((PyCFunctionWithKeywords)(void (*)(void))(function))
 
 #endif

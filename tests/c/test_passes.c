@@ -77,8 +77,7 @@ static void blocks_of(const dycl_program *p, char *out, size_t room) {
     for (uint32_t i = 0; i < p->order_count; i++) {
         const dycl_block *block = &p->blocks[p->order[i]];
         used += (size_t)snprintf(out + used, room - used, "%s%s", i ? "; " : "", block->kind == DYCL_BLOCK_TILE ? "" : "!");
-        for (uint32_t n = block->first; n != DYCL_NONE && used < room; n = p->next[n])
-        {
+        for (uint32_t n = block->first; n != DYCL_NONE && used < room; n = p->next[n]) {
             uint32_t v = p->graph.nodes[n].out, root = p->graph.values[v].root;
             used += (size_t)snprintf(out + used, room - used, "%s%s%u", n == block->first ? "" : " ", dycl_op_get((dycl_op)p->graph.nodes[n].op)->name, v);
             if (root != v && used < room) used += (size_t)snprintf(out + used, room - used, ">%u+%d", root, (int)p->graph.values[v].offset);
