@@ -35,6 +35,27 @@ fail:
     return status;
 }
 
+/* oneDNN knows these layouts as f32's only. A mask or an index that follows a convolution takes over its order of dimensions, not its element:
+ * what lies plain can have any dtype and is moved as a strided tensor. */
+static size_t bytes_of(const dycl_maker *b, uint32_t v, const dycl_layout *layout) {
+    return dycl_layout_bytes(layout) / sizeof(float) * dycl_dtype_size((dycl_dtype)dycl_make_value(b, v)->dtype);
+}
+
+static dycl_tensor tensor_of(dycl_dtype dtype, dycl_ref ref, const dycl_layout *layout) {
+    dycl_tensor t = {.ref = ref, .dtype = dtype, .rank = layout->rank};
+    memcpy(t.sizes, layout->sizes, (size_t)layout->rank * sizeof(int64_t));
+    memcpy(t.strides, layout->strides, (size_t)layout->rank * sizeof(int64_t));
+    return t;
+}
+
+static dycl_status relayout(dycl_maker *b, uint32_t v, dycl_ref src, const dycl_layout *from, dycl_ref dst, const dycl_layout *to) {
+    dycl_dtype dtype = (dycl_dtype)dycl_make_value(b, v)->dtype;
+    if (dtype == DYCL_F32) return dycl_make_reorder(b, src, from, dst, to);
+    if (from->opaque || to->opaque) return dycl_error_set("a layout of oneDNN's for %s", dycl_dtype_name(dtype));
+    dycl_tensor here = tensor_of(dtype, src, from), there = tensor_of(dtype, dst, to);
+    return dycl_make_copy(b, &here, &there);
+}
+
 void dycl_make_layout(const dycl_maker *b, uint32_t v, dycl_layout *out) {
     const dycl_value *value = dycl_make_value(b, v);
     dycl_layout_plain(out, value->rank, value->sizes, value->strides);
@@ -70,7 +91,7 @@ dycl_status dycl_make_result(dycl_maker *b, uint32_t v, const dycl_layout *layou
         return DYCL_OK;
     }
     struct dycl_blocked *blocked;
-    dycl_status status = dycl_make_slot(b, dycl_layout_bytes(layout), out_slot);
+    dycl_status status = dycl_make_slot(b, bytes_of(b, v, layout), out_slot);
     return status == DYCL_OK ? note(b, v, layout, *out_slot, &blocked) : status;
 }
 
@@ -80,7 +101,7 @@ static dycl_status make_plain(dycl_maker *b, uint32_t root) {
     dycl_layout plain;
     dycl_make_layout(b, root, &plain);
     blocked->plain_ready = 1;
-    return dycl_make_reorder(b, (dycl_ref){blocked->slot, 0, 0}, &blocked->layout, (dycl_ref){root, 0, 0}, &plain);
+    return relayout(b, root, (dycl_ref){blocked->slot, 0, 0}, &blocked->layout, (dycl_ref){root, 0, 0}, &plain);
 }
 
 dycl_status dycl_make_result_done(dycl_maker *b, uint32_t v) {
@@ -99,10 +120,10 @@ dycl_status dycl_make_as(dycl_maker *b, uint32_t v, const dycl_layout *layout, d
         if (dycl_layout_equal(&blocked->layout, layout)) return DYCL_OK;
         out->slot = blocked->other_slot;
         if (blocked->other_slot != DYCL_NONE && dycl_layout_equal(&blocked->other, layout)) return DYCL_OK;
-        DYCL_TRY(dycl_make_slot(b, dycl_layout_bytes(layout), &out->slot));
+        DYCL_TRY(dycl_make_slot(b, bytes_of(b, v, layout), &out->slot));
         blocked->other = *layout;
         blocked->other_slot = out->slot;
-        return dycl_make_reorder(b, (dycl_ref){blocked->slot, 0, 0}, &blocked->layout, *out, layout);
+        return relayout(b, v, (dycl_ref){blocked->slot, 0, 0}, &blocked->layout, *out, layout);
     }
     DYCL_TRY(make_plain(b, root));
     dycl_make_tensor(b, v, &x);
@@ -118,13 +139,13 @@ dycl_status dycl_make_as(dycl_maker *b, uint32_t v, const dycl_layout *layout, d
     if (dycl_layout_equal(&plain, layout)) return DYCL_OK;
     dycl_ref from = *out;
     *out = (dycl_ref){0, 0, 0};
-    DYCL_TRY(dycl_make_slot(b, dycl_layout_bytes(layout), &out->slot));
+    DYCL_TRY(dycl_make_slot(b, bytes_of(b, v, layout), &out->slot));
     if (root == v && !repeats) { /* another consumer may ask for the same form */
         DYCL_TRY(note(b, v, &plain, v, &blocked));
         blocked->other = *layout;
         blocked->other_slot = out->slot;
     }
-    return dycl_make_reorder(b, from, &plain, *out, layout);
+    return relayout(b, v, from, &plain, *out, layout);
 fail:
     return status;
 }

@@ -148,7 +148,7 @@ dycl_status dycl_make_plane_mean(dycl_maker *b, const dycl_node *node) {
     uint32_t operand = dycl_node_operands(&b->program->graph, node)[0], slot;
     const struct dycl_blocked *blocked = dycl_blocked_of(b, operand);
     const dycl_value *x = dycl_make_value(b, operand);
-    if (!blocked || blocked->plain_ready || x->rank != 4) return DYCL_BAIL;
+    if (!blocked || blocked->plain_ready || x->rank != 4 || x->dtype != DYCL_F32) return DYCL_BAIL;
     dycl_layout made, plain;
     dycl_status status;
     pool_args *a = dycl_plan_alloc(b->plan, sizeof *a);
