@@ -67,6 +67,11 @@ def _start(version):
     if not version.startswith(TESTED_TORCH):
         raise RuntimeError(f"dycl was tested with torch {TESTED_TORCH}x, this is {version}")
     _core.setup()
+    from dycl import _replay
+
+    _core.set_replay(_replay.run)
+    if os.environ.get("DYCL_REPLAY", "") not in ("", "0"):  # is a plan wrong, or what was recorded?
+        _core.set_replaying(True)
     if os.environ.get("DYCL_DISABLE", "") not in ("", "0"):
         _set_disabled(True)
     if os.environ.get("DYCL_CHOOSE", "") == "0":  # always record: what tests and micro-benchmarks of the recorder need

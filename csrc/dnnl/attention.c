@@ -23,6 +23,7 @@
 typedef struct {
     dycl_attention_desc d;
     int64_t rows, tiles, ld; /* query rows of a tile; tiles of a head; leading dimension of the scores */
+    int64_t hides;           /* keys, where a causal mask hides some; else 0 */
     int threads;
     size_t tile_bytes;
     const dycl_gemm_kernel *kernel; /* NULL: sgemm */
@@ -56,6 +57,7 @@ static void make_plan(const dycl_attention_desc *desc, plan *p) {
     int cap = thread_cap();
     memset(p, 0, sizeof *p);
     *d = *desc;
+    p->hides = d->causal && d->k_len > 1 ? d->k_len : 0;
     if (d->mask == 0) memset(d->mask_strides, 0, sizeof d->mask_strides);
     if (d->q_len == 1 && d->causal) {
         d->k_len = least(d->k_len, 1);
@@ -94,7 +96,8 @@ size_t dycl_attention_scratch(const dycl_attention_desc *desc) {
     return (size_t)p.threads * p.tile_bytes;
 }
 
-/* A mask that the kernel does not read: not of floats beside each other. */
+/* A mask that the kernel does not read: not of floats beside each other. torch makes a bool mask one of 0 and -inf and adds it, so that a score that is
+ * NaN stays one where it is masked. */
 static void scale_and_mask(const dycl_attention_desc *d, float *row, const void *mask, int64_t offset, int64_t n) {
     int64_t step = d->mask_strides[3];
     if (d->mask == 1) {
@@ -102,8 +105,25 @@ static void scale_and_mask(const dycl_attention_desc *d, float *row, const void 
         for (int64_t j = 0; j < n; j++) row[j] = row[j] * d->scale + m[j * step];
     } else {
         const uint8_t *m = (const uint8_t *)mask + offset;
-        for (int64_t j = 0; j < n; j++) row[j] = m[j * step] ? row[j] * d->scale : -INFINITY;
+        for (int64_t j = 0; j < n; j++) row[j] = row[j] * d->scale + (m[j * step] ? 0 : -INFINITY);
     }
+}
+
+/* torch's kernels multiply values by the zeros of keys that a causal mask hides, in blocks of their own, and add -inf to scores that are hidden; here
+ * those keys are not read at all. */
+static int rows_finite(const float *rows, int64_t count, int64_t stride, int64_t width) {
+    if (stride == width) return dycl_kern_all_finite(rows, (size_t)(count * width));
+    for (int64_t i = 0; i < count; i++)
+        if (!dycl_kern_all_finite(rows + i * stride, (size_t)width)) return 0;
+    return 1;
+}
+
+/* Each tile looks at its queries; a head's first one at the keys and values, for the first head of its group. */
+static int hides_only_numbers(const plan *p, int64_t unit, const float *q, int64_t rows, const float *k, const float *v) {
+    const dycl_attention_desc *d = &p->d;
+    int first = unit % p->tiles == 0 && unit / p->tiles % d->heads % (d->heads / d->kv_heads) == 0;
+    return !p->hides || (rows_finite(q, rows, d->q_strides[2], d->width) &&
+                         (!first || (rows_finite(k, p->hides, d->k_strides[2], d->width) && rows_finite(v, p->hides, d->v_strides[2], d->v_width))));
 }
 
 /* out[rows, form's n] = a[rows, depth] B, B packed here. */
@@ -136,6 +156,9 @@ static void restore_subnormals(unsigned state) {
     (void)state;
 #endif
 }
+
+/* BAIL: there is a result that is not finite. What torch's kernel makes of NaN and infinities depends on its blocks and vectors. */
+#define UNUSUAL DYCL_BAIL
 
 static dycl_status run_tile(const plan *p, const dycl_scores_table *table, int64_t unit, const float *q, const float *k,
                             const float *v, const void *mask, float *out, float *scores) {
@@ -173,27 +196,27 @@ static dycl_status run_tile(const plan *p, const dycl_scores_table *table, int64
         multiply(&of_values, scores, p->ld, v, packed, out, d->o_strides[2], rows);
     else
         DYCL_TRY(dycl_sgemm(0, 0, rows, d->v_width, keys, 1, scores, p->ld, v, d->v_strides[2], 0, out, d->o_strides[2]));
-    table->scale(out, d->o_strides[2], rows, d->v_width, factors);
+    if (!table->scale(out, d->o_strides[2], rows, d->v_width, factors) || !hides_only_numbers(p, unit, q, rows, k, v)) status = UNUSUAL;
 fail:
     return status;
 }
 
 static dycl_status check(const dycl_attention_desc *d) {
     if (d->kv_heads < 1 || d->heads % d->kv_heads)
-        return dycl_dnnl_bail("attention with %d heads on %d", (int)d->heads, (int)d->kv_heads);
+        return dycl_error_bail("attention with %d heads on %d", (int)d->heads, (int)d->kv_heads);
     if (d->q_strides[3] != 1 || d->k_strides[3] != 1 || d->v_strides[3] != 1 || d->o_strides[3] != 1) {
-        if (d->width > 1 || d->v_width > 1) return dycl_dnnl_bail("attention on operands whose last stride is not 1");
+        if (d->width > 1 || d->v_width > 1) return dycl_error_bail("attention on operands whose last stride is not 1");
     }
     /* sgemm refuses rows that overlap. */
     if ((d->q_len > 1 && (d->q_strides[2] < d->width || d->o_strides[2] < d->v_width)) ||
         (d->k_len > 1 && (d->k_strides[2] < d->width || d->v_strides[2] < d->v_width)))
-        return dycl_dnnl_bail("attention on overlapping rows");
+        return dycl_error_bail("attention on overlapping rows");
     return DYCL_OK;
 }
 
 static dycl_status outcome(dycl_status status) {
     if (status == DYCL_ERROR) return dycl_error_set("sgemm failed inside attention");
-    return status == DYCL_BAIL ? dycl_dnnl_bail("sgemm refuses attention's operands") : DYCL_OK;
+    return status == UNUSUAL ? dycl_error_bail("attention with infinities or NaN, which torch's kernel treats in its own way") : DYCL_OK;
 }
 
 dycl_status dycl_attention(const dycl_attention_desc *desc, const float *q, const float *k, const float *v,

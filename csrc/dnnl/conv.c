@@ -63,20 +63,20 @@ dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out) {
                   dst_sizes[4] = {desc->n, desc->oc, desc->oh, desc->ow};
 
     for (int d = 0; d < 4; d++)
-        if (src_sizes[d] < 1 || dst_sizes[d] < 1) return dycl_dnnl_bail("empty convolution");
+        if (src_sizes[d] < 1 || dst_sizes[d] < 1) return dycl_error_bail("empty convolution");
     if (desc->groups < 1 || desc->c % desc->groups || desc->oc % desc->groups || desc->kh < 1 || desc->kw < 1)
-        return dycl_dnnl_bail("convolution with inconsistent groups");
-    if (desc->transposed && desc->post.count) return dycl_dnnl_bail("transposed convolution with post-ops");
+        return dycl_error_bail("convolution with inconsistent groups");
+    if (desc->transposed && desc->post.count) return dycl_error_bail("transposed convolution with post-ops");
     const int64_t *wide = desc->transposed ? dst_sizes : src_sizes, *narrow = desc->transposed ? src_sizes : dst_sizes;
     for (int d = 0; d < 2; d++) {
         /* oneDNN would accept a few of these and read outside: it trusts the output size and the padding behind it. */
         int64_t in = wide[d + 2] + desc->pad_before[d] + desc->pad_after[d], k = d ? desc->kw : desc->kh;
-        if (desc->transposed && desc->pad_after[d] < 0) return dycl_dnnl_bail("transposed convolution padded beyond its windows");
+        if (desc->transposed && desc->pad_after[d] < 0) return dycl_error_bail("transposed convolution padded beyond its windows");
         if (desc->stride[d] < 1 || desc->dilation[d] < 1 || desc->pad_before[d] < 0)
-            return dycl_dnnl_bail("convolution with unusual steps");
+            return dycl_error_bail("convolution with unusual steps");
         if (in < desc->dilation[d] * (k - 1) + 1 ||
             (in - desc->dilation[d] * (k - 1) - 1) / desc->stride[d] + 1 != narrow[d + 2])
-            return dycl_dnnl_bail("convolution with inconsistent sizes");
+            return dycl_error_bail("convolution with inconsistent sizes");
     }
     conv_key(desc, &key);
     *out = dycl_cache_find(&key);

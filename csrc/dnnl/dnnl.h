@@ -138,8 +138,9 @@ dycl_status dycl_prim_execute(const dycl_prim *prim, const dycl_prim_args *args)
 /* ---- Attention: softmax(scale * Q K^T + mask) V without writing all scores. f32, [batch, heads, tokens, width] with
  * strides (last one 1; else BAIL). kv_heads divides heads (grouped). mask: NULL, f32 added, or bool (0 = -inf),
  * broadcast by strides [b, h, q, k].
- * A row with every key masked gives zeros, as torch's (2.5 and later) do on every path; NaN scores give NaN, as its
- * math path does. mask and causal may be combined. scratch: 64-byte aligned. */
+ * A row with every key masked gives zeros, as torch's (2.5 and later) do on every path. mask and causal may be combined.
+ * BAIL when a result is not finite, or a causal mask hides a key or value that is not: there torch's kernels differ among
+ * themselves, and by the length of their vectors. scratch: 64-byte aligned. */
 typedef struct {
     int64_t batch, heads, kv_heads, q_len, k_len, width, v_width;
     int64_t q_strides[4], k_strides[4], v_strides[4], o_strides[4], mask_strides[4];

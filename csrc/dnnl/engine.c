@@ -69,19 +69,9 @@ dycl_status dycl_dnnl_stream(dnnl_stream_t *out) {
 dycl_status dycl_dnnl_check(dnnl_status_t code, const char *what) {
     if (__builtin_expect(code == dnnl_success, 1)) return DYCL_OK;
     switch (code) {
-    case dnnl_unimplemented: return dycl_dnnl_bail("oneDNN has no implementation: %s", what);
-    case dnnl_invalid_arguments: return dycl_dnnl_bail("oneDNN refuses: %s", what);
+    case dnnl_unimplemented: return dycl_error_bail("oneDNN has no implementation: %s", what);
+    case dnnl_invalid_arguments: return dycl_error_bail("oneDNN refuses: %s", what);
     case dnnl_out_of_memory: return dycl_error_set("oneDNN: out of memory: %s", what);
     default: return dycl_error_set("oneDNN: status %d: %s", (int)code, what);
     }
-}
-
-dycl_status dycl_dnnl_bail(const char *format, ...) {
-    char text[256];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    dycl_error_set("%s", text);
-    return DYCL_BAIL;
 }

@@ -18,7 +18,6 @@ dycl_status dycl_dnnl_engine(dnnl_engine_t *out); /* initialises when needed; bo
 dycl_status dycl_dnnl_stream(dnnl_stream_t *out); /* of this thread; borrowed */
 /* OK, BAIL (not implemented, descriptor refused) or ERROR, with a message naming what failed. */
 dycl_status dycl_dnnl_check(dnnl_status_t code, const char *what);
-dycl_status dycl_dnnl_bail(const char *format, ...) __attribute__((format(printf, 1, 2))); /* returns DYCL_BAIL */
 
 /* ---- layout.c */
 dycl_status dycl_layout_to_md(const dycl_layout *layout, dnnl_memory_desc_t *out); /* the caller destroys *out */

@@ -57,13 +57,13 @@ void dycl_layout_plain(dycl_layout *out, int rank, const int64_t *sizes, const i
 
 dycl_status dycl_layout_to_md(const dycl_layout *layout, dnnl_memory_desc_t *out) {
     dnnl_dims_t sizes, strides;
-    if (layout->rank < 1 || layout->rank > DYCL_DNNL_MAX_RANK) return dycl_dnnl_bail("layout of rank %d", layout->rank);
+    if (layout->rank < 1 || layout->rank > DYCL_DNNL_MAX_RANK) return dycl_error_bail("layout of rank %d", layout->rank);
     for (int d = 0; d < layout->rank; d++) {
         sizes[d] = layout->sizes[d];
         strides[d] = layout->strides[d];
-        if (sizes[d] < 1) return dycl_dnnl_bail("empty layout");
+        if (sizes[d] < 1) return dycl_error_bail("empty layout");
         if (!layout->opaque && strides[d] < 1) {
-            if (sizes[d] != 1) return dycl_dnnl_bail("layout with stride %lld", (long long)strides[d]);
+            if (sizes[d] != 1) return dycl_error_bail("layout with stride %lld", (long long)strides[d]);
             strides[d] = 1;
         }
     }
@@ -83,7 +83,7 @@ static dycl_status intern(const_dnnl_memory_desc_t md, uint64_t *out) {
     pthread_mutex_lock(&lock);
     while (i < interned_count && !dnnl_memory_desc_equal(interned[i], md)) i++;
     if (i == MAX_INTERNED) {
-        status = dycl_dnnl_bail("too many unusual layouts");
+        status = dycl_error_bail("too many unusual layouts");
     } else if (i == interned_count) {
         status = dycl_dnnl_check(dnnl_memory_desc_clone(&interned[i], md), "clone of a layout");
         if (status == DYCL_OK) interned_count++;
@@ -102,7 +102,7 @@ dycl_status dycl_layout_from_md(const_dnnl_memory_desc_t md, dycl_layout *out) {
     DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_query(md, dnnl_query_ndims_s32, &rank), "rank"));
     DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_query(md, dnnl_query_dims, &sizes), "sizes"));
     DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_query(md, dnnl_query_format_kind, &kind), "format kind"));
-    if (rank > DYCL_DNNL_MAX_RANK) return dycl_dnnl_bail("layout of rank %d", rank);
+    if (rank > DYCL_DNNL_MAX_RANK) return dycl_error_bail("layout of rank %d", rank);
     out->rank = rank;
     for (int d = 0; d < rank; d++) out->sizes[d] = (*sizes)[d];
     if (kind == dnnl_blocked) {

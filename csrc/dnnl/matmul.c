@@ -19,13 +19,13 @@ static dycl_status matrix_md(const dycl_matmul_desc *desc, const int64_t *stride
     steps[rank - 1] = strides[rank - 1];
     matrix_strides(rows, columns, &steps[rank - 2], &steps[rank - 1]);
     if (steps[rank - 2] < 1 || steps[rank - 1] < 1 || (steps[rank - 2] != 1 && steps[rank - 1] != 1))
-        return dycl_dnnl_bail("matmul operand with strides %lld, %lld", (long long)steps[rank - 2],
+        return dycl_error_bail("matmul operand with strides %lld, %lld", (long long)steps[rank - 2],
                               (long long)steps[rank - 1]);
     extent = (rows - 1) * steps[rank - 2] + (columns - 1) * steps[rank - 1] + 1;
     for (int d = rank - 3; d >= 0; d--) {
         sizes[d] = broadcasts && strides[d] == 0 ? 1 : desc->batch[d];
         steps[d] = sizes[d] == 1 ? extent : strides[d];
-        if (steps[d] < 1) return dycl_dnnl_bail("matmul batch stride %lld", (long long)steps[d]);
+        if (steps[d] < 1) return dycl_error_bail("matmul batch stride %lld", (long long)steps[d]);
         if (steps[d] * sizes[d] > extent) extent = steps[d] * sizes[d];
     }
     return dycl_dnnl_check(dnnl_memory_desc_create_with_strides(out, rank, sizes, type, steps), "matmul operand");
@@ -64,11 +64,11 @@ dycl_status dycl_prim_matmul(const dycl_matmul_desc *desc, dycl_prim **out) {
     int64_t dst_sizes[MAX_BATCH + 2];
 
     if (desc->batch_rank < 0 || desc->batch_rank > MAX_BATCH)
-        return dycl_dnnl_bail("matmul with %d batch dimensions", desc->batch_rank);
-    if (desc->bf16 && !(desc->pack_b && desc->batch_rank == 0)) return dycl_dnnl_bail("matmul in bfloat16 without packed weights");
-    if (desc->m < 1 || desc->n < 1 || desc->k < 1) return dycl_dnnl_bail("empty matmul");
+        return dycl_error_bail("matmul with %d batch dimensions", desc->batch_rank);
+    if (desc->bf16 && !(desc->pack_b && desc->batch_rank == 0)) return dycl_error_bail("matmul in bfloat16 without packed weights");
+    if (desc->m < 1 || desc->n < 1 || desc->k < 1) return dycl_error_bail("empty matmul");
     for (int d = 0; d < desc->batch_rank; d++) {
-        if (desc->batch[d] < 1) return dycl_dnnl_bail("empty matmul");
+        if (desc->batch[d] < 1) return dycl_error_bail("empty matmul");
         dst_sizes[d] = desc->batch[d];
     }
     dst_sizes[rank - 2] = desc->m;

@@ -46,7 +46,7 @@ dycl_status dycl_prim_pool(const dycl_pool_desc *desc, dycl_prim **out) {
 
     if (desc->src.rank != 4) return dycl_error_set("pooling of rank %d", desc->src.rank);
     for (int d = 0; d < 4; d++) {
-        if (sizes[d] < 1) return dycl_dnnl_bail("empty pooling");
+        if (sizes[d] < 1) return dycl_error_bail("empty pooling");
         if (sizes[d] != desc->src.sizes[d]) return dycl_error_set("layout disagrees with the pooling's sizes");
     }
     for (int d = 0; d < 2; d++) {
@@ -54,10 +54,10 @@ dycl_status dycl_prim_pool(const dycl_pool_desc *desc, dycl_prim **out) {
                 reach = desc->dilation[d] * (desc->kernel[d] - 1) + 1;
         if (desc->kernel[d] < 1 || desc->stride[d] < 1 || desc->dilation[d] < 1 || desc->pad_before[d] < 0 ||
             desc->pad_after[d] < 0)
-            return dycl_dnnl_bail("pooling with unusual steps");
+            return dycl_error_bail("pooling with unusual steps");
         if (in < reach || (in - reach) / desc->stride[d] + 1 != (d ? desc->ow : desc->oh))
-            return dycl_dnnl_bail("pooling with inconsistent sizes");
-        if (!windows_see_input(desc, d)) return dycl_dnnl_bail("pooling with a window in the padding alone");
+            return dycl_error_bail("pooling with inconsistent sizes");
+        if (!windows_see_input(desc, d)) return dycl_error_bail("pooling with a window in the padding alone");
     }
     pool_key(desc, &key);
     *out = dycl_cache_find(&key);

@@ -65,10 +65,10 @@ static dycl_status append_binary(dnnl_post_ops_t ops, const dycl_post_op *op, in
                                  "post-op operand"));
     } else {
         int full = 1;
-        if (operand.rank != rank) return dycl_dnnl_bail("post-op operand of rank %d, not %d", operand.rank, rank);
+        if (operand.rank != rank) return dycl_error_bail("post-op operand of rank %d, not %d", operand.rank, rank);
         for (int d = 0; d < rank; d++) {
             if (operand.sizes[d] != dst_sizes[d] && operand.sizes[d] != 1)
-                return dycl_dnnl_bail("post-op operand does not broadcast");
+                return dycl_error_bail("post-op operand does not broadcast");
             full &= operand.sizes[d] == dst_sizes[d];
         }
         if (!operand.opaque && !full) canonical_strides(&operand);
@@ -85,7 +85,7 @@ dycl_status dycl_post_attr(const dycl_post_ops *post, int rank, const int64_t *d
     dnnl_post_ops_t ops = NULL;
     dycl_status status;
     int count = post ? post->count : 0;
-    if (count < 0 || count > DYCL_MAX_POST_OPS) return dycl_dnnl_bail("%d post-ops", count);
+    if (count < 0 || count > DYCL_MAX_POST_OPS) return dycl_error_bail("%d post-ops", count);
     DYCL_TRY(dycl_dnnl_check(dnnl_primitive_attr_create(&attr), "attributes"));
     /* Said explicitly: the environment may have set a default of lower precision. */
     DYCL_TRY(dycl_dnnl_check(dnnl_primitive_attr_set_fpmath_mode(attr, dnnl_fpmath_mode_strict), "fpmath mode"));

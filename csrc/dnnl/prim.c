@@ -39,7 +39,7 @@ static dycl_status collect_args(dycl_prim *prim, const dycl_prim_parts *parts) {
         const_dnnl_memory_desc_t md = dnnl_primitive_desc_query_md(prim->pd, dnnl_query_exec_arg_md, arg);
         if (!md) return dycl_error_set("oneDNN lost a post-op operand");
         if (op->operand.opaque == 2 && !dnnl_memory_desc_equal(md, dst))
-            return dycl_dnnl_bail("post-op operand cannot have the destination's layout");
+            return dycl_error_bail("post-op operand cannot have the destination's layout");
         add_arg(prim, arg, offsetof(dycl_prim_args, post) + (size_t)i * sizeof(void *), md);
     }
     for (int i = 0; i < prim->arg_count; i++)
@@ -71,7 +71,7 @@ dycl_status dycl_prim_make(const dycl_prim_parts *parts, dycl_prim **out) {
                              "implementation's name"));
     if (parts->refuse_reference && (!strncmp(prim->info, "ref", 3) || strstr(prim->info, "+ref"))) {
         /* The reference loops are slower than whatever the caller would do instead, by far. */
-        status = dycl_dnnl_bail("oneDNN has only %s", prim->info);
+        status = dycl_error_bail("oneDNN has only %s", prim->info);
         goto fail;
     }
     DYCL_TRY(dycl_dnnl_check(dnnl_primitive_create(&prim->primitive, parts->pd), "primitive"));

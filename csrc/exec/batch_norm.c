@@ -57,6 +57,11 @@ static dycl_status batch_norm_run(const dycl_step *step, dycl_plan *plan) {
         BATCH_NORM_BODY(float, __builtin_sqrtf)
     else
         BATCH_NORM_BODY(double, __builtin_sqrt)
+    if (plan->hides_nan && a->dtype == DYCL_F32) {
+        int finite = dycl_kern_all_finite(dycl_at(plan, a->scale), (size_t)a->channels) && dycl_kern_all_finite(dycl_at(plan, a->shift), (size_t)a->channels);
+        a->ready &= finite;
+        if (!finite) return dycl_error_bail("batch_norm with a variance that is negative, infinite or NaN");
+    }
     return DYCL_OK;
 }
 

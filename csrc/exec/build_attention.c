@@ -14,13 +14,20 @@ static dycl_status attention_run(const dycl_step *step, dycl_plan *plan) {
                           dycl_at(plan, a->scratch));
 }
 
-/* As it lies, when the last dimension is a run. */
+/* Strides as the products want them: those of a dimension of size 1 may be anything. */
+static void head_strides(const dycl_tensor *t, int64_t *strides) {
+    memcpy(strides, t->strides, 4 * sizeof(int64_t));
+    strides[3] = 1;
+    if (t->sizes[2] == 1) strides[2] = t->sizes[3];
+}
+
+/* As it lies, when the last dimension is a run and rows do not overlap (expanded ones, windows of unfold). */
 static dycl_status head_operand(dycl_maker *b, uint32_t v, dycl_tensor *out, int64_t *strides) {
     dycl_make_tensor(b, v, out);
     dycl_status status = DYCL_OK;
-    if (out->strides[3] != 1 && out->sizes[3] != 1) status = dycl_make_contiguous(b, v, out);
-    memcpy(strides, out->strides, 4 * sizeof(int64_t));
-    strides[3] = 1;
+    int runs = out->strides[3] == 1 || out->sizes[3] == 1, apart = out->strides[2] >= out->sizes[3] || out->sizes[2] == 1;
+    if (!runs || !apart) status = dycl_make_contiguous(b, v, out);
+    head_strides(out, strides);
     return status;
 }
 
@@ -37,7 +44,7 @@ dycl_status dycl_make_attention(dycl_maker *b, const dycl_node *node) {
     DYCL_TRY(head_operand(b, operands[1], &k, d->k_strides));
     DYCL_TRY(head_operand(b, operands[2], &v, d->v_strides));
     dycl_make_tensor(b, node->out, &out);
-    memcpy(d->o_strides, out.strides, sizeof d->o_strides);
+    head_strides(&out, d->o_strides);
     d->batch = q.sizes[0];
     d->heads = q.sizes[1];
     d->q_len = q.sizes[2];

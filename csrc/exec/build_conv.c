@@ -163,7 +163,8 @@ dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block) {
     d.bf16 = (g->options & DYCL_OPTION_BF16) != 0;
     status = d.bf16 ? DYCL_BAIL : dycl_make_conv_product(b, block, &d, a, &w, residuals);
     if (status != DYCL_BAIL) return status;
-    for (int i = 0; i < d.post.count; i++) b->plan->hides_nan |= d.post.op[i].kind != DYCL_POST_ADD;
+    for (int i = 0; i < d.post.count; i++)
+        if (d.post.op[i].kind != DYCL_POST_ADD) dycl_make_hides_nan(b);
     d.bias = a->has_bias;
     DYCL_TRY(make_primitive(&d, &x, &out, &a->prim));
     DYCL_TRY(dycl_make_prim(b, a->prim));

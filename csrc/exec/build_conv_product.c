@@ -184,7 +184,7 @@ static dycl_status offer_winograd(dycl_maker *b, const dycl_conv_desc *d, const 
     a->transformed->gemm = (dycl_gemm_form){a->form.kernel, d->oc, {1, 1, d->c}, {0, 0, 9}, 9 * d->c, dycl_gemm_vectors(a->form.kernel, 128, d->oc)};
     a->transformed->winograd = a->transformed->patient = 1;
     a->winograd = (dycl_winograd){d->n, d->h, d->w, d->c, d->pad_before[0], d->pad_before[1], d->oh, d->ow, d->oc};
-    b->plan->hides_nan = 1; /* and makes some: an infinity minus itself */
+    dycl_make_hides_nan(b); /* and makes some: an infinity minus itself */
     return dycl_make_scratch(b, dycl_winograd_scratch(&a->winograd, &a->transformed->gemm, a->threads), &a->winograd_scratch);
 fail:
     return status;
@@ -212,7 +212,7 @@ dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const
     a->pads = a->pad.above || a->pad.below || a->pad.left || a->pad.right;
     double flops = 2 * (double)(d->n * d->oh * d->ow) * (double)d->oc * (double)(d->kh * d->kw * d->c);
     a->threads = flops > 400000 ? b->plan->threads : 1;
-    int squares = suits_winograd(b, d, kernel, a->threads);
+    int squares = !b->program->nonfinite[dycl_make_value(b, input)->root] && suits_winograd(b, d, kernel, a->threads);
     int64_t height = a->pads ? a->pad.above + a->pad.height + a->pad.below : d->h, width = a->pads ? a->pad.left + a->pad.width + a->pad.right : d->w;
     describe_rows(d, height, width, &a->rows);
     if (a->pads && !squares) {

@@ -110,11 +110,12 @@ dycl_status dycl_pool_describe(const dycl_maker *b, const dycl_node *node, dycl_
 static dycl_status pool_primitive(dycl_maker *b, const dycl_node *node, pool_args *a, dycl_ref src,
                                   const dycl_layout *layout, uint32_t *out_slot, dycl_layout *made) {
     dycl_status status;
-    if (a->desc.kind == DYCL_POOL_MAX && b->plan->mode == DYCL_PLAN_EXACT) return DYCL_BAIL;
+    uint32_t src_root = dycl_make_value(b, dycl_node_operands(&b->program->graph, node)[0])->root;
+    if (a->desc.kind == DYCL_POOL_MAX && (b->plan->mode == DYCL_PLAN_EXACT || b->program->nonfinite[src_root])) return DYCL_BAIL;
     a->desc.src = *layout;
     DYCL_TRY(dycl_prim_pool(&a->desc, &a->prim));
     DYCL_TRY(dycl_make_prim(b, a->prim));
-    b->plan->hides_nan |= a->desc.kind == DYCL_POOL_MAX;
+    if (a->desc.kind == DYCL_POOL_MAX) dycl_make_hides_nan(b);
     dycl_prim_dst_layout(a->prim, made);
     if (dycl_make_value(b, node->out)->rank == 4)
         DYCL_TRY(dycl_make_result(b, node->out, made, out_slot));

@@ -259,7 +259,7 @@ void dycl_pieces_free(dycl_pieces *p) {
 
 dycl_status dycl_pieces_prepare(dycl_pieces *p) {
     dycl_status status;
-    if (atomic_flag_test_and_set(&p->busy)) return DYCL_BAIL;
+    if (atomic_flag_test_and_set(&p->busy)) return DYCL_BUSY;
     for (uint32_t k = 0; k < p->count; k++) {
         dycl_plan *plan;
         DYCL_TRY(dycl_segment_plan(p->pieces[k].segment, &plan));

@@ -98,6 +98,7 @@ static dycl_status confirm_sharing(dycl_maker *b) {
 static dycl_status lay_out(dycl_maker *b) {
     dycl_plan *plan = b->plan;
     dycl_status status;
+    DYCL_TRY(dycl_guard_make(b));
     DYCL_TRY(confirm_sharing(b));
     if (plan->mode == DYCL_PLAN_TUNED) DYCL_TRY(dycl_group_steps(b));
     DYCL_TRY(dycl_memory_plan(b->slots, b->slot_count, &plan->workspace_bytes));
@@ -254,9 +255,9 @@ static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_
     *out_exact = 0;
     if (atomic_flag_test_and_set(&plan->busy)) {
         dycl_error_set("the plan is running in another thread");
-        return DYCL_BAIL;
+        return DYCL_BUSY;
     }
-    if (plan->hides_nan && !dycl_guard_feeds_finite(plan, feeds)) {
+    if (plan->hides_nan && !dycl_guard_inputs_finite(plan, feeds, scalars)) {
         *out_exact = 1;
         atomic_flag_clear(&plan->busy);
         return DYCL_OK;
@@ -275,6 +276,10 @@ static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_
     plan->samples[plan->runs++ % 8] = (float)taken;
     plan->nanoseconds += taken;
     if (plan->hides_nan && status == DYCL_OK) *out_exact = !dycl_guard_outputs_finite(plan, outputs);
+    if (plan->hides_nan && status == DYCL_BAIL) { /* a step saw what the guard cannot see */
+        *out_exact = 1;
+        status = DYCL_OK;
+    }
     dycl_plan_close(plan, workspace);
     return status;
 }

@@ -2,7 +2,7 @@
  *
  * Ownership: a dycl_plan is reference counted and owns a copy of its graph, its steps and its primitives; the workspace is taken from a pool
  * for each run. Feeds, scalars and outputs are the caller's. Threads: dycl_plan_run may be called without the GIL; one run of a plan at a time
- * (it keeps its pointers): a second caller gets BAIL and makes its own plan.
+ * (it keeps its pointers): a second caller gets BUSY and makes its own plan.
  * Two modes. COLD builds in microseconds, generates no code that can be avoided (dnnl_sgemm, own kernels) and serves a shape seen for the
  * first time; TUNED fuses, packs constant weights, uses blocked layouts and primitives with post-ops. */
 #ifndef DYCL_EXEC_PLAN_H

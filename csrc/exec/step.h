@@ -91,6 +91,7 @@ struct dycl_plan {
     void *arena;                       /* newest chunk */
     int threads;                       /* that per-thread scratch is made for */
     int hides_nan;                     /* a primitive of it may turn a NaN into a number, see guard.h */
+    uint8_t *guarded;                  /* value: a feed or number that such a primitive depends on; NULL: there is none */
     struct dycl_guard_seen *seen;      /* constants found finite */
     _Atomic(struct dycl_plan *) exact; /* made when first needed */
     double estimate;

@@ -146,6 +146,7 @@ dycl_status dycl_graph_node(dycl_graph *graph, dycl_op op, int operand_count, co
     value->root = id;
     value->offset = 0;
     DYCL_TRY(dycl_infer(graph, op, operand_count, operands, attr_count, attrs, value));
+    if (!dycl_value_fits(value, value->root == id ? DYCL_MAX_ELEMENTS : INT64_MAX / 16)) return DYCL_BAIL;
     dycl_node *node = &graph->nodes[graph->node_count++];
     node->op = (uint16_t)op;
     node->operand_count = (uint16_t)operand_count;
@@ -227,6 +228,16 @@ int64_t dycl_value_numel(const dycl_value *value) {
     int64_t n = 1;
     for (int i = 0; i < value->rank; i++) n *= value->sizes[i];
     return n;
+}
+
+int dycl_value_fits(const dycl_value *value, int64_t most) {
+    int64_t n = 1;
+    int fits = 1;
+    for (int i = 0; i < value->rank; i++) {
+        if (value->sizes[i] == 0) return 1;
+        fits &= !__builtin_mul_overflow(n, value->sizes[i], &n) && n <= most;
+    }
+    return fits;
 }
 
 int dycl_value_contiguous(const dycl_value *value) {

@@ -128,6 +128,9 @@ static inline int64_t dycl_f64_attr(double value) {
 }
 uint32_t dycl_graph_maker(const dycl_graph *graph, uint32_t value); /* the node all of whose elements the value has, in their order; DYCL_NONE: there is none */
 int64_t dycl_value_numel(const dycl_value *value);
+/* At most so many elements, counted without overflow. What is larger is left to the program's own library, which has the memory or raises its error. */
+int dycl_value_fits(const dycl_value *value, int64_t most);
+#define DYCL_MAX_ELEMENTS (INT64_C(1) << 33) /* of a result */
 int dycl_value_contiguous(const dycl_value *value);       /* torch's rule: size-1 dimensions do not count */
 int64_t dycl_value_extent(const dycl_value *value);       /* elements from the first to one past the last, 0 when empty */
 int dycl_strides_canonical(const dycl_value *value);

@@ -338,7 +338,7 @@ dycl_status dycl_infer(const dycl_graph *g, dycl_op op, int count, const uint32_
     case DYCL_FAMILY_CONV: return dycl_infer_conv(g, op, operands, attrs, out);
     case DYCL_FAMILY_POOL: return dycl_infer_pool(g, op, operands, attrs, out);
     case DYCL_FAMILY_RESIZE: return dycl_infer_resize(g, operands, attrs, out);
-    case DYCL_FAMILY_ATTENTION: return dycl_infer_attention(g, operands, out);
+    case DYCL_FAMILY_ATTENTION: return dycl_infer_attention(g, operands, attrs, out);
     case DYCL_FAMILY_GROUPED: return dycl_infer_grouped(g, operands, out);
     case DYCL_FAMILY_RECURRENT: return dycl_infer_recurrent(g, operands, attrs, out);
     case DYCL_FAMILY_SCATTER: return dycl_infer_scatter(g, op, operands, attr_count, attrs, out);

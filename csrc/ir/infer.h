@@ -18,7 +18,7 @@ dycl_status dycl_infer_matmul(const dycl_graph *g, dycl_op op, const uint32_t *o
 dycl_status dycl_infer_conv(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
 dycl_status dycl_infer_pool(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
 dycl_status dycl_infer_resize(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
-dycl_status dycl_infer_attention(const dycl_graph *g, const uint32_t *operands, dycl_value *out);
+dycl_status dycl_infer_attention(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
 dycl_status dycl_infer_grouped(const dycl_graph *g, const uint32_t *operands, dycl_value *out);
 dycl_status dycl_infer_recurrent(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
 dycl_status dycl_infer_scatter(const dycl_graph *g, dycl_op op, const uint32_t *operands, int attr_count, const int64_t *attrs, dycl_value *out);

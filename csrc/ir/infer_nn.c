@@ -241,7 +241,7 @@ static int is_flash(const dycl_value *q, const dycl_value *k, const dycl_value *
     return q->strides[3] == 1 && k->strides[3] == 1 && v->strides[3] == 1;
 }
 
-dycl_status dycl_infer_attention(const dycl_graph *g, const uint32_t *operands, dycl_value *out) {
+dycl_status dycl_infer_attention(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
     const dycl_value *q = &g->values[operands[0]], *k = &g->values[operands[1]], *v = &g->values[operands[2]];
     if (q->dtype != DYCL_F32 || k->dtype != DYCL_F32 || v->dtype != DYCL_F32 || q->rank != 4 || k->rank != 4 || v->rank != 4) return DYCL_BAIL;
     if (k->sizes[0] != q->sizes[0] || v->sizes[0] != q->sizes[0] || k->sizes[1] != v->sizes[1] || k->sizes[2] != v->sizes[2] ||
@@ -259,7 +259,7 @@ dycl_status dycl_infer_attention(const dycl_graph *g, const uint32_t *operands, 
     out->rank = 4;
     memcpy(out->sizes, q->sizes, 4 * sizeof *q->sizes);
     out->sizes[3] = v->sizes[3];
-    if (!is_flash(q, k, v, operands[3] == DYCL_NONE ? NULL : &g->values[operands[3]])) {
+    if (attrs[2] < 4 || !is_flash(q, k, v, operands[3] == DYCL_NONE ? NULL : &g->values[operands[3]])) {
         dycl_infer_contiguous(out);
         return DYCL_OK;
     }

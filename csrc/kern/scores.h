@@ -23,7 +23,8 @@ typedef struct {
 typedef struct {
     /* x = exp(x * scale + mask - the row's largest), 0 for keys that are not seen and where all are masked (-inf) */
     void (*exponentials)(const dycl_scores *s);
-    void (*scale)(float *x, int64_t row, int64_t rows, int64_t n, const float *factors); /* row: from one to the next */
+    /* row: from one to the next. 1; 0: not all of the results are finite */
+    int (*scale)(float *x, int64_t row, int64_t rows, int64_t n, const float *factors);
 } dycl_scores_table;
 
 const dycl_scores_table *dycl_kern_scores(dycl_isa isa);

@@ -65,13 +65,20 @@ static void exponentials(const dycl_scores *s) {
     }
 }
 
-static void scale(float *x, int64_t row, int64_t rows, int64_t n, const float *factors) {
+static int scale(float *x, int64_t row, int64_t rows, int64_t n, const float *factors) {
+    vf nothing = {0}; /* a sum of zeros, unless one of the numbers was none */
+    float rest = 0;
     for (int64_t i = 0; i < rows; i++, x += row) {
         const vf factor = vf_set(factors[i]);
         int64_t j = 0;
-        for (; j + vf_lanes <= n; j += vf_lanes) vf_store(x + j, vf_load(x + j) * factor);
-        for (; j < n; j++) x[j] *= factors[i];
+        for (; j + vf_lanes <= n; j += vf_lanes) {
+            vf scaled = vf_load(x + j) * factor;
+            vf_store(x + j, scaled);
+            nothing += scaled * 0.0f;
+        }
+        for (; j < n; j++) rest += (x[j] *= factors[i]) * 0.0f;
     }
+    return vf_hsum(nothing) + rest == 0;
 }
 
 const dycl_scores_table DYCL_SCORES_TABLE = {exponentials, scale};

@@ -271,7 +271,7 @@ static PyObject *adaptive_avg_pool(dycl_call *call, const dycl_binding *row) {
 
 /* ---- Attention --------------------------------------------------------------------------------------------------------------------- */
 
-/* Three dimensions or fewer: torch computes with matrix products, whose result is contiguous. */
+/* With three dimensions or fewer torch computes with matrix products, which the node remembers. */
 static dycl_status to_rank_4(dycl_call *call, uint32_t *x) {
     while (meta(call, *x)->rank < 4) {
         dycl_status status = dycl_build_unsqueeze(&call->region->recorder, *x, 0, x);
@@ -301,9 +301,9 @@ static PyObject *attention(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[7], 0, &grouped));
     for (int i = 0; i < 3; i++) DYCL_CALL_TRY(to_rank_4(call, &x[i]));
     if (!grouped && meta(call, x[1])->sizes[1] != meta(call, x[0])->sizes[1]) return dycl_call_bail(call, DYCL_BAIL_shape);
-    int64_t attrs[2] = {causal, dycl_f64_attr(scale)};
-    DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_attention, 4, x, 2, attrs, &out));
-    if (rank < 4) DYCL_CALL_TRY(dycl_build_contiguous(r, out, &out));
+    if (causal && !(scale > 0)) return dycl_call_bail(call, DYCL_BAIL_arguments); /* hidden scores are -inf before they are scaled */
+    int64_t attrs[3] = {causal, dycl_f64_attr(scale), rank};
+    DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_attention, 4, x, 3, attrs, &out));
     for (int i = rank; i < 4; i++) DYCL_CALL_TRY(drop_dim(call, out, 0, &out));
     return dycl_call_finish(call, DYCL_OK, out);
 }

@@ -5,6 +5,7 @@
 #include "py/call.h"
 #include "py/composite.h"
 #include "py/everywhere.h"
+#include "py/replay.h"
 #include "py/site.h"
 #include "structmember.h"
 
@@ -93,6 +94,31 @@ static PyObject *set_choosing(PyObject *self, PyObject *o) {
     Py_RETURN_NONE;
 }
 
+static PyObject *operators(PyObject *self, PyObject *unused) {
+    (void)self;
+    (void)unused;
+    PyObject *list = PyList_New(0);
+    for (int op = 0; list && op < DYCL_OP_COUNT; op++) {
+        PyObject *name = PyUnicode_FromString(dycl_op_get((dycl_op)op)->name);
+        if (!name || PyList_Append(list, name) < 0) Py_CLEAR(list);
+        Py_XDECREF(name);
+    }
+    return list;
+}
+
+static PyObject *set_replay(PyObject *self, PyObject *function) {
+    (void)self;
+    return dycl_replay_set(function) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *set_replaying(PyObject *self, PyObject *o) {
+    (void)self;
+    int on = PyObject_IsTrue(o);
+    if (on < 0) return NULL;
+    dycl_replay_always = on;
+    Py_RETURN_NONE;
+}
+
 static PyObject *info(PyObject *self, PyObject *unused) {
     (void)self;
     (void)unused;
@@ -155,6 +181,9 @@ static PyMethodDef methods[] = {
     {"set_disabled", set_disabled, METH_O, NULL},
     {"set_timing", set_timing, METH_O, NULL},
     {"set_choosing", set_choosing, METH_O, "Whether a site may prefer torch where that is measured to be faster."},
+    {"operators", operators, METH_NOARGS, "The names of the registry's operators (csrc/ir/ops.def, csrc/kern/kern.def)."},
+    {"set_replay", set_replay, METH_O, "The function that runs nodes in torch: dycl._replay.run."},
+    {"set_replaying", set_replaying, METH_O, "Whether every segment is replayed, without looking for a plan."},
     {"info", info, METH_NOARGS, NULL},
     {"profile_remember", profile_remember, METH_O, "What earlier processes found out: pairs of texts."},
     {"profile_take", profile_take, METH_NOARGS, "What was found out since the last call: (key, way, nanoseconds)."},

@@ -40,7 +40,7 @@ PyObject *dycl_site_stats_dict(dycl_site *site) {
     if (!dict || put(dict, "calls", s->calls) < 0 || put(dict, "plain_calls", s->plain_calls) < 0 || put(dict, "plain_grad", s->plain_grad) < 0 ||
         put(dict, "plain_mode", s->plain_mode) < 0 || put(dict, "plain_disabled", s->plain_disabled) < 0 ||
         put(dict, "plain_nested", s->plain_nested) < 0 || put(dict, "plain_faster", s->plain_faster) < 0 || put(dict, "recorded", s->recorded) < 0 || put(dict, "torch", s->torch) < 0 ||
-        put(dict, "segments", s->segments) < 0 || put(dict, "ahead", s->ahead) < 0 || put(dict, "postponed", s->postponed) < 0 || put(dict, "recalled", s->recalled) < 0 || put(dict, "graph_vertices", vertices) < 0 ||
+        put(dict, "segments", s->segments) < 0 || put(dict, "ahead", s->ahead) < 0 || put(dict, "replays", s->replays) < 0 || put(dict, "postponed", s->postponed) < 0 || put(dict, "recalled", s->recalled) < 0 || put(dict, "graph_vertices", vertices) < 0 ||
         put(dict, "case_selects", selects) < 0 || put(dict, "packed_bytes", dycl_pack_bytes()) < 0 || put(dict, "plans", dycl_plan_count()) < 0 ||
         put_counts(dict, "bails", s->bails) < 0 || put_counts(dict, "flushes", s->flushes) < 0)
         Py_CLEAR(dict);
@@ -162,6 +162,9 @@ static PyObject *explain_one(dycl_site *site) {
         goto done;
     if (s->postponed && say(lines, PyUnicode_FromFormat("%llu products of which only the largest element was wanted were postponed, %llu of them were asked for later",
                                                         (unsigned long long)s->postponed, (unsigned long long)s->recalled)) < 0)
+        goto done;
+    if (s->replays && say(lines, PyUnicode_FromFormat("%llu segments could not run here and ran operator by operator in torch, the last one because: %V",
+                                                      (unsigned long long)s->replays, site->replayed, "unknown")) < 0)
         goto done;
     if (explain_choice(lines, site) < 0) goto done;
     for (uint32_t i = 1; i < site->trace->count && i <= EXPLAINED; i++)

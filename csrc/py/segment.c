@@ -5,6 +5,7 @@
 #include "py/ahead.h"
 #include "py/grow.h"
 #include "py/postpone.h"
+#include "py/replay.h"
 #include "py/site.h"
 
 static int is_pending(const dycl_region *region, const dycl_lazy *lazy) { return lazy->epoch == region->epoch && !lazy->real; }
@@ -122,7 +123,7 @@ static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail wh
     status = dycl_segment_prepare(dycl_site_cache(), segment, region->expected_count, region->expected, &what.plan, &what.pieces);
     region->made |= (uint8_t)(!planned ? DYCL_MADE_COLD : tuned != segment->tuned ? DYCL_MADE_TUNED : 0);
     if (status == DYCL_OK) status = run(region, &what);
-    if (status == DYCL_BAIL) { /* another thread runs it: a private plan */
+    if (status == DYCL_BUSY) { /* another thread runs it: a private plan */
         what.pieces = NULL;
         status = dycl_plan_create(graph, region->outputs, (int)count, DYCL_PLAN_COLD, &what.plan);
         if (status == DYCL_OK) {
@@ -256,6 +257,25 @@ void dycl_region_begin_segment(dycl_region *region) {
     }
 }
 
+/* By a plan, into fresh tensors. Without success there are no handles. */
+static dycl_status run_native(dycl_region *region, uint32_t count, dycl_bail why, dycl_segment **out_segment) {
+    if (dycl_replay_always) return DYCL_BAIL;
+    if (!dycl_segment_allocate(&region->recorder.graph, region->outputs, count, region->handles, region->addresses))
+        return dycl_error_set("torch has no memory for the results");
+    dycl_status status = run_segment(region, count, why, out_segment);
+    for (uint32_t i = 0; i < count && status != DYCL_OK; i++) dycl_abi_delete(region->handles[i]);
+    return status;
+}
+
+/* Node by node in torch, whose results and errors are the program's. Nothing is postponed then. 0 or -1. */
+static int replay(dycl_region *region, dycl_postponement *later, uint32_t *count) {
+    uint32_t pending;
+    dycl_site_replayed(region->site, dycl_replay_always ? "it was asked for" : dycl_error_message());
+    if (later->count && collect_outputs(region, count, &pending) != DYCL_OK) return -1;
+    later->count = 0;
+    return dycl_replay_run(region, *count);
+}
+
 int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted) {
     uint32_t count = 0, pending = 0;
     dycl_postponement later = {.count = 0};
@@ -264,17 +284,12 @@ int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted)
     int result = 0;
     if (pending) {
         if (wanted != DYCL_NONE && count) dycl_postpone_look(region, wanted, &count, &later);
-        int ahead = count && take_ahead(region, count, why, &segment);
-        if (!ahead && !dycl_segment_allocate(&region->recorder.graph, region->outputs, count, region->handles, region->addresses)) {
-            PyErr_NoMemory();
+        int computed = !count || take_ahead(region, count, why, &segment) || run_native(region, count, why, &segment) == DYCL_OK;
+        if (!computed && replay(region, &later, &count) < 0) {
+            dycl_segment_release(segment);
             return -1;
         }
-        dycl_status status = count && !ahead ? run_segment(region, count, why, &segment) : DYCL_OK;
-        if (status != DYCL_OK) {
-            PyErr_Format(PyExc_RuntimeError, "dycl could not execute a segment: %s", dycl_error_message());
-            result = -1;
-        }
-        if (result == 0 && later.count) result = dycl_postpone_keep(region, &later, segment);
+        if (later.count) result = dycl_postpone_keep(region, &later, segment);
         if (result == 0) result = bind_results(region, count, &later);
         for (uint32_t i = 0; i < count; i++) dycl_abi_delete(region->handles[i]);
         dycl_segment_release(segment);

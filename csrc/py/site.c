@@ -134,6 +134,17 @@ void dycl_site_left_at(dycl_site *site, PyObject *callable, dycl_bail why) {
     note_left(site, callable, why);
 }
 
+void dycl_site_replayed(dycl_site *site, const char *why) {
+    site->stats.replays++;
+    PyObject *text = PyUnicode_FromString(why), *old = site->replayed;
+    if (!text) {
+        PyErr_Clear(); /* it is only for explain */
+        return;
+    }
+    site->replayed = text;
+    Py_XDECREF(old);
+}
+
 /* ---- The object ------------------------------------------------------------------------------------------------------------------------- */
 
 static dycl_site *last; /* owned when it is a module's */
@@ -190,6 +201,7 @@ static int site_traverse(PyObject *self, visitproc visit, void *arg) {
 static int site_clear(PyObject *self) {
     dycl_site *site = (dycl_site *)self;
     Py_CLEAR(site->callable);
+    Py_CLEAR(site->replayed);
     Py_CLEAR(site->dict);
     Py_CLEAR(site->methods);
     int count = site->left_count;

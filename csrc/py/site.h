@@ -19,6 +19,7 @@ typedef struct {
     uint64_t segments;         /* segments executed */
     uint64_t postponed, recalled, not_postponed; /* computations left for later, those of them that were asked for, occasions passed over */
     uint64_t ahead;            /* of these: computed while they were recorded */
+    uint64_t replays;          /* of these: run node by node in torch, as no plan could */
     uint64_t bails[DYCL_BAIL_COUNT]; /* operators left to torch, by reason */
     uint64_t flushes[DYCL_BAIL_COUNT]; /* ends of segments, by reason */
 } dycl_site_stats;
@@ -40,6 +41,7 @@ typedef struct dycl_site {
     PyObject *methods;    // owned: sites of the module's methods, by function (py/method.h); NULL: none yet
     PyObject *dict;       // owned: attributes (__name__, __wrapped__...)
     PyObject *weak;       // list of weak references to us
+    PyObject *replayed;   // owned: why the last replay was; NULL: there was none
     vectorcallfunc vectorcall;
     dycl_site_stats stats;
     dycl_left_row *left;  // owned, grows
@@ -64,6 +66,7 @@ void dycl_site_set_last(dycl_site *site); /* may run Python code */
 /* Whether a call may become a region: not disabled, no foreign mode, autocast, tracing..., no gradients wanted. Counts why not. */
 int dycl_site_may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames);
 void dycl_site_left_at(dycl_site *site, PyObject *callable, dycl_bail why); /* an operator goes to torch */
+void dycl_site_replayed(dycl_site *site, const char *why); /* a segment ran in torch, node by node */
 PyObject *dycl_site_stats_dict(dycl_site *site);
 PyObject *dycl_site_explain(dycl_site *site); /* text */
 struct dycl_plan_cache *dycl_site_cache(void);   /* of the process */

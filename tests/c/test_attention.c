@@ -59,7 +59,8 @@ static void reference_row(const dycl_attention_desc *d, const float *q, const fl
     free(p);
 }
 
-static void run(const dycl_attention_desc *d, float *q, const float *k, const float *v, const void *mask,
+/* expected: OK, or BAIL where numbers are not finite. */
+static void run(const dycl_attention_desc *d, float *q, const float *k, const float *v, const void *mask, dycl_status expected,
                 const char *what) {
     int64_t n = d->batch * d->heads * d->q_len * d->v_width;
     float *out = values(n), guard;
@@ -67,12 +68,12 @@ static void run(const dycl_attention_desc *d, float *q, const float *k, const fl
     char *scratch = dycl_aligned_alloc(bytes + 64);
     memset(scratch, 0xff, bytes + 64);
     guard = out[n];
-    expect(dycl_attention(d, q, k, v, mask, out, scratch) == DYCL_OK, what);
+    expect(dycl_attention(d, q, k, v, mask, out, scratch) == expected, what);
     expect(out[n] == guard, "nothing is written behind the result");
     for (size_t i = bytes; i < bytes + 64; i++)
         expect((unsigned char)scratch[i] == 0xff, "nothing is written behind the scratch memory");
     double *want = malloc(sizeof *want * (size_t)(d->v_width + 1));
-    for (int64_t b = 0; b < d->batch; b++)
+    for (int64_t b = 0; b < d->batch && expected == DYCL_OK; b++)
         for (int64_t h = 0; h < d->heads; h++)
             for (int64_t i = 0; i < d->q_len; i++) {
                 reference_row(d, q, k, v, mask, b, h, i, want);
@@ -117,8 +118,10 @@ static void random_case(int round) {
         allowed[i] = rate ? pick(0, rate) != 0 : !pick(0, d.k_len);
         if (!allowed[i] && rate != 2) mask[i] = rate == 1 ? -3.4028235e38f : -INFINITY;
     }
-    if (round % 7 == 0) q[0] = NAN;
-    run(&d, q, k, v, d.mask == 2 ? (void *)allowed : d.mask ? (void *)mask : NULL, "attention");
+    if (round % 21 == 0) q[0] = NAN;
+    if (round % 21 == 7) k[0] = INFINITY * (float)(2 * pick(0, 1) - 1), v[0] = NAN;
+    if (round % 21 == 14) v[d.batch * d.kv_heads * d.k_len * d.v_width - 1] = NAN; /* perhaps hidden by the causal mask */
+    run(&d, q, k, v, d.mask == 2 ? (void *)allowed : d.mask ? (void *)mask : NULL, round % 7 ? DYCL_OK : DYCL_BAIL, "attention");
     dycl_aligned_free(q), dycl_aligned_free(k), dycl_aligned_free(v), dycl_aligned_free(mask),
         dycl_aligned_free(allowed);
 }

@@ -481,7 +481,7 @@ static void families(void) {
             mask = add_feed(s, DYCL_F32, pick(0, 1) ? 2 : 4, (int64_t[]){pick(0, 1) ? l : 1, keys, 1, 1}, 1);
         if (mask != DYCL_NONE && value(s, mask)->rank == 4) mask = DYCL_NONE;
         uint32_t a =
-            NODE(DYCL_OP_attention, OPERANDS(q, k, v, mask), mask == DYCL_NONE && pick(0, 1), dycl_f64_attr(0.4));
+            NODE(DYCL_OP_attention, OPERANDS(q, k, v, mask), mask == DYCL_NONE && pick(0, 1), dycl_f64_attr(0.4), pick(3, 4));
         check(s, &a, 1, 1e-4, "attention");
         sample_free(s);
     }

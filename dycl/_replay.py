@@ -1,0 +1,256 @@
+"""Replay: a recorded segment run node by node in torch, from the tensors that feed it.
+
+What a plan cannot run (no memory, no implementation, an operand that turned out otherwise) still has to give eager's result or raise eager's error,
+and torch itself is the only one that knows both. `STEPS` has a row for every operator of the registry (csrc/ir/ops.def, csrc/kern/kern.def) that can
+be recorded; tests/py/test_replay.py holds the two against each other and runs recorded programs this way.
+
+A row takes the node's operands (tensors of their recorded dtypes; None: an optional one that is absent) and `n`, the node: its attributes as
+integers, and dtype, sizes and strides of its result. Numbers of the program are tensors of rank 0."""
+
+import struct
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+_DTYPES = [torch.float32, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]  # in the order of base/dtype.h
+
+
+class Node(NamedTuple):
+    """attrs: int64 words, doubles among them by their bits; dtype: position in _DTYPES."""
+
+    name: str
+    out: int
+    operands: tuple
+    attrs: tuple
+    dtype: int
+    sizes: tuple
+    strides: tuple
+
+    @property
+    def type(self):
+        return _DTYPES[self.dtype]
+
+
+def run(nodes, values, outputs):
+    """Computes the values named by `outputs`.
+
+    nodes: tuples as Node, in program order. values: from a value's number to its tensor, or to (number, dtype) for a number of the program; owned by
+    this call. Returns tensors of their own (no view of each other or of an operand) with the recorded dtypes, sizes and strides. Raises what torch
+    raises."""
+    for number, value in values.items():
+        if isinstance(value, tuple):
+            values[number] = torch.tensor(value[0], dtype=_DTYPES[value[1]])
+    last = {}  # a value is let go behind its last use, as in the program
+    for i, node in enumerate(nodes):
+        for operand in node[2]:
+            last[operand] = i
+    keep = set(outputs)
+    for i, node in enumerate(nodes):
+        n = Node(*node)
+        operands = [None if o is None else values[o] for o in n.operands]
+        result = STEPS[n.name](n, *operands)
+        values[n.out] = result if n.name == "view" else _conform(n, result, operands, n.out in keep)
+        del operands, result
+        for operand in n.operands:
+            if last.get(operand) == i and operand not in keep:
+                values.pop(operand, None)
+    return [values[o].data for o in outputs]  # .data: a count of writes of its own
+
+
+def _conform(n, result, operands, owned):
+    """As the node says that it lies, in memory that is no operand's."""
+    if result.dtype != n.type or tuple(result.shape) != n.sizes:
+        raise SystemError(f"dycl: replaying {n.name} gave {result.dtype} {tuple(result.shape)} instead of {n.type} {n.sizes}")
+    mine = result.stride() == n.strides and not any(o is not None and _share(o, result) for o in operands)
+    whole = not owned or result.untyped_storage().nbytes() == result.numel() * result.element_size()
+    if mine and whole:
+        return result
+    return torch.empty_strided(n.sizes, n.strides, dtype=n.type).copy_(result)
+
+
+def _share(a, b):
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+def _f64(word):
+    return struct.unpack("d", struct.pack("q", word))[0]
+
+
+# ---- Elementwise ------------------------------------------------------------------------------------------------------------------------------
+
+
+def _ew(function):
+    return lambda n, *operands: function(*operands)
+
+
+_SAME_NAME = """neg abs sign square exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan tanh erf sigmoid relu floor ceil round trunc frac
+    isnan isinf isfinite logical_not bitwise_not add sub mul div remainder fmod pow atan2 maximum minimum fmax fmin eq ne lt le gt ge logical_and logical_or
+    logical_xor bitwise_and bitwise_or bitwise_xor copysign where lerp""".split()
+
+STEPS = {name: _ew(getattr(torch, name)) for name in _SAME_NAME}
+STEPS |= {name: _ew(getattr(F, name)) for name in "logsigmoid relu6 gelu silu mish hardswish hardsigmoid softsign".split()}
+STEPS |= {
+    "copy": _ew(torch.clone),
+    "gelu_tanh": lambda n, x: F.gelu(x, approximate="tanh"),
+    "floor_div": _ew(torch.floor_divide),
+    "trunc_div": lambda n, x, y: torch.div(x, y, rounding_mode="trunc"),
+    "shift_left": _ew(torch.bitwise_left_shift),
+    "shift_right": _ew(torch.bitwise_right_shift),
+    "leaky_relu": lambda n, x, slope: torch.where(x > 0, x, x * slope),
+    "elu": lambda n, x, alpha: torch.where(x > 0, x, alpha * torch.expm1(x)),
+    "relu_grad": lambda n, gradient, y: torch.ops.aten.threshold_backward(gradient, y, 0),
+    "clamp": lambda n, x, low, high: torch.clamp(x, low, high) if low.dim() or high.dim() else torch.clamp(x, low.item(), high.item()),
+    "softplus": lambda n, x, beta, threshold: torch.where(x * beta > threshold, x, torch.log1p(torch.exp(x * beta)) / beta),
+    "threshold": lambda n, x, threshold, value: torch.where(x <= threshold, value, x),
+}
+
+# ---- Elements in other places -----------------------------------------------------------------------------------------------------------------
+
+
+def _view(n, x):
+    rank = len(n.sizes)
+    return torch.as_strided(x, n.sizes, n.attrs[1 + rank :], x.storage_offset() + n.attrs[0])
+
+
+def _pad(n, x, value):
+    rank = len(n.sizes)
+    return F.pad(x, [n.attrs[side * rank + d] for d in reversed(range(rank)) for side in (0, 1)], value=value.item())
+
+
+def _index_put(n, x, index, source):
+    out = x.clone()
+    out[index.long()] = source
+    return out
+
+
+def _view_put(n, x, source):
+    out = torch.empty_strided(n.sizes, n.strides, dtype=n.type).copy_(x)
+    rank = (len(n.attrs) - 1) // 2
+    torch.as_strided(out, n.attrs[1 : 1 + rank], n.attrs[1 + rank :], n.attrs[0]).copy_(source)
+    return out
+
+
+def _iota(n, start, step):
+    wide = torch.float64 if n.type.is_floating_point else torch.int64
+    return (torch.arange(n.sizes[0], dtype=wide) * step.to(wide) + start.to(wide)).to(n.type)
+
+
+STEPS |= {
+    "cast": lambda n, x: x.to(n.type),
+    "view": _view,
+    "contiguous": lambda n, x: x,  # _conform copies
+    "cat": lambda n, *parts: torch.cat(parts, n.attrs[0]),
+    "pad": _pad,
+    "tril": lambda n, x: torch.tril(x, n.attrs[0]),
+    "triu": lambda n, x: torch.triu(x, n.attrs[0]),
+    "full": lambda n, value: torch.full(n.sizes, value.item(), dtype=n.type),
+    "iota": _iota,
+    "embedding": lambda n, table, index: F.embedding(index, table) if table.dim() == 2 else table[index.long()],
+    "index_select": lambda n, x, index: torch.index_select(x, n.attrs[0], index),
+    "gather": lambda n, x, index: torch.gather(x, n.attrs[0], index),
+    "index_put": _index_put,
+    "view_put": _view_put,
+}
+
+# ---- Reductions and norms ---------------------------------------------------------------------------------------------------------------------
+
+
+def _reduction(function):
+    """function(n, x) reduces the last dimension; torch's own functions differ in whether they take several at once, or none."""
+
+    def reduce(n, x):
+        dims = [d for d in range(x.dim()) if n.attrs[0] >> d & 1]
+        rest = [d for d in range(x.dim()) if d not in dims]
+        rows = x.permute(rest + dims)
+        rows = rows.flatten(len(rest)) if dims else rows.unsqueeze(-1)
+        return function(n, rows).to(n.type).reshape(n.sizes)
+
+    return reduce
+
+
+STEPS |= {
+    "sum": _reduction(lambda n, x: torch.sum(x, -1, dtype=n.type)),
+    "mean": _reduction(lambda n, x: torch.mean(x, -1)),
+    "prod": _reduction(lambda n, x: torch.prod(x, -1, dtype=n.type)),
+    "amax": _reduction(lambda n, x: torch.amax(x, -1)),
+    "amin": _reduction(lambda n, x: torch.amin(x, -1)),
+    "all": _reduction(lambda n, x: torch.all(x, -1)),
+    "any": _reduction(lambda n, x: torch.any(x, -1)),
+    "argmax": _reduction(lambda n, x: torch.argmax(x, -1)),
+    "argmin": _reduction(lambda n, x: torch.argmin(x, -1)),
+    "sumsq": _reduction(lambda n, x: torch.sum(x * x, -1, dtype=n.type)),
+    "sumabs": _reduction(lambda n, x: torch.sum(torch.abs(x), -1, dtype=n.type)),
+    "var": _reduction(lambda n, x: torch.var(x, -1, correction=_f64(n.attrs[2]))),
+    "softmax": lambda n, x: torch.softmax(x, n.attrs[0]),
+    "log_softmax": lambda n, x: torch.log_softmax(x, n.attrs[0]),
+    "cumsum": lambda n, x: torch.cumsum(x, n.attrs[0], dtype=n.type),
+    "layer_norm": lambda n, x, weight, bias: F.layer_norm(x, x.shape[x.dim() - n.attrs[0] :], weight, bias, _f64(n.attrs[1])),
+    "rms_norm": lambda n, x, weight: F.rms_norm(x, x.shape[x.dim() - n.attrs[0] :], weight, _f64(n.attrs[1])),
+    "batch_norm": lambda n, x, mean, var, weight, bias: F.batch_norm(x, mean, var, weight, bias, False, 0.0, _f64(n.attrs[0])),
+    "group_norm": lambda n, x, weight, bias: F.group_norm(x, n.attrs[0], weight, bias, _f64(n.attrs[1])),
+}
+
+# ---- Products, windows, attention -------------------------------------------------------------------------------------------------------------
+
+
+def _grouped(n, x, weights, ends):
+    out = torch.zeros(n.sizes, dtype=n.type)
+    begin = 0
+    for weight, end in zip(weights, ends.tolist()):
+        if end > begin:
+            out[begin:end] = x[begin:end] @ weight
+        begin = max(begin, end)
+    return out
+
+
+def _recurrent(n, x, weight, bias, state, cell):
+    """Gates in torch's order; states of all steps in one row, behind them the last cell (LSTM)."""
+    kind, states = n.attrs[0], [None] * len(x)
+    for t in reversed(range(len(x))) if n.attrs[1] else range(len(x)):
+        gates = F.linear(state, weight, bias)
+        if kind == 3:
+            (r, u, new), (xr, xu, xnew) = gates.chunk(3, 1), x[t].chunk(3, 1)
+            new = torch.tanh(xnew + torch.sigmoid(r + xr) * new)
+            state = new + torch.sigmoid(u + xu) * (state - new)
+        elif kind == 2:
+            i, f, g, o = (gates + x[t]).chunk(4, 1)
+            cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+            state = torch.sigmoid(o) * torch.tanh(cell)
+        else:
+            state = (torch.tanh, torch.relu)[kind](gates + x[t])
+        states[t] = state
+    return torch.cat([torch.stack(states).flatten()] + ([] if cell is None else [cell.flatten()]))
+
+
+def _resize(n, x):
+    kind, align, height, width = n.attrs[:4]
+    scales = [_f64(word) or None for word in n.attrs[4:]]
+    if kind < 2:
+        return (torch._C._nn.upsample_nearest2d, torch._C._nn._upsample_nearest_exact2d)[kind](x, (height, width), *scales)
+    return (torch._C._nn.upsample_bilinear2d, torch._C._nn.upsample_bicubic2d)[kind - 2](x, (height, width), bool(align), *scales)
+
+
+def _attention(n, q, k, v, mask):
+    for _ in range(4 - n.attrs[2]):  # with as many dimensions as the program's, torch takes the way that it took there
+        q, k, v = q[0], k[0], v[0]
+    gqa = {"enable_gqa": True} if q.dim() > 2 and q.shape[-3] != k.shape[-3] else {}
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=bool(n.attrs[0]), scale=_f64(n.attrs[1]), **gqa).reshape(n.sizes)
+
+
+STEPS |= {
+    "linear": lambda n, x, weight, bias: F.linear(x, weight, bias),
+    "matmul": lambda n, a, b: torch.matmul(a, b),
+    "grouped_matmul": _grouped,
+    "recurrent": _recurrent,
+    "conv2d": lambda n, x, w, bias: F.conv2d(x, w, bias, n.attrs[:2], n.attrs[2:4], n.attrs[4:6], n.attrs[6]),
+    "conv_transpose2d": lambda n, x, w, bias: F.conv_transpose2d(x, w, bias, n.attrs[:2], n.attrs[2:4], n.attrs[7:9], n.attrs[6], n.attrs[4:6]),
+    "max_pool2d": lambda n, x: F.max_pool2d(x, n.attrs[:2], n.attrs[2:4], n.attrs[4:6], n.attrs[6:8], bool(n.attrs[8])),
+    "avg_pool2d": lambda n, x: F.avg_pool2d(x, n.attrs[:2], n.attrs[2:4], n.attrs[4:6], bool(n.attrs[6]), bool(n.attrs[7])),
+    "adaptive_avg_pool2d": lambda n, x: F.adaptive_avg_pool2d(x, n.attrs),
+    "resize2d": _resize,
+    "attention": _attention,
+    "argsort": lambda n, x: torch.sort(x, dim=n.attrs[0], descending=bool(n.attrs[1]), stable=bool(n.attrs[2])).indices,
+    "argtopk": lambda n, x: torch.topk(x, n.attrs[1], n.attrs[0], bool(n.attrs[2]), bool(n.attrs[3])).indices,
+    "histc": lambda n, x: torch.histc(x, n.attrs[0], _f64(n.attrs[1]), _f64(n.attrs[2])),
+}
