@@ -7,11 +7,14 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/alloc.h"
 #include "exec/group.h"
+#include "exec/check.h"
 #include "exec/guard.h"
 #include "exec/workspace.h"
 
@@ -291,6 +294,10 @@ dycl_status dycl_ahead_finish(dycl_ahead *a, const dycl_feed *feeds, const dycl_
     dycl_ahead_publish(a, feeds, g->feed_count, scalars, g->scalar_count, UINT32_MAX);
     wait_until_done(a);
     dycl_status status = a->status;
+    if (status == DYCL_OK && a->plan->check && dycl_check_outputs(a->plan, a->feeds, a->scalars, a->outputs) == DYCL_ERROR) {
+        fprintf(stderr, "dycl, computed ahead: %s\n", dycl_error_message());
+        abort(); /* as a bail it would be computed again, and nobody would know */
+    }
     free_ahead(a);
     return status == DYCL_OK ? DYCL_OK : DYCL_BAIL;
 }

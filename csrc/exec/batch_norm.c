@@ -81,7 +81,7 @@ dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, const dyc
     if (added) {
         a->added = added->ref;
         a->has_added = 1;
-        dycl_make_read(b, added->ref.slot);
+        dycl_make_read(b, added);
         if (added->ref.slot < g->value_count && g->values[added->ref.slot].kind == DYCL_VALUE_FEED)
             a->feeds[4] = g->values[added->ref.slot].source;
         else
@@ -97,7 +97,9 @@ dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, const dyc
             a->all_feeds = 0;
         *refs[i] = dycl_make_ref(b, v);
         *strides[i] = g->values[v].strides[0];
-        dycl_make_read(b, refs[i]->slot);
+        dycl_tensor vector;
+        dycl_make_tensor(b, v, &vector);
+        dycl_make_read(b, &vector);
     }
     a->has_weight = operands[3] != DYCL_NONE;
     a->has_bias = operands[4] != DYCL_NONE;
@@ -105,8 +107,8 @@ dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, const dyc
     dycl_status status = dycl_make_kept(b, bytes, &a->scale.slot);
     if (status == DYCL_OK) status = dycl_make_kept(b, bytes, &a->shift.slot);
     if (status != DYCL_OK) return status;
-    dycl_make_write(b, a->scale.slot);
-    dycl_make_write(b, a->shift.slot);
+    dycl_make_write_at(b, a->scale, bytes);
+    dycl_make_write_at(b, a->shift, bytes);
     *out_scale = a->scale;
     *out_shift = a->shift;
     return dycl_make_step(b, batch_norm_run, a, "scale and shift", 20 + 2 * (double)a->channels);

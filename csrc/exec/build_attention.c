@@ -64,12 +64,12 @@ dycl_status dycl_make_attention(dycl_maker *b, const dycl_node *node) {
         for (int i = 0; i < mask.rank; i++)
             d->mask_strides[4 - mask.rank + i] = mask.sizes[i] == 1 ? 0 : mask.strides[i];
         a->mask = mask.ref;
-        dycl_make_read(b, mask.ref.slot);
+        dycl_make_read(b, &mask);
     }
-    dycl_make_read(b, q.ref.slot);
-    dycl_make_read(b, k.ref.slot);
-    dycl_make_read(b, v.ref.slot);
-    dycl_make_write(b, out.ref.slot);
+    dycl_make_read(b, &q);
+    dycl_make_read(b, &k);
+    dycl_make_read(b, &v);
+    dycl_make_write(b, &out);
     DYCL_TRY(dycl_make_scratch(b, dycl_attention_scratch(d), &a->scratch));
     double work = (double)(d->batch * d->heads * d->q_len) * (double)d->k_len;
     return dycl_make_step(b, attention_run, a, "attention", 500 + work * (double)(d->width + d->v_width) / 40 + work);

@@ -111,7 +111,7 @@ static dycl_status make_primitive(dycl_conv_desc *d, const dycl_tensor *x, const
 
 dycl_status dycl_conv_read_weights(dycl_maker *b, dycl_conv_args *a, const dycl_tensor *w, int64_t channels) {
     dycl_status status;
-    dycl_make_read(b, w->ref.slot);
+    dycl_make_read(b, w);
     a->weights = w->ref;
     a->pack = !a->prim || a->has_scale || dycl_prim_weights_bytes(a->prim);
     if (!a->pack) return DYCL_OK;
@@ -178,13 +178,13 @@ dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block) {
         a->has_post[i] = 1;
     }
     for (int i = 0; i < a->post_count; i++)
-        if (a->has_post[i]) dycl_make_read(b, a->post[i].slot);
+        if (a->has_post[i]) dycl_make_read_at(b, a->post[i], dycl_layout_bytes(&dst));
     DYCL_TRY(dycl_make_result(b, result, &dst, &slot));
     a->dst.slot = slot;
-    dycl_make_read(b, a->src.slot);
-    dycl_make_write(b, slot);
-    if (a->has_bias) dycl_make_read(b, a->bias.slot);
-    if (a->has_scale) dycl_make_read(b, a->scale.slot);
+    dycl_make_read_at(b, a->src, dycl_layout_bytes(&src));
+    dycl_make_write_at(b, a->dst, dycl_layout_bytes(&dst));
+    if (a->has_bias) dycl_make_read_at(b, a->bias, (size_t)d.oc * sizeof(float));
+    if (a->has_scale) dycl_make_read_at(b, a->scale, (size_t)d.oc * sizeof(float));
     DYCL_TRY(dycl_conv_read_weights(b, a, &w, d.oc));
     DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(a->prim), &a->scratch));
     DYCL_TRY(dycl_make_step(b, conv_run, a, "convolution", dycl_conv_cost(&d)));

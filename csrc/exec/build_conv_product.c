@@ -224,14 +224,15 @@ dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const
     if (residual != DYCL_NONE) {
         DYCL_TRY(dycl_make_as(b, residual, &dst, &a->residual));
         a->has_residual = 1;
-        dycl_make_read(b, a->residual.slot);
+        dycl_make_read_at(b, a->residual, dycl_layout_bytes(&dst));
     }
     DYCL_TRY(dycl_make_result(b, result, &dst, &slot));
     a->dst.slot = slot;
-    dycl_make_read(b, a->src.slot);
-    dycl_make_write(b, slot);
-    if (conv->has_bias) dycl_make_read(b, conv->bias.slot);
-    if (conv->has_scale) dycl_make_read(b, conv->scale.slot);
+    dycl_layout_plain(&src, 4, x.sizes, a->src_strides);
+    dycl_make_read_at(b, a->src, dycl_layout_bytes(&src));
+    dycl_make_write_at(b, a->dst, dycl_layout_bytes(&dst));
+    if (conv->has_bias) dycl_make_read_at(b, conv->bias, (size_t)d->oc * sizeof(float));
+    if (conv->has_scale) dycl_make_read_at(b, conv->scale, (size_t)d->oc * sizeof(float));
     int64_t window = d->kh * d->kw;
     a->form = (dycl_gemm_form){kernel, d->oc, {d->kh, d->kw, d->c}, {d->kw, 1, window}, window * d->c, dycl_gemm_vectors(kernel, a->rows.run, d->oc)};
     a->conv.once.gemm = a->form;

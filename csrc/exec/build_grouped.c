@@ -130,10 +130,10 @@ dycl_status dycl_make_grouped(dycl_maker *b, const dycl_node *node) {
     a->group_stride = w.strides[0];
     a->w_row = w.strides[1];
     a->w_column = w.strides[2];
-    dycl_make_read(b, x.ref.slot);
-    dycl_make_read(b, w.ref.slot);
-    dycl_make_read(b, ends.ref.slot);
-    dycl_make_write(b, to.ref.slot);
+    dycl_make_read(b, &x);
+    dycl_make_read(b, &w);
+    dycl_make_read(b, &ends);
+    dycl_make_write(b, &to);
     double flops = 2.0 * (double)a->rows * (double)a->k * (double)a->n;
     a->threads = a->n * a->k >= 2 * DYCL_BYTES_PER_THREAD / (int64_t)sizeof(float) ? b->plan->threads : 1;
     DYCL_TRY(dycl_make_step(b, grouped_run, a, "grouped product", 300.0 * (double)a->groups + flops / 80));

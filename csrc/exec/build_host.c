@@ -48,8 +48,8 @@ dycl_status dycl_make_host(dycl_maker *b, const dycl_node *node) {
     a->to = to.ref;
     a->op = (dycl_op)node->op;
     for (int i = 0; i < node->attr_count; i++) a->attrs[i] = attrs[i];
-    dycl_make_read(b, a->from.slot);
-    dycl_make_write(b, to.ref.slot);
+    dycl_make_read(b, &a->x);
+    dycl_make_write(b, &to);
     DYCL_TRY(dycl_make_step(b, host_run, a, "torch", 3000 + 10 * (double)dycl_tensor_numel(&a->x)));
     return dycl_make_finish(b, node->out, &to);
 fail:

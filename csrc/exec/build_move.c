@@ -84,9 +84,9 @@ static dycl_status build_gather_elements(dycl_maker *b, const dycl_node *node) {
     a->count = dycl_tensor_numel(&to);
     memcpy(a->sizes, to.sizes, sizeof a->sizes);
     memcpy(a->from_strides, from.strides, sizeof a->from_strides);
-    dycl_make_read(b, from.ref.slot);
-    dycl_make_read(b, index.ref.slot);
-    dycl_make_write(b, to.ref.slot);
+    dycl_make_read(b, &from);
+    dycl_make_read(b, &index);
+    dycl_make_write(b, &to);
     DYCL_TRY(dycl_make_step(b, gather_run, a, "gather", 20 + 2.0 * (double)a->count));
     return dycl_make_finish(b, node->out, &to);
 fail:
@@ -141,9 +141,9 @@ dycl_status dycl_make_gather(dycl_maker *b, const dycl_node *node) {
     a->row_stride = table.rank ? table.strides[dim] * element : element;
     a->row_bytes = (size_t)(row * element);
     a->to_stride = (int64_t)a->count * row * element;
-    dycl_make_read(b, table.ref.slot);
-    dycl_make_read(b, index.ref.slot);
-    dycl_make_write(b, to.ref.slot);
+    dycl_make_read(b, &table);
+    dycl_make_read(b, &index);
+    dycl_make_write(b, &to);
     DYCL_TRY(dycl_make_step(b, take_run, a, "rows", 20 + 0.1 * (double)(a->outer * a->to_stride)));
     return dycl_make_finish(b, node->out, &to);
 fail:
@@ -170,8 +170,8 @@ static dycl_status build_fill(dycl_maker *b, dycl_ref to, uint32_t value, int64_
     a->value = dycl_make_ref(b, value);
     a->count = (size_t)count;
     a->element = dycl_dtype_size((dycl_dtype)dycl_make_value(b, value)->dtype);
-    dycl_make_read(b, a->value.slot);
-    dycl_make_write(b, to.slot);
+    dycl_make_read_at(b, a->value, a->element);
+    dycl_make_write_at(b, to, a->count * a->element);
     return dycl_make_step(b, fill_run, a, "fill", 10 + 0.05 * (double)count * (double)a->element);
 }
 
@@ -310,9 +310,10 @@ dycl_status dycl_make_create(dycl_maker *b, const dycl_node *node) {
     a->step = dycl_make_ref(b, operands[1]);
     a->dtype = (dycl_dtype)out->dtype;
     a->count = count;
-    dycl_make_read(b, a->start.slot);
-    dycl_make_read(b, a->step.slot);
-    dycl_make_write(b, to.slot);
+    size_t element = dycl_dtype_size(a->dtype);
+    dycl_make_read_at(b, a->start, element);
+    dycl_make_read_at(b, a->step, element);
+    dycl_make_write_at(b, to, (size_t)count * element);
     return dycl_make_step(b, iota_run, a, "iota", 10 + 0.5 * (double)count);
 }
 
@@ -363,8 +364,8 @@ dycl_status dycl_make_band(dycl_maker *b, const dycl_node *node) {
     a->diagonal = dycl_node_attrs(&b->program->graph, node)[0];
     a->upper = node->op == DYCL_OP_triu;
     a->element = dycl_dtype_size(to.dtype);
-    dycl_make_read(b, from.ref.slot);
-    dycl_make_write(b, to.ref.slot);
+    dycl_make_read(b, &from);
+    dycl_make_write(b, &to);
     DYCL_TRY(dycl_make_step(b, band_run, a, "band", 10 + 0.1 * (double)dycl_tensor_numel(&to)));
     return dycl_make_finish(b, node->out, &to);
 fail:

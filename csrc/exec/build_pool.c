@@ -68,8 +68,8 @@ static dycl_status build_plain(dycl_maker *b, const dycl_node *node, pool_args *
     DYCL_TRY(dycl_make_target(b, node->out, &out));
     a->src = x.ref;
     a->dst = out.ref;
-    dycl_make_read(b, x.ref.slot);
-    dycl_make_write(b, out.ref.slot);
+    dycl_make_read(b, &x);
+    dycl_make_write(b, &out);
     DYCL_TRY(dycl_make_step(b, run, a, kernel, 100 + (double)dycl_tensor_numel(&x)));
     return dycl_make_finish(b, node->out, &out);
 fail:
@@ -123,8 +123,8 @@ static dycl_status pool_primitive(dycl_maker *b, const dycl_node *node, pool_arg
         DYCL_TRY(dycl_make_slot(b, dycl_layout_bytes(made), out_slot));
     a->src = src;
     a->dst.slot = *out_slot;
-    dycl_make_read(b, src.slot);
-    dycl_make_write(b, *out_slot);
+    dycl_make_read_at(b, src, dycl_layout_bytes(layout));
+    dycl_make_write_at(b, a->dst, dycl_layout_bytes(made));
     DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(a->prim), &a->scratch));
     DYCL_TRY(
         dycl_make_step(b, pool_run, a, "pooling", 300 + 0.3 * (double)(a->desc.n * a->desc.c * a->desc.h * a->desc.w)));

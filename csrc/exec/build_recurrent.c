@@ -93,7 +93,7 @@ dycl_status dycl_make_recurrent(dycl_maker *b, const dycl_node *node) {
     if (r->kind == DYCL_RECURRENT_LSTM) {
         DYCL_TRY(dycl_make_contiguous(b, operands[4], &c));
         a->c = c.ref;
-        dycl_make_read(b, c.ref.slot);
+        dycl_make_read(b, &c);
     }
     double flops = 2.0 * (double)dycl_tensor_numel(&x) * (double)r->width;
     a->threads = (int)(flops / WORTH_A_THREAD) < b->plan->threads ? (int)(flops / WORTH_A_THREAD) : b->plan->threads;
@@ -102,11 +102,11 @@ dycl_status dycl_make_recurrent(dycl_maker *b, const dycl_node *node) {
     size_t room = dycl_recurrent_scratch(r, (r->batch + a->threads - 1) / a->threads);
     DYCL_TRY(dycl_make_binding(b, &w, NULL, 0, &a->binding));
     if (a->binding) a->binding->small = (dycl_small_form){r->product, r->gates, r->width, 1, a->w_row};
-    dycl_make_read(b, x.ref.slot);
-    dycl_make_read(b, w.ref.slot);
-    dycl_make_read(b, h.ref.slot);
-    if (a->has_bias) dycl_make_read(b, a->bias.slot);
-    dycl_make_write(b, to.ref.slot);
+    dycl_make_read(b, &x);
+    dycl_make_read(b, &w);
+    dycl_make_read(b, &h);
+    if (a->has_bias) dycl_make_read(b, &bias);
+    dycl_make_write(b, &to);
     DYCL_TRY(dycl_make_scratch(b, dycl_small_bytes(r->product, r->gates, r->width), &a->packed));
     DYCL_TRY(dycl_make_scratch(b, (size_t)a->threads * room * sizeof(float), &a->scratch));
     DYCL_TRY(dycl_make_step(b, recurrent_run, a, "recurrence", 500 + flops / 60 / a->threads));

@@ -38,8 +38,8 @@ dycl_status dycl_make_reduce(dycl_maker *b, const dycl_node *node) {
     a->desc.reduce = (uint32_t)attrs[0];
     a->in = in.ref;
     a->out = out.ref;
-    dycl_make_read(b, in.ref.slot);
-    dycl_make_write(b, out.ref.slot);
+    dycl_make_read(b, &in);
+    dycl_make_write(b, &out);
     DYCL_TRY(dycl_make_scratch(b, dycl_kern_reduce_scratch(&a->desc), &a->scratch));
     DYCL_TRY(dycl_make_step(b, reduce_run, a, "reduce", 50 + 0.2 * (double)dycl_tensor_numel(&in)));
     return dycl_make_finish(b, node->out, &out);
@@ -89,10 +89,10 @@ dycl_status dycl_make_group_norm(dycl_maker *b, const dycl_node *node) {
     a->inner = dycl_tensor_numel(&in) / (a->n * a->c);
     a->groups = attrs[0];
     a->eps = dycl_attr_f64(attrs[1]);
-    dycl_make_read(b, in.ref.slot);
-    if (a->has_weight) dycl_make_read(b, a->weight.slot);
-    if (a->has_bias) dycl_make_read(b, a->bias.slot);
-    dycl_make_write(b, out.ref.slot);
+    dycl_make_read(b, &in);
+    if (a->has_weight) dycl_make_read(b, &weight);
+    if (a->has_bias) dycl_make_read(b, &bias);
+    dycl_make_write(b, &out);
     DYCL_TRY(dycl_make_step(b, group_norm_run, a, "group_norm", 50 + 0.3 * (double)dycl_tensor_numel(&in)));
     return dycl_make_finish(b, node->out, &out);
 fail:

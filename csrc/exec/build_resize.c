@@ -42,8 +42,8 @@ dycl_status dycl_make_resize(dycl_maker *b, const dycl_node *node) {
     a->to = to.ref;
     a->planes = from.sizes[0] * from.sizes[1];
     a->threads = b->plan->threads;
-    dycl_make_read(b, from.ref.slot);
-    dycl_make_write(b, to.ref.slot);
+    dycl_make_read(b, &from);
+    dycl_make_write(b, &to);
     DYCL_TRY(dycl_make_scratch(b, (size_t)(a->threads * taps * to.sizes[3]) * sizeof(float), &a->scratch));
     DYCL_TRY(dycl_make_step(b, resize_run, a, "resize", 100 + 0.5 * (double)(taps * taps * dycl_tensor_numel(&to))));
     return dycl_make_finish(b, node->out, &to);

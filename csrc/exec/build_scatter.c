@@ -44,9 +44,9 @@ static dycl_status put_rows(dycl_maker *b, const dycl_tensor *to, uint32_t index
     a->rows = to->sizes[0];
     a->row_bytes = (size_t)(dycl_tensor_numel(to) / to->sizes[0]) * dycl_dtype_size(to->dtype);
     a->row_stride = (int64_t)a->row_bytes;
-    dycl_make_read(b, index.ref.slot);
-    dycl_make_read(b, source.ref.slot);
-    dycl_make_write(b, to->ref.slot);
+    dycl_make_read(b, &index);
+    dycl_make_read(b, &source);
+    dycl_make_write(b, to);
     return dycl_make_step(b, put_run, a, "put rows", 20 + 0.1 * (double)a->count * (double)a->row_bytes);
 fail:
     return status;
@@ -81,8 +81,8 @@ static dycl_status begin(dycl_maker *b, const dycl_tensor *x, const dycl_tensor 
     dycl_slot *old = &b->slots[x->ref.slot], *made = &b->slots[to->ref.slot];
     if (!old->fixed && !made->fixed && !x->ref.offset && !to->ref.offset && old->bytes == made->bytes)
         made->share = x->ref.slot; /* confirmed when all steps are known */
-    dycl_make_read(b, x->ref.slot);
-    dycl_make_write(b, to->ref.slot);
+    dycl_make_read(b, x);
+    dycl_make_write(b, to);
     return dycl_make_step(b, begin_run, a, "copy", 20 + 0.1 * (double)dycl_tensor_numel(x) * (double)a->element);
 }
 

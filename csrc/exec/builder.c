@@ -1,4 +1,4 @@
-#include "exec/builder.h"
+#include "exec/check.h"
 
 #include "base/alloc.h"
 
@@ -62,9 +62,8 @@ dycl_status dycl_maker_init(dycl_maker *b, dycl_plan *plan) {
         slot->last = 0;
         slot->place = 0;
         slot->fixed = value->kind != DYCL_VALUE_NODE || plan->program.is_output[v];
-        slot->bytes = slot->fixed || value->root != v
-                          ? 0
-                          : (size_t)dycl_value_extent(value) * dycl_dtype_size((dycl_dtype)value->dtype);
+        if (value->kind == DYCL_VALUE_SCALAR) slot->bytes = sizeof(dycl_scalar);
+        else if (value->root == v) slot->bytes = (size_t)dycl_value_extent(value) * dycl_dtype_size((dycl_dtype)value->dtype);
     }
     return DYCL_OK;
 }
@@ -72,7 +71,10 @@ dycl_status dycl_maker_init(dycl_maker *b, dycl_plan *plan) {
 void dycl_make_hides_nan(dycl_maker *b) {
     const dycl_program *p = b->program;
     if (!b->hides_nan) b->hides_nan = dycl_alloc_zero(p->graph.node_count + 1);
-    if (!b->hides_nan) b->failed = 1;
+    if (!b->hides_nan) {
+        dycl_error_set("out of memory");
+        b->failed = 1;
+    }
     b->plan->hides_nan = 1;
     for (uint32_t n = p->blocks[b->block].first; b->hides_nan && n != DYCL_NONE; n = p->next[n]) b->hides_nan[n] = 1;
 }
@@ -97,8 +99,9 @@ dycl_status dycl_make_slot(dycl_maker *b, size_t bytes, uint32_t *out_slot) {
 }
 
 dycl_status dycl_make_kept(dycl_maker *b, size_t bytes, uint32_t *out_slot) {
-    void *keep = dycl_plan_alloc(b->plan, bytes);
+    char *keep = dycl_plan_alloc(b->plan, bytes + (b->plan->check ? DYCL_RED_ZONE : 0));
     if (!keep) return DYCL_ERROR;
+    if (b->plan->check) dycl_check_mark(keep + bytes);
     dycl_status status = dycl_make_slot(b, bytes, out_slot);
     if (status != DYCL_OK) return status;
     b->slots[*out_slot].fixed = 1;
@@ -106,9 +109,14 @@ dycl_status dycl_make_kept(dycl_maker *b, size_t bytes, uint32_t *out_slot) {
     return DYCL_OK;
 }
 
-static void touch(dycl_maker *b, uint32_t slot, uint32_t write) {
+static void touch(dycl_maker *b, dycl_ref ref, size_t bytes, uint32_t write) {
+    uint32_t slot = ref.slot, step = b->plan->step_count;
     dycl_slot *s = &b->slots[slot];
-    uint32_t step = b->plan->step_count;
+    if (bytes && (ref.offset < 0 || (size_t)ref.offset + bytes > s->bytes)) {
+        dycl_error_set("check: step %u would touch %zu bytes at %lld of slot %u, which has %zu", step, bytes, (long long)ref.offset, slot, s->bytes);
+        b->failed = 1;
+        return;
+    }
     if (s->first == DYCL_NONE) s->first = step;
     s->last = step;
     if (grow((void **)&b->touches, &b->touch_room, b->touch_count + 1, sizeof *b->touches) != DYCL_OK) {
@@ -120,11 +128,17 @@ static void touch(dycl_maker *b, uint32_t slot, uint32_t write) {
     b->touches[b->touch_count++].write = write;
 }
 
-void dycl_make_read(dycl_maker *b, uint32_t slot) {
-    touch(b, slot, 0);
+void dycl_make_read_at(dycl_maker *b, dycl_ref ref, size_t bytes) {
+    touch(b, ref, bytes, 0);
 }
-void dycl_make_write(dycl_maker *b, uint32_t slot) {
-    touch(b, slot, 1);
+void dycl_make_write_at(dycl_maker *b, dycl_ref ref, size_t bytes) {
+    touch(b, ref, bytes, 1);
+}
+void dycl_make_read(dycl_maker *b, const dycl_tensor *t) {
+    touch(b, t->ref, dycl_tensor_bytes(t), 0);
+}
+void dycl_make_write(dycl_maker *b, const dycl_tensor *t) {
+    touch(b, t->ref, dycl_tensor_bytes(t), 1);
 }
 void dycl_make_serial(dycl_maker *b) {
     b->plan->infos[b->plan->step_count - 1].serial = 1;
@@ -133,13 +147,13 @@ void dycl_make_serial(dycl_maker *b) {
 dycl_status dycl_make_scratch(dycl_maker *b, size_t bytes, dycl_ref *out) {
     out->offset = 0;
     dycl_status status = dycl_make_slot(b, bytes ? bytes : 64, &out->slot);
-    if (status == DYCL_OK) touch(b, out->slot, 1);
+    if (status == DYCL_OK) touch(b, *out, bytes, 1);
     return status;
 }
 
 dycl_status dycl_make_step(dycl_maker *b, dycl_step_fn run, void *args, const char *kernel, double cost) {
     dycl_plan *plan = b->plan;
-    if (b->failed) return dycl_error_set("out of memory");
+    if (b->failed) return DYCL_ERROR;
     if (plan->step_count == plan->step_room) {
         uint32_t room = plan->step_room, again = plan->step_room;
         dycl_status status = grow((void **)&plan->steps, &room, plan->step_count + 1, sizeof(dycl_step));
@@ -199,6 +213,15 @@ int64_t dycl_tensor_numel(const dycl_tensor *t) {
     return n;
 }
 
+size_t dycl_tensor_bytes(const dycl_tensor *t) {
+    int64_t last = 0;
+    for (int i = 0; i < t->rank; i++) {
+        if (t->sizes[i] == 0) return 0;
+        last += (t->sizes[i] - 1) * t->strides[i];
+    }
+    return (size_t)(last + 1) * dycl_dtype_size(t->dtype);
+}
+
 int dycl_tensor_contiguous(const dycl_tensor *t) {
     int64_t expected = 1;
     for (int i = t->rank - 1; i >= 0; i--) {
@@ -253,8 +276,8 @@ dycl_status dycl_make_copy(dycl_maker *b, const dycl_tensor *from, const dycl_te
     memcpy(a->to_strides, to->strides, sizeof a->to_strides);
     memcpy(a->from_strides, from->strides, sizeof a->from_strides);
     if (dycl_tensor_contiguous(from) && dycl_tensor_contiguous(to)) a->bytes = (size_t)n * a->element;
-    dycl_make_read(b, from->ref.slot);
-    dycl_make_write(b, to->ref.slot);
+    dycl_make_read(b, from);
+    dycl_make_write(b, to);
     return dycl_make_step(b, copy_run, a, "copy", 20 + 0.1 * (double)n * (double)a->element);
 }
 

@@ -2,15 +2,14 @@
  *
  * Ownership: a dycl_maker borrows the plan; what it allocates for itself dies with dycl_maker_free. Threads: one at a
  * time.
- * Protocol: while a step is being built, dycl_make_read/_write name the slots that it touches, then dycl_make_step
- * appends it. */
+ * Protocol: while a step is being built, dycl_make_read/_write say what it touches, then dycl_make_step appends it. */
 #ifndef DYCL_EXEC_BUILDER_H
 #define DYCL_EXEC_BUILDER_H
 
 #include "exec/step.h"
 
 typedef struct {
-    size_t bytes;
+    size_t bytes;         /* what a step may touch */
     uint32_t first, last; /* steps; first DYCL_NONE: never touched */
     uint32_t share;       /* slot whose memory it takes over at `first`, or DYCL_NONE */
     int64_t place;        /* offset in the workspace */
@@ -27,7 +26,7 @@ typedef struct {
         uint32_t step, slot, write;
     } * touches; /* in the order of the steps */
     uint32_t touch_count, touch_room;
-    int failed; /* a touch could not be noted */
+    int failed; /* a touch could not be noted, or is outside its slot; the message is set */
     uint32_t *touch_start;
     uint32_t block;                /* being built */
     uint8_t *hides_nan;            /* node: its block does (guard.h); NULL: none */
@@ -41,8 +40,6 @@ void dycl_maker_free(dycl_maker *b);
 
 void *dycl_plan_alloc(dycl_plan *plan, size_t size); /* zeroed, from the plan's arena; NULL when out of memory */
 dycl_status dycl_make_slot(dycl_maker *b, size_t bytes, uint32_t *out_slot);
-void dycl_make_read(dycl_maker *b, uint32_t slot);
-void dycl_make_write(dycl_maker *b, uint32_t slot);
 void dycl_make_serial(dycl_maker *b); /* the last step runs on one thread and may run beside others */
 /* Memory that keeps its contents from run to run. */
 dycl_status dycl_make_kept(dycl_maker *b, size_t bytes, uint32_t *out_slot);
@@ -69,6 +66,12 @@ typedef struct {
     int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
 } dycl_tensor;
 void dycl_make_tensor(const dycl_maker *b, uint32_t value, dycl_tensor *out);
+/* What the step being built touches. Its slots must have these bytes: else dycl_make_step refuses, which is a bug, and the segment runs in torch. */
+void dycl_make_read(dycl_maker *b, const dycl_tensor *t);
+void dycl_make_write(dycl_maker *b, const dycl_tensor *t);
+void dycl_make_read_at(dycl_maker *b, dycl_ref ref, size_t bytes);
+void dycl_make_write_at(dycl_maker *b, dycl_ref ref, size_t bytes);
+size_t dycl_tensor_bytes(const dycl_tensor *t); /* from its first element to one past the last */
 int dycl_tensor_contiguous(const dycl_tensor *t);
 int dycl_tensor_channels_last(const dycl_tensor *t); /* rank 4, dense */
 int64_t dycl_tensor_numel(const dycl_tensor *t);
@@ -105,7 +108,7 @@ dycl_status dycl_make_join(dycl_maker *b, const dycl_block *block);
 dycl_status dycl_make_create(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_band(dycl_maker *b, const dycl_node *node);
 
-/* Places every slot of the workspace (memory.c): *out_bytes is its size. */
-dycl_status dycl_memory_plan(dycl_slot *slots, uint32_t count, size_t *out_bytes);
+/* Places every slot of the workspace (memory.c), with `zone` bytes behind it that are nobody's: *out_bytes is its size. */
+dycl_status dycl_memory_plan(dycl_slot *slots, uint32_t count, size_t zone, size_t *out_bytes);
 
 #endif

@@ -97,6 +97,15 @@ static void place_registers(dycl_lower *l) {
     p->scratch_bytes = (size_t)(l->register_count[FULL_CLASS] * full + l->register_count[ROW_CLASS] * row);
 }
 
+static size_t memory_bytes(const dycl_lower *l, const dycl_lower_memory *m) {
+    int64_t last = 0;
+    for (int d = 0; d < l->space.rank; d++) {
+        if (!l->space.sizes[d]) return 0;
+        last += (l->space.sizes[d] - 1) * m->strides[d];
+    }
+    return (size_t)(last + 1) * dycl_dtype_size(m->dtype);
+}
+
 dycl_status dycl_lower_finish(dycl_lower *l) {
     dycl_tile_program *p = &l->program;
     dycl_maker *b = l->b;
@@ -113,10 +122,12 @@ dycl_status dycl_lower_finish(dycl_lower *l) {
     if (p->threads > tiles) p->threads = (int)tiles;
     if (p->threads < 1) p->threads = 1;
     for (int i = 0; i < l->memory_count; i++) {
-        if (l->memory[i].store)
-            dycl_make_write(b, l->memory[i].ref.slot);
+        const dycl_lower_memory *m = &l->memory[i];
+        size_t bytes = memory_bytes(l, m);
+        if (m->store)
+            dycl_make_write_at(b, m->ref, bytes);
         else
-            dycl_make_read(b, l->memory[i].ref.slot);
+            dycl_make_read_at(b, m->ref, bytes);
     }
     if (p->scratch_bytes) {
         dycl_status status = dycl_make_scratch(b, p->scratch_bytes * (size_t)p->threads, &p->scratch);

@@ -19,6 +19,7 @@ typedef struct {
     dycl_ref scratch, plain_scratch;
 } dycl_matmul_args;
 
+void dycl_matmul_touches(dycl_maker *b, const dycl_matmul_args *a); /* what the step being built reads */
 /* Chooses a kernel for the mode of the plan and appends the step. */
 dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a);
 

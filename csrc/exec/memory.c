@@ -30,7 +30,7 @@ static uint32_t owner(const dycl_slot *slots, uint32_t s) {
     return s;
 }
 
-dycl_status dycl_memory_plan(dycl_slot *slots, uint32_t count, size_t *out_bytes) {
+dycl_status dycl_memory_plan(dycl_slot *slots, uint32_t count, size_t zone, size_t *out_bytes) {
     interval *all = dycl_alloc((count + 1) * sizeof(interval));
     interval **live = dycl_alloc((count + 1) * sizeof(interval *));
     uint32_t *at = dycl_alloc((count + 1) * sizeof(uint32_t));
@@ -44,7 +44,7 @@ dycl_status dycl_memory_plan(dycl_slot *slots, uint32_t count, size_t *out_bytes
     for (uint32_t s = 0; s < count; s++) {
         at[s] = DYCL_NONE;
         if (slots[s].fixed || slots[s].first == DYCL_NONE || slots[s].share != DYCL_NONE) continue;
-        all[used] = (interval){(slots[s].bytes + 63) & ~(size_t)63, slots[s].first, slots[s].last, s, 0};
+        all[used] = (interval){(slots[s].bytes + zone + 63) & ~(size_t)63, slots[s].first, slots[s].last, s, 0};
         at[s] = used++;
     }
     for (uint32_t s = 0; s < count; s++) {

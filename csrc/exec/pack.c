@@ -3,8 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/plenty.h"
-#include "exec/measure.h"
-#include "exec/step.h"
+#include "exec/check.h"
 #include "kern/parallel.h"
 #include "kern/winograd.h"
 
@@ -232,13 +231,16 @@ static dycl_status make_pack(const dycl_pack_key *key, uint64_t form, dycl_pack 
     int copied = key->scale && !key->gemm.kernel;
     float *scaled = copied ? dycl_aligned_alloc((size_t)(key->channels * key->per_channel) * sizeof(float)) : NULL;
     dycl_pack *pack = dycl_alloc_zero(sizeof *pack);
-    void *data = dycl_aligned_alloc(bytes);
+    size_t zone = dycl_check_enabled() ? DYCL_RED_ZONE : 0;
+    char *data = dycl_aligned_alloc(bytes + zone);
     if (!pack || !data || (copied && !scaled)) {
         status = dycl_error_set("out of memory for packed weights");
         goto fail;
     }
     take_sample(pack, key); /* first: what is written meanwhile shows next time */
+    if (zone) dycl_check_mark(data + bytes);
     DYCL_TRY(dycl_pack_into(key, scaled, data));
+    if (zone && !dycl_check_untouched(data + bytes)) DYCL_TRY(dycl_error_set("check: packing wrote behind its %zu bytes", bytes));
     dycl_aligned_free(scaled);
     pack->token = key->token;
     pack->version = key->version;

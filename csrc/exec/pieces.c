@@ -169,7 +169,7 @@ static dycl_status make_pieces(dycl_plan_cache *cache, dycl_pieces *p, const uin
         if (b->scalar_count > most_scalars) most_scalars = b->scalar_count;
         if (count > most_outputs) most_outputs = count;
     }
-    DYCL_TRY(dycl_memory_plan(slots, p->graph->value_count, &p->bytes));
+    DYCL_TRY(dycl_memory_plan(slots, p->graph->value_count, 0, &p->bytes));
     p->places = dycl_alloc((p->graph->value_count + 1) * sizeof *p->places);
     p->at = dycl_alloc((p->graph->value_count + 1) * sizeof *p->at);
     p->feeds = dycl_alloc((most_feeds + 1) * sizeof *p->feeds);

@@ -1,5 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "exec/blocked.h"
+#include "exec/check.h"
 #include "exec/conv.h"
 #include "exec/group.h"
 #include "exec/guard.h"
@@ -101,7 +102,8 @@ static dycl_status lay_out(dycl_maker *b) {
     DYCL_TRY(dycl_guard_make(b));
     DYCL_TRY(confirm_sharing(b));
     if (plan->mode == DYCL_PLAN_TUNED) DYCL_TRY(dycl_group_steps(b));
-    DYCL_TRY(dycl_memory_plan(b->slots, b->slot_count, &plan->workspace_bytes));
+    DYCL_TRY(dycl_memory_plan(b->slots, b->slot_count, plan->check ? DYCL_RED_ZONE : 0, &plan->workspace_bytes));
+    DYCL_TRY(dycl_check_lay_out(b));
     plan->slot_count = b->slot_count;
     plan->slots = dycl_alloc_zero((b->slot_count + 1) * sizeof(void *));
     plan->places = dycl_alloc((b->slot_count + 1) * sizeof(int64_t));
@@ -126,6 +128,8 @@ static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int 
     atomic_flag_clear(&plan->busy);
     plan->mode = mode;
     plan->threads = omp_get_max_threads();
+    dycl_graph_init(&plan->original);
+    plan->check = dycl_check_create(graph, outputs, output_count);
     DYCL_TRY(dycl_program_init(&plan->program, graph, outputs, output_count));
     DYCL_TRY(dycl_opt_run(&plan->program, mode == DYCL_PLAN_TUNED, epilogues));
     DYCL_TRY(dycl_maker_init(&b, plan));
@@ -137,6 +141,8 @@ static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int 
             DYCL_TRY(make_single(&b, block));
     }
     DYCL_TRY(lay_out(&b));
+    if (plan->hides_nan) DYCL_TRY(dycl_graph_copy(&plan->original, graph));
+    plan->original.options = graph->options;
     dycl_maker_free(&b);
     *out = plan;
     return DYCL_OK;
@@ -179,6 +185,8 @@ void dycl_plan_release(dycl_plan *plan) {
         c = older;
     }
     dycl_guard_free(plan);
+    dycl_check_free(plan->check);
+    dycl_graph_free(&plan->original);
     dycl_program_free(&plan->program);
     dycl_free(plan->steps);
     dycl_free(plan->infos);
@@ -270,7 +278,7 @@ static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_
     for (uint32_t i = 0; i < g->feed_count; i++) plan->slots[g->feeds[i]] = feeds[i].data;
     int allowed = omp_get_max_threads();
     if (plan->threads < allowed) omp_set_num_threads(plan->threads); /* teams.h */
-    status = dycl_plan_timing() ? run_timed(plan) : run_steps(plan);
+    status = plan->check ? dycl_check_run(plan, feeds, scalars, outputs) : dycl_plan_timing() ? run_timed(plan) : run_steps(plan);
     if (plan->threads < allowed) omp_set_num_threads(allowed);
     uint64_t taken = now() - before;
     plan->samples[plan->runs++ % 8] = (float)taken;
@@ -289,7 +297,7 @@ static dycl_status exact_plan(dycl_plan *plan, dycl_plan **out) {
     dycl_status status = DYCL_OK;
     if (!exact) {
         const dycl_program *p = &plan->program;
-        status = dycl_plan_create(&p->graph, p->outputs, p->output_count, DYCL_PLAN_EXACT, &mine);
+        status = dycl_plan_create(&plan->original, p->outputs, p->output_count, DYCL_PLAN_EXACT, &mine);
         exact = mine;
         if (status == DYCL_OK && !atomic_compare_exchange_strong(&plan->exact, &nobody, mine)) {
             dycl_plan_release(mine);
@@ -305,9 +313,11 @@ dycl_status dycl_plan_run(dycl_plan *plan, const dycl_feed *feeds, const dycl_sc
     dycl_plan *exact;
     dycl_status status;
     DYCL_TRY(run_once(plan, feeds, scalars, outputs, &wants_exact));
-    if (!wants_exact) return DYCL_OK;
-    DYCL_TRY(exact_plan(plan, &exact));
-    return run_once(exact, feeds, scalars, outputs, &wants_exact);
+    if (wants_exact) {
+        DYCL_TRY(exact_plan(plan, &exact));
+        DYCL_TRY(run_once(exact, feeds, scalars, outputs, &wants_exact));
+    }
+    if (plan->check) DYCL_TRY(dycl_check_outputs(plan, feeds, scalars, outputs));
 fail:
     return status;
 }

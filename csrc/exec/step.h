@@ -94,6 +94,8 @@ struct dycl_plan {
     uint8_t *guarded;                  /* value: a feed or number that such a primitive depends on; NULL: there is none */
     struct dycl_guard_seen *seen;      /* constants found finite */
     _Atomic(struct dycl_plan *) exact; /* made when first needed */
+    struct dycl_check *check;          /* owned: checks beside every run (check.h), or NULL */
+    dycl_graph original;               /* as it was recorded, where an EXACT plan may be made of it; else empty */
     double estimate;
     uint64_t runs, nanoseconds;
     float samples[8]; /* last run times, for the median */

@@ -221,6 +221,20 @@ static int is_feed(const dycl_maker *b, dycl_ref ref) { /* one that may be packe
     return dycl_make_may_pack(b) && ref.slot < g->value_count && g->values[ref.slot].kind == DYCL_VALUE_FEED;
 }
 
+/* From the first element of a batch of matrices to one past the last. */
+static size_t matrices_bytes(const dycl_matmul_args *a, const int64_t *batch, int64_t rows, int64_t row, int64_t columns, int64_t column) {
+    int64_t last = (rows - 1) * row + (columns - 1) * column;
+    if (rows == 0 || columns == 0) return 0;
+    for (int d = 0; d < a->batch_rank; d++) last += (a->batch[d] - 1) * batch[d];
+    return (size_t)(last + 1) * dycl_dtype_size(a->dtype);
+}
+
+void dycl_matmul_touches(dycl_maker *b, const dycl_matmul_args *a) {
+    dycl_make_read_at(b, a->a, matrices_bytes(a, a->a_batch, a->m, a->a_row, a->k, a->a_column));
+    dycl_make_read_at(b, a->b, matrices_bytes(a, a->b_batch, a->k, a->b_row, a->n, a->b_column));
+    if (a->has_bias) dycl_make_read_at(b, a->bias, (size_t)a->n * dycl_dtype_size(a->dtype));
+}
+
 dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
     double flops = 2.0 * (double)a->m * (double)a->n * (double)a->k * (double)a->batches;
     double cost = 300.0 * (double)a->batches + flops / 80 / (flops > 4e6 ? b->plan->threads : 1);
@@ -230,10 +244,8 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
     a->threads = cost > 40000 ? b->plan->threads : 1;
     if (a->threads > a->batches) a->threads = (int)a->batches;
     if (a->batches > 1 && a->threads < b->plan->threads) a->threads = 1; /* few large ones: each is parallel inside */
-    dycl_make_read(b, a->a.slot);
-    dycl_make_read(b, a->b.slot);
-    if (a->has_bias) dycl_make_read(b, a->bias.slot);
-    dycl_make_write(b, a->c.slot);
+    dycl_matmul_touches(b, a);
+    dycl_make_write_at(b, a->c, matrices_bytes(a, a->c_batch, a->m, a->c_row, a->n, 1));
     if (is_feed(b, a->b) && dycl_bf16_suits(b, a)) return dycl_make_bf16(b, a);
     if (b->plan->mode == DYCL_PLAN_TUNED && a->dtype == DYCL_F32 && a->batches == 1 && is_feed(b, a->b) &&
         worth_small(a)) {

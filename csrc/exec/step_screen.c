@@ -145,10 +145,8 @@ dycl_status dycl_make_screen(dycl_maker *b, const dycl_block *block) {
     DYCL_TRY(dycl_matmul_linear(b, &g->nodes[block->first], p));
     DYCL_TRY(dycl_make_target(b, g->nodes[block->last].out, &target));
     a->out = target.ref;
-    dycl_make_read(b, p->a.slot);
-    dycl_make_read(b, p->b.slot);
-    if (p->has_bias) dycl_make_read(b, p->bias.slot);
-    dycl_make_write(b, target.ref.slot);
+    dycl_matmul_touches(b, p);
+    dycl_make_write(b, &target);
     a->rounded = dycl_bf16_suits(b, p);
     DYCL_TRY(a->rounded ? dycl_bf16_offer(b, p) : dycl_gemv_share(b, p));
     if (a->rounded) DYCL_TRY(dycl_make_scratch(b, (size_t)(p->threads * p->k) * sizeof(float), &a->rows));

@@ -1,5 +1,7 @@
 #include "py/segment.h"
 
+#include "exec/check.h"
+
 #include <string.h>
 
 #include "py/ahead.h"
@@ -276,6 +278,14 @@ static int replay(dycl_region *region, dycl_postponement *later, uint32_t *count
     return dycl_replay_run(region, *count);
 }
 
+/* Under checks an error of a plan is what they are for. */
+static int found_wrong(void) {
+    const char *message = dycl_error_message();
+    if (!dycl_check_enabled() || dycl_replay_always || strncmp(message, DYCL_CHECK_PREFIX, strlen(DYCL_CHECK_PREFIX))) return 0;
+    PyErr_Format(PyExc_SystemError, "dycl: %s", message);
+    return 1;
+}
+
 int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted) {
     uint32_t count = 0, pending = 0;
     dycl_postponement later = {.count = 0};
@@ -285,7 +295,7 @@ int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted)
     if (pending) {
         if (wanted != DYCL_NONE && count) dycl_postpone_look(region, wanted, &count, &later);
         int computed = !count || take_ahead(region, count, why, &segment) || run_native(region, count, why, &segment) == DYCL_OK;
-        if (!computed && replay(region, &later, &count) < 0) {
+        if (!computed && (found_wrong() || replay(region, &later, &count) < 0)) {
             dycl_segment_release(segment);
             return -1;
         }

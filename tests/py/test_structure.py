@@ -4,7 +4,7 @@ import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "csrc"
-LAYERS = ["base", "kern", "ir", "record", "opt", "dnnl", "exec", "py"]
+LAYERS = ["base", "kern", "ir", "check", "record", "opt", "dnnl", "exec", "py"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 

@@ -1,0 +1,281 @@
+#include "check/number.h"
+
+#include <float.h>
+#include <math.h>
+
+static double rounded(dycl_dtype dtype, double x) { return dtype == DYCL_F32 ? (double)(float)x : x; }
+
+double dycl_number_epsilon(dycl_dtype dtype) { return dtype == DYCL_F32 ? 32 * (double)FLT_EPSILON : 4096 * DBL_EPSILON; }
+
+dycl_number dycl_number_unknown(void) { return (dycl_number){0, 0, INFINITY}; }
+
+dycl_number dycl_number_f(dycl_dtype dtype, double f, double error) {
+    double r = rounded(dtype, f);
+    if (!isfinite(r) || isnan(error)) return (dycl_number){r, 0, error > 0 || isnan(error) ? INFINITY : 0};
+    return (dycl_number){r, 0, error + fabs(r) * dycl_number_epsilon(dtype) + (dtype == DYCL_F32 ? FLT_MIN : DBL_MIN)};
+}
+
+static int64_t wrapped(dycl_dtype dtype, int64_t i) {
+    switch (dtype) {
+    case DYCL_I32: return (int32_t)i;
+    case DYCL_I16: return (int16_t)i;
+    case DYCL_I8: return (int8_t)i;
+    case DYCL_U8: return (uint8_t)i;
+    case DYCL_BOOL: return i != 0;
+    default: return i;
+    }
+}
+
+dycl_number dycl_number_i(dycl_dtype dtype, int64_t i) { return (dycl_number){0, wrapped(dtype, i), 0}; }
+
+static dycl_number flag(int is) { return (dycl_number){0, is, 0}; }
+
+dycl_number dycl_number_load(dycl_dtype dtype, const void *p, int64_t at) {
+    switch (dtype) {
+    case DYCL_F32: return (dycl_number){((const float *)p)[at], 0, 0};
+    case DYCL_F64: return (dycl_number){((const double *)p)[at], 0, 0};
+    case DYCL_I64: return (dycl_number){0, ((const int64_t *)p)[at], 0};
+    case DYCL_I32: return (dycl_number){0, ((const int32_t *)p)[at], 0};
+    case DYCL_I16: return (dycl_number){0, ((const int16_t *)p)[at], 0};
+    case DYCL_I8: return (dycl_number){0, ((const int8_t *)p)[at], 0};
+    case DYCL_U8: return (dycl_number){0, ((const uint8_t *)p)[at], 0};
+    default: return (dycl_number){0, ((const uint8_t *)p)[at] != 0, 0};
+    }
+}
+
+int dycl_number_accepts(dycl_dtype dtype, dycl_number want, const void *memory, int64_t at) {
+    if (!dycl_number_known(want)) return 1;
+    if (dtype == DYCL_BOOL && ((const uint8_t *)memory)[at] > 1) return 0; /* a bool is 0 or 1 in memory */
+    dycl_number got = dycl_number_load(dtype, memory, at);
+    if (!dycl_dtype_is_float(dtype)) return got.i == want.i;
+    if (isnan(want.f)) return isnan(got.f);
+    return got.f == want.f || fabs(got.f - want.f) <= want.error;
+}
+
+/* ---- Floats: the value at a point */
+
+static double python_remainder(double a, double b) {
+    double r = fmod(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+static double floor_div(double a, double b) { /* as Python's and torch's, from the remainder */
+    if (b == 0) return a / b;
+    double mod = fmod(a, b), div = (a - mod) / b;
+    if (mod != 0 && (b < 0) != (mod < 0)) div -= 1;
+    if (div == 0) return copysign(0, a / b);
+    double low = floor(div);
+    return div - low > 0.5 ? low + 1 : low;
+}
+
+static double gelu_tanh(double x) { return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
+static double softplus(double x, double beta, double threshold) { return x * beta > threshold ? x : fmax(x, 0) + log1p(exp(-fabs(x * beta))) / beta; }
+static double sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
+
+/* NaN goes through all of these, as in torch. */
+static double larger(double a, double b) { return isnan(a) ? a : isnan(b) ? b : a > b ? a : b; }
+static double smaller(double a, double b) { return isnan(a) ? a : isnan(b) ? b : a < b ? a : b; }
+static double clamp(double x, double low, double high) {
+    if (isnan(x)) return x;
+    return isnan(low) || isnan(high) ? NAN : fmin(fmax(x, low), high);
+}
+
+static double at_point(dycl_ew op, const double *x) {
+    double a = x[0], b = x[1], c = x[2];
+    switch (op) {
+    case DYCL_EW_copy: return a;
+    case DYCL_EW_neg: return -a;
+    case DYCL_EW_abs: return fabs(a);
+    case DYCL_EW_sign: return isnan(a) ? NAN : (a > 0) - (a < 0);
+    case DYCL_EW_square: return a * a;
+    case DYCL_EW_exp: return exp(a);
+    case DYCL_EW_exp2: return exp2(a);
+    case DYCL_EW_expm1: return expm1(a);
+    case DYCL_EW_log: return log(a);
+    case DYCL_EW_log2: return log2(a);
+    case DYCL_EW_log10: return log10(a);
+    case DYCL_EW_log1p: return log1p(a);
+    case DYCL_EW_sqrt: return sqrt(a);
+    case DYCL_EW_rsqrt: return 1 / sqrt(a);
+    case DYCL_EW_reciprocal: return 1 / a;
+    case DYCL_EW_sin: return sin(a);
+    case DYCL_EW_cos: return cos(a);
+    case DYCL_EW_tan: return tan(a);
+    case DYCL_EW_tanh: return tanh(a);
+    case DYCL_EW_erf: return erf(a);
+    case DYCL_EW_sigmoid: return sigmoid(a);
+    case DYCL_EW_logsigmoid: return fmin(a, 0) - log1p(exp(-fabs(a)));
+    case DYCL_EW_relu: return larger(a, 0);
+    case DYCL_EW_relu6: return clamp(a, 0, 6);
+    case DYCL_EW_gelu: return 0.5 * a * (1 + erf(a * 0.7071067811865476));
+    case DYCL_EW_gelu_tanh: return gelu_tanh(a);
+    case DYCL_EW_silu: return a * sigmoid(a);
+    case DYCL_EW_mish: return a * tanh(softplus(a, 1, INFINITY));
+    case DYCL_EW_hardswish: return a * clamp(a + 3, 0, 6) / 6;
+    case DYCL_EW_hardsigmoid: return clamp(a + 3, 0, 6) / 6;
+    case DYCL_EW_softsign: return a / (1 + fabs(a));
+    case DYCL_EW_floor: return floor(a);
+    case DYCL_EW_ceil: return ceil(a);
+    case DYCL_EW_round: return nearbyint(a);
+    case DYCL_EW_trunc: return trunc(a);
+    case DYCL_EW_frac: return a - trunc(a);
+    case DYCL_EW_isnan: return isnan(a);
+    case DYCL_EW_isinf: return isinf(a) != 0;
+    case DYCL_EW_isfinite: return isfinite(a);
+    case DYCL_EW_logical_not: return a == 0;
+    case DYCL_EW_add: return a + b;
+    case DYCL_EW_sub: return a - b;
+    case DYCL_EW_mul: return a * b;
+    case DYCL_EW_div: return a / b;
+    case DYCL_EW_floor_div: return floor_div(a, b);
+    case DYCL_EW_trunc_div: return trunc(a / b);
+    case DYCL_EW_remainder: return python_remainder(a, b);
+    case DYCL_EW_fmod: return fmod(a, b);
+    case DYCL_EW_pow: return pow(a, b);
+    case DYCL_EW_atan2: return atan2(a, b);
+    case DYCL_EW_maximum: return larger(a, b);
+    case DYCL_EW_minimum: return smaller(a, b);
+    case DYCL_EW_fmax: return fmax(a, b);
+    case DYCL_EW_fmin: return fmin(a, b);
+    case DYCL_EW_eq: return a == b;
+    case DYCL_EW_ne: return a != b;
+    case DYCL_EW_lt: return a < b;
+    case DYCL_EW_le: return a <= b;
+    case DYCL_EW_gt: return a > b;
+    case DYCL_EW_ge: return a >= b;
+    case DYCL_EW_logical_and: return a != 0 && b != 0;
+    case DYCL_EW_logical_or: return a != 0 || b != 0;
+    case DYCL_EW_logical_xor: return (a != 0) != (b != 0);
+    case DYCL_EW_leaky_relu: return a > 0 ? a : a * b;
+    case DYCL_EW_elu: return a > 0 ? a : b * expm1(a);
+    case DYCL_EW_relu_grad: return b > 0 ? a : 0;
+    case DYCL_EW_copysign: return copysign(a, b);
+    case DYCL_EW_lerp: return fabs(c) < 0.5 ? a + c * (b - a) : b - (b - a) * (1 - c);
+    case DYCL_EW_clamp: return clamp(a, b, c);
+    case DYCL_EW_softplus: return softplus(a, b, c);
+    case DYCL_EW_threshold: return a <= b ? c : a;
+    default: return NAN; /* what rewriting makes is never in a trace */
+    }
+}
+
+/* What the operator's own formula rounds on the way, where that is more than the result's rounding: sums that cancel, arguments that are scaled. */
+static double inner_rounding(dycl_ew op, const double *x) {
+    switch (op) {
+    case DYCL_EW_add:
+    case DYCL_EW_sub: return 0;
+    case DYCL_EW_lerp: return fabs(x[0]) + fabs(x[1]) + fabs(x[2]) * fabs(x[1] - x[0]);
+    case DYCL_EW_sin:
+    case DYCL_EW_cos:
+    case DYCL_EW_tan:
+    case DYCL_EW_logsigmoid:
+    case DYCL_EW_log:
+    case DYCL_EW_log2:
+    case DYCL_EW_log10: return 1;
+    case DYCL_EW_pow: return fabs(pow(x[0], x[1])) * (1 + fabs(x[1] * log(fabs(x[0]) + 1e-300)));
+    case DYCL_EW_remainder:
+    case DYCL_EW_fmod: return 0;
+    default: return 0;
+    }
+}
+
+static dycl_number float_apply(dycl_ew op, dycl_dtype in, int count, const dycl_number *x) {
+    double at[3] = {0}, worst = 0;
+    int uncertain[3], n = 0, to_bool = dycl_ew_result_is_bool(op);
+    for (int i = 0; i < count; i++) {
+        if (!dycl_number_known(x[i])) return dycl_number_unknown();
+        at[i] = x[i].f;
+        if (x[i].error > 0) uncertain[n++] = i;
+    }
+    double center = at_point(op, at);
+    for (int corner = 0; n && corner < 1 << n; corner++) {
+        double moved[3] = {at[0], at[1], at[2]};
+        for (int k = 0; k < n; k++) moved[uncertain[k]] += corner >> k & 1 ? x[uncertain[k]].error : -x[uncertain[k]].error;
+        double there = at_point(op, moved);
+        if (there == center || (isnan(there) && isnan(center))) continue;
+        if (to_bool || !isfinite(center) || !isfinite(there)) return dycl_number_unknown();
+        worst = fmax(worst, fabs(there - center));
+    }
+    if (to_bool) return flag(center != 0);
+    if (op == DYCL_EW_floor_div || op == DYCL_EW_remainder || op == DYCL_EW_fmod || op == DYCL_EW_trunc_div) { /* a step beside an integer quotient */
+        double q = at[0] / at[1];
+        if (fabs(q - nearbyint(q)) < 4 * dycl_number_epsilon(in) * (1 + fabs(q)) && at[1] != 0 && isfinite(q) && q != nearbyint(q)) return dycl_number_unknown();
+    }
+    return dycl_number_f(in, center, worst + inner_rounding(op, at) * dycl_number_epsilon(in));
+}
+
+/* ---- Integers and bool: exact */
+
+static int64_t int_floor_div(int64_t a, int64_t b) {
+    int64_t q = a / b;
+    return a % b && (a < 0) != (b < 0) ? q - 1 : q;
+}
+
+static dycl_number int_apply(dycl_ew op, dycl_dtype in, int count, const dycl_number *x) {
+    for (int i = 0; i < count; i++)
+        if (!dycl_number_known(x[i])) return dycl_number_unknown();
+    int64_t a = x[0].i, b = count > 1 ? x[1].i : 0, c = count > 2 ? x[2].i : 0, bits = 8 * (int64_t)dycl_dtype_size(in);
+    uint64_t ua = (uint64_t)a, ub = (uint64_t)b;
+    int is_bool = in == DYCL_BOOL;
+    if ((op == DYCL_EW_floor_div || op == DYCL_EW_trunc_div || op == DYCL_EW_remainder || op == DYCL_EW_fmod) && (b == 0 || b == -1)) {
+        if (b == 0) return dycl_number_unknown();
+        return dycl_number_i(in, op == DYCL_EW_floor_div || op == DYCL_EW_trunc_div ? (int64_t)(0 - ua) : 0);
+    }
+    switch (op) {
+    case DYCL_EW_copy: return dycl_number_i(in, a);
+    case DYCL_EW_neg: return dycl_number_i(in, (int64_t)(0 - ua));
+    case DYCL_EW_abs: return dycl_number_i(in, a < 0 ? (int64_t)(0 - ua) : a);
+    case DYCL_EW_sign: return dycl_number_i(in, (a > 0) - (a < 0));
+    case DYCL_EW_square: return dycl_number_i(in, (int64_t)(ua * ua));
+    case DYCL_EW_relu: return dycl_number_i(in, a > 0 ? a : 0);
+    case DYCL_EW_logical_not: return flag(a == 0);
+    case DYCL_EW_bitwise_not: return dycl_number_i(in, is_bool ? !a : ~a);
+    case DYCL_EW_add: return dycl_number_i(in, is_bool ? a | b : (int64_t)(ua + ub));
+    case DYCL_EW_sub: return dycl_number_i(in, (int64_t)(ua - ub));
+    case DYCL_EW_mul: return dycl_number_i(in, is_bool ? a & b : (int64_t)(ua * ub));
+    case DYCL_EW_floor_div: return dycl_number_i(in, int_floor_div(a, b));
+    case DYCL_EW_trunc_div: return dycl_number_i(in, a / b);
+    case DYCL_EW_remainder: return dycl_number_i(in, a - int_floor_div(a, b) * b);
+    case DYCL_EW_fmod: return dycl_number_i(in, a % b);
+    case DYCL_EW_maximum: return dycl_number_i(in, a > b ? a : b);
+    case DYCL_EW_minimum: return dycl_number_i(in, a < b ? a : b);
+    case DYCL_EW_eq: return flag(a == b);
+    case DYCL_EW_ne: return flag(a != b);
+    case DYCL_EW_lt: return flag(a < b);
+    case DYCL_EW_le: return flag(a <= b);
+    case DYCL_EW_gt: return flag(a > b);
+    case DYCL_EW_ge: return flag(a >= b);
+    case DYCL_EW_logical_and: return flag(a && b);
+    case DYCL_EW_logical_or: return flag(a || b);
+    case DYCL_EW_logical_xor: return flag(!a != !b);
+    case DYCL_EW_bitwise_and: return dycl_number_i(in, a & b);
+    case DYCL_EW_bitwise_or: return dycl_number_i(in, a | b);
+    case DYCL_EW_bitwise_xor: return dycl_number_i(in, a ^ b);
+    /* as torch: bits that are shifted out, or by a count that is none, leave 0 (or the sign) */
+    case DYCL_EW_shift_left: return dycl_number_i(in, b < 0 || b >= bits ? 0 : (int64_t)(ua << b));
+    case DYCL_EW_shift_right: return dycl_number_i(in, b < 0 || b >= bits ? (a < 0 ? -1 : 0) : a >> b);
+    case DYCL_EW_clamp: return dycl_number_i(in, (a > b ? a : b) < c ? (a > b ? a : b) : c);
+    default: return dycl_number_unknown();
+    }
+}
+
+dycl_number dycl_number_apply(dycl_ew op, dycl_dtype in, int count, const dycl_number *x) {
+    if (op == DYCL_EW_where) {
+        if (dycl_number_known(x[0])) return x[0].i ? x[1] : x[2];
+        if (!dycl_dtype_is_float(in) || !isfinite(x[1].f - x[2].f)) return dycl_number_unknown();
+        return (dycl_number){x[1].f, 0, fabs(x[1].f - x[2].f) + x[1].error + x[2].error};
+    }
+    return dycl_dtype_is_float(in) ? float_apply(op, in, count, x) : int_apply(op, in, count, x);
+}
+
+dycl_number dycl_number_cast(dycl_dtype from, dycl_dtype to, dycl_number x) {
+    if (!dycl_number_known(x)) return x;
+    if (!dycl_dtype_is_float(from)) return dycl_dtype_is_float(to) ? (dycl_number){rounded(to, (double)x.i), 0, 0} : dycl_number_i(to, x.i);
+    if (dycl_dtype_is_float(to)) {
+        double f = rounded(to, x.f);
+        return (dycl_number){f, 0, x.error > 0 && !isfinite(f) ? INFINITY : x.error > 0 ? x.error + fabs(f) * dycl_number_epsilon(to) : 0};
+    }
+    if (to == DYCL_BOOL) return x.error > 0 && fabs(x.f) <= x.error ? dycl_number_unknown() : flag(x.f != 0);
+    double low = trunc(x.f - x.error), high = trunc(x.f + x.error), most = ldexp(1, 8 * (int)dycl_dtype_size(to) - 1);
+    if (!isfinite(x.f) || low != high || fabs(high) >= (to == DYCL_U8 ? 256 : most) || (to == DYCL_U8 && low < 0)) return dycl_number_unknown();
+    return dycl_number_i(to, (int64_t)high);
+}

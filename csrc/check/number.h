@@ -1,0 +1,32 @@
+/* Numbers of the reference interpreter: what an element is by definition, and how far a right kernel's may be from it.
+ *
+ * A kernel rounds elsewhere than the reference, and what follows amplifies that; a comparison or a conversion to integers makes a whole one of it. So
+ * each number carries a bound of its error (running error analysis, Higham, Accuracy and Stability of Numerical Algorithms, section 3.3), and functions
+ * are taken at the ends of the interval too. An infinite bound says that nothing is known. Bounds are generous: what is looked for are elements that are
+ * another one's, missing, or of another dtype.
+ * Ownership: none. Threads: pure. */
+#ifndef DYCL_CHECK_NUMBER_H
+#define DYCL_CHECK_NUMBER_H
+
+#include "ir/graph.h"
+
+typedef struct {
+    double f;     /* of f32 and f64 */
+    int64_t i;    /* of integers and bool */
+    double error; /* absolute; of integers and bool: 0, or infinite when it is not known which */
+} dycl_number;
+
+dycl_number dycl_number_load(dycl_dtype dtype, const void *memory, int64_t at);
+dycl_number dycl_number_f(dycl_dtype dtype, double f, double error); /* rounded to the dtype, whose rounding is added */
+dycl_number dycl_number_i(dycl_dtype dtype, int64_t i);              /* wraps */
+dycl_number dycl_number_unknown(void);
+static inline int dycl_number_known(dycl_number x) { return x.error <= 1.7e308; }
+double dycl_number_epsilon(dycl_dtype dtype); /* of one operation, with room for a kernel's own approximation */
+/* Whether an element that a plan computed may stand for the number. */
+int dycl_number_accepts(dycl_dtype dtype, dycl_number want, const void *memory, int64_t at);
+
+/* An elementwise operator (kern.def) on operands of one dtype (`where`: bool first). */
+dycl_number dycl_number_apply(dycl_ew op, dycl_dtype in, int count, const dycl_number *x);
+dycl_number dycl_number_cast(dycl_dtype from, dycl_dtype to, dycl_number x);
+
+#endif

@@ -1,0 +1,297 @@
+#include "check/reference.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Reductions, operators on whole rows, norms. A row is visited by an index that starts somewhere and runs over `sizes`. */
+
+typedef struct {
+    int64_t at[DYCL_MAX_RANK], inner[DYCL_MAX_RANK], sizes[DYCL_MAX_RANK]; /* sizes: of the row, 1 elsewhere */
+    int rank;
+} row_walk;
+
+static void row_index(const row_walk *w, int64_t *out) {
+    for (int d = 0; d < w->rank; d++) out[d] = w->at[d] + w->inner[d];
+}
+
+/* ---- Reductions */
+
+/* What one row comes to, gathered in one walk. Floats. */
+typedef struct {
+    dycl_number_sum sum, squares, sizes;
+    double prod, prod_high, worst; /* prod_high: of sizes with their errors; worst: largest error */
+    dycl_number most, least;
+    int64_t where_most, where_least, count;
+    int nan, all, any, unknown, unsure_all, unsure_any;
+} gathered;
+
+static void gather_float(gathered *g, dycl_number x) {
+    double size = fabs(x.f);
+    g->unknown |= !dycl_number_known(x);
+    dycl_number_add(&g->sum, x.f, x.error);
+    dycl_number_add_product(&g->squares, x, x);
+    dycl_number_add(&g->sizes, size, x.error);
+    g->prod *= x.f;
+    g->prod_high *= size + x.error;
+    g->worst = fmax(g->worst, x.error);
+    int above = x.f > g->most.f || g->count == 0, below = x.f < g->least.f || g->count == 0;
+    if (isnan(x.f)) { /* the first NaN is above and below all numbers */
+        if (!g->nan) g->where_most = g->where_least = g->count;
+        g->nan = 1;
+    } else if (!g->nan) {
+        if (above) g->most = x, g->where_most = g->count;
+        if (below) g->least = x, g->where_least = g->count;
+    }
+    int is = x.f != 0, sure = !(size <= x.error) || x.error == 0;
+    g->all &= is;
+    g->any |= is;
+    g->unsure_all |= !sure;
+    g->unsure_any |= !sure;
+    g->count++;
+}
+
+static void gather_int(gathered *g, dycl_number x, uint64_t *sum, uint64_t *prod) {
+    g->unknown |= !dycl_number_known(x);
+    *sum += (uint64_t)x.i;
+    *prod *= (uint64_t)x.i;
+    if (g->count == 0 || x.i > g->most.i) g->most = x, g->where_most = g->count;
+    if (g->count == 0 || x.i < g->least.i) g->least = x, g->where_least = g->count;
+    g->all &= x.i != 0;
+    g->any |= x.i != 0;
+    g->count++;
+}
+
+/* Another element may be the largest (sign 1) or the smallest (-1). */
+static int is_tied(const dycl_reference *r, uint32_t value, row_walk *w, const gathered *g, int sign) {
+    dycl_number best = sign > 0 ? g->most : g->least;
+    int64_t index[DYCL_MAX_RANK], i = 0, where = sign > 0 ? g->where_most : g->where_least;
+    memset(w->inner, 0, sizeof w->inner);
+    do {
+        row_index(w, index);
+        dycl_number x = dycl_reference_get(r, value, index, w->rank);
+        double behind = (best.f - x.f) * sign;
+        if (i++ != where && x.error + best.error > 0 && behind <= x.error + best.error) return 1;
+    } while (dycl_reference_next(w->inner, w->sizes, w->rank));
+    return 0;
+}
+
+static dycl_number variance(const dycl_reference *r, uint32_t value, row_walk *w, const gathered *g, dycl_dtype dtype, double correction) {
+    double n = (double)g->count, mean = g->sum.sum / n, by = n > correction ? n - correction : 0;
+    double rounded = dycl_number_epsilon(dtype) * (fabs(mean) + g->sum.magnitude / n) + g->worst; /* of the mean */
+    dycl_number_sum squares = {.unknown = g->unknown};
+    int64_t index[DYCL_MAX_RANK];
+    memset(w->inner, 0, sizeof w->inner);
+    do {
+        row_index(w, index);
+        dycl_number x = dycl_reference_get(r, value, index, w->rank);
+        x.f -= mean;
+        x.error += dycl_number_epsilon(dtype) * (fabs(x.f) + fabs(mean)) + rounded;
+        dycl_number_add_product(&squares, x, x);
+    } while (dycl_reference_next(w->inner, w->sizes, w->rank));
+    if (by == 0) return squares.error > 0 && squares.sum <= squares.error ? dycl_number_unknown() : dycl_number_f(dtype, squares.sum / 0.0, 0);
+    return dycl_number_total(dtype, &squares, 1 / by);
+}
+
+static dycl_number reduced_float(const dycl_reference *r, const dycl_node *node, uint32_t value, const int64_t *attrs, row_walk *w, gathered *g, dycl_dtype in, dycl_dtype out) {
+    double n = (double)g->count;
+    if (g->unknown) return dycl_number_unknown();
+    g->sum.unknown = g->squares.unknown = g->sizes.unknown = 0;
+    switch (node->op) {
+    case DYCL_OP_sum: return dycl_number_total(out, &g->sum, 1);
+    case DYCL_OP_mean: return n > 0 ? dycl_number_total(out, &g->sum, 1 / n) : dycl_number_f(out, NAN, 0);
+    case DYCL_OP_sumsq: return dycl_number_total(out, &g->squares, 1);
+    case DYCL_OP_sumabs: return dycl_number_total(out, &g->sizes, 1);
+    case DYCL_OP_prod:
+        if (!isfinite(g->prod_high) || g->prod_high > 3e38 || (g->prod != 0 && fabs(g->prod) < 1e-37)) return dycl_number_unknown(); /* on the way, perhaps */
+        return dycl_number_f(out, g->prod, g->prod_high - fabs(g->prod) + dycl_number_epsilon(out) * n * fabs(g->prod));
+    case DYCL_OP_amax: return g->nan ? dycl_number_f(out, NAN, 0) : dycl_number_f(out, g->most.f, g->worst);
+    case DYCL_OP_amin: return g->nan ? dycl_number_f(out, NAN, 0) : dycl_number_f(out, g->least.f, g->worst);
+    case DYCL_OP_argmax: return !g->nan && is_tied(r, value, w, g, 1) ? dycl_number_unknown() : dycl_number_i(out, g->where_most);
+    case DYCL_OP_argmin: return !g->nan && is_tied(r, value, w, g, -1) ? dycl_number_unknown() : dycl_number_i(out, g->where_least);
+    case DYCL_OP_all: return g->unsure_all && g->count ? dycl_number_unknown() : dycl_number_i(out, g->all);
+    case DYCL_OP_any: return g->unsure_any && g->count ? dycl_number_unknown() : dycl_number_i(out, g->any);
+    default: return n > 0 ? variance(r, value, w, g, in, dycl_attr_f64(attrs[2])) : dycl_number_f(out, NAN, 0);
+    }
+}
+
+static dycl_number reduced_int(const dycl_node *node, const gathered *g, uint64_t sum, uint64_t prod, dycl_dtype out) {
+    if (g->unknown) return dycl_number_unknown();
+    switch (node->op) {
+    case DYCL_OP_sum: return dycl_number_i(out, (int64_t)sum);
+    case DYCL_OP_prod: return dycl_number_i(out, (int64_t)prod);
+    case DYCL_OP_amax: return dycl_number_i(out, g->most.i);
+    case DYCL_OP_amin: return dycl_number_i(out, g->least.i);
+    case DYCL_OP_argmax: return dycl_number_i(out, g->where_most);
+    case DYCL_OP_argmin: return dycl_number_i(out, g->where_least);
+    case DYCL_OP_all: return dycl_number_i(out, g->all);
+    case DYCL_OP_any: return dycl_number_i(out, g->any);
+    default: return dycl_number_unknown();
+    }
+}
+
+dycl_status dycl_reference_reduce(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs) {
+    const dycl_value *in = dycl_reference_value(r, operands[0]), *out = dycl_reference_value(r, node->out);
+    int64_t index[DYCL_MAX_RANK] = {0}, element[DYCL_MAX_RANK];
+    int is_float = dycl_dtype_is_float((dycl_dtype)in->dtype);
+    row_walk w = {.rank = in->rank};
+    int64_t length = 1;
+    for (int d = 0; d < in->rank; d++) {
+        w.sizes[d] = attrs[0] >> d & 1 ? in->sizes[d] : 1;
+        length *= w.sizes[d];
+    }
+    if (dycl_value_numel(out) == 0) return DYCL_OK;
+    do {
+        for (int d = 0, k = 0; d < in->rank; d++) {
+            int is = attrs[0] >> d & 1;
+            w.at[d] = is ? 0 : index[k];
+            k += !is || attrs[1];
+        }
+        gathered g = {.prod = 1, .prod_high = 1, .all = 1};
+        uint64_t sum = 0, prod = 1;
+        memset(w.inner, 0, sizeof w.inner);
+        for (int64_t i = 0; i < length; i++, dycl_reference_next(w.inner, w.sizes, w.rank)) {
+            row_index(&w, element);
+            dycl_number x = dycl_reference_get(r, operands[0], element, in->rank);
+            if (is_float) gather_float(&g, x);
+            else gather_int(&g, x, &sum, &prod);
+        }
+        dycl_dtype from = (dycl_dtype)in->dtype, to = (dycl_dtype)out->dtype;
+        dycl_reference_set(r, node->out, index, is_float ? reduced_float(r, node, operands[0], attrs, &w, &g, from, to) : reduced_int(node, &g, sum, prod, to));
+    } while (dycl_reference_next(index, out->sizes, out->rank));
+    return DYCL_OK;
+}
+
+/* ---- softmax, log_softmax, cumsum */
+
+static void softmax_row(dycl_reference *r, const dycl_node *node, uint32_t value, int64_t *index, int dim, int64_t n) {
+    dycl_dtype dtype = dycl_reference_dtype(r, value);
+    int rank = dycl_reference_value(r, value)->rank, unknown = 0;
+    double most = -INFINITY, sum = 0, worst = 0, eps = dycl_number_epsilon(dtype);
+    for (index[dim] = 0; index[dim] < n; index[dim]++) {
+        dycl_number x = dycl_reference_get(r, value, index, rank);
+        unknown |= !dycl_number_known(x);
+        most = isnan(x.f) || isnan(most) ? NAN : fmax(most, x.f);
+        worst = fmax(worst, x.error);
+    }
+    for (index[dim] = 0; index[dim] < n; index[dim]++) sum += exp(dycl_reference_get(r, value, index, rank).f - most);
+    for (index[dim] = 0; index[dim] < n; index[dim]++) {
+        double x = dycl_reference_get(r, value, index, rank).f, part = exp(x - most) / sum, apart = (fabs(x) + fabs(most)) * eps;
+        dycl_number y = node->op == DYCL_OP_softmax ? dycl_number_f(dtype, part, part * expm1(fmin(2 * worst + apart, 600)) + 1e-37)
+                                                    : dycl_number_f(dtype, x - most - log(sum), 2 * worst + apart + eps * (1 + fabs(log(sum))));
+        dycl_reference_set(r, node->out, index, unknown ? dycl_number_unknown() : y);
+    }
+}
+
+static void cumsum_row(dycl_reference *r, const dycl_node *node, uint32_t value, int64_t *index, int dim, int64_t n) {
+    dycl_dtype dtype = dycl_reference_dtype(r, node->out);
+    int rank = dycl_reference_value(r, value)->rank, unknown = 0;
+    dycl_number_sum sum = {0};
+    uint64_t whole = 0;
+    for (index[dim] = 0; index[dim] < n; index[dim]++) {
+        dycl_number x = dycl_reference_get(r, value, index, rank);
+        unknown |= !dycl_number_known(x);
+        dycl_number_add(&sum, x.f, x.error);
+        whole += (uint64_t)x.i;
+        dycl_number y = dycl_dtype_is_float(dtype) ? dycl_number_total(dtype, &sum, 1) : dycl_number_i(dtype, (int64_t)whole);
+        dycl_reference_set(r, node->out, index, unknown ? dycl_number_unknown() : y);
+    }
+}
+
+dycl_status dycl_reference_row(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs) {
+    const dycl_value *in = dycl_reference_value(r, operands[0]);
+    int dim = (int)attrs[0];
+    int64_t index[DYCL_MAX_RANK] = {0}, sizes[DYCL_MAX_RANK], n = in->sizes[dim];
+    if (dycl_value_numel(in) == 0) return DYCL_OK;
+    memcpy(sizes, in->sizes, sizeof sizes);
+    sizes[dim] = 1;
+    do {
+        (node->op == DYCL_OP_cumsum ? cumsum_row : softmax_row)(r, node, operands[0], index, dim, n);
+        index[dim] = 0;
+    } while (dycl_reference_next(index, sizes, in->rank));
+    return DYCL_OK;
+}
+
+/* ---- Norms */
+
+/* (x - mean) * factor, times weight, plus bias. spread: error of x - mean; relative: of the factor. */
+static dycl_number normed(dycl_dtype dtype, double centered, double factor, double spread, double relative, const dycl_number *weight, const dycl_number *bias) {
+    double eps = dycl_number_epsilon(dtype), y = centered * factor, error = spread * fabs(factor) + fabs(y) * (relative + eps);
+    if ((weight && !dycl_number_known(*weight)) || (bias && !dycl_number_known(*bias))) return dycl_number_unknown();
+    if (weight) {
+        error = error * (fabs(weight->f) + weight->error) + fabs(y) * weight->error;
+        y *= weight->f;
+    }
+    if (bias) {
+        error += bias->error + eps * (fabs(y) + fabs(bias->f));
+        y += bias->f;
+    }
+    return dycl_number_f(dtype, y, error);
+}
+
+static void batch_norm(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
+    const dycl_value *in = dycl_reference_value(r, o[0]);
+    dycl_dtype dtype = (dycl_dtype)in->dtype;
+    int64_t index[DYCL_MAX_RANK] = {0};
+    double add = dycl_attr_f64(attrs[0]), eps = dycl_number_epsilon(dtype);
+    do {
+        dycl_number x = dycl_reference_get(r, o[0], index, in->rank), mean = dycl_reference_get(r, o[1], &index[1], 1), var = dycl_reference_get(r, o[2], &index[1], 1);
+        dycl_number w = {1, 0, 0}, b = {0};
+        if (o[3] != DYCL_NONE) w = dycl_reference_get(r, o[3], &index[1], 1);
+        if (o[4] != DYCL_NONE) b = dycl_reference_get(r, o[4], &index[1], 1);
+        dycl_number y = dycl_number_unknown();
+        if (dycl_number_known(x) && dycl_number_known(mean) && dycl_number_known(var) && var.f - var.error + add > 0)
+            y = normed(dtype, x.f - mean.f, 1 / sqrt(var.f + add), x.error + mean.error + 4 * eps * (fabs(x.f) + fabs(mean.f)), var.error / (var.f + add), &w, &b);
+        dycl_reference_set(r, node->out, index, y);
+    } while (dycl_reference_next(index, in->sizes, in->rank));
+}
+
+/* One group of elements that are normalised together, from `start` on. weight_at: the first dimension that indexes weights, and how many do. */
+static void norm_group(dycl_reference *r, const dycl_node *node, const uint32_t *o, int64_t *index, int64_t length, double add, int weight_at, int weight_rank) {
+    const dycl_value *in = dycl_reference_value(r, o[0]);
+    dycl_dtype dtype = (dycl_dtype)in->dtype;
+    int rms = node->op == DYCL_OP_rms_norm, unknown = 0;
+    int64_t start[DYCL_MAX_RANK];
+    double eps = dycl_number_epsilon(dtype), n = (double)length, sum = 0, sizes = 0, worst = 0, squares = 0, most = 0;
+    memcpy(start, index, sizeof start);
+    for (int64_t k = 0; k < length; k++, dycl_reference_next(index, in->sizes, in->rank)) {
+        dycl_number x = dycl_reference_get(r, o[0], index, in->rank);
+        unknown |= !dycl_number_known(x);
+        sum += x.f;
+        sizes += fabs(x.f);
+        worst = fmax(worst, x.error);
+    }
+    double mean = rms ? 0 : sum / n, of_mean = rms ? 0 : eps * (1 + sqrt(n) / 8) * sizes / n + worst;
+    memcpy(index, start, sizeof start);
+    for (int64_t k = 0; k < length; k++, dycl_reference_next(index, in->sizes, in->rank)) {
+        double x = dycl_reference_get(r, o[0], index, in->rank).f - mean;
+        squares += x * x;
+        most = fmax(most, fabs(x));
+    }
+    double var = squares / n, deviation = sqrt(var), spread = worst + of_mean + eps * (sizes / n + most);
+    double of_var = 2 * deviation * spread + spread * spread + eps * (1 + sqrt(n) / 8) * var, total = var + add;
+    double relative = total > of_var ? of_var / (total - of_var) : INFINITY;
+    memcpy(index, start, sizeof start);
+    for (int64_t k = 0; k < length; k++, dycl_reference_next(index, in->sizes, in->rank)) {
+        dycl_number x = dycl_reference_get(r, o[0], index, in->rank), w, b;
+        int has_w = o[1] != DYCL_NONE, has_b = !rms && o[2] != DYCL_NONE;
+        if (has_w) w = dycl_reference_get(r, o[1], &index[weight_at], weight_rank);
+        if (has_b) b = dycl_reference_get(r, o[2], &index[weight_at], weight_rank);
+        dycl_number y = normed(dtype, x.f - mean, 1 / sqrt(total), spread + x.error, relative, has_w ? &w : NULL, has_b ? &b : NULL);
+        dycl_reference_set(r, node->out, index, unknown || !isfinite(relative) || !isfinite(total) ? dycl_number_unknown() : y);
+    }
+}
+
+dycl_status dycl_reference_norm(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs) {
+    const dycl_value *in = dycl_reference_value(r, operands[0]);
+    int64_t index[DYCL_MAX_RANK] = {0}, n = dycl_value_numel(in), length = 1;
+    int group = node->op == DYCL_OP_group_norm, first = group ? 1 : in->rank - (int)attrs[0];
+    if (n == 0) return DYCL_OK;
+    if (node->op == DYCL_OP_batch_norm) {
+        batch_norm(r, node, operands, attrs);
+        return DYCL_OK;
+    }
+    for (int d = first; d < in->rank; d++) length *= in->sizes[d];
+    if (group) length /= attrs[0];
+    for (int64_t i = 0; i < n; i += length) norm_group(r, node, operands, index, length, dycl_attr_f64(attrs[1]), first, group ? 1 : (int)attrs[0]);
+    return DYCL_OK;
+}

@@ -1,0 +1,154 @@
+#include "check/reference.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Convolutions, pooling and resampling: windows over images [n, c, h, w]. */
+
+/* ---- Convolutions. attrs: stride h w, padding h w, dilation h w, groups, (transposed: output padding h w) */
+
+/* The input position that window element `tap` of output position `at` sees along dimension d; -1: none. */
+static int64_t seen(const dycl_node *node, const int64_t *attrs, int d, int64_t at, int64_t tap, int64_t size) {
+    int64_t stride = attrs[d], padding = attrs[2 + d], dilation = attrs[4 + d], from;
+    if (node->op == DYCL_OP_conv2d) {
+        from = at * stride - padding + tap * dilation;
+    } else {
+        from = at + padding - tap * dilation;
+        if (from % stride) return -1;
+        from /= stride;
+    }
+    return from >= 0 && from < size ? from : -1;
+}
+
+dycl_status dycl_reference_conv(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
+    const dycl_value *x = dycl_reference_value(r, o[0]), *w = dycl_reference_value(r, o[1]), *out = dycl_reference_value(r, node->out);
+    int transposed = node->op == DYCL_OP_conv_transpose2d;
+    int64_t index[4] = {0}, groups = attrs[6], per_in = x->sizes[1] / groups, per_out = out->sizes[1] / groups;
+    do {
+        dycl_number_sum s = {0};
+        int64_t group = index[1] / per_out, p[4] = {index[0], 0, 0, 0}, q[4];
+        if (o[2] != DYCL_NONE) {
+            dycl_number bias = dycl_reference_get(r, o[2], &index[1], 1);
+            dycl_number_add(&s, bias.f, bias.error);
+            s.unknown |= !dycl_number_known(bias);
+        }
+        for (int64_t c = 0; c < per_in; c++)
+            for (int64_t y = 0; y < w->sizes[2]; y++)
+                for (int64_t z = 0; z < w->sizes[3]; z++) {
+                    p[1] = group * per_in + c;
+                    p[2] = seen(node, attrs, 0, index[2], y, x->sizes[2]);
+                    p[3] = seen(node, attrs, 1, index[3], z, x->sizes[3]);
+                    if (p[2] < 0 || p[3] < 0) continue;
+                    q[0] = transposed ? p[1] : index[1];
+                    q[1] = transposed ? index[1] % per_out : c;
+                    q[2] = y;
+                    q[3] = z;
+                    dycl_number_add_product(&s, dycl_reference_get(r, o[0], p, 4), dycl_reference_get(r, o[1], q, 4));
+                }
+        s.error += s.magnitude * 1e-5; /* a batch norm folded into the weights, Winograd's transforms */
+        if (r->graph->options & DYCL_OPTION_BF16) s.error += s.magnitude / 64;
+        dycl_reference_set(r, node->out, index, dycl_number_total(DYCL_F32, &s, 1));
+    } while (dycl_reference_next(index, out->sizes, 4));
+    return DYCL_OK;
+}
+
+/* ---- Pooling */
+
+typedef struct {
+    int64_t from, to, step, padded; /* padded: positions that count with the padding */
+} pool_range;
+
+static pool_range range_of(const dycl_node *node, const int64_t *attrs, int d, int64_t at, int64_t size) {
+    if (node->op == DYCL_OP_adaptive_avg_pool2d) return (pool_range){at * size / attrs[d], ((at + 1) * size + attrs[d] - 1) / attrs[d], 1, 0};
+    int64_t kernel = attrs[d], step = node->op == DYCL_OP_max_pool2d ? attrs[6 + d] : 1, padding = attrs[4 + d], from = at * attrs[2 + d] - padding;
+    int64_t to = from + (kernel - 1) * step + 1, end = to < size + padding ? to : size + padding;
+    return (pool_range){from, to, step, end - from};
+}
+
+dycl_status dycl_reference_pool(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
+    const dycl_value *x = dycl_reference_value(r, o[0]), *out = dycl_reference_value(r, node->out);
+    int64_t index[4] = {0};
+    do {
+        pool_range v = range_of(node, attrs, 0, index[2], x->sizes[2]), h = range_of(node, attrs, 1, index[3], x->sizes[3]);
+        dycl_number_sum s = {0};
+        double most = -INFINITY, worst = 0;
+        for (int64_t y = v.from; y < v.to; y += v.step)
+            for (int64_t z = h.from; z < h.to; z += h.step) {
+                if (y < 0 || z < 0 || y >= x->sizes[2] || z >= x->sizes[3]) continue;
+                dycl_number e = dycl_reference_get(r, o[0], (int64_t[]){index[0], index[1], y, z}, 4);
+                s.unknown |= !dycl_number_known(e);
+                dycl_number_add(&s, e.f, e.error);
+                most = isnan(e.f) || isnan(most) ? NAN : fmax(most, e.f);
+                worst = fmax(worst, e.error);
+            }
+        int64_t by = node->op == DYCL_OP_avg_pool2d && attrs[7] ? v.padded * h.padded : s.terms;
+        dycl_number y = node->op == DYCL_OP_max_pool2d ? (s.unknown ? dycl_number_unknown() : dycl_number_f(DYCL_F32, most, worst)) : dycl_number_total(DYCL_F32, &s, 1 / (double)by);
+        dycl_reference_set(r, node->out, index, y);
+    } while (dycl_reference_next(index, out->sizes, 4));
+    return DYCL_OK;
+}
+
+/* ---- Resampling. attrs: kind, align corners, output h w, scale h w */
+
+typedef struct {
+    int count;
+    int64_t at[4];
+    double weight[4];
+    int unsure; /* which element is nearest hangs on rounding */
+} taps;
+
+static double cubic(double x) { /* Keys' convolution with a = -0.75 */
+    const double a = -0.75;
+    x = fabs(x);
+    return x <= 1 ? ((a + 2) * x - (a + 3)) * x * x + 1 : x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
+}
+
+static int64_t inside(int64_t i, int64_t size) { return i < 0 ? 0 : i < size ? i : size - 1; }
+
+static taps taps_of(const int64_t *attrs, int d, int64_t i, int64_t in) {
+    int64_t out = attrs[2 + d];
+    double scale = dycl_attr_f64(attrs[4 + d]), step = attrs[1] ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0) : scale > 0 ? 1 / scale : (double)in / (double)out;
+    taps t = {.count = 1, .weight = {1}};
+    if (attrs[0] == DYCL_RESIZE_NEAREST || attrs[0] == DYCL_RESIZE_NEAREST_EXACT) {
+        double at = ((double)i + (attrs[0] == DYCL_RESIZE_NEAREST_EXACT ? 0.5 : 0)) * step;
+        t.unsure = fabs(at - nearbyint(at)) < 1e-5 * (1 + at) && at > 1e-9 && step != 1;
+        t.at[0] = inside((int64_t)floor(at), in);
+        return t;
+    }
+    double at = attrs[1] ? step * (double)i : step * ((double)i + 0.5) - 0.5;
+    if (attrs[0] == DYCL_RESIZE_LINEAR) {
+        if (at < 0) at = 0;
+        if (in == out) at = (double)i;
+        double first = fmin(floor(at), (double)(in - 1)), past = fmin(at - first, 1);
+        t = (taps){2, {(int64_t)first, inside((int64_t)first + 1, in)}, {1 - past, past}, 0};
+        return t;
+    }
+    double first = fmin(floor(at), (double)(in - 1)), past = fmin(fmax(at - first, 0), 1);
+    t.count = 4;
+    for (int k = 0; k < 4; k++) {
+        t.at[k] = inside((int64_t)first + k - 1, in);
+        t.weight[k] = cubic(past - (k - 1));
+    }
+    return t;
+}
+
+dycl_status dycl_reference_resize(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
+    const dycl_value *x = dycl_reference_value(r, o[0]), *out = dycl_reference_value(r, node->out);
+    int64_t index[4] = {0};
+    do {
+        taps v = taps_of(attrs, 0, index[2], x->sizes[2]), h = taps_of(attrs, 1, index[3], x->sizes[3]);
+        dycl_number_sum s = {.unknown = v.unsure || h.unsure};
+        double sizes = 0;
+        for (int i = 0; i < v.count; i++)
+            for (int j = 0; j < h.count; j++) {
+                dycl_number e = dycl_reference_get(r, o[0], (int64_t[]){index[0], index[1], v.at[i], h.at[j]}, 4);
+                dycl_number_add_product(&s, e, (dycl_number){v.weight[i] * h.weight[j], 0, 0});
+                if (!isfinite(e.f) && v.count > 1) s.unknown = 1; /* times a weight of 0 or nearly so */
+                sizes += fabs(e.f);
+            }
+        if (v.count > 1) s.error += sizes * dycl_number_epsilon(DYCL_F32) * (double)(1 + x->sizes[2] + x->sizes[3]); /* of positions */
+        dycl_number y = v.count == 1 && !s.unknown ? dycl_reference_get(r, o[0], (int64_t[]){index[0], index[1], v.at[0], h.at[0]}, 4) : dycl_number_total(DYCL_F32, &s, 1);
+        dycl_reference_set(r, node->out, index, y);
+    } while (dycl_reference_next(index, out->sizes, 4));
+    return DYCL_OK;
+}
