@@ -143,6 +143,10 @@ static dycl_status histogram(dycl_reference *r, const dycl_node *node, uint32_t 
         dycl_number x = dycl_reference_get(r, value, at, in->rank);
         double place = (x.f - low) / (high - low) * (double)bins, edge = (x.error / (high - low) + 1e-5) * (double)bins;
         int sure = dycl_number_known(x) && !(fabs(place - nearbyint(place)) < edge);
+        if (!isfinite(edge)) { /* nothing is known of it */
+            for (int64_t b = 0; b < bins; b++) count[b] = dycl_number_unknown();
+            return DYCL_OK;
+        }
         if (isnan(x.f) || place < -edge || place > (double)bins + edge) continue;
         for (int64_t b = (int64_t)floor(place - edge) - 1; !sure && b <= place + edge + 1; b++)
             if (b >= 0 && b < bins) count[b] = dycl_number_unknown();

@@ -12,7 +12,7 @@ dycl_number dycl_number_unknown(void) { return (dycl_number){0, 0, INFINITY}; }
 dycl_number dycl_number_f(dycl_dtype dtype, double f, double error) {
     double r = rounded(dtype, f);
     if (!isfinite(r) || isnan(error)) return (dycl_number){r, 0, error > 0 || isnan(error) ? INFINITY : 0};
-    return (dycl_number){r, 0, error + fabs(r) * dycl_number_epsilon(dtype) + (dtype == DYCL_F32 ? FLT_MIN : DBL_MIN)};
+    return (dycl_number){r, 0, error + (fabs(r) + error) * dycl_number_epsilon(dtype) + (dtype == DYCL_F32 ? FLT_MIN : DBL_MIN)};
 }
 
 static int64_t wrapped(dycl_dtype dtype, int64_t i) {
@@ -69,7 +69,7 @@ static double floor_div(double a, double b) { /* as Python's and torch's, from t
 }
 
 static double gelu_tanh(double x) { return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
-static double softplus(double x, double beta, double threshold) { return x * beta > threshold ? x : fmax(x, 0) + log1p(exp(-fabs(x * beta))) / beta; }
+static double softplus(double x, double beta, double threshold) { return x * beta > threshold ? x : (fmax(x * beta, 0) + log1p(exp(-fabs(x * beta)))) / beta; }
 static double sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
 
 /* NaN goes through all of these, as in torch. */
@@ -86,7 +86,7 @@ static double at_point(dycl_ew op, const double *x) {
     case DYCL_EW_copy: return a;
     case DYCL_EW_neg: return -a;
     case DYCL_EW_abs: return fabs(a);
-    case DYCL_EW_sign: return isnan(a) ? NAN : (a > 0) - (a < 0);
+    case DYCL_EW_sign: return (a > 0) - (a < 0); /* 0 of a NaN */
     case DYCL_EW_square: return a * a;
     case DYCL_EW_exp: return exp(a);
     case DYCL_EW_exp2: return exp2(a);
@@ -148,13 +148,22 @@ static double at_point(dycl_ew op, const double *x) {
     case DYCL_EW_logical_xor: return (a != 0) != (b != 0);
     case DYCL_EW_leaky_relu: return a > 0 ? a : a * b;
     case DYCL_EW_elu: return a > 0 ? a : b * expm1(a);
-    case DYCL_EW_relu_grad: return b > 0 ? a : 0;
+    case DYCL_EW_relu_grad: return b <= 0 ? 0 : a;
     case DYCL_EW_copysign: return copysign(a, b);
     case DYCL_EW_lerp: return fabs(c) < 0.5 ? a + c * (b - a) : b - (b - a) * (1 - c);
     case DYCL_EW_clamp: return clamp(a, b, c);
     case DYCL_EW_softplus: return softplus(a, b, c);
     case DYCL_EW_threshold: return a <= b ? c : a;
-    default: return NAN; /* what rewriting makes is never in a trace */
+    case DYCL_EW_muladd:
+    case DYCL_EW_mul_add: return a * b + c;
+    case DYCL_EW_sub_mul: return (a - b) * c;
+    case DYCL_EW_mul_mul: return a * b * c;
+    case DYCL_EW_add_add: return a + b + c;
+    case DYCL_EW_gelu_mul: return 0.5 * a * (1 + erf(a * 0.7071067811865476)) * b;
+    case DYCL_EW_silu_mul: return a * sigmoid(a) * b;
+    case DYCL_EW_add_gelu: return 0.5 * (a + b) * (1 + erf((a + b) * 0.7071067811865476));
+    case DYCL_EW_add_relu: return larger(a + b, 0);
+    default: return NAN; /* integers' only */
     }
 }
 
@@ -163,6 +172,11 @@ static double inner_rounding(dycl_ew op, const double *x) {
     switch (op) {
     case DYCL_EW_add:
     case DYCL_EW_sub: return 0;
+    case DYCL_EW_muladd:
+    case DYCL_EW_mul_add: return fabs(x[0] * x[1]);
+    case DYCL_EW_sub_mul: return (fabs(x[0]) + fabs(x[1])) * fabs(x[2]);
+    case DYCL_EW_add_add: return fabs(x[0]) + fabs(x[1]);
+    case DYCL_EW_add_gelu: return fabs(x[0]) + fabs(x[1]);
     case DYCL_EW_lerp: return fabs(x[0]) + fabs(x[1]) + fabs(x[2]) * fabs(x[1] - x[0]);
     case DYCL_EW_sin:
     case DYCL_EW_cos:
@@ -178,6 +192,30 @@ static double inner_rounding(dycl_ew op, const double *x) {
     }
 }
 
+/* Between the ends of an operand's interval the function leaves all bounds, or jumps. */
+static int has_pole_inside(dycl_ew op, const dycl_number *x) {
+    double low, high;
+    switch (op) {
+    case DYCL_EW_reciprocal:
+    case DYCL_EW_rsqrt:
+    case DYCL_EW_log:
+    case DYCL_EW_log2:
+    case DYCL_EW_log10: return fabs(x[0].f) <= x[0].error;
+    case DYCL_EW_log1p: return fabs(x[0].f + 1) <= x[0].error;
+    case DYCL_EW_tan: return x[0].error > 0.1;
+    case DYCL_EW_div:
+    case DYCL_EW_floor_div:
+    case DYCL_EW_trunc_div: return fabs(x[1].f) <= x[1].error;
+    case DYCL_EW_remainder:
+    case DYCL_EW_fmod:
+        if (fabs(x[1].f) <= x[1].error) return 1;
+        low = (fabs(x[0].f) - x[0].error) / (fabs(x[1].f) + x[1].error), high = (fabs(x[0].f) + x[0].error) / (fabs(x[1].f) - x[1].error);
+        return floor(low) != floor(high);
+    case DYCL_EW_pow: return fabs(x[0].f) <= x[0].error;
+    default: return 0;
+    }
+}
+
 static dycl_number float_apply(dycl_ew op, dycl_dtype in, int count, const dycl_number *x) {
     double at[3] = {0}, worst = 0;
     int uncertain[3], n = 0, to_bool = dycl_ew_result_is_bool(op);
@@ -187,14 +225,18 @@ static dycl_number float_apply(dycl_ew op, dycl_dtype in, int count, const dycl_
         if (x[i].error > 0) uncertain[n++] = i;
     }
     double center = at_point(op, at);
-    for (int corner = 0; n && corner < 1 << n; corner++) {
+    if (n && has_pole_inside(op, x)) return dycl_number_unknown();
+    for (int point = 0; n && point < 1 << 2 * n; point++) {
+        static const double steps[4] = {-1, -0.5, 0.5, 1};
         double moved[3] = {at[0], at[1], at[2]};
-        for (int k = 0; k < n; k++) moved[uncertain[k]] += corner >> k & 1 ? x[uncertain[k]].error : -x[uncertain[k]].error;
+        for (int k = 0; k < n; k++) moved[uncertain[k]] += steps[point >> 2 * k & 3] * x[uncertain[k]].error;
         double there = at_point(op, moved);
         if (there == center || (isnan(there) && isnan(center))) continue;
         if (to_bool || !isfinite(center) || !isfinite(there)) return dycl_number_unknown();
         worst = fmax(worst, fabs(there - center));
     }
+    worst *= 1.5; /* between those points */
+    if (n && (op == DYCL_EW_sin || op == DYCL_EW_cos)) worst = fmin(x[0].error, 2);
     if (to_bool) return flag(center != 0);
     if (op == DYCL_EW_floor_div || op == DYCL_EW_remainder || op == DYCL_EW_fmod || op == DYCL_EW_trunc_div) { /* a step beside an integer quotient */
         double q = at[0] / at[1];
@@ -262,7 +304,7 @@ dycl_number dycl_number_apply(dycl_ew op, dycl_dtype in, int count, const dycl_n
     if (op == DYCL_EW_where) {
         if (dycl_number_known(x[0])) return x[0].i ? x[1] : x[2];
         if (!dycl_dtype_is_float(in) || !isfinite(x[1].f - x[2].f)) return dycl_number_unknown();
-        return (dycl_number){x[1].f, 0, fabs(x[1].f - x[2].f) + x[1].error + x[2].error};
+        return dycl_number_f(in, x[1].f, fabs(x[1].f - x[2].f) + x[1].error + x[2].error);
     }
     return dycl_dtype_is_float(in) ? float_apply(op, in, count, x) : int_apply(op, in, count, x);
 }

@@ -13,17 +13,24 @@ static dycl_number product_total(const dycl_reference *r, dycl_dtype dtype, dycl
     return dycl_number_total(dtype, s, 1);
 }
 
+/* Floats in the sum, integers in `whole`. */
+static void add_pair(dycl_number_sum *s, uint64_t *whole, dycl_number x, dycl_number y) {
+    *whole += (uint64_t)x.i * (uint64_t)y.i;
+    dycl_number_add_product(s, x, y);
+}
+
+static dycl_number pairs_total(const dycl_reference *r, dycl_dtype dtype, dycl_number_sum *s, uint64_t whole) {
+    if (dycl_dtype_is_float(dtype)) return product_total(r, dtype, s);
+    return s->unknown ? dycl_number_unknown() : dycl_number_i(dtype, (int64_t)whole);
+}
+
 /* The sum over k of a[..., k at dimension dl] b[..., k at dimension dr]; both indices have `rank` dimensions. */
 static dycl_number dot(const dycl_reference *r, dycl_dtype dtype, uint32_t a, int64_t *left, int dl, uint32_t b, int64_t *right, int dr, int rank, int64_t k) {
     dycl_number_sum s = {0};
     uint64_t whole = 0;
-    for (left[dl] = right[dr] = 0; left[dl] < k; left[dl]++, right[dr]++) {
-        dycl_number x = dycl_reference_get(r, a, left, rank), y = dycl_reference_get(r, b, right, rank);
-        whole += (uint64_t)x.i * (uint64_t)y.i;
-        dycl_number_add_product(&s, x, y);
-    }
-    if (dycl_dtype_is_float(dtype)) return product_total(r, dtype, &s);
-    return s.unknown ? dycl_number_unknown() : dycl_number_i(dtype, (int64_t)whole);
+    for (left[dl] = right[dr] = 0; left[dl] < k; left[dl]++, right[dr]++)
+        add_pair(&s, &whole, dycl_reference_get(r, a, left, rank), dycl_reference_get(r, b, right, rank));
+    return pairs_total(r, dtype, &s, whole);
 }
 
 /* A sum that begins with an element of a bias, or with nothing. */
@@ -40,13 +47,13 @@ static dycl_status linear(dycl_reference *r, const dycl_node *node, const uint32
     const dycl_value *x = dycl_reference_value(r, o[0]), *out = dycl_reference_value(r, node->out);
     int64_t index[DYCL_MAX_RANK] = {0}, left[DYCL_MAX_RANK], k = x->sizes[x->rank - 1];
     int last = out->rank - 1;
-    if (!dycl_dtype_is_float((dycl_dtype)out->dtype)) return dycl_error_bail("linear of integers");
     do {
         int64_t row[2] = {index[last], 0};
         dycl_number_sum s = begin_with(r, o[2], row);
+        uint64_t whole = o[2] == DYCL_NONE ? 0 : (uint64_t)dycl_reference_get(r, o[2], row, 1).i;
         memcpy(left, index, sizeof left);
-        for (left[last] = 0; left[last] < k; left[last]++, row[1]++) dycl_number_add_product(&s, dycl_reference_get(r, o[0], left, out->rank), dycl_reference_get(r, o[1], row, 2));
-        dycl_reference_set(r, node->out, index, product_total(r, (dycl_dtype)out->dtype, &s));
+        for (left[last] = 0; left[last] < k; left[last]++, row[1]++) add_pair(&s, &whole, dycl_reference_get(r, o[0], left, out->rank), dycl_reference_get(r, o[1], row, 2));
+        dycl_reference_set(r, node->out, index, pairs_total(r, (dycl_dtype)out->dtype, &s, whole));
     } while (dycl_reference_next(index, out->sizes, out->rank));
     return DYCL_OK;
 }

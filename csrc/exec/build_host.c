@@ -33,7 +33,7 @@ static dycl_status host_run(const dycl_step *step, dycl_plan *plan) {
         return host->argtopk(&x, a->attrs[0], a->attrs[1], (int)a->attrs[2], (int)a->attrs[3], to);
     if (a->op == DYCL_OP_histc && host->histc)
         return host->histc(&x, a->attrs[0], dycl_attr_f64(a->attrs[1]), dycl_attr_f64(a->attrs[2]), to);
-    return dycl_error_set("the host has no %s", dycl_op_get(a->op)->name);
+    return dycl_error_bail("the host has no %s", dycl_op_get(a->op)->name);
 }
 
 dycl_status dycl_make_host(dycl_maker *b, const dycl_node *node) {

@@ -355,21 +355,6 @@ static dycl_status divide(dycl_lower *l, int dst, int a, dycl_dtype dtype, doubl
     return DYCL_OK;
 }
 
-dycl_red dycl_red_of(dycl_op op) {
-    switch (op) {
-    case DYCL_OP_prod: return DYCL_RED_PROD;
-    case DYCL_OP_amax: return DYCL_RED_AMAX;
-    case DYCL_OP_amin: return DYCL_RED_AMIN;
-    case DYCL_OP_all: return DYCL_RED_ALL;
-    case DYCL_OP_any: return DYCL_RED_ANY;
-    case DYCL_OP_argmax: return DYCL_RED_ARGMAX;
-    case DYCL_OP_argmin: return DYCL_RED_ARGMIN;
-    case DYCL_OP_sumsq: return DYCL_RED_SUMSQ;
-    case DYCL_OP_sumabs: return DYCL_RED_SUMABS;
-    default: return DYCL_RED_SUM;
-    }
-}
-
 static dycl_status reduction(dycl_lower *l, dycl_lower_node *entry, int index, const dycl_node *node, dycl_dtype in,
                              dycl_dtype out) {
     operand a;

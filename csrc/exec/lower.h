@@ -64,7 +64,6 @@ dycl_status dycl_lower_instructions(dycl_lower *l); /* lower.c; the following ar
 double dycl_lower_cost(dycl_op op, dycl_dtype dtype);
 void dycl_lower_offer_sharing(dycl_lower *l, int index);
 dycl_status dycl_lower_finish(dycl_lower *l);
-dycl_red dycl_red_of(dycl_op op);
 
 /* A step that computes a batch_norm's scale and shift vectors; `added`: a bias added before it, or NULL. */
 dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, const dycl_tensor *added, dycl_ref *out_scale,

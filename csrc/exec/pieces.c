@@ -284,7 +284,7 @@ static dycl_status run_piece(dycl_pieces *p, const dycl_piece *piece, const dycl
     for (uint32_t i = 0; i < own->scalar_count; i++) p->scalars[i] = scalars[g->values[piece->scalars[i]].source];
     for (int i = 0; i < piece->segment->output_count; i++) p->results[i] = p->at[piece->outputs[i]];
     dycl_status status = dycl_plan_run(piece->plan, p->feeds, p->scalars, p->results);
-    if (status != DYCL_BAIL) return status;
+    if (status != DYCL_BUSY) return status;
     dycl_plan *own_plan; /* another thread runs this plan */
     DYCL_TRY(dycl_plan_create(own, piece->segment->outputs, piece->segment->output_count, DYCL_PLAN_COLD, &own_plan));
     status = dycl_plan_run(own_plan, p->feeds, p->scalars, p->results);

@@ -42,6 +42,7 @@ typedef struct {
     int min_operands, max_operands, attrs; /* attrs -1: depends on the rank */
 } dycl_op_info;
 const dycl_op_info *dycl_op_get(dycl_op op);
+dycl_red dycl_red_of(dycl_op op); /* the kernel of a reduction */
 
 typedef enum { DYCL_VALUE_FEED, DYCL_VALUE_SCALAR, DYCL_VALUE_NODE } dycl_value_kind;
 

@@ -200,7 +200,9 @@ static dycl_status infer_view(const dycl_graph *g, uint32_t operand, int attr_co
         out->strides[i] = attrs[1 + rank + i];
     }
     out->canonical = (uint8_t)dycl_strides_canonical(out);
-    return DYCL_OK;
+    int64_t extent = dycl_value_extent(out);
+    if (extent == 0) return DYCL_OK;
+    return out->offset >= 0 && out->offset + extent <= dycl_value_extent(&g->values[in->root]) ? DYCL_OK : DYCL_BAIL; /* steps read no other memory */
 }
 
 static dycl_status infer_copy(const dycl_value *in, int64_t format, dycl_value *out) {
@@ -332,7 +334,7 @@ dycl_status dycl_infer(const dycl_graph *g, dycl_op op, int count, const uint32_
     case DYCL_FAMILY_JOIN: return infer_join(g, op, count, operands, attr_count, attrs, out);
     case DYCL_FAMILY_CREATE: return infer_create(g, op, operands, attr_count, attrs, out);
     case DYCL_FAMILY_REDUCE: return dycl_infer_reduce(g, op, operands, attrs, out);
-    case DYCL_FAMILY_ROW: return dycl_infer_row(g, operands, attrs, out);
+    case DYCL_FAMILY_ROW: return dycl_infer_row(g, op, operands, attrs, out);
     case DYCL_FAMILY_NORM: return dycl_infer_norm(g, op, operands, attrs, out);
     case DYCL_FAMILY_MATMUL: return dycl_infer_matmul(g, op, operands, out);
     case DYCL_FAMILY_CONV: return dycl_infer_conv(g, op, operands, attrs, out);

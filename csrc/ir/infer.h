@@ -12,7 +12,7 @@ int dycl_value_dense(const dycl_value *value);         /* non-overlapping and de
 int dycl_value_channels_last(const dycl_value *value); /* what torch's suggest_memory_format would call channels last */
 
 dycl_status dycl_infer_reduce(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
-dycl_status dycl_infer_row(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
+dycl_status dycl_infer_row(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
 dycl_status dycl_infer_norm(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
 dycl_status dycl_infer_matmul(const dycl_graph *g, dycl_op op, const uint32_t *operands, dycl_value *out);
 dycl_status dycl_infer_conv(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);

@@ -6,6 +6,7 @@
 dycl_status dycl_infer_reduce(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
     const dycl_value *in = &g->values[operands[0]];
     uint32_t mask = (uint32_t)attrs[0];
+    if (!dycl_kern_red(DYCL_ISA_SCALAR, dycl_red_of(op), (dycl_dtype)in->dtype)) return DYCL_BAIL;
     int keep = attrs[1] != 0, rank = 0;
     int64_t reduced = 1;
     for (int i = 0; i < in->rank; i++) {
@@ -31,15 +32,16 @@ dycl_status dycl_infer_reduce(const dycl_graph *g, dycl_op op, const uint32_t *o
     case DYCL_OP_var:
         if (!dycl_dtype_is_float((dycl_dtype)in->dtype)) return DYCL_BAIL;
         break;
-    default:
-        if (in->dtype == DYCL_BOOL) return DYCL_BAIL;
+    default: /* integers are widened before they are added up */
+        if (in->dtype == DYCL_BOOL || dycl_red_result(dycl_red_of(op), (dycl_dtype)in->dtype) != in->dtype) return DYCL_BAIL;
     }
     dycl_infer_contiguous(out);
     return DYCL_OK;
 }
 
-dycl_status dycl_infer_row(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_row(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
     const dycl_value *in = &g->values[operands[0]];
+    if (!dycl_dtype_is_float((dycl_dtype)in->dtype) && !(op == DYCL_OP_cumsum && in->dtype == DYCL_I64)) return DYCL_BAIL;
     if (attrs[0] < 0 || attrs[0] >= in->rank) return DYCL_BAIL;
     out->dtype = in->dtype;
     out->rank = in->rank;

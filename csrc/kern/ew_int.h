@@ -22,15 +22,16 @@
 #define INT_add(T, U, x, y) EW_WRAP(T, U, x, +, y)
 #define INT_sub(T, U, x, y) EW_WRAP(T, U, x, -, y)
 #define INT_mul(T, U, x, y) EW_WRAP(T, U, x, *, y)
-/* The most negative number over -1 traps in hardware; it wraps here. */
+/* The most negative number over -1 traps in hardware; it wraps here. So does anything over 0, which never gets here (py/bind_elementwise.c): it is 0,
+ * as no mistake elsewhere is worth a process. */
 #define INT_MINUS_ONE(T, y) (EW_SIGNED(T) && (y) == (T)-1)
-#define INT_trunc_div(T, U, x, y) (INT_MINUS_ONE(T, y) ? EW_WRAP(T, U, 0, -, x) : (T)((x) / (y)))
-#define INT_fmod(T, U, x, y) (INT_MINUS_ONE(T, y) ? (T)0 : (T)((x) % (y)))
+#define INT_trunc_div(T, U, x, y) (INT_MINUS_ONE(T, y) ? EW_WRAP(T, U, 0, -, x) : (y) == 0 ? (T)0 : (T)((x) / (y)))
+#define INT_fmod(T, U, x, y) (INT_MINUS_ONE(T, y) || (y) == 0 ? (T)0 : (T)((x) % (y)))
 #define INT_OTHER_SIDE(T, x, y) (EW_SIGNED(T) && (x) % (y) != 0 && (((x) ^ (y)) < (T)1) && ((x) ^ (y)) != 0)
 #define INT_floor_div(T, U, x, y)                                                                                      \
-    (INT_MINUS_ONE(T, y) ? EW_WRAP(T, U, 0, -, x) : (T)((x) / (y) - INT_OTHER_SIDE(T, x, y)))
+    (INT_MINUS_ONE(T, y) ? EW_WRAP(T, U, 0, -, x) : (y) == 0 ? (T)0 : (T)((x) / (y) - INT_OTHER_SIDE(T, x, y)))
 #define INT_remainder(T, U, x, y)                                                                                      \
-    (INT_MINUS_ONE(T, y) ? (T)0 : (T)((x) % (y) + (INT_OTHER_SIDE(T, x, y) ? (y) : (T)0)))
+    (INT_MINUS_ONE(T, y) || (y) == 0 ? (T)0 : (T)((x) % (y) + (INT_OTHER_SIDE(T, x, y) ? (y) : (T)0)))
 #define INT_maximum(T, U, x, y) ((x) > (y) ? (x) : (y))
 #define INT_minimum(T, U, x, y) ((x) < (y) ? (x) : (y))
 #define INT_eq(T, U, x, y) ((x) == (y))
