@@ -68,9 +68,11 @@ static double floor_div(double a, double b) { /* as Python's and torch's, from t
     return div - low > 0.5 ? low + 1 : low;
 }
 
-static double gelu_tanh(double x) { return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
 static double softplus(double x, double beta, double threshold) { return x * beta > threshold ? x : (fmax(x * beta, 0) + log1p(exp(-fabs(x * beta)))) / beta; }
 static double sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
+/* Without the cancellation of the textbook's 1 + erf and 1 + tanh. */
+static double gelu(double x) { return 0.5 * x * erfc(-x * 0.7071067811865476); }
+static double gelu_tanh(double x) { return x * sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x)); }
 
 /* NaN goes through all of these, as in torch. */
 static double larger(double a, double b) { return isnan(a) ? a : isnan(b) ? b : a > b ? a : b; }
@@ -107,7 +109,7 @@ static double at_point(dycl_ew op, const double *x) {
     case DYCL_EW_logsigmoid: return fmin(a, 0) - log1p(exp(-fabs(a)));
     case DYCL_EW_relu: return larger(a, 0);
     case DYCL_EW_relu6: return clamp(a, 0, 6);
-    case DYCL_EW_gelu: return 0.5 * a * (1 + erf(a * 0.7071067811865476));
+    case DYCL_EW_gelu: return gelu(a);
     case DYCL_EW_gelu_tanh: return gelu_tanh(a);
     case DYCL_EW_silu: return a * sigmoid(a);
     case DYCL_EW_mish: return a * tanh(softplus(a, 1, INFINITY));
@@ -159,24 +161,29 @@ static double at_point(dycl_ew op, const double *x) {
     case DYCL_EW_sub_mul: return (a - b) * c;
     case DYCL_EW_mul_mul: return a * b * c;
     case DYCL_EW_add_add: return a + b + c;
-    case DYCL_EW_gelu_mul: return 0.5 * a * (1 + erf(a * 0.7071067811865476)) * b;
+    case DYCL_EW_gelu_mul: return gelu(a) * b;
     case DYCL_EW_silu_mul: return a * sigmoid(a) * b;
-    case DYCL_EW_add_gelu: return 0.5 * (a + b) * (1 + erf((a + b) * 0.7071067811865476));
+    case DYCL_EW_add_gelu: return gelu(a + b);
     case DYCL_EW_add_relu: return larger(a + b, 0);
     default: return NAN; /* integers' only */
     }
 }
 
 /* What the operator's own formula rounds on the way, where that is more than the result's rounding: sums that cancel, arguments that are scaled. */
-static double inner_rounding(dycl_ew op, const double *x) {
+static double inner_rounding(dycl_ew op, dycl_dtype dtype, const double *x) {
     switch (op) {
+    case DYCL_EW_gelu:
+    case DYCL_EW_gelu_tanh:
+    case DYCL_EW_mish:
+    case DYCL_EW_gelu_mul:
+    case DYCL_EW_add_gelu: /* 1 + erf(x) is small: these formulas cancel in doubles, f32's kernels do not */
+        return dtype == DYCL_F64 ? (fabs(x[0]) + fabs(x[1])) * (1 + (op == DYCL_EW_gelu_mul ? fabs(x[1]) : 0)) : op == DYCL_EW_add_gelu ? fabs(x[0]) + fabs(x[1]) : 0;
     case DYCL_EW_add:
     case DYCL_EW_sub: return 0;
     case DYCL_EW_muladd:
     case DYCL_EW_mul_add: return fabs(x[0] * x[1]);
     case DYCL_EW_sub_mul: return (fabs(x[0]) + fabs(x[1])) * fabs(x[2]);
     case DYCL_EW_add_add: return fabs(x[0]) + fabs(x[1]);
-    case DYCL_EW_add_gelu: return fabs(x[0]) + fabs(x[1]);
     case DYCL_EW_lerp: return fabs(x[0]) + fabs(x[1]) + fabs(x[2]) * fabs(x[1] - x[0]);
     case DYCL_EW_sin:
     case DYCL_EW_cos:
@@ -242,7 +249,7 @@ static dycl_number float_apply(dycl_ew op, dycl_dtype in, int count, const dycl_
         double q = at[0] / at[1];
         if (fabs(q - nearbyint(q)) < 4 * dycl_number_epsilon(in) * (1 + fabs(q)) && at[1] != 0 && isfinite(q) && q != nearbyint(q)) return dycl_number_unknown();
     }
-    return dycl_number_f(in, center, worst + inner_rounding(op, at) * dycl_number_epsilon(in));
+    return dycl_number_f(in, center, worst + inner_rounding(op, in, at) * dycl_number_epsilon(in));
 }
 
 /* ---- Integers and bool: exact */

@@ -270,6 +270,7 @@ static void norm_group(dycl_reference *r, const dycl_node *node, const uint32_t 
     double var = squares / n, deviation = sqrt(var), spread = worst + of_mean + eps * (sizes / n + most);
     double of_var = 2 * deviation * spread + spread * spread + eps * (1 + sqrt(n) / 8) * var, total = var + add;
     double relative = total > of_var ? of_var / (total - of_var) : INFINITY;
+    unknown |= dycl_number_leaves(dtype, squares);
     memcpy(index, start, sizeof start);
     for (int64_t k = 0; k < length; k++, dycl_reference_next(index, in->sizes, in->rank)) {
         dycl_number x = dycl_reference_get(r, o[0], index, in->rank), w, b;

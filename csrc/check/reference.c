@@ -33,7 +33,7 @@ int dycl_reference_next(int64_t *index, const int64_t *sizes, int rank) {
 
 /* Blocks of some hundred terms: the error grows like the root of their number. */
 dycl_number dycl_number_total(dycl_dtype dtype, const dycl_number_sum *s, double scale) {
-    if (s->unknown) return dycl_number_unknown();
+    if (s->unknown || dycl_number_leaves(dtype, s->magnitude)) return dycl_number_unknown();
     double rounding = dycl_number_epsilon(dtype) * (1 + sqrt((double)s->terms) / 8) * s->magnitude;
     return dycl_number_f(dtype, s->sum * scale, (s->error + rounding) * fabs(scale));
 }

@@ -7,6 +7,7 @@
 #include "plan_reference.h"
 #include "random.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static int failures, checks;
