@@ -1,12 +1,11 @@
 """The public functions. Everything that runs per call is in the C extension dycl._core."""
 
 import functools
-import os
 import sys
 import types
 import warnings
 
-from dycl import _profile
+from dycl import _environment, _profile
 
 TESTED_TORCH = "2.13."  # where dycl's look into torch's memory layout, and that its results are torch's, is tested
 
@@ -70,12 +69,13 @@ def _start(version):
     from dycl import _replay
 
     _core.set_replay(_replay.run)
-    if os.environ.get("DYCL_REPLAY", "") not in ("", "0"):  # is a plan wrong, or what was recorded?
+    if _environment.replays():  # is a plan wrong, or what was recorded?
         _core.set_replaying(True)
-    if os.environ.get("DYCL_DISABLE", "") not in ("", "0"):
+    if _environment.disabled():
         _set_disabled(True)
-    if os.environ.get("DYCL_CHOOSE", "") == "0":  # always record: what tests and micro-benchmarks of the recorder need
+    if _environment.always_records():  # what tests and micro-benchmarks of the recorder need
         _core.set_choosing(False)
+    _environment.tell(_core)
     _profile.start(_core)
 
 

@@ -1,13 +1,14 @@
 #define _POSIX_C_SOURCE 200809L
 #include "base/cpu.h"
 
+#include "base/env.h"
+
 #include <omp.h>
-#include <stdlib.h>
-#include <string.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 static const char *const names[DYCL_ISA_COUNT] = {"scalar", "avx2", "avx512"};
-static int current = -1;
+static atomic_int current = -1; /* kernels of several threads ask for it first */
 
 static dycl_isa supported(void) {
 #if defined(__x86_64__)
@@ -21,19 +22,20 @@ static dycl_isa supported(void) {
 }
 
 dycl_isa dycl_cpu_isa(void) {
-    if (current < 0) {
-        dycl_isa best = supported();
-        const char *wanted = getenv("DYCL_ISA");
-        for (int i = 0; wanted && i < (int)best; i++)
-            if (!strcmp(wanted, names[i])) best = (dycl_isa)i;
-        current = (int)best;
+    int isa = atomic_load_explicit(&current, memory_order_relaxed);
+    if (isa < 0) {
+        int best = (int)supported(), nobody = -1;
+        isa = dycl_env_choice("DYCL_ISA", names, DYCL_ISA_COUNT);
+        if (isa > best) dycl_env_complain("DYCL_ISA=%s is ignored: this processor has %s at best", names[isa], names[best]);
+        if (isa < 0 || isa > best) isa = best;
+        if (!atomic_compare_exchange_strong(&current, &nobody, isa)) isa = nobody;
     }
-    return (dycl_isa)current;
+    return (dycl_isa)isa;
 }
 
 int dycl_cpu_isa_force(dycl_isa isa) {
     if (isa > supported()) return 0;
-    current = (int)isa;
+    atomic_store(&current, (int)isa);
     return 1;
 }
 

@@ -4,12 +4,12 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/alloc.h"
 #include "base/cpu.h"
+#include "base/env.h"
 #include "exec/profile.h"
 
 enum {
@@ -31,12 +31,11 @@ static void before_fork(void) { pthread_mutex_lock(&lock); }
 static void after_fork(void) { pthread_mutex_unlock(&lock); }
 
 static void begin(void) {
-    const char *wanted = getenv("DYCL_MEASURE");
-    if (wanted && *wanted >= '0' && *wanted <= '9') forced = atoi(wanted);
+    forced = dycl_env_number("DYCL_MEASURE", DYCL_MEASURE_WAYS - 1);
     dycl_profile_count(); /* its fork handlers first: it is asked under our lock */
     pthread_atfork(before_fork, after_fork, after_fork);
 }
-static void need_begin(void) {
+void dycl_measure_begin(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, begin);
 }
@@ -109,7 +108,7 @@ dycl_measure *dycl_measure_get(int ways, const char *const *names, int threads, 
         length += snprintf(key + length, (size_t)(KEY_ROOM - length), "%s%s", i ? "|" : " ", names[i]);
     if (length < 0 || length >= KEY_ROOM) return NULL; /* cut off, it might be another's */
     uint64_t hash = hash_text(key);
-    need_begin();
+    dycl_measure_begin();
     pthread_mutex_lock(&lock);
     dycl_measure *m = bucket[hash % BUCKETS];
     while (m && (m->hash != hash || strcmp(m->key, key))) m = m->chain;
@@ -130,7 +129,7 @@ void dycl_measure_release(dycl_measure *m) {
 }
 
 void dycl_measure_force(int way) {
-    need_begin();
+    dycl_measure_begin();
     pthread_mutex_lock(&lock);
     forced = way;
     pthread_mutex_unlock(&lock);

@@ -59,6 +59,8 @@ void dycl_measure_rule_out(dycl_measure *measure, int way); /* it cannot run her
 uint64_t dycl_measure_now(void); /* nanoseconds */
 uint32_t dycl_measure_count(void);
 
+void dycl_measure_begin(void); /* reads DYCL_MEASURE; making a measure does it too */
+
 /* Tests: every measure made from now on is settled on this way (modulo its ways); -1: as measured. DYCL_MEASURE=0, 1... in the environment does the same. */
 void dycl_measure_force(int way);
 void dycl_measure_clear(void); /* forgets every measure that nobody holds */

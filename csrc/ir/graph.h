@@ -146,6 +146,8 @@ dycl_status dycl_graph_verify(const dycl_graph *graph);
 
 /* ---- Text form. Printing allocates *out (dycl_free). Parsing gives back an equal graph. */
 dycl_status dycl_graph_print(const dycl_graph *graph, char **out);
+/* One line of it, without the line's end; the graph may be half way through the passes. Freed like the above. */
+dycl_status dycl_graph_print_value(const dycl_graph *graph, uint32_t value, char **out);
 dycl_status dycl_graph_parse(const char *text, dycl_graph *out);
 
 #endif

@@ -90,6 +90,29 @@ static void put_node(buffer *b, const dycl_graph *g, const dycl_node *node) {
     if (out->root != node->out) put(b, " of %%%u + %lld", out->root, (long long)out->offset);
 }
 
+static void put_value(buffer *b, const dycl_graph *graph, uint32_t at) {
+    const dycl_value *value = &graph->values[at];
+    put(b, "%%%u = ", at);
+    if (value->kind == DYCL_VALUE_FEED) {
+        put(b, "feed ");
+        put_type(b, value);
+    } else if (value->kind == DYCL_VALUE_SCALAR) {
+        put(b, "scalar %s", dycl_dtype_name((dycl_dtype)value->dtype));
+    } else {
+        put_node(b, graph, &graph->nodes[value->source]);
+    }
+}
+
+static dycl_status give(buffer *b, char **out) {
+    *out = NULL;
+    if (b->failed) {
+        dycl_free(b->text);
+        return dycl_error_set("out of memory while printing a graph");
+    }
+    *out = b->text;
+    return DYCL_OK;
+}
+
 dycl_status dycl_graph_print(const dycl_graph *graph, char **out) {
     buffer b = {0};
     dycl_status status = dycl_graph_verify(graph); /* a broken graph has no text form */
@@ -97,24 +120,16 @@ dycl_status dycl_graph_print(const dycl_graph *graph, char **out) {
     if (status != DYCL_OK) return status;
     put(&b, "%s", "");
     for (uint32_t i = 0; i < graph->value_count; i++) {
-        const dycl_value *value = &graph->values[i];
-        put(&b, "%%%u = ", i);
-        if (value->kind == DYCL_VALUE_FEED) {
-            put(&b, "feed ");
-            put_type(&b, value);
-        } else if (value->kind == DYCL_VALUE_SCALAR) {
-            put(&b, "scalar %s", dycl_dtype_name((dycl_dtype)value->dtype));
-        } else {
-            put_node(&b, graph, &graph->nodes[value->source]);
-        }
+        put_value(&b, graph, i);
         put(&b, "\n");
     }
-    if (b.failed) {
-        dycl_free(b.text);
-        return dycl_error_set("out of memory while printing a graph");
-    }
-    *out = b.text;
-    return DYCL_OK;
+    return give(&b, out);
+}
+
+dycl_status dycl_graph_print_value(const dycl_graph *graph, uint32_t value, char **out) {
+    buffer b = {0};
+    put_value(&b, graph, value);
+    return give(&b, out);
 }
 
 /* ---- Parsing ------------------------------------------------------------------------------------------------------------------- */

@@ -76,6 +76,10 @@ dycl_status dycl_opt_fuse(dycl_program *program);     /* tile blocks by mapping 
 dycl_status dycl_opt_combine(dycl_program *program);  /* two neighbours in a block as one instruction */
 dycl_status dycl_opt_join(dycl_program *program);     /* parts of concatenations where they will lie; behind `order` */
 dycl_status dycl_opt_run(dycl_program *program, int tuned, int epilogues);
+void dycl_opt_begin(void); /* reads DYCL_DEBUG; dycl_opt_run does it too */
+
+/* Writes the live nodes, in the text form of graphs, and the blocks to stderr (show.c). */
+void dycl_program_show(const dycl_program *program, const char *pass, int tuned);
 
 /* Makes `from` an alias of `to`: every view of it too. `from`'s node is marked dead. */
 void dycl_program_alias(dycl_program *program, uint32_t from, uint32_t to);

@@ -1,8 +1,7 @@
 #include "py/ahead.h"
 
-#include <stdlib.h>
-
 #include "base/alloc.h"
+#include "base/env.h"
 #include "exec/ahead.h"
 #include "py/segment.h"
 #include "py/site.h"
@@ -13,22 +12,20 @@ struct dycl_region_ahead {
     dycl_handle *handles;  /* owned, per output */
 };
 
-static int forced(void) { /* -1: by measurement */
+int dycl_ahead_forced(void) {
+    static const char *const words[] = {"0", "1"};
     static int known = -2;
-    if (known == -2) {
-        const char *wanted = getenv("DYCL_AHEAD");
-        known = wanted && wanted[0] && !wanted[1] && (wanted[0] == '0' || wanted[0] == '1') ? wanted[0] - '0' : -1;
-    }
+    if (known == -2) known = dycl_env_choice("DYCL_AHEAD", words, 2);
     return known;
 }
 
 int dycl_ahead_choose(dycl_site *site) {
-    if (forced() >= 0) return forced();
+    if (dycl_ahead_forced() >= 0) return dycl_ahead_forced();
     return site->worth_ahead && dycl_choose(&site->ahead) == DYCL_WAY_AHEAD;
 }
 
 void dycl_ahead_done(dycl_site *site, int was_ahead, uint64_t nanoseconds, int made) {
-    if (forced() < 0 && site->worth_ahead) dycl_choose_done(&site->ahead, was_ahead ? DYCL_WAY_AHEAD : DYCL_WAY_INLINE, nanoseconds, 0, made);
+    if (dycl_ahead_forced() < 0 && site->worth_ahead) dycl_choose_done(&site->ahead, was_ahead ? DYCL_WAY_AHEAD : DYCL_WAY_INLINE, nanoseconds, 0, made);
 }
 
 static void delete_handles(struct dycl_region_ahead *a) {
@@ -45,7 +42,7 @@ static void free_ahead(dycl_region *region) {
 
 static void start(dycl_region *region) {
     dycl_segment *s = region->expected_count ? region->expected[0] : NULL;
-    if (!s || !s->tuned || !s->plan || dycl_plan_timing() || (forced() < 0 && dycl_plan_cost(s->plan) < DYCL_AHEAD_LEAST_NS)) return;
+    if (!s || !s->tuned || !s->plan || dycl_plan_timing() || (dycl_ahead_forced() < 0 && dycl_plan_cost(s->plan) < DYCL_AHEAD_LEAST_NS)) return;
     uint32_t count = (uint32_t)s->output_count;
     struct dycl_region_ahead *a = dycl_alloc_zero(sizeof *a);
     void **addresses = dycl_alloc((count + 1) * sizeof *addresses);

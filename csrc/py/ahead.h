@@ -12,6 +12,7 @@
 
 /* Whether this region runs ahead; dycl_ahead_done gets its time. */
 int dycl_ahead_choose(struct dycl_site *site);
+int dycl_ahead_forced(void); /* what DYCL_AHEAD says; -1: nothing */
 void dycl_ahead_done(struct dycl_site *site, int was_ahead, uint64_t nanoseconds, int made);
 
 void dycl_region_ahead_step(dycl_region *region); /* after an operator was recorded: starts the runner, or tells it how far the trace is */

@@ -1,7 +1,12 @@
 /* The extension module dycl._core. */
+#include "base/cpu.h"
+#include "base/env.h"
 #include "base/heap.h"
 #include "dnnl/dnnl.h"
+#include "exec/measure.h"
 #include "exec/profile.h"
+#include "opt/program.h"
+#include "py/ahead.h"
 #include "py/call.h"
 #include "py/composite.h"
 #include "py/everywhere.h"
@@ -164,6 +169,24 @@ static PyObject *profile_untake(PyObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
+/* What the core asks of the environment, asked now, and what is wrong with it. */
+static PyObject *environment(PyObject *self, PyObject *unused) {
+    (void)self;
+    (void)unused;
+    dycl_cpu_isa();
+    dycl_measure_begin();
+    dycl_opt_begin();
+    dycl_ahead_forced();
+    PyObject *list = PyList_New(0);
+    const char *text;
+    for (int i = 0; list && (text = dycl_env_complaint(i)); i++) {
+        PyObject *o = PyUnicode_DecodeFSDefault(text);
+        if (!o || PyList_Append(list, o) < 0) Py_CLEAR(list);
+        Py_XDECREF(o);
+    }
+    return list;
+}
+
 static PyObject *bound(PyObject *module, PyObject *callable) {
     int in_place, swapped;
     (void)module;
@@ -188,6 +211,7 @@ static PyMethodDef methods[] = {
     {"profile_remember", profile_remember, METH_O, "What earlier processes found out: pairs of texts."},
     {"profile_take", profile_take, METH_NOARGS, "What was found out since the last call: (key, way, nanoseconds)."},
     {"profile_untake", profile_untake, METH_NOARGS, "It could not be kept."},
+    {"environment", environment, METH_NOARGS, "Complaints about DYCL_ variables that the core reads."},
     {"bound", bound, METH_O, "Whether calls of this callable of torch can be recorded."},
     {0},
 };
