@@ -1,17 +1,27 @@
-"""What was found out by measuring on this machine, kept between processes: a small SQLite file in the user's cache folder.
+"""What was found out by measuring on this machine, kept between processes: a small file in the user's cache folder.
 
-It holds hints only: nothing in it can change a result. So it is disposable, and whatever is wrong with it (damaged, of another program, not to be
-read or written) leaves dycl working as if there were none, after one warning. ``DYCL_PROFILE=0`` does without, ``DYCL_PROFILE=path`` puts it elsewhere.
+It holds hints only: nothing in it can change a result. So it is disposable, and whatever is wrong with it leaves dycl working as if there were none.
+``DYCL_PROFILE=0`` does without, ``DYCL_PROFILE=path`` puts it elsewhere.
+
+One line says what the file is and the checksum of the rest; the rest is JSON. It is never written in place: a whole new file is renamed over it, so that
+a process that is killed at any moment leaves the old one or the new one, and nobody has to repair anything before reading. The new file, while it is
+being written, is also the lock among processes: it goes with the process that holds it, and another one writes it anew.
 """
 
 import atexit
+import errno
+import fcntl
+import json
 import os
+import stat
 import time
 import warnings
+import zlib
 
-APPLICATION = 0x6479636C  # "dycl", in the file's header
-VERSION = 1  # of the schema; also in the file's name, so that versions do not meet
+NAME = b"dycl profile "
+VERSION = 2  # of the format; also in the file's name, so that versions do not meet
 ROWS = 5000  # of all machines and versions together; the oldest go
+BYTES = 16 << 20  # more is nothing that we wrote
 DAYS = 30  # then a choice is measured again
 WAIT = 0.5  # seconds for another process that writes
 
@@ -22,13 +32,15 @@ _warned = False
 
 def path():
     """Where the file is, or None."""
-    wanted = os.environ.get("DYCL_PROFILE", "")
+    from dycl import _environment
+
+    wanted = _environment.profile()
     if wanted:
-        return None if wanted == "0" else os.path.abspath(wanted)
+        return os.path.realpath(wanted)  # a new file replaces what a link points to, not the link
     folder = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(folder):
         folder = os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(folder, "dycl", f"profile-{VERSION}.sqlite") if os.path.isabs(folder) else None
+    return os.path.realpath(os.path.join(folder, "dycl", f"profile-{VERSION}")) if wanted is None and os.path.isabs(folder) else None
 
 
 def start(core):
@@ -38,16 +50,12 @@ def start(core):
     if _path is None:
         return
     try:
-        import sqlite3  # noqa: F401
-    except ImportError:  # a Python without it
-        _path = None
+        since = time.time() - DAYS * 86400
+        known = _read().get(machine(), {})
+        _core.profile_remember([(key, way) for key, (way, _, noted) in known.items() if noted > since])
+    except Exception as error:  # noqa: BLE001: no file of ours, or none that may be read
+        _give_up(error)
         return
-    if os.path.exists(_path):
-        try:
-            _core.profile_remember(_load())
-        except Exception as error:  # noqa: BLE001: SQLite's errors, a file that is no file, rows of other types
-            _give_up(error)
-            return
     atexit.register(save)
 
 
@@ -73,84 +81,162 @@ def machine():
     fields = dict(line.replace("\t", "").split(":", 1) for line in cpu.splitlines() if ":" in line)
     flags = sorted(fields.get("flags", "").split())
     build = os.stat(_core.__file__)
-    import zlib
-
     return ", ".join([fields.get("model name", "?").strip(), "-".join(fields.get(name, "?").strip() for name in ("cpu family", "model", "stepping")),
                       f"flags {zlib.crc32(' '.join(flags).encode()):08x}", f"cores {len(os.sched_getaffinity(0))}", f"dycl {__version__}",
                       f"build {build.st_size:x}.{build.st_mtime_ns:x}", f"oneDNN {_core.info()['onednn']}"])
 
 
-def _open(create):
-    """A connection to a file that is ours. Made anew each time, so that none goes through a fork."""
-    import sqlite3
-    from urllib.parse import quote
+# ---- Reading
 
-    connection = sqlite3.connect(f"file:{quote(_path)}?mode={'rwc' if create else 'ro'}", uri=True, timeout=WAIT, isolation_level=None)
+
+def _contents():
+    """The file's bytes, b"" where there is none. Raises where it is not an ordinary file: opening a FIFO or a device may wait for ever or do harm."""
     try:
-        connection.execute("BEGIN")  # one state of the file: another process may be making it
-        (application,), (version,) = connection.execute("PRAGMA application_id").fetchone(), connection.execute("PRAGMA user_version").fetchone()
-        empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if not (application == APPLICATION and version == VERSION or create and empty and application == 0):
-            if not create and empty and application == 0:  # another process is just making it
-                connection.close()
-                return None
+        if not stat.S_ISREG(os.stat(_path).st_mode):
+            raise ValueError("not an ordinary file")
+        file = os.open(_path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except FileNotFoundError:
+        return b""
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("not an ordinary file")
+        if found.st_size > BYTES:
             raise ValueError("not a profile of dycl")
-        connection.execute("ROLLBACK")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _load():
-    import sqlite3
-
-    connection = None
-    try:
-        connection = _open(create=False)
-        if connection is None:
-            return []
-        since = time.time() - DAYS * 86400
-        return connection.execute("SELECT key, way FROM choices WHERE machine = ? AND noted > ? ORDER BY noted DESC LIMIT ?", (machine(), since, ROWS)).fetchall()
-    except sqlite3.OperationalError as error:
-        if "locked" in str(error):  # for longer than WAIT: this process measures for itself
-            return []
-        raise
+        data = b""
+        while len(data) < found.st_size and (part := os.read(file, found.st_size - len(data))):  # a file of /proc says 0 and may be read for ever
+            data += part
+        return data
     finally:
-        if connection is not None:
-            connection.close()
+        os.close(file)
+
+
+def _read():
+    """{machine: {key: [way, microseconds, noted]}}. A file of ours that is damaged counts as empty, and is replaced; raises where it is not ours."""
+    data = _contents()
+    if not data.strip(b"\0"):  # nothing came to the disk before the machine stopped
+        return {}
+    head, _, body = data.partition(b"\n")
+    if not head.startswith(NAME):
+        raise ValueError("not a profile of dycl")
+    version, _, checksum = head[len(NAME):].partition(b" ")
+    if checksum != b"%08x" % zlib.crc32(body):
+        return {}
+    if version != b"%d" % VERSION:
+        raise ValueError("a profile of another version of dycl")
+    known = json.loads(body)
+    if not isinstance(known, dict) or not all(isinstance(rows, dict) and all(_is_row(row) for row in rows.values()) for rows in known.values()):
+        raise ValueError("not a profile of dycl")
+    return known
+
+
+def _is_row(row):
+    return isinstance(row, list) and len(row) == 3 and isinstance(row[0], str) and isinstance(row[2], float)
+
+
+# ---- Writing
 
 
 def save():
     """Writes what is new: at the end of the process, and when an explanation is asked for, which takes its time anyway."""
     if _path is None:
         return
-    rows = _core.profile_take()
-    if not rows:
-        return
+    written = False
     try:
-        _write(rows)
+        rows = _core.profile_take()
+        written = not rows or _write(rows)
     except Exception as error:  # noqa: BLE001: as in start
-        if "locked" in str(error):
+        _give_up(error)
+    finally:
+        if not written:  # another process was too slow, or somebody pressed Ctrl-C: the next time
             _core.profile_untake()
-        else:
-            _give_up(error)
 
 
 def _write(rows):
+    """Whether it was written; False: others were writing all the time."""
     os.makedirs(os.path.dirname(_path), mode=0o700, exist_ok=True)
-    connection = _open(create=True)
+    name, file = _lock()
+    if file is None:
+        return False
     try:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute("CREATE TABLE IF NOT EXISTS choices (machine TEXT, key TEXT, way TEXT, microseconds REAL, noted REAL, PRIMARY KEY (machine, key)) WITHOUT ROWID")
-        name, now = machine(), time.time()
-        connection.executemany("INSERT OR REPLACE INTO choices VALUES (?, ?, ?, ?, ?)", [(name, key, way, ns / 1000, now) for key, way, ns in rows])
-        count = connection.execute("SELECT count(*) FROM choices").fetchone()[0]
-        if count > ROWS:
-            oldest = connection.execute("SELECT noted FROM choices ORDER BY noted DESC LIMIT 1 OFFSET ?", (ROWS * 3 // 4,)).fetchone()[0]
-            connection.execute("DELETE FROM choices WHERE noted <= ? AND NOT (machine = ? AND noted = ?)", (oldest, name, now))
-        connection.execute("COMMIT")
+        data = _encode(_merge(_read(), rows))
+        _keep_owner(file)
+        os.ftruncate(file, 0)
+        while data:
+            data = data[os.write(file, data):]
+        os.replace(name, _path)
+    except BaseException:
+        try:
+            os.unlink(name)
+        except OSError:
+            pass
+        raise
     finally:
-        connection.close()  # rolls back what is not committed
+        os.close(file)
+    return True
+
+
+def _lock():
+    """The new file's name and descriptor, locked. A descriptor of None: others had it for too long."""
+    name, until = _path + ".new", time.monotonic() + WAIT
+    while True:
+        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o644)
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise ValueError(f"{name} is not an ordinary file")
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file), os.stat(name)):
+                return name, file
+        except FileNotFoundError:  # whoever had it before us has renamed it: the name is free
+            pass
+        except OSError as error:
+            if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL):  # no locks here: at worst, what another process writes now is lost
+                os.close(file)
+                return _unlocked()
+            if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+                os.close(file)
+                raise
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+        if time.monotonic() > until:
+            return name, None
+        time.sleep(0.002)
+
+
+def _unlocked():
+    name = f"{_path}.{os.getpid()}.new"
+    return name, os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+
+
+def _keep_owner(file):
+    """A file that may not be written stays; one that is replaced keeps its mode and (root may see to it) its owner."""
+    try:
+        found = os.stat(_path)
+    except FileNotFoundError:
+        return
+    if not os.access(_path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    os.fchmod(file, stat.S_IMODE(found.st_mode))
+    if (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid()):
+        try:
+            os.fchown(file, found.st_uid, found.st_gid)
+        except PermissionError:
+            pass
+
+
+def _merge(known, rows):
+    now = time.time()
+    own = known.setdefault(machine(), {})
+    for key, way, nanoseconds in rows:
+        own[key] = (way, nanoseconds / 1000, now)
+    if sum(map(len, known.values())) > ROWS:
+        last = sorted((row[2] for entries in known.values() for row in entries.values()), reverse=True)[ROWS * 3 // 4]
+        known = {name: {key: row for key, row in entries.items() if row[2] > last or row[2] == now and entries is own} for name, entries in known.items()}
+    return {name: entries for name, entries in known.items() if entries}
+
+
+def _encode(known):
+    body = json.dumps(known, separators=(",", ":")).encode()
+    return b"%s%d %08x\n%s" % (NAME, VERSION, zlib.crc32(body), body)
