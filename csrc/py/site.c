@@ -149,16 +149,41 @@ void dycl_site_replayed(dycl_site *site, const char *why) {
 
 static dycl_site *last; /* owned when it is a module's */
 
+/* The garbage collector clears weak references to a module before the finalizers of what dies with it, and these may call it: it is still there then,
+ * among the variables of torch's function that asked it for this site. New reference, or NULL without an exception. */
+static PyObject *dying_module(const dycl_site *site) {
+    PyFrameObject *frame = PyEval_GetFrame(); /* borrowed */
+    PyObject *variables = frame ? PyFrame_GetLocals(frame) : NULL, *key, *o, *found = NULL;
+    Py_ssize_t at = 0;
+    while (variables && !found && PyDict_Check(variables) && PyDict_Next(variables, &at, &key, &o)) {
+        PyObject *dict = PyObject_TypeCheck(o, dycl_py.module_type) ? dycl_instance_dict(o) : NULL;
+        if (dict && PyDict_GetItemString(dict, "_compiled_call_impl") == (PyObject *)site) found = Py_NewRef(o);
+    }
+    Py_XDECREF(variables);
+    PyErr_Clear();
+    return found;
+}
+
+static PyObject *call_dying(dycl_site *site, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    PyObject *module = dying_module(site);
+    if (!module) {
+        PyErr_SetString(PyExc_ReferenceError, "the accelerated module is gone");
+        return NULL;
+    }
+    PyObject *callable = PyObject_GetAttrString(module, "_call_impl"), *result = NULL;
+    Py_DECREF(module);
+    if (callable) result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+    Py_XDECREF(callable);
+    return result;
+}
+
 static PyObject *site_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     dycl_site *site = (dycl_site *)self;
     PyObject *callable;
     if (site->module) {
         if (site->address) dycl_everywhere_trim();
         PyObject *module = PyWeakref_GetObject(site->module); /* borrowed */
-        if (module == Py_None) {
-            PyErr_SetString(PyExc_ReferenceError, "the accelerated module is gone");
-            return NULL;
-        }
+        if (module == Py_None) return call_dying(site, args, nargsf, kwnames);
         callable = PyObject_GetAttrString(module, "_call_impl");
     } else {
         callable = Py_XNewRef(site->callable);

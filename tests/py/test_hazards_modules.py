@@ -1,6 +1,7 @@
 """A model that changes between calls: parameters, buffers, training and evaluation, hooks, modules, forward; packed weights must follow."""
 
 import copy
+import gc
 import pickle
 import subprocess
 import sys
@@ -428,3 +429,33 @@ def test_parts_that_hold_the_whole_end():
     """A walk of the modules that forgot where it had been went 12 ** 16 ways."""
     done = subprocess.run([sys.executable, "-c", PARTS_THAT_HOLD_THE_WHOLE], timeout=100, capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("24", 0), done.stderr
+
+
+@pytest.mark.parametrize("wrap", [dycl.accelerate, lambda model: dycl.accelerate(nn.Sequential(model)), lambda model: model], ids=["itself", "what holds it", "every module"])
+@pytest.mark.parametrize("inside", [False, True], ids=["outside", "in a region"])
+def test_a_finalizer_calls_a_model_that_dies_with_it(wrap, inside):
+    """The garbage collector has cleared weak references to the model then, which is still there."""
+
+    class Late:
+        def __del__(self):
+            said.append(self.model(torch.ones(2)).tolist())
+            said.append(self.model(torch.zeros(2)).sum().item())
+
+    def run(make):
+        model, late = make(nn.Sequential(nn.ReLU(), nn.Sigmoid())), Late()
+        late.model, model.late = model, late
+        model(torch.ones(2))
+        del model, late
+        gc.collect()
+
+    said = []
+    with torch.no_grad():
+        run(lambda model: model)
+        expected, said = said, []
+        with dycl.accelerate_all():
+            if inside:
+                dycl.accelerate(lambda x: (x + 1, run(wrap), x.sum().item()))(torch.ones(3))
+            else:
+                run(wrap)
+    assert len(said) == 2
+    torch.testing.assert_close(said, expected)
