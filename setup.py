@@ -11,7 +11,7 @@ Environment:
     DYCL_JOBS         compilations at a time (default: the processors this process may use)
     DYCL_WERROR=1     warnings are errors
     DYCL_BUILD_DEBUG=1    -Og -g -DDYCL_DEBUG=1
-    DYCL_SANITIZE     e.g. address,undefined
+    DYCL_SANITIZE     e.g. address,undefined; thread: the C tests only
 """
 
 import filecmp
@@ -240,7 +240,9 @@ class Toolchain:
 
     def link(self, objects, target, shared, rpaths):
         """Links when an object or the command changed; replaces the file, never writes into one that may be mapped."""
-        command = self.cc + (["-shared"] if shared else []) + ["-fopenmp", "-pthread"]
+        # The thread sanitizer gets an OpenMP runtime that it can look into (tests/c/threads); it has to serve oneDNN too.
+        openmp = "-rdynamic" if self.sanitize == "thread" else "-fopenmp"
+        command = self.cc + (["-shared"] if shared else []) + [openmp, "-pthread"]
         if self.sanitize:
             command.append(f"-fsanitize={self.sanitize}")
         command += (["-O2"] + self.lto if self.lto else [])
@@ -345,6 +347,8 @@ class ctest(Command):
         core = tools.compile(sources(core_only=True))
         tests = sorted(glob.glob(os.path.join(ROOT, "tests", "c", "test_*.c")))
         helpers = sorted(set(glob.glob(os.path.join(ROOT, "tests", "c", "*.c"))) - set(tests))
+        if tools.sanitize == "thread":
+            helpers += glob.glob(os.path.join(ROOT, "tests", "c", "threads", "*.c"))
         tests = [path for path in tests if not self.only or self.only in os.path.basename(path)]
         objects = tools.compile(helpers + tests)
         shared, own = objects[: len(helpers)], objects[len(helpers):]

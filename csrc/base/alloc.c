@@ -27,6 +27,8 @@ static dycl_allocator current = {default_resize, default_aligned, default_aligne
 
 void dycl_allocator_set(const dycl_allocator *allocator) { current = allocator ? *allocator : default_allocator; }
 
+dycl_allocator dycl_allocator_get(void) { return current; }
+
 void *dycl_alloc(size_t size) { return current.resize(current.context, NULL, size ? size : 1); }
 
 void *dycl_alloc_zero(size_t size) {

@@ -13,6 +13,7 @@ typedef struct {
 } dycl_allocator;
 
 void dycl_allocator_set(const dycl_allocator *allocator); /* NULL restores the default; for tests */
+dycl_allocator dycl_allocator_get(void);                  /* the one in force */
 void *dycl_alloc(size_t size);                            /* NULL when out of memory */
 void *dycl_alloc_zero(size_t size);
 void *dycl_realloc(void *block, size_t size);

@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "base/pages.h"
 
+#include "base/sanitize.h"
+
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -72,12 +74,7 @@ void *dycl_pages_get(size_t size) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (size > SIZE_MAX / 2) return NULL;
     size = (size + 2 * ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
-#ifdef __SANITIZE_ADDRESS__ /* it knows the borders of its own blocks only */
-    int small = 1;
-#else
-    int small = size < LEAST;
-#endif
-    if (small) {
+    if (DYCL_SANITIZED || size < LEAST) {
         span *s = aligned_alloc(ALIGNMENT, size);
         if (s) s->state = MALLOCED;
         return s ? (char *)s + ALIGNMENT : NULL;

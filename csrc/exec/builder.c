@@ -1,6 +1,7 @@
 #include "exec/check.h"
 
 #include "base/alloc.h"
+#include "base/sanitize.h"
 
 #include <string.h>
 
@@ -12,9 +13,9 @@ typedef struct chunk {
 
 void *dycl_plan_alloc(dycl_plan *plan, size_t size) {
     chunk *top = plan->arena;
-    size = (size + 15) & ~(size_t)15;
-    if (!top || top->size - top->used < size) {
-        size_t room = size > 4000 ? size : 4000;
+    if (!DYCL_SANITIZED) size = (size + 15) & ~(size_t)15;
+    if (!top || DYCL_SANITIZED || top->size - top->used < size) {
+        size_t room = DYCL_SANITIZED || size > 4000 ? size : 4000;
         top = dycl_alloc(sizeof(chunk) + room);
         if (!top) {
             dycl_error_set("out of memory");

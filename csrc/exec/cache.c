@@ -78,9 +78,13 @@ static void make_room(dycl_plan_cache *cache) {
     for (int n = 0; n < 4 && cache->count > DYCL_CACHE_LEAST && dycl_plan_cache_bytes() > DYCL_CACHE_BYTES; n++) drop(cache, cache->oldest);
 }
 
+void dycl_plan_cache_clear(dycl_plan_cache *cache) {
+    while (cache->oldest) drop(cache, cache->oldest);
+}
+
 void dycl_plan_cache_release(dycl_plan_cache *cache) {
     if (!cache) return;
-    while (cache->oldest) drop(cache, cache->oldest);
+    dycl_plan_cache_clear(cache);
     dycl_free(cache);
 }
 

@@ -39,6 +39,7 @@ typedef struct dycl_segment {
 typedef struct dycl_plan_cache dycl_plan_cache;
 dycl_plan_cache *dycl_plan_cache_create(void); /* NULL: out of memory */
 void dycl_plan_cache_release(dycl_plan_cache *cache);
+void dycl_plan_cache_clear(dycl_plan_cache *cache); /* tests: every plan is made anew */
 uint32_t dycl_plan_cache_count(const dycl_plan_cache *cache);
 size_t dycl_plan_cache_bytes(void); /* what plans and segments take, about: of the process */
 

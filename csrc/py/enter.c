@@ -33,6 +33,22 @@ static void give_region(dycl_region *region) {
     free_regions = region;
 }
 
+void dycl_regions_trim(void) {
+    for (dycl_region *region; (region = free_regions);) {
+        free_regions = region->next;
+        dycl_recorder_free(&region->recorder);
+        dycl_free(region->sources);
+        dycl_free(region->feeds);
+        dycl_free(region->outputs);
+        dycl_free(region->output_of);
+        dycl_free(region->handles);
+        dycl_free(region->addresses);
+        dycl_free(region->fed);
+        dycl_free(region->written);
+        dycl_free(region);
+    }
+}
+
 static int push_mode(void) {
     PyObject *done = PyObject_CallOneArg(dycl_py.push_mode, dycl_py.mode);
     Py_XDECREF(done);

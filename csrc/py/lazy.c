@@ -1,12 +1,13 @@
 #include "py/lazy.h"
 
+#include "base/sanitize.h"
 #include "py/postpone.h"
 #include "py/region.h"
 #include "py/slots.h"
 
 Py_ssize_t dycl_lazy_fields_at;
 
-#define POOL_ROOM 512
+#define POOL_ROOM (DYCL_SANITIZED ? 2 : 512)
 static PyObject *pools[DYCL_DTYPE_COUNT][POOL_ROOM]; /* untracked objects with a reference count of 0 */
 static int pooled[DYCL_DTYPE_COUNT];
 static uint64_t virgin_count_word; /* the reference count word of a wrapper that only its Python object holds */

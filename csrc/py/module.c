@@ -1,15 +1,20 @@
 /* The extension module dycl._core. */
 #include "base/cpu.h"
 #include "base/env.h"
+#include "base/faults.h"
 #include "base/heap.h"
+#include "base/sanitize.h"
 #include "dnnl/dnnl.h"
 #include "exec/measure.h"
+#include "exec/cache.h"
 #include "exec/profile.h"
+#include "exec/workspace.h"
 #include "opt/program.h"
 #include "py/ahead.h"
 #include "py/call.h"
 #include "py/composite.h"
 #include "py/everywhere.h"
+#include "py/region.h"
 #include "py/replay.h"
 #include "py/site.h"
 #include "structmember.h"
@@ -169,6 +174,27 @@ static PyObject *profile_untake(PyObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
+static PyObject *faults(PyObject *self, PyObject *args) {
+    long nth, how_many = 1;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "l|l", &nth, &how_many)) return NULL;
+    long count = dycl_faults_end();
+    if (nth >= 0) dycl_faults_begin(nth, how_many);
+    return PyLong_FromLong(count);
+}
+
+/* As in a process that has just begun, so far as memory goes: what is kept to be used again is let go. */
+static PyObject *forget(PyObject *self, PyObject *unused) {
+    (void)self;
+    (void)unused;
+    dycl_plan_cache_clear(dycl_site_cache());
+    dycl_dnnl_clear();
+    dycl_measure_clear();
+    dycl_workspace_trim();
+    dycl_regions_trim();
+    Py_RETURN_NONE;
+}
+
 /* What the core asks of the environment, asked now, and what is wrong with it. */
 static PyObject *environment(PyObject *self, PyObject *unused) {
     (void)self;
@@ -211,6 +237,8 @@ static PyMethodDef methods[] = {
     {"profile_remember", profile_remember, METH_O, "What earlier processes found out: pairs of texts."},
     {"profile_take", profile_take, METH_NOARGS, "What was found out since the last call: (key, way, nanoseconds)."},
     {"profile_untake", profile_untake, METH_NOARGS, "It could not be kept."},
+    {"faults", faults, METH_VARARGS, "Tests: faults(nth, how_many=1): these allocations of the core fail; faults(-1): none any more. How many were asked for since the last call."},
+    {"forget", forget, METH_NOARGS, "Tests: what is kept to be used again (plans, primitives, measures, workspaces, regions) is let go."},
     {"environment", environment, METH_NOARGS, "Complaints about DYCL_ variables that the core reads."},
     {"bound", bound, METH_O, "Whether calls of this callable of torch can be recorded."},
     {0},
@@ -220,7 +248,7 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "dycl._
 
 PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void) {
-    dycl_allocator_set(&dycl_heap); /* before anything is allocated */
+    if (!DYCL_SANITIZED) dycl_allocator_set(&dycl_heap); /* before anything is allocated */
     PyObject *module = PyModule_Create(&definition);
     if (!module) return NULL;
     if (PyModule_AddIntConstant(module, "NO_PACK", DYCL_OPTION_NO_PACK) < 0 || PyModule_AddIntConstant(module, "BF16", DYCL_OPTION_BF16) < 0) Py_CLEAR(module);

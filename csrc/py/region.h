@@ -77,6 +77,8 @@ extern _Thread_local dycl_region *dycl_region_current __attribute__((tls_model("
 /* Runs callable(*args) as a region of the site; steps aside (plain call) where recording would not be exact. New reference or NULL. */
 PyObject *dycl_region_call(struct dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 
+void dycl_regions_trim(void); /* frees those that are kept to be used again */
+
 /* Not closed, no thread computes in it, dispatch keys as at entry. */
 static inline int dycl_region_open(const dycl_region *region) {
     const dycl_dispatch_state *state = dycl_abi_dispatch_state();
