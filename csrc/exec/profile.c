@@ -119,6 +119,19 @@ void dycl_profile_untake(void) {
     release();
 }
 
+void dycl_profile_clear(void) {
+    enter();
+    while (first) {
+        entry *later = first->later;
+        dycl_free(first);
+        first = later;
+    }
+    memset(bucket, 0, sizeof bucket);
+    last = NULL;
+    count = pending = 0;
+    release();
+}
+
 uint32_t dycl_profile_count(void) {
     enter();
     uint32_t n = count;

@@ -24,6 +24,7 @@ typedef struct {
 uint32_t dycl_profile_take(dycl_profile_entry *out, uint32_t room);
 void dycl_profile_untake(void); /* they could not be written: all that was noted is new again */
 
+void dycl_profile_clear(void); /* tests; no entries that were taken may be in use */
 uint32_t dycl_profile_count(void);
 uint32_t dycl_profile_pending(void); /* noted and not taken */
 uint64_t dycl_profile_hits(void);    /* recalls that found something */

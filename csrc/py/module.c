@@ -192,6 +192,7 @@ static PyObject *forget(PyObject *self, PyObject *unused) {
     dycl_measure_clear();
     dycl_workspace_trim();
     dycl_regions_trim();
+    dycl_profile_clear();
     Py_RETURN_NONE;
 }
 
@@ -238,7 +239,7 @@ static PyMethodDef methods[] = {
     {"profile_take", profile_take, METH_NOARGS, "What was found out since the last call: (key, way, nanoseconds)."},
     {"profile_untake", profile_untake, METH_NOARGS, "It could not be kept."},
     {"faults", faults, METH_VARARGS, "Tests: faults(nth, how_many=1): these allocations of the core fail; faults(-1): none any more. How many were asked for since the last call."},
-    {"forget", forget, METH_NOARGS, "Tests: what is kept to be used again (plans, primitives, measures, workspaces, regions) is let go."},
+    {"forget", forget, METH_NOARGS, "Tests: what is kept to be used again (plans, primitives, measures, workspaces, regions, what was found out) is let go."},
     {"environment", environment, METH_NOARGS, "Complaints about DYCL_ variables that the core reads."},
     {"bound", bound, METH_O, "Whether calls of this callable of torch can be recorded."},
     {0},
