@@ -1,7 +1,7 @@
-#define _POSIX_C_SOURCE 200809L
 #include "base/env.h"
 
-#include <pthread.h>
+#include "base/lock.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,6 @@
 
 enum { MOST = 8, LENGTH = 512 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char complaints[MOST][LENGTH];
 static int count;
 
@@ -19,17 +18,17 @@ void dycl_env_complain(const char *format, ...) {
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_ENV);
     int at = 0;
     while (at < count && strcmp(complaints[at], text) != 0) at++;
     if (at == count && count < MOST) memcpy(complaints[count++], text, sizeof text);
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_ENV);
 }
 
 const char *dycl_env_complaint(int at) {
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_ENV);
     const char *text = at < count ? complaints[at] : NULL;
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_ENV);
     return text;
 }
 

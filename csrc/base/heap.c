@@ -1,9 +1,9 @@
 #define _GNU_SOURCE
 #include "base/heap.h"
 
+#include "base/lock.h"
 #include "base/pages.h"
 
-#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,15 +26,9 @@ typedef union block {
     char alignment[16];
 } block;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static block *free_blocks[CLASSES];
 static char *rest, *rest_end; /* of the newest chunk */
 static size_t in_use;
-
-/* A child of fork has the lock as it was: nobody may hold it then. */
-static void acquire(void) { pthread_mutex_lock(&lock); }
-static void release(void) { pthread_mutex_unlock(&lock); }
-static void watch_forks(void) { pthread_atfork(acquire, release, release); }
 
 static size_t size_of(int class) { return (size_t)(4 + class % 4) << (SMALLEST - 2 + class / 4); }
 
@@ -56,10 +50,8 @@ static void put_rest_away(void) {
 }
 
 static block *take(int class) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     size_t size = size_of(class);
-    pthread_once(&once, watch_forks);
-    acquire();
+    dycl_lock(DYCL_LOCK_HEAP);
     block *b = free_blocks[class];
     if (b) {
         free_blocks[class] = b->next;
@@ -67,7 +59,7 @@ static block *take(int class) {
         if ((size_t)(rest_end - rest) < size) {
             char *chunk = mmap(NULL, CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             if (chunk == MAP_FAILED) {
-                release();
+                dycl_unlock(DYCL_LOCK_HEAP);
                 return NULL;
             }
             put_rest_away();
@@ -78,7 +70,7 @@ static block *take(int class) {
         rest += size;
     }
     in_use += size;
-    release();
+    dycl_unlock(DYCL_LOCK_HEAP);
     b->in_use.size = size;
     b->in_use.class = (uint32_t)class;
     return b;
@@ -90,11 +82,11 @@ static void give(block *b) {
         free(b);
         return;
     }
-    acquire();
+    dycl_lock(DYCL_LOCK_HEAP);
     in_use -= size_of(class);
     b->next = free_blocks[class];
     free_blocks[class] = b;
-    release();
+    dycl_unlock(DYCL_LOCK_HEAP);
 }
 
 static block *get(size_t size) {
@@ -144,8 +136,8 @@ static void aligned_free(void *context, void *memory) {
 const dycl_allocator dycl_heap = {resize, aligned, aligned_free, NULL};
 
 size_t dycl_heap_bytes(void) {
-    acquire();
+    dycl_lock(DYCL_LOCK_HEAP);
     size_t bytes = in_use;
-    release();
+    dycl_unlock(DYCL_LOCK_HEAP);
     return bytes;
 }

@@ -1,9 +1,9 @@
 #define _GNU_SOURCE
 #include "base/pages.h"
 
+#include "base/lock.h"
 #include "base/sanitize.h"
 
-#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -23,14 +23,8 @@ typedef struct span {
 
 _Static_assert(sizeof(span) <= ALIGNMENT, "a header keeps the alignment");
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static span *free_spans;
 static size_t in_use;
-
-/* A child of fork has the lock as it was: nobody may hold it then. */
-static void acquire(void) { pthread_mutex_lock(&lock); }
-static void release(void) { pthread_mutex_unlock(&lock); }
-static void watch_forks(void) { pthread_atfork(acquire, release, release); }
 
 static void link_free(span *s) {
     s->state = FREE;
@@ -71,7 +65,6 @@ static span *smallest_free(size_t size) {
 }
 
 void *dycl_pages_get(size_t size) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (size > SIZE_MAX / 2) return NULL;
     size = (size + 2 * ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
     if (DYCL_SANITIZED || size < LEAST) {
@@ -79,8 +72,7 @@ void *dycl_pages_get(size_t size) {
         if (s) s->state = MALLOCED;
         return s ? (char *)s + ALIGNMENT : NULL;
     }
-    pthread_once(&once, watch_forks);
-    acquire();
+    dycl_lock(DYCL_LOCK_PAGES);
     span *s = smallest_free(size);
     if (!s) s = map_chunk(size > CHUNK ? size : CHUNK);
     if (!s && size < CHUNK) s = map_chunk(size);
@@ -97,7 +89,7 @@ void *dycl_pages_get(size_t size) {
         s->state = USED;
         in_use += s->size;
     }
-    release();
+    dycl_unlock(DYCL_LOCK_PAGES);
     return s ? (char *)s + ALIGNMENT : NULL;
 }
 
@@ -126,7 +118,7 @@ void dycl_pages_free(void *block) {
         free(s);
         return;
     }
-    acquire();
+    dycl_lock(DYCL_LOCK_PAGES);
     const char *from = (char *)s, *end = from + s->size;
     in_use -= s->size;
     if (s->after && s->after->state == FREE) {
@@ -144,12 +136,12 @@ void dycl_pages_free(void *block) {
         link_free(s);
         return_pages(s, from, end);
     }
-    release();
+    dycl_unlock(DYCL_LOCK_PAGES);
 }
 
 size_t dycl_pages_bytes(void) {
-    acquire();
+    dycl_lock(DYCL_LOCK_PAGES);
     size_t bytes = in_use;
-    release();
+    dycl_unlock(DYCL_LOCK_PAGES);
     return bytes;
 }

@@ -1,13 +1,12 @@
 #include "base/alloc.h"
+#include "base/lock.h"
 #include "dnnl/internal.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #define CAPACITY 1024
 #define BUCKETS  2048
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static dycl_prim *bucket[BUCKETS], *newest, *oldest;
 static int count;
 
@@ -57,15 +56,15 @@ static dycl_prim *lookup(const uint64_t *key, int key_count, uint64_t hash) {
 
 dycl_prim *dycl_cache_find(const dycl_key *key) {
     uint64_t hash = dycl_hash_words(key->word, key->count, 0);
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_PRIMITIVES);
     dycl_prim *prim = lookup(key->word, key->count, hash);
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_PRIMITIVES);
     return prim;
 }
 
 dycl_prim *dycl_cache_insert(dycl_prim *prim) {
     dycl_prim *evicted = NULL;
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_PRIMITIVES);
     dycl_prim *same = lookup(prim->key, prim->key_count, prim->hash);
     if (!same) {
         dycl_prim_retain(prim);
@@ -81,7 +80,7 @@ dycl_prim *dycl_cache_insert(dycl_prim *prim) {
             count--;
         }
     }
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_PRIMITIVES);
     if (evicted) dycl_prim_release(evicted);
     if (!same) return prim;
     dycl_prim_release(prim);
@@ -89,19 +88,19 @@ dycl_prim *dycl_cache_insert(dycl_prim *prim) {
 }
 
 int dycl_dnnl_cached(void) {
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_PRIMITIVES);
     int n = count;
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_PRIMITIVES);
     return n;
 }
 
 void dycl_dnnl_clear(void) {
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_PRIMITIVES);
     dycl_prim *all = newest;
     memset(bucket, 0, sizeof bucket);
     newest = oldest = NULL;
     count = 0;
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_PRIMITIVES);
     while (all) {
         dycl_prim *next = all->older;
         all->older = all->newer = NULL;

@@ -1,14 +1,13 @@
 #include "base/alloc.h"
+#include "base/lock.h"
 #include "dnnl/internal.h"
 
-#include <pthread.h>
 #include <string.h>
 
 /* Blocked layouts that primitives choose for activations. A tag needs no storage, so layouts of any number of shapes
  * cost nothing; what is none of these is interned, and there is a bound on that. */
 static const dnnl_format_tag_t known_tags[] = {dnnl_aBcd16b, dnnl_aBcd8b, dnnl_aBcd4b, dnnl_aBcd32b, dnnl_ABcd16b16a};
 #define MAX_INTERNED 1024
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static dnnl_memory_desc_t interned[MAX_INTERNED]; // owned, immortal
 static int interned_count;
 
@@ -80,7 +79,7 @@ dycl_status dycl_layout_to_md(const dycl_layout *layout, dnnl_memory_desc_t *out
 static dycl_status intern(const_dnnl_memory_desc_t md, uint64_t *out) {
     dycl_status status = DYCL_OK;
     int i = 0;
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_LAYOUTS);
     while (i < interned_count && !dnnl_memory_desc_equal(interned[i], md)) i++;
     if (i == MAX_INTERNED) {
         status = dycl_error_bail("too many unusual layouts");
@@ -89,7 +88,7 @@ static dycl_status intern(const_dnnl_memory_desc_t md, uint64_t *out) {
         if (status == DYCL_OK) interned_count++;
     }
     if (status == DYCL_OK) *out = (uint64_t)(uintptr_t)interned[i];
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_LAYOUTS);
     return status;
 }
 

@@ -255,12 +255,12 @@ dycl_ahead *dycl_ahead_start(dycl_plan *plan, void *const *outputs) {
     a->generation = runner.generation;
     dycl_plan_retain(plan);
     a->plan = plan;
-    if (!a->feeds || !a->scalars || !a->outputs || atomic_flag_test_and_set(&plan->busy)) {
+    if (!a->feeds || !a->scalars || !a->outputs || !dycl_claim_take(&plan->busy)) {
         free_ahead(a);
         return NULL;
     }
     if (!plan->needs && find_needs(plan) != DYCL_OK) {
-        atomic_flag_clear(&plan->busy);
+        dycl_claim_give(&plan->busy);
         free_ahead(a);
         return NULL;
     }
@@ -281,7 +281,7 @@ static void wait_until_done(dycl_ahead *a) {
     for (int spins = 0; !atomic_load_explicit(&a->done, memory_order_acquire); spins++) {
         if (a->generation != runner.generation) { /* we are a fork: its runner is in the parent */
             a->status = DYCL_BAIL;
-            atomic_flag_clear(&a->plan->busy);
+            dycl_claim_give(&a->plan->busy);
             return;
         }
         if (spins < SPINS) relax();

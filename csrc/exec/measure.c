@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/cpu.h"
 #include "base/env.h"
+#include "base/lock.h"
 #include "exec/profile.h"
 
 enum {
@@ -21,20 +22,11 @@ enum {
     HOPELESS = 50,    /* percent slower than the best */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static dycl_measure *bucket[BUCKETS];
 static uint32_t count;
 static int forced = -1;
 
-/* Another thread may be in here when the program forks. */
-static void before_fork(void) { pthread_mutex_lock(&lock); }
-static void after_fork(void) { pthread_mutex_unlock(&lock); }
-
-static void begin(void) {
-    forced = dycl_env_number("DYCL_MEASURE", DYCL_MEASURE_WAYS - 1);
-    dycl_profile_count(); /* its fork handlers first: it is asked under our lock */
-    pthread_atfork(before_fork, after_fork, after_fork);
-}
+static void begin(void) { forced = dycl_env_number("DYCL_MEASURE", DYCL_MEASURE_WAYS - 1); }
 void dycl_measure_begin(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, begin);
@@ -109,7 +101,7 @@ dycl_measure *dycl_measure_get(int ways, const char *const *names, int threads, 
     if (length < 0 || length >= KEY_ROOM) return NULL; /* cut off, it might be another's */
     uint64_t hash = hash_text(key);
     dycl_measure_begin();
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_MEASURES);
     dycl_measure *m = bucket[hash % BUCKETS];
     while (m && (m->hash != hash || strcmp(m->key, key))) m = m->chain;
     if (!m) {
@@ -117,34 +109,34 @@ dycl_measure *dycl_measure_get(int ways, const char *const *names, int threads, 
         m = make(hash, key, ways, names);
     }
     if (m) m->references++;
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_MEASURES);
     return m;
 }
 
 void dycl_measure_release(dycl_measure *m) {
     if (!m) return;
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_MEASURES);
     m->references--;
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_MEASURES);
 }
 
 void dycl_measure_force(int way) {
     dycl_measure_begin();
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_MEASURES);
     forced = way;
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_MEASURES);
 }
 
 void dycl_measure_clear(void) {
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_MEASURES);
     drop_unused();
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_MEASURES);
 }
 
 uint32_t dycl_measure_count(void) {
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_MEASURES);
     uint32_t n = count;
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_MEASURES);
     return n;
 }
 
@@ -183,7 +175,7 @@ static void settle_when_known(dycl_measure *m) {
 }
 
 int dycl_measure_peek(dycl_measure *m) {
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_MEASURES);
     int way = atomic_load_explicit(&m->settled, memory_order_relaxed);
     if (way < 0) {
         for (int i = 1; i <= m->ways; i++) { /* in turn, the one that ran least often */
@@ -192,7 +184,7 @@ int dycl_measure_peek(dycl_measure *m) {
         }
         m->last = way;
     }
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_MEASURES);
     return way;
 }
 
@@ -207,7 +199,7 @@ void dycl_measure_note(dycl_measure *m, int way, uint64_t began) { dycl_measure_
 void dycl_measure_add(dycl_measure *m, int way, double nanoseconds) {
     float taken = (float)nanoseconds;
     int settled = -1;
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_MEASURES);
     if (atomic_load_explicit(&m->settled, memory_order_relaxed) < 0) {
         uint32_t n = tries(m, way);
         if (m->runs[way]++ && n < DYCL_MEASURE_TRIES) {
@@ -217,16 +209,16 @@ void dycl_measure_add(dycl_measure *m, int way, double nanoseconds) {
         settle_when_known(m);
         settled = atomic_load_explicit(&m->settled, memory_order_relaxed);
     }
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_MEASURES);
     if (settled >= 0) dycl_profile_note(m->key, m->names[settled], time_of(m, settled));
 }
 
 void dycl_measure_rule_out(dycl_measure *m, int way) {
     if (!m || way == 0) return;
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_MEASURES);
     m->out[way] = 1;
     if (atomic_load_explicit(&m->settled, memory_order_relaxed) == way)
         atomic_store_explicit(&m->settled, m->ways == 2 ? 0 : -1, memory_order_relaxed);
     if (atomic_load_explicit(&m->settled, memory_order_relaxed) < 0) settle_when_known(m);
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_MEASURES);
 }

@@ -2,6 +2,7 @@
 #include "exec/pack.h"
 
 #include "base/alloc.h"
+#include "base/lock.h"
 #include "base/plenty.h"
 #include "exec/check.h"
 #include "kern/parallel.h"
@@ -12,7 +13,6 @@
 
 #define BUCKETS 1024
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static dycl_pack *buckets[BUCKETS];
 static dycl_pack *dead; /* forgotten while a run was under way: their memory waits */
 static struct finite {
@@ -68,15 +68,23 @@ static void kill(dycl_pack **link) {
     atomic_store(&waiting, 1);
 }
 
+/* Runs of threads that a fork left behind end no more; the one that forks is in none. */
+static void nothing_runs(void) {
+    atomic_store(&running, 0);
+}
+__attribute__((constructor)) static void watch_forks(void) {
+    pthread_atfork(NULL, NULL, nothing_runs);
+}
+
 void dycl_pack_enter(void) {
     atomic_fetch_add(&running, 1);
 }
 
 void dycl_pack_leave(void) {
     if (atomic_fetch_sub(&running, 1) != 1 || !atomic_load(&waiting)) return;
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_PACK);
     collect();
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_PACK);
 }
 
 static void kill_stale(uint64_t token, uint64_t version, int any_version) {
@@ -110,31 +118,31 @@ static void forget(uint64_t token) {
 }
 
 void dycl_pack_forget(uint64_t token) {
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_PACK);
     forget(token);
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_PACK);
 }
 
 int dycl_pack_is_finite(const dycl_feed *feed, size_t extent) {
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_PACK);
     const struct finite *seen = &finite[bucket_of(feed->token)];
     int result = seen->token == feed->token && seen->version == feed->version && seen->data == feed->data && seen->extent == extent;
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_PACK);
     return result;
 }
 
 void dycl_pack_set_finite(const dycl_feed *feed, size_t extent) {
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_PACK);
     finite[bucket_of(feed->token)] = (struct finite){feed->token, feed->version, feed->data, extent};
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_PACK);
 }
 
 uint32_t dycl_pack_count_use(const dycl_feed *feed) {
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_PACK);
     struct used *place = used_of(feed->token);
     if (place->token != feed->token || place->version != feed->version) *place = (struct used){feed->token, feed->version, 0};
     uint32_t count = ++place->count;
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_PACK);
     return count;
 }
 
@@ -144,7 +152,7 @@ size_t dycl_pack_bytes(void) {
 
 void dycl_pack_release(dycl_pack *pack) {
     if (!pack) return;
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_PACK);
     /* only the table is left: nobody will ask for this form again soon, and the constant itself is in memory */
     if (atomic_load(&pack->references) == 2 && atomic_load(&pack->valid)) {
         dycl_pack **link = &buckets[bucket_of(pack->token)];
@@ -153,7 +161,7 @@ void dycl_pack_release(dycl_pack *pack) {
     }
     unreference(pack);
     collect();
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_PACK);
 }
 
 static uint64_t hash_bytes(const void *data, size_t size) {
@@ -294,7 +302,7 @@ dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
     size_t bytes = dycl_pack_size(key);
     dycl_status status = DYCL_OK;
     *out = NULL;
-    pthread_mutex_lock(&lock);
+    dycl_lock(DYCL_LOCK_PACK);
     kill_stale(key->token, key->version, 0);
     if (is_stale(key)) forget(key->token);
     for (dycl_pack *pack = buckets[bucket_of(key->token)]; pack && !*out; pack = pack->next_in_bucket) {
@@ -305,7 +313,7 @@ dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
     }
     if (!*out && make && (key->narrow.n || key->screen.n)) status = make_beside(key, form, bytes, out);
     else if (!*out && make) status = make_pack(key, form, out);
-    pthread_mutex_unlock(&lock);
+    dycl_unlock(DYCL_LOCK_PACK);
     return status;
 }
 
@@ -378,6 +386,7 @@ dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const
                          .base = feed->data,
                          .words = binding->words};
     dycl_status status = dycl_pack_get(&key, again, &binding->pack);
+    atomic_store_explicit(&binding->packed, binding->pack ? binding->pack->bytes : 0, memory_order_relaxed);
     if (binding->pack) {
         *out = binding->pack->data;
         binding->fresh = atomic_load(&binding->pack->references) == 2; /* nobody else holds it but the table */

@@ -29,7 +29,7 @@ struct dycl_pieces {
     uint32_t count;
     int64_t *places;  /* root value -> offset in the workspace; -1: elsewhere */
     size_t bytes;
-    atomic_flag busy;
+    dycl_claim busy;
     void **at;        /* scratch of the run: where each root value is */
     dycl_feed *feeds;
     dycl_scalar *scalars;
@@ -193,7 +193,7 @@ static dycl_status create_pieces(dycl_plan_cache *cache, const dycl_segment *who
     dycl_slot *slots = NULL;
     dycl_pieces *p = dycl_alloc_zero(sizeof *p);
     if (!p) return dycl_error_set("out of memory");
-    atomic_flag_clear(&p->busy);
+    dycl_claim_give(&p->busy);
     dycl_graph_init(&b.graph);
     b.graph.options = graph->options;
     p->graph = graph;
@@ -259,7 +259,7 @@ void dycl_pieces_free(dycl_pieces *p) {
 
 dycl_status dycl_pieces_prepare(dycl_pieces *p) {
     dycl_status status;
-    if (atomic_flag_test_and_set(&p->busy)) return DYCL_BUSY;
+    if (!dycl_claim_take(&p->busy)) return DYCL_BUSY;
     for (uint32_t k = 0; k < p->count; k++) {
         dycl_plan *plan;
         DYCL_TRY(dycl_segment_plan(p->pieces[k].segment, &plan));
@@ -269,7 +269,7 @@ dycl_status dycl_pieces_prepare(dycl_pieces *p) {
     return DYCL_OK;
 fail:
     drop_plans(p);
-    atomic_flag_clear(&p->busy);
+    dycl_claim_give(&p->busy);
     return status;
 }
 
@@ -307,7 +307,7 @@ dycl_status dycl_pieces_run(dycl_pieces *p, const dycl_feed *feeds, const dycl_s
 fail:
     if (workspace) dycl_workspace_give(workspace);
     drop_plans(p);
-    atomic_flag_clear(&p->busy);
+    dycl_claim_give(&p->busy);
     return status;
 }
 
@@ -374,7 +374,7 @@ dycl_status dycl_segment_prepare(dycl_plan_cache *cache, dycl_segment *s, int ot
             *out_pieces = s->pieces;
             return DYCL_OK;
         }
-        if (!atomic_flag_test_and_set(&s->pieces->busy)) { /* nobody runs them */
+        if (dycl_claim_take(&s->pieces->busy)) { /* nobody runs them */
             dycl_pieces_free(s->pieces);
             s->pieces = NULL;
         }

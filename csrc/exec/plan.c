@@ -125,7 +125,7 @@ static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int 
     if (!plan) return dycl_error_set("out of memory for a plan");
     atomic_fetch_add(&alive, 1);
     atomic_init(&plan->references, 1);
-    atomic_flag_clear(&plan->busy);
+    dycl_claim_give(&plan->busy);
     plan->mode = mode;
     plan->threads = omp_get_max_threads();
     dycl_graph_init(&plan->original);
@@ -207,14 +207,19 @@ static uint64_t now(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* There is one writer: no need to lock the bus. */
+static void count_up(atomic_ullong *count, uint64_t by) {
+    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + by, memory_order_relaxed);
+}
+
 static dycl_status run_timed(dycl_plan *plan) {
     uint64_t before = now();
     for (uint32_t i = 0; i < plan->step_count; i++) {
         dycl_status status = plan->steps[i].run(&plan->steps[i], plan);
         if (status != DYCL_OK) return status;
         uint64_t after = now();
-        plan->infos[i].nanoseconds = after - before;
-        plan->infos[i].count++;
+        atomic_store_explicit(&plan->infos[i].nanoseconds, after - before, memory_order_relaxed);
+        count_up(&plan->infos[i].count, 1);
         before = after;
     }
     return DYCL_OK;
@@ -236,7 +241,7 @@ dycl_status dycl_plan_open(dycl_plan *plan, const dycl_feed *feeds, const dycl_s
     plan->feeds = feeds;
     dycl_workspace *workspace = plan->workspace_bytes ? dycl_workspace_take(plan->workspace_bytes) : NULL;
     if (!workspace && plan->workspace_bytes) {
-        atomic_flag_clear(&plan->busy);
+        dycl_claim_give(&plan->busy);
         return dycl_error_set("out of memory for a workspace of %zu bytes", plan->workspace_bytes);
     }
     if (workspace && workspace->data != plan->workspace) {
@@ -254,20 +259,20 @@ dycl_status dycl_plan_open(dycl_plan *plan, const dycl_feed *feeds, const dycl_s
 void dycl_plan_close(dycl_plan *plan, dycl_workspace *workspace) {
     if (plan->binding_count) dycl_pack_leave();
     if (workspace) dycl_workspace_give(workspace);
-    atomic_flag_clear(&plan->busy);
+    dycl_claim_give(&plan->busy);
 }
 
 /* *out_exact: the result does not count, see guard.h. */
 static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs,
                             int *out_exact) {
     *out_exact = 0;
-    if (atomic_flag_test_and_set(&plan->busy)) {
+    if (!dycl_claim_take(&plan->busy)) {
         dycl_error_set("the plan is running in another thread");
         return DYCL_BUSY;
     }
     if (plan->hides_nan && !dycl_guard_inputs_finite(plan, feeds, scalars)) {
         *out_exact = 1;
-        atomic_flag_clear(&plan->busy);
+        dycl_claim_give(&plan->busy);
         return DYCL_OK;
     }
     const dycl_graph *g = &plan->program.graph;
@@ -281,8 +286,9 @@ static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_
     status = plan->check ? dycl_check_run(plan, feeds, scalars, outputs) : dycl_plan_timing() ? run_timed(plan) : run_steps(plan);
     if (plan->threads < allowed) omp_set_num_threads(allowed);
     uint64_t taken = now() - before;
-    plan->samples[plan->runs++ % 8] = (float)taken;
-    plan->nanoseconds += taken;
+    atomic_store_explicit(&plan->samples[plan->runs % 8], (float)taken, memory_order_relaxed);
+    count_up(&plan->runs, 1);
+    count_up(&plan->nanoseconds, taken);
     if (plan->hides_nan && status == DYCL_OK) *out_exact = !dycl_guard_outputs_finite(plan, outputs);
     if (plan->hides_nan && status == DYCL_BAIL) { /* a step saw what the guard cannot see */
         *out_exact = 1;
@@ -327,9 +333,10 @@ double dycl_plan_cost(const dycl_plan *plan) {
     if (count == 0) return plan->estimate;
     float sorted[8];
     for (int i = 0; i < count; i++) {
+        float sample = plan->samples[i];
         int j = i;
-        for (; j > 0 && sorted[j - 1] > plan->samples[i]; j--) sorted[j] = sorted[j - 1];
-        sorted[j] = plan->samples[i];
+        for (; j > 0 && sorted[j - 1] > sample; j--) sorted[j] = sorted[j - 1];
+        sorted[j] = sample;
     }
     return sorted[count / 2];
 }
@@ -341,5 +348,5 @@ void dycl_plan_get_stats(const dycl_plan *plan, dycl_plan_stats *out) {
                              .workspace_bytes = plan->workspace_bytes};
     for (uint32_t n = 0; n < plan->program.graph.node_count; n++) out->nodes += !plan->program.dead[n];
     for (uint32_t i = 0; i < plan->binding_count; i++)
-        if (plan->bindings[i]->pack) out->packed_bytes += plan->bindings[i]->pack->bytes;
+        out->packed_bytes += atomic_load_explicit(&plan->bindings[i]->packed, memory_order_relaxed);
 }

@@ -1,10 +1,9 @@
-#define _POSIX_C_SOURCE 200809L
 #include "exec/profile.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/lock.h"
 
 enum { BUCKETS = 8192 };
 
@@ -17,20 +16,9 @@ typedef struct entry {
     char key[];
 } entry;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static entry *bucket[BUCKETS], *first, *last;
 static uint32_t count, pending;
 static uint64_t hits;
-
-static void acquire(void) { pthread_mutex_lock(&lock); }
-static void release(void) { pthread_mutex_unlock(&lock); }
-static void watch_forks(void) { pthread_atfork(acquire, release, release); }
-
-static void enter(void) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_forks);
-    acquire();
-}
 
 static uint64_t hash_of(const char *text) {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
@@ -66,24 +54,24 @@ static int fits(const char *way) { return strlen(way) < DYCL_PROFILE_WAY; }
 
 void dycl_profile_remember(const char *key, const char *way) {
     if (!fits(way)) return;
-    enter();
+    dycl_lock(DYCL_LOCK_PROFILE);
     entry *e = find_or_make(key);
     if (e && !e->noted) strcpy(e->way, way); /* what this process measured itself is newer */
-    release();
+    dycl_unlock(DYCL_LOCK_PROFILE);
 }
 
 int dycl_profile_recall(const char *key, char *out_way) {
-    enter();
+    dycl_lock(DYCL_LOCK_PROFILE);
     const entry *e = find(key, hash_of(key));
     if (e) memcpy(out_way, e->way, DYCL_PROFILE_WAY);
     hits += e != NULL;
-    release();
+    dycl_unlock(DYCL_LOCK_PROFILE);
     return e != NULL;
 }
 
 void dycl_profile_note(const char *key, const char *way, double nanoseconds) {
     if (!fits(way)) return;
-    enter();
+    dycl_lock(DYCL_LOCK_PROFILE);
     entry *e = find_or_make(key);
     if (e && !(e->way[0] && !strcmp(e->way, way))) { /* the same again is no news */
         strcpy(e->way, way);
@@ -92,12 +80,12 @@ void dycl_profile_note(const char *key, const char *way, double nanoseconds) {
         e->noted = 1;
         e->taken = 0;
     }
-    release();
+    dycl_unlock(DYCL_LOCK_PROFILE);
 }
 
 uint32_t dycl_profile_take(dycl_profile_entry *out, uint32_t room) {
     uint32_t n = 0;
-    enter();
+    dycl_lock(DYCL_LOCK_PROFILE);
     for (entry *e = pending ? first : NULL; e && n < room; e = e->later) {
         if (!e->noted || e->taken) continue;
         e->taken = 1;
@@ -106,21 +94,21 @@ uint32_t dycl_profile_take(dycl_profile_entry *out, uint32_t room) {
         out[n].nanoseconds = e->nanoseconds;
         memcpy(out[n++].way, e->way, DYCL_PROFILE_WAY);
     }
-    release();
+    dycl_unlock(DYCL_LOCK_PROFILE);
     return n;
 }
 
 void dycl_profile_untake(void) {
-    enter();
+    dycl_lock(DYCL_LOCK_PROFILE);
     for (entry *e = first; e; e = e->later) {
         pending += e->taken;
         e->taken = 0;
     }
-    release();
+    dycl_unlock(DYCL_LOCK_PROFILE);
 }
 
 void dycl_profile_clear(void) {
-    enter();
+    dycl_lock(DYCL_LOCK_PROFILE);
     while (first) {
         entry *later = first->later;
         dycl_free(first);
@@ -129,26 +117,26 @@ void dycl_profile_clear(void) {
     memset(bucket, 0, sizeof bucket);
     last = NULL;
     count = pending = 0;
-    release();
+    dycl_unlock(DYCL_LOCK_PROFILE);
 }
 
 uint32_t dycl_profile_count(void) {
-    enter();
+    dycl_lock(DYCL_LOCK_PROFILE);
     uint32_t n = count;
-    release();
+    dycl_unlock(DYCL_LOCK_PROFILE);
     return n;
 }
 
 uint32_t dycl_profile_pending(void) {
-    enter();
+    dycl_lock(DYCL_LOCK_PROFILE);
     uint32_t n = pending;
-    release();
+    dycl_unlock(DYCL_LOCK_PROFILE);
     return n;
 }
 
 uint64_t dycl_profile_hits(void) {
-    enter();
+    dycl_lock(DYCL_LOCK_PROFILE);
     uint64_t n = hits;
-    release();
+    dycl_unlock(DYCL_LOCK_PROFILE);
     return n;
 }

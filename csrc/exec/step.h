@@ -7,6 +7,7 @@
 #ifndef DYCL_EXEC_STEP_H
 #define DYCL_EXEC_STEP_H
 
+#include "base/lock.h"
 #include "dnnl/dnnl.h"
 #include "exec/measure.h"
 #include "exec/pack.h"
@@ -35,7 +36,7 @@ typedef struct {
     double cost;                 /* estimated nanoseconds */
     int serial;                  /* runs on one thread, and may run inside a parallel region */
     struct dycl_group *group;    /* the steps that this one runs side by side, or NULL */
-    uint64_t nanoseconds, count; /* while timing is on */
+    atomic_ullong nanoseconds, count; /* while timing is on; explain may look meanwhile */
 } dycl_step_info;
 
 #define DYCL_BINDING_KEPT 16
@@ -65,11 +66,12 @@ typedef struct {
     int64_t channels, per_channel; /* of weights that a scale is multiplied into; channels 0: none */
     float *scale;                  /* the factors that `pack` holds */
     int patient, at_once; /* at_once: not so at its first run */
+    atomic_size_t packed; /* bytes of `pack`, for who may not look into it */
 } dycl_binding;
 
 struct dycl_plan {
     atomic_int references;
-    atomic_flag busy;
+    dycl_claim busy;
     dycl_plan_mode mode;
     dycl_program program;
     dycl_step *steps;
@@ -97,8 +99,9 @@ struct dycl_plan {
     struct dycl_check *check;          /* owned: checks beside every run (check.h), or NULL */
     dycl_graph original;               /* as it was recorded, where an EXACT plan may be made of it; else empty */
     double estimate;
-    uint64_t runs, nanoseconds;
-    float samples[8]; /* last run times, for the median */
+    /* written by the run under way; threads that do not run the plan may read them (its cost, explain) */
+    atomic_ullong runs, nanoseconds;
+    _Atomic float samples[8]; /* last run times, for the median */
 };
 
 static inline void *dycl_at(const dycl_plan *plan, dycl_ref ref) {

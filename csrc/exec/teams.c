@@ -84,8 +84,11 @@ static int has_parallel_step(const dycl_plan *plan) {
 /* What a run takes when nobody disturbs it: where others want the cores, a team is what suffers most. */
 static double undisturbed(const dycl_plan *plan) {
     double least = plan->estimate;
-    for (int i = 0; i < (plan->runs < 8 ? (int)plan->runs : 8); i++)
-        if ((double)plan->samples[i] < least) least = (double)plan->samples[i];
+    int count = plan->runs < 8 ? (int)plan->runs : 8;
+    for (int i = 0; i < count; i++) {
+        double sample = (double)plan->samples[i];
+        if (sample < least) least = sample;
+    }
     return least;
 }
 

@@ -141,9 +141,21 @@ dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, cons
     return handle;
 }
 
+/* torch's C++ functions that are called directly throw where there is no memory, and nobody here could catch it: is there as much as they take? What
+ * is given back at once is what they get, as the GIL is held. */
+static int spare(void) {
+    void *object = PyObject_Malloc((size_t)dycl_py.tensor_type->tp_basicsize + 2 * sizeof(void *)), *tensor = malloc(1024);
+    PyObject_Free(object);
+    free(tensor);
+    if (object && tensor) return 1;
+    PyErr_NoMemory();
+    return 0;
+}
+
 dycl_handle dycl_abi_detach(dycl_handle base) {
     if (abi.detach && abi.new_undefined) {
         dycl_handle alias;
+        if (!spare()) return NULL;
         if (abi.new_undefined(&alias)) {
             PyErr_NoMemory();
             return NULL;
@@ -172,12 +184,16 @@ int64_t dycl_abi_storage_offset(dycl_handle tensor) {
 }
 
 PyObject *dycl_abi_wrap(dycl_handle tensor) {
-    if (abi.wrap) return abi.wrap(tensor);
+    if (abi.wrap) return spare() ? abi.wrap(tensor) : NULL;
     dycl_handle copy = dycl_abi_copy_handle(tensor); /* the callee steals it */
     if (!copy) return PyErr_NoMemory();
     PyObject *address = PyLong_FromVoidPtr(copy);
-    PyObject *result = address ? PyObject_CallOneArg(dycl_py.steal_handle, address) : NULL;
-    Py_XDECREF(address);
+    if (!address) {
+        dycl_abi_delete(copy);
+        return NULL;
+    }
+    PyObject *result = PyObject_CallOneArg(dycl_py.steal_handle, address);
+    Py_DECREF(address);
     return result;
 }
 

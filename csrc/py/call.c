@@ -98,7 +98,7 @@ PyObject *dycl_call_finish_value(dycl_call *call, dycl_status status, uint32_t v
         if (result && meta->root != value && meta->root >= call->first_value) dycl_lazy_of(result)->own = DYCL_OWN_COPY;
         return result;
     }
-    if (status == DYCL_ERROR && !PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "dycl: %s", dycl_error_message());
+    if (status == DYCL_ERROR && !PyErr_Occurred()) dycl_py_raise();
     return NULL;
 }
 

@@ -55,22 +55,17 @@ static int push_mode(void) {
     return done ? 0 : -1;
 }
 
-/* Our mode leaves the stack also where the program entered a mode of its own and never left it: that one stays. */
+/* Our mode leaves the stack also where the program entered modes of its own and never left them: these stay. Memory is needed for none of it. */
 static int pop_mode(void) {
-    PyObject *above = PyList_New(0), *mode = NULL;
-    int result = above ? 0 : -1;
-    while (result == 0 && dycl_abi_mode_depth() > 0 && (mode = PyObject_CallNoArgs(dycl_py.pop_mode)) && mode != dycl_py.mode) {
-        result = PyList_Append(above, mode);
-        Py_CLEAR(mode);
-    }
-    if (PyErr_Occurred()) result = -1;
-    Py_XDECREF(mode);
-    for (Py_ssize_t i = above ? PyList_GET_SIZE(above) : 0; i-- > 0 && result == 0;) {
-        PyObject *done = PyObject_CallOneArg(dycl_py.push_mode, PyList_GET_ITEM(above, i));
+    PyObject *mode = dycl_abi_mode_depth() > 0 ? PyObject_CallNoArgs(dycl_py.pop_mode) : Py_NewRef(dycl_py.mode);
+    int result = mode ? 0 : -1;
+    if (mode && mode != dycl_py.mode) {
+        result = pop_mode();
+        PyObject *done = PyObject_CallOneArg(dycl_py.push_mode, mode);
         if (!done) result = -1;
         Py_XDECREF(done);
     }
-    Py_XDECREF(above);
+    Py_XDECREF(mode);
     return result;
 }
 
@@ -91,6 +86,14 @@ int dycl_region_step_aside(dycl_region *region, dycl_bail why) {
     return pop_mode();
 }
 
+/* After an error: what the program keeps (a buffer, a cache) should still have its value, so once more, as what failed was perhaps too little memory. */
+static void rescue(dycl_region *region) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (make_all_plain(region, DYCL_BAIL_region_end) < 0) PyErr_Clear();
+    PyErr_Restore(type, value, traceback);
+}
+
 /* Every lazy tensor that is still referenced becomes plain. Letting go of what the segment held may run Python code (finalizers) that records
  * again: then once more, and after some rounds without recording. */
 static int end_region(dycl_region *region, PyObject **value) {
@@ -102,6 +105,7 @@ static int end_region(dycl_region *region, PyObject **value) {
         if (result == 0) result = make_all_plain(region, DYCL_BAIL_region_end);
         if (result == 0) dycl_region_begin_segment(region);
     }
+    if (result < 0) rescue(region);
     region->closed |= DYCL_CLOSED_END;
     while (region->first) dycl_lazy_unlink(dycl_lazy_of(region->first)); /* only after an error */
     dycl_region_begin_segment(region);

@@ -324,7 +324,7 @@ static PyObject *try_stock(const stock *kind, PyObject *module, PyObject *x) {
         if (result && dycl_region_settle(region) < 0) Py_CLEAR(result);
         return result;
     }
-    if (status == DYCL_ERROR && !PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, dycl_error_message());
+    if (status == DYCL_ERROR && !PyErr_Occurred()) dycl_py_raise();
     return NULL;
 }
 

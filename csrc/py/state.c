@@ -1,5 +1,6 @@
 #include "py/state.h"
 
+#include <string.h>
 #include <time.h>
 
 #include "py/abi.h"
@@ -14,6 +15,11 @@
 #include "py/watch.h"
 
 dycl_py_state dycl_py;
+
+void dycl_py_raise(void) {
+    const char *text = dycl_error_message();
+    PyErr_Format(strncmp(text, "out of memory", 13) == 0 ? PyExc_MemoryError : PyExc_RuntimeError, "dycl: %s", text);
+}
 
 int dycl_dtype_from_object(PyObject *dtype, dycl_dtype *out) {
     for (int i = 0; i < DYCL_DTYPE_COUNT; i++)

@@ -46,3 +46,9 @@ def test_only_py_sees_python_and_only_dnnl_sees_onednn():
 def test_every_public_header_opens_with_a_comment():
     silent = [str(p.relative_to(ROOT)) for p in sources() if p.suffix == ".h" and not p.read_text().lstrip().startswith("/*")]
     assert not silent
+
+
+def test_locks_are_where_a_fork_finds_them():
+    """A lock that a fork does not take may be held for ever in the child (the runner's is made anew there)."""
+    own = [str(p.relative_to(ROOT)) for p in sources() if re.search(r"pthread_(mutex|rwlock|spinlock)_t|PTHREAD_MUTEX|sem_t\b", p.read_text())]
+    assert sorted(own) == ["base/lock.c", "exec/ahead.c"]
