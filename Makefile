@@ -7,6 +7,7 @@ VENV        ?= .venv
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH       := torch==2.13.0
 BENCH       ?=
+SANITIZED   ?=
 
 PY   := $(VENV)/bin/python
 # Every pip call names torch's exact version, so that no dependency of anything can ask for another.
@@ -14,7 +15,7 @@ PIP  := $(PY) -m pip install --quiet --disable-pip-version-check $(TORCH)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-c test-py test-full bench wheel debug sanitize lint format clean distclean
+.PHONY: help setup build demo test test-c test-py test-full bench wheel debug sanitize asan tsan lint format clean distclean
 
 help:
 	@echo "make demo       set up, build, run examples/quickstart.py"
@@ -23,6 +24,7 @@ help:
 	@echo "make wheel      build a wheel into dist/"
 	@echo "make debug      rebuild with checks and symbols; the next plain build returns to normal"
 	@echo "make sanitize   C tests under the address and undefined-behaviour sanitizers"
+	@echo "make asan       Python tests under the same;  make tsan: C tests of what runs in several threads"
 	@echo "make lint       let clang check the C sources;  make format: clang-format them"
 	@echo "make clean      remove what was built;  make distclean: the environment too"
 
@@ -81,6 +83,13 @@ wheel: $(VENV)/.stamp-base
 
 debug: $(VENV)/.stamp-develop
 	DYCL_BUILD_DEBUG=1 $(PY) setup.py --quiet build_ext --inplace
+
+# With Python on top: the sanitizers' libraries come with gcc; SANITIZED=--quick is what .ci/run asks for.
+asan: $(VENV)/.stamp-test
+	$(PY) tests/sanitized.py address $(SANITIZED)
+
+tsan: $(VENV)/.stamp-base
+	$(PY) tests/sanitized.py thread $(SANITIZED)
 
 sanitize: $(VENV)/.stamp-base
 	DYCL_SANITIZE=address,undefined $(PY) setup.py --quiet ctest

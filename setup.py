@@ -332,7 +332,7 @@ def replace(source, target):
 
 class ctest(Command):
     description = "compile and run the C tests against the core's objects"
-    user_options = [("only=", None, "run the test programs whose name contains this"),
+    user_options = [("only=", None, "run the test programs whose name contains this, or one of these with commas between"),
                     ("build-only", None, "do not run them"), ("timeout=", None, "seconds a program may take (300)")]
     boolean_options = ["build-only"]
 
@@ -349,7 +349,7 @@ class ctest(Command):
         helpers = sorted(set(glob.glob(os.path.join(ROOT, "tests", "c", "*.c"))) - set(tests))
         if tools.sanitize == "thread":
             helpers += glob.glob(os.path.join(ROOT, "tests", "c", "threads", "*.c"))
-        tests = [path for path in tests if not self.only or self.only in os.path.basename(path)]
+        tests = [path for path in tests if not self.only or any(part in os.path.basename(path) for part in self.only.split(","))]
         objects = tools.compile(helpers + tests)
         shared, own = objects[: len(helpers)], objects[len(helpers):]
         rpaths = [os.path.dirname(tools.onednn.library)]

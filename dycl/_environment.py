@@ -8,10 +8,10 @@ _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 # Who reads them: the core (csrc/base/env.h, asked by `_core.environment`), this package, and the build and the tests.
 NAMES = {
-    "core": ("DYCL_AHEAD", "DYCL_DEBUG", "DYCL_ISA", "DYCL_MEASURE"),
+    "core": ("DYCL_AHEAD", "DYCL_CHECK", "DYCL_DEBUG", "DYCL_ISA", "DYCL_MEASURE"),
     "package": ("DYCL_CHOOSE", "DYCL_DISABLE", "DYCL_PROFILE", "DYCL_REPLAY"),
     "build": ("DYCL_BUILD_DEBUG", "DYCL_JOBS", "DYCL_SANITIZE", "DYCL_WERROR"),
-    "tests": ("DYCL_TEST_FULL", "DYCL_TEST_OPERATORS", "DYCL_TEST_SEED"),
+    "tests": ("DYCL_TEST_FULL", "DYCL_TEST_PYMEM", "DYCL_TEST_OPERATORS", "DYCL_TEST_SEED"),
 }
 
 

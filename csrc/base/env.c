@@ -57,3 +57,13 @@ int dycl_env_number(const char *name, int most) {
     dycl_env_complain("%s=%.60s is ignored: it may be a number from 0 to %d", name, value, most);
     return -1;
 }
+
+double dycl_env_amount(const char *name) {
+    const char *value = getenv(name);
+    if (!value || !*value) return -1;
+    char *end;
+    double number = strtod(value, &end);
+    if (end != value && !*end && number >= 0) return number;
+    dycl_env_complain("%s=%.60s is ignored: it may be a number", name, value);
+    return -1;
+}

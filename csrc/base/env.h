@@ -7,8 +7,9 @@
 
 /* Which of the words the variable is; -1 when it is not set, empty, or none of them (complained of). */
 int dycl_env_choice(const char *name, const char *const *words, int count);
-/* The same for a whole number from 0 to `most`. */
+/* The same for a whole number from 0 to `most`, and for any number that is not negative. */
 int dycl_env_number(const char *name, int most);
+double dycl_env_amount(const char *name);
 
 void dycl_env_complain(const char *format, ...) __attribute__((format(printf, 1, 2))); /* the same text again is not kept twice */
 const char *dycl_env_complaint(int at);                                               /* NULL behind the last one */

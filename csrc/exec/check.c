@@ -1,12 +1,12 @@
 #include "exec/check.h"
 
 #include "base/alloc.h"
+#include "base/env.h"
 #include "check/reference.h"
 #include "exec/group.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define PATTERN 0xa5
@@ -33,13 +33,13 @@ static double most_work(void) {
     static _Atomic double most = -1;
     double known = atomic_load(&most);
     if (known >= 0) return known;
-    const char *asked = getenv("DYCL_CHECK");
+    double asked = dycl_env_amount("DYCL_CHECK");
 #ifdef DYCL_DEBUG
     known = 2e6;
 #else
     known = 0;
 #endif
-    if (asked && *asked) known = atof(asked);
+    if (asked >= 0) known = asked;
     if (known == 1) known = 1e8;
     atomic_store(&most, known);
     return known;

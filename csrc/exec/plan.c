@@ -15,6 +15,10 @@
 static atomic_int timing;
 static atomic_uint alive;
 
+void dycl_plan_begin(void) {
+    (void)dycl_check_enabled();
+}
+
 uint32_t dycl_plan_count(void) {
     return atomic_load(&alive);
 }

@@ -21,6 +21,7 @@ typedef struct {
     uint64_t version;
 } dycl_feed;
 
+void dycl_plan_begin(void);     /* reads DYCL_CHECK; making a plan does it too */
 uint32_t dycl_plan_count(void); /* plans alive in the process. Any thread */
 
 /* outputs: values to compute; each is its own root (views are made by the caller) and is written with its value's strides (dense). */

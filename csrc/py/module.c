@@ -204,6 +204,7 @@ static PyObject *environment(PyObject *self, PyObject *unused) {
     dycl_measure_begin();
     dycl_opt_begin();
     dycl_ahead_forced();
+    dycl_plan_begin();
     PyObject *list = PyList_New(0);
     const char *text;
     for (int i = 0; list && (text = dycl_env_complaint(i)); i++) {

@@ -50,6 +50,9 @@ def run(**variables):
     ("DYCL_MEASURE", "99999999999999999999", "DYCL_MEASURE=99999999999999999999 is ignored: it may be a number from 0 to 5"),
     ("DYCL_AHEAD", "yes", "DYCL_AHEAD=yes is ignored: it may be 0 or 1"),
     ("DYCL_CHOOSE", "2", "DYCL_CHOOSE=2 is ignored: it may be 0 or 1"),
+    ("DYCL_REPLAY", "x", "DYCL_REPLAY=x is ignored: it may be 0 or 1"),
+    ("DYCL_CHECK", "-1", "DYCL_CHECK=-1 is ignored: it may be a number"),
+    ("DYCL_CHECK", "1e", "DYCL_CHECK=1e is ignored: it may be a number"),
     ("DYCL_CHOSE", "0", "DYCL_CHOSE is ignored: is DYCL_CHOOSE meant?"),
     ("DYCL_DEBUG", "cse,fuze", "DYCL_DEBUG=fuze: there is no such pass; the passes are dce, "),
     ("DYCL_ISA", "avx" + "x" * 5000, "DYCL_ISA=avx" + "x" * 57 + " is ignored: it may be scalar, avx2 or avx512"),
@@ -68,7 +71,7 @@ def test_it_is_told_once_and_the_program_goes_on():
 
 @pytest.mark.parametrize("variables", [
     {}, {"DYCL_ISA": ""}, {"DYCL_ISA": "scalar"}, {"DYCL_MEASURE": "0"}, {"DYCL_MEASURE": "5"}, {"DYCL_AHEAD": "1"}, {"DYCL_AHEAD": ""}, {"DYCL_CHOOSE": "0"}, {"DYCL_CHOOSE": "1"},
-    {"DYCL_DISABLE": "0"}, {"DYCL_DISABLE": ""}, {"DYCL_DISABLE": "No"}, {"DYCL_PROFILE": "off"}, {"DYCLING": "1"}, {"DYCL_HOME_OF_ANOTHER_PROGRAM": "1"},
+    {"DYCL_CHECK": "1"}, {"DYCL_CHECK": "1e9"}, {"DYCL_DISABLE": "0"}, {"DYCL_DISABLE": ""}, {"DYCL_DISABLE": "No"}, {"DYCL_PROFILE": "off"}, {"DYCLING": "1"}, {"DYCL_HOME_OF_ANOTHER_PROGRAM": "1"},
 ])
 def test_what_is_known_is_not_told(variables):
     told, isa = complaints(**variables)

@@ -309,6 +309,7 @@ def resident_bytes():
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.resident
 def test_nothing_grows():
     program, x = workload(), torch.randn(4, 8)
     with torch.no_grad():
@@ -337,6 +338,7 @@ def test_nothing_grows():
     assert resident_bytes() - resident < 8 << 20, resident_bytes() - resident
 
 
+@pytest.mark.resident
 def test_changing_shapes_do_not_grow_without_bound():
     program = dycl.accelerate(lambda x: (x.exp() + 1).sum(-1).softmax(0))
     with torch.no_grad():
