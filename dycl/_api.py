@@ -54,8 +54,8 @@ def _setup():
         try:
             _start(torch.__version__)
             _ready = True
-        except (ImportError, AttributeError, RuntimeError, OSError) as error:
-            _ready = str(error)
+        except (ImportError, AttributeError, RuntimeError, OSError, MemoryError) as error:
+            _ready = str(error) or type(error).__name__
             warnings.warn(f"dycl does not accelerate here, programs run in torch: {error}", RuntimeWarning, stacklevel=3)
     return _ready is True
 

@@ -27,7 +27,10 @@ static PyObject *setup(PyObject *self, PyObject *unused) {
         return NULL;
     }
     if (!dycl_site_cache()) return PyErr_NoMemory();
-    if (dycl_py_setup() < 0) return NULL;
+    int result = dycl_py_setup();
+    if (result < 0 && !PyErr_Occurred()) PyErr_NoMemory();
+    if (result == 0 && PyErr_Occurred()) PyErr_Clear(); /* what is not needed was not found */
+    if (result < 0) return NULL;
     Py_RETURN_NONE;
 }
 

@@ -132,8 +132,15 @@ static int find_everything(PyObject *torch) {
     return dycl_py.cpu_device && dycl_py.requires_grad_name ? 0 : -1;
 }
 
+/* Once: what was half done is not done again, as torch's types know of it by then. */
 int dycl_py_setup(void) {
+    static int tried;
     if (dycl_py.ready) return 0;
+    if (tried) {
+        PyErr_SetString(PyExc_RuntimeError, "setting up failed before");
+        return -1;
+    }
+    tried = 1;
     if (!dycl_py.torch && !(dycl_py.torch = PyImport_ImportModule("torch"))) return -1;
     if (find_everything(dycl_py.torch) < 0 || dycl_abi_setup(dycl_py.torch) < 0 || make_wrapper_call() < 0 || dycl_constant_setup() < 0 ||
         dycl_lazy_setup() < 0 || dycl_bindings_setup() < 0 || dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_watch_setup() < 0)

@@ -1,5 +1,5 @@
-"""Programs in which allocations fail, for test_faults.py: `python faults.py PROGRAM KIND WARM STRIDE` makes the nth allocation of a call fail, for every
-STRIDEth n, after WARM calls with enough memory. The call gives an exception that speaks of memory, or a right result; the two calls after it are right.
+"""Programs in which allocations fail, for test_faults.py: `python faults.py PROGRAM KIND WARM,WARM... STRIDE` makes the nth allocation of a call fail, for
+every STRIDEth n, after WARM calls with enough memory. The call gives an exception that speaks of memory, or a right result; the two calls after it are right.
 KIND: core (allocations of dycl's own), core-burst (three in a row), core-rest (all from there on), python (Python's, where dycl asks for them)."""
 
 import ctypes
@@ -207,20 +207,21 @@ def one(name, expected, warm, n, begin, end):
     return asked > n, said
 
 
-def main(name, kind, warm, stride):
+def main(name, kind, warms, stride):
     faulthandler.enable()
     torch.set_grad_enabled(False)
-    expected = calls(name, int(warm) + 2)
     begin, end = KINDS[kind]()
     dycl.accelerate(new(name))(0)
-    n, heard = 0, {}
-    while True:
-        reached, said = one(name, expected, int(warm), n, begin, end)
-        heard[said] = heard.get(said, 0) + 1
-        if not reached:
-            break
-        n += int(stride)
-    print(f"{name}, {kind}, call {warm}: {n} allocations,", ", ".join(f"{count} x {said or 'a right result'}" for said, count in heard.items()))
+    for warm in map(int, warms.split(",")):
+        expected = calls(name, warm + 2)
+        n, heard = 0, {}
+        while True:
+            reached, said = one(name, expected, warm, n, begin, end)
+            heard[said] = heard.get(said, 0) + 1
+            if not reached:
+                break
+            n += int(stride)
+        print(f"{name}, {kind}, call {warm}: {n} allocations,", ", ".join(f"{count} x {said or 'a right result'}" for said, count in heard.items()))
 
 
 if __name__ == "__main__":

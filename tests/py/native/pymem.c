@@ -26,7 +26,8 @@ static owner ask(void *address) {
     if (strstr(info.dli_fname, "pymem")) return PYTHON;
     if (!strstr(info.dli_fname, "python")) return OTHERS;
     if (strstr(info.dli_fname, ".so") && !strstr(info.dli_fname, "libpython")) return OTHERS; /* an extension in a folder of that name */
-    return info.dli_sname && !strncmp(info.dli_sname, "_PyEval_EvalFrame", 17) ? OTHERS : PYTHON;
+    /* and CPython 3.11's compiler does not survive it either */
+    return info.dli_sname && (!strncmp(info.dli_sname, "_PyEval_EvalFrame", 17) || !strncmp(info.dli_sname, "PyRun_", 6)) ? OTHERS : PYTHON;
 }
 
 static owner whose(void *address) {
