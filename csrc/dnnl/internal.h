@@ -74,6 +74,7 @@ struct dycl_prim {
         const_dnnl_memory_desc_t md;
     } arg[DYCL_MAX_ARGS];
     _Atomic(dycl_binding *) idle[DYCL_BINDINGS];
+    _Atomic(dnnl_primitive_t) packer; /* owned: what packs weights for it, while nobody does */
 
     uint64_t hash; /* of the key */
     int key_count;

@@ -2,6 +2,7 @@
 #include "dnnl/internal.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void add_arg(dycl_prim *prim, int arg, size_t offset, const_dnnl_memory_desc_t md) {
@@ -49,6 +50,13 @@ static dycl_status collect_args(dycl_prim *prim, const dycl_prim_parts *parts) {
 
 static atomic_int alive;
 
+/* oneDNN's C++ code throws where there is no memory for its small things, through its C functions and ours: is there as much as it takes? */
+static dycl_status spare(void) {
+    void *volatile memory = malloc((size_t)1 << 20); /* volatile: or the compiler takes it for granted */
+    free(memory);
+    return memory ? DYCL_OK : dycl_error_set("out of memory for a primitive");
+}
+
 dycl_status dycl_prim_make(const dycl_prim_parts *parts, dycl_prim **out) {
     dycl_status status;
     dycl_prim *prim = dycl_alloc_zero(sizeof *prim);
@@ -74,6 +82,7 @@ dycl_status dycl_prim_make(const dycl_prim_parts *parts, dycl_prim **out) {
         status = dycl_error_bail("oneDNN has only %s", prim->info);
         goto fail;
     }
+    DYCL_TRY(spare());
     DYCL_TRY(dycl_dnnl_check(dnnl_primitive_create(&prim->primitive, parts->pd), "primitive"));
     DYCL_TRY(dycl_dnnl_check(dnnl_primitive_get_primitive_desc(prim->primitive, &prim->pd), "descriptor"));
     DYCL_TRY(dycl_dnnl_check(dnnl_primitive_desc_query(prim->pd, dnnl_query_impl_info_str, 0, (void *)&prim->info),
@@ -93,6 +102,7 @@ fail:
 void dycl_prim_destroy(dycl_prim *prim) {
     for (int i = 0; i < DYCL_BINDINGS; i++) dycl_binding_destroy(atomic_load(&prim->idle[i]));
     if (prim->primitive) dnnl_primitive_destroy(prim->primitive);
+    if (atomic_load(&prim->packer)) dnnl_primitive_destroy(atomic_load(&prim->packer));
     if (prim->plain_weights) dnnl_memory_desc_destroy(prim->plain_weights);
     dycl_free(prim->key);
     dycl_free(prim);
@@ -130,21 +140,39 @@ uint64_t dycl_prim_weights_key(const dycl_prim *prim) {
     return prim->weights_key;
 }
 
+/* What packs the weights, for one thread at a time: kept, as weights may change at each run. NULL with *out_status. */
+static dnnl_primitive_t take_packer(const dycl_prim *prim, const_dnnl_memory_desc_t packed, dycl_status *out_status) {
+    dnnl_primitive_t reorder = atomic_exchange(&((dycl_prim *)(uintptr_t)prim)->packer, NULL);
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_engine_t engine;
+    dycl_status status = DYCL_OK;
+    if (reorder) return reorder;
+    DYCL_TRY(spare());
+    DYCL_TRY(dycl_dnnl_engine(&engine));
+    DYCL_TRY(dycl_dnnl_check(dnnl_reorder_primitive_desc_create(&pd, prim->plain_weights, engine, packed, engine, NULL), "packing weights"));
+    status = dycl_dnnl_check(dnnl_primitive_create(&reorder, pd), "packing weights");
+fail:
+    if (pd) dnnl_primitive_desc_destroy(pd);
+    *out_status = status;
+    return status == DYCL_OK ? reorder : NULL;
+}
+
+static void give_packer(const dycl_prim *prim, dnnl_primitive_t reorder) {
+    dnnl_primitive_t none = NULL;
+    if (!atomic_compare_exchange_strong(&((dycl_prim *)(uintptr_t)prim)->packer, &none, reorder)) dnnl_primitive_destroy(reorder);
+}
+
 dycl_status dycl_prim_pack(const dycl_prim *prim, const void *weights, void *packed) {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    dnnl_primitive_desc_t pd = NULL;
     dnnl_primitive_t reorder = NULL;
     dnnl_memory_t from = NULL, to = NULL;
-    dycl_status status;
+    dycl_status status = DYCL_OK;
     if (!prim->weights_bytes) return dycl_error_set("this primitive takes its weights as they are");
     const_dnnl_memory_desc_t packed_md = dnnl_primitive_desc_query_md(prim->pd, dnnl_query_weights_md, 0);
+    if (!(reorder = take_packer(prim, packed_md, &status))) return status;
     DYCL_TRY(dycl_dnnl_engine(&engine));
     DYCL_TRY(dycl_dnnl_stream(&stream));
-    DYCL_TRY(
-        dycl_dnnl_check(dnnl_reorder_primitive_desc_create(&pd, prim->plain_weights, engine, packed_md, engine, NULL),
-                        "packing weights"));
-    DYCL_TRY(dycl_dnnl_check(dnnl_primitive_create(&reorder, pd), "packing weights"));
     DYCL_TRY(
         dycl_dnnl_check(dnnl_memory_create(&from, prim->plain_weights, engine, (void *)(uintptr_t)weights), "memory"));
     DYCL_TRY(dycl_dnnl_check(dnnl_memory_create(&to, packed_md, engine, packed), "memory"));
@@ -154,7 +182,6 @@ dycl_status dycl_prim_pack(const dycl_prim *prim, const void *weights, void *pac
 fail:
     if (from) dnnl_memory_destroy(from);
     if (to) dnnl_memory_destroy(to);
-    if (reorder) dnnl_primitive_destroy(reorder);
-    if (pd) dnnl_primitive_desc_destroy(pd);
+    give_packer(prim, reorder);
     return status;
 }

@@ -144,7 +144,7 @@ dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, cons
 /* torch's C++ functions that are called directly throw where there is no memory, and nobody here could catch it: is there as much as they take? What
  * is given back at once is what they get, as the GIL is held. */
 static int spare(void) {
-    void *object = PyObject_Malloc((size_t)dycl_py.tensor_type->tp_basicsize + 2 * sizeof(void *)), *tensor = malloc(1024);
+    void *object = PyObject_Malloc((size_t)dycl_py.tensor_type->tp_basicsize + 2 * sizeof(void *)), *volatile tensor = malloc(1024);
     PyObject_Free(object);
     free(tensor);
     if (object && tensor) return 1;
