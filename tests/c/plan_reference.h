@@ -16,7 +16,7 @@ typedef struct {
     int bad_index; /* there is an index out of range: nothing else is set */
 } reference;
 
-static void ref_store(void *p, int64_t i, int dtype, double x) {
+static inline void ref_store(void *p, int64_t i, int dtype, double x) {
     switch (dtype) {
     case DYCL_F32: ((float *)p)[i] = (float)x; return;
     case DYCL_F64: ((double *)p)[i] = x; return;
@@ -29,7 +29,7 @@ static void ref_store(void *p, int64_t i, int dtype, double x) {
     }
 }
 
-static void ref_run(reference *r, const dycl_graph *g, void *const *feeds, const dycl_scalar *scalars) {
+static inline void ref_run(reference *r, const dycl_graph *g, void *const *feeds, const dycl_scalar *scalars) {
     uint32_t *all = malloc((g->node_count + 1) * sizeof *all);
     int count = 0;
     for (uint32_t n = 0; n < g->node_count; n++)
@@ -50,14 +50,14 @@ static void ref_run(reference *r, const dycl_graph *g, void *const *feeds, const
     free(all);
 }
 
-static void ref_free(reference *r) {
+static inline void ref_free(reference *r) {
     for (uint32_t v = 0; v < r->graph->value_count; v++) free(r->data[v]);
     free(r->data);
     if (!r->bad_index) dycl_reference_free(&r->numbers);
 }
 
 /* The first element of a result (in memory) that is not what the reference says; -1: there is none. */
-static int64_t ref_first_wrong(const reference *r, uint32_t value, const void *memory) {
+static inline int64_t ref_first_wrong(const reference *r, uint32_t value, const void *memory) {
     const dycl_value *v = &r->graph->values[value];
     for (int64_t i = 0, extent = dycl_value_extent(v); i < extent; i++)
         if (!dycl_number_accepts((dycl_dtype)v->dtype, r->numbers.elements[value][i], memory, i)) return i;

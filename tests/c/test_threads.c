@@ -13,6 +13,7 @@
 #include "plan_reference.h"
 
 #include <omp.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
