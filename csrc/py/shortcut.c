@@ -148,65 +148,122 @@ void dycl_shortcut_install(PyObject *callable) {
     if (!function->vectorcall) function->vectorcall = shortcut;
 }
 
-/* ---- Python functions of torch.nn.functional -------------------------------------------------------------------------------------------
+/* ---- Python functions of torch.nn.functional, torch.functional and torch itself -----------------------------------------------------------
  * They ask first whether somebody overrides them. Our mode and our type do, and torch would come back to us by handle_torch_function, 2 us later.
  * The answer no lets their body run as in eager, and what it calls is recorded. */
 
-static PyCFunction original_has_unary;
+static PyCFunction original_has, original_has_unary;
 static _PyCFunctionFast original_has_variadic;
 
 /* What these call is not bound; they are, as a whole. */
 static const char *const whole_names[] = {"interpolate", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "mse_loss", "l1_loss"};
 enum { WHOLE = sizeof whole_names / sizeof *whole_names };
-static PyObject *whole[WHOLE]; /* owned: code objects */
 
-static PyObject *functional_globals; /* owned */
+/* Whose body runs, by code: of a bound function when it is given a lazy tensor (else the binding records what the body would ask for in
+ * several steps), of the others in any case. */
+typedef enum { ASKED_NEVER, ASKED_LAZY, ASKED_ALWAYS } asked_kind;
+#define BODIES 1024 /* a power of two, more than twice of what there is */
+static struct {
+    PyObject *code; /* owned */
+    asked_kind kind;
+} bodies[BODIES];
+static int body_count;
+
+static asked_kind kind_of_code(const PyObject *code) {
+    for (uint32_t at = dycl_address_hash(code, 10); bodies[at].code; at = (at + 1) % BODIES)
+        if (bodies[at].code == code) return bodies[at].kind;
+    return ASKED_NEVER;
+}
 
 /* Methods of torch.Tensor ask too, and then look at their exact type: they are none of these. */
-static int asked_by_functional(void) {
+static asked_kind asked_by(const dycl_region *region) {
+    if (!region || region->passing || !dycl_region_records(region)) return ASKED_NEVER;
     const _PyInterpreterFrame *frame = PyThreadState_Get()->cframe->current_frame;
-    if (!frame || frame->f_globals != functional_globals) return 0;
-    for (int i = 0; i < WHOLE; i++)
-        if (whole[i] == (const PyObject *)frame->f_code) return 0;
+    return frame ? kind_of_code((const PyObject *)frame->f_code) : ASKED_NEVER;
+}
+
+static int overrides(const PyTypeObject *type) {
+    if (type == dycl_py.tensor_type || type == dycl_py.parameter_type || type == dycl_py.buffer_type || type == Py_TYPE(Py_None)) return 0;
+    return _PyType_Lookup((PyTypeObject *)type, dycl_py.torch_function_name) != NULL;
+}
+
+/* Nobody else has a say: lazy tensors, and others without an override of their own. *lazy: whether there is one of ours. */
+static int only_ours(PyObject *const *args, Py_ssize_t count, int *lazy) {
+    *lazy = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (Py_TYPE(args[i]) == dycl_py.lazy_type) *lazy = 1;
+        else if (overrides(Py_TYPE(args[i]))) return 0;
+    }
     return 1;
 }
 
-static int may_run_body(const dycl_region *region) {
-    return region && !region->passing && dycl_region_records(region) && asked_by_functional();
+static int body_runs(PyObject *const *args, Py_ssize_t count) {
+    int lazy;
+    asked_kind kind = asked_by(dycl_region_current);
+    return kind != ASKED_NEVER && only_ours(args, count, &lazy) && (lazy || kind == ASKED_ALWAYS);
 }
 
 static PyObject *door_has_unary(PyObject *self, PyObject *o) {
-    if (dycl_is_lazy(o) && may_run_body(dycl_region_current)) Py_RETURN_FALSE;
+    if (dycl_region_current && body_runs(&o, 1)) Py_RETURN_FALSE;
     return original_has_unary(self, o);
 }
 
-/* Nobody else has a say: lazy tensors, and others without an override of their own. */
-static int only_ours(PyObject *const *args, Py_ssize_t count) {
-    int lazy = 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        const PyTypeObject *type = Py_TYPE(args[i]);
-        lazy |= type == dycl_py.lazy_type;
-        if (type != dycl_py.lazy_type && type != dycl_py.tensor_type && type != dycl_py.parameter_type && type != dycl_py.buffer_type && args[i] != Py_None)
-            return 0;
-    }
-    return lazy;
-}
-
 static PyObject *door_has_variadic(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    if (only_ours(args, count) && may_run_body(dycl_region_current)) Py_RETURN_FALSE;
+    if (dycl_region_current && body_runs(args, count)) Py_RETURN_FALSE;
     return original_has_variadic(self, args, count);
 }
 
-void dycl_shortcut_setup(void) {
-    PyObject *functional = PyImport_ImportModule("torch.nn.functional");
-    for (int i = 0; i < WHOLE && !PyErr_Occurred(); i++) {
-        PyObject *function = PyObject_GetAttrString(functional, whole_names[i]);
-        whole[i] = function ? PyObject_GetAttrString(function, "__code__") : NULL;
-        Py_XDECREF(function);
+static PyObject *door_has(PyObject *self, PyObject *o) {
+    int is_list = PyList_CheckExact(o);
+    if (dycl_region_current && (is_list || PyTuple_CheckExact(o)) && body_runs(PySequence_Fast_ITEMS(o), PySequence_Fast_GET_SIZE(o))) Py_RETURN_FALSE;
+    return original_has(self, o);
+}
+
+static int add_body(PyObject *code, asked_kind kind) {
+    uint32_t at = dycl_address_hash(code, 10);
+    while (bodies[at].code && bodies[at].code != code) at = (at + 1) % BODIES;
+    if (bodies[at].code) return 0; /* the first name of a function decides */
+    if (2 * ++body_count > BODIES) return -1;
+    bodies[at].code = Py_NewRef(code);
+    bodies[at].kind = kind;
+    return 0;
+}
+
+static int is_whole(PyObject *name) {
+    for (int i = 0; i < WHOLE; i++)
+        if (PyUnicode_CompareWithASCIIString(name, whole_names[i]) == 0) return 1;
+    return 0;
+}
+
+/* The functions that a module of torch defines. bound: of those that have a binding. */
+static int add_bodies(PyObject *module, asked_kind bound) {
+    PyObject *dict = PyModule_GetDict(module), *name, *function;
+    Py_ssize_t at = 0;
+    int in_place, swapped;
+    while (PyDict_Next(dict, &at, &name, &function)) {
+        if (!PyFunction_Check(function) || PyFunction_GET_GLOBALS(function) != dict || is_whole(name)) continue;
+        asked_kind kind = dycl_binding_find(function, &in_place, &swapped) ? bound : ASKED_ALWAYS;
+        if (kind != ASKED_NEVER && add_body(PyFunction_GET_CODE(function), kind) < 0) return -1;
     }
-    functional_globals = functional ? Py_NewRef(PyModule_GetDict(functional)) : NULL;
+    return 0;
+}
+
+static int add_all_bodies(void) {
+    PyObject *neural = PyImport_ImportModule("torch.nn.functional"), *functional = PyImport_ImportModule("torch.functional");
+    PyObject *assertion = PyObject_GetAttrString(dycl_py.torch, "_assert");
+    int result = neural && functional ? 0 : -1;
+    if (result == 0) result = add_bodies(neural, ASKED_LAZY);
+    if (result == 0) result = add_bodies(functional, ASKED_NEVER);
+    if (result == 0 && assertion && PyFunction_Check(assertion)) result = add_body(PyFunction_GET_CODE(assertion), ASKED_ALWAYS);
+    Py_XDECREF(neural);
     Py_XDECREF(functional);
-    if (!PyErr_Occurred()) {
+    Py_XDECREF(assertion);
+    return result;
+}
+
+void dycl_shortcut_setup(void) {
+    if (add_all_bodies() == 0 && !PyErr_Occurred()) {
+        original_has = dycl_watch_function("_has_torch_function", METH_O, door_has);
         original_has_unary = dycl_watch_function("_has_torch_function_unary", METH_O, door_has_unary);
         original_has_variadic = (_PyCFunctionFast)(void (*)(void))dycl_watch_function("_has_torch_function_variadic", METH_FASTCALL,
                                                                                       (PyCFunction)(void (*)(void))door_has_variadic);

@@ -129,7 +129,8 @@ static int find_everything(PyObject *torch) {
     PyErr_Clear(); /* a torch without it has nothing to step aside for */
     dycl_py.detach_name = PyUnicode_InternFromString("detach");
     dycl_py.requires_grad_name = PyUnicode_InternFromString("requires_grad");
-    return dycl_py.cpu_device && dycl_py.requires_grad_name ? 0 : -1;
+    dycl_py.torch_function_name = PyUnicode_InternFromString("__torch_function__");
+    return dycl_py.cpu_device && dycl_py.requires_grad_name && dycl_py.torch_function_name ? 0 : -1;
 }
 
 /* Once: what was half done is not done again, as torch's types know of it by then. */

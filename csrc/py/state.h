@@ -34,7 +34,7 @@ typedef struct {
     PyObject *eval_frame_callback; /* owned: torch._C._dynamo.eval_frame.get_eval_frame_callback, or NULL */
     PyObject *set_grad_enabled;    /* owned: torch._C._set_grad_enabled */
     PyObject *detach_name;         /* owned: interned */
-    PyObject *requires_grad_name;  /* owned: interned names */
+    PyObject *requires_grad_name, *torch_function_name; /* owned: interned names */
     PyObject *contiguous_format, *preserve_format, *channels_last; /* owned: memory formats */
 } dycl_py_state;
 
