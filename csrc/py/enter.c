@@ -79,11 +79,16 @@ static int make_all_plain(dycl_region *region, dycl_bail why) {
     return result;
 }
 
+int dycl_region_leave_now(dycl_region *region) {
+    if (dycl_abi_mode_depth() < region->mode_depth) return 0; /* torch puts it back when our handler returns */
+    region->closed &= ~DYCL_CLOSED_LEAVING;
+    return pop_mode();
+}
+
 int dycl_region_step_aside(dycl_region *region, dycl_bail why) {
     if (region->closed & DYCL_CLOSED_ASIDE) return 0;
-    region->closed |= DYCL_CLOSED_ASIDE;
-    if (make_all_plain(region, why) < 0) return -1;
-    return pop_mode();
+    region->closed |= DYCL_CLOSED_ASIDE | DYCL_CLOSED_LEAVING;
+    return make_all_plain(region, why) < 0 ? -1 : dycl_region_leave_now(region);
 }
 
 /* After an error: what the program keeps (a buffer, a cache) should still have its value, so once more, as what failed was perhaps too little memory. */
@@ -130,7 +135,8 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     region->recorder.graph.options = site->options;
     region->runs_ahead = (uint8_t)dycl_ahead_choose(site);
     learn_threads();
-    uint64_t before = dycl_choose_now();
+    uint64_t before = dycl_choose_now(), recorded = site->stats.recorded;
+    int differentiable = dycl_abi_grad_enabled();
     dycl_region_expect(region);
     if (push_mode() < 0) {
         region->closed |= DYCL_CLOSED_END;
@@ -141,7 +147,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     dycl_modules_refresh();
     dycl_composite_adopt(site->module ? PyWeakref_GetObject(site->module) : NULL, &site->adopted);
     site->stats.calls++;
-    region->foreign = region->passing = region->closed = 0;
+    region->foreign = region->passing = region->closed = region->gradient = 0;
     region->made = 0;
     region->mode_depth = dycl_abi_mode_depth();
     region->dispatch = *dycl_abi_dispatch_state();
@@ -153,13 +159,14 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     if (failed < 0 && type) PyErr_Clear(); /* the program's own exception goes first */
     else if (failed < 0) PyErr_Fetch(&type, &value, &traceback);
     dycl_region_current = NULL;
-    if (!(region->closed & DYCL_CLOSED_ASIDE) && pop_mode() < 0) {
+    if ((!(region->closed & DYCL_CLOSED_ASIDE) || region->closed & DYCL_CLOSED_LEAVING) && pop_mode() < 0) {
         if (type) PyErr_Clear();
         failed = -1;
     }
     if (failed < 0) Py_CLEAR(result);
     if (type) PyErr_Restore(type, value, traceback);
     *out_made = region->made;
+    if (differentiable) dycl_gradient_learn(&site->gradient, region->gradient, site->stats.recorded - recorded);
     dycl_ahead_done(site, region->runs_ahead, dycl_choose_now() - before, region->made);
     give_region(region);
     return result;
@@ -182,12 +189,20 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
         site->stats.plain_faster++;
         return run_in_torch(DYCL_QUIET_ALL, site, callable, args, nargsf, kwnames);
     }
-    if (dycl_region_current || !dycl_site_may_enter(site, args, PyVectorcall_NARGS(nargsf), kwnames)) {
+    dycl_entry entry = dycl_region_current ? DYCL_ENTRY_PLAIN : dycl_site_may_enter(site, args, PyVectorcall_NARGS(nargsf), kwnames);
+    if (entry == DYCL_ENTRY_PLAIN) {
         if (PyErr_Occurred()) return NULL;
         if (dycl_region_current) site->stats.plain_nested++;
         return run_in_torch(DYCL_QUIET_SAME_STATE, site, callable, args, nargsf, kwnames);
     }
     Py_INCREF(site); /* the call may end its last other owner */
+    if (entry == DYCL_ENTRY_GRADIENTS) {
+        dycl_hint_before(site);
+        PyObject *result = run_in_torch(DYCL_QUIET_SAME_STATE, site, callable, args, nargsf, kwnames);
+        if (dycl_hint_after(site, result) < 0) Py_CLEAR(result);
+        Py_DECREF(site);
+        return result;
+    }
     int in_torch = !(site->options & DYCL_OPTION_BF16); /* whose results torch's are not */
     dycl_way way = in_torch ? dycl_choose(&site->choice) : DYCL_WAY_REGION;
     uint64_t before = dycl_choose_now();

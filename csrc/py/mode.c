@@ -60,6 +60,8 @@ PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs)
     int in_place, swapped, is_get;
     if (kwargs && PyDict_GET_SIZE(kwargs) == 0) kwargs = NULL;
     if (function == (PyObject *)dycl_py.device_type) return PyObject_Call(function, args, kwargs); /* torch.device(...) is no operator */
+    if (region && region->closed & DYCL_CLOSED_ASIDE)
+        return dycl_fallback(NULL, function, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), NULL, kwargs, DYCL_BAIL_mode);
     if (region && function == dycl_py.set_grad_enabled) return set_grad_enabled(region, function, args, kwargs);
     PyObject *descriptor = descriptor_of(function, &is_get);
     if (descriptor) {

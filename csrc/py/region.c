@@ -105,7 +105,10 @@ static dycl_status object_value(dycl_region *region, PyObject *tensor, int histo
         if (!flag) return DYCL_ERROR;
         int required = flag == Py_True;
         Py_DECREF(flag);
-        if (required) return dycl_build_bail(&region->recorder, DYCL_BAIL_grad);
+        if (required) {
+            region->gradient = 1;
+            return dycl_build_bail(&region->recorder, DYCL_BAIL_grad);
+        }
     }
     dycl_status status = add_feed(region, dycl_abi_borrow(tensor), impl, out_value);
     if (status != DYCL_OK) return status;

@@ -51,6 +51,7 @@ typedef struct dycl_region {
     int foreign;              /* a feed of this segment shares memory with NumPy: flush after the operator */
     int flushing;             /* some thread computes its segment, perhaps without the GIL: others wait */
     int closed;               /* reasons why nothing may be recorded (DYCL_CLOSED_...) */
+    int gradient;             /* an operator met a tensor that requires gradients (gradient.h) */
     uint8_t made;             /* plans made during this call: DYCL_MADE_ bits */
     int passing;              /* the next call that reaches our mode is ours and goes straight to torch */
     int mode_depth;           /* torch function modes on the stack while ours is on top */
@@ -68,7 +69,8 @@ enum {
     DYCL_CLOSED_DTYPE = 1,    /* the default dtype is not float32 */
     DYCL_CLOSED_AUTOGRAD = 2, /* in an autograd.Function whose results get a history */
     DYCL_CLOSED_ASIDE = 4,    /* torch.compile or torch.jit runs inside: our mode has left, until the end of the call */
-    DYCL_CLOSED_END = 8
+    DYCL_CLOSED_END = 8,
+    DYCL_CLOSED_LEAVING = 16  /* stepped aside while torch had set our mode aside, too: it is still to leave */
 };
 
 /* initial-exec: one instruction instead of a call, for every recorded operator */
@@ -89,6 +91,11 @@ static inline int dycl_region_records(const dycl_region *region) { return dycl_r
 
 /* Every lazy tensor becomes plain, our mode leaves, and the rest of the call runs in torch. 0 or -1. */
 int dycl_region_step_aside(dycl_region *region, dycl_bail why);
+/* Where our mode could not leave at once because torch was calling it: whoever sees the region next outside of that. 0 or -1. */
+int dycl_region_leave_now(dycl_region *region);
+static inline int dycl_region_leave(dycl_region *region) {
+    return __builtin_expect(region->closed & DYCL_CLOSED_LEAVING, 0) ? dycl_region_leave_now(region) : 0;
+}
 /* Computes what is pending. 0, or -1 with an exception. */
 int dycl_region_flush(dycl_region *region, dycl_bail why);
 /* Computes a lazy tensor of which Python wants an element; what else is pending may be postponed (postpone.h). 0 or -1. */

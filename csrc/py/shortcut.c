@@ -123,6 +123,7 @@ static PyObject *shortcut(PyObject *callable, PyObject *const *args, size_t narg
     Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     dycl_region *region = dycl_region_current;
     int in_place, swapped;
+    if (region && dycl_region_leave(region) < 0) return NULL;
     if (!region || region->passing || !any_lazy(args, count) || !dycl_region_records(region))
         return call_torch(callable, args, count, kwnames);
     uint64_t pattern = dycl_shortcut_pattern(callable, args, count, kwnames);
@@ -204,11 +205,13 @@ static int body_runs(PyObject *const *args, Py_ssize_t count) {
 }
 
 static PyObject *door_has_unary(PyObject *self, PyObject *o) {
+    if (dycl_region_current && dycl_region_leave(dycl_region_current) < 0) return NULL;
     if (dycl_region_current && body_runs(&o, 1)) Py_RETURN_FALSE;
     return original_has_unary(self, o);
 }
 
 static PyObject *door_has_variadic(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (dycl_region_current && dycl_region_leave(dycl_region_current) < 0) return NULL;
     if (dycl_region_current && body_runs(args, count)) Py_RETURN_FALSE;
     return original_has_variadic(self, args, count);
 }

@@ -2,7 +2,6 @@
 
 #include "base/alloc.h"
 #include "py/everywhere.h"
-#include "py/instance.h"
 #include "py/region.h"
 #include "structmember.h"
 
@@ -18,42 +17,6 @@ static void retain_segment(void *segment) { dycl_segment_retain(segment); }
 static void release_segment(void *segment) { dycl_segment_release(segment); }
 
 /* ---- May this call become a region? ------------------------------------------------------------------------------------------------- */
-
-static int wants_grad(PyObject *o) {
-    if (Py_TYPE(o) != dycl_py.tensor_type && Py_TYPE(o) != dycl_py.parameter_type) return 0;
-    if (!dycl_abi_has_autograd_meta(dycl_abi_impl(o))) return 0;
-    PyObject *flag = dycl_py_requires_grad(o);
-    int result = flag == Py_True;
-    Py_XDECREF(flag);
-    PyErr_Clear();
-    return result;
-}
-
-#define MODULES_ASKED 256 /* of one call: modules share parts, and some hold the one that holds them */
-#define MODULES_DEEP  16
-
-/* The first parameter in the order of Module.parameters(), among so many modules. Borrowed, or NULL. */
-static PyObject *first_parameter(PyObject *module, int depth, int *left) {
-    PyObject *dict = dycl_instance_dict(module), *key, *o;
-    PyObject *parameters = dict ? PyDict_GetItemString(dict, "_parameters") : NULL, *children = dict ? PyDict_GetItemString(dict, "_modules") : NULL;
-    Py_ssize_t at = 0;
-    while (parameters && PyDict_Check(parameters) && PyDict_Next(parameters, &at, &key, &o))
-        if (o != Py_None) return o;
-    at = 0;
-    while (depth && *left > 0 && children && PyDict_Check(children) && PyDict_Next(children, &at, &key, &o)) {
-        --*left;
-        if (o != Py_None && (o = first_parameter(o, depth - 1, left))) return o;
-    }
-    return NULL;
-}
-
-/* Whether the first parameter wants gradients: a module that is frozen only in part records until it meets the others. */
-static int module_wants_grad(const dycl_site *site) {
-    PyObject *module = site->module ? PyWeakref_GetObject(site->module) : NULL;
-    int left = MODULES_ASKED;
-    PyObject *first = module && module != Py_None ? first_parameter(module, MODULES_DEEP, &left) : NULL;
-    return first && wants_grad(first);
-}
 
 static int default_dtype_is_f32(void) {
     PyObject *dtype = PyObject_CallNoArgs(dycl_py.get_default_dtype);
@@ -72,25 +35,19 @@ static int compiling(void) {
     return result;
 }
 
-int dycl_site_may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+dycl_entry dycl_site_may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     if (dycl_disabled) {
         site->stats.plain_disabled++;
-        return 0;
+        return DYCL_ENTRY_PLAIN;
     }
     if (compiling() || dycl_abi_mode_depth() || !dycl_abi_dispatch_plain(dycl_abi_dispatch_state()) || !default_dtype_is_f32()) {
         site->stats.plain_mode++;
-        return 0;
+        return DYCL_ENTRY_PLAIN;
     }
-    if (dycl_abi_grad_enabled()) {
-        int wanted = module_wants_grad(site);
-        Py_ssize_t total = count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-        for (Py_ssize_t i = 0; i < total && !wanted; i++) wanted = wants_grad(args[i]);
-        if (wanted) {
-            site->stats.plain_grad++;
-            return 0;
-        }
-    }
-    return 1;
+    dycl_gradient_need need = dycl_abi_grad_enabled() ? dycl_gradient_needed(site, args, count, kwnames) : DYCL_GRADIENT_NONE;
+    if (need == DYCL_GRADIENT_NONE) return DYCL_ENTRY_REGION;
+    site->stats.plain_grad++;
+    return need == DYCL_GRADIENT_OF_PARAMETERS ? DYCL_ENTRY_GRADIENTS : DYCL_ENTRY_PLAIN;
 }
 
 /* ---- What was left to torch ----------------------------------------------------------------------------------------------------------- */
@@ -243,6 +200,7 @@ static void site_dealloc(PyObject *self) {
     PyObject_GC_UnTrack(self);
     if (site->weak) PyObject_ClearWeakRefs(self);
     site_clear(self);
+    dycl_hint_clear(&site->hint);
     Py_CLEAR(site->module);
     dycl_trace_free(site->trace);
     dycl_free(site->left);

@@ -5,6 +5,8 @@
 
 #include "exec/cache.h"
 #include "py/choose.h"
+#include "py/gradient.h"
+#include "py/hint.h"
 #include "py/state.h"
 #include "record/bail.h"
 #include "record/trace.h"
@@ -48,6 +50,8 @@ typedef struct dycl_site {
     int left_count, left_room;
     dycl_trace *trace;    // owned
     dycl_choice choice, ahead; /* region or torch; in a region: inline or ahead of the recording */
+    dycl_gradient gradient;
+    dycl_hint hint;
     unsigned options;     /* DYCL_OPTION_ bits */
     unsigned adopted;     /* py/composite.h */
     int worth_ahead;      /* a segment ran long enough for that */
@@ -64,7 +68,8 @@ PyObject *dycl_site_create(PyObject *callable, PyObject *module, PyObject *died)
 dycl_site *dycl_site_last(void);
 void dycl_site_set_last(dycl_site *site); /* may run Python code */
 /* Whether a call may become a region: not disabled, no foreign mode, autocast, tracing..., no gradients wanted. Counts why not. */
-int dycl_site_may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames);
+typedef enum { DYCL_ENTRY_REGION, DYCL_ENTRY_PLAIN, DYCL_ENTRY_GRADIENTS /* plain, and perhaps a case for hint.h */ } dycl_entry;
+dycl_entry dycl_site_may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames);
 void dycl_site_left_at(dycl_site *site, PyObject *callable, dycl_bail why); /* an operator goes to torch */
 void dycl_site_replayed(dycl_site *site, const char *why); /* a segment ran in torch, node by node */
 PyObject *dycl_site_stats_dict(dycl_site *site);

@@ -6,6 +6,7 @@
 #include "py/abi.h"
 #include "py/call.h"
 #include "py/constant.h"
+#include "py/hint.h"
 #include "py/host.h"
 #include "py/lazy.h"
 #include "py/mode.h"
@@ -144,7 +145,8 @@ int dycl_py_setup(void) {
     tried = 1;
     if (!dycl_py.torch && !(dycl_py.torch = PyImport_ImportModule("torch"))) return -1;
     if (find_everything(dycl_py.torch) < 0 || dycl_abi_setup(dycl_py.torch) < 0 || make_wrapper_call() < 0 || dycl_constant_setup() < 0 ||
-        dycl_lazy_setup() < 0 || dycl_bindings_setup() < 0 || dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_watch_setup() < 0)
+        dycl_lazy_setup() < 0 || dycl_bindings_setup() < 0 || dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_watch_setup() < 0 ||
+        dycl_hint_setup() < 0)
         return -1;
     dycl_host_setup();
     dycl_shortcut_setup();
