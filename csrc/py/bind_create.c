@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "py/beside.h"
 #include "py/bind.h"
 #include "py/bind_view.h"
 #include "py/numpy.h"
@@ -66,7 +67,7 @@ static PyObject *full(dycl_call *call, const dycl_binding *row) {
 }
 
 /* zeros_like, ones_like, full_like: op 0, 1, or 2 with the value at p[1] */
-static PyObject *like(dycl_call *call, const dycl_binding *row) {
+static PyObject *record_like(dycl_call *call, const dycl_binding *row) {
     dycl_dtype dtype;
     uint32_t value;
     int first = row->op == 2 ? 2 : 1;
@@ -86,7 +87,7 @@ static PyObject *like(dycl_call *call, const dycl_binding *row) {
 }
 
 /* x.new_zeros, x.new_ones (sizes may be spread), x.new_full(size, value) */
-static PyObject *new_constant(dycl_call *call, const dycl_binding *row) {
+static PyObject *record_new(dycl_call *call, const dycl_binding *row) {
     dycl_dtype dtype;
     uint32_t value;
     int rank = 0, first = row->op == 2 ? 3 : 10;
@@ -101,6 +102,17 @@ static PyObject *new_constant(dycl_call *call, const dycl_binding *row) {
         DYCL_CALL_TRY(dycl_call_spread(call, 1, &rank, sizes));
     }
     return fill(call, &scalar, dtype, rank, sizes);
+}
+
+/* Other strides, dtypes and formats than `full` gives: torch makes them, for which no value has to be known. */
+static PyObject *like(dycl_call *call, const dycl_binding *row) {
+    PyObject *result = record_like(call, row);
+    return result || PyErr_Occurred() ? result : dycl_beside_like(call, row);
+}
+
+static PyObject *new_constant(dycl_call *call, const dycl_binding *row) {
+    PyObject *result = record_new(call, row);
+    return result || PyErr_Occurred() ? result : dycl_beside_like(call, row);
 }
 
 static PyObject *scalar_tensor(dycl_call *call, const dycl_binding *row) { /* op 1: torch.tensor, whose dtype is the number's */

@@ -310,19 +310,6 @@ static PyObject *attention(dycl_call *call, const dycl_binding *row) {
 
 /* ---- Gates and other activations ----------------------------------------------------------------------------------------------------- */
 
-/* input, p, training (op: its default), inplace. What drops nothing answers its very input. extra: the only rank without a warning; 0: any */
-static PyObject *dropout(dycl_call *call, const dycl_binding *row) {
-    uint32_t x;
-    double p;
-    int training;
-    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
-    DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[1], 0.5, &p));
-    DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[2], row->op, &training));
-    if (!(p >= 0 && p <= 1) || (training && p > 0)) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    if (row->extra && meta(call, x)->rank != row->extra) return dycl_call_bail(call, DYCL_BAIL_shape);
-    return dycl_call_same(call, call->p[0]);
-}
-
 /* hardtanh(input, min_val, max_val, inplace) and threshold(input, threshold, value, inplace): three operands of one kernel */
 static PyObject *three_operands(dycl_call *call, const dycl_binding *row) {
     dycl_operand x[3];
@@ -422,13 +409,6 @@ dycl_binding dycl_bindings_nn[] = {
     ROW("adaptive_avg_pool1d", T | F, "input output_size", adaptive_avg_pool, 1, 0),
     ROW("adaptive_avg_pool2d", F | N, "input output_size", adaptive_avg_pool, 2, 0),
     ROW("scaled_dot_product_attention", F | N, "query key value attn_mask dropout_p is_causal | scale enable_gqa", attention, 0, 0),
-    ROW("dropout", T | I, "input p train", dropout, 1, 0),
-    ROW("dropout", F, "input p training inplace", dropout, 1, 0),
-    ROW("dropout1d", F, "input p training inplace", dropout, 1, 3),
-    ROW("dropout2d", F, "input p training inplace", dropout, 1, 4),
-    ROW("dropout3d", F, "input p training inplace", dropout, 1, 5),
-    ROW("alpha_dropout", F, "input p training inplace", dropout, 0, 0),
-    ROW("feature_alpha_dropout", F, "input p training inplace", dropout, 0, 0),
     ROW("hardtanh", F, "input min_val max_val inplace", three_operands, DYCL_OP_clamp, 0),
     ROW("hardtanh", N, "input min_val max_val", three_operands, DYCL_OP_clamp, 0),
     ROW("threshold", F, "input threshold value inplace", three_operands, DYCL_OP_threshold, 0),

@@ -400,6 +400,7 @@ static int bind_name(PyObject *owner, const char *name, dycl_binding *row, int i
         return 0;
     }
     if (method && PyFunction_Check(callable)) row->python = 1;
+    if (!row->callable) row->callable = Py_NewRef(callable);
     int result = insert(callable, row, in_place, swapped);
     if (result == 0 && method) result = add_method(name, callable, row, in_place, swapped);
     Py_DECREF(callable);
@@ -443,7 +444,7 @@ static int bind_row(dycl_binding *row, const places *at) {
 int dycl_bindings_setup(void) {
     static dycl_binding *const tables[] = {dycl_bindings_elementwise, dycl_bindings_view, dycl_bindings_reduce, dycl_bindings_nn, dycl_bindings_matmul,
                                            dycl_bindings_create, dycl_bindings_tensor, dycl_bindings_index, dycl_bindings_resize,
-                                           dycl_bindings_sort, dycl_bindings_write, dycl_bindings_recurrent};
+                                           dycl_bindings_sort, dycl_bindings_write, dycl_bindings_recurrent, dycl_bindings_random};
     int result = -1;
     places at = {.torch = dycl_py.torch, .tensor = (PyObject *)dycl_py.tensor_type};
     PyObject *c = PyObject_GetAttrString(dycl_py.torch, "_C");

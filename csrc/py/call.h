@@ -51,6 +51,7 @@ typedef struct dycl_binding {
     PyObject *names[DYCL_MOST_PARAMETERS]; /* owned, interned */
     int parameter_count, positional_count;
     int python;             /* its method is a Python function: takes no other names for its parameters */
+    PyObject *callable;     /* owned: torch's, of the first place that it was found at; NULL: this torch has it nowhere */
 } dycl_binding;
 
 /* p stays unset until the call is parsed: clearing it would cost as much as recording. */
@@ -117,6 +118,6 @@ int dycl_bindings_setup(void); /* fills the table and the lazy type's methods */
 /* Tables, one per file; a row with name NULL ends each. */
 extern dycl_binding dycl_bindings_elementwise[], dycl_bindings_view[], dycl_bindings_reduce[], dycl_bindings_nn[], dycl_bindings_matmul[], dycl_bindings_create[],
     dycl_bindings_tensor[], dycl_bindings_index[], dycl_bindings_resize[],
-    dycl_bindings_sort[], dycl_bindings_write[], dycl_bindings_recurrent[];
+    dycl_bindings_sort[], dycl_bindings_write[], dycl_bindings_recurrent[], dycl_bindings_random[];
 
 #endif

@@ -179,7 +179,6 @@ static PyObject *call_through_frames(PyObject *self, PyObject *args, PyObject *k
 }
 
 static PyObject *composite_call(PyObject *self, PyObject *args, PyObject *kwargs) {
-    if (dycl_region_current && dycl_region_leave(dycl_region_current) < 0) return NULL;
     if (dycl_region_open(dycl_region_current) && !dycl_traced() && is_ordinary(self)) {
         PyObject *result = call_through_frames(self, args, kwargs);
         if (result || PyErr_Occurred()) return result;

@@ -79,16 +79,16 @@ static int make_all_plain(dycl_region *region, dycl_bail why) {
     return result;
 }
 
-int dycl_region_leave_now(dycl_region *region) {
-    if (dycl_abi_mode_depth() < region->mode_depth) return 0; /* torch puts it back when our handler returns */
-    region->closed &= ~DYCL_CLOSED_LEAVING;
-    return pop_mode();
+int dycl_region_meet_gradient(dycl_region *region) {
+    region->closed |= DYCL_CLOSED_GRADIENT;
+    return make_all_plain(region, DYCL_BAIL_grad);
 }
 
 int dycl_region_step_aside(dycl_region *region, dycl_bail why) {
     if (region->closed & DYCL_CLOSED_ASIDE) return 0;
-    region->closed |= DYCL_CLOSED_ASIDE | DYCL_CLOSED_LEAVING;
-    return make_all_plain(region, why) < 0 ? -1 : dycl_region_leave_now(region);
+    region->closed |= DYCL_CLOSED_ASIDE;
+    if (make_all_plain(region, why) < 0) return -1;
+    return pop_mode();
 }
 
 /* After an error: what the program keeps (a buffer, a cache) should still have its value, so once more, as what failed was perhaps too little memory. */
@@ -159,7 +159,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     if (failed < 0 && type) PyErr_Clear(); /* the program's own exception goes first */
     else if (failed < 0) PyErr_Fetch(&type, &value, &traceback);
     dycl_region_current = NULL;
-    if ((!(region->closed & DYCL_CLOSED_ASIDE) || region->closed & DYCL_CLOSED_LEAVING) && pop_mode() < 0) {
+    if (!(region->closed & DYCL_CLOSED_ASIDE) && pop_mode() < 0) {
         if (type) PyErr_Clear();
         failed = -1;
     }

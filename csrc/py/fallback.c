@@ -40,7 +40,7 @@ static int make_plain(PyObject *o, int depth, dycl_bail why) {
 
 static int prepare(dycl_region *region, PyObject *const *args, Py_ssize_t total, dycl_bail why) {
     if (region && region->gradient && why == DYCL_BAIL_grad) { /* and so will what follows */
-        if (dycl_region_step_aside(region, why) < 0) return -1;
+        if (dycl_region_meet_gradient(region) < 0) return -1;
     }
     /* whatever runs now may write to memory that the pending segment reads, or that postponed values are made of */
     if (region && dycl_region_flush(region, why) < 0) return -1;

@@ -59,8 +59,7 @@ void dycl_lazy_unlink(dycl_lazy *lazy) {
     }
 }
 
-PyObject *dycl_lazy_new(dycl_region *region, uint32_t value) {
-    dycl_dtype dtype = (dycl_dtype)region->recorder.graph.values[value].dtype;
+static inline PyObject *new_of_dtype(dycl_region *region, dycl_dtype dtype, uint32_t value, uint64_t epoch) {
     PyObject *o;
     if (pooled[dtype]) {
         o = pools[dtype][--pooled[dtype]];
@@ -73,10 +72,27 @@ PyObject *dycl_lazy_new(dycl_region *region, uint32_t value) {
     lazy->real = NULL;
     lazy->postponed = NULL;
     lazy->value = value;
-    lazy->epoch = region->epoch;
+    lazy->epoch = epoch;
     lazy->writes = 0;
     lazy->aliased = lazy->own = 0;
     link_last(region, o, lazy);
+    return o;
+}
+
+PyObject *dycl_lazy_new(dycl_region *region, uint32_t value) {
+    return new_of_dtype(region, (dycl_dtype)region->recorder.graph.values[value].dtype, value, region->epoch);
+}
+
+PyObject *dycl_lazy_computed(dycl_region *region, dycl_dtype dtype, dycl_handle tensor, int aliased) {
+    dycl_handle real = dycl_abi_copy_handle(tensor);
+    if (!real) return PyErr_NoMemory();
+    PyObject *o = new_of_dtype(region, dtype, 0, 0); /* epochs begin at 1 */
+    if (!o) {
+        dycl_abi_delete(real);
+        return NULL;
+    }
+    dycl_lazy_of(o)->real = real;
+    dycl_lazy_of(o)->aliased = (uint8_t)aliased;
     return o;
 }
 

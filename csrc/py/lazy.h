@@ -40,6 +40,8 @@ static inline int dycl_is_tensor(PyObject *o) { /* of any class */
 
 int dycl_lazy_setup(void);                                           /* makes the type; 0, or -1 with an exception */
 PyObject *dycl_lazy_new(struct dycl_region *region, uint32_t value); /* new reference */
+/* One that is computed already. aliased: others may have its memory. The handle stays the caller's. New reference */
+PyObject *dycl_lazy_computed(struct dycl_region *region, dycl_dtype dtype, dycl_handle tensor, int aliased);
 void dycl_lazy_unlink(dycl_lazy *lazy);                              /* leaves the region's list */
 
 /* Turns the object into a plain torch.Tensor, in place: same object, weak references and __dict__ kept. `real` must be set. 0 or -1. */

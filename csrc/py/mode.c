@@ -1,5 +1,6 @@
 #include "py/mode.h"
 
+#include "py/beside.h"
 #include "py/bind_view.h"
 #include "py/call.h"
 
@@ -60,7 +61,7 @@ PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs)
     int in_place, swapped, is_get;
     if (kwargs && PyDict_GET_SIZE(kwargs) == 0) kwargs = NULL;
     if (function == (PyObject *)dycl_py.device_type) return PyObject_Call(function, args, kwargs); /* torch.device(...) is no operator */
-    if (region && region->closed & DYCL_CLOSED_ASIDE)
+    if (region && region->closed & (DYCL_CLOSED_ASIDE | DYCL_CLOSED_GRADIENT)) /* no lazy tensor is left, but perhaps another region's */
         return dycl_fallback(NULL, function, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), NULL, kwargs, DYCL_BAIL_mode);
     if (region && function == dycl_py.set_grad_enabled) return set_grad_enabled(region, function, args, kwargs);
     PyObject *descriptor = descriptor_of(function, &is_get);
@@ -75,8 +76,9 @@ PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs)
     int passing = region->passing;
     region->passing = 0;
     dycl_bail why = DYCL_BAIL_operator;
+    const dycl_binding *row = NULL;
     if (!passing) {
-        const dycl_binding *row = dycl_binding_find(function, &in_place, &swapped);
+        row = dycl_binding_find(function, &in_place, &swapped);
         if (row && swapped && count && !PyObject_TypeCheck(items[0], dycl_py.tensor_type)) row = NULL; /* Tensor.__rsub__(1, x) is an error */
         if (!dycl_region_open(region)) {
             why = DYCL_BAIL_mode;
@@ -94,6 +96,8 @@ PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs)
             if (result || PyErr_Occurred()) return result;
             why = region->recorder.why;
         }
+        if (why != DYCL_BAIL_mode && dycl_beside_suits(function, items, count, NULL, kwargs))
+            return dycl_beside_run(region, function, items, count, kwargs, row != NULL); /* what makes tensors of numbers makes them anew */
     } else {
         return PyObject_Call(function, args, kwargs); /* dycl_fallback sent it: everything is plain already */
     }

@@ -329,7 +329,6 @@ static PyObject *try_stock(const stock *kind, PyObject *module, PyObject *x) {
 }
 
 static PyObject *stock_call(PyObject *self, PyObject *args, PyObject *kwargs) {
-    if (dycl_region_current && dycl_region_leave(dycl_region_current) < 0) return NULL;
     if (dycl_region_current && PyTuple_GET_SIZE(args) == 1 && !kwargs && !dycl_traced()) {
         for (int i = 0; i < STOCKS; i++) {
             if (Py_TYPE(self) != stocks[i].type) continue;

@@ -172,6 +172,10 @@ int dycl_region_may_write(dycl_region *region, PyObject *tensor) {
 
 /* Kept beside the object, because a view of it may outlive it. */
 static dycl_status note_version(dycl_region *region, uint32_t value, uint32_t version) {
+    if (region->written_count && region->written[region->written_count - 1].value == value) { /* the same operator wrote more than once */
+        region->written[region->written_count - 1].version = version;
+        return DYCL_OK;
+    }
     DYCL_GROW(region->written, region->written_room, region->written_count + 1);
     region->written[region->written_count++] = (dycl_written){value, version};
     return DYCL_OK;
@@ -192,6 +196,34 @@ int dycl_region_rebind(dycl_region *region, PyObject *tensor, uint32_t value) {
     lazy->value = value;
     lazy->epoch = region->epoch;
     lazy->writes = version;
+    dycl_abi_delete(old);
+    return 0;
+}
+
+int dycl_region_replace(dycl_region *region, PyObject *tensor, dycl_handle made) {
+    dycl_handle real = dycl_abi_copy_handle(made);
+    if (!real) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (!dycl_is_lazy(tensor) || dycl_lazy_of(tensor)->region != region) { /* another thread made it plain while torch drew */
+        PyObject *from = dycl_abi_wrap(real);
+        int state = dycl_abi_torch_function_off();
+        PyObject *done = from ? PyObject_CallMethod(tensor, "copy_", "O", from) : NULL;
+        dycl_abi_torch_function_restore(state);
+        Py_XDECREF(from);
+        Py_XDECREF(done);
+        dycl_abi_delete(real);
+        return done ? 0 : -1;
+    }
+    dycl_lazy *lazy = dycl_lazy_of(tensor);
+    dycl_handle old = lazy->real;
+    dycl_abi_add_version(dycl_abi_handle_impl(real), old ? dycl_abi_version(dycl_abi_handle_impl(old)) : lazy->writes);
+    lazy->real = real;
+    lazy->value = 0;
+    lazy->epoch = 0;
+    lazy->writes = 0;
+    lazy->aliased = lazy->own = 0;
     dycl_abi_delete(old);
     return 0;
 }

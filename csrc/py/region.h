@@ -51,7 +51,7 @@ typedef struct dycl_region {
     int foreign;              /* a feed of this segment shares memory with NumPy: flush after the operator */
     int flushing;             /* some thread computes its segment, perhaps without the GIL: others wait */
     int closed;               /* reasons why nothing may be recorded (DYCL_CLOSED_...) */
-    int gradient;             /* an operator met a tensor that requires gradients (gradient.h) */
+    int gradient;             /* a tensor was asked for that requires gradients (gradient.h) */
     uint8_t made;             /* plans made during this call: DYCL_MADE_ bits */
     int passing;              /* the next call that reaches our mode is ours and goes straight to torch */
     int mode_depth;           /* torch function modes on the stack while ours is on top */
@@ -70,7 +70,7 @@ enum {
     DYCL_CLOSED_AUTOGRAD = 2, /* in an autograd.Function whose results get a history */
     DYCL_CLOSED_ASIDE = 4,    /* torch.compile or torch.jit runs inside: our mode has left, until the end of the call */
     DYCL_CLOSED_END = 8,
-    DYCL_CLOSED_LEAVING = 16  /* stepped aside while torch had set our mode aside, too: it is still to leave */
+    DYCL_CLOSED_GRADIENT = 16 /* an operator met a tensor that requires gradients: until the end of the call; our mode stays, and passes everything on */
 };
 
 /* initial-exec: one instruction instead of a call, for every recorded operator */
@@ -91,11 +91,8 @@ static inline int dycl_region_records(const dycl_region *region) { return dycl_r
 
 /* Every lazy tensor becomes plain, our mode leaves, and the rest of the call runs in torch. 0 or -1. */
 int dycl_region_step_aside(dycl_region *region, dycl_bail why);
-/* Where our mode could not leave at once because torch was calling it: whoever sees the region next outside of that. 0 or -1. */
-int dycl_region_leave_now(dycl_region *region);
-static inline int dycl_region_leave(dycl_region *region) {
-    return __builtin_expect(region->closed & DYCL_CLOSED_LEAVING, 0) ? dycl_region_leave_now(region) : 0;
-}
+/* The same for gradients: our mode is perhaps at work, so it stays where it is. */
+int dycl_region_meet_gradient(dycl_region *region);
 /* Computes what is pending. 0, or -1 with an exception. */
 int dycl_region_flush(dycl_region *region, dycl_bail why);
 /* Computes a lazy tensor of which Python wants an element; what else is pending may be postponed (postpone.h). 0 or -1. */
@@ -135,6 +132,8 @@ static inline int dycl_region_settle(dycl_region *region) {
 /* Binds the object to another value: an in-place operator. 1; 0 when its memory is shared (recorder.why). */
 int dycl_region_may_write(dycl_region *region, PyObject *lazy);
 int dycl_region_rebind(dycl_region *region, PyObject *lazy, uint32_t value); /* 0 or -1 */
+/* Binds the object to a tensor that torch made and wrote once, in its dtype, sizes and strides; the handle stays the caller's. 0 or -1. */
+int dycl_region_replace(dycl_region *region, PyObject *lazy, dycl_handle made);
 /* The pending tensor's value was made by so many writes more than one sees. 0 or -1. */
 int dycl_region_count_writes(dycl_region *region, PyObject *lazy, uint32_t writes);
 

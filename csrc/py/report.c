@@ -40,7 +40,7 @@ PyObject *dycl_site_stats_dict(dycl_site *site) {
     if (!dict || put(dict, "calls", s->calls) < 0 || put(dict, "plain_calls", s->plain_calls) < 0 || put(dict, "plain_grad", s->plain_grad) < 0 ||
         put(dict, "plain_mode", s->plain_mode) < 0 || put(dict, "plain_disabled", s->plain_disabled) < 0 ||
         put(dict, "plain_nested", s->plain_nested) < 0 || put(dict, "plain_faster", s->plain_faster) < 0 || put(dict, "recorded", s->recorded) < 0 || put(dict, "torch", s->torch) < 0 ||
-        put(dict, "segments", s->segments) < 0 || put(dict, "ahead", s->ahead) < 0 || put(dict, "replays", s->replays) < 0 || put(dict, "postponed", s->postponed) < 0 || put(dict, "recalled", s->recalled) < 0 || put(dict, "graph_vertices", vertices) < 0 ||
+        put(dict, "beside", s->beside) < 0 || put(dict, "segments", s->segments) < 0 || put(dict, "ahead", s->ahead) < 0 || put(dict, "replays", s->replays) < 0 || put(dict, "postponed", s->postponed) < 0 || put(dict, "recalled", s->recalled) < 0 || put(dict, "graph_vertices", vertices) < 0 ||
         put(dict, "case_selects", selects) < 0 || put(dict, "packed_bytes", dycl_pack_bytes()) < 0 || put(dict, "plans", dycl_plan_count()) < 0 ||
         put_counts(dict, "bails", s->bails) < 0 || put_counts(dict, "flushes", s->flushes) < 0)
         Py_CLEAR(dict);
@@ -159,6 +159,9 @@ static PyObject *explain_one(dycl_site *site) {
         say(lines, PyUnicode_FromFormat("%llu operators recorded, %llu left to torch, %llu segments run; %llu fetches (a value was needed), %u case selects",
                                         (unsigned long long)s->recorded, (unsigned long long)s->torch, (unsigned long long)s->segments,
                                         (unsigned long long)(s->flushes[DYCL_BAIL_fetch] + s->flushes[DYCL_BAIL_index]), dycl_trace_case_selects(site->trace))) < 0)
+        goto done;
+    if (s->beside && say(lines, PyUnicode_FromFormat("%llu operators ran at once in torch without ending a segment (random numbers, tensors of numbers, results whose size depends on values)",
+                                                     (unsigned long long)s->beside)) < 0)
         goto done;
     if (s->postponed && say(lines, PyUnicode_FromFormat("%llu products of which only the largest element was wanted were postponed, %llu of them were asked for later",
                                                         (unsigned long long)s->postponed, (unsigned long long)s->recalled)) < 0)

@@ -123,7 +123,6 @@ static PyObject *shortcut(PyObject *callable, PyObject *const *args, size_t narg
     Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     dycl_region *region = dycl_region_current;
     int in_place, swapped;
-    if (region && dycl_region_leave(region) < 0) return NULL;
     if (!region || region->passing || !any_lazy(args, count) || !dycl_region_records(region))
         return call_torch(callable, args, count, kwnames);
     uint64_t pattern = dycl_shortcut_pattern(callable, args, count, kwnames);
@@ -157,7 +156,7 @@ static PyCFunction original_has, original_has_unary;
 static _PyCFunctionFast original_has_variadic;
 
 /* What these call is not bound; they are, as a whole. */
-static const char *const whole_names[] = {"interpolate", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "mse_loss", "l1_loss"};
+static const char *const whole_names[] = {"interpolate", "mse_loss", "l1_loss"};
 enum { WHOLE = sizeof whole_names / sizeof *whole_names };
 
 /* Whose body runs, by code: of a bound function when it is given a lazy tensor (else the binding records what the body would ask for in
@@ -205,13 +204,11 @@ static int body_runs(PyObject *const *args, Py_ssize_t count) {
 }
 
 static PyObject *door_has_unary(PyObject *self, PyObject *o) {
-    if (dycl_region_current && dycl_region_leave(dycl_region_current) < 0) return NULL;
     if (dycl_region_current && body_runs(&o, 1)) Py_RETURN_FALSE;
     return original_has_unary(self, o);
 }
 
 static PyObject *door_has_variadic(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    if (dycl_region_current && dycl_region_leave(dycl_region_current) < 0) return NULL;
     if (dycl_region_current && body_runs(args, count)) Py_RETURN_FALSE;
     return original_has_variadic(self, args, count);
 }

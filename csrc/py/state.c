@@ -102,6 +102,8 @@ static int find_everything(PyObject *torch) {
         {(PyObject **)&dycl_py.dtype_type, "dtype"},
         {(PyObject **)&dycl_py.device_type, "device"},
         {(PyObject **)&dycl_py.layout_type, "layout"},
+        {(PyObject **)&dycl_py.memory_format_type, "memory_format"},
+        {(PyObject **)&dycl_py.generator_type, "Generator"},
         {(PyObject **)&dycl_py.module_type, "nn.Module"},
         {&dycl_py.strided_layout, "strided"},
         {&dycl_py.swap_impl, "_C._swap_tensor_impl"},
@@ -129,9 +131,10 @@ static int find_everything(PyObject *torch) {
     dycl_py.eval_frame_callback = find(torch, "_C._dynamo.eval_frame.get_eval_frame_callback");
     PyErr_Clear(); /* a torch without it has nothing to step aside for */
     dycl_py.detach_name = PyUnicode_InternFromString("detach");
+    dycl_py.bernoulli_name = PyUnicode_InternFromString("bernoulli_");
     dycl_py.requires_grad_name = PyUnicode_InternFromString("requires_grad");
     dycl_py.torch_function_name = PyUnicode_InternFromString("__torch_function__");
-    return dycl_py.cpu_device && dycl_py.requires_grad_name && dycl_py.torch_function_name ? 0 : -1;
+    return dycl_py.cpu_device && dycl_py.bernoulli_name && dycl_py.requires_grad_name && dycl_py.torch_function_name ? 0 : -1;
 }
 
 /* Once: what was half done is not done again, as torch's types know of it by then. */

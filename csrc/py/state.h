@@ -16,7 +16,7 @@ typedef struct {
     PyTypeObject *parameter_type;  /* owned: torch.nn.Parameter */
     PyTypeObject *buffer_type;     /* owned: torch.nn.Buffer's class, or NULL */
     PyTypeObject *size_type;       /* owned: torch.Size */
-    PyTypeObject *dtype_type, *device_type, *layout_type; /* owned */
+    PyTypeObject *dtype_type, *device_type, *layout_type, *memory_format_type, *generator_type; /* owned */
     PyTypeObject *module_type;     /* owned: torch.nn.Module */
     PyTypeObject *lazy_type;       /* owned: our subclass of torch.Tensor */
     PyObject *dtypes[DYCL_DTYPE_COUNT]; /* owned: torch.float32... */
@@ -33,7 +33,7 @@ typedef struct {
     PyObject *inference_mode;      /* owned: torch.inference_mode */
     PyObject *eval_frame_callback; /* owned: torch._C._dynamo.eval_frame.get_eval_frame_callback, or NULL */
     PyObject *set_grad_enabled;    /* owned: torch._C._set_grad_enabled */
-    PyObject *detach_name;         /* owned: interned */
+    PyObject *detach_name, *bernoulli_name; /* owned: interned */
     PyObject *requires_grad_name, *torch_function_name; /* owned: interned names */
     PyObject *contiguous_format, *preserve_format, *channels_last; /* owned: memory formats */
 } dycl_py_state;
