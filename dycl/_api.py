@@ -168,7 +168,7 @@ def _need_site(target):
 
 
 def _counts_of_nothing():
-    names = "calls plain_calls plain_grad plain_mode plain_disabled plain_nested plain_faster recorded torch beside segments graph_vertices case_selects packed_bytes postponed recalled"
+    names = "calls plain_calls plain_grad plain_mode plain_disabled plain_nested plain_faster recorded torch beside segments replays graph_vertices case_selects packed_bytes postponed recalled"
     return {**dict.fromkeys(names.split(), 0), "bails": {}, "flushes": {}}
 
 
@@ -178,7 +178,7 @@ def stats(target=None):
     Keys: ``calls`` (that ran as regions), ``plain_calls`` (that ran in torch as a whole) with its parts ``plain_grad`` (gradients required),
     ``plain_mode`` (autocast, another torch function mode, tracing...), ``plain_disabled``, ``plain_nested`` (inside another region), ``plain_faster``
     (measured: torch runs this callable faster, or is being tried);
-    ``recorded`` (operators recorded), ``torch`` (operators that ran in torch inside regions, after what was pending), ``beside`` (that torch ran at once beside it), ``segments`` (executed), ``ahead`` (of these, computed while they were recorded), ``postponed`` (products of which only the largest
+    ``recorded`` (operators recorded), ``torch`` (operators that ran in torch inside regions, after what was pending), ``beside`` (that torch ran at once beside it), ``segments`` (executed), ``replays`` (of these, run node by node in torch, because no plan could), ``ahead`` (of these, computed while they were recorded), ``postponed`` (products of which only the largest
     element was wanted, left out) and ``recalled`` (of these, computed later because they were asked for), ``graph_vertices`` and
     ``case_selects`` (of the TraceGraph), ``packed_bytes`` (memory of packed weights) and ``plans`` (alive), both of the whole process, and two dicts by reason:
     ``bails`` (operators left to torch) and ``flushes`` (ends of segments).

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
+from dycl import _core, _hosted
+
 _DTYPES = [torch.float32, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]  # in the order of base/dtype.h
 
 
@@ -254,3 +256,5 @@ STEPS |= {
     "argtopk": lambda n, x: torch.topk(x, n.attrs[1], n.attrs[0], bool(n.attrs[2]), bool(n.attrs[3])).indices,
     "histc": lambda n, x: torch.histc(x, n.attrs[0], _f64(n.attrs[1]), _f64(n.attrs[2])),
 }
+
+STEPS |= _hosted.steps(_core.hosted())

@@ -24,7 +24,7 @@ static int run_here(const host_args *a, const void *from, void *to) {
 static dycl_status host_run(const dycl_step *step, dycl_plan *plan) {
     const host_args *a = step->args;
     const dycl_host *host = &dycl_host_functions;
-    dycl_host_tensor x = {a->x.dtype, a->x.rank, a->x.sizes, dycl_at(plan, a->from)};
+    dycl_host_tensor x = {a->x.dtype, a->x.rank, a->x.sizes, NULL, dycl_at(plan, a->from)};
     void *to = dycl_at(plan, a->to);
     if (run_here(a, x.data, to)) return DYCL_OK;
     if (a->op == DYCL_OP_argsort && host->argsort)

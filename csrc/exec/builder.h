@@ -103,6 +103,7 @@ dycl_status dycl_make_grouped(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_recurrent(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_scatter(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_host(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_hosted(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_gather(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_join(dycl_maker *b, const dycl_block *block);
 dycl_status dycl_make_create(dycl_maker *b, const dycl_node *node);

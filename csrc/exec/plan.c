@@ -66,6 +66,7 @@ static dycl_status make_single(dycl_maker *b, const dycl_block *block) {
     case DYCL_FAMILY_RECURRENT: return dycl_make_recurrent(b, node);
     case DYCL_FAMILY_SCATTER: return dycl_make_scatter(b, node);
     case DYCL_FAMILY_HOST: return dycl_make_host(b, node);
+    case DYCL_FAMILY_HOSTED: return dycl_make_hosted(b, node);
     case DYCL_FAMILY_GATHER: return dycl_make_gather(b, node);
     case DYCL_FAMILY_JOIN: return dycl_make_join(b, block);
     case DYCL_FAMILY_CREATE: return dycl_make_create(b, node);

@@ -14,7 +14,7 @@
 
 #define DYCL_NONE UINT32_MAX
 #define DYCL_MAX_OPERANDS 64
-#define DYCL_MAX_ATTRS 24
+#define DYCL_MAX_ATTRS 64
 
 typedef enum {
 #define DYCL_KERN_EW(name, n, classes, result) DYCL_OP_##name,
@@ -24,13 +24,17 @@ typedef enum {
 #define DYCL_OP(name, family, mapping, min, max, attrs) DYCL_OP_##name,
 #include "ir/ops.def"
 #undef DYCL_OP
+    DYCL_HOSTED_FIRST, DYCL_HOSTED_BEGIN_ = DYCL_HOSTED_FIRST - 1, /* operators of hosted.def (ir/hosted.h) from here on */
+#define DYCL_HOSTED(row, schema, overload, out, results, work, parameters) DYCL_OP_aten_##row,
+#include "ir/hosted.def"
+#undef DYCL_HOSTED
     DYCL_OP_COUNT
 } dycl_op;
 
 typedef enum {
     DYCL_FAMILY_EW, DYCL_FAMILY_EWI /* elementwise, knows its index */, DYCL_FAMILY_CAST, DYCL_FAMILY_VIEW, DYCL_FAMILY_COPY,
     DYCL_FAMILY_REDUCE, DYCL_FAMILY_ROW, DYCL_FAMILY_NORM, DYCL_FAMILY_MATMUL, DYCL_FAMILY_CONV, DYCL_FAMILY_POOL,
-    DYCL_FAMILY_GROUPED, DYCL_FAMILY_RECURRENT, DYCL_FAMILY_RESIZE, DYCL_FAMILY_ATTENTION, DYCL_FAMILY_SCATTER, DYCL_FAMILY_HOST,
+    DYCL_FAMILY_GROUPED, DYCL_FAMILY_RECURRENT, DYCL_FAMILY_RESIZE, DYCL_FAMILY_ATTENTION, DYCL_FAMILY_SCATTER, DYCL_FAMILY_HOST, DYCL_FAMILY_HOSTED,
     DYCL_FAMILY_GATHER, DYCL_FAMILY_JOIN, DYCL_FAMILY_CREATE
 } dycl_family;
 typedef enum { DYCL_MAP_O2O, DYCL_MAP_O2M, DYCL_MAP_M2M, DYCL_MAP_REORG, DYCL_MAP_SHUF } dycl_mapping;
@@ -39,7 +43,7 @@ typedef struct {
     const char *name;
     dycl_family family;
     dycl_mapping mapping;
-    int min_operands, max_operands, attrs; /* attrs -1: depends on the rank */
+    int min_operands, max_operands, attrs; /* attrs -1: depends on the rank, and in hosted operators on more */
 } dycl_op_info;
 const dycl_op_info *dycl_op_get(dycl_op op);
 dycl_red dycl_red_of(dycl_op op); /* the kernel of a reduction */

@@ -345,6 +345,7 @@ dycl_status dycl_infer(const dycl_graph *g, dycl_op op, int count, const uint32_
     case DYCL_FAMILY_RECURRENT: return dycl_infer_recurrent(g, operands, attrs, out);
     case DYCL_FAMILY_SCATTER: return dycl_infer_scatter(g, op, operands, attr_count, attrs, out);
     case DYCL_FAMILY_HOST: return dycl_infer_host(g, op, operands, attrs, out);
+    case DYCL_FAMILY_HOSTED: return dycl_infer_hosted(g, op, count, operands, attr_count, attrs, out);
     case DYCL_FAMILY_GATHER: return dycl_infer_gather(g, op, operands, attrs, out);
     }
     return DYCL_BAIL;

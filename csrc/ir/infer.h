@@ -23,6 +23,7 @@ dycl_status dycl_infer_grouped(const dycl_graph *g, const uint32_t *operands, dy
 dycl_status dycl_infer_recurrent(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
 dycl_status dycl_infer_scatter(const dycl_graph *g, dycl_op op, const uint32_t *operands, int attr_count, const int64_t *attrs, dycl_value *out);
 dycl_status dycl_infer_host(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
+dycl_status dycl_infer_hosted(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count, const int64_t *attrs, dycl_value *out);
 dycl_status dycl_infer_gather(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
 
 #endif

@@ -1,6 +1,7 @@
 /* Shape functions of operators that choose elements or put them in their places, and of the host's own. */
 #include <string.h>
 
+#include "ir/hosted.h"
 #include "ir/infer.h"
 
 static void like(const dycl_value *x, dycl_value *out) {
@@ -83,4 +84,18 @@ dycl_status dycl_infer_host(const dycl_graph *g, dycl_op op, const uint32_t *ope
     }
     dycl_infer_contiguous(out);
     return DYCL_OK;
+}
+
+/* The host's operators look as was learned from the host. Nothing empty: the host's tensors would have no memory. */
+dycl_status dycl_infer_hosted(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count, const int64_t *attrs, dycl_value *out) {
+    dycl_hosted_form form;
+    if (!dycl_hosted_read(op, count, attr_count, attrs, &form, NULL)) return DYCL_BAIL;
+    for (int i = 0; i < count; i++)
+        if (operands[i] != DYCL_NONE && dycl_value_numel(&g->values[operands[i]]) == 0) return DYCL_BAIL;
+    out->dtype = (uint8_t)form.dtype;
+    out->rank = (uint8_t)form.rank;
+    memcpy(out->sizes, form.sizes, (size_t)form.rank * sizeof *form.sizes);
+    memcpy(out->strides, form.strides, (size_t)form.rank * sizeof *form.strides);
+    out->canonical = (uint8_t)dycl_strides_canonical(out);
+    return dycl_value_numel(out) > 0 && dycl_value_dense(out) ? DYCL_OK : DYCL_BAIL;
 }

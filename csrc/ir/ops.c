@@ -7,6 +7,9 @@ static const dycl_op_info rows[DYCL_OP_COUNT] = {
 #define DYCL_OP(name, family, mapping, min, max, attrs) {#name, DYCL_FAMILY_##family, DYCL_MAP_##mapping, min, max, attrs},
 #include "ir/ops.def"
 #undef DYCL_OP
+#define DYCL_HOSTED(row, schema, overload, out, results, work, parameters) {"aten_" #row, DYCL_FAMILY_HOSTED, DYCL_MAP_M2M, 1, DYCL_MAX_OPERANDS, -1},
+#include "ir/hosted.def"
+#undef DYCL_HOSTED
 };
 
 const dycl_op_info *dycl_op_get(dycl_op op) { return &rows[op]; }

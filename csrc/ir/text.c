@@ -57,9 +57,10 @@ static void put_type(buffer *b, const dycl_value *value) {
     put_list(b, '{', value->rank, value->strides, '}');
 }
 
-static void put_attr(buffer *b, dycl_op op, int at, int64_t word) {
+static void put_attr(buffer *b, const dycl_node *node, const int64_t *attrs, int at) {
     char text[40];
-    if (dycl_attr_is_f64(op, at)) { /* the shortest decimal that reads back to the same bits */
+    int64_t word = attrs[at];
+    if (dycl_attr_is_f64((dycl_op)node->op, node->operand_count, node->attr_count, attrs, at)) { /* the shortest decimal that reads back to the same bits */
         for (int digits = 1; digits <= 17; digits++) {
             snprintf(text, sizeof text, "%.*g", digits, dycl_attr_f64(word));
             if (dycl_f64_attr(strtod(text, NULL)) != word) continue;
@@ -83,7 +84,7 @@ static void put_node(buffer *b, const dycl_graph *g, const dycl_node *node) {
     }
     for (int i = 0; i < node->attr_count; i++) {
         put(b, i ? ", " : " (");
-        put_attr(b, (dycl_op)node->op, i, attrs[i]);
+        put_attr(b, node, attrs, i);
     }
     put(b, node->attr_count ? ") : " : " : ");
     put_type(b, out);
@@ -290,7 +291,7 @@ static dycl_status read_node(cursor *c, const char *name, dycl_graph *g, uint32_
     for (;;) {
         skip_blanks(c);
         if (*c->at != '%' && *c->at != '_') break;
-        if (operand_count == DYCL_MAX_OPERANDS) return bad(c, "at most 64 operands");
+        if (operand_count == DYCL_MAX_OPERANDS) return bad(c, "fewer operands");
         if (accept(c, '_')) {
             operands[operand_count++] = DYCL_NONE;
             continue;
@@ -300,7 +301,7 @@ static dycl_status read_node(cursor *c, const char *name, dycl_graph *g, uint32_
     }
     if (accept(c, '(')) {
         do {
-            if (attr_count == DYCL_MAX_ATTRS) return bad(c, "at most 24 attributes");
+            if (attr_count == DYCL_MAX_ATTRS) return bad(c, "fewer attributes");
             DYCL_TRY(read_attr(c, &attrs[attr_count]));
             attr_count++;
         } while (accept(c, ','));

@@ -3,11 +3,13 @@
 
 #include <string.h>
 
+#include "ir/hosted.h"
 #include "ir/infer.h"
 
 #define MOST_ELEMENTS (INT64_C(1) << 48) /* far from any overflow of sizes times strides */
 
-static int is_optional(dycl_op op, int operand) {
+static int is_optional(dycl_op op, int count, int operand) {
+    if (dycl_op_is_hosted(op)) return dycl_hosted_may_be_absent(op, count, operand);
     switch (op) {
     case DYCL_OP_layer_norm:
     case DYCL_OP_group_norm: return operand == 1 || operand == 2;
@@ -22,7 +24,8 @@ static int is_optional(dycl_op op, int operand) {
     }
 }
 
-int dycl_attr_is_f64(dycl_op op, int attr) {
+int dycl_attr_is_f64(dycl_op op, int operand_count, int attr_count, const int64_t *attrs, int attr) {
+    if (dycl_op_is_hosted(op)) return dycl_hosted_attr_is_f64(op, operand_count, attr_count, attrs, attr);
     switch (op) {
     case DYCL_OP_var: return attr == 2;
     case DYCL_OP_layer_norm:
@@ -52,12 +55,19 @@ dycl_status dycl_verify_sizes(int rank, const int64_t *sizes, const int64_t *str
     return DYCL_OK;
 }
 
-static dycl_status check_attrs(const dycl_graph *g, dycl_op op, const uint32_t *operands, int attr_count, const int64_t *attrs) {
+/* What else is there to know of a hosted operator, dycl_infer asks of its form. */
+static dycl_status check_hosted(dycl_op op, int operand_count, int attr_count, const int64_t *attrs) {
+    dycl_hosted_form form;
+    if (!dycl_hosted_read(op, operand_count, attr_count, attrs, &form, NULL)) return dycl_error_set("%d operands and %d attributes", operand_count, attr_count);
+    return dycl_verify_sizes(form.rank, form.sizes, form.strides);
+}
+
+static dycl_status check_attrs(const dycl_graph *g, dycl_op op, int operand_count, const uint32_t *operands, int attr_count, const int64_t *attrs) {
     const dycl_op_info *info = dycl_op_get(op);
     int rank = operands[0] == DYCL_NONE ? 0 : g->values[operands[0]].rank;
-    if (info->attrs >= 0 ? attr_count != info->attrs : attr_count > 1 + 2 * DYCL_MAX_RANK) return dycl_error_set("%d attributes", attr_count);
+    if (info->attrs >= 0 ? attr_count != info->attrs : attr_count > (dycl_op_is_hosted(op) ? DYCL_MAX_ATTRS : 1 + 2 * DYCL_MAX_RANK)) return dycl_error_set("%d attributes", attr_count);
     for (int i = 0; i < attr_count; i++)
-        if (!dycl_attr_is_f64(op, i) && (attrs[i] < -MOST_ELEMENTS || attrs[i] > MOST_ELEMENTS))
+        if (!dycl_attr_is_f64(op, operand_count, attr_count, attrs, i) && (attrs[i] < -MOST_ELEMENTS || attrs[i] > MOST_ELEMENTS))
             return dycl_error_set("attribute %lld", (long long)attrs[i]);
     switch (info->family) {
     case DYCL_FAMILY_CAST: return attrs[0] >= 0 && attrs[0] < DYCL_DTYPE_COUNT ? DYCL_OK : dycl_error_set("dtype %lld", (long long)attrs[0]);
@@ -69,6 +79,7 @@ static dycl_status check_attrs(const dycl_graph *g, dycl_op op, const uint32_t *
         if (attr_count % 2 == 0) return dycl_error_set("%d attributes of a view", attr_count);
         return dycl_verify_sizes((attr_count - 1) / 2, attrs + 1, attrs + 1 + (attr_count - 1) / 2);
     case DYCL_FAMILY_CREATE: return dycl_verify_sizes(attr_count, attrs, NULL);
+    case DYCL_FAMILY_HOSTED: return check_hosted(op, operand_count, attr_count, attrs);
     case DYCL_FAMILY_CONV:
     case DYCL_FAMILY_POOL:
         for (int i = 0; i < attr_count; i++)
@@ -93,7 +104,7 @@ static dycl_status check_operands(const dycl_graph *g, dycl_op op, int count, co
     if (count < info->min_operands || count > info->max_operands) return dycl_error_set("%d operands", count);
     for (int i = 0; i < count; i++) {
         if (operands[i] == DYCL_NONE) {
-            if (!is_optional(op, i)) return dycl_error_set("operand %d is absent", i);
+            if (!is_optional(op, count, i)) return dycl_error_set("operand %d is absent", i);
         } else if (operands[i] >= g->value_count) {
             return dycl_error_set("operand %d is value %u of %u", i, operands[i], g->value_count);
         }
@@ -116,7 +127,7 @@ dycl_status dycl_verify_node(const dycl_graph *g, dycl_op op, int operand_count,
     dycl_status status;
     if ((unsigned)op >= DYCL_OP_COUNT) return dycl_error_set("operator %d", (int)op);
     DYCL_TRY(check_operands(g, op, operand_count, operands));
-    DYCL_TRY(check_attrs(g, op, operands, attr_count, attrs));
+    DYCL_TRY(check_attrs(g, op, operand_count, operands, attr_count, attrs));
     return DYCL_OK;
 fail:
     return status;

@@ -7,6 +7,6 @@
 /* Whether dycl_infer may look at these operands and attributes: counts, indices, absent operands, ranges. OK, or ERROR with a message. */
 dycl_status dycl_verify_node(const dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands, int attr_count, const int64_t *attrs);
 dycl_status dycl_verify_sizes(int rank, const int64_t *sizes, const int64_t *strides); /* strides may be NULL */
-int dycl_attr_is_f64(dycl_op op, int attr);                                            /* a double, bit-cast */
+int dycl_attr_is_f64(dycl_op op, int operand_count, int attr_count, const int64_t *attrs, int attr); /* a double, bit-cast */
 
 #endif

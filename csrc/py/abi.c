@@ -68,6 +68,15 @@ int dycl_abi_is_plain(const char *impl) {
 
 int dycl_abi_has_autograd_meta(const char *impl) { return pointer_at(impl, place.autograd_meta) != NULL; }
 
+int dycl_abi_requires_grad(PyObject *tensor) {
+    if (!dycl_abi_has_autograd_meta(dycl_abi_impl(tensor))) return 0;
+    PyObject *flag = dycl_py_requires_grad(tensor);
+    int result = flag != Py_False;
+    Py_XDECREF(flag);
+    PyErr_Clear();
+    return result;
+}
+
 uint32_t dycl_abi_version(const char *impl) {
     const char *counter = pointer_at(impl, place.version_pointer);
     uint32_t version = 0;
@@ -232,6 +241,13 @@ static inline dycl_dispatch_state *own_dispatch_state(void) {
 
 const dycl_dispatch_state *dycl_abi_dispatch_state(void) { return own_dispatch_state(); }
 void dycl_abi_dispatch_set(const dycl_dispatch_state *state) { *own_dispatch_state() = *state; }
+
+/* Nothing that a thread may have entered (autocast, transforms, dispatch modes) sees the call, and nothing is done for gradients. */
+dycl_dispatch_state dycl_abi_dispatch_enter_kernel(void) {
+    dycl_dispatch_state before = *own_dispatch_state();
+    *own_dispatch_state() = place.inference_state;
+    return before;
+}
 
 int dycl_abi_dispatch_inference(const dycl_dispatch_state *state) {
     return state->included == place.inference_state.included && state->excluded == place.inference_state.excluded;

@@ -23,6 +23,7 @@ static inline char *dycl_abi_handle_impl(dycl_handle handle) { return *(char **)
 int dycl_abi_is_plain(const char *impl);        /* dense CPU tensor: no functorch, sparse, quantised, conj, neg, meta... */
 int dycl_abi_is_inference(const char *impl);
 int dycl_abi_has_autograd_meta(const char *impl); /* 0: certainly does not require grad */
+int dycl_abi_requires_grad(PyObject *tensor);     /* an error counts as 1 */
 uint32_t dycl_abi_version(const char *impl);    /* 0 for inference tensors */
 void dycl_abi_add_version(const char *impl, uint32_t writes); /* for all that share the counter; nothing for inference tensors */
 int dycl_abi_storage_foreign(const char *impl); /* 1: the memory may be shared with NumPy or others (storage is not resizable) */
@@ -57,6 +58,8 @@ void dycl_abi_torch_function_restore(int state);
 typedef struct { uint64_t included, excluded; } dycl_dispatch_state; /* thread-local dispatch keys: autocast, functorch, tracing, inference mode... */
 const dycl_dispatch_state *dycl_abi_dispatch_state(void);          /* this thread's */
 void dycl_abi_dispatch_set(const dycl_dispatch_state *state);       /* this thread's */
+/* This thread's state as it is inside of torch's own kernels, below autograd; answers what it was. */
+dycl_dispatch_state dycl_abi_dispatch_enter_kernel(void);
 int dycl_abi_dispatch_inference(const dycl_dispatch_state *state); /* 1: inference mode */
 int dycl_abi_dispatch_plain(const dycl_dispatch_state *state);     /* 1 for ordinary and inference mode */
 

@@ -51,7 +51,7 @@ static PyObject *adopt(dycl_region *region, PyObject *result, int shared) {
     dycl_tensor_view view;
     if (!result || Py_TYPE(result) != dycl_py.tensor_type || Py_REFCNT(result) != 1 || !dycl_region_open(region)) return result;
     const char *impl = dycl_abi_impl(result);
-    if (!dycl_abi_is_plain(impl) || dycl_abi_has_autograd_meta(impl) || dycl_watch_is_foreign(impl) || !dycl_abi_read(dycl_abi_borrow(result), &view))
+    if (!dycl_abi_is_plain(impl) || dycl_abi_requires_grad(result) || dycl_watch_is_foreign(impl) || !dycl_abi_read(dycl_abi_borrow(result), &view))
         return result;
     PyObject *lazy = dycl_lazy_computed(region, view.dtype, dycl_abi_borrow(result), shared);
     Py_DECREF(result);
@@ -87,15 +87,21 @@ PyObject *dycl_beside_blank(dycl_dtype dtype, int rank, const int64_t *sizes, co
 
 /* ---- With tensors ---------------------------------------------------------------------------------------------------------------------- */
 
+/* 1; 0: a tensor of another class, -1 with an exception. */
 static int compute_all(dycl_region *region, PyObject *o, int depth) {
-    if (dycl_is_lazy(o)) {
+    const PyTypeObject *type = Py_TYPE(o);
+    if (type == dycl_py.lazy_type) {
         const dycl_lazy *lazy = dycl_lazy_of(o);
-        return lazy->region != region ? dycl_region_make_plain(o, DYCL_BAIL_thread) : lazy->real ? 0 : dycl_region_fetch(o, DYCL_BAIL_fetch);
+        int failed = lazy->region != region ? dycl_region_make_plain(o, DYCL_BAIL_thread) : lazy->real ? 0 : dycl_region_fetch(o, DYCL_BAIL_fetch);
+        return failed < 0 ? -1 : 1;
     }
-    if (depth == DEEP || !(PyTuple_CheckExact(o) || PyList_CheckExact(o))) return 0;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); i++)
-        if (compute_all(region, PySequence_Fast_GET_ITEM(o, i), depth + 1) < 0) return -1;
-    return 0;
+    if (dycl_is_tensor(o)) return type == dycl_py.tensor_type || type == dycl_py.parameter_type || type == dycl_py.buffer_type;
+    if (depth == DEEP || !(PyTuple_CheckExact(o) || PyList_CheckExact(o))) return 1;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); i++) {
+        int known = compute_all(region, PySequence_Fast_GET_ITEM(o, i), depth + 1);
+        if (known != 1) return known;
+    }
+    return 1;
 }
 
 /* The object with torch's own tensors in the place of lazy ones. NULL without an exception: one of them is not computed any more. */
@@ -156,8 +162,7 @@ PyObject *dycl_beside_values(dycl_call *call, const dycl_binding *row) {
     arguments a;
     PyObject *result = NULL;
     int known = collect(call, &a);
-    for (Py_ssize_t i = 0; known == 1 && i < a.total; i++)
-        if (compute_all(region, a.items[i], 0) < 0) known = -1;
+    for (Py_ssize_t i = 0; known == 1 && i < a.total; i++) known = compute_all(region, a.items[i], 0);
     for (Py_ssize_t i = 0; known == 1 && i < a.total; i++) {
         PyObject *item = with_values(a.items[i], 0);
         if (item) Py_SETREF(a.items[i], item);

@@ -1,4 +1,5 @@
 /* Elementwise operators. */
+#include "py/beside.h"
 #include "py/bind.h"
 
 static PyObject *unary(dycl_call *call, const dycl_binding *row) {
@@ -131,7 +132,7 @@ static PyObject *leaky_relu(dycl_call *call, const dycl_binding *row) {
 static PyObject *where(dycl_call *call, const dycl_binding *row) {
     dycl_operand x[3];
     uint32_t out = 0;
-    (void)row;
+    if (call->p[0] && !call->p[1] && !call->p[2] && row->bind == where) return dycl_beside_values(call, row); /* the positions of what is not zero */
     for (int i = 0; i < 3; i++) DYCL_CALL_TRY(dycl_call_operand(call, call->p[i], &x[i]));
     return dycl_call_finish(call, dycl_build_where(&call->region->recorder, &x[0], &x[1], &x[2], &out), out);
 }

@@ -208,12 +208,9 @@ static PyObject *one_hot(dycl_call *call, const dycl_binding *row) {
 
 /* ---- x[...] -------------------------------------------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    int rank, dim; /* dim: where the next index applies */
-    int64_t offset, sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
-} cursor;
+typedef dycl_index_cursor cursor;
 
-static dycl_status apply_integer(dycl_call *call, cursor *c, int64_t index) {
+dycl_status dycl_index_integer(dycl_call *call, cursor *c, int64_t index) {
     if (c->dim >= c->rank || index < -c->sizes[c->dim] || index >= c->sizes[c->dim]) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_index);
     if (index < 0) index += c->sizes[c->dim];
     c->offset += index * c->strides[c->dim];
@@ -227,7 +224,7 @@ static dycl_status apply_integer(dycl_call *call, cursor *c, int64_t index) {
 
 static int is_bound(PyObject *o) { return o == Py_None || PyLong_CheckExact(o); }
 
-static dycl_status apply_slice(dycl_call *call, cursor *c, PyObject *o) {
+dycl_status dycl_index_slice(dycl_call *call, cursor *c, PyObject *o) {
     const PySliceObject *slice = (const PySliceObject *)o;
     Py_ssize_t start, stop, step;
     dycl_recorder *r = &call->region->recorder;
@@ -251,7 +248,7 @@ static dycl_status apply_slice(dycl_call *call, cursor *c, PyObject *o) {
     return DYCL_OK;
 }
 
-static dycl_status apply_none(dycl_call *call, cursor *c) {
+dycl_status dycl_index_none(dycl_call *call, cursor *c) {
     if (c->rank == DYCL_MAX_RANK) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_rank);
     for (int i = c->rank; i > c->dim; i--) {
         c->sizes[i] = c->sizes[i - 1];
@@ -395,18 +392,18 @@ static dycl_status walk(dycl_call *call, const dycl_value *v, PyObject *const *i
     memcpy(c->strides, v->strides, sizeof c->strides);
     for (Py_ssize_t i = 0; i < count; i++) {
         if (items[i] == Py_None) {
-            DYCL_TRY(apply_none(call, c));
+            DYCL_TRY(dycl_index_none(call, c));
         } else if (items[i] == Py_Ellipsis) {
             if (ellipsis++) return dycl_build_bail(r, DYCL_BAIL_arguments);
             c->dim += v->rank - specified;
         } else if (PySlice_Check(items[i])) {
-            DYCL_TRY(apply_slice(call, c, items[i]));
+            DYCL_TRY(dycl_index_slice(call, c, items[i]));
         } else if (PyLong_CheckExact(items[i])) {
             int64_t index;
             DYCL_TRY(dycl_call_int(call, items[i], &index));
-            DYCL_TRY(apply_integer(call, c, index));
+            DYCL_TRY(dycl_index_integer(call, c, index));
         } else if (integers) {
-            DYCL_TRY(apply_integer(call, c, set->bounds[at++][0]));
+            DYCL_TRY(dycl_index_integer(call, c, set->bounds[at++][0]));
         } else {
             if (at++ == 0) set->dim = c->dim;
             c->dim++;
@@ -419,7 +416,7 @@ fail:
 
 static int is_slot(PyObject *o) { return o == Py_None || o == Py_Ellipsis || PySlice_Check(o) || PyLong_CheckExact(o); }
 
-static PyObject *getitem(dycl_call *call, const dycl_binding *row) {
+static PyObject *simple(dycl_call *call) {
     PyObject *key = call->p[1], *const *items = &key;
     Py_ssize_t count = 1, last_tensor = -1;
     int specified = 0, integers = 1;
@@ -427,7 +424,6 @@ static PyObject *getitem(dycl_call *call, const dycl_binding *row) {
     dycl_recorder *r = &call->region->recorder;
     index_set set = {0};
     cursor c;
-    (void)row;
     if (!key) return dycl_call_bail(call, DYCL_BAIL_arguments);
     if (PyTuple_CheckExact(key)) {
         items = ((PyTupleObject *)key)->ob_item;
@@ -457,6 +453,15 @@ static PyObject *getitem(dycl_call *call, const dycl_binding *row) {
     if (integers) return dycl_call_finish(call, dycl_build_view(r, value, c.offset, c.rank, c.sizes, c.strides, &out), out);
     if (count > set.count) DYCL_CALL_TRY(dycl_build_view(r, value, c.offset, c.rank, c.sizes, c.strides, &value));
     return select_rows(call, value, &set);
+}
+
+/* Forms of indices that the operators above do not have are torch's index operator, on a view. */
+static PyObject *getitem(dycl_call *call, const dycl_binding *row) {
+    PyObject *result = simple(call);
+    if (result || PyErr_Occurred()) return result;
+    dycl_bail why = call->region->recorder.why;
+    if (!call->p[1] || (why != DYCL_BAIL_arguments && why != DYCL_BAIL_dtype && why != DYCL_BAIL_layout && why != DYCL_BAIL_shape)) return NULL;
+    return dycl_index_advanced(call, row);
 }
 
 dycl_status dycl_index_view(dycl_call *call, PyObject *key, const dycl_value *v, int64_t *out_offset, dycl_value *out) {

@@ -15,4 +15,17 @@ dycl_status dycl_index_from_start(dycl_call *call, uint32_t index, const int64_t
 /* What a key without tensors looks at: dtype, sizes and strides, and the offset in elements from the tensor's first. */
 dycl_status dycl_index_view(dycl_call *call, PyObject *key, const dycl_value *v, int64_t *out_offset, dycl_value *out);
 
+/* The view that slices, integers and None make, one after the other. */
+typedef struct {
+    int rank, dim; /* dim: where the next one applies */
+    int64_t offset, sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
+} dycl_index_cursor;
+dycl_status dycl_index_integer(dycl_call *call, dycl_index_cursor *c, int64_t index);
+dycl_status dycl_index_slice(dycl_call *call, dycl_index_cursor *c, PyObject *slice);
+dycl_status dycl_index_none(dycl_call *call, dycl_index_cursor *c);
+
+/* x[key] and x[key] = value (call->p[2]) for what else a key may be: tensors and lists of positions anywhere, masks. In bind_advanced.c */
+PyObject *dycl_index_advanced(dycl_call *call, const dycl_binding *row);
+PyObject *dycl_index_put_advanced(dycl_call *call);
+
 #endif

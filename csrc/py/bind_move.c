@@ -1,6 +1,7 @@
 /* Movement: copies, repetition, joining and padding. Rows are in bind_view.c. */
 #include <string.h>
 
+#include "py/beside.h"
 #include "py/bind_view.h"
 
 /* ---- Memory formats ----------------------------------------------------------------------------------------------------------------- */
@@ -135,10 +136,10 @@ PyObject *dycl_bind_repeat_interleave(dycl_call *call, const dycl_binding *row) 
     uint32_t value, out = 0;
     int64_t count, times[DYCL_MAX_RANK];
     int dim = 0;
-    (void)row;
+    if (!call->p[1] || dycl_is_tensor(call->p[1])) return dycl_beside_values(call, row);
     DYCL_CALL_TRY(dycl_call_int(call, call->p[1], &count));
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
-    if (count < 0 || dycl_call_given(call->p[3])) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (count < 0) return dycl_call_bail(call, DYCL_BAIL_arguments);
     if (dycl_call_given(call->p[2])) {
         DYCL_CALL_TRY(dycl_call_dim(call, call->p[2], dycl_call_meta(call, value)->rank, &dim));
     } else {
@@ -147,6 +148,11 @@ PyObject *dycl_bind_repeat_interleave(dycl_call *call, const dycl_binding *row) 
     }
     dycl_value v = *dycl_call_meta(call, value);
     if (v.rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (dycl_call_given(call->p[3])) { /* torch checks it */
+        int64_t said;
+        DYCL_CALL_TRY(dycl_call_int(call, call->p[3], &said));
+        if (said != v.sizes[dim] * count) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    }
     for (int i = 0; i < v.rank; i++) times[i] = i == dim ? count : 1;
     return dycl_call_finish(call, repeat(call, value, v.rank, v.sizes, times, 0, &out), out);
 }
@@ -348,8 +354,8 @@ PyObject *dycl_bind_pad(dycl_call *call, const dycl_binding *row) {
     dycl_operand fill = dycl_operand_i64(0);
     dycl_recorder *r = &call->region->recorder;
     (void)row;
-    if (dycl_call_given(call->p[2]) && (!PyUnicode_Check(call->p[2]) || PyUnicode_CompareWithASCIIString(call->p[2], "constant") != 0))
-        return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (dycl_call_given(call->p[2]) && !PyUnicode_Check(call->p[2])) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (dycl_call_given(call->p[2]) && PyUnicode_CompareWithASCIIString(call->p[2], "constant") != 0) return dycl_bind_pad_by_mode(call);
     if (!call->p[1] || PyLong_Check(call->p[1])) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_call_ints(call, call->p[1], 2 * DYCL_MAX_RANK, &count, pad));
     if (dycl_call_given(call->p[3])) DYCL_CALL_TRY(dycl_call_operand(call, call->p[3], &fill));

@@ -206,3 +206,29 @@ PyObject *dycl_bind_broadcast_tensors(dycl_call *call, const dycl_binding *row) 
     Py_XDECREF(expanded);
     return tuple;
 }
+
+/* as_strided(size, stride, storage_offset): within what the tensor itself reaches, or what was computed here reaches; torch allows all of the storage, and
+ * raises beyond it. */
+PyObject *dycl_bind_as_strided(dycl_call *call, const dycl_binding *row) {
+    uint32_t value, out = 0;
+    int rank, strided;
+    int64_t offset = 0;
+    dycl_value view = {0};
+    (void)row;
+    DYCL_CALL_TRY(dycl_call_sequence(call, call->p[1], &rank, view.sizes));
+    DYCL_CALL_TRY(dycl_call_sequence(call, call->p[2], &strided, view.strides));
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
+    const dycl_value *v = dycl_call_meta(call, value), *root = dycl_call_meta(call, v->root);
+    int owned = root->kind == DYCL_VALUE_NODE;
+    if (rank != strided || (dycl_call_given(call->p[3]) && !owned)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    view.rank = (uint8_t)rank;
+    for (int i = 0; i < rank; i++)
+        if (view.sizes[i] < 0 || view.strides[i] < 0 || view.sizes[i] > INT32_MAX || view.strides[i] > INT32_MAX) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (dycl_call_given(call->p[3])) {
+        DYCL_CALL_TRY(dycl_call_int(call, call->p[3], &offset));
+        offset -= v->offset;
+    }
+    int64_t first = owned ? v->offset + offset : offset, reach = owned ? dycl_value_extent(root) : dycl_value_extent(v);
+    if (dycl_value_numel(&view) == 0 || first < 0 || first + dycl_value_extent(&view) > reach) return dycl_call_bail(call, DYCL_BAIL_shape);
+    return dycl_call_finish(call, dycl_build_view(&call->region->recorder, value, offset, rank, view.sizes, view.strides, &out), out);
+}

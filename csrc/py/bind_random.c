@@ -15,11 +15,6 @@ static PyObject *at_once(dycl_call *call, const dycl_binding *row) {
 /* Draws whose numbers depend on values: op 1 where numbers alone may be given as well. */
 static PyObject *of_values(dycl_call *call, const dycl_binding *row) {
     if (row->op && dycl_beside_suits(row->callable, call->args, call->count, call->kwnames, call->kwdict)) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    for (Py_ssize_t i = 0; i < row->parameter_count; i++) {
-        PyTypeObject *type = call->p[i] && dycl_is_tensor(call->p[i]) ? Py_TYPE(call->p[i]) : NULL;
-        if (type && type != dycl_py.lazy_type && type != dycl_py.tensor_type && type != dycl_py.parameter_type && type != dycl_py.buffer_type)
-            return dycl_call_bail(call, DYCL_BAIL_subclass);
-    }
     return dycl_beside_values(call, row);
 }
 

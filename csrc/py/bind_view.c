@@ -399,6 +399,7 @@ dycl_binding dycl_bindings_view[] = {
     ROW("view", M, "self size " DYCL_SPREAD, view, 1, 1),
     ROW("reshape", M, "self shape " DYCL_SPREAD, view, 0, 1),
     ROW("reshape", T, "input shape", view, 0, 0),
+    ROW("as_strided", T | M, "input size stride storage_offset", dycl_bind_as_strided, 0, 0),
     ROW("view_as", M, "self other", view_as, 1, 0),
     ROW("reshape_as", M, "self other", view_as, 0, 0),
     ROW("flatten", T | M, "input start_dim end_dim", flatten, 0, 0),

@@ -27,7 +27,10 @@ PyObject *dycl_bind_tensor_split(dycl_call *call, const dycl_binding *row);
 PyObject *dycl_bind_unbind(dycl_call *call, const dycl_binding *row);
 PyObject *dycl_bind_iterate(dycl_call *call, const dycl_binding *row);
 PyObject *dycl_bind_meshgrid(dycl_call *call, const dycl_binding *row);
+PyObject *dycl_bind_as_strided(dycl_call *call, const dycl_binding *row);
 PyObject *dycl_bind_broadcast_tensors(dycl_call *call, const dycl_binding *row);
+
+PyObject *dycl_bind_pad_by_mode(dycl_call *call); /* bind_words.c: input, pad, mode (a str), value */
 
 /* Movement (bind_move.c): rows of the table in bind_view.c. */
 PyObject *dycl_bind_contiguous(dycl_call *call, const dycl_binding *row);

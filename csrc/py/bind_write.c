@@ -109,6 +109,11 @@ static PyObject *setitem(dycl_call *call, const dycl_binding *row) {
     } else {
         result = put_view(call, self, key, value);
     }
+    if (!result && !PyErr_Occurred()) {
+        dycl_bail why = call->region->recorder.why;
+        if (why != DYCL_BAIL_arguments && why != DYCL_BAIL_dtype && why != DYCL_BAIL_shape && why != DYCL_BAIL_layout && why != DYCL_BAIL_alias) return NULL;
+        result = dycl_index_put_advanced(call);
+    }
     if (!result) return NULL;
     Py_DECREF(result);
     Py_RETURN_NONE;

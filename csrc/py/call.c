@@ -407,8 +407,15 @@ static int bind_name(PyObject *owner, const char *name, dycl_binding *row, int i
     return result;
 }
 
+int dycl_bindings_add(PyObject *callable, const dycl_binding *row, int in_place, const char *method) {
+    int other_in_place, swapped;
+    if (dycl_binding_find(callable, &other_in_place, &swapped)) return 0;
+    int result = insert(callable, row, in_place, 0);
+    return result == 0 && method ? add_method(method, callable, row, in_place, 0) : result;
+}
+
 typedef struct {
-    PyObject *torch, *tensor, *functional, *nn, *special, *linalg;
+    PyObject *torch, *tensor, *functional, *nn, *special, *linalg, *vf;
 } places;
 
 static int bind_row(dycl_binding *row, const places *at) {
@@ -420,6 +427,7 @@ static int bind_row(dycl_binding *row, const places *at) {
     if (row->places & DYCL_AT_NN && bind_name(at->nn, row->name, row, 0, 0, 0) < 0) return -1;
     if (row->places & DYCL_AT_SPECIAL && bind_name(at->special, row->name, row, 0, 0, 0) < 0) return -1;
     if (row->places & DYCL_AT_LINALG && bind_name(at->linalg, row->name, row, 0, 0, 0) < 0) return -1;
+    if (row->places & DYCL_AT_VF && bind_name(at->vf, row->name, row, 0, 0, 0) < 0) return -1;
     snprintf(name, sizeof name, "%s_", row->name);
     if (row->places & DYCL_AT_NN && bind_name(at->nn, name, row, 1, 0, 0) < 0) return -1; /* where there is one */
     if (row->places & DYCL_AT_INPLACE) {
@@ -444,7 +452,8 @@ static int bind_row(dycl_binding *row, const places *at) {
 int dycl_bindings_setup(void) {
     static dycl_binding *const tables[] = {dycl_bindings_elementwise, dycl_bindings_view, dycl_bindings_reduce, dycl_bindings_nn, dycl_bindings_matmul,
                                            dycl_bindings_create, dycl_bindings_tensor, dycl_bindings_index, dycl_bindings_resize,
-                                           dycl_bindings_sort, dycl_bindings_write, dycl_bindings_recurrent, dycl_bindings_random};
+                                           dycl_bindings_sort, dycl_bindings_write, dycl_bindings_recurrent, dycl_bindings_random, dycl_bindings_scatter,
+                                           dycl_bindings_values, dycl_bindings_words};
     int result = -1;
     places at = {.torch = dycl_py.torch, .tensor = (PyObject *)dycl_py.tensor_type};
     PyObject *c = PyObject_GetAttrString(dycl_py.torch, "_C");
@@ -453,7 +462,8 @@ int dycl_bindings_setup(void) {
     at.nn = c ? PyObject_GetAttrString(c, "_nn") : NULL;
     at.special = PyObject_GetAttrString(dycl_py.torch, "special");
     at.linalg = PyObject_GetAttrString(dycl_py.torch, "linalg");
-    if (!at.functional || !at.nn || !at.special || !at.linalg || PyType_Ready(&method_type) < 0) goto done;
+    at.vf = c ? PyObject_GetAttrString(c, "_VariableFunctions") : NULL;
+    if (!at.functional || !at.nn || !at.special || !at.linalg || !at.vf || PyType_Ready(&method_type) < 0) goto done;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (dycl_binding *row = tables[i]; row->name; row++)
             if (bind_row(row, &at) < 0) goto done;
@@ -465,5 +475,6 @@ done:
     Py_XDECREF(at.nn);
     Py_XDECREF(at.special);
     Py_XDECREF(at.linalg);
+    Py_XDECREF(at.vf);
     return result;
 }

@@ -37,7 +37,8 @@ enum {
     DYCL_AT_DUNDER = 64,    /* torch.Tensor.__name__ */
     DYCL_AT_IDUNDER = 128,  /* torch.Tensor.__iname__ */
     DYCL_AT_RDUNDER = 256,  /* torch.Tensor.__rname__: operands swapped */
-    DYCL_AT_LINALG = 512    /* torch.linalg.name */
+    DYCL_AT_LINALG = 512,   /* torch.linalg.name */
+    DYCL_AT_VF = 1024       /* torch._VF.name: what a Python function of the same name in torch calls */
 };
 
 typedef struct dycl_binding {
@@ -113,11 +114,14 @@ PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const
 int dycl_fallback_prepare(dycl_region *region, PyObject *const *args, Py_ssize_t count, const char *name, dycl_bail why);
 PyObject *dycl_fallback_passing(PyObject *(*generic)(PyObject *, PyObject *), PyObject *a, PyObject *b);
 
+/* One more callable that a row serves, unless one does already; method: its name on the lazy type, or NULL. 0 or -1. */
+int dycl_bindings_add(PyObject *callable, const dycl_binding *row, int in_place, const char *method);
 int dycl_bindings_setup(void); /* fills the table and the lazy type's methods */
 
 /* Tables, one per file; a row with name NULL ends each. */
 extern dycl_binding dycl_bindings_elementwise[], dycl_bindings_view[], dycl_bindings_reduce[], dycl_bindings_nn[], dycl_bindings_matmul[], dycl_bindings_create[],
     dycl_bindings_tensor[], dycl_bindings_index[], dycl_bindings_resize[],
-    dycl_bindings_sort[], dycl_bindings_write[], dycl_bindings_recurrent[], dycl_bindings_random[];
+    dycl_bindings_sort[], dycl_bindings_write[], dycl_bindings_recurrent[], dycl_bindings_random[],
+    dycl_bindings_scatter[], dycl_bindings_values[], dycl_bindings_words[];
 
 #endif

@@ -1,5 +1,7 @@
 /* What is not represented runs in torch, on plain tensors, exactly as it would have. */
 #include "py/call.h"
+#include "py/hosted.h"
+#include "py/shortcut.h"
 #include "py/site.h"
 
 static int has_lazy(PyObject *o, int depth) {
@@ -62,22 +64,43 @@ int dycl_fallback_prepare(dycl_region *region, PyObject *const *args, Py_ssize_t
 
 PyObject *dycl_fallback_passing(PyObject *(*generic)(PyObject *, PyObject *), PyObject *a, PyObject *b) {
     dycl_region *region = dycl_region_current;
+    PyObject *args[2] = {a, b};
     if (!region) return generic(a, b);
+    dycl_lesson *lesson = dycl_hosted_take_lesson(region);
+    dycl_lesson_begin(lesson, args, 2);
     region->passing = 1;
     PyObject *result = generic(a, b);
     region->passing = 0;
+    dycl_lesson_end(lesson, result, args, 2, NULL);
     return result;
+}
+
+/* What a binding does not represent, torch's own kernel may compute as a step. Other reasons hold for that, too. */
+static int may_be_hosted(const dycl_region *region, dycl_bail why) {
+    if (!region || !dycl_region_open(region)) return 0;
+    return why == DYCL_BAIL_operator || why == DYCL_BAIL_arguments || why == DYCL_BAIL_dtype || why == DYCL_BAIL_layout || why == DYCL_BAIL_shape || why == DYCL_BAIL_rank;
 }
 
 PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames, PyObject *kwdict,
                         dycl_bail why) {
-    if (prepare(region, args, count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0), why) < 0) return NULL;
-    if (kwdict && make_plain(kwdict, 0, why) < 0) return NULL;
-    if (!region) return kwdict ? PyObject_VectorcallDict(callable, args, (size_t)count, kwdict) : PyObject_Vectorcall(callable, args, (size_t)count, kwnames);
-    dycl_site_left_at(region->site, callable, why);
-    region->passing = !kwdict;
-    PyObject *result = kwdict ? PyObject_VectorcallDict(callable, args, (size_t)count, kwdict)
-                              : PyObject_Vectorcall(callable, args, (size_t)count, kwnames);
-    region->passing = 0;
+    if (may_be_hosted(region, why)) {
+        if (dycl_shortcut_is_whole(callable)) return dycl_shortcut_run_body(callable, args, count, kwnames, kwdict);
+        PyObject *hosted = dycl_hosted_record(region, callable, args, count, kwnames, kwdict);
+        if (hosted || PyErr_Occurred()) return hosted;
+        if (region->lesson) why = DYCL_BAIL_first;
+    }
+    dycl_lesson *lesson = region ? dycl_hosted_take_lesson(region) : NULL;
+    Py_ssize_t total = count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+    PyObject *result = NULL;
+    if (prepare(region, args, total, why) < 0 || (kwdict && make_plain(kwdict, 0, why) < 0)) goto done;
+    dycl_lesson_begin(lesson, args, total);
+    if (region) {
+        dycl_site_left_at(region->site, callable, why);
+        region->passing = !kwdict;
+    }
+    result = kwdict ? PyObject_VectorcallDict(callable, args, (size_t)count, kwdict) : PyObject_Vectorcall(callable, args, (size_t)count, kwnames);
+    if (region) region->passing = 0;
+done:
+    dycl_lesson_end(lesson, result, args, total, kwdict);
     return result;
 }

@@ -9,6 +9,7 @@
 #include "exec/cache.h"
 #include "exec/profile.h"
 #include "exec/workspace.h"
+#include "ir/hosted.h"
 #include "opt/program.h"
 #include "py/ahead.h"
 #include "py/call.h"
@@ -224,6 +225,19 @@ static PyObject *bound(PyObject *module, PyObject *callable) {
     return PyBool_FromLong(dycl_py.ready && dycl_binding_find(callable, &in_place, &swapped) != NULL);
 }
 
+static PyObject *hosted(PyObject *self, PyObject *unused) {
+    (void)self;
+    (void)unused;
+    PyObject *list = PyList_New(0);
+    for (int op = DYCL_HOSTED_FIRST; list && op < DYCL_OP_COUNT; op++) {
+        const dycl_hosted *h = dycl_hosted_get((dycl_op)op);
+        PyObject *row = Py_BuildValue("(sssis)", dycl_op_get((dycl_op)op)->name, h->schema, h->overload, h->results, h->text);
+        if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
 static PyMethodDef methods[] = {
     {"setup", setup, METH_NOARGS, "Imports torch and finds what dycl needs in it."},
     {"site", site, METH_VARARGS, "site(callable, module, options=0): callable or module is None; options: NO_PACK, BF16."},
@@ -235,6 +249,7 @@ static PyMethodDef methods[] = {
     {"set_disabled", set_disabled, METH_O, NULL},
     {"set_timing", set_timing, METH_O, NULL},
     {"set_choosing", set_choosing, METH_O, "Whether a site may prefer torch where that is measured to be faster."},
+    {"hosted", hosted, METH_NOARGS, "The rows of csrc/ir/hosted.def: (name, schema, overload, results, parameters)."},
     {"operators", operators, METH_NOARGS, "The names of the registry's operators (csrc/ir/ops.def, csrc/kern/kern.def)."},
     {"set_replay", set_replay, METH_O, "The function that runs nodes in torch: dycl._replay.run."},
     {"set_replaying", set_replaying, METH_O, "Whether every segment is replayed, without looking for a plan."},

@@ -61,6 +61,7 @@ typedef struct dycl_region {
     int expected_count;
     struct dycl_region_ahead *ahead; /* owned: the runner's work on the expected segment; NULL: none */
     uint8_t runs_ahead, wants_ahead; /* this region may; an operator that is recorded now starts or feeds it */
+    struct dycl_lesson *lesson; /* owned: what will be learned from the call that goes to torch (form.h); NULL: nothing */
     struct dycl_site *site;   /* borrowed */
     struct dycl_region *next; /* free list */
 } dycl_region;

@@ -169,6 +169,9 @@ static struct {
 } bodies[BODIES];
 static int body_count;
 
+static PyObject *whole[WHOLE]; /* owned: code objects */
+static _Thread_local const PyObject *forced;
+
 static asked_kind kind_of_code(const PyObject *code) {
     for (uint32_t at = dycl_address_hash(code, 10); bodies[at].code; at = (at + 1) % BODIES)
         if (bodies[at].code == code) return bodies[at].kind;
@@ -177,8 +180,12 @@ static asked_kind kind_of_code(const PyObject *code) {
 
 /* Methods of torch.Tensor ask too, and then look at their exact type: they are none of these. */
 static asked_kind asked_by(const dycl_region *region) {
-    if (!region || region->passing || !dycl_region_records(region)) return ASKED_NEVER;
     const _PyInterpreterFrame *frame = PyThreadState_Get()->cframe->current_frame;
+    if (__builtin_expect(forced != NULL, 0) && frame && (const PyObject *)frame->f_code == forced) {
+        forced = NULL;
+        return ASKED_ALWAYS;
+    }
+    if (!region || region->passing || !dycl_region_records(region)) return ASKED_NEVER;
     return frame ? kind_of_code((const PyObject *)frame->f_code) : ASKED_NEVER;
 }
 
@@ -229,20 +236,54 @@ static int add_body(PyObject *code, asked_kind kind) {
     return 0;
 }
 
-static int is_whole(PyObject *name) {
-    for (int i = 0; i < WHOLE; i++)
-        if (PyUnicode_CompareWithASCIIString(name, whole_names[i]) == 0) return 1;
+static int is_whole(PyObject *name, PyObject *code) {
+    for (int i = 0; i < WHOLE; i++) {
+        if (PyUnicode_CompareWithASCIIString(name, whole_names[i]) != 0) continue;
+        if (!whole[i]) whole[i] = Py_NewRef(code);
+        return 1;
+    }
     return 0;
+}
+
+int dycl_shortcut_is_whole(PyObject *callable) {
+    for (int i = 0; i < WHOLE && PyFunction_Check(callable); i++)
+        if (whole[i] == PyFunction_GET_CODE(callable)) return 1;
+    return 0;
+}
+
+PyObject *dycl_shortcut_run_body(PyObject *function, PyObject *const *args, Py_ssize_t count, PyObject *kwnames, PyObject *kwdict) {
+    /* torch has set our mode aside for the time of the call that it handed us: what the body calls shall be seen */
+    PyObject *type, *value, *traceback, *done = NULL;
+    int aside = dycl_abi_mode_depth() < dycl_region_current->mode_depth;
+    if (aside && !(done = PyObject_CallOneArg(dycl_py.push_mode, dycl_py.mode))) return NULL;
+    Py_XDECREF(done);
+    forced = PyFunction_GET_CODE(function);
+    PyObject *result = kwdict ? PyObject_VectorcallDict(function, args, (size_t)count, kwdict) : PyObject_Vectorcall(function, args, (size_t)count, kwnames);
+    forced = NULL;
+    if (!aside) return result;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (!(done = PyObject_CallNoArgs(dycl_py.pop_mode))) Py_CLEAR(result);
+    Py_XDECREF(done);
+    if (type) PyErr_Restore(type, value, traceback);
+    return result;
+}
+
+/* Bound, or what a function that is bound calls to ask in its name (_meshgrid). */
+static int is_bound(PyObject *dict, PyObject *name, PyObject *function) {
+    int in_place, swapped;
+    const char *text = PyUnicode_AsUTF8(name);
+    PyObject *public = text && *text == '_' ? PyDict_GetItemString(dict, text + 1) : NULL;
+    PyErr_Clear();
+    return dycl_binding_find(function, &in_place, &swapped) || (public && dycl_binding_find(public, &in_place, &swapped));
 }
 
 /* The functions that a module of torch defines. bound: of those that have a binding. */
 static int add_bodies(PyObject *module, asked_kind bound) {
     PyObject *dict = PyModule_GetDict(module), *name, *function;
     Py_ssize_t at = 0;
-    int in_place, swapped;
     while (PyDict_Next(dict, &at, &name, &function)) {
-        if (!PyFunction_Check(function) || PyFunction_GET_GLOBALS(function) != dict || is_whole(name)) continue;
-        asked_kind kind = dycl_binding_find(function, &in_place, &swapped) ? bound : ASKED_ALWAYS;
+        if (!PyFunction_Check(function) || PyFunction_GET_GLOBALS(function) != dict || is_whole(name, PyFunction_GET_CODE(function))) continue;
+        asked_kind kind = is_bound(dict, name, function) ? bound : ASKED_ALWAYS;
         if (kind != ASKED_NEVER && add_body(PyFunction_GET_CODE(function), kind) < 0) return -1;
     }
     return 0;

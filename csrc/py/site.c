@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "py/everywhere.h"
+#include "py/instance.h"
 #include "py/region.h"
 #include "structmember.h"
 

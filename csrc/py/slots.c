@@ -6,6 +6,7 @@
 #include "py/bind_view.h"
 #include "py/call.h"
 #include "py/doors.h"
+#include "py/hosted.h"
 #include "py/scalar.h"
 
 /* ---- Number slots ---------------------------------------------------------------------------------------------------------------- */
@@ -216,8 +217,12 @@ static int slot_assign_subscript(PyObject *self, PyObject *index, PyObject *valu
         Py_XDECREF(done);
         return done ? 0 : -1;
     }
-    if (dycl_fallback_prepare(dycl_region_current, args, 3, "__setitem__", why) < 0) return -1;
-    return value ? PyObject_SetItem(self, index, value) : PyObject_DelItem(self, index);
+    dycl_lesson *lesson = dycl_region_current ? dycl_hosted_take_lesson(dycl_region_current) : NULL;
+    int result = dycl_fallback_prepare(dycl_region_current, args, 3, "__setitem__", why);
+    if (result == 0) dycl_lesson_begin(lesson, args, 3);
+    if (result == 0) result = value ? PyObject_SetItem(self, index, value) : PyObject_DelItem(self, index);
+    dycl_lesson_end(lesson, result == 0 ? Py_None : NULL, args, 3, NULL);
+    return result;
 }
 
 static Py_hash_t slot_hash(PyObject *self) { /* torch.Tensor.__hash__ is id() */

@@ -8,6 +8,7 @@
 #include "py/constant.h"
 #include "py/hint.h"
 #include "py/host.h"
+#include "py/hosted.h"
 #include "py/lazy.h"
 #include "py/mode.h"
 #include "py/modules.h"
@@ -130,6 +131,8 @@ static int find_everything(PyObject *torch) {
     dycl_py.cpu_device = PyObject_CallMethod(torch, "device", "s", "cpu");
     dycl_py.eval_frame_callback = find(torch, "_C._dynamo.eval_frame.get_eval_frame_callback");
     PyErr_Clear(); /* a torch without it has nothing to step aside for */
+    dycl_py.mkldnn_enabled = find(torch, "_C._get_mkldnn_enabled");
+    PyErr_Clear();
     dycl_py.detach_name = PyUnicode_InternFromString("detach");
     dycl_py.bernoulli_name = PyUnicode_InternFromString("bernoulli_");
     dycl_py.requires_grad_name = PyUnicode_InternFromString("requires_grad");
@@ -148,7 +151,7 @@ int dycl_py_setup(void) {
     tried = 1;
     if (!dycl_py.torch && !(dycl_py.torch = PyImport_ImportModule("torch"))) return -1;
     if (find_everything(dycl_py.torch) < 0 || dycl_abi_setup(dycl_py.torch) < 0 || make_wrapper_call() < 0 || dycl_constant_setup() < 0 ||
-        dycl_lazy_setup() < 0 || dycl_bindings_setup() < 0 || dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_watch_setup() < 0 ||
+        dycl_lazy_setup() < 0 || dycl_bindings_setup() < 0 || dycl_hosted_setup() < 0 || dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_watch_setup() < 0 ||
         dycl_hint_setup() < 0)
         return -1;
     dycl_host_setup();

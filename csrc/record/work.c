@@ -1,5 +1,7 @@
 #include "record/work.h"
 
+#include "ir/hosted.h"
+
 #define MOVED 16.0 /* an element that is read and written takes as long as so many operations of a product */
 
 static double numel(const dycl_value *value) {
@@ -25,6 +27,10 @@ static double work_of_node(const dycl_graph *g, const dycl_node *node) {
     case DYCL_FAMILY_CONV:
         b = &g->values[operands[1]];
         return 2 * numel(out) * numel(b) / (double)(b->sizes[0] ? b->sizes[0] : 1);
+    case DYCL_FAMILY_HOSTED:
+        b = &g->values[operands[node->operand_count > 1 ? 1 : 0]];
+        if (dycl_hosted_get((dycl_op)node->op)->work == 'C') return 2 * numel(out) * numel(b) / (double)(b->sizes[0] ? b->sizes[0] : 1);
+        break;
     case DYCL_FAMILY_ATTENTION:
         b = &g->values[operands[1]];
         return 4 * numel(out) * (double)(b->rank > 1 ? b->sizes[b->rank - 2] : 1);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "hosted_random.h"
 #include "ir/graph.h"
 #include "random.h"
 
@@ -51,7 +52,15 @@ static void random_node(dycl_graph *g) {
     int64_t attrs[1 + 2 * DYCL_MAX_RANK], eps = dycl_f64_attr(doubles[below((int64_t)(sizeof doubles / sizeof *doubles))]);
     memset(operands, 0xff, sizeof operands);
     operands[0] = a;
-    switch (below(9)) {
+    switch (below(10)) {
+    case 9: { /* an operator of the host's, whose attributes say how its result looks */
+        uint32_t tensors[DYCL_HOSTED_PARAMETERS + 3];
+        int64_t words[DYCL_MAX_ATTRS];
+        int count, length;
+        dycl_op op = random_hosted(random_value, g, tensors, &count, words, &length);
+        dycl_graph_node(g, op, count, tensors, length, words, &out);
+        return;
+    }
     case 0: /* a transposed, shifted or narrowed view */
         if (value->kind == DYCL_VALUE_SCALAR || dycl_value_numel(value) == 0) return;
         attrs[0] = 0;

@@ -153,8 +153,8 @@ def test_grouped_product():
         for end in strange:
             covered[start:end] = True
             start = end
-        check(lambda x, w, ends: torch._grouped_mm(x, w, offs=ends)[covered], x, w, ends, left=1)  # the mask
-        check(lambda x, w, ends: torch._grouped_mm(x, w.transpose(1, 2), offs=ends)[covered], x, w, ends, left=1)
+        check(lambda x, w, ends: torch._grouped_mm(x, w, offs=ends)[covered], x, w, ends)
+        check(lambda x, w, ends: torch._grouped_mm(x, w.transpose(1, 2), offs=ends)[covered], x, w, ends)
     check(lambda x, w: torch._grouped_mm(x, w[:, :, :7], offs=torch.tensor([1, 1, 9], dtype=torch.int32)), x, w, left=None)
     for f in (lambda x, w: torch._grouped_mm(x[:, :6], w, offs=ends), lambda x, w: torch._grouped_mm(x, w[:, :, :7].contiguous(), offs=ends), lambda x, w: torch._grouped_mm(x, w[:2], offs=ends)):
         rejected(f, x, w)

@@ -14,7 +14,7 @@ def tiny(x):
 class Unrepresented(nn.Module):  # every operator is left to torch, and each breaks the segment
     def forward(self, x):
         for _ in range(20):
-            x = torch.cumprod(x, -1)
+            x = torch.special.airy_ai(x)
         return x
 
 model = nn.Sequential(*[layer for _ in range(8) for layer in (nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64))]).eval()
@@ -65,7 +65,7 @@ from torch import nn
 class Unrepresented(nn.Module):
     def forward(self, x):
         for _ in range(20):
-            x = torch.cumprod(x, -1)
+            x = torch.special.airy_ai(x)
         return x
 
 class NeverTheSame(nn.Module):  # each call takes a path of its own
