@@ -8,6 +8,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH       := torch==2.13.0
 BENCH       ?=
 SANITIZED   ?=
+FUZZ        ?= plans
 
 PY   := $(VENV)/bin/python
 # Every pip call names torch's exact version, so that no dependency of anything can ask for another.
@@ -15,7 +16,7 @@ PIP  := $(PY) -m pip install --quiet --disable-pip-version-check $(TORCH)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-c test-py test-full bench wheel debug sanitize asan tsan lint format clean distclean
+.PHONY: help setup build demo test test-c test-py test-full bench wheel debug sanitize asan tsan fuzz lint format clean distclean
 
 help:
 	@echo "make demo       set up, build, run examples/quickstart.py"
@@ -25,6 +26,7 @@ help:
 	@echo "make debug      rebuild with checks and symbols; the next plain build returns to normal"
 	@echo "make sanitize   C tests under the address and undefined-behaviour sanitizers"
 	@echo "make asan       Python tests under the same;  make tsan: C tests of what runs in several threads"
+	@echo "make fuzz       fuzzers for as long as asked (FUZZ='plans --seconds=3600', 'programs ...', 'pairs ...'; their --help says what they take)"
 	@echo "make lint       let clang check the C sources;  make format: clang-format them"
 	@echo "make clean      remove what was built;  make distclean: the environment too"
 
@@ -90,6 +92,9 @@ asan: $(VENV)/.stamp-test
 
 tsan: $(VENV)/.stamp-base
 	$(PY) tests/sanitized.py thread $(SANITIZED)
+
+fuzz: $(VENV)/.stamp-test build
+	$(PY) -m tests.fuzz $(FUZZ)
 
 sanitize: $(VENV)/.stamp-base
 	DYCL_SANITIZE=address,undefined $(PY) setup.py --quiet ctest

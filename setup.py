@@ -4,6 +4,7 @@ Commands beyond setuptools' own:
     python setup.py build_ext --inplace     what `make` runs; recompiles only what changed
     python setup.py ctest [--only NAME]     compiles and runs tests/c/test_*.c against the core's objects
     python setup.py lint [--cc clang]       a second compiler's opinion, syntax only
+    python setup.py fuzz [--seconds 60]     clang's libFuzzer on plans (tests/fuzz/plan_fuzz.c), under the address and undefined-behaviour sanitizers
 
 Environment:
     ONEDNN_ROOT       a oneDNN to use instead of the wheel's (include/oneapi/dnnl/dnnl.h and lib/libdnnl.so*)
@@ -238,11 +239,13 @@ class Toolchain:
         except FileNotFoundError:  # a header is gone
             return True
 
+    def openmp(self):
+        """The thread sanitizer gets a runtime that it can look into (tests/c/threads); it has to serve oneDNN too."""
+        return ["-rdynamic" if self.sanitize == "thread" else "-fopenmp"]
+
     def link(self, objects, target, shared, rpaths):
         """Links when an object or the command changed; replaces the file, never writes into one that may be mapped."""
-        # The thread sanitizer gets an OpenMP runtime that it can look into (tests/c/threads); it has to serve oneDNN too.
-        openmp = "-rdynamic" if self.sanitize == "thread" else "-fopenmp"
-        command = self.cc + (["-shared"] if shared else []) + [openmp, "-pthread"]
+        command = self.cc + (["-shared"] if shared else []) + ["-pthread", *self.openmp()]
         if self.sanitize:
             command.append(f"-fsanitize={self.sanitize}")
         command += (["-O2"] + self.lto if self.lto else [])
@@ -381,6 +384,16 @@ class ctest(Command):
         return None
 
 
+def borrowed_omp():
+    """A folder with omp.h, which is each compiler's own file: a clang without its OpenMP package borrows gcc's."""
+    folder = os.path.join(ROOT, "build", "omp")
+    header = subprocess.run(["gcc", "-print-file-name=include/omp.h"], stdout=subprocess.PIPE, text=True).stdout.strip()
+    if os.path.exists(header):
+        os.makedirs(folder, exist_ok=True)
+        write(os.path.join(folder, "omp.h"), re.sub(r", __malloc__ \(omp_free\)|__malloc__ \(omp_free\), ", "", read(header)))
+    return folder
+
+
 class lint(Command):
     description = "let a second compiler look at all C files, syntax only"
     user_options = [("cc=", None, "the compiler (clang)")]
@@ -393,12 +406,7 @@ class lint(Command):
 
     def run(self):
         tools = Toolchain(cc=self.cc)
-        # omp.h is each compiler's own file; a clang without its OpenMP package borrows gcc's.
-        borrowed = os.path.join(ROOT, "build", "omp")
-        header = subprocess.run(["gcc", "-print-file-name=include/omp.h"], stdout=subprocess.PIPE, text=True).stdout.strip()
-        if os.path.exists(header):
-            os.makedirs(borrowed, exist_ok=True)
-            write(os.path.join(borrowed, "omp.h"), re.sub(r", __malloc__ \(omp_free\)|__malloc__ \(omp_free\), ", "", read(header)))
+        borrowed = borrowed_omp()
         failed = 0
         for source in sources():
             command = tools.cc + tools.flags(source) + ["-idirafter", borrowed, "-fsyntax-only", source]
@@ -406,6 +414,53 @@ class lint(Command):
         if failed:
             fail(f"{self.cc} objects to {failed} files.")
         print(f"{self.cc}: no objection", flush=True)
+
+
+class FuzzToolchain(Toolchain):
+    """clang with libFuzzer. Its OpenMP runtime would be a second one beside oneDNN's: pragmas are read over, one thread is what the fuzzer wants."""
+
+    def __init__(self, cc):
+        super().__init__(cc=cc)
+        self.sanitize = "fuzzer,address,undefined"
+        self.variant = f"fuzz-{sys.implementation.cache_tag}"
+        self.mode = ["-O1", "-g", "-fno-omit-frame-pointer", "-DDYCL_DEBUG=1", "-idirafter", borrowed_omp(), f"-I{os.path.join(ROOT, 'tests/c')}"]
+        self.lto, self.warnings = [], []  # clang reads over pragmas, so that much looks unused: `lint` is for that
+        self.directory = os.path.join(ROOT, "build", "obj", self.variant)
+
+    def flags(self, source):
+        # Kernels take minutes with the undefined-behaviour sanitizer; and offsets from NULL are what empty tensors have.
+        kernels = os.path.relpath(source, ROOT).startswith("csrc/kern/")
+        sanitizers = ["-fsanitize=fuzzer-no-link,address" + ("" if kernels else ",undefined"), "-fno-sanitize-recover=undefined", "-fno-sanitize=pointer-overflow"]
+        return [flag for flag in super().flags(source) if flag != "-fopenmp"] + sanitizers
+
+    def openmp(self):
+        gomp = subprocess.run(["gcc", "-print-file-name=libgomp.so"], stdout=subprocess.PIPE, text=True).stdout.strip()
+        return f"-L{os.path.dirname(gomp)}", "-lgomp"
+
+
+class fuzz(Command):
+    description = "build the plan fuzzer with clang and run it; what it finds lies in build/fuzz"
+    user_options = [("cc=", None, "the compiler (clang)"), ("seconds=", None, "how long (60)"), ("corpus=", None, "folder of graphs (build/fuzz/corpus)"),
+                    ("input=", None, "run this one graph instead")]
+
+    def initialize_options(self):
+        self.cc, self.seconds, self.corpus, self.input = "clang", 60, os.path.join(ROOT, "build", "fuzz", "corpus"), None
+
+    def finalize_options(self):
+        self.seconds = int(self.seconds)
+
+    def run(self):
+        tools = FuzzToolchain(self.cc)
+        objects = tools.compile(sources(core_only=True) + [os.path.join(ROOT, "tests", "fuzz", "plan_fuzz.c")])
+        program = os.path.join(tools.directory, "plan_fuzz")
+        tools.link(objects, program, shared=False, rpaths=[os.path.dirname(tools.onednn.library)])
+        os.makedirs(self.corpus, exist_ok=True)
+        found = os.path.join(ROOT, "build", "fuzz", "found-")
+        options = ["-max_len=6000", "-rss_limit_mb=6000", "-timeout=60", "-print_final_stats=1", f"-max_total_time={self.seconds}", f"-artifact_prefix={found}"]
+        # What oneDNN and the OpenMP runtime keep is theirs; memory that is refused is no error.
+        environment = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "UBSAN_OPTIONS": "print_stacktrace=1", **os.environ}
+        if subprocess.run([program] + ([self.input] if self.input else options + [self.corpus]), cwd=ROOT, env=environment).returncode:
+            fail(f"the plan fuzzer found something: {found}*")
 
 
 class CoreExtension(Extension):
@@ -418,6 +473,6 @@ class CoreExtension(Extension):
 setup(
     packages=find_packages(ROOT, include=["dycl", "dycl.*"]) or ["dycl"],
     ext_modules=[CoreExtension()],
-    cmdclass={"build_ext": build_ext, "ctest": ctest, "lint": lint},
+    cmdclass={"build_ext": build_ext, "ctest": ctest, "lint": lint, "fuzz": fuzz},
     zip_safe=False,
 )

@@ -21,7 +21,7 @@ static dycl_status hosted_run(const dycl_step *step, dycl_plan *plan) {
         if (a->tensors[i].rank >= 0) a->tensors[i].data = dycl_at(plan, a->refs[i]);
     for (int i = 0; i < a->row->results; i++)
         if (a->out[i].rank >= 0) a->out[i].data = dycl_at(plan, a->to[i]);
-    if (!dycl_host_functions.call) return dycl_error_set("the host has no %s", a->row->schema);
+    if (!dycl_host_functions.call) return dycl_error_bail("the host has no %s", a->row->schema);
     return dycl_host_functions.call(a->row->schema, a->into ? a->row->out : a->row->overload, a->row->results, a->into, a->argument_count, a->arguments, a->out);
 }
 

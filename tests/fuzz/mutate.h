@@ -111,7 +111,7 @@ static int attributes(const dycl_graph *g, dycl_op op, uint32_t operand, int64_t
     }
     for (int i = 0; i < count; i++) {
         attrs[i] = any_attr(v);
-        if (dycl_attr_is_f64(op, i)) attrs[i] = dycl_f64_attr(below(2) ? 1e-5 : (double)below(5) - 1);
+        if (dycl_attr_is_f64(op, info->min_operands, count, attrs, i)) attrs[i] = dycl_f64_attr(below(2) ? 1e-5 : (double)below(5) - 1);
     }
     if (info->family == DYCL_FAMILY_CONV && below(4)) /* stride, padding, dilation, groups as they usually are */
         for (int i = 0; i < count; i++) attrs[i] = i < 2 ? 1 + below(2) : i < 4 ? below(3) : i < 6 ? 1 + !below(4) : i == 6 ? 1 + !below(4) : 0;
@@ -130,17 +130,18 @@ static uint32_t any_value(const dycl_graph *g, dycl_dtype dtype) {
     return (uint32_t)below(g->value_count);
 }
 
+/* Not the host's operators: here is no host. */
 static void add_node(dycl_graph *g) {
     uint32_t operands[DYCL_MAX_OPERANDS], value;
     int64_t attrs[DYCL_MAX_ATTRS] = {0};
     for (int tries = 0; tries < 60; tries++) {
-        dycl_op op = (dycl_op)(below(2) ? below(DYCL_OP_COUNT) : DYCL_EW_COUNT + below(DYCL_OP_COUNT - DYCL_EW_COUNT));
+        dycl_op op = (dycl_op)(below(2) ? below(DYCL_HOSTED_FIRST) : DYCL_EW_COUNT + below(DYCL_HOSTED_FIRST - DYCL_EW_COUNT));
         const dycl_op_info *info = dycl_op_get(op);
         int most = info->max_operands < 4 ? info->max_operands : info->min_operands + (int)below(4);
         int count = info->min_operands + (int)below(most - info->min_operands + 1);
         uint32_t first = any_value(g, DYCL_DTYPE_COUNT);
         for (int i = 0; i < count; i++) operands[i] = i == 0 ? first : any_value(g, (dycl_dtype)g->values[first].dtype);
-        if (op == DYCL_EW_where && count == 3) operands[0] = any_value(g, DYCL_BOOL);
+        if ((int)op == DYCL_EW_where && count == 3) operands[0] = any_value(g, DYCL_BOOL);
         if (info->family == DYCL_FAMILY_GATHER || op == DYCL_OP_index_put) operands[1] = any_value(g, DYCL_I64);
         for (int i = 1; i < count; i++)
             if (info->family != DYCL_FAMILY_EW && info->max_operands < 10 && !below(4)) operands[i] = DYCL_NONE;

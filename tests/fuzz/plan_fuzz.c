@@ -1,5 +1,6 @@
 /* libFuzzer on graphs in their text form: parser, verifier, passes, plans of every kind, runs, against the reference interpreter (DYCL_CHECK, which is on
  * in this build). A first line "# seed" says what feeds the graph. Built and run by `make fuzz FUZZ="plans ..."`. */
+#define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,15 @@
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed);
+int LLVMFuzzerInitialize(int *count, char ***arguments);
+
+/* Before anything asks for them. */
+int LLVMFuzzerInitialize(int *count, char ***arguments) {
+    (void)count, (void)arguments;
+    setenv("DYCL_CHECK", "1e8", 0);
+    setenv("OMP_NUM_THREADS", "1", 0);
+    return 0;
+}
 
 static char *text_of(const uint8_t *data, size_t size) {
     char *text = malloc(size + 1);
@@ -129,8 +139,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     dycl_graph g;
     inputs in;
     dycl_graph_init(&g);
-    setenv("DYCL_CHECK", "1e8", 0);
-    setenv("OMP_NUM_THREADS", "1", 0);
     random_state = 88172645463325252u + (text[0] == '#' ? strtoull(text + 1, NULL, 10) : 0) * 7919;
     rnd();
     if (dycl_graph_parse(text, &g) == DYCL_OK && small(&g)) {
