@@ -112,7 +112,11 @@ PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const
 int dycl_fallback_prepare(dycl_region *region, PyObject *const *args, Py_ssize_t count, const char *name, dycl_bail why);
 PyObject *dycl_fallback_passing(PyObject *(*generic)(PyObject *, PyObject *), PyObject *a, PyObject *b);
 
-int dycl_bindings_setup(void); /* fills the table and the lazy type's methods */
+/* The table and the lazy type's methods; rows.c fills both. 0 or -1. Of rows with one callable the first serves. */
+int dycl_binding_insert(PyObject *callable, const dycl_binding *row, int in_place, int swapped);
+int dycl_binding_add_method(const char *name, PyObject *original, const dycl_binding *row, int in_place, int swapped);
+int dycl_bindings_setup(void);
+PyObject *dycl_bindings_list(void); /* new list of (owner in torch, name there, row's name, parameters, "" or "in place" or "swapped") */
 
 /* Tables, one per file; a row with name NULL ends each. */
 extern dycl_binding dycl_bindings_elementwise[], dycl_bindings_view[], dycl_bindings_reduce[], dycl_bindings_nn[], dycl_bindings_matmul[], dycl_bindings_create[],

@@ -170,6 +170,12 @@ static PyObject *bound(PyObject *module, PyObject *callable) {
     return PyBool_FromLong(dycl_py.ready && dycl_binding_find(callable, &in_place, &swapped) != NULL);
 }
 
+static PyObject *rows(PyObject *module, PyObject *unused) {
+    (void)module;
+    (void)unused;
+    return dycl_bindings_list();
+}
+
 static PyMethodDef methods[] = {
     {"setup", setup, METH_NOARGS, "Imports torch and finds what dycl needs in it."},
     {"site", site, METH_VARARGS, "site(callable, module, options=0): callable or module is None; options: NO_PACK, BF16."},
@@ -189,6 +195,7 @@ static PyMethodDef methods[] = {
     {"profile_take", profile_take, METH_NOARGS, "What was found out since the last call: (key, way, nanoseconds)."},
     {"profile_untake", profile_untake, METH_NOARGS, "It could not be kept."},
     {"bound", bound, METH_O, "Whether calls of this callable of torch can be recorded."},
+    {"rows", rows, METH_NOARGS, "Every spelling of every binding: (owner, name, row's name, parameters, '' or 'in place' or 'swapped')."},
     {0},
 };
 
