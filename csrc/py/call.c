@@ -311,8 +311,9 @@ static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, 
     Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     dycl_region *region = dycl_region_current;
     if (count && dycl_is_lazy(args[0]) && dycl_region_records(region)) {
-        uint64_t pattern = count > 1 || kwnames ? dycl_shortcut_pattern(method->original, args, count, kwnames) : 0;
-        if (pattern && !region->passing && !dycl_shortcut_known(pattern)) { /* torch's parser may refuse what the binding would take */
+        int parsed = count > 1 || kwnames;
+        uint64_t pattern = parsed ? dycl_shortcut_pattern(method->original, args, count, kwnames, 1) : 0;
+        if (parsed && !region->passing && !(pattern && dycl_shortcut_known(pattern))) { /* torch's parser may refuse what the binding would take */
             PyObject *result = PyObject_Vectorcall(method->original, args, nargsf, kwnames);
             if (result) dycl_shortcut_remember(pattern);
             return result;

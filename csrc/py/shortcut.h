@@ -8,9 +8,9 @@
  * every other call stays as it is. */
 void dycl_shortcut_install(PyObject *callable);
 
-/* The types of a call's arguments as a number, 0 where torch's parser looks at more than types; whether a call with these types got
- * through it before, and that one did. */
-uint64_t dycl_shortcut_pattern(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames);
+/* The types of a call's arguments as a number, 0 where torch's parser looks at more than types and has to be asked each time; whether a call
+ * with these types got through it before, and that one did. is_method: the first argument is self, which is not parsed. */
+uint64_t dycl_shortcut_pattern(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames, int is_method);
 int dycl_shortcut_known(uint64_t pattern);
 void dycl_shortcut_remember(uint64_t pattern);
 
