@@ -74,6 +74,13 @@ PyObject *dycl_call_written(dycl_call *call, PyObject *result, uint32_t writes) 
     return result;
 }
 
+PyObject *dycl_call_as_view(dycl_call *call, PyObject *result) {
+    if (!result || !dycl_is_lazy(result)) return result;
+    dycl_lazy *lazy = dycl_lazy_of(result);
+    lazy->own = dycl_call_meta(call, lazy->value)->root == lazy->value ? DYCL_OWN_VIEW : 0;
+    return result;
+}
+
 static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
     dycl_region *region = call->region;
     PyObject *self = call->p[0];
@@ -172,7 +179,7 @@ dycl_status dycl_call_bool_or(dycl_call *call, PyObject *o, int fallback, int *o
 }
 
 dycl_status dycl_call_f64_or(dycl_call *call, PyObject *o, double fallback, double *out) {
-    if (!dycl_call_given(o)) {
+    if (!o) {
         *out = fallback;
         return DYCL_OK;
     }
@@ -316,7 +323,8 @@ static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, 
         if (parsed && !region->passing && !(pattern && dycl_shortcut_known(pattern))) { /* torch's parser may refuse what the binding would take */
             PyObject *result = PyObject_Vectorcall(method->original, args, nargsf, kwnames);
             if (result) dycl_shortcut_remember(pattern);
-            return result;
+            if (result || !dycl_shortcut_refused()) return result;
+            return dycl_fallback(region, method->original, args, count, kwnames, NULL, DYCL_BAIL_arguments);
         }
         dycl_call call;
         dycl_call_begin(&call, region, args, count, method->in_place);

@@ -46,6 +46,8 @@ static dycl_status add_feed(dycl_region *region, dycl_handle tensor, const char 
     dycl_recorder *r = &region->recorder;
     dycl_tensor_view view;
     if (!dycl_abi_is_plain(impl)) return dycl_build_bail(r, DYCL_BAIL_layout);
+    if (dycl_abi_is_inference(impl) && !dycl_abi_dispatch_inference(&region->dispatch)) /* there torch's composite operators answer views and versions of their own */
+        return dycl_build_bail(r, DYCL_BAIL_mode);
     if (!dycl_abi_read(tensor, &view)) return dycl_build_bail(r, DYCL_BAIL_dtype);
     uint32_t at = r->graph.feed_count;
     DYCL_GROW(region->sources, region->source_room, at + 1);

@@ -31,6 +31,7 @@ static const struct {
     {DYCL_AT_DUNDER, TENSOR, "__", "__", 0, 0},
     {DYCL_AT_IDUNDER, TENSOR, "__i", "__", 1, 0},
     {DYCL_AT_RDUNDER, TENSOR, "__r", "__", 0, 1},
+    {DYCL_AT_RSAME, TENSOR, "__r", "__", 0, 0},
 };
 enum { SPELLINGS = sizeof spellings / sizeof *spellings };
 

@@ -105,6 +105,12 @@ void dycl_shortcut_remember(uint64_t pattern) {
     pattern_count++;
 }
 
+int dycl_shortcut_refused(void) {
+    if (!PyErr_Occurred() || !PyErr_ExceptionMatches(PyExc_TypeError)) return 0;
+    PyErr_Clear();
+    return 1;
+}
+
 /* What the interpreter does where the field is empty. */
 static PyObject *call_torch(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     PyObject *tuple = PyTuple_New(count), *kwargs = NULL, *result = NULL;
@@ -133,7 +139,8 @@ static PyObject *shortcut(PyObject *callable, PyObject *const *args, size_t narg
     if (!pattern || !dycl_shortcut_known(pattern)) {
         PyObject *result = call_torch(callable, args, count, kwnames);
         if (result) dycl_shortcut_remember(pattern);
-        return result;
+        if (result || !dycl_shortcut_refused()) return result;
+        return dycl_fallback(region, callable, args, count, kwnames, NULL, DYCL_BAIL_arguments);
     }
     const dycl_binding *row = dycl_binding_find(callable, &in_place, &swapped);
     if (!row || swapped) return call_torch(callable, args, count, kwnames);

@@ -14,6 +14,10 @@ uint64_t dycl_shortcut_pattern(PyObject *callable, PyObject *const *args, Py_ssi
 int dycl_shortcut_known(uint64_t pattern);
 void dycl_shortcut_remember(uint64_t pattern);
 
+/* 1: the exception that is set is the parser's, and is cleared: what it says of a lazy tensor may differ from what it says of a plain one, so torch
+ * is to look at plain ones. */
+int dycl_shortcut_refused(void);
+
 void dycl_shortcut_setup(void); /* Python functions of torch.nn.functional run their body on lazy tensors */
 
 #endif

@@ -83,7 +83,7 @@ def leaves(outcome: Outcome):
             for k, y in x.items():
                 yield from walk((*path, k), y)
         else:
-            yield path, x
+            yield path, x.item() if isinstance(x, np.generic) else x
 
     yield from walk(("result",), outcome.result)
     for i, x in enumerate(outcome.inputs):
@@ -112,6 +112,16 @@ def relations(many):
             elif storage(a) is not None and storage(a) == storage(b):
                 table.append((i, j, a.storage_offset() * a.element_size() - b.storage_offset() * b.element_size()))
     return table
+
+
+def bases(many):
+    """Which of them is whose base; -1: a base that is none of them."""
+    found = []
+    for i, a in enumerate(many):
+        base = a._base if a.layout == torch.strided else None
+        if base is not None:
+            found.append((i, next((j for j, b in enumerate(many) if b is base), -1)))
+    return found
 
 
 ATTRIBUTES = ("dtype", "layout", "shape", "requires_grad", "is_leaf", "retains_grad")
@@ -196,6 +206,8 @@ def differences(number, e: Outcome, d: Outcome):
             yield Difference(kind, number, f"{path}: {a!r} and {b!r}"[:300], path)
     if relations(tensors(e)) != relations(tensors(d)):
         yield Difference("aliasing", number, f"{relations(tensors(e))} and {relations(tensors(d))}"[:600])
+    elif bases(tensors(e)) != bases(tensors(d)):
+        yield Difference("base", number, f"{bases(tensors(e))} and {bases(tensors(d))}"[:600])
     if e.printed != d.printed:
         yield Difference("printed", number, f"{e.printed[:300]!r} and {d.printed[:300]!r}", ("printed",))
     if e.random != d.random:

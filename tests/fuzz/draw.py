@@ -86,7 +86,7 @@ class Draw:
         """The pool after a step."""
         for name, value in list(self.namespace.items()):
             if name[0] in "xv" and name[1:].isdigit():
-                if isinstance(value, torch.Tensor) and value.numel() <= MOST_RESULT and value.layout == torch.strided:
+                if isinstance(value, torch.Tensor) and (value.numel() <= MOST_RESULT or name[0] == "x") and value.layout == torch.strided:
                     self.pool[name] = value
                 else:
                     self.pool.pop(name, None)
@@ -138,8 +138,9 @@ class Draw:
         name = f"x{len(self.inputs)}"
         seed = rng.randrange(1000)
         lazy = self.chance(self.lazy) if plain is None else not plain
+        base, views = layout.chain(rng, shape)
+        lazy = lazy and math.prod(base) <= MOST_RESULT
         if lazy:
-            base, views = layout.chain(rng, shape)
             made = Input(name, base, layout.contiguous(base), 0, dtype, seed, values, grad)
         else:
             made = Input(name, shape, *layout.some_strides(rng, shape), dtype, seed, values, grad)
@@ -149,7 +150,8 @@ class Draw:
         if not lazy:
             return name
         result = self.fresh()
-        return result if self.step(f"{result} = {name}.clone(){views}", "clone") and result in self.pool else name
+        assert self.step(f"{result} = {name}.clone(){views}", "clone")
+        return result
 
     def tensor(self, *, rank=None, shape=None, dtype=None, least=0, most=5, values=None, reuse=None):
         """A tensor of the pool, or a new one. dtype: one, or several to choose from; None: any."""
@@ -174,6 +176,10 @@ class Draw:
         else:
             dtype = self.rng.choice(dtypes)
         return self.input(shape, dtype, values)
+
+    def finite(self, **options):
+        """Weights and the like: where they hold NaN or infinities, torch's own answer depends on the algorithm that it takes."""
+        return self.tensor(values=self.pick("grid", "normal"), **options)
 
     def floating(self, **options):
         """Mostly a float32 tensor; sometimes any other."""

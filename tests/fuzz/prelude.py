@@ -7,7 +7,7 @@ import torch.nn.functional as F  # noqa: F401
 
 def make(sizes, strides, offset, dtype, seed, values):
     """A tensor that owns its memory, with these strides (elements) in it. values: "normal", "grid" (small multiples of a quarter: sums are exact),
-    "positive", "special" (grid with NaN, infinities, zeros of both signs and subnormals) or "index n" (integers from 0 to n - 1)."""
+    "positive", "special" (grid with NaN, infinities, zeros of both signs), "subnormal" (and some of those) or "index n" (integers from 0 to n - 1)."""
     extent = 1 + offset + sum((n - 1) * s for n, s in zip(sizes, strides) if n)
     rng = torch.Generator().manual_seed(seed)
     if values == "normal":
@@ -18,8 +18,8 @@ def make(sizes, strides, offset, dtype, seed, values):
         memory = torch.randint(-8, 9, (extent,), generator=rng) / 4
         if values == "positive":
             memory = memory.abs() + 0.25
-    if values == "special":
-        odd = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-40, -3e-39, 1e9])
+    if values in ("special", "subnormal"):
+        odd = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e9] if values == "special" else [1e-40, -3e-39, 1e-30, 0.0])
         memory = torch.where(torch.rand(extent, generator=rng) < 0.2, odd[torch.randint(0, len(odd), (extent,), generator=rng)], memory)
     if dtype == torch.bool:
         memory = memory > 0

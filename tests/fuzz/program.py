@@ -1,11 +1,10 @@
 """A program as data: inputs, modules and steps, each a few lines of Python; and the script that it is the text of."""
 
 import dataclasses
-import inspect
+import re
 
-from . import layout, prelude
+from . import layout
 
-PRELUDE = inspect.getsource(prelude)
 CALLS = 4  # a segment is seen new, as a plan of the first kind, as a tuned one, and again
 
 
@@ -75,11 +74,10 @@ class Program:
         return "\n".join(lines) + "\n"
 
     def script(self, footer):
-        return f"{PRELUDE}\n\n{self.source()}\n\n{footer}"
+        """A program of its own, for the root of the source tree."""
+        return f"from tests.fuzz.prelude import F, make, note, np, torch\n\n\n{self.source()}\n\n{footer}"
 
 
 def variables(text):
     """Names of tensors in a text: x<n> and v<n>."""
-    import re
-
     return set(re.findall(r"\b[xv]\d+\b", text))

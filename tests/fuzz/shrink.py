@@ -39,6 +39,11 @@ def _without_unused_inputs(program):
     return dataclasses.replace(program, inputs=tuple(i for i in program.inputs if i.name in names))
 
 
+def _without_unused_modules(program):
+    text = "".join(s.text for s in program.steps)
+    return dataclasses.replace(program, modules=tuple(m if re.search(rf"\bm{k}\b", text) else "torch.nn.Module()" for k, m in enumerate(program.modules)))
+
+
 def _plainer(program, fails):
     """Inputs one by one: ordinary strides, no offset, plain values, smaller sizes."""
     for k in range(len(program.inputs)):
@@ -112,6 +117,8 @@ def shrink(program: Program, fails, rounds=4):
         program = _fewer(program, "steps", fails)
         program = _fewer(program, "returned", fails)
         program = _without_unused_inputs(program)
+        if fails(smaller := _without_unused_modules(program)):
+            program = smaller
         program = _smaller_sizes(_plainer(_uncaught(program, fails), fails), fails)
         if program == before:
             break

@@ -7,7 +7,7 @@ from .vocabulary import FORMATS, key, rows
 
 
 def vector(d, n, x, p=0.7):
-    return d.optional(lambda: d.tensor(shape=(n,), dtype=d.like(x)), p)
+    return d.optional(lambda: d.finite(shape=(n,), dtype=d.like(x)), p)
 
 
 @rows("layer_norm rms_norm")
@@ -16,7 +16,7 @@ def layer_norm(d):
     many = d.rng.randint(1, min(2, d[x].dim()))
     tail = tuple(d[x].shape[-many:])
     given = {"input": x, "normalized_shape": d.pick(d.sizes(tail), str(list(tail))), "eps": d.optional(lambda: d.pick("1e-5", "1e-3"), 0.4)}
-    return given | {name: d.optional(lambda: d.tensor(shape=tail, dtype=d.like(x)), 0.6) for name in ("weight", "bias")}
+    return given | {name: d.optional(lambda: d.finite(shape=tail, dtype=d.like(x)), 0.6) for name in ("weight", "bias")}
 
 
 def image(d, rank=4, channels=None, **options):
@@ -61,7 +61,7 @@ def convolution(d, spatial, transposed):
         shape = shape[1:]
     x = d.floating(shape=shape)
     kernel = [d.pick(1, 1, 2, 3) for _ in range(spatial)]
-    weight = d.tensor(shape=(channels, filters // groups, *kernel) if transposed else (filters, channels // groups, *kernel), dtype=d.like(x))
+    weight = d.finite(shape=(channels, filters // groups, *kernel) if transposed else (filters, channels // groups, *kernel), dtype=d.like(x))
     padding = window(d, spatial, [0, 1, 2], 0.5)
     if not transposed and d.chance(0.1):
         padding = d.pick("'same'", "'valid'")
