@@ -89,7 +89,7 @@ dycl_status dycl_infer_norm(const dycl_graph *g, dycl_op op, const uint32_t *ope
         if (attrs[0] < 1 || attrs[0] > in->rank || !is_tail(g, operands[1], in, attrs[0])) return DYCL_BAIL;
         return DYCL_OK;
     case DYCL_OP_batch_norm:
-        if (in->rank < 2) return DYCL_BAIL;
+        if (in->rank < 2 || dycl_value_numel(in) == 0) return DYCL_BAIL; /* without channels torch raises */
         for (int i = 1; i < 5; i++)
             if (!is_vector(g, operands[i], in->sizes[1], in->dtype)) return DYCL_BAIL;
         if (operands[1] == DYCL_NONE || operands[2] == DYCL_NONE) return DYCL_BAIL;

@@ -239,7 +239,7 @@ static dycl_status roll_once(dycl_call *call, uint32_t value, int64_t shift, int
     int64_t size = v.sizes[dim], start = (size - shift % size) % size;
     DYCL_TRY(dycl_build_slice(r, value, dim, start, size, 1, &halves[0]));
     DYCL_TRY(dycl_build_slice(r, value, dim, 0, start, 1, &halves[1]));
-    return cat(call, start ? 2 : 1, halves, dim, out);
+    return cat(call, 2, halves, dim, out); /* an empty half, too, has a say in the memory format */
 fail:
     return status;
 }

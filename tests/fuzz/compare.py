@@ -150,7 +150,7 @@ def tensor_differs(e, d):
     return None
 
 
-ODD = {torch.complex32: torch.complex64, torch.uint16: torch.int64, torch.uint32: torch.int64}  # torch itself does not compare these
+ODD = {torch.bool: torch.uint8, torch.complex32: torch.complex64, torch.uint16: torch.int64, torch.uint32: torch.int64}  # torch compares these not at all, or the bytes of bool
 
 
 def equal(e, d):

@@ -7,7 +7,7 @@ from dycl import _core
 
 from . import calls, draw, judge, known
 
-KINDS = ("grid", "grid", "normal", "positive", "special", "subnormal")
+KINDS = ("grid", "grid", "normal", "positive", "special", "subnormal", "bytes")
 NOT_SUBNORMAL = ("remainder", "mod", "fmod")  # torch's vector functions answer NaN where the quotient overflows
 
 

@@ -35,7 +35,7 @@ TEMPLATES = """
     {x}.unique() | torch.unique({x}, return_counts=True) | {x}.masked_select({x} > 0) | torch.bincount({x}) | {x}.median() | {x}.mode() | {x}.kthvalue(1) | torch.quantile({x}, 0.5)
     {x}.scatter(0, torch.zeros(1, 1, dtype=torch.int64), 1) | {x}.index_add(0, torch.tensor([0]), {x}[:1]) | {x}.index_fill(0, torch.tensor([0]), 2) | {x}.take(torch.tensor([0]))
     torch.linspace(0, 1, 5) | torch.logspace(0, 1, 3) | torch.tril_indices(3, 3) | {x}.as_strided((1,), (1,)) | {x}.real | {x}.T | {x}.mT | {x}.H | {x}.data | {x}.view({x}.dtype)
-    {x}.view(torch.int32) | {x}.view(torch.uint8) | {x}.view(torch.bool) | {x}.half() | {x}.bfloat16() | {x}.char() | {x}.short() | {x}.byte() | {x}.to(torch.float16) | {x}.heaviside({x})
+    ({x} > 0).view(torch.uint8) | ({x}.nan_to_num(1, 2, 3).abs() * 2).clamp(0, 99).byte().view(torch.bool) | {x}.half() | {x}.bfloat16() | {x}.char() | {x}.short() | {x}.byte() | {x}.to(torch.float16) | {x}.heaviside({x})
     torch.atleast_2d({x}) | torch.block_diag({x}) | torch.combinations({x}) | torch.cartesian_prod({x}, {x}) | torch.cdist({x}, {x}) | F.pairwise_distance({x}, {x}) | F.cosine_similarity({x}, {x}, -1)
     F.unfold({x}, 1) | F.pixel_shuffle({x}, 1) | F.selu({x}) | F.celu({x}) | F.hardshrink({x}) | F.tanhshrink({x}) | F.softshrink({x}) | F.gumbel_softmax({x}) | F.rrelu({x}) | F.local_response_norm({x}, 2)
     F.instance_norm({x}) | F.lp_pool1d({x}, 2, 2) | F.max_pool3d({x}, 1) | F.avg_pool3d({x}, 1) | F.adaptive_max_pool2d({x}, 1) | F.smooth_l1_loss({x}, {x}) | F.huber_loss({x}, {x}) | F.kl_div({x}, {x})
