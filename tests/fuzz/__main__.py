@@ -1,14 +1,14 @@
-"""python -m tests.fuzz FUZZER options...; each fuzzer is a module here with main(argv), which answers the exit status."""
+"""python -m tests.fuzz FUZZER options...: calls main(options) of tests.fuzz.FUZZER, a module or a package here; it answers the exit status."""
 
 import importlib
+import pkgutil
 import sys
-
-FUZZERS = ("programs",)
 
 
 def main():
-    if len(sys.argv) < 2 or sys.argv[1] not in FUZZERS:
-        print(f"usage: python -m tests.fuzz {{{','.join(FUZZERS)}}} [options]")
+    fuzzers = [m.name for m in pkgutil.iter_modules([__file__.rpartition("/")[0]]) if not m.name.startswith("_")]
+    if len(sys.argv) < 2 or sys.argv[1] not in fuzzers:
+        print(f"usage: python -m tests.fuzz {{{','.join(fuzzers)}}} [options]")
         return 2
     return importlib.import_module(f"tests.fuzz.{sys.argv[1]}").main(sys.argv[2:])
 

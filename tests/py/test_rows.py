@@ -1,6 +1,6 @@
 """Every row of the bindings' tables, in all its spellings: what it takes, what it refuses, and what its results look like are torch's.
 
-The rows are asked from dycl itself, so that a new one without a vocabulary (tests/fuzz/vocabulary.py) fails here. Which dtypes an operator takes,
+The rows are asked from dycl itself, so that a new one without a vocabulary (tests/fuzz/programs/vocabulary.py) fails here. Which dtypes an operator takes,
 which strides, versions, aliases and errors it gives for contiguous, permuted, sliced, expanded and empty operands, and for sizes of 1 with any
 stride, follows from torch's answer to the same call. By default four dtypes a row and one seed; DYCL_TEST_FULL=1: all dtypes, more seeds."""
 
@@ -13,7 +13,7 @@ import dycl
 from suite import FULL, lot, one_thread  # noqa: F401 (a fixture)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.fuzz import draw, programs, row_check, shrink, vocabulary, vocabulary_nn  # noqa: E402, F401 (the last fills the vocabulary)
+from tests.fuzz.programs import draw, judge, row_check, run, shrink, vocabulary, vocabulary_nn  # noqa: E402, F401 (the last fills the vocabulary)
 
 dycl.accelerate(lambda: None)  # finds torch
 ROWS = row_check.rows()
@@ -49,13 +49,11 @@ def test_row(row):
             if differences:
                 kind = differences[0].kind
                 small = shrink.shrink(made, lambda p, kind=kind: any(f.kind == kind for f in _differences(p)))
-                pytest.fail(f"{kind}: {differences[0].text}\n{programs.script(small)}")
+                pytest.fail(f"{kind}: {differences[0].text}\n{run.script(small)}")
     assert recorded or row[0] in ANSWERED, "every call was left to torch: the vocabulary does not reach the binding"
 
 
 def _differences(program):
-    from tests.fuzz import judge
-
     try:
         return judge.check(program)[0]
     except Exception:  # noqa: BLE001 (a smaller program may not even compile)

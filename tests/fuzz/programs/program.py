@@ -75,7 +75,7 @@ class Program:
 
     def script(self, footer):
         """A program of its own, for the root of the source tree."""
-        return f"from tests.fuzz.prelude import F, make, note, np, torch\n\n\n{self.source()}\n\n{footer}"
+        return f"from tests.fuzz.programs.prelude import F, make, note, np, torch\n\n\n{self.source()}\n\n{footer}"
 
 
 def variables(text):
