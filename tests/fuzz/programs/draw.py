@@ -34,7 +34,8 @@ class Draw:
         self.pool, self.inputs, self.modules, self.steps, self.returned = {}, [], [], [], []
         self.namespace = {**vars(prelude), "log": [], "seed": 0}
         self.count = 0
-        self.depth = 0
+        self.leaves = False  # whether arguments may need gradients
+        torch.default_generator.manual_seed(0)  # a program depends on nothing but its seed
 
     # ---- choices
 

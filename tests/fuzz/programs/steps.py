@@ -2,7 +2,7 @@
 modules, gradients, random numbers, changes of mode. Each function adds a step, or more than one, to a Draw."""
 
 from . import calls, vocabulary, vocabulary_nn  # noqa: F401 (fills the vocabulary)
-from .draw import INTEGERS, name_of
+from .draw import name_of
 
 STEPS = {}  # function -> weight
 
@@ -269,7 +269,10 @@ def gradient(d):
         return
     wanting = [n for n, t in d.pool.items() if t.requires_grad]
     if not wanting or d.chance(0.4):
-        leaf = d.input(d.shape(1, 3), "torch.float32", plain=True, grad=True)
+        if d.leaves:
+            leaf = d.input(d.shape(1, 3), "torch.float32", plain=True, grad=True)
+        else:
+            leaf = d.result(f"{d.tensor(dtype='torch.float32')}.detach().clone().requires_grad_()", "gradient")
         d.result(f"{leaf} * 2 + {leaf}.sum()", "gradient")
         return
     x = d.rng.choice(wanting)
@@ -286,6 +289,22 @@ def gradient(d):
         d.result(f"{x}.detach() * 2", "detach")
     else:
         d.step(f"log.append({x}.grad_fn is None)", "grad_fn")
+
+
+@step(3)
+def trained(d):
+    """A leaf, a loss and its gradient, wherever gradients were."""
+    if d.mode == "inference":
+        return
+    x, leaf, loss = d.tensor(dtype="torch.float32"), d.fresh(), d.fresh()
+    y = d.partner(x, "torch.float32")
+    text = d.pick("{w} * {y}", "({w} - {y}) ** 2", "F.softmax({w}, -1)", "F.gelu({w} + {y})", "{w} @ {w}.mT", "F.linear({w}, {w})", "{w}[..., :1] * 2", "F.layer_norm({w}, {w}.shape[-1:])", "{w}.relu() + {w}.sigmoid()",
+                  "{w}.exp().log_()", "F.mse_loss({w}, {y}, reduction='none')", "torch.where({y} > 0, {w}, {y})", "{w}.cumsum(0)", "{w}.clamp(-1, 1)", "torch.cat([{w}, {w} * {w}])")  # fmt: skip
+    parameters = [f"m{k}" for k in range(len(d.modules)) if d.chance(0.5)]
+    module = d.pick(*parameters) if parameters and d.chance(0.6) else ""
+    end = d.pick(f"{loss}.backward()", f"{leaf}.grad, = torch.autograd.grad({loss}, {leaf})", f"{loss}.backward()\n    with torch.no_grad():\n        {leaf} -= 0.5 * {leaf}.grad")
+    new = d.fresh()
+    d.step(f"with torch.enable_grad():\n    {leaf} = {x}.detach().clone().requires_grad_()\n    {loss} = {module}({text.format(w=leaf, y=y)}).sum()\n    {end}\n{new} = {leaf}.grad", "trained")
 
 
 @step(4)
@@ -309,5 +328,3 @@ def random_numbers(d):
     if d.chance(0.15):
         d.step(f"torch.manual_seed({d.rng.randrange(100)})", "seed")
 
-
-assert INTEGERS  # shared spelling of dtypes
