@@ -427,6 +427,8 @@ static PyObject *distance_loss(dycl_call *call, const dycl_binding *row) {
     int64_t attrs[2] = {(INT64_C(1) << a->rank) - 1, 0};
     DYCL_CALL_TRY(ew2(call, DYCL_OP_sub, x, y, &out));
     DYCL_CALL_TRY(ew1(call, (dycl_op)row->op, out, &out));
+    uint32_t operands[2] = {x, y};
+    if (none && row->op == DYCL_OP_square) DYCL_CALL_TRY(dycl_build_iterated(&call->region->recorder, out, 2, operands, &out)); /* one kernel in torch */
     if (!none) DYCL_CALL_TRY(dycl_build_node(&call->region->recorder, sum ? DYCL_OP_sum : DYCL_OP_mean, 1, &out, 2, attrs, &out));
     return dycl_call_finish(call, DYCL_OK, out);
 }

@@ -302,6 +302,37 @@ static int become_plain(dycl_region *region, PyObject *tensor) {
     return result;
 }
 
+int dycl_region_has_history(PyObject *tensor) {
+    const dycl_lazy *lazy = dycl_lazy_of(tensor);
+    const dycl_region *region = lazy->region;
+    if (lazy->real) {
+        if (!dycl_abi_has_autograd_meta(dycl_abi_handle_impl(lazy->real))) return 0;
+        PyObject *object = dycl_abi_wrap(lazy->real), *flag = object ? dycl_py_requires_grad(object) : NULL;
+        int required = flag ? flag == Py_True : -1;
+        Py_XDECREF(flag);
+        Py_XDECREF(object);
+        return required;
+    }
+    if (!region || lazy->postponed || lazy->epoch != region->epoch) return 0; /* what is postponed is no view of a feed */
+    const dycl_graph *graph = &region->recorder.graph;
+    const dycl_value *root = &graph->values[graph->values[lazy->value].root];
+    if (root->kind == DYCL_VALUE_NODE) return 0;
+    const dycl_source *source = &region->sources[root->source];
+    dycl_handle base = source->object ? dycl_abi_borrow(source->object) : source->handle;
+    return base && dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base));
+}
+
+int dycl_region_release_history(dycl_region *region) {
+    int result = 0;
+    for (PyObject *o = Py_XNewRef(region->first), *next; o; o = next) { /* torch may let others run, which let go of lazy tensors */
+        int tracked = result == 0 && dycl_is_lazy(o) && dycl_lazy_of(o)->real ? dycl_region_has_history(o) : 0;
+        next = dycl_is_lazy(o) ? Py_XNewRef(dycl_lazy_of(o)->next) : NULL;
+        if (tracked < 0 || (tracked && dycl_region_make_plain(o, DYCL_BAIL_grad) < 0)) result = -1;
+        Py_DECREF(o);
+    }
+    return result;
+}
+
 int dycl_region_make_plain(PyObject *tensor, dycl_bail why) {
     if (!dycl_is_lazy(tensor)) return 0;
     PyObject *alive = Py_NewRef(tensor);

@@ -93,6 +93,10 @@ int dycl_region_flush(dycl_region *region, dycl_bail why);
 int dycl_region_fetch(PyObject *lazy, dycl_bail why);
 /* Computes a lazy tensor; its `real` is set afterwards. 0 or -1. */
 int dycl_region_compute(PyObject *lazy, dycl_bail why);
+/* Whether a lazy tensor may need a gradient, as a view of what does: 1 or 0; of a computed one that is exact. -1 with an exception. */
+int dycl_region_has_history(PyObject *lazy);
+/* Makes every computed lazy tensor that needs a gradient plain. 0 or -1. */
+int dycl_region_release_history(dycl_region *region);
 /* Computes it and makes it a plain tensor, for code that will look inside. 0 or -1. */
 int dycl_region_make_plain(PyObject *lazy, dycl_bail why);
 

@@ -132,8 +132,8 @@ def tensor_differs(e, d):
     if type(e) is not type(d):
         return "type", f"{type(e)} and {type(d)}"
     for name in ATTRIBUTES:
-        if getattr(e, name) != getattr(d, name):
-            return name, f"{getattr(e, name)} and {getattr(d, name)}"
+        if (a := attribute(e, name)) != (b := attribute(d, name)):
+            return name, f"{a} and {b}"
     if e.layout == torch.strided:
         if e.stride() != d.stride():
             return "strides", f"{e.stride()} and {d.stride()} of {tuple(e.shape)}"
@@ -145,9 +145,25 @@ def tensor_differs(e, d):
         return "version", f"{e._version} and {d._version}"
     if e._is_view() != d._is_view():
         return "view", f"{e._is_view()} and {d._is_view()}"
-    if (e.grad_fn is None) != (d.grad_fn is None) or type(e.grad_fn) is not type(d.grad_fn):
-        return "grad_fn", f"{e.grad_fn} and {d.grad_fn}"
+    a, b = (attribute(x, "grad_fn") for x in (e, d))
+    if a != b if isinstance(a, str) else type(a) is not type(b):
+        return "grad_fn", f"{a} and {b}"
     return None
+
+
+def attribute(x, name):
+    """Its text where torch refuses to tell, as of a view that was made without gradients and written with them."""
+    try:
+        return getattr(x, name)
+    except RuntimeError as error:
+        return str(error)
+
+
+def first_different(e, d):
+    """The elements that are not equal, eight at most."""
+    e, d = (x.detach().flatten() for x in (e, d))
+    places = [i for i in range(e.numel()) if not equal(e[i], d[i])][:8]
+    return f"{[e[i].item() for i in places]} and {[d[i].item() for i in places]} at {places} of {e.numel()}"
 
 
 ODD = {torch.bool: torch.uint8, torch.complex32: torch.complex64, torch.uint16: torch.int64, torch.uint32: torch.int64}  # torch compares these not at all, or the bytes of bool
@@ -189,8 +205,8 @@ def differences(number, e: Outcome, d: Outcome):
             found = tensor_differs(a, b)
             if found:
                 yield Difference(found[0], number, f"{path}: {found[1]}")
-            elif not equal(a, b):
-                yield Difference("values", number, f"{path}: {a.flatten()[:8].tolist()} and {b.flatten()[:8].tolist()}", path)
+            if a.shape == b.shape and a.dtype == b.dtype and not equal(a, b):
+                yield Difference("values", number, f"{path}: {first_different(a, b)}", path)
         elif type(a) is not type(b):
             yield Difference("type", number, f"{path}: {type(a)} and {type(b)}")
         elif isinstance(a, np.ndarray):

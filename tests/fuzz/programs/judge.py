@@ -7,6 +7,7 @@ a wrong one by what rounding does to eager itself:
 - *noise*: eager runs again, five times, with the operands and results of every operator that rounds in more than one way (functions, sums, products;
   not copies, comparisons, one correctly rounded operation) moved by up to a unit in the last place, at random. How far results move is the spread.
   In the fifth run, results that this moves by more than a thirtieth of themselves are zero instead: where sums cancel, one side may find zero.
+  A zero that a sum of products gives has any sign: it depends on where the sum begins.
 - *float64*: eager runs again with float32 replaced by float64 throughout; how far eager is from that is its own error.
 
 An element that differs counts unless it is within ELEMENTWISE of tests/py/tolerance.py (rtol 2e-6, atol 1e-6, for float64 1e-12 and 1e-14, for
@@ -42,6 +43,9 @@ EXACT = re.compile(
 )
 
 
+SUMS = re.compile(r"^(addmm|addmv|addbmm|baddbmm|bmm|mm|mv|dot|vdot|linear|matmul|einsum|outer|.*conv.*|.*_attention.*|sum|mean|cumsum|.*norm.*|lstm.*|gru.*|rnn.*|.*thnn.*|avg_pool.*|.*upsample.*)_?$")
+
+
 class Noise(TorchDispatchMode):
     def __init__(self, seed, snaps=False):
         super().__init__()
@@ -59,9 +63,15 @@ class Noise(TorchDispatchMode):
         eps = torch.finfo(x.dtype).eps
         return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x * (1 + u * eps)) if _dense(x) else x * (1 + u * eps).to(x.dtype)
 
+    def with_any_zeros(self, x):
+        if not isinstance(x, torch.Tensor) or x.dtype not in (torch.float32, torch.float64) or x.layout != torch.strided:
+            return x
+        signs = torch.randint(0, 2, x.shape, generator=self.rng, dtype=x.dtype) * 2 - 1
+        return x.masked_scatter_(x == 0, (signs * 0.0)[x == 0]) if _dense(x) else x
+
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        exact, scaled, written = _kind(function)
+        exact, scaled, written, sums = _kind(function)
         if exact and not (scaled and kwargs.get("alpha", 1) != 1):  # one rounding or two
             return function(*args, **kwargs)
         if written:
@@ -71,15 +81,17 @@ class Noise(TorchDispatchMode):
                     x.copy_(self.moved(x))
             return result
         moved = function(*tree_map(self.moved, args), **tree_map(self.moved, kwargs))
+        if sums:
+            moved = tree_map(self.with_any_zeros, moved)
         return tree_map(snapped, function(*args, **kwargs), moved) if self.snaps else tree_map(self.moved, moved)
 
 
 @functools.cache
 def _kind(function):
-    """(whether its results do not depend on who computes them, whether that holds without alpha only, whether it writes an operand)"""
+    """(whether its results do not depend on who computes them, whether that holds without alpha only, whether it writes an operand, whether it adds products)"""
     name = function._schema.name.split("::")[1]
     written = any(a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments)
-    return function.is_view or EXACT.match(name) is not None, name.rstrip("_") in ("add", "sub", "rsub"), written
+    return function.is_view or EXACT.match(name) is not None, name.rstrip("_") in ("add", "sub", "rsub"), written, SUMS.match(name) is not None
 
 
 def snapped(x, moved):

@@ -82,11 +82,12 @@ def out_argument(d):
     text = d.pick(f"torch.add({x}, {y}", f"torch.mul({x}, {y}", f"torch.exp({x}", f"torch.sum({x}, 0", f"torch.cat([{x}, {x}]", f"torch.matmul({x}, {x}", f"torch.abs({x}", f"torch.clamp({x}, -1, 1",
                   f"torch.sub({x}, 2", f"torch.mean({x}, -1, keepdim=True", f"torch.stack([{x}, {x}]", f"torch.cumsum({x}, 0", f"torch.where({x} > 0, {x}, {x}")  # fmt: skip
     probe = d.execute(f"probe = {text})")
-    shape = tuple(d.namespace.pop("probe").shape) if probe is None else (2,)
-    if d.chance(0.15):
-        shape = (0,)
+    fits = tuple(d.namespace.pop("probe").shape) if probe is None else (2,)
+    shape = (0,) if d.chance(0.15) else fits
     target = d.tensor(shape=shape, dtype=name_of(d[x].dtype)) if d.chance(0.85) else d.tensor()
-    if d.execute(f"probe = {text}, out={target}.clone())") is None:  # where it raises, torch has resized the target, with contents as they come
+    shared = d[target].untyped_storage().data_ptr() in [d[name].untyped_storage().data_ptr() for name in (x, y)]
+    # Where it raises, or is resized under its operands, torch leaves contents as they come.
+    if d.execute(f"probe = {text}, out={target}.clone())") is None and (d[target].shape == fits or not shared):
         d.result(f"{text}, out={target})", "out")
 
 
