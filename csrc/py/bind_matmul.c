@@ -58,6 +58,8 @@ static PyObject *addmm(dycl_call *call, const dycl_binding *row) {
     double beta, alpha;
     dycl_recorder *r = &call->region->recorder;
     for (int i = 0; i < 3; i++) DYCL_CALL_TRY(dycl_call_value(call, call->p[i], &x[i]));
+    for (int i = 1; call->in_place && i < 3; i++) /* BLAS reads what it has written meanwhile */
+        if (meta(call, x[0])->root == meta(call, x[i])->root) return dycl_call_bail(call, DYCL_BAIL_alias);
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[3], 1, &beta));
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[4], 1, &alpha));
     if (meta(call, x[1])->rank != row->op || meta(call, x[2])->rank != row->extra) return dycl_call_bail(call, DYCL_BAIL_shape);
@@ -130,19 +132,8 @@ static dycl_status gate(dycl_call *call, uint32_t gates, int64_t hidden, int whi
     return dycl_build_slice(&call->region->recorder, gates, 1, which * hidden, (which + 1) * hidden, 1, out);
 }
 
-/* Where a dimension of size 1 leaves strides open, those of torch's cells, which write into the chunks of their gates: of one iterator over
- * the two, or (b: DYCL_NONE) of what is written. */
-static dycl_status strides_of(dycl_call *call, uint32_t a, uint32_t b, uint32_t *out) {
-    dycl_value v = *meta(call, *out);
-    uint32_t operands[2] = {a, b};
-    if (v.sizes[0] != 1 && v.sizes[1] != 1) return DYCL_OK;
-    if (b != DYCL_NONE) return dycl_build_iterated(&call->region->recorder, *out, 2, operands, out);
-    v = *meta(call, a);
-    return dycl_build_dense(&call->region->recorder, *out, v.strides, out);
-}
-
 static PyObject *lstm_cell(dycl_call *call, const dycl_binding *row) {
-    uint32_t gates, of_x, of_h, h, c, chunk[4], part[4], kept, fresh;
+    uint32_t gates, of_x, of_h, h, c, part[4], kept, fresh;
     static const dycl_op activation[4] = {DYCL_OP_sigmoid, DYCL_OP_sigmoid, DYCL_OP_tanh, DYCL_OP_sigmoid};
     PyObject *state = call->p[1];
     (void)row;
@@ -156,17 +147,14 @@ static PyObject *lstm_cell(dycl_call *call, const dycl_binding *row) {
         return dycl_call_bail(call, DYCL_BAIL_shape);
     DYCL_CALL_TRY(ew2(call, DYCL_OP_add, of_h, of_x, &gates));
     for (int i = 0; i < 4; i++) {
-        DYCL_CALL_TRY(gate(call, gates, size, i, &chunk[i]));
-        DYCL_CALL_TRY(ew1(call, activation[i], chunk[i], &part[i]));
+        DYCL_CALL_TRY(gate(call, gates, size, i, &part[i]));
+        DYCL_CALL_TRY(ew1(call, activation[i], part[i], &part[i]));
     }
     DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, part[1], c, &kept));
-    DYCL_CALL_TRY(strides_of(call, chunk[1], c, &kept));
     DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, part[0], part[2], &fresh));
     DYCL_CALL_TRY(ew2(call, DYCL_OP_add, kept, fresh, &c));
-    DYCL_CALL_TRY(strides_of(call, kept, DYCL_NONE, &c));
-    DYCL_CALL_TRY(ew1(call, DYCL_OP_tanh, c, &fresh));
-    DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, part[3], fresh, &h));
-    DYCL_CALL_TRY(strides_of(call, chunk[3], fresh, &h));
+    DYCL_CALL_TRY(ew1(call, DYCL_OP_tanh, c, &h));
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, part[3], h, &h));
     /* both objects exist before anything may be computed: that ends the graph they point into */
     PyObject *cell_object = dycl_call_written(call, dycl_lazy_new(call->region, c), 1), *result = NULL; /* torch: (f * c).add_(i * g) */
     PyObject *hidden_object = cell_object ? dycl_region_result(call->region, h) : NULL;
@@ -174,6 +162,17 @@ static PyObject *lstm_cell(dycl_call *call, const dycl_binding *row) {
     Py_XDECREF(hidden_object);
     Py_XDECREF(cell_object);
     return result;
+}
+
+/* Where a dimension of size 1 leaves strides open, those of torch's cell, which writes into the chunks of its gates: of one iterator over
+ * the two, or (b: DYCL_NONE) of what is written. */
+static dycl_status strides_of(dycl_call *call, uint32_t a, uint32_t b, uint32_t *out) {
+    dycl_value v = *meta(call, *out);
+    uint32_t operands[2] = {a, b};
+    if (v.sizes[0] != 1 && v.sizes[1] != 1) return DYCL_OK;
+    if (b != DYCL_NONE) return dycl_build_iterated(&call->region->recorder, *out, 2, operands, out);
+    v = *meta(call, a);
+    return dycl_build_dense(&call->region->recorder, *out, v.strides, out);
 }
 
 static PyObject *gru_cell(dycl_call *call, const dycl_binding *row) {
