@@ -269,6 +269,8 @@ static PyObject *addc(dycl_call *call, const dycl_binding *row) {
     if (call->p[3]) DYCL_CALL_TRY(dycl_call_operand(call, call->p[3], &value));
     if (self.kind != DYCL_OPERAND_VALUE || product[0].kind != DYCL_OPERAND_VALUE || product[1].kind != DYCL_OPERAND_VALUE || value.kind == DYCL_OPERAND_VALUE)
         return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (row->op == DYCL_OP_div && !dycl_dtype_is_float(dtype_of(call, product[0].value)) && !dycl_dtype_is_float(dtype_of(call, product[1].value)))
+        return dycl_call_bail(call, DYCL_BAIL_dtype); /* an error in torch */
     dycl_operand all[3] = {self, product[0], product[1]};
     if (!dycl_dtype_is_float(dycl_result_type(r, 3, all))) return dycl_call_bail(call, DYCL_BAIL_dtype);
     for (int i = 0; i < 3; i++) DYCL_CALL_TRY(dycl_build_cast(r, all[i].value, dycl_result_type(r, 3, all), &all[i].value));

@@ -1,4 +1,6 @@
 /* Products of matrices, and the recurrent cells that are made of them. */
+#include <math.h>
+
 #include "py/bind.h"
 #include "py/bind_view.h"
 
@@ -65,7 +67,7 @@ static PyObject *addmm(dycl_call *call, const dycl_binding *row) {
     if (meta(call, x[1])->rank != row->op || meta(call, x[2])->rank != row->extra) return dycl_call_bail(call, DYCL_BAIL_shape);
     if (row->op == 3 && meta(call, x[1])->sizes[0] != meta(call, x[2])->sizes[0]) return dycl_call_bail(call, DYCL_BAIL_shape);
     if (!is_float(call, x[0]) || meta(call, x[0])->dtype != meta(call, x[1])->dtype) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    if (alpha == 0) return dycl_call_bail(call, DYCL_BAIL_arguments); /* BLAS does not read the product's operands, NaN or not */
+    if (alpha == 0 || !isfinite(alpha)) return dycl_call_bail(call, DYCL_BAIL_arguments); /* BLAS does not read the product's operands, NaN or not; inf * 0 */
     if (row->op == 2 && row->extra == 1 && (meta(call, x[0])->rank != 1 || meta(call, x[0])->sizes[0] != meta(call, x[1])->sizes[0]))
         return dycl_call_bail(call, DYCL_BAIL_shape);
     const dycl_value *input = meta(call, x[0]), *b = meta(call, x[2]);

@@ -322,8 +322,8 @@ int dycl_region_has_history(PyObject *tensor) {
     return base && dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base));
 }
 
-int dycl_region_release_history(dycl_region *region) {
-    int result = 0;
+int dycl_region_enable_gradients(dycl_region *region) {
+    int result = dycl_region_flush(region, DYCL_BAIL_grad);
     for (PyObject *o = Py_XNewRef(region->first), *next; o; o = next) { /* torch may let others run, which let go of lazy tensors */
         int tracked = result == 0 && dycl_is_lazy(o) && dycl_lazy_of(o)->real ? dycl_region_has_history(o) : 0;
         next = dycl_is_lazy(o) ? Py_XNewRef(dycl_lazy_of(o)->next) : NULL;

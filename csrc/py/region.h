@@ -95,8 +95,9 @@ int dycl_region_fetch(PyObject *lazy, dycl_bail why);
 int dycl_region_compute(PyObject *lazy, dycl_bail why);
 /* Whether a lazy tensor may need a gradient, as a view of what does: 1 or 0; of a computed one that is exact. -1 with an exception. */
 int dycl_region_has_history(PyObject *lazy);
-/* Makes every computed lazy tensor that needs a gradient plain. 0 or -1. */
-int dycl_region_release_history(dycl_region *region);
+/* Before gradients are enabled where they were not: what was fed without asking for them must not be taken for the same tensor with them, so the segment
+ * ends; and lazy views of what needs one become plain, because what is recorded of lazy tensors needs none. 0 or -1. */
+int dycl_region_enable_gradients(dycl_region *region);
 /* Computes it and makes it a plain tensor, for code that will look inside. 0 or -1. */
 int dycl_region_make_plain(PyObject *lazy, dycl_bail why);
 

@@ -47,6 +47,13 @@ FOUND = {
     "cells that write into chunks, one row": of("v0 = torch.gru_cell(x0, x1, x2, x3)", ((1, 2),), ((1, 4), (1, 4)), ((12, 2),), ((12, 4), (9, 3))),
     "a product into its own operand": of("v0 = x0 * 2\nv1 = x1 * 2\nv0.addmv_(x1, v0, beta=-1)\nv1.addmm_(v1, x1)\nx1.addmm_(x1.T, v1)", ((3,),), ((3, 3),), returned=("v0", "v1")),
     "a loop over nothing": of("v0 = x0 * 2\nfor _ in range(x1.shape[0]):\n    v0 = v0 - v0.mean()", ((1, 1, 0, 7),), ((4,),), other=(4, 6)),
+    "gradients by leaving inference mode": of(
+        "v0 = torch.ravel(x0)\nv1 = x0[0]\nwith torch.inference_mode(False):\n    log.append(((x0 + x0).requires_grad, (v1 * 2).requires_grad, v1.requires_grad))",
+        ((2, 2),), grad=True),  # fmt: skip
+    "a quotient of integers": of(
+        "v0 = x0 * 2\nfor y in (x1, x2):\n    for z in (x1, x2, x0):\n        try:\n            log.append(torch.addcdiv(v0, y, z))\n        except Exception as e:\n            log.append(str(e))",
+        ((2,),), ((2,), None, "int16"), ((2,), None, "bool")),  # fmt: skip
+    "nothing times infinity": of("v0 = x0.addmm(x1, x2, alpha=float('inf'))", ((2,),), ((1, 0),), ((0, 2),)),
     "a number of NumPy written": of("v0 = (x0 * np.float32(2)).clone()\ntry:\n    v0[...] = np.float32(1.5)\nexcept TypeError as e:\n    log.append(str(e))\nv0[0] = np.int64(2)\nv0[0] = np.float64(2)", ((2, 2),)),
     "a view of what needs a gradient": of(
         "v0 = x0[0]\nlog.append(v0.requires_grad)\nwith torch.enable_grad():\n    log.append((v0.requires_grad, v0.is_leaf, v0.grad_fn is None))\n    v1 = v0.clone()\nv2 = v1[0]\nlog.append((v1 * 2).requires_grad)",

@@ -187,6 +187,7 @@ def run_batch(seed, first, count, env, result):
             if message["kind"]:
                 result.failures.append((running, message["kind"], message["text"], env))
             running += 1
+        process.stdout.close()
         process.wait()
         if running < first + count and process.returncode != 0:
             if not drawn:
