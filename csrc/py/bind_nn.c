@@ -316,6 +316,8 @@ static PyObject *attention(dycl_call *call, const dycl_binding *row) {
     (void)row;
     for (int i = 0; i < 3; i++) DYCL_CALL_TRY(dycl_call_value(call, call->p[i], &x[i]));
     DYCL_CALL_TRY(dycl_call_optional_value(call, call->p[3], &x[3]));
+    int tracked = x[3] == DYCL_NONE ? 0 : dycl_region_needs_gradient(call->p[3]);
+    if (tracked) return tracked < 0 ? NULL : dycl_call_bail(call, DYCL_BAIL_grad); /* then torch takes another way, also where gradients are disabled */
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[4], 0, &dropout));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[5], 0, &causal));
     int rank = meta(call, x[0])->rank;

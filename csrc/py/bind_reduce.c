@@ -251,7 +251,8 @@ static PyObject *norm(dycl_call *call, const dycl_binding *row) {
 static PyObject *linalg_norm(dycl_call *call, const dycl_binding *row) {
     PyObject *dim = call->p[2];
     int one = dim && (PyLong_CheckExact(dim) || (PyTuple_CheckExact(dim) && PyTuple_GET_SIZE(dim) == 1));
-    if (dycl_call_given(call->p[1]) && (!one || PyUnicode_Check(call->p[1]))) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    int most = dim && (PyTuple_Check(dim) || PyList_Check(dim)) && PySequence_Fast_GET_SIZE(dim) > 2; /* an error */
+    if (most || (dycl_call_given(call->p[1]) && (!one || PyUnicode_Check(call->p[1])))) return dycl_call_bail(call, DYCL_BAIL_arguments);
     return norm(call, row);
 }
 

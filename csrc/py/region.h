@@ -93,8 +93,8 @@ int dycl_region_flush(dycl_region *region, dycl_bail why);
 int dycl_region_fetch(PyObject *lazy, dycl_bail why);
 /* Computes a lazy tensor; its `real` is set afterwards. 0 or -1. */
 int dycl_region_compute(PyObject *lazy, dycl_bail why);
-/* Whether a lazy tensor may need a gradient, as a view of what does: 1 or 0; of a computed one that is exact. -1 with an exception. */
-int dycl_region_has_history(PyObject *lazy);
+/* Whether a tensor needs a gradient, as a lazy view of what does may: 1 or 0, where a pending one counts as its base. -1 with an exception. */
+int dycl_region_needs_gradient(PyObject *tensor);
 /* Before gradients are enabled where they were not: what was fed without asking for them must not be taken for the same tensor with them, so the segment
  * ends; and lazy views of what needs one become plain, because what is recorded of lazy tensors needs none. 0 or -1. */
 int dycl_region_enable_gradients(dycl_region *region);

@@ -279,7 +279,7 @@ static int set_on_plain(PyObject *self, PyObject *value, void *closure) {
 
 /* What is computed needs no gradient. A view of what does needs one too: torch answers for it. */
 static PyObject *get_requires_grad(PyObject *self, void *closure) {
-    int tracked = dycl_region_has_history(self);
+    int tracked = dycl_region_needs_gradient(self);
     (void)closure;
     if (tracked < 0) return NULL;
     if (!tracked) Py_RETURN_FALSE;
