@@ -26,7 +26,6 @@ LASTING = [
     ("gelu", "gelu of an infinity is NaN where torch's oneDNN path computes it", lambda p, d: "gelu" in p.source().lower() and _not_finite(d)),
     ("base", "a view of a detached alias has the original as its _base; one of a result that is a view in dycl (stack) has what was computed", lambda p, d: d.kind == "base"
      and ("-1" in d.text or re.search(r"detach|\.data\b|numpy", p.source()))),
-    ("parser", "torch's parser words an error otherwise where a lazy tensor stands for a list of numbers", lambda p, d: "found element of type Tensor at pos" in d.text),
     ("size of a scalar", "the message about an index into a tensor without dimensions names a size that torch reads behind its sizes", _names_stale_size),
     ("var_mean", "the mean beside a variance is NaN in torch where a value is infinite", lambda p, d: re.search("(var|std)_mean", p.source()) and _not_finite(d)),
 ]
