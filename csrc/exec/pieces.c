@@ -301,7 +301,7 @@ dycl_status dycl_pieces_run(dycl_pieces *p, const dycl_feed *feeds, const dycl_s
         goto fail;
     }
     for (uint32_t v = 0; v < p->graph->value_count; v++)
-        if (p->places[v] >= 0) p->at[v] = (char *)workspace->data + p->places[v];
+        if (p->places[v] >= 0) p->at[v] = workspace ? (char *)workspace->data + p->places[v] : NULL; /* NULL: of no elements */
     for (int i = 0; i < p->output_count; i++) p->at[p->outputs[i]] = outputs[i];
     for (uint32_t k = 0; k < p->count; k++) DYCL_TRY(run_piece(p, &p->pieces[k], feeds, scalars));
 fail:

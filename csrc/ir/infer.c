@@ -117,24 +117,12 @@ static int number_is_operand(dycl_op op) {
     }
 }
 
-static int channels_last_dense(const dycl_value *value) {
-    static const int order[4] = {1, 3, 2, 0};
-    int64_t expected = 1;
-    if (value->rank != 4) return 0;
-    for (int i = 0; i < 4; i++) {
-        if (value->sizes[order[i]] == 1) continue;
-        if (value->strides[order[i]] != expected) return 0;
-        expected *= value->sizes[order[i]];
-    }
-    return 1;
-}
-
 /* TensorIterator's fast ways for operands of one shape that are not all contiguous (compute_fast_setup_type). The general rule lays out the same
  * memory, and gives dimensions of size 1 other strides. */
 static int infer_alike(dycl_value *out, int count, const dycl_value *const *in) {
     int channels_last = 1, same = 1;
     for (int i = 0; i < count; i++) {
-        channels_last &= channels_last_dense(in[i]);
+        channels_last &= dycl_value_channels_last_dense(in[i]) == 1;
         same &= memcmp(in[i]->strides, in[0]->strides, out->rank * sizeof out->strides[0]) == 0;
     }
     if (channels_last) {
@@ -145,6 +133,22 @@ static int infer_alike(dycl_value *out, int count, const dycl_value *const *in) 
     }
     out->canonical = (uint8_t)dycl_strides_canonical(out);
     return 1;
+}
+
+static void infer_strides(dycl_value *out, int count, const dycl_value *const *tensors, int all_plain, int one_shape) {
+    if (all_plain || (count && first_decides(out, tensors[0])))
+        dycl_infer_contiguous(out);
+    else if (!(one_shape && count && infer_alike(out, count, tensors)))
+        dycl_infer_iterator_strides(out, count, tensors);
+}
+
+void dycl_infer_iterator(dycl_value *out, int count, const dycl_value *const *in) {
+    int all_plain = 1, one_shape = 1;
+    for (int i = 0; i < count; i++) {
+        if (!same_sizes(in[i], out)) all_plain = one_shape = 0;
+        else all_plain &= dycl_value_contiguous(in[i]);
+    }
+    infer_strides(out, count, in, all_plain, one_shape);
 }
 
 static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, dycl_value *out) {
@@ -180,10 +184,12 @@ static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count,
             all_plain = 0;
         }
     }
-    if (all_plain || (tensor_count && first_decides(out, tensors[0])))
+    if (op == DYCL_OP_relu6) /* torch: empty_like, then hardtanh_out */
+        dycl_infer_preserve(in[0], out);
+    else if (op == DYCL_OP_logsigmoid || (op == DYCL_OP_pow && in[0]->kind == DYCL_VALUE_SCALAR))
         dycl_infer_contiguous(out);
-    else if (!(one_shape && tensor_count && infer_alike(out, tensor_count, tensors)))
-        dycl_infer_iterator_strides(out, tensor_count, tensors);
+    else
+        infer_strides(out, tensor_count, tensors, all_plain, one_shape);
     return DYCL_OK;
 }
 
@@ -256,23 +262,40 @@ void dycl_infer_channels_last(dycl_value *out) {
     int64_t stride = 1;
     for (int i = 0; i < 4; i++) {
         out->strides[order[i]] = stride;
-        stride *= out->sizes[order[i]] > 1 ? out->sizes[order[i]] : 1;
+        stride *= out->sizes[order[i]];
     }
     out->canonical = (uint8_t)dycl_strides_canonical(out);
 }
 
+/* From the dimension whose elements are closest, of images and of volumes (c10/core/MemoryFormat.h). */
+static const int *channels_last_order(int rank) {
+    static const int image[4] = {1, 3, 2, 0}, volume[5] = {1, 4, 3, 2, 0};
+    return rank == 4 ? image : rank == 5 ? volume : NULL;
+}
+
 int dycl_value_channels_last(const dycl_value *value) {
-    static const int order[4] = {1, 3, 2, 0};
+    const int *order = channels_last_order(value->rank);
     int64_t least = 0;
-    if (value->rank != 4 || value->strides[1] == 0) return 0;
-    for (int i = 0; i < 4; i++) {
+    if (!order || value->strides[1] == 0) return 0;
+    for (int i = 0; i < value->rank; i++) {
         int d = order[i];
         if (value->sizes[d] == 0 || value->strides[d] < least) return 0;
         if (d == 0 && least == value->strides[1]) return 0;
         least = value->strides[d];
         if (value->sizes[d] > 1) least *= value->sizes[d];
     }
-    return 1;
+    return value->rank == 4 ? 1 : 3;
+}
+
+int dycl_value_channels_last_dense(const dycl_value *value) {
+    const int *order = channels_last_order(value->rank);
+    int64_t expected = 1;
+    for (int i = 0; order && i < value->rank; i++) {
+        if (value->sizes[order[i]] == 1) continue;
+        if (value->strides[order[i]] != expected) return 0;
+        expected *= value->sizes[order[i]];
+    }
+    return !order ? 0 : value->rank == 4 ? 1 : 3;
 }
 
 static dycl_status infer_join(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count, const int64_t *attrs,

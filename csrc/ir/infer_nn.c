@@ -65,6 +65,14 @@ static int is_tail(const dycl_graph *g, uint32_t id, const dycl_value *in, int64
     return 1;
 }
 
+/* ATen/native/Normalization.cpp: where everything is contiguous in some format, the input's decides, else what the input looks like. */
+static int batch_norm_is_channels_last(const dycl_graph *g, const uint32_t *operands) {
+    const dycl_value *in = &g->values[operands[0]];
+    int all = dycl_value_contiguous(in) || dycl_value_channels_last_dense(in);
+    for (int i = 1; i < 5; i++) all &= operands[i] == DYCL_NONE || dycl_value_contiguous(&g->values[operands[i]]);
+    return all ? !dycl_value_contiguous(in) : dycl_value_channels_last(in);
+}
+
 dycl_status dycl_infer_norm(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
     const dycl_value *in = &g->values[operands[0]];
     if (!dycl_dtype_is_float((dycl_dtype)in->dtype)) return DYCL_BAIL;
@@ -81,16 +89,16 @@ dycl_status dycl_infer_norm(const dycl_graph *g, dycl_op op, const uint32_t *ope
         if (attrs[0] < 1 || attrs[0] > in->rank || !is_tail(g, operands[1], in, attrs[0])) return DYCL_BAIL;
         return DYCL_OK;
     case DYCL_OP_batch_norm:
-        if (in->rank < 2) return DYCL_BAIL;
+        if (in->rank < 2 || dycl_value_numel(in) == 0) return DYCL_BAIL; /* without channels torch raises */
         for (int i = 1; i < 5; i++)
             if (!is_vector(g, operands[i], in->sizes[1], in->dtype)) return DYCL_BAIL;
         if (operands[1] == DYCL_NONE || operands[2] == DYCL_NONE) return DYCL_BAIL;
-        if (in->rank == 4 && !dycl_value_contiguous(in) && dycl_value_channels_last(in)) dycl_infer_channels_last(out);
+        if (in->rank == 4 && batch_norm_is_channels_last(g, operands)) dycl_infer_channels_last(out);
         return DYCL_OK;
     case DYCL_OP_group_norm:
         if (in->dtype != DYCL_F32 || in->rank < 2 || attrs[0] < 1 || in->sizes[1] % attrs[0]) return DYCL_BAIL;
         if (!is_vector(g, operands[1], in->sizes[1], in->dtype) || !is_vector(g, operands[2], in->sizes[1], in->dtype)) return DYCL_BAIL;
-        if (in->rank == 4 && !dycl_value_contiguous(in) && dycl_value_channels_last(in)) return DYCL_BAIL;
+        if (in->rank == 4 && dycl_value_channels_last(in)) return DYCL_BAIL;
         return DYCL_OK;
     default: return DYCL_BAIL;
     }
@@ -136,7 +144,7 @@ static dycl_status infer_transposed(const dycl_graph *g, const uint32_t *operand
         if (out->sizes[2 + i] < 1) return DYCL_BAIL;
     }
     /* torch has several ways for channels last, which do not agree on the result's strides */
-    if ((!dycl_value_contiguous(x) && dycl_value_channels_last(x)) || (!dycl_value_contiguous(w) && dycl_value_channels_last(w))) return DYCL_BAIL;
+    if (dycl_value_channels_last(x) || dycl_value_channels_last(w)) return DYCL_BAIL;
     dycl_infer_contiguous(out);
     return DYCL_OK;
 }
@@ -159,7 +167,7 @@ dycl_status dycl_infer_conv(const dycl_graph *g, dycl_op op, const uint32_t *ope
         out->sizes[2 + i] = span / stride + 1;
     }
     /* either operand in channels-last makes the result so (ATen/native/Convolution.cpp, mkldnn_conv_use_channels_last) */
-    if ((!dycl_value_contiguous(x) && dycl_value_channels_last(x)) || (!dycl_value_contiguous(w) && dycl_value_channels_last(w)))
+    if (dycl_value_channels_last(x) || dycl_value_channels_last(w))
         dycl_infer_channels_last(out);
     else
         dycl_infer_contiguous(out);
@@ -194,7 +202,7 @@ dycl_status dycl_infer_pool(const dycl_graph *g, dycl_op op, const uint32_t *ope
             if (out->sizes[2 + i] < 1) return DYCL_BAIL;
         }
     }
-    if (!dycl_value_contiguous(x) && dycl_value_channels_last(x))
+    if (dycl_value_channels_last(x))
         dycl_infer_channels_last(out);
     else
         dycl_infer_contiguous(out);
@@ -229,7 +237,7 @@ dycl_status dycl_infer_resize(const dycl_graph *g, const uint32_t *operands, con
     out->sizes[1] = x->sizes[1];
     out->sizes[2] = attrs[2];
     out->sizes[3] = attrs[3];
-    if (!dycl_value_contiguous(x) && dycl_value_channels_last(x))
+    if (dycl_value_channels_last(x))
         dycl_infer_channels_last(out);
     else
         dycl_infer_contiguous(out);

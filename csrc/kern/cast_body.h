@@ -47,6 +47,16 @@ static inline int32_t f32_to_i32(float x) { return (int32_t)(x >= -0x1p31f && x 
     CAST_LOOP(from, T, U8, uint8_t, x)                                                                                 \
     CAST_LOOP(from, T, BOOL, uint8_t, x != 0)
 
+#define CAST_BOOL_ROW(from, T)                                                                                         \
+    CAST_LOOP(from, T, F32, float, x != 0)                                                                             \
+    CAST_LOOP(from, T, F64, double, x != 0)                                                                            \
+    CAST_LOOP(from, T, I64, int64_t, x != 0)                                                                           \
+    CAST_LOOP(from, T, I32, int32_t, x != 0)                                                                           \
+    CAST_LOOP(from, T, I16, int16_t, x != 0)                                                                           \
+    CAST_LOOP(from, T, I8, int8_t, x != 0)                                                                             \
+    CAST_LOOP(from, T, U8, uint8_t, x != 0)                                                                            \
+    CAST_LOOP(from, T, BOOL, uint8_t, x != 0)
+
 CAST_FLOAT_ROW(F32, float)
 CAST_FLOAT_ROW(F64, double)
 CAST_INT_ROW(I64, int64_t)
@@ -54,7 +64,7 @@ CAST_INT_ROW(I32, int32_t)
 CAST_INT_ROW(I16, int16_t)
 CAST_INT_ROW(I8, int8_t)
 CAST_INT_ROW(U8, uint8_t)
-CAST_INT_ROW(BOOL, uint8_t)
+CAST_BOOL_ROW(BOOL, uint8_t) /* any byte other than 0 is true */
 
 #define CAST_CELLS(from)                                                                                               \
     [DYCL_##from] = {                                                                                                  \

@@ -182,9 +182,11 @@
 #define EW_INT_2(name, dtype, T, U, result) EW_PLAIN_2(name, dtype, T, result, INT_##name(T, U, x, y))
 #define EW_INT_3(name, dtype, T, U, result) EW_PLAIN_3(name, dtype, T, result, INT_##name(T, U, x, y, z))
 
-#define EW_BOOL_1(name, result) EW_PLAIN_LOOP_1(name, BOOL, uint8_t, result, BOOL_##name(x))
-#define EW_BOOL_2(name, result) EW_PLAIN_2(name, BOOL, uint8_t, result, BOOL_##name(x, y))
-#define EW_BOOL_3(name, result) EW_PLAIN_3(name, BOOL, uint8_t, result, BOOL_##name(x, y, z))
+/* Any byte other than 0 is true: a view of bytes as bool has them. */
+#define EW_TRUTH(x) ((uint8_t)((x) != 0))
+#define EW_BOOL_1(name, result) EW_PLAIN_LOOP_1(name, BOOL, uint8_t, result, BOOL_##name(EW_TRUTH(x)))
+#define EW_BOOL_2(name, result) EW_PLAIN_2(name, BOOL, uint8_t, result, BOOL_##name(EW_TRUTH(x), EW_TRUTH(y)))
+#define EW_BOOL_3(name, result) EW_PLAIN_3(name, BOOL, uint8_t, result, BOOL_##name(x, EW_TRUTH(y), EW_TRUTH(z)))
 
 #define EW_ROW_F(name, arity, result) EW_F32_##arity(name, result) EW_F64_##arity(name, result)
 #define EW_ROW_I(name, arity, result)                                                                                  \

@@ -110,6 +110,11 @@ uint64_t dycl_abi_use_count_word(const char *impl) {
     return word;
 }
 
+int dycl_abi_rank(dycl_handle tensor) {
+    int64_t rank;
+    return abi.dim(tensor, &rank) ? 0 : (int)rank;
+}
+
 int dycl_abi_read(dycl_handle tensor, dycl_tensor_view *out) {
     int64_t rank, *sizes, *strides;
     int32_t dtype;

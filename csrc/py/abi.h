@@ -37,6 +37,7 @@ typedef struct {
     const int64_t *sizes, *strides; /* borrowed from the tensor */
     void *data;
 } dycl_tensor_view;
+int dycl_abi_rank(dycl_handle tensor);                           /* 0 too where it cannot be told */
 int dycl_abi_read(dycl_handle tensor, dycl_tensor_view *out); /* 1, or 0 when rank or dtype is not represented */
 
 /* New tensors (uninitialised, dense by strides). NULL without an exception when torch fails. */

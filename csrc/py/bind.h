@@ -19,6 +19,7 @@
 #define ID DYCL_AT_IDUNDER
 #define RD DYCL_AT_RDUNDER
 #define V DYCL_AT_VF
+#define RS DYCL_AT_RSAME
 
 static inline const dycl_value *meta(const dycl_call *call, uint32_t value) { return dycl_call_meta(call, value); }
 static inline dycl_dtype dtype_of(const dycl_call *call, uint32_t value) { return (dycl_dtype)meta(call, value)->dtype; }

@@ -180,5 +180,6 @@ PyObject *dycl_bind_einsum(dycl_call *call, const dycl_binding *row) {
         memcpy(sizes, meta(call, out)->sizes, sizeof sizes);
         DYCL_CALL_TRY(dycl_build_reshape(&call->region->recorder, out, a.outputs, sizes, 1, &out));
     }
-    return dycl_call_finish(call, DYCL_OK, out);
+    PyObject *result = dycl_call_finish(call, DYCL_OK, out);
+    return contracted || a.rank > a.outputs ? dycl_call_as_view(call, result) : result; /* of the product, as torch's */
 }

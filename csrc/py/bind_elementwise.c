@@ -1,4 +1,6 @@
 /* Elementwise operators. */
+#include <math.h>
+
 #include "py/beside.h"
 #include "py/bind.h"
 
@@ -19,6 +21,28 @@ static PyObject *binary(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, (dycl_promotion)row->extra, 2, x, &out), out);
 }
 
+/* Tensor.__rtruediv__: self.reciprocal() * other, two roundings */
+static PyObject *reciprocal_times(dycl_call *call, const dycl_binding *row) {
+    dycl_operand x[2];
+    uint32_t out = 0;
+    dycl_recorder *r = &call->region->recorder;
+    (void)row;
+    DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
+    DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &x[1]));
+    if (x[0].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_reciprocal, DYCL_PROMOTE_FLOAT, 1, x, &x[0].value));
+    return dycl_call_finish(call, dycl_build_ew(r, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, x, &out), out);
+}
+
+/* The operator /: what is no tensor on the left leaves it to the right operand's __rtruediv__. */
+static PyObject *quotient(dycl_call *call, const dycl_binding *row) {
+    if (dycl_is_tensor(call->p[0])) return binary(call, row);
+    PyObject *left = call->p[0];
+    call->p[0] = call->p[1];
+    call->p[1] = left;
+    return reciprocal_times(call, row);
+}
+
 /* add, sub: self op alpha * other */
 static PyObject *scaled(dycl_call *call, const dycl_binding *row) {
     if (!call->p[2]) return binary(call, row);
@@ -31,13 +55,16 @@ static PyObject *scaled(dycl_call *call, const dycl_binding *row) {
     if (alpha.kind == DYCL_OPERAND_VALUE || alpha.kind == DYCL_OPERAND_BOOL || x[0].kind != DYCL_OPERAND_VALUE || x[1].kind != DYCL_OPERAND_VALUE)
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     dycl_dtype dtype = dycl_result_type(r, 2, x);
-    if (row->op == DYCL_OP_sub && call->region->recorder.graph.values[x[1].value].dtype == DYCL_BOOL) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (row->op == DYCL_OP_sub && (dtype_of(call, x[0].value) == DYCL_BOOL || dtype_of(call, x[1].value) == DYCL_BOOL)) return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (dtype == DYCL_BOOL || (alpha.kind == DYCL_OPERAND_FLOAT && !dycl_dtype_is_float(dtype))) return dycl_call_bail(call, DYCL_BAIL_arguments);
     product[0] = x[1];
     DYCL_CALL_TRY(dycl_build_cast(r, product[0].value, dtype, &product[0].value));
     product[1] = alpha;
     DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, product, &x[1].value));
-    return dycl_call_finish(call, dycl_build_ew(r, (dycl_op)row->op, (dycl_promotion)row->extra, 2, x, &out), out);
+    DYCL_CALL_TRY(dycl_build_cast(r, x[0].value, dtype, &x[0].value));
+    uint32_t operands[2] = {x[0].value, product[0].value}; /* torch's iterator does not see the product */
+    DYCL_CALL_TRY(dycl_build_ew(r, (dycl_op)row->op, (dycl_promotion)row->extra, 2, x, &out));
+    return dycl_call_finish(call, dycl_build_iterated(r, out, 2, operands, &out), out);
 }
 
 /* torch.rsub(input, other): other - alpha * input */
@@ -87,6 +114,40 @@ static PyObject *power(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, dycl_build_pow(&call->region->recorder, &x[0], &x[1], &out), out);
 }
 
+/* Where strides are not the ordinary ones, what torch composes is composed here too: each part has a say in the result's strides. */
+static PyObject *softsign(dycl_call *call, const dycl_binding *row) { /* input / (input.abs() + 1) */
+    dycl_recorder *r = &call->region->recorder;
+    dycl_operand x[2], sum[2];
+    uint32_t out = 0;
+    DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
+    if (x[0].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    const dycl_value *v = meta(call, x[0].value);
+    if (v->canonical && is_float(call, x[0].value)) return unary(call, row);
+    sum[0] = x[0];
+    sum[1] = dycl_operand_i64(1);
+    DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_abs, DYCL_PROMOTE_NO_BOOL, 1, sum, &sum[0].value));
+    x[1] = dycl_operand_of(0);
+    DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_add, DYCL_PROMOTE_COMMON, 2, sum, &x[1].value));
+    return dycl_call_finish(call, dycl_build_ew(r, DYCL_OP_div, DYCL_PROMOTE_FLOAT, 2, x, &out), out);
+}
+
+static PyObject *finiteness(dycl_call *call, const dycl_binding *row) { /* (x == x) * (x.abs() != inf); isinf: x.abs() == inf */
+    dycl_recorder *r = &call->region->recorder;
+    dycl_operand x[2], both[2];
+    uint32_t out = 0;
+    DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
+    if (x[0].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (!is_float(call, x[0].value)) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (meta(call, x[0].value)->canonical) return unary(call, row);
+    both[0] = both[1] = x[0];
+    x[1] = dycl_operand_f64(INFINITY);
+    DYCL_CALL_TRY(ew1(call, DYCL_OP_abs, x[0].value, &x[0].value));
+    DYCL_CALL_TRY(dycl_build_ew(r, row->op == DYCL_OP_isinf ? DYCL_OP_eq : DYCL_OP_ne, DYCL_PROMOTE_COMMON, 2, x, &out));
+    if (row->op == DYCL_OP_isinf) return dycl_call_finish(call, DYCL_OK, out);
+    DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_eq, DYCL_PROMOTE_COMMON, 2, both, &both[0].value));
+    return dycl_call_finish(call, ew2(call, DYCL_OP_mul, both[0].value, out, &out), out);
+}
+
 static PyObject *gelu(dycl_call *call, const dycl_binding *row) {
     dycl_binding variant = *row;
     if (call->p[1]) {
@@ -110,8 +171,6 @@ static PyObject *activation(dycl_call *call, const dycl_binding *row) {
     dycl_operand x;
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x));
     if (x.kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x.value)->dtype)) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    if (row->op == DYCL_OP_relu6 && dycl_value_numel(dycl_call_meta(call, x.value)) == 0) /* hardtanh keeps the strides of an empty tensor */
-        return dycl_call_bail(call, DYCL_BAIL_layout);
     return unary(call, row);
 }
 
@@ -176,6 +235,8 @@ static PyObject *clamp(dycl_call *call, const dycl_binding *row) {
     if (low) DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &x[count++]));
     if (high) DYCL_CALL_TRY(dycl_call_operand(call, call->p[2], &x[count++]));
     if (count == 1 || x[0].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (count == 3 && (x[1].kind == DYCL_OPERAND_VALUE) != (x[2].kind == DYCL_OPERAND_VALUE)) /* a tensor of rank 0 would be a number */
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     for (int i = 1; i < count; i++)
         if (x[i].kind == DYCL_OPERAND_FLOAT && x[i].f != x[i].f) return dycl_call_bail(call, DYCL_BAIL_arguments); /* NaN bounds fill with NaN */
     dycl_op op = count == 3 ? DYCL_OP_clamp : low ? DYCL_OP_maximum : DYCL_OP_minimum;
@@ -192,7 +253,9 @@ static PyObject *lerp(dycl_call *call, const dycl_binding *row) {
     uint32_t out = 0;
     for (int i = 0; i < 3; i++) DYCL_CALL_TRY(dycl_call_operand(call, call->p[i], &x[i]));
     if (x[0].kind != DYCL_OPERAND_VALUE || x[1].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    if (dycl_call_meta(call, x[0].value)->dtype != dycl_call_meta(call, x[1].value)->dtype) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    dycl_dtype dtype = dtype_of(call, x[0].value); /* of all tensors; integers have no kernel in torch */
+    for (int i = 0; i < 3; i++)
+        if (x[i].kind == DYCL_OPERAND_VALUE && (dtype_of(call, x[i].value) != dtype || !is_float(call, x[i].value))) return dycl_call_bail(call, DYCL_BAIL_dtype);
     return dycl_call_finish(call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 3, x, &out), out);
 }
 
@@ -207,6 +270,8 @@ static PyObject *addc(dycl_call *call, const dycl_binding *row) {
     if (call->p[3]) DYCL_CALL_TRY(dycl_call_operand(call, call->p[3], &value));
     if (self.kind != DYCL_OPERAND_VALUE || product[0].kind != DYCL_OPERAND_VALUE || product[1].kind != DYCL_OPERAND_VALUE || value.kind == DYCL_OPERAND_VALUE)
         return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (row->op == DYCL_OP_div && !dycl_dtype_is_float(dtype_of(call, product[0].value)) && !dycl_dtype_is_float(dtype_of(call, product[1].value)))
+        return dycl_call_bail(call, DYCL_BAIL_dtype); /* an error in torch */
     dycl_operand all[3] = {self, product[0], product[1]};
     if (!dycl_dtype_is_float(dycl_result_type(r, 3, all))) return dycl_call_bail(call, DYCL_BAIL_dtype);
     for (int i = 0; i < 3; i++) DYCL_CALL_TRY(dycl_build_cast(r, all[i].value, dycl_result_type(r, 3, all), &all[i].value));
@@ -219,7 +284,9 @@ static PyObject *addc(dycl_call *call, const dycl_binding *row) {
     sum[0] = all[0];
     sum[1] = dycl_operand_of(0);
     DYCL_CALL_TRY(dycl_build_ew(r, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 2, product, &sum[1].value));
-    return dycl_call_finish(call, dycl_build_ew(r, DYCL_OP_add, DYCL_PROMOTE_COMMON, 2, sum, &out), out);
+    DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_add, DYCL_PROMOTE_COMMON, 2, sum, &out));
+    uint32_t operands[3] = {all[0].value, all[1].value, all[2].value};
+    return dycl_call_finish(call, dycl_build_iterated(r, out, 3, operands, &out), out);
 }
 
 static PyObject *softplus(dycl_call *call, const dycl_binding *row) {
@@ -282,7 +349,7 @@ dycl_binding dycl_bindings_elementwise[] = {
     ROW("mish", F | N, "input inplace", activation, DYCL_OP_mish, COMMON),
     ROW("hardswish", F | N, "input inplace", activation, DYCL_OP_hardswish, COMMON),
     ROW("hardsigmoid", F | N, "input inplace", activation, DYCL_OP_hardsigmoid, COMMON),
-    UNARY("softsign", F, softsign, FLOATS),
+    ROW("softsign", F, "input", softsign, DYCL_OP_softsign, FLOATS),
     ROW("gelu", F | N, "input approximate", gelu, DYCL_OP_gelu, COMMON),
     ROW("leaky_relu", F | N, "input negative_slope inplace", leaky_relu, DYCL_OP_leaky_relu, 0),
     ROW("elu", F, "input alpha inplace", leaky_relu, DYCL_OP_elu, 0),
@@ -295,24 +362,26 @@ dycl_binding dycl_bindings_elementwise[] = {
     UNARY("fix", T | M | I, trunc, COMMON),
     UNARY("frac", T | M | I, frac, COMMON),
     UNARY("isnan", T | M, isnan, COMMON),
-    UNARY("isinf", T | M, isinf, COMMON),
-    UNARY("isfinite", T | M, isfinite, COMMON),
+    ROW("isinf", T | M, "input", finiteness, DYCL_OP_isinf, COMMON),
+    ROW("isfinite", T | M, "input", finiteness, DYCL_OP_isfinite, COMMON),
     UNARY("logical_not", T | M | I, logical_not, COMMON),
     UNARY("bitwise_not", T | M | I, bitwise_not, COMMON),
     UNARY("invert", D, bitwise_not, COMMON),
     ROW("add", T | M | I, "input other | alpha", scaled, DYCL_OP_add, COMMON),
     ROW("sub", T | M | I, "input other | alpha", scaled, DYCL_OP_sub, NO_BOOLS),
     ROW("subtract", T | M | I, "input other | alpha", scaled, DYCL_OP_sub, NO_BOOLS),
-    BINARY("add", D | ID | RD, add, COMMON),
+    BINARY("add", D | ID | RS, add, COMMON),
     BINARY("sub", D | ID | RD, sub, NO_BOOLS),
     ROW("rsub", T, "input other | alpha", reversed, DYCL_OP_sub, NO_BOOLS),
-    BINARY("mul", T | M | I | D | ID | RD, mul, COMMON),
+    BINARY("mul", T | M | I | D | ID | RS, mul, COMMON),
     BINARY("multiply", T | M | I, mul, COMMON),
     ROW("div", T | M | I, "input other | rounding_mode", divide, DYCL_OP_div, FLOATS),
     ROW("divide", T | M | I, "input other | rounding_mode", divide, DYCL_OP_div, FLOATS),
     BINARY("true_divide", T | M | I, div, FLOATS),
-    BINARY("truediv", D | ID | RD, div, FLOATS),
-    BINARY("div", D | ID | RD, div, FLOATS),
+    ROW("truediv", D | ID, "input other", quotient, DYCL_OP_div, FLOATS),
+    ROW("truediv", RS, "input other", reciprocal_times, 0, 0),
+    BINARY("div", D | ID, div, FLOATS),
+    ROW("div", RS, "input other", reciprocal_times, 0, 0),
     ROW("floor_divide", T | M | I, "input other", integer_divide, DYCL_OP_floor_div, 0),
     ROW("floordiv", D | ID | RD, "input other", integer_divide, DYCL_OP_floor_div, 0),
     ROW("remainder", T | M | I, "input other", integer_divide, DYCL_OP_remainder, 0),
@@ -343,9 +412,9 @@ dycl_binding dycl_bindings_elementwise[] = {
     BINARY("bitwise_and", T | M | I, bitwise_and, COMMON),
     BINARY("bitwise_or", T | M | I, bitwise_or, COMMON),
     BINARY("bitwise_xor", T | M | I, bitwise_xor, COMMON),
-    BINARY("and", D | ID | RD, bitwise_and, COMMON),
-    BINARY("or", D | ID | RD, bitwise_or, COMMON),
-    BINARY("xor", D | ID | RD, bitwise_xor, COMMON),
+    BINARY("and", D | ID | RS, bitwise_and, COMMON),
+    BINARY("or", D | ID | RS, bitwise_or, COMMON),
+    BINARY("xor", D | ID | RS, bitwise_xor, COMMON),
     ROW("where", T, "condition input other", where, 0, 0),
     ROW("where", M, "self condition other", method_where, 0, 0),
     ROW("masked_fill", T | M | I, "input mask value", masked_fill, 0, 0),

@@ -203,7 +203,10 @@ static PyObject *one_hot(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_iota, 2, ends, 1, &count, &classes));
     dycl_operand sides[2] = {dycl_operand_of(x), dycl_operand_of(classes)};
     DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_eq, DYCL_PROMOTE_COMMON, 2, sides, &out));
-    return dycl_call_written(call, dycl_call_finish(call, dycl_build_cast(r, out, DYCL_I64, &out), out), 2); /* torch: zeros, then scatter_ */
+    DYCL_CALL_TRY(dycl_build_cast(r, out, DYCL_I64, &out));
+    int64_t plain[DYCL_MAX_RANK];
+    dycl_strides_contiguous(meta(call, out)->rank, meta(call, out)->sizes, plain);
+    return dycl_call_written(call, dycl_call_finish(call, dycl_build_dense(r, out, plain, &out), out), 2); /* torch: zeros, then scatter_ */
 }
 
 /* ---- x[...] -------------------------------------------------------------------------------------------------------------------------------- */

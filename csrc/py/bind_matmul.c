@@ -1,4 +1,6 @@
 /* Products of matrices, and the recurrent cells that are made of them. */
+#include <math.h>
+
 #include "py/bind.h"
 #include "py/bind_view.h"
 
@@ -9,11 +11,24 @@ static dycl_status scale(dycl_call *call, uint32_t *x, double factor) {
     return dycl_build_ew(&call->region->recorder, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, both, x);
 }
 
-/* ATen/native/Linear.cpp: the bias is added in place where operand and bias are not both contiguous, and x @ weight of a vector x ends with squeeze_ */
-static uint32_t writes_of_linear(dycl_call *call, const uint32_t *x) {
-    const dycl_value *input = meta(call, x[0]);
-    if (x[2] == DYCL_NONE) return input->rank == 1;
-    return input->rank == 2 || (dycl_value_contiguous(input) && dycl_value_contiguous(meta(call, x[2]))) ? 0 : 1 + (input->rank == 1);
+/* ATen/native/Linear.cpp: with a bias, a contiguous operand is flattened, multiplied and viewed; of another the product is made first and the bias
+ * added in place. Without a bias, the product of a vector ends with squeeze_. */
+PyObject *dycl_linear_result(dycl_region *region, PyObject *result, uint32_t value) {
+    const dycl_graph *graph = &region->recorder.graph;
+    const dycl_value *out = &graph->values[value];
+    if (!result || (out->rank == 2 && out->kind == DYCL_VALUE_NODE)) return result;
+    const uint32_t *x = dycl_node_operands(graph, &graph->nodes[out->source]);
+    const dycl_value *input = &graph->values[x[0]];
+    uint32_t writes = input->rank == 1;
+    if (x[2] != DYCL_NONE) {
+        if (dycl_value_contiguous(input) && dycl_value_contiguous(&graph->values[x[2]])) {
+            dycl_lazy_of(result)->own = DYCL_OWN_VIEW;
+            return result;
+        }
+        writes++;
+    }
+    if (writes && dycl_region_count_writes(region, result, writes) < 0) Py_CLEAR(result);
+    return result;
 }
 
 static PyObject *linear(dycl_call *call, const dycl_binding *row) {
@@ -23,8 +38,8 @@ static PyObject *linear(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_value(call, call->p[1], &x[1]));
     DYCL_CALL_TRY(dycl_call_optional_value(call, call->p[2], &x[2]));
     if (!is_float(call, x[0])) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    uint32_t writes = writes_of_linear(call, x);
-    return dycl_call_written(call, dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_linear, 3, x, 0, NULL, &out), out), writes);
+    PyObject *result = dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_linear, 3, x, 0, NULL, &out), out);
+    return dycl_linear_result(call->region, result, out);
 }
 
 /* matmul; mm, bmm, mv, dot: the same where the ranks are theirs (op: the first operand's, extra: the second's, 0: any) */
@@ -45,11 +60,16 @@ static PyObject *addmm(dycl_call *call, const dycl_binding *row) {
     double beta, alpha;
     dycl_recorder *r = &call->region->recorder;
     for (int i = 0; i < 3; i++) DYCL_CALL_TRY(dycl_call_value(call, call->p[i], &x[i]));
+    for (int i = 1; call->in_place && i < 3; i++) /* BLAS reads what it has written meanwhile */
+        if (meta(call, x[0])->root == meta(call, x[i])->root) return dycl_call_bail(call, DYCL_BAIL_alias);
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[3], 1, &beta));
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[4], 1, &alpha));
     if (meta(call, x[1])->rank != row->op || meta(call, x[2])->rank != row->extra) return dycl_call_bail(call, DYCL_BAIL_shape);
     if (row->op == 3 && meta(call, x[1])->sizes[0] != meta(call, x[2])->sizes[0]) return dycl_call_bail(call, DYCL_BAIL_shape);
     if (!is_float(call, x[0]) || meta(call, x[0])->dtype != meta(call, x[1])->dtype) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (alpha == 0 || !isfinite(alpha)) return dycl_call_bail(call, DYCL_BAIL_arguments); /* BLAS does not read the product's operands, NaN or not; inf * 0 */
+    if (row->op == 2 && row->extra == 1 && (meta(call, x[0])->rank != 1 || meta(call, x[0])->sizes[0] != meta(call, x[1])->sizes[0]))
+        return dycl_call_bail(call, DYCL_BAIL_shape);
     const dycl_value *input = meta(call, x[0]), *b = meta(call, x[2]);
     if (row->op == 2 && row->extra == 2 && alpha == 1 && beta == 1 && input->rank == 1 && input->sizes[0] == b->sizes[1]) {
         uint32_t operands[3] = {x[1], x[2], x[0]}; /* a linear layer whose weight lies the other way round */
@@ -65,7 +85,11 @@ static PyObject *addmm(dycl_call *call, const dycl_binding *row) {
         if (input->sizes[i] != 1 && input->sizes[i] != result->sizes[result->rank - input->rank + i]) return dycl_call_bail(call, DYCL_BAIL_shape);
     if (beta == 0) return dycl_call_finish(call, DYCL_OK, product);
     DYCL_CALL_TRY(scale(call, &x[0], beta));
-    return dycl_call_finish(call, ew2(call, DYCL_OP_add, product, x[0], &out), out);
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_add, product, x[0], &out));
+    if (meta(call, out)->canonical) return dycl_call_finish(call, DYCL_OK, out);
+    int64_t plain[DYCL_MAX_RANK]; /* whatever the input's are */
+    dycl_strides_contiguous(meta(call, out)->rank, meta(call, out)->sizes, plain);
+    return dycl_call_finish(call, dycl_build_dense(r, out, plain, &out), out);
 }
 
 static PyObject *outer(dycl_call *call, const dycl_binding *row) {
@@ -75,7 +99,8 @@ static PyObject *outer(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &a));
     DYCL_CALL_TRY(dycl_call_value(call, call->p[1], &b));
     if (meta(call, a)->rank != 1 || meta(call, b)->rank != 1) return dycl_call_bail(call, DYCL_BAIL_shape);
-    DYCL_CALL_TRY(dycl_build_unsqueeze(r, a, 1, &a));
+    int64_t column[2] = {meta(call, a)->sizes[0], 1};
+    DYCL_CALL_TRY(dycl_build_reshape(r, a, 2, column, 1, &a));
     return dycl_call_finish(call, ew2(call, DYCL_OP_mul, a, b, &out), out);
 }
 
@@ -141,8 +166,19 @@ static PyObject *lstm_cell(dycl_call *call, const dycl_binding *row) {
     return result;
 }
 
+/* Where a dimension of size 1 leaves strides open, those of torch's cell, which writes into the chunks of its gates: of one iterator over
+ * the two, or (b: DYCL_NONE) of what is written. */
+static dycl_status strides_of(dycl_call *call, uint32_t a, uint32_t b, uint32_t *out) {
+    dycl_value v = *meta(call, *out);
+    uint32_t operands[2] = {a, b};
+    if (v.sizes[0] != 1 && v.sizes[1] != 1) return DYCL_OK;
+    if (b != DYCL_NONE) return dycl_build_iterated(&call->region->recorder, *out, 2, operands, out);
+    v = *meta(call, a);
+    return dycl_build_dense(&call->region->recorder, *out, v.strides, out);
+}
+
 static PyObject *gru_cell(dycl_call *call, const dycl_binding *row) {
-    uint32_t of_x, of_h, h, x_part[3], h_part[3], reset, update, fresh, out = 0;
+    uint32_t of_x, of_h, h, x_part[3], h_part[3], reset, update, fresh, moved, out = 0;
     (void)row;
     DYCL_CALL_TRY(cell_gates(call, call->p[1], 3, &of_x, &of_h, &h));
     int64_t size = meta(call, h)->sizes[1];
@@ -156,10 +192,12 @@ static PyObject *gru_cell(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(ew1(call, DYCL_OP_sigmoid, update, &update));
     DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, h_part[2], reset, &fresh));
     DYCL_CALL_TRY(ew2(call, DYCL_OP_add, x_part[2], fresh, &fresh));
+    DYCL_CALL_TRY(strides_of(call, x_part[2], h_part[2], &fresh));
     DYCL_CALL_TRY(ew1(call, DYCL_OP_tanh, fresh, &fresh));
-    DYCL_CALL_TRY(ew2(call, DYCL_OP_sub, h, fresh, &out));
-    DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, out, update, &out));
-    return dycl_call_written(call, dycl_call_finish(call, ew2(call, DYCL_OP_add, out, fresh, &out), out), 2); /* torch: (h - n).mul_(z).add_(n) */
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_sub, h, fresh, &moved));
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, moved, update, &out));
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_add, out, fresh, &out));
+    return dycl_call_written(call, dycl_call_finish(call, strides_of(call, moved, DYCL_NONE, &out), out), 2); /* torch: (h - n).mul_(z).add_(n) */
 }
 
 /* rnn_tanh_cell, rnn_relu_cell */

@@ -1,6 +1,7 @@
 /* Movement: copies, repetition, joining and padding. Rows are in bind_view.c. */
 #include <string.h>
 
+#include "ir/infer.h"
 #include "py/beside.h"
 #include "py/bind_view.h"
 
@@ -10,36 +11,6 @@ static int is_canonical(const dycl_value *v) { /* the strides that torch gives a
     int64_t strides[DYCL_MAX_RANK];
     dycl_strides_contiguous(v->rank, v->sizes, strides);
     return memcmp(strides, v->strides, (size_t)v->rank * sizeof *strides) == 0;
-}
-
-static const int channels_last_order[4] = {1, 3, 2, 0};
-
-static int is_channels_last_contiguous(const dycl_value *v) {
-    int64_t expected = 1;
-    if (v->rank != 4) return 0;
-    for (int i = 0; i < 4; i++) {
-        int d = channels_last_order[i];
-        if (v->sizes[d] == 1) continue;
-        if (v->strides[d] != expected) return 0;
-        expected *= v->sizes[d];
-    }
-    return 1;
-}
-
-/* What TensorImpl::is_strides_like_channels_last would answer, which decides the layout of several operators' results:
- * 1 channels last, 0 not, -1 perhaps the format of five dimensions. */
-static int looks_channels_last(const dycl_value *v) {
-    if (v->rank == 5) return dycl_value_contiguous(v) ? 0 : -1;
-    if (v->rank != 4 || v->strides[1] == 0) return 0;
-    int64_t least = 0;
-    for (int i = 0; i < 4; i++) {
-        int d = channels_last_order[i];
-        if (v->sizes[d] == 0 || v->strides[d] < least) return 0;
-        if (d == 0 && least == v->strides[1]) return 0;
-        least = v->strides[d];
-        if (v->sizes[d] > 1) least *= v->sizes[d];
-    }
-    return 1;
 }
 
 static dycl_status copy_as(dycl_call *call, uint32_t value, int64_t format, uint32_t *out) {
@@ -54,7 +25,7 @@ PyObject *dycl_bind_contiguous(dycl_call *call, const dycl_binding *row) {
     PyObject *format = call->p[1];
     if (format == dycl_py.channels_last) {
         if (v->rank != 4 || dycl_value_numel(v) == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
-        if (is_channels_last_contiguous(v)) return dycl_call_same(call, call->p[0]);
+        if (dycl_value_channels_last_dense(v)) return dycl_call_same(call, call->p[0]);
         return dycl_call_finish(call, copy_as(call, value, 2, &out), out);
     }
     if (format && format != dycl_py.contiguous_format) return dycl_call_bail(call, DYCL_BAIL_arguments);
@@ -154,7 +125,7 @@ PyObject *dycl_bind_repeat_interleave(dycl_call *call, const dycl_binding *row) 
         if (said != v.sizes[dim] * count) return dycl_call_bail(call, DYCL_BAIL_arguments);
     }
     for (int i = 0; i < v.rank; i++) times[i] = i == dim ? count : 1;
-    return dycl_call_finish(call, repeat(call, value, v.rank, v.sizes, times, 0, &out), out);
+    return dycl_call_as_view(call, dycl_call_finish(call, repeat(call, value, v.rank, v.sizes, times, 0, &out), out)); /* of the copy */
 }
 
 /* ---- Joining ------------------------------------------------------------------------------------------------------------------------ */
@@ -182,10 +153,10 @@ static dycl_status cat(dycl_call *call, int count, uint32_t *values, int dim, ui
     dycl_dtype dtype = (dycl_dtype)dycl_call_meta(call, values[0])->dtype;
     for (int i = 0; i < count; i++) {
         const dycl_value *v = dycl_call_meta(call, values[i]);
-        int looks = looks_channels_last(v);
+        int looks = dycl_value_channels_last(v);
         dtype = dycl_promote(dtype, (dycl_dtype)v->dtype);
         if (!looks) channels_last = 0;
-        else if (looks < 0 && channels_last) channels_last = -1;
+        else if (looks > 1 && channels_last) channels_last = -1;
         if (v->rank == 1 && v->sizes[0] == 0) continue; /* torch skips these whatever the others' sizes */
         values[kept++] = values[i];
     }
@@ -274,7 +245,7 @@ static dycl_status roll_once(dycl_call *call, uint32_t value, int64_t shift, int
     int64_t size = v.sizes[dim], start = (size - shift % size) % size;
     DYCL_TRY(dycl_build_slice(r, value, dim, start, size, 1, &halves[0]));
     DYCL_TRY(dycl_build_slice(r, value, dim, 0, start, 1, &halves[1]));
-    return cat(call, start ? 2 : 1, halves, dim, out);
+    return cat(call, 2, halves, dim, out); /* an empty half, too, has a say in the memory format */
 fail:
     return status;
 }
@@ -375,8 +346,8 @@ PyObject *dycl_bind_pad(dycl_call *call, const dycl_binding *row) {
         if (v.sizes[d] + (attrs[d] < 0 ? attrs[d] : 0) + (attrs[v.rank + d] < 0 ? attrs[v.rank + d] : 0) < 0)
             return dycl_call_bail(call, DYCL_BAIL_shape);
     if (shrink) return dycl_call_finish(call, crop(call, operands[0], attrs, attrs + v.rank, &out), out);
-    int looks = looks_channels_last(&v);
-    if (looks < 0) return dycl_call_bail(call, DYCL_BAIL_layout);
+    int looks = dycl_value_channels_last(&v);
+    if (looks > 1) return dycl_call_bail(call, DYCL_BAIL_layout);
     DYCL_CALL_TRY(dycl_build_convert(r, &fill, (dycl_dtype)v.dtype, &operands[1]));
     if (!looks) return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_pad, 2, operands, 2 * v.rank, attrs, &out), out);
     static const int to_last[4] = {0, 2, 3, 1}, from_last[4] = {0, 3, 1, 2};

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "ir/infer.h"
 #include "py/bind.h"
 
 /* A result without one of its dimensions, which has size 1: a view. */
@@ -10,12 +11,8 @@ static dycl_status drop_dim(dycl_call *call, uint32_t value, int dim, uint32_t *
     return dycl_build_select(&call->region->recorder, value, dim, 0, out);
 }
 
-/* Neither torch's ordinary order of dimensions nor one that we know rules for (channels last of volumes). */
-static int is_odd_volume(const dycl_value *x) { return x->rank == 5 && !dycl_value_contiguous(x); }
-
-static int is_channels_last(const dycl_value *x) {
-    return x->rank == 4 && !dycl_value_contiguous(x) && x->strides[1] == 1 && x->strides[3] >= x->sizes[1];
-}
+/* Channels last of volumes, which no node makes. */
+static int is_odd_volume(const dycl_value *x) { return x->rank == 5 && (dycl_value_channels_last(x) || (!dycl_value_contiguous(x) && dycl_value_channels_last_dense(x))); }
 
 /* ---- Normalisation ---------------------------------------------------------------------------------------------------------------- */
 
@@ -32,6 +29,23 @@ static dycl_status normalized_dims(dycl_call *call, PyObject *o, uint32_t x, int
     return same ? DYCL_OK : dycl_build_bail(&call->region->recorder, DYCL_BAIL_shape);
 }
 
+/* torch composes it: x times a statistic of each row, times the weight, and makes the result contiguous where x does not look like channels last. */
+static dycl_status rms_norm_strides(dycl_call *call, const uint32_t x[2], int dims, uint32_t *out) {
+    dycl_value rows = *meta(call, x[0]), product = rows, scaled = rows;
+    const dycl_value *operands[2] = {meta(call, x[0]), &rows};
+    for (int i = rows.rank - dims; i < rows.rank; i++) rows.sizes[i] = 1;
+    dycl_infer_contiguous(&rows);
+    dycl_infer_iterator(&product, 2, operands);
+    if (x[1] != DYCL_NONE) {
+        operands[0] = &product;
+        operands[1] = meta(call, x[1]);
+        dycl_infer_iterator(&scaled, 2, operands);
+        product = scaled;
+    }
+    if (!dycl_value_channels_last(meta(call, x[0])) && !dycl_value_contiguous(&product)) dycl_infer_contiguous(&product);
+    return dycl_build_dense(&call->region->recorder, *out, product.strides, out);
+}
+
 static PyObject *norm(dycl_call *call, const dycl_binding *row) { /* op: layer_norm or rms_norm; extra: how many of weight and bias it has */
     uint32_t x[3], out = 0;
     int64_t attrs[2];
@@ -42,12 +56,16 @@ static PyObject *norm(dycl_call *call, const dycl_binding *row) { /* op: layer_n
     for (int i = 0; i < tensors; i++) DYCL_CALL_TRY(dycl_call_optional_value(call, call->p[2 + i], &x[1 + i]));
     if (row->op == DYCL_OP_rms_norm) {
         const dycl_value *v = meta(call, x[0]);
-        if (is_channels_last(v) || is_odd_volume(v) || dycl_value_numel(v) == 0) return dycl_call_bail(call, DYCL_BAIL_layout);
+        if (dycl_value_numel(v) == 0) return dycl_call_bail(call, DYCL_BAIL_layout);
         usual = v->dtype == DYCL_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
     }
-    DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[2 + tensors], usual, &eps));
+    PyObject *epsilon = row->op == DYCL_OP_rms_norm && call->p[2 + tensors] == Py_None ? NULL : call->p[2 + tensors];
+    DYCL_CALL_TRY(dycl_call_f64_or(call, epsilon, usual, &eps));
     attrs[1] = dycl_f64_attr(eps);
-    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, (dycl_op)row->op, 1 + tensors, x, 2, attrs, &out), out);
+    DYCL_CALL_TRY(dycl_build_node(&call->region->recorder, (dycl_op)row->op, 1 + tensors, x, 2, attrs, &out));
+    if (row->op == DYCL_OP_rms_norm && !(meta(call, x[0])->canonical && (x[1] == DYCL_NONE || meta(call, x[1])->canonical)))
+        DYCL_CALL_TRY(rms_norm_strides(call, x, (int)attrs[0], &out));
+    return dycl_call_finish(call, DYCL_OK, out);
 }
 
 static PyObject *batch_norm_of(dycl_call *call, PyObject *mean, PyObject *variance, PyObject *weight, PyObject *bias, PyObject *training, PyObject *epsilon) {
@@ -149,8 +167,7 @@ static PyObject *conv(dycl_call *call, const dycl_binding *row) {
         DYCL_CALL_TRY(window(call, call->p[4], spatial, 0, padding));
     DYCL_CALL_TRY(dycl_call_int_or(call, call->p[6], 1, &groups));
     if (rank == spatial + 1) DYCL_CALL_TRY(dycl_build_unsqueeze(r, x[0], 0, &x[0]));
-    if (spatial == 1) { /* torch makes the input contiguous, so that the result is not channels last */
-        if (!dycl_value_contiguous(meta(call, x[1]))) return dycl_call_bail(call, DYCL_BAIL_layout);
+    if (spatial == 1) { /* torch makes the input contiguous, but not the weight, which may look like channels last with its new dimension */
         DYCL_CALL_TRY(dycl_build_contiguous(r, x[0], &x[0]));
         DYCL_CALL_TRY(dycl_build_unsqueeze(r, x[0], 2, &x[0]));
         DYCL_CALL_TRY(dycl_build_unsqueeze(r, x[1], 2, &x[1]));
@@ -165,25 +182,25 @@ static PyObject *conv(dycl_call *call, const dycl_binding *row) {
     attrs[6] = groups;
     DYCL_CALL_TRY(dycl_build_node(r, row->extra ? DYCL_OP_conv_transpose2d : DYCL_OP_conv2d, 3, x, row->extra ? 9 : 7, attrs, &out));
     if (spatial == 1) DYCL_CALL_TRY(drop_dim(call, out, 2, &out));
-    if (rank == spatial + 1) DYCL_CALL_TRY(drop_dim(call, out, 0, &out));
-    return dycl_call_finish(call, DYCL_OK, out);
+    if (rank == spatial + 2) return dycl_call_finish(call, DYCL_OK, out);
+    DYCL_CALL_TRY(drop_dim(call, out, 0, &out));
+    return dycl_call_as_view(call, dycl_call_finish(call, DYCL_OK, out));
 }
 
 /* ---- Pooling ----------------------------------------------------------------------------------------------------------------------- */
 
-/* The input as [n, c, h, w]; a single row of height 1 for one spatial dimension. */
-static dycl_status pooled_input(dycl_call *call, PyObject *o, int spatial, uint32_t *out, int *out_rank) {
+/* The input as [n, c, h, w]; a single row of height 1 for one spatial dimension. plain: torch makes it contiguous; without a batch it always
+ * computes in the ordinary order. */
+static dycl_status pooled_input(dycl_call *call, PyObject *o, int spatial, int plain, uint32_t *out, int *out_rank) {
     dycl_status status;
     uint32_t x = 0;
     dycl_recorder *r = &call->region->recorder;
     DYCL_TRY(dycl_call_value(call, o, &x));
     *out_rank = meta(call, x)->rank;
     if (*out_rank != spatial + 1 && *out_rank != spatial + 2) return dycl_build_bail(r, DYCL_BAIL_shape);
+    if (plain || *out_rank == spatial + 1) DYCL_TRY(dycl_build_contiguous(r, x, &x));
     if (*out_rank == spatial + 1) DYCL_TRY(dycl_build_unsqueeze(r, x, 0, &x));
-    if (spatial == 1) {
-        DYCL_TRY(dycl_build_contiguous(r, x, &x));
-        DYCL_TRY(dycl_build_unsqueeze(r, x, 2, &x));
-    }
+    if (spatial == 1) DYCL_TRY(dycl_build_unsqueeze(r, x, 2, &x));
     *out = x;
     return DYCL_OK;
 fail:
@@ -193,9 +210,19 @@ fail:
 static PyObject *pooled(dycl_call *call, dycl_op op, uint32_t x, int spatial, int rank, int attr_count, const int64_t *attrs) {
     uint32_t out = 0;
     DYCL_CALL_TRY(dycl_build_node(&call->region->recorder, op, 1, &x, attr_count, attrs, &out));
+    int mean = op == DYCL_OP_adaptive_avg_pool2d && attrs[0] == 1 && attrs[1] == 1; /* to which torch then gives the strides of channels last */
+    uint32_t writes = mean && rank == spatial + 2 && dycl_value_channels_last(meta(call, x)); /* as_strided_ */
     if (spatial == 1) DYCL_CALL_TRY(drop_dim(call, out, 2, &out));
     if (rank == spatial + 1) DYCL_CALL_TRY(drop_dim(call, out, 0, &out));
-    return dycl_call_finish(call, DYCL_OK, out);
+    int plain_order = rank == spatial + 1 || (spatial == 1 && op == DYCL_OP_max_pool2d); /* nothing is channels last, whatever a batch of one looks like */
+    if (plain_order && !meta(call, out)->canonical) {
+        int64_t plain[DYCL_MAX_RANK];
+        dycl_strides_contiguous(rank, meta(call, out)->sizes, plain);
+        DYCL_CALL_TRY(dycl_build_dense(&call->region->recorder, out, plain, &out));
+    }
+    PyObject *result = dycl_call_finish(call, DYCL_OK, out);
+    if (spatial == 1 && op != DYCL_OP_max_pool2d) result = dycl_call_as_view(call, result);
+    return dycl_call_written(call, result, writes);
 }
 
 /* kernel, stride (the kernel's when absent or empty) and padding into attrs[0..5] */
@@ -224,7 +251,7 @@ static PyObject *max_pool(dycl_call *call, const dycl_binding *row) {
     uint32_t x;
     int rank, ceil_mode, indices, spatial = row->op;
     int64_t attrs[9], dilation[2];
-    DYCL_CALL_TRY(pooled_input(call, call->p[0], spatial, &x, &rank));
+    DYCL_CALL_TRY(pooled_input(call, call->p[0], spatial, spatial == 1, &x, &rank));
     DYCL_CALL_TRY(pool_windows(call, spatial, attrs));
     DYCL_CALL_TRY(window(call, call->p[4], spatial, 1, dilation));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[5], 0, &ceil_mode));
@@ -242,7 +269,7 @@ static PyObject *avg_pool(dycl_call *call, const dycl_binding *row) {
     int rank, ceil_mode, include, spatial = row->op;
     int64_t attrs[8];
     if (row->parameter_count > 6 && dycl_call_given(call->p[6])) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    DYCL_CALL_TRY(pooled_input(call, call->p[0], spatial, &x, &rank));
+    DYCL_CALL_TRY(pooled_input(call, call->p[0], spatial, 0, &x, &rank));
     DYCL_CALL_TRY(pool_windows(call, spatial, attrs));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[4], 0, &ceil_mode));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[5], 1, &include));
@@ -257,7 +284,7 @@ static PyObject *adaptive_avg_pool(dycl_call *call, const dycl_binding *row) {
     int rank, spatial = row->op;
     int64_t attrs[2] = {1, 1};
     PyObject *size = call->p[1];
-    DYCL_CALL_TRY(pooled_input(call, call->p[0], spatial, &x, &rank));
+    DYCL_CALL_TRY(pooled_input(call, call->p[0], spatial, 0, &x, &rank));
     if (size && (PyTuple_Check(size) || PyList_CheckExact(size))) {
         if (PySequence_Fast_GET_SIZE(size) != spatial) return dycl_call_bail(call, DYCL_BAIL_arguments);
         for (int i = 0; i < spatial; i++)
@@ -289,6 +316,8 @@ static PyObject *attention(dycl_call *call, const dycl_binding *row) {
     (void)row;
     for (int i = 0; i < 3; i++) DYCL_CALL_TRY(dycl_call_value(call, call->p[i], &x[i]));
     DYCL_CALL_TRY(dycl_call_optional_value(call, call->p[3], &x[3]));
+    int tracked = x[3] == DYCL_NONE ? 0 : dycl_region_needs_gradient(call->p[3]);
+    if (tracked) return tracked < 0 ? NULL : dycl_call_bail(call, DYCL_BAIL_grad); /* then torch takes another way, also where gradients are disabled */
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[4], 0, &dropout));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[5], 0, &causal));
     int rank = meta(call, x[0])->rank;
@@ -297,7 +326,7 @@ static PyObject *attention(dycl_call *call, const dycl_binding *row) {
     if (causal && x[3] != DYCL_NONE) return dycl_call_bail(call, DYCL_BAIL_arguments); /* some of torch's ways of computing it reject that */
     if (x[3] != DYCL_NONE && meta(call, x[3])->rank > rank) return dycl_call_bail(call, DYCL_BAIL_shape);
     int64_t width = meta(call, x[0])->sizes[rank - 1];
-    DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[6], width ? 1 / sqrt((double)width) : 1, &scale));
+    DYCL_CALL_TRY(dycl_call_f64_or(call, dycl_call_given(call->p[6]) ? call->p[6] : NULL, width ? 1 / sqrt((double)width) : 1, &scale));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[7], 0, &grouped));
     for (int i = 0; i < 3; i++) DYCL_CALL_TRY(to_rank_4(call, &x[i]));
     if (!grouped && meta(call, x[1])->sizes[1] != meta(call, x[0])->sizes[1]) return dycl_call_bail(call, DYCL_BAIL_shape);
@@ -322,12 +351,14 @@ static PyObject *three_operands(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[2], 1, &b));
     DYCL_CALL_TRY(dycl_call_bool_or(call, row->parameter_count > 3 ? call->p[3] : NULL, 0, &in_place));
     if (x[0].kind != DYCL_OPERAND_VALUE || !is_float(call, x[0].value)) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    if (row->op == DYCL_OP_clamp && (!(a <= b) || dycl_value_numel(meta(call, x[0].value)) == 0)) /* keeps the strides of an empty tensor */
-        return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (row->op == DYCL_OP_clamp && !(a <= b)) return dycl_call_bail(call, DYCL_BAIL_arguments);
     call->in_place |= in_place;
     x[1] = dycl_operand_f64(a);
     x[2] = dycl_operand_f64(b);
-    return dycl_call_finish(call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 3, x, &out), out);
+    dycl_recorder *r = &call->region->recorder;
+    DYCL_CALL_TRY(dycl_build_ew(r, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 3, x, &out));
+    if (row->op == DYCL_OP_clamp) DYCL_CALL_TRY(dycl_build_like(r, out, x[0].value, &out)); /* torch: empty_like, then clamp_out */
+    return dycl_call_finish(call, DYCL_OK, out);
 }
 
 static PyObject *glu(dycl_call *call, const dycl_binding *row) {
@@ -362,7 +393,8 @@ static PyObject *prelu(dycl_call *call, const dycl_binding *row) {
         return dycl_call_bail(call, DYCL_BAIL_shape);
     for (int i = 0; i < input->rank; i++) sizes[i] = i == 1 ? count : 1;
     DYCL_CALL_TRY(dycl_build_reshape(&call->region->recorder, slope, input->rank, sizes, 1, &slope));
-    return dycl_call_finish(call, ew2(call, DYCL_OP_leaky_relu, x, slope, &out), out);
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_leaky_relu, x, slope, &out));
+    return dycl_call_finish(call, dycl_build_like(&call->region->recorder, out, x, &out), out);
 }
 
 /* ---- Losses of two tensors of one shape: input, target, size_average, reduce, reduction ------------------------------------------------- */
@@ -384,6 +416,8 @@ static PyObject *distance_loss(dycl_call *call, const dycl_binding *row) {
     int64_t attrs[2] = {(INT64_C(1) << a->rank) - 1, 0};
     DYCL_CALL_TRY(ew2(call, DYCL_OP_sub, x, y, &out));
     DYCL_CALL_TRY(ew1(call, (dycl_op)row->op, out, &out));
+    uint32_t operands[2] = {x, y};
+    if (none && row->op == DYCL_OP_square) DYCL_CALL_TRY(dycl_build_iterated(&call->region->recorder, out, 2, operands, &out)); /* one kernel in torch */
     if (!none) DYCL_CALL_TRY(dycl_build_node(&call->region->recorder, sum ? DYCL_OP_sum : DYCL_OP_mean, 1, &out, 2, attrs, &out));
     return dycl_call_finish(call, DYCL_OK, out);
 }

@@ -185,7 +185,7 @@ static PyObject *variance(dycl_call *call, const dycl_binding *row) {
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     }
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[2], 1, &unbiased));
-    DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[4], unbiased, &correction));
+    DYCL_CALL_TRY(dycl_call_f64_or(call, dycl_call_given(call->p[4]) ? call->p[4] : NULL, unbiased, &correction));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[3], 0, &keep));
     DYCL_CALL_TRY(reduced_dims(call, dim, meta(call, x)->rank, EMPTY_IS_ALL, &mask));
     if (!dycl_dtype_is_float(dtype_of(call, x))) return dycl_call_bail(call, DYCL_BAIL_dtype);
@@ -231,12 +231,15 @@ fail:
     return status;
 }
 
-/* torch.norm, Tensor.norm, torch.linalg.vector_norm: input, order, dim, keepdim, then dtype and out, which must be None */
+/* torch.norm, Tensor.norm (op 1), torch.linalg.vector_norm: input, order, dim, keepdim, then dtype and out, which must be None */
 static PyObject *norm(dycl_call *call, const dycl_binding *row) {
     uint32_t x, mask, out = 0;
     double order;
     int keep;
     if (dycl_call_given(call->p[4]) || (row->parameter_count > 5 && dycl_call_given(call->p[5]))) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    PyObject *dims = call->p[2]; /* torch.norm's "fro", its default, knows two dimensions at most */
+    if (row->op && (!call->p[1] || PyUnicode_Check(call->p[1])) && dims && (PyTuple_Check(dims) || PyList_CheckExact(dims)) && PySequence_Fast_GET_SIZE(dims) > 2)
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
     DYCL_CALL_TRY(norm_order(call, call->p[1], &order));
     DYCL_CALL_TRY(reduced_dims(call, call->p[2], meta(call, x)->rank, EMPTY_BAILS, &mask));
@@ -248,7 +251,8 @@ static PyObject *norm(dycl_call *call, const dycl_binding *row) {
 static PyObject *linalg_norm(dycl_call *call, const dycl_binding *row) {
     PyObject *dim = call->p[2];
     int one = dim && (PyLong_CheckExact(dim) || (PyTuple_CheckExact(dim) && PyTuple_GET_SIZE(dim) == 1));
-    if (dycl_call_given(call->p[1]) && (!one || PyUnicode_Check(call->p[1]))) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    int most = dim && (PyTuple_Check(dim) || PyList_Check(dim)) && PySequence_Fast_GET_SIZE(dim) > 2; /* an error */
+    if (most || (dycl_call_given(call->p[1]) && (!one || PyUnicode_Check(call->p[1])))) return dycl_call_bail(call, DYCL_BAIL_arguments);
     return norm(call, row);
 }
 
@@ -370,8 +374,8 @@ dycl_binding dycl_bindings_reduce[] = {
     ROW("std", T | M, "input dim unbiased keepdim | correction", variance, 0, WITH_ROOT),
     ROW("var_mean", T, "input dim unbiased keepdim | correction", variance, 0, WITH_MEAN),
     ROW("std_mean", T, "input dim unbiased keepdim | correction", variance, 0, WITH_ROOT | WITH_MEAN),
-    ROW("norm", T, "input p dim keepdim out dtype", norm, 0, 0),
-    ROW("norm", M, "input p dim keepdim dtype", norm, 0, 0),
+    ROW("norm", T, "input p dim keepdim out dtype", norm, 1, 0),
+    ROW("norm", M, "input p dim keepdim dtype", norm, 1, 0),
     ROW("norm", L, "A ord dim keepdim | dtype", linalg_norm, 0, 0),
     ROW("vector_norm", L, "x ord dim keepdim | dtype", norm, 0, 0),
     ROW("normalize", F, "input p dim eps out", normalize, 0, 0),

@@ -72,7 +72,12 @@ static PyObject *interpolate(dycl_call *call, const dycl_binding *row) {
         DYCL_CALL_TRY(dycl_build_unsqueeze(r, x, 2, &x));
     }
     DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_resize2d, 1, &x, 6, attrs, &out));
-    if (spatial == 1) DYCL_CALL_TRY(dycl_build_select(r, out, 2, 0, &out));
+    if (spatial == 1) {
+        int64_t plain[DYCL_MAX_RANK]; /* one row is never channels last */
+        DYCL_CALL_TRY(dycl_build_select(r, out, 2, 0, &out));
+        dycl_strides_contiguous(3, meta(call, out)->sizes, plain);
+        DYCL_CALL_TRY(dycl_build_dense(r, out, plain, &out));
+    }
     return dycl_call_finish(call, DYCL_OK, out);
 }
 

@@ -105,7 +105,7 @@ static PyObject *isin(dycl_call *call, const dycl_binding *row) {
     if (dtype_of(call, x) != dtype_of(call, tests) || dtype_of(call, x) == DYCL_BOOL) return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (rank == DYCL_MAX_RANK || pairs == 0 || pairs > MOST_COMPARED) return dycl_call_bail(call, DYCL_BAIL_shape);
     DYCL_CALL_TRY(dycl_build_unsqueeze(r, x, rank, &x));
-    DYCL_CALL_TRY(dycl_build_reshape(r, tests, 1, &flat, 0, &tests));
+    DYCL_CALL_TRY(dycl_build_reshape(r, tests, 1, &flat, 1, &tests)); /* torch makes a view, too, and raises where there is none */
     both[0] = x;
     both[1] = tests;
     DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_eq, 2, both, 0, NULL, &out));

@@ -19,6 +19,7 @@ static dycl_status source_of(dycl_call *call, PyObject *o, dycl_dtype dtype, int
     dycl_recorder *r = &call->region->recorder;
     dycl_operand x;
     dycl_status status;
+    if (!dycl_is_tensor(o) && !PyFloat_Check(o) && !PyLong_Check(o)) return dycl_build_bail(r, DYCL_BAIL_arguments); /* torch refuses most of NumPy's */
     DYCL_TRY(dycl_call_operand(call, o, &x));
     if (x.kind == DYCL_OPERAND_FLOAT && !dycl_dtype_is_float(dtype)) return dycl_build_bail(r, DYCL_BAIL_dtype);
     if (x.kind == DYCL_OPERAND_INT && dtype == DYCL_BOOL) x.i = x.i != 0;

@@ -74,6 +74,13 @@ PyObject *dycl_call_written(dycl_call *call, PyObject *result, uint32_t writes) 
     return result;
 }
 
+PyObject *dycl_call_as_view(dycl_call *call, PyObject *result) {
+    if (!result || !dycl_is_lazy(result)) return result;
+    dycl_lazy *lazy = dycl_lazy_of(result);
+    lazy->own = dycl_call_meta(call, lazy->value)->root == lazy->value ? DYCL_OWN_VIEW : 0;
+    return result;
+}
+
 static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
     dycl_region *region = call->region;
     PyObject *self = call->p[0];
@@ -172,7 +179,7 @@ dycl_status dycl_call_bool_or(dycl_call *call, PyObject *o, int fallback, int *o
 }
 
 dycl_status dycl_call_f64_or(dycl_call *call, PyObject *o, double fallback, double *out) {
-    if (!dycl_call_given(o)) {
+    if (!o) {
         *out = fallback;
         return DYCL_OK;
     }
@@ -257,7 +264,7 @@ const dycl_binding *dycl_binding_find(PyObject *callable, int *out_in_place, int
     return NULL;
 }
 
-static int insert(PyObject *callable, const dycl_binding *row, int in_place, int swapped) {
+int dycl_binding_insert(PyObject *callable, const dycl_binding *row, int in_place, int swapped) {
     if (2 * (table_count + 1) > table_room) {
         size_t room = table_room ? 2 * table_room : 1024;
         dycl_bound *next = PyMem_Calloc(room, sizeof *next);
@@ -311,11 +318,13 @@ static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, 
     Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     dycl_region *region = dycl_region_current;
     if (count && dycl_is_lazy(args[0]) && dycl_region_records(region)) {
-        uint64_t pattern = count > 1 || kwnames ? dycl_shortcut_pattern(method->original, args, count, kwnames) : 0;
-        if (pattern && !region->passing && !dycl_shortcut_known(pattern)) { /* torch's parser may refuse what the binding would take */
+        int parsed = count > 1 || kwnames;
+        uint64_t pattern = parsed ? dycl_shortcut_pattern(method->original, args, count, kwnames, 1) : 0;
+        if (parsed && !region->passing && !(pattern && dycl_shortcut_known(pattern))) { /* torch's parser may refuse what the binding would take */
             PyObject *result = PyObject_Vectorcall(method->original, args, nargsf, kwnames);
             if (result) dycl_shortcut_remember(pattern);
-            return result;
+            if (result || !dycl_shortcut_refused()) return result;
+            return dycl_fallback(region, method->original, args, count, kwnames, NULL, DYCL_BAIL_arguments);
         }
         dycl_call call;
         dycl_call_begin(&call, region, args, count, method->in_place);
@@ -358,7 +367,8 @@ static PyTypeObject method_type = {
     .tp_dealloc = method_dealloc,
 };
 
-static int add_method(const char *name, PyObject *original, const dycl_binding *row, int in_place, int swapped) {
+int dycl_binding_add_method(const char *name, PyObject *original, const dycl_binding *row, int in_place, int swapped) {
+    if (!method_type.tp_dict && PyType_Ready(&method_type) < 0) return -1;
     dycl_method *method = PyObject_New(dycl_method, &method_type);
     if (!method) return -1;
     method->row = row;
@@ -371,110 +381,9 @@ static int add_method(const char *name, PyObject *original, const dycl_binding *
     return result;
 }
 
-/* ---- Setup ------------------------------------------------------------------------------------------------------------------------ */
-
-static int split_parameters(dycl_binding *row) {
-    const char *at = row->parameters;
-    row->positional_count = -1;
-    while (*at) {
-        size_t length = strcspn(at, " ");
-        if (length == 1 && *at == '|') {
-            row->positional_count = row->parameter_count;
-        } else {
-            PyObject *name = PyUnicode_FromStringAndSize(at, (Py_ssize_t)length);
-            if (!name) return -1;
-            PyUnicode_InternInPlace(&name);
-            row->names[row->parameter_count++] = name;
-        }
-        at += length;
-        while (*at == ' ') at++;
-    }
-    if (row->positional_count < 0) row->positional_count = row->parameter_count;
-    return 0;
-}
-
-static int bind_name(PyObject *owner, const char *name, dycl_binding *row, int in_place, int swapped, int method) {
-    PyObject *callable = owner ? PyObject_GetAttrString(owner, name) : NULL;
-    if (!callable) {
-        PyErr_Clear(); /* this torch does not have it */
-        return 0;
-    }
-    if (method && PyFunction_Check(callable)) row->python = 1;
-    if (!row->callable) row->callable = Py_NewRef(callable);
-    int result = insert(callable, row, in_place, swapped);
-    if (result == 0 && method) result = add_method(name, callable, row, in_place, swapped);
-    Py_DECREF(callable);
-    return result;
-}
-
 int dycl_bindings_add(PyObject *callable, const dycl_binding *row, int in_place, const char *method) {
     int other_in_place, swapped;
     if (dycl_binding_find(callable, &other_in_place, &swapped)) return 0;
-    int result = insert(callable, row, in_place, 0);
-    return result == 0 && method ? add_method(method, callable, row, in_place, 0) : result;
-}
-
-typedef struct {
-    PyObject *torch, *tensor, *functional, *nn, *special, *linalg, *vf;
-} places;
-
-static int bind_row(dycl_binding *row, const places *at) {
-    char name[128];
-    if (split_parameters(row) < 0) return -1;
-    if (row->places & DYCL_AT_TORCH && bind_name(at->torch, row->name, row, 0, 0, 0) < 0) return -1;
-    if (row->places & DYCL_AT_METHOD && bind_name(at->tensor, row->name, row, 0, 0, 1) < 0) return -1;
-    if (row->places & DYCL_AT_F && bind_name(at->functional, row->name, row, 0, 0, 0) < 0) return -1;
-    if (row->places & DYCL_AT_NN && bind_name(at->nn, row->name, row, 0, 0, 0) < 0) return -1;
-    if (row->places & DYCL_AT_SPECIAL && bind_name(at->special, row->name, row, 0, 0, 0) < 0) return -1;
-    if (row->places & DYCL_AT_LINALG && bind_name(at->linalg, row->name, row, 0, 0, 0) < 0) return -1;
-    if (row->places & DYCL_AT_VF && bind_name(at->vf, row->name, row, 0, 0, 0) < 0) return -1;
-    snprintf(name, sizeof name, "%s_", row->name);
-    if (row->places & DYCL_AT_NN && bind_name(at->nn, name, row, 1, 0, 0) < 0) return -1; /* where there is one */
-    if (row->places & DYCL_AT_INPLACE) {
-        if (bind_name(at->tensor, name, row, 1, 0, 1) < 0) return -1;
-        if (row->places & DYCL_AT_TORCH && bind_name(at->torch, name, row, 1, 0, 0) < 0) return -1;
-    }
-    if (row->places & DYCL_AT_DUNDER) {
-        snprintf(name, sizeof name, "__%s__", row->name);
-        if (bind_name(at->tensor, name, row, 0, 0, 1) < 0) return -1;
-    }
-    if (row->places & DYCL_AT_IDUNDER) {
-        snprintf(name, sizeof name, "__i%s__", row->name);
-        if (bind_name(at->tensor, name, row, 1, 0, 1) < 0) return -1;
-    }
-    if (row->places & DYCL_AT_RDUNDER) {
-        snprintf(name, sizeof name, "__r%s__", row->name);
-        if (bind_name(at->tensor, name, row, 0, 1, 1) < 0) return -1;
-    }
-    return 0;
-}
-
-int dycl_bindings_setup(void) {
-    static dycl_binding *const tables[] = {dycl_bindings_elementwise, dycl_bindings_view, dycl_bindings_reduce, dycl_bindings_nn, dycl_bindings_matmul,
-                                           dycl_bindings_create, dycl_bindings_tensor, dycl_bindings_index, dycl_bindings_resize,
-                                           dycl_bindings_sort, dycl_bindings_write, dycl_bindings_recurrent, dycl_bindings_random, dycl_bindings_scatter,
-                                           dycl_bindings_values, dycl_bindings_words};
-    int result = -1;
-    places at = {.torch = dycl_py.torch, .tensor = (PyObject *)dycl_py.tensor_type};
-    PyObject *c = PyObject_GetAttrString(dycl_py.torch, "_C");
-    PyObject *nn = PyObject_GetAttrString(dycl_py.torch, "nn");
-    at.functional = nn ? PyObject_GetAttrString(nn, "functional") : NULL;
-    at.nn = c ? PyObject_GetAttrString(c, "_nn") : NULL;
-    at.special = PyObject_GetAttrString(dycl_py.torch, "special");
-    at.linalg = PyObject_GetAttrString(dycl_py.torch, "linalg");
-    at.vf = c ? PyObject_GetAttrString(c, "_VariableFunctions") : NULL;
-    if (!at.functional || !at.nn || !at.special || !at.linalg || !at.vf || PyType_Ready(&method_type) < 0) goto done;
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
-        for (dycl_binding *row = tables[i]; row->name; row++)
-            if (bind_row(row, &at) < 0) goto done;
-    result = 0;
-done:
-    Py_XDECREF(c);
-    Py_XDECREF(nn);
-    Py_XDECREF(at.functional);
-    Py_XDECREF(at.nn);
-    Py_XDECREF(at.special);
-    Py_XDECREF(at.linalg);
-    Py_XDECREF(at.vf);
-    return result;
+    int result = dycl_binding_insert(callable, row, in_place, 0);
+    return result == 0 && method ? dycl_binding_add_method(method, callable, row, in_place, 0) : result;
 }

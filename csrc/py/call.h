@@ -38,7 +38,8 @@ enum {
     DYCL_AT_IDUNDER = 128,  /* torch.Tensor.__iname__ */
     DYCL_AT_RDUNDER = 256,  /* torch.Tensor.__rname__: operands swapped */
     DYCL_AT_LINALG = 512,   /* torch.linalg.name */
-    DYCL_AT_VF = 1024       /* torch._VF.name: what a Python function of the same name in torch calls */
+    DYCL_AT_VF = 1024,      /* torch._VF.name: what a Python function of the same name in torch calls */
+    DYCL_AT_RSAME = 2048    /* torch.Tensor.__rname__, whose first operand is self in torch, too */
 };
 
 typedef struct dycl_binding {
@@ -76,6 +77,8 @@ PyObject *dycl_call_bail(dycl_call *call, dycl_bail why);                       
 #define dycl_call_finish(call, build, value) ((call)->status = (build), dycl_call_finish_value((call), (call)->status, (value)))
 /* Where torch makes its result with operators in place, the result's version shows them. Takes the reference, NULL too. */
 PyObject *dycl_call_written(dycl_call *call, PyObject *result, uint32_t writes);
+/* torch's operator answers a view of a tensor that nobody sees (a convolution without batch is squeezed). Takes the reference, NULL too. */
+PyObject *dycl_call_as_view(dycl_call *call, PyObject *result);
 PyObject *dycl_call_finish_value(dycl_call *call, dycl_status status, uint32_t value);
 PyObject *dycl_call_same(dycl_call *call, PyObject *object);                        /* the operator returns its operand: new reference */
 
@@ -86,7 +89,7 @@ dycl_status dycl_call_operand(dycl_call *call, PyObject *o, dycl_operand *out); 
 dycl_status dycl_call_int(dycl_call *call, PyObject *o, int64_t *out);                 /* a Python int (not bool) */
 dycl_status dycl_call_int_or(dycl_call *call, PyObject *o, int64_t fallback, int64_t *out); /* NULL/None: fallback */
 dycl_status dycl_call_bool_or(dycl_call *call, PyObject *o, int fallback, int *out);
-dycl_status dycl_call_f64_or(dycl_call *call, PyObject *o, double fallback, double *out);
+dycl_status dycl_call_f64_or(dycl_call *call, PyObject *o, double fallback, double *out); /* NULL: fallback; None: BAIL, most of torch's functions reject it */
 dycl_status dycl_call_ints(dycl_call *call, PyObject *o, int most, int *out_count, int64_t *out); /* int, or list/tuple/torch.Size of ints */
 dycl_status dycl_call_pair(dycl_call *call, PyObject *o, int64_t fallback, int64_t out[2]); /* int or a sequence of one or two; NULL/None: fallback twice */
 dycl_status dycl_call_dim(dycl_call *call, PyObject *o, int rank, int *out);           /* a dimension, wrapped; rank 0 counts as 1 */
@@ -114,9 +117,16 @@ PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const
 int dycl_fallback_prepare(dycl_region *region, PyObject *const *args, Py_ssize_t count, const char *name, dycl_bail why);
 PyObject *dycl_fallback_passing(PyObject *(*generic)(PyObject *, PyObject *), PyObject *a, PyObject *b);
 
+/* The table and the lazy type's methods; rows.c fills both. 0 or -1. Of rows with one callable the first serves. */
+int dycl_binding_insert(PyObject *callable, const dycl_binding *row, int in_place, int swapped);
+int dycl_binding_add_method(const char *name, PyObject *original, const dycl_binding *row, int in_place, int swapped);
 /* One more callable that a row serves, unless one does already; method: its name on the lazy type, or NULL. 0 or -1. */
 int dycl_bindings_add(PyObject *callable, const dycl_binding *row, int in_place, const char *method);
-int dycl_bindings_setup(void); /* fills the table and the lazy type's methods */
+int dycl_bindings_setup(void);
+PyObject *dycl_bindings_list(void); /* new list of (owner in torch, name there, row's name, parameters, "" or "in place" or "swapped") */
+
+/* What torch's linear made of a product shows in the result: its version, and whether it is a view. Takes the reference; value: the result's. */
+PyObject *dycl_linear_result(dycl_region *region, PyObject *result, uint32_t value);
 
 /* Tables, one per file; a row with name NULL ends each. */
 extern dycl_binding dycl_bindings_elementwise[], dycl_bindings_view[], dycl_bindings_reduce[], dycl_bindings_nn[], dycl_bindings_matmul[], dycl_bindings_create[],

@@ -14,7 +14,8 @@ struct dycl_postponed;
 
 enum {
     DYCL_OWN_COPY = 1, /* torch's operator makes a tensor of its own where ours is a view of what it computed */
-    DYCL_OWN_ALIAS = 2 /* detach */
+    DYCL_OWN_ALIAS = 2, /* detach */
+    DYCL_OWN_VIEW = 4   /* torch's operator answers a view of a tensor that nobody sees, where ours is what was computed */
 };
 
 typedef struct dycl_lazy {
@@ -25,7 +26,7 @@ typedef struct dycl_lazy {
     uint32_t writes;                    /* while pending: the version that its tensor will have */
     uint8_t wrapper_dtype;              /* what torch's C++ believes: fixed when the object was made */
     uint8_t aliased;                    /* the computed storage is shared with another tensor: in-place operators go to torch */
-    uint8_t own;                        /* a view here, but no view to torch: DYCL_OWN_... */
+    uint8_t own;                        /* a view here and none to torch, or the reverse: DYCL_OWN_... */
     struct dycl_postponed *postponed;   /* owned: it was not computed with its segment (postpone.h), and value is one of that segment's graph */
     PyObject *prev, *next;              /* borrowed: list of the region's living lazy tensors, in order of creation */
 } dycl_lazy;

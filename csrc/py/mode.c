@@ -48,11 +48,10 @@ static PyObject *handle_descriptor(dycl_region *region, PyObject *function, PyOb
     return dycl_fallback(region, function, ((PyTupleObject *)args)->ob_item, count, NULL, kwargs, DYCL_BAIL_attribute);
 }
 
-/* What was fed without asking for gradients must not be taken for the same tensor with gradients: only there the segment ends. */
 static PyObject *set_grad_enabled(dycl_region *region, PyObject *function, PyObject *args, PyObject *kwargs) {
     int on = PyTuple_GET_SIZE(args) != 1 || PyTuple_GET_ITEM(args, 0) != Py_False;
     region->passing = 0;
-    if (on && !dycl_abi_grad_enabled() && dycl_region_flush(region, DYCL_BAIL_grad) < 0) return NULL;
+    if (on && !dycl_abi_grad_enabled() && dycl_region_enable_gradients(region) < 0) return NULL;
     return PyObject_Call(function, args, kwargs);
 }
 

@@ -238,6 +238,12 @@ static PyObject *hosted(PyObject *self, PyObject *unused) {
     return list;
 }
 
+static PyObject *rows(PyObject *module, PyObject *unused) {
+    (void)module;
+    (void)unused;
+    return dycl_bindings_list();
+}
+
 static PyMethodDef methods[] = {
     {"setup", setup, METH_NOARGS, "Imports torch and finds what dycl needs in it."},
     {"site", site, METH_VARARGS, "site(callable, module, options=0): callable or module is None; options: NO_PACK, BF16."},
@@ -261,6 +267,7 @@ static PyMethodDef methods[] = {
     {"forget", forget, METH_NOARGS, "Tests: what is kept to be used again (plans, primitives, measures, workspaces, regions, what was found out) is let go."},
     {"environment", environment, METH_NOARGS, "Complaints about DYCL_ variables that the core reads."},
     {"bound", bound, METH_O, "Whether calls of this callable of torch can be recorded."},
+    {"rows", rows, METH_NOARGS, "Every spelling of every binding: (owner, name, row's name, parameters, '' or 'in place' or 'swapped')."},
     {0},
 };
 

@@ -321,6 +321,7 @@ static PyObject *try_stock(const stock *kind, PyObject *module, PyObject *x) {
     dycl_status status = kind->record(region, kind, c, x, &out);
     if (status == DYCL_OK) {
         PyObject *result = dycl_region_result(region, out);
+        if (kind->record == record_linear) result = dycl_linear_result(region, result, out);
         if (result && dycl_region_settle(region) < 0) Py_CLEAR(result);
         return result;
     }

@@ -46,6 +46,8 @@ static dycl_status add_feed(dycl_region *region, dycl_handle tensor, const char 
     dycl_recorder *r = &region->recorder;
     dycl_tensor_view view;
     if (!dycl_abi_is_plain(impl)) return dycl_build_bail(r, DYCL_BAIL_layout);
+    if (dycl_abi_is_inference(impl) && !dycl_abi_dispatch_inference(&region->dispatch)) /* there torch's composite operators answer views and versions of their own */
+        return dycl_build_bail(r, DYCL_BAIL_mode);
     if (!dycl_abi_read(tensor, &view)) return dycl_build_bail(r, DYCL_BAIL_dtype);
     uint32_t at = r->graph.feed_count;
     DYCL_GROW(region->sources, region->source_room, at + 1);
@@ -88,6 +90,13 @@ static dycl_status lazy_value(dycl_region *region, PyObject *tensor, uint32_t *o
     return DYCL_OK;
 }
 
+static int needs_gradient(PyObject *object) {
+    PyObject *flag = dycl_py_requires_grad(object);
+    int required = flag ? flag == Py_True : -1;
+    Py_XDECREF(flag);
+    return required;
+}
+
 /* HISTORY: what needs a gradient is not recorded. */
 static dycl_status object_value(dycl_region *region, PyObject *tensor, int history, uint32_t *out_value) {
     if (2 * (region->fed_count + 1) > region->fed_room) {
@@ -101,10 +110,8 @@ static dycl_status object_value(dycl_region *region, PyObject *tensor, int histo
     }
     const char *impl = dycl_abi_impl(tensor);
     if (history && dycl_abi_has_autograd_meta(impl) && dycl_abi_grad_enabled()) {
-        PyObject *flag = dycl_py_requires_grad(tensor);
-        if (!flag) return DYCL_ERROR;
-        int required = flag == Py_True;
-        Py_DECREF(flag);
+        int required = needs_gradient(tensor);
+        if (required < 0) return DYCL_ERROR;
         if (required) {
             region->gradient = 1;
             return dycl_build_bail(&region->recorder, DYCL_BAIL_grad);
@@ -332,6 +339,36 @@ static int become_plain(dycl_region *region, PyObject *tensor) {
     }
     region->flushing = 0;
     if (collecting) PyGC_Enable();
+    return result;
+}
+
+int dycl_region_needs_gradient(PyObject *tensor) {
+    if (!dycl_is_lazy(tensor)) return dycl_abi_has_autograd_meta(dycl_abi_impl(tensor)) ? needs_gradient(tensor) : 0;
+    const dycl_lazy *lazy = dycl_lazy_of(tensor);
+    const dycl_region *region = lazy->region;
+    dycl_handle base = lazy->real;
+    if (!base) {
+        if (!region || lazy->postponed || lazy->epoch != region->epoch) return 0; /* what is postponed is no view of a feed */
+        const dycl_graph *graph = &region->recorder.graph;
+        const dycl_value *root = &graph->values[graph->values[lazy->value].root];
+        if (root->kind == DYCL_VALUE_NODE) return 0;
+        base = region->sources[root->source].object ? dycl_abi_borrow(region->sources[root->source].object) : region->sources[root->source].handle;
+    }
+    if (!base || !dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base))) return 0;
+    PyObject *object = dycl_abi_wrap(base);
+    int required = object ? needs_gradient(object) : -1;
+    Py_XDECREF(object);
+    return required;
+}
+
+int dycl_region_enable_gradients(dycl_region *region) {
+    int result = dycl_region_flush(region, DYCL_BAIL_grad);
+    for (PyObject *o = Py_XNewRef(region->first), *next; o; o = next) { /* torch may let others run, which let go of lazy tensors */
+        int tracked = result == 0 && dycl_is_lazy(o) && dycl_lazy_of(o)->real ? dycl_region_needs_gradient(o) : 0;
+        next = dycl_is_lazy(o) ? Py_XNewRef(dycl_lazy_of(o)->next) : NULL;
+        if (tracked < 0 || (tracked && dycl_region_make_plain(o, DYCL_BAIL_grad) < 0)) result = -1;
+        Py_DECREF(o);
+    }
     return result;
 }
 

@@ -100,6 +100,11 @@ int dycl_region_flush(dycl_region *region, dycl_bail why);
 int dycl_region_fetch(PyObject *lazy, dycl_bail why);
 /* Computes a lazy tensor; its `real` is set afterwards. 0 or -1. */
 int dycl_region_compute(PyObject *lazy, dycl_bail why);
+/* Whether a tensor needs a gradient, as a lazy view of what does may: 1 or 0, where a pending one counts as its base. -1 with an exception. */
+int dycl_region_needs_gradient(PyObject *tensor);
+/* Before gradients are enabled where they were not: what was fed without asking for them must not be taken for the same tensor with them, so the segment
+ * ends; and lazy views of what needs one become plain, because what is recorded of lazy tensors needs none. 0 or -1. */
+int dycl_region_enable_gradients(dycl_region *region);
 /* Computes it and makes it a plain tensor, for code that will look inside. 0 or -1. */
 int dycl_region_make_plain(PyObject *lazy, dycl_bail why);
 

@@ -182,8 +182,8 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares) {
         }
     } else {
         *share |= GIVEN;
-        real = dycl_abi_copy_handle(base);
-        if (!real) PyErr_NoMemory();
+        if (lazy->own == DYCL_OWN_VIEW) real = dycl_abi_view(base, value->rank, value->sizes, value->strides, dycl_abi_storage_offset(base));
+        else if (!(real = dycl_abi_copy_handle(base))) PyErr_NoMemory();
     }
     lazy->real = real;
     return real ? 0 : -1;

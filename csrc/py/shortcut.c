@@ -29,7 +29,7 @@ static int any_lazy(PyObject *const *args, Py_ssize_t count) {
  * types of the arguments only, so a call goes its way until one with the same types succeeded. Types that it looks into (a tensor of rank
  * 0 may be a number) or that are not in the list never take the shortcut. */
 
-enum { KIND_NONE = 1, KIND_LAZY, KIND_TENSOR, KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_STRING, KIND_DTYPE, KIND_TENSORS, KIND_INTS };
+enum { KIND_NONE = 1, KIND_LAZY, KIND_TENSOR, KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_STRING, KIND_DTYPE, KIND_DEVICE, KIND_FORMAT, KIND_TENSORS, KIND_INTS };
 
 static int tensor_kind(PyObject *o, int *out_rank) {
     dycl_lazy_meta meta;
@@ -43,7 +43,9 @@ static int tensor_kind(PyObject *o, int *out_rank) {
         return KIND_LAZY;
     }
     if (Py_TYPE(o) == dycl_py.parameter_type) return KIND_TENSOR;
-    return 0; /* another tensor may have any rank, hooks or a history: rare beside a lazy one */
+    if (Py_TYPE(o) != dycl_py.tensor_type) return 0;
+    *out_rank = dycl_abi_rank(dycl_abi_borrow(o));
+    return KIND_TENSOR;
 }
 
 static uint64_t kind_of(PyObject *o) {
@@ -55,8 +57,10 @@ static uint64_t kind_of(PyObject *o) {
     if (o == Py_None) return KIND_NONE;
     if (PyUnicode_CheckExact(o)) return KIND_STRING;
     if (Py_TYPE(o) == dycl_py.dtype_type) return KIND_DTYPE;
+    if (Py_TYPE(o) == dycl_py.device_type) return KIND_DEVICE;
+    if (Py_TYPE(o) == Py_TYPE(dycl_py.channels_last)) return KIND_FORMAT;
     int is_list = PyList_CheckExact(o);
-    if (!is_list && !PyTuple_CheckExact(o)) return 0;
+    if (!is_list && !PyTuple_CheckExact(o) && Py_TYPE(o) != dycl_py.size_type) return 0;
     Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
     PyObject **items = PySequence_Fast_ITEMS(o);
     if (n == 0 || n > 64) return 0;
@@ -71,10 +75,10 @@ static uint64_t mix(uint64_t h, uint64_t word) {
     return h ^ (h >> 29);
 }
 
-uint64_t dycl_shortcut_pattern(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+uint64_t dycl_shortcut_pattern(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames, int is_method) {
     Py_ssize_t names = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
     uint64_t h = mix((uint64_t)(uintptr_t)callable, (uint64_t)count);
-    for (Py_ssize_t i = 0; i < count + names; i++) {
+    for (Py_ssize_t i = is_method; i < count + names; i++) { /* a method's self is whatever it is called on */
         uint64_t kind = kind_of(args[i]);
         if (!kind) return 0;
         h = mix(h, kind);
@@ -101,6 +105,12 @@ void dycl_shortcut_remember(uint64_t pattern) {
     pattern_count++;
 }
 
+int dycl_shortcut_refused(void) {
+    if (!PyErr_Occurred() || !PyErr_ExceptionMatches(PyExc_TypeError)) return 0;
+    PyErr_Clear();
+    return 1;
+}
+
 /* What the interpreter does where the field is empty. */
 static PyObject *call_torch(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     PyObject *tuple = PyTuple_New(count), *kwargs = NULL, *result = NULL;
@@ -125,11 +135,12 @@ static PyObject *shortcut(PyObject *callable, PyObject *const *args, size_t narg
     int in_place, swapped;
     if (!region || region->passing || !any_lazy(args, count) || !dycl_region_records(region))
         return call_torch(callable, args, count, kwnames);
-    uint64_t pattern = dycl_shortcut_pattern(callable, args, count, kwnames);
+    uint64_t pattern = dycl_shortcut_pattern(callable, args, count, kwnames, 0);
     if (!pattern || !dycl_shortcut_known(pattern)) {
         PyObject *result = call_torch(callable, args, count, kwnames);
         if (result) dycl_shortcut_remember(pattern);
-        return result;
+        if (result || !dycl_shortcut_refused()) return result;
+        return dycl_fallback(region, callable, args, count, kwnames, NULL, DYCL_BAIL_arguments);
     }
     const dycl_binding *row = dycl_binding_find(callable, &in_place, &swapped);
     if (!row || swapped) return call_torch(callable, args, count, kwnames);

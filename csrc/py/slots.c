@@ -282,10 +282,14 @@ static int set_on_plain(PyObject *self, PyObject *value, void *closure) {
     return value ? PyObject_SetAttrString(self, name, value) : PyObject_DelAttrString(self, name);
 }
 
+/* What is computed needs no gradient. A view of what does needs one too: torch answers for it. */
 static PyObject *get_requires_grad(PyObject *self, void *closure) {
-    (void)self;
+    int tracked = dycl_region_needs_gradient(self);
     (void)closure;
-    Py_RETURN_FALSE;
+    if (tracked < 0) return NULL;
+    if (!tracked) Py_RETURN_FALSE;
+    if (dycl_fallback_prepare(dycl_region_current, &self, 1, "requires_grad", DYCL_BAIL_attribute) < 0) return NULL;
+    return dycl_py_requires_grad(self);
 }
 
 static PyObject *get_grad(PyObject *self, void *closure) {

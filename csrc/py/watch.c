@@ -207,6 +207,16 @@ static int missing(const char *name) {
     return -1;
 }
 
+/* ---- inference_mode(False) enables gradients, already when the object is made --------------------------------------------------------- */
+
+static _PyCFunctionFastWithKeywords original_inference;
+
+static PyObject *door_inference(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    dycl_region *region = dycl_region_current;
+    if (region && !region->flushing && !dycl_abi_grad_enabled() && dycl_region_enable_gradients(region) < 0) return NULL;
+    return original_inference(self, args, count, names);
+}
+
 int dycl_watch_setup(void) {
     int keywords = METH_VARARGS | METH_KEYWORDS;
     watch_metaclass(0, dycl_py.tensor_type);
@@ -242,6 +252,9 @@ int dycl_watch_setup(void) {
     if (!original_dlpack) return missing("torch._C._to_dlpack");
     original_dlpack_versioned = DYCL_AS_KEYWORDS(dycl_watch_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(door_dlpack_versioned)));
     if (!original_dlpack_versioned) return missing("torch._C._to_dlpack_versioned");
+    original_inference =
+        (_PyCFunctionFastWithKeywords)(void (*)(void))dycl_watch_function("_InferenceMode.__init__", METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(door_inference));
+    if (!original_inference) return missing("torch._C._InferenceMode.__init__");
     original_default_dtype = dycl_watch_function("_set_default_dtype", METH_O, door_default_dtype);
     return original_default_dtype ? 0 : missing("torch._C._set_default_dtype");
 }

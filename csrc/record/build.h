@@ -64,6 +64,12 @@ dycl_status dycl_build_expand(dycl_recorder *r, uint32_t value, int rank, const 
 int dycl_view_strides(const dycl_value *value, int rank, const int64_t *sizes, int64_t *out_strides);
 /* view if possible, else a copy and a view of it (torch.reshape); only_view: BAIL instead of the copy (torch.Tensor.view) */
 dycl_status dycl_build_reshape(dycl_recorder *r, uint32_t value, int rank, const int64_t *sizes, int only_view, uint32_t *out);
+/* The value with these dense strides, where torch's operator lays its result out otherwise than the nodes that compute it: a view where only
+ * dimensions of size 1, or of an empty tensor, differ; else a copy.
+ * dycl_build_like: with the strides of torch.empty_like(like); dycl_build_iterated: with those of one TensorIterator over all operands (at most 4). */
+dycl_status dycl_build_dense(dycl_recorder *r, uint32_t value, const int64_t *strides, uint32_t *out);
+dycl_status dycl_build_iterated(dycl_recorder *r, uint32_t value, int count, const uint32_t *operands, uint32_t *out);
+dycl_status dycl_build_like(dycl_recorder *r, uint32_t value, uint32_t like, uint32_t *out);
 dycl_status dycl_build_contiguous(dycl_recorder *r, uint32_t value, uint32_t *out); /* same value when it is contiguous */
 
 dycl_status dycl_build_matmul(dycl_recorder *r, uint32_t a, uint32_t b, uint32_t *out); /* torch.matmul, ranks 1.. */

@@ -1,6 +1,7 @@
 /* Aliases, copies and torch.matmul's rank rules. */
 #include <string.h>
 
+#include "ir/infer.h"
 #include "record/build.h"
 
 static const dycl_value *get(const dycl_recorder *r, uint32_t value) { return &r->graph.values[value]; }
@@ -140,6 +141,57 @@ dycl_status dycl_build_contiguous(dycl_recorder *r, uint32_t value, uint32_t *ou
         return DYCL_OK;
     }
     return dycl_build_node(r, DYCL_OP_contiguous, 1, &value, 1, &format, out);
+}
+
+dycl_status dycl_build_dense(dycl_recorder *r, uint32_t value, const int64_t *strides, uint32_t *out) {
+    dycl_status status;
+    dycl_value v = *get(r, value);
+    int order[DYCL_MAX_RANK], back[DYCL_MAX_RANK], count = 0, same = 1, moved = 0;
+    int64_t format = 0;
+    *out = value;
+    for (int i = 0; i < v.rank; i++) {
+        if (v.strides[i] == strides[i]) continue;
+        same = 0;
+        moved |= v.sizes[i] != 1;
+    }
+    if (same) return DYCL_OK;
+    if (!moved || dycl_value_numel(&v) == 0) return dycl_build_view(r, value, 0, v.rank, v.sizes, strides, out);
+    for (int i = 0; i < v.rank; i++) { /* from the largest stride to the smallest; dimensions of size 1 stand last */
+        int k = count;
+        if (v.sizes[i] == 1) continue;
+        for (; k > 0 && strides[order[k - 1]] < strides[i]; k--) order[k] = order[k - 1];
+        order[k] = i;
+        count++;
+    }
+    for (int i = 0; i < v.rank; i++)
+        if (v.sizes[i] == 1) order[count++] = i;
+    for (int i = 0; i < v.rank; i++) back[order[i]] = i;
+    DYCL_TRY(dycl_build_permute(r, value, order, &value));
+    DYCL_TRY(dycl_build_node(r, DYCL_OP_contiguous, 1, &value, 1, &format, &value));
+    DYCL_TRY(dycl_build_permute(r, value, back, &value));
+    for (int i = 0; i < v.rank; i++)
+        if (v.sizes[i] != 1 && get(r, value)->strides[i] != strides[i]) return dycl_build_bail(r, DYCL_BAIL_layout); /* they are not dense */
+    return dycl_build_view(r, value, 0, v.rank, v.sizes, strides, out);
+fail:
+    return status;
+}
+
+dycl_status dycl_build_like(dycl_recorder *r, uint32_t value, uint32_t like, uint32_t *out) {
+    dycl_value wanted = *get(r, like);
+    if (wanted.canonical && get(r, value)->canonical) {
+        *out = value;
+        return DYCL_OK;
+    }
+    dycl_infer_preserve(get(r, like), &wanted);
+    return dycl_build_dense(r, value, wanted.strides, out);
+}
+
+dycl_status dycl_build_iterated(dycl_recorder *r, uint32_t value, int count, const uint32_t *operands, uint32_t *out) {
+    dycl_value wanted = *get(r, value);
+    const dycl_value *in[4];
+    for (int i = 0; i < count; i++) in[i] = get(r, operands[i]);
+    dycl_infer_iterator(&wanted, count, in);
+    return dycl_build_dense(r, value, wanted.strides, out);
 }
 
 dycl_status dycl_build_reshape(dycl_recorder *r, uint32_t value, int rank, const int64_t *wanted, int only_view, uint32_t *out) {

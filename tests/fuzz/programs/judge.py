@@ -1,0 +1,276 @@
+"""Which differing values count.
+
+dycl sums in another order and computes functions with other code than torch, so its results may differ by some roundings, and a program may amplify
+those without bound: x - x * (1 + eps), a division by what cancels, a comparison of what is nearly equal. Two sides that are both right are told from
+a wrong one by what rounding does to eager itself:
+
+- *noise*: eager runs again, five times, with the operands and results of every operator that rounds in more than one way (functions, sums, products;
+  not copies, comparisons, one correctly rounded operation) moved by up to a unit in the last place, at random. How far results move is the spread.
+  In the fifth run, results that this moves by more than a thirtieth of themselves are zero instead: where sums cancel, one side may find zero.
+  A zero that a sum of products gives has any sign: it depends on where the sum begins.
+- *float64*: eager runs again with float32 replaced by float64 throughout; how far eager is from that is its own error.
+
+An element that differs counts unless it is within ELEMENTWISE of tests/py/tolerance.py (rtol 2e-6, atol 1e-6, for float64 1e-12 and 1e-14, for
+narrower types two units in the last place), within SPREAD times the spread of that element or ROUGH times the root mean square of all spreads of the
+tensor, or nearer to float64's result than NEARER times eager's distance. Integers, booleans, NaN, infinities, texts and the program's structure count
+unless noise changes that very element (path) in eager too, or, for NaN and infinities, float64 does.
+"""
+
+import functools
+import re
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+import dycl
+
+from . import compare
+from .program import Program
+
+RUNS, SPREAD, ROUGH, NEARER, SNAPS = 5, 32, 8, 8, 5  # SNAPS: the number of the run
+BOUNDS = {torch.float64: (1e-12, 1e-14), torch.complex128: (1e-12, 1e-14), torch.float16: (2e-3, 1e-6), torch.bfloat16: (1.6e-2, 1e-6)}
+ORDINARY = (2e-6, 1e-6)
+
+# Operators whose results do not depend on who computes them: data movement, choice, one correctly rounded operation an element.
+EXACT = re.compile(
+    r"^(_?(to_)?copy_?|clone|view.*|_unsafe_view|_reshape.*|reshape|alias|detach.*|as_strided.*|expand.*|permute|transpose.*|t|squeeze.*|unsqueeze.*|select.*|slice.*|"
+    r"split.*|unbind.*|unfold.*|diagonal.*|cat|stack|index.*|gather|scatter.*|embedding|masked.*|where|fill.*|zero.*|ones.*|full.*|empty.*|new_.*|arange.*|eye.*|scalar_tensor|"
+    r"lift.*|_local_scalar_dense|item|eq|ne|lt|le|gt|ge|logical_.*|bitwise_.*|isnan|isinf|isfinite|isin.*|abs|neg|sign|relu|threshold|hardtanh|clamp.*|maximum|minimum|fmax|"
+    r"fmin|max|min|amax|amin|arg.*|sort|topk|kthvalue|any|all|floor|ceil|round|trunc|frac|mul|div|true_divide|reciprocal|copysign|tril|triu|flip|roll|repeat.*|pad|constant_pad.*|"
+    r"max_pool.*|_unique.*|unique.*|nonzero.*|count_nonzero|one_hot|rand.*|normal.*|uniform.*|bernoulli.*|multinomial|native_dropout|resize.*|set.*|signbit|add|sub|rsub)_?$"
+)
+
+
+SUMS = re.compile(r"^(addmm|addmv|addbmm|baddbmm|bmm|mm|mv|dot|vdot|linear|matmul|einsum|outer|.*conv.*|.*_attention.*|sum|mean|cumsum|.*norm.*|lstm.*|gru.*|rnn.*|.*thnn.*|avg_pool.*|.*upsample.*)_?$")
+
+
+class Noise(TorchDispatchMode):
+    def __init__(self, seed, snaps=False, scale=1):
+        super().__init__()
+        self.snaps, self.scale = snaps, scale
+        self.rng = torch.Generator().manual_seed(seed)
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # torch would import its compiler, and ask it at each operator
+
+    def moved(self, x):
+        if not isinstance(x, torch.Tensor) or x.dtype not in (torch.float32, torch.float64) or x.layout != torch.strided:
+            return x
+        u = (torch.rand(x.shape, generator=self.rng, dtype=torch.float64) * 2 - 1) * self.scale
+        eps = torch.finfo(x.dtype).eps
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x * (1 + u * eps)) if _dense(x) else x * (1 + u * eps).to(x.dtype)
+
+    def with_any_zeros(self, x):
+        if not isinstance(x, torch.Tensor) or x.dtype not in (torch.float32, torch.float64) or x.layout != torch.strided:
+            return x
+        signs = torch.randint(0, 2, x.shape, generator=self.rng, dtype=x.dtype) * 2 - 1
+        return x.masked_scatter_(x == 0, (signs * 0.0)[x == 0]) if _dense(x) else x
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        exact, scaled, written, sums = _kind(function)
+        if exact and not (scaled and kwargs.get("alpha", 1) != 1):  # one rounding or two
+            return function(*args, **kwargs)
+        if written:
+            result = function(*args, **kwargs)
+            for a, x in zip(function._schema.arguments, args):
+                if a.alias_info is not None and a.alias_info.is_write and isinstance(x, torch.Tensor):
+                    x.copy_(self.moved(x))
+            return result
+        moved = function(*tree_map(self.moved, args), **tree_map(self.moved, kwargs))
+        if sums and self.scale:
+            moved = tree_map(self.with_any_zeros, moved)
+        return tree_map(snapped, function(*args, **kwargs), moved) if self.snaps else tree_map(self.moved, moved)
+
+
+@functools.cache
+def _kind(function):
+    """(whether its results do not depend on who computes them, whether that holds without alpha only, whether it writes an operand, whether it adds products)"""
+    name = function._schema.name.split("::")[1]
+    written = any(a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments)
+    return function.is_view or EXACT.match(name) is not None, name.rstrip("_") in ("add", "sub", "rsub"), written, SUMS.match(name) is not None
+
+
+def snapped(x, moved):
+    if not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point or x.layout != torch.strided:
+        return x
+    return x.masked_fill_((x - moved).abs() * 32 > x.abs(), 0)
+
+
+def _dense(x):
+    return all(s for s, n in zip(x.stride(), x.shape) if n > 1)
+
+
+def _run(program, number, noise=None, double=False):
+    """Eager's outcome of call `number`, after those before it; None where the program cannot run this way."""
+    function, modules, inputs = compare.build(_doubled(program) if double else program)
+    if double:
+        modules = [m.double() for m in modules]
+        torch.set_default_dtype(torch.float64)
+    try:
+        outcome = None
+        for i in range(number + 1):
+            if noise is None:
+                outcome = compare.call(function, modules, inputs, i, program.mode, program.seed)
+            else:
+                with Noise(1000 * noise + i, noise == SNAPS, noise != 0):
+                    outcome = compare.call(function, modules, inputs, i, program.mode, program.seed)
+        return _seen(outcome)
+    except Exception:  # noqa: BLE001
+        return None
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+class _Doubled:
+    """A program's source with float64 for float32."""
+
+    def __init__(self, program):
+        self.text = program.source().replace("torch.float32", "torch.float64").replace(".float(", ".double(").replace("np.float32", "np.float64")
+
+    def source(self):
+        return self.text
+
+
+def _doubled(program):
+    return _Doubled(program)
+
+
+class Judge:
+    """Of one program; its runs are made when first needed."""
+
+    def __init__(self, program: Program):
+        self.program, self.made = program, {}
+
+    def still(self, number):
+        """Eager's outcome where noise looks on and moves nothing."""
+        if ("still", number) not in self.made:
+            self.made["still", number] = _run(self.program, number, noise=0)
+        return self.made["still", number]
+
+    def runs(self, number):
+        if number not in self.made:
+            draws_random = re.search(r"rand|normal_|bernoulli|dropout|multinomial|uniform_", self.program.source())
+            noisy = [_run(self.program, number, noise=k + 1) for k in range(RUNS)]
+            double = None if draws_random else _run(self.program, number, double=True)
+            self.made[number] = [r for r in noisy if r is not None], double
+        return self.made[number]
+
+    def counts(self, difference, eager, ours):
+        """Whether a difference between two outcomes is more than rounding."""
+        if difference.kind == "values" and _near(*(dict(compare.leaves(x))[difference.where] for x in (eager, ours))):
+            return False
+        noisy, double = self.runs(difference.call)
+        if difference.kind not in ("values", "printed"):  # unless rounding takes another branch
+            still = self.still(difference.call)
+            return not any(_shape(r) != _shape(_seen(eager)) for r in noisy) and not any(r["state",] != still["state",] for r in noisy if still)
+        where = difference.where
+        eager, ours = (_seen(x)[where] for x in (eager, ours))
+        if isinstance(eager, str) and isinstance(ours, str) and _same_text(eager, ours):
+            return False
+        if isinstance(eager, np.ndarray):
+            eager, ours = torch.as_tensor(eager), torch.as_tensor(ours)
+        if not isinstance(eager, (torch.Tensor, float)):
+            return not any(r.get(where) != eager for r in noisy)
+        e, d = (torch.as_tensor(x).detach() for x in (eager, ours))
+        if not e.dtype.is_floating_point and not e.dtype.is_complex:
+            wrong = e != d
+        else:
+            wrong = ~_close(e, d)
+        if not wrong.any():
+            return False
+        spread = torch.zeros(e.shape, dtype=torch.float64)
+        for r in noisy:
+            x = _tensor_of(r.get(where), e)
+            if x is None:
+                return False  # another structure by rounding alone
+            moved = (x.to(_wide(e)) - e.to(_wide(e))).abs()
+            wrong &= ~_class_differs(e, x)
+            spread = torch.maximum(spread, moved.nan_to_num(0.0, 0.0, 0.0).to(torch.float64))
+        if not (e.dtype.is_floating_point or e.dtype.is_complex):
+            return bool(wrong.any())
+        distance = (d.to(_wide(e)) - e.to(_wide(e))).abs().to(torch.float64)
+        rough = spread.square().mean().sqrt() if spread.numel() else 0.0
+        wrong &= ~(distance <= SPREAD * spread) & ~(distance <= ROUGH * rough)
+        x = _tensor_of(double.get(where), e, any_dtype=True) if double else None
+        if x is not None and (x.is_floating_point() or x.is_complex()):
+            truth, other = x.to(_wide(e)), (e.to(_wide(e)), d.to(_wide(e)))
+            wrong &= ~((other[1] - truth).abs() <= NEARER * (other[0] - truth).abs()) & ~_class_differs(e, x)
+        return bool(wrong.any())
+
+
+def _near(e, d):
+    """Whether two values are within the bounds of one operator; no need to run anything else then."""
+    if isinstance(e, (np.ndarray, float, complex)) and type(e) is type(d):
+        e, d = torch.as_tensor(e), torch.as_tensor(d)
+    if not isinstance(e, torch.Tensor) or not (e.dtype.is_floating_point or e.dtype.is_complex):
+        return False
+    return bool(_close(e.detach(), d.detach()).all())
+
+
+def _wide(x):
+    return torch.complex128 if x.is_complex() else torch.float64
+
+
+def _close(e, d):
+    rtol, atol = BOUNDS.get(e.dtype, ORDINARY)
+    return torch.isclose(e.to(_wide(e)), d.to(_wide(e)), rtol=rtol, atol=atol, equal_nan=True)
+
+
+def _class_differs(a, b):
+    """Where one is NaN or infinite and the other is not, or is so with another sign."""
+    if a.is_complex():
+        return ~torch.isclose(a.isfinite().double(), b.isfinite().double())
+    if not a.is_floating_point():
+        return a != b.to(a.dtype)
+    a, b = a.double(), b.double()
+    return (a.isnan() != b.isnan()) | ((a.isinf() | b.isinf()) & (a != b))
+
+
+def _tensor_of(x, like, any_dtype=False):
+    if isinstance(x, (float, np.ndarray)):
+        x = torch.as_tensor(x, dtype=like.dtype)
+    if not isinstance(x, torch.Tensor) or x.shape != like.shape or (x.dtype != like.dtype and not any_dtype):
+        return None
+    return x.detach()
+
+
+NUMBER = re.compile(r"-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+)")
+
+
+def _same_text(a, b):
+    """Texts that differ in the last digits of numbers only: what a print of results that differ by roundings looks like."""
+    if NUMBER.sub("#", a).split() != NUMBER.sub("#", b).split():
+        return False
+    numbers = [list(map(float, NUMBER.findall(t))) for t in (a, b)]
+    least = 2e-6 * max([abs(x) for x in numbers[0]], default=0.0)
+    return all(abs(x - y) <= max(1.01 * _last_digit(text), 1e-5 * abs(x), least) for text, x, y in zip(NUMBER.findall(a), *numbers))
+
+
+def _last_digit(text):
+    mantissa, _, exponent = text.partition("e")
+    return 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
+
+
+def _seen(outcome):
+    tensors = compare.tensors(outcome)
+    state = [(x._version if not x.is_inference() else None, x._is_view()) for x in tensors], compare.relations(tensors)
+    return dict(compare.leaves(outcome)) | {("printed",): outcome.printed, ("error",): outcome.error, ("state",): state}
+
+
+def _shape(seen):
+    """What a branch that rounding decides may change."""
+    return [(p, (x.shape, x.stride()) if isinstance(x, torch.Tensor) and x.layout == torch.strided else None) for p, x in seen.items() if p not in (("printed",), ("state",))], seen[("error",)]
+
+
+def check(program: Program):
+    """(differences that count, statistics of the accelerated program). Stops at the first call with one."""
+    judge, site = Judge(program), None
+    for number, ((eager, _), (ours, site)) in enumerate(zip(compare.outcomes(program, False), compare.outcomes(program, True))):
+        found = [f for f in compare.differences(number, eager, ours) if judge.counts(f, eager, ours)]
+        if found:
+            return found, dycl.stats(site)
+    return [], dycl.stats(site)

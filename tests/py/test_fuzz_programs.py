@@ -1,0 +1,175 @@
+"""Random programs (tests/fuzz/programs) for fixed seeds, programs that once differed, and whether the comparison sees what it has to see.
+
+`python -m tests.fuzz programs --seconds 3600 --seed N` runs others for as long as asked."""
+
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import dycl
+from suite import FULL, one_thread  # noqa: F401 (a fixture)
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.fuzz.programs import compare, generate, judge, program, run  # noqa: E402
+
+dycl.accelerate(lambda: None)  # finds torch
+PROGRAMS = 5000 if FULL else 800
+
+
+def test_programs_of_fixed_seeds(capfd):
+    status = run.main(["--programs", str(PROGRAMS), "--seed", "1"])
+    assert status == 0, capfd.readouterr().out
+
+
+def test_a_program_depends_on_its_seed_only():
+    texts = [generate.draw_program("7 3").source() for _ in range(2) if torch.rand(1) >= 0]
+    assert texts[0] == texts[1]
+    assert len({generate.draw_program(f"7 {i}").source() for i in range(20)}) == 20
+
+
+# ---- what programs found once
+
+def of(text, *inputs, **options):
+    """A program of one step or several lines, which makes v0. inputs: (sizes, strides, dtype, values), the last three optional."""
+    made, grad = [], options.pop("grad", False)
+    for k, (sizes, *rest) in enumerate(inputs):
+        strides, dtype, values = [*rest, *(None, "float32", "grid")[len(rest) :]]
+        made.append(program.Input(f"x{k}", sizes, program.layout.contiguous(sizes) if strides is None else strides, 0, f"torch.{dtype}", k, values, grad))
+    return program.Program(tuple(made), steps=(program.Step(text, "found"),), returned=options.pop("returned", ("v0",)), **options)
+
+
+FOUND = {
+    "a loss of one kernel": of("v0 = F.mse_loss(x0, x1, reduction='none')", ((5, 1), (1, 1)), ((5, 1), (3, 13))),
+    "cells that write into chunks, one hidden unit": of("v0 = torch.gru_cell(x0, x1, x2, x3)", ((3, 2),), ((3, 1), (3, 7)), ((3, 2),), ((3, 1), (0, 2))),
+    "cells that write into chunks, one row": of("v0 = torch.gru_cell(x0, x1, x2, x3)", ((1, 2),), ((1, 4), (1, 4)), ((12, 2),), ((12, 4), (9, 3))),
+    "a product into its own operand": of("v0 = x0 * 2\nv1 = x1 * 2\nv0.addmv_(x1, v0, beta=-1)\nv1.addmm_(v1, x1)\nx1.addmm_(x1.T, v1)", ((3,),), ((3, 3),), returned=("v0", "v1")),
+    "a loop over nothing": of("v0 = x0 * 2\nfor _ in range(x1.shape[0]):\n    v0 = v0 - v0.mean()", ((1, 1, 0, 7),), ((4,),), other=(4, 6)),
+    "gradients by leaving inference mode": of(
+        "v0 = torch.ravel(x0)\nv1 = x0[0]\nwith torch.inference_mode(False):\n    log.append(((x0 + x0).requires_grad, (v1 * 2).requires_grad, v1.requires_grad))",
+        ((2, 2),), grad=True),  # fmt: skip
+    "a quotient of integers": of(
+        "v0 = x0 * 2\nfor y in (x1, x2):\n    for z in (x1, x2, x0):\n        try:\n            log.append(torch.addcdiv(v0, y, z))\n        except Exception as e:\n            log.append(str(e))",
+        ((2,),), ((2,), None, "int16"), ((2,), None, "bool")),  # fmt: skip
+    "nothing times infinity": of("v0 = x0.addmm(x1, x2, alpha=float('inf'))", ((2,),), ((1, 0),), ((0, 2),)),
+    "a mask that needs a gradient": of(
+        "v0 = F.scaled_dot_product_attention(x1, x2, x2, x0)\nv1 = F.scaled_dot_product_attention(x1, x2, x2, x0[:1])", ((1, 2), (1, 1)), ((1, 2, 1, 2), (1, 2, 1, 1)), ((1, 2, 2, 2),), grad=True,
+        returned=("v0", "v1")),  # fmt: skip
+    "a norm over three dimensions": of("v0 = x0 * 2\ntry:\n    v0 = torch.linalg.norm(v0, dim=(-3, -2, -1))\nexcept Exception as e:\n    log.append(str(e))", ((2, 2, 2),)),
+    "a number of NumPy written": of("v0 = (x0 * np.float32(2)).clone()\ntry:\n    v0[...] = np.float32(1.5)\nexcept TypeError as e:\n    log.append(str(e))\nv0[0] = np.int64(2)\nv0[0] = np.float64(2)", ((2, 2),)),
+    "a view of what needs a gradient": of(
+        "v0 = x0[0]\nlog.append(v0.requires_grad)\nwith torch.enable_grad():\n    log.append((v0.requires_grad, v0.is_leaf, v0.grad_fn is None))\n    v1 = v0.clone()\nv2 = v1[0]\nlog.append((v1 * 2).requires_grad)",
+        ((2, 2),), grad=True, returned=("v0", "v1", "v2")),  # fmt: skip
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name):
+    found, _ = judge.check(FOUND[name])
+    assert not found, f"{found[0].kind}: {found[0].text}"
+
+
+# ---- what a comparison has to see
+
+
+def _planted(monkeypatch, change):
+    """The differences of a program whose accelerated side is torch with a mistake."""
+
+    def accelerate(function):
+        def wrong(*arguments):
+            return change(function(*arguments), arguments)
+
+        return wrong
+
+    monkeypatch.setattr(dycl, "accelerate", accelerate)
+    monkeypatch.setattr(dycl, "stats", lambda site: {})
+    made = of("v0 = x0 * 2\nv1 = v0[0]\nlog.append(float(v0.sum()))\nnote(log, v0)", ((3, 4),), returned=("v0", "v1"))
+    return {d.kind for d in judge.check(made)[0]}
+
+
+def _replaced(make):
+    def change(result, arguments):
+        result[0][0] = make(result[0][0])
+        return result
+
+    return change
+
+
+def _raising(result, arguments):
+    raise ValueError("x")
+
+
+def _drawing(result, arguments):
+    torch.rand(1)
+    return result
+
+
+def _writing(result, arguments):
+    arguments[0][0, 0] = 9
+    return result
+
+
+def _printing(result, arguments):
+    print("x")
+    return result
+
+
+def _logging(result, arguments):
+    result[1][0] += 0.25
+    return result
+
+
+def _noting(result, arguments):
+    result[1][1] = (*result[1][1][:5], 7, *result[1][1][6:])
+    return result
+
+
+def _unshared(result, arguments):
+    result[0][1] = result[0][1].clone()
+    return result
+
+
+PLANTED = {
+    "values": (_replaced(lambda x: x.index_fill_(1, torch.tensor([2]), 0.1)), {"values"}),
+    "a value far in its digits": (_replaced(lambda x: x.add_(1e-4)), {"values"}),
+    "NaN": (_replaced(lambda x: x.index_fill_(1, torch.tensor([2]), float("nan"))), {"values"}),
+    "dtype": (_replaced(lambda x: x.double()), {"dtype", "aliasing"}),
+    "strides": (_replaced(lambda x: x.clone().t().contiguous().t()), {"strides", "aliasing"}),
+    "version": (_replaced(lambda x: x.add_(0)), {"version"}),
+    "view": (_replaced(lambda x: x[:]), {"view"}),
+    "a base": (_replaced(lambda x: x.detach()), {"base"}),
+    "aliasing": (_unshared, {"aliasing", "view"}),
+    "gradient": (_replaced(lambda x: x.requires_grad_()), {"requires_grad"}),
+    "type": (_replaced(lambda x: x.numpy()), {"type"}),
+    "structure": (_replaced(lambda x: [x]), {"structure"}),
+    "error": (_raising, {"error"}),
+    "random numbers": (_drawing, {"random state"}),
+    "an argument": (_writing, {"values", "version"}),
+    "printed": (_printing, {"printed"}),
+    "a number": (_logging, {"values"}),
+    "a note": (_noting, {"noted"}),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_mistakes_are_seen(name, monkeypatch):
+    change, kinds = PLANTED[name]
+    assert kinds & _planted(monkeypatch, change)
+
+
+def test_torch_itself_does_not_differ(monkeypatch):
+    assert not _planted(monkeypatch, lambda result, arguments: result)
+
+
+def test_rounding_is_no_difference_and_a_wrong_digit_is():
+    made = of("v0 = F.softmax(x0 @ x1, -1)", ((9, 33), None, "float32", "normal"), ((33, 7), None, "float32", "normal"))
+    (eager, _), (again, _) = (next(compare.outcomes(made, False)) for _ in range(2))
+    place = ("result", 0, 0)
+    difference = compare.Difference("values", 0, "", place)
+    eps = float(np.finfo(np.float32).eps)
+    again.result[0][0] *= 1 + 4 * eps
+    assert not judge.Judge(made).counts(difference, eager, again)
+    again.result[0][0][3, 2] *= 1 + 1000 * eps
+    assert judge.Judge(made).counts(difference, eager, again)
