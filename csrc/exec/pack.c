@@ -15,11 +15,12 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static dycl_pack *buckets[BUCKETS];
 static dycl_pack *dead; /* forgotten while a run was under way: their memory waits */
-static struct finite {
+static struct small {
     uint64_t token, version;
     const void *data;
     size_t extent;
-} finite[BUCKETS]; /* by token; a newer entry takes the place */
+    int limit;
+} found_small[BUCKETS]; /* by token; a newer entry takes the place */
 static struct used {
     uint64_t token, version;
     uint32_t count;
@@ -103,7 +104,7 @@ static struct used *used_of(uint64_t token) {
 static void forget(uint64_t token) {
     atomic_fetch_add(&generation, 1);
     kill_stale(token, 0, 1);
-    finite[bucket_of(token)].token = 0;
+    found_small[bucket_of(token)].token = 0;
     struct used *place = used_of(token);
     if (place->token == token) *place = (struct used){0, 0, 0};
     collect();
@@ -115,17 +116,17 @@ void dycl_pack_forget(uint64_t token) {
     pthread_mutex_unlock(&lock);
 }
 
-int dycl_pack_is_finite(const dycl_feed *feed, size_t extent) {
+int dycl_pack_is_small(const dycl_feed *feed, size_t extent, int limit) {
     pthread_mutex_lock(&lock);
-    const struct finite *seen = &finite[bucket_of(feed->token)];
-    int result = seen->token == feed->token && seen->version == feed->version && seen->data == feed->data && seen->extent == extent;
+    const struct small *seen = &found_small[bucket_of(feed->token)];
+    int result = seen->token == feed->token && seen->version == feed->version && seen->data == feed->data && seen->extent == extent && seen->limit <= limit;
     pthread_mutex_unlock(&lock);
     return result;
 }
 
-void dycl_pack_set_finite(const dycl_feed *feed, size_t extent) {
+void dycl_pack_set_small(const dycl_feed *feed, size_t extent, int limit) {
     pthread_mutex_lock(&lock);
-    finite[bucket_of(feed->token)] = (struct finite){feed->token, feed->version, feed->data, extent};
+    found_small[bucket_of(feed->token)] = (struct small){feed->token, feed->version, feed->data, extent, limit};
     pthread_mutex_unlock(&lock);
 }
 
