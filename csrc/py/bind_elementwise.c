@@ -48,6 +48,21 @@ static PyObject *reversed(dycl_call *call, const dycl_binding *row) {
     return binary(call, row);
 }
 
+/* a / b. Of a number by a tensor, Tensor.__rtruediv__ makes the product of the number and the reciprocal, which rounds twice. */
+static PyObject *quotient(dycl_call *call, const dycl_binding *row) {
+    dycl_operand x[2];
+    uint32_t out = 0;
+    dycl_recorder *r = &call->region->recorder;
+    DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
+    DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &x[1]));
+    if (x[0].kind != DYCL_OPERAND_VALUE && x[1].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (x[0].kind == DYCL_OPERAND_VALUE) return dycl_call_finish(call, dycl_build_ew(r, (dycl_op)row->op, DYCL_PROMOTE_FLOAT, 2, x, &out), out);
+    int one = x[0].kind == DYCL_OPERAND_FLOAT ? x[0].f == 1 : x[0].i == 1;
+    DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_reciprocal, DYCL_PROMOTE_FLOAT, 1, &x[1], &out));
+    x[1] = dycl_operand_of(out);
+    return dycl_call_finish(call, one ? DYCL_OK : dycl_build_ew(r, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, x, &out), out);
+}
+
 static PyObject *divide(dycl_call *call, const dycl_binding *row) {
     if (!dycl_call_given(call->p[2])) return binary(call, row);
     dycl_operand x[2];
@@ -111,6 +126,14 @@ static PyObject *activation(dycl_call *call, const dycl_binding *row) {
     if (x.kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x.value)->dtype)) return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (row->op == DYCL_OP_relu6 && dycl_value_numel(dycl_call_meta(call, x.value)) == 0) /* hardtanh keeps the strides of an empty tensor */
         return dycl_call_bail(call, DYCL_BAIL_layout);
+    return unary(call, row);
+}
+
+/* A Python function of torch's, which computes in the integers' own dtype until it divides. */
+static PyObject *softsign(dycl_call *call, const dycl_binding *row) {
+    dycl_operand x;
+    DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x));
+    if (x.kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x.value)->dtype)) return dycl_call_bail(call, DYCL_BAIL_dtype);
     return unary(call, row);
 }
 
@@ -281,7 +304,7 @@ dycl_binding dycl_bindings_elementwise[] = {
     ROW("mish", F | N, "input inplace", activation, DYCL_OP_mish, COMMON),
     ROW("hardswish", F | N, "input inplace", activation, DYCL_OP_hardswish, COMMON),
     ROW("hardsigmoid", F | N, "input inplace", activation, DYCL_OP_hardsigmoid, COMMON),
-    UNARY("softsign", F, softsign, FLOATS),
+    ROW("softsign", F, "input", softsign, DYCL_OP_softsign, COMMON),
     ROW("gelu", F | N, "input approximate", gelu, DYCL_OP_gelu, COMMON),
     ROW("leaky_relu", F | N, "input negative_slope inplace", leaky_relu, DYCL_OP_leaky_relu, 0),
     ROW("elu", F, "input alpha inplace", leaky_relu, DYCL_OP_elu, 0),
@@ -310,8 +333,8 @@ dycl_binding dycl_bindings_elementwise[] = {
     ROW("div", T | M | I, "input other | rounding_mode", divide, DYCL_OP_div, FLOATS),
     ROW("divide", T | M | I, "input other | rounding_mode", divide, DYCL_OP_div, FLOATS),
     BINARY("true_divide", T | M | I, div, FLOATS),
-    BINARY("truediv", D | ID | RD, div, FLOATS),
-    BINARY("div", D | ID | RD, div, FLOATS),
+    ROW("truediv", D | ID | RD, "input other", quotient, DYCL_OP_div, 0),
+    ROW("div", D | ID | RD, "input other", quotient, DYCL_OP_div, 0),
     ROW("floor_divide", T | M | I, "input other", integer_divide, DYCL_OP_floor_div, 0),
     ROW("floordiv", D | ID | RD, "input other", integer_divide, DYCL_OP_floor_div, 0),
     ROW("remainder", T | M | I, "input other", integer_divide, DYCL_OP_remainder, 0),
