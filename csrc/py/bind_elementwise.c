@@ -18,7 +18,7 @@ static PyObject *binary(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, (dycl_promotion)row->extra, 2, x, &out), out);
 }
 
-/* add, sub: self op alpha * other */
+/* add, sub: self op alpha * other; of floats with one rounding, as in torch's kernels */
 static PyObject *scaled(dycl_call *call, const dycl_binding *row) {
     if (!call->p[2]) return binary(call, row);
     dycl_recorder *r = &call->region->recorder;
@@ -32,6 +32,11 @@ static PyObject *scaled(dycl_call *call, const dycl_binding *row) {
     dycl_dtype dtype = dycl_result_type(r, 2, x);
     if (row->op == DYCL_OP_sub && call->region->recorder.graph.values[x[1].value].dtype == DYCL_BOOL) return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (dtype == DYCL_BOOL || (alpha.kind == DYCL_OPERAND_FLOAT && !dycl_dtype_is_float(dtype))) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (dycl_dtype_is_float(dtype)) {
+        double by = alpha.kind == DYCL_OPERAND_FLOAT ? alpha.f : (double)alpha.i;
+        dycl_operand terms[3] = {x[0], x[1], dycl_operand_f64(row->op == DYCL_OP_sub ? -by : by)};
+        return dycl_call_finish(call, dycl_build_ew(r, DYCL_OP_add_scaled, DYCL_PROMOTE_COMMON, 3, terms, &out), out);
+    }
     product[0] = x[1];
     DYCL_CALL_TRY(dycl_build_cast(r, product[0].value, dtype, &product[0].value));
     product[1] = alpha;

@@ -39,3 +39,30 @@ def test_softsign_of_integers(dtype):
     if dtype != torch.bool:  # no abs
         check(F.softsign, x)
         check(lambda x: F.softsign(x + 0), x)
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d != torch.bool])
+@pytest.mark.parametrize("alpha", [0.3, -1.7, 2, 3, 1e30])
+def test_a_scaled_sum_rounds_once(dtype, alpha):
+    """torch's kernels multiply and add in one instruction: what the product alone would round or make infinite stays.
+
+    Only where the second operand is one element repeated, the compiler multiplies ahead of the loop over what is no
+    whole vector."""
+    if isinstance(alpha, float) and not dtype.is_floating_point:
+        return
+    x = torch.arange(-60, 60).to(dtype)
+    others = [x.flip(0), x.neg().roll(1)]
+    if dtype.is_floating_point:
+        largest = torch.finfo(dtype).max
+        x = torch.cat([torch.randn(120, dtype=dtype), torch.tensor([largest, -largest, float("inf")], dtype=dtype)])
+        others = [x.flip(0), x.neg().roll(1), torch.randn(123, dtype=torch.float64), torch.arange(123)]
+    for y in others:
+        for program in (
+            lambda x: torch.add(x, y, alpha=alpha),
+            lambda x: torch.sub(x, y, alpha=alpha),
+            lambda x: x.clone().add_(y, alpha=alpha),
+            lambda x: x.clone().sub_(y, alpha=alpha),
+            lambda x: torch.add(x.reshape(3, -1), y.reshape(-1, 3).t(), alpha=alpha),
+            lambda x: torch.sub(x.reshape(-1, 3).t(), y.reshape(3, -1), alpha=alpha),
+        ):
+            check(program, x)
