@@ -103,6 +103,7 @@ STEPS |= {
     "elu": lambda n, x, alpha: torch.where(x > 0, x, alpha * torch.expm1(x)),
     "relu_grad": lambda n, gradient, y: torch.ops.aten.threshold_backward(gradient, y, 0),
     "clamp": lambda n, x, low, high: torch.clamp(x, low, high) if low.dim() or high.dim() else torch.clamp(x, low.item(), high.item()),
+    "add_scaled": lambda n, x, y, z: torch.add(x, y, alpha=z.item()),
     "softplus": lambda n, x, beta, threshold: torch.where(x * beta > threshold, x, torch.log1p(torch.exp(x * beta)) / beta),
     "threshold": lambda n, x, threshold, value: torch.where(x <= threshold, value, x),
 }

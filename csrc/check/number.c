@@ -156,6 +156,7 @@ static double at_point(dycl_ew op, const double *x) {
     case DYCL_EW_clamp: return clamp(a, b, c);
     case DYCL_EW_softplus: return softplus(a, b, c);
     case DYCL_EW_threshold: return a <= b ? c : a;
+    case DYCL_EW_add_scaled: return a + b * c;
     case DYCL_EW_muladd:
     case DYCL_EW_mul_add: return a * b + c;
     case DYCL_EW_sub_mul: return (a - b) * c;
@@ -180,6 +181,7 @@ static double inner_rounding(dycl_ew op, dycl_dtype dtype, const double *x) {
         return dtype == DYCL_F64 ? (fabs(x[0]) + fabs(x[1])) * (1 + (op == DYCL_EW_gelu_mul ? fabs(x[1]) : 0)) : op == DYCL_EW_add_gelu ? fabs(x[0]) + fabs(x[1]) : 0;
     case DYCL_EW_add:
     case DYCL_EW_sub: return 0;
+    case DYCL_EW_add_scaled: return fabs(x[1] * x[2]);
     case DYCL_EW_muladd:
     case DYCL_EW_mul_add: return fabs(x[0] * x[1]);
     case DYCL_EW_sub_mul: return (fabs(x[0]) + fabs(x[1])) * fabs(x[2]);

@@ -31,6 +31,8 @@ int dycl_layout_equal(const dycl_layout *a, const dycl_layout *b);
 size_t dycl_layout_bytes(const dycl_layout *layout); /* padding of blocked layouts included */
 /* 1 when a blocked layout pads a dimension: elementwise kernels must not run over it. */
 int dycl_layout_padded(const dycl_layout *layout);
+/* Whether oneDNN can describe it: no two elements share memory. Others have to be copied first. */
+int dycl_layout_describable(const dycl_layout *layout);
 void dycl_layout_plain(dycl_layout *out, int rank, const int64_t *sizes, const int64_t *strides);
 
 typedef enum {

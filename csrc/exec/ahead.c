@@ -183,7 +183,7 @@ static dycl_status run(dycl_ahead *a) {
     dycl_status status = dycl_plan_open(plan, a->feeds, a->scalars, a->outputs, &a->workspace);
     if (status != DYCL_OK) return status;
     status = run_steps(a);
-    if (status == DYCL_OK && plan->hides_nan && !(dycl_guard_inputs_finite(plan, a->feeds, a->scalars) && dycl_guard_outputs_finite(plan, a->outputs))) status = DYCL_BAIL;
+    if (status == DYCL_OK && plan->suspect) status = DYCL_BAIL;
     dycl_plan_close(plan, a->workspace);
     return status;
 }

@@ -1,3 +1,4 @@
+#include "exec/guard.h"
 #include "exec/lower.h"
 
 /* batch_norm in evaluation: y = x * scale + shift per channel. Both vectors are computed again only when one of the
@@ -7,7 +8,7 @@ typedef struct {
     dycl_ref mean, variance, weight, bias, added, scale, shift;
     int has_weight, has_bias, has_added;
     uint32_t feeds[5]; /* DYCL_NONE: absent, or no feed */
-    int all_feeds, ready;
+    int all_feeds, ready, folded, large; /* folded: into a convolution's weights; large: too much for it, see guard.h */
     uint64_t tokens[5], versions[5], generation;
     const void *data[5];
     int64_t mean_stride, variance_stride, weight_stride, bias_stride, channels;
@@ -22,12 +23,14 @@ typedef struct {
                    *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL,                                                \
                    *added = a->has_added ? dycl_at(plan, a->added) : NULL;                                             \
         type *scale = dycl_at(plan, a->scale), *shift = dycl_at(plan, a->shift);                                       \
+        const type most = (type)(INT64_C(1) << DYCL_GUARD_SCALE);                                                      \
         for (int64_t i = 0; i < a->channels; i++) {                                                                    \
             type s = 1 / root(variance[i * a->variance_stride] + (type)a->eps);                                        \
             if (weight) s *= weight[i * a->weight_stride];                                                             \
             scale[i] = s;                                                                                              \
             shift[i] =                                                                                                 \
                 (bias ? bias[i * a->bias_stride] : 0) + ((added ? added[i] : 0) - mean[i * a->mean_stride]) * s;       \
+            large |= !(s > -most && s < most && shift[i] > -most && shift[i] < most);                                  \
         }                                                                                                              \
     }
 
@@ -52,25 +55,28 @@ static int unchanged(batch_norm_args *a, const dycl_plan *plan) {
 
 static dycl_status batch_norm_run(const dycl_step *step, dycl_plan *plan) {
     batch_norm_args *a = step->args;
-    if (unchanged(a, plan)) return DYCL_OK;
+    int large = 0;
+    if (unchanged(a, plan)) {
+        plan->suspect |= a->folded & a->large;
+        return DYCL_OK;
+    }
     if (a->dtype == DYCL_F32)
         BATCH_NORM_BODY(float, __builtin_sqrtf)
     else
         BATCH_NORM_BODY(double, __builtin_sqrt)
-    if (plan->hides_nan && a->dtype == DYCL_F32) {
-        int finite = dycl_kern_all_finite(dycl_at(plan, a->scale), (size_t)a->channels) && dycl_kern_all_finite(dycl_at(plan, a->shift), (size_t)a->channels);
-        a->ready &= finite;
-        if (!finite) return dycl_error_bail("batch_norm with a variance that is negative, infinite or NaN");
-    }
+    a->large = large;
+    plan->suspect |= a->folded & large;
     return DYCL_OK;
 }
 
-dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, const dycl_tensor *added, dycl_ref *out_scale,
+dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, int folded, const dycl_tensor *added, dycl_ref *out_scale,
                                  dycl_ref *out_shift) {
     const dycl_graph *g = &b->program->graph;
     const uint32_t *operands = dycl_node_operands(g, node);
     batch_norm_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
+    a->folded = folded;
+    b->plan->guarded |= folded;
     a->dtype = (dycl_dtype)g->values[node->out].dtype;
     a->channels = g->values[operands[1]].sizes[0];
     a->eps = dycl_attr_f64(dycl_node_attrs(g, node)[0]);

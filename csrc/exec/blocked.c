@@ -114,7 +114,6 @@ dycl_status dycl_make_as(dycl_maker *b, uint32_t v, const dycl_layout *layout, d
     dycl_status status;
     dycl_layout plain;
     dycl_tensor x;
-    int repeats = 0;
     if (blocked && root == v) {
         *out = (dycl_ref){blocked->slot, 0, 0};
         if (dycl_layout_equal(&blocked->layout, layout)) return DYCL_OK;
@@ -126,21 +125,20 @@ dycl_status dycl_make_as(dycl_maker *b, uint32_t v, const dycl_layout *layout, d
         return relayout(b, v, (dycl_ref){blocked->slot, 0, 0}, &blocked->layout, *out, layout);
     }
     DYCL_TRY(make_plain(b, root));
-    dycl_make_tensor(b, v, &x);
-    for (int d = 0; d < x.rank; d++) repeats |= x.sizes[d] > 1 && x.strides[d] == 0;
-    if (repeats) { /* an expanded operand: oneDNN has no layout for one */
+    dycl_make_layout(b, v, &plain);
+    int copied = !dycl_layout_describable(&plain); /* expanded, or windows that overlap */
+    if (copied) {
         DYCL_TRY(dycl_make_contiguous(b, v, &x));
         dycl_layout_plain(&plain, x.rank, x.sizes, x.strides);
         *out = x.ref;
     } else {
-        dycl_make_layout(b, v, &plain);
         *out = dycl_make_ref(b, v);
     }
     if (dycl_layout_equal(&plain, layout)) return DYCL_OK;
     dycl_ref from = *out;
     *out = (dycl_ref){0, 0, 0};
     DYCL_TRY(dycl_make_slot(b, bytes_of(b, v, layout), &out->slot));
-    if (root == v && !repeats) { /* another consumer may ask for the same form */
+    if (root == v && !copied) { /* another consumer may ask for the same form */
         DYCL_TRY(note(b, v, &plain, v, &blocked));
         blocked->other = *layout;
         blocked->other_slot = out->slot;

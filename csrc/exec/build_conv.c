@@ -1,5 +1,6 @@
 #include "exec/blocked.h"
 #include "exec/conv.h"
+#include "exec/guard.h"
 #include "exec/lower.h"
 
 #include <string.h>
@@ -136,6 +137,7 @@ dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block) {
     dycl_layout src, dst;
     dycl_status status;
     dycl_conv_desc d;
+    int hides = 0; /* a NaN */
     memset(&d, 0, sizeof d);
     dycl_conv_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
@@ -157,24 +159,29 @@ dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block) {
         for (int i = 1; i < 5; i++)
             if (dycl_node_operands(g, second)[i] != DYCL_NONE)
                 DYCL_TRY(dycl_make_operand_plain(b, dycl_node_operands(g, second)[i]));
-        DYCL_TRY(dycl_make_batch_norm(b, second, a->has_bias ? &bias : NULL, &a->scale, &a->bias));
+        DYCL_TRY(dycl_make_batch_norm(b, second, 1, a->has_bias ? &bias : NULL, &a->scale, &a->bias));
         a->has_bias = a->has_scale = 1;
     }
     d.bf16 = (g->options & DYCL_OPTION_BF16) != 0;
     status = d.bf16 ? DYCL_BAIL : dycl_make_conv_product(b, block, &d, a, &w, residuals);
     if (status != DYCL_BAIL) return status;
-    for (int i = 0; i < d.post.count; i++)
-        if (d.post.op[i].kind != DYCL_POST_ADD) dycl_make_hides_nan(b);
+    for (int i = 0; i < d.post.count; i++) hides |= d.post.op[i].kind != DYCL_POST_ADD;
     d.bias = a->has_bias;
     DYCL_TRY(make_primitive(&d, &x, &out, &a->prim));
     DYCL_TRY(dycl_make_prim(b, a->prim));
     dycl_prim_src_layout(a->prim, &src);
     dycl_prim_dst_layout(a->prim, &dst);
     DYCL_TRY(dycl_make_as(b, operands[0], &src, &a->src));
+    if (hides) {
+        DYCL_TRY(dycl_guard_look(b, operands[0], a->src, dycl_layout_bytes(&src) / sizeof(float), DYCL_GUARD_ELEMENT));
+        DYCL_TRY(dycl_guard_look(b, operands[1], w.ref, (size_t)dycl_tensor_numel(&w), DYCL_GUARD_WEIGHT));
+        if (operands[2] != DYCL_NONE) DYCL_TRY(dycl_guard_look(b, operands[2], bias.ref, (size_t)dycl_tensor_numel(&bias), DYCL_GUARD_ELEMENT));
+    }
     a->post_count = d.post.count;
     for (int i = 0; i < a->post_count; i++) {
         if (residuals[i] == DYCL_NONE) continue;
         DYCL_TRY(dycl_make_as(b, residuals[i], &dst, &a->post[i]));
+        if (hides) DYCL_TRY(dycl_guard_look(b, residuals[i], a->post[i], dycl_layout_bytes(&dst) / sizeof(float), DYCL_GUARD_ELEMENT));
         a->has_post[i] = 1;
     }
     for (int i = 0; i < a->post_count; i++)

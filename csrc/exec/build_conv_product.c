@@ -1,5 +1,6 @@
 #include "exec/blocked.h"
 #include "exec/conv.h"
+#include "exec/guard.h"
 #include "kern/winograd.h"
 
 #include <math.h>
@@ -184,7 +185,6 @@ static dycl_status offer_winograd(dycl_maker *b, const dycl_conv_desc *d, const 
     a->transformed->gemm = (dycl_gemm_form){a->form.kernel, d->oc, {1, 1, d->c}, {0, 0, 9}, 9 * d->c, dycl_gemm_vectors(a->form.kernel, 128, d->oc)};
     a->transformed->winograd = a->transformed->patient = 1;
     a->winograd = (dycl_winograd){d->n, d->h, d->w, d->c, d->pad_before[0], d->pad_before[1], d->oh, d->ow, d->oc};
-    dycl_make_hides_nan(b); /* and makes some: an infinity minus itself */
     return dycl_make_scratch(b, dycl_winograd_scratch(&a->winograd, &a->transformed->gemm, a->threads), &a->winograd_scratch);
 fail:
     return status;
@@ -212,7 +212,7 @@ dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const
     a->pads = a->pad.above || a->pad.below || a->pad.left || a->pad.right;
     double flops = 2 * (double)(d->n * d->oh * d->ow) * (double)d->oc * (double)(d->kh * d->kw * d->c);
     a->threads = flops > 400000 ? b->plan->threads : 1;
-    int squares = !b->program->nonfinite[dycl_make_value(b, input)->root] && suits_winograd(b, d, kernel, a->threads);
+    int squares = suits_winograd(b, d, kernel, a->threads);
     int64_t height = a->pads ? a->pad.above + a->pad.height + a->pad.below : d->h, width = a->pads ? a->pad.left + a->pad.width + a->pad.right : d->w;
     describe_rows(d, height, width, &a->rows);
     if (a->pads && !squares) {
@@ -220,6 +220,10 @@ dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const
     } else {
         DYCL_TRY(dycl_make_as(b, input, &src, &a->src));
         memcpy(a->src_strides, src.strides, sizeof a->src_strides);
+    }
+    if (squares) { /* transforms subtract: an infinity from itself, perhaps */
+        DYCL_TRY(dycl_guard_look(b, input, a->src, (size_t)dycl_tensor_numel(&x), DYCL_GUARD_ELEMENT));
+        DYCL_TRY(dycl_guard_look(b, dycl_node_operands(g, node)[1], w->ref, (size_t)dycl_tensor_numel(w), DYCL_GUARD_WEIGHT));
     }
     if (residual != DYCL_NONE) {
         DYCL_TRY(dycl_make_as(b, residual, &dst, &a->residual));

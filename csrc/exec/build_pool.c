@@ -1,7 +1,7 @@
 #include "exec/blocked.h"
 #include "exec/conv.h"
+#include "kern/max_pool.h"
 
-#include <math.h>
 #include <string.h>
 
 typedef struct {
@@ -25,25 +25,18 @@ static dycl_status adaptive_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-/* One window of NCHW data by torch's definition: windows end at the padded border, and padding counts only where asked
- * for. */
+/* A mean over one window of NCHW data by torch's definition: windows end at the padded border, and padding counts only where asked for. */
 static float window(const dycl_pool_desc *d, const float *plane, int64_t y, int64_t x) {
     int64_t top = y * d->stride[0] - d->pad_before[0], left = x * d->stride[1] - d->pad_before[1];
     int64_t bottom = top + d->kernel[0], right = left + d->kernel[1];
     int64_t limit_h = d->h + d->pad_before[0], limit_w = d->w + d->pad_before[1];
-    int64_t area = ((bottom < limit_h ? bottom : limit_h) - top) * ((right < limit_w ? right : limit_w) - left),
-            count = 0;
-    float sum = 0, best = -INFINITY;
-    for (int64_t i = 0; i < d->kernel[0]; i++)
-        for (int64_t j = 0; j < d->kernel[1]; j++) {
-            int64_t h = top + i * d->dilation[0], w = left + j * d->dilation[1];
-            if (h < 0 || h >= d->h || w < 0 || w >= d->w) continue;
-            float value = plane[h * d->w + w];
-            sum += value;
-            if (value > best || value != value) best = value;
+    int64_t area = ((bottom < limit_h ? bottom : limit_h) - top) * ((right < limit_w ? right : limit_w) - left), count = 0;
+    float sum = 0;
+    for (int64_t h = top < 0 ? 0 : top; h < bottom && h < d->h; h++)
+        for (int64_t w = left < 0 ? 0 : left; w < right && w < d->w; w++) {
+            sum += plane[h * d->w + w];
             count++;
         }
-    if (d->kind == DYCL_POOL_MAX) return best;
     return sum / (float)(d->kind == DYCL_POOL_AVG_PADDED ? area : count);
 }
 
@@ -110,12 +103,9 @@ dycl_status dycl_pool_describe(const dycl_maker *b, const dycl_node *node, dycl_
 static dycl_status pool_primitive(dycl_maker *b, const dycl_node *node, pool_args *a, dycl_ref src,
                                   const dycl_layout *layout, uint32_t *out_slot, dycl_layout *made) {
     dycl_status status;
-    uint32_t src_root = dycl_make_value(b, dycl_node_operands(&b->program->graph, node)[0])->root;
-    if (a->desc.kind == DYCL_POOL_MAX && (b->plan->mode == DYCL_PLAN_EXACT || b->program->nonfinite[src_root])) return DYCL_BAIL;
     a->desc.src = *layout;
     DYCL_TRY(dycl_prim_pool(&a->desc, &a->prim));
     DYCL_TRY(dycl_make_prim(b, a->prim));
-    if (a->desc.kind == DYCL_POOL_MAX) dycl_make_hides_nan(b);
     dycl_prim_dst_layout(a->prim, made);
     if (dycl_make_value(b, node->out)->rank == 4)
         DYCL_TRY(dycl_make_result(b, node->out, made, out_slot));
@@ -166,6 +156,65 @@ fail:
     return status;
 }
 
+/* ---- The largest: our own kernel, as oneDNN's takes the other operand of a NaN */
+
+typedef struct {
+    dycl_max_pool pool;
+    dycl_ref src, dst;
+} max_args;
+
+static dycl_status max_run(const dycl_step *step, dycl_plan *plan) {
+    const max_args *a = step->args;
+    dycl_kern_max_pool2d(dycl_at(plan, a->dst), dycl_at(plan, a->src), &a->pool);
+    return DYCL_OK;
+}
+
+/* Where the operand lies contiguous or channels last, or will: what lies in another way is copied. */
+static dycl_status max_source(dycl_maker *b, uint32_t operand, max_args *a) {
+    const struct dycl_blocked *blocked = dycl_blocked_of(b, operand);
+    dycl_tensor x;
+    dycl_layout layout;
+    dycl_status status;
+    dycl_make_tensor(b, operand, &x);
+    if (blocked) memcpy(x.strides, blocked->layout.strides, sizeof blocked->layout.strides);
+    a->pool.channels_last = blocked ? blocked->layout.opaque || !dycl_tensor_contiguous(&x) : !dycl_tensor_contiguous(&x) && dycl_tensor_channels_last(&x);
+    if (blocked) {
+        if (a->pool.channels_last) dycl_channels_last(&x, &layout);
+        else layout = blocked->layout;
+        return dycl_make_as(b, operand, &layout, &a->src);
+    }
+    DYCL_TRY(dycl_make_operand_plain(b, operand));
+    if (!a->pool.channels_last) DYCL_TRY(dycl_make_contiguous(b, operand, &x));
+    a->src = x.ref;
+fail:
+    return status;
+}
+
+static dycl_status make_max(dycl_maker *b, const dycl_node *node, const dycl_pool_desc *d) {
+    dycl_tensor out;
+    dycl_layout layout;
+    dycl_status status;
+    max_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    a->pool = (dycl_max_pool){d->n, d->c, d->h, d->w, d->oh, d->ow, {d->kernel[0], d->kernel[1]}, {d->stride[0], d->stride[1]},
+                              {d->pad_before[0], d->pad_before[1]}, {d->dilation[0], d->dilation[1]}, 0};
+    DYCL_TRY(max_source(b, dycl_node_operands(&b->program->graph, node)[0], a));
+    dycl_make_tensor(b, node->out, &out);
+    if (a->pool.channels_last) {
+        dycl_channels_last(&out, &layout);
+    } else {
+        dycl_strides_contiguous(4, out.sizes, out.strides);
+        dycl_layout_plain(&layout, 4, out.sizes, out.strides);
+    }
+    DYCL_TRY(dycl_make_result(b, node->out, &layout, &a->dst.slot));
+    dycl_make_read_at(b, a->src, (size_t)(d->n * d->c * d->h * d->w) * sizeof(float));
+    dycl_make_write_at(b, a->dst, dycl_layout_bytes(&layout));
+    DYCL_TRY(dycl_make_step(b, max_run, a, "max pooling", 100 + 0.1 * (double)(d->n * d->c) * (double)(d->h * d->w + d->oh * d->ow * d->kernel[0] * d->kernel[1])));
+    return dycl_make_result_done(b, node->out);
+fail:
+    return status;
+}
+
 dycl_status dycl_make_pool(dycl_maker *b, const dycl_node *node) {
     const dycl_graph *g = &b->program->graph;
     uint32_t operand = dycl_node_operands(g, node)[0], slot;
@@ -178,6 +227,7 @@ dycl_status dycl_make_pool(dycl_maker *b, const dycl_node *node) {
     dycl_status fits = dycl_pool_describe(b, node, &a->desc);
     a->oh = a->desc.oh;
     a->ow = a->desc.ow;
+    if (node->op == DYCL_OP_max_pool2d) return make_max(b, node, &a->desc);
     const struct dycl_blocked *blocked = dycl_blocked_of(b, operand);
     if (node->op == DYCL_OP_adaptive_avg_pool2d) {
         if (a->oh == 1 && a->ow == 1 && dycl_make_plane_mean(b, node) == DYCL_OK) return DYCL_OK;

@@ -166,7 +166,7 @@ static dycl_status add_row_parameter(dycl_lower *l, dycl_lower_node *entry, int 
 static dycl_status add_channel_parameters(dycl_lower *l, dycl_lower_node *entry, const dycl_node *node,
                                           const dycl_tile_need *need, int64_t level_row) {
     dycl_ref ref[2];
-    dycl_status status = dycl_make_batch_norm(l->b, node, NULL, &ref[0], &ref[1]);
+    dycl_status status = dycl_make_batch_norm(l->b, node, 0, NULL, &ref[0], &ref[1]);
     if (status != DYCL_OK) return status;
     dycl_value channel = {0};
     channel.rank = (uint8_t)need->rank;

@@ -69,19 +69,7 @@ dycl_status dycl_maker_init(dycl_maker *b, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-void dycl_make_hides_nan(dycl_maker *b) {
-    const dycl_program *p = b->program;
-    if (!b->hides_nan) b->hides_nan = dycl_alloc_zero(p->graph.node_count + 1);
-    if (!b->hides_nan) {
-        dycl_error_set("out of memory");
-        b->failed = 1;
-    }
-    b->plan->hides_nan = 1;
-    for (uint32_t n = p->blocks[b->block].first; b->hides_nan && n != DYCL_NONE; n = p->next[n]) b->hides_nan[n] = 1;
-}
-
 void dycl_maker_free(dycl_maker *b) {
-    dycl_free(b->hides_nan);
     dycl_free(b->slots);
     dycl_free(b->dense);
     dycl_free(b->blocked);

@@ -29,7 +29,6 @@ typedef struct {
     int failed; /* a touch could not be noted, or is outside its slot; the message is set */
     uint32_t *touch_start;
     uint32_t block;                /* being built */
-    uint8_t *hides_nan;            /* node: its block does (guard.h); NULL: none */
     uint32_t *dense;               /* value -> slot of a contiguous copy made earlier, or DYCL_NONE */
     struct dycl_blocked **blocked; /* root value -> its other layout (blocked.h), or NULL */
     struct dycl_lower *lower;      /* state of one tile block (lower.h) */
@@ -48,8 +47,6 @@ dycl_status dycl_make_scratch(dycl_maker *b, size_t bytes, dycl_ref *out);
 dycl_status dycl_make_step(dycl_maker *b, dycl_step_fn run, void *args, const char *kernel, double cost);
 dycl_status dycl_make_prim(dycl_maker *b,
                            dycl_prim *prim); /* the plan takes the reference, and the last step shows it */
-/* The block being built has a primitive that may turn a NaN into a number (guard.h). */
-void dycl_make_hides_nan(dycl_maker *b);
 /* The plan takes the reference, and the step made last shows what was measured. NULL is allowed. */
 dycl_status dycl_make_measure(dycl_maker *b, dycl_measure *measure);
 dycl_ref dycl_make_ref(const dycl_maker *b, uint32_t value); /* a value's first element */

@@ -2,67 +2,55 @@
 
 #include "base/alloc.h"
 #include "exec/pack.h"
+#include "kern/parallel.h"
 
-#include <math.h>
+typedef struct {
+    dycl_ref ref;
+    size_t count;
+    int limit;
+    uint32_t feed; /* all that is looked at is this one; DYCL_NONE: it is not */
+    uint64_t token, version; /* of a constant that was found small enough */
+} look_args;
 
-struct dycl_guard_seen {
-    uint64_t token, version;
-};
-
-static int finite(const dycl_value *value, const void *data) {
-    return value->dtype != DYCL_F32 || dycl_kern_all_finite(data, (size_t)dycl_value_extent(value));
+static int is_small(const float *x, size_t count, int limit) {
+    int threads = dycl_kern_threads(count * sizeof *x), all = 1;
+    if (threads < 2) return dycl_kern_all_below(x, count, limit);
+#pragma omp parallel for num_threads(threads) reduction(& : all) schedule(static)
+    for (int i = 0; i < threads; i++) {
+        size_t begin = count * (size_t)i / (size_t)threads, end = count * ((size_t)i + 1) / (size_t)threads;
+        all &= dycl_kern_all_below(x + begin, end - begin, limit);
+    }
+    return all;
 }
 
-dycl_status dycl_guard_make(dycl_maker *b) {
-    const dycl_graph *g = &b->program->graph;
-    if (!b->hides_nan) return DYCL_OK;
-    uint8_t *guarded = b->plan->guarded = dycl_alloc_zero(g->value_count + 1);
-    if (!guarded) return dycl_error_set("out of memory");
-    for (uint32_t n = g->node_count; n-- > 0;) { /* readers stand behind what they read */
-        const dycl_node *node = &g->nodes[n];
-        const uint32_t *operands = dycl_node_operands(g, node);
-        if (!b->hides_nan[n] && !guarded[g->values[node->out].root]) continue;
-        for (int i = 0; i < node->operand_count; i++)
-            if (operands[i] != DYCL_NONE) guarded[g->values[operands[i]].root] = 1;
+static dycl_status look_run(const dycl_step *step, dycl_plan *plan) {
+    look_args *a = step->args;
+    const dycl_feed *feed = a->feed == DYCL_NONE || !plan->feeds[a->feed].token ? NULL : &plan->feeds[a->feed];
+    if (feed && feed->token == a->token && feed->version == a->version) return DYCL_OK;
+    int known = feed && dycl_pack_is_small(feed, a->count, a->limit); /* another plan has looked */
+    if (!known && !is_small(dycl_at(plan, a->ref), a->count, a->limit)) {
+        plan->suspect = 1;
+        return DYCL_OK;
+    }
+    if (feed) {
+        if (!known) dycl_pack_set_small(feed, a->count, a->limit);
+        a->token = feed->token;
+        a->version = feed->version;
     }
     return DYCL_OK;
 }
 
-static int scalars_finite(const struct dycl_plan *plan, const dycl_scalar *scalars) {
-    const dycl_graph *g = &plan->program.graph;
-    for (uint32_t i = 0; i < g->scalar_count; i++) {
-        uint8_t dtype = g->values[g->scalars[i]].dtype;
-        if (!plan->guarded[g->scalars[i]] || !dycl_dtype_is_float((dycl_dtype)dtype)) continue;
-        if (!isfinite(dtype == DYCL_F32 ? (double)scalars[i].f32 : scalars[i].f64)) return 0;
-    }
-    return 1;
+dycl_status dycl_guard_look(dycl_maker *b, uint32_t value, dycl_ref ref, size_t count, int limit) {
+    const dycl_value *v = dycl_make_value(b, value);
+    look_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    a->ref = ref;
+    a->count = count;
+    a->limit = limit;
+    a->feed = v->kind == DYCL_VALUE_FEED && ref.slot == value && !ref.offset ? v->source : DYCL_NONE;
+    b->plan->guarded = 1;
+    dycl_make_read_at(b, ref, count * sizeof(float));
+    return dycl_make_step(b, look_run, a, "small?", 20 + 0.03 * (double)count);
 }
 
-int dycl_guard_inputs_finite(struct dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars) {
-    const dycl_graph *g = &plan->program.graph;
-    if (!scalars_finite(plan, scalars)) return 0;
-    if (!plan->seen) plan->seen = dycl_alloc_zero((g->feed_count + 1) * sizeof *plan->seen); /* without it every feed is looked at every time */
-    for (uint32_t i = 0; i < g->feed_count; i++) {
-        if (!plan->guarded[g->feeds[i]]) continue;
-        struct dycl_guard_seen *seen = plan->seen ? &plan->seen[i] : NULL;
-        if (seen && feeds[i].token && seen->token == feeds[i].token && seen->version == feeds[i].version) continue;
-        size_t extent = (size_t)dycl_value_extent(&g->values[g->feeds[i]]);
-        int known = feeds[i].token && dycl_pack_is_finite(&feeds[i], extent); /* another plan has looked */
-        if (!known && !finite(&g->values[g->feeds[i]], feeds[i].data)) return 0;
-        if (!known && feeds[i].token) dycl_pack_set_finite(&feeds[i], extent);
-        if (seen && feeds[i].token) *seen = (struct dycl_guard_seen){feeds[i].token, feeds[i].version};
-    }
-    return 1;
-}
-
-int dycl_guard_outputs_finite(const struct dycl_plan *plan, void *const *outputs) {
-    for (int i = 0; i < plan->program.output_count; i++)
-        if (!finite(&plan->program.graph.values[plan->program.outputs[i]], outputs[i])) return 0;
-    return 1;
-}
-
-void dycl_guard_free(struct dycl_plan *plan) {
-    dycl_free(plan->seen);
-    dycl_free(plan->guarded);
-    dycl_plan_release(plan->exact);
-}
+void dycl_guard_free(struct dycl_plan *plan) { dycl_plan_release(plan->exact); }

@@ -15,11 +15,12 @@
 
 static dycl_pack *buckets[BUCKETS];
 static dycl_pack *dead; /* forgotten while a run was under way: their memory waits */
-static struct finite {
+static struct small {
     uint64_t token, version;
     const void *data;
     size_t extent;
-} finite[BUCKETS]; /* by token; a newer entry takes the place */
+    int limit;
+} found_small[BUCKETS]; /* by token; a newer entry takes the place */
 static struct used {
     uint64_t token, version;
     uint32_t count;
@@ -111,7 +112,7 @@ static struct used *used_of(uint64_t token) {
 static void forget(uint64_t token) {
     atomic_fetch_add(&generation, 1);
     kill_stale(token, 0, 1);
-    finite[bucket_of(token)].token = 0;
+    found_small[bucket_of(token)].token = 0;
     struct used *place = used_of(token);
     if (place->token == token) *place = (struct used){0, 0, 0};
     collect();
@@ -123,17 +124,17 @@ void dycl_pack_forget(uint64_t token) {
     dycl_unlock(DYCL_LOCK_PACK);
 }
 
-int dycl_pack_is_finite(const dycl_feed *feed, size_t extent) {
+int dycl_pack_is_small(const dycl_feed *feed, size_t extent, int limit) {
     dycl_lock(DYCL_LOCK_PACK);
-    const struct finite *seen = &finite[bucket_of(feed->token)];
-    int result = seen->token == feed->token && seen->version == feed->version && seen->data == feed->data && seen->extent == extent;
+    const struct small *seen = &found_small[bucket_of(feed->token)];
+    int result = seen->token == feed->token && seen->version == feed->version && seen->data == feed->data && seen->extent == extent && seen->limit <= limit;
     dycl_unlock(DYCL_LOCK_PACK);
     return result;
 }
 
-void dycl_pack_set_finite(const dycl_feed *feed, size_t extent) {
+void dycl_pack_set_small(const dycl_feed *feed, size_t extent, int limit) {
     dycl_lock(DYCL_LOCK_PACK);
-    finite[bucket_of(feed->token)] = (struct finite){feed->token, feed->version, feed->data, extent};
+    found_small[bucket_of(feed->token)] = (struct small){feed->token, feed->version, feed->data, extent, limit};
     dycl_unlock(DYCL_LOCK_PACK);
 }
 

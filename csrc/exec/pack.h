@@ -75,8 +75,8 @@ uint64_t dycl_pack_generation(void); /* changes when any constant is forgotten *
 void dycl_pack_release(dycl_pack *pack);
 
 /* What the guard has found out about a constant of that version, so that each plan needs not look again. Hints: they may be lost. */
-int dycl_pack_is_finite(const dycl_feed *feed, size_t extent);
-void dycl_pack_set_finite(const dycl_feed *feed, size_t extent);
+int dycl_pack_is_small(const dycl_feed *feed, size_t extent, int limit);
+void dycl_pack_set_small(const dycl_feed *feed, size_t extent, int limit);
 
 /* How often this was called for the constant of that version. A hint: the count may begin anew. */
 uint32_t dycl_pack_count_use(const dycl_feed *feed);

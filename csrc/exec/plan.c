@@ -104,7 +104,6 @@ static dycl_status confirm_sharing(dycl_maker *b) {
 static dycl_status lay_out(dycl_maker *b) {
     dycl_plan *plan = b->plan;
     dycl_status status;
-    DYCL_TRY(dycl_guard_make(b));
     DYCL_TRY(confirm_sharing(b));
     if (plan->mode == DYCL_PLAN_TUNED) DYCL_TRY(dycl_group_steps(b));
     DYCL_TRY(dycl_memory_plan(b->slots, b->slot_count, plan->check ? DYCL_RED_ZONE : 0, &plan->workspace_bytes));
@@ -146,7 +145,7 @@ static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int 
             DYCL_TRY(make_single(&b, block));
     }
     DYCL_TRY(lay_out(&b));
-    if (plan->hides_nan) DYCL_TRY(dycl_graph_copy(&plan->original, graph));
+    if (plan->guarded) DYCL_TRY(dycl_graph_copy(&plan->original, graph));
     plan->original.options = graph->options;
     dycl_maker_free(&b);
     *out = plan;
@@ -244,6 +243,7 @@ dycl_status dycl_plan_open(dycl_plan *plan, const dycl_feed *feeds, const dycl_s
     const dycl_graph *g = &plan->program.graph;
     void **slots = plan->slots;
     plan->feeds = feeds;
+    plan->suspect = 0;
     dycl_workspace *workspace = plan->workspace_bytes ? dycl_workspace_take(plan->workspace_bytes) : NULL;
     if (!workspace && plan->workspace_bytes) {
         dycl_claim_give(&plan->busy);
@@ -275,11 +275,6 @@ static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_
         dycl_error_set("the plan is running in another thread");
         return DYCL_BUSY;
     }
-    if (plan->hides_nan && !dycl_guard_inputs_finite(plan, feeds, scalars)) {
-        *out_exact = 1;
-        dycl_claim_give(&plan->busy);
-        return DYCL_OK;
-    }
     const dycl_graph *g = &plan->program.graph;
     dycl_workspace *workspace;
     uint64_t before = now();
@@ -294,11 +289,7 @@ static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_
     atomic_store_explicit(&plan->samples[plan->runs % 8], (float)taken, memory_order_relaxed);
     count_up(&plan->runs, 1);
     count_up(&plan->nanoseconds, taken);
-    if (plan->hides_nan && status == DYCL_OK) *out_exact = !dycl_guard_outputs_finite(plan, outputs);
-    if (plan->hides_nan && status == DYCL_BAIL) { /* a step saw what the guard cannot see */
-        *out_exact = 1;
-        status = DYCL_OK;
-    }
+    *out_exact = plan->suspect;
     dycl_plan_close(plan, workspace);
     return status;
 }

@@ -92,9 +92,8 @@ struct dycl_plan {
     uint32_t measure_count, measure_room;
     void *arena;                       /* newest chunk */
     int threads;                       /* that per-thread scratch is made for */
-    int hides_nan;                     /* a primitive of it may turn a NaN into a number, see guard.h */
-    uint8_t *guarded;                  /* value: a feed or number that such a primitive depends on; NULL: there is none */
-    struct dycl_guard_seen *seen;      /* constants found finite */
+    int guarded;                       /* some step looks at what a primitive is not made for, see guard.h */
+    int suspect;                       /* and found it: the run's result does not count */
     _Atomic(struct dycl_plan *) exact; /* made when first needed */
     struct dycl_check *check;          /* owned: checks beside every run (check.h), or NULL */
     dycl_graph original;               /* as it was recorded, where an EXACT plan may be made of it; else empty */

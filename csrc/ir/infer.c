@@ -112,6 +112,7 @@ static int number_is_operand(dycl_op op) {
     case DYCL_OP_clamp:
     case DYCL_OP_softplus:
     case DYCL_OP_threshold:
+    case DYCL_OP_add_scaled:
     case DYCL_OP_lerp: return 0;
     default: return 1;
     }

@@ -107,6 +107,7 @@ static inline double f64_softplus(double x, double y, double z) {
     return s > z ? x : ((s > 0 ? s : 0.0) + log1p(exp(-fabs(s)))) / y;
 }
 EW_F64_3(threshold, x <= y ? z : x)
+EW_F64_3(add_scaled, fma(y, z, x))
 EW_F64_3(muladd, fma(x, y, z))
 EW_F64_3(mul_add, x *y + z)
 EW_F64_3(sub_mul, (x - y) * z)

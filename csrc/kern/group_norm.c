@@ -33,6 +33,11 @@ static dycl_moments group_moments(const norm_plan *p, const float *in, int64_t n
 
 static void scale_channel(const norm_plan *p, int64_t at, int64_t channel, float mean, double rstd) {
     double scale = p->weight ? rstd * (double)p->weight[channel] : rstd;
+    if (!isfinite(scale)) { /* as torch computes it, which makes a difference to infinities only */
+        float factor = (float)scale, shift = (p->bias ? p->bias[channel] : 0) - factor * mean;
+        for (int64_t i = 0; i < p->inner; i++) p->out[at + i] = p->in[at + i] * factor + shift;
+        return;
+    }
     p->table->center_scale(p->out + at, p->in + at, mean, (float)scale, p->bias ? p->bias[channel] : 0,
                            (size_t)p->inner);
 }
@@ -40,7 +45,8 @@ static void scale_channel(const norm_plan *p, int64_t at, int64_t channel, float
 /* threads: for the inside of this group. */
 static void norm_group(const norm_plan *p, int64_t group, int threads) {
     int64_t size = p->channels * p->inner, first = group % p->groups * p->channels, start = group * size;
-    if (p->inner == 1) { /* a group is a row then, and its weights are too */
+    int finite = !p->weight || dycl_kern_all_finite(p->weight + first, (size_t)p->channels);
+    if (p->inner == 1 && finite) { /* a group is a row then, and its weights are too */
         p->layer_norm(p->out + start, p->in + start, p->weight ? p->weight + first : NULL,
                       p->bias ? p->bias + first : NULL, (size_t)size, p->eps);
         return;

@@ -80,7 +80,9 @@ void dycl_kern_copy(void *dst, const int64_t *dst_strides, const void *src, cons
                     size_t element);
 /* A strided run of a tile: dst contiguous, src with a stride in elements (0: broadcast). */
 void dycl_kern_gather_run(void *dst, const void *src, int64_t stride, size_t n, size_t element);
-int dycl_kern_all_finite(const float *data, size_t n); /* no infinity, no NaN; serial */
+/* Whether all are finite and smaller than 2^limit; limit 128: finite. Serial. */
+int dycl_kern_all_below(const float *data, size_t n, int limit);
+static inline int dycl_kern_all_finite(const float *data, size_t n) { return dycl_kern_all_below(data, n, 128); }
 void dycl_kern_fill(void *dst, const void *value, size_t n, size_t element);
 
 /* out[i, :] = table[index[i], :], rows of row_bytes, row stride in bytes. Index i64 or i32. Returns the first bad i (index out of

@@ -49,7 +49,7 @@ void dycl_kern_resize_axis(dycl_resize_kind kind, int align_corners, int64_t in,
         past = past < 0 ? 0 : past > 1 ? 1 : past;
         if (kind == DYCL_RESIZE_LINEAR) {
             index[2 * i] = first;
-            index[2 * i + 1] = at_most(first + 1, in - 1);
+            index[2 * i + 1] = in == out ? first : at_most(first + 1, in - 1); /* a neighbour's NaN would come in, times 0 */
             weight[2 * i] = 1 - past;
             weight[2 * i + 1] = past;
             continue;

@@ -5,8 +5,7 @@
 #include <string.h>
 
 /* Elementwise operators that a convolution does on the way out: batch_norm (folded into the weights), activations, a
- * residual. Each reads the only use of the value before it, so nothing else can see that value. Activations of oneDNN's may turn a NaN into a number:
- * where one can be made on the way to them (finite.c), they stay apart. */
+ * residual. Each reads the only use of the value before it, so nothing else can see that value. */
 
 #define MAX_CHAIN 5
 
@@ -28,7 +27,7 @@ static uint32_t follower(const dycl_program *p, const uint32_t *reader, uint32_t
     const dycl_value *in = &g->values[value];
     if (!same_shape(&g->values[node->out], in)) return DYCL_NONE;
     if (node->op == DYCL_OP_batch_norm) return length == 0 && operands[0] == value ? n : DYCL_NONE;
-    if (is_activation(node->op)) return operands[0] == value && !p->nonfinite[value] ? n : DYCL_NONE;
+    if (is_activation(node->op)) return operands[0] == value ? n : DYCL_NONE;
     if (node->op != DYCL_EW_add || *residuals) return DYCL_NONE;
     uint32_t other = operands[0] == value ? operands[1] : operands[0];
     if ((operands[0] != value && operands[1] != value) || !same_shape(&g->values[other], in)) return DYCL_NONE;

@@ -22,7 +22,6 @@ static const pass passes[] = {
     {"distribute", dycl_opt_distribute, 0, 1, 0},
     {"cse", dycl_opt_cse, 0, 1, 0}, /* once more: what was rewritten may be what is there already */
     {"dce", dycl_opt_dce, 0, 1, 0},
-    {"finite", dycl_opt_finite, 1, 1, 0},
     {"epilogue", dycl_opt_epilogue, 1, 1, 1},
     {"screen", dycl_opt_screen, 0, 1, 0},
     {"single", dycl_opt_single, 1, 0, 0},

@@ -15,7 +15,6 @@ dycl_status dycl_program_init(dycl_program *program, const dycl_graph *graph, co
     program->outputs = dycl_alloc((size_t)output_count * sizeof(uint32_t));
     program->dead = dycl_alloc_zero(nodes);
     program->is_output = dycl_alloc_zero(values);
-    program->nonfinite = dycl_alloc_zero(values);
     program->uses = dycl_alloc_zero(values * sizeof(uint32_t));
     program->block_of = dycl_alloc(nodes * sizeof(uint32_t));
     program->next = dycl_alloc(nodes * sizeof(uint32_t));
@@ -23,7 +22,7 @@ dycl_status dycl_program_init(dycl_program *program, const dycl_graph *graph, co
     program->then = dycl_alloc(nodes * sizeof(uint32_t));
     program->blocks = dycl_alloc(nodes * sizeof(dycl_block));
     program->order = dycl_alloc(nodes * sizeof(uint32_t));
-    if (!program->outputs || !program->dead || !program->is_output || !program->nonfinite || !program->uses || !program->block_of ||
+    if (!program->outputs || !program->dead || !program->is_output || !program->uses || !program->block_of ||
         !program->next || !program->follows || !program->then || !program->blocks || !program->order) {
         status = dycl_error_set("out of memory");
         goto fail;
@@ -51,7 +50,6 @@ void dycl_program_free(dycl_program *program) {
     dycl_free(program->outputs);
     dycl_free(program->dead);
     dycl_free(program->is_output);
-    dycl_free(program->nonfinite);
     dycl_free(program->uses);
     dycl_free(program->block_of);
     dycl_free(program->next);

@@ -42,7 +42,6 @@ typedef struct {
     int output_count;
     uint8_t *dead;      /* node: its value is not needed */
     uint8_t *is_output; /* value */
-    uint8_t *nonfinite; /* root value: may hold a NaN or an infinity that no feed and no number brought in */
     uint32_t *uses;     /* root value: operands of live nodes that read it, through any view */
     uint32_t *block_of; /* node: its block, DYCL_NONE for views and dead nodes */
     uint32_t *follows;  /* node: the convolution or product that does it on the way out, or DYCL_NONE */
@@ -68,7 +67,6 @@ dycl_status dycl_opt_commute(dycl_program *program);    /* operands of commutati
 dycl_status dycl_opt_fold(dycl_program *program);       /* constants and conversions that change nothing */
 dycl_status dycl_opt_simplify(dycl_program *program);   /* cancellation, strength reduction */
 dycl_status dycl_opt_distribute(dycl_program *program); /* a c + b c = (a + b) c, where it is exact */
-dycl_status dycl_opt_finite(dycl_program *program);   /* which values may be infinite or NaN */
 dycl_status dycl_opt_epilogue(dycl_program *program); /* what convolutions do on the way out */
 dycl_status dycl_opt_screen(dycl_program *program);   /* an argmax and the product that it looks at */
 dycl_status dycl_opt_single(dycl_program *program);   /* one block a node (COLD) */

@@ -21,7 +21,7 @@ static PyObject *binary(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, (dycl_promotion)row->extra, 2, x, &out), out);
 }
 
-/* Tensor.__rtruediv__: self.reciprocal() * other, two roundings */
+/* Tensor.__rtruediv__: self.reciprocal() * other, two roundings; the product with one is left out */
 static PyObject *reciprocal_times(dycl_call *call, const dycl_binding *row) {
     dycl_operand x[2];
     uint32_t out = 0;
@@ -31,6 +31,7 @@ static PyObject *reciprocal_times(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &x[1]));
     if (x[0].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_reciprocal, DYCL_PROMOTE_FLOAT, 1, x, &x[0].value));
+    if (x[1].kind == DYCL_OPERAND_FLOAT ? x[1].f == 1 : x[1].kind == DYCL_OPERAND_INT && x[1].i == 1) return dycl_call_finish(call, DYCL_OK, x[0].value);
     return dycl_call_finish(call, dycl_build_ew(r, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, x, &out), out);
 }
 
@@ -43,7 +44,7 @@ static PyObject *quotient(dycl_call *call, const dycl_binding *row) {
     return reciprocal_times(call, row);
 }
 
-/* add, sub: self op alpha * other */
+/* add, sub: self op alpha * other; of floats with one rounding, as in torch's kernels */
 static PyObject *scaled(dycl_call *call, const dycl_binding *row) {
     if (!call->p[2]) return binary(call, row);
     dycl_recorder *r = &call->region->recorder;
@@ -57,6 +58,11 @@ static PyObject *scaled(dycl_call *call, const dycl_binding *row) {
     dycl_dtype dtype = dycl_result_type(r, 2, x);
     if (row->op == DYCL_OP_sub && (dtype_of(call, x[0].value) == DYCL_BOOL || dtype_of(call, x[1].value) == DYCL_BOOL)) return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (dtype == DYCL_BOOL || (alpha.kind == DYCL_OPERAND_FLOAT && !dycl_dtype_is_float(dtype))) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (dycl_dtype_is_float(dtype)) {
+        double by = alpha.kind == DYCL_OPERAND_FLOAT ? alpha.f : (double)alpha.i;
+        dycl_operand terms[3] = {x[0], x[1], dycl_operand_f64(row->op == DYCL_OP_sub ? -by : by)};
+        return dycl_call_finish(call, dycl_build_ew(r, DYCL_OP_add_scaled, DYCL_PROMOTE_COMMON, 3, terms, &out), out);
+    }
     product[0] = x[1];
     DYCL_CALL_TRY(dycl_build_cast(r, product[0].value, dtype, &product[0].value));
     product[1] = alpha;

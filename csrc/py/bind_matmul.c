@@ -42,6 +42,35 @@ static PyObject *linear(dycl_call *call, const dycl_binding *row) {
     return dycl_linear_result(call->region, result, out);
 }
 
+/* ATen/native/LinearAlgebra.cpp, should_fold: a matrix, or a batch of one, that requires a gradient is multiplied from the other side by the rows of
+ * the whole second operand, gradients enabled or not. The result is transposed, and copied only where that is not contiguous. 1: it is not copied. */
+static int lies_transposed(dycl_call *call, uint32_t a, uint32_t b, int *out) {
+    const dycl_value *x = meta(call, a), *y = meta(call, b);
+    *out = 0;
+    if (y->rank < 3 || !(x->rank == 2 || (x->rank == 3 && y->rank == 3 && x->sizes[0] == 1 && y->sizes[0] != 1))) return 0;
+    int64_t rows = x->sizes[x->rank - 2], columns = y->sizes[y->rank - 1], count = rows * columns;
+    for (int i = 0; i < y->rank - 2; i++) count *= y->sizes[i];
+    if (rows != 1 && columns != 1 && count) return 0;
+    if (dycl_is_lazy(call->p[0]) || !dycl_abi_has_autograd_meta(dycl_abi_impl(call->p[0]))) return 0;
+    PyObject *flag = dycl_py_requires_grad(call->p[0]);
+    *out = flag == Py_True;
+    Py_XDECREF(flag);
+    return flag ? 0 : -1;
+}
+
+static dycl_status transposed_as_it_lies(dycl_recorder *r, uint32_t *value) {
+    const dycl_value *v = &r->graph.values[*value];
+    int rank = v->rank;
+    int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK], columns = v->sizes[rank - 1];
+    memcpy(sizes, v->sizes, sizeof sizes);
+    sizes[rank - 1] = sizes[rank - 2], sizes[rank - 2] = columns;
+    dycl_strides_contiguous(rank, sizes, strides);
+    int64_t stride = strides[rank - 1];
+    strides[rank - 1] = strides[rank - 2], strides[rank - 2] = stride;
+    sizes[rank - 2] = sizes[rank - 1], sizes[rank - 1] = columns;
+    return dycl_build_view(r, *value, 0, rank, sizes, strides, value);
+}
+
 /* matmul; mm, bmm, mv, dot: the same where the ranks are theirs (op: the first operand's, extra: the second's, 0: any) */
 static PyObject *matmul(dycl_call *call, const dycl_binding *row) {
     uint32_t a, b, out = 0;
@@ -51,7 +80,11 @@ static PyObject *matmul(dycl_call *call, const dycl_binding *row) {
     if (row->op == 3 && meta(call, a)->sizes[0] != meta(call, b)->sizes[0]) return dycl_call_bail(call, DYCL_BAIL_shape);
     if (!is_float(call, a)) return dycl_call_bail(call, DYCL_BAIL_dtype);
     uint32_t writes = meta(call, a)->rank == 1 && meta(call, b)->rank == 2; /* unsqueeze, mm, squeeze_ */
-    return dycl_call_written(call, dycl_call_finish(call, dycl_build_matmul(&call->region->recorder, a, b, &out), out), writes);
+    int transposed = 0;
+    if (!row->op && lies_transposed(call, a, b, &transposed) < 0) return NULL;
+    DYCL_CALL_TRY(dycl_build_matmul(&call->region->recorder, a, b, &out));
+    if (transposed) DYCL_CALL_TRY(transposed_as_it_lies(&call->region->recorder, &out));
+    return dycl_call_written(call, dycl_call_finish(call, DYCL_OK, out), writes);
 }
 
 /* addmm, baddbmm, addmv: beta * input + alpha * (a @ b); input is ignored, NaN and all, where beta is 0 */

@@ -61,7 +61,7 @@ static PyObject *interpolate(dycl_call *call, const dycl_binding *row) {
         }
     }
     attrs[0] = modes[mode].kind;
-    attrs[1] = align;
+    attrs[1] = align | (spatial == 1) << 1;
     for (int i = 0; i < 2; i++) { /* one spatial dimension is the second of two, of which the first has size 1 */
         int k = i - (2 - spatial);
         attrs[2 + i] = k < 0 ? 1 : size[k];

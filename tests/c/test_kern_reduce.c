@@ -353,6 +353,14 @@ static void check_finite(void) {
             if (dycl_kern_all_finite(data, n)) failures++, printf("FAIL n %zu: element %zu not seen\n", n, at);
             data[at] = before;
         }
+        for (size_t i = 0; i < n; i++) data[i] = i % 2 ? -0x1.fffffep29f : 0x1.fffffep29f; /* just below 2^30 */
+        if (!dycl_kern_all_below(data, n, 30)) failures++, printf("FAIL small numbers taken for others, n %zu\n", n);
+        for (size_t at = 0; at < n; at++) {
+            float before = data[at];
+            data[at] = at % 3 ? (at % 3 == 1 ? -0x1p30f : 0x1p30f) : NAN;
+            if (dycl_kern_all_below(data, n, 30)) failures++, printf("FAIL n %zu: large element %zu not seen\n", n, at);
+            data[at] = before;
+        }
     }
     printf("finite: ok\n");
 }

@@ -1,5 +1,6 @@
 """torch.nn.functional.interpolate: recorded, and equal to eager for sizes, scales and layouts drawn at random."""
 
+import math
 import random
 
 import dycl
@@ -47,3 +48,18 @@ def test_what_torch_rejects_or_does_otherwise():
         with pytest.raises(type(eager.value)) as ours:
             dycl.accelerate(lambda x: F.interpolate(x, **wrong))(x)
         assert str(ours.value) == str(eager.value)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "bilinear", "bicubic"])
+def test_neighbours_that_are_not_finite(mode):
+    """An element times a weight of 0 is NaN where it is not finite: so which neighbours are read matters, above all along an axis that keeps its size."""
+    lines = mode == "linear"
+    shapes = {(1, 9): [(9,), (18,), (5,)], (1, 1): [(1,), (3,)]} if lines else {(4, 5): [(4, 5), (4, 10), (8, 5), (3, 5), (4, 3), (2, 5), (9, 7)], (1, 9): [(2, 9), (1, 9), (3, 4)]}
+    for shape, sizes in shapes.items():
+        for size in sizes:
+            for corners in (None,) if mode == "nearest" else (False, True):
+                for at in range(math.prod(shape)):
+                    x = torch.arange(1.0, math.prod(shape) + 1)
+                    x[at] = float("inf") if at % 2 else float("nan")
+                    x = x.view(1, *shape) if lines else x.view(1, 1, *shape)
+                    check(lambda x: F.interpolate(x, size, mode=mode, align_corners=corners), x, name=NAME)  # noqa: B023

@@ -250,3 +250,22 @@ def test_channels_last_goes_on_behind_a_normalisation(sizes):
     x = torch.randn(sizes).contiguous(memory_format=torch.channels_last)
     check(program, x, torch.randn(sizes).contiguous(memory_format=torch.channels_last))
     check(program, x, torch.randn(sizes))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_products_with_an_operand_that_requires_a_gradient(seed):
+    """torch multiplies from the other side then, gradients enabled or not, and some results lie transposed."""
+    rng = random.Random(seed)
+    for _ in range(10):
+        rows, inner, columns = rng.choice([0, 1, 1, 3]), rng.choice([0, 1, 4]), rng.choice([0, 1, 1, 3])
+        batches = [[rng.choice([1, 2]) for _ in range(rng.choice([0, 0, 1, 1, 2]))] for _ in range(2)]
+        a, b = torch.randn(*batches[0], rows, inner), torch.randn(*batches[1], inner, columns)
+        a = a.mT.clone().mT if rng.random() < 0.3 else a
+        b = b.mT.clone().mT if rng.random() < 0.3 else b
+        a, b = (torch.nn.Parameter(t) if rng.random() < 0.5 else t for t in (a, b))
+        program = rng.choice([lambda a, b: a @ b, torch.matmul, lambda a, b: a.abs() @ b, lambda a, b: a @ b.abs()])
+        with torch.no_grad():
+            want, got = program(a, b), dycl.accelerate(lambda a, b: program(a, b))(a, b)
+        described = [(tuple(t.shape), t.stride(), t.requires_grad) for t in (a, b)]
+        assert got.stride() == want.stride(), described
+        torch.testing.assert_close(got, want)

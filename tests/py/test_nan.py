@@ -121,3 +121,93 @@ def test_what_is_made_on_the_way(hiding, making):
             expected, accelerated = program(x), dycl.accelerate(program)
             for _ in range(4):
                 torch.testing.assert_close(accelerated(x), expected, equal_nan=True, rtol=1e-5, atol=1e-4, msg=lambda m: f"{name}: {m}")  # noqa: B023
+# ---- What is not finite only inside: no feed and no output shows it
+
+
+def without_nan(x):
+    return torch.where(x.isnan(), 77.0, x.clamp(-50, 50))
+
+
+MAKERS = {
+    "log": lambda x: x.log(),
+    "sqrt": lambda x: x.sqrt(),
+    "rsqrt": lambda x: x.rsqrt(),
+    "division": lambda x: x / (x.floor() + 1),
+    "reciprocal": lambda x: 1 / x,
+    "power": lambda x: x**-1.5,
+    "exp": lambda x: (x * 100).exp(),
+    "remainder": lambda x: x % (x.floor() + 1),
+    "a number": lambda x: x.masked_fill(x < -1.2, float("-inf")),
+    "doubles": lambda x: (x.double() * 1e300 * 1e300).float(),
+}
+WEIGHTS = {name: nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(1)), requires_grad=False) for name, shape in
+           {"plain": (16, 16, 3, 3), "grouped": (16, 4, 3, 3), "few": (4, 16, 3, 3)}.items()}  # fmt: skip
+VARIANCE = torch.ones(16)
+VARIANCE[3] = -0.5
+HIDERS = {
+    "max pooling": lambda x: F.max_pool2d(x, 2),
+    "max pooling of a line": lambda x: F.max_pool1d(x.flatten(1, 2), 3),
+    "max pooling, channels last": lambda x: F.max_pool2d(x.contiguous(memory_format=torch.channels_last), 3, 2, 1),
+    "max pooling of a convolution": lambda x: F.max_pool2d(F.conv2d(x, WEIGHTS["plain"]), 2),
+    "relu": lambda x: F.conv2d(x, WEIGHTS["plain"], padding=1).relu(),  # Winograd where that is faster
+    "relu, groups": lambda x: F.conv2d(x, WEIGHTS["grouped"], groups=4).relu(),
+    "relu6, few channels": lambda x: F.relu6(F.conv2d(x, WEIGHTS["few"])),
+    "hardswish, groups": lambda x: F.hardswish(F.conv2d(x, WEIGHTS["grouped"], groups=4)),
+    "residual and relu": lambda x: (F.conv2d(x.abs().clamp(0, 1), WEIGHTS["grouped"], groups=4, padding=1) + x).relu(),
+    "part of a wild value": lambda x: F.conv2d(x[:, :, :6], WEIGHTS["grouped"], groups=4).relu() + F.conv2d(x[:, :, 4:], WEIGHTS["grouped"], groups=4).relu()[:, :, :4],
+    "one after the other": lambda x: F.conv2d(F.conv2d(x, WEIGHTS["grouped"], groups=4).relu() + 1, WEIGHTS["grouped"], groups=4).relu(),
+}
+
+
+def close(got, want):
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 * max(1.0, want.abs().nan_to_num(0, 0, 0).max().item()), equal_nan=True)
+
+
+@pytest.mark.parametrize("hider", HIDERS)
+@pytest.mark.parametrize("maker", MAKERS)
+def test_made_inside(maker, hider):
+    """A NaN or infinity that arises between finite feeds and finite outputs, in front of a primitive that could hide it."""
+    program = lambda x: without_nan(HIDERS[hider](MAKERS[maker](x)))  # noqa: E731
+    good = torch.rand(2, 16, 10, 10) + 0.5
+    some = good.clone()
+    some[0, 3, 2, 2], some[1, 5, 7, 6], some[0, 15, 9, 9] = -1.5, 0.0, -1.25
+    with torch.no_grad():
+        accelerated = dycl.accelerate(program)
+        for _ in range(4):
+            for x in (good, some):
+                close(accelerated(x), program(x))
+        assert dycl.stats(accelerated)["torch"] == 0
+
+
+def test_a_negative_variance():
+    """Its root is NaN, in the scale that a convolution takes over."""
+    x = torch.randn(2, 16, 10, 10)
+    program = lambda x: without_nan(F.batch_norm(F.conv2d(x, WEIGHTS["grouped"], groups=4), torch.zeros(16), VARIANCE).relu())  # noqa: E731
+    with torch.no_grad():
+        accelerated = dycl.accelerate(program)
+        for _ in range(6):
+            close(accelerated(x), program(x))
+
+
+def test_what_does_not_reach_such_a_primitive_is_not_looked_at():
+    """An infinite mask beside a convolution does not take away its fused activation."""
+    mask = torch.zeros(4, 4)
+    mask[0, 1] = float("-inf")
+    program = lambda x, mask: (F.conv2d(x, WEIGHTS["grouped"], groups=4).relu(), (mask + x[0, 0, :4, :4]).softmax(-1))  # noqa: E731
+    x = torch.randn(2, 16, 10, 10)
+    with torch.no_grad():
+        accelerated = dycl.accelerate(program)
+        for _ in range(4):
+            for got, want in zip(accelerated(x, mask), program(x, mask)):
+                close(got, want)
+    assert "conv2d relu" in dycl.explain(accelerated)
+
+
+def test_the_first_of_zeros_is_the_largest():
+    x = torch.tensor([0.0, -0.0, -1.0])[torch.randint(0, 3, (2, 5, 9, 40))]
+    for window in ((2, 2, 0), (3, 1, 1), (3, 2, 1), (2, 3, 1)):
+        for y in (x, x.contiguous(memory_format=torch.channels_last)):
+            accelerated = dycl.accelerate(lambda x: F.max_pool2d(x, *window))
+            with torch.no_grad():
+                for _ in range(2):
+                    assert torch.equal(torch.signbit(accelerated(y)), torch.signbit(F.max_pool2d(y, *window)))

@@ -1,0 +1,35 @@
+#include "kern/max_pool.h"
+
+#include "kern/parallel.h"
+
+static const dycl_max_pool_table *table_of(dycl_isa isa) {
+    switch (isa) {
+#if defined(__x86_64__)
+    case DYCL_ISA_AVX512: return &dycl_max_pool__avx512;
+    case DYCL_ISA_AVX2: return &dycl_max_pool__avx2;
+#endif
+    default: return &dycl_max_pool__scalar;
+    }
+}
+
+/* One task: a row of the result of an image, or a plane; a part of one where there are fewer planes than threads. */
+static void run(const dycl_max_pool_table *table, float *out, const float *in, const dycl_max_pool *p, int64_t task, int64_t parts) {
+    if (p->channels_last) {
+        table->pixels(out + task * p->ow * p->c, in + task / p->oh * p->h * p->w * p->c, p, task % p->oh);
+        return;
+    }
+    int64_t at = task / parts, part = task % parts;
+    table->plane(out + at * p->oh * p->ow, in + at * p->h * p->w, p, p->oh * part / parts, p->oh * (part + 1) / parts);
+}
+
+void dycl_kern_max_pool2d(float *out, const float *in, const dycl_max_pool *p) {
+    const dycl_max_pool_table *table = table_of(dycl_cpu_isa());
+    int threads = dycl_kern_threads((size_t)(p->n * p->c) * (size_t)(p->h * p->w + p->oh * p->ow) * sizeof(float));
+    int64_t parts = p->n * p->c >= 4 * threads ? 1 : threads, tasks = p->channels_last ? p->n * p->oh : p->n * p->c * parts;
+    if (threads < 2) {
+        for (int64_t task = 0; task < tasks; task++) run(table, out, in, p, task, parts);
+        return;
+    }
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t task = 0; task < tasks; task++) run(table, out, in, p, task, parts);
+}

@@ -1,0 +1,22 @@
+/* Max pooling of f32 images, as torch's: a NaN in a window is its largest element, and what lies outside counts as -inf.
+ * Ownership: none. Threads: rows are independent; dycl_kern_max_pool2d is a parallel driver (kern.h). */
+#ifndef DYCL_KERN_MAX_POOL_H
+#define DYCL_KERN_MAX_POOL_H
+
+#include "kern/kern.h"
+
+typedef struct {
+    int64_t n, c, h, w, oh, ow;
+    int64_t kernel[2], stride[2], pad[2], dilation[2]; /* pad: above and left; windows end where the image ends */
+    int channels_last;                                 /* [n, h, w, c], and so is the result; else [n, c, h, w] */
+} dycl_max_pool;
+
+void dycl_kern_max_pool2d(float *out, const float *in, const dycl_max_pool *pool);
+
+typedef struct {
+    void (*pixels)(float *out, const float *image, const dycl_max_pool *pool, int64_t oy);                      /* channels last: that row of the result */
+    void (*plane)(float *out, const float *in, const dycl_max_pool *pool, int64_t oy_begin, int64_t oy_end); /* these rows of the plane `out` */
+} dycl_max_pool_table;
+extern const dycl_max_pool_table dycl_max_pool__scalar, dycl_max_pool__avx2, dycl_max_pool__avx512;
+
+#endif

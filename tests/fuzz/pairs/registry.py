@@ -1,0 +1,33 @@
+"""The rows of the operator registry, read from its two .def files."""
+
+import pathlib
+import re
+
+CSRC = pathlib.Path(__file__).resolve().parents[3] / "csrc"
+
+# Rows that no call of torch records, with the reason. A test looks for their names in csrc/py and csrc/record.
+NOT_RECORDED = {
+    "muladd": "the fast path of a normalisation's weight and bias (exec/lower.c)",
+    "mul_add": "made by opt/combine.c",
+    "sub_mul": "made by opt/combine.c",
+    "mul_mul": "made by opt/combine.c",
+    "add_add": "made by opt/combine.c",
+    "gelu_mul": "made by opt/combine.c",
+    "silu_mul": "made by opt/combine.c",
+    "add_gelu": "made by opt/combine.c",
+    "add_relu": "made by opt/combine.c",
+    "shift_left": "no binding",
+    "shift_right": "no binding",
+    "relu_grad": "no binding: gradients run in torch",
+}
+
+
+def rows():
+    """Names of all rows, in the registry's order."""
+    elementwise = re.findall(r"^DYCL_KERN_EW\((\w+),", (CSRC / "kern/kern.def").read_text(), re.MULTILINE)
+    others = re.findall(r"^DYCL_OP\((\w+),", (CSRC / "ir/ops.def").read_text(), re.MULTILINE)
+    return elementwise + others
+
+
+def recorded_rows():
+    return [row for row in rows() if row not in NOT_RECORDED]

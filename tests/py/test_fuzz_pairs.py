@@ -1,0 +1,103 @@
+"""Pairs of operators from the fuzzer (tests/fuzz/pairs): a fixed lot of them, and that it sees what it is there to see.
+
+DYCL_TEST_FULL=1: every row as producer with every row as consumer, once."""
+
+import pathlib
+import re
+import sys
+
+import pytest
+import torch
+
+import dycl
+from suite import FULL
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.fuzz.pairs import judge, registry, rows, rows_nn, run, worker  # noqa: E402, F401 (rows_nn fills the rows)
+
+COUNT = 1800
+PARTS = 6  # each with its own instruction set, threads and ways
+CSRC = registry.CSRC
+
+
+def test_every_row_of_the_registry_has_a_generator():
+    assert set(rows.ROWS) == set(registry.recorded_rows())
+
+
+def test_rows_without_a_generator_are_not_recorded():
+    text = "".join(path.read_text() for folder in ("py", "record") for path in (CSRC / folder).glob("*.[ch]"))
+    assert set(registry.NOT_RECORDED) <= set(registry.rows())
+    assert not [row for row in registry.NOT_RECORDED if re.search(rf"\bDYCL_OP_{row}\b", text)]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_pairs(part):
+    found = []
+    report = run.Report(found.append)
+    cases = [(*pair, 1) for pair in run.all_pairs()] if FULL else run.bounded(1, COUNT)
+    isas = run.isas()
+    run.run_cases(cases[part::PARTS], run.setting_of(part, isas, None, None), report)
+    assert not found, "".join(found)
+    assert report.counts["equal"] > 0.9 * len(cases) / PARTS
+    assert len(report.recorded) > 0.75 * len(cases) / PARTS
+
+
+# ---- What the fuzzer would see
+
+
+def _one_element(x):
+    x = x.clone()
+    x[1, 2] = torch.nextafter(x[1, 2], torch.tensor(9.0))
+    return x
+
+
+def _fails(x):
+    raise RuntimeError("another")
+
+
+MISTAKES = {
+    "values": _one_element,
+    "dtype": lambda x: x.double(),
+    "sizes": lambda x: x[None].clone(),
+    "strides": lambda x: x.t().contiguous().t(),
+    "version": lambda x: x.clone().mul_(1),
+    "type": lambda x: x.numpy().copy(),
+    "error": _fails,
+    "inputs": lambda x: (x.clone(), x.data[0].add_(1))[0],
+    "aliasing": lambda x: x.data,
+}
+
+
+def _program():
+    program = object.__new__(run.Program)
+    program.producer, program.consumer = rows.ROWS["neg"], rows.ROWS["contiguous"]
+    program.kind, program.floats, program.zeros, program.settings = (
+        "grid",
+        {"f32"},
+        True,
+        {"calls": 4, "pack": True, "rewrite": False},
+    )
+    program.constants, program.arguments = [], [("x1", "torch.arange(12.0).reshape(3, 4).div(4)")]
+    program.lines, program.split, program.result = ["y = -x1", "z = -y"], 1, "z.clone()"
+    program.source = f"def make():\n    return [{program.arguments[0][1]}]\n"
+    program.source += "def program(x1):\n    y = -x1\n    z = -y\n    return z.clone()\n"
+    return program
+
+
+def test_what_is_right_is_equal():
+    assert judge.judge(_program(), 0)[1] == "equal"
+
+
+@pytest.mark.parametrize("kind", MISTAKES)
+def test_a_mistake_is_seen(kind, monkeypatch):
+    monkeypatch.setattr(dycl, "accelerate", lambda function, **options: MISTAKES[kind])
+    with pytest.raises(judge.Difference) as seen:
+        judge.judge(_program(), 0)
+    assert seen.value.kind == kind
+
+
+def test_a_process_that_dies_is_laid_to_its_case():
+    cases = [("a",), ("dies",), ("b",), ("hangs",), ("c",)]
+    said = list(worker.run_chunk("tests.fuzz.pairs.dying", cases, worker.Setting("scalar", None, 1), patience=20))
+    assert [case for case, _ in said] == cases
+    assert [answer["outcome"] for _, answer in said] == ["a", "crash", "b", "hang", "c"]
