@@ -143,7 +143,15 @@ class Judge:
     """Of one program; its runs are made when first needed."""
 
     def __init__(self, program: Program):
-        self.program, self.made = program, {}
+        self.program, self.made, self.last = program, {}, []
+
+    def leaves_of(self, outcome):
+        """Values by path; those of the last two outcomes are remembered, as a list of numbers may differ in each."""
+        for known, leaves in self.last:
+            if known is outcome:
+                return leaves
+        self.last = [*self.last[-1:], (outcome, dict(compare.leaves(outcome)))]
+        return self.last[-1][1]
 
     def still(self, number):
         """Eager's outcome where noise looks on and moves nothing."""
@@ -161,14 +169,14 @@ class Judge:
 
     def counts(self, difference, eager, ours):
         """Whether a difference between two outcomes is more than rounding."""
-        if difference.kind == "values" and _near(*(dict(compare.leaves(x))[difference.where] for x in (eager, ours))):
+        if difference.kind == "values" and _near(*(self.leaves_of(x)[difference.where] for x in (eager, ours))):
             return False
         noisy, double = self.runs(difference.call)
         if difference.kind not in ("values", "printed"):  # unless rounding takes another branch
             still = self.still(difference.call)
             return not any(_shape(r) != _shape(_seen(eager)) for r in noisy) and not any(r["state",] != still["state",] for r in noisy if still)
         where = difference.where
-        eager, ours = (_seen(x)[where] for x in (eager, ours))
+        eager, ours = (self.leaves_of(x)[where] if where != ("printed",) else x.printed for x in (eager, ours))
         if isinstance(eager, str) and isinstance(ours, str) and _same_text(eager, ours):
             return False
         if isinstance(eager, np.ndarray):
