@@ -186,6 +186,7 @@ static PyObject *leaky_relu(dycl_call *call, const dycl_binding *row) {
     dycl_operand x[2];
     uint32_t out = 0;
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[1], row->op == DYCL_OP_elu ? 1.0 : 0.01, &slope));
+    if (row->op == DYCL_OP_elu && !isfinite(slope)) return dycl_call_bail(call, DYCL_BAIL_arguments); /* torch counts 0 among the positive numbers */
     DYCL_CALL_TRY(dycl_call_bool_or(call, row->parameter_count > 2 ? call->p[2] : NULL, 0, &in_place));
     call->in_place |= in_place;
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));

@@ -58,6 +58,8 @@ FOUND = {
         "v0 = F.scaled_dot_product_attention(x1, x2, x2, x0)\nv1 = F.scaled_dot_product_attention(x1, x2, x2, x0[:1])", ((1, 2), (1, 1)), ((1, 2, 1, 2), (1, 2, 1, 1)), ((1, 2, 2, 2),), grad=True,
         returned=("v0", "v1")),  # fmt: skip
     "a norm over three dimensions": of("v0 = x0 * 2\ntry:\n    v0 = torch.linalg.norm(v0, dim=(-3, -2, -1))\nexcept Exception as e:\n    log.append(str(e))", ((2, 2, 2),)),
+    "zero times a scale that is not finite": of(
+        "v0 = [f(x, a) for x in (x0, x0 * 0) for f in (F.elu, F.leaky_relu, F.softplus, torch.add, torch.mul) for a in (float('nan'), float('inf'), -float('inf'))]", ((10,),)),  # fmt: skip
     "a number of NumPy written": of("v0 = (x0 * np.float32(2)).clone()\ntry:\n    v0[...] = np.float32(1.5)\nexcept TypeError as e:\n    log.append(str(e))\nv0[0] = np.int64(2)\nv0[0] = np.float64(2)", ((2, 2),)),
     "a view of what needs a gradient": of(
         "v0 = x0[0]\nlog.append(v0.requires_grad)\nwith torch.enable_grad():\n    log.append((v0.requires_grad, v0.is_leaf, v0.grad_fn is None))\n    v1 = v0.clone()\nv2 = v1[0]\nlog.append((v1 * 2).requires_grad)",

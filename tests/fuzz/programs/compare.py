@@ -104,24 +104,27 @@ def storage(x):
 
 
 def relations(many):
-    table = []
+    """Which is the same object as an earlier one, or lies in its memory, at which distance in bytes; each with the first of its kind."""
+    table, objects, memories = [], {}, {}
     for i, a in enumerate(many):
-        for j, b in enumerate(many[:i]):
-            if a is b:
-                table.append((i, j, "same"))
-            elif storage(a) is not None and storage(a) == storage(b):
-                table.append((i, j, a.storage_offset() * a.element_size() - b.storage_offset() * b.element_size()))
+        j = objects.setdefault(id(a), i)
+        if j != i:
+            table.append((i, j, "same"))
+            continue
+        memory = storage(a)
+        j = i if memory is None else memories.setdefault(memory, i)
+        if j != i:
+            table.append((i, j, a.storage_offset() * a.element_size() - many[j].storage_offset() * many[j].element_size()))
     return table
 
 
 def bases(many):
     """Which of them is whose base; -1: a base that is none of them."""
-    found = []
+    places = {}
     for i, a in enumerate(many):
-        base = a._base if a.layout == torch.strided else None
-        if base is not None:
-            found.append((i, next((j for j, b in enumerate(many) if b is base), -1)))
-    return found
+        places.setdefault(id(a), i)
+    found = [(i, a._base) for i, a in enumerate(many) if a.layout == torch.strided]
+    return [(i, places.get(id(base), -1)) for i, base in found if base is not None]
 
 
 ATTRIBUTES = ("dtype", "layout", "shape", "requires_grad", "is_leaf", "retains_grad")
@@ -160,9 +163,10 @@ def attribute(x, name):
 
 
 def first_different(e, d):
-    """The elements that are not equal, eight at most."""
+    """The elements that are not equal, eight at most; those that are NaN or infinite on one side first."""
     e, d = (x.detach().flatten() for x in (e, d))
-    places = [i for i in range(e.numel()) if not equal(e[i], d[i])][:8]
+    places = [i for i in range(e.numel()) if not equal(e[i], d[i])]
+    places = sorted(places, key=lambda i: bool(e[i].isfinite() and d[i].isfinite()))[:8]
     return f"{[e[i].item() for i in places]} and {[d[i].item() for i in places]} at {places} of {e.numel()}"
 
 

@@ -11,8 +11,8 @@ a wrong one by what rounding does to eager itself:
 - *float64*: eager runs again with float32 replaced by float64 throughout; how far eager is from that is its own error.
 
 An element that differs counts unless it is within ELEMENTWISE of tests/py/tolerance.py (rtol 2e-6, atol 1e-6, for float64 1e-12 and 1e-14, for
-narrower types two units in the last place), within SPREAD times the spread of that element or ROUGH times the root mean square of all spreads of the
-tensor, or nearer to float64's result than NEARER times eager's distance. Integers, booleans, NaN, infinities, texts and the program's structure count
+narrower types two units in the last place), within SPREAD times the spread of that element or ROUGH times what is typical of the tensor's spreads (root
+mean square without outliers), or nearer to float64's result than NEARER times eager's distance or ROUGH times what is typical of eager's distances. Integers, booleans, NaN, infinities, texts and the program's structure count
 unless noise changes that very element (path) in eager too, or, for NaN and infinities, float64 does.
 """
 
@@ -143,7 +143,15 @@ class Judge:
     """Of one program; its runs are made when first needed."""
 
     def __init__(self, program: Program):
-        self.program, self.made = program, {}
+        self.program, self.made, self.last = program, {}, []
+
+    def leaves_of(self, outcome):
+        """Values by path; those of the last two outcomes are remembered, as a list of numbers may differ in each."""
+        for known, leaves in self.last:
+            if known is outcome:
+                return leaves
+        self.last = [*self.last[-1:], (outcome, dict(compare.leaves(outcome)))]
+        return self.last[-1][1]
 
     def still(self, number):
         """Eager's outcome where noise looks on and moves nothing."""
@@ -161,14 +169,14 @@ class Judge:
 
     def counts(self, difference, eager, ours):
         """Whether a difference between two outcomes is more than rounding."""
-        if difference.kind == "values" and _near(*(dict(compare.leaves(x))[difference.where] for x in (eager, ours))):
+        if difference.kind == "values" and _near(*(self.leaves_of(x)[difference.where] for x in (eager, ours))):
             return False
         noisy, double = self.runs(difference.call)
         if difference.kind not in ("values", "printed"):  # unless rounding takes another branch
             still = self.still(difference.call)
             return not any(_shape(r) != _shape(_seen(eager)) for r in noisy) and not any(r["state",] != still["state",] for r in noisy if still)
         where = difference.where
-        eager, ours = (_seen(x)[where] for x in (eager, ours))
+        eager, ours = (self.leaves_of(x)[where] if where != ("printed",) else x.printed for x in (eager, ours))
         if isinstance(eager, str) and isinstance(ours, str) and _same_text(eager, ours):
             return False
         if isinstance(eager, np.ndarray):
@@ -193,13 +201,20 @@ class Judge:
         if not (e.dtype.is_floating_point or e.dtype.is_complex):
             return bool(wrong.any())
         distance = (d.to(_wide(e)) - e.to(_wide(e))).abs().to(torch.float64)
-        rough = spread.square().mean().sqrt() if spread.numel() else 0.0
-        wrong &= ~(distance <= SPREAD * spread) & ~(distance <= ROUGH * rough)
+        wrong &= ~(distance <= SPREAD * spread) & ~(distance <= ROUGH * _typical(spread))
         x = _tensor_of(double.get(where), e, any_dtype=True) if double else None
         if x is not None and (x.is_floating_point() or x.is_complex()):
             truth, other = x.to(_wide(e)), (e.to(_wide(e)), d.to(_wide(e)))
-            wrong &= ~((other[1] - truth).abs() <= NEARER * (other[0] - truth).abs()) & ~_class_differs(e, x)
+            own, ours = ((o - truth).abs().to(torch.float64) for o in other)
+            wrong &= ~(ours <= NEARER * own) & ~(ours <= ROUGH * _typical(own.nan_to_num(0.0, 0.0, 0.0))) & ~_class_differs(e, x)
         return bool(wrong.any())
+
+
+def _typical(x):
+    """Root mean square of what is not zero, without the outliers that a few huge elements make."""
+    x = x[x > 0]
+    x = x[x <= 16 * x.median()] if x.numel() else x
+    return x.square().mean().sqrt() if x.numel() else 0.0
 
 
 def _near(e, d):
