@@ -98,6 +98,6 @@ def test_a_mistake_is_seen(kind, monkeypatch):
 
 def test_a_process_that_dies_is_laid_to_its_case():
     cases = [("a",), ("dies",), ("b",), ("hangs",), ("c",)]
-    said = list(worker.run_chunk("tests.fuzz.pairs.dying", cases, worker.Setting("scalar", None, 1), patience=20))
+    said = list(worker.run_chunk("tests.fuzz.pairs.dying", cases, worker.Setting("scalar", None, 1), patience=3))
     assert [case for case, _ in said] == cases
     assert [answer["outcome"] for _, answer in said] == ["a", "crash", "b", "hang", "c"]

@@ -43,7 +43,7 @@ def is_on_grid(x):
 
 def class_of(function):
     """The class of a function of torch by its name; EXACT: it is not jittered."""
-    name = getattr(function, "__name__", "")
+    name = getattr(function, "__name__", "").removeprefix("linalg_")
     name = name if name.startswith("__") or not name.endswith("_") else name[:-1]
     for candidate in (_OTHER_NAMES.get(name, name), f"nn.functional.{name}"):
         kind = tolerance.class_of(candidate)

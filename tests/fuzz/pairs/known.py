@@ -112,7 +112,7 @@ class Finder(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        name = getattr(function, "__name__", "")
+        name = getattr(function, "__name__", "").removeprefix("linalg_")
         name = name if name.startswith("__") else name.rstrip("_")
         reason = KNOWN.get(name)
         if reason and reason(args, kwargs):

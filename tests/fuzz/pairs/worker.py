@@ -100,7 +100,7 @@ def run_chunk(module, cases, setting, patience=PATIENCE):
         begun, hung = -1, False
         while True:
             try:
-                line = said_lines.get(timeout=patience)
+                line = said_lines.get(timeout=patience if begun >= 0 else PATIENCE)
             except queue.Empty:
                 hung = True
                 process.kill()
@@ -114,6 +114,9 @@ def run_chunk(module, cases, setting, patience=PATIENCE):
                 yield cases[done + said.pop("end")], said
         status = process.wait()
         reader.join()
+        speaker.join()
+        process.stdout.close()
+        process.stderr.close()
         if status == 0:
             return
         if begun < 0:
