@@ -4,6 +4,7 @@ prepare(model, example, threads) -> callable(tensor) -> tensor or array. Raising
 """
 
 import os
+import sys
 import tempfile
 from dataclasses import dataclass
 from typing import Callable
@@ -38,6 +39,14 @@ def dycl(model, example, threads):
 
     library.accelerate(model_of(model))
     return model
+
+
+def before(model, example, threads):
+    """dycl as another checkout has it, built in place there: what a change gained or lost, in one run with what it is now."""
+    if "DYCL_BENCH_BEFORE" not in os.environ:
+        raise OSError("DYCL_BENCH_BEFORE names no checkout")
+    sys.path.insert(0, os.environ["DYCL_BENCH_BEFORE"])
+    return dycl(model, example, threads)
 
 
 def inductor(model, example, threads):
@@ -115,6 +124,7 @@ def openvino(model, example, threads):
 PEERS = [
     Peer("eager", "torch eager", eager),
     Peer("dycl", "dycl", dycl),
+    Peer("before", "dycl before", before),
     Peer("inductor", "torch.compile", inductor),
     Peer("inductor-max", "torch.compile, max-autotune, freezing; generation with a static cache", inductor_max),
     Peer("jit", "torch.jit.freeze(trace)", jit),
