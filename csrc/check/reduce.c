@@ -20,6 +20,7 @@ static void row_index(const row_walk *w, int64_t *out) {
 typedef struct {
     dycl_number_sum sum, squares, sizes;
     double prod, prod_high, worst; /* prod_high: of sizes with their errors; worst: largest error */
+    double prod_most, prod_least;  /* of those above one, of those between zero and one: what some order of multiplication meets on the way */
     dycl_number most, least;
     int64_t where_most, where_least, count;
     int nan, all, any, unknown, unsure_all, unsure_any;
@@ -33,6 +34,8 @@ static void gather_float(gathered *g, dycl_number x) {
     dycl_number_add(&g->sizes, size, x.error);
     g->prod *= x.f;
     g->prod_high *= size + x.error;
+    g->prod_most *= fmax(size + x.error, 1);
+    if (size > 0) g->prod_least *= fmin(size, 1);
     g->worst = fmax(g->worst, x.error);
     int above = x.f > g->most.f || g->count == 0, below = x.f < g->least.f || g->count == 0;
     if (isnan(x.f)) { /* the first NaN is above and below all numbers */
@@ -102,7 +105,7 @@ static dycl_number reduced_float(const dycl_reference *r, const dycl_node *node,
     case DYCL_OP_sumsq: return dycl_number_total(out, &g->squares, 1);
     case DYCL_OP_sumabs: return dycl_number_total(out, &g->sizes, 1);
     case DYCL_OP_prod:
-        if (!isfinite(g->prod_high) || g->prod_high > 3e38 || (g->prod != 0 && fabs(g->prod) < 1e-37)) return dycl_number_unknown(); /* on the way, perhaps */
+        if (!(g->prod_most < 3e38) || (g->prod != 0 && g->prod_least < 1e-37)) return dycl_number_unknown();
         return dycl_number_f(out, g->prod, g->prod_high - fabs(g->prod) + dycl_number_epsilon(out) * n * fabs(g->prod));
     case DYCL_OP_amax: return g->nan ? dycl_number_f(out, NAN, 0) : dycl_number_f(out, g->most.f, g->worst);
     case DYCL_OP_amin: return g->nan ? dycl_number_f(out, NAN, 0) : dycl_number_f(out, g->least.f, g->worst);
@@ -146,7 +149,7 @@ dycl_status dycl_reference_reduce(dycl_reference *r, const dycl_node *node, cons
             w.at[d] = is ? 0 : index[k];
             k += !is || attrs[1];
         }
-        gathered g = {.prod = 1, .prod_high = 1, .all = 1};
+        gathered g = {.prod = 1, .prod_high = 1, .prod_most = 1, .prod_least = 1, .all = 1};
         uint64_t sum = 0, prod = 1;
         memset(w.inner, 0, sizeof w.inner);
         for (int64_t i = 0; i < length; i++, dycl_reference_next(w.inner, w.sizes, w.rank)) {

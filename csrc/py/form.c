@@ -119,6 +119,14 @@ typedef struct {
     PyObject *kwdict;
 } arguments;
 
+static int is_view(PyObject *o) {
+    PyObject *answer = PyObject_CallMethod(o, "_is_view", NULL);
+    int result = answer == Py_True;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return result;
+}
+
 static int read_new(PyObject *o, dycl_form *form, int at, const arguments *a) {
     PyObject *name, *value;
     Py_ssize_t place = 0;
@@ -131,6 +139,7 @@ static int read_new(PyObject *o, dycl_form *form, int at, const arguments *a) {
     uint32_t version = dycl_abi_version(dycl_abi_impl(o));
     if (at && version != form->writes) return 0;
     form->writes = version;
+    form->view |= is_view(o);
     return 1;
 }
 

@@ -73,7 +73,11 @@ static PyObject *record(dycl_call *call, dycl_op op, const dycl_form *form, cons
     uint32_t values[DYCL_HOSTED_RESULTS] = {0};
     for (int i = 0; i < form->results; i++)
         DYCL_CALL_TRY(dycl_hosted_node(call, op, i, form->result[i].dtype, form->result[i].rank, form->result[i].sizes, form->result[i].strides, h, &values[i]));
-    if (!form->type) return dycl_call_written(call, dycl_call_finish(call, DYCL_OK, values[0]), call->in_place ? 0 : form->writes);
+    if (!form->type) {
+        PyObject *result = dycl_call_finish(call, DYCL_OK, values[0]);
+        if (form->view) result = dycl_call_as_view(call, result);
+        return dycl_call_written(call, result, call->in_place ? 0 : form->writes);
+    }
     PyObject *first = dycl_lazy_new(call->region, values[0]), *second = first ? dycl_region_result(call->region, values[1]) : NULL, *pair = NULL;
     first = dycl_call_written(call, first, form->writes);
     second = dycl_call_written(call, second, form->writes);

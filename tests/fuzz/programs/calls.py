@@ -1,5 +1,7 @@
 """How a call of a binding's row is spelled: positional or by name, with operators, spread lists, NumPy's names of parameters."""
 
+from . import vocabulary, vocabulary_nn, vocabulary_torchs  # noqa: F401 (fill the first one's table)
+
 SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "div": "/", "floordiv": "//", "mod": "%", "pow": "**", "and": "&", "or": "|", "xor": "^",
     "matmul": "@", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
@@ -20,7 +22,7 @@ def parameters_of(text):
 def call(d, spelling, arguments):
     """The text of a call; arguments: texts by parameter (a list: sizes that may be spread), None where absent."""
     owner, name, row, parameters, how = spelling
-    names, positional = parameters_of(parameters)
+    names, positional = parameters_of(parameters or vocabulary_torchs.PARAMETERS.get(row, ""))
     spread = any(n.startswith("*") for n in names[:positional])
     given = [(n, arguments[n]) for n in names if arguments.get(n) is not None]
     first = given[0][1] if given else "None"
@@ -57,6 +59,8 @@ def operator(d, name, row, given, how):
     texts = [text for _, text in given]
     if row == "getitem":
         return f"{texts[0]}[{texts[1]}]"
+    if row == "contains":
+        return f"({texts[1]} in {texts[0]})"
     if row in BUILTINS and name == f"__{row}__":
         return f"{BUILTINS[row]}({texts[0]})"
     if len(texts) == 1 and row in PREFIXES and d.chance(0.9):
@@ -69,8 +73,6 @@ def operator(d, name, row, given, how):
 
 def emit(d, spelling, spoil=0.03):
     """Adds a call of a binding's row to the program. 1, or 0: it raised."""
-    from . import vocabulary, vocabulary_nn  # noqa: F401 (fills the first one's table)
-
     _, name, row, _, how = spelling
     arguments = vocabulary.ROWS.get(name, vocabulary.ROWS.get(row))(d)
     if d.chance(spoil):
