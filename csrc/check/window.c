@@ -38,12 +38,13 @@ dycl_status dycl_reference_conv(dycl_reference *r, const dycl_node *node, const 
                     p[1] = group * per_in + c;
                     p[2] = seen(node, attrs, 0, index[2], y, x->sizes[2]);
                     p[3] = seen(node, attrs, 1, index[3], z, x->sizes[3]);
-                    if (p[2] < 0 || p[3] < 0) continue;
                     q[0] = transposed ? p[1] : index[1];
                     q[1] = transposed ? index[1] % per_out : c;
                     q[2] = y;
                     q[3] = z;
-                    dycl_number_add_product(&s, dycl_reference_get(r, o[0], p, 4), dycl_reference_get(r, o[1], q, 4));
+                    dycl_number weight = dycl_reference_get(r, o[1], q, 4);
+                    if (p[2] < 0 || p[3] < 0) s.unknown |= !isfinite(weight.f) || !dycl_number_known(weight); /* some implementations multiply padding, too */
+                    else dycl_number_add_product(&s, dycl_reference_get(r, o[0], p, 4), weight);
                 }
         s.error += s.magnitude * 1e-5; /* a batch norm folded into the weights, Winograd's transforms */
         if (r->graph->options & DYCL_OPTION_BF16) s.error += s.magnitude / 64;
