@@ -329,7 +329,7 @@ static dycl_status infer_join(const dycl_graph *g, dycl_op op, int count, const 
 static dycl_status infer_create(const dycl_graph *g, dycl_op op, const uint32_t *operands, int attr_count, const int64_t *attrs, dycl_value *out) {
     out->dtype = g->values[operands[0]].dtype;
     out->rank = (uint8_t)(op == DYCL_OP_iota ? 1 : attr_count);
-    if (attr_count > DYCL_MAX_RANK) return DYCL_BAIL;
+    if (attr_count > DYCL_MAX_RANK || (op == DYCL_OP_iota && out->dtype == DYCL_BOOL)) return DYCL_BAIL;
     for (int i = 0; i < attr_count; i++) {
         if (attrs[i] < 0) return DYCL_BAIL;
         out->sizes[i] = attrs[i];

@@ -155,6 +155,13 @@ def masked(d):
     return {"input": x, "mask": d.partner(x, "torch.bool"), "source": source}
 
 
+@rows("as_strided")
+def as_strided(d):
+    x = d.tensor(least=1)
+    sizes = [d.pick(1, 2, 3) for _ in range(d.rng.randint(0, 3))]
+    return {"input": x, "size": d.sizes(sizes), "stride": d.sizes(d.pick(0, 1, 1, 2, 3) for _ in sizes), "storage_offset": d.optional(lambda: d.pick("0", "1", "2"), 0.4)}
+
+
 # ---- what hangs on values
 
 
