@@ -12,6 +12,7 @@ dycl_number dycl_number_unknown(void) { return (dycl_number){0, 0, INFINITY}; }
 dycl_number dycl_number_f(dycl_dtype dtype, double f, double error) {
     double r = rounded(dtype, f);
     if (!isfinite(r) || isnan(error)) return (dycl_number){r, 0, error > 0 || isnan(error) ? INFINITY : 0};
+    if (dtype == DYCL_F32 && error > 0 && fabs(r) + error > FLT_MAX) return (dycl_number){r, 0, INFINITY}; /* it may be infinite */
     return (dycl_number){r, 0, error + (fabs(r) + error) * dycl_number_epsilon(dtype) + (dtype == DYCL_F32 ? FLT_MIN : DBL_MIN)};
 }
 
