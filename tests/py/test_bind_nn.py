@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import dycl
+from dycl import _environment
 from binding_check import left_to_torch
 from tolerance import bounds
 
@@ -38,7 +39,7 @@ def check(function, *inputs, left=0, name="matmul"):
             same(expected, accelerated(*inputs), name)
         if left is not None:
             stats = dycl.stats(accelerated)
-            assert left_to_torch(stats) == 3 * left and stats["replays"] == 0, dycl.explain(accelerated)
+            assert left_to_torch(stats) == 3 * left and (stats["replays"] == 0 or _environment.replays()), dycl.explain(accelerated)
 
 
 def rejected(function, *inputs):

@@ -21,7 +21,7 @@ COUNT = 6  # calls of a program
 # what answers a question, or its operand, or is made by torch beside the segment, and makes no node
 ANSWERED = set("""size stride dim ndimension numel nelement element_size is_floating_point is_signed is_complex is_conj is_neg get_device is_contiguous
                is_same_size len cpu resolve_conj resolve_neg requires_grad item bool is_nonzero float int index tolist numpy array
-               rand randn randint randperm logspace range tril_indices triu_indices bartlett_window blackman_window hamming_window hann_window
+               rand randn randint randperm linspace logspace range tril_indices triu_indices bartlett_window blackman_window hamming_window hann_window
                kaiser_window""".split())
 
 
