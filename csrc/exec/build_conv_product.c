@@ -76,8 +76,9 @@ static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
         if (!packed) return windows_run(a, plan);
         if (!began) forget(a->conv.binding);
         dycl_gemm_finish finish = finish_at(a, plan);
-        dycl_winograd_run(&a->winograd, &a->transformed->gemm, dycl_at(plan, a->src), packed, &finish, dycl_at(plan, a->dst),
-                          dycl_at(plan, a->winograd_scratch), a->threads);
+        if (!dycl_winograd_run(&a->winograd, &a->transformed->gemm, dycl_at(plan, a->src), packed, &finish, dycl_at(plan, a->dst),
+                               dycl_at(plan, a->winograd_scratch), a->threads))
+            plan->suspect = 1;
     }
     /* a run that packs says nothing about the others */
     if (began && binding && binding->pack && !binding->fresh) dycl_measure_note(a->measure, way, began);
@@ -184,7 +185,7 @@ static dycl_status offer_winograd(dycl_maker *b, const dycl_conv_desc *d, const 
     if (!a->transformed) return DYCL_OK;
     a->transformed->gemm = (dycl_gemm_form){a->form.kernel, d->oc, {1, 1, d->c}, {0, 0, 9}, 9 * d->c, dycl_gemm_vectors(a->form.kernel, 128, d->oc)};
     a->transformed->winograd = a->transformed->patient = 1;
-    a->winograd = (dycl_winograd){d->n, d->h, d->w, d->c, d->pad_before[0], d->pad_before[1], d->oh, d->ow, d->oc};
+    a->winograd = (dycl_winograd){d->n, d->h, d->w, d->c, d->pad_before[0], d->pad_before[1], d->oh, d->ow, d->oc, DYCL_GUARD_ELEMENT};
     return dycl_make_scratch(b, dycl_winograd_scratch(&a->winograd, &a->transformed->gemm, a->threads), &a->winograd_scratch);
 fail:
     return status;
@@ -221,8 +222,8 @@ dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const
         DYCL_TRY(dycl_make_as(b, input, &src, &a->src));
         memcpy(a->src_strides, src.strides, sizeof a->src_strides);
     }
-    if (squares) { /* transforms subtract: an infinity from itself, perhaps */
-        DYCL_TRY(dycl_guard_look(b, input, a->src, (size_t)dycl_tensor_numel(&x), DYCL_GUARD_ELEMENT));
+    if (squares) { /* transforms subtract: an infinity from itself, perhaps; the other operand is looked at while it is transformed */
+        b->plan->guarded = 1;
         DYCL_TRY(dycl_guard_look(b, dycl_node_operands(g, node)[1], w->ref, (size_t)dycl_tensor_numel(w), DYCL_GUARD_WEIGHT));
     }
     if (residual != DYCL_NONE) {

@@ -90,8 +90,10 @@ size_t dycl_winograd_scratch(const dycl_winograd *w, const dycl_gemm_form *form,
     return (size_t)(threads * scratch_of(w, form)) * sizeof(float);
 }
 
-static void read_squares(const work *k, float *v, int64_t begin, int64_t end) {
+static int read_squares(const work *k, float *v, int64_t begin, int64_t end) {
     const dycl_winograd *w = k->w;
+    const uint32_t carry = UINT32_C(0x80000000) - ((uint32_t)(w->limit + 127) << 23);
+    int large = 0;
     int64_t step = (end - begin) * w->channels;
     for (int64_t s = begin; s < end; s++) {
         int64_t image = s / (k->down * k->across), y = s / k->across % k->down * 2 - w->above, x = s % k->across * 2 - w->left;
@@ -101,8 +103,9 @@ static void read_squares(const work *k, float *v, int64_t begin, int64_t end) {
                 int inside = y + i >= 0 && y + i < w->height && x + j >= 0 && x + j < w->width;
                 square[4 * i + j] = inside ? k->src + ((image * w->height + y + i) * w->width + x + j) * w->channels : NULL;
             }
-        k->transforms->input(v + (s - begin) * w->channels, step, square, w->channels);
+        large |= k->transforms->input(v + (s - begin) * w->channels, step, square, w->channels, carry);
     }
+    return large;
 }
 
 /* M of one panel: sixteen products of the block's squares. */
@@ -151,39 +154,40 @@ static void write_squares(const work *k, const float *m, int64_t begin, int64_t 
     }
 }
 
-static void run_share(const work *k, float *scratch, int64_t begin, int64_t end, int64_t panel0, int64_t panel1) {
+static int run_share(const work *k, float *scratch, int64_t begin, int64_t end, int64_t panel0, int64_t panel1) {
+    int large = 0;
     int64_t blocks = divided_up(end - begin, k->block);
     float *v = scratch, *m = scratch + k->block * PLACES * k->w->channels;
     for (int64_t b = 0; b < blocks; b++) {
         int64_t from = begin + (end - begin) * b / blocks, to = begin + (end - begin) * (b + 1) / blocks;
-        read_squares(k, v, from, to);
+        large |= read_squares(k, v, from, to);
         for (int64_t p = panel0; p < panel1; p++) {
             multiply(k, v, m, to - from, p);
             write_squares(k, m, from, to, p);
         }
     }
+    return large;
 }
 
 /* Threads divide the squares, where each gets enough of them to be worth reading all of U, else the panels. */
 #define ENOUGH 24
 
-void dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_form *form, const float *src, const float *packed, const dycl_gemm_finish *finish,
+int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_form *form, const float *src, const float *packed, const dycl_gemm_finish *finish,
                        float *dst, float *scratch, int threads) {
     work k = {w, form, form->kernel->lanes == 16 ? &dycl_winograd__avx512 : &dycl_winograd__avx2, src, packed, finish, dst, .squares = squares_of(w)};
     k.down = divided_up(w->out_height, 2);
     k.across = divided_up(w->out_width, 2);
     k.block = block_of(w);
     int64_t panels = panels_of(form), each = scratch_of(w, form);
-    if (threads < 2) {
-        run_share(&k, scratch, 0, k.squares, 0, panels);
-        return;
-    }
+    if (threads < 2) return !run_share(&k, scratch, 0, k.squares, 0, panels);
+    int large = 0;
     int by_squares = k.squares >= ENOUGH * threads || panels < threads;
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(threads) reduction(| : large)
     {
         int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
         int64_t begin = by_squares ? k.squares * self / team : 0, end = by_squares ? k.squares * (self + 1) / team : k.squares;
         int64_t panel0 = by_squares ? 0 : panels * self / team, panel1 = by_squares ? panels : panels * (self + 1) / team;
-        run_share(&k, scratch + self * each, begin, end, panel0, panel1);
+        large = run_share(&k, scratch + self * each, begin, end, panel0, panel1);
     }
+    return !large;
 }

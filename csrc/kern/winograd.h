@@ -16,6 +16,7 @@ typedef struct {
     int64_t images, height, width, channels; /* of the input; channels: a multiple of the kernel's lanes */
     int64_t above, left;                     /* zeros before the first row and column */
     int64_t out_height, out_width, outputs;  /* a multiple of the lanes too */
+    int limit;                               /* elements of the input are below 2 to the power of this */
 } dycl_winograd;
 
 /* form: of U, n = outputs, sizes {1, 1, channels}; strides of g [outputs, channels, 3, 3] are contiguous. */
@@ -23,14 +24,14 @@ size_t dycl_winograd_bytes(const dycl_gemm_form *form);
 void dycl_winograd_pack(const dycl_gemm_form *form, const float *weights, const float *scale, float *packed, int threads);
 
 size_t dycl_winograd_scratch(const dycl_winograd *w, const dycl_gemm_form *form, int threads);
-/* src and dst are contiguous, channels last. */
-void dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_form *form, const float *src, const float *packed, const dycl_gemm_finish *finish,
+/* src and dst are contiguous, channels last. 1; 0: an element of src is not below the limit, or not a number. */
+int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_form *form, const float *src, const float *packed, const dycl_gemm_finish *finish,
                        float *dst, float *scratch, int threads);
 
 /* ---- The transforms of one ISA. */
 typedef struct {
-    /* square: 16 pixels in rows of four, NULL: zeros. to: place p at p * step. */
-    void (*input)(float *to, int64_t step, const float *const *square, int64_t channels);
+    /* square: 16 pixels in rows of four, NULL: zeros. to: place p at p * step. 1: the magnitude of an element's bits and `carry` have the sign bit. */
+    int (*input)(float *to, int64_t step, const float *const *square, int64_t channels, uint32_t carry);
     /* from: place p at p * step; up to four outputs (NULL: outside the image) and their residuals (NULL: none). */
     void (*output)(float *const *to, const float *from, int64_t step, const float *bias, const float *const *residual, float low, float high,
                    int64_t columns);

@@ -2,6 +2,8 @@
 #include "kern/simd.h"
 #include "kern/winograd.h"
 
+#include <string.h>
+
 /* One column of B' d: rows 0 - 2, 1 + 2, 2 - 1, 1 - 3. */
 #define BEFORE(a, b, c, d, out)                                                                                        \
     do {                                                                                                               \
@@ -29,7 +31,11 @@ DYCL_INLINE void transform(float *to, int64_t step, const vf *d) {
     }
 }
 
-static void input(float *to, int64_t step, const float *const *square, int64_t channels) {
+/* As dycl_kern_all_below: the sign of `seen` tells of an element that is not below the limit. */
+static int input(float *to, int64_t step, const float *const *square, int64_t channels, uint32_t carry) {
+    const vu magnitude = (vu)v_seti(0x7fffffff), more = (vu)v_seti((int32_t)carry);
+    uint32_t lanes[VW], any = 0;
+    vu seen = (vu)v_seti(0);
     int whole = 1;
     for (int i = 0; i < 16; i++) whole &= square[i] != NULL;
     for (int64_t c = 0; c < channels; c += VW) {
@@ -40,8 +46,13 @@ static void input(float *to, int64_t step, const float *const *square, int64_t c
         } else {
             for (int i = 0; i < 16; i++) d[i] = square[i] ? v_load(square[i] + c) : v_set1(0.0f);
         }
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++) seen |= ((vu)d[i] & magnitude) + more;
         transform(to + c, step, d);
     }
+    memcpy(lanes, &seen, sizeof lanes);
+    for (int i = 0; i < VW; i++) any |= lanes[i];
+    return (int)(any >> 31);
 }
 
 static void output(float *const *to, const float *from, int64_t step, const float *bias, const float *const *residual, float low, float high,

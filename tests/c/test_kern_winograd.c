@@ -18,7 +18,7 @@ static float *floats(int64_t count) {
 static void check(dycl_isa isa, int large) {
     const dycl_gemm_kernel *kernel = dycl_kern_gemm(isa);
     int64_t lanes = kernel->lanes, pad[4] = {below(3), below(3), below(3), below(3)};
-    dycl_winograd w = {pick(1, 3), pick(3, 14), pick(3, 14), lanes * pick(1, large ? 40 : 4), pad[0], pad[1], 0, 0, lanes * pick(1, 6)};
+    dycl_winograd w = {pick(1, 3), pick(3, 14), pick(3, 14), lanes * pick(1, large ? 40 : 4), pad[0], pad[1], 0, 0, lanes * pick(1, 6), 50};
     w.out_height = w.height + pad[0] + pad[2] - 2;
     w.out_width = w.width + pad[1] + pad[3] - 2;
     dycl_gemm_form form = {.kernel = kernel, .n = w.outputs, .sizes = {1, 1, w.channels}, .strides = {0, 0, 9}, .column = 9 * w.channels};
@@ -32,7 +32,8 @@ static void check(dycl_isa isa, int large) {
     float *packed = dycl_aligned_alloc(dycl_winograd_bytes(&form)), *scratch = dycl_aligned_alloc(dycl_winograd_scratch(&w, &form, threads));
     dycl_gemm_finish finish = {bias, residual, low, high};
     dycl_winograd_pack(&form, weights, scale, packed, threads);
-    dycl_winograd_run(&w, &form, src, packed, &finish, dst, scratch, threads);
+    int answer = dycl_winograd_run(&w, &form, src, packed, &finish, dst, scratch, threads);
+    if (!answer && failures++ < 20) printf("FAIL ordinary elements are too large\n");
     for (int64_t i = 0; i < out; i++) {
         int64_t n = i % w.outputs, x = i / w.outputs % w.out_width, y = i / w.outputs / w.out_width % w.out_height, image = i / w.outputs / w.out_width / w.out_height;
         double sum = bias ? bias[n] : 0, size = fabs(sum);
@@ -53,6 +54,15 @@ static void check(dycl_isa isa, int large) {
         if (!(fabs(sum - dst[i]) <= allowed) && failures++ < 20)
             printf("FAIL %s %lldx%lldx%lld -> %lld: %g instead of %g\n", dycl_isa_name(isa), (long long)w.height, (long long)w.width, (long long)w.channels,
                    (long long)w.outputs, (double)dst[i], sum);
+    }
+    /* wherever an element that is not below the limit lies, the answer tells of it */
+    const float wild[] = {NAN, INFINITY, -INFINITY, ldexpf(1, 50), -ldexpf(1.5f, 60)};
+    for (int i = 0; i < 5; i++) {
+        int64_t at = below(in);
+        float was = src[at];
+        src[at] = wild[i];
+        if (dycl_winograd_run(&w, &form, src, packed, &finish, dst, scratch, threads) && failures++ < 20) printf("FAIL %g is taken for small\n", (double)wild[i]);
+        src[at] = was;
     }
     dycl_free(src), dycl_free(weights), dycl_free(dst), dycl_free(scale), dycl_free(bias), dycl_free(residual);
     dycl_aligned_free(packed), dycl_aligned_free(scratch);
