@@ -58,6 +58,13 @@ static void forget(dycl_binding *binding) {
     if (binding && binding->pack) dycl_binding_forget(binding);
 }
 
+/* Where sums overflow, another order of them shows; Winograd looks at its input itself. */
+static dycl_status guarded_windows_run(const product_args *a, dycl_plan *plan) {
+    const dycl_winograd *w = &a->winograd;
+    plan->suspect |= !dycl_guard_is_small(dycl_at(plan, a->src), (size_t)(w->images * w->height * w->width * w->channels), DYCL_GUARD_ELEMENT);
+    return windows_run(a, plan);
+}
+
 static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
     const product_args *a = step->args;
     const float *scale = a->conv.has_scale ? dycl_at(plan, a->conv.scale) : NULL;
@@ -69,11 +76,11 @@ static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
     if (binding) binding->fresh = 0;
     if (way == WINDOWS) {
         if (!began) forget(a->transformed);
-        status = windows_run(a, plan);
+        status = guarded_windows_run(a, plan);
     } else {
         status = dycl_binding_get(plan, a->transformed, scale, &packed);
         if (status != DYCL_OK) return status;
-        if (!packed) return windows_run(a, plan);
+        if (!packed) return guarded_windows_run(a, plan);
         if (!began) forget(a->conv.binding);
         dycl_gemm_finish finish = finish_at(a, plan);
         if (!dycl_winograd_run(&a->winograd, &a->transformed->gemm, dycl_at(plan, a->src), packed, &finish, dycl_at(plan, a->dst),

@@ -12,7 +12,7 @@ typedef struct {
     uint64_t token, version; /* of a constant that was found small enough */
 } look_args;
 
-static int is_small(const float *x, size_t count, int limit) {
+int dycl_guard_is_small(const float *x, size_t count, int limit) {
     int threads = dycl_kern_threads(count * sizeof *x), all = 1;
     if (threads < 2) return dycl_kern_all_below(x, count, limit);
 #pragma omp parallel for num_threads(threads) reduction(& : all) schedule(static)
@@ -28,7 +28,7 @@ static dycl_status look_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_feed *feed = a->feed == DYCL_NONE || !plan->feeds[a->feed].token ? NULL : &plan->feeds[a->feed];
     if (feed && feed->token == a->token && feed->version == a->version) return DYCL_OK;
     int known = feed && dycl_pack_is_small(feed, a->count, a->limit); /* another plan has looked */
-    if (!known && !is_small(dycl_at(plan, a->ref), a->count, a->limit)) {
+    if (!known && !dycl_guard_is_small(dycl_at(plan, a->ref), a->count, a->limit)) {
         plan->suspect = 1;
         return DYCL_OK;
     }
