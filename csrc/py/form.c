@@ -141,7 +141,7 @@ static int read_new(PyObject *o, dycl_form *form, int at, const arguments *a) {
     uint32_t version = dycl_abi_version(dycl_abi_impl(o));
     if (at && version != form->writes) return 0;
     form->writes = version;
-    form->view |= is_view(o);
+    form->result[at].view = is_view(o);
     return 1;
 }
 

@@ -21,10 +21,9 @@ typedef struct {
     int results;     /* 0: what torch answers cannot be recorded (an operand, a view of one, another kind of tensor) */
     PyObject *type;  /* owned: of the object that holds several results; NULL: one tensor */
     uint32_t writes; /* the version of a result */
-    int view;        /* the result is a view, of a tensor that nobody sees */
     struct {
         dycl_dtype dtype;
-        int rank;
+        int rank, view; /* view: it is one, of a tensor that nobody sees */
         int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
     } result[DYCL_HOSTED_RESULTS];
 } dycl_form;

@@ -75,10 +75,12 @@ static PyObject *record(dycl_call *call, dycl_op op, const dycl_form *form, cons
         DYCL_CALL_TRY(dycl_hosted_node(call, op, i, form->result[i].dtype, form->result[i].rank, form->result[i].sizes, form->result[i].strides, h, &values[i]));
     if (!form->type) {
         PyObject *result = dycl_call_finish(call, DYCL_OK, values[0]);
-        if (form->view) result = dycl_call_as_view(call, result);
+        if (form->result[0].view) result = dycl_call_as_view(call, result);
         return dycl_call_written(call, result, call->in_place ? 0 : form->writes);
     }
     PyObject *first = dycl_lazy_new(call->region, values[0]), *second = first ? dycl_region_result(call->region, values[1]) : NULL, *pair = NULL;
+    if (form->result[0].view) first = dycl_call_as_view(call, first);
+    if (form->result[1].view) second = dycl_call_as_view(call, second);
     first = dycl_call_written(call, first, form->writes);
     second = dycl_call_written(call, second, form->writes);
     if (first && second) pair = PyTuple_Pack(2, first, second);
