@@ -10,6 +10,8 @@
 
 #include "ir/graph.h"
 
+#include <math.h>
+
 typedef struct {
     double f;     /* of f32 and f64 */
     int64_t i;    /* of integers and bool */
@@ -21,7 +23,7 @@ dycl_number dycl_number_f(dycl_dtype dtype, double f, double error); /* rounded 
 dycl_number dycl_number_i(dycl_dtype dtype, int64_t i);              /* wraps */
 dycl_number dycl_number_unknown(void);
 /* A finite intermediate result that is infinite in the dtype: what follows hangs on the order of operations. */
-static inline int dycl_number_leaves(dycl_dtype dtype, double x) { return dtype == DYCL_F32 && x > 3.4e38 && x < 1e300 * 1e8; }
+static inline int dycl_number_leaves(dycl_dtype dtype, double x) { return dtype == DYCL_F32 && x > 3.4e38 && isfinite(x); }
 static inline int dycl_number_known(dycl_number x) { return x.error <= 1.7e308; }
 double dycl_number_epsilon(dycl_dtype dtype); /* of one operation, with room for a kernel's own approximation */
 /* Whether an element that a plan computed may stand for the number. */

@@ -1,6 +1,7 @@
 #include "kern/winograd.h"
 
 #include "base/cpu.h"
+#include "kern/kern.h"
 
 #include <omp.h>
 
@@ -92,7 +93,7 @@ size_t dycl_winograd_scratch(const dycl_winograd *w, const dycl_gemm_form *form,
 
 static int read_squares(const work *k, float *v, int64_t begin, int64_t end) {
     const dycl_winograd *w = k->w;
-    const uint32_t carry = UINT32_C(0x80000000) - ((uint32_t)(w->limit + 127) << 23);
+    const uint32_t carry = dycl_kern_limit_carry(w->limit);
     int large = 0;
     int64_t step = (end - begin) * w->channels;
     for (int64_t s = begin; s < end; s++) {

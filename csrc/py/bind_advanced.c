@@ -62,21 +62,6 @@ static dycl_status parse(dycl_call *call, PyObject **key, parsed *k) {
     return DYCL_OK;
 }
 
-/* Computing one index begins a new segment: then all are asked again. */
-static dycl_status read_positions(dycl_call *call, parsed *k) {
-    uint64_t epoch;
-    int rounds = 0;
-    do {
-        epoch = call->region->epoch;
-        for (Py_ssize_t i = 0; i < k->count; i++) {
-            if (!k->positions[i]) continue;
-            dycl_status status = dycl_region_index(call->region, k->positions[i], &k->values[i], k->bounds[i]);
-            if (status != DYCL_OK) return status;
-        }
-    } while (epoch != call->region->epoch && rounds++ < 8);
-    return epoch == call->region->epoch ? DYCL_OK : bail(call, DYCL_BAIL_index);
-}
-
 /* The view that is indexed, and the index of each of its first dimensions. A tensor of one integer is a plain integer. */
 static dycl_status walk(dycl_call *call, const parsed *k, uint32_t self, dycl_index_cursor *c, dycl_hosted_call *h) {
     dycl_value v = *meta(call, self);
@@ -141,7 +126,7 @@ PyObject *dycl_index_advanced(dycl_call *call, const dycl_binding *row) {
         result = dycl_beside_values(call, row);
         goto done;
     }
-    if (status == DYCL_OK) status = read_positions(call, &k);
+    if (status == DYCL_OK) status = dycl_index_values(call, (int)k.count, k.positions, 8, k.values, k.bounds);
     if (status == DYCL_OK) status = dycl_call_value(call, call->p[0], &self);
     if (status == DYCL_OK) status = walk(call, &k, self, &c, &h);
     if (status == DYCL_OK) {
@@ -206,7 +191,7 @@ PyObject *dycl_index_put_advanced(dycl_call *call) {
     if (!dycl_is_lazy(call->p[0])) return dycl_call_bail(call, DYCL_BAIL_alias);
     dycl_status status = parse(call, &key, &k);
     if (status == DYCL_OK && has_mask(call, &k)) status = bail(call, DYCL_BAIL_dtype);
-    if (status == DYCL_OK) status = read_positions(call, &k);
+    if (status == DYCL_OK) status = dycl_index_values(call, (int)k.count, k.positions, 8, k.values, k.bounds);
     if (status == DYCL_OK && !dycl_region_may_write(call->region, call->p[0])) status = PyErr_Occurred() ? DYCL_ERROR : bail(call, DYCL_BAIL_alias);
     if (status == DYCL_OK) status = dycl_call_value(call, call->p[0], &self);
     if (status == DYCL_OK) status = put(call, &k, self, &out);

@@ -290,17 +290,16 @@ typedef struct {
     int64_t bounds[MOST_INDEX_TENSORS][2];
 } index_set;
 
-/* Computing one index begins a new segment, after which the values of the others are stale: then all are asked again. */
-static dycl_status read_indices(dycl_call *call, index_set *set) {
+dycl_status dycl_index_values(dycl_call *call, int count, PyObject *const *tensors, int most_rounds, uint32_t *values, int64_t (*bounds)[2]) {
     uint64_t epoch;
     int rounds = 0;
     do {
         epoch = call->region->epoch;
-        for (int i = 0; i < set->count; i++) {
-            dycl_status status = index_of(call, set->tensors[i], &set->values[i], set->bounds[i]);
+        for (int i = 0; i < count; i++) {
+            dycl_status status = tensors[i] ? dycl_region_index(call->region, tensors[i], &values[i], bounds[i]) : DYCL_OK;
             if (status != DYCL_OK) return status;
         }
-    } while (epoch != call->region->epoch && rounds++ < MOST_INDEX_TENSORS);
+    } while (epoch != call->region->epoch && rounds++ < most_rounds);
     return epoch == call->region->epoch ? DYCL_OK : dycl_build_bail(&call->region->recorder, DYCL_BAIL_index);
 }
 
@@ -444,7 +443,7 @@ static PyObject *simple(dycl_call *call) {
         specified += items[i] != Py_None && items[i] != Py_Ellipsis;
     }
     if (set.count) {
-        DYCL_CALL_TRY(read_indices(call, &set)); /* first, because it may begin a new segment */
+        DYCL_CALL_TRY(dycl_index_values(call, set.count, set.tensors, MOST_INDEX_TENSORS, set.values, set.bounds)); /* first, because it may begin a new segment */
         integers = dycl_call_meta(call, set.values[0])->rank == 0; /* a tensor of one integer is a plain index, of which a view is made */
         for (int i = 0; i < set.count; i++) {
             if ((dycl_call_meta(call, set.values[i])->rank == 0) != integers) return dycl_call_bail(call, DYCL_BAIL_arguments);

@@ -8,6 +8,9 @@
 /* The value of an index tensor (int64 or int32) and the least and greatest of its elements (low > high: it is empty). A pending index whose bounds
  * are not known is computed, which begins a new segment: call this before asking for any other value. */
 dycl_status dycl_region_index(dycl_region *region, PyObject *tensor, uint32_t *out_value, int64_t out_bounds[2]);
+/* The same for several (NULL: none): computing one begins a new segment, after which the values of the others are stale, so all are asked again, at most
+ * so many times. */
+dycl_status dycl_index_values(dycl_call *call, int count, PyObject *const *tensors, int most_rounds, uint32_t *values, int64_t (*bounds)[2]);
 /* Whether indices with these bounds all point into a dimension of that size. */
 static inline int dycl_index_within(const int64_t bounds[2], int64_t size) { return bounds[0] > bounds[1] || (bounds[0] >= 0 && bounds[1] < size); }
 /* Indices that may count from the end as ones that do not; BAIL where one is out of range. */

@@ -51,11 +51,9 @@ static int lies_transposed(dycl_call *call, uint32_t a, uint32_t b, int *out) {
     int64_t rows = x->sizes[x->rank - 2], columns = y->sizes[y->rank - 1], count = rows * columns;
     for (int i = 0; i < y->rank - 2; i++) count *= y->sizes[i];
     if (rows != 1 && columns != 1 && count) return 0;
-    if (dycl_is_lazy(call->p[0]) || !dycl_abi_has_autograd_meta(dycl_abi_impl(call->p[0]))) return 0;
-    PyObject *flag = dycl_py_requires_grad(call->p[0]);
-    *out = flag == Py_True;
-    Py_XDECREF(flag);
-    return flag ? 0 : -1;
+    int needed = dycl_is_lazy(call->p[0]) ? 0 : dycl_region_needs_gradient(call->p[0]);
+    *out = needed > 0;
+    return needed < 0 ? -1 : 0;
 }
 
 static dycl_status transposed_as_it_lies(dycl_recorder *r, uint32_t *value) {

@@ -2,6 +2,7 @@
 
 #include "py/abi.h"
 #include "py/instance.h"
+#include "py/region.h"
 #include "py/site.h"
 
 enum {
@@ -12,12 +13,9 @@ enum {
 
 static int wants(PyObject *o) {
     if (Py_TYPE(o) != dycl_py.tensor_type && Py_TYPE(o) != dycl_py.parameter_type) return 0;
-    if (!dycl_abi_has_autograd_meta(dycl_abi_impl(o))) return 0;
-    PyObject *flag = dycl_py_requires_grad(o);
-    int result = flag == Py_True;
-    Py_XDECREF(flag);
+    int result = dycl_region_needs_gradient(o);
     PyErr_Clear();
-    return result;
+    return result > 0;
 }
 
 #define MODULES_ASKED 256 /* of one call: modules share parts, and some hold the one that holds them */

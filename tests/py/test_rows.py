@@ -13,7 +13,7 @@ import dycl
 from suite import FULL, lot, one_thread  # noqa: F401 (a fixture)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.fuzz.programs import draw, judge, row_check, run, shrink, vocabulary, vocabulary_nn  # noqa: E402, F401 (the last fills the vocabulary)
+from tests.fuzz.programs import draw, judge, row_check, run, shrink, vocabulary  # noqa: E402
 
 dycl.accelerate(lambda: None)  # finds torch
 ROWS = row_check.rows()

@@ -16,6 +16,7 @@ import torch
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "py"))
 
 import tolerance  # noqa: E402
+from same import relations  # noqa: E402
 
 import dycl  # noqa: E402
 
@@ -44,18 +45,6 @@ def require(condition, kind, text):
 
 def leaves(tree):
     return [leaf for branch in tree for leaf in leaves(branch)] if isinstance(tree, (tuple, list)) else [tree]
-
-
-def relations(tensors):
-    """Which tensors are one object, and which share memory at which distance."""
-    table = []
-    for i, a in enumerate(tensors):
-        for j, b in enumerate(tensors[:i]):
-            if a is b:
-                table.append((i, j, "same"))
-            elif a.numel() and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr():
-                table.append((i, j, a.storage_offset() * a.element_size() - b.storage_offset() * b.element_size()))
-    return table
 
 
 def run(function, arguments):

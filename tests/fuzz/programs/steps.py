@@ -1,7 +1,7 @@
 """What programs do besides calling one bound operator: operators that dycl has no binding for, writes, control flow, values read by Python, NumPy,
 modules, gradients, random numbers, changes of mode. Each function adds a step, or more than one, to a Draw."""
 
-from . import calls, vocabulary, vocabulary_nn  # noqa: F401 (fills the vocabulary)
+from . import calls, vocabulary
 from .draw import name_of
 
 STEPS = {}  # function -> weight
