@@ -406,7 +406,7 @@ class Slow(nn.Module):
         super().__init__()
         self.inner = nn.Identity()
     def forward(self, x):
-        for _ in range(20): x = torch.cumprod(x, -1)
+        for _ in range(20): x = torch.special.airy_ai(x)  # no step: each ends its segment
         return self.inner(x)  # once: calling modules is what a region makes cheaper
 dycl.accelerate_all()
 m, x = Slow(), torch.rand(4, 64)
