@@ -185,6 +185,7 @@ STEPS |= {
     "sumsq": _reduction(lambda n, x: torch.sum(x * x, -1, dtype=n.type)),
     "sumabs": _reduction(lambda n, x: torch.sum(torch.abs(x), -1, dtype=n.type)),
     "var": _reduction(lambda n, x: torch.var(x, -1, correction=_f64(n.attrs[2]))),
+    "std": _reduction(lambda n, x: torch.std(x, -1, correction=_f64(n.attrs[2]))),
     "softmax": lambda n, x: torch.softmax(x, n.attrs[0]),
     "log_softmax": lambda n, x: torch.log_softmax(x, n.attrs[0]),
     "cumsum": lambda n, x: torch.cumsum(x, n.attrs[0], dtype=n.type),

@@ -78,7 +78,19 @@ static int is_tied(const dycl_reference *r, uint32_t value, row_walk *w, const g
     return 0;
 }
 
-static dycl_number variance(const dycl_reference *r, uint32_t value, row_walk *w, const gathered *g, dycl_dtype dtype, double correction) {
+/* Kernels take squares that leave a float's range in doubles, and the root before anything is rounded. */
+static dycl_number mean_square(dycl_op op, dycl_dtype dtype, const dycl_number_sum *s, double by) {
+    double x = s->sum / by, rounding = dycl_number_epsilon(dtype) * (1 + sqrt((double)s->terms) / 8) * s->magnitude;
+    double error = (s->error + rounding) / by;
+    if (s->unknown) return dycl_number_unknown();
+    if (op == DYCL_OP_std) {
+        double root = sqrt(x), low = sqrt(x > error ? x - error : 0), high = sqrt(x + error);
+        x = root, error = fmax(high - root, root - low);
+    }
+    return dycl_number_f(dtype, x, error);
+}
+
+static dycl_number variance(dycl_op op, const dycl_reference *r, uint32_t value, row_walk *w, const gathered *g, dycl_dtype dtype, double correction) {
     double n = (double)g->count, mean = g->sum.sum / n, by = n > correction ? n - correction : 0;
     double rounded = dycl_number_epsilon(dtype) * (fabs(mean) + g->sum.magnitude / n) + g->worst; /* of the mean */
     dycl_number_sum squares = {.unknown = g->unknown};
@@ -92,7 +104,7 @@ static dycl_number variance(const dycl_reference *r, uint32_t value, row_walk *w
         dycl_number_add_product(&squares, x, x);
     } while (dycl_reference_next(w->inner, w->sizes, w->rank));
     if (by == 0) return squares.error > 0 && squares.sum <= squares.error ? dycl_number_unknown() : dycl_number_f(dtype, squares.sum / 0.0, 0);
-    return dycl_number_total(dtype, &squares, 1 / by);
+    return mean_square(op, dtype, &squares, by);
 }
 
 static dycl_number reduced_float(const dycl_reference *r, const dycl_node *node, uint32_t value, const int64_t *attrs, row_walk *w, gathered *g, dycl_dtype in, dycl_dtype out) {
@@ -113,7 +125,7 @@ static dycl_number reduced_float(const dycl_reference *r, const dycl_node *node,
     case DYCL_OP_argmin: return !g->nan && is_tied(r, value, w, g, -1) ? dycl_number_unknown() : dycl_number_i(out, g->where_least);
     case DYCL_OP_all: return g->unsure_all && g->count ? dycl_number_unknown() : dycl_number_i(out, g->all);
     case DYCL_OP_any: return g->unsure_any && g->count ? dycl_number_unknown() : dycl_number_i(out, g->any);
-    default: return n > 0 ? variance(r, value, w, g, in, dycl_attr_f64(attrs[2])) : dycl_number_f(out, NAN, 0);
+    default: return n > 0 ? variance((dycl_op)node->op, r, value, w, g, in, dycl_attr_f64(attrs[2])) : dycl_number_f(out, NAN, 0);
     }
 }
 

@@ -29,8 +29,7 @@ dycl_status dycl_make_reduce(dycl_maker *b, const dycl_node *node) {
     DYCL_TRY(dycl_make_target(b, node->out, &out));
     a->desc.op = dycl_red_of((dycl_op)node->op);
     a->desc.mean = node->op == DYCL_OP_mean;
-    a->desc.variance = node->op == DYCL_OP_var;
-    if (a->desc.variance) a->desc.correction = dycl_attr_f64(attrs[2]);
+    if (node->op == DYCL_OP_var || node->op == DYCL_OP_std) a->desc.correction = dycl_attr_f64(attrs[2]);
     a->desc.dtype = in.dtype;
     a->desc.rank = in.rank;
     memcpy(a->desc.sizes, in.sizes, sizeof in.sizes);

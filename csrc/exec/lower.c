@@ -358,41 +358,25 @@ static dycl_status divide(dycl_lower *l, int dst, int a, dycl_dtype dtype, doubl
 static dycl_status reduction(dycl_lower *l, dycl_lower_node *entry, int index, const dycl_node *node, dycl_dtype in,
                              dycl_dtype out) {
     operand a;
-    int extra, mean = -1;
+    int extra, correction = 0;
     dycl_status status;
     dycl_tile_instruction *i;
     DYCL_TRY(row_operand(l, entry->operand[0], &a, &extra));
     DYCL_TRY(make_result(l, entry, index, &a, 1, 0, out));
-    double n = (double)l->program.columns;
-    if (node->op == DYCL_OP_var) {
-        DYCL_TRY(take_register(l, ROW_CLASS, &mean));
-        i = emit(l, DYCL_DO_RED);
-        if (!i) return DYCL_ERROR;
-        i->fn.red = dycl_kern_red(dycl_cpu_isa(), DYCL_RED_SUM, in);
-        i->dst = (uint8_t)l->register_location[ROW_CLASS][mean];
-        i->a = (uint8_t)a.location;
-        i->a_step = a.row_bytes;
-        i->dst_step = pitch(l, ROW_CLASS, in);
-        DYCL_TRY(divide(l, i->dst, i->dst, in, n));
-    }
-    dycl_red kind = node->op == DYCL_OP_var ? DYCL_RED_SUMSQDEV : dycl_red_of((dycl_op)node->op);
+    if (node->op == DYCL_OP_var || node->op == DYCL_OP_std)
+        DYCL_TRY(constant(l, DYCL_F64, dycl_attr_f64(dycl_node_attrs(&l->b->program->graph, node)[2]), &correction));
     i = emit(l, DYCL_DO_RED);
     if (!i) return DYCL_ERROR;
-    i->fn.red = dycl_kern_red(dycl_cpu_isa(), kind, in);
+    i->fn.red = dycl_kern_red(dycl_cpu_isa(), dycl_red_of((dycl_op)node->op), in);
     if (!i->fn.red)
         return dycl_error_set("no kernel for %s of %s", dycl_op_get((dycl_op)node->op)->name, dycl_dtype_name(in));
     i->dst = (uint8_t)entry->location;
     i->a = (uint8_t)a.location;
+    i->b = (uint8_t)correction;
     i->a_step = a.row_bytes;
     i->dst_step = result_pitch(l, entry, out);
-    if (mean >= 0) {
-        i->b = (uint8_t)l->register_location[ROW_CLASS][mean];
-        i->b_step = pitch(l, ROW_CLASS, in);
-        free_register(l, ROW_CLASS, mean);
-        double correction = dycl_attr_f64(dycl_node_attrs(&l->b->program->graph, node)[2]);
-        DYCL_TRY(divide(l, entry->location, entry->location, in, n > correction ? n - correction : 0));
-    } else if (node->op == DYCL_OP_mean)
-        DYCL_TRY(divide(l, entry->location, entry->location, in, n));
+    if (node->op == DYCL_OP_mean)
+        DYCL_TRY(divide(l, entry->location, entry->location, in, (double)l->program.columns));
     if (extra >= 0) free_register(l, FULL_CLASS, extra);
     return DYCL_OK;
 fail:

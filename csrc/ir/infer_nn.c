@@ -30,6 +30,7 @@ dycl_status dycl_infer_reduce(const dycl_graph *g, dycl_op op, const uint32_t *o
     case DYCL_OP_any: out->dtype = DYCL_BOOL; break;
     case DYCL_OP_mean:
     case DYCL_OP_var:
+    case DYCL_OP_std:
         if (!dycl_dtype_is_float((dycl_dtype)in->dtype)) return DYCL_BAIL;
         break;
     default: /* integers are widened before they are added up */

@@ -25,6 +25,8 @@ dycl_red dycl_red_of(dycl_op op) {
     case DYCL_OP_argmin: return DYCL_RED_ARGMIN;
     case DYCL_OP_sumsq: return DYCL_RED_SUMSQ;
     case DYCL_OP_sumabs: return DYCL_RED_SUMABS;
+    case DYCL_OP_var: return DYCL_RED_VAR;
+    case DYCL_OP_std: return DYCL_RED_STD;
     default: return DYCL_RED_SUM;
     }
 }

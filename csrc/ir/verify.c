@@ -27,7 +27,8 @@ static int is_optional(dycl_op op, int count, int operand) {
 int dycl_attr_is_f64(dycl_op op, int operand_count, int attr_count, const int64_t *attrs, int attr) {
     if (dycl_op_is_hosted(op)) return dycl_hosted_attr_is_f64(op, operand_count, attr_count, attrs, attr);
     switch (op) {
-    case DYCL_OP_var: return attr == 2;
+    case DYCL_OP_var:
+    case DYCL_OP_std: return attr == 2;
     case DYCL_OP_layer_norm:
     case DYCL_OP_rms_norm:
     case DYCL_OP_group_norm:

@@ -47,13 +47,14 @@ typedef enum {
     DYCL_RED_ANY,
     DYCL_RED_ARGMAX, /* -> i64; first maximum; first NaN wins */
     DYCL_RED_ARGMIN,
-    DYCL_RED_SUMSQDEV, /* sum of (x - m)^2, m = *(element *)operand: second pass of a variance */
+    DYCL_RED_VAR, /* divided by n - *(double *)operand, never less than 0; rounded once, so that no f32 overflows on the way */
+    DYCL_RED_STD, /* its root, before it is rounded */
     DYCL_RED_SUMSQ,
     DYCL_RED_SUMABS,
     DYCL_RED_COUNT
 } dycl_red;
 
-/* out: one element. operand: NULL or one element (SUMSQDEV). n >= 1, or n == 0 where an identity exists (0, 1, true, false). */
+/* out: one element. operand: NULL, or the correction (VAR, STD). n >= 1, or n == 0 where an identity exists (0, 1, true, false). */
 typedef void (*dycl_red_fn)(void *out, const void *a, const void *operand, size_t n);
 dycl_red_fn dycl_kern_red(dycl_isa isa, dycl_red op, dycl_dtype dtype); /* SUM/PROD/AMAX/AMIN: all dtypes but bool sums */
 dycl_dtype dycl_red_result(dycl_red op, dycl_dtype dtype);
@@ -93,11 +94,10 @@ int64_t dycl_kern_take_rows(void *out, const void *table, int64_t rows, size_t r
                             dycl_dtype index_dtype, size_t n);
 
 /* Reduction over any set of dimensions of a strided tensor. reduce: bitmask over rank. out is contiguous in the order of the kept
- * dimensions. scratch: dycl_kern_reduce_scratch() bytes, 64-byte aligned. SUMSQDEV is not served here; VAR is: */
+ * dimensions. scratch: dycl_kern_reduce_scratch() bytes, 64-byte aligned. */
 typedef struct {
     dycl_red op;
-    int variance;        /* 1: var = sum (x - mean)^2 / max(0, n - correction), op ignored, f32/f64 */
-    double correction;
+    double correction;   /* of VAR and STD: sum (x - mean)^2 / max(0, n - correction), f32 and f64 */
     int mean;            /* 1 with SUM: divide by n */
     dycl_dtype dtype;    /* of the input; bool inputs of SUM were cast before */
     int rank;

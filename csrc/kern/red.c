@@ -27,6 +27,17 @@ dycl_dtype dycl_red_result(dycl_red op, dycl_dtype dtype) {
     }
 }
 
+dycl_moments dycl_moments_wide(const float *a, int64_t stride, size_t n) {
+    double sum = 0, m2 = 0, mean;
+    for (size_t i = 0; i < n; i++) sum += (double)a[(int64_t)i * stride];
+    mean = sum / (double)n;
+    for (size_t i = 0; i < n; i++) {
+        double x = (double)a[(int64_t)i * stride] - mean;
+        m2 += x * x;
+    }
+    return (dycl_moments){(double)n, mean, m2};
+}
+
 /* In pieces that stay in L1, so that the second pass of each is free; each piece's own mean keeps the squares small. */
 dycl_moments dycl_kern_moments(const dycl_red_table *table, dycl_dtype dtype, const void *a, size_t n) {
     dycl_moments all = {0, 0, 0};

@@ -71,6 +71,16 @@ static inline dycl_moments dycl_moments_from(const double sums[2], double m, dou
     return (dycl_moments){n, m + sums[0] / n, m2 < 0 ? 0 : m2};
 }
 
+/* Divides as torch's Welford does: NaN for nothing over nothing, inf where the correction eats all of n. */
+static inline double dycl_variance(dycl_red op, double m2, double n, double correction) {
+    double variance = m2 / (n > correction ? n - correction : 0);
+    return op == DYCL_RED_STD ? sqrt(variance) : variance;
+}
+
+/* Whether squares of floats were of a size that a float holds: else dycl_moments_wide has to add them up. */
+static inline int dycl_m2_fits_f32(double m2) { return m2 > 1e-30 && m2 < INFINITY; }
+dycl_moments dycl_moments_wide(const float *a, int64_t stride, size_t n); /* in doubles; stride in elements */
+
 /* Moments of one contiguous run of f32 or f64, any length. */
 dycl_moments dycl_kern_moments(const dycl_red_table *table, dycl_dtype dtype, const void *a, size_t n);
 

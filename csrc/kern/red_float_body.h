@@ -15,8 +15,20 @@
 SUM_RED(red_sum, sum, 0)
 SUM_RED(red_sumabs, sum_abs, 0)
 SUM_RED(red_sumsq, sum_square, 0)
-SUM_RED(red_sumsqdev, sum_deviation, *(const T *)operand)
 #undef SUM_RED
+
+static double N(variance)(dycl_red op, const T *a, double correction, size_t n) {
+    T mean = (T)(N(sum)(a, 0, n) / (double)n);
+    double m2 = N(sum_deviation)(a, mean, n);
+    if (sizeof(T) == sizeof(float) && !dycl_m2_fits_f32(m2)) m2 = dycl_moments_wide((const void *)a, 1, n).m2;
+    return dycl_variance(op, m2, (double)n, correction);
+}
+static void N(red_var)(void *out, const void *a, const void *correction, size_t n) {
+    *(T *)out = (T)N(variance)(DYCL_RED_VAR, a, *(const double *)correction, n);
+}
+static void N(red_std)(void *out, const void *a, const void *correction, size_t n) {
+    *(T *)out = (T)N(variance)(DYCL_RED_STD, a, *(const double *)correction, n);
+}
 
 static void N(red_moments)(double out[2], const void *a, const void *m, size_t n) {
     N(moments)(out, a, *(const T *)m, n);

@@ -80,7 +80,7 @@ static void merge(const dycl_reduce_desc *d, partial *a, const partial *b) {
         if (a->n == 0) *a = *b;
         return;
     }
-    if (d->variance) {
+    if (dycl_is_variance(d->op)) {
         a->moments = dycl_moments_merge(a->moments, b->moments);
     } else if (d->op == DYCL_RED_PROD) {
         a->value *= b->value;
@@ -98,13 +98,19 @@ static void merge(const dycl_reduce_desc *d, partial *a, const partial *b) {
     a->n = n;
 }
 
+static dycl_moments moments_of(const dycl_reduce_plan *plan, const void *run, int64_t n) {
+    dycl_moments m = dycl_kern_moments(plan->table, plan->desc->dtype, run, (size_t)n);
+    if (plan->desc->dtype == DYCL_F32 && !dycl_m2_fits_f32(m.m2)) m = dycl_moments_wide(run, 1, (size_t)n);
+    return m;
+}
+
 /* Reduces a contiguous run and merges it; base: index of its first element in the whole reduction. */
 static void add_run(const dycl_reduce_plan *plan, partial *total, const char *run, int64_t n, int64_t base) {
     const dycl_reduce_desc *d = plan->desc;
     partial part = {.n = n};
     scalar r;
-    if (d->variance) {
-        part.moments = dycl_kern_moments(plan->table, d->dtype, run, (size_t)n);
+    if (dycl_is_variance(d->op)) {
+        part.moments = moments_of(plan, run, n);
         merge(d, total, &part);
         return;
     }
@@ -128,10 +134,10 @@ static void add_run(const dycl_reduce_plan *plan, partial *total, const char *ru
 
 static void store_result(const dycl_reduce_plan *plan, void *out, const partial *p) {
     const dycl_reduce_desc *d = plan->desc;
-    dycl_dtype result = d->variance ? d->dtype : dycl_red_result(d->op, d->dtype);
+    dycl_dtype result = dycl_red_result(d->op, d->dtype);
     double n = (double)plan->n_reduced;
-    if (d->variance)
-        store_float(result, out, dycl_variance(p->n ? p->moments.m2 : 0, n, d->correction));
+    if (dycl_is_variance(d->op))
+        store_float(result, out, dycl_variance(d->op, p->n ? p->moments.m2 : 0, n, d->correction));
     else if (d->op == DYCL_RED_ALL)
         store_int(result, out, p->n ? p->whole : 1);
     else if (is_arg(d->op))
@@ -185,7 +191,7 @@ static int is_plain_row(const dycl_reduce_plan *plan) {
  * into rows that are short enough for several to fit the buffer. */
 static int is_transposed(const dycl_reduce_plan *plan) {
     const dycl_space *k = &plan->kept;
-    return !plan->desc->variance && !plan->desc->mean && plan->reduced.rank == 1 && k->rank > 0 &&
+    return !dycl_is_variance(plan->desc->op) && !plan->desc->mean && plan->reduced.rank == 1 && k->rank > 0 &&
            k->stride[k->rank - 1] == 1 && plan->n_reduced > 0 && plan->n_reduced <= CHUNK / 16;
 }
 
@@ -207,7 +213,7 @@ static void reduce_transposed(const dycl_reduce_plan *plan, char *out, const cha
 static void reduce_kept(const dycl_reduce_plan *plan, char *out, const char *in, int64_t begin, int64_t end) {
     const dycl_reduce_desc *d = plan->desc;
     const int plain = is_plain_row(plan);
-    const dycl_red_fn row = d->variance ? NULL : plan->table->red[d->op][d->dtype];
+    const dycl_red_fn row = plan->table->red[d->op][d->dtype];
     int64_t position[DYCL_MAX_RANK], offset;
     if (!plain && is_transposed(plan)) {
         reduce_transposed(plan, out, in, begin, end);
@@ -217,9 +223,9 @@ static void reduce_kept(const dycl_reduce_plan *plan, char *out, const char *in,
     for (int64_t i = begin; i < end; i++) {
         const char *from = in + offset * (int64_t)plan->element;
         char *to = out + i * (int64_t)plan->out_element;
-        if (plain && d->variance) {
-            dycl_moments m = dycl_kern_moments(plan->table, d->dtype, from, (size_t)plan->n_reduced);
-            store_float(d->dtype, to, dycl_variance(m.m2, m.n, d->correction));
+        if (plain && dycl_is_variance(d->op)) {
+            dycl_moments m = moments_of(plan, from, plan->n_reduced);
+            store_float(d->dtype, to, dycl_variance(d->op, m.m2, m.n, d->correction));
         } else if (plain) {
             row(to, from, NULL, (size_t)plan->n_reduced);
             if (d->mean) store_float(d->dtype, to, float_of(d->dtype, to) / (double)plan->n_reduced);
@@ -273,7 +279,7 @@ static void make_plan(dycl_reduce_plan *plan, const dycl_reduce_desc *d) {
     *plan = (dycl_reduce_plan){
         .desc = d, .table = dycl_kern_red_table(dycl_cpu_isa()), .n_kept = 1, .n_reduced = 1, .pieces = 1};
     plan->element = dycl_dtype_size(d->dtype);
-    plan->out_element = dycl_dtype_size(d->variance ? d->dtype : dycl_red_result(d->op, d->dtype));
+    plan->out_element = dycl_dtype_size(dycl_red_result(d->op, d->dtype));
     for (int i = 0; i < d->rank; i++) {
         dycl_space *s = d->reduce >> i & 1 ? r : &plan->kept;
         *(s == r ? &plan->n_reduced : &plan->n_kept) *= d->sizes[i];
@@ -308,13 +314,12 @@ dycl_status dycl_kern_reduce(const dycl_reduce_desc *desc, void *out, const void
     dycl_reduce_plan plan;
     int is_float = dycl_dtype_is_float(desc->dtype);
     make_plan(&plan, desc);
-    if ((desc->variance || desc->mean) && !is_float)
-        return dycl_error_set("mean or variance of %s", dycl_dtype_name(desc->dtype));
-    if (!desc->variance && (desc->op == DYCL_RED_SUMSQDEV || !plan.table->red[desc->op][desc->dtype]))
+    if (desc->mean && !is_float) return dycl_error_set("mean of %s", dycl_dtype_name(desc->dtype));
+    if (!plan.table->red[desc->op][desc->dtype])
         return dycl_error_set("no reduction %d of %s", (int)desc->op, dycl_dtype_name(desc->dtype));
     if (plan.n_kept == 0) return DYCL_OK;
     /* torch has a message of its own for an extreme of nothing. */
-    if (plan.n_reduced == 0 && !desc->variance && (is_arg(desc->op) || is_max(desc->op) || desc->op == DYCL_RED_AMIN))
+    if (plan.n_reduced == 0 && (is_arg(desc->op) || is_max(desc->op) || desc->op == DYCL_RED_AMIN))
         return DYCL_BAIL;
     int threads = dycl_kern_threads((size_t)plan.n_kept * (size_t)plan.n_reduced * plan.element);
     if (plan.column != DYCL_COLUMN_COUNT) {

@@ -52,9 +52,6 @@ void dycl_reduce_columns_plan(dycl_reduce_plan *plan); /* sets column, piece and
 size_t dycl_reduce_columns_scratch(const dycl_reduce_plan *plan);
 void dycl_reduce_columns(const dycl_reduce_plan *plan, void *out, const void *in, void *scratch);
 
-/* Divides as torch's Welford does: NaN for nothing over nothing, inf where the correction eats all of n. */
-static inline double dycl_variance(double m2, double n, double correction) {
-    return m2 / (n > correction ? n - correction : 0);
-}
+static inline int dycl_is_variance(dycl_red op) { return op == DYCL_RED_VAR || op == DYCL_RED_STD; }
 
 #endif

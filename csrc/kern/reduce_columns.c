@@ -92,6 +92,22 @@ static double tile_at(const dycl_reduce_plan *plan, const tile_buffer *tile, siz
     return is_f64(plan) ? tile->f64[j] : (double)tile->f32[j];
 }
 
+/* The rows of the task in one column, where their squares left a float's range. */
+static dycl_moments column_moments(const tile_task *t, size_t column) {
+    const dycl_space *s = &t->plan->reduced;
+    const int last = s->rank - 1;
+    int64_t position[DYCL_MAX_RANK], offset = dycl_space_seek(s, t->begin, position), at = position[last], count;
+    dycl_moments all = {0, 0, 0};
+    offset -= at * s->stride[last];
+    for (int64_t i = t->begin; i < t->end; i += count) {
+        const float *from = (const float *)t->in + column + offset + at * s->stride[last];
+        count = s->size[last] - at < t->end - i ? s->size[last] - at : t->end - i;
+        all = dycl_moments_merge(all, dycl_moments_wide(from, s->stride[last], (size_t)count));
+        at = 0, offset = dycl_space_next(s, last, offset, position);
+    }
+    return all;
+}
+
 /* result[0]: sum, extreme or mean; result[1]: the sum of squared deviations. */
 static void reduce_tile(const tile_task *t, double (*result)[TILE]) {
     const dycl_reduce_plan *plan = t->plan;
@@ -109,7 +125,7 @@ static void reduce_tile(const tile_task *t, double (*result)[TILE]) {
     clear(wide, t->columns);
     accumulate(t, plan->column, &acc, NULL, wide);
     for (size_t j = 0; j < t->columns; j++) result[0][j] = wide_value(wide, j);
-    if (!plan->desc->variance) return;
+    if (!dycl_is_variance(plan->desc->op)) return;
     for (size_t j = 0; j < t->columns; j++) set_tile(plan, &mean, j, result[0][j] / n);
     clear(&wide[0], t->columns), clear(&wide[1], t->columns);
     memset((char *)&acc + TILE * plan->element, 0, t->columns * plan->element);
@@ -117,6 +133,7 @@ static void reduce_tile(const tile_task *t, double (*result)[TILE]) {
     for (size_t j = 0; j < t->columns; j++) {
         double sums[2] = {wide_value(&wide[0], j), wide_value(&wide[1], j)};
         dycl_moments m = dycl_moments_from(sums, tile_at(plan, &mean, j), n);
+        if (!is_f64(plan) && !dycl_m2_fits_f32(m.m2)) m = column_moments(t, j);
         result[0][j] = m.mean, result[1][j] = m.m2;
     }
 }
@@ -126,8 +143,8 @@ static void store_tile(const dycl_reduce_plan *plan, void *out, double (*result)
     const double n = (double)plan->n_reduced;
     for (size_t j = 0; j < columns; j++) {
         double x = result[0][j];
-        if (d->variance)
-            x = dycl_variance(result[1][j], n, d->correction);
+        if (dycl_is_variance(d->op))
+            x = dycl_variance(d->op, result[1][j], n, d->correction);
         else if (d->mean)
             x /= n;
         if (is_f64(plan))
@@ -142,7 +159,7 @@ static void merge_tile(const dycl_reduce_plan *plan, double (*total)[TILE], doub
                        double n_next, size_t columns) {
     for (size_t j = 0; j < columns; j++) {
         double a = total[0][j], b = next[0][j];
-        if (plan->desc->variance) {
+        if (dycl_is_variance(plan->desc->op)) {
             dycl_moments m =
                 dycl_moments_merge((dycl_moments){n_total, a, total[1][j]}, (dycl_moments){n_next, b, next[1][j]});
             total[0][j] = m.mean, total[1][j] = m.m2;
@@ -167,11 +184,12 @@ void dycl_reduce_columns_plan(dycl_reduce_plan *plan) {
     static const uint8_t columns[DYCL_RED_COUNT] = {
         [DYCL_RED_SUM] = DYCL_COLUMN_SUM + 1,     [DYCL_RED_SUMABS] = DYCL_COLUMN_SUMABS + 1,
         [DYCL_RED_SUMSQ] = DYCL_COLUMN_SUMSQ + 1, [DYCL_RED_AMAX] = DYCL_COLUMN_AMAX + 1,
-        [DYCL_RED_AMIN] = DYCL_COLUMN_AMIN + 1,
+        [DYCL_RED_AMIN] = DYCL_COLUMN_AMIN + 1,   [DYCL_RED_VAR] = DYCL_COLUMN_SUM + 1,
+        [DYCL_RED_STD] = DYCL_COLUMN_SUM + 1,
     };
     const dycl_reduce_desc *d = plan->desc;
     const dycl_space *kept = &plan->kept, *reduced = &plan->reduced;
-    int column = d->variance ? DYCL_COLUMN_SUM + 1 : columns[d->op];
+    int column = columns[d->op];
     if (!column || !dycl_dtype_is_float(d->dtype) || plan->n_kept == 0 || plan->n_reduced < 2) return;
     if (kept->rank == 0 || kept->stride[kept->rank - 1] != 1 || columns_of(plan) < 8) return;
     if (reduced->stride[reduced->rank - 1] == 1) return;

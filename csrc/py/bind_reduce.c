@@ -191,8 +191,8 @@ static PyObject *variance(dycl_call *call, const dycl_binding *row) {
     if (!dycl_dtype_is_float(dtype_of(call, x))) return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (!((double)reduced_numel(meta(call, x), mask) - correction > 0)) return dycl_call_bail(call, DYCL_BAIL_arguments); /* torch warns */
     int64_t attrs[3] = {mask, keep, dycl_f64_attr(correction)};
-    DYCL_CALL_TRY(dycl_build_node(&call->region->recorder, DYCL_OP_var, 1, &x, 3, attrs, &out));
-    if (row->extra & WITH_ROOT) DYCL_CALL_TRY(ew1(call, DYCL_OP_sqrt, out, &out));
+    dycl_op op = row->extra & WITH_ROOT ? DYCL_OP_std : DYCL_OP_var;
+    DYCL_CALL_TRY(dycl_build_node(&call->region->recorder, op, 1, &x, 3, attrs, &out));
     if (!(row->extra & WITH_MEAN)) return dycl_call_finish(call, DYCL_OK, out);
     DYCL_CALL_TRY(reduce(call, DYCL_OP_mean, x, mask, keep, &mean));
     return dycl_call_two_results(call, NULL, out, mean);

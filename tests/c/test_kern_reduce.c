@@ -66,13 +66,12 @@ static double sample(dycl_dtype dtype, int specials) {
 
 /* The reference: over `values`, in long double; *scale gets the sum of magnitudes, which an error bound is relative
  * to. */
-static double reference(dycl_red op, const double *values, int64_t n, double operand, double *scale) {
+static double reference(dycl_red op, const double *values, int64_t n, double *scale) {
     long double sum = 0, product = 1, magnitude = 0;
     int64_t best = 0, all = 1, any = 0;
     int greatest = op == DYCL_RED_AMAX || op == DYCL_RED_ARGMAX;
     for (int64_t i = 0; i < n; i++) {
         long double x = (long double)values[i], term = x;
-        if (op == DYCL_RED_SUMSQDEV) term = (x - (long double)operand) * (x - (long double)operand);
         if (op == DYCL_RED_SUMSQ) term = x * x;
         if (op == DYCL_RED_SUMABS) term = fabsl(x);
         sum += term, product *= x, magnitude += fabsl(term);
@@ -94,6 +93,31 @@ static double reference(dycl_red op, const double *values, int64_t n, double ope
     }
 }
 
+static int is_variance(dycl_red op) { return op == DYCL_RED_VAR || op == DYCL_RED_STD; }
+
+/* *scale: the variance itself, and what is left of equal values by rounding. */
+static double reference_variance(const double *values, int64_t n, double correction, double *scale) {
+    long double mean = 0, squares = 0, most = 0;
+    for (int64_t i = 0; i < n; i++) mean += (long double)values[i];
+    mean /= n;
+    for (int64_t i = 0; i < n; i++) {
+        long double x = (long double)values[i], from = x - mean;
+        squares += from * from, most = x * x > most ? x * x : most;
+    }
+    double variance = (double)squares / fmax(0, (double)n - correction);
+    *scale = variance + 1e-8 * (double)most;
+    return variance;
+}
+
+/* The root is compared as a square: of almost equal values it magnifies what rounding leaves. */
+static double squared_if_root(dycl_red op, double x) { return op == DYCL_RED_STD ? x * x : x; }
+
+/* Squares of such floats overflow, or vanish. */
+static double some_magnitude(dycl_red op, dycl_dtype dtype) {
+    static const double magnitudes[] = {1e-15, 1e18, 1e-25, 1e25};
+    return dtype == DYCL_F32 && is_variance(op) && below(3) == 0 ? magnitudes[below(op == DYCL_RED_STD ? 4 : 2)] : 1;
+}
+
 static double unit(dycl_dtype dtype) {
     return dtype == DYCL_F32 ? 6e-8 : dtype == DYCL_F64 ? 1.2e-16 : 0;
 }
@@ -110,27 +134,27 @@ static void check_reds(dycl_isa isa) {
         int is_float = dycl_dtype_is_float(dtype), offset = (int)below(4);
         int64_t n = op == DYCL_RED_PROD ? 1 + below(is_float ? 60 : 12) : some_length();
         if (!kernel) {
-            check((!is_float && op >= DYCL_RED_SUMSQDEV) ||
+            check((!is_float && op >= DYCL_RED_VAR) ||
                       (dtype == DYCL_BOOL && (op == DYCL_RED_ARGMAX || op == DYCL_RED_ARGMIN)),
                   "a kernel is missing", op, dtype);
             continue;
         }
         if (round % 100 == 0 &&
-            (op <= DYCL_RED_PROD || op == DYCL_RED_ALL || op == DYCL_RED_ANY || op >= DYCL_RED_SUMSQDEV))
+            (op <= DYCL_RED_PROD || op == DYCL_RED_ALL || op == DYCL_RED_ANY || op >= DYCL_RED_VAR))
             n = 0;
         char *block = dycl_aligned_alloc((size_t)(n + 8) * 8), *a = block + (size_t)offset * dycl_dtype_size(dtype);
-        double *values = dycl_alloc((size_t)(n + 1) * 8), scale, operand = is_float ? (double)(float)normal() : 0;
-        double out_block[2] = {0, 0}, operand_block;
+        double *values = dycl_alloc((size_t)(n + 1) * 8), scale, correction = below(4) ? (double)below(3) : 0.3;
+        double out_block[2] = {0, 0}, magnitude = some_magnitude(op, dtype);
         int specials = round % 8 == 0 ? (int)n / 2 + 1 : round % 8 == 1 ? 3 * (int)n + 1 : 0;
         for (int64_t i = 0; i < n; i++) {
             double x = sample(dtype, specials);
             if (op == DYCL_RED_ALL && below(n) && x == 0) x = 1;
             if (op == DYCL_RED_ANY && below(2 * n)) x = 0;
-            put(dtype, a, i, x), values[i] = get(dtype, a, i);
+            put(dtype, a, i, x * magnitude), values[i] = get(dtype, a, i);
         }
-        put(dtype, &operand_block, 0, operand);
-        kernel(out_block, a, &operand_block, (size_t)n);
-        double got = get(dycl_red_result(op, dtype), out_block, 0), want = reference(op, values, n, operand, &scale);
+        kernel(out_block, a, &correction, (size_t)n);
+        double got = squared_if_root(op, get(dycl_red_result(op, dtype), out_block, 0));
+        double want = is_variance(op) ? reference_variance(values, n, correction, &scale) : reference(op, values, n, &scale);
         check(close_to(got, want, is_float ? 24 * unit(dtype) * scale : 0), "red", got, want);
         dycl_aligned_free(block), dycl_free(values);
     }
@@ -218,10 +242,10 @@ static void check_reduce(int64_t budget) {
     d.op = (dycl_red)below(DYCL_RED_COUNT),
     d.dtype = below(3) ? (dycl_dtype)below(2) : (dycl_dtype)below(DYCL_DTYPE_COUNT);
     if (dycl_dtype_is_float(d.dtype)) {
-        d.variance = below(4) == 0, d.mean = d.op == DYCL_RED_SUM && below(2), d.correction = (double)below(3);
+        if (below(5) == 0) d.op = below(2) ? DYCL_RED_VAR : DYCL_RED_STD;
+        d.mean = d.op == DYCL_RED_SUM && below(2), d.correction = (double)below(3);
     }
-    if (!d.variance && (d.op == DYCL_RED_SUMSQDEV || !dycl_kern_red(dycl_cpu_isa(), d.op, d.dtype)))
-        d.op = DYCL_RED_SUM;
+    if (!dycl_kern_red(dycl_cpu_isa(), d.op, d.dtype)) d.op = DYCL_RED_SUM;
     for (int i = 0; i < d.rank; i++) {
         int64_t most = budget / total;
         d.sizes[i] = below(8) == 0 ? 1 : 1 + below(i + 1 < d.rank && most > 60 && below(3) ? 60 : most);
@@ -246,21 +270,21 @@ static void check_reduce(int64_t budget) {
     char *in = dycl_alloc((size_t)extent * 8), *out = dycl_alloc((size_t)(kept + 1) * 8);
     double *values = dycl_alloc((size_t)(reduced + 1) * 8), scale;
     int specials = below(4) ? 0 : (int)(4 * reduced + 4);
-    for (int64_t i = 0; i < extent; i++) put(d.dtype, in, i, sample(d.dtype, specials) + (d.variance ? 3 : 0));
+    double magnitude = some_magnitude(d.op, d.dtype), offset = is_variance(d.op) ? 3 : 0;
+    for (int64_t i = 0; i < extent; i++) put(d.dtype, in, i, (sample(d.dtype, specials) + offset) * magnitude);
     size_t bytes = dycl_kern_reduce_scratch(&d);
     char *scratch = dycl_aligned_alloc(bytes + 64);
     memset(scratch + bytes, 0x77, 64);
     dycl_status status = dycl_kern_reduce(&d, out, in, scratch);
     for (int i = 0; i < 64; i++) check(scratch[bytes + (size_t)i] == 0x77, "reduce wrote past its scratch", 0, 0);
-    int extreme = !d.variance && ((d.op >= DYCL_RED_AMAX && d.op <= DYCL_RED_AMIN) || d.op == DYCL_RED_ARGMAX ||
-                                  d.op == DYCL_RED_ARGMIN);
+    int extreme = (d.op >= DYCL_RED_AMAX && d.op <= DYCL_RED_AMIN) || d.op == DYCL_RED_ARGMAX || d.op == DYCL_RED_ARGMIN;
     if (reduced == 0 && kept > 0 && extreme) {
         check(status == DYCL_BAIL, "reduce of nothing bails", status, DYCL_BAIL);
         kept = 0;
     } else {
         check(status == DYCL_OK, "reduce", status, 0);
     }
-    dycl_dtype result = d.variance ? d.dtype : dycl_red_result(d.op, d.dtype);
+    dycl_dtype result = dycl_red_result(d.op, d.dtype);
     for (int64_t i = 0; i < kept; i++) {
         if (kept > 500 && below(kept) > 500) continue;
         int64_t rest = i, base = 0;
@@ -273,20 +297,18 @@ static void check_reduce(int64_t budget) {
             values[j] = get(d.dtype, in, at);
         }
         double got = get(result, out, i), want;
-        if (d.variance) {
-            double mean = reference(DYCL_RED_SUM, values, reduced, 0, &scale) / (double)reduced;
-            double m2 = reference(DYCL_RED_SUMSQDEV, values, reduced, mean, &scale);
-            want = m2 / fmax(0, (double)reduced - d.correction);
-            scale = want + 1e-8; /* of all-equal values only rounding remains */
+        if (is_variance(d.op)) {
+            got = squared_if_root(d.op, got);
+            want = reference_variance(values, reduced, d.correction, &scale);
         } else {
-            want = reference(d.op, values, reduced, 0, &scale);
+            want = reference(d.op, values, reduced, &scale);
             if (d.mean) want /= (double)reduced, scale /= (double)reduced;
             if (d.op == DYCL_RED_PROD && fabs(want) > 1e15 && !dycl_dtype_is_float(result))
                 continue; /* wraps: no double reference */
             if (d.op == DYCL_RED_PROD && d.dtype == DYCL_F32 && (fabs(want) > 1e30 || fabs(want) < 1e-30)) continue;
         }
         check(close_to(got, want, dycl_dtype_is_float(result) ? 24 * unit(d.dtype) * scale : 0),
-              d.variance ? "variance" : "reduce", got, want);
+              is_variance(d.op) ? "variance" : "reduce", got, want);
     }
     dycl_free(in), dycl_free(out), dycl_free(values), dycl_aligned_free(scratch);
 }

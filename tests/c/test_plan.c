@@ -246,7 +246,7 @@ static void add_random(sample *s, dycl_dtype dtype) {
     static const int binary[] = {DYCL_EW_add,     DYCL_EW_sub,     DYCL_EW_mul,
                                  DYCL_EW_maximum, DYCL_EW_minimum, DYCL_EW_leaky_relu};
     static const int reductions[] = {DYCL_OP_sum,   DYCL_OP_mean,   DYCL_OP_amax, DYCL_OP_amin,
-                                     DYCL_OP_sumsq, DYCL_OP_sumabs, DYCL_OP_var};
+                                     DYCL_OP_sumsq, DYCL_OP_sumabs, DYCL_OP_var, DYCL_OP_std};
     uint32_t v = any_value(s, dtype);
     if (v == DYCL_NONE) return;
     const dycl_value x = *value(s, v);
@@ -278,10 +278,11 @@ static void add_random(sample *s, dycl_dtype dtype) {
         if (rank == 0) break;
         int64_t mask = pick(0, 2) == 0 ? pick(1, (1 << rank) - 1) : (int64_t)1 << (rank - 1);
         int64_t attrs[3] = {mask, pick(0, 1), dycl_f64_attr(1)};
-        int op = reductions[pick(0, is_float ? 6 : 0)];
-        if (op == DYCL_OP_var && dycl_value_numel(&x) < 64) op = DYCL_OP_mean;
-        if (op == DYCL_OP_var) attrs[2] = dycl_f64_attr(0);
-        add_node(s, op, 1, &v, op == DYCL_OP_var ? 3 : 2, attrs);
+        int op = reductions[pick(0, is_float ? 7 : 0)];
+        int spread = op == DYCL_OP_var || op == DYCL_OP_std;
+        if (spread && dycl_value_numel(&x) < 64) op = DYCL_OP_mean, spread = 0;
+        if (spread) attrs[2] = dycl_f64_attr(0);
+        add_node(s, op, 1, &v, spread ? 3 : 2, attrs);
         break;
     }
     case 8:
