@@ -194,7 +194,11 @@ static PyObject *variance(dycl_call *call, const dycl_binding *row) {
     dycl_op op = row->extra & WITH_ROOT ? DYCL_OP_std : DYCL_OP_var;
     DYCL_CALL_TRY(dycl_build_node(&call->region->recorder, op, 1, &x, 3, attrs, &out));
     if (!(row->extra & WITH_MEAN)) return dycl_call_finish(call, DYCL_OK, out);
+    /* torch's mean beside a variance is a double's: no sum on the way leaves a float */
+    dycl_dtype own = dtype_of(call, x);
+    if (own == DYCL_F32) DYCL_CALL_TRY(dycl_build_cast(&call->region->recorder, x, DYCL_F64, &x));
     DYCL_CALL_TRY(reduce(call, DYCL_OP_mean, x, mask, keep, &mean));
+    if (own == DYCL_F32) DYCL_CALL_TRY(dycl_build_cast(&call->region->recorder, mean, own, &mean));
     return dycl_call_two_results(call, NULL, out, mean);
 }
 
@@ -209,6 +213,7 @@ static dycl_status norm_order(dycl_call *call, PyObject *o, double *out) {
     return dycl_call_f64_or(call, o, 2, out);
 }
 
+/* A scalar whose dimension is named is squared all the same in torch, where it may overflow: callers leave that to it. */
 static dycl_status vector_norm(dycl_call *call, uint32_t x, double order, uint32_t mask, int keep, uint32_t *out) {
     dycl_status status;
     if (!dycl_dtype_is_float(dtype_of(call, x)) || dycl_value_numel(meta(call, x)) == 0)
@@ -241,6 +246,7 @@ static PyObject *norm(dycl_call *call, const dycl_binding *row) {
     if (row->op && (!call->p[1] || PyUnicode_Check(call->p[1])) && dims && (PyTuple_Check(dims) || PyList_CheckExact(dims)) && PySequence_Fast_GET_SIZE(dims) > 2)
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
+    if (meta(call, x)->rank == 0 && dycl_call_given(dims)) return dycl_call_bail(call, DYCL_BAIL_shape);
     DYCL_CALL_TRY(norm_order(call, call->p[1], &order));
     DYCL_CALL_TRY(reduced_dims(call, call->p[2], meta(call, x)->rank, EMPTY_BAILS, &mask));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[3], 0, &keep));
@@ -265,6 +271,7 @@ static PyObject *normalize(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[1], 2, &order));
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[3], 1e-12, &eps));
+    if (meta(call, x)->rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
     if (call->p[2]) {
         DYCL_CALL_TRY(reduced_dims(call, call->p[2], meta(call, x)->rank, EMPTY_BAILS, &mask));
     } else {

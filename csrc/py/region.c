@@ -225,12 +225,19 @@ int dycl_region_replace(dycl_region *region, PyObject *tensor, dycl_handle made)
     }
     dycl_lazy *lazy = dycl_lazy_of(tensor);
     dycl_handle old = lazy->real;
+    if (lazy->own == DYCL_OWN_VIEW) {
+        dycl_tensor_view v;
+        dycl_handle view = dycl_abi_read(real, &v) ? dycl_abi_view(real, v.rank, v.sizes, v.strides, dycl_abi_storage_offset(real)) : NULL;
+        dycl_abi_delete(real);
+        if (!(real = view)) return -1;
+    }
     dycl_abi_add_version(dycl_abi_handle_impl(real), old ? dycl_abi_version(dycl_abi_handle_impl(old)) : lazy->writes);
     lazy->real = real;
     lazy->value = 0;
     lazy->epoch = 0;
     lazy->writes = 0;
-    lazy->aliased = lazy->own = 0;
+    lazy->aliased = 0;
+    lazy->own &= DYCL_OWN_VIEW;
     dycl_abi_delete(old);
     return 0;
 }

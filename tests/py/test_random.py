@@ -408,3 +408,15 @@ def test_dycl_draws_in_the_same_call_as_torch():
                 got.append(accelerated(x))
     for a, b in zip(want, got):
         torch.testing.assert_close(a, b)
+
+
+def test_drawn_into_a_view_of_what_nobody_sees():
+    def program(x):
+        t = torch.repeat_interleave(x.neg(), 1)  # a view of its flat form
+        u = torch.repeat_interleave(x.exp(), 1).add_(1)
+        return [t.cauchy_(), u.normal_()]
+
+    x, call = torch.rand(4, 3), dycl.accelerate(program)
+    with torch.no_grad():
+        for f in (program, call, call):
+            assert [(t._is_view(), t._version) for t in f(x)] == [(True, 1), (True, 2)]
