@@ -71,9 +71,9 @@ static inline dycl_moments dycl_moments_from(const double sums[2], double m, dou
     return (dycl_moments){n, m + sums[0] / n, m2 < 0 ? 0 : m2};
 }
 
-/* Divides as torch's Welford does: NaN for nothing over nothing, inf where the correction eats all of n. */
+/* Divides as torch's Welford does: NaN of nothing, inf where the correction eats all of n. */
 static inline double dycl_variance(dycl_red op, double m2, double n, double correction) {
-    double variance = m2 / (n > correction ? n - correction : 0);
+    double variance = n > 0 ? m2 / (n > correction ? n - correction : 0) : (double)NAN;
     return op == DYCL_RED_STD ? sqrt(variance) : variance;
 }
 

@@ -83,3 +83,16 @@ def test_a_variance_does_not_overflow_before_it_is_one(function):
                 want = function(t, dim)
                 for _ in range(2):
                     torch.testing.assert_close(call(t, dim), want, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("function", [torch.std, torch.var])
+def test_a_variance_of_nothing(function):
+    """NaN whatever the correction."""
+    for correction, shape in itertools.product((-2, -0.5, 0, 1), ((3, 0), (0, 3), (0,), (2, 0, 9))):
+        call = dycl.accelerate(lambda x: (function(x, 0, correction=correction), function(x, -1, correction=correction)))
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            x = torch.empty(shape)
+            for _ in range(2):
+                for want, got in zip((function(x, 0, correction=correction), function(x, -1, correction=correction)), call(x), strict=True):
+                    torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)

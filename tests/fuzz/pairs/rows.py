@@ -404,8 +404,18 @@ row("var", REDUCTION, power=2)(
         "var",
         [
             "torch.var({x}{over}{keep}{correction})",
-            "torch.std({x}{over}{keep}{correction})",
             "torch.var_mean({x}{over}{keep}{correction})[0]",
+        ],
+        floats=True,
+        empty=False,
+    )
+)
+row("std", REDUCTION, power=1)(
+    _reduction(
+        "std",
+        [
+            "torch.std({x}{over}{keep}{correction})",
+            "torch.std_mean({x}{over}{keep}{correction})[0]",
         ],
         floats=True,
         empty=False,
