@@ -108,7 +108,9 @@ static int64_t inside(int64_t i, int64_t size) { return i < 0 ? 0 : i < size ? i
 
 static taps taps_of(const int64_t *attrs, int d, int64_t i, int64_t in) {
     int64_t out = attrs[2 + d];
-    double scale = dycl_attr_f64(attrs[4 + d]), step = attrs[1] ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0) : scale > 0 ? 1 / scale : (double)in / (double)out;
+    if (d == 0 && attrs[1] & 2) return (taps){.count = 1, .at = {i}, .weight = {1}};
+    int align = (int)(attrs[1] & 1);
+    double scale = dycl_attr_f64(attrs[4 + d]), step = align ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0) : scale > 0 ? 1 / scale : (double)in / (double)out;
     taps t = {.count = 1, .weight = {1}};
     if (attrs[0] == DYCL_RESIZE_NEAREST || attrs[0] == DYCL_RESIZE_NEAREST_EXACT) {
         double at = ((double)i + (attrs[0] == DYCL_RESIZE_NEAREST_EXACT ? 0.5 : 0)) * step;
@@ -116,7 +118,7 @@ static taps taps_of(const int64_t *attrs, int d, int64_t i, int64_t in) {
         t.at[0] = inside((int64_t)floor(at), in);
         return t;
     }
-    double at = attrs[1] ? step * (double)i : step * ((double)i + 0.5) - 0.5;
+    double at = align ? step * (double)i : step * ((double)i + 0.5) - 0.5;
     if (attrs[0] == DYCL_RESIZE_LINEAR) {
         if (at < 0) at = 0;
         if (in == out) at = (double)i;
@@ -144,11 +146,11 @@ dycl_status dycl_reference_resize(dycl_reference *r, const dycl_node *node, cons
             for (int j = 0; j < h.count; j++) {
                 dycl_number e = dycl_reference_get(r, o[0], (int64_t[]){index[0], index[1], v.at[i], h.at[j]}, 4);
                 dycl_number_add_product(&s, e, (dycl_number){v.weight[i] * h.weight[j], 0, 0});
-                if (!isfinite(e.f) && v.count > 1) s.unknown = 1; /* times a weight of 0 or nearly so */
+                if (!isfinite(e.f) && h.count > 1) s.unknown = 1; /* times a weight of 0 or nearly so */
                 sizes += fabs(e.f);
             }
-        if (v.count > 1) s.error += sizes * dycl_number_epsilon(DYCL_F32) * (double)(1 + x->sizes[2] + x->sizes[3]); /* of positions */
-        dycl_number y = v.count == 1 && !s.unknown ? dycl_reference_get(r, o[0], (int64_t[]){index[0], index[1], v.at[0], h.at[0]}, 4) : dycl_number_total(DYCL_F32, &s, 1);
+        if (h.count > 1) s.error += sizes * dycl_number_epsilon(DYCL_F32) * (double)(1 + x->sizes[2] + x->sizes[3]); /* of positions */
+        dycl_number y = v.count * h.count == 1 && !s.unknown ? dycl_reference_get(r, o[0], (int64_t[]){index[0], index[1], v.at[0], h.at[0]}, 4) : dycl_number_total(DYCL_F32, &s, 1);
         dycl_reference_set(r, node->out, index, y);
     } while (dycl_reference_next(index, out->sizes, 4));
     return DYCL_OK;

@@ -29,7 +29,8 @@ dycl_status dycl_make_resize(dycl_maker *b, const dycl_node *node) {
     DYCL_TRY(dycl_make_target(b, node->out, &to));
     for (int i = 0; i < 2; i++) {
         dycl_resize_axis *axis = &a->axes[i];
-        dycl_resize_kind own = i == 0 && only_width ? DYCL_RESIZE_NEAREST : kind; /* a neighbour times 0 would make a NaN of an infinity */
+        int copied = i == 0 && only_width; /* a neighbour times 0 would make a NaN of an infinity */
+        dycl_resize_kind own = copied ? DYCL_RESIZE_NEAREST : kind;
         int64_t taps = dycl_kern_resize_taps(own);
         axis->in = from.sizes[2 + i];
         axis->out = to.sizes[2 + i];
@@ -37,7 +38,7 @@ dycl_status dycl_make_resize(dycl_maker *b, const dycl_node *node) {
         int64_t *index = dycl_plan_alloc(b->plan, (size_t)(axis->out * taps) * sizeof *index);
         float *weight = dycl_plan_alloc(b->plan, (size_t)(axis->out * taps) * sizeof *weight);
         if (!index || !weight) return DYCL_ERROR;
-        dycl_kern_resize_axis(own, align, axis->in, axis->out, dycl_attr_f64(attrs[4 + i]), index, weight);
+        dycl_kern_resize_axis(own, align, axis->in, axis->out, copied ? 0 : dycl_attr_f64(attrs[4 + i]), index, weight);
         axis->index = index;
         axis->weight = weight;
     }

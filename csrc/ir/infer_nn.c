@@ -232,6 +232,7 @@ dycl_status dycl_infer_recurrent(const dycl_graph *g, const uint32_t *operands, 
 dycl_status dycl_infer_resize(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
     const dycl_value *x = &g->values[operands[0]];
     if (x->dtype != DYCL_F32 || x->rank != 4 || dycl_value_numel(x) == 0 || attrs[2] < 1 || attrs[3] < 1) return DYCL_BAIL;
+    if (attrs[1] & 2 && attrs[2] != x->sizes[2]) return DYCL_BAIL; /* only the width is resampled */
     out->dtype = x->dtype;
     out->rank = 4;
     out->sizes[0] = x->sizes[0];

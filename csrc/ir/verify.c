@@ -93,6 +93,7 @@ static dycl_status check_attrs(const dycl_graph *g, dycl_op op, int operand_coun
         if (attr_count % 2 == 0) return dycl_error_set("%d attributes of a view", attr_count);
         return dycl_verify_sizes((attr_count - 1) / 2, attrs + 1, attrs + 1 + (attr_count - 1) / 2);
     case DYCL_FAMILY_RESIZE:
+        if (attrs[1] < 0 || attrs[1] > 3) return dycl_error_set("flags of a resize");
         for (int i = 2; i < 4; i++)
             if (attrs[i] < 1 || attrs[i] > INT32_MAX || !(dycl_attr_f64(attrs[2 + i]) >= 0)) return dycl_error_set("size or scale of a resize");
         return attrs[0] >= 0 && attrs[0] < DYCL_RESIZE_COUNT ? DYCL_OK : dycl_error_set("kind of resize %lld", (long long)attrs[0]);
