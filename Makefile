@@ -46,7 +46,7 @@ $(VENV)/.stamp-develop: $(VENV)/.stamp-base
 	touch $@
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-develop
-	$(PIP) "pytest>=8" expecttest transformers==5.23.0 nbclient nbformat ipykernel
+	$(PIP) "pytest>=8" pytest-xdist expecttest transformers==5.23.0 nbclient nbformat ipykernel
 	touch $@
 
 $(VENV)/.stamp-bench: $(VENV)/.stamp-test
@@ -69,7 +69,7 @@ test-c: $(VENV)/.stamp-test
 	@$(PY) setup.py --quiet ctest
 
 test-py: $(VENV)/.stamp-test build
-	$(PY) -m pytest -q tests/py
+	$(PY) -m pytest -q --numprocesses=auto --maxprocesses=4 --dist=worksteal tests/py
 
 test-full: export DYCL_TEST_FULL = 1
 test-full: test

@@ -7,7 +7,7 @@ import warnings
 
 from dycl import _environment, _profile
 
-TESTED_TORCH = "2.13."  # where dycl's look into torch's memory layout, and that its results are torch's, is tested
+TESTED_TORCH = ("2.13.",)  # whose memory layout and results dycl's own tests know; others are proven (_proof)
 
 
 _core = None  # the extension module, once _load() found it: oneDNN and OpenMP read the environment when they are loaded, and a script under
@@ -52,7 +52,7 @@ def _setup():
         except ImportError as error:
             raise ImportError("dycl.accelerate needs torch: pip install torch==2.13.0") from error
         try:
-            _start(torch.__version__)
+            _start(torch)
             _ready = True
         except (ImportError, AttributeError, RuntimeError, OSError, MemoryError) as error:
             _ready = str(error) or type(error).__name__
@@ -60,11 +60,11 @@ def _setup():
     return _ready is True
 
 
-def _start(version):
+def _start(torch):
     if _load() is None:
         raise ImportError(f"{_core_error} (is oneDNN installed? pip install onednn-cpu-gomp)")
-    if not version.startswith(TESTED_TORCH):
-        raise RuntimeError(f"dycl was tested with torch {TESTED_TORCH}x, this is {version}")
+    if not torch.__version__.startswith(TESTED_TORCH):
+        _prove(torch)
     _core.setup()
     from dycl import _replay
 
@@ -77,6 +77,16 @@ def _start(version):
         _core.set_choosing(False)
     _environment.tell(_core)
     _profile.start(_core)
+
+
+def _prove(torch):
+    from dycl import _proof
+
+    failed, new = _proof.failure(torch, _core)
+    if failed:
+        raise RuntimeError(f"torch {torch.__version__} is none that dycl was tested with, and its self-test fails: {failed}")
+    if new:
+        warnings.warn(f"dycl was not tested with torch {torch.__version__}; its self-test passed, so it accelerates (this is said once)", RuntimeWarning, stacklevel=5)
 
 
 def _options(pack, precision):

@@ -9,7 +9,7 @@ _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 # Who reads them: the core (csrc/base/env.h, asked by `_core.environment`), this package, and the build and the tests.
 NAMES = {
     "core": ("DYCL_AHEAD", "DYCL_CHECK", "DYCL_DEBUG", "DYCL_ISA", "DYCL_MEASURE"),
-    "package": ("DYCL_CHOOSE", "DYCL_DISABLE", "DYCL_PROFILE", "DYCL_REPLAY"),
+    "package": ("DYCL_CHOOSE", "DYCL_DISABLE", "DYCL_PROFILE", "DYCL_REPLAY", "DYCL_TRUST_TORCH"),
     "build": ("DYCL_BUILD_DEBUG", "DYCL_JOBS", "DYCL_SANITIZE", "DYCL_WERROR"),
     "benchmarks": ("DYCL_BENCH_BEFORE",),
     "tests": ("DYCL_TEST_FULL", "DYCL_TEST_PYMEM", "DYCL_TEST_OPERATORS", "DYCL_TEST_SEED"),
@@ -37,6 +37,11 @@ def replays():
     return switch("DYCL_REPLAY") is True
 
 
+def trusts_torch():
+    """DYCL_TRUST_TORCH=1: a torch that dycl's tests do not know is not proven first. For tests of such a torch, and for the proof itself."""
+    return switch("DYCL_TRUST_TORCH") is True
+
+
 def profile():
     """None: as usual; False: none is kept; or where the file is to be."""
     value = os.environ.get("DYCL_PROFILE", "")
@@ -46,7 +51,7 @@ def profile():
 def complaints(core):
     """What is wrong, as texts."""
     found = list(core.environment())
-    for name, taken in (("DYCL_DISABLE", "taken as 1"), ("DYCL_CHOOSE", "ignored"), ("DYCL_REPLAY", "ignored")):
+    for name, taken in (("DYCL_DISABLE", "taken as 1"), ("DYCL_CHOOSE", "ignored"), ("DYCL_REPLAY", "ignored"), ("DYCL_TRUST_TORCH", "ignored")):
         if switch(name, unknown="") == "":
             found.append(f"{name}={os.environ[name]:.60} is {taken}: it may be 0 or 1")
     known = [name for names in NAMES.values() for name in names]

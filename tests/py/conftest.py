@@ -23,9 +23,10 @@ for function in "acos asin atan cos erf erfc erfinv exp expm1 log log10 log1p lo
         getattr(torch, function)(torch.full((1,), 0.5, dtype=dtype))
 
 
-@pytest.fixture(scope="session", autouse=True)
-def imports_are_no_garbage():
-    """What importing and collecting the tests made lives for ever: each test's `gc.collect()` looks only at what came since."""
+@pytest.fixture(scope="module", autouse=True)
+def what_was_before_is_no_garbage():
+    """What imports, collected tests and earlier modules left is looked at once a module: each test's `gc.collect()` sees only what came since."""
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
 
