@@ -5,22 +5,23 @@ PYTHON      ?= python3
 VENV        ?= .venv
 # Where the CPU build of torch lives; without it, or when it cannot be reached, the usual index is asked.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
-TORCH       := torch==2.13.0
+TORCH_PIN   := torch==2.13.0
 BENCH       ?=
 SANITIZED   ?=
 FUZZ        ?= plans
 
 PY   := $(VENV)/bin/python
 # Every pip call names torch's exact version, so that no dependency of anything can ask for another.
-PIP  := $(PY) -m pip install --quiet --disable-pip-version-check $(TORCH)
+PIP  := $(PY) -m pip install --quiet --disable-pip-version-check $(TORCH_PIN)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-c test-py test-full bench wheel debug sanitize asan tsan fuzz lint format clean distclean
+.PHONY: help setup build demo test test-c test-py test-full test-torch bench wheel debug sanitize asan tsan fuzz lint format clean distclean
 
 help:
 	@echo "make demo       set up, build, run examples/quickstart.py"
 	@echo "make test       set up, build, run all tests (test-full: the long ones too)"
+	@echo "make test-torch TORCH=2.15.0    the same against another torch"
 	@echo "make bench      compare with eager and other compilers (BENCH='--only mlp --quick' passes options)"
 	@echo "make wheel      build a wheel into dist/"
 	@echo "make debug      rebuild with checks and symbols; the next plain build returns to normal"
@@ -35,8 +36,8 @@ help:
 $(VENV)/.stamp-base: pyproject.toml
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -c 'import torch, sys; sys.exit(torch.__version__.split("+")[0] != "2.13.0")' 2>/dev/null \
-	  || $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --retries 0 --index-url $(TORCH_INDEX) $(TORCH) 2>/dev/null \
-	  || $(PY) -m pip install --quiet --disable-pip-version-check --no-deps $(TORCH)
+	  || $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --retries 0 --index-url $(TORCH_INDEX) $(TORCH_PIN) 2>/dev/null \
+	  || $(PY) -m pip install --quiet --disable-pip-version-check --no-deps $(TORCH_PIN)
 	$(PIP) "numpy>=2" onednn-cpu-gomp onednn-devel-cpu-gomp "setuptools>=77" wheel
 	touch $@
 
@@ -73,6 +74,10 @@ test-py: $(VENV)/.stamp-test build
 
 test-full: export DYCL_TEST_FULL = 1
 test-full: test
+
+# Another torch in an environment of its own: TORCH=2.15.0
+test-torch: $(VENV)/.stamp-test build
+	$(PY) tests/other_torch.py $(TORCH)
 
 bench: $(VENV)/.stamp-bench build
 	$(PY) -m benchmarks $(BENCH)
