@@ -11,7 +11,11 @@ import types
 
 from dycl._everywhere import accelerate_all
 
-USAGE = "usage: python -m dycl script.py [arguments]\n       python -m dycl -m module [arguments]"
+USAGE = "usage: python -m dycl script.py [arguments]\n       python -m dycl -m module [arguments]\n       python -m dycl --help | --version"
+HELP = """
+Runs a program as python itself would, with every outermost call of a torch module accelerated (dycl.accelerate_all). What cannot be represented, and
+what needs gradients, runs in torch. Environment: DYCL_DISABLE=1 runs everything in torch, DYCL_PROFILE=0 keeps nothing of what is measured,
+DYCL_ISA=scalar|avx2|avx512 bounds the kernels; docs/environment.md has all of them."""
 
 
 def new_main():
@@ -70,13 +74,36 @@ def report_without_us(error):
     sys.excepthook = hook
 
 
+def version():
+    """Of dycl and of what it works with, without importing torch."""
+    import importlib.metadata
+
+    from dycl import __version__, info
+
+    def installed(name):
+        try:
+            return f"{name} {importlib.metadata.version(name)}"
+        except importlib.metadata.PackageNotFoundError:
+            return f"no {name}"
+
+    found = info()
+    core = f"oneDNN {found['onednn']}, kernels for {found['isa']}" if "onednn" in found else "no extension module"
+    return f"dycl {__version__} ({core}, {installed('torch')}, Python {found['python']})"
+
+
 def main():
     arguments = sys.argv[1:]
     as_module = arguments[:1] == ["-m"]
     sys.argv[:] = arguments[as_module:]
-    if not sys.argv or arguments[0] in ("-h", "--help"):
-        print(USAGE, file=sys.stdout if sys.argv else sys.stderr)
-        sys.exit(0 if sys.argv else 2)
+    if not sys.argv:
+        print(USAGE, file=sys.stderr)
+        sys.exit(2)
+    if arguments[0] in ("-h", "--help"):
+        print(USAGE, HELP, sep="\n")
+        sys.exit(0)
+    if arguments[0] == "--version":
+        print(version())
+        sys.exit(0)
     accelerate_all()
     try:
         run_module(sys.argv[0]) if as_module else run_script(sys.argv[0])

@@ -13,6 +13,7 @@ TESTED_TORCH = ("2.13.",)  # whose memory layout and results dycl's own tests kn
 _core = None  # the extension module, once _load() found it: oneDNN and OpenMP read the environment when they are loaded, and a script under
 _core_error = None  # `python -m dycl` may still set it; why there is none
 _disabled = False  # dycl.disable() came before the extension module
+_MISSING = object()
 _SITE = "_compiled_call_impl"  # torch.nn.Module's own hook: what _wrapped_call_impl calls instead of _call_impl
 _ready = None  # None: not tried; True; or the reason why programs run in torch
 
@@ -90,30 +91,39 @@ def _prove(torch):
 
 
 def _options(pack, precision):
-    """The bits that a site is made with. Raises where the request cannot be met."""
+    """Whether bfloat16 is asked for. Raises where the request makes no sense, on any machine."""
     if not isinstance(pack, bool):
         raise TypeError(f"pack is True or False, not {pack!r}")
-    if precision not in ("f32", "bf16"):
-        raise ValueError(f"precision is 'f32' or 'bf16', not {precision!r}")
+    wanted = _PRECISIONS.get(str(precision)) if isinstance(precision, str) or type(precision).__name__ == "dtype" else None
+    if wanted is None:
+        raise ValueError(f"precision is 'f32' or 'bf16' ('float32', 'bfloat16', or one of torch's two dtypes), not {precision!r}")
+    if wanted == "bf16" and not pack:
+        raise ValueError("precision='bf16' keeps the weights a second time, in bfloat16: it does not go with pack=False")
+    return wanted == "bf16"
+
+
+_PRECISIONS = {"f32": "f32", "float32": "f32", "torch.float32": "f32", "bf16": "bf16", "bfloat16": "bf16", "torch.bfloat16": "bf16"}
+
+
+def _bits(pack, bf16):
+    """What a site is made with. Raises where this machine cannot."""
     options = 0 if pack else _core.NO_PACK
-    if precision == "bf16":
-        if not pack:
-            raise ValueError("precision='bf16' keeps the weights a second time, in bfloat16: it does not go with pack=False")
+    if bf16:
         if not _core.info()["bf16"]:
             raise RuntimeError("precision='bf16' needs a processor with AVX512_BF16 (or AMX), and DYCL_ISA must not exclude it")
         options |= _core.BF16
     return options
 
 
-def accelerate(target, *, pack=True, precision="f32"):
-    """Makes a model or a function run through dycl.
+def accelerate(target=_MISSING, *, pack=True, precision="f32"):
+    """Makes a model or a function run through dycl. Without a target: a decorator, ``@dycl.accelerate(pack=False)``.
 
     Args:
         target: a ``torch.nn.Module`` (any; the very same object is returned, with its state, hooks and type untouched), or a Python
             callable that computes with torch tensors (a wrapper with the same signature is returned).
         pack: whether weights may be kept a second time in the form that products and convolutions read best. ``False``: no such copies, so that
             memory stays at eager's.
-        precision: ``"f32"``, or ``"bf16"``: parameters are read as bfloat16 by products and convolutions, which accumulate in float32; tensors
+        precision: ``"f32"`` (or ``"float32"``, ``torch.float32``), or ``"bf16"`` (``"bfloat16"``, ``torch.bfloat16``): parameters are read as bfloat16 by products and convolutions, which accumulate in float32; tensors
             stay float32 for the program. Relative errors are about 1e-2 then. Needs AVX512_BF16.
 
     What a call inside an accelerated call does is decided by the outermost one. Accelerating again with other options replaces them.
@@ -131,10 +141,13 @@ def accelerate(target, *, pack=True, precision="f32"):
     are required a call runs in torch. Of a module's other methods those that ``torch.no_grad`` decorates (transformers' ``generate``) run through dycl as
     a whole when they are called on the module that was accelerated. ``copy.deepcopy`` and pickling of an accelerated module give a plain one, as for ``torch.compile``.
     """
+    bf16 = _options(pack, precision)
+    if target is _MISSING:
+        return functools.partial(accelerate, pack=pack, precision=precision)
     ready = _setup()
     from torch import nn
 
-    options = _options(pack, precision) if ready else 0
+    options = _bits(pack, bf16) if ready else 0
     site = _site_of(target) if ready else None
     if isinstance(target, nn.Module):
         if ready and (site is None or site._options != options):

@@ -224,6 +224,14 @@ static PyObject *site_get(PyObject *self, PyObject *object, PyObject *type) {
     return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
 }
 
+static PyObject *site_repr(PyObject *self) {
+    const dycl_site *site = (const dycl_site *)self;
+    if (site->callable) return PyUnicode_FromFormat("<dycl.accelerate(%R)>", site->callable);
+    PyObject *module = PyWeakref_GetObject(site->module); /* borrowed; a module's own repr is long */
+    if (module == Py_None) return PyUnicode_FromString("<dycl: a module that is gone>");
+    return PyUnicode_FromFormat("<dycl: calls of a %s at %p>", Py_TYPE(module)->tp_name, (void *)module);
+}
+
 /* Pickled by name and copied as itself, like a function. */
 static PyObject *site_reduce(PyObject *self, PyObject *unused) {
     (void)unused;
@@ -257,6 +265,7 @@ PyTypeObject dycl_site_type = {
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_vectorcall_offset = offsetof(dycl_site, vectorcall),
     .tp_call = PyVectorcall_Call,
+    .tp_repr = site_repr,
     .tp_traverse = site_traverse,
     .tp_clear = site_clear,
     .tp_dealloc = site_dealloc,

@@ -105,6 +105,8 @@ def test_every_variable_is_in_the_table():
             past.append(path.name)
     assert found <= known and not past
     assert {"DYCL_ISA", "DYCL_MEASURE", "DYCL_AHEAD", "DYCL_DEBUG", "DYCL_CHOOSE", "DYCL_DISABLE", "DYCL_PROFILE"} <= found, "the expression finds them"
+    told = re.findall(r"^\| `(DYCL_\w+)` \|", (ROOT / "docs" / "environment.md").read_text(), re.MULTILINE)
+    assert sorted(told) == sorted(known)
 
 
 # ---- DYCL_DEBUG
