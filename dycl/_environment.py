@@ -8,7 +8,7 @@ _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 # Who reads them: the core (csrc/base/env.h, asked by `_core.environment`), this package, and the build and the tests.
 NAMES = {
-    "core": ("DYCL_AHEAD", "DYCL_CHECK", "DYCL_DEBUG", "DYCL_ISA", "DYCL_MEASURE"),
+    "core": ("DYCL_AHEAD", "DYCL_CHECK", "DYCL_DEBUG", "DYCL_ISA", "DYCL_MEASURE", "DYCL_PUBLIC_API"),
     "package": ("DYCL_CHOOSE", "DYCL_DISABLE", "DYCL_PROFILE", "DYCL_REPLAY", "DYCL_TRUST_TORCH"),
     "build": ("DYCL_BUILD_DEBUG", "DYCL_JOBS", "DYCL_SANITIZE", "DYCL_WERROR"),
     "benchmarks": ("DYCL_BENCH_BEFORE",),

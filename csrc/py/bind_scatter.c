@@ -3,6 +3,7 @@
 
 #include "py/bind.h"
 #include "py/bind_index.h"
+#include "py/cpython/int.h"
 #include "py/hosted.h"
 
 enum { OF_NUMBER = 1, ADDED, SCALED }; /* variants */
@@ -82,7 +83,7 @@ static PyObject *index_add(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_value(call, call->p[3], &source));
     DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], meta(call, self)->rank, &dim));
     if (meta(call, at)->rank != 1 || !adds_exactly(meta(call, self), meta(call, source), dim, meta(call, at)->sizes[0])) return dycl_call_bail(call, DYCL_BAIL_shape);
-    int scales = dycl_call_given(call->p[4]) && !(PyLong_CheckExact(call->p[4]) && Py_SIZE(call->p[4]) == 1 && ((PyLongObject *)call->p[4])->ob_digit[0] == 1);
+    int scales = dycl_call_given(call->p[4]) && !dycl_int_is(call->p[4], 1);
     if (scales) {
         DYCL_CALL_TRY(dycl_call_operand(call, call->p[4], &product[1]));
         if (product[1].kind == DYCL_OPERAND_VALUE || (product[1].kind == DYCL_OPERAND_FLOAT && !is_float(call, source))) return dycl_call_bail(call, DYCL_BAIL_arguments);

@@ -3,6 +3,7 @@
 
 #include "py/bind.h"
 #include "py/bind_view.h"
+#include "py/cpython/int.h"
 #include "py/hosted.h"
 
 /* pad(input, pad, mode): the operator of this mode, and of how many dimensions are padded (ATen/native/PadNd.cpp) */
@@ -16,7 +17,7 @@ PyObject *dycl_bind_pad_by_mode(dycl_call *call) {
     uint32_t x;
     while (mode < 3 && PyUnicode_CompareWithASCIIString(call->p[2], modes[mode]) != 0) mode++;
     if (mode == 3 || !p[1] || PyLong_Check(p[1])) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    if (dycl_call_given(value) && !(PyFloat_CheckExact(value) && PyFloat_AS_DOUBLE(value) == 0) && !(PyLong_CheckExact(value) && Py_SIZE(value) == 0))
+    if (dycl_call_given(value) && !(PyFloat_CheckExact(value) && PyFloat_AS_DOUBLE(value) == 0) && !dycl_int_is(value, 0))
         return dycl_call_bail(call, DYCL_BAIL_arguments); /* an error */
     DYCL_CALL_TRY(dycl_call_ints(call, p[1], 2 * DYCL_MAX_RANK, &count, pad));
     DYCL_CALL_TRY(dycl_call_value(call, p[0], &x));

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "py/cpython/int.h"
 #include "py/numpy.h"
 #include "py/shortcut.h"
 #include "py/site.h"
@@ -152,14 +153,8 @@ dycl_status dycl_call_operand(dycl_call *call, PyObject *o, dycl_operand *out) {
 }
 
 dycl_status dycl_call_int(dycl_call *call, PyObject *o, int64_t *out) {
-    int overflow;
     if (!o || !PyLong_CheckExact(o)) return bad(call);
-    if (Py_SIZE(o) >= -1 && Py_SIZE(o) <= 1) { /* one digit: nearly every dimension and index */
-        *out = Py_SIZE(o) * (int64_t)((PyLongObject *)o)->ob_digit[0];
-        return DYCL_OK;
-    }
-    *out = PyLong_AsLongLongAndOverflow(o, &overflow);
-    return overflow ? bad(call) : DYCL_OK;
+    return dycl_int_value(o, out) ? DYCL_OK : bad(call);
 }
 
 dycl_status dycl_call_int_or(dycl_call *call, PyObject *o, int64_t fallback, int64_t *out) {

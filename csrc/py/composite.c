@@ -1,5 +1,7 @@
 #include "py/composite.h"
 
+#include "py/cpython/object.h"
+#include "py/cpython/trace.h"
 #include "py/everywhere.h"
 #include "py/instance.h"
 #include "py/method.h"
@@ -28,17 +30,17 @@ typedef struct {
 #define CLASS_BITS 10
 static class_row classes[1 << CLASS_BITS];
 
-static int has_own(PyTypeObject *type, int name) { return _PyType_Lookup(type, class_names[name]) == class_own[name]; }
+static int has_own(PyTypeObject *type, int name) { return dycl_type_lookup(type, class_names[name]) == class_own[name]; }
 
 static const class_row *class_of(PyTypeObject *type) {
     class_row *row = &classes[dycl_address_hash(type, CLASS_BITS)];
-    if (row->type == type && row->version == type->tp_version_tag && row->version) return row;
+    if (row->type == type && row->version && row->version == dycl_type_version(type)) return row;
     row->attributes = (uint8_t)(has_own(type, NAME_getattr) && has_own(type, NAME_getattribute) && has_own(type, NAME_dict));
-    PyObject *compiled = _PyType_Lookup(type, class_names[NAME_compiled]); /* None, or what answers None in a region */
+    PyObject *compiled = dycl_type_lookup(type, class_names[NAME_compiled]); /* None, or what answers None in a region */
     row->calls = (uint8_t)(row->attributes && has_own(type, NAME_call) && has_own(type, NAME_call_impl) && compiled &&
                            (compiled == Py_None || dycl_everywhere_is_descriptor(compiled)));
     row->type = type;
-    row->version = type->tp_version_tag; /* the lookups gave it one, if there is one left */
+    row->version = dycl_type_version(type); /* the lookups gave it one, if there is one left */
     return row;
 }
 
@@ -48,7 +50,7 @@ static const class_row *class_of(PyTypeObject *type) {
 static PyObject *find_attribute(PyObject *self, PyObject *name) {
     PyTypeObject *type = Py_TYPE(self);
     if (!PyUnicode_CheckExact(name) || !class_of(type)->attributes) return NULL;
-    PyObject *dict = dycl_instance_dict(self), *descriptor = _PyType_Lookup(type, name), *found;
+    PyObject *dict = dycl_object_dict(self), *descriptor = dycl_type_lookup(type, name), *found;
     if (!dict || (descriptor && Py_TYPE(descriptor)->tp_descr_set)) return NULL;
     if ((found = PyDict_GetItemWithError(dict, name)) || PyErr_Occurred()) return Py_XNewRef(found);
     if (descriptor) {
@@ -84,15 +86,18 @@ static PyObject *accelerated_getattr(PyObject *self, PyObject *name) {
 
 void dycl_composite_watch_methods(PyObject *module) {
     PyTypeObject *type = Py_TYPE(module);
-    if (type->tp_getattro == plain_getattr || type->tp_getattro == composite_getattr) type->tp_getattro = accelerated_getattr;
+    if (type->tp_getattro != plain_getattr && type->tp_getattro != composite_getattr) return;
+    type->tp_getattro = accelerated_getattr;
+    dycl_type_changed(type);
 }
 
 /* ---- Calls ------------------------------------------------------------------------------------------------------------------------------------ */
 
 #define MOST_ARGUMENTS 8 /* of each sort */
 #define SIGNATURES     256
-/* References that the tuples, dicts and stacks of torch's way hold besides, so that sys.getrefcount tells forward the same number (CPython 3.11). */
-enum { HELD = 3, HELD_BY_NAME = 5 };
+/* References that the tuples, dicts and stacks of torch's way hold besides, so that sys.getrefcount tells forward the same number: measured, as every
+ * Python passes arguments in its own way. */
+static struct { Py_ssize_t self, by_place, by_name; } held;
 
 /* A way of calling: so many positional arguments, and these names. */
 typedef struct {
@@ -148,11 +153,15 @@ static PyObject *function_for(int count, int named, PyObject *const *names) {
 static dycl_instance instances[DYCL_INSTANCES];
 
 static int is_ordinary(PyObject *self) {
-    PyObject *dict = dycl_instance_dict(self);
+    PyObject *dict = dycl_object_dict(self);
     if (!dict) return 0;
     const class_row *row = class_of(Py_TYPE(self));
     dycl_instance *instance = &instances[dycl_instance_place(self)];
     return row->calls && (dycl_instance_is_current(instance, self, dict) || dycl_instance_read(instance, self, dict)) && !dycl_instance_hooked(instance);
+}
+
+static inline Py_ssize_t held_of(PyObject **o, PyObject **self, PyObject *const *keywords) {
+    return o == self ? held.self : o < keywords ? held.by_place : held.by_name;
 }
 
 static PyObject *call_through_frames(PyObject *self, PyObject *args, PyObject *kwargs) {
@@ -169,10 +178,10 @@ static PyObject *call_through_frames(PyObject *self, PyObject *args, PyObject *k
     PyObject *function = function_for((int)count, named, names);
     if (!function) return NULL;
     PyObject *const *keywords = next - named;
-    for (PyObject **o = stack + 1; o < next; o++) Py_SET_REFCNT(*o, Py_REFCNT(*o) + (o < keywords ? HELD : HELD_BY_NAME));
+    for (PyObject **o = stack + 1; o < next; o++) dycl_object_count(*o, held_of(o, stack + 1, keywords));
     PyObject *result = PyObject_Vectorcall(function, stack + 1, (size_t)(next - stack - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     for (PyObject **o = stack + 1; o < next; o++) {
-        Py_SET_REFCNT(*o, Py_REFCNT(*o) - (o < keywords ? HELD : HELD_BY_NAME) + 1);
+        dycl_object_count(*o, 1 - held_of(o, stack + 1, keywords));
         Py_DECREF(*o); /* it may be the last one by now */
     }
     return result;
@@ -190,7 +199,9 @@ static PyObject *composite_call(PyObject *self, PyObject *args, PyObject *kwargs
 
 static void adopt_class(PyTypeObject *type) {
     if (type->tp_call == plain_call) type->tp_call = composite_call;
-    if (type->tp_getattro == plain_getattr) type->tp_getattro = composite_getattr;
+    if (type->tp_getattro != plain_getattr) return;
+    type->tp_getattro = composite_getattr;
+    dycl_type_changed(type);
 }
 
 /* The module and all below it, each once: modules share parts, and some hold the one that holds them. 0, or -1 with an exception. */
@@ -198,7 +209,7 @@ static int adopt_below(PyObject *module) {
     PyObject *found = PyList_New(0), *seen = PySet_New(NULL);
     int result = found && seen ? PyList_Append(found, module) : -1;
     for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(found); i++) {
-        PyObject *o = PyList_GET_ITEM(found, i), *dict = PyObject_TypeCheck(o, dycl_py.module_type) ? dycl_instance_dict(o) : NULL, *key, *child;
+        PyObject *o = PyList_GET_ITEM(found, i), *dict = PyObject_TypeCheck(o, dycl_py.module_type) ? dycl_object_dict(o) : NULL, *key, *child;
         PyObject *children = dict ? PyDict_GetItem(dict, tables[2]) : NULL;
         Py_ssize_t at = 0;
         if (dict) adopt_class(Py_TYPE(o));
@@ -257,17 +268,46 @@ void dycl_composite_adopt(PyObject *module, unsigned *known) {
 
 void dycl_composite_lost(void) { generation++; }
 
+static PyObject *probe_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+    PyObject *result = call_through_frames(self, args, kwargs);
+    if (!result && !PyErr_Occurred()) PyErr_SetString(PyExc_NotImplementedError, "this torch is written differently");
+    return result;
+}
+
+/* What _frames.Probe's forward counts of itself, an argument and a named argument, now that its class is called in this way. 0, or -1 with an exception. */
+static int count_references(PyTypeObject *probe, ternaryfunc way, Py_ssize_t *out) {
+    probe->tp_call = way;
+    PyObject *counts = PyObject_CallMethod((PyObject *)probe, "count", NULL);
+    int result = counts && PyArg_ParseTuple(counts, "nnn", out, out + 1, out + 2) ? 0 : -1;
+    Py_XDECREF(counts);
+    return result;
+}
+
+/* Where it fails, nothing is called through frames. */
+static void measure_held(PyObject *frames) {
+    PyTypeObject *probe = (PyTypeObject *)PyObject_GetAttrString(frames, "Probe");
+    Py_ssize_t torch[3], ours[3], *all[3] = {&held.self, &held.by_place, &held.by_name};
+    ternaryfunc way = probe ? probe->tp_call : NULL;
+    int result = probe ? count_references(probe, way, torch) : -1;
+    if (result == 0) result = count_references(probe, probe_call, ours);
+    if (probe) probe->tp_call = way;
+    for (int i = 0; i < 3 && result == 0; i++) *all[i] = torch[i] > ours[i] ? torch[i] - ours[i] : 0;
+    Py_XDECREF(probe);
+    PyErr_Clear();
+}
+
 int dycl_composite_setup(void) {
     plain_call = dycl_py.module_type->tp_call;
     plain_getattr = dycl_py.module_type->tp_getattro;
     for (int i = 0; i < CLASS_NAMES; i++) {
         if (!(class_names[i] = PyUnicode_InternFromString(class_texts[i]))) return -1;
-        class_own[i] = Py_XNewRef(_PyType_Lookup(dycl_py.module_type, class_names[i]));
+        class_own[i] = Py_XNewRef(dycl_type_lookup(dycl_py.module_type, class_names[i]));
     }
     for (int i = 0; i < 3; i++)
         if (!(tables[i] = PyUnicode_InternFromString(table_texts[i]))) return -1;
     PyObject *frames = PyImport_ImportModule("dycl._frames");
     if (frames) make_frames = PyObject_GetAttrString(frames, "make");
+    if (make_frames) measure_held(frames);
     Py_XDECREF(frames);
     return make_frames ? 0 : -1;
 }

@@ -3,6 +3,7 @@
 #include "py/everywhere.h"
 #include "py/ahead.h"
 #include "py/composite.h"
+#include "py/cpython/object.h"
 #include "py/modules.h"
 #include "py/region.h"
 #include "py/segment.h"
@@ -145,7 +146,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
         return NULL;
     }
     dycl_modules_refresh();
-    dycl_composite_adopt(site->module ? PyWeakref_GetObject(site->module) : NULL, &site->adopted);
+    dycl_composite_adopt(site->module ? dycl_weakref_object(site->module) : NULL, &site->adopted);
     site->stats.calls++;
     region->foreign = region->passing = region->closed = region->gradient = 0;
     region->made = 0;

@@ -1,5 +1,6 @@
 #include "py/everywhere.h"
 
+#include "py/cpython/object.h"
 #include "py/region.h"
 
 _Thread_local dycl_quiet dycl_quiet_current __attribute__((tls_model("initial-exec")));
@@ -27,7 +28,7 @@ static dycl_site **bucket_of(const void *module) { return &buckets[dycl_address_
 
 dycl_site *dycl_everywhere_find(PyObject *module) {
     for (dycl_site *s = *bucket_of(module); s; s = s->chain)
-        if (s->address == module && PyWeakref_GetObject(s->module) == module) return s;
+        if (s->address == module && dycl_weakref_object(s->module) == module) return s;
     return NULL;
 }
 

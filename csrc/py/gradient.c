@@ -1,6 +1,7 @@
 #include "py/gradient.h"
 
 #include "py/abi.h"
+#include "py/cpython/object.h"
 #include "py/instance.h"
 #include "py/region.h"
 #include "py/site.h"
@@ -23,7 +24,7 @@ static int wants(PyObject *o) {
 
 /* The first parameter in the order of Module.parameters(), among so many modules. Borrowed, or NULL. */
 static PyObject *first_parameter(PyObject *module, int depth, int *left) {
-    PyObject *dict = dycl_instance_dict(module), *key, *o;
+    PyObject *dict = dycl_object_dict(module), *key, *o;
     PyObject *parameters = dict ? PyDict_GetItemString(dict, "_parameters") : NULL, *children = dict ? PyDict_GetItemString(dict, "_modules") : NULL;
     Py_ssize_t at = 0;
     while (parameters && PyDict_Check(parameters) && PyDict_Next(parameters, &at, &key, &o))
@@ -38,9 +39,9 @@ static PyObject *first_parameter(PyObject *module, int depth, int *left) {
 
 /* Whether the first parameter wants gradients: a module that is frozen only in part records until it meets the others. */
 static int module_wants(const dycl_site *site) {
-    PyObject *module = site->module ? PyWeakref_GetObject(site->module) : NULL;
+    PyObject *module = site->module ? dycl_weakref_object(site->module) : NULL;
     int left = MODULES_ASKED;
-    PyObject *first = module && module != Py_None ? first_parameter(module, MODULES_DEEP, &left) : NULL;
+    PyObject *first = module ? first_parameter(module, MODULES_DEEP, &left) : NULL;
     return first && wants(first);
 }
 

@@ -1,6 +1,7 @@
 #include "py/hint.h"
 
 #include "py/abi.h"
+#include "py/cpython/object.h"
 #include "py/instance.h"
 #include "py/site.h"
 #include "py/watch.h"
@@ -50,18 +51,18 @@ static int mark_all(PyObject *o, PyObject *mark, int depth, int *left) {
             if (!mark_all(PySequence_Fast_GET_ITEM(o, i), mark, depth - 1, left)) return 0;
         return 1;
     }
-    PyObject **attributes = PyDict_Check(o) ? &o : _PyObject_GetDictPtr(o); /* an output object of the program's: what it holds */
-    if (!attributes || !*attributes) return 0;
-    while (PyDict_Next(*attributes, &at, &name, &item))
+    PyObject *attributes = PyDict_Check(o) ? o : dycl_object_dict(o); /* an output object of the program's: what it holds */
+    if (!attributes) return 0;
+    while (PyDict_Next(attributes, &at, &name, &item))
         if (!mark_all(item, mark, depth - 1, left)) return 0;
     return 1;
 }
 
-static int is_alive(PyObject *reference) { return reference && PyWeakref_GetObject(reference) != Py_None; }
+static int is_alive(PyObject *reference) { return reference && dycl_weakref_object(reference); }
 
 static int in_training(const dycl_site *site) { /* or unknown */
-    PyObject *module = site->module ? PyWeakref_GetObject(site->module) : NULL;
-    PyObject *dict = module && module != Py_None ? dycl_instance_dict(module) : NULL;
+    PyObject *module = site->module ? dycl_weakref_object(site->module) : NULL;
+    PyObject *dict = module ? dycl_object_dict(module) : NULL;
     return !dict || PyDict_GetItemString(dict, "training") != Py_False;
 }
 
@@ -70,7 +71,7 @@ static int is_watched(const dycl_site *site) { return original_backward && !site
 /* ---- The hint --------------------------------------------------------------------------------------------------------------------------- */
 
 static int say(const dycl_site *site) {
-    PyObject *module = PyWeakref_GetObject(site->module);
+    PyObject *module = dycl_weakref_object(site->module);
     PyObject *logging = PyImport_ImportModule("logging"), *logger = logging ? PyObject_CallMethod(logging, "getLogger", "s", "dycl") : NULL;
     PyObject *said = logger ? PyObject_CallMethod(logger, "warning", "sis",
                                                   "dycl: the last %d calls of a %s ran in torch, because gradients are enabled, and nothing used them. Under "

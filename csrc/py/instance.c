@@ -30,7 +30,7 @@ int dycl_instance_read(dycl_instance *instance, PyObject *module, PyObject *dict
     }
     instance->dict = dict;
     instance->dict_version = dycl_dict_version(dict);
-    instance->type_version = Py_TYPE(module)->tp_version_tag;
+    instance->type_version = dycl_type_version(Py_TYPE(module));
     instance->module = module;
     return 1;
 }

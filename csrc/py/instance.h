@@ -1,9 +1,11 @@
 /* What a torch.nn.Module instance itself says about how it is called: hooks, and attributes that replace torch's own ways. Read once, and valid while
- * the __dict__ and the class did not change (CPython's version tags).
+ * the __dict__ and the class did not change (py/cpython/dict.h, type.h).
  * Ownership: everything is borrowed from the module. Threads: GIL held. */
 #ifndef DYCL_PY_INSTANCE_H
 #define DYCL_PY_INSTANCE_H
 
+#include "py/cpython/dict.h"
+#include "py/cpython/type.h"
 #include "py/state.h"
 
 typedef struct {
@@ -23,17 +25,10 @@ int dycl_instance_setup(void); /* 0 or -1 */
 int dycl_instance_read(dycl_instance *instance, PyObject *module, PyObject *dict);
 
 static inline uint32_t dycl_instance_place(const void *module) { return dycl_address_hash(module, DYCL_INSTANCE_BITS); }
-static inline uint64_t dycl_dict_version(PyObject *dict) { return ((PyDictObject *)dict)->ma_version_tag; }
-static inline PyObject *dycl_instance_dict(PyObject *module) { /* borrowed, or NULL */
-    PyObject **place = _PyObject_GetDictPtr(module);
-    return place ? *place : NULL;
-}
 static inline int dycl_instance_is_current(const dycl_instance *i, PyObject *module, PyObject *dict) {
-    return i->module == module && i->dict == dict && i->dict_version == dycl_dict_version(dict) && i->type_version == Py_TYPE(module)->tp_version_tag &&
+    return i->module == module && i->dict == dict && i->dict_version == dycl_dict_version(dict) && i->type_version == dycl_type_version(Py_TYPE(module)) &&
            i->type_version != 0;
 }
-/* Somebody (sys.setprofile, sys.settrace) watches every call of a Python function: then none is left out. */
-static inline int dycl_traced(void) { return PyThreadState_Get()->cframe->use_tracing; }
 static inline int dycl_instance_hooked(const dycl_instance *instance) {
     for (int i = 0; i < 4; i++)
         if (PyDict_GET_SIZE(instance->hooks[i]) || PyDict_GET_SIZE(dycl_global_hooks[i])) return 1;

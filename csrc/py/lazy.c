@@ -1,6 +1,7 @@
 #include "py/lazy.h"
 
 #include "base/sanitize.h"
+#include "py/cpython/object.h"
 #include "py/postpone.h"
 #include "py/region.h"
 #include "py/slots.h"
@@ -105,10 +106,9 @@ static void set_plain_type(PyObject *o) {
 }
 
 static int is_virgin(PyObject *o) {
-    PyObject **dict = _PyObject_GetDictPtr(o), **weak = PyObject_GET_WEAKREFS_LISTPTR(o);
-    if (dict && *dict && (Py_REFCNT(*dict) != 1 || PyDict_GET_SIZE(*dict))) return 0;
+    if (!dycl_object_is_bare(o)) return 0;
     if (!dycl_abi_impl(o)) return 0; /* the garbage collector has cleared it */
-    return !(weak && *weak) && dycl_abi_use_count_word(dycl_abi_impl(o)) == virgin_count_word;
+    return dycl_abi_use_count_word(dycl_abi_impl(o)) == virgin_count_word;
 }
 
 static void lazy_dealloc(PyObject *o) {

@@ -1,5 +1,6 @@
 #include "py/method.h"
 
+#include "py/cpython/object.h"
 #include "py/instance.h"
 #include "py/region.h"
 #include "py/site.h"
@@ -31,11 +32,11 @@ static PyObject *site_for(dycl_site *owner, PyObject *function) {
 
 PyObject *dycl_method_find(PyObject *module, PyObject *name) {
     if (!PyUnicode_CheckExact(name)) return NULL;
-    PyObject *function = _PyType_Lookup(Py_TYPE(module), name), *dict, *owner; /* borrowed */
-    if (!function || !is_decorated(function) || !(dict = dycl_instance_dict(module))) return NULL;
+    PyObject *function = dycl_type_lookup(Py_TYPE(module), name), *dict, *owner; /* borrowed */
+    if (!function || !is_decorated(function) || !(dict = dycl_object_dict(module))) return NULL;
     if (PyDict_GetItemWithError(dict, name) || PyErr_Occurred()) return NULL;
     owner = PyDict_GetItemWithError(dict, site_name);
-    if (!owner || Py_TYPE(owner) != &dycl_site_type || !((dycl_site *)owner)->module || PyWeakref_GetObject(((dycl_site *)owner)->module) != module) return NULL;
+    if (!owner || Py_TYPE(owner) != &dycl_site_type || !((dycl_site *)owner)->module || dycl_weakref_object(((dycl_site *)owner)->module) != module) return NULL;
     PyObject *site = site_for((dycl_site *)owner, function);
     return site ? PyMethod_New(site, module) : NULL;
 }

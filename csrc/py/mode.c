@@ -6,7 +6,7 @@
 
 /* A getter or setter of torch.Tensor, as torch hands it over: the bound __get__ or __set__ of its descriptor. */
 static PyObject *descriptor_of(PyObject *function, int *out_is_get) {
-    if (Py_TYPE(function) != &_PyMethodWrapper_Type) return NULL;
+    if (Py_TYPE(function) != dycl_py.method_wrapper_type) return NULL;
     PyObject *self = PyObject_GetAttrString(function, "__self__"), *name = PyObject_GetAttrString(function, "__name__");
     PyErr_Clear();
     *out_is_get = name && PyUnicode_CompareWithASCIIString(name, "__get__") == 0;

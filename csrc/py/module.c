@@ -14,6 +14,7 @@
 #include "py/ahead.h"
 #include "py/call.h"
 #include "py/composite.h"
+#include "py/cpython/compat.h"
 #include "py/everywhere.h"
 #include "py/region.h"
 #include "py/replay.h"
@@ -275,6 +276,7 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "dycl._
 
 PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void) {
+    if (dycl_cpython_setup() < 0) return NULL;
     if (!DYCL_SANITIZED) dycl_allocator_set(&dycl_heap); /* before anything is allocated */
     PyObject *module = PyModule_Create(&definition);
     if (!module) return NULL;

@@ -5,6 +5,7 @@
 #include "py/bind_index.h"
 #include "py/call.h"
 #include "py/composite.h"
+#include "py/cpython/trace.h"
 #include "py/instance.h"
 #include "py/method.h"
 #include "py/site.h"
@@ -282,7 +283,7 @@ static PyObject *call_impl, *call_attribute; /* owned: nn.Module's own _call_imp
 static int read_config(const stock *kind, PyObject *module, PyObject *dict, config *c) {
     unsigned known = c->instance.type_version;
     c->instance.module = NULL;
-    if (kind->type->tp_version_tag == 0 || known != kind->type->tp_version_tag) { /* somebody may have replaced the class's forward */
+    if (known == 0 || known != dycl_type_version(kind->type)) { /* somebody may have replaced the class's forward */
         PyObject *forward = PyObject_GetAttrString((PyObject *)kind->type, "forward"), *call = PyObject_GetAttrString((PyObject *)kind->type, "_call_impl");
         int same = forward == kind->forward && call == call_impl;
         Py_XDECREF(forward);
@@ -301,7 +302,7 @@ static int read_config(const stock *kind, PyObject *module, PyObject *dict, conf
 }
 
 static config *config_of(const stock *kind, PyObject *module) {
-    PyObject *dict = dycl_instance_dict(module);
+    PyObject *dict = dycl_object_dict(module);
     if (!dict) return NULL;
     config *c = &configs[dycl_instance_place(module)];
     if (!dycl_instance_is_current(&c->instance, module, dict) || c->parameters_version != dycl_dict_version(c->parameters) ||

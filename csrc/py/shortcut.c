@@ -5,10 +5,9 @@
 
 #include <string.h>
 
+#include "py/cpython/frame.h"
+#include "py/cpython/type.h"
 #include "py/watch.h"
-
-#define Py_BUILD_CORE 1 /* the current frame's code without making a frame object */
-#include "internal/pycore_frame.h"
 
 #define LOOKED_AT 3 /* where torch's functions have their tensors */
 
@@ -164,7 +163,7 @@ void dycl_shortcut_install(PyObject *callable) {
  * The answer no lets their body run as in eager, and what it calls is recorded. */
 
 static PyCFunction original_has, original_has_unary;
-static _PyCFunctionFast original_has_variadic;
+static dycl_function_of_array original_has_variadic;
 
 /* What these call is not bound; they are, as a whole. */
 static const char *const whole_names[] = {"interpolate", "mse_loss", "l1_loss"};
@@ -184,25 +183,24 @@ static PyObject *whole[WHOLE]; /* owned: code objects */
 static _Thread_local const PyObject *forced;
 
 static asked_kind kind_of_code(const PyObject *code) {
-    for (uint32_t at = dycl_address_hash(code, 10); bodies[at].code; at = (at + 1) % BODIES)
+    for (uint32_t at = dycl_address_hash(code, 10); code && bodies[at].code; at = (at + 1) % BODIES)
         if (bodies[at].code == code) return bodies[at].kind;
     return ASKED_NEVER;
 }
 
 /* Methods of torch.Tensor ask too, and then look at their exact type: they are none of these. */
 static asked_kind asked_by(const dycl_region *region) {
-    const _PyInterpreterFrame *frame = PyThreadState_Get()->cframe->current_frame;
-    if (__builtin_expect(forced != NULL, 0) && frame && (const PyObject *)frame->f_code == forced) {
+    if (__builtin_expect(forced != NULL, 0) && dycl_frame_code() == forced) {
         forced = NULL;
         return ASKED_ALWAYS;
     }
     if (!region || region->passing || !dycl_region_records(region)) return ASKED_NEVER;
-    return frame ? kind_of_code((const PyObject *)frame->f_code) : ASKED_NEVER;
+    return kind_of_code(dycl_frame_code());
 }
 
 static int overrides(const PyTypeObject *type) {
     if (type == dycl_py.tensor_type || type == dycl_py.parameter_type || type == dycl_py.buffer_type || type == Py_TYPE(Py_None)) return 0;
-    return _PyType_Lookup((PyTypeObject *)type, dycl_py.torch_function_name) != NULL;
+    return dycl_type_lookup((PyTypeObject *)type, dycl_py.torch_function_name) != NULL;
 }
 
 /* Nobody else has a say: lazy tensors, and others without an override of their own. *lazy: whether there is one of ours. */
@@ -317,7 +315,7 @@ void dycl_shortcut_setup(void) {
     if (add_all_bodies() == 0 && !PyErr_Occurred()) {
         original_has = dycl_watch_function("_has_torch_function", METH_O, door_has);
         original_has_unary = dycl_watch_function("_has_torch_function_unary", METH_O, door_has_unary);
-        original_has_variadic = (_PyCFunctionFast)(void (*)(void))dycl_watch_function("_has_torch_function_variadic", METH_FASTCALL,
+        original_has_variadic = (dycl_function_of_array)(void (*)(void))dycl_watch_function("_has_torch_function_variadic", METH_FASTCALL,
                                                                                       (PyCFunction)(void (*)(void))door_has_variadic);
     }
     PyErr_Clear(); /* another torch: those functions are recorded as a whole */

@@ -1,6 +1,8 @@
 #include "py/site.h"
 
 #include "base/alloc.h"
+#include "py/cpython/frame.h"
+#include "py/cpython/object.h"
 #include "py/everywhere.h"
 #include "py/instance.h"
 #include "py/region.h"
@@ -82,7 +84,7 @@ static void note_left(dycl_site *site, PyObject *callable, dycl_bail why) {
 void dycl_site_left_at(dycl_site *site, PyObject *callable, dycl_bail why) {
     site->stats.torch++;
     site->stats.bails[why]++;
-    if (Py_TYPE(callable) == &_PyMethodWrapper_Type) { /* a getter: made anew for each call, its descriptor is not */
+    if (Py_TYPE(callable) == dycl_py.method_wrapper_type) { /* a getter: made anew for each call, its descriptor is not */
         PyObject *descriptor = PyObject_GetAttrString(callable, "__self__");
         if (descriptor) note_left(site, descriptor, why);
         Py_XDECREF(descriptor);
@@ -110,11 +112,10 @@ static dycl_site *last; /* owned when it is a module's */
 /* The garbage collector clears weak references to a module before the finalizers of what dies with it, and these may call it: it is still there then,
  * among the variables of torch's function that asked it for this site. New reference, or NULL without an exception. */
 static PyObject *dying_module(const dycl_site *site) {
-    PyFrameObject *frame = PyEval_GetFrame(); /* borrowed */
-    PyObject *variables = frame ? PyFrame_GetLocals(frame) : NULL, *key, *o, *found = NULL;
+    PyObject *variables = dycl_frame_variables(), *key, *o, *found = NULL;
     Py_ssize_t at = 0;
     while (variables && !found && PyDict_Check(variables) && PyDict_Next(variables, &at, &key, &o)) {
-        PyObject *dict = PyObject_TypeCheck(o, dycl_py.module_type) ? dycl_instance_dict(o) : NULL;
+        PyObject *dict = PyObject_TypeCheck(o, dycl_py.module_type) ? dycl_object_dict(o) : NULL;
         if (dict && PyDict_GetItemString(dict, "_compiled_call_impl") == (PyObject *)site) found = Py_NewRef(o);
     }
     Py_XDECREF(variables);
@@ -140,8 +141,8 @@ static PyObject *site_call(PyObject *self, PyObject *const *args, size_t nargsf,
     PyObject *callable;
     if (site->module) {
         if (site->address) dycl_everywhere_trim();
-        PyObject *module = PyWeakref_GetObject(site->module); /* borrowed */
-        if (module == Py_None) return call_dying(site, args, nargsf, kwnames);
+        PyObject *module = dycl_weakref_object(site->module); /* borrowed */
+        if (!module) return call_dying(site, args, nargsf, kwnames);
         callable = PyObject_GetAttrString(module, "_call_impl");
     } else {
         callable = Py_XNewRef(site->callable);

@@ -6,6 +6,7 @@
 #include "py/abi.h"
 #include "py/call.h"
 #include "py/constant.h"
+#include "py/cpython/trace.h"
 #include "py/hint.h"
 #include "py/host.h"
 #include "py/hosted.h"
@@ -128,6 +129,10 @@ static int find_everything(PyObject *torch) {
         if (!(dycl_py.dtypes[i] = find(torch, dycl_dtype_torch_name((dycl_dtype)i)))) return -1;
     dycl_py.buffer_type = (PyTypeObject *)find(torch, "nn.Buffer");
     if (!dycl_py.buffer_type || !PyType_Check(dycl_py.buffer_type)) PyErr_Clear();
+    PyObject *wrapper = PyObject_GetAttrString(Py_None, "__repr__");
+    if (!wrapper) return -1;
+    dycl_py.method_wrapper_type = (PyTypeObject *)Py_NewRef(Py_TYPE(wrapper));
+    Py_DECREF(wrapper);
     dycl_py.cpu_device = PyObject_CallMethod(torch, "device", "s", "cpu");
     dycl_py.eval_frame_callback = find(torch, "_C._dynamo.eval_frame.get_eval_frame_callback");
     PyErr_Clear(); /* a torch without it has nothing to step aside for */
@@ -155,6 +160,7 @@ int dycl_py_setup(void) {
         dycl_hint_setup() < 0)
         return -1;
     dycl_host_setup();
+    dycl_trace_setup();
     dycl_shortcut_setup();
     dycl_slots_bind();
     PyType_Modified(dycl_py.lazy_type);

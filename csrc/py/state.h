@@ -17,6 +17,7 @@ typedef struct {
     PyTypeObject *buffer_type;     /* owned: torch.nn.Buffer's class, or NULL */
     PyTypeObject *size_type;       /* owned: torch.Size */
     PyTypeObject *dtype_type, *device_type, *layout_type, *memory_format_type, *generator_type; /* owned */
+    PyTypeObject *method_wrapper_type; /* owned: of a bound getter or setter */
     PyTypeObject *module_type;     /* owned: torch.nn.Module */
     PyTypeObject *lazy_type;       /* owned: our subclass of torch.Tensor */
     PyObject *dtypes[DYCL_DTYPE_COUNT]; /* owned: torch.float32... */

@@ -122,7 +122,7 @@ static PyObject *door_apply(PyObject *cls, PyObject *args, PyObject *kwargs) {
 /* ---- torch.compile and torch.jit.trace inside a region: they look at the mode stack, and hold tensors in their own ways ------------------- */
 
 static PyCFunction original_set_eval_frame;
-static _PyCFunctionFastWithKeywords original_trace[4];
+static dycl_function_with_names original_trace[4];
 
 static PyObject *door_set_eval_frame(PyObject *self, PyObject *callback) {
     if (dycl_region_current && callback != Py_None && callback != Py_False && dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0) return NULL;
@@ -209,7 +209,7 @@ static int missing(const char *name) {
 
 /* ---- inference_mode(False) enables gradients, already when the object is made --------------------------------------------------------- */
 
-static _PyCFunctionFastWithKeywords original_inference;
+static dycl_function_with_names original_inference;
 
 static PyObject *door_inference(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     dycl_region *region = dycl_region_current;
@@ -235,14 +235,14 @@ int dycl_watch_setup(void) {
     if (!original_set_eval_frame) return missing("torch._C._dynamo.eval_frame.set_eval_frame");
     static const struct {
         const char *name;
-        _PyCFunctionFastWithKeywords door;
+        dycl_function_with_names door;
     } traces[4] = {{"_create_function_from_trace", door_trace0},
                    {"_create_function_from_trace_with_dict", door_trace1},
                    {"ScriptModule._create_method_from_trace", door_trace2},
                    {"ScriptModule._create_method_from_trace_with_dict", door_trace3}};
     for (int i = 0; i < 4; i++) {
         original_trace[i] =
-            (_PyCFunctionFastWithKeywords)(void (*)(void))dycl_watch_function(traces[i].name, METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(traces[i].door));
+            (dycl_function_with_names)(void (*)(void))dycl_watch_function(traces[i].name, METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(traces[i].door));
         if (!original_trace[i]) return missing(traces[i].name);
     }
     original_left_aligned =
@@ -253,7 +253,7 @@ int dycl_watch_setup(void) {
     original_dlpack_versioned = DYCL_AS_KEYWORDS(dycl_watch_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(door_dlpack_versioned)));
     if (!original_dlpack_versioned) return missing("torch._C._to_dlpack_versioned");
     original_inference =
-        (_PyCFunctionFastWithKeywords)(void (*)(void))dycl_watch_function("_InferenceMode.__init__", METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(door_inference));
+        (dycl_function_with_names)(void (*)(void))dycl_watch_function("_InferenceMode.__init__", METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(door_inference));
     if (!original_inference) return missing("torch._C._InferenceMode.__init__");
     original_default_dtype = dycl_watch_function("_set_default_dtype", METH_O, door_default_dtype);
     return original_default_dtype ? 0 : missing("torch._C._set_default_dtype");

@@ -7,6 +7,9 @@
 
 #include "py/state.h"
 
+typedef PyObject *(*dycl_function_of_array)(PyObject *self, PyObject *const *args, Py_ssize_t count); /* METH_FASTCALL, also with METH_KEYWORDS: */
+typedef PyObject *(*dycl_function_with_names)(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
 int dycl_watch_setup(void); /* 0, or -1 with an exception */
 /* The memory may be written by others than torch: shared with NumPy, or exported by DLPack. */
 int dycl_watch_is_foreign(const char *impl);

@@ -1,0 +1,60 @@
+/* Versions of dicts: a number that another one follows whenever the dict changes. CPython has one in the dict (ma_version_tag, up to 3.13); where it does
+ * not, or where changes pass it by (3.13: values that lie in an object), a watcher of the dict keeps one here (PyDict_Watch, since 3.12). Where there is
+ * neither, a dict is new each time that it is asked for.
+ * Ownership: none; dicts are not kept alive. Threads: GIL held. */
+#ifndef DYCL_PY_CPYTHON_DICT_H
+#define DYCL_PY_CPYTHON_DICT_H
+
+#include "py/cpython/compat.h"
+
+typedef struct {
+    PyObject *dict; /* borrowed; NULL: free. Its end is an event too */
+    uint64_t version;
+} dycl_watched_dict;
+
+#define DYCL_WATCHED_BITS 13
+extern dycl_watched_dict dycl_watched_dicts[1 << DYCL_WATCHED_BITS];
+
+void dycl_dict_setup(void);
+uint64_t dycl_dict_watch(PyObject *dict); /* the version of a dict that is not in the table: in it from now on, if it can be watched */
+
+static inline dycl_watched_dict *dycl_dict_row(const PyObject *dict) {
+    return &dycl_watched_dicts[((uint64_t)(uintptr_t)dict * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - DYCL_WATCHED_BITS)];
+}
+
+static inline uint64_t dycl_dict_watched_version(PyObject *dict) {
+    const dycl_watched_dict *row = dycl_dict_row(dict);
+    return row->dict == dict ? row->version : dycl_dict_watch(dict);
+}
+
+#if DYCL_KNOWS_DICT_VERSION
+#    pragma GCC diagnostic push
+#    pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static inline uint64_t dycl_dict_version(PyObject *dict) {
+    const PyDictObject *known = (const PyDictObject *)dict;
+    if (!DYCL_KNOW(DYCL_KNOWS_DICT_VERSION) || (DYCL_KNOWS_DICT_SPLIT && known->ma_values)) return dycl_dict_watched_version(dict);
+    return known->ma_version_tag;
+}
+#    pragma GCC diagnostic pop
+#else
+static inline uint64_t dycl_dict_version(PyObject *dict) { return dycl_dict_watched_version(dict); }
+#endif
+
+/* The __dict__ of an object, made if there is none yet. Borrowed; NULL without an exception: it has none. */
+static inline PyObject *dycl_object_dict(PyObject *o) {
+#if DYCL_KNOWS_DICT_PLACE
+    if (DYCL_KNOW(DYCL_KNOWS_DICT_PLACE)) {
+        PyObject **place = _PyObject_GetDictPtr(o);
+        return place ? *place : NULL;
+    }
+#endif
+    PyObject *dict = PyType_Check(o) ? NULL : PyObject_GenericGetDict(o, NULL); /* a class of C has none there that it may be given */
+    if (!dict) {
+        PyErr_Clear();
+        return NULL;
+    }
+    Py_DECREF(dict); /* the object has it */
+    return dict;
+}
+
+#endif

@@ -1,0 +1,46 @@
+/* The Python function that is running. Ownership: as said. Threads: GIL held. */
+#ifndef DYCL_PY_CPYTHON_FRAME_H
+#define DYCL_PY_CPYTHON_FRAME_H
+
+#include "py/cpython/compat.h"
+
+#if DYCL_KNOWS_FRAME && PY_VERSION_HEX < 0x030C0000
+#    define Py_BUILD_CORE 1
+#    include "internal/pycore_frame.h"
+#endif
+
+/* Its code, without making a frame object. Borrowed, to be compared; NULL: none. */
+static inline const PyObject *dycl_frame_code(void) {
+#if DYCL_KNOWS_FRAME
+    if (DYCL_KNOW(DYCL_KNOWS_FRAME)) {
+#    if PY_VERSION_HEX >= 0x030D0000
+        struct _PyInterpreterFrame *frame = PyThreadState_Get()->current_frame;
+#    else
+        struct _PyInterpreterFrame *frame = PyThreadState_Get()->cframe->current_frame;
+#    endif
+#    if PY_VERSION_HEX >= 0x030C0000
+        PyObject *running = frame ? PyUnstable_InterpreterFrame_GetCode(frame) : NULL;
+        Py_XDECREF(running);
+        return running;
+#    else
+        return frame ? (const PyObject *)frame->f_code : NULL;
+#    endif
+    }
+#endif
+    PyFrameObject *object = PyEval_GetFrame(); /* borrowed */
+    PyCodeObject *code = object ? PyFrame_GetCode(object) : NULL;
+    Py_XDECREF(code);
+    return (const PyObject *)code;
+}
+
+/* Its variables as a dict of their own or the program's. New reference, or NULL. */
+static inline PyObject *dycl_frame_variables(void) {
+#if DYCL_HAS_FRAME_LOCALS
+    return PyEval_GetFrameLocals(); /* PyFrame_GetLocals gives no dict any more */
+#else
+    PyFrameObject *frame = PyEval_GetFrame(); /* borrowed */
+    return frame ? PyFrame_GetLocals(frame) : NULL;
+#endif
+}
+
+#endif
