@@ -133,6 +133,8 @@ class Toolchain:
     def __init__(self, force=False, cc=None):
         if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
             fail(f"Linux on x86-64 is supported; this is {sys.platform} on {platform.machine()}.")
+        if sysconfig.get_config_var("Py_GIL_DISABLED"):
+            fail("free-threaded builds of CPython are not supported: dycl relies on the GIL. Use the ordinary build of this version.")
         self.cc = shlex.split(cc or os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[:1]
         if not shutil.which(self.cc[0]):
             self.cc = ["gcc"] if shutil.which("gcc") else ["cc"]

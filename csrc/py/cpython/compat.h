@@ -28,7 +28,9 @@
 #define DYCL_KNOWS_DICT_PLACE   DYCL_KNOWN(0x030B, 0x030D) /* _PyObject_GetDictPtr, PyObject_GET_WEAKREFS_LISTPTR */
 #define DYCL_KNOWS_DICT_VALUES  DYCL_KNOWN(0x030C, 0x030C) /* attributes of an object that has no dict yet */
 #define DYCL_KNOWS_TYPE_VERSION DYCL_KNOWN(0x030B, 0x030D) /* tp_version_tag, _PyType_Lookup */
-#define DYCL_KNOWS_FRAME        DYCL_KNOWN(0x030B, 0x030D) /* the interpreter's frame in the thread state */
+#define DYCL_KNOWS_FRAME_FIELDS DYCL_KNOWN(0x030B, 0x030B) /* the interpreter's frame: the thread state's cframe, and its f_code */
+#define DYCL_KNOWS_FRAME_CHAIN  DYCL_KNOWN(0x030C, 0x030C) /* cframe, and PyUnstable_InterpreterFrame_GetCode */
+#define DYCL_KNOWS_FRAME        DYCL_KNOWN(0x030D, 0x030D) /* the thread state's current_frame, and the same */
 #define DYCL_KNOWS_TRACERS      DYCL_KNOWN(0x030B, 0x030E) /* c_tracefunc and c_profilefunc in the thread state */
 
 #define DYCL_HAS_DICT_WATCHERS (PY_VERSION_HEX >= 0x030C0000) /* public since then: */
@@ -37,6 +39,7 @@
 #define DYCL_HAS_MONITORING    (PY_VERSION_HEX >= 0x030C0000)
 #define DYCL_HAS_WEAKREF_GET   (PY_VERSION_HEX >= 0x030D0000)
 #define DYCL_HAS_FRAME_LOCALS  (PY_VERSION_HEX >= 0x030D0000)
+#define DYCL_HAS_INLINE_VALUES (PY_VERSION_HEX >= 0x030D0000) /* the values of a __dict__ may lie in its object */
 
 extern int dycl_public_api; /* nothing is known: DYCL_PUBLIC_API=1 in the environment */
 #define DYCL_KNOW(row) ((row) && __builtin_expect(!dycl_public_api, 1))

@@ -1,6 +1,8 @@
 /* Versions of dicts: a number that another one follows whenever the dict changes. CPython has one in the dict (ma_version_tag, up to 3.13); where it does
- * not, or where changes pass it by (3.13: values that lie in an object), a watcher of the dict keeps one here (PyDict_Watch, since 3.12). Where there is
- * neither, a dict is new each time that it is asked for.
+ * not, a watcher of the dict keeps one here (PyDict_Watch, since 3.12). Where there is neither, a dict is new each time that it is asked for.
+ *
+ * In 3.13 the values of a __dict__ lie in its object as long as they fit there, and setting an attribute then changes no version and is no event (3.13.0;
+ * no release promises it). Such a dict is given a table of its own, which it would get sooner or later: its items, their order and its identity stay.
  * Ownership: none; dicts are not kept alive. Threads: GIL held. */
 #ifndef DYCL_PY_CPYTHON_DICT_H
 #define DYCL_PY_CPYTHON_DICT_H
@@ -16,6 +18,7 @@ typedef struct {
 extern dycl_watched_dict dycl_watched_dicts[1 << DYCL_WATCHED_BITS];
 
 void dycl_dict_setup(void);
+uint64_t dycl_dict_joined_version(PyObject *dict); /* of one whose values lie in an object until now */
 uint64_t dycl_dict_watch(PyObject *dict); /* the version of a dict that is not in the table: in it from now on, if it can be watched */
 
 static inline dycl_watched_dict *dycl_dict_row(const PyObject *dict) {
@@ -32,7 +35,8 @@ static inline uint64_t dycl_dict_watched_version(PyObject *dict) {
 #    pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 static inline uint64_t dycl_dict_version(PyObject *dict) {
     const PyDictObject *known = (const PyDictObject *)dict;
-    if (!DYCL_KNOW(DYCL_KNOWS_DICT_VERSION) || (DYCL_KNOWS_DICT_SPLIT && known->ma_values)) return dycl_dict_watched_version(dict);
+    if (!DYCL_KNOW(DYCL_KNOWS_DICT_VERSION)) return dycl_dict_watched_version(dict);
+    if (DYCL_KNOWS_DICT_SPLIT && __builtin_expect(known->ma_values != NULL, 0)) return dycl_dict_joined_version(dict);
     return known->ma_version_tag;
 }
 #    pragma GCC diagnostic pop

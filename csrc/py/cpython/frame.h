@@ -4,27 +4,28 @@
 
 #include "py/cpython/compat.h"
 
-#if DYCL_KNOWS_FRAME && PY_VERSION_HEX < 0x030C0000
+#if DYCL_KNOWS_FRAME_FIELDS
 #    define Py_BUILD_CORE 1
 #    include "internal/pycore_frame.h"
 #endif
 
 /* Its code, without making a frame object. Borrowed, to be compared; NULL: none. */
 static inline const PyObject *dycl_frame_code(void) {
-#if DYCL_KNOWS_FRAME
-    if (DYCL_KNOW(DYCL_KNOWS_FRAME)) {
-#    if PY_VERSION_HEX >= 0x030D0000
+#if DYCL_KNOWS_FRAME_FIELDS
+    if (DYCL_KNOW(DYCL_KNOWS_FRAME_FIELDS)) {
+        const _PyInterpreterFrame *frame = PyThreadState_Get()->cframe->current_frame;
+        return frame ? (const PyObject *)frame->f_code : NULL;
+    }
+#elif DYCL_KNOWS_FRAME_CHAIN || DYCL_KNOWS_FRAME
+    if (DYCL_KNOW(1)) {
+#    if DYCL_KNOWS_FRAME
         struct _PyInterpreterFrame *frame = PyThreadState_Get()->current_frame;
 #    else
         struct _PyInterpreterFrame *frame = PyThreadState_Get()->cframe->current_frame;
 #    endif
-#    if PY_VERSION_HEX >= 0x030C0000
         PyObject *running = frame ? PyUnstable_InterpreterFrame_GetCode(frame) : NULL;
         Py_XDECREF(running);
         return running;
-#    else
-        return frame ? (const PyObject *)frame->f_code : NULL;
-#    endif
     }
 #endif
     PyFrameObject *object = PyEval_GetFrame(); /* borrowed */
