@@ -7,7 +7,8 @@ int dycl_public_api;
 
 int dycl_cpython_setup(void) {
 #ifdef Py_GIL_DISABLED
-    PyErr_SetString(PyExc_ImportError, "dycl does not support free-threaded builds of CPython: it relies on the GIL. Use the ordinary build of this version.");
+    PyErr_SetString(PyExc_ImportError, "dycl does not support free-threaded builds of CPython: it relies on the GIL. "
+                                       "Use the ordinary build of this version.");
     return -1;
 #endif
     static const char *const words[] = {"0", "1"};

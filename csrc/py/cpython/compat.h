@@ -1,6 +1,7 @@
-/* Which internals of CPython are known here, by version: the one file that a new Python touches. Each row has a way through the public API, which is
- * taken where the internal is not known, and everywhere when DYCL_PUBLIC_API=1 stands in the environment (tests) or is defined at build time: slower,
- * never wrong. The other headers of this folder ask these rows, never for a version. docs/pythons.md says what each is.
+/* Which internals of CPython are known here, by version: the one file that a new Python touches. Each row has a
+ * way through the public API, which is taken where the internal is not known, and everywhere when
+ * DYCL_PUBLIC_API=1 stands in the environment (tests) or is defined at build time: slower, never wrong. The other
+ * headers of this folder ask these rows, never for a version. docs/pythons.md says what each is.
  *
  * Threads: dycl_public_api is written once, at import. */
 #ifndef DYCL_PY_CPYTHON_COMPAT_H
@@ -19,16 +20,16 @@
 #    define DYCL_PYTHON (PY_VERSION_HEX >> 16) /* 0x030C: 3.12 */
 #endif
 
-/* From a first to a last version that was looked at. */
 #define DYCL_KNOWN(first, last) (DYCL_PYTHON >= (first) && DYCL_PYTHON <= (last))
 
-#define DYCL_KNOWS_DIGITS       DYCL_KNOWN(0x030B, 0x030B) /* ob_digit of an int; PyUnstable_Long_CompactValue since 3.12 */
+/* Rows: the first and the last version that was looked at, and what is known of them. */
+#define DYCL_KNOWS_DIGITS       DYCL_KNOWN(0x030B, 0x030B) /* ob_digit; PyUnstable_Long_CompactValue since 3.12 */
 #define DYCL_KNOWS_DICT_VERSION DYCL_KNOWN(0x030B, 0x030D) /* ma_version_tag, gone in 3.14 */
-#define DYCL_KNOWS_DICT_SPLIT   DYCL_KNOWN(0x030D, 0x030D) /* ... which 3.13 forgets to change while values lie in an object */
+#define DYCL_KNOWS_DICT_SPLIT   DYCL_KNOWN(0x030D, 0x030D) /* ... which does not change while values lie in an object */
 #define DYCL_KNOWS_DICT_PLACE   DYCL_KNOWN(0x030B, 0x030D) /* _PyObject_GetDictPtr, PyObject_GET_WEAKREFS_LISTPTR */
 #define DYCL_KNOWS_DICT_VALUES  DYCL_KNOWN(0x030C, 0x030C) /* attributes of an object that has no dict yet */
 #define DYCL_KNOWS_TYPE_VERSION DYCL_KNOWN(0x030B, 0x030D) /* tp_version_tag, _PyType_Lookup */
-#define DYCL_KNOWS_FRAME_FIELDS DYCL_KNOWN(0x030B, 0x030B) /* the interpreter's frame: the thread state's cframe, and its f_code */
+#define DYCL_KNOWS_FRAME_FIELDS DYCL_KNOWN(0x030B, 0x030B) /* the thread state's cframe, and its frame's f_code */
 #define DYCL_KNOWS_FRAME_CHAIN  DYCL_KNOWN(0x030C, 0x030C) /* cframe, and PyUnstable_InterpreterFrame_GetCode */
 #define DYCL_KNOWS_FRAME        DYCL_KNOWN(0x030D, 0x030D) /* the thread state's current_frame, and the same */
 #define DYCL_KNOWS_TRACERS      DYCL_KNOWN(0x030B, 0x030E) /* c_tracefunc and c_profilefunc in the thread state */

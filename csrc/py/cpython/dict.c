@@ -12,7 +12,8 @@ static int join(PyObject *dict) {
     PyErr_Fetch(&type, &value, &traceback);
     int is_empty = !PyDict_GET_SIZE(dict), done = !is_empty || PyDict_SetItemString(dict, "", Py_None) == 0;
     if (done) done = (item = PyObject_CallMethod(dict, "popitem", NULL)) != NULL;
-    if (done && !is_empty) done = PyDict_SetItem(dict, PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1)) == 0; /* there is room for it */
+    if (done && !is_empty) /* there is room for it */
+        done = PyDict_SetItem(dict, PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1)) == 0;
     Py_XDECREF(item);
     PyErr_Restore(type, value, traceback);
     return done;

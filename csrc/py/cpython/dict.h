@@ -1,8 +1,10 @@
-/* Versions of dicts: a number that another one follows whenever the dict changes. CPython has one in the dict (ma_version_tag, up to 3.13); where it does
- * not, a watcher of the dict keeps one here (PyDict_Watch, since 3.12). Where there is neither, a dict is new each time that it is asked for.
+/* Versions of dicts: a number that another one follows whenever the dict changes. CPython has one in the dict
+ * (ma_version_tag, up to 3.13); where it does not, a watcher of the dict keeps one here (PyDict_Watch, since
+ * 3.12). Where there is neither, a dict is new each time that it is asked for.
  *
- * In 3.13 the values of a __dict__ lie in its object as long as they fit there, and setting an attribute then changes no version and is no event (3.13.0;
- * no release promises it). Such a dict is given a table of its own, which it would get sooner or later: its items, their order and its identity stay.
+ * In 3.13 the values of a __dict__ lie in its object as long as they fit there, and setting an attribute then
+ * changes no version and is no event (3.13.0; no release promises it). Such a dict is given a table of its own,
+ * which it would get sooner or later: its items, their order and its identity stay.
  * Ownership: none; dicts are not kept alive. Threads: GIL held. */
 #ifndef DYCL_PY_CPYTHON_DICT_H
 #define DYCL_PY_CPYTHON_DICT_H
@@ -19,7 +21,8 @@ extern dycl_watched_dict dycl_watched_dicts[1 << DYCL_WATCHED_BITS];
 
 void dycl_dict_setup(void);
 uint64_t dycl_dict_joined_version(PyObject *dict); /* of one whose values lie in an object until now */
-uint64_t dycl_dict_watch(PyObject *dict); /* the version of a dict that is not in the table: in it from now on, if it can be watched */
+/* The version of a dict that is not in the table: in it from now on, if it can be watched. */
+uint64_t dycl_dict_watch(PyObject *dict);
 
 static inline dycl_watched_dict *dycl_dict_row(const PyObject *dict) {
     return &dycl_watched_dicts[((uint64_t)(uintptr_t)dict * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - DYCL_WATCHED_BITS)];
@@ -52,7 +55,8 @@ static inline PyObject *dycl_object_dict(PyObject *o) {
         return place ? *place : NULL;
     }
 #endif
-    PyObject *dict = PyType_Check(o) ? NULL : PyObject_GenericGetDict(o, NULL); /* a class of C has none there that it may be given */
+    if (PyType_Check(o)) return NULL; /* a class of C would be given one in place of its own */
+    PyObject *dict = PyObject_GenericGetDict(o, NULL);
     if (!dict) {
         PyErr_Clear();
         return NULL;

@@ -20,14 +20,16 @@ static inline PyObject *dycl_weakref_object(PyObject *reference) {
 #endif
 }
 
-/* Nobody has set an attribute of the object's own, and nobody looks at it weakly. It may be on its way out (no references are left). 0: or unknown. */
+/* Nobody has set an attribute of the object's own, and nobody looks at it weakly. It may be on its way out (no
+ * references are left). 0: or unknown. */
 static inline int dycl_object_is_bare(PyObject *o) {
 #if DYCL_KNOWS_DICT_PLACE
     if (!DYCL_KNOW(DYCL_KNOWS_DICT_PLACE)) return 0;
     PyObject **weak = PyObject_GET_WEAKREFS_LISTPTR(o);
     if (weak && *weak) return 0;
 #    if DYCL_KNOWS_DICT_VALUES
-    if (Py_TYPE(o)->tp_flags & Py_TPFLAGS_MANAGED_DICT) { /* asking for the dict would make one, and methods of objects that have one are slower */
+    /* Asking for the dict would make one, and methods of objects that have one are slower. */
+    if (Py_TYPE(o)->tp_flags & Py_TPFLAGS_MANAGED_DICT) {
         uintptr_t values = ((const uintptr_t *)o)[-3];
         if (values & 1) return ((const uint8_t *)(values + 1))[-2] == 0;
     }
@@ -40,7 +42,8 @@ static inline int dycl_object_is_bare(PyObject *o) {
 #endif
 }
 
-/* So many references more or fewer, of an object that has others: what sys.getrefcount tells. Immortal objects have none to count. */
+/* So many references more or fewer, of an object that has others: what sys.getrefcount tells. Immortal objects
+ * have none to count. */
 static inline void dycl_object_count(PyObject *o, Py_ssize_t more) { Py_SET_REFCNT(o, Py_REFCNT(o) + more); }
 
 #endif

@@ -10,7 +10,7 @@ enum { TOOLS = 6 }; /* sys.monitoring's, for everybody */
 /* The functions that say what is listened to. They take their arguments as an array in 3.12 and 3.13. */
 static dycl_function_of_array original_set_events, original_set_local_events;
 static PyObject *get_events, *get_tool; /* owned */
-static int local;                       /* some code was, or may have been, listened to by itself; which is not known, so this stays */
+static int local; /* some code was, or may have been, listened to by itself; which is not known, so this stays */
 
 /* A tool's events everywhere, or -1: unknown. */
 static long events_of(int tool) {

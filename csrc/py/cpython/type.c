@@ -5,7 +5,7 @@ PyObject *dycl_type_search(PyTypeObject *type, PyObject *name) {
     for (Py_ssize_t i = 0; order && i < PyTuple_GET_SIZE(order); i++) {
         PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(order, i);
 #if DYCL_HAS_TYPE_DICT
-        PyObject *dict = PyType_GetDict(base), *found = dict ? PyDict_GetItem(dict, name) : NULL; /* asks no exception that is pending */
+        PyObject *dict = PyType_GetDict(base), *found = dict ? PyDict_GetItem(dict, name) : NULL;
         Py_XDECREF(dict);
 #else
         PyObject *found = PyDict_GetItem(base->tp_dict, name);
