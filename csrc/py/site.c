@@ -228,8 +228,8 @@ static PyObject *site_get(PyObject *self, PyObject *object, PyObject *type) {
 static PyObject *site_repr(PyObject *self) {
     const dycl_site *site = (const dycl_site *)self;
     if (site->callable) return PyUnicode_FromFormat("<dycl.accelerate(%R)>", site->callable);
-    PyObject *module = PyWeakref_GetObject(site->module); /* borrowed; a module's own repr is long */
-    if (module == Py_None) return PyUnicode_FromString("<dycl: a module that is gone>");
+    PyObject *module = dycl_weakref_object(site->module); /* a module's own repr is long */
+    if (!module) return PyUnicode_FromString("<dycl: a module that is gone>");
     return PyUnicode_FromFormat("<dycl: calls of a %s at %p>", Py_TYPE(module)->tp_name, (void *)module);
 }
 
