@@ -226,7 +226,7 @@ static int has_pole_inside(dycl_ew op, const dycl_number *x) {
     }
 }
 
-/* What operators of two steps have in between leaves f32's range: what follows hangs on whether it is rounded there. */
+/* What operators of two steps have in between leaves the dtype's range: what follows hangs on whether it is rounded there. */
 static int leaves_between(dycl_ew op, dycl_dtype in, const double *x) {
     double between;
     switch (op) {
@@ -238,10 +238,12 @@ static int leaves_between(dycl_ew op, dycl_dtype in, const double *x) {
     case DYCL_EW_add_add:
     case DYCL_EW_add_gelu: between = x[0] + x[1]; break;
     case DYCL_EW_gelu_mul: between = gelu(x[0]); break;
+    case DYCL_EW_silu: between = sigmoid(x[0]); break;
     case DYCL_EW_silu_mul: between = x[0] * sigmoid(x[0]); break;
     default: return 0;
     }
-    return in == DYCL_F32 && isfinite(between) && between != 0 && (fabs(between) > 3.4e38 || fabs(between) < 1.2e-38);
+    if (!isfinite(between) || between == 0) return 0;
+    return in == DYCL_F32 ? fabs(between) > 3.4e38 || fabs(between) < 1.2e-38 : fabs(between) < 2.3e-308;
 }
 
 static dycl_number float_apply(dycl_ew op, dycl_dtype in, int count, const dycl_number *x) {
