@@ -26,11 +26,11 @@
 #define DYCL_KNOWS_DIGITS       DYCL_KNOWN(0x030B, 0x030B) /* ob_digit; PyUnstable_Long_CompactValue since 3.12 */
 #define DYCL_KNOWS_DICT_VERSION DYCL_KNOWN(0x030B, 0x030D) /* ma_version_tag, gone in 3.14 */
 #define DYCL_KNOWS_DICT_SPLIT   DYCL_KNOWN(0x030D, 0x030D) /* ... which does not change while values lie in an object */
-#define DYCL_KNOWS_DICT_PLACE   DYCL_KNOWN(0x030B, 0x030D) /* _PyObject_GetDictPtr, PyObject_GET_WEAKREFS_LISTPTR */
+#define DYCL_KNOWS_DICT_PLACE   DYCL_KNOWN(0x030B, 0x030D) /* _PyObject_GetDictPtr, tp_weaklistoffset */
 #define DYCL_KNOWS_DICT_VALUES  DYCL_KNOWN(0x030C, 0x030C) /* attributes of an object that has no dict yet */
+#define DYCL_KNOWS_DICT_WORD    DYCL_KNOWN(0x030C, 0x030D) /* the third word before an object: its dict, or such values */
 #define DYCL_KNOWS_TYPE_VERSION DYCL_KNOWN(0x030B, 0x030D) /* tp_version_tag, _PyType_Lookup */
-#define DYCL_KNOWS_FRAME_FIELDS DYCL_KNOWN(0x030B, 0x030B) /* the thread state's cframe, and its frame's f_code */
-#define DYCL_KNOWS_FRAME_CHAIN  DYCL_KNOWN(0x030C, 0x030C) /* cframe, and PyUnstable_InterpreterFrame_GetCode */
+#define DYCL_KNOWS_FRAME_FIELDS DYCL_KNOWN(0x030B, 0x030C) /* the thread state's cframe, and its frame's f_code */
 #define DYCL_KNOWS_FRAME        DYCL_KNOWN(0x030D, 0x030D) /* the thread state's current_frame, and the same */
 #define DYCL_KNOWS_TRACERS      DYCL_KNOWN(0x030B, 0x030E) /* c_tracefunc and c_profilefunc in the thread state */
 

@@ -51,6 +51,12 @@ static inline uint64_t dycl_dict_version(PyObject *dict) { return dycl_dict_watc
 static inline PyObject *dycl_object_dict(PyObject *o) {
 #if DYCL_KNOWS_DICT_PLACE
     if (DYCL_KNOW(DYCL_KNOWS_DICT_PLACE)) {
+#    if DYCL_KNOWS_DICT_WORD
+        if (Py_TYPE(o)->tp_flags & Py_TPFLAGS_MANAGED_DICT) {
+            uintptr_t word = ((const uintptr_t *)o)[-3];
+            if (word && !(word & 1)) return (PyObject *)word;
+        }
+#    endif
         PyObject **place = _PyObject_GetDictPtr(o);
         return place ? *place : NULL;
     }

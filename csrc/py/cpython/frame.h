@@ -16,13 +16,9 @@ static inline const PyObject *dycl_frame_code(void) {
         const _PyInterpreterFrame *frame = PyThreadState_Get()->cframe->current_frame;
         return frame ? (const PyObject *)frame->f_code : NULL;
     }
-#elif DYCL_KNOWS_FRAME_CHAIN || DYCL_KNOWS_FRAME
-    if (DYCL_KNOW(1)) {
-#    if DYCL_KNOWS_FRAME
+#elif DYCL_KNOWS_FRAME
+    if (DYCL_KNOW(DYCL_KNOWS_FRAME)) {
         struct _PyInterpreterFrame *frame = PyThreadState_Get()->current_frame;
-#    else
-        struct _PyInterpreterFrame *frame = PyThreadState_Get()->cframe->current_frame;
-#    endif
         PyObject *running = frame ? PyUnstable_InterpreterFrame_GetCode(frame) : NULL;
         Py_XDECREF(running);
         return running;
