@@ -58,7 +58,7 @@ def _same(want, got):
     return True
 
 
-@pytest.mark.parametrize("op", _cases())
+@pytest.mark.parametrize("op", list(_cases()))
 def test_ends_of_the_range(op):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

