@@ -53,7 +53,7 @@ def test_without_packed_weights(name):
         for _ in range(6):
             torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
         stats = dycl.stats(model)
-        assert stats["packed_bytes"] == before and stats["calls"] == 6 and stats["torch"] == 0, stats
+        assert stats["packed_bytes"] <= before and stats["calls"] == 6 and stats["torch"] == 0, stats
         dycl.accelerate(model)  # other options replace these
         for _ in range(6):
             torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
