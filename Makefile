@@ -117,7 +117,7 @@ lint: $(VENV)/.stamp-base
 	@$(PY) setup.py --quiet lint
 
 format:
-	find csrc tests/c \( -name '*.c' -o -name '*.h' \) -print0 | xargs -0 -r clang-format -i
+	find csrc tests \( -name '*.c' -o -name '*.h' \) -print0 | xargs -0 -r clang-format -i
 
 clean:
 	rm -rf build dist *.egg-info dycl/*.so

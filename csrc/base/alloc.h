@@ -1,4 +1,5 @@
 /* All memory of the core comes through one table, so that a test can fail the nth allocation.
+ *
  * Ownership: what these return is the caller's. Threads: every function may be called from any thread. */
 #ifndef DYCL_BASE_ALLOC_H
 #define DYCL_BASE_ALLOC_H

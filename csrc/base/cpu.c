@@ -26,7 +26,8 @@ dycl_isa dycl_cpu_isa(void) {
     if (isa < 0) {
         int best = (int)supported(), nobody = -1;
         isa = dycl_env_choice("DYCL_ISA", names, DYCL_ISA_COUNT);
-        if (isa > best) dycl_env_complain("DYCL_ISA=%s is ignored: this processor has %s at best", names[isa], names[best]);
+        if (isa > best)
+            dycl_env_complain("DYCL_ISA=%s is ignored: this processor has %s at best", names[isa], names[best]);
         if (isa < 0 || isa > best) isa = best;
         if (!atomic_compare_exchange_strong(&current, &nobody, isa)) isa = nobody;
     }

@@ -39,7 +39,11 @@ int dycl_env_choice(const char *name, const char *const *words, int word_count) 
     size_t length = 0;
     for (int i = 0; i < word_count; i++) {
         if (!strcmp(value, words[i])) return i;
-        int more = snprintf(known + length, sizeof known - length, "%s%s", i == 0 ? "" : i == word_count - 1 ? " or " : ", ", words[i]);
+        int more = snprintf(known + length, sizeof known - length, "%s%s",
+                            i == 0                ? ""
+                            : i == word_count - 1 ? " or "
+                                                  : ", ",
+                            words[i]);
         if (more > 0 && length + (size_t)more < sizeof known) length += (size_t)more;
     }
     dycl_env_complain("%s=%.60s is ignored: it may be %s", name, value, known);

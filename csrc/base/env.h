@@ -1,5 +1,6 @@
-/* Variables of the environment that take one of a few words. What is set to something else counts as not set, and a complaint about it is kept for
- * whoever tells people (dycl/_environment.py): a setting that silently does nothing is worse than none.
+/* Variables of the environment that take one of a few words. What is set to something else counts as not set, and a
+ * complaint about it is kept for whoever tells people (dycl/_environment.py): a setting that silently does nothing is
+ * worse than none.
  *
  * Ownership: texts live as long as the process. Threads: any. */
 #ifndef DYCL_BASE_ENV_H
@@ -11,7 +12,8 @@ int dycl_env_choice(const char *name, const char *const *words, int count);
 int dycl_env_number(const char *name, int most);
 double dycl_env_amount(const char *name);
 
-void dycl_env_complain(const char *format, ...) __attribute__((format(printf, 1, 2))); /* the same text again is not kept twice */
-const char *dycl_env_complaint(int at);                                               /* NULL behind the last one */
+void dycl_env_complain(const char *format, ...)
+    __attribute__((format(printf, 1, 2))); /* the same text again is not kept twice */
+const char *dycl_env_complaint(int at);    /* NULL behind the last one */
 
 #endif

@@ -11,9 +11,9 @@
 
 #define CHUNK ((size_t)1 << 20)
 enum {
-    SMALLEST = 6,                                /* log2 of the smallest block */
-    LARGEST = 17,                                /* blocks of 2^LARGEST bytes and more are malloc's */
-    CLASSES = 4 * (LARGEST - SMALLEST) + 1,      /* four sizes for each doubling */
+    SMALLEST = 6,                           /* log2 of the smallest block */
+    LARGEST = 17,                           /* blocks of 2^LARGEST bytes and more are malloc's */
+    CLASSES = 4 * (LARGEST - SMALLEST) + 1, /* four sizes for each doubling */
     MALLOCED = CLASSES
 };
 
@@ -39,7 +39,7 @@ static int class_for(size_t size) { /* the smallest that has room */
 }
 
 static void put_rest_away(void) {
-    for (int class = CLASSES - 1; class >= 0; class--) {
+    for (int class = CLASSES - 1; class >= 0; class --) {
         while ((size_t)(rest_end - rest) >= size_of(class)) {
             block *b = (block *)rest;
             b->next = free_blocks[class];
@@ -72,7 +72,7 @@ static block *take(int class) {
     in_use += size;
     dycl_unlock(DYCL_LOCK_HEAP);
     b->in_use.size = size;
-    b->in_use.class = (uint32_t)class;
+    b->in_use.class = (uint32_t) class;
     return b;
 }
 
@@ -108,7 +108,9 @@ static void *resize(void *context, void *memory, size_t size) {
     }
     if (size > SIZE_MAX - sizeof(block)) return NULL;
     size += sizeof(block);
-    if (b && size <= b->in_use.size && (b->in_use.class == MALLOCED ? size > b->in_use.size / 2 : (int)b->in_use.class == class_for(size))) return memory;
+    if (b && size <= b->in_use.size &&
+        (b->in_use.class == MALLOCED ? size > b->in_use.size / 2 : (int)b->in_use.class == class_for(size)))
+        return memory;
     if (b && b->in_use.class == MALLOCED && size > size_of(CLASSES - 1)) {
         b = realloc(b, size);
         if (b) b->in_use.size = size;

@@ -1,7 +1,10 @@
-/* Every lock of the core, in the order in which they may be taken one inside another. A program may fork while another thread holds some: the thread that
- * forks takes them all first, in this order, so that in the child nobody holds one and what they guard is whole.
+/* Every lock of the core, in the order in which they may be taken one inside another. A program may fork while another
+ * thread holds some: the thread that forks takes them all first, in this order, so that in the child nobody holds one
+ * and what they guard is whole.
  *
- * The process's number tells what threads of the parent left behind: a plan that was running there runs no more in the child.
+ * The process's number tells what threads of the parent left behind: a plan that was running there runs no more in the
+ * child.
+ *
  * Ownership: none. Threads: any. */
 #ifndef DYCL_BASE_LOCK_H
 #define DYCL_BASE_LOCK_H

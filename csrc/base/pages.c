@@ -93,11 +93,13 @@ void *dycl_pages_get(size_t size) {
     return s ? (char *)s + ALIGNMENT : NULL;
 }
 
-/* The memory of whole huge pages between `from` and `end` that nobody needs any more goes back; the first span's header stays. */
+/* The memory of whole huge pages between `from` and `end` that nobody needs any more goes back; the first span's header
+ * stays. */
 static void return_pages(const span *s, const char *from, const char *end) {
     uintptr_t least = ((uintptr_t)s + sizeof *s + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
     uintptr_t most = ((uintptr_t)s + s->size) & ~(uintptr_t)(HUGE_PAGE - 1);
-    uintptr_t low = (uintptr_t)from & ~(uintptr_t)(HUGE_PAGE - 1), high = ((uintptr_t)end + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+    uintptr_t low = (uintptr_t)from & ~(uintptr_t)(HUGE_PAGE - 1),
+              high = ((uintptr_t)end + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
     if (low < least) low = least;
     if (high > most) high = most;
     if (low < high) (void)madvise((void *)low, high - low, MADV_DONTNEED);

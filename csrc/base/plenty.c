@@ -17,12 +17,16 @@ static uint64_t number_in(const char *path, const char *name) {
     return found;
 }
 
-static int leaves_enough(uint64_t total, uint64_t left, uint64_t bytes) { return left >= bytes && left - bytes >= total / 4; }
+static int leaves_enough(uint64_t total, uint64_t left, uint64_t bytes) {
+    return left >= bytes && left - bytes >= total / 4;
+}
 
 int dycl_memory_plenty(size_t bytes) {
-    static const char *const groups[][2] = {{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-                                            {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
-    uint64_t total = number_in("/proc/meminfo", "MemTotal:") * 1024, left = number_in("/proc/meminfo", "MemAvailable:") * 1024;
+    static const char *const groups[][2] = {
+        {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
+        {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
+    uint64_t total = number_in("/proc/meminfo", "MemTotal:") * 1024,
+             left = number_in("/proc/meminfo", "MemAvailable:") * 1024;
     if (total && !leaves_enough(total, left, bytes)) return 0;
     for (int i = 0; i < 2; i++) {
         uint64_t limit = number_in(groups[i][0], ""), used = number_in(groups[i][1], "");

@@ -1,4 +1,5 @@
 /* Whether there is memory for what can also be left alone, as a second form of large weights.
+ *
  * Ownership: none. Threads: any. */
 #ifndef DYCL_BASE_PLENTY_H
 #define DYCL_BASE_PLENTY_H

@@ -1,5 +1,5 @@
-/* Whether the address sanitizer watches this build. It knows the borders of malloc's blocks only: where memory is divided further here, or given out
- * again soon, each piece is a block of its own then. */
+/* Whether the address sanitizer watches this build. It knows the borders of malloc's blocks only: where memory is
+ * divided further here, or given out again soon, each piece is a block of its own then. */
 #ifndef DYCL_BASE_SANITIZE_H
 #define DYCL_BASE_SANITIZE_H
 

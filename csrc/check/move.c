@@ -18,7 +18,8 @@ static int index_of(const dycl_reference *r, uint32_t value, const int64_t *at, 
 }
 
 dycl_status dycl_reference_gather(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
-    const dycl_value *x = dycl_reference_value(r, o[0]), *index = dycl_reference_value(r, o[1]), *out = dycl_reference_value(r, node->out);
+    const dycl_value *x = dycl_reference_value(r, o[0]), *index = dycl_reference_value(r, o[1]),
+                     *out = dycl_reference_value(r, node->out);
     int64_t at[DYCL_MAX_RANK] = {0}, from[DYCL_MAX_RANK];
     int dim = node->op == DYCL_OP_embedding ? 0 : (int)attrs[0], known;
     if (dycl_value_numel(out) == 0) return DYCL_OK;
@@ -28,10 +29,12 @@ dycl_status dycl_reference_gather(dycl_reference *r, const dycl_node *node, cons
             known = index_of(r, o[1], at, index->rank, x->sizes[0], &from[0]);
         } else {
             memcpy(from, at, sizeof from);
-            known = node->op == DYCL_OP_gather ? index_of(r, o[1], at, index->rank, x->sizes[dim], &from[dim]) : index_of(r, o[1], &at[dim], 1, x->sizes[dim], &from[dim]);
+            known = node->op == DYCL_OP_gather ? index_of(r, o[1], at, index->rank, x->sizes[dim], &from[dim])
+                                               : index_of(r, o[1], &at[dim], 1, x->sizes[dim], &from[dim]);
         }
         if (known < 0) return dycl_error_bail("index out of range");
-        dycl_reference_set(r, node->out, at, known ? dycl_reference_get(r, o[0], from, x->rank) : dycl_number_unknown());
+        dycl_reference_set(r, node->out, at,
+                           known ? dycl_reference_get(r, o[0], from, x->rank) : dycl_number_unknown());
     } while (dycl_reference_next(at, out->sizes, out->rank));
     return DYCL_OK;
 }
@@ -85,7 +88,8 @@ dycl_status dycl_reference_scatter(dycl_reference *r, const dycl_node *node, con
 static int before(dycl_number a, dycl_number b, int is_float, int descending) {
     double x = is_float ? a.f : (double)a.i, y = is_float ? b.f : (double)b.i;
     if (!is_float && a.i != b.i) return descending ? a.i > b.i : a.i < b.i; /* exact where doubles are not */
-    if (isnan(x) || isnan(y)) return descending ? isnan(x) && !isnan(y) : !isnan(x) && isnan(y); /* a NaN is larger than all */
+    if (isnan(x) || isnan(y))
+        return descending ? isnan(x) && !isnan(y) : !isnan(x) && isnan(y); /* a NaN is larger than all */
     return descending ? x > y : x < y;
 }
 
@@ -97,7 +101,8 @@ static int may_swap(dycl_number a, dycl_number b, int is_float, int stable) {
 }
 
 /* The row's elements in order, by insertion. */
-static void sort_row(const dycl_reference *r, uint32_t value, int64_t *at, int dim, int64_t n, int is_float, int descending, dycl_number *x, int64_t *order) {
+static void sort_row(const dycl_reference *r, uint32_t value, int64_t *at, int dim, int64_t n, int is_float,
+                     int descending, dycl_number *x, int64_t *order) {
     int rank = dycl_reference_value(r, value)->rank;
     for (int64_t i = 0; i < n; i++) {
         at[dim] = i;
@@ -109,7 +114,8 @@ static void sort_row(const dycl_reference *r, uint32_t value, int64_t *at, int d
     }
 }
 
-static dycl_status positions(dycl_reference *r, const dycl_node *node, uint32_t value, int dim, int descending, int stable, int64_t k, int sorted) {
+static dycl_status positions(dycl_reference *r, const dycl_node *node, uint32_t value, int dim, int descending,
+                             int stable, int64_t k, int sorted) {
     const dycl_value *in = dycl_reference_value(r, value);
     int64_t at[DYCL_MAX_RANK] = {0}, rows[DYCL_MAX_RANK], n = in->rank ? in->sizes[dim] : 1;
     int is_float = dycl_dtype_is_float((dycl_dtype)in->dtype);
@@ -121,7 +127,8 @@ static dycl_status positions(dycl_reference *r, const dycl_node *node, uint32_t 
         if (!x || !order) break;
         sort_row(r, value, at, dim, n, is_float, descending, x, order);
         for (int64_t i = 0; i < k; i++) {
-            int tied = (i > 0 && may_swap(x[i - 1], x[i], is_float, stable)) || (i + 1 < n && may_swap(x[i], x[i + 1], is_float, stable)) || !sorted;
+            int tied = (i > 0 && may_swap(x[i - 1], x[i], is_float, stable)) ||
+                       (i + 1 < n && may_swap(x[i], x[i + 1], is_float, stable)) || !sorted;
             at[dim] = i;
             dycl_reference_set(r, node->out, at, tied ? dycl_number_unknown() : dycl_number_i(DYCL_I64, order[i]));
         }
@@ -158,9 +165,11 @@ static dycl_status histogram(dycl_reference *r, const dycl_node *node, uint32_t 
 dycl_status dycl_reference_host(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
     if (node->op == DYCL_OP_argsort) {
         const dycl_value *in = dycl_reference_value(r, o[0]);
-        return positions(r, node, o[0], (int)attrs[0], attrs[1] != 0, attrs[2] != 0, in->rank ? in->sizes[attrs[0]] : 1, 1);
+        return positions(r, node, o[0], (int)attrs[0], attrs[1] != 0, attrs[2] != 0, in->rank ? in->sizes[attrs[0]] : 1,
+                         1);
     }
-    if (node->op == DYCL_OP_argtopk) return positions(r, node, o[0], (int)attrs[0], attrs[2] != 0, 0, attrs[1], attrs[3] != 0);
+    if (node->op == DYCL_OP_argtopk)
+        return positions(r, node, o[0], (int)attrs[0], attrs[2] != 0, 0, attrs[1], attrs[3] != 0);
     if (node->op == DYCL_OP_histc) return histogram(r, node, o[0], attrs);
     return dycl_error_bail("%s has no definition", dycl_op_get((dycl_op)node->op)->name);
 }
@@ -177,7 +186,8 @@ dycl_status dycl_reference_join(dycl_reference *r, const dycl_node *node, const 
         int inside = 1;
         if (node->op == DYCL_OP_cat) {
             int i = 0;
-            for (; from[attrs[0]] >= dycl_reference_value(r, o[i])->sizes[attrs[0]]; i++) from[attrs[0]] -= dycl_reference_value(r, o[i])->sizes[attrs[0]];
+            for (; from[attrs[0]] >= dycl_reference_value(r, o[i])->sizes[attrs[0]]; i++)
+                from[attrs[0]] -= dycl_reference_value(r, o[i])->sizes[attrs[0]];
             part = o[i];
         } else {
             const dycl_value *x = dycl_reference_value(r, o[0]);
@@ -186,7 +196,9 @@ dycl_status dycl_reference_join(dycl_reference *r, const dycl_node *node, const 
                 inside &= from[d] >= 0 && from[d] < x->sizes[d];
             }
         }
-        dycl_reference_set(r, node->out, at, inside ? dycl_reference_get(r, part, from, out->rank) : dycl_reference_get(r, o[1], from, 0));
+        dycl_reference_set(r, node->out, at,
+                           inside ? dycl_reference_get(r, part, from, out->rank)
+                                  : dycl_reference_get(r, o[1], from, 0));
     } while (dycl_reference_next(at, out->sizes, out->rank));
     return DYCL_OK;
 }
@@ -195,13 +207,16 @@ dycl_status dycl_reference_create(dycl_reference *r, const dycl_node *node, cons
     const dycl_value *out = dycl_reference_value(r, node->out);
     dycl_dtype dtype = (dycl_dtype)out->dtype;
     int64_t at[DYCL_MAX_RANK] = {0};
-    dycl_number start = dycl_reference_get(r, o[0], at, 0), step = node->op == DYCL_OP_iota ? dycl_reference_get(r, o[1], at, 0) : (dycl_number){0};
+    dycl_number start = dycl_reference_get(r, o[0], at, 0),
+                step = node->op == DYCL_OP_iota ? dycl_reference_get(r, o[1], at, 0) : (dycl_number){0};
     (void)attrs;
     if (dycl_value_numel(out) == 0) return DYCL_OK;
     do {
         dycl_number x = start;
         if (node->op == DYCL_OP_iota)
-            x = dycl_dtype_is_float(dtype) ? dycl_number_f(dtype, start.f + (double)at[0] * step.f, 0) : dycl_number_i(dtype, (int64_t)((uint64_t)start.i + (uint64_t)at[0] * (uint64_t)step.i));
+            x = dycl_dtype_is_float(dtype)
+                    ? dycl_number_f(dtype, start.f + (double)at[0] * step.f, 0)
+                    : dycl_number_i(dtype, (int64_t)((uint64_t)start.i + (uint64_t)at[0] * (uint64_t)step.i));
         dycl_reference_set(r, node->out, at, x);
     } while (dycl_reference_next(at, out->sizes, out->rank));
     return DYCL_OK;

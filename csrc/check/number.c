@@ -5,15 +5,19 @@
 
 static double rounded(dycl_dtype dtype, double x) { return dtype == DYCL_F32 ? (double)(float)x : x; }
 
-double dycl_number_epsilon(dycl_dtype dtype) { return dtype == DYCL_F32 ? 32 * (double)FLT_EPSILON : 4096 * DBL_EPSILON; }
+double dycl_number_epsilon(dycl_dtype dtype) {
+    return dtype == DYCL_F32 ? 32 * (double)FLT_EPSILON : 4096 * DBL_EPSILON;
+}
 
 dycl_number dycl_number_unknown(void) { return (dycl_number){0, 0, INFINITY}; }
 
 dycl_number dycl_number_f(dycl_dtype dtype, double f, double error) {
     double r = rounded(dtype, f);
     if (!isfinite(r) || isnan(error)) return (dycl_number){r, 0, error > 0 || isnan(error) ? INFINITY : 0};
-    if (dtype == DYCL_F32 && error > 0 && fabs(r) + error > FLT_MAX) return (dycl_number){r, 0, INFINITY}; /* it may be infinite */
-    return (dycl_number){r, 0, error + (fabs(r) + error) * dycl_number_epsilon(dtype) + (dtype == DYCL_F32 ? FLT_MIN : DBL_MIN)};
+    if (dtype == DYCL_F32 && error > 0 && fabs(r) + error > FLT_MAX)
+        return (dycl_number){r, 0, INFINITY}; /* it may be infinite */
+    return (dycl_number){
+        r, 0, error + (fabs(r) + error) * dycl_number_epsilon(dtype) + (dtype == DYCL_F32 ? FLT_MIN : DBL_MIN)};
 }
 
 static int64_t wrapped(dycl_dtype dtype, int64_t i) {
@@ -69,7 +73,9 @@ static double floor_div(double a, double b) { /* as Python's and torch's, from t
     return div - low > 0.5 ? low + 1 : low;
 }
 
-static double softplus(double x, double beta, double threshold) { return x * beta > threshold ? x : (fmax(x * beta, 0) + log1p(exp(-fabs(x * beta)))) / beta; }
+static double softplus(double x, double beta, double threshold) {
+    return x * beta > threshold ? x : (fmax(x * beta, 0) + log1p(exp(-fabs(x * beta)))) / beta;
+}
 static double sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
 /* Without the cancellation of the textbook's 1 + erf and 1 + tanh. */
 static double gelu(double x) { return 0.5 * x * erfc(-x * 0.7071067811865476); }
@@ -171,7 +177,8 @@ static double at_point(dycl_ew op, const double *x) {
     }
 }
 
-/* What the operator's own formula rounds on the way, where that is more than the result's rounding: sums that cancel, arguments that are scaled. */
+/* What the operator's own formula rounds on the way, where that is more than the result's rounding: sums that cancel,
+ * arguments that are scaled. */
 static double inner_rounding(dycl_ew op, dycl_dtype dtype, const double *x) {
     switch (op) {
     case DYCL_EW_gelu:
@@ -179,7 +186,9 @@ static double inner_rounding(dycl_ew op, dycl_dtype dtype, const double *x) {
     case DYCL_EW_mish:
     case DYCL_EW_gelu_mul:
     case DYCL_EW_add_gelu: /* 1 + erf(x) is small: these formulas cancel in doubles, f32's kernels do not */
-        return dtype == DYCL_F64 ? (fabs(x[0]) + fabs(x[1])) * (1 + (op == DYCL_EW_gelu_mul ? fabs(x[1]) : 0)) : op == DYCL_EW_add_gelu ? fabs(x[0]) + fabs(x[1]) : 0;
+        return dtype == DYCL_F64        ? (fabs(x[0]) + fabs(x[1])) * (1 + (op == DYCL_EW_gelu_mul ? fabs(x[1]) : 0))
+               : op == DYCL_EW_add_gelu ? fabs(x[0]) + fabs(x[1])
+                                        : 0;
     case DYCL_EW_add:
     case DYCL_EW_sub: return 0;
     case DYCL_EW_add_scaled: return fabs(x[1] * x[2]);
@@ -219,14 +228,16 @@ static int has_pole_inside(dycl_ew op, const dycl_number *x) {
     case DYCL_EW_remainder:
     case DYCL_EW_fmod:
         if (fabs(x[1].f) <= x[1].error) return 1;
-        low = (fabs(x[0].f) - x[0].error) / (fabs(x[1].f) + x[1].error), high = (fabs(x[0].f) + x[0].error) / (fabs(x[1].f) - x[1].error);
+        low = (fabs(x[0].f) - x[0].error) / (fabs(x[1].f) + x[1].error),
+        high = (fabs(x[0].f) + x[0].error) / (fabs(x[1].f) - x[1].error);
         return floor(low) != floor(high);
     case DYCL_EW_pow: return fabs(x[0].f) <= x[0].error;
     default: return 0;
     }
 }
 
-/* What operators of two steps have in between leaves the dtype's range: what follows hangs on whether it is rounded there. */
+/* What operators of two steps have in between leaves the dtype's range: what follows hangs on whether it is rounded
+ * there. */
 static int leaves_between(dycl_ew op, dycl_dtype in, const double *x) {
     double between;
     switch (op) {
@@ -268,9 +279,12 @@ static dycl_number float_apply(dycl_ew op, dycl_dtype in, int count, const dycl_
     worst *= 1.5; /* between those points */
     if (n && (op == DYCL_EW_sin || op == DYCL_EW_cos)) worst = fmin(x[0].error, 2);
     if (to_bool) return flag(center != 0);
-    if (op == DYCL_EW_floor_div || op == DYCL_EW_remainder || op == DYCL_EW_fmod || op == DYCL_EW_trunc_div) { /* a step beside an integer quotient */
+    if (op == DYCL_EW_floor_div || op == DYCL_EW_remainder || op == DYCL_EW_fmod ||
+        op == DYCL_EW_trunc_div) { /* a step beside an integer quotient */
         double q = at[0] / at[1];
-        if (fabs(q - nearbyint(q)) < 4 * dycl_number_epsilon(in) * (1 + fabs(q)) && at[1] != 0 && isfinite(q) && q != nearbyint(q)) return dycl_number_unknown();
+        if (fabs(q - nearbyint(q)) < 4 * dycl_number_epsilon(in) * (1 + fabs(q)) && at[1] != 0 && isfinite(q) &&
+            q != nearbyint(q))
+            return dycl_number_unknown();
     }
     return dycl_number_f(in, center, worst + inner_rounding(op, in, at) * dycl_number_epsilon(in));
 }
@@ -288,7 +302,8 @@ static dycl_number int_apply(dycl_ew op, dycl_dtype in, int count, const dycl_nu
     int64_t a = x[0].i, b = count > 1 ? x[1].i : 0, c = count > 2 ? x[2].i : 0, bits = 8 * (int64_t)dycl_dtype_size(in);
     uint64_t ua = (uint64_t)a, ub = (uint64_t)b;
     int is_bool = in == DYCL_BOOL;
-    if ((op == DYCL_EW_floor_div || op == DYCL_EW_trunc_div || op == DYCL_EW_remainder || op == DYCL_EW_fmod) && (b == 0 || b == -1)) {
+    if ((op == DYCL_EW_floor_div || op == DYCL_EW_trunc_div || op == DYCL_EW_remainder || op == DYCL_EW_fmod) &&
+        (b == 0 || b == -1)) {
         if (b == 0) return dycl_number_unknown();
         return dycl_number_i(in, op == DYCL_EW_floor_div || op == DYCL_EW_trunc_div ? (int64_t)(0 - ua) : 0);
     }
@@ -341,13 +356,18 @@ dycl_number dycl_number_apply(dycl_ew op, dycl_dtype in, int count, const dycl_n
 
 dycl_number dycl_number_cast(dycl_dtype from, dycl_dtype to, dycl_number x) {
     if (!dycl_number_known(x)) return x;
-    if (!dycl_dtype_is_float(from)) return dycl_dtype_is_float(to) ? (dycl_number){rounded(to, (double)x.i), 0, 0} : dycl_number_i(to, x.i);
+    if (!dycl_dtype_is_float(from))
+        return dycl_dtype_is_float(to) ? (dycl_number){rounded(to, (double)x.i), 0, 0} : dycl_number_i(to, x.i);
     if (dycl_dtype_is_float(to)) {
         double f = rounded(to, x.f);
-        return (dycl_number){f, 0, x.error > 0 && !isfinite(f) ? INFINITY : x.error > 0 ? x.error + fabs(f) * dycl_number_epsilon(to) : 0};
+        return (dycl_number){f, 0,
+                             x.error > 0 && !isfinite(f) ? INFINITY
+                             : x.error > 0               ? x.error + fabs(f) * dycl_number_epsilon(to)
+                                                         : 0};
     }
     if (to == DYCL_BOOL) return x.error > 0 && fabs(x.f) <= x.error ? dycl_number_unknown() : flag(x.f != 0);
     double low = trunc(x.f - x.error), high = trunc(x.f + x.error), most = ldexp(1, 8 * (int)dycl_dtype_size(to) - 1);
-    if (!isfinite(x.f) || low != high || fabs(high) >= (to == DYCL_U8 ? 256 : most) || (to == DYCL_U8 && low < 0)) return dycl_number_unknown();
+    if (!isfinite(x.f) || low != high || fabs(high) >= (to == DYCL_U8 ? 256 : most) || (to == DYCL_U8 && low < 0))
+        return dycl_number_unknown();
     return dycl_number_i(to, (int64_t)high);
 }

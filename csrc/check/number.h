@@ -1,9 +1,11 @@
 /* Numbers of the reference interpreter: what an element is by definition, and how far a right kernel's may be from it.
  *
- * A kernel rounds elsewhere than the reference, and what follows amplifies that; a comparison or a conversion to integers makes a whole one of it. So
- * each number carries a bound of its error (running error analysis, Higham, Accuracy and Stability of Numerical Algorithms, section 3.3), and functions
- * are taken at the ends of the interval too. An infinite bound says that nothing is known. Bounds are generous: what is looked for are elements that are
+ * A kernel rounds elsewhere than the reference, and what follows amplifies that; a comparison or a conversion to
+ * integers makes a whole one of it. So each number carries a bound of its error (running error analysis, Higham,
+ * Accuracy and Stability of Numerical Algorithms, section 3.3), and functions are taken at the ends of the interval
+ * too. An infinite bound says that nothing is known. Bounds are generous: what is looked for are elements that are
  * another one's, missing, or of another dtype.
+ *
  * Ownership: none. Threads: pure. */
 #ifndef DYCL_CHECK_NUMBER_H
 #define DYCL_CHECK_NUMBER_H
@@ -23,7 +25,9 @@ dycl_number dycl_number_f(dycl_dtype dtype, double f, double error); /* rounded 
 dycl_number dycl_number_i(dycl_dtype dtype, int64_t i);              /* wraps */
 dycl_number dycl_number_unknown(void);
 /* A finite intermediate result that is infinite in the dtype: what follows hangs on the order of operations. */
-static inline int dycl_number_leaves(dycl_dtype dtype, double x) { return dtype == DYCL_F32 && x > 3.4e38 && isfinite(x); }
+static inline int dycl_number_leaves(dycl_dtype dtype, double x) {
+    return dtype == DYCL_F32 && x > 3.4e38 && isfinite(x);
+}
 static inline int dycl_number_known(dycl_number x) { return x.error <= 1.7e308; }
 double dycl_number_epsilon(dycl_dtype dtype); /* of one operation, with room for a kernel's own approximation */
 /* Whether an element that a plan computed may stand for the number. */

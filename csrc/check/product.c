@@ -25,7 +25,8 @@ static dycl_number pairs_total(const dycl_reference *r, dycl_dtype dtype, dycl_n
 }
 
 /* The sum over k of a[..., k at dimension dl] b[..., k at dimension dr]; both indices have `rank` dimensions. */
-static dycl_number dot(const dycl_reference *r, dycl_dtype dtype, uint32_t a, int64_t *left, int dl, uint32_t b, int64_t *right, int dr, int rank, int64_t k) {
+static dycl_number dot(const dycl_reference *r, dycl_dtype dtype, uint32_t a, int64_t *left, int dl, uint32_t b,
+                       int64_t *right, int dr, int rank, int64_t k) {
     dycl_number_sum s = {0};
     uint64_t whole = 0;
     for (left[dl] = right[dr] = 0; left[dl] < k; left[dl]++, right[dr]++)
@@ -52,7 +53,8 @@ static dycl_status linear(dycl_reference *r, const dycl_node *node, const uint32
         dycl_number_sum s = begin_with(r, o[2], row);
         uint64_t whole = o[2] == DYCL_NONE ? 0 : (uint64_t)dycl_reference_get(r, o[2], row, 1).i;
         memcpy(left, index, sizeof left);
-        for (left[last] = 0; left[last] < k; left[last]++, row[1]++) add_pair(&s, &whole, dycl_reference_get(r, o[0], left, out->rank), dycl_reference_get(r, o[1], row, 2));
+        for (left[last] = 0; left[last] < k; left[last]++, row[1]++)
+            add_pair(&s, &whole, dycl_reference_get(r, o[0], left, out->rank), dycl_reference_get(r, o[1], row, 2));
         dycl_reference_set(r, node->out, index, pairs_total(r, (dycl_dtype)out->dtype, &s, whole));
     } while (dycl_reference_next(index, out->sizes, out->rank));
     return DYCL_OK;
@@ -68,7 +70,8 @@ dycl_status dycl_reference_matmul(dycl_reference *r, const dycl_node *node, cons
     do {
         memcpy(left, index, sizeof left);
         memcpy(right, index, sizeof right);
-        dycl_reference_set(r, node->out, index, dot(r, (dycl_dtype)out->dtype, o[0], left, rank - 1, o[1], right, rank - 2, rank, k));
+        dycl_reference_set(r, node->out, index,
+                           dot(r, (dycl_dtype)out->dtype, o[0], left, rank - 1, o[1], right, rank - 2, rank, k));
     } while (dycl_reference_next(index, out->sizes, rank));
     return DYCL_OK;
 }
@@ -114,7 +117,8 @@ typedef struct {
 static dycl_number from_state(const recurrence *c, int64_t gate, int64_t i) {
     int64_t row[2] = {gate * c->width + i, 0};
     dycl_number_sum s = begin_with(c->r, c->o[2], row);
-    for (row[1] = 0; row[1] < c->width; row[1]++) dycl_number_add_product(&s, c->state[row[1]], dycl_reference_get(c->r, c->o[1], row, 2));
+    for (row[1] = 0; row[1] < c->width; row[1]++)
+        dycl_number_add_product(&s, c->state[row[1]], dycl_reference_get(c->r, c->o[1], row, 2));
     return product_total(c->r, DYCL_F32, &s);
 }
 
@@ -124,7 +128,8 @@ static dycl_number gate(const recurrence *c, int64_t *at, int64_t which, int64_t
 }
 
 static dycl_number next_state(recurrence *c, dycl_recurrent_kind kind, int64_t *at, int64_t i) {
-    if (kind == DYCL_RECURRENT_TANH || kind == DYCL_RECURRENT_RELU) return ew1(kind == DYCL_RECURRENT_TANH ? DYCL_EW_tanh : DYCL_EW_relu, gate(c, at, 0, i));
+    if (kind == DYCL_RECURRENT_TANH || kind == DYCL_RECURRENT_RELU)
+        return ew1(kind == DYCL_RECURRENT_TANH ? DYCL_EW_tanh : DYCL_EW_relu, gate(c, at, 0, i));
     if (kind == DYCL_RECURRENT_LSTM) {
         dycl_number in = ew1(DYCL_EW_sigmoid, gate(c, at, 0, i)), forget = ew1(DYCL_EW_sigmoid, gate(c, at, 1, i));
         dycl_number cell = ew1(DYCL_EW_tanh, gate(c, at, 2, i)), out = ew1(DYCL_EW_sigmoid, gate(c, at, 3, i));
@@ -133,11 +138,13 @@ static dycl_number next_state(recurrence *c, dycl_recurrent_kind kind, int64_t *
     }
     dycl_number reset = ew1(DYCL_EW_sigmoid, gate(c, at, 0, i)), update = ew1(DYCL_EW_sigmoid, gate(c, at, 1, i));
     at[2] = 2 * c->width + i;
-    dycl_number fresh = ew1(DYCL_EW_tanh, ew2(DYCL_EW_add, dycl_reference_get(c->r, c->o[0], at, 3), ew2(DYCL_EW_mul, reset, from_state(c, 2, i))));
+    dycl_number fresh = ew1(DYCL_EW_tanh, ew2(DYCL_EW_add, dycl_reference_get(c->r, c->o[0], at, 3),
+                                              ew2(DYCL_EW_mul, reset, from_state(c, 2, i))));
     return ew2(DYCL_EW_add, fresh, ew2(DYCL_EW_mul, update, ew2(DYCL_EW_sub, c->state[i], fresh)));
 }
 
-dycl_status dycl_reference_recurrent(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
+dycl_status dycl_reference_recurrent(dycl_reference *r, const dycl_node *node, const uint32_t *o,
+                                     const int64_t *attrs) {
     const dycl_value *x = dycl_reference_value(r, o[0]), *w = dycl_reference_value(r, o[1]);
     int64_t steps = x->sizes[0], batch = x->sizes[1], width = w->sizes[1];
     dycl_recurrent_kind kind = (dycl_recurrent_kind)attrs[0];
@@ -154,9 +161,11 @@ dycl_status dycl_reference_recurrent(dycl_reference *r, const dycl_node *node, c
             int64_t t = attrs[1] ? steps - 1 - s : s, at[3] = {t, b, 0};
             for (int64_t i = 0; i < width; i++) c.fresh[i] = next_state(&c, kind, at, i);
             memcpy(c.state, c.fresh, (size_t)width * sizeof *room);
-            for (int64_t i = 0; i < width; i++) dycl_reference_set(r, node->out, (int64_t[]){(t * batch + b) * width + i}, c.state[i]);
+            for (int64_t i = 0; i < width; i++)
+                dycl_reference_set(r, node->out, (int64_t[]){(t * batch + b) * width + i}, c.state[i]);
         }
-        for (int64_t i = 0; kind == DYCL_RECURRENT_LSTM && i < width; i++) dycl_reference_set(r, node->out, (int64_t[]){(steps * batch + b) * width + i}, c.cell[i]);
+        for (int64_t i = 0; kind == DYCL_RECURRENT_LSTM && i < width; i++)
+            dycl_reference_set(r, node->out, (int64_t[]){(steps * batch + b) * width + i}, c.cell[i]);
     }
     dycl_free(room);
     return DYCL_OK;
@@ -164,22 +173,28 @@ dycl_status dycl_reference_recurrent(dycl_reference *r, const dycl_node *node, c
 
 /* ---- Attention */
 
-/* Scores of one query; `*worst` their largest error. 0: not all are finite numbers, and what then follows is torch's business (replay). */
-static int scores_of(const dycl_reference *r, const uint32_t *o, const int64_t *attrs, const int64_t *query, int64_t kv_head, int64_t keys, double *scores, double *worst, double *most) {
-    int64_t left[4] = {query[0], query[1], query[2], 0}, right[4] = {query[0], kv_head, 0, 0}, k = dycl_reference_value(r, o[0])->sizes[3];
+/* Scores of one query; `*worst` their largest error. 0: not all are finite numbers, and what then follows is torch's
+ * business (replay). */
+static int scores_of(const dycl_reference *r, const uint32_t *o, const int64_t *attrs, const int64_t *query,
+                     int64_t kv_head, int64_t keys, double *scores, double *worst, double *most) {
+    int64_t left[4] = {query[0], query[1], query[2], 0}, right[4] = {query[0], kv_head, 0, 0},
+            k = dycl_reference_value(r, o[0])->sizes[3];
     int regular = 1;
     *worst = 0;
     *most = -INFINITY;
     for (int64_t j = 0; j < keys; j++) {
         right[2] = j;
         dycl_number s = dot(r, DYCL_F32, o[0], left, 3, o[1], right, 3, 4, k);
-        double scale = dycl_attr_f64(attrs[1]), value = s.f * (double)(float)scale, error = s.error * fabs(scale) + fabs(value) * dycl_number_epsilon(DYCL_F32);
+        double scale = dycl_attr_f64(attrs[1]), value = s.f * (double)(float)scale,
+               error = s.error * fabs(scale) + fabs(value) * dycl_number_epsilon(DYCL_F32);
         regular &= dycl_number_known(s) && isfinite(value);
         if (o[3] != DYCL_NONE) {
             dycl_number m = dycl_reference_get(r, o[3], (int64_t[]){query[0], query[1], query[2], j}, 4);
             regular &= dycl_number_known(m);
-            if (dycl_reference_dtype(r, o[3]) == DYCL_BOOL) value += m.i ? 0 : -INFINITY;
-            else value += m.f, error += m.error + (isfinite(m.f) ? fabs(m.f) * dycl_number_epsilon(DYCL_F32) : 0);
+            if (dycl_reference_dtype(r, o[3]) == DYCL_BOOL)
+                value += m.i ? 0 : -INFINITY;
+            else
+                value += m.f, error += m.error + (isfinite(m.f) ? fabs(m.f) * dycl_number_epsilon(DYCL_F32) : 0);
         }
         if (attrs[0] && j > query[2]) value = -INFINITY;
         regular &= !isnan(value) && value < INFINITY;
@@ -190,8 +205,10 @@ static int scores_of(const dycl_reference *r, const uint32_t *o, const int64_t *
     return regular;
 }
 
-dycl_status dycl_reference_attention(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
-    const dycl_value *q = dycl_reference_value(r, o[0]), *k = dycl_reference_value(r, o[1]), *out = dycl_reference_value(r, node->out);
+dycl_status dycl_reference_attention(dycl_reference *r, const dycl_node *node, const uint32_t *o,
+                                     const int64_t *attrs) {
+    const dycl_value *q = dycl_reference_value(r, o[0]), *k = dycl_reference_value(r, o[1]),
+                     *out = dycl_reference_value(r, node->out);
     int64_t index[4] = {0}, rows[4] = {q->sizes[0], q->sizes[1], q->sizes[2], 1}, keys = k->sizes[2];
     double *scores = dycl_alloc((size_t)keys * sizeof *scores + 8), worst, most;
     if (!scores) return dycl_error_set("out of memory");
@@ -207,7 +224,8 @@ dycl_status dycl_reference_attention(dycl_reference *r, const dycl_node *node, c
                 double p = total > 0 ? exp(scores[j] - most) / total : 0;
                 dycl_number_add_product(&s, (dycl_number){p, 0, p * expm1(fmin(2 * worst, 600)) + 1e-37}, v);
             }
-            dycl_reference_set(r, node->out, (int64_t[]){index[0], index[1], index[2], c}, dycl_number_total(DYCL_F32, &s, 1));
+            dycl_reference_set(r, node->out, (int64_t[]){index[0], index[1], index[2], c},
+                               dycl_number_total(DYCL_F32, &s, 1));
         }
     } while (dycl_reference_next(index, rows, 4));
     dycl_free(scores);

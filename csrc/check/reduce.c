@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Reductions, operators on whole rows, norms. A row is visited by an index that starts somewhere and runs over `sizes`. */
+/* Reductions, operators on whole rows, norms. A row is visited by an index that starts somewhere and runs over `sizes`.
+ */
 
 typedef struct {
     int64_t at[DYCL_MAX_RANK], inner[DYCL_MAX_RANK], sizes[DYCL_MAX_RANK]; /* sizes: of the row, 1 elsewhere */
@@ -21,7 +22,8 @@ static void row_index(const row_walk *w, int64_t *out) {
 typedef struct {
     dycl_number_sum sum, squares, sizes;
     double prod, prod_high, worst; /* prod_high: of sizes with their errors; worst: largest error */
-    double prod_most, prod_least;  /* of those above one, of those between zero and one: what some order of multiplication meets on the way */
+    double prod_most, prod_least;  /* of those above one, of those between zero and one: what some order of
+                                      multiplication meets on the way */
     dycl_number most, least;
     int64_t where_most, where_least, count;
     int nan, all, any, unknown, unsure_all, unsure_any;
@@ -91,7 +93,8 @@ static dycl_number mean_square(dycl_op op, dycl_dtype dtype, const dycl_number_s
     return dycl_number_f(dtype, x, error);
 }
 
-static dycl_number variance(dycl_op op, const dycl_reference *r, uint32_t value, row_walk *w, const gathered *g, dycl_dtype dtype, double correction) {
+static dycl_number variance(dycl_op op, const dycl_reference *r, uint32_t value, row_walk *w, const gathered *g,
+                            dycl_dtype dtype, double correction) {
     double n = (double)g->count, mean = g->sum.sum / n, by = n > correction ? n - correction : 0;
     double rounded = dycl_number_epsilon(dtype) * (fabs(mean) + g->sum.magnitude / n) + g->worst; /* of the mean */
     dycl_number_sum squares = {.unknown = g->unknown};
@@ -104,11 +107,14 @@ static dycl_number variance(dycl_op op, const dycl_reference *r, uint32_t value,
         x.error += dycl_number_epsilon(dtype) * (fabs(x.f) + fabs(mean)) + rounded;
         dycl_number_add_product(&squares, x, x);
     } while (dycl_reference_next(w->inner, w->sizes, w->rank));
-    if (by == 0) return squares.error > 0 && squares.sum <= squares.error ? dycl_number_unknown() : dycl_number_f(dtype, squares.sum / 0.0, 0);
+    if (by == 0)
+        return squares.error > 0 && squares.sum <= squares.error ? dycl_number_unknown()
+                                                                 : dycl_number_f(dtype, squares.sum / 0.0, 0);
     return mean_square(op, dtype, &squares, by);
 }
 
-static dycl_number reduced_float(const dycl_reference *r, const dycl_node *node, uint32_t value, const int64_t *attrs, row_walk *w, gathered *g, dycl_dtype in, dycl_dtype out) {
+static dycl_number reduced_float(const dycl_reference *r, const dycl_node *node, uint32_t value, const int64_t *attrs,
+                                 row_walk *w, gathered *g, dycl_dtype in, dycl_dtype out) {
     double n = (double)g->count;
     if (g->unknown) return dycl_number_unknown();
     g->sum.unknown = g->squares.unknown = g->sizes.unknown = 0;
@@ -122,11 +128,15 @@ static dycl_number reduced_float(const dycl_reference *r, const dycl_node *node,
         return dycl_number_f(out, g->prod, g->prod_high - fabs(g->prod) + dycl_number_epsilon(out) * n * fabs(g->prod));
     case DYCL_OP_amax: return g->nan ? dycl_number_f(out, NAN, 0) : dycl_number_f(out, g->most.f, g->worst);
     case DYCL_OP_amin: return g->nan ? dycl_number_f(out, NAN, 0) : dycl_number_f(out, g->least.f, g->worst);
-    case DYCL_OP_argmax: return !g->nan && is_tied(r, value, w, g, 1) ? dycl_number_unknown() : dycl_number_i(out, g->where_most);
-    case DYCL_OP_argmin: return !g->nan && is_tied(r, value, w, g, -1) ? dycl_number_unknown() : dycl_number_i(out, g->where_least);
+    case DYCL_OP_argmax:
+        return !g->nan && is_tied(r, value, w, g, 1) ? dycl_number_unknown() : dycl_number_i(out, g->where_most);
+    case DYCL_OP_argmin:
+        return !g->nan && is_tied(r, value, w, g, -1) ? dycl_number_unknown() : dycl_number_i(out, g->where_least);
     case DYCL_OP_all: return g->unsure_all && g->count ? dycl_number_unknown() : dycl_number_i(out, g->all);
     case DYCL_OP_any: return g->unsure_any && g->count ? dycl_number_unknown() : dycl_number_i(out, g->any);
-    default: return n > 0 ? variance((dycl_op)node->op, r, value, w, g, in, dycl_attr_f64(attrs[2])) : dycl_number_f(out, NAN, 0);
+    default:
+        return n > 0 ? variance((dycl_op)node->op, r, value, w, g, in, dycl_attr_f64(attrs[2]))
+                     : dycl_number_f(out, NAN, 0);
     }
 }
 
@@ -145,7 +155,8 @@ static dycl_number reduced_int(const dycl_node *node, const gathered *g, uint64_
     }
 }
 
-dycl_status dycl_reference_reduce(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs) {
+dycl_status dycl_reference_reduce(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                  const int64_t *attrs) {
     const dycl_value *in = dycl_reference_value(r, operands[0]), *out = dycl_reference_value(r, node->out);
     int64_t index[DYCL_MAX_RANK] = {0}, element[DYCL_MAX_RANK];
     int is_float = dycl_dtype_is_float((dycl_dtype)in->dtype);
@@ -168,11 +179,15 @@ dycl_status dycl_reference_reduce(dycl_reference *r, const dycl_node *node, cons
         for (int64_t i = 0; i < length; i++, dycl_reference_next(w.inner, w.sizes, w.rank)) {
             row_index(&w, element);
             dycl_number x = dycl_reference_get(r, operands[0], element, in->rank);
-            if (is_float) gather_float(&g, x);
-            else gather_int(&g, x, &sum, &prod);
+            if (is_float)
+                gather_float(&g, x);
+            else
+                gather_int(&g, x, &sum, &prod);
         }
         dycl_dtype from = (dycl_dtype)in->dtype, to = (dycl_dtype)out->dtype;
-        dycl_reference_set(r, node->out, index, is_float ? reduced_float(r, node, operands[0], attrs, &w, &g, from, to) : reduced_int(node, &g, sum, prod, to));
+        dycl_reference_set(r, node->out, index,
+                           is_float ? reduced_float(r, node, operands[0], attrs, &w, &g, from, to)
+                                    : reduced_int(node, &g, sum, prod, to));
     } while (dycl_reference_next(index, out->sizes, out->rank));
     return DYCL_OK;
 }
@@ -191,9 +206,11 @@ static void softmax_row(dycl_reference *r, const dycl_node *node, uint32_t value
     }
     for (index[dim] = 0; index[dim] < n; index[dim]++) sum += exp(dycl_reference_get(r, value, index, rank).f - most);
     for (index[dim] = 0; index[dim] < n; index[dim]++) {
-        double x = dycl_reference_get(r, value, index, rank).f, part = exp(x - most) / sum, apart = (fabs(x) + fabs(most)) * eps;
-        dycl_number y = node->op == DYCL_OP_softmax ? dycl_number_f(dtype, part, part * expm1(fmin(2 * worst + apart, 600)) + 1e-37)
-                                                    : dycl_number_f(dtype, x - most - log(sum), 2 * worst + apart + eps * (1 + fabs(log(sum))));
+        double x = dycl_reference_get(r, value, index, rank).f, part = exp(x - most) / sum,
+               apart = (fabs(x) + fabs(most)) * eps;
+        dycl_number y = node->op == DYCL_OP_softmax
+                            ? dycl_number_f(dtype, part, part * expm1(fmin(2 * worst + apart, 600)) + 1e-37)
+                            : dycl_number_f(dtype, x - most - log(sum), 2 * worst + apart + eps * (1 + fabs(log(sum))));
         dycl_reference_set(r, node->out, index, unknown ? dycl_number_unknown() : y);
     }
 }
@@ -208,12 +225,14 @@ static void cumsum_row(dycl_reference *r, const dycl_node *node, uint32_t value,
         unknown |= !dycl_number_known(x);
         dycl_number_add(&sum, x.f, x.error);
         whole += (uint64_t)x.i;
-        dycl_number y = dycl_dtype_is_float(dtype) ? dycl_number_total(dtype, &sum, 1) : dycl_number_i(dtype, (int64_t)whole);
+        dycl_number y =
+            dycl_dtype_is_float(dtype) ? dycl_number_total(dtype, &sum, 1) : dycl_number_i(dtype, (int64_t)whole);
         dycl_reference_set(r, node->out, index, unknown ? dycl_number_unknown() : y);
     }
 }
 
-dycl_status dycl_reference_row(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs) {
+dycl_status dycl_reference_row(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                               const int64_t *attrs) {
     const dycl_value *in = dycl_reference_value(r, operands[0]);
     int dim = (int)attrs[0];
     int64_t index[DYCL_MAX_RANK] = {0}, sizes[DYCL_MAX_RANK], n = in->sizes[dim];
@@ -230,8 +249,10 @@ dycl_status dycl_reference_row(dycl_reference *r, const dycl_node *node, const u
 /* ---- Norms */
 
 /* (x - mean) * factor, times weight, plus bias. spread: error of x - mean; relative: of the factor. */
-static dycl_number normed(dycl_dtype dtype, double centered, double factor, double spread, double relative, const dycl_number *weight, const dycl_number *bias) {
-    double eps = dycl_number_epsilon(dtype), y = centered * factor, error = spread * fabs(factor) + fabs(y) * (relative + eps);
+static dycl_number normed(dycl_dtype dtype, double centered, double factor, double spread, double relative,
+                          const dycl_number *weight, const dycl_number *bias) {
+    double eps = dycl_number_epsilon(dtype), y = centered * factor,
+           error = spread * fabs(factor) + fabs(y) * (relative + eps);
     if ((weight && !dycl_number_known(*weight)) || (bias && !dycl_number_known(*bias))) return dycl_number_unknown();
     if (weight) {
         error = error * (fabs(weight->f) + weight->error) + fabs(y) * weight->error;
@@ -250,19 +271,23 @@ static void batch_norm(dycl_reference *r, const dycl_node *node, const uint32_t 
     int64_t index[DYCL_MAX_RANK] = {0};
     double add = dycl_attr_f64(attrs[0]), eps = dycl_number_epsilon(dtype);
     do {
-        dycl_number x = dycl_reference_get(r, o[0], index, in->rank), mean = dycl_reference_get(r, o[1], &index[1], 1), var = dycl_reference_get(r, o[2], &index[1], 1);
+        dycl_number x = dycl_reference_get(r, o[0], index, in->rank), mean = dycl_reference_get(r, o[1], &index[1], 1),
+                    var = dycl_reference_get(r, o[2], &index[1], 1);
         dycl_number w = {1, 0, 0}, b = {0};
         if (o[3] != DYCL_NONE) w = dycl_reference_get(r, o[3], &index[1], 1);
         if (o[4] != DYCL_NONE) b = dycl_reference_get(r, o[4], &index[1], 1);
         dycl_number y = dycl_number_unknown();
         if (dycl_number_known(x) && dycl_number_known(mean) && dycl_number_known(var) && var.f - var.error + add > 0)
-            y = normed(dtype, x.f - mean.f, 1 / sqrt(var.f + add), x.error + mean.error + 4 * eps * (fabs(x.f) + fabs(mean.f)), var.error / (var.f + add), &w, &b);
+            y = normed(dtype, x.f - mean.f, 1 / sqrt(var.f + add),
+                       x.error + mean.error + 4 * eps * (fabs(x.f) + fabs(mean.f)), var.error / (var.f + add), &w, &b);
         dycl_reference_set(r, node->out, index, y);
     } while (dycl_reference_next(index, in->sizes, in->rank));
 }
 
-/* One group of elements that are normalised together, from `start` on. weight_at: the first dimension that indexes weights, and how many do. */
-static void norm_group(dycl_reference *r, const dycl_node *node, const uint32_t *o, int64_t *index, int64_t length, double add, int weight_at, int weight_rank) {
+/* One group of elements that are normalised together, from `start` on. weight_at: the first dimension that indexes
+ * weights, and how many do. */
+static void norm_group(dycl_reference *r, const dycl_node *node, const uint32_t *o, int64_t *index, int64_t length,
+                       double add, int weight_at, int weight_rank) {
     const dycl_value *in = dycl_reference_value(r, o[0]);
     dycl_dtype dtype = (dycl_dtype)in->dtype;
     int rms = node->op == DYCL_OP_rms_norm, unknown = 0;
@@ -294,12 +319,15 @@ static void norm_group(dycl_reference *r, const dycl_node *node, const uint32_t 
         int has_w = o[1] != DYCL_NONE, has_b = !rms && o[2] != DYCL_NONE;
         if (has_w) w = dycl_reference_get(r, o[1], &index[weight_at], weight_rank);
         if (has_b) b = dycl_reference_get(r, o[2], &index[weight_at], weight_rank);
-        dycl_number y = normed(dtype, x.f - mean, 1 / sqrt(total), spread + x.error, relative, has_w ? &w : NULL, has_b ? &b : NULL);
-        dycl_reference_set(r, node->out, index, unknown || !isfinite(relative) || !isfinite(total) ? dycl_number_unknown() : y);
+        dycl_number y = normed(dtype, x.f - mean, 1 / sqrt(total), spread + x.error, relative, has_w ? &w : NULL,
+                               has_b ? &b : NULL);
+        dycl_reference_set(r, node->out, index,
+                           unknown || !isfinite(relative) || !isfinite(total) ? dycl_number_unknown() : y);
     }
 }
 
-dycl_status dycl_reference_norm(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs) {
+dycl_status dycl_reference_norm(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                const int64_t *attrs) {
     const dycl_value *in = dycl_reference_value(r, operands[0]);
     int64_t index[DYCL_MAX_RANK] = {0}, n = dycl_value_numel(in), length = 1;
     int group = node->op == DYCL_OP_group_norm, first = group ? 1 : in->rank - (int)attrs[0];
@@ -310,6 +338,7 @@ dycl_status dycl_reference_norm(dycl_reference *r, const dycl_node *node, const 
     }
     for (int d = first; d < in->rank; d++) length *= in->sizes[d];
     if (group) length /= attrs[0];
-    for (int64_t i = 0; i < n; i += length) norm_group(r, node, operands, index, length, dycl_attr_f64(attrs[1]), first, group ? 1 : (int)attrs[0]);
+    for (int64_t i = 0; i < n; i += length)
+        norm_group(r, node, operands, index, length, dycl_attr_f64(attrs[1]), first, group ? 1 : (int)attrs[0]);
     return DYCL_OK;
 }

@@ -47,7 +47,10 @@ static dycl_status elementwise(dycl_reference *r, const dycl_node *node, const u
     if (dycl_value_numel(out) == 0) return DYCL_OK;
     do {
         for (int i = 0; i < node->operand_count; i++) x[i] = dycl_reference_get(r, operands[i], index, out->rank);
-        dycl_reference_set(r, node->out, index, dycl_number_apply((dycl_ew)node->op, dycl_reference_dtype(r, operands[node->operand_count - 1]), node->operand_count, x));
+        dycl_reference_set(r, node->out, index,
+                           dycl_number_apply((dycl_ew)node->op,
+                                             dycl_reference_dtype(r, operands[node->operand_count - 1]),
+                                             node->operand_count, x));
     } while (dycl_reference_next(index, out->sizes, out->rank));
     return DYCL_OK;
 }
@@ -64,7 +67,8 @@ static dycl_status copied(dycl_reference *r, const dycl_node *node, const uint32
     if (dycl_value_numel(out) == 0) return DYCL_OK;
     do {
         dycl_number x = dycl_number_cast(from, to, dycl_reference_get(r, operands[0], index, out->rank));
-        if (dycl_op_get((dycl_op)node->op)->family == DYCL_FAMILY_EWI && !in_band(node, attrs, index, out->rank)) x = (dycl_number){0, 0, 0};
+        if (dycl_op_get((dycl_op)node->op)->family == DYCL_FAMILY_EWI && !in_band(node, attrs, index, out->rank))
+            x = (dycl_number){0, 0, 0};
         dycl_reference_set(r, node->out, index, x);
     } while (dycl_reference_next(index, out->sizes, out->rank));
     return DYCL_OK;
@@ -130,7 +134,8 @@ static double numel(const dycl_value *v) { return (double)dycl_value_numel(v); }
 /* Terms that a node sums, or elements that it makes. */
 static double work_of(const dycl_graph *g, const dycl_node *node) {
     const uint32_t *operands = dycl_node_operands(g, node);
-    const dycl_value *out = &g->values[node->out], *a = node->operand_count && operands[0] != DYCL_NONE ? &g->values[operands[0]] : out;
+    const dycl_value *out = &g->values[node->out],
+                     *a = node->operand_count && operands[0] != DYCL_NONE ? &g->values[operands[0]] : out;
     const dycl_value *b = node->operand_count > 1 && operands[1] != DYCL_NONE ? &g->values[operands[1]] : a;
     switch (dycl_op_get((dycl_op)node->op)->family) {
     case DYCL_FAMILY_MATMUL: return numel(out) * (double)a->sizes[a->rank - 1];
@@ -160,12 +165,15 @@ static dycl_status load(dycl_reference *r, uint32_t v, const dycl_reference_inpu
     int64_t extent = dycl_value_extent(value);
     dycl_number *elements = r->elements[v] = dycl_alloc_zero((size_t)(extent + 1) * sizeof *elements);
     if (!elements) return dycl_error_set("out of memory");
-    const void *memory = value->kind == DYCL_VALUE_FEED ? inputs->feeds[value->source] : value->kind == DYCL_VALUE_SCALAR ? &inputs->scalars[value->source] : NULL;
+    const void *memory = value->kind == DYCL_VALUE_FEED     ? inputs->feeds[value->source]
+                         : value->kind == DYCL_VALUE_SCALAR ? &inputs->scalars[value->source]
+                                                            : NULL;
     for (int64_t i = 0; memory && i < extent; i++) elements[i] = dycl_number_load((dycl_dtype)value->dtype, memory, i);
     return DYCL_OK;
 }
 
-dycl_status dycl_reference_run(dycl_reference *r, const dycl_graph *g, const uint32_t *outputs, int output_count, const dycl_reference_inputs *inputs) {
+dycl_status dycl_reference_run(dycl_reference *r, const dycl_graph *g, const uint32_t *outputs, int output_count,
+                               const dycl_reference_inputs *inputs) {
     dycl_status status = DYCL_OK;
     *r = (dycl_reference){.graph = g, .elements = dycl_alloc_zero((g->value_count + 1) * sizeof(dycl_number *))};
     uint8_t *needed = needed_values(g, outputs, output_count);

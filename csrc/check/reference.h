@@ -1,5 +1,5 @@
-/* The reference interpreter: a graph node by node, by definition, in plain loops over strides. No kernel, no layout, no fusion, no plan; it shares nothing
- * with csrc/kern and csrc/exec but the graph, so that what both say is right.
+/* The reference interpreter: a graph node by node, by definition, in plain loops over strides. No kernel, no layout, no
+ * fusion, no plan; it shares nothing with csrc/kern and csrc/exec but the graph, so that what both say is right.
  *
  * Ownership: a reference owns what it computed and borrows graph, feeds and scalars. Threads: one at a time. */
 #ifndef DYCL_CHECK_REFERENCE_H
@@ -19,19 +19,27 @@ typedef struct {
     const dycl_scalar *scalars;
 } dycl_reference_inputs;
 
-double dycl_reference_work(const dycl_graph *graph, const uint32_t *outputs, int output_count); /* what running would be, before it is done */
+double dycl_reference_work(const dycl_graph *graph, const uint32_t *outputs,
+                           int output_count); /* what running would be, before it is done */
 /* Computes the outputs. BAIL: an index out of range, or an operator without a definition here. */
-dycl_status dycl_reference_run(dycl_reference *r, const dycl_graph *graph, const uint32_t *outputs, int output_count, const dycl_reference_inputs *inputs);
+dycl_status dycl_reference_run(dycl_reference *r, const dycl_graph *graph, const uint32_t *outputs, int output_count,
+                               const dycl_reference_inputs *inputs);
 void dycl_reference_free(dycl_reference *r);
 
 /* ---- For the families' files (move.c, reduce.c, product.c, window.c) */
 
 /* An operand that broadcasts to a shape of `rank` dimensions. */
 dycl_number dycl_reference_get(const dycl_reference *r, uint32_t value, const int64_t *index, int rank);
-void dycl_reference_set(dycl_reference *r, uint32_t value, const int64_t *index, dycl_number x); /* index: of the value's own shape */
-int dycl_reference_next(int64_t *index, const int64_t *sizes, int rank); /* the next index in row-major order; 0 behind the last, which is the first again */
-static inline const dycl_value *dycl_reference_value(const dycl_reference *r, uint32_t v) { return &r->graph->values[v]; }
-static inline dycl_dtype dycl_reference_dtype(const dycl_reference *r, uint32_t v) { return (dycl_dtype)r->graph->values[v].dtype; }
+void dycl_reference_set(dycl_reference *r, uint32_t value, const int64_t *index,
+                        dycl_number x); /* index: of the value's own shape */
+int dycl_reference_next(int64_t *index, const int64_t *sizes,
+                        int rank); /* the next index in row-major order; 0 behind the last, which is the first again */
+static inline const dycl_value *dycl_reference_value(const dycl_reference *r, uint32_t v) {
+    return &r->graph->values[v];
+}
+static inline dycl_dtype dycl_reference_dtype(const dycl_reference *r, uint32_t v) {
+    return (dycl_dtype)r->graph->values[v].dtype;
+}
 
 /* A sum of terms as any order and blocking may round it. */
 typedef struct {
@@ -51,23 +59,40 @@ static inline void dycl_number_add_product(dycl_number_sum *s, dycl_number x, dy
     if (!dycl_number_known(x) || !dycl_number_known(y)) s->unknown = 1;
     dycl_number_add(s, x.f * y.f, ax * y.error + ay * x.error + x.error * y.error);
 }
-dycl_number dycl_number_total(dycl_dtype dtype, const dycl_number_sum *s, double scale); /* scale: a factor of everything */
+dycl_number dycl_number_total(dycl_dtype dtype, const dycl_number_sum *s,
+                              double scale); /* scale: a factor of everything */
 
-typedef dycl_status (*dycl_reference_fn)(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs);
-dycl_status dycl_reference_reduce(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs);
-dycl_status dycl_reference_row(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs);
-dycl_status dycl_reference_norm(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs);
-dycl_status dycl_reference_matmul(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs);
-dycl_status dycl_reference_grouped(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs);
-dycl_status dycl_reference_recurrent(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs);
-dycl_status dycl_reference_attention(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs);
-dycl_status dycl_reference_conv(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs);
-dycl_status dycl_reference_pool(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs);
-dycl_status dycl_reference_resize(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs);
-dycl_status dycl_reference_gather(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs);
-dycl_status dycl_reference_scatter(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs);
-dycl_status dycl_reference_host(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs);
-dycl_status dycl_reference_join(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs);
-dycl_status dycl_reference_create(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs);
+typedef dycl_status (*dycl_reference_fn)(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                         const int64_t *attrs);
+dycl_status dycl_reference_reduce(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                  const int64_t *attrs);
+dycl_status dycl_reference_row(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                               const int64_t *attrs);
+dycl_status dycl_reference_norm(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                const int64_t *attrs);
+dycl_status dycl_reference_matmul(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                  const int64_t *attrs);
+dycl_status dycl_reference_grouped(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                   const int64_t *attrs);
+dycl_status dycl_reference_recurrent(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                     const int64_t *attrs);
+dycl_status dycl_reference_attention(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                     const int64_t *attrs);
+dycl_status dycl_reference_conv(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                const int64_t *attrs);
+dycl_status dycl_reference_pool(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                const int64_t *attrs);
+dycl_status dycl_reference_resize(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                  const int64_t *attrs);
+dycl_status dycl_reference_gather(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                  const int64_t *attrs);
+dycl_status dycl_reference_scatter(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                   const int64_t *attrs);
+dycl_status dycl_reference_host(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                const int64_t *attrs);
+dycl_status dycl_reference_join(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                const int64_t *attrs);
+dycl_status dycl_reference_create(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                  const int64_t *attrs);
 
 #endif

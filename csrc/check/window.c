@@ -21,7 +21,8 @@ static int64_t seen(const dycl_node *node, const int64_t *attrs, int d, int64_t 
 }
 
 dycl_status dycl_reference_conv(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
-    const dycl_value *x = dycl_reference_value(r, o[0]), *w = dycl_reference_value(r, o[1]), *out = dycl_reference_value(r, node->out);
+    const dycl_value *x = dycl_reference_value(r, o[0]), *w = dycl_reference_value(r, o[1]),
+                     *out = dycl_reference_value(r, node->out);
     int transposed = node->op == DYCL_OP_conv_transpose2d;
     int64_t index[4] = {0}, groups = attrs[6], per_in = x->sizes[1] / groups, per_out = out->sizes[1] / groups;
     do {
@@ -43,8 +44,11 @@ dycl_status dycl_reference_conv(dycl_reference *r, const dycl_node *node, const 
                     q[2] = y;
                     q[3] = z;
                     dycl_number weight = dycl_reference_get(r, o[1], q, 4);
-                    if (p[2] < 0 || p[3] < 0) s.unknown |= !isfinite(weight.f) || !dycl_number_known(weight); /* some implementations multiply padding, too */
-                    else dycl_number_add_product(&s, dycl_reference_get(r, o[0], p, 4), weight);
+                    if (p[2] < 0 || p[3] < 0)
+                        s.unknown |= !isfinite(weight.f) ||
+                                     !dycl_number_known(weight); /* some implementations multiply padding, too */
+                    else
+                        dycl_number_add_product(&s, dycl_reference_get(r, o[0], p, 4), weight);
                 }
         s.error += s.magnitude * 1e-5; /* a batch norm folded into the weights, Winograd's transforms */
         if (r->graph->options & DYCL_OPTION_BF16) s.error += s.magnitude / 64;
@@ -60,8 +64,10 @@ typedef struct {
 } pool_range;
 
 static pool_range range_of(const dycl_node *node, const int64_t *attrs, int d, int64_t at, int64_t size) {
-    if (node->op == DYCL_OP_adaptive_avg_pool2d) return (pool_range){at * size / attrs[d], ((at + 1) * size + attrs[d] - 1) / attrs[d], 1, 0};
-    int64_t kernel = attrs[d], step = node->op == DYCL_OP_max_pool2d ? attrs[6 + d] : 1, padding = attrs[4 + d], from = at * attrs[2 + d] - padding;
+    if (node->op == DYCL_OP_adaptive_avg_pool2d)
+        return (pool_range){at * size / attrs[d], ((at + 1) * size + attrs[d] - 1) / attrs[d], 1, 0};
+    int64_t kernel = attrs[d], step = node->op == DYCL_OP_max_pool2d ? attrs[6 + d] : 1, padding = attrs[4 + d],
+            from = at * attrs[2 + d] - padding;
     int64_t to = from + (kernel - 1) * step + 1, end = to < size + padding ? to : size + padding;
     return (pool_range){from, to, step, end - from};
 }
@@ -70,7 +76,8 @@ dycl_status dycl_reference_pool(dycl_reference *r, const dycl_node *node, const 
     const dycl_value *x = dycl_reference_value(r, o[0]), *out = dycl_reference_value(r, node->out);
     int64_t index[4] = {0};
     do {
-        pool_range v = range_of(node, attrs, 0, index[2], x->sizes[2]), h = range_of(node, attrs, 1, index[3], x->sizes[3]);
+        pool_range v = range_of(node, attrs, 0, index[2], x->sizes[2]),
+                   h = range_of(node, attrs, 1, index[3], x->sizes[3]);
         dycl_number_sum s = {0};
         double most = -INFINITY, worst = 0;
         for (int64_t y = v.from; y < v.to; y += v.step)
@@ -83,7 +90,9 @@ dycl_status dycl_reference_pool(dycl_reference *r, const dycl_node *node, const 
                 worst = fmax(worst, e.error);
             }
         int64_t by = node->op == DYCL_OP_avg_pool2d && attrs[7] ? v.padded * h.padded : s.terms;
-        dycl_number y = node->op == DYCL_OP_max_pool2d ? (s.unknown ? dycl_number_unknown() : dycl_number_f(DYCL_F32, most, worst)) : dycl_number_total(DYCL_F32, &s, 1 / (double)by);
+        dycl_number y = node->op == DYCL_OP_max_pool2d
+                            ? (s.unknown ? dycl_number_unknown() : dycl_number_f(DYCL_F32, most, worst))
+                            : dycl_number_total(DYCL_F32, &s, 1 / (double)by);
         dycl_reference_set(r, node->out, index, y);
     } while (dycl_reference_next(index, out->sizes, 4));
     return DYCL_OK;
@@ -110,7 +119,9 @@ static taps taps_of(const int64_t *attrs, int d, int64_t i, int64_t in) {
     int64_t out = attrs[2 + d];
     if (d == 0 && attrs[1] & 2) return (taps){.count = 1, .at = {i}, .weight = {1}};
     int align = (int)(attrs[1] & 1);
-    double scale = dycl_attr_f64(attrs[4 + d]), step = align ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0) : scale > 0 ? 1 / scale : (double)in / (double)out;
+    double scale = dycl_attr_f64(attrs[4 + d]), step = align ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0)
+                                                       : scale > 0 ? 1 / scale
+                                                                   : (double)in / (double)out;
     taps t = {.count = 1, .weight = {1}};
     if (attrs[0] == DYCL_RESIZE_NEAREST || attrs[0] == DYCL_RESIZE_NEAREST_EXACT) {
         double at = ((double)i + (attrs[0] == DYCL_RESIZE_NEAREST_EXACT ? 0.5 : 0)) * step;
@@ -149,8 +160,12 @@ dycl_status dycl_reference_resize(dycl_reference *r, const dycl_node *node, cons
                 if (!isfinite(e.f) && h.count > 1) s.unknown = 1; /* times a weight of 0 or nearly so */
                 sizes += fabs(e.f);
             }
-        if (h.count > 1) s.error += sizes * dycl_number_epsilon(DYCL_F32) * (double)(1 + x->sizes[2] + x->sizes[3]); /* of positions */
-        dycl_number y = v.count * h.count == 1 && !s.unknown ? dycl_reference_get(r, o[0], (int64_t[]){index[0], index[1], v.at[0], h.at[0]}, 4) : dycl_number_total(DYCL_F32, &s, 1);
+        if (h.count > 1)
+            s.error +=
+                sizes * dycl_number_epsilon(DYCL_F32) * (double)(1 + x->sizes[2] + x->sizes[3]); /* of positions */
+        dycl_number y = v.count * h.count == 1 && !s.unknown
+                            ? dycl_reference_get(r, o[0], (int64_t[]){index[0], index[1], v.at[0], h.at[0]}, 4)
+                            : dycl_number_total(DYCL_F32, &s, 1);
         dycl_reference_set(r, node->out, index, y);
     } while (dycl_reference_next(index, out->sizes, 4));
     return DYCL_OK;

@@ -12,9 +12,9 @@
 #include <immintrin.h>
 #endif
 
-/* Scores of a tile of query rows stay in cache: two products and a softmax over whole rows in between. The products are our own (kern/gemm.h), with
- * keys and values packed for each tile, or sgemm's where there are too few query rows to pack anything for. No primitive is made, so a sequence
- * length never seen before costs nothing. */
+/* Scores of a tile of query rows stay in cache: two products and a softmax over whole rows in between. The products are
+ * our own (kern/gemm.h), with keys and values packed for each tile, or sgemm's where there are too few query rows to
+ * pack anything for. No primitive is made, so a sequence length never seen before costs nothing. */
 #define PACKED_ROWS  6
 #define TILE_ROWS    128
 #define TILE_BYTES   (256 * 1024)
@@ -40,17 +40,11 @@ static int thread_cap(void) {
     return atomic_compare_exchange_strong(&cap, &none, n) ? n : none;
 }
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-static int64_t ceil_div(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* Behind the scores: a factor a row; what follows stays aligned. */
-static int64_t factors_room(const plan *p) {
-    return ceil_div(p->rows, 16) * 16;
-}
+static int64_t factors_room(const plan *p) { return ceil_div(p->rows, 16) * 16; }
 
 static void make_plan(const dycl_attention_desc *desc, plan *p) {
     dycl_attention_desc *d = &p->d;
@@ -84,8 +78,14 @@ static void make_plan(const dycl_attention_desc *desc, plan *p) {
     p->tile_bytes = (size_t)(p->rows * p->ld + factors_room(p)) * sizeof(float);
     p->kernel = p->rows < PACKED_ROWS ? NULL : dycl_kern_gemm(dycl_cpu_isa());
     if (!p->kernel) return;
-    p->keys = (dycl_gemm_form){p->kernel, d->k_len, {1, 1, d->width}, {0, 0, 1}, d->k_strides[2], dycl_gemm_vectors(p->kernel, p->rows, d->k_len)};
-    p->values = (dycl_gemm_form){p->kernel, d->v_width, {1, 1, d->k_len}, {0, 0, d->v_strides[2]}, 1, dycl_gemm_vectors(p->kernel, p->rows, d->v_width)};
+    p->keys = (dycl_gemm_form){p->kernel, d->k_len,        {1, 1, d->width},
+                               {0, 0, 1}, d->k_strides[2], dycl_gemm_vectors(p->kernel, p->rows, d->k_len)};
+    p->values = (dycl_gemm_form){p->kernel,
+                                 d->v_width,
+                                 {1, 1, d->k_len},
+                                 {0, 0, d->v_strides[2]},
+                                 1,
+                                 dycl_gemm_vectors(p->kernel, p->rows, d->v_width)};
     p->tile_bytes += dycl_gemm_bytes(&p->keys) + dycl_gemm_bytes(&p->values);
 }
 
@@ -96,8 +96,8 @@ size_t dycl_attention_scratch(const dycl_attention_desc *desc) {
     return (size_t)p.threads * p.tile_bytes;
 }
 
-/* A mask that the kernel does not read: not of floats beside each other. torch makes a bool mask one of 0 and -inf and adds it, so that a score that is
- * NaN stays one where it is masked. */
+/* A mask that the kernel does not read: not of floats beside each other. torch makes a bool mask one of 0 and -inf and
+ * adds it, so that a score that is NaN stays one where it is masked. */
 static void scale_and_mask(const dycl_attention_desc *d, float *row, const void *mask, int64_t offset, int64_t n) {
     int64_t step = d->mask_strides[3];
     if (d->mask == 1) {
@@ -109,8 +109,8 @@ static void scale_and_mask(const dycl_attention_desc *d, float *row, const void 
     }
 }
 
-/* torch's kernels multiply values by the zeros of keys that a causal mask hides, in blocks of their own, and add -inf to scores that are hidden; here
- * those keys are not read at all. */
+/* torch's kernels multiply values by the zeros of keys that a causal mask hides, in blocks of their own, and add -inf
+ * to scores that are hidden; here those keys are not read at all. */
 static int rows_finite(const float *rows, int64_t count, int64_t stride, int64_t width) {
     if (stride == width) return dycl_kern_all_finite(rows, (size_t)(count * width));
     for (int64_t i = 0; i < count; i++)
@@ -119,16 +119,24 @@ static int rows_finite(const float *rows, int64_t count, int64_t stride, int64_t
 }
 
 /* Each tile looks at its queries; a head's first one at the keys and values, for the first head of its group. */
-static int hides_only_numbers(const plan *p, int64_t unit, const float *q, int64_t rows, const float *k, const float *v) {
+static int hides_only_numbers(const plan *p, int64_t unit, const float *q, int64_t rows, const float *k,
+                              const float *v) {
     const dycl_attention_desc *d = &p->d;
     int first = unit % p->tiles == 0 && unit / p->tiles % d->heads % (d->heads / d->kv_heads) == 0;
     return !p->hides || (rows_finite(q, rows, d->q_strides[2], d->width) &&
-                         (!first || (rows_finite(k, p->hides, d->k_strides[2], d->width) && rows_finite(v, p->hides, d->v_strides[2], d->v_width))));
+                         (!first || (rows_finite(k, p->hides, d->k_strides[2], d->width) &&
+                                     rows_finite(v, p->hides, d->v_strides[2], d->v_width))));
 }
 
 /* out[rows, form's n] = a[rows, depth] B, B packed here. */
-static void multiply(const dycl_gemm_form *form, const float *a, int64_t a_row, const float *b, float *packed, float *out, int64_t out_row, int64_t rows) {
-    dycl_gemm_rows r = {.a = (const char *)a, .run = rows, .runs = 1, .a_row = a_row * (int64_t)sizeof(float), .run_inner = 1, .segment_count = 1};
+static void multiply(const dycl_gemm_form *form, const float *a, int64_t a_row, const float *b, float *packed,
+                     float *out, int64_t out_row, int64_t rows) {
+    dycl_gemm_rows r = {.a = (const char *)a,
+                        .run = rows,
+                        .runs = 1,
+                        .a_row = a_row * (int64_t)sizeof(float),
+                        .run_inner = 1,
+                        .segment_count = 1};
     r.depth = form->sizes[2];
     r.unique = r.depth * (int64_t)sizeof(float);
     r.c = out;
@@ -137,8 +145,8 @@ static void multiply(const dycl_gemm_form *form, const float *a, int64_t a_row, 
     dycl_gemm_run(form, &r, packed, &(dycl_gemm_finish){NULL, NULL, -INFINITY, INFINITY}, 1);
 }
 
-/* While a softmax runs, what would become subnormal becomes zero: next to a row's other weights, which sum to 1, it is nothing, and a product takes a
- * hundred times as long for each such number (masks of -100 make many). */
+/* While a softmax runs, what would become subnormal becomes zero: next to a row's other weights, which sum to 1, it is
+ * nothing, and a product takes a hundred times as long for each such number (masks of -100 make many). */
 static unsigned flush_subnormals(void) {
 #if defined(__x86_64__)
     unsigned state = _mm_getcsr();
@@ -157,7 +165,8 @@ static void restore_subnormals(unsigned state) {
 #endif
 }
 
-/* BAIL: there is a result that is not finite. What torch's kernel makes of NaN and infinities depends on its blocks and vectors. */
+/* BAIL: there is a result that is not finite. What torch's kernel makes of NaN and infinities depends on its blocks and
+ * vectors. */
 #define UNUSUAL DYCL_BAIL
 
 static dycl_status run_tile(const plan *p, const dycl_scores_table *table, int64_t unit, const float *q, const float *k,
@@ -180,14 +189,21 @@ static dycl_status run_tile(const plan *p, const dycl_scores_table *table, int64
     else
         DYCL_TRY(dycl_sgemm(0, 1, rows, keys, d->width, 1, q, d->q_strides[2], k, d->k_strides[2], 0, scores, p->ld));
     unsigned state = flush_subnormals();
-    dycl_scores x = {.x = scores, .ld = p->ld, .rows = rows, .n = keys, .seen = d->causal ? first + 1 : 0, .scale = d->scale, .factors = factors};
+    dycl_scores x = {.x = scores,
+                     .ld = p->ld,
+                     .rows = rows,
+                     .n = keys,
+                     .seen = d->causal ? first + 1 : 0,
+                     .scale = d->scale,
+                     .factors = factors};
     int64_t of_mask = batch * d->mask_strides[0] + head * d->mask_strides[1] + first * d->mask_strides[2];
     if (d->mask == 1 && d->mask_strides[3] == 1) {
         x.mask = (const float *)mask + of_mask;
         x.mask_row = d->mask_strides[2];
     } else if (d->mask) {
         for (int64_t i = 0; i < rows; i++)
-            scale_and_mask(d, scores + i * p->ld, mask, of_mask + i * d->mask_strides[2], d->causal ? least(keys, first + i + 1) : keys);
+            scale_and_mask(d, scores + i * p->ld, mask, of_mask + i * d->mask_strides[2],
+                           d->causal ? least(keys, first + i + 1) : keys);
         x.scale = 1;
     }
     table->exponentials(&x);
@@ -195,8 +211,10 @@ static dycl_status run_tile(const plan *p, const dycl_scores_table *table, int64
     if (p->kernel)
         multiply(&of_values, scores, p->ld, v, packed, out, d->o_strides[2], rows);
     else
-        DYCL_TRY(dycl_sgemm(0, 0, rows, d->v_width, keys, 1, scores, p->ld, v, d->v_strides[2], 0, out, d->o_strides[2]));
-    if (!table->scale(out, d->o_strides[2], rows, d->v_width, factors) || !hides_only_numbers(p, unit, q, rows, k, v)) status = UNUSUAL;
+        DYCL_TRY(
+            dycl_sgemm(0, 0, rows, d->v_width, keys, 1, scores, p->ld, v, d->v_strides[2], 0, out, d->o_strides[2]));
+    if (!table->scale(out, d->o_strides[2], rows, d->v_width, factors) || !hides_only_numbers(p, unit, q, rows, k, v))
+        status = UNUSUAL;
 fail:
     return status;
 }
@@ -216,7 +234,9 @@ static dycl_status check(const dycl_attention_desc *d) {
 
 static dycl_status outcome(dycl_status status) {
     if (status == DYCL_ERROR) return dycl_error_set("sgemm failed inside attention");
-    return status == UNUSUAL ? dycl_error_bail("attention with infinities or NaN, which torch's kernel treats in its own way") : DYCL_OK;
+    return status == UNUSUAL
+               ? dycl_error_bail("attention with infinities or NaN, which torch's kernel treats in its own way")
+               : DYCL_OK;
 }
 
 dycl_status dycl_attention(const dycl_attention_desc *desc, const float *q, const float *k, const float *v,
@@ -231,8 +251,10 @@ dycl_status dycl_attention(const dycl_attention_desc *desc, const float *q, cons
     if (units == 0 || p.d.v_width == 0) return DYCL_OK;
     double flops = 2.0 * (double)(units * p.rows) * (double)p.d.k_len * (double)(p.d.width + p.d.v_width);
     int threads = (int)least(p.threads, dycl_cpu_threads());
-    if (threads < 2 || flops <= SERIAL_FLOPS) { /* no region of one thread: sgemm's own team would be made anew inside */
-        for (int64_t unit = 0; unit < units && status == DYCL_OK; unit++) status = run_tile(&p, table, unit, q, k, v, mask, out, scratch);
+    if (threads < 2 ||
+        flops <= SERIAL_FLOPS) { /* no region of one thread: sgemm's own team would be made anew inside */
+        for (int64_t unit = 0; unit < units && status == DYCL_OK; unit++)
+            status = run_tile(&p, table, unit, q, k, v, mask, out, scratch);
         return outcome(status);
     }
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)

@@ -71,7 +71,8 @@ dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out) {
     for (int d = 0; d < 2; d++) {
         /* oneDNN would accept a few of these and read outside: it trusts the output size and the padding behind it. */
         int64_t in = wide[d + 2] + desc->pad_before[d] + desc->pad_after[d], k = d ? desc->kw : desc->kh;
-        if (desc->transposed && desc->pad_after[d] < 0) return dycl_error_bail("transposed convolution padded beyond its windows");
+        if (desc->transposed && desc->pad_after[d] < 0)
+            return dycl_error_bail("transposed convolution padded beyond its windows");
         if (desc->stride[d] < 1 || desc->dilation[d] < 1 || desc->pad_before[d] < 0)
             return dycl_error_bail("convolution with unusual steps");
         if (in < desc->dilation[d] * (k - 1) + 1 ||
@@ -93,20 +94,21 @@ dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out) {
             dycl_dnnl_check(dnnl_memory_desc_create_with_tag(&bias, 1, sizes, dnnl_f32, dnnl_a), "convolution bias"));
     }
     DYCL_TRY(dycl_post_attr(&desc->post, 4, dst_sizes, &attr));
-    if (desc->bf16) DYCL_TRY(dycl_dnnl_check(dnnl_primitive_attr_set_fpmath_mode(attr, dnnl_fpmath_mode_bf16), "fpmath mode"));
+    if (desc->bf16)
+        DYCL_TRY(dycl_dnnl_check(dnnl_primitive_attr_set_fpmath_mode(attr, dnnl_fpmath_mode_bf16), "fpmath mode"));
     dnnl_dims_t strides = {desc->stride[0], desc->stride[1]}, dilates = {desc->dilation[0] - 1, desc->dilation[1] - 1};
     dnnl_dims_t before = {desc->pad_before[0], desc->pad_before[1]}, after = {desc->pad_after[0], desc->pad_after[1]};
     if (desc->transposed)
-        DYCL_TRY(dycl_dnnl_check(
-            dnnl_deconvolution_forward_primitive_desc_create(&pd, engine, dnnl_forward_inference, dnnl_deconvolution_direct, src,
-                                                             weights, bias, dst, strides, dilates, before, after, attr),
-            "transposed convolution"));
+        DYCL_TRY(dycl_dnnl_check(dnnl_deconvolution_forward_primitive_desc_create(
+                                     &pd, engine, dnnl_forward_inference, dnnl_deconvolution_direct, src, weights, bias,
+                                     dst, strides, dilates, before, after, attr),
+                                 "transposed convolution"));
     else
         DYCL_TRY(dycl_dnnl_check(dnnl_convolution_forward_primitive_desc_create(
-                                 &pd, engine, dnnl_forward_inference,
-                                 desc->winograd ? dnnl_convolution_winograd : dnnl_convolution_direct, src, weights,
-                                 bias, dst, strides, dilates, before, after, attr),
-                             desc->winograd ? "Winograd convolution" : "convolution"));
+                                     &pd, engine, dnnl_forward_inference,
+                                     desc->winograd ? dnnl_convolution_winograd : dnnl_convolution_direct, src, weights,
+                                     bias, dst, strides, dilates, before, after, attr),
+                                 desc->winograd ? "Winograd convolution" : "convolution"));
     dycl_prim_parts parts = {&key, pd, plain, &desc->post, desc->bias, 1};
     plain = NULL;
     status = dycl_prim_make(&parts, out);

@@ -2,10 +2,12 @@
  * the GIL.
  *
  * Ownership: a dycl_prim is reference counted (dycl_prim_release); the cache holds its own reference, bounded (LRU).
+ *
  * Threads: creation is locked inside; a dycl_prim is immutable and may execute in several threads at once. Each thread
  * has its own stream. Scratch memory is the caller's (user-mode scratchpad), so executing allocates nothing of ours in
  * the steady state.
- * Only csrc/dnnl sees oneDNN's headers; the rest of dycl sees this file. Everything is f32, in strict precision, unless a descriptor says bf16. */
+ * Only csrc/dnnl sees oneDNN's headers; the rest of dycl sees this file. Everything is f32, in strict precision, unless
+ * a descriptor says bf16. */
 #ifndef DYCL_DNNL_DNNL_H
 #define DYCL_DNNL_DNNL_H
 
@@ -84,8 +86,9 @@ typedef struct {
 } dycl_matmul_desc;
 
 typedef struct {
-    int64_t n, c, h, w, oc, kh, kw, oh, ow; /* NCHW; weights OIHW contiguous with groups in c/groups; transposed: IOHW */
-    int64_t stride[2], dilation[2];         /* dilation 1 = dense (torch's convention) */
+    int64_t n, c, h, w, oc, kh, kw, oh,
+        ow;                         /* NCHW; weights OIHW contiguous with groups in c/groups; transposed: IOHW */
+    int64_t stride[2], dilation[2]; /* dilation 1 = dense (torch's convention) */
     int64_t pad_before[2], pad_after[2], groups;
     int bias;
     int any_src, any_dst; /* 1: oneDNN chooses the layout; else src/dst below */
@@ -93,7 +96,7 @@ typedef struct {
     dycl_post_ops post; /* operands of binary ops may have `opaque = 2`: the same layout as dst */
     int bf16;           /* 1: may multiply in bfloat16, where that is faster; everything in memory stays f32 */
     int winograd;       /* 1: ask for Winograd (may bail) */
-    int transposed;     /* 1: the gradient of a convolution with these windows: src is what that one makes (no post-ops) */
+    int transposed; /* 1: the gradient of a convolution with these windows: src is what that one makes (no post-ops) */
 } dycl_conv_desc;
 
 typedef enum { DYCL_POOL_MAX, DYCL_POOL_AVG_PADDED /* count_include_pad */, DYCL_POOL_AVG } dycl_pool_kind;
@@ -140,9 +143,9 @@ dycl_status dycl_prim_execute(const dycl_prim *prim, const dycl_prim_args *args)
 /* ---- Attention: softmax(scale * Q K^T + mask) V without writing all scores. f32, [batch, heads, tokens, width] with
  * strides (last one 1; else BAIL). kv_heads divides heads (grouped). mask: NULL, f32 added, or bool (0 = -inf),
  * broadcast by strides [b, h, q, k].
- * A row with every key masked gives zeros, as torch's (2.5 and later) do on every path. mask and causal may be combined.
- * BAIL when a result is not finite, or a causal mask hides a key or value that is not: there torch's kernels differ among
- * themselves, and by the length of their vectors. scratch: 64-byte aligned. */
+ * A row with every key masked gives zeros, as torch's (2.5 and later) do on every path. mask and causal may be
+ * combined. BAIL when a result is not finite, or a causal mask hides a key or value that is not: there torch's kernels
+ * differ among themselves, and by the length of their vectors. scratch: 64-byte aligned. */
 typedef struct {
     int64_t batch, heads, kv_heads, q_len, k_len, width, v_width;
     int64_t q_strides[4], k_strides[4], v_strides[4], o_strides[4], mask_strides[4];

@@ -29,7 +29,8 @@ static void init_once(void) {
     } else if (pthread_key_create(&stream_key, destroy_stream)) {
         snprintf(init_message, sizeof init_message, "no thread key left");
     } else {
-        /* cache.c keeps what was made. The library's own cache may keep the key of what could not be made, and look at freed memory later. */
+        /* cache.c keeps what was made. The library's own cache may keep the key of what could not be made, and look at
+         * freed memory later. */
         (void)dnnl_set_primitive_cache_capacity(0);
         init_status = DYCL_OK;
     }

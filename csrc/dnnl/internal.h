@@ -2,6 +2,7 @@
  *
  * Ownership: a dycl_prim owns its primitive, its key, the descriptor of unpacked weights and idle bindings; the cache
  * holds one reference.
+ *
  * Threads: everything of a dycl_prim but its reference count, cache links (under the cache's lock) and idle bindings
  * is immutable. */
 #ifndef DYCL_DNNL_INTERNAL_H
@@ -31,9 +32,7 @@ typedef struct {
     int count;
     uint64_t word[DYCL_KEY_WORDS];
 } dycl_key;
-static inline void dycl_key_add(dycl_key *key, int64_t value) {
-    key->word[key->count++] = (uint64_t)value;
-}
+static inline void dycl_key_add(dycl_key *key, int64_t value) { key->word[key->count++] = (uint64_t)value; }
 void dycl_key_add_layout(dycl_key *key, const dycl_layout *layout);
 void dycl_key_add_post(dycl_key *key, const dycl_post_ops *post);
 uint64_t dycl_hash_words(const uint64_t *words, int count, uint64_t seed);

@@ -54,13 +54,16 @@ void dycl_layout_plain(dycl_layout *out, int rank, const int64_t *sizes, const i
     memcpy(out->strides, strides, (size_t)rank * sizeof *strides);
 }
 
-/* Whether each dimension begins where those with smaller strides end, as oneDNN asks. alone: of those with one element too. */
+/* Whether each dimension begins where those with smaller strides end, as oneDNN asks. alone: of those with one element
+ * too. */
 static int is_nested(int rank, const int64_t *sizes, const int64_t *strides, int alone) {
     int64_t reached = 1;
     for (int done = 0, used = 0; done < rank; done++) {
         int least = -1;
         for (int d = 0; d < rank; d++)
-            if (!(used >> d & 1) && (least < 0 || strides[d] < strides[least] || (strides[d] == strides[least] && sizes[d] < sizes[least]))) least = d;
+            if (!(used >> d & 1) &&
+                (least < 0 || strides[d] < strides[least] || (strides[d] == strides[least] && sizes[d] < sizes[least])))
+                least = d;
         used |= 1 << least;
         if (sizes[least] == 1 && !alone) continue;
         if (strides[least] < reached) return 0;
@@ -75,7 +78,8 @@ int dycl_layout_describable(const dycl_layout *layout) {
 
 dycl_status dycl_layout_to_md(const dycl_layout *layout, dnnl_memory_desc_t *out) {
     dnnl_dims_t sizes, strides;
-    if (layout->rank < 1 || layout->rank > DYCL_DNNL_MAX_RANK) return dycl_error_bail("layout of rank %d", layout->rank);
+    if (layout->rank < 1 || layout->rank > DYCL_DNNL_MAX_RANK)
+        return dycl_error_bail("layout of rank %d", layout->rank);
     for (int d = 0; d < layout->rank; d++) {
         sizes[d] = layout->sizes[d];
         strides[d] = layout->strides[d];
@@ -85,7 +89,8 @@ dycl_status dycl_layout_to_md(const dycl_layout *layout, dnnl_memory_desc_t *out
             strides[d] = 1;
         }
     }
-    if (!layout->opaque && !is_nested(layout->rank, sizes, strides, 1)) /* the stride of a single element says nothing */
+    if (!layout->opaque &&
+        !is_nested(layout->rank, sizes, strides, 1)) /* the stride of a single element says nothing */
         for (int d = layout->rank - 1; d >= 0; d--)
             if (sizes[d] == 1) strides[d] = d + 1 < layout->rank ? sizes[d + 1] * strides[d + 1] : 1;
     if (!layout->opaque)

@@ -20,7 +20,7 @@ static dycl_status matrix_md(const dycl_matmul_desc *desc, const int64_t *stride
     matrix_strides(rows, columns, &steps[rank - 2], &steps[rank - 1]);
     if (steps[rank - 2] < 1 || steps[rank - 1] < 1 || (steps[rank - 2] != 1 && steps[rank - 1] != 1))
         return dycl_error_bail("matmul operand with strides %lld, %lld", (long long)steps[rank - 2],
-                              (long long)steps[rank - 1]);
+                               (long long)steps[rank - 1]);
     extent = (rows - 1) * steps[rank - 2] + (columns - 1) * steps[rank - 1] + 1;
     for (int d = rank - 3; d >= 0; d--) {
         sizes[d] = broadcasts && strides[d] == 0 ? 1 : desc->batch[d];
@@ -65,7 +65,8 @@ dycl_status dycl_prim_matmul(const dycl_matmul_desc *desc, dycl_prim **out) {
 
     if (desc->batch_rank < 0 || desc->batch_rank > MAX_BATCH)
         return dycl_error_bail("matmul with %d batch dimensions", desc->batch_rank);
-    if (desc->bf16 && !(desc->pack_b && desc->batch_rank == 0)) return dycl_error_bail("matmul in bfloat16 without packed weights");
+    if (desc->bf16 && !(desc->pack_b && desc->batch_rank == 0))
+        return dycl_error_bail("matmul in bfloat16 without packed weights");
     if (desc->m < 1 || desc->n < 1 || desc->k < 1) return dycl_error_bail("empty matmul");
     for (int d = 0; d < desc->batch_rank; d++) {
         if (desc->batch[d] < 1) return dycl_error_bail("empty matmul");
@@ -83,8 +84,9 @@ dycl_status dycl_prim_matmul(const dycl_matmul_desc *desc, dycl_prim **out) {
     DYCL_TRY(matrix_md(desc, desc->c_strides, desc->m, desc->n, 0, dnnl_f32, &c));
     if (desc->pack_b && desc->batch_rank == 0) {
         dnnl_dims_t sizes = {desc->k, desc->n};
-        DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_create_with_tag(&b, rank, sizes, desc->bf16 ? dnnl_bf16 : dnnl_f32, dnnl_format_tag_any),
-                                 "matmul weights"));
+        DYCL_TRY(dycl_dnnl_check(
+            dnnl_memory_desc_create_with_tag(&b, rank, sizes, desc->bf16 ? dnnl_bf16 : dnnl_f32, dnnl_format_tag_any),
+            "matmul weights"));
     }
     if (desc->bias) {
         dnnl_dims_t sizes, strides;

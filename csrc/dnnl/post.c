@@ -22,9 +22,7 @@ static const dnnl_alg_kind_t binary[] = {
     [DYCL_POST_DIV] = dnnl_binary_div, [DYCL_POST_MAX] = dnnl_binary_max, [DYCL_POST_MIN] = dnnl_binary_min,
 };
 
-int dycl_post_is_binary(dycl_post_kind kind) {
-    return kind >= DYCL_POST_ADD && kind <= DYCL_POST_MIN;
-}
+int dycl_post_is_binary(dycl_post_kind kind) { return kind >= DYCL_POST_ADD && kind <= DYCL_POST_MIN; }
 
 void dycl_key_add_post(dycl_key *key, const dycl_post_ops *post) {
     int count = post->count < 0 || post->count > DYCL_MAX_POST_OPS ? 0 : post->count;

@@ -50,7 +50,8 @@ static dycl_status collect_args(dycl_prim *prim, const dycl_prim_parts *parts) {
 
 static atomic_int alive;
 
-/* oneDNN's C++ code throws where there is no memory for its small things, through its C functions and ours: is there as much as it takes? */
+/* oneDNN's C++ code throws where there is no memory for its small things, through its C functions and ours: is there as
+ * much as it takes? */
 static dycl_status spare(void) {
     void *volatile memory = malloc((size_t)1 << 20); /* volatile: or the compiler takes it for granted */
     free(memory);
@@ -109,36 +110,20 @@ void dycl_prim_destroy(dycl_prim *prim) {
     atomic_fetch_sub_explicit(&alive, 1, memory_order_relaxed);
 }
 
-int dycl_dnnl_alive(void) {
-    return atomic_load_explicit(&alive, memory_order_relaxed);
-}
+int dycl_dnnl_alive(void) { return atomic_load_explicit(&alive, memory_order_relaxed); }
 
-void dycl_prim_retain(dycl_prim *prim) {
-    atomic_fetch_add_explicit(&prim->references, 1, memory_order_relaxed);
-}
+void dycl_prim_retain(dycl_prim *prim) { atomic_fetch_add_explicit(&prim->references, 1, memory_order_relaxed); }
 
 void dycl_prim_release(dycl_prim *prim) {
     if (prim && atomic_fetch_sub_explicit(&prim->references, 1, memory_order_acq_rel) == 1) dycl_prim_destroy(prim);
 }
 
-const char *dycl_prim_info(const dycl_prim *prim) {
-    return prim->info;
-}
-void dycl_prim_src_layout(const dycl_prim *prim, dycl_layout *out) {
-    *out = prim->src;
-}
-void dycl_prim_dst_layout(const dycl_prim *prim, dycl_layout *out) {
-    *out = prim->dst;
-}
-size_t dycl_prim_scratch(const dycl_prim *prim) {
-    return prim->scratch;
-}
-size_t dycl_prim_weights_bytes(const dycl_prim *prim) {
-    return prim->weights_bytes;
-}
-uint64_t dycl_prim_weights_key(const dycl_prim *prim) {
-    return prim->weights_key;
-}
+const char *dycl_prim_info(const dycl_prim *prim) { return prim->info; }
+void dycl_prim_src_layout(const dycl_prim *prim, dycl_layout *out) { *out = prim->src; }
+void dycl_prim_dst_layout(const dycl_prim *prim, dycl_layout *out) { *out = prim->dst; }
+size_t dycl_prim_scratch(const dycl_prim *prim) { return prim->scratch; }
+size_t dycl_prim_weights_bytes(const dycl_prim *prim) { return prim->weights_bytes; }
+uint64_t dycl_prim_weights_key(const dycl_prim *prim) { return prim->weights_key; }
 
 /* What packs the weights, for one thread at a time: kept, as weights may change at each run. NULL with *out_status. */
 static dnnl_primitive_t take_packer(const dycl_prim *prim, const_dnnl_memory_desc_t packed, dycl_status *out_status) {
@@ -149,7 +134,8 @@ static dnnl_primitive_t take_packer(const dycl_prim *prim, const_dnnl_memory_des
     if (reorder) return reorder;
     DYCL_TRY(spare());
     DYCL_TRY(dycl_dnnl_engine(&engine));
-    DYCL_TRY(dycl_dnnl_check(dnnl_reorder_primitive_desc_create(&pd, prim->plain_weights, engine, packed, engine, NULL), "packing weights"));
+    DYCL_TRY(dycl_dnnl_check(dnnl_reorder_primitive_desc_create(&pd, prim->plain_weights, engine, packed, engine, NULL),
+                             "packing weights"));
     status = dycl_dnnl_check(dnnl_primitive_create(&reorder, pd), "packing weights");
 fail:
     if (pd) dnnl_primitive_desc_destroy(pd);
@@ -159,7 +145,8 @@ fail:
 
 static void give_packer(const dycl_prim *prim, dnnl_primitive_t reorder) {
     dnnl_primitive_t none = NULL;
-    if (!atomic_compare_exchange_strong(&((dycl_prim *)(uintptr_t)prim)->packer, &none, reorder)) dnnl_primitive_destroy(reorder);
+    if (!atomic_compare_exchange_strong(&((dycl_prim *)(uintptr_t)prim)->packer, &none, reorder))
+        dnnl_primitive_destroy(reorder);
 }
 
 dycl_status dycl_prim_pack(const dycl_prim *prim, const void *weights, void *packed) {

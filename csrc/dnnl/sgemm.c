@@ -17,12 +17,8 @@ typedef struct {
     float *c;
 } product;
 
-static int64_t at_least(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-static int64_t clamp(int64_t x, int64_t low, int64_t high) {
-    return x < low ? low : x > high ? high : x;
-}
+static int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 
 /* k == 0: the product is zero. beta == 0 overwrites, whatever C held. */
 static void scale_only(int64_t m, int64_t n, float beta, float *c, int64_t ldc) {
@@ -47,7 +43,8 @@ static dnnl_status_t gemm_divided(const product *p, int threads) {
     int64_t across = clamp(p->n / MIN_COLUMNS, 1, threads), down = clamp(p->m / MIN_ROWS, 1, threads / across);
     int64_t columns = (p->n + across - 1) / across, rows = (p->m + down - 1) / down;
     atomic_int worst = dnnl_success;
-    if (across * down == 1) return gemm(p, 0, p->m, 0, p->n); /* in a region of one thread oneDNN's own team would be made anew */
+    if (across * down == 1)
+        return gemm(p, 0, p->m, 0, p->n);    /* in a region of one thread oneDNN's own team would be made anew */
     columns = (columns + 15) & ~(int64_t)15; /* whole cache lines of C */
 #pragma omp parallel for num_threads((int)(across * down)) schedule(static, 1)
     for (int64_t part = 0; part < across * down; part++) {

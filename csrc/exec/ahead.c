@@ -18,22 +18,22 @@
 #include "exec/guard.h"
 #include "exec/workspace.h"
 
-#define SPINS 2000          /* looks before a thread sleeps: some 20 us */
-#define NAP_NS 200000       /* a sleeper looks again by itself: waking is a hint that may get lost */
+#define SPINS  2000   /* looks before a thread sleeps: some 20 us */
+#define NAP_NS 200000 /* a sleeper looks again by itself: waking is a hint that may get lost */
 
 struct dycl_ahead {
-    dycl_plan *plan;        /* retained; its busy flag is ours */
+    dycl_plan *plan; /* retained; its busy flag is ours */
     dycl_workspace *workspace;
-    dycl_feed *feeds;       /* copies, filled as they are published */
+    dycl_feed *feeds; /* copies, filled as they are published */
     dycl_scalar *scalars;
     void **outputs;
     uint32_t feeds_published, scalars_published; /* written before `nodes` */
     int threads;
     unsigned generation;
-    atomic_uint nodes;      /* how many of the trace are there */
-    atomic_uint wanted;     /* how many the sleeping runner waits for */
+    atomic_uint nodes;  /* how many of the trace are there */
+    atomic_uint wanted; /* how many the sleeping runner waits for */
     atomic_int stopped, done;
-    dycl_status status;     /* when done */
+    dycl_status status; /* when done */
 };
 
 static struct {
@@ -43,7 +43,7 @@ static struct {
     atomic_int runner_sleeps, owner_sleeps;
     atomic_int pausing, working; /* a fork waits until the runner stands between two steps, where it holds no lock */
     int started;
-    unsigned generation;    /* of processes: a fork has no runner */
+    unsigned generation; /* of processes: a fork has no runner */
 } runner = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER, .finished = PTHREAD_COND_INITIALIZER};
 
 static void before_fork(void) {
@@ -120,7 +120,8 @@ static dycl_status find_needs(dycl_plan *plan) {
         if (info->group) {
             next = 0;
             for (uint32_t k = 0; k < info->group->count; k++) {
-                uint32_t block = info->group->infos[k].block, need = block == DYCL_NONE ? p->graph.node_count : of_block[block];
+                uint32_t block = info->group->infos[k].block,
+                         need = block == DYCL_NONE ? p->graph.node_count : of_block[block];
                 if (need > next) next = need;
             }
         } else if (info->block != DYCL_NONE) {
@@ -137,9 +138,9 @@ static dycl_status find_needs(dycl_plan *plan) {
 
 /* ---- The runner */
 
-/* libgomp keeps a team for each thread that asks for one, and lets none of them spin at its barriers once there are more threads than
- * processors: every parallel loop would cost two system calls. So the runner needs a processor that the owner's team leaves free, and where
- * two teams are too many, the one that waits is let go. */
+/* libgomp keeps a team for each thread that asks for one, and lets none of them spin at its barriers once there are
+ * more threads than processors: every parallel loop would cost two system calls. So the runner needs a processor that
+ * the owner's team leaves free, and where two teams are too many, the one that waits is let go. */
 static int may_start(int threads) { return threads < omp_get_num_procs(); }
 static int one_team_only(int threads) { return 2 * threads - 1 > omp_get_num_procs(); }
 static void let_team_go(void) { omp_pause_resource(omp_pause_soft, omp_get_initial_device()); }
@@ -270,9 +271,12 @@ dycl_ahead *dycl_ahead_start(dycl_plan *plan, void *const *outputs) {
     return a;
 }
 
-void dycl_ahead_publish(dycl_ahead *a, const dycl_feed *feeds, uint32_t feed_count, const dycl_scalar *scalars, uint32_t scalar_count, uint32_t node_count) {
-    for (; a->feeds_published < feed_count; a->feeds_published++) a->feeds[a->feeds_published] = feeds[a->feeds_published];
-    for (; a->scalars_published < scalar_count; a->scalars_published++) a->scalars[a->scalars_published] = scalars[a->scalars_published];
+void dycl_ahead_publish(dycl_ahead *a, const dycl_feed *feeds, uint32_t feed_count, const dycl_scalar *scalars,
+                        uint32_t scalar_count, uint32_t node_count) {
+    for (; a->feeds_published < feed_count; a->feeds_published++)
+        a->feeds[a->feeds_published] = feeds[a->feeds_published];
+    for (; a->scalars_published < scalar_count; a->scalars_published++)
+        a->scalars[a->scalars_published] = scalars[a->scalars_published];
     atomic_store_explicit(&a->nodes, node_count, memory_order_release);
     if (node_count >= atomic_load_explicit(&a->wanted, memory_order_relaxed)) wake(&runner.work, &runner.runner_sleeps);
 }
@@ -284,8 +288,10 @@ static void wait_until_done(dycl_ahead *a) {
             dycl_claim_give(&a->plan->busy);
             return;
         }
-        if (spins < SPINS) relax();
-        else nap(&runner.finished, &runner.owner_sleeps);
+        if (spins < SPINS)
+            relax();
+        else
+            nap(&runner.finished, &runner.owner_sleeps);
     }
 }
 
@@ -294,7 +300,8 @@ dycl_status dycl_ahead_finish(dycl_ahead *a, const dycl_feed *feeds, const dycl_
     dycl_ahead_publish(a, feeds, g->feed_count, scalars, g->scalar_count, UINT32_MAX);
     wait_until_done(a);
     dycl_status status = a->status;
-    if (status == DYCL_OK && a->plan->check && dycl_check_outputs(a->plan, a->feeds, a->scalars, a->outputs) == DYCL_ERROR) {
+    if (status == DYCL_OK && a->plan->check &&
+        dycl_check_outputs(a->plan, a->feeds, a->scalars, a->outputs) == DYCL_ERROR) {
         fprintf(stderr, "dycl, computed ahead: %s\n", dycl_error_message());
         abort(); /* as a bail it would be computed again, and nobody would know */
     }

@@ -7,7 +7,7 @@
 typedef struct {
     dycl_ref mean, variance, weight, bias, added, scale, shift;
     int has_weight, has_bias, has_added;
-    uint32_t feeds[5]; /* DYCL_NONE: absent, or no feed */
+    uint32_t feeds[5];                   /* DYCL_NONE: absent, or no feed */
     int all_feeds, ready, folded, large; /* folded: into a convolution's weights; large: too much for it, see guard.h */
     uint64_t tokens[5], versions[5], generation;
     const void *data[5];
@@ -69,8 +69,8 @@ static dycl_status batch_norm_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, int folded, const dycl_tensor *added, dycl_ref *out_scale,
-                                 dycl_ref *out_shift) {
+dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, int folded, const dycl_tensor *added,
+                                 dycl_ref *out_scale, dycl_ref *out_shift) {
     const dycl_graph *g = &b->program->graph;
     const uint32_t *operands = dycl_node_operands(g, node);
     batch_norm_args *a = dycl_plan_alloc(b->plan, sizeof *a);

@@ -35,8 +35,8 @@ fail:
     return status;
 }
 
-/* oneDNN knows these layouts as f32's only. A mask or an index that follows a convolution takes over its order of dimensions, not its element:
- * what lies plain can have any dtype and is moved as a strided tensor. */
+/* oneDNN knows these layouts as f32's only. A mask or an index that follows a convolution takes over its order of
+ * dimensions, not its element: what lies plain can have any dtype and is moved as a strided tensor. */
 static size_t bytes_of(const dycl_maker *b, uint32_t v, const dycl_layout *layout) {
     return dycl_layout_bytes(layout) / sizeof(float) * dycl_dtype_size((dycl_dtype)dycl_make_value(b, v)->dtype);
 }
@@ -48,7 +48,8 @@ static dycl_tensor tensor_of(dycl_dtype dtype, dycl_ref ref, const dycl_layout *
     return t;
 }
 
-static dycl_status relayout(dycl_maker *b, uint32_t v, dycl_ref src, const dycl_layout *from, dycl_ref dst, const dycl_layout *to) {
+static dycl_status relayout(dycl_maker *b, uint32_t v, dycl_ref src, const dycl_layout *from, dycl_ref dst,
+                            const dycl_layout *to) {
     dycl_dtype dtype = (dycl_dtype)dycl_make_value(b, v)->dtype;
     if (dtype == DYCL_F32) return dycl_make_reorder(b, src, from, dst, to);
     if (from->opaque || to->opaque) return dycl_error_set("a layout of oneDNN's for %s", dycl_dtype_name(dtype));
@@ -148,9 +149,7 @@ fail:
     return status;
 }
 
-dycl_status dycl_make_operand_plain(dycl_maker *b, uint32_t v) {
-    return make_plain(b, dycl_make_value(b, v)->root);
-}
+dycl_status dycl_make_operand_plain(dycl_maker *b, uint32_t v) { return make_plain(b, dycl_make_value(b, v)->root); }
 
 dycl_status dycl_make_operands_plain(dycl_maker *b, const dycl_block *block) {
     if (!b->blocked) return DYCL_OK;

@@ -1,4 +1,5 @@
 /* Values that lie in memory as oneDNN wants them, while a plan is built. Private to csrc/exec.
+ *
  * Ownership: the plan's arena. Threads: one at a time. */
 #ifndef DYCL_EXEC_BLOCKED_H
 #define DYCL_EXEC_BLOCKED_H

@@ -25,7 +25,8 @@ static void head_strides(const dycl_tensor *t, int64_t *strides) {
 static dycl_status head_operand(dycl_maker *b, uint32_t v, dycl_tensor *out, int64_t *strides) {
     dycl_make_tensor(b, v, out);
     dycl_status status = DYCL_OK;
-    int runs = out->strides[3] == 1 || out->sizes[3] == 1, apart = out->strides[2] >= out->sizes[3] || out->sizes[2] == 1;
+    int runs = out->strides[3] == 1 || out->sizes[3] == 1,
+        apart = out->strides[2] >= out->sizes[3] || out->sizes[2] == 1;
     if (!runs || !apart) status = dycl_make_contiguous(b, v, out);
     head_strides(out, strides);
     return status;

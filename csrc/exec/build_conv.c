@@ -41,7 +41,9 @@ dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_pr
                               dycl_binding **out) {
     const dycl_graph *g = &b->program->graph;
     *out = NULL;
-    if (!dycl_make_may_pack(b) || weights->ref.slot >= g->value_count || g->values[weights->ref.slot].kind != DYCL_VALUE_FEED) return DYCL_OK;
+    if (!dycl_make_may_pack(b) || weights->ref.slot >= g->value_count ||
+        g->values[weights->ref.slot].kind != DYCL_VALUE_FEED)
+        return DYCL_OK;
     dycl_plan *plan = b->plan;
     if (plan->binding_count == plan->binding_room) {
         uint32_t room = plan->binding_room ? 2 * plan->binding_room : 16;
@@ -122,7 +124,8 @@ dycl_status dycl_conv_read_weights(dycl_maker *b, dycl_conv_args *a, const dycl_
     DYCL_TRY(dycl_make_binding(b, w, a->prim, a->has_scale ? channels : 0, &a->binding));
     if (a->binding) a->binding->gemm = a->once.gemm;
     DYCL_TRY(dycl_make_scratch(b, dycl_pack_size(&a->once), &a->repacked));
-    if (a->has_scale && a->prim) DYCL_TRY(dycl_make_scratch(b, (size_t)dycl_tensor_numel(w) * sizeof(float), &a->scaled));
+    if (a->has_scale && a->prim)
+        DYCL_TRY(dycl_make_scratch(b, (size_t)dycl_tensor_numel(w) * sizeof(float), &a->scaled));
     return DYCL_OK;
 fail:
     return status;
@@ -175,13 +178,16 @@ dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block) {
     if (hides) {
         DYCL_TRY(dycl_guard_look(b, operands[0], a->src, dycl_layout_bytes(&src) / sizeof(float), DYCL_GUARD_ELEMENT));
         DYCL_TRY(dycl_guard_look(b, operands[1], w.ref, (size_t)dycl_tensor_numel(&w), DYCL_GUARD_WEIGHT));
-        if (operands[2] != DYCL_NONE) DYCL_TRY(dycl_guard_look(b, operands[2], bias.ref, (size_t)dycl_tensor_numel(&bias), DYCL_GUARD_ELEMENT));
+        if (operands[2] != DYCL_NONE)
+            DYCL_TRY(dycl_guard_look(b, operands[2], bias.ref, (size_t)dycl_tensor_numel(&bias), DYCL_GUARD_ELEMENT));
     }
     a->post_count = d.post.count;
     for (int i = 0; i < a->post_count; i++) {
         if (residuals[i] == DYCL_NONE) continue;
         DYCL_TRY(dycl_make_as(b, residuals[i], &dst, &a->post[i]));
-        if (hides) DYCL_TRY(dycl_guard_look(b, residuals[i], a->post[i], dycl_layout_bytes(&dst) / sizeof(float), DYCL_GUARD_ELEMENT));
+        if (hides)
+            DYCL_TRY(dycl_guard_look(b, residuals[i], a->post[i], dycl_layout_bytes(&dst) / sizeof(float),
+                                     DYCL_GUARD_ELEMENT));
         a->has_post[i] = 1;
     }
     for (int i = 0; i < a->post_count; i++)

@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-/* Convolutions without groups as products of windows and packed weights (kern/gemm.h). The pixels lie channels last, so that a row of a window is
- * one run of memory; where windows reach over the border, the image is copied into one with zeros around it first. */
+/* Convolutions without groups as products of windows and packed weights (kern/gemm.h). The pixels lie channels last, so
+ * that a row of a window is one run of memory; where windows reach over the border, the image is copied into one with
+ * zeros around it first. */
 
 typedef struct {
     dycl_conv_args conv; /* weights, bias, scale */
@@ -25,7 +26,8 @@ typedef struct {
 } product_args;
 
 static dycl_gemm_finish finish_at(const product_args *a, const dycl_plan *plan) {
-    const float *bias = a->conv.has_bias ? dycl_at(plan, a->conv.bias) : NULL, *residual = a->has_residual ? dycl_at(plan, a->residual) : NULL;
+    const float *bias = a->conv.has_bias ? dycl_at(plan, a->conv.bias) : NULL,
+                *residual = a->has_residual ? dycl_at(plan, a->residual) : NULL;
     return (dycl_gemm_finish){bias, residual, a->low, a->high};
 }
 
@@ -50,7 +52,8 @@ static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
     return windows_run(a, plan);
 }
 
-/* Winograd's products or the windows' own, whichever is measured to be faster; weights that are no constant are not worth transforming. */
+/* Winograd's products or the windows' own, whichever is measured to be faster; weights that are no constant are not
+ * worth transforming. */
 enum { WINOGRAD, WINDOWS };
 static const char *const ways[] = {"Winograd", "windows"};
 
@@ -61,7 +64,8 @@ static void forget(dycl_binding *binding) {
 /* Where sums overflow, another order of them shows; Winograd looks at its input itself. */
 static dycl_status guarded_windows_run(const product_args *a, dycl_plan *plan) {
     const dycl_winograd *w = &a->winograd;
-    plan->suspect |= !dycl_guard_is_small(dycl_at(plan, a->src), (size_t)(w->images * w->height * w->width * w->channels), DYCL_GUARD_ELEMENT);
+    plan->suspect |= !dycl_guard_is_small(dycl_at(plan, a->src),
+                                          (size_t)(w->images * w->height * w->width * w->channels), DYCL_GUARD_ELEMENT);
     return windows_run(a, plan);
 }
 
@@ -83,8 +87,8 @@ static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
         if (!packed) return guarded_windows_run(a, plan);
         if (!began) forget(a->conv.binding);
         dycl_gemm_finish finish = finish_at(a, plan);
-        if (!dycl_winograd_run(&a->winograd, &a->transformed->gemm, dycl_at(plan, a->src), packed, &finish, dycl_at(plan, a->dst),
-                               dycl_at(plan, a->winograd_scratch), a->threads))
+        if (!dycl_winograd_run(&a->winograd, &a->transformed->gemm, dycl_at(plan, a->src), packed, &finish,
+                               dycl_at(plan, a->dst), dycl_at(plan, a->winograd_scratch), a->threads))
             plan->suspect = 1;
     }
     /* a run that packs says nothing about the others */
@@ -136,7 +140,8 @@ static void describe_rows(const dycl_conv_desc *d, int64_t height, int64_t width
     rows->depth = d->kw * d->c;
     rows->unique = d->stride[0] * d->stride[1] * pixel;
     rows->c_row = d->oc;
-    if (d->kh == 1 && d->kw == 1 && d->stride[0] == 1 && d->stride[1] == 1 && height == d->oh && width == d->ow) { /* every pixel: one run */
+    if (d->kh == 1 && d->kw == 1 && d->stride[0] == 1 && d->stride[1] == 1 && height == d->oh &&
+        width == d->ow) { /* every pixel: one run */
         rows->run *= rows->runs;
         rows->runs = 1;
     }
@@ -144,8 +149,14 @@ static void describe_rows(const dycl_conv_desc *d, int64_t height, int64_t width
 
 /* The pixels that windows see, and the zeros around them. */
 static void describe_pad(const dycl_conv_desc *d, dycl_pad *pad) {
-    int64_t see_h = (d->oh - 1) * d->stride[0] + (d->kh - 1) * d->dilation[0] + 1, see_w = (d->ow - 1) * d->stride[1] + (d->kw - 1) * d->dilation[1] + 1;
-    *pad = (dycl_pad){.images = d->n, .channels = d->c, .height = d->h, .width = d->w, .above = d->pad_before[0], .left = d->pad_before[1]};
+    int64_t see_h = (d->oh - 1) * d->stride[0] + (d->kh - 1) * d->dilation[0] + 1,
+            see_w = (d->ow - 1) * d->stride[1] + (d->kw - 1) * d->dilation[1] + 1;
+    *pad = (dycl_pad){.images = d->n,
+                      .channels = d->c,
+                      .height = d->h,
+                      .width = d->w,
+                      .above = d->pad_before[0],
+                      .left = d->pad_before[1]};
     if (pad->height > see_h - pad->above) pad->height = see_h - pad->above;
     if (pad->width > see_w - pad->left) pad->width = see_w - pad->left;
     if (pad->height < 0) pad->height = 0;
@@ -178,28 +189,33 @@ fail:
     return status;
 }
 
-/* 3x3 windows next to one another, channels that fill vectors, and enough squares of outputs for each weight: transformed weights are 1.8 times as many. */
+/* 3x3 windows next to one another, channels that fill vectors, and enough squares of outputs for each weight:
+ * transformed weights are 1.8 times as many. */
 static int suits_winograd(const dycl_maker *b, const dycl_conv_desc *d, const dycl_gemm_kernel *kernel, int threads) {
     int64_t squares = d->n * ((d->oh + 1) / 2) * ((d->ow + 1) / 2);
-    int square = d->kh == 3 && d->kw == 3 && d->stride[0] == 1 && d->stride[1] == 1 && d->dilation[0] == 1 && d->dilation[1] == 1;
-    return b->plan->mode == DYCL_PLAN_TUNED && square && threads <= b->plan->threads && squares >= 12 && d->c >= 16 && d->oc >= 16 && d->c % kernel->lanes == 0 &&
-           d->oc % kernel->lanes == 0;
+    int square = d->kh == 3 && d->kw == 3 && d->stride[0] == 1 && d->stride[1] == 1 && d->dilation[0] == 1 &&
+                 d->dilation[1] == 1;
+    return b->plan->mode == DYCL_PLAN_TUNED && square && threads <= b->plan->threads && squares >= 12 && d->c >= 16 &&
+           d->oc >= 16 && d->c % kernel->lanes == 0 && d->oc % kernel->lanes == 0;
 }
 
 static dycl_status offer_winograd(dycl_maker *b, const dycl_conv_desc *d, const dycl_tensor *w, product_args *a) {
     dycl_status status;
     DYCL_TRY(dycl_make_binding(b, w, NULL, a->conv.has_scale ? d->oc : 0, &a->transformed));
     if (!a->transformed) return DYCL_OK;
-    a->transformed->gemm = (dycl_gemm_form){a->form.kernel, d->oc, {1, 1, d->c}, {0, 0, 9}, 9 * d->c, dycl_gemm_vectors(a->form.kernel, 128, d->oc)};
+    a->transformed->gemm = (dycl_gemm_form){a->form.kernel, d->oc,    {1, 1, d->c},
+                                            {0, 0, 9},      9 * d->c, dycl_gemm_vectors(a->form.kernel, 128, d->oc)};
     a->transformed->winograd = a->transformed->patient = 1;
-    a->winograd = (dycl_winograd){d->n, d->h, d->w, d->c, d->pad_before[0], d->pad_before[1], d->oh, d->ow, d->oc, DYCL_GUARD_ELEMENT};
-    return dycl_make_scratch(b, dycl_winograd_scratch(&a->winograd, &a->transformed->gemm, a->threads), &a->winograd_scratch);
+    a->winograd = (dycl_winograd){
+        d->n, d->h, d->w, d->c, d->pad_before[0], d->pad_before[1], d->oh, d->ow, d->oc, DYCL_GUARD_ELEMENT};
+    return dycl_make_scratch(b, dycl_winograd_scratch(&a->winograd, &a->transformed->gemm, a->threads),
+                             &a->winograd_scratch);
 fail:
     return status;
 }
 
-dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const dycl_conv_desc *d, const dycl_conv_args *conv, const dycl_tensor *w,
-                                   const uint32_t *residuals) {
+dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const dycl_conv_desc *d,
+                                   const dycl_conv_args *conv, const dycl_tensor *w, const uint32_t *residuals) {
     const dycl_graph *g = &b->program->graph;
     const dycl_node *node = &g->nodes[block->first];
     const dycl_gemm_kernel *kernel = dycl_kern_gemm(dycl_cpu_isa());
@@ -221,7 +237,8 @@ dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const
     double flops = 2 * (double)(d->n * d->oh * d->ow) * (double)d->oc * (double)(d->kh * d->kw * d->c);
     a->threads = flops > 400000 ? b->plan->threads : 1;
     int squares = suits_winograd(b, d, kernel, a->threads);
-    int64_t height = a->pads ? a->pad.above + a->pad.height + a->pad.below : d->h, width = a->pads ? a->pad.left + a->pad.width + a->pad.right : d->w;
+    int64_t height = a->pads ? a->pad.above + a->pad.height + a->pad.below : d->h,
+            width = a->pads ? a->pad.left + a->pad.width + a->pad.right : d->w;
     describe_rows(d, height, width, &a->rows);
     if (a->pads && !squares) {
         DYCL_TRY(read_input(b, input, a));
@@ -229,9 +246,11 @@ dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const
         DYCL_TRY(dycl_make_as(b, input, &src, &a->src));
         memcpy(a->src_strides, src.strides, sizeof a->src_strides);
     }
-    if (squares) { /* transforms subtract: an infinity from itself, perhaps; the other operand is looked at while it is transformed */
+    if (squares) { /* transforms subtract: an infinity from itself, perhaps; the other operand is looked at while it is
+                      transformed */
         b->plan->guarded = 1;
-        DYCL_TRY(dycl_guard_look(b, dycl_node_operands(g, node)[1], w->ref, (size_t)dycl_tensor_numel(w), DYCL_GUARD_WEIGHT));
+        DYCL_TRY(dycl_guard_look(b, dycl_node_operands(g, node)[1], w->ref, (size_t)dycl_tensor_numel(w),
+                                 DYCL_GUARD_WEIGHT));
     }
     if (residual != DYCL_NONE) {
         DYCL_TRY(dycl_make_as(b, residual, &dst, &a->residual));
@@ -246,18 +265,26 @@ dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const
     if (conv->has_bias) dycl_make_read_at(b, conv->bias, (size_t)d->oc * sizeof(float));
     if (conv->has_scale) dycl_make_read_at(b, conv->scale, (size_t)d->oc * sizeof(float));
     int64_t window = d->kh * d->kw;
-    a->form = (dycl_gemm_form){kernel, d->oc, {d->kh, d->kw, d->c}, {d->kw, 1, window}, window * d->c, dycl_gemm_vectors(kernel, a->rows.run, d->oc)};
+    a->form = (dycl_gemm_form){kernel,
+                               d->oc,
+                               {d->kh, d->kw, d->c},
+                               {d->kw, 1, window},
+                               window * d->c,
+                               dycl_gemm_vectors(kernel, a->rows.run, d->oc)};
     a->conv.once.gemm = a->form;
     DYCL_TRY(dycl_conv_read_weights(b, &a->conv, w, d->oc));
     if (a->pads) {
-        size_t pixels = (size_t)(d->n * (a->pad.above + a->pad.height + a->pad.below) * (a->pad.left + a->pad.width + a->pad.right));
+        size_t pixels = (size_t)(d->n * (a->pad.above + a->pad.height + a->pad.below) *
+                                 (a->pad.left + a->pad.width + a->pad.right));
         DYCL_TRY(dycl_make_scratch(b, pixels * (size_t)d->c * sizeof(float), &a->padded));
     }
     if (squares) DYCL_TRY(offer_winograd(b, d, w, a));
-    DYCL_TRY(dycl_make_step(b, a->transformed ? either_run : product_run, a, "window product", 500 + flops / 150 / a->threads));
+    DYCL_TRY(dycl_make_step(b, a->transformed ? either_run : product_run, a, "window product",
+                            500 + flops / 150 / a->threads));
     if (a->transformed) {
-        a->measure = dycl_measure_get(2, ways, a->threads, "3x3 n%lld c%lld %lldx%lld oc%lld pad%lld", (long long)d->n, (long long)d->c, (long long)d->h,
-                                      (long long)d->w, (long long)d->oc, (long long)d->pad_before[0]);
+        a->measure = dycl_measure_get(2, ways, a->threads, "3x3 n%lld c%lld %lldx%lld oc%lld pad%lld", (long long)d->n,
+                                      (long long)d->c, (long long)d->h, (long long)d->w, (long long)d->oc,
+                                      (long long)d->pad_before[0]);
         DYCL_TRY(dycl_make_measure(b, a->measure));
     }
     return dycl_make_result_done(b, result);

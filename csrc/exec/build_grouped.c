@@ -7,8 +7,8 @@
 #include "kern/gemv.h"
 #include "kern/parallel.h"
 
-/* Products of groups of rows, each with weights of its own: the experts of a mixture. A token or two use few of them, and reading their weights is
- * what takes the time. */
+/* Products of groups of rows, each with weights of its own: the experts of a mixture. A token or two use few of them,
+ * and reading their weights is what takes the time. */
 
 typedef struct {
     dycl_ref x, weights, ends, to;
@@ -30,32 +30,46 @@ static int64_t rows_of(const grouped_args *a, const int32_t *ends, int64_t g, in
     return end > *first ? end - *first : 0;
 }
 
-#define MORE_ROWS 32 /* where a group's weights are larger than the second cache: reading them, once, still takes most of the time */
-#define COLUMNS   48 /* of a group's weights that stay in a cache while the rows pass by */
+#define MORE_ROWS                                                                                                      \
+    32 /* where a group's weights are larger than the second cache: reading them, once, still takes most of the time   \
+        */
+#define COLUMNS 48 /* of a group's weights that stay in a cache while the rows pass by */
 
 static int is_few(const grouped_args *a, int64_t rows) {
     int large = a->n * a->k * (int64_t)sizeof(float) >= dycl_cpu_cache();
     return rows > 0 && rows <= (large ? MORE_ROWS : DYCL_GEMV_ROWS) && a->w_row == 1;
 }
 
-static dycl_status many_rows(const grouped_args *a, const float *x, const float *weights, int64_t g, int64_t rows, float *to) {
+static dycl_status many_rows(const grouped_args *a, const float *x, const float *weights, int64_t g, int64_t rows,
+                             float *to) {
     int trans = a->w_column != 1;
-    return dycl_sgemm(0, trans, rows, a->n, a->k, 1, x, a->x_row, weights + g * a->group_stride, trans ? a->w_column : a->w_row, 0, to, a->n);
+    return dycl_sgemm(0, trans, rows, a->n, a->k, 1, x, a->x_row, weights + g * a->group_stride,
+                      trans ? a->w_column : a->w_row, 0, to, a->n);
 }
 
 /* Columns [from, end) of a group of few rows. */
-static void few_rows(const grouped_args *a, const dycl_narrow_header *packed, const float *x, const float *weights, int64_t g, int64_t rows, float *to,
-                     int64_t from, int64_t end) {
+static void few_rows(const grouped_args *a, const dycl_narrow_header *packed, const float *x, const float *weights,
+                     int64_t g, int64_t rows, float *to, int64_t from, int64_t end) {
     if (packed && rows <= DYCL_NARROW_ROWS) { /* the groups' columns follow one another */
-        const dycl_narrow n = {.a = x, .packed = packed, .c = to, .first = g * a->n, .lda = a->x_row, .ldc = a->n, .k = a->k, .m = (int)rows};
+        const dycl_narrow n = {.a = x,
+                               .packed = packed,
+                               .c = to,
+                               .first = g * a->n,
+                               .lda = a->x_row,
+                               .ldc = a->n,
+                               .k = a->k,
+                               .m = (int)rows};
         dycl_kern_narrow(dycl_cpu_isa())->run(&n, from, end);
         return;
     }
-    dycl_gemv v = {.b = weights + g * a->group_stride, .lda = a->x_row, .ldb = a->w_column, .ldc = a->n, .n = a->n, .k = a->k};
+    dycl_gemv v = {
+        .b = weights + g * a->group_stride, .lda = a->x_row, .ldb = a->w_column, .ldc = a->n, .n = a->n, .k = a->k};
     int64_t step = rows <= DYCL_GEMV_ROWS ? end - from : COLUMNS, turns = rows / DYCL_GEMV_ROWS;
     for (int64_t column = from; column < end; column += step) {
-        int64_t last = end - column < step ? end : column + step, part = turns ? (last - column) * a->w_column * (int64_t)sizeof(float) / turns : 0;
-        const char *next = (const char *)(v.b + last * a->w_column); /* behind the last column: another group's, perhaps */
+        int64_t last = end - column < step ? end : column + step,
+                part = turns ? (last - column) * a->w_column * (int64_t)sizeof(float) / turns : 0;
+        const char *next =
+            (const char *)(v.b + last * a->w_column); /* behind the last column: another group's, perhaps */
         for (int64_t row = 0; row < rows; row += v.m) {
             v.m = (int)(rows - row < DYCL_GEMV_ROWS ? rows - row : DYCL_GEMV_ROWS);
             v.a = x + row * a->x_row;
@@ -77,15 +91,18 @@ static dycl_status grouped_run(const dycl_step *step, dycl_plan *plan) {
     int ascending = ends[0] >= 0;
     dycl_form_run run = {0};
     dycl_status status = DYCL_OK;
-    for (int64_t g = 1; g < a->groups; g++) ascending &= ends[g] >= ends[g - 1]; /* else groups share rows, and their order counts */
+    for (int64_t g = 1; g < a->groups; g++)
+        ascending &= ends[g] >= ends[g - 1]; /* else groups share rows, and their order counts */
     for (int64_t g = 0; g < a->groups; g++) {
         int64_t rows = rows_of(a, ends, g, &first);
         if (!rows) continue;
         if (first > written) memset(to + written * a->n, 0, (size_t)((first - written) * a->n) * sizeof *to);
         if (first + rows > written) written = first + rows;
         many += rows > DYCL_GEMV_ROWS;
-        if (ascending && is_few(a, rows)) few++;
-        else DYCL_TRY(many_rows(a, x + first * a->x_row, weights, g, rows, to + first * a->n));
+        if (ascending && is_few(a, rows))
+            few++;
+        else
+            DYCL_TRY(many_rows(a, x + first * a->x_row, weights, g, rows, to + first * a->n));
     }
     if (written < a->rows) memset(to + written * a->n, 0, (size_t)((a->rows - written) * a->n) * sizeof *to);
     if (!few) return DYCL_OK;
@@ -96,7 +113,8 @@ static dycl_status grouped_run(const dycl_step *step, dycl_plan *plan) {
         for (int64_t g = 0; g < a->groups; g++) {
             int64_t rows = rows_of(a, ends, g, &begin);
             if (is_few(a, rows))
-                few_rows(a, run.packed, x + begin * a->x_row, weights, g, rows, to + begin * a->n, a->n * self / team, a->n * (self + 1) / team);
+                few_rows(a, run.packed, x + begin * a->x_row, weights, g, rows, to + begin * a->n, a->n * self / team,
+                         a->n * (self + 1) / team);
         }
     }
     if (many) run.began = 0; /* another mixture of groups each time */
@@ -114,7 +132,8 @@ dycl_status dycl_make_grouped(dycl_maker *b, const dycl_node *node) {
     dycl_make_tensor(b, operands[0], &x);
     if (x.strides[1] != 1 || x.strides[0] < x.sizes[1]) DYCL_TRY(dycl_make_contiguous(b, operands[0], &x));
     dycl_make_tensor(b, operands[1], &w);
-    int rows = w.strides[2] == 1 && w.strides[1] >= w.sizes[2], columns = w.strides[1] == 1 && w.strides[2] >= w.sizes[1];
+    int rows = w.strides[2] == 1 && w.strides[1] >= w.sizes[2],
+        columns = w.strides[1] == 1 && w.strides[2] >= w.sizes[1];
     if (!rows && !columns) DYCL_TRY(dycl_make_contiguous(b, operands[1], &w));
     DYCL_TRY(dycl_make_contiguous(b, operands[2], &ends));
     DYCL_TRY(dycl_make_target(b, node->out, &to));

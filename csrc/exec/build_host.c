@@ -2,7 +2,8 @@
 #include "exec/builder.h"
 #include "kern/order.h"
 
-/* Operators whose results only the host's kernels give in every case. They may use several threads of their own, so they are never beside other steps. */
+/* Operators whose results only the host's kernels give in every case. They may use several threads of their own, so
+ * they are never beside other steps. */
 
 typedef struct {
     dycl_ref from, to;
@@ -15,10 +16,13 @@ typedef struct {
 static int run_here(const host_args *a, const void *from, void *to) {
     int64_t all = dycl_tensor_numel(&a->x), length = a->x.rank ? a->x.sizes[a->x.rank - 1] : 0;
     if (a->op == DYCL_OP_histc)
-        return a->x.dtype == DYCL_F32 && dycl_order_histc(from, all, a->attrs[0], (float)dycl_attr_f64(a->attrs[1]), (float)dycl_attr_f64(a->attrs[2]), to);
+        return a->x.dtype == DYCL_F32 && dycl_order_histc(from, all, a->attrs[0], (float)dycl_attr_f64(a->attrs[1]),
+                                                          (float)dycl_attr_f64(a->attrs[2]), to);
     int last = length > 0 && a->attrs[0] == a->x.rank - 1;
-    if (a->op == DYCL_OP_argsort) return last && dycl_order_rows(a->x.dtype, from, all / length, length, length, (int)a->attrs[1], to);
-    return last && a->attrs[3] && dycl_order_rows(a->x.dtype, from, all / length, length, a->attrs[1], (int)a->attrs[2], to);
+    if (a->op == DYCL_OP_argsort)
+        return last && dycl_order_rows(a->x.dtype, from, all / length, length, length, (int)a->attrs[1], to);
+    return last && a->attrs[3] &&
+           dycl_order_rows(a->x.dtype, from, all / length, length, a->attrs[1], (int)a->attrs[2], to);
 }
 
 static dycl_status host_run(const dycl_step *step, dycl_plan *plan) {

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* Operators that the host runs by name (ir/hosted.def), on operands as they lie. They may use several threads of their own, so they are never
- * beside other steps. */
+/* Operators that the host runs by name (ir/hosted.def), on operands as they lie. They may use several threads of their
+ * own, so they are never beside other steps. */
 
 typedef struct {
     const dycl_hosted *row;
@@ -22,7 +22,8 @@ static dycl_status hosted_run(const dycl_step *step, dycl_plan *plan) {
     for (int i = 0; i < a->row->results; i++)
         if (a->out[i].rank >= 0) a->out[i].data = dycl_at(plan, a->to[i]);
     if (!dycl_host_functions.call) return dycl_error_bail("the host has no %s", a->row->schema);
-    return dycl_host_functions.call(a->row->schema, a->into ? a->row->out : a->row->overload, a->row->results, a->into, a->argument_count, a->arguments, a->out);
+    return dycl_host_functions.call(a->row->schema, a->into ? a->row->out : a->row->overload, a->row->results, a->into,
+                                    a->argument_count, a->arguments, a->out);
 }
 
 static dycl_host_kind kind_of(char kind) {
@@ -76,14 +77,16 @@ static dycl_status fill_arguments(dycl_maker *b, hosted_args *a, const dycl_host
     for (int i = 0; i < a->argument_count; i++) {
         const dycl_hosted_parameter *p = &a->row->parameters[i];
         dycl_host_argument *to = &a->arguments[i];
-        *to = (dycl_host_argument){.kind = (uint8_t)kind_of(p->kind), .optional = (uint8_t)is_optional(p->kind), .count = given[i].count};
+        *to = (dycl_host_argument){
+            .kind = (uint8_t)kind_of(p->kind), .optional = (uint8_t)is_optional(p->kind), .count = given[i].count};
         if (given[i].operand >= 0) {
             to->tensors = a->tensors + given[i].operand;
             to->optional |= p->kind == 'T' && strcmp(p->name, "indices") == 0; /* Tensor?[], others are Tensor[] */
             if (p->kind == 'o' && to->tensors->rank < 0) to->count = -1;
         } else if (p->kind == 'w') {
             to->word = dycl_hosted_word(p, *given[i].words, &to->word_length);
-        } else if (given[i].count > 0 && !(to->numbers = kept(b, given[i].words, (size_t)given[i].count * sizeof *given[i].words))) {
+        } else if (given[i].count > 0 &&
+                   !(to->numbers = kept(b, given[i].words, (size_t)given[i].count * sizeof *given[i].words))) {
             return DYCL_ERROR;
         }
     }
@@ -97,7 +100,8 @@ static double cost_of(const dycl_maker *b, const dycl_node *node, char work) {
         if (operands[i] != DYCL_NONE) in += (double)dycl_value_numel(dycl_make_value(b, operands[i]));
     if (work == 'C') {
         const dycl_value *weight = dycl_make_value(b, operands[1]);
-        return 10000 + 0.02 * out * (double)dycl_value_numel(weight) / (double)(weight->sizes[0] ? weight->sizes[0] : 1);
+        return 10000 +
+               0.02 * out * (double)dycl_value_numel(weight) / (double)(weight->sizes[0] ? weight->sizes[0] : 1);
     }
     return 3000 + (in + out) * (work == 'H' ? 5 : 0.5);
 }
@@ -110,10 +114,15 @@ static const dycl_node *sibling_of(const dycl_maker *b, const dycl_node *node) {
     for (uint32_t n = 0; n < g->node_count; n++) {
         const dycl_node *other = &g->nodes[n];
         const int64_t *words = dycl_node_attrs(g, other);
-        if (other == node || other->op != node->op || other->operand_count != node->operand_count || b->program->dead[n] || words[0] == attrs[0]) continue;
-        if (memcmp(dycl_node_operands(g, other), dycl_node_operands(g, node), node->operand_count * sizeof(uint32_t))) continue;
+        if (other == node || other->op != node->op || other->operand_count != node->operand_count ||
+            b->program->dead[n] || words[0] == attrs[0])
+            continue;
+        if (memcmp(dycl_node_operands(g, other), dycl_node_operands(g, node), node->operand_count * sizeof(uint32_t)))
+            continue;
         int theirs = other->attr_count - (3 + 2 * (int)words[2]);
-        if (own == theirs && memcmp(words + other->attr_count - own, attrs + node->attr_count - own, (size_t)own * sizeof *words) == 0) return other;
+        if (own == theirs &&
+            memcmp(words + other->attr_count - own, attrs + node->attr_count - own, (size_t)own * sizeof *words) == 0)
+            return other;
     }
     return NULL;
 }
@@ -138,7 +147,8 @@ dycl_status dycl_make_hosted(dycl_maker *b, const dycl_node *node) {
     a->row = dycl_hosted_get((dycl_op)node->op);
     a->argument_count = a->row->parameter_count;
     a->tensor_count = node->operand_count;
-    if (!dycl_hosted_read((dycl_op)node->op, node->operand_count, node->attr_count, dycl_node_attrs(&b->program->graph, node), &form, given))
+    if (!dycl_hosted_read((dycl_op)node->op, node->operand_count, node->attr_count,
+                          dycl_node_attrs(&b->program->graph, node), &form, given))
         return dycl_error_set("attributes of %s", a->row->schema);
     a->into = *a->row->out != 0;
     a->arguments = dycl_plan_alloc(b->plan, sizeof *a->arguments * (size_t)a->argument_count);

@@ -243,7 +243,8 @@ dycl_status dycl_make_join(dycl_maker *b, const dycl_block *block) {
             dycl_tensor piece = to;
             piece.sizes[dim] = part.sizes[dim];
             piece.ref.offset += at * to.strides[dim] * element;
-            if (part.ref.slot != to.ref.slot) DYCL_TRY(dycl_make_copy(b, &part, &piece)); /* else it was made there (opt/join.c) */
+            if (part.ref.slot != to.ref.slot)
+                DYCL_TRY(dycl_make_copy(b, &part, &piece)); /* else it was made there (opt/join.c) */
             at += part.sizes[dim];
         }
         return DYCL_OK;

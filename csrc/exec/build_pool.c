@@ -25,12 +25,14 @@ static dycl_status adaptive_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-/* A mean over one window of NCHW data by torch's definition: windows end at the padded border, and padding counts only where asked for. */
+/* A mean over one window of NCHW data by torch's definition: windows end at the padded border, and padding counts only
+ * where asked for. */
 static float window(const dycl_pool_desc *d, const float *plane, int64_t y, int64_t x) {
     int64_t top = y * d->stride[0] - d->pad_before[0], left = x * d->stride[1] - d->pad_before[1];
     int64_t bottom = top + d->kernel[0], right = left + d->kernel[1];
     int64_t limit_h = d->h + d->pad_before[0], limit_w = d->w + d->pad_before[1];
-    int64_t area = ((bottom < limit_h ? bottom : limit_h) - top) * ((right < limit_w ? right : limit_w) - left), count = 0;
+    int64_t area = ((bottom < limit_h ? bottom : limit_h) - top) * ((right < limit_w ? right : limit_w) - left),
+            count = 0;
     float sum = 0;
     for (int64_t h = top < 0 ? 0 : top; h < bottom && h < d->h; h++)
         for (int64_t w = left < 0 ? 0 : left; w < right && w < d->w; w++) {
@@ -177,10 +179,13 @@ static dycl_status max_source(dycl_maker *b, uint32_t operand, max_args *a) {
     dycl_status status;
     dycl_make_tensor(b, operand, &x);
     if (blocked) memcpy(x.strides, blocked->layout.strides, sizeof blocked->layout.strides);
-    a->pool.channels_last = blocked ? blocked->layout.opaque || !dycl_tensor_contiguous(&x) : !dycl_tensor_contiguous(&x) && dycl_tensor_channels_last(&x);
+    a->pool.channels_last = blocked ? blocked->layout.opaque || !dycl_tensor_contiguous(&x)
+                                    : !dycl_tensor_contiguous(&x) && dycl_tensor_channels_last(&x);
     if (blocked) {
-        if (a->pool.channels_last) dycl_channels_last(&x, &layout);
-        else layout = blocked->layout;
+        if (a->pool.channels_last)
+            dycl_channels_last(&x, &layout);
+        else
+            layout = blocked->layout;
         return dycl_make_as(b, operand, &layout, &a->src);
     }
     DYCL_TRY(dycl_make_operand_plain(b, operand));
@@ -196,8 +201,17 @@ static dycl_status make_max(dycl_maker *b, const dycl_node *node, const dycl_poo
     dycl_status status;
     max_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
-    a->pool = (dycl_max_pool){d->n, d->c, d->h, d->w, d->oh, d->ow, {d->kernel[0], d->kernel[1]}, {d->stride[0], d->stride[1]},
-                              {d->pad_before[0], d->pad_before[1]}, {d->dilation[0], d->dilation[1]}, 0};
+    a->pool = (dycl_max_pool){d->n,
+                              d->c,
+                              d->h,
+                              d->w,
+                              d->oh,
+                              d->ow,
+                              {d->kernel[0], d->kernel[1]},
+                              {d->stride[0], d->stride[1]},
+                              {d->pad_before[0], d->pad_before[1]},
+                              {d->dilation[0], d->dilation[1]},
+                              0};
     DYCL_TRY(max_source(b, dycl_node_operands(&b->program->graph, node)[0], a));
     dycl_make_tensor(b, node->out, &out);
     if (a->pool.channels_last) {
@@ -209,7 +223,9 @@ static dycl_status make_max(dycl_maker *b, const dycl_node *node, const dycl_poo
     DYCL_TRY(dycl_make_result(b, node->out, &layout, &a->dst.slot));
     dycl_make_read_at(b, a->src, (size_t)(d->n * d->c * d->h * d->w) * sizeof(float));
     dycl_make_write_at(b, a->dst, dycl_layout_bytes(&layout));
-    DYCL_TRY(dycl_make_step(b, max_run, a, "max pooling", 100 + 0.1 * (double)(d->n * d->c) * (double)(d->h * d->w + d->oh * d->ow * d->kernel[0] * d->kernel[1])));
+    DYCL_TRY(dycl_make_step(b, max_run, a, "max pooling",
+                            100 + 0.1 * (double)(d->n * d->c) *
+                                      (double)(d->h * d->w + d->oh * d->ow * d->kernel[0] * d->kernel[1])));
     return dycl_make_result_done(b, node->out);
 fail:
     return status;

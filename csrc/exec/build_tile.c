@@ -364,7 +364,11 @@ static dycl_status shape(dycl_lower *l) {
         m->column_stride = inner < l->space.rank ? m->strides[inner] : 1;
     }
     p->tile_columns = l->row || p->columns <= 2048 ? p->columns : 1024;
-    p->tile_rows = p->columns >= 2048 ? 1 : 2048 / p->columns; /* 8 KB a register: fewer instructions for one element a row, and L1 still holds them */
+    p->tile_rows =
+        p->columns >= 2048
+            ? 1
+            : 2048 /
+                  p->columns; /* 8 KB a register: fewer instructions for one element a row, and L1 still holds them */
     if (p->tile_rows > p->rows) p->tile_rows = p->rows;
     p->row_tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
     p->column_tiles = (p->columns + p->tile_columns - 1) / p->tile_columns;

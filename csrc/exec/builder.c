@@ -63,8 +63,10 @@ dycl_status dycl_maker_init(dycl_maker *b, dycl_plan *plan) {
         slot->last = 0;
         slot->place = 0;
         slot->fixed = value->kind != DYCL_VALUE_NODE || plan->program.is_output[v];
-        if (value->kind == DYCL_VALUE_SCALAR) slot->bytes = sizeof(dycl_scalar);
-        else if (value->root == v) slot->bytes = (size_t)dycl_value_extent(value) * dycl_dtype_size((dycl_dtype)value->dtype);
+        if (value->kind == DYCL_VALUE_SCALAR)
+            slot->bytes = sizeof(dycl_scalar);
+        else if (value->root == v)
+            slot->bytes = (size_t)dycl_value_extent(value) * dycl_dtype_size((dycl_dtype)value->dtype);
     }
     return DYCL_OK;
 }
@@ -102,7 +104,8 @@ static void touch(dycl_maker *b, dycl_ref ref, size_t bytes, uint32_t write) {
     uint32_t slot = ref.slot, step = b->plan->step_count;
     dycl_slot *s = &b->slots[slot];
     if (bytes && (ref.offset < 0 || (size_t)ref.offset + bytes > s->bytes)) {
-        dycl_error_set("check: step %u would touch %zu bytes at %lld of slot %u, which has %zu", step, bytes, (long long)ref.offset, slot, s->bytes);
+        dycl_error_set("check: step %u would touch %zu bytes at %lld of slot %u, which has %zu", step, bytes,
+                       (long long)ref.offset, slot, s->bytes);
         b->failed = 1;
         return;
     }
@@ -117,21 +120,11 @@ static void touch(dycl_maker *b, dycl_ref ref, size_t bytes, uint32_t write) {
     b->touches[b->touch_count++].write = write;
 }
 
-void dycl_make_read_at(dycl_maker *b, dycl_ref ref, size_t bytes) {
-    touch(b, ref, bytes, 0);
-}
-void dycl_make_write_at(dycl_maker *b, dycl_ref ref, size_t bytes) {
-    touch(b, ref, bytes, 1);
-}
-void dycl_make_read(dycl_maker *b, const dycl_tensor *t) {
-    touch(b, t->ref, dycl_tensor_bytes(t), 0);
-}
-void dycl_make_write(dycl_maker *b, const dycl_tensor *t) {
-    touch(b, t->ref, dycl_tensor_bytes(t), 1);
-}
-void dycl_make_serial(dycl_maker *b) {
-    b->plan->infos[b->plan->step_count - 1].serial = 1;
-}
+void dycl_make_read_at(dycl_maker *b, dycl_ref ref, size_t bytes) { touch(b, ref, bytes, 0); }
+void dycl_make_write_at(dycl_maker *b, dycl_ref ref, size_t bytes) { touch(b, ref, bytes, 1); }
+void dycl_make_read(dycl_maker *b, const dycl_tensor *t) { touch(b, t->ref, dycl_tensor_bytes(t), 0); }
+void dycl_make_write(dycl_maker *b, const dycl_tensor *t) { touch(b, t->ref, dycl_tensor_bytes(t), 1); }
+void dycl_make_serial(dycl_maker *b) { b->plan->infos[b->plan->step_count - 1].serial = 1; }
 
 dycl_status dycl_make_scratch(dycl_maker *b, size_t bytes, dycl_ref *out) {
     out->offset = 0;
@@ -172,7 +165,8 @@ dycl_status dycl_make_prim(dycl_maker *b, dycl_prim *prim) {
 dycl_status dycl_make_measure(dycl_maker *b, dycl_measure *measure) {
     dycl_plan *plan = b->plan;
     if (!measure) return DYCL_OK;
-    dycl_status status = grow((void **)&plan->measures, &plan->measure_room, plan->measure_count + 1, sizeof(dycl_measure *));
+    dycl_status status =
+        grow((void **)&plan->measures, &plan->measure_room, plan->measure_count + 1, sizeof(dycl_measure *));
     if (status != DYCL_OK) {
         dycl_measure_release(measure);
         return status;

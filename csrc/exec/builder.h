@@ -63,7 +63,8 @@ typedef struct {
     int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
 } dycl_tensor;
 void dycl_make_tensor(const dycl_maker *b, uint32_t value, dycl_tensor *out);
-/* What the step being built touches. Its slots must have these bytes: else dycl_make_step refuses, which is a bug, and the segment runs in torch. */
+/* What the step being built touches. Its slots must have these bytes: else dycl_make_step refuses, which is a bug, and
+ * the segment runs in torch. */
 void dycl_make_read(dycl_maker *b, const dycl_tensor *t);
 void dycl_make_write(dycl_maker *b, const dycl_tensor *t);
 void dycl_make_read_at(dycl_maker *b, dycl_ref ref, size_t bytes);
@@ -81,8 +82,8 @@ dycl_status dycl_make_copy(dycl_maker *b, const dycl_tensor *from, const dycl_te
 
 /* Whether a constant may be kept in another form than the program's own. */
 static inline int dycl_make_may_pack(const dycl_maker *b) { return !(b->program->graph.options & DYCL_OPTION_NO_PACK); }
-/* How a constant's packed form is found at run time; *out is NULL when the value cannot be a constant or may not be packed. scale_channels:
- * 0, or the output channels whose factors are multiplied in. */
+/* How a constant's packed form is found at run time; *out is NULL when the value cannot be a constant or may not be
+ * packed. scale_channels: 0, or the output channels whose factors are multiplied in. */
 dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_prim *prim, int64_t scale_channels,
                               dycl_binding **out);
 void *dycl_plan_grow(void *block, size_t size); /* dycl_realloc with a message */
@@ -106,7 +107,8 @@ dycl_status dycl_make_join(dycl_maker *b, const dycl_block *block);
 dycl_status dycl_make_create(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_band(dycl_maker *b, const dycl_node *node);
 
-/* Places every slot of the workspace (memory.c), with `zone` bytes behind it that are nobody's: *out_bytes is its size. */
+/* Places every slot of the workspace (memory.c), with `zone` bytes behind it that are nobody's: *out_bytes is its size.
+ */
 dycl_status dycl_memory_plan(dycl_slot *slots, uint32_t count, size_t zone, size_t *out_bytes);
 
 #endif

@@ -9,8 +9,8 @@
 #include "exec/profile.h"
 #include "exec/teams.h"
 
-#define BUCKETS 8192
-#define DYCL_CACHE_KEY 48
+#define BUCKETS           8192
+#define DYCL_CACHE_KEY    48
 #define DYCL_CACHE_STEADY 4 /* sightings that count as coming back */
 
 struct dycl_plan_cache {
@@ -72,10 +72,12 @@ static void drop(dycl_plan_cache *cache, dycl_segment *s) {
 /* A primitive's code and descriptors are oneDNN's: 64 KB is what convolutions and products were seen to take. */
 size_t dycl_plan_cache_bytes(void) { return dycl_heap_bytes() + (size_t)dycl_dnnl_alive() * 65536; }
 
-/* Room for one more. Segments that a TraceGraph keeps free little: a few at a time, so that they never empty the cache. */
+/* Room for one more. Segments that a TraceGraph keeps free little: a few at a time, so that they never empty the cache.
+ */
 static void make_room(dycl_plan_cache *cache) {
     if (cache->count >= DYCL_CACHE_SEGMENTS) drop(cache, cache->oldest);
-    for (int n = 0; n < 4 && cache->count > DYCL_CACHE_LEAST && dycl_plan_cache_bytes() > DYCL_CACHE_BYTES; n++) drop(cache, cache->oldest);
+    for (int n = 0; n < 4 && cache->count > DYCL_CACHE_LEAST && dycl_plan_cache_bytes() > DYCL_CACHE_BYTES; n++)
+        drop(cache, cache->oldest);
 }
 
 void dycl_plan_cache_clear(dycl_plan_cache *cache) {
@@ -90,12 +92,15 @@ void dycl_plan_cache_release(dycl_plan_cache *cache) {
 
 uint32_t dycl_plan_cache_count(const dycl_plan_cache *cache) { return cache->count; }
 
-int dycl_segment_matches(const dycl_segment *segment, const dycl_graph *graph, const uint32_t *outputs, int output_count) {
-    return segment->output_count == output_count && memcmp(segment->outputs, outputs, (size_t)output_count * sizeof *outputs) == 0 &&
+int dycl_segment_matches(const dycl_segment *segment, const dycl_graph *graph, const uint32_t *outputs,
+                         int output_count) {
+    return segment->output_count == output_count &&
+           memcmp(segment->outputs, outputs, (size_t)output_count * sizeof *outputs) == 0 &&
            dycl_graph_equal(&segment->graph, graph);
 }
 
-static dycl_status make_segment(const dycl_graph *graph, const uint32_t *outputs, int output_count, uint64_t hash, dycl_segment **out) {
+static dycl_status make_segment(const dycl_graph *graph, const uint32_t *outputs, int output_count, uint64_t hash,
+                                dycl_segment **out) {
     dycl_status status;
     dycl_segment *s = dycl_alloc_zero(sizeof *s);
     if (!s) return dycl_error_set("out of memory for a segment");
@@ -117,7 +122,8 @@ fail:
     return status;
 }
 
-dycl_status dycl_plan_lookup(dycl_plan_cache *cache, const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_segment **out) {
+dycl_status dycl_plan_lookup(dycl_plan_cache *cache, const dycl_graph *graph, const uint32_t *outputs, int output_count,
+                             dycl_segment **out) {
     uint64_t hash = dycl_graph_hash(graph);
     for (int i = 0; i < output_count; i++) hash = (hash ^ outputs[i]) * UINT64_C(0x9e3779b97f4a7c15);
     for (dycl_segment *s = cache->bucket[hash % BUCKETS]; s; s = s->chain) {
@@ -143,7 +149,9 @@ fail:
 }
 
 /* Does it come back? What earlier processes saw says so at the first sight. */
-static void profile_key(const dycl_segment *s, char *out) { snprintf(out, DYCL_CACHE_KEY, "segment %016llx comes back", (unsigned long long)s->hash); }
+static void profile_key(const dycl_segment *s, char *out) {
+    snprintf(out, DYCL_CACHE_KEY, "segment %016llx comes back", (unsigned long long)s->hash);
+}
 
 static int was_steady(const dycl_segment *s) {
     char key[DYCL_CACHE_KEY], way[DYCL_PROFILE_WAY];
@@ -161,7 +169,8 @@ dycl_status dycl_segment_plan(dycl_segment *s, dycl_plan **out) {
     dycl_status status;
     DYCL_TRY(dycl_teams_follow(s));
     if (++s->sightings == DYCL_CACHE_STEADY && s->plan) note_steady(s);
-    if (!s->plan && (s->graph.options & DYCL_OPTION_BF16 || dycl_teams_tuned_before(s) || (s->sightings == 1 && was_steady(s)))) {
+    if (!s->plan &&
+        (s->graph.options & DYCL_OPTION_BF16 || dycl_teams_tuned_before(s) || (s->sightings == 1 && was_steady(s)))) {
         status = dycl_plan_create(&s->graph, s->outputs, s->output_count, DYCL_PLAN_TUNED, &s->plan);
         if (status == DYCL_ERROR) return status;
         s->tuned = status == DYCL_OK;

@@ -106,7 +106,8 @@ dycl_status dycl_check_lay_out(const dycl_maker *b) {
         place_of[s] = DYCL_NONE;
         if (slot->first == DYCL_NONE || (slot->fixed && !slot->keep) || slot->share != DYCL_NONE) continue;
         place_of[s] = c->place_count;
-        c->places[c->place_count++] = (checked_place){s, run_of(b->plan, slot->first), run_of(b->plan, slot->last), slot->bytes, slot->keep != NULL};
+        c->places[c->place_count++] = (checked_place){s, run_of(b->plan, slot->first), run_of(b->plan, slot->last),
+                                                      slot->bytes, slot->keep != NULL};
     }
     for (uint32_t s = 0; s < b->slot_count; s++) { /* who takes over a place prolongs its life */
         uint32_t owner = s;
@@ -132,7 +133,8 @@ static void begin_step(const dycl_plan *plan, uint32_t step) {
 static dycl_status blame(const dycl_plan *plan, uint32_t step, const char *what, uint32_t number) {
     const dycl_step_info *info = &plan->infos[step];
     const dycl_program *p = &plan->program;
-    const char *op = info->block == DYCL_NONE ? "" : dycl_op_get((dycl_op)p->graph.nodes[p->blocks[info->block].first].op)->name;
+    const char *op =
+        info->block == DYCL_NONE ? "" : dycl_op_get((dycl_op)p->graph.nodes[p->blocks[info->block].first].op)->name;
     return dycl_error_set("check: step %u (%s, for %s) wrote behind %s %u", step, info->kernel, op, what, number);
 }
 
@@ -141,7 +143,8 @@ static dycl_status end_step(const dycl_plan *plan, uint32_t step, void *const *o
     for (uint32_t i = 0; i < c->place_count; i++) {
         const checked_place *p = &c->places[i];
         int lives = p->kept || (p->first <= step && step <= p->last);
-        if (lives && !dycl_check_untouched((const char *)plan->slots[p->slot] + p->bytes)) return blame(plan, step, "slot", p->slot);
+        if (lives && !dycl_check_untouched((const char *)plan->slots[p->slot] + p->bytes))
+            return blame(plan, step, "slot", p->slot);
     }
     for (int i = 0; i < c->output_count; i++) {
         const dycl_value *v = &c->graph.values[c->outputs[i]];
@@ -203,7 +206,8 @@ dycl_status dycl_check_run(dycl_plan *plan, const dycl_feed *feeds, const dycl_s
     }
     uint64_t before = status == DYCL_OK ? digest_feeds(plan, feeds) : 0;
     if (status == DYCL_OK) status = run_steps(plan, shadow);
-    if (status == DYCL_OK && digest_feeds(plan, feeds) != before) status = dycl_error_set("check: a plan wrote into what feeds it");
+    if (status == DYCL_OK && digest_feeds(plan, feeds) != before)
+        status = dycl_error_set("check: a plan wrote into what feeds it");
     for (int i = 0; shadow && i < c->output_count; i++) {
         if (status == DYCL_OK) memcpy(outputs[i], shadow[i], output_bytes(c, i));
         dycl_aligned_free(shadow[i]);
@@ -216,8 +220,10 @@ dycl_status dycl_check_run(dycl_plan *plan, const dycl_feed *feeds, const dycl_s
 
 static void element_text(dycl_dtype dtype, const void *memory, int64_t at, char *out, size_t room) {
     dycl_number x = dycl_number_load(dtype, memory, at);
-    if (dycl_dtype_is_float(dtype)) snprintf(out, room, "%.9g", x.f);
-    else snprintf(out, room, "%lld", (long long)(dtype == DYCL_BOOL ? ((const uint8_t *)memory)[at] : x.i));
+    if (dycl_dtype_is_float(dtype))
+        snprintf(out, room, "%.9g", x.f);
+    else
+        snprintf(out, room, "%lld", (long long)(dtype == DYCL_BOOL ? ((const uint8_t *)memory)[at] : x.i));
 }
 
 static dycl_status compare(const dycl_plan *plan, const dycl_reference *r, int i, const void *memory) {
@@ -239,12 +245,14 @@ static dycl_status compare(const dycl_plan *plan, const dycl_reference *r, int i
     dycl_free(steps);
     if (dycl_graph_print(&c->graph, &steps) == DYCL_OK) fprintf(stderr, "%s", steps);
     dycl_free(steps);
-    return dycl_error_set("check: output %d (%s of %s) is wrong in %lld of %lld elements: the one at %lld is %s, by definition %.9g (%lld) within %.3g", i,
-                          dycl_dtype_name(dtype), dycl_op_get((dycl_op)node->op)->name, (long long)wrong, (long long)extent, (long long)first, got, want.f,
-                          (long long)want.i, want.error);
+    return dycl_error_set("check: output %d (%s of %s) is wrong in %lld of %lld elements: the one at %lld is %s, by "
+                          "definition %.9g (%lld) within %.3g",
+                          i, dycl_dtype_name(dtype), dycl_op_get((dycl_op)node->op)->name, (long long)wrong,
+                          (long long)extent, (long long)first, got, want.f, (long long)want.i, want.error);
 }
 
-dycl_status dycl_check_outputs(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs) {
+dycl_status dycl_check_outputs(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars,
+                               void *const *outputs) {
     const dycl_check *c = plan->check;
     const dycl_graph *g = &c->graph;
     dycl_reference r;
@@ -252,7 +260,8 @@ dycl_status dycl_check_outputs(dycl_plan *plan, const dycl_feed *feeds, const dy
     const void **memory = dycl_alloc((g->feed_count + 1) * sizeof *memory);
     if (!memory) return dycl_error_set("out of memory");
     for (uint32_t i = 0; i < g->feed_count; i++) memory[i] = feeds[i].data;
-    dycl_status status = dycl_reference_run(&r, g, c->outputs, c->output_count, &(dycl_reference_inputs){memory, scalars});
+    dycl_status status =
+        dycl_reference_run(&r, g, c->outputs, c->output_count, &(dycl_reference_inputs){memory, scalars});
     dycl_free(memory);
     if (status == DYCL_BAIL) return DYCL_OK; /* no definition */
     if (status != DYCL_OK) return status;

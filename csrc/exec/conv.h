@@ -23,9 +23,10 @@ dycl_status dycl_conv_weights(dycl_plan *plan, const dycl_conv_args *a, const vo
 /* Notes what the step reads of its weights; `a->once` says the packed form. */
 dycl_status dycl_conv_read_weights(dycl_maker *b, dycl_conv_args *a, const dycl_tensor *w, int64_t channels);
 
-/* As the packed product of kern/gemm.h: a->bias, a->scale are set, `w` is contiguous. BAIL: oneDNN's business. residuals: as describe_chain leaves them. */
-dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const dycl_conv_desc *d, const dycl_conv_args *conv, const dycl_tensor *w,
-                                   const uint32_t *residuals);
+/* As the packed product of kern/gemm.h: a->bias, a->scale are set, `w` is contiguous. BAIL: oneDNN's business.
+ * residuals: as describe_chain leaves them. */
+dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const dycl_conv_desc *d,
+                                   const dycl_conv_args *conv, const dycl_tensor *w, const uint32_t *residuals);
 void dycl_channels_last(const dycl_tensor *t, dycl_layout *out); /* rank 4 */
 
 /* The mean over whole planes from a blocked layout; BAIL when the operand is not in one. */

@@ -63,8 +63,9 @@ dycl_status dycl_plan_describe(const dycl_plan *plan, char **out) {
     put(&t, "%s plan: %u steps, workspace %zu bytes, %llu runs\n", plan->mode == DYCL_PLAN_COLD ? "cold" : "tuned",
         plan->step_count, plan->workspace_bytes, (unsigned long long)plan->runs);
     if (plan->mode == DYCL_PLAN_TUNED)
-        put(&t, "  graph: %u operators, %lld bytes between them, became %u operators in %u blocks, %lld bytes\n", p->recorded.operators,
-            (long long)p->recorded.bytes, p->planned.operators, p->planned.blocks, (long long)p->planned.bytes);
+        put(&t, "  graph: %u operators, %lld bytes between them, became %u operators in %u blocks, %lld bytes\n",
+            p->recorded.operators, (long long)p->recorded.bytes, p->planned.operators, p->planned.blocks,
+            (long long)p->planned.bytes);
     for (uint32_t i = 0; i < plan->step_count; i++) {
         const dycl_step_info *info = &plan->infos[i];
         put(&t, "%4u %-16s", i, info->kernel);

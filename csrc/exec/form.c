@@ -4,12 +4,14 @@
 #include "exec/measure.h"
 #include "exec/pack.h"
 
-/* Packing narrow weights takes as long as reading 15 to 45 times, as new memory is slow the first time, and gains a sixth of a reading. From here on a
- * program that was a third faster than eager so far stays ahead of it. Eight bits take 5 to 10 readings, and gain more than half of one. */
+/* Packing narrow weights takes as long as reading 15 to 45 times, as new memory is slow the first time, and gains a
+ * sixth of a reading. From here on a program that was a third faster than eager so far stays ahead of it. Eight bits
+ * take 5 to 10 readings, and gain more than half of one. */
 #define NARROW_USES 128
 #define SCREEN_USES 24
 
-static dycl_status offer(dycl_maker *b, dycl_ref weights, const char *const *ways, uint32_t uses, int threads, const char *key, int64_t n, int64_t k, dycl_form_choice *out) {
+static dycl_status offer(dycl_maker *b, dycl_ref weights, const char *const *ways, uint32_t uses, int threads,
+                         const char *key, int64_t n, int64_t k, dycl_form_choice *out) {
     dycl_tensor w = {.ref = weights};
     dycl_status status = DYCL_OK;
     *out = (dycl_form_choice){NULL, NULL, uses};
@@ -23,7 +25,8 @@ fail:
     return status;
 }
 
-dycl_status dycl_form_offer_narrow(dycl_maker *b, dycl_ref weights, const dycl_narrow_form *form, int threads, const char *key, dycl_form_choice *out) {
+dycl_status dycl_form_offer_narrow(dycl_maker *b, dycl_ref weights, const dycl_narrow_form *form, int threads,
+                                   const char *key, dycl_form_choice *out) {
     static const char *const ways[] = {"as it lies", "narrow"};
     *out = (dycl_form_choice){0};
     if (!dycl_kern_narrow(dycl_cpu_isa())) return DYCL_OK;
@@ -32,7 +35,8 @@ dycl_status dycl_form_offer_narrow(dycl_maker *b, dycl_ref weights, const dycl_n
     return status;
 }
 
-dycl_status dycl_form_offer_screen(dycl_maker *b, dycl_ref weights, const dycl_screen_form *form, int threads, const char *key, dycl_form_choice *out) {
+dycl_status dycl_form_offer_screen(dycl_maker *b, dycl_ref weights, const dycl_screen_form *form, int threads,
+                                   const char *key, dycl_form_choice *out) {
     static const char *const ways[] = {"all of it", "screened"};
     *out = (dycl_form_choice){0};
     if (!dycl_kern_screen(dycl_cpu_isa())) return DYCL_OK;
@@ -60,12 +64,14 @@ dycl_status dycl_form_begin(const dycl_form_choice *choice, dycl_plan *plan, dyc
     }
     dycl_status status = dycl_binding_get(plan, binding, NULL, &packed);
     if (status != DYCL_OK || !packed) return status;
-    int usable = binding->narrow.n ? ((const dycl_narrow_header *)packed)->usable : ((const dycl_screen_header *)packed)->usable;
+    int usable =
+        binding->narrow.n ? ((const dycl_narrow_header *)packed)->usable : ((const dycl_screen_header *)packed)->usable;
     if (usable) out->packed = packed;
     return DYCL_OK;
 }
 
 void dycl_form_end(const dycl_form_choice *choice, const dycl_form_run *run) {
     int as_chosen = (run->packed != NULL) == (run->way == DYCL_FORM_OTHER);
-    if (run->began && as_chosen && !choice->binding->fresh) dycl_measure_note(choice->measure, run->way, run->began); /* a run that packs says nothing about the others */
+    if (run->began && as_chosen && !choice->binding->fresh)
+        dycl_measure_note(choice->measure, run->way, run->began); /* a run that packs says nothing about the others */
 }

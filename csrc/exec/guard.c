@@ -8,7 +8,7 @@ typedef struct {
     dycl_ref ref;
     size_t count;
     int limit;
-    uint32_t feed; /* all that is looked at is this one; DYCL_NONE: it is not */
+    uint32_t feed;           /* all that is looked at is this one; DYCL_NONE: it is not */
     uint64_t token, version; /* of a constant that was found small enough */
 } look_args;
 

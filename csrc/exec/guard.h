@@ -1,8 +1,10 @@
-/* The guard of primitives that may hide a NaN (oneDNN's fused activations take the other operand, torch keeps the NaN) or make one of an infinity
- * (Winograd's transforms).
+/* The guard of primitives that may hide a NaN (oneDNN's fused activations take the other operand, torch keeps the NaN)
+ * or make one of an infinity (Winograd's transforms).
  *
- * They are right where nothing overflows in them: so what they read is looked at before, and where an element is not finite or far too large the run
- * does not count: the segment runs again on an EXACT plan, without these primitives. Constants are looked at once a version.
+ * They are right where nothing overflows in them: so what they read is looked at before, and where an element is not
+ * finite or far too large the run does not count: the segment runs again on an EXACT plan, without these primitives.
+ * Constants are looked at once a version.
+ *
  * Ownership: what is remembered belongs to the plan. Threads: while the plan is busy only. */
 #ifndef DYCL_EXEC_GUARD_H
 #define DYCL_EXEC_GUARD_H

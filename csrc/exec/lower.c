@@ -375,8 +375,7 @@ static dycl_status reduction(dycl_lower *l, dycl_lower_node *entry, int index, c
     i->b = (uint8_t)correction;
     i->a_step = a.row_bytes;
     i->dst_step = result_pitch(l, entry, out);
-    if (node->op == DYCL_OP_mean)
-        DYCL_TRY(divide(l, entry->location, entry->location, in, (double)l->program.columns));
+    if (node->op == DYCL_OP_mean) DYCL_TRY(divide(l, entry->location, entry->location, in, (double)l->program.columns));
     if (extra >= 0) free_register(l, FULL_CLASS, extra);
     return DYCL_OK;
 fail:

@@ -1,4 +1,5 @@
 /* State of lowering one block to a tile program. Private to build_tile.c and lower.c.
+ *
  * Ownership: lives for one block. Threads: one at a time. */
 #ifndef DYCL_EXEC_LOWER_H
 #define DYCL_EXEC_LOWER_H
@@ -41,7 +42,7 @@ typedef struct dycl_lower {
     dycl_space space;
     int64_t row;
     const struct dycl_blocked *flat; /* all operands lie in this layout, and so will the results */
-    const dycl_layout *strided; /* results lie like this operand (channels last), and operands as they are */
+    const dycl_layout *strided;      /* results lie like this operand (channels last), and operands as they are */
     int memory_count, node_count, after_count, constant_count;
     int register_count[2], free_count[2]; /* full registers and one-element-a-row ones */
     double cost;                          /* nanoseconds for an element of the space */
@@ -58,15 +59,16 @@ typedef struct dycl_lower {
 
 /* Classes of registers. */
 #define FULL_CLASS 0
-#define ROW_CLASS 1
+#define ROW_CLASS  1
 
 dycl_status dycl_lower_instructions(dycl_lower *l); /* lower.c; the following are parts of it (lower_finish.c) */
 double dycl_lower_cost(dycl_op op, dycl_dtype dtype);
 void dycl_lower_offer_sharing(dycl_lower *l, int index);
 dycl_status dycl_lower_finish(dycl_lower *l);
 
-/* A step that computes a batch_norm's scale and shift vectors; folded: for a convolution's weights; `added`: a bias added before it, or NULL. */
-dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, int folded, const dycl_tensor *added, dycl_ref *out_scale,
-                                 dycl_ref *out_shift);
+/* A step that computes a batch_norm's scale and shift vectors; folded: for a convolution's weights; `added`: a bias
+ * added before it, or NULL. */
+dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, int folded, const dycl_tensor *added,
+                                 dycl_ref *out_scale, dycl_ref *out_shift);
 
 #endif

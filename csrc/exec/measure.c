@@ -15,11 +15,11 @@
 
 enum {
     BUCKETS = 1024,
-    LIMIT = 8192,     /* measures in the table, beyond those that plans hold */
+    LIMIT = 8192, /* measures in the table, beyond those that plans hold */
     KEY_ROOM = 512,
-    MARGIN = 3,       /* percent that a way must gain over an earlier one */
+    MARGIN = 3,         /* percent that a way must gain over an earlier one */
     HOPELESS_AFTER = 2, /* tries, */
-    HOPELESS = 50,    /* percent slower than the best */
+    HOPELESS = 50,      /* percent slower than the best */
 };
 
 static dycl_measure *bucket[BUCKETS];
@@ -95,7 +95,8 @@ dycl_measure *dycl_measure_get(int ways, const char *const *names, int threads, 
     int length = vsnprintf(key, sizeof key, format, list);
     va_end(list);
     if (length >= 0 && length < KEY_ROOM)
-        length += snprintf(key + length, (size_t)(KEY_ROOM - length), ", threads %d, %s:", threads, dycl_isa_name(dycl_cpu_isa()));
+        length += snprintf(key + length, (size_t)(KEY_ROOM - length), ", threads %d, %s:", threads,
+                           dycl_isa_name(dycl_cpu_isa()));
     for (int i = 0; i < ways && length >= 0 && length < KEY_ROOM; i++)
         length += snprintf(key + length, (size_t)(KEY_ROOM - length), "%s%s", i ? "|" : " ", names[i]);
     if (length < 0 || length >= KEY_ROOM) return NULL; /* cut off, it might be another's */
@@ -161,7 +162,8 @@ static void drop_hopeless(dycl_measure *m) {
     for (int i = 0; i < m->ways; i++)
         if (!m->out[i] && tries(m, i) >= HOPELESS_AFTER && (best == 0 || m->times[i][0] < best)) best = m->times[i][0];
     for (int i = 0; i < m->ways; i++)
-        if (!m->out[i] && tries(m, i) >= HOPELESS_AFTER && m->times[i][0] * 100 > best * (100 + HOPELESS)) m->out[i] = 1;
+        if (!m->out[i] && tries(m, i) >= HOPELESS_AFTER && m->times[i][0] * 100 > best * (100 + HOPELESS))
+            m->out[i] = 1;
 }
 
 static void settle_when_known(dycl_measure *m) {
@@ -194,7 +196,9 @@ int dycl_measure_try(dycl_measure *m, uint64_t *out_began) {
     return way;
 }
 
-void dycl_measure_note(dycl_measure *m, int way, uint64_t began) { dycl_measure_add(m, way, (double)(dycl_measure_now() - began)); }
+void dycl_measure_note(dycl_measure *m, int way, uint64_t began) {
+    dycl_measure_add(m, way, (double)(dycl_measure_now() - began));
+}
 
 void dycl_measure_add(dycl_measure *m, int way, double nanoseconds) {
     float taken = (float)nanoseconds;

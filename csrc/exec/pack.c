@@ -31,9 +31,7 @@ static atomic_int waiting; /* is `dead` not empty? */
 static atomic_size_t held;
 static atomic_ullong generation;
 
-static uint32_t bucket_of(uint64_t token) {
-    return (uint32_t)((token * 0x9E3779B97F4A7C15ull) >> 54);
-}
+static uint32_t bucket_of(uint64_t token) { return (uint32_t)((token * 0x9E3779B97F4A7C15ull) >> 54); }
 
 static void drop_memory(dycl_pack *pack) {
     atomic_fetch_sub(&held, pack->bytes);
@@ -70,16 +68,10 @@ static void kill(dycl_pack **link) {
 }
 
 /* Runs of threads that a fork left behind end no more; the one that forks is in none. */
-static void nothing_runs(void) {
-    atomic_store(&running, 0);
-}
-__attribute__((constructor)) static void watch_forks(void) {
-    pthread_atfork(NULL, NULL, nothing_runs);
-}
+static void nothing_runs(void) { atomic_store(&running, 0); }
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, nothing_runs); }
 
-void dycl_pack_enter(void) {
-    atomic_fetch_add(&running, 1);
-}
+void dycl_pack_enter(void) { atomic_fetch_add(&running, 1); }
 
 void dycl_pack_leave(void) {
     if (atomic_fetch_sub(&running, 1) != 1 || !atomic_load(&waiting)) return;
@@ -127,7 +119,8 @@ void dycl_pack_forget(uint64_t token) {
 int dycl_pack_is_small(const dycl_feed *feed, size_t extent, int limit) {
     dycl_lock(DYCL_LOCK_PACK);
     const struct small *seen = &found_small[bucket_of(feed->token)];
-    int result = seen->token == feed->token && seen->version == feed->version && seen->data == feed->data && seen->extent == extent && seen->limit <= limit;
+    int result = seen->token == feed->token && seen->version == feed->version && seen->data == feed->data &&
+                 seen->extent == extent && seen->limit <= limit;
     dycl_unlock(DYCL_LOCK_PACK);
     return result;
 }
@@ -141,15 +134,14 @@ void dycl_pack_set_small(const dycl_feed *feed, size_t extent, int limit) {
 uint32_t dycl_pack_count_use(const dycl_feed *feed) {
     dycl_lock(DYCL_LOCK_PACK);
     struct used *place = used_of(feed->token);
-    if (place->token != feed->token || place->version != feed->version) *place = (struct used){feed->token, feed->version, 0};
+    if (place->token != feed->token || place->version != feed->version)
+        *place = (struct used){feed->token, feed->version, 0};
     uint32_t count = ++place->count;
     dycl_unlock(DYCL_LOCK_PACK);
     return count;
 }
 
-size_t dycl_pack_bytes(void) {
-    return atomic_load(&held);
-}
+size_t dycl_pack_bytes(void) { return atomic_load(&held); }
 
 void dycl_pack_release(dycl_pack *pack) {
     if (!pack) return;
@@ -196,7 +188,8 @@ dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed
         return DYCL_OK;
     }
     if (key->gemm.kernel) {
-        (key->winograd ? dycl_winograd_pack : dycl_gemm_pack)(&key->gemm, from, key->scale, packed, dycl_kern_threads(2 * dycl_pack_size(key)));
+        (key->winograd ? dycl_winograd_pack : dycl_gemm_pack)(&key->gemm, from, key->scale, packed,
+                                                              dycl_kern_threads(2 * dycl_pack_size(key)));
         return DYCL_OK;
     }
     if (key->bf16.n) {
@@ -204,11 +197,13 @@ dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed
         return DYCL_OK;
     }
     if (key->narrow.n) {
-        dycl_narrow_pack(dycl_kern_narrow(dycl_cpu_isa()), &key->narrow, from, packed, dycl_kern_threads(2 * dycl_narrow_bytes(&key->narrow)));
+        dycl_narrow_pack(dycl_kern_narrow(dycl_cpu_isa()), &key->narrow, from, packed,
+                         dycl_kern_threads(2 * dycl_narrow_bytes(&key->narrow)));
         return DYCL_OK;
     }
     if (key->screen.n) {
-        dycl_screen_pack(dycl_kern_screen(dycl_cpu_isa()), &key->screen, from, packed, dycl_kern_threads(4 * dycl_screen_bytes(&key->screen)));
+        dycl_screen_pack(dycl_kern_screen(dycl_cpu_isa()), &key->screen, from, packed,
+                         dycl_kern_threads(4 * dycl_screen_bytes(&key->screen)));
         return DYCL_OK;
     }
     int plain = dycl_prim_weights_bytes(key->prim) == 0;
@@ -249,7 +244,8 @@ static dycl_status make_pack(const dycl_pack_key *key, uint64_t form, dycl_pack 
     take_sample(pack, key); /* first: what is written meanwhile shows next time */
     if (zone) dycl_check_mark(data + bytes);
     DYCL_TRY(dycl_pack_into(key, scaled, data));
-    if (zone && !dycl_check_untouched(data + bytes)) DYCL_TRY(dycl_error_set("check: packing wrote behind its %zu bytes", bytes));
+    if (zone && !dycl_check_untouched(data + bytes))
+        DYCL_TRY(dycl_error_set("check: packing wrote behind its %zu bytes", bytes));
     dycl_aligned_free(scaled);
     pack->token = key->token;
     pack->version = key->version;
@@ -271,8 +267,8 @@ fail:
     return status;
 }
 
-/* What stands beside the weights as they lie, which may be most of the memory that there is. It can wait: making such forms takes at most a tenth of the
- * time, so that no call is much longer than others. *out stays NULL then. */
+/* What stands beside the weights as they lie, which may be most of the memory that there is. It can wait: making such
+ * forms takes at most a tenth of the time, so that no call is much longer than others. *out stays NULL then. */
 static dycl_status make_beside(const dycl_pack_key *key, uint64_t form, size_t bytes, dycl_pack **out) {
     static uint64_t not_before;
     uint64_t began = dycl_measure_now();
@@ -312,15 +308,15 @@ dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
         atomic_fetch_add(&pack->references, 1);
         *out = pack;
     }
-    if (!*out && make && (key->narrow.n || key->screen.n)) status = make_beside(key, form, bytes, out);
-    else if (!*out && make) status = make_pack(key, form, out);
+    if (!*out && make && (key->narrow.n || key->screen.n))
+        status = make_beside(key, form, bytes, out);
+    else if (!*out && make)
+        status = make_pack(key, form, out);
     dycl_unlock(DYCL_LOCK_PACK);
     return status;
 }
 
-uint64_t dycl_pack_generation(void) {
-    return atomic_load_explicit(&generation, memory_order_relaxed);
-}
+uint64_t dycl_pack_generation(void) { return atomic_load_explicit(&generation, memory_order_relaxed); }
 
 static void keep(dycl_binding *binding, dycl_pack *pack) {
     if (pack && atomic_load(&pack->valid)) {
@@ -343,7 +339,9 @@ void dycl_binding_forget(dycl_binding *binding) {
 /* Whether these contents came before, lately; they have now. */
 static int came_before(dycl_binding *binding, const void *source, const dycl_feed *feed) {
     for (int i = 0; i < DYCL_BINDING_KEPT; i++)
-        if (binding->seen[i].source == source && binding->seen[i].token == feed->token && binding->seen[i].version == feed->version) return 1;
+        if (binding->seen[i].source == source && binding->seen[i].token == feed->token &&
+            binding->seen[i].version == feed->version)
+            return 1;
     uint32_t place = binding->next_seen++ % DYCL_BINDING_KEPT;
     binding->seen[place].source = source;
     binding->seen[place].token = feed->token;
@@ -357,7 +355,8 @@ dycl_status dycl_binding_get(const dycl_plan *plan, dycl_binding *binding, const
     size_t scale_bytes = (size_t)binding->channels * sizeof(float);
     const void *source = (const char *)feed->data + binding->offset;
     if (pack && pack->source == source && pack->token == feed->token && pack->version == feed->version &&
-        atomic_load(&pack->valid) && dycl_pack_unchanged(pack, feed->data) && (!scale || !memcmp(scale, binding->scale, scale_bytes))) {
+        atomic_load(&pack->valid) && dycl_pack_unchanged(pack, feed->data) &&
+        (!scale || !memcmp(scale, binding->scale, scale_bytes))) {
         *out = pack->data;
         return DYCL_OK;
     }

@@ -24,7 +24,7 @@ struct dycl_pack {
     uint64_t token, version, key;
     uint32_t sample[DYCL_PACK_SAMPLE]; /* words of the constant, sample_step apart: as they were */
     int64_t sample_step;               /* 0: none was taken */
-    const void *source; /* a view of the same constant has another address */
+    const void *source;                /* a view of the same constant has another address */
     atomic_int references, valid;
     void *data;
     size_t bytes;
@@ -37,8 +37,8 @@ typedef struct {
     int64_t n, k, row, column;
 } dycl_small_form;
 
-/* What to pack: a constant or a part of it, by `prim` or in the form of one of our own products; each output channel times its
- * factor when there is a scale (not in the small form). */
+/* What to pack: a constant or a part of it, by `prim` or in the form of one of our own products; each output channel
+ * times its factor when there is a scale (not in the small form). */
 typedef struct {
     uint64_t token, version;
     uint64_t salt; /* how the source lies, where the primitive's key does not say */
@@ -55,8 +55,9 @@ typedef struct {
     int64_t words;    /* of 4 bytes; 0: not to be sampled */
 } dycl_pack_key;
 
-/* Whether the constant still looks as it did. Versions say when torch writes; what writes without counting (another process, a library, operators of torch
- * that py/constant.c does not know) writes all of a weight, as a rule, which a few elements of it show. */
+/* Whether the constant still looks as it did. Versions say when torch writes; what writes without counting (another
+ * process, a library, operators of torch that py/constant.c does not know) writes all of a weight, as a rule, which a
+ * few elements of it show. */
 static inline int dycl_pack_unchanged(const dycl_pack *pack, const void *base) {
     const uint32_t *now = (const uint32_t *)base;
     uint32_t changed = 0;
@@ -74,7 +75,8 @@ size_t dycl_pack_size(const dycl_pack_key *key);
 uint64_t dycl_pack_generation(void); /* changes when any constant is forgotten */
 void dycl_pack_release(dycl_pack *pack);
 
-/* What the guard has found out about a constant of that version, so that each plan needs not look again. Hints: they may be lost. */
+/* What the guard has found out about a constant of that version, so that each plan needs not look again. Hints: they
+ * may be lost. */
 int dycl_pack_is_small(const dycl_feed *feed, size_t extent, int limit);
 void dycl_pack_set_small(const dycl_feed *feed, size_t extent, int limit);
 

@@ -8,17 +8,17 @@
 #include "exec/workspace.h"
 #include "opt/period.h"
 
-#define MOST_ITERATIONS 16  /* of one piece */
-#define MOST_NODES 1024     /* of a piece with several iterations */
-#define MOST_PIECES 1024
-#define MOST_CROSSING 2048  /* values that live across a cut */
+#define MOST_ITERATIONS 16   /* of one piece */
+#define MOST_NODES      1024 /* of a piece with several iterations */
+#define MOST_PIECES     1024
+#define MOST_CROSSING   2048 /* values that live across a cut */
 
 typedef struct {
-    dycl_segment *segment;      /* retained */
-    dycl_plan *plan;            /* retained from prepare to run; NULL otherwise */
-    uint32_t *feeds, *scalars;  /* owned: values of the whole graph */
-    uint32_t *outputs;          /* owned: the segment's, as values of the whole graph */
-    uint32_t first, last;       /* positions among the nodes */
+    dycl_segment *segment;     /* retained */
+    dycl_plan *plan;           /* retained from prepare to run; NULL otherwise */
+    uint32_t *feeds, *scalars; /* owned: values of the whole graph */
+    uint32_t *outputs;         /* owned: the segment's, as values of the whole graph */
+    uint32_t first, last;      /* positions among the nodes */
 } dycl_piece;
 
 struct dycl_pieces {
@@ -27,10 +27,10 @@ struct dycl_pieces {
     int output_count;
     dycl_piece *pieces;
     uint32_t count;
-    int64_t *places;  /* root value -> offset in the workspace; -1: elsewhere */
+    int64_t *places; /* root value -> offset in the workspace; -1: elsewhere */
     size_t bytes;
     dycl_claim busy;
-    void **at;        /* scratch of the run: where each root value is */
+    void **at; /* scratch of the run: where each root value is */
     dycl_feed *feeds;
     dycl_scalar *scalars;
     void **results;
@@ -68,7 +68,7 @@ fail:
 typedef struct {
     const dycl_graph *whole;
     dycl_graph graph;
-    uint32_t *of;      /* value of the whole -> value of the piece, or DYCL_NONE */
+    uint32_t *of; /* value of the whole -> value of the piece, or DYCL_NONE */
     uint32_t *feeds, *scalars;
     uint32_t feed_count, scalar_count;
 } builder;
@@ -81,11 +81,14 @@ static dycl_status value_of(builder *b, uint32_t v, uint32_t *out) {
     if (value->kind == DYCL_VALUE_SCALAR) {
         status = dycl_graph_scalar(&b->graph, (dycl_dtype)value->dtype, out);
         b->scalars[b->scalar_count++] = v;
-    } else if (value->root != v && b->of[value->root] != DYCL_NONE && b->whole->values[value->root].kind == DYCL_VALUE_NODE) {
+    } else if (value->root != v && b->of[value->root] != DYCL_NONE &&
+               b->whole->values[value->root].kind == DYCL_VALUE_NODE) {
         const dycl_node *view = &b->whole->nodes[value->source]; /* of what this piece computes */
         uint32_t operand;
         status = value_of(b, dycl_node_operands(b->whole, view)[0], &operand);
-        if (status == DYCL_OK) status = dycl_graph_node(&b->graph, DYCL_OP_view, 1, &operand, view->attr_count, dycl_node_attrs(b->whole, view), out);
+        if (status == DYCL_OK)
+            status = dycl_graph_node(&b->graph, DYCL_OP_view, 1, &operand, view->attr_count,
+                                     dycl_node_attrs(b->whole, view), out);
     } else {
         status = dycl_graph_feed(&b->graph, (dycl_dtype)value->dtype, value->rank, value->sizes, value->strides, out);
         b->feeds[b->feed_count++] = v;
@@ -104,7 +107,8 @@ static dycl_status build(builder *b, const dycl_piece *piece, const uint32_t *no
         const uint32_t *operands = dycl_node_operands(b->whole, node);
         uint32_t mapped[DYCL_MAX_OPERANDS];
         for (int k = 0; k < node->operand_count; k++) DYCL_TRY(value_of(b, operands[k], &mapped[k]));
-        DYCL_TRY(dycl_graph_node(&b->graph, (dycl_op)node->op, node->operand_count, mapped, node->attr_count, dycl_node_attrs(b->whole, node), &b->of[node->out]));
+        DYCL_TRY(dycl_graph_node(&b->graph, (dycl_op)node->op, node->operand_count, mapped, node->attr_count,
+                                 dycl_node_attrs(b->whole, node), &b->of[node->out]));
     }
     return DYCL_OK;
 fail:
@@ -130,7 +134,8 @@ static void find_last_readers(const dycl_pieces *p, const uint32_t *nodes, uint3
     for (int i = 0; i < p->output_count; i++) last[p->outputs[i]] = p->count;
 }
 
-static dycl_status make_pieces(dycl_plan_cache *cache, dycl_pieces *p, const uint32_t *nodes, builder *b, uint32_t *last, dycl_slot *slots) {
+static dycl_status make_pieces(dycl_plan_cache *cache, dycl_pieces *p, const uint32_t *nodes, builder *b,
+                               uint32_t *last, dycl_slot *slots) {
     dycl_status status;
     uint32_t crossing = 0, most_feeds = 0, most_scalars = 0, most_outputs = 0;
     uint32_t *inside = NULL, *outside = NULL;
@@ -153,8 +158,11 @@ static dycl_status make_pieces(dycl_plan_cache *cache, dycl_pieces *p, const uin
             inside[count] = b->of[out];
             outside[count++] = out;
             if (last[out] == p->count) continue;
-            slots[out] = (dycl_slot){.bytes = (size_t)dycl_value_extent(&p->graph->values[out]) * dycl_dtype_size((dycl_dtype)p->graph->values[out].dtype),
-                                     .first = k, .last = last[out], .share = DYCL_NONE};
+            slots[out] = (dycl_slot){.bytes = (size_t)dycl_value_extent(&p->graph->values[out]) *
+                                              dycl_dtype_size((dycl_dtype)p->graph->values[out].dtype),
+                                     .first = k,
+                                     .last = last[out],
+                                     .share = DYCL_NONE};
             crossing++;
         }
         if (crossing > MOST_CROSSING) {
@@ -176,7 +184,8 @@ static dycl_status make_pieces(dycl_plan_cache *cache, dycl_pieces *p, const uin
     p->scalars = dycl_alloc((most_scalars + 1) * sizeof *p->scalars);
     p->results = dycl_alloc((most_outputs + 1) * sizeof *p->results);
     if (!p->places || !p->at || !p->feeds || !p->scalars || !p->results) return dycl_error_set("out of memory");
-    for (uint32_t v = 0; v < p->graph->value_count; v++) p->places[v] = slots[v].first == DYCL_NONE ? -1 : slots[v].place;
+    for (uint32_t v = 0; v < p->graph->value_count; v++)
+        p->places[v] = slots[v].first == DYCL_NONE ? -1 : slots[v].place;
     return DYCL_OK;
 fail:
     dycl_free(inside);
@@ -273,7 +282,8 @@ fail:
     return status;
 }
 
-static dycl_status run_piece(dycl_pieces *p, const dycl_piece *piece, const dycl_feed *feeds, const dycl_scalar *scalars) {
+static dycl_status run_piece(dycl_pieces *p, const dycl_piece *piece, const dycl_feed *feeds,
+                             const dycl_scalar *scalars) {
     const dycl_graph *g = p->graph, *own = &piece->segment->graph;
     for (uint32_t i = 0; i < own->feed_count; i++) {
         const dycl_value *value = &g->values[piece->feeds[i]], *root = &g->values[value->root];
@@ -301,7 +311,8 @@ dycl_status dycl_pieces_run(dycl_pieces *p, const dycl_feed *feeds, const dycl_s
         goto fail;
     }
     for (uint32_t v = 0; v < p->graph->value_count; v++)
-        if (p->places[v] >= 0) p->at[v] = workspace ? (char *)workspace->data + p->places[v] : NULL; /* NULL: of no elements */
+        if (p->places[v] >= 0)
+            p->at[v] = workspace ? (char *)workspace->data + p->places[v] : NULL; /* NULL: of no elements */
     for (int i = 0; i < p->output_count; i++) p->at[p->outputs[i]] = outputs[i];
     for (uint32_t k = 0; k < p->count; k++) DYCL_TRY(run_piece(p, &p->pieces[k], feeds, scalars));
 fail:
@@ -353,8 +364,8 @@ fail:
 
 #define STEADY 3 /* times in a row that the same trip count comes before the segment gets a plan as a whole */
 
-dycl_status dycl_segment_prepare(dycl_plan_cache *cache, dycl_segment *s, int other_count, dycl_segment *const *others, dycl_plan **out_plan,
-                                 dycl_pieces **out_pieces) {
+dycl_status dycl_segment_prepare(dycl_plan_cache *cache, dycl_segment *s, int other_count, dycl_segment *const *others,
+                                 dycl_plan **out_plan, dycl_pieces **out_pieces) {
     dycl_status status;
     *out_plan = NULL;
     *out_pieces = NULL;
@@ -363,7 +374,7 @@ dycl_status dycl_segment_prepare(dycl_plan_cache *cache, dycl_segment *s, int ot
         DYCL_TRY(is_another_count(s, other_count, others, &another));
         if (another) {
             status = create_pieces(cache, s, &s->pieces);
-                if (status == DYCL_ERROR) return status;
+            if (status == DYCL_ERROR) return status;
         }
     }
     if (s->pieces) {

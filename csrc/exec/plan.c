@@ -15,20 +15,12 @@
 static atomic_int timing;
 static atomic_uint alive;
 
-void dycl_plan_begin(void) {
-    (void)dycl_check_enabled();
-}
+void dycl_plan_begin(void) { (void)dycl_check_enabled(); }
 
-uint32_t dycl_plan_count(void) {
-    return atomic_load(&alive);
-}
+uint32_t dycl_plan_count(void) { return atomic_load(&alive); }
 
-void dycl_plan_set_timing(int on) {
-    atomic_store(&timing, on);
-}
-int dycl_plan_timing(void) {
-    return atomic_load_explicit(&timing, memory_order_relaxed);
-}
+void dycl_plan_set_timing(int on) { atomic_store(&timing, on); }
+int dycl_plan_timing(void) { return atomic_load_explicit(&timing, memory_order_relaxed); }
 
 void *dycl_plan_grow(void *block, size_t size) {
     void *bigger = dycl_realloc(block, size);
@@ -158,7 +150,8 @@ fail:
 
 dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode,
                              dycl_plan **out) {
-    if (mode == DYCL_PLAN_COLD && graph->options & DYCL_OPTION_BF16) mode = DYCL_PLAN_TUNED; /* results are the same from the first run on */
+    if (mode == DYCL_PLAN_COLD && graph->options & DYCL_OPTION_BF16)
+        mode = DYCL_PLAN_TUNED; /* results are the same from the first run on */
     dycl_status status = create(graph, outputs, output_count, mode, mode != DYCL_PLAN_EXACT, out);
     if (status == DYCL_BAIL)
         status = create(graph, outputs, output_count, mode, 0, out); /* an odd convolution may exist without post-ops */
@@ -169,9 +162,7 @@ void dycl_plan_pack_at_once(dycl_plan *plan) {
     for (uint32_t i = 0; i < plan->binding_count; i++) plan->bindings[i]->at_once = 1;
 }
 
-void dycl_plan_retain(dycl_plan *plan) {
-    atomic_fetch_add(&plan->references, 1);
-}
+void dycl_plan_retain(dycl_plan *plan) { atomic_fetch_add(&plan->references, 1); }
 
 typedef struct chunk {
     struct chunk *older;
@@ -283,7 +274,9 @@ static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_
     for (uint32_t i = 0; i < g->feed_count; i++) plan->slots[g->feeds[i]] = feeds[i].data;
     int allowed = omp_get_max_threads();
     if (plan->threads < allowed) omp_set_num_threads(plan->threads); /* teams.h */
-    status = plan->check ? dycl_check_run(plan, feeds, scalars, outputs) : dycl_plan_timing() ? run_timed(plan) : run_steps(plan);
+    status = plan->check          ? dycl_check_run(plan, feeds, scalars, outputs)
+             : dycl_plan_timing() ? run_timed(plan)
+                                  : run_steps(plan);
     if (plan->threads < allowed) omp_set_num_threads(allowed);
     uint64_t taken = now() - before;
     atomic_store_explicit(&plan->samples[plan->runs % 8], (float)taken, memory_order_relaxed);

@@ -43,8 +43,10 @@ static entry *find_or_make(const char *key) {
     e->hash = hash;
     e->chain = bucket[hash % BUCKETS];
     bucket[hash % BUCKETS] = e;
-    if (last) last->later = e;
-    else first = e;
+    if (last)
+        last->later = e;
+    else
+        first = e;
     last = e;
     count++;
     return e;

@@ -1,5 +1,6 @@
-/* What was found out by measuring, in this process and in earlier ones on this machine: short texts by key. The Python package fills it from a file
- * when dycl starts and writes what is new back (dycl/_profile.py); here is only the table. All of it is hints: any entry may be missing, old or wrong.
+/* What was found out by measuring, in this process and in earlier ones on this machine: short texts by key. The Python
+ * package fills it from a file when dycl starts and writes what is new back (dycl/_profile.py); here is only the table.
+ * All of it is hints: any entry may be missing, old or wrong.
  *
  * Ownership: keys and ways are copied. Threads: any. */
 #ifndef DYCL_EXEC_PROFILE_H
@@ -13,9 +14,11 @@
 
 void dycl_profile_remember(const char *key, const char *way); /* from the file */
 int dycl_profile_recall(const char *key, char *out_way); /* 1, with DYCL_PROFILE_WAY characters; 0: nothing is known */
-void dycl_profile_note(const char *key, const char *way, double nanoseconds); /* found out now; nanoseconds: what it takes, for people; 0: no matter */
+void dycl_profile_note(const char *key, const char *way,
+                       double nanoseconds); /* found out now; nanoseconds: what it takes, for people; 0: no matter */
 
-/* What was noted since the last call, oldest first: up to `room` entries; returns how many. Keys live as long as the process. */
+/* What was noted since the last call, oldest first: up to `room` entries; returns how many. Keys live as long as the
+ * process. */
 typedef struct {
     const char *key;
     char way[DYCL_PROFILE_WAY];

@@ -32,10 +32,10 @@ typedef struct {
     uint32_t block;     /* of the program, or DYCL_NONE */
     const char *kernel; /* static text */
     const dycl_prim *prim;
-    const dycl_measure *measure; /* it has several ways; or NULL */
-    double cost;                 /* estimated nanoseconds */
-    int serial;                  /* runs on one thread, and may run inside a parallel region */
-    struct dycl_group *group;    /* the steps that this one runs side by side, or NULL */
+    const dycl_measure *measure;      /* it has several ways; or NULL */
+    double cost;                      /* estimated nanoseconds */
+    int serial;                       /* runs on one thread, and may run inside a parallel region */
+    struct dycl_group *group;         /* the steps that this one runs side by side, or NULL */
     atomic_ullong nanoseconds, count; /* while timing is on; explain may look meanwhile */
 } dycl_step_info;
 
@@ -59,14 +59,15 @@ typedef struct {
     struct {
         const void *source;
         uint64_t token, version;
-    } seen[DYCL_BINDING_KEPT]; /* contents that came lately, the oldest is replaced */
-    dycl_pack *kept[DYCL_BINDING_KEPT]; /* packed forms used before `pack`: equal layers share a plan, and each has its own weights */
+    } seen[DYCL_BINDING_KEPT];          /* contents that came lately, the oldest is replaced */
+    dycl_pack *kept[DYCL_BINDING_KEPT]; /* packed forms used before `pack`: equal layers share a plan, and each has its
+                                           own weights */
     uint32_t next_seen, next_kept;
-    int fresh; /* the last search made a packed form; who wants to know sets it to 0 before */
+    int fresh;                     /* the last search made a packed form; who wants to know sets it to 0 before */
     int64_t channels, per_channel; /* of weights that a scale is multiplied into; channels 0: none */
     float *scale;                  /* the factors that `pack` holds */
-    int patient, at_once; /* at_once: not so at its first run */
-    atomic_size_t packed; /* bytes of `pack`, for who may not look into it */
+    int patient, at_once;          /* at_once: not so at its first run */
+    atomic_size_t packed;          /* bytes of `pack`, for who may not look into it */
 } dycl_binding;
 
 struct dycl_plan {
@@ -79,9 +80,9 @@ struct dycl_plan {
     uint32_t step_count, step_room;
     void **slots;
     uint32_t slot_count;
-    char *workspace;        /* where `slots` point now: the block of the last run */
-    uint32_t *needs;        /* step -> nodes of the trace that must be there before it (ahead.h); NULL until asked for */
-    int64_t *places;        /* slot -> offset in the workspace, -1: elsewhere */
+    char *workspace; /* where `slots` point now: the block of the last run */
+    uint32_t *needs; /* step -> nodes of the trace that must be there before it (ahead.h); NULL until asked for */
+    int64_t *places; /* slot -> offset in the workspace, -1: elsewhere */
     const dycl_feed *feeds; /* of the run under way */
     size_t workspace_bytes;
     dycl_binding **bindings;
@@ -103,12 +104,10 @@ struct dycl_plan {
     _Atomic float samples[8]; /* last run times, for the median */
 };
 
-static inline void *dycl_at(const dycl_plan *plan, dycl_ref ref) {
-    return (char *)plan->slots[ref.slot] + ref.offset;
-}
+static inline void *dycl_at(const dycl_plan *plan, dycl_ref ref) { return (char *)plan->slots[ref.slot] + ref.offset; }
 
-/* A run begins and ends: with the plan's busy flag taken by the caller; close gives it back, and so does open when it fails. The slots of the
- * feeds are the caller's to set. */
+/* A run begins and ends: with the plan's busy flag taken by the caller; close gives it back, and so does open when it
+ * fails. The slots of the feeds are the caller's to set. */
 struct dycl_workspace;
 dycl_status dycl_plan_open(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs,
                            struct dycl_workspace **out_workspace);

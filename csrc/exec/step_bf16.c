@@ -4,8 +4,8 @@
 #include <omp.h>
 #include <string.h>
 
-/* Products with a constant in bfloat16: few rows by our own kernel, which leaves A as it is, more by oneDNN after A has been rounded too. What turns out
- * not to be a constant is multiplied in f32. */
+/* Products with a constant in bfloat16: few rows by our own kernel, which leaves A as it is, more by oneDNN after A has
+ * been rounded too. What turns out not to be a constant is multiplied in f32. */
 
 typedef struct {
     dycl_matmul_args product; /* first, for dycl_matmul_run */
@@ -32,7 +32,8 @@ dycl_status dycl_bf16_run(const dycl_step *step, dycl_plan *plan) {
         int64_t from = panels * self / team * DYCL_BF16_PANEL, end = panels * (self + 1) / team * DYCL_BF16_PANEL;
         if (end > a->n) end = a->n;
         if (end > from)
-            dycl_bf16_rows__avx512(to + from, a->c_row, left, a->a_row, right + from * pairs * 2, bias ? bias + from : NULL, a->m, end - from, a->k);
+            dycl_bf16_rows__avx512(to + from, a->c_row, left, a->a_row, right + from * pairs * 2,
+                                   bias ? bias + from : NULL, a->m, end - from, a->k);
     }
     return DYCL_OK;
 }
@@ -45,13 +46,19 @@ static dycl_status many_run(const dycl_step *step, dycl_plan *plan) {
     if (status != DYCL_OK) return status;
     if (!packed) return dycl_matmul_run(step, plan);
     uint16_t *rounded = dycl_at(plan, args->rounded);
-    dycl_bf16_round(rounded, dycl_at(plan, a->a), a->m, a->k, a->a_row, a->a_column, dycl_kern_threads((size_t)(a->m * a->k) * 6));
-    dycl_prim_args x = {.src = rounded, .weights = packed, .bias = a->has_bias ? dycl_at(plan, a->bias) : NULL, .dst = dycl_at(plan, a->c), .scratch = dycl_at(plan, a->scratch)};
+    dycl_bf16_round(rounded, dycl_at(plan, a->a), a->m, a->k, a->a_row, a->a_column,
+                    dycl_kern_threads((size_t)(a->m * a->k) * 6));
+    dycl_prim_args x = {.src = rounded,
+                        .weights = packed,
+                        .bias = a->has_bias ? dycl_at(plan, a->bias) : NULL,
+                        .dst = dycl_at(plan, a->c),
+                        .scratch = dycl_at(plan, a->scratch)};
     return dycl_prim_execute(a->prim, &x);
 }
 
 int dycl_bf16_suits(const dycl_maker *b, const dycl_matmul_args *a) {
-    return b->program->graph.options & DYCL_OPTION_BF16 && b->plan->mode == DYCL_PLAN_TUNED && a->dtype == DYCL_F32 && a->batches == 1 && a->k > 0 && dycl_cpu_bf16();
+    return b->program->graph.options & DYCL_OPTION_BF16 && b->plan->mode == DYCL_PLAN_TUNED && a->dtype == DYCL_F32 &&
+           a->batches == 1 && a->k > 0 && dycl_cpu_bf16();
 }
 
 /* Where reading B is what takes the time, or where it is so small that calling oneDNN would. */
@@ -86,7 +93,8 @@ fail:
 }
 
 static void share(const dycl_maker *b, dycl_matmul_args *a) {
-    a->threads = dycl_kern_share(a->n * a->k, DYCL_BYTES_PER_THREAD, (a->n + DYCL_BF16_PANEL - 1) / DYCL_BF16_PANEL, b->plan->threads);
+    a->threads = dycl_kern_share(a->n * a->k, DYCL_BYTES_PER_THREAD, (a->n + DYCL_BF16_PANEL - 1) / DYCL_BF16_PANEL,
+                                 b->plan->threads);
 }
 
 dycl_status dycl_bf16_offer(dycl_maker *b, dycl_matmul_args *a) {
@@ -110,7 +118,8 @@ dycl_status dycl_make_bf16(dycl_maker *b, dycl_matmul_args *product) {
         status = try_primitive(b, args);
         if (status == DYCL_ERROR) return status;
         few = status == DYCL_BAIL; /* a shape that oneDNN has only slow loops for */
-        if (few && a->a_column != 1 && a->k != 1) return dycl_make_step(b, dycl_matmul_run, args, "sgemm", 300 + flops / 80);
+        if (few && a->a_column != 1 && a->k != 1)
+            return dycl_make_step(b, dycl_matmul_run, args, "sgemm", 300 + flops / 80);
     }
     if (few) {
         DYCL_TRY(dycl_bf16_offer(b, a));
@@ -120,8 +129,11 @@ dycl_status dycl_make_bf16(dycl_maker *b, dycl_matmul_args *product) {
         share(b, a);
     }
     double computing = flops / 100 / a->threads, reading = bytes / 16 / a->threads;
-    if (few) DYCL_TRY(dycl_make_step(b, dycl_bf16_run, args, "bf16 gemv", 100 + (computing > reading ? computing : reading)));
-    else DYCL_TRY(dycl_make_step(b, many_run, args, "bf16 product", 500 + flops / 400));
+    if (few)
+        DYCL_TRY(
+            dycl_make_step(b, dycl_bf16_run, args, "bf16 gemv", 100 + (computing > reading ? computing : reading)));
+    else
+        DYCL_TRY(dycl_make_step(b, many_run, args, "bf16 product", 500 + flops / 400));
     if (few && a->threads == 1) dycl_make_serial(b);
     if (!few) b->plan->infos[b->plan->step_count - 1].prim = a->prim;
     return DYCL_OK;

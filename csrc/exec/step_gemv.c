@@ -7,13 +7,11 @@
 
 /* Products of few rows, a token of a language model above all: their time is the reading of the weights. */
 
-/* Long pieces for each thread's prefetchers: columns of B where those are contiguous, else rows, whose partial results are added up after.
- * (3072x768 by rows on two threads: 36 GB/s where columns gave 30.) */
+/* Long pieces for each thread's prefetchers: columns of B where those are contiguous, else rows, whose partial results
+ * are added up after. (3072x768 by rows on two threads: 36 GB/s where columns gave 30.) */
 #define LEAST_ROWS 32
 
-static int dots(const dycl_matmul_args *a) {
-    return a->b_column != 1;
-}
+static int dots(const dycl_matmul_args *a) { return a->b_column != 1; }
 
 static void add_up(const dycl_matmul_args *a, float *to, const float *parts, int64_t count, int64_t from, int64_t end) {
     for (int64_t i = 0; i < a->m; i++)
@@ -60,7 +58,7 @@ void dycl_gemv_as_it_lies(const dycl_matmul_args *a, dycl_plan *plan) {
     }
 }
 
-/* ---- Constants in fewer bits (kern/narrow.h) ---------------------------------------------------------------------------------------- */
+/* ---- Constants in fewer bits (kern/narrow.h) */
 
 static void narrow(const dycl_matmul_args *a, dycl_plan *plan, const dycl_narrow_header *packed) {
     const dycl_narrow_table *table = dycl_kern_narrow(dycl_cpu_isa());
@@ -88,20 +86,24 @@ dycl_status dycl_gemv_run(const dycl_step *step, dycl_plan *plan) {
     dycl_form_run run;
     dycl_status status = dycl_form_begin(&a->narrow, plan, &run);
     if (status != DYCL_OK) return status;
-    if (run.packed) narrow(a, plan, run.packed);
-    else dycl_gemv_as_it_lies(a, plan);
+    if (run.packed)
+        narrow(a, plan, run.packed);
+    else
+        dycl_gemv_as_it_lies(a, plan);
     dycl_form_end(&a->narrow, &run);
     return DYCL_OK;
 }
 
 int dycl_gemv_suits(const dycl_matmul_args *a) {
-    int64_t most = dots(a) ? DYCL_GEMV_ROWS : DYCL_GEMV_ROWS / 2; /* the traffic of C costs axpy its gain from there on */
+    int64_t most =
+        dots(a) ? DYCL_GEMV_ROWS : DYCL_GEMV_ROWS / 2; /* the traffic of C costs axpy its gain from there on */
     return a->dtype == DYCL_F32 && a->batches == 1 && a->m <= most && a->k > 0 && (a->a_column == 1 || a->k == 1) &&
            (a->b_column == 1 || a->b_row == 1);
 }
 
 dycl_status dycl_gemv_share(dycl_maker *b, dycl_matmul_args *a) {
-    a->threads = dycl_kern_share(a->n * a->k * (int64_t)sizeof(float), 2 * DYCL_BYTES_PER_THREAD, (dots(a) ? a->n : a->k) / LEAST_ROWS, b->plan->threads);
+    a->threads = dycl_kern_share(a->n * a->k * (int64_t)sizeof(float), 2 * DYCL_BYTES_PER_THREAD,
+                                 (dots(a) ? a->n : a->k) / LEAST_ROWS, b->plan->threads);
     if (dots(a) || a->threads == 1) return DYCL_OK;
     return dycl_make_scratch(b, (size_t)((a->threads - 1) * a->m * a->n) * sizeof(float), &a->scratch);
 }
@@ -116,7 +118,8 @@ dycl_status dycl_gemv_offer(dycl_maker *b, dycl_matmul_args *a) {
 dycl_status dycl_make_gemv(dycl_maker *b, dycl_matmul_args *a) {
     dycl_status status;
     DYCL_TRY(dycl_gemv_share(b, a));
-    DYCL_TRY(dycl_make_step(b, dycl_gemv_run, a, "gemv", 100 + (double)a->n * (double)a->k * sizeof(float) / 16 / a->threads));
+    DYCL_TRY(dycl_make_step(b, dycl_gemv_run, a, "gemv",
+                            100 + (double)a->n * (double)a->k * sizeof(float) / 16 / a->threads));
     if (a->threads == 1) dycl_make_serial(b);
     return dycl_gemv_offer(b, a);
 fail:

@@ -59,7 +59,8 @@ static dycl_status one(const dycl_matmul_args *a, const char *left, const char *
     return DYCL_OK;
 }
 
-static dycl_status batch(const dycl_matmul_args *a, int64_t i, const char *left, const char *right, const char *bias, char *to) {
+static dycl_status batch(const dycl_matmul_args *a, int64_t i, const char *left, const char *right, const char *bias,
+                         char *to) {
     int64_t element = (int64_t)dycl_dtype_size(a->dtype), left_at = 0, right_at = 0, to_at = 0;
     for (int d = a->batch_rank - 1; d >= 0; d--) {
         int64_t index = i % a->batch[d];
@@ -77,7 +78,8 @@ dycl_status dycl_matmul_run(const dycl_step *step, dycl_plan *plan) {
                *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
     char *to = dycl_at(plan, a->c);
     dycl_status worst = DYCL_OK;
-    if (a->threads < 2) { /* not even a region of one thread around it: oneDNN's own team would be made anew inside, for each product */
+    if (a->threads < 2) { /* not even a region of one thread around it: oneDNN's own team would be made anew inside, for
+                             each product */
         for (int64_t i = 0; i < a->batches && worst == DYCL_OK; i++) worst = batch(a, i, left, right, bias, to);
         return worst;
     }
@@ -125,8 +127,9 @@ static dycl_status gemm_run(const dycl_step *step, dycl_plan *plan) {
     dycl_status status = dycl_binding_get(plan, a->binding, NULL, &packed);
     if (status != DYCL_OK) return status;
     if (!packed) return a->plain ? primitive_run(step, plan) : dycl_matmul_run(step, plan);
-    
-    dycl_gemm_rows rows = {.a = dycl_at(plan, a->a), .run = a->m, .runs = 1, .a_row = a->a_row * (int64_t)sizeof(float), .run_inner = 1};
+
+    dycl_gemm_rows rows = {
+        .a = dycl_at(plan, a->a), .run = a->m, .runs = 1, .a_row = a->a_row * (int64_t)sizeof(float), .run_inner = 1};
     rows.segment_count = 1;
     rows.depth = a->k;
     rows.unique = a->k * (int64_t)sizeof(float);
@@ -157,13 +160,14 @@ static dycl_status small_run(const dycl_step *step, dycl_plan *plan) {
         int64_t from = panels * self / team * kernel->panel, end = panels * (self + 1) / team * kernel->panel;
         if (end > a->n) end = a->n;
         if (end > from)
-            kernel->run(to + from, a->c_row, left, a->a_row, right + from * a->k, bias ? bias + from : NULL, a->m, end - from, a->k);
+            kernel->run(to + from, a->c_row, left, a->a_row, right + from * a->k, bias ? bias + from : NULL, a->m,
+                        end - from, a->k);
     }
     return DYCL_OK;
 }
 
-/* Reading the weights is nearly all that a product of one or two rows does: a team where each has enough of them to read. Below that, steps beside
- * each other (exec/group.c) are the better use of threads. */
+/* Reading the weights is nearly all that a product of one or two rows does: a team where each has enough of them to
+ * read. Below that, steps beside each other (exec/group.c) are the better use of threads. */
 static int small_threads(const dycl_matmul_args *a, int most) {
     return dycl_kern_share(a->n * a->k * (int64_t)sizeof(float), 2 * DYCL_BYTES_PER_THREAD, most, most);
 }
@@ -182,8 +186,8 @@ static int worth_small(const dycl_matmul_args *a) {
 static int worth_packing(const dycl_matmul_args *a) {
     return a->b_column != 1 && (a->m > 8 || (a->m > 2 && a->k >= 512)) && a->n >= 16 && a->k >= 16;
 }
-/* Our own packed product runs at 0.8 to 0.9 of the multiply-add units' peak from 9 rows on (oneDNN's at 0.6 on a server with AVX-512, MKL's at 0.75), with
- * long rows from 3 on, whichever way B lies. */
+/* Our own packed product runs at 0.8 to 0.9 of the multiply-add units' peak from 9 rows on (oneDNN's at 0.6 on a server
+ * with AVX-512, MKL's at 0.75), with long rows from 3 on, whichever way B lies. */
 static int worth_gemm(const dycl_matmul_args *a) {
     return (a->m > 8 || (a->m > 2 && a->k >= 512)) && a->n >= 16 && a->k >= 16 && (a->a_column == 1 || a->k == 1);
 }
@@ -222,7 +226,8 @@ static int is_feed(const dycl_maker *b, dycl_ref ref) { /* one that may be packe
 }
 
 /* From the first element of a batch of matrices to one past the last. */
-static size_t matrices_bytes(const dycl_matmul_args *a, const int64_t *batch, int64_t rows, int64_t row, int64_t columns, int64_t column) {
+static size_t matrices_bytes(const dycl_matmul_args *a, const int64_t *batch, int64_t rows, int64_t row,
+                             int64_t columns, int64_t column) {
     int64_t last = (rows - 1) * row + (columns - 1) * column;
     if (rows == 0 || columns == 0) return 0;
     for (int d = 0; d < a->batch_rank; d++) last += (a->batch[d] - 1) * batch[d];
@@ -273,7 +278,10 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
         if (own && is_feed(b, a->b) && worth_gemm(a)) {
             dycl_tensor w = {.ref = a->b};
             DYCL_TRY(dycl_make_binding(b, &w, NULL, 0, &a->binding));
-            a->binding->gemm = (dycl_gemm_form){own, a->n, {1, 1, a->k}, {0, 0, a->b_row}, a->b_column, dycl_gemm_vectors(own, 128, a->n)}; /* one form for every number of rows */
+            a->binding->gemm = (dycl_gemm_form){
+                own,          a->n,
+                {1, 1, a->k}, {0, 0, a->b_row},
+                a->b_column,  dycl_gemm_vectors(own, 128, a->n)}; /* one form for every number of rows */
             a->binding->patient = 1;
             a->threads = flops > 400000 ? b->plan->threads : 1;
             run = gemm_run;
@@ -293,7 +301,8 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
         }
     }
     DYCL_TRY(dycl_make_step(b, run, a, kernel, cost));
-    if ((run == small_run || run == gemm_run || (run == dycl_matmul_run && a->dtype == DYCL_F32)) && a->threads == 1) dycl_make_serial(b);
+    if ((run == small_run || run == gemm_run || (run == dycl_matmul_run && a->dtype == DYCL_F32)) && a->threads == 1)
+        dycl_make_serial(b);
     if (run == primitive_run || run == packed_run)
         b->plan->infos[b->plan->step_count - 1].prim = run == packed_run ? a->prim : a->plain;
     return DYCL_OK;

@@ -8,10 +8,11 @@
 #include <omp.h>
 #include <stdio.h>
 
-/* The places of the largest elements of a product's rows, without all of the product where its weights can be kept in 8 bits (kern/screen.h). */
+/* The places of the largest elements of a product's rows, without all of the product where its weights can be kept in 8
+ * bits (kern/screen.h). */
 
-#define MOST_ABOVE  16 /* one column of so many: from there on all of the product costs little more */
-#define MOST_PAUSE  6  /* runs, as a power of two, in which it is not tried after rows that leave many columns */
+#define MOST_ABOVE 16 /* one column of so many: from there on all of the product costs little more */
+#define MOST_PAUSE 6  /* runs, as a power of two, in which it is not tried after rows that leave many columns */
 
 typedef struct {
     float floor[DYCL_SCREEN_ROWS], best[DYCL_SCREEN_ROWS];
@@ -37,14 +38,23 @@ static const float *rounded(const float *column, float *to, int64_t k) {
 }
 
 /* row: room for one of B, or NULL: as they are. */
-static void look_at(const screen_args *a, const dycl_screen *g, const float *b, float *row, finding *mine, const uint32_t *columns, int64_t count, int i) {
+static void look_at(const screen_args *a, const dycl_screen *g, const float *b, float *row, finding *mine,
+                    const uint32_t *columns, int64_t count, int i) {
     mine->at[i] = -1;
     for (int64_t c = 0; c < count; c++) {
         float x;
         int64_t j = columns[c];
         const float *column = b + j * a->product.b_column;
-        const dycl_gemv v = {.a = g->a + i * g->lda, .b = row ? rounded(column, row, g->k) : column, .bias = g->bias ? g->bias + j : NULL, .c = &x, .lda = g->lda,
-                             .ldb = a->product.b_column, .ldc = 1, .n = 1, .k = g->k, .m = 1};
+        const dycl_gemv v = {.a = g->a + i * g->lda,
+                             .b = row ? rounded(column, row, g->k) : column,
+                             .bias = g->bias ? g->bias + j : NULL,
+                             .c = &x,
+                             .lda = g->lda,
+                             .ldb = a->product.b_column,
+                             .ldc = 1,
+                             .n = 1,
+                             .k = g->k,
+                             .m = 1};
         dycl_kern_gemv(dycl_cpu_isa())->dot(&v, 0, 1);
         if (!is_better(x, mine->best[i], mine->at[i])) continue;
         mine->best[i] = x;
@@ -85,15 +95,18 @@ static int screened(const screen_args *a, dycl_plan *plan, const dycl_screen_hea
             float floor = -INFINITY;
             for (int t = 0; t < team; t++) floor = findings[t].floor[i] > floor ? findings[t].floor[i] : floor;
             int64_t count = table->above(&g, i, floor, from, end, columns + from);
-            if (count > p->n / MOST_ABOVE / team) mine->many = 1;
-            else look_at(a, &g, b, rows ? rows + self * p->k : NULL, mine, columns + from, count, i);
+            if (count > p->n / MOST_ABOVE / team)
+                mine->many = 1;
+            else
+                look_at(a, &g, b, rows ? rows + self * p->k : NULL, mine, columns + from, count, i);
         }
     }
     for (int t = 0; t < members; t++) many |= findings[t].many;
     for (int i = 0; i < g.m && !many; i++) {
         const finding *best = &findings[0];
         for (int t = 1; t < members; t++)
-            if (findings[t].at[i] >= 0 && is_better(findings[t].best[i], best->best[i], best->at[i])) best = &findings[t];
+            if (findings[t].at[i] >= 0 && is_better(findings[t].best[i], best->best[i], best->at[i]))
+                best = &findings[t];
         out[i] = best->at[i];
         many = best->at[i] < 0;
     }
@@ -104,10 +117,15 @@ static dycl_status all_of_it(const screen_args *a, const dycl_step *step, dycl_p
     const dycl_matmul_args *p = &a->product;
     const dycl_red_fn argmax = dycl_kern_red_table(dycl_cpu_isa())->red[DYCL_RED_ARGMAX][DYCL_F32];
     dycl_status status = DYCL_OK;
-    if (a->rounded) DYCL_TRY(dycl_bf16_run(step, plan));
-    else if (!a->choice.measure || dycl_measure_is(a->choice.measure, DYCL_FORM_AS_IT_LIES)) DYCL_TRY(dycl_gemv_run(step, plan)); /* in fewer bits, perhaps */
-    else dycl_gemv_as_it_lies(p, plan);
-    for (int64_t i = 0; i < p->m; i++) argmax((int64_t *)dycl_at(plan, a->out) + i, (const float *)dycl_at(plan, p->c) + i * p->c_row, NULL, (size_t)p->n);
+    if (a->rounded)
+        DYCL_TRY(dycl_bf16_run(step, plan));
+    else if (!a->choice.measure || dycl_measure_is(a->choice.measure, DYCL_FORM_AS_IT_LIES))
+        DYCL_TRY(dycl_gemv_run(step, plan)); /* in fewer bits, perhaps */
+    else
+        dycl_gemv_as_it_lies(p, plan);
+    for (int64_t i = 0; i < p->m; i++)
+        argmax((int64_t *)dycl_at(plan, a->out) + i, (const float *)dycl_at(plan, p->c) + i * p->c_row, NULL,
+               (size_t)p->n);
 fail:
     return status;
 }
@@ -116,8 +134,10 @@ static dycl_status screen_run(const dycl_step *step, dycl_plan *plan) {
     screen_args *a = step->args;
     dycl_form_run run = {NULL, DYCL_FORM_AS_IT_LIES, 0};
     dycl_status status = DYCL_OK;
-    if (a->pause) a->pause--;
-    else DYCL_TRY(dycl_form_begin(&a->choice, plan, &run));
+    if (a->pause)
+        a->pause--;
+    else
+        DYCL_TRY(dycl_form_begin(&a->choice, plan, &run));
     int found = run.packed && screened(a, plan, run.packed);
     if (found) {
         a->failures = 0;
@@ -153,7 +173,8 @@ dycl_status dycl_make_screen(dycl_maker *b, const dycl_block *block) {
     DYCL_TRY(dycl_make_scratch(b, (size_t)(p->m * p->n) * sizeof(float), &p->c));
     DYCL_TRY(dycl_make_scratch(b, (size_t)p->n * sizeof(uint32_t), &a->columns));
     DYCL_TRY(dycl_make_scratch(b, (size_t)p->threads * sizeof(finding), &a->findings));
-    DYCL_TRY(dycl_make_step(b, screen_run, a, "largest of product", 100 + (double)p->n * (double)p->k / 8 / p->threads));
+    DYCL_TRY(
+        dycl_make_step(b, screen_run, a, "largest of product", 100 + (double)p->n * (double)p->k / 8 / p->threads));
     if (!a->rounded) DYCL_TRY(dycl_gemv_offer(b, p));
     char key[48];
     const dycl_screen_form form = {p->n, p->k, p->b_column, a->rounded};

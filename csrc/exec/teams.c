@@ -6,10 +6,11 @@
 #include "exec/measure.h"
 #include "exec/step.h"
 
-#define LEAST_NS    5000.0   /* a shorter segment has nothing that is worth a team */
-#define MOST_NS     500000.0 /* a longer one is worth it */
+#define LEAST_NS 5000.0   /* a shorter segment has nothing that is worth a team */
+#define MOST_NS  500000.0 /* a longer one is worth it */
 enum {
-    FIRST_LOOK = 4, /* runs after which the time is looked at; where it speaks against measuring, after NEXT_LOOK times as many again, */
+    FIRST_LOOK = 4, /* runs after which the time is looked at; where it speaks against measuring, after NEXT_LOOK times
+                       as many again, */
     NEXT_LOOK = 8,
     LAST_LOOK = 256, /* up to this */
     WAYS = 3,
@@ -161,7 +162,8 @@ void dycl_teams_choose(dycl_segment *s) {
 }
 
 const char *dycl_teams_text(const dycl_segment *s) {
-    if (!s->teams || !s->teams->measure) return s->threads < 2 ? "one thread" : "as many threads as its steps are worth";
+    if (!s->teams || !s->teams->measure)
+        return s->threads < 2 ? "one thread" : "as many threads as its steps are worth";
     int way = atomic_load_explicit(&s->teams->measure->settled, memory_order_relaxed);
     return way < 0 ? "being measured" : names[way];
 }

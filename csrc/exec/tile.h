@@ -3,6 +3,7 @@
  * The space is `rows` x `columns`; a tile is R whole rows or a piece of one. A location is where an operand of an
  * instruction lies during a tile: memory used in place, a register (a tile-sized or row-count-sized piece of
  * per-thread scratch) or one element. Instructions hold resolved kernels.
+ *
  * Ownership: a program lives in its plan's arena. Threads: immutable; each thread has its own registers. */
 #ifndef DYCL_EXEC_TILE_H
 #define DYCL_EXEC_TILE_H

@@ -79,7 +79,8 @@ static int is_feed(const dycl_graph *graph, dycl_dtype dtype, int rank, const in
     return 1;
 }
 
-int dycl_expect_feed(dycl_graph *graph, dycl_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides, uint32_t *out_value) {
+int dycl_expect_feed(dycl_graph *graph, dycl_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides,
+                     uint32_t *out_value) {
     while (!is_feed(graph, dtype, rank, sizes, strides))
         if (!dycl_expect_switch(graph)) return 0;
     graph->feed_count++;

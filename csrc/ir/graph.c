@@ -9,7 +9,8 @@ void dycl_graph_init(dycl_graph *graph) { memset(graph, 0, sizeof *graph); }
 
 void dycl_graph_reset(dycl_graph *graph) {
     if (graph->expecting) dycl_expect_end(graph);
-    graph->node_count = graph->value_count = graph->operand_count = graph->attr_count = graph->feed_count = graph->scalar_count = 0;
+    graph->node_count = graph->value_count = graph->operand_count = graph->attr_count = graph->feed_count =
+        graph->scalar_count = 0;
 }
 
 void dycl_graph_free(dycl_graph *graph) {
@@ -35,7 +36,9 @@ static dycl_status grow(void **array, uint32_t *room, uint32_t wanted, size_t el
     return DYCL_OK;
 }
 
-#define GROW(graph, what, extra) grow((void **)&(graph)->what##s, &(graph)->what##_room, (graph)->what##_count + (uint32_t)(extra), sizeof *(graph)->what##s)
+#define GROW(graph, what, extra)                                                                                       \
+    grow((void **)&(graph)->what##s, &(graph)->what##_room, (graph)->what##_count + (uint32_t)(extra),                 \
+         sizeof *(graph)->what##s)
 
 #define COPY_ARRAY(what)                                                                                               \
     DYCL_TRY(GROW(to, what, from->what##_count));                                                                      \
@@ -70,9 +73,11 @@ dycl_status dycl_graph_copy(dycl_graph *to, const dycl_graph *from) {
     return DYCL_OK;
 }
 
-static const dycl_value blank; /* copied, because compilers clear 152 bytes with an instruction that takes 30 cycles to start */
+static const dycl_value
+    blank; /* copied, because compilers clear 152 bytes with an instruction that takes 30 cycles to start */
 
-dycl_status dycl_graph_feed(dycl_graph *graph, dycl_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides, uint32_t *out_value) {
+dycl_status dycl_graph_feed(dycl_graph *graph, dycl_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides,
+                            uint32_t *out_value) {
     dycl_status status;
     if (rank > DYCL_MAX_RANK) return DYCL_BAIL;
     if (graph->expecting) {
@@ -123,8 +128,8 @@ fail:
     return status;
 }
 
-dycl_status dycl_graph_node(dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands, int attr_count, const int64_t *attrs,
-                            uint32_t *out_value) {
+dycl_status dycl_graph_node(dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands, int attr_count,
+                            const int64_t *attrs, uint32_t *out_value) {
     dycl_status status;
     if (graph->expecting) {
         if (dycl_expect_node(graph, op, operand_count, operands, attr_count, attrs, out_value)) return DYCL_OK;
@@ -164,7 +169,7 @@ fail:
     return status;
 }
 
-/* ---- Hash and equality over what defines a trace ---------------------------------------------------------------------- */
+/* ---- Hash and equality over what defines a trace */
 
 static inline uint64_t mix(uint64_t h, uint64_t word) {
     h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
@@ -192,21 +197,26 @@ uint64_t dycl_graph_hash(const dycl_graph *g) {
     h = mix_bytes(h, g->nodes, g->node_count * sizeof *g->nodes);
     h = mix_bytes(h, g->operands, g->operand_count * sizeof *g->operands);
     h = mix_bytes(h, g->attrs, g->attr_count * sizeof *g->attrs);
-    for (uint32_t i = 0; i < g->feed_count; i++) h = mix_bytes(mix(h, g->feeds[i]), &g->values[g->feeds[i]], sizeof(dycl_value));
-    for (uint32_t i = 0; i < g->scalar_count; i++) h = mix(h, ((uint64_t)g->scalars[i] << 8) | g->values[g->scalars[i]].dtype);
+    for (uint32_t i = 0; i < g->feed_count; i++)
+        h = mix_bytes(mix(h, g->feeds[i]), &g->values[g->feeds[i]], sizeof(dycl_value));
+    for (uint32_t i = 0; i < g->scalar_count; i++)
+        h = mix(h, ((uint64_t)g->scalars[i] << 8) | g->values[g->scalars[i]].dtype);
     return h;
 }
 
 static int same(const void *a, const void *b, size_t size) { return size == 0 || memcmp(a, b, size) == 0; }
 
 int dycl_graph_begins(const dycl_graph *a, const dycl_graph *b) {
-    if (a->options != b->options || a->node_count < b->node_count || a->value_count < b->value_count || a->operand_count < b->operand_count ||
-        a->attr_count < b->attr_count || a->feed_count < b->feed_count || a->scalar_count < b->scalar_count)
+    if (a->options != b->options || a->node_count < b->node_count || a->value_count < b->value_count ||
+        a->operand_count < b->operand_count || a->attr_count < b->attr_count || a->feed_count < b->feed_count ||
+        a->scalar_count < b->scalar_count)
         return 0;
     if (a->nodes == b->nodes && a->values == b->values && b->value_count) return 1; /* one of them expects the other */
     if (!same(a->nodes, b->nodes, b->node_count * sizeof *b->nodes) ||
-        !same(a->operands, b->operands, b->operand_count * sizeof *b->operands) || !same(a->attrs, b->attrs, b->attr_count * sizeof *b->attrs) ||
-        !same(a->feeds, b->feeds, b->feed_count * sizeof *b->feeds) || !same(a->scalars, b->scalars, b->scalar_count * sizeof *b->scalars))
+        !same(a->operands, b->operands, b->operand_count * sizeof *b->operands) ||
+        !same(a->attrs, b->attrs, b->attr_count * sizeof *b->attrs) ||
+        !same(a->feeds, b->feeds, b->feed_count * sizeof *b->feeds) ||
+        !same(a->scalars, b->scalars, b->scalar_count * sizeof *b->scalars))
         return 0;
     for (uint32_t i = 0; i < b->feed_count; i++) {
         const dycl_value *x = &a->values[a->feeds[i]], *y = &b->values[b->feeds[i]];
@@ -219,10 +229,11 @@ int dycl_graph_begins(const dycl_graph *a, const dycl_graph *b) {
 
 int dycl_graph_equal(const dycl_graph *a, const dycl_graph *b) {
     return a->node_count == b->node_count && a->value_count == b->value_count && a->operand_count == b->operand_count &&
-           a->attr_count == b->attr_count && a->feed_count == b->feed_count && a->scalar_count == b->scalar_count && dycl_graph_begins(a, b);
+           a->attr_count == b->attr_count && a->feed_count == b->feed_count && a->scalar_count == b->scalar_count &&
+           dycl_graph_begins(a, b);
 }
 
-/* ---- Values ------------------------------------------------------------------------------------------------------------ */
+/* ---- Values */
 
 int64_t dycl_value_numel(const dycl_value *value) {
     int64_t n = 1;
@@ -283,5 +294,8 @@ void dycl_strides_contiguous(int rank, const int64_t *sizes, int64_t *out_stride
 
 uint32_t dycl_graph_maker(const dycl_graph *g, uint32_t value) {
     const dycl_value *v = &g->values[value], *root = &g->values[v->root];
-    return root->kind == DYCL_VALUE_NODE && v->canonical && root->canonical && v->offset == 0 && dycl_value_numel(v) == dycl_value_numel(root) ? root->source : DYCL_NONE;
+    return root->kind == DYCL_VALUE_NODE && v->canonical && root->canonical && v->offset == 0 &&
+                   dycl_value_numel(v) == dycl_value_numel(root)
+               ? root->source
+               : DYCL_NONE;
 }

@@ -1,9 +1,10 @@
 /* A trace as a graph in SSA form: nodes in program order, values by index.
  *
  * Ownership: a dycl_graph owns its arrays; dycl_graph_reset keeps the memory. References inside are uint32_t indices.
+ *
  * Threads: one at a time.
- * The same bytes mean the same trace: dycl_graph_hash/equal compare nodes, operands, attributes and the metadata of feeds; what a node's
- * outputs look like follows from these. */
+ * The same bytes mean the same trace: dycl_graph_hash/equal compare nodes, operands, attributes and the metadata of
+ * feeds; what a node's outputs look like follows from these. */
 #ifndef DYCL_IR_GRAPH_H
 #define DYCL_IR_GRAPH_H
 
@@ -12,9 +13,9 @@
 #include "kern/kern.h"
 #include "kern/recurrent.h"
 
-#define DYCL_NONE UINT32_MAX
+#define DYCL_NONE         UINT32_MAX
 #define DYCL_MAX_OPERANDS 64
-#define DYCL_MAX_ATTRS 64
+#define DYCL_MAX_ATTRS    64
 
 typedef enum {
 #define DYCL_KERN_EW(name, n, classes, result) DYCL_OP_##name,
@@ -24,7 +25,8 @@ typedef enum {
 #define DYCL_OP(name, family, mapping, min, max, attrs) DYCL_OP_##name,
 #include "ir/ops.def"
 #undef DYCL_OP
-    DYCL_HOSTED_FIRST, DYCL_HOSTED_BEGIN_ = DYCL_HOSTED_FIRST - 1, /* operators of hosted.def (ir/hosted.h) from here on */
+    DYCL_HOSTED_FIRST,
+    DYCL_HOSTED_BEGIN_ = DYCL_HOSTED_FIRST - 1, /* operators of hosted.def (ir/hosted.h) from here on */
 #define DYCL_HOSTED(row, schema, overload, out, results, work, parameters) DYCL_OP_aten_##row,
 #include "ir/hosted.def"
 #undef DYCL_HOSTED
@@ -32,10 +34,27 @@ typedef enum {
 } dycl_op;
 
 typedef enum {
-    DYCL_FAMILY_EW, DYCL_FAMILY_EWI /* elementwise, knows its index */, DYCL_FAMILY_CAST, DYCL_FAMILY_VIEW, DYCL_FAMILY_COPY,
-    DYCL_FAMILY_REDUCE, DYCL_FAMILY_ROW, DYCL_FAMILY_NORM, DYCL_FAMILY_MATMUL, DYCL_FAMILY_CONV, DYCL_FAMILY_POOL,
-    DYCL_FAMILY_GROUPED, DYCL_FAMILY_RECURRENT, DYCL_FAMILY_RESIZE, DYCL_FAMILY_ATTENTION, DYCL_FAMILY_SCATTER, DYCL_FAMILY_HOST, DYCL_FAMILY_HOSTED,
-    DYCL_FAMILY_GATHER, DYCL_FAMILY_JOIN, DYCL_FAMILY_CREATE
+    DYCL_FAMILY_EW,
+    DYCL_FAMILY_EWI /* elementwise, knows its index */,
+    DYCL_FAMILY_CAST,
+    DYCL_FAMILY_VIEW,
+    DYCL_FAMILY_COPY,
+    DYCL_FAMILY_REDUCE,
+    DYCL_FAMILY_ROW,
+    DYCL_FAMILY_NORM,
+    DYCL_FAMILY_MATMUL,
+    DYCL_FAMILY_CONV,
+    DYCL_FAMILY_POOL,
+    DYCL_FAMILY_GROUPED,
+    DYCL_FAMILY_RECURRENT,
+    DYCL_FAMILY_RESIZE,
+    DYCL_FAMILY_ATTENTION,
+    DYCL_FAMILY_SCATTER,
+    DYCL_FAMILY_HOST,
+    DYCL_FAMILY_HOSTED,
+    DYCL_FAMILY_GATHER,
+    DYCL_FAMILY_JOIN,
+    DYCL_FAMILY_CREATE
 } dycl_family;
 typedef enum { DYCL_MAP_O2O, DYCL_MAP_O2M, DYCL_MAP_M2M, DYCL_MAP_REORG, DYCL_MAP_SHUF } dycl_mapping;
 
@@ -53,9 +72,9 @@ typedef enum { DYCL_VALUE_FEED, DYCL_VALUE_SCALAR, DYCL_VALUE_NODE } dycl_value_
 typedef struct {
     uint8_t kind, dtype, rank;
     uint8_t canonical; /* 1: not empty, and the strides are dycl_strides_contiguous's */
-    uint32_t source; /* FEED: position among the feeds; SCALAR: among the scalars; NODE: the node */
-    uint32_t root;   /* the value that owns the storage: itself, unless a view (or a view of a view...) */
-    int64_t offset;  /* elements from the root's first element */
+    uint32_t source;   /* FEED: position among the feeds; SCALAR: among the scalars; NODE: the node */
+    uint32_t root;     /* the value that owns the storage: itself, unless a view (or a view of a view...) */
+    int64_t offset;    /* elements from the root's first element */
     int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK]; /* entries past the rank are 0 */
 } dycl_value;
 
@@ -89,8 +108,8 @@ typedef struct dycl_graph {
     dycl_value *values;
     uint32_t *operands;
     int64_t *attrs;
-    uint32_t *feeds;      /* value of each feed */
-    uint32_t *scalars;    /* value of each scalar */
+    uint32_t *feeds;   /* value of each feed */
+    uint32_t *scalars; /* value of each scalar */
     uint32_t node_count, value_count, operand_count, attr_count, feed_count, scalar_count;
     uint32_t node_room, value_room, operand_room, attr_room, feed_room, scalar_room;
     struct dycl_expectation *expectation; /* owned; NULL: never expected anything */
@@ -103,47 +122,62 @@ void dycl_graph_reset(dycl_graph *graph);
 void dycl_graph_free(dycl_graph *graph);
 dycl_status dycl_graph_copy(dycl_graph *to, const dycl_graph *from); /* `to` must be initialised and empty */
 
-dycl_status dycl_graph_feed(dycl_graph *graph, dycl_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides, uint32_t *out_value);
-dycl_status dycl_graph_scalar(dycl_graph *graph, dycl_dtype dtype, uint32_t *out_value); /* its value is bound at execution */
+dycl_status dycl_graph_feed(dycl_graph *graph, dycl_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides,
+                            uint32_t *out_value);
+dycl_status dycl_graph_scalar(dycl_graph *graph, dycl_dtype dtype,
+                              uint32_t *out_value); /* its value is bound at execution */
 
-/* Expects the graph (empty now) to become one of these, most likely first: while what is appended is what stands there already, it is
- * compared instead of inferred and written. The expected graphs are borrowed: they must not change until the reset. At most
- * DYCL_GRAPH_EXPECTED count. */
+/* Expects the graph (empty now) to become one of these, most likely first: while what is appended is what stands there
+ * already, it is compared instead of inferred and written. The expected graphs are borrowed: they must not change until
+ * the reset. At most DYCL_GRAPH_EXPECTED count. */
 #define DYCL_GRAPH_EXPECTED 4
 dycl_status dycl_graph_expect(dycl_graph *graph, int count, const dycl_graph *const *expected);
 const dycl_graph *dycl_graph_expected(const dycl_graph *graph); /* the one that it is a beginning of; NULL: none */
 
-/* Appends a node and infers its output. BAIL (nothing appended) when the operands are outside what the operator represents. */
-dycl_status dycl_graph_node(dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands, int attr_count, const int64_t *attrs,
-                            uint32_t *out_value);
+/* Appends a node and infers its output. BAIL (nothing appended) when the operands are outside what the operator
+ * represents. */
+dycl_status dycl_graph_node(dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands, int attr_count,
+                            const int64_t *attrs, uint32_t *out_value);
 
 uint64_t dycl_graph_hash(const dycl_graph *graph);
 int dycl_graph_equal(const dycl_graph *a, const dycl_graph *b);
-int dycl_graph_begins(const dycl_graph *whole, const dycl_graph *beginning); /* whether one is a beginning of the other */
+int dycl_graph_begins(const dycl_graph *whole,
+                      const dycl_graph *beginning); /* whether one is a beginning of the other */
 
-static inline const uint32_t *dycl_node_operands(const dycl_graph *g, const dycl_node *n) { return g->operands + n->operands; }
+static inline const uint32_t *dycl_node_operands(const dycl_graph *g, const dycl_node *n) {
+    return g->operands + n->operands;
+}
 static inline const int64_t *dycl_node_attrs(const dycl_graph *g, const dycl_node *n) { return g->attrs + n->attrs; }
 static inline double dycl_attr_f64(int64_t word) {
-    union { int64_t i; double d; } u = {word};
+    union {
+        int64_t i;
+        double d;
+    } u = {word};
     return u.d;
 }
 static inline int64_t dycl_f64_attr(double value) {
-    union { double d; int64_t i; } u = {value};
+    union {
+        double d;
+        int64_t i;
+    } u = {value};
     return u.i;
 }
-uint32_t dycl_graph_maker(const dycl_graph *graph, uint32_t value); /* the node all of whose elements the value has, in their order; DYCL_NONE: there is none */
+uint32_t dycl_graph_maker(
+    const dycl_graph *graph,
+    uint32_t value); /* the node all of whose elements the value has, in their order; DYCL_NONE: there is none */
 int64_t dycl_value_numel(const dycl_value *value);
-/* At most so many elements, counted without overflow. What is larger is left to the program's own library, which has the memory or raises its error. */
+/* At most so many elements, counted without overflow. What is larger is left to the program's own library, which has
+ * the memory or raises its error. */
 int dycl_value_fits(const dycl_value *value, int64_t most);
-#define DYCL_MAX_ELEMENTS (INT64_C(1) << 33) /* of a result */
-int dycl_value_contiguous(const dycl_value *value);       /* torch's rule: size-1 dimensions do not count */
-int64_t dycl_value_extent(const dycl_value *value);       /* elements from the first to one past the last, 0 when empty */
+#define DYCL_MAX_ELEMENTS (INT64_C(1) << 33)        /* of a result */
+int dycl_value_contiguous(const dycl_value *value); /* torch's rule: size-1 dimensions do not count */
+int64_t dycl_value_extent(const dycl_value *value); /* elements from the first to one past the last, 0 when empty */
 int dycl_strides_canonical(const dycl_value *value);
 void dycl_strides_contiguous(int rank, const int64_t *sizes, int64_t *out_strides);
 
 /* ---- Shape inference of one node (infer*.c); `out` has kind, source and root set by the caller. */
-dycl_status dycl_infer(const dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands, int attr_count, const int64_t *attrs,
-                       dycl_value *out);
+dycl_status dycl_infer(const dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands, int attr_count,
+                       const int64_t *attrs, dycl_value *out);
 
 /* ---- Verifier: OK, or ERROR with a message. Debug builds call it after each pass. */
 dycl_status dycl_graph_verify(const dycl_graph *graph);

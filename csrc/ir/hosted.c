@@ -11,7 +11,8 @@ static const struct {
     char work;
     const char *parameters;
 } rows[ROWS] = {
-#define DYCL_HOSTED(row, schema, overload, out, results, work, parameters) {schema, overload, out, results, work, parameters},
+#define DYCL_HOSTED(row, schema, overload, out, results, work, parameters)                                             \
+    {schema, overload, out, results, work, parameters},
 #include "ir/hosted.def"
 #undef DYCL_HOSTED
 };
@@ -39,7 +40,13 @@ static void read_all(void) {
     for (int i = 0; i < ROWS; i++) {
         dycl_hosted *h = &table[i];
         int keyword = 0;
-        *h = (dycl_hosted){.schema = rows[i].schema, .overload = rows[i].overload, .out = rows[i].out, .text = rows[i].parameters, .results = rows[i].results, .work = rows[i].work, .list = -1};
+        *h = (dycl_hosted){.schema = rows[i].schema,
+                           .overload = rows[i].overload,
+                           .out = rows[i].out,
+                           .text = rows[i].parameters,
+                           .results = rows[i].results,
+                           .work = rows[i].work,
+                           .list = -1};
         for (const char *at = rows[i].parameters; *at;) {
             size_t length = strcspn(at, " ");
             if (*at == '|') {
@@ -47,8 +54,10 @@ static void read_all(void) {
             } else {
                 dycl_hosted_parameter *p = &h->parameters[h->parameter_count++];
                 read_parameter(at, length, keyword, p);
-                if (p->kind == 'T') h->list = h->parameter_count - 1;
-                else h->tensor_count += is_tensor(p->kind);
+                if (p->kind == 'T')
+                    h->list = h->parameter_count - 1;
+                else
+                    h->tensor_count += is_tensor(p->kind);
             }
             at += length + (at[length] == ' ');
         }
@@ -110,13 +119,15 @@ static int length_of(const dycl_hosted_parameter *p, int left, const int64_t *wo
     }
 }
 
-int dycl_hosted_read(dycl_op op, int operand_count, int attr_count, const int64_t *attrs, dycl_hosted_form *form, dycl_hosted_argument *arguments) {
+int dycl_hosted_read(dycl_op op, int operand_count, int attr_count, const int64_t *attrs, dycl_hosted_form *form,
+                     dycl_hosted_argument *arguments) {
     const dycl_hosted *h = dycl_hosted_get(op);
     dycl_hosted_argument unused[DYCL_HOSTED_PARAMETERS];
     int many = operand_count - h->tensor_count, operand = 0, at = 3; /* many: operands of the list */
     if (!arguments) arguments = unused;
     if (h->list < 0 ? many != 0 : many < 0) return 0;
-    if (attr_count < 3 || attrs[0] < 0 || attrs[0] >= h->results || attrs[1] < 0 || attrs[1] >= DYCL_DTYPE_COUNT) return 0;
+    if (attr_count < 3 || attrs[0] < 0 || attrs[0] >= h->results || attrs[1] < 0 || attrs[1] >= DYCL_DTYPE_COUNT)
+        return 0;
     if (attrs[2] < 0 || attrs[2] > DYCL_MAX_RANK || attr_count < 3 + 2 * attrs[2]) return 0;
     *form = (dycl_hosted_form){(int)attrs[0], (int)attrs[2], (dycl_dtype)attrs[1], attrs + 3, attrs + 3 + attrs[2]};
     at += 2 * form->rank;

@@ -1,4 +1,5 @@
 /* What hosted.def says, read: parameters of the host's operators, and the attributes of their nodes.
+ *
  * Ownership: everything is static, or borrowed from the node. Threads: any. */
 #ifndef DYCL_IR_HOSTED_H
 #define DYCL_IR_HOSTED_H
@@ -6,7 +7,7 @@
 #include "ir/graph.h"
 
 #define DYCL_HOSTED_PARAMETERS 16
-#define DYCL_HOSTED_RESULTS 2
+#define DYCL_HOSTED_RESULTS    2
 
 typedef struct {
     char name[24], kind;
@@ -18,7 +19,8 @@ typedef struct {
 
 typedef struct {
     const char *schema, *overload, *out, *text; /* out: "" when there is none; text: of the parameters */
-    int results, parameter_count, tensor_count, list; /* tensor_count: operands without a list's; list: its parameter, or -1 */
+    int results, parameter_count, tensor_count,
+        list; /* tensor_count: operands without a list's; list: its parameter, or -1 */
     char work;
     dycl_hosted_parameter parameters[DYCL_HOSTED_PARAMETERS];
 } dycl_hosted;
@@ -44,8 +46,10 @@ typedef struct {
     const int64_t *words; /* numbers: doubles by their bits; w: its position; d: the dtype */
 } dycl_hosted_argument;
 
-/* 1; 0: the attributes are not those of this operator with so many operands. arguments: room for DYCL_HOSTED_PARAMETERS, or NULL */
-int dycl_hosted_read(dycl_op op, int operand_count, int attr_count, const int64_t *attrs, dycl_hosted_form *out_form, dycl_hosted_argument *arguments);
+/* 1; 0: the attributes are not those of this operator with so many operands. arguments: room for
+ * DYCL_HOSTED_PARAMETERS, or NULL */
+int dycl_hosted_read(dycl_op op, int operand_count, int attr_count, const int64_t *attrs, dycl_hosted_form *out_form,
+                     dycl_hosted_argument *arguments);
 
 int dycl_hosted_attr_is_f64(dycl_op op, int operand_count, int attr_count, const int64_t *attrs, int attr);
 int dycl_hosted_may_be_absent(dycl_op op, int operand_count, int operand);

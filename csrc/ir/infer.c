@@ -33,13 +33,16 @@ static int broadcast_into(dycl_value *out, const dycl_value *in) {
     return 1;
 }
 
-/* TensorIterator's rule (ATen/TensorIterator.cpp, reorder_dimensions): the output's dimensions are laid out in memory in the order that
- * the operands' strides ask for; the first operand with an opinion about a pair of dimensions decides. */
+/* TensorIterator's rule (ATen/TensorIterator.cpp, reorder_dimensions): the output's dimensions are laid out in memory
+ * in the order that the operands' strides ask for; the first operand with an opinion about a pair of dimensions
+ * decides. */
 static int should_swap(const dycl_value *out, int count, const dycl_value *const *in, int d0, int d1) {
     for (int i = 0; i < count; i++) {
         int shift = out->rank - in[i]->rank;
-        int64_t s0 = d0 >= shift && (in[i]->sizes[d0 - shift] != 1 || out->sizes[d0] == 1) ? in[i]->strides[d0 - shift] : 0;
-        int64_t s1 = d1 >= shift && (in[i]->sizes[d1 - shift] != 1 || out->sizes[d1] == 1) ? in[i]->strides[d1 - shift] : 0;
+        int64_t s0 =
+            d0 >= shift && (in[i]->sizes[d0 - shift] != 1 || out->sizes[d0] == 1) ? in[i]->strides[d0 - shift] : 0;
+        int64_t s1 =
+            d1 >= shift && (in[i]->sizes[d1 - shift] != 1 || out->sizes[d1] == 1) ? in[i]->strides[d1 - shift] : 0;
         if (s0 == 0 || s1 == 0) continue;
         if (s0 < s1) return -1;
         if (s0 > s1) return 1;
@@ -84,8 +87,8 @@ static void clear_shape(dycl_value *out) { /* entries past the rank stay 0; copi
     memcpy(out->sizes, blank.sizes, sizeof out->sizes + sizeof out->strides);
 }
 
-/* The first operand has the result's shape, ordinary strides and no dimension of size 1 or 0: it has an opinion about every pair of dimensions,
- * whatever is broadcast to it (a bias, a row statistic). */
+/* The first operand has the result's shape, ordinary strides and no dimension of size 1 or 0: it has an opinion about
+ * every pair of dimensions, whatever is broadcast to it (a bias, a row statistic). */
 static int first_decides(const dycl_value *out, const dycl_value *first) {
     if (!first->canonical || first->rank != out->rank) return 0;
     for (int i = 0; i < out->rank; i++)
@@ -95,13 +98,16 @@ static int first_decides(const dycl_value *out, const dycl_value *first) {
 
 static int all_canonical(const dycl_value *shape, int count, const dycl_value *const *in) {
     for (int i = 0; i < count; i++) {
-        if (in[i] == shape ? !shape->canonical : in[i]->kind != DYCL_VALUE_SCALAR && !(in[i]->canonical && same_sizes(in[i], shape))) return 0;
+        if (in[i] == shape ? !shape->canonical
+                           : in[i]->kind != DYCL_VALUE_SCALAR && !(in[i]->canonical && same_sizes(in[i], shape)))
+            return 0;
     }
     return 1;
 }
 
-/* Operators whose number torch makes a tensor of rank 0: then its iterator sees operands of different shapes, and the strides of
- * dimensions of size 1 follow its general rule. The others (clamp, leaky_relu, pow by a number...) are functions of one tensor there. */
+/* Operators whose number torch makes a tensor of rank 0: then its iterator sees operands of different shapes, and the
+ * strides of dimensions of size 1 follow its general rule. The others (clamp, leaky_relu, pow by a number...) are
+ * functions of one tensor there. */
 static int number_is_operand(dycl_op op) {
     switch (op) {
     case DYCL_OP_maximum:
@@ -118,8 +124,8 @@ static int number_is_operand(dycl_op op) {
     }
 }
 
-/* TensorIterator's fast ways for operands of one shape that are not all contiguous (compute_fast_setup_type). The general rule lays out the same
- * memory, and gives dimensions of size 1 other strides. */
+/* TensorIterator's fast ways for operands of one shape that are not all contiguous (compute_fast_setup_type). The
+ * general rule lays out the same memory, and gives dimensions of size 1 other strides. */
 static int infer_alike(dycl_value *out, int count, const dycl_value *const *in) {
     int channels_last = 1, same = 1;
     for (int i = 0; i < count; i++) {
@@ -146,13 +152,16 @@ static void infer_strides(dycl_value *out, int count, const dycl_value *const *t
 void dycl_infer_iterator(dycl_value *out, int count, const dycl_value *const *in) {
     int all_plain = 1, one_shape = 1;
     for (int i = 0; i < count; i++) {
-        if (!same_sizes(in[i], out)) all_plain = one_shape = 0;
-        else all_plain &= dycl_value_contiguous(in[i]);
+        if (!same_sizes(in[i], out))
+            all_plain = one_shape = 0;
+        else
+            all_plain &= dycl_value_contiguous(in[i]);
     }
     infer_strides(out, count, in, all_plain, one_shape);
 }
 
-static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, dycl_value *out) {
+static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands,
+                                     dycl_value *out) {
     const dycl_value *in[3] = {0};
     int all_plain = 1, one_shape = 1;
     if (count < 1) return DYCL_BAIL;
@@ -194,7 +203,8 @@ static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count,
     return DYCL_OK;
 }
 
-static dycl_status infer_view(const dycl_graph *g, uint32_t operand, int attr_count, const int64_t *attrs, dycl_value *out) {
+static dycl_status infer_view(const dycl_graph *g, uint32_t operand, int attr_count, const int64_t *attrs,
+                              dycl_value *out) {
     const dycl_value *in = &g->values[operand];
     int rank = (attr_count - 1) / 2;
     if (rank > DYCL_MAX_RANK || in->kind == DYCL_VALUE_SCALAR) return DYCL_BAIL;
@@ -209,7 +219,9 @@ static dycl_status infer_view(const dycl_graph *g, uint32_t operand, int attr_co
     out->canonical = (uint8_t)dycl_strides_canonical(out);
     int64_t extent = dycl_value_extent(out);
     if (extent == 0) return DYCL_OK;
-    return out->offset >= 0 && out->offset + extent <= dycl_value_extent(&g->values[in->root]) ? DYCL_OK : DYCL_BAIL; /* steps read no other memory */
+    return out->offset >= 0 && out->offset + extent <= dycl_value_extent(&g->values[in->root])
+               ? DYCL_OK
+               : DYCL_BAIL; /* steps read no other memory */
 }
 
 static dycl_status infer_copy(const dycl_value *in, int64_t format, dycl_value *out) {
@@ -226,7 +238,8 @@ static dycl_status infer_copy(const dycl_value *in, int64_t format, dycl_value *
     return DYCL_OK;
 }
 
-/* torch.preserve_format: the same strides when the operand is dense and does not overlap itself, else as elementwise operators do. */
+/* torch.preserve_format: the same strides when the operand is dense and does not overlap itself, else as elementwise
+ * operators do. */
 void dycl_infer_preserve(const dycl_value *in, dycl_value *out) {
     if (dycl_value_dense(in)) {
         memcpy(out->strides, in->strides, sizeof out->strides);
@@ -299,8 +312,8 @@ int dycl_value_channels_last_dense(const dycl_value *value) {
     return !order ? 0 : value->rank == 4 ? 1 : 3;
 }
 
-static dycl_status infer_join(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count, const int64_t *attrs,
-                              dycl_value *out) {
+static dycl_status infer_join(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count,
+                              const int64_t *attrs, dycl_value *out) {
     const dycl_value *in = &g->values[operands[0]];
     out->dtype = in->dtype;
     out->rank = in->rank;
@@ -326,7 +339,8 @@ static dycl_status infer_join(const dycl_graph *g, dycl_op op, int count, const 
     return DYCL_OK;
 }
 
-static dycl_status infer_create(const dycl_graph *g, dycl_op op, const uint32_t *operands, int attr_count, const int64_t *attrs, dycl_value *out) {
+static dycl_status infer_create(const dycl_graph *g, dycl_op op, const uint32_t *operands, int attr_count,
+                                const int64_t *attrs, dycl_value *out) {
     out->dtype = g->values[operands[0]].dtype;
     out->rank = (uint8_t)(op == DYCL_OP_iota ? 1 : attr_count);
     if (attr_count > DYCL_MAX_RANK || (op == DYCL_OP_iota && out->dtype == DYCL_BOOL)) return DYCL_BAIL;
@@ -338,17 +352,17 @@ static dycl_status infer_create(const dycl_graph *g, dycl_op op, const uint32_t 
     return DYCL_OK;
 }
 
-dycl_status dycl_infer(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count, const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count,
+                       const int64_t *attrs, dycl_value *out) {
     const dycl_op_info *info = dycl_op_get(op);
-    if (count < info->min_operands || count > info->max_operands || (info->attrs >= 0 && attr_count != info->attrs)) return DYCL_BAIL;
+    if (count < info->min_operands || count > info->max_operands || (info->attrs >= 0 && attr_count != info->attrs))
+        return DYCL_BAIL;
     const dycl_value *in = &g->values[operands[0]];
     if (info->family == DYCL_FAMILY_EW) return infer_elementwise(g, op, count, operands, out);
     clear_shape(out);
     switch (info->family) {
     case DYCL_FAMILY_EW: break;
-    case DYCL_FAMILY_CAST:
-        out->dtype = (uint8_t)attrs[0];
-        return infer_copy(in, 1, out);
+    case DYCL_FAMILY_CAST: out->dtype = (uint8_t)attrs[0]; return infer_copy(in, 1, out);
     case DYCL_FAMILY_EWI:
         if (in->rank < 2) return DYCL_BAIL;
         out->dtype = in->dtype;

@@ -7,26 +7,38 @@
 void dycl_infer_contiguous(dycl_value *out);
 void dycl_infer_channels_last(dycl_value *out); /* rank 4 */
 void dycl_infer_preserve(const dycl_value *in, dycl_value *out);
-/* Strides of torch's TensorIterator for a result of out's sizes: with its fast ways for tensors of one shape, and the general rule alone. */
+/* Strides of torch's TensorIterator for a result of out's sizes: with its fast ways for tensors of one shape, and the
+ * general rule alone. */
 void dycl_infer_iterator(dycl_value *out, int count, const dycl_value *const *in);
 void dycl_infer_iterator_strides(dycl_value *out, int count, const dycl_value *const *in);
-int dycl_value_dense(const dycl_value *value);         /* non-overlapping and dense */
-int dycl_value_channels_last(const dycl_value *value); /* what torch's suggest_memory_format would call channels last; 3: of volumes */
-int dycl_value_channels_last_dense(const dycl_value *value); /* is_contiguous(torch.channels_last); 3: channels_last_3d. The sizes that are 1 do not count */
+int dycl_value_dense(const dycl_value *value); /* non-overlapping and dense */
+int dycl_value_channels_last(
+    const dycl_value *value); /* what torch's suggest_memory_format would call channels last; 3: of volumes */
+int dycl_value_channels_last_dense(const dycl_value *value); /* is_contiguous(torch.channels_last); 3: channels_last_3d.
+                                                                The sizes that are 1 do not count */
 
-dycl_status dycl_infer_reduce(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
-dycl_status dycl_infer_row(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
-dycl_status dycl_infer_norm(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
+dycl_status dycl_infer_reduce(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
+                              dycl_value *out);
+dycl_status dycl_infer_row(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
+                           dycl_value *out);
+dycl_status dycl_infer_norm(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
+                            dycl_value *out);
 dycl_status dycl_infer_matmul(const dycl_graph *g, dycl_op op, const uint32_t *operands, dycl_value *out);
-dycl_status dycl_infer_conv(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
-dycl_status dycl_infer_pool(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
+dycl_status dycl_infer_conv(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
+                            dycl_value *out);
+dycl_status dycl_infer_pool(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
+                            dycl_value *out);
 dycl_status dycl_infer_resize(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
 dycl_status dycl_infer_attention(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
 dycl_status dycl_infer_grouped(const dycl_graph *g, const uint32_t *operands, dycl_value *out);
 dycl_status dycl_infer_recurrent(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
-dycl_status dycl_infer_scatter(const dycl_graph *g, dycl_op op, const uint32_t *operands, int attr_count, const int64_t *attrs, dycl_value *out);
-dycl_status dycl_infer_host(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
-dycl_status dycl_infer_hosted(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count, const int64_t *attrs, dycl_value *out);
-dycl_status dycl_infer_gather(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
+dycl_status dycl_infer_scatter(const dycl_graph *g, dycl_op op, const uint32_t *operands, int attr_count,
+                               const int64_t *attrs, dycl_value *out);
+dycl_status dycl_infer_host(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
+                            dycl_value *out);
+dycl_status dycl_infer_hosted(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count,
+                              const int64_t *attrs, dycl_value *out);
+dycl_status dycl_infer_gather(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
+                              dycl_value *out);
 
 #endif

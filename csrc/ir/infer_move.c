@@ -11,11 +11,15 @@ static void like(const dycl_value *x, dycl_value *out) {
     out->canonical = x->canonical;
 }
 
-/* torch pads the rows of its result to 16 bytes (ATen/native/GroupedMMUtils.h), and asks the same of the operands, which the binding looks at. */
+/* torch pads the rows of its result to 16 bytes (ATen/native/GroupedMMUtils.h), and asks the same of the operands,
+ * which the binding looks at. */
 dycl_status dycl_infer_grouped(const dycl_graph *g, const uint32_t *operands, dycl_value *out) {
     const dycl_value *x = &g->values[operands[0]], *w = &g->values[operands[1]], *ends = &g->values[operands[2]];
-    if (x->dtype != DYCL_F32 || w->dtype != DYCL_F32 || ends->dtype != DYCL_I32 || x->rank != 2 || w->rank != 3 || ends->rank != 1) return DYCL_BAIL;
-    if (x->sizes[1] != w->sizes[1] || ends->sizes[0] != w->sizes[0] || w->sizes[2] % 4 || dycl_value_numel(x) == 0 || dycl_value_numel(w) == 0)
+    if (x->dtype != DYCL_F32 || w->dtype != DYCL_F32 || ends->dtype != DYCL_I32 || x->rank != 2 || w->rank != 3 ||
+        ends->rank != 1)
+        return DYCL_BAIL;
+    if (x->sizes[1] != w->sizes[1] || ends->sizes[0] != w->sizes[0] || w->sizes[2] % 4 || dycl_value_numel(x) == 0 ||
+        dycl_value_numel(w) == 0)
         return DYCL_BAIL;
     out->dtype = DYCL_F32;
     out->rank = 2;
@@ -45,19 +49,24 @@ static int is_part(const dycl_value *x, int64_t offset, int rank, const int64_t 
     return first >= 0 && first + dycl_value_extent(&view) <= dycl_value_extent(x);
 }
 
-dycl_status dycl_infer_scatter(const dycl_graph *g, dycl_op op, const uint32_t *operands, int attr_count, const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_scatter(const dycl_graph *g, dycl_op op, const uint32_t *operands, int attr_count,
+                               const int64_t *attrs, dycl_value *out) {
     const dycl_value *x = &g->values[operands[0]], *source = &g->values[operands[op == DYCL_OP_index_put ? 2 : 1]];
     int64_t sizes[2 * DYCL_MAX_RANK];
     int rank = 0;
     if (source->dtype != x->dtype || !dycl_value_dense(x) || dycl_value_numel(x) == 0) return DYCL_BAIL;
     if (op == DYCL_OP_index_put) {
         const dycl_value *index = &g->values[operands[1]];
-        if (x->rank < 1 || !x->canonical || (index->dtype != DYCL_I64 && index->dtype != DYCL_I32) || dycl_value_numel(index) == 0) return DYCL_BAIL;
+        if (x->rank < 1 || !x->canonical || (index->dtype != DYCL_I64 && index->dtype != DYCL_I32) ||
+            dycl_value_numel(index) == 0)
+            return DYCL_BAIL;
         for (int i = 0; i < index->rank; i++) sizes[rank++] = index->sizes[i];
         for (int i = 1; i < x->rank; i++) sizes[rank++] = x->sizes[i];
     } else {
         rank = (attr_count - 1) / 2;
-        if (attr_count % 2 == 0 || rank > DYCL_MAX_RANK || !is_part(x, x->offset + attrs[0], rank, attrs + 1, attrs + 1 + rank)) return DYCL_BAIL;
+        if (attr_count % 2 == 0 || rank > DYCL_MAX_RANK ||
+            !is_part(x, x->offset + attrs[0], rank, attrs + 1, attrs + 1 + rank))
+            return DYCL_BAIL;
         memcpy(sizes, attrs + 1, (size_t)rank * sizeof *sizes);
     }
     if (source->rank != rank || memcmp(source->sizes, sizes, (size_t)rank * sizeof *sizes)) return DYCL_BAIL;
@@ -66,11 +75,13 @@ dycl_status dycl_infer_scatter(const dycl_graph *g, dycl_op op, const uint32_t *
     return DYCL_OK;
 }
 
-dycl_status dycl_infer_host(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_host(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
+                            dycl_value *out) {
     const dycl_value *x = &g->values[operands[0]];
     if (dycl_value_numel(x) == 0 || x->dtype == DYCL_BOOL) return DYCL_BAIL;
     if (op == DYCL_OP_histc) {
-        if (x->dtype != DYCL_F32 || attrs[0] < 1 || !(dycl_attr_f64(attrs[1]) < dycl_attr_f64(attrs[2]))) return DYCL_BAIL;
+        if (x->dtype != DYCL_F32 || attrs[0] < 1 || !(dycl_attr_f64(attrs[1]) < dycl_attr_f64(attrs[2])))
+            return DYCL_BAIL;
         out->dtype = DYCL_F32;
         out->rank = 1;
         out->sizes[0] = attrs[0];
@@ -87,7 +98,8 @@ dycl_status dycl_infer_host(const dycl_graph *g, dycl_op op, const uint32_t *ope
 }
 
 /* The host's operators look as was learned from the host. Nothing empty: the host's tensors would have no memory. */
-dycl_status dycl_infer_hosted(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count, const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_hosted(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count,
+                              const int64_t *attrs, dycl_value *out) {
     dycl_hosted_form form;
     if (!dycl_hosted_read(op, count, attr_count, attrs, &form, NULL)) return DYCL_BAIL;
     for (int i = 0; i < count; i++)

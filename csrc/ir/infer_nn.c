@@ -3,7 +3,8 @@
 
 #include "ir/infer.h"
 
-dycl_status dycl_infer_reduce(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_reduce(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
+                              dycl_value *out) {
     const dycl_value *in = &g->values[operands[0]];
     uint32_t mask = (uint32_t)attrs[0];
     if (!dycl_kern_red(DYCL_ISA_SCALAR, dycl_red_of(op), (dycl_dtype)in->dtype)) return DYCL_BAIL;
@@ -34,15 +35,18 @@ dycl_status dycl_infer_reduce(const dycl_graph *g, dycl_op op, const uint32_t *o
         if (!dycl_dtype_is_float((dycl_dtype)in->dtype)) return DYCL_BAIL;
         break;
     default: /* integers are widened before they are added up */
-        if (in->dtype == DYCL_BOOL || dycl_red_result(dycl_red_of(op), (dycl_dtype)in->dtype) != in->dtype) return DYCL_BAIL;
+        if (in->dtype == DYCL_BOOL || dycl_red_result(dycl_red_of(op), (dycl_dtype)in->dtype) != in->dtype)
+            return DYCL_BAIL;
     }
     dycl_infer_contiguous(out);
     return DYCL_OK;
 }
 
-dycl_status dycl_infer_row(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_row(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
+                           dycl_value *out) {
     const dycl_value *in = &g->values[operands[0]];
-    if (!dycl_dtype_is_float((dycl_dtype)in->dtype) && !(op == DYCL_OP_cumsum && in->dtype == DYCL_I64)) return DYCL_BAIL;
+    if (!dycl_dtype_is_float((dycl_dtype)in->dtype) && !(op == DYCL_OP_cumsum && in->dtype == DYCL_I64))
+        return DYCL_BAIL;
     if (attrs[0] < 0 || attrs[0] >= in->rank) return DYCL_BAIL;
     out->dtype = in->dtype;
     out->rank = in->rank;
@@ -66,7 +70,8 @@ static int is_tail(const dycl_graph *g, uint32_t id, const dycl_value *in, int64
     return 1;
 }
 
-/* ATen/native/Normalization.cpp: where everything is contiguous in some format, the input's decides, else what the input looks like. */
+/* ATen/native/Normalization.cpp: where everything is contiguous in some format, the input's decides, else what the
+ * input looks like. */
 static int batch_norm_is_channels_last(const dycl_graph *g, const uint32_t *operands) {
     const dycl_value *in = &g->values[operands[0]];
     int all = dycl_value_contiguous(in) || dycl_value_channels_last_dense(in);
@@ -74,7 +79,8 @@ static int batch_norm_is_channels_last(const dycl_graph *g, const uint32_t *oper
     return all ? !dycl_value_contiguous(in) : dycl_value_channels_last(in);
 }
 
-dycl_status dycl_infer_norm(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_norm(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
+                            dycl_value *out) {
     const dycl_value *in = &g->values[operands[0]];
     if (!dycl_dtype_is_float((dycl_dtype)in->dtype)) return DYCL_BAIL;
     out->dtype = in->dtype;
@@ -83,7 +89,8 @@ dycl_status dycl_infer_norm(const dycl_graph *g, dycl_op op, const uint32_t *ope
     dycl_infer_contiguous(out);
     switch (op) {
     case DYCL_OP_layer_norm:
-        if (attrs[0] < 1 || attrs[0] > in->rank || !is_tail(g, operands[1], in, attrs[0]) || !is_tail(g, operands[2], in, attrs[0]))
+        if (attrs[0] < 1 || attrs[0] > in->rank || !is_tail(g, operands[1], in, attrs[0]) ||
+            !is_tail(g, operands[2], in, attrs[0]))
             return DYCL_BAIL;
         return DYCL_OK;
     case DYCL_OP_rms_norm:
@@ -98,7 +105,8 @@ dycl_status dycl_infer_norm(const dycl_graph *g, dycl_op op, const uint32_t *ope
         return DYCL_OK;
     case DYCL_OP_group_norm:
         if (in->dtype != DYCL_F32 || in->rank < 2 || attrs[0] < 1 || in->sizes[1] % attrs[0]) return DYCL_BAIL;
-        if (!is_vector(g, operands[1], in->sizes[1], in->dtype) || !is_vector(g, operands[2], in->sizes[1], in->dtype)) return DYCL_BAIL;
+        if (!is_vector(g, operands[1], in->sizes[1], in->dtype) || !is_vector(g, operands[2], in->sizes[1], in->dtype))
+            return DYCL_BAIL;
         if (in->rank == 4 && dycl_value_channels_last(in)) return DYCL_BAIL;
         return DYCL_OK;
     default: return DYCL_BAIL;
@@ -110,7 +118,9 @@ dycl_status dycl_infer_matmul(const dycl_graph *g, dycl_op op, const uint32_t *o
     if (a->dtype != b->dtype || a->dtype == DYCL_BOOL) return DYCL_BAIL;
     out->dtype = a->dtype;
     if (op == DYCL_OP_linear) {
-        if (a->rank < 1 || b->rank != 2 || a->sizes[a->rank - 1] != b->sizes[1] || !is_vector(g, operands[2], b->sizes[0], a->dtype)) return DYCL_BAIL;
+        if (a->rank < 1 || b->rank != 2 || a->sizes[a->rank - 1] != b->sizes[1] ||
+            !is_vector(g, operands[2], b->sizes[0], a->dtype))
+            return DYCL_BAIL;
         out->rank = a->rank;
         memcpy(out->sizes, a->sizes, sizeof out->sizes);
         out->sizes[a->rank - 1] = b->sizes[0];
@@ -133,14 +143,19 @@ dycl_status dycl_infer_matmul(const dycl_graph *g, dycl_op op, const uint32_t *o
 }
 
 /* Each element of the input adds the kernel to a window of the result. */
-static dycl_status infer_transposed(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+static dycl_status infer_transposed(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs,
+                                    dycl_value *out) {
     const dycl_value *x = &g->values[operands[0]], *w = &g->values[operands[1]];
     int64_t groups = attrs[6];
-    if (groups < 1 || w->sizes[0] != x->sizes[1] || x->sizes[1] % groups || !is_vector(g, operands[2], w->sizes[1] * groups, x->dtype)) return DYCL_BAIL;
+    if (groups < 1 || w->sizes[0] != x->sizes[1] || x->sizes[1] % groups ||
+        !is_vector(g, operands[2], w->sizes[1] * groups, x->dtype))
+        return DYCL_BAIL;
     out->sizes[1] = w->sizes[1] * groups;
     for (int i = 0; i < 2; i++) {
         int64_t stride = attrs[i], padding = attrs[2 + i], dilation = attrs[4 + i], extra = attrs[7 + i];
-        if (stride < 1 || padding < 0 || dilation < 1 || extra < 0 || extra > padding || (extra >= stride && extra >= dilation)) return DYCL_BAIL;
+        if (stride < 1 || padding < 0 || dilation < 1 || extra < 0 || extra > padding ||
+            (extra >= stride && extra >= dilation))
+            return DYCL_BAIL;
         out->sizes[2 + i] = (x->sizes[2 + i] - 1) * stride - 2 * padding + dilation * (w->sizes[2 + i] - 1) + extra + 1;
         if (out->sizes[2 + i] < 1) return DYCL_BAIL;
     }
@@ -150,15 +165,19 @@ static dycl_status infer_transposed(const dycl_graph *g, const uint32_t *operand
     return DYCL_OK;
 }
 
-dycl_status dycl_infer_conv(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_conv(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
+                            dycl_value *out) {
     const dycl_value *x = &g->values[operands[0]], *w = &g->values[operands[1]];
-    if (x->dtype != DYCL_F32 || w->dtype != DYCL_F32 || x->rank != 4 || w->rank != 4 || dycl_value_numel(x) == 0 || dycl_value_numel(w) == 0)
+    if (x->dtype != DYCL_F32 || w->dtype != DYCL_F32 || x->rank != 4 || w->rank != 4 || dycl_value_numel(x) == 0 ||
+        dycl_value_numel(w) == 0)
         return DYCL_BAIL;
     out->dtype = x->dtype;
     out->rank = 4;
     out->sizes[0] = x->sizes[0];
     if (op == DYCL_OP_conv_transpose2d) return infer_transposed(g, operands, attrs, out);
-    if (attrs[6] < 1 || x->sizes[1] != w->sizes[1] * attrs[6] || w->sizes[0] % attrs[6] || !is_vector(g, operands[2], w->sizes[0], x->dtype)) return DYCL_BAIL;
+    if (attrs[6] < 1 || x->sizes[1] != w->sizes[1] * attrs[6] || w->sizes[0] % attrs[6] ||
+        !is_vector(g, operands[2], w->sizes[0], x->dtype))
+        return DYCL_BAIL;
     out->sizes[1] = w->sizes[0];
     for (int i = 0; i < 2; i++) {
         int64_t stride = attrs[i], padding = attrs[2 + i], dilation = attrs[4 + i];
@@ -167,7 +186,8 @@ dycl_status dycl_infer_conv(const dycl_graph *g, dycl_op op, const uint32_t *ope
         if (span < 0) return DYCL_BAIL;
         out->sizes[2 + i] = span / stride + 1;
     }
-    /* either operand in channels-last makes the result so (ATen/native/Convolution.cpp, mkldnn_conv_use_channels_last) */
+    /* either operand in channels-last makes the result so (ATen/native/Convolution.cpp, mkldnn_conv_use_channels_last)
+     */
     if (dycl_value_channels_last(x) || dycl_value_channels_last(w))
         dycl_infer_channels_last(out);
     else
@@ -175,7 +195,8 @@ dycl_status dycl_infer_conv(const dycl_graph *g, dycl_op op, const uint32_t *ope
     return DYCL_OK;
 }
 
-static int64_t pooled(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, int64_t ceil_mode) {
+static int64_t pooled(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation,
+                      int64_t ceil_mode) {
     int64_t span = in + 2 * padding - dilation * (kernel - 1) - 1 + (ceil_mode ? stride - 1 : 0);
     if (span < 0) return -1;
     int64_t out = span / stride + 1;
@@ -183,7 +204,8 @@ static int64_t pooled(int64_t in, int64_t kernel, int64_t stride, int64_t paddin
     return out;
 }
 
-dycl_status dycl_infer_pool(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_pool(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
+                            dycl_value *out) {
     const dycl_value *x = &g->values[operands[0]];
     if (x->dtype != DYCL_F32 || x->rank != 4 || dycl_value_numel(x) == 0) return DYCL_BAIL;
     out->dtype = x->dtype;
@@ -197,7 +219,8 @@ dycl_status dycl_infer_pool(const dycl_graph *g, dycl_op op, const uint32_t *ope
     } else {
         int64_t ceil_mode = op == DYCL_OP_max_pool2d ? attrs[8] : attrs[6];
         for (int i = 0; i < 2; i++) {
-            int64_t kernel = attrs[i], stride = attrs[2 + i], padding = attrs[4 + i], dilation = op == DYCL_OP_max_pool2d ? attrs[6 + i] : 1;
+            int64_t kernel = attrs[i], stride = attrs[2 + i], padding = attrs[4 + i],
+                    dilation = op == DYCL_OP_max_pool2d ? attrs[6 + i] : 1;
             if (kernel < 1 || stride < 1 || padding < 0 || padding > kernel / 2 || dilation < 1) return DYCL_BAIL;
             out->sizes[2 + i] = pooled(x->sizes[2 + i], kernel, stride, padding, dilation, ceil_mode);
             if (out->sizes[2 + i] < 1) return DYCL_BAIL;
@@ -213,8 +236,12 @@ dycl_status dycl_infer_pool(const dycl_graph *g, dycl_op op, const uint32_t *ope
 dycl_status dycl_infer_recurrent(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
     const dycl_value *x = &g->values[operands[0]], *w = &g->values[operands[1]], *h = &g->values[operands[3]];
     int64_t gates = attrs[0] == DYCL_RECURRENT_LSTM ? 4 : attrs[0] == DYCL_RECURRENT_GRU ? 3 : 1;
-    if (x->dtype != DYCL_F32 || w->dtype != DYCL_F32 || h->dtype != DYCL_F32 || x->rank != 3 || w->rank != 2 || h->rank != 2) return DYCL_BAIL;
-    if (w->sizes[0] != gates * w->sizes[1] || x->sizes[2] != w->sizes[0] || h->sizes[0] != x->sizes[1] || h->sizes[1] != w->sizes[1]) return DYCL_BAIL;
+    if (x->dtype != DYCL_F32 || w->dtype != DYCL_F32 || h->dtype != DYCL_F32 || x->rank != 3 || w->rank != 2 ||
+        h->rank != 2)
+        return DYCL_BAIL;
+    if (w->sizes[0] != gates * w->sizes[1] || x->sizes[2] != w->sizes[0] || h->sizes[0] != x->sizes[1] ||
+        h->sizes[1] != w->sizes[1])
+        return DYCL_BAIL;
     if (dycl_value_numel(x) == 0 || !is_vector(g, operands[2], w->sizes[0], DYCL_F32)) return DYCL_BAIL;
     out->dtype = DYCL_F32;
     out->rank = 1;
@@ -222,7 +249,8 @@ dycl_status dycl_infer_recurrent(const dycl_graph *g, const uint32_t *operands, 
     if ((attrs[0] == DYCL_RECURRENT_LSTM) != (operands[4] != DYCL_NONE)) return DYCL_BAIL;
     if (operands[4] != DYCL_NONE) {
         const dycl_value *c = &g->values[operands[4]];
-        if (c->dtype != DYCL_F32 || c->rank != 2 || c->sizes[0] != h->sizes[0] || c->sizes[1] != h->sizes[1]) return DYCL_BAIL;
+        if (c->dtype != DYCL_F32 || c->rank != 2 || c->sizes[0] != h->sizes[0] || c->sizes[1] != h->sizes[1])
+            return DYCL_BAIL;
         out->sizes[0] += dycl_value_numel(c);
     }
     dycl_infer_contiguous(out);
@@ -231,7 +259,8 @@ dycl_status dycl_infer_recurrent(const dycl_graph *g, const uint32_t *operands, 
 
 dycl_status dycl_infer_resize(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
     const dycl_value *x = &g->values[operands[0]];
-    if (x->dtype != DYCL_F32 || x->rank != 4 || dycl_value_numel(x) == 0 || attrs[2] < 1 || attrs[3] < 1) return DYCL_BAIL;
+    if (x->dtype != DYCL_F32 || x->rank != 4 || dycl_value_numel(x) == 0 || attrs[2] < 1 || attrs[3] < 1)
+        return DYCL_BAIL;
     if (attrs[1] & 2 && attrs[2] != x->sizes[2]) return DYCL_BAIL; /* only the width is resampled */
     out->dtype = x->dtype;
     out->rank = 4;
@@ -246,8 +275,8 @@ dycl_status dycl_infer_resize(const dycl_graph *g, const uint32_t *operands, con
     return DYCL_OK;
 }
 
-/* Which of its two ways torch takes decides the result's strides: its flash kernel answers in the query's order of dimensions, matrix products
- * answer contiguous (ATen/native/transformers/sdp_utils_cpp.cpp). */
+/* Which of its two ways torch takes decides the result's strides: its flash kernel answers in the query's order of
+ * dimensions, matrix products answer contiguous (ATen/native/transformers/sdp_utils_cpp.cpp). */
 static int is_flash(const dycl_value *q, const dycl_value *k, const dycl_value *v, const dycl_value *mask) {
     if (q->sizes[3] != v->sizes[3] || (mask && mask->rank != 2 && mask->rank != 4)) return 0;
     return q->strides[3] == 1 && k->strides[3] == 1 && v->strides[3] == 1;
@@ -255,10 +284,12 @@ static int is_flash(const dycl_value *q, const dycl_value *k, const dycl_value *
 
 dycl_status dycl_infer_attention(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
     const dycl_value *q = &g->values[operands[0]], *k = &g->values[operands[1]], *v = &g->values[operands[2]];
-    if (q->dtype != DYCL_F32 || k->dtype != DYCL_F32 || v->dtype != DYCL_F32 || q->rank != 4 || k->rank != 4 || v->rank != 4) return DYCL_BAIL;
-    if (k->sizes[0] != q->sizes[0] || v->sizes[0] != q->sizes[0] || k->sizes[1] != v->sizes[1] || k->sizes[2] != v->sizes[2] ||
-        k->sizes[3] != q->sizes[3] || k->sizes[1] == 0 || q->sizes[1] % k->sizes[1] || dycl_value_numel(q) == 0 || dycl_value_numel(k) == 0 ||
-        dycl_value_numel(v) == 0)
+    if (q->dtype != DYCL_F32 || k->dtype != DYCL_F32 || v->dtype != DYCL_F32 || q->rank != 4 || k->rank != 4 ||
+        v->rank != 4)
+        return DYCL_BAIL;
+    if (k->sizes[0] != q->sizes[0] || v->sizes[0] != q->sizes[0] || k->sizes[1] != v->sizes[1] ||
+        k->sizes[2] != v->sizes[2] || k->sizes[3] != q->sizes[3] || k->sizes[1] == 0 || q->sizes[1] % k->sizes[1] ||
+        dycl_value_numel(q) == 0 || dycl_value_numel(k) == 0 || dycl_value_numel(v) == 0)
         return DYCL_BAIL;
     if (operands[3] != DYCL_NONE) {
         const dycl_value *m = &g->values[operands[3]];
@@ -279,7 +310,8 @@ dycl_status dycl_infer_attention(const dycl_graph *g, const uint32_t *operands, 
     return out->strides[3] == 1 ? DYCL_OK : DYCL_BAIL;
 }
 
-dycl_status dycl_infer_gather(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_gather(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
+                              dycl_value *out) {
     const dycl_value *x = &g->values[operands[0]], *index = &g->values[operands[1]];
     if (index->dtype != DYCL_I64 && index->dtype != DYCL_I32) return DYCL_BAIL;
     out->dtype = x->dtype;

@@ -4,10 +4,12 @@ static const dycl_op_info rows[DYCL_OP_COUNT] = {
 #define DYCL_KERN_EW(name, n, classes, result) {#name, DYCL_FAMILY_EW, DYCL_MAP_O2O, n, n, 0},
 #include "kern/kern.def"
 #undef DYCL_KERN_EW
-#define DYCL_OP(name, family, mapping, min, max, attrs) {#name, DYCL_FAMILY_##family, DYCL_MAP_##mapping, min, max, attrs},
+#define DYCL_OP(name, family, mapping, min, max, attrs)                                                                \
+    {#name, DYCL_FAMILY_##family, DYCL_MAP_##mapping, min, max, attrs},
 #include "ir/ops.def"
 #undef DYCL_OP
-#define DYCL_HOSTED(row, schema, overload, out, results, work, parameters) {"aten_" #row, DYCL_FAMILY_HOSTED, DYCL_MAP_M2M, 1, DYCL_MAX_OPERANDS, -1},
+#define DYCL_HOSTED(row, schema, overload, out, results, work, parameters)                                             \
+    {"aten_" #row, DYCL_FAMILY_HOSTED, DYCL_MAP_M2M, 1, DYCL_MAX_OPERANDS, -1},
 #include "ir/hosted.def"
 #undef DYCL_HOSTED
 };

@@ -6,7 +6,8 @@
  *     %3 = view %2 (0, 3, 2, 1, 3) : f32[3,2]{1,3} of %2 + 0
  *     %4 = layer_norm %2 _ _ (1, f1e-05) : f32[2,3]{3,1}
  *
- * f before an attribute: a double. What follows ":" repeats what inference says; where present it must agree. "#" begins a comment. */
+ * f before an attribute: a double. What follows ":" repeats what inference says; where present it must agree. "#"
+ * begins a comment. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 #include "base/alloc.h"
 #include "ir/verify.h"
 
-/* ---- Printing ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Printing */
 
 typedef struct {
     char *text;
@@ -60,7 +61,8 @@ static void put_type(buffer *b, const dycl_value *value) {
 static void put_attr(buffer *b, const dycl_node *node, const int64_t *attrs, int at) {
     char text[40];
     int64_t word = attrs[at];
-    if (dycl_attr_is_f64((dycl_op)node->op, node->operand_count, node->attr_count, attrs, at)) { /* the shortest decimal that reads back to the same bits */
+    if (dycl_attr_is_f64((dycl_op)node->op, node->operand_count, node->attr_count, attrs,
+                         at)) { /* the shortest decimal that reads back to the same bits */
         for (int digits = 1; digits <= 17; digits++) {
             snprintf(text, sizeof text, "%.*g", digits, dycl_attr_f64(word));
             if (dycl_f64_attr(strtod(text, NULL)) != word) continue;
@@ -133,14 +135,16 @@ dycl_status dycl_graph_print_value(const dycl_graph *graph, uint32_t value, char
     return give(&b, out);
 }
 
-/* ---- Parsing ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Parsing */
 
 typedef struct {
     const char *at;
     int line;
 } cursor;
 
-static dycl_status bad(const cursor *c, const char *wanted) { return dycl_error_set("line %d: expected %s before \"%.20s\"", c->line, wanted, c->at); }
+static dycl_status bad(const cursor *c, const char *wanted) {
+    return dycl_error_set("line %d: expected %s before \"%.20s\"", c->line, wanted, c->at);
+}
 
 static void skip_blanks(cursor *c) {
     while (*c->at == ' ' || *c->at == '\t' || *c->at == '\r') c->at++;
@@ -246,7 +250,8 @@ static dycl_status read_value(cursor *c, const dycl_graph *g, uint32_t *out) {
     dycl_status status;
     DYCL_TRY(expect(c, '%'));
     DYCL_TRY(read_int(c, &id));
-    if (id < 0 || id >= g->value_count) return dycl_error_set("line %d: value %lld is not known", c->line, (long long)id);
+    if (id < 0 || id >= g->value_count)
+        return dycl_error_set("line %d: value %lld is not known", c->line, (long long)id);
     *out = (uint32_t)id;
     return DYCL_OK;
 fail:
@@ -268,8 +273,10 @@ static dycl_status read_annotation(cursor *c, const dycl_graph *g, uint32_t id) 
         DYCL_TRY(expect(c, '+'));
         DYCL_TRY(read_int(c, &offset));
     }
-    if (said.dtype != value->dtype || said.rank != value->rank || memcmp(said.sizes, value->sizes, sizeof said.sizes) != 0 ||
-        memcmp(said.strides, value->strides, sizeof said.strides) != 0 || root != value->root || offset != value->offset)
+    if (said.dtype != value->dtype || said.rank != value->rank ||
+        memcmp(said.sizes, value->sizes, sizeof said.sizes) != 0 ||
+        memcmp(said.strides, value->strides, sizeof said.strides) != 0 || root != value->root ||
+        offset != value->offset)
         return dycl_error_set("line %d: value %u does not look so", c->line, id);
     return DYCL_OK;
 fail:

@@ -28,12 +28,14 @@ void dycl_bf16_pack(const dycl_bf16_form *form, const float *b, uint16_t *packed
     }
 }
 
-void dycl_bf16_round(uint16_t *to, const float *from, int64_t rows, int64_t columns, int64_t stride, int64_t column_stride, int threads) {
+void dycl_bf16_round(uint16_t *to, const float *from, int64_t rows, int64_t columns, int64_t stride,
+                     int64_t column_stride, int threads) {
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (int64_t r = 0; r < rows; r++) {
         if (column_stride == 1)
             dycl_bf16_round__avx512(to + r * columns, from + r * stride, columns);
         else
-            for (int64_t i = 0; i < columns; i++) to[r * columns + i] = dycl_bf16_of(from[r * stride + i * column_stride]);
+            for (int64_t i = 0; i < columns; i++)
+                to[r * columns + i] = dycl_bf16_of(from[r * stride + i * column_stride]);
     }
 }

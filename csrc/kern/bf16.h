@@ -1,7 +1,9 @@
-/* Products with few rows over weights in bfloat16: C[m, n] = A[m, k] B[k, n] + bias[n], where reading B is what takes the time. A stays float32 and
- * sums are float32: only B is rounded.
+/* Products with few rows over weights in bfloat16: C[m, n] = A[m, k] B[k, n] + bias[n], where reading B is what takes
+ * the time. A stays float32 and sums are float32: only B is rounded.
  *
- * B is packed once: panels of DYCL_BF16_PANEL columns (the last one a multiple of 16), each pair of rows after the other, the two of a column in one word.
+ * B is packed once: panels of DYCL_BF16_PANEL columns (the last one a multiple of 16), each pair of rows after the
+ * other, the two of a column in one word.
+ *
  * Ownership: none. Threads: pure; packing and rounding use OpenMP inside. AVX-512 only (dycl_cpu_bf16). */
 #ifndef DYCL_KERN_BF16_H
 #define DYCL_KERN_BF16_H
@@ -19,19 +21,27 @@ size_t dycl_bf16_bytes(const dycl_bf16_form *form);
 void dycl_bf16_pack(const dycl_bf16_form *form, const float *b, uint16_t *packed, int threads);
 
 static inline uint16_t dycl_bf16_of(float x) { /* to nearest, ties to even; a NaN stays one */
-    union { float f; uint32_t u; } v = {x};
+    union {
+        float f;
+        uint32_t u;
+    } v = {x};
     if ((v.u & 0x7fffffff) > 0x7f800000) return (uint16_t)(v.u >> 16 | 0x40);
     return (uint16_t)((v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
 }
 static inline float dycl_bf16_float(uint16_t x) {
-    union { uint32_t u; float f; } v = {(uint32_t)x << 16};
+    union {
+        uint32_t u;
+        float f;
+    } v = {(uint32_t)x << 16};
     return v.f;
 }
 /* Rows of `columns` floats, `stride` apart, rounded to rows one after the other. */
-void dycl_bf16_round(uint16_t *to, const float *from, int64_t rows, int64_t columns, int64_t stride, int64_t column_stride, int threads);
+void dycl_bf16_round(uint16_t *to, const float *from, int64_t rows, int64_t columns, int64_t stride,
+                     int64_t column_stride, int threads);
 
 /* n: columns from the first panel that `packed` points to. bias: or NULL */
-void dycl_bf16_rows__avx512(float *c, int64_t ldc, const float *a, int64_t lda, const uint16_t *packed, const float *bias, int64_t m, int64_t n, int64_t k);
+void dycl_bf16_rows__avx512(float *c, int64_t ldc, const float *a, int64_t lda, const uint16_t *packed,
+                            const float *bias, int64_t m, int64_t n, int64_t k);
 void dycl_bf16_round__avx512(uint16_t *to, const float *from, int64_t count);
 
 #endif

@@ -9,7 +9,8 @@
 #define AHEAD   4096 /* bytes: further than the processor's own prefetching reaches */
 
 /* sets 2: even and odd k have sums of their own, so that few rows do not wait for the additions before. */
-static inline __attribute__((always_inline)) void block(int rows, int vectors, int sets, float *c, int64_t ldc, const float *a, int64_t lda, const uint16_t *b,
+static inline __attribute__((always_inline)) void block(int rows, int vectors, int sets, float *c, int64_t ldc,
+                                                        const float *a, int64_t lda, const uint16_t *b,
                                                         const float *bias, int64_t columns, int64_t k) {
     const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
     __m512 sum[2][ROWS][VECTORS];
@@ -31,7 +32,8 @@ static inline __attribute__((always_inline)) void block(int rows, int vectors, i
         for (int v = 0; v < vectors; v++) {
             __m512i words = _mm512_loadu_si512(b + 2 * v * LANES);
             _mm_prefetch((const char *)(b + 2 * v * LANES) + AHEAD, _MM_HINT_T0);
-            __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16)), odd = _mm512_castsi512_ps(_mm512_and_si512(words, high));
+            __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16)),
+                   odd = _mm512_castsi512_ps(_mm512_and_si512(words, high));
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) {
                 sum[0][r][v] = _mm512_fmadd_ps(_mm512_set1_ps(a[r * lda + p]), even, sum[0][r][v]);
@@ -53,13 +55,17 @@ static inline __attribute__((always_inline)) void block(int rows, int vectors, i
         }
 }
 
-#define CASE(R, V, SETS) case V: block(R, V, SETS, c, ldc, a, lda, b, bias, columns, k); return;
+#define CASE(R, V, SETS)                                                                                               \
+    case V:                                                                                                            \
+        block(R, V, SETS, c, ldc, a, lda, b, bias, columns, k);                                                        \
+        return;
 #define CASES(R, SETS)                                                                                                 \
     case R:                                                                                                            \
         switch (vectors) { CASE(R, 1, SETS) CASE(R, 2, SETS) CASE(R, 3, SETS) CASE(R, 4, SETS) }                       \
         return;
 
-static void rows_of(int rows, int vectors, float *c, int64_t ldc, const float *a, int64_t lda, const uint16_t *b, const float *bias, int64_t columns, int64_t k) {
+static void rows_of(int rows, int vectors, float *c, int64_t ldc, const float *a, int64_t lda, const uint16_t *b,
+                    const float *bias, int64_t columns, int64_t k) {
     switch (rows) {
         CASES(1, 2)
         CASES(2, 2)
@@ -68,14 +74,16 @@ static void rows_of(int rows, int vectors, float *c, int64_t ldc, const float *a
     }
 }
 
-void dycl_bf16_rows__avx512(float *c, int64_t ldc, const float *a, int64_t lda, const uint16_t *packed, const float *bias, int64_t m, int64_t n, int64_t k) {
+void dycl_bf16_rows__avx512(float *c, int64_t ldc, const float *a, int64_t lda, const uint16_t *packed,
+                            const float *bias, int64_t m, int64_t n, int64_t k) {
     int64_t pairs = (k + 1) / 2;
     for (int64_t j = 0; j < n; j += DYCL_BF16_PANEL) {
         int64_t columns = n - j < DYCL_BF16_PANEL ? n - j : DYCL_BF16_PANEL;
         int vectors = (int)((columns + LANES - 1) / LANES);
         for (int64_t i = 0; i < m;) {
             int64_t left = m - i, rows = left <= ROWS ? left : left < 2 * ROWS ? (left + 1) / 2 : ROWS;
-            rows_of((int)rows, vectors, c + i * ldc + j, ldc, a + i * lda, lda, packed, bias ? bias + j : NULL, columns, k);
+            rows_of((int)rows, vectors, c + i * ldc + j, ldc, a + i * lda, lda, packed, bias ? bias + j : NULL, columns,
+                    k);
             i += rows;
         }
         packed += pairs * 2 * vectors * LANES;

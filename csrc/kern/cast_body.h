@@ -1,11 +1,12 @@
 /* Conversions of runs between any two dtypes, for one ISA. The including file sets CAST_ISA (scalar, avx2, avx512). A
  * float that an integer cannot hold gives what x86's conversion gives, and so torch: the most negative i64 or i32, and
  * its low bits for narrower integers. C leaves it undefined, so the range is checked first.
+ *
  * Ownership: none. Threads: pure functions, immutable table. */
 #include "kern/ew_table.h"
 
 #define CAST_PASTE_(a, b) a##b
-#define CAST_PASTE(a, b) CAST_PASTE_(a, b)
+#define CAST_PASTE(a, b)  CAST_PASTE_(a, b)
 
 static inline int64_t to_i64(double x) { return (int64_t)(x >= -0x1p63 && x < 0x1p63 ? x : -0x1p63); }
 static inline int32_t f64_to_i32(double x) { return (int32_t)(x > -2147483649.0 && x < 0x1p31 ? x : -0x1p31); }
@@ -68,12 +69,11 @@ CAST_BOOL_ROW(BOOL, uint8_t) /* any byte other than 0 is true */
 
 #define CAST_CELLS(from)                                                                                               \
     [DYCL_##from] = {                                                                                                  \
-        [DYCL_F32] = cast_##from##_F32, [DYCL_F64] = cast_##from##_F64, [DYCL_I64] = cast_##from##_I64,                \
-        [DYCL_I32] = cast_##from##_I32, [DYCL_I16] = cast_##from##_I16, [DYCL_I8] = cast_##from##_I8,                  \
+        [DYCL_F32] = cast_##from##_F32, [DYCL_F64] = cast_##from##_F64,   [DYCL_I64] = cast_##from##_I64,              \
+        [DYCL_I32] = cast_##from##_I32, [DYCL_I16] = cast_##from##_I16,   [DYCL_I8] = cast_##from##_I8,                \
         [DYCL_U8] = cast_##from##_U8,   [DYCL_BOOL] = cast_##from##_BOOL,                                              \
     },
 
-const dycl_cast_table CAST_PASTE(dycl_cast_table__, CAST_ISA) = {
-    CAST_CELLS(F32) CAST_CELLS(F64) CAST_CELLS(I64) CAST_CELLS(I32) CAST_CELLS(I16) CAST_CELLS(I8) CAST_CELLS(U8)
-    CAST_CELLS(BOOL)
-};
+const dycl_cast_table CAST_PASTE(dycl_cast_table__, CAST_ISA) = {CAST_CELLS(F32) CAST_CELLS(F64) CAST_CELLS(I64)
+                                                                     CAST_CELLS(I32) CAST_CELLS(I16) CAST_CELLS(I8)
+                                                                         CAST_CELLS(U8) CAST_CELLS(BOOL)};

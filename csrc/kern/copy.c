@@ -20,9 +20,7 @@ typedef struct {
     int transposed;              /* the source is contiguous along plane1 */
 } copy_plan;
 
-static int64_t magnitude(int64_t x) {
-    return x < 0 ? -x : x;
-}
+static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
 /* Drops dimensions of one element, orders by destination stride, merges neighbours that walk both tensors evenly. */
 static int normalise(dimension *dims, const int64_t *ds, const int64_t *ss, const int64_t *sizes, int rank) {

@@ -4,19 +4,19 @@ static const struct {
     const char *name;
     int arity, result_is_bool;
 } rows[DYCL_EW_COUNT] = {
-#define RESULT_SAME 0
-#define RESULT_BOOL 1
+#define RESULT_SAME                                0
+#define RESULT_BOOL                                1
 #define DYCL_KERN_EW(name, arity, classes, result) [DYCL_EW_##name] = {#name, arity, RESULT_##result},
 #include "kern/kern.def"
 #undef DYCL_KERN_EW
 };
 
 #define BIT(dtype) (1u << DYCL_##dtype)
-#define DTYPES_F (BIT(F32) | BIT(F64))
-#define DTYPES_I (BIT(I64) | BIT(I32) | BIT(I16) | BIT(I8) | BIT(U8))
-#define DTYPES_B BIT(BOOL)
-#define DTYPES_FI (DTYPES_F | DTYPES_I)
-#define DTYPES_IB (DTYPES_I | DTYPES_B)
+#define DTYPES_F   (BIT(F32) | BIT(F64))
+#define DTYPES_I   (BIT(I64) | BIT(I32) | BIT(I16) | BIT(I8) | BIT(U8))
+#define DTYPES_B   BIT(BOOL)
+#define DTYPES_FI  (DTYPES_F | DTYPES_I)
+#define DTYPES_IB  (DTYPES_I | DTYPES_B)
 #define DTYPES_FIB (DTYPES_F | DTYPES_I | DTYPES_B)
 
 const uint16_t dycl_ew_dtypes[DYCL_EW_COUNT] = {

@@ -1,3 +1,3 @@
 #define DYCL_SIMD_WIDTH 1
-#define EW_ISA scalar
+#define EW_ISA          scalar
 #include "kern/ew_body.h"

@@ -1,6 +1,7 @@
 /* The elementwise kernels of one ISA: kern.def expanded into a loop for each operator, dtype and set of scalar
  * operands, and into the table of them. The including file sets DYCL_SIMD_WIDTH and EW_ISA (scalar, avx2, avx512). A
  * row without an expression in ew_f32.h, ew_f64.h or ew_int.h does not compile.
+ *
  * Ownership: none. Threads: pure functions, immutable table. */
 #include "kern/ew_f32.h"
 #include "kern/ew_f64.h"
@@ -11,7 +12,7 @@
 #pragma GCC diagnostic error "-Wimplicit-function-declaration"
 
 #define EW_PASTE_(a, b) a##b
-#define EW_PASTE(a, b) EW_PASTE_(a, b)
+#define EW_PASTE(a, b)  EW_PASTE_(a, b)
 
 /* One lane a step: the compiler vectorises what it can for the baseline. */
 #if VW == 1
@@ -21,35 +22,35 @@
 #endif
 
 /* What stands first in a row of three operands: only `where` differs. */
-#define EW_FIRST_where BYTE
-#define EW_FIRST_lerp SAME
-#define EW_FIRST_clamp SAME
-#define EW_FIRST_softplus SAME
-#define EW_FIRST_threshold SAME
+#define EW_FIRST_where      BYTE
+#define EW_FIRST_lerp       SAME
+#define EW_FIRST_clamp      SAME
+#define EW_FIRST_softplus   SAME
+#define EW_FIRST_threshold  SAME
 #define EW_FIRST_add_scaled SAME
-#define EW_FIRST_muladd SAME
-#define EW_FIRST_mul_add SAME
-#define EW_FIRST_sub_mul SAME
-#define EW_FIRST_mul_mul SAME
-#define EW_FIRST_add_add SAME
+#define EW_FIRST_muladd     SAME
+#define EW_FIRST_mul_add    SAME
+#define EW_FIRST_sub_mul    SAME
+#define EW_FIRST_mul_mul    SAME
+#define EW_FIRST_add_add    SAME
 
 #define EW_PLAIN_SAME(T) T
 #define EW_PLAIN_BYTE(T) uint8_t
 #define EW_PLAIN_BOOL(T) uint8_t
-#define EW_VEC_SAME vf
-#define EW_VEC_BYTE vm
-#define EW_SET_SAME v_set1
-#define EW_SET_BYTE k_set1
-#define EW_LOAD_SAME v_load
-#define EW_LOAD_BYTE k_load
-#define EW_LOAD_N_SAME v_load_n
-#define EW_LOAD_N_BYTE k_load_n
-#define EW_STORE_SAME v_store
-#define EW_STORE_BOOL k_store
-#define EW_STORE_N_SAME v_store_n
-#define EW_STORE_N_BOOL k_store_n
+#define EW_VEC_SAME      vf
+#define EW_VEC_BYTE      vm
+#define EW_SET_SAME      v_set1
+#define EW_SET_BYTE      k_set1
+#define EW_LOAD_SAME     v_load
+#define EW_LOAD_BYTE     k_load
+#define EW_LOAD_N_SAME   v_load_n
+#define EW_LOAD_N_BYTE   k_load_n
+#define EW_STORE_SAME    v_store
+#define EW_STORE_BOOL    k_store
+#define EW_STORE_N_SAME  v_store_n
+#define EW_STORE_N_BOOL  k_store_n
 
-/* ---- f32 loops: whole vectors, then one partial vector --------------------------------------------------------- */
+/* ---- f32 loops: whole vectors, then one partial vector */
 /* Scalar operands are read before the first store, for dst may be one of them. */
 
 #define EW_HEAD(name, dtype, mask)                                                                                     \
@@ -62,7 +63,7 @@
         const size_t whole = n - n % VW;                                                                               \
         size_t i;                                                                                                      \
         (void)b, (void)c;                                                                                              \
-        EW_LOOP (i = 0; i < whole; i += VW) EW_STORE_##result(d + i, f32_##name(v_load(pa + i)));                      \
+        EW_LOOP(i = 0; i < whole; i += VW) EW_STORE_##result(d + i, f32_##name(v_load(pa + i)));                       \
         if (VW > 1 && i < n) EW_STORE_N_##result(d + i, f32_##name(v_load_n(pa + i, n - i)), n - i);                   \
     }
 
@@ -75,8 +76,8 @@
         (void)c;                                                                                                       \
         if (n == 0) return;                                                                                            \
         const vf sa = v_set1(*pa), sb = v_set1(*pb);                                                                   \
-        EW_LOOP (i = 0; i < whole; i += VW)                                                                            \
-            EW_STORE_##result(d + i, f32_##name((mask)&1 ? sa : v_load(pa + i), (mask)&2 ? sb : v_load(pb + i)));      \
+        EW_LOOP(i = 0; i < whole; i += VW)                                                                             \
+        EW_STORE_##result(d + i, f32_##name((mask)&1 ? sa : v_load(pa + i), (mask)&2 ? sb : v_load(pb + i)));          \
         if (VW > 1 && i < n)                                                                                           \
             EW_STORE_N_##result(                                                                                       \
                 d + i, f32_##name((mask)&1 ? sa : v_load_n(pa + i, n - i), (mask)&2 ? sb : v_load_n(pb + i, n - i)),   \
@@ -93,9 +94,9 @@
         if (n == 0) return;                                                                                            \
         const EW_VEC_##first sa = EW_SET_##first(*pa);                                                                 \
         const vf sb = v_set1(*pb), sc = v_set1(*pc);                                                                   \
-        EW_LOOP (i = 0; i < whole; i += VW)                                                                            \
-            EW_STORE_##result(d + i, f32_##name((mask)&1 ? sa : EW_LOAD_##first(pa + i),                               \
-                                                (mask)&2 ? sb : v_load(pb + i), (mask)&4 ? sc : v_load(pc + i)));      \
+        EW_LOOP(i = 0; i < whole; i += VW)                                                                             \
+        EW_STORE_##result(d + i, f32_##name((mask)&1 ? sa : EW_LOAD_##first(pa + i), (mask)&2 ? sb : v_load(pb + i),   \
+                                            (mask)&4 ? sc : v_load(pc + i)));                                          \
         if (VW > 1 && i < n)                                                                                           \
             EW_STORE_N_##result(d + i,                                                                                 \
                                 f32_##name((mask)&1 ? sa : EW_LOAD_N_##first(pa + i, n - i),                           \
@@ -103,10 +104,10 @@
                                            (mask)&4 ? sc : v_load_n(pc + i, n - i)),                                   \
                                 n - i);                                                                                \
     }
-#define EW_F32_LOOP_3(name, result, mask) EW_F32_LOOP_3__(name, result, mask, EW_FIRST_##name)
+#define EW_F32_LOOP_3(name, result, mask)          EW_F32_LOOP_3__(name, result, mask, EW_FIRST_##name)
 #define EW_F32_LOOP_3__(name, result, mask, first) EW_F32_LOOP_3_(name, result, mask, first)
 
-/* ---- Loops over other dtypes, vectorised by the compiler -------------------------------------------------------- */
+/* ---- Loops over other dtypes, vectorised by the compiler */
 /* dst may equal an operand, which carries no dependence from one element to another. */
 
 #define EW_PLAIN_LOOP_1(name, dtype, T, result, value)                                                                 \
@@ -152,15 +153,15 @@
 #define EW_PLAIN_LOOP_3(name, dtype, T, result, mask, value)                                                           \
     EW_PLAIN_LOOP_3__(name, dtype, T, result, mask, value, EW_FIRST_##name)
 
-/* ---- From rows to loops ------------------------------------------------------------------------------------------ */
+/* ---- From rows to loops */
 
 #define EW_F32_1(name, result) EW_F32_LOOP_1(name, result)
 #define EW_F32_2(name, result)                                                                                         \
     EW_F32_LOOP_2(name, result, 0) EW_F32_LOOP_2(name, result, 1) EW_F32_LOOP_2(name, result, 2)
 #define EW_F32_3(name, result)                                                                                         \
-    EW_F32_LOOP_3(name, result, 0) EW_F32_LOOP_3(name, result, 1) EW_F32_LOOP_3(name, result, 2)                       \
-    EW_F32_LOOP_3(name, result, 3) EW_F32_LOOP_3(name, result, 4) EW_F32_LOOP_3(name, result, 5)                       \
-    EW_F32_LOOP_3(name, result, 6)
+    EW_F32_LOOP_3(name, result, 0)                                                                                     \
+    EW_F32_LOOP_3(name, result, 1) EW_F32_LOOP_3(name, result, 2) EW_F32_LOOP_3(name, result, 3)                       \
+        EW_F32_LOOP_3(name, result, 4) EW_F32_LOOP_3(name, result, 5) EW_F32_LOOP_3(name, result, 6)
 
 #define EW_PLAIN_2(name, dtype, T, result, value)                                                                      \
     EW_PLAIN_LOOP_2(name, dtype, T, result, 0, value)                                                                  \
@@ -184,28 +185,26 @@
 #define EW_INT_3(name, dtype, T, U, result) EW_PLAIN_3(name, dtype, T, result, INT_##name(T, U, x, y, z))
 
 /* Any byte other than 0 is true: a view of bytes as bool has them. */
-#define EW_TRUTH(x) ((uint8_t)((x) != 0))
+#define EW_TRUTH(x)             ((uint8_t)((x) != 0))
 #define EW_BOOL_1(name, result) EW_PLAIN_LOOP_1(name, BOOL, uint8_t, result, BOOL_##name(EW_TRUTH(x)))
 #define EW_BOOL_2(name, result) EW_PLAIN_2(name, BOOL, uint8_t, result, BOOL_##name(EW_TRUTH(x), EW_TRUTH(y)))
 #define EW_BOOL_3(name, result) EW_PLAIN_3(name, BOOL, uint8_t, result, BOOL_##name(x, EW_TRUTH(y), EW_TRUTH(z)))
 
 #define EW_ROW_F(name, arity, result) EW_F32_##arity(name, result) EW_F64_##arity(name, result)
 #define EW_ROW_I(name, arity, result)                                                                                  \
-    EW_INT_##arity(name, I64, int64_t, uint64_t, result)                                                               \
-    EW_INT_##arity(name, I32, int32_t, uint32_t, result)                                                               \
-    EW_INT_##arity(name, I16, int16_t, uint16_t, result)                                                               \
-    EW_INT_##arity(name, I8, int8_t, uint8_t, result)                                                                  \
-    EW_INT_##arity(name, U8, uint8_t, uint8_t, result)
-#define EW_ROW_B(name, arity, result) EW_BOOL_##arity(name, result)
-#define EW_ROW_FI(name, arity, result) EW_ROW_F(name, arity, result) EW_ROW_I(name, arity, result)
-#define EW_ROW_IB(name, arity, result) EW_ROW_I(name, arity, result) EW_ROW_B(name, arity, result)
+    EW_INT_##arity(name, I64, int64_t, uint64_t, result) EW_INT_##arity(name, I32, int32_t, uint32_t, result)          \
+        EW_INT_##arity(name, I16, int16_t, uint16_t, result) EW_INT_##arity(name, I8, int8_t, uint8_t, result)         \
+            EW_INT_##arity(name, U8, uint8_t, uint8_t, result)
+#define EW_ROW_B(name, arity, result)   EW_BOOL_##arity(name, result)
+#define EW_ROW_FI(name, arity, result)  EW_ROW_F(name, arity, result) EW_ROW_I(name, arity, result)
+#define EW_ROW_IB(name, arity, result)  EW_ROW_I(name, arity, result) EW_ROW_B(name, arity, result)
 #define EW_ROW_FIB(name, arity, result) EW_ROW_FI(name, arity, result) EW_ROW_B(name, arity, result)
 
 #define DYCL_KERN_EW(name, arity, classes, result) EW_ROW_##classes(name, arity, result)
 #include "kern/kern.def"
 #undef DYCL_KERN_EW
 
-/* ---- The table --------------------------------------------------------------------------------------------------- */
+/* ---- The table */
 
 #define EW_CELL_1(name, dtype) [DYCL_##dtype] = {loop_##dtype##_##name##_0},
 #define EW_CELL_2(name, dtype)                                                                                         \
@@ -214,11 +213,11 @@
     [DYCL_##dtype] = {loop_##dtype##_##name##_0, loop_##dtype##_##name##_1, loop_##dtype##_##name##_2,                 \
                       loop_##dtype##_##name##_3, loop_##dtype##_##name##_4, loop_##dtype##_##name##_5,                 \
                       loop_##dtype##_##name##_6},
-#define EW_CELLS_F(cell, name) cell(name, F32) cell(name, F64)
-#define EW_CELLS_I(cell, name) cell(name, I64) cell(name, I32) cell(name, I16) cell(name, I8) cell(name, U8)
-#define EW_CELLS_B(cell, name) cell(name, BOOL)
-#define EW_CELLS_FI(cell, name) EW_CELLS_F(cell, name) EW_CELLS_I(cell, name)
-#define EW_CELLS_IB(cell, name) EW_CELLS_I(cell, name) EW_CELLS_B(cell, name)
+#define EW_CELLS_F(cell, name)   cell(name, F32) cell(name, F64)
+#define EW_CELLS_I(cell, name)   cell(name, I64) cell(name, I32) cell(name, I16) cell(name, I8) cell(name, U8)
+#define EW_CELLS_B(cell, name)   cell(name, BOOL)
+#define EW_CELLS_FI(cell, name)  EW_CELLS_F(cell, name) EW_CELLS_I(cell, name)
+#define EW_CELLS_IB(cell, name)  EW_CELLS_I(cell, name) EW_CELLS_B(cell, name)
 #define EW_CELLS_FIB(cell, name) EW_CELLS_FI(cell, name) EW_CELLS_B(cell, name)
 
 const dycl_ew_table EW_PASTE(dycl_ew_table__, EW_ISA) = {

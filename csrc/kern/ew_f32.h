@@ -1,5 +1,6 @@
 /* The elementwise operators on f32 vectors; one function an operator, f32_<name of its row in kern.def>.
  * NaN, infinities and signed zeros as in torch (CPU).
+ *
  * Ownership: none, no state. Threads: any. */
 #ifndef DYCL_KERN_EW_F32_H
 #define DYCL_KERN_EW_F32_H
@@ -8,13 +9,18 @@
 #include "kern/vact.h"
 #include "kern/vmath.h"
 
-#define EW_F32_1(name, expr) DYCL_INLINE vf f32_##name(vf x) { return expr; }
-#define EW_F32_2(name, expr) DYCL_INLINE vf f32_##name(vf x, vf y) { return expr; }
-#define EW_F32_3(name, expr) DYCL_INLINE vf f32_##name(vf x, vf y, vf z) { return expr; }
-#define EW_F32_P1(name, expr) DYCL_INLINE vm f32_##name(vf x) { return expr; }
-#define EW_F32_P2(name, expr) DYCL_INLINE vm f32_##name(vf x, vf y) { return expr; }
+#define EW_F32_1(name, expr)                                                                                           \
+    DYCL_INLINE vf f32_##name(vf x) { return expr; }
+#define EW_F32_2(name, expr)                                                                                           \
+    DYCL_INLINE vf f32_##name(vf x, vf y) { return expr; }
+#define EW_F32_3(name, expr)                                                                                           \
+    DYCL_INLINE vf f32_##name(vf x, vf y, vf z) { return expr; }
+#define EW_F32_P1(name, expr)                                                                                          \
+    DYCL_INLINE vm f32_##name(vf x) { return expr; }
+#define EW_F32_P2(name, expr)                                                                                          \
+    DYCL_INLINE vm f32_##name(vf x, vf y) { return expr; }
 #define V_ZERO v_set1(0.0f)
-#define V_ONE v_set1(1.0f)
+#define V_ONE  v_set1(1.0f)
 
 EW_F32_1(copy, x)
 EW_F32_1(neg, v_neg(x))

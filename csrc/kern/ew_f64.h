@@ -1,16 +1,22 @@
 /* The elementwise operators on f64, one expression each, on libm: the loops of ew_body.h around them are vectorised by
  * the compiler where libm is not called. NaN, infinities and signed zeros as in torch (CPU).
+ *
  * Ownership: none, no state. Threads: any. */
 #ifndef DYCL_KERN_EW_F64_H
 #define DYCL_KERN_EW_F64_H
 
 #include <math.h>
 
-#define EW_F64_1(name, expr) static inline double f64_##name(double x) { return expr; }
-#define EW_F64_2(name, expr) static inline double f64_##name(double x, double y) { return expr; }
-#define EW_F64_3(name, expr) static inline double f64_##name(double x, double y, double z) { return expr; }
-#define EW_F64_P1(name, expr) static inline int f64_##name(double x) { return expr; }
-#define EW_F64_P2(name, expr) static inline int f64_##name(double x, double y) { return expr; }
+#define EW_F64_1(name, expr)                                                                                           \
+    static inline double f64_##name(double x) { return expr; }
+#define EW_F64_2(name, expr)                                                                                           \
+    static inline double f64_##name(double x, double y) { return expr; }
+#define EW_F64_3(name, expr)                                                                                           \
+    static inline double f64_##name(double x, double y, double z) { return expr; }
+#define EW_F64_P1(name, expr)                                                                                          \
+    static inline int f64_##name(double x) { return expr; }
+#define EW_F64_P2(name, expr)                                                                                          \
+    static inline int f64_##name(double x, double y) { return expr; }
 
 EW_F64_1(copy, x)
 EW_F64_1(neg, -x)

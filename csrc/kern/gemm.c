@@ -18,41 +18,38 @@ const dycl_gemm_kernel *dycl_kern_gemm(dycl_isa isa) {
 
 /* ---- Panels: the vectors of columns shared out as evenly as they go */
 
-static int64_t divided_up(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
-static int64_t vectors_of(const dycl_gemm_form *form) {
-    return divided_up(form->n, form->kernel->lanes);
-}
-static int64_t panels_of(const dycl_gemm_form *form) {
-    return divided_up(vectors_of(form), form->vectors);
-}
-static int64_t depth_of(const dycl_gemm_form *form) {
-    return form->sizes[0] * form->sizes[1] * form->sizes[2];
-}
+static int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t vectors_of(const dycl_gemm_form *form) { return divided_up(form->n, form->kernel->lanes); }
+static int64_t panels_of(const dycl_gemm_form *form) { return divided_up(vectors_of(form), form->vectors); }
+static int64_t depth_of(const dycl_gemm_form *form) { return form->sizes[0] * form->sizes[1] * form->sizes[2]; }
 
 size_t dycl_gemm_bytes(const dycl_gemm_form *form) {
     /* the last rows' prefetches may name addresses behind the panel; they are hints and read nothing */
     return (size_t)(vectors_of(form) * form->kernel->lanes * depth_of(form)) * sizeof(float);
 }
 
-/* The part of a panel for one place of the outer dimensions of k: `inner` rows of `there` columns, with zeros up to `width`. */
+/* The part of a panel for one place of the outer dimensions of k: `inner` rows of `there` columns, with zeros up to
+ * `width`. */
 static void pack_rows(const dycl_gemm_form *form, const float *from, float *to, int64_t there, int64_t width) {
     int64_t inner = form->sizes[2], row = form->strides[2];
     if (form->column == 1) {
         for (int64_t l = 0; l < inner; l++) memcpy(to + l * width, from + l * row, (size_t)there * sizeof *to);
     } else if (row == 1) {
-        dycl_transpose4 *transpose = form->kernel->lanes == 16 ? dycl_kern_transpose4__avx512 : dycl_kern_transpose4__avx2;
+        dycl_transpose4 *transpose =
+            form->kernel->lanes == 16 ? dycl_kern_transpose4__avx512 : dycl_kern_transpose4__avx2;
         transpose((dycl_word *)to, width, (const dycl_word *)from, form->column, (size_t)inner, (size_t)there);
     } else { /* sixteen elements of a column at a time: it is usually k that lies close together */
         for (int64_t l0 = 0; l0 < inner; l0 += 16)
             for (int64_t c = 0; c < there; c++)
-                for (int64_t l = l0; l < inner && l < l0 + 16; l++) to[l * width + c] = from[c * form->column + l * row];
+                for (int64_t l = l0; l < inner && l < l0 + 16; l++)
+                    to[l * width + c] = from[c * form->column + l * row];
     }
-    for (int64_t l = 0; l < inner && there < width; l++) memset(to + l * width + there, 0, (size_t)(width - there) * sizeof *to);
+    for (int64_t l = 0; l < inner && there < width; l++)
+        memset(to + l * width + there, 0, (size_t)(width - there) * sizeof *to);
 }
 
-static void pack_panel(const dycl_gemm_form *form, const float *b, const float *scale, float *to, int64_t first, int64_t width) {
+static void pack_panel(const dycl_gemm_form *form, const float *b, const float *scale, float *to, int64_t first,
+                       int64_t width) {
     int64_t there = form->n - first < width ? form->n - first : width, inner = form->sizes[2];
     for (int64_t i = 0; i < form->sizes[0]; i++)
         for (int64_t j = 0; j < form->sizes[1]; j++) {
@@ -63,7 +60,8 @@ static void pack_panel(const dycl_gemm_form *form, const float *b, const float *
         }
 }
 
-static void pack_panels(const dycl_gemm_form *form, const float *b, const float *scale, float *packed, int64_t from, int64_t end) {
+static void pack_panels(const dycl_gemm_form *form, const float *b, const float *scale, float *packed, int64_t from,
+                        int64_t end) {
     int64_t vectors = vectors_of(form), panels = panels_of(form), lanes = form->kernel->lanes, depth = depth_of(form);
     for (int64_t p = from; p < end; p++) {
         int64_t first = vectors * p / panels * lanes, width = vectors * (p + 1) / panels * lanes - first;
@@ -84,8 +82,8 @@ void dycl_gemm_pack(const dycl_gemm_form *form, const float *b, const float *sca
     }
 }
 
-/* Cycles for a k of a tile: two multiply-adds or two loads in one, four until a sum can be added to again, and two for each vector of B, which comes
- * from the second cache. */
+/* Cycles for a k of a tile: two multiply-adds or two loads in one, four until a sum can be added to again, and two for
+ * each vector of B, which comes from the second cache. */
 static double cycles(int64_t rows, int64_t vectors) {
     double most = (double)(rows * vectors) / 2, loads = (double)(rows + vectors) / 2;
     if (loads > most) most = loads;
@@ -105,7 +103,8 @@ int dycl_gemm_vectors(const dycl_gemm_kernel *kernel, int64_t run, int64_t n) {
         double half[2] = {0};
         for (int64_t p = 0; p < panels; p++) {
             int64_t width = all * (p + 1) / panels - all * p / panels;
-            for (int64_t t = 0; t < tiles; t++) half[p < panels / 2] += cycles(run * (t + 1) / tiles - run * t / tiles, width);
+            for (int64_t t = 0; t < tiles; t++)
+                half[p < panels / 2] += cycles(run * (t + 1) / tiles - run * t / tiles, width);
         }
         /* two threads may divide the panels; a single panel they do not divide */
         double worst = panels > 1 && half[0] > half[1] ? 2 * half[0] : half[0] + half[1];
@@ -149,7 +148,8 @@ static void divide_depth(work *w) {
     if (most < 2)
         w->depth_a_pass = divided_up(divided_up(r->depth, divided_up(r->depth, DYCL_GEMM_DEPTH)), 2) * 2;
     else
-        w->segments_a_pass = divided_up(r->segment_count, divided_up(r->segment_count, most < MAX_SEGMENTS ? most : MAX_SEGMENTS));
+        w->segments_a_pass =
+            divided_up(r->segment_count, divided_up(r->segment_count, most < MAX_SEGMENTS ? most : MAX_SEGMENTS));
 }
 
 static int64_t panel_column(const work *w, int64_t panel) {
@@ -161,14 +161,17 @@ static const float *panel_part(const work *w, int64_t panel, int64_t before) {
     return w->packed + column * w->depth + before * width;
 }
 
-static void run_tiles(const work *w, const stretch *pass, int64_t tile0, int64_t tile1, int64_t panel, const float *next) {
+static void run_tiles(const work *w, const stretch *pass, int64_t tile0, int64_t tile1, int64_t panel,
+                      const float *next) {
     const dycl_gemm_form *form = w->form;
     const dycl_gemm_rows *r = w->rows;
     const dycl_gemm_finish *finish = w->finish;
     int64_t column = panel_column(w, panel), width = panel_column(w, panel + 1) - column, segments[MAX_SEGMENTS];
-    int64_t depth = pass->segments * pass->depth, bytes = depth * width * (int64_t)sizeof(float), part = divided_up(bytes, tile1 - tile0);
+    int64_t depth = pass->segments * pass->depth, bytes = depth * width * (int64_t)sizeof(float),
+            part = divided_up(bytes, tile1 - tile0);
     const dycl_gemm_tile_fn *tiles = form->kernel->tile[width / form->kernel->lanes];
-    dycl_gemm_tile t = {.segments = segments, .segment_count = pass->segments, .depth = pass->depth, .accumulate = pass->before != 0};
+    dycl_gemm_tile t = {
+        .segments = segments, .segment_count = pass->segments, .depth = pass->depth, .accumulate = pass->before != 0};
     t.c_row = t.residual_row = r->c_row;
     t.a_row = r->a_row;
     t.b = panel_part(w, panel, pass->before);
@@ -179,12 +182,16 @@ static void run_tiles(const work *w, const stretch *pass, int64_t tile0, int64_t
     t.high = finish->high;
     /* each tile fetches its part of what is read next, a line for each pair of k at most */
     t.next_step = part / (depth / 2 + 1) < 64 ? part / (depth / 2 + 1) : 64;
-    for (int64_t i = 0; i < pass->segments; i++) segments[i] = (pass->segment + i) * r->segment_stride + pass->from * (int64_t)sizeof(float);
-    /* runs are shared out as evenly as they go: the first `longer` tiles of each have a row more. Counted on, because divisions cost as much as a short tile */
-    int64_t run = tile0 / w->tiles_a_run, place = tile0 % w->tiles_a_run, least = r->run / w->tiles_a_run, longer = r->run % w->tiles_a_run;
+    for (int64_t i = 0; i < pass->segments; i++)
+        segments[i] = (pass->segment + i) * r->segment_stride + pass->from * (int64_t)sizeof(float);
+    /* runs are shared out as evenly as they go: the first `longer` tiles of each have a row more. Counted on, because
+     * divisions cost as much as a short tile */
+    int64_t run = tile0 / w->tiles_a_run, place = tile0 % w->tiles_a_run, least = r->run / w->tiles_a_run,
+            longer = r->run % w->tiles_a_run;
     int64_t from = place * least + (place < longer ? place : longer), inner = run % r->run_inner;
     const char *a = r->a + run / r->run_inner * r->run_outer_stride + inner * r->run_stride;
-    int64_t skip = r->run_outer_stride - (r->run_inner - 1) * r->run_stride; /* from the last run of a group to the next group */
+    int64_t skip =
+        r->run_outer_stride - (r->run_inner - 1) * r->run_stride; /* from the last run of a group to the next group */
     int64_t row = run * r->run;
     t.next = (const char *)next;
     for (int64_t i = tile0; i < tile1; i++) {
@@ -226,14 +233,17 @@ static int next_pass(const work *w, stretch *pass) {
 static void run_block(const work *w, const rectangle *s, int64_t tile0, int64_t tile1, int by_panel) {
     int64_t outer = by_panel ? s->panel1 - s->panel0 : 1;
     for (int64_t o = 0; o < outer; o++) {
-        int64_t panel0 = by_panel ? s->panel0 + o : s->panel0, panel1 = by_panel ? panel0 + 1 : s->panel1, last = panel1 < s->panel1 ? panel1 : s->panel0;
+        int64_t panel0 = by_panel ? s->panel0 + o : s->panel0, panel1 = by_panel ? panel0 + 1 : s->panel1,
+                last = panel1 < s->panel1 ? panel1 : s->panel0;
         stretch pass = {0};
         int more = measure_out(w, &pass);
         while (more) {
             stretch now = pass;
             more = next_pass(w, &pass);
             for (int64_t p = panel0; p < panel1; p++) {
-                const float *next = p + 1 < panel1 ? panel_part(w, p + 1, now.before) : more ? panel_part(w, panel0, pass.before) : panel_part(w, last, 0);
+                const float *next = p + 1 < panel1 ? panel_part(w, p + 1, now.before)
+                                    : more         ? panel_part(w, panel0, pass.before)
+                                                   : panel_part(w, last, 0);
                 run_tiles(w, &now, tile0, tile1, p, next);
             }
         }
@@ -244,21 +254,25 @@ static void run_block(const work *w, const rectangle *s, int64_t tile0, int64_t 
 static void run_share(const work *w, const rectangle *s) {
     const dycl_gemm_rows *r = w->rows;
     int64_t rows_a_tile = divided_up(r->run, w->tiles_a_run), unique = r->unique * w->depth_a_pass / r->depth;
-    int64_t block = dycl_cpu_cache() / 2 / (unique * rows_a_tile + 1) + 1, blocks = divided_up(s->tile1 - s->tile0, block);
+    int64_t block = dycl_cpu_cache() / 2 / (unique * rows_a_tile + 1) + 1,
+            blocks = divided_up(s->tile1 - s->tile0, block);
     for (int64_t b = 0; b < blocks; b++) {
-        int64_t tile0 = s->tile0 + (s->tile1 - s->tile0) * b / blocks, tile1 = s->tile0 + (s->tile1 - s->tile0) * (b + 1) / blocks;
+        int64_t tile0 = s->tile0 + (s->tile1 - s->tile0) * b / blocks,
+                tile1 = s->tile0 + (s->tile1 - s->tile0) * (b + 1) / blocks;
         run_block(w, s, tile0, tile1, (tile1 - tile0) * rows_a_tile * r->unique <= dycl_cpu_cache() / 2);
     }
 }
 
-/* A was written a moment ago, partly by other cores, and is fetched from their caches; B is the same in every cache and is fetched in time. With rows
- * divided, a thread mostly reads what it wrote in the step before: 3x3 convolutions of 14x14 pixels were 10 % faster. */
+/* A was written a moment ago, partly by other cores, and is fetched from their caches; B is the same in every cache and
+ * is fetched in time. With rows divided, a thread mostly reads what it wrote in the step before: 3x3 convolutions of
+ * 14x14 pixels were 10 % faster. */
 #define FOREIGN 8
 
-/* How many of the threads divide the panels; the others divide the rows. The slowest thread counts, and, where that is equal, less reading: a thread
- * reads its rows of A and its panels of B. */
+/* How many of the threads divide the panels; the others divide the rows. The slowest thread counts, and, where that is
+ * equal, less reading: a thread reads its rows of A and its panels of B. */
 static int64_t by_panels(const work *w, int64_t tiles, int64_t panels, int64_t threads) {
-    double best = INFINITY, a = FOREIGN * (double)(w->rows->runs * w->rows->run * w->rows->unique), b = (double)dycl_gemm_bytes(w->form);
+    double best = INFINITY, a = FOREIGN * (double)(w->rows->runs * w->rows->run * w->rows->unique),
+           b = (double)dycl_gemm_bytes(w->form);
     int64_t chosen = 1;
     for (int64_t n = 1; n <= threads; n++) {
         if (threads % n) continue;
@@ -277,10 +291,12 @@ static int64_t by_panels(const work *w, int64_t tiles, int64_t panels, int64_t t
 static void make_source(const dycl_gemm_rows *r, int64_t self, int64_t team) {
     const dycl_pad *pad = r->source.pad;
     int64_t lines = pad->images * (pad->above + pad->height + pad->below);
-    dycl_kern_pad((float *)r->a, r->source.src, r->source.src_strides, pad, lines * self / team, lines * (self + 1) / team);
+    dycl_kern_pad((float *)r->a, r->source.src, r->source.src_strides, pad, lines * self / team,
+                  lines * (self + 1) / team);
 }
 
-void dycl_gemm_run(const dycl_gemm_form *form, const dycl_gemm_rows *rows, const float *packed, const dycl_gemm_finish *finish, int threads) {
+void dycl_gemm_run(const dycl_gemm_form *form, const dycl_gemm_rows *rows, const float *packed,
+                   const dycl_gemm_finish *finish, int threads) {
     work w = {form, rows, packed, finish, .depth = depth_of(form)};
     w.tiles_a_run = divided_up(rows->run, form->kernel->rows[form->vectors]);
     w.panels = panels_of(form);
@@ -300,6 +316,7 @@ void dycl_gemm_run(const dycl_gemm_form *form, const dycl_gemm_rows *rows, const
             make_source(rows, self, team);
 #pragma omp barrier
         }
-        run_share(&w, &(rectangle){tiles * row / bands, tiles * (row + 1) / bands, panels * column / n, panels * (column + 1) / n});
+        run_share(&w, &(rectangle){tiles * row / bands, tiles * (row + 1) / bands, panels * column / n,
+                                   panels * (column + 1) / n});
     }
 }

@@ -1,10 +1,13 @@
-/* Matrix products and convolutions over a packed constant: C[m, n] = A[m, k] B[k, n], in tiles whose sums stay in registers.
+/* Matrix products and convolutions over a packed constant: C[m, n] = A[m, k] B[k, n], in tiles whose sums stay in
+ * registers.
  *
- * B is packed into panels of up to `vectors` vectors of columns, each panel row after row of k (dycl_gemm_pack), so that a tile reads it in order.
- * A is never packed: the rows of a tile lie at one distance from one another, and a row is made of segments (one for a product, one for each row of
- * the window for a convolution over channels-last pixels with their padding around them).
- * What follows is done before the sums leave the registers: bias, a residual of C's shape, and a clamp to [low, high] that keeps NaN.
- * Sums: one accumulator an element for up to DYCL_GEMM_DEPTH products, such partial sums are added in order.
+ * B is packed into panels of up to `vectors` vectors of columns, each panel row after row of k (dycl_gemm_pack), so
+ * that a tile reads it in order. A is never packed: the rows of a tile lie at one distance from one another, and a row
+ * is made of segments (one for a product, one for each row of the window for a convolution over channels-last pixels
+ * with their padding around them). What follows is done before the sums leave the registers: bias, a residual of C's
+ * shape, and a clamp to [low, high] that keeps NaN. Sums: one accumulator an element for up to DYCL_GEMM_DEPTH
+ * products, such partial sums are added in order.
+ *
  * Ownership: none, everything is borrowed for the call. Threads: tiles are pure; the drivers use OpenMP inside. */
 #ifndef DYCL_KERN_GEMM_H
 #define DYCL_KERN_GEMM_H
@@ -19,14 +22,14 @@ typedef struct {
     float *c;
     int64_t c_row; /* elements */
     const char *a;
-    int64_t a_row;           /* bytes */
-    const int64_t *segments; /* bytes from a row's begin */
+    int64_t a_row;                /* bytes */
+    const int64_t *segments;      /* bytes from a row's begin */
     int64_t segment_count, depth; /* elements of each segment */
     const float *b;
-    int64_t columns;    /* more than those of one vector less than the panel has */
-    int accumulate;     /* the sums begin with what C holds */
-    int finish;         /* the sums are complete: bias, residual and clamp */
-    const float *bias;  /* added last, or NULL: every partial sum would be rounded as coarsely as a large bias */
+    int64_t columns;   /* more than those of one vector less than the panel has */
+    int accumulate;    /* the sums begin with what C holds */
+    int finish;        /* the sums are complete: bias, residual and clamp */
+    const float *bias; /* added last, or NULL: every partial sum would be rounded as coarsely as a large bias */
     const float *residual;
     int64_t residual_row;
     float low, high;
@@ -43,7 +46,8 @@ typedef struct {
 
 const dycl_gemm_kernel *dycl_kern_gemm(dycl_isa isa); /* NULL: none for this ISA */
 
-/* How B lies: element (k, n), with k = (i, j, l) in that order, at i * strides[0] + j * strides[1] + l * strides[2] + n * column. */
+/* How B lies: element (k, n), with k = (i, j, l) in that order, at i * strides[0] + j * strides[1] + l * strides[2] + n
+ * * column. */
 typedef struct {
     const dycl_gemm_kernel *kernel; /* NULL: not this form */
     int64_t n, sizes[3], strides[3], column;
@@ -69,18 +73,20 @@ typedef struct {
     float low, high;       /* -INFINITY, INFINITY: no clamp */
 } dycl_gemm_finish;
 
-/* Rows of A in `runs` runs of `run` rows each; run i begins at offset (i / run_inner) * run_outer_stride + (i % run_inner) * run_stride (bytes). */
+/* Rows of A in `runs` runs of `run` rows each; run i begins at offset (i / run_inner) * run_outer_stride + (i %
+ * run_inner) * run_stride (bytes). */
 typedef struct {
     const char *a;
     int64_t run, runs, a_row, run_inner, run_stride, run_outer_stride;
     int64_t segment_count, segment_stride, depth; /* bytes between segments; elements of one */
-    int64_t unique;                               /* bytes of A that a row has for itself, to choose blocks that stay in the cache */
-    float *c; /* runs * run rows, c_row apart */
+    int64_t unique; /* bytes of A that a row has for itself, to choose blocks that stay in the cache */
+    float *c;       /* runs * run rows, c_row apart */
     int64_t c_row;
     dycl_gemm_source source; /* what `a` is made from */
 } dycl_gemm_rows;
 
-void dycl_gemm_run(const dycl_gemm_form *form, const dycl_gemm_rows *rows, const float *packed, const dycl_gemm_finish *finish, int threads);
+void dycl_gemm_run(const dycl_gemm_form *form, const dycl_gemm_rows *rows, const float *packed,
+                   const dycl_gemm_finish *finish, int threads);
 
 extern const dycl_gemm_kernel dycl_gemm__avx2, dycl_gemm__avx512;
 

@@ -1,11 +1,12 @@
-/* Body of the tiles of a packed product. Before including: DYCL_SIMD_WIDTH, TILES (a list of T(rows, vectors)), MOST1..4 (rows), SUFFIX. */
+/* Body of the tiles of a packed product. Before including: DYCL_SIMD_WIDTH, TILES (a list of T(rows, vectors)),
+ * MOST1..4 (rows), SUFFIX. */
 #include "kern/gemm.h"
 #include "kern/simd.h"
 
 #include <math.h>
 
-/* Rows in threes: an address is a base plus 0, 1 or 2 times the distance, so that five registers reach fourteen rows. The empty asm keeps the compiler
- * from giving each row a register of its own, which it would then have to spill. */
+/* Rows in threes: an address is a base plus 0, 1 or 2 times the distance, so that five registers reach fourteen rows.
+ * The empty asm keeps the compiler from giving each row a register of its own, which it would then have to spill. */
 #define KEEP(x) __asm__ volatile("" : "+r"(x))
 
 DYCL_INLINE void tile(const dycl_gemm_tile *t, const int rows, const int vectors) {
@@ -20,15 +21,16 @@ DYCL_INLINE void tile(const dycl_gemm_tile *t, const int rows, const int vectors
     const int64_t next_step = t->next_step;
     for (int64_t s = 0; s < t->segment_count; s++) {
         int64_t row = t->a_row;
-        const char *p0 = t->a + t->segments[s], *p1 = p0 + 3 * row, *p2 = p0 + 6 * row, *p3 = p0 + 9 * row, *p4 = p0 + 12 * row;
+        const char *p0 = t->a + t->segments[s], *p1 = p0 + 3 * row, *p2 = p0 + 6 * row, *p3 = p0 + 9 * row,
+                   *p4 = p0 + 12 * row;
         const char *end = p0 + (t->depth & ~(int64_t)1) * (int64_t)sizeof(float);
 #define STEP(at)                                                                                                       \
     do {                                                                                                               \
         vf y[DYCL_GEMM_VECTORS];                                                                                       \
-        _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++) y[v] = v_load(b + ((at) * vectors + v) * VW);        \
+        _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++) y[v] = v_load(b + ((at)*vectors + v) * VW);          \
         _Pragma("GCC unroll 14") for (int r = 0; r < rows; r++) {                                                      \
             const char *p = r < 3 ? p0 : r < 6 ? p1 : r < 9 ? p2 : r < 12 ? p3 : p4;                                   \
-            vf x = v_set1(*(const float *)(p + (r % 3) * row + (at) * 4));                                             \
+            vf x = v_set1(*(const float *)(p + (r % 3) * row + (at)*4));                                               \
             _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++) sum[r][v] = v_fma(x, y[v], sum[r][v]);           \
         }                                                                                                              \
         _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++)                                                      \
@@ -77,7 +79,7 @@ DYCL_INLINE void tile(const dycl_gemm_tile *t, const int rows, const int vectors
         }
 }
 
-#define T(rows, vectors) \
+#define T(rows, vectors)                                                                                               \
     static void tile_##rows##_##vectors(const dycl_gemm_tile *t) { tile(t, rows, vectors); }
 TILES
 #undef T

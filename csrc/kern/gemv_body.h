@@ -16,7 +16,8 @@
 #endif
 #define BLOCK 4096 /* elements of C that stay in L1 while rows of B go by */
 
-ALWAYS void dots(const dycl_gemv *g, int m, int streams, int fetches, int64_t column, int64_t apart, const char **next) {
+ALWAYS void dots(const dycl_gemv *g, int m, int streams, int fetches, int64_t column, int64_t apart,
+                 const char **next) {
     const float *b[STREAMS];
     vf sum[DYCL_GEMV_ROWS][STREAMS];
 #pragma GCC unroll 8
@@ -48,7 +49,8 @@ ALWAYS void dots(const dycl_gemv *g, int m, int streams, int fetches, int64_t co
         for (int s = 0; s < streams; s++) {
             vf y = vf_load_part(b[s] + p, rest, (vf){0});
 #pragma GCC unroll 4
-            for (int i = 0; i < m; i++) sum[i][s] = vf_fma(vf_load_part(g->a + i * g->lda + p, rest, (vf){0}), y, sum[i][s]);
+            for (int i = 0; i < m; i++)
+                sum[i][s] = vf_fma(vf_load_part(g->a + i * g->lda + p, rest, (vf){0}), y, sum[i][s]);
         }
     }
 #pragma GCC unroll 4
@@ -73,8 +75,10 @@ static void dot(const dycl_gemv *g, int64_t from, int64_t end) {
     case 2: dot_of(g, 2, STREAMS_2, 0, from, end); break;
     case 3: dot_of(g, 3, STREAMS_3, 0, from, end); break;
     default:
-        if (g->next) dot_of(g, 4, STREAMS_4, 1, from, end);
-        else dot_of(g, 4, STREAMS_4, 0, from, end);
+        if (g->next)
+            dot_of(g, 4, STREAMS_4, 1, from, end);
+        else
+            dot_of(g, 4, STREAMS_4, 0, from, end);
     }
 }
 
@@ -95,7 +99,8 @@ ALWAYS void axpys(const dycl_gemv *g, int m, int streams, int64_t p, int64_t fro
     for (; j + vf_lanes <= end; j += vf_lanes) {
         vf sum[DYCL_GEMV_ROWS];
 #pragma GCC unroll 4
-        for (int i = 0; i < m; i++) sum[i] = (vf){0}; /* C grows by sums of several terms: fewer roundings of large numbers */
+        for (int i = 0; i < m; i++)
+            sum[i] = (vf){0}; /* C grows by sums of several terms: fewer roundings of large numbers */
 #pragma GCC unroll 8
         for (int s = 0; s < streams; s++) {
             vf y = vf_load(b[s] + j);
@@ -124,7 +129,8 @@ ALWAYS void axpy_of(const dycl_gemv *g, int m, int streams, int64_t from, int64_
             for (int64_t j = left; j < right; j++) g->c[i * g->ldc + j] = 0;
         for (; p + streams <= end; p += streams) axpys(g, m, streams, p, left, right);
         for (; p < end; p++) axpys(g, m, 1, p, left, right);
-        for (int i = 0; g->bias && i < m; i++) /* last: every partial sum would be rounded as coarsely as a large bias */
+        for (int i = 0; g->bias && i < m;
+             i++) /* last: every partial sum would be rounded as coarsely as a large bias */
             for (int64_t j = left; j < right; j++) g->c[i * g->ldc + j] += g->bias[j];
     }
 }

@@ -1,9 +1,12 @@
-/* SIMD kernels. One body per family, compiled for scalar, AVX2+FMA and AVX-512 (see Makefile/setup.py), chosen at run time.
+/* SIMD kernels. One body per family, compiled for scalar, AVX2+FMA and AVX-512 (see Makefile/setup.py), chosen at run
+ * time.
  *
  * Ownership: a kernel never allocates, never locks, never looks at the CPU; every pointer is borrowed for the call.
+ *
  * Threads: kernels are pure; the parallel drivers at the end of this file use OpenMP inside.
- * Accuracy: f32 elementary functions stay within 2 ulp (tanh 2.5, activations 2 to 4) of the correctly rounded result (subnormals
- * and infinities included, NaN propagates); f64 ones are libm's, activations composed of them. Tests state and check it. */
+ * Accuracy: f32 elementary functions stay within 2 ulp (tanh 2.5, activations 2 to 4) of the correctly rounded result
+ * (subnormals and infinities included, NaN propagates); f64 ones are libm's, activations composed of them. Tests state
+ * and check it. */
 #ifndef DYCL_KERN_KERN_H
 #define DYCL_KERN_KERN_H
 
@@ -20,10 +23,10 @@ typedef enum {
     DYCL_EW_COUNT
 } dycl_ew;
 
-/* ---- Elementwise over a contiguous run -------------------------------------------------------------------------------
- * dst[i] = op(a[i], b[i], c[i]) for i < n. Unused operands are NULL. dst may equal a, b or c exactly (no partial overlap)
- * when the element sizes agree. An operand whose bit in `scalars` is set points to ONE element, used for every i.
- * Any alignment is accepted. n may be 0. */
+/* ---- Elementwise over a contiguous run
+ * dst[i] = op(a[i], b[i], c[i]) for i < n. Unused operands are NULL. dst may equal a, b or c exactly (no partial
+ * overlap) when the element sizes agree. An operand whose bit in `scalars` is set points to ONE element, used for every
+ * i. Any alignment is accepted. n may be 0. */
 typedef void (*dycl_ew_fn)(void *dst, const void *a, const void *b, const void *c, size_t n);
 
 /* NULL when there is no such kernel. dtype: that of the last operand. Every scalars mask with at least one clear bit
@@ -37,29 +40,33 @@ int dycl_ew_result_is_bool(dycl_ew op);
 /* Conversion between any two dtypes with C/torch semantics (float to int truncates; to bool: != 0). */
 dycl_ew_fn dycl_kern_cast(dycl_isa isa, dycl_dtype from, dycl_dtype to);
 
-/* ---- Reductions of one contiguous row to one element ----------------------------------------------------------------- */
+/* ---- Reductions of one contiguous row to one element */
 typedef enum {
-    DYCL_RED_SUM,   /* f32: SIMD partial sums, error like torch's cascade: accumulate blocks of <= 4096, then pairwise or in f64 */
+    DYCL_RED_SUM, /* f32: SIMD partial sums, error like torch's cascade: accumulate blocks of <= 4096, then pairwise or
+                     in f64 */
     DYCL_RED_PROD,
-    DYCL_RED_AMAX,  /* NaN wins */
+    DYCL_RED_AMAX, /* NaN wins */
     DYCL_RED_AMIN,
-    DYCL_RED_ALL,   /* any dtype -> bool */
+    DYCL_RED_ALL, /* any dtype -> bool */
     DYCL_RED_ANY,
     DYCL_RED_ARGMAX, /* -> i64; first maximum; first NaN wins */
     DYCL_RED_ARGMIN,
-    DYCL_RED_VAR, /* divided by n - *(double *)operand, never less than 0; rounded once, so that no f32 overflows on the way */
+    DYCL_RED_VAR, /* divided by n - *(double *)operand, never less than 0; rounded once, so that no f32 overflows on the
+                     way */
     DYCL_RED_STD, /* its root, before it is rounded */
     DYCL_RED_SUMSQ,
     DYCL_RED_SUMABS,
     DYCL_RED_COUNT
 } dycl_red;
 
-/* out: one element. operand: NULL, or the correction (VAR, STD). n >= 1, or n == 0 where an identity exists (0, 1, true, false). */
+/* out: one element. operand: NULL, or the correction (VAR, STD). n >= 1, or n == 0 where an identity exists (0, 1,
+ * true, false). */
 typedef void (*dycl_red_fn)(void *out, const void *a, const void *operand, size_t n);
-dycl_red_fn dycl_kern_red(dycl_isa isa, dycl_red op, dycl_dtype dtype); /* SUM/PROD/AMAX/AMIN: all dtypes but bool sums */
+dycl_red_fn dycl_kern_red(dycl_isa isa, dycl_red op,
+                          dycl_dtype dtype); /* SUM/PROD/AMAX/AMIN: all dtypes but bool sums */
 dycl_dtype dycl_red_result(dycl_red op, dycl_dtype dtype);
 
-/* ---- Row operators: a whole contiguous row in, a whole row out ------------------------------------------------------- */
+/* ---- Row operators: a whole contiguous row in, a whole row out */
 typedef enum {
     DYCL_ROW_SOFTMAX,     /* a */
     DYCL_ROW_LOG_SOFTMAX, /* a */
@@ -72,34 +79,37 @@ typedef enum {
 typedef void (*dycl_row_fn)(void *dst, const void *a, const void *b, const void *c, size_t n, double eps);
 dycl_row_fn dycl_kern_row(dycl_isa isa, dycl_row op, dycl_dtype dtype);
 
-/* ---- Data movement over strided tensors (strides in elements, may be 0 or negative offsets already applied) ------------
- * element: size in bytes (1, 2, 4, 8). All of them are parallel drivers: they use dycl_cpu_threads() when the work is worth it
- * (kern/parallel.h: measured, 128 KiB a thread), and are serial inside a parallel region. */
+/* ---- Data movement over strided tensors (strides in elements, may be 0 or negative offsets already applied)
+ * element: size in bytes (1, 2, 4, 8). All of them are parallel drivers: they use dycl_cpu_threads() when the work is
+ * worth it (kern/parallel.h: measured, 128 KiB a thread), and are serial inside a parallel region. */
 
 /* dst[strided] = src[strided] over sizes[rank]; collapses dimensions, tiles 2-D transposes, memcpy where it can. */
-void dycl_kern_copy(void *dst, const int64_t *dst_strides, const void *src, const int64_t *src_strides, const int64_t *sizes, int rank,
-                    size_t element);
+void dycl_kern_copy(void *dst, const int64_t *dst_strides, const void *src, const int64_t *src_strides,
+                    const int64_t *sizes, int rank, size_t element);
 /* A strided run of a tile: dst contiguous, src with a stride in elements (0: broadcast). */
 void dycl_kern_gather_run(void *dst, const void *src, int64_t stride, size_t n, size_t element);
 /* Whether all are finite and smaller than 2^limit; limit 128: finite. Serial. */
 int dycl_kern_all_below(const float *data, size_t n, int limit);
 /* Added to the bits of a magnitude, it carries into the sign bit where that is 2^limit and more, or NaN. */
-static inline uint32_t dycl_kern_limit_carry(int limit) { return UINT32_C(0x80000000) - ((uint32_t)(limit + 127) << 23); }
+static inline uint32_t dycl_kern_limit_carry(int limit) {
+    return UINT32_C(0x80000000) - ((uint32_t)(limit + 127) << 23);
+}
 static inline int dycl_kern_all_finite(const float *data, size_t n) { return dycl_kern_all_below(data, n, 128); }
 void dycl_kern_fill(void *dst, const void *value, size_t n, size_t element);
 
-/* out[i, :] = table[index[i], :], rows of row_bytes, row stride in bytes. Index i64 or i32. Returns the first bad i (index out of
- * [0, rows)), or -1: nothing outside the table is ever read. Negative indices are bad here; callers wrap them if the operator says so. */
-int64_t dycl_kern_take_rows(void *out, const void *table, int64_t rows, size_t row_bytes, int64_t row_stride_bytes, const void *index,
-                            dycl_dtype index_dtype, size_t n);
+/* out[i, :] = table[index[i], :], rows of row_bytes, row stride in bytes. Index i64 or i32. Returns the first bad i
+ * (index out of [0, rows)), or -1: nothing outside the table is ever read. Negative indices are bad here; callers wrap
+ * them if the operator says so. */
+int64_t dycl_kern_take_rows(void *out, const void *table, int64_t rows, size_t row_bytes, int64_t row_stride_bytes,
+                            const void *index, dycl_dtype index_dtype, size_t n);
 
-/* Reduction over any set of dimensions of a strided tensor. reduce: bitmask over rank. out is contiguous in the order of the kept
- * dimensions. scratch: dycl_kern_reduce_scratch() bytes, 64-byte aligned. */
+/* Reduction over any set of dimensions of a strided tensor. reduce: bitmask over rank. out is contiguous in the order
+ * of the kept dimensions. scratch: dycl_kern_reduce_scratch() bytes, 64-byte aligned. */
 typedef struct {
     dycl_red op;
-    double correction;   /* of VAR and STD: sum (x - mean)^2 / max(0, n - correction), f32 and f64 */
-    int mean;            /* 1 with SUM: divide by n */
-    dycl_dtype dtype;    /* of the input; bool inputs of SUM were cast before */
+    double correction; /* of VAR and STD: sum (x - mean)^2 / max(0, n - correction), f32 and f64 */
+    int mean;          /* 1 with SUM: divide by n */
+    dycl_dtype dtype;  /* of the input; bool inputs of SUM were cast before */
     int rank;
     int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
     uint32_t reduce;
@@ -107,19 +117,29 @@ typedef struct {
 size_t dycl_kern_reduce_scratch(const dycl_reduce_desc *desc);
 dycl_status dycl_kern_reduce(const dycl_reduce_desc *desc, void *out, const void *in, void *scratch);
 
-/* Images with zeros around them, channels last: dst is [images, above + height + below, left + width + right, channels]; src has strides in the order
- * images, channels, height, width. Writes the rows [begin, end) of the images * (above + height + below); serial. */
+/* Images with zeros around them, channels last: dst is [images, above + height + below, left + width + right,
+ * channels]; src has strides in the order images, channels, height, width. Writes the rows [begin, end) of the images *
+ * (above + height + below); serial. */
 typedef struct {
     int64_t images, channels, height, width, above, below, left, right;
 } dycl_pad;
-void dycl_kern_pad(float *dst, const float *src, const int64_t *src_strides, const dycl_pad *pad, int64_t begin, int64_t end);
+void dycl_kern_pad(float *dst, const float *src, const int64_t *src_strides, const dycl_pad *pad, int64_t begin,
+                   int64_t end);
 
 /* Pooling over NCHW contiguous f32: the fallback where oneDNN is not used (adaptive, indices never). */
-void dycl_kern_adaptive_avg_pool2d(float *out, const float *in, int64_t planes, int64_t h, int64_t w, int64_t oh, int64_t ow);
+void dycl_kern_adaptive_avg_pool2d(float *out, const float *in, int64_t planes, int64_t h, int64_t w, int64_t oh,
+                                   int64_t ow);
 
-/* Resampling of planes, one axis after the other, as torch's interpolate does. An axis is `taps` positions of the input and their weights for
- * each position of the output; index and weight hold out * taps elements, and taps is 1 (nearest), 2 or 4. */
-typedef enum { DYCL_RESIZE_NEAREST, DYCL_RESIZE_NEAREST_EXACT, DYCL_RESIZE_LINEAR, DYCL_RESIZE_CUBIC, DYCL_RESIZE_COUNT } dycl_resize_kind;
+/* Resampling of planes, one axis after the other, as torch's interpolate does. An axis is `taps` positions of the input
+ * and their weights for each position of the output; index and weight hold out * taps elements, and taps is 1
+ * (nearest), 2 or 4. */
+typedef enum {
+    DYCL_RESIZE_NEAREST,
+    DYCL_RESIZE_NEAREST_EXACT,
+    DYCL_RESIZE_LINEAR,
+    DYCL_RESIZE_CUBIC,
+    DYCL_RESIZE_COUNT
+} dycl_resize_kind;
 typedef struct {
     int64_t in, out, taps;
     const int64_t *index;
@@ -127,13 +147,14 @@ typedef struct {
 } dycl_resize_axis;
 int dycl_kern_resize_taps(dycl_resize_kind kind);
 /* scale: of the output to the input; 0: follows from the sizes */
-void dycl_kern_resize_axis(dycl_resize_kind kind, int align_corners, int64_t in, int64_t out, double scale, int64_t *index, float *weight);
+void dycl_kern_resize_axis(dycl_resize_kind kind, int align_corners, int64_t in, int64_t out, double scale,
+                           int64_t *index, float *weight);
 /* NCHW contiguous f32. scratch: most_threads * taps * x->out floats. */
-void dycl_kern_resize2d(float *out, const float *in, int64_t planes, const dycl_resize_axis *y, const dycl_resize_axis *x, float *scratch,
-                        int most_threads);
+void dycl_kern_resize2d(float *out, const float *in, int64_t planes, const dycl_resize_axis *y,
+                        const dycl_resize_axis *x, float *scratch, int most_threads);
 
 /* Group norm over [n, c, inner] contiguous f32, weight/bias [c] or NULL. */
-void dycl_kern_group_norm(float *out, const float *in, const float *weight, const float *bias, int64_t n, int64_t c, int64_t inner,
-                          int64_t groups, double eps);
+void dycl_kern_group_norm(float *out, const float *in, const float *weight, const float *bias, int64_t n, int64_t c,
+                          int64_t inner, int64_t groups, double eps);
 
 #endif

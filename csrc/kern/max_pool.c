@@ -13,7 +13,8 @@ static const dycl_max_pool_table *table_of(dycl_isa isa) {
 }
 
 /* One task: a row of the result of an image, or a plane; a part of one where there are fewer planes than threads. */
-static void run(const dycl_max_pool_table *table, float *out, const float *in, const dycl_max_pool *p, int64_t task, int64_t parts) {
+static void run(const dycl_max_pool_table *table, float *out, const float *in, const dycl_max_pool *p, int64_t task,
+                int64_t parts) {
     if (p->channels_last) {
         table->pixels(out + task * p->ow * p->c, in + task / p->oh * p->h * p->w * p->c, p, task % p->oh);
         return;
@@ -25,7 +26,8 @@ static void run(const dycl_max_pool_table *table, float *out, const float *in, c
 void dycl_kern_max_pool2d(float *out, const float *in, const dycl_max_pool *p) {
     const dycl_max_pool_table *table = table_of(dycl_cpu_isa());
     int threads = dycl_kern_threads((size_t)(p->n * p->c) * (size_t)(p->h * p->w + p->oh * p->ow) * sizeof(float));
-    int64_t parts = p->n * p->c >= 4 * threads ? 1 : threads, tasks = p->channels_last ? p->n * p->oh : p->n * p->c * parts;
+    int64_t parts = p->n * p->c >= 4 * threads ? 1 : threads,
+            tasks = p->channels_last ? p->n * p->oh : p->n * p->c * parts;
     if (threads < 2) {
         for (int64_t task = 0; task < tasks; task++) run(table, out, in, p, task, parts);
         return;

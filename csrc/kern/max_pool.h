@@ -1,4 +1,6 @@
-/* Max pooling of f32 images, as torch's: a NaN in a window is its largest element, and what lies outside counts as -inf.
+/* Max pooling of f32 images, as torch's: a NaN in a window is its largest element, and what lies outside counts as
+ * -inf.
+ *
  * Ownership: none. Threads: rows are independent; dycl_kern_max_pool2d is a parallel driver (kern.h). */
 #ifndef DYCL_KERN_MAX_POOL_H
 #define DYCL_KERN_MAX_POOL_H
@@ -14,8 +16,10 @@ typedef struct {
 void dycl_kern_max_pool2d(float *out, const float *in, const dycl_max_pool *pool);
 
 typedef struct {
-    void (*pixels)(float *out, const float *image, const dycl_max_pool *pool, int64_t oy);                      /* channels last: that row of the result */
-    void (*plane)(float *out, const float *in, const dycl_max_pool *pool, int64_t oy_begin, int64_t oy_end); /* these rows of the plane `out` */
+    void (*pixels)(float *out, const float *image, const dycl_max_pool *pool,
+                   int64_t oy); /* channels last: that row of the result */
+    void (*plane)(float *out, const float *in, const dycl_max_pool *pool, int64_t oy_begin,
+                  int64_t oy_end); /* these rows of the plane `out` */
 } dycl_max_pool_table;
 extern const dycl_max_pool_table dycl_max_pool__scalar, dycl_max_pool__avx2, dycl_max_pool__avx512;
 

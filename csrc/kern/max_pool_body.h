@@ -13,7 +13,8 @@ static taps taps_of(const dycl_max_pool *p, int axis, int64_t o) {
     int64_t size = axis ? p->w : p->h, dilation = p->dilation[axis];
     taps t = {0, p->kernel[axis], o * p->stride[axis] - p->pad[axis]};
     if (t.origin < 0) t.first = (-t.origin + dilation - 1) / dilation;
-    if (t.origin + (t.end - 1) * dilation >= size) t.end = size > t.origin ? (size - t.origin + dilation - 1) / dilation : 0;
+    if (t.origin + (t.end - 1) * dilation >= size)
+        t.end = size > t.origin ? (size - t.origin + dilation - 1) / dilation : 0;
     if (t.first > t.end) t.first = t.end;
     return t;
 }
@@ -44,8 +45,10 @@ static void pixel(float *out, const float *image, const dycl_max_pool *p, taps y
                 const float *at = first + y * down + x * right + j;
                 most = larger(part == vf_lanes ? vf_load(at) : vf_load_part(at, part, low), most);
             }
-        if (part == vf_lanes) vf_store(out + j, most);
-        else vf_store_part(out + j, part, most);
+        if (part == vf_lanes)
+            vf_store(out + j, most);
+        else
+            vf_store_part(out + j, part, most);
     }
 }
 
@@ -99,8 +102,8 @@ static void wide_row(float *out, const float *in, const dycl_max_pool *p, taps y
     }
 }
 
-/* In pieces of columns, whose rows are copied with -inf around them. A window's rows come one after the other, as of equal elements the first counts (0
- * and -0). */
+/* In pieces of columns, whose rows are copied with -inf around them. A window's rows come one after the other, as of
+ * equal elements the first counts (0 and -0). */
 static void plane(float *out, const float *in, const dycl_max_pool *p, int64_t oy_begin, int64_t oy_end) {
     const int64_t stride = p->stride[1], reach = (p->kernel[1] - 1) * p->dilation[1] + 1;
     float row[COLUMNS + 3 * vf_lanes], best[COLUMNS + vf_lanes];

@@ -22,14 +22,17 @@ const dycl_narrow_table *dycl_kern_narrow(dycl_isa isa) {
     }
 }
 
-/* ---- Packing -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- Packing */
 
 static int64_t groups_of(const dycl_narrow_form *form) { return (form->k + GROUP - 1) / GROUP; }
 static size_t most_kept(const dycl_narrow_form *form) { return (size_t)(form->n * form->k) / 256 + 16; }
-static size_t columns_bytes(const dycl_narrow_form *form) { return (size_t)(form->n * groups_of(form) * dycl_narrow_group_bytes(28)); }
+static size_t columns_bytes(const dycl_narrow_form *form) {
+    return (size_t)(form->n * groups_of(form) * dycl_narrow_group_bytes(28));
+}
 
 size_t dycl_narrow_bytes(const dycl_narrow_form *form) {
-    return HEADER + columns_bytes(form) + most_kept(form) * sizeof(dycl_narrow_kept) + (size_t)(form->n + 1) * sizeof(uint32_t);
+    return HEADER + columns_bytes(form) + most_kept(form) * sizeof(dycl_narrow_kept) +
+           (size_t)(form->n + 1) * sizeof(uint32_t);
 }
 
 static uint32_t bits_of(float x) {
@@ -59,7 +62,8 @@ static void look(const dycl_narrow_form *form, const float *b, int *bits, int *b
     }
 }
 
-static void gather(const dycl_narrow_form *form, const float *b, int64_t p, int64_t j, int64_t columns, float tile[COLUMNS][GROUP]) {
+static void gather(const dycl_narrow_form *form, const float *b, int64_t p, int64_t j, int64_t columns,
+                   float tile[COLUMNS][GROUP]) {
     int64_t rows = form->k - p < GROUP ? form->k - p : GROUP;
     const float *from = b + p * form->row + j * form->column;
     if (rows < GROUP) memset(tile, 0, sizeof(float[COLUMNS][GROUP]));
@@ -71,8 +75,10 @@ static void gather(const dycl_narrow_form *form, const float *b, int64_t p, int6
         for (int64_t c = 0; c < columns; c++) tile[c][i] = from[i * form->row + c * form->column];
 }
 
-/* Every column's groups, and how many weights of it have to be kept as begins[column + 1]. Ends early when there are too many: then the sum says so. */
-static size_t encode(const dycl_narrow_table *table, const dycl_narrow_form *form, const float *b, dycl_narrow_header *h, uint8_t *to, uint32_t *begins, int threads) {
+/* Every column's groups, and how many weights of it have to be kept as begins[column + 1]. Ends early when there are
+ * too many: then the sum says so. */
+static size_t encode(const dycl_narrow_table *table, const dycl_narrow_form *form, const float *b,
+                     dycl_narrow_header *h, uint8_t *to, uint32_t *begins, int threads) {
     const int64_t size = dycl_narrow_group_bytes(h->bits), blocks = (form->n + COLUMNS - 1) / COLUMNS;
     const size_t most = most_kept(form);
     int (*const encode_group)(uint8_t *, const float *, int) = h->bits == 16 ? table->encode16 : table->encode28;
@@ -86,7 +92,8 @@ static size_t encode(const dycl_narrow_table *table, const dycl_narrow_form *for
         if (atomic_load_explicit(&all, memory_order_relaxed) > most) continue;
         for (int64_t group = 0; group < h->groups; group++) {
             gather(form, b, group * GROUP, j, columns, tile);
-            for (int64_t c = 0; c < columns; c++) kept[c] += (uint32_t)encode_group(to + ((j + c) * h->groups + group) * size, tile[c], h->base);
+            for (int64_t c = 0; c < columns; c++)
+                kept[c] += (uint32_t)encode_group(to + ((j + c) * h->groups + group) * size, tile[c], h->base);
         }
         for (int64_t c = 0; c < columns; c++) {
             begins[j + c + 1] = kept[c];
@@ -101,7 +108,8 @@ static int is_kept(const dycl_narrow_header *h, float x) {
     return h->bits == 16 ? (u & 0xffff) != 0 : code - 1 >= CODES && u << 1;
 }
 
-static void keep(const dycl_narrow_form *form, const float *b, const dycl_narrow_header *h, const uint32_t *begins, dycl_narrow_kept *kept) {
+static void keep(const dycl_narrow_form *form, const float *b, const dycl_narrow_header *h, const uint32_t *begins,
+                 dycl_narrow_kept *kept) {
     for (int64_t j = 0; j < form->n; j++) {
         dycl_narrow_kept *to = kept + begins[j];
         for (int64_t p = 0; p < form->k && to < kept + begins[j + 1]; p++) {
@@ -111,7 +119,8 @@ static void keep(const dycl_narrow_form *form, const float *b, const dycl_narrow
     }
 }
 
-void dycl_narrow_pack(const dycl_narrow_table *table, const dycl_narrow_form *form, const float *b, void *packed, int threads) {
+void dycl_narrow_pack(const dycl_narrow_table *table, const dycl_narrow_form *form, const float *b, void *packed,
+                      int threads) {
     dycl_narrow_header *h = packed;
     uint8_t *columns = (uint8_t *)packed + HEADER;
     dycl_narrow_kept *kept = (dycl_narrow_kept *)(columns + columns_bytes(form));
@@ -130,14 +139,16 @@ void dycl_narrow_pack(const dycl_narrow_table *table, const dycl_narrow_form *fo
     h->usable = 1;
 }
 
-/* ---- Weights that are kept aside ------------------------------------------------------------------------------------------------------------ */
+/* ---- Weights that are kept aside */
 
 static float decode(const dycl_narrow_header *h, int64_t j, int64_t p) {
     const uint8_t *group = h->columns + (j * h->groups + p / GROUP) * dycl_narrow_group_bytes(h->bits);
     int64_t i = p % GROUP;
     uint16_t low;
-    if (h->bits == 16) memcpy(&low, group + i % 16 * 4 + i / 16 * 2, 2);
-    else memcpy(&low, group + 2 * i, 2);
+    if (h->bits == 16)
+        memcpy(&low, group + i % 16 * 4 + i / 16 * 2, 2);
+    else
+        memcpy(&low, group + 2 * i, 2);
     uint32_t u = h->bits == 16 ? (uint32_t)low << 16 : low, high = group[64 + i];
     if (h->bits != 16) {
         u |= (high & 0x80) << 24 | (high & 7) << 20 | (uint32_t)(group[96 + i % 16] >> (i < 16 ? 0 : 4) & 15) << 16;
@@ -153,7 +164,8 @@ double dycl_narrow_complete(const dycl_narrow *g, int i, int64_t j, double sum) 
     const dycl_narrow_kept *next = h->kept + h->begins[j], *end = h->kept + h->begins[j + 1];
     const float *a = g->a + i * g->lda;
     if (sum == sum) {
-        for (const dycl_narrow_kept *kept = next; kept < end; kept++) sum += (double)a[kept->position] * (double)kept->weight;
+        for (const dycl_narrow_kept *kept = next; kept < end; kept++)
+            sum += (double)a[kept->position] * (double)kept->weight;
         return sum;
     }
     sum = 0; /* an infinity of A may have met a zero that stands for another weight */

@@ -5,22 +5,29 @@
 #define ALWAYS static inline __attribute__((always_inline))
 #define GROUP  DYCL_NARROW_GROUP
 #define CHUNKS (GROUP / vf_lanes)
-#define AHEAD  2048 /* bytes: further than the processor's own prefetching reaches. 1024 to 2560 were the same within 2% */
+#define AHEAD                                                                                                          \
+    2048 /* bytes: further than the processor's own prefetching reaches. 1024 to 2560 were the same within 2% */
 
 /* Columns at once for 1 to 4 rows, and sums of each, all in registers. */
 #if DYCL_LEVEL == 2
 #define SHAPES(X) X(1, 4, 2) X(2, 4, 2) X(3, 4, 1) X(4, 4, 1)
 typedef __m512i words;
 #define WORDS(name) _mm512_##name
-ALWAYS words low_halves(const uint8_t *from) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from)); }
+ALWAYS words low_halves(const uint8_t *from) {
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from));
+}
 ALWAYS words bytes_signed(const uint8_t *from) { return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)); }
 ALWAYS words bytes_plain(const uint8_t *from) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from)); }
 ALWAYS words load_words(const uint8_t *from) { return _mm512_loadu_si512(from); }
-ALWAYS words with_bits(words x, words more, int mask) { return _mm512_ternarylogic_epi32(x, more, _mm512_set1_epi32(mask), 0xf8); /* x | (more & mask) */ }
+ALWAYS words with_bits(words x, words more, int mask) {
+    return _mm512_ternarylogic_epi32(x, more, _mm512_set1_epi32(mask), 0xf8); /* x | (more & mask) */
+}
 ALWAYS words only(words x, int mask) { return _mm512_and_si512(x, _mm512_set1_epi32(mask)); }
-ALWAYS words add_where(words x, int mask, words more) { return _mm512_mask_add_epi32(x, _mm512_test_epi32_mask(x, _mm512_set1_epi32(mask)), x, more); }
+ALWAYS words add_where(words x, int mask, words more) {
+    return _mm512_mask_add_epi32(x, _mm512_test_epi32_mask(x, _mm512_set1_epi32(mask)), x, more);
+}
 #else
-#define SHAPES(X) X(1, 4, 1) X(2, 3, 1) X(3, 2, 1) X(4, 2, 1)
+#define SHAPES(X)   X(1, 4, 1) X(2, 3, 1) X(3, 2, 1) X(4, 2, 1)
 typedef __m256i words;
 #define WORDS(name) _mm256_##name
 ALWAYS words low_halves(const uint8_t *from) { return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from)); }
@@ -55,7 +62,8 @@ typedef struct {
     float rest[GROUP];
 } left;
 
-ALWAYS void dots(const dycl_narrow *g, const left *a, int bits, int m, int streams, int sets, int64_t column, int64_t apart) {
+ALWAYS void dots(const dycl_narrow *g, const left *a, int bits, int m, int streams, int sets, int64_t column,
+                 int64_t apart) {
     const int size = dycl_narrow_group_bytes(bits);
     const dycl_narrow_header *h = g->packed;
     const words base = WORDS(set1_epi32)(h->base << 23);
@@ -111,8 +119,8 @@ SHAPES(SHAPE28)
 SHAPES(SHAPE16)
 
 static void run(const dycl_narrow *g, int64_t from, int64_t end) {
-    static void (*const shapes[2][DYCL_NARROW_ROWS])(const dycl_narrow *, const left *, int64_t, int64_t) = {{run28_1, run28_2, run28_3, run28_4},
-                                                                                                             {run16_1, run16_2, run16_3, run16_4}};
+    static void (*const shapes[2][DYCL_NARROW_ROWS])(const dycl_narrow *, const left *, int64_t, int64_t) = {
+        {run28_1, run28_2, run28_3, run28_4}, {run16_1, run16_2, run16_3, run16_4}};
     left a[DYCL_NARROW_ROWS];
     for (int i = 0; i < g->m; i++) {
         a[i].row = g->a + i * g->lda;

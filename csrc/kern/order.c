@@ -11,7 +11,8 @@
         for (int64_t i = 0; i < length; i++) {                                                                         \
             int64_t at = i;                                                                                            \
             if (x[i] != x[i]) return 0;                                                                                \
-            for (; at > 0 && (descending ? x[order[at - 1]] < x[i] : x[order[at - 1]] > x[i]); at--) order[at] = order[at - 1]; \
+            for (; at > 0 && (descending ? x[order[at - 1]] < x[i] : x[order[at - 1]] > x[i]); at--)                   \
+                order[at] = order[at - 1];                                                                             \
             order[at] = i;                                                                                             \
         }                                                                                                              \
         for (int64_t i = 0; i < k; i++) {                                                                              \
@@ -25,7 +26,8 @@ ROW(row_f64, double)
 ROW(row_i64, int64_t)
 ROW(row_i32, int32_t)
 
-int dycl_order_rows(dycl_dtype dtype, const void *x, int64_t rows, int64_t length, int64_t k, int descending, int64_t *out) {
+int dycl_order_rows(dycl_dtype dtype, const void *x, int64_t rows, int64_t length, int64_t k, int descending,
+                    int64_t *out) {
     int done = length <= LENGTH && rows * length <= DYCL_ORDER_TOTAL;
     for (int64_t r = 0; r < rows && done; r++, out += k) {
         switch (dtype) {

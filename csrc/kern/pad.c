@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-/* Pixels whose channels do not follow one another: squares of 16 by 16, so that what is read and what is written stay in the first cache. */
+/* Pixels whose channels do not follow one another: squares of 16 by 16, so that what is read and what is written stay
+ * in the first cache. */
 static void transposed(float *to, const float *from, int64_t width, int64_t channels, int64_t pixel, int64_t channel) {
     for (int64_t x0 = 0; x0 < width; x0 += 16)
         for (int64_t c0 = 0; c0 < channels; c0 += 16) {
@@ -12,7 +13,8 @@ static void transposed(float *to, const float *from, int64_t width, int64_t chan
         }
 }
 
-void dycl_kern_pad(float *dst, const float *src, const int64_t *src_strides, const dycl_pad *p, int64_t begin, int64_t end) {
+void dycl_kern_pad(float *dst, const float *src, const int64_t *src_strides, const dycl_pad *p, int64_t begin,
+                   int64_t end) {
     int64_t height = p->height + p->above + p->below, line = (p->width + p->left + p->right) * p->channels;
     int64_t before = p->left * p->channels, inside = p->width * p->channels;
     int dense = (p->channels == 1 || src_strides[1] == 1) && (p->width == 1 || src_strides[3] == p->channels);

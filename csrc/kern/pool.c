@@ -2,12 +2,8 @@
 #include "kern/red.h"
 
 /* torch's windows: from floor(i * in / out) to ceil((i + 1) * in / out). */
-static int64_t window_begin(int64_t i, int64_t in, int64_t out) {
-    return i * in / out;
-}
-static int64_t window_end(int64_t i, int64_t in, int64_t out) {
-    return ((i + 1) * in + out - 1) / out;
-}
+static int64_t window_begin(int64_t i, int64_t in, int64_t out) { return i * in / out; }
+static int64_t window_end(int64_t i, int64_t in, int64_t out) { return ((i + 1) * in + out - 1) / out; }
 
 static void pool_plane(const dycl_red_table *table, float *out, const float *in, int64_t h, int64_t w, int64_t oh,
                        int64_t ow) {

@@ -2,9 +2,7 @@
 
 #include <string.h>
 
-size_t dycl_recurrent_scratch(const dycl_recurrent *r, int64_t rows) {
-    return (size_t)(rows * r->gates + r->width);
-}
+size_t dycl_recurrent_scratch(const dycl_recurrent *r, int64_t rows) { return (size_t)(rows * r->gates + r->width); }
 
 /* Gates in torch's order: input, forget, cell, output. */
 static void lstm_row(const dycl_recurrent *r, float *g, float *c, float *h, float *spare) {

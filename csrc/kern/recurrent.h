@@ -6,7 +6,13 @@
 
 #include "kern/small.h"
 
-typedef enum { DYCL_RECURRENT_TANH, DYCL_RECURRENT_RELU, DYCL_RECURRENT_LSTM, DYCL_RECURRENT_GRU, DYCL_RECURRENT_COUNT } dycl_recurrent_kind;
+typedef enum {
+    DYCL_RECURRENT_TANH,
+    DYCL_RECURRENT_RELU,
+    DYCL_RECURRENT_LSTM,
+    DYCL_RECURRENT_GRU,
+    DYCL_RECURRENT_COUNT
+} dycl_recurrent_kind;
 
 typedef struct {
     dycl_recurrent_kind kind;

@@ -1,4 +1,5 @@
 /* What the reduction drivers (reduce.c, group_norm.c, pool.c) take from the per-ISA bodies beyond kern.h.
+ *
  * Ownership: tables are immutable statics. Threads: pure functions. */
 #ifndef DYCL_KERN_RED_H
 #define DYCL_KERN_RED_H
@@ -49,9 +50,7 @@ static inline void dycl_sum_add(dycl_running_sum *s, double x) {
 }
 
 /* Infinities make the correction NaN while the sum itself is right. */
-static inline double dycl_sum_value(dycl_running_sum s) {
-    return isfinite(s.lost) ? s.sum + s.lost : s.sum;
-}
+static inline double dycl_sum_value(dycl_running_sum s) { return isfinite(s.lost) ? s.sum + s.lost : s.sum; }
 
 /* A running count, mean and sum of squared deviations; two of them merge exactly (Chan, Golub, LeVeque 1979). */
 typedef struct {

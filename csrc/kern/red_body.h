@@ -1,4 +1,5 @@
 /* Row reductions, compiled once per ISA: the including file sets DYCL_LEVEL and DYCL_RED_TABLE (the table's name).
+ *
  * Ownership: pointers are borrowed. Threads: pure functions. */
 #include "kern/red.h"
 #include "kern/rowvec.h"

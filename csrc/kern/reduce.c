@@ -56,12 +56,8 @@ static void store_int(dycl_dtype dtype, void *p, int64_t x) {
     }
 }
 
-static int is_arg(dycl_red op) {
-    return op == DYCL_RED_ARGMAX || op == DYCL_RED_ARGMIN;
-}
-static int is_max(dycl_red op) {
-    return op == DYCL_RED_AMAX || op == DYCL_RED_ARGMAX;
-}
+static int is_arg(dycl_red op) { return op == DYCL_RED_ARGMAX || op == DYCL_RED_ARGMIN; }
+static int is_max(dycl_red op) { return op == DYCL_RED_AMAX || op == DYCL_RED_ARGMAX; }
 
 /* A strict comparison keeps the first of equals; among floats the first NaN beats all. */
 static int beats(dycl_red op, int is_float, const partial *b, const partial *a) {
@@ -319,8 +315,7 @@ dycl_status dycl_kern_reduce(const dycl_reduce_desc *desc, void *out, const void
         return dycl_error_set("no reduction %d of %s", (int)desc->op, dycl_dtype_name(desc->dtype));
     if (plan.n_kept == 0) return DYCL_OK;
     /* torch has a message of its own for an extreme of nothing. */
-    if (plan.n_reduced == 0 && (is_arg(desc->op) || is_max(desc->op) || desc->op == DYCL_RED_AMIN))
-        return DYCL_BAIL;
+    if (plan.n_reduced == 0 && (is_arg(desc->op) || is_max(desc->op) || desc->op == DYCL_RED_AMIN)) return DYCL_BAIL;
     int threads = dycl_kern_threads((size_t)plan.n_kept * (size_t)plan.n_reduced * plan.element);
     if (plan.column != DYCL_COLUMN_COUNT) {
         dycl_reduce_columns(&plan, out, in, scratch);

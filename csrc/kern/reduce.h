@@ -1,5 +1,6 @@
 /* Shared by reduce.c (plan, rows) and reduce_columns.c. Ownership: a plan lives on its caller's stack and borrows
  * everything.
+ *
  * Threads: a plan is immutable once made. */
 #ifndef DYCL_KERN_REDUCE_H
 #define DYCL_KERN_REDUCE_H

@@ -21,9 +21,7 @@ typedef struct {
     double sum[TILE], lost[TILE];
 } wide_tile;
 
-static int is_f64(const dycl_reduce_plan *plan) {
-    return plan->desc->dtype == DYCL_F64;
-}
+static int is_f64(const dycl_reduce_plan *plan) { return plan->desc->dtype == DYCL_F64; }
 
 static double wide_value(const wide_tile *wide, size_t j) {
     return dycl_sum_value((dycl_running_sum){wide->sum[j], wide->lost[j]});
@@ -173,12 +171,8 @@ static void merge_tile(const dycl_reduce_plan *plan, double (*total)[TILE], doub
     }
 }
 
-static int64_t columns_of(const dycl_reduce_plan *plan) {
-    return plan->kept.size[plan->kept.rank - 1];
-}
-static int64_t tiles_of(const dycl_reduce_plan *plan) {
-    return (columns_of(plan) + TILE - 1) / TILE;
-}
+static int64_t columns_of(const dycl_reduce_plan *plan) { return plan->kept.size[plan->kept.rank - 1]; }
+static int64_t tiles_of(const dycl_reduce_plan *plan) { return (columns_of(plan) + TILE - 1) / TILE; }
 
 void dycl_reduce_columns_plan(dycl_reduce_plan *plan) {
     static const uint8_t columns[DYCL_RED_COUNT] = {

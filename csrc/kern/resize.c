@@ -15,9 +15,7 @@ static float axis_scale(int align_corners, int64_t in, int64_t out, double scale
     return scale > 0 ? (float)(1 / scale) : (float)in / (float)out;
 }
 
-static int64_t at_most(int64_t i, int64_t last) {
-    return i < last ? i : last;
-}
+static int64_t at_most(int64_t i, int64_t last) { return i < last ? i : last; }
 
 /* Keys' convolution with a = -0.75: near, for distances up to 1, and far, up to 2. */
 static float cubic_near(float x) {
@@ -39,7 +37,8 @@ void dycl_kern_resize_axis(dycl_resize_kind kind, int align_corners, int64_t in,
             weight[i] = 1;
             continue;
         }
-        float at = align_corners ? step * (float)i : fmaf(step, (float)i + 0.5f, -0.5f); /* one rounding, as in torch's build */
+        float at = align_corners ? step * (float)i
+                                 : fmaf(step, (float)i + 0.5f, -0.5f); /* one rounding, as in torch's build */
         if (kind == DYCL_RESIZE_LINEAR) {
             if (at < 0) at = 0;
             if (in == out) at = (float)i; /* torch copies then, whatever the scale */
@@ -49,7 +48,8 @@ void dycl_kern_resize_axis(dycl_resize_kind kind, int align_corners, int64_t in,
         past = past < 0 ? 0 : past > 1 ? 1 : past;
         if (kind == DYCL_RESIZE_LINEAR) {
             index[2 * i] = first;
-            index[2 * i + 1] = in == out ? first : at_most(first + 1, in - 1); /* a neighbour's NaN would come in, times 0 */
+            index[2 * i + 1] =
+                in == out ? first : at_most(first + 1, in - 1); /* a neighbour's NaN would come in, times 0 */
             weight[2 * i] = 1 - past;
             weight[2 * i + 1] = past;
             continue;

@@ -1,4 +1,5 @@
 /* Row operators, compiled once per ISA: the including file sets DYCL_LEVEL and DYCL_ROW_TABLE (the table's name).
+ *
  * Ownership: pointers are borrowed. Threads: pure functions. */
 #include "kern/red.h"
 #include "kern/row.h"

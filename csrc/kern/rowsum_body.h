@@ -4,6 +4,7 @@
  * Accuracy: four accumulators add at most 16 vectors each, their sum goes to an outer vector, that to a double every
  * 4096 elements: shorter chains than torch's cascade. f64 has no wider type, so its blocks are added with Neumaier's
  * correction.
+ *
  * Ownership: pointers are borrowed. Threads: pure functions. */
 
 #define LANES             V_(lanes)

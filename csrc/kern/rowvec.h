@@ -2,6 +2,7 @@
  * DYCL_LEVEL (0 baseline, 1 AVX2+FMA, 2 AVX-512) is set by the including *__isa.c file. Arithmetic is the compiler's
  * vector extension; only what it expresses badly (max, fma, masked tails, NaN tests) is spelled out. Level 0 has no
  * intrinsics, so it builds on any processor.
+ *
  * Ownership: none. Threads: pure functions. */
 #ifndef DYCL_KERN_ROWVEC_H
 #define DYCL_KERN_ROWVEC_H
@@ -43,22 +44,14 @@ typedef int64_t vd_int __attribute__((vector_size(DYCL_VBYTES)));
         memcpy(&v, p, sizeof v);                                                                                       \
         return v;                                                                                                      \
     }                                                                                                                  \
-    static inline void V##_store(T *p, V v) {                                                                          \
-        memcpy(p, &v, sizeof v);                                                                                       \
-    }                                                                                                                  \
-    static inline V V##_select(V##_int mask, V a, V b) {                                                               \
-        return (V)((mask & (V##_int)a) | (~mask & (V##_int)b));                                                        \
-    }
+    static inline void V##_store(T *p, V v) { memcpy(p, &v, sizeof v); }                                               \
+    static inline V V##_select(V##_int mask, V a, V b) { return (V)((mask & (V##_int)a) | (~mask & (V##_int)b)); }
 DYCL_VEC_COMMON(vf, float)
 DYCL_VEC_COMMON(vd, double)
 #undef DYCL_VEC_COMMON
 
-static inline vf vf_abs(vf v) {
-    return (vf)((vf_int)v & 0x7fffffff);
-}
-static inline vd vd_abs(vd v) {
-    return (vd)((vd_int)v & 0x7fffffffffffffff);
-}
+static inline vf vf_abs(vf v) { return (vf)((vf_int)v & 0x7fffffff); }
+static inline vd vd_abs(vd v) { return (vd)((vd_int)v & 0x7fffffffffffffff); }
 
 /* V_max(v, acc), V_min(v, acc): acc where v is NaN, so a NaN is never stored by them; V_unordered finds it instead.
  * V_hsum adds the lanes in f64: a horizontal sum in f32 would lose more than all that came before it.
@@ -67,24 +60,12 @@ static inline vd vd_abs(vd v) {
 
 #define DYCL_VEC(V, T, s, M)                                                                                           \
     typedef M V##_bad;                                                                                                 \
-    static inline V V##_max(V v, V acc) {                                                                              \
-        return (V)_mm512_max_##s(v, acc);                                                                              \
-    }                                                                                                                  \
-    static inline V V##_min(V v, V acc) {                                                                              \
-        return (V)_mm512_min_##s(v, acc);                                                                              \
-    }                                                                                                                  \
-    static inline V V##_fma(V a, V b, V c) {                                                                           \
-        return (V)_mm512_fmadd_##s(a, b, c);                                                                           \
-    }                                                                                                                  \
-    static inline V##_bad V##_unordered(V a, V b) {                                                                    \
-        return _mm512_cmp_##s##_mask(a, b, _CMP_UNORD_Q);                                                              \
-    }                                                                                                                  \
-    static inline int V##_any(V##_bad bad) {                                                                           \
-        return bad != 0;                                                                                               \
-    }                                                                                                                  \
-    static inline int V##_any_equal(V a, V b) {                                                                        \
-        return _mm512_cmp_##s##_mask(a, b, _CMP_EQ_OQ) != 0;                                                           \
-    }                                                                                                                  \
+    static inline V V##_max(V v, V acc) { return (V)_mm512_max_##s(v, acc); }                                          \
+    static inline V V##_min(V v, V acc) { return (V)_mm512_min_##s(v, acc); }                                          \
+    static inline V V##_fma(V a, V b, V c) { return (V)_mm512_fmadd_##s(a, b, c); }                                    \
+    static inline V##_bad V##_unordered(V a, V b) { return _mm512_cmp_##s##_mask(a, b, _CMP_UNORD_Q); }                \
+    static inline int V##_any(V##_bad bad) { return bad != 0; }                                                        \
+    static inline int V##_any_equal(V a, V b) { return _mm512_cmp_##s##_mask(a, b, _CMP_EQ_OQ) != 0; }                 \
     static inline V V##_nan_wins(V v, V acc, V r) {                                                                    \
         (void)acc;                                                                                                     \
         return (V)_mm512_mask_mov_##s(r, _mm512_cmp_##s##_mask(v, v, _CMP_UNORD_Q), v);                                \
@@ -92,22 +73,14 @@ static inline vd vd_abs(vd v) {
     static inline V V##_load_part(const T *p, size_t n, V fill) {                                                      \
         return (V)_mm512_mask_loadu_##s(fill, (M)((1u << n) - 1), p);                                                  \
     }                                                                                                                  \
-    static inline void V##_store_part(T *p, size_t n, V v) {                                                           \
-        _mm512_mask_storeu_##s(p, (M)((1u << n) - 1), v);                                                              \
-    }                                                                                                                  \
-    static inline T V##_hmax(V v) {                                                                                    \
-        return _mm512_reduce_max_##s(v);                                                                               \
-    }                                                                                                                  \
-    static inline T V##_hmin(V v) {                                                                                    \
-        return _mm512_reduce_min_##s(v);                                                                               \
-    }
+    static inline void V##_store_part(T *p, size_t n, V v) { _mm512_mask_storeu_##s(p, (M)((1u << n) - 1), v); }       \
+    static inline T V##_hmax(V v) { return _mm512_reduce_max_##s(v); }                                                 \
+    static inline T V##_hmin(V v) { return _mm512_reduce_min_##s(v); }
 DYCL_VEC(vf, float, ps, __mmask16)
 DYCL_VEC(vd, double, pd, __mmask8)
 #undef DYCL_VEC
 
-static inline double vd_hsum(vd v) {
-    return _mm512_reduce_add_pd(v);
-}
+static inline double vd_hsum(vd v) { return _mm512_reduce_add_pd(v); }
 static inline double vf_hsum(vf v) {
     __m256 high = _mm512_extractf32x8_ps(v, 1);
     return vd_hsum((vd)_mm512_cvtps_pd(_mm512_castps512_ps256(v)) + (vd)_mm512_cvtps_pd(high));
@@ -117,33 +90,17 @@ static inline double vf_hsum(vf v) {
 
 #if DYCL_LEVEL == 1
 
-static inline vf_int vf_first(size_t n) {
-    return (vf_int){0, 1, 2, 3, 4, 5, 6, 7} < (int32_t)n - (vf_int){0};
-}
-static inline vd_int vd_first(size_t n) {
-    return (vd_int){0, 1, 2, 3} < (int64_t)n - (vd_int){0};
-}
+static inline vf_int vf_first(size_t n) { return (vf_int){0, 1, 2, 3, 4, 5, 6, 7} < (int32_t)n - (vf_int){0}; }
+static inline vd_int vd_first(size_t n) { return (vd_int){0, 1, 2, 3} < (int64_t)n - (vd_int){0}; }
 
 #define DYCL_VEC(V, T, s)                                                                                              \
     typedef V##_int V##_bad;                                                                                           \
-    static inline V V##_max(V v, V acc) {                                                                              \
-        return (V)_mm256_max_##s(v, acc);                                                                              \
-    }                                                                                                                  \
-    static inline V V##_min(V v, V acc) {                                                                              \
-        return (V)_mm256_min_##s(v, acc);                                                                              \
-    }                                                                                                                  \
-    static inline V V##_fma(V a, V b, V c) {                                                                           \
-        return (V)_mm256_fmadd_##s(a, b, c);                                                                           \
-    }                                                                                                                  \
-    static inline V##_bad V##_unordered(V a, V b) {                                                                    \
-        return (V##_int)_mm256_cmp_##s(a, b, _CMP_UNORD_Q);                                                            \
-    }                                                                                                                  \
-    static inline int V##_any(V##_bad bad) {                                                                           \
-        return _mm256_movemask_##s((V)bad) != 0;                                                                       \
-    }                                                                                                                  \
-    static inline int V##_any_equal(V a, V b) {                                                                        \
-        return _mm256_movemask_##s(_mm256_cmp_##s(a, b, _CMP_EQ_OQ)) != 0;                                             \
-    }                                                                                                                  \
+    static inline V V##_max(V v, V acc) { return (V)_mm256_max_##s(v, acc); }                                          \
+    static inline V V##_min(V v, V acc) { return (V)_mm256_min_##s(v, acc); }                                          \
+    static inline V V##_fma(V a, V b, V c) { return (V)_mm256_fmadd_##s(a, b, c); }                                    \
+    static inline V##_bad V##_unordered(V a, V b) { return (V##_int)_mm256_cmp_##s(a, b, _CMP_UNORD_Q); }              \
+    static inline int V##_any(V##_bad bad) { return _mm256_movemask_##s((V)bad) != 0; }                                \
+    static inline int V##_any_equal(V a, V b) { return _mm256_movemask_##s(_mm256_cmp_##s(a, b, _CMP_EQ_OQ)) != 0; }   \
     static inline V V##_nan_wins(V v, V acc, V r) {                                                                    \
         (void)acc;                                                                                                     \
         return (V)_mm256_blendv_##s(r, v, _mm256_cmp_##s(v, v, _CMP_UNORD_Q));                                         \
@@ -152,9 +109,7 @@ static inline vd_int vd_first(size_t n) {
         V##_int mask = V##_first(n);                                                                                   \
         return (V)_mm256_blendv_##s(fill, _mm256_maskload_##s(p, (__m256i)mask), (V)mask);                             \
     }                                                                                                                  \
-    static inline void V##_store_part(T *p, size_t n, V v) {                                                           \
-        _mm256_maskstore_##s(p, (__m256i)V##_first(n), v);                                                             \
-    }
+    static inline void V##_store_part(T *p, size_t n, V v) { _mm256_maskstore_##s(p, (__m256i)V##_first(n), v); }
 DYCL_VEC(vf, float, ps)
 DYCL_VEC(vd, double, pd)
 #undef DYCL_VEC
@@ -171,26 +126,16 @@ static inline double vf_hsum(vf v) {
 
 #define DYCL_VEC(V, T)                                                                                                 \
     typedef V##_int V##_bad;                                                                                           \
-    static inline V V##_max(V v, V acc) {                                                                              \
-        return V##_select((V##_int)(v > acc), v, acc);                                                                 \
-    }                                                                                                                  \
-    static inline V V##_min(V v, V acc) {                                                                              \
-        return V##_select((V##_int)(v < acc), v, acc);                                                                 \
-    }                                                                                                                  \
-    static inline V V##_fma(V a, V b, V c) {                                                                           \
-        return a * b + c;                                                                                              \
-    }                                                                                                                  \
-    static inline V##_bad V##_unordered(V a, V b) {                                                                    \
-        return (V##_int)(a != a) | (V##_int)(b != b);                                                                  \
-    }                                                                                                                  \
+    static inline V V##_max(V v, V acc) { return V##_select((V##_int)(v > acc), v, acc); }                             \
+    static inline V V##_min(V v, V acc) { return V##_select((V##_int)(v < acc), v, acc); }                             \
+    static inline V V##_fma(V a, V b, V c) { return a * b + c; }                                                       \
+    static inline V##_bad V##_unordered(V a, V b) { return (V##_int)(a != a) | (V##_int)(b != b); }                    \
     static inline int V##_any(V##_bad bad) {                                                                           \
         int64_t halves[2];                                                                                             \
         memcpy(halves, &bad, sizeof halves);                                                                           \
         return (halves[0] | halves[1]) != 0;                                                                           \
     }                                                                                                                  \
-    static inline int V##_any_equal(V a, V b) {                                                                        \
-        return V##_any((V##_int)(a == b));                                                                             \
-    }                                                                                                                  \
+    static inline int V##_any_equal(V a, V b) { return V##_any((V##_int)(a == b)); }                                   \
     static inline V V##_nan_wins(V v, V acc, V r) {                                                                    \
         return V##_select((V##_int)(v != v), v, V##_select((V##_int)(acc != acc), acc, r));                            \
     }                                                                                                                  \
@@ -205,12 +150,8 @@ DYCL_VEC(vf, float)
 DYCL_VEC(vd, double)
 #undef DYCL_VEC
 
-static inline double vd_hsum(vd v) {
-    return v[0] + v[1];
-}
-static inline double vf_hsum(vf v) {
-    return ((double)v[0] + (double)v[2]) + ((double)v[1] + (double)v[3]);
-}
+static inline double vd_hsum(vd v) { return v[0] + v[1]; }
+static inline double vf_hsum(vf v) { return ((double)v[0] + (double)v[2]) + ((double)v[1] + (double)v[3]); }
 
 #endif
 
@@ -238,7 +179,8 @@ static inline vf vf_exp_negative(vf x) {
 #else
     x = vf_select((vf_int)(x < floor_x), floor_x, x);
 #endif
-    vf n = vf_fma(x, vf_set(1.44269504f), vf_set(12582912.0f)) - 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    vf n = vf_fma(x, vf_set(1.44269504f), vf_set(12582912.0f)) -
+           12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
     vf r = vf_fma(n, vf_set(-0.693359375f), x);
     r = vf_fma(n, vf_set(2.12194440e-4f), r);
     vf p = vf_fma(vf_set(1.9875691500e-4f), r, vf_set(1.3981999507e-3f));

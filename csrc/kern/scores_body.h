@@ -59,8 +59,10 @@ static void exponentials(const dycl_scores *s) {
         int64_t n = s->seen && s->seen + i < s->n ? s->seen + i : s->n;
         float largest = scaled_largest(x, n, s->scale, s->mask ? s->mask + i * s->mask_row : NULL);
         s->factors[i] = 1;
-        if (__builtin_expect(largest == -INFINITY, 0) && all_masked(x, n)) n = 0; /* torch's result is 0 then */
-        else s->factors[i] = (float)(1 / exponentials_of(x, n, largest));
+        if (__builtin_expect(largest == -INFINITY, 0) && all_masked(x, n))
+            n = 0; /* torch's result is 0 then */
+        else
+            s->factors[i] = (float)(1 / exponentials_of(x, n, largest));
         for (int64_t j = n; j < s->n; j++) x[j] = 0;
     }
 }

@@ -18,9 +18,12 @@ const dycl_screen_table *dycl_kern_screen(dycl_isa isa) {
 static int64_t column_bytes(const dycl_screen_form *form) { return (form->k + 63) / 64 * 64; }
 static size_t floats(const dycl_screen_form *form) { return ((size_t)form->n * sizeof(float) + 63) / 64 * 64; }
 
-size_t dycl_screen_bytes(const dycl_screen_form *form) { return HEADER + 2 * floats(form) + (size_t)(form->n * column_bytes(form)); }
+size_t dycl_screen_bytes(const dycl_screen_form *form) {
+    return HEADER + 2 * floats(form) + (size_t)(form->n * column_bytes(form));
+}
 
-void dycl_screen_pack(const dycl_screen_table *table, const dycl_screen_form *form, const float *b, void *packed, int threads) {
+void dycl_screen_pack(const dycl_screen_table *table, const dycl_screen_form *form, const float *b, void *packed,
+                      int threads) {
     dycl_screen_header *h = packed;
     float *slack = (float *)((char *)packed + HEADER), *scale = (float *)((char *)slack + floats(form));
     int8_t *columns = (int8_t *)scale + floats(form);
@@ -29,7 +32,8 @@ void dycl_screen_pack(const dycl_screen_table *table, const dycl_screen_form *fo
     *h = (dycl_screen_header){.bytes = column_bytes(form), .scale = scale, .slack = slack, .columns = columns};
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (int64_t j = 0; j < form->n; j++) {
-        table->quantise(b + j * form->column, form->k, form->rounded != 0, columns + j * h->bytes, h->bytes, &scale[j], &slack[j]);
+        table->quantise(b + j * form->column, form->k, form->rounded != 0, columns + j * h->bytes, h->bytes, &scale[j],
+                        &slack[j]);
         if (!(slack[j] < INFINITY)) atomic_fetch_add_explicit(&unbounded, 1, memory_order_relaxed);
     }
     h->usable = atomic_load(&unbounded) <= form->n / 64;
@@ -43,5 +47,7 @@ float dycl_screen_norm(const float *a, int64_t k) {
     for (; p < k; p++) sum[0] += (double)a[p] * (double)a[p];
     for (int i = 1; i < 8; i++) sum[0] += sum[i];
     double norm = sqrt(sum[0]) * (1 + 1e-6);
-    return norm < 1e15 ? (float)norm : INFINITY; /* weights up to 1e19 then stay far from an overflow; larger ones have an infinite slack */
+    return norm < 1e15
+               ? (float)norm
+               : INFINITY; /* weights up to 1e19 then stay far from an overflow; larger ones have an infinite slack */
 }

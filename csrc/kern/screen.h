@@ -1,10 +1,14 @@
-/* The place of the largest element in each row of C[m, n] = A[m, k] B[k, n] + bias[n] without computing all of C. Its time is the reading of B, so all
- * columns are read in 8 bits first; only those whose sum may be the largest, as the error of their 8 bits is known, are then computed as they are.
+/* The place of the largest element in each row of C[m, n] = A[m, k] B[k, n] + bias[n] without computing all of C. Its
+ * time is the reading of B, so all columns are read in 8 bits first; only those whose sum may be the largest, as the
+ * error of their 8 bits is known, are then computed as they are.
  *
- * A column w is kept as whole numbers q of a scale s; with r = w - s q, |a w - s (a q)| <= |a| |r| (Cauchy and Schwarz), to which the rounding of both
- * sums is added: its slack, times the norm of a. A column of which that cannot be said (an infinity, a NaN) has an infinite slack: it is always computed.
+ * A column w is kept as whole numbers q of a scale s; with r = w - s q, |a w - s (a q)| <= |a| |r| (Cauchy and
+ * Schwarz), to which the rounding of both sums is added: its slack, times the norm of a. A column of which that cannot
+ * be said (an infinity, a NaN) has an infinite slack: it is always computed.
  *
- * Packed: a header, slack and scale of each column, the columns one after the other, each filled up to a multiple of 64.
+ * Packed: a header, slack and scale of each column, the columns one after the other, each filled up to a multiple
+ * of 64.
+ *
  * Ownership: none. Threads: pure; packing uses OpenMP inside. */
 #ifndef DYCL_KERN_SCREEN_H
 #define DYCL_KERN_SCREEN_H
@@ -14,7 +18,7 @@
 
 #include "base/cpu.h"
 
-#define DYCL_SCREEN_ROWS 4 /* of A, at most */
+#define DYCL_SCREEN_ROWS 4         /* of A, at most */
 #define DYCL_SCREEN_K    (1 << 17) /* at most */
 
 typedef struct {
@@ -23,8 +27,8 @@ typedef struct {
 } dycl_screen_form;
 
 typedef struct {
-    int usable; /* 0: many columns would always have to be computed */
-    int64_t bytes; /* of a column */
+    int usable;                 /* 0: many columns would always have to be computed */
+    int64_t bytes;              /* of a column */
     const float *scale, *slack; /* n each; inside the packed memory, as what follows */
     const int8_t *columns;
 } dycl_screen_header;
@@ -32,8 +36,8 @@ typedef struct {
 typedef struct {
     const float *a, *bias; /* bias: n elements or NULL */
     const dycl_screen_header *packed;
-    float *c; /* what 8 bits say */
-    int64_t lda, ldc, k; /* A's and C's columns are contiguous */
+    float *c;                     /* what 8 bits say */
+    int64_t lda, ldc, k;          /* A's and C's columns are contiguous */
     float norm[DYCL_SCREEN_ROWS]; /* of A's rows, dycl_screen_norm */
     int m;
 } dycl_screen;
@@ -50,8 +54,10 @@ const dycl_screen_table *dycl_kern_screen(dycl_isa isa); /* NULL: the ISA has no
 extern const dycl_screen_table dycl_screen__avx2, dycl_screen__avx512;
 
 size_t dycl_screen_bytes(const dycl_screen_form *form);
-void dycl_screen_pack(const dycl_screen_table *table, const dycl_screen_form *form, const float *b, void *packed, int threads);
-/* An upper bound of a row's norm; infinite where sums with it cannot be bounded: it is not finite, or products may overflow. */
+void dycl_screen_pack(const dycl_screen_table *table, const dycl_screen_form *form, const float *b, void *packed,
+                      int threads);
+/* An upper bound of a row's norm; infinite where sums with it cannot be bounded: it is not finite, or products may
+ * overflow. */
 float dycl_screen_norm(const float *a, int64_t k);
 
 #endif

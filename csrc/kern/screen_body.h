@@ -2,16 +2,18 @@
 #include "kern/rowvec.h"
 #include "kern/screen.h"
 
-#define ALWAYS static inline __attribute__((always_inline))
-#define AHEAD  2048   /* bytes: further than the processor's own prefetching reaches, as in kern/narrow_body.h */
-#define LARGE  1e19   /* weights from here on are not bounded: products with them may overflow */
-#define TINY   1e-37f /* more than all that products below the smallest normal number may lose */
+#define ALWAYS  static inline __attribute__((always_inline))
+#define AHEAD   2048     /* bytes: further than the processor's own prefetching reaches, as in kern/narrow_body.h */
+#define LARGE   1e19     /* weights from here on are not bounded: products with them may overflow */
+#define TINY    1e-37f   /* more than all that products below the smallest normal number may lose */
 #define OF_BIAS 0x1p-20f /* of a bias: its addition is rounded */
 
 /* Columns at once for 1 to 4 rows, and sums of each, all in registers. */
 #if DYCL_LEVEL == 2
 #define SHAPES(X) X(1, 4, 2) X(2, 4, 2) X(3, 4, 1) X(4, 4, 1)
-ALWAYS vf weights(const int8_t *from) { return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from))); }
+ALWAYS vf weights(const int8_t *from) {
+    return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
+}
 /* To the next whole numbers, also stored: within -127 and 127. */
 ALWAYS vf rounded(vf x, int8_t *to) {
     __m512i q = _mm512_cvtps_epi32((__m512)x);
@@ -21,14 +23,18 @@ ALWAYS vf rounded(vf x, int8_t *to) {
 ALWAYS unsigned not_below(vf x, vf floor) { return _mm512_cmp_ps_mask((__m512)x, (__m512)floor, _CMP_NLT_UQ); }
 #else
 #define SHAPES(X) X(1, 4, 1) X(2, 3, 1) X(3, 2, 1) X(4, 2, 1)
-ALWAYS vf weights(const int8_t *from) { return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from))); }
+ALWAYS vf weights(const int8_t *from) {
+    return (vf)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from)));
+}
 ALWAYS vf rounded(vf x, int8_t *to) {
     __m256i q = _mm256_cvtps_epi32((__m256)x);
     __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
     _mm_storel_epi64((__m128i *)to, _mm_packs_epi16(words, words));
     return (vf)_mm256_cvtepi32_ps(q);
 }
-ALWAYS unsigned not_below(vf x, vf floor) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps((__m256)x, (__m256)floor, _CMP_NLT_UQ)); }
+ALWAYS unsigned not_below(vf x, vf floor) {
+    return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps((__m256)x, (__m256)floor, _CMP_NLT_UQ));
+}
 #endif
 
 ALWAYS float margin(const dycl_screen *g, int i, int64_t j) {
@@ -36,7 +42,8 @@ ALWAYS float margin(const dycl_screen *g, int i, int64_t j) {
     return g->norm[i] * g->packed->slack[j] + of_bias + TINY;
 }
 
-ALWAYS void sums(const dycl_screen *g, const float *const *rest, int m, int streams, int sets, int64_t column, int64_t apart, float *floor) {
+ALWAYS void sums(const dycl_screen *g, const float *const *rest, int m, int streams, int sets, int64_t column,
+                 int64_t apart, float *floor) {
     const dycl_screen_header *h = g->packed;
     const int8_t *at[4];
     vf sum[DYCL_SCREEN_ROWS][4][2];
@@ -86,7 +93,8 @@ ALWAYS void sums(const dycl_screen *g, const float *const *rest, int m, int stre
 SHAPES(SHAPE)
 
 static void scores(const dycl_screen *g, int64_t from, int64_t end, float *floor) {
-    static void (*const shapes[DYCL_SCREEN_ROWS])(const dycl_screen *, const float *const *, int64_t, int64_t, float *) = {scores1, scores2, scores3, scores4};
+    static void (*const shapes[DYCL_SCREEN_ROWS])(const dycl_screen *, const float *const *, int64_t, int64_t,
+                                                  float *) = {scores1, scores2, scores3, scores4};
     float last[DYCL_SCREEN_ROWS][64]; /* A's row, with zeros after its end */
     const float *rest[DYCL_SCREEN_ROWS];
     for (int i = 0; i < g->m; i++) {
@@ -105,7 +113,8 @@ static int64_t above(const dycl_screen *g, int i, float floor, int64_t from, int
     for (; j + vf_lanes <= end; j += vf_lanes) {
         vf most = norm * vf_load(slack + j) + tiny;
         if (bias) most += vf_abs(vf_load(bias + j)) * of_bias;
-        for (unsigned found = not_below(vf_load(c + j) + most, least); found; found &= found - 1) out[count++] = (uint32_t)(j + __builtin_ctz(found));
+        for (unsigned found = not_below(vf_load(c + j) + most, least); found; found &= found - 1)
+            out[count++] = (uint32_t)(j + __builtin_ctz(found));
     }
     for (; j < end; j++)
         if (!(c[j] + margin(g, i, j) < floor)) out[count++] = (uint32_t)j;
@@ -144,8 +153,8 @@ ALWAYS void quantise_as(const float *w, int64_t k, int round, int8_t *to, int64_
         left_of += (x - q) * (x - q);
         norm_of += q * q;
     }
-    /* In units of s: x - q misses w / s - q by the rounding of inverse, of the product and of s, 127 times 2e-7 in all; the sums of squares, of at most
-     * 2^17 terms, err by less than a part in a thousand. */
+    /* In units of s: x - q misses w / s - q by the rounding of inverse, of the product and of s, 127 times 2e-7 in all;
+     * the sums of squares, of at most 2^17 terms, err by less than a part in a thousand. */
     double left = sqrt(vf_hsum(left_of)) * 1.001 + 3e-5 * sqrt((double)k), norm = sqrt(vf_hsum(norm_of)) * 1.001;
     double rounding = (double)(2 * k + 64) * 0x1p-24; /* of the sum in 8 bits, and of the column's own */
     *scale = s;
@@ -153,8 +162,10 @@ ALWAYS void quantise_as(const float *w, int64_t k, int round, int8_t *to, int64_
 }
 
 static void quantise(const float *w, int64_t k, int rounded, int8_t *to, int64_t bytes, float *scale, float *slack) {
-    if (rounded) quantise_as(w, k, 1, to, bytes, scale, slack);
-    else quantise_as(w, k, 0, to, bytes, scale, slack);
+    if (rounded)
+        quantise_as(w, k, 1, to, bytes, scale, slack);
+    else
+        quantise_as(w, k, 0, to, bytes, scale, slack);
 }
 
 const dycl_screen_table DYCL_SCREEN_TABLE = {scores, above, quantise};

@@ -3,6 +3,7 @@
  * which GNU C defines for vectors; only what has no operator is a function here.
  *
  * The including file sets DYCL_SIMD_WIDTH to 1, 8 or 16 and is compiled with the matching flags and -ffp-contract=off.
+ *
  * Ownership: none, no state. Threads: any.
  *
  * Types: vf f32 lanes, vi i32 lanes, vm mask; with more than one lane also vd f64, vl i64 (half as many lanes),
@@ -21,7 +22,7 @@
 #endif
 
 #define DYCL_INLINE static inline __attribute__((always_inline))
-#define VW DYCL_SIMD_WIDTH
+#define VW          DYCL_SIMD_WIDTH
 
 #if DYCL_SIMD_WIDTH == 1
 
@@ -34,9 +35,19 @@ DYCL_INLINE vi v_seti(int32_t x) { return x; }
 DYCL_INLINE vf v_load(const float *p) { return *p; }
 DYCL_INLINE void v_store(float *p, vf x) { *p = x; }
 DYCL_INLINE vf v_load_n(const float *p, size_t n) { return n ? *p : 0.0f; }
-DYCL_INLINE void v_store_n(float *p, vf x, size_t n) { if (n) *p = x; }
-DYCL_INLINE vi v_bits(vf x) { vi r; memcpy(&r, &x, sizeof r); return r; }
-DYCL_INLINE vf v_from_bits(vi x) { vf r; memcpy(&r, &x, sizeof r); return r; }
+DYCL_INLINE void v_store_n(float *p, vf x, size_t n) {
+    if (n) *p = x;
+}
+DYCL_INLINE vi v_bits(vf x) {
+    vi r;
+    memcpy(&r, &x, sizeof r);
+    return r;
+}
+DYCL_INLINE vf v_from_bits(vi x) {
+    vf r;
+    memcpy(&r, &x, sizeof r);
+    return r;
+}
 DYCL_INLINE vf v_from_int(vi x) { return (float)x; }
 DYCL_INLINE vf v_fma(vf a, vf b, vf c) { return fmaf(a, b, c); }
 DYCL_INLINE vf v_sqrt(vf x) { return sqrtf(x); }
@@ -69,9 +80,12 @@ DYCL_INLINE vm k_set1(uint8_t x) { return x != 0; }
 DYCL_INLINE vm k_load(const uint8_t *p) { return *p != 0; }
 DYCL_INLINE void k_store(uint8_t *p, vm m) { *p = (uint8_t)(m != 0); }
 DYCL_INLINE vm k_load_n(const uint8_t *p, size_t n) { return n ? *p != 0 : 0; }
-DYCL_INLINE void k_store_n(uint8_t *p, vm m, size_t n) { if (n) *p = (uint8_t)(m != 0); }
+DYCL_INLINE void k_store_n(uint8_t *p, vm m, size_t n) {
+    if (n) *p = (uint8_t)(m != 0);
+}
 
-#else /* ------------------------------------------------------------------------------------------------------------ */
+#else /* ------------------------------------------------------------------------------------------------------------  \
+       */
 
 #include <immintrin.h>
 
@@ -112,7 +126,7 @@ DYCL_INLINE vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
 DYCL_INLINE vm k_and(vm a, vm b) { return _mm256_and_ps(a, b); }
 DYCL_INLINE vm k_or(vm a, vm b) { return _mm256_or_ps(a, b); }
 DYCL_INLINE vm k_xor(vm a, vm b) { return _mm256_xor_ps(a, b); }
-DYCL_INLINE vm k_not(vm a) { return (vm)~(vi)a; }
+DYCL_INLINE vm k_not(vm a) { return (vm) ~(vi)a; }
 DYCL_INLINE int k_any(vm a) { return _mm256_movemask_ps(a) != 0; }
 DYCL_INLINE vm k_set1(uint8_t x) { return (vm)_mm256_set1_epi32(x ? -1 : 0); }
 DYCL_INLINE vm k_from_bytes(uint64_t bytes) {
@@ -124,8 +138,15 @@ DYCL_INLINE uint64_t k_to_bytes(vm m) {
     __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
     return (uint64_t)_mm_cvtsi128_si64(_mm_packs_epi16(words, words)) & 0x0101010101010101u;
 }
-DYCL_INLINE vm k_load(const uint8_t *p) { uint64_t b; memcpy(&b, p, 8); return k_from_bytes(b); }
-DYCL_INLINE void k_store(uint8_t *p, vm m) { uint64_t b = k_to_bytes(m); memcpy(p, &b, 8); }
+DYCL_INLINE vm k_load(const uint8_t *p) {
+    uint64_t b;
+    memcpy(&b, p, 8);
+    return k_from_bytes(b);
+}
+DYCL_INLINE void k_store(uint8_t *p, vm m) {
+    uint64_t b = k_to_bytes(m);
+    memcpy(p, &b, 8);
+}
 
 /* Tails, 0 < n < 8. The masked store, unlike the masked load, is slow on some processors: stores go in pieces. */
 DYCL_INLINE vf v_load_n(const float *p, size_t n) {
@@ -237,9 +258,7 @@ DYCL_INLINE vi v_bits(vf x) { return (vi)x; }
 DYCL_INLINE vf v_from_bits(vi x) { return (vf)x; }
 DYCL_INLINE vf v_abs(vf x) { return (vf)((vi)x & v_seti(0x7fffffff)); }
 DYCL_INLINE vf v_neg(vf x) { return -x; }
-DYCL_INLINE vf v_copysign(vf x, vf s) {
-    return (vf)(((vi)x & v_seti(0x7fffffff)) | ((vi)s & v_seti(INT32_MIN)));
-}
+DYCL_INLINE vf v_copysign(vf x, vf s) { return (vf)(((vi)x & v_seti(0x7fffffff)) | ((vi)s & v_seti(INT32_MIN))); }
 DYCL_INLINE vd d_abs(vd x) { return (vd)((vl)x & INT64_MAX); }
 /* mask: all ones or all zeros per lane, as a comparison of two vd gives. */
 DYCL_INLINE vd d_select(vl mask, vd a, vd b) { return (vd)(((vl)a & mask) | ((vl)b & ~mask)); }

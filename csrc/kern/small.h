@@ -2,6 +2,7 @@
  *
  * B is packed once: panels of `width` columns (a multiple of the vector length, less in the last panel), each row
  * after row.
+ *
  * Ownership: none. Threads: pure, serial. */
 #ifndef DYCL_KERN_SMALL_H
 #define DYCL_KERN_SMALL_H

@@ -7,9 +7,7 @@ static inline vec4 load4(const float *p) {
     memcpy(&v, p, sizeof v);
     return v;
 }
-static inline void store4(float *p, vec4 v) {
-    memcpy(p, &v, sizeof v);
-}
+static inline void store4(float *p, vec4 v) { memcpy(p, &v, sizeof v); }
 
 #define VEC          vec4
 #define LANES        4

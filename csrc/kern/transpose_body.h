@@ -1,6 +1,7 @@
 /* Block transpose of 4-byte elements, compiled once per ISA: the including file sets DYCL_LEVEL and DYCL_TRANSPOSE4.
  * The register block is 4x4, 8x8 or 16x16; all levels walk blocks of 16x16, so that each cache line read or written
  * is used whole while it is near.
+ *
  * Ownership: pointers are borrowed. Threads: pure functions. */
 #include "kern/transpose.h"
 

@@ -1,6 +1,7 @@
 /* Activation functions of f32 vectors that need more than elementary functions to stay accurate where the textbook
  * formula cancels or overflows: relative accuracy holds in the tails too, down to subnormal results. -inf gives NaN
  * where torch's formula is -inf * 0 (gelu, gelu_tanh, silu, mish).
+ *
  * Ownership: none, no state. Threads: any. */
 #ifndef DYCL_KERN_VACT_H
 #define DYCL_KERN_VACT_H
@@ -29,9 +30,7 @@ DYCL_INLINE vmath_exp_parts_result vact_decay(vf x, vf low) {
     return vmath_exp_parts(v_max(v_set1(-150.0f), z), z_low);
 }
 
-DYCL_INLINE vf vact_nan_at_minus_infinity(vf x, vf y) {
-    return v_select(v_eq(x, v_set1(-INFINITY)), v_set1(NAN), y);
-}
+DYCL_INLINE vf vact_nan_at_minus_infinity(vf x, vf y) { return v_select(v_eq(x, v_set1(-INFINITY)), v_set1(NAN), y); }
 
 /* 2^n / (2^n + p) with e^-x = p 2^-n: nothing overflows, and a subnormal result is rounded once. */
 DYCL_INLINE vf vact_sigmoid(vf x) {

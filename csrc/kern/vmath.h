@@ -5,6 +5,7 @@
  * With one lane (the scalar build) these are libm's, because a baseline x86-64 has no FMA to write them with.
  * Polynomials are minimax fits (Lawson-weighted least squares) computed for this file; the error given beside each is
  * that of the exact polynomial, relative to the function.
+ *
  * Ownership: none, no state. Threads: any. */
 #ifndef DYCL_KERN_VMATH_H
 #define DYCL_KERN_VMATH_H
@@ -31,9 +32,10 @@ DYCL_INLINE vf vmath_fmod(vf a, vf b) { return fmodf(a, b); }
 
 #else
 
-/* ---- Exponentials ------------------------------------------------------------------------------------------------ */
+/* ---- Exponentials */
 
-/* x * scale to the nearest integer, below 2^22: the sum with 1.5 * 2^23 has no room for a fraction. An instruction less than v_round. */
+/* x * scale to the nearest integer, below 2^22: the sum with 1.5 * 2^23 has no room for a fraction. An instruction less
+ * than v_round. */
 DYCL_INLINE vf vmath_nearest(vf x, float scale) {
     const vf magic = v_set1(12582912.0f);
     return v_fma(x, v_set1(scale), magic) - magic;
@@ -111,7 +113,7 @@ DYCL_INLINE vf vmath_expm1(vf x) {
     return v_select(v_lt(v_abs(x), v_set1(0x1p-24f)), x, y); /* keeps -0 and subnormals */
 }
 
-/* ---- Logarithms -------------------------------------------------------------------------------------------------- */
+/* ---- Logarithms */
 
 /* x = 2^k * (1 + f), 1 + f within [3/4, 3/2), for positive finite x. */
 typedef struct {
@@ -197,10 +199,10 @@ DYCL_INLINE vf vmath_log1p(vf x) {
     return v_select(v_lt(v_abs(x), v_set1(0x1p-24f)), x, y);
 }
 
-/* ---- tanh, erf --------------------------------------------------------------------------------------------------- */
+/* ---- tanh, erf */
 
-/* h / (h + 1) with h = (e^2t - 1) / 2, which keeps its relative accuracy near 0. What t loses to the rounding of ln 2 / 2 grows with
- * n, but counts for less the larger h is: no second part. */
+/* h / (h + 1) with h = (e^2t - 1) / 2, which keeps its relative accuracy near 0. What t loses to the rounding of ln 2 /
+ * 2 grows with n, but counts for less the larger h is: no second part. */
 DYCL_INLINE vf vmath_tanh(vf x) {
     vf t = v_min(v_set1(12.0f), v_abs(x)); /* 1 beyond */
     vf n = vmath_nearest(t, 2.88539004f);
@@ -235,7 +237,7 @@ DYCL_INLINE vf vmath_erf(vf x) {
     return v_select(v_lt(t, v_set1(0.927734375f)), small, v_copysign(large, x));
 }
 
-/* ---- Through f64: sin, cos, tan, atan2, pow, fmod ---------------------------------------------------------------- */
+/* ---- Through f64: sin, cos, tan, atan2, pow, fmod */
 
 /* The lanes of `mask`, one after the other, through libm: arguments so rare that they need not be fast. */
 #define VMATH_LANES_1(mask, y, x, fn)                                                                                  \
@@ -248,8 +250,7 @@ DYCL_INLINE vf vmath_erf(vf x) {
         y = v_load(lane_y);                                                                                            \
     } while (0)
 
-#define D_POLY4(s, a, b, c, d)                                                                                         \
-    d_fma(d_fma(d_fma(s, d_set1(d), d_set1(c)), s, d_set1(b)), s, d_set1(a))
+#define D_POLY4(s, a, b, c, d) d_fma(d_fma(d_fma(s, d_set1(d), d_set1(c)), s, d_set1(b)), s, d_set1(a))
 
 typedef struct {
     vd sin, cos;
@@ -288,7 +289,7 @@ DYCL_INLINE vd vmath_tan_half(vd x) {
 }
 
 static inline float vmath_tan_lane(float x) { return (float)tan(x); }
-#define VMATH_HUGE_ANGLE(x) k_not(v_lt(v_abs(x), v_set1(0x1p30f)))
+#define VMATH_HUGE_ANGLE(x)    k_not(v_lt(v_abs(x), v_set1(0x1p30f)))
 
 DYCL_INLINE vf vmath_sin(vf x) {
     vf y = d_join(vmath_sin_turned(d_low(x), 0), vmath_sin_turned(d_high(x), 0));

@@ -7,23 +7,17 @@
 
 #define PLACES 16
 
-static int64_t divided_up(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
+static int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* ---- U: panel by panel, in a panel place by place, in a place channel by channel */
 
-static int64_t panels_of(const dycl_gemm_form *f) {
-    return divided_up(divided_up(f->n, f->kernel->lanes), f->vectors);
-}
+static int64_t panels_of(const dycl_gemm_form *f) { return divided_up(divided_up(f->n, f->kernel->lanes), f->vectors); }
 
 static int64_t panel_column(const dycl_gemm_form *f, int64_t panel) {
     return divided_up(f->n, f->kernel->lanes) * panel / panels_of(f) * f->kernel->lanes;
 }
 
-size_t dycl_winograd_bytes(const dycl_gemm_form *form) {
-    return PLACES * dycl_gemm_bytes(form);
-}
+size_t dycl_winograd_bytes(const dycl_gemm_form *form) { return PLACES * dycl_gemm_bytes(form); }
 
 /* G g G' of one 3x3 window, in f64: it is rounded once. */
 static void transform_window(const float *g, double factor, double *u) {
@@ -44,7 +38,8 @@ static void transform_window(const float *g, double factor, double *u) {
     }
 }
 
-void dycl_winograd_pack(const dycl_gemm_form *form, const float *weights, const float *scale, float *packed, int threads) {
+void dycl_winograd_pack(const dycl_gemm_form *form, const float *weights, const float *scale, float *packed,
+                        int threads) {
     int64_t channels = form->sizes[2], panels = panels_of(form);
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (int64_t p = 0; p < panels; p++) {
@@ -97,12 +92,14 @@ static int read_squares(const work *k, float *v, int64_t begin, int64_t end) {
     int large = 0;
     int64_t step = (end - begin) * w->channels;
     for (int64_t s = begin; s < end; s++) {
-        int64_t image = s / (k->down * k->across), y = s / k->across % k->down * 2 - w->above, x = s % k->across * 2 - w->left;
+        int64_t image = s / (k->down * k->across), y = s / k->across % k->down * 2 - w->above,
+                x = s % k->across * 2 - w->left;
         const float *square[16];
         for (int64_t i = 0; i < 4; i++)
             for (int64_t j = 0; j < 4; j++) {
                 int inside = y + i >= 0 && y + i < w->height && x + j >= 0 && x + j < w->width;
-                square[4 * i + j] = inside ? k->src + ((image * w->height + y + i) * w->width + x + j) * w->channels : NULL;
+                square[4 * i + j] =
+                    inside ? k->src + ((image * w->height + y + i) * w->width + x + j) * w->channels : NULL;
             }
         large |= k->transforms->input(v + (s - begin) * w->channels, step, square, w->channels, carry);
     }
@@ -112,7 +109,8 @@ static int read_squares(const work *k, float *v, int64_t begin, int64_t end) {
 /* M of one panel: sixteen products of the block's squares. */
 static void multiply(const work *k, const float *v, float *m, int64_t squares, int64_t panel) {
     const dycl_gemm_form *f = k->form;
-    int64_t first = panel_column(f, panel), width = panel_column(f, panel + 1) - first, channels = k->w->channels, segment = 0;
+    int64_t first = panel_column(f, panel), width = panel_column(f, panel + 1) - first, channels = k->w->channels,
+            segment = 0;
     int64_t rows = f->kernel->rows[width / f->kernel->lanes], tiles = divided_up(squares, rows);
     int64_t passes = divided_up(channels, DYCL_GEMM_DEPTH), depth = divided_up(divided_up(channels, passes), 2) * 2;
     dycl_gemm_tile t = {.segments = &segment, .segment_count = 1, .c_row = width, .columns = width};
@@ -150,8 +148,8 @@ static void write_squares(const work *k, const float *m, int64_t begin, int64_t 
             to[i] = inside ? k->dst + at : NULL;
             residual[i] = inside && finish->residual ? finish->residual + at : NULL;
         }
-        k->transforms->output(to, m + (s - begin) * width, (end - begin) * width, finish->bias ? finish->bias + first : NULL, residual, finish->low,
-                              finish->high, width);
+        k->transforms->output(to, m + (s - begin) * width, (end - begin) * width,
+                              finish->bias ? finish->bias + first : NULL, residual, finish->low, finish->high, width);
     }
 }
 
@@ -173,9 +171,16 @@ static int run_share(const work *k, float *scratch, int64_t begin, int64_t end, 
 /* Threads divide the squares, where each gets enough of them to be worth reading all of U, else the panels. */
 #define ENOUGH 24
 
-int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_form *form, const float *src, const float *packed, const dycl_gemm_finish *finish,
-                       float *dst, float *scratch, int threads) {
-    work k = {w, form, form->kernel->lanes == 16 ? &dycl_winograd__avx512 : &dycl_winograd__avx2, src, packed, finish, dst, .squares = squares_of(w)};
+int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_form *form, const float *src, const float *packed,
+                      const dycl_gemm_finish *finish, float *dst, float *scratch, int threads) {
+    work k = {w,
+              form,
+              form->kernel->lanes == 16 ? &dycl_winograd__avx512 : &dycl_winograd__avx2,
+              src,
+              packed,
+              finish,
+              dst,
+              .squares = squares_of(w)};
     k.down = divided_up(w->out_height, 2);
     k.across = divided_up(w->out_width, 2);
     k.block = block_of(w);
@@ -186,8 +191,10 @@ int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_form *form, const 
 #pragma omp parallel num_threads(threads) reduction(| : large)
     {
         int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
-        int64_t begin = by_squares ? k.squares * self / team : 0, end = by_squares ? k.squares * (self + 1) / team : k.squares;
-        int64_t panel0 = by_squares ? 0 : panels * self / team, panel1 = by_squares ? panels : panels * (self + 1) / team;
+        int64_t begin = by_squares ? k.squares * self / team : 0,
+                end = by_squares ? k.squares * (self + 1) / team : k.squares;
+        int64_t panel0 = by_squares ? 0 : panels * self / team,
+                panel1 = by_squares ? panels : panels * (self + 1) / team;
         large = run_share(&k, scratch + self * each, begin, end, panel0, panel1);
     }
     return !large;

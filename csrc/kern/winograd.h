@@ -1,11 +1,13 @@
-/* 3x3 convolutions with stride 1 as sixteen products (Winograd's F(2x2, 3x3); Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR
- * 2016, section 4.1): 2.25 times fewer multiplications than the windows' own product.
+/* 3x3 convolutions with stride 1 as sixteen products (Winograd's F(2x2, 3x3); Lavin and Gray, "Fast Algorithms for
+ * Convolutional Neural Networks", CVPR 2016, section 4.1): 2.25 times fewer multiplications than the windows' own
+ * product.
  *
- * Each 2x2 square of outputs comes from a 4x4 square of inputs: V = B' d B, sums over channels of U V for each of the sixteen places, then A' M A.
- * U = G g G' is made once. All of it is channels last. Squares are walked in blocks whose V stays in the second cache; panel by panel of the output
- * channels, so that M stays in the first or second.
- * Accuracy: the transforms add at most four terms with factors of 1 and 1/2; errors are up to about three times those of the direct product. An
- * infinite or NaN input makes all four outputs of its squares NaN: the caller must not use it then.
+ * Each 2x2 square of outputs comes from a 4x4 square of inputs: V = B' d B, sums over channels of U V for each of the
+ * sixteen places, then A' M A. U = G g G' is made once. All of it is channels last. Squares are walked in blocks whose
+ * V stays in the second cache; panel by panel of the output channels, so that M stays in the first or second. Accuracy:
+ * the transforms add at most four terms with factors of 1 and 1/2; errors are up to about three times those of the
+ * direct product. An infinite or NaN input makes all four outputs of its squares NaN: the caller must not use it then.
+ *
  * Ownership: everything is borrowed for the call. Threads: the driver uses OpenMP inside. */
 #ifndef DYCL_KERN_WINOGRAD_H
 #define DYCL_KERN_WINOGRAD_H
@@ -21,20 +23,22 @@ typedef struct {
 
 /* form: of U, n = outputs, sizes {1, 1, channels}; strides of g [outputs, channels, 3, 3] are contiguous. */
 size_t dycl_winograd_bytes(const dycl_gemm_form *form);
-void dycl_winograd_pack(const dycl_gemm_form *form, const float *weights, const float *scale, float *packed, int threads);
+void dycl_winograd_pack(const dycl_gemm_form *form, const float *weights, const float *scale, float *packed,
+                        int threads);
 
 size_t dycl_winograd_scratch(const dycl_winograd *w, const dycl_gemm_form *form, int threads);
 /* src and dst are contiguous, channels last. 1; 0: an element of src is not below the limit, or not a number. */
-int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_form *form, const float *src, const float *packed, const dycl_gemm_finish *finish,
-                       float *dst, float *scratch, int threads);
+int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_form *form, const float *src, const float *packed,
+                      const dycl_gemm_finish *finish, float *dst, float *scratch, int threads);
 
 /* ---- The transforms of one ISA. */
 typedef struct {
-    /* square: 16 pixels in rows of four, NULL: zeros. to: place p at p * step. 1: the magnitude of an element's bits and `carry` have the sign bit. */
+    /* square: 16 pixels in rows of four, NULL: zeros. to: place p at p * step. 1: the magnitude of an element's bits
+     * and `carry` have the sign bit. */
     int (*input)(float *to, int64_t step, const float *const *square, int64_t channels, uint32_t carry);
     /* from: place p at p * step; up to four outputs (NULL: outside the image) and their residuals (NULL: none). */
-    void (*output)(float *const *to, const float *from, int64_t step, const float *bias, const float *const *residual, float low, float high,
-                   int64_t columns);
+    void (*output)(float *const *to, const float *from, int64_t step, const float *bias, const float *const *residual,
+                   float low, float high, int64_t columns);
 } dycl_winograd_transforms;
 extern const dycl_winograd_transforms dycl_winograd__avx2, dycl_winograd__avx512;
 

@@ -55,15 +55,15 @@ static int input(float *to, int64_t step, const float *const *square, int64_t ch
     return (int)(any >> 31);
 }
 
-static void output(float *const *to, const float *from, int64_t step, const float *bias, const float *const *residual, float low, float high,
-                   int64_t columns) {
+static void output(float *const *to, const float *from, int64_t step, const float *bias, const float *const *residual,
+                   float low, float high, int64_t columns) {
     const vf least = v_set1(low), most = v_set1(high);
     for (int64_t c = 0; c < columns; c += VW) {
         vf half[2][4], first = bias ? v_load(bias + c) : v_set1(0.0f);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
-            vf m0 = v_load(from + j * step + c), m1 = v_load(from + (4 + j) * step + c), m2 = v_load(from + (8 + j) * step + c),
-               m3 = v_load(from + (12 + j) * step + c);
+            vf m0 = v_load(from + j * step + c), m1 = v_load(from + (4 + j) * step + c),
+               m2 = v_load(from + (8 + j) * step + c), m3 = v_load(from + (12 + j) * step + c);
             half[0][j] = m0 + m1 + m2;
             half[1][j] = m1 - m2 - m3;
         }

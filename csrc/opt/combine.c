@@ -2,8 +2,8 @@
 
 #include "base/alloc.h"
 
-/* Neighbours in a block as one instruction, which does what both do, every rounding included, in one pass over L1 instead of two. Behind
- * fusion: combined operators are nothing that another pass knows. */
+/* Neighbours in a block as one instruction, which does what both do, every rounding included, in one pass over L1
+ * instead of two. Behind fusion: combined operators are nothing that another pass knows. */
 
 static const struct {
     uint16_t inner, outer, both;
@@ -40,10 +40,12 @@ static dycl_status try_pair(dycl_program *p, uint32_t n, int i, int *out_done) {
     const uint32_t *o = dycl_node_operands(g, node);
     const dycl_node *inner = dycl_rewrite_maker(p, o[i]);
     *out_done = 0;
-    if (!inner || !dycl_rewrite_only_here(p, inner) || !dycl_rewrite_same_shape(p, inner->out, node->out)) return DYCL_OK;
+    if (!inner || !dycl_rewrite_only_here(p, inner) || !dycl_rewrite_same_shape(p, inner->out, node->out))
+        return DYCL_OK;
     uint32_t from = g->values[inner->out].source;
     int op = combined(inner->op, node->op);
-    if (op < 0 || p->block_of[from] != p->block_of[n] || !dycl_dtype_is_float((dycl_dtype)g->values[node->out].dtype)) return DYCL_OK;
+    if (op < 0 || p->block_of[from] != p->block_of[n] || !dycl_dtype_is_float((dycl_dtype)g->values[node->out].dtype))
+        return DYCL_OK;
     if (g->operand_count + 3 > g->operand_room) {
         uint32_t room = 2 * g->operand_room + 3;
         uint32_t *bigger = dycl_realloc(g->operands, room * sizeof *bigger);
@@ -52,7 +54,8 @@ static dycl_status try_pair(dycl_program *p, uint32_t n, int i, int *out_done) {
         g->operand_room = room;
     }
     uint32_t at = g->operand_count, count = 0;
-    for (int k = 0; k < inner->operand_count; k++) g->operands[at + count++] = g->operands[inner->operands + (uint32_t)k];
+    for (int k = 0; k < inner->operand_count; k++)
+        g->operands[at + count++] = g->operands[inner->operands + (uint32_t)k];
     for (int k = 0; k < node->operand_count; k++)
         if (k != i) g->operands[at + count++] = g->operands[node->operands + (uint32_t)k];
     g->operand_count += count;

@@ -1,7 +1,7 @@
 #include "opt/program.h"
 
-/* Commutative rule: operands of exactly commutative operators in the order of their values, so that a + b and b + a are one for the
- * passes behind. maximum and minimum are left out: of two zeros the second wins. */
+/* Commutative rule: operands of exactly commutative operators in the order of their values, so that a + b and b + a are
+ * one for the passes behind. maximum and minimum are left out: of two zeros the second wins. */
 
 static int commutes(int op) {
     switch (op) {

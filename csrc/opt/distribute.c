@@ -1,10 +1,11 @@
 #include "opt/rewrite.h"
 
-/* Distributive rule: a c + b c = (a + b) c, a multiplication less. Integers only: they wrap, so both sides agree to the bit, while floats
- * round, overflow and cancel differently. */
+/* Distributive rule: a c + b c = (a + b) c, a multiplication less. Integers only: they wrap, so both sides agree to the
+ * bit, while floats round, overflow and cancel differently. */
 
 /* The factor that both products share: *out_a c, *out_b c. */
-static int common_factor(const dycl_program *p, const uint32_t *x, const uint32_t *y, uint32_t *out_a, uint32_t *out_b, uint32_t *out_c) {
+static int common_factor(const dycl_program *p, const uint32_t *x, const uint32_t *y, uint32_t *out_a, uint32_t *out_b,
+                         uint32_t *out_c) {
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 2; j++)
             if (dycl_rewrite_equal(p, x[i], y[j])) {

@@ -9,9 +9,7 @@
 
 #define MAX_CHAIN 5
 
-static int is_activation(int op) {
-    return op == DYCL_EW_relu || op == DYCL_EW_relu6 || op == DYCL_EW_hardswish;
-}
+static int is_activation(int op) { return op == DYCL_EW_relu || op == DYCL_EW_relu6 || op == DYCL_EW_hardswish; }
 
 static int same_shape(const dycl_value *a, const dycl_value *b) {
     return a->rank == b->rank && a->dtype == b->dtype && !memcmp(a->sizes, b->sizes, sizeof a->sizes);

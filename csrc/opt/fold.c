@@ -2,13 +2,13 @@
 
 #define LEAST_RUN 16 /* shorter runs are gathered faster by the copy */
 
-/* Constants: a tensor filled with one number is that number to an elementwise operator, so that it need not be written and read; a
- * conversion to and from a dtype that holds every value of the first is none. */
+/* Constants: a tensor filled with one number is that number to an elementwise operator, so that it need not be written
+ * and read; a conversion to and from a dtype that holds every value of the first is none. */
 
 /* Does `wide` hold every value of `dtype`, so that going through it changes nothing? */
 static int holds(dycl_dtype wide, dycl_dtype dtype) {
     if (wide == dtype) return 1;
-    static const uint8_t bits[DYCL_DTYPE_COUNT] = {[DYCL_BOOL] = 1, [DYCL_U8] = 8,  [DYCL_I8] = 7,  [DYCL_I16] = 15,
+    static const uint8_t bits[DYCL_DTYPE_COUNT] = {[DYCL_BOOL] = 1, [DYCL_U8] = 8,   [DYCL_I8] = 7,   [DYCL_I16] = 15,
                                                    [DYCL_I32] = 31, [DYCL_I64] = 63, [DYCL_F32] = 24, [DYCL_F64] = 53};
     if (dtype == DYCL_F64 || (dtype == DYCL_F32 && wide != DYCL_F64)) return 0;
     if (dtype == DYCL_F32) return 1;
@@ -25,7 +25,8 @@ static void fold_fills(dycl_program *p, dycl_node *node) {
         uint32_t n = dycl_program_producer(p, operands[i]);
         if (n == DYCL_NONE || g->nodes[n].op != DYCL_OP_full) continue;
         uint32_t number = dycl_node_operands(g, &g->nodes[n])[0];
-        if (g->values[number].kind == DYCL_VALUE_SCALAR && g->values[number].dtype == g->values[operands[i]].dtype) operands[i] = number;
+        if (g->values[number].kind == DYCL_VALUE_SCALAR && g->values[number].dtype == g->values[operands[i]].dtype)
+            operands[i] = number;
     }
 }
 
@@ -55,7 +56,8 @@ static void fold_casts(dycl_program *p, dycl_node *node) {
     if (!holds(middle, first)) return;
     /* a float outside the range of an integer has no one result */
     if (dycl_dtype_is_float(middle) && !dycl_dtype_is_float(last) && last != DYCL_BOOL && !holds(last, first)) return;
-    if (first != last || !dycl_rewrite_is(p, node, from)) operands[0] = from; /* a cast to its own dtype is a copy: cse.c */
+    if (first != last || !dycl_rewrite_is(p, node, from))
+        operands[0] = from; /* a cast to its own dtype is a copy: cse.c */
 }
 
 dycl_status dycl_opt_fold(dycl_program *p) {

@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* DNNFusion's plan: every node is a block of its own at first. Seeds are the One-to-One operators, those with the smallest results first,
- * for there a pass costs most for what it does; a seed's block takes in its successors as far as they go, then its predecessors. What
- * remains of the other types (a softmax of a normalisation) grows afterwards in the same way. */
+/* DNNFusion's plan: every node is a block of its own at first. Seeds are the One-to-One operators, those with the
+ * smallest results first, for there a pass costs most for what it does; a seed's block takes in its successors as far
+ * as they go, then its predecessors. What remains of the other types (a softmax of a normalisation) grows afterwards in
+ * the same way. */
 
 static uint32_t new_block(dycl_program *p, uint32_t node, dycl_block_kind kind) {
     dycl_block *block = &p->blocks[p->block_count];
@@ -85,7 +86,8 @@ static dycl_status find_readers(const dycl_program *p, dycl_readers *out) {
     return DYCL_OK;
 }
 
-/* The next neighbour of block b to try: a reader with the lowest position above `from`, or a producer with the highest below it. */
+/* The next neighbour of block b to try: a reader with the lowest position above `from`, or a producer with the highest
+ * below it. */
 static uint32_t neighbour(const dycl_program *p, const dycl_readers *readers, uint32_t b, int successors, double from) {
     const dycl_graph *g = &p->graph;
     uint32_t best = DYCL_NONE;
@@ -95,12 +97,15 @@ static uint32_t neighbour(const dycl_program *p, const dycl_readers *readers, ui
         uint32_t first = successors ? readers->start[node->out] : 0,
                  end = successors ? readers->start[node->out + 1] : node->operand_count;
         for (uint32_t k = first; k < end; k++) {
-            uint32_t other = successors ? readers->nodes[k] : operands[k] == DYCL_NONE ? DYCL_NONE : dycl_program_producer(p, operands[k]);
+            uint32_t other = successors                 ? readers->nodes[k]
+                             : operands[k] == DYCL_NONE ? DYCL_NONE
+                                                        : dycl_program_producer(p, operands[k]);
             uint32_t by = other == DYCL_NONE ? b : p->block_of[other];
             if (by == b || !p->blocks[by].grows) continue;
             double at = p->blocks[by].position;
             if (successors ? at <= from : at >= from) continue;
-            if (best == DYCL_NONE || (successors ? at < p->blocks[best].position : at > p->blocks[best].position)) best = by;
+            if (best == DYCL_NONE || (successors ? at < p->blocks[best].position : at > p->blocks[best].position))
+                best = by;
         }
     }
     return best;

@@ -2,8 +2,9 @@
 
 #include <string.h>
 
-/* Concatenation as index arithmetic: what nobody but a concatenation reads is computed where it will lie in the result, as a view of that. Only of what
- * writes any strides, or finds the part contiguous; around convolutions values lie in layouts of their own. Runs last: then the blocks are in order. */
+/* Concatenation as index arithmetic: what nobody but a concatenation reads is computed where it will lie in the result,
+ * as a view of that. Only of what writes any strides, or finds the part contiguous; around convolutions values lie in
+ * layouts of their own. Runs last: then the blocks are in order. */
 
 static int has_layouts(const dycl_program *p) {
     for (uint32_t n = 0; n < p->graph.node_count; n++) {
@@ -13,7 +14,8 @@ static int has_layouts(const dycl_program *p) {
     return 0;
 }
 
-/* Whether the part before dimension `dim` of a contiguous result is one element, so that a part along it is contiguous, too. */
+/* Whether the part before dimension `dim` of a contiguous result is one element, so that a part along it is contiguous,
+ * too. */
 static int is_outermost(const dycl_value *value, int dim) {
     for (int d = 0; d < dim; d++)
         if (value->sizes[d] != 1) return 0;
@@ -26,7 +28,8 @@ static int may_place(const dycl_program *p, uint32_t v, const dycl_value *whole,
     if (part->dtype != whole->dtype || dycl_value_numel(part) == 0) return 0;
     uint32_t maker = part->source, block = p->block_of[maker];
     if (block == DYCL_NONE) return 0;
-    return p->blocks[block].kind == DYCL_BLOCK_TILE || (p->graph.nodes[maker].op == DYCL_OP_linear && is_outermost(whole, dim));
+    return p->blocks[block].kind == DYCL_BLOCK_TILE ||
+           (p->graph.nodes[maker].op == DYCL_OP_linear && is_outermost(whole, dim));
 }
 
 dycl_status dycl_opt_join(dycl_program *p) {

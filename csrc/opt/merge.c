@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-/* Two tile blocks become one when they iterate over one space and read each other's values in place (same iteration, no view that moves
- * elements): Reorganize inside a block is a view that only splits or joins dimensions, a value of one element a row covers the outer
- * dimensions. */
+/* Two tile blocks become one when they iterate over one space and read each other's values in place (same iteration, no
+ * view that moves elements): Reorganize inside a block is a view that only splits or joins dimensions, a value of one
+ * element a row covers the outer dimensions. */
 
 #define LONG_ROW 16384 /* a row this long is reduced by the parallel driver unless there are many of them */
 
@@ -122,7 +122,8 @@ static int table_allows(const dycl_program *p, uint32_t first, uint32_t second, 
     const dycl_graph *g = &p->graph;
     dycl_mapping type = DYCL_MAP_O2O;
     for (uint32_t n = p->blocks[first].first; n != DYCL_NONE; n = p->next[n]) {
-        /* what an elementwise operator reads from outside is broadcast by its address, and nothing is computed twice for it */
+        /* what an elementwise operator reads from outside is broadcast by its address, and nothing is computed twice
+         * for it */
         int elementwise = dycl_op_get((dycl_op)g->nodes[n].op)->mapping == DYCL_MAP_O2O;
         const uint32_t *operands = dycl_node_operands(g, &g->nodes[n]);
         for (int i = 0; i < (elementwise ? g->nodes[n].operand_count : 1); i++) {
@@ -143,8 +144,8 @@ static int table_allows(const dycl_program *p, uint32_t first, uint32_t second, 
     return 1;
 }
 
-/* Convexity. Positions are a schedule: everything that reads a block stands behind it. The two run where the later one stands, so
- * what else reads the earlier one must stand behind that: nothing lies on a way from one to the other. */
+/* Convexity. Positions are a schedule: everything that reads a block stands behind it. The two run where the later one
+ * stands, so what else reads the earlier one must stand behind that: nothing lies on a way from one to the other. */
 static int is_convex(const dycl_program *p, const dycl_readers *readers, uint32_t a, uint32_t b, double at) {
     uint32_t pair[2] = {a, b};
     for (int k = 0; k < 2; k++)

@@ -31,14 +31,16 @@ static dycl_status mark_needed(const dycl_graph *g, const uint32_t *outputs, int
         const uint32_t *operands = dycl_node_operands(g, node);
         if (!needed[n]) continue;
         for (int i = 0; i < node->operand_count; i++)
-            if (operands[i] != DYCL_NONE && g->values[operands[i]].kind == DYCL_VALUE_NODE) needed[g->values[operands[i]].source] = 1;
+            if (operands[i] != DYCL_NONE && g->values[operands[i]].kind == DYCL_VALUE_NODE)
+                needed[g->values[operands[i]].source] = 1;
     }
     *out = needed;
     return DYCL_OK;
 }
 
 /* The longest stretch around `middle` whose members look like those a period earlier. */
-static void stretch(const uint64_t *looks, uint32_t count, uint32_t middle, uint32_t period, uint32_t *out_first, uint32_t *out_length) {
+static void stretch(const uint64_t *looks, uint32_t count, uint32_t middle, uint32_t period, uint32_t *out_first,
+                    uint32_t *out_length) {
     uint32_t low = middle, high = middle + 1;
     while (low > period && looks[low - 1] == looks[low - 1 - period]) low--;
     while (high < count && looks[high] == looks[high - period]) high++;

@@ -7,12 +7,12 @@
 #include "ir/graph.h"
 
 typedef struct {
-    uint32_t *nodes;      /* owned: what has to be computed, without views, in order */
+    uint32_t *nodes; /* owned: what has to be computed, without views, in order */
     uint32_t node_count;
-    uint32_t first;       /* position in `nodes` where the first iteration begins */
-    uint32_t period;      /* nodes of an iteration */
-    uint32_t iterations;  /* at least DYCL_PERIOD_LEAST; 0: nothing repeats */
-    uint64_t body;        /* identity of an iteration: operators, attributes, shapes; 0: nothing repeats */
+    uint32_t first;      /* position in `nodes` where the first iteration begins */
+    uint32_t period;     /* nodes of an iteration */
+    uint32_t iterations; /* at least DYCL_PERIOD_LEAST; 0: nothing repeats */
+    uint64_t body;       /* identity of an iteration: operators, attributes, shapes; 0: nothing repeats */
 } dycl_period;
 
 #define DYCL_PERIOD_LEAST 3

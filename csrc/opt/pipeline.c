@@ -64,7 +64,8 @@ static void read_wanted(void) {
         }
         if (found) continue;
         list_names(known, sizeof known);
-        dycl_env_complain("DYCL_DEBUG=%.*s: there is no such pass; the passes are %sand \"all\" shows each", (int)(length < 60 ? length : 60), wanted, known);
+        dycl_env_complain("DYCL_DEBUG=%.*s: there is no such pass; the passes are %sand \"all\" shows each",
+                          (int)(length < 60 ? length : 60), wanted, known);
     }
 }
 

@@ -95,11 +95,13 @@ dycl_status dycl_program_measure(const dycl_program *program, dycl_program_size 
         const uint32_t *operands = dycl_node_operands(g, node);
         for (int i = 0; i < node->operand_count; i++) {
             uint32_t from = operands[i] == DYCL_NONE ? DYCL_NONE : dycl_program_producer(program, operands[i]);
-            if (from != DYCL_NONE && (!program->block_count || program->block_of[from] != program->block_of[n])) crosses[from] = 1;
+            if (from != DYCL_NONE && (!program->block_count || program->block_of[from] != program->block_of[n]))
+                crosses[from] = 1;
         }
         const dycl_value *value = &g->values[node->out];
         out->operators++;
-        if (crosses[n] && !program->is_output[node->out]) out->bytes += dycl_value_numel(value) * (int64_t)dycl_dtype_size((dycl_dtype)value->dtype);
+        if (crosses[n] && !program->is_output[node->out])
+            out->bytes += dycl_value_numel(value) * (int64_t)dycl_dtype_size((dycl_dtype)value->dtype);
     }
     if (!program->block_count) out->blocks = out->operators;
     dycl_free(crosses);
@@ -134,7 +136,8 @@ dycl_status dycl_program_verify(const dycl_program *program) {
         for (int i = 0; i < node->operand_count; i++) {
             if (operands[i] == DYCL_NONE) continue;
             uint32_t producer = dycl_program_producer(program, operands[i]);
-            if (producer == n) producer = g->values[operands[i]].source; /* a part of the result that lies there already (join.c) */
+            if (producer == n)
+                producer = g->values[operands[i]].source; /* a part of the result that lies there already (join.c) */
             if (producer == DYCL_NONE) continue;
             if (program->dead[producer]) return dycl_error_set("node %u reads the dead node %u", n, producer);
             if (producer >= n) return dycl_error_set("node %u reads the later node %u", n, producer);

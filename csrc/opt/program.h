@@ -67,12 +67,12 @@ dycl_status dycl_opt_commute(dycl_program *program);    /* operands of commutati
 dycl_status dycl_opt_fold(dycl_program *program);       /* constants and conversions that change nothing */
 dycl_status dycl_opt_simplify(dycl_program *program);   /* cancellation, strength reduction */
 dycl_status dycl_opt_distribute(dycl_program *program); /* a c + b c = (a + b) c, where it is exact */
-dycl_status dycl_opt_epilogue(dycl_program *program); /* what convolutions do on the way out */
-dycl_status dycl_opt_screen(dycl_program *program);   /* an argmax and the product that it looks at */
-dycl_status dycl_opt_single(dycl_program *program);   /* one block a node (COLD) */
-dycl_status dycl_opt_fuse(dycl_program *program);     /* tile blocks by mapping types */
-dycl_status dycl_opt_combine(dycl_program *program);  /* two neighbours in a block as one instruction */
-dycl_status dycl_opt_join(dycl_program *program);     /* parts of concatenations where they will lie; behind `order` */
+dycl_status dycl_opt_epilogue(dycl_program *program);   /* what convolutions do on the way out */
+dycl_status dycl_opt_screen(dycl_program *program);     /* an argmax and the product that it looks at */
+dycl_status dycl_opt_single(dycl_program *program);     /* one block a node (COLD) */
+dycl_status dycl_opt_fuse(dycl_program *program);       /* tile blocks by mapping types */
+dycl_status dycl_opt_combine(dycl_program *program);    /* two neighbours in a block as one instruction */
+dycl_status dycl_opt_join(dycl_program *program); /* parts of concatenations where they will lie; behind `order` */
 dycl_status dycl_opt_run(dycl_program *program, int tuned, int epilogues);
 void dycl_opt_begin(void); /* reads DYCL_DEBUG; dycl_opt_run does it too */
 
@@ -86,9 +86,7 @@ void dycl_program_count_uses(dycl_program *program);
 dycl_status dycl_program_measure(const dycl_program *program, dycl_program_size *out);
 dycl_status dycl_program_order(dycl_program *program);
 
-static inline const dycl_value *dycl_program_value(const dycl_program *p, uint32_t v) {
-    return &p->graph.values[v];
-}
+static inline const dycl_value *dycl_program_value(const dycl_program *p, uint32_t v) { return &p->graph.values[v]; }
 /* Node that owns the storage of a value, or DYCL_NONE for feeds and scalars. */
 static inline uint32_t dycl_program_producer(const dycl_program *p, uint32_t v) {
     const dycl_value *root = &p->graph.values[p->graph.values[v].root];

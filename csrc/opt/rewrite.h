@@ -1,7 +1,9 @@
-/* Parts of algebraic rewriting (fold.c, simplify.c, distribute.c, commute.c). Private to csrc/opt. Ownership: none. Threads: one at a time.
+/* Parts of algebraic rewriting (fold.c, simplify.c, distribute.c, commute.c). Private to csrc/opt. Ownership: none.
+ * Threads: one at a time.
  *
- * A rewriting is taken only where every result stays what eager gives: bit for bit, or within the few ulp that the kernel of the new operator
- * is stated to have; NaN, infinities and overflow as before for every input. What that refuses stands in docs/architecture.md. */
+ * A rewriting is taken only where every result stays what eager gives: bit for bit, or within the few ulp that the
+ * kernel of the new operator is stated to have; NaN, infinities and overflow as before for every input. What that
+ * refuses stands in docs/architecture.md. */
 #ifndef DYCL_OPT_REWRITE_H
 #define DYCL_OPT_REWRITE_H
 

@@ -1,11 +1,12 @@
-/* Products of which only the place of each row's largest element is wanted, as in greedy decoding (kern/screen.h). Ownership: none. Threads: pure. */
+/* Products of which only the place of each row's largest element is wanted, as in greedy decoding (kern/screen.h).
+ * Ownership: none. Threads: pure. */
 #ifndef DYCL_OPT_SCREEN_H
 #define DYCL_OPT_SCREEN_H
 
 #include "ir/graph.h"
 
-/* The node of the product that an argmax looks at, through copies and views that change nothing; DYCL_NONE: it is another operator, or there is nothing
- * to gain. */
+/* The node of the product that an argmax looks at, through copies and views that change nothing; DYCL_NONE: it is
+ * another operator, or there is nothing to gain. */
 uint32_t dycl_screen_product(const dycl_graph *graph, uint32_t argmax);
 
 #endif

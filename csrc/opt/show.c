@@ -20,7 +20,8 @@ static void show_node(FILE *file, const dycl_program *program, uint32_t n) {
     const char *before = "  # ";
     if (program->is_output[out]) fprintf(file, "%soutput", before), before = ", ";
     if (program->block_of[n] != DYCL_NONE) fprintf(file, "%sblock %u", before, program->block_of[n]), before = ", ";
-    if (program->follows[n] != DYCL_NONE) fprintf(file, "%son the way out of %%%u", before, program->graph.nodes[program->follows[n]].out);
+    if (program->follows[n] != DYCL_NONE)
+        fprintf(file, "%son the way out of %%%u", before, program->graph.nodes[program->follows[n]].out);
     fputc('\n', file);
 }
 
@@ -37,7 +38,8 @@ static int is_read(const dycl_program *program, uint32_t value) {
 
 static void show_block(FILE *file, const dycl_program *program, uint32_t b) {
     const dycl_block *block = &program->blocks[b];
-    fprintf(file, "  block %u: %s, at %g, %u operators", b, block->kind == DYCL_BLOCK_TILE ? "tile" : "single", block->position, block->count);
+    fprintf(file, "  block %u: %s, at %g, %u operators", b, block->kind == DYCL_BLOCK_TILE ? "tile" : "single",
+            block->position, block->count);
     if (block->row) fprintf(file, ", row %lld", (long long)block->row);
     fputc('\n', file);
 }

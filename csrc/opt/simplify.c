@@ -4,7 +4,8 @@
 
 int dycl_rewrite_is(dycl_program *p, const dycl_node *node, uint32_t value) {
     const dycl_value *to = &p->graph.values[value], *out = &p->graph.values[node->out];
-    if (p->is_output[node->out] || to->kind == DYCL_VALUE_SCALAR || p->graph.values[to->root].kind == DYCL_VALUE_SCALAR) return 0;
+    if (p->is_output[node->out] || to->kind == DYCL_VALUE_SCALAR || p->graph.values[to->root].kind == DYCL_VALUE_SCALAR)
+        return 0;
     if (!dycl_rewrite_same_shape(p, node->out, value)) return 0;
     for (int i = 0; i < out->rank; i++)
         if (out->sizes[i] > 1 && out->strides[i] != to->strides[i]) return 0;
@@ -100,10 +101,12 @@ static int binary(dycl_program *p, dycl_node *node, uint32_t a, uint32_t b) {
             return 1;
         }
         if (p->graph.values[node->out].dtype != DYCL_F32) return 0;
-        for (int k = 0; k < 2; k++) { /* x sigmoid(x): the kernel of silu is the more accurate one, and -inf gives NaN in both */
+        for (int k = 0; k < 2;
+             k++) { /* x sigmoid(x): the kernel of silu is the more accurate one, and -inf gives NaN in both */
             uint32_t gate = k ? a : b, other = k ? b : a;
             if (!made_by(p, gate, DYCL_EW_sigmoid, &x) || !dycl_rewrite_equal(p, x, other)) continue;
-            if (!dycl_rewrite_only_here(p, dycl_rewrite_maker(p, gate)) || !dycl_rewrite_same_shape(p, node->out, x)) continue;
+            if (!dycl_rewrite_only_here(p, dycl_rewrite_maker(p, gate)) || !dycl_rewrite_same_shape(p, node->out, x))
+                continue;
             dycl_rewrite_set(p, node, DYCL_EW_silu, 1, x, 0);
             return 1;
         }
@@ -115,7 +118,8 @@ static int binary(dycl_program *p, dycl_node *node, uint32_t a, uint32_t b) {
 /* A sum of squares or magnitudes adds them up as it makes them. */
 static int reduction(dycl_program *p, dycl_node *node, uint32_t x) {
     const dycl_node *inner = node->op == DYCL_OP_sum && is_float(p, x) ? dycl_rewrite_maker(p, x) : NULL;
-    if (!inner || (inner->op != DYCL_EW_square && inner->op != DYCL_EW_abs) || !dycl_rewrite_only_here(p, inner)) return 0;
+    if (!inner || (inner->op != DYCL_EW_square && inner->op != DYCL_EW_abs) || !dycl_rewrite_only_here(p, inner))
+        return 0;
     uint32_t from = dycl_node_operands(&p->graph, inner)[0];
     if (!dycl_rewrite_same_shape(p, x, from)) return 0;
     dycl_rewrite_set(p, node, inner->op == DYCL_EW_square ? DYCL_OP_sumsq : DYCL_OP_sumabs, 1, from, 0);
@@ -132,7 +136,8 @@ static int apply(dycl_program *p, dycl_node *node) {
 
 dycl_status dycl_opt_simplify(dycl_program *p) {
     for (uint32_t n = 0; n < p->graph.node_count; n++)
-        while (!p->dead[n] && apply(p, &p->graph.nodes[n])) { /* each rule removes an operator or takes a cheaper one: it ends */
+        while (!p->dead[n] &&
+               apply(p, &p->graph.nodes[n])) {    /* each rule removes an operator or takes a cheaper one: it ends */
             dycl_status status = dycl_opt_dce(p); /* the rules ask who reads a value */
             if (status != DYCL_OK) return status;
         }

@@ -20,7 +20,9 @@ static struct {
     int32_t (*new_handle)(dycl_handle, dycl_handle *);
     int32_t (*delete_tensor)(dycl_handle);
     int32_t (*new_undefined)(dycl_handle *);
-    dycl_handle (*detach)(dycl_handle out, dycl_handle tensor); /* C++ at::_ops::detach::call: the caller has the room for what it returns */
+    dycl_handle (*detach)(
+        dycl_handle out,
+        dycl_handle tensor); /* C++ at::_ops::detach::call: the caller has the room for what it returns */
     bool (*grad_enabled)(void);
     void (*set_grad_enabled)(bool);
     PyObject *(*wrap)(const void *);
@@ -118,7 +120,8 @@ int dycl_abi_rank(dycl_handle tensor) {
 int dycl_abi_read(dycl_handle tensor, dycl_tensor_view *out) {
     int64_t rank, *sizes, *strides;
     int32_t dtype;
-    if (abi.dim(tensor, &rank) || rank > DYCL_MAX_RANK || abi.dtype(tensor, &dtype) || dtype < 0 || dtype > 255 || from_torch_dtype[dtype] < 0)
+    if (abi.dim(tensor, &rank) || rank > DYCL_MAX_RANK || abi.dtype(tensor, &dtype) || dtype < 0 || dtype > 255 ||
+        from_torch_dtype[dtype] < 0)
         return 0;
     if (abi.sizes(tensor, &sizes) || abi.strides(tensor, &strides) || abi.data_ptr(tensor, &out->data)) return 0;
     out->dtype = (dycl_dtype)from_torch_dtype[dtype];
@@ -139,11 +142,14 @@ dycl_handle dycl_abi_copy_handle(dycl_handle tensor) {
 }
 
 dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset) {
-    PyObject *arguments[4] = {dycl_abi_wrap(base), dycl_py_ints(rank, sizes), dycl_py_ints(rank, strides), PyLong_FromLongLong(offset)}, *view = NULL;
+    PyObject *arguments[4] = {dycl_abi_wrap(base), dycl_py_ints(rank, sizes), dycl_py_ints(rank, strides),
+                              PyLong_FromLongLong(offset)},
+             *view = NULL;
     dycl_handle handle = NULL;
     if (arguments[0] && arguments[1] && arguments[2] && arguments[3]) {
         /* what was recorded did not require gradients, whatever the mode is by now */
-        int state = dycl_abi_torch_function_off(), quiet = dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base)) && abi.grad_enabled();
+        int state = dycl_abi_torch_function_off(),
+            quiet = dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base)) && abi.grad_enabled();
         if (quiet) abi.set_grad_enabled(false);
         view = PyObject_Vectorcall(dycl_py.as_strided, arguments, 4, NULL);
         if (quiet) abi.set_grad_enabled(true);
@@ -155,10 +161,11 @@ dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, cons
     return handle;
 }
 
-/* torch's C++ functions that are called directly throw where there is no memory, and nobody here could catch it: is there as much as they take? What
- * is given back at once is what they get, as the GIL is held. */
+/* torch's C++ functions that are called directly throw where there is no memory, and nobody here could catch it: is
+ * there as much as they take? What is given back at once is what they get, as the GIL is held. */
 static int spare(void) {
-    void *object = PyObject_Malloc((size_t)dycl_py.tensor_type->tp_basicsize + 2 * sizeof(void *)), *volatile tensor = malloc(1024);
+    void *object = PyObject_Malloc((size_t)dycl_py.tensor_type->tp_basicsize + 2 * sizeof(void *)), *volatile tensor =
+                                                                                                        malloc(1024);
     PyObject_Free(object);
     free(tensor);
     if (object && tensor) return 1;
@@ -212,7 +219,8 @@ PyObject *dycl_abi_wrap(dycl_handle tensor) {
 }
 
 int dycl_abi_grad_enabled(void) { return abi.grad_enabled(); }
-/* A std::vector of shared pointers in torch's thread-local state: asked for every recorded operator, so read without a call. */
+/* A std::vector of shared pointers in torch's thread-local state: asked for every recorded operator, so read without a
+ * call. */
 static inline int64_t stack_bytes(const char *state, size_t at) {
     const char *begin, *end;
     memcpy(&begin, state + at, sizeof begin);
@@ -247,7 +255,8 @@ static inline dycl_dispatch_state *own_dispatch_state(void) {
 const dycl_dispatch_state *dycl_abi_dispatch_state(void) { return own_dispatch_state(); }
 void dycl_abi_dispatch_set(const dycl_dispatch_state *state) { *own_dispatch_state() = *state; }
 
-/* Nothing that a thread may have entered (autocast, transforms, dispatch modes) sees the call, and nothing is done for gradients. */
+/* Nothing that a thread may have entered (autocast, transforms, dispatch modes) sees the call, and nothing is done for
+ * gradients. */
 dycl_dispatch_state dycl_abi_dispatch_enter_kernel(void) {
     dycl_dispatch_state before = *own_dispatch_state();
     *own_dispatch_state() = place.inference_state;
@@ -262,10 +271,11 @@ int dycl_abi_dispatch_plain(const dycl_dispatch_state *state) {
     return (state->included == 0 && state->excluded == 0) || dycl_abi_dispatch_inference(state);
 }
 
-/* ---- Setup -------------------------------------------------------------------------------------------------------------- */
+/* ---- Setup */
 
 static int missing(const char *what) {
-    PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (%s); dycl was made for torch 2.13", what);
+    PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (%s); dycl was made for torch 2.13",
+                 what);
     return -1;
 }
 
@@ -277,7 +287,8 @@ static void *open_library(PyObject *torch, const char *name) {
         char full[4096];
         const char *slash = strrchr(path, '/');
         int length = slash ? (int)(slash - path) : 0;
-        if (snprintf(full, sizeof full, "%.*s/lib/%s", length, path, name) < (int)sizeof full) library = dlopen(full, RTLD_LAZY | RTLD_NOLOAD);
+        if (snprintf(full, sizeof full, "%.*s/lib/%s", length, path, name) < (int)sizeof full)
+            library = dlopen(full, RTLD_LAZY | RTLD_NOLOAD);
     }
     if (!library) library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
     Py_XDECREF(file);
@@ -286,7 +297,8 @@ static void *open_library(PyObject *torch, const char *name) {
 }
 
 static int find_functions(PyObject *torch) {
-    void *cpu = open_library(torch, "libtorch_cpu.so"), *python = open_library(torch, "libtorch_python.so"), *c10 = open_library(torch, "libc10.so");
+    void *cpu = open_library(torch, "libtorch_cpu.so"), *python = open_library(torch, "libtorch_python.so"),
+         *c10 = open_library(torch, "libc10.so");
     if (!cpu || !c10) return missing("libtorch_cpu.so is not loaded");
     int32_t (*dtype_of[DYCL_DTYPE_COUNT])(void);
     static const char *const getters[DYCL_DTYPE_COUNT] = {
@@ -317,7 +329,8 @@ static int find_functions(PyObject *torch) {
     FIND(grad_enabled, "aoti_torch_grad_mode_is_enabled");
     FIND(set_grad_enabled, "aoti_torch_grad_mode_set_enabled");
     FIND(function_state, "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv");
-    FIND(set_function_state, "_ZN2at4impl22PythonTorchFunctionTLS18set_disabled_stateENS0_26TorchFunctionDisabledStateE");
+    FIND(set_function_state,
+         "_ZN2at4impl22PythonTorchFunctionTLS18set_disabled_stateENS0_26TorchFunctionDisabledStateE");
     FIND(mode_depth, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv");
     FIND(mode_state, "_ZN2at4impl22PythonTorchFunctionTLS9get_stateEv");
 #undef FIND
@@ -353,8 +366,8 @@ static long find_word(char *const *impls, const uint64_t *expected, int count, s
     return found;
 }
 
-/* The byte of a storage that is 1 where it may be resized and 0 where its memory is foreign. Foreign storages have no allocator: a byte of that pointer
- * may happen to be 1 in all the others, and is not meant. */
+/* The byte of a storage that is 1 where it may be resized and 0 where its memory is foreign. Foreign storages have no
+ * allocator: a byte of that pointer may happen to be 1 in all the others, and is not meant. */
 static long find_resizable(char *const *impls, const int *foreign, int count) {
     long found = -1;
     size_t limit = 96;
@@ -392,7 +405,8 @@ static int calibrate(PyObject *rows) {
     for (int i = 0; i < count; i++) {
         PyObject *tensor;
         unsigned long long key, version, storage;
-        if (!PyArg_ParseTuple(sample(rows, i), "OKKKpp", &tensor, &key, &version, &storage, &foreign[i], &has_meta[i])) return -1;
+        if (!PyArg_ParseTuple(sample(rows, i), "OKKKpp", &tensor, &key, &version, &storage, &foreign[i], &has_meta[i]))
+            return -1;
         impls[i] = dycl_abi_impl(tensor);
         keys[i] = key;
         versions[i] = version;
@@ -435,7 +449,8 @@ static int calibrate(PyObject *rows) {
     place.version_pointer = (size_t)pointer;
     place.version_inside = (size_t)inside;
     long meta = -1;
-    for (size_t p = place.storage + 8; p < (size_t)pointer; p += 8) { /* declared between the storage and the version counter */
+    for (size_t p = place.storage + 8; p < (size_t)pointer;
+         p += 8) { /* declared between the storage and the version counter */
         int match = 1;
         for (int i = 0; i < count && match; i++) match = (pointer_at(impls[i], p) != NULL) == has_meta[i];
         if (match && meta >= 0) return missing("the place of a tensor's autograd state");
@@ -460,14 +475,16 @@ static const char samples_code[] =
     "    t = torch.empty(shape)\n"
     "    for _ in range(i * 7 + 3): t.zero_()\n"
     "    rows.append(row(t))\n"
-    "  n = torch.frombuffer(bytearray(24), dtype=torch.float32).detach(); n.zero_(); rows.append(row(n, foreign=True))\n"
+    "  n = torch.frombuffer(bytearray(24), dtype=torch.float32).detach(); n.zero_(); rows.append(row(n, "
+    "foreign=True))\n"
     "  m = torch.frombuffer(bytearray(16), dtype=torch.float32).detach(); rows.append(row(m, foreign=True))\n"
     "  g = torch.empty(4, requires_grad=True); rows.append(row(g, meta=True))\n"
     "  h = torch.empty(9); [h.zero_() for _ in range(41)]; h.requires_grad_(); rows.append(row(h, meta=True))\n"
     "  with torch.inference_mode():\n"
     "    rows.append(row(torch.empty(5), version=0)); rows.append(row(torch.empty(7, 2), version=0))\n";
 
-/* Where the stack of function modes lies in torch's state: the one place that grows by an element with each mode that is pushed. */
+/* Where the stack of function modes lies in torch's state: the one place that grows by an element with each mode that
+ * is pushed. */
 static int find_mode_stack(PyObject *torch) {
     enum { PLACES = 8, DEPTHS = 3 };
     unsigned fits = (1u << PLACES) - 1;
@@ -494,7 +511,8 @@ int dycl_abi_setup(PyObject *torch) {
     if (!space) return -1;
     int result = -1;
     PyObject *done = NULL;
-    if (PyDict_SetItemString(space, "__builtins__", PyEval_GetBuiltins()) == 0) done = PyRun_String(samples_code, Py_file_input, space, space);
+    if (PyDict_SetItemString(space, "__builtins__", PyEval_GetBuiltins()) == 0)
+        done = PyRun_String(samples_code, Py_file_input, space, space);
     PyObject *rows = done ? PyDict_GetItemString(space, "rows") : NULL;
     if (rows) result = calibrate(rows);
     if (result == 0) { /* what inference mode does to this thread's dispatch keys */

@@ -25,7 +25,8 @@ int dycl_ahead_choose(dycl_site *site) {
 }
 
 void dycl_ahead_done(dycl_site *site, int was_ahead, uint64_t nanoseconds, int made) {
-    if (dycl_ahead_forced() < 0 && site->worth_ahead) dycl_choose_done(&site->ahead, was_ahead ? DYCL_WAY_AHEAD : DYCL_WAY_INLINE, nanoseconds, 0, made);
+    if (dycl_ahead_forced() < 0 && site->worth_ahead)
+        dycl_choose_done(&site->ahead, was_ahead ? DYCL_WAY_AHEAD : DYCL_WAY_INLINE, nanoseconds, 0, made);
 }
 
 static void delete_handles(struct dycl_region_ahead *a) {
@@ -42,7 +43,9 @@ static void free_ahead(dycl_region *region) {
 
 static void start(dycl_region *region) {
     dycl_segment *s = region->expected_count ? region->expected[0] : NULL;
-    if (!s || !s->tuned || !s->plan || dycl_plan_timing() || (dycl_ahead_forced() < 0 && dycl_plan_cost(s->plan) < DYCL_AHEAD_LEAST_NS)) return;
+    if (!s || !s->tuned || !s->plan || dycl_plan_timing() ||
+        (dycl_ahead_forced() < 0 && dycl_plan_cost(s->plan) < DYCL_AHEAD_LEAST_NS))
+        return;
     uint32_t count = (uint32_t)s->output_count;
     struct dycl_region_ahead *a = dycl_alloc_zero(sizeof *a);
     void **addresses = dycl_alloc((count + 1) * sizeof *addresses);
@@ -71,7 +74,8 @@ void dycl_region_ahead_step(dycl_region *region) {
         if (!region->ahead) return;
     }
     if (dycl_graph_expected(graph) == &region->ahead->segment->graph) {
-        dycl_ahead_publish(region->ahead->run, region->feeds, graph->feed_count, region->recorder.scalars, graph->scalar_count, graph->node_count);
+        dycl_ahead_publish(region->ahead->run, region->feeds, graph->feed_count, region->recorder.scalars,
+                           graph->scalar_count, graph->node_count);
     } else {
         dycl_ahead_stop(region->ahead->run);
         region->wants_ahead = 0;
@@ -81,7 +85,9 @@ void dycl_region_ahead_step(dycl_region *region) {
 int dycl_region_ahead_take(dycl_region *region, uint32_t count, dycl_segment **out_segment) {
     struct dycl_region_ahead *a = region->ahead;
     const dycl_graph *graph = &region->recorder.graph;
-    if (!a || dycl_graph_expected(graph) != &a->segment->graph || !dycl_segment_matches(a->segment, graph, region->outputs, (int)count)) return 0;
+    if (!a || dycl_graph_expected(graph) != &a->segment->graph ||
+        !dycl_segment_matches(a->segment, graph, region->outputs, (int)count))
+        return 0;
     dycl_status status;
     dycl_ahead *run = a->run;
     a->run = NULL;

@@ -31,8 +31,10 @@ static PyObject *by_function(PyObject *a, PyObject *b) { return PyObject_RichCom
 
 int dycl_asked_setup(void) {
     static PyObject *(*const ways[DYCL_ASKED_WAYS])(PyObject *, PyObject *) = {by_instruction, by_function};
-    PyObject *base_type = PyType_FromSpec(&base_spec), *probe_type = base_type ? PyType_FromSpecWithBases(&probe_spec, base_type) : NULL;
-    PyObject *base = probe_type ? PyObject_CallNoArgs(base_type) : NULL, *probe = base ? PyObject_CallNoArgs(probe_type) : NULL;
+    PyObject *base_type = PyType_FromSpec(&base_spec),
+             *probe_type = base_type ? PyType_FromSpecWithBases(&probe_spec, base_type) : NULL;
+    PyObject *base = probe_type ? PyObject_CallNoArgs(base_type) : NULL,
+             *probe = base ? PyObject_CallNoArgs(probe_type) : NULL;
     int failed = !probe;
     for (int way = 0; way < DYCL_ASKED_WAYS && !failed; way++) {
         for (int right = 0; right < 2 && !failed; right++) {
@@ -43,9 +45,11 @@ int dycl_asked_setup(void) {
             dycl_asked_places[right][way] = seen;
         }
     }
-    for (int way = 0; way < DYCL_ASKED_WAYS; way++) { /* a compiler that made one place of the two: nothing can be told by it */
+    for (int way = 0; way < DYCL_ASKED_WAYS;
+         way++) { /* a compiler that made one place of the two: nothing can be told by it */
         for (int other = 0; other < DYCL_ASKED_WAYS; other++)
-            if (dycl_asked_places[0][way] == dycl_asked_places[1][other]) dycl_asked_places[0][way] = dycl_asked_places[1][other] = NULL;
+            if (dycl_asked_places[0][way] == dycl_asked_places[1][other])
+                dycl_asked_places[0][way] = dycl_asked_places[1][other] = NULL;
     }
     Py_XDECREF(probe);
     Py_XDECREF(base);

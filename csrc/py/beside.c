@@ -6,13 +6,15 @@
 
 #define DEEP 4 /* lists in lists */
 
-/* ---- Without tensors ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Without tensors */
 
 static int is_tensorless(PyObject *o, int depth) {
     const PyTypeObject *type = Py_TYPE(o);
-    if (type == &PyFloat_Type || type == &PyLong_Type || type == &PyBool_Type || o == Py_None || type == &PyUnicode_Type || type == &PyComplex_Type) return 1;
-    if (type == dycl_py.dtype_type || type == dycl_py.device_type || type == dycl_py.layout_type || type == dycl_py.memory_format_type ||
-        type == dycl_py.generator_type)
+    if (type == &PyFloat_Type || type == &PyLong_Type || type == &PyBool_Type || o == Py_None ||
+        type == &PyUnicode_Type || type == &PyComplex_Type)
+        return 1;
+    if (type == dycl_py.dtype_type || type == dycl_py.device_type || type == dycl_py.layout_type ||
+        type == dycl_py.memory_format_type || type == dycl_py.generator_type)
         return 1;
     if (dycl_numpy_is_scalar(o)) return 1;
     int is_list = type == &PyList_Type;
@@ -33,11 +35,14 @@ static int are_tensorless(PyObject *const *args, Py_ssize_t count, PyObject *kwd
     return 1;
 }
 
-int dycl_beside_suits(PyObject *function, PyObject *const *args, Py_ssize_t count, PyObject *kwnames, PyObject *kwdict) {
-    return PyCFunction_CheckExact(function) && are_tensorless(args, count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0), kwdict, NULL);
+int dycl_beside_suits(PyObject *function, PyObject *const *args, Py_ssize_t count, PyObject *kwnames,
+                      PyObject *kwdict) {
+    return PyCFunction_CheckExact(function) &&
+           are_tensorless(args, count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0), kwdict, NULL);
 }
 
-PyObject *dycl_beside_run(dycl_region *region, PyObject *function, PyObject *const *args, Py_ssize_t count, PyObject *kwdict, int fresh) {
+PyObject *dycl_beside_run(dycl_region *region, PyObject *function, PyObject *const *args, Py_ssize_t count,
+                          PyObject *kwdict, int fresh) {
     int state = dycl_abi_torch_function_off();
     PyObject *result = PyObject_VectorcallDict(function, args, (size_t)count, kwdict);
     dycl_abi_torch_function_restore(state);
@@ -45,13 +50,15 @@ PyObject *dycl_beside_run(dycl_region *region, PyObject *function, PyObject *con
     return fresh ? dycl_beside_adopt(region, result) : result;
 }
 
-/* ---- Results --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- Results */
 
 static PyObject *adopt(dycl_region *region, PyObject *result, int shared) {
     dycl_tensor_view view;
-    if (!result || Py_TYPE(result) != dycl_py.tensor_type || Py_REFCNT(result) != 1 || !dycl_region_open(region)) return result;
+    if (!result || Py_TYPE(result) != dycl_py.tensor_type || Py_REFCNT(result) != 1 || !dycl_region_open(region))
+        return result;
     const char *impl = dycl_abi_impl(result);
-    if (!dycl_abi_is_plain(impl) || dycl_abi_requires_grad(result) || dycl_watch_is_foreign(impl) || !dycl_abi_read(dycl_abi_borrow(result), &view))
+    if (!dycl_abi_is_plain(impl) || dycl_abi_requires_grad(result) || dycl_watch_is_foreign(impl) ||
+        !dycl_abi_read(dycl_abi_borrow(result), &view))
         return result;
     PyObject *lazy = dycl_lazy_computed(region, view.dtype, dycl_abi_borrow(result), shared);
     Py_DECREF(result);
@@ -62,7 +69,8 @@ PyObject *dycl_beside_adopt(dycl_region *region, PyObject *result) { return adop
 
 /* Several results may be views of one tensor. */
 static PyObject *adopt_all(dycl_region *region, PyObject *result) {
-    if (!result || !(PyTuple_CheckExact(result) || PyList_CheckExact(result)) || Py_REFCNT(result) != 1) return dycl_beside_adopt(region, result);
+    if (!result || !(PyTuple_CheckExact(result) || PyList_CheckExact(result)) || Py_REFCNT(result) != 1)
+        return dycl_beside_adopt(region, result);
     PyObject **items = PySequence_Fast_ITEMS(result);
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(result); i++) {
         PyObject *item = items[i];
@@ -85,17 +93,20 @@ PyObject *dycl_beside_blank(dycl_dtype dtype, int rank, const int64_t *sizes, co
     return tensor;
 }
 
-/* ---- With tensors ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- With tensors */
 
 /* 1; 0: a tensor of another class, -1 with an exception. */
 static int compute_all(dycl_region *region, PyObject *o, int depth) {
     const PyTypeObject *type = Py_TYPE(o);
     if (type == dycl_py.lazy_type) {
         const dycl_lazy *lazy = dycl_lazy_of(o);
-        int failed = lazy->region != region ? dycl_region_make_plain(o, DYCL_BAIL_thread) : lazy->real ? 0 : dycl_region_fetch(o, DYCL_BAIL_fetch);
+        int failed = lazy->region != region ? dycl_region_make_plain(o, DYCL_BAIL_thread)
+                     : lazy->real           ? 0
+                                            : dycl_region_fetch(o, DYCL_BAIL_fetch);
         return failed < 0 ? -1 : 1;
     }
-    if (dycl_is_tensor(o)) return type == dycl_py.tensor_type || type == dycl_py.parameter_type || type == dycl_py.buffer_type;
+    if (dycl_is_tensor(o))
+        return type == dycl_py.tensor_type || type == dycl_py.parameter_type || type == dycl_py.buffer_type;
     if (depth == DEEP || !(PyTuple_CheckExact(o) || PyList_CheckExact(o))) return 1;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); i++) {
         int known = compute_all(region, PySequence_Fast_GET_ITEM(o, i), depth + 1);
@@ -104,7 +115,8 @@ static int compute_all(dycl_region *region, PyObject *o, int depth) {
     return 1;
 }
 
-/* The object with torch's own tensors in the place of lazy ones. NULL without an exception: one of them is not computed any more. */
+/* The object with torch's own tensors in the place of lazy ones. NULL without an exception: one of them is not computed
+ * any more. */
 static PyObject *with_values(PyObject *o, int depth) {
     if (dycl_is_lazy(o)) return dycl_lazy_of(o)->real ? dycl_abi_wrap(dycl_lazy_of(o)->real) : NULL;
     int is_list = PyList_CheckExact(o);
@@ -113,9 +125,12 @@ static PyObject *with_values(PyObject *o, int depth) {
     PyObject *copy = is_list ? PyList_New(n) : PyTuple_New(n);
     for (Py_ssize_t i = 0; copy && i < n; i++) {
         PyObject *item = with_values(PySequence_Fast_GET_ITEM(o, i), depth + 1);
-        if (!item) Py_CLEAR(copy);
-        else if (is_list) PyList_SET_ITEM(copy, i, item);
-        else PyTuple_SET_ITEM(copy, i, item);
+        if (!item)
+            Py_CLEAR(copy);
+        else if (is_list)
+            PyList_SET_ITEM(copy, i, item);
+        else
+            PyTuple_SET_ITEM(copy, i, item);
     }
     return copy;
 }
@@ -134,11 +149,15 @@ static void let_go(arguments *a) {
 
 /* 1; 0 for too many, -1 with an exception. */
 static int collect(const dycl_call *call, arguments *a) {
-    Py_ssize_t named = call->kwnames ? PyTuple_GET_SIZE(call->kwnames) : call->kwdict ? PyDict_GET_SIZE(call->kwdict) : 0, at = 0;
+    Py_ssize_t named = call->kwnames  ? PyTuple_GET_SIZE(call->kwnames)
+                       : call->kwdict ? PyDict_GET_SIZE(call->kwdict)
+                                      : 0,
+               at = 0;
     PyObject *name, *value;
     *a = (arguments){.positional = call->count};
     if (call->count + named > DYCL_MOST_PARAMETERS) return 0;
-    for (Py_ssize_t i = 0; i < call->count + (call->kwnames ? named : 0); i++) a->items[a->total++] = Py_NewRef(call->args[i]);
+    for (Py_ssize_t i = 0; i < call->count + (call->kwnames ? named : 0); i++)
+        a->items[a->total++] = Py_NewRef(call->args[i]);
     if (!named) return 1;
     a->names = call->kwnames ? Py_NewRef(call->kwnames) : PyTuple_New(named);
     if (!a->names) return -1;
@@ -165,8 +184,10 @@ PyObject *dycl_beside_values(dycl_call *call, const dycl_binding *row) {
     for (Py_ssize_t i = 0; known == 1 && i < a.total; i++) known = compute_all(region, a.items[i], 0);
     for (Py_ssize_t i = 0; known == 1 && i < a.total; i++) {
         PyObject *item = with_values(a.items[i], 0);
-        if (item) Py_SETREF(a.items[i], item);
-        else known = PyErr_Occurred() ? -1 : 0;
+        if (item)
+            Py_SETREF(a.items[i], item);
+        else
+            known = PyErr_Occurred() ? -1 : 0;
     }
     if (known == 1) result = adopt_all(region, run(region, row, &a));
     let_go(&a);

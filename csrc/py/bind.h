@@ -1,4 +1,6 @@
-/* What the files of bindings share: the spelling of their tables, and short names for what they say most often. Only bind_*.c includes it.
+/* What the files of bindings share: the spelling of their tables, and short names for what they say most often. Only
+ * bind_*.c includes it.
+ *
  * Ownership: none. Threads: GIL held. */
 #ifndef DYCL_PY_BIND_H
 #define DYCL_PY_BIND_H
@@ -6,23 +8,26 @@
 #include "py/call.h"
 
 /* Rows: name, places, parameters, function, and where the function wants them op and extra. */
-#define ROW(name_, places_, parameters_, ...) {.name = name_, .places = places_, .parameters = parameters_, .bind = __VA_ARGS__}
+#define ROW(name_, places_, parameters_, ...)                                                                          \
+    { .name = name_, .places = places_, .parameters = parameters_, .bind = __VA_ARGS__ }
 
-#define T DYCL_AT_TORCH
-#define M DYCL_AT_METHOD
-#define I DYCL_AT_INPLACE
-#define F DYCL_AT_F
-#define N DYCL_AT_NN
-#define S DYCL_AT_SPECIAL
-#define L DYCL_AT_LINALG
-#define D DYCL_AT_DUNDER
+#define T  DYCL_AT_TORCH
+#define M  DYCL_AT_METHOD
+#define I  DYCL_AT_INPLACE
+#define F  DYCL_AT_F
+#define N  DYCL_AT_NN
+#define S  DYCL_AT_SPECIAL
+#define L  DYCL_AT_LINALG
+#define D  DYCL_AT_DUNDER
 #define ID DYCL_AT_IDUNDER
 #define RD DYCL_AT_RDUNDER
-#define V DYCL_AT_VF
+#define V  DYCL_AT_VF
 #define RS DYCL_AT_RSAME
 
 static inline const dycl_value *meta(const dycl_call *call, uint32_t value) { return dycl_call_meta(call, value); }
-static inline dycl_dtype dtype_of(const dycl_call *call, uint32_t value) { return (dycl_dtype)meta(call, value)->dtype; }
+static inline dycl_dtype dtype_of(const dycl_call *call, uint32_t value) {
+    return (dycl_dtype)meta(call, value)->dtype;
+}
 static inline int is_float(const dycl_call *call, uint32_t value) { return dycl_dtype_is_float(dtype_of(call, value)); }
 
 /* Elementwise operators of tensors, as torch promotes their types. */

@@ -1,5 +1,5 @@
-/* x[key] and x[key] = value where the key has tensors or lists of positions at any place: torch's own index operators, on the view that the rest of the
- * key makes. A mask decides about the size of the result: its value is needed. */
+/* x[key] and x[key] = value where the key has tensors or lists of positions at any place: torch's own index operators,
+ * on the view that the rest of the key makes. A mask decides about the size of the result: its value is needed. */
 #include <string.h>
 
 #include "py/beside.h"
@@ -62,7 +62,8 @@ static dycl_status parse(dycl_call *call, PyObject **key, parsed *k) {
     return DYCL_OK;
 }
 
-/* The view that is indexed, and the index of each of its first dimensions. A tensor of one integer is a plain integer. */
+/* The view that is indexed, and the index of each of its first dimensions. A tensor of one integer is a plain integer.
+ */
 static dycl_status walk(dycl_call *call, const parsed *k, uint32_t self, dycl_index_cursor *c, dycl_hosted_call *h) {
     dycl_value v = *meta(call, self);
     uint32_t at[DYCL_MAX_RANK + 1];
@@ -131,7 +132,8 @@ PyObject *dycl_index_advanced(dycl_call *call, const dycl_binding *row) {
     if (status == DYCL_OK) status = walk(call, &k, self, &c, &h);
     if (status == DYCL_OK) {
         if (!(form = dycl_hosted_known(call, DYCL_OP_aten_index, 0, &h))) goto done;
-        status = dycl_hosted_node(call, DYCL_OP_aten_index, 0, form->result[0].dtype, form->result[0].rank, form->result[0].sizes, form->result[0].strides, &h, &out);
+        status = dycl_hosted_node(call, DYCL_OP_aten_index, 0, form->result[0].dtype, form->result[0].rank,
+                                  form->result[0].sizes, form->result[0].strides, &h, &out);
     }
     result = dycl_call_finish(call, status, out);
     if (result) result = dycl_call_written(call, result, form->writes);
@@ -140,7 +142,8 @@ done:
     return result;
 }
 
-/* What is written, as a tensor of self's dtype. torch looks away from leading dimensions of size 1; such values are left to it. */
+/* What is written, as a tensor of self's dtype. torch looks away from leading dimensions of size 1; such values are
+ * left to it. */
 static dycl_status value_of(dycl_call *call, PyObject *o, dycl_dtype dtype, uint32_t *out) {
     dycl_recorder *r = &call->region->recorder;
     dycl_operand x;
@@ -161,7 +164,8 @@ fail:
 
 enum { SET = 1 }; /* variant: of index_put */
 
-/* The new value of self: index_put into the view, which is then put where it lies. Whether torch takes such a call, it has shown once. */
+/* The new value of self: index_put into the view, which is then put where it lies. Whether torch takes such a call, it
+ * has shown once. */
 static dycl_status put(dycl_call *call, const parsed *k, uint32_t self, uint32_t *out) {
     dycl_index_cursor c;
     dycl_hosted_call h;
@@ -174,7 +178,9 @@ static dycl_status put(dycl_call *call, const parsed *k, uint32_t self, uint32_t
     if (!dycl_hosted_known(call, DYCL_OP_aten_index_put, SET, &h)) return DYCL_BAIL;
     dycl_strides_contiguous(c.rank, c.sizes, strides);
     DYCL_TRY(dycl_hosted_node(call, DYCL_OP_aten_index_put, 0, (dycl_dtype)v.dtype, c.rank, c.sizes, strides, &h, out));
-    if (c.rank == v.rank && memcmp(c.sizes, v.sizes, sizeof c.sizes) == 0 && memcmp(strides, v.strides, (size_t)v.rank * sizeof *strides) == 0) return DYCL_OK;
+    if (c.rank == v.rank && memcmp(c.sizes, v.sizes, sizeof c.sizes) == 0 &&
+        memcmp(strides, v.strides, (size_t)v.rank * sizeof *strides) == 0)
+        return DYCL_OK;
     attrs[0] = c.offset;
     memcpy(attrs + 1, c.sizes, (size_t)c.rank * sizeof *attrs);
     memcpy(attrs + 1 + c.rank, c.strides, (size_t)c.rank * sizeof *attrs);
@@ -192,7 +198,8 @@ PyObject *dycl_index_put_advanced(dycl_call *call) {
     dycl_status status = parse(call, &key, &k);
     if (status == DYCL_OK && has_mask(call, &k)) status = bail(call, DYCL_BAIL_dtype);
     if (status == DYCL_OK) status = dycl_index_values(call, (int)k.count, k.positions, 8, k.values, k.bounds);
-    if (status == DYCL_OK && !dycl_region_may_write(call->region, call->p[0])) status = PyErr_Occurred() ? DYCL_ERROR : bail(call, DYCL_BAIL_alias);
+    if (status == DYCL_OK && !dycl_region_may_write(call->region, call->p[0]))
+        status = PyErr_Occurred() ? DYCL_ERROR : bail(call, DYCL_BAIL_alias);
     if (status == DYCL_OK) status = dycl_call_value(call, call->p[0], &self);
     if (status == DYCL_OK) status = put(call, &k, self, &out);
     let_go(&k);

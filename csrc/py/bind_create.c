@@ -1,4 +1,5 @@
-/* Tensors made from nothing: arange, zeros, full and their like. Inside a region the default dtype is float32 and the device is the CPU. */
+/* Tensors made from nothing: arange, zeros, full and their like. Inside a region the default dtype is float32 and the
+ * device is the CPU. */
 #include <math.h>
 #include <string.h>
 
@@ -7,22 +8,25 @@
 #include "py/bind_view.h"
 #include "py/numpy.h"
 
-/* ---- dtype, layout, device, pin_memory, requires_grad, memory_format: in this order at parameter `first` ------------------------------------- */
+/* ---- dtype, layout, device, pin_memory, requires_grad, memory_format: in this order at parameter `first` */
 
 #define OPTIONS "dtype layout device pin_memory requires_grad"
 
 static dycl_status options(dycl_call *call, int first, dycl_dtype fallback, dycl_dtype *out_dtype) {
-    PyObject *layout = call->p[first + 1], *device = call->p[first + 2], *pinned = call->p[first + 3], *grad = call->p[first + 4];
-    if ((dycl_call_given(layout) && layout != dycl_py.strided_layout) || (dycl_call_given(device) && !dycl_py_is_cpu(device)) ||
-        (dycl_call_given(pinned) && pinned != Py_False) || (dycl_call_given(grad) && grad != Py_False))
+    PyObject *layout = call->p[first + 1], *device = call->p[first + 2], *pinned = call->p[first + 3],
+             *grad = call->p[first + 4];
+    if ((dycl_call_given(layout) && layout != dycl_py.strided_layout) ||
+        (dycl_call_given(device) && !dycl_py_is_cpu(device)) || (dycl_call_given(pinned) && pinned != Py_False) ||
+        (dycl_call_given(grad) && grad != Py_False))
         return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
     return dycl_call_dtype_or(call, call->p[first], fallback, out_dtype);
 }
 
-/* ---- Constant tensors ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Constant tensors */
 
 static dycl_status scalar_of(dycl_call *call, PyObject *o, dycl_operand *out) { /* a Python number, no tensor */
-    if (!o || !(PyFloat_CheckExact(o) || PyLong_CheckExact(o) || PyBool_Check(o))) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
+    if (!o || !(PyFloat_CheckExact(o) || PyLong_CheckExact(o) || PyBool_Check(o)))
+        return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
     return dycl_call_operand(call, o, out);
 }
 
@@ -78,8 +82,10 @@ static PyObject *record_like(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
     dycl_value v = *dycl_call_meta(call, value);
     DYCL_CALL_TRY(options(call, first, (dycl_dtype)v.dtype, &dtype));
-    if (format != dycl_py.contiguous_format) { /* the operand's strides, which `full` does not give unless they are the ordinary ones */
-        if (dycl_call_given(format) && format != dycl_py.preserve_format) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (format != dycl_py.contiguous_format) { /* the operand's strides, which `full` does not give unless they are the
+                                                  ordinary ones */
+        if (dycl_call_given(format) && format != dycl_py.preserve_format)
+            return dycl_call_bail(call, DYCL_BAIL_arguments);
         dycl_strides_contiguous(v.rank, v.sizes, strides);
         if (memcmp(strides, v.strides, (size_t)v.rank * sizeof *strides)) return dycl_call_bail(call, DYCL_BAIL_layout);
     }
@@ -115,7 +121,8 @@ static PyObject *new_constant(dycl_call *call, const dycl_binding *row) {
     return result || PyErr_Occurred() ? result : dycl_beside_like(call, row);
 }
 
-static PyObject *scalar_tensor(dycl_call *call, const dycl_binding *row) { /* op 1: torch.tensor, whose dtype is the number's */
+static PyObject *scalar_tensor(dycl_call *call,
+                               const dycl_binding *row) { /* op 1: torch.tensor, whose dtype is the number's */
     dycl_dtype dtype;
     dycl_operand scalar;
     PyObject *data = call->p[0];
@@ -162,9 +169,10 @@ static PyObject *fill_in_place(dycl_call *call, const dycl_binding *row) { /* op
     return fill(call, &scalar, (dycl_dtype)v.dtype, v.rank, v.sizes);
 }
 
-/* ---- Sequences ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- Sequences */
 
-#define EXACT_FLOAT (INT64_C(1) << 24) /* integers up to here are exact in float32, whatever the order of operations */
+#define EXACT_FLOAT (INT64_C(1) << 24) /* integers up to here are exact in float32, whatever the order of operations   \
+                                        */
 
 static dycl_status iota(dycl_call *call, dycl_dtype dtype, int64_t start, int64_t step, int64_t length, uint32_t *out) {
     dycl_recorder *r = &call->region->recorder;
@@ -189,7 +197,8 @@ static dycl_status whole(dycl_call *call, PyObject *o, int64_t *out, int *is_flo
     if (status != DYCL_OK) return status;
     if (x.kind == DYCL_OPERAND_FLOAT) {
         *is_float = 1;
-        if (!(fabs(x.f) <= (double)EXACT_FLOAT) || x.f != floor(x.f)) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
+        if (!(fabs(x.f) <= (double)EXACT_FLOAT) || x.f != floor(x.f))
+            return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
         *out = (int64_t)x.f;
         return DYCL_OK;
     }
@@ -199,7 +208,8 @@ static dycl_status whole(dycl_call *call, PyObject *o, int64_t *out, int *is_flo
     return DYCL_OK;
 }
 
-/* arange(end), arange(start, end), arange(start, end, step). Fractions go to torch: its vector kernel rounds in a way of its own. */
+/* arange(end), arange(start, end), arange(start, end, step). Fractions go to torch: its vector kernel rounds in a way
+ * of its own. */
 static PyObject *arange(dycl_call *call, const dycl_binding *row) {
     dycl_dtype dtype;
     int64_t start = 0, end, step = 1;
@@ -216,10 +226,14 @@ static PyObject *arange(dycl_call *call, const dycl_binding *row) {
     if (first) DYCL_CALL_TRY(whole(call, first, &start, &is_float));
     if (call->p[2]) DYCL_CALL_TRY(whole(call, call->p[2], &step, &is_float));
     DYCL_CALL_TRY(options(call, 3, is_float ? DYCL_F32 : DYCL_I64, &dtype));
-    if (dtype != DYCL_I64 && dtype != DYCL_I32 && dtype != DYCL_F32 && dtype != DYCL_F64) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    if (step == 0 || (step > 0 && end < start) || (step < 0 && end > start)) return dycl_call_bail(call, DYCL_BAIL_shape);
-    int64_t length = step > 0 ? (end - start + step - 1) / step : (start - end - step - 1) / -step, limit = dtype == DYCL_I32 ? INT32_MAX : EXACT_FLOAT;
-    if (dtype != DYCL_I64 && dtype != DYCL_F64 && (llabs(start) > limit || llabs(end) > limit || llabs(step) > limit)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (dtype != DYCL_I64 && dtype != DYCL_I32 && dtype != DYCL_F32 && dtype != DYCL_F64)
+        return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (step == 0 || (step > 0 && end < start) || (step < 0 && end > start))
+        return dycl_call_bail(call, DYCL_BAIL_shape);
+    int64_t length = step > 0 ? (end - start + step - 1) / step : (start - end - step - 1) / -step,
+            limit = dtype == DYCL_I32 ? INT32_MAX : EXACT_FLOAT;
+    if (dtype != DYCL_I64 && dtype != DYCL_F64 && (llabs(start) > limit || llabs(end) > limit || llabs(step) > limit))
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     return dycl_call_finish(call, iota(call, dtype, start, step, length, &out), out);
 }
 

@@ -1,5 +1,5 @@
-/* torch.einsum of two operands, in the steps that torch takes (ATen/native/Linear.cpp, einsum and sumproduct_pair): the result is often a view
- * of a product, and its strides follow from these steps. */
+/* torch.einsum of two operands, in the steps that torch takes (ATen/native/Linear.cpp, einsum and sumproduct_pair): the
+ * result is often a view of a product, and its strides follow from these steps. */
 #include <string.h>
 
 #include "py/bind_view.h"
@@ -12,9 +12,12 @@ typedef struct {
     int label[DYCL_MAX_RANK];
 } subscripts;
 
-static int label_of(Py_UCS4 c) { return c >= 'A' && c <= 'Z' ? (int)(c - 'A') : c >= 'a' && c <= 'z' ? (int)(c - 'a') + 26 : -1; }
+static int label_of(Py_UCS4 c) {
+    return c >= 'A' && c <= 'Z' ? (int)(c - 'A') : c >= 'a' && c <= 'z' ? (int)(c - 'a') + 26 : -1;
+}
 
-/* "ij,jk->ik" into three lists; 0: a form that goes to torch (one operand or more than two, "...", a diagonal, an error). */
+/* "ij,jk->ik" into three lists; 0: a form that goes to torch (one operand or more than two, "...", a diagonal, an
+ * error). */
 static int parse(PyObject *equation, subscripts part[3], int *has_output) {
     int at = 0;
     if (!equation || !PyUnicode_Check(equation) || !PyUnicode_IS_ASCII(equation)) return 0;
@@ -41,8 +44,8 @@ static int parse(PyObject *equation, subscripts part[3], int *has_output) {
 }
 
 typedef struct {
-    int rank, outputs;              /* common dimensions, the result's first */
-    int place[LABELS];              /* of a label; -1: not used */
+    int rank, outputs; /* common dimensions, the result's first */
+    int place[LABELS]; /* of a label; -1: not used */
 } arrangement;
 
 static int arrange(const subscripts part[3], int has_output, arrangement *a) {
@@ -73,7 +76,8 @@ static dycl_status spread(dycl_call *call, uint32_t value, const subscripts *own
     for (int i = 0; i < a->rank; i++) from[i] = -1;
     for (int k = 0; k < own->count; k++) from[a->place[own->label[k]]] = k;
     for (int i = 0; i < a->rank; i++) order[i] = from[i] >= 0 ? from[i] : rank++;
-    while (meta(call, value)->rank < a->rank) DYCL_TRY(dycl_build_unsqueeze(&call->region->recorder, value, meta(call, value)->rank, &value));
+    while (meta(call, value)->rank < a->rank)
+        DYCL_TRY(dycl_build_unsqueeze(&call->region->recorder, value, meta(call, value)->rank, &value));
     return dycl_build_permute(&call->region->recorder, value, order, out);
 fail:
     return status;
@@ -95,7 +99,8 @@ static void put(group *g, int dim, int64_t size) {
     g->size *= size;
 }
 
-static dycl_status grouped(dycl_call *call, uint32_t x, const group *const groups[4], int rank, const int64_t sizes[3], uint32_t *out) {
+static dycl_status grouped(dycl_call *call, uint32_t x, const group *const groups[4], int rank, const int64_t sizes[3],
+                           uint32_t *out) {
     int order[DYCL_MAX_RANK], count = 0;
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < groups[i]->count; k++) order[count++] = groups[i]->dim[k];
@@ -111,12 +116,17 @@ static dycl_status contract(dycl_call *call, uint32_t left, uint32_t right, int6
     dycl_value a = *meta(call, left), b = *meta(call, right);
     group both = {.size = 1}, only_left = {.size = 1}, only_right = {.size = 1}, sum = {.size = 1};
     for (int d = 0; d < a.rank; d++) {
-        if (contracted >> d & 1) put(&sum, d, a.sizes[d]);
-        else if (a.sizes[d] != 1 && b.sizes[d] != 1) put(&both, d, a.sizes[d]);
-        else if (a.sizes[d] != 1) put(&only_left, d, a.sizes[d]);
-        else put(&only_right, d, b.sizes[d]);
+        if (contracted >> d & 1)
+            put(&sum, d, a.sizes[d]);
+        else if (a.sizes[d] != 1 && b.sizes[d] != 1)
+            put(&both, d, a.sizes[d]);
+        else if (a.sizes[d] != 1)
+            put(&only_left, d, a.sizes[d]);
+        else
+            put(&only_right, d, b.sizes[d]);
     }
-    if (only_left.count && only_right.count && only_left.dim[0] > only_right.dim[only_right.count - 1]) { /* the right one's come first in the result */
+    if (only_left.count && only_right.count &&
+        only_left.dim[0] > only_right.dim[only_right.count - 1]) { /* the right one's come first in the result */
         group g = only_left;
         only_left = only_right;
         only_right = g;
@@ -124,8 +134,10 @@ static dycl_status contract(dycl_call *call, uint32_t left, uint32_t right, int6
         left = right;
         right = x;
     }
-    const group *of_left[4] = {&both, &only_left, &sum, &only_right}, *of_right[4] = {&both, &sum, &only_right, &only_left};
-    int64_t left_sizes[3] = {both.size, only_left.size, sum.size}, right_sizes[3] = {both.size, sum.size, only_right.size}, sizes[DYCL_MAX_RANK];
+    const group *of_left[4] = {&both, &only_left, &sum, &only_right},
+                *of_right[4] = {&both, &sum, &only_right, &only_left};
+    int64_t left_sizes[3] = {both.size, only_left.size, sum.size},
+            right_sizes[3] = {both.size, sum.size, only_right.size}, sizes[DYCL_MAX_RANK];
     int back[DYCL_MAX_RANK], count = 0;
     DYCL_TRY(grouped(call, left, of_left, a.rank, left_sizes, &left));
     DYCL_TRY(grouped(call, right, of_right, a.rank, right_sizes, &right));
@@ -150,28 +162,35 @@ PyObject *dycl_bind_einsum(dycl_call *call, const dycl_binding *row) {
     int count = 0, has_output = 0;
     int64_t contracted = 0, alone[2] = {0, 0};
     (void)row;
-    if (!parse(call->p[0], part, &has_output) || !arrange(part, has_output, &a)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (!parse(call->p[0], part, &has_output) || !arrange(part, has_output, &a))
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     if (call->p[1] && (PyTuple_Check(call->p[1]) || PyList_Check(call->p[1]))) {
         if (call->p[2]) return dycl_call_bail(call, DYCL_BAIL_arguments);
         DYCL_CALL_TRY(dycl_call_values(call, call->p[1], DYCL_MAX_RANK, &count, x));
     } else {
-        for (; count < 2 && call->p[1 + count]; count++) DYCL_CALL_TRY(dycl_call_value(call, call->p[1 + count], &x[count]));
+        for (; count < 2 && call->p[1 + count]; count++)
+            DYCL_CALL_TRY(dycl_call_value(call, call->p[1 + count], &x[count]));
         if (call->p[3]) return dycl_call_bail(call, DYCL_BAIL_arguments);
     }
     if (count != 2) return dycl_call_bail(call, DYCL_BAIL_arguments);
     for (int i = 0; i < 2; i++) {
         const dycl_value *v = meta(call, x[i]);
-        if (!is_float(call, x[i]) || dtype_of(call, x[i]) != dtype_of(call, x[0])) return dycl_call_bail(call, DYCL_BAIL_dtype);
+        if (!is_float(call, x[i]) || dtype_of(call, x[i]) != dtype_of(call, x[0]))
+            return dycl_call_bail(call, DYCL_BAIL_dtype);
         if (v->rank != part[i].count || dycl_value_numel(v) == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
     }
     for (int i = 0; i < 2; i++) DYCL_CALL_TRY(spread(call, x[i], &part[i], &a, &x[i]));
     const dycl_value *left = meta(call, x[0]), *right = meta(call, x[1]);
     for (int d = 0; d < a.rank; d++) {
-        if (left->sizes[d] != right->sizes[d] && left->sizes[d] != 1 && right->sizes[d] != 1) return dycl_call_bail(call, DYCL_BAIL_shape);
+        if (left->sizes[d] != right->sizes[d] && left->sizes[d] != 1 && right->sizes[d] != 1)
+            return dycl_call_bail(call, DYCL_BAIL_shape);
         if (d < a.outputs) continue;
-        if (left->sizes[d] != 1 && right->sizes[d] != 1) contracted |= INT64_C(1) << d;
-        else if (left->sizes[d] != 1) alone[0] |= INT64_C(1) << d;
-        else if (right->sizes[d] != 1) alone[1] |= INT64_C(1) << d;
+        if (left->sizes[d] != 1 && right->sizes[d] != 1)
+            contracted |= INT64_C(1) << d;
+        else if (left->sizes[d] != 1)
+            alone[0] |= INT64_C(1) << d;
+        else if (right->sizes[d] != 1)
+            alone[1] |= INT64_C(1) << d;
     }
     for (int i = 0; i < 2; i++) DYCL_CALL_TRY(sum_over(call, alone[i], &x[i]));
     DYCL_CALL_TRY(contract(call, x[0], x[1], contracted, &out));

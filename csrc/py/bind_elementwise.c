@@ -9,7 +9,8 @@ static PyObject *unary(dycl_call *call, const dycl_binding *row) {
     uint32_t out = 0;
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x));
     if (x.kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    return dycl_call_finish(call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, (dycl_promotion)row->extra, 1, &x, &out), out);
+    return dycl_call_finish(
+        call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, (dycl_promotion)row->extra, 1, &x, &out), out);
 }
 
 static PyObject *binary(dycl_call *call, const dycl_binding *row) {
@@ -17,8 +18,10 @@ static PyObject *binary(dycl_call *call, const dycl_binding *row) {
     uint32_t out = 0;
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &x[1]));
-    if (x[0].kind != DYCL_OPERAND_VALUE && x[1].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    return dycl_call_finish(call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, (dycl_promotion)row->extra, 2, x, &out), out);
+    if (x[0].kind != DYCL_OPERAND_VALUE && x[1].kind != DYCL_OPERAND_VALUE)
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
+    return dycl_call_finish(
+        call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, (dycl_promotion)row->extra, 2, x, &out), out);
 }
 
 /* Tensor.__rtruediv__: self.reciprocal() * other, two roundings; the product with one is left out */
@@ -31,7 +34,8 @@ static PyObject *reciprocal_times(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &x[1]));
     if (x[0].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_reciprocal, DYCL_PROMOTE_FLOAT, 1, x, &x[0].value));
-    if (x[1].kind == DYCL_OPERAND_FLOAT ? x[1].f == 1 : x[1].kind == DYCL_OPERAND_INT && x[1].i == 1) return dycl_call_finish(call, DYCL_OK, x[0].value);
+    if (x[1].kind == DYCL_OPERAND_FLOAT ? x[1].f == 1 : x[1].kind == DYCL_OPERAND_INT && x[1].i == 1)
+        return dycl_call_finish(call, DYCL_OK, x[0].value);
     return dycl_call_finish(call, dycl_build_ew(r, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, x, &out), out);
 }
 
@@ -53,11 +57,14 @@ static PyObject *scaled(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &x[1]));
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[2], &alpha));
-    if (alpha.kind == DYCL_OPERAND_VALUE || alpha.kind == DYCL_OPERAND_BOOL || x[0].kind != DYCL_OPERAND_VALUE || x[1].kind != DYCL_OPERAND_VALUE)
+    if (alpha.kind == DYCL_OPERAND_VALUE || alpha.kind == DYCL_OPERAND_BOOL || x[0].kind != DYCL_OPERAND_VALUE ||
+        x[1].kind != DYCL_OPERAND_VALUE)
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     dycl_dtype dtype = dycl_result_type(r, 2, x);
-    if (row->op == DYCL_OP_sub && (dtype_of(call, x[0].value) == DYCL_BOOL || dtype_of(call, x[1].value) == DYCL_BOOL)) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    if (dtype == DYCL_BOOL || (alpha.kind == DYCL_OPERAND_FLOAT && !dycl_dtype_is_float(dtype))) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (row->op == DYCL_OP_sub && (dtype_of(call, x[0].value) == DYCL_BOOL || dtype_of(call, x[1].value) == DYCL_BOOL))
+        return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (dtype == DYCL_BOOL || (alpha.kind == DYCL_OPERAND_FLOAT && !dycl_dtype_is_float(dtype)))
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     if (dycl_dtype_is_float(dtype)) {
         double by = alpha.kind == DYCL_OPERAND_FLOAT ? alpha.f : (double)alpha.i;
         dycl_operand terms[3] = {x[0], x[1], dycl_operand_f64(row->op == DYCL_OP_sub ? -by : by)};
@@ -89,12 +96,16 @@ static PyObject *divide(dycl_call *call, const dycl_binding *row) {
     dycl_recorder *r = &call->region->recorder;
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &x[1]));
-    if ((x[0].kind != DYCL_OPERAND_VALUE && x[1].kind != DYCL_OPERAND_VALUE) || !PyUnicode_Check(call->p[2])) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    int floor = PyUnicode_CompareWithASCIIString(call->p[2], "floor") == 0, trunc = PyUnicode_CompareWithASCIIString(call->p[2], "trunc") == 0;
-    if (!floor && !trunc) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    if (!dycl_dtype_is_float(dycl_result_type(r, 2, x)) && (x[1].kind != DYCL_OPERAND_INT || x[1].i == 0)) /* division by zero raises */
+    if ((x[0].kind != DYCL_OPERAND_VALUE && x[1].kind != DYCL_OPERAND_VALUE) || !PyUnicode_Check(call->p[2]))
         return dycl_call_bail(call, DYCL_BAIL_arguments);
-    return dycl_call_finish(call, dycl_build_ew(r, floor ? DYCL_OP_floor_div : DYCL_OP_trunc_div, DYCL_PROMOTE_NO_BOOL, 2, x, &out), out);
+    int floor = PyUnicode_CompareWithASCIIString(call->p[2], "floor") == 0,
+        trunc = PyUnicode_CompareWithASCIIString(call->p[2], "trunc") == 0;
+    if (!floor && !trunc) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (!dycl_dtype_is_float(dycl_result_type(r, 2, x)) &&
+        (x[1].kind != DYCL_OPERAND_INT || x[1].i == 0)) /* division by zero raises */
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
+    return dycl_call_finish(
+        call, dycl_build_ew(r, floor ? DYCL_OP_floor_div : DYCL_OP_trunc_div, DYCL_PROMOTE_NO_BOOL, 2, x, &out), out);
 }
 
 /* floor_divide, remainder, fmod: integer division by zero raises in torch, so only nonzero constants divide integers */
@@ -104,7 +115,8 @@ static PyObject *integer_divide(dycl_call *call, const dycl_binding *row) {
     dycl_recorder *r = &call->region->recorder;
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &x[1]));
-    if (x[0].kind != DYCL_OPERAND_VALUE && x[1].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (x[0].kind != DYCL_OPERAND_VALUE && x[1].kind != DYCL_OPERAND_VALUE)
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     if (!dycl_dtype_is_float(dycl_result_type(r, 2, x)) && (x[1].kind != DYCL_OPERAND_INT || x[1].i == 0))
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     return dycl_call_finish(call, dycl_build_ew(r, (dycl_op)row->op, DYCL_PROMOTE_NO_BOOL, 2, x, &out), out);
@@ -116,11 +128,13 @@ static PyObject *power(dycl_call *call, const dycl_binding *row) {
     (void)row;
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &x[1]));
-    if (x[0].kind != DYCL_OPERAND_VALUE && x[1].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (x[0].kind != DYCL_OPERAND_VALUE && x[1].kind != DYCL_OPERAND_VALUE)
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     return dycl_call_finish(call, dycl_build_pow(&call->region->recorder, &x[0], &x[1], &out), out);
 }
 
-/* Where strides are not the ordinary ones, what torch composes is composed here too: each part has a say in the result's strides. */
+/* Where strides are not the ordinary ones, what torch composes is composed here too: each part has a say in the
+ * result's strides. */
 static PyObject *softsign(dycl_call *call, const dycl_binding *row) { /* input / (input.abs() + 1) */
     dycl_recorder *r = &call->region->recorder;
     dycl_operand x[2], sum[2];
@@ -137,7 +151,8 @@ static PyObject *softsign(dycl_call *call, const dycl_binding *row) { /* input /
     return dycl_call_finish(call, dycl_build_ew(r, DYCL_OP_div, DYCL_PROMOTE_FLOAT, 2, x, &out), out);
 }
 
-static PyObject *finiteness(dycl_call *call, const dycl_binding *row) { /* (x == x) * (x.abs() != inf); isinf: x.abs() == inf */
+static PyObject *finiteness(dycl_call *call,
+                            const dycl_binding *row) { /* (x == x) * (x.abs() != inf); isinf: x.abs() == inf */
     dycl_recorder *r = &call->region->recorder;
     dycl_operand x[2], both[2];
     uint32_t out = 0;
@@ -148,7 +163,8 @@ static PyObject *finiteness(dycl_call *call, const dycl_binding *row) { /* (x ==
     both[0] = both[1] = x[0];
     x[1] = dycl_operand_f64(INFINITY);
     DYCL_CALL_TRY(ew1(call, DYCL_OP_abs, x[0].value, &x[0].value));
-    DYCL_CALL_TRY(dycl_build_ew(r, row->op == DYCL_OP_isinf ? DYCL_OP_eq : DYCL_OP_ne, DYCL_PROMOTE_COMMON, 2, x, &out));
+    DYCL_CALL_TRY(
+        dycl_build_ew(r, row->op == DYCL_OP_isinf ? DYCL_OP_eq : DYCL_OP_ne, DYCL_PROMOTE_COMMON, 2, x, &out));
     if (row->op == DYCL_OP_isinf) return dycl_call_finish(call, DYCL_OK, out);
     DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_eq, DYCL_PROMOTE_COMMON, 2, both, &both[0].value));
     return dycl_call_finish(call, ew2(call, DYCL_OP_mul, both[0].value, out, &out), out);
@@ -165,7 +181,8 @@ static PyObject *gelu(dycl_call *call, const dycl_binding *row) {
     }
     dycl_operand x;
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x));
-    if (x.kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x.value)->dtype)) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (x.kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x.value)->dtype))
+        return dycl_call_bail(call, DYCL_BAIL_dtype);
     return unary(call, &variant);
 }
 
@@ -176,7 +193,8 @@ static PyObject *activation(dycl_call *call, const dycl_binding *row) {
     call->in_place |= in_place;
     dycl_operand x;
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x));
-    if (x.kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x.value)->dtype)) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (x.kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x.value)->dtype))
+        return dycl_call_bail(call, DYCL_BAIL_dtype);
     return unary(call, row);
 }
 
@@ -186,19 +204,23 @@ static PyObject *leaky_relu(dycl_call *call, const dycl_binding *row) {
     dycl_operand x[2];
     uint32_t out = 0;
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[1], row->op == DYCL_OP_elu ? 1.0 : 0.01, &slope));
-    if (row->op == DYCL_OP_elu && !isfinite(slope)) return dycl_call_bail(call, DYCL_BAIL_arguments); /* torch counts 0 among the positive numbers */
+    if (row->op == DYCL_OP_elu && !isfinite(slope))
+        return dycl_call_bail(call, DYCL_BAIL_arguments); /* torch counts 0 among the positive numbers */
     DYCL_CALL_TRY(dycl_call_bool_or(call, row->parameter_count > 2 ? call->p[2] : NULL, 0, &in_place));
     call->in_place |= in_place;
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
-    if (x[0].kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x[0].value)->dtype)) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (x[0].kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x[0].value)->dtype))
+        return dycl_call_bail(call, DYCL_BAIL_dtype);
     x[1] = dycl_operand_f64(slope);
-    return dycl_call_finish(call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 2, x, &out), out);
+    return dycl_call_finish(
+        call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 2, x, &out), out);
 }
 
 static PyObject *where(dycl_call *call, const dycl_binding *row) {
     dycl_operand x[3];
     uint32_t out = 0;
-    if (call->p[0] && !call->p[1] && !call->p[2] && row->bind == where) return dycl_beside_values(call, row); /* the positions of what is not zero */
+    if (call->p[0] && !call->p[1] && !call->p[2] && row->bind == where)
+        return dycl_beside_values(call, row); /* the positions of what is not zero */
     for (int i = 0; i < 3; i++) DYCL_CALL_TRY(dycl_call_operand(call, call->p[i], &x[i]));
     return dycl_call_finish(call, dycl_build_where(&call->region->recorder, &x[0], &x[1], &x[2], &out), out);
 }
@@ -219,7 +241,8 @@ static PyObject *masked_fill(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &self));
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &mask));
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[2], &value));
-    if (self.kind != DYCL_OPERAND_VALUE || mask.kind != DYCL_OPERAND_VALUE || value.kind == DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (self.kind != DYCL_OPERAND_VALUE || mask.kind != DYCL_OPERAND_VALUE || value.kind == DYCL_OPERAND_VALUE)
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     dycl_dtype dtype = (dycl_dtype)dycl_call_meta(call, self.value)->dtype;
     if (value.kind == DYCL_OPERAND_FLOAT && !dycl_dtype_is_float(dtype)) return dycl_call_bail(call, DYCL_BAIL_dtype);
     uint32_t filled;
@@ -242,12 +265,15 @@ static PyObject *clamp(dycl_call *call, const dycl_binding *row) {
     if (low) DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &x[count++]));
     if (high) DYCL_CALL_TRY(dycl_call_operand(call, call->p[2], &x[count++]));
     if (count == 1 || x[0].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    if (count == 3 && (x[1].kind == DYCL_OPERAND_VALUE) != (x[2].kind == DYCL_OPERAND_VALUE)) /* a tensor of rank 0 would be a number */
+    if (count == 3 && (x[1].kind == DYCL_OPERAND_VALUE) !=
+                          (x[2].kind == DYCL_OPERAND_VALUE)) /* a tensor of rank 0 would be a number */
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     for (int i = 1; i < count; i++)
-        if (x[i].kind == DYCL_OPERAND_FLOAT && x[i].f != x[i].f) return dycl_call_bail(call, DYCL_BAIL_arguments); /* NaN bounds fill with NaN */
+        if (x[i].kind == DYCL_OPERAND_FLOAT && x[i].f != x[i].f)
+            return dycl_call_bail(call, DYCL_BAIL_arguments); /* NaN bounds fill with NaN */
     dycl_op op = count == 3 ? DYCL_OP_clamp : low ? DYCL_OP_maximum : DYCL_OP_minimum;
-    if (count == 2 && x[1].kind != DYCL_OPERAND_VALUE) { /* where -0 meets 0, torch keeps the tensor's: the second operand wins */
+    if (count == 2 &&
+        x[1].kind != DYCL_OPERAND_VALUE) { /* where -0 meets 0, torch keeps the tensor's: the second operand wins */
         dycl_operand tensor = x[0];
         x[0] = x[1];
         x[1] = tensor;
@@ -259,11 +285,14 @@ static PyObject *lerp(dycl_call *call, const dycl_binding *row) {
     dycl_operand x[3];
     uint32_t out = 0;
     for (int i = 0; i < 3; i++) DYCL_CALL_TRY(dycl_call_operand(call, call->p[i], &x[i]));
-    if (x[0].kind != DYCL_OPERAND_VALUE || x[1].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (x[0].kind != DYCL_OPERAND_VALUE || x[1].kind != DYCL_OPERAND_VALUE)
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     dycl_dtype dtype = dtype_of(call, x[0].value); /* of all tensors; integers have no kernel in torch */
     for (int i = 0; i < 3; i++)
-        if (x[i].kind == DYCL_OPERAND_VALUE && (dtype_of(call, x[i].value) != dtype || !is_float(call, x[i].value))) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    return dycl_call_finish(call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 3, x, &out), out);
+        if (x[i].kind == DYCL_OPERAND_VALUE && (dtype_of(call, x[i].value) != dtype || !is_float(call, x[i].value)))
+            return dycl_call_bail(call, DYCL_BAIL_dtype);
+    return dycl_call_finish(
+        call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 3, x, &out), out);
 }
 
 /* addcmul, addcdiv: self + value * (a op b), evaluated as torch does: value * a op b */
@@ -275,13 +304,16 @@ static PyObject *addc(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &product[0]));
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[2], &product[1]));
     if (call->p[3]) DYCL_CALL_TRY(dycl_call_operand(call, call->p[3], &value));
-    if (self.kind != DYCL_OPERAND_VALUE || product[0].kind != DYCL_OPERAND_VALUE || product[1].kind != DYCL_OPERAND_VALUE || value.kind == DYCL_OPERAND_VALUE)
+    if (self.kind != DYCL_OPERAND_VALUE || product[0].kind != DYCL_OPERAND_VALUE ||
+        product[1].kind != DYCL_OPERAND_VALUE || value.kind == DYCL_OPERAND_VALUE)
         return dycl_call_bail(call, DYCL_BAIL_arguments);
-    if (row->op == DYCL_OP_div && !dycl_dtype_is_float(dtype_of(call, product[0].value)) && !dycl_dtype_is_float(dtype_of(call, product[1].value)))
+    if (row->op == DYCL_OP_div && !dycl_dtype_is_float(dtype_of(call, product[0].value)) &&
+        !dycl_dtype_is_float(dtype_of(call, product[1].value)))
         return dycl_call_bail(call, DYCL_BAIL_dtype); /* an error in torch */
     dycl_operand all[3] = {self, product[0], product[1]};
     if (!dycl_dtype_is_float(dycl_result_type(r, 3, all))) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    for (int i = 0; i < 3; i++) DYCL_CALL_TRY(dycl_build_cast(r, all[i].value, dycl_result_type(r, 3, all), &all[i].value));
+    for (int i = 0; i < 3; i++)
+        DYCL_CALL_TRY(dycl_build_cast(r, all[i].value, dycl_result_type(r, 3, all), &all[i].value));
     product[0] = all[1];
     product[1] = all[2];
     if (!(value.kind == DYCL_OPERAND_INT && value.i == 1)) {
@@ -303,13 +335,16 @@ static PyObject *softplus(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[1], 1.0, &beta));
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[2], 20.0, &threshold));
-    if (x[0].kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x[0].value)->dtype)) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (x[0].kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x[0].value)->dtype))
+        return dycl_call_bail(call, DYCL_BAIL_dtype);
     x[1] = dycl_operand_f64(beta);
     x[2] = dycl_operand_f64(threshold);
-    return dycl_call_finish(call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 3, x, &out), out);
+    return dycl_call_finish(
+        call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 3, x, &out), out);
 }
 
-static PyObject *cast(dycl_call *call, const dycl_binding *row) { /* float(), long(), ...: the operand itself when it has the dtype */
+static PyObject *cast(dycl_call *call,
+                      const dycl_binding *row) { /* float(), long(), ...: the operand itself when it has the dtype */
     uint32_t value, out = 0;
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
     if (dycl_call_given(call->p[1])) return dycl_call_bail(call, DYCL_BAIL_arguments);
@@ -317,11 +352,11 @@ static PyObject *cast(dycl_call *call, const dycl_binding *row) { /* float(), lo
     return dycl_call_finish(call, dycl_build_cast(&call->region->recorder, value, (dycl_dtype)row->op, &out), out);
 }
 
-#define FLOATS DYCL_PROMOTE_FLOAT
-#define COMMON DYCL_PROMOTE_COMMON
-#define NO_BOOL DYCL_PROMOTE_NO_BOOL
-#define NO_BOOLS DYCL_PROMOTE_NO_BOOLS
-#define UNARY(name, places, op, promotion) ROW(name, places, "input", unary, DYCL_OP_##op, promotion)
+#define FLOATS                              DYCL_PROMOTE_FLOAT
+#define COMMON                              DYCL_PROMOTE_COMMON
+#define NO_BOOL                             DYCL_PROMOTE_NO_BOOL
+#define NO_BOOLS                            DYCL_PROMOTE_NO_BOOLS
+#define UNARY(name, places, op, promotion)  ROW(name, places, "input", unary, DYCL_OP_##op, promotion)
 #define BINARY(name, places, op, promotion) ROW(name, places, "input other", binary, DYCL_OP_##op, promotion)
 
 dycl_binding dycl_bindings_elementwise[] = {

@@ -1,4 +1,5 @@
-/* Where torch has the functions of hosted.def: one row a function. Those with a binding of their own come here where that does not represent the call. */
+/* Where torch has the functions of hosted.def: one row a function. Those with a binding of their own come here where
+ * that does not represent the call. */
 #include "py/hosted.h"
 
 #define T DYCL_AT_TORCH

@@ -7,7 +7,7 @@
 #include "py/bind.h"
 #include "py/bind_view.h"
 
-/* ---- Index tensors -------------------------------------------------------------------------------------------------------------------- */
+/* ---- Index tensors */
 
 static void scan_i64(const int64_t *data, int64_t count, int64_t stride, int64_t bounds[2]) {
     for (int64_t i = 0; i < count; i++) {
@@ -28,7 +28,8 @@ static void scan_i32(const int32_t *data, int64_t count, int64_t stride, int64_t
 static void scan(const dycl_value *v, const char *data, int dim, int64_t bounds[2]) {
     size_t width = dycl_dtype_size((dycl_dtype)v->dtype);
     if (dim < v->rank - 1) {
-        int64_t steps = v->strides[dim] ? v->sizes[dim] : (v->sizes[dim] > 0); /* an expanded dimension repeats itself */
+        int64_t steps =
+            v->strides[dim] ? v->sizes[dim] : (v->sizes[dim] > 0); /* an expanded dimension repeats itself */
         for (int64_t i = 0; i < steps; i++) scan(v, data + i * v->strides[dim] * (int64_t)width, dim + 1, bounds);
         return;
     }
@@ -42,8 +43,8 @@ static void scan(const dycl_value *v, const char *data, int dim, int64_t bounds[
 
 #define MOST_SCANNED 65536 /* elements that are looked at, for a selection of them, instead of ending the segment */
 
-/* A feed, or a view of one, that has all elements of a value which is made of copies and selections: bounds are known without computing it.
- * DYCL_NONE: there is none. */
+/* A feed, or a view of one, that has all elements of a value which is made of copies and selections: bounds are known
+ * without computing it. DYCL_NONE: there is none. */
 static uint32_t source_of(const dycl_graph *g, uint32_t value) {
     for (;;) {
         const dycl_value *root = &g->values[g->values[value].root];
@@ -74,7 +75,9 @@ dycl_status dycl_region_index(dycl_region *region, PyObject *tensor, uint32_t *o
     out_bounds[0] = INT64_MAX;
     out_bounds[1] = INT64_MIN;
     if (dycl_value_numel(v) == 0) return DYCL_OK;
-    if (dycl_recorder_bounded(r, *out_value) && (v->rank > 0 || r->ranges[*out_value][0] == r->ranges[*out_value][1])) { /* of one element the caller wants the value */
+    if (dycl_recorder_bounded(r, *out_value) &&
+        (v->rank > 0 ||
+         r->ranges[*out_value][0] == r->ranges[*out_value][1])) { /* of one element the caller wants the value */
         memcpy(out_bounds, r->ranges[*out_value], 2 * sizeof *out_bounds);
         return DYCL_OK;
     }
@@ -84,10 +87,12 @@ dycl_status dycl_region_index(dycl_region *region, PyObject *tensor, uint32_t *o
         if (dycl_region_fetch(tensor, DYCL_BAIL_index) < 0) return DYCL_ERROR;
         status = dycl_region_value(region, tensor, out_value);
         if (status != DYCL_OK) return status;
-        if (r->graph.values[r->graph.values[*out_value].root].kind != DYCL_VALUE_FEED) return dycl_build_bail(r, DYCL_BAIL_index);
+        if (r->graph.values[r->graph.values[*out_value].root].kind != DYCL_VALUE_FEED)
+            return dycl_build_bail(r, DYCL_BAIL_index);
         scan_feed(region, *out_value, out_bounds);
     }
-    dycl_recorder_bound(r, *out_value, out_bounds[0], out_bounds[1]); /* nobody writes to a feed before the segment has run */
+    dycl_recorder_bound(r, *out_value, out_bounds[0],
+                        out_bounds[1]); /* nobody writes to a feed before the segment has run */
     return DYCL_OK;
 }
 
@@ -96,7 +101,7 @@ static dycl_status index_of(dycl_call *call, PyObject *o, uint32_t *out_value, i
     return dycl_region_index(call->region, o, out_value, out_bounds);
 }
 
-/* ---- Gathering by one tensor ------------------------------------------------------------------------------------------------------------- */
+/* ---- Gathering by one tensor */
 
 static PyObject *index_select(dycl_call *call, const dycl_binding *row) {
     uint32_t operands[2], out = 0;
@@ -110,7 +115,8 @@ static PyObject *index_select(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], v->rank, &dim));
     if (!dycl_index_within(bounds, v->sizes[dim])) return dycl_call_bail(call, DYCL_BAIL_index);
     attr = dim;
-    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_index_select, 2, operands, 1, &attr, &out), out);
+    return dycl_call_finish(
+        call, dycl_build_node(&call->region->recorder, DYCL_OP_index_select, 2, operands, 1, &attr, &out), out);
 }
 
 static PyObject *gather(dycl_call *call, const dycl_binding *row) {
@@ -127,7 +133,8 @@ static PyObject *gather(dycl_call *call, const dycl_binding *row) {
     if (!dycl_index_within(bounds, v->sizes[dim])) return dycl_call_bail(call, DYCL_BAIL_index);
     attr = dim;
     DYCL_CALL_TRY(dycl_build_cast(&call->region->recorder, operands[1], DYCL_I64, &operands[1]));
-    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_gather, 2, operands, 1, &attr, &out), out);
+    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_gather, 2, operands, 1, &attr, &out),
+                            out);
 }
 
 /* Both sides broadcast to each other except along the dimension, then gather. */
@@ -150,14 +157,17 @@ static PyObject *take_along_dim(dycl_call *call, const dycl_binding *row) {
         wide[0][d] = d == dim ? v.sizes[d] : size;
         wide[1][d] = d == dim ? index.sizes[d] : size;
     }
-    if (memcmp(wide[0], v.sizes, (size_t)v.rank * sizeof **wide)) DYCL_CALL_TRY(dycl_build_expand(r, operands[0], v.rank, wide[0], &operands[0]));
-    if (memcmp(wide[1], index.sizes, (size_t)v.rank * sizeof **wide)) DYCL_CALL_TRY(dycl_build_expand(r, operands[1], v.rank, wide[1], &operands[1]));
+    if (memcmp(wide[0], v.sizes, (size_t)v.rank * sizeof **wide))
+        DYCL_CALL_TRY(dycl_build_expand(r, operands[0], v.rank, wide[0], &operands[0]));
+    if (memcmp(wide[1], index.sizes, (size_t)v.rank * sizeof **wide))
+        DYCL_CALL_TRY(dycl_build_expand(r, operands[1], v.rank, wide[1], &operands[1]));
     attr = dim;
     return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_gather, 2, operands, 1, &attr, &out), out);
 }
 
 /* padding_idx, scale_grad_by_freq and sparse only concern gradients. flags: parameter of the last two */
-static PyObject *embed(dycl_call *call, PyObject *weight, PyObject *index, PyObject *padding, int check_padding, int flags) {
+static PyObject *embed(dycl_call *call, PyObject *weight, PyObject *index, PyObject *padding, int check_padding,
+                       int flags) {
     uint32_t operands[2], out = 0;
     int64_t bounds[2], pad;
     for (int i = flags; i < flags + 2; i++)
@@ -167,14 +177,17 @@ static PyObject *embed(dycl_call *call, PyObject *weight, PyObject *index, PyObj
     const dycl_value *v = dycl_call_meta(call, operands[0]);
     if (v->rank != 2) return dycl_call_bail(call, DYCL_BAIL_shape);
     DYCL_CALL_TRY(dycl_call_int_or(call, padding, 0, &pad));
-    if (check_padding && dycl_call_given(padding) && (pad < -v->sizes[0] || pad >= v->sizes[0])) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (check_padding && dycl_call_given(padding) && (pad < -v->sizes[0] || pad >= v->sizes[0]))
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     if (!dycl_index_within(bounds, v->sizes[0])) return dycl_call_bail(call, DYCL_BAIL_index);
-    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_embedding, 2, operands, 0, NULL, &out), out);
+    return dycl_call_finish(
+        call, dycl_build_node(&call->region->recorder, DYCL_OP_embedding, 2, operands, 0, NULL, &out), out);
 }
 
 static PyObject *functional_embedding(dycl_call *call, const dycl_binding *row) {
     (void)row;
-    if (dycl_call_given(call->p[3])) return dycl_call_bail(call, DYCL_BAIL_arguments); /* max_norm renormalises the weight in place */
+    if (dycl_call_given(call->p[3]))
+        return dycl_call_bail(call, DYCL_BAIL_arguments); /* max_norm renormalises the weight in place */
     return embed(call, call->p[1], call->p[0], call->p[2], 1, 5);
 }
 
@@ -195,7 +208,8 @@ static PyObject *one_hot(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(index_of(call, call->p[0], &x, bounds));
     const dycl_value *v = dycl_call_meta(call, x);
     if (v->dtype != DYCL_I64) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    if (v->rank == DYCL_MAX_RANK || dycl_value_numel(v) == 0 || !dycl_value_contiguous(v)) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (v->rank == DYCL_MAX_RANK || dycl_value_numel(v) == 0 || !dycl_value_contiguous(v))
+        return dycl_call_bail(call, DYCL_BAIL_shape);
     if (count < 1 || !dycl_index_within(bounds, count)) return dycl_call_bail(call, DYCL_BAIL_index);
     DYCL_CALL_TRY(dycl_build_unsqueeze(r, x, v->rank, &x));
     DYCL_CALL_TRY(dycl_build_convert(r, &start, DYCL_I64, &ends[0]));
@@ -206,15 +220,17 @@ static PyObject *one_hot(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_build_cast(r, out, DYCL_I64, &out));
     int64_t plain[DYCL_MAX_RANK];
     dycl_strides_contiguous(meta(call, out)->rank, meta(call, out)->sizes, plain);
-    return dycl_call_written(call, dycl_call_finish(call, dycl_build_dense(r, out, plain, &out), out), 2); /* torch: zeros, then scatter_ */
+    return dycl_call_written(call, dycl_call_finish(call, dycl_build_dense(r, out, plain, &out), out),
+                             2); /* torch: zeros, then scatter_ */
 }
 
-/* ---- x[...] -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- x[...] */
 
 typedef dycl_index_cursor cursor;
 
 dycl_status dycl_index_integer(dycl_call *call, cursor *c, int64_t index) {
-    if (c->dim >= c->rank || index < -c->sizes[c->dim] || index >= c->sizes[c->dim]) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_index);
+    if (c->dim >= c->rank || index < -c->sizes[c->dim] || index >= c->sizes[c->dim])
+        return dycl_build_bail(&call->region->recorder, DYCL_BAIL_index);
     if (index < 0) index += c->sizes[c->dim];
     c->offset += index * c->strides[c->dim];
     for (int i = c->dim; i + 1 < c->rank; i++) {
@@ -232,7 +248,8 @@ dycl_status dycl_index_slice(dycl_call *call, cursor *c, PyObject *o) {
     Py_ssize_t start, stop, step;
     dycl_recorder *r = &call->region->recorder;
     if (c->dim >= c->rank) return dycl_build_bail(r, DYCL_BAIL_shape);
-    if (!is_bound(slice->start) || !is_bound(slice->stop) || !is_bound(slice->step)) return dycl_build_bail(r, DYCL_BAIL_arguments);
+    if (!is_bound(slice->start) || !is_bound(slice->stop) || !is_bound(slice->step))
+        return dycl_build_bail(r, DYCL_BAIL_arguments);
     if (PySlice_Unpack(o, &start, &stop, &step) < 0) {
         PyErr_Clear();
         return dycl_build_bail(r, DYCL_BAIL_arguments);
@@ -266,13 +283,15 @@ dycl_status dycl_index_none(dycl_call *call, cursor *c) {
 
 #define MOST_INDICES 24
 
-dycl_status dycl_index_from_start(dycl_call *call, uint32_t index, const int64_t bounds[2], int64_t size, uint32_t *out) {
+dycl_status dycl_index_from_start(dycl_call *call, uint32_t index, const int64_t bounds[2], int64_t size,
+                                  uint32_t *out) {
     dycl_recorder *r = &call->region->recorder;
     dycl_status status;
     *out = index;
     if (bounds[0] > bounds[1] || (bounds[0] >= 0 && bounds[1] < size)) return DYCL_OK;
     if (bounds[0] < -size || bounds[1] >= size) return dycl_build_bail(r, DYCL_BAIL_index);
-    dycl_operand zero[2] = {dycl_operand_of(index), dycl_operand_i64(0)}, back[2] = {dycl_operand_of(index), dycl_operand_i64(size)}, sides[3];
+    dycl_operand zero[2] = {dycl_operand_of(index), dycl_operand_i64(0)},
+                 back[2] = {dycl_operand_of(index), dycl_operand_i64(size)}, sides[3];
     for (int i = 0; i < 3; i++) sides[i] = dycl_operand_of(index);
     DYCL_TRY(dycl_build_ew(r, DYCL_OP_lt, DYCL_PROMOTE_COMMON, 2, zero, &sides[0].value));
     DYCL_TRY(dycl_build_ew(r, DYCL_OP_add, DYCL_PROMOTE_COMMON, 2, back, &sides[1].value));
@@ -284,27 +303,30 @@ fail:
 #define MOST_INDEX_TENSORS 4
 
 typedef struct {
-    int count, dim; /* dim: of the first; the others follow it */
+    int count, dim;                        /* dim: of the first; the others follow it */
     PyObject *tensors[MOST_INDEX_TENSORS]; /* borrowed */
     uint32_t values[MOST_INDEX_TENSORS];
     int64_t bounds[MOST_INDEX_TENSORS][2];
 } index_set;
 
-dycl_status dycl_index_values(dycl_call *call, int count, PyObject *const *tensors, int most_rounds, uint32_t *values, int64_t (*bounds)[2]) {
+dycl_status dycl_index_values(dycl_call *call, int count, PyObject *const *tensors, int most_rounds, uint32_t *values,
+                              int64_t (*bounds)[2]) {
     uint64_t epoch;
     int rounds = 0;
     do {
         epoch = call->region->epoch;
         for (int i = 0; i < count; i++) {
-            dycl_status status = tensors[i] ? dycl_region_index(call->region, tensors[i], &values[i], bounds[i]) : DYCL_OK;
+            dycl_status status =
+                tensors[i] ? dycl_region_index(call->region, tensors[i], &values[i], bounds[i]) : DYCL_OK;
             if (status != DYCL_OK) return status;
         }
     } while (epoch != call->region->epoch && rounds++ < most_rounds);
     return epoch == call->region->epoch ? DYCL_OK : dycl_build_bail(&call->region->recorder, DYCL_BAIL_index);
 }
 
-/* Whether torch's iterator gives x[i, j, ...] the ordinary strides (ATen/native/TensorAdvancedIndexing.cpp, AdvancedIndex): its operands are x with
- * strides of 0 at the dimensions with an index, and each index with dimensions of 1 at the others. */
+/* Whether torch's iterator gives x[i, j, ...] the ordinary strides (ATen/native/TensorAdvancedIndexing.cpp,
+ * AdvancedIndex): its operands are x with strides of 0 at the dimensions with an index, and each index with dimensions
+ * of 1 at the others. */
 static int has_plain_strides(dycl_call *call, const dycl_value *v, const index_set *set, const dycl_value *rows) {
     dycl_value operands[1 + MOST_INDEX_TENSORS], out = {.rank = (uint8_t)(v->rank - set->count + rows->rank)};
     const dycl_value *pointers[1 + MOST_INDEX_TENSORS];
@@ -358,21 +380,24 @@ static PyObject *select_rows(dycl_call *call, uint32_t value, const index_set *s
             operands[1] = index;
             continue;
         }
-        dycl_operand row[2] = {dycl_operand_of(operands[1]), dycl_operand_i64(size)}, sum[2] = {dycl_operand_of(0), dycl_operand_of(index)};
+        dycl_operand row[2] = {dycl_operand_of(operands[1]), dycl_operand_i64(size)},
+                     sum[2] = {dycl_operand_of(0), dycl_operand_of(index)};
         DYCL_CALL_TRY(dycl_build_cast(r, row[0].value, DYCL_I64, &row[0].value));
         DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, row, &sum[0].value));
         DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_add, DYCL_PROMOTE_COMMON, 2, sum, &operands[1]));
     }
     dycl_value rows = *dycl_call_meta(call, operands[1]);
     int64_t count = dycl_value_numel(&rows);
-    if (v.rank - set->count + rows.rank > DYCL_MAX_RANK || !has_plain_strides(call, &v, set, &rows)) return dycl_call_bail(call, DYCL_BAIL_layout);
+    if (v.rank - set->count + rows.rank > DYCL_MAX_RANK || !has_plain_strides(call, &v, set, &rows))
+        return dycl_call_bail(call, DYCL_BAIL_layout);
     if (set->count > 1) {
         for (int i = 0; i < set->dim; i++) sizes[rank++] = v.sizes[i];
         sizes[rank++] = merged;
         for (int i = after; i < v.rank; i++) sizes[rank++] = v.sizes[i];
         DYCL_CALL_TRY(dycl_build_reshape(r, operands[0], rank, sizes, 0, &operands[0]));
     }
-    if (set->dim == 0) return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_embedding, 2, operands, 0, NULL, &out), out);
+    if (set->dim == 0)
+        return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_embedding, 2, operands, 0, NULL, &out), out);
     if (rows.rank != 1) DYCL_CALL_TRY(dycl_build_reshape(r, operands[1], 1, &count, 0, &operands[1]));
     DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_index_select, 2, operands, 1, &attr, &out));
     if (rows.rank == 1) return dycl_call_finish(call, DYCL_OK, out);
@@ -383,8 +408,10 @@ static PyObject *select_rows(dycl_call *call, uint32_t value, const index_set *s
     return dycl_call_finish(call, dycl_build_reshape(r, out, rank, sizes, 1, &out), out);
 }
 
-/* The view that a key's slices, integers, None and Ellipsis make; an index tensor leaves its dimension, or is an integer, too. */
-static dycl_status walk(dycl_call *call, const dycl_value *v, PyObject *const *items, Py_ssize_t count, int specified, int integers, index_set *set, cursor *c) {
+/* The view that a key's slices, integers, None and Ellipsis make; an index tensor leaves its dimension, or is an
+ * integer, too. */
+static dycl_status walk(dycl_call *call, const dycl_value *v, PyObject *const *items, Py_ssize_t count, int specified,
+                        int integers, index_set *set, cursor *c) {
     dycl_recorder *r = &call->region->recorder;
     dycl_status status;
     int ellipsis = 0, at = 0;
@@ -434,7 +461,8 @@ static PyObject *simple(dycl_call *call) {
     if (count > MOST_INDICES) return dycl_call_bail(call, DYCL_BAIL_arguments);
     for (Py_ssize_t i = 0; i < count; i++) {
         if (dycl_is_tensor(items[i])) {
-            if (set.count == MOST_INDEX_TENSORS || (set.count && last_tensor != i - 1)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+            if (set.count == MOST_INDEX_TENSORS || (set.count && last_tensor != i - 1))
+                return dycl_call_bail(call, DYCL_BAIL_arguments);
             set.tensors[set.count++] = items[i];
             last_tensor = i;
         } else if (!is_slot(items[i])) {
@@ -443,16 +471,20 @@ static PyObject *simple(dycl_call *call) {
         specified += items[i] != Py_None && items[i] != Py_Ellipsis;
     }
     if (set.count) {
-        DYCL_CALL_TRY(dycl_index_values(call, set.count, set.tensors, MOST_INDEX_TENSORS, set.values, set.bounds)); /* first, because it may begin a new segment */
-        integers = dycl_call_meta(call, set.values[0])->rank == 0; /* a tensor of one integer is a plain index, of which a view is made */
+        DYCL_CALL_TRY(dycl_index_values(call, set.count, set.tensors, MOST_INDEX_TENSORS, set.values,
+                                        set.bounds)); /* first, because it may begin a new segment */
+        integers = dycl_call_meta(call, set.values[0])->rank ==
+                   0; /* a tensor of one integer is a plain index, of which a view is made */
         for (int i = 0; i < set.count; i++) {
-            if ((dycl_call_meta(call, set.values[i])->rank == 0) != integers) return dycl_call_bail(call, DYCL_BAIL_arguments);
+            if ((dycl_call_meta(call, set.values[i])->rank == 0) != integers)
+                return dycl_call_bail(call, DYCL_BAIL_arguments);
             if (integers && set.bounds[i][0] != set.bounds[i][1]) return dycl_call_bail(call, DYCL_BAIL_index);
         }
     }
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
     DYCL_CALL_TRY(walk(call, dycl_call_meta(call, value), items, count, specified, integers, &set, &c));
-    if (integers) return dycl_call_finish(call, dycl_build_view(r, value, c.offset, c.rank, c.sizes, c.strides, &out), out);
+    if (integers)
+        return dycl_call_finish(call, dycl_build_view(r, value, c.offset, c.rank, c.sizes, c.strides, &out), out);
     if (count > set.count) DYCL_CALL_TRY(dycl_build_view(r, value, c.offset, c.rank, c.sizes, c.strides, &value));
     return select_rows(call, value, &set);
 }
@@ -462,7 +494,9 @@ static PyObject *getitem(dycl_call *call, const dycl_binding *row) {
     PyObject *result = simple(call);
     if (result || PyErr_Occurred()) return result;
     dycl_bail why = call->region->recorder.why;
-    if (!call->p[1] || (why != DYCL_BAIL_arguments && why != DYCL_BAIL_dtype && why != DYCL_BAIL_layout && why != DYCL_BAIL_shape)) return NULL;
+    if (!call->p[1] ||
+        (why != DYCL_BAIL_arguments && why != DYCL_BAIL_dtype && why != DYCL_BAIL_layout && why != DYCL_BAIL_shape))
+        return NULL;
     return dycl_index_advanced(call, row);
 }
 

@@ -11,8 +11,8 @@ static dycl_status scale(dycl_call *call, uint32_t *x, double factor) {
     return dycl_build_ew(&call->region->recorder, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, both, x);
 }
 
-/* ATen/native/Linear.cpp: with a bias, a contiguous operand is flattened, multiplied and viewed; of another the product is made first and the bias
- * added in place. Without a bias, the product of a vector ends with squeeze_. */
+/* ATen/native/Linear.cpp: with a bias, a contiguous operand is flattened, multiplied and viewed; of another the product
+ * is made first and the bias added in place. Without a bias, the product of a vector ends with squeeze_. */
 PyObject *dycl_linear_result(dycl_region *region, PyObject *result, uint32_t value) {
     const dycl_graph *graph = &region->recorder.graph;
     const dycl_value *out = &graph->values[value];
@@ -38,16 +38,19 @@ static PyObject *linear(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_value(call, call->p[1], &x[1]));
     DYCL_CALL_TRY(dycl_call_optional_value(call, call->p[2], &x[2]));
     if (!is_float(call, x[0])) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    PyObject *result = dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_linear, 3, x, 0, NULL, &out), out);
+    PyObject *result =
+        dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_linear, 3, x, 0, NULL, &out), out);
     return dycl_linear_result(call->region, result, out);
 }
 
-/* ATen/native/LinearAlgebra.cpp, should_fold: a matrix, or a batch of one, that requires a gradient is multiplied from the other side by the rows of
- * the whole second operand, gradients enabled or not. The result is transposed, and copied only where that is not contiguous. 1: it is not copied. */
+/* ATen/native/LinearAlgebra.cpp, should_fold: a matrix, or a batch of one, that requires a gradient is multiplied from
+ * the other side by the rows of the whole second operand, gradients enabled or not. The result is transposed, and
+ * copied only where that is not contiguous. 1: it is not copied. */
 static int lies_transposed(dycl_call *call, uint32_t a, uint32_t b, int *out) {
     const dycl_value *x = meta(call, a), *y = meta(call, b);
     *out = 0;
-    if (y->rank < 3 || !(x->rank == 2 || (x->rank == 3 && y->rank == 3 && x->sizes[0] == 1 && y->sizes[0] != 1))) return 0;
+    if (y->rank < 3 || !(x->rank == 2 || (x->rank == 3 && y->rank == 3 && x->sizes[0] == 1 && y->sizes[0] != 1)))
+        return 0;
     int64_t rows = x->sizes[x->rank - 2], columns = y->sizes[y->rank - 1], count = rows * columns;
     for (int i = 0; i < y->rank - 2; i++) count *= y->sizes[i];
     if (rows != 1 && columns != 1 && count) return 0;
@@ -69,13 +72,16 @@ static dycl_status transposed_as_it_lies(dycl_recorder *r, uint32_t *value) {
     return dycl_build_view(r, *value, 0, rank, sizes, strides, value);
 }
 
-/* matmul; mm, bmm, mv, dot: the same where the ranks are theirs (op: the first operand's, extra: the second's, 0: any) */
+/* matmul; mm, bmm, mv, dot: the same where the ranks are theirs (op: the first operand's, extra: the second's, 0: any)
+ */
 static PyObject *matmul(dycl_call *call, const dycl_binding *row) {
     uint32_t a, b, out = 0;
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &a));
     DYCL_CALL_TRY(dycl_call_value(call, call->p[1], &b));
-    if (row->op && (meta(call, a)->rank != row->op || meta(call, b)->rank != row->extra)) return dycl_call_bail(call, DYCL_BAIL_shape);
-    if (row->op == 3 && meta(call, a)->sizes[0] != meta(call, b)->sizes[0]) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (row->op && (meta(call, a)->rank != row->op || meta(call, b)->rank != row->extra))
+        return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (row->op == 3 && meta(call, a)->sizes[0] != meta(call, b)->sizes[0])
+        return dycl_call_bail(call, DYCL_BAIL_shape);
     if (!is_float(call, a)) return dycl_call_bail(call, DYCL_BAIL_dtype);
     uint32_t writes = meta(call, a)->rank == 1 && meta(call, b)->rank == 2; /* unsqueeze, mm, squeeze_ */
     int transposed = 0;
@@ -95,14 +101,21 @@ static PyObject *addmm(dycl_call *call, const dycl_binding *row) {
         if (meta(call, x[0])->root == meta(call, x[i])->root) return dycl_call_bail(call, DYCL_BAIL_alias);
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[3], 1, &beta));
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[4], 1, &alpha));
-    if (meta(call, x[1])->rank != row->op || meta(call, x[2])->rank != row->extra) return dycl_call_bail(call, DYCL_BAIL_shape);
-    if (row->op == 3 && meta(call, x[1])->sizes[0] != meta(call, x[2])->sizes[0]) return dycl_call_bail(call, DYCL_BAIL_shape);
-    if (!is_float(call, x[0]) || meta(call, x[0])->dtype != meta(call, x[1])->dtype) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    if (alpha == 0 || !isfinite(alpha)) return dycl_call_bail(call, DYCL_BAIL_arguments); /* BLAS does not read the product's operands, NaN or not; inf * 0 */
-    if (row->op == 2 && row->extra == 1 && (meta(call, x[0])->rank != 1 || meta(call, x[0])->sizes[0] != meta(call, x[1])->sizes[0]))
+    if (meta(call, x[1])->rank != row->op || meta(call, x[2])->rank != row->extra)
+        return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (row->op == 3 && meta(call, x[1])->sizes[0] != meta(call, x[2])->sizes[0])
+        return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (!is_float(call, x[0]) || meta(call, x[0])->dtype != meta(call, x[1])->dtype)
+        return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (alpha == 0 || !isfinite(alpha))
+        return dycl_call_bail(call,
+                              DYCL_BAIL_arguments); /* BLAS does not read the product's operands, NaN or not; inf * 0 */
+    if (row->op == 2 && row->extra == 1 &&
+        (meta(call, x[0])->rank != 1 || meta(call, x[0])->sizes[0] != meta(call, x[1])->sizes[0]))
         return dycl_call_bail(call, DYCL_BAIL_shape);
     const dycl_value *input = meta(call, x[0]), *b = meta(call, x[2]);
-    if (row->op == 2 && row->extra == 2 && alpha == 1 && beta == 1 && input->rank == 1 && input->sizes[0] == b->sizes[1]) {
+    if (row->op == 2 && row->extra == 2 && alpha == 1 && beta == 1 && input->rank == 1 &&
+        input->sizes[0] == b->sizes[1]) {
         uint32_t operands[3] = {x[1], x[2], x[0]}; /* a linear layer whose weight lies the other way round */
         DYCL_CALL_TRY(dycl_build_transpose(r, x[2], 0, 1, &operands[1]));
         return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_linear, 3, operands, 0, NULL, &out), out);
@@ -113,7 +126,8 @@ static PyObject *addmm(dycl_call *call, const dycl_binding *row) {
     input = meta(call, x[0]);
     if (input->rank > result->rank) return dycl_call_bail(call, DYCL_BAIL_shape);
     for (int i = 0; i < input->rank; i++)
-        if (input->sizes[i] != 1 && input->sizes[i] != result->sizes[result->rank - input->rank + i]) return dycl_call_bail(call, DYCL_BAIL_shape);
+        if (input->sizes[i] != 1 && input->sizes[i] != result->sizes[result->rank - input->rank + i])
+            return dycl_call_bail(call, DYCL_BAIL_shape);
     if (beta == 0) return dycl_call_finish(call, DYCL_OK, product);
     DYCL_CALL_TRY(scale(call, &x[0], beta));
     DYCL_CALL_TRY(ew2(call, DYCL_OP_add, product, x[0], &out));
@@ -135,10 +149,11 @@ static PyObject *outer(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, ew2(call, DYCL_OP_mul, a, b, &out), out);
 }
 
-/* ---- Recurrent cells (ATen/native/RNN.cpp) ------------------------------------------------------------------------------------------ */
+/* ---- Recurrent cells (ATen/native/RNN.cpp) */
 
 /* linear(h, w_hh, b_hh) and linear(x, w_ih, b_ih), each [batch, gates * hidden]. p: x, state, w_ih, w_hh, b_ih, b_hh */
-static dycl_status cell_gates(dycl_call *call, PyObject *hidden, int gates, uint32_t *out_x, uint32_t *out_h, uint32_t *out_hidden) {
+static dycl_status cell_gates(dycl_call *call, PyObject *hidden, int gates, uint32_t *out_x, uint32_t *out_h,
+                              uint32_t *out_hidden) {
     dycl_status status;
     uint32_t of_x[3], of_h[3];
     dycl_recorder *r = &call->region->recorder;
@@ -149,10 +164,12 @@ static dycl_status cell_gates(dycl_call *call, PyObject *hidden, int gates, uint
     DYCL_TRY(dycl_call_optional_value(call, call->p[4], &of_x[2]));
     DYCL_TRY(dycl_call_optional_value(call, call->p[5], &of_h[2]));
     const dycl_value *x = meta(call, of_x[0]), *h = meta(call, of_h[0]), *w = meta(call, of_h[1]);
-    if (x->rank != 2 || h->rank != 2 || w->rank != 2 || x->sizes[0] != h->sizes[0] || w->sizes[0] != gates * h->sizes[1] ||
-        meta(call, of_x[1])->rank != 2 || meta(call, of_x[1])->sizes[0] != w->sizes[0])
+    if (x->rank != 2 || h->rank != 2 || w->rank != 2 || x->sizes[0] != h->sizes[0] ||
+        w->sizes[0] != gates * h->sizes[1] || meta(call, of_x[1])->rank != 2 ||
+        meta(call, of_x[1])->sizes[0] != w->sizes[0])
         return dycl_build_bail(r, DYCL_BAIL_shape);
-    if (!is_float(call, of_x[0]) || (of_x[2] == DYCL_NONE) != (of_h[2] == DYCL_NONE)) return dycl_build_bail(r, DYCL_BAIL_dtype);
+    if (!is_float(call, of_x[0]) || (of_x[2] == DYCL_NONE) != (of_h[2] == DYCL_NONE))
+        return dycl_build_bail(r, DYCL_BAIL_dtype);
     DYCL_TRY(dycl_build_node(r, DYCL_OP_linear, 3, of_x, 0, NULL, out_x));
     DYCL_TRY(dycl_build_node(r, DYCL_OP_linear, 3, of_h, 0, NULL, out_h));
     *out_hidden = of_h[0];
@@ -189,7 +206,8 @@ static PyObject *lstm_cell(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(ew1(call, DYCL_OP_tanh, c, &h));
     DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, part[3], h, &h));
     /* both objects exist before anything may be computed: that ends the graph they point into */
-    PyObject *cell_object = dycl_call_written(call, dycl_lazy_new(call->region, c), 1), *result = NULL; /* torch: (f * c).add_(i * g) */
+    PyObject *cell_object = dycl_call_written(call, dycl_lazy_new(call->region, c), 1),
+             *result = NULL; /* torch: (f * c).add_(i * g) */
     PyObject *hidden_object = cell_object ? dycl_region_result(call->region, h) : NULL;
     if (hidden_object) result = PyTuple_Pack(2, hidden_object, cell_object);
     Py_XDECREF(hidden_object);
@@ -197,8 +215,8 @@ static PyObject *lstm_cell(dycl_call *call, const dycl_binding *row) {
     return result;
 }
 
-/* Where a dimension of size 1 leaves strides open, those of torch's cell, which writes into the chunks of its gates: of one iterator over
- * the two, or (b: DYCL_NONE) of what is written. */
+/* Where a dimension of size 1 leaves strides open, those of torch's cell, which writes into the chunks of its gates: of
+ * one iterator over the two, or (b: DYCL_NONE) of what is written. */
 static dycl_status strides_of(dycl_call *call, uint32_t a, uint32_t b, uint32_t *out) {
     dycl_value v = *meta(call, *out);
     uint32_t operands[2] = {a, b};
@@ -228,7 +246,8 @@ static PyObject *gru_cell(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(ew2(call, DYCL_OP_sub, h, fresh, &moved));
     DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, moved, update, &out));
     DYCL_CALL_TRY(ew2(call, DYCL_OP_add, out, fresh, &out));
-    return dycl_call_written(call, dycl_call_finish(call, strides_of(call, moved, DYCL_NONE, &out), out), 2); /* torch: (h - n).mul_(z).add_(n) */
+    return dycl_call_written(call, dycl_call_finish(call, strides_of(call, moved, DYCL_NONE, &out), out),
+                             2); /* torch: (h - n).mul_(z).add_(n) */
 }
 
 /* rnn_tanh_cell, rnn_relu_cell */
@@ -241,7 +260,8 @@ static PyObject *rnn_cell(dycl_call *call, const dycl_binding *row) {
 
 /* Rows 16 bytes apart, or columns: torch rejects other operands (ATen/native/GroupedMMUtils.h). */
 static int is_aligned(const dycl_value *v) {
-    int64_t row = v->strides[v->rank - 2], column = v->strides[v->rank - 1], rows = v->sizes[v->rank - 2], columns = v->sizes[v->rank - 1];
+    int64_t row = v->strides[v->rank - 2], column = v->strides[v->rank - 1], rows = v->sizes[v->rank - 2],
+            columns = v->sizes[v->rank - 1];
     if (row == 1 && column >= (rows > 1 ? rows : 1)) return column % 4 == 0;
     return column == 1 && row >= (columns > 1 ? columns : 1) && row % 4 == 0;
 }
@@ -252,9 +272,11 @@ static PyObject *grouped_mm(dycl_call *call, const dycl_binding *row) {
     (void)row;
     if (dycl_call_given(call->p[3]) || dycl_call_given(call->p[4])) return dycl_call_bail(call, DYCL_BAIL_arguments);
     for (int i = 0; i < 3; i++) DYCL_CALL_TRY(dycl_call_value(call, call->p[i], &x[i]));
-    if (meta(call, x[0])->rank != 2 || meta(call, x[1])->rank != 3 || !is_aligned(meta(call, x[0])) || !is_aligned(meta(call, x[1])))
+    if (meta(call, x[0])->rank != 2 || meta(call, x[1])->rank != 3 || !is_aligned(meta(call, x[0])) ||
+        !is_aligned(meta(call, x[1])))
         return dycl_call_bail(call, DYCL_BAIL_shape);
-    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_grouped_matmul, 3, x, 0, NULL, &out), out);
+    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_grouped_matmul, 3, x, 0, NULL, &out),
+                            out);
 }
 
 dycl_binding dycl_bindings_matmul[] = {

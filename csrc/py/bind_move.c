@@ -5,9 +5,10 @@
 #include "py/beside.h"
 #include "py/bind_view.h"
 
-/* ---- Memory formats ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Memory formats */
 
-static int is_canonical(const dycl_value *v) { /* the strides that torch gives a new contiguous tensor, also where a size is 1 */
+static int
+is_canonical(const dycl_value *v) { /* the strides that torch gives a new contiguous tensor, also where a size is 1 */
     int64_t strides[DYCL_MAX_RANK];
     dycl_strides_contiguous(v->rank, v->sizes, strides);
     return memcmp(strides, v->strides, (size_t)v->rank * sizeof *strides) == 0;
@@ -48,11 +49,13 @@ PyObject *dycl_bind_clone(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, copy_as(call, value, format, &out), out);
 }
 
-/* ---- Repetition --------------------------------------------------------------------------------------------------------------------- */
+/* ---- Repetition */
 
-/* The value with every dimension d repeated times[d] times as a whole (outer) or element by element: an expanded view, copied, seen with the
- * new sizes. Dimensions that are not repeated stay as they are, so that most calls fit the most dimensions. */
-static dycl_status repeat(dycl_call *call, uint32_t value, int rank, const int64_t *sizes, const int64_t *times, int outer, uint32_t *out) {
+/* The value with every dimension d repeated times[d] times as a whole (outer) or element by element: an expanded view,
+ * copied, seen with the new sizes. Dimensions that are not repeated stay as they are, so that most calls fit the most
+ * dimensions. */
+static dycl_status repeat(dycl_call *call, uint32_t value, int rank, const int64_t *sizes, const int64_t *times,
+                          int outer, uint32_t *out) {
     dycl_recorder *r = &call->region->recorder;
     dycl_status status;
     int64_t split[2 * DYCL_MAX_RANK], wide[2 * DYCL_MAX_RANK], merged[DYCL_MAX_RANK];
@@ -85,7 +88,8 @@ PyObject *dycl_bind_repeat(dycl_call *call, const dycl_binding *row) {
     uint32_t value, out = 0;
     int count, rank;
     int64_t times[DYCL_MAX_RANK], sizes[DYCL_MAX_RANK];
-    DYCL_CALL_TRY(row->extra ? dycl_call_spread(call, 1, &count, times) : dycl_call_sequence(call, call->p[1], &count, times));
+    DYCL_CALL_TRY(row->extra ? dycl_call_spread(call, 1, &count, times)
+                             : dycl_call_sequence(call, call->p[1], &count, times));
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
     dycl_value v = *dycl_call_meta(call, value);
     if (count < v.rank) {
@@ -125,18 +129,21 @@ PyObject *dycl_bind_repeat_interleave(dycl_call *call, const dycl_binding *row) 
         if (said != v.sizes[dim] * count) return dycl_call_bail(call, DYCL_BAIL_arguments);
     }
     for (int i = 0; i < v.rank; i++) times[i] = i == dim ? count : 1;
-    return dycl_call_as_view(call, dycl_call_finish(call, repeat(call, value, v.rank, v.sizes, times, 0, &out), out)); /* of the copy */
+    return dycl_call_as_view(
+        call, dycl_call_finish(call, repeat(call, value, v.rank, v.sizes, times, 0, &out), out)); /* of the copy */
 }
 
-/* ---- Joining ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- Joining */
 
 static dycl_status cat_node(dycl_call *call, int count, const uint32_t *values, int64_t dim, uint32_t *out) {
     uint32_t groups[DYCL_MAX_OPERANDS];
     int group_count = 0;
-    if (count <= DYCL_MAX_OPERANDS) return dycl_build_node(&call->region->recorder, DYCL_OP_cat, count, values, 1, &dim, out);
+    if (count <= DYCL_MAX_OPERANDS)
+        return dycl_build_node(&call->region->recorder, DYCL_OP_cat, count, values, 1, &dim, out);
     for (int i = 0; i < count; i += DYCL_MAX_OPERANDS) {
         int many = count - i < DYCL_MAX_OPERANDS ? count - i : DYCL_MAX_OPERANDS;
-        dycl_status status = dycl_build_node(&call->region->recorder, DYCL_OP_cat, many, values + i, 1, &dim, &groups[group_count++]);
+        dycl_status status =
+            dycl_build_node(&call->region->recorder, DYCL_OP_cat, many, values + i, 1, &dim, &groups[group_count++]);
         if (status != DYCL_OK) return status;
     }
     return dycl_build_node(&call->region->recorder, DYCL_OP_cat, group_count, groups, 1, &dim, out);
@@ -144,7 +151,8 @@ static dycl_status cat_node(dycl_call *call, int count, const uint32_t *values, 
 
 #define MOST_JOINED (DYCL_MAX_OPERANDS * DYCL_MAX_OPERANDS)
 
-/* The values are of at least one dimension; `dim` is in range for the first that is not skipped. `values` are overwritten. */
+/* The values are of at least one dimension; `dim` is in range for the first that is not skipped. `values` are
+ * overwritten. */
 static dycl_status cat(dycl_call *call, int count, uint32_t *values, int dim, uint32_t *out) {
     static const int to_last[4] = {0, 2, 3, 1}, from_last[4] = {0, 3, 1, 2}; /* NCHW <-> NHWC */
     dycl_recorder *r = &call->region->recorder;
@@ -155,8 +163,10 @@ static dycl_status cat(dycl_call *call, int count, uint32_t *values, int dim, ui
         const dycl_value *v = dycl_call_meta(call, values[i]);
         int looks = dycl_value_channels_last(v);
         dtype = dycl_promote(dtype, (dycl_dtype)v->dtype);
-        if (!looks) channels_last = 0;
-        else if (looks > 1 && channels_last) channels_last = -1;
+        if (!looks)
+            channels_last = 0;
+        else if (looks > 1 && channels_last)
+            channels_last = -1;
         if (v->rank == 1 && v->sizes[0] == 0) continue; /* torch skips these whatever the others' sizes */
         values[kept++] = values[i];
     }
@@ -202,7 +212,8 @@ PyObject *dycl_bind_stack(dycl_call *call, const dycl_binding *row) {
     if (call->p[1]) DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], first.rank + 1, &dim));
     for (int i = 0; i < count; i++) {
         const dycl_value *v = dycl_call_meta(call, values[i]);
-        if (v->rank != first.rank || memcmp(v->sizes, first.sizes, sizeof v->sizes) != 0) return dycl_call_bail(call, DYCL_BAIL_shape);
+        if (v->rank != first.rank || memcmp(v->sizes, first.sizes, sizeof v->sizes) != 0)
+            return dycl_call_bail(call, DYCL_BAIL_shape);
     }
     if (dim < first.rank) { /* as torch does: the result has the memory format that the cat has */
         int64_t sizes[DYCL_MAX_RANK + 1];
@@ -210,9 +221,11 @@ PyObject *dycl_bind_stack(dycl_call *call, const dycl_binding *row) {
         sizes[dim] = count;
         memcpy(sizes + dim + 1, first.sizes + dim, (size_t)(first.rank - dim) * sizeof *sizes);
         DYCL_CALL_TRY(cat(call, count, values, dim, &out));
-        return dycl_call_finish(call, dycl_build_reshape(&call->region->recorder, out, first.rank + 1, sizes, 1, &out), out);
+        return dycl_call_finish(call, dycl_build_reshape(&call->region->recorder, out, first.rank + 1, sizes, 1, &out),
+                                out);
     }
-    for (int i = 0; i < count; i++) DYCL_CALL_TRY(dycl_build_unsqueeze(&call->region->recorder, values[i], dim, &values[i]));
+    for (int i = 0; i < count; i++)
+        DYCL_CALL_TRY(dycl_build_unsqueeze(&call->region->recorder, values[i], dim, &values[i]));
     return dycl_call_finish(call, cat(call, count, values, dim, &out), out);
 }
 
@@ -263,7 +276,8 @@ PyObject *dycl_bind_roll(dycl_call *call, const dycl_binding *row) {
         int64_t numel = dycl_value_numel(&v);
         DYCL_CALL_TRY(dycl_build_reshape(&call->region->recorder, value, 1, &numel, 0, &value));
         DYCL_CALL_TRY(roll_once(call, value, shifts[0], 0, &value));
-        return dycl_call_finish(call, dycl_build_reshape(&call->region->recorder, value, v.rank, v.sizes, 1, &out), out);
+        return dycl_call_finish(call, dycl_build_reshape(&call->region->recorder, value, v.rank, v.sizes, 1, &out),
+                                out);
     }
     if (dim_count == 0 || dim_count != shift_count || v.rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
     for (int i = 0; i < dim_count; i++) {
@@ -284,7 +298,8 @@ PyObject *dycl_bind_flip(dycl_call *call, const dycl_binding *row) {
         count = 1;
         dims[0] = row->op;
     } else {
-        DYCL_CALL_TRY(row->extra ? dycl_call_spread(call, 1, &count, dims) : dycl_call_sequence(call, call->p[1], &count, dims));
+        DYCL_CALL_TRY(row->extra ? dycl_call_spread(call, 1, &count, dims)
+                                 : dycl_call_sequence(call, call->p[1], &count, dims));
     }
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
     dycl_value v = *dycl_call_meta(call, value);
@@ -304,7 +319,7 @@ PyObject *dycl_bind_flip(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, DYCL_OK, value);
 }
 
-/* ---- Padding and triangles -------------------------------------------------------------------------------------------------------------- */
+/* ---- Padding and triangles */
 
 static dycl_status crop(dycl_call *call, uint32_t value, const int64_t *before, const int64_t *after, uint32_t *out) {
     dycl_value v = *dycl_call_meta(call, value);
@@ -326,15 +341,19 @@ PyObject *dycl_bind_pad(dycl_call *call, const dycl_binding *row) {
     dycl_recorder *r = &call->region->recorder;
     (void)row;
     if (dycl_call_given(call->p[2]) && !PyUnicode_Check(call->p[2])) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    if (dycl_call_given(call->p[2]) && PyUnicode_CompareWithASCIIString(call->p[2], "constant") != 0) return dycl_bind_pad_by_mode(call);
+    if (dycl_call_given(call->p[2]) && PyUnicode_CompareWithASCIIString(call->p[2], "constant") != 0)
+        return dycl_bind_pad_by_mode(call);
     if (!call->p[1] || PyLong_Check(call->p[1])) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_call_ints(call, call->p[1], 2 * DYCL_MAX_RANK, &count, pad));
     if (dycl_call_given(call->p[3])) DYCL_CALL_TRY(dycl_call_operand(call, call->p[3], &fill));
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &operands[0]));
     dycl_value v = *dycl_call_meta(call, operands[0]);
-    if (fill.kind == DYCL_OPERAND_VALUE || count % 2 || count / 2 > v.rank) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    if (fill.kind == DYCL_OPERAND_FLOAT && !dycl_dtype_is_float((dycl_dtype)v.dtype)) { /* written as an integer where it is one */
-        if (!(fill.f >= -1e15 && fill.f <= 1e15) || (double)(int64_t)fill.f != fill.f) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (fill.kind == DYCL_OPERAND_VALUE || count % 2 || count / 2 > v.rank)
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (fill.kind == DYCL_OPERAND_FLOAT &&
+        !dycl_dtype_is_float((dycl_dtype)v.dtype)) { /* written as an integer where it is one */
+        if (!(fill.f >= -1e15 && fill.f <= 1e15) || (double)(int64_t)fill.f != fill.f)
+            return dycl_call_bail(call, DYCL_BAIL_dtype);
         fill = dycl_operand_i64((int64_t)fill.f);
     }
     for (int i = 0; i < count; i++) {
@@ -349,7 +368,8 @@ PyObject *dycl_bind_pad(dycl_call *call, const dycl_binding *row) {
     int looks = dycl_value_channels_last(&v);
     if (looks > 1) return dycl_call_bail(call, DYCL_BAIL_layout);
     DYCL_CALL_TRY(dycl_build_convert(r, &fill, (dycl_dtype)v.dtype, &operands[1]));
-    if (!looks) return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_pad, 2, operands, 2 * v.rank, attrs, &out), out);
+    if (!looks)
+        return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_pad, 2, operands, 2 * v.rank, attrs, &out), out);
     static const int to_last[4] = {0, 2, 3, 1}, from_last[4] = {0, 3, 1, 2};
     int64_t moved[8];
     for (int i = 0; i < 4; i++) {
@@ -367,5 +387,6 @@ PyObject *dycl_bind_band(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_int_or(call, call->p[1], 0, &diagonal));
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
     if (!is_canonical(dycl_call_meta(call, value))) return dycl_call_bail(call, DYCL_BAIL_layout);
-    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, (dycl_op)row->op, 1, &value, 1, &diagonal, &out), out);
+    return dycl_call_finish(
+        call, dycl_build_node(&call->region->recorder, (dycl_op)row->op, 1, &value, 1, &diagonal, &out), out);
 }

@@ -5,7 +5,8 @@
 
 PyObject *dycl_call_results(dycl_region *region, int count, const uint32_t *values) {
     PyObject *tuple = PyTuple_New(count);
-    for (int i = 0; tuple && i < count; i++) { /* only the last may end the segment: all of them are values of this one */
+    for (int i = 0; tuple && i < count;
+         i++) { /* only the last may end the segment: all of them are values of this one */
         PyObject *o = i < count - 1 ? dycl_lazy_new(region, values[i]) : dycl_region_result(region, values[i]);
         if (!o)
             Py_CLEAR(tuple);
@@ -32,7 +33,7 @@ PyObject *dycl_view_unbind(dycl_region *region, PyObject *self, int dim) {
     return dycl_call_results(region, count, values);
 }
 
-/* ---- Parts ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- Parts */
 
 /* Consecutive parts along a dimension; ends[i] is where the i-th ends. */
 static PyObject *parts(dycl_call *call, uint32_t value, int dim, int count, const int64_t *ends) {
@@ -53,7 +54,8 @@ static PyObject *equal_parts(dycl_call *call, uint32_t value, int dim, int64_t s
     return parts(call, value, dim, (int)count, ends);
 }
 
-PyObject *dycl_bind_split(dycl_call *call, const dycl_binding *row) { /* op 0: split, 1: chunk, 2: only a list of sizes */
+PyObject *dycl_bind_split(dycl_call *call,
+                          const dycl_binding *row) { /* op 0: split, 1: chunk, 2: only a list of sizes */
     uint32_t value;
     int dim = 0;
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
@@ -71,7 +73,8 @@ PyObject *dycl_bind_split(dycl_call *call, const dycl_binding *row) { /* op 0: s
         return equal_parts(call, value, dim, size, step);
     }
     PyObject *list = call->p[1];
-    if (row->op == 1 || !list || (!PyList_CheckExact(list) && !PyTuple_Check(list))) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (row->op == 1 || !list || (!PyList_CheckExact(list) && !PyTuple_Check(list)))
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     int64_t ends[MOST_RESULTS], end = 0;
     int count;
     DYCL_CALL_TRY(dycl_call_ints(call, list, MOST_RESULTS, &count, ends));
@@ -124,7 +127,8 @@ PyObject *dycl_bind_unbind(dycl_call *call, const dycl_binding *row) {
 
 PyObject *dycl_bind_iterate(dycl_call *call, const dycl_binding *row) {
     (void)row;
-    PyObject *tuple = call->p[0] ? dycl_view_unbind(call->region, call->p[0], 0) : dycl_call_bail(call, DYCL_BAIL_arguments);
+    PyObject *tuple =
+        call->p[0] ? dycl_view_unbind(call->region, call->p[0], 0) : dycl_call_bail(call, DYCL_BAIL_arguments);
     PyObject *iterator = tuple ? PyObject_GetIter(tuple) : NULL;
     Py_XDECREF(tuple);
     return iterator;
@@ -145,12 +149,14 @@ PyObject *dycl_bind_meshgrid(dycl_call *call, const dycl_binding *row) {
         if (call->p[1]) return dycl_call_bail(call, DYCL_BAIL_arguments);
         DYCL_CALL_TRY(dycl_call_values(call, call->p[0], DYCL_MAX_RANK, &count, values));
     } else {
-        for (; count < DYCL_MAX_RANK && call->p[count]; count++) DYCL_CALL_TRY(dycl_call_value(call, call->p[count], &values[count]));
+        for (; count < DYCL_MAX_RANK && call->p[count]; count++)
+            DYCL_CALL_TRY(dycl_call_value(call, call->p[count], &values[count]));
         if (count == 0 || call->p[DYCL_MAX_RANK]) return dycl_call_bail(call, DYCL_BAIL_arguments);
     }
     for (int i = 0; i < count; i++) {
         const dycl_value *v = dycl_call_meta(call, values[i]);
-        if (v->rank > 1 || v->dtype != dycl_call_meta(call, values[0])->dtype) return dycl_call_bail(call, DYCL_BAIL_shape);
+        if (v->rank > 1 || v->dtype != dycl_call_meta(call, values[0])->dtype)
+            return dycl_call_bail(call, DYCL_BAIL_shape);
         sizes[i] = v->rank ? v->sizes[0] : 1;
         ones[i] = 1;
     }
@@ -177,8 +183,10 @@ PyObject *dycl_bind_broadcast_tensors(dycl_call *call, const dycl_binding *row) 
     int64_t sizes[DYCL_MAX_RANK];
     int count = 0, rank = 0;
     (void)row;
-    if (call->p[0] && (PyTuple_Check(call->p[0]) || PyList_Check(call->p[0]))) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    for (; count < DYCL_MAX_RANK && call->p[count]; count++) DYCL_CALL_TRY(dycl_call_value(call, call->p[count], &values[count]));
+    if (call->p[0] && (PyTuple_Check(call->p[0]) || PyList_Check(call->p[0])))
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
+    for (; count < DYCL_MAX_RANK && call->p[count]; count++)
+        DYCL_CALL_TRY(dycl_call_value(call, call->p[count], &values[count]));
     if (count == 0 || call->p[count]) return dycl_call_bail(call, DYCL_BAIL_arguments);
     for (int i = 0; i < count; i++)
         if (dycl_call_meta(call, values[i])->rank > rank) rank = dycl_call_meta(call, values[i])->rank;
@@ -198,7 +206,8 @@ PyObject *dycl_bind_broadcast_tensors(dycl_call *call, const dycl_binding *row) 
         DYCL_CALL_TRY(dycl_build_expand(&call->region->recorder, values[i], rank, sizes, &wide[wide_count]));
         position[wide_count++] = i;
     }
-    PyObject *expanded = dycl_call_results(call->region, wide_count, wide), *tuple = expanded ? PyTuple_New(count) : NULL;
+    PyObject *expanded = dycl_call_results(call->region, wide_count, wide),
+             *tuple = expanded ? PyTuple_New(count) : NULL;
     for (int i = 0, k = 0; tuple && i < count; i++) { /* what has the common sizes already is the very same object */
         PyObject *o = k < wide_count && position[k] == i ? PyTuple_GET_ITEM(expanded, k++) : call->p[i];
         PyTuple_SET_ITEM(tuple, i, Py_NewRef(o));
@@ -207,8 +216,8 @@ PyObject *dycl_bind_broadcast_tensors(dycl_call *call, const dycl_binding *row) 
     return tuple;
 }
 
-/* as_strided(size, stride, storage_offset): within what the tensor itself reaches, or what was computed here reaches; torch allows all of the storage, and
- * raises beyond it. */
+/* as_strided(size, stride, storage_offset): within what the tensor itself reaches, or what was computed here reaches;
+ * torch allows all of the storage, and raises beyond it. */
 PyObject *dycl_bind_as_strided(dycl_call *call, const dycl_binding *row) {
     uint32_t value, out = 0;
     int rank, strided;
@@ -223,12 +232,15 @@ PyObject *dycl_bind_as_strided(dycl_call *call, const dycl_binding *row) {
     if (rank != strided || (dycl_call_given(call->p[3]) && !owned)) return dycl_call_bail(call, DYCL_BAIL_arguments);
     view.rank = (uint8_t)rank;
     for (int i = 0; i < rank; i++)
-        if (view.sizes[i] < 0 || view.strides[i] < 0 || view.sizes[i] > INT32_MAX || view.strides[i] > INT32_MAX) return dycl_call_bail(call, DYCL_BAIL_shape);
+        if (view.sizes[i] < 0 || view.strides[i] < 0 || view.sizes[i] > INT32_MAX || view.strides[i] > INT32_MAX)
+            return dycl_call_bail(call, DYCL_BAIL_shape);
     if (dycl_call_given(call->p[3])) {
         DYCL_CALL_TRY(dycl_call_int(call, call->p[3], &offset));
         offset -= v->offset;
     }
     int64_t first = owned ? v->offset + offset : offset, reach = owned ? dycl_value_extent(root) : dycl_value_extent(v);
-    if (dycl_value_numel(&view) == 0 || first < 0 || first + dycl_value_extent(&view) > reach) return dycl_call_bail(call, DYCL_BAIL_shape);
-    return dycl_call_finish(call, dycl_build_view(&call->region->recorder, value, offset, rank, view.sizes, view.strides, &out), out);
+    if (dycl_value_numel(&view) == 0 || first < 0 || first + dycl_value_extent(&view) > reach)
+        return dycl_call_bail(call, DYCL_BAIL_shape);
+    return dycl_call_finish(
+        call, dycl_build_view(&call->region->recorder, value, offset, rank, view.sizes, view.strides, &out), out);
 }

@@ -1,4 +1,5 @@
-/* Random numbers, drawn by torch when the program asks for them, and functions that make a tensor of numbers alone: the segment goes on. */
+/* Random numbers, drawn by torch when the program asks for them, and functions that make a tensor of numbers alone: the
+ * segment goes on. */
 #include <math.h>
 #include <string.h>
 
@@ -6,7 +7,8 @@
 #include "py/beside.h"
 #include "py/bind.h"
 
-/* What has no tensor among its arguments runs beside the segment (py/mode.c asks); everything else of that name goes to torch. */
+/* What has no tensor among its arguments runs beside the segment (py/mode.c asks); everything else of that name goes to
+ * torch. */
 static PyObject *at_once(dycl_call *call, const dycl_binding *row) {
     (void)row;
     return dycl_call_bail(call, DYCL_BAIL_arguments);
@@ -14,7 +16,8 @@ static PyObject *at_once(dycl_call *call, const dycl_binding *row) {
 
 /* Draws whose numbers depend on values: op 1 where numbers alone may be given as well. */
 static PyObject *of_values(dycl_call *call, const dycl_binding *row) {
-    if (row->op && dycl_beside_suits(row->callable, call->args, call->count, call->kwnames, call->kwdict)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (row->op && dycl_beside_suits(row->callable, call->args, call->count, call->kwnames, call->kwdict))
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     return dycl_beside_values(call, row);
 }
 
@@ -26,7 +29,8 @@ static PyObject *in_place(dycl_call *call, const dycl_binding *row) {
     dycl_region *region = call->region;
     dycl_lazy_meta meta;
     PyObject *self = call->p[0];
-    if (!self || !dycl_is_lazy(self) || dycl_lazy_of(self)->region != region || !dycl_region_may_write(region, self)) return dycl_call_bail(call, DYCL_BAIL_alias);
+    if (!self || !dycl_is_lazy(self) || dycl_lazy_of(self)->region != region || !dycl_region_may_write(region, self))
+        return dycl_call_bail(call, DYCL_BAIL_alias);
     if (dycl_lazy_describe(self, &meta) < 0) return NULL;
     PyObject *blank = dycl_beside_blank(meta.dtype, meta.rank, meta.sizes, meta.strides);
     PyObject *drawn = blank ? dycl_beside_instead(call, row, self, blank) : NULL;
@@ -36,7 +40,7 @@ static PyObject *in_place(dycl_call *call, const dycl_binding *row) {
     return done == 0 ? Py_NewRef(self) : NULL;
 }
 
-/* ---- Dropout (ATen/native/Dropout.cpp): the same draws, the arithmetic recorded ------------------------------------------------------------ */
+/* ---- Dropout (ATen/native/Dropout.cpp): the same draws, the arithmetic recorded */
 
 enum { FEATURES = 1, ALPHA = 2 };
 
@@ -93,14 +97,16 @@ static PyObject *dropout(dycl_call *call, const dycl_binding *row) {
     if (!(p >= 0 && p <= 1) || !call->p[1] || !call->p[2]) return dycl_call_bail(call, DYCL_BAIL_arguments);
     if (p == 0 || !training || dycl_value_numel(meta(call, x)) == 0) return dycl_call_same(call, call->p[0]);
     if (!is_float(call, x) || (features && meta(call, x)->rank < 2)) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    if (call->in_place && !dycl_is_lazy(call->p[0])) return dycl_call_bail(call, DYCL_BAIL_alias); /* before anything is drawn */
+    if (call->in_place && !dycl_is_lazy(call->p[0]))
+        return dycl_call_bail(call, DYCL_BAIL_alias); /* before anything is drawn */
     if (p == 1) {
         dycl_operand zero = dycl_operand_f64(0);
         DYCL_CALL_TRY(dycl_build_convert(&call->region->recorder, &zero, dtype_of(call, x), &noise));
         DYCL_CALL_TRY(dycl_build_node(&call->region->recorder, DYCL_OP_full, 1, &noise, 0, NULL, &noise));
         return dycl_call_finish(call, ew2(call, DYCL_OP_mul, x, noise, &out), out);
     }
-    if (call->in_place && !dycl_region_may_write(call->region, call->p[0])) return dycl_call_bail(call, DYCL_BAIL_alias);
+    if (call->in_place && !dycl_region_may_write(call->region, call->p[0]))
+        return dycl_call_bail(call, DYCL_BAIL_alias);
     PyObject *drawn = noise_of(call, call->p[0], features, 1 - p);
     if (!drawn) return NULL;
     dycl_status status = dycl_region_feed_object(call->region, drawn, &noise);
@@ -140,7 +146,8 @@ dycl_binding dycl_bindings_random[] = {
     ROW("kaiser_window", T, "", at_once),
     ROW("rand_like", T, "input | dtype layout device pin_memory requires_grad memory_format generator", like),
     ROW("randn_like", T, "input | dtype layout device pin_memory requires_grad memory_format generator", like),
-    ROW("randint_like", T, "input high low | dtype layout device pin_memory requires_grad memory_format generator", like),
+    ROW("randint_like", T, "input high low | dtype layout device pin_memory requires_grad memory_format generator",
+        like),
     ROW("uniform", I, "self from to | generator", in_place),
     ROW("normal", I, "self mean std | generator", in_place),
     ROW("bernoulli", I, "self p | generator", in_place),

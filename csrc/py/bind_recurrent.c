@@ -1,4 +1,5 @@
-/* Layers of nn.RNN, nn.LSTM and nn.GRU: for each layer and direction one product of all steps' inputs, then the recurrence. */
+/* Layers of nn.RNN, nn.LSTM and nn.GRU: for each layer and direction one product of all steps' inputs, then the
+ * recurrence. */
 #include <string.h>
 
 #include "py/bind.h"
@@ -27,23 +28,28 @@ static dycl_status read_layers(dycl_call *call, int first, layers *l) {
     DYCL_TRY(dycl_call_bool_or(call, call->p[first + 4], 0, &train));
     DYCL_TRY(dycl_call_bool_or(call, call->p[first + 5], 0, &l->both));
     DYCL_TRY(dycl_call_bool_or(call, call->p[first + 6], 0, &l->batch_first));
-    if (!list || !(PyList_CheckExact(list) || PyTuple_CheckExact(list)) || (train && dropout != 0)) return bad(call, DYCL_BAIL_arguments);
+    if (!list || !(PyList_CheckExact(list) || PyTuple_CheckExact(list)) || (train && dropout != 0))
+        return bad(call, DYCL_BAIL_arguments);
     l->per_run = l->biases ? 4 : 2;
     if (l->layers < 1 || l->layers > MOST_RUNS / 2) return bad(call, DYCL_BAIL_arguments);
     Py_ssize_t count = (Py_ssize_t)(l->layers * (l->both ? 2 : 1) * l->per_run);
-    if (PySequence_Fast_GET_SIZE(list) != count) return bad(call, DYCL_BAIL_arguments); /* with projections: one more each */
-    for (Py_ssize_t i = 0; i < count; i++) DYCL_TRY(dycl_call_value(call, PySequence_Fast_GET_ITEM(list, i), &l->weights[i]));
+    if (PySequence_Fast_GET_SIZE(list) != count)
+        return bad(call, DYCL_BAIL_arguments); /* with projections: one more each */
+    for (Py_ssize_t i = 0; i < count; i++)
+        DYCL_TRY(dycl_call_value(call, PySequence_Fast_GET_ITEM(list, i), &l->weights[i]));
     return DYCL_OK;
 fail:
     return status;
 }
 
 /* One direction of one layer: states [steps, batch, width], the last of them, and the last cell (LSTM). */
-static dycl_status run(dycl_call *call, const layers *l, int64_t number, uint32_t x, int reversed, uint32_t *states, uint32_t *last, uint32_t *cell) {
+static dycl_status run(dycl_call *call, const layers *l, int64_t number, uint32_t x, int reversed, uint32_t *states,
+                       uint32_t *last, uint32_t *cell) {
     dycl_recorder *r = &call->region->recorder;
     const uint32_t *w = l->weights + number * l->per_run;
     dycl_status status;
-    uint32_t input[3] = {x, w[0], l->biases ? w[2] : DYCL_NONE}, operands[5] = {0, w[1], l->biases ? w[3] : DYCL_NONE, 0, DYCL_NONE}, flat;
+    uint32_t input[3] = {x, w[0], l->biases ? w[2] : DYCL_NONE},
+             operands[5] = {0, w[1], l->biases ? w[3] : DYCL_NONE, 0, DYCL_NONE}, flat;
     int64_t attrs[2] = {l->kind, reversed};
     DYCL_TRY(dycl_build_node(r, DYCL_OP_linear, 3, input, 0, NULL, &operands[0]));
     DYCL_TRY(dycl_build_select(r, l->h, 0, number, &operands[3]));
@@ -53,7 +59,8 @@ static dycl_status run(dycl_call *call, const layers *l, int64_t number, uint32_
     int64_t sizes[3] = {steps, batch, width}, strides[3] = {batch * width, width, 1};
     DYCL_TRY(dycl_build_view(r, flat, 0, 3, sizes, strides, states));
     DYCL_TRY(dycl_build_view(r, flat, reversed ? 0 : (steps - 1) * batch * width, 2, sizes + 1, strides + 1, last));
-    if (l->kind == DYCL_RECURRENT_LSTM) DYCL_TRY(dycl_build_view(r, flat, steps * batch * width, 2, sizes + 1, strides + 1, cell));
+    if (l->kind == DYCL_RECURRENT_LSTM)
+        DYCL_TRY(dycl_build_view(r, flat, steps * batch * width, 2, sizes + 1, strides + 1, cell));
 fail:
     return status;
 }
@@ -77,18 +84,23 @@ static dycl_status all_layers(dycl_call *call, const layers *l, uint32_t x, uint
     uint32_t last[MOST_RUNS], cells[MOST_RUNS], states[2];
     int runs = 0, directions = l->both ? 2 : 1;
     dycl_status status;
-    if (meta(call, x)->rank != 3 || meta(call, l->h)->rank != 3 || meta(call, l->h)->sizes[0] != l->layers * directions) return bad(call, DYCL_BAIL_shape);
-    if (l->kind == DYCL_RECURRENT_LSTM && (meta(call, l->c)->rank != 3 || meta(call, l->c)->sizes[0] != l->layers * directions)) return bad(call, DYCL_BAIL_shape);
+    if (meta(call, x)->rank != 3 || meta(call, l->h)->rank != 3 || meta(call, l->h)->sizes[0] != l->layers * directions)
+        return bad(call, DYCL_BAIL_shape);
+    if (l->kind == DYCL_RECURRENT_LSTM &&
+        (meta(call, l->c)->rank != 3 || meta(call, l->c)->sizes[0] != l->layers * directions))
+        return bad(call, DYCL_BAIL_shape);
     if (l->batch_first) DYCL_TRY(dycl_build_transpose(r, x, 0, 1, &x));
     for (int64_t layer = 0; layer < l->layers; layer++) {
-        for (int d = 0; d < directions; d++, runs++) DYCL_TRY(run(call, l, runs, x, d, &states[d], &last[runs], &cells[runs]));
+        for (int d = 0; d < directions; d++, runs++)
+            DYCL_TRY(run(call, l, runs, x, d, &states[d], &last[runs], &cells[runs]));
         if (l->both)
             DYCL_TRY(joined(call, 2, states, 2, &x));
         else
             x = states[0];
     }
     int64_t ordinary = 0;
-    if (!l->both) DYCL_TRY(dycl_build_node(r, DYCL_OP_contiguous, 1, &x, 1, &ordinary, &x)); /* without what lies behind it */
+    if (!l->both)
+        DYCL_TRY(dycl_build_node(r, DYCL_OP_contiguous, 1, &x, 1, &ordinary, &x)); /* without what lies behind it */
     out[0] = x;
     if (l->batch_first) DYCL_TRY(dycl_build_transpose(r, x, 0, 1, &out[0]));
     DYCL_TRY(stacked(call, runs, last, &out[1]));
@@ -97,13 +109,14 @@ fail:
     return status;
 }
 
-/* The objects of all results exist before anything may be computed: that ends the graph they point into. Batch first, torch transposes in place,
- * but its oneDNN layers (LSTM) answer a view. */
+/* The objects of all results exist before anything may be computed: that ends the graph they point into. Batch first,
+ * torch transposes in place, but its oneDNN layers (LSTM) answer a view. */
 static PyObject *results(dycl_call *call, const layers *l, const uint32_t values[3]) {
     int count = l->kind == DYCL_RECURRENT_LSTM ? 3 : 2;
     PyObject *tuple = PyTuple_New(count);
     for (int i = 0; tuple && i < count; i++) {
-        PyObject *o = i + 1 < count ? dycl_lazy_new(call->region, values[i]) : dycl_region_result(call->region, values[i]);
+        PyObject *o =
+            i + 1 < count ? dycl_lazy_new(call->region, values[i]) : dycl_region_result(call->region, values[i]);
         if (o && i == 0 && l->batch_first && l->kind != DYCL_RECURRENT_LSTM) {
             dycl_lazy_of(o)->own = DYCL_OWN_COPY;
             o = dycl_call_written(call, o, 1);
@@ -132,7 +145,8 @@ static PyObject *lstm(dycl_call *call, const dycl_binding *row) {
     PyObject *state = call->p[1];
     uint32_t x, out[3];
     (void)row;
-    if (!state || !(PyTuple_CheckExact(state) || PyList_CheckExact(state)) || PySequence_Fast_GET_SIZE(state) != 2) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (!state || !(PyTuple_CheckExact(state) || PyList_CheckExact(state)) || PySequence_Fast_GET_SIZE(state) != 2)
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(read_layers(call, 2, &l));
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
     DYCL_CALL_TRY(dycl_call_value(call, PySequence_Fast_GET_ITEM(state, 0), &l.h));

@@ -8,7 +8,8 @@ static uint32_t all_dims(int rank) { return (UINT32_C(1) << rank) - 1; }
 /* What an empty list of dimensions means differs between operators. */
 typedef enum { EMPTY_IS_ALL, EMPTY_BAILS } empty_rule;
 
-/* Dimensions to reduce: NULL, None: all; an int or a sequence. A scalar tensor has the dimension 0, which nothing reduces. */
+/* Dimensions to reduce: NULL, None: all; an int or a sequence. A scalar tensor has the dimension 0, which nothing
+ * reduces. */
 static dycl_status reduced_dims(dycl_call *call, PyObject *o, int rank, empty_rule empty, uint32_t *out) {
     int64_t dims[DYCL_MAX_RANK + 1];
     int count, limit = rank ? rank : 1;
@@ -23,10 +24,12 @@ static dycl_status reduced_dims(dycl_call *call, PyObject *o, int rank, empty_ru
     }
     dycl_status status = dycl_call_ints(call, o, DYCL_MAX_RANK + 1, &count, dims);
     if (status != DYCL_OK) return status;
-    if (count == 0) return empty == EMPTY_IS_ALL ? DYCL_OK : dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
+    if (count == 0)
+        return empty == EMPTY_IS_ALL ? DYCL_OK : dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
     for (int i = 0; i < count; i++) {
         int64_t dim = dims[i] < 0 ? dims[i] + limit : dims[i];
-        if (dim < 0 || dim >= limit || mask >> dim & 1) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_shape);
+        if (dim < 0 || dim >= limit || mask >> dim & 1)
+            return dycl_build_bail(&call->region->recorder, DYCL_BAIL_shape);
         mask |= UINT32_C(1) << dim;
     }
     *out = rank ? mask : 0;
@@ -45,9 +48,11 @@ static dycl_status reduce(dycl_call *call, dycl_op op, uint32_t value, uint32_t 
     return dycl_build_node(&call->region->recorder, op, 1, &value, 2, attrs, out);
 }
 
-/* Both results of an operator that returns two. Both objects exist before anything may be computed: that ends the graph they point into. */
+/* Both results of an operator that returns two. Both objects exist before anything may be computed: that ends the graph
+ * they point into. */
 PyObject *dycl_call_two_results(dycl_call *call, PyObject *type, uint32_t a, uint32_t b) {
-    PyObject *first = dycl_lazy_new(call->region, a), *second = first ? dycl_region_result(call->region, b) : NULL, *pair = NULL;
+    PyObject *first = dycl_lazy_new(call->region, a), *second = first ? dycl_region_result(call->region, b) : NULL,
+             *pair = NULL;
     if (second) pair = PyTuple_Pack(2, first, second);
     Py_XDECREF(first);
     Py_XDECREF(second);
@@ -58,9 +63,11 @@ PyObject *dycl_call_two_results(dycl_call *call, PyObject *type, uint32_t a, uin
 /* sum, prod, mean, cumsum: what is added up. Integers and bool are added as int64; mean takes floating point only. */
 static dycl_status accumulated(dycl_call *call, dycl_op op, PyObject *dtype, uint32_t *value) {
     dycl_dtype own = dtype_of(call, *value), wanted;
-    dycl_status status = dycl_call_dtype_or(call, dtype, dycl_dtype_is_float(own) || op == DYCL_OP_mean ? own : DYCL_I64, &wanted);
+    dycl_status status =
+        dycl_call_dtype_or(call, dtype, dycl_dtype_is_float(own) || op == DYCL_OP_mean ? own : DYCL_I64, &wanted);
     if (status != DYCL_OK) return status;
-    if (!dycl_dtype_is_float(wanted) && (wanted != DYCL_I64 || op == DYCL_OP_mean)) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_dtype);
+    if (!dycl_dtype_is_float(wanted) && (wanted != DYCL_I64 || op == DYCL_OP_mean))
+        return dycl_build_bail(&call->region->recorder, DYCL_BAIL_dtype);
     return dycl_build_cast(&call->region->recorder, *value, wanted, value);
 }
 
@@ -71,7 +78,8 @@ static PyObject *sum(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(reduced_dims(call, call->p[1], meta(call, x)->rank, EMPTY_IS_ALL, &mask));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[2], 0, &keep));
     if (call->p[2] && !call->p[1]) return dycl_call_bail(call, DYCL_BAIL_arguments); /* no such overload */
-    if (row->op == DYCL_OP_prod && call->p[1] && !PyLong_CheckExact(call->p[1])) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (row->op == DYCL_OP_prod && call->p[1] && !PyLong_CheckExact(call->p[1]))
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(accumulated(call, (dycl_op)row->op, call->p[3], &x));
     return dycl_call_finish(call, reduce(call, (dycl_op)row->op, x, mask, keep, &out), out);
 }
@@ -142,9 +150,12 @@ static PyObject *extremum(dycl_call *call, const dycl_binding *row) {
         uint32_t out = 0;
         DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &pair[0]));
         DYCL_CALL_TRY(dycl_call_operand(call, other, &pair[1]));
-        if (pair[0].kind != DYCL_OPERAND_VALUE || pair[1].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
-        return dycl_call_finish(
-            call, dycl_build_ew(&call->region->recorder, is_max ? DYCL_OP_maximum : DYCL_OP_minimum, DYCL_PROMOTE_COMMON, 2, pair, &out), out);
+        if (pair[0].kind != DYCL_OPERAND_VALUE || pair[1].kind != DYCL_OPERAND_VALUE)
+            return dycl_call_bail(call, DYCL_BAIL_arguments);
+        return dycl_call_finish(call,
+                                dycl_build_ew(&call->region->recorder, is_max ? DYCL_OP_maximum : DYCL_OP_minimum,
+                                              DYCL_PROMOTE_COMMON, 2, pair, &out),
+                                out);
     }
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
     int rank = meta(call, x)->rank;
@@ -189,7 +200,8 @@ static PyObject *variance(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[3], 0, &keep));
     DYCL_CALL_TRY(reduced_dims(call, dim, meta(call, x)->rank, EMPTY_IS_ALL, &mask));
     if (!dycl_dtype_is_float(dtype_of(call, x))) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    if (!((double)reduced_numel(meta(call, x), mask) - correction > 0)) return dycl_call_bail(call, DYCL_BAIL_arguments); /* torch warns */
+    if (!((double)reduced_numel(meta(call, x), mask) - correction > 0))
+        return dycl_call_bail(call, DYCL_BAIL_arguments); /* torch warns */
     int64_t attrs[3] = {mask, keep, dycl_f64_attr(correction)};
     dycl_op op = row->extra & WITH_ROOT ? DYCL_OP_std : DYCL_OP_var;
     DYCL_CALL_TRY(dycl_build_node(&call->region->recorder, op, 1, &x, 3, attrs, &out));
@@ -202,23 +214,27 @@ static PyObject *variance(dycl_call *call, const dycl_binding *row) {
     return dycl_call_two_results(call, NULL, out, mean);
 }
 
-/* ---- Norms ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- Norms */
 
 /* The order of a norm: absent, None and "fro" are 2. */
 static dycl_status norm_order(dycl_call *call, PyObject *o, double *out) {
     *out = 2;
     if (!dycl_call_given(o)) return DYCL_OK;
     if (PyUnicode_Check(o))
-        return PyUnicode_CompareWithASCIIString(o, "fro") == 0 ? DYCL_OK : dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
+        return PyUnicode_CompareWithASCIIString(o, "fro") == 0
+                   ? DYCL_OK
+                   : dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
     return dycl_call_f64_or(call, o, 2, out);
 }
 
-/* A scalar whose dimension is named is squared all the same in torch, where it may overflow: callers leave that to it. */
+/* A scalar whose dimension is named is squared all the same in torch, where it may overflow: callers leave that to it.
+ */
 static dycl_status vector_norm(dycl_call *call, uint32_t x, double order, uint32_t mask, int keep, uint32_t *out) {
     dycl_status status;
     if (!dycl_dtype_is_float(dtype_of(call, x)) || dycl_value_numel(meta(call, x)) == 0)
         return dycl_build_bail(&call->region->recorder, DYCL_BAIL_dtype);
-    if ((order == 2 || order == 1 || isinf(order)) && reduced_numel(meta(call, x), mask) == 1) { /* of one element: no square, no overflow */
+    if ((order == 2 || order == 1 || isinf(order)) &&
+        reduced_numel(meta(call, x), mask) == 1) { /* of one element: no square, no overflow */
         DYCL_TRY(ew1(call, DYCL_OP_abs, x, &x));
         return reduce(call, DYCL_OP_amax, x, mask, keep, out);
     }
@@ -236,14 +252,17 @@ fail:
     return status;
 }
 
-/* torch.norm, Tensor.norm (op 1), torch.linalg.vector_norm: input, order, dim, keepdim, then dtype and out, which must be None */
+/* torch.norm, Tensor.norm (op 1), torch.linalg.vector_norm: input, order, dim, keepdim, then dtype and out, which must
+ * be None */
 static PyObject *norm(dycl_call *call, const dycl_binding *row) {
     uint32_t x, mask, out = 0;
     double order;
     int keep;
-    if (dycl_call_given(call->p[4]) || (row->parameter_count > 5 && dycl_call_given(call->p[5]))) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (dycl_call_given(call->p[4]) || (row->parameter_count > 5 && dycl_call_given(call->p[5])))
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     PyObject *dims = call->p[2]; /* torch.norm's "fro", its default, knows two dimensions at most */
-    if (row->op && (!call->p[1] || PyUnicode_Check(call->p[1])) && dims && (PyTuple_Check(dims) || PyList_CheckExact(dims)) && PySequence_Fast_GET_SIZE(dims) > 2)
+    if (row->op && (!call->p[1] || PyUnicode_Check(call->p[1])) && dims &&
+        (PyTuple_Check(dims) || PyList_CheckExact(dims)) && PySequence_Fast_GET_SIZE(dims) > 2)
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
     if (meta(call, x)->rank == 0 && dycl_call_given(dims)) return dycl_call_bail(call, DYCL_BAIL_shape);
@@ -258,7 +277,8 @@ static PyObject *linalg_norm(dycl_call *call, const dycl_binding *row) {
     PyObject *dim = call->p[2];
     int one = dim && (PyLong_CheckExact(dim) || (PyTuple_CheckExact(dim) && PyTuple_GET_SIZE(dim) == 1));
     int most = dim && (PyTuple_Check(dim) || PyList_Check(dim)) && PySequence_Fast_GET_SIZE(dim) > 2; /* an error */
-    if (most || (dycl_call_given(call->p[1]) && (!one || PyUnicode_Check(call->p[1])))) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (most || (dycl_call_given(call->p[1]) && (!one || PyUnicode_Check(call->p[1]))))
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     return norm(call, row);
 }
 
@@ -281,11 +301,12 @@ static PyObject *normalize(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(vector_norm(call, x, order, mask, 1, &length));
     dycl_operand bounded[2] = {dycl_operand_of(length), dycl_operand_f64(eps)};
     DYCL_CALL_TRY(dycl_build_ew(&call->region->recorder, DYCL_OP_maximum, DYCL_PROMOTE_COMMON, 2, bounded, &length));
-    DYCL_CALL_TRY(dycl_build_expand(&call->region->recorder, length, meta(call, x)->rank, meta(call, x)->sizes, &length));
+    DYCL_CALL_TRY(
+        dycl_build_expand(&call->region->recorder, length, meta(call, x)->rank, meta(call, x)->sizes, &length));
     return dycl_call_finish(call, ew2(call, DYCL_OP_div, x, length, &out), out);
 }
 
-/* ---- Sums of exponentials ---------------------------------------------------------------------------------------------------------- */
+/* ---- Sums of exponentials */
 
 /* ATen/native/ReduceOps.cpp: infinite maxima are not subtracted, so that exp(inf - inf) does not arise. */
 static PyObject *logsumexp(dycl_call *call, const dycl_binding *row) {
@@ -325,13 +346,16 @@ static PyObject *softmax_of(dycl_call *call, const dycl_binding *row, PyObject *
     if (row->extra) DYCL_CALL_TRY(ew1(call, DYCL_OP_neg, x, &x)); /* softmin */
     DYCL_CALL_TRY(dycl_build_cast(&call->region->recorder, x, wanted, &x));
     int64_t attr = dim;
-    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, (dycl_op)row->op, 1, &x, 1, &attr, &out), out);
+    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, (dycl_op)row->op, 1, &x, 1, &attr, &out),
+                            out);
 }
 
 static PyObject *softmax(dycl_call *call, const dycl_binding *row) { return softmax_of(call, row, call->p[2]); }
 
 /* torch.nn.functional: input, dim, _stacklevel, dtype */
-static PyObject *functional_softmax(dycl_call *call, const dycl_binding *row) { return softmax_of(call, row, call->p[3]); }
+static PyObject *functional_softmax(dycl_call *call, const dycl_binding *row) {
+    return softmax_of(call, row, call->p[3]);
+}
 
 static PyObject *cumsum(dycl_call *call, const dycl_binding *row) {
     uint32_t x, out = 0;
@@ -344,7 +368,8 @@ static PyObject *cumsum(dycl_call *call, const dycl_binding *row) {
     dycl_dtype wanted;
     int64_t attr = dim;
     DYCL_CALL_TRY(dycl_call_dtype_or(call, call->p[2], DYCL_I64, &wanted));
-    int narrow = dycl_call_given(call->p[2]) && dycl_dtype_is_int(wanted) && wanted != DYCL_I64; /* sums modulo a power of two */
+    int narrow =
+        dycl_call_given(call->p[2]) && dycl_dtype_is_int(wanted) && wanted != DYCL_I64; /* sums modulo a power of two */
     if (narrow) DYCL_CALL_TRY(dycl_build_cast(r, x, wanted, &x));
     DYCL_CALL_TRY(accumulated(call, (dycl_op)row->op, narrow ? NULL : call->p[2], &x));
     DYCL_CALL_TRY(dycl_build_node(r, (dycl_op)row->op, 1, &x, 1, &attr, &out));

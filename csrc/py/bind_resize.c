@@ -8,13 +8,17 @@ static const struct {
     const char *name;
     dycl_resize_kind kind;
     int spatial; /* 0: one or two dimensions */
-} modes[] = {{"nearest", DYCL_RESIZE_NEAREST, 0}, {"nearest-exact", DYCL_RESIZE_NEAREST_EXACT, 0}, {"linear", DYCL_RESIZE_LINEAR, 1},
-             {"bilinear", DYCL_RESIZE_LINEAR, 2}, {"bicubic", DYCL_RESIZE_CUBIC, 2}};
+} modes[] = {{"nearest", DYCL_RESIZE_NEAREST, 0},
+             {"nearest-exact", DYCL_RESIZE_NEAREST_EXACT, 0},
+             {"linear", DYCL_RESIZE_LINEAR, 1},
+             {"bilinear", DYCL_RESIZE_LINEAR, 2},
+             {"bicubic", DYCL_RESIZE_CUBIC, 2}};
 
 /* One number for all dimensions, or one each. */
 static dycl_status scales(dycl_call *call, PyObject *o, int spatial, double *out) {
     int several = PyTuple_Check(o) || PyList_CheckExact(o);
-    if (several && PySequence_Fast_GET_SIZE(o) != spatial) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
+    if (several && PySequence_Fast_GET_SIZE(o) != spatial)
+        return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
     for (int i = 0; i < spatial; i++) {
         dycl_status status = dycl_call_f64_or(call, several ? PySequence_Fast_GET_ITEM(o, i) : o, 0, &out[i]);
         if (status != DYCL_OK) return status;
@@ -37,15 +41,18 @@ static PyObject *interpolate(dycl_call *call, const dycl_binding *row) {
         if (!PyUnicode_Check(call->p[3])) return dycl_call_bail(call, DYCL_BAIL_arguments);
         for (mode = sizeof modes / sizeof *modes - 1; mode > 0; mode--)
             if (PyUnicode_CompareWithASCIIString(call->p[3], modes[mode].name) == 0) break;
-        if (mode == 0 && PyUnicode_CompareWithASCIIString(call->p[3], modes[0].name) != 0) return dycl_call_bail(call, DYCL_BAIL_arguments);
+        if (mode == 0 && PyUnicode_CompareWithASCIIString(call->p[3], modes[0].name) != 0)
+            return dycl_call_bail(call, DYCL_BAIL_arguments);
     }
-    if (spatial < 1 || spatial > 2 || (modes[mode].spatial && modes[mode].spatial != spatial)) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (spatial < 1 || spatial > 2 || (modes[mode].spatial && modes[mode].spatial != spatial))
+        return dycl_call_bail(call, DYCL_BAIL_shape);
     if (modes[mode].spatial)
         DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[4], 0, &align));
     else if (dycl_call_given(call->p[4])) /* an error */
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[6], 0, &antialias));
-    if (antialias || (dycl_call_given(call->p[5]) && call->p[5] != Py_False) || dycl_call_given(call->p[1]) == dycl_call_given(call->p[2]))
+    if (antialias || (dycl_call_given(call->p[5]) && call->p[5] != Py_False) ||
+        dycl_call_given(call->p[1]) == dycl_call_given(call->p[2]))
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     if (dycl_call_given(call->p[1])) {
         DYCL_CALL_TRY(dycl_call_ints(call, call->p[1], spatial, &count, size));
@@ -54,7 +61,8 @@ static PyObject *interpolate(dycl_call *call, const dycl_binding *row) {
     } else {
         DYCL_CALL_TRY(scales(call, call->p[2], spatial, scale));
         for (int i = 0; i < spatial; i++) {
-            if (!(scale[i] > 0 && (double)v.sizes[2 + i] * scale[i] < 1e9)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+            if (!(scale[i] > 0 && (double)v.sizes[2 + i] * scale[i] < 1e9))
+                return dycl_call_bail(call, DYCL_BAIL_arguments);
             size[i] = (int64_t)((double)v.sizes[2 + i] * scale[i]);
             int simple = size[i] == v.sizes[2 + i] || size[i] == 2 * v.sizes[2 + i];
             if (mode == 0 && spatial == 2 && simple) scale[i] = 0; /* torch ignores the scale then */

@@ -1,4 +1,5 @@
-/* Scattering where torch's schemas take a number that no argument of the host's can be (base/host.h): it becomes a tensor. */
+/* Scattering where torch's schemas take a number that no argument of the host's can be (base/host.h): it becomes a
+ * tensor. */
 #include <string.h>
 
 #include "py/bind.h"
@@ -15,9 +16,11 @@ static dycl_status number_of(dycl_call *call, PyObject *self, PyObject *o, uint3
     dycl_status status;
     DYCL_TRY(dycl_call_value(call, self, &value));
     dycl_dtype dtype = dtype_of(call, value);
-    if (!PyFloat_CheckExact(o) && !PyLong_CheckExact(o) && !PyBool_Check(o)) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
+    if (!PyFloat_CheckExact(o) && !PyLong_CheckExact(o) && !PyBool_Check(o))
+        return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
     DYCL_TRY(dycl_call_operand(call, o, &x));
-    if (x.kind == DYCL_OPERAND_FLOAT && !dycl_dtype_is_float(dtype)) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_dtype);
+    if (x.kind == DYCL_OPERAND_FLOAT && !dycl_dtype_is_float(dtype))
+        return dycl_build_bail(&call->region->recorder, DYCL_BAIL_dtype);
     if (x.kind == DYCL_OPERAND_INT && dtype == DYCL_BOOL) x.i = x.i != 0;
     DYCL_TRY(dycl_build_convert(&call->region->recorder, &x, dtype, out));
     return dycl_build_node(&call->region->recorder, DYCL_OP_full, 1, out, 0, NULL, out);
@@ -34,10 +37,12 @@ static dycl_status look_at(dycl_call *call, PyObject *index, uint32_t *out) {
 
 /* input, dim, index, src or value, reduce */
 static PyObject *scatter(dycl_call *call, const dycl_binding *row) {
-    PyObject *p[DYCL_HOSTED_PARAMETERS] = {call->p[0], call->p[1], call->p[2]}, *given = call->p[3] ? call->p[3] : call->p[4];
+    PyObject *p[DYCL_HOSTED_PARAMETERS] = {call->p[0], call->p[1], call->p[2]},
+             *given = call->p[3] ? call->p[3] : call->p[4];
     uint32_t index, source;
     (void)row;
-    if (!given || dycl_is_tensor(given) || call->p[5] || !p[0] || !dycl_is_tensor(p[0]) || !p[1] || !PyLong_CheckExact(p[1]))
+    if (!given || dycl_is_tensor(given) || call->p[5] || !p[0] || !dycl_is_tensor(p[0]) || !p[1] ||
+        !PyLong_CheckExact(p[1]))
         return dycl_call_bail(call, DYCL_BAIL_operator); /* hosted.def has the others */
     DYCL_CALL_TRY(look_at(call, p[2], &index));
     DYCL_CALL_TRY(number_of(call, p[0], given, &source));
@@ -54,7 +59,8 @@ static PyObject *index_fill(dycl_call *call, const dycl_binding *row) {
     PyObject *p[DYCL_HOSTED_PARAMETERS] = {call->p[0], call->p[1], call->p[2]}, *given = call->p[3];
     uint32_t index, value;
     (void)row;
-    if (!given || dycl_is_tensor(given) || !p[0] || !dycl_is_tensor(p[0]) || !p[1] || !PyLong_CheckExact(p[1])) return dycl_call_bail(call, DYCL_BAIL_operator);
+    if (!given || dycl_is_tensor(given) || !p[0] || !dycl_is_tensor(p[0]) || !p[1] || !PyLong_CheckExact(p[1]))
+        return dycl_call_bail(call, DYCL_BAIL_operator);
     DYCL_CALL_TRY(look_at(call, p[2], &index));
     DYCL_CALL_TRY(number_of(call, p[0], given, &value));
     if (!(p[3] = dycl_lazy_new(call->region, value))) return NULL;
@@ -64,7 +70,9 @@ static PyObject *index_fill(dycl_call *call, const dycl_binding *row) {
 }
 
 static int adds_exactly(const dycl_value *self, const dycl_value *source, int dim, int64_t count) {
-    if (self->dtype != source->dtype || self->dtype == DYCL_BOOL || self->rank == 0 || self->rank != source->rank || source->sizes[dim] != count) return 0;
+    if (self->dtype != source->dtype || self->dtype == DYCL_BOOL || self->rank == 0 || self->rank != source->rank ||
+        source->sizes[dim] != count)
+        return 0;
     for (int i = 0; i < self->rank; i++)
         if (i != dim && self->sizes[i] != source->sizes[i]) return 0;
     return 1;
@@ -82,11 +90,13 @@ static PyObject *index_add(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_value(call, p[0], &self));
     DYCL_CALL_TRY(dycl_call_value(call, call->p[3], &source));
     DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], meta(call, self)->rank, &dim));
-    if (meta(call, at)->rank != 1 || !adds_exactly(meta(call, self), meta(call, source), dim, meta(call, at)->sizes[0])) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (meta(call, at)->rank != 1 || !adds_exactly(meta(call, self), meta(call, source), dim, meta(call, at)->sizes[0]))
+        return dycl_call_bail(call, DYCL_BAIL_shape);
     int scales = dycl_call_given(call->p[4]) && !dycl_int_is(call->p[4], 1);
     if (scales) {
         DYCL_CALL_TRY(dycl_call_operand(call, call->p[4], &product[1]));
-        if (product[1].kind == DYCL_OPERAND_VALUE || (product[1].kind == DYCL_OPERAND_FLOAT && !is_float(call, source))) return dycl_call_bail(call, DYCL_BAIL_arguments);
+        if (product[1].kind == DYCL_OPERAND_VALUE || (product[1].kind == DYCL_OPERAND_FLOAT && !is_float(call, source)))
+            return dycl_call_bail(call, DYCL_BAIL_arguments);
         product[0].value = source;
         DYCL_CALL_TRY(dycl_build_ew(&call->region->recorder, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, product, &source));
         if (!(scaled = dycl_lazy_new(call->region, source))) return NULL;

@@ -1,4 +1,5 @@
-/* Sorting, selecting, counting. The positions come from torch's kernels (base/host.h); values are gathered from them. */
+/* Sorting, selecting, counting. The positions come from torch's kernels (base/host.h); values are gathered from them.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -15,7 +16,8 @@ static PyObject *return_type(PyObject **type, const char *name) { /* borrowed: t
 }
 
 /* Positions along a dimension. */
-static dycl_status positions(dycl_call *call, dycl_op op, uint32_t x, int attr_count, const int64_t *attrs, uint32_t *out) {
+static dycl_status positions(dycl_call *call, dycl_op op, uint32_t x, int attr_count, const int64_t *attrs,
+                             uint32_t *out) {
     int64_t size = meta(call, x)->sizes[attrs[0]];
     dycl_status status = dycl_build_node(&call->region->recorder, op, 1, &x, attr_count, attrs, out);
     if (status == DYCL_OK) dycl_recorder_bound(&call->region->recorder, *out, 0, size - 1);
@@ -30,7 +32,8 @@ static dycl_status values_at(dycl_call *call, uint32_t x, uint32_t index, int64_
     return status;
 }
 
-/* sort, argsort (op 1): input, dim, descending, stable. torch takes the last one only where dim and descending are named, too. */
+/* sort, argsort (op 1): input, dim, descending, stable. torch takes the last one only where dim and descending are
+ * named, too. */
 static PyObject *sort(dycl_call *call, const dycl_binding *row) {
     static PyObject *type; // owned
     uint32_t x, values, index;
@@ -81,7 +84,8 @@ static PyObject *histc(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_int_or(call, call->p[1], 100, &bins));
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[2], 0, &low));
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[3], 0, &high));
-    if (!dycl_host_functions.histc || !(low < high) || !isfinite(low) || !isfinite(high)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (!dycl_host_functions.histc || !(low < high) || !isfinite(low) || !isfinite(high))
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     int64_t attrs[3] = {bins, dycl_f64_attr(low), dycl_f64_attr(high)};
     return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_histc, 1, &x, 3, attrs, &out), out);
 }
@@ -99,13 +103,17 @@ static PyObject *isin(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_value(call, call->p[1], &tests));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[2], 0, &unique));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[3], 0, &inverted));
-    if (unique) return dycl_call_bail(call, DYCL_BAIL_arguments); /* where they are not, the answer depends on how torch goes about it */
+    if (unique)
+        return dycl_call_bail(
+            call, DYCL_BAIL_arguments); /* where they are not, the answer depends on how torch goes about it */
     int rank = meta(call, x)->rank;
     int64_t pairs = dycl_value_numel(meta(call, x)) * dycl_value_numel(meta(call, tests));
-    if (dtype_of(call, x) != dtype_of(call, tests) || dtype_of(call, x) == DYCL_BOOL) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (dtype_of(call, x) != dtype_of(call, tests) || dtype_of(call, x) == DYCL_BOOL)
+        return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (rank == DYCL_MAX_RANK || pairs == 0 || pairs > MOST_COMPARED) return dycl_call_bail(call, DYCL_BAIL_shape);
     DYCL_CALL_TRY(dycl_build_unsqueeze(r, x, rank, &x));
-    DYCL_CALL_TRY(dycl_build_reshape(r, tests, 1, &flat, 1, &tests)); /* torch makes a view, too, and raises where there is none */
+    DYCL_CALL_TRY(dycl_build_reshape(r, tests, 1, &flat, 1,
+                                     &tests)); /* torch makes a view, too, and raises where there is none */
     both[0] = x;
     both[1] = tests;
     DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_eq, 2, both, 0, NULL, &out));

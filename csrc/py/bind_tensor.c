@@ -5,7 +5,7 @@
 #include "py/numpy.h"
 #include "py/scalar.h"
 
-/* ---- Sizes, strides, dtype ---------------------------------------------------------------------------------------------------------- */
+/* ---- Sizes, strides, dtype */
 
 static dycl_status describe(dycl_call *call, PyObject *o, dycl_value *out) {
     dycl_lazy_meta meta;
@@ -17,7 +17,8 @@ static dycl_status describe(dycl_call *call, PyObject *o, dycl_value *out) {
         PyTypeObject *type = o ? Py_TYPE(o) : NULL;
         if (!type || (type != dycl_py.tensor_type && type != dycl_py.parameter_type && type != dycl_py.buffer_type))
             return dycl_build_bail(&call->region->recorder, DYCL_BAIL_subclass);
-        if (!dycl_abi_is_plain(dycl_abi_impl(o)) || !dycl_abi_read(dycl_abi_borrow(o), &view)) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_layout);
+        if (!dycl_abi_is_plain(dycl_abi_impl(o)) || !dycl_abi_read(dycl_abi_borrow(o), &view))
+            return dycl_build_bail(&call->region->recorder, DYCL_BAIL_layout);
         meta = (dycl_lazy_meta){view.dtype, view.rank, view.sizes, view.strides};
     }
     out->dtype = (uint8_t)meta.dtype;
@@ -58,7 +59,8 @@ static PyObject *property(dycl_call *call, const dycl_binding *row) {
 static PyObject *is_contiguous(dycl_call *call, const dycl_binding *row) {
     dycl_value v;
     (void)row;
-    if (call->p[1] && call->p[1] != dycl_py.contiguous_format && call->p[1] != dycl_py.channels_last) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (call->p[1] && call->p[1] != dycl_py.contiguous_format && call->p[1] != dycl_py.channels_last)
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(describe(call, call->p[0], &v));
     if (call->p[1] != dycl_py.channels_last) return PyBool_FromLong(dycl_value_contiguous(&v));
     static const int order[4] = {1, 3, 2, 0};
@@ -88,7 +90,7 @@ static PyObject *length(dycl_call *call, const dycl_binding *row) {
     return v.rank ? PyLong_FromLongLong(v.sizes[0]) : dycl_call_bail(call, DYCL_BAIL_shape);
 }
 
-/* ---- Conversions: the operand itself when there is nothing to do ------------------------------------------------------------------------ */
+/* ---- Conversions: the operand itself when there is nothing to do */
 
 static PyObject *convert(dycl_call *call, PyObject *self, PyObject *dtype_object, int copy) {
     uint32_t value, out = 0;
@@ -99,13 +101,15 @@ static PyObject *convert(dycl_call *call, PyObject *self, PyObject *dtype_object
     DYCL_CALL_TRY(dycl_call_dtype_or(call, dtype_object, own, &dtype));
     if (dtype != own) return dycl_call_finish(call, dycl_build_cast(&call->region->recorder, value, dtype, &out), out);
     if (!copy) return dycl_call_same(call, self);
-    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &value, 1, &preserve, &out), out);
+    return dycl_call_finish(
+        call, dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &value, 1, &preserve, &out), out);
 }
 
 /* to(dtype, non_blocking, copy), to(device, dtype, non_blocking, copy), to(other, non_blocking, copy) */
 static PyObject *to(dycl_call *call, const dycl_binding *row) {
     enum { DTYPE = 5, DEVICE, OTHER, NON_BLOCKING, COPY, FORMAT };
-    PyObject *dtype = call->p[DTYPE], *device = call->p[DEVICE], *other = call->p[OTHER], *flags[2] = {call->p[NON_BLOCKING], call->p[COPY]};
+    PyObject *dtype = call->p[DTYPE], *device = call->p[DEVICE], *other = call->p[OTHER],
+             *flags[2] = {call->p[NON_BLOCKING], call->p[COPY]};
     PyObject *format = call->p[FORMAT];
     int next = 1, flag = 0, copy;
     (void)row;
@@ -119,7 +123,8 @@ static PyObject *to(dycl_call *call, const dycl_binding *row) {
             other = first;
         } else if ((first == Py_None || dycl_py_is_cpu(first)) && !device && !other) {
             device = first;
-            if (call->p[2] && (Py_TYPE(call->p[2]) == dycl_py.dtype_type || call->p[2] == Py_None) && !dtype) dtype = call->p[next++];
+            if (call->p[2] && (Py_TYPE(call->p[2]) == dycl_py.dtype_type || call->p[2] == Py_None) && !dtype)
+                dtype = call->p[next++];
         } else {
             return dycl_call_bail(call, DYCL_BAIL_arguments);
         }
@@ -142,8 +147,9 @@ static PyObject *to(dycl_call *call, const dycl_binding *row) {
 
 static PyObject *type(dycl_call *call, const dycl_binding *row) {
     static const char *const names[DYCL_DTYPE_COUNT] = {
-        [DYCL_F32] = "torch.FloatTensor", [DYCL_F64] = "torch.DoubleTensor", [DYCL_I64] = "torch.LongTensor", [DYCL_I32] = "torch.IntTensor",
-        [DYCL_I16] = "torch.ShortTensor", [DYCL_I8] = "torch.CharTensor",    [DYCL_U8] = "torch.ByteTensor",  [DYCL_BOOL] = "torch.BoolTensor"};
+        [DYCL_F32] = "torch.FloatTensor", [DYCL_F64] = "torch.DoubleTensor", [DYCL_I64] = "torch.LongTensor",
+        [DYCL_I32] = "torch.IntTensor",   [DYCL_I16] = "torch.ShortTensor",  [DYCL_I8] = "torch.CharTensor",
+        [DYCL_U8] = "torch.ByteTensor",   [DYCL_BOOL] = "torch.BoolTensor"};
     dycl_value v;
     (void)row;
     if (dycl_call_given(call->p[2])) return dycl_call_bail(call, DYCL_BAIL_arguments);
@@ -162,9 +168,11 @@ static PyObject *type_as(dycl_call *call, const dycl_binding *row) {
     return convert(call, call->p[0], dycl_py.dtypes[v.dtype], 0);
 }
 
-static PyObject *same(dycl_call *call, const dycl_binding *row) { /* cpu(), resolve_conj(): nothing to do for what we represent */
+static PyObject *same(dycl_call *call,
+                      const dycl_binding *row) { /* cpu(), resolve_conj(): nothing to do for what we represent */
     dycl_value v;
-    if (row->parameter_count > 1 && dycl_call_given(call->p[1]) && call->p[1] != dycl_py.preserve_format) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (row->parameter_count > 1 && dycl_call_given(call->p[1]) && call->p[1] != dycl_py.preserve_format)
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(describe(call, call->p[0], &v));
     return dycl_call_same(call, call->p[0]);
 }
@@ -175,7 +183,7 @@ static PyObject *requires_grad(dycl_call *call, const dycl_binding *row) {
     return dycl_call_same(call, call->p[0]);
 }
 
-/* ---- Values ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- Values */
 
 static dycl_status element_of(dycl_call *call, PyObject *o, dycl_element *out) {
     dycl_value v;
@@ -186,7 +194,8 @@ static dycl_status element_of(dycl_call *call, PyObject *o, dycl_element *out) {
         int known = dycl_scalar_read(o, out);
         return known < 0 ? DYCL_ERROR : known ? DYCL_OK : dycl_build_bail(&call->region->recorder, DYCL_BAIL_shape);
     }
-    if (dycl_value_numel(&v) != 1 || !dycl_abi_read(dycl_abi_borrow(o), &view)) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_shape);
+    if (dycl_value_numel(&v) != 1 || !dycl_abi_read(dycl_abi_borrow(o), &view))
+        return dycl_build_bail(&call->region->recorder, DYCL_BAIL_shape);
     out->dtype = view.dtype;
     memset(&out->value, 0, sizeof out->value);
     memcpy(&out->value, view.data, dycl_dtype_size(view.dtype));
@@ -237,8 +246,10 @@ static PyObject *tolist(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(describe(call, self, &v));
     int lazy = dycl_is_lazy(self);
     if (lazy && dycl_region_compute(self, DYCL_BAIL_fetch) < 0) return NULL;
-    if (lazy && !dycl_is_lazy(self)) return dycl_call_bail(call, DYCL_BAIL_thread); /* another thread made it plain while we waited */
-    if (!dycl_abi_read(lazy ? dycl_lazy_of(self)->real : dycl_abi_borrow(self), &view)) return dycl_call_bail(call, DYCL_BAIL_fetch);
+    if (lazy && !dycl_is_lazy(self))
+        return dycl_call_bail(call, DYCL_BAIL_thread); /* another thread made it plain while we waited */
+    if (!dycl_abi_read(lazy ? dycl_lazy_of(self)->real : dycl_abi_borrow(self), &view))
+        return dycl_call_bail(call, DYCL_BAIL_fetch);
     return nested(&view, 0, view.data);
 }
 

@@ -1,5 +1,6 @@
-/* What needs the values of its operands at once: results whose size depends on them, and answers to Python. The segment ends where these are computed,
- * and nothing else happens to it: tensors stay lazy, results are lazy tensors that are computed. */
+/* What needs the values of its operands at once: results whose size depends on them, and answers to Python. The segment
+ * ends where these are computed, and nothing else happens to it: tensors stay lazy, results are lazy tensors that are
+ * computed. */
 #include <string.h>
 
 #include "py/beside.h"
@@ -14,7 +15,8 @@ static PyObject *is_all(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
     if (dtype_of(call, x) != DYCL_BOOL) return dycl_call_bail(call, DYCL_BAIL_dtype);
     int64_t attrs[2] = {(INT64_C(1) << meta(call, x)->rank) - 1, 0};
-    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, (dycl_op)row->op, 1, &x, 2, attrs, &out), out);
+    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, (dycl_op)row->op, 1, &x, 2, attrs, &out),
+                            out);
 }
 
 /* element in x: whether any element equals it */

@@ -5,7 +5,7 @@
 
 #include "py/bind.h"
 
-/* ---- Arguments and results -------------------------------------------------------------------------------------------------------- */
+/* ---- Arguments and results */
 
 dycl_status dycl_call_sequence(dycl_call *call, PyObject *o, int *out_count, int64_t *out) {
     if (!o || PyLong_Check(o)) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
@@ -30,7 +30,8 @@ dycl_status dycl_call_spread(dycl_call *call, int first, int *out_count, int64_t
 
 dycl_status dycl_call_values(dycl_call *call, PyObject *o, int most, int *out_count, uint32_t *out) {
     int is_tuple = o && PyTuple_CheckExact(o);
-    if (!o || (!is_tuple && !PyList_CheckExact(o))) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
+    if (!o || (!is_tuple && !PyList_CheckExact(o)))
+        return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
     Py_ssize_t n = is_tuple ? PyTuple_GET_SIZE(o) : PyList_GET_SIZE(o);
     if (n < 1 || n > most) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
     for (Py_ssize_t i = 0; i < n; i++) {
@@ -61,10 +62,13 @@ static dycl_status geometry_of(dycl_call *call, PyObject *tensor, geometry *out)
 
 static PyObject *finish(dycl_call *call, const geometry *g) {
     uint32_t out = 0;
-    return dycl_call_finish(call, dycl_build_view(&call->region->recorder, g->value, g->offset, g->rank, g->sizes, g->strides, &out), out);
+    return dycl_call_finish(
+        call, dycl_build_view(&call->region->recorder, g->value, g->offset, g->rank, g->sizes, g->strides, &out), out);
 }
 
-static PyObject *alias(dycl_call *call, const dycl_binding *row) { /* the same value under another object: not a view of it, as torch sees it */
+static PyObject *
+alias(dycl_call *call,
+      const dycl_binding *row) { /* the same value under another object: not a view of it, as torch sees it */
     uint32_t value;
     (void)row;
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
@@ -90,7 +94,7 @@ static void reorder(geometry *g, const int *order) {
     }
 }
 
-/* ---- For getters and slots ---------------------------------------------------------------------------------------------------------- */
+/* ---- For getters and slots */
 
 PyObject *dycl_view_transposed(dycl_region *region, PyObject *self, int matrix) {
     dycl_recorder *r = &region->recorder;
@@ -107,18 +111,21 @@ PyObject *dycl_view_transposed(dycl_region *region, PyObject *self, int matrix) 
     return result;
 }
 
-/* ---- Other sizes ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- Other sizes */
 
 static PyObject *reshape_to(dycl_call *call, uint32_t value, int rank, const int64_t *sizes, int only_view) {
     uint32_t out = 0;
-    return dycl_call_finish(call, dycl_build_reshape(&call->region->recorder, value, rank, sizes, only_view, &out), out);
+    return dycl_call_finish(call, dycl_build_reshape(&call->region->recorder, value, rank, sizes, only_view, &out),
+                            out);
 }
 
-static PyObject *view(dycl_call *call, const dycl_binding *row) { /* op: 1 only a view; extra: 1 the sizes may be spread */
+static PyObject *view(dycl_call *call,
+                      const dycl_binding *row) { /* op: 1 only a view; extra: 1 the sizes may be spread */
     uint32_t value;
     int rank;
     int64_t sizes[DYCL_MAX_RANK];
-    DYCL_CALL_TRY(row->extra ? dycl_call_spread(call, 1, &rank, sizes) : dycl_call_sequence(call, call->p[1], &rank, sizes));
+    DYCL_CALL_TRY(row->extra ? dycl_call_spread(call, 1, &rank, sizes)
+                             : dycl_call_sequence(call, call->p[1], &rank, sizes));
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
     return reshape_to(call, value, rank, sizes, row->op);
 }
@@ -232,7 +239,8 @@ static PyObject *unsqueeze(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, dycl_build_unsqueeze(&call->region->recorder, value, dim, &out), out);
 }
 
-static PyObject *expand(dycl_call *call, const dycl_binding *row) { /* extra: 1 spread, 0 a sequence, 2 the sizes of a tensor */
+static PyObject *expand(dycl_call *call,
+                        const dycl_binding *row) { /* extra: 1 spread, 0 a sequence, 2 the sizes of a tensor */
     uint32_t value, other, out = 0;
     int rank;
     int64_t sizes[DYCL_MAX_RANK];
@@ -241,13 +249,14 @@ static PyObject *expand(dycl_call *call, const dycl_binding *row) { /* extra: 1 
         rank = dycl_call_meta(call, other)->rank;
         memcpy(sizes, dycl_call_meta(call, other)->sizes, sizeof sizes);
     } else {
-        DYCL_CALL_TRY(row->extra ? dycl_call_spread(call, 1, &rank, sizes) : dycl_call_sequence(call, call->p[1], &rank, sizes));
+        DYCL_CALL_TRY(row->extra ? dycl_call_spread(call, 1, &rank, sizes)
+                                 : dycl_call_sequence(call, call->p[1], &rank, sizes));
     }
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
     return dycl_call_finish(call, dycl_build_expand(&call->region->recorder, value, rank, sizes, &out), out);
 }
 
-/* ---- Other orders ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- Other orders */
 
 static PyObject *transpose(dycl_call *call, const dycl_binding *row) {
     uint32_t value, out = 0;
@@ -279,7 +288,8 @@ static PyObject *permute(dycl_call *call, const dycl_binding *row) {
     int count, order[DYCL_MAX_RANK];
     int64_t dims[DYCL_MAX_RANK];
     uint32_t seen = 0;
-    DYCL_CALL_TRY(row->extra ? dycl_call_spread(call, 1, &count, dims) : dycl_call_sequence(call, call->p[1], &count, dims));
+    DYCL_CALL_TRY(row->extra ? dycl_call_spread(call, 1, &count, dims)
+                             : dycl_call_sequence(call, call->p[1], &count, dims));
     DYCL_CALL_TRY(geometry_of(call, call->p[0], &g));
     if (count != g.rank) return dycl_call_bail(call, DYCL_BAIL_shape);
     for (int i = 0; i < count; i++) {
@@ -308,7 +318,8 @@ static PyObject *movedim(dycl_call *call, const dycl_binding *row) {
             seen[k] |= UINT32_C(1) << dims[k][i];
         }
     }
-    if (count[0] != count[1] || PyLong_Check(call->p[1]) != PyLong_Check(call->p[2])) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (count[0] != count[1] || PyLong_Check(call->p[1]) != PyLong_Check(call->p[2]))
+        return dycl_call_bail(call, DYCL_BAIL_shape);
     for (int i = 0; i < count[0]; i++) order[dims[1][i]] = (int)dims[0][i];
     for (int to = 0, from = 0; to < g.rank; to++) { /* the others keep their order */
         if (seen[1] >> to & 1) continue;
@@ -341,7 +352,7 @@ static PyObject *diagonal(dycl_call *call, const dycl_binding *row) {
     return finish(call, &g);
 }
 
-/* ---- Parts ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- Parts */
 
 static PyObject *narrow(dycl_call *call, const dycl_binding *row) {
     geometry g;
@@ -393,7 +404,7 @@ static PyObject *unfold(dycl_call *call, const dycl_binding *row) {
     return finish(call, &g);
 }
 
-/* ---- Table ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- Table */
 
 dycl_binding dycl_bindings_view[] = {
     ROW("view", M, "self size " DYCL_SPREAD, view, 1, 1),

@@ -1,4 +1,6 @@
-/* Views that the lazy tensor's getters and slots need, and what the tables of views, movement, indexing and creation share.
+/* Views that the lazy tensor's getters and slots need, and what the tables of views, movement, indexing and creation
+ * share.
+ *
  * Ownership: results are new references. Threads: GIL held; the region is open. */
 #ifndef DYCL_PY_BIND_VIEW_H
 #define DYCL_PY_BIND_VIEW_H
@@ -6,9 +8,11 @@
 #include "py/call.h"
 
 /* NULL without an exception for BAIL (region->recorder.why says why), NULL with an exception for an error. */
-/* x.T (matrix 0: rank 2 only, torch warns or raises elsewhere) and x.mT, x.mH (matrix 1: the last two of at least two dimensions) */
+/* x.T (matrix 0: rank 2 only, torch warns or raises elsewhere) and x.mT, x.mH (matrix 1: the last two of at least two
+ * dimensions) */
 PyObject *dycl_view_transposed(dycl_region *region, PyObject *self, int matrix);
-PyObject *dycl_view_unbind(dycl_region *region, PyObject *self, int dim); /* a tuple of lazy tensors: what iterating over a tensor goes through */
+PyObject *dycl_view_unbind(dycl_region *region, PyObject *self,
+                           int dim); /* a tuple of lazy tensors: what iterating over a tensor goes through */
 
 /* Names of parameters that a list of integers may be spread over, x.view(2, 3): no keyword can spell them. */
 #define DYCL_SPREAD "*1 *2 *3 *4 *5 *6 *7 *8"
@@ -22,7 +26,8 @@ dycl_status dycl_call_values(dycl_call *call, PyObject *o, int most, int *out_co
 PyObject *dycl_call_results(dycl_region *region, int count, const uint32_t *values);
 
 /* Several views at once (bind_parts.c): rows of the table in bind_view.c. */
-PyObject *dycl_bind_split(dycl_call *call, const dycl_binding *row); /* op 0: split, 1: chunk, 2: only a list of sizes */
+PyObject *dycl_bind_split(dycl_call *call,
+                          const dycl_binding *row); /* op 0: split, 1: chunk, 2: only a list of sizes */
 PyObject *dycl_bind_tensor_split(dycl_call *call, const dycl_binding *row);
 PyObject *dycl_bind_unbind(dycl_call *call, const dycl_binding *row);
 PyObject *dycl_bind_iterate(dycl_call *call, const dycl_binding *row);
@@ -45,6 +50,7 @@ PyObject *dycl_bind_stack_along(dycl_call *call, const dycl_binding *row); /* op
 PyObject *dycl_bind_pad(dycl_call *call, const dycl_binding *row);
 PyObject *dycl_bind_band(dycl_call *call, const dycl_binding *row); /* op: tril or triu */
 
-PyObject *dycl_bind_einsum(dycl_call *call, const dycl_binding *row); /* bind_einsum.c: a row of the table in bind_matmul.c */
+PyObject *dycl_bind_einsum(dycl_call *call,
+                           const dycl_binding *row); /* bind_einsum.c: a row of the table in bind_matmul.c */
 
 #endif

@@ -8,8 +8,9 @@
 
 /* pad(input, pad, mode): the operator of this mode, and of how many dimensions are padded (ATen/native/PadNd.cpp) */
 PyObject *dycl_bind_pad_by_mode(dycl_call *call) {
-    static const dycl_op ops[2][3] = {{DYCL_OP_aten_reflection_pad1d, DYCL_OP_aten_reflection_pad2d, DYCL_OP_aten_reflection_pad3d},
-                                      {DYCL_OP_aten_replication_pad1d, DYCL_OP_aten_replication_pad2d, DYCL_OP_aten_replication_pad3d}};
+    static const dycl_op ops[2][3] = {
+        {DYCL_OP_aten_reflection_pad1d, DYCL_OP_aten_reflection_pad2d, DYCL_OP_aten_reflection_pad3d},
+        {DYCL_OP_aten_replication_pad1d, DYCL_OP_aten_replication_pad2d, DYCL_OP_aten_replication_pad3d}};
     static const char *const modes[] = {"reflect", "replicate", "circular"};
     PyObject *p[DYCL_HOSTED_PARAMETERS] = {call->p[0], call->p[1]}, *value = call->p[3];
     int64_t pad[2 * DYCL_MAX_RANK];
@@ -17,17 +18,19 @@ PyObject *dycl_bind_pad_by_mode(dycl_call *call) {
     uint32_t x;
     while (mode < 3 && PyUnicode_CompareWithASCIIString(call->p[2], modes[mode]) != 0) mode++;
     if (mode == 3 || !p[1] || PyLong_Check(p[1])) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    if (dycl_call_given(value) && !(PyFloat_CheckExact(value) && PyFloat_AS_DOUBLE(value) == 0) && !dycl_int_is(value, 0))
+    if (dycl_call_given(value) && !(PyFloat_CheckExact(value) && PyFloat_AS_DOUBLE(value) == 0) &&
+        !dycl_int_is(value, 0))
         return dycl_call_bail(call, DYCL_BAIL_arguments); /* an error */
     DYCL_CALL_TRY(dycl_call_ints(call, p[1], 2 * DYCL_MAX_RANK, &count, pad));
     DYCL_CALL_TRY(dycl_call_value(call, p[0], &x));
     int rank = meta(call, x)->rank, padded = count / 2;
-    if (count % 2 || padded < 1 || padded > 3 || (rank != padded + 1 && rank != padded + 2)) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (count % 2 || padded < 1 || padded > 3 || (rank != padded + 1 && rank != padded + 2))
+        return dycl_call_bail(call, DYCL_BAIL_shape);
     return dycl_hosted_record_op(call, mode == 2 ? DYCL_OP_aten_pad_circular : ops[mode][padded - 1], mode == 2, p);
 }
 
-/* conv3d: input, weight, bias, stride, padding, dilation, groups. padding="valid" is none; "same" keeps the size, where both sides get as much (torch
- * warns where they do not) */
+/* conv3d: input, weight, bias, stride, padding, dilation, groups. padding="valid" is none; "same" keeps the size, where
+ * both sides get as much (torch warns where they do not) */
 static PyObject *conv3d(dycl_call *call, const dycl_binding *row) {
     PyObject *p[DYCL_HOSTED_PARAMETERS] = {0}, *word = call->p[4];
     int64_t dilation[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, padding[3] = {0, 0, 0};
@@ -43,8 +46,10 @@ static PyObject *conv3d(dycl_call *call, const dycl_binding *row) {
         int64_t *to = i ? dilation : stride;
         if (!given) continue;
         DYCL_CALL_TRY(dycl_call_ints(call, given, 3, &count, to));
-        if (count == 1) to[1] = to[2] = to[0];
-        else if (count != 3) return dycl_call_bail(call, DYCL_BAIL_arguments);
+        if (count == 1)
+            to[1] = to[2] = to[0];
+        else if (count != 3)
+            return dycl_call_bail(call, DYCL_BAIL_arguments);
     }
     DYCL_CALL_TRY(dycl_call_value(call, p[1], &weight));
     if (meta(call, weight)->rank != 5) return dycl_call_bail(call, DYCL_BAIL_shape);

@@ -9,7 +9,7 @@
 #include "py/site.h"
 #include "py/write.h"
 
-/* ---- Parsing ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Parsing */
 
 static int parameter_of(const dycl_binding *row, PyObject *name) {
     for (int i = 0; i < row->parameter_count; i++)
@@ -21,7 +21,8 @@ static int parameter_of(const dycl_binding *row, PyObject *name) {
 
 /* NumPy's names for torch's parameters, which torch's own parser takes too (torch/csrc/utils/python_arg_parser.cpp). */
 static int parameter_of_alias(const dycl_binding *row, PyObject *name) {
-    static const char *const aliases[][2] = {{"axis", "dim"}, {"keepdims", "keepdim"}, {"x", "input"}, {"a", "input"}, {"x1", "input"}, {"x2", "other"}};
+    static const char *const aliases[][2] = {{"axis", "dim"}, {"keepdims", "keepdim"}, {"x", "input"},
+                                             {"a", "input"},  {"x1", "input"},         {"x2", "other"}};
     if (row->python || !PyUnicode_Check(name)) return -1;
     for (size_t k = 0; k < sizeof aliases / sizeof *aliases; k++) {
         if (PyUnicode_CompareWithASCIIString(name, aliases[k][0]) != 0) continue;
@@ -58,7 +59,7 @@ int dycl_call_parse(dycl_call *call, const dycl_binding *row) {
     return 1;
 }
 
-/* ---- Results ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Results */
 
 PyObject *dycl_call_bail(dycl_call *call, dycl_bail why) {
     call->region->recorder.why = why;
@@ -87,11 +88,13 @@ static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
     PyObject *self = call->p[0];
     dycl_lazy_meta old;
     if (!self || !dycl_is_tensor(self)) return dycl_call_bail(call, DYCL_BAIL_alias);
-    if (!dycl_is_lazy(self) || !dycl_region_may_write(region, self)) return dycl_write_value(call, self, NULL, 0, value, DYCL_WRITE_SMALL);
+    if (!dycl_is_lazy(self) || !dycl_region_may_write(region, self))
+        return dycl_write_value(call, self, NULL, 0, value, DYCL_WRITE_SMALL);
     if (dycl_lazy_describe(self, &old) < 0) return NULL;
     const dycl_value *result = dycl_call_meta(call, value);
     int same = result->dtype == old.dtype && result->rank == old.rank && result->root == value;
-    for (int i = 0; same && i < old.rank; i++) same = result->sizes[i] == old.sizes[i] && result->strides[i] == old.strides[i];
+    for (int i = 0; same && i < old.rank; i++)
+        same = result->sizes[i] == old.sizes[i] && result->strides[i] == old.strides[i];
     if (!same) return dycl_call_bail(call, DYCL_BAIL_alias);
     if (dycl_region_rebind(region, self, value) < 0) return NULL;
     region->site->stats.recorded++;
@@ -110,7 +113,7 @@ PyObject *dycl_call_finish_value(dycl_call *call, dycl_status status, uint32_t v
     return NULL;
 }
 
-/* ---- Arguments ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Arguments */
 
 static dycl_status bad(dycl_call *call) { return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments); }
 
@@ -222,7 +225,8 @@ dycl_status dycl_call_dim(dycl_call *call, PyObject *o, int rank, int *out) {
     dycl_status status = dycl_call_int(call, o, &dim);
     if (status != DYCL_OK) return status;
     int64_t limit = rank ? rank : 1;
-    if (dim < -limit || dim >= limit) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_shape); /* torch raises */
+    if (dim < -limit || dim >= limit)
+        return dycl_build_bail(&call->region->recorder, DYCL_BAIL_shape); /* torch raises */
     *out = (int)(dim < 0 ? dim + limit : dim);
     return DYCL_OK;
 }
@@ -234,7 +238,7 @@ dycl_status dycl_call_dtype_or(dycl_call *call, PyObject *o, dycl_dtype fallback
     return DYCL_OK;
 }
 
-/* ---- The table of torch's callables ---------------------------------------------------------------------------------------------- */
+/* ---- The table of torch's callables */
 
 typedef struct {
     PyObject *callable; /* owned */
@@ -279,7 +283,8 @@ int dycl_binding_insert(PyObject *callable, const dycl_binding *row, int in_plac
     }
     size_t at = bucket(callable, table_room);
     while (table[at].callable) {
-        if (table[at].callable == callable) return 0; /* torch exports some callables under several names: the first row serves */
+        if (table[at].callable == callable)
+            return 0; /* torch exports some callables under several names: the first row serves */
         at = (at + 1) & (table_room - 1);
     }
     table[at] = (dycl_bound){Py_NewRef(callable), row, in_place, swapped};
@@ -298,11 +303,10 @@ PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call) {
     return dycl_binding_settle(call, row->bind(call, row));
 }
 
-/* ---- Methods of the lazy tensor: descriptors that carry their row ---------------------------------------------------------------- */
+/* ---- Methods of the lazy tensor: descriptors that carry their row */
 
 typedef struct {
-    PyObject_HEAD
-    const dycl_binding *row;
+    PyObject_HEAD const dycl_binding *row;
     PyObject *original; // owned: torch.Tensor's own method
     int in_place, swapped;
     vectorcallfunc vectorcall;
@@ -315,7 +319,8 @@ static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, 
     if (count && dycl_is_lazy(args[0]) && dycl_region_records(region)) {
         int parsed = count > 1 || kwnames;
         uint64_t pattern = parsed ? dycl_shortcut_pattern(method->original, args, count, kwnames, 1) : 0;
-        if (parsed && !region->passing && !(pattern && dycl_shortcut_known(pattern))) { /* torch's parser may refuse what the binding would take */
+        if (parsed && !region->passing &&
+            !(pattern && dycl_shortcut_known(pattern))) { /* torch's parser may refuse what the binding would take */
             PyObject *result = PyObject_Vectorcall(method->original, args, nargsf, kwnames);
             if (result) dycl_shortcut_remember(pattern);
             if (result || !dycl_shortcut_refused()) return result;

@@ -44,10 +44,12 @@ static void decide(dycl_choice *c) {
     c->calls = 0;
 }
 
-/* The recorded way became clearly slower since it was preferred (other shapes, paths that are always new): torch may be faster by now. */
+/* The recorded way became clearly slower since it was preferred (other shapes, paths that are always new): torch may be
+ * faster by now. */
 static int drifted(const dycl_choice *c) {
-    return c->settled > 0 && c->preferred == DYCL_WAY_REGION && c->counts[DYCL_WAY_REGION] % DYCL_CHOOSE_WINDOW == 0 && c->calls >= FIRST_LOOK &&
-           c->calls >= c->interval / DRIFT && dycl_choose_median(c, DYCL_WAY_REGION) > 1.25 * c->settled;
+    return c->settled > 0 && c->preferred == DYCL_WAY_REGION && c->counts[DYCL_WAY_REGION] % DYCL_CHOOSE_WINDOW == 0 &&
+           c->calls >= FIRST_LOOK && c->calls >= c->interval / DRIFT &&
+           dycl_choose_median(c, DYCL_WAY_REGION) > 1.25 * c->settled;
 }
 
 dycl_way dycl_choose(dycl_choice *c) {
@@ -71,6 +73,8 @@ void dycl_choose_done(dycl_choice *c, dycl_way way, uint64_t nanoseconds, int ho
     }
     c->times[way][c->counts[way]++ % DYCL_CHOOSE_WINDOW] = (float)nanoseconds;
     c->calls++;
-    if (c->looks && way != c->preferred && --c->looks == 0) decide(c); /* the calls of a way that is preferred but not timed keep their old times */
-    else if (!c->looks && ((hopeless && c->settled == 0 && c->calls >= FIRST_HOPELESS) || drifted(c))) c->interval = c->calls;
+    if (c->looks && way != c->preferred && --c->looks == 0)
+        decide(c); /* the calls of a way that is preferred but not timed keep their old times */
+    else if (!c->looks && ((hopeless && c->settled == 0 && c->calls >= FIRST_HOPELESS) || drifted(c)))
+        c->interval = c->calls;
 }

@@ -7,19 +7,22 @@
 #include "py/method.h"
 #include "py/region.h"
 
-static ternaryfunc plain_call;   /* nn.Module's slots */
+static ternaryfunc plain_call; /* nn.Module's slots */
 static getattrofunc plain_getattr;
-static PyObject *make_frames;    /* owned: dycl._frames.make */
-static unsigned generation = 1;  /* of the adoption */
+static PyObject *make_frames;   /* owned: dycl._frames.make */
+static unsigned generation = 1; /* of the adoption */
 
 enum { NAME_call, NAME_call_impl, NAME_compiled, NAME_getattr, NAME_getattribute, NAME_dict, CLASS_NAMES };
-static const char *const class_texts[CLASS_NAMES] = {"__call__", "_call_impl", "_compiled_call_impl", "__getattr__", "__getattribute__", "__dict__"};
-static PyObject *class_names[CLASS_NAMES], *class_own[CLASS_NAMES]; /* owned: interned; what nn.Module has under that name */
+static const char *const class_texts[CLASS_NAMES] = {"__call__",    "_call_impl",       "_compiled_call_impl",
+                                                     "__getattr__", "__getattribute__", "__dict__"};
+static PyObject *class_names[CLASS_NAMES],
+    *class_own[CLASS_NAMES]; /* owned: interned; what nn.Module has under that name */
 
-static const char *const table_texts[3] = {"_parameters", "_buffers", "_modules"}; /* in the order in which Module.__getattr__ asks */
-static PyObject *tables[3]; /* owned: interned */
+static const char *const table_texts[3] = {"_parameters", "_buffers",
+                                           "_modules"}; /* in the order in which Module.__getattr__ asks */
+static PyObject *tables[3];                             /* owned: interned */
 
-/* ---- Classes ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- Classes */
 
 typedef struct {
     PyTypeObject *type; /* borrowed: the key, together with its version tag, which is never used again */
@@ -30,13 +33,17 @@ typedef struct {
 #define CLASS_BITS 10
 static class_row classes[1 << CLASS_BITS];
 
-static int has_own(PyTypeObject *type, int name) { return dycl_type_lookup(type, class_names[name]) == class_own[name]; }
+static int has_own(PyTypeObject *type, int name) {
+    return dycl_type_lookup(type, class_names[name]) == class_own[name];
+}
 
 static const class_row *class_of(PyTypeObject *type) {
     class_row *row = &classes[dycl_address_hash(type, CLASS_BITS)];
     if (row->type == type && row->version && row->version == dycl_type_version(type)) return row;
-    row->attributes = (uint8_t)(has_own(type, NAME_getattr) && has_own(type, NAME_getattribute) && has_own(type, NAME_dict));
-    PyObject *compiled = dycl_type_lookup(type, class_names[NAME_compiled]); /* None, or what answers None in a region */
+    row->attributes =
+        (uint8_t)(has_own(type, NAME_getattr) && has_own(type, NAME_getattribute) && has_own(type, NAME_dict));
+    PyObject *compiled =
+        dycl_type_lookup(type, class_names[NAME_compiled]); /* None, or what answers None in a region */
     row->calls = (uint8_t)(row->attributes && has_own(type, NAME_call) && has_own(type, NAME_call_impl) && compiled &&
                            (compiled == Py_None || dycl_everywhere_is_descriptor(compiled)));
     row->type = type;
@@ -44,7 +51,7 @@ static const class_row *class_of(PyTypeObject *type) {
     return row;
 }
 
-/* ---- Attributes ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- Attributes */
 
 /* New reference; NULL without an exception where the ordinary way has to be taken. */
 static PyObject *find_attribute(PyObject *self, PyObject *name) {
@@ -91,17 +98,18 @@ void dycl_composite_watch_methods(PyObject *module) {
     dycl_type_changed(type);
 }
 
-/* ---- Calls ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- Calls */
 
 #define MOST_ARGUMENTS 8 /* of each sort */
 #define SIGNATURES     256
-/* References that the tuples, dicts and stacks of torch's way hold besides, so that sys.getrefcount tells forward the same number: measured, as every
- * Python passes arguments in its own way. */
+/* References that the tuples, dicts and stacks of torch's way hold besides, so that sys.getrefcount tells forward the
+ * same number: measured, as every Python passes arguments in its own way. */
 static struct { Py_ssize_t self, by_place, by_name; } held;
 
 /* A way of calling: so many positional arguments, and these names. */
 typedef struct {
-    PyObject *function; /* owned: takes the module and all arguments by position. None: there is none; NULL: a free place */
+    PyObject
+        *function; /* owned: takes the module and all arguments by position. None: there is none; NULL: a free place */
     int count, named;
     PyObject *names[MOST_ARGUMENTS]; /* owned */
 } signature;
@@ -157,7 +165,8 @@ static int is_ordinary(PyObject *self) {
     if (!dict) return 0;
     const class_row *row = class_of(Py_TYPE(self));
     dycl_instance *instance = &instances[dycl_instance_place(self)];
-    return row->calls && (dycl_instance_is_current(instance, self, dict) || dycl_instance_read(instance, self, dict)) && !dycl_instance_hooked(instance);
+    return row->calls && (dycl_instance_is_current(instance, self, dict) || dycl_instance_read(instance, self, dict)) &&
+           !dycl_instance_hooked(instance);
 }
 
 static inline Py_ssize_t held_of(PyObject **o, PyObject **self, PyObject *const *keywords) {
@@ -179,7 +188,8 @@ static PyObject *call_through_frames(PyObject *self, PyObject *args, PyObject *k
     if (!function) return NULL;
     PyObject *const *keywords = next - named;
     for (PyObject **o = stack + 1; o < next; o++) dycl_object_count(*o, held_of(o, stack + 1, keywords));
-    PyObject *result = PyObject_Vectorcall(function, stack + 1, (size_t)(next - stack - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    PyObject *result =
+        PyObject_Vectorcall(function, stack + 1, (size_t)(next - stack - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     for (PyObject **o = stack + 1; o < next; o++) {
         dycl_object_count(*o, 1 - held_of(o, stack + 1, keywords));
         Py_DECREF(*o); /* it may be the last one by now */
@@ -195,7 +205,7 @@ static PyObject *composite_call(PyObject *self, PyObject *args, PyObject *kwargs
     return plain_call(self, args, kwargs);
 }
 
-/* ---- Adoption ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- Adoption */
 
 static void adopt_class(PyTypeObject *type) {
     if (type->tp_call == plain_call) type->tp_call = composite_call;
@@ -204,18 +214,21 @@ static void adopt_class(PyTypeObject *type) {
     dycl_type_changed(type);
 }
 
-/* The module and all below it, each once: modules share parts, and some hold the one that holds them. 0, or -1 with an exception. */
+/* The module and all below it, each once: modules share parts, and some hold the one that holds them. 0, or -1 with an
+ * exception. */
 static int adopt_below(PyObject *module) {
     PyObject *found = PyList_New(0), *seen = PySet_New(NULL);
     int result = found && seen ? PyList_Append(found, module) : -1;
     for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(found); i++) {
-        PyObject *o = PyList_GET_ITEM(found, i), *dict = PyObject_TypeCheck(o, dycl_py.module_type) ? dycl_object_dict(o) : NULL, *key, *child;
+        PyObject *o = PyList_GET_ITEM(found, i),
+                 *dict = PyObject_TypeCheck(o, dycl_py.module_type) ? dycl_object_dict(o) : NULL, *key, *child;
         PyObject *children = dict ? PyDict_GetItem(dict, tables[2]) : NULL;
         Py_ssize_t at = 0;
         if (dict) adopt_class(Py_TYPE(o));
         while (result == 0 && children && PyDict_Check(children) && PyDict_Next(children, &at, &key, &child)) {
             Py_ssize_t before = PySet_GET_SIZE(seen);
-            PyObject *address = PyLong_FromVoidPtr(child); /* not the module: a program may define how modules compare */
+            PyObject *address =
+                PyLong_FromVoidPtr(child); /* not the module: a program may define how modules compare */
             result = address ? PySet_Add(seen, address) : -1;
             Py_XDECREF(address);
             if (result == 0 && PySet_GET_SIZE(seen) > before) result = PyList_Append(found, child);
@@ -242,7 +255,8 @@ static void adopt_all(PyObject *list) {
     }
 }
 
-/* A function may call any module. Many functions may be accelerated: the classes are walked once, and again when there are more. */
+/* A function may call any module. Many functions may be accelerated: the classes are walked once, and again when there
+ * are more. */
 static void adopt_for_functions(void) {
     static unsigned done;
     static Py_ssize_t seen;
@@ -274,7 +288,8 @@ static PyObject *probe_call(PyObject *self, PyObject *args, PyObject *kwargs) {
     return result;
 }
 
-/* What _frames.Probe's forward counts of itself, an argument and a named argument, now that its class is called in this way. 0, or -1 with an exception. */
+/* What _frames.Probe's forward counts of itself, an argument and a named argument, now that its class is called in this
+ * way. 0, or -1 with an exception. */
 static int count_references(PyTypeObject *probe, ternaryfunc way, Py_ssize_t *out) {
     probe->tp_call = way;
     PyObject *counts = PyObject_CallMethod((PyObject *)probe, "count", NULL);

@@ -7,12 +7,12 @@
 #include "py/watch.h"
 
 typedef struct {
-    PyObject *object;   /* borrowed: valid while `weak` is alive */
-    PyObject *weak;     /* owned */
-    uint64_t token;     /* 0: not constant at present */
+    PyObject *object; /* borrowed: valid while `weak` is alive */
+    PyObject *weak;   /* owned */
+    uint64_t token;   /* 0: not constant at present */
     uint64_t storage;
     uint16_t retry_after; /* calls until its storage is looked at again */
-    uint8_t lost;       /* a raw pointer or a NumPy array got out: never constant again */
+    uint8_t lost;         /* a raw pointer or a NumPy array got out: never constant again */
 } constant;
 
 #define RETRY_CALLS 64
@@ -42,7 +42,8 @@ static void take_out(constant *entry) {
     if (entry->token) dycl_pack_forget(entry->token);
     table[hole].object = NULL;
     table_count--;
-    for (size_t at = (hole + 1) & (table_room - 1); table[at].object; at = (at + 1) & (table_room - 1)) { /* close the gap */
+    for (size_t at = (hole + 1) & (table_room - 1); table[at].object;
+         at = (at + 1) & (table_room - 1)) { /* close the gap */
         size_t wanted = home(table[at].object, table_room);
         if (((at - wanted) & (table_room - 1)) < ((at - hole) & (table_room - 1))) continue;
         table[hole] = table[at];
@@ -87,7 +88,8 @@ typedef struct {
     int shared; /* with other processes; unknown counts as shared */
 } owners;
 
-static owners alone; /* of a tensor that nobody shares anything with: measured, as it depends on how torch keeps storage objects */
+static owners alone; /* of a tensor that nobody shares anything with: measured, as it depends on how torch keeps storage
+                        objects */
 
 static owners count_owners(PyObject *tensor) {
     int state = dycl_abi_torch_function_off();
@@ -151,14 +153,15 @@ uint64_t dycl_constant_token(PyObject *parameter, uint64_t *out_version) {
     return entry->token;
 }
 
-/* ---- The doors to memory that torch does not count writes through ------------------------------------------------------------------
- * Their C functions (in PyGetSetDef and PyMethodDef) are wrapped once, when the first parameter becomes a constant: a few nanoseconds a
- * call, and nothing that Python or torch.compile can see changes. */
+/* ---- The doors to memory that torch does not count writes through
+ * Their C functions (in PyGetSetDef and PyMethodDef) are wrapped once, when the first parameter becomes a constant: a
+ * few nanoseconds a call, and nothing that Python or torch.compile can see changes. */
 
 void dycl_constant_expose(PyObject *self, int for_good) {
     if (opening || !table_count || !PyObject_TypeCheck(self, dycl_py.tensor_type)) return;
     uint64_t storage = dycl_abi_storage(dycl_abi_impl(self));
-    for (size_t i = 0; i < table_room; i++) { /* rare: nobody opens these doors in a hot loop while constants are held */
+    for (size_t i = 0; i < table_room;
+         i++) { /* rare: nobody opens these doors in a hot loop while constants are held */
         if (!table[i].object || table[i].storage != storage) continue;
         if (table[i].token) dycl_pack_forget(table[i].token);
         table[i].token = 0;
@@ -225,7 +228,8 @@ static PyObject *door_numpy(PyObject *self, PyObject *args, PyObject *kwargs) {
 static PyCFunction original_apply;
 static PyCFunctionWithKeywords original_map, original_map2, original_fused[5];
 
-/* These call a function of the program for each element, which may do anything meanwhile: what they write is no constant for a while. */
+/* These call a function of the program for each element, which may do anything meanwhile: what they write is no
+ * constant for a while. */
 static PyObject *door_apply(PyObject *self, PyObject *function) {
     if (open_door(self, 0) < 0) return NULL;
     return original_apply(self, function);
@@ -246,14 +250,20 @@ static PyObject *fused(PyCFunctionWithKeywords original, PyObject *self, PyObjec
     if (make_postponed() < 0) return NULL;
     PyObject *result = original(self, args, kwargs), *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    PyObject *list = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : kwargs ? PyDict_GetItemString(kwargs, "self") : NULL;
-    for (Py_ssize_t i = 0; list && (PyList_Check(list) || PyTuple_Check(list)) && i < PySequence_Fast_GET_SIZE(list); i++) dycl_constant_renew(PySequence_Fast_GET_ITEM(list, i));
+    PyObject *list = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0)
+                     : kwargs               ? PyDict_GetItemString(kwargs, "self")
+                                            : NULL;
+    for (Py_ssize_t i = 0; list && (PyList_Check(list) || PyTuple_Check(list)) && i < PySequence_Fast_GET_SIZE(list);
+         i++)
+        dycl_constant_renew(PySequence_Fast_GET_ITEM(list, i));
     PyErr_Restore(type, value, traceback);
     return result;
 }
 
 #define FUSED_DOOR(n)                                                                                                  \
-    static PyObject *door_fused##n(PyObject *self, PyObject *args, PyObject *kwargs) { return fused(original_fused[n], self, args, kwargs); }
+    static PyObject *door_fused##n(PyObject *self, PyObject *args, PyObject *kwargs) {                                 \
+        return fused(original_fused[n], self, args, kwargs);                                                           \
+    }
 FUSED_DOOR(0)
 FUSED_DOOR(1)
 FUSED_DOOR(2)
@@ -270,7 +280,9 @@ static void watch_writers(void) {
                       {"_VariableFunctions._fused_adagrad_", door_fused3},
                       {"_VariableFunctions._amp_foreach_non_finite_check_and_unscale_", door_fused4}};
     int keywords = METH_VARARGS | METH_KEYWORDS;
-    for (int i = 0; i < 5; i++) original_fused[i] = DYCL_AS_KEYWORDS(dycl_watch_function(functions[i].name, METH_STATIC | keywords, DYCL_AS_FUNCTION(functions[i].door)));
+    for (int i = 0; i < 5; i++)
+        original_fused[i] = DYCL_AS_KEYWORDS(
+            dycl_watch_function(functions[i].name, METH_STATIC | keywords, DYCL_AS_FUNCTION(functions[i].door)));
     original_apply = dycl_watch_method("apply_", METH_O, door_apply);
     original_map = DYCL_AS_KEYWORDS(dycl_watch_method("map_", keywords, DYCL_AS_FUNCTION(door_map)));
     original_map2 = DYCL_AS_KEYWORDS(dycl_watch_method("map2_", keywords, DYCL_AS_FUNCTION(door_map2)));
@@ -301,7 +313,8 @@ static PyObject *foreign_reference_count(PyObject *self, PyObject *object) {
 
 static void hide_references(void) {
     PyObject *module = PyImport_ImportModule("_weakref");
-    PyObject *references = module ? PyObject_GetAttrString(module, "getweakrefs") : NULL, *count = module ? PyObject_GetAttrString(module, "getweakrefcount") : NULL;
+    PyObject *references = module ? PyObject_GetAttrString(module, "getweakrefs") : NULL,
+             *count = module ? PyObject_GetAttrString(module, "getweakrefcount") : NULL;
     original_weak_references = dycl_watch_object(references, METH_O, foreign_references);
     original_weak_reference_count = dycl_watch_object(count, METH_O, foreign_reference_count);
     Py_XDECREF(references);
@@ -319,11 +332,13 @@ static PyMethodDef *method_def(const char *name, int flags) {
 
 static void watch_doors(void) {
     PyObject *data = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, "data");
-    PyGetSetDef *data_def = data && Py_TYPE(data) == &PyGetSetDescr_Type ? ((PyGetSetDescrObject *)data)->d_getset : NULL;
+    PyGetSetDef *data_def =
+        data && Py_TYPE(data) == &PyGetSetDescr_Type ? ((PyGetSetDescrObject *)data)->d_getset : NULL;
     PyMethodDef *pointer = method_def("data_ptr", METH_NOARGS), *storage = method_def("untyped_storage", METH_NOARGS),
                 *numpy = method_def("numpy", METH_VARARGS | METH_KEYWORDS);
     doors_watched = -1;
-    if (!data_def || !data_def->set || !pointer || !storage || !numpy) return; /* an unknown torch: nothing is constant */
+    if (!data_def || !data_def->set || !pointer || !storage || !numpy)
+        return; /* an unknown torch: nothing is constant */
     original_data = data_def->get;
     original_data_ptr = pointer->ml_meth;
     original_untyped_storage = storage->ml_meth;
@@ -353,6 +368,7 @@ int dycl_constant_setup(void) {
     alone = count_owners(sample);
     owners again = count_owners(sample);
     Py_DECREF(sample);
-    if (alone.uses < 1 || again.uses != alone.uses || again.references != alone.references) alone.uses = -2; /* nothing counts as constant then */
+    if (alone.uses < 1 || again.uses != alone.uses || again.references != alone.references)
+        alone.uses = -2; /* nothing counts as constant then */
     return 0;
 }

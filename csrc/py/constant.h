@@ -1,7 +1,9 @@
 /* Constants: parameters whose packed form may be kept, because every write to them shows in their version.
  *
- * torch does not count writes through `.data`, NumPy arrays, storages, DLPack or raw pointers. So a parameter is constant only while
- * its storage belongs to it alone, and from the moment that one of these doors was opened for it, it is not (see constant.c).
+ * torch does not count writes through `.data`, NumPy arrays, storages, DLPack or raw pointers. So a parameter is
+ * constant only while its storage belongs to it alone, and from the moment that one of these doors was opened for it,
+ * it is not (see constant.c).
+ *
  * Ownership: the table holds weak references. Threads: GIL held. */
 #ifndef DYCL_PY_CONSTANT_H
 #define DYCL_PY_CONSTANT_H

@@ -4,7 +4,8 @@
 #include "py/region.h"
 #include "py/site.h"
 
-static int door_arguments(PyObject *const *args, Py_ssize_t count, PyObject *kwnames, PyObject **out_function, PyObject **out_args, PyObject **out_kwargs) {
+static int door_arguments(PyObject *const *args, Py_ssize_t count, PyObject *kwnames, PyObject **out_function,
+                          PyObject **out_args, PyObject **out_kwargs) {
     if (count < 2 || count > 4) {
         PyErr_SetString(PyExc_TypeError, "expected (func, types, args=(), kwargs=None)");
         return -1;
@@ -14,8 +15,10 @@ static int door_arguments(PyObject *const *args, Py_ssize_t count, PyObject *kwn
     *out_kwargs = count > 3 && args[3] != Py_None ? args[3] : NULL;
     for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++) {
         PyObject *name = PyTuple_GET_ITEM(kwnames, i);
-        if (PyUnicode_CompareWithASCIIString(name, "args") == 0) *out_args = args[count + i];
-        else if (PyUnicode_CompareWithASCIIString(name, "kwargs") == 0 && args[count + i] != Py_None) *out_kwargs = args[count + i];
+        if (PyUnicode_CompareWithASCIIString(name, "args") == 0)
+            *out_args = args[count + i];
+        else if (PyUnicode_CompareWithASCIIString(name, "kwargs") == 0 && args[count + i] != Py_None)
+            *out_kwargs = args[count + i];
     }
     return 0;
 }
@@ -34,7 +37,7 @@ static PyObject *torch_function(PyObject *cls, PyObject *const *args, Py_ssize_t
 static PyObject *computed(PyObject *lazy) {
     if (dycl_region_compute(lazy, DYCL_BAIL_dispatch) < 0) return NULL;
     if (!dycl_is_lazy(lazy)) return Py_NewRef(lazy); /* another thread made it plain while we waited */
-    dycl_lazy_of(lazy)->aliased = 1; /* what C++ makes of it may share its memory */
+    dycl_lazy_of(lazy)->aliased = 1;                 /* what C++ makes of it may share its memory */
     return dycl_abi_wrap(dycl_lazy_of(lazy)->real);
 }
 
@@ -73,7 +76,8 @@ static PyObject *rank_of(PyObject *function, PyObject *args) {
     static PyObject *dim; /* owned: torch.ops.aten.dim.default */
     dycl_lazy_meta meta;
     if (!dim) {
-        PyObject *ops = PyObject_GetAttrString(dycl_py.torch, "ops"), *aten = ops ? PyObject_GetAttrString(ops, "aten") : NULL;
+        PyObject *ops = PyObject_GetAttrString(dycl_py.torch, "ops"),
+                 *aten = ops ? PyObject_GetAttrString(ops, "aten") : NULL;
         PyObject *packet = aten ? PyObject_GetAttrString(aten, "dim") : NULL;
         dim = packet ? PyObject_GetAttrString(packet, "default") : NULL;
         Py_XDECREF(ops);
@@ -81,7 +85,9 @@ static PyObject *rank_of(PyObject *function, PyObject *args) {
         Py_XDECREF(packet);
         PyErr_Clear();
     }
-    if (function != dim || !args || !PyTuple_Check(args) || PyTuple_GET_SIZE(args) != 1 || !dycl_is_lazy(PyTuple_GET_ITEM(args, 0))) return NULL;
+    if (function != dim || !args || !PyTuple_Check(args) || PyTuple_GET_SIZE(args) != 1 ||
+        !dycl_is_lazy(PyTuple_GET_ITEM(args, 0)))
+        return NULL;
     return dycl_lazy_describe(PyTuple_GET_ITEM(args, 0), &meta) < 0 ? NULL : PyLong_FromLong(meta.rank);
 }
 
@@ -96,7 +102,8 @@ static PyObject *torch_dispatch(PyObject *cls, PyObject *const *args, Py_ssize_t
         if (dycl_region_flush(region, DYCL_BAIL_dispatch) < 0) return NULL;
         dycl_site_left_at(region->site, function, DYCL_BAIL_dispatch);
     }
-    PyObject *empty = PyTuple_New(0), *plain_args = replace(call_args ? call_args : empty), *plain_kwargs = kwargs ? replace(kwargs) : NULL;
+    PyObject *empty = PyTuple_New(0), *plain_args = replace(call_args ? call_args : empty),
+             *plain_kwargs = kwargs ? replace(kwargs) : NULL;
     if (plain_args && (plain_kwargs || !kwargs)) {
         PyObject *tuple = PySequence_Tuple(plain_args);
         result = tuple ? PyObject_Call(function, tuple, plain_kwargs) : NULL;
@@ -109,8 +116,10 @@ static PyObject *torch_dispatch(PyObject *cls, PyObject *const *args, Py_ssize_t
 }
 
 static PyMethodDef methods[] = {
-    {"__torch_function__", (PyCFunction)(void (*)(void))torch_function, METH_FASTCALL | METH_KEYWORDS | METH_CLASS, NULL},
-    {"__torch_dispatch__", (PyCFunction)(void (*)(void))torch_dispatch, METH_FASTCALL | METH_KEYWORDS | METH_CLASS, NULL},
+    {"__torch_function__", (PyCFunction)(void (*)(void))torch_function, METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
+     NULL},
+    {"__torch_dispatch__", (PyCFunction)(void (*)(void))torch_dispatch, METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
+     NULL},
     {0},
 };
 

@@ -1,4 +1,5 @@
-/* The general doors of the lazy tensor: __torch_function__ (torch's Python functions) and __torch_dispatch__ (torch's C++ code). */
+/* The general doors of the lazy tensor: __torch_function__ (torch's Python functions) and __torch_dispatch__ (torch's
+ * C++ code). */
 #ifndef DYCL_PY_DOORS_H
 #define DYCL_PY_DOORS_H
 

@@ -56,7 +56,8 @@ static int push_mode(void) {
     return done ? 0 : -1;
 }
 
-/* Our mode leaves the stack also where the program entered modes of its own and never left them: these stay. Memory is needed for none of it. */
+/* Our mode leaves the stack also where the program entered modes of its own and never left them: these stay. Memory is
+ * needed for none of it. */
 static int pop_mode(void) {
     PyObject *mode = dycl_abi_mode_depth() > 0 ? PyObject_CallNoArgs(dycl_py.pop_mode) : Py_NewRef(dycl_py.mode);
     int result = mode ? 0 : -1;
@@ -92,7 +93,8 @@ int dycl_region_step_aside(dycl_region *region, dycl_bail why) {
     return pop_mode();
 }
 
-/* After an error: what the program keeps (a buffer, a cache) should still have its value, so once more, as what failed was perhaps too little memory. */
+/* After an error: what the program keeps (a buffer, a cache) should still have its value, so once more, as what failed
+ * was perhaps too little memory. */
 static void rescue(dycl_region *region) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
@@ -100,8 +102,8 @@ static void rescue(dycl_region *region) {
     PyErr_Restore(type, value, traceback);
 }
 
-/* Every lazy tensor that is still referenced becomes plain. Letting go of what the segment held may run Python code (finalizers) that records
- * again: then once more, and after some rounds without recording. */
+/* Every lazy tensor that is still referenced becomes plain. Letting go of what the segment held may run Python code
+ * (finalizers) that records again: then once more, and after some rounds without recording. */
 static int end_region(dycl_region *region, PyObject **value) {
     int result = 0;
     for (int round = 0; result == 0 && (region->first || region->recorder.graph.value_count); round++) {
@@ -118,7 +120,8 @@ static int end_region(dycl_region *region, PyObject **value) {
     return result;
 }
 
-/* What torch.set_num_threads said holds in a thread from torch's first parallel operator there on, or from this question on. */
+/* What torch.set_num_threads said holds in a thread from torch's first parallel operator there on, or from this
+ * question on. */
 static void learn_threads(void) {
     static _Thread_local int known;
     if (__builtin_expect(known, 1)) return;
@@ -128,7 +131,8 @@ static void learn_threads(void) {
     PyErr_Clear();
 }
 
-static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames, int *out_made) {
+static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf,
+                            PyObject *kwnames, int *out_made) {
     dycl_region *region = take_region();
     if (!region) return NULL;
     region->site = site;
@@ -157,8 +161,10 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     int failed = end_region(region, &result);
-    if (failed < 0 && type) PyErr_Clear(); /* the program's own exception goes first */
-    else if (failed < 0) PyErr_Fetch(&type, &value, &traceback);
+    if (failed < 0 && type)
+        PyErr_Clear(); /* the program's own exception goes first */
+    else if (failed < 0)
+        PyErr_Fetch(&type, &value, &traceback);
     dycl_region_current = NULL;
     if (!(region->closed & DYCL_CLOSED_ASIDE) && pop_mode() < 0) {
         if (type) PyErr_Clear();
@@ -174,23 +180,28 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
 }
 
 /* In torch as a whole. quiet: what dycl.accelerate_all would accelerate inside stays in torch too (DYCL_QUIET_...). */
-static PyObject *run_in_torch(int quiet, dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+static PyObject *run_in_torch(int quiet, dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf,
+                              PyObject *kwnames) {
     dycl_quiet before = dycl_quiet_current;
     site->stats.plain_calls++;
-    if (quiet == DYCL_QUIET_ALL) dycl_quiet_current.how = DYCL_QUIET_ALL;
-    else dycl_quiet_same_state();
+    if (quiet == DYCL_QUIET_ALL)
+        dycl_quiet_current.how = DYCL_QUIET_ALL;
+    else
+        dycl_quiet_same_state();
     PyObject *result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
     dycl_quiet_current = before;
     return result;
 }
 
-PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf,
+                           PyObject *kwnames) {
     if (dycl_site_last() != site && !dycl_region_current) dycl_site_set_last(site);
     if (dycl_choose_torch(&site->choice)) { /* nothing else may cost here */
         site->stats.plain_faster++;
         return run_in_torch(DYCL_QUIET_ALL, site, callable, args, nargsf, kwnames);
     }
-    dycl_entry entry = dycl_region_current ? DYCL_ENTRY_PLAIN : dycl_site_may_enter(site, args, PyVectorcall_NARGS(nargsf), kwnames);
+    dycl_entry entry =
+        dycl_region_current ? DYCL_ENTRY_PLAIN : dycl_site_may_enter(site, args, PyVectorcall_NARGS(nargsf), kwnames);
     if (entry == DYCL_ENTRY_PLAIN) {
         if (PyErr_Occurred()) return NULL;
         if (dycl_region_current) site->stats.plain_nested++;
@@ -216,7 +227,9 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
         site->stats.plain_faster++;
         result = run_in_torch(DYCL_QUIET_ALL, site, callable, args, nargsf, kwnames);
     }
-    if (in_torch) dycl_choose_done(&site->choice, way, dycl_choose_now() - before, site->stats.torch - left > site->stats.recorded - recorded, made);
+    if (in_torch)
+        dycl_choose_done(&site->choice, way, dycl_choose_now() - before,
+                         site->stats.torch - left > site->stats.recorded - recorded, made);
     Py_DECREF(site);
     return result;
 }

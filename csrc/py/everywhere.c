@@ -6,18 +6,19 @@
 _Thread_local dycl_quiet dycl_quiet_current __attribute__((tls_model("initial-exec")));
 
 void dycl_quiet_same_state(void) {
-    dycl_quiet_current = (dycl_quiet){DYCL_QUIET_SAME_STATE, dycl_abi_grad_enabled(), dycl_abi_mode_depth(), *dycl_abi_dispatch_state()};
+    dycl_quiet_current =
+        (dycl_quiet){DYCL_QUIET_SAME_STATE, dycl_abi_grad_enabled(), dycl_abi_mode_depth(), *dycl_abi_dispatch_state()};
 }
 
 static int is_quiet(void) {
     const dycl_quiet *q = &dycl_quiet_current;
     if (q->how != DYCL_QUIET_SAME_STATE) return q->how == DYCL_QUIET_ALL;
     const dycl_dispatch_state *now = dycl_abi_dispatch_state();
-    return q->grad == dycl_abi_grad_enabled() && q->mode_depth == dycl_abi_mode_depth() && q->dispatch.included == now->included &&
-           q->dispatch.excluded == now->excluded;
+    return q->grad == dycl_abi_grad_enabled() && q->mode_depth == dycl_abi_mode_depth() &&
+           q->dispatch.included == now->included && q->dispatch.excluded == now->excluded;
 }
 
-/* ---- The sites, by their module's address --------------------------------------------------------------------------------------------- */
+/* ---- The sites, by their module's address */
 
 #define BUCKET_BITS 12
 static dycl_site *buckets[1 << BUCKET_BITS];
@@ -35,16 +36,22 @@ dycl_site *dycl_everywhere_find(PyObject *module) {
 static void link_newest(dycl_site *s) {
     s->older = newest;
     s->newer = NULL;
-    if (newest) newest->newer = s;
-    else oldest = s;
+    if (newest)
+        newest->newer = s;
+    else
+        oldest = s;
     newest = s;
 }
 
 static void unlink_age(dycl_site *s) {
-    if (s->newer) s->newer->older = s->older;
-    else newest = s->older;
-    if (s->older) s->older->newer = s->newer;
-    else oldest = s->newer;
+    if (s->newer)
+        s->newer->older = s->older;
+    else
+        newest = s->older;
+    if (s->older)
+        s->older->newer = s->newer;
+    else
+        oldest = s->newer;
 }
 
 static void drop(dycl_site *s) { /* may run Python code */
@@ -86,7 +93,8 @@ static PyMethodDef died_method = {"module_died", module_died, METH_O, NULL};
 
 /* What compiles or runs by itself: a ScriptModule is C++, an OptimizedModule is torch.compile's. */
 static int runs_by_itself(PyObject *module) {
-    static const char *const known[][2] = {{"torch.jit", "ScriptModule"}, {"torch._dynamo.eval_frame", "OptimizedModule"}};
+    static const char *const known[][2] = {{"torch.jit", "ScriptModule"},
+                                           {"torch._dynamo.eval_frame", "OptimizedModule"}};
     int found = 0;
     for (size_t i = 0; i < sizeof known / sizeof *known && found == 0; i++) {
         PyObject *name = PyUnicode_FromString(known[i][0]), *from = name ? PyImport_GetModule(name) : NULL;
@@ -116,9 +124,10 @@ static dycl_site *add(PyObject *module) {
     return site;
 }
 
-/* ---- The descriptor --------------------------------------------------------------------------------------------------------------------- */
+/* ---- The descriptor */
 
-/* torch asks twice in a row, `is not None` and the call: no Python code may run in here, so that both get the same answer. */
+/* torch asks twice in a row, `is not None` and the call: no Python code may run in here, so that both get the same
+ * answer. */
 static PyObject *get(PyObject *self, PyObject *module, PyObject *type) {
     (void)self;
     (void)type;

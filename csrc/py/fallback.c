@@ -46,13 +46,16 @@ static int prepare(dycl_region *region, PyObject *const *args, Py_ssize_t total,
     }
     /* whatever runs now may write to memory that the pending segment reads, or that postponed values are made of */
     if (region && dycl_region_flush(region, why) < 0) return -1;
-    if (!region && dycl_region_current && dycl_region_current->postponed && dycl_region_flush(dycl_region_current, why) < 0) return -1;
+    if (!region && dycl_region_current && dycl_region_current->postponed &&
+        dycl_region_flush(dycl_region_current, why) < 0)
+        return -1;
     for (Py_ssize_t i = 0; i < total; i++)
         if (make_plain(args[i], 0, why) < 0) return -1;
     return 0;
 }
 
-int dycl_fallback_prepare(dycl_region *region, PyObject *const *args, Py_ssize_t count, const char *name, dycl_bail why) {
+int dycl_fallback_prepare(dycl_region *region, PyObject *const *args, Py_ssize_t count, const char *name,
+                          dycl_bail why) {
     if (prepare(region, args, count, why) < 0) return -1;
     if (!region) return 0;
     PyObject *text = PyUnicode_InternFromString(name);
@@ -78,11 +81,12 @@ PyObject *dycl_fallback_passing(PyObject *(*generic)(PyObject *, PyObject *), Py
 /* What a binding does not represent, torch's own kernel may compute as a step. Other reasons hold for that, too. */
 static int may_be_hosted(const dycl_region *region, dycl_bail why) {
     if (!region || !dycl_region_open(region)) return 0;
-    return why == DYCL_BAIL_operator || why == DYCL_BAIL_arguments || why == DYCL_BAIL_dtype || why == DYCL_BAIL_layout || why == DYCL_BAIL_shape || why == DYCL_BAIL_rank;
+    return why == DYCL_BAIL_operator || why == DYCL_BAIL_arguments || why == DYCL_BAIL_dtype ||
+           why == DYCL_BAIL_layout || why == DYCL_BAIL_shape || why == DYCL_BAIL_rank;
 }
 
-PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames, PyObject *kwdict,
-                        dycl_bail why) {
+PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const *args, Py_ssize_t count,
+                        PyObject *kwnames, PyObject *kwdict, dycl_bail why) {
     if (may_be_hosted(region, why)) {
         if (dycl_shortcut_is_whole(callable)) return dycl_shortcut_run_body(callable, args, count, kwnames, kwdict);
         PyObject *hosted = dycl_hosted_record(region, callable, args, count, kwnames, kwdict);
@@ -98,7 +102,8 @@ PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const
         dycl_site_left_at(region->site, callable, why);
         region->passing = !kwdict;
     }
-    result = kwdict ? PyObject_VectorcallDict(callable, args, (size_t)count, kwdict) : PyObject_Vectorcall(callable, args, (size_t)count, kwnames);
+    result = kwdict ? PyObject_VectorcallDict(callable, args, (size_t)count, kwdict)
+                    : PyObject_Vectorcall(callable, args, (size_t)count, kwnames);
     if (region) region->passing = 0;
 done:
     dycl_lesson_end(lesson, result, args, total, kwdict);

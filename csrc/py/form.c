@@ -6,10 +6,10 @@
 #include "ir/infer.h"
 #include "py/abi.h"
 
-/* ---- Keys ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- Keys */
 
-int dycl_form_key_of(const dycl_graph *graph, dycl_op op, int flags, int operand_count, const uint32_t *operands, int word_count, const int64_t *words,
-                     dycl_form_key *out) {
+int dycl_form_key_of(const dycl_graph *graph, dycl_op op, int flags, int operand_count, const uint32_t *operands,
+                     int word_count, const int64_t *words, dycl_form_key *out) {
     if (operand_count > DYCL_FORM_OPERANDS || word_count > DYCL_MAX_ATTRS) return 0;
     int64_t *at = out->words;
     *at++ = op | (int64_t)flags << 16 | (int64_t)operand_count << 24 | (int64_t)word_count << 32;
@@ -31,7 +31,7 @@ int dycl_form_key_of(const dycl_graph *graph, dycl_op op, int flags, int operand
     return 1;
 }
 
-/* ---- The table ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- The table */
 
 typedef struct known {
     struct known *next;
@@ -56,7 +56,8 @@ static known **bucket_of(const dycl_form_key *key) {
 
 const dycl_form *dycl_form_find(const dycl_form_key *key) {
     for (const known *k = *bucket_of(key); k; k = k->next)
-        if (k->count == key->count && memcmp(k->words, key->words, (size_t)key->count * sizeof *key->words) == 0) return &k->form;
+        if (k->count == key->count && memcmp(k->words, key->words, (size_t)key->count * sizeof *key->words) == 0)
+            return &k->form;
     return NULL;
 }
 
@@ -86,7 +87,7 @@ static void remember(const dycl_form_key *key, const dycl_form *form) {
     known_count++;
 }
 
-/* ---- Learning -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- Learning */
 
 static int shares_memory(PyObject *o, uint64_t storage, int depth) {
     if (PyObject_TypeCheck(o, dycl_py.tensor_type)) return dycl_abi_storage(dycl_abi_impl(o)) == storage;

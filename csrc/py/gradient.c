@@ -7,8 +7,8 @@
 #include "py/site.h"
 
 enum {
-    FEW = 16,         /* operators: a call that records no more before it meets a gradient has nothing to gain */
-    FIRST_WAIT = 16,  /* calls in torch after the first such region, then twice as many each time */
+    FEW = 16,        /* operators: a call that records no more before it meets a gradient has nothing to gain */
+    FIRST_WAIT = 16, /* calls in torch after the first such region, then twice as many each time */
     LONGEST = 16384,
 };
 
@@ -25,7 +25,8 @@ static int wants(PyObject *o) {
 /* The first parameter in the order of Module.parameters(), among so many modules. Borrowed, or NULL. */
 static PyObject *first_parameter(PyObject *module, int depth, int *left) {
     PyObject *dict = dycl_object_dict(module), *key, *o;
-    PyObject *parameters = dict ? PyDict_GetItemString(dict, "_parameters") : NULL, *children = dict ? PyDict_GetItemString(dict, "_modules") : NULL;
+    PyObject *parameters = dict ? PyDict_GetItemString(dict, "_parameters") : NULL,
+             *children = dict ? PyDict_GetItemString(dict, "_modules") : NULL;
     Py_ssize_t at = 0;
     while (parameters && PyDict_Check(parameters) && PyDict_Next(parameters, &at, &key, &o))
         if (o != Py_None) return o;
@@ -37,7 +38,8 @@ static PyObject *first_parameter(PyObject *module, int depth, int *left) {
     return NULL;
 }
 
-/* Whether the first parameter wants gradients: a module that is frozen only in part records until it meets the others. */
+/* Whether the first parameter wants gradients: a module that is frozen only in part records until it meets the others.
+ */
 static int module_wants(const dycl_site *site) {
     PyObject *module = site->module ? dycl_weakref_object(site->module) : NULL;
     int left = MODULES_ASKED;

@@ -18,9 +18,9 @@ static inline void *dycl_grown(void *array, uint32_t *room, uint32_t wanted, siz
     return block;
 }
 
-#define DYCL_GROW(array, room, wanted)                                                                                      \
+#define DYCL_GROW(array, room, wanted)                                                                                 \
     do {                                                                                                               \
-        void *block_ = dycl_grown(array, &(room), wanted, sizeof *(array));                                                 \
+        void *block_ = dycl_grown(array, &(room), wanted, sizeof *(array));                                            \
         if (!block_) return DYCL_ERROR;                                                                                \
         (array) = block_;                                                                                              \
     } while (0)

@@ -9,7 +9,8 @@
 enum {
     ENOUGH = 20, /* calls in a row */
     MOST = 400,  /* calls that are looked at in all */
-    OBJECTS = 1024, DEEP = 8, /* that one result is made of */
+    OBJECTS = 1024,
+    DEEP = 8, /* that one result is made of */
 };
 
 static PyObject *key, *grad_fn_name, *metadata_name; /* owned: interned */
@@ -21,22 +22,25 @@ static PyObject *door_backward(PyObject *self, PyObject *args, PyObject *kwargs)
     return original_backward(self, args, kwargs);
 }
 
-/* ---- Marks ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- Marks */
 
 /* 1: marked, or nothing to mark; 0: the graph has a mark already, or cannot take one. */
 static int mark_tensor(PyObject *tensor, PyObject *mark) {
     PyObject *node = PyObject_GetAttr(tensor, grad_fn_name);
     PyObject *metadata = node && node != Py_None ? PyObject_GetAttr(node, metadata_name) : NULL;
     int result = node == Py_None;
-    if (metadata && PyDict_Check(metadata) && !PyDict_GetItemWithError(metadata, key) && !PyErr_Occurred()) result = PyDict_SetItem(metadata, key, mark) == 0;
-    else if (metadata && PyDict_Check(metadata)) result = PyDict_GetItem(metadata, key) == mark; /* two results of one operator */
+    if (metadata && PyDict_Check(metadata) && !PyDict_GetItemWithError(metadata, key) && !PyErr_Occurred())
+        result = PyDict_SetItem(metadata, key, mark) == 0;
+    else if (metadata && PyDict_Check(metadata))
+        result = PyDict_GetItem(metadata, key) == mark; /* two results of one operator */
     Py_XDECREF(metadata);
     Py_XDECREF(node);
     return result;
 }
 
 static int is_leaf_object(PyObject *o) {
-    return o == Py_None || PyBool_Check(o) || PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o) || PyBytes_Check(o);
+    return o == Py_None || PyBool_Check(o) || PyLong_Check(o) || PyFloat_Check(o) || PyUnicode_Check(o) ||
+           PyBytes_Check(o);
 }
 
 /* Every tensor of a result. 0: something in it cannot be looked into. */
@@ -51,7 +55,8 @@ static int mark_all(PyObject *o, PyObject *mark, int depth, int *left) {
             if (!mark_all(PySequence_Fast_GET_ITEM(o, i), mark, depth - 1, left)) return 0;
         return 1;
     }
-    PyObject *attributes = PyDict_Check(o) ? o : dycl_object_dict(o); /* an output object of the program's: what it holds */
+    PyObject *attributes =
+        PyDict_Check(o) ? o : dycl_object_dict(o); /* an output object of the program's: what it holds */
     if (!attributes) return 0;
     while (PyDict_Next(attributes, &at, &name, &item))
         if (!mark_all(item, mark, depth - 1, left)) return 0;
@@ -66,22 +71,29 @@ static int in_training(const dycl_site *site) { /* or unknown */
     return !dict || PyDict_GetItemString(dict, "training") != Py_False;
 }
 
-static int is_watched(const dycl_site *site) { return original_backward && !site->hint.done && !differentiates && !in_training(site); }
+static int is_watched(const dycl_site *site) {
+    return original_backward && !site->hint.done && !differentiates && !in_training(site);
+}
 
-/* ---- The hint --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- The hint */
 
 static int say(const dycl_site *site) {
     PyObject *module = dycl_weakref_object(site->module);
-    PyObject *logging = PyImport_ImportModule("logging"), *logger = logging ? PyObject_CallMethod(logging, "getLogger", "s", "dycl") : NULL;
-    PyObject *said = logger ? PyObject_CallMethod(logger, "warning", "sis",
-                                                  "dycl: the last %d calls of a %s ran in torch, because gradients are enabled, and nothing used them. Under "
-                                                  "torch.no_grad() or torch.inference_mode() it runs through dycl. (This is said once a model.)",
-                                                  ENOUGH, Py_TYPE(module)->tp_name)
-                            : NULL;
+    PyObject *logging = PyImport_ImportModule("logging"),
+             *logger = logging ? PyObject_CallMethod(logging, "getLogger", "s", "dycl") : NULL;
+    PyObject *said =
+        logger ? PyObject_CallMethod(
+                     logger, "warning", "sis",
+                     "dycl: the last %d calls of a %s ran in torch, because gradients are enabled, and nothing used "
+                     "them. Under "
+                     "torch.no_grad() or torch.inference_mode() it runs through dycl. (This is said once a model.)",
+                     ENOUGH, Py_TYPE(module)->tp_name)
+               : NULL;
     Py_XDECREF(logging);
     Py_XDECREF(logger);
     Py_XDECREF(said);
-    if (!said && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear(); /* a handler of the program's that fails is no failure of the call */
+    if (!said && PyErr_ExceptionMatches(PyExc_Exception))
+        PyErr_Clear(); /* a handler of the program's that fails is no failure of the call */
     return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -128,10 +140,12 @@ int dycl_hint_setup(void) {
     grad_fn_name = PyUnicode_InternFromString("grad_fn");
     metadata_name = PyUnicode_InternFromString("metadata");
     if (!key || !grad_fn_name || !metadata_name) return -1;
-    PyObject *autograd = PyObject_GetAttrString(dycl_py.torch, "autograd"), *variable = autograd ? PyObject_GetAttrString(autograd, "Variable") : NULL;
+    PyObject *autograd = PyObject_GetAttrString(dycl_py.torch, "autograd"),
+             *variable = autograd ? PyObject_GetAttrString(autograd, "Variable") : NULL;
     PyObject *engine = variable ? PyObject_GetAttrString(variable, "_execution_engine") : NULL;
     PyObject *function = engine ? PyObject_GetAttrString(engine, "run_backward") : NULL;
-    original_backward = DYCL_AS_KEYWORDS(dycl_watch_object(function, METH_VARARGS | METH_KEYWORDS, DYCL_AS_FUNCTION(door_backward)));
+    original_backward =
+        DYCL_AS_KEYWORDS(dycl_watch_object(function, METH_VARARGS | METH_KEYWORDS, DYCL_AS_FUNCTION(door_backward)));
     Py_XDECREF(autograd);
     Py_XDECREF(variable);
     Py_XDECREF(engine);

@@ -10,7 +10,8 @@
 #include "py/abi.h"
 
 static struct {
-    int32_t (*from_blob)(void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t, int32_t, int32_t, dycl_handle *, int32_t, const uint8_t *, int64_t);
+    int32_t (*from_blob)(void *, int64_t, const int64_t *, const int64_t *, int64_t, int32_t, int32_t, int32_t,
+                         dycl_handle *, int32_t, const uint8_t *, int64_t);
     int32_t (*sort)(dycl_handle, int32_t *, int64_t, int32_t, dycl_handle *, dycl_handle *);
     int32_t (*topk)(dycl_handle, int64_t, int64_t, int32_t, int32_t, dycl_handle *, dycl_handle *);
     int32_t (*histc)(dycl_handle, int64_t, double, double, dycl_handle *);
@@ -33,7 +34,10 @@ static dycl_handle borrow(const dycl_host_tensor *x) {
         dycl_strides_contiguous(x->rank, x->sizes, contiguous);
         strides = contiguous;
     }
-    return torch.from_blob(x->data, x->rank, x->sizes, strides, 0, dycl_abi_torch_dtype(x->dtype), 0, 0, &handle, 0, NULL, 0) ? NULL : handle;
+    return torch.from_blob(x->data, x->rank, x->sizes, strides, 0, dycl_abi_torch_dtype(x->dtype), 0, 0, &handle, 0,
+                           NULL, 0)
+               ? NULL
+               : handle;
 }
 
 /* Takes what torch made (`unwanted` too) into `out`. */
@@ -72,7 +76,7 @@ static dycl_status histc(const dycl_host_tensor *x, int64_t bins, double low, do
     return take(tensor, counts, NULL, failed, out);
 }
 
-/* ---- Operators by name ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Operators by name */
 
 #define MOST_WORDS 24 /* of a stack */
 
@@ -101,8 +105,10 @@ static int list_word(const dycl_host_argument *a, uint64_t *out) {
     if (torch.new_list((size_t)a->count, &list)) return 0;
     for (int i = 0; i < a->count; i++) {
         uint64_t word;
-        if (a->kind != DYCL_HOST_TENSORS) word = (uint64_t)a->numbers[i];
-        else if (!tensor_word(&a->tensors[i], a->optional, &word)) return 0;
+        if (a->kind != DYCL_HOST_TENSORS)
+            word = (uint64_t)a->numbers[i];
+        else if (!tensor_word(&a->tensors[i], a->optional, &word))
+            return 0;
         if (torch.push(list, word)) return 0;
     }
     return boxed(a->optional && a->kind != DYCL_HOST_TENSORS, word_of(list), out);
@@ -126,9 +132,11 @@ static int argument_word(const dycl_host_argument *a, uint64_t *out) {
 /* What it has to be was learned from torch: something else is an error. */
 static dycl_status put(dycl_handle made, const dycl_host_tensor *out) {
     dycl_tensor_view view;
-    if (!dycl_abi_read(made, &view) || view.dtype != out->dtype || view.rank != out->rank || memcmp(view.sizes, out->sizes, (size_t)out->rank * sizeof *out->sizes))
+    if (!dycl_abi_read(made, &view) || view.dtype != out->dtype || view.rank != out->rank ||
+        memcmp(view.sizes, out->sizes, (size_t)out->rank * sizeof *out->sizes))
         return dycl_error_bail("the result looks otherwise than before");
-    dycl_kern_copy(out->data, out->strides, view.data, view.strides, out->sizes, out->rank, dycl_dtype_size(out->dtype));
+    dycl_kern_copy(out->data, out->strides, view.data, view.strides, out->sizes, out->rank,
+                   dycl_dtype_size(out->dtype));
     return DYCL_OK;
 }
 
@@ -137,31 +145,38 @@ static dycl_status raised(const char *schema) {
     return dycl_error_bail("%s: %.200s", schema, what ? what : "an error");
 }
 
-/* out, self, dim, index, src, reduce, include_self: a function of its own, as the dispatcher's interface loses the memory of words. */
+/* out, self, dim, index, src, reduce, include_self: a function of its own, as the dispatcher's interface loses the
+ * memory of words. */
 static dycl_status scatter_reduce(const dycl_host_argument *a, const dycl_host_tensor *out) {
     const dycl_host_tensor *tensors[4] = {out, a[0].tensors, a[2].tensors, a[3].tensors};
     dycl_handle handles[4] = {NULL};
     char word[16] = {0};
-    dycl_status status = torch.scatter_reduce && a[4].word_length < (int)sizeof word ? DYCL_OK : dycl_error_set("this torch has no scatter_reduce");
+    dycl_status status = torch.scatter_reduce && a[4].word_length < (int)sizeof word
+                             ? DYCL_OK
+                             : dycl_error_set("this torch has no scatter_reduce");
     if (status == DYCL_OK) memcpy(word, a[4].word, (size_t)a[4].word_length);
     for (int i = 0; i < 4 && status == DYCL_OK; i++)
         if (!(handles[i] = borrow(tensors[i]))) status = dycl_error_set("no memory for an argument of scatter_reduce");
-    if (status == DYCL_OK && torch.scatter_reduce(handles[0], handles[1], a[1].numbers[0], handles[2], handles[3], word, (int32_t)a[5].numbers[0]))
+    if (status == DYCL_OK && torch.scatter_reduce(handles[0], handles[1], a[1].numbers[0], handles[2], handles[3], word,
+                                                  (int32_t)a[5].numbers[0]))
         status = raised("scatter_reduce");
     for (int i = 0; i < 4; i++)
         if (handles[i]) dycl_abi_delete(handles[i]);
     return status;
 }
 
-static dycl_status call_by_name(const char *schema, const char *overload, int results, int into, int argument_count, const dycl_host_argument *arguments,
-                        const dycl_host_tensor *out) {
+static dycl_status call_by_name(const char *schema, const char *overload, int results, int into, int argument_count,
+                                const dycl_host_argument *arguments, const dycl_host_tensor *out) {
     uint64_t stack[MOST_WORDS] = {0};
     char name[96];
     dycl_status status = DYCL_OK;
-    if (argument_count + into > MOST_WORDS || snprintf(name, sizeof name, "aten::%s", schema) >= (int)sizeof name) return dycl_error_set("too many arguments");
+    if (argument_count + into > MOST_WORDS || snprintf(name, sizeof name, "aten::%s", schema) >= (int)sizeof name)
+        return dycl_error_set("too many arguments");
     for (int i = 0; i < argument_count && status == DYCL_OK; i++)
-        if (!argument_word(&arguments[i], &stack[i])) status = dycl_error_set("no memory for an argument of %s", schema);
-    if (status == DYCL_OK && into && !tensor_word(out, 0, &stack[argument_count])) status = dycl_error_set("no memory for the result of %s", schema);
+        if (!argument_word(&arguments[i], &stack[i]))
+            status = dycl_error_set("no memory for an argument of %s", schema);
+    if (status == DYCL_OK && into && !tensor_word(out, 0, &stack[argument_count]))
+        status = dycl_error_set("no memory for the result of %s", schema);
     if (status == DYCL_OK && torch.call(name, overload, stack, torch.version)) {
         status = raised(schema);
     } else if (status == DYCL_OK) {
@@ -173,11 +188,12 @@ static dycl_status call_by_name(const char *schema, const char *overload, int re
     return status;
 }
 
-static dycl_status call(const char *schema, const char *overload, int results, int into, int argument_count, const dycl_host_argument *arguments,
-                        const dycl_host_tensor *out) {
+static dycl_status call(const char *schema, const char *overload, int results, int into, int argument_count,
+                        const dycl_host_argument *arguments, const dycl_host_tensor *out) {
     dycl_dispatch_state before = dycl_abi_dispatch_enter_kernel();
-    dycl_status status = strcmp(schema, "scatter_reduce") == 0 ? scatter_reduce(arguments, out)
-                                                               : call_by_name(schema, overload, results, into, argument_count, arguments, out);
+    dycl_status status = strcmp(schema, "scatter_reduce") == 0
+                             ? scatter_reduce(arguments, out)
+                             : call_by_name(schema, overload, results, into, argument_count, arguments, out);
     dycl_abi_dispatch_set(&before);
     return status;
 }

@@ -6,7 +6,7 @@
 
 #include "py/bind_index.h"
 
-/* ---- Reading arguments ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Reading arguments */
 
 static int is_number(PyObject *o) { return PyFloat_CheckExact(o) || PyLong_CheckExact(o); }
 static int is_sequence(PyObject *o) { return PyTuple_Check(o) || PyList_CheckExact(o); }
@@ -50,7 +50,9 @@ static int place(const dycl_hosted *h, PyObject *name, PyObject *value, PyObject
     int self = PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "input") == 0;
     for (int i = 0; i < h->parameter_count; i++) {
         const char *wanted = h->parameters[i].name;
-        if (!(self && i == 0 && strcmp(wanted, "self") == 0) && !(PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, wanted) == 0)) continue;
+        if (!(self && i == 0 && strcmp(wanted, "self") == 0) &&
+            !(PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, wanted) == 0))
+            continue;
         if (p[i]) return 0;
         p[i] = value;
         return 1;
@@ -105,16 +107,18 @@ int dycl_hosted_is_pure(dycl_op op, PyObject *const *p) {
     switch (op) {
     case DYCL_OP_aten_bucketize: return is_contiguous(p[0]) && is_contiguous(p[1]);
     case DYCL_OP_aten_batch_norm:
-    case DYCL_OP_aten_instance_norm: return p[5] == Py_False || (p[3] == Py_None && p[4] == Py_None); /* running statistics are written */
+    case DYCL_OP_aten_instance_norm:
+        return p[5] == Py_False || (p[3] == Py_None && p[4] == Py_None); /* running statistics are written */
     case DYCL_OP_aten_attention: return !p[4] || (PyFloat_CheckExact(p[4]) && PyFloat_AS_DOUBLE(p[4]) == 0);
     default: return 1;
     }
 }
 
-/* ---- Indices ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- Indices */
 
 static int is_index_op(dycl_op op) {
-    return (op >= DYCL_OP_aten_scatter_src && op <= DYCL_OP_aten_index_put) || op == DYCL_OP_aten_cross_entropy_loss || op == DYCL_OP_aten_nll_loss_nd;
+    return (op >= DYCL_OP_aten_scatter_src && op <= DYCL_OP_aten_index_put) || op == DYCL_OP_aten_cross_entropy_loss ||
+           op == DYCL_OP_aten_nll_loss_nd;
 }
 
 static dycl_status bail(dycl_call *call, dycl_bail why) { return dycl_build_bail(&call->region->recorder, why); }
@@ -156,11 +160,13 @@ static dycl_status check_positions(dycl_call *call, PyObject *list, int rank, co
     dycl_status status = DYCL_OK;
     if (PySequence_Fast_GET_SIZE(list) > rank) return bail(call, DYCL_BAIL_shape);
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list) && status == DYCL_OK; i++)
-        if (PySequence_Fast_GET_ITEM(list, i) != Py_None) status = check_index(call, PySequence_Fast_GET_ITEM(list, i), sizes[i], 1);
+        if (PySequence_Fast_GET_ITEM(list, i) != Py_None)
+            status = check_index(call, PySequence_Fast_GET_ITEM(list, i), sizes[i], 1);
     return status;
 }
 
-/* Whether every index lies in its dimension, so that no value of it is an error later. May begin a new segment: before anything else. */
+/* Whether every index lies in its dimension, so that no value of it is an error later. May begin a new segment: before
+ * anything else. */
 static dycl_status check_indices(dycl_call *call, dycl_op op, PyObject *const *p) {
     int64_t sizes[DYCL_MAX_RANK];
     int rank, dim;
@@ -179,7 +185,7 @@ fail:
     return status;
 }
 
-/* ---- Attributes ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- Attributes */
 
 #define MOST_INT (INT64_C(1) << 47)
 
@@ -214,7 +220,9 @@ static int push_list(dycl_hosted_call *a, const dycl_hosted_parameter *p, PyObje
     }
     if (!push(a, PySequence_Fast_GET_SIZE(o))) return 0;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); i++)
-        if (!(p->kind == 'r' ? push_float(a, PySequence_Fast_GET_ITEM(o, i)) : push_int(a, PySequence_Fast_GET_ITEM(o, i)))) return 0;
+        if (!(p->kind == 'r' ? push_float(a, PySequence_Fast_GET_ITEM(o, i))
+                             : push_int(a, PySequence_Fast_GET_ITEM(o, i))))
+            return 0;
     return 1;
 }
 
@@ -265,7 +273,7 @@ static int push_argument(dycl_hosted_call *a, const dycl_hosted_parameter *p, Py
     }
 }
 
-/* ---- The whole call ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- The whole call */
 
 static dycl_status push_operand(dycl_call *call, dycl_hosted_call *out, PyObject *o) {
     if (out->operand_count == DYCL_FORM_OPERANDS) return bail(call, DYCL_BAIL_limit);

@@ -2,8 +2,10 @@
 
 PyObject *dycl_global_hooks[4];
 
-static const char *const global_names[4] = {"_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_global_backward_pre_hooks"};
-static const char *const hook_texts[4] = {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"};
+static const char *const global_names[4] = {"_global_forward_hooks", "_global_forward_pre_hooks",
+                                            "_global_backward_hooks", "_global_backward_pre_hooks"};
+static const char *const hook_texts[4] = {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks",
+                                          "_backward_pre_hooks"};
 static PyObject *hook_names[4], *compiled_name, *impl_name; /* owned: interned */
 
 int dycl_instance_setup(void) {

@@ -1,5 +1,6 @@
-/* What a torch.nn.Module instance itself says about how it is called: hooks, and attributes that replace torch's own ways. Read once, and valid while
- * the __dict__ and the class did not change (py/cpython/dict.h, type.h).
+/* What a torch.nn.Module instance itself says about how it is called: hooks, and attributes that replace torch's own
+ * ways. Read once, and valid while the __dict__ and the class did not change (py/cpython/dict.h, type.h).
+ *
  * Ownership: everything is borrowed from the module. Threads: GIL held. */
 #ifndef DYCL_PY_INSTANCE_H
 #define DYCL_PY_INSTANCE_H
@@ -26,8 +27,8 @@ int dycl_instance_read(dycl_instance *instance, PyObject *module, PyObject *dict
 
 static inline uint32_t dycl_instance_place(const void *module) { return dycl_address_hash(module, DYCL_INSTANCE_BITS); }
 static inline int dycl_instance_is_current(const dycl_instance *i, PyObject *module, PyObject *dict) {
-    return i->module == module && i->dict == dict && i->dict_version == dycl_dict_version(dict) && i->type_version == dycl_type_version(Py_TYPE(module)) &&
-           i->type_version != 0;
+    return i->module == module && i->dict == dict && i->dict_version == dycl_dict_version(dict) &&
+           i->type_version == dycl_type_version(Py_TYPE(module)) && i->type_version != 0;
 }
 static inline int dycl_instance_hooked(const dycl_instance *instance) {
     for (int i = 0; i < 4; i++)

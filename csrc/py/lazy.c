@@ -13,10 +13,11 @@ static PyObject *pools[DYCL_DTYPE_COUNT][POOL_ROOM]; /* untracked objects with a
 static int pooled[DYCL_DTYPE_COUNT];
 static uint64_t virgin_count_word; /* the reference count word of a wrapper that only its Python object holds */
 
-/* Without Python code and without garbage collection: a finalizer or another thread could end the segment in between, and the value that
- * the wrapper is made for belongs to it. */
+/* Without Python code and without garbage collection: a finalizer or another thread could end the segment in between,
+ * and the value that the wrapper is made for belongs to it. */
 static PyObject *make_wrapper(dycl_dtype dtype) {
-    PyObject *arguments[4] = {(PyObject *)dycl_py.lazy_type, dycl_py.wrapper_sizes, dycl_py.dtypes[dtype], dycl_py.wrapper_policy};
+    PyObject *arguments[4] = {(PyObject *)dycl_py.lazy_type, dycl_py.wrapper_sizes, dycl_py.dtypes[dtype],
+                              dycl_py.wrapper_policy};
     int state = dycl_abi_torch_function_off(), collecting = PyGC_Disable();
     PyObject *o = PyObject_Vectorcall(dycl_py.make_wrapper, arguments, 2, dycl_py.wrapper_names);
     if (collecting) PyGC_Enable();
@@ -135,7 +136,9 @@ PyObject *dycl_lazy_exchange(PyObject *o) {
     const dycl_lazy *lazy = dycl_lazy_of(o);
     if (Py_REFCNT(o) != 1 || !lazy->real || lazy->aliased || !is_virgin(o)) return o;
     PyObject *plain = dycl_abi_wrap(lazy->real);
-    if (!plain || Py_REFCNT(plain) > 2) { /* ours, and one that C++ has because of our handle; more: somebody holds the computed tensor */
+    if (!plain ||
+        Py_REFCNT(plain) >
+            2) { /* ours, and one that C++ has because of our handle; more: somebody holds the computed tensor */
         PyErr_Clear();
         Py_XDECREF(plain);
         return o;
@@ -144,8 +147,8 @@ PyObject *dycl_lazy_exchange(PyObject *o) {
     return plain;
 }
 
-/* Where torch's C++ code holds the wrapper (saved for backward, wrapped by a transform), it keeps a lazy tensor that is computed: ours gets a
- * wrapper that nobody knows. */
+/* Where torch's C++ code holds the wrapper (saved for backward, wrapped by a transform), it keeps a lazy tensor that is
+ * computed: ours gets a wrapper that nobody knows. */
 static int give_away_wrapper(PyObject *o) {
     dycl_lazy *lazy = dycl_lazy_of(o);
     if (dycl_abi_use_count_word(dycl_abi_impl(o)) == virgin_count_word) return 0;
@@ -160,16 +163,18 @@ static int give_away_wrapper(PyObject *o) {
     theirs->real = dycl_abi_copy_handle(lazy->real);
     PyObject *arguments[2] = {o, other}, *done = NULL;
     int state = dycl_abi_torch_function_off();
-    if (theirs->real) done = PyObject_Vectorcall(dycl_py.swap_impl, arguments, 2, NULL);
-    else PyErr_NoMemory();
+    if (theirs->real)
+        done = PyObject_Vectorcall(dycl_py.swap_impl, arguments, 2, NULL);
+    else
+        PyErr_NoMemory();
     dycl_abi_torch_function_restore(state);
     Py_DECREF(other);
     Py_XDECREF(done);
     return done ? 0 : -1;
 }
 
-/* The computed tensor as an object that nobody but C++ and we hold: what somebody holds (it was handed to C++ code that returned it, or it is
- * an argument) is not taken, an alias of it is. New reference */
+/* The computed tensor as an object that nobody but C++ and we hold: what somebody holds (it was handed to C++ code that
+ * returned it, or it is an argument) is not taken, an alias of it is. New reference */
 static PyObject *take_real(const dycl_lazy *lazy) {
     PyObject *real = dycl_abi_wrap(lazy->real);
     if (!real || Py_REFCNT(real) <= 2) return real; /* ours, and the one that C++ has because of our handle */
@@ -207,7 +212,8 @@ int dycl_lazy_describe(PyObject *o, dycl_lazy_meta *out) {
     dycl_lazy *lazy = dycl_lazy_of(o);
     dycl_region *region = lazy->region;
     if (region && (lazy->epoch == region->epoch || lazy->postponed)) {
-        const dycl_value *value = lazy->postponed ? dycl_postpone_value(lazy) : &region->recorder.graph.values[lazy->value];
+        const dycl_value *value =
+            lazy->postponed ? dycl_postpone_value(lazy) : &region->recorder.graph.values[lazy->value];
         out->dtype = (dycl_dtype)value->dtype;
         out->rank = value->rank;
         out->sizes = value->sizes;
@@ -240,13 +246,14 @@ PyObject *dycl_size_object(int rank, const int64_t *sizes) {
     return size;
 }
 
-/* ---- The type ------------------------------------------------------------------------------------------------------------- */
+/* ---- The type */
 
 int dycl_lazy_setup(void) {
     PyTypeObject *tensor = dycl_py.tensor_type;
     PyObject *space = Py_BuildValue("{s:s,s:s}", "__module__", "torch", "__qualname__", "Tensor");
     if (!space) return -1;
-    PyObject *type = PyObject_CallFunction((PyObject *)Py_TYPE(tensor), "s(O)O", "Tensor", tensor, space); /* torch's metaclass */
+    PyObject *type =
+        PyObject_CallFunction((PyObject *)Py_TYPE(tensor), "s(O)O", "Tensor", tensor, space); /* torch's metaclass */
     Py_DECREF(space);
     if (!type) return -1;
     PyTypeObject *lazy = (PyTypeObject *)type;

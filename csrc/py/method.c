@@ -12,8 +12,11 @@ static PyObject *site_name, *update_wrapper; /* owned */
 
 static int is_decorated(PyObject *o) {
     if (!PyFunction_Check(o) || PyFunction_GET_CODE(o) != decorated_code) return 0;
-    PyObject *cells = PyFunction_GET_CLOSURE(o), *factory = cells && PyTuple_GET_SIZE(cells) > factory_at ? PyCell_GET(PyTuple_GET_ITEM(cells, factory_at)) : NULL;
-    return factory && (factory == (PyObject *)no_grad || (PyMethod_Check(factory) && Py_TYPE(PyMethod_GET_SELF(factory)) == no_grad));
+    PyObject *cells = PyFunction_GET_CLOSURE(o), *factory = cells && PyTuple_GET_SIZE(cells) > factory_at
+                                                                ? PyCell_GET(PyTuple_GET_ITEM(cells, factory_at))
+                                                                : NULL;
+    return factory && (factory == (PyObject *)no_grad ||
+                       (PyMethod_Check(factory) && Py_TYPE(PyMethod_GET_SELF(factory)) == no_grad));
 }
 
 /* Borrowed; NULL with an exception. */
@@ -36,7 +39,9 @@ PyObject *dycl_method_find(PyObject *module, PyObject *name) {
     if (!function || !is_decorated(function) || !(dict = dycl_object_dict(module))) return NULL;
     if (PyDict_GetItemWithError(dict, name) || PyErr_Occurred()) return NULL;
     owner = PyDict_GetItemWithError(dict, site_name);
-    if (!owner || Py_TYPE(owner) != &dycl_site_type || !((dycl_site *)owner)->module || dycl_weakref_object(((dycl_site *)owner)->module) != module) return NULL;
+    if (!owner || Py_TYPE(owner) != &dycl_site_type || !((dycl_site *)owner)->module ||
+        dycl_weakref_object(((dycl_site *)owner)->module) != module)
+        return NULL;
     PyObject *site = site_for((dycl_site *)owner, function);
     return site ? PyMethod_New(site, module) : NULL;
 }

@@ -16,13 +16,16 @@ static PyObject *descriptor_of(PyObject *function, int *out_is_get) {
 
 /* Getters that neither hand out memory nor look at values: nothing has to be computed for a plain tensor. */
 static int is_harmless(PyObject *descriptor) {
-    static const char *const names[] = {"shape",   "dtype",   "device",     "ndim",   "requires_grad", "is_leaf",  "layout",       "is_cuda",
-                                        "is_cpu",  "is_meta", "is_sparse",  "grad_fn", "names",        "itemsize", "nbytes",       "is_quantized",
-                                        "is_mps",  "is_xpu",  "is_mkldnn",  "is_nested", "_version",   "is_mtia",  "output_nr",    "is_sparse_csr",
-                                        "is_vulkan", "is_ipu", "is_xla",    "is_ort",  "is_maia",      "name",     "_backward_hooks", "retains_grad"};
+    static const char *const names[] = {
+        "shape",   "dtype",        "device",          "ndim",        "requires_grad", "is_leaf",   "layout",
+        "is_cuda", "is_cpu",       "is_meta",         "is_sparse",   "grad_fn",       "names",     "itemsize",
+        "nbytes",  "is_quantized", "is_mps",          "is_xpu",      "is_mkldnn",     "is_nested", "_version",
+        "is_mtia", "output_nr",    "is_sparse_csr",   "is_vulkan",   "is_ipu",        "is_xla",    "is_ort",
+        "is_maia", "name",         "_backward_hooks", "retains_grad"};
     PyObject *name = PyObject_GetAttrString(descriptor, "__name__");
     int found = 0;
-    for (size_t i = 0; name && !found && i < sizeof names / sizeof *names; i++) found = PyUnicode_CompareWithASCIIString(name, names[i]) == 0;
+    for (size_t i = 0; name && !found && i < sizeof names / sizeof *names; i++)
+        found = PyUnicode_CompareWithASCIIString(name, names[i]) == 0;
     Py_XDECREF(name);
     PyErr_Clear();
     return found;
@@ -40,9 +43,11 @@ static PyObject *transposed(dycl_region *region, PyObject *descriptor, PyObject 
     return matrix >= 0 && region && dycl_region_open(region) ? dycl_view_transposed(region, self, matrix) : NULL;
 }
 
-static PyObject *handle_descriptor(dycl_region *region, PyObject *function, PyObject *descriptor, int is_get, PyObject *args, PyObject *kwargs) {
+static PyObject *handle_descriptor(dycl_region *region, PyObject *function, PyObject *descriptor, int is_get,
+                                   PyObject *args, PyObject *kwargs) {
     Py_ssize_t count = PyTuple_GET_SIZE(args);
-    if (is_get && count && !dycl_is_lazy(PyTuple_GET_ITEM(args, 0)) && is_harmless(descriptor)) return PyObject_Call(function, args, kwargs);
+    if (is_get && count && !dycl_is_lazy(PyTuple_GET_ITEM(args, 0)) && is_harmless(descriptor))
+        return PyObject_Call(function, args, kwargs);
     PyObject *view = is_get && count ? transposed(region, descriptor, PyTuple_GET_ITEM(args, 0)) : NULL;
     if (view || PyErr_Occurred()) return view;
     return dycl_fallback(region, function, ((PyTupleObject *)args)->ob_item, count, NULL, kwargs, DYCL_BAIL_attribute);
@@ -59,9 +64,12 @@ PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs)
     dycl_region *region = dycl_region_current;
     int in_place, swapped, is_get;
     if (kwargs && PyDict_GET_SIZE(kwargs) == 0) kwargs = NULL;
-    if (function == (PyObject *)dycl_py.device_type) return PyObject_Call(function, args, kwargs); /* torch.device(...) is no operator */
-    if (region && region->closed & (DYCL_CLOSED_ASIDE | DYCL_CLOSED_GRADIENT)) /* no lazy tensor is left, but perhaps another region's */
-        return dycl_fallback(NULL, function, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), NULL, kwargs, DYCL_BAIL_mode);
+    if (function == (PyObject *)dycl_py.device_type)
+        return PyObject_Call(function, args, kwargs); /* torch.device(...) is no operator */
+    if (region && region->closed & (DYCL_CLOSED_ASIDE |
+                                    DYCL_CLOSED_GRADIENT)) /* no lazy tensor is left, but perhaps another region's */
+        return dycl_fallback(NULL, function, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), NULL, kwargs,
+                             DYCL_BAIL_mode);
     if (region && function == dycl_py.set_grad_enabled) return set_grad_enabled(region, function, args, kwargs);
     PyObject *descriptor = descriptor_of(function, &is_get);
     if (descriptor) {
@@ -78,7 +86,8 @@ PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs)
     const dycl_binding *row = NULL;
     if (!passing) {
         row = dycl_binding_find(function, &in_place, &swapped);
-        if (row && swapped && count && !PyObject_TypeCheck(items[0], dycl_py.tensor_type)) row = NULL; /* Tensor.__rsub__(1, x) is an error */
+        if (row && swapped && count && !PyObject_TypeCheck(items[0], dycl_py.tensor_type))
+            row = NULL; /* Tensor.__rsub__(1, x) is an error */
         if (!dycl_region_open(region)) {
             why = DYCL_BAIL_mode;
         } else if (row) {
@@ -96,14 +105,15 @@ PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs)
             why = region->recorder.why;
         }
         if (why != DYCL_BAIL_mode && dycl_beside_suits(function, items, count, NULL, kwargs))
-            return dycl_beside_run(region, function, items, count, kwargs, row != NULL); /* what makes tensors of numbers makes them anew */
+            return dycl_beside_run(region, function, items, count, kwargs,
+                                   row != NULL); /* what makes tensors of numbers makes them anew */
     } else {
         return PyObject_Call(function, args, kwargs); /* dycl_fallback sent it: everything is plain already */
     }
     return dycl_fallback(region, function, items, count, NULL, kwargs, why);
 }
 
-/* ---- The mode object ---------------------------------------------------------------------------------------------------------------- */
+/* ---- The mode object */
 
 static PyObject *mode_torch_function(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     (void)self;
@@ -111,7 +121,8 @@ static PyObject *mode_torch_function(PyObject *self, PyObject *const *args, Py_s
         PyErr_SetString(PyExc_TypeError, "__torch_function__(func, types, args=(), kwargs=None)");
         return NULL;
     }
-    PyObject *kwargs = count > 3 && args[3] != Py_None ? args[3] : NULL, *tuple = count > 2 ? Py_NewRef(args[2]) : PyTuple_New(0);
+    PyObject *kwargs = count > 3 && args[3] != Py_None ? args[3] : NULL,
+             *tuple = count > 2 ? Py_NewRef(args[2]) : PyTuple_New(0);
     if (!tuple) return NULL;
     if (!PyTuple_Check(tuple)) Py_SETREF(tuple, PySequence_Tuple(tuple));
     PyObject *result = tuple ? dycl_mode_handle(args[0], tuple, kwargs) : NULL;

@@ -1,4 +1,5 @@
-/* The function mode: while a region runs, torch shows it every function call on plain tensors, and factories. Threads: GIL held. */
+/* The function mode: while a region runs, torch shows it every function call on plain tensors, and factories. Threads:
+ * GIL held. */
 #ifndef DYCL_PY_MODE_H
 #define DYCL_PY_MODE_H
 

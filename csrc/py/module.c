@@ -43,7 +43,8 @@ static PyObject *site(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "OO|I", &callable, &module, &options)) return NULL;
     PyObject *made = dycl_site_create(callable == Py_None ? NULL : callable, module == Py_None ? NULL : module, NULL);
     if (made) ((dycl_site *)made)->options = options;
-    if (made && module != Py_None && PyObject_TypeCheck(module, dycl_py.module_type)) dycl_composite_watch_methods(module);
+    if (made && module != Py_None && PyObject_TypeCheck(module, dycl_py.module_type))
+        dycl_composite_watch_methods(module);
     return made;
 }
 
@@ -137,12 +138,15 @@ static PyObject *set_replaying(PyObject *self, PyObject *o) {
 static PyObject *info(PyObject *self, PyObject *unused) {
     (void)self;
     (void)unused;
-    return Py_BuildValue("{s:s,s:s,s:i,s:n,s:I,s:K,s:i}", "isa", dycl_isa_name(dycl_cpu_isa()), "onednn", dycl_dnnl_version(), "segments",
-                         dycl_site_cache() ? (int)dycl_plan_cache_count(dycl_site_cache()) : 0,
-                         "plan_bytes", (Py_ssize_t)dycl_plan_cache_bytes(), "profile", dycl_profile_count(), "profile_hits", (unsigned long long)dycl_profile_hits(), "bf16", dycl_cpu_bf16());
+    return Py_BuildValue("{s:s,s:s,s:i,s:n,s:I,s:K,s:i}", "isa", dycl_isa_name(dycl_cpu_isa()), "onednn",
+                         dycl_dnnl_version(), "segments",
+                         dycl_site_cache() ? (int)dycl_plan_cache_count(dycl_site_cache()) : 0, "plan_bytes",
+                         (Py_ssize_t)dycl_plan_cache_bytes(), "profile", dycl_profile_count(), "profile_hits",
+                         (unsigned long long)dycl_profile_hits(), "bf16", dycl_cpu_bf16());
 }
 
-/* The profile: (key, way) pairs from the file; what is new, as a list of (key, way, nanoseconds); and whether there is something. */
+/* The profile: (key, way) pairs from the file; what is new, as a list of (key, way, nanoseconds); and whether there is
+ * something. */
 static PyObject *profile_remember(PyObject *self, PyObject *rows) {
     (void)self;
     PyObject *iterator = PyObject_GetIter(rows), *row;
@@ -232,7 +236,8 @@ static PyObject *hosted(PyObject *self, PyObject *unused) {
     PyObject *list = PyList_New(0);
     for (int op = DYCL_HOSTED_FIRST; list && op < DYCL_OP_COUNT; op++) {
         const dycl_hosted *h = dycl_hosted_get((dycl_op)op);
-        PyObject *row = Py_BuildValue("(sssis)", dycl_op_get((dycl_op)op)->name, h->schema, h->overload, h->results, h->text);
+        PyObject *row =
+            Py_BuildValue("(sssis)", dycl_op_get((dycl_op)op)->name, h->schema, h->overload, h->results, h->text);
         if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
         Py_XDECREF(row);
     }
@@ -247,7 +252,8 @@ static PyObject *rows(PyObject *module, PyObject *unused) {
 
 static PyMethodDef methods[] = {
     {"setup", setup, METH_NOARGS, "Imports torch and finds what dycl needs in it."},
-    {"site", site, METH_VARARGS, "site(callable, module, options=0): callable or module is None; options: NO_PACK, BF16."},
+    {"site", site, METH_VARARGS,
+     "site(callable, module, options=0): callable or module is None; options: NO_PACK, BF16."},
     {"everywhere", everywhere, METH_NOARGS, "The descriptor that dycl.accelerate_all puts on torch.nn.Module."},
     {"site_of", site_of, METH_O, "The site that a module got from that descriptor, or None."},
     {"last_site", last_site, METH_NOARGS, "The site that was called last, or None."},
@@ -257,22 +263,29 @@ static PyMethodDef methods[] = {
     {"set_timing", set_timing, METH_O, NULL},
     {"set_choosing", set_choosing, METH_O, "Whether a site may prefer torch where that is measured to be faster."},
     {"hosted", hosted, METH_NOARGS, "The rows of csrc/ir/hosted.def: (name, schema, overload, results, parameters)."},
-    {"operators", operators, METH_NOARGS, "The names of the registry's operators (csrc/ir/ops.def, csrc/kern/kern.def)."},
+    {"operators", operators, METH_NOARGS,
+     "The names of the registry's operators (csrc/ir/ops.def, csrc/kern/kern.def)."},
     {"set_replay", set_replay, METH_O, "The function that runs nodes in torch: dycl._replay.run."},
     {"set_replaying", set_replaying, METH_O, "Whether every segment is replayed, without looking for a plan."},
     {"info", info, METH_NOARGS, NULL},
     {"profile_remember", profile_remember, METH_O, "What earlier processes found out: pairs of texts."},
     {"profile_take", profile_take, METH_NOARGS, "What was found out since the last call: (key, way, nanoseconds)."},
     {"profile_untake", profile_untake, METH_NOARGS, "It could not be kept."},
-    {"faults", faults, METH_VARARGS, "Tests: faults(nth, how_many=1): these allocations of the core fail; faults(-1): none any more. How many were asked for since the last call."},
-    {"forget", forget, METH_NOARGS, "Tests: what is kept to be used again (plans, primitives, measures, workspaces, regions, what was found out) is let go."},
+    {"faults", faults, METH_VARARGS,
+     "Tests: faults(nth, how_many=1): these allocations of the core fail; faults(-1): none any more. How many were "
+     "asked for since the last call."},
+    {"forget", forget, METH_NOARGS,
+     "Tests: what is kept to be used again (plans, primitives, measures, workspaces, regions, what was found out) is "
+     "let go."},
     {"environment", environment, METH_NOARGS, "Complaints about DYCL_ variables that the core reads."},
     {"bound", bound, METH_O, "Whether calls of this callable of torch can be recorded."},
-    {"rows", rows, METH_NOARGS, "Every spelling of every binding: (owner, name, row's name, parameters, '' or 'in place' or 'swapped')."},
+    {"rows", rows, METH_NOARGS,
+     "Every spelling of every binding: (owner, name, row's name, parameters, '' or 'in place' or 'swapped')."},
     {0},
 };
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "dycl._core", .m_size = -1, .m_methods = methods};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "dycl._core", .m_size = -1,
+                                        .m_methods = methods};
 
 PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void) {
@@ -280,7 +293,11 @@ PyMODINIT_FUNC PyInit__core(void) {
     if (!DYCL_SANITIZED) dycl_allocator_set(&dycl_heap); /* before anything is allocated */
     PyObject *module = PyModule_Create(&definition);
     if (!module) return NULL;
-    if (PyModule_AddIntConstant(module, "NO_PACK", DYCL_OPTION_NO_PACK) < 0 || PyModule_AddIntConstant(module, "BF16", DYCL_OPTION_BF16) < 0) Py_CLEAR(module);
-    else if (PyType_Ready(&dycl_site_type) < 0 || PyModule_AddObjectRef(module, "Site", (PyObject *)&dycl_site_type) < 0) Py_CLEAR(module);
+    if (PyModule_AddIntConstant(module, "NO_PACK", DYCL_OPTION_NO_PACK) < 0 ||
+        PyModule_AddIntConstant(module, "BF16", DYCL_OPTION_BF16) < 0)
+        Py_CLEAR(module);
+    else if (PyType_Ready(&dycl_site_type) < 0 ||
+             PyModule_AddObjectRef(module, "Site", (PyObject *)&dycl_site_type) < 0)
+        Py_CLEAR(module);
     return module;
 }

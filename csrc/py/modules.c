@@ -10,7 +10,8 @@
 #include "py/method.h"
 #include "py/site.h"
 
-/* A module's configuration, read once and valid while its __dict__ and its _parameters did not change (CPython's dict version tags). */
+/* A module's configuration, read once and valid while its __dict__ and its _parameters did not change (CPython's dict
+ * version tags). */
 typedef struct {
     dycl_instance instance;
     PyObject *parameters, *buffers; /* borrowed from the module's dict */
@@ -22,8 +23,10 @@ typedef struct {
 } config;
 
 struct stock;
-typedef dycl_status (*record_fn)(dycl_region *region, const struct stock *kind, const config *c, PyObject *input, uint32_t *out);
-typedef int (*read_fn)(const struct stock *kind, PyObject *dict, config *c); /* 1, or 0 when this configuration is not served */
+typedef dycl_status (*record_fn)(dycl_region *region, const struct stock *kind, const config *c, PyObject *input,
+                                 uint32_t *out);
+typedef int (*read_fn)(const struct stock *kind, PyObject *dict,
+                       config *c); /* 1, or 0 when this configuration is not served */
 
 typedef struct stock {
     const char *name;
@@ -34,7 +37,7 @@ typedef struct stock {
     PyObject *forward; /* torch's own */
 } stock;
 
-/* ---- Reading attributes ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Reading attributes */
 
 static int read_f64(PyObject *dict, const char *name, double *out) {
     PyObject *o = PyDict_GetItemString(dict, name);
@@ -85,7 +88,7 @@ static int read_weight_and_bias(config *c) {
     return read_tensor(c->parameters, "weight", &c->tensors[0]) && read_tensor(c->parameters, "bias", &c->tensors[1]);
 }
 
-/* ---- Recording ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- Recording */
 
 static dycl_status tensor_value(dycl_region *region, PyObject *tensor, uint32_t *out) {
     *out = DYCL_NONE;
@@ -108,7 +111,8 @@ static int read_linear(const stock *kind, PyObject *dict, config *c) {
     return read_weight_and_bias(c) && c->tensors[0];
 }
 
-static dycl_status record_linear(dycl_region *region, const stock *kind, const config *c, PyObject *input, uint32_t *out) {
+static dycl_status record_linear(dycl_region *region, const stock *kind, const config *c, PyObject *input,
+                                 uint32_t *out) {
     dycl_status status;
     uint32_t operands[3];
     (void)kind;
@@ -134,7 +138,8 @@ static int read_layer_norm(const stock *kind, PyObject *dict, config *c) {
     return read_weight_and_bias(c) && read_f64(dict, "eps", &c->real);
 }
 
-static dycl_status record_layer_norm(dycl_region *region, const stock *kind, const config *c, PyObject *input, uint32_t *out) {
+static dycl_status record_layer_norm(dycl_region *region, const stock *kind, const config *c, PyObject *input,
+                                     uint32_t *out) {
     dycl_status status;
     uint32_t operands[3];
     (void)kind;
@@ -142,7 +147,8 @@ static dycl_status record_layer_norm(dycl_region *region, const stock *kind, con
     const dycl_value *value = &region->recorder.graph.values[operands[0]];
     if (value->rank < c->ints[0]) return dycl_build_bail(&region->recorder, DYCL_BAIL_shape);
     for (int i = 0; i < c->ints[0]; i++)
-        if (value->sizes[value->rank - c->ints[0] + i] != c->ints[1 + i]) return dycl_build_bail(&region->recorder, DYCL_BAIL_shape);
+        if (value->sizes[value->rank - c->ints[0] + i] != c->ints[1 + i])
+            return dycl_build_bail(&region->recorder, DYCL_BAIL_shape);
     int64_t attrs[2] = {c->ints[0], dycl_f64_attr(c->real)};
     return dycl_build_node(&region->recorder, DYCL_OP_layer_norm, 3, operands, 2, attrs, out);
 fail:
@@ -152,12 +158,14 @@ fail:
 static int read_conv2d(const stock *kind, PyObject *dict, config *c) {
     PyObject *mode = PyDict_GetItemString(dict, "padding_mode");
     (void)kind;
-    return mode && PyUnicode_Check(mode) && PyUnicode_CompareWithASCIIString(mode, "zeros") == 0 && read_weight_and_bias(c) && c->tensors[0] &&
-           read_pair(dict, "stride", c->ints) && read_pair(dict, "padding", c->ints + 2) && read_pair(dict, "dilation", c->ints + 4) &&
+    return mode && PyUnicode_Check(mode) && PyUnicode_CompareWithASCIIString(mode, "zeros") == 0 &&
+           read_weight_and_bias(c) && c->tensors[0] && read_pair(dict, "stride", c->ints) &&
+           read_pair(dict, "padding", c->ints + 2) && read_pair(dict, "dilation", c->ints + 4) &&
            read_int(dict, "groups", c->ints + 6);
 }
 
-static dycl_status record_conv2d(dycl_region *region, const stock *kind, const config *c, PyObject *input, uint32_t *out) {
+static dycl_status record_conv2d(dycl_region *region, const stock *kind, const config *c, PyObject *input,
+                                 uint32_t *out) {
     dycl_status status;
     uint32_t operands[3];
     (void)kind;
@@ -170,17 +178,20 @@ fail:
 static int read_batch_norm(const stock *kind, PyObject *dict, config *c) {
     int training, tracks;
     (void)kind;
-    return read_bool(dict, "training", &training) && !training && read_bool(dict, "track_running_stats", &tracks) && read_weight_and_bias(c) &&
-           read_tensor(c->buffers, "running_mean", &c->tensors[2]) && read_tensor(c->buffers, "running_var", &c->tensors[3]) && c->tensors[2] &&
-           c->tensors[3] && read_f64(dict, "eps", &c->real);
+    return read_bool(dict, "training", &training) && !training && read_bool(dict, "track_running_stats", &tracks) &&
+           read_weight_and_bias(c) && read_tensor(c->buffers, "running_mean", &c->tensors[2]) &&
+           read_tensor(c->buffers, "running_var", &c->tensors[3]) && c->tensors[2] && c->tensors[3] &&
+           read_f64(dict, "eps", &c->real);
 }
 
-static dycl_status record_batch_norm(dycl_region *region, const stock *kind, const config *c, PyObject *input, uint32_t *out) {
+static dycl_status record_batch_norm(dycl_region *region, const stock *kind, const config *c, PyObject *input,
+                                     uint32_t *out) {
     dycl_status status;
     uint32_t operands[5];
     int64_t eps = dycl_f64_attr(c->real);
     DYCL_TRY(dycl_region_value(region, input, &operands[0]));
-    if (region->recorder.graph.values[operands[0]].rank != kind->op) return dycl_build_bail(&region->recorder, DYCL_BAIL_shape);
+    if (region->recorder.graph.values[operands[0]].rank != kind->op)
+        return dycl_build_bail(&region->recorder, DYCL_BAIL_shape);
     DYCL_TRY(tensor_value(region, c->tensors[2], &operands[1]));
     DYCL_TRY(tensor_value(region, c->tensors[3], &operands[2]));
     DYCL_TRY(tensor_value(region, c->tensors[0], &operands[3]));
@@ -194,21 +205,26 @@ static int read_activation(const stock *kind, PyObject *dict, config *c) {
     PyObject *approximate;
     c->ints[0] = kind->op;
     c->flag = 0;
-    if (PyDict_GetItemString(dict, "inplace") && (!read_bool(dict, "inplace", &c->flag) || c->flag)) return 0; /* in place: the function path */
+    if (PyDict_GetItemString(dict, "inplace") && (!read_bool(dict, "inplace", &c->flag) || c->flag))
+        return 0; /* in place: the function path */
     if (kind->op != DYCL_OP_gelu) return 1;
     approximate = PyDict_GetItemString(dict, "approximate");
     if (!approximate || !PyUnicode_Check(approximate)) return 0;
-    if (PyUnicode_CompareWithASCIIString(approximate, "tanh") == 0) c->ints[0] = DYCL_OP_gelu_tanh;
-    else return PyUnicode_CompareWithASCIIString(approximate, "none") == 0;
+    if (PyUnicode_CompareWithASCIIString(approximate, "tanh") == 0)
+        c->ints[0] = DYCL_OP_gelu_tanh;
+    else
+        return PyUnicode_CompareWithASCIIString(approximate, "none") == 0;
     return 1;
 }
 
-static dycl_status record_activation(dycl_region *region, const stock *kind, const config *c, PyObject *input, uint32_t *out) {
+static dycl_status record_activation(dycl_region *region, const stock *kind, const config *c, PyObject *input,
+                                     uint32_t *out) {
     dycl_status status;
     dycl_operand operand = dycl_operand_of(0);
     (void)kind;
     DYCL_TRY(dycl_region_value(region, input, &operand.value));
-    if (!dycl_dtype_is_float((dycl_dtype)region->recorder.graph.values[operand.value].dtype)) return dycl_build_bail(&region->recorder, DYCL_BAIL_dtype);
+    if (!dycl_dtype_is_float((dycl_dtype)region->recorder.graph.values[operand.value].dtype))
+        return dycl_build_bail(&region->recorder, DYCL_BAIL_dtype);
     return dycl_build_ew(&region->recorder, (dycl_op)c->ints[0], DYCL_PROMOTE_COMMON, 1, &operand, out);
 fail:
     return status;
@@ -220,16 +236,18 @@ static int read_embedding(const stock *kind, PyObject *dict, config *c) {
     int unused;
     (void)kind;
     c->flag = padding && padding != Py_None;
-    return padding && (!c->flag || read_int(dict, "padding_idx", c->ints)) && PyDict_GetItemString(dict, "max_norm") == Py_None &&
-           read_bool(dict, "scale_grad_by_freq", &unused) && read_bool(dict, "sparse", &unused) && read_tensor(c->parameters, "weight", &c->tensors[0]) &&
-           c->tensors[0];
+    return padding && (!c->flag || read_int(dict, "padding_idx", c->ints)) &&
+           PyDict_GetItemString(dict, "max_norm") == Py_None && read_bool(dict, "scale_grad_by_freq", &unused) &&
+           read_bool(dict, "sparse", &unused) && read_tensor(c->parameters, "weight", &c->tensors[0]) && c->tensors[0];
 }
 
-static dycl_status record_embedding(dycl_region *region, const stock *kind, const config *c, PyObject *input, uint32_t *out) {
+static dycl_status record_embedding(dycl_region *region, const stock *kind, const config *c, PyObject *input,
+                                    uint32_t *out) {
     dycl_status status;
     uint32_t operands[2];
     int64_t bounds[2], padding = c->flag ? c->ints[0] : 0;
-    PyObject *weight = Py_NewRef(c->tensors[0]); /* reading the indices may compute them, meanwhile other threads run: c is not looked at again */
+    PyObject *weight = Py_NewRef(c->tensors[0]); /* reading the indices may compute them, meanwhile other threads run: c
+                                                    is not looked at again */
     (void)kind;
     DYCL_TRY(dycl_region_index(region, input, &operands[1], bounds));
     DYCL_TRY(dycl_region_value(region, weight, &operands[0]));
@@ -274,17 +292,18 @@ static stock stocks[] = {
 };
 enum { STOCKS = sizeof stocks / sizeof *stocks };
 
-/* ---- The slot ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- The slot */
 
 static config configs[DYCL_INSTANCES];
-static ternaryfunc original; /* nn.Module's slot: the same for every stock class */
+static ternaryfunc original;                 /* nn.Module's slot: the same for every stock class */
 static PyObject *call_impl, *call_attribute; /* owned: nn.Module's own _call_impl and __call__ */
 
 static int read_config(const stock *kind, PyObject *module, PyObject *dict, config *c) {
     unsigned known = c->instance.type_version;
     c->instance.module = NULL;
     if (known == 0 || known != dycl_type_version(kind->type)) { /* somebody may have replaced the class's forward */
-        PyObject *forward = PyObject_GetAttrString((PyObject *)kind->type, "forward"), *call = PyObject_GetAttrString((PyObject *)kind->type, "_call_impl");
+        PyObject *forward = PyObject_GetAttrString((PyObject *)kind->type, "forward"),
+                 *call = PyObject_GetAttrString((PyObject *)kind->type, "_call_impl");
         int same = forward == kind->forward && call == call_impl;
         Py_XDECREF(forward);
         Py_XDECREF(call);
@@ -305,7 +324,8 @@ static config *config_of(const stock *kind, PyObject *module) {
     PyObject *dict = dycl_object_dict(module);
     if (!dict) return NULL;
     config *c = &configs[dycl_instance_place(module)];
-    if (!dycl_instance_is_current(&c->instance, module, dict) || c->parameters_version != dycl_dict_version(c->parameters) ||
+    if (!dycl_instance_is_current(&c->instance, module, dict) ||
+        c->parameters_version != dycl_dict_version(c->parameters) ||
         c->buffers_version != dycl_dict_version(c->buffers))
         if (!read_config(kind, module, dict, c)) return NULL;
     return dycl_instance_hooked(&c->instance) ? NULL : c;
@@ -342,7 +362,8 @@ static PyObject *stock_call(PyObject *self, PyObject *args, PyObject *kwargs) {
     return original(self, args, kwargs);
 }
 
-/* Assigning to a class attribute __call__ (torch.fx does, for a while) gives every class below its ordinary slot back. */
+/* Assigning to a class attribute __call__ (torch.fx does, for a while) gives every class below its ordinary slot back.
+ */
 static void put_slots_back(void) {
     PyObject *attribute = PyObject_GetAttrString((PyObject *)dycl_py.module_type, "__call__");
     for (int i = 0; i < STOCKS && attribute == call_attribute; i++)

@@ -1,5 +1,5 @@
-/* Stock modules: while a region runs, calling a torch.nn module of a known class records at once. The tp_call slot of the exact class is
- * replaced; the attribute __call__ stays what it was. Threads: GIL held. */
+/* Stock modules: while a region runs, calling a torch.nn module of a known class records at once. The tp_call slot of
+ * the exact class is replaced; the attribute __call__ stays what it was. Threads: GIL held. */
 #ifndef DYCL_PY_MODULES_H
 #define DYCL_PY_MODULES_H
 

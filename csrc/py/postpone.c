@@ -8,10 +8,10 @@
 
 struct dycl_postponed {
     uint32_t references;
-    dycl_region *region;   /* borrowed: outlives its lazy tensors */
-    dycl_segment *segment; /* retained: its graph says how the values are made */
-    uint32_t operand;      /* value of that graph, */
-    dycl_handle kept;      /* owned: its tensor */
+    dycl_region *region;     /* borrowed: outlives its lazy tensors */
+    dycl_segment *segment;   /* retained: its graph says how the values are made */
+    uint32_t operand;        /* value of that graph, */
+    dycl_handle kept;        /* owned: its tensor */
     PyObject *weight, *bias; /* owned; bias may be NULL */
 };
 
@@ -19,7 +19,7 @@ struct dycl_postponed {
 #define FIRST_TRIES  8                  /* a quarter may be asked for in the long run, these beside them */
 #define TRY_AGAIN    256                /* occasions that are passed over where more were */
 
-/* ---- Looking -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- Looking */
 
 static int pays(dycl_site_stats *s) {
     if (4 * s->recalled <= s->postponed + FIRST_TRIES) return 1;
@@ -29,7 +29,8 @@ static int pays(dycl_site_stats *s) {
 /* A parameter that torch counts all writes to. */
 static int is_constant(const dycl_region *region, uint32_t value) {
     const dycl_value *v = &region->recorder.graph.values[value];
-    return v->kind == DYCL_VALUE_FEED && v->root == value && region->feeds[v->source].token && region->sources[v->source].object;
+    return v->kind == DYCL_VALUE_FEED && v->root == value && region->feeds[v->source].token &&
+           region->sources[v->source].object;
 }
 
 /* From the argmax to its product; 0: too many copies. */
@@ -63,7 +64,9 @@ static int suits(const dycl_region *region, const dycl_postponement *p, uint32_t
     const uint32_t *operands = dycl_node_operands(g, &g->nodes[p->product]);
     uint32_t root = g->values[p->operand].root;
     if (!is_constant(region, operands[1]) || (operands[2] != DYCL_NONE && !is_constant(region, operands[2]))) return 0;
-    if (g->values[root].kind != DYCL_VALUE_NODE || region->output_of[root] || dycl_value_numel(&g->values[root]) > MOST_OPERAND) return 0;
+    if (g->values[root].kind != DYCL_VALUE_NODE || region->output_of[root] ||
+        dycl_value_numel(&g->values[root]) > MOST_OPERAND)
+        return 0;
     for (uint32_t i = 0; i < region->written_count; i++)
         if (dycl_postpones(p, region->written[i].value)) return 0;
     return !is_read_elsewhere(g, p, argmax);
@@ -94,25 +97,29 @@ void dycl_postpone_look(dycl_region *region, uint32_t wanted, uint32_t *count, d
         if (collect(g, n, p) && !dycl_postpones(p, wanted) && suits(region, p, n)) {
             for (int i = 0; i < p->count; i++) held |= region->output_of[p->roots[i]] != 0;
         }
-        if (held && pays(&region->site->stats)) take_out(region, count, p);
-        else p->count = 0;
+        if (held && pays(&region->site->stats))
+            take_out(region, count, p);
+        else
+            p->count = 0;
         return;
     }
 }
 
-/* ---- Waiting -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- Waiting */
 
 int dycl_postpone_keep(dycl_region *region, const dycl_postponement *p, dycl_segment *segment) {
     const dycl_graph *g = &region->recorder.graph;
     const uint32_t *operands = dycl_node_operands(g, &g->nodes[p->product]);
     struct dycl_postponed *made = dycl_alloc(sizeof *made);
-    dycl_handle kept = made ? dycl_abi_copy_handle(region->handles[region->output_of[g->values[p->operand].root] - 1]) : NULL;
+    dycl_handle kept =
+        made ? dycl_abi_copy_handle(region->handles[region->output_of[g->values[p->operand].root] - 1]) : NULL;
     if (!kept) {
         dycl_free(made);
         PyErr_NoMemory();
         return -1;
     }
-    *made = (struct dycl_postponed){.references = 1, .region = region, .segment = segment, .operand = p->operand, .kept = kept};
+    *made = (struct dycl_postponed){
+        .references = 1, .region = region, .segment = segment, .operand = p->operand, .kept = kept};
     dycl_segment_retain(segment);
     made->weight = Py_NewRef(region->sources[g->values[operands[1]].source].object);
     made->bias = operands[2] == DYCL_NONE ? NULL : Py_NewRef(region->sources[g->values[operands[2]].source].object);
@@ -140,9 +147,11 @@ void dycl_postpone_release(struct dycl_postponed *p) {
     Py_XDECREF(bias);
 }
 
-const dycl_value *dycl_postpone_value(const dycl_lazy *lazy) { return &lazy->postponed->segment->graph.values[lazy->value]; }
+const dycl_value *dycl_postpone_value(const dycl_lazy *lazy) {
+    return &lazy->postponed->segment->graph.values[lazy->value];
+}
 
-/* ---- Recalling ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- Recalling */
 
 typedef struct {
     dycl_region *region;
@@ -162,7 +171,8 @@ static dycl_status node_again(recording *r, const dycl_node *node, uint32_t *out
         operands[i] = DYCL_NONE;
         if (operand != DYCL_NONE) DYCL_TRY(again(r, operand, &operands[i]));
     }
-    return dycl_build_node(&r->region->recorder, (dycl_op)node->op, node->operand_count, operands, node->attr_count, dycl_node_attrs(g, node), out);
+    return dycl_build_node(&r->region->recorder, (dycl_op)node->op, node->operand_count, operands, node->attr_count,
+                           dycl_node_attrs(g, node), out);
 fail:
     return status;
 }
@@ -198,7 +208,7 @@ static dycl_status recall_one(dycl_region *region, struct dycl_postponed *p) {
     recording r = {.region = region, .from = p, .now = dycl_alloc(values * sizeof *r.now)};
     dycl_status status = DYCL_OK;
     if (!r.now) return dycl_error_set("out of memory");
-    memset(r.now, 0xff, values * sizeof *r.now); /* DYCL_NONE */
+    memset(r.now, 0xff, values * sizeof *r.now);                      /* DYCL_NONE */
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) { /* first all of them, then it is done */
         if (dycl_lazy_of(o)->postponed == p) DYCL_TRY(again(&r, dycl_lazy_of(o)->value, &value));
     }
@@ -226,7 +236,8 @@ int dycl_postpone_recall(dycl_region *region) {
         status = recall_one(region, p);
     }
     if (collecting) PyGC_Enable();
-    if (status != DYCL_OK && !PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "dycl: a value that was postponed cannot be made");
+    if (status != DYCL_OK && !PyErr_Occurred())
+        PyErr_SetString(PyExc_SystemError, "dycl: a value that was postponed cannot be made");
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     while (count) dycl_postpone_release(done[--count]);

@@ -13,7 +13,7 @@
 
 _Thread_local dycl_region *dycl_region_current __attribute__((tls_model("initial-exec")));
 
-/* ---- Feeds ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Feeds */
 
 static uint32_t slot_of(const dycl_region *region, const PyObject *object) {
     uint64_t h = (uint64_t)(uintptr_t)object * UINT64_C(0x9e3779b97f4a7c15);
@@ -22,7 +22,8 @@ static uint32_t slot_of(const dycl_region *region, const PyObject *object) {
 
 static dycl_fed *find_fed(dycl_region *region, PyObject *object) { /* its entry, or the free one where it belongs */
     uint32_t at = slot_of(region, object);
-    while (region->fed[at].epoch == region->epoch && region->fed[at].object != object) at = (at + 1) & (region->fed_room - 1);
+    while (region->fed[at].epoch == region->epoch && region->fed[at].object != object)
+        at = (at + 1) & (region->fed_room - 1);
     return &region->fed[at];
 }
 
@@ -46,7 +47,9 @@ static dycl_status add_feed(dycl_region *region, dycl_handle tensor, const char 
     dycl_recorder *r = &region->recorder;
     dycl_tensor_view view;
     if (!dycl_abi_is_plain(impl)) return dycl_build_bail(r, DYCL_BAIL_layout);
-    if (dycl_abi_is_inference(impl) && !dycl_abi_dispatch_inference(&region->dispatch)) /* there torch's composite operators answer views and versions of their own */
+    if (dycl_abi_is_inference(impl) &&
+        !dycl_abi_dispatch_inference(
+            &region->dispatch)) /* there torch's composite operators answer views and versions of their own */
         return dycl_build_bail(r, DYCL_BAIL_mode);
     if (!dycl_abi_read(tensor, &view)) return dycl_build_bail(r, DYCL_BAIL_dtype);
     uint32_t at = r->graph.feed_count;
@@ -72,7 +75,8 @@ dycl_status dycl_region_feed(dycl_region *region, dycl_handle tensor, uint32_t *
         return status;
     }
     region->sources[region->recorder.graph.feed_count - 1].handle = copy;
-    if (dycl_watch_is_foreign(dycl_abi_handle_impl(copy))) region->foreign = 1; /* a view of such memory, or its array came later */
+    if (dycl_watch_is_foreign(dycl_abi_handle_impl(copy)))
+        region->foreign = 1; /* a view of such memory, or its array came later */
     return DYCL_OK;
 }
 
@@ -121,14 +125,18 @@ static dycl_status object_value(dycl_region *region, PyObject *tensor, int histo
     if (status != DYCL_OK) return status;
     uint32_t at = region->recorder.graph.feed_count - 1;
     region->sources[at].object = Py_NewRef(tensor);
-    if (dycl_watch_is_foreign(impl)) region->foreign = 1;
-    else if (Py_TYPE(tensor) == dycl_py.parameter_type) region->feeds[at].token = dycl_constant_token(tensor, &region->feeds[at].version);
+    if (dycl_watch_is_foreign(impl))
+        region->foreign = 1;
+    else if (Py_TYPE(tensor) == dycl_py.parameter_type)
+        region->feeds[at].token = dycl_constant_token(tensor, &region->feeds[at].version);
     *fed = (dycl_fed){tensor, region->epoch, *out_value};
     region->fed_count++;
     return DYCL_OK;
 }
 
-dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint32_t *out_value) { return object_value(region, tensor, 0, out_value); }
+dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
+    return object_value(region, tensor, 0, out_value);
+}
 
 dycl_status dycl_region_value_slow(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
     dycl_recorder *r = &region->recorder;
@@ -136,13 +144,15 @@ dycl_status dycl_region_value_slow(dycl_region *region, PyObject *tensor, uint32
     if (type == dycl_py.lazy_type) {
         if (dycl_lazy_of(tensor)->region == region) return lazy_value(region, tensor, out_value);
         if (dycl_region_make_plain(tensor, DYCL_BAIL_thread) < 0) return DYCL_ERROR;
-        return dycl_build_bail(r, DYCL_BAIL_thread); /* meanwhile others may have ended our segment, and operands are values of it */
+        return dycl_build_bail(
+            r, DYCL_BAIL_thread); /* meanwhile others may have ended our segment, and operands are values of it */
     }
-    if (type != dycl_py.tensor_type && type != dycl_py.parameter_type && type != dycl_py.buffer_type) return dycl_build_bail(r, DYCL_BAIL_subclass);
+    if (type != dycl_py.tensor_type && type != dycl_py.parameter_type && type != dycl_py.buffer_type)
+        return dycl_build_bail(r, DYCL_BAIL_subclass);
     return object_value(region, tensor, 1, out_value);
 }
 
-/* ---- Results ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Results */
 
 PyObject *dycl_region_result(dycl_region *region, uint32_t value) {
     region->site->stats.recorded++;
@@ -169,7 +179,8 @@ int dycl_region_may_write(dycl_region *region, PyObject *tensor) {
     if (lazy->aliased) return 0;
     if (lazy->epoch != region->epoch) return 1; /* computed, not shared, and nothing in this segment looks at it */
     if (graph->values[lazy->value].root != lazy->value) return 0;
-    if (!lazy->real && graph->values[lazy->value].kind != DYCL_VALUE_NODE) return 0; /* detached from a tensor that others have */
+    if (!lazy->real && graph->values[lazy->value].kind != DYCL_VALUE_NODE)
+        return 0; /* detached from a tensor that others have */
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
         const dycl_lazy *other = dycl_lazy_of(o);
         if (other != lazy && other->epoch == region->epoch && graph->values[other->value].root == lazy->value) return 0;
@@ -179,7 +190,8 @@ int dycl_region_may_write(dycl_region *region, PyObject *tensor) {
 
 /* Kept beside the object, because a view of it may outlive it. */
 static dycl_status note_version(dycl_region *region, uint32_t value, uint32_t version) {
-    if (region->written_count && region->written[region->written_count - 1].value == value) { /* the same operator wrote more than once */
+    if (region->written_count &&
+        region->written[region->written_count - 1].value == value) { /* the same operator wrote more than once */
         region->written[region->written_count - 1].version = version;
         return DYCL_OK;
     }
@@ -213,7 +225,8 @@ int dycl_region_replace(dycl_region *region, PyObject *tensor, dycl_handle made)
         PyErr_NoMemory();
         return -1;
     }
-    if (!dycl_is_lazy(tensor) || dycl_lazy_of(tensor)->region != region) { /* another thread made it plain while torch drew */
+    if (!dycl_is_lazy(tensor) ||
+        dycl_lazy_of(tensor)->region != region) { /* another thread made it plain while torch drew */
         PyObject *from = dycl_abi_wrap(real);
         int state = dycl_abi_torch_function_off();
         PyObject *done = from ? PyObject_CallMethod(tensor, "copy_", "O", from) : NULL;
@@ -227,7 +240,9 @@ int dycl_region_replace(dycl_region *region, PyObject *tensor, dycl_handle made)
     dycl_handle old = lazy->real;
     if (lazy->own == DYCL_OWN_VIEW) {
         dycl_tensor_view v;
-        dycl_handle view = dycl_abi_read(real, &v) ? dycl_abi_view(real, v.rank, v.sizes, v.strides, dycl_abi_storage_offset(real)) : NULL;
+        dycl_handle view = dycl_abi_read(real, &v)
+                               ? dycl_abi_view(real, v.rank, v.sizes, v.strides, dycl_abi_storage_offset(real))
+                               : NULL;
         dycl_abi_delete(real);
         if (!(real = view)) return -1;
     }
@@ -242,7 +257,7 @@ int dycl_region_replace(dycl_region *region, PyObject *tensor, dycl_handle made)
     return 0;
 }
 
-/* ---- Flush -------------------------------------------------------------------------------------------------------------------- */
+/* ---- Flush */
 
 static void wait_for(dycl_region *region) {
     while (region->flushing) {
@@ -252,8 +267,9 @@ static void wait_for(dycl_region *region) {
     }
 }
 
-/* What the program has entered meanwhile (autocast, functorch, a dispatch mode, inference mode), or what another thread is in, must not touch or
- * see the tensors that a flush makes: they belong to the state in which the operators were recorded. */
+/* What the program has entered meanwhile (autocast, functorch, a dispatch mode, inference mode), or what another thread
+ * is in, must not touch or see the tensors that a flush makes: they belong to the state in which the operators were
+ * recorded. */
 typedef struct {
     PyObject *mode; /* owned: NULL when the state is the region's own */
     dycl_dispatch_state state;
@@ -265,7 +281,8 @@ static int enter_own_state(const dycl_region *region, foreign_state *saved) {
     if (now->included == region->dispatch.included && now->excluded == region->dispatch.excluded) return 0;
     int state = dycl_abi_torch_function_off();
     PyObject *entered = NULL;
-    saved->mode = PyObject_CallOneArg(dycl_py.inference_mode, dycl_abi_dispatch_inference(&region->dispatch) ? Py_True : Py_False);
+    saved->mode = PyObject_CallOneArg(dycl_py.inference_mode,
+                                      dycl_abi_dispatch_inference(&region->dispatch) ? Py_True : Py_False);
     if (saved->mode) entered = PyObject_CallMethod(saved->mode, "__enter__", NULL);
     dycl_abi_torch_function_restore(state);
     if (!entered) {
@@ -294,8 +311,10 @@ static int leave_own_state(foreign_state *saved) {
 
 static int flush(dycl_region *region, dycl_bail why, uint32_t wanted) {
     foreign_state saved;
-    if (region->recorder.graph.value_count == 0) return 0; /* without nodes there may still be a lazy tensor that is a feed (detach) */
-    /* torch's functions give the GIL up: until the results are bound, other threads wait, and no finalizer of this one asks for values */
+    if (region->recorder.graph.value_count == 0)
+        return 0; /* without nodes there may still be a lazy tensor that is a feed (detach) */
+    /* torch's functions give the GIL up: until the results are bound, other threads wait, and no finalizer of this one
+     * asks for values */
     int collecting = PyGC_Disable();
     region->flushing = 1;
     int result = enter_own_state(region, &saved);
@@ -325,7 +344,8 @@ static int compute(PyObject *tensor, dycl_bail why, int may_postpone) {
     }
     wait_for(region);
     if (lazy->real) return 0;
-    if (!may_postpone || lazy->epoch != region->epoch || region->postponed >= DYCL_POSTPONE_MOST) return dycl_region_flush(region, why);
+    if (!may_postpone || lazy->epoch != region->epoch || region->postponed >= DYCL_POSTPONE_MOST)
+        return dycl_region_flush(region, why);
     return flush(region, why, region->recorder.graph.values[lazy->value].root);
 }
 
@@ -355,11 +375,13 @@ int dycl_region_needs_gradient(PyObject *tensor) {
     const dycl_region *region = lazy->region;
     dycl_handle base = lazy->real;
     if (!base) {
-        if (!region || lazy->postponed || lazy->epoch != region->epoch) return 0; /* what is postponed is no view of a feed */
+        if (!region || lazy->postponed || lazy->epoch != region->epoch)
+            return 0; /* what is postponed is no view of a feed */
         const dycl_graph *graph = &region->recorder.graph;
         const dycl_value *root = &graph->values[graph->values[lazy->value].root];
         if (root->kind == DYCL_VALUE_NODE) return 0;
-        base = region->sources[root->source].object ? dycl_abi_borrow(region->sources[root->source].object) : region->sources[root->source].handle;
+        base = region->sources[root->source].object ? dycl_abi_borrow(region->sources[root->source].object)
+                                                    : region->sources[root->source].handle;
     }
     if (!base || !dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base))) return 0;
     PyObject *object = dycl_abi_wrap(base);
@@ -370,7 +392,8 @@ int dycl_region_needs_gradient(PyObject *tensor) {
 
 int dycl_region_enable_gradients(dycl_region *region) {
     int result = dycl_region_flush(region, DYCL_BAIL_grad);
-    for (PyObject *o = Py_XNewRef(region->first), *next; o; o = next) { /* torch may let others run, which let go of lazy tensors */
+    for (PyObject *o = Py_XNewRef(region->first), *next; o;
+         o = next) { /* torch may let others run, which let go of lazy tensors */
         int tracked = result == 0 && dycl_is_lazy(o) && dycl_lazy_of(o)->real ? dycl_region_needs_gradient(o) : 0;
         next = dycl_is_lazy(o) ? Py_XNewRef(dycl_lazy_of(o)->next) : NULL;
         if (tracked < 0 || (tracked && dycl_region_make_plain(o, DYCL_BAIL_grad) < 0)) result = -1;
@@ -388,7 +411,8 @@ int dycl_region_make_plain(PyObject *tensor, dycl_bail why) {
         dycl_region *region = lazy->region;
         if (region) wait_for(region);
         /* pending views of it keep their base as a feed of its own: nothing in this segment points to the object */
-        if (region && lazy->epoch == region->epoch && region->recorder.graph.value_count) result = dycl_region_flush(region, why);
+        if (region && lazy->epoch == region->epoch && region->recorder.graph.value_count)
+            result = dycl_region_flush(region, why);
         if (result == 0) result = become_plain(region, tensor);
     }
     Py_DECREF(alive);

@@ -45,9 +45,10 @@ static PyObject *words(int count, const uint32_t *values) {
 /* As dycl._replay.Node. */
 static PyObject *node_tuple(const dycl_graph *graph, const dycl_node *node) {
     const dycl_value *out = &graph->values[node->out];
-    return Py_BuildValue("(sINNiNN)", dycl_op_get((dycl_op)node->op)->name, node->out, words(node->operand_count, dycl_node_operands(graph, node)),
-                         dycl_py_ints(node->attr_count, dycl_node_attrs(graph, node)), (int)out->dtype, dycl_py_ints(out->rank, out->sizes),
-                         dycl_py_ints(out->rank, out->strides));
+    return Py_BuildValue("(sINNiNN)", dycl_op_get((dycl_op)node->op)->name, node->out,
+                         words(node->operand_count, dycl_node_operands(graph, node)),
+                         dycl_py_ints(node->attr_count, dycl_node_attrs(graph, node)), (int)out->dtype,
+                         dycl_py_ints(out->rank, out->sizes), dycl_py_ints(out->rank, out->strides));
 }
 
 static PyObject *node_list(const dycl_graph *graph, const uint8_t *needed) {
@@ -99,7 +100,8 @@ static PyObject *call(PyObject *nodes, PyObject *values, PyObject *outputs) {
         PyErr_SetString(PyExc_SystemError, "dycl: nothing to replay with");
         return NULL;
     }
-    /* what was recorded did not require gradients, whatever the mode is by now; and torch's functions must not come back to our mode */
+    /* what was recorded did not require gradients, whatever the mode is by now; and torch's functions must not come
+     * back to our mode */
     int state = dycl_abi_torch_function_off(), grad = dycl_abi_grad_enabled();
     PyObject *done = grad ? PyObject_CallOneArg(dycl_py.set_grad_enabled, Py_False) : Py_NewRef(Py_None);
     PyObject *result = done ? PyObject_CallFunctionObjArgs(run_nodes, nodes, values, outputs, NULL) : NULL;
@@ -148,8 +150,10 @@ int dycl_replay_run(dycl_region *region, uint32_t count) {
     if (nodes) values = begin_values(region, needed);
     if (values) outputs = words((int)count, region->outputs);
     if (outputs) tensors = call(nodes, values, outputs);
-    if (tensors) result = take_handles(region, tensors, count);
-    else forget_frames();
+    if (tensors)
+        result = take_handles(region, tensors, count);
+    else
+        forget_frames();
     dycl_free(needed);
     Py_XDECREF(nodes);
     Py_XDECREF(values);

@@ -3,17 +3,20 @@
 
 #include "py/call.h"
 
-static dycl_binding *const tables[] = {dycl_bindings_elementwise, dycl_bindings_view, dycl_bindings_reduce, dycl_bindings_nn, dycl_bindings_matmul,
-                                       dycl_bindings_create, dycl_bindings_tensor, dycl_bindings_index, dycl_bindings_resize,
-                                       dycl_bindings_sort, dycl_bindings_write, dycl_bindings_recurrent, dycl_bindings_random,
-                                       dycl_bindings_scatter, dycl_bindings_values, dycl_bindings_words};
+static dycl_binding *const tables[] = {
+    dycl_bindings_elementwise, dycl_bindings_view,    dycl_bindings_reduce, dycl_bindings_nn,
+    dycl_bindings_matmul,      dycl_bindings_create,  dycl_bindings_tensor, dycl_bindings_index,
+    dycl_bindings_resize,      dycl_bindings_sort,    dycl_bindings_write,  dycl_bindings_recurrent,
+    dycl_bindings_random,      dycl_bindings_scatter, dycl_bindings_values, dycl_bindings_words};
 enum { TABLES = sizeof tables / sizeof *tables };
 
 typedef enum { TORCH, TENSOR, FUNCTIONAL, NN, SPECIAL, LINALG, VF, OWNERS } owner;
-static const char *const owner_names[OWNERS] = {"torch", "torch.Tensor", "torch.nn.functional", "torch._C._nn", "torch.special", "torch.linalg", "torch._C._VariableFunctions"};
+static const char *const owner_names[OWNERS] = {
+    "torch",         "torch.Tensor", "torch.nn.functional",        "torch._C._nn",
+    "torch.special", "torch.linalg", "torch._C._VariableFunctions"};
 
-/* How a place spells a row's name; a row has it when it has all of these places. The order decides which row serves a callable that torch exports
- * under several names, and which method the lazy type shows. */
+/* How a place spells a row's name; a row has it when it has all of these places. The order decides which row serves a
+ * callable that torch exports under several names, and which method the lazy type shows. */
 static const struct {
     int places;
     owner owner;
@@ -78,7 +81,8 @@ static int bind_row(dycl_binding *row) {
         if (method && PyFunction_Check(callable)) row->python = 1;
         if (!row->callable) row->callable = Py_NewRef(callable);
         result = dycl_binding_insert(callable, row, spellings[i].in_place, spellings[i].swapped);
-        if (result == 0 && method) result = dycl_binding_add_method(name, callable, row, spellings[i].in_place, spellings[i].swapped);
+        if (result == 0 && method)
+            result = dycl_binding_add_method(name, callable, row, spellings[i].in_place, spellings[i].swapped);
         Py_DECREF(callable);
     }
     return result;
@@ -120,7 +124,9 @@ PyObject *dycl_bindings_list(void) {
                 if (!callable) continue;
                 Py_DECREF(callable);
                 item = Py_BuildValue("(sssss)", owner_names[spellings[k].owner], name, row->name, row->parameters,
-                                     spellings[k].in_place ? "in place" : spellings[k].swapped ? "swapped" : "");
+                                     spellings[k].in_place  ? "in place"
+                                     : spellings[k].swapped ? "swapped"
+                                                            : "");
                 if (!item || PyList_Append(list, item) < 0) Py_CLEAR(list);
                 Py_XDECREF(item);
             }

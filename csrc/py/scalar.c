@@ -32,7 +32,9 @@ static int64_t as_int(const dycl_element *e) {
     }
 }
 
-int dycl_element_is_true(const dycl_element *e) { return dycl_dtype_is_float(e->dtype) ? as_double(e) != 0.0 : as_int(e) != 0; }
+int dycl_element_is_true(const dycl_element *e) {
+    return dycl_dtype_is_float(e->dtype) ? as_double(e) != 0.0 : as_int(e) != 0;
+}
 
 PyObject *dycl_element_object(const dycl_element *e) {
     if (e->dtype == DYCL_BOOL) return PyBool_FromLong(e->value.u8);

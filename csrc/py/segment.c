@@ -10,7 +10,9 @@
 #include "py/replay.h"
 #include "py/site.h"
 
-static int is_pending(const dycl_region *region, const dycl_lazy *lazy) { return lazy->epoch == region->epoch && !lazy->real; }
+static int is_pending(const dycl_region *region, const dycl_lazy *lazy) {
+    return lazy->epoch == region->epoch && !lazy->real;
+}
 
 static dycl_status collect_outputs(dycl_region *region, uint32_t *out_count, uint32_t *out_pending) {
     const dycl_graph *graph = &region->recorder.graph;
@@ -45,7 +47,8 @@ static dycl_status collect_outputs(dycl_region *region, uint32_t *out_count, uin
     return DYCL_OK;
 }
 
-int dycl_segment_allocate(const dycl_graph *graph, const uint32_t *outputs, uint32_t count, dycl_handle *handles, void **addresses) {
+int dycl_segment_allocate(const dycl_graph *graph, const uint32_t *outputs, uint32_t count, dycl_handle *handles,
+                          void **addresses) {
     for (uint32_t i = 0; i < count; i++) {
         const dycl_value *value = &graph->values[outputs[i]];
         dycl_tensor_view view;
@@ -117,12 +120,14 @@ static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail wh
     prepared what = {NULL, NULL};
     dycl_status status = DYCL_OK;
     for (int nth = 0; nth < region->expected_count && !segment; nth++)
-        if (dycl_segment_matches(region->expected[nth], graph, region->outputs, (int)count)) segment = region->expected[nth];
+        if (dycl_segment_matches(region->expected[nth], graph, region->outputs, (int)count))
+            segment = region->expected[nth];
     if (!segment) DYCL_TRY(dycl_plan_lookup(dycl_site_cache(), graph, region->outputs, (int)count, &segment));
     dycl_segment_retain(*out_segment = segment);
     advance(region, segment, why);
     int planned = segment->plan || segment->pieces, tuned = segment->tuned;
-    status = dycl_segment_prepare(dycl_site_cache(), segment, region->expected_count, region->expected, &what.plan, &what.pieces);
+    status = dycl_segment_prepare(dycl_site_cache(), segment, region->expected_count, region->expected, &what.plan,
+                                  &what.pieces);
     region->made |= (uint8_t)(!planned ? DYCL_MADE_COLD : tuned != segment->tuned ? DYCL_MADE_TUNED : 0);
     if (status == DYCL_OK) status = run(region, &what);
     if (status == DYCL_BUSY) { /* another thread runs it: a private plan */
@@ -171,10 +176,13 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares) {
     int whole = value->root == lazy->value;
     uint32_t *share = of_node ? &shares[region->output_of[value->root] - 1] : NULL;
     lazy->aliased = (uint8_t)(!whole || !of_node || (*share & ~GIVEN) > 1);
-    if (whole && (!of_node || *share & GIVEN)) { /* each object has a tensor of its own: t_ or set_ on one does not change the others */
+    if (whole &&
+        (!of_node ||
+         *share & GIVEN)) { /* each object has a tensor of its own: t_ or set_ on one does not change the others */
         real = dycl_abi_detach(base);
     } else if (!whole) {
-        real = dycl_abi_view(base, value->rank, value->sizes, value->strides, dycl_abi_storage_offset(base) + value->offset);
+        real = dycl_abi_view(base, value->rank, value->sizes, value->strides,
+                             dycl_abi_storage_offset(base) + value->offset);
         if (real && (lazy->own == DYCL_OWN_ALIAS || (lazy->own == DYCL_OWN_COPY && of_node))) {
             dycl_handle view = real;
             real = dycl_abi_detach(view);
@@ -182,15 +190,17 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares) {
         }
     } else {
         *share |= GIVEN;
-        if (lazy->own == DYCL_OWN_VIEW) real = dycl_abi_view(base, value->rank, value->sizes, value->strides, dycl_abi_storage_offset(base));
-        else if (!(real = dycl_abi_copy_handle(base))) PyErr_NoMemory();
+        if (lazy->own == DYCL_OWN_VIEW)
+            real = dycl_abi_view(base, value->rank, value->sizes, value->strides, dycl_abi_storage_offset(base));
+        else if (!(real = dycl_abi_copy_handle(base)))
+            PyErr_NoMemory();
     }
     lazy->real = real;
     return real ? 0 : -1;
 }
 
-/* Gives every pending lazy tensor its computed tensor. torch's view functions let other threads run, and these may let go of lazy tensors: the one
- * that is bound, and the next one in the list, are held meanwhile. */
+/* Gives every pending lazy tensor its computed tensor. torch's view functions let other threads run, and these may let
+ * go of lazy tensors: the one that is bound, and the next one in the list, are held meanwhile. */
 static int bind_results(dycl_region *region, uint32_t count, const dycl_postponement *later) {
     const dycl_graph *graph = &region->recorder.graph;
     uint32_t *shares = region->outputs; /* the values are no longer needed */
@@ -205,13 +215,17 @@ static int bind_results(dycl_region *region, uint32_t count, const dycl_postpone
         if (!is_pending(region, lazy)) continue;
         uint32_t root = graph->values[lazy->value].root;
         if (dycl_postpones(later, root)) continue;
-        if (graph->values[root].kind == DYCL_VALUE_NODE) shares[region->output_of[root] - 1]++;
-        else region->output_of[root] = 1; /* a feed: has an alias from now on */
+        if (graph->values[root].kind == DYCL_VALUE_NODE)
+            shares[region->output_of[root] - 1]++;
+        else
+            region->output_of[root] = 1; /* a feed: has an alias from now on */
     }
     for (PyObject *o = Py_XNewRef(region->first), *next; o && result == 0; o = next) {
         dycl_lazy *lazy = dycl_lazy_of(o);
-        if (is_pending(region, lazy) && !dycl_postpones(later, graph->values[lazy->value].root)) result = bind_result(region, lazy, shares);
-        else if (lazy->epoch == region->epoch) lazy->aliased |= (uint8_t)(region->output_of[graph->values[lazy->value].root] != 0);
+        if (is_pending(region, lazy) && !dycl_postpones(later, graph->values[lazy->value].root))
+            result = bind_result(region, lazy, shares);
+        else if (lazy->epoch == region->epoch)
+            lazy->aliased |= (uint8_t)(region->output_of[graph->values[lazy->value].root] != 0);
         next = result == 0 ? Py_XNewRef(lazy->next) : NULL;
         Py_DECREF(o);
     }
@@ -221,14 +235,17 @@ static int bind_results(dycl_region *region, uint32_t count, const dycl_postpone
 void dycl_region_expect(dycl_region *region) {
     const dycl_graph *graphs[DYCL_GRAPH_EXPECTED];
     int count = 0;
-    for (dycl_segment *s; count < DYCL_GRAPH_EXPECTED && (s = dycl_trace_predict(region->site->trace, region->position, (uint32_t)count)); count++) {
+    for (dycl_segment *s; count < DYCL_GRAPH_EXPECTED &&
+                          (s = dycl_trace_predict(region->site->trace, region->position, (uint32_t)count));
+         count++) {
         dycl_segment_retain(s);
         region->expected[count] = s;
         graphs[count] = &s->graph;
     }
     region->expected_count = count;
     region->wants_ahead = region->runs_ahead && count;
-    if (dycl_graph_expect(&region->recorder.graph, count, graphs) != DYCL_OK) drop_expected(region); /* no memory: recorded as a new trace */
+    if (dycl_graph_expect(&region->recorder.graph, count, graphs) != DYCL_OK)
+        drop_expected(region); /* no memory: recorded as a new trace */
 }
 
 /* The next segment begins; what fed this one is let go last, because that may run Python code. */
@@ -240,7 +257,8 @@ void dycl_region_begin_segment(dycl_region *region) {
     region->source_room = 0;
     dycl_recorder_reset(&region->recorder);
     drop_expected(region);
-    if (!(region->closed & DYCL_CLOSED_END)) dycl_region_expect(region); /* before Python code may record again, perhaps in another thread */
+    if (!(region->closed & DYCL_CLOSED_END))
+        dycl_region_expect(region); /* before Python code may record again, perhaps in another thread */
     region->epoch++;
     region->fed_count = 0;
     region->written_count = 0;
@@ -281,7 +299,8 @@ static int replay(dycl_region *region, dycl_postponement *later, uint32_t *count
 /* Under checks an error of a plan is what they are for. */
 static int found_wrong(void) {
     const char *message = dycl_error_message();
-    if (!dycl_check_enabled() || dycl_replay_always || strncmp(message, DYCL_CHECK_PREFIX, strlen(DYCL_CHECK_PREFIX))) return 0;
+    if (!dycl_check_enabled() || dycl_replay_always || strncmp(message, DYCL_CHECK_PREFIX, strlen(DYCL_CHECK_PREFIX)))
+        return 0;
     PyErr_Format(PyExc_SystemError, "dycl: %s", message);
     return 1;
 }
@@ -294,7 +313,8 @@ int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted)
     int result = 0;
     if (pending) {
         if (wanted != DYCL_NONE && count) dycl_postpone_look(region, wanted, &count, &later);
-        int computed = !count || take_ahead(region, count, why, &segment) || run_native(region, count, why, &segment) == DYCL_OK;
+        int computed =
+            !count || take_ahead(region, count, why, &segment) || run_native(region, count, why, &segment) == DYCL_OK;
         if (!computed && (found_wrong() || replay(region, &later, &count) < 0)) {
             dycl_segment_release(segment);
             return -1;

@@ -1,6 +1,6 @@
-/* torch's functions (torch.add, F.gelu) are builtins that take a tuple: on the way to a recorded operator, torch's argument parser, its mode
- * stack and __torch_function__ cost 0.9 us. A builtin of this kind leaves its vectorcall field empty, and the interpreter looks there first:
- * what stands there sees the call before the tuple is made. */
+/* torch's functions (torch.add, F.gelu) are builtins that take a tuple: on the way to a recorded operator, torch's
+ * argument parser, its mode stack and __torch_function__ cost 0.9 us. A builtin of this kind leaves its vectorcall
+ * field empty, and the interpreter looks there first: what stands there sees the call before the tuple is made. */
 #include "py/shortcut.h"
 
 #include <string.h>
@@ -23,12 +23,25 @@ static int any_lazy(PyObject *const *args, Py_ssize_t count) {
     return 0;
 }
 
-/* ---- What torch's parser accepts -------------------------------------------------------------------------------------------------------
- * Bindings are written for calls that the parser let through: atan2 takes no number, though its binding would. The parser looks at the
- * types of the arguments only, so a call goes its way until one with the same types succeeded. Types that it looks into (a tensor of rank
- * 0 may be a number) or that are not in the list never take the shortcut. */
+/* ---- What torch's parser accepts
+ * Bindings are written for calls that the parser let through: atan2 takes no number, though its binding would. The
+ * parser looks at the types of the arguments only, so a call goes its way until one with the same types succeeded.
+ * Types that it looks into (a tensor of rank 0 may be a number) or that are not in the list never take the shortcut. */
 
-enum { KIND_NONE = 1, KIND_LAZY, KIND_TENSOR, KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_STRING, KIND_DTYPE, KIND_DEVICE, KIND_FORMAT, KIND_TENSORS, KIND_INTS };
+enum {
+    KIND_NONE = 1,
+    KIND_LAZY,
+    KIND_TENSOR,
+    KIND_INT,
+    KIND_FLOAT,
+    KIND_BOOL,
+    KIND_STRING,
+    KIND_DTYPE,
+    KIND_DEVICE,
+    KIND_FORMAT,
+    KIND_TENSORS,
+    KIND_INTS
+};
 
 static int tensor_kind(PyObject *o, int *out_rank) {
     dycl_lazy_meta meta;
@@ -74,7 +87,8 @@ static uint64_t mix(uint64_t h, uint64_t word) {
     return h ^ (h >> 29);
 }
 
-uint64_t dycl_shortcut_pattern(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames, int is_method) {
+uint64_t dycl_shortcut_pattern(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames,
+                               int is_method) {
     Py_ssize_t names = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
     uint64_t h = mix((uint64_t)(uintptr_t)callable, (uint64_t)count);
     for (Py_ssize_t i = is_method; i < count + names; i++) { /* a method's self is whatever it is called on */
@@ -158,9 +172,9 @@ void dycl_shortcut_install(PyObject *callable) {
     if (!function->vectorcall) function->vectorcall = shortcut;
 }
 
-/* ---- Python functions of torch.nn.functional, torch.functional and torch itself -----------------------------------------------------------
- * They ask first whether somebody overrides them. Our mode and our type do, and torch would come back to us by handle_torch_function, 2 us later.
- * The answer no lets their body run as in eager, and what it calls is recorded. */
+/* ---- Python functions of torch.nn.functional, torch.functional and torch itself
+ * They ask first whether somebody overrides them. Our mode and our type do, and torch would come back to us by
+ * handle_torch_function, 2 us later. The answer no lets their body run as in eager, and what it calls is recorded. */
 
 static PyCFunction original_has, original_has_unary;
 static dycl_function_of_array original_has_variadic;
@@ -169,8 +183,8 @@ static dycl_function_of_array original_has_variadic;
 static const char *const whole_names[] = {"interpolate", "mse_loss", "l1_loss"};
 enum { WHOLE = sizeof whole_names / sizeof *whole_names };
 
-/* Whose body runs, by code: of a bound function when it is given a lazy tensor (else the binding records what the body would ask for in
- * several steps), of the others in any case. */
+/* Whose body runs, by code: of a bound function when it is given a lazy tensor (else the binding records what the body
+ * would ask for in several steps), of the others in any case. */
 typedef enum { ASKED_NEVER, ASKED_LAZY, ASKED_ALWAYS } asked_kind;
 #define BODIES 1024 /* a power of two, more than twice of what there is */
 static struct {
@@ -199,16 +213,21 @@ static asked_kind asked_by(const dycl_region *region) {
 }
 
 static int overrides(const PyTypeObject *type) {
-    if (type == dycl_py.tensor_type || type == dycl_py.parameter_type || type == dycl_py.buffer_type || type == Py_TYPE(Py_None)) return 0;
+    if (type == dycl_py.tensor_type || type == dycl_py.parameter_type || type == dycl_py.buffer_type ||
+        type == Py_TYPE(Py_None))
+        return 0;
     return dycl_type_lookup((PyTypeObject *)type, dycl_py.torch_function_name) != NULL;
 }
 
-/* Nobody else has a say: lazy tensors, and others without an override of their own. *lazy: whether there is one of ours. */
+/* Nobody else has a say: lazy tensors, and others without an override of their own. *lazy: whether there is one of
+ * ours. */
 static int only_ours(PyObject *const *args, Py_ssize_t count, int *lazy) {
     *lazy = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (Py_TYPE(args[i]) == dycl_py.lazy_type) *lazy = 1;
-        else if (overrides(Py_TYPE(args[i]))) return 0;
+        if (Py_TYPE(args[i]) == dycl_py.lazy_type)
+            *lazy = 1;
+        else if (overrides(Py_TYPE(args[i])))
+            return 0;
     }
     return 1;
 }
@@ -231,7 +250,9 @@ static PyObject *door_has_variadic(PyObject *self, PyObject *const *args, Py_ssi
 
 static PyObject *door_has(PyObject *self, PyObject *o) {
     int is_list = PyList_CheckExact(o);
-    if (dycl_region_current && (is_list || PyTuple_CheckExact(o)) && body_runs(PySequence_Fast_ITEMS(o), PySequence_Fast_GET_SIZE(o))) Py_RETURN_FALSE;
+    if (dycl_region_current && (is_list || PyTuple_CheckExact(o)) &&
+        body_runs(PySequence_Fast_ITEMS(o), PySequence_Fast_GET_SIZE(o)))
+        Py_RETURN_FALSE;
     return original_has(self, o);
 }
 
@@ -260,14 +281,16 @@ int dycl_shortcut_is_whole(PyObject *callable) {
     return 0;
 }
 
-PyObject *dycl_shortcut_run_body(PyObject *function, PyObject *const *args, Py_ssize_t count, PyObject *kwnames, PyObject *kwdict) {
+PyObject *dycl_shortcut_run_body(PyObject *function, PyObject *const *args, Py_ssize_t count, PyObject *kwnames,
+                                 PyObject *kwdict) {
     /* torch has set our mode aside for the time of the call that it handed us: what the body calls shall be seen */
     PyObject *type, *value, *traceback, *done = NULL;
     int aside = dycl_abi_mode_depth() < dycl_region_current->mode_depth;
     if (aside && !(done = PyObject_CallOneArg(dycl_py.push_mode, dycl_py.mode))) return NULL;
     Py_XDECREF(done);
     forced = PyFunction_GET_CODE(function);
-    PyObject *result = kwdict ? PyObject_VectorcallDict(function, args, (size_t)count, kwdict) : PyObject_Vectorcall(function, args, (size_t)count, kwnames);
+    PyObject *result = kwdict ? PyObject_VectorcallDict(function, args, (size_t)count, kwdict)
+                              : PyObject_Vectorcall(function, args, (size_t)count, kwnames);
     forced = NULL;
     if (!aside) return result;
     PyErr_Fetch(&type, &value, &traceback);
@@ -283,7 +306,8 @@ static int is_bound(PyObject *dict, PyObject *name, PyObject *function) {
     const char *text = PyUnicode_AsUTF8(name);
     PyObject *public = text && *text == '_' ? PyDict_GetItemString(dict, text + 1) : NULL;
     PyErr_Clear();
-    return dycl_binding_find(function, &in_place, &swapped) || (public && dycl_binding_find(public, &in_place, &swapped));
+    return dycl_binding_find(function, &in_place, &swapped) ||
+           (public && dycl_binding_find(public, &in_place, &swapped));
 }
 
 /* The functions that a module of torch defines. bound: of those that have a binding. */
@@ -291,7 +315,9 @@ static int add_bodies(PyObject *module, asked_kind bound) {
     PyObject *dict = PyModule_GetDict(module), *name, *function;
     Py_ssize_t at = 0;
     while (PyDict_Next(dict, &at, &name, &function)) {
-        if (!PyFunction_Check(function) || PyFunction_GET_GLOBALS(function) != dict || is_whole(name, PyFunction_GET_CODE(function))) continue;
+        if (!PyFunction_Check(function) || PyFunction_GET_GLOBALS(function) != dict ||
+            is_whole(name, PyFunction_GET_CODE(function)))
+            continue;
         asked_kind kind = is_bound(dict, name, function) ? bound : ASKED_ALWAYS;
         if (kind != ASKED_NEVER && add_body(PyFunction_GET_CODE(function), kind) < 0) return -1;
     }
@@ -299,12 +325,14 @@ static int add_bodies(PyObject *module, asked_kind bound) {
 }
 
 static int add_all_bodies(void) {
-    PyObject *neural = PyImport_ImportModule("torch.nn.functional"), *functional = PyImport_ImportModule("torch.functional");
+    PyObject *neural = PyImport_ImportModule("torch.nn.functional"),
+             *functional = PyImport_ImportModule("torch.functional");
     PyObject *assertion = PyObject_GetAttrString(dycl_py.torch, "_assert");
     int result = neural && functional ? 0 : -1;
     if (result == 0) result = add_bodies(neural, ASKED_LAZY);
     if (result == 0) result = add_bodies(functional, ASKED_NEVER);
-    if (result == 0 && assertion && PyFunction_Check(assertion)) result = add_body(PyFunction_GET_CODE(assertion), ASKED_ALWAYS);
+    if (result == 0 && assertion && PyFunction_Check(assertion))
+        result = add_body(PyFunction_GET_CODE(assertion), ASKED_ALWAYS);
     Py_XDECREF(neural);
     Py_XDECREF(functional);
     Py_XDECREF(assertion);
@@ -315,8 +343,8 @@ void dycl_shortcut_setup(void) {
     if (add_all_bodies() == 0 && !PyErr_Occurred()) {
         original_has = dycl_watch_function("_has_torch_function", METH_O, door_has);
         original_has_unary = dycl_watch_function("_has_torch_function_unary", METH_O, door_has_unary);
-        original_has_variadic = (dycl_function_of_array)(void (*)(void))dycl_watch_function("_has_torch_function_variadic", METH_FASTCALL,
-                                                                                      (PyCFunction)(void (*)(void))door_has_variadic);
+        original_has_variadic = (dycl_function_of_array)(void (*)(void))dycl_watch_function(
+            "_has_torch_function_variadic", METH_FASTCALL, (PyCFunction)(void (*)(void))door_has_variadic);
     }
     PyErr_Clear(); /* another torch: those functions are recorded as a whole */
 }

@@ -19,7 +19,7 @@ struct dycl_plan_cache *dycl_site_cache(void) {
 static void retain_segment(void *segment) { dycl_segment_retain(segment); }
 static void release_segment(void *segment) { dycl_segment_release(segment); }
 
-/* ---- May this call become a region? ------------------------------------------------------------------------------------------------- */
+/* ---- May this call become a region? */
 
 static int default_dtype_is_f32(void) {
     PyObject *dtype = PyObject_CallNoArgs(dycl_py.get_default_dtype);
@@ -43,17 +43,19 @@ dycl_entry dycl_site_may_enter(dycl_site *site, PyObject *const *args, Py_ssize_
         site->stats.plain_disabled++;
         return DYCL_ENTRY_PLAIN;
     }
-    if (compiling() || dycl_abi_mode_depth() || !dycl_abi_dispatch_plain(dycl_abi_dispatch_state()) || !default_dtype_is_f32()) {
+    if (compiling() || dycl_abi_mode_depth() || !dycl_abi_dispatch_plain(dycl_abi_dispatch_state()) ||
+        !default_dtype_is_f32()) {
         site->stats.plain_mode++;
         return DYCL_ENTRY_PLAIN;
     }
-    dycl_gradient_need need = dycl_abi_grad_enabled() ? dycl_gradient_needed(site, args, count, kwnames) : DYCL_GRADIENT_NONE;
+    dycl_gradient_need need =
+        dycl_abi_grad_enabled() ? dycl_gradient_needed(site, args, count, kwnames) : DYCL_GRADIENT_NONE;
     if (need == DYCL_GRADIENT_NONE) return DYCL_ENTRY_REGION;
     site->stats.plain_grad++;
     return need == DYCL_GRADIENT_OF_PARAMETERS ? DYCL_ENTRY_GRADIENTS : DYCL_ENTRY_PLAIN;
 }
 
-/* ---- What was left to torch ----------------------------------------------------------------------------------------------------------- */
+/* ---- What was left to torch */
 
 static void note_left(dycl_site *site, PyObject *callable, dycl_bail why) {
     PyFrameObject *frame = PyEval_GetFrame(); /* borrowed */
@@ -61,7 +63,8 @@ static void note_left(dycl_site *site, PyObject *callable, dycl_bail why) {
     int line = frame ? PyFrame_GetLineNumber(frame) : 0;
     for (int i = 0; i < site->left_count; i++) {
         dycl_left_row *row = &site->left[i];
-        if (row->callable != callable || row->code != (PyObject *)code || row->line != line || row->why != why) continue;
+        if (row->callable != callable || row->code != (PyObject *)code || row->line != line || row->why != why)
+            continue;
         row->count++;
         Py_XDECREF(code);
         return;
@@ -84,7 +87,8 @@ static void note_left(dycl_site *site, PyObject *callable, dycl_bail why) {
 void dycl_site_left_at(dycl_site *site, PyObject *callable, dycl_bail why) {
     site->stats.torch++;
     site->stats.bails[why]++;
-    if (Py_TYPE(callable) == dycl_py.method_wrapper_type) { /* a getter: made anew for each call, its descriptor is not */
+    if (Py_TYPE(callable) ==
+        dycl_py.method_wrapper_type) { /* a getter: made anew for each call, its descriptor is not */
         PyObject *descriptor = PyObject_GetAttrString(callable, "__self__");
         if (descriptor) note_left(site, descriptor, why);
         Py_XDECREF(descriptor);
@@ -105,12 +109,13 @@ void dycl_site_replayed(dycl_site *site, const char *why) {
     Py_XDECREF(old);
 }
 
-/* ---- The object ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- The object */
 
 static dycl_site *last; /* owned when it is a module's */
 
-/* The garbage collector clears weak references to a module before the finalizers of what dies with it, and these may call it: it is still there then,
- * among the variables of torch's function that asked it for this site. New reference, or NULL without an exception. */
+/* The garbage collector clears weak references to a module before the finalizers of what dies with it, and these may
+ * call it: it is still there then, among the variables of torch's function that asked it for this site. New reference,
+ * or NULL without an exception. */
 static PyObject *dying_module(const dycl_site *site) {
     PyObject *variables = dycl_frame_variables(), *key, *o, *found = NULL;
     Py_ssize_t at = 0;
@@ -146,7 +151,9 @@ static PyObject *site_call(PyObject *self, PyObject *const *args, size_t nargsf,
         callable = PyObject_GetAttrString(module, "_call_impl");
     } else {
         callable = Py_XNewRef(site->callable);
-        if (!callable) PyErr_SetString(PyExc_ReferenceError, "the accelerated function is gone"); /* cleared by the garbage collector */
+        if (!callable)
+            PyErr_SetString(PyExc_ReferenceError,
+                            "the accelerated function is gone"); /* cleared by the garbage collector */
     }
     if (!callable) return NULL;
     PyObject *result = dycl_region_call(site, callable, args, nargsf, kwnames);

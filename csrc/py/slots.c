@@ -9,7 +9,7 @@
 #include "py/hosted.h"
 #include "py/scalar.h"
 
-/* ---- Number slots ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Number slots */
 
 typedef PyObject *(*generic_binary)(PyObject *, PyObject *);
 static PyObject *power2(PyObject *a, PyObject *b) { return PyNumber_Power(a, b, Py_None); }
@@ -50,7 +50,8 @@ static PyObject *compare_ge(PyObject *a, PyObject *b) { return PyObject_RichComp
     X(gt, Py_GT, "__gt__", compare_gt)                                                                                 \
     X(ge, Py_GE, "__ge__", compare_ge)
 
-/* What torch.Tensor itself answers to a comparison with something that is no tensor: Python asks that next, perhaps with the operator turned. */
+/* What torch.Tensor itself answers to a comparison with something that is no tensor: Python asks that next, perhaps
+ * with the operator turned. */
 #define X(name, code, method, generic)                                                                                 \
     static PyObject *own_##name(PyObject *a, PyObject *b) { return dycl_py.tensor_type->tp_richcompare(a, b, code); }
 COMPARE_SLOTS(X)
@@ -75,17 +76,19 @@ typedef struct {
     generic_binary generic, own; /* what Python does with two tensors, and with a tensor and something else */
     const dycl_binding *row;     /* NULL: nothing bound */
     int in_place, swapped;
-    PyObject *reflected;         /* owned: the name of the method of the operand on the right; NULL: none */
+    PyObject *reflected; /* owned: the name of the method of the operand on the right; NULL: none */
 } slot_info;
 
 static slot_info slots[SLOT_COUNT] = {
-#define X(name, slot, method_name, generic_function) [SLOT_##name] = {method_name, generic_function, generic_function, NULL, 0, 0, NULL},
+#define X(name, slot, method_name, generic_function)                                                                   \
+    [SLOT_##name] = {method_name, generic_function, generic_function, NULL, 0, 0, NULL},
     BINARY_SLOTS(X)
 #undef X
-#define X(name, code, method_name, generic_function) [SLOT_##name] = {method_name, generic_function, own_##name, NULL, 0, 0, NULL},
+#define X(name, code, method_name, generic_function)                                                                   \
+    [SLOT_##name] = {method_name, generic_function, own_##name, NULL, 0, 0, NULL},
         COMPARE_SLOTS(X)
 #undef X
-        [SLOT_power] = {"__pow__", power2, power2, NULL, 0, 0, NULL},
+            [SLOT_power] = {"__pow__", power2, power2, NULL, 0, 0, NULL},
     [SLOT_inplace_power] = {"__ipow__", in_place_power2, in_place_power2, NULL, 0, 0, NULL},
     [SLOT_getitem] = {"__getitem__", PyObject_GetItem, PyObject_GetItem, NULL, 0, 0, NULL},
     [SLOT_setitem] = {"__setitem__", NULL, NULL, NULL, 0, 0, NULL},
@@ -111,7 +114,8 @@ static PyObject *record(const slot_info *slot, PyObject *const *args, Py_ssize_t
 /* Something that is no tensor stands on the left, and Python has asked it already. */
 static PyObject *reflected(const slot_info *slot, PyObject *a, PyObject *b) {
     dycl_region *region = dycl_region_current;
-    PyObject *method = slot->reflected ? PyObject_GetAttr((PyObject *)Py_TYPE(b), slot->reflected) : NULL, *arguments[2] = {b, a};
+    PyObject *method = slot->reflected ? PyObject_GetAttr((PyObject *)Py_TYPE(b), slot->reflected) : NULL,
+             *arguments[2] = {b, a};
     if (!method) {
         PyErr_Clear();
         return Py_NewRef(Py_NotImplemented);
@@ -128,7 +132,9 @@ static PyObject *binary(int which, PyObject *a, PyObject *b) {
     PyObject *args[2] = {a, b};
     PyObject *result = record(&slots[which], args, 2, &why);
     if (result || PyErr_Occurred()) return result;
-    if (dycl_fallback_prepare(dycl_region_current, args, 2, slots[which].row ? slots[which].row->name : slots[which].method, why) < 0) return NULL;
+    if (dycl_fallback_prepare(dycl_region_current, args, 2,
+                              slots[which].row ? slots[which].row->name : slots[which].method, why) < 0)
+        return NULL;
     if (!dycl_is_tensor(a)) return reflected(&slots[which], a, b);
     return dycl_fallback_passing(dycl_is_tensor(b) ? slots[which].generic : slots[which].own, a, b);
 }
@@ -154,11 +160,15 @@ static PyObject *slot_compare(PyObject *a, PyObject *b, int op) {
         COMPARE_SLOTS(X)
 #undef X
     };
-    static const int mirrored[] = {[Py_LT] = Py_GT, [Py_LE] = Py_GE, [Py_EQ] = Py_EQ, [Py_NE] = Py_NE, [Py_GT] = Py_LT, [Py_GE] = Py_LE};
+    static const int mirrored[] = {
+        [Py_LT] = Py_GT, [Py_LE] = Py_GE, [Py_EQ] = Py_EQ, [Py_NE] = Py_NE, [Py_GT] = Py_LT, [Py_GE] = Py_LE};
     /* eager, two tensors keep their order, and a parameter on the right is asked first, as the subclass that it is */
     PyTypeObject *other = Py_TYPE(b);
-    dycl_asked turned = other == dycl_py.tensor_type ? DYCL_ASKED_RIGHT : other == dycl_py.parameter_type ? DYCL_ASKED_LEFT : DYCL_ASKED_OTHERWISE;
-    if (turned != DYCL_ASKED_OTHERWISE && turned == dycl_asked_from(__builtin_return_address(0))) return binary(which[mirrored[op]], b, a);
+    dycl_asked turned = other == dycl_py.tensor_type      ? DYCL_ASKED_RIGHT
+                        : other == dycl_py.parameter_type ? DYCL_ASKED_LEFT
+                                                          : DYCL_ASKED_OTHERWISE;
+    if (turned != DYCL_ASKED_OTHERWISE && turned == dycl_asked_from(__builtin_return_address(0)))
+        return binary(which[mirrored[op]], b, a);
     return binary(which[op], a, b);
 }
 
@@ -174,7 +184,7 @@ static PyObject *slot_negative(PyObject *a) { return unary(SLOT_neg, a, PyNumber
 static PyObject *slot_absolute(PyObject *a) { return unary(SLOT_abs, a, PyNumber_Absolute); }
 static PyObject *slot_invert(PyObject *a) { return unary(SLOT_invert, a, PyNumber_Invert); }
 
-/* ---- Values ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- Values */
 
 static int slot_bool(PyObject *self) {
     dycl_element element;
@@ -232,7 +242,7 @@ static Py_hash_t slot_hash(PyObject *self) { /* torch.Tensor.__hash__ is id() */
     return hash;
 }
 
-/* ---- Attributes -------------------------------------------------------------------------------------------------------------------- */
+/* ---- Attributes */
 
 static PyObject *get_shape(PyObject *self, void *closure) {
     dycl_lazy_meta meta;
@@ -327,7 +337,7 @@ static PyGetSetDef getters[] = {
     {0},
 };
 
-/* ---- Installation ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Installation */
 
 int dycl_slots_install(PyTypeObject *lazy) {
     for (PyGetSetDef *def = getters; def->name; def++) {

@@ -5,6 +5,6 @@
 #include "py/state.h"
 
 int dycl_slots_install(PyTypeObject *lazy); /* 0 or -1 */
-void dycl_slots_bind(void);                  /* after the bindings' table is filled */
+void dycl_slots_bind(void);                 /* after the bindings' table is filled */
 
 #endif

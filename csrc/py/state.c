@@ -30,10 +30,14 @@ int dycl_dtype_from_object(PyObject *dtype, dycl_dtype *out) {
             *out = (dycl_dtype)i;
             return 1;
         }
-    if (dtype == (PyObject *)&PyLong_Type) *out = DYCL_I64; /* torch takes Python's types for their dtypes */
-    else if (dtype == (PyObject *)&PyFloat_Type) *out = DYCL_F64;
-    else if (dtype == (PyObject *)&PyBool_Type) *out = DYCL_BOOL;
-    else return 0;
+    if (dtype == (PyObject *)&PyLong_Type)
+        *out = DYCL_I64; /* torch takes Python's types for their dtypes */
+    else if (dtype == (PyObject *)&PyFloat_Type)
+        *out = DYCL_F64;
+    else if (dtype == (PyObject *)&PyBool_Type)
+        *out = DYCL_BOOL;
+    else
+        return 0;
     return 1;
 }
 
@@ -89,7 +93,8 @@ static int make_wrapper_call(void) {
     dycl_py.make_wrapper = PyObject_GetAttrString((PyObject *)dycl_py.tensor_type, "_make_wrapper_subclass");
     dycl_py.wrapper_sizes = Py_BuildValue("(i)", 0);
     dycl_py.wrapper_policy = PyUnicode_InternFromString("sizes");
-    dycl_py.wrapper_names = Py_BuildValue("(NN)", PyUnicode_InternFromString("dtype"), PyUnicode_InternFromString("dispatch_sizes_strides_policy"));
+    dycl_py.wrapper_names = Py_BuildValue("(NN)", PyUnicode_InternFromString("dtype"),
+                                          PyUnicode_InternFromString("dispatch_sizes_strides_policy"));
     return dycl_py.make_wrapper && dycl_py.wrapper_sizes && dycl_py.wrapper_policy && dycl_py.wrapper_names ? 0 : -1;
 }
 
@@ -142,7 +147,9 @@ static int find_everything(PyObject *torch) {
     dycl_py.bernoulli_name = PyUnicode_InternFromString("bernoulli_");
     dycl_py.requires_grad_name = PyUnicode_InternFromString("requires_grad");
     dycl_py.torch_function_name = PyUnicode_InternFromString("__torch_function__");
-    return dycl_py.cpu_device && dycl_py.bernoulli_name && dycl_py.requires_grad_name && dycl_py.torch_function_name ? 0 : -1;
+    return dycl_py.cpu_device && dycl_py.bernoulli_name && dycl_py.requires_grad_name && dycl_py.torch_function_name
+               ? 0
+               : -1;
 }
 
 /* Once: what was half done is not done again, as torch's types know of it by then. */
@@ -155,9 +162,9 @@ int dycl_py_setup(void) {
     }
     tried = 1;
     if (!dycl_py.torch && !(dycl_py.torch = PyImport_ImportModule("torch"))) return -1;
-    if (find_everything(dycl_py.torch) < 0 || dycl_abi_setup(dycl_py.torch) < 0 || make_wrapper_call() < 0 || dycl_constant_setup() < 0 ||
-        dycl_lazy_setup() < 0 || dycl_bindings_setup() < 0 || dycl_hosted_setup() < 0 || dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_watch_setup() < 0 ||
-        dycl_hint_setup() < 0)
+    if (find_everything(dycl_py.torch) < 0 || dycl_abi_setup(dycl_py.torch) < 0 || make_wrapper_call() < 0 ||
+        dycl_constant_setup() < 0 || dycl_lazy_setup() < 0 || dycl_bindings_setup() < 0 || dycl_hosted_setup() < 0 ||
+        dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_watch_setup() < 0 || dycl_hint_setup() < 0)
         return -1;
     dycl_host_setup();
     dycl_trace_setup();

@@ -28,7 +28,8 @@ static PyCFunction wrap(PyMethodDef *def, int flags, PyCFunction door) {
 }
 
 PyCFunction dycl_watch_object(PyObject *function, int flags, PyCFunction door) {
-    return function && PyCFunction_CheckExact(function) ? wrap(((PyCFunctionObject *)function)->m_ml, flags, door) : NULL;
+    return function && PyCFunction_CheckExact(function) ? wrap(((PyCFunctionObject *)function)->m_ml, flags, door)
+                                                        : NULL;
 }
 
 PyCFunction dycl_watch_method(const char *name, int flags, PyCFunction door) {
@@ -45,28 +46,33 @@ PyCFunction dycl_watch_method(const char *name, int flags, PyCFunction door) {
 
 PyCFunction dycl_watch_function(const char *name, int flags, PyCFunction door) {
     PyObject *function = find(name);
-    if (function && PyInstanceMethod_Check(function)) Py_SETREF(function, Py_NewRef(PyInstanceMethod_GET_FUNCTION(function)));
+    if (function && PyInstanceMethod_Check(function))
+        Py_SETREF(function, Py_NewRef(PyInstanceMethod_GET_FUNCTION(function)));
     PyCFunction original = dycl_watch_object(function, flags, door);
     Py_XDECREF(function);
     return original;
 }
 
-/* ---- Tensor.set_ ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- Tensor.set_ */
 
 static PyCFunctionWithKeywords original_set;
 
 static PyObject *door_set(PyObject *self, PyObject *args, PyObject *kwargs) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++) dycl_constant_expose(PyTuple_GET_ITEM(args, i), 0); /* one memory under two versions */
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++)
+        dycl_constant_expose(PyTuple_GET_ITEM(args, i), 0); /* one memory under two versions */
     dycl_region *region = dycl_region_current;
     if (region || dycl_is_lazy(self)) {
         if (dycl_fallback_prepare(region, &self, 1, "set_", DYCL_BAIL_alias) < 0) return NULL;
-        if (dycl_fallback_prepare(NULL, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), "set_", DYCL_BAIL_alias) < 0) return NULL;
+        if (dycl_fallback_prepare(NULL, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), "set_",
+                                  DYCL_BAIL_alias) < 0)
+            return NULL;
         if (kwargs && dycl_fallback_prepare(NULL, &kwargs, 1, "set_", DYCL_BAIL_alias) < 0) return NULL;
     }
     return original_set(self, args, kwargs);
 }
 
-/* ---- Constructors of tensor classes (nn.Parameter asks for the exact type of what it is given), and what reinterprets an object ----------- */
+/* ---- Constructors of tensor classes (nn.Parameter asks for the exact type of what it is given), and what reinterprets
+ * an object */
 
 static ternaryfunc original_construct[3];
 static PyTypeObject *metaclasses[3];
@@ -74,7 +80,9 @@ static PyCFunctionWithKeywords original_as_subclass, original_make_subclass;
 
 static int make_arguments_plain(PyObject *args, PyObject *kwargs, const char *name) {
     if (!dycl_region_current) return 0;
-    if (dycl_fallback_prepare(NULL, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), name, DYCL_BAIL_subclass) < 0) return -1;
+    if (dycl_fallback_prepare(NULL, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), name,
+                              DYCL_BAIL_subclass) < 0)
+        return -1;
     return kwargs ? dycl_fallback_prepare(NULL, &kwargs, 1, name, DYCL_BAIL_subclass) : 0;
 }
 
@@ -104,7 +112,7 @@ static void watch_metaclass(int at, PyTypeObject *cls) {
     meta->tp_call = construct;
 }
 
-/* ---- autograd.Function: C++ gives the results their history, so they must be plain -------------------------------------------------------- */
+/* ---- autograd.Function: C++ gives the results their history, so they must be plain */
 
 static PyCFunctionWithKeywords original_apply;
 
@@ -119,13 +127,16 @@ static PyObject *door_apply(PyObject *cls, PyObject *args, PyObject *kwargs) {
     return result;
 }
 
-/* ---- torch.compile and torch.jit.trace inside a region: they look at the mode stack, and hold tensors in their own ways ------------------- */
+/* ---- torch.compile and torch.jit.trace inside a region: they look at the mode stack, and hold tensors in their own
+ * ways */
 
 static PyCFunction original_set_eval_frame;
 static dycl_function_with_names original_trace[4];
 
 static PyObject *door_set_eval_frame(PyObject *self, PyObject *callback) {
-    if (dycl_region_current && callback != Py_None && callback != Py_False && dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0) return NULL;
+    if (dycl_region_current && callback != Py_None && callback != Py_False &&
+        dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0)
+        return NULL;
     return original_set_eval_frame(self, callback);
 }
 
@@ -139,8 +150,8 @@ TRACE_DOOR(1)
 TRACE_DOOR(2)
 TRACE_DOOR(3)
 
-/* ---- nn.TransformerEncoder: with a padding mask and without gradients, torch takes a way through nested tensors that answers zeros for what is
- * padded, but only where no torch function mode is active. It asks this function first. ---------------------------------------------------- */
+/* ---- nn.TransformerEncoder: with a padding mask and without gradients, torch takes a way through nested tensors that
+ * answers zeros for what is padded, but only where no torch function mode is active. It asks this function first. */
 
 static PyCFunctionWithKeywords original_left_aligned;
 
@@ -149,9 +160,9 @@ static PyObject *door_left_aligned(PyObject *self, PyObject *args, PyObject *kwa
     return original_left_aligned(self, args, kwargs);
 }
 
-/* ---- DLPack ----------------------------------------------------------------------------------------------------------------------------
- * Unlike numpy(), an export leaves no mark on the storage. The last ones are remembered by address: a storage that took the place of
- * another costs a few more segments, never a wrong result. */
+/* ---- DLPack
+ * Unlike numpy(), an export leaves no mark on the storage. The last ones are remembered by address: a storage that took
+ * the place of another costs a few more segments, never a wrong result. */
 
 #define EXPORTED 64
 static uint64_t exported[EXPORTED];
@@ -188,7 +199,7 @@ static PyObject *door_dlpack_versioned(PyObject *self, PyObject *args, PyObject 
     return note_export(args) < 0 ? NULL : original_dlpack_versioned(self, args, kwargs);
 }
 
-/* ---- The default dtype: what is recorded assumes float32 ------------------------------------------------------------------------------- */
+/* ---- The default dtype: what is recorded assumes float32 */
 
 static PyCFunction original_default_dtype;
 
@@ -203,17 +214,19 @@ static PyObject *door_default_dtype(PyObject *self, PyObject *dtype) {
 }
 
 static int missing(const char *name) {
-    PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (%s); dycl was made for torch 2.13", name);
+    PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (%s); dycl was made for torch 2.13",
+                 name);
     return -1;
 }
 
-/* ---- inference_mode(False) enables gradients, already when the object is made --------------------------------------------------------- */
+/* ---- inference_mode(False) enables gradients, already when the object is made */
 
 static dycl_function_with_names original_inference;
 
 static PyObject *door_inference(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     dycl_region *region = dycl_region_current;
-    if (region && !region->flushing && !dycl_abi_grad_enabled() && dycl_region_enable_gradients(region) < 0) return NULL;
+    if (region && !region->flushing && !dycl_abi_grad_enabled() && dycl_region_enable_gradients(region) < 0)
+        return NULL;
     return original_inference(self, args, count, names);
 }
 
@@ -222,14 +235,19 @@ int dycl_watch_setup(void) {
     watch_metaclass(0, dycl_py.tensor_type);
     watch_metaclass(1, dycl_py.parameter_type);
     watch_metaclass(2, dycl_py.buffer_type);
-    original_as_subclass = DYCL_AS_KEYWORDS(dycl_watch_method("as_subclass", keywords, DYCL_AS_FUNCTION(door_as_subclass)));
+    original_as_subclass =
+        DYCL_AS_KEYWORDS(dycl_watch_method("as_subclass", keywords, DYCL_AS_FUNCTION(door_as_subclass)));
     if (!original_as_subclass) return missing("Tensor.as_subclass");
-    original_make_subclass = DYCL_AS_KEYWORDS(dycl_watch_method("_make_subclass", keywords | METH_STATIC, DYCL_AS_FUNCTION(door_make_subclass)));
+    original_make_subclass = DYCL_AS_KEYWORDS(
+        dycl_watch_method("_make_subclass", keywords | METH_STATIC, DYCL_AS_FUNCTION(door_make_subclass)));
     if (!original_make_subclass) return missing("Tensor._make_subclass");
     original_set = DYCL_AS_KEYWORDS(dycl_watch_method("set_", keywords, DYCL_AS_FUNCTION(door_set)));
     if (!original_set) return missing("Tensor.set_");
-    original_apply = DYCL_AS_KEYWORDS(dycl_watch_function("_FunctionBase.apply", METH_CLASS | keywords, DYCL_AS_FUNCTION(door_apply)));
-    if (!original_apply) original_apply = DYCL_AS_KEYWORDS(dycl_watch_function("_FunctionBase.apply", METH_CLASS | METH_VARARGS, DYCL_AS_FUNCTION(door_apply)));
+    original_apply = DYCL_AS_KEYWORDS(
+        dycl_watch_function("_FunctionBase.apply", METH_CLASS | keywords, DYCL_AS_FUNCTION(door_apply)));
+    if (!original_apply)
+        original_apply = DYCL_AS_KEYWORDS(
+            dycl_watch_function("_FunctionBase.apply", METH_CLASS | METH_VARARGS, DYCL_AS_FUNCTION(door_apply)));
     if (!original_apply) return missing("torch._C._FunctionBase.apply");
     original_set_eval_frame = dycl_watch_function("_dynamo.eval_frame.set_eval_frame", METH_O, door_set_eval_frame);
     if (!original_set_eval_frame) return missing("torch._C._dynamo.eval_frame.set_eval_frame");
@@ -241,19 +259,21 @@ int dycl_watch_setup(void) {
                    {"ScriptModule._create_method_from_trace", door_trace2},
                    {"ScriptModule._create_method_from_trace_with_dict", door_trace3}};
     for (int i = 0; i < 4; i++) {
-        original_trace[i] =
-            (dycl_function_with_names)(void (*)(void))dycl_watch_function(traces[i].name, METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(traces[i].door));
+        original_trace[i] = (dycl_function_with_names)(void (*)(void))dycl_watch_function(
+            traces[i].name, METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(traces[i].door));
         if (!original_trace[i]) return missing(traces[i].name);
     }
     original_left_aligned =
-        DYCL_AS_KEYWORDS(dycl_watch_function("_VariableFunctions._nested_tensor_from_mask_left_aligned", METH_STATIC | keywords, DYCL_AS_FUNCTION(door_left_aligned)));
+        DYCL_AS_KEYWORDS(dycl_watch_function("_VariableFunctions._nested_tensor_from_mask_left_aligned",
+                                             METH_STATIC | keywords, DYCL_AS_FUNCTION(door_left_aligned)));
     if (!original_left_aligned) return missing("torch._nested_tensor_from_mask_left_aligned");
     original_dlpack = DYCL_AS_KEYWORDS(dycl_watch_function("_to_dlpack", keywords, DYCL_AS_FUNCTION(door_dlpack)));
     if (!original_dlpack) return missing("torch._C._to_dlpack");
-    original_dlpack_versioned = DYCL_AS_KEYWORDS(dycl_watch_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(door_dlpack_versioned)));
+    original_dlpack_versioned = DYCL_AS_KEYWORDS(
+        dycl_watch_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(door_dlpack_versioned)));
     if (!original_dlpack_versioned) return missing("torch._C._to_dlpack_versioned");
-    original_inference =
-        (dycl_function_with_names)(void (*)(void))dycl_watch_function("_InferenceMode.__init__", METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(door_inference));
+    original_inference = (dycl_function_with_names)(void (*)(void))dycl_watch_function(
+        "_InferenceMode.__init__", METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(door_inference));
     if (!original_inference) return missing("torch._C._InferenceMode.__init__");
     original_default_dtype = dycl_watch_function("_set_default_dtype", METH_O, door_default_dtype);
     return original_default_dtype ? 0 : missing("torch._C._set_default_dtype");

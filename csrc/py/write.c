@@ -7,7 +7,8 @@
 
 static PyObject *bail(dycl_call *call, dycl_bail why) { return dycl_call_bail(call, why); }
 
-/* Whether torch would simply write: no gradients, no inference tensors and modes with their own rules about versions, no overlap in itself. */
+/* Whether torch would simply write: no gradients, no inference tensors and modes with their own rules about versions,
+ * no overlap in itself. */
 static int is_writable(dycl_call *call, PyObject *self, dycl_value *out) {
     dycl_region *region = call->region;
     dycl_lazy_meta meta;
@@ -21,8 +22,10 @@ static int is_writable(dycl_call *call, PyObject *self, dycl_value *out) {
     } else {
         if (Py_TYPE(self) != dycl_py.tensor_type && Py_TYPE(self) != dycl_py.buffer_type) return 0;
         const char *impl = dycl_abi_impl(self);
-        if (!dycl_abi_is_plain(impl) || dycl_abi_is_inference(impl) || !dycl_abi_read(dycl_abi_borrow(self), &view)) return 0;
-        if (dycl_abi_has_autograd_meta(impl) && dycl_abi_grad_enabled()) return 0; /* perhaps a view of what needs a gradient */
+        if (!dycl_abi_is_plain(impl) || dycl_abi_is_inference(impl) || !dycl_abi_read(dycl_abi_borrow(self), &view))
+            return 0;
+        if (dycl_abi_has_autograd_meta(impl) && dycl_abi_grad_enabled())
+            return 0; /* perhaps a view of what needs a gradient */
         if (dycl_abi_has_autograd_meta(impl)) {
             PyObject *flag = dycl_py_requires_grad(self);
             if (flag != Py_False) {
@@ -44,7 +47,8 @@ static int is_writable(dycl_call *call, PyObject *self, dycl_value *out) {
 static dycl_handle tensor_of(PyObject *o) { return dycl_is_lazy(o) ? dycl_lazy_of(o)->real : dycl_abi_borrow(o); }
 
 static int is_as(const dycl_tensor_view *view, const dycl_value *v) {
-    return view->dtype == v->dtype && view->rank == v->rank && memcmp(view->sizes, v->sizes, (size_t)v->rank * sizeof *v->sizes) == 0 &&
+    return view->dtype == v->dtype && view->rank == v->rank &&
+           memcmp(view->sizes, v->sizes, (size_t)v->rank * sizeof *v->sizes) == 0 &&
            memcmp(view->strides, v->strides, (size_t)v->rank * sizeof *v->strides) == 0;
 }
 
@@ -65,7 +69,8 @@ static int operands_share(const dycl_call *call, PyObject *self, uint64_t storag
     return 0;
 }
 
-PyObject *dycl_write_value(dycl_call *call, PyObject *self, const dycl_value *part, int64_t offset, uint32_t value, int64_t most) {
+PyObject *dycl_write_value(dycl_call *call, PyObject *self, const dycl_value *part, int64_t offset, uint32_t value,
+                           int64_t most) {
     dycl_region *region = call->region;
     dycl_value whole, target;
     dycl_tensor_view to, from;
@@ -74,18 +79,22 @@ PyObject *dycl_write_value(dycl_call *call, PyObject *self, const dycl_value *pa
     if (!writable) return bail(call, DYCL_BAIL_alias);
     target = part ? *part : whole;
     const dycl_value *v = dycl_call_meta(call, value);
-    if (v->dtype != whole.dtype || v->rank != target.rank || memcmp(v->sizes, target.sizes, (size_t)v->rank * sizeof *v->sizes) ||
-        dycl_value_numel(v) == 0 || (most && dycl_value_numel(v) > most))
+    if (v->dtype != whole.dtype || v->rank != target.rank ||
+        memcmp(v->sizes, target.sizes, (size_t)v->rank * sizeof *v->sizes) || dycl_value_numel(v) == 0 ||
+        (most && dycl_value_numel(v) > most))
         return bail(call, DYCL_BAIL_alias);
     PyObject *source = dycl_lazy_new(region, value), *result = NULL;
     if (!source || dycl_region_flush(region, DYCL_BAIL_write) < 0) goto done;
     region->recorder.why = DYCL_BAIL_alias;
     dycl_handle handle = tensor_of(self), made = tensor_of(source);
-    if (!handle || !made || !dycl_abi_read(handle, &to) || !dycl_abi_read(made, &from) || !is_as(&to, &whole)) goto done;
+    if (!handle || !made || !dycl_abi_read(handle, &to) || !dycl_abi_read(made, &from) || !is_as(&to, &whole))
+        goto done;
     uint64_t storage = dycl_abi_storage(dycl_abi_handle_impl(handle));
-    if (storage == dycl_abi_storage(dycl_abi_handle_impl(made)) || operands_share(call, self, storage)) goto done; /* torch knows what overlaps */
+    if (storage == dycl_abi_storage(dycl_abi_handle_impl(made)) || operands_share(call, self, storage))
+        goto done; /* torch knows what overlaps */
     size_t element = dycl_dtype_size(to.dtype);
-    dycl_kern_copy((char *)to.data + offset * (int64_t)element, target.strides, from.data, from.strides, target.sizes, target.rank, element);
+    dycl_kern_copy((char *)to.data + offset * (int64_t)element, target.strides, from.data, from.strides, target.sizes,
+                   target.rank, element);
     dycl_abi_add_version(dycl_abi_handle_impl(handle), 1);
     region->site->stats.recorded++;
     result = Py_NewRef(self);
@@ -107,11 +116,16 @@ PyObject *dycl_write_rows(dycl_call *call, PyObject *self, int64_t dim, PyObject
     if (dycl_region_flush(region, DYCL_BAIL_write) < 0) return NULL;
     region->recorder.why = DYCL_BAIL_alias;
     dycl_handle handle = tensor_of(self), made = tensor_of(source), positions = tensor_of(index);
-    if (!handle || !made || !positions || !dycl_abi_read(handle, &to) || !dycl_abi_read(made, &from) || !dycl_abi_read(positions, &rows)) return NULL;
-    if (!is_as(&to, &whole) || rows.dtype != DYCL_I64 || rows.rank != 1 || from.dtype != to.dtype || from.rank != to.rank || from.sizes[dim] != rows.sizes[0])
+    if (!handle || !made || !positions || !dycl_abi_read(handle, &to) || !dycl_abi_read(made, &from) ||
+        !dycl_abi_read(positions, &rows))
+        return NULL;
+    if (!is_as(&to, &whole) || rows.dtype != DYCL_I64 || rows.rank != 1 || from.dtype != to.dtype ||
+        from.rank != to.rank || from.sizes[dim] != rows.sizes[0])
         return NULL;
     uint64_t storage = dycl_abi_storage(dycl_abi_handle_impl(handle));
-    if (storage == dycl_abi_storage(dycl_abi_handle_impl(made)) || storage == dycl_abi_storage(dycl_abi_handle_impl(positions))) return NULL;
+    if (storage == dycl_abi_storage(dycl_abi_handle_impl(made)) ||
+        storage == dycl_abi_storage(dycl_abi_handle_impl(positions)))
+        return NULL;
     for (int d = 0; d < to.rank; d++) {
         sizes[d] = d == dim ? 1 : to.sizes[d];
         if (d != dim && from.sizes[d] != to.sizes[d]) return NULL;
@@ -122,7 +136,8 @@ PyObject *dycl_write_rows(dycl_call *call, PyObject *self, int64_t dim, PyObject
     int64_t element = (int64_t)dycl_dtype_size(to.dtype);
     for (int64_t i = 0; i < rows.sizes[0]; i++)
         dycl_kern_copy((char *)to.data + at[i * rows.strides[0]] * to.strides[dim] * element, to.strides,
-                       (const char *)from.data + i * from.strides[dim] * element, from.strides, sizes, to.rank, (size_t)element);
+                       (const char *)from.data + i * from.strides[dim] * element, from.strides, sizes, to.rank,
+                       (size_t)element);
     dycl_abi_add_version(dycl_abi_handle_impl(handle), 1);
     region->site->stats.recorded++;
     return Py_NewRef(self);

@@ -44,14 +44,14 @@ dycl_status dycl_build_bail(dycl_recorder *r, dycl_bail why) {
     return DYCL_BAIL;
 }
 
-dycl_status dycl_build_node(dycl_recorder *r, dycl_op op, int operand_count, const uint32_t *operands, int attr_count, const int64_t *attrs,
-                            uint32_t *out) {
+dycl_status dycl_build_node(dycl_recorder *r, dycl_op op, int operand_count, const uint32_t *operands, int attr_count,
+                            const int64_t *attrs, uint32_t *out) {
     dycl_status status = dycl_graph_node(&r->graph, op, operand_count, operands, attr_count, attrs, out);
     if (status == DYCL_BAIL) r->why = DYCL_BAIL_shape;
     return status;
 }
 
-/* ---- Type promotion ------------------------------------------------------------------------------------------------------ */
+/* ---- Type promotion */
 
 dycl_dtype dycl_promote(dycl_dtype a, dycl_dtype b) {
     if (a == b) return a;
@@ -76,7 +76,8 @@ static dycl_dtype scalar_dtype(const dycl_operand *operand) {
 static int combine(int higher, int lower) { /* -1: nothing of that category */
     if (higher < 0) return lower;
     if (dycl_dtype_is_float((dycl_dtype)higher)) return higher;
-    if (lower >= 0 && (higher == DYCL_BOOL || dycl_dtype_is_float((dycl_dtype)lower))) return dycl_promote((dycl_dtype)higher, (dycl_dtype)lower);
+    if (lower >= 0 && (higher == DYCL_BOOL || dycl_dtype_is_float((dycl_dtype)lower)))
+        return dycl_promote((dycl_dtype)higher, (dycl_dtype)lower);
     return higher;
 }
 
@@ -106,7 +107,8 @@ dycl_status dycl_build_cast(dycl_recorder *r, uint32_t value, dycl_dtype dtype, 
     int64_t attr = dtype;
     dycl_status status = dycl_build_node(r, DYCL_OP_cast, 1, &value, 1, &attr, out);
     if (status == DYCL_OK && dycl_recorder_bounded(r, value)) {
-        int fits = dtype == DYCL_I64 || (dtype == DYCL_I32 && r->ranges[value][0] >= INT32_MIN && r->ranges[value][1] <= INT32_MAX);
+        int fits = dtype == DYCL_I64 ||
+                   (dtype == DYCL_I32 && r->ranges[value][0] >= INT32_MIN && r->ranges[value][1] <= INT32_MAX);
         if (fits) dycl_recorder_bound_as(r, *out, value);
     }
     return status;
@@ -159,12 +161,14 @@ dycl_status dycl_build_convert(dycl_recorder *r, const dycl_operand *operand, dy
     return push_scalar(r, operand, dtype, out);
 }
 
-/* ---- Elementwise ----------------------------------------------------------------------------------------------------------- */
+/* ---- Elementwise */
 
 /* Bounds of integer sums, differences and products, where both sides are known. */
 static void infer_range(dycl_recorder *r, dycl_op op, const uint32_t *values, uint32_t out) {
     int64_t bounds[2][2];
-    if (op != DYCL_OP_add && op != DYCL_OP_sub && op != DYCL_OP_mul && op != DYCL_OP_floor_div && op != DYCL_OP_remainder) return;
+    if (op != DYCL_OP_add && op != DYCL_OP_sub && op != DYCL_OP_mul && op != DYCL_OP_floor_div &&
+        op != DYCL_OP_remainder)
+        return;
     for (int i = 0; i < 2; i++) {
         const dycl_value *value = &r->graph.values[values[i]];
         if (value->kind == DYCL_VALUE_SCALAR) {
@@ -199,7 +203,8 @@ static void infer_range(dycl_recorder *r, dycl_op op, const uint32_t *values, ui
 }
 
 static int is_bool(const dycl_recorder *r, const dycl_operand *o) {
-    return o->kind == DYCL_OPERAND_BOOL || (o->kind == DYCL_OPERAND_VALUE && r->graph.values[o->value].dtype == DYCL_BOOL);
+    return o->kind == DYCL_OPERAND_BOOL ||
+           (o->kind == DYCL_OPERAND_VALUE && r->graph.values[o->value].dtype == DYCL_BOOL);
 }
 
 static dycl_status ew_of_values(dycl_recorder *r, dycl_op op, int count, const uint32_t *values, uint32_t *out) {
@@ -210,7 +215,8 @@ static dycl_status ew_of_values(dycl_recorder *r, dycl_op op, int count, const u
     return status;
 }
 
-dycl_status dycl_build_ew(dycl_recorder *r, dycl_op op, dycl_promotion promotion, int count, const dycl_operand *operands, uint32_t *out) {
+dycl_status dycl_build_ew(dycl_recorder *r, dycl_op op, dycl_promotion promotion, int count,
+                          const dycl_operand *operands, uint32_t *out) {
     dycl_status status;
     uint32_t values[3];
     if (count == 2 && operands[0].kind == DYCL_OPERAND_VALUE && operands[1].kind == DYCL_OPERAND_VALUE) {
@@ -224,7 +230,8 @@ dycl_status dycl_build_ew(dycl_recorder *r, dycl_op op, dycl_promotion promotion
     dycl_dtype dtype;
     if (count == 2 && (operands[0].kind == DYCL_OPERAND_VALUE) != (operands[1].kind == DYCL_OPERAND_VALUE) &&
         dycl_dtype_is_float((dycl_dtype)r->graph.values[operands[operands[0].kind != DYCL_OPERAND_VALUE].value].dtype))
-        dtype = (dycl_dtype)r->graph.values[operands[operands[0].kind != DYCL_OPERAND_VALUE].value].dtype; /* a number never changes a float's dtype */
+        dtype = (dycl_dtype)r->graph.values[operands[operands[0].kind != DYCL_OPERAND_VALUE].value]
+                    .dtype; /* a number never changes a float's dtype */
     else
         dtype = dycl_result_type(r, count, operands);
     if (promotion == DYCL_PROMOTE_FLOAT && !dycl_dtype_is_float(dtype)) dtype = DYCL_F32;
@@ -233,7 +240,8 @@ dycl_status dycl_build_ew(dycl_recorder *r, dycl_op op, dycl_promotion promotion
             if (is_bool(r, &operands[i])) return dycl_build_bail(r, DYCL_BAIL_dtype);
     if (promotion == DYCL_PROMOTE_NO_BOOL && dtype == DYCL_BOOL) return dycl_build_bail(r, DYCL_BAIL_dtype);
     for (int i = 0; op == DYCL_OP_sub && i < count; i++) /* an error in torch, whatever the other operand is */
-        if (operands[i].kind == DYCL_OPERAND_BOOL || (operands[i].kind == DYCL_OPERAND_VALUE && r->graph.values[operands[i].value].dtype == DYCL_BOOL))
+        if (operands[i].kind == DYCL_OPERAND_BOOL ||
+            (operands[i].kind == DYCL_OPERAND_VALUE && r->graph.values[operands[i].value].dtype == DYCL_BOOL))
             return dycl_build_bail(r, DYCL_BAIL_dtype);
     for (int i = 0; i < count; i++) DYCL_TRY(dycl_build_convert(r, &operands[i], dtype, &values[i]));
     return ew_of_values(r, op, count, values, out);
@@ -241,12 +249,14 @@ fail:
     return status;
 }
 
-dycl_status dycl_build_where(dycl_recorder *r, const dycl_operand *condition, const dycl_operand *a, const dycl_operand *b, uint32_t *out) {
+dycl_status dycl_build_where(dycl_recorder *r, const dycl_operand *condition, const dycl_operand *a,
+                             const dycl_operand *b, uint32_t *out) {
     dycl_status status;
     dycl_operand sides[2] = {*a, *b};
     uint32_t values[3];
     dycl_dtype dtype = dycl_result_type(r, 2, sides);
-    if (condition->kind != DYCL_OPERAND_VALUE || r->graph.values[condition->value].dtype != DYCL_BOOL) return dycl_build_bail(r, DYCL_BAIL_dtype);
+    if (condition->kind != DYCL_OPERAND_VALUE || r->graph.values[condition->value].dtype != DYCL_BOOL)
+        return dycl_build_bail(r, DYCL_BAIL_dtype);
     values[0] = condition->value;
     DYCL_TRY(dycl_build_convert(r, a, dtype, &values[1]));
     DYCL_TRY(dycl_build_convert(r, b, dtype, &values[2]));
@@ -262,7 +272,8 @@ dycl_status dycl_build_pow(dycl_recorder *r, const dycl_operand *base, const dyc
     dycl_dtype dtype = dycl_result_type(r, 2, both);
     uint32_t x, y;
     if (!dycl_dtype_is_float(dtype)) {
-        if (base->kind == DYCL_OPERAND_VALUE && exponent->kind == DYCL_OPERAND_INT && exponent->i == 2 && dtype != DYCL_BOOL) {
+        if (base->kind == DYCL_OPERAND_VALUE && exponent->kind == DYCL_OPERAND_INT && exponent->i == 2 &&
+            dtype != DYCL_BOOL) {
             DYCL_TRY(dycl_build_convert(r, base, dtype, &x));
             return ew_of_values(r, DYCL_OP_square, 1, &x, out);
         }

@@ -6,7 +6,8 @@
 
 static const dycl_value *get(const dycl_recorder *r, uint32_t value) { return &r->graph.values[value]; }
 
-dycl_status dycl_build_view(dycl_recorder *r, uint32_t value, int64_t offset, int rank, const int64_t *sizes, const int64_t *strides, uint32_t *out) {
+dycl_status dycl_build_view(dycl_recorder *r, uint32_t value, int64_t offset, int rank, const int64_t *sizes,
+                            const int64_t *strides, uint32_t *out) {
     int64_t attrs[1 + 2 * DYCL_MAX_RANK];
     if (rank > DYCL_MAX_RANK) return dycl_build_bail(r, DYCL_BAIL_rank);
     attrs[0] = offset;
@@ -63,7 +64,8 @@ dycl_status dycl_build_select(dycl_recorder *r, uint32_t value, int dim, int64_t
     return dycl_build_view(r, value, index * v->strides[dim], rank, sizes, strides, out);
 }
 
-dycl_status dycl_build_slice(dycl_recorder *r, uint32_t value, int dim, int64_t start, int64_t stop, int64_t step, uint32_t *out) {
+dycl_status dycl_build_slice(dycl_recorder *r, uint32_t value, int dim, int64_t start, int64_t stop, int64_t step,
+                             uint32_t *out) {
     int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
     const dycl_value *v = get(r, value);
     memcpy(sizes, v->sizes, sizeof sizes);
@@ -107,7 +109,8 @@ int dycl_view_strides(const dycl_value *value, int rank, const int64_t *sizes, i
             memcpy(out_strides, value->strides, (size_t)rank * sizeof *out_strides);
             return 1;
         }
-        for (int i = rank - 1; i >= 0; i--) out_strides[i] = i == rank - 1 ? 1 : (sizes[i + 1] > 1 ? sizes[i + 1] : 1) * out_strides[i + 1];
+        for (int i = rank - 1; i >= 0; i--)
+            out_strides[i] = i == rank - 1 ? 1 : (sizes[i + 1] > 1 ? sizes[i + 1] : 1) * out_strides[i + 1];
         return 1;
     }
     if (value->rank == 0) {
@@ -170,7 +173,8 @@ dycl_status dycl_build_dense(dycl_recorder *r, uint32_t value, const int64_t *st
     DYCL_TRY(dycl_build_node(r, DYCL_OP_contiguous, 1, &value, 1, &format, &value));
     DYCL_TRY(dycl_build_permute(r, value, back, &value));
     for (int i = 0; i < v.rank; i++)
-        if (v.sizes[i] != 1 && get(r, value)->strides[i] != strides[i]) return dycl_build_bail(r, DYCL_BAIL_layout); /* they are not dense */
+        if (v.sizes[i] != 1 && get(r, value)->strides[i] != strides[i])
+            return dycl_build_bail(r, DYCL_BAIL_layout); /* they are not dense */
     return dycl_build_view(r, value, 0, v.rank, v.sizes, strides, out);
 fail:
     return status;
@@ -194,7 +198,8 @@ dycl_status dycl_build_iterated(dycl_recorder *r, uint32_t value, int count, con
     return dycl_build_dense(r, value, wanted.strides, out);
 }
 
-dycl_status dycl_build_reshape(dycl_recorder *r, uint32_t value, int rank, const int64_t *wanted, int only_view, uint32_t *out) {
+dycl_status dycl_build_reshape(dycl_recorder *r, uint32_t value, int rank, const int64_t *wanted, int only_view,
+                               uint32_t *out) {
     int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK], known = 1, numel = dycl_value_numel(get(r, value));
     int unknown = -1;
     if (rank > DYCL_MAX_RANK) return dycl_build_bail(r, DYCL_BAIL_rank);

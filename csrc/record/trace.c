@@ -49,9 +49,12 @@ void *dycl_trace_predict(const dycl_trace *trace, uint32_t position, uint32_t nt
     return trace->vertices[trace->vertices[position].successors[nth]].segment;
 }
 
-static uint32_t *find(const dycl_trace *trace, const void *segment) { /* its entry of the table, or the free one where it belongs */
-    uint32_t at = (uint32_t)(((uint64_t)(uintptr_t)segment * UINT64_C(0x9e3779b97f4a7c15)) >> 40) & (trace->table_room - 1);
-    while (trace->table[at] && trace->vertices[trace->table[at]].segment != segment) at = (at + 1) & (trace->table_room - 1);
+static uint32_t *find(const dycl_trace *trace,
+                      const void *segment) { /* its entry of the table, or the free one where it belongs */
+    uint32_t at =
+        (uint32_t)(((uint64_t)(uintptr_t)segment * UINT64_C(0x9e3779b97f4a7c15)) >> 40) & (trace->table_room - 1);
+    while (trace->table[at] && trace->vertices[trace->table[at]].segment != segment)
+        at = (at + 1) & (trace->table_room - 1);
     return &trace->table[at];
 }
 

@@ -1,9 +1,11 @@
-/* The TraceGraph of a site: which segment follows which, merged over all calls (Terra, NeurIPS'21, section 4). A vertex is a segment, wherever
- * in the program it runs: iterations of a loop are one vertex with an edge to itself, whatever their number. A vertex with several
- * successors is a case select: which one runs is known only when Python has recorded it.
+/* The TraceGraph of a site: which segment follows which, merged over all calls (Terra, NeurIPS'21, section 4). A vertex
+ * is a segment, wherever in the program it runs: iterations of a loop are one vertex with an edge to itself, whatever
+ * their number. A vertex with several successors is a case select: which one runs is known only when Python has
+ * recorded it.
  *
- * Ownership: a trace holds references to segments through the functions it was given, and copies of its strings. Threads: GIL held.
- * Bounded: at DYCL_TRACE_VERTICES all is forgotten and merged anew; it holds predictions, nothing else depends on it. */
+ * Ownership: a trace holds references to segments through the functions it was given, and copies of its strings.
+ * Threads: GIL held. Bounded: at DYCL_TRACE_VERTICES all is forgotten and merged anew; it holds predictions, nothing
+ * else depends on it. */
 #ifndef DYCL_RECORD_TRACE_H
 #define DYCL_RECORD_TRACE_H
 
@@ -11,7 +13,7 @@
 
 #include "base/status.h"
 
-#define DYCL_TRACE_VERTICES 1024
+#define DYCL_TRACE_VERTICES   1024
 #define DYCL_TRACE_SUCCESSORS 16 /* of one vertex: those that ran longest ago are forgotten */
 
 typedef struct {
@@ -19,14 +21,14 @@ typedef struct {
     uint32_t *successors; /* most recent first */
     uint32_t successor_count, successor_room;
     uint64_t visits;
-    int why;              /* the reason its last run was flushed for (dycl_bail) */
-    char *where;          /* owned: "file:line" that made it end when it was new; NULL: not known */
+    int why;     /* the reason its last run was flushed for (dycl_bail) */
+    char *where; /* owned: "file:line" that made it end when it was new; NULL: not known */
 } dycl_trace_vertex;
 
 typedef struct dycl_trace {
     dycl_trace_vertex *vertices; /* vertex 0 is the entry of the call */
     uint32_t count, room;
-    uint32_t *table;             /* vertices by segment, open addressing; 0: free */
+    uint32_t *table; /* vertices by segment, open addressing; 0: free */
     uint32_t table_room;
     void (*retain)(void *segment);
     void (*release)(void *segment);

@@ -21,22 +21,22 @@ static double work_of_node(const dycl_graph *g, const dycl_node *node) {
     case DYCL_FAMILY_RECURRENT:
         b = &g->values[operands[1]];
         return 2 * numel(&g->values[operands[0]]) * (double)b->sizes[1];
-    case DYCL_FAMILY_GROUPED:
-        b = &g->values[operands[1]];
-        return 2 * numel(out) * (double)b->sizes[1];
+    case DYCL_FAMILY_GROUPED: b = &g->values[operands[1]]; return 2 * numel(out) * (double)b->sizes[1];
     case DYCL_FAMILY_CONV:
         b = &g->values[operands[1]];
         return 2 * numel(out) * numel(b) / (double)(b->sizes[0] ? b->sizes[0] : 1);
     case DYCL_FAMILY_HOSTED:
         b = &g->values[operands[node->operand_count > 1 ? 1 : 0]];
-        if (dycl_hosted_get((dycl_op)node->op)->work == 'C') return 2 * numel(out) * numel(b) / (double)(b->sizes[0] ? b->sizes[0] : 1);
+        if (dycl_hosted_get((dycl_op)node->op)->work == 'C')
+            return 2 * numel(out) * numel(b) / (double)(b->sizes[0] ? b->sizes[0] : 1);
         break;
     case DYCL_FAMILY_ATTENTION:
         b = &g->values[operands[1]];
         return 4 * numel(out) * (double)(b->rank > 1 ? b->sizes[b->rank - 2] : 1);
     default: break;
     }
-    a = node->operand_count && operands[0] != DYCL_NONE ? &g->values[operands[0]] : out; /* what a reduction reads, what others write */
+    a = node->operand_count && operands[0] != DYCL_NONE ? &g->values[operands[0]]
+                                                        : out; /* what a reduction reads, what others write */
     return MOVED * numel(a->rank > out->rank ? a : out);
 }
 

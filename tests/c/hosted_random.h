@@ -11,9 +11,15 @@ static int hosted_words(const dycl_hosted_parameter *p, int64_t *to) {
     int length, count = 0, words = 0;
     switch (p->kind) {
     case 'i': to[0] = below(9) - 4; return 1;
-    case 'j': to[0] = below(2); to[1] = to[0] ? below(5) : 0; return 2;
+    case 'j':
+        to[0] = below(2);
+        to[1] = to[0] ? below(5) : 0;
+        return 2;
     case 'f': to[0] = dycl_f64_attr(hosted_doubles[below(5)]); return 1;
-    case 'g': to[0] = below(2); to[1] = to[0] ? dycl_f64_attr(hosted_doubles[below(5)]) : 0; return 2;
+    case 'g':
+        to[0] = below(2);
+        to[1] = to[0] ? dycl_f64_attr(hosted_doubles[below(5)]) : 0;
+        return 2;
     case 'b': to[0] = below(2); return 1;
     case 'd': to[0] = below(DYCL_DTYPE_COUNT + 1) - 1; return 1;
     case 'w':
@@ -29,7 +35,8 @@ static int hosted_words(const dycl_hosted_parameter *p, int64_t *to) {
 }
 
 /* operands: room for DYCL_HOSTED_PARAMETERS + 3; attrs: for DYCL_MAX_ATTRS */
-static dycl_op random_hosted(uint32_t (*value)(const dycl_graph *), const dycl_graph *g, uint32_t *operands, int *operand_count, int64_t *attrs, int *attr_count) {
+static dycl_op random_hosted(uint32_t (*value)(const dycl_graph *), const dycl_graph *g, uint32_t *operands,
+                             int *operand_count, int64_t *attrs, int *attr_count) {
     dycl_op op = (dycl_op)(DYCL_HOSTED_FIRST + below(DYCL_OP_COUNT - DYCL_HOSTED_FIRST));
     const dycl_hosted *h = dycl_hosted_get(op);
     int rank = (int)below(4), count = 0, at = 3 + 2 * rank, many = 1 + (int)below(3);
@@ -40,9 +47,12 @@ static dycl_op random_hosted(uint32_t (*value)(const dycl_graph *), const dycl_g
     dycl_strides_contiguous(rank, attrs + 3, attrs + 3 + rank);
     for (int i = 0; i < h->parameter_count; i++) {
         char kind = h->parameters[i].kind;
-        if (kind == 't' || kind == 'o') operands[count++] = kind == 'o' && below(2) ? DYCL_NONE : value(g);
-        else if (kind == 'T') for (int k = 0; k < many; k++) operands[count++] = value(g);
-        else at += hosted_words(&h->parameters[i], attrs + at);
+        if (kind == 't' || kind == 'o')
+            operands[count++] = kind == 'o' && below(2) ? DYCL_NONE : value(g);
+        else if (kind == 'T')
+            for (int k = 0; k < many; k++) operands[count++] = value(g);
+        else
+            at += hosted_words(&h->parameters[i], attrs + at);
     }
     *operand_count = count;
     *attr_count = at;

@@ -1,4 +1,6 @@
-/* The reference interpreter (csrc/check) for the tests of plans: every value of a graph, as numbers with bounds and as plain memory.
+/* The reference interpreter (csrc/check) for the tests of plans: every value of a graph, as numbers with bounds and as
+ * plain memory.
+ *
  * Ownership: ref_run allocates what ref_free frees. */
 #ifndef DYCL_TEST_PLAN_REFERENCE_H
 #define DYCL_TEST_PLAN_REFERENCE_H
@@ -35,7 +37,8 @@ static inline void ref_run(reference *r, const dycl_graph *g, void *const *feeds
     for (uint32_t n = 0; n < g->node_count; n++)
         if (g->nodes[n].op != DYCL_OP_view) all[count++] = g->nodes[n].out;
     *r = (reference){.graph = g, .data = calloc(g->value_count + 1, sizeof(void *))};
-    dycl_status status = dycl_reference_run(&r->numbers, g, all, count, &(dycl_reference_inputs){(const void *const *)feeds, scalars});
+    dycl_status status =
+        dycl_reference_run(&r->numbers, g, all, count, &(dycl_reference_inputs){(const void *const *)feeds, scalars});
     r->bad_index = status == DYCL_BAIL;
     if (status == DYCL_ERROR) abort();
     for (int i = 0; i < count && status == DYCL_OK; i++) {

@@ -60,8 +60,8 @@ static void reference_row(const dycl_attention_desc *d, const float *q, const fl
 }
 
 /* expected: OK, or BAIL where numbers are not finite. */
-static void run(const dycl_attention_desc *d, float *q, const float *k, const float *v, const void *mask, dycl_status expected,
-                const char *what) {
+static void run(const dycl_attention_desc *d, float *q, const float *k, const float *v, const void *mask,
+                dycl_status expected, const char *what) {
     int64_t n = d->batch * d->heads * d->q_len * d->v_width;
     float *out = values(n), guard;
     size_t bytes = dycl_attention_scratch(d);
@@ -120,8 +120,13 @@ static void random_case(int round) {
     }
     if (round % 21 == 0) q[0] = NAN;
     if (round % 21 == 7) k[0] = INFINITY * (float)(2 * pick(0, 1) - 1), v[0] = NAN;
-    if (round % 21 == 14) v[d.batch * d.kv_heads * d.k_len * d.v_width - 1] = NAN; /* perhaps hidden by the causal mask */
-    run(&d, q, k, v, d.mask == 2 ? (void *)allowed : d.mask ? (void *)mask : NULL, round % 7 ? DYCL_OK : DYCL_BAIL, "attention");
+    if (round % 21 == 14)
+        v[d.batch * d.kv_heads * d.k_len * d.v_width - 1] = NAN; /* perhaps hidden by the causal mask */
+    run(&d, q, k, v,
+        d.mask == 2 ? (void *)allowed
+        : d.mask    ? (void *)mask
+                    : NULL,
+        round % 7 ? DYCL_OK : DYCL_BAIL, "attention");
     dycl_aligned_free(q), dycl_aligned_free(k), dycl_aligned_free(v), dycl_aligned_free(mask),
         dycl_aligned_free(allowed);
 }

@@ -265,7 +265,8 @@ static void conv_reference(const dycl_conv_desc *d, const float *x, const float 
                                 int64_t r = y * d->stride[0] - d->pad_before[0] + i * d->dilation[0];
                                 int64_t s = z * d->stride[1] - d->pad_before[1] + j * d->dilation[1];
                                 if (d->transposed) { /* the windows that this element of the result is in */
-                                    r = y + d->pad_before[0] - i * d->dilation[0], s = z + d->pad_before[1] - j * d->dilation[1];
+                                    r = y + d->pad_before[0] - i * d->dilation[0],
+                                    s = z + d->pad_before[1] - j * d->dilation[1];
                                     if (r % d->stride[0] || s % d->stride[1]) continue;
                                     r /= d->stride[0], s /= d->stride[1];
                                 }
@@ -273,8 +274,9 @@ static void conv_reference(const dycl_conv_desc *d, const float *x, const float 
                                 if (d->transposed)
                                     sum += (double)x[((n * d->c + o / og * cg + c) * d->h + r) * d->w + s] *
                                            w[(((o / og * cg + c) * og + o % og) * d->kh + i) * d->kw + j];
-                                else sum += (double)x[((n * d->c + o / og * cg + c) * d->h + r) * d->w + s] *
-                                       w[((o * cg + c) * d->kh + i) * d->kw + j];
+                                else
+                                    sum += (double)x[((n * d->c + o / og * cg + c) * d->h + r) * d->w + s] *
+                                           w[((o * cg + c) * d->kh + i) * d->kw + j];
                             }
                     int64_t index[4] = {n, o, y, z};
                     for (int p = 0; p < d->post.count; p++) {

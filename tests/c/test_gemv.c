@@ -1,4 +1,5 @@
-/* Products with few rows against sums in double: every ISA, row count, tail and stride; nothing beside the result is written. */
+/* Products with few rows against sums in double: every ISA, row count, tail and stride; nothing beside the result is
+ * written. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,10 +46,12 @@ static void check(int dots) {
                 }
             }
             double got = c[i * g.ldc + j];
-            int ok = isfinite(want) ? fabs(got - want) <= 1e-7 * fabs(want) + 3e-6 * size : isnan(want) ? isnan(got) : got == want;
+            int ok = isfinite(want) ? fabs(got - want) <= 1e-7 * fabs(want) + 3e-6 * size
+                     : isnan(want)  ? isnan(got)
+                                    : got == want;
             if (!ok && failures++ < 20)
-                printf("FAIL %s m %d n %ld k %ld [%ld, %ld) at %d, %ld: %g, not %g\n", dots ? "dot" : "axpy", m, (long)n, (long)k,
-                       (long)from, (long)end, i, (long)j, got, want);
+                printf("FAIL %s m %d n %ld k %ld [%ld, %ld) at %d, %ld: %g, not %g\n", dots ? "dot" : "axpy", m,
+                       (long)n, (long)k, (long)from, (long)end, i, (long)j, got, want);
         }
     dycl_free(a), dycl_free(b), dycl_free(bias), dycl_free(c), dycl_free(before);
 }

@@ -1,5 +1,6 @@
-/* base/heap: blocks keep what is written to them through any order of sizes and frees, in several threads; memory is reused; a fork in the
- * middle leaves both processes working. base/pages: the same for large blocks, whose memory goes back to the system. */
+/* base/heap: blocks keep what is written to them through any order of sizes and frees, in several threads; memory is
+ * reused; a fork in the middle leaves both processes working. base/pages: the same for large blocks, whose memory goes
+ * back to the system. */
 #define _GNU_SOURCE
 #include "base/heap.h"
 #include "base/pages.h"
@@ -71,8 +72,11 @@ static void test_sizes(void) {
         unsigned char *block = resize(NULL, size);
         size_t taken = dycl_heap_bytes() - before;
         memset(block, 7, size);
-        if (size + 16 <= 131072) expect(taken >= size + 16 && taken <= (size + 16) * 5 / 4 + 64, "a block takes its size and at most a quarter more");
-        else expect(taken == 0, "large blocks are malloc's");
+        if (size + 16 <= 131072)
+            expect(taken >= size + 16 && taken <= (size + 16) * 5 / 4 + 64,
+                   "a block takes its size and at most a quarter more");
+        else
+            expect(taken == 0, "large blocks are malloc's");
         unsigned char *same = resize(block, size);
         expect(same == block, "the same size is the same block");
         resize(block, 0);
@@ -106,7 +110,8 @@ static void test_no_pinning(void) {
         free(b);
     }
     size_t grown = resident() - before;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* keeps what was freed for a while, or takes memory itself */
+#if !defined(__SANITIZE_ADDRESS__) &&                                                                                  \
+    !defined(__SANITIZE_THREAD__) /* keeps what was freed for a while, or takes memory itself */
     expect(grown < (size_t)64 << 20, "short-lived memory is reused"); /* 18 MB are kept */
 #endif
     while (count) resize(kept[--count], 0);
@@ -115,7 +120,8 @@ static void test_no_pinning(void) {
 
 #define LARGE_KEPT 40
 
-/* Large blocks of all sizes in any order: each keeps its contents at both ends and in the middle, and none lies in another. */
+/* Large blocks of all sizes in any order: each keeps its contents at both ends and in the middle, and none lies in
+ * another. */
 static void *churn_large(void *argument) {
     uint64_t state = (uint64_t)(uintptr_t)argument;
     unsigned char *blocks[LARGE_KEPT] = {0};
@@ -130,7 +136,8 @@ static void *churn_large(void *argument) {
         if (blocks[at]) {
             unsigned char *old = blocks[at], was = old[0];
             size_t ends = sizes[at] < part ? sizes[at] : part;
-            if (!holds(old, ends, was) || !holds(old + sizes[at] - ends, ends, was) || !holds(old + (sizes[at] - ends) / 2, ends, was))
+            if (!holds(old, ends, was) || !holds(old + sizes[at] - ends, ends, was) ||
+                !holds(old + (sizes[at] - ends) / 2, ends, was))
                 expect(0, "a large block keeps what is in it");
             dycl_pages_free(old);
             blocks[at] = NULL;
@@ -154,7 +161,8 @@ static void *churn_large(void *argument) {
 static void test_large(void) {
     size_t before = resident();
     churn_large((void *)(uintptr_t)3);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* malloc's there, or with memory of its own beside */
+#if !defined(__SANITIZE_ADDRESS__) &&                                                                                  \
+    !defined(__SANITIZE_THREAD__) /* malloc's there, or with memory of its own beside */
     expect(resident() < before + ((size_t)8 << 20), "memory of large blocks goes back");
     void *blocks[100], *border = NULL;
     before = resident();

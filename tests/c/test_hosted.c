@@ -1,5 +1,5 @@
-/* Operators that the host runs by name: the table is readable, what does not fit a row is rejected, and plans hand the host exactly what a node says, on
- * operands as they lie, in plans of every mode. The host here is a stand-in. */
+/* Operators that the host runs by name: the table is readable, what does not fit a row is rejected, and plans hand the
+ * host exactly what a node says, on operands as they lie, in plans of every mode. The host here is a stand-in. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,13 +14,15 @@ static void check(int ok, const char *what) {
     if (!ok && failures++ < 20) printf("FAIL %s: %s\n", what, dycl_error_message());
 }
 
-/* ---- The table ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- The table */
 
 static void test_table(void) {
     for (int op = DYCL_HOSTED_FIRST; op < DYCL_OP_COUNT; op++) {
         const dycl_hosted *h = dycl_hosted_get((dycl_op)op);
         int tensors = 0;
-        check(h->parameter_count > 0 && h->parameter_count <= DYCL_HOSTED_PARAMETERS && h->results >= 1 && h->results <= DYCL_HOSTED_RESULTS, h->schema);
+        check(h->parameter_count > 0 && h->parameter_count <= DYCL_HOSTED_PARAMETERS && h->results >= 1 &&
+                  h->results <= DYCL_HOSTED_RESULTS,
+              h->schema);
         check(h->work == 'E' || h->work == 'C' || h->work == 'H', "work");
         check(!*h->out || h->results == 1, "out is for one result");
         for (int i = 0; i < h->parameter_count; i++) {
@@ -34,13 +36,18 @@ static void test_table(void) {
     }
     const dycl_hosted_parameter *reduce = &dycl_hosted_get(DYCL_OP_aten_scatter_reduce)->parameters[4];
     int length;
-    check(dycl_hosted_find_word(reduce, "sum") == 0 && dycl_hosted_find_word(reduce, "amin") == 4 && dycl_hosted_find_word(reduce, "ami") == -1, "finding a word");
-    check(memcmp(dycl_hosted_word(reduce, 3, &length), "amax", 4) == 0 && length == 4 && !dycl_hosted_word(reduce, 5, &length), "a word by its position");
+    check(dycl_hosted_find_word(reduce, "sum") == 0 && dycl_hosted_find_word(reduce, "amin") == 4 &&
+              dycl_hosted_find_word(reduce, "ami") == -1,
+          "finding a word");
+    check(memcmp(dycl_hosted_word(reduce, 3, &length), "amax", 4) == 0 && length == 4 &&
+              !dycl_hosted_word(reduce, 5, &length),
+          "a word by its position");
 }
 
 static uint32_t some_value(const dycl_graph *g) { return (uint32_t)below(g->value_count); }
 
-/* Attributes that were cut, lengthened or changed are read as what they say, or rejected; nothing behind them is looked at (sanitizers). */
+/* Attributes that were cut, lengthened or changed are read as what they say, or rejected; nothing behind them is looked
+ * at (sanitizers). */
 static void test_random_attributes(void) {
     dycl_graph g;
     dycl_graph_init(&g);
@@ -63,7 +70,8 @@ static void test_random_attributes(void) {
             dycl_free(cut);
         }
         exact[below(length)] = below(2) ? below(100) - 50 : (int64_t)rnd();
-        if (dycl_hosted_read(op, count, length, exact, &form, NULL)) dycl_hosted_attr_is_f64(op, count, length, exact, (int)below(length));
+        if (dycl_hosted_read(op, count, length, exact, &form, NULL))
+            dycl_hosted_attr_is_f64(op, count, length, exact, (int)below(length));
         dycl_hosted_read(op, count + 1 - (int)below(3), length, attrs, &form, NULL);
         dycl_free(exact);
     }
@@ -95,7 +103,7 @@ static void test_rejected(void) {
     }
 }
 
-/* ---- Plans ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- Plans */
 
 static struct {
     int calls, results, into, argument_count;
@@ -105,11 +113,13 @@ static struct {
     dycl_status answer;
 } seen;
 
-static float at(const dycl_host_tensor *t, int64_t i, int64_t j) { return ((const float *)t->data)[i * t->strides[0] + j * t->strides[1]]; }
+static float at(const dycl_host_tensor *t, int64_t i, int64_t j) {
+    return ((const float *)t->data)[i * t->strides[0] + j * t->strides[1]];
+}
 
 /* Every result: twice the first operand, plus its own number. */
-static dycl_status stand_in(const char *schema, const char *overload, int results, int into, int argument_count, const dycl_host_argument *arguments,
-                            const dycl_host_tensor *out) {
+static dycl_status stand_in(const char *schema, const char *overload, int results, int into, int argument_count,
+                            const dycl_host_argument *arguments, const dycl_host_tensor *out) {
     const dycl_host_tensor *x = arguments[0].tensors;
     seen.calls++;
     seen.results = results;
@@ -131,7 +141,8 @@ static dycl_status stand_in(const char *schema, const char *overload, int result
 static dycl_plan *last; /* what was seen lies in its memory */
 
 /* x[3,4] -> (x + 1)ᵀ [4,3] -> the operator -> + 1 [4,3] */
-static dycl_status run(const char *nodes, int outputs, const uint32_t *wanted, dycl_plan_mode mode, const float *x, float results[][12]) {
+static dycl_status run(const char *nodes, int outputs, const uint32_t *wanted, dycl_plan_mode mode, const float *x,
+                       float results[][12]) {
     dycl_graph g;
     char text[1024];
     void *addresses[4];
@@ -141,7 +152,9 @@ static dycl_status run(const char *nodes, int outputs, const uint32_t *wanted, d
     dycl_plan_release(last);
     last = NULL;
     dycl_graph_init(&g);
-    snprintf(text, sizeof text, "%%0 = feed f32[3,4]{4,1}\n%%1 = scalar f32\n%%2 = add %%0 %%1\n%%3 = view %%2 (0, 4, 3, 1, 4)\n%s\n", nodes);
+    snprintf(text, sizeof text,
+             "%%0 = feed f32[3,4]{4,1}\n%%1 = scalar f32\n%%2 = add %%0 %%1\n%%3 = view %%2 (0, 4, 3, 1, 4)\n%s\n",
+             nodes);
     DYCL_TRY(dycl_graph_parse(text, &g));
     DYCL_TRY(dycl_plan_create(&g, wanted, outputs, mode, &last));
     for (int i = 0; i < outputs; i++) addresses[i] = results[i];
@@ -158,36 +171,70 @@ static void test_plans(void) {
     for (int mode = DYCL_PLAN_COLD; mode <= DYCL_PLAN_EXACT; mode++) {
         uint32_t wanted[2] = {5, 6};
         /* one result, written where it belongs: in the order of memory that the node says */
-        check(run("%4 = aten_cumprod %3 (0, 0, 2, 4, 3, 1, 4, -1, 1)\n%5 = add %4 %1\n", 1, wanted, (dycl_plan_mode)mode, x, results) == DYCL_OK, "a plan");
-        check(seen.calls == 1 && seen.into && seen.results == 1 && strcmp(seen.schema, "cumprod") == 0 && strcmp(seen.overload, "out") == 0, "what is called");
-        check(seen.tensors[0].sizes[0] == 4 && seen.tensors[0].strides[0] == 1 && seen.tensors[0].strides[1] == 4, "the operand as it lies");
+        check(run("%4 = aten_cumprod %3 (0, 0, 2, 4, 3, 1, 4, -1, 1)\n%5 = add %4 %1\n", 1, wanted,
+                  (dycl_plan_mode)mode, x, results) == DYCL_OK,
+              "a plan");
+        check(seen.calls == 1 && seen.into && seen.results == 1 && strcmp(seen.schema, "cumprod") == 0 &&
+                  strcmp(seen.overload, "out") == 0,
+              "what is called");
+        check(seen.tensors[0].sizes[0] == 4 && seen.tensors[0].strides[0] == 1 && seen.tensors[0].strides[1] == 4,
+              "the operand as it lies");
         check(seen.arguments[1].kind == DYCL_HOST_INT && seen.arguments[1].numbers[0] == -1, "an integer");
-        check(seen.arguments[2].kind == DYCL_HOST_DTYPE && seen.arguments[2].optional && seen.arguments[2].numbers[0] == DYCL_F64, "a dtype");
+        check(seen.arguments[2].kind == DYCL_HOST_DTYPE && seen.arguments[2].optional &&
+                  seen.arguments[2].numbers[0] == DYCL_F64,
+              "a dtype");
         for (int i = 0; i < 3; i++)
             for (int j = 0; j < 4; j++) check(results[0][j + 4 * i] == 2 * (x[4 * i + j] + 1) + 1, "its result");
         /* two results of one call */
-        check(run("%4 = aten_cummax %3 (0, 0, 2, 4, 3, 3, 1, 0)\n%5 = aten_cummax %3 (1, 0, 2, 4, 3, 3, 1, 0)\n%6 = add %4 %5\n", 2, wanted, (dycl_plan_mode)mode, x, results) == DYCL_OK, "two results");
+        check(run("%4 = aten_cummax %3 (0, 0, 2, 4, 3, 3, 1, 0)\n%5 = aten_cummax %3 (1, 0, 2, 4, 3, 3, 1, 0)\n%6 = "
+                  "add %4 %5\n",
+                  2, wanted, (dycl_plan_mode)mode, x, results) == DYCL_OK,
+              "two results");
         check(seen.calls == 1 && !seen.into && seen.results == 2, "one call for both");
         for (int i = 0; i < 3; i++)
-            for (int j = 0; j < 4; j++) check(results[0][3 * j + i] == 2 * (x[4 * i + j] + 1) + 1 && results[1][3 * j + i] == 4 * (x[4 * i + j] + 1) + 1, "their results");
+            for (int j = 0; j < 4; j++)
+                check(results[0][3 * j + i] == 2 * (x[4 * i + j] + 1) + 1 &&
+                          results[1][3 * j + i] == 4 * (x[4 * i + j] + 1) + 1,
+                      "their results");
         /* other attributes: another call */
-        check(run("%4 = aten_cummax %3 (0, 0, 2, 4, 3, 3, 1, 0)\n%5 = aten_cummax %3 (1, 0, 2, 4, 3, 3, 1, 1)\n%6 = add %4 %5\n", 2, wanted, (dycl_plan_mode)mode, x, results) == DYCL_OK, "two calls");
+        check(run("%4 = aten_cummax %3 (0, 0, 2, 4, 3, 3, 1, 0)\n%5 = aten_cummax %3 (1, 0, 2, 4, 3, 3, 1, 1)\n%6 = "
+                  "add %4 %5\n",
+                  2, wanted, (dycl_plan_mode)mode, x, results) == DYCL_OK,
+              "two calls");
         check(seen.calls == 2, "they differ");
         /* an absent tensor, lists, doubles */
-        check(run("%4 = aten_nan_to_num %3 (0, 0, 2, 4, 3, 3, 1, 1, f0.5, 0, 0, 1, f-2)\n%5 = add %4 %1\n", 1, wanted, (dycl_plan_mode)mode, x, results) == DYCL_OK, "numbers");
-        check(seen.arguments[1].count == 1 && dycl_attr_f64(seen.arguments[1].numbers[0]) == 0.5 && seen.arguments[2].count == -1, "doubles and None");
-        check(run("%4 = aten_conv1d %3 %3 _ (0, 0, 2, 4, 3, 3, 1, 1, 2, 1, 0, 1, 1, 1)\n%5 = add %4 %1\n", 1, wanted, (dycl_plan_mode)mode, x, results) == DYCL_OK, "a convolution");
-        check(seen.arguments[2].count == -1 && seen.arguments[3].kind == DYCL_HOST_INTS && seen.arguments[3].count == 1 && seen.arguments[3].numbers[0] == 2, "None and a list");
-        check(run("%4 = aten_index %3 _ %0 (0, 0, 2, 4, 3, 3, 1)\n%5 = add %4 %1\n", 1, wanted, (dycl_plan_mode)mode, x, results) == DYCL_OK, "a list of tensors");
-        check(seen.arguments[1].kind == DYCL_HOST_TENSORS && seen.arguments[1].count == 2 && seen.arguments[1].optional && seen.arguments[1].tensors[0].rank == -1, "and None in it");
-        check(run("%4 = aten_scatter_reduce %3 %3 %3 (0, 0, 2, 4, 3, 3, 1, 1, 3, 0)\n%5 = add %4 %1\n", 1, wanted, (dycl_plan_mode)mode, x, results) == DYCL_OK, "a word");
+        check(run("%4 = aten_nan_to_num %3 (0, 0, 2, 4, 3, 3, 1, 1, f0.5, 0, 0, 1, f-2)\n%5 = add %4 %1\n", 1, wanted,
+                  (dycl_plan_mode)mode, x, results) == DYCL_OK,
+              "numbers");
+        check(seen.arguments[1].count == 1 && dycl_attr_f64(seen.arguments[1].numbers[0]) == 0.5 &&
+                  seen.arguments[2].count == -1,
+              "doubles and None");
+        check(run("%4 = aten_conv1d %3 %3 _ (0, 0, 2, 4, 3, 3, 1, 1, 2, 1, 0, 1, 1, 1)\n%5 = add %4 %1\n", 1, wanted,
+                  (dycl_plan_mode)mode, x, results) == DYCL_OK,
+              "a convolution");
+        check(seen.arguments[2].count == -1 && seen.arguments[3].kind == DYCL_HOST_INTS &&
+                  seen.arguments[3].count == 1 && seen.arguments[3].numbers[0] == 2,
+              "None and a list");
+        check(run("%4 = aten_index %3 _ %0 (0, 0, 2, 4, 3, 3, 1)\n%5 = add %4 %1\n", 1, wanted, (dycl_plan_mode)mode, x,
+                  results) == DYCL_OK,
+              "a list of tensors");
+        check(seen.arguments[1].kind == DYCL_HOST_TENSORS && seen.arguments[1].count == 2 &&
+                  seen.arguments[1].optional && seen.arguments[1].tensors[0].rank == -1,
+              "and None in it");
+        check(run("%4 = aten_scatter_reduce %3 %3 %3 (0, 0, 2, 4, 3, 3, 1, 1, 3, 0)\n%5 = add %4 %1\n", 1, wanted,
+                  (dycl_plan_mode)mode, x, results) == DYCL_OK,
+              "a word");
         check(seen.arguments[4].word_length == 4 && memcmp(seen.arguments[4].word, "amax", 4) == 0, "which one");
         /* what the host rejects, or does not have */
         seen.answer = DYCL_BAIL;
-        check(run("%4 = aten_atan %3 (0, 0, 2, 4, 3, 3, 1)\n%5 = add %4 %1\n", 1, wanted, (dycl_plan_mode)mode, x, results) == DYCL_BAIL, "a bail of the host");
+        check(run("%4 = aten_atan %3 (0, 0, 2, 4, 3, 3, 1)\n%5 = add %4 %1\n", 1, wanted, (dycl_plan_mode)mode, x,
+                  results) == DYCL_BAIL,
+              "a bail of the host");
         seen.answer = DYCL_OK;
         dycl_host_functions.call = NULL;
-        check(run("%4 = aten_atan %3 (0, 0, 2, 4, 3, 3, 1)\n%5 = add %4 %1\n", 1, wanted, (dycl_plan_mode)mode, x, results) == DYCL_BAIL, "no host");
+        check(run("%4 = aten_atan %3 (0, 0, 2, 4, 3, 3, 1)\n%5 = add %4 %1\n", 1, wanted, (dycl_plan_mode)mode, x,
+                  results) == DYCL_BAIL,
+              "no host");
         dycl_host_functions.call = stand_in;
     }
     dycl_plan_release(last);

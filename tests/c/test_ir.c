@@ -1,4 +1,5 @@
-/* Graphs: random ones print and parse back to the same bytes, the verifier rejects every kind of corruption, the parser survives garbage. */
+/* Graphs: random ones print and parse back to the same bytes, the verifier rejects every kind of corruption, the parser
+ * survives garbage. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ static void check(int ok, const char *what) {
     if (!ok && failures++ < 20) printf("FAIL %s: %s\n", what, dycl_error_message());
 }
 
-/* ---- Random graphs ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Random graphs */
 
 static void random_feed(dycl_graph *g) {
     int64_t sizes[DYCL_MAX_RANK] = {0}, strides[DYCL_MAX_RANK];
@@ -31,7 +32,8 @@ static void random_feed(dycl_graph *g) {
 }
 
 static uint32_t random_value(const dycl_graph *g) {
-    return below(3) ? g->value_count - 1 - (uint32_t)below(g->value_count < 6 ? g->value_count : 6) : (uint32_t)below(g->value_count);
+    return below(3) ? g->value_count - 1 - (uint32_t)below(g->value_count < 6 ? g->value_count : 6)
+                    : (uint32_t)below(g->value_count);
 }
 
 /* Two operands of one dtype, now and then of two. */
@@ -49,7 +51,8 @@ static void random_node(dycl_graph *g) {
     uint32_t a = random_value(g), operands[4], out;
     const dycl_value *value = &g->values[a];
     int rank = value->rank;
-    int64_t attrs[1 + 2 * DYCL_MAX_RANK], eps = dycl_f64_attr(doubles[below((int64_t)(sizeof doubles / sizeof *doubles))]);
+    int64_t attrs[1 + 2 * DYCL_MAX_RANK],
+        eps = dycl_f64_attr(doubles[below((int64_t)(sizeof doubles / sizeof *doubles))]);
     memset(operands, 0xff, sizeof operands);
     operands[0] = a;
     switch (below(10)) {
@@ -115,8 +118,10 @@ static void random_graph(dycl_graph *g) {
     dycl_graph_reset(g);
     random_feed(g);
     for (int64_t i = below(60); i >= 0; i--) {
-        if (below(6) == 0) random_feed(g);
-        else random_node(g);
+        if (below(6) == 0)
+            random_feed(g);
+        else
+            random_node(g);
     }
 }
 
@@ -135,12 +140,14 @@ static void test_round_trip(void) {
             continue;
         }
         check(dycl_graph_parse(text, &back) == DYCL_OK, "parse what was printed");
-        check(dycl_graph_equal(&g, &back) && dycl_graph_hash(&g) == dycl_graph_hash(&back), "the same graph comes back");
+        check(dycl_graph_equal(&g, &back) && dycl_graph_hash(&g) == dycl_graph_hash(&back),
+              "the same graph comes back");
         int same = back.value_count == g.value_count;
         for (uint32_t v = 0; same && v < g.value_count; v++) {
             const dycl_value *x = &g.values[v], *y = &back.values[v];
-            same = x->kind == y->kind && x->dtype == y->dtype && x->rank == y->rank && x->source == y->source && x->root == y->root && x->offset == y->offset &&
-                   memcmp(x->sizes, y->sizes, sizeof x->sizes) == 0 && memcmp(x->strides, y->strides, sizeof x->strides) == 0;
+            same = x->kind == y->kind && x->dtype == y->dtype && x->rank == y->rank && x->source == y->source &&
+                   x->root == y->root && x->offset == y->offset && memcmp(x->sizes, y->sizes, sizeof x->sizes) == 0 &&
+                   memcmp(x->strides, y->strides, sizeof x->strides) == 0;
         }
         check(same, "the same values come back");
         dycl_graph_init(&copy);
@@ -153,9 +160,10 @@ static void test_round_trip(void) {
     printf("round trip: 3000 graphs, %lld nodes\n", (long long)nodes);
 }
 
-/* ---- Expectation ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Expectation */
 
-/* Appends to `to` what `from` holds from value `first` to before value `last`, in the order in which it was recorded. */
+/* Appends to `to` what `from` holds from value `first` to before value `last`, in the order in which it was recorded.
+ */
 static void replay(dycl_graph *to, const dycl_graph *from, uint32_t first, uint32_t last) {
     uint32_t out;
     for (uint32_t v = first; v < last; v++) {
@@ -167,13 +175,14 @@ static void replay(dycl_graph *to, const dycl_graph *from, uint32_t first, uint3
         else if (value->kind == DYCL_VALUE_SCALAR)
             dycl_graph_scalar(to, (dycl_dtype)value->dtype, &out);
         else
-            dycl_graph_node(to, (dycl_op)node->op, node->operand_count, dycl_node_operands(from, node), node->attr_count, dycl_node_attrs(from, node), &out);
+            dycl_graph_node(to, (dycl_op)node->op, node->operand_count, dycl_node_operands(from, node),
+                            node->attr_count, dycl_node_attrs(from, node), &out);
         check(out == v, "replaying gives the same values");
     }
 }
 
-/* Two graphs that share a random beginning are expected; what is recorded follows one of them to a random point and then something else. The
- * same is recorded without expectation: both must be equal. */
+/* Two graphs that share a random beginning are expected; what is recorded follows one of them to a random point and
+ * then something else. The same is recorded without expectation: both must be equal. */
 static void test_expectation(void) {
     dycl_graph a, b, plain, expecting;
     int followed = 0, switched = 0, diverged = 0;
@@ -193,7 +202,8 @@ static void test_expectation(void) {
         dycl_graph_reset(&plain);
         replay(&plain, source, 0, point);
         replay(&expecting, source, 0, point);
-        check(dycl_graph_expected(&expecting) != NULL && dycl_graph_begins(source, &expecting), "the expected way is followed");
+        check(dycl_graph_expected(&expecting) != NULL && dycl_graph_begins(source, &expecting),
+              "the expected way is followed");
         if (point && below(2)) { /* something of its own */
             uint64_t seed = random_state;
             int64_t more = 1 + below(5);
@@ -204,7 +214,8 @@ static void test_expectation(void) {
             random_feed(&expecting);
             for (int64_t k = 0; k < more; k++) random_node(&expecting);
         }
-        check(dycl_graph_equal(&plain, &expecting) && dycl_graph_hash(&plain) == dycl_graph_hash(&expecting), "the same graph with and without expectation");
+        check(dycl_graph_equal(&plain, &expecting) && dycl_graph_hash(&plain) == dycl_graph_hash(&expecting),
+              "the same graph with and without expectation");
         check(dycl_graph_verify(&expecting) == DYCL_OK, "a graph that was expected is right");
         const dycl_graph *at_end = dycl_graph_expected(&expecting);
         followed += at_end == &a;
@@ -222,7 +233,7 @@ static void test_expectation(void) {
     printf("expectation: %d followed, %d switched, %d diverged\n", followed, switched, diverged);
 }
 
-/* ---- Corruption ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- Corruption */
 
 static const char sample[] = "%0 = feed f32[2,3]{3,1}\n"
                              "%1 = scalar f32\n"
@@ -279,11 +290,16 @@ static void value_missing(dycl_graph *g) { g->value_count--; }
 static void node_missing(dycl_graph *g) { g->node_count--; }
 
 static void test_corruption(void) {
-    static const corruption all[] = {bad_kind, bad_dtype, bad_rank, negative_size, huge_size, negative_stride, past_rank, feed_elsewhere, feed_source, feed_root,
-                                     feed_offset, scalar_rank, scalar_source, node_source, node_out, node_out_far, operator_unknown, operator_other,
-                                     operand_count, operands_far, operand_unknown, operand_later, operand_itself, operand_absent, operand_dtype, attrs_far,
-                                     attr_count, view_outside, view_negative, view_size, view_root, view_offset, norm_dims, reduce_mask, reduce_mask_negative,
-                                     reduce_keep, cast_dtype, result_strides, result_dtype, value_missing, node_missing};
+    static const corruption all[] = {
+        bad_kind,        bad_dtype,        bad_rank,       negative_size,  huge_size,
+        negative_stride, past_rank,        feed_elsewhere, feed_source,    feed_root,
+        feed_offset,     scalar_rank,      scalar_source,  node_source,    node_out,
+        node_out_far,    operator_unknown, operator_other, operand_count,  operands_far,
+        operand_unknown, operand_later,    operand_itself, operand_absent, operand_dtype,
+        attrs_far,       attr_count,       view_outside,   view_negative,  view_size,
+        view_root,       view_offset,      norm_dims,      reduce_mask,    reduce_mask_negative,
+        reduce_keep,     cast_dtype,       result_strides, result_dtype,   value_missing,
+        node_missing};
     int count = (int)(sizeof all / sizeof *all);
     dycl_graph g;
     dycl_graph_init(&g);
@@ -307,8 +323,9 @@ static void test_random_corruption(void) {
     for (int i = 0; i < total; i++) {
         random_graph(&g);
         void *arrays[] = {g.nodes, g.values, g.operands, g.attrs, g.feeds, g.scalars};
-        size_t bytes[] = {g.node_count * sizeof *g.nodes, g.value_count * sizeof *g.values, g.operand_count * sizeof *g.operands,
-                          g.attr_count * sizeof *g.attrs, g.feed_count * sizeof *g.feeds, g.scalar_count * sizeof *g.scalars};
+        size_t bytes[] = {g.node_count * sizeof *g.nodes,       g.value_count * sizeof *g.values,
+                          g.operand_count * sizeof *g.operands, g.attr_count * sizeof *g.attrs,
+                          g.feed_count * sizeof *g.feeds,       g.scalar_count * sizeof *g.scalars};
         int which = (int)below(6);
         if (!bytes[which]) continue;
         unsigned char *at = (unsigned char *)arrays[which] + below((int64_t)bytes[which]);
@@ -319,18 +336,44 @@ static void test_random_corruption(void) {
     printf("verifier: %d of %d random bytes were seen\n", seen, total);
 }
 
-/* ---- Garbage ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- Garbage */
 
 static void test_parser(void) {
     static const char *const wrong[] = {
-        "%1 = feed f32[2]{1}", "%0 = feed f33[2]{1}", "%0 = feed f32[2]{1,1}", "%0 = feed f32[2", "%0 = feed f32[-2]{1}", "%0 = feed f32[2]{-1}", "%0 = ",
-        "0 = feed f32[]{}", "%0 feed f32[]{}", "%0 = feed f32[]{} x", "%0 = neg %0", "%0 = feed f32[]{}\n%1 = neg %1", "%0 = feed f32[]{}\n%1 = what %0",
-        "%0 = feed f32[]{}\n%1 = neg _", "%0 = feed f32[]{}\n%1 = neg %0 : f32[1]{1}", "%0 = feed f32[]{}\n%1 = neg %0 : f64[]{}", "%0 = feed bool[]{}\n%1 = neg %0",
-        "%0 = feed f32[2]{1}\n%1 = sum %0", "%0 = feed f32[2]{1}\n%1 = sum %0 (1", "%0 = feed f32[2]{1}\n%1 = sum %0 (1,)", "%0 = feed f32[2]{1}\n%1 = sum %0 (f)",
-        "%0 = feed f32[2]{1}\n%1 = sum %0 (99999999999999999999, 0)", "%0 = feed f32[2]{1}\n%1 = sum %0 (2, 0)", "%0 = feed f32[9,9,9,9,9,9,9,9,9]{1}",
-        "%0 = feed f32[2]{1}\n%1 = neg %0\n%2 = view %1 (0, 3, 1)", "%0 = feed f32[2]{1}\n%1 = add %0", "%0 = feed f32[999999999999,999999999999]{1,1}",
-        "%0 = feed f32[2]{1}\n%1 = neg %0 %0", "%99999999999999999999 = feed f32[]{}", "%0 = feed f32[2]{1}\n%1 = cast %0 (99)", "%0 = scalar", "%0 = feed f32[2]{1}\n%1 = full %0 (3)",
-        "%0 = feed f32[2]{1}\n%1 = add %0 %0 : f32[2]{1} of %0 + 1", "garbage",
+        "%1 = feed f32[2]{1}",
+        "%0 = feed f33[2]{1}",
+        "%0 = feed f32[2]{1,1}",
+        "%0 = feed f32[2",
+        "%0 = feed f32[-2]{1}",
+        "%0 = feed f32[2]{-1}",
+        "%0 = ",
+        "0 = feed f32[]{}",
+        "%0 feed f32[]{}",
+        "%0 = feed f32[]{} x",
+        "%0 = neg %0",
+        "%0 = feed f32[]{}\n%1 = neg %1",
+        "%0 = feed f32[]{}\n%1 = what %0",
+        "%0 = feed f32[]{}\n%1 = neg _",
+        "%0 = feed f32[]{}\n%1 = neg %0 : f32[1]{1}",
+        "%0 = feed f32[]{}\n%1 = neg %0 : f64[]{}",
+        "%0 = feed bool[]{}\n%1 = neg %0",
+        "%0 = feed f32[2]{1}\n%1 = sum %0",
+        "%0 = feed f32[2]{1}\n%1 = sum %0 (1",
+        "%0 = feed f32[2]{1}\n%1 = sum %0 (1,)",
+        "%0 = feed f32[2]{1}\n%1 = sum %0 (f)",
+        "%0 = feed f32[2]{1}\n%1 = sum %0 (99999999999999999999, 0)",
+        "%0 = feed f32[2]{1}\n%1 = sum %0 (2, 0)",
+        "%0 = feed f32[9,9,9,9,9,9,9,9,9]{1}",
+        "%0 = feed f32[2]{1}\n%1 = neg %0\n%2 = view %1 (0, 3, 1)",
+        "%0 = feed f32[2]{1}\n%1 = add %0",
+        "%0 = feed f32[999999999999,999999999999]{1,1}",
+        "%0 = feed f32[2]{1}\n%1 = neg %0 %0",
+        "%99999999999999999999 = feed f32[]{}",
+        "%0 = feed f32[2]{1}\n%1 = cast %0 (99)",
+        "%0 = scalar",
+        "%0 = feed f32[2]{1}\n%1 = full %0 (3)",
+        "%0 = feed f32[2]{1}\n%1 = add %0 %0 : f32[2]{1} of %0 + 1",
+        "garbage",
     };
     int count = (int)(sizeof wrong / sizeof *wrong);
     dycl_graph g;
@@ -348,8 +391,10 @@ static void test_parser(void) {
         for (int64_t n = 1 + below(3); n > 0; n--) {
             static const char letters[] = "%=:,()[]{}_0123456789-+fabdeinosuvwx #\n\t\x7f\xff";
             int64_t at = below((int64_t)sizeof sample - 1);
-            if (below(4) == 0) text[at] = 0;
-            else text[at] = letters[below((int64_t)sizeof letters - 1)];
+            if (below(4) == 0)
+                text[at] = 0;
+            else
+                text[at] = letters[below((int64_t)sizeof letters - 1)];
         }
         if (dycl_graph_parse(text, &g) == DYCL_OK) {
             parsed++;
@@ -360,7 +405,7 @@ static void test_parser(void) {
     printf("parser: %d wrong texts, %d mutations of which %d parse\n", count, total, parsed);
 }
 
-/* ---- Memory runs out ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Memory runs out */
 
 static int64_t allocations_left;
 

@@ -27,8 +27,10 @@ static void test_rounding(void) {
         int64_t count = pick(1, 4099);
         for (int64_t i = 0; i < count; i++) {
             uint32_t bits = (uint32_t)rnd();
-            if (below(4) == 0) bits = (bits & 0xffff0000u) | (below(2) ? 0x8000 : (uint32_t)below(3) + 0x7fff); /* halves and their neighbours */
-            if (below(50) == 0) bits |= 0x7f800000;                                                             /* infinities and NaNs */
+            if (below(4) == 0)
+                bits = (bits & 0xffff0000u) |
+                       (below(2) ? 0x8000 : (uint32_t)below(3) + 0x7fff); /* halves and their neighbours */
+            if (below(50) == 0) bits |= 0x7f800000;                       /* infinities and NaNs */
             from[i] = number(bits);
         }
         to[count] = 0xabcd;
@@ -41,18 +43,25 @@ static void test_rounding(void) {
                 check(isnan(y), "a NaN stays one");
                 continue;
             }
-            double up = number(((uint32_t)to[i] + 1) << 16), down = number(((uint32_t)to[i] - 1) << 16); /* neighbours in magnitude */
-            if (isfinite(y)) check(fabs((double)x - y) <= fabs((double)x - up) && (y == 0 || fabs((double)x - y) <= fabs((double)x - down)), "nearest");
-            if (isfinite(y) && isfinite(up) && fabs((double)x - y) == fabs((double)x - up)) check(to[i] % 2 == 0, "ties to even");
+            double up = number(((uint32_t)to[i] + 1) << 16),
+                   down = number(((uint32_t)to[i] - 1) << 16); /* neighbours in magnitude */
+            if (isfinite(y))
+                check(fabs((double)x - y) <= fabs((double)x - up) &&
+                          (y == 0 || fabs((double)x - y) <= fabs((double)x - down)),
+                      "nearest");
+            if (isfinite(y) && isfinite(up) && fabs((double)x - y) == fabs((double)x - up))
+                check(to[i] % 2 == 0, "ties to even");
         }
     }
 }
 
 static void test_products(void) {
     for (int round = 0; round < 400; round++) {
-        int64_t m = pick(1, 11), n = pick(1, round % 10 ? 200 : 700), k = pick(1, 300), transposed = below(2), lda = k + below(5), ldc = n + below(5);
+        int64_t m = pick(1, 11), n = pick(1, round % 10 ? 200 : 700), k = pick(1, 300), transposed = below(2),
+                lda = k + below(5), ldc = n + below(5);
         dycl_bf16_form form = {n, k, transposed ? 1 : n + 3, transposed ? k + 2 : 1};
-        float *a = malloc(sizeof(float) * (size_t)(m * lda)), *b = malloc(sizeof(float) * (size_t)((n + 3) * (k + 2) + 9)), *bias = malloc(sizeof(float) * (size_t)n),
+        float *a = malloc(sizeof(float) * (size_t)(m * lda)),
+              *b = malloc(sizeof(float) * (size_t)((n + 3) * (k + 2) + 9)), *bias = malloc(sizeof(float) * (size_t)n),
               *c = malloc(sizeof(float) * (size_t)(m * ldc));
         for (int64_t i = 0; i < m * lda; i++) a[i] = (float)below(2001) / 1000 - 1;
         for (int64_t i = 0; i < (n + 3) * (k + 2) + 9; i++) b[i] = (float)below(2000001) / 1000000 - 1;
@@ -73,7 +82,8 @@ static void test_products(void) {
                 }
                 double sum = with_bias ? (double)bias[j] : 0, size = fabs(sum);
                 for (int64_t p = 0; p < k; p++) {
-                    double x = (double)a[i * lda + p] * (double)number((uint32_t)dycl_bf16_of(b[p * form.row + j * form.column]) << 16);
+                    double x = (double)a[i * lda + p] *
+                               (double)number((uint32_t)dycl_bf16_of(b[p * form.row + j * form.column]) << 16);
                     sum += x, size += fabs(x);
                 }
                 check(fabs(sum - (double)c[i * ldc + j]) <= 1e-6 * size + 1e-30, "the sum");

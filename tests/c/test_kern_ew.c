@@ -18,25 +18,39 @@ static int failures, group;
 #define FAIL(...)                                                                                                      \
     do {                                                                                                               \
         failures++;                                                                                                    \
-        if (++group <= 4) fprintf(stderr, "FAIL " __VA_ARGS__), fputc('\n', stderr);                               \
+        if (++group <= 4) fprintf(stderr, "FAIL " __VA_ARGS__), fputc('\n', stderr);                                   \
     } while (0)
 
 static double uniform(void) { return (double)(rnd() >> 11) * 0x1p-53; }
 
-/* ---- References -------------------------------------------------------------------------------------------------- */
+/* ---- References */
 
 /* The stated bounds, in ulp, of what is not exact. Not listed: exact, every bit (but the sign of zero in maximum and
  * minimum). */
 static double bound_f32(dycl_ew op) {
     switch (op) {
     case DYCL_EW_exp: return 1.1;
-    case DYCL_EW_exp2: case DYCL_EW_log: case DYCL_EW_log2: case DYCL_EW_log10:
-    case DYCL_EW_sin: case DYCL_EW_cos: case DYCL_EW_tan: case DYCL_EW_erf: case DYCL_EW_atan2: return 1.0;
-    case DYCL_EW_expm1: case DYCL_EW_log1p: case DYCL_EW_pow: return 1.5;
-    case DYCL_EW_logsigmoid: case DYCL_EW_elu: return 2.0;
-    case DYCL_EW_tanh: case DYCL_EW_sigmoid: case DYCL_EW_softplus: return 2.5;
-    case DYCL_EW_silu: case DYCL_EW_gelu_tanh: return 3.5;
-    case DYCL_EW_gelu: case DYCL_EW_mish: return 4.0;
+    case DYCL_EW_exp2:
+    case DYCL_EW_log:
+    case DYCL_EW_log2:
+    case DYCL_EW_log10:
+    case DYCL_EW_sin:
+    case DYCL_EW_cos:
+    case DYCL_EW_tan:
+    case DYCL_EW_erf:
+    case DYCL_EW_atan2: return 1.0;
+    case DYCL_EW_expm1:
+    case DYCL_EW_log1p:
+    case DYCL_EW_pow: return 1.5;
+    case DYCL_EW_logsigmoid:
+    case DYCL_EW_elu: return 2.0;
+    case DYCL_EW_tanh:
+    case DYCL_EW_sigmoid:
+    case DYCL_EW_softplus: return 2.5;
+    case DYCL_EW_silu:
+    case DYCL_EW_gelu_tanh: return 3.5;
+    case DYCL_EW_gelu:
+    case DYCL_EW_mish: return 4.0;
     default: return 0;
     }
 }
@@ -45,7 +59,9 @@ static double bound_f64(dycl_ew op) {
     switch (op) {
     case DYCL_EW_gelu_tanh: return 2048;
     case DYCL_EW_gelu: return 4096;
-    case DYCL_EW_silu: case DYCL_EW_mish: case DYCL_EW_softplus: return 2048;
+    case DYCL_EW_silu:
+    case DYCL_EW_mish:
+    case DYCL_EW_softplus: return 2048;
     default: return bound_f32(op) > 0 ? 4 : 0;
     }
 }
@@ -135,7 +151,10 @@ static int is_predicate(dycl_ew op, wide x, wide y) {
         case DYCL_EW_reciprocal: return 1 / x;                                                                         \
         case DYCL_EW_relu: return x <= 0 ? (x == 0 ? x : 0) : x;                                                       \
         case DYCL_EW_relu6: return x <= 0 ? (x == 0 ? x : 0) : x > 6 ? 6 : x;                                          \
-        case DYCL_EW_hardswish: t = exact_clamp_##s(x + 3, 0, 6); t *= x; return t / 6;                                \
+        case DYCL_EW_hardswish:                                                                                        \
+            t = exact_clamp_##s(x + 3, 0, 6);                                                                          \
+            t *= x;                                                                                                    \
+            return t / 6;                                                                                              \
         case DYCL_EW_hardsigmoid: t = exact_clamp_##s(x + 3, 0, 6); return t / 6;                                      \
         case DYCL_EW_softsign: t = 1 + fabs##s(x); return x / t;                                                       \
         case DYCL_EW_floor: return floor##s(x);                                                                        \
@@ -204,19 +223,24 @@ static int whole_bool(dycl_ew op, int x, int y, int z) {
     switch (op) {
     case DYCL_EW_copy: return x;
     case DYCL_EW_bitwise_not: return !x;
-    case DYCL_EW_add: case DYCL_EW_maximum: case DYCL_EW_bitwise_or: return x | y;
-    case DYCL_EW_mul: case DYCL_EW_minimum: case DYCL_EW_bitwise_and: return x & y;
+    case DYCL_EW_add:
+    case DYCL_EW_maximum:
+    case DYCL_EW_bitwise_or: return x | y;
+    case DYCL_EW_mul:
+    case DYCL_EW_minimum:
+    case DYCL_EW_bitwise_and: return x & y;
     case DYCL_EW_bitwise_xor: return x ^ y;
     case DYCL_EW_where: return x ? y : z;
     default: abort();
     }
 }
 
-/* ---- Values ------------------------------------------------------------------------------------------------------ */
+/* ---- Values */
 
 static wide get(dycl_dtype dtype, const void *p, size_t i) {
     switch (dtype) {
-#define DYCL_ROW(e, c, n, t) case DYCL_##e: return (wide)((const c *)p)[i];
+#define DYCL_ROW(e, c, n, t)                                                                                           \
+    case DYCL_##e: return (wide)((const c *)p)[i];
         DYCL_DTYPES(DYCL_ROW)
 #undef DYCL_ROW
     default: abort();
@@ -224,11 +248,13 @@ static wide get(dycl_dtype dtype, const void *p, size_t i) {
 }
 
 static const float specials[] = {
-    0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1.0f, -1.0f, 0.5f, -0.5f, 2.0f, -2.0f, 3.0f, -3.0f, 6.0f, -6.0f, 1.5f, 2.5f,
-    -2.5f, 0.1f, FLT_MIN, -FLT_MIN, 0x1p-149f, -0x1p-149f, 1e-40f, -1e-40f, FLT_MAX, -FLT_MAX, 1e30f, -1e30f, 88.7228f,
-    88.73f, -87.4f, -103.9f, -104.1f, 127.99f, 128.0f, -149.5f, -150.1f, 0x1p23f, 8388607.5f, 0x1p24f, 16777217.0f,
-    0x1p31f, -0x1p31f, 0x1p63f, 1e5f, 0.64f, 0.927734375f, 0x1.fffffep-1f, 0x1.000002p0f, 0x1p-24f, -0x1p-25f, 9.0f,
-    -9.0f, 14.5f, -14.5f, 1e15f, 3.14159265f, 1.57079637f,
+    0.0f,    -0.0f,   INFINITY,     -INFINITY,      NAN,           1.0f,        -1.0f,     0.5f,     -0.5f,
+    2.0f,    -2.0f,   3.0f,         -3.0f,          6.0f,          -6.0f,       1.5f,      2.5f,     -2.5f,
+    0.1f,    FLT_MIN, -FLT_MIN,     0x1p-149f,      -0x1p-149f,    1e-40f,      -1e-40f,   FLT_MAX,  -FLT_MAX,
+    1e30f,   -1e30f,  88.7228f,     88.73f,         -87.4f,        -103.9f,     -104.1f,   127.99f,  128.0f,
+    -149.5f, -150.1f, 0x1p23f,      8388607.5f,     0x1p24f,       16777217.0f, 0x1p31f,   -0x1p31f, 0x1p63f,
+    1e5f,    0.64f,   0.927734375f, 0x1.fffffep-1f, 0x1.000002p0f, 0x1p-24f,    -0x1p-25f, 9.0f,     -9.0f,
+    14.5f,   -14.5f,  1e15f,        3.14159265f,    1.57079637f,
 };
 enum { SPECIALS = sizeof specials / sizeof *specials };
 
@@ -288,7 +314,7 @@ static double ulps(dycl_dtype dtype, wide got, wide want) {
     return (double)(fabsl(got - want) / ldexpl(1, exponent - digits));
 }
 
-/* ---- Checks ------------------------------------------------------------------------------------------------------ */
+/* ---- Checks */
 
 static double worst[DYCL_EW_COUNT][2][DYCL_ISA_COUNT];
 
@@ -301,8 +327,9 @@ static const char *who(dycl_isa isa, dycl_ew op, dycl_dtype dtype) {
 /* The two operators that a combined one stands for; 0: it is none. */
 static int parts_of(dycl_ew op, dycl_ew *inner, dycl_ew *outer) {
     static const dycl_ew parts[][3] = {
-        {DYCL_EW_mul_add, DYCL_EW_mul, DYCL_EW_add},   {DYCL_EW_sub_mul, DYCL_EW_sub, DYCL_EW_mul},   {DYCL_EW_mul_mul, DYCL_EW_mul, DYCL_EW_mul},
-        {DYCL_EW_add_add, DYCL_EW_add, DYCL_EW_add},   {DYCL_EW_gelu_mul, DYCL_EW_gelu, DYCL_EW_mul}, {DYCL_EW_silu_mul, DYCL_EW_silu, DYCL_EW_mul},
+        {DYCL_EW_mul_add, DYCL_EW_mul, DYCL_EW_add},   {DYCL_EW_sub_mul, DYCL_EW_sub, DYCL_EW_mul},
+        {DYCL_EW_mul_mul, DYCL_EW_mul, DYCL_EW_mul},   {DYCL_EW_add_add, DYCL_EW_add, DYCL_EW_add},
+        {DYCL_EW_gelu_mul, DYCL_EW_gelu, DYCL_EW_mul}, {DYCL_EW_silu_mul, DYCL_EW_silu, DYCL_EW_mul},
         {DYCL_EW_add_gelu, DYCL_EW_add, DYCL_EW_gelu}, {DYCL_EW_add_relu, DYCL_EW_add, DYCL_EW_relu},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -325,13 +352,13 @@ static void check_element(dycl_isa isa, dycl_ew op, dycl_dtype dtype, wide x, wi
         dycl_kern_ew(isa, inner, dtype, 0)(half, at, at + size, NULL, 1);
         dycl_kern_ew(isa, outer, dtype, 0)(whole_result, half, at + size * (size_t)first, NULL, 1);
         wide w = f32 ? (wide)want32 : (wide)want;
-        if (!same_wide(got, w, 1)) FAIL("%s(%.9Lg, %.9Lg, %.9Lg) = %.9Lg, not %.9Lg", who(isa, op, dtype), x, y, z, got, w);
+        if (!same_wide(got, w, 1))
+            FAIL("%s(%.9Lg, %.9Lg, %.9Lg) = %.9Lg, not %.9Lg", who(isa, op, dtype), x, y, z, got, w);
         return;
     }
     if (dycl_ew_result_is_bool(op)) {
         int want = is_predicate(op, x, y);
-        if ((int)got != want)
-            FAIL("%s(%Lg, %Lg) = %Lg", who(isa, op, dtype), x, y, got);
+        if ((int)got != want) FAIL("%s(%Lg, %Lg) = %Lg", who(isa, op, dtype), x, y, got);
     } else if (dycl_dtype_is_float(dtype)) {
         int f32 = dtype == DYCL_F32;
         double bound = f32 ? bound_f32(op) : bound_f64(op);
@@ -406,8 +433,10 @@ static void check_op(dycl_isa isa, dycl_ew op, dycl_dtype dtype) {
             }
             if (op == DYCL_EW_softplus) tame(dtype);
             if (op == DYCL_EW_pow && mask == 2 && round < 2) { /* the exponents that are served by multiplication */
-                if (dtype == DYCL_F32) *(float *)(buffers[1] + PAD) = (float)(2 + round);
-                else *(double *)(buffers[1] + PAD) = 2 + round;
+                if (dtype == DYCL_F32)
+                    *(float *)(buffers[1] + PAD) = (float)(2 + round);
+                else
+                    *(double *)(buffers[1] + PAD) = 2 + round;
             }
             unsigned char *want = buffers[3] + PAD, *got = buffers[4] + PAD;
             fn(want, in[0], in[1], in[2], RUN);

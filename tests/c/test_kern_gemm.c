@@ -1,5 +1,5 @@
-/* The packed product against sums in f64: every ISA, panel width, number of threads; rows in runs and segments as a convolution has them, B in any
- * order, bias, scale, residual, clamp, NaN and infinities. */
+/* The packed product against sums in f64: every ISA, panel width, number of threads; rows in runs and segments as a
+ * convolution has them, B in any order, bias, scale, residual, clamp, NaN and infinities. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,9 +16,7 @@ static float *floats(int64_t count) {
     return x;
 }
 
-static int64_t up_to(int most) {
-    return 1 + (int64_t)below(most);
-}
+static int64_t up_to(int most) { return 1 + (int64_t)below(most); }
 
 static void check(dycl_isa isa, int most) {
     const dycl_gemm_kernel *kernel = dycl_kern_gemm(isa);
@@ -51,11 +49,13 @@ static void check(dycl_isa isa, int most) {
     if (below(4) == 0) a[below((int)extent)] = NAN;
     if (below(8) == 0) b[below((int)next)] = INFINITY;
     rows.a = (const char *)a;
-    rows.a_row = a_row * 4, rows.segment_stride = segment * 4, rows.run_stride = run * 4, rows.run_outer_stride = outer * 4;
+    rows.a_row = a_row * 4, rows.segment_stride = segment * 4, rows.run_stride = run * 4,
+    rows.run_outer_stride = outer * 4;
     rows.unique = below(2) ? depth * 4 : 100000;
     rows.c_row = form.n + below(5);
     rows.c = floats(m * rows.c_row);
-    float *before = dycl_alloc((size_t)(m * rows.c_row + 1) * sizeof *before), *residual = below(2) ? floats(m * rows.c_row) : NULL;
+    float *before = dycl_alloc((size_t)(m * rows.c_row + 1) * sizeof *before),
+          *residual = below(2) ? floats(m * rows.c_row) : NULL;
     memcpy(before, rows.c, (size_t)(m * rows.c_row) * sizeof *before);
     float *packed = dycl_aligned_alloc(dycl_gemm_bytes(&form));
     dycl_gemm_finish finish = {bias, residual, low, high};
@@ -65,10 +65,12 @@ static void check(dycl_isa isa, int most) {
         for (int64_t j = 0; j < rows.c_row; j++) {
             float got = rows.c[i * rows.c_row + j];
             if (j >= form.n) { /* between the rows nothing is written */
-                if (memcmp(&got, &before[i * rows.c_row + j], sizeof got) && failures++ < 20) printf("FAIL written beside a row\n");
+                if (memcmp(&got, &before[i * rows.c_row + j], sizeof got) && failures++ < 20)
+                    printf("FAIL written beside a row\n");
                 continue;
             }
-            const float *row = a + i / rows.run / rows.run_inner * outer + i / rows.run % rows.run_inner * run + i % rows.run * a_row;
+            const float *row =
+                a + i / rows.run / rows.run_inner * outer + i / rows.run % rows.run_inner * run + i % rows.run * a_row;
             double sum = bias ? bias[j] : 0, size = fabs(sum);
             for (int64_t p = 0; p < k; p++) {
                 int64_t s = p / depth, rest = p % depth, d1 = rest / form.sizes[2], d2 = rest % form.sizes[2];
@@ -79,29 +81,34 @@ static void check(dycl_isa isa, int most) {
             if (residual) sum += residual[i * rows.c_row + j];
             if (sum < low) sum = low;
             if (sum > high) sum = high;
-            /* each sum of n terms: at most n roundings of half an ulp of the sum of magnitudes; it is far less on average */
+            /* each sum of n terms: at most n roundings of half an ulp of the sum of magnitudes; it is far less on
+             * average */
             double allowed = (size + 1) * 6e-8 * (4 + sqrt((double)k)) + 1e-6;
             int ok = isnan(sum) ? isnan(got) : isinf(sum) || isinf(got) ? sum == got : fabs(sum - got) <= allowed;
             if (!ok && failures++ < 20)
-                printf("FAIL %s m %lld n %lld k %lld vectors %lld: %g instead of %g\n", dycl_isa_name(isa), (long long)m, (long long)form.n,
-                       (long long)k, (long long)form.vectors, (double)got, sum);
+                printf("FAIL %s m %lld n %lld k %lld vectors %lld: %g instead of %g\n", dycl_isa_name(isa),
+                       (long long)m, (long long)form.n, (long long)k, (long long)form.vectors, (double)got, sum);
         }
-    dycl_free(a), dycl_free(b), dycl_free(scale), dycl_free(bias), dycl_free(before), dycl_free(residual), dycl_free(rows.c);
+    dycl_free(a), dycl_free(b), dycl_free(scale), dycl_free(bias), dycl_free(before), dycl_free(residual),
+        dycl_free(rows.c);
     dycl_aligned_free(packed);
 }
 
 /* The copy with zeros, in parts, against its definition. */
 static void check_pad(void) {
     dycl_pad p = {up_to(3), up_to(40), up_to(20), up_to(40), below(3), below(3), below(3), below(3)};
-    int64_t height = p.height + p.above + p.below, width = p.width + p.left + p.right, lines = p.images * height, count = lines * width * p.channels;
-    int64_t c = p.channels, h = p.height, w = p.width, last[4] = {h * w * c, 1, w * c, c}, first[4] = {c * h * w, h * w, w, 1};
+    int64_t height = p.height + p.above + p.below, width = p.width + p.left + p.right, lines = p.images * height,
+            count = lines * width * p.channels;
+    int64_t c = p.channels, h = p.height, w = p.width, last[4] = {h * w * c, 1, w * c, c},
+            first[4] = {c * h * w, h * w, w, 1};
     const int64_t *strides = below(2) ? last : first;
     float *src = floats(p.images * c * h * w), *dst = floats(count);
     int64_t cut = below(lines + 1);
     dycl_kern_pad(dst, src, strides, &p, cut, lines);
     dycl_kern_pad(dst, src, strides, &p, 0, cut);
     for (int64_t i = 0; i < count; i++) {
-        int64_t channel = i % c, x = i / c % width - p.left, y = i / c / width % height - p.above, image = i / c / width / height;
+        int64_t channel = i % c, x = i / c % width - p.left, y = i / c / width % height - p.above,
+                image = i / c / width / height;
         int inside = x >= 0 && x < w && y >= 0 && y < h;
         float want = inside ? src[image * strides[0] + channel * strides[1] + y * strides[2] + x * strides[3]] : 0;
         if (dst[i] != want && failures++ < 20) printf("FAIL pad: %g instead of %g\n", (double)dst[i], (double)want);

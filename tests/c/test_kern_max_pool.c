@@ -1,4 +1,5 @@
-/* Max pooling against torch's definition, to the bit: every ISA, both orders, random windows, NaN, infinities and both zeros. */
+/* Max pooling against torch's definition, to the bit: every ISA, both orders, random windows, NaN, infinities and both
+ * zeros. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,9 +20,11 @@ static float expected(const dycl_max_pool *p, const float *in, int64_t n, int64_
     float best = -INFINITY;
     for (int64_t ky = 0; ky < p->kernel[0]; ky++)
         for (int64_t kx = 0; kx < p->kernel[1]; kx++) {
-            int64_t y = oy * p->stride[0] - p->pad[0] + ky * p->dilation[0], x = ox * p->stride[1] - p->pad[1] + kx * p->dilation[1];
+            int64_t y = oy * p->stride[0] - p->pad[0] + ky * p->dilation[0],
+                    x = ox * p->stride[1] - p->pad[1] + kx * p->dilation[1];
             if (y < 0 || y >= p->h || x < 0 || x >= p->w) continue;
-            float value = in[p->channels_last ? ((n * p->h + y) * p->w + x) * p->c + c : ((n * p->c + c) * p->h + y) * p->w + x];
+            float value =
+                in[p->channels_last ? ((n * p->h + y) * p->w + x) * p->c + c : ((n * p->c + c) * p->h + y) * p->w + x];
             if (value > best || value != value) best = value;
         }
     return best;
@@ -30,7 +33,8 @@ static float expected(const dycl_max_pool *p, const float *in, int64_t n, int64_
 static int same(float a, float b) { return (a != a && b != b) || !memcmp(&a, &b, sizeof a); }
 
 static void check(dycl_isa isa, int wide) {
-    dycl_max_pool p = {pick(1, 2), pick(1, 70), pick(1, 9), wide ? pick(1000, 3000) : pick(1, 40), 0, 0, {0}, {0}, {0}, {0}, (int)below(2)};
+    dycl_max_pool p = {pick(1, 2), pick(1, 70), pick(1, 9),   wide ? pick(1000, 3000) : pick(1, 40), 0, 0, {0}, {0},
+                       {0},        {0},         (int)below(2)};
     if (wide) p.c = pick(1, 3);
     for (int i = 0; i < 2; i++) {
         p.kernel[i] = i && wide && below(2) ? pick(900, 1300) : pick(1, 4);
@@ -39,7 +43,8 @@ static void check(dycl_isa isa, int wide) {
         p.pad[i] = pick(0, p.kernel[i] / 2);
         int64_t reach = (p.kernel[i] - 1) * p.dilation[i] + 1, seen = (i ? p.w : p.h) + 2 * p.pad[i];
         if (seen < reach) return;
-        *(i ? &p.ow : &p.oh) = (seen - reach) / p.stride[i] + 1 + below(2); /* now and then one more, as with ceil_mode */
+        *(i ? &p.ow : &p.oh) =
+            (seen - reach) / p.stride[i] + 1 + below(2); /* now and then one more, as with ceil_mode */
     }
     int64_t in_count = p.n * p.c * p.h * p.w, out_count = p.n * p.c * p.oh * p.ow;
     float *in = dycl_alloc((size_t)in_count * sizeof *in), *out = dycl_alloc((size_t)(out_count + 1) * sizeof *out);
@@ -52,8 +57,8 @@ static void check(dycl_isa isa, int wide) {
         int64_t ox = at % p.ow, oy = at / p.ow % p.oh, n = i / (p.c * p.oh * p.ow);
         float want = expected(&p, in, n, c, oy, ox);
         if (!same(out[i], want) && failures++ < 20)
-            printf("FAIL %s [%lld,%lld,%lld,%lld] at %lld: %g instead of %g\n", dycl_isa_name(isa), (long long)p.n, (long long)p.c, (long long)p.h, (long long)p.w,
-                   (long long)i, (double)out[i], (double)want);
+            printf("FAIL %s [%lld,%lld,%lld,%lld] at %lld: %g instead of %g\n", dycl_isa_name(isa), (long long)p.n,
+                   (long long)p.c, (long long)p.h, (long long)p.w, (long long)i, (double)out[i], (double)want);
     }
     dycl_free(in), dycl_free(out);
 }

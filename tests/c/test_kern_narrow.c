@@ -1,5 +1,5 @@
-/* Weights in fewer bits: each comes back as it was, bit by bit, and products with them equal sums in double: every ISA, row count, tail, stride and
- * sort of weights; nothing beside the result is written. */
+/* Weights in fewer bits: each comes back as it was, bit by bit, and products with them equal sums in double: every ISA,
+ * row count, tail, stride and sort of weights; nothing beside the result is written. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,7 +52,8 @@ static int make(matrix *w, const dycl_narrow_table *table, int sort) {
 
 static void fail(const char *what, const matrix *w, int sort, int64_t p, int64_t j, double got, double want) {
     if (failures++ < 20)
-        printf("FAIL %s, weights %d, n %ld k %ld at %ld, %ld: %g, not %g\n", what, sort, (long)w->n, (long)w->k, (long)p, (long)j, got, want);
+        printf("FAIL %s, weights %d, n %ld k %ld at %ld, %ld: %g, not %g\n", what, sort, (long)w->n, (long)w->k,
+               (long)p, (long)j, got, want);
 }
 
 /* One row with a single one in it. */
@@ -78,13 +79,14 @@ static void check_weights(const matrix *w, const dycl_narrow_table *table, int s
 static void check_product(const matrix *w, const dycl_narrow_table *table, int sort) {
     int m = (int)pick(1, DYCL_NARROW_ROWS);
     int64_t lda = w->k + below(3), ldc = w->n + below(3), from = below(w->n), end = pick(from, w->n);
-    float *a = dycl_alloc((size_t)(m * lda) * sizeof(float)), *bias = dycl_alloc((size_t)w->n * sizeof(float)), *c = dycl_alloc((size_t)(m * ldc) * sizeof(float)),
-          *before = dycl_alloc((size_t)(m * ldc) * sizeof(float));
+    float *a = dycl_alloc((size_t)(m * lda) * sizeof(float)), *bias = dycl_alloc((size_t)w->n * sizeof(float)),
+          *c = dycl_alloc((size_t)(m * ldc) * sizeof(float)), *before = dycl_alloc((size_t)(m * ldc) * sizeof(float));
     for (int64_t i = 0; i < m * lda; i++) a[i] = rnd_float();
     for (int64_t j = 0; j < w->n; j++) bias[j] = rnd_float();
     for (int64_t i = 0; i < m * ldc; i++) before[i] = c[i] = rnd_float();
     if (below(3) == 0) a[below(m * lda)] = below(2) ? INFINITY : NAN;
-    const dycl_narrow g = {.a = a, .bias = below(2) ? bias : NULL, .packed = w->packed, .c = c, .lda = lda, .ldc = ldc, .k = w->k, .m = m};
+    const dycl_narrow g = {
+        .a = a, .bias = below(2) ? bias : NULL, .packed = w->packed, .c = c, .lda = lda, .ldc = ldc, .k = w->k, .m = m};
     table->run(&g, from, end);
     for (int i = 0; i < m; i++)
         for (int64_t j = 0; j < ldc; j++) {
@@ -97,8 +99,12 @@ static void check_product(const matrix *w, const dycl_narrow_table *table, int s
                 }
             }
             double got = c[i * ldc + j];
-            /* what overflows in float, or nearly, is left to the check of weights; denormal products to their own precision */
-            int ok = size > 1e38 && isfinite(size) ? 1 : isfinite(want) ? fabs(got - want) <= 1e-7 * fabs(want) + 3e-6 * size + 1e-42 : isnan(want) ? isnan(got) : got == want;
+            /* what overflows in float, or nearly, is left to the check of weights; denormal products to their own
+             * precision */
+            int ok = size > 1e38 && isfinite(size) ? 1
+                     : isfinite(want)              ? fabs(got - want) <= 1e-7 * fabs(want) + 3e-6 * size + 1e-42
+                     : isnan(want)                 ? isnan(got)
+                                                   : got == want;
             if (!ok) fail("a product", w, sort, i, j, got, want);
         }
     dycl_free(a), dycl_free(bias), dycl_free(c), dycl_free(before);
@@ -129,10 +135,12 @@ int main(void) {
         const dycl_narrow_table *table = dycl_kern_narrow((dycl_isa)isa);
         if (!table || !dycl_cpu_isa_force((dycl_isa)isa)) continue;
         for (int i = 0; i < 400; i++) check(table, i % SORTS);
-        printf("%s products over narrow weights: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED");
+        printf("%s products over narrow weights: %s\n", dycl_isa_name((dycl_isa)isa),
+               failures == before ? "ok" : "FAILED");
     }
     if (dycl_kern_narrow(dycl_cpu_isa()) && (!packed_as[28] || !packed_as[16] || !refused)) {
-        printf("FAIL: not every form came: %d in 28 bits, %d in 16, %d refused\n", packed_as[28], packed_as[16], refused);
+        printf("FAIL: not every form came: %d in 28 bits, %d in 16, %d refused\n", packed_as[28], packed_as[16],
+               refused);
         failures++;
     }
     return failures != 0;

@@ -10,23 +10,15 @@
 
 static int failures;
 
-static double uniform(void) {
-    return (double)(rnd() >> 11) / 9007199254740992.0;
-}
-static double normal(void) {
-    return sqrt(-2 * log(uniform() + 1e-300)) * cos(6.283185307179586 * uniform());
-}
+static double uniform(void) { return (double)(rnd() >> 11) / 9007199254740992.0; }
+static double normal(void) { return sqrt(-2 * log(uniform() + 1e-300)) * cos(6.283185307179586 * uniform()); }
 
 static void check(int ok, const char *what, double got, double want) {
     if (!ok && failures++ < 30)
         printf("FAIL %s (%s): got %.9g, want %.9g\n", what, dycl_isa_name(dycl_cpu_isa()), got, want);
 }
-static int same(double a, double b) {
-    return a == b || (a != a && b != b);
-}
-static int close_to(double a, double b, double tolerance) {
-    return same(a, b) || fabs(a - b) <= tolerance;
-}
+static int same(double a, double b) { return a == b || (a != a && b != b); }
+static int close_to(double a, double b, double tolerance) { return same(a, b) || fabs(a - b) <= tolerance; }
 
 static double get(dycl_dtype dtype, const void *p, int64_t i) {
     switch (dtype) {
@@ -118,13 +110,9 @@ static double some_magnitude(dycl_red op, dycl_dtype dtype) {
     return dtype == DYCL_F32 && is_variance(op) && below(3) == 0 ? magnitudes[below(op == DYCL_RED_STD ? 4 : 2)] : 1;
 }
 
-static double unit(dycl_dtype dtype) {
-    return dtype == DYCL_F32 ? 6e-8 : dtype == DYCL_F64 ? 1.2e-16 : 0;
-}
+static double unit(dycl_dtype dtype) { return dtype == DYCL_F32 ? 6e-8 : dtype == DYCL_F64 ? 1.2e-16 : 0; }
 
-static int64_t some_length(void) {
-    return below(3) ? 1 + below(80) : 1 + below(below(8) ? 1500 : 20000);
-}
+static int64_t some_length(void) { return below(3) ? 1 + below(80) : 1 + below(below(8) ? 1500 : 20000); }
 
 static void check_reds(dycl_isa isa) {
     for (int round = 0; round < 6000; round++) {
@@ -139,8 +127,7 @@ static void check_reds(dycl_isa isa) {
                   "a kernel is missing", op, dtype);
             continue;
         }
-        if (round % 100 == 0 &&
-            (op <= DYCL_RED_PROD || op == DYCL_RED_ALL || op == DYCL_RED_ANY || op >= DYCL_RED_VAR))
+        if (round % 100 == 0 && (op <= DYCL_RED_PROD || op == DYCL_RED_ALL || op == DYCL_RED_ANY || op >= DYCL_RED_VAR))
             n = 0;
         char *block = dycl_aligned_alloc((size_t)(n + 8) * 8), *a = block + (size_t)offset * dycl_dtype_size(dtype);
         double *values = dycl_alloc((size_t)(n + 1) * 8), scale, correction = below(4) ? (double)below(3) : 0.3;
@@ -154,7 +141,8 @@ static void check_reds(dycl_isa isa) {
         }
         kernel(out_block, a, &correction, (size_t)n);
         double got = squared_if_root(op, get(dycl_red_result(op, dtype), out_block, 0));
-        double want = is_variance(op) ? reference_variance(values, n, correction, &scale) : reference(op, values, n, &scale);
+        double want =
+            is_variance(op) ? reference_variance(values, n, correction, &scale) : reference(op, values, n, &scale);
         check(close_to(got, want, is_float ? 24 * unit(dtype) * scale : 0), "red", got, want);
         dycl_aligned_free(block), dycl_free(values);
     }
@@ -277,7 +265,8 @@ static void check_reduce(int64_t budget) {
     memset(scratch + bytes, 0x77, 64);
     dycl_status status = dycl_kern_reduce(&d, out, in, scratch);
     for (int i = 0; i < 64; i++) check(scratch[bytes + (size_t)i] == 0x77, "reduce wrote past its scratch", 0, 0);
-    int extreme = (d.op >= DYCL_RED_AMAX && d.op <= DYCL_RED_AMIN) || d.op == DYCL_RED_ARGMAX || d.op == DYCL_RED_ARGMIN;
+    int extreme =
+        (d.op >= DYCL_RED_AMAX && d.op <= DYCL_RED_AMIN) || d.op == DYCL_RED_ARGMAX || d.op == DYCL_RED_ARGMIN;
     if (reduced == 0 && kept > 0 && extreme) {
         check(status == DYCL_BAIL, "reduce of nothing bails", status, DYCL_BAIL);
         kept = 0;

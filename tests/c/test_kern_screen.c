@@ -1,5 +1,6 @@
-/* The search for the largest element of a product: what eight bits say is never further from the true sum than the slack allows, for every sort of weights
- * and rows; the largest is always among the candidates, and of ordinary weights there are few; nothing beside the result is written. */
+/* The search for the largest element of a product: what eight bits say is never further from the true sum than the
+ * slack allows, for every sort of weights and rows; the largest is always among the candidates, and of ordinary weights
+ * there are few; nothing beside the result is written. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +31,9 @@ static float weight(int sort) {
 }
 
 static void fail(const char *what, int sort, int64_t n, int64_t k, int64_t i, int64_t j, double got, double want) {
-    if (failures++ < 20) printf("FAIL %s, weights %d, n %ld k %ld at %ld, %ld: %g, not %g\n", what, sort, (long)n, (long)k, (long)i, (long)j, got, want);
+    if (failures++ < 20)
+        printf("FAIL %s, weights %d, n %ld k %ld at %ld, %ld: %g, not %g\n", what, sort, (long)n, (long)k, (long)i,
+               (long)j, got, want);
 }
 
 /* Sums in double: their own rounding is far below what is checked. */
@@ -40,7 +43,8 @@ static double sum_of(const float *a, const float *w, int64_t k, const float *bia
     return sum;
 }
 
-static void check_row(const dycl_screen *g, const dycl_screen_table *table, const float *b, int64_t column, int i, float floor, int64_t from, int64_t end, int sort) {
+static void check_row(const dycl_screen *g, const dycl_screen_table *table, const float *b, int64_t column, int i,
+                      float floor, int64_t from, int64_t end, int sort) {
     uint32_t *found = dycl_alloc((size_t)(end - from) * sizeof *found);
     int64_t count = table->above(g, i, floor, from, end, found), next = 0;
     double best = -INFINITY;
@@ -48,7 +52,8 @@ static void check_row(const dycl_screen *g, const dycl_screen_table *table, cons
         double want = sum_of(g->a + i * g->lda, b + j * column, g->k, g->bias ? g->bias + j : NULL);
         if (want > best) best = want;
         if (!(g->packed->slack[j] < INFINITY)) continue;
-        double of_bias = g->bias ? fabs((double)g->bias[j]) * 1e-6 : 0, allowed = (double)g->norm[i] * (double)g->packed->slack[j] + of_bias + 1e-37;
+        double of_bias = g->bias ? fabs((double)g->bias[j]) * 1e-6 : 0,
+               allowed = (double)g->norm[i] * (double)g->packed->slack[j] + of_bias + 1e-37;
         double got = g->c[i * g->ldc + j];
         if (!(fabs(got - want) <= allowed)) fail("an estimate", sort, end, g->k, i, j, got, want);
     }
@@ -68,8 +73,9 @@ static void check(const dycl_screen_table *table, int sort) {
     int m = (int)pick(1, DYCL_SCREEN_ROWS);
     int64_t lda = k + below(3), ldc = n + below(3), from = below(n), end = pick(from + 1, n);
     const dycl_screen_form form = {n, k, column, below(3) == 0};
-    float *b = dycl_alloc((size_t)(n * column) * sizeof *b), *a = dycl_alloc((size_t)(m * lda) * sizeof *a), *bias = dycl_alloc((size_t)n * sizeof *bias),
-          *c = dycl_alloc((size_t)(m * ldc) * sizeof *c), floor[DYCL_SCREEN_ROWS];
+    float *b = dycl_alloc((size_t)(n * column) * sizeof *b), *a = dycl_alloc((size_t)(m * lda) * sizeof *a),
+          *bias = dycl_alloc((size_t)n * sizeof *bias), *c = dycl_alloc((size_t)(m * ldc) * sizeof *c),
+          floor[DYCL_SCREEN_ROWS];
     void *packed = dycl_aligned_alloc(dycl_screen_bytes(&form));
     for (int64_t i = 0; i < n * column; i++) b[i] = weight(sort);
     for (int64_t i = 0; i < m * lda; i++) a[i] = below(3) ? rnd_float() : rnd_float() * 30;
@@ -79,8 +85,10 @@ static void check(const dycl_screen_table *table, int sort) {
     for (int64_t i = 0; form.rounded && i < n * column; i++) b[i] = dycl_bf16_float(dycl_bf16_of(b[i]));
     const dycl_screen_header *h = packed;
     refused += !h->usable;
-    if (!h->usable && sort != STRANGE && sort != ANY && sort != DENORMAL && sort != LARGE && sort != OUTLIERS) fail("refused", sort, n, k, 0, 0, 0, 0);
-    dycl_screen g = {.a = a, .bias = below(2) ? bias : NULL, .packed = h, .c = c, .lda = lda, .ldc = ldc, .k = k, .m = m};
+    if (!h->usable && sort != STRANGE && sort != ANY && sort != DENORMAL && sort != LARGE && sort != OUTLIERS)
+        fail("refused", sort, n, k, 0, 0, 0, 0);
+    dycl_screen g = {
+        .a = a, .bias = below(2) ? bias : NULL, .packed = h, .c = c, .lda = lda, .ldc = ldc, .k = k, .m = m};
     int finite = 1;
     for (int i = 0; i < m; i++) finite &= (g.norm[i] = dycl_screen_norm(a + i * lda, k)) < INFINITY;
     if (!finite) fail("a norm", sort, n, k, 0, 0, 0, 0);
@@ -96,7 +104,8 @@ static void check(const dycl_screen_table *table, int sort) {
 
 int main(void) {
     const float bad[] = {1, NAN, INFINITY}, large[] = {1e15f};
-    if (dycl_screen_norm(bad, 2) < INFINITY || dycl_screen_norm(bad + 2, 1) < INFINITY || dycl_screen_norm(large, 1) < INFINITY || !(dycl_screen_norm(bad, 1) >= 1)) {
+    if (dycl_screen_norm(bad, 2) < INFINITY || dycl_screen_norm(bad + 2, 1) < INFINITY ||
+        dycl_screen_norm(large, 1) < INFINITY || !(dycl_screen_norm(bad, 1) >= 1)) {
         printf("FAIL: a norm\n");
         failures++;
     }
@@ -107,10 +116,12 @@ int main(void) {
         columns_seen = candidates_seen = refused = 0;
         for (int i = 0; i < 600; i++) check(table, i % SORTS);
         if (columns_seen < 1000 || candidates_seen * 20 > columns_seen || !refused) {
-            printf("FAIL: %ld candidates of %ld columns, %ld refused\n", (long)candidates_seen, (long)columns_seen, (long)refused);
+            printf("FAIL: %ld candidates of %ld columns, %ld refused\n", (long)candidates_seen, (long)columns_seen,
+                   (long)refused);
             failures++;
         }
-        printf("%s largest elements of products: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED");
+        printf("%s largest elements of products: %s\n", dycl_isa_name((dycl_isa)isa),
+               failures == before ? "ok" : "FAILED");
     }
     return failures != 0;
 }

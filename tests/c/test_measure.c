@@ -1,4 +1,5 @@
-/* exec/measure: the fastest way is found whatever the order, with disturbed runs, hopeless and impossible ways; measures are shared, counted and bounded. */
+/* exec/measure: the fastest way is found whatever the order, with disturbed runs, hopeless and impossible ways;
+ * measures are shared, counted and bounded. */
 #define _GNU_SOURCE
 #include "exec/measure.h"
 #include "exec/profile.h"
@@ -20,9 +21,12 @@ static void check(int ok, const char *what) {
 static const char *const names[DYCL_MEASURE_WAYS] = {"first", "second", "third", "fourth", "fifth", "sixth"};
 
 /* A run that took so long: noted with a beginning in the past. What the call itself takes is small against it. */
-static void note(dycl_measure *m, int way, double milliseconds) { dycl_measure_note(m, way, dycl_measure_now() - (uint64_t)(milliseconds * 1e6)); }
+static void note(dycl_measure *m, int way, double milliseconds) {
+    dycl_measure_note(m, way, dycl_measure_now() - (uint64_t)(milliseconds * 1e6));
+}
 
-/* Runs until settled. Times in ms; every `disturbed`th run takes ten times as long, warm-ups a hundred times. Returns the runs it took. */
+/* Runs until settled. Times in ms; every `disturbed`th run takes ten times as long, warm-ups a hundred times. Returns
+ * the runs it took. */
 static int settle(dycl_measure *m, const double *times, int disturbed, uint32_t *runs) {
     for (int n = 0; n < 1000; n++) {
         uint64_t began;
@@ -48,11 +52,14 @@ static void test_finds_the_fastest(void) {
         check(m && dycl_measure_count() == before + 1, "a new measure");
         int took = settle(m, times, disturbed, runs), chosen = dycl_measure_next(m, &(uint64_t){0});
         check(took > 0 && took <= ways * (DYCL_MEASURE_TRIES + 1), "as many runs as there are tries");
-        if (!disturbed) check(times[chosen] * 0.96 <= times[best], "the fastest, or one within the margin");
-        else wrong += times[chosen] > 1.1 * times[best];
+        if (!disturbed)
+            check(times[chosen] * 0.96 <= times[best], "the fastest, or one within the margin");
+        else
+            wrong += times[chosen] > 1.1 * times[best];
         for (int i = 0; i < ways; i++) {
             check(runs[i] >= 3, "a warm-up and two tries of each");
-            if (!disturbed && times[i] > 1.6 * times[best]) check(runs[i] < DYCL_MEASURE_TRIES + 1, "a hopeless way is not tried to the end");
+            if (!disturbed && times[i] > 1.6 * times[best])
+                check(runs[i] < DYCL_MEASURE_TRIES + 1, "a hopeless way is not tried to the end");
         }
         dycl_measure_release(m);
     }
@@ -70,9 +77,11 @@ static void test_a_rule_wins_within_the_margin(void) {
     dycl_measure *again = dycl_measure_get(3, names, 1, "margin");
     check(again == m, "the same key, the same measure");
     dycl_measure_release(again);
-    dycl_measure *others[3] = {dycl_measure_get(3, names, 2, "margin"), dycl_measure_get(2, names, 1, "margin"), dycl_measure_get(3, names + 1, 1, "margin")};
+    dycl_measure *others[3] = {dycl_measure_get(3, names, 2, "margin"), dycl_measure_get(2, names, 1, "margin"),
+                               dycl_measure_get(3, names + 1, 1, "margin")};
     for (int i = 0; i < 3; i++) {
-        check(others[i] != m && atomic_load(&others[i]->settled) < 0, "another thread count, number or names of ways: another measure");
+        check(others[i] != m && atomic_load(&others[i]->settled) < 0,
+              "another thread count, number or names of ways: another measure");
         dycl_measure_release(others[i]);
     }
     dycl_measure_release(m);
@@ -95,7 +104,9 @@ static void test_impossible_ways(void) {
 
 static void test_without_a_measure(void) {
     uint64_t began = 7;
-    check(dycl_measure_get(1, names, 1, "one") == NULL && dycl_measure_get(DYCL_MEASURE_WAYS + 1, names, 1, "many") == NULL, "nothing to choose, or too much");
+    check(dycl_measure_get(1, names, 1, "one") == NULL &&
+              dycl_measure_get(DYCL_MEASURE_WAYS + 1, names, 1, "many") == NULL,
+          "nothing to choose, or too much");
     check(dycl_measure_next(NULL, &began) == 0 && began == 0, "way 0");
     char longest[2000];
     memset(longest, 'x', sizeof longest - 1);
@@ -136,8 +147,11 @@ static void test_profile(void) {
     while (dycl_profile_take(entries, DYCL_PROFILE_ENTRIES)) continue; /* of the other tests */
     dycl_measure *m = dycl_measure_get(3, names, 1, "kept for later");
     settle(m, (double[]){90, 50, 70}, 0, runs);
-    check(dycl_profile_pending() == 1 && dycl_profile_take(entries, 8) == 1 && dycl_profile_pending() == 0, "found out: to be kept");
-    check(!strcmp(entries[0].key, m->key) && !strcmp(entries[0].way, "second") && entries[0].nanoseconds > 49e6 && entries[0].nanoseconds < 60e6, "what was found out");
+    check(dycl_profile_pending() == 1 && dycl_profile_take(entries, 8) == 1 && dycl_profile_pending() == 0,
+          "found out: to be kept");
+    check(!strcmp(entries[0].key, m->key) && !strcmp(entries[0].way, "second") && entries[0].nanoseconds > 49e6 &&
+              entries[0].nanoseconds < 60e6,
+          "what was found out");
     dycl_profile_untake();
     check(dycl_profile_pending() > 0, "it could not be kept: it is new again");
     dycl_profile_take(entries, DYCL_PROFILE_ENTRIES);

@@ -19,14 +19,18 @@ enum { ROWS = 3, COLUMNS = 8, SIZE = ROWS * COLUMNS, MOST_TRIPS = 70, BODY = 12 
 
 /* A loop: what its body does is drawn once, how often it runs each time. */
 typedef struct {
-    struct { int kind, a, b, op; } steps[BODY];
+    struct {
+        int kind, a, b, op;
+    } steps[BODY];
     int length, keeps, prefix, suffix;
 } loop;
 
-static const int binary_ops[] = {DYCL_OP_add, DYCL_OP_mul, DYCL_OP_sub, DYCL_OP_maximum}, unary_ops[] = {DYCL_OP_tanh, DYCL_OP_sigmoid, DYCL_OP_neg};
+static const int binary_ops[] = {DYCL_OP_add, DYCL_OP_mul, DYCL_OP_sub, DYCL_OP_maximum},
+                 unary_ops[] = {DYCL_OP_tanh, DYCL_OP_sigmoid, DYCL_OP_neg};
 
 static loop random_loop(void) {
-    loop l = {.length = 2 + (int)below(BODY - 1), .keeps = below(3) == 0, .prefix = (int)below(4), .suffix = (int)below(4)};
+    loop l = {
+        .length = 2 + (int)below(BODY - 1), .keeps = below(3) == 0, .prefix = (int)below(4), .suffix = (int)below(4)};
     for (int i = 0; i < l.length; i++) {
         l.steps[i].kind = (int)below(6);
         l.steps[i].a = (int)below(100);
@@ -61,7 +65,7 @@ static void step(dycl_graph *g, const loop *l, int i, uint32_t *pool, int *count
         out = node(g, DYCL_OP_sub, 2, operands, 0, NULL);
         break;
     }
-    case 2: { /* through a view of a result */
+    case 2: {                  /* through a view of a result */
         operands[1] = pool[3]; /* has both dimensions */
         uint32_t own = node(g, DYCL_OP_mul, 2, operands, 0, NULL);
         uint32_t turned = node(g, DYCL_OP_view, 1, &own, 5, transpose);
@@ -119,8 +123,8 @@ static float **results(const dycl_graph *g, const uint32_t *outputs, int count) 
     return out;
 }
 
-static void compare(dycl_plan_cache *cache, const dycl_graph *g, const uint32_t *outputs, int count, int other_count, dycl_segment **others, dycl_segment **out_segment,
-                    int *pieced) {
+static void compare(dycl_plan_cache *cache, const dycl_graph *g, const uint32_t *outputs, int count, int other_count,
+                    dycl_segment **others, dycl_segment **out_segment, int *pieced) {
     dycl_feed feeds[3] = {{x_data, 0, 0}, {w_data, 0, 0}, {v_data, 0, 0}};
     dycl_scalar *scalars = calloc(g->scalar_count + 1, sizeof *scalars);
     for (uint32_t i = 0; i < g->scalar_count; i++) scalars[i].f32 = 0.5f + 0.01f * (float)(i % 90);
@@ -143,7 +147,8 @@ static void compare(dycl_plan_cache *cache, const dycl_graph *g, const uint32_t 
     }
     for (int i = 0; i < count; i++)
         for (int64_t k = 0; k < dycl_value_extent(&g->values[outputs[i]]); k++)
-            check(fabsf(expected[i][k] - got[i][k]) <= 1e-5f * (1 + fabsf(expected[i][k])), "same results whole and in pieces"); /* tile blocks may sum rows in another order */
+            check(fabsf(expected[i][k] - got[i][k]) <= 1e-5f * (1 + fabsf(expected[i][k])),
+                  "same results whole and in pieces"); /* tile blocks may sum rows in another order */
     for (int i = 0; i < count; i++) free(expected[i]), free(got[i]);
     free(expected), free(got), free(scalars);
     *out_segment = segment;
@@ -164,8 +169,10 @@ static void test_loops(void) {
             dycl_segment *segment;
             compare(cache, &g, outputs, count, other_count, others, &segment, &pieced);
             in_pieces += pieced, as_whole += !pieced;
-            if (other_count == 4) dycl_segment_release(others[3]);
-            else other_count++;
+            if (other_count == 4)
+                dycl_segment_release(others[3]);
+            else
+                other_count++;
             memmove(others + 1, others, 3 * sizeof *others);
             others[0] = segment;
         }
@@ -200,7 +207,9 @@ static void test_period(void) {
         y = node(&g, DYCL_OP_sigmoid, 1, &y, 0, NULL);
         y = node(&g, DYCL_OP_tanh, 1, &y, 0, NULL);
     }
-    check(dycl_period_find(&g, &y, 1, &p) == DYCL_OK && p.node_count == 21 && p.period == 3 && p.iterations == 7 && p.body, "an iteration and its number, without what is not needed");
+    check(dycl_period_find(&g, &y, 1, &p) == DYCL_OK && p.node_count == 21 && p.period == 3 && p.iterations == 7 &&
+              p.body,
+          "an iteration and its number, without what is not needed");
     dycl_period_free(&p);
     dycl_graph_reset(&g);
     y = feed(&g, 2, shape);
@@ -215,7 +224,8 @@ static void test_period(void) {
 }
 
 int main(void) {
-    x_data = malloc(sizeof(float) * MOST_TRIPS * SIZE), w_data = malloc(sizeof(float) * SIZE), v_data = malloc(sizeof(float) * COLUMNS);
+    x_data = malloc(sizeof(float) * MOST_TRIPS * SIZE), w_data = malloc(sizeof(float) * SIZE),
+    v_data = malloc(sizeof(float) * COLUMNS);
     for (int i = 0; i < MOST_TRIPS * SIZE; i++) x_data[i] = (float)below(2000) / 1000 - 1;
     for (int i = 0; i < SIZE; i++) w_data[i] = (float)below(2000) / 1000 - 1;
     for (int i = 0; i < COLUMNS; i++) v_data[i] = (float)below(2000) / 1000 - 1;

@@ -14,9 +14,7 @@ static int failures, checks;
 static int64_t most_elements = 20000; /* of values that random graphs go on with */
 static uint64_t tokens;
 
-static double uniform(void) {
-    return (double)(rnd() >> 11) / 9007199254740992.0 * 2 - 1;
-}
+static double uniform(void) { return (double)(rnd() >> 11) / 9007199254740992.0 * 2 - 1; }
 
 /* ---- A graph with its inputs */
 #define MAX_FEEDS 64
@@ -94,9 +92,7 @@ static uint32_t node0(sample *s, int op, int count, const uint32_t *operands) {
     return add_node(s, op, count, operands, 0, NULL);
 }
 
-static const dycl_value *value(const sample *s, uint32_t v) {
-    return &s->graph.values[v];
-}
+static const dycl_value *value(const sample *s, uint32_t v) { return &s->graph.values[v]; }
 
 /* ---- Running both plans */
 static int close_enough(double got, double want, double tolerance) {
@@ -137,10 +133,12 @@ static dycl_plan *run_plan(const sample *s, dycl_plan_mode mode, const uint32_t 
             checks += (int)dycl_value_numel(v);
             if (wrong < 0 || failures++ >= 20) continue;
             char *text = NULL;
-            dycl_number got = dycl_number_load((dycl_dtype)v->dtype, data[i], wrong), want = r->numbers.elements[outputs[i]][wrong];
-            printf("FAILED: %s: %s plan, run %d, output %d (%s) element %lld: got %.9g (%lld), want %.9g (%lld) within %.3g\n", what,
-                   mode ? "tuned" : "cold", run, i, dycl_op_get((dycl_op)s->graph.nodes[v->source].op)->name, (long long)wrong, got.f,
-                   (long long)got.i, want.f, (long long)want.i, want.error);
+            dycl_number got = dycl_number_load((dycl_dtype)v->dtype, data[i], wrong),
+                        want = r->numbers.elements[outputs[i]][wrong];
+            printf("FAILED: %s: %s plan, run %d, output %d (%s) element %lld: got %.9g (%lld), want %.9g (%lld) within "
+                   "%.3g\n",
+                   what, mode ? "tuned" : "cold", run, i, dycl_op_get((dycl_op)s->graph.nodes[v->source].op)->name,
+                   (long long)wrong, got.f, (long long)got.i, want.f, (long long)want.i, want.error);
             if (failures < 4 && dycl_plan_describe(plan, &text) == DYCL_OK) printf("%s", text);
             dycl_free(text);
         }
@@ -246,7 +244,7 @@ static void add_random(sample *s, dycl_dtype dtype) {
     static const int binary[] = {DYCL_EW_add,     DYCL_EW_sub,     DYCL_EW_mul,
                                  DYCL_EW_maximum, DYCL_EW_minimum, DYCL_EW_leaky_relu};
     static const int reductions[] = {DYCL_OP_sum,   DYCL_OP_mean,   DYCL_OP_amax, DYCL_OP_amin,
-                                     DYCL_OP_sumsq, DYCL_OP_sumabs, DYCL_OP_var, DYCL_OP_std};
+                                     DYCL_OP_sumsq, DYCL_OP_sumabs, DYCL_OP_var,  DYCL_OP_std};
     uint32_t v = any_value(s, dtype);
     if (v == DYCL_NONE) return;
     const dycl_value x = *value(s, v);
@@ -318,7 +316,8 @@ static void add_random(sample *s, dycl_dtype dtype) {
         if (s->graph.feed_count > MAX_FEEDS - 8) break;
         uint32_t w = add_feed(s, dtype, 2, sizes, 0.5), b = pick(0, 1) ? add_feed(s, dtype, 1, sizes, 1) : DYCL_NONE;
         uint32_t y = node0(s, DYCL_OP_linear, 3, OPERANDS(v, w, b));
-        if (y != DYCL_NONE && rank <= 3 && pick(0, 3) == 0 && s->graph.feed_count < MAX_FEEDS - 8) { /* the rows of two products, or their columns */
+        if (y != DYCL_NONE && rank <= 3 && pick(0, 3) == 0 &&
+            s->graph.feed_count < MAX_FEEDS - 8) { /* the rows of two products, or their columns */
             uint32_t other = node0(s, DYCL_OP_linear, 3, OPERANDS(v, add_feed(s, dtype, 2, sizes, 0.5), DYCL_NONE));
             NODE(DYCL_OP_cat, OPERANDS(y, other), pick(0, rank - 1));
         }
@@ -330,10 +329,12 @@ static void add_random(sample *s, dycl_dtype dtype) {
         int64_t dim = pick(0, rank - 1);
         int fits = value(s, w)->rank == rank && value(s, w)->kind != DYCL_VALUE_SCALAR;
         for (int i = 0; fits && i < rank; i++) fits = i == dim || value(s, w)->sizes[i] == x.sizes[i];
-        int computed = fits && dtype != DYCL_BOOL && pick(0, 1); /* parts that nobody else reads may be made where they will lie */
+        int computed =
+            fits && dtype != DYCL_BOOL && pick(0, 1); /* parts that nobody else reads may be made where they will lie */
         if (computed) w = node0(s, pick(0, 1) ? DYCL_EW_neg : DYCL_EW_abs, 1, &w);
         if (computed)
-            NODE(DYCL_OP_cat, OPERANDS(node0(s, DYCL_EW_neg, 1, &v), w, (pick(0, 1) ? v : node0(s, DYCL_EW_abs, 1, &v))), dim);
+            NODE(DYCL_OP_cat,
+                 OPERANDS(node0(s, DYCL_EW_neg, 1, &v), w, (pick(0, 1) ? v : node0(s, DYCL_EW_abs, 1, &v))), dim);
         else if (fits)
             NODE(DYCL_OP_cat, OPERANDS(v, w, v), dim);
         else if (rank >= 2)
@@ -442,12 +443,13 @@ static void families(void) {
         out[n++] = NODE(DYCL_OP_cat, OPERANDS(scaled, res2, y2), 1);
         int64_t stride = pick(1, 2), pad = pick(0, k - 1);
         uint32_t w4 = add_feed(s, DYCL_F32, 4, (int64_t[]){oc, oc / groups, k, k}, 0.3);
-        uint32_t up = NODE(DYCL_OP_conv_transpose2d, OPERANDS(res2, w4, (pick(0, 1) ? b : DYCL_NONE)), stride, stride, pad,
-                           pad, 1, 1, groups, (stride == 2 && pad), 0);
+        uint32_t up = NODE(DYCL_OP_conv_transpose2d, OPERANDS(res2, w4, (pick(0, 1) ? b : DYCL_NONE)), stride, stride,
+                           pad, pad, 1, 1, groups, (stride == 2 && pad), 0);
         if (up != DYCL_NONE) {
             up = NODE(DYCL_OP_batch_norm, OPERANDS(up, m, var, b, m), dycl_f64_attr(1e-5));
             out[n++] = node0(s, DYCL_EW_relu, 1, &up);
-            out[n++] = NODE(DYCL_OP_conv_transpose2d, OPERANDS(out[n - 1], w4, DYCL_NONE), 1, 1, 0, 0, 1, 1, groups, 0, 0);
+            out[n++] =
+                NODE(DYCL_OP_conv_transpose2d, OPERANDS(out[n - 1], w4, DYCL_NONE), 1, 1, 0, 0, 1, 1, groups, 0, 0);
         }
         uint32_t gap = NODE(DYCL_OP_adaptive_avg_pool2d, OPERANDS(res2), 1, 1);
         out[n++] = gap;
@@ -473,8 +475,8 @@ static void families(void) {
         if (pick(0, 1))
             mask = add_feed(s, DYCL_F32, pick(0, 1) ? 2 : 4, (int64_t[]){pick(0, 1) ? l : 1, keys, 1, 1}, 1);
         if (mask != DYCL_NONE && value(s, mask)->rank == 4) mask = DYCL_NONE;
-        uint32_t a =
-            NODE(DYCL_OP_attention, OPERANDS(q, k, v, mask), mask == DYCL_NONE && pick(0, 1), dycl_f64_attr(0.4), pick(3, 4));
+        uint32_t a = NODE(DYCL_OP_attention, OPERANDS(q, k, v, mask), mask == DYCL_NONE && pick(0, 1),
+                          dycl_f64_attr(0.4), pick(3, 4));
         check(s, &a, 1, "attention");
         sample_free(s);
     }

@@ -1,5 +1,5 @@
-/* The plan fuzzer (tests/fuzz/plan_fuzz.c) without libFuzzer and for a bounded time: graphs grow by random mutations from nothing, each is planned in
- * every mode and compared with the reference interpreter. */
+/* The plan fuzzer (tests/fuzz/plan_fuzz.c) without libFuzzer and for a bounded time: graphs grow by random mutations
+ * from nothing, each is planned in every mode and compared with the reference interpreter. */
 #include "../fuzz/plan_fuzz.c"
 
 #include <time.h>

@@ -16,9 +16,7 @@ static atomic_int failures, checks;
 /* ---- An allocator that fails at the nth call */
 static atomic_long calls, fail_at = -1;
 
-static int fails(void) {
-    return atomic_fetch_add(&calls, 1) == atomic_load(&fail_at);
-}
+static int fails(void) { return atomic_fetch_add(&calls, 1) == atomic_load(&fail_at); }
 static void *resize(void *context, void *block, size_t size) {
     (void)context;
     if (size == 0) {

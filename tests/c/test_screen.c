@@ -1,5 +1,6 @@
-/* The step that finds the largest element of a product, in both ways: rows, biases, threads, options, weights that are not finite, that are alike, and that
- * change. What it finds is the largest, by no more than the rounding of a sum less. */
+/* The step that finds the largest element of a product, in both ways: rows, biases, threads, options, weights that are
+ * not finite, that are alike, and that change. What it finds is the largest, by no more than the rounding of a sum
+ * less. */
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>
@@ -56,10 +57,12 @@ static void check(const problem *p, const int64_t *found, int run) {
             if (j == found[i]) at_found = sum;
         }
         int in = found[i] >= 0 && found[i] < N;
-        int ok = in && (first_nan >= 0 ? found[i] == first_nan : isinf(best) ? at_found == best : best - at_found <= 4e-6 * most);
+        int ok = in && (first_nan >= 0 ? found[i] == first_nan
+                        : isinf(best)  ? at_found == best
+                                       : best - at_found <= 4e-6 * most);
         if (!ok && failures++ < 20)
-            printf("FAIL run %d, weights %d, %ld rows, bias %d, options %u, row %ld: %ld with %g, not %g\n", run, p->sort, (long)p->rows, p->biased, (unsigned)p->options, (long)i,
-                   (long)found[i], at_found, best);
+            printf("FAIL run %d, weights %d, %ld rows, bias %d, options %u, row %ld: %ld with %g, not %g\n", run,
+                   p->sort, (long)p->rows, p->biased, (unsigned)p->options, (long)i, (long)found[i], at_found, best);
     }
 }
 
@@ -70,8 +73,10 @@ static void run_all(problem *p, int way, uint64_t token) {
     int64_t found[DYCL_SCREEN_ROWS];
     void *outputs[1] = {found};
     dycl_graph_init(&g);
-    snprintf(text, sizeof text, "%%0 = feed f32[%ld,%d]{%d,1}\n%%1 = feed f32[%d,%d]{%d,1}\n%%2 = feed f32[%d]{1}\n%%3 = linear %%0 %%1 %s\n%%4 = argmax %%3 (2, 0)\n", (long)p->rows, K, K, N, K, K,
-             N, p->biased ? "%2" : "_");
+    snprintf(text, sizeof text,
+             "%%0 = feed f32[%ld,%d]{%d,1}\n%%1 = feed f32[%d,%d]{%d,1}\n%%2 = feed f32[%d]{1}\n%%3 = linear %%0 %%1 "
+             "%s\n%%4 = argmax %%3 (2, 0)\n",
+             (long)p->rows, K, K, N, K, K, N, p->biased ? "%2" : "_");
     if (dycl_graph_parse(text, &g) != DYCL_OK) abort();
     g.options = p->options;
     const uint32_t out = 4;
@@ -115,7 +120,9 @@ static void run_all(problem *p, int way, uint64_t token) {
 }
 
 int main(void) {
-    problem p = {.w = dycl_alloc(N * K * sizeof(float)), .bias = dycl_alloc(N * sizeof(float)), .x = dycl_alloc(DYCL_SCREEN_ROWS * K * sizeof(float))};
+    problem p = {.w = dycl_alloc(N * K * sizeof(float)),
+                 .bias = dycl_alloc(N * sizeof(float)),
+                 .x = dycl_alloc(DYCL_SCREEN_ROWS * K * sizeof(float))};
     uint64_t token = 1;
     if (!dycl_kern_screen(dycl_cpu_isa())) {
         printf("no kernel here\n");

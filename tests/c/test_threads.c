@@ -1,5 +1,6 @@
-/* What several threads of a program do at once: segments of one plan cache under a lock (Python's), their plans without it, with teams; the runner
- * computes segments ahead; weights are forgotten, caches emptied, reports written. Each result is compared. Made for the thread sanitizer (`make tsan`). */
+/* What several threads of a program do at once: segments of one plan cache under a lock (Python's), their plans without
+ * it, with teams; the runner computes segments ahead; weights are forgotten, caches emptied, reports written. Each
+ * result is compared. Made for the thread sanitizer (`make tsan`). */
 #define _GNU_SOURCE
 #include "base/alloc.h"
 #include "dnnl/dnnl.h"
@@ -25,18 +26,23 @@ enum { GRAPHS = 8, WORKERS = 3, FEEDS = 8, SECONDS = 6 };
 
 static const char *const texts[GRAPHS] = {
     /* elementwise over enough for a team */
-    "%0 = feed f32[300,256]{256,1}\n%1 = feed f32[300,256]{256,1}\n%2 = mul %0 %1\n%3 = tanh %2\n%4 = add %3 %0\n%5 = neg %4\n",
+    "%0 = feed f32[300,256]{256,1}\n%1 = feed f32[300,256]{256,1}\n%2 = mul %0 %1\n%3 = tanh %2\n%4 = add %3 %0\n%5 = "
+    "neg %4\n",
     /* rows, columns and a copy */
-    "%0 = feed f32[300,256]{256,1}\n%1 = softmax %0 (1)\n%2 = sum %0 (1, 0)\n%3 = view %1 (0, 256, 300, 1, 256)\n%4 = abs %3\n",
+    "%0 = feed f32[300,256]{256,1}\n%1 = softmax %0 (1)\n%2 = sum %0 (1, 0)\n%3 = view %1 (0, 256, 300, 1, 256)\n%4 = "
+    "abs %3\n",
     /* weights that are packed: the small form, panels, and one row that reads large weights */
     "%0 = feed f32[4,64]{64,1}\n%1 = feed f32[64,64]{64,1}\n%2 = feed f32[64]{1}\n%3 = linear %0 %1 %2\n%4 = gelu %3\n",
     "%0 = feed f32[160,96]{96,1}\n%1 = feed f32[128,96]{96,1}\n%2 = linear %0 %1 _\n%3 = relu %2\n",
     "%0 = feed f32[1,256]{256,1}\n%1 = feed f32[512,256]{256,1}\n%2 = linear %0 %1 _\n%3 = sigmoid %2\n",
     /* a convolution on one of our ways, and one on oneDNN's */
-    "%0 = feed f32[1,16,12,12]{2304,144,12,1}\n%1 = feed f32[16,16,3,3]{144,9,3,1}\n%2 = conv2d %0 %1 _ (1, 1, 1, 1, 1, 1, 1)\n%3 = relu %2\n",
-    "%0 = feed f32[1,16,12,12]{2304,144,12,1}\n%1 = feed f32[16,8,3,3]{72,9,3,1}\n%2 = conv2d %0 %1 _ (1, 1, 1, 1, 1, 1, 2)\n%3 = relu %2\n",
+    "%0 = feed f32[1,16,12,12]{2304,144,12,1}\n%1 = feed f32[16,16,3,3]{144,9,3,1}\n%2 = conv2d %0 %1 _ (1, 1, 1, 1, "
+    "1, 1, 1)\n%3 = relu %2\n",
+    "%0 = feed f32[1,16,12,12]{2304,144,12,1}\n%1 = feed f32[16,8,3,3]{72,9,3,1}\n%2 = conv2d %0 %1 _ (1, 1, 1, 1, 1, "
+    "1, 2)\n%3 = relu %2\n",
     /* a step per node, for the runner */
-    "%0 = feed f32[300,256]{256,1}\n%1 = sum %0 (1, 0)\n%2 = exp %0\n%3 = sum %2 (1, 1)\n%4 = softmax %0 (0)\n%5 = sum %4 (1, 1)\n",
+    "%0 = feed f32[300,256]{256,1}\n%1 = sum %0 (1, 0)\n%2 = exp %0\n%3 = sum %2 (1, 1)\n%4 = softmax %0 (0)\n%5 = sum "
+    "%4 (1, 1)\n",
 };
 
 typedef struct {
@@ -68,11 +74,13 @@ static void make_net(int i) {
         int64_t n = dycl_value_numel(&s->graph.values[s->graph.feeds[f]]);
         s->data[f] = malloc((size_t)n * sizeof(float));
         for (int64_t k = 0; k < n; k++) s->data[f][k] = 0.05f * (float)((k * 7 + i) % 23) - 0.4f;
-        s->feeds[f] = (dycl_feed){s->data[f], f ? (uint64_t)(1000 + 10 * i) + f : 0, 1}; /* the first one is no constant */
+        s->feeds[f] =
+            (dycl_feed){s->data[f], f ? (uint64_t)(1000 + 10 * i) + f : 0, 1}; /* the first one is no constant */
     }
     ref_run(&s->expected, &s->graph, (void *const *)s->data, NULL);
     for (uint32_t n = s->graph.node_count; n-- > 0 && s->output_count < 3;)
-        if (s->graph.values[s->graph.nodes[n].out].root == s->graph.nodes[n].out) s->outputs[s->output_count++] = s->graph.nodes[n].out;
+        if (s->graph.values[s->graph.nodes[n].out].root == s->graph.nodes[n].out)
+            s->outputs[s->output_count++] = s->graph.nodes[n].out;
 }
 
 static int matches(const net *s, void *const *out) {
@@ -150,7 +158,8 @@ static void *owner(void *unused) {
     make_outputs(out);
     while (!atomic_load(&stop)) {
         dycl_plan *plan = NULL;
-        omp_set_num_threads(omp_get_num_procs() > 2 ? 1 + (int)(chance >> 20) % 2 : 1); /* the runner wants a processor of its own */
+        omp_set_num_threads(omp_get_num_procs() > 2 ? 1 + (int)(chance >> 20) % 2
+                                                    : 1); /* the runner wants a processor of its own */
         if (dycl_plan_create(&s->graph, s->outputs, s->output_count, DYCL_PLAN_TUNED, &plan) != DYCL_OK) {
             fail("no plan");
             break;
@@ -217,7 +226,8 @@ static void fork_once(void) {
         int right = 1;
         for (int i = 0; i < GRAPHS; i++) {
             dycl_plan *plan = NULL;
-            right &= dycl_plan_create(&nets[i].graph, nets[i].outputs, nets[i].output_count, DYCL_PLAN_TUNED, &plan) == DYCL_OK;
+            right &= dycl_plan_create(&nets[i].graph, nets[i].outputs, nets[i].output_count, DYCL_PLAN_TUNED, &plan) ==
+                     DYCL_OK;
             right &= plan && dycl_plan_run(plan, nets[i].feeds, NULL, out) == DYCL_OK && matches(&nets[i], out);
         }
         _exit(!right);
@@ -259,6 +269,7 @@ int main(void) {
     dycl_measure_clear();
     dycl_workspace_trim();
     (void)fork_once;
-    printf("%s: %d runs, %d of them beside another one of the same plan, %d ahead, %d failures\n", failures ? "FAILED" : "ok", runs, busy, ahead_runs, failures);
+    printf("%s: %d runs, %d of them beside another one of the same plan, %d ahead, %d failures\n",
+           failures ? "FAILED" : "ok", runs, busy, ahead_runs, failures);
     return failures != 0;
 }

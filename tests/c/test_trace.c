@@ -39,7 +39,8 @@ static void test_merge(void) {
     run(trace, "acb");
     check(trace->count == 4 && dycl_trace_case_selects(trace) == 1, "a branch is a case select");
     uint32_t after_a = run(trace, "a");
-    check(predicted(trace, after_a, 0) == 'c' && predicted(trace, after_a, 1) == 'b', "the most recent successor first");
+    check(predicted(trace, after_a, 0) == 'c' && predicted(trace, after_a, 1) == 'b',
+          "the most recent successor first");
     check(run(trace, "ab") == after_ab, "paths that meet are merged");
     for (int trips = 1; trips < 200; trips++) { /* a loop with every trip count */
         char path[256];
@@ -63,13 +64,17 @@ static void test_bounds(void) {
     int is_new;
     for (int i = 0; i < 4 * DYCL_TRACE_VERTICES; i++) { /* a path that never returns */
         position = dycl_trace_advance(trace, position, &segments[i], 0, &is_new);
-        check(is_new && position < trace->count && trace->count <= DYCL_TRACE_VERTICES, "the number of vertices is bounded");
+        check(is_new && position < trace->count && trace->count <= DYCL_TRACE_VERTICES,
+              "the number of vertices is bounded");
         check(references == (long)trace->count - 1, "what is forgotten is released");
     }
     for (int i = 0; i < 500; i++) dycl_trace_advance(trace, 0, &segments[rand() % 400], 0, &is_new);
     check(trace->vertices[0].successor_count <= DYCL_TRACE_SUCCESSORS, "successors are bounded");
     for (uint32_t i = 0; i < trace->vertices[0].successor_count; i++)
-        for (uint32_t k = 0; k < i; k++) check(predicted(trace, 0, i) != predicted(trace, 0, k) || dycl_trace_predict(trace, 0, i) != dycl_trace_predict(trace, 0, k), "each successor once");
+        for (uint32_t k = 0; k < i; k++)
+            check(predicted(trace, 0, i) != predicted(trace, 0, k) ||
+                      dycl_trace_predict(trace, 0, i) != dycl_trace_predict(trace, 0, k),
+                  "each successor once");
     check(dycl_trace_predict(trace, UINT32_MAX, 0) == NULL, "a lost position predicts nothing");
     dycl_trace_free(trace);
     check(references == 0, "nothing is kept");

@@ -1,4 +1,5 @@
 /* Random changes of graphs that leave them graphs: most of what changes a text at random is no graph at all.
+ *
  * Ownership: none. Threads: one at a time. */
 #ifndef DYCL_FUZZ_MUTATE_H
 #define DYCL_FUZZ_MUTATE_H
@@ -13,7 +14,8 @@ static int64_t any_size(void) {
     return usual[below(sizeof usual / sizeof *usual)];
 }
 
-/* Sizes and strides of a feed: dense in some order of dimensions, sliced, expanded, with odd strides where a size is 1. */
+/* Sizes and strides of a feed: dense in some order of dimensions, sliced, expanded, with odd strides where a size is 1.
+ */
 static int any_shape(int64_t *sizes, int64_t *strides) {
     int rank = (int)below(6), order[8];
     int64_t stride = 1, numel = 1;
@@ -41,12 +43,15 @@ static int any_shape(int64_t *sizes, int64_t *strides) {
 static void add_feed(dycl_graph *g) {
     int64_t sizes[8], strides[8];
     uint32_t value;
-    static const dycl_dtype usual[] = {DYCL_F32, DYCL_F32, DYCL_F32, DYCL_F32, DYCL_F64, DYCL_I64, DYCL_I64, DYCL_I32, DYCL_I16, DYCL_I8, DYCL_U8, DYCL_BOOL};
+    static const dycl_dtype usual[] = {DYCL_F32, DYCL_F32, DYCL_F32, DYCL_F32, DYCL_F64, DYCL_I64,
+                                       DYCL_I64, DYCL_I32, DYCL_I16, DYCL_I8,  DYCL_U8,  DYCL_BOOL};
     int rank = any_shape(sizes, strides);
-    if (dycl_verify_sizes(rank, sizes, strides) == DYCL_OK) dycl_graph_feed(g, usual[below(sizeof usual / sizeof *usual)], rank, sizes, strides, &value);
+    if (dycl_verify_sizes(rank, sizes, strides) == DYCL_OK)
+        dycl_graph_feed(g, usual[below(sizeof usual / sizeof *usual)], rank, sizes, strides, &value);
 }
 
-/* A feed that goes with what is there: the shape of one of its values, perhaps transposed, broadcast, or a vector or matrix for its last dimensions. */
+/* A feed that goes with what is there: the shape of one of its values, perhaps transposed, broadcast, or a vector or
+ * matrix for its last dimensions. */
 static void add_companion(dycl_graph *g) {
     const dycl_value v = g->values[below(g->value_count)];
     int64_t sizes[8], strides[8];
@@ -111,19 +116,26 @@ static int attributes(const dycl_graph *g, dycl_op op, uint32_t operand, int64_t
     }
     for (int i = 0; i < count; i++) {
         attrs[i] = any_attr(v);
-        if (dycl_attr_is_f64(op, info->min_operands, count, attrs, i)) attrs[i] = dycl_f64_attr(below(2) ? 1e-5 : (double)below(5) - 1);
+        if (dycl_attr_is_f64(op, info->min_operands, count, attrs, i))
+            attrs[i] = dycl_f64_attr(below(2) ? 1e-5 : (double)below(5) - 1);
     }
     if (info->family == DYCL_FAMILY_CONV && below(4)) /* stride, padding, dilation, groups as they usually are */
-        for (int i = 0; i < count; i++) attrs[i] = i < 2 ? 1 + below(2) : i < 4 ? below(3) : i < 6 ? 1 + !below(4) : i == 6 ? 1 + !below(4) : 0;
+        for (int i = 0; i < count; i++)
+            attrs[i] = i < 2 ? 1 + below(2) : i < 4 ? below(3) : i < 6 ? 1 + !below(4) : i == 6 ? 1 + !below(4) : 0;
     if (info->family == DYCL_FAMILY_POOL && below(4))
-        for (int i = 0; i < count; i++) attrs[i] = i < 4 ? 1 + below(3) : i < 6 ? below(2) : i < 8 && op == DYCL_OP_max_pool2d ? 1 + !below(4) : below(2);
+        for (int i = 0; i < count; i++)
+            attrs[i] = i < 4                               ? 1 + below(3)
+                       : i < 6                             ? below(2)
+                       : i < 8 && op == DYCL_OP_max_pool2d ? 1 + !below(4)
+                                                           : below(2);
     return count;
 }
 
 /* A scalar or a value; mostly one of the last, and of the dtype that is asked for (DYCL_DTYPE_COUNT: any). */
 static uint32_t any_value(const dycl_graph *g, dycl_dtype dtype) {
     for (int tries = 0; tries < 8; tries++) {
-        uint32_t back = below(3) ? (uint32_t)below(g->value_count) : (uint32_t)below(g->value_count < 4 ? g->value_count : 4);
+        uint32_t back =
+            below(3) ? (uint32_t)below(g->value_count) : (uint32_t)below(g->value_count < 4 ? g->value_count : 4);
         uint32_t v = g->value_count - 1 - back;
         if (dtype == DYCL_DTYPE_COUNT || g->values[v].dtype == dtype) return v;
     }
@@ -135,7 +147,8 @@ static void add_node(dycl_graph *g) {
     uint32_t operands[DYCL_MAX_OPERANDS], value;
     int64_t attrs[DYCL_MAX_ATTRS] = {0};
     for (int tries = 0; tries < 60; tries++) {
-        dycl_op op = (dycl_op)(below(2) ? below(DYCL_HOSTED_FIRST) : DYCL_EW_COUNT + below(DYCL_HOSTED_FIRST - DYCL_EW_COUNT));
+        dycl_op op =
+            (dycl_op)(below(2) ? below(DYCL_HOSTED_FIRST) : DYCL_EW_COUNT + below(DYCL_HOSTED_FIRST - DYCL_EW_COUNT));
         const dycl_op_info *info = dycl_op_get(op);
         int most = info->max_operands < 4 ? info->max_operands : info->min_operands + (int)below(4);
         int count = info->min_operands + (int)below(most - info->min_operands + 1);
@@ -148,7 +161,8 @@ static void add_node(dycl_graph *g) {
         int attr_count = attributes(g, op, operands[0], attrs);
         if (dycl_verify_node(g, op, count, operands, attr_count, attrs) != DYCL_OK) continue;
         if (dycl_graph_node(g, op, count, operands, attr_count, attrs, &value) != DYCL_OK) continue;
-        if (dycl_value_numel(&g->values[value]) > MOST_ELEMENTS || dycl_value_extent(&g->values[value]) > 4 * MOST_ELEMENTS) { /* taken back */
+        if (dycl_value_numel(&g->values[value]) > MOST_ELEMENTS ||
+            dycl_value_extent(&g->values[value]) > 4 * MOST_ELEMENTS) { /* taken back */
             g->value_count--;
             g->node_count--;
             g->operand_count -= (uint32_t)count;

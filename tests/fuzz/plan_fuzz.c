@@ -1,5 +1,6 @@
-/* libFuzzer on graphs in their text form: parser, verifier, passes, plans of every kind, runs, against the reference interpreter (DYCL_CHECK, which is on
- * in this build). A first line "# seed" says what feeds the graph. Built and run by `make fuzz FUZZ="plans ..."`. */
+/* libFuzzer on graphs in their text form: parser, verifier, passes, plans of every kind, runs, against the reference
+ * interpreter (DYCL_CHECK, which is on in this build). A first line "# seed" says what feeds the graph. Built and run
+ * by `make fuzz FUZZ="plans ..."`. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
@@ -43,7 +44,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned
     if (dycl_graph_parse(text, &g) != DYCL_OK) dycl_graph_reset(&g);
     mutate(&g);
     size_t made = 0;
-    if (dycl_graph_print(&g, &printed) == DYCL_OK) made = (size_t)snprintf((char *)data, room, "# %u\n%s", (unsigned)below(1000), printed);
+    if (dycl_graph_print(&g, &printed) == DYCL_OK)
+        made = (size_t)snprintf((char *)data, room, "# %u\n%s", (unsigned)below(1000), printed);
     dycl_free(printed);
     dycl_graph_free(&g);
     free(text);
@@ -81,11 +83,14 @@ typedef struct {
 static int small(const dycl_graph *g) {
     if (g->value_count > 64 || g->node_count == 0) return 0;
     for (uint32_t v = 0; v < g->value_count; v++)
-        if (dycl_value_numel(&g->values[v]) > MOST_ELEMENTS || dycl_value_extent(&g->values[v]) > 4 * MOST_ELEMENTS) return 0;
+        if (dycl_value_numel(&g->values[v]) > MOST_ELEMENTS || dycl_value_extent(&g->values[v]) > 4 * MOST_ELEMENTS)
+            return 0;
     return 1;
 }
 
-static size_t bytes_of(const dycl_value *v) { return (size_t)dycl_value_extent(v) * dycl_dtype_size((dycl_dtype)v->dtype); }
+static size_t bytes_of(const dycl_value *v) {
+    return (size_t)dycl_value_extent(v) * dycl_dtype_size((dycl_dtype)v->dtype);
+}
 
 static void make_inputs(const dycl_graph *g, inputs *in) {
     memset(in, 0, sizeof *in);
@@ -96,7 +101,8 @@ static void make_inputs(const dycl_graph *g, inputs *in) {
         fill((dycl_dtype)v->dtype, in->feeds[i], dycl_value_extent(v), style);
         in->feed[i] = (dycl_feed){in->feeds[i], below(2) ? 1 + i : 0, 1};
     }
-    for (uint32_t i = 0; i < g->scalar_count; i++) fill((dycl_dtype)g->values[g->scalars[i]].dtype, &in->scalars[i], 1, style);
+    for (uint32_t i = 0; i < g->scalar_count; i++)
+        fill((dycl_dtype)g->values[g->scalars[i]].dtype, &in->scalars[i], 1, style);
     int last = 0; /* the last values are what nobody reads: outputs always, others at random */
     for (uint32_t v = g->value_count; v-- > 0;) {
         const dycl_value *value = &g->values[v];
@@ -149,7 +155,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             dycl_plan *plan = NULL;
             dycl_status status = dycl_plan_create(&g, in.output, in.output_count, (dycl_plan_mode)mode, &plan);
             must_be_right(status, &g, "plan");
-            for (int run = 0; run < 3 && status == DYCL_OK; run++) must_be_right(status = dycl_plan_run(plan, in.feed, in.scalars, in.outputs), &g, "run");
+            for (int run = 0; run < 3 && status == DYCL_OK; run++)
+                must_be_right(status = dycl_plan_run(plan, in.feed, in.scalars, in.outputs), &g, "run");
             dycl_plan_release(plan);
         }
         free_inputs(&g, &in);

@@ -52,3 +52,10 @@ def test_locks_are_where_a_fork_finds_them():
     """A lock that a fork does not take may be held for ever in the child (the runner's is made anew there)."""
     own = [str(p.relative_to(ROOT)) for p in sources() if re.search(r"pthread_(mutex|rwlock|spinlock)_t|PTHREAD_MUTEX|sem_t\b", p.read_text())]
     assert sorted(own) == ["base/lock.c", "exec/ahead.c"]
+
+
+def test_lines_fit():
+    """`make format` keeps the sources of C so; tables (*.def) have rows as long as they need."""
+    long = [f"{path}:{i}" for folder in (ROOT, ROOT.parent / "tests") for path in folder.rglob("*.[ch]")
+            for i, line in enumerate(path.read_text().splitlines(), 1) if len(line) > 120]
+    assert not long

@@ -11,13 +11,13 @@
 #include <Python.h>
 
 #if PY_VERSION_HEX < 0x030B0000
-#    error "dycl needs CPython 3.11 or newer"
+#error "dycl needs CPython 3.11 or newer"
 #endif
 
 #ifdef DYCL_PUBLIC_API
-#    define DYCL_PYTHON 0
+#define DYCL_PYTHON 0
 #else
-#    define DYCL_PYTHON (PY_VERSION_HEX >> 16) /* 0x030C: 3.12 */
+#define DYCL_PYTHON (PY_VERSION_HEX >> 16) /* 0x030C: 3.12 */
 #endif
 
 #define DYCL_KNOWN(first, last) (DYCL_PYTHON >= (first) && DYCL_PYTHON <= (last))
@@ -28,7 +28,7 @@
 #define DYCL_KNOWS_DICT_SPLIT   DYCL_KNOWN(0x030D, 0x030D) /* ... which does not change while values lie in an object */
 #define DYCL_KNOWS_DICT_PLACE   DYCL_KNOWN(0x030B, 0x030D) /* _PyObject_GetDictPtr, tp_weaklistoffset */
 #define DYCL_KNOWS_DICT_VALUES  DYCL_KNOWN(0x030C, 0x030C) /* attributes of an object that has no dict yet */
-#define DYCL_KNOWS_DICT_WORD    DYCL_KNOWN(0x030C, 0x030D) /* the third word before an object: its dict, or such values */
+#define DYCL_KNOWS_DICT_WORD    DYCL_KNOWN(0x030C, 0x030D) /* the third word before an object: dict or values */
 #define DYCL_KNOWS_TYPE_VERSION DYCL_KNOWN(0x030B, 0x030D) /* tp_version_tag, _PyType_Lookup */
 #define DYCL_KNOWS_FRAME_FIELDS DYCL_KNOWN(0x030B, 0x030C) /* the thread state's cframe, and its frame's f_code */
 #define DYCL_KNOWS_FRAME        DYCL_KNOWN(0x030D, 0x030D) /* the thread state's current_frame, and the same */

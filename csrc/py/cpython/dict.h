@@ -5,6 +5,7 @@
  * In 3.13 the values of a __dict__ lie in its object as long as they fit there, and setting an attribute then
  * changes no version and is no event (3.13.0; no release promises it). Such a dict is given a table of its own,
  * which it would get sooner or later: its items, their order and its identity stay.
+ *
  * Ownership: none; dicts are not kept alive. Threads: GIL held. */
 #ifndef DYCL_PY_CPYTHON_DICT_H
 #define DYCL_PY_CPYTHON_DICT_H
@@ -34,15 +35,15 @@ static inline uint64_t dycl_dict_watched_version(PyObject *dict) {
 }
 
 #if DYCL_KNOWS_DICT_VERSION
-#    pragma GCC diagnostic push
-#    pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 static inline uint64_t dycl_dict_version(PyObject *dict) {
     const PyDictObject *known = (const PyDictObject *)dict;
     if (!DYCL_KNOW(DYCL_KNOWS_DICT_VERSION)) return dycl_dict_watched_version(dict);
     if (DYCL_KNOWS_DICT_SPLIT && __builtin_expect(known->ma_values != NULL, 0)) return dycl_dict_joined_version(dict);
     return known->ma_version_tag;
 }
-#    pragma GCC diagnostic pop
+#pragma GCC diagnostic pop
 #else
 static inline uint64_t dycl_dict_version(PyObject *dict) { return dycl_dict_watched_version(dict); }
 #endif
@@ -51,12 +52,12 @@ static inline uint64_t dycl_dict_version(PyObject *dict) { return dycl_dict_watc
 static inline PyObject *dycl_object_dict(PyObject *o) {
 #if DYCL_KNOWS_DICT_PLACE
     if (DYCL_KNOW(DYCL_KNOWS_DICT_PLACE)) {
-#    if DYCL_KNOWS_DICT_WORD
+#if DYCL_KNOWS_DICT_WORD
         if (Py_TYPE(o)->tp_flags & Py_TPFLAGS_MANAGED_DICT) {
             uintptr_t word = ((const uintptr_t *)o)[-3];
             if (word && !(word & 1)) return (PyObject *)word;
         }
-#    endif
+#endif
         PyObject **place = _PyObject_GetDictPtr(o);
         return place ? *place : NULL;
     }

@@ -5,8 +5,8 @@
 #include "py/cpython/compat.h"
 
 #if DYCL_KNOWS_FRAME_FIELDS
-#    define Py_BUILD_CORE 1
-#    include "internal/pycore_frame.h"
+#define Py_BUILD_CORE 1
+#include "internal/pycore_frame.h"
 #endif
 
 /* Its code, without making a frame object. Borrowed, to be compared; NULL: none. */

@@ -27,14 +27,14 @@ static inline int dycl_object_is_bare(PyObject *o) {
     if (!DYCL_KNOW(DYCL_KNOWS_DICT_PLACE)) return 0;
     Py_ssize_t weak_at = Py_TYPE(o)->tp_weaklistoffset;
     if (weak_at && *(PyObject **)((char *)o + weak_at)) return 0;
-#    if DYCL_KNOWS_DICT_WORD
+#if DYCL_KNOWS_DICT_WORD
     if (Py_TYPE(o)->tp_flags & Py_TPFLAGS_MANAGED_DICT) {
         uintptr_t word = ((const uintptr_t *)o)[-3];
         if (!word) return 1;
         /* Asking for the dict would make one, and methods of objects that have one are slower. */
         if (DYCL_KNOWS_DICT_VALUES && word & 1) return ((const uint8_t *)(word + 1))[-2] == 0;
     }
-#    endif
+#endif
     PyObject **dict = _PyObject_GetDictPtr(o);
     return !dict || !*dict || (Py_REFCNT(*dict) == 1 && !PyDict_GET_SIZE(*dict));
 #else

@@ -1,5 +1,6 @@
 /* Whether somebody watches the Python functions that run (sys.settrace, sys.setprofile, since 3.12
  * sys.monitoring): then none is left out.
+ *
  * Ownership: none. Threads: GIL held. */
 #ifndef DYCL_PY_CPYTHON_TRACE_H
 #define DYCL_PY_CPYTHON_TRACE_H

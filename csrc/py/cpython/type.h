@@ -1,4 +1,5 @@
 /* What a class has under a name, and a number that changes when that may. Ownership: results are borrowed.
+ *
  * Threads: GIL held. */
 #ifndef DYCL_PY_CPYTHON_TYPE_H
 #define DYCL_PY_CPYTHON_TYPE_H

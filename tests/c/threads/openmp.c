@@ -1,8 +1,10 @@
-/* The part of an OpenMP runtime that our code and oneDNN ask for, on pthreads, for the thread sanitizer: it cannot see how libgomp's threads wait for
- * one another and takes every parallel region for a race. Here a region is threads that are made and joined, a barrier and a critical section are
- * pthread's, so that it knows what comes before what, and only that. oneDNN calls these functions too, as the program's come before a library's.
+/* The part of an OpenMP runtime that our code and oneDNN ask for, on pthreads, for the thread sanitizer: it cannot see
+ * how libgomp's threads wait for one another and takes every parallel region for a race. Here a region is threads that
+ * are made and joined, a barrier and a critical section are pthread's, so that it knows what comes before what, and
+ * only that. oneDNN calls these functions too, as the program's come before a library's.
  *
- * What a test sees: teams of as many threads as asked for, on a machine of PROCESSORS processors, nested regions on one thread. */
+ * What a test sees: teams of as many threads as asked for, on a machine of PROCESSORS processors, nested regions on one
+ * thread. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <stdatomic.h>
@@ -129,7 +131,8 @@ PUBLIC bool GOMP_loop_nonmonotonic_dynamic_next(long *out_start, long *out_end) 
     return true;
 }
 
-PUBLIC bool GOMP_loop_nonmonotonic_dynamic_start(long start, long end, long step, long chunk, long *out_start, long *out_end) {
+PUBLIC bool GOMP_loop_nonmonotonic_dynamic_start(long start, long end, long step, long chunk, long *out_start,
+                                                 long *out_end) {
     member *me = current;
     if (!me) fail("a loop outside of any region");
     if (step <= 0) fail("a loop that counts downwards");
@@ -140,7 +143,8 @@ PUBLIC bool GOMP_loop_nonmonotonic_dynamic_start(long start, long end, long step
         atomic_store_explicit(&l->next, start, memory_order_relaxed);
         atomic_store_explicit(&l->ready, 2, memory_order_release);
     }
-    while (atomic_load_explicit(&l->ready, memory_order_acquire) != 2) {}
+    while (atomic_load_explicit(&l->ready, memory_order_acquire) != 2) {
+    }
     me->in = l;
     me->end = end;
     me->step = step;
@@ -151,8 +155,10 @@ PUBLIC bool GOMP_loop_nonmonotonic_dynamic_start(long start, long end, long step
 /* A thread's share in one piece; a chunk is not asked for. */
 PUBLIC bool GOMP_loop_static_start(long start, long end, long step, long chunk, long *out_start, long *out_end) {
     if (chunk || step <= 0) fail("a static loop with chunks");
-    long count = end > start ? (end - start + step - 1) / step : 0, team_size = omp_get_num_threads(), id = omp_get_thread_num();
-    long each = count / team_size, more = count % team_size, first = each * id + (id < more ? id : more), last = first + each + (id < more);
+    long count = end > start ? (end - start + step - 1) / step : 0, team_size = omp_get_num_threads(),
+         id = omp_get_thread_num();
+    long each = count / team_size, more = count % team_size, first = each * id + (id < more ? id : more),
+         last = first + each + (id < more);
     *out_start = start + first * step;
     *out_end = start + last * step < end ? start + last * step : end;
     return first < last;

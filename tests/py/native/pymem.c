@@ -1,5 +1,6 @@
-/* For test_faults.py: Python's allocations that one shared object asks for (through any of Python's functions, but not through the interpreter's loop
- * or another library) are counted, and some of them fail. What torch asks for for itself does not count: its argument parser does not survive it. */
+/* For test_faults.py: Python's allocations that one shared object asks for (through any of Python's functions, but not
+ * through the interpreter's loop or another library) are counted, and some of them fail. What torch asks for for itself
+ * does not count: its argument parser does not survive it. */
 #define _GNU_SOURCE
 #include <Python.h>
 
@@ -25,9 +26,13 @@ static owner ask(void *address) {
     if (strstr(info.dli_fname, object_name)) return OURS;
     if (strstr(info.dli_fname, "pymem")) return PYTHON;
     if (!strstr(info.dli_fname, "python")) return OTHERS;
-    if (strstr(info.dli_fname, ".so") && !strstr(info.dli_fname, "libpython")) return OTHERS; /* an extension in a folder of that name */
+    if (strstr(info.dli_fname, ".so") && !strstr(info.dli_fname, "libpython"))
+        return OTHERS; /* an extension in a folder of that name */
     /* and CPython 3.11's compiler does not survive it either */
-    return info.dli_sname && (!strncmp(info.dli_sname, "_PyEval_EvalFrame", 17) || !strncmp(info.dli_sname, "PyRun_", 6)) ? OTHERS : PYTHON;
+    return info.dli_sname &&
+                   (!strncmp(info.dli_sname, "_PyEval_EvalFrame", 17) || !strncmp(info.dli_sname, "PyRun_", 6))
+               ? OTHERS
+               : PYTHON;
 }
 
 static owner whose(void *address) {
@@ -77,10 +82,11 @@ static void hook_free(void *context, void *block) {
 void pymem_install(const char *name) {
     object_name = name;
     void *frames[4];
-    backtrace(frames, 4); /* loads what it needs */
+    backtrace(frames, 4);                        /* loads what it needs */
     for (int domain = 1; domain < 3; domain++) { /* not the raw one: it is used without the GIL */
         PyMem_GetAllocator((PyMemAllocatorDomain)domain, &behind[domain]);
-        PyMem_SetAllocator((PyMemAllocatorDomain)domain, &(PyMemAllocatorEx){&behind[domain], hook_malloc, hook_calloc, hook_realloc, hook_free});
+        PyMem_SetAllocator((PyMemAllocatorDomain)domain,
+                           &(PyMemAllocatorEx){&behind[domain], hook_malloc, hook_calloc, hook_realloc, hook_free});
     }
 }
 
