@@ -1,5 +1,6 @@
 #include "py/method.h"
 
+#include "py/cpython/frame.h"
 #include "py/cpython/object.h"
 #include "py/instance.h"
 #include "py/region.h"
@@ -11,7 +12,8 @@ static PyTypeObject *no_grad;                /* owned */
 static PyObject *site_name, *update_wrapper; /* owned */
 
 static int is_decorated(PyObject *o) {
-    if (!PyFunction_Check(o) || PyFunction_GET_CODE(o) != decorated_code) return 0;
+    if (!PyFunction_Check(o) || !decorated_code) return 0;
+    if (!dycl_code_is_a_copy(PyFunction_GET_CODE(o), decorated_code)) return 0; /* torch 2.15 renames each */
     PyObject *cells = PyFunction_GET_CLOSURE(o), *factory = cells && PyTuple_GET_SIZE(cells) > factory_at
                                                                 ? PyCell_GET(PyTuple_GET_ITEM(cells, factory_at))
                                                                 : NULL;

@@ -40,4 +40,10 @@ static inline PyObject *dycl_frame_variables(void) {
 #endif
 }
 
+/* Whether two code objects were compiled from the same function: one may be the other under a new name. */
+static inline int dycl_code_is_a_copy(PyObject *code, PyObject *of) {
+    const PyCodeObject *a = (const PyCodeObject *)code, *b = (const PyCodeObject *)of;
+    return a == b || (a->co_firstlineno == b->co_firstlineno && a->co_filename == b->co_filename);
+}
+
 #endif
