@@ -13,6 +13,8 @@ FUZZ        ?= plans
 WHEEL_PYTHONS ?= $(PY)
 
 PY   := $(VENV)/bin/python
+# In several processes: one takes 25 minutes on two cores.
+ALL_TESTS := --numprocesses=auto --maxprocesses=4 --dist=worksteal tests/py
 # Every pip call names torch's exact version, so that no dependency of anything can ask for another.
 PIP  := $(PY) -m pip install --quiet --disable-pip-version-check $(TORCH_PIN)
 
@@ -72,14 +74,14 @@ test-c: $(VENV)/.stamp-test
 	@$(PY) setup.py --quiet ctest
 
 test-py: $(VENV)/.stamp-test build
-	$(PY) -m pytest -q --numprocesses=auto --maxprocesses=4 --dist=worksteal tests/py
+	$(PY) -m pytest -q $(ALL_TESTS)
 
 test-full: export DYCL_TEST_FULL = 1
 test-full: test
 
 # Another torch in an environment of its own: TORCH=2.15.0
 test-torch: $(VENV)/.stamp-test build
-	$(PY) tests/other_torch.py $(TORCH)
+	$(PY) tests/other_torch.py $(TORCH) $(ALL_TESTS)
 
 bench: $(VENV)/.stamp-bench build
 	$(PY) -m benchmarks $(BENCH)

@@ -90,19 +90,19 @@ def _prove(torch):
         warnings.warn(f"dycl was not tested with torch {torch.__version__}; its self-test passed, so it accelerates (this is said once)", RuntimeWarning, stacklevel=5)
 
 
-def _options(pack, precision):
+_WANTS_BF16 = {"f32": False, "float32": False, "torch.float32": False, "bf16": True, "bfloat16": True, "torch.bfloat16": True}
+
+
+def _wants_bf16(pack, precision):
     """Whether bfloat16 is asked for. Raises where the request makes no sense, on any machine."""
     if not isinstance(pack, bool):
         raise TypeError(f"pack is True or False, not {pack!r}")
-    wanted = _PRECISIONS.get(str(precision)) if isinstance(precision, str) or type(precision).__name__ == "dtype" else None
+    wanted = _WANTS_BF16.get(str(precision)) if isinstance(precision, str) or type(precision).__name__ == "dtype" else None
     if wanted is None:
         raise ValueError(f"precision is 'f32' or 'bf16' ('float32', 'bfloat16', or one of torch's two dtypes), not {precision!r}")
-    if wanted == "bf16" and not pack:
+    if wanted and not pack:
         raise ValueError("precision='bf16' keeps the weights a second time, in bfloat16: it does not go with pack=False")
-    return wanted == "bf16"
-
-
-_PRECISIONS = {"f32": "f32", "float32": "f32", "torch.float32": "f32", "bf16": "bf16", "bfloat16": "bf16", "torch.bfloat16": "bf16"}
+    return wanted
 
 
 def _bits(pack, bf16):
@@ -141,7 +141,7 @@ def accelerate(target=_MISSING, *, pack=True, precision="f32"):
     are required a call runs in torch. Of a module's other methods those that ``torch.no_grad`` decorates (transformers' ``generate``) run through dycl as
     a whole when they are called on the module that was accelerated. ``copy.deepcopy`` and pickling of an accelerated module give a plain one, as for ``torch.compile``.
     """
-    bf16 = _options(pack, precision)
+    bf16 = _wants_bf16(pack, precision)
     if target is _MISSING:
         return functools.partial(accelerate, pack=pack, precision=precision)
     ready = _setup()

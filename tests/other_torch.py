@@ -9,10 +9,10 @@ import os
 import pathlib
 import subprocess
 import sys
+import tomllib
 import venv
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-TOOLS = ["numpy>=2", "onednn-cpu-gomp", "pytest>=8", "pytest-xdist", "expecttest", "transformers==5.23.0", "nbclient", "nbformat", "ipykernel"]
 # What torch asks for, by its own metadata.
 WANTED = """
 import importlib.metadata
@@ -21,6 +21,12 @@ for line in importlib.metadata.requires("torch") or []:
     if "extra" not in marker and not name.strip().lower().startswith("triton"):
         print(name.strip())
 """
+
+
+def tools():
+    """What dycl and its tests need beside torch, as pyproject.toml says."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return project["dependencies"] + [name for name in project["optional-dependencies"]["test"] if not name.startswith("torch==")]
 
 
 def environment(version):
@@ -32,7 +38,7 @@ def environment(version):
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "--no-deps", f"torch=={version}"], check=True)
         wanted = subprocess.run([python, "-c", WANTED], check=True, capture_output=True, text=True).stdout.split("\n")
-        subprocess.run([*pip, *TOOLS, *filter(None, wanted)], check=True)
+        subprocess.run([*pip, *tools(), *filter(None, wanted)], check=True)
         stamp.touch()
     return python
 
@@ -41,8 +47,7 @@ def main(version, *options):
     python = environment(version)
     space = {**os.environ, "PYTHONPATH": str(ROOT), "DYCL_TRUST_TORCH": "1"}
     subprocess.run([python, "-c", "import torch; print('torch', torch.__version__)"], check=True)
-    return subprocess.run([python, "-m", "pytest", "-q", *(options or ("--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal", "tests/py"))],
-                          cwd=ROOT, env=space).returncode
+    return subprocess.run([python, "-m", "pytest", "-q", *(options or ["tests/py"])], cwd=ROOT, env=space).returncode
 
 
 if __name__ == "__main__":

@@ -298,7 +298,7 @@ static int count_references(PyTypeObject *probe, ternaryfunc way, Py_ssize_t *ou
     return result;
 }
 
-/* Where it fails, nothing is called through frames. */
+/* It fails where no frames can be made: then nothing is called through them. */
 static void measure_held(PyObject *frames) {
     PyTypeObject *probe = (PyTypeObject *)PyObject_GetAttrString(frames, "Probe");
     Py_ssize_t torch[3], ours[3], *all[3] = {&held.self, &held.by_place, &held.by_name};

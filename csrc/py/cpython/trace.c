@@ -9,7 +9,7 @@ enum { TOOLS = 6 }; /* sys.monitoring's, for everybody */
 
 /* The functions that say what is listened to. They take their arguments as an array in 3.12 and 3.13. */
 static dycl_function_of_array original_set_events, original_set_local_events;
-static PyObject *get_events, *get_tool; /* owned */
+static PyObject *get_events; /* owned */
 static int local; /* some code was, or may have been, listened to by itself; which is not known, so this stays */
 
 /* A tool's events everywhere, or -1: unknown. */
@@ -53,18 +53,19 @@ void dycl_trace_setup(void) {
     dycl_monitored = 1;
     if (!monitoring) return;
     get_events = PyObject_GetAttrString(monitoring, "get_events");
-    get_tool = PyObject_GetAttrString(monitoring, "get_tool");
+    PyObject *get_tool = PyObject_GetAttrString(monitoring, "get_tool");
     original_set_events = watch(monitoring, "set_events", door_set_events);
     original_set_local_events = watch(monitoring, "set_local_events", door_set_local_events);
     PyErr_Clear();
-    if (!get_events || !get_tool || !original_set_events || !original_set_local_events) return;
-    for (int tool = 0; tool < TOOLS; tool++) { /* one that is there already may listen to some code */
+    int found = get_events && get_tool && original_set_events && original_set_local_events;
+    for (int tool = 0; found && tool < TOOLS; tool++) { /* one that is there already may listen to some code */
         PyObject *name = PyObject_CallFunction(get_tool, "i", tool);
         if (name != Py_None) local = 1;
         Py_XDECREF(name);
         PyErr_Clear();
     }
-    look();
+    Py_XDECREF(get_tool);
+    if (found) look();
 }
 #else
 void dycl_trace_setup(void) {}
