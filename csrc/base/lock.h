@@ -12,11 +12,11 @@
 #include <stdatomic.h>
 
 typedef enum {
-    DYCL_LOCK_PACK,       /* exec/pack.c */
+    DYCL_LOCK_PACK,       /* exec/pack/pack.c */
     DYCL_LOCK_LAYOUTS,    /* dnnl/layout.c */
     DYCL_LOCK_PRIMITIVES, /* dnnl/cache.c */
-    DYCL_LOCK_MEASURES,   /* exec/measure.c */
-    DYCL_LOCK_PROFILE,    /* exec/profile.c */
+    DYCL_LOCK_MEASURES,   /* exec/tune/measure.c */
+    DYCL_LOCK_PROFILE,    /* exec/tune/profile.c */
     DYCL_LOCK_ENV,        /* base/env.c */
     DYCL_LOCK_PAGES,      /* base/pages.c */
     DYCL_LOCK_HEAP,       /* base/heap.c */

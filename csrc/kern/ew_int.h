@@ -24,7 +24,7 @@
 #define INT_sub(T, U, x, y)      EW_WRAP(T, U, x, -, y)
 #define INT_mul(T, U, x, y)      EW_WRAP(T, U, x, *, y)
 /* The most negative number over -1 traps in hardware; it wraps here. So does anything over 0, which never gets here
- * (py/bind_elementwise.c): it is 0, as no mistake elsewhere is worth a process. */
+ * (py/bind/elementwise.c): it is 0, as no mistake elsewhere is worth a process. */
 #define INT_MINUS_ONE(T, y)       (EW_SIGNED(T) && (y) == (T)-1)
 #define INT_trunc_div(T, U, x, y) (INT_MINUS_ONE(T, y) ? EW_WRAP(T, U, 0, -, x) : (y) == 0 ? (T)0 : (T)((x) / (y)))
 #define INT_fmod(T, U, x, y)      (INT_MINUS_ONE(T, y) || (y) == 0 ? (T)0 : (T)((x) % (y)))

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/host.h"
-#include "exec/plan.h"
+#include "exec/plan/plan.h"
 #include "hosted_random.h"
 
 static int failures;

@@ -1,8 +1,8 @@
 /* exec/measure: the fastest way is found whatever the order, with disturbed runs, hopeless and impossible ways;
  * measures are shared, counted and bounded. */
 #define _GNU_SOURCE
-#include "exec/measure.h"
-#include "exec/profile.h"
+#include "exec/tune/measure.h"
+#include "exec/tune/profile.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "exec/pieces.h"
-#include "exec/workspace.h"
+#include "exec/cache/pieces.h"
+#include "exec/plan/workspace.h"
 #include "opt/period.h"
 #include "random.h"
 

@@ -1,9 +1,9 @@
 /* Plans against a reference interpreter: random graphs of every family, cold and tuned; packing, bad indices, memory
  * planning. */
 #include "base/alloc.h"
-#include "exec/builder.h"
-#include "exec/plan.h"
-#include "exec/workspace.h"
+#include "exec/builder/builder.h"
+#include "exec/plan/plan.h"
+#include "exec/plan/workspace.h"
 #include "plan_reference.h"
 #include "random.h"
 

@@ -1,8 +1,8 @@
 /* Plans when memory runs out at any point, and plans in several threads while constants are written and forgotten. */
 #define _POSIX_C_SOURCE 200809L
 #include "base/alloc.h"
-#include "exec/plan.h"
-#include "exec/workspace.h"
+#include "exec/plan/plan.h"
+#include "exec/plan/workspace.h"
 #include "plan_reference.h"
 
 #include <omp.h>

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "exec/measure.h"
-#include "exec/pack.h"
-#include "exec/plan.h"
+#include "exec/tune/measure.h"
+#include "exec/pack/pack.h"
+#include "exec/plan/plan.h"
 #include "kern/bf16.h"
 #include "kern/screen.h"
 #include "random.h"

@@ -4,13 +4,13 @@
 #define _GNU_SOURCE
 #include "base/alloc.h"
 #include "dnnl/dnnl.h"
-#include "exec/ahead.h"
-#include "exec/cache.h"
-#include "exec/measure.h"
-#include "exec/pieces.h"
-#include "exec/profile.h"
-#include "exec/teams.h"
-#include "exec/workspace.h"
+#include "exec/plan/ahead.h"
+#include "exec/cache/cache.h"
+#include "exec/tune/measure.h"
+#include "exec/cache/pieces.h"
+#include "exec/tune/profile.h"
+#include "exec/cache/teams.h"
+#include "exec/plan/workspace.h"
 #include "plan_reference.h"
 
 #include <omp.h>
@@ -100,7 +100,7 @@ static void free_outputs(void **out) {
     for (int o = 0; o < 8; o++) free(out[o]);
 }
 
-/* As csrc/py/segment.c does it. */
+/* As csrc/py/region/segment.c does it. */
 static dycl_status run_segment(net *s, void *const *out) {
     dycl_segment *segment = NULL;
     dycl_plan *plan = NULL;

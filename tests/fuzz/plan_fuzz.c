@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "exec/plan.h"
-#include "exec/workspace.h"
+#include "exec/plan/plan.h"
+#include "exec/plan/workspace.h"
 #include "mutate.h"
 
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room);

@@ -56,7 +56,7 @@ def inputs_of(inputs):
 
 
 def left_to_torch(stats):
-    """Operators that torch runs each time: not those that it shows once (py/form.h)."""
+    """Operators that torch runs each time: not those that it shows once (py/torch/form.h)."""
     return stats["torch"] - stats["bails"].get("first", 0)
 
 

@@ -1,6 +1,6 @@
 """Infinities and NaNs come through fused convolutions, rectifiers and pooling as in eager torch.
 
-oneDNN's relu and max pooling turn a NaN into a number; plans that use them are guarded (csrc/exec/guard.h)."""
+oneDNN's relu and max pooling turn a NaN into a number; plans that use them are guarded (csrc/exec/builder/guard.h)."""
 
 import warnings
 

@@ -70,7 +70,7 @@ def test_builds_without_any_internal(tmp_path):
     together = tmp_path / "all.c"
     together.write_text(
         "".join(f'#include "py/cpython/{path.name}"\n' for path in sorted((PYTHON / "cpython").glob("*.[ch]")))
-        + '#include "py/shortcut.c"\n'
+        + '#include "py/intercept/shortcut.c"\n'
     )
     for defines in ([], ["-DDYCL_PUBLIC_API"]):
         result = subprocess.run(["gcc", *headers(), *defines, str(together)], capture_output=True, text=True)

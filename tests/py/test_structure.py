@@ -51,7 +51,7 @@ def test_every_public_header_opens_with_a_comment():
 def test_locks_are_where_a_fork_finds_them():
     """A lock that a fork does not take may be held for ever in the child (the runner's is made anew there)."""
     own = [str(p.relative_to(ROOT)) for p in sources() if re.search(r"pthread_(mutex|rwlock|spinlock)_t|PTHREAD_MUTEX|sem_t\b", p.read_text())]
-    assert sorted(own) == ["base/lock.c", "exec/ahead.c"]
+    assert sorted(own) == ["base/lock.c", "exec/plan/ahead.c"]
 
 
 def test_lines_fit():

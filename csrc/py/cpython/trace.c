@@ -3,7 +3,7 @@
 int dycl_monitored;
 
 #if DYCL_HAS_MONITORING
-#include "py/watch.h"
+#include "py/intercept/watch.h"
 
 enum { TOOLS = 6 }; /* sys.monitoring's, for everybody */
 

@@ -1,0 +1,303 @@
+#include "exec/plan/check.h"
+
+#include "base/alloc.h"
+#include "base/sanitize.h"
+
+#include <string.h>
+
+typedef struct chunk {
+    struct chunk *older;
+    size_t used, size;
+    char data[] __attribute__((aligned(16)));
+} chunk;
+
+void *dycl_plan_alloc(dycl_plan *plan, size_t size) {
+    chunk *top = plan->arena;
+    if (!DYCL_SANITIZED) size = (size + 15) & ~(size_t)15;
+    if (!top || DYCL_SANITIZED || top->size - top->used < size) {
+        size_t room = DYCL_SANITIZED || size > 4000 ? size : 4000;
+        top = dycl_alloc(sizeof(chunk) + room);
+        if (!top) {
+            dycl_error_set("out of memory");
+            return NULL;
+        }
+        top->older = plan->arena;
+        top->used = 0;
+        top->size = room;
+        plan->arena = top;
+    }
+    void *out = top->data + top->used;
+    top->used += size;
+    return memset(out, 0, size);
+}
+
+static dycl_status grow(void **array, uint32_t *room, uint32_t needed, size_t element) {
+    if (needed <= *room) return DYCL_OK;
+    uint32_t wanted = *room ? *room * 2 : 32;
+    while (wanted < needed) wanted *= 2;
+    void *bigger = dycl_realloc(*array, wanted * element);
+    if (!bigger) return dycl_error_set("out of memory");
+    *array = bigger;
+    *room = wanted;
+    return DYCL_OK;
+}
+
+dycl_status dycl_maker_init(dycl_maker *b, dycl_plan *plan) {
+    memset(b, 0, sizeof *b);
+    b->plan = plan;
+    b->program = &plan->program;
+    const dycl_graph *g = &plan->program.graph;
+    uint32_t room = 0;
+    dycl_status status = grow((void **)&b->slots, &room, g->value_count + 16, sizeof(dycl_slot));
+    if (status != DYCL_OK) return status;
+    b->slot_room = room;
+    b->slot_count = g->value_count;
+    b->dense = dycl_alloc(g->value_count * sizeof(uint32_t));
+    if (!b->dense) return dycl_error_set("out of memory");
+    memset(b->dense, 0xff, g->value_count * sizeof(uint32_t));
+    for (uint32_t v = 0; v < g->value_count; v++) {
+        const dycl_value *value = &g->values[v];
+        dycl_slot *slot = &b->slots[v];
+        memset(slot, 0, sizeof *slot);
+        slot->first = slot->share = DYCL_NONE;
+        slot->last = 0;
+        slot->place = 0;
+        slot->fixed = value->kind != DYCL_VALUE_NODE || plan->program.is_output[v];
+        if (value->kind == DYCL_VALUE_SCALAR)
+            slot->bytes = sizeof(dycl_scalar);
+        else if (value->root == v)
+            slot->bytes = (size_t)dycl_value_extent(value) * dycl_dtype_size((dycl_dtype)value->dtype);
+    }
+    return DYCL_OK;
+}
+
+void dycl_maker_free(dycl_maker *b) {
+    dycl_free(b->slots);
+    dycl_free(b->dense);
+    dycl_free(b->blocked);
+    dycl_free(b->lower);
+    dycl_free(b->touches);
+    dycl_free(b->touch_start);
+    memset(b, 0, sizeof *b);
+}
+
+dycl_status dycl_make_slot(dycl_maker *b, size_t bytes, uint32_t *out_slot) {
+    dycl_status status = grow((void **)&b->slots, &b->slot_room, b->slot_count + 1, sizeof(dycl_slot));
+    if (status != DYCL_OK) return status;
+    b->slots[b->slot_count] = (dycl_slot){.bytes = bytes, .first = DYCL_NONE, .share = DYCL_NONE};
+    *out_slot = b->slot_count++;
+    return DYCL_OK;
+}
+
+dycl_status dycl_make_kept(dycl_maker *b, size_t bytes, uint32_t *out_slot) {
+    char *keep = dycl_plan_alloc(b->plan, bytes + (b->plan->check ? DYCL_RED_ZONE : 0));
+    if (!keep) return DYCL_ERROR;
+    if (b->plan->check) dycl_check_mark(keep + bytes);
+    dycl_status status = dycl_make_slot(b, bytes, out_slot);
+    if (status != DYCL_OK) return status;
+    b->slots[*out_slot].fixed = 1;
+    b->slots[*out_slot].keep = keep;
+    return DYCL_OK;
+}
+
+static void touch(dycl_maker *b, dycl_ref ref, size_t bytes, uint32_t write) {
+    uint32_t slot = ref.slot, step = b->plan->step_count;
+    dycl_slot *s = &b->slots[slot];
+    if (bytes && (ref.offset < 0 || (size_t)ref.offset + bytes > s->bytes)) {
+        dycl_error_set("check: step %u would touch %zu bytes at %lld of slot %u, which has %zu", step, bytes,
+                       (long long)ref.offset, slot, s->bytes);
+        b->failed = 1;
+        return;
+    }
+    if (s->first == DYCL_NONE) s->first = step;
+    s->last = step;
+    if (grow((void **)&b->touches, &b->touch_room, b->touch_count + 1, sizeof *b->touches) != DYCL_OK) {
+        b->failed = 1;
+        return;
+    }
+    b->touches[b->touch_count].step = step;
+    b->touches[b->touch_count].slot = slot;
+    b->touches[b->touch_count++].write = write;
+}
+
+void dycl_make_read_at(dycl_maker *b, dycl_ref ref, size_t bytes) { touch(b, ref, bytes, 0); }
+void dycl_make_write_at(dycl_maker *b, dycl_ref ref, size_t bytes) { touch(b, ref, bytes, 1); }
+void dycl_make_read(dycl_maker *b, const dycl_tensor *t) { touch(b, t->ref, dycl_tensor_bytes(t), 0); }
+void dycl_make_write(dycl_maker *b, const dycl_tensor *t) { touch(b, t->ref, dycl_tensor_bytes(t), 1); }
+void dycl_make_serial(dycl_maker *b) { b->plan->infos[b->plan->step_count - 1].serial = 1; }
+
+dycl_status dycl_make_scratch(dycl_maker *b, size_t bytes, dycl_ref *out) {
+    out->offset = 0;
+    dycl_status status = dycl_make_slot(b, bytes ? bytes : 64, &out->slot);
+    if (status == DYCL_OK) touch(b, *out, bytes, 1);
+    return status;
+}
+
+dycl_status dycl_make_step(dycl_maker *b, dycl_step_fn run, void *args, const char *kernel, double cost) {
+    dycl_plan *plan = b->plan;
+    if (b->failed) return DYCL_ERROR;
+    if (plan->step_count == plan->step_room) {
+        uint32_t room = plan->step_room, again = plan->step_room;
+        dycl_status status = grow((void **)&plan->steps, &room, plan->step_count + 1, sizeof(dycl_step));
+        if (status == DYCL_OK)
+            status = grow((void **)&plan->infos, &again, plan->step_count + 1, sizeof(dycl_step_info));
+        if (status != DYCL_OK) return status;
+        plan->step_room = room;
+    }
+    plan->steps[plan->step_count] = (dycl_step){run, args};
+    plan->infos[plan->step_count] = (dycl_step_info){.block = b->block, .kernel = kernel, .cost = cost};
+    plan->step_count++;
+    plan->estimate += cost;
+    return DYCL_OK;
+}
+
+dycl_status dycl_make_prim(dycl_maker *b, dycl_prim *prim) {
+    dycl_plan *plan = b->plan;
+    dycl_status status = grow((void **)&plan->prims, &plan->prim_room, plan->prim_count + 1, sizeof(dycl_prim *));
+    if (status != DYCL_OK) {
+        dycl_prim_release(prim);
+        return status;
+    }
+    plan->prims[plan->prim_count++] = prim;
+    return DYCL_OK;
+}
+
+dycl_status dycl_make_measure(dycl_maker *b, dycl_measure *measure) {
+    dycl_plan *plan = b->plan;
+    if (!measure) return DYCL_OK;
+    dycl_status status =
+        grow((void **)&plan->measures, &plan->measure_room, plan->measure_count + 1, sizeof(dycl_measure *));
+    if (status != DYCL_OK) {
+        dycl_measure_release(measure);
+        return status;
+    }
+    plan->measures[plan->measure_count++] = measure;
+    if (plan->step_count) plan->infos[plan->step_count - 1].measure = measure;
+    return DYCL_OK;
+}
+
+dycl_ref dycl_make_ref(const dycl_maker *b, uint32_t v) {
+    const dycl_value *value = dycl_make_value(b, v);
+    return (dycl_ref){value->root, 0, value->offset * (int64_t)dycl_dtype_size((dycl_dtype)value->dtype)};
+}
+
+void dycl_make_tensor(const dycl_maker *b, uint32_t v, dycl_tensor *out) {
+    const dycl_value *value = dycl_make_value(b, v);
+    out->ref = dycl_make_ref(b, v);
+    out->dtype = (dycl_dtype)value->dtype;
+    out->rank = value->rank;
+    memcpy(out->sizes, value->sizes, sizeof out->sizes);
+    memcpy(out->strides, value->strides, sizeof out->strides);
+}
+
+int64_t dycl_tensor_numel(const dycl_tensor *t) {
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= t->sizes[i];
+    return n;
+}
+
+size_t dycl_tensor_bytes(const dycl_tensor *t) {
+    int64_t last = 0;
+    for (int i = 0; i < t->rank; i++) {
+        if (t->sizes[i] == 0) return 0;
+        last += (t->sizes[i] - 1) * t->strides[i];
+    }
+    return (size_t)(last + 1) * dycl_dtype_size(t->dtype);
+}
+
+int dycl_tensor_contiguous(const dycl_tensor *t) {
+    int64_t expected = 1;
+    for (int i = t->rank - 1; i >= 0; i--) {
+        if (t->sizes[i] == 0) return 1;
+        if (t->sizes[i] == 1) continue;
+        if (t->strides[i] != expected) return 0;
+        expected *= t->sizes[i];
+    }
+    return 1;
+}
+
+int dycl_tensor_channels_last(const dycl_tensor *t) {
+    static const int order[4] = {1, 3, 2, 0};
+    int64_t expected = 1;
+    if (t->rank != 4) return 0;
+    for (int i = 0; i < 4; i++) {
+        if (t->strides[order[i]] != expected) return 0;
+        expected *= t->sizes[order[i]];
+    }
+    return 1;
+}
+
+/* ---- Copies */
+
+typedef struct {
+    dycl_ref to, from;
+    int64_t to_strides[DYCL_MAX_RANK], from_strides[DYCL_MAX_RANK], sizes[DYCL_MAX_RANK];
+    int rank;
+    size_t element, bytes; /* bytes: both contiguous */
+} copy_args;
+
+static dycl_status copy_run(const dycl_step *step, dycl_plan *plan) {
+    const copy_args *a = step->args;
+    if (a->bytes && a->bytes <= 4096)
+        memcpy(dycl_at(plan, a->to), dycl_at(plan, a->from), a->bytes);
+    else
+        dycl_kern_copy(dycl_at(plan, a->to), a->to_strides, dycl_at(plan, a->from), a->from_strides, a->sizes, a->rank,
+                       a->element);
+    return DYCL_OK;
+}
+
+dycl_status dycl_make_copy(dycl_maker *b, const dycl_tensor *from, const dycl_tensor *to) {
+    int64_t n = dycl_tensor_numel(to);
+    if (n == 0) return DYCL_OK;
+    copy_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    a->to = to->ref;
+    a->from = from->ref;
+    a->rank = to->rank;
+    a->element = dycl_dtype_size(to->dtype);
+    memcpy(a->sizes, to->sizes, sizeof a->sizes);
+    memcpy(a->to_strides, to->strides, sizeof a->to_strides);
+    memcpy(a->from_strides, from->strides, sizeof a->from_strides);
+    if (dycl_tensor_contiguous(from) && dycl_tensor_contiguous(to)) a->bytes = (size_t)n * a->element;
+    dycl_make_read(b, from);
+    dycl_make_write(b, to);
+    return dycl_make_step(b, copy_run, a, "copy", 20 + 0.1 * (double)n * (double)a->element);
+}
+
+dycl_status dycl_make_contiguous(dycl_maker *b, uint32_t v, dycl_tensor *out) {
+    dycl_make_tensor(b, v, out);
+    if (dycl_tensor_contiguous(out)) {
+        dycl_strides_contiguous(out->rank, out->sizes, out->strides);
+        return DYCL_OK;
+    }
+    dycl_tensor from = *out;
+    dycl_strides_contiguous(out->rank, out->sizes, out->strides);
+    out->ref.offset = 0;
+    if (b->dense[v] != DYCL_NONE) {
+        out->ref.slot = b->dense[v];
+        return DYCL_OK;
+    }
+    dycl_status status =
+        dycl_make_slot(b, (size_t)dycl_tensor_numel(out) * dycl_dtype_size(out->dtype), &out->ref.slot);
+    if (status != DYCL_OK) return status;
+    b->dense[v] = out->ref.slot;
+    return dycl_make_copy(b, &from, out);
+}
+
+dycl_status dycl_make_target(dycl_maker *b, uint32_t v, dycl_tensor *out) {
+    dycl_make_tensor(b, v, out);
+    if (dycl_tensor_contiguous(out)) {
+        dycl_strides_contiguous(out->rank, out->sizes, out->strides);
+        return DYCL_OK;
+    }
+    dycl_strides_contiguous(out->rank, out->sizes, out->strides);
+    out->ref.offset = 0;
+    return dycl_make_slot(b, (size_t)dycl_tensor_numel(out) * dycl_dtype_size(out->dtype), &out->ref.slot);
+}
+
+dycl_status dycl_make_finish(dycl_maker *b, uint32_t v, const dycl_tensor *target) {
+    dycl_tensor to;
+    dycl_make_tensor(b, v, &to);
+    if (to.ref.slot == target->ref.slot) return DYCL_OK;
+    return dycl_make_copy(b, target, &to);
+}

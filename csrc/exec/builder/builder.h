@@ -1,0 +1,114 @@
+/* Turns the blocks of a program into steps. Private to csrc/exec.
+ *
+ * Ownership: a dycl_maker borrows the plan; what it allocates for itself dies with dycl_maker_free. Threads: one at a
+ * time.
+ * Protocol: while a step is being built, dycl_make_read/_write say what it touches, then dycl_make_step appends it. */
+#ifndef DYCL_EXEC_BUILDER_BUILDER_H
+#define DYCL_EXEC_BUILDER_BUILDER_H
+
+#include "exec/plan/step.h"
+
+typedef struct {
+    size_t bytes;         /* what a step may touch */
+    uint32_t first, last; /* steps; first DYCL_NONE: never touched */
+    uint32_t share;       /* slot whose memory it takes over at `first`, or DYCL_NONE */
+    int64_t place;        /* offset in the workspace */
+    uint8_t fixed;        /* feed, scalar, output: not in the workspace */
+    void *keep;           /* memory of the plan's arena that outlives a run, or NULL */
+} dycl_slot;
+
+typedef struct {
+    dycl_plan *plan;
+    dycl_program *program;
+    dycl_slot *slots;
+    uint32_t slot_count, slot_room;
+    struct {
+        uint32_t step, slot, write;
+    } * touches; /* in the order of the steps */
+    uint32_t touch_count, touch_room;
+    int failed; /* a touch could not be noted, or is outside its slot; the message is set */
+    uint32_t *touch_start;
+    uint32_t block;                /* being built */
+    uint32_t *dense;               /* value -> slot of a contiguous copy made earlier, or DYCL_NONE */
+    struct dycl_blocked **blocked; /* root value -> its other layout (blocked.h), or NULL */
+    struct dycl_lower *lower;      /* state of one tile block (lower.h) */
+} dycl_maker;
+
+dycl_status dycl_maker_init(dycl_maker *b, dycl_plan *plan);
+void dycl_maker_free(dycl_maker *b);
+
+void *dycl_plan_alloc(dycl_plan *plan, size_t size); /* zeroed, from the plan's arena; NULL when out of memory */
+dycl_status dycl_make_slot(dycl_maker *b, size_t bytes, uint32_t *out_slot);
+void dycl_make_serial(dycl_maker *b); /* the last step runs on one thread and may run beside others */
+/* Memory that keeps its contents from run to run. */
+dycl_status dycl_make_kept(dycl_maker *b, size_t bytes, uint32_t *out_slot);
+/* Scratch memory of the step being built. */
+dycl_status dycl_make_scratch(dycl_maker *b, size_t bytes, dycl_ref *out);
+dycl_status dycl_make_step(dycl_maker *b, dycl_step_fn run, void *args, const char *kernel, double cost);
+dycl_status dycl_make_prim(dycl_maker *b,
+                           dycl_prim *prim); /* the plan takes the reference, and the last step shows it */
+/* The plan takes the reference, and the step made last shows what was measured. NULL is allowed. */
+dycl_status dycl_make_measure(dycl_maker *b, dycl_measure *measure);
+dycl_ref dycl_make_ref(const dycl_maker *b, uint32_t value); /* a value's first element */
+
+static inline const dycl_value *dycl_make_value(const dycl_maker *b, uint32_t v) {
+    return &b->program->graph.values[v];
+}
+
+/* A value as a tensor in memory: what a view, a copy made on the way or an output comes down to. */
+typedef struct {
+    dycl_ref ref;
+    dycl_dtype dtype;
+    int rank;
+    int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
+} dycl_tensor;
+void dycl_make_tensor(const dycl_maker *b, uint32_t value, dycl_tensor *out);
+/* What the step being built touches. Its slots must have these bytes: else dycl_make_step refuses, which is a bug, and
+ * the segment runs in torch. */
+void dycl_make_read(dycl_maker *b, const dycl_tensor *t);
+void dycl_make_write(dycl_maker *b, const dycl_tensor *t);
+void dycl_make_read_at(dycl_maker *b, dycl_ref ref, size_t bytes);
+void dycl_make_write_at(dycl_maker *b, dycl_ref ref, size_t bytes);
+size_t dycl_tensor_bytes(const dycl_tensor *t); /* from its first element to one past the last */
+int dycl_tensor_contiguous(const dycl_tensor *t);
+int dycl_tensor_channels_last(const dycl_tensor *t); /* rank 4, dense */
+int64_t dycl_tensor_numel(const dycl_tensor *t);
+/* The value contiguous: itself, or a copy (a step of its own). */
+dycl_status dycl_make_contiguous(dycl_maker *b, uint32_t value, dycl_tensor *out);
+/* An output that a kernel writes contiguously: the value itself, or a temporary; `finish` copies that to its place. */
+dycl_status dycl_make_target(dycl_maker *b, uint32_t value, dycl_tensor *out);
+dycl_status dycl_make_finish(dycl_maker *b, uint32_t value, const dycl_tensor *target);
+dycl_status dycl_make_copy(dycl_maker *b, const dycl_tensor *from, const dycl_tensor *to); /* same sizes and dtype */
+
+/* Whether a constant may be kept in another form than the program's own. */
+static inline int dycl_make_may_pack(const dycl_maker *b) { return !(b->program->graph.options & DYCL_OPTION_NO_PACK); }
+/* How a constant's packed form is found at run time; *out is NULL when the value cannot be a constant or may not be
+ * packed. scale_channels: 0, or the output channels whose factors are multiplied in. */
+dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_prim *prim, int64_t scale_channels,
+                              dycl_binding **out);
+void *dycl_plan_grow(void *block, size_t size); /* dycl_realloc with a message */
+
+/* ---- One builder a family; each appends the steps of the current block. */
+dycl_status dycl_make_tile(dycl_maker *b, const dycl_block *block);
+dycl_status dycl_make_matmul(dycl_maker *b, const dycl_block *block);
+dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block);
+dycl_status dycl_make_pool(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_attention(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_reduce(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_group_norm(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_resize(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_grouped(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_recurrent(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_scatter(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_host(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_hosted(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_gather(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_join(dycl_maker *b, const dycl_block *block);
+dycl_status dycl_make_create(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_band(dycl_maker *b, const dycl_node *node);
+
+/* Places every slot of the workspace (memory.c), with `zone` bytes behind it that are nobody's: *out_bytes is its size.
+ */
+dycl_status dycl_memory_plan(dycl_slot *slots, uint32_t count, size_t zone, size_t *out_bytes);
+
+#endif

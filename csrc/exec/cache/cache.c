@@ -1,0 +1,196 @@
+#include "exec/cache/cache.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/heap.h"
+#include "dnnl/dnnl.h"
+#include "exec/cache/pieces.h"
+#include "exec/tune/profile.h"
+#include "exec/cache/teams.h"
+
+#define BUCKETS           8192
+#define DYCL_CACHE_KEY    48
+#define DYCL_CACHE_STEADY 4 /* sightings that count as coming back */
+
+struct dycl_plan_cache {
+    dycl_segment *bucket[BUCKETS];
+    dycl_segment *newest, *oldest;
+    uint32_t count;
+};
+
+dycl_plan_cache *dycl_plan_cache_create(void) { return dycl_alloc_zero(sizeof(dycl_plan_cache)); }
+
+void dycl_segment_retain(dycl_segment *segment) { segment->references++; }
+
+void dycl_segment_release(dycl_segment *segment) {
+    if (!segment || --segment->references) return;
+    dycl_pieces_free(segment->pieces);
+    dycl_graph_free(&segment->graph);
+    dycl_free(segment->outputs);
+    dycl_teams_free(segment);
+    if (segment->plan) dycl_plan_release(segment->plan);
+    dycl_free(segment);
+}
+
+static void take_out_of_recency(dycl_plan_cache *cache, dycl_segment *s) {
+    if (s->newer)
+        s->newer->older = s->older;
+    else
+        cache->newest = s->older;
+    if (s->older)
+        s->older->newer = s->newer;
+    else
+        cache->oldest = s->newer;
+    s->newer = s->older = NULL;
+}
+
+static void put_newest(dycl_plan_cache *cache, dycl_segment *s) {
+    s->older = cache->newest;
+    s->newer = NULL;
+    if (cache->newest)
+        cache->newest->newer = s;
+    else
+        cache->oldest = s;
+    cache->newest = s;
+}
+
+static void drop(dycl_plan_cache *cache, dycl_segment *s) {
+    dycl_segment **link = &cache->bucket[s->hash % BUCKETS];
+    while (*link != s) link = &(*link)->chain;
+    *link = s->chain;
+    take_out_of_recency(cache, s);
+    s->cached = 0;
+    cache->count--;
+    dycl_teams_free(s);
+    dycl_plan_release(s->plan); /* a TraceGraph may keep the segment: it would make a plan again */
+    s->plan = NULL;
+    s->tuned = 0;
+    dycl_segment_release(s);
+}
+
+/* A primitive's code and descriptors are oneDNN's: 64 KB is what convolutions and products were seen to take. */
+size_t dycl_plan_cache_bytes(void) { return dycl_heap_bytes() + (size_t)dycl_dnnl_alive() * 65536; }
+
+/* Room for one more. Segments that a TraceGraph keeps free little: a few at a time, so that they never empty the cache.
+ */
+static void make_room(dycl_plan_cache *cache) {
+    if (cache->count >= DYCL_CACHE_SEGMENTS) drop(cache, cache->oldest);
+    for (int n = 0; n < 4 && cache->count > DYCL_CACHE_LEAST && dycl_plan_cache_bytes() > DYCL_CACHE_BYTES; n++)
+        drop(cache, cache->oldest);
+}
+
+void dycl_plan_cache_clear(dycl_plan_cache *cache) {
+    while (cache->oldest) drop(cache, cache->oldest);
+}
+
+void dycl_plan_cache_release(dycl_plan_cache *cache) {
+    if (!cache) return;
+    dycl_plan_cache_clear(cache);
+    dycl_free(cache);
+}
+
+uint32_t dycl_plan_cache_count(const dycl_plan_cache *cache) { return cache->count; }
+
+int dycl_segment_matches(const dycl_segment *segment, const dycl_graph *graph, const uint32_t *outputs,
+                         int output_count) {
+    return segment->output_count == output_count &&
+           memcmp(segment->outputs, outputs, (size_t)output_count * sizeof *outputs) == 0 &&
+           dycl_graph_equal(&segment->graph, graph);
+}
+
+static dycl_status make_segment(const dycl_graph *graph, const uint32_t *outputs, int output_count, uint64_t hash,
+                                dycl_segment **out) {
+    dycl_status status;
+    dycl_segment *s = dycl_alloc_zero(sizeof *s);
+    if (!s) return dycl_error_set("out of memory for a segment");
+    s->references = 1;
+    s->hash = hash;
+    dycl_graph_init(&s->graph);
+    s->outputs = dycl_alloc((size_t)output_count * sizeof *outputs);
+    if (!s->outputs) {
+        status = dycl_error_set("out of memory for a segment");
+        goto fail;
+    }
+    memcpy(s->outputs, outputs, (size_t)output_count * sizeof *outputs);
+    s->output_count = output_count;
+    DYCL_TRY(dycl_graph_copy(&s->graph, graph));
+    *out = s;
+    return DYCL_OK;
+fail:
+    dycl_segment_release(s);
+    return status;
+}
+
+dycl_status dycl_plan_lookup(dycl_plan_cache *cache, const dycl_graph *graph, const uint32_t *outputs, int output_count,
+                             dycl_segment **out) {
+    uint64_t hash = dycl_graph_hash(graph);
+    for (int i = 0; i < output_count; i++) hash = (hash ^ outputs[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    for (dycl_segment *s = cache->bucket[hash % BUCKETS]; s; s = s->chain) {
+        if (s->hash != hash || !dycl_segment_matches(s, graph, outputs, output_count)) continue;
+        take_out_of_recency(cache, s);
+        put_newest(cache, s);
+        *out = s;
+        return DYCL_OK;
+    }
+    dycl_segment *s = NULL;
+    dycl_status status;
+    DYCL_TRY(make_segment(graph, outputs, output_count, hash, &s));
+    make_room(cache);
+    s->chain = cache->bucket[hash % BUCKETS];
+    cache->bucket[hash % BUCKETS] = s;
+    s->cached = 1;
+    put_newest(cache, s);
+    cache->count++;
+    *out = s;
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+/* Does it come back? What earlier processes saw says so at the first sight. */
+static void profile_key(const dycl_segment *s, char *out) {
+    snprintf(out, DYCL_CACHE_KEY, "segment %016llx comes back", (unsigned long long)s->hash);
+}
+
+static int was_steady(const dycl_segment *s) {
+    char key[DYCL_CACHE_KEY], way[DYCL_PROFILE_WAY];
+    profile_key(s, key);
+    return dycl_profile_recall(key, way);
+}
+
+static void note_steady(const dycl_segment *s) {
+    char key[DYCL_CACHE_KEY];
+    profile_key(s, key);
+    dycl_profile_note(key, "yes", dycl_plan_cost(s->plan));
+}
+
+dycl_status dycl_segment_plan(dycl_segment *s, dycl_plan **out) {
+    dycl_status status;
+    DYCL_TRY(dycl_teams_follow(s));
+    if (++s->sightings == DYCL_CACHE_STEADY && s->plan) note_steady(s);
+    if (!s->plan &&
+        (s->graph.options & DYCL_OPTION_BF16 || dycl_teams_tuned_before(s) || (s->sightings == 1 && was_steady(s)))) {
+        status = dycl_plan_create(&s->graph, s->outputs, s->output_count, DYCL_PLAN_TUNED, &s->plan);
+        if (status == DYCL_ERROR) return status;
+        s->tuned = status == DYCL_OK;
+        if (s->tuned) dycl_plan_pack_at_once(s->plan);
+    }
+    if (!s->plan) {
+        DYCL_TRY(dycl_plan_create(&s->graph, s->outputs, s->output_count, DYCL_PLAN_COLD, &s->plan));
+    } else if (!s->tuned) {
+        dycl_plan *tuned = NULL;
+        s->tuned = 1;
+        status = dycl_plan_create(&s->graph, s->outputs, s->output_count, DYCL_PLAN_TUNED, &tuned);
+        if (status == DYCL_ERROR) return status;
+        if (status == DYCL_OK) {
+            dycl_plan_release(s->plan);
+            s->plan = tuned;
+        }
+    }
+    if (s->tuned) dycl_teams_choose(s);
+    *out = s->plan;
+    return DYCL_OK;
+fail:
+    return status;
+}

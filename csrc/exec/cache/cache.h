@@ -1,0 +1,57 @@
+/* The plan cache: a segment's graph and outputs -> its plan. The first sight of a key makes a COLD plan, the second a
+ * TUNED one; what earlier processes saw again and again is tuned at first sight (profile.h).
+ *
+ * Ownership: segments are reference counted; the cache holds one reference to each of the DYCL_CACHE_SEGMENTS it keeps,
+ * or fewer when they take more than DYCL_CACHE_BYTES (least recently used ones go first). A segment outlives the cache
+ * entry while somebody retains it; its plan does not. Threads: GIL held (the cache is not locked). */
+#ifndef DYCL_EXEC_CACHE_CACHE_H
+#define DYCL_EXEC_CACHE_CACHE_H
+
+#include "exec/plan/plan.h"
+
+#define DYCL_CACHE_SEGMENTS 4096
+#define DYCL_CACHE_BYTES    ((size_t)256 << 20)
+#define DYCL_CACHE_LEAST    64 /* segments that are kept whatever they take */
+
+typedef struct dycl_pieces dycl_pieces; /* pieces.h */
+
+typedef struct dycl_segment {
+    dycl_graph graph;  /* a copy: the key */
+    uint32_t *outputs; /* key too */
+    int output_count;
+    uint64_t hash;
+    dycl_plan *plan;                  /* owned; COLD or TUNED */
+    int threads;                      /* that the plan may use, see teams.h */
+    struct dycl_teams *teams;         /* owned, */
+    struct dycl_other_threads *other; /* and this */
+    int tuned;                        /* 1: plan is TUNED, or tuning was tried and bailed */
+    uint64_t sightings;
+    dycl_pieces *pieces; /* owned; how it runs while its loop's trip count keeps changing */
+    uint64_t body;       /* identity of what it repeats, 0: nothing; when body_known */
+    int body_known;
+    int steady; /* times in a row that it came where it was expected */
+    uint32_t references;
+    struct dycl_segment *chain;         /* hash bucket */
+    struct dycl_segment *newer, *older; /* recency */
+    int cached;
+} dycl_segment;
+
+typedef struct dycl_plan_cache dycl_plan_cache;
+dycl_plan_cache *dycl_plan_cache_create(void); /* NULL: out of memory */
+void dycl_plan_cache_release(dycl_plan_cache *cache);
+void dycl_plan_cache_clear(dycl_plan_cache *cache); /* tests: every plan is made anew */
+uint32_t dycl_plan_cache_count(const dycl_plan_cache *cache);
+size_t dycl_plan_cache_bytes(void); /* what plans and segments take, about: of the process */
+
+/* Whether a segment is the one of this graph and these outputs. */
+int dycl_segment_matches(const dycl_segment *segment, const dycl_graph *graph, const uint32_t *outputs,
+                         int output_count);
+/* Finds or makes the segment; *out is borrowed from the cache. */
+dycl_status dycl_plan_lookup(dycl_plan_cache *cache, const dycl_graph *graph, const uint32_t *outputs, int output_count,
+                             dycl_segment **out);
+/* Counts a sighting and gives the plan to run now (borrowed), tuning when it is time. */
+dycl_status dycl_segment_plan(dycl_segment *segment, dycl_plan **out);
+void dycl_segment_retain(dycl_segment *segment);
+void dycl_segment_release(dycl_segment *segment);
+
+#endif

@@ -1,0 +1,236 @@
+#include "exec/builder/blocked.h"
+#include "exec/conv/conv.h"
+#include "exec/builder/guard.h"
+#include "exec/tile/lower.h"
+
+#include <string.h>
+
+/* Convolutions as oneDNN primitives, with what follows them done on the way out. oneDNN chooses the layouts; the
+ * weights are packed once when they are constant, else at each run. */
+
+dycl_status dycl_conv_weights(dycl_plan *plan, const dycl_conv_args *a, const void **out) {
+    *out = dycl_at(plan, a->weights);
+    if (!a->pack) return DYCL_OK;
+    const float *scale = a->has_scale ? dycl_at(plan, a->scale) : NULL;
+    const void *packed = NULL;
+    dycl_status status = a->binding ? dycl_binding_get(plan, a->binding, scale, &packed) : DYCL_OK;
+    if (status == DYCL_OK && !packed) {
+        dycl_pack_key key = a->once;
+        key.weights = *out;
+        key.scale = scale;
+        packed = dycl_at(plan, a->repacked);
+        status = dycl_pack_into(&key, scale && a->prim ? dycl_at(plan, a->scaled) : NULL, dycl_at(plan, a->repacked));
+    }
+    *out = packed;
+    return status;
+}
+
+static dycl_status conv_run(const dycl_step *step, dycl_plan *plan) {
+    const dycl_conv_args *a = step->args;
+    dycl_prim_args x = {.src = dycl_at(plan, a->src), .dst = dycl_at(plan, a->dst)};
+    dycl_status status = dycl_conv_weights(plan, a, &x.weights);
+    if (status != DYCL_OK) return status;
+    if (a->has_bias) x.bias = dycl_at(plan, a->bias);
+    x.scratch = dycl_at(plan, a->scratch);
+    for (int i = 0; i < a->post_count; i++)
+        if (a->has_post[i]) x.post[i] = dycl_at(plan, a->post[i]);
+    return dycl_prim_execute(a->prim, &x);
+}
+
+dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_prim *prim, int64_t scale_channels,
+                              dycl_binding **out) {
+    const dycl_graph *g = &b->program->graph;
+    *out = NULL;
+    if (!dycl_make_may_pack(b) || weights->ref.slot >= g->value_count ||
+        g->values[weights->ref.slot].kind != DYCL_VALUE_FEED)
+        return DYCL_OK;
+    dycl_plan *plan = b->plan;
+    if (plan->binding_count == plan->binding_room) {
+        uint32_t room = plan->binding_room ? 2 * plan->binding_room : 16;
+        dycl_binding **bigger = dycl_plan_grow(plan->bindings, room * sizeof *bigger);
+        if (!bigger) return DYCL_ERROR;
+        plan->bindings = bigger;
+        plan->binding_room = room;
+    }
+    dycl_binding *binding = dycl_plan_alloc(plan, sizeof *binding);
+    if (!binding) return DYCL_ERROR;
+    const dycl_value *feed = &g->values[weights->ref.slot];
+    binding->feed = feed->source;
+    binding->words = dycl_value_extent(feed) * (int64_t)dycl_dtype_size((dycl_dtype)feed->dtype) / 4;
+    binding->offset = weights->ref.offset;
+    binding->prim = prim;
+    binding->channels = scale_channels;
+    if (scale_channels) {
+        binding->per_channel = dycl_tensor_numel(weights) / scale_channels;
+        binding->scale = dycl_plan_alloc(plan, (size_t)scale_channels * sizeof(float));
+        if (!binding->scale) return DYCL_ERROR;
+    }
+    *out = plan->bindings[plan->binding_count++] = binding;
+    return DYCL_OK;
+}
+
+/* What follows the convolution, as post-ops; `residuals[i]`: value that post-op i reads, or DYCL_NONE. */
+static void describe_chain(const dycl_maker *b, const dycl_block *block, dycl_post_ops *post, uint32_t *residuals) {
+    const dycl_graph *g = &b->program->graph;
+    uint32_t before = g->nodes[block->first].out;
+    for (uint32_t n = b->program->next[block->first]; n != DYCL_NONE; n = b->program->next[n]) {
+        const dycl_node *node = &g->nodes[n];
+        const uint32_t *operands = dycl_node_operands(g, node);
+        if (node->op != DYCL_OP_batch_norm) {
+            dycl_post_op *op = &post->op[post->count];
+            residuals[post->count] = DYCL_NONE;
+            switch (node->op) {
+            case DYCL_EW_relu: op->kind = DYCL_POST_RELU; break;
+            case DYCL_EW_relu6:
+                op->kind = DYCL_POST_CLAMP;
+                op->beta = 6;
+                break;
+            case DYCL_EW_hardswish: op->kind = DYCL_POST_HARDSWISH; break;
+            default:
+                op->kind = DYCL_POST_ADD;
+                op->operand.rank = 4;
+                op->operand.opaque = 2;
+                for (int d = 0; d < 4; d++) op->operand.sizes[d] = g->values[before].sizes[d];
+                residuals[post->count] = operands[0] == before ? operands[1] : operands[0];
+            }
+            post->count++;
+        }
+        before = node->out;
+    }
+}
+
+static dycl_status make_primitive(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tensor *out, dycl_prim **prim) {
+    d->any_src = d->any_dst = 1;
+    dycl_status status = dycl_prim_conv(d, prim);
+    if (status != DYCL_BAIL) return status;
+    int64_t strides[4];
+    d->any_src = d->any_dst = 0;
+    dycl_strides_contiguous(4, x->sizes, strides);
+    dycl_layout_plain(&d->src, 4, x->sizes, strides);
+    dycl_strides_contiguous(4, out->sizes, strides);
+    dycl_layout_plain(&d->dst, 4, out->sizes, strides);
+    return dycl_prim_conv(d, prim);
+}
+
+dycl_status dycl_conv_read_weights(dycl_maker *b, dycl_conv_args *a, const dycl_tensor *w, int64_t channels) {
+    dycl_status status;
+    dycl_make_read(b, w);
+    a->weights = w->ref;
+    a->pack = !a->prim || a->has_scale || dycl_prim_weights_bytes(a->prim);
+    if (!a->pack) return DYCL_OK;
+    a->once.prim = a->prim;
+    a->once.channels = channels;
+    a->once.per_channel = dycl_tensor_numel(w) / channels;
+    DYCL_TRY(dycl_make_binding(b, w, a->prim, a->has_scale ? channels : 0, &a->binding));
+    if (a->binding) a->binding->gemm = a->once.gemm;
+    DYCL_TRY(dycl_make_scratch(b, dycl_pack_size(&a->once), &a->repacked));
+    if (a->has_scale && a->prim)
+        DYCL_TRY(dycl_make_scratch(b, (size_t)dycl_tensor_numel(w) * sizeof(float), &a->scaled));
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block) {
+    const dycl_graph *g = &b->program->graph;
+    const dycl_node *node = &g->nodes[block->first], *second = NULL;
+    const uint32_t *operands = dycl_node_operands(g, node);
+    uint32_t result = g->nodes[block->last].out, residuals[DYCL_MAX_POST_OPS], slot;
+    dycl_tensor x, w, bias = {0}, out;
+    dycl_layout src, dst;
+    dycl_status status;
+    dycl_conv_desc d;
+    int hides = 0; /* a NaN */
+    memset(&d, 0, sizeof d);
+    dycl_conv_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    if (dycl_value_numel(dycl_make_value(b, node->out)) == 0) return DYCL_OK;
+    dycl_make_tensor(b, operands[0], &x);
+    dycl_make_tensor(b, node->out, &out);
+    DYCL_TRY(dycl_make_operand_plain(b, operands[1]));
+    DYCL_TRY(dycl_make_contiguous(b, operands[1], &w));
+    dycl_conv_describe(&d, &x, &w, &out, (dycl_op)node->op, dycl_node_attrs(g, node));
+    describe_chain(b, block, &d.post, residuals);
+    if (operands[2] != DYCL_NONE) {
+        DYCL_TRY(dycl_make_operand_plain(b, operands[2]));
+        DYCL_TRY(dycl_make_contiguous(b, operands[2], &bias));
+        a->has_bias = 1;
+        a->bias = bias.ref;
+    }
+    if (b->program->next[block->first] != DYCL_NONE) second = &g->nodes[b->program->next[block->first]];
+    if (second && second->op == DYCL_OP_batch_norm) {
+        for (int i = 1; i < 5; i++)
+            if (dycl_node_operands(g, second)[i] != DYCL_NONE)
+                DYCL_TRY(dycl_make_operand_plain(b, dycl_node_operands(g, second)[i]));
+        DYCL_TRY(dycl_make_batch_norm(b, second, 1, a->has_bias ? &bias : NULL, &a->scale, &a->bias));
+        a->has_bias = a->has_scale = 1;
+    }
+    d.bf16 = (g->options & DYCL_OPTION_BF16) != 0;
+    status = d.bf16 ? DYCL_BAIL : dycl_make_conv_product(b, block, &d, a, &w, residuals);
+    if (status != DYCL_BAIL) return status;
+    for (int i = 0; i < d.post.count; i++) hides |= d.post.op[i].kind != DYCL_POST_ADD;
+    d.bias = a->has_bias;
+    DYCL_TRY(make_primitive(&d, &x, &out, &a->prim));
+    DYCL_TRY(dycl_make_prim(b, a->prim));
+    dycl_prim_src_layout(a->prim, &src);
+    dycl_prim_dst_layout(a->prim, &dst);
+    DYCL_TRY(dycl_make_as(b, operands[0], &src, &a->src));
+    if (hides) {
+        DYCL_TRY(dycl_guard_look(b, operands[0], a->src, dycl_layout_bytes(&src) / sizeof(float), DYCL_GUARD_ELEMENT));
+        DYCL_TRY(dycl_guard_look(b, operands[1], w.ref, (size_t)dycl_tensor_numel(&w), DYCL_GUARD_WEIGHT));
+        if (operands[2] != DYCL_NONE)
+            DYCL_TRY(dycl_guard_look(b, operands[2], bias.ref, (size_t)dycl_tensor_numel(&bias), DYCL_GUARD_ELEMENT));
+    }
+    a->post_count = d.post.count;
+    for (int i = 0; i < a->post_count; i++) {
+        if (residuals[i] == DYCL_NONE) continue;
+        DYCL_TRY(dycl_make_as(b, residuals[i], &dst, &a->post[i]));
+        if (hides)
+            DYCL_TRY(dycl_guard_look(b, residuals[i], a->post[i], dycl_layout_bytes(&dst) / sizeof(float),
+                                     DYCL_GUARD_ELEMENT));
+        a->has_post[i] = 1;
+    }
+    for (int i = 0; i < a->post_count; i++)
+        if (a->has_post[i]) dycl_make_read_at(b, a->post[i], dycl_layout_bytes(&dst));
+    DYCL_TRY(dycl_make_result(b, result, &dst, &slot));
+    a->dst.slot = slot;
+    dycl_make_read_at(b, a->src, dycl_layout_bytes(&src));
+    dycl_make_write_at(b, a->dst, dycl_layout_bytes(&dst));
+    if (a->has_bias) dycl_make_read_at(b, a->bias, (size_t)d.oc * sizeof(float));
+    if (a->has_scale) dycl_make_read_at(b, a->scale, (size_t)d.oc * sizeof(float));
+    DYCL_TRY(dycl_conv_read_weights(b, a, &w, d.oc));
+    DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(a->prim), &a->scratch));
+    DYCL_TRY(dycl_make_step(b, conv_run, a, "convolution", dycl_conv_cost(&d)));
+    b->plan->infos[b->plan->step_count - 1].prim = a->prim;
+    return dycl_make_result_done(b, result);
+fail:
+    return status;
+}
+
+void dycl_conv_describe(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tensor *w, const dycl_tensor *out,
+                        dycl_op op, const int64_t *attrs) {
+    d->n = x->sizes[0];
+    d->c = x->sizes[1];
+    d->h = x->sizes[2];
+    d->w = x->sizes[3];
+    d->oc = out->sizes[1];
+    d->kh = w->sizes[2];
+    d->kw = w->sizes[3];
+    d->oh = out->sizes[2];
+    d->ow = out->sizes[3];
+    for (int i = 0; i < 2; i++) {
+        d->stride[i] = attrs[i];
+        d->pad_before[i] = d->pad_after[i] = attrs[2 + i];
+        d->dilation[i] = attrs[4 + i];
+    }
+    d->groups = attrs[6];
+    if (op == DYCL_OP_conv_transpose2d) {
+        d->transposed = 1;
+        for (int i = 0; i < 2; i++) d->pad_after[i] -= attrs[7 + i];
+    }
+}
+
+double dycl_conv_cost(const dycl_conv_desc *d) {
+    double windows = d->transposed ? (double)(d->h * d->w) : (double)(d->oh * d->ow);
+    return 1000 + (double)d->n * (double)d->oc * windows * (double)(d->c / d->groups) * (double)(d->kh * d->kw) / 40;
+}

@@ -1,0 +1,293 @@
+#include "exec/builder/blocked.h"
+#include "exec/conv/conv.h"
+#include "exec/builder/guard.h"
+#include "kern/winograd.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Convolutions without groups as products of windows and packed weights (kern/gemm.h). The pixels lie channels last, so
+ * that a row of a window is one run of memory; where windows reach over the border, the image is copied into one with
+ * zeros around it first. */
+
+typedef struct {
+    dycl_conv_args conv; /* weights, bias, scale */
+    dycl_gemm_rows rows; /* pointers are set at each run */
+    dycl_gemm_form form;
+    dycl_ref src, padded, residual, dst;
+    int pads, has_residual, threads;
+    dycl_pad pad;
+    int64_t src_strides[4];
+    float low, high;
+    dycl_binding *transformed; /* the weights for Winograd's products, or NULL: not that way */
+    dycl_winograd winograd;
+    dycl_ref winograd_scratch;
+    dycl_measure *measure;
+} product_args;
+
+static dycl_gemm_finish finish_at(const product_args *a, const dycl_plan *plan) {
+    const float *bias = a->conv.has_bias ? dycl_at(plan, a->conv.bias) : NULL,
+                *residual = a->has_residual ? dycl_at(plan, a->residual) : NULL;
+    return (dycl_gemm_finish){bias, residual, a->low, a->high};
+}
+
+static dycl_status windows_run(const product_args *a, dycl_plan *plan) {
+    const void *packed;
+    dycl_status status = dycl_conv_weights(plan, &a->conv, &packed);
+    if (status != DYCL_OK) return status;
+    dycl_gemm_rows rows = a->rows;
+    rows.a = dycl_at(plan, a->src);
+    if (a->pads) {
+        rows.source = (dycl_gemm_source){&a->pad, (const float *)rows.a, a->src_strides};
+        rows.a = dycl_at(plan, a->padded);
+    }
+    rows.c = dycl_at(plan, a->dst);
+    dycl_gemm_finish finish = finish_at(a, plan);
+    dycl_gemm_run(&a->form, &rows, packed, &finish, a->threads);
+    return DYCL_OK;
+}
+
+static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
+    const product_args *a = step->args;
+    return windows_run(a, plan);
+}
+
+/* Winograd's products or the windows' own, whichever is measured to be faster; weights that are no constant are not
+ * worth transforming. */
+enum { WINOGRAD, WINDOWS };
+static const char *const ways[] = {"Winograd", "windows"};
+
+static void forget(dycl_binding *binding) {
+    if (binding && binding->pack) dycl_binding_forget(binding);
+}
+
+/* Where sums overflow, another order of them shows; Winograd looks at its input itself. */
+static dycl_status guarded_windows_run(const product_args *a, dycl_plan *plan) {
+    const dycl_winograd *w = &a->winograd;
+    plan->suspect |= !dycl_guard_is_small(dycl_at(plan, a->src),
+                                          (size_t)(w->images * w->height * w->width * w->channels), DYCL_GUARD_ELEMENT);
+    return windows_run(a, plan);
+}
+
+static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
+    const product_args *a = step->args;
+    const float *scale = a->conv.has_scale ? dycl_at(plan, a->conv.scale) : NULL;
+    const void *packed;
+    uint64_t began;
+    dycl_status status;
+    int way = dycl_measure_next(a->measure, &began);
+    dycl_binding *binding = way == WINDOWS ? a->conv.binding : a->transformed;
+    if (binding) binding->fresh = 0;
+    if (way == WINDOWS) {
+        if (!began) forget(a->transformed);
+        status = guarded_windows_run(a, plan);
+    } else {
+        status = dycl_binding_get(plan, a->transformed, scale, &packed);
+        if (status != DYCL_OK) return status;
+        if (!packed) return guarded_windows_run(a, plan);
+        if (!began) forget(a->conv.binding);
+        dycl_gemm_finish finish = finish_at(a, plan);
+        if (!dycl_winograd_run(&a->winograd, &a->transformed->gemm, dycl_at(plan, a->src), packed, &finish,
+                               dycl_at(plan, a->dst), dycl_at(plan, a->winograd_scratch), a->threads))
+            plan->suspect = 1;
+    }
+    /* a run that packs says nothing about the others */
+    if (began && binding && binding->pack && !binding->fresh) dycl_measure_note(a->measure, way, began);
+    return status;
+}
+
+void dycl_channels_last(const dycl_tensor *t, dycl_layout *out) {
+    int64_t c = t->sizes[1], h = t->sizes[2], w = t->sizes[3], strides[4] = {c * h * w, 1, w * c, c};
+    dycl_layout_plain(out, 4, t->sizes, strides);
+}
+
+/* What follows as a residual and clamps, in this order; 0: something else follows. */
+static int finish_of(const dycl_post_ops *post, const uint32_t *residuals, product_args *a, uint32_t *residual) {
+    *residual = DYCL_NONE;
+    a->low = -INFINITY;
+    a->high = INFINITY;
+    for (int i = 0; i < post->count; i++) {
+        const dycl_post_op *op = &post->op[i];
+        if (op->kind == DYCL_POST_ADD && i == 0)
+            *residual = residuals[i];
+        else if (op->kind == DYCL_POST_RELU)
+            a->low = 0;
+        else if (op->kind == DYCL_POST_CLAMP) { /* to [0, beta] */
+            a->low = 0;
+            if (op->beta < a->high) a->high = op->beta;
+        } else
+            return 0;
+    }
+    return 1;
+}
+
+/* Few output channels fill no vector; a dilated window has no runs longer than a pixel. */
+static int suits(const dycl_conv_desc *d) {
+    return !d->transposed && d->groups == 1 && d->oc >= 8 && (d->dilation[1] == 1 || d->kw == 1);
+}
+
+/* How the windows lie in images of that height and width. */
+static void describe_rows(const dycl_conv_desc *d, int64_t height, int64_t width, dycl_gemm_rows *rows) {
+    int64_t pixel = d->c * (int64_t)sizeof(float);
+    rows->run = d->ow;
+    rows->runs = d->n * d->oh;
+    rows->a_row = d->stride[1] * pixel;
+    rows->run_inner = d->oh;
+    rows->run_stride = d->stride[0] * width * pixel;
+    rows->run_outer_stride = height * width * pixel;
+    rows->segment_count = d->kh;
+    rows->segment_stride = d->dilation[0] * width * pixel;
+    rows->depth = d->kw * d->c;
+    rows->unique = d->stride[0] * d->stride[1] * pixel;
+    rows->c_row = d->oc;
+    if (d->kh == 1 && d->kw == 1 && d->stride[0] == 1 && d->stride[1] == 1 && height == d->oh &&
+        width == d->ow) { /* every pixel: one run */
+        rows->run *= rows->runs;
+        rows->runs = 1;
+    }
+}
+
+/* The pixels that windows see, and the zeros around them. */
+static void describe_pad(const dycl_conv_desc *d, dycl_pad *pad) {
+    int64_t see_h = (d->oh - 1) * d->stride[0] + (d->kh - 1) * d->dilation[0] + 1,
+            see_w = (d->ow - 1) * d->stride[1] + (d->kw - 1) * d->dilation[1] + 1;
+    *pad = (dycl_pad){.images = d->n,
+                      .channels = d->c,
+                      .height = d->h,
+                      .width = d->w,
+                      .above = d->pad_before[0],
+                      .left = d->pad_before[1]};
+    if (pad->height > see_h - pad->above) pad->height = see_h - pad->above;
+    if (pad->width > see_w - pad->left) pad->width = see_w - pad->left;
+    if (pad->height < 0) pad->height = 0;
+    if (pad->width < 0) pad->width = 0;
+    pad->below = see_h - pad->above - pad->height;
+    pad->right = see_w - pad->left - pad->width;
+}
+
+/* Where the input is read from, in which strides: as it lies, when the copy with zeros is made anyway. */
+static dycl_status read_input(dycl_maker *b, uint32_t value, product_args *a) {
+    const struct dycl_blocked *blocked = dycl_blocked_of(b, value);
+    dycl_layout layout;
+    dycl_tensor x;
+    dycl_status status;
+    dycl_make_tensor(b, value, &x);
+    if (blocked && !blocked->layout.opaque) {
+        a->src = (dycl_ref){blocked->slot, 0, 0};
+        memcpy(a->src_strides, blocked->layout.strides, sizeof a->src_strides);
+    } else if (blocked) {
+        dycl_channels_last(&x, &layout);
+        DYCL_TRY(dycl_make_as(b, value, &layout, &a->src));
+        memcpy(a->src_strides, layout.strides, sizeof a->src_strides);
+    } else {
+        DYCL_TRY(dycl_make_operand_plain(b, value));
+        a->src = x.ref;
+        memcpy(a->src_strides, x.strides, sizeof a->src_strides);
+    }
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+/* 3x3 windows next to one another, channels that fill vectors, and enough squares of outputs for each weight:
+ * transformed weights are 1.8 times as many. */
+static int suits_winograd(const dycl_maker *b, const dycl_conv_desc *d, const dycl_gemm_kernel *kernel, int threads) {
+    int64_t squares = d->n * ((d->oh + 1) / 2) * ((d->ow + 1) / 2);
+    int square = d->kh == 3 && d->kw == 3 && d->stride[0] == 1 && d->stride[1] == 1 && d->dilation[0] == 1 &&
+                 d->dilation[1] == 1;
+    return b->plan->mode == DYCL_PLAN_TUNED && square && threads <= b->plan->threads && squares >= 12 && d->c >= 16 &&
+           d->oc >= 16 && d->c % kernel->lanes == 0 && d->oc % kernel->lanes == 0;
+}
+
+static dycl_status offer_winograd(dycl_maker *b, const dycl_conv_desc *d, const dycl_tensor *w, product_args *a) {
+    dycl_status status;
+    DYCL_TRY(dycl_make_binding(b, w, NULL, a->conv.has_scale ? d->oc : 0, &a->transformed));
+    if (!a->transformed) return DYCL_OK;
+    a->transformed->gemm = (dycl_gemm_form){a->form.kernel, d->oc,    {1, 1, d->c},
+                                            {0, 0, 9},      9 * d->c, dycl_gemm_vectors(a->form.kernel, 128, d->oc)};
+    a->transformed->winograd = a->transformed->patient = 1;
+    a->winograd = (dycl_winograd){
+        d->n, d->h, d->w, d->c, d->pad_before[0], d->pad_before[1], d->oh, d->ow, d->oc, DYCL_GUARD_ELEMENT};
+    return dycl_make_scratch(b, dycl_winograd_scratch(&a->winograd, &a->transformed->gemm, a->threads),
+                             &a->winograd_scratch);
+fail:
+    return status;
+}
+
+dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const dycl_conv_desc *d,
+                                   const dycl_conv_args *conv, const dycl_tensor *w, const uint32_t *residuals) {
+    const dycl_graph *g = &b->program->graph;
+    const dycl_node *node = &g->nodes[block->first];
+    const dycl_gemm_kernel *kernel = dycl_kern_gemm(dycl_cpu_isa());
+    uint32_t input = dycl_node_operands(g, node)[0], result = g->nodes[block->last].out, residual, slot;
+    if (!kernel || !suits(d)) return DYCL_BAIL;
+    product_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    if (!finish_of(&d->post, residuals, a, &residual)) return DYCL_BAIL;
+    dycl_tensor x, out;
+    dycl_layout src, dst;
+    dycl_status status;
+    dycl_make_tensor(b, input, &x);
+    dycl_make_tensor(b, node->out, &out);
+    dycl_channels_last(&x, &src);
+    dycl_channels_last(&out, &dst);
+    a->conv = *conv;
+    describe_pad(d, &a->pad);
+    a->pads = a->pad.above || a->pad.below || a->pad.left || a->pad.right;
+    double flops = 2 * (double)(d->n * d->oh * d->ow) * (double)d->oc * (double)(d->kh * d->kw * d->c);
+    a->threads = flops > 400000 ? b->plan->threads : 1;
+    int squares = suits_winograd(b, d, kernel, a->threads);
+    int64_t height = a->pads ? a->pad.above + a->pad.height + a->pad.below : d->h,
+            width = a->pads ? a->pad.left + a->pad.width + a->pad.right : d->w;
+    describe_rows(d, height, width, &a->rows);
+    if (a->pads && !squares) {
+        DYCL_TRY(read_input(b, input, a));
+    } else {
+        DYCL_TRY(dycl_make_as(b, input, &src, &a->src));
+        memcpy(a->src_strides, src.strides, sizeof a->src_strides);
+    }
+    if (squares) { /* transforms subtract: an infinity from itself, perhaps; the other operand is looked at while it is
+                      transformed */
+        b->plan->guarded = 1;
+        DYCL_TRY(dycl_guard_look(b, dycl_node_operands(g, node)[1], w->ref, (size_t)dycl_tensor_numel(w),
+                                 DYCL_GUARD_WEIGHT));
+    }
+    if (residual != DYCL_NONE) {
+        DYCL_TRY(dycl_make_as(b, residual, &dst, &a->residual));
+        a->has_residual = 1;
+        dycl_make_read_at(b, a->residual, dycl_layout_bytes(&dst));
+    }
+    DYCL_TRY(dycl_make_result(b, result, &dst, &slot));
+    a->dst.slot = slot;
+    dycl_layout_plain(&src, 4, x.sizes, a->src_strides);
+    dycl_make_read_at(b, a->src, dycl_layout_bytes(&src));
+    dycl_make_write_at(b, a->dst, dycl_layout_bytes(&dst));
+    if (conv->has_bias) dycl_make_read_at(b, conv->bias, (size_t)d->oc * sizeof(float));
+    if (conv->has_scale) dycl_make_read_at(b, conv->scale, (size_t)d->oc * sizeof(float));
+    int64_t window = d->kh * d->kw;
+    a->form = (dycl_gemm_form){kernel,
+                               d->oc,
+                               {d->kh, d->kw, d->c},
+                               {d->kw, 1, window},
+                               window * d->c,
+                               dycl_gemm_vectors(kernel, a->rows.run, d->oc)};
+    a->conv.once.gemm = a->form;
+    DYCL_TRY(dycl_conv_read_weights(b, &a->conv, w, d->oc));
+    if (a->pads) {
+        size_t pixels = (size_t)(d->n * (a->pad.above + a->pad.height + a->pad.below) *
+                                 (a->pad.left + a->pad.width + a->pad.right));
+        DYCL_TRY(dycl_make_scratch(b, pixels * (size_t)d->c * sizeof(float), &a->padded));
+    }
+    if (squares) DYCL_TRY(offer_winograd(b, d, w, a));
+    DYCL_TRY(dycl_make_step(b, a->transformed ? either_run : product_run, a, "window product",
+                            500 + flops / 150 / a->threads));
+    if (a->transformed) {
+        a->measure = dycl_measure_get(2, ways, a->threads, "3x3 n%lld c%lld %lldx%lld oc%lld pad%lld", (long long)d->n,
+                                      (long long)d->c, (long long)d->h, (long long)d->w, (long long)d->oc,
+                                      (long long)d->pad_before[0]);
+        DYCL_TRY(dycl_make_measure(b, a->measure));
+    }
+    return dycl_make_result_done(b, result);
+fail:
+    return status;
+}

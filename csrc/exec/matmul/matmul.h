@@ -1,0 +1,51 @@
+/* Matrix products as steps. Private to csrc/exec. Ownership: arguments live in the plan's arena. Threads: as steps. */
+#ifndef DYCL_EXEC_MATMUL_MATMUL_H
+#define DYCL_EXEC_MATMUL_MATMUL_H
+
+#include "exec/builder/builder.h"
+#include "exec/builder/form.h"
+
+typedef struct {
+    dycl_dtype dtype;
+    int64_t m, n, k, batches;
+    int batch_rank;
+    int64_t batch[DYCL_MAX_RANK], a_batch[DYCL_MAX_RANK], b_batch[DYCL_MAX_RANK], c_batch[DYCL_MAX_RANK];
+    int64_t a_row, a_column, b_row, b_column, c_row; /* elements */
+    dycl_ref a, b, c, bias;
+    int has_bias, threads;
+    dycl_prim *prim, *plain; /* with B packed, with B as it is; borrowed from the plan, or NULL */
+    dycl_binding *binding;   /* of a constant B, or NULL */
+    dycl_form_choice narrow;
+    dycl_ref scratch, plain_scratch;
+} dycl_matmul_args;
+
+void dycl_matmul_touches(dycl_maker *b, const dycl_matmul_args *a); /* what the step being built reads */
+/* Chooses a kernel for the mode of the plan and appends the step. */
+dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a);
+
+dycl_status dycl_matmul_run(
+    const dycl_step *step,
+    dycl_plan *plan); /* without a packed constant: dycl_matmul_args are the step's arguments, or begin them */
+
+/* A constant B in bfloat16, for a model that asked for it (bf16.c). */
+int dycl_bf16_suits(const dycl_maker *b, const dycl_matmul_args *a);
+dycl_status dycl_make_bf16(dycl_maker *b, dycl_matmul_args *a);
+dycl_status dycl_bf16_offer(dycl_maker *b, dycl_matmul_args *a); /* for few rows: threads and binding */
+dycl_status dycl_bf16_run(const dycl_step *step,
+                          dycl_plan *plan); /* few rows; dycl_matmul_args begin the step's arguments */
+
+/* Few rows: B as it lies, or a constant B in fewer bits (gemv.c). */
+int dycl_gemv_suits(const dycl_matmul_args *a);
+dycl_status dycl_make_gemv(dycl_maker *b, dycl_matmul_args *a);
+/* Its parts, for a step that does more. */
+dycl_status dycl_gemv_share(dycl_maker *b, dycl_matmul_args *a);   /* threads, and the scratch memory that they need */
+dycl_status dycl_gemv_offer(dycl_maker *b, dycl_matmul_args *a);   /* the last step may read B in fewer bits */
+dycl_status dycl_gemv_run(const dycl_step *step, dycl_plan *plan); /* dycl_matmul_args begin the step's arguments */
+void dycl_gemv_as_it_lies(const dycl_matmul_args *args, dycl_plan *plan);
+
+dycl_status dycl_matmul_linear(dycl_maker *b, const dycl_node *node,
+                               dycl_matmul_args *a); /* what a linear comes down to */
+/* An argmax and the product that it looks at (screen.c). */
+dycl_status dycl_make_screen(dycl_maker *b, const dycl_block *block);
+
+#endif

@@ -1,0 +1,116 @@
+#include "exec/builder/builder.h"
+#include "kern/recurrent.h"
+
+#include <omp.h>
+
+/* One direction of a recurrent layer. The weights are packed, once for all runs where they are constant, else once for
+ * all steps of a run; the rows of the batch are shared among threads, which then need not wait for each other. */
+
+#define WORTH_A_THREAD 500000.0 /* operations of the products */
+
+typedef struct {
+    dycl_recurrent r;
+    dycl_ref x, weights, bias, h, c, to, packed, scratch;
+    int64_t w_row;
+    int has_bias, threads;
+    dycl_binding *binding;
+} recurrent_args;
+
+static dycl_status recurrent_run(const dycl_step *step, dycl_plan *plan) {
+    const recurrent_args *a = step->args;
+    dycl_recurrent r = a->r;
+    const void *packed = NULL;
+    if (a->binding) {
+        dycl_status status = dycl_binding_get(plan, a->binding, NULL, &packed);
+        if (status != DYCL_OK) return status;
+    }
+    if (!packed) {
+        packed = dycl_at(plan, a->packed);
+        dycl_small_pack(r.product, dycl_at(plan, a->packed), dycl_at(plan, a->weights), 1, a->w_row, r.gates, r.width);
+    }
+    r.packed = packed;
+    r.x = dycl_at(plan, a->x);
+    r.bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
+    r.h = dycl_at(plan, a->h);
+    r.states = dycl_at(plan, a->to);
+    if (r.kind == DYCL_RECURRENT_LSTM) {
+        r.c = dycl_at(plan, a->c);
+        r.last = r.states + r.steps * r.batch * r.width;
+    }
+    float *scratch = dycl_at(plan, a->scratch);
+    size_t room = dycl_recurrent_scratch(&r, (r.batch + a->threads - 1) / a->threads);
+    if (a->threads < 2) {
+        dycl_recurrent_rows(&r, 0, r.batch, scratch);
+        return DYCL_OK;
+    }
+#pragma omp parallel for num_threads(a->threads) schedule(static, 1)
+    for (int i = 0; i < a->threads; i++)
+        dycl_recurrent_rows(&r, r.batch * i / a->threads, r.batch * (i + 1) / a->threads, scratch + (size_t)i * room);
+    return DYCL_OK;
+}
+
+static void kernels(dycl_recurrent *r) {
+    dycl_isa isa = dycl_cpu_isa();
+    r->product = dycl_kern_small(isa);
+    r->add = dycl_kern_ew(isa, DYCL_EW_add, DYCL_F32, 0);
+    r->sub = dycl_kern_ew(isa, DYCL_EW_sub, DYCL_F32, 0);
+    r->mul = dycl_kern_ew(isa, DYCL_EW_mul, DYCL_F32, 0);
+    r->sigmoid = dycl_kern_ew(isa, DYCL_EW_sigmoid, DYCL_F32, 0);
+    r->tanh = dycl_kern_ew(isa, DYCL_EW_tanh, DYCL_F32, 0);
+    r->relu = dycl_kern_ew(isa, DYCL_EW_relu, DYCL_F32, 0);
+}
+
+dycl_status dycl_make_recurrent(dycl_maker *b, const dycl_node *node) {
+    const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
+    const int64_t *attrs = dycl_node_attrs(&b->program->graph, node);
+    dycl_tensor x, w, bias, h, c, to;
+    dycl_status status;
+    recurrent_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    dycl_recurrent *r = &a->r;
+    DYCL_TRY(dycl_make_contiguous(b, operands[0], &x));
+    dycl_make_tensor(b, operands[1], &w);
+    if (w.strides[1] != 1 || w.strides[0] < w.sizes[1]) DYCL_TRY(dycl_make_contiguous(b, operands[1], &w));
+    DYCL_TRY(dycl_make_contiguous(b, operands[3], &h));
+    DYCL_TRY(dycl_make_target(b, node->out, &to));
+    kernels(r);
+    r->kind = (dycl_recurrent_kind)attrs[0];
+    r->reversed = attrs[1] != 0;
+    r->steps = x.sizes[0];
+    r->batch = x.sizes[1];
+    r->gates = w.sizes[0];
+    r->width = w.sizes[1];
+    a->x = x.ref;
+    a->weights = w.ref;
+    a->w_row = w.strides[0];
+    a->h = h.ref;
+    a->to = to.ref;
+    if (operands[2] != DYCL_NONE) {
+        DYCL_TRY(dycl_make_contiguous(b, operands[2], &bias));
+        a->bias = bias.ref;
+        a->has_bias = 1;
+    }
+    if (r->kind == DYCL_RECURRENT_LSTM) {
+        DYCL_TRY(dycl_make_contiguous(b, operands[4], &c));
+        a->c = c.ref;
+        dycl_make_read(b, &c);
+    }
+    double flops = 2.0 * (double)dycl_tensor_numel(&x) * (double)r->width;
+    a->threads = (int)(flops / WORTH_A_THREAD) < b->plan->threads ? (int)(flops / WORTH_A_THREAD) : b->plan->threads;
+    if (a->threads > r->batch) a->threads = (int)r->batch;
+    if (a->threads < 1) a->threads = 1;
+    size_t room = dycl_recurrent_scratch(r, (r->batch + a->threads - 1) / a->threads);
+    DYCL_TRY(dycl_make_binding(b, &w, NULL, 0, &a->binding));
+    if (a->binding) a->binding->small = (dycl_small_form){r->product, r->gates, r->width, 1, a->w_row};
+    dycl_make_read(b, &x);
+    dycl_make_read(b, &w);
+    dycl_make_read(b, &h);
+    if (a->has_bias) dycl_make_read(b, &bias);
+    dycl_make_write(b, &to);
+    DYCL_TRY(dycl_make_scratch(b, dycl_small_bytes(r->product, r->gates, r->width), &a->packed));
+    DYCL_TRY(dycl_make_scratch(b, (size_t)a->threads * room * sizeof(float), &a->scratch));
+    DYCL_TRY(dycl_make_step(b, recurrent_run, a, "recurrence", 500 + flops / 60 / a->threads));
+    return dycl_make_finish(b, node->out, &to);
+fail:
+    return status;
+}

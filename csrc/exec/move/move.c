@@ -1,0 +1,374 @@
+#include "exec/builder/blocked.h"
+
+#include "base/alloc.h"
+
+#include <string.h>
+
+/* Operators that only move elements: gather, join, create, band. */
+
+/* ---- embedding and index_select: whole rows; the index of a step that fails is kept for the message */
+
+typedef struct {
+    dycl_ref to, table, index;
+    dycl_dtype index_dtype;
+    int64_t rows, outer, outer_stride, row_stride, to_stride; /* bytes */
+    size_t row_bytes, count;
+} take_args;
+
+static dycl_status out_of_range(const void *index, dycl_dtype dtype, int64_t at, int64_t size) {
+    long long bad =
+        dtype == DYCL_I64 ? (long long)((const int64_t *)index)[at] : (long long)((const int32_t *)index)[at];
+    dycl_error_set("index %lld is out of range for a dimension of size %lld", bad, (long long)size);
+    return DYCL_BAIL;
+}
+
+static dycl_status take_run(const dycl_step *step, dycl_plan *plan) {
+    const take_args *a = step->args;
+    const void *index = dycl_at(plan, a->index);
+    for (int64_t o = 0; o < a->outer; o++) {
+        int64_t bad = dycl_kern_take_rows((char *)dycl_at(plan, a->to) + o * a->to_stride,
+                                          (char *)dycl_at(plan, a->table) + o * a->outer_stride, a->rows, a->row_bytes,
+                                          a->row_stride, index, a->index_dtype, a->count);
+        if (bad >= 0) return out_of_range(index, a->index_dtype, bad, a->rows);
+    }
+    return DYCL_OK;
+}
+
+/* ---- gather: one element a time along a dimension */
+
+typedef struct {
+    dycl_ref to, from, index;
+    int rank, dim;
+    int64_t sizes[DYCL_MAX_RANK], from_strides[DYCL_MAX_RANK], limit, count;
+    size_t element;
+} gather_args;
+
+static dycl_status gather_run(const dycl_step *step, dycl_plan *plan) {
+    const gather_args *a = step->args;
+    const int64_t *index = dycl_at(plan, a->index);
+    const char *from = dycl_at(plan, a->from);
+    char *to = dycl_at(plan, a->to);
+    int64_t at[DYCL_MAX_RANK] = {0}, offset = 0; /* offset: of the other dimensions */
+    for (int64_t i = 0; i < a->count; i++) {
+        int64_t j = index[i];
+        if (j < 0 || j >= a->limit) return out_of_range(index, DYCL_I64, i, a->limit);
+        memcpy(to + (size_t)i * a->element, from + (size_t)(offset + j * a->from_strides[a->dim]) * a->element,
+               a->element);
+        for (int d = a->rank - 1; d >= 0; d--) {
+            int64_t stride = d == a->dim ? 0 : a->from_strides[d];
+            offset += stride;
+            if (++at[d] < a->sizes[d]) break;
+            offset -= stride * a->sizes[d];
+            at[d] = 0;
+        }
+    }
+    return DYCL_OK;
+}
+
+static dycl_status build_gather_elements(dycl_maker *b, const dycl_node *node) {
+    const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
+    dycl_tensor from, index, to;
+    dycl_status status;
+    gather_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    dycl_make_tensor(b, operands[0], &from);
+    DYCL_TRY(dycl_make_contiguous(b, operands[1], &index));
+    DYCL_TRY(dycl_make_target(b, node->out, &to));
+    a->to = to.ref;
+    a->from = from.ref;
+    a->index = index.ref;
+    a->rank = from.rank;
+    a->dim = (int)dycl_node_attrs(&b->program->graph, node)[0];
+    a->element = dycl_dtype_size(from.dtype);
+    a->limit = from.rank ? from.sizes[a->dim] : 1;
+    a->count = dycl_tensor_numel(&to);
+    memcpy(a->sizes, to.sizes, sizeof a->sizes);
+    memcpy(a->from_strides, from.strides, sizeof a->from_strides);
+    dycl_make_read(b, &from);
+    dycl_make_read(b, &index);
+    dycl_make_write(b, &to);
+    DYCL_TRY(dycl_make_step(b, gather_run, a, "gather", 20 + 2.0 * (double)a->count));
+    return dycl_make_finish(b, node->out, &to);
+fail:
+    return status;
+}
+
+dycl_status dycl_make_gather(dycl_maker *b, const dycl_node *node) {
+    if (dycl_value_numel(dycl_make_value(b, node->out)) == 0) {
+        /* an empty result reads nothing, so its index cannot be out of range, except a row of no elements, which torch
+         * lets pass too */
+        return DYCL_OK;
+    }
+    if (node->op == DYCL_OP_gather) return build_gather_elements(b, node);
+    const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
+    int dim = node->op == DYCL_OP_embedding ? 0 : (int)dycl_node_attrs(&b->program->graph, node)[0];
+    dycl_tensor table, index, to;
+    dycl_status status;
+    take_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    dycl_make_tensor(b, operands[0], &table);
+    /* rows contiguous, dimensions before `dim` at one stride: else a copy */
+    int64_t row = 1, outer = 1, outer_stride = 0;
+    int fits = 1;
+    for (int d = table.rank - 1; d > dim; d--) {
+        if (table.sizes[d] == 1) continue;
+        fits &= table.strides[d] == row;
+        row *= table.sizes[d];
+    }
+    for (int d = dim - 1; d >= 0; d--) {
+        if (table.sizes[d] == 1) continue;
+        if (outer == 1)
+            outer_stride = table.strides[d];
+        else
+            fits &= table.strides[d] == outer_stride * outer;
+        outer *= table.sizes[d];
+    }
+    if (!fits) {
+        DYCL_TRY(dycl_make_contiguous(b, operands[0], &table));
+        outer_stride = row * table.sizes[dim];
+    }
+    DYCL_TRY(dycl_make_contiguous(b, operands[1], &index));
+    DYCL_TRY(dycl_make_target(b, node->out, &to));
+    int64_t element = (int64_t)dycl_dtype_size(table.dtype);
+    a->to = to.ref;
+    a->table = table.ref;
+    a->index = index.ref;
+    a->index_dtype = index.dtype;
+    a->count = (size_t)dycl_tensor_numel(&index);
+    a->rows = table.rank ? table.sizes[dim] : 1;
+    a->outer = outer;
+    a->outer_stride = outer_stride * element;
+    a->row_stride = table.rank ? table.strides[dim] * element : element;
+    a->row_bytes = (size_t)(row * element);
+    a->to_stride = (int64_t)a->count * row * element;
+    dycl_make_read(b, &table);
+    dycl_make_read(b, &index);
+    dycl_make_write(b, &to);
+    DYCL_TRY(dycl_make_step(b, take_run, a, "rows", 20 + 0.1 * (double)(a->outer * a->to_stride)));
+    return dycl_make_finish(b, node->out, &to);
+fail:
+    return status;
+}
+
+/* ---- cat and pad */
+
+typedef struct {
+    dycl_ref to, value;
+    size_t count, element;
+} fill_args;
+
+static dycl_status fill_run(const dycl_step *step, dycl_plan *plan) {
+    const fill_args *a = step->args;
+    dycl_kern_fill(dycl_at(plan, a->to), dycl_at(plan, a->value), a->count, a->element);
+    return DYCL_OK;
+}
+
+static dycl_status build_fill(dycl_maker *b, dycl_ref to, uint32_t value, int64_t count) {
+    fill_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    a->to = to;
+    a->value = dycl_make_ref(b, value);
+    a->count = (size_t)count;
+    a->element = dycl_dtype_size((dycl_dtype)dycl_make_value(b, value)->dtype);
+    dycl_make_read_at(b, a->value, a->element);
+    dycl_make_write_at(b, to, a->count * a->element);
+    return dycl_make_step(b, fill_run, a, "fill", 10 + 0.05 * (double)count * (double)a->element);
+}
+
+static void channels_last(dycl_tensor *t, dycl_layout *out) {
+    t->strides[1] = 1;
+    t->strides[3] = t->sizes[1];
+    t->strides[2] = t->sizes[3] * t->strides[3];
+    t->strides[0] = t->sizes[2] * t->strides[2];
+    dycl_layout_plain(out, 4, t->sizes, t->strides);
+}
+
+/* Results of convolutions joined by channels: channels last when one of them lies so. BAIL: something else. */
+static dycl_status join_channels_last(dycl_maker *b, const dycl_node *node) {
+    const dycl_graph *g = &b->program->graph;
+    const uint32_t *operands = dycl_node_operands(g, node);
+    dycl_tensor to, part;
+    dycl_layout layout;
+    dycl_status status;
+    int found = 0;
+    dycl_make_tensor(b, node->out, &to);
+    if (node->op != DYCL_OP_cat || to.rank != 4 || to.dtype != DYCL_F32 || dycl_node_attrs(g, node)[0] != 1)
+        return DYCL_BAIL;
+    for (int i = 0; i < node->operand_count; i++) {
+        const struct dycl_blocked *blocked = dycl_blocked_of(b, operands[i]);
+        found |= blocked && !blocked->layout.opaque && blocked->layout.strides[1] == 1;
+        if (dycl_value_numel(&g->values[operands[i]]) == 0) return DYCL_BAIL;
+    }
+    if (!found) return DYCL_BAIL;
+    dycl_ref parts[DYCL_MAX_OPERANDS]; /* all of them first: a reorder that oneDNN has not leaves nothing behind */
+    for (int i = 0; i < node->operand_count; i++) {
+        dycl_make_tensor(b, operands[i], &part);
+        channels_last(&part, &layout);
+        DYCL_TRY(dycl_make_as(b, operands[i], &layout, &parts[i]));
+    }
+    channels_last(&to, &layout);
+    DYCL_TRY(dycl_make_result(b, node->out, &layout, &to.ref.slot));
+    for (int i = 0; i < node->operand_count; i++) {
+        dycl_make_tensor(b, operands[i], &part);
+        channels_last(&part, &layout);
+        part.ref = parts[i];
+        dycl_tensor piece = to;
+        piece.sizes[1] = part.sizes[1];
+        DYCL_TRY(dycl_make_copy(b, &part, &piece));
+        to.ref.offset += part.sizes[1] * (int64_t)sizeof(float);
+    }
+    return dycl_make_result_done(b, node->out);
+fail:
+    return status;
+}
+
+dycl_status dycl_make_join(dycl_maker *b, const dycl_block *block) {
+    const dycl_graph *g = &b->program->graph;
+    const dycl_node *node = &g->nodes[block->first];
+    const uint32_t *operands = dycl_node_operands(g, node);
+    const int64_t *attrs = dycl_node_attrs(g, node);
+    dycl_tensor to, part;
+    dycl_status status;
+    dycl_make_tensor(b, node->out, &to);
+    int64_t element = (int64_t)dycl_dtype_size(to.dtype);
+    if (dycl_tensor_numel(&to) == 0) return DYCL_OK;
+    status = join_channels_last(b, node);
+    if (status != DYCL_BAIL) return status;
+    DYCL_TRY(dycl_make_operands_plain(b, block));
+    if (node->op == DYCL_OP_cat) {
+        int dim = (int)attrs[0];
+        int64_t at = 0;
+        for (int i = 0; i < node->operand_count; i++) {
+            dycl_make_tensor(b, operands[i], &part);
+            dycl_tensor piece = to;
+            piece.sizes[dim] = part.sizes[dim];
+            piece.ref.offset += at * to.strides[dim] * element;
+            if (part.ref.slot != to.ref.slot)
+                DYCL_TRY(dycl_make_copy(b, &part, &piece)); /* else it was made there (opt/join.c) */
+            at += part.sizes[dim];
+        }
+        return DYCL_OK;
+    }
+    dycl_make_tensor(b, operands[0], &part);
+    DYCL_TRY(build_fill(b, to.ref, operands[1], dycl_tensor_numel(&to)));
+    dycl_tensor piece = to;
+    for (int d = 0; d < to.rank; d++) {
+        int64_t before = attrs[d], after = attrs[to.rank + d], size = part.sizes[d];
+        int64_t skip = before < 0 ? -before : 0, lead = before > 0 ? before : 0;
+        size -= skip + (after < 0 ? -after : 0);
+        part.ref.offset += skip * part.strides[d] * element;
+        piece.ref.offset += lead * piece.strides[d] * element;
+        part.sizes[d] = piece.sizes[d] = size > 0 ? size : 0;
+    }
+    return dycl_make_copy(b, &part, &piece);
+fail:
+    return status;
+}
+
+/* ---- full and iota */
+
+typedef struct {
+    dycl_ref to, start, step;
+    dycl_dtype dtype;
+    int64_t count;
+} iota_args;
+
+#define IOTA_BODY(type, field, wide)                                                                                   \
+    {                                                                                                                  \
+        type *out = to;                                                                                                \
+        wide first = (wide)start->field, by = (wide)increment->field;                                                  \
+        for (int64_t i = 0; i < a->count; i++) out[i] = (type)(first + (wide)i * by);                                  \
+        break;                                                                                                         \
+    }
+
+static dycl_status iota_run(const dycl_step *step, dycl_plan *plan) {
+    const iota_args *a = step->args;
+    void *to = dycl_at(plan, a->to);
+    const dycl_scalar *start = dycl_at(plan, a->start), *increment = dycl_at(plan, a->step);
+    switch (a->dtype) {
+    case DYCL_F32: IOTA_BODY(float, f32, double)
+    case DYCL_F64: IOTA_BODY(double, f64, double)
+    case DYCL_I64: IOTA_BODY(int64_t, i64, uint64_t)
+    case DYCL_I32: IOTA_BODY(int32_t, i32, uint64_t)
+    case DYCL_I16: IOTA_BODY(int16_t, i16, uint64_t)
+    case DYCL_I8: IOTA_BODY(int8_t, i8, uint64_t)
+    default: IOTA_BODY(uint8_t, u8, uint64_t)
+    }
+    return DYCL_OK;
+}
+
+dycl_status dycl_make_create(dycl_maker *b, const dycl_node *node) {
+    const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
+    const dycl_value *out = dycl_make_value(b, node->out);
+    int64_t count = dycl_value_numel(out);
+    dycl_ref to = dycl_make_ref(b, node->out);
+    if (count == 0) return DYCL_OK;
+    if (node->op == DYCL_OP_full) return build_fill(b, to, operands[0], count);
+    iota_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    a->to = to;
+    a->start = dycl_make_ref(b, operands[0]);
+    a->step = dycl_make_ref(b, operands[1]);
+    a->dtype = (dycl_dtype)out->dtype;
+    a->count = count;
+    size_t element = dycl_dtype_size(a->dtype);
+    dycl_make_read_at(b, a->start, element);
+    dycl_make_read_at(b, a->step, element);
+    dycl_make_write_at(b, to, (size_t)count * element);
+    return dycl_make_step(b, iota_run, a, "iota", 10 + 0.5 * (double)count);
+}
+
+/* ---- tril and triu */
+
+typedef struct {
+    dycl_ref to, from;
+    int64_t matrices, rows, columns, diagonal;
+    int upper;
+    size_t element;
+} band_args;
+
+static dycl_status band_run(const dycl_step *step, dycl_plan *plan) {
+    const band_args *a = step->args;
+    char *to = dycl_at(plan, a->to);
+    const char *from = dycl_at(plan, a->from);
+    size_t pitch = (size_t)a->columns * a->element;
+    for (int64_t r = 0; r < a->matrices * a->rows; r++, to += pitch, from += pitch) {
+        int64_t edge = r % a->rows + a->diagonal + (a->upper ? 0 : 1); /* first column of the right part */
+        if (edge < 0) edge = 0;
+        if (edge > a->columns) edge = a->columns;
+        size_t left = (size_t)edge * a->element;
+        if (a->upper) {
+            memset(to, 0, left);
+            if (to != from) memcpy(to + left, from + left, pitch - left);
+        } else {
+            if (to != from) memcpy(to, from, left);
+            memset(to + left, 0, pitch - left);
+        }
+    }
+    return DYCL_OK;
+}
+
+dycl_status dycl_make_band(dycl_maker *b, const dycl_node *node) {
+    const dycl_value *out = dycl_make_value(b, node->out);
+    if (dycl_value_numel(out) == 0) return DYCL_OK;
+    dycl_tensor from, to;
+    dycl_status status;
+    band_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    DYCL_TRY(dycl_make_contiguous(b, dycl_node_operands(&b->program->graph, node)[0], &from));
+    DYCL_TRY(dycl_make_target(b, node->out, &to));
+    a->to = to.ref;
+    a->from = from.ref;
+    a->rows = to.sizes[to.rank - 2];
+    a->columns = to.sizes[to.rank - 1];
+    a->matrices = dycl_tensor_numel(&to) / (a->rows * a->columns);
+    a->diagonal = dycl_node_attrs(&b->program->graph, node)[0];
+    a->upper = node->op == DYCL_OP_triu;
+    a->element = dycl_dtype_size(to.dtype);
+    dycl_make_read(b, &from);
+    dycl_make_write(b, &to);
+    DYCL_TRY(dycl_make_step(b, band_run, a, "band", 10 + 0.1 * (double)dycl_tensor_numel(&to)));
+    return dycl_make_finish(b, node->out, &to);
+fail:
+    return status;
+}

@@ -1,0 +1,90 @@
+/* Packed forms of constant weights, shared by all plans.
+ *
+ * Ownership: an entry is reference counted by the plans that found it; its memory goes as soon as the constant is
+ * forgotten or written, and no run is under way. Threads: any; a lock guards the table, runs only touch an atomic
+ * counter. */
+#ifndef DYCL_EXEC_PACK_PACK_H
+#define DYCL_EXEC_PACK_PACK_H
+
+#include "dnnl/dnnl.h"
+#include "exec/plan/plan.h"
+#include "kern/bf16.h"
+#include "kern/gemm.h"
+#include "kern/narrow.h"
+#include "kern/screen.h"
+#include "kern/small.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct dycl_pack dycl_pack;
+#define DYCL_PACK_SAMPLE 8
+struct dycl_pack {
+    uint64_t token, version, key;
+    uint32_t sample[DYCL_PACK_SAMPLE]; /* words of the constant, sample_step apart: as they were */
+    int64_t sample_step;               /* 0: none was taken */
+    const void *source;                /* a view of the same constant has another address */
+    atomic_int references, valid;
+    void *data;
+    size_t bytes;
+    dycl_pack *next_in_bucket, *next_dead;
+};
+
+/* A B[k, n] for the product with few rows. */
+typedef struct {
+    const dycl_small *kernel; /* NULL: not this form */
+    int64_t n, k, row, column;
+} dycl_small_form;
+
+/* What to pack: a constant or a part of it, by `prim` or in the form of one of our own products; each output channel
+ * times its factor when there is a scale (not in the small form). */
+typedef struct {
+    uint64_t token, version;
+    uint64_t salt; /* how the source lies, where the primitive's key does not say */
+    const dycl_prim *prim;
+    dycl_small_form small;
+    dycl_gemm_form gemm;
+    int winograd; /* `gemm` describes Winograd's sixteen products */
+    dycl_bf16_form bf16;
+    dycl_narrow_form narrow;
+    dycl_screen_form screen;
+    const float *weights, *scale;
+    int64_t channels, per_channel;
+    const void *base; /* the whole constant */
+    int64_t words;    /* of 4 bytes; 0: not to be sampled */
+} dycl_pack_key;
+
+/* Whether the constant still looks as it did. Versions say when torch writes; what writes without counting (another
+ * process, a library, operators of torch that py/memory/constant.c does not know) writes all of a weight, as a rule,
+ * which a few elements of it show. */
+static inline int dycl_pack_unchanged(const dycl_pack *pack, const void *base) {
+    const uint32_t *now = (const uint32_t *)base;
+    uint32_t changed = 0;
+    if (!pack->sample_step) return 1;
+    for (int i = 0; i < DYCL_PACK_SAMPLE; i++) changed |= now[i * pack->sample_step] ^ pack->sample[i];
+    return !changed;
+}
+
+/* Finds what was packed before, or (make) packs. *out is a new reference, NULL when there is none. */
+dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out);
+/* One time: `packed` and `scaled` are the caller's; scaled holds channels * per_channel floats when there is a
+ * scale. */
+dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed);
+size_t dycl_pack_size(const dycl_pack_key *key);
+uint64_t dycl_pack_generation(void); /* changes when any constant is forgotten */
+void dycl_pack_release(dycl_pack *pack);
+
+/* What the guard has found out about a constant of that version, so that each plan needs not look again. Hints: they
+ * may be lost. */
+int dycl_pack_is_small(const dycl_feed *feed, size_t extent, int limit);
+void dycl_pack_set_small(const dycl_feed *feed, size_t extent, int limit);
+
+/* How often this was called for the constant of that version. A hint: the count may begin anew. */
+uint32_t dycl_pack_count_use(const dycl_feed *feed);
+
+/* Every run of a plan is bracketed, so that memory in use is not freed. */
+void dycl_pack_enter(void);
+void dycl_pack_leave(void);
+
+#endif

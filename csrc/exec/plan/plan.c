@@ -1,0 +1,341 @@
+#define _POSIX_C_SOURCE 200809L
+#include "exec/builder/blocked.h"
+#include "exec/plan/check.h"
+#include "exec/conv/conv.h"
+#include "exec/builder/group.h"
+#include "exec/builder/guard.h"
+#include "exec/plan/workspace.h"
+
+#include "base/alloc.h"
+
+#include <omp.h>
+#include <string.h>
+#include <time.h>
+
+static atomic_int timing;
+static atomic_uint alive;
+
+void dycl_plan_begin(void) { (void)dycl_check_enabled(); }
+
+uint32_t dycl_plan_count(void) { return atomic_load(&alive); }
+
+void dycl_plan_set_timing(int on) { atomic_store(&timing, on); }
+int dycl_plan_timing(void) { return atomic_load_explicit(&timing, memory_order_relaxed); }
+
+void *dycl_plan_grow(void *block, size_t size) {
+    void *bigger = dycl_realloc(block, size);
+    if (!bigger) dycl_error_set("out of memory");
+    return bigger;
+}
+
+static dycl_status make_single(dycl_maker *b, const dycl_block *block) {
+    const dycl_node *node = &b->program->graph.nodes[block->first];
+    dycl_family family = dycl_op_get((dycl_op)node->op)->family;
+    if (family != DYCL_FAMILY_CONV && family != DYCL_FAMILY_POOL && family != DYCL_FAMILY_JOIN) {
+        dycl_status status = dycl_make_operands_plain(b, block);
+        if (status != DYCL_OK) return status;
+    }
+    switch (family) {
+    case DYCL_FAMILY_EW:
+    case DYCL_FAMILY_CAST:
+    case DYCL_FAMILY_ROW:
+    case DYCL_FAMILY_VIEW: return DYCL_OK; /* empty, or else a tile block */
+    case DYCL_FAMILY_NORM: return node->op == DYCL_OP_group_norm ? dycl_make_group_norm(b, node) : DYCL_OK;
+    case DYCL_FAMILY_EWI: return dycl_make_band(b, node);
+    case DYCL_FAMILY_COPY: {
+        dycl_tensor from, to;
+        dycl_make_tensor(b, dycl_node_operands(&b->program->graph, node)[0], &from);
+        dycl_make_tensor(b, node->out, &to);
+        return dycl_make_copy(b, &from, &to);
+    }
+    case DYCL_FAMILY_REDUCE: return dycl_make_reduce(b, node);
+    case DYCL_FAMILY_MATMUL: return dycl_make_matmul(b, block);
+    case DYCL_FAMILY_CONV: return dycl_make_conv(b, block);
+    case DYCL_FAMILY_POOL: return dycl_make_pool(b, node);
+    case DYCL_FAMILY_RESIZE: return dycl_make_resize(b, node);
+    case DYCL_FAMILY_ATTENTION: return dycl_make_attention(b, node);
+    case DYCL_FAMILY_GROUPED: return dycl_make_grouped(b, node);
+    case DYCL_FAMILY_RECURRENT: return dycl_make_recurrent(b, node);
+    case DYCL_FAMILY_SCATTER: return dycl_make_scatter(b, node);
+    case DYCL_FAMILY_HOST: return dycl_make_host(b, node);
+    case DYCL_FAMILY_HOSTED: return dycl_make_hosted(b, node);
+    case DYCL_FAMILY_GATHER: return dycl_make_gather(b, node);
+    case DYCL_FAMILY_JOIN: return dycl_make_join(b, block);
+    case DYCL_FAMILY_CREATE: return dycl_make_create(b, node);
+    }
+    return dycl_error_set("no builder for %s", dycl_op_get((dycl_op)node->op)->name);
+}
+
+static dycl_status make_tile(dycl_maker *b, const dycl_block *block) {
+    const dycl_node *node = &b->program->graph.nodes[block->first];
+    if (b->blocked && block->count == 1 && node->op == DYCL_OP_mean &&
+        dycl_node_attrs(&b->program->graph, node)[0] == 12) {
+        dycl_status status = dycl_make_plane_mean(b, node);
+        if (status != DYCL_BAIL) return status;
+    }
+    return dycl_make_tile(b, block);
+}
+
+/* A slot keeps another's memory only if that one really dies where it begins, and for one taker. */
+static dycl_status confirm_sharing(dycl_maker *b) {
+    uint8_t *taken = dycl_alloc_zero(b->slot_count + 1);
+    if (!taken) return dycl_error_set("out of memory");
+    for (uint32_t s = 0; s < b->slot_count; s++) {
+        dycl_slot *slot = &b->slots[s];
+        if (slot->share == DYCL_NONE) continue;
+        const dycl_slot *from = &b->slots[slot->share];
+        if (from->first == DYCL_NONE || from->last != slot->first || from->first >= slot->first || taken[slot->share])
+            slot->share = DYCL_NONE;
+        else
+            taken[slot->share] = 1;
+    }
+    dycl_free(taken);
+    return DYCL_OK;
+}
+
+static dycl_status lay_out(dycl_maker *b) {
+    dycl_plan *plan = b->plan;
+    dycl_status status;
+    DYCL_TRY(confirm_sharing(b));
+    if (plan->mode == DYCL_PLAN_TUNED) DYCL_TRY(dycl_group_steps(b));
+    DYCL_TRY(dycl_memory_plan(b->slots, b->slot_count, plan->check ? DYCL_RED_ZONE : 0, &plan->workspace_bytes));
+    DYCL_TRY(dycl_check_lay_out(b));
+    plan->slot_count = b->slot_count;
+    plan->slots = dycl_alloc_zero((b->slot_count + 1) * sizeof(void *));
+    plan->places = dycl_alloc((b->slot_count + 1) * sizeof(int64_t));
+    if (!plan->slots || !plan->places) return dycl_error_set("out of memory for a plan");
+    for (uint32_t s = 0; s < b->slot_count; s++) {
+        plan->slots[s] = b->slots[s].keep;
+        plan->places[s] = b->slots[s].fixed || b->slots[s].first == DYCL_NONE ? -1 : b->slots[s].place;
+    }
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode,
+                          int epilogues, dycl_plan **out) {
+    dycl_maker b = {0};
+    dycl_status status;
+    dycl_plan *plan = dycl_alloc_zero(sizeof *plan);
+    if (!plan) return dycl_error_set("out of memory for a plan");
+    atomic_fetch_add(&alive, 1);
+    atomic_init(&plan->references, 1);
+    dycl_claim_give(&plan->busy);
+    plan->mode = mode;
+    plan->threads = omp_get_max_threads();
+    dycl_graph_init(&plan->original);
+    plan->check = dycl_check_create(graph, outputs, output_count);
+    DYCL_TRY(dycl_program_init(&plan->program, graph, outputs, output_count));
+    DYCL_TRY(dycl_opt_run(&plan->program, mode == DYCL_PLAN_TUNED, epilogues));
+    DYCL_TRY(dycl_maker_init(&b, plan));
+    for (uint32_t i = 0; i < plan->program.order_count; i++) {
+        const dycl_block *block = &plan->program.blocks[b.block = plan->program.order[i]];
+        if (block->kind == DYCL_BLOCK_TILE)
+            DYCL_TRY(make_tile(&b, block));
+        else
+            DYCL_TRY(make_single(&b, block));
+    }
+    DYCL_TRY(lay_out(&b));
+    if (plan->guarded) DYCL_TRY(dycl_graph_copy(&plan->original, graph));
+    plan->original.options = graph->options;
+    dycl_maker_free(&b);
+    *out = plan;
+    return DYCL_OK;
+fail:
+    dycl_maker_free(&b);
+    dycl_plan_release(plan);
+    return status;
+}
+
+dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode,
+                             dycl_plan **out) {
+    if (mode == DYCL_PLAN_COLD && graph->options & DYCL_OPTION_BF16)
+        mode = DYCL_PLAN_TUNED; /* results are the same from the first run on */
+    dycl_status status = create(graph, outputs, output_count, mode, mode != DYCL_PLAN_EXACT, out);
+    if (status == DYCL_BAIL)
+        status = create(graph, outputs, output_count, mode, 0, out); /* an odd convolution may exist without post-ops */
+    return status;
+}
+
+void dycl_plan_pack_at_once(dycl_plan *plan) {
+    for (uint32_t i = 0; i < plan->binding_count; i++) plan->bindings[i]->at_once = 1;
+}
+
+void dycl_plan_retain(dycl_plan *plan) { atomic_fetch_add(&plan->references, 1); }
+
+typedef struct chunk {
+    struct chunk *older;
+} chunk;
+
+void dycl_plan_release(dycl_plan *plan) {
+    if (!plan || atomic_fetch_sub(&plan->references, 1) != 1) return;
+    atomic_fetch_sub(&alive, 1);
+    for (uint32_t i = 0; i < plan->binding_count; i++) dycl_binding_forget(plan->bindings[i]);
+    for (uint32_t i = 0; i < plan->prim_count; i++) dycl_prim_release(plan->prims[i]);
+    for (uint32_t i = 0; i < plan->measure_count; i++) dycl_measure_release(plan->measures[i]);
+    for (chunk *c = plan->arena; c;) {
+        chunk *older = c->older;
+        dycl_free(c);
+        c = older;
+    }
+    dycl_guard_free(plan);
+    dycl_check_free(plan->check);
+    dycl_graph_free(&plan->original);
+    dycl_program_free(&plan->program);
+    dycl_free(plan->steps);
+    dycl_free(plan->infos);
+    dycl_free(plan->slots);
+    dycl_free(plan->bindings);
+    dycl_free(plan->prims);
+    dycl_free(plan->measures);
+    dycl_free(plan->places);
+    dycl_free(plan->needs);
+    dycl_free(plan);
+}
+
+/* ---- Running */
+
+static uint64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* There is one writer: no need to lock the bus. */
+static void count_up(atomic_ullong *count, uint64_t by) {
+    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + by, memory_order_relaxed);
+}
+
+static dycl_status run_timed(dycl_plan *plan) {
+    uint64_t before = now();
+    for (uint32_t i = 0; i < plan->step_count; i++) {
+        dycl_status status = plan->steps[i].run(&plan->steps[i], plan);
+        if (status != DYCL_OK) return status;
+        uint64_t after = now();
+        atomic_store_explicit(&plan->infos[i].nanoseconds, after - before, memory_order_relaxed);
+        count_up(&plan->infos[i].count, 1);
+        before = after;
+    }
+    return DYCL_OK;
+}
+
+static dycl_status run_steps(dycl_plan *plan) {
+    const dycl_step *step = plan->steps, *end = step + plan->step_count;
+    for (; step < end; step++) {
+        dycl_status status = step->run(step, plan);
+        if (__builtin_expect(status != DYCL_OK, 0)) return status;
+    }
+    return DYCL_OK;
+}
+
+dycl_status dycl_plan_open(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs,
+                           dycl_workspace **out_workspace) {
+    const dycl_graph *g = &plan->program.graph;
+    void **slots = plan->slots;
+    plan->feeds = feeds;
+    plan->suspect = 0;
+    dycl_workspace *workspace = plan->workspace_bytes ? dycl_workspace_take(plan->workspace_bytes) : NULL;
+    if (!workspace && plan->workspace_bytes) {
+        dycl_claim_give(&plan->busy);
+        return dycl_error_set("out of memory for a workspace of %zu bytes", plan->workspace_bytes);
+    }
+    if (workspace && workspace->data != plan->workspace) {
+        plan->workspace = workspace->data;
+        for (uint32_t s = 0; s < plan->slot_count; s++)
+            if (plan->places[s] >= 0) slots[s] = plan->workspace + plan->places[s];
+    }
+    for (uint32_t i = 0; i < g->scalar_count; i++) slots[g->scalars[i]] = (void *)(uintptr_t)&scalars[i];
+    for (int i = 0; i < plan->program.output_count; i++) slots[plan->program.outputs[i]] = outputs[i];
+    if (plan->binding_count) dycl_pack_enter();
+    *out_workspace = workspace;
+    return DYCL_OK;
+}
+
+void dycl_plan_close(dycl_plan *plan, dycl_workspace *workspace) {
+    if (plan->binding_count) dycl_pack_leave();
+    if (workspace) dycl_workspace_give(workspace);
+    dycl_claim_give(&plan->busy);
+}
+
+/* *out_exact: the result does not count, see guard.h. */
+static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs,
+                            int *out_exact) {
+    *out_exact = 0;
+    if (!dycl_claim_take(&plan->busy)) {
+        dycl_error_set("the plan is running in another thread");
+        return DYCL_BUSY;
+    }
+    const dycl_graph *g = &plan->program.graph;
+    dycl_workspace *workspace;
+    uint64_t before = now();
+    dycl_status status = dycl_plan_open(plan, feeds, scalars, outputs, &workspace);
+    if (status != DYCL_OK) return status;
+    for (uint32_t i = 0; i < g->feed_count; i++) plan->slots[g->feeds[i]] = feeds[i].data;
+    int allowed = omp_get_max_threads();
+    if (plan->threads < allowed) omp_set_num_threads(plan->threads); /* teams.h */
+    status = plan->check          ? dycl_check_run(plan, feeds, scalars, outputs)
+             : dycl_plan_timing() ? run_timed(plan)
+                                  : run_steps(plan);
+    if (plan->threads < allowed) omp_set_num_threads(allowed);
+    uint64_t taken = now() - before;
+    atomic_store_explicit(&plan->samples[plan->runs % 8], (float)taken, memory_order_relaxed);
+    count_up(&plan->runs, 1);
+    count_up(&plan->nanoseconds, taken);
+    *out_exact = plan->suspect;
+    dycl_plan_close(plan, workspace);
+    return status;
+}
+
+static dycl_status exact_plan(dycl_plan *plan, dycl_plan **out) {
+    dycl_plan *exact = plan->exact, *mine = NULL, *nobody = NULL;
+    dycl_status status = DYCL_OK;
+    if (!exact) {
+        const dycl_program *p = &plan->program;
+        status = dycl_plan_create(&plan->original, p->outputs, p->output_count, DYCL_PLAN_EXACT, &mine);
+        exact = mine;
+        if (status == DYCL_OK && !atomic_compare_exchange_strong(&plan->exact, &nobody, mine)) {
+            dycl_plan_release(mine);
+            exact = nobody;
+        }
+    }
+    *out = exact;
+    return status;
+}
+
+dycl_status dycl_plan_run(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs) {
+    int wants_exact;
+    dycl_plan *exact;
+    dycl_status status;
+    DYCL_TRY(run_once(plan, feeds, scalars, outputs, &wants_exact));
+    if (wants_exact) {
+        DYCL_TRY(exact_plan(plan, &exact));
+        DYCL_TRY(run_once(exact, feeds, scalars, outputs, &wants_exact));
+    }
+    if (plan->check) DYCL_TRY(dycl_check_outputs(plan, feeds, scalars, outputs));
+fail:
+    return status;
+}
+
+double dycl_plan_cost(const dycl_plan *plan) {
+    int count = plan->runs < 8 ? (int)plan->runs : 8;
+    if (count == 0) return plan->estimate;
+    float sorted[8];
+    for (int i = 0; i < count; i++) {
+        float sample = plan->samples[i];
+        int j = i;
+        for (; j > 0 && sorted[j - 1] > sample; j--) sorted[j] = sorted[j - 1];
+        sorted[j] = sample;
+    }
+    return sorted[count / 2];
+}
+
+void dycl_plan_get_stats(const dycl_plan *plan, dycl_plan_stats *out) {
+    *out = (dycl_plan_stats){.runs = plan->runs,
+                             .nanoseconds = plan->nanoseconds,
+                             .steps = plan->step_count,
+                             .workspace_bytes = plan->workspace_bytes};
+    for (uint32_t n = 0; n < plan->program.graph.node_count; n++) out->nodes += !plan->program.dead[n];
+    for (uint32_t i = 0; i < plan->binding_count; i++)
+        out->packed_bytes += atomic_load_explicit(&plan->bindings[i]->packed, memory_order_relaxed);
+}

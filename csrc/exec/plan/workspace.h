@@ -1,0 +1,20 @@
+/* The memory that runs work in, shared by all plans: a plan only knows offsets, so that thousands of cached plans hold
+ * none of it.
+ *
+ * Ownership: a block belongs to the run that took it until it gives it back; the pool keeps a few. Threads: any,
+ * without a lock. */
+#ifndef DYCL_EXEC_PLAN_WORKSPACE_H
+#define DYCL_EXEC_PLAN_WORKSPACE_H
+
+#include <stddef.h>
+
+typedef struct dycl_workspace {
+    size_t bytes;
+    void *data; /* 64-byte aligned */
+} dycl_workspace;
+
+dycl_workspace *dycl_workspace_take(size_t bytes); /* NULL: out of memory */
+void dycl_workspace_give(dycl_workspace *workspace);
+void dycl_workspace_trim(void); /* frees what the pool keeps */
+
+#endif

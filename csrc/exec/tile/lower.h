@@ -1,0 +1,74 @@
+/* State of lowering one block to a tile program. Private to build.c and lower.c.
+ *
+ * Ownership: lives for one block. Threads: one at a time. */
+#ifndef DYCL_EXEC_TILE_LOWER_H
+#define DYCL_EXEC_TILE_LOWER_H
+
+#include "exec/builder/builder.h"
+#include "exec/tile/tile.h"
+
+#define DYCL_LOWER_MEMORY 100
+#define DYCL_LOWER_NODES  64
+#define DYCL_LOWER_ABSENT INT32_MIN
+
+typedef enum { DYCL_KIND_FULL, DYCL_KIND_ROW, DYCL_KIND_COLUMN, DYCL_KIND_ONE } dycl_lower_kind;
+
+/* Memory that the block reads or writes. */
+typedef struct {
+    dycl_ref ref;
+    dycl_dtype dtype;
+    int store;
+    int64_t strides[DYCL_SPACE_RANK]; /* elements, along the space */
+    int64_t column_stride, row_bytes;
+    int last;             /* node that reads it last */
+    int location, loaded; /* locations, 0: none yet; loaded: its copy in a register */
+    int loaded_register;
+    dycl_lower_kind kind;
+    int direct, dense, linear;
+} dycl_lower_memory;
+
+typedef struct {
+    uint32_t node;
+    int operand_count;
+    int operand[3]; /* >= 0: node of the block; < 0: memory -1 - operand; ABSENT */
+    int store;      /* memory, or -1 */
+    int last;       /* node that reads it last */
+    int row_level, row_result;
+    int location, reg; /* reg: register number, or -1 */
+} dycl_lower_node;
+
+typedef struct dycl_lower {
+    dycl_maker *b;
+    dycl_space space;
+    int64_t row;
+    const struct dycl_blocked *flat; /* all operands lie in this layout, and so will the results */
+    const dycl_layout *strided;      /* results lie like this operand (channels last), and operands as they are */
+    int memory_count, node_count, after_count, constant_count;
+    int register_count[2], free_count[2]; /* full registers and one-element-a-row ones */
+    double cost;                          /* nanoseconds for an element of the space */
+    dycl_tile_program program;
+    /* from here on, only what the counts cover is set */
+    dycl_lower_memory memory[DYCL_LOWER_MEMORY];
+    dycl_lower_node nodes[DYCL_LOWER_NODES];
+    dycl_tensor after_from[DYCL_LOWER_NODES], after_to[DYCL_LOWER_NODES];
+    dycl_tile_location locations[DYCL_TILE_LOCATIONS];
+    dycl_tile_instruction instructions[DYCL_TILE_INSTRUCTIONS];
+    dycl_scalar constants[DYCL_LOWER_NODES];
+    int free_list[2][DYCL_TILE_LOCATIONS], register_location[2][DYCL_TILE_LOCATIONS];
+} dycl_lower;
+
+/* Classes of registers. */
+#define FULL_CLASS 0
+#define ROW_CLASS  1
+
+dycl_status dycl_lower_instructions(dycl_lower *l); /* lower.c; the following are parts of it (lower_finish.c) */
+double dycl_lower_cost(dycl_op op, dycl_dtype dtype);
+void dycl_lower_offer_sharing(dycl_lower *l, int index);
+dycl_status dycl_lower_finish(dycl_lower *l);
+
+/* A step that computes a batch_norm's scale and shift vectors; folded: for a convolution's weights; `added`: a bias
+ * added before it, or NULL. */
+dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, int folded, const dycl_tensor *added,
+                                 dycl_ref *out_scale, dycl_ref *out_shift);
+
+#endif

@@ -1,0 +1,47 @@
+/* What the files of bindings share: the spelling of their tables, and short names for what they say most often.
+ * Private to py/bind.
+ *
+ * Ownership: none. Threads: GIL held. */
+#ifndef DYCL_PY_BIND_BIND_H
+#define DYCL_PY_BIND_BIND_H
+
+#include "py/bind/call.h"
+
+/* Rows: name, places, parameters, function, and where the function wants them op and extra. */
+#define ROW(name_, places_, parameters_, ...)                                                                          \
+    { .name = name_, .places = places_, .parameters = parameters_, .bind = __VA_ARGS__ }
+
+#define T  DYCL_AT_TORCH
+#define M  DYCL_AT_METHOD
+#define I  DYCL_AT_INPLACE
+#define F  DYCL_AT_F
+#define N  DYCL_AT_NN
+#define S  DYCL_AT_SPECIAL
+#define L  DYCL_AT_LINALG
+#define D  DYCL_AT_DUNDER
+#define ID DYCL_AT_IDUNDER
+#define RD DYCL_AT_RDUNDER
+#define V  DYCL_AT_VF
+#define RS DYCL_AT_RSAME
+
+static inline const dycl_value *meta(const dycl_call *call, uint32_t value) { return dycl_call_meta(call, value); }
+static inline dycl_dtype dtype_of(const dycl_call *call, uint32_t value) {
+    return (dycl_dtype)meta(call, value)->dtype;
+}
+static inline int is_float(const dycl_call *call, uint32_t value) { return dycl_dtype_is_float(dtype_of(call, value)); }
+
+/* Elementwise operators of tensors, as torch promotes their types. */
+static inline dycl_status ew1(dycl_call *call, dycl_op op, uint32_t a, uint32_t *out) {
+    dycl_operand x = dycl_operand_of(a);
+    return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 1, &x, out);
+}
+
+static inline dycl_status ew2(dycl_call *call, dycl_op op, uint32_t a, uint32_t b, uint32_t *out) {
+    dycl_operand x[2] = {dycl_operand_of(a), dycl_operand_of(b)};
+    return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 2, x, out);
+}
+
+/* Two results: a tuple, or an object of torch's structseq type (reduce.c). */
+PyObject *dycl_call_two_results(dycl_call *call, PyObject *type, uint32_t a, uint32_t b);
+
+#endif

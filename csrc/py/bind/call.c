@@ -1,0 +1,389 @@
+#include "py/bind/call.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "py/cpython/int.h"
+#include "py/bind/numpy.h"
+#include "py/intercept/shortcut.h"
+#include "py/site/site.h"
+#include "py/bind/write_through.h"
+
+/* ---- Parsing */
+
+static int parameter_of(const dycl_binding *row, PyObject *name) {
+    for (int i = 0; i < row->parameter_count; i++)
+        if (row->names[i] == name) return i;
+    for (int i = 0; i < row->parameter_count; i++) /* a name that was not interned */
+        if (PyUnicode_Check(name) && PyUnicode_Compare(row->names[i], name) == 0) return i;
+    return -1;
+}
+
+/* NumPy's names for torch's parameters, which torch's own parser takes too (torch/csrc/utils/python_arg_parser.cpp). */
+static int parameter_of_alias(const dycl_binding *row, PyObject *name) {
+    static const char *const aliases[][2] = {{"axis", "dim"}, {"keepdims", "keepdim"}, {"x", "input"},
+                                             {"a", "input"},  {"x1", "input"},         {"x2", "other"}};
+    if (row->python || !PyUnicode_Check(name)) return -1;
+    for (size_t k = 0; k < sizeof aliases / sizeof *aliases; k++) {
+        if (PyUnicode_CompareWithASCIIString(name, aliases[k][0]) != 0) continue;
+        for (int i = 0; i < row->parameter_count; i++)
+            if (PyUnicode_CompareWithASCIIString(row->names[i], aliases[k][1]) == 0) return i;
+    }
+    return -1;
+}
+
+static int place_keyword(dycl_call *call, const dycl_binding *row, PyObject *name, PyObject *value) {
+    int at = parameter_of(row, name);
+    if (at < 0) at = parameter_of_alias(row, name);
+    if (at < 0 || call->p[at]) return 0; /* out=None too: torch's functions take it, most of its methods do not */
+    call->p[at] = value;
+    return 1;
+}
+
+int dycl_call_parse(dycl_call *call, const dycl_binding *row) {
+    if (call->count > row->positional_count) return 0;
+    Py_ssize_t i = 0;
+    for (; i < call->count; i++) call->p[i] = call->args[i];
+    for (; i < row->parameter_count; i++) call->p[i] = NULL;
+    if (call->kwnames) {
+        Py_ssize_t n = PyTuple_GET_SIZE(call->kwnames);
+        for (Py_ssize_t k = 0; k < n; k++)
+            if (!place_keyword(call, row, PyTuple_GET_ITEM(call->kwnames, k), call->args[call->count + k])) return 0;
+    }
+    if (call->kwdict) {
+        Py_ssize_t at = 0;
+        PyObject *name, *value;
+        while (PyDict_Next(call->kwdict, &at, &name, &value))
+            if (!place_keyword(call, row, name, value)) return 0;
+    }
+    return 1;
+}
+
+/* ---- Results */
+
+PyObject *dycl_call_bail(dycl_call *call, dycl_bail why) {
+    call->region->recorder.why = why;
+    return NULL;
+}
+
+PyObject *dycl_call_same(dycl_call *call, PyObject *object) {
+    (void)call;
+    return Py_NewRef(object);
+}
+
+PyObject *dycl_call_written(dycl_call *call, PyObject *result, uint32_t writes) {
+    if (result && writes && dycl_region_count_writes(call->region, result, writes) < 0) Py_CLEAR(result);
+    return result;
+}
+
+PyObject *dycl_call_as_view(dycl_call *call, PyObject *result) {
+    if (!result || !dycl_is_lazy(result)) return result;
+    dycl_lazy *lazy = dycl_lazy_of(result);
+    lazy->own = dycl_call_meta(call, lazy->value)->root == lazy->value ? DYCL_OWN_VIEW : 0;
+    return result;
+}
+
+static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
+    dycl_region *region = call->region;
+    PyObject *self = call->p[0];
+    dycl_lazy_meta old;
+    if (!self || !dycl_is_tensor(self)) return dycl_call_bail(call, DYCL_BAIL_alias);
+    if (!dycl_is_lazy(self) || !dycl_region_may_write(region, self))
+        return dycl_write_value(call, self, NULL, 0, value, DYCL_WRITE_SMALL);
+    if (dycl_lazy_describe(self, &old) < 0) return NULL;
+    const dycl_value *result = dycl_call_meta(call, value);
+    int same = result->dtype == old.dtype && result->rank == old.rank && result->root == value;
+    for (int i = 0; same && i < old.rank; i++)
+        same = result->sizes[i] == old.sizes[i] && result->strides[i] == old.strides[i];
+    if (!same) return dycl_call_bail(call, DYCL_BAIL_alias);
+    if (dycl_region_rebind(region, self, value) < 0) return NULL;
+    region->site->stats.recorded++;
+    return Py_NewRef(self);
+}
+
+PyObject *dycl_call_finish_value(dycl_call *call, dycl_status status, uint32_t value) {
+    if (status == DYCL_OK) {
+        if (call->in_place) return finish_in_place(call, value);
+        PyObject *result = dycl_region_result(call->region, value);
+        const dycl_value *meta = dycl_call_meta(call, value);
+        if (result && meta->root != value && meta->root >= call->first_value) dycl_lazy_of(result)->own = DYCL_OWN_COPY;
+        return result;
+    }
+    if (status == DYCL_ERROR && !PyErr_Occurred()) dycl_py_raise();
+    return NULL;
+}
+
+/* ---- Arguments */
+
+static dycl_status bad(dycl_call *call) { return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments); }
+
+int dycl_call_given(PyObject *o) { return o && o != Py_None; }
+
+dycl_status dycl_call_value(dycl_call *call, PyObject *o, uint32_t *out) {
+    if (!o || !dycl_is_tensor(o)) return bad(call);
+    return dycl_region_value(call->region, o, out);
+}
+
+dycl_status dycl_call_optional_value(dycl_call *call, PyObject *o, uint32_t *out) {
+    if (dycl_call_given(o)) return dycl_call_value(call, o, out);
+    *out = DYCL_NONE;
+    return DYCL_OK;
+}
+
+dycl_status dycl_call_operand(dycl_call *call, PyObject *o, dycl_operand *out) {
+    if (!o) return bad(call);
+    if (dycl_is_lazy(o)) {
+        out->kind = DYCL_OPERAND_VALUE;
+        return dycl_region_value(call->region, o, &out->value);
+    }
+    if (PyFloat_CheckExact(o)) {
+        *out = dycl_operand_f64(PyFloat_AS_DOUBLE(o));
+        return DYCL_OK;
+    }
+    if (PyLong_CheckExact(o)) {
+        int64_t i;
+        dycl_status status = dycl_call_int(call, o, &i);
+        if (status == DYCL_OK) *out = dycl_operand_i64(i);
+        return status;
+    }
+    if (PyBool_Check(o)) {
+        *out = (dycl_operand){DYCL_OPERAND_BOOL, 0, o == Py_True, 0};
+        return DYCL_OK;
+    }
+    if (!dycl_is_tensor(o)) return dycl_numpy_operand(o, out) ? DYCL_OK : bad(call);
+    *out = dycl_operand_of(0);
+    return dycl_region_value(call->region, o, &out->value);
+}
+
+dycl_status dycl_call_int(dycl_call *call, PyObject *o, int64_t *out) {
+    if (!o || !PyLong_CheckExact(o)) return bad(call);
+    return dycl_int_value(o, out) ? DYCL_OK : bad(call);
+}
+
+dycl_status dycl_call_int_or(dycl_call *call, PyObject *o, int64_t fallback, int64_t *out) {
+    if (dycl_call_given(o)) return dycl_call_int(call, o, out);
+    *out = fallback;
+    return DYCL_OK;
+}
+
+dycl_status dycl_call_bool_or(dycl_call *call, PyObject *o, int fallback, int *out) {
+    if (!dycl_call_given(o)) {
+        *out = fallback;
+        return DYCL_OK;
+    }
+    if (!PyBool_Check(o)) return bad(call);
+    *out = o == Py_True;
+    return DYCL_OK;
+}
+
+dycl_status dycl_call_f64_or(dycl_call *call, PyObject *o, double fallback, double *out) {
+    if (!o) {
+        *out = fallback;
+        return DYCL_OK;
+    }
+    if (PyFloat_CheckExact(o)) {
+        *out = PyFloat_AS_DOUBLE(o);
+        return DYCL_OK;
+    }
+    int64_t i;
+    dycl_status status = dycl_call_int(call, o, &i);
+    if (status == DYCL_OK) *out = (double)i;
+    return status;
+}
+
+dycl_status dycl_call_ints(dycl_call *call, PyObject *o, int most, int *out_count, int64_t *out) {
+    if (!o) return bad(call);
+    if (PyLong_CheckExact(o)) {
+        *out_count = 1;
+        return most < 1 ? bad(call) : dycl_call_int(call, o, out);
+    }
+    int is_tuple = PyTuple_Check(o);
+    if (!is_tuple && !PyList_CheckExact(o)) return bad(call);
+    Py_ssize_t n = is_tuple ? PyTuple_GET_SIZE(o) : PyList_GET_SIZE(o);
+    if (n > most) return bad(call);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        dycl_status status = dycl_call_int(call, is_tuple ? PyTuple_GET_ITEM(o, i) : PyList_GET_ITEM(o, i), &out[i]);
+        if (status != DYCL_OK) return status;
+    }
+    *out_count = (int)n;
+    return DYCL_OK;
+}
+
+dycl_status dycl_call_pair(dycl_call *call, PyObject *o, int64_t fallback, int64_t out[2]) {
+    int count;
+    out[0] = out[1] = fallback;
+    if (!dycl_call_given(o)) return DYCL_OK;
+    dycl_status status = dycl_call_ints(call, o, 2, &count, out);
+    if (status != DYCL_OK) return status;
+    if (count == 0) return bad(call);
+    if (count == 1) out[1] = out[0];
+    return DYCL_OK;
+}
+
+dycl_status dycl_call_dim(dycl_call *call, PyObject *o, int rank, int *out) {
+    int64_t dim = 0;
+    dycl_status status = dycl_call_int(call, o, &dim);
+    if (status != DYCL_OK) return status;
+    int64_t limit = rank ? rank : 1;
+    if (dim < -limit || dim >= limit)
+        return dycl_build_bail(&call->region->recorder, DYCL_BAIL_shape); /* torch raises */
+    *out = (int)(dim < 0 ? dim + limit : dim);
+    return DYCL_OK;
+}
+
+dycl_status dycl_call_dtype_or(dycl_call *call, PyObject *o, dycl_dtype fallback, dycl_dtype *out) {
+    *out = fallback;
+    if (!dycl_call_given(o)) return DYCL_OK;
+    if (!dycl_dtype_from_object(o, out)) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_dtype);
+    return DYCL_OK;
+}
+
+/* ---- The table of torch's callables */
+
+typedef struct {
+    PyObject *callable; /* owned */
+    const dycl_binding *row;
+    int in_place, swapped;
+} dycl_bound;
+
+static dycl_bound *table;
+static size_t table_room, table_count;
+
+static size_t bucket(const PyObject *callable, size_t room) {
+    return (size_t)(((uint64_t)(uintptr_t)callable * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (room - 1);
+}
+
+const dycl_binding *dycl_binding_find(PyObject *callable, int *out_in_place, int *out_swapped) {
+    for (size_t at = bucket(callable, table_room); table[at].callable; at = (at + 1) & (table_room - 1)) {
+        if (table[at].callable != callable) continue;
+        *out_in_place = table[at].in_place;
+        *out_swapped = table[at].swapped;
+        return table[at].row;
+    }
+    return NULL;
+}
+
+int dycl_binding_insert(PyObject *callable, const dycl_binding *row, int in_place, int swapped) {
+    if (2 * (table_count + 1) > table_room) {
+        size_t room = table_room ? 2 * table_room : 1024;
+        dycl_bound *next = PyMem_Calloc(room, sizeof *next);
+        if (!next) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        for (size_t i = 0; i < table_room; i++) {
+            if (!table[i].callable) continue;
+            size_t at = bucket(table[i].callable, room);
+            while (next[at].callable) at = (at + 1) & (room - 1);
+            next[at] = table[i];
+        }
+        PyMem_Free(table);
+        table = next;
+        table_room = room;
+    }
+    size_t at = bucket(callable, table_room);
+    while (table[at].callable) {
+        if (table[at].callable == callable)
+            return 0; /* torch exports some callables under several names: the first row serves */
+        at = (at + 1) & (table_room - 1);
+    }
+    table[at] = (dycl_bound){Py_NewRef(callable), row, in_place, swapped};
+    table_count++;
+    dycl_shortcut_install(callable);
+    return 0;
+}
+
+PyObject *dycl_binding_settle(dycl_call *call, PyObject *result) {
+    if (result && dycl_region_settle(call->region) < 0) Py_CLEAR(result);
+    return result;
+}
+
+PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call) {
+    if (!dycl_call_parse(call, row)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    return dycl_binding_settle(call, row->bind(call, row));
+}
+
+/* ---- Methods of the lazy tensor: descriptors that carry their row */
+
+typedef struct {
+    PyObject_HEAD const dycl_binding *row;
+    PyObject *original; // owned: torch.Tensor's own method
+    int in_place, swapped;
+    vectorcallfunc vectorcall;
+} dycl_method;
+
+static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    const dycl_method *method = (const dycl_method *)o;
+    Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+    dycl_region *region = dycl_region_current;
+    if (count && dycl_is_lazy(args[0]) && dycl_region_records(region)) {
+        int parsed = count > 1 || kwnames;
+        uint64_t pattern = parsed ? dycl_shortcut_pattern(method->original, args, count, kwnames, 1) : 0;
+        if (parsed && !region->passing &&
+            !(pattern && dycl_shortcut_known(pattern))) { /* torch's parser may refuse what the binding would take */
+            PyObject *result = PyObject_Vectorcall(method->original, args, nargsf, kwnames);
+            if (result) dycl_shortcut_remember(pattern);
+            if (result || !dycl_shortcut_refused()) return result;
+            return dycl_fallback(region, method->original, args, count, kwnames, NULL, DYCL_BAIL_arguments);
+        }
+        dycl_call call;
+        dycl_call_begin(&call, region, args, count, method->in_place);
+        call.kwnames = kwnames;
+        PyObject *swapped[2];
+        if (method->swapped && count == 2) {
+            swapped[0] = args[1];
+            swapped[1] = args[0];
+            call.args = swapped;
+        }
+        PyObject *result = dycl_binding_run(method->row, &call);
+        if (result || PyErr_Occurred()) return result;
+        return dycl_fallback(region, method->original, args, count, kwnames, NULL, region->recorder.why);
+    }
+    return dycl_fallback(region, method->original, args, count, kwnames, NULL, DYCL_BAIL_mode);
+}
+
+static PyObject *method_get(PyObject *self, PyObject *object, PyObject *type) {
+    (void)type;
+    return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
+}
+
+static void method_dealloc(PyObject *self) {
+    Py_XDECREF(((dycl_method *)self)->original);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *method_attribute(PyObject *self, PyObject *name) { /* __name__, __doc__, ... are torch's */
+    return PyObject_GetAttr(((dycl_method *)self)->original, name);
+}
+
+static PyTypeObject method_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dycl.method",
+    .tp_basicsize = sizeof(dycl_method),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(dycl_method, vectorcall),
+    .tp_descr_get = method_get,
+    .tp_getattro = method_attribute,
+    .tp_dealloc = method_dealloc,
+};
+
+int dycl_binding_add_method(const char *name, PyObject *original, const dycl_binding *row, int in_place, int swapped) {
+    if (!method_type.tp_dict && PyType_Ready(&method_type) < 0) return -1;
+    dycl_method *method = PyObject_New(dycl_method, &method_type);
+    if (!method) return -1;
+    method->row = row;
+    method->original = Py_NewRef(original);
+    method->in_place = in_place;
+    method->swapped = swapped;
+    method->vectorcall = method_call;
+    int result = PyDict_SetItemString(dycl_py.lazy_type->tp_dict, name, (PyObject *)method);
+    Py_DECREF(method);
+    return result;
+}
+
+int dycl_bindings_add(PyObject *callable, const dycl_binding *row, int in_place, const char *method) {
+    int other_in_place, swapped;
+    if (dycl_binding_find(callable, &other_in_place, &swapped)) return 0;
+    int result = dycl_binding_insert(callable, row, in_place, 0);
+    return result == 0 && method ? dycl_binding_add_method(method, callable, row, in_place, 0) : result;
+}

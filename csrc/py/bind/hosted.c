@@ -1,0 +1,207 @@
+#include "py/bind/hosted.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/host.h"
+#include "py/bind/hosted_read.h"
+
+/* ---- From a callable to its operators */
+
+#define OVERLOADS 3
+
+typedef struct {
+    PyObject *callable; // owned
+    dycl_op ops[OVERLOADS];
+    int count, in_place;
+} entry;
+
+#define ENTRIES 1024 /* a power of two */
+static entry entries[ENTRIES];
+static int entry_count;
+
+static entry *find(PyObject *callable) { /* its entry, or the free one where it belongs */
+    uint32_t at = dycl_address_hash(callable, 10);
+    while (entries[at].callable && entries[at].callable != callable) at = (at + 1) % ENTRIES;
+    return &entries[at];
+}
+
+/* ---- Recording */
+
+static int has_onednn(void) {
+    PyObject *enabled = dycl_py.mkldnn_enabled ? PyObject_CallNoArgs(dycl_py.mkldnn_enabled) : NULL;
+    int result = enabled != Py_False;
+    Py_XDECREF(enabled);
+    PyErr_Clear();
+    return result;
+}
+
+const dycl_form *dycl_hosted_known(dycl_call *call, dycl_op op, int variant, const dycl_hosted_call *h) {
+    dycl_region *region = call->region;
+    dycl_form_key key;
+    int flags = variant * DYCL_FORM_VARIANT;
+    region->recorder.why = DYCL_BAIL_shape; /* empty tensors are not recorded: nothing to learn */
+    for (int i = 0; i < h->operand_count; i++)
+        if (h->operands[i] != DYCL_NONE && dycl_value_numel(&region->recorder.graph.values[h->operands[i]]) == 0)
+            return NULL;
+    if (call->in_place) flags |= DYCL_FORM_IN_PLACE;
+    if (dycl_abi_dispatch_inference(&region->dispatch)) flags |= DYCL_FORM_INFERENCE;
+    if (dycl_hosted_get(op)->work == 'C' && !has_onednn()) flags |= DYCL_FORM_NO_ONEDNN;
+    region->recorder.why = DYCL_BAIL_limit;
+    if (!dycl_form_key_of(&region->recorder.graph, op, flags, h->operand_count, h->operands, h->word_count, h->words,
+                          &key))
+        return NULL;
+    region->recorder.why = DYCL_BAIL_operator;
+    const dycl_form *form = dycl_form_find(&key);
+    if (form) return form->results ? form : NULL;
+    dycl_free(region->lesson);
+    region->lesson = dycl_alloc(sizeof *region->lesson);
+    if (region->lesson) *region->lesson = (dycl_lesson){key, flags, 0};
+    region->recorder.why = DYCL_BAIL_first;
+    return NULL;
+}
+
+dycl_status dycl_hosted_node(dycl_call *call, dycl_op op, int which, dycl_dtype dtype, int rank, const int64_t *sizes,
+                             const int64_t *strides, const dycl_hosted_call *h, uint32_t *out) {
+    int64_t words[3 + 2 * DYCL_MAX_RANK + DYCL_MAX_ATTRS] = {which, dtype, rank};
+    int count = 3 + 2 * rank;
+    if (count + h->word_count > DYCL_MAX_ATTRS) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_limit);
+    memcpy(words + 3, sizes, (size_t)rank * sizeof *words);
+    memcpy(words + 3 + rank, strides, (size_t)rank * sizeof *words);
+    memcpy(words + count, h->words, (size_t)h->word_count * sizeof *words);
+    return dycl_build_node(&call->region->recorder, op, h->operand_count, h->operands, count + h->word_count, words,
+                           out);
+}
+
+static PyObject *record(dycl_call *call, dycl_op op, const dycl_form *form, const dycl_hosted_call *h) {
+    uint32_t values[DYCL_HOSTED_RESULTS] = {0};
+    for (int i = 0; i < form->results; i++)
+        DYCL_CALL_TRY(dycl_hosted_node(call, op, i, form->result[i].dtype, form->result[i].rank, form->result[i].sizes,
+                                       form->result[i].strides, h, &values[i]));
+    if (!form->type) {
+        PyObject *result = dycl_call_finish(call, DYCL_OK, values[0]);
+        if (form->result[0].view) result = dycl_call_as_view(call, result);
+        return dycl_call_written(call, result, call->in_place ? 0 : form->writes);
+    }
+    PyObject *first = dycl_lazy_new(call->region, values[0]),
+             *second = first ? dycl_region_result(call->region, values[1]) : NULL, *pair = NULL;
+    if (form->result[0].view) first = dycl_call_as_view(call, first);
+    if (form->result[1].view) second = dycl_call_as_view(call, second);
+    first = dycl_call_written(call, first, form->writes);
+    second = dycl_call_written(call, second, form->writes);
+    if (first && second) pair = PyTuple_Pack(2, first, second);
+    Py_XDECREF(first);
+    Py_XDECREF(second);
+    if (pair && form->type != (PyObject *)&PyTuple_Type) Py_SETREF(pair, PyObject_CallOneArg(form->type, pair));
+    return pair;
+}
+
+PyObject *dycl_hosted_record_op(dycl_call *call, dycl_op op, int variant, PyObject **p) {
+    dycl_region *region = call->region;
+    const dycl_hosted *h = dycl_hosted_get(op);
+    dycl_hosted_call read;
+    uint64_t epoch;
+    int rounds = 0;
+    if (!dycl_host_functions.call || !dycl_hosted_is_pure(op, p)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (call->in_place && !*h->out && h->tensor_count > 1)
+        return dycl_call_bail(call, DYCL_BAIL_alias); /* the result may be of another dtype than its target */
+    if (call->in_place && (!dycl_is_lazy(p[0]) || !dycl_region_may_write(region, p[0])))
+        return PyErr_Occurred() ? NULL : dycl_call_bail(call, DYCL_BAIL_alias);
+    do {
+        epoch = region->epoch;
+        DYCL_CALL_TRY(dycl_hosted_read_call(call, op, p, &read));
+    } while (epoch != region->epoch &&
+             rounds++ < 4); /* indices were computed: the values are those of the segment before */
+    if (epoch != region->epoch) return dycl_call_bail(call, DYCL_BAIL_index);
+    const dycl_form *form = dycl_hosted_known(call, op, variant, &read);
+    if (!form) return NULL;
+    call->p[0] = p[0]; /* what is written, when it is in place */
+    return record(call, op, form, &read);
+}
+
+PyObject *dycl_hosted_record(dycl_region *region, PyObject *callable, PyObject *const *args, Py_ssize_t count,
+                             PyObject *kwnames, PyObject *kwdict) {
+    const entry *e = find(callable);
+    PyObject *p[DYCL_HOSTED_PARAMETERS];
+    dycl_call call;
+    if (!e->callable) return NULL;
+    dycl_bail why = region->recorder.why;
+    dycl_call_begin(&call, region, args, count, e->in_place);
+    call.kwnames = kwnames;
+    call.kwdict = kwdict;
+    for (int i = 0; i < e->count; i++) {
+        if (!dycl_hosted_match(&call, dycl_hosted_get(e->ops[i]), p)) continue;
+        return dycl_binding_settle(&call, dycl_hosted_record_op(&call, e->ops[i], 0, p));
+    }
+    region->recorder.why = why;
+    return NULL;
+}
+
+dycl_lesson *dycl_hosted_take_lesson(dycl_region *region) {
+    dycl_lesson *lesson = region->lesson;
+    region->lesson = NULL;
+    return lesson;
+}
+
+/* ---- Setup */
+
+/* For functions that have no binding of their own: the parser is passed by, methods of lazy tensors are found, and then
+ * all come here. */
+static PyObject *no_binding(dycl_call *call, const dycl_binding *row) {
+    (void)row;
+    return dycl_call_bail(call, DYCL_BAIL_operator);
+}
+
+static dycl_binding unbound = {.name = "hosted", .parameters = "", .bind = no_binding};
+
+static int add(PyObject *owner, const char *name, dycl_op op, int in_place, int method) {
+    PyObject *callable = owner ? PyObject_GetAttrString(owner, name) : NULL;
+    if (!callable) {
+        PyErr_Clear(); /* this torch does not have it */
+        return 0;
+    }
+    entry *e = find(callable);
+    int result = 0;
+    if (!e->callable) {
+        if (2 * ++entry_count > ENTRIES) {
+            PyErr_SetString(PyExc_SystemError, "dycl: the table of hosted operators is too small");
+            result = -1;
+        } else {
+            *e = (entry){.callable = Py_NewRef(callable), .in_place = in_place};
+            result = dycl_bindings_add(callable, &unbound, in_place, method ? name : NULL);
+        }
+    }
+    if (result == 0 && e->count < OVERLOADS && !(e->count && e->ops[e->count - 1] == op)) e->ops[e->count++] = op;
+    Py_DECREF(callable);
+    return result;
+}
+
+static PyObject *submodule(const char *outer, const char *inner) { /* new reference, or NULL */
+    PyObject *at = PyObject_GetAttrString(dycl_py.torch, outer);
+    if (at && inner) Py_SETREF(at, PyObject_GetAttrString(at, inner));
+    PyErr_Clear();
+    return at;
+}
+
+int dycl_hosted_setup(void) {
+    PyObject *tensor = (PyObject *)dycl_py.tensor_type, *vf = submodule("_C", "_VariableFunctions"),
+             *nn = submodule("_C", "_nn"), *special = submodule("special", NULL), *linalg = submodule("linalg", NULL);
+    int result = 0;
+    char name[64];
+    for (const dycl_hosted_place *p = dycl_hosted_places; p->name && result == 0; p++) {
+        if (p->places & DYCL_AT_TORCH)
+            result |= add(vf, p->name, p->op, 0, 0); /* what Python functions of that name in torch call, too */
+        if (p->places & DYCL_AT_METHOD) result |= add(tensor, p->name, p->op, 0, 1);
+        if (p->places & DYCL_AT_NN) result |= add(nn, p->name, p->op, 0, 0);
+        if (p->places & DYCL_AT_SPECIAL) result |= add(special, p->name, p->op, 0, 0);
+        if (p->places & DYCL_AT_LINALG) result |= add(linalg, p->name, p->op, 0, 0);
+        snprintf(name, sizeof name, "%s_", p->name);
+        if (p->places & DYCL_AT_INPLACE) result |= add(tensor, name, p->op, 1, 1);
+        if (p->places & DYCL_AT_INPLACE && p->places & DYCL_AT_TORCH) result |= add(vf, name, p->op, 1, 0);
+    }
+    Py_XDECREF(vf);
+    Py_XDECREF(nn);
+    Py_XDECREF(special);
+    Py_XDECREF(linalg);
+    return result;
+}

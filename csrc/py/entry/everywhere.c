@@ -1,0 +1,161 @@
+#include "py/entry/everywhere.h"
+
+#include "py/cpython/object.h"
+#include "py/region/region.h"
+
+_Thread_local dycl_quiet dycl_quiet_current __attribute__((tls_model("initial-exec")));
+
+void dycl_quiet_same_state(void) {
+    dycl_quiet_current =
+        (dycl_quiet){DYCL_QUIET_SAME_STATE, dycl_abi_grad_enabled(), dycl_abi_mode_depth(), *dycl_abi_dispatch_state()};
+}
+
+static int is_quiet(void) {
+    const dycl_quiet *q = &dycl_quiet_current;
+    if (q->how != DYCL_QUIET_SAME_STATE) return q->how == DYCL_QUIET_ALL;
+    const dycl_dispatch_state *now = dycl_abi_dispatch_state();
+    return q->grad == dycl_abi_grad_enabled() && q->mode_depth == dycl_abi_mode_depth() &&
+           q->dispatch.included == now->included && q->dispatch.excluded == now->excluded;
+}
+
+/* ---- The sites, by their module's address */
+
+#define BUCKET_BITS 12
+static dycl_site *buckets[1 << BUCKET_BITS];
+static dycl_site *newest, *oldest; /* by creation, or by the last time that trimming passed over them */
+static int count;
+
+static dycl_site **bucket_of(const void *module) { return &buckets[dycl_address_hash(module, BUCKET_BITS)]; }
+
+dycl_site *dycl_everywhere_find(PyObject *module) {
+    for (dycl_site *s = *bucket_of(module); s; s = s->chain)
+        if (s->address == module && dycl_weakref_object(s->module) == module) return s;
+    return NULL;
+}
+
+static void link_newest(dycl_site *s) {
+    s->older = newest;
+    s->newer = NULL;
+    if (newest)
+        newest->newer = s;
+    else
+        oldest = s;
+    newest = s;
+}
+
+static void unlink_age(dycl_site *s) {
+    if (s->newer)
+        s->newer->older = s->older;
+    else
+        newest = s->older;
+    if (s->older)
+        s->older->newer = s->newer;
+    else
+        oldest = s->newer;
+}
+
+static void drop(dycl_site *s) { /* may run Python code */
+    dycl_site **link = bucket_of(s->address);
+    while (*link != s) link = &(*link)->chain;
+    *link = s->chain;
+    unlink_age(s);
+    s->address = NULL;
+    count--;
+    Py_DECREF(s);
+}
+
+void dycl_everywhere_trim(void) {
+    for (int looked = 0; count > DYCL_EVERYWHERE_SITES && looked < 64; looked++) {
+        dycl_site *s = oldest;
+        int called = s->called;
+        s->called = 0;
+        if (called) {
+            unlink_age(s);
+            link_newest(s);
+        } else {
+            drop(s);
+        }
+    }
+}
+
+/* A module died: self is its address, as the key of its site. */
+static PyObject *module_died(PyObject *self, PyObject *reference) {
+    const void *address = PyLong_AsVoidPtr(self);
+    for (dycl_site *s = *bucket_of(address); s; s = s->chain) {
+        if (s->address != address || s->module != reference) continue;
+        drop(s);
+        break;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef died_method = {"module_died", module_died, METH_O, NULL};
+
+/* What compiles or runs by itself: a ScriptModule is C++, an OptimizedModule is torch.compile's. */
+static int runs_by_itself(PyObject *module) {
+    static const char *const known[][2] = {{"torch.jit", "ScriptModule"},
+                                           {"torch._dynamo.eval_frame", "OptimizedModule"}};
+    int found = 0;
+    for (size_t i = 0; i < sizeof known / sizeof *known && found == 0; i++) {
+        PyObject *name = PyUnicode_FromString(known[i][0]), *from = name ? PyImport_GetModule(name) : NULL;
+        PyObject *cls = from ? PyObject_GetAttrString(from, known[i][1]) : NULL;
+        found = cls && PyType_Check(cls) ? PyObject_TypeCheck(module, (PyTypeObject *)cls) : 0;
+        Py_XDECREF(name);
+        Py_XDECREF(from);
+        Py_XDECREF(cls);
+    }
+    PyErr_Clear();
+    return found;
+}
+
+static dycl_site *add(PyObject *module) {
+    PyObject *key = PyLong_FromVoidPtr(module), *died = key ? PyCFunction_New(&died_method, key) : NULL;
+    dycl_site *site = died ? (dycl_site *)dycl_site_create(NULL, module, died) : NULL;
+    Py_XDECREF(key);
+    Py_XDECREF(died);
+    if (!site) return NULL;
+    site->aside = runs_by_itself(module);
+    site->address = module;
+    dycl_site **bucket = bucket_of(module);
+    site->chain = *bucket;
+    *bucket = site;
+    link_newest(site);
+    count++;
+    return site;
+}
+
+/* ---- The descriptor */
+
+/* torch asks twice in a row, `is not None` and the call: no Python code may run in here, so that both get the same
+ * answer. */
+static PyObject *get(PyObject *self, PyObject *module, PyObject *type) {
+    (void)self;
+    (void)type;
+    if (!module || module == Py_None || dycl_region_current || is_quiet()) Py_RETURN_NONE;
+    dycl_site *site = dycl_everywhere_find(module);
+    if (!site) {
+        int collecting = PyGC_Disable();
+        site = add(module);
+        if (collecting) PyGC_Enable();
+        if (!site) PyErr_Clear(); /* no memory, or a class without weak references */
+    }
+    if (!site || site->aside) Py_RETURN_NONE;
+    site->called = 1;
+    return Py_NewRef(site);
+}
+
+static PyTypeObject descriptor_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dycl.everywhere",
+    .tp_doc = "Stands as torch.nn.Module._compiled_call_impl: every outermost module call is a region.",
+    .tp_basicsize = sizeof(PyObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_descr_get = get,
+};
+
+int dycl_everywhere_is_descriptor(PyObject *o) { return Py_TYPE(o) == &descriptor_type; }
+
+PyObject *dycl_everywhere_descriptor(void) {
+    static PyObject *descriptor;
+    if (!descriptor && PyType_Ready(&descriptor_type) == 0) descriptor = PyObject_New(PyObject, &descriptor_type);
+    return Py_XNewRef(descriptor);
+}

@@ -1,0 +1,35 @@
+/* Calls that need gradients run in torch. This is the one place that decides it:
+ *
+ *   at the door   an argument, or the module's first parameter, requires them: no region;
+ *   inside        an operator meets a tensor that requires them (of a function's closure, of a module that is frozen in
+ * part): the region steps aside, and the rest of the call runs in torch as it would have; from then on  where such a
+ * call had recorded next to nothing, the site's calls run in torch as a whole while gradients are enabled, and regions
+ * are tried again ever more rarely. Where much is recorded before (a frozen backbone), the measured times decide
+ * (choose.h).
+ *
+ * Ownership: part of a site. Threads: GIL held. */
+#ifndef DYCL_PY_ENTRY_GRADIENT_H
+#define DYCL_PY_ENTRY_GRADIENT_H
+
+#include "py/torch/state.h"
+
+struct dycl_site;
+
+typedef struct {
+    uint32_t wait, interval; /* calls in torch before a region is tried again: so many are left, of so many */
+} dycl_gradient;
+
+typedef enum {
+    DYCL_GRADIENT_NONE,
+    DYCL_GRADIENT_OF_PARAMETERS /* of nothing else at the door */,
+    DYCL_GRADIENT_WANTED
+} dycl_gradient_need;
+
+/* What this call is known to need. */
+dycl_gradient_need dycl_gradient_needed(struct dycl_site *site, PyObject *const *args, Py_ssize_t count,
+                                        PyObject *kwnames);
+/* After a region that began with gradients enabled. met: a tensor that requires them; recorded: operators of this call.
+ */
+void dycl_gradient_learn(dycl_gradient *gradient, int met, uint64_t recorded);
+
+#endif

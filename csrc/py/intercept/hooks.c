@@ -1,0 +1,134 @@
+#include "py/intercept/hooks.h"
+
+#include "py/intercept/mode.h"
+#include "py/region/region.h"
+#include "py/site/site.h"
+
+static int door_arguments(PyObject *const *args, Py_ssize_t count, PyObject *kwnames, PyObject **out_function,
+                          PyObject **out_args, PyObject **out_kwargs) {
+    if (count < 2 || count > 4) {
+        PyErr_SetString(PyExc_TypeError, "expected (func, types, args=(), kwargs=None)");
+        return -1;
+    }
+    *out_function = args[0];
+    *out_args = count > 2 ? args[2] : NULL;
+    *out_kwargs = count > 3 && args[3] != Py_None ? args[3] : NULL;
+    for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, i);
+        if (PyUnicode_CompareWithASCIIString(name, "args") == 0)
+            *out_args = args[count + i];
+        else if (PyUnicode_CompareWithASCIIString(name, "kwargs") == 0 && args[count + i] != Py_None)
+            *out_kwargs = args[count + i];
+    }
+    return 0;
+}
+
+static PyObject *torch_function(PyObject *cls, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    PyObject *function, *call_args, *kwargs;
+    (void)cls;
+    if (door_arguments(args, count, kwnames, &function, &call_args, &kwargs) < 0) return NULL;
+    PyObject *tuple = call_args ? PySequence_Tuple(call_args) : PyTuple_New(0);
+    PyObject *result = tuple ? dycl_mode_handle(function, tuple, kwargs) : NULL;
+    Py_XDECREF(tuple);
+    return result;
+}
+
+/* The computed tensor of a lazy one, as an object of its own (the lazy tensor itself may become plain later). */
+static PyObject *computed(PyObject *lazy) {
+    if (dycl_region_compute(lazy, DYCL_BAIL_dispatch) < 0) return NULL;
+    if (!dycl_is_lazy(lazy)) return Py_NewRef(lazy); /* another thread made it plain while we waited */
+    dycl_lazy_of(lazy)->aliased = 1;                 /* what C++ makes of it may share its memory */
+    return dycl_abi_wrap(dycl_lazy_of(lazy)->real);
+}
+
+static PyObject *replace(PyObject *o) {
+    if (dycl_is_lazy(o)) return computed(o);
+    if (PyTuple_CheckExact(o) || PyList_CheckExact(o)) {
+        Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
+        PyObject *copy = PyTuple_CheckExact(o) ? PyTuple_New(n) : PyList_New(n);
+        for (Py_ssize_t i = 0; copy && i < n; i++) {
+            PyObject *item = replace(PySequence_Fast_GET_ITEM(o, i));
+            if (!item) {
+                Py_CLEAR(copy);
+            } else if (PyTuple_CheckExact(o)) {
+                PyTuple_SET_ITEM(copy, i, item);
+            } else {
+                PyList_SET_ITEM(copy, i, item);
+            }
+        }
+        return copy;
+    }
+    if (PyDict_CheckExact(o)) {
+        PyObject *copy = PyDict_New(), *key, *value;
+        Py_ssize_t at = 0;
+        while (copy && PyDict_Next(o, &at, &key, &value)) {
+            PyObject *item = replace(value);
+            if (!item || PyDict_SetItem(copy, key, item) < 0) Py_CLEAR(copy);
+            Py_XDECREF(item);
+        }
+        return copy;
+    }
+    return Py_NewRef(o);
+}
+
+/* torch's argument parser asks for the rank of a tensor where it might be a number: no reason to compute anything. */
+static PyObject *rank_of(PyObject *function, PyObject *args) {
+    static PyObject *dim; /* owned: torch.ops.aten.dim.default */
+    dycl_lazy_meta meta;
+    if (!dim) {
+        PyObject *ops = PyObject_GetAttrString(dycl_py.torch, "ops"),
+                 *aten = ops ? PyObject_GetAttrString(ops, "aten") : NULL;
+        PyObject *packet = aten ? PyObject_GetAttrString(aten, "dim") : NULL;
+        dim = packet ? PyObject_GetAttrString(packet, "default") : NULL;
+        Py_XDECREF(ops);
+        Py_XDECREF(aten);
+        Py_XDECREF(packet);
+        PyErr_Clear();
+    }
+    if (function != dim || !args || !PyTuple_Check(args) || PyTuple_GET_SIZE(args) != 1 ||
+        !dycl_is_lazy(PyTuple_GET_ITEM(args, 0)))
+        return NULL;
+    return dycl_lazy_describe(PyTuple_GET_ITEM(args, 0), &meta) < 0 ? NULL : PyLong_FromLong(meta.rank);
+}
+
+static PyObject *torch_dispatch(PyObject *cls, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    PyObject *function, *call_args, *kwargs, *result = NULL;
+    (void)cls;
+    if (door_arguments(args, count, kwnames, &function, &call_args, &kwargs) < 0) return NULL;
+    PyObject *rank = rank_of(function, call_args);
+    if (rank || PyErr_Occurred()) return rank;
+    dycl_region *region = dycl_region_current;
+    if (region) {
+        if (dycl_region_flush(region, DYCL_BAIL_dispatch) < 0) return NULL;
+        dycl_site_left_at(region->site, function, DYCL_BAIL_dispatch);
+    }
+    PyObject *empty = PyTuple_New(0), *plain_args = replace(call_args ? call_args : empty),
+             *plain_kwargs = kwargs ? replace(kwargs) : NULL;
+    if (plain_args && (plain_kwargs || !kwargs)) {
+        PyObject *tuple = PySequence_Tuple(plain_args);
+        result = tuple ? PyObject_Call(function, tuple, plain_kwargs) : NULL;
+        Py_XDECREF(tuple);
+    }
+    Py_XDECREF(empty);
+    Py_XDECREF(plain_args);
+    Py_XDECREF(plain_kwargs);
+    return result;
+}
+
+static PyMethodDef methods[] = {
+    {"__torch_function__", (PyCFunction)(void (*)(void))torch_function, METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
+     NULL},
+    {"__torch_dispatch__", (PyCFunction)(void (*)(void))torch_dispatch, METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
+     NULL},
+    {0},
+};
+
+int dycl_doors_install(PyTypeObject *lazy) {
+    for (PyMethodDef *def = methods; def->ml_name; def++) {
+        PyObject *method = PyDescr_NewClassMethod(lazy, def);
+        int failed = !method || PyObject_SetAttrString((PyObject *)lazy, def->ml_name, method) < 0;
+        Py_XDECREF(method);
+        if (failed) return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,149 @@
+#include "py/intercept/mode.h"
+
+#include "py/bind/beside.h"
+#include "py/bind/view.h"
+#include "py/bind/call.h"
+
+/* A getter or setter of torch.Tensor, as torch hands it over: the bound __get__ or __set__ of its descriptor. */
+static PyObject *descriptor_of(PyObject *function, int *out_is_get) {
+    if (Py_TYPE(function) != dycl_py.method_wrapper_type) return NULL;
+    PyObject *self = PyObject_GetAttrString(function, "__self__"), *name = PyObject_GetAttrString(function, "__name__");
+    PyErr_Clear();
+    *out_is_get = name && PyUnicode_CompareWithASCIIString(name, "__get__") == 0;
+    Py_XDECREF(name);
+    return self;
+}
+
+/* Getters that neither hand out memory nor look at values: nothing has to be computed for a plain tensor. */
+static int is_harmless(PyObject *descriptor) {
+    static const char *const names[] = {
+        "shape",   "dtype",        "device",          "ndim",        "requires_grad", "is_leaf",   "layout",
+        "is_cuda", "is_cpu",       "is_meta",         "is_sparse",   "grad_fn",       "names",     "itemsize",
+        "nbytes",  "is_quantized", "is_mps",          "is_xpu",      "is_mkldnn",     "is_nested", "_version",
+        "is_mtia", "output_nr",    "is_sparse_csr",   "is_vulkan",   "is_ipu",        "is_xla",    "is_ort",
+        "is_maia", "name",         "_backward_hooks", "retains_grad"};
+    PyObject *name = PyObject_GetAttrString(descriptor, "__name__");
+    int found = 0;
+    for (size_t i = 0; name && !found && i < sizeof names / sizeof *names; i++)
+        found = PyUnicode_CompareWithASCIIString(name, names[i]) == 0;
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return found;
+}
+
+/* x.T, x.H, x.mT and x.mH of a plain tensor are views like any other. NULL without an exception: torch must run it. */
+static PyObject *transposed(dycl_region *region, PyObject *descriptor, PyObject *self) {
+    PyObject *name = PyObject_GetAttrString(descriptor, "__name__");
+    static const char *const names[4] = {"T", "H", "mT", "mH"};
+    int matrix = -1;
+    for (int i = 0; name && i < 4; i++)
+        if (PyUnicode_CompareWithASCIIString(name, names[i]) == 0) matrix = i / 2;
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return matrix >= 0 && region && dycl_region_open(region) ? dycl_view_transposed(region, self, matrix) : NULL;
+}
+
+static PyObject *handle_descriptor(dycl_region *region, PyObject *function, PyObject *descriptor, int is_get,
+                                   PyObject *args, PyObject *kwargs) {
+    Py_ssize_t count = PyTuple_GET_SIZE(args);
+    if (is_get && count && !dycl_is_lazy(PyTuple_GET_ITEM(args, 0)) && is_harmless(descriptor))
+        return PyObject_Call(function, args, kwargs);
+    PyObject *view = is_get && count ? transposed(region, descriptor, PyTuple_GET_ITEM(args, 0)) : NULL;
+    if (view || PyErr_Occurred()) return view;
+    return dycl_fallback(region, function, ((PyTupleObject *)args)->ob_item, count, NULL, kwargs, DYCL_BAIL_attribute);
+}
+
+static PyObject *set_grad_enabled(dycl_region *region, PyObject *function, PyObject *args, PyObject *kwargs) {
+    int on = PyTuple_GET_SIZE(args) != 1 || PyTuple_GET_ITEM(args, 0) != Py_False;
+    region->passing = 0;
+    if (on && !dycl_abi_grad_enabled() && dycl_region_enable_gradients(region) < 0) return NULL;
+    return PyObject_Call(function, args, kwargs);
+}
+
+PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs) {
+    dycl_region *region = dycl_region_current;
+    int in_place, swapped, is_get;
+    if (kwargs && PyDict_GET_SIZE(kwargs) == 0) kwargs = NULL;
+    if (function == (PyObject *)dycl_py.device_type)
+        return PyObject_Call(function, args, kwargs); /* torch.device(...) is no operator */
+    if (region && region->closed & (DYCL_CLOSED_ASIDE |
+                                    DYCL_CLOSED_GRADIENT)) /* no lazy tensor is left, but perhaps another region's */
+        return dycl_fallback(NULL, function, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), NULL, kwargs,
+                             DYCL_BAIL_mode);
+    if (region && function == dycl_py.set_grad_enabled) return set_grad_enabled(region, function, args, kwargs);
+    PyObject *descriptor = descriptor_of(function, &is_get);
+    if (descriptor) {
+        PyObject *result = handle_descriptor(region, function, descriptor, is_get, args, kwargs);
+        Py_DECREF(descriptor);
+        return result;
+    }
+    PyObject *const *items = ((PyTupleObject *)args)->ob_item;
+    Py_ssize_t count = PyTuple_GET_SIZE(args);
+    if (!region) return dycl_fallback(NULL, function, items, count, NULL, kwargs, DYCL_BAIL_thread);
+    int passing = region->passing;
+    region->passing = 0;
+    dycl_bail why = DYCL_BAIL_operator;
+    const dycl_binding *row = NULL;
+    if (!passing) {
+        row = dycl_binding_find(function, &in_place, &swapped);
+        if (row && swapped && count && !PyObject_TypeCheck(items[0], dycl_py.tensor_type))
+            row = NULL; /* Tensor.__rsub__(1, x) is an error */
+        if (!dycl_region_open(region)) {
+            why = DYCL_BAIL_mode;
+        } else if (row) {
+            dycl_call call;
+            dycl_call_begin(&call, region, items, count, in_place);
+            call.kwdict = kwargs;
+            PyObject *exchanged[2];
+            if (swapped && count == 2) {
+                exchanged[0] = items[1];
+                exchanged[1] = items[0];
+                call.args = exchanged;
+            }
+            PyObject *result = dycl_binding_run(row, &call);
+            if (result || PyErr_Occurred()) return result;
+            why = region->recorder.why;
+        }
+        if (why != DYCL_BAIL_mode && dycl_beside_suits(function, items, count, NULL, kwargs))
+            return dycl_beside_run(region, function, items, count, kwargs,
+                                   row != NULL); /* what makes tensors of numbers makes them anew */
+    } else {
+        return PyObject_Call(function, args, kwargs); /* dycl_fallback sent it: everything is plain already */
+    }
+    return dycl_fallback(region, function, items, count, NULL, kwargs, why);
+}
+
+/* ---- The mode object */
+
+static PyObject *mode_torch_function(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    (void)self;
+    if (count < 2 || count > 4 || (kwnames && PyTuple_GET_SIZE(kwnames))) {
+        PyErr_SetString(PyExc_TypeError, "__torch_function__(func, types, args=(), kwargs=None)");
+        return NULL;
+    }
+    PyObject *kwargs = count > 3 && args[3] != Py_None ? args[3] : NULL,
+             *tuple = count > 2 ? Py_NewRef(args[2]) : PyTuple_New(0);
+    if (!tuple) return NULL;
+    if (!PyTuple_Check(tuple)) Py_SETREF(tuple, PySequence_Tuple(tuple));
+    PyObject *result = tuple ? dycl_mode_handle(args[0], tuple, kwargs) : NULL;
+    Py_XDECREF(tuple);
+    return result;
+}
+
+static PyMethodDef mode_methods[] = {
+    {"__torch_function__", (PyCFunction)(void (*)(void))mode_torch_function, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {0},
+};
+
+static PyTypeObject mode_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dycl.mode",
+    .tp_basicsize = sizeof(PyObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_methods = mode_methods,
+};
+
+int dycl_mode_setup(void) {
+    if (PyType_Ready(&mode_type) < 0) return -1;
+    dycl_py.mode = PyObject_New(PyObject, &mode_type);
+    return dycl_py.mode ? 0 : -1;
+}

@@ -1,0 +1,350 @@
+/* torch's functions (torch.add, F.gelu) are builtins that take a tuple: on the way to a recorded operator, torch's
+ * argument parser, its mode stack and __torch_function__ cost 0.9 us. A builtin of this kind leaves its vectorcall
+ * field empty, and the interpreter looks there first: what stands there sees the call before the tuple is made. */
+#include "py/intercept/shortcut.h"
+
+#include <string.h>
+
+#include "py/cpython/frame.h"
+#include "py/cpython/type.h"
+#include "py/intercept/watch.h"
+
+#define LOOKED_AT 3 /* where torch's functions have their tensors */
+
+static int is_lazy_argument(PyObject *o) {
+    if (dycl_is_lazy(o)) return 1;
+    if (PyTuple_CheckExact(o)) return PyTuple_GET_SIZE(o) && dycl_is_lazy(PyTuple_GET_ITEM(o, 0));
+    return PyList_CheckExact(o) && PyList_GET_SIZE(o) && dycl_is_lazy(PyList_GET_ITEM(o, 0));
+}
+
+static int any_lazy(PyObject *const *args, Py_ssize_t count) {
+    for (Py_ssize_t i = 0; i < count && i < LOOKED_AT; i++)
+        if (is_lazy_argument(args[i])) return 1;
+    return 0;
+}
+
+/* ---- What torch's parser accepts
+ * Bindings are written for calls that the parser let through: atan2 takes no number, though its binding would. The
+ * parser looks at the types of the arguments only, so a call goes its way until one with the same types succeeded.
+ * Types that it looks into (a tensor of rank 0 may be a number) or that are not in the list never take the shortcut. */
+
+enum {
+    KIND_NONE = 1,
+    KIND_LAZY,
+    KIND_TENSOR,
+    KIND_INT,
+    KIND_FLOAT,
+    KIND_BOOL,
+    KIND_STRING,
+    KIND_DTYPE,
+    KIND_DEVICE,
+    KIND_FORMAT,
+    KIND_TENSORS,
+    KIND_INTS
+};
+
+static int tensor_kind(PyObject *o, int *out_rank) {
+    dycl_lazy_meta meta;
+    *out_rank = 1;
+    if (dycl_is_lazy(o)) {
+        if (dycl_lazy_describe(o, &meta) < 0) {
+            PyErr_Clear();
+            return 0;
+        }
+        *out_rank = meta.rank;
+        return KIND_LAZY;
+    }
+    if (Py_TYPE(o) == dycl_py.parameter_type) return KIND_TENSOR;
+    if (Py_TYPE(o) != dycl_py.tensor_type) return 0;
+    *out_rank = dycl_abi_rank(dycl_abi_borrow(o));
+    return KIND_TENSOR;
+}
+
+static uint64_t kind_of(PyObject *o) {
+    int rank, kind = tensor_kind(o, &rank);
+    if (kind) return rank ? (uint64_t)kind : 0;
+    if (PyLong_CheckExact(o)) return KIND_INT;
+    if (PyFloat_CheckExact(o)) return KIND_FLOAT;
+    if (PyBool_Check(o)) return KIND_BOOL;
+    if (o == Py_None) return KIND_NONE;
+    if (PyUnicode_CheckExact(o)) return KIND_STRING;
+    if (Py_TYPE(o) == dycl_py.dtype_type) return KIND_DTYPE;
+    if (Py_TYPE(o) == dycl_py.device_type) return KIND_DEVICE;
+    if (Py_TYPE(o) == Py_TYPE(dycl_py.channels_last)) return KIND_FORMAT;
+    int is_list = PyList_CheckExact(o);
+    if (!is_list && !PyTuple_CheckExact(o) && Py_TYPE(o) != dycl_py.size_type) return 0;
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
+    PyObject **items = PySequence_Fast_ITEMS(o);
+    if (n == 0 || n > 64) return 0;
+    int first = tensor_kind(items[0], &rank);
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (first ? !tensor_kind(items[i], &rank) : !PyLong_CheckExact(items[i])) return 0;
+    return first ? (uint64_t)(KIND_TENSORS << 1 | is_list) : (uint64_t)(KIND_INTS << 1 | is_list) + ((uint64_t)n << 8);
+}
+
+static uint64_t mix(uint64_t h, uint64_t word) {
+    h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ (h >> 29);
+}
+
+uint64_t dycl_shortcut_pattern(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames,
+                               int is_method) {
+    Py_ssize_t names = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    uint64_t h = mix((uint64_t)(uintptr_t)callable, (uint64_t)count);
+    for (Py_ssize_t i = is_method; i < count + names; i++) { /* a method's self is whatever it is called on */
+        uint64_t kind = kind_of(args[i]);
+        if (!kind) return 0;
+        h = mix(h, kind);
+        if (i >= count) h = mix(h, (uint64_t)PyObject_Hash(PyTuple_GET_ITEM(kwnames, i - count)));
+    }
+    return h ? h : 1;
+}
+
+#define PATTERNS 4096
+static uint64_t patterns[PATTERNS];
+static int pattern_count;
+
+int dycl_shortcut_known(uint64_t pattern) {
+    for (size_t at = pattern % PATTERNS; patterns[at]; at = (at + 1) % PATTERNS)
+        if (patterns[at] == pattern) return 1;
+    return 0;
+}
+
+void dycl_shortcut_remember(uint64_t pattern) {
+    if (!pattern || pattern_count >= PATTERNS / 2 || dycl_shortcut_known(pattern)) return;
+    size_t at = pattern % PATTERNS;
+    while (patterns[at]) at = (at + 1) % PATTERNS;
+    patterns[at] = pattern;
+    pattern_count++;
+}
+
+int dycl_shortcut_refused(void) {
+    if (!PyErr_Occurred() || !PyErr_ExceptionMatches(PyExc_TypeError)) return 0;
+    PyErr_Clear();
+    return 1;
+}
+
+/* What the interpreter does where the field is empty. */
+static PyObject *call_torch(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    PyObject *tuple = PyTuple_New(count), *kwargs = NULL, *result = NULL;
+    if (!tuple) return NULL;
+    for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(tuple, i, Py_NewRef(args[i]));
+    Py_ssize_t names = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    if (names && !(kwargs = PyDict_New())) goto done;
+    for (Py_ssize_t i = 0; i < names; i++)
+        if (PyDict_SetItem(kwargs, PyTuple_GET_ITEM(kwnames, i), args[count + i]) < 0) goto done;
+    if (Py_EnterRecursiveCall(" while calling a Python object")) goto done;
+    result = PyCFunction_Type.tp_call(callable, tuple, kwargs);
+    Py_LeaveRecursiveCall();
+done:
+    Py_DECREF(tuple);
+    Py_XDECREF(kwargs);
+    return result;
+}
+
+static PyObject *shortcut(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+    dycl_region *region = dycl_region_current;
+    int in_place, swapped;
+    if (!region || region->passing || !any_lazy(args, count) || !dycl_region_records(region))
+        return call_torch(callable, args, count, kwnames);
+    uint64_t pattern = dycl_shortcut_pattern(callable, args, count, kwnames, 0);
+    if (!pattern || !dycl_shortcut_known(pattern)) {
+        PyObject *result = call_torch(callable, args, count, kwnames);
+        if (result) dycl_shortcut_remember(pattern);
+        if (result || !dycl_shortcut_refused()) return result;
+        return dycl_fallback(region, callable, args, count, kwnames, NULL, DYCL_BAIL_arguments);
+    }
+    const dycl_binding *row = dycl_binding_find(callable, &in_place, &swapped);
+    if (!row || swapped) return call_torch(callable, args, count, kwnames);
+    dycl_call call;
+    dycl_call_begin(&call, region, args, count, in_place);
+    call.kwnames = kwnames;
+    PyObject *result = dycl_binding_run(row, &call);
+    if (result || PyErr_Occurred()) return result;
+    return dycl_fallback(region, callable, args, count, kwnames, NULL, region->recorder.why);
+}
+
+void dycl_shortcut_install(PyObject *callable) {
+    const int kind = METH_VARARGS | METH_KEYWORDS, all = kind | METH_FASTCALL | METH_NOARGS | METH_O | METH_METHOD;
+    if (!PyCFunction_CheckExact(callable) || (PyCFunction_GET_FLAGS(callable) & all) != kind) return;
+    PyCFunctionObject *function = (PyCFunctionObject *)callable;
+    if (!function->vectorcall) function->vectorcall = shortcut;
+}
+
+/* ---- Python functions of torch.nn.functional, torch.functional and torch itself
+ * They ask first whether somebody overrides them. Our mode and our type do, and torch would come back to us by
+ * handle_torch_function, 2 us later. The answer no lets their body run as in eager, and what it calls is recorded. */
+
+static PyCFunction original_has, original_has_unary;
+static dycl_function_of_array original_has_variadic;
+
+/* What these call is not bound; they are, as a whole. */
+static const char *const whole_names[] = {"interpolate", "mse_loss", "l1_loss"};
+enum { WHOLE = sizeof whole_names / sizeof *whole_names };
+
+/* Whose body runs, by code: of a bound function when it is given a lazy tensor (else the binding records what the body
+ * would ask for in several steps), of the others in any case. */
+typedef enum { ASKED_NEVER, ASKED_LAZY, ASKED_ALWAYS } asked_kind;
+#define BODIES 1024 /* a power of two, more than twice of what there is */
+static struct {
+    PyObject *code; /* owned */
+    asked_kind kind;
+} bodies[BODIES];
+static int body_count;
+
+static PyObject *whole[WHOLE]; /* owned: code objects */
+static _Thread_local const PyObject *forced;
+
+static asked_kind kind_of_code(const PyObject *code) {
+    for (uint32_t at = dycl_address_hash(code, 10); code && bodies[at].code; at = (at + 1) % BODIES)
+        if (bodies[at].code == code) return bodies[at].kind;
+    return ASKED_NEVER;
+}
+
+/* Methods of torch.Tensor ask too, and then look at their exact type: they are none of these. */
+static asked_kind asked_by(const dycl_region *region) {
+    if (__builtin_expect(forced != NULL, 0) && dycl_frame_code() == forced) {
+        forced = NULL;
+        return ASKED_ALWAYS;
+    }
+    if (!region || region->passing || !dycl_region_records(region)) return ASKED_NEVER;
+    return kind_of_code(dycl_frame_code());
+}
+
+static int overrides(const PyTypeObject *type) {
+    if (type == dycl_py.tensor_type || type == dycl_py.parameter_type || type == dycl_py.buffer_type ||
+        type == Py_TYPE(Py_None))
+        return 0;
+    return dycl_type_lookup((PyTypeObject *)type, dycl_py.torch_function_name) != NULL;
+}
+
+/* Nobody else has a say: lazy tensors, and others without an override of their own. *lazy: whether there is one of
+ * ours. */
+static int only_ours(PyObject *const *args, Py_ssize_t count, int *lazy) {
+    *lazy = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (Py_TYPE(args[i]) == dycl_py.lazy_type)
+            *lazy = 1;
+        else if (overrides(Py_TYPE(args[i])))
+            return 0;
+    }
+    return 1;
+}
+
+static int body_runs(PyObject *const *args, Py_ssize_t count) {
+    int lazy;
+    asked_kind kind = asked_by(dycl_region_current);
+    return kind != ASKED_NEVER && only_ours(args, count, &lazy) && (lazy || kind == ASKED_ALWAYS);
+}
+
+static PyObject *door_has_unary(PyObject *self, PyObject *o) {
+    if (dycl_region_current && body_runs(&o, 1)) Py_RETURN_FALSE;
+    return original_has_unary(self, o);
+}
+
+static PyObject *door_has_variadic(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    if (dycl_region_current && body_runs(args, count)) Py_RETURN_FALSE;
+    return original_has_variadic(self, args, count);
+}
+
+static PyObject *door_has(PyObject *self, PyObject *o) {
+    int is_list = PyList_CheckExact(o);
+    if (dycl_region_current && (is_list || PyTuple_CheckExact(o)) &&
+        body_runs(PySequence_Fast_ITEMS(o), PySequence_Fast_GET_SIZE(o)))
+        Py_RETURN_FALSE;
+    return original_has(self, o);
+}
+
+static int add_body(PyObject *code, asked_kind kind) {
+    uint32_t at = dycl_address_hash(code, 10);
+    while (bodies[at].code && bodies[at].code != code) at = (at + 1) % BODIES;
+    if (bodies[at].code) return 0; /* the first name of a function decides */
+    if (2 * ++body_count > BODIES) return -1;
+    bodies[at].code = Py_NewRef(code);
+    bodies[at].kind = kind;
+    return 0;
+}
+
+static int is_whole(PyObject *name, PyObject *code) {
+    for (int i = 0; i < WHOLE; i++) {
+        if (PyUnicode_CompareWithASCIIString(name, whole_names[i]) != 0) continue;
+        if (!whole[i]) whole[i] = Py_NewRef(code);
+        return 1;
+    }
+    return 0;
+}
+
+int dycl_shortcut_is_whole(PyObject *callable) {
+    for (int i = 0; i < WHOLE && PyFunction_Check(callable); i++)
+        if (whole[i] == PyFunction_GET_CODE(callable)) return 1;
+    return 0;
+}
+
+PyObject *dycl_shortcut_run_body(PyObject *function, PyObject *const *args, Py_ssize_t count, PyObject *kwnames,
+                                 PyObject *kwdict) {
+    /* torch has set our mode aside for the time of the call that it handed us: what the body calls shall be seen */
+    PyObject *type, *value, *traceback, *done = NULL;
+    int aside = dycl_abi_mode_depth() < dycl_region_current->mode_depth;
+    if (aside && !(done = PyObject_CallOneArg(dycl_py.push_mode, dycl_py.mode))) return NULL;
+    Py_XDECREF(done);
+    forced = PyFunction_GET_CODE(function);
+    PyObject *result = kwdict ? PyObject_VectorcallDict(function, args, (size_t)count, kwdict)
+                              : PyObject_Vectorcall(function, args, (size_t)count, kwnames);
+    forced = NULL;
+    if (!aside) return result;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (!(done = PyObject_CallNoArgs(dycl_py.pop_mode))) Py_CLEAR(result);
+    Py_XDECREF(done);
+    if (type) PyErr_Restore(type, value, traceback);
+    return result;
+}
+
+/* Bound, or what a function that is bound calls to ask in its name (_meshgrid). */
+static int is_bound(PyObject *dict, PyObject *name, PyObject *function) {
+    int in_place, swapped;
+    const char *text = PyUnicode_AsUTF8(name);
+    PyObject *public = text && *text == '_' ? PyDict_GetItemString(dict, text + 1) : NULL;
+    PyErr_Clear();
+    return dycl_binding_find(function, &in_place, &swapped) ||
+           (public && dycl_binding_find(public, &in_place, &swapped));
+}
+
+/* The functions that a module of torch defines. bound: of those that have a binding. */
+static int add_bodies(PyObject *module, asked_kind bound) {
+    PyObject *dict = PyModule_GetDict(module), *name, *function;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(dict, &at, &name, &function)) {
+        if (!PyFunction_Check(function) || PyFunction_GET_GLOBALS(function) != dict ||
+            is_whole(name, PyFunction_GET_CODE(function)))
+            continue;
+        asked_kind kind = is_bound(dict, name, function) ? bound : ASKED_ALWAYS;
+        if (kind != ASKED_NEVER && add_body(PyFunction_GET_CODE(function), kind) < 0) return -1;
+    }
+    return 0;
+}
+
+static int add_all_bodies(void) {
+    PyObject *neural = PyImport_ImportModule("torch.nn.functional"),
+             *functional = PyImport_ImportModule("torch.functional");
+    PyObject *assertion = PyObject_GetAttrString(dycl_py.torch, "_assert");
+    int result = neural && functional ? 0 : -1;
+    if (result == 0) result = add_bodies(neural, ASKED_LAZY);
+    if (result == 0) result = add_bodies(functional, ASKED_NEVER);
+    if (result == 0 && assertion && PyFunction_Check(assertion))
+        result = add_body(PyFunction_GET_CODE(assertion), ASKED_ALWAYS);
+    Py_XDECREF(neural);
+    Py_XDECREF(functional);
+    Py_XDECREF(assertion);
+    return result;
+}
+
+void dycl_shortcut_setup(void) {
+    if (add_all_bodies() == 0 && !PyErr_Occurred()) {
+        original_has = dycl_watch_function("_has_torch_function", METH_O, door_has);
+        original_has_unary = dycl_watch_function("_has_torch_function_unary", METH_O, door_has_unary);
+        original_has_variadic = (dycl_function_of_array)(void (*)(void))dycl_watch_function(
+            "_has_torch_function_variadic", METH_FASTCALL, (PyCFunction)(void (*)(void))door_has_variadic);
+    }
+    PyErr_Clear(); /* another torch: those functions are recorded as a whole */
+}

@@ -1,0 +1,30 @@
+/* A shorter way from torch's builtin functions to their bindings. Ownership: none. Threads: GIL held. */
+#ifndef DYCL_PY_INTERCEPT_SHORTCUT_H
+#define DYCL_PY_INTERCEPT_SHORTCUT_H
+
+#include "py/bind/call.h"
+
+/* Calls of a bound builtin of torch with a lazy tensor among their first arguments record at once from now on; every
+ * other callable and every other call stays as it is. */
+void dycl_shortcut_install(PyObject *callable);
+
+/* The types of a call's arguments as a number, 0 where torch's parser looks at more than types and has to be asked each
+ * time; whether a call with these types got through it before, and that one did. is_method: the first argument is self,
+ * which is not parsed. */
+uint64_t dycl_shortcut_pattern(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames,
+                               int is_method);
+int dycl_shortcut_known(uint64_t pattern);
+void dycl_shortcut_remember(uint64_t pattern);
+
+/* A Python function of torch that is bound as a whole; its body, as in eager, what it calls may be recorded. */
+int dycl_shortcut_is_whole(PyObject *callable);
+PyObject *dycl_shortcut_run_body(PyObject *function, PyObject *const *args, Py_ssize_t count, PyObject *kwnames,
+                                 PyObject *kwdict);
+
+/* 1: the exception that is set is the parser's, and is cleared: what it says of a lazy tensor may differ from what it
+ * says of a plain one, so torch is to look at plain ones. */
+int dycl_shortcut_refused(void);
+
+void dycl_shortcut_setup(void); /* Python functions of torch.nn.functional run their body on lazy tensors */
+
+#endif

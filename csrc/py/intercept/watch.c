@@ -1,0 +1,280 @@
+#include "py/intercept/watch.h"
+
+#include <string.h>
+
+#include "py/torch/abi.h"
+#include "py/bind/call.h"
+#include "py/memory/constant.h"
+
+/* torch._C.path, or NULL without an exception. New reference */
+static PyObject *find(const char *path) {
+    char name[128];
+    PyObject *at = PyObject_GetAttrString(dycl_py.torch, "_C");
+    while (at && *path) {
+        size_t n = strcspn(path, ".");
+        PyOS_snprintf(name, sizeof name, "%.*s", (int)n, path);
+        Py_SETREF(at, PyObject_GetAttrString(at, name));
+        path += n + (path[n] == '.');
+    }
+    PyErr_Clear();
+    return at;
+}
+
+static PyCFunction wrap(PyMethodDef *def, int flags, PyCFunction door) {
+    if (!def || def->ml_flags != flags) return NULL;
+    PyCFunction original = def->ml_meth;
+    def->ml_meth = door;
+    return original;
+}
+
+PyCFunction dycl_watch_object(PyObject *function, int flags, PyCFunction door) {
+    return function && PyCFunction_CheckExact(function) ? wrap(((PyCFunctionObject *)function)->m_ml, flags, door)
+                                                        : NULL;
+}
+
+PyCFunction dycl_watch_method(const char *name, int flags, PyCFunction door) {
+    PyObject *method = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, name);
+    if (method && Py_TYPE(method) == &PyStaticMethod_Type) { /* its definition is that of the function inside */
+        PyObject *function = PyObject_GetAttrString(method, "__func__");
+        PyCFunction original = dycl_watch_object(function, flags, door);
+        Py_XDECREF(function);
+        return original;
+    }
+    if (!method || Py_TYPE(method) != &PyMethodDescr_Type) return NULL;
+    return wrap(((PyMethodDescrObject *)method)->d_method, flags, door);
+}
+
+PyCFunction dycl_watch_function(const char *name, int flags, PyCFunction door) {
+    PyObject *function = find(name);
+    if (function && PyInstanceMethod_Check(function))
+        Py_SETREF(function, Py_NewRef(PyInstanceMethod_GET_FUNCTION(function)));
+    PyCFunction original = dycl_watch_object(function, flags, door);
+    Py_XDECREF(function);
+    return original;
+}
+
+/* ---- Tensor.set_ */
+
+static PyCFunctionWithKeywords original_set;
+
+static PyObject *door_set(PyObject *self, PyObject *args, PyObject *kwargs) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++)
+        dycl_constant_expose(PyTuple_GET_ITEM(args, i), 0); /* one memory under two versions */
+    dycl_region *region = dycl_region_current;
+    if (region || dycl_is_lazy(self)) {
+        if (dycl_fallback_prepare(region, &self, 1, "set_", DYCL_BAIL_alias) < 0) return NULL;
+        if (dycl_fallback_prepare(NULL, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), "set_",
+                                  DYCL_BAIL_alias) < 0)
+            return NULL;
+        if (kwargs && dycl_fallback_prepare(NULL, &kwargs, 1, "set_", DYCL_BAIL_alias) < 0) return NULL;
+    }
+    return original_set(self, args, kwargs);
+}
+
+/* ---- Constructors of tensor classes (nn.Parameter asks for the exact type of what it is given), and what reinterprets
+ * an object */
+
+static ternaryfunc original_construct[3];
+static PyTypeObject *metaclasses[3];
+static PyCFunctionWithKeywords original_as_subclass, original_make_subclass;
+
+static int make_arguments_plain(PyObject *args, PyObject *kwargs, const char *name) {
+    if (!dycl_region_current) return 0;
+    if (dycl_fallback_prepare(NULL, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), name,
+                              DYCL_BAIL_subclass) < 0)
+        return -1;
+    return kwargs ? dycl_fallback_prepare(NULL, &kwargs, 1, name, DYCL_BAIL_subclass) : 0;
+}
+
+static PyObject *construct(PyObject *cls, PyObject *args, PyObject *kwargs) {
+    if (make_arguments_plain(args, kwargs, "__new__") < 0) return NULL;
+    for (int i = 0; i < 3; i++)
+        if (Py_TYPE(cls) == metaclasses[i]) return original_construct[i](cls, args, kwargs);
+    return PyType_Type.tp_call(cls, args, kwargs); /* a metaclass of the program's own */
+}
+
+static PyObject *door_as_subclass(PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (dycl_is_lazy(self) && dycl_fallback_prepare(NULL, &self, 1, "as_subclass", DYCL_BAIL_subclass) < 0) return NULL;
+    return original_as_subclass(self, args, kwargs);
+}
+
+static PyObject *door_make_subclass(PyObject *self, PyObject *args, PyObject *kwargs) {
+    return make_arguments_plain(args, kwargs, "_make_subclass") < 0 ? NULL : original_make_subclass(self, args, kwargs);
+}
+
+static void watch_metaclass(int at, PyTypeObject *cls) {
+    PyTypeObject *meta = cls ? Py_TYPE(cls) : NULL;
+    if (!meta || !meta->tp_call) return;
+    for (int i = 0; i < at; i++)
+        if (metaclasses[i] == meta) return;
+    metaclasses[at] = meta;
+    original_construct[at] = meta->tp_call == construct ? PyType_Type.tp_call : meta->tp_call;
+    meta->tp_call = construct;
+}
+
+/* ---- autograd.Function: C++ gives the results their history, so they must be plain */
+
+static PyCFunctionWithKeywords original_apply;
+
+static PyObject *door_apply(PyObject *cls, PyObject *args, PyObject *kwargs) {
+    dycl_region *region = dycl_region_current;
+    if (!region || !dycl_abi_grad_enabled()) return original_apply(cls, args, kwargs);
+    if (make_arguments_plain(args, kwargs, "apply") < 0 || dycl_region_flush(region, DYCL_BAIL_grad) < 0) return NULL;
+    int before = region->closed & DYCL_CLOSED_AUTOGRAD;
+    region->closed |= DYCL_CLOSED_AUTOGRAD;
+    PyObject *result = original_apply(cls, args, kwargs);
+    if (!before) region->closed &= ~DYCL_CLOSED_AUTOGRAD;
+    return result;
+}
+
+/* ---- torch.compile and torch.jit.trace inside a region: they look at the mode stack, and hold tensors in their own
+ * ways */
+
+static PyCFunction original_set_eval_frame;
+static dycl_function_with_names original_trace[4];
+
+static PyObject *door_set_eval_frame(PyObject *self, PyObject *callback) {
+    if (dycl_region_current && callback != Py_None && callback != Py_False &&
+        dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0)
+        return NULL;
+    return original_set_eval_frame(self, callback);
+}
+
+#define TRACE_DOOR(n)                                                                                                  \
+    static PyObject *door_trace##n(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {       \
+        if (dycl_region_current && dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0) return NULL;       \
+        return original_trace[n](self, args, count, kwnames);                                                          \
+    }
+TRACE_DOOR(0)
+TRACE_DOOR(1)
+TRACE_DOOR(2)
+TRACE_DOOR(3)
+
+/* ---- nn.TransformerEncoder: with a padding mask and without gradients, torch takes a way through nested tensors that
+ * answers zeros for what is padded, but only where no torch function mode is active. It asks this function first. */
+
+static PyCFunctionWithKeywords original_left_aligned;
+
+static PyObject *door_left_aligned(PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (dycl_region_current && dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0) return NULL;
+    return original_left_aligned(self, args, kwargs);
+}
+
+/* ---- DLPack
+ * Unlike numpy(), an export leaves no mark on the storage. The last ones are remembered by address: a storage that took
+ * the place of another costs a few more segments, never a wrong result. */
+
+#define EXPORTED 64
+static uint64_t exported[EXPORTED];
+static unsigned exported_count;
+static PyCFunctionWithKeywords original_dlpack, original_dlpack_versioned;
+
+int dycl_watch_is_foreign(const char *impl) {
+    if (dycl_abi_storage_foreign(impl)) return 1;
+    if (!exported_count) return 0;
+    uint64_t storage = dycl_abi_storage(impl);
+    for (unsigned i = 0; i < EXPORTED && i < exported_count; i++)
+        if (exported[i] == storage) return 1;
+    return 0;
+}
+
+static int note_export(PyObject *args) {
+    PyObject *tensor = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : NULL;
+    if (!tensor || !PyObject_TypeCheck(tensor, dycl_py.tensor_type)) return 0;
+    if ((dycl_region_current || dycl_is_lazy(tensor)) &&
+        dycl_fallback_prepare(dycl_region_current, &tensor, 1, "__dlpack__", DYCL_BAIL_foreign) < 0)
+        return -1;
+    const char *impl = dycl_abi_impl(tensor);
+    if (!dycl_abi_is_plain(impl)) return 0;
+    if (!dycl_watch_is_foreign(impl)) exported[exported_count++ % EXPORTED] = dycl_abi_storage(impl);
+    dycl_constant_expose(tensor, 1);
+    return 0;
+}
+
+static PyObject *door_dlpack(PyObject *self, PyObject *args, PyObject *kwargs) {
+    return note_export(args) < 0 ? NULL : original_dlpack(self, args, kwargs);
+}
+
+static PyObject *door_dlpack_versioned(PyObject *self, PyObject *args, PyObject *kwargs) {
+    return note_export(args) < 0 ? NULL : original_dlpack_versioned(self, args, kwargs);
+}
+
+/* ---- The default dtype: what is recorded assumes float32 */
+
+static PyCFunction original_default_dtype;
+
+static PyObject *door_default_dtype(PyObject *self, PyObject *dtype) {
+    if (dycl_region_current && dycl_region_flush(dycl_region_current, DYCL_BAIL_mode) < 0) return NULL;
+    PyObject *result = original_default_dtype(self, dtype);
+    if (result && dycl_region_current) {
+        int *closed = &dycl_region_current->closed;
+        *closed = dtype == dycl_py.dtypes[DYCL_F32] ? *closed & ~DYCL_CLOSED_DTYPE : *closed | DYCL_CLOSED_DTYPE;
+    }
+    return result;
+}
+
+static int missing(const char *name) {
+    PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (%s); dycl was made for torch 2.13",
+                 name);
+    return -1;
+}
+
+/* ---- inference_mode(False) enables gradients, already when the object is made */
+
+static dycl_function_with_names original_inference;
+
+static PyObject *door_inference(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    dycl_region *region = dycl_region_current;
+    if (region && !region->flushing && !dycl_abi_grad_enabled() && dycl_region_enable_gradients(region) < 0)
+        return NULL;
+    return original_inference(self, args, count, names);
+}
+
+int dycl_watch_setup(void) {
+    int keywords = METH_VARARGS | METH_KEYWORDS;
+    watch_metaclass(0, dycl_py.tensor_type);
+    watch_metaclass(1, dycl_py.parameter_type);
+    watch_metaclass(2, dycl_py.buffer_type);
+    original_as_subclass =
+        DYCL_AS_KEYWORDS(dycl_watch_method("as_subclass", keywords, DYCL_AS_FUNCTION(door_as_subclass)));
+    if (!original_as_subclass) return missing("Tensor.as_subclass");
+    original_make_subclass = DYCL_AS_KEYWORDS(
+        dycl_watch_method("_make_subclass", keywords | METH_STATIC, DYCL_AS_FUNCTION(door_make_subclass)));
+    if (!original_make_subclass) return missing("Tensor._make_subclass");
+    original_set = DYCL_AS_KEYWORDS(dycl_watch_method("set_", keywords, DYCL_AS_FUNCTION(door_set)));
+    if (!original_set) return missing("Tensor.set_");
+    original_apply = DYCL_AS_KEYWORDS(
+        dycl_watch_function("_FunctionBase.apply", METH_CLASS | keywords, DYCL_AS_FUNCTION(door_apply)));
+    if (!original_apply)
+        original_apply = DYCL_AS_KEYWORDS(
+            dycl_watch_function("_FunctionBase.apply", METH_CLASS | METH_VARARGS, DYCL_AS_FUNCTION(door_apply)));
+    if (!original_apply) return missing("torch._C._FunctionBase.apply");
+    original_set_eval_frame = dycl_watch_function("_dynamo.eval_frame.set_eval_frame", METH_O, door_set_eval_frame);
+    if (!original_set_eval_frame) return missing("torch._C._dynamo.eval_frame.set_eval_frame");
+    static const struct {
+        const char *name;
+        dycl_function_with_names door;
+    } traces[4] = {{"_create_function_from_trace", door_trace0},
+                   {"_create_function_from_trace_with_dict", door_trace1},
+                   {"ScriptModule._create_method_from_trace", door_trace2},
+                   {"ScriptModule._create_method_from_trace_with_dict", door_trace3}};
+    for (int i = 0; i < 4; i++) {
+        original_trace[i] = (dycl_function_with_names)(void (*)(void))dycl_watch_function(
+            traces[i].name, METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(traces[i].door));
+        if (!original_trace[i]) return missing(traces[i].name);
+    }
+    original_left_aligned =
+        DYCL_AS_KEYWORDS(dycl_watch_function("_VariableFunctions._nested_tensor_from_mask_left_aligned",
+                                             METH_STATIC | keywords, DYCL_AS_FUNCTION(door_left_aligned)));
+    if (!original_left_aligned) return missing("torch._nested_tensor_from_mask_left_aligned");
+    original_dlpack = DYCL_AS_KEYWORDS(dycl_watch_function("_to_dlpack", keywords, DYCL_AS_FUNCTION(door_dlpack)));
+    if (!original_dlpack) return missing("torch._C._to_dlpack");
+    original_dlpack_versioned = DYCL_AS_KEYWORDS(
+        dycl_watch_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(door_dlpack_versioned)));
+    if (!original_dlpack_versioned) return missing("torch._C._to_dlpack_versioned");
+    original_inference = (dycl_function_with_names)(void (*)(void))dycl_watch_function(
+        "_InferenceMode.__init__", METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(door_inference));
+    if (!original_inference) return missing("torch._C._InferenceMode.__init__");
+    original_default_dtype = dycl_watch_function("_set_default_dtype", METH_O, door_default_dtype);
+    return original_default_dtype ? 0 : missing("torch._C._set_default_dtype");
+}

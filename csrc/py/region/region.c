@@ -1,0 +1,420 @@
+#include "py/region/region.h"
+
+#include <string.h>
+
+#include "py/region/ahead.h"
+#include "py/memory/constant.h"
+#include "py/region/grow.h"
+#include "py/region/postpone.h"
+#include "py/region/segment.h"
+#include "py/site/site.h"
+#include "py/intercept/watch.h"
+#include "record/work.h"
+
+_Thread_local dycl_region *dycl_region_current __attribute__((tls_model("initial-exec")));
+
+/* ---- Feeds */
+
+static uint32_t slot_of(const dycl_region *region, const PyObject *object) {
+    uint64_t h = (uint64_t)(uintptr_t)object * UINT64_C(0x9e3779b97f4a7c15);
+    return (uint32_t)(h >> 40) & (region->fed_room - 1);
+}
+
+static dycl_fed *find_fed(dycl_region *region, PyObject *object) { /* its entry, or the free one where it belongs */
+    uint32_t at = slot_of(region, object);
+    while (region->fed[at].epoch == region->epoch && region->fed[at].object != object)
+        at = (at + 1) & (region->fed_room - 1);
+    return &region->fed[at];
+}
+
+static dycl_status grow_fed(dycl_region *region) {
+    dycl_fed *old = region->fed;
+    uint32_t old_room = region->fed_room, room = old_room ? 2 * old_room : 256;
+    dycl_fed *next = dycl_alloc_zero(room * sizeof *next);
+    if (!next) {
+        PyErr_NoMemory();
+        return DYCL_ERROR;
+    }
+    region->fed = next;
+    region->fed_room = room;
+    for (uint32_t i = 0; i < old_room; i++)
+        if (old[i].epoch == region->epoch) *find_fed(region, old[i].object) = old[i];
+    dycl_free(old);
+    return DYCL_OK;
+}
+
+static dycl_status add_feed(dycl_region *region, dycl_handle tensor, const char *impl, uint32_t *out_value) {
+    dycl_recorder *r = &region->recorder;
+    dycl_tensor_view view;
+    if (!dycl_abi_is_plain(impl)) return dycl_build_bail(r, DYCL_BAIL_layout);
+    if (dycl_abi_is_inference(impl) &&
+        !dycl_abi_dispatch_inference(
+            &region->dispatch)) /* there torch's composite operators answer views and versions of their own */
+        return dycl_build_bail(r, DYCL_BAIL_mode);
+    if (!dycl_abi_read(tensor, &view)) return dycl_build_bail(r, DYCL_BAIL_dtype);
+    uint32_t at = r->graph.feed_count;
+    DYCL_GROW(region->sources, region->source_room, at + 1);
+    DYCL_GROW(region->feeds, region->feed_room, at + 1);
+    dycl_status status = dycl_graph_feed(&r->graph, view.dtype, view.rank, view.sizes, view.strides, out_value);
+    if (status == DYCL_ERROR) PyErr_NoMemory();
+    if (status != DYCL_OK) return status == DYCL_BAIL ? dycl_build_bail(r, DYCL_BAIL_rank) : status;
+    region->feeds[at] = (dycl_feed){view.data, 0, 0};
+    region->sources[at] = (dycl_source){NULL, NULL};
+    return DYCL_OK;
+}
+
+dycl_status dycl_region_feed(dycl_region *region, dycl_handle tensor, uint32_t *out_value) {
+    dycl_handle copy = dycl_abi_copy_handle(tensor);
+    if (!copy) {
+        PyErr_NoMemory();
+        return DYCL_ERROR;
+    }
+    dycl_status status = add_feed(region, copy, dycl_abi_handle_impl(copy), out_value);
+    if (status != DYCL_OK) {
+        dycl_abi_delete(copy);
+        return status;
+    }
+    region->sources[region->recorder.graph.feed_count - 1].handle = copy;
+    if (dycl_watch_is_foreign(dycl_abi_handle_impl(copy)))
+        region->foreign = 1; /* a view of such memory, or its array came later */
+    return DYCL_OK;
+}
+
+static dycl_status lazy_value(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
+    dycl_lazy *lazy = dycl_lazy_of(tensor);
+    if (lazy->postponed && dycl_postpone_recall(region) < 0) return DYCL_ERROR;
+    if (lazy->epoch == region->epoch) {
+        *out_value = lazy->value;
+        return DYCL_OK;
+    }
+    dycl_status status = dycl_region_feed(region, lazy->real, out_value);
+    if (status != DYCL_OK) return status;
+    lazy->value = *out_value;
+    lazy->epoch = region->epoch;
+    return DYCL_OK;
+}
+
+static int needs_gradient(PyObject *object) {
+    PyObject *flag = dycl_py_requires_grad(object);
+    int required = flag ? flag == Py_True : -1;
+    Py_XDECREF(flag);
+    return required;
+}
+
+/* HISTORY: what needs a gradient is not recorded. */
+static dycl_status object_value(dycl_region *region, PyObject *tensor, int history, uint32_t *out_value) {
+    if (2 * (region->fed_count + 1) > region->fed_room) {
+        dycl_status grow_status = grow_fed(region);
+        if (grow_status != DYCL_OK) return grow_status;
+    }
+    dycl_fed *fed = find_fed(region, tensor);
+    if (fed->epoch == region->epoch) {
+        *out_value = fed->value;
+        return DYCL_OK;
+    }
+    const char *impl = dycl_abi_impl(tensor);
+    if (history && dycl_abi_has_autograd_meta(impl) && dycl_abi_grad_enabled()) {
+        int required = needs_gradient(tensor);
+        if (required < 0) return DYCL_ERROR;
+        if (required) {
+            region->gradient = 1;
+            return dycl_build_bail(&region->recorder, DYCL_BAIL_grad);
+        }
+    }
+    dycl_status status = add_feed(region, dycl_abi_borrow(tensor), impl, out_value);
+    if (status != DYCL_OK) return status;
+    uint32_t at = region->recorder.graph.feed_count - 1;
+    region->sources[at].object = Py_NewRef(tensor);
+    if (dycl_watch_is_foreign(impl))
+        region->foreign = 1;
+    else if (Py_TYPE(tensor) == dycl_py.parameter_type)
+        region->feeds[at].token = dycl_constant_token(tensor, &region->feeds[at].version);
+    *fed = (dycl_fed){tensor, region->epoch, *out_value};
+    region->fed_count++;
+    return DYCL_OK;
+}
+
+dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
+    return object_value(region, tensor, 0, out_value);
+}
+
+dycl_status dycl_region_value_slow(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
+    dycl_recorder *r = &region->recorder;
+    PyTypeObject *type = Py_TYPE(tensor);
+    if (type == dycl_py.lazy_type) {
+        if (dycl_lazy_of(tensor)->region == region) return lazy_value(region, tensor, out_value);
+        if (dycl_region_make_plain(tensor, DYCL_BAIL_thread) < 0) return DYCL_ERROR;
+        return dycl_build_bail(
+            r, DYCL_BAIL_thread); /* meanwhile others may have ended our segment, and operands are values of it */
+    }
+    if (type != dycl_py.tensor_type && type != dycl_py.parameter_type && type != dycl_py.buffer_type)
+        return dycl_build_bail(r, DYCL_BAIL_subclass);
+    return object_value(region, tensor, 1, out_value);
+}
+
+/* ---- Results */
+
+PyObject *dycl_region_result(dycl_region *region, uint32_t value) {
+    region->site->stats.recorded++;
+    if (__builtin_expect(region->wants_ahead, 0)) dycl_region_ahead_step(region);
+    return dycl_lazy_new(region, value);
+}
+
+int dycl_region_settle_now(dycl_region *region) {
+    uint32_t nodes = region->recorder.graph.node_count;
+    if (!region->foreign && nodes < DYCL_SEGMENT_NODES) {
+        if (!dycl_graph_expected(&region->recorder.graph)) /* else it is as long as it was when it was new */
+            region->work += dycl_work_of(&region->recorder.graph, region->look_at - DYCL_SEGMENT_LOOK, nodes);
+        region->look_at = nodes + DYCL_SEGMENT_LOOK;
+        if (region->work < DYCL_SEGMENT_WORK) return 0;
+    }
+    return dycl_region_flush(region, region->foreign ? DYCL_BAIL_foreign : DYCL_BAIL_limit);
+}
+
+int dycl_region_may_write(dycl_region *region, PyObject *tensor) {
+    dycl_lazy *lazy = dycl_lazy_of(tensor);
+    const dycl_graph *graph = &region->recorder.graph;
+    region->recorder.why = DYCL_BAIL_alias;
+    if (lazy->postponed && dycl_postpone_recall(region) < 0) return 0;
+    if (lazy->aliased) return 0;
+    if (lazy->epoch != region->epoch) return 1; /* computed, not shared, and nothing in this segment looks at it */
+    if (graph->values[lazy->value].root != lazy->value) return 0;
+    if (!lazy->real && graph->values[lazy->value].kind != DYCL_VALUE_NODE)
+        return 0; /* detached from a tensor that others have */
+    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
+        const dycl_lazy *other = dycl_lazy_of(o);
+        if (other != lazy && other->epoch == region->epoch && graph->values[other->value].root == lazy->value) return 0;
+    }
+    return 1;
+}
+
+/* Kept beside the object, because a view of it may outlive it. */
+static dycl_status note_version(dycl_region *region, uint32_t value, uint32_t version) {
+    if (region->written_count &&
+        region->written[region->written_count - 1].value == value) { /* the same operator wrote more than once */
+        region->written[region->written_count - 1].version = version;
+        return DYCL_OK;
+    }
+    DYCL_GROW(region->written, region->written_room, region->written_count + 1);
+    region->written[region->written_count++] = (dycl_written){value, version};
+    return DYCL_OK;
+}
+
+int dycl_region_count_writes(dycl_region *region, PyObject *tensor, uint32_t writes) {
+    dycl_lazy *lazy = dycl_lazy_of(tensor);
+    lazy->writes += writes;
+    return note_version(region, region->recorder.graph.values[lazy->value].root, lazy->writes) == DYCL_OK ? 0 : -1;
+}
+
+int dycl_region_rebind(dycl_region *region, PyObject *tensor, uint32_t value) {
+    dycl_lazy *lazy = dycl_lazy_of(tensor);
+    dycl_handle old = lazy->real;
+    uint32_t version = (old ? dycl_abi_version(dycl_abi_handle_impl(old)) : lazy->writes) + 1;
+    if (note_version(region, value, version) != DYCL_OK) return -1;
+    lazy->real = NULL;
+    lazy->value = value;
+    lazy->epoch = region->epoch;
+    lazy->writes = version;
+    dycl_abi_delete(old);
+    return 0;
+}
+
+int dycl_region_replace(dycl_region *region, PyObject *tensor, dycl_handle made) {
+    dycl_handle real = dycl_abi_copy_handle(made);
+    if (!real) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (!dycl_is_lazy(tensor) ||
+        dycl_lazy_of(tensor)->region != region) { /* another thread made it plain while torch drew */
+        PyObject *from = dycl_abi_wrap(real);
+        int state = dycl_abi_torch_function_off();
+        PyObject *done = from ? PyObject_CallMethod(tensor, "copy_", "O", from) : NULL;
+        dycl_abi_torch_function_restore(state);
+        Py_XDECREF(from);
+        Py_XDECREF(done);
+        dycl_abi_delete(real);
+        return done ? 0 : -1;
+    }
+    dycl_lazy *lazy = dycl_lazy_of(tensor);
+    dycl_handle old = lazy->real;
+    if (lazy->own == DYCL_OWN_VIEW) {
+        dycl_tensor_view v;
+        dycl_handle view = dycl_abi_read(real, &v)
+                               ? dycl_abi_view(real, v.rank, v.sizes, v.strides, dycl_abi_storage_offset(real))
+                               : NULL;
+        dycl_abi_delete(real);
+        if (!(real = view)) return -1;
+    }
+    dycl_abi_add_version(dycl_abi_handle_impl(real), old ? dycl_abi_version(dycl_abi_handle_impl(old)) : lazy->writes);
+    lazy->real = real;
+    lazy->value = 0;
+    lazy->epoch = 0;
+    lazy->writes = 0;
+    lazy->aliased = 0;
+    lazy->own &= DYCL_OWN_VIEW;
+    dycl_abi_delete(old);
+    return 0;
+}
+
+/* ---- Flush */
+
+static void wait_for(dycl_region *region) {
+    while (region->flushing) {
+        Py_BEGIN_ALLOW_THREADS;
+        dycl_py_pause();
+        Py_END_ALLOW_THREADS;
+    }
+}
+
+/* What the program has entered meanwhile (autocast, functorch, a dispatch mode, inference mode), or what another thread
+ * is in, must not touch or see the tensors that a flush makes: they belong to the state in which the operators were
+ * recorded. */
+typedef struct {
+    PyObject *mode; /* owned: NULL when the state is the region's own */
+    dycl_dispatch_state state;
+} foreign_state;
+
+static int enter_own_state(const dycl_region *region, foreign_state *saved) {
+    const dycl_dispatch_state *now = dycl_abi_dispatch_state();
+    saved->mode = NULL;
+    if (now->included == region->dispatch.included && now->excluded == region->dispatch.excluded) return 0;
+    int state = dycl_abi_torch_function_off();
+    PyObject *entered = NULL;
+    saved->mode = PyObject_CallOneArg(dycl_py.inference_mode,
+                                      dycl_abi_dispatch_inference(&region->dispatch) ? Py_True : Py_False);
+    if (saved->mode) entered = PyObject_CallMethod(saved->mode, "__enter__", NULL);
+    dycl_abi_torch_function_restore(state);
+    if (!entered) {
+        Py_CLEAR(saved->mode);
+        return -1;
+    }
+    Py_DECREF(entered);
+    saved->state = *dycl_abi_dispatch_state();
+    dycl_abi_dispatch_set(&region->dispatch);
+    return 0;
+}
+
+static int leave_own_state(foreign_state *saved) {
+    PyObject *type, *value, *traceback;
+    if (!saved->mode) return 0;
+    PyErr_Fetch(&type, &value, &traceback);
+    dycl_abi_dispatch_set(&saved->state);
+    int state = dycl_abi_torch_function_off();
+    PyObject *left = PyObject_CallMethod(saved->mode, "__exit__", "OOO", Py_None, Py_None, Py_None);
+    dycl_abi_torch_function_restore(state);
+    Py_CLEAR(saved->mode);
+    if (type) PyErr_Restore(type, value, traceback);
+    Py_XDECREF(left);
+    return left ? 0 : -1;
+}
+
+static int flush(dycl_region *region, dycl_bail why, uint32_t wanted) {
+    foreign_state saved;
+    if (region->recorder.graph.value_count == 0)
+        return 0; /* without nodes there may still be a lazy tensor that is a feed (detach) */
+    /* torch's functions give the GIL up: until the results are bound, other threads wait, and no finalizer of this one
+     * asks for values */
+    int collecting = PyGC_Disable();
+    region->flushing = 1;
+    int result = enter_own_state(region, &saved);
+    if (result == 0) {
+        result = dycl_region_run_segment(region, why, wanted);
+        if (leave_own_state(&saved) < 0) result = -1;
+    }
+    region->flushing = 0;
+    if (collecting) PyGC_Enable();
+    if (result == 0) dycl_region_begin_segment(region);
+    return result;
+}
+
+int dycl_region_flush(dycl_region *region, dycl_bail why) {
+    wait_for(region); /* another thread needs a value of ours */
+    if (region->postponed && dycl_postpone_recall(region) < 0) return -1;
+    return flush(region, why, DYCL_NONE);
+}
+
+static int compute(PyObject *tensor, dycl_bail why, int may_postpone) {
+    dycl_lazy *lazy = dycl_lazy_of(tensor);
+    if (lazy->real) return 0;
+    dycl_region *region = lazy->region;
+    if (!region) {
+        PyErr_SetString(PyExc_SystemError, "dycl: a lazy tensor outlived its region");
+        return -1;
+    }
+    wait_for(region);
+    if (lazy->real) return 0;
+    if (!may_postpone || lazy->epoch != region->epoch || region->postponed >= DYCL_POSTPONE_MOST)
+        return dycl_region_flush(region, why);
+    return flush(region, why, region->recorder.graph.values[lazy->value].root);
+}
+
+int dycl_region_compute(PyObject *tensor, dycl_bail why) { return compute(tensor, why, 0); }
+int dycl_region_fetch(PyObject *tensor, dycl_bail why) { return compute(tensor, why, 1); }
+
+static int become_plain(dycl_region *region, PyObject *tensor) {
+    foreign_state saved = {NULL, {0, 0}};
+    if (!region) return dycl_lazy_become_plain(tensor);
+    wait_for(region);
+    if (!dycl_is_lazy(tensor)) return 0; /* another thread was first */
+    int collecting = PyGC_Disable();
+    region->flushing = 1;
+    int result = enter_own_state(region, &saved);
+    if (result == 0) {
+        result = dycl_lazy_become_plain(tensor);
+        if (leave_own_state(&saved) < 0) result = -1;
+    }
+    region->flushing = 0;
+    if (collecting) PyGC_Enable();
+    return result;
+}
+
+int dycl_region_needs_gradient(PyObject *tensor) {
+    if (!dycl_is_lazy(tensor)) return dycl_abi_has_autograd_meta(dycl_abi_impl(tensor)) ? needs_gradient(tensor) : 0;
+    const dycl_lazy *lazy = dycl_lazy_of(tensor);
+    const dycl_region *region = lazy->region;
+    dycl_handle base = lazy->real;
+    if (!base) {
+        if (!region || lazy->postponed || lazy->epoch != region->epoch)
+            return 0; /* what is postponed is no view of a feed */
+        const dycl_graph *graph = &region->recorder.graph;
+        const dycl_value *root = &graph->values[graph->values[lazy->value].root];
+        if (root->kind == DYCL_VALUE_NODE) return 0;
+        base = region->sources[root->source].object ? dycl_abi_borrow(region->sources[root->source].object)
+                                                    : region->sources[root->source].handle;
+    }
+    if (!base || !dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base))) return 0;
+    PyObject *object = dycl_abi_wrap(base);
+    int required = object ? needs_gradient(object) : -1;
+    Py_XDECREF(object);
+    return required;
+}
+
+int dycl_region_enable_gradients(dycl_region *region) {
+    int result = dycl_region_flush(region, DYCL_BAIL_grad);
+    for (PyObject *o = Py_XNewRef(region->first), *next; o;
+         o = next) { /* torch may let others run, which let go of lazy tensors */
+        int tracked = result == 0 && dycl_is_lazy(o) && dycl_lazy_of(o)->real ? dycl_region_needs_gradient(o) : 0;
+        next = dycl_is_lazy(o) ? Py_XNewRef(dycl_lazy_of(o)->next) : NULL;
+        if (tracked < 0 || (tracked && dycl_region_make_plain(o, DYCL_BAIL_grad) < 0)) result = -1;
+        Py_DECREF(o);
+    }
+    return result;
+}
+
+int dycl_region_make_plain(PyObject *tensor, dycl_bail why) {
+    if (!dycl_is_lazy(tensor)) return 0;
+    PyObject *alive = Py_NewRef(tensor);
+    int result = dycl_region_compute(tensor, why);
+    if (result == 0 && dycl_is_lazy(tensor)) {
+        dycl_lazy *lazy = dycl_lazy_of(tensor);
+        dycl_region *region = lazy->region;
+        if (region) wait_for(region);
+        /* pending views of it keep their base as a feed of its own: nothing in this segment points to the object */
+        if (region && lazy->epoch == region->epoch && region->recorder.graph.value_count)
+            result = dycl_region_flush(region, why);
+        if (result == 0) result = become_plain(region, tensor);
+    }
+    Py_DECREF(alive);
+    return result;
+}

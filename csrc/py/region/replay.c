@@ -1,0 +1,163 @@
+#include "py/region/replay.h"
+
+#include "base/alloc.h"
+
+int dycl_replay_always;
+
+static PyObject *run_nodes; // owned: dycl._replay.run
+
+int dycl_replay_set(PyObject *function) {
+    Py_XSETREF(run_nodes, Py_NewRef(function));
+    return 0;
+}
+
+/* Marks the nodes that the outputs depend on. NULL: no memory. */
+static uint8_t *needed_nodes(const dycl_graph *graph, const uint32_t *outputs, uint32_t count) {
+    uint8_t *needed = dycl_alloc_zero(graph->value_count + 1); /* by value */
+    if (!needed) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (uint32_t i = 0; i < count; i++) needed[outputs[i]] = 1;
+    for (uint32_t n = graph->node_count; n-- > 0;) {
+        const dycl_node *node = &graph->nodes[n];
+        const uint32_t *operands = dycl_node_operands(graph, node);
+        if (!needed[node->out]) continue;
+        for (int i = 0; i < node->operand_count; i++)
+            if (operands[i] != DYCL_NONE) needed[operands[i]] = 1;
+    }
+    return needed;
+}
+
+static PyObject *words(int count, const uint32_t *values) {
+    PyObject *tuple = PyTuple_New(count);
+    for (int i = 0; tuple && i < count; i++) {
+        PyObject *word = values[i] == DYCL_NONE ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(values[i]);
+        if (!word) {
+            Py_CLEAR(tuple);
+            break;
+        }
+        PyTuple_SET_ITEM(tuple, i, word);
+    }
+    return tuple;
+}
+
+/* As dycl._replay.Node. */
+static PyObject *node_tuple(const dycl_graph *graph, const dycl_node *node) {
+    const dycl_value *out = &graph->values[node->out];
+    return Py_BuildValue("(sINNiNN)", dycl_op_get((dycl_op)node->op)->name, node->out,
+                         words(node->operand_count, dycl_node_operands(graph, node)),
+                         dycl_py_ints(node->attr_count, dycl_node_attrs(graph, node)), (int)out->dtype,
+                         dycl_py_ints(out->rank, out->sizes), dycl_py_ints(out->rank, out->strides));
+}
+
+static PyObject *node_list(const dycl_graph *graph, const uint8_t *needed) {
+    PyObject *list = PyList_New(0);
+    for (uint32_t n = 0; list && n < graph->node_count; n++) {
+        if (!needed[graph->nodes[n].out]) continue;
+        PyObject *tuple = node_tuple(graph, &graph->nodes[n]);
+        if (!tuple || PyList_Append(list, tuple) < 0) Py_CLEAR(list);
+        Py_XDECREF(tuple);
+    }
+    return list;
+}
+
+static PyObject *number(dycl_dtype dtype, dycl_scalar scalar) {
+    switch (dtype) {
+    case DYCL_F32: return Py_BuildValue("(di)", (double)scalar.f32, (int)dtype);
+    case DYCL_F64: return Py_BuildValue("(di)", scalar.f64, (int)dtype);
+    case DYCL_I64: return Py_BuildValue("(Li)", (long long)scalar.i64, (int)dtype);
+    case DYCL_I32: return Py_BuildValue("(ii)", (int)scalar.i32, (int)dtype);
+    case DYCL_I16: return Py_BuildValue("(ii)", (int)scalar.i16, (int)dtype);
+    case DYCL_I8: return Py_BuildValue("(ii)", (int)scalar.i8, (int)dtype);
+    default: return Py_BuildValue("(ii)", (int)scalar.u8, (int)dtype);
+    }
+}
+
+/* What is there before the first node: the feeds' tensors, and numbers. */
+static PyObject *begin_values(const dycl_region *region, const uint8_t *needed) {
+    const dycl_graph *graph = &region->recorder.graph;
+    PyObject *dict = PyDict_New();
+    for (uint32_t v = 0; dict && v < graph->value_count; v++) {
+        const dycl_value *value = &graph->values[v];
+        if (!needed[v] || value->kind == DYCL_VALUE_NODE) continue;
+        PyObject *key = PyLong_FromUnsignedLong(v), *made;
+        if (value->kind == DYCL_VALUE_SCALAR) {
+            made = number((dycl_dtype)value->dtype, region->recorder.scalars[value->source]);
+        } else {
+            const dycl_source *source = &region->sources[value->source];
+            made = source->object ? Py_NewRef(source->object) : dycl_abi_wrap(source->handle);
+        }
+        if (!key || !made || PyDict_SetItem(dict, key, made) < 0) Py_CLEAR(dict);
+        Py_XDECREF(key);
+        Py_XDECREF(made);
+    }
+    return dict;
+}
+
+static PyObject *call(PyObject *nodes, PyObject *values, PyObject *outputs) {
+    if (!run_nodes) {
+        PyErr_SetString(PyExc_SystemError, "dycl: nothing to replay with");
+        return NULL;
+    }
+    /* what was recorded did not require gradients, whatever the mode is by now; and torch's functions must not come
+     * back to our mode */
+    int state = dycl_abi_torch_function_off(), grad = dycl_abi_grad_enabled();
+    PyObject *done = grad ? PyObject_CallOneArg(dycl_py.set_grad_enabled, Py_False) : Py_NewRef(Py_None);
+    PyObject *result = done ? PyObject_CallFunctionObjArgs(run_nodes, nodes, values, outputs, NULL) : NULL;
+    Py_XDECREF(done);
+    if (grad) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        done = PyObject_CallOneArg(dycl_py.set_grad_enabled, Py_True);
+        if (type) {
+            PyErr_Clear();
+            PyErr_Restore(type, value, traceback);
+        }
+        if (!done) Py_CLEAR(result);
+        Py_XDECREF(done);
+    }
+    dycl_abi_torch_function_restore(state);
+    return result;
+}
+
+/* The frames of the replay are no part of the program. */
+static void forget_frames(void) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (value && PyException_SetTraceback(value, Py_None) < 0) PyErr_Clear();
+    Py_XDECREF(traceback);
+    PyErr_Restore(type, value, NULL);
+}
+
+static int take_handles(dycl_region *region, PyObject *tensors, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        region->handles[i] = dycl_abi_detach(dycl_abi_borrow(PyList_GET_ITEM(tensors, i)));
+        if (region->handles[i]) continue;
+        while (i-- > 0) dycl_abi_delete(region->handles[i]);
+        return -1;
+    }
+    return 0;
+}
+
+int dycl_replay_run(dycl_region *region, uint32_t count) {
+    const dycl_graph *graph = &region->recorder.graph;
+    PyObject *nodes = NULL, *values = NULL, *outputs = NULL, *tensors = NULL;
+    int result = -1;
+    uint8_t *needed = needed_nodes(graph, region->outputs, count);
+    if (needed) nodes = node_list(graph, needed);
+    if (nodes) values = begin_values(region, needed);
+    if (values) outputs = words((int)count, region->outputs);
+    if (outputs) tensors = call(nodes, values, outputs);
+    if (tensors)
+        result = take_handles(region, tensors, count);
+    else
+        forget_frames();
+    dycl_free(needed);
+    Py_XDECREF(nodes);
+    Py_XDECREF(values);
+    Py_XDECREF(outputs);
+    Py_XDECREF(tensors);
+    return result;
+}

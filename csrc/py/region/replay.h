@@ -1,0 +1,17 @@
+/* Replay: the recorded segment of a region run node by node in torch (dycl/_replay.py), for what no plan can run. The
+ * results are torch's, and so are the errors.
+ *
+ * Ownership: the handles are the caller's. Threads: GIL held. */
+#ifndef DYCL_PY_REGION_REPLAY_H
+#define DYCL_PY_REGION_REPLAY_H
+
+#include "py/region/region.h"
+
+extern int dycl_replay_always; /* every segment, without looking for a plan: for tests, and to tell a wrong plan from a
+                                  wrong recording */
+
+/* Computes the `count` values that region->outputs names into region->handles. 0, or -1 with torch's exception. */
+int dycl_replay_run(dycl_region *region, uint32_t count);
+int dycl_replay_set(PyObject *function); /* dycl._replay.run */
+
+#endif

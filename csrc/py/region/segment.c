@@ -1,0 +1,328 @@
+#include "py/region/segment.h"
+
+#include "exec/plan/check.h"
+
+#include <string.h>
+
+#include "py/region/ahead.h"
+#include "py/region/grow.h"
+#include "py/region/postpone.h"
+#include "py/region/replay.h"
+#include "py/site/site.h"
+
+static int is_pending(const dycl_region *region, const dycl_lazy *lazy) {
+    return lazy->epoch == region->epoch && !lazy->real;
+}
+
+static dycl_status collect_outputs(dycl_region *region, uint32_t *out_count, uint32_t *out_pending) {
+    const dycl_graph *graph = &region->recorder.graph;
+    uint32_t count = 0, pending = 0;
+    DYCL_GROW(region->output_of, region->output_of_room, graph->value_count);
+    memset(region->output_of, 0, graph->value_count * sizeof *region->output_of);
+    if (region->living > region->output_room) {
+        uint32_t room = 2 * region->living;
+        void *a = dycl_realloc(region->outputs, room * sizeof *region->outputs);
+        if (a) region->outputs = a;
+        void *b = dycl_realloc(region->handles, room * sizeof *region->handles);
+        if (b) region->handles = b;
+        void *c = dycl_realloc(region->addresses, room * sizeof *region->addresses);
+        if (c) region->addresses = c;
+        if (!a || !b || !c) {
+            PyErr_NoMemory();
+            return DYCL_ERROR;
+        }
+        region->output_room = room;
+    }
+    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
+        const dycl_lazy *lazy = dycl_lazy_of(o);
+        if (!is_pending(region, lazy)) continue;
+        pending++;
+        uint32_t root = graph->values[lazy->value].root;
+        if (graph->values[root].kind != DYCL_VALUE_NODE || region->output_of[root]) continue;
+        region->outputs[count++] = root;
+        region->output_of[root] = count;
+    }
+    *out_count = count;
+    *out_pending = pending;
+    return DYCL_OK;
+}
+
+int dycl_segment_allocate(const dycl_graph *graph, const uint32_t *outputs, uint32_t count, dycl_handle *handles,
+                          void **addresses) {
+    for (uint32_t i = 0; i < count; i++) {
+        const dycl_value *value = &graph->values[outputs[i]];
+        dycl_tensor_view view;
+        handles[i] = dycl_abi_empty((dycl_dtype)value->dtype, value->rank, value->sizes, value->strides);
+        if (!handles[i] || !dycl_abi_read(handles[i], &view)) {
+            for (uint32_t k = 0; k <= i; k++) dycl_abi_delete(handles[k]);
+            return 0;
+        }
+        addresses[i] = view.data;
+    }
+    return 1;
+}
+
+typedef struct {
+    dycl_plan *plan; /* or */
+    dycl_pieces *pieces;
+} prepared;
+
+static dycl_status run_prepared(const dycl_region *region, const prepared *what) {
+    if (what->pieces) return dycl_pieces_run(what->pieces, region->feeds, region->recorder.scalars, region->addresses);
+    return dycl_plan_run(what->plan, region->feeds, region->recorder.scalars, region->addresses);
+}
+
+#define SHORT_NS 20000.0 /* giving the GIL up and taking it back costs more than others could gain */
+
+static dycl_status run(const dycl_region *region, const prepared *what) {
+    dycl_status status;
+    double cost = what->plan ? dycl_plan_cost(what->plan) : dycl_pieces_cost(what->pieces);
+    if (cost >= DYCL_AHEAD_LEAST_NS) region->site->worth_ahead = 1;
+    if (what->plan) dycl_plan_retain(what->plan);
+    if (cost < SHORT_NS) {
+        status = run_prepared(region, what);
+    } else {
+        Py_BEGIN_ALLOW_THREADS;
+        status = run_prepared(region, what);
+        Py_END_ALLOW_THREADS;
+    }
+    dycl_plan_release(what->plan);
+    return status;
+}
+
+/* The Python line that asked for the value, for explain. */
+static void note_where(dycl_trace *trace, uint32_t position) {
+    PyFrameObject *frame = PyEval_GetFrame(); /* borrowed */
+    if (!frame) return;
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    PyObject *text = PyUnicode_FromFormat("%U:%d", code->co_filename, PyFrame_GetLineNumber(frame));
+    const char *where = text ? PyUnicode_AsUTF8(text) : NULL;
+    if (where) dycl_trace_set_where(trace, position, where);
+    PyErr_Clear();
+    Py_XDECREF(text);
+    Py_DECREF(code);
+}
+
+/* The TraceGraph's next position. */
+static void advance(dycl_region *region, dycl_segment *segment, dycl_bail why) {
+    dycl_site *site = region->site;
+    int is_new;
+    region->position = dycl_trace_advance(site->trace, region->position, segment, (int)why, &is_new);
+    if (is_new && why != DYCL_BAIL_region_end) note_where(site->trace, region->position);
+    site->stats.segments++;
+    site->stats.flushes[why]++;
+}
+
+/* *out_segment: retained. */
+static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail why, dycl_segment **out_segment) {
+    const dycl_graph *graph = &region->recorder.graph;
+    dycl_segment *segment = NULL;
+    prepared what = {NULL, NULL};
+    dycl_status status = DYCL_OK;
+    for (int nth = 0; nth < region->expected_count && !segment; nth++)
+        if (dycl_segment_matches(region->expected[nth], graph, region->outputs, (int)count))
+            segment = region->expected[nth];
+    if (!segment) DYCL_TRY(dycl_plan_lookup(dycl_site_cache(), graph, region->outputs, (int)count, &segment));
+    dycl_segment_retain(*out_segment = segment);
+    advance(region, segment, why);
+    int planned = segment->plan || segment->pieces, tuned = segment->tuned;
+    status = dycl_segment_prepare(dycl_site_cache(), segment, region->expected_count, region->expected, &what.plan,
+                                  &what.pieces);
+    region->made |= (uint8_t)(!planned ? DYCL_MADE_COLD : tuned != segment->tuned ? DYCL_MADE_TUNED : 0);
+    if (status == DYCL_OK) status = run(region, &what);
+    if (status == DYCL_BUSY) { /* another thread runs it: a private plan */
+        what.pieces = NULL;
+        status = dycl_plan_create(graph, region->outputs, (int)count, DYCL_PLAN_COLD, &what.plan);
+        if (status == DYCL_OK) {
+            status = run(region, &what);
+            dycl_plan_release(what.plan);
+        }
+    }
+fail:
+    return status;
+}
+
+static void drop_expected(dycl_region *region) {
+    while (region->expected_count) dycl_segment_release(region->expected[--region->expected_count]);
+    region->wants_ahead = 0;
+}
+
+/* What the runner computed while this segment was recorded. 1; 0: nothing that counts. */
+static int take_ahead(dycl_region *region, uint32_t count, dycl_bail why, dycl_segment **out_segment) {
+    int taken = dycl_region_ahead_take(region, count, out_segment);
+    dycl_region_ahead_drop(region);
+    if (!taken) return 0;
+    advance(region, *out_segment, why);
+    (*out_segment)->sightings++;
+    region->site->stats.ahead++;
+    return 1;
+}
+
+static dycl_handle base_handle(const dycl_region *region, uint32_t root) {
+    const dycl_value *value = &region->recorder.graph.values[root];
+    if (value->kind == DYCL_VALUE_NODE) return region->handles[region->output_of[root] - 1];
+    const dycl_source *source = &region->sources[value->source];
+    return source->object ? dycl_abi_borrow(source->object) : source->handle;
+}
+
+#define GIVEN (UINT32_C(1) << 31) /* in shares: some object has the computed tensor itself */
+
+/* Gives one pending lazy tensor its computed tensor. shares: per output, how many use it. 0 or -1. */
+static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares) {
+    const dycl_graph *graph = &region->recorder.graph;
+    const dycl_value *value = &graph->values[lazy->value];
+    dycl_handle base = base_handle(region, value->root), real;
+    int of_node = graph->values[value->root].kind == DYCL_VALUE_NODE;
+    int whole = value->root == lazy->value;
+    uint32_t *share = of_node ? &shares[region->output_of[value->root] - 1] : NULL;
+    lazy->aliased = (uint8_t)(!whole || !of_node || (*share & ~GIVEN) > 1);
+    if (whole &&
+        (!of_node ||
+         *share & GIVEN)) { /* each object has a tensor of its own: t_ or set_ on one does not change the others */
+        real = dycl_abi_detach(base);
+    } else if (!whole) {
+        real = dycl_abi_view(base, value->rank, value->sizes, value->strides,
+                             dycl_abi_storage_offset(base) + value->offset);
+        if (real && (lazy->own == DYCL_OWN_ALIAS || (lazy->own == DYCL_OWN_COPY && of_node))) {
+            dycl_handle view = real;
+            real = dycl_abi_detach(view);
+            dycl_abi_delete(view);
+        }
+    } else {
+        *share |= GIVEN;
+        if (lazy->own == DYCL_OWN_VIEW)
+            real = dycl_abi_view(base, value->rank, value->sizes, value->strides, dycl_abi_storage_offset(base));
+        else if (!(real = dycl_abi_copy_handle(base)))
+            PyErr_NoMemory();
+    }
+    lazy->real = real;
+    return real ? 0 : -1;
+}
+
+/* Gives every pending lazy tensor its computed tensor. torch's view functions let other threads run, and these may let
+ * go of lazy tensors: the one that is bound, and the next one in the list, are held meanwhile. */
+static int bind_results(dycl_region *region, uint32_t count, const dycl_postponement *later) {
+    const dycl_graph *graph = &region->recorder.graph;
+    uint32_t *shares = region->outputs; /* the values are no longer needed */
+    int result = 0;
+    memset(shares, 0, count * sizeof *shares);
+    for (uint32_t i = 0; i < region->written_count; i++) {
+        uint32_t output = region->output_of[region->written[i].value];
+        if (output) dycl_abi_add_version(dycl_abi_handle_impl(region->handles[output - 1]), region->written[i].version);
+    }
+    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
+        const dycl_lazy *lazy = dycl_lazy_of(o);
+        if (!is_pending(region, lazy)) continue;
+        uint32_t root = graph->values[lazy->value].root;
+        if (dycl_postpones(later, root)) continue;
+        if (graph->values[root].kind == DYCL_VALUE_NODE)
+            shares[region->output_of[root] - 1]++;
+        else
+            region->output_of[root] = 1; /* a feed: has an alias from now on */
+    }
+    for (PyObject *o = Py_XNewRef(region->first), *next; o && result == 0; o = next) {
+        dycl_lazy *lazy = dycl_lazy_of(o);
+        if (is_pending(region, lazy) && !dycl_postpones(later, graph->values[lazy->value].root))
+            result = bind_result(region, lazy, shares);
+        else if (lazy->epoch == region->epoch)
+            lazy->aliased |= (uint8_t)(region->output_of[graph->values[lazy->value].root] != 0);
+        next = result == 0 ? Py_XNewRef(lazy->next) : NULL;
+        Py_DECREF(o);
+    }
+    return result;
+}
+
+void dycl_region_expect(dycl_region *region) {
+    const dycl_graph *graphs[DYCL_GRAPH_EXPECTED];
+    int count = 0;
+    for (dycl_segment *s; count < DYCL_GRAPH_EXPECTED &&
+                          (s = dycl_trace_predict(region->site->trace, region->position, (uint32_t)count));
+         count++) {
+        dycl_segment_retain(s);
+        region->expected[count] = s;
+        graphs[count] = &s->graph;
+    }
+    region->expected_count = count;
+    region->wants_ahead = region->runs_ahead && count;
+    if (dycl_graph_expect(&region->recorder.graph, count, graphs) != DYCL_OK)
+        drop_expected(region); /* no memory: recorded as a new trace */
+}
+
+/* The next segment begins; what fed this one is let go last, because that may run Python code. */
+void dycl_region_begin_segment(dycl_region *region) {
+    dycl_source *sources = region->sources;
+    uint32_t count = region->recorder.graph.feed_count, room = region->source_room;
+    dycl_region_ahead_drop(region);
+    region->sources = NULL;
+    region->source_room = 0;
+    dycl_recorder_reset(&region->recorder);
+    drop_expected(region);
+    if (!(region->closed & DYCL_CLOSED_END))
+        dycl_region_expect(region); /* before Python code may record again, perhaps in another thread */
+    region->epoch++;
+    region->fed_count = 0;
+    region->written_count = 0;
+    region->foreign = 0;
+    region->look_at = DYCL_SEGMENT_LOOK;
+    region->work = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        Py_XDECREF(sources[i].object);
+        dycl_abi_delete(sources[i].handle);
+    }
+    if (!region->sources) {
+        region->sources = sources;
+        region->source_room = room;
+    } else {
+        dycl_free(sources);
+    }
+}
+
+/* By a plan, into fresh tensors. Without success there are no handles. */
+static dycl_status run_native(dycl_region *region, uint32_t count, dycl_bail why, dycl_segment **out_segment) {
+    if (dycl_replay_always) return DYCL_BAIL;
+    if (!dycl_segment_allocate(&region->recorder.graph, region->outputs, count, region->handles, region->addresses))
+        return dycl_error_set("torch has no memory for the results");
+    dycl_status status = run_segment(region, count, why, out_segment);
+    for (uint32_t i = 0; i < count && status != DYCL_OK; i++) dycl_abi_delete(region->handles[i]);
+    return status;
+}
+
+/* Node by node in torch, whose results and errors are the program's. Nothing is postponed then. 0 or -1. */
+static int replay(dycl_region *region, dycl_postponement *later, uint32_t *count) {
+    uint32_t pending;
+    dycl_site_replayed(region->site, dycl_replay_always ? "it was asked for" : dycl_error_message());
+    if (later->count && collect_outputs(region, count, &pending) != DYCL_OK) return -1;
+    later->count = 0;
+    return dycl_replay_run(region, *count);
+}
+
+/* Under checks an error of a plan is what they are for. */
+static int found_wrong(void) {
+    const char *message = dycl_error_message();
+    if (!dycl_check_enabled() || dycl_replay_always || strncmp(message, DYCL_CHECK_PREFIX, strlen(DYCL_CHECK_PREFIX)))
+        return 0;
+    PyErr_Format(PyExc_SystemError, "dycl: %s", message);
+    return 1;
+}
+
+int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted) {
+    uint32_t count = 0, pending = 0;
+    dycl_postponement later = {.count = 0};
+    dycl_segment *segment = NULL;
+    if (collect_outputs(region, &count, &pending) != DYCL_OK) return -1;
+    int result = 0;
+    if (pending) {
+        if (wanted != DYCL_NONE && count) dycl_postpone_look(region, wanted, &count, &later);
+        int computed =
+            !count || take_ahead(region, count, why, &segment) || run_native(region, count, why, &segment) == DYCL_OK;
+        if (!computed && (found_wrong() || replay(region, &later, &count) < 0)) {
+            dycl_segment_release(segment);
+            return -1;
+        }
+        if (later.count) result = dycl_postpone_keep(region, &later, segment);
+        if (result == 0) result = bind_results(region, count, &later);
+        for (uint32_t i = 0; i < count; i++) dycl_abi_delete(region->handles[i]);
+        dycl_segment_release(segment);
+    }
+    return result;
+}

@@ -1,0 +1,90 @@
+/* A site: one accelerated callable, its statistics and its TraceGraph (segments as they follow each other).
+ *
+ * Ownership: a Python object. Threads: GIL held. */
+#ifndef DYCL_PY_SITE_SITE_H
+#define DYCL_PY_SITE_SITE_H
+
+#include "exec/cache/cache.h"
+#include "py/site/choose.h"
+#include "py/entry/gradient.h"
+#include "py/entry/hint.h"
+#include "py/torch/state.h"
+#include "record/bail.h"
+#include "record/trace.h"
+
+typedef struct {
+    uint64_t calls;       /* regions entered */
+    uint64_t plain_calls; /* calls that ran in torch as a whole */
+    uint64_t plain_grad, plain_mode, plain_disabled, plain_nested;
+    uint64_t plain_faster; /* measured: torch runs this callable faster, or is being looked at */
+    uint64_t recorded;     /* operators recorded */
+    uint64_t torch;        /* operators that ran in torch inside regions */
+    uint64_t beside;       /* operators that torch ran at once beside the segment (beside.h) */
+    uint64_t segments;     /* segments executed */
+    uint64_t postponed, recalled,
+        not_postponed; /* computations left for later, those of them that were asked for, occasions passed over */
+    uint64_t ahead;    /* of these: computed while they were recorded */
+    uint64_t replays;  /* of these: run node by node in torch, as no plan could */
+    uint64_t bails[DYCL_BAIL_COUNT];   /* operators left to torch, by reason */
+    uint64_t flushes[DYCL_BAIL_COUNT]; /* ends of segments, by reason */
+} dycl_site_stats;
+
+#define DYCL_SITE_LEFT 256 /* distinct places at which operators were left to torch; more are only counted */
+
+typedef struct {
+    PyObject *callable; // owned
+    PyObject *code;     // owned: where it was called
+    int line;
+    dycl_bail why;
+    uint64_t count;
+} dycl_left_row;
+
+typedef struct dycl_site {
+    PyObject_HEAD PyObject *callable; // owned: a function; NULL for modules
+    PyObject *module;                 // owned: weak reference to the module; NULL for functions
+    PyObject *methods;  // owned: sites of the module's methods, by function (py/entry/method.h); NULL: none yet
+    PyObject *dict;     // owned: attributes (__name__, __wrapped__...)
+    PyObject *weak;     // list of weak references to us
+    PyObject *replayed; // owned: why the last replay was; NULL: there was none
+    vectorcallfunc vectorcall;
+    dycl_site_stats stats;
+    dycl_left_row *left; // owned, grows
+    int left_count, left_room;
+    dycl_trace *trace;         // owned
+    dycl_choice choice, ahead; /* region or torch; in a region: inline or ahead of the recording */
+    dycl_gradient gradient;
+    dycl_hint hint;
+    unsigned options;    /* DYCL_OPTION_ bits */
+    unsigned adopted;    /* py/modules/composite.h */
+    int worth_ahead;     /* a segment ran long enough for that */
+    const void *address; // the module's, while the table of py/entry/everywhere.h owns this site; NULL: a site of
+                         // dycl.accelerate
+    struct dycl_site *chain, *newer, *older; // borrowed: that table
+    uint8_t called, aside; // since the table was last trimmed; this module runs by itself (ScriptModule...)
+} dycl_site;
+
+extern PyTypeObject dycl_site_type;
+
+/* One of callable and module is NULL. died (or NULL): called with the weak reference when the module dies. New
+ * reference */
+PyObject *dycl_site_create(PyObject *callable, PyObject *module, PyObject *died);
+/* The site that was called last (outermost), borrowed; NULL when there is none or it is gone. */
+dycl_site *dycl_site_last(void);
+void dycl_site_set_last(dycl_site *site); /* may run Python code */
+/* Whether a call may become a region: not disabled, no foreign mode, autocast, tracing..., no gradients wanted. Counts
+ * why not. */
+typedef enum {
+    DYCL_ENTRY_REGION,
+    DYCL_ENTRY_PLAIN,
+    DYCL_ENTRY_GRADIENTS /* plain, and perhaps a case for hint.h */
+} dycl_entry;
+dycl_entry dycl_site_may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames);
+void dycl_site_left_at(dycl_site *site, PyObject *callable, dycl_bail why); /* an operator goes to torch */
+void dycl_site_replayed(dycl_site *site, const char *why);                  /* a segment ran in torch, node by node */
+PyObject *dycl_site_stats_dict(dycl_site *site);
+PyObject *dycl_site_explain(dycl_site *site);  /* text */
+struct dycl_plan_cache *dycl_site_cache(void); /* of the process */
+
+extern int dycl_disabled; /* dycl.disable() or DYCL_DISABLE=1: every call runs in torch */
+
+#endif
