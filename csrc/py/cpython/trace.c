@@ -3,7 +3,7 @@
 int dycl_monitored;
 
 #if DYCL_HAS_MONITORING
-#include "py/intercept/watch.h"
+#include "py/cpython/wrap.h"
 
 enum { TOOLS = 6 }; /* sys.monitoring's, for everybody */
 
@@ -43,7 +43,7 @@ static PyObject *door_set_local_events(PyObject *self, PyObject *const *args, Py
 
 static dycl_function_of_array watch(PyObject *monitoring, const char *name, dycl_function_of_array door) {
     PyObject *function = PyObject_GetAttrString(monitoring, name);
-    PyCFunction original = dycl_watch_object(function, METH_FASTCALL, DYCL_AS_FUNCTION(door));
+    PyCFunction original = dycl_wrap_builtin(function, METH_FASTCALL, DYCL_AS_FUNCTION(door));
     Py_XDECREF(function);
     return (dycl_function_of_array)(void (*)(void))original;
 }

@@ -2,9 +2,9 @@
 
 #include "py/torch/abi.h"
 #include "py/cpython/object.h"
+#include "py/cpython/wrap.h"
 #include "py/modules/instance.h"
 #include "py/site/site.h"
-#include "py/intercept/watch.h"
 
 enum {
     ENOUGH = 20, /* calls in a row */
@@ -145,7 +145,7 @@ int dycl_hint_setup(void) {
     PyObject *engine = variable ? PyObject_GetAttrString(variable, "_execution_engine") : NULL;
     PyObject *function = engine ? PyObject_GetAttrString(engine, "run_backward") : NULL;
     original_backward =
-        DYCL_AS_KEYWORDS(dycl_watch_object(function, METH_VARARGS | METH_KEYWORDS, DYCL_AS_FUNCTION(door_backward)));
+        DYCL_AS_KEYWORDS(dycl_wrap_builtin(function, METH_VARARGS | METH_KEYWORDS, DYCL_AS_FUNCTION(door_backward)));
     Py_XDECREF(autograd);
     Py_XDECREF(variable);
     Py_XDECREF(engine);

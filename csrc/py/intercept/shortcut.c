@@ -7,7 +7,7 @@
 
 #include "py/cpython/frame.h"
 #include "py/cpython/type.h"
-#include "py/intercept/watch.h"
+#include "py/torch/wrap.h"
 
 #define LOOKED_AT 3 /* where torch's functions have their tensors */
 
@@ -341,9 +341,9 @@ static int add_all_bodies(void) {
 
 void dycl_shortcut_setup(void) {
     if (add_all_bodies() == 0 && !PyErr_Occurred()) {
-        original_has = dycl_watch_function("_has_torch_function", METH_O, door_has);
-        original_has_unary = dycl_watch_function("_has_torch_function_unary", METH_O, door_has_unary);
-        original_has_variadic = (dycl_function_of_array)(void (*)(void))dycl_watch_function(
+        original_has = dycl_wrap_function("_has_torch_function", METH_O, door_has);
+        original_has_unary = dycl_wrap_function("_has_torch_function_unary", METH_O, door_has_unary);
+        original_has_variadic = (dycl_function_of_array)(void (*)(void))dycl_wrap_function(
             "_has_torch_function_variadic", METH_FASTCALL, (PyCFunction)(void (*)(void))door_has_variadic);
     }
     PyErr_Clear(); /* another torch: those functions are recorded as a whole */

@@ -2,56 +2,10 @@
 
 #include <string.h>
 
-#include "py/torch/abi.h"
 #include "py/bind/call.h"
 #include "py/memory/constant.h"
-
-/* torch._C.path, or NULL without an exception. New reference */
-static PyObject *find(const char *path) {
-    char name[128];
-    PyObject *at = PyObject_GetAttrString(dycl_py.torch, "_C");
-    while (at && *path) {
-        size_t n = strcspn(path, ".");
-        PyOS_snprintf(name, sizeof name, "%.*s", (int)n, path);
-        Py_SETREF(at, PyObject_GetAttrString(at, name));
-        path += n + (path[n] == '.');
-    }
-    PyErr_Clear();
-    return at;
-}
-
-static PyCFunction wrap(PyMethodDef *def, int flags, PyCFunction door) {
-    if (!def || def->ml_flags != flags) return NULL;
-    PyCFunction original = def->ml_meth;
-    def->ml_meth = door;
-    return original;
-}
-
-PyCFunction dycl_watch_object(PyObject *function, int flags, PyCFunction door) {
-    return function && PyCFunction_CheckExact(function) ? wrap(((PyCFunctionObject *)function)->m_ml, flags, door)
-                                                        : NULL;
-}
-
-PyCFunction dycl_watch_method(const char *name, int flags, PyCFunction door) {
-    PyObject *method = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, name);
-    if (method && Py_TYPE(method) == &PyStaticMethod_Type) { /* its definition is that of the function inside */
-        PyObject *function = PyObject_GetAttrString(method, "__func__");
-        PyCFunction original = dycl_watch_object(function, flags, door);
-        Py_XDECREF(function);
-        return original;
-    }
-    if (!method || Py_TYPE(method) != &PyMethodDescr_Type) return NULL;
-    return wrap(((PyMethodDescrObject *)method)->d_method, flags, door);
-}
-
-PyCFunction dycl_watch_function(const char *name, int flags, PyCFunction door) {
-    PyObject *function = find(name);
-    if (function && PyInstanceMethod_Check(function))
-        Py_SETREF(function, Py_NewRef(PyInstanceMethod_GET_FUNCTION(function)));
-    PyCFunction original = dycl_watch_object(function, flags, door);
-    Py_XDECREF(function);
-    return original;
-}
+#include "py/memory/foreign.h"
+#include "py/torch/wrap.h"
 
 /* ---- Tensor.set_ */
 
@@ -161,22 +115,9 @@ static PyObject *door_left_aligned(PyObject *self, PyObject *args, PyObject *kwa
 }
 
 /* ---- DLPack
- * Unlike numpy(), an export leaves no mark on the storage. The last ones are remembered by address: a storage that took
- * the place of another costs a few more segments, never a wrong result. */
+ * Unlike numpy(), an export leaves no mark on the storage. */
 
-#define EXPORTED 64
-static uint64_t exported[EXPORTED];
-static unsigned exported_count;
 static PyCFunctionWithKeywords original_dlpack, original_dlpack_versioned;
-
-int dycl_watch_is_foreign(const char *impl) {
-    if (dycl_abi_storage_foreign(impl)) return 1;
-    if (!exported_count) return 0;
-    uint64_t storage = dycl_abi_storage(impl);
-    for (unsigned i = 0; i < EXPORTED && i < exported_count; i++)
-        if (exported[i] == storage) return 1;
-    return 0;
-}
 
 static int note_export(PyObject *args) {
     PyObject *tensor = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : NULL;
@@ -186,7 +127,7 @@ static int note_export(PyObject *args) {
         return -1;
     const char *impl = dycl_abi_impl(tensor);
     if (!dycl_abi_is_plain(impl)) return 0;
-    if (!dycl_watch_is_foreign(impl)) exported[exported_count++ % EXPORTED] = dycl_abi_storage(impl);
+    dycl_foreign_note(impl);
     dycl_constant_expose(tensor, 1);
     return 0;
 }
@@ -236,20 +177,20 @@ int dycl_watch_setup(void) {
     watch_metaclass(1, dycl_py.parameter_type);
     watch_metaclass(2, dycl_py.buffer_type);
     original_as_subclass =
-        DYCL_AS_KEYWORDS(dycl_watch_method("as_subclass", keywords, DYCL_AS_FUNCTION(door_as_subclass)));
+        DYCL_AS_KEYWORDS(dycl_wrap_method("as_subclass", keywords, DYCL_AS_FUNCTION(door_as_subclass)));
     if (!original_as_subclass) return missing("Tensor.as_subclass");
     original_make_subclass = DYCL_AS_KEYWORDS(
-        dycl_watch_method("_make_subclass", keywords | METH_STATIC, DYCL_AS_FUNCTION(door_make_subclass)));
+        dycl_wrap_method("_make_subclass", keywords | METH_STATIC, DYCL_AS_FUNCTION(door_make_subclass)));
     if (!original_make_subclass) return missing("Tensor._make_subclass");
-    original_set = DYCL_AS_KEYWORDS(dycl_watch_method("set_", keywords, DYCL_AS_FUNCTION(door_set)));
+    original_set = DYCL_AS_KEYWORDS(dycl_wrap_method("set_", keywords, DYCL_AS_FUNCTION(door_set)));
     if (!original_set) return missing("Tensor.set_");
     original_apply = DYCL_AS_KEYWORDS(
-        dycl_watch_function("_FunctionBase.apply", METH_CLASS | keywords, DYCL_AS_FUNCTION(door_apply)));
+        dycl_wrap_function("_FunctionBase.apply", METH_CLASS | keywords, DYCL_AS_FUNCTION(door_apply)));
     if (!original_apply)
         original_apply = DYCL_AS_KEYWORDS(
-            dycl_watch_function("_FunctionBase.apply", METH_CLASS | METH_VARARGS, DYCL_AS_FUNCTION(door_apply)));
+            dycl_wrap_function("_FunctionBase.apply", METH_CLASS | METH_VARARGS, DYCL_AS_FUNCTION(door_apply)));
     if (!original_apply) return missing("torch._C._FunctionBase.apply");
-    original_set_eval_frame = dycl_watch_function("_dynamo.eval_frame.set_eval_frame", METH_O, door_set_eval_frame);
+    original_set_eval_frame = dycl_wrap_function("_dynamo.eval_frame.set_eval_frame", METH_O, door_set_eval_frame);
     if (!original_set_eval_frame) return missing("torch._C._dynamo.eval_frame.set_eval_frame");
     static const struct {
         const char *name;
@@ -259,22 +200,22 @@ int dycl_watch_setup(void) {
                    {"ScriptModule._create_method_from_trace", door_trace2},
                    {"ScriptModule._create_method_from_trace_with_dict", door_trace3}};
     for (int i = 0; i < 4; i++) {
-        original_trace[i] = (dycl_function_with_names)(void (*)(void))dycl_watch_function(
+        original_trace[i] = (dycl_function_with_names)(void (*)(void))dycl_wrap_function(
             traces[i].name, METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(traces[i].door));
         if (!original_trace[i]) return missing(traces[i].name);
     }
     original_left_aligned =
-        DYCL_AS_KEYWORDS(dycl_watch_function("_VariableFunctions._nested_tensor_from_mask_left_aligned",
-                                             METH_STATIC | keywords, DYCL_AS_FUNCTION(door_left_aligned)));
+        DYCL_AS_KEYWORDS(dycl_wrap_function("_VariableFunctions._nested_tensor_from_mask_left_aligned",
+                                            METH_STATIC | keywords, DYCL_AS_FUNCTION(door_left_aligned)));
     if (!original_left_aligned) return missing("torch._nested_tensor_from_mask_left_aligned");
-    original_dlpack = DYCL_AS_KEYWORDS(dycl_watch_function("_to_dlpack", keywords, DYCL_AS_FUNCTION(door_dlpack)));
+    original_dlpack = DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack", keywords, DYCL_AS_FUNCTION(door_dlpack)));
     if (!original_dlpack) return missing("torch._C._to_dlpack");
-    original_dlpack_versioned = DYCL_AS_KEYWORDS(
-        dycl_watch_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(door_dlpack_versioned)));
+    original_dlpack_versioned =
+        DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(door_dlpack_versioned)));
     if (!original_dlpack_versioned) return missing("torch._C._to_dlpack_versioned");
-    original_inference = (dycl_function_with_names)(void (*)(void))dycl_watch_function(
+    original_inference = (dycl_function_with_names)(void (*)(void))dycl_wrap_function(
         "_InferenceMode.__init__", METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(door_inference));
     if (!original_inference) return missing("torch._C._InferenceMode.__init__");
-    original_default_dtype = dycl_watch_function("_set_default_dtype", METH_O, door_default_dtype);
+    original_default_dtype = dycl_wrap_function("_set_default_dtype", METH_O, door_default_dtype);
     return original_default_dtype ? 0 : missing("torch._C._set_default_dtype");
 }

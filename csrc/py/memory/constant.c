@@ -4,7 +4,7 @@
 
 #include "exec/plan/plan.h"
 #include "py/region/region.h"
-#include "py/intercept/watch.h"
+#include "py/torch/wrap.h"
 
 typedef struct {
     PyObject *object; /* borrowed: valid while `weak` is alive */
@@ -282,10 +282,10 @@ static void watch_writers(void) {
     int keywords = METH_VARARGS | METH_KEYWORDS;
     for (int i = 0; i < 5; i++)
         original_fused[i] = DYCL_AS_KEYWORDS(
-            dycl_watch_function(functions[i].name, METH_STATIC | keywords, DYCL_AS_FUNCTION(functions[i].door)));
-    original_apply = dycl_watch_method("apply_", METH_O, door_apply);
-    original_map = DYCL_AS_KEYWORDS(dycl_watch_method("map_", keywords, DYCL_AS_FUNCTION(door_map)));
-    original_map2 = DYCL_AS_KEYWORDS(dycl_watch_method("map2_", keywords, DYCL_AS_FUNCTION(door_map2)));
+            dycl_wrap_function(functions[i].name, METH_STATIC | keywords, DYCL_AS_FUNCTION(functions[i].door)));
+    original_apply = dycl_wrap_method("apply_", METH_O, door_apply);
+    original_map = DYCL_AS_KEYWORDS(dycl_wrap_method("map_", keywords, DYCL_AS_FUNCTION(door_map)));
+    original_map2 = DYCL_AS_KEYWORDS(dycl_wrap_method("map2_", keywords, DYCL_AS_FUNCTION(door_map2)));
 }
 
 /* ---- Our weak references are nobody's business: torch.utils.swap_tensors refuses tensors that have any */
@@ -315,8 +315,8 @@ static void hide_references(void) {
     PyObject *module = PyImport_ImportModule("_weakref");
     PyObject *references = module ? PyObject_GetAttrString(module, "getweakrefs") : NULL,
              *count = module ? PyObject_GetAttrString(module, "getweakrefcount") : NULL;
-    original_weak_references = dycl_watch_object(references, METH_O, foreign_references);
-    original_weak_reference_count = dycl_watch_object(count, METH_O, foreign_reference_count);
+    original_weak_references = dycl_wrap_builtin(references, METH_O, foreign_references);
+    original_weak_reference_count = dycl_wrap_builtin(count, METH_O, foreign_reference_count);
     Py_XDECREF(references);
     Py_XDECREF(count);
     Py_XDECREF(module);

@@ -4,11 +4,11 @@
 
 #include "py/region/ahead.h"
 #include "py/memory/constant.h"
+#include "py/memory/foreign.h"
 #include "py/region/grow.h"
 #include "py/region/postpone.h"
 #include "py/region/segment.h"
 #include "py/site/site.h"
-#include "py/intercept/watch.h"
 #include "record/work.h"
 
 _Thread_local dycl_region *dycl_region_current __attribute__((tls_model("initial-exec")));
@@ -75,7 +75,7 @@ dycl_status dycl_region_feed(dycl_region *region, dycl_handle tensor, uint32_t *
         return status;
     }
     region->sources[region->recorder.graph.feed_count - 1].handle = copy;
-    if (dycl_watch_is_foreign(dycl_abi_handle_impl(copy)))
+    if (dycl_foreign_is(dycl_abi_handle_impl(copy)))
         region->foreign = 1; /* a view of such memory, or its array came later */
     return DYCL_OK;
 }
@@ -125,7 +125,7 @@ static dycl_status object_value(dycl_region *region, PyObject *tensor, int histo
     if (status != DYCL_OK) return status;
     uint32_t at = region->recorder.graph.feed_count - 1;
     region->sources[at].object = Py_NewRef(tensor);
-    if (dycl_watch_is_foreign(impl))
+    if (dycl_foreign_is(impl))
         region->foreign = 1;
     else if (Py_TYPE(tensor) == dycl_py.parameter_type)
         region->feeds[at].token = dycl_constant_token(tensor, &region->feeds[at].version);

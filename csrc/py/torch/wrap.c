@@ -1,0 +1,38 @@
+#include "py/torch/wrap.h"
+
+#include <string.h>
+
+/* torch._C.path, or NULL without an exception. New reference */
+static PyObject *find(const char *path) {
+    char name[128];
+    PyObject *at = PyObject_GetAttrString(dycl_py.torch, "_C");
+    while (at && *path) {
+        size_t n = strcspn(path, ".");
+        PyOS_snprintf(name, sizeof name, "%.*s", (int)n, path);
+        Py_SETREF(at, PyObject_GetAttrString(at, name));
+        path += n + (path[n] == '.');
+    }
+    PyErr_Clear();
+    return at;
+}
+
+PyCFunction dycl_wrap_method(const char *name, int flags, PyCFunction wrapper) {
+    PyObject *method = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, name);
+    if (method && Py_TYPE(method) == &PyStaticMethod_Type) { /* its definition is that of the function inside */
+        PyObject *function = PyObject_GetAttrString(method, "__func__");
+        PyCFunction original = dycl_wrap_builtin(function, flags, wrapper);
+        Py_XDECREF(function);
+        return original;
+    }
+    if (!method || Py_TYPE(method) != &PyMethodDescr_Type) return NULL;
+    return dycl_wrap_definition(((PyMethodDescrObject *)method)->d_method, flags, wrapper);
+}
+
+PyCFunction dycl_wrap_function(const char *name, int flags, PyCFunction wrapper) {
+    PyObject *function = find(name);
+    if (function && PyInstanceMethod_Check(function))
+        Py_SETREF(function, Py_NewRef(PyInstanceMethod_GET_FUNCTION(function)));
+    PyCFunction original = dycl_wrap_builtin(function, flags, wrapper);
+    Py_XDECREF(function);
+    return original;
+}

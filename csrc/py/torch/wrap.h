@@ -1,0 +1,15 @@
+/* The same for torch's own functions (py/cpython/wrap.h).
+ *
+ * Ownership: none. Threads: GIL held. */
+#ifndef DYCL_PY_TORCH_WRAP_H
+#define DYCL_PY_TORCH_WRAP_H
+
+#include "py/cpython/wrap.h"
+#include "py/torch/state.h"
+
+/* A method of torch._C.TensorBase, and a function of torch._C by its dotted path. NULL: not found, or not of that
+ * kind. */
+PyCFunction dycl_wrap_method(const char *name, int flags, PyCFunction wrapper);
+PyCFunction dycl_wrap_function(const char *name, int flags, PyCFunction wrapper);
+
+#endif
