@@ -18,6 +18,7 @@
 #include "py/entry/everywhere.h"
 #include "py/region/region.h"
 #include "py/region/replay.h"
+#include "py/setup.h"
 #include "py/site/site.h"
 #include "structmember.h"
 

@@ -365,6 +365,7 @@ int dycl_slots_install(PyTypeObject *lazy) {
     lazy->tp_as_sequence->sq_length = slot_length;
     lazy->tp_richcompare = slot_compare;
     lazy->tp_hash = slot_hash;
+    PyType_Modified(lazy);
     return 0;
 }
 

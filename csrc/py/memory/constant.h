@@ -1,8 +1,8 @@
 /* Constants: parameters whose packed form may be kept, because every write to them shows in their version.
  *
  * torch does not count writes through `.data`, NumPy arrays, storages, DLPack or raw pointers. So a parameter is
- * constant only while its storage belongs to it alone, and from the moment that one of these doors was opened for it,
- * it is not (see constant.c).
+ * constant only while its storage belongs to it alone, and from the moment that one of these was asked for, it is not
+ * (py/intercept/uncounted.h).
  *
  * Ownership: the table holds weak references. Threads: GIL held. */
 #ifndef DYCL_PY_MEMORY_CONSTANT_H
@@ -10,7 +10,9 @@
 
 #include "py/torch/abi.h"
 
-int dycl_constant_setup(void);
+/* watch: called once, when the first parameter becomes a constant; -1: not everything that writes can be seen, and
+ * nothing is constant. 0, or -1 with an exception */
+int dycl_constant_setup(int (*watch)(void));
 /* A token that stays the same while the parameter's memory is the same; 0: not constant. */
 uint64_t dycl_constant_token(PyObject *parameter, uint64_t *out_version);
 
@@ -18,5 +20,7 @@ uint64_t dycl_constant_token(PyObject *parameter, uint64_t *out_version);
 void dycl_constant_renew(PyObject *tensor);
 /* Memory of this tensor gets out: parameters that share it are constant no longer (for_good: never again). */
 void dycl_constant_expose(PyObject *tensor, int for_good);
+PyObject *dycl_constant_reference(const PyObject *object); /* our weak reference to it, borrowed; NULL: none */
+int dycl_constant_looks(void); /* it is us who look at a tensor's storage: nothing gets out */
 
 #endif

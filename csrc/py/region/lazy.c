@@ -4,7 +4,6 @@
 #include "py/cpython/object.h"
 #include "py/region/postpone.h"
 #include "py/region/region.h"
-#include "py/intercept/slots.h"
 
 Py_ssize_t dycl_lazy_fields_at;
 
@@ -261,7 +260,5 @@ int dycl_lazy_setup(void) {
     lazy->tp_basicsize = dycl_lazy_fields_at + (Py_ssize_t)sizeof(dycl_lazy);
     lazy->tp_dealloc = lazy_dealloc;
     dycl_py.lazy_type = lazy;
-    if (dycl_slots_install(lazy) < 0) return -1;
-    PyType_Modified(lazy);
     return 0;
 }

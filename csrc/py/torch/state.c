@@ -4,18 +4,6 @@
 #include <time.h>
 
 #include "py/torch/abi.h"
-#include "py/bind/call.h"
-#include "py/memory/constant.h"
-#include "py/cpython/trace.h"
-#include "py/entry/hint.h"
-#include "py/torch/host.h"
-#include "py/bind/hosted.h"
-#include "py/region/lazy.h"
-#include "py/intercept/mode.h"
-#include "py/modules/stock.h"
-#include "py/intercept/shortcut.h"
-#include "py/intercept/slots.h"
-#include "py/intercept/watch.h"
 
 dycl_py_state dycl_py;
 
@@ -98,7 +86,8 @@ static int make_wrapper_call(void) {
     return dycl_py.make_wrapper && dycl_py.wrapper_sizes && dycl_py.wrapper_policy && dycl_py.wrapper_names ? 0 : -1;
 }
 
-static int find_everything(PyObject *torch) {
+int dycl_state_find(void) {
+    PyObject *torch = dycl_py.torch;
     struct {
         PyObject **place;
         const char *path;
@@ -147,30 +136,7 @@ static int find_everything(PyObject *torch) {
     dycl_py.bernoulli_name = PyUnicode_InternFromString("bernoulli_");
     dycl_py.requires_grad_name = PyUnicode_InternFromString("requires_grad");
     dycl_py.torch_function_name = PyUnicode_InternFromString("__torch_function__");
-    return dycl_py.cpu_device && dycl_py.bernoulli_name && dycl_py.requires_grad_name && dycl_py.torch_function_name
-               ? 0
-               : -1;
-}
-
-/* Once: what was half done is not done again, as torch's types know of it by then. */
-int dycl_py_setup(void) {
-    static int tried;
-    if (dycl_py.ready) return 0;
-    if (tried) {
-        PyErr_SetString(PyExc_RuntimeError, "setting up failed before");
+    if (!dycl_py.cpu_device || !dycl_py.bernoulli_name || !dycl_py.requires_grad_name || !dycl_py.torch_function_name)
         return -1;
-    }
-    tried = 1;
-    if (!dycl_py.torch && !(dycl_py.torch = PyImport_ImportModule("torch"))) return -1;
-    if (find_everything(dycl_py.torch) < 0 || dycl_abi_setup(dycl_py.torch) < 0 || make_wrapper_call() < 0 ||
-        dycl_constant_setup() < 0 || dycl_lazy_setup() < 0 || dycl_bindings_setup() < 0 || dycl_hosted_setup() < 0 ||
-        dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_watch_setup() < 0 || dycl_hint_setup() < 0)
-        return -1;
-    dycl_host_setup();
-    dycl_trace_setup();
-    dycl_shortcut_setup();
-    dycl_slots_bind();
-    PyType_Modified(dycl_py.lazy_type);
-    dycl_py.ready = 1;
-    return 0;
+    return make_wrapper_call();
 }

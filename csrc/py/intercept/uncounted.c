@@ -1,0 +1,179 @@
+#include "py/intercept/uncounted.h"
+
+#include "py/memory/constant.h"
+#include "py/region/region.h"
+#include "py/torch/wrap.h"
+
+/* ---- Ways to memory */
+
+static getter original_data;
+static setter original_set_data;
+static PyCFunction original_data_ptr, original_untyped_storage;
+static PyCFunctionWithKeywords original_numpy;
+
+/* What waits to be made of a constant is made before its memory can be written. 0 or -1. */
+static int make_postponed(void) {
+    dycl_region *region = dycl_region_current;
+    return region && region->postponed && !dycl_constant_looks() ? dycl_region_flush(region, DYCL_BAIL_alias) : 0;
+}
+
+static int open_door(PyObject *self, int for_good) {
+    if (make_postponed() < 0) return -1;
+    dycl_constant_expose(self, for_good);
+    return 0;
+}
+
+static PyObject *door_data(PyObject *self, void *closure) {
+    if (open_door(self, 0) < 0) return NULL;
+    return original_data(self, closure);
+}
+
+/* a.data = b: b's memory under a's version. */
+static int door_set_data(PyObject *self, PyObject *value, void *closure) {
+    if (value && PyObject_TypeCheck(value, dycl_py.tensor_type) && open_door(value, 0) < 0) return -1;
+    return original_set_data(self, value, closure);
+}
+
+static PyObject *door_untyped_storage(PyObject *self, PyObject *unused) {
+    if (open_door(self, 0) < 0) return NULL;
+    return original_untyped_storage(self, unused);
+}
+
+static PyObject *door_data_ptr(PyObject *self, PyObject *unused) { /* a raw pointer may live for ever */
+    if (open_door(self, 1) < 0) return NULL;
+    return original_data_ptr(self, unused);
+}
+
+static PyObject *door_numpy(PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (open_door(self, 1) < 0) return NULL;
+    return original_numpy(self, args, kwargs);
+}
+
+/* ---- Operators of torch that write without counting */
+
+static PyCFunction original_apply;
+static PyCFunctionWithKeywords original_map, original_map2, original_fused[5];
+
+/* These call a function of the program for each element, which may do anything meanwhile: what they write is no
+ * constant for a while. */
+static PyObject *door_apply(PyObject *self, PyObject *function) {
+    if (open_door(self, 0) < 0) return NULL;
+    return original_apply(self, function);
+}
+
+static PyObject *door_map(PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (open_door(self, 0) < 0) return NULL;
+    return original_map(self, args, kwargs);
+}
+
+static PyObject *door_map2(PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (open_door(self, 0) < 0) return NULL;
+    return original_map2(self, args, kwargs);
+}
+
+/* fused(list of what is written, ...) */
+static PyObject *fused(PyCFunctionWithKeywords original, PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (make_postponed() < 0) return NULL;
+    PyObject *result = original(self, args, kwargs), *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *list = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0)
+                     : kwargs               ? PyDict_GetItemString(kwargs, "self")
+                                            : NULL;
+    for (Py_ssize_t i = 0; list && (PyList_Check(list) || PyTuple_Check(list)) && i < PySequence_Fast_GET_SIZE(list);
+         i++)
+        dycl_constant_renew(PySequence_Fast_GET_ITEM(list, i));
+    PyErr_Restore(type, value, traceback);
+    return result;
+}
+
+#define FUSED_DOOR(n)                                                                                                  \
+    static PyObject *door_fused##n(PyObject *self, PyObject *args, PyObject *kwargs) {                                 \
+        return fused(original_fused[n], self, args, kwargs);                                                           \
+    }
+FUSED_DOOR(0)
+FUSED_DOOR(1)
+FUSED_DOOR(2)
+FUSED_DOOR(3)
+FUSED_DOOR(4)
+
+static void watch_writers(void) {
+    static const struct {
+        const char *name;
+        PyCFunctionWithKeywords door;
+    } functions[5] = {{"_VariableFunctions._fused_adam_", door_fused0},
+                      {"_VariableFunctions._fused_adamw_", door_fused1},
+                      {"_VariableFunctions._fused_sgd_", door_fused2},
+                      {"_VariableFunctions._fused_adagrad_", door_fused3},
+                      {"_VariableFunctions._amp_foreach_non_finite_check_and_unscale_", door_fused4}};
+    int keywords = METH_VARARGS | METH_KEYWORDS;
+    for (int i = 0; i < 5; i++)
+        original_fused[i] = DYCL_AS_KEYWORDS(
+            dycl_wrap_function(functions[i].name, METH_STATIC | keywords, DYCL_AS_FUNCTION(functions[i].door)));
+    original_apply = dycl_wrap_method("apply_", METH_O, door_apply);
+    original_map = DYCL_AS_KEYWORDS(dycl_wrap_method("map_", keywords, DYCL_AS_FUNCTION(door_map)));
+    original_map2 = DYCL_AS_KEYWORDS(dycl_wrap_method("map2_", keywords, DYCL_AS_FUNCTION(door_map2)));
+}
+
+/* ---- Our weak references are nobody's business: torch.utils.swap_tensors refuses tensors that have any */
+
+static PyCFunction original_weak_references, original_weak_reference_count;
+
+static PyObject *foreign_references(PyObject *self, PyObject *object) {
+    PyObject *all = original_weak_references(self, object);
+    PyObject *ours = all && PyList_Check(all) ? dycl_constant_reference(object) : NULL;
+    for (Py_ssize_t i = ours ? PyList_GET_SIZE(all) : 0; i-- > 0;) {
+        if (PyList_GET_ITEM(all, i) != ours) continue;
+        if (PyList_SetSlice(all, i, i + 1, NULL) < 0) Py_CLEAR(all);
+        break;
+    }
+    return all;
+}
+
+static PyObject *foreign_reference_count(PyObject *self, PyObject *object) {
+    PyObject *count = original_weak_reference_count(self, object);
+    if (!count || !dycl_constant_reference(object)) return count;
+    long n = PyLong_AsLong(count);
+    Py_DECREF(count);
+    return PyLong_FromLong(n - 1);
+}
+
+static void hide_references(void) {
+    PyObject *module = PyImport_ImportModule("_weakref");
+    PyObject *references = module ? PyObject_GetAttrString(module, "getweakrefs") : NULL,
+             *count = module ? PyObject_GetAttrString(module, "getweakrefcount") : NULL;
+    original_weak_references = dycl_wrap_builtin(references, METH_O, foreign_references);
+    original_weak_reference_count = dycl_wrap_builtin(count, METH_O, foreign_reference_count);
+    Py_XDECREF(references);
+    Py_XDECREF(count);
+    Py_XDECREF(module);
+    PyErr_Clear();
+}
+
+static PyMethodDef *method_def(const char *name, int flags) {
+    PyObject *method = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, name); /* of torch._C.TensorBase */
+    if (!method || Py_TYPE(method) != &PyMethodDescr_Type) return NULL;
+    PyMethodDef *def = ((PyMethodDescrObject *)method)->d_method;
+    return def->ml_flags == flags ? def : NULL;
+}
+
+int dycl_uncounted_watch(void) {
+    PyObject *data = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, "data");
+    PyGetSetDef *data_def =
+        data && Py_TYPE(data) == &PyGetSetDescr_Type ? ((PyGetSetDescrObject *)data)->d_getset : NULL;
+    PyMethodDef *pointer = method_def("data_ptr", METH_NOARGS), *storage = method_def("untyped_storage", METH_NOARGS),
+                *numpy = method_def("numpy", METH_VARARGS | METH_KEYWORDS);
+    if (!data_def || !data_def->set || !pointer || !storage || !numpy) return -1;
+    original_data = data_def->get;
+    original_data_ptr = pointer->ml_meth;
+    original_untyped_storage = storage->ml_meth;
+    original_numpy = (PyCFunctionWithKeywords)(void (*)(void))numpy->ml_meth;
+    original_set_data = data_def->set;
+    data_def->get = door_data;
+    data_def->set = door_set_data;
+    pointer->ml_meth = door_data_ptr;
+    storage->ml_meth = door_untyped_storage;
+    numpy->ml_meth = (PyCFunction)(void (*)(void))door_numpy;
+    watch_writers();
+    hide_references();
+    return 0;
+}
