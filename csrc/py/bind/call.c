@@ -5,7 +5,6 @@
 
 #include "py/cpython/int.h"
 #include "py/bind/numpy.h"
-#include "py/intercept/shortcut.h"
 #include "py/site/site.h"
 #include "py/bind/write_through.h"
 
@@ -238,60 +237,7 @@ dycl_status dycl_call_dtype_or(dycl_call *call, PyObject *o, dycl_dtype fallback
     return DYCL_OK;
 }
 
-/* ---- The table of torch's callables */
-
-typedef struct {
-    PyObject *callable; /* owned */
-    const dycl_binding *row;
-    int in_place, swapped;
-} dycl_bound;
-
-static dycl_bound *table;
-static size_t table_room, table_count;
-
-static size_t bucket(const PyObject *callable, size_t room) {
-    return (size_t)(((uint64_t)(uintptr_t)callable * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (room - 1);
-}
-
-const dycl_binding *dycl_binding_find(PyObject *callable, int *out_in_place, int *out_swapped) {
-    for (size_t at = bucket(callable, table_room); table[at].callable; at = (at + 1) & (table_room - 1)) {
-        if (table[at].callable != callable) continue;
-        *out_in_place = table[at].in_place;
-        *out_swapped = table[at].swapped;
-        return table[at].row;
-    }
-    return NULL;
-}
-
-int dycl_binding_insert(PyObject *callable, const dycl_binding *row, int in_place, int swapped) {
-    if (2 * (table_count + 1) > table_room) {
-        size_t room = table_room ? 2 * table_room : 1024;
-        dycl_bound *next = PyMem_Calloc(room, sizeof *next);
-        if (!next) {
-            PyErr_NoMemory();
-            return -1;
-        }
-        for (size_t i = 0; i < table_room; i++) {
-            if (!table[i].callable) continue;
-            size_t at = bucket(table[i].callable, room);
-            while (next[at].callable) at = (at + 1) & (room - 1);
-            next[at] = table[i];
-        }
-        PyMem_Free(table);
-        table = next;
-        table_room = room;
-    }
-    size_t at = bucket(callable, table_room);
-    while (table[at].callable) {
-        if (table[at].callable == callable)
-            return 0; /* torch exports some callables under several names: the first row serves */
-        at = (at + 1) & (table_room - 1);
-    }
-    table[at] = (dycl_bound){Py_NewRef(callable), row, in_place, swapped};
-    table_count++;
-    dycl_shortcut_install(callable);
-    return 0;
-}
+/* ---- Running a row */
 
 PyObject *dycl_binding_settle(dycl_call *call, PyObject *result) {
     if (result && dycl_region_settle(call->region) < 0) Py_CLEAR(result);
@@ -301,89 +247,4 @@ PyObject *dycl_binding_settle(dycl_call *call, PyObject *result) {
 PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call) {
     if (!dycl_call_parse(call, row)) return dycl_call_bail(call, DYCL_BAIL_arguments);
     return dycl_binding_settle(call, row->bind(call, row));
-}
-
-/* ---- Methods of the lazy tensor: descriptors that carry their row */
-
-typedef struct {
-    PyObject_HEAD const dycl_binding *row;
-    PyObject *original; // owned: torch.Tensor's own method
-    int in_place, swapped;
-    vectorcallfunc vectorcall;
-} dycl_method;
-
-static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
-    const dycl_method *method = (const dycl_method *)o;
-    Py_ssize_t count = PyVectorcall_NARGS(nargsf);
-    dycl_region *region = dycl_region_current;
-    if (count && dycl_is_lazy(args[0]) && dycl_region_records(region)) {
-        int parsed = count > 1 || kwnames;
-        uint64_t pattern = parsed ? dycl_shortcut_pattern(method->original, args, count, kwnames, 1) : 0;
-        if (parsed && !region->passing &&
-            !(pattern && dycl_shortcut_known(pattern))) { /* torch's parser may refuse what the binding would take */
-            PyObject *result = PyObject_Vectorcall(method->original, args, nargsf, kwnames);
-            if (result) dycl_shortcut_remember(pattern);
-            if (result || !dycl_shortcut_refused()) return result;
-            return dycl_fallback(region, method->original, args, count, kwnames, NULL, DYCL_BAIL_arguments);
-        }
-        dycl_call call;
-        dycl_call_begin(&call, region, args, count, method->in_place);
-        call.kwnames = kwnames;
-        PyObject *swapped[2];
-        if (method->swapped && count == 2) {
-            swapped[0] = args[1];
-            swapped[1] = args[0];
-            call.args = swapped;
-        }
-        PyObject *result = dycl_binding_run(method->row, &call);
-        if (result || PyErr_Occurred()) return result;
-        return dycl_fallback(region, method->original, args, count, kwnames, NULL, region->recorder.why);
-    }
-    return dycl_fallback(region, method->original, args, count, kwnames, NULL, DYCL_BAIL_mode);
-}
-
-static PyObject *method_get(PyObject *self, PyObject *object, PyObject *type) {
-    (void)type;
-    return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
-}
-
-static void method_dealloc(PyObject *self) {
-    Py_XDECREF(((dycl_method *)self)->original);
-    Py_TYPE(self)->tp_free(self);
-}
-
-static PyObject *method_attribute(PyObject *self, PyObject *name) { /* __name__, __doc__, ... are torch's */
-    return PyObject_GetAttr(((dycl_method *)self)->original, name);
-}
-
-static PyTypeObject method_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dycl.method",
-    .tp_basicsize = sizeof(dycl_method),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_call = PyVectorcall_Call,
-    .tp_vectorcall_offset = offsetof(dycl_method, vectorcall),
-    .tp_descr_get = method_get,
-    .tp_getattro = method_attribute,
-    .tp_dealloc = method_dealloc,
-};
-
-int dycl_binding_add_method(const char *name, PyObject *original, const dycl_binding *row, int in_place, int swapped) {
-    if (!method_type.tp_dict && PyType_Ready(&method_type) < 0) return -1;
-    dycl_method *method = PyObject_New(dycl_method, &method_type);
-    if (!method) return -1;
-    method->row = row;
-    method->original = Py_NewRef(original);
-    method->in_place = in_place;
-    method->swapped = swapped;
-    method->vectorcall = method_call;
-    int result = PyDict_SetItemString(dycl_py.lazy_type->tp_dict, name, (PyObject *)method);
-    Py_DECREF(method);
-    return result;
-}
-
-int dycl_bindings_add(PyObject *callable, const dycl_binding *row, int in_place, const char *method) {
-    int other_in_place, swapped;
-    if (dycl_binding_find(callable, &other_in_place, &swapped)) return 0;
-    int result = dycl_binding_insert(callable, row, in_place, 0);
-    return result == 0 && method ? dycl_binding_add_method(method, callable, row, in_place, 0) : result;
 }

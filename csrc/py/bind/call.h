@@ -122,27 +122,6 @@ static inline const dycl_value *dycl_call_meta(const dycl_call *call, uint32_t v
 PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call);
 /* What follows each binding function: its results are all there, so what may not wait is computed. */
 PyObject *dycl_binding_settle(dycl_call *call, PyObject *result);
-/* The binding of a torch callable (NULL: none), and how it was found. */
-const dycl_binding *dycl_binding_find(PyObject *callable, int *out_in_place, int *out_swapped);
-/* Torch runs it: pending work is computed, lazy tensors among the arguments become plain. New reference or NULL with
- * torch's exception. */
-PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const *args, Py_ssize_t count,
-                        PyObject *kwnames, PyObject *kwdict, dycl_bail why);
-
-/* The same in two steps, for slots: everything plain and pending work done; 0 or -1. */
-int dycl_fallback_prepare(dycl_region *region, PyObject *const *args, Py_ssize_t count, const char *name,
-                          dycl_bail why);
-PyObject *dycl_fallback_passing(PyObject *(*generic)(PyObject *, PyObject *), PyObject *a, PyObject *b);
-
-/* The table and the lazy type's methods; rows.c fills both. 0 or -1. Of rows with one callable the first serves. */
-int dycl_binding_insert(PyObject *callable, const dycl_binding *row, int in_place, int swapped);
-int dycl_binding_add_method(const char *name, PyObject *original, const dycl_binding *row, int in_place, int swapped);
-/* One more callable that a row serves, unless one does already; method: its name on the lazy type, or NULL. 0 or -1. */
-int dycl_bindings_add(PyObject *callable, const dycl_binding *row, int in_place, const char *method);
-int dycl_bindings_setup(void);
-PyObject *dycl_bindings_list(
-    void); /* new list of (owner in torch, name there, row's name, parameters, "" or "in place" or "swapped") */
-
 /* What torch's linear made of a product shows in the result: its version, and whether it is a view. Takes the
  * reference; value: the result's. */
 PyObject *dycl_linear_result(dycl_region *region, PyObject *result, uint32_t value);

@@ -9,7 +9,9 @@
 #include "py/bind/call.h"
 #include "py/torch/form.h"
 
-int dycl_hosted_setup(void); /* after the bindings; 0, or -1 with an exception */
+/* Calls of this callable may be recorded as that operator: 1; 0: of it there are others already; -1 with an
+ * exception. */
+int dycl_hosted_add(PyObject *callable, dycl_op op, int in_place);
 
 /* Records the call. NULL without an exception: torch runs it, and region->lesson is what will be learned from that, or
  * NULL. */

@@ -1,5 +1,5 @@
-/* What is not represented runs in torch, on plain tensors, exactly as it would have. */
-#include "py/bind/call.h"
+#include "py/intercept/fallback.h"
+
 #include "py/bind/hosted.h"
 #include "py/intercept/shortcut.h"
 #include "py/site/site.h"

@@ -2,7 +2,8 @@
 
 #include "py/bind/beside.h"
 #include "py/bind/view.h"
-#include "py/bind/call.h"
+#include "py/intercept/fallback.h"
+#include "py/intercept/table.h"
 
 /* A getter or setter of torch.Tensor, as torch hands it over: the bound __get__ or __set__ of its descriptor. */
 static PyObject *descriptor_of(PyObject *function, int *out_is_get) {

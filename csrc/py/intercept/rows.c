@@ -1,7 +1,7 @@
 /* Where the rows of all tables are found in torch: one list of spellings, which the setup walks and tests read. */
 #include <string.h>
 
-#include "py/bind/call.h"
+#include "py/intercept/table.h"
 
 static dycl_binding *const tables[] = {
     dycl_bindings_elementwise, dycl_bindings_view,    dycl_bindings_reduce, dycl_bindings_nn,

@@ -7,6 +7,8 @@
 
 #include "py/cpython/frame.h"
 #include "py/cpython/type.h"
+#include "py/intercept/fallback.h"
+#include "py/intercept/table.h"
 #include "py/torch/wrap.h"
 
 #define LOOKED_AT 3 /* where torch's functions have their tensors */

@@ -4,9 +4,10 @@
 
 #include "py/intercept/compare_order.h"
 #include "py/bind/view.h"
-#include "py/bind/call.h"
 #include "py/intercept/hooks.h"
 #include "py/bind/hosted.h"
+#include "py/intercept/fallback.h"
+#include "py/intercept/table.h"
 #include "py/region/scalar.h"
 
 /* ---- Number slots */

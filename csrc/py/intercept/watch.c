@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "py/bind/call.h"
+#include "py/intercept/fallback.h"
 #include "py/memory/constant.h"
 #include "py/memory/foreign.h"
 #include "py/torch/wrap.h"
