@@ -12,14 +12,14 @@
 #include "ir/hosted.h"
 #include "opt/program.h"
 #include "py/region/ahead.h"
-#include "py/modules/composite.h"
 #include "py/cpython/compat.h"
+#include "py/entry/callable.h"
 #include "py/entry/everywhere.h"
+#include "py/entry/method.h"
 #include "py/intercept/table.h"
 #include "py/region/region.h"
 #include "py/region/replay.h"
 #include "py/setup.h"
-#include "py/site/site.h"
 #include "structmember.h"
 
 static PyObject *setup(PyObject *self, PyObject *unused) {
@@ -44,8 +44,7 @@ static PyObject *site(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "OO|I", &callable, &module, &options)) return NULL;
     PyObject *made = dycl_site_create(callable == Py_None ? NULL : callable, module == Py_None ? NULL : module, NULL);
     if (made) ((dycl_site *)made)->options = options;
-    if (made && module != Py_None && PyObject_TypeCheck(module, dycl_py.module_type))
-        dycl_composite_watch_methods(module);
+    if (made && module != Py_None && PyObject_TypeCheck(module, dycl_py.module_type)) dycl_method_watch(module);
     return made;
 }
 

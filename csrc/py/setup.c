@@ -3,6 +3,7 @@
 #include "py/bind/hosted.h"
 #include "py/cpython/trace.h"
 #include "py/entry/hint.h"
+#include "py/entry/method.h"
 #include "py/intercept/hosted_rows.h"
 #include "py/intercept/mode.h"
 #include "py/intercept/shortcut.h"
@@ -28,8 +29,8 @@ int dycl_py_setup(void) {
     if (!dycl_py.torch && !(dycl_py.torch = PyImport_ImportModule("torch"))) return -1;
     if (dycl_state_find() < 0 || dycl_abi_setup(dycl_py.torch) < 0 || dycl_constant_setup(dycl_uncounted_watch) < 0 ||
         dycl_lazy_setup() < 0 || dycl_slots_install(dycl_py.lazy_type) < 0 || dycl_bindings_setup() < 0 ||
-        dycl_hosted_setup() < 0 || dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_watch_setup() < 0 ||
-        dycl_hint_setup() < 0)
+        dycl_hosted_setup() < 0 || dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_method_setup() < 0 ||
+        dycl_watch_setup() < 0 || dycl_hint_setup() < 0)
         return -1;
     dycl_host_setup();
     dycl_trace_setup();

@@ -1,6 +1,8 @@
 #include "py/entry/everywhere.h"
 
 #include "py/cpython/object.h"
+#include "py/entry/callable.h"
+#include "py/modules/composite.h"
 #include "py/region/region.h"
 
 _Thread_local dycl_quiet dycl_quiet_current __attribute__((tls_model("initial-exec")));
@@ -152,10 +154,9 @@ static PyTypeObject descriptor_type = {
     .tp_descr_get = get,
 };
 
-int dycl_everywhere_is_descriptor(PyObject *o) { return Py_TYPE(o) == &descriptor_type; }
-
 PyObject *dycl_everywhere_descriptor(void) {
     static PyObject *descriptor;
     if (!descriptor && PyType_Ready(&descriptor_type) == 0) descriptor = PyObject_New(PyObject, &descriptor_type);
+    dycl_composite_none_inside(descriptor);
     return Py_XNewRef(descriptor);
 }

@@ -15,8 +15,7 @@
 
 #define DYCL_EVERYWHERE_SITES 4096
 
-PyObject *dycl_everywhere_descriptor(void); /* new reference: the one descriptor; NULL with an exception */
-int dycl_everywhere_is_descriptor(PyObject *o);
+PyObject *dycl_everywhere_descriptor(void);        /* new reference: the one descriptor; NULL with an exception */
 dycl_site *dycl_everywhere_find(PyObject *module); /* borrowed: the site that a module got here, or NULL */
 void dycl_everywhere_trim(void);                   /* keeps the bound; may run Python code (finalizers) */
 

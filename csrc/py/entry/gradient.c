@@ -1,10 +1,9 @@
 #include "py/entry/gradient.h"
 
+#include "py/cpython/dict.h"
 #include "py/torch/abi.h"
 #include "py/cpython/object.h"
-#include "py/modules/instance.h"
 #include "py/region/region.h"
-#include "py/site/site.h"
 
 enum {
     FEW = 16,        /* operators: a call that records no more before it meets a gradient has nothing to gain */

@@ -11,13 +11,7 @@
 #ifndef DYCL_PY_ENTRY_GRADIENT_H
 #define DYCL_PY_ENTRY_GRADIENT_H
 
-#include "py/torch/state.h"
-
-struct dycl_site;
-
-typedef struct {
-    uint32_t wait, interval; /* calls in torch before a region is tried again: so many are left, of so many */
-} dycl_gradient;
+#include "py/site/site.h"
 
 typedef enum {
     DYCL_GRADIENT_NONE,
@@ -26,8 +20,7 @@ typedef enum {
 } dycl_gradient_need;
 
 /* What this call is known to need. */
-dycl_gradient_need dycl_gradient_needed(struct dycl_site *site, PyObject *const *args, Py_ssize_t count,
-                                        PyObject *kwnames);
+dycl_gradient_need dycl_gradient_needed(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames);
 /* After a region that began with gradients enabled. met: a tensor that requires them; recorded: operators of this call.
  */
 void dycl_gradient_learn(dycl_gradient *gradient, int met, uint64_t recorded);

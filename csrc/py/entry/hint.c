@@ -1,10 +1,9 @@
 #include "py/entry/hint.h"
 
+#include "py/cpython/dict.h"
 #include "py/torch/abi.h"
 #include "py/cpython/object.h"
 #include "py/cpython/wrap.h"
-#include "py/modules/instance.h"
-#include "py/site/site.h"
 
 enum {
     ENOUGH = 20, /* calls in a row */

@@ -10,22 +10,13 @@
 #ifndef DYCL_PY_ENTRY_HINT_H
 #define DYCL_PY_ENTRY_HINT_H
 
-#include "py/torch/state.h"
-
-struct dycl_site;
-
-typedef struct {
-    PyObject *marks[2]; /* owned: weak references to the marks of the last two calls; NULL: none */
-    uint32_t looked_at; /* calls so far */
-    uint32_t unused;    /* of these, the last ones in a row that gave no sign of use */
-    uint8_t done;
-} dycl_hint;
+#include "py/site/site.h"
 
 int dycl_hint_setup(void); /* 0 or -1 */
 void dycl_hint_clear(dycl_hint *hint);
 /* Around a call that torch runs because the module's parameters require gradients. result NULL: it raised. 0, or -1
  * with an exception that is no Exception (Ctrl-C while the hint is written). */
-void dycl_hint_before(struct dycl_site *site);
-int dycl_hint_after(struct dycl_site *site, PyObject *result);
+void dycl_hint_before(dycl_site *site);
+int dycl_hint_after(dycl_site *site, PyObject *result);
 
 #endif

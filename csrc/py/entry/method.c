@@ -1,10 +1,12 @@
 #include "py/entry/method.h"
 
+#include "py/cpython/dict.h"
 #include "py/cpython/frame.h"
 #include "py/cpython/object.h"
-#include "py/modules/instance.h"
+#include "py/cpython/type.h"
+#include "py/entry/callable.h"
+#include "py/modules/composite.h"
 #include "py/region/region.h"
-#include "py/site/site.h"
 
 static PyObject *decorated_code;             /* owned: what every function has that a context decorates */
 static Py_ssize_t factory_at;                /* of its cells: makes the context */
@@ -35,7 +37,8 @@ static PyObject *site_for(dycl_site *owner, PyObject *function) {
     return result == 0 ? site : NULL;
 }
 
-PyObject *dycl_method_find(PyObject *module, PyObject *name) {
+/* Outside of regions: the bound method under this name; NULL without an exception: the ordinary way. New reference. */
+static PyObject *find(PyObject *module, PyObject *name) {
     if (!PyUnicode_CheckExact(name)) return NULL;
     PyObject *function = dycl_type_lookup(Py_TYPE(module), name), *dict, *owner; /* borrowed */
     if (!function || !is_decorated(function) || !(dict = dycl_object_dict(module))) return NULL;
@@ -47,6 +50,17 @@ PyObject *dycl_method_find(PyObject *module, PyObject *name) {
     PyObject *site = site_for((dycl_site *)owner, function);
     return site ? PyMethod_New(site, module) : NULL;
 }
+
+/* Of classes with an accelerated instance. */
+static PyObject *accelerated_getattr(PyObject *self, PyObject *name) {
+    if (!dycl_region_current) {
+        PyObject *method = find(self, name);
+        if (method || PyErr_Occurred()) return method;
+    }
+    return dycl_composite_getattr(self, name);
+}
+
+void dycl_method_watch(PyObject *module) { dycl_composite_replace_getattr(Py_TYPE(module), accelerated_getattr); }
 
 static Py_ssize_t place_of(PyObject *names, const char *name) {
     for (Py_ssize_t i = 0; names && PyTuple_Check(names) && i < PyTuple_GET_SIZE(names); i++)

@@ -13,8 +13,7 @@
 
 #include "py/torch/state.h"
 
-int dycl_method_setup(void); /* 0 or -1 */
-/* Outside of regions: the bound method under this name; NULL without an exception: the ordinary way. New reference. */
-PyObject *dycl_method_find(PyObject *module, PyObject *name);
+int dycl_method_setup(void);              /* 0 or -1 */
+void dycl_method_watch(PyObject *module); /* names of this module, and of others of its class, are looked at */
 
 #endif

@@ -2,15 +2,14 @@
 
 #include "py/cpython/object.h"
 #include "py/cpython/trace.h"
-#include "py/entry/everywhere.h"
 #include "py/modules/instance.h"
-#include "py/entry/method.h"
 #include "py/region/region.h"
 
 static ternaryfunc plain_call; /* nn.Module's slots */
 static getattrofunc plain_getattr;
 static PyObject *make_frames;   /* owned: dycl._frames.make */
 static unsigned generation = 1; /* of the adoption */
+static PyObject *none_inside;   /* borrowed */
 
 enum { NAME_call, NAME_call_impl, NAME_compiled, NAME_getattr, NAME_getattribute, NAME_dict, CLASS_NAMES };
 static const char *const class_texts[CLASS_NAMES] = {"__call__",    "_call_impl",       "_compiled_call_impl",
@@ -45,7 +44,7 @@ static const class_row *class_of(PyTypeObject *type) {
     PyObject *compiled =
         dycl_type_lookup(type, class_names[NAME_compiled]); /* None, or what answers None in a region */
     row->calls = (uint8_t)(row->attributes && has_own(type, NAME_call) && has_own(type, NAME_call_impl) && compiled &&
-                           (compiled == Py_None || dycl_everywhere_is_descriptor(compiled)));
+                           (compiled == Py_None || compiled == none_inside));
     row->type = type;
     row->version = dycl_type_version(type); /* the lookups gave it one, if there is one left */
     return row;
@@ -74,7 +73,7 @@ static PyObject *find_attribute(PyObject *self, PyObject *name) {
     return NULL; /* torch's own error */
 }
 
-static PyObject *composite_getattr(PyObject *self, PyObject *name) {
+PyObject *dycl_composite_getattr(PyObject *self, PyObject *name) {
     if (dycl_region_current) {
         PyObject *found = find_attribute(self, name);
         if (found || PyErr_Occurred()) return found;
@@ -82,19 +81,9 @@ static PyObject *composite_getattr(PyObject *self, PyObject *name) {
     return plain_getattr(self, name);
 }
 
-/* Of classes with an accelerated instance. */
-static PyObject *accelerated_getattr(PyObject *self, PyObject *name) {
-    if (!dycl_region_current) {
-        PyObject *method = dycl_method_find(self, name);
-        if (method || PyErr_Occurred()) return method;
-    }
-    return composite_getattr(self, name);
-}
-
-void dycl_composite_watch_methods(PyObject *module) {
-    PyTypeObject *type = Py_TYPE(module);
-    if (type->tp_getattro != plain_getattr && type->tp_getattro != composite_getattr) return;
-    type->tp_getattro = accelerated_getattr;
+void dycl_composite_replace_getattr(PyTypeObject *type, getattrofunc replacement) {
+    if (type->tp_getattro != plain_getattr && type->tp_getattro != dycl_composite_getattr) return;
+    type->tp_getattro = replacement;
     dycl_type_changed(type);
 }
 
@@ -210,7 +199,7 @@ static PyObject *composite_call(PyObject *self, PyObject *args, PyObject *kwargs
 static void adopt_class(PyTypeObject *type) {
     if (type->tp_call == plain_call) type->tp_call = composite_call;
     if (type->tp_getattro != plain_getattr) return;
-    type->tp_getattro = composite_getattr;
+    type->tp_getattro = dycl_composite_getattr;
     dycl_type_changed(type);
 }
 
@@ -269,16 +258,17 @@ static void adopt_for_functions(void) {
     Py_XDECREF(list);
 }
 
-void dycl_composite_adopt(PyObject *module, unsigned *known) {
-    if (*known == generation) return;
+int dycl_composite_adopt(PyObject *module, unsigned *known) {
+    if (*known == generation) return 0;
     *known = generation;
-    if (!module) {
+    if (!module)
         adopt_for_functions();
-        return;
-    }
-    dycl_composite_watch_methods(module);
-    if (adopt_below(module) < 0) PyErr_Clear(); /* no memory: what is not adopted is called as torch calls it */
+    else if (adopt_below(module) < 0)
+        PyErr_Clear(); /* no memory: what is not adopted is called as torch calls it */
+    return 1;
 }
+
+void dycl_composite_none_inside(PyObject *descriptor) { none_inside = descriptor; }
 
 void dycl_composite_lost(void) { generation++; }
 

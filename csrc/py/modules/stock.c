@@ -7,8 +7,6 @@
 #include "py/modules/composite.h"
 #include "py/cpython/trace.h"
 #include "py/modules/instance.h"
-#include "py/entry/method.h"
-#include "py/site/site.h"
 
 /* A module's configuration, read once and valid while its __dict__ and its _parameters did not change (CPython's dict
  * version tags). */
@@ -395,6 +393,5 @@ int dycl_modules_setup(void) {
             stocks[i].type->tp_call = stock_call;
     }
     Py_XDECREF(nn);
-    if (result == 0) result = dycl_composite_setup();
-    return result < 0 ? result : dycl_method_setup();
+    return result < 0 ? result : dycl_composite_setup();
 }

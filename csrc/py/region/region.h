@@ -80,11 +80,6 @@ enum {
 /* initial-exec: one instruction instead of a call, for every recorded operator */
 extern _Thread_local dycl_region *dycl_region_current __attribute__((tls_model("initial-exec"))); /* NULL outside */
 
-/* Runs callable(*args) as a region of the site; steps aside (plain call) where recording would not be exact. New
- * reference or NULL. */
-PyObject *dycl_region_call(struct dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf,
-                           PyObject *kwnames);
-
 void dycl_regions_trim(void); /* frees those that are kept to be used again */
 
 /* Not closed, no thread computes in it, dispatch keys as at entry. */

@@ -6,8 +6,6 @@
 
 #include "exec/cache/cache.h"
 #include "py/site/choose.h"
-#include "py/entry/gradient.h"
-#include "py/entry/hint.h"
 #include "py/torch/state.h"
 #include "record/bail.h"
 #include "record/trace.h"
@@ -39,6 +37,19 @@ typedef struct {
     uint64_t count;
 } dycl_left_row;
 
+/* What py/entry/gradient.h knows. */
+typedef struct {
+    uint32_t wait, interval; /* calls in torch before a region is tried again: so many are left, of so many */
+} dycl_gradient;
+
+/* What py/entry/hint.h knows. */
+typedef struct {
+    PyObject *marks[2]; /* owned: weak references to the marks of the last two calls; NULL: none */
+    uint32_t looked_at; /* calls so far */
+    uint32_t unused;    /* of these, the last ones in a row that gave no sign of use */
+    uint8_t done;
+} dycl_hint;
+
 typedef struct dycl_site {
     PyObject_HEAD PyObject *callable; // owned: a function; NULL for modules
     PyObject *module;                 // owned: weak reference to the module; NULL for functions
@@ -63,22 +74,6 @@ typedef struct dycl_site {
     uint8_t called, aside; // since the table was last trimmed; this module runs by itself (ScriptModule...)
 } dycl_site;
 
-extern PyTypeObject dycl_site_type;
-
-/* One of callable and module is NULL. died (or NULL): called with the weak reference when the module dies. New
- * reference */
-PyObject *dycl_site_create(PyObject *callable, PyObject *module, PyObject *died);
-/* The site that was called last (outermost), borrowed; NULL when there is none or it is gone. */
-dycl_site *dycl_site_last(void);
-void dycl_site_set_last(dycl_site *site); /* may run Python code */
-/* Whether a call may become a region: not disabled, no foreign mode, autocast, tracing..., no gradients wanted. Counts
- * why not. */
-typedef enum {
-    DYCL_ENTRY_REGION,
-    DYCL_ENTRY_PLAIN,
-    DYCL_ENTRY_GRADIENTS /* plain, and perhaps a case for hint.h */
-} dycl_entry;
-dycl_entry dycl_site_may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames);
 void dycl_site_left_at(dycl_site *site, PyObject *callable, dycl_bail why); /* an operator goes to torch */
 void dycl_site_replayed(dycl_site *site, const char *why);                  /* a segment ran in torch, node by node */
 PyObject *dycl_site_stats_dict(dycl_site *site);

@@ -1,0 +1,187 @@
+#include "py/entry/callable.h"
+
+#include "base/alloc.h"
+#include "py/cpython/dict.h"
+#include "py/cpython/frame.h"
+#include "py/cpython/object.h"
+#include "py/entry/enter.h"
+#include "py/entry/everywhere.h"
+#include "py/entry/hint.h"
+#include "structmember.h"
+
+static void retain_segment(void *segment) { dycl_segment_retain(segment); }
+static void release_segment(void *segment) { dycl_segment_release(segment); }
+
+static dycl_site *last; /* owned when it is a module's */
+
+/* The garbage collector clears weak references to a module before the finalizers of what dies with it, and these may
+ * call it: it is still there then, among the variables of torch's function that asked it for this site. New reference,
+ * or NULL without an exception. */
+static PyObject *dying_module(const dycl_site *site) {
+    PyObject *variables = dycl_frame_variables(), *key, *o, *found = NULL;
+    Py_ssize_t at = 0;
+    while (variables && !found && PyDict_Check(variables) && PyDict_Next(variables, &at, &key, &o)) {
+        PyObject *dict = PyObject_TypeCheck(o, dycl_py.module_type) ? dycl_object_dict(o) : NULL;
+        if (dict && PyDict_GetItemString(dict, "_compiled_call_impl") == (PyObject *)site) found = Py_NewRef(o);
+    }
+    Py_XDECREF(variables);
+    PyErr_Clear();
+    return found;
+}
+
+static PyObject *call_dying(dycl_site *site, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    PyObject *module = dying_module(site);
+    if (!module) {
+        PyErr_SetString(PyExc_ReferenceError, "the accelerated module is gone");
+        return NULL;
+    }
+    PyObject *callable = PyObject_GetAttrString(module, "_call_impl"), *result = NULL;
+    Py_DECREF(module);
+    if (callable) result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+    Py_XDECREF(callable);
+    return result;
+}
+
+static PyObject *site_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    dycl_site *site = (dycl_site *)self;
+    PyObject *callable;
+    if (site->module) {
+        if (site->address) dycl_everywhere_trim();
+        PyObject *module = dycl_weakref_object(site->module); /* borrowed */
+        if (!module) return call_dying(site, args, nargsf, kwnames);
+        callable = PyObject_GetAttrString(module, "_call_impl");
+    } else {
+        callable = Py_XNewRef(site->callable);
+        if (!callable)
+            PyErr_SetString(PyExc_ReferenceError,
+                            "the accelerated function is gone"); /* cleared by the garbage collector */
+    }
+    if (!callable) return NULL;
+    PyObject *result = dycl_region_call(site, callable, args, nargsf, kwnames);
+    Py_DECREF(callable);
+    return result;
+}
+
+PyObject *dycl_site_create(PyObject *callable, PyObject *module, PyObject *died) {
+    dycl_site *site = (dycl_site *)dycl_site_type.tp_alloc(&dycl_site_type, 0);
+    if (!site) return NULL;
+    site->vectorcall = site_call;
+    site->callable = Py_XNewRef(callable);
+    site->module = module ? PyWeakref_NewRef(module, died) : NULL;
+    site->trace = dycl_trace_create(retain_segment, release_segment);
+    if ((module && !site->module) || !site->trace) {
+        if (!PyErr_Occurred()) PyErr_NoMemory();
+        Py_DECREF(site);
+        return NULL;
+    }
+    return (PyObject *)site;
+}
+
+static int site_traverse(PyObject *self, visitproc visit, void *arg) {
+    dycl_site *site = (dycl_site *)self;
+    Py_VISIT(site->callable);
+    Py_VISIT(site->module);
+    Py_VISIT(site->dict);
+    Py_VISIT(site->methods);
+    for (int i = 0; i < site->left_count; i++) {
+        Py_VISIT(site->left[i].callable);
+        Py_VISIT(site->left[i].code);
+    }
+    return 0;
+}
+
+static int site_clear(PyObject *self) {
+    dycl_site *site = (dycl_site *)self;
+    Py_CLEAR(site->callable);
+    Py_CLEAR(site->replayed);
+    Py_CLEAR(site->dict);
+    Py_CLEAR(site->methods);
+    int count = site->left_count;
+    site->left_count = 0;
+    for (int i = 0; i < count; i++) {
+        Py_CLEAR(site->left[i].callable);
+        Py_CLEAR(site->left[i].code);
+    }
+    return 0;
+}
+
+static void site_dealloc(PyObject *self) {
+    dycl_site *site = (dycl_site *)self;
+    PyObject_GC_UnTrack(self);
+    if (site->weak) PyObject_ClearWeakRefs(self);
+    site_clear(self);
+    dycl_hint_clear(&site->hint);
+    Py_CLEAR(site->module);
+    dycl_trace_free(site->trace);
+    dycl_free(site->left);
+    if (last == site) last = NULL;
+    Py_TYPE(self)->tp_free(self);
+}
+
+dycl_site *dycl_site_last(void) { return last; }
+
+/* A module's site is kept: it holds the module weakly. A function's is not: it would keep the function. */
+void dycl_site_set_last(dycl_site *site) {
+    dycl_site *before = last;
+    last = site->module ? (dycl_site *)Py_NewRef(site) : site;
+    if (before && before->module) Py_DECREF(before);
+}
+
+/* Used as a method, an accelerated function binds like a function. */
+static PyObject *site_get(PyObject *self, PyObject *object, PyObject *type) {
+    (void)type;
+    return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
+}
+
+static PyObject *site_repr(PyObject *self) {
+    const dycl_site *site = (const dycl_site *)self;
+    if (site->callable) return PyUnicode_FromFormat("<dycl.accelerate(%R)>", site->callable);
+    PyObject *module = dycl_weakref_object(site->module); /* a module's own repr is long */
+    if (!module) return PyUnicode_FromString("<dycl: a module that is gone>");
+    return PyUnicode_FromFormat("<dycl: calls of a %s at %p>", Py_TYPE(module)->tp_name, (void *)module);
+}
+
+/* Pickled by name and copied as itself, like a function. */
+static PyObject *site_reduce(PyObject *self, PyObject *unused) {
+    (void)unused;
+    return PyObject_GetAttrString(self, "__qualname__");
+}
+
+static PyObject *site_copy(PyObject *self, PyObject *unused) {
+    (void)unused;
+    return Py_NewRef(self);
+}
+
+static PyMethodDef site_methods[] = {
+    {"__reduce__", site_reduce, METH_NOARGS, NULL},
+    {"__copy__", site_copy, METH_NOARGS, NULL},
+    {"__deepcopy__", site_copy, METH_O, NULL},
+    {0},
+};
+
+static PyMemberDef site_members[] = {
+    {"_options", T_UINT, offsetof(dycl_site, options), READONLY, NULL},
+    {"__dictoffset__", T_PYSSIZET, offsetof(dycl_site, dict), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(dycl_site, weak), READONLY, NULL},
+    {0},
+};
+static PyGetSetDef site_getters[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {0}};
+
+PyTypeObject dycl_site_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dycl.Site",
+    .tp_doc = "One accelerated callable: calls run as regions.",
+    .tp_basicsize = sizeof(dycl_site),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(dycl_site, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_repr = site_repr,
+    .tp_traverse = site_traverse,
+    .tp_clear = site_clear,
+    .tp_dealloc = site_dealloc,
+    .tp_descr_get = site_get,
+    .tp_methods = site_methods,
+    .tp_members = site_members,
+    .tp_getset = site_getters,
+    .tp_dictoffset = offsetof(dycl_site, dict),
+    .tp_weaklistoffset = offsetof(dycl_site, weak),
+};

@@ -1,0 +1,12 @@
+/* A call of a site: as a region, or in torch. Threads: GIL held. */
+#ifndef DYCL_PY_ENTRY_ENTER_H
+#define DYCL_PY_ENTRY_ENTER_H
+
+#include "py/site/site.h"
+
+/* Runs callable(*args) as a region of the site; steps aside (plain call) where recording would not be exact. New
+ * reference or NULL. */
+PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf,
+                           PyObject *kwnames);
+
+#endif

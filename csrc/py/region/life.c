@@ -1,0 +1,111 @@
+#include "py/region/life.h"
+
+#include "base/alloc.h"
+#include "py/region/segment.h"
+
+static dycl_region *free_regions;
+
+dycl_region *dycl_region_take(void) {
+    dycl_region *region = free_regions;
+    if (region) {
+        free_regions = region->next;
+        return region;
+    }
+    region = dycl_alloc_zero(sizeof *region);
+    if (!region) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    dycl_recorder_init(&region->recorder);
+    region->epoch = 1;
+    region->look_at = DYCL_SEGMENT_LOOK;
+    return region;
+}
+
+void dycl_region_give(dycl_region *region) {
+    region->site = NULL;
+    region->next = free_regions;
+    free_regions = region;
+}
+
+void dycl_regions_trim(void) {
+    for (dycl_region *region; (region = free_regions);) {
+        free_regions = region->next;
+        dycl_recorder_free(&region->recorder);
+        dycl_free(region->sources);
+        dycl_free(region->feeds);
+        dycl_free(region->outputs);
+        dycl_free(region->output_of);
+        dycl_free(region->handles);
+        dycl_free(region->addresses);
+        dycl_free(region->fed);
+        dycl_free(region->written);
+        dycl_free(region);
+    }
+}
+
+int dycl_region_push_mode(void) {
+    PyObject *done = PyObject_CallOneArg(dycl_py.push_mode, dycl_py.mode);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+int dycl_region_pop_mode(void) {
+    PyObject *mode = dycl_abi_mode_depth() > 0 ? PyObject_CallNoArgs(dycl_py.pop_mode) : Py_NewRef(dycl_py.mode);
+    int result = mode ? 0 : -1;
+    if (mode && mode != dycl_py.mode) {
+        result = dycl_region_pop_mode();
+        PyObject *done = PyObject_CallOneArg(dycl_py.push_mode, mode);
+        if (!done) result = -1;
+        Py_XDECREF(done);
+    }
+    Py_XDECREF(mode);
+    return result;
+}
+
+static int make_all_plain(dycl_region *region, dycl_bail why) {
+    int result = dycl_region_flush(region, why);
+    while (region->first && result == 0) {
+        PyObject *o = Py_NewRef(region->first);
+        result = dycl_region_make_plain(o, why);
+        Py_DECREF(o);
+    }
+    return result;
+}
+
+int dycl_region_meet_gradient(dycl_region *region) {
+    region->closed |= DYCL_CLOSED_GRADIENT;
+    return make_all_plain(region, DYCL_BAIL_grad);
+}
+
+int dycl_region_step_aside(dycl_region *region, dycl_bail why) {
+    if (region->closed & DYCL_CLOSED_ASIDE) return 0;
+    region->closed |= DYCL_CLOSED_ASIDE;
+    if (make_all_plain(region, why) < 0) return -1;
+    return dycl_region_pop_mode();
+}
+
+/* After an error: what the program keeps (a buffer, a cache) should still have its value, so once more, as what failed
+ * was perhaps too little memory. */
+static void rescue(dycl_region *region) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (make_all_plain(region, DYCL_BAIL_region_end) < 0) PyErr_Clear();
+    PyErr_Restore(type, value, traceback);
+}
+
+int dycl_region_end(dycl_region *region, PyObject **value) {
+    int result = 0;
+    for (int round = 0; result == 0 && (region->first || region->recorder.graph.value_count); round++) {
+        if (round == 8) region->closed |= DYCL_CLOSED_END;
+        result = dycl_region_flush(region, DYCL_BAIL_region_end);
+        if (result == 0 && *value && dycl_is_lazy(*value)) *value = dycl_lazy_exchange(*value);
+        if (result == 0) result = make_all_plain(region, DYCL_BAIL_region_end);
+        if (result == 0) dycl_region_begin_segment(region);
+    }
+    if (result < 0) rescue(region);
+    region->closed |= DYCL_CLOSED_END;
+    while (region->first) dycl_lazy_unlink(dycl_lazy_of(region->first)); /* only after an error */
+    dycl_region_begin_segment(region);
+    return result;
+}
