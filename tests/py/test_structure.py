@@ -5,6 +5,12 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "csrc"
 LAYERS = ["base", "kern", "ir", "check", "record", "opt", "dnnl", "exec", "py"]
+# The rooms of the two largest layers: here, too, includes point only upwards (docs/architecture.md says what each holds). What stands in the layer's
+# own folder sets the rooms up and sees all of them.
+ROOMS = {
+    "exec": ["tune", "pack", "plan", "builder", "tile", "matmul", "conv", "move", "host", "cache"],
+    "py": ["cpython", "torch", "site", "memory", "region", "bind", "intercept", "modules", "entry"],
+}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -26,6 +32,61 @@ def test_includes_point_upwards():
             layer = name.split("/")[0]
             if kind == '"' and layer in LAYERS and LAYERS.index(layer) > own:
                 wrong.append(f"{path.relative_to(ROOT)} includes {name}")
+    assert not wrong
+
+
+def room(path):
+    """The folder of a file, two levels deep in the layers that have rooms."""
+    parts = pathlib.PurePath(path).parts
+    return "/".join(parts[:2]) if parts[0] in ROOMS and len(parts) > 2 else parts[0]
+
+
+def test_rooms_are_those_of_the_documentation():
+    text = (ROOT.parent / "docs" / "architecture.md").read_text()
+    for layer, rooms in ROOMS.items():
+        assert sorted(p.name for p in (ROOT / layer).iterdir() if p.is_dir()) == sorted(rooms)
+        assert re.findall(rf"^\| `{layer}/(\w+)/` \|", text, re.MULTILINE) == rooms
+
+
+def test_rooms_have_an_order():
+    wrong = []
+    for path in sources():
+        own = room(path.relative_to(ROOT))
+        layer, _, name = own.partition("/")
+        for kind, included in includes(path):
+            other = room(included) if kind == '"' else ""
+            if not other.startswith(layer + "/") or not name:
+                continue
+            if ROOMS[layer].index(other.partition("/")[2]) > ROOMS[layer].index(name):
+                wrong.append(f"{path.relative_to(ROOT)} includes {included}")
+    assert not wrong
+
+
+def unit(path):
+    """A .c, its .h and its .def are one."""
+    return str(pathlib.PurePath(path).with_suffix(""))
+
+
+def circles(edges):
+    """The strongly connected components of more than one unit: those that reach each other."""
+    reached = {}
+    for start in edges:
+        found, waiting = set(), [start]
+        while waiting:
+            for other in edges.get(waiting.pop(), ()):
+                if other not in found:
+                    found.add(other)
+                    waiting.append(other)
+        reached[start] = found
+    return {frozenset({a} | {b for b in reached[a] if a in reached.get(b, ())}) for a in edges if a in reached[a]}
+
+
+def test_no_circle_of_includes_spans_rooms():
+    edges = {}
+    for path in sources():
+        own = unit(path.relative_to(ROOT))
+        edges.setdefault(own, set()).update(unit(name) for kind, name in includes(path) if kind == '"' and unit(name) != own and (ROOT / name).exists())
+    wrong = [sorted(circle) for circle in circles(edges) if len({room(one + ".c") for one in circle}) > 1]
     assert not wrong
 
 

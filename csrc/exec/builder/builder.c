@@ -1,7 +1,8 @@
-#include "exec/plan/check.h"
+#include "exec/builder/builder.h"
 
 #include "base/alloc.h"
 #include "base/sanitize.h"
+#include "check/zone.h"
 
 #include <string.h>
 

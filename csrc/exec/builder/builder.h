@@ -6,16 +6,8 @@
 #ifndef DYCL_EXEC_BUILDER_BUILDER_H
 #define DYCL_EXEC_BUILDER_BUILDER_H
 
+#include "exec/plan/memory.h"
 #include "exec/plan/step.h"
-
-typedef struct {
-    size_t bytes;         /* what a step may touch */
-    uint32_t first, last; /* steps; first DYCL_NONE: never touched */
-    uint32_t share;       /* slot whose memory it takes over at `first`, or DYCL_NONE */
-    int64_t place;        /* offset in the workspace */
-    uint8_t fixed;        /* feed, scalar, output: not in the workspace */
-    void *keep;           /* memory of the plan's arena that outlives a run, or NULL */
-} dycl_slot;
 
 typedef struct {
     dycl_plan *plan;
@@ -106,9 +98,5 @@ dycl_status dycl_make_gather(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_join(dycl_maker *b, const dycl_block *block);
 dycl_status dycl_make_create(dycl_maker *b, const dycl_node *node);
 dycl_status dycl_make_band(dycl_maker *b, const dycl_node *node);
-
-/* Places every slot of the workspace (memory.c), with `zone` bytes behind it that are nobody's: *out_bytes is its size.
- */
-dycl_status dycl_memory_plan(dycl_slot *slots, uint32_t count, size_t zone, size_t *out_bytes);
 
 #endif

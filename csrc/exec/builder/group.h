@@ -4,14 +4,6 @@
 
 #include "exec/builder/builder.h"
 
-#define DYCL_GROUP_STEPS 8
-
-typedef struct dycl_group {
-    uint32_t count;
-    dycl_step steps[DYCL_GROUP_STEPS];
-    dycl_step_info infos[DYCL_GROUP_STEPS];
-} dycl_group;
-
 /* Joins neighbouring steps into groups. After all steps are built, before memory is planned (lifetimes keep the old
  * step numbers). */
 dycl_status dycl_group_steps(dycl_maker *b);

@@ -52,5 +52,3 @@ dycl_status dycl_guard_look(dycl_maker *b, uint32_t value, dycl_ref ref, size_t 
     dycl_make_read_at(b, ref, count * sizeof(float));
     return dycl_make_step(b, look_run, a, "small?", 20 + 0.03 * (double)count);
 }
-
-void dycl_guard_free(struct dycl_plan *plan) { dycl_plan_release(plan->exact); }

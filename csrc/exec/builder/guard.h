@@ -20,6 +20,5 @@
 dycl_status dycl_guard_look(dycl_maker *b, uint32_t value, dycl_ref ref, size_t count, int limit);
 /* The same for a step that looks itself: 0: plan->suspect has to be set. */
 int dycl_guard_is_small(const float *x, size_t count, int limit);
-void dycl_guard_free(struct dycl_plan *plan);
 
 #endif

@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "exec/builder/builder.h"
+#include "base/lock.h"
+#include "exec/plan/memory.h"
 #include "exec/plan/workspace.h"
 #include "opt/period.h"
 

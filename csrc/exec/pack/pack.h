@@ -7,7 +7,7 @@
 #define DYCL_EXEC_PACK_PACK_H
 
 #include "dnnl/dnnl.h"
-#include "exec/plan/plan.h"
+#include "exec/pack/feed.h"
 #include "kern/bf16.h"
 #include "kern/gemm.h"
 #include "kern/narrow.h"

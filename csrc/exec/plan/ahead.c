@@ -13,9 +13,8 @@
 #include <time.h>
 
 #include "base/alloc.h"
-#include "exec/builder/group.h"
+#include "exec/plan/step.h"
 #include "exec/plan/check.h"
-#include "exec/builder/guard.h"
 #include "exec/plan/workspace.h"
 
 #define SPINS  2000   /* looks before a thread sleeps: some 20 us */

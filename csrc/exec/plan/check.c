@@ -1,16 +1,15 @@
 #include "exec/plan/check.h"
 
 #include "base/alloc.h"
-#include "base/env.h"
 #include "check/reference.h"
-#include "exec/builder/group.h"
+#include "check/zone.h"
+#include "exec/plan/step.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-#define PATTERN 0xa5
-#define POISON  0xff /* a NaN, or -1 */
+#define POISON 0xff /* a NaN, or -1 */
 
 /* A place in the workspace, or memory that the plan keeps: from step `first` to `last`, as the steps are run. */
 typedef struct {
@@ -26,35 +25,6 @@ struct dycl_check {
     checked_place *places;
     uint32_t place_count;
 };
-
-/* ---- Whether, and how much */
-
-static double most_work(void) {
-    static _Atomic double most = -1;
-    double known = atomic_load(&most);
-    if (known >= 0) return known;
-    double asked = dycl_env_amount("DYCL_CHECK");
-#ifdef DYCL_DEBUG
-    known = 2e6;
-#else
-    known = 0;
-#endif
-    if (asked >= 0) known = asked;
-    if (known == 1) known = 1e8;
-    atomic_store(&most, known);
-    return known;
-}
-
-int dycl_check_enabled(void) { return most_work() > 0; }
-
-void dycl_check_mark(void *zone) { memset(zone, PATTERN, DYCL_RED_ZONE); }
-
-int dycl_check_untouched(const void *zone) {
-    const unsigned char *p = zone;
-    for (int i = 0; i < DYCL_RED_ZONE; i++)
-        if (p[i] != PATTERN) return 0;
-    return 1;
-}
 
 dycl_check *dycl_check_create(const dycl_graph *graph, const uint32_t *outputs, int output_count) {
     if (!dycl_check_enabled()) return NULL;
@@ -92,28 +62,28 @@ static uint32_t run_of(const dycl_plan *plan, uint32_t step) {
     return i;
 }
 
-dycl_status dycl_check_lay_out(const dycl_maker *b) {
-    dycl_check *c = b->plan->check;
+dycl_status dycl_check_lay_out(dycl_plan *plan, const dycl_slot *slots, uint32_t count) {
+    dycl_check *c = plan->check;
     if (!c) return DYCL_OK;
-    c->places = dycl_alloc_zero((b->slot_count + 1) * sizeof *c->places);
-    uint32_t *place_of = dycl_alloc((b->slot_count + 1) * sizeof *place_of);
+    c->places = dycl_alloc_zero((count + 1) * sizeof *c->places);
+    uint32_t *place_of = dycl_alloc((count + 1) * sizeof *place_of);
     if (!c->places || !place_of) {
         dycl_free(place_of);
         return dycl_error_set("out of memory");
     }
-    for (uint32_t s = 0; s < b->slot_count; s++) {
-        const dycl_slot *slot = &b->slots[s];
+    for (uint32_t s = 0; s < count; s++) {
+        const dycl_slot *slot = &slots[s];
         place_of[s] = DYCL_NONE;
         if (slot->first == DYCL_NONE || (slot->fixed && !slot->keep) || slot->share != DYCL_NONE) continue;
         place_of[s] = c->place_count;
-        c->places[c->place_count++] = (checked_place){s, run_of(b->plan, slot->first), run_of(b->plan, slot->last),
-                                                      slot->bytes, slot->keep != NULL};
+        c->places[c->place_count++] =
+            (checked_place){s, run_of(plan, slot->first), run_of(plan, slot->last), slot->bytes, slot->keep != NULL};
     }
-    for (uint32_t s = 0; s < b->slot_count; s++) { /* who takes over a place prolongs its life */
+    for (uint32_t s = 0; s < count; s++) { /* who takes over a place prolongs its life */
         uint32_t owner = s;
-        while (b->slots[owner].share != DYCL_NONE) owner = b->slots[owner].share;
+        while (slots[owner].share != DYCL_NONE) owner = slots[owner].share;
         if (owner == s || place_of[owner] == DYCL_NONE) continue;
-        uint32_t last = run_of(b->plan, b->slots[s].last);
+        uint32_t last = run_of(plan, slots[s].last);
         if (c->places[place_of[owner]].last < last) c->places[place_of[owner]].last = last;
     }
     dycl_free(place_of);
@@ -256,7 +226,7 @@ dycl_status dycl_check_outputs(dycl_plan *plan, const dycl_feed *feeds, const dy
     const dycl_check *c = plan->check;
     const dycl_graph *g = &c->graph;
     dycl_reference r;
-    if (dycl_reference_work(g, c->outputs, c->output_count) > most_work()) return DYCL_OK;
+    if (dycl_reference_work(g, c->outputs, c->output_count) > dycl_check_work()) return DYCL_OK;
     const void **memory = dycl_alloc((g->feed_count + 1) * sizeof *memory);
     if (!memory) return dycl_error_set("out of memory");
     for (uint32_t i = 0; i < g->feed_count; i++) memory[i] = feeds[i].data;

@@ -9,25 +9,20 @@
 #ifndef DYCL_EXEC_PLAN_CHECK_H
 #define DYCL_EXEC_PLAN_CHECK_H
 
-#include "exec/builder/builder.h"
-
-#define DYCL_RED_ZONE     64       /* bytes; also the alignment of slots */
-#define DYCL_CHECK_PREFIX "check:" /* how a message begins that tells what a check found */
+#include "exec/plan/memory.h"
+#include "exec/plan/step.h"
 
 typedef struct dycl_check dycl_check;
 
-int dycl_check_enabled(void);
 /* NULL when checks are off, or there is no memory. */
 dycl_check *dycl_check_create(const dycl_graph *graph, const uint32_t *outputs, int output_count);
 void dycl_check_free(dycl_check *check);
-dycl_status dycl_check_lay_out(const dycl_maker *b); /* when every slot has its place */
+/* When every slot has its place. */
+dycl_status dycl_check_lay_out(dycl_plan *plan, const dycl_slot *slots, uint32_t count);
 
 dycl_status dycl_check_run(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars,
                            void *const *outputs); /* the steps, slots are set; in place of a plain loop over them */
 dycl_status dycl_check_outputs(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars,
                                void *const *outputs); /* against the reference */
-
-void dycl_check_mark(void *zone);           /* writes a red zone's pattern */
-int dycl_check_untouched(const void *zone); /* 1: it still has it */
 
 #endif

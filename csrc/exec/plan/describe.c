@@ -1,4 +1,4 @@
-#include "exec/builder/group.h"
+#include "exec/plan/step.h"
 
 #include "base/alloc.h"
 

@@ -1,4 +1,4 @@
-#include "exec/builder/builder.h"
+#include "exec/plan/memory.h"
 
 #include "base/alloc.h"
 

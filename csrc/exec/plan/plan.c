@@ -1,12 +1,9 @@
 #define _POSIX_C_SOURCE 200809L
-#include "exec/builder/blocked.h"
 #include "exec/plan/check.h"
-#include "exec/conv/conv.h"
-#include "exec/builder/group.h"
-#include "exec/builder/guard.h"
 #include "exec/plan/workspace.h"
 
 #include "base/alloc.h"
+#include "check/zone.h"
 
 #include <omp.h>
 #include <string.h>
@@ -19,6 +16,21 @@ void dycl_plan_begin(void) { (void)dycl_check_enabled(); }
 
 uint32_t dycl_plan_count(void) { return atomic_load(&alive); }
 
+dycl_plan *dycl_plan_new(dycl_plan_mode mode) {
+    dycl_plan *plan = dycl_alloc_zero(sizeof *plan);
+    if (!plan) {
+        dycl_error_set("out of memory for a plan");
+        return NULL;
+    }
+    atomic_fetch_add(&alive, 1);
+    atomic_init(&plan->references, 1);
+    dycl_claim_give(&plan->busy);
+    plan->mode = mode;
+    plan->threads = omp_get_max_threads();
+    dycl_graph_init(&plan->original);
+    return plan;
+}
+
 void dycl_plan_set_timing(int on) { atomic_store(&timing, on); }
 int dycl_plan_timing(void) { return atomic_load_explicit(&timing, memory_order_relaxed); }
 
@@ -26,136 +38,6 @@ void *dycl_plan_grow(void *block, size_t size) {
     void *bigger = dycl_realloc(block, size);
     if (!bigger) dycl_error_set("out of memory");
     return bigger;
-}
-
-static dycl_status make_single(dycl_maker *b, const dycl_block *block) {
-    const dycl_node *node = &b->program->graph.nodes[block->first];
-    dycl_family family = dycl_op_get((dycl_op)node->op)->family;
-    if (family != DYCL_FAMILY_CONV && family != DYCL_FAMILY_POOL && family != DYCL_FAMILY_JOIN) {
-        dycl_status status = dycl_make_operands_plain(b, block);
-        if (status != DYCL_OK) return status;
-    }
-    switch (family) {
-    case DYCL_FAMILY_EW:
-    case DYCL_FAMILY_CAST:
-    case DYCL_FAMILY_ROW:
-    case DYCL_FAMILY_VIEW: return DYCL_OK; /* empty, or else a tile block */
-    case DYCL_FAMILY_NORM: return node->op == DYCL_OP_group_norm ? dycl_make_group_norm(b, node) : DYCL_OK;
-    case DYCL_FAMILY_EWI: return dycl_make_band(b, node);
-    case DYCL_FAMILY_COPY: {
-        dycl_tensor from, to;
-        dycl_make_tensor(b, dycl_node_operands(&b->program->graph, node)[0], &from);
-        dycl_make_tensor(b, node->out, &to);
-        return dycl_make_copy(b, &from, &to);
-    }
-    case DYCL_FAMILY_REDUCE: return dycl_make_reduce(b, node);
-    case DYCL_FAMILY_MATMUL: return dycl_make_matmul(b, block);
-    case DYCL_FAMILY_CONV: return dycl_make_conv(b, block);
-    case DYCL_FAMILY_POOL: return dycl_make_pool(b, node);
-    case DYCL_FAMILY_RESIZE: return dycl_make_resize(b, node);
-    case DYCL_FAMILY_ATTENTION: return dycl_make_attention(b, node);
-    case DYCL_FAMILY_GROUPED: return dycl_make_grouped(b, node);
-    case DYCL_FAMILY_RECURRENT: return dycl_make_recurrent(b, node);
-    case DYCL_FAMILY_SCATTER: return dycl_make_scatter(b, node);
-    case DYCL_FAMILY_HOST: return dycl_make_host(b, node);
-    case DYCL_FAMILY_HOSTED: return dycl_make_hosted(b, node);
-    case DYCL_FAMILY_GATHER: return dycl_make_gather(b, node);
-    case DYCL_FAMILY_JOIN: return dycl_make_join(b, block);
-    case DYCL_FAMILY_CREATE: return dycl_make_create(b, node);
-    }
-    return dycl_error_set("no builder for %s", dycl_op_get((dycl_op)node->op)->name);
-}
-
-static dycl_status make_tile(dycl_maker *b, const dycl_block *block) {
-    const dycl_node *node = &b->program->graph.nodes[block->first];
-    if (b->blocked && block->count == 1 && node->op == DYCL_OP_mean &&
-        dycl_node_attrs(&b->program->graph, node)[0] == 12) {
-        dycl_status status = dycl_make_plane_mean(b, node);
-        if (status != DYCL_BAIL) return status;
-    }
-    return dycl_make_tile(b, block);
-}
-
-/* A slot keeps another's memory only if that one really dies where it begins, and for one taker. */
-static dycl_status confirm_sharing(dycl_maker *b) {
-    uint8_t *taken = dycl_alloc_zero(b->slot_count + 1);
-    if (!taken) return dycl_error_set("out of memory");
-    for (uint32_t s = 0; s < b->slot_count; s++) {
-        dycl_slot *slot = &b->slots[s];
-        if (slot->share == DYCL_NONE) continue;
-        const dycl_slot *from = &b->slots[slot->share];
-        if (from->first == DYCL_NONE || from->last != slot->first || from->first >= slot->first || taken[slot->share])
-            slot->share = DYCL_NONE;
-        else
-            taken[slot->share] = 1;
-    }
-    dycl_free(taken);
-    return DYCL_OK;
-}
-
-static dycl_status lay_out(dycl_maker *b) {
-    dycl_plan *plan = b->plan;
-    dycl_status status;
-    DYCL_TRY(confirm_sharing(b));
-    if (plan->mode == DYCL_PLAN_TUNED) DYCL_TRY(dycl_group_steps(b));
-    DYCL_TRY(dycl_memory_plan(b->slots, b->slot_count, plan->check ? DYCL_RED_ZONE : 0, &plan->workspace_bytes));
-    DYCL_TRY(dycl_check_lay_out(b));
-    plan->slot_count = b->slot_count;
-    plan->slots = dycl_alloc_zero((b->slot_count + 1) * sizeof(void *));
-    plan->places = dycl_alloc((b->slot_count + 1) * sizeof(int64_t));
-    if (!plan->slots || !plan->places) return dycl_error_set("out of memory for a plan");
-    for (uint32_t s = 0; s < b->slot_count; s++) {
-        plan->slots[s] = b->slots[s].keep;
-        plan->places[s] = b->slots[s].fixed || b->slots[s].first == DYCL_NONE ? -1 : b->slots[s].place;
-    }
-    return DYCL_OK;
-fail:
-    return status;
-}
-
-static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode,
-                          int epilogues, dycl_plan **out) {
-    dycl_maker b = {0};
-    dycl_status status;
-    dycl_plan *plan = dycl_alloc_zero(sizeof *plan);
-    if (!plan) return dycl_error_set("out of memory for a plan");
-    atomic_fetch_add(&alive, 1);
-    atomic_init(&plan->references, 1);
-    dycl_claim_give(&plan->busy);
-    plan->mode = mode;
-    plan->threads = omp_get_max_threads();
-    dycl_graph_init(&plan->original);
-    plan->check = dycl_check_create(graph, outputs, output_count);
-    DYCL_TRY(dycl_program_init(&plan->program, graph, outputs, output_count));
-    DYCL_TRY(dycl_opt_run(&plan->program, mode == DYCL_PLAN_TUNED, epilogues));
-    DYCL_TRY(dycl_maker_init(&b, plan));
-    for (uint32_t i = 0; i < plan->program.order_count; i++) {
-        const dycl_block *block = &plan->program.blocks[b.block = plan->program.order[i]];
-        if (block->kind == DYCL_BLOCK_TILE)
-            DYCL_TRY(make_tile(&b, block));
-        else
-            DYCL_TRY(make_single(&b, block));
-    }
-    DYCL_TRY(lay_out(&b));
-    if (plan->guarded) DYCL_TRY(dycl_graph_copy(&plan->original, graph));
-    plan->original.options = graph->options;
-    dycl_maker_free(&b);
-    *out = plan;
-    return DYCL_OK;
-fail:
-    dycl_maker_free(&b);
-    dycl_plan_release(plan);
-    return status;
-}
-
-dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode,
-                             dycl_plan **out) {
-    if (mode == DYCL_PLAN_COLD && graph->options & DYCL_OPTION_BF16)
-        mode = DYCL_PLAN_TUNED; /* results are the same from the first run on */
-    dycl_status status = create(graph, outputs, output_count, mode, mode != DYCL_PLAN_EXACT, out);
-    if (status == DYCL_BAIL)
-        status = create(graph, outputs, output_count, mode, 0, out); /* an odd convolution may exist without post-ops */
-    return status;
 }
 
 void dycl_plan_pack_at_once(dycl_plan *plan) {
@@ -179,7 +61,7 @@ void dycl_plan_release(dycl_plan *plan) {
         dycl_free(c);
         c = older;
     }
-    dycl_guard_free(plan);
+    dycl_plan_release(plan->exact);
     dycl_check_free(plan->check);
     dycl_graph_free(&plan->original);
     dycl_program_free(&plan->program);

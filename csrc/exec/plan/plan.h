@@ -9,6 +9,7 @@
 #ifndef DYCL_EXEC_PLAN_PLAN_H
 #define DYCL_EXEC_PLAN_PLAN_H
 
+#include "exec/pack/feed.h"
 #include "ir/graph.h"
 
 typedef struct dycl_plan dycl_plan;
@@ -16,13 +17,6 @@ typedef struct dycl_plan dycl_plan;
  * plan with such primitives makes one for itself and runs it when an infinity or a NaN shows up among its feeds or its
  * outputs. */
 typedef enum { DYCL_PLAN_COLD, DYCL_PLAN_TUNED, DYCL_PLAN_EXACT } dycl_plan_mode;
-
-typedef struct {
-    void *data;     /* first element of the feed (its storage offset already applied) */
-    uint64_t token; /* identity of a constant (a parameter whose every write changes `version`); 0: may change at any
-                       time, never packed */
-    uint64_t version;
-} dycl_feed;
 
 void dycl_plan_begin(void);     /* reads DYCL_CHECK; making a plan does it too */
 uint32_t dycl_plan_count(void); /* plans alive in the process. Any thread */
@@ -40,10 +34,6 @@ void dycl_plan_release(dycl_plan *plan);
  * out of range in a gather is reported as BAIL (nothing visible was written but outputs, so that torch can run the
  * segment again and raise its own error). */
 dycl_status dycl_plan_run(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs);
-
-/* Constants: forget what was packed from a token (the tensor died or its memory was exposed). Any thread. */
-void dycl_pack_forget(uint64_t token);
-size_t dycl_pack_bytes(void); /* memory held by packed weights */
 
 /* For explain: text, one line a step (operators fused, kernel, last time in us when timing is on). Caller frees with
  * dycl_free. */

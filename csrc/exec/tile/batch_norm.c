@@ -1,5 +1,6 @@
+#include "exec/tile/batch_norm.h"
+
 #include "exec/builder/guard.h"
-#include "exec/tile/lower.h"
 
 /* batch_norm in evaluation: y = x * scale + shift per channel. Both vectors are computed again only when one of the
  * four inputs may have changed. */

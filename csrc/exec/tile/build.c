@@ -2,6 +2,7 @@
 #include "exec/tile/lower.h"
 
 #include "base/alloc.h"
+#include "exec/tile/batch_norm.h"
 
 #include <omp.h>
 #include <stddef.h>

@@ -1,5 +1,4 @@
 #include "exec/builder/builder.h"
-#include "exec/tile/lower.h"
 
 #include "base/alloc.h"
 

@@ -1,8 +1,8 @@
 #include "py/memory/constant.h"
 
-#include <string.h>
+#include "exec/pack/feed.h"
 
-#include "exec/plan/plan.h"
+#include <string.h>
 
 typedef struct {
     PyObject *object; /* borrowed: valid while `weak` is alive */

@@ -1,9 +1,8 @@
 #include "py/region/segment.h"
 
-#include "exec/plan/check.h"
-
 #include <string.h>
 
+#include "check/zone.h"
 #include "py/region/ahead.h"
 #include "py/region/grow.h"
 #include "py/region/postpone.h"

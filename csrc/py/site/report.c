@@ -1,7 +1,7 @@
 /* stats and explain: what a site did, for people and programs. */
 #include "base/alloc.h"
+#include "exec/cache/pieces.h"
 #include "exec/cache/teams.h"
-#include "py/region/region.h"
 #include "py/site/site.h"
 
 static int put(PyObject *dict, const char *name, uint64_t value) {
