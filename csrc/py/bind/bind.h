@@ -41,6 +41,14 @@ static inline dycl_status ew2(dycl_call *call, dycl_op op, uint32_t a, uint32_t 
     return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 2, x, out);
 }
 
+/* A result without one of its dimensions, which has size 1: a view. */
+static inline dycl_status drop_dim(dycl_call *call, uint32_t value, int dim, uint32_t *out) {
+    return dycl_build_select(&call->region->recorder, value, dim, 0, out);
+}
+
+/* Elementwise with one operand: row->op, and row->extra is a dycl_promotion (elementwise.c). */
+PyObject *dycl_bind_unary(dycl_call *call, const dycl_binding *row);
+
 /* Two results: a tuple, or an object of torch's structseq type (reduce.c). */
 PyObject *dycl_call_two_results(dycl_call *call, PyObject *type, uint32_t a, uint32_t b);
 

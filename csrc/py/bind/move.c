@@ -1,8 +1,9 @@
-/* Movement: copies, repetition, joining and padding. Rows are in view.c. */
+/* Movement: copies, joining and padding. */
 #include <string.h>
 
 #include "ir/infer.h"
 #include "py/bind/beside.h"
+#include "py/bind/bind.h"
 #include "py/bind/view.h"
 
 /* ---- Memory formats */
@@ -18,7 +19,7 @@ static dycl_status copy_as(dycl_call *call, uint32_t value, int64_t format, uint
     return dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &value, 1, &format, out);
 }
 
-PyObject *dycl_bind_contiguous(dycl_call *call, const dycl_binding *row) {
+static PyObject *bind_contiguous(dycl_call *call, const dycl_binding *row) {
     uint32_t value, out = 0;
     (void)row;
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
@@ -34,7 +35,7 @@ PyObject *dycl_bind_contiguous(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, copy_as(call, value, 0, &out), out);
 }
 
-PyObject *dycl_bind_clone(dycl_call *call, const dycl_binding *row) {
+static PyObject *bind_clone(dycl_call *call, const dycl_binding *row) {
     uint32_t value, out = 0;
     int64_t format = 1;
     (void)row;
@@ -47,90 +48,6 @@ PyObject *dycl_bind_clone(dycl_call *call, const dycl_binding *row) {
     else if (dycl_call_given(wanted) && wanted != dycl_py.preserve_format)
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     return dycl_call_finish(call, copy_as(call, value, format, &out), out);
-}
-
-/* ---- Repetition */
-
-/* The value with every dimension d repeated times[d] times as a whole (outer) or element by element: an expanded view,
- * copied, seen with the new sizes. Dimensions that are not repeated stay as they are, so that most calls fit the most
- * dimensions. */
-static dycl_status repeat(dycl_call *call, uint32_t value, int rank, const int64_t *sizes, const int64_t *times,
-                          int outer, uint32_t *out) {
-    dycl_recorder *r = &call->region->recorder;
-    dycl_status status;
-    int64_t split[2 * DYCL_MAX_RANK], wide[2 * DYCL_MAX_RANK], merged[DYCL_MAX_RANK];
-    int count = 0;
-    for (int d = 0; d < rank; d++) {
-        merged[d] = sizes[d] * times[d];
-        if (times[d] == 1 || sizes[d] == 1) {
-            split[count] = sizes[d];
-            wide[count++] = merged[d];
-            continue;
-        }
-        int many = outer ? count : count + 1, one = outer ? count + 1 : count;
-        split[many] = 1;
-        wide[many] = times[d];
-        split[one] = wide[one] = sizes[d];
-        count += 2;
-    }
-    if (count > DYCL_MAX_RANK) return dycl_build_bail(r, DYCL_BAIL_rank);
-    DYCL_TRY(dycl_build_reshape(r, value, count, split, 1, &value));
-    DYCL_TRY(dycl_build_expand(r, value, count, wide, &value));
-    DYCL_TRY(copy_as(call, value, 0, &value));
-    *out = value;
-    if (count == rank) return DYCL_OK;
-    return dycl_build_reshape(r, value, rank, merged, 1, out);
-fail:
-    return status;
-}
-
-PyObject *dycl_bind_repeat(dycl_call *call, const dycl_binding *row) {
-    uint32_t value, out = 0;
-    int count, rank;
-    int64_t times[DYCL_MAX_RANK], sizes[DYCL_MAX_RANK];
-    DYCL_CALL_TRY(row->extra ? dycl_call_spread(call, 1, &count, times)
-                             : dycl_call_sequence(call, call->p[1], &count, times));
-    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
-    dycl_value v = *dycl_call_meta(call, value);
-    if (count < v.rank) {
-        if (row->op == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
-        memmove(times + v.rank - count, times, (size_t)count * sizeof *times); /* tile: the first ones count as 1 */
-        for (int i = 0; i < v.rank - count; i++) times[i] = 1;
-        count = v.rank;
-    }
-    rank = count;
-    for (int i = 0; i < rank; i++) {
-        if (times[i] < 0) return dycl_call_bail(call, DYCL_BAIL_shape);
-        sizes[i] = i < rank - v.rank ? 1 : v.sizes[i - (rank - v.rank)];
-    }
-    DYCL_CALL_TRY(dycl_build_expand(&call->region->recorder, value, rank, sizes, &value));
-    return dycl_call_finish(call, repeat(call, value, rank, sizes, times, 1, &out), out);
-}
-
-PyObject *dycl_bind_repeat_interleave(dycl_call *call, const dycl_binding *row) {
-    uint32_t value, out = 0;
-    int64_t count, times[DYCL_MAX_RANK];
-    int dim = 0;
-    if (!call->p[1] || dycl_is_tensor(call->p[1])) return dycl_beside_values(call, row);
-    DYCL_CALL_TRY(dycl_call_int(call, call->p[1], &count));
-    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
-    if (count < 0) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    if (dycl_call_given(call->p[2])) {
-        DYCL_CALL_TRY(dycl_call_dim(call, call->p[2], dycl_call_meta(call, value)->rank, &dim));
-    } else {
-        int64_t numel = dycl_value_numel(dycl_call_meta(call, value));
-        DYCL_CALL_TRY(dycl_build_reshape(&call->region->recorder, value, 1, &numel, 0, &value));
-    }
-    dycl_value v = *dycl_call_meta(call, value);
-    if (v.rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
-    if (dycl_call_given(call->p[3])) { /* torch checks it */
-        int64_t said;
-        DYCL_CALL_TRY(dycl_call_int(call, call->p[3], &said));
-        if (said != v.sizes[dim] * count) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    }
-    for (int i = 0; i < v.rank; i++) times[i] = i == dim ? count : 1;
-    return dycl_call_as_view(
-        call, dycl_call_finish(call, repeat(call, value, v.rank, v.sizes, times, 0, &out), out)); /* of the copy */
 }
 
 /* ---- Joining */
@@ -195,7 +112,7 @@ static PyObject *cat_along(dycl_call *call, int count, uint32_t *values, PyObjec
     return dycl_call_finish(call, cat(call, count, values, dim, &out), out);
 }
 
-PyObject *dycl_bind_cat(dycl_call *call, const dycl_binding *row) {
+static PyObject *bind_cat(dycl_call *call, const dycl_binding *row) {
     uint32_t values[MOST_JOINED];
     int count;
     (void)row;
@@ -203,7 +120,7 @@ PyObject *dycl_bind_cat(dycl_call *call, const dycl_binding *row) {
     return cat_along(call, count, values, call->p[1]);
 }
 
-PyObject *dycl_bind_stack(dycl_call *call, const dycl_binding *row) {
+static PyObject *bind_stack(dycl_call *call, const dycl_binding *row) {
     uint32_t values[MOST_JOINED], out = 0;
     int count, dim = 0;
     (void)row;
@@ -229,7 +146,7 @@ PyObject *dycl_bind_stack(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, cat(call, count, values, dim, &out), out);
 }
 
-PyObject *dycl_bind_stack_along(dycl_call *call, const dycl_binding *row) {
+static PyObject *bind_stack_along(dycl_call *call, const dycl_binding *row) {
     uint32_t values[MOST_JOINED], out = 0;
     int count, least = row->op, dim;
     dycl_recorder *r = &call->region->recorder;
@@ -263,7 +180,7 @@ fail:
     return status;
 }
 
-PyObject *dycl_bind_roll(dycl_call *call, const dycl_binding *row) {
+static PyObject *bind_roll(dycl_call *call, const dycl_binding *row) {
     uint32_t value, out = 0;
     int shift_count, dim_count = 0;
     int64_t shifts[DYCL_MAX_RANK], dims[DYCL_MAX_RANK];
@@ -288,7 +205,7 @@ PyObject *dycl_bind_roll(dycl_call *call, const dycl_binding *row) {
 }
 
 /* Negative strides do not exist in torch: rows are taken in descending order. */
-PyObject *dycl_bind_flip(dycl_call *call, const dycl_binding *row) {
+static PyObject *bind_flip(dycl_call *call, const dycl_binding *row) {
     uint32_t value;
     int count;
     int64_t dims[DYCL_MAX_RANK];
@@ -333,7 +250,7 @@ static dycl_status crop(dycl_call *call, uint32_t value, const int64_t *before, 
     return copy_as(call, value, 1, out);
 }
 
-PyObject *dycl_bind_pad(dycl_call *call, const dycl_binding *row) {
+static PyObject *bind_pad(dycl_call *call, const dycl_binding *row) {
     uint32_t operands[2], out = 0;
     int count, shrink = 1;
     int64_t pad[2 * DYCL_MAX_RANK], attrs[2 * DYCL_MAX_RANK] = {0};
@@ -381,7 +298,7 @@ PyObject *dycl_bind_pad(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, dycl_build_permute(r, out, from_last, &out), out);
 }
 
-PyObject *dycl_bind_band(dycl_call *call, const dycl_binding *row) {
+static PyObject *bind_band(dycl_call *call, const dycl_binding *row) {
     uint32_t value, out = 0;
     int64_t diagonal;
     DYCL_CALL_TRY(dycl_call_int_or(call, call->p[1], 0, &diagonal));
@@ -390,3 +307,25 @@ PyObject *dycl_bind_band(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(
         call, dycl_build_node(&call->region->recorder, (dycl_op)row->op, 1, &value, 1, &diagonal, &out), out);
 }
+
+dycl_binding dycl_bindings_move[] = {
+    ROW("contiguous", M, "self | memory_format", bind_contiguous, 0, 0),
+    ROW("clone", T | M, "input | memory_format", bind_clone, 0, 0),
+    ROW("flip", M, "self dims " DYCL_SPREAD, bind_flip, 0, 1),
+    ROW("flip", T, "input dims", bind_flip, 0, 0),
+    ROW("fliplr", T | M, "input", bind_flip, 1, 2),
+    ROW("flipud", T | M, "input", bind_flip, 0, 2),
+    ROW("roll", T | M, "input shifts dims", bind_roll, 0, 0),
+    ROW("cat", T, "tensors dim", bind_cat, 0, 0),
+    ROW("concat", T, "tensors dim", bind_cat, 0, 0),
+    ROW("concatenate", T, "tensors dim", bind_cat, 0, 0),
+    ROW("stack", T, "tensors dim", bind_stack, 0, 0),
+    ROW("hstack", T, "tensors", bind_stack_along, 1, 0),
+    ROW("vstack", T, "tensors", bind_stack_along, 2, 0),
+    ROW("row_stack", T, "tensors", bind_stack_along, 2, 0),
+    ROW("dstack", T, "tensors", bind_stack_along, 3, 0),
+    ROW("pad", F | N, "input pad mode value", bind_pad, 0, 0),
+    ROW("tril", T | M | I, "input diagonal", bind_band, DYCL_OP_tril, 0),
+    ROW("triu", T | M | I, "input diagonal", bind_band, DYCL_OP_triu, 0),
+    {0},
+};

@@ -1,20 +1,8 @@
-/* Views of which there are several at once: parts, rows, grids. Rows are in view.c. */
+/* Views of which there are several at once: parts, rows, grids. */
 #include <string.h>
 
+#include "py/bind/bind.h"
 #include "py/bind/view.h"
-
-PyObject *dycl_call_results(dycl_region *region, int count, const uint32_t *values) {
-    PyObject *tuple = PyTuple_New(count);
-    for (int i = 0; tuple && i < count;
-         i++) { /* only the last may end the segment: all of them are values of this one */
-        PyObject *o = i < count - 1 ? dycl_lazy_new(region, values[i]) : dycl_region_result(region, values[i]);
-        if (!o)
-            Py_CLEAR(tuple);
-        else
-            PyTuple_SET_ITEM(tuple, i, o);
-    }
-    return tuple;
-}
 
 #define MOST_RESULTS 4096
 
@@ -54,8 +42,8 @@ static PyObject *equal_parts(dycl_call *call, uint32_t value, int dim, int64_t s
     return parts(call, value, dim, (int)count, ends);
 }
 
-PyObject *dycl_bind_split(dycl_call *call,
-                          const dycl_binding *row) { /* op 0: split, 1: chunk, 2: only a list of sizes */
+static PyObject *bind_split(dycl_call *call,
+                            const dycl_binding *row) { /* op 0: split, 1: chunk, 2: only a list of sizes */
     uint32_t value;
     int dim = 0;
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
@@ -87,7 +75,7 @@ PyObject *dycl_bind_split(dycl_call *call,
 }
 
 /* tensor_split: near-equal parts, the first ones larger by one; or at the given places */
-PyObject *dycl_bind_tensor_split(dycl_call *call, const dycl_binding *row) {
+static PyObject *bind_tensor_split(dycl_call *call, const dycl_binding *row) {
     uint32_t value;
     int dim = 0, count;
     int64_t ends[MOST_RESULTS], number;
@@ -114,7 +102,7 @@ PyObject *dycl_bind_tensor_split(dycl_call *call, const dycl_binding *row) {
     return parts(call, value, dim, count, ends);
 }
 
-PyObject *dycl_bind_unbind(dycl_call *call, const dycl_binding *row) {
+static PyObject *bind_unbind(dycl_call *call, const dycl_binding *row) {
     uint32_t value;
     int dim = 0;
     (void)row;
@@ -125,7 +113,7 @@ PyObject *dycl_bind_unbind(dycl_call *call, const dycl_binding *row) {
     return dycl_view_unbind(call->region, call->p[0], dim);
 }
 
-PyObject *dycl_bind_iterate(dycl_call *call, const dycl_binding *row) {
+static PyObject *bind_iterate(dycl_call *call, const dycl_binding *row) {
     (void)row;
     PyObject *tuple =
         call->p[0] ? dycl_view_unbind(call->region, call->p[0], 0) : dycl_call_bail(call, DYCL_BAIL_arguments);
@@ -135,7 +123,7 @@ PyObject *dycl_bind_iterate(dycl_call *call, const dycl_binding *row) {
 }
 
 /* meshgrid(*tensors, indexing): without `indexing` torch warns */
-PyObject *dycl_bind_meshgrid(dycl_call *call, const dycl_binding *row) {
+static PyObject *bind_meshgrid(dycl_call *call, const dycl_binding *row) {
     enum { INDEXING = 9 };
     uint32_t values[DYCL_MAX_RANK];
     int64_t sizes[DYCL_MAX_RANK], ones[DYCL_MAX_RANK];
@@ -178,7 +166,7 @@ PyObject *dycl_bind_meshgrid(dycl_call *call, const dycl_binding *row) {
     return dycl_call_results(call->region, count, values);
 }
 
-PyObject *dycl_bind_broadcast_tensors(dycl_call *call, const dycl_binding *row) {
+static PyObject *bind_broadcast_tensors(dycl_call *call, const dycl_binding *row) {
     uint32_t values[DYCL_MAX_RANK];
     int64_t sizes[DYCL_MAX_RANK];
     int count = 0, rank = 0;
@@ -218,7 +206,7 @@ PyObject *dycl_bind_broadcast_tensors(dycl_call *call, const dycl_binding *row) 
 
 /* as_strided(size, stride, storage_offset): within what the tensor itself reaches, or what was computed here reaches;
  * torch allows all of the storage, and raises beyond it. */
-PyObject *dycl_bind_as_strided(dycl_call *call, const dycl_binding *row) {
+static PyObject *bind_as_strided(dycl_call *call, const dycl_binding *row) {
     uint32_t value, out = 0;
     int rank, strided;
     int64_t offset = 0;
@@ -244,3 +232,17 @@ PyObject *dycl_bind_as_strided(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(
         call, dycl_build_view(&call->region->recorder, value, offset, rank, view.sizes, view.strides, &out), out);
 }
+
+dycl_binding dycl_bindings_parts[] = {
+    ROW("as_strided", T | M, "input size stride storage_offset", bind_as_strided, 0, 0),
+    ROW("broadcast_tensors", T, "*0 " DYCL_SPREAD, bind_broadcast_tensors, 0, 0),
+    ROW("chunk", T | M, "input chunks dim", bind_split, 1, 0),
+    ROW("split", M, "self split_size dim", bind_split, 0, 0),
+    ROW("split", T, "tensor split_size_or_sections dim", bind_split, 0, 0),
+    ROW("split_with_sizes", T | M, "input split_sizes dim", bind_split, 2, 0),
+    ROW("tensor_split", T | M, "input indices_or_sections dim", bind_tensor_split, 0, 0),
+    ROW("unbind", T | M, "input dim", bind_unbind, 0, 0),
+    ROW("iter", DYCL_AT_DUNDER, "self", bind_iterate, 0, 0),
+    ROW("meshgrid", T, "*0 " DYCL_SPREAD " | indexing", bind_meshgrid, 0, 0),
+    {0},
+};

@@ -1,4 +1,4 @@
-/* Reductions, softmax and running sums. */
+/* Reductions and running sums. */
 #include <math.h>
 
 #include "py/bind/bind.h"
@@ -306,8 +306,6 @@ static PyObject *normalize(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, ew2(call, DYCL_OP_div, x, length, &out), out);
 }
 
-/* ---- Sums of exponentials */
-
 /* ATen/native/ReduceOps.cpp: infinite maxima are not subtracted, so that exp(inf - inf) does not arise. */
 static PyObject *logsumexp(dycl_call *call, const dycl_binding *row) {
     uint32_t x, mask, most, distance, infinite, shift, out = 0;
@@ -331,30 +329,6 @@ static PyObject *logsumexp(dycl_call *call, const dycl_binding *row) {
     shift = most;
     if (!keep) DYCL_CALL_TRY(dycl_build_reshape(r, most, meta(call, out)->rank, meta(call, out)->sizes, 1, &shift));
     return dycl_call_finish(call, ew2(call, DYCL_OP_add, out, shift, &out), out);
-}
-
-static PyObject *softmax_of(dycl_call *call, const dycl_binding *row, PyObject *dtype) {
-    uint32_t x, out = 0;
-    int dim;
-    dycl_dtype wanted;
-    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
-    int rank = meta(call, x)->rank;
-    if (rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
-    DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], rank, &dim));
-    DYCL_CALL_TRY(dycl_call_dtype_or(call, dtype, dtype_of(call, x), &wanted));
-    if (!dycl_dtype_is_float(wanted)) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    if (row->extra) DYCL_CALL_TRY(ew1(call, DYCL_OP_neg, x, &x)); /* softmin */
-    DYCL_CALL_TRY(dycl_build_cast(&call->region->recorder, x, wanted, &x));
-    int64_t attr = dim;
-    return dycl_call_finish(call, dycl_build_node(&call->region->recorder, (dycl_op)row->op, 1, &x, 1, &attr, &out),
-                            out);
-}
-
-static PyObject *softmax(dycl_call *call, const dycl_binding *row) { return softmax_of(call, row, call->p[2]); }
-
-/* torch.nn.functional: input, dim, _stacklevel, dtype */
-static PyObject *functional_softmax(dycl_call *call, const dycl_binding *row) {
-    return softmax_of(call, row, call->p[3]);
 }
 
 static PyObject *cumsum(dycl_call *call, const dycl_binding *row) {
@@ -412,13 +386,6 @@ dycl_binding dycl_bindings_reduce[] = {
     ROW("vector_norm", L, "x ord dim keepdim | dtype", norm, 0, 0),
     ROW("normalize", F, "input p dim eps out", normalize, 0, 0),
     ROW("logsumexp", T | M | S, "input dim keepdim", logsumexp, 0, 0),
-    ROW("softmax", T | M, "input dim dtype", softmax, DYCL_OP_softmax, 0),
-    ROW("log_softmax", T | M, "input dim dtype", softmax, DYCL_OP_log_softmax, 0),
-    ROW("softmax", S, "input dim dtype", softmax, DYCL_OP_softmax, 0),
-    ROW("log_softmax", S, "input dim | dtype", softmax, DYCL_OP_log_softmax, 0),
-    ROW("softmax", F, "input dim _stacklevel dtype", functional_softmax, DYCL_OP_softmax, 0),
-    ROW("log_softmax", F, "input dim _stacklevel dtype", functional_softmax, DYCL_OP_log_softmax, 0),
-    ROW("softmin", F, "input dim _stacklevel dtype", functional_softmax, DYCL_OP_softmax, 1),
     ROW("cumsum", T | M | I, "input dim | dtype", cumsum, DYCL_OP_cumsum, 0),
     ROW("count_nonzero", T | M, "input dim", count_nonzero, 0, 0),
     {0},

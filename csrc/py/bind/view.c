@@ -5,43 +5,6 @@
 
 #include "py/bind/bind.h"
 
-/* ---- Arguments and results */
-
-dycl_status dycl_call_sequence(dycl_call *call, PyObject *o, int *out_count, int64_t *out) {
-    if (!o || PyLong_Check(o)) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
-    return dycl_call_ints(call, o, DYCL_MAX_RANK, out_count, out);
-}
-
-dycl_status dycl_call_spread(dycl_call *call, int first, int *out_count, int64_t *out) {
-    PyObject *const *given = call->p + first; /* nine of them: the list's own parameter and those of DYCL_SPREAD */
-    int count = 0;
-    if (!given[0] || !PyLong_Check(given[0])) {
-        if (given[0] && given[1]) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
-        return dycl_call_sequence(call, given[0], out_count, out);
-    }
-    for (; count <= DYCL_MAX_RANK && given[count]; count++) {
-        if (count == DYCL_MAX_RANK) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_rank);
-        dycl_status status = dycl_call_int(call, given[count], &out[count]);
-        if (status != DYCL_OK) return status;
-    }
-    *out_count = count;
-    return DYCL_OK;
-}
-
-dycl_status dycl_call_values(dycl_call *call, PyObject *o, int most, int *out_count, uint32_t *out) {
-    int is_tuple = o && PyTuple_CheckExact(o);
-    if (!o || (!is_tuple && !PyList_CheckExact(o)))
-        return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
-    Py_ssize_t n = is_tuple ? PyTuple_GET_SIZE(o) : PyList_GET_SIZE(o);
-    if (n < 1 || n > most) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
-    for (Py_ssize_t i = 0; i < n; i++) {
-        dycl_status status = dycl_call_value(call, is_tuple ? PyTuple_GET_ITEM(o, i) : PyList_GET_ITEM(o, i), &out[i]);
-        if (status != DYCL_OK) return status;
-    }
-    *out_count = (int)n;
-    return DYCL_OK;
-}
-
 /* A view under construction: what a chain of slices makes, as one node. */
 typedef struct {
     uint32_t value;
@@ -404,13 +367,10 @@ static PyObject *unfold(dycl_call *call, const dycl_binding *row) {
     return finish(call, &g);
 }
 
-/* ---- Table */
-
 dycl_binding dycl_bindings_view[] = {
     ROW("view", M, "self size " DYCL_SPREAD, view, 1, 1),
     ROW("reshape", M, "self shape " DYCL_SPREAD, view, 0, 1),
     ROW("reshape", T, "input shape", view, 0, 0),
-    ROW("as_strided", T | M, "input size stride storage_offset", dycl_bind_as_strided, 0, 0),
     ROW("view_as", M, "self other", view_as, 1, 0),
     ROW("reshape_as", M, "self other", view_as, 0, 0),
     ROW("flatten", T | M, "input start_dim end_dim", flatten, 0, 0),
@@ -429,43 +389,12 @@ dycl_binding dycl_bindings_view[] = {
     ROW("permute", M, "self dims " DYCL_SPREAD, permute, 0, 1),
     ROW("permute", T, "input dims", permute, 0, 0),
     ROW("adjoint", T | M, "input", adjoint, 0, 0),
-    ROW("broadcast_tensors", T, "*0 " DYCL_SPREAD, dycl_bind_broadcast_tensors, 0, 0),
     ROW("movedim", T | M, "input source destination", movedim, 0, 0),
     ROW("moveaxis", T | M, "input source destination", movedim, 0, 0),
     ROW("diagonal", T | M, "input offset dim1 dim2", diagonal, 0, 0),
     ROW("narrow", T | M, "input dim start length", narrow, 0, 0),
     ROW("select", T | M, "input dim index", select_one, 0, 0),
     ROW("unfold", M, "self dimension size step", unfold, 0, 0),
-    ROW("chunk", T | M, "input chunks dim", dycl_bind_split, 1, 0),
-    ROW("split", M, "self split_size dim", dycl_bind_split, 0, 0),
-    ROW("split", T, "tensor split_size_or_sections dim", dycl_bind_split, 0, 0),
-    ROW("split_with_sizes", T | M, "input split_sizes dim", dycl_bind_split, 2, 0),
-    ROW("tensor_split", T | M, "input indices_or_sections dim", dycl_bind_tensor_split, 0, 0),
-    ROW("unbind", T | M, "input dim", dycl_bind_unbind, 0, 0),
-    ROW("iter", DYCL_AT_DUNDER, "self", dycl_bind_iterate, 0, 0),
     ROW("detach", T | M, "input", alias, 0, 0),
-    ROW("meshgrid", T, "*0 " DYCL_SPREAD " | indexing", dycl_bind_meshgrid, 0, 0),
-    ROW("contiguous", M, "self | memory_format", dycl_bind_contiguous, 0, 0),
-    ROW("clone", T | M, "input | memory_format", dycl_bind_clone, 0, 0),
-    ROW("repeat", M, "self repeats " DYCL_SPREAD, dycl_bind_repeat, 0, 1),
-    ROW("tile", M, "self dims " DYCL_SPREAD, dycl_bind_repeat, 1, 1),
-    ROW("tile", T, "input dims", dycl_bind_repeat, 1, 0),
-    ROW("repeat_interleave", T | M, "input repeats dim | output_size", dycl_bind_repeat_interleave, 0, 0),
-    ROW("flip", M, "self dims " DYCL_SPREAD, dycl_bind_flip, 0, 1),
-    ROW("flip", T, "input dims", dycl_bind_flip, 0, 0),
-    ROW("fliplr", T | M, "input", dycl_bind_flip, 1, 2),
-    ROW("flipud", T | M, "input", dycl_bind_flip, 0, 2),
-    ROW("roll", T | M, "input shifts dims", dycl_bind_roll, 0, 0),
-    ROW("cat", T, "tensors dim", dycl_bind_cat, 0, 0),
-    ROW("concat", T, "tensors dim", dycl_bind_cat, 0, 0),
-    ROW("concatenate", T, "tensors dim", dycl_bind_cat, 0, 0),
-    ROW("stack", T, "tensors dim", dycl_bind_stack, 0, 0),
-    ROW("hstack", T, "tensors", dycl_bind_stack_along, 1, 0),
-    ROW("vstack", T, "tensors", dycl_bind_stack_along, 2, 0),
-    ROW("row_stack", T, "tensors", dycl_bind_stack_along, 2, 0),
-    ROW("dstack", T, "tensors", dycl_bind_stack_along, 3, 0),
-    ROW("pad", F | N, "input pad mode value", dycl_bind_pad, 0, 0),
-    ROW("tril", T | M | I, "input diagonal", dycl_bind_band, DYCL_OP_tril, 0),
-    ROW("triu", T | M | I, "input diagonal", dycl_bind_band, DYCL_OP_triu, 0),
     {0},
 };

@@ -25,30 +25,7 @@ dycl_status dycl_call_values(dycl_call *call, PyObject *o, int most, int *out_co
 /* Several results: a tuple of lazy tensors. */
 PyObject *dycl_call_results(dycl_region *region, int count, const uint32_t *values);
 
-/* Several views at once (parts.c): rows of the table in view.c. */
-PyObject *dycl_bind_split(dycl_call *call,
-                          const dycl_binding *row); /* op 0: split, 1: chunk, 2: only a list of sizes */
-PyObject *dycl_bind_tensor_split(dycl_call *call, const dycl_binding *row);
-PyObject *dycl_bind_unbind(dycl_call *call, const dycl_binding *row);
-PyObject *dycl_bind_iterate(dycl_call *call, const dycl_binding *row);
-PyObject *dycl_bind_meshgrid(dycl_call *call, const dycl_binding *row);
-PyObject *dycl_bind_as_strided(dycl_call *call, const dycl_binding *row);
-PyObject *dycl_bind_broadcast_tensors(dycl_call *call, const dycl_binding *row);
-
 PyObject *dycl_bind_pad_by_mode(dycl_call *call); /* words.c: input, pad, mode (a str), value */
-
-/* Movement (move.c): rows of the table in view.c. */
-PyObject *dycl_bind_contiguous(dycl_call *call, const dycl_binding *row);
-PyObject *dycl_bind_clone(dycl_call *call, const dycl_binding *row);
-PyObject *dycl_bind_repeat(dycl_call *call, const dycl_binding *row); /* op 1: tile */
-PyObject *dycl_bind_repeat_interleave(dycl_call *call, const dycl_binding *row);
-PyObject *dycl_bind_flip(dycl_call *call, const dycl_binding *row); /* extra: 2 the dimension is op */
-PyObject *dycl_bind_roll(dycl_call *call, const dycl_binding *row);
-PyObject *dycl_bind_cat(dycl_call *call, const dycl_binding *row);
-PyObject *dycl_bind_stack(dycl_call *call, const dycl_binding *row);
-PyObject *dycl_bind_stack_along(dycl_call *call, const dycl_binding *row); /* op: 1 hstack, 2 vstack, 3 dstack */
-PyObject *dycl_bind_pad(dycl_call *call, const dycl_binding *row);
-PyObject *dycl_bind_band(dycl_call *call, const dycl_binding *row); /* op: tril or triu */
 
 PyObject *dycl_bind_einsum(dycl_call *call, const dycl_binding *row); /* einsum.c: a row of the table in matmul.c */
 

@@ -1,0 +1,121 @@
+/* Integer tensors as indices: what their elements lie between. */
+#include "py/bind/index.h"
+
+static void scan_i64(const int64_t *data, int64_t count, int64_t stride, int64_t bounds[2]) {
+    for (int64_t i = 0; i < count; i++) {
+        int64_t x = data[i * stride];
+        if (x < bounds[0]) bounds[0] = x;
+        if (x > bounds[1]) bounds[1] = x;
+    }
+}
+
+static void scan_i32(const int32_t *data, int64_t count, int64_t stride, int64_t bounds[2]) {
+    for (int64_t i = 0; i < count; i++) {
+        int64_t x = data[i * stride];
+        if (x < bounds[0]) bounds[0] = x;
+        if (x > bounds[1]) bounds[1] = x;
+    }
+}
+
+static void scan(const dycl_value *v, const char *data, int dim, int64_t bounds[2]) {
+    size_t width = dycl_dtype_size((dycl_dtype)v->dtype);
+    if (dim < v->rank - 1) {
+        int64_t steps =
+            v->strides[dim] ? v->sizes[dim] : (v->sizes[dim] > 0); /* an expanded dimension repeats itself */
+        for (int64_t i = 0; i < steps; i++) scan(v, data + i * v->strides[dim] * (int64_t)width, dim + 1, bounds);
+        return;
+    }
+    int64_t count = v->rank ? v->sizes[dim] : 1, stride = v->rank ? v->strides[dim] : 1;
+    if (v->rank && stride == 0 && count) count = 1;
+    if (v->dtype == DYCL_I64)
+        scan_i64((const int64_t *)(const void *)data, count, stride, bounds);
+    else
+        scan_i32((const int32_t *)(const void *)data, count, stride, bounds);
+}
+
+#define MOST_SCANNED 65536 /* elements that are looked at, for a selection of them, instead of ending the segment */
+
+/* A feed, or a view of one, that has all elements of a value which is made of copies and selections: bounds are known
+ * without computing it. DYCL_NONE: there is none. */
+static uint32_t source_of(const dycl_graph *g, uint32_t value) {
+    for (;;) {
+        const dycl_value *root = &g->values[g->values[value].root];
+        if (root->kind == DYCL_VALUE_FEED) return value;
+        if (root->kind != DYCL_VALUE_NODE) return DYCL_NONE;
+        const dycl_node *node = &g->nodes[root->source];
+        int selects = node->op == DYCL_OP_gather || node->op == DYCL_OP_index_select;
+        if (!selects && node->op != DYCL_OP_contiguous) return DYCL_NONE;
+        value = dycl_node_operands(g, node)[0];
+        if (selects && dycl_value_numel(&g->values[value]) > MOST_SCANNED) return DYCL_NONE;
+    }
+}
+
+static void scan_feed(const dycl_region *region, uint32_t value, int64_t bounds[2]) {
+    const dycl_value *v = &region->recorder.graph.values[value];
+    const char *data = region->feeds[region->recorder.graph.values[v->root].source].data;
+    bounds[0] = INT64_MAX;
+    bounds[1] = INT64_MIN;
+    scan(v, data + v->offset * (int64_t)dycl_dtype_size((dycl_dtype)v->dtype), 0, bounds);
+}
+
+dycl_status dycl_region_index(dycl_region *region, PyObject *tensor, uint32_t *out_value, int64_t out_bounds[2]) {
+    dycl_recorder *r = &region->recorder;
+    dycl_status status = dycl_region_value(region, tensor, out_value);
+    if (status != DYCL_OK) return status;
+    const dycl_value *v = &r->graph.values[*out_value];
+    if (v->dtype != DYCL_I64 && v->dtype != DYCL_I32) return dycl_build_bail(r, DYCL_BAIL_dtype);
+    out_bounds[0] = INT64_MAX;
+    out_bounds[1] = INT64_MIN;
+    if (dycl_value_numel(v) == 0) return DYCL_OK;
+    if (dycl_recorder_bounded(r, *out_value) &&
+        (v->rank > 0 ||
+         r->ranges[*out_value][0] == r->ranges[*out_value][1])) { /* of one element the caller wants the value */
+        memcpy(out_bounds, r->ranges[*out_value], 2 * sizeof *out_bounds);
+        return DYCL_OK;
+    }
+    uint32_t source = source_of(&r->graph, *out_value);
+    if (source != DYCL_NONE) scan_feed(region, source, out_bounds);
+    if (source == DYCL_NONE || (v->rank == 0 && out_bounds[0] != out_bounds[1])) { /* has to be computed */
+        if (dycl_region_fetch(tensor, DYCL_BAIL_index) < 0) return DYCL_ERROR;
+        status = dycl_region_value(region, tensor, out_value);
+        if (status != DYCL_OK) return status;
+        if (r->graph.values[r->graph.values[*out_value].root].kind != DYCL_VALUE_FEED)
+            return dycl_build_bail(r, DYCL_BAIL_index);
+        scan_feed(region, *out_value, out_bounds);
+    }
+    dycl_recorder_bound(r, *out_value, out_bounds[0],
+                        out_bounds[1]); /* nobody writes to a feed before the segment has run */
+    return DYCL_OK;
+}
+
+dycl_status dycl_index_values(dycl_call *call, int count, PyObject *const *tensors, int most_rounds, uint32_t *values,
+                              int64_t (*bounds)[2]) {
+    uint64_t epoch;
+    int rounds = 0;
+    do {
+        epoch = call->region->epoch;
+        for (int i = 0; i < count; i++) {
+            dycl_status status =
+                tensors[i] ? dycl_region_index(call->region, tensors[i], &values[i], bounds[i]) : DYCL_OK;
+            if (status != DYCL_OK) return status;
+        }
+    } while (epoch != call->region->epoch && rounds++ < most_rounds);
+    return epoch == call->region->epoch ? DYCL_OK : dycl_build_bail(&call->region->recorder, DYCL_BAIL_index);
+}
+
+dycl_status dycl_index_from_start(dycl_call *call, uint32_t index, const int64_t bounds[2], int64_t size,
+                                  uint32_t *out) {
+    dycl_recorder *r = &call->region->recorder;
+    dycl_status status;
+    *out = index;
+    if (bounds[0] > bounds[1] || (bounds[0] >= 0 && bounds[1] < size)) return DYCL_OK;
+    if (bounds[0] < -size || bounds[1] >= size) return dycl_build_bail(r, DYCL_BAIL_index);
+    dycl_operand zero[2] = {dycl_operand_of(index), dycl_operand_i64(0)},
+                 back[2] = {dycl_operand_of(index), dycl_operand_i64(size)}, sides[3];
+    for (int i = 0; i < 3; i++) sides[i] = dycl_operand_of(index);
+    DYCL_TRY(dycl_build_ew(r, DYCL_OP_lt, DYCL_PROMOTE_COMMON, 2, zero, &sides[0].value));
+    DYCL_TRY(dycl_build_ew(r, DYCL_OP_add, DYCL_PROMOTE_COMMON, 2, back, &sides[1].value));
+    DYCL_TRY(dycl_build_where(r, &sides[0], &sides[1], &sides[2], out));
+fail:
+    return status;
+}
