@@ -14,7 +14,7 @@ typedef struct {
     int64_t row_bytes;
 } operand;
 
-static dycl_status new_location(dycl_lower *l, dycl_tile_location at, int *out) {
+dycl_status dycl_lower_location(dycl_lower *l, dycl_tile_location at, int *out) {
     if (l->program.location_count == DYCL_TILE_LOCATIONS) return dycl_error_set("tile block with too many locations");
     l->locations[l->program.location_count] = at;
     *out = l->program.location_count++;
@@ -42,7 +42,7 @@ static dycl_status take_register(dycl_lower *l, int class, int *out) {
     int number = l->register_count[class]++;
     dycl_tile_location at = {.at = DYCL_AT_REGISTER, .offset = class ? -1 - number : number};
     *out = number;
-    return new_location(l, at, &l->register_location[class][number]);
+    return dycl_lower_location(l, at, &l->register_location[class][number]);
 }
 
 static void free_register(dycl_lower *l, int class, int number) {
@@ -52,66 +52,6 @@ static void free_register(dycl_lower *l, int class, int number) {
 /* A second location on a register, with the row pitch of its element size. */
 static int64_t pitch(const dycl_lower *l, int class, dycl_dtype dtype) {
     return (int64_t)dycl_dtype_size(dtype) * (class == FULL_CLASS ? l->program.columns : 1);
-}
-
-static void classify(dycl_lower *l, dycl_lower_memory *m) {
-    const dycl_tile_program *p = &l->program;
-    int moves = 0;
-    for (int d = 0; d < p->outer; d++) moves |= m->strides[d] != 0;
-    m->linear = p->outer <= 1;
-    int64_t element = (int64_t)dycl_dtype_size(m->dtype);
-    int full = m->column_stride != 0;
-    if (m->store)
-        m->kind = full ? DYCL_KIND_FULL : DYCL_KIND_ROW;
-    else if (!moves && p->rows > 1)
-        m->kind = full ? DYCL_KIND_COLUMN : DYCL_KIND_ONE;
-    else if (!full)
-        m->kind = moves ? DYCL_KIND_ROW : DYCL_KIND_ONE;
-    else
-        m->kind = DYCL_KIND_FULL;
-    if (m->kind == DYCL_KIND_COLUMN || m->kind == DYCL_KIND_ONE) m->linear = 1;
-    int64_t row_stride = p->outer == 1 ? m->strides[0] : 0;
-    /* several outer dimensions, yet one stride between rows */
-    if (!m->linear && p->outer > 1) {
-        int chain = 1;
-        for (int d = 0; d + 1 < p->outer; d++) chain &= m->strides[d] == m->strides[d + 1] * p->outer_sizes[d + 1];
-        if (chain) {
-            m->linear = 1;
-            row_stride = m->strides[p->outer - 1];
-        }
-    }
-    int many = p->tile_rows > 1;
-    switch (m->kind) {
-    case DYCL_KIND_FULL:
-        m->direct = (m->column_stride == 1 || p->tile_columns == 1) && (m->linear || !many);
-        m->dense = !many || row_stride == p->columns;
-        break;
-    case DYCL_KIND_ROW:
-        m->direct = !many || (m->linear && row_stride == 1);
-        m->dense = 1;
-        break;
-    case DYCL_KIND_COLUMN: m->direct = m->column_stride == 1; break;
-    default: m->direct = 1;
-    }
-    if (p->tile_columns == 1 && many && m->kind == DYCL_KIND_FULL) {
-        m->direct = m->linear && row_stride == 1;
-        m->dense = 1;
-    }
-    m->row_bytes = row_stride * element;
-}
-
-static dycl_status place_memory(dycl_lower *l, dycl_lower_memory *m) {
-    const dycl_tile_program *p = &l->program;
-    int64_t element = (int64_t)dycl_dtype_size(m->dtype);
-    dycl_tile_location at = {.ref = m->ref};
-    at.row_bytes = m->kind == DYCL_KIND_COLUMN || m->kind == DYCL_KIND_ONE ? 0 : m->row_bytes;
-    at.column_bytes = m->column_stride * element;
-    if (m->kind == DYCL_KIND_ONE || (m->kind == DYCL_KIND_COLUMN && p->column_tiles == 1))
-        at.at = DYCL_AT_ONE;
-    else
-        at.at = m->linear ? DYCL_AT_LINEAR : DYCL_AT_ODOMETER;
-    for (int d = 0; d < p->outer; d++) at.strides[d] = m->strides[d] * element;
-    return new_location(l, at, &m->location);
 }
 
 static dycl_status load(dycl_lower *l, dycl_lower_memory *m) {
@@ -176,7 +116,7 @@ static dycl_status spread(dycl_lower *l, operand *o, int class, int *out_registe
         dycl_tile_location at = l->locations[o->location];
         int location = 0;
         at.row_bytes = o->row_bytes;
-        status = new_location(l, at, &location);
+        status = dycl_lower_location(l, at, &location);
         i->a = (uint8_t)location;
     }
     o->location = i->dst;
@@ -337,8 +277,8 @@ static dycl_status constant(dycl_lower *l, dycl_dtype dtype, double value, int *
         c->f32 = (float)value;
     else
         c->f64 = value;
-    return new_location(l, (dycl_tile_location){.at = DYCL_AT_ONE, .constant = 1, .ref = {0, 0, l->constant_count++}},
-                        out_location);
+    return dycl_lower_location(
+        l, (dycl_tile_location){.at = DYCL_AT_ONE, .constant = 1, .ref = {0, 0, l->constant_count++}}, out_location);
 }
 
 static dycl_status divide(dycl_lower *l, int dst, int a, dycl_dtype dtype, double by) {
@@ -399,10 +339,10 @@ dycl_status dycl_lower_instructions(dycl_lower *l) {
     const dycl_graph *g = &l->b->program->graph;
     dycl_status status;
     int missing = 0;
-    DYCL_TRY(new_location(l, (dycl_tile_location){.at = DYCL_AT_NONE}, &missing));
+    DYCL_TRY(dycl_lower_location(l, (dycl_tile_location){.at = DYCL_AT_NONE}, &missing));
     for (int i = 0; i < l->memory_count; i++) {
-        classify(l, &l->memory[i]);
-        DYCL_TRY(place_memory(l, &l->memory[i]));
+        dycl_lower_classify(l, &l->memory[i]);
+        DYCL_TRY(dycl_lower_place(l, &l->memory[i]));
     }
     for (int index = 0; index < l->node_count; index++) {
         dycl_lower_node *entry = &l->nodes[index];

@@ -61,6 +61,12 @@ typedef struct dycl_lower {
 #define FULL_CLASS 0
 #define ROW_CLASS  1
 
+/* shape.c */
+dycl_status dycl_lower_shape(dycl_lower *l); /* rows, columns and tiles; memory may be copied for it */
+void dycl_lower_classify(dycl_lower *l, dycl_lower_memory *m);
+dycl_status dycl_lower_place(dycl_lower *l, dycl_lower_memory *m); /* its location */
+dycl_status dycl_lower_location(dycl_lower *l, dycl_tile_location at, int *out);
+
 dycl_status dycl_lower_instructions(dycl_lower *l); /* lower.c; the following are parts of it (lower_finish.c) */
 double dycl_lower_cost(dycl_op op, dycl_dtype dtype);
 void dycl_lower_offer_sharing(dycl_lower *l, int index);
