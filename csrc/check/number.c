@@ -89,8 +89,7 @@ static double clamp(double x, double low, double high) {
     return isnan(low) || isnan(high) ? NAN : fmin(fmax(x, low), high);
 }
 
-static double at_point(dycl_ew op, const double *x) {
-    double a = x[0], b = x[1], c = x[2];
+static double of_one(dycl_ew op, double a) {
     switch (op) {
     case DYCL_EW_copy: return a;
     case DYCL_EW_neg: return -a;
@@ -132,6 +131,12 @@ static double at_point(dycl_ew op, const double *x) {
     case DYCL_EW_isinf: return isinf(a) != 0;
     case DYCL_EW_isfinite: return isfinite(a);
     case DYCL_EW_logical_not: return a == 0;
+    default: return NAN; /* integers' only */
+    }
+}
+
+static double of_two(dycl_ew op, double a, double b) {
+    switch (op) {
     case DYCL_EW_add: return a + b;
     case DYCL_EW_sub: return a - b;
     case DYCL_EW_mul: return a * b;
@@ -159,6 +164,16 @@ static double at_point(dycl_ew op, const double *x) {
     case DYCL_EW_elu: return a > 0 ? a : b * expm1(a);
     case DYCL_EW_relu_grad: return b <= 0 ? 0 : a;
     case DYCL_EW_copysign: return copysign(a, b);
+    case DYCL_EW_gelu_mul: return gelu(a) * b;
+    case DYCL_EW_silu_mul: return a * sigmoid(a) * b;
+    case DYCL_EW_add_gelu: return gelu(a + b);
+    case DYCL_EW_add_relu: return larger(a + b, 0);
+    default: return NAN; /* integers' only */
+    }
+}
+
+static double of_three(dycl_ew op, double a, double b, double c) {
+    switch (op) {
     case DYCL_EW_lerp: return fabs(c) < 0.5 ? a + c * (b - a) : b - (b - a) * (1 - c);
     case DYCL_EW_clamp: return clamp(a, b, c);
     case DYCL_EW_softplus: return softplus(a, b, c);
@@ -169,11 +184,15 @@ static double at_point(dycl_ew op, const double *x) {
     case DYCL_EW_sub_mul: return (a - b) * c;
     case DYCL_EW_mul_mul: return a * b * c;
     case DYCL_EW_add_add: return a + b + c;
-    case DYCL_EW_gelu_mul: return gelu(a) * b;
-    case DYCL_EW_silu_mul: return a * sigmoid(a) * b;
-    case DYCL_EW_add_gelu: return gelu(a + b);
-    case DYCL_EW_add_relu: return larger(a + b, 0);
     default: return NAN; /* integers' only */
+    }
+}
+
+static double at_point(dycl_ew op, const double *x) {
+    switch (dycl_ew_arity(op)) {
+    case 1: return of_one(op, x[0]);
+    case 2: return of_two(op, x[0], x[1]);
+    default: return of_three(op, x[0], x[1], x[2]);
     }
 }
 

@@ -120,3 +120,14 @@ def test_lines_fit():
     long = [f"{path}:{i}" for folder in (ROOT, ROOT.parent / "tests") for path in folder.rglob("*.[ch]")
             for i, line in enumerate(path.read_text().splitlines(), 1) if len(line) > 120]
     assert not long
+
+
+FUNCTION = re.compile(r"^[A-Za-z_][^;={}]*\) \{\n.*?^\}$", re.MULTILINE | re.DOTALL)
+
+
+def test_functions_are_short():
+    """At most 80 lines: one that is longer does more than one thing."""
+    found = [(path, m) for path in ROOT.rglob("*.[ch]") for m in FUNCTION.finditer(path.read_text())]
+    assert len(found) > 2000
+    long = [f"{path.relative_to(ROOT)}: {m.group().splitlines()[0]}" for path, m in found if m.group().count("\n") >= 80]
+    assert not long
