@@ -30,20 +30,20 @@ static void look(void) {
     PyErr_Restore(type, value, traceback);
 }
 
-static PyObject *door_set_events(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+static PyObject *hook_set_events(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     PyObject *result = original_set_events(self, args, count);
     look();
     return result;
 }
 
-static PyObject *door_set_local_events(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+static PyObject *hook_set_local_events(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     if (count && !(PyLong_CheckExact(args[count - 1]) && PyObject_Not(args[count - 1]))) local = dycl_monitored = 1;
     return original_set_local_events(self, args, count);
 }
 
-static dycl_function_of_array watch(PyObject *monitoring, const char *name, dycl_function_of_array door) {
+static dycl_function_of_array watch(PyObject *monitoring, const char *name, dycl_function_of_array hook) {
     PyObject *function = PyObject_GetAttrString(monitoring, name);
-    PyCFunction original = dycl_wrap_builtin(function, METH_FASTCALL, DYCL_AS_FUNCTION(door));
+    PyCFunction original = dycl_wrap_builtin(function, METH_FASTCALL, DYCL_AS_FUNCTION(hook));
     Py_XDECREF(function);
     return (dycl_function_of_array)(void (*)(void))original;
 }
@@ -54,8 +54,8 @@ void dycl_trace_setup(void) {
     if (!monitoring) return;
     get_events = PyObject_GetAttrString(monitoring, "get_events");
     PyObject *get_tool = PyObject_GetAttrString(monitoring, "get_tool");
-    original_set_events = watch(monitoring, "set_events", door_set_events);
-    original_set_local_events = watch(monitoring, "set_local_events", door_set_local_events);
+    original_set_events = watch(monitoring, "set_events", hook_set_events);
+    original_set_local_events = watch(monitoring, "set_local_events", hook_set_local_events);
     PyErr_Clear();
     int found = get_events && get_tool && original_set_events && original_set_local_events;
     for (int tool = 0; found && tool < TOOLS; tool++) { /* one that is there already may listen to some code */

@@ -1,6 +1,6 @@
 /* Calls that need gradients run in torch. This is the one place that decides it:
  *
- *   at the door   an argument, or the module's first parameter, requires them: no region;
+ *   at entry      an argument, or the module's first parameter, requires them: no region;
  *   inside        an operator meets a tensor that requires them (of a function's closure, of a module that is frozen in
  * part): the region steps aside, and the rest of the call runs in torch as it would have; from then on  where such a
  * call had recorded next to nothing, the site's calls run in torch as a whole while gradients are enabled, and regions
@@ -15,7 +15,7 @@
 
 typedef enum {
     DYCL_GRADIENT_NONE,
-    DYCL_GRADIENT_OF_PARAMETERS /* of nothing else at the door */,
+    DYCL_GRADIENT_OF_PARAMETERS /* of nothing else at entry */,
     DYCL_GRADIENT_WANTED
 } dycl_gradient_need;
 

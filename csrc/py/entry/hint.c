@@ -16,7 +16,7 @@ static PyObject *key, *grad_fn_name, *metadata_name; /* owned: interned */
 static PyCFunctionWithKeywords original_backward;
 static int differentiates; /* a backward pass ran: this program uses gradients */
 
-static PyObject *door_backward(PyObject *self, PyObject *args, PyObject *kwargs) {
+static PyObject *hook_backward(PyObject *self, PyObject *args, PyObject *kwargs) {
     differentiates = 1;
     return original_backward(self, args, kwargs);
 }
@@ -144,7 +144,7 @@ int dycl_hint_setup(void) {
     PyObject *engine = variable ? PyObject_GetAttrString(variable, "_execution_engine") : NULL;
     PyObject *function = engine ? PyObject_GetAttrString(engine, "run_backward") : NULL;
     original_backward =
-        DYCL_AS_KEYWORDS(dycl_wrap_builtin(function, METH_VARARGS | METH_KEYWORDS, DYCL_AS_FUNCTION(door_backward)));
+        DYCL_AS_KEYWORDS(dycl_wrap_builtin(function, METH_VARARGS | METH_KEYWORDS, DYCL_AS_FUNCTION(hook_backward)));
     Py_XDECREF(autograd);
     Py_XDECREF(variable);
     Py_XDECREF(engine);

@@ -4,7 +4,7 @@
 #include "py/region/region.h"
 #include "py/site/site.h"
 
-static int door_arguments(PyObject *const *args, Py_ssize_t count, PyObject *kwnames, PyObject **out_function,
+static int hook_arguments(PyObject *const *args, Py_ssize_t count, PyObject *kwnames, PyObject **out_function,
                           PyObject **out_args, PyObject **out_kwargs) {
     if (count < 2 || count > 4) {
         PyErr_SetString(PyExc_TypeError, "expected (func, types, args=(), kwargs=None)");
@@ -26,7 +26,7 @@ static int door_arguments(PyObject *const *args, Py_ssize_t count, PyObject *kwn
 static PyObject *torch_function(PyObject *cls, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     PyObject *function, *call_args, *kwargs;
     (void)cls;
-    if (door_arguments(args, count, kwnames, &function, &call_args, &kwargs) < 0) return NULL;
+    if (hook_arguments(args, count, kwnames, &function, &call_args, &kwargs) < 0) return NULL;
     PyObject *tuple = call_args ? PySequence_Tuple(call_args) : PyTuple_New(0);
     PyObject *result = tuple ? dycl_mode_handle(function, tuple, kwargs) : NULL;
     Py_XDECREF(tuple);
@@ -94,7 +94,7 @@ static PyObject *rank_of(PyObject *function, PyObject *args) {
 static PyObject *torch_dispatch(PyObject *cls, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     PyObject *function, *call_args, *kwargs, *result = NULL;
     (void)cls;
-    if (door_arguments(args, count, kwnames, &function, &call_args, &kwargs) < 0) return NULL;
+    if (hook_arguments(args, count, kwnames, &function, &call_args, &kwargs) < 0) return NULL;
     PyObject *rank = rank_of(function, call_args);
     if (rank || PyErr_Occurred()) return rank;
     dycl_region *region = dycl_region_current;
@@ -123,7 +123,7 @@ static PyMethodDef methods[] = {
     {0},
 };
 
-int dycl_doors_install(PyTypeObject *lazy) {
+int dycl_hooks_install(PyTypeObject *lazy) {
     for (PyMethodDef *def = methods; def->ml_name; def++) {
         PyObject *method = PyDescr_NewClassMethod(lazy, def);
         int failed = !method || PyObject_SetAttrString((PyObject *)lazy, def->ml_name, method) < 0;

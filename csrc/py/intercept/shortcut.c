@@ -240,17 +240,17 @@ static int body_runs(PyObject *const *args, Py_ssize_t count) {
     return kind != ASKED_NEVER && only_ours(args, count, &lazy) && (lazy || kind == ASKED_ALWAYS);
 }
 
-static PyObject *door_has_unary(PyObject *self, PyObject *o) {
+static PyObject *hook_has_unary(PyObject *self, PyObject *o) {
     if (dycl_region_current && body_runs(&o, 1)) Py_RETURN_FALSE;
     return original_has_unary(self, o);
 }
 
-static PyObject *door_has_variadic(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+static PyObject *hook_has_variadic(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     if (dycl_region_current && body_runs(args, count)) Py_RETURN_FALSE;
     return original_has_variadic(self, args, count);
 }
 
-static PyObject *door_has(PyObject *self, PyObject *o) {
+static PyObject *hook_has(PyObject *self, PyObject *o) {
     int is_list = PyList_CheckExact(o);
     if (dycl_region_current && (is_list || PyTuple_CheckExact(o)) &&
         body_runs(PySequence_Fast_ITEMS(o), PySequence_Fast_GET_SIZE(o)))
@@ -343,10 +343,10 @@ static int add_all_bodies(void) {
 
 void dycl_shortcut_setup(void) {
     if (add_all_bodies() == 0 && !PyErr_Occurred()) {
-        original_has = dycl_wrap_function("_has_torch_function", METH_O, door_has);
-        original_has_unary = dycl_wrap_function("_has_torch_function_unary", METH_O, door_has_unary);
+        original_has = dycl_wrap_function("_has_torch_function", METH_O, hook_has);
+        original_has_unary = dycl_wrap_function("_has_torch_function_unary", METH_O, hook_has_unary);
         original_has_variadic = (dycl_function_of_array)(void (*)(void))dycl_wrap_function(
-            "_has_torch_function_variadic", METH_FASTCALL, (PyCFunction)(void (*)(void))door_has_variadic);
+            "_has_torch_function_variadic", METH_FASTCALL, (PyCFunction)(void (*)(void))hook_has_variadic);
     }
     PyErr_Clear(); /* another torch: those functions are recorded as a whole */
 }

@@ -346,7 +346,7 @@ int dycl_slots_install(PyTypeObject *lazy) {
         if (!descriptor || PyDict_SetItemString(lazy->tp_dict, def->name, descriptor) < 0) return -1;
         Py_DECREF(descriptor);
     }
-    if (dycl_doors_install(lazy) < 0 || dycl_asked_setup() < 0) return -1;
+    if (dycl_hooks_install(lazy) < 0 || dycl_asked_setup() < 0) return -1;
     PyNumberMethods *n = lazy->tp_as_number;
 #define X(name, slot, method, generic) n->slot = slot_##name;
     BINARY_SLOTS(X)

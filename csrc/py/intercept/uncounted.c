@@ -17,35 +17,35 @@ static int make_postponed(void) {
     return region && region->postponed && !dycl_constant_looks() ? dycl_region_flush(region, DYCL_BAIL_alias) : 0;
 }
 
-static int open_door(PyObject *self, int for_good) {
+static int let_out(PyObject *self, int for_good) {
     if (make_postponed() < 0) return -1;
     dycl_constant_expose(self, for_good);
     return 0;
 }
 
-static PyObject *door_data(PyObject *self, void *closure) {
-    if (open_door(self, 0) < 0) return NULL;
+static PyObject *hook_data(PyObject *self, void *closure) {
+    if (let_out(self, 0) < 0) return NULL;
     return original_data(self, closure);
 }
 
 /* a.data = b: b's memory under a's version. */
-static int door_set_data(PyObject *self, PyObject *value, void *closure) {
-    if (value && PyObject_TypeCheck(value, dycl_py.tensor_type) && open_door(value, 0) < 0) return -1;
+static int hook_set_data(PyObject *self, PyObject *value, void *closure) {
+    if (value && PyObject_TypeCheck(value, dycl_py.tensor_type) && let_out(value, 0) < 0) return -1;
     return original_set_data(self, value, closure);
 }
 
-static PyObject *door_untyped_storage(PyObject *self, PyObject *unused) {
-    if (open_door(self, 0) < 0) return NULL;
+static PyObject *hook_untyped_storage(PyObject *self, PyObject *unused) {
+    if (let_out(self, 0) < 0) return NULL;
     return original_untyped_storage(self, unused);
 }
 
-static PyObject *door_data_ptr(PyObject *self, PyObject *unused) { /* a raw pointer may live for ever */
-    if (open_door(self, 1) < 0) return NULL;
+static PyObject *hook_data_ptr(PyObject *self, PyObject *unused) { /* a raw pointer may live for ever */
+    if (let_out(self, 1) < 0) return NULL;
     return original_data_ptr(self, unused);
 }
 
-static PyObject *door_numpy(PyObject *self, PyObject *args, PyObject *kwargs) {
-    if (open_door(self, 1) < 0) return NULL;
+static PyObject *hook_numpy(PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (let_out(self, 1) < 0) return NULL;
     return original_numpy(self, args, kwargs);
 }
 
@@ -56,18 +56,18 @@ static PyCFunctionWithKeywords original_map, original_map2, original_fused[5];
 
 /* These call a function of the program for each element, which may do anything meanwhile: what they write is no
  * constant for a while. */
-static PyObject *door_apply(PyObject *self, PyObject *function) {
-    if (open_door(self, 0) < 0) return NULL;
+static PyObject *hook_apply(PyObject *self, PyObject *function) {
+    if (let_out(self, 0) < 0) return NULL;
     return original_apply(self, function);
 }
 
-static PyObject *door_map(PyObject *self, PyObject *args, PyObject *kwargs) {
-    if (open_door(self, 0) < 0) return NULL;
+static PyObject *hook_map(PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (let_out(self, 0) < 0) return NULL;
     return original_map(self, args, kwargs);
 }
 
-static PyObject *door_map2(PyObject *self, PyObject *args, PyObject *kwargs) {
-    if (open_door(self, 0) < 0) return NULL;
+static PyObject *hook_map2(PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (let_out(self, 0) < 0) return NULL;
     return original_map2(self, args, kwargs);
 }
 
@@ -86,32 +86,32 @@ static PyObject *fused(PyCFunctionWithKeywords original, PyObject *self, PyObjec
     return result;
 }
 
-#define FUSED_DOOR(n)                                                                                                  \
-    static PyObject *door_fused##n(PyObject *self, PyObject *args, PyObject *kwargs) {                                 \
+#define FUSED_HOOK(n)                                                                                                  \
+    static PyObject *hook_fused##n(PyObject *self, PyObject *args, PyObject *kwargs) {                                 \
         return fused(original_fused[n], self, args, kwargs);                                                           \
     }
-FUSED_DOOR(0)
-FUSED_DOOR(1)
-FUSED_DOOR(2)
-FUSED_DOOR(3)
-FUSED_DOOR(4)
+FUSED_HOOK(0)
+FUSED_HOOK(1)
+FUSED_HOOK(2)
+FUSED_HOOK(3)
+FUSED_HOOK(4)
 
 static void watch_writers(void) {
     static const struct {
         const char *name;
-        PyCFunctionWithKeywords door;
-    } functions[5] = {{"_VariableFunctions._fused_adam_", door_fused0},
-                      {"_VariableFunctions._fused_adamw_", door_fused1},
-                      {"_VariableFunctions._fused_sgd_", door_fused2},
-                      {"_VariableFunctions._fused_adagrad_", door_fused3},
-                      {"_VariableFunctions._amp_foreach_non_finite_check_and_unscale_", door_fused4}};
+        PyCFunctionWithKeywords hook;
+    } functions[5] = {{"_VariableFunctions._fused_adam_", hook_fused0},
+                      {"_VariableFunctions._fused_adamw_", hook_fused1},
+                      {"_VariableFunctions._fused_sgd_", hook_fused2},
+                      {"_VariableFunctions._fused_adagrad_", hook_fused3},
+                      {"_VariableFunctions._amp_foreach_non_finite_check_and_unscale_", hook_fused4}};
     int keywords = METH_VARARGS | METH_KEYWORDS;
     for (int i = 0; i < 5; i++)
         original_fused[i] = DYCL_AS_KEYWORDS(
-            dycl_wrap_function(functions[i].name, METH_STATIC | keywords, DYCL_AS_FUNCTION(functions[i].door)));
-    original_apply = dycl_wrap_method("apply_", METH_O, door_apply);
-    original_map = DYCL_AS_KEYWORDS(dycl_wrap_method("map_", keywords, DYCL_AS_FUNCTION(door_map)));
-    original_map2 = DYCL_AS_KEYWORDS(dycl_wrap_method("map2_", keywords, DYCL_AS_FUNCTION(door_map2)));
+            dycl_wrap_function(functions[i].name, METH_STATIC | keywords, DYCL_AS_FUNCTION(functions[i].hook)));
+    original_apply = dycl_wrap_method("apply_", METH_O, hook_apply);
+    original_map = DYCL_AS_KEYWORDS(dycl_wrap_method("map_", keywords, DYCL_AS_FUNCTION(hook_map)));
+    original_map2 = DYCL_AS_KEYWORDS(dycl_wrap_method("map2_", keywords, DYCL_AS_FUNCTION(hook_map2)));
 }
 
 /* ---- Our weak references are nobody's business: torch.utils.swap_tensors refuses tensors that have any */
@@ -168,11 +168,11 @@ int dycl_uncounted_watch(void) {
     original_untyped_storage = storage->ml_meth;
     original_numpy = (PyCFunctionWithKeywords)(void (*)(void))numpy->ml_meth;
     original_set_data = data_def->set;
-    data_def->get = door_data;
-    data_def->set = door_set_data;
-    pointer->ml_meth = door_data_ptr;
-    storage->ml_meth = door_untyped_storage;
-    numpy->ml_meth = (PyCFunction)(void (*)(void))door_numpy;
+    data_def->get = hook_data;
+    data_def->set = hook_set_data;
+    pointer->ml_meth = hook_data_ptr;
+    storage->ml_meth = hook_untyped_storage;
+    numpy->ml_meth = (PyCFunction)(void (*)(void))hook_numpy;
     watch_writers();
     hide_references();
     return 0;

@@ -11,7 +11,7 @@
 
 static PyCFunctionWithKeywords original_set;
 
-static PyObject *door_set(PyObject *self, PyObject *args, PyObject *kwargs) {
+static PyObject *hook_set(PyObject *self, PyObject *args, PyObject *kwargs) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++)
         dycl_constant_expose(PyTuple_GET_ITEM(args, i), 0); /* one memory under two versions */
     dycl_region *region = dycl_region_current;
@@ -47,12 +47,12 @@ static PyObject *construct(PyObject *cls, PyObject *args, PyObject *kwargs) {
     return PyType_Type.tp_call(cls, args, kwargs); /* a metaclass of the program's own */
 }
 
-static PyObject *door_as_subclass(PyObject *self, PyObject *args, PyObject *kwargs) {
+static PyObject *hook_as_subclass(PyObject *self, PyObject *args, PyObject *kwargs) {
     if (dycl_is_lazy(self) && dycl_fallback_prepare(NULL, &self, 1, "as_subclass", DYCL_BAIL_subclass) < 0) return NULL;
     return original_as_subclass(self, args, kwargs);
 }
 
-static PyObject *door_make_subclass(PyObject *self, PyObject *args, PyObject *kwargs) {
+static PyObject *hook_make_subclass(PyObject *self, PyObject *args, PyObject *kwargs) {
     return make_arguments_plain(args, kwargs, "_make_subclass") < 0 ? NULL : original_make_subclass(self, args, kwargs);
 }
 
@@ -70,7 +70,7 @@ static void watch_metaclass(int at, PyTypeObject *cls) {
 
 static PyCFunctionWithKeywords original_apply;
 
-static PyObject *door_apply(PyObject *cls, PyObject *args, PyObject *kwargs) {
+static PyObject *hook_apply(PyObject *cls, PyObject *args, PyObject *kwargs) {
     dycl_region *region = dycl_region_current;
     if (!region || !dycl_abi_grad_enabled()) return original_apply(cls, args, kwargs);
     if (make_arguments_plain(args, kwargs, "apply") < 0 || dycl_region_flush(region, DYCL_BAIL_grad) < 0) return NULL;
@@ -87,29 +87,29 @@ static PyObject *door_apply(PyObject *cls, PyObject *args, PyObject *kwargs) {
 static PyCFunction original_set_eval_frame;
 static dycl_function_with_names original_trace[4];
 
-static PyObject *door_set_eval_frame(PyObject *self, PyObject *callback) {
+static PyObject *hook_set_eval_frame(PyObject *self, PyObject *callback) {
     if (dycl_region_current && callback != Py_None && callback != Py_False &&
         dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0)
         return NULL;
     return original_set_eval_frame(self, callback);
 }
 
-#define TRACE_DOOR(n)                                                                                                  \
-    static PyObject *door_trace##n(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {       \
+#define TRACE_HOOK(n)                                                                                                  \
+    static PyObject *hook_trace##n(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {       \
         if (dycl_region_current && dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0) return NULL;       \
         return original_trace[n](self, args, count, kwnames);                                                          \
     }
-TRACE_DOOR(0)
-TRACE_DOOR(1)
-TRACE_DOOR(2)
-TRACE_DOOR(3)
+TRACE_HOOK(0)
+TRACE_HOOK(1)
+TRACE_HOOK(2)
+TRACE_HOOK(3)
 
 /* ---- nn.TransformerEncoder: with a padding mask and without gradients, torch takes a way through nested tensors that
  * answers zeros for what is padded, but only where no torch function mode is active. It asks this function first. */
 
 static PyCFunctionWithKeywords original_left_aligned;
 
-static PyObject *door_left_aligned(PyObject *self, PyObject *args, PyObject *kwargs) {
+static PyObject *hook_left_aligned(PyObject *self, PyObject *args, PyObject *kwargs) {
     if (dycl_region_current && dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0) return NULL;
     return original_left_aligned(self, args, kwargs);
 }
@@ -132,11 +132,11 @@ static int note_export(PyObject *args) {
     return 0;
 }
 
-static PyObject *door_dlpack(PyObject *self, PyObject *args, PyObject *kwargs) {
+static PyObject *hook_dlpack(PyObject *self, PyObject *args, PyObject *kwargs) {
     return note_export(args) < 0 ? NULL : original_dlpack(self, args, kwargs);
 }
 
-static PyObject *door_dlpack_versioned(PyObject *self, PyObject *args, PyObject *kwargs) {
+static PyObject *hook_dlpack_versioned(PyObject *self, PyObject *args, PyObject *kwargs) {
     return note_export(args) < 0 ? NULL : original_dlpack_versioned(self, args, kwargs);
 }
 
@@ -144,7 +144,7 @@ static PyObject *door_dlpack_versioned(PyObject *self, PyObject *args, PyObject 
 
 static PyCFunction original_default_dtype;
 
-static PyObject *door_default_dtype(PyObject *self, PyObject *dtype) {
+static PyObject *hook_default_dtype(PyObject *self, PyObject *dtype) {
     if (dycl_region_current && dycl_region_flush(dycl_region_current, DYCL_BAIL_mode) < 0) return NULL;
     PyObject *result = original_default_dtype(self, dtype);
     if (result && dycl_region_current) {
@@ -164,7 +164,7 @@ static int missing(const char *name) {
 
 static dycl_function_with_names original_inference;
 
-static PyObject *door_inference(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+static PyObject *hook_inference(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     dycl_region *region = dycl_region_current;
     if (region && !region->flushing && !dycl_abi_grad_enabled() && dycl_region_enable_gradients(region) < 0)
         return NULL;
@@ -177,45 +177,45 @@ int dycl_watch_setup(void) {
     watch_metaclass(1, dycl_py.parameter_type);
     watch_metaclass(2, dycl_py.buffer_type);
     original_as_subclass =
-        DYCL_AS_KEYWORDS(dycl_wrap_method("as_subclass", keywords, DYCL_AS_FUNCTION(door_as_subclass)));
+        DYCL_AS_KEYWORDS(dycl_wrap_method("as_subclass", keywords, DYCL_AS_FUNCTION(hook_as_subclass)));
     if (!original_as_subclass) return missing("Tensor.as_subclass");
     original_make_subclass = DYCL_AS_KEYWORDS(
-        dycl_wrap_method("_make_subclass", keywords | METH_STATIC, DYCL_AS_FUNCTION(door_make_subclass)));
+        dycl_wrap_method("_make_subclass", keywords | METH_STATIC, DYCL_AS_FUNCTION(hook_make_subclass)));
     if (!original_make_subclass) return missing("Tensor._make_subclass");
-    original_set = DYCL_AS_KEYWORDS(dycl_wrap_method("set_", keywords, DYCL_AS_FUNCTION(door_set)));
+    original_set = DYCL_AS_KEYWORDS(dycl_wrap_method("set_", keywords, DYCL_AS_FUNCTION(hook_set)));
     if (!original_set) return missing("Tensor.set_");
     original_apply = DYCL_AS_KEYWORDS(
-        dycl_wrap_function("_FunctionBase.apply", METH_CLASS | keywords, DYCL_AS_FUNCTION(door_apply)));
+        dycl_wrap_function("_FunctionBase.apply", METH_CLASS | keywords, DYCL_AS_FUNCTION(hook_apply)));
     if (!original_apply)
         original_apply = DYCL_AS_KEYWORDS(
-            dycl_wrap_function("_FunctionBase.apply", METH_CLASS | METH_VARARGS, DYCL_AS_FUNCTION(door_apply)));
+            dycl_wrap_function("_FunctionBase.apply", METH_CLASS | METH_VARARGS, DYCL_AS_FUNCTION(hook_apply)));
     if (!original_apply) return missing("torch._C._FunctionBase.apply");
-    original_set_eval_frame = dycl_wrap_function("_dynamo.eval_frame.set_eval_frame", METH_O, door_set_eval_frame);
+    original_set_eval_frame = dycl_wrap_function("_dynamo.eval_frame.set_eval_frame", METH_O, hook_set_eval_frame);
     if (!original_set_eval_frame) return missing("torch._C._dynamo.eval_frame.set_eval_frame");
     static const struct {
         const char *name;
-        dycl_function_with_names door;
-    } traces[4] = {{"_create_function_from_trace", door_trace0},
-                   {"_create_function_from_trace_with_dict", door_trace1},
-                   {"ScriptModule._create_method_from_trace", door_trace2},
-                   {"ScriptModule._create_method_from_trace_with_dict", door_trace3}};
+        dycl_function_with_names hook;
+    } traces[4] = {{"_create_function_from_trace", hook_trace0},
+                   {"_create_function_from_trace_with_dict", hook_trace1},
+                   {"ScriptModule._create_method_from_trace", hook_trace2},
+                   {"ScriptModule._create_method_from_trace_with_dict", hook_trace3}};
     for (int i = 0; i < 4; i++) {
         original_trace[i] = (dycl_function_with_names)(void (*)(void))dycl_wrap_function(
-            traces[i].name, METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(traces[i].door));
+            traces[i].name, METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(traces[i].hook));
         if (!original_trace[i]) return missing(traces[i].name);
     }
     original_left_aligned =
         DYCL_AS_KEYWORDS(dycl_wrap_function("_VariableFunctions._nested_tensor_from_mask_left_aligned",
-                                            METH_STATIC | keywords, DYCL_AS_FUNCTION(door_left_aligned)));
+                                            METH_STATIC | keywords, DYCL_AS_FUNCTION(hook_left_aligned)));
     if (!original_left_aligned) return missing("torch._nested_tensor_from_mask_left_aligned");
-    original_dlpack = DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack", keywords, DYCL_AS_FUNCTION(door_dlpack)));
+    original_dlpack = DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack", keywords, DYCL_AS_FUNCTION(hook_dlpack)));
     if (!original_dlpack) return missing("torch._C._to_dlpack");
     original_dlpack_versioned =
-        DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(door_dlpack_versioned)));
+        DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(hook_dlpack_versioned)));
     if (!original_dlpack_versioned) return missing("torch._C._to_dlpack_versioned");
     original_inference = (dycl_function_with_names)(void (*)(void))dycl_wrap_function(
-        "_InferenceMode.__init__", METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(door_inference));
+        "_InferenceMode.__init__", METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(hook_inference));
     if (!original_inference) return missing("torch._C._InferenceMode.__init__");
-    original_default_dtype = dycl_wrap_function("_set_default_dtype", METH_O, door_default_dtype);
+    original_default_dtype = dycl_wrap_function("_set_default_dtype", METH_O, hook_default_dtype);
     return original_default_dtype ? 0 : missing("torch._C._set_default_dtype");
 }
