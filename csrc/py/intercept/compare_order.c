@@ -1,6 +1,6 @@
 #include "py/intercept/compare_order.h"
 
-const void *dycl_asked_places[2][DYCL_ASKED_WAYS];
+const void *dycl_compare_places[2][DYCL_COMPARE_CALLERS];
 
 static const void *seen;
 
@@ -29,27 +29,27 @@ static PyObject *by_instruction(PyObject *a, PyObject *b) {
 
 static PyObject *by_function(PyObject *a, PyObject *b) { return PyObject_RichCompare(a, b, Py_LT); }
 
-int dycl_asked_setup(void) {
-    static PyObject *(*const ways[DYCL_ASKED_WAYS])(PyObject *, PyObject *) = {by_instruction, by_function};
+int dycl_compare_order_setup(void) {
+    static PyObject *(*const ways[DYCL_COMPARE_CALLERS])(PyObject *, PyObject *) = {by_instruction, by_function};
     PyObject *base_type = PyType_FromSpec(&base_spec),
              *probe_type = base_type ? PyType_FromSpecWithBases(&probe_spec, base_type) : NULL;
     PyObject *base = probe_type ? PyObject_CallNoArgs(base_type) : NULL,
              *probe = base ? PyObject_CallNoArgs(probe_type) : NULL;
     int failed = !probe;
-    for (int way = 0; way < DYCL_ASKED_WAYS && !failed; way++) {
+    for (int way = 0; way < DYCL_COMPARE_CALLERS && !failed; way++) {
         for (int right = 0; right < 2 && !failed; right++) {
             seen = NULL;
             PyObject *result = right ? ways[way](base, probe) : ways[way](probe, base);
             failed = !result;
             Py_XDECREF(result);
-            dycl_asked_places[right][way] = seen;
+            dycl_compare_places[right][way] = seen;
         }
     }
-    for (int way = 0; way < DYCL_ASKED_WAYS;
+    for (int way = 0; way < DYCL_COMPARE_CALLERS;
          way++) { /* a compiler that made one place of the two: nothing can be told by it */
-        for (int other = 0; other < DYCL_ASKED_WAYS; other++)
-            if (dycl_asked_places[0][way] == dycl_asked_places[1][other])
-                dycl_asked_places[0][way] = dycl_asked_places[1][other] = NULL;
+        for (int other = 0; other < DYCL_COMPARE_CALLERS; other++)
+            if (dycl_compare_places[0][way] == dycl_compare_places[1][other])
+                dycl_compare_places[0][way] = dycl_compare_places[1][other] = NULL;
     }
     Py_XDECREF(probe);
     Py_XDECREF(base);

@@ -165,10 +165,10 @@ static PyObject *slot_compare(PyObject *a, PyObject *b, int op) {
         [Py_LT] = Py_GT, [Py_LE] = Py_GE, [Py_EQ] = Py_EQ, [Py_NE] = Py_NE, [Py_GT] = Py_LT, [Py_GE] = Py_LE};
     /* eager, two tensors keep their order, and a parameter on the right is asked first, as the subclass that it is */
     PyTypeObject *other = Py_TYPE(b);
-    dycl_asked turned = other == dycl_py.tensor_type      ? DYCL_ASKED_RIGHT
-                        : other == dycl_py.parameter_type ? DYCL_ASKED_LEFT
-                                                          : DYCL_ASKED_OTHERWISE;
-    if (turned != DYCL_ASKED_OTHERWISE && turned == dycl_asked_from(__builtin_return_address(0)))
+    dycl_compare_order turned = other == dycl_py.tensor_type      ? DYCL_COMPARE_AS_RIGHT
+                                : other == dycl_py.parameter_type ? DYCL_COMPARE_AS_LEFT
+                                                                  : DYCL_COMPARE_OTHERWISE;
+    if (turned != DYCL_COMPARE_OTHERWISE && turned == dycl_compare_order_from(__builtin_return_address(0)))
         return binary(which[mirrored[op]], b, a);
     return binary(which[op], a, b);
 }
@@ -346,7 +346,7 @@ int dycl_slots_install(PyTypeObject *lazy) {
         if (!descriptor || PyDict_SetItemString(lazy->tp_dict, def->name, descriptor) < 0) return -1;
         Py_DECREF(descriptor);
     }
-    if (dycl_hooks_install(lazy) < 0 || dycl_asked_setup() < 0) return -1;
+    if (dycl_hooks_install(lazy) < 0 || dycl_compare_order_setup() < 0) return -1;
     PyNumberMethods *n = lazy->tp_as_number;
 #define X(name, slot, method, generic) n->slot = slot_##name;
     BINARY_SLOTS(X)
