@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #include "base/heap.h"
 #include "base/pages.h"
-#include "base/plenty.h"
+#include "base/headroom.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -221,7 +221,7 @@ int main(void) {
     test_sizes();
     test_no_pinning();
     test_large();
-    expect(!dycl_memory_plenty((size_t)1 << 60), "no machine has plenty of an exabyte");
+    expect(!dycl_memory_headroom((size_t)1 << 60), "no machine has plenty of an exabyte");
     churn((void *)(uintptr_t)5);
     size_t before = dycl_heap_bytes();
     test_threads_and_forks();

@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/lock.h"
-#include "base/plenty.h"
+#include "base/headroom.h"
 #include "check/zone.h"
 #include "exec/tune/measure.h"
 #include "kern/parallel.h"
@@ -274,7 +274,7 @@ static dycl_status make_beside(const dycl_pack_key *key, uint64_t form, size_t b
     static uint64_t not_before;
     uint64_t began = dycl_measure_now();
     if (began < not_before) return DYCL_OK;
-    int fits = dycl_memory_plenty(bytes);
+    int fits = dycl_memory_headroom(bytes);
     dycl_status status = fits ? make_pack(key, form, out) : DYCL_OK;
     uint64_t end = dycl_measure_now();
     not_before = end + 9 * (end - began) + (fits ? 0 : 1000000000); /* memory is asked for again after a second */

@@ -1,4 +1,4 @@
-#include "base/plenty.h"
+#include "base/headroom.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static int leaves_enough(uint64_t total, uint64_t left, uint64_t bytes) {
     return left >= bytes && left - bytes >= total / 4;
 }
 
-int dycl_memory_plenty(size_t bytes) {
+int dycl_memory_headroom(size_t bytes) {
     static const char *const groups[][2] = {
         {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
         {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
