@@ -44,9 +44,9 @@ static int prepare(dycl_region *region, PyObject *const *args, Py_ssize_t total,
     if (region && region->gradient && why == DYCL_BAIL_grad) { /* and so will what follows */
         if (dycl_region_meet_gradient(region) < 0) return -1;
     }
-    /* whatever runs now may write to memory that the pending segment reads, or that postponed values are made of */
+    /* whatever runs now may write to memory that the pending segment reads, or that deferred values are made of */
     if (region && dycl_region_flush(region, why) < 0) return -1;
-    if (!region && dycl_region_current && dycl_region_current->postponed &&
+    if (!region && dycl_region_current && dycl_region_current->deferred &&
         dycl_region_flush(dycl_region_current, why) < 0)
         return -1;
     for (Py_ssize_t i = 0; i < total; i++)

@@ -12,13 +12,13 @@ static PyCFunction original_data_ptr, original_untyped_storage;
 static PyCFunctionWithKeywords original_numpy;
 
 /* What waits to be made of a constant is made before its memory can be written. 0 or -1. */
-static int make_postponed(void) {
+static int make_deferred(void) {
     dycl_region *region = dycl_region_current;
-    return region && region->postponed && !dycl_constant_looks() ? dycl_region_flush(region, DYCL_BAIL_alias) : 0;
+    return region && region->deferred && !dycl_constant_looks() ? dycl_region_flush(region, DYCL_BAIL_alias) : 0;
 }
 
 static int let_out(PyObject *self, int for_good) {
-    if (make_postponed() < 0) return -1;
+    if (make_deferred() < 0) return -1;
     dycl_constant_expose(self, for_good);
     return 0;
 }
@@ -73,7 +73,7 @@ static PyObject *hook_map2(PyObject *self, PyObject *args, PyObject *kwargs) {
 
 /* fused(list of what is written, ...) */
 static PyObject *fused(PyCFunctionWithKeywords original, PyObject *self, PyObject *args, PyObject *kwargs) {
-    if (make_postponed() < 0) return NULL;
+    if (make_deferred() < 0) return NULL;
     PyObject *result = original(self, args, kwargs), *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyObject *list = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0)

@@ -2,7 +2,7 @@
 
 #include "base/sanitize.h"
 #include "py/cpython/object.h"
-#include "py/region/postpone.h"
+#include "py/region/defer.h"
 #include "py/region/region.h"
 
 Py_ssize_t dycl_lazy_fields_at;
@@ -53,10 +53,10 @@ void dycl_lazy_unlink(dycl_lazy *lazy) {
     region->living--;
     lazy->region = NULL;
     lazy->prev = lazy->next = NULL;
-    if (__builtin_expect(lazy->postponed != NULL, 0)) {
-        struct dycl_postponed *postponed = lazy->postponed;
-        lazy->postponed = NULL;
-        dycl_postpone_release(postponed);
+    if (__builtin_expect(lazy->deferred != NULL, 0)) {
+        struct dycl_deferred *deferred = lazy->deferred;
+        lazy->deferred = NULL;
+        dycl_defer_release(deferred);
     }
 }
 
@@ -71,7 +71,7 @@ static inline PyObject *new_of_dtype(dycl_region *region, dycl_dtype dtype, uint
     }
     dycl_lazy *lazy = dycl_lazy_of(o);
     lazy->real = NULL;
-    lazy->postponed = NULL;
+    lazy->deferred = NULL;
     lazy->value = value;
     lazy->epoch = epoch;
     lazy->writes = 0;
@@ -155,7 +155,7 @@ static int give_away_wrapper(PyObject *o) {
     if (!other) return -1;
     dycl_lazy *theirs = dycl_lazy_of(other);
     theirs->region = NULL;
-    theirs->postponed = NULL;
+    theirs->deferred = NULL;
     theirs->prev = theirs->next = NULL;
     theirs->aliased = 1;
     theirs->value = theirs->epoch = theirs->writes = 0;
@@ -210,9 +210,8 @@ int dycl_lazy_become_plain(PyObject *o) {
 int dycl_lazy_describe(PyObject *o, dycl_lazy_meta *out) {
     dycl_lazy *lazy = dycl_lazy_of(o);
     dycl_region *region = lazy->region;
-    if (region && (lazy->epoch == region->epoch || lazy->postponed)) {
-        const dycl_value *value =
-            lazy->postponed ? dycl_postpone_value(lazy) : &region->recorder.graph.values[lazy->value];
+    if (region && (lazy->epoch == region->epoch || lazy->deferred)) {
+        const dycl_value *value = lazy->deferred ? dycl_defer_value(lazy) : &region->recorder.graph.values[lazy->value];
         out->dtype = (dycl_dtype)value->dtype;
         out->rank = value->rank;
         out->sizes = value->sizes;

@@ -13,7 +13,7 @@
 #include "py/torch/state.h"
 
 struct dycl_region;
-struct dycl_postponed;
+struct dycl_deferred;
 
 enum {
     DYCL_OWN_COPY = 1,  /* torch's operator makes a tensor of its own where ours is a view of what it computed */
@@ -31,9 +31,9 @@ typedef struct dycl_lazy {
     uint8_t wrapper_dtype; /* what torch's C++ believes: fixed when the object was made */
     uint8_t aliased;       /* the computed storage is shared with another tensor: in-place operators go to torch */
     uint8_t own;           /* a view here and none to torch, or the reverse: DYCL_OWN_... */
-    struct dycl_postponed *postponed; /* owned: it was not computed with its segment (postpone.h), and value is one of
+    struct dycl_deferred *deferred; /* owned: it was not computed with its segment (defer.h), and value is one of
                                          that segment's graph */
-    PyObject *prev, *next;            /* borrowed: list of the region's living lazy tensors, in order of creation */
+    PyObject *prev, *next;          /* borrowed: list of the region's living lazy tensors, in order of creation */
 } dycl_lazy;
 
 extern Py_ssize_t dycl_lazy_fields_at;

@@ -6,7 +6,7 @@
 #include "py/memory/constant.h"
 #include "py/memory/foreign.h"
 #include "py/region/grow.h"
-#include "py/region/postpone.h"
+#include "py/region/defer.h"
 #include "py/region/segment.h"
 #include "py/site/site.h"
 #include "record/work.h"
@@ -82,7 +82,7 @@ dycl_status dycl_region_feed(dycl_region *region, dycl_handle tensor, uint32_t *
 
 static dycl_status lazy_value(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
     dycl_lazy *lazy = dycl_lazy_of(tensor);
-    if (lazy->postponed && dycl_postpone_recall(region) < 0) return DYCL_ERROR;
+    if (lazy->deferred && dycl_defer_recall(region) < 0) return DYCL_ERROR;
     if (lazy->epoch == region->epoch) {
         *out_value = lazy->value;
         return DYCL_OK;
@@ -244,11 +244,11 @@ static int flush(dycl_region *region, dycl_bail why, uint32_t wanted) {
 
 int dycl_region_flush(dycl_region *region, dycl_bail why) {
     wait_for(region); /* another thread needs a value of ours */
-    if (region->postponed && dycl_postpone_recall(region) < 0) return -1;
+    if (region->deferred && dycl_defer_recall(region) < 0) return -1;
     return flush(region, why, DYCL_NONE);
 }
 
-static int compute(PyObject *tensor, dycl_bail why, int may_postpone) {
+static int compute(PyObject *tensor, dycl_bail why, int may_defer) {
     dycl_lazy *lazy = dycl_lazy_of(tensor);
     if (lazy->real) return 0;
     dycl_region *region = lazy->region;
@@ -258,7 +258,7 @@ static int compute(PyObject *tensor, dycl_bail why, int may_postpone) {
     }
     wait_for(region);
     if (lazy->real) return 0;
-    if (!may_postpone || lazy->epoch != region->epoch || region->postponed >= DYCL_POSTPONE_MOST)
+    if (!may_defer || lazy->epoch != region->epoch || region->deferred >= DYCL_DEFER_MOST)
         return dycl_region_flush(region, why);
     return flush(region, why, region->recorder.graph.values[lazy->value].root);
 }
@@ -289,8 +289,8 @@ int dycl_region_needs_gradient(PyObject *tensor) {
     const dycl_region *region = lazy->region;
     dycl_handle base = lazy->real;
     if (!base) {
-        if (!region || lazy->postponed || lazy->epoch != region->epoch)
-            return 0; /* what is postponed is no view of a feed */
+        if (!region || lazy->deferred || lazy->epoch != region->epoch)
+            return 0; /* what is deferred is no view of a feed */
         const dycl_graph *graph = &region->recorder.graph;
         const dycl_value *root = &graph->values[graph->values[lazy->value].root];
         if (root->kind == DYCL_VALUE_NODE) return 0;

@@ -46,7 +46,7 @@ typedef struct dycl_region {
     uint32_t written_room, written_count;
     PyObject *first, *last; /* borrowed: living lazy tensors in order of creation */
     uint32_t living;
-    uint32_t postponed;           /* computations that lazy tensors wait for (postpone.h) */
+    uint32_t deferred;            /* computations that lazy tensors wait for (defer.h) */
     uint32_t look_at;             /* nodes at which the work of this segment is looked at again */
     double work;                  /* of the nodes before that (record/work.h) */
     int foreign;                  /* a feed of this segment shares memory with NumPy: flush after the operator */
@@ -99,7 +99,7 @@ int dycl_region_step_aside(dycl_region *region, dycl_bail why);
 int dycl_region_meet_gradient(dycl_region *region);
 /* Computes what is pending. 0, or -1 with an exception. */
 int dycl_region_flush(dycl_region *region, dycl_bail why);
-/* Computes a lazy tensor of which Python wants an element; what else is pending may be postponed (postpone.h). 0 or -1.
+/* Computes a lazy tensor of which Python wants an element; what else is pending may be deferred (defer.h). 0 or -1.
  */
 int dycl_region_fetch(PyObject *lazy, dycl_bail why);
 /* Computes a lazy tensor; its `real` is set afterwards. 0 or -1. */

@@ -1,13 +1,13 @@
 /* Operators in place: the same object has another value. */
 #include "py/region/grow.h"
-#include "py/region/postpone.h"
+#include "py/region/defer.h"
 #include "py/region/region.h"
 
 int dycl_region_may_write(dycl_region *region, PyObject *tensor) {
     dycl_lazy *lazy = dycl_lazy_of(tensor);
     const dycl_graph *graph = &region->recorder.graph;
     region->recorder.why = DYCL_BAIL_alias;
-    if (lazy->postponed && dycl_postpone_recall(region) < 0) return 0;
+    if (lazy->deferred && dycl_defer_recall(region) < 0) return 0;
     if (lazy->aliased) return 0;
     if (lazy->epoch != region->epoch) return 1; /* computed, not shared, and nothing in this segment looks at it */
     if (graph->values[lazy->value].root != lazy->value) return 0;

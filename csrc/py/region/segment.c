@@ -5,7 +5,7 @@
 #include "check/zone.h"
 #include "py/region/ahead.h"
 #include "py/region/grow.h"
-#include "py/region/postpone.h"
+#include "py/region/defer.h"
 #include "py/region/replay.h"
 #include "py/site/site.h"
 
@@ -200,7 +200,7 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares) {
 
 /* Gives every pending lazy tensor its computed tensor. torch's view functions let other threads run, and these may let
  * go of lazy tensors: the one that is bound, and the next one in the list, are held meanwhile. */
-static int bind_results(dycl_region *region, uint32_t count, const dycl_postponement *later) {
+static int bind_results(dycl_region *region, uint32_t count, const dycl_deferral *later) {
     const dycl_graph *graph = &region->recorder.graph;
     uint32_t *shares = region->outputs; /* the values are no longer needed */
     int result = 0;
@@ -213,7 +213,7 @@ static int bind_results(dycl_region *region, uint32_t count, const dycl_postpone
         const dycl_lazy *lazy = dycl_lazy_of(o);
         if (!is_pending(region, lazy)) continue;
         uint32_t root = graph->values[lazy->value].root;
-        if (dycl_postpones(later, root)) continue;
+        if (dycl_defers(later, root)) continue;
         if (graph->values[root].kind == DYCL_VALUE_NODE)
             shares[region->output_of[root] - 1]++;
         else
@@ -221,7 +221,7 @@ static int bind_results(dycl_region *region, uint32_t count, const dycl_postpone
     }
     for (PyObject *o = Py_XNewRef(region->first), *next; o && result == 0; o = next) {
         dycl_lazy *lazy = dycl_lazy_of(o);
-        if (is_pending(region, lazy) && !dycl_postpones(later, graph->values[lazy->value].root))
+        if (is_pending(region, lazy) && !dycl_defers(later, graph->values[lazy->value].root))
             result = bind_result(region, lazy, shares);
         else if (lazy->epoch == region->epoch)
             lazy->aliased |= (uint8_t)(region->output_of[graph->values[lazy->value].root] != 0);
@@ -286,8 +286,8 @@ static dycl_status run_native(dycl_region *region, uint32_t count, dycl_bail why
     return status;
 }
 
-/* Node by node in torch, whose results and errors are the program's. Nothing is postponed then. 0 or -1. */
-static int replay(dycl_region *region, dycl_postponement *later, uint32_t *count) {
+/* Node by node in torch, whose results and errors are the program's. Nothing is deferred then. 0 or -1. */
+static int replay(dycl_region *region, dycl_deferral *later, uint32_t *count) {
     uint32_t pending;
     dycl_site_replayed(region->site, dycl_replay_always ? "it was asked for" : dycl_error_message());
     if (later->count && collect_outputs(region, count, &pending) != DYCL_OK) return -1;
@@ -306,19 +306,19 @@ static int found_wrong(void) {
 
 int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted) {
     uint32_t count = 0, pending = 0;
-    dycl_postponement later = {.count = 0};
+    dycl_deferral later = {.count = 0};
     dycl_segment *segment = NULL;
     if (collect_outputs(region, &count, &pending) != DYCL_OK) return -1;
     int result = 0;
     if (pending) {
-        if (wanted != DYCL_NONE && count) dycl_postpone_look(region, wanted, &count, &later);
+        if (wanted != DYCL_NONE && count) dycl_defer_look(region, wanted, &count, &later);
         int computed =
             !count || take_ahead(region, count, why, &segment) || run_native(region, count, why, &segment) == DYCL_OK;
         if (!computed && (found_wrong() || replay(region, &later, &count) < 0)) {
             dycl_segment_release(segment);
             return -1;
         }
-        if (later.count) result = dycl_postpone_keep(region, &later, segment);
+        if (later.count) result = dycl_defer_keep(region, &later, segment);
         if (result == 0) result = bind_results(region, count, &later);
         for (uint32_t i = 0; i < count; i++) dycl_abi_delete(region->handles[i]);
         dycl_segment_release(segment);

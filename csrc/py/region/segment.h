@@ -9,7 +9,7 @@
 #include "py/region/region.h"
 
 /* Computes what somebody holds and gives every pending lazy tensor its tensor. WANTED: the only storage that is wanted
- * now, so that postpone.h may leave others for later, or DYCL_NONE. The segment has not ended yet: begin_segment does
+ * now, so that defer.h may leave others for later, or DYCL_NONE. The segment has not ended yet: begin_segment does
  * that. 0, or -1 with an exception. */
 int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted);
 /* New tensors for the outputs of a graph: handles (the caller's) and where their elements lie. 1; 0 without an

@@ -45,7 +45,7 @@ PyObject *dycl_site_stats_dict(dycl_site *site) {
         put(dict, "plain_faster", s->plain_faster) < 0 || put(dict, "recorded", s->recorded) < 0 ||
         put(dict, "torch", s->torch) < 0 || put(dict, "beside", s->beside) < 0 ||
         put(dict, "segments", s->segments) < 0 || put(dict, "ahead", s->ahead) < 0 ||
-        put(dict, "replays", s->replays) < 0 || put(dict, "postponed", s->postponed) < 0 ||
+        put(dict, "replays", s->replays) < 0 || put(dict, "postponed", s->deferred) < 0 ||
         put(dict, "recalled", s->recalled) < 0 || put(dict, "graph_vertices", vertices) < 0 ||
         put(dict, "case_selects", selects) < 0 || put(dict, "packed_bytes", dycl_pack_bytes()) < 0 ||
         put(dict, "plans", dycl_plan_count()) < 0 || put_counts(dict, "bails", s->bails) < 0 ||
@@ -194,10 +194,10 @@ static PyObject *explain_one(dycl_site *site) {
                                         "tensors of numbers, results whose size depends on values)",
                                         (unsigned long long)s->beside)) < 0)
         goto done;
-    if (s->postponed &&
+    if (s->deferred &&
         say(lines, PyUnicode_FromFormat("%llu products of which only the largest element was wanted were postponed, "
                                         "%llu of them were asked for later",
-                                        (unsigned long long)s->postponed, (unsigned long long)s->recalled)) < 0)
+                                        (unsigned long long)s->deferred, (unsigned long long)s->recalled)) < 0)
         goto done;
     if (s->replays &&
         say(lines,

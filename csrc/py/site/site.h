@@ -19,10 +19,10 @@ typedef struct {
     uint64_t torch;        /* operators that ran in torch inside regions */
     uint64_t beside;       /* operators that torch ran at once beside the segment (beside.h) */
     uint64_t segments;     /* segments executed */
-    uint64_t postponed, recalled,
-        not_postponed; /* computations left for later, those of them that were asked for, occasions passed over */
-    uint64_t ahead;    /* of these: computed while they were recorded */
-    uint64_t replays;  /* of these: run node by node in torch, as no plan could */
+    uint64_t deferred, recalled,
+        not_deferred; /* computations left for later, those of them that were asked for, occasions passed over */
+    uint64_t ahead;   /* of these: computed while they were recorded */
+    uint64_t replays; /* of these: run node by node in torch, as no plan could */
     uint64_t bails[DYCL_BAIL_COUNT];   /* operators left to torch, by reason */
     uint64_t flushes[DYCL_BAIL_COUNT]; /* ends of segments, by reason */
 } dycl_site_stats;

@@ -1,4 +1,4 @@
-#include "py/region/postpone.h"
+#include "py/region/defer.h"
 
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "opt/screen.h"
 #include "py/site/site.h"
 
-struct dycl_postponed {
+struct dycl_deferred {
     uint32_t references;
     dycl_region *region;     /* borrowed: outlives its lazy tensors */
     dycl_segment *segment;   /* retained: its graph says how the values are made */
@@ -22,8 +22,8 @@ struct dycl_postponed {
 /* ---- Looking */
 
 static int pays(dycl_site_stats *s) {
-    if (4 * s->recalled <= s->postponed + FIRST_TRIES) return 1;
-    return ++s->not_postponed % TRY_AGAIN == 0;
+    if (4 * s->recalled <= s->deferred + FIRST_TRIES) return 1;
+    return ++s->not_deferred % TRY_AGAIN == 0;
 }
 
 /* A parameter that torch counts all writes to. */
@@ -34,9 +34,9 @@ static int is_constant(const dycl_region *region, uint32_t value) {
 }
 
 /* From the argmax to its product; 0: too many copies. */
-static int collect(const dycl_graph *g, uint32_t argmax, dycl_postponement *p) {
+static int collect(const dycl_graph *g, uint32_t argmax, dycl_deferral *p) {
     uint32_t value = dycl_node_operands(g, &g->nodes[argmax])[0];
-    for (p->count = 0; p->count < DYCL_POSTPONE_CHAIN;) {
+    for (p->count = 0; p->count < DYCL_DEFER_CHAIN;) {
         uint32_t maker = dycl_graph_maker(g, value);
         p->roots[p->count++] = g->nodes[maker].out;
         value = dycl_node_operands(g, &g->nodes[maker])[0];
@@ -47,19 +47,19 @@ static int collect(const dycl_graph *g, uint32_t argmax, dycl_postponement *p) {
 }
 
 /* Whether only the argmax and copies on its way read what would not be there. */
-static int is_read_elsewhere(const dycl_graph *g, const dycl_postponement *p, uint32_t argmax) {
+static int is_read_elsewhere(const dycl_graph *g, const dycl_deferral *p, uint32_t argmax) {
     for (uint32_t n = p->product + 1; n < g->node_count; n++) {
         const dycl_node *node = &g->nodes[n];
-        if (n == argmax || node->op == DYCL_OP_view || dycl_postpones(p, node->out)) continue;
+        if (n == argmax || node->op == DYCL_OP_view || dycl_defers(p, node->out)) continue;
         for (int i = 0; i < node->operand_count; i++) {
             uint32_t operand = dycl_node_operands(g, node)[i];
-            if (operand != DYCL_NONE && dycl_postpones(p, g->values[operand].root)) return 1;
+            if (operand != DYCL_NONE && dycl_defers(p, g->values[operand].root)) return 1;
         }
     }
     return 0;
 }
 
-static int suits(const dycl_region *region, const dycl_postponement *p, uint32_t argmax) {
+static int suits(const dycl_region *region, const dycl_deferral *p, uint32_t argmax) {
     const dycl_graph *g = &region->recorder.graph;
     const uint32_t *operands = dycl_node_operands(g, &g->nodes[p->product]);
     uint32_t root = g->values[p->operand].root;
@@ -68,16 +68,16 @@ static int suits(const dycl_region *region, const dycl_postponement *p, uint32_t
         dycl_value_numel(&g->values[root]) > MOST_OPERAND)
         return 0;
     for (uint32_t i = 0; i < region->written_count; i++)
-        if (dycl_postpones(p, region->written[i].value)) return 0;
+        if (dycl_defers(p, region->written[i].value)) return 0;
     return !is_read_elsewhere(g, p, argmax);
 }
 
-static void take_out(dycl_region *region, uint32_t *count, const dycl_postponement *p) {
+static void take_out(dycl_region *region, uint32_t *count, const dycl_deferral *p) {
     uint32_t left = 0;
     for (uint32_t i = 0; i < *count; i++) {
         uint32_t root = region->outputs[i];
         region->output_of[root] = 0;
-        if (dycl_postpones(p, root)) continue;
+        if (dycl_defers(p, root)) continue;
         region->outputs[left++] = root;
         region->output_of[root] = left;
     }
@@ -87,14 +87,14 @@ static void take_out(dycl_region *region, uint32_t *count, const dycl_postponeme
     *count = left;
 }
 
-void dycl_postpone_look(dycl_region *region, uint32_t wanted, uint32_t *count, dycl_postponement *p) {
+void dycl_defer_look(dycl_region *region, uint32_t wanted, uint32_t *count, dycl_deferral *p) {
     const dycl_graph *g = &region->recorder.graph;
     p->count = 0;
     if (region->foreign) return;
     for (uint32_t n = g->node_count; n-- > 0;) {
         if (g->nodes[n].op != DYCL_OP_argmax || (p->product = dycl_screen_product(g, n)) == DYCL_NONE) continue;
         int held = 0;
-        if (collect(g, n, p) && !dycl_postpones(p, wanted) && suits(region, p, n)) {
+        if (collect(g, n, p) && !dycl_defers(p, wanted) && suits(region, p, n)) {
             for (int i = 0; i < p->count; i++) held |= region->output_of[p->roots[i]] != 0;
         }
         if (held && pays(&region->site->stats))
@@ -107,10 +107,10 @@ void dycl_postpone_look(dycl_region *region, uint32_t wanted, uint32_t *count, d
 
 /* ---- Waiting */
 
-int dycl_postpone_keep(dycl_region *region, const dycl_postponement *p, dycl_segment *segment) {
+int dycl_defer_keep(dycl_region *region, const dycl_deferral *p, dycl_segment *segment) {
     const dycl_graph *g = &region->recorder.graph;
     const uint32_t *operands = dycl_node_operands(g, &g->nodes[p->product]);
-    struct dycl_postponed *made = dycl_alloc(sizeof *made);
+    struct dycl_deferred *made = dycl_alloc(sizeof *made);
     dycl_handle kept =
         made ? dycl_abi_copy_handle(region->handles[region->output_of[g->values[p->operand].root] - 1]) : NULL;
     if (!kept) {
@@ -118,28 +118,28 @@ int dycl_postpone_keep(dycl_region *region, const dycl_postponement *p, dycl_seg
         PyErr_NoMemory();
         return -1;
     }
-    *made = (struct dycl_postponed){
+    *made = (struct dycl_deferred){
         .references = 1, .region = region, .segment = segment, .operand = p->operand, .kept = kept};
     dycl_segment_retain(segment);
     made->weight = Py_NewRef(region->sources[g->values[operands[1]].source].object);
     made->bias = operands[2] == DYCL_NONE ? NULL : Py_NewRef(region->sources[g->values[operands[2]].source].object);
-    region->postponed++;
-    region->site->stats.postponed++;
+    region->deferred++;
+    region->site->stats.deferred++;
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
         dycl_lazy *lazy = dycl_lazy_of(o);
-        if (lazy->epoch != region->epoch || lazy->real || !dycl_postpones(p, g->values[lazy->value].root)) continue;
-        lazy->postponed = made;
+        if (lazy->epoch != region->epoch || lazy->real || !dycl_defers(p, g->values[lazy->value].root)) continue;
+        lazy->deferred = made;
         made->references++;
     }
-    dycl_postpone_release(made);
+    dycl_defer_release(made);
     return 0;
 }
 
-void dycl_postpone_release(struct dycl_postponed *p) {
+void dycl_defer_release(struct dycl_deferred *p) {
     if (--p->references) return;
     PyObject *weight = p->weight, *bias = p->bias;
     dycl_handle kept = p->kept;
-    p->region->postponed--;
+    p->region->deferred--;
     dycl_segment_release(p->segment);
     dycl_free(p);
     dycl_abi_delete(kept);
@@ -147,15 +147,15 @@ void dycl_postpone_release(struct dycl_postponed *p) {
     Py_XDECREF(bias);
 }
 
-const dycl_value *dycl_postpone_value(const dycl_lazy *lazy) {
-    return &lazy->postponed->segment->graph.values[lazy->value];
+const dycl_value *dycl_defer_value(const dycl_lazy *lazy) {
+    return &lazy->deferred->segment->graph.values[lazy->value];
 }
 
 /* ---- Recalling */
 
 typedef struct {
     dycl_region *region;
-    const struct dycl_postponed *from;
+    const struct dycl_deferred *from;
     uint32_t *now; /* per value of the old graph: the new one, or DYCL_NONE */
 } recording;
 
@@ -196,28 +196,28 @@ fail:
     return status;
 }
 
-static struct dycl_postponed *first_waiting(const dycl_region *region) {
+static struct dycl_deferred *first_waiting(const dycl_region *region) {
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next)
-        if (dycl_lazy_of(o)->postponed) return dycl_lazy_of(o)->postponed;
+        if (dycl_lazy_of(o)->deferred) return dycl_lazy_of(o)->deferred;
     return NULL;
 }
 
 /* Those that wait for the same become pending together, so that views of one another stay what they are. */
-static dycl_status recall_one(dycl_region *region, struct dycl_postponed *p) {
+static dycl_status recall_one(dycl_region *region, struct dycl_deferred *p) {
     uint32_t value, values = p->segment->graph.value_count;
     recording r = {.region = region, .from = p, .now = dycl_alloc(values * sizeof *r.now)};
     dycl_status status = DYCL_OK;
     if (!r.now) return dycl_error_set("out of memory");
     memset(r.now, 0xff, values * sizeof *r.now);                      /* DYCL_NONE */
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) { /* first all of them, then it is done */
-        if (dycl_lazy_of(o)->postponed == p) DYCL_TRY(again(&r, dycl_lazy_of(o)->value, &value));
+        if (dycl_lazy_of(o)->deferred == p) DYCL_TRY(again(&r, dycl_lazy_of(o)->value, &value));
     }
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
         dycl_lazy *lazy = dycl_lazy_of(o);
-        if (lazy->postponed != p) continue;
+        if (lazy->deferred != p) continue;
         lazy->value = r.now[lazy->value];
         lazy->epoch = region->epoch;
-        lazy->postponed = NULL;
+        lazy->deferred = NULL;
         p->references--; /* not the last: the caller has one */
     }
     region->site->stats.recalled++;
@@ -226,11 +226,11 @@ fail:
     return status;
 }
 
-int dycl_postpone_recall(dycl_region *region) {
-    struct dycl_postponed *done[DYCL_POSTPONE_MOST + 1], *p;
+int dycl_defer_recall(dycl_region *region) {
+    struct dycl_deferred *done[DYCL_DEFER_MOST + 1], *p;
     int count = 0, collecting = PyGC_Disable(); /* no finalizer ends the segment in between */
     dycl_status status = DYCL_OK;
-    while (status == DYCL_OK && count <= DYCL_POSTPONE_MOST && (p = first_waiting(region))) {
+    while (status == DYCL_OK && count <= DYCL_DEFER_MOST && (p = first_waiting(region))) {
         p->references++;
         done[count++] = p;
         status = recall_one(region, p);
@@ -240,7 +240,7 @@ int dycl_postpone_recall(dycl_region *region) {
         PyErr_SetString(PyExc_SystemError, "dycl: a value that was postponed cannot be made");
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    while (count) dycl_postpone_release(done[--count]);
+    while (count) dycl_defer_release(done[--count]);
     PyErr_Restore(type, value, traceback);
     return status == DYCL_OK ? 0 : -1;
 }

@@ -8,37 +8,37 @@
  * and whatever may write to memory (an operator that torch runs, a write into memory that others see, a way to a
  * constant's memory) recalls them first, like every flush but these.
  *
- * Ownership: a dycl_postponed belongs to the lazy tensors that wait for it; it owns references to what the values are
+ * Ownership: a dycl_deferred belongs to the lazy tensors that wait for it; it owns references to what the values are
  * made of. Threads: GIL held. */
-#ifndef DYCL_PY_REGION_POSTPONE_H
-#define DYCL_PY_REGION_POSTPONE_H
+#ifndef DYCL_PY_REGION_DEFER_H
+#define DYCL_PY_REGION_DEFER_H
 
 #include "py/region/region.h"
 
-#define DYCL_POSTPONE_CHAIN 4 /* a product and copies of it */
-#define DYCL_POSTPONE_MOST  4 /* at a time: more are recalled, so that the last segment of a call stays short */
+#define DYCL_DEFER_CHAIN 4 /* a product and copies of it */
+#define DYCL_DEFER_MOST  4 /* at a time: more are recalled, so that the last segment of a call stays short */
 
 typedef struct {
-    uint32_t roots[DYCL_POSTPONE_CHAIN]; /* storages that are not computed now */
-    int count;                           /* 0: nothing is postponed */
-    uint32_t product;                    /* node */
-    uint32_t operand;                    /* value: what is computed and kept instead */
-} dycl_postponement;
+    uint32_t roots[DYCL_DEFER_CHAIN]; /* storages that are not computed now */
+    int count;                        /* 0: nothing is deferred */
+    uint32_t product;                 /* node */
+    uint32_t operand;                 /* value: what is computed and kept instead */
+} dycl_deferral;
 
 /* Looks for such a product in the segment that ends, and takes what hangs on it out of region->outputs (*count of
  * them). wanted: the storage in which the element lies that is asked for now. */
-void dycl_postpone_look(dycl_region *region, uint32_t wanted, uint32_t *count, dycl_postponement *out);
-static inline int dycl_postpones(const dycl_postponement *p, uint32_t root) {
+void dycl_defer_look(dycl_region *region, uint32_t wanted, uint32_t *count, dycl_deferral *out);
+static inline int dycl_defers(const dycl_deferral *p, uint32_t root) {
     for (int i = 0; i < p->count; i++)
         if (p->roots[i] == root) return 1;
     return 0;
 }
 /* After the segment ran: its lazy tensors wait. 0, or -1 with an exception. */
-int dycl_postpone_keep(dycl_region *region, const dycl_postponement *p, struct dycl_segment *segment);
+int dycl_defer_keep(dycl_region *region, const dycl_deferral *p, struct dycl_segment *segment);
 
 /* All that waits becomes pending in the segment that is recorded now. 0, or -1 with an exception. */
-int dycl_postpone_recall(dycl_region *region);
-void dycl_postpone_release(struct dycl_postponed *postponed); /* may run Python code */
-const dycl_value *dycl_postpone_value(const dycl_lazy *lazy); /* shape, strides and dtype of one that waits */
+int dycl_defer_recall(dycl_region *region);
+void dycl_defer_release(struct dycl_deferred *deferred);   /* may run Python code */
+const dycl_value *dycl_defer_value(const dycl_lazy *lazy); /* shape, strides and dtype of one that waits */
 
 #endif
