@@ -85,24 +85,69 @@ static PyObject *hook_apply(PyObject *cls, PyObject *args, PyObject *kwargs) {
  * ways */
 
 static PyCFunction original_set_eval_frame;
-static dycl_function_with_names original_trace[4];
+
+static int before_trace(void) {
+    return dycl_region_current ? dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) : 0;
+}
 
 static PyObject *hook_set_eval_frame(PyObject *self, PyObject *callback) {
-    if (dycl_region_current && callback != Py_None && callback != Py_False &&
-        dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0)
-        return NULL;
+    if (callback != Py_None && callback != Py_False && before_trace() < 0) return NULL;
     return original_set_eval_frame(self, callback);
 }
 
-#define TRACE_HOOK(n)                                                                                                  \
-    static PyObject *hook_trace##n(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {       \
-        if (dycl_region_current && dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0) return NULL;       \
-        return original_trace[n](self, args, count, kwnames);                                                          \
+/* ---- inference_mode(False) enables gradients, already when the object is made */
+
+static int before_inference(void) {
+    dycl_region *region = dycl_region_current;
+    return region && !region->flushing && !dycl_abi_grad_enabled() ? dycl_region_enable_gradients(region) : 0;
+}
+
+static int missing(const char *name) {
+    PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (%s); dycl was made for torch 2.13",
+                 name);
+    return -1;
+}
+
+/* ---- Functions that pybind11 made: which calling convention they have depends on its version, so on torch's */
+
+static struct {
+    dycl_function_with_names fast;
+    PyCFunctionWithKeywords general;
+} original_bound[5];
+
+#define BOUND_HOOK(n, before)                                                                                          \
+    static PyObject *hook_fast##n(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {        \
+        return before() < 0 ? NULL : original_bound[n].fast(self, args, count, kwnames);                               \
+    }                                                                                                                  \
+    static PyObject *hook_general##n(PyObject *self, PyObject *args, PyObject *kwargs) {                               \
+        return before() < 0 ? NULL : original_bound[n].general(self, args, kwargs);                                    \
     }
-TRACE_HOOK(0)
-TRACE_HOOK(1)
-TRACE_HOOK(2)
-TRACE_HOOK(3)
+BOUND_HOOK(0, before_trace)
+BOUND_HOOK(1, before_trace)
+BOUND_HOOK(2, before_trace)
+BOUND_HOOK(3, before_trace)
+BOUND_HOOK(4, before_inference)
+
+static int watch_bound(void) {
+    static const struct {
+        const char *name;
+        dycl_function_with_names fast;
+        PyCFunctionWithKeywords general;
+    } rows[5] = {{"_create_function_from_trace", hook_fast0, hook_general0},
+                 {"_create_function_from_trace_with_dict", hook_fast1, hook_general1},
+                 {"ScriptModule._create_method_from_trace", hook_fast2, hook_general2},
+                 {"ScriptModule._create_method_from_trace_with_dict", hook_fast3, hook_general3},
+                 {"_InferenceMode.__init__", hook_fast4, hook_general4}};
+    for (int i = 0; i < 5; i++) {
+        original_bound[i].fast = (dycl_function_with_names)(void (*)(void))dycl_wrap_function(
+            rows[i].name, METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(rows[i].fast));
+        if (original_bound[i].fast) continue;
+        original_bound[i].general = DYCL_AS_KEYWORDS(
+            dycl_wrap_function(rows[i].name, METH_VARARGS | METH_KEYWORDS, DYCL_AS_FUNCTION(rows[i].general)));
+        if (!original_bound[i].general) return missing(rows[i].name);
+    }
+    return 0;
+}
 
 /* ---- nn.TransformerEncoder: with a padding mask and without gradients, torch takes a way through nested tensors that
  * answers zeros for what is padded, but only where no torch function mode is active. It asks this function first. */
@@ -154,23 +199,6 @@ static PyObject *hook_default_dtype(PyObject *self, PyObject *dtype) {
     return result;
 }
 
-static int missing(const char *name) {
-    PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (%s); dycl was made for torch 2.13",
-                 name);
-    return -1;
-}
-
-/* ---- inference_mode(False) enables gradients, already when the object is made */
-
-static dycl_function_with_names original_inference;
-
-static PyObject *hook_inference(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
-    dycl_region *region = dycl_region_current;
-    if (region && !region->flushing && !dycl_abi_grad_enabled() && dycl_region_enable_gradients(region) < 0)
-        return NULL;
-    return original_inference(self, args, count, names);
-}
-
 int dycl_watch_setup(void) {
     int keywords = METH_VARARGS | METH_KEYWORDS;
     watch_metaclass(0, dycl_py.tensor_type);
@@ -192,18 +220,7 @@ int dycl_watch_setup(void) {
     if (!original_apply) return missing("torch._C._FunctionBase.apply");
     original_set_eval_frame = dycl_wrap_function("_dynamo.eval_frame.set_eval_frame", METH_O, hook_set_eval_frame);
     if (!original_set_eval_frame) return missing("torch._C._dynamo.eval_frame.set_eval_frame");
-    static const struct {
-        const char *name;
-        dycl_function_with_names hook;
-    } traces[4] = {{"_create_function_from_trace", hook_trace0},
-                   {"_create_function_from_trace_with_dict", hook_trace1},
-                   {"ScriptModule._create_method_from_trace", hook_trace2},
-                   {"ScriptModule._create_method_from_trace_with_dict", hook_trace3}};
-    for (int i = 0; i < 4; i++) {
-        original_trace[i] = (dycl_function_with_names)(void (*)(void))dycl_wrap_function(
-            traces[i].name, METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(traces[i].hook));
-        if (!original_trace[i]) return missing(traces[i].name);
-    }
+    if (watch_bound() < 0) return -1;
     original_left_aligned =
         DYCL_AS_KEYWORDS(dycl_wrap_function("_VariableFunctions._nested_tensor_from_mask_left_aligned",
                                             METH_STATIC | keywords, DYCL_AS_FUNCTION(hook_left_aligned)));
@@ -213,9 +230,6 @@ int dycl_watch_setup(void) {
     original_dlpack_versioned =
         DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(hook_dlpack_versioned)));
     if (!original_dlpack_versioned) return missing("torch._C._to_dlpack_versioned");
-    original_inference = (dycl_function_with_names)(void (*)(void))dycl_wrap_function(
-        "_InferenceMode.__init__", METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(hook_inference));
-    if (!original_inference) return missing("torch._C._InferenceMode.__init__");
     original_default_dtype = dycl_wrap_function("_set_default_dtype", METH_O, hook_default_dtype);
     return original_default_dtype ? 0 : missing("torch._C._set_default_dtype");
 }
