@@ -480,7 +480,7 @@ static void families(void) {
         check(s, &a, 1, "attention");
         sample_free(s);
     }
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < 96; round++) {
         sample sample_here, *s = &sample_here;
         sample_init(s);
         uint32_t out[16];
@@ -488,7 +488,6 @@ static void families(void) {
         int64_t rows = pick(3, 9), width = pick(1, 9);
         uint32_t table = add_feed(s, DYCL_F32, 2, (int64_t[]){rows, width}, 1);
         uint32_t index = add_feed(s, pick(0, 1) ? DYCL_I64 : DYCL_I32, 2, (int64_t[]){2, 5}, (double)(rows - 1));
-        if (bad) ref_store(s->feed_data[1], 3 * 0, value(s, index)->dtype, pick(0, 1) ? (double)rows : -1);
         out[n++] = NODE(DYCL_OP_index_select,
                         OPERANDS(table, add_feed(s, DYCL_I64, 1, (int64_t[]){4}, (double)(width - 1))), 1);
         uint32_t t2 = node0(s, DYCL_EW_tanh, 1, &table);
@@ -505,6 +504,12 @@ static void families(void) {
         out[n++] = NODE(DYCL_OP_any, OPERANDS(flag), 1, 0);
         out[n++] = NODE(DYCL_OP_all, OPERANDS(flag), 2, 0);
         out[n++] = NODE(DYCL_OP_cumsum, OPERANDS(table), pick(0, 1));
+        if (bad) { /* one too far, at either end, for each of the three that read indices */
+            int feed = 1 + round / 8 % 3;
+            double limit = (double)(feed == 1 ? rows : width);
+            ref_store(s->feed_data[feed], pick(0, 2), feed == 1 ? value(s, index)->dtype : DYCL_I64,
+                      round / 24 % 2 ? limit : -1);
+        }
         int kept = 0;
         for (int i = 0; i < n; i++)
             if (out[i] != DYCL_NONE) out[kept++] = out[i];

@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
+from isa import run_with
 from torch import nn
 
 import dycl
@@ -70,6 +71,40 @@ def test_weights_are_looked_at_for_each_shape_and_version():
                 expected = m(x)
             for _ in range(3):
                 torch.testing.assert_close(m(x), expected, equal_nan=True, msg=f"size {size}, weight {value}")
+
+
+WRITTEN = """
+import torch, dycl
+from torch import nn
+
+torch.set_num_threads(2)
+torch.manual_seed(0)
+m = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, bias=False), nn.BatchNorm2d(32), nn.Hardswish(),
+                  nn.Conv2d(32, 16, 1), nn.ReLU(), nn.Flatten(2), nn.AdaptiveAvgPool1d(6), nn.Linear(6, 5), nn.ReLU()).eval()
+written = [p for p in m.parameters()]
+accelerated = dycl.accelerate(lambda x: m(x))
+sizes = [torch.randn(1, 16, n, n) for n in (14, 15)]
+with torch.no_grad():
+    for _ in range(3):
+        for x in sizes:
+            accelerated(x)
+    for value in (1.0, float("inf"), 0.5, float("nan"), 2.0, 1e30, 0.25, -float("inf"), 0.125):
+        for p in written:
+            at = p.view(-1)[1].clone()
+            p.view(-1)[1] = value
+            for x in sizes + sizes:
+                expected = m(x)
+                torch.testing.assert_close(accelerated(x), expected, equal_nan=True, rtol=1e-4, atol=1e-4, msg=lambda m: f"{value}: {m}")
+            p.view(-1)[1] = at
+"""
+
+
+@pytest.mark.parametrize("way", range(3))
+@pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512"])
+def test_constants_that_are_written_between_calls(isa, way):
+    """What was found out about a constant holds for one version of it, in each variant of its reader."""
+    done = run_with(isa, "-c", WRITTEN, timeout=300, DYCL_MEASURE=str(way), DYCL_CHOOSE="0", DYCL_PROFILE="0")
+    assert done.returncode == 0, done.stderr
 
 
 W, GROUPED = torch.randn(8, 4, 3, 3, generator=torch.Generator().manual_seed(1)), torch.randn(8, 2, 3, 3, generator=torch.Generator().manual_seed(2))
