@@ -37,10 +37,6 @@ ROOT = os.path.dirname(os.path.abspath(__file__))
 ONEDNN_MINIMUM = (3, 2)
 ONEDNN_WHEELS = ("onednn-devel-cpu-gomp", "onednn-cpu-gomp")
 
-ISA_FLAGS = {
-    "__avx2.c": ["-mavx2", "-mfma"],
-    "__avx512.c": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"],
-}
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes"]
 # -ffp-contract=off: a fused multiply-add where the source has two roundings would make the ISA builds differ from each other.
 BASE_FLAGS = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-fvisibility=hidden", "-fPIC", "-pthread"]
@@ -48,6 +44,20 @@ BASE_FLAGS = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-
 
 def fail(message):
     raise SystemExit(f"dycl: {message}")
+
+
+def isa_of(source):
+    """The set of instructions that a source is compiled for: kern/<family>__<set>.c."""
+    found = re.search(r"__(\w+)\.c$", source)
+    return found and found.group(1)
+
+
+def isa_flags():
+    """The compiler's flags by set of instructions, of those that this machine's family of processors may have."""
+    with open(os.path.join(ROOT, "csrc", "base", "isa.def"), encoding="utf-8") as file:
+        text = file.read().replace("\\\n", "")
+    rows = re.findall(r'ROW\(x, y, \w+,\s*(\w+),[^;]*?"(\w*)",\s*"([^"]*)"\)', text)
+    return {name: flags.split() for name, machine, flags in rows if machine in ("", platform.machine())}
 
 
 def switched_on(name):
@@ -142,6 +152,7 @@ class Toolchain:
             fail("no C compiler was found. Install one (on Debian or Ubuntu: apt-get install gcc python3-dev) or set CC.")
         self.force = force
         self.onednn = find_onednn()
+        self.isa_flags = isa_flags()
         self.sanitize = os.environ.get("DYCL_SANITIZE", "")
         self.debug = switched_on("DYCL_BUILD_DEBUG")
         if self.sanitize:
@@ -167,9 +178,7 @@ class Toolchain:
 
     def flags(self, source):
         flags = BASE_FLAGS + self.mode + self.warnings + [f"-I{os.path.join(ROOT, 'csrc')}", "-isystem", self.onednn.include]
-        for suffix, isa in ISA_FLAGS.items():
-            if source.endswith(suffix):
-                flags += isa
+        flags += self.isa_flags.get(isa_of(source), [])
         relative = os.path.relpath(source, ROOT)
         if relative.startswith("csrc/py/"):
             import numpy
@@ -291,7 +300,8 @@ def digest(command):
 def sources(core_only=False):
     found = sorted(glob.glob(os.path.join(ROOT, "csrc", "**", "*.c"), recursive=True))
     python = os.path.join(ROOT, "csrc", "py") + os.sep
-    return [path for path in found if not (core_only and path.startswith(python))]
+    sets = isa_flags()
+    return [path for path in found if not (core_only and path.startswith(python)) and (not isa_of(path) or isa_of(path) in sets)]
 
 
 # ---------------------------------------------------------------------------------------------------- commands

@@ -7,35 +7,44 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-static const char *const names[DYCL_ISA_COUNT] = {"scalar", "avx2", "avx512"};
+#define NAME_OF(x, y, NAME, name, ...) [DYCL_ISA_##NAME] = #name,
+static const char *const names[DYCL_ISA_COUNT] = {DYCL_ISA_ROWS(NAME_OF, , )};
 static atomic_int current = -1; /* kernels of several threads ask for it first */
 
-static dycl_isa supported(void) {
+#if defined(__x86_64__)
+#define DYCL_HAS(feature) __builtin_cpu_supports(feature)
+#else
+#define DYCL_HAS(feature) 0
+#endif
+#define NEEDS_OF(x, y, NAME, name, needs, ...)                                                                         \
+    case DYCL_ISA_##NAME: return needs;
+
+static int has(int isa) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
-        return DYCL_ISA_AVX512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return DYCL_ISA_AVX2;
 #endif
-    return DYCL_ISA_SCALAR;
+    switch (isa) {
+        DYCL_ISA_ROWS(NEEDS_OF, , )
+    default: return 0;
+    }
 }
 
 dycl_isa dycl_cpu_isa(void) {
     int isa = atomic_load_explicit(&current, memory_order_relaxed);
     if (isa < 0) {
-        int best = (int)supported(), nobody = -1;
+        int best = DYCL_ISA_COUNT - 1, nobody = -1;
+        while (!has(best)) best--;
         isa = dycl_env_choice("DYCL_ISA", names, DYCL_ISA_COUNT);
-        if (isa > best)
+        if (isa >= 0 && !has(isa))
             dycl_env_complain("DYCL_ISA=%s is ignored: this processor has %s at best", names[isa], names[best]);
-        if (isa < 0 || isa > best) isa = best;
+        if (!has(isa)) isa = best;
         if (!atomic_compare_exchange_strong(&current, &nobody, isa)) isa = nobody;
     }
     return (dycl_isa)isa;
 }
 
 int dycl_cpu_isa_force(dycl_isa isa) {
-    if (isa > supported()) return 0;
+    if (!has((int)isa)) return 0;
     atomic_store(&current, (int)isa);
     return 1;
 }

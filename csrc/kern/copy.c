@@ -171,14 +171,8 @@ static void copy_units(const copy_plan *p, int64_t begin, int64_t end) {
     }
 }
 
-static dycl_transpose4 *transpose4_of(dycl_isa isa) {
-#if defined(__x86_64__)
-    if (isa == DYCL_ISA_AVX512) return dycl_kern_transpose4__avx512;
-    if (isa == DYCL_ISA_AVX2) return dycl_kern_transpose4__avx2;
-#endif
-    (void)isa;
-    return dycl_kern_transpose4__scalar;
-}
+DYCL_ISA_CHOICE(dycl_transpose4, dycl_kern_transpose4)
+dycl_transpose4 *dycl_kern_transpose4(dycl_isa isa) { return dycl_kern_transpose4_for(isa); }
 
 /* Takes the plane out of dims: the innermost dimension and, where it makes a transpose of useful size, the one along
  * which the source is contiguous; else the next one. */
@@ -204,7 +198,7 @@ void dycl_kern_copy(void *dst, const int64_t *dst_strides, const void *src, cons
     choose_plane(&plan, dims, normalise(dims, dst_strides, src_strides, sizes, rank));
     for (int i = 0; i < plan.rank; i++) planes *= plan.outer[i].size;
     if (plan.transposed) {
-        if (element == 4) plan.transpose4 = transpose4_of(dycl_cpu_isa());
+        if (element == 4) plan.transpose4 = dycl_kern_transpose4(dycl_cpu_isa());
         plan.unit1 = 256, plan.unit0 = 64; /* measured, flat around it: what matters is the 16x16 block inside */
     } else {
         const int64_t target =

@@ -25,24 +25,17 @@ const uint16_t dycl_ew_dtypes[DYCL_EW_COUNT] = {
 #undef DYCL_KERN_EW
 };
 
-static const dycl_ew_table *const ew_tables[DYCL_ISA_COUNT] = {
-    [DYCL_ISA_SCALAR] = &dycl_ew_table__scalar,
-    [DYCL_ISA_AVX2] = &dycl_ew_table__avx2,
-    [DYCL_ISA_AVX512] = &dycl_ew_table__avx512,
-};
-
-static const dycl_cast_table *const cast_tables[DYCL_ISA_COUNT] = {
-    [DYCL_ISA_SCALAR] = &dycl_cast_table__scalar,
-    [DYCL_ISA_AVX2] = &dycl_cast_table__avx2,
-    [DYCL_ISA_AVX512] = &dycl_cast_table__avx512,
-};
+DYCL_ISA_CHOICE(const dycl_ew_table, dycl_ew_table)
+DYCL_ISA_CHOICE(const dycl_cast_table, dycl_cast_table)
 
 dycl_ew_fn dycl_kern_ew(dycl_isa isa, dycl_ew op, dycl_dtype dtype, unsigned scalars) {
-    return scalars < DYCL_EW_MASKS ? (*ew_tables[isa])[op][dtype][scalars] : NULL;
+    return scalars < DYCL_EW_MASKS ? (*dycl_ew_table_for(isa))[op][dtype][scalars] : NULL;
 }
 
 const char *dycl_ew_name(dycl_ew op) { return rows[op].name; }
 int dycl_ew_arity(dycl_ew op) { return rows[op].arity; }
 int dycl_ew_result_is_bool(dycl_ew op) { return rows[op].result_is_bool; }
 
-dycl_ew_fn dycl_kern_cast(dycl_isa isa, dycl_dtype from, dycl_dtype to) { return (*cast_tables[isa])[from][to]; }
+dycl_ew_fn dycl_kern_cast(dycl_isa isa, dycl_dtype from, dycl_dtype to) {
+    return (*dycl_cast_table_for(isa))[from][to];
+}

@@ -2,6 +2,7 @@
 #ifndef DYCL_KERN_EW_TABLE_H
 #define DYCL_KERN_EW_TABLE_H
 
+#include "kern/isa.h"
 #include "kern/kern.h"
 
 #define DYCL_EW_MASKS 7 /* of scalar operands: at most three operands, at least one of them a run */
@@ -9,7 +10,7 @@
 typedef dycl_ew_fn dycl_ew_table[DYCL_EW_COUNT][DYCL_DTYPE_COUNT][DYCL_EW_MASKS];
 typedef dycl_ew_fn dycl_cast_table[DYCL_DTYPE_COUNT][DYCL_DTYPE_COUNT]; /* from, to */
 
-extern const dycl_ew_table dycl_ew_table__scalar, dycl_ew_table__avx2, dycl_ew_table__avx512;
-extern const dycl_cast_table dycl_cast_table__scalar, dycl_cast_table__avx2, dycl_cast_table__avx512;
+DYCL_ISA_TABLES(const dycl_ew_table, dycl_ew_table)
+DYCL_ISA_TABLES(const dycl_cast_table, dycl_cast_table)
 
 #endif

@@ -6,15 +6,8 @@
 #include <omp.h>
 #include <string.h>
 
-const dycl_gemm_kernel *dycl_kern_gemm(dycl_isa isa) {
-    switch (isa) {
-#if defined(__x86_64__)
-    case DYCL_ISA_AVX512: return &dycl_gemm__avx512;
-    case DYCL_ISA_AVX2: return &dycl_gemm__avx2;
-#endif
-    default: return NULL;
-    }
-}
+DYCL_ISA_CHOICE(const dycl_gemm_kernel, dycl_gemm)
+const dycl_gemm_kernel *dycl_kern_gemm(dycl_isa isa) { return dycl_gemm_for(isa); }
 
 /* ---- Panels: the vectors of columns shared out as evenly as they go */
 
@@ -35,8 +28,7 @@ static void pack_rows(const dycl_gemm_form *form, const float *from, float *to, 
     if (form->column == 1) {
         for (int64_t l = 0; l < inner; l++) memcpy(to + l * width, from + l * row, (size_t)there * sizeof *to);
     } else if (row == 1) {
-        dycl_transpose4 *transpose =
-            form->kernel->lanes == 16 ? dycl_kern_transpose4__avx512 : dycl_kern_transpose4__avx2;
+        dycl_transpose4 *transpose = dycl_kern_transpose4(form->kernel->isa);
         transpose((dycl_word *)to, width, (const dycl_word *)from, form->column, (size_t)inner, (size_t)there);
     } else { /* sixteen elements of a column at a time: it is usually k that lies close together */
         for (int64_t l0 = 0; l0 < inner; l0 += 16)

@@ -12,6 +12,7 @@
 #ifndef DYCL_KERN_GEMM_H
 #define DYCL_KERN_GEMM_H
 
+#include "kern/isa.h"
 #include "kern/kern.h"
 
 #define DYCL_GEMM_VECTORS 4
@@ -39,6 +40,7 @@ typedef struct {
 
 typedef void (*dycl_gemm_tile_fn)(const dycl_gemm_tile *tile);
 typedef struct {
+    dycl_isa isa;
     int lanes;
     int rows[DYCL_GEMM_VECTORS + 1]; /* most rows of a tile with so many vectors; 0: no such tile */
     dycl_gemm_tile_fn tile[DYCL_GEMM_VECTORS + 1][DYCL_GEMM_ROWS + 1];
@@ -88,6 +90,6 @@ typedef struct {
 void dycl_gemm_run(const dycl_gemm_form *form, const dycl_gemm_rows *rows, const float *packed,
                    const dycl_gemm_finish *finish, int threads);
 
-extern const dycl_gemm_kernel dycl_gemm__avx2, dycl_gemm__avx512;
+DYCL_ISA_TABLES(const dycl_gemm_kernel, dycl_gemm)
 
 #endif

@@ -7,5 +7,6 @@
 #define MOST2           6
 #define MOST3           4
 #define MOST4           0
+#define ISA             DYCL_ISA_AVX2
 #define SUFFIX          dycl_gemm__avx2
 #include "kern/gemm_body.h"

@@ -7,5 +7,6 @@
 #define MOST2           14
 #define MOST3           8
 #define MOST4           6
+#define ISA             DYCL_ISA_AVX512
 #define SUFFIX          dycl_gemm__avx512
 #include "kern/gemm_body.h"

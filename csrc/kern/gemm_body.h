@@ -85,5 +85,5 @@ TILES
 #undef T
 
 #define T(rows, vectors) .tile[vectors][rows] = tile_##rows##_##vectors,
-const dycl_gemm_kernel SUFFIX = {.lanes = VW, .rows = {0, MOST1, MOST2, MOST3, MOST4}, TILES};
+const dycl_gemm_kernel SUFFIX = {.isa = ISA, .lanes = VW, .rows = {0, MOST1, MOST2, MOST3, MOST4}, TILES};
 #undef T

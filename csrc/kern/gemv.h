@@ -8,6 +8,7 @@
 #ifndef DYCL_KERN_GEMV_H
 #define DYCL_KERN_GEMV_H
 
+#include "kern/isa.h"
 #include "kern/kern.h"
 
 #define DYCL_GEMV_ROWS 4
@@ -31,6 +32,6 @@ typedef struct {
 } dycl_gemv_table;
 
 const dycl_gemv_table *dycl_kern_gemv(dycl_isa isa);
-extern const dycl_gemv_table dycl_gemv__scalar, dycl_gemv__avx2, dycl_gemv__avx512;
+DYCL_ISA_TABLES(const dycl_gemv_table, dycl_gemv)
 
 #endif

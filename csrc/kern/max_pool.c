@@ -2,15 +2,7 @@
 
 #include "kern/parallel.h"
 
-static const dycl_max_pool_table *table_of(dycl_isa isa) {
-    switch (isa) {
-#if defined(__x86_64__)
-    case DYCL_ISA_AVX512: return &dycl_max_pool__avx512;
-    case DYCL_ISA_AVX2: return &dycl_max_pool__avx2;
-#endif
-    default: return &dycl_max_pool__scalar;
-    }
-}
+DYCL_ISA_CHOICE(const dycl_max_pool_table, dycl_max_pool)
 
 /* One task: a row of the result of an image, or a plane; a part of one where there are fewer planes than threads. */
 static void run(const dycl_max_pool_table *table, float *out, const float *in, const dycl_max_pool *p, int64_t task,
@@ -24,7 +16,7 @@ static void run(const dycl_max_pool_table *table, float *out, const float *in, c
 }
 
 void dycl_kern_max_pool2d(float *out, const float *in, const dycl_max_pool *p) {
-    const dycl_max_pool_table *table = table_of(dycl_cpu_isa());
+    const dycl_max_pool_table *table = dycl_max_pool_for(dycl_cpu_isa());
     int threads = dycl_kern_threads((size_t)(p->n * p->c) * (size_t)(p->h * p->w + p->oh * p->ow) * sizeof(float));
     int64_t parts = p->n * p->c >= 4 * threads ? 1 : threads,
             tasks = p->channels_last ? p->n * p->oh : p->n * p->c * parts;

@@ -5,6 +5,7 @@
 #ifndef DYCL_KERN_MAX_POOL_H
 #define DYCL_KERN_MAX_POOL_H
 
+#include "kern/isa.h"
 #include "kern/kern.h"
 
 typedef struct {
@@ -21,6 +22,6 @@ typedef struct {
     void (*plane)(float *out, const float *in, const dycl_max_pool *pool, int64_t oy_begin,
                   int64_t oy_end); /* these rows of the plane `out` */
 } dycl_max_pool_table;
-extern const dycl_max_pool_table dycl_max_pool__scalar, dycl_max_pool__avx2, dycl_max_pool__avx512;
+DYCL_ISA_TABLES(const dycl_max_pool_table, dycl_max_pool)
 
 #endif

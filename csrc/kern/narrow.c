@@ -12,15 +12,8 @@
 #define SAMPLES 65536
 #define CODES   15
 
-const dycl_narrow_table *dycl_kern_narrow(dycl_isa isa) {
-    switch (isa) {
-#if defined(__x86_64__)
-    case DYCL_ISA_AVX512: return &dycl_narrow__avx512;
-    case DYCL_ISA_AVX2: return &dycl_narrow__avx2;
-#endif
-    default: (void)isa; return NULL;
-    }
-}
+DYCL_ISA_CHOICE(const dycl_narrow_table, dycl_narrow)
+const dycl_narrow_table *dycl_kern_narrow(dycl_isa isa) { return dycl_narrow_for(isa); }
 
 /* ---- Packing */
 

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/cpu.h"
+#include "kern/isa.h"
 
 #define DYCL_NARROW_ROWS  4 /* of A, at most */
 #define DYCL_NARROW_GROUP 32
@@ -58,7 +58,7 @@ typedef struct {
 } dycl_narrow_table;
 
 const dycl_narrow_table *dycl_kern_narrow(dycl_isa isa); /* NULL: the ISA has none */
-extern const dycl_narrow_table dycl_narrow__avx2, dycl_narrow__avx512;
+DYCL_ISA_TABLES(const dycl_narrow_table, dycl_narrow)
 
 size_t dycl_narrow_bytes(const dycl_narrow_form *form); /* most of it is touched only when it is needed */
 void dycl_narrow_pack(const dycl_narrow_table *table, const dycl_narrow_form *form, const float *b, void *packed,

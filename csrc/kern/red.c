@@ -1,15 +1,7 @@
 #include "kern/red.h"
 
-const dycl_red_table *dycl_kern_red_table(dycl_isa isa) {
-    static const dycl_red_table *const tables[DYCL_ISA_COUNT] = {
-        [DYCL_ISA_SCALAR] = &dycl_red_table__scalar,
-#if defined(__x86_64__)
-        [DYCL_ISA_AVX2] = &dycl_red_table__avx2,
-        [DYCL_ISA_AVX512] = &dycl_red_table__avx512,
-#endif
-    };
-    return tables[isa];
-}
+DYCL_ISA_CHOICE(const dycl_red_table, dycl_red_table)
+const dycl_red_table *dycl_kern_red_table(dycl_isa isa) { return dycl_red_table_for(isa); }
 
 dycl_red_fn dycl_kern_red(dycl_isa isa, dycl_red op, dycl_dtype dtype) {
     return dycl_kern_red_table(isa)->red[op][dtype];

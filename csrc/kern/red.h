@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "kern/isa.h"
 #include "kern/kern.h"
 
 /* acc[j] op= a[r * stride + j] for r < rows, j < n. operand: n elements, the m of MOMENTS. Elements and acc are of
@@ -34,7 +35,7 @@ typedef struct {
     /* dst[i] = (a[i] - mean) * scale + shift */
     void (*center_scale)(float *dst, const float *a, float mean, float scale, float shift, size_t n);
 } dycl_red_table;
-extern const dycl_red_table dycl_red_table__scalar, dycl_red_table__avx2, dycl_red_table__avx512;
+DYCL_ISA_TABLES(const dycl_red_table, dycl_red_table)
 
 const dycl_red_table *dycl_kern_red_table(dycl_isa isa);
 

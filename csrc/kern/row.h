@@ -2,11 +2,12 @@
 #ifndef DYCL_KERN_ROW_H
 #define DYCL_KERN_ROW_H
 
+#include "kern/isa.h"
 #include "kern/kern.h"
 
 typedef struct {
     dycl_row_fn f32[DYCL_ROW_COUNT], f64[DYCL_ROW_COUNT];
 } dycl_row_table;
-extern const dycl_row_table dycl_row_table__scalar, dycl_row_table__avx2, dycl_row_table__avx512;
+DYCL_ISA_TABLES(const dycl_row_table, dycl_row_table)
 
 #endif

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "base/cpu.h"
+#include "kern/isa.h"
 
 typedef struct {
     float *x;            /* rows at multiples of ld; each has room up to the next multiple of DYCL_SCORES_PAD */
@@ -29,6 +29,6 @@ typedef struct {
 } dycl_scores_table;
 
 const dycl_scores_table *dycl_kern_scores(dycl_isa isa);
-extern const dycl_scores_table dycl_scores__scalar, dycl_scores__avx2, dycl_scores__avx512;
+DYCL_ISA_TABLES(const dycl_scores_table, dycl_scores)
 
 #endif

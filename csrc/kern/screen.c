@@ -5,15 +5,8 @@
 
 #define HEADER 128 /* bytes before the slacks */
 
-const dycl_screen_table *dycl_kern_screen(dycl_isa isa) {
-    switch (isa) {
-#if defined(__x86_64__)
-    case DYCL_ISA_AVX512: return &dycl_screen__avx512;
-    case DYCL_ISA_AVX2: return &dycl_screen__avx2;
-#endif
-    default: (void)isa; return NULL;
-    }
-}
+DYCL_ISA_CHOICE(const dycl_screen_table, dycl_screen)
+const dycl_screen_table *dycl_kern_screen(dycl_isa isa) { return dycl_screen_for(isa); }
 
 static int64_t column_bytes(const dycl_screen_form *form) { return (form->k + 63) / 64 * 64; }
 static size_t floats(const dycl_screen_form *form) { return ((size_t)form->n * sizeof(float) + 63) / 64 * 64; }

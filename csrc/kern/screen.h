@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/cpu.h"
+#include "kern/isa.h"
 
 #define DYCL_SCREEN_ROWS 4         /* of A, at most */
 #define DYCL_SCREEN_K    (1 << 17) /* at most */
@@ -51,7 +51,7 @@ typedef struct {
 } dycl_screen_table;
 
 const dycl_screen_table *dycl_kern_screen(dycl_isa isa); /* NULL: the ISA has none */
-extern const dycl_screen_table dycl_screen__avx2, dycl_screen__avx512;
+DYCL_ISA_TABLES(const dycl_screen_table, dycl_screen)
 
 size_t dycl_screen_bytes(const dycl_screen_form *form);
 void dycl_screen_pack(const dycl_screen_table *table, const dycl_screen_form *form, const float *b, void *packed,

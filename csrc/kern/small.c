@@ -1,14 +1,7 @@
 #include "kern/small.h"
 
-const dycl_small *dycl_kern_small(dycl_isa isa) {
-    switch (isa) {
-#if defined(__x86_64__)
-    case DYCL_ISA_AVX512: return &dycl_small__avx512;
-    case DYCL_ISA_AVX2: return &dycl_small__avx2;
-#endif
-    default: return &dycl_small__scalar;
-    }
-}
+DYCL_ISA_CHOICE(const dycl_small, dycl_small)
+const dycl_small *dycl_kern_small(dycl_isa isa) { return dycl_small_for(isa); }
 
 size_t dycl_small_bytes(const dycl_small *small, int64_t n, int64_t k) {
     int64_t padded = (n + small->vector - 1) / small->vector * small->vector;

@@ -7,6 +7,7 @@
 #ifndef DYCL_KERN_SMALL_H
 #define DYCL_KERN_SMALL_H
 
+#include "kern/isa.h"
 #include "kern/kern.h"
 
 /* a: rows at lda, columns at 1. bias: n elements or NULL. */
@@ -22,6 +23,6 @@ size_t dycl_small_bytes(const dycl_small *small, int64_t n, int64_t k);
 void dycl_small_pack(const dycl_small *small, float *packed, const float *b, int64_t row_stride, int64_t column_stride,
                      int64_t n, int64_t k);
 
-extern const dycl_small dycl_small__scalar, dycl_small__avx2, dycl_small__avx512;
+DYCL_ISA_TABLES(const dycl_small, dycl_small)
 
 #endif

@@ -2,6 +2,8 @@
 #ifndef DYCL_KERN_TRANSPOSE_H
 #define DYCL_KERN_TRANSPOSE_H
 
+#include "kern/isa.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,6 +13,7 @@ typedef uint32_t __attribute__((may_alias)) dycl_word; /* any 4-byte element */
  * elements. */
 typedef void dycl_transpose4(dycl_word *dst, int64_t dst_stride, const dycl_word *src, int64_t src_stride, size_t rows,
                              size_t columns);
-dycl_transpose4 dycl_kern_transpose4__scalar, dycl_kern_transpose4__avx2, dycl_kern_transpose4__avx512;
+DYCL_ISA_TABLES(dycl_transpose4, dycl_kern_transpose4)
+dycl_transpose4 *dycl_kern_transpose4(dycl_isa isa);
 
 #endif

@@ -168,19 +168,14 @@ static int run_share(const work *k, float *scratch, int64_t begin, int64_t end, 
     return large;
 }
 
+DYCL_ISA_CHOICE(const dycl_winograd_transforms, dycl_winograd)
+
 /* Threads divide the squares, where each gets enough of them to be worth reading all of U, else the panels. */
 #define ENOUGH 24
 
 int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_form *form, const float *src, const float *packed,
                       const dycl_gemm_finish *finish, float *dst, float *scratch, int threads) {
-    work k = {w,
-              form,
-              form->kernel->lanes == 16 ? &dycl_winograd__avx512 : &dycl_winograd__avx2,
-              src,
-              packed,
-              finish,
-              dst,
-              .squares = squares_of(w)};
+    work k = {w, form, dycl_winograd_for(form->kernel->isa), src, packed, finish, dst, .squares = squares_of(w)};
     k.down = divided_up(w->out_height, 2);
     k.across = divided_up(w->out_width, 2);
     k.block = block_of(w);

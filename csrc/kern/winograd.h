@@ -40,6 +40,6 @@ typedef struct {
     void (*output)(float *const *to, const float *from, int64_t step, const float *bias, const float *const *residual,
                    float low, float high, int64_t columns);
 } dycl_winograd_transforms;
-extern const dycl_winograd_transforms dycl_winograd__avx2, dycl_winograd__avx512;
+DYCL_ISA_TABLES(const dycl_winograd_transforms, dycl_winograd)
 
 #endif

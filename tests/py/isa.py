@@ -1,10 +1,16 @@
 """Programs with the kernels of another instruction set: in a process of their own, as the choice is made once."""
 
 import os
+import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
+
+DEFINITION = pathlib.Path(__file__).resolve().parents[2] / "csrc" / "base" / "isa.def"
+ISAS = re.findall(r"ROW\(x, y, \w+, (\w+),", DEFINITION.read_text())
+VECTOR_ISAS = ISAS[1:]  # what is not compiled for the first of them is compiled for these
 
 
 def run_with(isa, *arguments, timeout=None, **environment):

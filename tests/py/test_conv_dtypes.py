@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 import torch.nn.functional as F
-from isa import run_with
+from isa import ISAS, run_with
 from suite import compare, run
 from tolerance import bounds
 
@@ -68,7 +68,7 @@ def test_conversion(producer, follower):
         compare(tolerance, run(program, (x,)), run(accelerated, (x,)))
 
 
-@pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512"])
+@pytest.mark.parametrize("isa", ISAS)
 def test_with_the_kernels_of(isa):
     from dycl import _core
 

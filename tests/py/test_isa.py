@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from isa import run_with
+from isa import ISAS, run_with
 
 from dycl import _core
 
@@ -14,7 +14,7 @@ nn.functional.rms_norm nn.functional.group_norm nn.functional.conv2d nn.function
 nn.functional.scaled_dot_product_attention nn.functional.embedding""".split()
 
 
-@pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512"])
+@pytest.mark.parametrize("isa", ISAS)
 def test_operators_with_the_kernels_of(isa):
     if isa == _core.info()["isa"]:
         pytest.skip("the kernels that the other tests use")

@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from isa import run_with
+from isa import ISAS, run_with
 from torch import nn
 
 import dycl
@@ -100,7 +100,7 @@ with torch.no_grad():
 
 
 @pytest.mark.parametrize("way", range(3))
-@pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512"])
+@pytest.mark.parametrize("isa", ISAS)
 def test_constants_that_are_written_between_calls(isa, way):
     """What was found out about a constant holds for one version of it, in each variant of its reader."""
     done = run_with(isa, "-c", WRITTEN, timeout=300, DYCL_MEASURE=str(way), DYCL_CHOOSE="0", DYCL_PROFILE="0")

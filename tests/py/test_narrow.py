@@ -1,7 +1,7 @@
 """Constant weights of products with few rows, read in fewer bits: results stay, for weights of every sort, and follow the weights when they change."""
 
 import pytest
-from isa import run_with
+from isa import VECTOR_ISAS, run_with
 
 PROGRAM = """
 import copy, dycl, torch
@@ -116,7 +116,7 @@ print("done")
 """
 
 
-@pytest.mark.parametrize("isa", ["avx2", "avx512"])
+@pytest.mark.parametrize("isa", VECTOR_ISAS)
 @pytest.mark.parametrize("way", [0, 1])
 def test_products_of_few_rows(way, isa):
     program = f"WAY = {bool(way)}\n{PROGRAM}"

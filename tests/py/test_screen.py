@@ -2,7 +2,7 @@
 8 bits leave over; it follows the weights when they change."""
 
 import pytest
-from isa import run_with
+from isa import VECTOR_ISAS, run_with
 
 PROGRAM = """
 import copy, dycl, torch
@@ -93,7 +93,7 @@ print("done")
 """
 
 
-@pytest.mark.parametrize("isa", ["avx2", "avx512"])
+@pytest.mark.parametrize("isa", VECTOR_ISAS)
 @pytest.mark.parametrize("way", [0, 1])
 def test_largest_of_a_product(way, isa):
     program = f"WAY = {bool(way)}\n{PROGRAM}"
