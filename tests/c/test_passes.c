@@ -4,6 +4,7 @@
 #include "opt/mapping.h"
 #include "random.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -249,6 +250,67 @@ static void test_fold(void) {
     GOLDEN(dycl_opt_fold, "%0 = feed f64[8]{1}\n%1 = cast %0 (0)\n%2 = cast %1 (1)\n", "1=cast(0) 2=cast(1)", 2);
 }
 
+/* Of a dtype: the ends of its range, and what floats of fewer bits cannot hold. Floats that an integer has no place for
+ * are left out where one follows. */
+static int extremes(dycl_dtype dtype, int small, int64_t *words) {
+    static const double floats[] = {0, 0.1, -3.7, 100, 1e-40, 16777217, 9007199254740993.0, 1e30, -1e300, NAN};
+    static const int bits[DYCL_DTYPE_COUNT] = {
+        [DYCL_I64] = 63, [DYCL_I32] = 31, [DYCL_I16] = 15, [DYCL_I8] = 7, [DYCL_U8] = 8, [DYCL_BOOL] = 1};
+    int n = 0;
+    if (dycl_dtype_is_float(dtype)) {
+        for (int i = 0; i < (small ? 4 : 10); i++)
+            if (dtype == DYCL_F64)
+                memcpy(&words[n++], &floats[i], 8);
+            else
+                memcpy(&words[n++], &(float){(float)floats[i]}, 4);
+        return n;
+    }
+    uint64_t max = (UINT64_C(1) << bits[dtype]) - 1;
+    words[n++] = 0, words[n++] = 1, words[n++] = (int64_t)max, words[n++] = (int64_t)(max / 2 + 1);
+    if (bits[dtype] > 24) words[n++] = 16777217;
+    if (bits[dtype] > 53) words[n++] = 9007199254740993;
+    if (dtype == DYCL_U8 || dtype == DYCL_BOOL) return n;
+    words[n++] = -1, words[n++] = -(int64_t)max - 1, words[n++] = -(int64_t)max;
+    return n;
+}
+
+static int one_cast_does(dycl_dtype first, dycl_dtype middle, dycl_dtype last) {
+    int64_t words[16];
+    for (int i = extremes(first, !dycl_dtype_is_float(last), words); i-- > 0;) {
+        int64_t there = 0, once = 0, twice = 0;
+        dycl_kern_cast(DYCL_ISA_SCALAR, first, last)(&once, &words[i], NULL, NULL, 1);
+        dycl_kern_cast(DYCL_ISA_SCALAR, first, middle)(&there, &words[i], NULL, NULL, 1);
+        dycl_kern_cast(DYCL_ISA_SCALAR, middle, last)(&twice, &there, NULL, NULL, 1);
+        if (once != twice) return 0;
+    }
+    return 1;
+}
+
+/* Every conversion through a third dtype: where the pass leaves it out, no element notices. */
+static void test_fold_casts(void) {
+    char text[200], kept[100], what[100];
+    for (int first = 0; first < DYCL_DTYPE_COUNT; first++)
+        for (int middle = 0; middle < DYCL_DTYPE_COUNT; middle++)
+            for (int last = 0; last < DYCL_DTYPE_COUNT; last++) {
+                dycl_graph g;
+                dycl_program p;
+                dycl_graph_init(&g);
+                snprintf(text, sizeof text, "%%0 = feed %s[5]{1}\n%%1 = cast %%0 (%d)\n%%2 = cast %%1 (%d)\n",
+                         dycl_dtype_name((dycl_dtype)first), middle, last);
+                snprintf(what, sizeof what, "%s through %s to %s", dycl_dtype_name((dycl_dtype)first),
+                         dycl_dtype_name((dycl_dtype)middle), dycl_dtype_name((dycl_dtype)last));
+                int ok = dycl_graph_parse(text, &g) == DYCL_OK &&
+                         dycl_program_init(&p, &g, (const uint32_t[]){2}, 1) == DYCL_OK &&
+                         dycl_opt_dce(&p) == DYCL_OK && dycl_opt_fold(&p) == DYCL_OK && dycl_opt_dce(&p) == DYCL_OK;
+                check(ok, what, dycl_error_message());
+                if (!ok) continue;
+                live_nodes(&p, kept, sizeof kept);
+                if (!strstr(kept, "1=cast")) check(one_cast_does(first, middle, last), what, "differs when left out");
+                dycl_program_free(&p);
+                dycl_graph_free(&g);
+            }
+}
+
 static void test_fold_copies(void) {
     GOLDEN(dycl_opt_fold, "%0 = feed f32[2,3,16]{16,32,1}\n%1 = contiguous %0 (0)\n%2 = gelu %1\n", "2=gelu(0)", 2);
     /* rows of single elements; a second reader; a view of the copy */
@@ -319,6 +381,7 @@ int main(void) {
     test_commute();
     test_cse();
     test_fold();
+    test_fold_casts();
     test_fold_copies();
     test_simplify();
     test_distribute();
