@@ -40,7 +40,9 @@ dycl_number dycl_number_total(dycl_dtype dtype, const dycl_number_sum *s, double
 
 /* ---- Elementwise operators and copies */
 
-static dycl_status elementwise(dycl_reference *r, const dycl_node *node, const uint32_t *operands) {
+dycl_status dycl_reference_elementwise(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                       const int64_t *attrs) {
+    (void)attrs;
     const dycl_value *out = dycl_reference_value(r, node->out);
     int64_t index[DYCL_MAX_RANK] = {0};
     dycl_number x[3];
@@ -75,7 +77,9 @@ static dycl_status copied(dycl_reference *r, const dycl_node *node, const uint32
 }
 
 /* torch's own kernels define themselves (ir/hosted.def): what they answer is not compared, only where it lies. */
-static dycl_status hosted(dycl_reference *r, const dycl_node *node) {
+dycl_status dycl_reference_hosted(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                  const int64_t *attrs) {
+    (void)operands, (void)attrs;
     const dycl_value *out = dycl_reference_value(r, node->out);
     int64_t index[DYCL_MAX_RANK] = {0};
     if (dycl_value_numel(out) == 0) return DYCL_OK;
@@ -84,35 +88,36 @@ static dycl_status hosted(dycl_reference *r, const dycl_node *node) {
     return DYCL_OK;
 }
 
+dycl_status dycl_reference_cast(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                const int64_t *attrs) {
+    return copied(r, node, operands, attrs);
+}
+dycl_status dycl_reference_copy(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                const int64_t *attrs) {
+    return copied(r, node, operands, attrs);
+}
+dycl_status dycl_reference_indexed(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                   const int64_t *attrs) {
+    return copied(r, node, operands, attrs);
+}
+
+/* Its elements are its root's. */
+dycl_status dycl_reference_view(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                const int64_t *attrs) {
+    (void)r, (void)node, (void)operands, (void)attrs;
+    return DYCL_OK;
+}
+
 /* ---- A graph */
 
 static dycl_status run_node(dycl_reference *r, const dycl_node *node) {
-    const uint32_t *operands = dycl_node_operands(r->graph, node);
-    const int64_t *attrs = dycl_node_attrs(r->graph, node);
-    switch (dycl_op_get((dycl_op)node->op)->family) {
-    case DYCL_FAMILY_EW: return elementwise(r, node, operands);
-    case DYCL_FAMILY_CAST:
-    case DYCL_FAMILY_COPY:
-    case DYCL_FAMILY_EWI: return copied(r, node, operands, attrs);
-    case DYCL_FAMILY_VIEW: return DYCL_OK;
-    case DYCL_FAMILY_REDUCE: return dycl_reference_reduce(r, node, operands, attrs);
-    case DYCL_FAMILY_ROW: return dycl_reference_row(r, node, operands, attrs);
-    case DYCL_FAMILY_NORM: return dycl_reference_norm(r, node, operands, attrs);
-    case DYCL_FAMILY_MATMUL: return dycl_reference_matmul(r, node, operands, attrs);
-    case DYCL_FAMILY_GROUPED: return dycl_reference_grouped(r, node, operands, attrs);
-    case DYCL_FAMILY_RECURRENT: return dycl_reference_recurrent(r, node, operands, attrs);
-    case DYCL_FAMILY_ATTENTION: return dycl_reference_attention(r, node, operands, attrs);
-    case DYCL_FAMILY_CONV: return dycl_reference_conv(r, node, operands, attrs);
-    case DYCL_FAMILY_POOL: return dycl_reference_pool(r, node, operands, attrs);
-    case DYCL_FAMILY_RESIZE: return dycl_reference_resize(r, node, operands, attrs);
-    case DYCL_FAMILY_GATHER: return dycl_reference_gather(r, node, operands, attrs);
-    case DYCL_FAMILY_SCATTER: return dycl_reference_scatter(r, node, operands, attrs);
-    case DYCL_FAMILY_HOST: return dycl_reference_host(r, node, operands, attrs);
-    case DYCL_FAMILY_HOSTED: return hosted(r, node);
-    case DYCL_FAMILY_JOIN: return dycl_reference_join(r, node, operands, attrs);
-    case DYCL_FAMILY_CREATE: return dycl_reference_create(r, node, operands, attrs);
-    }
-    return dycl_error_bail("%s has no definition", dycl_op_get((dycl_op)node->op)->name);
+    static const dycl_reference_fn families[DYCL_FAMILY_COUNT] = {
+#define DYCL_FAMILY(NAME, name, ...) [DYCL_FAMILY_##NAME] = dycl_reference_##name,
+#include "ir/family.def"
+#undef DYCL_FAMILY
+    };
+    return families[dycl_op_get((dycl_op)node->op)->family](r, node, dycl_node_operands(r->graph, node),
+                                                            dycl_node_attrs(r->graph, node));
 }
 
 /* By root value: what the outputs depend on. */

@@ -64,35 +64,10 @@ dycl_number dycl_number_total(dycl_dtype dtype, const dycl_number_sum *s,
 
 typedef dycl_status (*dycl_reference_fn)(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
                                          const int64_t *attrs);
-dycl_status dycl_reference_reduce(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                                  const int64_t *attrs);
-dycl_status dycl_reference_row(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                               const int64_t *attrs);
-dycl_status dycl_reference_norm(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                                const int64_t *attrs);
-dycl_status dycl_reference_matmul(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                                  const int64_t *attrs);
-dycl_status dycl_reference_grouped(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                                   const int64_t *attrs);
-dycl_status dycl_reference_recurrent(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                                     const int64_t *attrs);
-dycl_status dycl_reference_attention(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                                     const int64_t *attrs);
-dycl_status dycl_reference_conv(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                                const int64_t *attrs);
-dycl_status dycl_reference_pool(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                                const int64_t *attrs);
-dycl_status dycl_reference_resize(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                                  const int64_t *attrs);
-dycl_status dycl_reference_gather(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                                  const int64_t *attrs);
-dycl_status dycl_reference_scatter(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                                   const int64_t *attrs);
-dycl_status dycl_reference_host(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                                const int64_t *attrs);
-dycl_status dycl_reference_join(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                                const int64_t *attrs);
-dycl_status dycl_reference_create(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                                  const int64_t *attrs);
+#define DYCL_FAMILY(NAME, name, ...)                                                                                   \
+    dycl_status dycl_reference_##name(dycl_reference *r, const dycl_node *node, const uint32_t *operands,              \
+                                      const int64_t *attrs);
+#include "ir/family.def"
+#undef DYCL_FAMILY
 
 #endif

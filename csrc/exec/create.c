@@ -14,35 +14,12 @@ static dycl_status make_single(dycl_maker *b, const dycl_block *block) {
         dycl_status status = dycl_make_operands_plain(b, block);
         if (status != DYCL_OK) return status;
     }
-    switch (family) {
-    case DYCL_FAMILY_EW:
-    case DYCL_FAMILY_CAST:
-    case DYCL_FAMILY_ROW:
-    case DYCL_FAMILY_VIEW: return DYCL_OK; /* empty, or else a tile block */
-    case DYCL_FAMILY_NORM: return node->op == DYCL_OP_group_norm ? dycl_make_group_norm(b, node) : DYCL_OK;
-    case DYCL_FAMILY_EWI: return dycl_make_band(b, node);
-    case DYCL_FAMILY_COPY: {
-        dycl_tensor from, to;
-        dycl_make_tensor(b, dycl_node_operands(&b->program->graph, node)[0], &from);
-        dycl_make_tensor(b, node->out, &to);
-        return dycl_make_copy(b, &from, &to);
-    }
-    case DYCL_FAMILY_REDUCE: return dycl_make_reduce(b, node);
-    case DYCL_FAMILY_MATMUL: return dycl_make_matmul(b, block);
-    case DYCL_FAMILY_CONV: return dycl_make_conv(b, block);
-    case DYCL_FAMILY_POOL: return dycl_make_pool(b, node);
-    case DYCL_FAMILY_RESIZE: return dycl_make_resize(b, node);
-    case DYCL_FAMILY_ATTENTION: return dycl_make_attention(b, node);
-    case DYCL_FAMILY_GROUPED: return dycl_make_grouped(b, node);
-    case DYCL_FAMILY_RECURRENT: return dycl_make_recurrent(b, node);
-    case DYCL_FAMILY_SCATTER: return dycl_make_scatter(b, node);
-    case DYCL_FAMILY_HOST: return dycl_make_host(b, node);
-    case DYCL_FAMILY_HOSTED: return dycl_make_hosted(b, node);
-    case DYCL_FAMILY_GATHER: return dycl_make_gather(b, node);
-    case DYCL_FAMILY_JOIN: return dycl_make_join(b, block);
-    case DYCL_FAMILY_CREATE: return dycl_make_create(b, node);
-    }
-    return dycl_error_set("no builder for %s", dycl_op_get((dycl_op)node->op)->name);
+    static dycl_status (*const families[DYCL_FAMILY_COUNT])(dycl_maker *, const dycl_block *) = {
+#define DYCL_FAMILY(NAME, name, verify, work, steps) [DYCL_FAMILY_##NAME] = DYCL_FAMILY_##steps(dycl_steps_##name),
+#include "ir/family.def"
+#undef DYCL_FAMILY
+    };
+    return families[family] ? families[family](b, block) : DYCL_OK; /* empty, or else in a tile */
 }
 
 static dycl_status make_tile(dycl_maker *b, const dycl_block *block) {

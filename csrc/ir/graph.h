@@ -22,7 +22,7 @@ typedef enum {
 #include "kern/kern.def"
 #undef DYCL_KERN_EW
     DYCL_OP_EW_END_ = DYCL_EW_COUNT - 1,
-#define DYCL_OP(name, family, mapping, min, max, attrs) DYCL_OP_##name,
+#define DYCL_OP(name, ...) DYCL_OP_##name,
 #include "ir/ops.def"
 #undef DYCL_OP
     DYCL_HOSTED_FIRST,
@@ -34,27 +34,10 @@ typedef enum {
 } dycl_op;
 
 typedef enum {
-    DYCL_FAMILY_EW,
-    DYCL_FAMILY_EWI /* elementwise, knows its index */,
-    DYCL_FAMILY_CAST,
-    DYCL_FAMILY_VIEW,
-    DYCL_FAMILY_COPY,
-    DYCL_FAMILY_REDUCE,
-    DYCL_FAMILY_ROW,
-    DYCL_FAMILY_NORM,
-    DYCL_FAMILY_MATMUL,
-    DYCL_FAMILY_CONV,
-    DYCL_FAMILY_POOL,
-    DYCL_FAMILY_GROUPED,
-    DYCL_FAMILY_RECURRENT,
-    DYCL_FAMILY_RESIZE,
-    DYCL_FAMILY_ATTENTION,
-    DYCL_FAMILY_SCATTER,
-    DYCL_FAMILY_HOST,
-    DYCL_FAMILY_HOSTED,
-    DYCL_FAMILY_GATHER,
-    DYCL_FAMILY_JOIN,
-    DYCL_FAMILY_CREATE
+#define DYCL_FAMILY(NAME, name, ...) DYCL_FAMILY_##NAME,
+#include "ir/family.def"
+#undef DYCL_FAMILY
+    DYCL_FAMILY_COUNT
 } dycl_family;
 typedef enum { DYCL_MAP_O2O, DYCL_MAP_O2M, DYCL_MAP_M2M, DYCL_MAP_REORG, DYCL_MAP_SHUF } dycl_mapping;
 
@@ -63,6 +46,7 @@ typedef struct {
     dycl_family family;
     dycl_mapping mapping;
     int min_operands, max_operands, attrs; /* attrs -1: depends on the rank, and in hosted operators on more */
+    unsigned optional, doubles;            /* by bit: operands that may be absent, attributes that are doubles */
 } dycl_op_info;
 const dycl_op_info *dycl_op_get(dycl_op op);
 dycl_red dycl_red_of(dycl_op op); /* the kernel of a reduction */

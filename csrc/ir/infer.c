@@ -160,8 +160,11 @@ void dycl_infer_iterator(dycl_value *out, int count, const dycl_value *const *in
     infer_strides(out, count, in, all_plain, one_shape);
 }
 
-static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands,
-                                     dycl_value *out) {
+dycl_status dycl_infer_elementwise(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    dycl_op op = draft->op;
+    int count = draft->operand_count;
+    const uint32_t *operands = draft->operands;
     const dycl_value *in[3] = {0};
     int all_plain = 1, one_shape = 1;
     if (count < 1) return DYCL_BAIL;
@@ -203,9 +206,11 @@ static dycl_status infer_elementwise(const dycl_graph *g, dycl_op op, int count,
     return DYCL_OK;
 }
 
-static dycl_status infer_view(const dycl_graph *g, uint32_t operand, int attr_count, const int64_t *attrs,
-                              dycl_value *out) {
-    const dycl_value *in = &g->values[operand];
+dycl_status dycl_infer_view(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    int attr_count = draft->attr_count;
+    const int64_t *attrs = draft->attrs;
+    const dycl_value *in = &draft->graph->values[draft->operands[0]];
     int rank = (attr_count - 1) / 2;
     if (rank > DYCL_MAX_RANK || in->kind == DYCL_VALUE_SCALAR) return DYCL_BAIL;
     out->dtype = in->dtype;
@@ -312,8 +317,13 @@ int dycl_value_channels_last_dense(const dycl_value *value) {
     return !order ? 0 : value->rank == 4 ? 1 : 3;
 }
 
-static dycl_status infer_join(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count,
-                              const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_join(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    dycl_op op = draft->op;
+    int count = draft->operand_count;
+    const uint32_t *operands = draft->operands;
+    int attr_count = draft->attr_count;
+    const int64_t *attrs = draft->attrs;
     const dycl_value *in = &g->values[operands[0]];
     out->dtype = in->dtype;
     out->rank = in->rank;
@@ -339,8 +349,12 @@ static dycl_status infer_join(const dycl_graph *g, dycl_op op, int count, const 
     return DYCL_OK;
 }
 
-static dycl_status infer_create(const dycl_graph *g, dycl_op op, const uint32_t *operands, int attr_count,
-                                const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_create(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    dycl_op op = draft->op;
+    const uint32_t *operands = draft->operands;
+    int attr_count = draft->attr_count;
+    const int64_t *attrs = draft->attrs;
     out->dtype = g->values[operands[0]].dtype;
     out->rank = (uint8_t)(op == DYCL_OP_iota ? 1 : attr_count);
     if (attr_count > DYCL_MAX_RANK || (op == DYCL_OP_iota && out->dtype == DYCL_BOOL)) return DYCL_BAIL;
@@ -352,39 +366,36 @@ static dycl_status infer_create(const dycl_graph *g, dycl_op op, const uint32_t 
     return DYCL_OK;
 }
 
+dycl_status dycl_infer_cast(const dycl_draft *draft, dycl_value *out) {
+    out->dtype = (uint8_t)draft->attrs[0];
+    return infer_copy(&draft->graph->values[draft->operands[0]], 1, out);
+}
+
+dycl_status dycl_infer_indexed(const dycl_draft *draft, dycl_value *out) {
+    const dycl_value *in = &draft->graph->values[draft->operands[0]];
+    if (in->rank < 2) return DYCL_BAIL;
+    out->dtype = in->dtype;
+    return infer_copy(in, 0, out);
+}
+
+dycl_status dycl_infer_copy(const dycl_draft *draft, dycl_value *out) {
+    const dycl_value *in = &draft->graph->values[draft->operands[0]];
+    out->dtype = in->dtype;
+    return infer_copy(in, draft->attrs[0], out);
+}
+
 dycl_status dycl_infer(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count,
                        const int64_t *attrs, dycl_value *out) {
+    static dycl_status (*const families[DYCL_FAMILY_COUNT])(const dycl_draft *, dycl_value *) = {
+#define DYCL_FAMILY(NAME, name, ...) [DYCL_FAMILY_##NAME] = dycl_infer_##name,
+#include "ir/family.def"
+#undef DYCL_FAMILY
+    };
     const dycl_op_info *info = dycl_op_get(op);
     if (count < info->min_operands || count > info->max_operands || (info->attrs >= 0 && attr_count != info->attrs))
         return DYCL_BAIL;
-    const dycl_value *in = &g->values[operands[0]];
-    if (info->family == DYCL_FAMILY_EW) return infer_elementwise(g, op, count, operands, out);
+    const dycl_draft draft = {g, op, count, attr_count, operands, attrs};
+    if (info->family == DYCL_FAMILY_EW) return dycl_infer_elementwise(&draft, out); /* by far the most frequent */
     clear_shape(out);
-    switch (info->family) {
-    case DYCL_FAMILY_EW: break;
-    case DYCL_FAMILY_CAST: out->dtype = (uint8_t)attrs[0]; return infer_copy(in, 1, out);
-    case DYCL_FAMILY_EWI:
-        if (in->rank < 2) return DYCL_BAIL;
-        out->dtype = in->dtype;
-        return infer_copy(in, 0, out);
-    case DYCL_FAMILY_VIEW: return infer_view(g, operands[0], attr_count, attrs, out);
-    case DYCL_FAMILY_COPY: out->dtype = in->dtype; return infer_copy(in, attrs[0], out);
-    case DYCL_FAMILY_JOIN: return infer_join(g, op, count, operands, attr_count, attrs, out);
-    case DYCL_FAMILY_CREATE: return infer_create(g, op, operands, attr_count, attrs, out);
-    case DYCL_FAMILY_REDUCE: return dycl_infer_reduce(g, op, operands, attrs, out);
-    case DYCL_FAMILY_ROW: return dycl_infer_row(g, op, operands, attrs, out);
-    case DYCL_FAMILY_NORM: return dycl_infer_norm(g, op, operands, attrs, out);
-    case DYCL_FAMILY_MATMUL: return dycl_infer_matmul(g, op, operands, out);
-    case DYCL_FAMILY_CONV: return dycl_infer_conv(g, op, operands, attrs, out);
-    case DYCL_FAMILY_POOL: return dycl_infer_pool(g, op, operands, attrs, out);
-    case DYCL_FAMILY_RESIZE: return dycl_infer_resize(g, operands, attrs, out);
-    case DYCL_FAMILY_ATTENTION: return dycl_infer_attention(g, operands, attrs, out);
-    case DYCL_FAMILY_GROUPED: return dycl_infer_grouped(g, operands, out);
-    case DYCL_FAMILY_RECURRENT: return dycl_infer_recurrent(g, operands, attrs, out);
-    case DYCL_FAMILY_SCATTER: return dycl_infer_scatter(g, op, operands, attr_count, attrs, out);
-    case DYCL_FAMILY_HOST: return dycl_infer_host(g, op, operands, attrs, out);
-    case DYCL_FAMILY_HOSTED: return dycl_infer_hosted(g, op, count, operands, attr_count, attrs, out);
-    case DYCL_FAMILY_GATHER: return dycl_infer_gather(g, op, operands, attrs, out);
-    }
-    return DYCL_BAIL;
+    return families[info->family](&draft, out);
 }

@@ -17,28 +17,17 @@ int dycl_value_channels_last(
 int dycl_value_channels_last_dense(const dycl_value *value); /* is_contiguous(torch.channels_last); 3: channels_last_3d.
                                                                 The sizes that are 1 do not count */
 
-dycl_status dycl_infer_reduce(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
-                              dycl_value *out);
-dycl_status dycl_infer_row(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
-                           dycl_value *out);
-dycl_status dycl_infer_norm(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
-                            dycl_value *out);
-dycl_status dycl_infer_matmul(const dycl_graph *g, dycl_op op, const uint32_t *operands, dycl_value *out);
-dycl_status dycl_infer_conv(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
-                            dycl_value *out);
-dycl_status dycl_infer_pool(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
-                            dycl_value *out);
-dycl_status dycl_infer_resize(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
-dycl_status dycl_infer_attention(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
-dycl_status dycl_infer_grouped(const dycl_graph *g, const uint32_t *operands, dycl_value *out);
-dycl_status dycl_infer_recurrent(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out);
-dycl_status dycl_infer_scatter(const dycl_graph *g, dycl_op op, const uint32_t *operands, int attr_count,
-                               const int64_t *attrs, dycl_value *out);
-dycl_status dycl_infer_host(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
-                            dycl_value *out);
-dycl_status dycl_infer_hosted(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count,
-                              const int64_t *attrs, dycl_value *out);
-dycl_status dycl_infer_gather(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
-                              dycl_value *out);
+/* A node that is not in its graph yet. */
+typedef struct {
+    const dycl_graph *graph;
+    dycl_op op;
+    int operand_count, attr_count;
+    const uint32_t *operands;
+    const int64_t *attrs;
+} dycl_draft;
+
+#define DYCL_FAMILY(NAME, name, ...) dycl_status dycl_infer_##name(const dycl_draft *draft, dycl_value *out);
+#include "ir/family.def"
+#undef DYCL_FAMILY
 
 #endif

@@ -13,7 +13,9 @@ static void like(const dycl_value *x, dycl_value *out) {
 
 /* torch pads the rows of its result to 16 bytes (ATen/native/GroupedMMUtils.h), and asks the same of the operands,
  * which the binding looks at. */
-dycl_status dycl_infer_grouped(const dycl_graph *g, const uint32_t *operands, dycl_value *out) {
+dycl_status dycl_infer_grouped(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    const uint32_t *operands = draft->operands;
     const dycl_value *x = &g->values[operands[0]], *w = &g->values[operands[1]], *ends = &g->values[operands[2]];
     if (x->dtype != DYCL_F32 || w->dtype != DYCL_F32 || ends->dtype != DYCL_I32 || x->rank != 2 || w->rank != 3 ||
         ends->rank != 1)
@@ -49,8 +51,12 @@ static int is_part(const dycl_value *x, int64_t offset, int rank, const int64_t 
     return first >= 0 && first + dycl_value_extent(&view) <= dycl_value_extent(x);
 }
 
-dycl_status dycl_infer_scatter(const dycl_graph *g, dycl_op op, const uint32_t *operands, int attr_count,
-                               const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_scatter(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    dycl_op op = draft->op;
+    const uint32_t *operands = draft->operands;
+    int attr_count = draft->attr_count;
+    const int64_t *attrs = draft->attrs;
     const dycl_value *x = &g->values[operands[0]], *source = &g->values[operands[op == DYCL_OP_index_put ? 2 : 1]];
     int64_t sizes[2 * DYCL_MAX_RANK];
     int rank = 0;
@@ -75,8 +81,11 @@ dycl_status dycl_infer_scatter(const dycl_graph *g, dycl_op op, const uint32_t *
     return DYCL_OK;
 }
 
-dycl_status dycl_infer_host(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
-                            dycl_value *out) {
+dycl_status dycl_infer_host(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    dycl_op op = draft->op;
+    const uint32_t *operands = draft->operands;
+    const int64_t *attrs = draft->attrs;
     const dycl_value *x = &g->values[operands[0]];
     if (dycl_value_numel(x) == 0 || x->dtype == DYCL_BOOL) return DYCL_BAIL;
     if (op == DYCL_OP_histc) {
@@ -98,8 +107,13 @@ dycl_status dycl_infer_host(const dycl_graph *g, dycl_op op, const uint32_t *ope
 }
 
 /* The host's operators look as was learned from the host. Nothing empty: the host's tensors would have no memory. */
-dycl_status dycl_infer_hosted(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count,
-                              const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_hosted(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    dycl_op op = draft->op;
+    int count = draft->operand_count;
+    const uint32_t *operands = draft->operands;
+    int attr_count = draft->attr_count;
+    const int64_t *attrs = draft->attrs;
     dycl_hosted_form form;
     if (!dycl_hosted_read(op, count, attr_count, attrs, &form, NULL)) return DYCL_BAIL;
     for (int i = 0; i < count; i++)

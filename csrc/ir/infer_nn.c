@@ -3,8 +3,11 @@
 
 #include "ir/infer.h"
 
-dycl_status dycl_infer_reduce(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
-                              dycl_value *out) {
+dycl_status dycl_infer_reduce(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    dycl_op op = draft->op;
+    const uint32_t *operands = draft->operands;
+    const int64_t *attrs = draft->attrs;
     const dycl_value *in = &g->values[operands[0]];
     uint32_t mask = (uint32_t)attrs[0];
     if (!dycl_kern_red(DYCL_ISA_SCALAR, dycl_red_of(op), (dycl_dtype)in->dtype)) return DYCL_BAIL;
@@ -42,8 +45,11 @@ dycl_status dycl_infer_reduce(const dycl_graph *g, dycl_op op, const uint32_t *o
     return DYCL_OK;
 }
 
-dycl_status dycl_infer_row(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
-                           dycl_value *out) {
+dycl_status dycl_infer_row(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    dycl_op op = draft->op;
+    const uint32_t *operands = draft->operands;
+    const int64_t *attrs = draft->attrs;
     const dycl_value *in = &g->values[operands[0]];
     if (!dycl_dtype_is_float((dycl_dtype)in->dtype) && !(op == DYCL_OP_cumsum && in->dtype == DYCL_I64))
         return DYCL_BAIL;
@@ -79,8 +85,11 @@ static int batch_norm_is_channels_last(const dycl_graph *g, const uint32_t *oper
     return all ? !dycl_value_contiguous(in) : dycl_value_channels_last(in);
 }
 
-dycl_status dycl_infer_norm(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
-                            dycl_value *out) {
+dycl_status dycl_infer_norm(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    dycl_op op = draft->op;
+    const uint32_t *operands = draft->operands;
+    const int64_t *attrs = draft->attrs;
     const dycl_value *in = &g->values[operands[0]];
     if (!dycl_dtype_is_float((dycl_dtype)in->dtype)) return DYCL_BAIL;
     out->dtype = in->dtype;
@@ -113,7 +122,10 @@ dycl_status dycl_infer_norm(const dycl_graph *g, dycl_op op, const uint32_t *ope
     }
 }
 
-dycl_status dycl_infer_matmul(const dycl_graph *g, dycl_op op, const uint32_t *operands, dycl_value *out) {
+dycl_status dycl_infer_matmul(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    dycl_op op = draft->op;
+    const uint32_t *operands = draft->operands;
     const dycl_value *a = &g->values[operands[0]], *b = &g->values[operands[1]];
     if (a->dtype != b->dtype || a->dtype == DYCL_BOOL) return DYCL_BAIL;
     out->dtype = a->dtype;
@@ -165,8 +177,11 @@ static dycl_status infer_transposed(const dycl_graph *g, const uint32_t *operand
     return DYCL_OK;
 }
 
-dycl_status dycl_infer_conv(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
-                            dycl_value *out) {
+dycl_status dycl_infer_conv(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    dycl_op op = draft->op;
+    const uint32_t *operands = draft->operands;
+    const int64_t *attrs = draft->attrs;
     const dycl_value *x = &g->values[operands[0]], *w = &g->values[operands[1]];
     if (x->dtype != DYCL_F32 || w->dtype != DYCL_F32 || x->rank != 4 || w->rank != 4 || dycl_value_numel(x) == 0 ||
         dycl_value_numel(w) == 0)
@@ -204,8 +219,11 @@ static int64_t pooled(int64_t in, int64_t kernel, int64_t stride, int64_t paddin
     return out;
 }
 
-dycl_status dycl_infer_pool(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
-                            dycl_value *out) {
+dycl_status dycl_infer_pool(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    dycl_op op = draft->op;
+    const uint32_t *operands = draft->operands;
+    const int64_t *attrs = draft->attrs;
     const dycl_value *x = &g->values[operands[0]];
     if (x->dtype != DYCL_F32 || x->rank != 4 || dycl_value_numel(x) == 0) return DYCL_BAIL;
     out->dtype = x->dtype;
@@ -233,7 +251,10 @@ dycl_status dycl_infer_pool(const dycl_graph *g, dycl_op op, const uint32_t *ope
     return DYCL_OK;
 }
 
-dycl_status dycl_infer_recurrent(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_recurrent(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    const uint32_t *operands = draft->operands;
+    const int64_t *attrs = draft->attrs;
     const dycl_value *x = &g->values[operands[0]], *w = &g->values[operands[1]], *h = &g->values[operands[3]];
     int64_t gates = attrs[0] == DYCL_RECURRENT_LSTM ? 4 : attrs[0] == DYCL_RECURRENT_GRU ? 3 : 1;
     if (x->dtype != DYCL_F32 || w->dtype != DYCL_F32 || h->dtype != DYCL_F32 || x->rank != 3 || w->rank != 2 ||
@@ -257,7 +278,10 @@ dycl_status dycl_infer_recurrent(const dycl_graph *g, const uint32_t *operands, 
     return DYCL_OK;
 }
 
-dycl_status dycl_infer_resize(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_resize(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    const uint32_t *operands = draft->operands;
+    const int64_t *attrs = draft->attrs;
     const dycl_value *x = &g->values[operands[0]];
     if (x->dtype != DYCL_F32 || x->rank != 4 || dycl_value_numel(x) == 0 || attrs[2] < 1 || attrs[3] < 1)
         return DYCL_BAIL;
@@ -282,7 +306,10 @@ static int is_flash(const dycl_value *q, const dycl_value *k, const dycl_value *
     return q->strides[3] == 1 && k->strides[3] == 1 && v->strides[3] == 1;
 }
 
-dycl_status dycl_infer_attention(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs, dycl_value *out) {
+dycl_status dycl_infer_attention(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    const uint32_t *operands = draft->operands;
+    const int64_t *attrs = draft->attrs;
     const dycl_value *q = &g->values[operands[0]], *k = &g->values[operands[1]], *v = &g->values[operands[2]];
     if (q->dtype != DYCL_F32 || k->dtype != DYCL_F32 || v->dtype != DYCL_F32 || q->rank != 4 || k->rank != 4 ||
         v->rank != 4)
@@ -310,8 +337,11 @@ dycl_status dycl_infer_attention(const dycl_graph *g, const uint32_t *operands, 
     return out->strides[3] == 1 ? DYCL_OK : DYCL_BAIL;
 }
 
-dycl_status dycl_infer_gather(const dycl_graph *g, dycl_op op, const uint32_t *operands, const int64_t *attrs,
-                              dycl_value *out) {
+dycl_status dycl_infer_gather(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    dycl_op op = draft->op;
+    const uint32_t *operands = draft->operands;
+    const int64_t *attrs = draft->attrs;
     const dycl_value *x = &g->values[operands[0]], *index = &g->values[operands[1]];
     if (index->dtype != DYCL_I64 && index->dtype != DYCL_I32) return DYCL_BAIL;
     out->dtype = x->dtype;

@@ -1,15 +1,19 @@
 #include "ir/graph.h"
 
+#define ROW(title, in_family, in_mapping, min, max, count, ...)                                                        \
+    {                                                                                                                  \
+        .name = (title), .family = DYCL_FAMILY_##in_family, .mapping = DYCL_MAP_##in_mapping, .min_operands = (min),   \
+        .max_operands = (max), .attrs = (count), __VA_ARGS__                                                           \
+    }
 static const dycl_op_info rows[DYCL_OP_COUNT] = {
-#define DYCL_KERN_EW(name, n, classes, result) {#name, DYCL_FAMILY_EW, DYCL_MAP_O2O, n, n, 0},
+#define DYCL_KERN_EW(name, n, classes, result) ROW(#name, EW, O2O, n, n, 0),
 #include "kern/kern.def"
 #undef DYCL_KERN_EW
-#define DYCL_OP(name, family, mapping, min, max, attrs)                                                                \
-    {#name, DYCL_FAMILY_##family, DYCL_MAP_##mapping, min, max, attrs},
+#define DYCL_OP(name, ...) ROW(#name, __VA_ARGS__, ),
 #include "ir/ops.def"
 #undef DYCL_OP
 #define DYCL_HOSTED(row, schema, overload, out, results, work, parameters)                                             \
-    {"aten_" #row, DYCL_FAMILY_HOSTED, DYCL_MAP_M2M, 1, DYCL_MAX_OPERANDS, -1},
+    ROW("aten_" #row, HOSTED, M2M, 1, DYCL_MAX_OPERANDS, -1),
 #include "ir/hosted.def"
 #undef DYCL_HOSTED
 };

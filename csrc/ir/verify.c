@@ -11,34 +11,12 @@
 
 static int is_optional(dycl_op op, int count, int operand) {
     if (dycl_op_is_hosted(op)) return dycl_hosted_may_be_absent(op, count, operand);
-    switch (op) {
-    case DYCL_OP_layer_norm:
-    case DYCL_OP_group_norm: return operand == 1 || operand == 2;
-    case DYCL_OP_rms_norm: return operand == 1;
-    case DYCL_OP_batch_norm: return operand == 3 || operand == 4;
-    case DYCL_OP_linear:
-    case DYCL_OP_conv2d:
-    case DYCL_OP_conv_transpose2d: return operand == 2;
-    case DYCL_OP_attention: return operand == 3;
-    case DYCL_OP_recurrent: return operand == 2 || operand == 4;
-    default: return 0;
-    }
+    return operand < 32 && dycl_op_get(op)->optional >> operand & 1;
 }
 
 int dycl_attr_is_f64(dycl_op op, int operand_count, int attr_count, const int64_t *attrs, int attr) {
     if (dycl_op_is_hosted(op)) return dycl_hosted_attr_is_f64(op, operand_count, attr_count, attrs, attr);
-    switch (op) {
-    case DYCL_OP_var:
-    case DYCL_OP_std: return attr == 2;
-    case DYCL_OP_layer_norm:
-    case DYCL_OP_rms_norm:
-    case DYCL_OP_group_norm:
-    case DYCL_OP_attention: return attr == 1;
-    case DYCL_OP_batch_norm: return attr == 0;
-    case DYCL_OP_resize2d: return attr == 4 || attr == 5;
-    case DYCL_OP_histc: return attr == 1 || attr == 2;
-    default: return 0;
-    }
+    return attr < 32 && dycl_op_get(op)->doubles >> attr & 1;
 }
 
 dycl_status dycl_verify_sizes(int rank, const int64_t *sizes, const int64_t *strides) {
@@ -58,64 +36,89 @@ dycl_status dycl_verify_sizes(int rank, const int64_t *sizes, const int64_t *str
     return DYCL_OK;
 }
 
+/* ---- Attributes, by family */
+
+dycl_status dycl_verify_cast(const dycl_draft *draft) {
+    int64_t dtype = draft->attrs[0];
+    return dtype >= 0 && dtype < DYCL_DTYPE_COUNT ? DYCL_OK : dycl_error_set("dtype %lld", (long long)dtype);
+}
+
+dycl_status dycl_verify_copy(const dycl_draft *draft) {
+    int64_t format = draft->attrs[0];
+    return format >= 0 && format <= 2 ? DYCL_OK : dycl_error_set("memory format %lld", (long long)format);
+}
+
+dycl_status dycl_verify_reduce(const dycl_draft *draft) {
+    const int64_t *attrs = draft->attrs;
+    int rank = draft->graph->values[draft->operands[0]].rank;
+    if (attrs[0] < 0 || attrs[0] >> rank)
+        return dycl_error_set("reduced dimensions 0x%llx of rank %d", (long long)attrs[0], rank);
+    return attrs[1] == 0 || attrs[1] == 1 ? DYCL_OK : dycl_error_set("keepdim %lld", (long long)attrs[1]);
+}
+
+dycl_status dycl_verify_view(const dycl_draft *draft) {
+    int rank = (draft->attr_count - 1) / 2;
+    if (draft->attr_count % 2 == 0) return dycl_error_set("%d attributes of a view", draft->attr_count);
+    return dycl_verify_sizes(rank, draft->attrs + 1, draft->attrs + 1 + rank);
+}
+
+dycl_status dycl_verify_create(const dycl_draft *draft) {
+    return dycl_verify_sizes(draft->attr_count, draft->attrs, NULL);
+}
+
 /* What else is there to know of a hosted operator, dycl_infer asks of its form. */
-static dycl_status check_hosted(dycl_op op, int operand_count, int attr_count, const int64_t *attrs) {
+dycl_status dycl_verify_hosted(const dycl_draft *draft) {
     dycl_hosted_form form;
-    if (!dycl_hosted_read(op, operand_count, attr_count, attrs, &form, NULL))
-        return dycl_error_set("%d operands and %d attributes", operand_count, attr_count);
+    if (!dycl_hosted_read(draft->op, draft->operand_count, draft->attr_count, draft->attrs, &form, NULL))
+        return dycl_error_set("%d operands and %d attributes", draft->operand_count, draft->attr_count);
     return dycl_verify_sizes(form.rank, form.sizes, form.strides);
 }
 
-static dycl_status check_attrs(const dycl_graph *g, dycl_op op, int operand_count, const uint32_t *operands,
-                               int attr_count, const int64_t *attrs) {
-    const dycl_op_info *info = dycl_op_get(op);
-    int rank = operands[0] == DYCL_NONE ? 0 : g->values[operands[0]].rank;
-    if (info->attrs >= 0 ? attr_count != info->attrs
-                         : attr_count > (dycl_op_is_hosted(op) ? DYCL_MAX_ATTRS : 1 + 2 * DYCL_MAX_RANK))
-        return dycl_error_set("%d attributes", attr_count);
-    for (int i = 0; i < attr_count; i++)
-        if (!dycl_attr_is_f64(op, operand_count, attr_count, attrs, i) &&
-            (attrs[i] < -MOST_ELEMENTS || attrs[i] > MOST_ELEMENTS))
-            return dycl_error_set("attribute %lld", (long long)attrs[i]);
-    switch (info->family) {
-    case DYCL_FAMILY_CAST:
-        return attrs[0] >= 0 && attrs[0] < DYCL_DTYPE_COUNT ? DYCL_OK
-                                                            : dycl_error_set("dtype %lld", (long long)attrs[0]);
-    case DYCL_FAMILY_COPY:
-        return attrs[0] >= 0 && attrs[0] <= 2 ? DYCL_OK : dycl_error_set("memory format %lld", (long long)attrs[0]);
-    case DYCL_FAMILY_REDUCE:
-        if (attrs[0] < 0 || attrs[0] >> rank)
-            return dycl_error_set("reduced dimensions 0x%llx of rank %d", (long long)attrs[0], rank);
-        return attrs[1] == 0 || attrs[1] == 1 ? DYCL_OK : dycl_error_set("keepdim %lld", (long long)attrs[1]);
-    case DYCL_FAMILY_VIEW:
-        if (attr_count % 2 == 0) return dycl_error_set("%d attributes of a view", attr_count);
-        return dycl_verify_sizes((attr_count - 1) / 2, attrs + 1, attrs + 1 + (attr_count - 1) / 2);
-    case DYCL_FAMILY_CREATE: return dycl_verify_sizes(attr_count, attrs, NULL);
-    case DYCL_FAMILY_HOSTED: return check_hosted(op, operand_count, attr_count, attrs);
-    case DYCL_FAMILY_CONV:
-    case DYCL_FAMILY_POOL:
-        for (int i = 0; i < attr_count; i++)
-            if (attrs[i] < 0 || attrs[i] > INT32_MAX)
-                return dycl_error_set("window attribute %lld", (long long)attrs[i]);
-        return DYCL_OK;
-    case DYCL_FAMILY_RECURRENT:
-        return attrs[0] >= 0 && attrs[0] < DYCL_RECURRENT_COUNT
-                   ? DYCL_OK
-                   : dycl_error_set("kind of recurrence %lld", (long long)attrs[0]);
-    case DYCL_FAMILY_SCATTER:
-        if (op != DYCL_OP_view_put) return DYCL_OK;
-        if (attr_count % 2 == 0) return dycl_error_set("%d attributes of a view", attr_count);
-        return dycl_verify_sizes((attr_count - 1) / 2, attrs + 1, attrs + 1 + (attr_count - 1) / 2);
-    case DYCL_FAMILY_RESIZE:
-        if (attrs[1] < 0 || attrs[1] > 3) return dycl_error_set("flags of a resize");
-        for (int i = 2; i < 4; i++)
-            if (attrs[i] < 1 || attrs[i] > INT32_MAX || !(dycl_attr_f64(attrs[2 + i]) >= 0))
-                return dycl_error_set("size or scale of a resize");
-        return attrs[0] >= 0 && attrs[0] < DYCL_RESIZE_COUNT
-                   ? DYCL_OK
-                   : dycl_error_set("kind of resize %lld", (long long)attrs[0]);
-    default: return DYCL_OK;
-    }
+static dycl_status windows(const dycl_draft *draft) {
+    for (int i = 0; i < draft->attr_count; i++)
+        if (draft->attrs[i] < 0 || draft->attrs[i] > INT32_MAX)
+            return dycl_error_set("window attribute %lld", (long long)draft->attrs[i]);
+    return DYCL_OK;
+}
+dycl_status dycl_verify_conv(const dycl_draft *draft) { return windows(draft); }
+dycl_status dycl_verify_pool(const dycl_draft *draft) { return windows(draft); }
+
+dycl_status dycl_verify_recurrent(const dycl_draft *draft) {
+    int64_t kind = draft->attrs[0];
+    return kind >= 0 && kind < DYCL_RECURRENT_COUNT ? DYCL_OK
+                                                    : dycl_error_set("kind of recurrence %lld", (long long)kind);
+}
+
+dycl_status dycl_verify_scatter(const dycl_draft *draft) {
+    return draft->op == DYCL_OP_view_put ? dycl_verify_view(draft) : DYCL_OK;
+}
+
+dycl_status dycl_verify_resize(const dycl_draft *draft) {
+    const int64_t *attrs = draft->attrs;
+    if (attrs[1] < 0 || attrs[1] > 3) return dycl_error_set("flags of a resize");
+    for (int i = 2; i < 4; i++)
+        if (attrs[i] < 1 || attrs[i] > INT32_MAX || !(dycl_attr_f64(attrs[2 + i]) >= 0))
+            return dycl_error_set("size or scale of a resize");
+    return attrs[0] >= 0 && attrs[0] < DYCL_RESIZE_COUNT ? DYCL_OK
+                                                         : dycl_error_set("kind of resize %lld", (long long)attrs[0]);
+}
+
+static dycl_status check_attrs(const dycl_draft *draft) {
+    static dycl_status (*const families[DYCL_FAMILY_COUNT])(const dycl_draft *) = {
+#define DYCL_FAMILY(NAME, name, verify, work, steps) [DYCL_FAMILY_##NAME] = DYCL_FAMILY_##verify(dycl_verify_##name),
+#include "ir/family.def"
+#undef DYCL_FAMILY
+    };
+    const dycl_op_info *info = dycl_op_get(draft->op);
+    int count = draft->attr_count;
+    if (info->attrs >= 0 ? count != info->attrs
+                         : count > (dycl_op_is_hosted(draft->op) ? DYCL_MAX_ATTRS : 1 + 2 * DYCL_MAX_RANK))
+        return dycl_error_set("%d attributes", count);
+    for (int i = 0; i < count; i++)
+        if (!dycl_attr_is_f64(draft->op, draft->operand_count, count, draft->attrs, i) &&
+            (draft->attrs[i] < -MOST_ELEMENTS || draft->attrs[i] > MOST_ELEMENTS))
+            return dycl_error_set("attribute %lld", (long long)draft->attrs[i]);
+    return families[info->family] ? families[info->family](draft) : DYCL_OK;
 }
 
 static dycl_status check_operands(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands) {
@@ -150,7 +153,7 @@ dycl_status dycl_verify_node(const dycl_graph *g, dycl_op op, int operand_count,
     dycl_status status;
     if ((unsigned)op >= DYCL_OP_COUNT) return dycl_error_set("operator %d", (int)op);
     DYCL_TRY(check_operands(g, op, operand_count, operands));
-    DYCL_TRY(check_attrs(g, op, operand_count, operands, attr_count, attrs));
+    DYCL_TRY(check_attrs(&(dycl_draft){g, op, operand_count, attr_count, operands, attrs}));
     return DYCL_OK;
 fail:
     return status;

@@ -3,12 +3,15 @@
 #ifndef DYCL_IR_VERIFY_H
 #define DYCL_IR_VERIFY_H
 
-#include "ir/graph.h"
+#include "ir/infer.h"
 
 /* Whether dycl_infer may look at these operands and attributes: counts, indices, absent operands, ranges. OK, or ERROR
  * with a message. */
 dycl_status dycl_verify_node(const dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands,
                              int attr_count, const int64_t *attrs);
+#define DYCL_FAMILY(NAME, name, ...) dycl_status dycl_verify_##name(const dycl_draft *draft);
+#include "ir/family.def"
+#undef DYCL_FAMILY
 dycl_status dycl_verify_sizes(int rank, const int64_t *sizes, const int64_t *strides); /* strides may be NULL */
 int dycl_attr_is_f64(dycl_op op, int operand_count, int attr_count, const int64_t *attrs,
                      int attr); /* a double, bit-cast */

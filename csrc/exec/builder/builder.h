@@ -80,23 +80,10 @@ dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_pr
                               dycl_binding **out);
 void *dycl_plan_grow(void *block, size_t size); /* dycl_realloc with a message */
 
-/* ---- One builder a family; each appends the steps of the current block. */
 dycl_status dycl_make_tile(dycl_maker *b, const dycl_block *block);
-dycl_status dycl_make_matmul(dycl_maker *b, const dycl_block *block);
-dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block);
-dycl_status dycl_make_pool(dycl_maker *b, const dycl_node *node);
-dycl_status dycl_make_attention(dycl_maker *b, const dycl_node *node);
-dycl_status dycl_make_reduce(dycl_maker *b, const dycl_node *node);
-dycl_status dycl_make_group_norm(dycl_maker *b, const dycl_node *node);
-dycl_status dycl_make_resize(dycl_maker *b, const dycl_node *node);
-dycl_status dycl_make_grouped(dycl_maker *b, const dycl_node *node);
-dycl_status dycl_make_recurrent(dycl_maker *b, const dycl_node *node);
-dycl_status dycl_make_scatter(dycl_maker *b, const dycl_node *node);
-dycl_status dycl_make_host(dycl_maker *b, const dycl_node *node);
-dycl_status dycl_make_hosted(dycl_maker *b, const dycl_node *node);
-dycl_status dycl_make_gather(dycl_maker *b, const dycl_node *node);
-dycl_status dycl_make_join(dycl_maker *b, const dycl_block *block);
-dycl_status dycl_make_create(dycl_maker *b, const dycl_node *node);
-dycl_status dycl_make_band(dycl_maker *b, const dycl_node *node);
+/* ---- One builder a family; each appends the steps of the current block. */
+#define DYCL_FAMILY(NAME, name, ...) dycl_status dycl_steps_##name(dycl_maker *b, const dycl_block *block);
+#include "ir/family.def"
+#undef DYCL_FAMILY
 
 #endif

@@ -99,7 +99,7 @@ fail:
     return status;
 }
 
-dycl_status dycl_make_conv(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_conv(dycl_maker *b, const dycl_block *block) {
     const dycl_graph *g = &b->program->graph;
     const dycl_node *node = &g->nodes[block->first], *second = NULL;
     const uint32_t *operands = dycl_node_operands(g, node);

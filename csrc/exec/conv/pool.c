@@ -231,7 +231,8 @@ fail:
     return status;
 }
 
-dycl_status dycl_make_pool(dycl_maker *b, const dycl_node *node) {
+dycl_status dycl_steps_pool(dycl_maker *b, const dycl_block *block) {
+    const dycl_node *node = &b->program->graph.nodes[block->first];
     const dycl_graph *g = &b->program->graph;
     uint32_t operand = dycl_node_operands(g, node)[0], slot;
     dycl_status status;

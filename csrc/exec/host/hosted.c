@@ -136,7 +136,8 @@ static dycl_status fill_result(dycl_maker *b, const dycl_node *node, hosted_args
     return describe(b, &to, &a->out[which]);
 }
 
-dycl_status dycl_make_hosted(dycl_maker *b, const dycl_node *node) {
+dycl_status dycl_steps_hosted(dycl_maker *b, const dycl_block *block) {
+    const dycl_node *node = &b->program->graph.nodes[block->first];
     dycl_hosted_form form;
     dycl_hosted_argument given[DYCL_HOSTED_PARAMETERS];
     dycl_status status;

@@ -32,7 +32,8 @@ static dycl_status head_operand(dycl_maker *b, uint32_t v, dycl_tensor *out, int
     return status;
 }
 
-dycl_status dycl_make_attention(dycl_maker *b, const dycl_node *node) {
+dycl_status dycl_steps_attention(dycl_maker *b, const dycl_block *block) {
+    const dycl_node *node = &b->program->graph.nodes[block->first];
     const dycl_graph *g = &b->program->graph;
     const uint32_t *operands = dycl_node_operands(g, node);
     const int64_t *attrs = dycl_node_attrs(g, node);

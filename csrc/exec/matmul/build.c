@@ -131,7 +131,7 @@ fail:
     return status;
 }
 
-dycl_status dycl_make_matmul(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_matmul(dycl_maker *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     if (block->count > 1) return dycl_make_screen(b, block);
     const dycl_value *out = dycl_make_value(b, node->out);

@@ -123,7 +123,8 @@ fail:
     return status;
 }
 
-dycl_status dycl_make_grouped(dycl_maker *b, const dycl_node *node) {
+dycl_status dycl_steps_grouped(dycl_maker *b, const dycl_block *block) {
+    const dycl_node *node = &b->program->graph.nodes[block->first];
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     dycl_tensor x, w, ends, to;
     dycl_status status;

@@ -93,7 +93,8 @@ fail:
     return status;
 }
 
-dycl_status dycl_make_gather(dycl_maker *b, const dycl_node *node) {
+dycl_status dycl_steps_gather(dycl_maker *b, const dycl_block *block) {
+    const dycl_node *node = &b->program->graph.nodes[block->first];
     if (dycl_value_numel(dycl_make_value(b, node->out)) == 0) {
         /* an empty result reads nothing, so its index cannot be out of range, except a row of no elements, which torch
          * lets pass too */
@@ -222,7 +223,7 @@ fail:
     return status;
 }
 
-dycl_status dycl_make_join(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_join(dycl_maker *b, const dycl_block *block) {
     const dycl_graph *g = &b->program->graph;
     const dycl_node *node = &g->nodes[block->first];
     const uint32_t *operands = dycl_node_operands(g, node);
@@ -297,7 +298,8 @@ static dycl_status iota_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-dycl_status dycl_make_create(dycl_maker *b, const dycl_node *node) {
+dycl_status dycl_steps_create(dycl_maker *b, const dycl_block *block) {
+    const dycl_node *node = &b->program->graph.nodes[block->first];
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     const dycl_value *out = dycl_make_value(b, node->out);
     int64_t count = dycl_value_numel(out);
@@ -348,7 +350,8 @@ static dycl_status band_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-dycl_status dycl_make_band(dycl_maker *b, const dycl_node *node) {
+dycl_status dycl_steps_indexed(dycl_maker *b, const dycl_block *block) {
+    const dycl_node *node = &b->program->graph.nodes[block->first];
     const dycl_value *out = dycl_make_value(b, node->out);
     if (dycl_value_numel(out) == 0) return DYCL_OK;
     dycl_tensor from, to;
@@ -371,4 +374,14 @@ dycl_status dycl_make_band(dycl_maker *b, const dycl_node *node) {
     return dycl_make_finish(b, node->out, &to);
 fail:
     return status;
+}
+
+/* ---- copy */
+
+dycl_status dycl_steps_copy(dycl_maker *b, const dycl_block *block) {
+    const dycl_node *node = &b->program->graph.nodes[block->first];
+    dycl_tensor from, to;
+    dycl_make_tensor(b, dycl_node_operands(&b->program->graph, node)[0], &from);
+    dycl_make_tensor(b, node->out, &to);
+    return dycl_make_copy(b, &from, &to);
 }

@@ -86,7 +86,8 @@ static dycl_status begin(dycl_maker *b, const dycl_tensor *x, const dycl_tensor 
     return dycl_make_step(b, begin_run, a, "copy", 20 + 0.1 * (double)dycl_tensor_numel(x) * (double)a->element);
 }
 
-dycl_status dycl_make_scatter(dycl_maker *b, const dycl_node *node) {
+dycl_status dycl_steps_scatter(dycl_maker *b, const dycl_block *block) {
+    const dycl_node *node = &b->program->graph.nodes[block->first];
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     const int64_t *attrs = dycl_node_attrs(&b->program->graph, node);
     dycl_tensor x, to, source;
