@@ -179,7 +179,7 @@ static double of_three(dycl_ew op, double a, double b, double c) {
     case DYCL_EW_softplus: return softplus(a, b, c);
     case DYCL_EW_threshold: return a <= b ? c : a;
     case DYCL_EW_add_scaled: return a + b * c;
-    case DYCL_EW_muladd:
+    case DYCL_EW_fma:
     case DYCL_EW_mul_add: return a * b + c;
     case DYCL_EW_sub_mul: return (a - b) * c;
     case DYCL_EW_mul_mul: return a * b * c;
@@ -211,7 +211,7 @@ static double inner_rounding(dycl_ew op, dycl_dtype dtype, const double *x) {
     case DYCL_EW_add:
     case DYCL_EW_sub: return 0;
     case DYCL_EW_add_scaled: return fabs(x[1] * x[2]);
-    case DYCL_EW_muladd:
+    case DYCL_EW_fma:
     case DYCL_EW_mul_add: return fabs(x[0] * x[1]);
     case DYCL_EW_sub_mul: return (fabs(x[0]) + fabs(x[1])) * fabs(x[2]);
     case DYCL_EW_add_add: return fabs(x[0]) + fabs(x[1]);
@@ -260,7 +260,7 @@ static int has_pole_inside(dycl_ew op, const dycl_number *x) {
 static int leaves_between(dycl_ew op, dycl_dtype in, const double *x) {
     double between;
     switch (op) {
-    case DYCL_EW_muladd:
+    case DYCL_EW_fma:
     case DYCL_EW_mul_add:
     case DYCL_EW_mul_mul: between = x[0] * x[1]; break;
     case DYCL_EW_sub_mul:

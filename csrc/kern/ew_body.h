@@ -28,7 +28,7 @@
 #define EW_FIRST_softplus   SAME
 #define EW_FIRST_threshold  SAME
 #define EW_FIRST_add_scaled SAME
-#define EW_FIRST_muladd     SAME
+#define EW_FIRST_fma        SAME
 #define EW_FIRST_mul_add    SAME
 #define EW_FIRST_sub_mul    SAME
 #define EW_FIRST_mul_mul    SAME

@@ -121,7 +121,7 @@ EW_F32_3(clamp, f32_minimum(z, f32_maximum(y, x))) /* in this order -0 stays wha
 EW_F32_3(softplus, vact_softplus(x, y, z))
 EW_F32_3(threshold, v_select(v_le(x, y), z, x))
 EW_F32_3(add_scaled, v_fma(y, z, x))
-EW_F32_3(muladd, v_fma(x, y, z))
+EW_F32_3(fma, v_fma(x, y, z))
 EW_F32_3(mul_add, x *y + z)
 EW_F32_3(sub_mul, (x - y) * z)
 EW_F32_3(mul_mul, x *y *z)

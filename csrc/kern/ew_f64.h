@@ -114,7 +114,7 @@ static inline double f64_softplus(double x, double y, double z) {
 }
 EW_F64_3(threshold, x <= y ? z : x)
 EW_F64_3(add_scaled, fma(y, z, x))
-EW_F64_3(muladd, fma(x, y, z))
+EW_F64_3(fma, fma(x, y, z))
 EW_F64_3(mul_add, x *y + z)
 EW_F64_3(sub_mul, (x - y) * z)
 EW_F64_3(mul_mul, x *y *z)

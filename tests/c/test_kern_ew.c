@@ -182,7 +182,7 @@ static int is_predicate(dycl_ew op, wide x, wide y) {
         case DYCL_EW_clamp: return exact_clamp_##s(x, y, z);                                                           \
         case DYCL_EW_threshold: return x <= y ? z : x;                                                                 \
         case DYCL_EW_add_scaled: return fma##s(y, z, x);                                                               \
-        case DYCL_EW_muladd: return fma##s(x, y, z);                                                                   \
+        case DYCL_EW_fma: return fma##s(x, y, z);                                                                      \
         default: abort();                                                                                              \
         }                                                                                                              \
     }

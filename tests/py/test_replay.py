@@ -13,7 +13,7 @@ from dycl import _core, _replay
 from suite import FULL
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NEVER_RECORDED = "muladd mul_add sub_mul mul_mul add_add gelu_mul silu_mul add_gelu add_relu".split()  # what rewriting makes (kern.def)
+NEVER_RECORDED = "fma mul_add sub_mul mul_mul add_add gelu_mul silu_mul add_gelu add_relu".split()  # what rewriting makes (kern.def)
 
 
 def test_every_operator_has_a_row():

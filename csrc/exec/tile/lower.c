@@ -356,7 +356,7 @@ dycl_status dycl_lower_instructions(dycl_lower *l) {
         else if (family == DYCL_FAMILY_CAST)
             DYCL_TRY(elementwise(l, entry, index, DYCL_EW_copy, in, out, 1));
         else if (node->op == DYCL_OP_batch_norm)
-            DYCL_TRY(elementwise(l, entry, index, DYCL_EW_muladd, out, out, 0));
+            DYCL_TRY(elementwise(l, entry, index, DYCL_EW_fma, out, out, 0));
         else if (family == DYCL_FAMILY_EW)
             DYCL_TRY(elementwise(l, entry, index, (dycl_ew)node->op,
                                  (dycl_dtype)g->values[operands[node->operand_count - 1]].dtype, out, 0));

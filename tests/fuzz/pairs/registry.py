@@ -7,7 +7,7 @@ CSRC = pathlib.Path(__file__).resolve().parents[3] / "csrc"
 
 # Rows that no call of torch records, with the reason. A test looks for their names in csrc/py and csrc/record.
 NOT_RECORDED = {
-    "muladd": "the fast path of a normalisation's weight and bias (exec/tile/lower.c)",
+    "fma": "the fast path of a normalisation's weight and bias (exec/tile/lower.c)",
     "mul_add": "made by opt/combine.c",
     "sub_mul": "made by opt/combine.c",
     "mul_mul": "made by opt/combine.c",
