@@ -5,7 +5,7 @@ import struct
 
 import torch
 
-_DTYPES = [torch.float32, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]  # in the order of base/dtype.h
+DTYPES = [torch.float32, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.bfloat16, torch.float16]  # in the order of base/dtype.h
 
 
 class Parameter:
@@ -50,7 +50,7 @@ def _argument(p, words):
     if p.kind == "w":
         return p.words[first]
     if p.kind == "d":
-        return None if first < 0 else _DTYPES[first]
+        return None if first < 0 else DTYPES[first]
     if p.kind in "jg":
         value = words.pop(0)
         return None if not first else value if p.kind == "j" else _f64(value)
@@ -83,7 +83,7 @@ def _run(schema, overload, text, n, *operands):
     result = getattr(getattr(torch.ops.aten, schema), overload or "default")(*positional, **named)
     if isinstance(result, (tuple, list)):
         result = result[n.attrs[0]]
-    return result.to(_DTYPES[n.dtype])  # written in place, a result takes the dtype of its target
+    return result.to(DTYPES[n.dtype])  # written in place, a result takes the dtype of its target
 
 
 def steps(rows):

@@ -15,11 +15,11 @@ import torch.nn.functional as F
 
 from dycl import _core, _hosted
 
-_DTYPES = [torch.float32, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]  # in the order of base/dtype.h
+_HALF = (torch.bfloat16, torch.float16)
 
 
 class Node(NamedTuple):
-    """attrs: int64 words, doubles among them by their bits; dtype: position in _DTYPES."""
+    """attrs: int64 words, doubles among them by their bits; dtype: position in _hosted.DTYPES."""
 
     name: str
     out: int
@@ -31,7 +31,7 @@ class Node(NamedTuple):
 
     @property
     def type(self):
-        return _DTYPES[self.dtype]
+        return _hosted.DTYPES[self.dtype]
 
 
 def run(nodes, values, outputs):
@@ -42,7 +42,7 @@ def run(nodes, values, outputs):
     raises."""
     for number, value in values.items():
         if isinstance(value, tuple):
-            values[number] = torch.tensor(value[0], dtype=_DTYPES[value[1]])
+            values[number] = _number(value[0], _hosted.DTYPES[value[1]])
     last = {}  # a value is let go behind its last use, as in the program
     for i, node in enumerate(nodes):
         for operand in node[2]:
@@ -82,8 +82,17 @@ def _f64(word):
 # ---- Elementwise ------------------------------------------------------------------------------------------------------------------------------
 
 
+def _number(value, dtype):
+    return torch.tensor(value, dtype=torch.float32 if dtype in _HALF else dtype)  # as kernels of these dtypes take it
+
+
 def _ew(function):
     return lambda n, *operands: function(*operands)
+
+
+def _rounded_once(function):
+    """What torch does in one kernel, for operators that are several here."""
+    return lambda n, *operands: function(*(x.float() if x.dtype in _HALF else x for x in operands)).to(n.type)
 
 
 _SAME_NAME = """neg abs sign square exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan tanh erf sigmoid relu floor ceil round trunc frac
@@ -99,12 +108,13 @@ STEPS |= {
     "trunc_div": lambda n, x, y: torch.div(x, y, rounding_mode="trunc"),
     "shift_left": _ew(torch.bitwise_left_shift),
     "shift_right": _ew(torch.bitwise_right_shift),
+    "mul": _rounded_once(torch.mul),
     "leaky_relu": lambda n, x, slope: torch.where(x > 0, x, x * slope),
-    "elu": lambda n, x, alpha: torch.where(x > 0, x, alpha * torch.expm1(x)),
+    "elu": _rounded_once(lambda x, alpha: torch.where(x > 0, x, alpha * torch.expm1(x))),
     "relu_grad": lambda n, gradient, y: torch.ops.aten.threshold_backward(gradient, y, 0),
     "clamp": lambda n, x, low, high: torch.clamp(x, low, high) if low.dim() or high.dim() else torch.clamp(x, low.item(), high.item()),
     "add_scaled": lambda n, x, y, z: torch.add(x, y, alpha=z.item()),
-    "softplus": lambda n, x, beta, threshold: torch.where(x * beta > threshold, x, torch.log1p(torch.exp(x * beta)) / beta),
+    "softplus": _rounded_once(lambda x, beta, threshold: torch.where(x * beta > threshold, x, torch.log1p(torch.exp(x * beta)) / beta)),
     "threshold": lambda n, x, threshold, value: torch.where(x <= threshold, value, x),
 }
 

@@ -14,7 +14,9 @@
     X(I16, int16_t, "i16", "int16")                                                                                    \
     X(I8, int8_t, "i8", "int8")                                                                                        \
     X(U8, uint8_t, "u8", "uint8")                                                                                      \
-    X(BOOL, uint8_t, "bool", "bool")
+    X(BOOL, uint8_t, "bool", "bool")                                                                                   \
+    X(BF16, uint16_t, "bf16", "bfloat16")                                                                              \
+    X(F16, uint16_t, "f16", "float16")
 
 typedef enum {
 #define DYCL_ROW(e, c, n, t) DYCL_##e,
@@ -26,7 +28,11 @@ typedef enum {
 size_t dycl_dtype_size(dycl_dtype dtype);
 const char *dycl_dtype_name(dycl_dtype dtype);       /* "f32" */
 const char *dycl_dtype_torch_name(dycl_dtype dtype); /* "float32" */
-static inline int dycl_dtype_is_float(dycl_dtype d) { return d == DYCL_F32 || d == DYCL_F64; }
+/* Floats of 16 bits are only stored: arithmetic on them is f32, rounded to them after each operator, as torch's kernels
+ * on CPUs do it. */
+static inline int dycl_dtype_is_half(dycl_dtype d) { return d == DYCL_BF16 || d == DYCL_F16; }
+static inline dycl_dtype dycl_dtype_computed(dycl_dtype d) { return dycl_dtype_is_half(d) ? DYCL_F32 : d; }
+static inline int dycl_dtype_is_float(dycl_dtype d) { return d == DYCL_F32 || d == DYCL_F64 || dycl_dtype_is_half(d); }
 static inline int dycl_dtype_is_int(dycl_dtype d) { return d >= DYCL_I64 && d <= DYCL_U8; }
 
 #endif

@@ -1,12 +1,30 @@
 #include "check/number.h"
 
+#include "base/half.h"
+
 #include <float.h>
 #include <math.h>
 
-static double rounded(dycl_dtype dtype, double x) { return dtype == DYCL_F32 ? (double)(float)x : x; }
+static double rounded(dycl_dtype dtype, double x) {
+    if (dycl_dtype_is_half(dtype)) return (double)dycl_half_round(dtype, (float)x);
+    return dtype == DYCL_F32 ? (double)(float)x : x;
+}
 
 double dycl_number_epsilon(dycl_dtype dtype) {
-    return dtype == DYCL_F32 ? 32 * (double)FLT_EPSILON : 4096 * DBL_EPSILON;
+    switch (dtype) {
+    case DYCL_BF16: return 0x1p-7;
+    case DYCL_F16: return 0x1p-10;
+    case DYCL_F32: return 32 * (double)FLT_EPSILON;
+    default: return 4096 * DBL_EPSILON;
+    }
+}
+
+/* The smallest number with all its bits, and the largest. */
+static double least_normal(dycl_dtype dtype) {
+    return dtype == DYCL_F16 ? 0x1p-14 : dtype == DYCL_F64 ? DBL_MIN : FLT_MIN;
+}
+double dycl_number_most(dycl_dtype dtype) {
+    return dtype == DYCL_F16 ? 65504 : dtype == DYCL_BF16 ? 0x1.fep127 : dtype == DYCL_F32 ? FLT_MAX : DBL_MAX;
 }
 
 dycl_number dycl_number_unknown(void) { return (dycl_number){0, 0, INFINITY}; }
@@ -14,10 +32,10 @@ dycl_number dycl_number_unknown(void) { return (dycl_number){0, 0, INFINITY}; }
 dycl_number dycl_number_f(dycl_dtype dtype, double f, double error) {
     double r = rounded(dtype, f);
     if (!isfinite(r) || isnan(error)) return (dycl_number){r, 0, error > 0 || isnan(error) ? INFINITY : 0};
-    if (dtype == DYCL_F32 && error > 0 && fabs(r) + error > FLT_MAX)
+    if (dtype != DYCL_F64 && error > 0 && fabs(r) + error > dycl_number_most(dtype))
         return (dycl_number){r, 0, INFINITY}; /* it may be infinite */
     return (dycl_number){
-        r, 0, error + (fabs(r) + error) * dycl_number_epsilon(dtype) + (dtype == DYCL_F32 ? FLT_MIN : DBL_MIN)};
+        r, 0, error + (fabs(r) + error) * dycl_number_epsilon(dtype) + least_normal(dtype)};
 }
 
 static int64_t wrapped(dycl_dtype dtype, int64_t i) {
@@ -44,6 +62,8 @@ dycl_number dycl_number_load(dycl_dtype dtype, const void *p, int64_t at) {
     case DYCL_I16: return (dycl_number){0, ((const int16_t *)p)[at], 0};
     case DYCL_I8: return (dycl_number){0, ((const int8_t *)p)[at], 0};
     case DYCL_U8: return (dycl_number){0, ((const uint8_t *)p)[at], 0};
+    case DYCL_BF16:
+    case DYCL_F16: return (dycl_number){(double)dycl_half_value(dtype, ((const uint16_t *)p)[at]), 0, 0};
     default: return (dycl_number){0, ((const uint8_t *)p)[at] != 0, 0};
     }
 }
@@ -273,7 +293,7 @@ static int leaves_between(dycl_ew op, dycl_dtype in, const double *x) {
     default: return 0;
     }
     if (!isfinite(between) || between == 0) return 0;
-    return in == DYCL_F32 ? fabs(between) > 3.4e38 || fabs(between) < 1.2e-38 : fabs(between) < 2.3e-308;
+    return in != DYCL_F64 ? fabs(between) > 3.4e38 || fabs(between) < 1.2e-38 : fabs(between) < 2.3e-308;
 }
 
 static dycl_number float_apply(dycl_ew op, dycl_dtype in, int count, const dycl_number *x) {

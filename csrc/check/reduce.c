@@ -310,7 +310,7 @@ static void norm_group(dycl_reference *r, const dycl_node *node, const uint32_t 
     }
     double var = squares / n, deviation = sqrt(var), spread = worst + of_mean + eps * (sizes / n + most);
     double of_var = 2 * deviation * spread + spread * spread + eps * (1 + sqrt(n) / 8) * var, total = var + add;
-    if (dtype == DYCL_F32) of_var += FLT_MIN; /* squares that vanish */
+    if (dtype != DYCL_F64) of_var += FLT_MIN; /* squares that vanish */
     double relative = total > of_var ? of_var / (total - of_var) : INFINITY;
     unknown |= dycl_number_leaves(dtype, squares);
     memcpy(index, start, sizeof start);

@@ -173,7 +173,9 @@ static dycl_status load(dycl_reference *r, uint32_t v, const dycl_reference_inpu
     const void *memory = value->kind == DYCL_VALUE_FEED     ? inputs->feeds[value->source]
                          : value->kind == DYCL_VALUE_SCALAR ? &inputs->scalars[value->source]
                                                             : NULL;
-    for (int64_t i = 0; memory && i < extent; i++) elements[i] = dycl_number_load((dycl_dtype)value->dtype, memory, i);
+    dycl_dtype dtype = (dycl_dtype)value->dtype;
+    if (value->kind == DYCL_VALUE_SCALAR) dtype = dycl_dtype_computed(dtype);
+    for (int64_t i = 0; memory && i < extent; i++) elements[i] = dycl_number_load(dtype, memory, i);
     return DYCL_OK;
 }
 

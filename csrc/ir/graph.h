@@ -79,7 +79,7 @@ typedef union {
     int16_t i16;
     int8_t i8;
     uint8_t u8;
-} dycl_scalar; /* first bytes hold the element in the dtype of its value */
+} dycl_scalar; /* first bytes hold the element in the dtype of its value; floats of 16 bits: as f32 */
 
 /* What the user asked of the model whose trace it is: part of its identity, not of its text. */
 enum {

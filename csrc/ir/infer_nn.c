@@ -10,7 +10,8 @@ dycl_status dycl_infer_reduce(const dycl_draft *draft, dycl_value *out) {
     const int64_t *attrs = draft->attrs;
     const dycl_value *in = &g->values[operands[0]];
     uint32_t mask = (uint32_t)attrs[0];
-    if (!dycl_kern_red(DYCL_ISA_SCALAR, dycl_red_of(op), (dycl_dtype)in->dtype)) return DYCL_BAIL;
+    if (!dycl_kern_red(DYCL_ISA_SCALAR, dycl_red_of(op), dycl_dtype_computed((dycl_dtype)in->dtype))) return DYCL_BAIL;
+    if (op == DYCL_OP_prod && dycl_dtype_is_half((dycl_dtype)in->dtype)) return DYCL_BAIL; /* torch rounds each factor */
     int keep = attrs[1] != 0, rank = 0;
     int64_t reduced = 1;
     for (int i = 0; i < in->rank; i++) {
@@ -106,7 +107,8 @@ dycl_status dycl_infer_norm(const dycl_draft *draft, dycl_value *out) {
         if (attrs[0] < 1 || attrs[0] > in->rank || !is_tail(g, operands[1], in, attrs[0])) return DYCL_BAIL;
         return DYCL_OK;
     case DYCL_OP_batch_norm:
-        if (in->rank < 2 || dycl_value_numel(in) == 0) return DYCL_BAIL; /* without channels torch raises */
+        if (in->rank < 2 || dycl_value_numel(in) == 0 || dycl_dtype_is_half((dycl_dtype)in->dtype))
+            return DYCL_BAIL; /* without channels torch raises */
         for (int i = 1; i < 5; i++)
             if (!is_vector(g, operands[i], in->sizes[1], in->dtype)) return DYCL_BAIL;
         if (operands[1] == DYCL_NONE || operands[2] == DYCL_NONE) return DYCL_BAIL;

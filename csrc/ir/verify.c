@@ -136,7 +136,7 @@ static dycl_status check_operands(const dycl_graph *g, dycl_op op, int count, co
         for (int i = 0; i < count - 1; i++)
             if (g->values[operands[i]].dtype != (op == DYCL_OP_where && i == 0 ? DYCL_BOOL : dtype))
                 return dycl_error_set("operand %d has another dtype", i);
-        if (!dycl_kern_ew(DYCL_ISA_SCALAR, (dycl_ew)op, (dycl_dtype)dtype, 0))
+        if (!(dycl_ew_dtypes[op] >> dtype & 1))
             return dycl_error_set("no kernel for %s", dycl_dtype_name((dycl_dtype)dtype));
     }
     if (info->family == DYCL_FAMILY_CREATE || op == DYCL_OP_pad) {

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/half.h"
+
 #define DYCL_BF16_PANEL 64
 
 typedef struct {
@@ -20,21 +22,6 @@ typedef struct {
 size_t dycl_bf16_bytes(const dycl_bf16_form *form);
 void dycl_bf16_pack(const dycl_bf16_form *form, const float *b, uint16_t *packed, int threads);
 
-static inline uint16_t dycl_bf16_of(float x) { /* to nearest, ties to even; a NaN stays one */
-    union {
-        float f;
-        uint32_t u;
-    } v = {x};
-    if ((v.u & 0x7fffffff) > 0x7f800000) return (uint16_t)(v.u >> 16 | 0x40);
-    return (uint16_t)((v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
-}
-static inline float dycl_bf16_float(uint16_t x) {
-    union {
-        uint32_t u;
-        float f;
-    } v = {(uint32_t)x << 16};
-    return v.f;
-}
 /* Rows of `columns` floats, `stride` apart, rounded to rows one after the other. */
 void dycl_bf16_round(uint16_t *to, const float *from, int64_t rows, int64_t columns, int64_t stride,
                      int64_t column_stride, int threads);

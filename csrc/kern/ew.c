@@ -12,7 +12,7 @@ static const struct {
 };
 
 #define BIT(dtype) (1u << DYCL_##dtype)
-#define DTYPES_F   (BIT(F32) | BIT(F64))
+#define DTYPES_F   (BIT(F32) | BIT(F64) | BIT(BF16) | BIT(F16))
 #define DTYPES_I   (BIT(I64) | BIT(I32) | BIT(I16) | BIT(I8) | BIT(U8))
 #define DTYPES_B   BIT(BOOL)
 #define DTYPES_FI  (DTYPES_F | DTYPES_I)
@@ -37,5 +37,7 @@ int dycl_ew_arity(dycl_ew op) { return rows[op].arity; }
 int dycl_ew_result_is_bool(dycl_ew op) { return rows[op].result_is_bool; }
 
 dycl_ew_fn dycl_kern_cast(dycl_isa isa, dycl_dtype from, dycl_dtype to) {
-    return (*dycl_cast_table_for(isa))[from][to];
+    return dycl_cast_table_for(isa)->cast[from][to];
 }
+
+dycl_ew_fn dycl_kern_round(dycl_isa isa, dycl_dtype half) { return dycl_cast_table_for(isa)->round[half]; }

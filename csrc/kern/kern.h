@@ -34,11 +34,14 @@ typedef void (*dycl_ew_fn)(void *dst, const void *a, const void *b, const void *
 dycl_ew_fn dycl_kern_ew(dycl_isa isa, dycl_ew op, dycl_dtype dtype, unsigned scalars);
 const char *dycl_ew_name(dycl_ew op);
 int dycl_ew_arity(dycl_ew op);
-extern const uint16_t dycl_ew_dtypes[DYCL_EW_COUNT]; /* bit per dtype of the last operand: whether there is a kernel */
+/* Bit per dtype of the last operand: whether there is a kernel (floats of 16 bits: that of f32). */
+extern const uint16_t dycl_ew_dtypes[DYCL_EW_COUNT];
 int dycl_ew_result_is_bool(dycl_ew op);
 
 /* Conversion between any two dtypes with C/torch semantics (float to int truncates; to bool: != 0). */
 dycl_ew_fn dycl_kern_cast(dycl_isa isa, dycl_dtype from, dycl_dtype to);
+/* Floats rounded to what a float of 16 bits holds; dst may be a. */
+dycl_ew_fn dycl_kern_round(dycl_isa isa, dycl_dtype half);
 
 /* ---- Reductions of one contiguous row to one element */
 typedef enum {

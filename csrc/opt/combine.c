@@ -44,7 +44,8 @@ static dycl_status try_pair(dycl_program *p, uint32_t n, int i, int *out_done) {
         return DYCL_OK;
     uint32_t from = g->values[inner->out].source;
     int op = combined(inner->op, node->op);
-    if (op < 0 || p->block_of[from] != p->block_of[n] || !dycl_dtype_is_float((dycl_dtype)g->values[node->out].dtype))
+    if (op < 0 || p->block_of[from] != p->block_of[n] || !dycl_dtype_is_float((dycl_dtype)g->values[node->out].dtype) ||
+        dycl_dtype_is_half((dycl_dtype)g->values[node->out].dtype)) /* rounded between them */
         return DYCL_OK;
     if (g->operand_count + 3 > g->operand_room) {
         uint32_t room = 2 * g->operand_room + 3;

@@ -17,6 +17,11 @@ static int is_float(const dycl_program *p, uint32_t value) {
     return dycl_dtype_is_float((dycl_dtype)p->graph.values[value].dtype);
 }
 
+/* Floats of 16 bits are rounded behind each operator; one that does what two did would round once. */
+static int rounds_between(const dycl_program *p, uint32_t value) {
+    return dycl_dtype_is_half((dycl_dtype)p->graph.values[value].dtype);
+}
+
 /* f(f(x)) = f(x), every bit */
 static int is_idempotent(int op) {
     switch (op) {
@@ -59,7 +64,7 @@ static int unary(dycl_program *p, dycl_node *node, uint32_t x) {
         dycl_rewrite_set(p, node, node->op, 1, o[0], 0);
         return 1;
     case DYCL_EW_reciprocal:
-        if (inner->op != DYCL_EW_sqrt) return 0;
+        if (inner->op != DYCL_EW_sqrt || rounds_between(p, x)) return 0;
         dycl_rewrite_set(p, node, DYCL_EW_rsqrt, 1, o[0], 0); /* the kernel is 1 / sqrt */
         return 1;
     default: return 0;
@@ -121,7 +126,7 @@ static int reduction(dycl_program *p, dycl_node *node, uint32_t x) {
     if (!inner || (inner->op != DYCL_EW_square && inner->op != DYCL_EW_abs) || !dycl_rewrite_only_here(p, inner))
         return 0;
     uint32_t from = dycl_node_operands(&p->graph, inner)[0];
-    if (!dycl_rewrite_same_shape(p, x, from)) return 0;
+    if (!dycl_rewrite_same_shape(p, x, from) || rounds_between(p, x)) return 0;
     dycl_rewrite_set(p, node, inner->op == DYCL_EW_square ? DYCL_OP_sumsq : DYCL_OP_sumabs, 1, from, 0);
     return 1;
 }

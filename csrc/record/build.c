@@ -1,8 +1,10 @@
 #include "record/build.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/half.h"
 
 void dycl_recorder_init(dycl_recorder *r) { memset(r, 0, sizeof *r); }
 
@@ -60,7 +62,7 @@ dycl_dtype dycl_promote(dycl_dtype a, dycl_dtype b) {
     if (dycl_dtype_is_float(a) || dycl_dtype_is_float(b)) {
         if (!dycl_dtype_is_float(b)) return a;
         if (!dycl_dtype_is_float(a)) return b;
-        return DYCL_F64;
+        return a == DYCL_F64 || b == DYCL_F64 ? DYCL_F64 : DYCL_F32; /* bf16 and f16 have f32 in common */
     }
     if (a == DYCL_U8 || b == DYCL_U8) {
         dycl_dtype other = a == DYCL_U8 ? b : a;
@@ -125,7 +127,9 @@ static int fits(dycl_dtype dtype, int64_t i) {
     }
 }
 
-static dycl_status push_scalar(dycl_recorder *r, const dycl_operand *operand, dycl_dtype dtype, uint32_t *out) {
+/* exact: a number that meets floats of 16 bits is as the kernel computes with it, else one of them. */
+static dycl_status push_scalar(dycl_recorder *r, const dycl_operand *operand, dycl_dtype dtype, int exact,
+                               uint32_t *out) {
     uint32_t at = r->graph.scalar_count;
     if (at >= r->scalar_room) {
         uint32_t room = r->scalar_room ? r->scalar_room * 2 : 64;
@@ -142,6 +146,11 @@ static dycl_status push_scalar(dycl_recorder *r, const dycl_operand *operand, dy
             scalar->f64 = f;
         else
             scalar->f32 = operand->kind == DYCL_OPERAND_FLOAT ? (float)f : (float)operand->i;
+        if (dycl_dtype_is_half(dtype) && !exact) {
+            float rounded = dycl_half_round(dtype, scalar->f32);
+            if (isinf(rounded) && isfinite(f)) return dycl_build_bail(r, DYCL_BAIL_arguments); /* torch may raise */
+            scalar->f32 = rounded;
+        }
     } else {
         int64_t i = operand->i;
         if (operand->kind == DYCL_OPERAND_FLOAT || !fits(dtype, i)) return dycl_build_bail(r, DYCL_BAIL_arguments);
@@ -158,7 +167,7 @@ static dycl_status push_scalar(dycl_recorder *r, const dycl_operand *operand, dy
 
 dycl_status dycl_build_convert(dycl_recorder *r, const dycl_operand *operand, dycl_dtype dtype, uint32_t *out) {
     if (operand->kind == DYCL_OPERAND_VALUE) return dycl_build_cast(r, operand->value, dtype, out);
-    return push_scalar(r, operand, dtype, out);
+    return push_scalar(r, operand, dtype, 0, out);
 }
 
 /* ---- Elementwise */
@@ -207,8 +216,50 @@ static int is_bool(const dycl_recorder *r, const dycl_operand *o) {
            (o->kind == DYCL_OPERAND_VALUE && r->graph.values[o->value].dtype == DYCL_BOOL);
 }
 
+/* ---- Floats of 16 bits: torch computes nearly everything in f32 and rounds once. What is said here was found by all
+ * values of an operand (tests/py/test_half.py). */
+
+/* Operators whose kernel in torch does otherwise: rounds on the way, or is less accurate. */
+static int half_differs(dycl_op op, dycl_dtype dtype) {
+    switch (op) {
+    case DYCL_OP_erf:
+    case DYCL_OP_floor_div:
+    case DYCL_OP_trunc_div:
+    case DYCL_OP_softsign: return 1;
+    case DYCL_OP_gelu:
+    case DYCL_OP_lerp: return dtype == DYCL_F16;
+    default: return 0;
+    }
+}
+
+/* Whether the kernel takes operand i, a number, as f32; others round it to the dtype of the tensors. */
+static int takes_number(dycl_op op, int i) {
+    switch (op) {
+    case DYCL_OP_mul:
+    case DYCL_OP_leaky_relu:
+    case DYCL_OP_elu:
+    case DYCL_OP_softplus:
+    case DYCL_OP_threshold:
+    case DYCL_OP_clamp:
+    case DYCL_OP_lerp: return 1;
+    case DYCL_OP_div: return i == 1;
+    default: return 0;
+    }
+}
+
+static dycl_status half_operand(dycl_recorder *r, dycl_op op, int i, const dycl_operand *operand, dycl_dtype dtype,
+                                uint32_t *out) {
+    if (operand->kind != DYCL_OPERAND_VALUE) return push_scalar(r, operand, dtype, takes_number(op, i), out);
+    const dycl_value *value = &r->graph.values[operand->value];
+    /* one element of another dtype is a number to these */
+    if (value->dtype != dtype && takes_number(op, i) && dycl_value_numel(value) == 1)
+        return dycl_build_bail(r, DYCL_BAIL_dtype);
+    return dycl_build_cast(r, operand->value, dtype, out);
+}
+
 static dycl_status ew_of_values(dycl_recorder *r, dycl_op op, int count, const uint32_t *values, uint32_t *out) {
-    if (!(dycl_ew_dtypes[op] >> r->graph.values[values[count - 1]].dtype & 1))
+    dycl_dtype dtype = (dycl_dtype)r->graph.values[values[count - 1]].dtype;
+    if (!(dycl_ew_dtypes[op] >> dtype & 1) || (dycl_dtype_is_half(dtype) && half_differs(op, dtype)))
         return dycl_build_bail(r, DYCL_BAIL_dtype);
     dycl_status status = dycl_build_node(r, op, count, values, 0, NULL, out);
     if (status == DYCL_OK && count == 2 && r->graph.values[*out].dtype == DYCL_I64) infer_range(r, op, values, *out);
@@ -243,7 +294,9 @@ dycl_status dycl_build_ew(dycl_recorder *r, dycl_op op, dycl_promotion promotion
         if (operands[i].kind == DYCL_OPERAND_BOOL ||
             (operands[i].kind == DYCL_OPERAND_VALUE && r->graph.values[operands[i].value].dtype == DYCL_BOOL))
             return dycl_build_bail(r, DYCL_BAIL_dtype);
-    for (int i = 0; i < count; i++) DYCL_TRY(dycl_build_convert(r, &operands[i], dtype, &values[i]));
+    for (int i = 0; i < count; i++)
+        DYCL_TRY(dycl_dtype_is_half(dtype) ? half_operand(r, op, i, &operands[i], dtype, &values[i])
+                                           : dycl_build_convert(r, &operands[i], dtype, &values[i]));
     return ew_of_values(r, op, count, values, out);
 fail:
     return status;
@@ -289,6 +342,7 @@ dycl_status dycl_build_pow(dycl_recorder *r, const dycl_operand *base, const dyc
     if (e == -0.5) return ew_of_values(r, DYCL_OP_rsqrt, 1, &x, out);
     if (e == -1.0) return ew_of_values(r, DYCL_OP_reciprocal, 1, &x, out);
     if (e == 3.0 || e == -2.0) {
+        if (dtype == DYCL_F16) return dycl_build_bail(r, DYCL_BAIL_dtype); /* rounded once there, in bf16 twice */
         DYCL_TRY(ew_of_values(r, DYCL_OP_square, 1, &x, &y));
         if (e == -2.0) return ew_of_values(r, DYCL_OP_reciprocal, 1, &y, out);
         uint32_t product[2] = {y, x};

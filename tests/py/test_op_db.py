@@ -31,7 +31,7 @@ from suite import FULL, check, copy_of, is_strided, lot, map_tensors, one_thread
 
 ONLY = os.environ.get("DYCL_TEST_OPERATORS", "").split()
 SAMPLES_BOUND, SAMPLES_OTHER, LOOK_AT = 2, 1, 24  # how many samples; of the first how many
-DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16)
+DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16, torch.float16)
 
 # values that mean nothing: only what they look like is compared
 UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_"}
@@ -52,10 +52,9 @@ def _cases():
             if dtype not in op.supported_dtypes("cpu"):
                 continue
             name = f"{op.full_name}-{str(dtype).removeprefix('torch.')}"
-            first = bound if dtype != torch.bfloat16 else False  # no operator is represented in it
-            if not (FULL or ONLY or first or is_known("op_db", name)) and lot(op.full_name, dtype) % (3 if dtype == torch.float32 else 16):
+            if not (FULL or ONLY or bound or is_known("op_db", name)) and lot(op.full_name, dtype) % (3 if dtype == torch.float32 else 16):
                 continue
-            yield pytest.param(op, dtype, first, id=name, marks=[*marks("op_db", name), *(() if bound else [pytest.mark.unbound])])
+            yield pytest.param(op, dtype, bound, id=name, marks=[*marks("op_db", name), *(() if bound else [pytest.mark.unbound])])
 
 
 def _samples(op, dtype, bound):

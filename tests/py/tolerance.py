@@ -61,9 +61,20 @@ def class_of(name):
     return TORCH
 
 
+# Floats of 16 bits: both sides compute in float32 and round once, so that what differs in float32 may fall to the other side of the middle between two
+# of them: one unit in the last place, 2^-7 (2^-10) of the number at most. Sums and products that cancel: as float32's bounds say, besides.
+HALF_ROUNDING = {torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
+
+
+def half_bounds(kind, dtype):
+    return (0.0 if kind == EXACT else HALF_ROUNDING[dtype], _BOUNDS[kind][0][1])
+
+
 def bounds(name, dtype):
     """(rtol, atol) for a result of the given dtype. Integers and bool are always exact."""
     single, double = _BOUNDS[class_of(name)]
+    if dtype in HALF_ROUNDING:
+        return half_bounds(class_of(name), dtype)
     if dtype in (torch.float64, torch.complex128):
         return double
     return single if dtype.is_floating_point or dtype.is_complex else (0.0, 0.0)

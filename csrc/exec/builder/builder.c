@@ -300,5 +300,6 @@ dycl_status dycl_make_finish(dycl_maker *b, uint32_t v, const dycl_tensor *targe
     dycl_tensor to;
     dycl_make_tensor(b, v, &to);
     if (to.ref.slot == target->ref.slot) return DYCL_OK;
+    if (to.dtype != target->dtype) return dycl_make_rounded(b, v, target);
     return dycl_make_copy(b, target, &to);
 }

@@ -71,6 +71,11 @@ dycl_status dycl_make_contiguous(dycl_maker *b, uint32_t value, dycl_tensor *out
 dycl_status dycl_make_target(dycl_maker *b, uint32_t value, dycl_tensor *out);
 dycl_status dycl_make_finish(dycl_maker *b, uint32_t value, const dycl_tensor *target);
 dycl_status dycl_make_copy(dycl_maker *b, const dycl_tensor *from, const dycl_tensor *to); /* same sizes and dtype */
+/* The same for steps that compute floats of 16 bits in f32 (tile/half.c): the value itself, or a dense copy in f32;
+ * room for a result in f32, which `finish` rounds. Of other dtypes nothing is copied. */
+dycl_status dycl_make_computed(dycl_maker *b, uint32_t value, dycl_tensor *out);
+dycl_status dycl_make_computed_target(dycl_maker *b, uint32_t value, dycl_tensor *out);
+dycl_status dycl_make_rounded(dycl_maker *b, uint32_t value, const dycl_tensor *target);
 
 /* Whether a constant may be kept in another form than the program's own. */
 static inline int dycl_make_may_pack(const dycl_maker *b) { return !(b->program->graph.options & DYCL_OPTION_NO_PACK); }

@@ -59,23 +59,44 @@ static int flatten(const dycl_tensor *x, int64_t *out_rows, int64_t *out_stride)
     return 1;
 }
 
+/* As it lies; in f32 where the product is computed in that. */
+static dycl_status operand(dycl_maker *b, uint32_t v, const dycl_matmul_args *a, dycl_tensor *out) {
+    if (a->dtype == DYCL_F32) return dycl_make_computed(b, v, out);
+    dycl_make_tensor(b, v, out);
+    return DYCL_OK;
+}
+
+/* Contiguous. `as`: what it is now */
+static dycl_status dense_operand(dycl_maker *b, uint32_t v, dycl_tensor *as) {
+    if (as->dtype == dycl_make_value(b, v)->dtype) return dycl_make_contiguous(b, v, as);
+    if (dycl_tensor_contiguous(as)) {
+        dycl_strides_contiguous(as->rank, as->sizes, as->strides);
+        return DYCL_OK;
+    }
+    dycl_tensor from = *as;
+    dycl_strides_contiguous(as->rank, as->sizes, as->strides);
+    as->ref.offset = 0;
+    dycl_status status = dycl_make_slot(b, (size_t)dycl_tensor_numel(as) * dycl_dtype_size(as->dtype), &as->ref.slot);
+    return status == DYCL_OK ? dycl_make_copy(b, &from, as) : status;
+}
+
 dycl_status dycl_matmul_linear(dycl_maker *b, const dycl_node *node, dycl_matmul_args *a) {
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     dycl_tensor x, w;
     dycl_status status;
-    dycl_make_tensor(b, operands[0], &x);
-    dycl_make_tensor(b, operands[1], &w);
+    DYCL_TRY(operand(b, operands[0], a, &x));
+    DYCL_TRY(operand(b, operands[1], a, &w));
     a->m = 1;
     a->k = w.sizes[1];
     a->n = w.sizes[0];
     int flat = flatten(&x, &a->m, &a->a_row);
     a->a_column = x.strides[x.rank - 1];
     if (!flat || !unit_stride(a->m, a->k, a->a_row, a->a_column)) {
-        DYCL_TRY(dycl_make_contiguous(b, operands[0], &x));
+        DYCL_TRY(dense_operand(b, operands[0], &x));
         flatten(&x, &a->m, &a->a_row);
         a->a_column = 1;
     }
-    if (!unit_stride(a->n, a->k, w.strides[0], w.strides[1])) DYCL_TRY(dycl_make_contiguous(b, operands[1], &w));
+    if (!unit_stride(a->n, a->k, w.strides[0], w.strides[1])) DYCL_TRY(dense_operand(b, operands[1], &w));
     a->b_row = w.strides[1];
     a->b_column = w.strides[0];
     a->a = x.ref;
@@ -83,7 +104,8 @@ dycl_status dycl_matmul_linear(dycl_maker *b, const dycl_node *node, dycl_matmul
     a->c_row = a->n;
     if (operands[2] != DYCL_NONE) {
         dycl_tensor bias;
-        DYCL_TRY(dycl_make_contiguous(b, operands[2], &bias));
+        DYCL_TRY(operand(b, operands[2], a, &bias));
+        DYCL_TRY(dense_operand(b, operands[2], &bias));
         a->bias = bias.ref;
         a->has_bias = 1;
     }
@@ -99,10 +121,10 @@ static dycl_status matmul(dycl_maker *b, const dycl_node *node, dycl_matmul_args
     dycl_status status;
     for (int i = 0; i < 2; i++) {
         int64_t row, column;
-        dycl_make_tensor(b, operands[i], &x[i]);
+        DYCL_TRY(operand(b, operands[i], a, &x[i]));
         matrix(&x[i], &row, &column);
         if (!unit_stride(x[i].sizes[x[i].rank - 2], x[i].sizes[x[i].rank - 1], row, column))
-            DYCL_TRY(dycl_make_contiguous(b, operands[i], &x[i]));
+            DYCL_TRY(dense_operand(b, operands[i], &x[i]));
     }
     a->m = x[0].sizes[x[0].rank - 2];
     a->k = x[0].sizes[x[0].rank - 1];
@@ -140,12 +162,12 @@ dycl_status dycl_steps_matmul(dycl_maker *b, const dycl_block *block) {
     if (!a) return DYCL_ERROR;
     dycl_status status;
     dycl_tensor target;
-    a->dtype = (dycl_dtype)out->dtype;
+    a->dtype = dycl_dtype_computed((dycl_dtype)out->dtype);
     if (node->op == DYCL_OP_linear)
         DYCL_TRY(dycl_matmul_linear(b, node, a));
     else
         DYCL_TRY(matmul(b, node, a));
-    DYCL_TRY(dycl_make_target(b, node->out, &target));
+    DYCL_TRY(dycl_make_computed_target(b, node->out, &target));
     a->c = target.ref;
     collapse_batch(a);
     DYCL_TRY(dycl_matmul_choose(b, a));

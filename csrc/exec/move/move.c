@@ -1,6 +1,7 @@
 #include "exec/builder/blocked.h"
 
 #include "base/alloc.h"
+#include "base/half.h"
 
 #include <string.h>
 
@@ -156,11 +157,18 @@ fail:
 typedef struct {
     dycl_ref to, value;
     size_t count, element;
+    dycl_dtype dtype;
 } fill_args;
 
 static dycl_status fill_run(const dycl_step *step, dycl_plan *plan) {
     const fill_args *a = step->args;
-    dycl_kern_fill(dycl_at(plan, a->to), dycl_at(plan, a->value), a->count, a->element);
+    const void *value = dycl_at(plan, a->value);
+    uint16_t half;
+    if (dycl_dtype_is_half(a->dtype)) {
+        half = dycl_half_of(a->dtype, *(const float *)value); /* numbers are f32 */
+        value = &half;
+    }
+    dycl_kern_fill(dycl_at(plan, a->to), value, a->count, a->element);
     return DYCL_OK;
 }
 
@@ -170,7 +178,8 @@ static dycl_status build_fill(dycl_maker *b, dycl_ref to, uint32_t value, int64_
     a->to = to;
     a->value = dycl_make_ref(b, value);
     a->count = (size_t)count;
-    a->element = dycl_dtype_size((dycl_dtype)dycl_make_value(b, value)->dtype);
+    a->dtype = (dycl_dtype)dycl_make_value(b, value)->dtype;
+    a->element = dycl_dtype_size(a->dtype);
     dycl_make_read_at(b, a->value, a->element);
     dycl_make_write_at(b, to, a->count * a->element);
     return dycl_make_step(b, fill_run, a, "fill", 10 + 0.05 * (double)count * (double)a->element);

@@ -83,7 +83,9 @@ static dycl_status add_operand(dycl_lower *l, dycl_lower_node *entry, int i, uin
     if (!dycl_space_access(&l->space, level_row, &seen, need->rank, need->sizes, strides))
         return dycl_error_set("operand %u does not cover the space of its block", v);
     int m;
-    dycl_status status = add_memory(l, ref, (dycl_dtype)value->dtype, strides, 0, &m);
+    dycl_dtype dtype = (dycl_dtype)value->dtype;
+    if (value->kind == DYCL_VALUE_SCALAR) dtype = dycl_dtype_computed(dtype);
+    dycl_status status = add_memory(l, ref, dtype, strides, 0, &m);
     entry->operand[i] = -1 - m;
     l->memory[m].last = l->node_count;
     return status;

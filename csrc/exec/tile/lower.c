@@ -14,14 +14,7 @@ typedef struct {
     int64_t row_bytes;
 } operand;
 
-dycl_status dycl_lower_location(dycl_lower *l, dycl_tile_location at, int *out) {
-    if (l->program.location_count == DYCL_TILE_LOCATIONS) return dycl_error_set("tile block with too many locations");
-    l->locations[l->program.location_count] = at;
-    *out = l->program.location_count++;
-    return DYCL_OK;
-}
-
-static dycl_tile_instruction *emit(dycl_lower *l, dycl_tile_do what) {
+dycl_tile_instruction *dycl_lower_emit(dycl_lower *l, dycl_tile_do what) {
     if (l->program.instruction_count == DYCL_TILE_INSTRUCTIONS) {
         dycl_error_set("tile block with too many instructions");
         return NULL;
@@ -34,7 +27,7 @@ static dycl_tile_instruction *emit(dycl_lower *l, dycl_tile_do what) {
 
 /* ---- Registers. Their offsets are known at the end; until then `offset` holds the number. A register's location is
  * reused with it. */
-static dycl_status take_register(dycl_lower *l, int class, int *out) {
+dycl_status dycl_lower_take(dycl_lower *l, int class, int *out) {
     if (l->free_count[class]) {
         *out = l->free_list[class][--l->free_count[class]];
         return DYCL_OK;
@@ -45,28 +38,21 @@ static dycl_status take_register(dycl_lower *l, int class, int *out) {
     return dycl_lower_location(l, at, &l->register_location[class][number]);
 }
 
-static void free_register(dycl_lower *l, int class, int number) {
+void dycl_lower_give(dycl_lower *l, int class, int number) {
     l->free_list[class][l->free_count[class]++] = number;
 }
 
 /* A second location on a register, with the row pitch of its element size. */
-static int64_t pitch(const dycl_lower *l, int class, dycl_dtype dtype) {
+int64_t dycl_lower_pitch(const dycl_lower *l, int class, dycl_dtype dtype) {
     return (int64_t)dycl_dtype_size(dtype) * (class == FULL_CLASS ? l->program.columns : 1);
 }
 
 static dycl_status load(dycl_lower *l, dycl_lower_memory *m) {
     int class = m->kind == DYCL_KIND_ROW ? ROW_CLASS : FULL_CLASS;
-    dycl_status status = take_register(l, class, &m->loaded_register);
+    dycl_status status = dycl_lower_take(l, class, &m->loaded_register);
     if (status != DYCL_OK) return status;
     m->loaded = l->register_location[class][m->loaded_register];
-    dycl_tile_instruction *i = emit(l, class ? DYCL_DO_LOAD_ROW : DYCL_DO_LOAD);
-    if (!i) return DYCL_ERROR;
-    i->dst = (uint8_t)m->loaded;
-    i->a = (uint8_t)m->location;
-    i->element = (uint8_t)dycl_dtype_size(m->dtype);
-    i->stride = m->column_stride;
-    l->cost += 0.3;
-    return DYCL_OK;
+    return dycl_dtype_is_half(m->dtype) ? dycl_lower_widen(l, m) : dycl_lower_load(l, m, m->loaded);
 }
 
 static dycl_status fetch(dycl_lower *l, int code, operand *out) {
@@ -75,24 +61,25 @@ static dycl_status fetch(dycl_lower *l, int code, operand *out) {
         const dycl_value *value = &l->b->program->graph.values[l->b->program->graph.nodes[from->node].out];
         out->location = from->location;
         out->kind = from->row_result ? DYCL_KIND_ROW : DYCL_KIND_FULL;
-        out->dtype = (dycl_dtype)value->dtype;
+        out->dtype = dycl_dtype_computed((dycl_dtype)value->dtype);
         out->dense = from->reg >= 0 || l->memory[from->store].dense;
-        out->row_bytes = from->reg >= 0 ? pitch(l, from->row_result ? ROW_CLASS : FULL_CLASS, out->dtype)
+        out->row_bytes = from->reg >= 0 ? dycl_lower_pitch(l, from->row_result ? ROW_CLASS : FULL_CLASS, out->dtype)
                                         : l->locations[from->location].row_bytes;
         return DYCL_OK;
     }
     dycl_lower_memory *m = &l->memory[-1 - code];
-    if (!m->direct && !m->loaded) {
+    int half = dycl_dtype_is_half(m->dtype);
+    if ((half || !m->direct) && !m->loaded) {
         dycl_status status = load(l, m);
         if (status != DYCL_OK) return status;
     }
-    out->dtype = m->dtype;
+    out->dtype = dycl_dtype_computed(m->dtype);
     out->kind = m->kind;
     if (m->loaded) {
-        if (m->kind != DYCL_KIND_ROW) out->kind = DYCL_KIND_FULL;
+        if (m->kind != DYCL_KIND_ROW && !half) out->kind = DYCL_KIND_FULL;
         out->location = m->loaded;
         out->dense = 1;
-        out->row_bytes = pitch(l, m->kind == DYCL_KIND_ROW ? ROW_CLASS : FULL_CLASS, m->dtype);
+        out->row_bytes = dycl_lower_pitch(l, m->kind == DYCL_KIND_ROW ? ROW_CLASS : FULL_CLASS, out->dtype);
     } else {
         out->location = m->location;
         out->dense = m->dense;
@@ -103,9 +90,9 @@ static dycl_status fetch(dycl_lower *l, int code, operand *out) {
 
 /* Repeats an operand into a register of the class, for kernels that need at least one operand that moves. */
 static dycl_status spread(dycl_lower *l, operand *o, int class, int *out_register) {
-    dycl_status status = take_register(l, class, out_register);
+    dycl_status status = dycl_lower_take(l, class, out_register);
     if (status != DYCL_OK) return status;
-    dycl_tile_instruction *i = emit(l, class ? DYCL_DO_LOAD_ROW : DYCL_DO_LOAD);
+    dycl_tile_instruction *i = dycl_lower_emit(l, class ? DYCL_DO_LOAD_ROW : DYCL_DO_LOAD);
     if (!i) return DYCL_ERROR;
     i->dst = (uint8_t)l->register_location[class][*out_register];
     i->a = (uint8_t)o->location;
@@ -122,8 +109,23 @@ static dycl_status spread(dycl_lower *l, operand *o, int class, int *out_registe
     o->location = i->dst;
     o->kind = class ? DYCL_KIND_ROW : DYCL_KIND_FULL;
     o->dense = 1;
-    o->row_bytes = pitch(l, class, o->dtype);
+    o->row_bytes = dycl_lower_pitch(l, class, o->dtype);
     return status;
+}
+
+/* Results of 16 bits are computed in registers, as f32. */
+static int stored_in_place(const dycl_lower *l, const dycl_lower_node *entry) {
+    return entry->store >= 0 && l->memory[entry->store].direct && !dycl_dtype_is_half(l->memory[entry->store].dtype);
+}
+
+/* The register of a loaded operand that is read for the last time; -1: it has none. */
+static int take_over_loaded(dycl_lower *l, int code, int index, int class) {
+    if (code >= 0 || code == DYCL_LOWER_ABSENT) return -1;
+    dycl_lower_memory *m = &l->memory[-1 - code];
+    if (!m->loaded || m->last != index || m->kind != (class ? DYCL_KIND_ROW : DYCL_KIND_FULL)) return -1;
+    m->loaded = 0;
+    m->last = -2;
+    return m->loaded_register;
 }
 
 /* Where the result goes: memory when it can be written in place, else a register (a dying operand's when an exact
@@ -132,12 +134,16 @@ static dycl_status make_result(dycl_lower *l, dycl_lower_node *entry, int index,
                                int may_alias, dycl_dtype dtype) {
     int class = entry->row_result ? ROW_CLASS : FULL_CLASS;
     entry->reg = -1;
-    if (entry->store >= 0 && l->memory[entry->store].direct) {
+    if (stored_in_place(l, entry)) {
         entry->location = l->memory[entry->store].location;
         return DYCL_OK;
     }
     for (int i = 0; may_alias && i < count; i++) {
         int code = entry->operand[i];
+        if (code < 0 && dycl_dtype_size(dtype) == sizeof(float) && ops[i].dtype == DYCL_F32) {
+            entry->reg = take_over_loaded(l, code, index, class);
+            if (entry->reg >= 0) break;
+        }
         if (code < 0) continue;
         dycl_lower_node *from = &l->nodes[code];
         if (from->reg < 0 || from->last != index || (from->row_result ? ROW_CLASS : FULL_CLASS) != class) continue;
@@ -148,7 +154,7 @@ static dycl_status make_result(dycl_lower *l, dycl_lower_node *entry, int index,
         break;
     }
     if (entry->reg < 0) {
-        dycl_status status = take_register(l, class, &entry->reg);
+        dycl_status status = dycl_lower_take(l, class, &entry->reg);
         if (status != DYCL_OK) return status;
     }
     entry->location = l->register_location[class][entry->reg];
@@ -162,12 +168,12 @@ static void release_operands(dycl_lower *l, const dycl_lower_node *entry, int in
         if (code >= 0) {
             dycl_lower_node *from = &l->nodes[code];
             if (from->last != index || from->reg < 0) continue;
-            free_register(l, from->row_result ? ROW_CLASS : FULL_CLASS, from->reg);
+            dycl_lower_give(l, from->row_result ? ROW_CLASS : FULL_CLASS, from->reg);
             from->last = -2;
         } else {
             dycl_lower_memory *m = &l->memory[-1 - code];
             if (m->last != index || !m->loaded) continue;
-            free_register(l, m->kind == DYCL_KIND_ROW ? ROW_CLASS : FULL_CLASS, m->loaded_register);
+            dycl_lower_give(l, m->kind == DYCL_KIND_ROW ? ROW_CLASS : FULL_CLASS, m->loaded_register);
             m->loaded = 0;
             m->last = -2;
         }
@@ -175,7 +181,7 @@ static void release_operands(dycl_lower *l, const dycl_lower_node *entry, int in
 }
 
 static int64_t result_pitch(const dycl_lower *l, const dycl_lower_node *entry, dycl_dtype dtype) {
-    return entry->reg >= 0 ? pitch(l, entry->row_result ? ROW_CLASS : FULL_CLASS, dtype)
+    return entry->reg >= 0 ? dycl_lower_pitch(l, entry->row_result ? ROW_CLASS : FULL_CLASS, dtype)
                            : l->locations[entry->location].row_bytes;
 }
 
@@ -196,8 +202,9 @@ static dycl_status elementwise(dycl_lower *l, dycl_lower_node *entry, int index,
         DYCL_TRY(spread(l, &ops[0], class, &extra));
         mask &= ~1u;
     }
-    int in_place = entry->store >= 0 && l->memory[entry->store].direct;
+    int in_place = stored_in_place(l, entry);
     DYCL_TRY(make_result(l, entry, index, ops, count, 1, out));
+    if (is_cast && in == out && entry->location == ops[0].location) return DYCL_OK; /* nothing but its rounding */
     int rows = 0;
     if (class == FULL_CLASS && many) {
         rows = in_place && !l->memory[entry->store].dense;
@@ -205,9 +212,9 @@ static dycl_status elementwise(dycl_lower *l, dycl_lower_node *entry, int index,
             rows |= ops[i].kind == DYCL_KIND_ROW || ops[i].kind == DYCL_KIND_COLUMN ||
                     (ops[i].kind == DYCL_KIND_FULL && !ops[i].dense);
     }
-    dycl_tile_instruction *i = emit(l, class == ROW_CLASS ? DYCL_DO_EW_ROW : rows ? DYCL_DO_EW_ROWS : DYCL_DO_EW);
+    dycl_tile_instruction *i = dycl_lower_emit(l, class == ROW_CLASS ? DYCL_DO_EW_ROW : rows ? DYCL_DO_EW_ROWS : DYCL_DO_EW);
     if (!i) return DYCL_ERROR;
-    i->fn.ew = is_cast ? dycl_kern_cast(dycl_cpu_isa(), in, out) : dycl_kern_ew(dycl_cpu_isa(), op, in, mask);
+    i->fn.ew = is_cast && in != out ? dycl_kern_cast(dycl_cpu_isa(), in, out) : dycl_kern_ew(dycl_cpu_isa(), op, in, mask);
     if (!i->fn.ew)
         return dycl_error_set("no kernel for %s of %s", is_cast ? "cast" : dycl_ew_name(op), dycl_dtype_name(in));
     i->dst = (uint8_t)entry->location;
@@ -218,7 +225,7 @@ static dycl_status elementwise(dycl_lower *l, dycl_lower_node *entry, int index,
     int64_t *steps[3] = {&i->a_step, &i->b_step, &i->c_step};
     for (int k = 0; k < count; k++)
         *steps[k] = ops[k].kind == DYCL_KIND_FULL || ops[k].kind == DYCL_KIND_ROW ? ops[k].row_bytes : 0;
-    if (extra >= 0) free_register(l, class, extra);
+    if (extra >= 0) dycl_lower_give(l, class, extra);
     return DYCL_OK;
 fail:
     return status;
@@ -248,7 +255,7 @@ static dycl_status row_wise(dycl_lower *l, dycl_lower_node *entry, int index, co
         if (k + 1 < entry->operand_count && entry->operand[k + 1] != DYCL_LOWER_ABSENT)
             DYCL_TRY(fetch(l, entry->operand[k + 1], &parameters[k]));
     DYCL_TRY(make_result(l, entry, index, &a, 1, 1, dtype));
-    dycl_tile_instruction *i = emit(l, DYCL_DO_ROW);
+    dycl_tile_instruction *i = dycl_lower_emit(l, DYCL_DO_ROW);
     if (!i) return DYCL_ERROR;
     dycl_row kind = node->op == DYCL_OP_layer_norm ? DYCL_ROW_LAYER_NORM
                     : node->op == DYCL_OP_rms_norm ? DYCL_ROW_RMS_NORM
@@ -264,7 +271,7 @@ static dycl_status row_wise(dycl_lower *l, dycl_lower_node *entry, int index, co
     i->c = (uint8_t)parameters[1].location;
     i->dst_step = result_pitch(l, entry, dtype);
     i->a_step = a.row_bytes;
-    if (extra >= 0) free_register(l, FULL_CLASS, extra);
+    if (extra >= 0) dycl_lower_give(l, FULL_CLASS, extra);
     return DYCL_OK;
 fail:
     return status;
@@ -285,7 +292,7 @@ static dycl_status divide(dycl_lower *l, int dst, int a, dycl_dtype dtype, doubl
     int location = 0;
     dycl_status status = constant(l, dtype, by, &location);
     if (status != DYCL_OK) return status;
-    dycl_tile_instruction *i = emit(l, DYCL_DO_EW_ROW);
+    dycl_tile_instruction *i = dycl_lower_emit(l, DYCL_DO_EW_ROW);
     if (!i) return DYCL_ERROR;
     i->fn.ew = dycl_kern_ew(dycl_cpu_isa(), DYCL_EW_div, dtype, 2);
     if (!i->fn.ew) return dycl_error_set("no division of %s", dycl_dtype_name(dtype));
@@ -305,7 +312,7 @@ static dycl_status reduction(dycl_lower *l, dycl_lower_node *entry, int index, c
     DYCL_TRY(make_result(l, entry, index, &a, 1, 0, out));
     if (node->op == DYCL_OP_var || node->op == DYCL_OP_std)
         DYCL_TRY(constant(l, DYCL_F64, dycl_attr_f64(dycl_node_attrs(&l->b->program->graph, node)[2]), &correction));
-    i = emit(l, DYCL_DO_RED);
+    i = dycl_lower_emit(l, DYCL_DO_RED);
     if (!i) return DYCL_ERROR;
     i->fn.red = dycl_kern_red(dycl_cpu_isa(), dycl_red_of((dycl_op)node->op), in);
     if (!i->fn.red)
@@ -316,7 +323,7 @@ static dycl_status reduction(dycl_lower *l, dycl_lower_node *entry, int index, c
     i->a_step = a.row_bytes;
     i->dst_step = result_pitch(l, entry, out);
     if (node->op == DYCL_OP_mean) DYCL_TRY(divide(l, entry->location, entry->location, in, (double)l->program.columns));
-    if (extra >= 0) free_register(l, FULL_CLASS, extra);
+    if (extra >= 0) dycl_lower_give(l, FULL_CLASS, extra);
     return DYCL_OK;
 fail:
     return status;
@@ -324,15 +331,9 @@ fail:
 
 static dycl_status store(dycl_lower *l, const dycl_lower_node *entry) {
     const dycl_lower_memory *m = &l->memory[entry->store];
-    if (m->direct) return DYCL_OK;
-    dycl_tile_instruction *i = emit(l, m->kind == DYCL_KIND_ROW ? DYCL_DO_STORE_ROW : DYCL_DO_STORE);
-    if (!i) return DYCL_ERROR;
-    i->dst = (uint8_t)m->location;
-    i->a = (uint8_t)entry->location;
-    i->element = (uint8_t)dycl_dtype_size(m->dtype);
-    i->stride = m->column_stride;
-    l->cost += 0.3;
-    return DYCL_OK;
+    if (stored_in_place(l, entry)) return DYCL_OK;
+    return dycl_dtype_is_half(m->dtype) ? dycl_lower_narrow(l, m, entry->location)
+                                        : dycl_lower_store(l, m, entry->location);
 }
 
 dycl_status dycl_lower_instructions(dycl_lower *l) {
@@ -349,7 +350,8 @@ dycl_status dycl_lower_instructions(dycl_lower *l) {
         const dycl_node *node = &g->nodes[entry->node];
         dycl_family family = dycl_op_get((dycl_op)node->op)->family;
         const uint32_t *operands = dycl_node_operands(g, node);
-        dycl_dtype in = (dycl_dtype)g->values[operands[0]].dtype, out = (dycl_dtype)g->values[node->out].dtype;
+        dycl_dtype in = dycl_dtype_computed((dycl_dtype)g->values[operands[0]].dtype),
+                   kept = (dycl_dtype)g->values[node->out].dtype, out = dycl_dtype_computed(kept);
         l->cost += dycl_lower_cost((dycl_op)node->op, in);
         if (family == DYCL_FAMILY_REDUCE)
             DYCL_TRY(reduction(l, entry, index, node, in, out));
@@ -358,18 +360,20 @@ dycl_status dycl_lower_instructions(dycl_lower *l) {
         else if (node->op == DYCL_OP_batch_norm)
             DYCL_TRY(elementwise(l, entry, index, DYCL_EW_fma, out, out, 0));
         else if (family == DYCL_FAMILY_EW)
-            DYCL_TRY(elementwise(l, entry, index, (dycl_ew)node->op,
-                                 (dycl_dtype)g->values[operands[node->operand_count - 1]].dtype, out, 0));
+            DYCL_TRY(elementwise(
+                l, entry, index, (dycl_ew)node->op,
+                dycl_dtype_computed((dycl_dtype)g->values[operands[node->operand_count - 1]].dtype), out, 0));
         else
             DYCL_TRY(row_wise(l, entry, index, node, out));
         release_operands(l, entry, index);
+        if (dycl_dtype_is_half(kept) && entry->last > index) DYCL_TRY(dycl_lower_round(l, entry, node, kept));
         if (entry->store >= 0) {
             DYCL_TRY(store(l, entry));
             dycl_lower_offer_sharing(l, index);
         }
         /* never read inside: its register is free again */
         if (entry->reg >= 0 && entry->last == index)
-            free_register(l, entry->row_result ? ROW_CLASS : FULL_CLASS, entry->reg);
+            dycl_lower_give(l, entry->row_result ? ROW_CLASS : FULL_CLASS, entry->reg);
     }
     return dycl_lower_finish(l);
 fail:

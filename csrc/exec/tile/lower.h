@@ -67,7 +67,20 @@ void dycl_lower_classify(dycl_lower *l, dycl_lower_memory *m);
 dycl_status dycl_lower_place(dycl_lower *l, dycl_lower_memory *m); /* its location */
 dycl_status dycl_lower_location(dycl_lower *l, dycl_tile_location at, int *out);
 
-dycl_status dycl_lower_instructions(dycl_lower *l); /* lower.c; the following are parts of it (lower_finish.c) */
+dycl_status dycl_lower_instructions(dycl_lower *l); /* lower.c; the following are parts of it */
+dycl_tile_instruction *dycl_lower_emit(dycl_lower *l, dycl_tile_do what);
+dycl_status dycl_lower_take(dycl_lower *l, int class, int *out_register);
+void dycl_lower_give(dycl_lower *l, int class, int number);
+int64_t dycl_lower_pitch(const dycl_lower *l, int class, dycl_dtype dtype); /* of the rows of a register */
+
+/* Between memory and registers (lower_move.c). */
+dycl_status dycl_lower_load(dycl_lower *l, const dycl_lower_memory *m, int to);    /* element by element */
+dycl_status dycl_lower_store(dycl_lower *l, const dycl_lower_memory *m, int from);
+dycl_status dycl_lower_widen(dycl_lower *l, const dycl_lower_memory *m);           /* to f32, where m says */
+dycl_status dycl_lower_narrow(dycl_lower *l, const dycl_lower_memory *m, int from);
+dycl_status dycl_lower_round(dycl_lower *l, const dycl_lower_node *entry, const dycl_node *node, dycl_dtype half);
+
+/* lower_finish.c */
 double dycl_lower_cost(dycl_op op, dycl_dtype dtype);
 void dycl_lower_offer_sharing(dycl_lower *l, int index);
 dycl_status dycl_lower_finish(dycl_lower *l);

@@ -25,8 +25,8 @@ dycl_status dycl_steps_reduce(dycl_maker *b, const dycl_block *block) {
     dycl_status status;
     reduce_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
-    dycl_make_tensor(b, dycl_node_operands(g, node)[0], &in);
-    DYCL_TRY(dycl_make_target(b, node->out, &out));
+    DYCL_TRY(dycl_make_computed(b, dycl_node_operands(g, node)[0], &in));
+    DYCL_TRY(dycl_make_computed_target(b, node->out, &out));
     a->desc.op = dycl_red_of((dycl_op)node->op);
     a->desc.mean = node->op == DYCL_OP_mean;
     if (node->op == DYCL_OP_var || node->op == DYCL_OP_std) a->desc.correction = dycl_attr_f64(attrs[2]);

@@ -108,6 +108,8 @@ static void run_tile(const dycl_tile_program *p, tile *t) {
         switch (i->what) {
         case DYCL_DO_EW: i->fn.ew(dst, a, b, c, n); break;
         case DYCL_DO_EW_ROW: i->fn.ew(dst, a, b, c, (size_t)t->row_count); break;
+        case DYCL_DO_EW_COLUMN: i->fn.ew(dst, a, b, c, width); break;
+        case DYCL_DO_EW_ONE: i->fn.ew(dst, a, b, c, 1); break;
         case DYCL_DO_EW_ROWS:
         case DYCL_DO_RED:
         case DYCL_DO_ROW: {

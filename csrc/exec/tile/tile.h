@@ -10,8 +10,8 @@
 
 #include "exec/plan/step.h"
 
-#define DYCL_TILE_LOCATIONS    120
-#define DYCL_TILE_INSTRUCTIONS 160
+#define DYCL_TILE_LOCATIONS    250
+#define DYCL_TILE_INSTRUCTIONS 500
 #define DYCL_TILE_OUTER        8
 
 typedef enum {
@@ -34,6 +34,8 @@ typedef enum {
     DYCL_DO_EW,       /* fn over all elements of the tile at once */
     DYCL_DO_EW_ROWS,  /* fn row by row: some operand is per row or repeats in every row */
     DYCL_DO_EW_ROW,   /* fn over one element a row */
+    DYCL_DO_EW_COLUMN, /* fn over one row, that all rows use */
+    DYCL_DO_EW_ONE,   /* fn over one element, that all use */
     DYCL_DO_RED,      /* red row by row */
     DYCL_DO_ROW,      /* row by row */
     DYCL_DO_LOAD,     /* strided memory into a register, columns x rows */

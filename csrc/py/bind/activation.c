@@ -58,7 +58,7 @@ static PyObject *softsign(dycl_call *call, const dycl_binding *row) { /* input /
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
     if (x[0].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
     const dycl_value *v = meta(call, x[0].value);
-    if (v->canonical && is_float(call, x[0].value)) return dycl_bind_unary(call, row);
+    if (v->canonical && is_float(call, x[0].value) && !is_half(call, x[0].value)) return dycl_bind_unary(call, row);
     sum[0] = x[0];
     sum[1] = dycl_operand_i64(1);
     DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_abs, DYCL_PROMOTE_NO_BOOL, 1, sum, &sum[0].value));

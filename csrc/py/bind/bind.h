@@ -28,6 +28,7 @@ static inline const dycl_value *meta(const dycl_call *call, uint32_t value) { re
 static inline dycl_dtype dtype_of(const dycl_call *call, uint32_t value) {
     return (dycl_dtype)meta(call, value)->dtype;
 }
+static inline int is_half(const dycl_call *call, uint32_t value) { return dycl_dtype_is_half(dtype_of(call, value)); }
 static inline int is_float(const dycl_call *call, uint32_t value) { return dycl_dtype_is_float(dtype_of(call, value)); }
 
 /* Elementwise operators of tensors, as torch promotes their types. */

@@ -250,8 +250,12 @@ static PyObject *addc(dycl_call *call, const dycl_binding *row) {
         return dycl_call_bail(call, DYCL_BAIL_dtype); /* an error in torch */
     dycl_operand all[3] = {self, product[0], product[1]};
     if (!dycl_dtype_is_float(dycl_result_type(r, 3, all))) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    for (int i = 0; i < 3; i++)
-        DYCL_CALL_TRY(dycl_build_cast(r, all[i].value, dycl_result_type(r, 3, all), &all[i].value));
+    dycl_dtype dtype = dycl_result_type(r, 3, all);
+    uint32_t operands[3];
+    for (int i = 0; i < 3; i++) { /* of floats of 16 bits all is one operator, rounded once */
+        DYCL_CALL_TRY(dycl_build_cast(r, all[i].value, dtype, &operands[i]));
+        DYCL_CALL_TRY(dycl_build_cast(r, operands[i], dycl_dtype_computed(dtype), &all[i].value));
+    }
     product[0] = all[1];
     product[1] = all[2];
     if (!(value.kind == DYCL_OPERAND_INT && value.i == 1)) {
@@ -262,7 +266,7 @@ static PyObject *addc(dycl_call *call, const dycl_binding *row) {
     sum[1] = dycl_operand_of(0);
     DYCL_CALL_TRY(dycl_build_ew(r, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 2, product, &sum[1].value));
     DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_add, DYCL_PROMOTE_COMMON, 2, sum, &out));
-    uint32_t operands[3] = {all[0].value, all[1].value, all[2].value};
+    DYCL_CALL_TRY(dycl_build_cast(r, out, dtype, &out));
     return dycl_call_finish(call, dycl_build_iterated(r, out, 3, operands, &out), out);
 }
 
@@ -378,6 +382,8 @@ dycl_binding dycl_bindings_elementwise[] = {
     ROW("addcmul", T | M | I, "input tensor1 tensor2 | value", addc, DYCL_OP_mul, 0),
     ROW("addcdiv", T | M | I, "input tensor1 tensor2 | value", addc, DYCL_OP_div, 0),
     ROW("float", M, "self memory_format", cast, DYCL_F32, 0),
+    ROW("half", M, "self memory_format", cast, DYCL_F16, 0),
+    ROW("bfloat16", M, "self memory_format", cast, DYCL_BF16, 0),
     ROW("double", M, "self memory_format", cast, DYCL_F64, 0),
     ROW("long", M, "self memory_format", cast, DYCL_I64, 0),
     ROW("int", M, "self memory_format", cast, DYCL_I32, 0),

@@ -31,7 +31,8 @@ static int is_loaded(void) {
 
 static const int type_numbers[DYCL_DTYPE_COUNT] = {
     [DYCL_F32] = NPY_FLOAT32, [DYCL_F64] = NPY_FLOAT64, [DYCL_I64] = NPY_INT64, [DYCL_I32] = NPY_INT32,
-    [DYCL_I16] = NPY_INT16,   [DYCL_I8] = NPY_INT8,     [DYCL_U8] = NPY_UINT8,  [DYCL_BOOL] = NPY_BOOL};
+    [DYCL_I16] = NPY_INT16,   [DYCL_I8] = NPY_INT8,     [DYCL_U8] = NPY_UINT8,  [DYCL_BOOL] = NPY_BOOL,
+    [DYCL_F16] = NPY_HALF,    [DYCL_BF16] = NPY_NOTYPE}; /* torch raises */
 
 /* ---- Arrays over a tensor's memory (as torch/csrc/utils/tensor_numpy.cpp makes them) */
 
@@ -44,7 +45,7 @@ static PyObject *array_over(dycl_handle tensor) {
     PyObject *base = alias ? dycl_abi_wrap(alias) : NULL, *array = NULL;
     dycl_abi_delete(alias);
     if (!base) return NULL;
-    if (dycl_abi_read(dycl_abi_borrow(base), &view)) {
+    if (dycl_abi_read(dycl_abi_borrow(base), &view) && type_numbers[view.dtype] != NPY_NOTYPE) {
         npy_intp size = (npy_intp)dycl_dtype_size(view.dtype);
         for (int i = 0; i < view.rank; i++) {
             sizes[i] = view.sizes[i];

@@ -208,9 +208,9 @@ static PyObject *variance(dycl_call *call, const dycl_binding *row) {
     if (!(row->extra & WITH_MEAN)) return dycl_call_finish(call, DYCL_OK, out);
     /* torch's mean beside a variance is a double's: no sum on the way leaves a float */
     dycl_dtype own = dtype_of(call, x);
-    if (own == DYCL_F32) DYCL_CALL_TRY(dycl_build_cast(&call->region->recorder, x, DYCL_F64, &x));
+    if (own != DYCL_F64) DYCL_CALL_TRY(dycl_build_cast(&call->region->recorder, x, DYCL_F64, &x));
     DYCL_CALL_TRY(reduce(call, DYCL_OP_mean, x, mask, keep, &mean));
-    if (own == DYCL_F32) DYCL_CALL_TRY(dycl_build_cast(&call->region->recorder, mean, own, &mean));
+    if (own != DYCL_F64) DYCL_CALL_TRY(dycl_build_cast(&call->region->recorder, mean, own, &mean));
     return dycl_call_two_results(call, NULL, out, mean);
 }
 
@@ -239,9 +239,12 @@ static dycl_status vector_norm(dycl_call *call, uint32_t x, double order, uint32
         return reduce(call, DYCL_OP_amax, x, mask, keep, out);
     }
     if (order == 1) return reduce(call, DYCL_OP_sumabs, x, mask, keep, out);
-    if (order == 2) {
+    if (order == 2) { /* rounded once */
+        dycl_dtype own = dtype_of(call, x);
+        DYCL_TRY(dycl_build_cast(&call->region->recorder, x, dycl_dtype_computed(own), &x));
         DYCL_TRY(reduce(call, DYCL_OP_sumsq, x, mask, keep, &x));
-        return ew1(call, DYCL_OP_sqrt, x, out);
+        DYCL_TRY(ew1(call, DYCL_OP_sqrt, x, &x));
+        return dycl_build_cast(&call->region->recorder, x, own, out);
     }
     if (isinf(order)) {
         DYCL_TRY(ew1(call, DYCL_OP_abs, x, &x));

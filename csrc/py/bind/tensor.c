@@ -149,7 +149,8 @@ static PyObject *type(dycl_call *call, const dycl_binding *row) {
     static const char *const names[DYCL_DTYPE_COUNT] = {
         [DYCL_F32] = "torch.FloatTensor", [DYCL_F64] = "torch.DoubleTensor", [DYCL_I64] = "torch.LongTensor",
         [DYCL_I32] = "torch.IntTensor",   [DYCL_I16] = "torch.ShortTensor",  [DYCL_I8] = "torch.CharTensor",
-        [DYCL_U8] = "torch.ByteTensor",   [DYCL_BOOL] = "torch.BoolTensor"};
+        [DYCL_U8] = "torch.ByteTensor",   [DYCL_BOOL] = "torch.BoolTensor",  [DYCL_BF16] = "torch.BFloat16Tensor",
+        [DYCL_F16] = "torch.HalfTensor"};
     dycl_value v;
     (void)row;
     if (dycl_call_given(call->p[2])) return dycl_call_bail(call, DYCL_BAIL_arguments);

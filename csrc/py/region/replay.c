@@ -64,6 +64,8 @@ static PyObject *node_list(const dycl_graph *graph, const uint8_t *needed) {
 
 static PyObject *number(dycl_dtype dtype, dycl_scalar scalar) {
     switch (dtype) {
+    case DYCL_BF16:
+    case DYCL_F16:
     case DYCL_F32: return Py_BuildValue("(di)", (double)scalar.f32, (int)dtype);
     case DYCL_F64: return Py_BuildValue("(di)", scalar.f64, (int)dtype);
     case DYCL_I64: return Py_BuildValue("(Li)", (long long)scalar.i64, (int)dtype);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "py/region/region.h"
 
 int dycl_scalar_read(PyObject *lazy, dycl_element *out) {
@@ -20,7 +21,10 @@ int dycl_scalar_read(PyObject *lazy, dycl_element *out) {
     return 1;
 }
 
-static double as_double(const dycl_element *e) { return e->dtype == DYCL_F64 ? e->value.f64 : (double)e->value.f32; }
+static double as_double(const dycl_element *e) {
+    if (dycl_dtype_is_half(e->dtype)) return (double)dycl_half_value(e->dtype, (uint16_t)e->value.i16);
+    return e->dtype == DYCL_F64 ? e->value.f64 : (double)e->value.f32;
+}
 
 static int64_t as_int(const dycl_element *e) {
     switch (e->dtype) {
