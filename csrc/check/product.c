@@ -225,7 +225,7 @@ dycl_status dycl_reference_attention(dycl_reference *r, const dycl_node *node, c
                 dycl_number_add_product(&s, (dycl_number){p, 0, p * expm1(fmin(2 * worst, 600)) + 1e-37}, v);
             }
             dycl_reference_set(r, node->out, (int64_t[]){index[0], index[1], index[2], c},
-                               dycl_number_total(DYCL_F32, &s, 1));
+                               dycl_number_total((dycl_dtype)dycl_reference_value(r, node->out)->dtype, &s, 1));
         }
     } while (dycl_reference_next(index, rows, 4));
     dycl_free(scores);

@@ -313,8 +313,8 @@ dycl_status dycl_infer_attention(const dycl_draft *draft, dycl_value *out) {
     const uint32_t *operands = draft->operands;
     const int64_t *attrs = draft->attrs;
     const dycl_value *q = &g->values[operands[0]], *k = &g->values[operands[1]], *v = &g->values[operands[2]];
-    if (q->dtype != DYCL_F32 || k->dtype != DYCL_F32 || v->dtype != DYCL_F32 || q->rank != 4 || k->rank != 4 ||
-        v->rank != 4)
+    if (dycl_dtype_computed((dycl_dtype)q->dtype) != DYCL_F32 || k->dtype != q->dtype || v->dtype != q->dtype ||
+        q->rank != 4 || k->rank != 4 || v->rank != 4)
         return DYCL_BAIL;
     if (k->sizes[0] != q->sizes[0] || v->sizes[0] != q->sizes[0] || k->sizes[1] != v->sizes[1] ||
         k->sizes[2] != v->sizes[2] || k->sizes[3] != q->sizes[3] || k->sizes[1] == 0 || q->sizes[1] % k->sizes[1] ||
@@ -323,11 +323,11 @@ dycl_status dycl_infer_attention(const dycl_draft *draft, dycl_value *out) {
     if (operands[3] != DYCL_NONE) {
         const dycl_value *m = &g->values[operands[3]];
         int64_t full[4] = {q->sizes[0], q->sizes[1], q->sizes[2], k->sizes[2]};
-        if ((m->dtype != DYCL_F32 && m->dtype != DYCL_BOOL) || m->rank > 4 || m->rank < 2) return DYCL_BAIL;
+        if ((m->dtype != q->dtype && m->dtype != DYCL_BOOL) || m->rank > 4 || m->rank < 2) return DYCL_BAIL;
         for (int i = 0; i < m->rank; i++)
             if (m->sizes[i] != 1 && m->sizes[i] != full[4 - m->rank + i]) return DYCL_BAIL;
     }
-    out->dtype = DYCL_F32;
+    out->dtype = q->dtype;
     out->rank = 4;
     memcpy(out->sizes, q->sizes, 4 * sizeof *q->sizes);
     out->sizes[3] = v->sizes[3];

@@ -89,6 +89,29 @@ CAST_BOOL_ROW(BOOL, uint8_t) /* any byte other than 0 is true */
 CAST_HALF_ROW(BF16, dycl_bf16_float)
 CAST_HALF_ROW(F16, dycl_f16_float)
 
+/* The sums of a product, with a bias in 16 bits, rounded once. */
+#define CAST_FINISH(to)                                                                                                \
+    static void finish_##to(void *dst, const void *a, const void *b, const void *c, size_t n) {                        \
+        uint16_t *d = dst;                                                                                             \
+        const float *sums = a;                                                                                         \
+        const uint16_t *bias = b;                                                                                      \
+        (void)c;                                                                                                       \
+        if (!bias) {                                                                                                   \
+            cast_F32_##to(dst, a, b, c, n);                                                                            \
+            return;                                                                                                    \
+        }                                                                                                              \
+        _Pragma("omp simd") for (size_t i = 0; i < n; i++) {                                                           \
+            const float x = sums[i] + CAST_##to##_FLOAT(bias[i]);                                                      \
+            d[i] = CAST_TO_##to(x);                                                                                    \
+        }                                                                                                              \
+    }
+#define CAST_BF16_FLOAT dycl_bf16_float
+#define CAST_F16_FLOAT  dycl_f16_float
+#define CAST_TO_BF16    dycl_bf16_of
+#define CAST_TO_F16     dycl_f16_of
+CAST_FINISH(BF16)
+CAST_FINISH(F16)
+
 /* What storing a float in 16 bits and loading it again makes of it. */
 CAST_LOOP(ROUND, float, BF16, float, dycl_bf16_float(dycl_bf16_of(x)))
 CAST_LOOP(ROUND, float, F16, float, dycl_f16_float(dycl_f16_of(x)))
@@ -104,4 +127,5 @@ CAST_LOOP(ROUND, float, F16, float, dycl_f16_float(dycl_f16_of(x)))
 const dycl_cast_table CAST_PASTE(dycl_cast_table__, CAST_ISA) = {
     .cast = {CAST_CELLS(F32) CAST_CELLS(F64) CAST_CELLS(I64) CAST_CELLS(I32) CAST_CELLS(I16) CAST_CELLS(I8) CAST_CELLS(U8)
                  CAST_CELLS(BOOL) CAST_CELLS(BF16) CAST_CELLS(F16)},
+    .finish = {[DYCL_BF16] = finish_BF16, [DYCL_F16] = finish_F16},
     .round = {[DYCL_BF16] = cast_ROUND_BF16, [DYCL_F16] = cast_ROUND_F16}};

@@ -41,3 +41,4 @@ dycl_ew_fn dycl_kern_cast(dycl_isa isa, dycl_dtype from, dycl_dtype to) {
 }
 
 dycl_ew_fn dycl_kern_round(dycl_isa isa, dycl_dtype half) { return dycl_cast_table_for(isa)->round[half]; }
+dycl_ew_fn dycl_kern_finish(dycl_isa isa, dycl_dtype half) { return dycl_cast_table_for(isa)->finish[half]; }

@@ -10,7 +10,7 @@
 typedef dycl_ew_fn dycl_ew_table[DYCL_EW_COUNT][DYCL_DTYPE_COUNT][DYCL_EW_MASKS];
 typedef struct {
     dycl_ew_fn cast[DYCL_DTYPE_COUNT][DYCL_DTYPE_COUNT]; /* from, to */
-    dycl_ew_fn round[DYCL_DTYPE_COUNT];
+    dycl_ew_fn round[DYCL_DTYPE_COUNT], finish[DYCL_DTYPE_COUNT];
 } dycl_cast_table;
 
 DYCL_ISA_TABLES(const dycl_ew_table, dycl_ew_table)

@@ -14,7 +14,8 @@
 #define DYCL_GEMV_ROWS 4
 
 typedef struct {
-    const float *a, *b, *bias; /* bias: n elements or NULL */
+    const float *a, *bias; /* bias: n elements or NULL */
+    const void *b;         /* of the function's type */
     float *c;
     int64_t lda, ldb, ldc, n,
         k; /* A's and C's columns are contiguous; ldb: between rows of B, or its columns in `dot` */
@@ -28,7 +29,10 @@ typedef struct {
  * adds up. */
 typedef void (*dycl_gemv_fn)(const dycl_gemv *g, int64_t from, int64_t end);
 typedef struct {
-    dycl_gemv_fn dot, axpy;
+    dycl_gemv_fn dot, axpy; /* of float32 */
+    struct {
+        dycl_gemv_fn dot, axpy;
+    } bf16, f16; /* B; all else is float32 */
 } dycl_gemv_table;
 
 const dycl_gemv_table *dycl_kern_gemv(dycl_isa isa);

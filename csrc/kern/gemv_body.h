@@ -1,4 +1,5 @@
 /* Body of the products with few rows. Before including: DYCL_LEVEL, DYCL_GEMV_TABLE. */
+#include "base/half.h"
 #include "kern/gemv.h"
 #include "kern/rowvec.h"
 
@@ -16,132 +17,48 @@
 #endif
 #define BLOCK 4096 /* elements of C that stay in L1 while rows of B go by */
 
-ALWAYS void dots(const dycl_gemv *g, int m, int streams, int fetches, int64_t column, int64_t apart,
-                 const char **next) {
-    const float *b[STREAMS];
-    vf sum[DYCL_GEMV_ROWS][STREAMS];
-#pragma GCC unroll 8
-    for (int s = 0; s < streams; s++) b[s] = g->b + (column + s * apart) * g->ldb;
-#pragma GCC unroll 4
-    for (int i = 0; i < m; i++)
-#pragma GCC unroll 8
-        for (int s = 0; s < streams; s++) sum[i][s] = (vf){0};
-    int64_t p = 0;
-    for (; p + vf_lanes <= g->k; p += vf_lanes) {
-        vf x[DYCL_GEMV_ROWS];
-#pragma GCC unroll 4
-        for (int i = 0; i < m; i++) x[i] = vf_load(g->a + i * g->lda + p);
-        if (fetches) {
-            __builtin_prefetch(*next, 0, 2);
-            __builtin_prefetch(*next + 64, 0, 2);
-            *next += g->next_step;
-        }
-#pragma GCC unroll 8
-        for (int s = 0; s < streams; s++) {
-            vf y = vf_load(b[s] + p);
-#pragma GCC unroll 4
-            for (int i = 0; i < m; i++) sum[i][s] = vf_fma(x[i], y, sum[i][s]);
-        }
-    }
-    if (p < g->k) {
-        size_t rest = (size_t)(g->k - p);
-#pragma GCC unroll 8
-        for (int s = 0; s < streams; s++) {
-            vf y = vf_load_part(b[s] + p, rest, (vf){0});
-#pragma GCC unroll 4
-            for (int i = 0; i < m; i++)
-                sum[i][s] = vf_fma(vf_load_part(g->a + i * g->lda + p, rest, (vf){0}), y, sum[i][s]);
-        }
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < m; i++)
-#pragma GCC unroll 8
-        for (int s = 0; s < streams; s++) {
-            int64_t at = column + s * apart;
-            g->c[i * g->ldc + at] = (float)(vf_hsum(sum[i][s]) + (g->bias ? (double)g->bias[at] : 0));
-        }
+/* ---- Floats of 16 bits: widened as they are loaded */
+
+typedef uint16_t vh __attribute__((vector_size(DYCL_VBYTES / 2)));
+
+ALWAYS vh vh_load(const uint16_t *p) {
+    vh v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+ALWAYS vh vh_load_part(const uint16_t *p, size_t n) {
+    vh v = {0};
+    memcpy(&v, p, n * sizeof *p);
+    return v;
+}
+ALWAYS vf bf16_wide(vh v) { return (vf)(__builtin_convertvector(v, vf_int) << 16); }
+ALWAYS vf f16_wide(vh v) {
+#if DYCL_LEVEL == 2
+    return (vf)_mm512_cvtph_ps((__m256i)v);
+#else
+    const vf_int x = __builtin_convertvector(v, vf_int), sign = (x & 0x8000) << 16, size = (x & 0x7fff) << 13;
+    const vf_int tiny = (vf_int)((vf)(size + 0x38800000) - 6.103515625e-05f);
+    const vf_int normal = (vf_int)vf_select(size < 0x00800000, (vf)tiny, (vf)(size + 0x38000000));
+    return (vf)(sign | (vf_int)vf_select(size >= 0x0f800000, (vf)(size | 0x7f800000), (vf)normal));
+#endif
 }
 
-ALWAYS void dot_of(const dycl_gemv *g, int m, int streams, int fetches, int64_t from, int64_t end) {
-    int64_t apart = (end - from) / streams;
-    const char *next = g->next;
-    for (int64_t j = 0; j < apart; j++) dots(g, m, streams, fetches, from + j, apart, &next);
-    for (int64_t j = from + apart * streams; j < end; j++) dots(g, m, 1, 0, j, 0, &next);
-}
+#define ELEMENT                float
+#define LOAD(p)                vf_load(p)
+#define LOAD_PART(p, count)    vf_load_part(p, count, (vf){0})
+#define NAMED(function)        function##_f32
+#include "kern/gemv_loops.h"
 
-static void dot(const dycl_gemv *g, int64_t from, int64_t end) {
-    switch (g->m) {
-    case 1: dot_of(g, 1, STREAMS, 0, from, end); break;
-    case 2: dot_of(g, 2, STREAMS_2, 0, from, end); break;
-    case 3: dot_of(g, 3, STREAMS_3, 0, from, end); break;
-    default:
-        if (g->next)
-            dot_of(g, 4, STREAMS_4, 1, from, end);
-        else
-            dot_of(g, 4, STREAMS_4, 0, from, end);
-    }
-}
+#define ELEMENT                uint16_t
+#define LOAD(p)                bf16_wide(vh_load(p))
+#define LOAD_PART(p, count)    bf16_wide(vh_load_part(p, count))
+#define NAMED(function)        function##_bf16
+#include "kern/gemv_loops.h"
 
-/* C += rows [p, p + streams) of B, each times its factor. */
-ALWAYS void axpys(const dycl_gemv *g, int m, int streams, int64_t p, int64_t from, int64_t end) {
-    const float *b[STREAMS];
-    float *c[DYCL_GEMV_ROWS];
-    vf x[DYCL_GEMV_ROWS][STREAMS];
-#pragma GCC unroll 8
-    for (int s = 0; s < streams; s++) b[s] = g->b + (p + s) * g->ldb;
-#pragma GCC unroll 4
-    for (int i = 0; i < m; i++) {
-        c[i] = g->c + i * g->ldc;
-#pragma GCC unroll 8
-        for (int s = 0; s < streams; s++) x[i][s] = vf_set(g->a[i * g->lda + p + s]);
-    }
-    int64_t j = from;
-    for (; j + vf_lanes <= end; j += vf_lanes) {
-        vf sum[DYCL_GEMV_ROWS];
-#pragma GCC unroll 4
-        for (int i = 0; i < m; i++)
-            sum[i] = (vf){0}; /* C grows by sums of several terms: fewer roundings of large numbers */
-#pragma GCC unroll 8
-        for (int s = 0; s < streams; s++) {
-            vf y = vf_load(b[s] + j);
-#pragma GCC unroll 4
-            for (int i = 0; i < m; i++) sum[i] = vf_fma(x[i][s], y, sum[i]);
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < m; i++) vf_store(c[i] + j, vf_load(c[i] + j) + sum[i]);
-    }
-    if (j < end) {
-        size_t rest = (size_t)(end - j);
-#pragma GCC unroll 4
-        for (int i = 0; i < m; i++) {
-            vf sum = {0};
-#pragma GCC unroll 8
-            for (int s = 0; s < streams; s++) sum = vf_fma(x[i][s], vf_load_part(b[s] + j, rest, (vf){0}), sum);
-            vf_store_part(c[i] + j, rest, vf_load_part(c[i] + j, rest, (vf){0}) + sum);
-        }
-    }
-}
+#define ELEMENT                uint16_t
+#define LOAD(p)                f16_wide(vh_load(p))
+#define LOAD_PART(p, count)    f16_wide(vh_load_part(p, count))
+#define NAMED(function)        function##_f16
+#include "kern/gemv_loops.h"
 
-ALWAYS void axpy_of(const dycl_gemv *g, int m, int streams, int64_t from, int64_t end) {
-    for (int64_t left = 0; left < g->n; left += BLOCK / m) {
-        int64_t right = g->n - left < BLOCK / m ? g->n : left + BLOCK / m, p = from;
-        for (int i = 0; i < m; i++)
-            for (int64_t j = left; j < right; j++) g->c[i * g->ldc + j] = 0;
-        for (; p + streams <= end; p += streams) axpys(g, m, streams, p, left, right);
-        for (; p < end; p++) axpys(g, m, 1, p, left, right);
-        for (int i = 0; g->bias && i < m;
-             i++) /* last: every partial sum would be rounded as coarsely as a large bias */
-            for (int64_t j = left; j < right; j++) g->c[i * g->ldc + j] += g->bias[j];
-    }
-}
-
-static void axpy(const dycl_gemv *g, int64_t from, int64_t end) {
-    switch (g->m) {
-    case 1: axpy_of(g, 1, STREAMS, from, end); break;
-    case 2: axpy_of(g, 2, STREAMS_2, from, end); break;
-    case 3: axpy_of(g, 3, STREAMS_3, from, end); break;
-    default: axpy_of(g, 4, STREAMS_4, from, end);
-    }
-}
-
-const dycl_gemv_table DYCL_GEMV_TABLE = {dot, axpy};
+const dycl_gemv_table DYCL_GEMV_TABLE = {dot_f32, axpy_f32, {dot_bf16, axpy_bf16}, {dot_f16, axpy_f16}};

@@ -42,6 +42,8 @@ int dycl_ew_result_is_bool(dycl_ew op);
 dycl_ew_fn dycl_kern_cast(dycl_isa isa, dycl_dtype from, dycl_dtype to);
 /* Floats rounded to what a float of 16 bits holds; dst may be a. */
 dycl_ew_fn dycl_kern_round(dycl_isa isa, dycl_dtype half);
+/* dst[i] = a[i] + b[i] rounded: sums in f32, and a bias that is as the result, or NULL. */
+dycl_ew_fn dycl_kern_finish(dycl_isa isa, dycl_dtype half);
 
 /* ---- Reductions of one contiguous row to one element */
 typedef enum {

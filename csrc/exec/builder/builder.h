@@ -74,6 +74,8 @@ dycl_status dycl_make_copy(dycl_maker *b, const dycl_tensor *from, const dycl_te
 /* The same for steps that compute floats of 16 bits in f32 (tile/half.c): the value itself, or a dense copy in f32;
  * room for a result in f32, which `finish` rounds. Of other dtypes nothing is copied. */
 dycl_status dycl_make_computed(dycl_maker *b, uint32_t value, dycl_tensor *out);
+dycl_status dycl_make_widened(dycl_maker *b, uint32_t value, dycl_tensor *as); /* as: the value, or a copy of it */
+dycl_status dycl_make_computed_alike(dycl_maker *b, uint32_t value, dycl_tensor *out); /* strides as the value's */
 dycl_status dycl_make_computed_target(dycl_maker *b, uint32_t value, dycl_tensor *out);
 dycl_status dycl_make_rounded(dycl_maker *b, uint32_t value, const dycl_tensor *target);
 

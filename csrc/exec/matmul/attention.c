@@ -28,6 +28,7 @@ static dycl_status head_operand(dycl_maker *b, uint32_t v, dycl_tensor *out, int
     int runs = out->strides[3] == 1 || out->sizes[3] == 1,
         apart = out->strides[2] >= out->sizes[3] || out->sizes[2] == 1;
     if (!runs || !apart) status = dycl_make_contiguous(b, v, out);
+    if (status == DYCL_OK && dycl_dtype_is_half(out->dtype)) status = dycl_make_widened(b, v, out);
     head_strides(out, strides);
     return status;
 }
@@ -45,7 +46,7 @@ dycl_status dycl_steps_attention(dycl_maker *b, const dycl_block *block) {
     DYCL_TRY(head_operand(b, operands[0], &q, d->q_strides));
     DYCL_TRY(head_operand(b, operands[1], &k, d->k_strides));
     DYCL_TRY(head_operand(b, operands[2], &v, d->v_strides));
-    dycl_make_tensor(b, node->out, &out);
+    DYCL_TRY(dycl_make_computed_alike(b, node->out, &out));
     head_strides(&out, d->o_strides);
     d->batch = q.sizes[0];
     d->heads = q.sizes[1];
@@ -61,7 +62,7 @@ dycl_status dycl_steps_attention(dycl_maker *b, const dycl_block *block) {
     a->v = v.ref;
     a->out = out.ref;
     if (operands[3] != DYCL_NONE) {
-        dycl_make_tensor(b, operands[3], &mask);
+        DYCL_TRY(dycl_make_computed(b, operands[3], &mask));
         d->mask = mask.dtype == DYCL_BOOL ? 2 : 1;
         for (int i = 0; i < mask.rank; i++)
             d->mask_strides[4 - mask.rank + i] = mask.sizes[i] == 1 ? 0 : mask.strides[i];
@@ -74,7 +75,9 @@ dycl_status dycl_steps_attention(dycl_maker *b, const dycl_block *block) {
     dycl_make_write(b, &out);
     DYCL_TRY(dycl_make_scratch(b, dycl_attention_scratch(d), &a->scratch));
     double work = (double)(d->batch * d->heads * d->q_len) * (double)d->k_len;
-    return dycl_make_step(b, attention_run, a, "attention", 500 + work * (double)(d->width + d->v_width) / 40 + work);
+    DYCL_TRY(
+        dycl_make_step(b, attention_run, a, "attention", 500 + work * (double)(d->width + d->v_width) / 40 + work));
+    return dycl_make_finish(b, node->out, &out);
 fail:
     return status;
 }

@@ -153,6 +153,21 @@ fail:
     return status;
 }
 
+/* BAIL: no kernel reads these operands as they are. */
+static dycl_status half_product(dycl_maker *b, const dycl_node *node, dycl_matmul_args *a) {
+    dycl_status status;
+    dycl_tensor target;
+    DYCL_TRY(node->op == DYCL_OP_linear ? dycl_matmul_linear(b, node, a) : matmul(b, node, a));
+    collapse_batch(a);
+    if (!dycl_half_suits(a)) return DYCL_BAIL;
+    DYCL_TRY(dycl_make_target(b, node->out, &target));
+    a->c = target.ref;
+    DYCL_TRY(dycl_make_half(b, a));
+    return dycl_make_finish(b, node->out, &target);
+fail:
+    return status;
+}
+
 dycl_status dycl_steps_matmul(dycl_maker *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     if (block->count > 1) return dycl_make_screen(b, block);
@@ -162,7 +177,13 @@ dycl_status dycl_steps_matmul(dycl_maker *b, const dycl_block *block) {
     if (!a) return DYCL_ERROR;
     dycl_status status;
     dycl_tensor target;
-    a->dtype = dycl_dtype_computed((dycl_dtype)out->dtype);
+    a->dtype = (dycl_dtype)out->dtype;
+    if (dycl_dtype_is_half(a->dtype)) {
+        status = half_product(b, node, a);
+        if (status != DYCL_BAIL) return status;
+        memset(a, 0, sizeof *a); /* else in f32 */
+        a->dtype = DYCL_F32;
+    }
     if (node->op == DYCL_OP_linear)
         DYCL_TRY(dycl_matmul_linear(b, node, a));
     else

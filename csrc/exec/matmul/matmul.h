@@ -34,6 +34,10 @@ dycl_status dycl_bf16_offer(dycl_maker *b, dycl_matmul_args *a); /* for few rows
 dycl_status dycl_bf16_run(const dycl_step *step,
                           dycl_plan *plan); /* few rows; dycl_matmul_args begin the step's arguments */
 
+/* Few rows and operands of 16 bits (half.c). */
+int dycl_half_suits(const dycl_matmul_args *a);
+dycl_status dycl_make_half(dycl_maker *b, const dycl_matmul_args *a); /* a: copied */
+
 /* Few rows: B as it lies, or a constant B in fewer bits (gemv.c). */
 int dycl_gemv_suits(const dycl_matmul_args *a);
 dycl_status dycl_make_gemv(dycl_maker *b, dycl_matmul_args *a);

@@ -52,19 +52,20 @@ static dycl_status new_tensor(dycl_maker *b, const dycl_tensor *like, dycl_dtype
     return dycl_make_slot(b, (size_t)dycl_tensor_numel(out) * dycl_dtype_size(dtype), &out->ref.slot);
 }
 
-dycl_status dycl_make_computed(dycl_maker *b, uint32_t v, dycl_tensor *out) {
-    dycl_tensor from;
+dycl_status dycl_make_widened(dycl_maker *b, uint32_t v, dycl_tensor *as) {
+    dycl_tensor from = *as;
     dycl_status status;
-    dycl_make_tensor(b, v, &from);
-    if (!dycl_dtype_is_half(from.dtype)) {
-        *out = from;
-        return DYCL_OK;
-    }
-    if (!dycl_value_dense(dycl_make_value(b, v))) DYCL_TRY(dycl_make_contiguous(b, v, &from));
-    DYCL_TRY(new_tensor(b, &from, DYCL_F32, out));
-    return convert(b, &from, out);
+    int lies = as->ref.slot == dycl_make_ref(b, v).slot;
+    if (lies && !dycl_value_dense(dycl_make_value(b, v))) DYCL_TRY(dycl_make_contiguous(b, v, &from));
+    DYCL_TRY(new_tensor(b, &from, DYCL_F32, as));
+    return convert(b, &from, as);
 fail:
     return status;
+}
+
+dycl_status dycl_make_computed(dycl_maker *b, uint32_t v, dycl_tensor *out) {
+    dycl_make_tensor(b, v, out);
+    return dycl_dtype_is_half(out->dtype) ? dycl_make_widened(b, v, out) : DYCL_OK;
 }
 
 dycl_status dycl_make_computed_target(dycl_maker *b, uint32_t v, dycl_tensor *out) {
@@ -75,11 +76,22 @@ dycl_status dycl_make_computed_target(dycl_maker *b, uint32_t v, dycl_tensor *ou
     return new_tensor(b, &like, DYCL_F32, out);
 }
 
+dycl_status dycl_make_computed_alike(dycl_maker *b, uint32_t v, dycl_tensor *out) {
+    dycl_tensor like;
+    dycl_make_tensor(b, v, &like);
+    *out = like;
+    if (!dycl_dtype_is_half(like.dtype)) return DYCL_OK;
+    return dycl_value_dense(dycl_make_value(b, v)) ? new_tensor(b, &like, DYCL_F32, out)
+                                                   : dycl_make_computed_target(b, v, out);
+}
+
 dycl_status dycl_make_rounded(dycl_maker *b, uint32_t v, const dycl_tensor *target) {
     dycl_tensor to, dense;
     dycl_status status;
     dycl_make_tensor(b, v, &to);
-    if (dycl_tensor_contiguous(&to)) return convert(b, target, &to);
+    int alike = dycl_value_dense(dycl_make_value(b, v)) &&
+                !memcmp(to.strides, target->strides, (size_t)to.rank * sizeof *to.strides);
+    if (alike || dycl_tensor_contiguous(&to)) return convert(b, target, &to);
     DYCL_TRY(new_tensor(b, target, to.dtype, &dense));
     DYCL_TRY(convert(b, target, &dense));
     return dycl_make_copy(b, &dense, &to);

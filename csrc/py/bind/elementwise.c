@@ -65,6 +65,8 @@ static PyObject *scaled(dycl_call *call, const dycl_binding *row) {
         return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (dtype == DYCL_BOOL || (alpha.kind == DYCL_OPERAND_FLOAT && !dycl_dtype_is_float(dtype)))
         return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (dycl_dtype_is_half(dtype)) /* torch rounds otherwise in its vectors than behind the last of them */
+        return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (dycl_dtype_is_float(dtype)) {
         double by = alpha.kind == DYCL_OPERAND_FLOAT ? alpha.f : (double)alpha.i;
         dycl_operand terms[3] = {x[0], x[1], dycl_operand_f64(row->op == DYCL_OP_sub ? -by : by)};

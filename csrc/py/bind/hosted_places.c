@@ -58,6 +58,7 @@ const dycl_hosted_place dycl_hosted_places[] = {
     {DYCL_OP_aten_isclose, T | M, "isclose"},
     {DYCL_OP_aten_cumprod, T | M | I, "cumprod"},
     {DYCL_OP_aten_cumsum, T | M | I, "cumsum"},
+    {DYCL_OP_aten_log_softmax, T | M, "log_softmax"},
     {DYCL_OP_aten_logcumsumexp, T | M, "logcumsumexp"},
     {DYCL_OP_aten_cummax, T | M, "cummax"},
     {DYCL_OP_aten_cummin, T | M, "cummin"},

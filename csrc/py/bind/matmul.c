@@ -120,6 +120,7 @@ static PyObject *addmm(dycl_call *call, const dycl_binding *row) {
         DYCL_CALL_TRY(dycl_build_transpose(r, x[2], 0, 1, &operands[1]));
         return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_linear, 3, operands, 0, NULL, &out), out);
     }
+    if (is_half(call, x[0])) return dycl_call_bail(call, DYCL_BAIL_dtype); /* the sum would be rounded between */
     DYCL_CALL_TRY(dycl_build_matmul(r, x[1], x[2], &product));
     DYCL_CALL_TRY(scale(call, &product, alpha));
     const dycl_value *result = meta(call, product);

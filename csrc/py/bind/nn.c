@@ -213,8 +213,12 @@ static PyObject *glu(dycl_call *call, const dycl_binding *row) {
     if (size % 2) return dycl_call_bail(call, DYCL_BAIL_shape);
     DYCL_CALL_TRY(dycl_build_slice(r, x, dim, 0, size / 2, 1, &half));
     DYCL_CALL_TRY(dycl_build_slice(r, x, dim, size / 2, size, 1, &gate));
+    dycl_dtype dtype = dtype_of(call, x); /* one kernel in torch: rounded once */
+    DYCL_CALL_TRY(dycl_build_cast(r, half, dycl_dtype_computed(dtype), &half));
+    DYCL_CALL_TRY(dycl_build_cast(r, gate, dycl_dtype_computed(dtype), &gate));
     DYCL_CALL_TRY(ew1(call, DYCL_OP_sigmoid, gate, &gate));
-    return dycl_call_finish(call, ew2(call, DYCL_OP_mul, half, gate, &out), out);
+    DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, half, gate, &out));
+    return dycl_call_finish(call, dycl_build_cast(r, out, dtype, &out), out);
 }
 
 /* One slope, or one a channel. */

@@ -11,6 +11,8 @@ static PyObject *softmax_of(dycl_call *call, const dycl_binding *row, PyObject *
     DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], rank, &dim));
     DYCL_CALL_TRY(dycl_call_dtype_or(call, dtype, dtype_of(call, x), &wanted));
     if (!dycl_dtype_is_float(wanted)) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (dycl_dtype_is_half(wanted) && row->op == DYCL_OP_log_softmax) /* torch rounds the sum, too */
+        return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (row->extra) DYCL_CALL_TRY(ew1(call, DYCL_OP_neg, x, &x)); /* softmin */
     DYCL_CALL_TRY(dycl_build_cast(&call->region->recorder, x, wanted, &x));
     int64_t attr = dim;
