@@ -81,6 +81,7 @@ typedef struct {
     int64_t a_strides[6], b_strides[6], c_strides[6];
     int bias;   /* 1: a contiguous [n] vector is added */
     int bf16;   /* 1: A is bfloat16, and B becomes it when it is packed (pack_b); C and bias are f32 */
+    int half;   /* 1: everything in memory is bfloat16; sums are f32 */
     int pack_b; /* 1: B is constant: let oneDNN choose its layout (batch_rank 0 only) */
     dycl_post_ops post;
 } dycl_matmul_desc;

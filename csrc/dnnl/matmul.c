@@ -42,7 +42,7 @@ static void matmul_key(const dycl_matmul_desc *desc, dycl_key *key) {
     dycl_key_add(key, desc->m);
     dycl_key_add(key, desc->n);
     dycl_key_add(key, desc->k);
-    dycl_key_add(key, (desc->bias != 0) | (desc->pack_b != 0) << 1 | (desc->bf16 != 0) << 2);
+    dycl_key_add(key, (desc->bias != 0) | (desc->pack_b != 0) << 1 | (desc->bf16 != 0) << 2 | (desc->half != 0) << 3);
     for (int o = 0; o < 3; o++) {
         int64_t row = all[o][rank - 2], column = all[o][rank - 1];
         matrix_strides(rows[o], columns[o], &row, &column);
@@ -62,6 +62,7 @@ dycl_status dycl_prim_matmul(const dycl_matmul_desc *desc, dycl_prim **out) {
     dycl_key key;
     int rank = desc->batch_rank + 2;
     int64_t dst_sizes[MAX_BATCH + 2];
+    const dnnl_data_type_t type = desc->half ? dnnl_bf16 : dnnl_f32;
 
     if (desc->batch_rank < 0 || desc->batch_rank > MAX_BATCH)
         return dycl_error_bail("matmul with %d batch dimensions", desc->batch_rank);
@@ -79,13 +80,13 @@ dycl_status dycl_prim_matmul(const dycl_matmul_desc *desc, dycl_prim **out) {
     if (*out) return DYCL_OK;
 
     DYCL_TRY(dycl_dnnl_engine(&engine));
-    DYCL_TRY(matrix_md(desc, desc->a_strides, desc->m, desc->k, 1, desc->bf16 ? dnnl_bf16 : dnnl_f32, &a));
-    DYCL_TRY(matrix_md(desc, desc->b_strides, desc->k, desc->n, 1, dnnl_f32, &plain_b));
-    DYCL_TRY(matrix_md(desc, desc->c_strides, desc->m, desc->n, 0, dnnl_f32, &c));
+    DYCL_TRY(matrix_md(desc, desc->a_strides, desc->m, desc->k, 1, desc->bf16 ? dnnl_bf16 : type, &a));
+    DYCL_TRY(matrix_md(desc, desc->b_strides, desc->k, desc->n, 1, type, &plain_b));
+    DYCL_TRY(matrix_md(desc, desc->c_strides, desc->m, desc->n, 0, type, &c));
     if (desc->pack_b && desc->batch_rank == 0) {
         dnnl_dims_t sizes = {desc->k, desc->n};
         DYCL_TRY(dycl_dnnl_check(
-            dnnl_memory_desc_create_with_tag(&b, rank, sizes, desc->bf16 ? dnnl_bf16 : dnnl_f32, dnnl_format_tag_any),
+            dnnl_memory_desc_create_with_tag(&b, rank, sizes, desc->bf16 ? dnnl_bf16 : type, dnnl_format_tag_any),
             "matmul weights"));
     }
     if (desc->bias) {
@@ -94,7 +95,7 @@ dycl_status dycl_prim_matmul(const dycl_matmul_desc *desc, dycl_prim **out) {
             sizes[d] = d == rank - 1 ? desc->n : 1;
             strides[d] = d == rank - 1 ? 1 : desc->n;
         }
-        DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_create_with_strides(&bias, rank, sizes, dnnl_f32, strides),
+        DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_create_with_strides(&bias, rank, sizes, type, strides),
                                  "matmul bias"));
     }
     DYCL_TRY(dycl_post_attr(&desc->post, rank, dst_sizes, &attr));

@@ -159,10 +159,10 @@ static dycl_status half_product(dycl_maker *b, const dycl_node *node, dycl_matmu
     dycl_tensor target;
     DYCL_TRY(node->op == DYCL_OP_linear ? dycl_matmul_linear(b, node, a) : matmul(b, node, a));
     collapse_batch(a);
-    if (!dycl_half_suits(a)) return DYCL_BAIL;
     DYCL_TRY(dycl_make_target(b, node->out, &target));
     a->c = target.ref;
-    DYCL_TRY(dycl_make_half(b, a));
+    DYCL_TRY(dycl_half_suits(a) ? dycl_make_half(b, a)
+                                : dycl_make_half_many(b, a, dycl_matmul_may_pack(b, a->b)));
     return dycl_make_finish(b, node->out, &target);
 fail:
     return status;

@@ -5,8 +5,8 @@
 #include <omp.h>
 #include <string.h>
 
-/* Products of few rows over weights of 16 bits, read as they lie: the other operand is widened, sums are f32, and each
- * result is rounded once, its bias included. */
+/* Products of operands of 16 bits: sums are f32, and each result is rounded once, its bias included. Few rows read the
+ * weights as they lie, with the other operand widened; more are oneDNN's, where the processor multiplies bfloat16. */
 
 #define LEAST_ROWS 32 /* of B a thread; as in step_gemv.c */
 
@@ -98,6 +98,87 @@ dycl_status dycl_make_half(dycl_maker *b, const dycl_matmul_args *product) {
         DYCL_TRY(dycl_make_scratch(b, (size_t)((a->threads - 1) * a->m * a->n) * sizeof(float), &h->parts));
     DYCL_TRY(dycl_make_step(b, half_run, h, "gemv", 100 + (double)bytes / 16 / a->threads));
     if (a->threads == 1) dycl_make_serial(b);
+fail:
+    return status;
+}
+
+/* ---- More rows */
+
+static dycl_status execute(const dycl_matmul_args *a, dycl_plan *plan, const dycl_prim *prim, const void *weights,
+                           dycl_ref scratch) {
+    dycl_prim_args x = {.src = dycl_at(plan, a->a),
+                        .weights = weights,
+                        .bias = a->has_bias ? dycl_at(plan, a->bias) : NULL,
+                        .dst = dycl_at(plan, a->c),
+                        .scratch = dycl_at(plan, scratch)};
+    return dycl_prim_execute(prim, &x);
+}
+
+static dycl_status many_run(const dycl_step *step, dycl_plan *plan) {
+    const dycl_matmul_args *a = step->args;
+    const void *packed = NULL;
+    dycl_status status = a->prim ? dycl_binding_get(plan, a->binding, NULL, &packed) : DYCL_OK;
+    if (status != DYCL_OK) return status;
+    return packed ? execute(a, plan, a->prim, packed, a->scratch)
+                  : execute(a, plan, a->plain, dycl_at(plan, a->b), a->plain_scratch);
+}
+
+static dycl_status try_primitive(dycl_maker *b, const dycl_matmul_args *a, int pack, dycl_prim **out,
+                                 dycl_ref *scratch) {
+    dycl_matmul_desc d;
+    dycl_status status;
+    int rank = a->batch_rank;
+    memset(&d, 0, sizeof d);
+    if (rank > 4) return DYCL_BAIL;
+    d.batch_rank = rank;
+    memcpy(d.batch, a->batch, (size_t)rank * sizeof *d.batch);
+    memcpy(d.a_strides, a->a_batch, (size_t)rank * sizeof *d.batch);
+    memcpy(d.b_strides, a->b_batch, (size_t)rank * sizeof *d.batch);
+    memcpy(d.c_strides, a->c_batch, (size_t)rank * sizeof *d.batch);
+    d.m = a->m;
+    d.n = a->n;
+    d.k = a->k;
+    d.a_strides[rank] = a->a_row;
+    d.a_strides[rank + 1] = a->a_column;
+    d.b_strides[rank] = a->b_row;
+    d.b_strides[rank + 1] = a->b_column;
+    d.c_strides[rank] = a->c_row;
+    d.c_strides[rank + 1] = 1;
+    d.bias = a->has_bias;
+    d.half = 1;
+    d.pack_b = pack;
+    dycl_prim *made;
+    DYCL_TRY(dycl_prim_matmul(&d, &made));
+    DYCL_TRY(dycl_make_prim(b, made));
+    if (pack && !dycl_prim_weights_bytes(made)) return DYCL_BAIL;
+    DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(made), scratch));
+    *out = made;
+fail:
+    return status;
+}
+
+dycl_status dycl_make_half_many(dycl_maker *b, const dycl_matmul_args *product, int constant) {
+    dycl_status status;
+    dycl_matmul_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    *a = *product;
+    if (a->dtype != DYCL_BF16 || !dycl_cpu_bf16() || a->k < 1) return DYCL_BAIL;
+    DYCL_TRY(try_primitive(b, a, 0, &a->plain, &a->plain_scratch));
+    if (constant && b->plan->mode == DYCL_PLAN_TUNED && a->batches == 1) {
+        dycl_tensor w = {.ref = a->b};
+        status = try_primitive(b, a, 1, &a->prim, &a->scratch);
+        if (status == DYCL_ERROR) return status;
+        if (status == DYCL_OK) DYCL_TRY(dycl_make_binding(b, &w, a->prim, 0, &a->binding));
+        if (!a->binding)
+            a->prim = NULL;
+        else
+            a->binding->salt = (uint64_t)a->b_row << 32 ^ (uint64_t)a->b_column, a->binding->patient = 1;
+    }
+    dycl_matmul_touches(b, a);
+    dycl_make_write_at(b, a->c, dycl_matmul_result_bytes(a));
+    double flops = 2.0 * (double)a->m * (double)a->n * (double)a->k * (double)a->batches;
+    DYCL_TRY(dycl_make_step(b, many_run, a, a->prim ? "packed product" : "product", 500 + flops / 300));
+    b->plan->infos[b->plan->step_count - 1].prim = a->prim ? a->prim : a->plain;
 fail:
     return status;
 }

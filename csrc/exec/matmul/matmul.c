@@ -220,7 +220,7 @@ fail:
     return status;
 }
 
-static int is_feed(const dycl_maker *b, dycl_ref ref) { /* one that may be packed when it is constant */
+int dycl_matmul_may_pack(const dycl_maker *b, dycl_ref ref) {
     const dycl_graph *g = &b->program->graph;
     return dycl_make_may_pack(b) && ref.slot < g->value_count && g->values[ref.slot].kind == DYCL_VALUE_FEED;
 }
@@ -232,6 +232,10 @@ static size_t matrices_bytes(const dycl_matmul_args *a, const int64_t *batch, in
     if (rows == 0 || columns == 0) return 0;
     for (int d = 0; d < a->batch_rank; d++) last += (a->batch[d] - 1) * batch[d];
     return (size_t)(last + 1) * dycl_dtype_size(a->dtype);
+}
+
+size_t dycl_matmul_result_bytes(const dycl_matmul_args *a) {
+    return matrices_bytes(a, a->c_batch, a->m, a->c_row, a->n, 1);
 }
 
 void dycl_matmul_touches(dycl_maker *b, const dycl_matmul_args *a) {
@@ -250,9 +254,9 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
     if (a->threads > a->batches) a->threads = (int)a->batches;
     if (a->batches > 1 && a->threads < b->plan->threads) a->threads = 1; /* few large ones: each is parallel inside */
     dycl_matmul_touches(b, a);
-    dycl_make_write_at(b, a->c, matrices_bytes(a, a->c_batch, a->m, a->c_row, a->n, 1));
-    if (is_feed(b, a->b) && dycl_bf16_suits(b, a)) return dycl_make_bf16(b, a);
-    if (b->plan->mode == DYCL_PLAN_TUNED && a->dtype == DYCL_F32 && a->batches == 1 && is_feed(b, a->b) &&
+    dycl_make_write_at(b, a->c, dycl_matmul_result_bytes(a));
+    if (dycl_matmul_may_pack(b, a->b) && dycl_bf16_suits(b, a)) return dycl_make_bf16(b, a);
+    if (b->plan->mode == DYCL_PLAN_TUNED && a->dtype == DYCL_F32 && a->batches == 1 && dycl_matmul_may_pack(b, a->b) &&
         worth_small(a)) {
         dycl_tensor w = {.ref = a->b};
         DYCL_TRY(dycl_make_binding(b, &w, NULL, 0, &a->binding));
@@ -275,7 +279,7 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
             }
         }
         const dycl_gemm_kernel *own = dycl_kern_gemm(dycl_cpu_isa());
-        if (own && is_feed(b, a->b) && worth_gemm(a)) {
+        if (own && dycl_matmul_may_pack(b, a->b) && worth_gemm(a)) {
             dycl_tensor w = {.ref = a->b};
             DYCL_TRY(dycl_make_binding(b, &w, NULL, 0, &a->binding));
             a->binding->gemm = (dycl_gemm_form){
@@ -287,7 +291,7 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
             run = gemm_run;
             kernel = "packed product";
             cost = 200 + flops / 180 / a->threads;
-        } else if (is_feed(b, a->b) && worth_packing(a)) {
+        } else if (dycl_matmul_may_pack(b, a->b) && worth_packing(a)) {
             status = try_primitive(b, a, 1, &a->prim, &a->scratch);
             if (status == DYCL_ERROR) return status;
             if (status == DYCL_OK && dycl_prim_weights_bytes(a->prim)) {
