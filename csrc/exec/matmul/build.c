@@ -161,8 +161,7 @@ static dycl_status half_product(dycl_maker *b, const dycl_node *node, dycl_matmu
     collapse_batch(a);
     DYCL_TRY(dycl_make_target(b, node->out, &target));
     a->c = target.ref;
-    DYCL_TRY(dycl_half_suits(a) ? dycl_make_half(b, a)
-                                : dycl_make_half_many(b, a, dycl_matmul_may_pack(b, a->b)));
+    DYCL_TRY(dycl_half_suits(a) ? dycl_make_half(b, a) : dycl_make_half_many(b, a));
     return dycl_make_finish(b, node->out, &target);
 fail:
     return status;
