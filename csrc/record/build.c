@@ -225,7 +225,9 @@ static int half_differs(dycl_op op, dycl_dtype dtype) {
     case DYCL_OP_erf:
     case DYCL_OP_floor_div:
     case DYCL_OP_trunc_div:
-    case DYCL_OP_softsign: return 1;
+    case DYCL_OP_softsign:
+    case DYCL_OP_fmax: /* NaN */
+    case DYCL_OP_fmin: return 1;
     case DYCL_OP_gelu:
     case DYCL_OP_lerp: return dtype == DYCL_F16;
     default: return 0;

@@ -237,7 +237,24 @@ static int whole_bool(dycl_ew op, int x, int y, int z) {
 
 /* ---- Values */
 
+/* Floats of 16 bits from their definition: bits of the significand, the least exponent. */
+static wide half_value(int bits, int least, uint16_t x) {
+    int places = 16 - bits, exponent = (x & 0x7fff) >> (bits - 1), most = (1 << places) - 1;
+    wide part = x & ((1 << (bits - 1)) - 1), sign = x >> 15 ? -1 : 1;
+    if (exponent == most) return part != 0 ? (wide)NAN : sign * (wide)INFINITY;
+    if (exponent) part += 1 << (bits - 1), exponent--;
+    return sign * ldexpl(part, exponent + least - bits + 1);
+}
+static wide half_nearest(int bits, int least, wide x) {
+    if (!isfinite(x) || x == 0) return x;
+    int exponent = ilogbl(x) > least ? ilogbl(x) : least;
+    wide rounded = ldexpl(nearbyintl(ldexpl(x, bits - 1 - exponent)), exponent - bits + 1);
+    return fabsl(rounded) >= ldexpl(1, 2 - least) ? copysignl((wide)INFINITY, x) : rounded;
+}
+
 static wide get(dycl_dtype dtype, const void *p, size_t i) {
+    if (dtype == DYCL_BF16) return half_value(8, -126, ((const uint16_t *)p)[i]);
+    if (dtype == DYCL_F16) return half_value(11, -14, ((const uint16_t *)p)[i]);
     switch (dtype) {
 #define DYCL_ROW(e, c, n, t)                                                                                           \
     case DYCL_##e: return (wide)((const c *)p)[i];
@@ -290,6 +307,8 @@ static void fill(dycl_dtype dtype, void *p, size_t n, int nonzero) {
         case DYCL_I16: ((int16_t *)p)[i] = nonzero && (int16_t)v == 0 ? 1 : (int16_t)v; break;
         case DYCL_I8: ((int8_t *)p)[i] = nonzero && (int8_t)v == 0 ? 1 : (int8_t)v; break;
         case DYCL_U8: ((uint8_t *)p)[i] = nonzero && (uint8_t)v == 0 ? 1 : (uint8_t)v; break;
+        case DYCL_BF16:
+        case DYCL_F16: ((uint16_t *)p)[i] = (uint16_t)rnd(); break;
         default: ((uint8_t *)p)[i] = (uint8_t)(r & 1); break;
         }
     }
@@ -498,6 +517,8 @@ static void sweep(dycl_isa isa, dycl_ew op, uint64_t step) {
 }
 
 static wide converted(dycl_dtype from, dycl_dtype to, wide x) {
+    if (to == DYCL_BF16) return half_nearest(8, -126, (wide)(float)x); /* torch goes through float32 */
+    if (to == DYCL_F16) return half_nearest(11, -14, (wide)(float)x);
     if (to == DYCL_BOOL) return x != 0;
     if (to == DYCL_F32) return from == DYCL_F64 ? (wide)(float)(double)x : (wide)(float)x;
     if (to == DYCL_F64) return (wide)(double)x;
@@ -546,6 +567,28 @@ static void check_cast(dycl_isa isa, dycl_dtype from, dycl_dtype to) {
     }
 }
 
+/* Rounding in place, and sums with a bias. */
+static void check_rounding(dycl_isa isa, dycl_dtype half) {
+    int bits = half == DYCL_BF16 ? 8 : 11, least = half == DYCL_BF16 ? -126 : -14;
+    float *x = (float *)(void *)(buffers[0] + PAD), *rounded = (float *)(void *)(buffers[1] + PAD);
+    uint16_t *bias = (uint16_t *)(void *)(buffers[2] + PAD), *sums = (uint16_t *)(void *)(buffers[3] + PAD);
+    fill(DYCL_F32, x, RUN, 0);
+    fill(half, bias, RUN, 0);
+    memcpy(rounded, x, RUN * sizeof *x);
+    dycl_kern_round(isa, half)(rounded, rounded, NULL, NULL, RUN);
+    for (int with = 0; with < 2; with++) {
+        dycl_kern_finish(isa, half)(sums, x, with ? bias : NULL, NULL, RUN);
+        for (size_t i = 0; i < RUN; i++) {
+            float sum = with ? x[i] + (float)get(half, bias, i) : x[i];
+            if (!same_wide(get(half, sums, i), half_nearest(bits, least, (wide)sum), 1))
+                FAIL("%s finish %g as %s", dycl_isa_name(isa), (double)sum, dycl_dtype_name(half));
+        }
+    }
+    for (size_t i = 0; i < RUN; i++)
+        if (!same_wide((wide)rounded[i], half_nearest(bits, least, (wide)x[i]), 1))
+            FAIL("%s round %g as %s: %g", dycl_isa_name(isa), (double)x[i], dycl_dtype_name(half), (double)rounded[i]);
+}
+
 int main(void) {
     const char *step_text = getenv("DYCL_TEST_STEP");
     uint64_t step = step_text ? strtoull(step_text, NULL, 10) : getenv("DYCL_TEST_FULL") ? 997 : 65521;
@@ -566,6 +609,7 @@ int main(void) {
         before = failures, group = 0;
         for (dycl_dtype from = 0; from < DYCL_DTYPE_COUNT; from++)
             for (dycl_dtype to = 0; to < DYCL_DTYPE_COUNT; to++) check_cast(isa, from, to);
+        for (int k = 0; k < 2; k++) check_rounding(isa, k ? DYCL_F16 : DYCL_BF16);
         printf("%s cast: %d failures\n", dycl_isa_name(isa), failures - before);
     }
     printf("max ulp (bound)      f32: scalar   avx2 avx512    f64: scalar   avx2 avx512\n");

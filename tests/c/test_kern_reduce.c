@@ -117,7 +117,7 @@ static int64_t some_length(void) { return below(3) ? 1 + below(80) : 1 + below(b
 static void check_reds(dycl_isa isa) {
     for (int round = 0; round < 6000; round++) {
         dycl_red op = (dycl_red)below(DYCL_RED_COUNT);
-        dycl_dtype dtype = below(2) ? DYCL_F32 : (dycl_dtype)below(DYCL_DTYPE_COUNT);
+        dycl_dtype dtype = below(2) ? DYCL_F32 : (dycl_dtype)below(DYCL_BF16);
         dycl_red_fn kernel = dycl_kern_red(isa, op, dtype);
         int is_float = dycl_dtype_is_float(dtype), offset = (int)below(4);
         int64_t n = op == DYCL_RED_PROD ? 1 + below(is_float ? 60 : 12) : some_length();
@@ -228,7 +228,7 @@ static void check_reduce(int64_t budget) {
     int64_t total = 1, kept = 1, reduced = 1, extent = 1, order[DYCL_MAX_RANK];
     d.rank = (int)below(budget > 100000 ? 4 : 7), d.reduce = (uint32_t)below(1 << d.rank);
     d.op = (dycl_red)below(DYCL_RED_COUNT),
-    d.dtype = below(3) ? (dycl_dtype)below(2) : (dycl_dtype)below(DYCL_DTYPE_COUNT);
+    d.dtype = below(3) ? (dycl_dtype)below(2) : (dycl_dtype)below(DYCL_BF16);
     if (dycl_dtype_is_float(d.dtype)) {
         if (below(5) == 0) d.op = below(2) ? DYCL_RED_VAR : DYCL_RED_STD;
         d.mean = d.op == DYCL_RED_SUM && below(2), d.correction = (double)below(3);

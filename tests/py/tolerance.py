@@ -84,3 +84,11 @@ def bounds(name, dtype):
 BF16_OPERAND = 2.0**-8 * 1.01
 F32_SUM = 2e-6  # of the sum of sizes: some hundred float32 roundings that partly cancel
 BF16_MODEL = 1e-2  # relative, of the norm: errors of the products are of random sign, 0.2 to 0.4% was seen for up to 50 of them in a row
+
+# Models and products in floats of 16 bits. A product: rounded once (half a unit in the last place), of a sum in float32.
+def half_product(dtype, exact, size, inner):
+    """How far from the exact result; size: the same sum of absolute values."""
+    return exact.abs() * HALF_ROUNDING[dtype] * 0.51 + size * (F32_SUM + inner**0.5 * 6e-8) + (6e-8 if dtype == torch.float16 else 1e-38)
+
+
+HALF_MODEL = {torch.bfloat16: 4e-3, torch.float16: 5e-4}  # of the norm, beyond 1.5 times eager's own: one rounding

@@ -102,8 +102,6 @@ static int is_exact(const dycl_graph *g, const dycl_node *node, dycl_dtype half)
     case DYCL_EW_copysign:
     case DYCL_EW_maximum:
     case DYCL_EW_minimum:
-    case DYCL_EW_fmax:
-    case DYCL_EW_fmin:
     case DYCL_EW_where: break;
     default: return 0;
     }

@@ -1,0 +1,389 @@
+"""Models and tensors in bfloat16 and float16: stored as such, computed in float32 and rounded behind each operator, as torch's kernels do it.
+
+Operators of one element are compared for every value that there is. Where both sides compute in float32 and round once, results are equal to the bit, but
+for the few elements whose float32 lies so near the middle of two results that its own error decides; those are neighbours."""
+
+import copy
+import math
+import os
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import dycl
+from families import CASES, SEED
+from isa import run_with
+from suite import one_thread  # noqa: F401
+from tolerance import HALF_MODEL, HALF_ROUNDING, half_product
+
+DTYPES = list(HALF_ROUNDING)
+both = pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d).removeprefix("torch."))
+
+
+def every(dtype):
+    """All values, shuffled so that neighbours in memory are not neighbours in size."""
+    order = torch.randperm(65536, generator=torch.Generator().manual_seed(1))
+    return torch.arange(-32768, 32768, dtype=torch.int32).to(torch.int16).view(dtype)[order]
+
+
+def numbers(dtype, *shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def place(x):
+    """The place of each number among all of its dtype in order; both zeros have the same."""
+    bits = x.contiguous().view(torch.int16).int()
+    return torch.where(bits < 0, -(bits & 0x7FFF), bits)
+
+
+def apart(want, got):
+    """How many numbers of the dtype lie between, at most, and how many elements differ; a NaN is as far from itself as anything."""
+    distance = (place(want) - place(got)).abs()
+    distance[want.isnan() & got.isnan()] = 0
+    return distance.max().item(), (distance > 0).sum().item()
+
+
+def run(function, *arguments, runs=3, left=0):
+    """The last result of a few calls, all of whose operators but `left` a call are recorded."""
+    target = dycl.accelerate(function)
+    with torch.no_grad():
+        for _ in range(runs):
+            before = dycl.stats(target)["torch"]
+            result = target(*arguments)
+    assert dycl.stats(target)["torch"] - before <= left, dycl.explain(target)
+    assert dycl.stats(target)["replays"] == 0, dycl.explain(target)
+    return result
+
+
+def same_looks(want, got):
+    assert got.dtype == want.dtype and got.shape == want.shape and got.stride() == want.stride()
+
+
+def compare(function, *arguments, most=0, share=0.0, near=0.0, **more):
+    """most: how many numbers may lie between; share: of how many elements. near: a distance that is nothing."""
+    want, got = function(*arguments), run(function, *arguments, **more)
+    for w, g in zip(*(x if isinstance(x, tuple) else (x,) for x in (want, got))):
+        same_looks(w, g)
+        if w.dtype in HALF_ROUNDING:
+            distance, count = apart(w, torch.where((w.double() - g.double()).abs() <= near, w, g))
+            assert distance <= most and count <= share * w.numel(), (distance, count, w.numel())
+        else:
+            assert torch.equal(w, g)
+
+
+UNARY = """neg abs sign square exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan tanh sigmoid relu floor ceil round trunc frac isnan isinf
+    isfinite logical_not""".split()
+ACTIVATIONS = "relu6 silu mish hardswish hardsigmoid logsigmoid softsign elu leaky_relu softplus".split()
+
+
+@both
+@pytest.mark.parametrize("name", UNARY + ACTIVATIONS + ["gelu", "gelu_tanh"])
+def test_every_value(name, dtype):
+    function = getattr(torch, name, None) if name in UNARY else getattr(F, name, lambda x: F.gelu(x, approximate="tanh"))
+    if name == "gelu" and dtype == torch.float16:
+        pytest.skip("left to torch, whose kernel for it is another one")
+    x = every(dtype)
+    if name == "gelu":
+        x = x[((x.abs() > 1e-37) | (x == 0)) & (x != math.inf)]  # torch's kernel makes zeros of the smallest, and NaN of this
+    near = {"gelu": 4e-7, "gelu_tanh": 4e-7, "silu": 3e-37, "sigmoid": 3e-39}.get(name, 0)  # where torch's formula cancels, as in float32
+    compare(function, x, most=1, share=5e-4, near=near)
+
+
+@both
+@pytest.mark.parametrize("length", (1, 5, 15, 31, 33, 100))
+def test_ends_of_vectors(length, dtype):
+    """torch's kernels have another loop for what is left of a vector."""
+    x, y = numbers(dtype, 7, length), numbers(dtype, 7, length, seed=1)
+    compare(lambda x, y: (x + y, x - y, x * y, x / y, x * 0.3, x / 0.3, x + 0.3, 0.3 - x, F.silu(x) * y, torch.where(x > y, x, 0.3), x.clamp(-0.3, 0.7)), x, y)
+
+
+@both
+@pytest.mark.parametrize("name", "add sub mul div remainder fmod pow atan2 maximum minimum fmax fmin copysign eq lt ge".split())
+def test_two_operands(name, dtype):
+    function = getattr(torch, name)
+    x, y = every(dtype), every(dtype).flip(0)
+    if name in ("remainder", "fmod"):
+        x, y = (t.where(torch.isfinite(x / y) & ((x / y).abs() < 2**20), torch.ones((), dtype=dtype)) for t in (x, y))
+    if name in ("maximum", "minimum"):
+        x = torch.where(x == 0, 1, x)  # which of two zeros: torch's own answer depends on the place
+    compare(function, x, y, most=1, share=1e-3, left=name in ("fmax", "fmin"))
+
+
+@both
+@pytest.mark.parametrize("number", (0.3, 2.7, -1.1, 3, 1e-3))
+@pytest.mark.parametrize("name", "add sub mul div remainder fmod pow lt eq ge".split())
+def test_numbers(name, number, dtype):
+    """Some kernels take a number as it is, others as one of the dtype."""
+    if name == "pow" and number == 3 and dtype == torch.float16:
+        pytest.skip("left to torch, which rounds once there")
+    x = every(dtype)
+    if name in ("remainder", "fmod"):
+        x = x[(x.abs() / abs(number) < 2**20) | x.isnan()]
+    compare(lambda x: getattr(torch, name)(x, number), x, most=1, share=2e-3)
+
+
+@both
+def test_numbers_of_activations(dtype):
+    x = every(dtype)
+    compare(lambda x: (F.leaky_relu(x, 0.3), F.elu(x, 0.3), F.softplus(x, 0.3, 2.7), F.threshold(x, 0.3, 0.7), F.hardtanh(x, -0.3, 0.7)), x, most=1, share=5e-4)
+    compare(lambda x: (0.3 - x, 0.3 * x, 0.3 / x, x.masked_fill(x > 0.3, 0.3), torch.where(x < 0, x, 0.3)), x)
+
+
+@both
+def test_one_element_of_another_dtype_is_a_number(dtype):
+    x = numbers(dtype, 40)
+    compare(lambda x: (x + torch.tensor(0.3), x + torch.tensor([3001])), x)
+    compare(lambda x: (x * torch.tensor(0.3), torch.tensor(0.3) * x, x / torch.tensor(0.3), x * torch.tensor([3001])), x, left=4)
+
+
+@both
+def test_conversions(dtype):
+    x, other = numbers(dtype, 300) * 100, DTYPES[dtype == DTYPES[0]]
+    compare(lambda x: (x.float(), x.double(), x.long(), x.int(), x.to(torch.int8), x.bool(), x.to(other), x.half(), x.bfloat16()), x)
+    compare(lambda x: (x.to(dtype), (x * 1e5).to(dtype), x.double().to(dtype), x.long().to(dtype), (x > 0).to(dtype)), torch.randn(300) * 100)
+    compare(lambda x: x.float().to(dtype), every(dtype))
+    compare(lambda x: x.to(dtype), torch.randint(-(2**31), 2**31, (100000,), dtype=torch.int64).int().view(torch.float32))
+
+
+@both
+def test_promotion(dtype):
+    other = DTYPES[dtype == DTYPES[0]]
+    x = numbers(dtype, 3, 4)
+    for y in (torch.randn(3, 4), torch.randn(3, 4).double(), torch.arange(12).view(3, 4), x > 0, x.to(other)):
+        compare(lambda x, y: (x + y, x * y, torch.cat((x, x)), torch.where(x > 0, x, y)), x, y)
+
+
+def rms_norm(x, w):
+    h = x.to(torch.float32)
+    return w * (h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+
+
+def rotary(x, cos, sin):
+    half = x.shape[-1] // 2
+    return x * cos.unsqueeze(1) + torch.cat((-x[..., half:], x[..., :half]), -1) * sin.unsqueeze(1)
+
+
+def gelu_of_gpt2(x):
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+@both
+@pytest.mark.parametrize("rows", (1, 7, 300))
+@pytest.mark.parametrize("width", (1, 8, 77, 768, 3000))
+def test_blocks(width, rows, dtype):
+    """What is one pass here rounds where operators that run one by one round."""
+    x, y, w = numbers(dtype, rows, width), numbers(dtype, rows, width, seed=1), numbers(dtype, width, seed=2)
+    compare(rms_norm, x, w, most=2, share=1e-4)
+    compare(lambda x, y: ((x + y) * x - y / (x.abs() + 1)).tanh() * 0.3 + 1.7, x, y, most=1, share=1e-3)
+    compare(lambda x, y, w: F.silu(x) * y + w, x, y, w, most=8, share=1e-4)  # a sum that cancels
+    compare(lambda x: F.softmax(x, -1, dtype=torch.float32).to(dtype), x, most=1, share=1e-3)
+    compare(lambda x: F.softmax(x, -1), x, most=1, share=2e-3)
+    compare(lambda x, w: F.layer_norm(x + x, (width,), w, w) + x, x, w, most=2, share=5e-3)
+    if dtype == torch.bfloat16:
+        compare(gelu_of_gpt2, x)
+
+
+@both
+def test_layouts(dtype):
+    x, column, row = numbers(dtype, 30, 40), numbers(dtype, 30, 1, seed=1), numbers(dtype, 40, seed=2)
+    square = numbers(dtype, 40, 30, seed=3)
+    compare(lambda x, c, r: ((x + c) * r, (c + r) * 2, (x * c).sum(-1) + 1, x.mean(-1, keepdim=True) * x), x, column, row)
+    compare(lambda x, s: ((x.t() + s).relu(), x.t() * 2, (x[:, ::3] + 1, x[::2, 5:9] * x[1::2, 5:9])[1], x[:, 3].exp()), x, square, most=1, share=1e-3)
+    compare(lambda x: (x[:1].expand(30, 40) + x, x[..., None].expand(30, 40, 2) * 3, x.expand(2, 30, 40).transpose(0, 2) + 1), x)
+    image = numbers(dtype, 2, 5, 6, 7).to(memory_format=torch.channels_last)
+    compare(lambda x: (x + 1, (x * 2).contiguous() + x, x.permute(0, 2, 3, 1) * 3), image)
+
+
+@both
+def test_reductions(dtype):
+    x = numbers(dtype, 6, 50, 7)
+    for dim in (-1, 0, 1, (0, 2), (1, 2), None):
+        compare(lambda x: (x.sum(dim), x.mean(dim), x.amax(dim or ()), x.amin(dim or ())), x, most=1, share=0.05)
+        if dim is not None:
+            compare(lambda x: (x.var(dim), x.std(dim), x.norm(dim=dim)), x, most=1, share=0.05)
+    compare(lambda x: (x.argmax(-1), x.argmax(0), (x > 0).any(1), (x > 0).all(-1), x.cumsum(1)), x, most=1, share=1e-3)
+    compare(lambda x: (x.sum(-1, dtype=torch.float32), x.float().sum(-1).to(dtype)), x.round())
+
+
+@both
+def test_elements_in_other_places(dtype):
+    x, table = numbers(dtype, 4, 30), numbers(dtype, 50, 30, seed=1)
+    index = torch.tensor([[1, 2, 49]])
+    compare(lambda x, t: (F.embedding(index, t) + 1, torch.cat((x, t)), torch.stack((x, x)), x.roll(1, 0), F.pad(x, (1, 2), value=0.3)), x, table, runs=5)
+    compare(lambda x: (x.tril(), x.triu(1), x.index_select(0, torch.tensor([1, 0])), x.topk(3)[0], x.sort()[0], torch.full((3, 2), 0.3, dtype=dtype) * 2), x)
+    compare(lambda x: (torch.zeros_like(x) + 1.1, x.new_ones(3) * 0.7, x.new_full((2,), 0.3), torch.ones(3, dtype=dtype) / 3), x)
+
+    def cache(x):
+        kept = torch.zeros(4, 8, dtype=dtype)
+        kept[:, 2:4] = x[:, :2]
+        kept.index_copy_(1, torch.tensor([5]), x[:, 3:4])
+        kept[torch.tensor([1]), torch.tensor([7])] = x[0, 0]
+        return kept, kept.mul_(0.3).add_(1)
+
+    compare(cache, x, runs=6, left=3)
+
+
+@both
+def test_values_that_python_sees(dtype):
+    def function(x):
+        first, total = x[0, 0].item(), float(x.sum())
+        return x * first + total, x.tolist(), bool((x > 0).any()), int(x[0, 1] * 100)
+
+    x = numbers(dtype, 4, 30)
+    want, got = function(x), run(function, x)
+    assert torch.equal(want[0], got[0]) and want[1:] == got[1:]
+    assert repr(run(lambda x: x + 1, x)) == repr(x + 1)
+    assert dycl.accelerate(lambda x: (x + 1).type())(x) == x.type()
+    if dtype == torch.float16:
+        assert (run(lambda x: (x + 1).numpy(), x, left=1) == (x + 1).numpy()).all()
+    else:
+        with pytest.raises(TypeError, match="BFloat16"):
+            run(lambda x: (x + 1).numpy(), x, left=9)
+
+
+# ---- Products
+
+
+def product_is_close(want, got, size, inner, dtype):
+    """want, size: in float64; size: the same sum of absolute values."""
+    error = (got.double() - want).abs()
+    assert (error <= half_product(dtype, want, size, inner)).all(), (error / half_product(dtype, want, size, inner)).max()
+
+
+@both
+@pytest.mark.parametrize("bias", (True, False))
+@pytest.mark.parametrize("rows", (1, 2, 3, 4, 5, 17, 130))
+@pytest.mark.parametrize("inner, outer", ((64, 64), (65, 33), (700, 1030), (1, 5), (33, 1), (768, 3000)))
+def test_products(inner, outer, rows, bias, dtype):
+    x, w, b = numbers(dtype, rows, inner), numbers(dtype, outer, inner, seed=1), numbers(dtype, outer, seed=2) if bias else None
+    exact, size = x.double() @ w.double().t(), x.double().abs() @ w.double().abs().t()
+    if bias:
+        exact, size = exact + b.double(), size + b.double().abs()
+    linear = nn.Linear(inner, outer, bias=bias).to(dtype).eval()
+    linear.weight.data.copy_(w)
+    if bias:
+        linear.bias.data.copy_(b)
+    product_is_close(exact, run(lambda x: linear(x), x, runs=6), size, inner, dtype)  # a constant
+    product_is_close(exact, run(lambda x, w: F.linear(x, w, b), x, w), size, inner, dtype)
+    lies = w.t().contiguous()  # by rows, as in GPT-2
+    product_is_close(exact, run(lambda x, w: torch.addmm(b, x, w) if bias else x @ w, x, lies), size, inner, dtype)
+    parameter = nn.Parameter(lies, requires_grad=False)
+    product_is_close(exact, run(lambda x: torch.addmm(b, x, parameter) if bias else x @ parameter, x, runs=6), size, inner, dtype)
+    apart_ = numbers(dtype, rows, 2 * inner, seed=3)[:, ::2]
+    exact = apart_.double() @ w.double().t() + (b.double() if bias else 0)
+    product_is_close(exact, run(lambda x, w: F.linear(x, w, b), apart_, w), apart_.double().abs() @ w.double().abs().t() + 10, inner, dtype)
+
+
+@both
+@pytest.mark.parametrize("threads", (1, 2, 3))
+def test_products_by_several_threads(threads, dtype):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for rows in (1, 4):
+            x, w, b = numbers(dtype, rows, 1111), numbers(dtype, 900 + threads, 1111, seed=1), numbers(dtype, 900 + threads, seed=2)
+            exact, size = x.double() @ w.double().t() + b.double(), x.double().abs() @ w.double().abs().t() + 3
+            product_is_close(exact, run(lambda x, w: F.linear(x, w, b), x, w), size, 1111, dtype)
+            product_is_close(exact, run(lambda x, w: torch.addmm(b, x, w), x, w.t().contiguous()), size, 1111, dtype)
+    finally:
+        torch.set_num_threads(before)
+
+
+@both
+def test_batches_of_products(dtype):
+    a, b = numbers(dtype, 3, 4, 20, 30), numbers(dtype, 3, 4, 30, 7, seed=1)
+    exact, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    product_is_close(exact, run(torch.matmul, a, b), size, 30, dtype)
+    turned = b.transpose(-1, -2).contiguous().transpose(-1, -2)
+    product_is_close(exact, run(torch.matmul, a, turned), size, 30, dtype)
+    product_is_close(a.double() @ b[0, 0].double(), run(torch.matmul, a, b[0, 0]), a.double().abs() @ b[0, 0].double().abs(), 30, dtype)
+
+
+@both
+@pytest.mark.parametrize("queries, keys", ((1, 1), (1, 40), (16, 16), (9, 40)))
+@pytest.mark.parametrize("mask", (None, "causal", "bool", "added"))
+def test_attention(mask, queries, keys, dtype):
+    if mask == "causal" and queries != keys:
+        pytest.skip("torch's kernels do not agree there")
+    q, k, v = numbers(dtype, 2, 4, queries, 32), numbers(dtype, 2, 4, keys, 32, seed=1), numbers(dtype, 2, 4, keys, 32, seed=2)
+    allowed = torch.rand(2, 1, queries, keys, generator=torch.Generator().manual_seed(3)) < 0.7
+    allowed[..., 0] = True
+    given = {"bool": allowed, "added": torch.zeros(allowed.shape).masked_fill(~allowed, torch.finfo(dtype).min).to(dtype)}.get(mask)
+
+    def function(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, given, is_causal=mask == "causal")
+
+    for shape in (lambda x: x, lambda x: x.transpose(1, 2).contiguous().transpose(1, 2)):
+        arguments = [shape(x) for x in (q, k, v)]
+        want, got = function(*arguments), run(function, *arguments)
+        same_looks(want, got)
+        exact = F.scaled_dot_product_attention(*(x.double() for x in (q, k, v)), given.double() if mask == "added" else given, is_causal=mask == "causal")
+        most = v.double().abs().amax()  # weights sum to 1; torch rounds them, too
+        assert (got.double() - exact).abs().max() <= HALF_ROUNDING[dtype] * most
+        assert (got.double() - want.double()).abs().max() <= 2 * HALF_ROUNDING[dtype] * most
+
+
+# ---- Models
+
+
+def distance(want, got):
+    return ((want.double() - got.double()).norm() / want.double().norm()).item()
+
+
+def leaves(result):
+    return [x for x in (result.values() if hasattr(result, "values") else (result,)) if isinstance(x, torch.Tensor)]
+
+
+@both
+@pytest.mark.parametrize("name", ("BERT", "BERT, padded", "GPT-2", "GPT-2, padded", "Llama", "Llama, padded", "Mistral", "T5", "ViT", "Swin", "ResNet", "ConvNeXt", "CLIP"))
+def test_models(name, dtype):
+    """The error against the same model in float64: as eager's own."""
+    case = CASES[name]
+    torch.manual_seed(SEED)
+    exact = case.build().eval().to(dtype).double()
+    given = case.inputs()
+    eager = copy.deepcopy(exact).to(dtype)
+    with torch.no_grad():
+        to = lambda d: {k: v.to(d) if v.is_floating_point() else v for k, v in given.items()}  # noqa: E731
+        want, plain = leaves(exact(**to(torch.float64))), leaves(eager(**to(dtype)))
+        model = dycl.accelerate(copy.deepcopy(eager))
+        for _ in range(4):
+            got = leaves(model(**to(dtype)))
+    for w, p, g in zip(want, plain, got):
+        same_looks(p, g)
+        if w.is_floating_point() and w.numel() > 1:
+            assert distance(w, g) <= 1.5 * distance(w, p) + HALF_MODEL[dtype], (distance(w, p), distance(w, g))
+
+
+@both
+@pytest.mark.parametrize("name", ("GPT-2, generate", "Llama, generate", "Llama, generate, static cache", "Mistral, generate"))
+def test_generation_is_recorded_whole(name, dtype):
+    case = CASES[name]
+    torch.manual_seed(SEED)
+    model = case.build().eval().to(dtype)
+    given = case.inputs()
+    accelerated = dycl.accelerate(copy.deepcopy(model))
+    with torch.no_grad():
+        want = model.generate(**given, **case.generate)
+        for _ in range(4):
+            got = accelerated.generate(**given, **case.generate)
+    assert got.shape == want.shape and got.dtype == want.dtype
+    assert torch.equal(got[:, : given["input_ids"].shape[1]], want[:, : given["input_ids"].shape[1]])
+    stats = dycl.stats(accelerated)
+    assert stats["recorded"] > 20 * max(stats["torch"], 1), dycl.explain(accelerated)
+
+
+@pytest.mark.parametrize("isa", ("scalar", "avx2", "avx512"))
+def test_other_instruction_sets(isa):
+    if os.environ.get("DYCL_HALF_INSIDE"):
+        pytest.skip("this is it")
+    tests = "test_blocks or test_layouts or test_reductions or test_attention or test_conversions or test_two_operands or test_models or test_batches or several"
+    result = run_with(isa, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", tests, timeout=900, DYCL_HALF_INSIDE="1")
+    assert result.returncode == 0, result.stdout[-3000:]
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
