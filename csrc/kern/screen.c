@@ -15,7 +15,7 @@ size_t dycl_screen_bytes(const dycl_screen_form *form) {
     return HEADER + 2 * floats(form) + (size_t)(form->n * column_bytes(form));
 }
 
-void dycl_screen_pack(const dycl_screen_table *table, const dycl_screen_form *form, const float *b, void *packed,
+void dycl_screen_pack(const dycl_screen_table *table, const dycl_screen_form *form, const void *b, void *packed,
                       int threads) {
     dycl_screen_header *h = packed;
     float *slack = (float *)((char *)packed + HEADER), *scale = (float *)((char *)slack + floats(form));
@@ -25,7 +25,8 @@ void dycl_screen_pack(const dycl_screen_table *table, const dycl_screen_form *fo
     *h = (dycl_screen_header){.bytes = column_bytes(form), .scale = scale, .slack = slack, .columns = columns};
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (int64_t j = 0; j < form->n; j++) {
-        table->quantise(b + j * form->column, form->k, form->rounded != 0, columns + j * h->bytes, h->bytes, &scale[j],
+        const size_t element = form->rounded == DYCL_SCREEN_STORED ? sizeof(uint16_t) : sizeof(float);
+        table->quantise((const char *)b + (size_t)(j * form->column) * element, form->k, (int)form->rounded, columns + j * h->bytes, h->bytes, &scale[j],
                         &slack[j]);
         if (!(slack[j] < INFINITY)) atomic_fetch_add_explicit(&unbounded, 1, memory_order_relaxed);
     }

@@ -20,10 +20,11 @@
 
 #define DYCL_SCREEN_ROWS 4         /* of A, at most */
 #define DYCL_SCREEN_K    (1 << 17) /* at most */
+#define DYCL_SCREEN_STORED 2
 
 typedef struct {
     int64_t n, k, column; /* n 0: not this form. B's columns are contiguous, `column` elements apart */
-    int64_t rounded;      /* 1: B's elements are meant as bfloat16 */
+    int64_t rounded;      /* 1: B's elements are meant as bfloat16; DYCL_SCREEN_STORED: they are */
 } dycl_screen_form;
 
 typedef struct {
@@ -47,14 +48,14 @@ typedef struct {
     void (*scores)(const dycl_screen *g, int64_t from, int64_t end, float *floor);
     /* Columns of [from, end) whose element in row i may reach the floor, into out (end - from places); how many. */
     int64_t (*above)(const dycl_screen *g, int i, float floor, int64_t from, int64_t end, uint32_t *out);
-    void (*quantise)(const float *w, int64_t k, int rounded, int8_t *to, int64_t bytes, float *scale, float *slack);
+    void (*quantise)(const void *w, int64_t k, int rounded, int8_t *to, int64_t bytes, float *scale, float *slack);
 } dycl_screen_table;
 
 const dycl_screen_table *dycl_kern_screen(dycl_isa isa); /* NULL: the ISA has none */
 DYCL_ISA_TABLES(const dycl_screen_table, dycl_screen)
 
 size_t dycl_screen_bytes(const dycl_screen_form *form);
-void dycl_screen_pack(const dycl_screen_table *table, const dycl_screen_form *form, const float *b, void *packed,
+void dycl_screen_pack(const dycl_screen_table *table, const dycl_screen_form *form, const void *b, void *packed,
                       int threads);
 /* An upper bound of a row's norm; infinite where sums with it cannot be bounded: it is not finite, or products may
  * overflow. */

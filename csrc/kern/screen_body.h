@@ -122,7 +122,17 @@ static int64_t above(const dycl_screen *g, int i, float floor, int64_t from, int
 }
 
 /* Where the column ends, the rest of a vector is filled with zeros. */
-ALWAYS vf part(const float *w, int64_t k, int round, int64_t p) {
+ALWAYS vf part(const void *from, int64_t k, int round, int64_t p) {
+    const float *w = from;
+    if (round == DYCL_SCREEN_STORED) {
+        typedef uint16_t halves __attribute__((vector_size(DYCL_VBYTES / 2)));
+        halves h = {0};
+        if (p + vf_lanes <= k)
+            memcpy(&h, (const uint16_t *)from + p, sizeof h);
+        else
+            memcpy(&h, (const uint16_t *)from + p, (size_t)(k - p) * sizeof(uint16_t));
+        return (vf)(__builtin_convertvector(h, vf_int) << 16);
+    }
     vf x = p + vf_lanes <= k ? vf_load(w + p) : vf_load_part(w + p, (size_t)(k - p), (vf){0});
     if (!round) return x;
     typedef uint32_t words __attribute__((vector_size(DYCL_VBYTES)));
@@ -130,11 +140,11 @@ ALWAYS vf part(const float *w, int64_t k, int round, int64_t p) {
     return (vf)((u + 0x7fff + (u >> 16 & 1)) & 0xffff0000);
 }
 
-ALWAYS void quantise_as(const float *w, int64_t k, int round, int8_t *to, int64_t bytes, float *scale, float *slack) {
+ALWAYS void quantise_as(const void *w, int64_t k, int round, int8_t *to, int64_t bytes, float *scale, float *slack) {
     vf most_of = {0}, left_of = {0}, norm_of = {0};
     unsigned bad = 0;
     for (int64_t p = 0; p < k; p += vf_lanes) {
-        bad |= not_below(vf_abs(part(w, k, 0, p)), vf_set(LARGE));
+        bad |= not_below(vf_abs(part(w, k, round == DYCL_SCREEN_STORED ? round : 0, p)), vf_set(LARGE));
         most_of = vf_max(vf_abs(part(w, k, round, p)), most_of);
     }
     float most = 0;
@@ -161,8 +171,10 @@ ALWAYS void quantise_as(const float *w, int64_t k, int round, int8_t *to, int64_
     *slack = (float)((double)s * (left + rounding * (norm + 2 * left)) * 1.00001);
 }
 
-static void quantise(const float *w, int64_t k, int rounded, int8_t *to, int64_t bytes, float *scale, float *slack) {
-    if (rounded)
+static void quantise(const void *w, int64_t k, int rounded, int8_t *to, int64_t bytes, float *scale, float *slack) {
+    if (rounded == DYCL_SCREEN_STORED)
+        quantise_as(w, k, DYCL_SCREEN_STORED, to, bytes, scale, slack);
+    else if (rounded)
         quantise_as(w, k, 1, to, bytes, scale, slack);
     else
         quantise_as(w, k, 0, to, bytes, scale, slack);

@@ -62,6 +62,17 @@ static void fold_casts(dycl_program *p, dycl_node *node) {
         operands[0] = from; /* a cast to its own dtype is a copy: cse.c */
 }
 
+/* A conversion that keeps every value keeps their order. */
+static void fold_order(dycl_program *p, dycl_node *node) {
+    dycl_graph *g = &p->graph;
+    uint32_t *operands = g->operands + node->operands;
+    const dycl_node *cast = dycl_rewrite_maker(p, operands[0]);
+    if (!cast || cast->op != DYCL_OP_cast) return;
+    uint32_t from = dycl_node_operands(g, cast)[0];
+    dycl_dtype narrow = (dycl_dtype)g->values[from].dtype;
+    if (dycl_dtype_is_half(narrow) && holds((dycl_dtype)g->values[cast->out].dtype, narrow)) operands[0] = from;
+}
+
 dycl_status dycl_opt_fold(dycl_program *p) {
     dycl_graph *g = &p->graph;
     for (uint32_t n = 0; n < g->node_count; n++) {
@@ -70,6 +81,7 @@ dycl_status dycl_opt_fold(dycl_program *p) {
         dycl_family family = dycl_op_get((dycl_op)node->op)->family;
         if (family == DYCL_FAMILY_EW) fold_fills(p, node);
         if (family == DYCL_FAMILY_CAST) fold_casts(p, node);
+        if (node->op == DYCL_OP_argmax || node->op == DYCL_OP_argmin) fold_order(p, node);
         if (family == DYCL_FAMILY_EW || family == DYCL_FAMILY_CAST) fold_copies(p, node);
     }
     return dycl_opt_dce(p);

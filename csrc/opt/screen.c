@@ -11,7 +11,9 @@ static int suits(const dycl_graph *g, const dycl_node *product) {
     const uint32_t *operands = dycl_node_operands(g, product);
     const dycl_value *x = &g->values[operands[0]], *w = &g->values[operands[1]], *c = &g->values[product->out];
     if (!dycl_kern_screen(dycl_cpu_isa())) return 0;
-    if (w->kind != DYCL_VALUE_FEED || !w->canonical || w->dtype != DYCL_F32 || w->rank != 2 ||
+    if ((w->dtype != DYCL_F32 && w->dtype != DYCL_BF16) || (w->dtype == DYCL_BF16 && operands[2] != DYCL_NONE))
+        return 0;
+    if (w->kind != DYCL_VALUE_FEED || !w->canonical || w->rank != 2 ||
         x->strides[x->rank - 1] != 1)
         return 0;
     int64_t n = w->sizes[0], k = w->sizes[1];
@@ -31,8 +33,12 @@ uint32_t dycl_screen_product(const dycl_graph *g, uint32_t argmax) {
         const dycl_node *maker = &g->nodes[n];
         if (maker->op == DYCL_OP_linear)
             return row == g->values[dycl_node_operands(g, maker)[1]].sizes[0] && suits(g, maker) ? n : DYCL_NONE;
-        if (maker->op != DYCL_OP_contiguous) return DYCL_NONE;
-        value = dycl_node_operands(g, maker)[0];
+        uint32_t from = dycl_node_operands(g, maker)[0];
+        /* as a copy (fold.c) */
+        int widens = maker->op == DYCL_OP_cast && dycl_dtype_is_half((dycl_dtype)g->values[from].dtype) &&
+                     g->values[maker->out].dtype == DYCL_F32;
+        if (maker->op != DYCL_OP_contiguous && !widens) return DYCL_NONE;
+        value = from;
     }
     return DYCL_NONE;
 }
