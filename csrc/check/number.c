@@ -34,8 +34,7 @@ dycl_number dycl_number_f(dycl_dtype dtype, double f, double error) {
     if (!isfinite(r) || isnan(error)) return (dycl_number){r, 0, error > 0 || isnan(error) ? INFINITY : 0};
     if (dtype != DYCL_F64 && error > 0 && fabs(r) + error > dycl_number_most(dtype))
         return (dycl_number){r, 0, INFINITY}; /* it may be infinite */
-    return (dycl_number){
-        r, 0, error + (fabs(r) + error) * dycl_number_epsilon(dtype) + least_normal(dtype)};
+    return (dycl_number){r, 0, error + (fabs(r) + error) * dycl_number_epsilon(dtype) + least_normal(dtype)};
 }
 
 static int64_t wrapped(dycl_dtype dtype, int64_t i) {

@@ -95,8 +95,8 @@ dycl_status dycl_prim_matmul(const dycl_matmul_desc *desc, dycl_prim **out) {
             sizes[d] = d == rank - 1 ? desc->n : 1;
             strides[d] = d == rank - 1 ? 1 : desc->n;
         }
-        DYCL_TRY(dycl_dnnl_check(dnnl_memory_desc_create_with_strides(&bias, rank, sizes, type, strides),
-                                 "matmul bias"));
+        DYCL_TRY(
+            dycl_dnnl_check(dnnl_memory_desc_create_with_strides(&bias, rank, sizes, type, strides), "matmul bias"));
     }
     DYCL_TRY(dycl_post_attr(&desc->post, rank, dst_sizes, &attr));
     DYCL_TRY(

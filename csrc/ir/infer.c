@@ -357,7 +357,9 @@ dycl_status dycl_infer_create(const dycl_draft *draft, dycl_value *out) {
     const int64_t *attrs = draft->attrs;
     out->dtype = g->values[operands[0]].dtype;
     out->rank = (uint8_t)(op == DYCL_OP_iota ? 1 : attr_count);
-    if (attr_count > DYCL_MAX_RANK || (op == DYCL_OP_iota && (out->dtype == DYCL_BOOL || dycl_dtype_is_half((dycl_dtype)out->dtype)))) return DYCL_BAIL;
+    if (attr_count > DYCL_MAX_RANK ||
+        (op == DYCL_OP_iota && (out->dtype == DYCL_BOOL || dycl_dtype_is_half((dycl_dtype)out->dtype))))
+        return DYCL_BAIL;
     for (int i = 0; i < attr_count; i++) {
         if (attrs[i] < 0) return DYCL_BAIL;
         out->sizes[i] = attrs[i];

@@ -11,7 +11,8 @@ dycl_status dycl_infer_reduce(const dycl_draft *draft, dycl_value *out) {
     const dycl_value *in = &g->values[operands[0]];
     uint32_t mask = (uint32_t)attrs[0];
     if (!dycl_kern_red(DYCL_ISA_SCALAR, dycl_red_of(op), dycl_dtype_computed((dycl_dtype)in->dtype))) return DYCL_BAIL;
-    if (op == DYCL_OP_prod && dycl_dtype_is_half((dycl_dtype)in->dtype)) return DYCL_BAIL; /* torch rounds each factor */
+    if (op == DYCL_OP_prod && dycl_dtype_is_half((dycl_dtype)in->dtype))
+        return DYCL_BAIL; /* torch rounds each factor */
     int keep = attrs[1] != 0, rank = 0;
     int64_t reduced = 1;
     for (int i = 0; i < in->rank; i++) {

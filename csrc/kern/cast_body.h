@@ -125,7 +125,7 @@ CAST_LOOP(ROUND, float, F16, float, dycl_f16_float(dycl_f16_of(x)))
     },
 
 const dycl_cast_table CAST_PASTE(dycl_cast_table__, CAST_ISA) = {
-    .cast = {CAST_CELLS(F32) CAST_CELLS(F64) CAST_CELLS(I64) CAST_CELLS(I32) CAST_CELLS(I16) CAST_CELLS(I8) CAST_CELLS(U8)
-                 CAST_CELLS(BOOL) CAST_CELLS(BF16) CAST_CELLS(F16)},
+    .cast = {CAST_CELLS(F32) CAST_CELLS(F64) CAST_CELLS(I64) CAST_CELLS(I32) CAST_CELLS(I16) CAST_CELLS(I8)
+                 CAST_CELLS(U8) CAST_CELLS(BOOL) CAST_CELLS(BF16) CAST_CELLS(F16)},
     .finish = {[DYCL_BF16] = finish_BF16, [DYCL_F16] = finish_F16},
     .round = {[DYCL_BF16] = cast_ROUND_BF16, [DYCL_F16] = cast_ROUND_F16}};

@@ -43,22 +43,22 @@ ALWAYS vf f16_wide(vh v) {
 #endif
 }
 
-#define ELEMENT                float
-#define LOAD(p)                vf_load(p)
-#define LOAD_PART(p, count)    vf_load_part(p, count, (vf){0})
-#define NAMED(function)        function##_f32
+#define ELEMENT             float
+#define LOAD(p)             vf_load(p)
+#define LOAD_PART(p, count) vf_load_part(p, count, (vf){0})
+#define NAMED(function)     function##_f32
 #include "kern/gemv_loops.h"
 
-#define ELEMENT                uint16_t
-#define LOAD(p)                bf16_wide(vh_load(p))
-#define LOAD_PART(p, count)    bf16_wide(vh_load_part(p, count))
-#define NAMED(function)        function##_bf16
+#define ELEMENT             uint16_t
+#define LOAD(p)             bf16_wide(vh_load(p))
+#define LOAD_PART(p, count) bf16_wide(vh_load_part(p, count))
+#define NAMED(function)     function##_bf16
 #include "kern/gemv_loops.h"
 
-#define ELEMENT                uint16_t
-#define LOAD(p)                f16_wide(vh_load(p))
-#define LOAD_PART(p, count)    f16_wide(vh_load_part(p, count))
-#define NAMED(function)        function##_f16
+#define ELEMENT             uint16_t
+#define LOAD(p)             f16_wide(vh_load(p))
+#define LOAD_PART(p, count) f16_wide(vh_load_part(p, count))
+#define NAMED(function)     function##_f16
 #include "kern/gemv_loops.h"
 
 const dycl_gemv_table DYCL_GEMV_TABLE = {dot_f32, axpy_f32, {dot_bf16, axpy_bf16}, {dot_f16, axpy_f16}};

@@ -1,7 +1,7 @@
 /* The products with few rows over one type of B. Before including: ELEMENT, LOAD(p), LOAD_PART(p, count) with zeros
  * behind, NAMED(function). Part of gemv_body.h. */
 ALWAYS void NAMED(dots)(const dycl_gemv *g, int m, int streams, int fetches, int64_t column, int64_t apart,
-                 const char **next) {
+                        const char **next) {
     const ELEMENT *b[STREAMS];
     vf sum[DYCL_GEMV_ROWS][STREAMS];
 #pragma GCC unroll 8

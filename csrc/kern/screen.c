@@ -26,8 +26,8 @@ void dycl_screen_pack(const dycl_screen_table *table, const dycl_screen_form *fo
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (int64_t j = 0; j < form->n; j++) {
         const size_t element = form->rounded == DYCL_SCREEN_STORED ? sizeof(uint16_t) : sizeof(float);
-        table->quantise((const char *)b + (size_t)(j * form->column) * element, form->k, (int)form->rounded, columns + j * h->bytes, h->bytes, &scale[j],
-                        &slack[j]);
+        table->quantise((const char *)b + (size_t)(j * form->column) * element, form->k, (int)form->rounded,
+                        columns + j * h->bytes, h->bytes, &scale[j], &slack[j]);
         if (!(slack[j] < INFINITY)) atomic_fetch_add_explicit(&unbounded, 1, memory_order_relaxed);
     }
     h->usable = atomic_load(&unbounded) <= form->n / 64;

@@ -18,8 +18,8 @@
 
 #include "kern/isa.h"
 
-#define DYCL_SCREEN_ROWS 4         /* of A, at most */
-#define DYCL_SCREEN_K    (1 << 17) /* at most */
+#define DYCL_SCREEN_ROWS   4         /* of A, at most */
+#define DYCL_SCREEN_K      (1 << 17) /* at most */
 #define DYCL_SCREEN_STORED 2
 
 typedef struct {

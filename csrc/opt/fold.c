@@ -8,9 +8,9 @@
 /* Does `wide` hold every value of `dtype`, so that going through it changes nothing? */
 static int holds(dycl_dtype wide, dycl_dtype dtype) {
     if (wide == dtype) return 1;
-    static const uint8_t bits[DYCL_DTYPE_COUNT] = {[DYCL_BOOL] = 1, [DYCL_U8] = 8,   [DYCL_I8] = 7,   [DYCL_I16] = 15,
-                                                   [DYCL_I32] = 31, [DYCL_I64] = 63, [DYCL_F32] = 24, [DYCL_F64] = 53,
-                                                   [DYCL_BF16] = 8, [DYCL_F16] = 11};
+    static const uint8_t bits[DYCL_DTYPE_COUNT] = {
+        [DYCL_BOOL] = 1, [DYCL_U8] = 8,   [DYCL_I8] = 7,   [DYCL_I16] = 15, [DYCL_I32] = 31,
+        [DYCL_I64] = 63, [DYCL_F32] = 24, [DYCL_F64] = 53, [DYCL_BF16] = 8, [DYCL_F16] = 11};
     if (dycl_dtype_is_half(dtype)) return wide == DYCL_F32 || wide == DYCL_F64;
     if (dtype == DYCL_F64 || (dtype == DYCL_F32 && wide != DYCL_F64)) return 0;
     if (dtype == DYCL_F32) return 1; /* in F64 */

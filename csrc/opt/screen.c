@@ -13,9 +13,7 @@ static int suits(const dycl_graph *g, const dycl_node *product) {
     if (!dycl_kern_screen(dycl_cpu_isa())) return 0;
     if ((w->dtype != DYCL_F32 && w->dtype != DYCL_BF16) || (w->dtype == DYCL_BF16 && operands[2] != DYCL_NONE))
         return 0;
-    if (w->kind != DYCL_VALUE_FEED || !w->canonical || w->rank != 2 ||
-        x->strides[x->rank - 1] != 1)
-        return 0;
+    if (w->kind != DYCL_VALUE_FEED || !w->canonical || w->rank != 2 || x->strides[x->rank - 1] != 1) return 0;
     int64_t n = w->sizes[0], k = w->sizes[1];
     return n * k >= LEAST && n <= INT32_MAX && k > 1 && k <= DYCL_SCREEN_K &&
            dycl_value_numel(c) <= n * DYCL_SCREEN_ROWS;

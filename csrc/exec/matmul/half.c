@@ -8,7 +8,7 @@
 /* Products of operands of 16 bits: sums are f32, and each result is rounded once, its bias included. Few rows read the
  * weights as they lie, with the other operand widened; more are oneDNN's, where the processor multiplies bfloat16. */
 
-#define LEAST_ROWS 32 /* of B a thread; as in step_gemv.c */
+#define LEAST_ROWS 32 /* of B a thread; as in gemv.c */
 
 typedef struct {
     dycl_matmul_args product; /* dtype: of 16 bits */

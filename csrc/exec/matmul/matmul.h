@@ -36,9 +36,9 @@ dycl_status dycl_bf16_run(const dycl_step *step,
 
 /* Few rows and operands of 16 bits (half.c). */
 int dycl_half_suits(const dycl_matmul_args *a);
-dycl_status dycl_make_half(dycl_maker *b, const dycl_matmul_args *a); /* a: copied */
+dycl_status dycl_make_half(dycl_maker *b, const dycl_matmul_args *a);      /* a: copied */
 dycl_status dycl_make_half_many(dycl_maker *b, const dycl_matmul_args *a); /* any rows; BAIL: there is no kernel */
-int dycl_matmul_may_pack(const dycl_maker *b, dycl_ref ref); /* what lies there, when it is constant */
+int dycl_matmul_may_pack(const dycl_maker *b, dycl_ref ref);               /* what lies there, when it is constant */
 size_t dycl_matmul_result_bytes(const dycl_matmul_args *a);
 
 /* Few rows: B as it lies, or a constant B in fewer bits (gemv.c). */

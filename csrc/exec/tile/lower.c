@@ -38,9 +38,7 @@ dycl_status dycl_lower_take(dycl_lower *l, int class, int *out) {
     return dycl_lower_location(l, at, &l->register_location[class][number]);
 }
 
-void dycl_lower_give(dycl_lower *l, int class, int number) {
-    l->free_list[class][l->free_count[class]++] = number;
-}
+void dycl_lower_give(dycl_lower *l, int class, int number) { l->free_list[class][l->free_count[class]++] = number; }
 
 /* A second location on a register, with the row pitch of its element size. */
 int64_t dycl_lower_pitch(const dycl_lower *l, int class, dycl_dtype dtype) {
@@ -212,9 +210,12 @@ static dycl_status elementwise(dycl_lower *l, dycl_lower_node *entry, int index,
             rows |= ops[i].kind == DYCL_KIND_ROW || ops[i].kind == DYCL_KIND_COLUMN ||
                     (ops[i].kind == DYCL_KIND_FULL && !ops[i].dense);
     }
-    dycl_tile_instruction *i = dycl_lower_emit(l, class == ROW_CLASS ? DYCL_DO_EW_ROW : rows ? DYCL_DO_EW_ROWS : DYCL_DO_EW);
+    dycl_tile_instruction *i = dycl_lower_emit(l, class == ROW_CLASS ? DYCL_DO_EW_ROW
+                                                  : rows             ? DYCL_DO_EW_ROWS
+                                                                     : DYCL_DO_EW);
     if (!i) return DYCL_ERROR;
-    i->fn.ew = is_cast && in != out ? dycl_kern_cast(dycl_cpu_isa(), in, out) : dycl_kern_ew(dycl_cpu_isa(), op, in, mask);
+    i->fn.ew =
+        is_cast && in != out ? dycl_kern_cast(dycl_cpu_isa(), in, out) : dycl_kern_ew(dycl_cpu_isa(), op, in, mask);
     if (!i->fn.ew)
         return dycl_error_set("no kernel for %s of %s", is_cast ? "cast" : dycl_ew_name(op), dycl_dtype_name(in));
     i->dst = (uint8_t)entry->location;
@@ -360,9 +361,9 @@ dycl_status dycl_lower_instructions(dycl_lower *l) {
         else if (node->op == DYCL_OP_batch_norm)
             DYCL_TRY(elementwise(l, entry, index, DYCL_EW_fma, out, out, 0));
         else if (family == DYCL_FAMILY_EW)
-            DYCL_TRY(elementwise(
-                l, entry, index, (dycl_ew)node->op,
-                dycl_dtype_computed((dycl_dtype)g->values[operands[node->operand_count - 1]].dtype), out, 0));
+            DYCL_TRY(elementwise(l, entry, index, (dycl_ew)node->op,
+                                 dycl_dtype_computed((dycl_dtype)g->values[operands[node->operand_count - 1]].dtype),
+                                 out, 0));
         else
             DYCL_TRY(row_wise(l, entry, index, node, out));
         release_operands(l, entry, index);

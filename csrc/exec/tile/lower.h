@@ -74,9 +74,9 @@ void dycl_lower_give(dycl_lower *l, int class, int number);
 int64_t dycl_lower_pitch(const dycl_lower *l, int class, dycl_dtype dtype); /* of the rows of a register */
 
 /* Between memory and registers (lower_move.c). */
-dycl_status dycl_lower_load(dycl_lower *l, const dycl_lower_memory *m, int to);    /* element by element */
+dycl_status dycl_lower_load(dycl_lower *l, const dycl_lower_memory *m, int to); /* element by element */
 dycl_status dycl_lower_store(dycl_lower *l, const dycl_lower_memory *m, int from);
-dycl_status dycl_lower_widen(dycl_lower *l, const dycl_lower_memory *m);           /* to f32, where m says */
+dycl_status dycl_lower_widen(dycl_lower *l, const dycl_lower_memory *m); /* to f32, where m says */
 dycl_status dycl_lower_narrow(dycl_lower *l, const dycl_lower_memory *m, int from);
 dycl_status dycl_lower_round(dycl_lower *l, const dycl_lower_node *entry, const dycl_node *node, dycl_dtype half);
 

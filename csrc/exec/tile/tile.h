@@ -31,16 +31,16 @@ typedef struct {
 } dycl_tile_location;
 
 typedef enum {
-    DYCL_DO_EW,       /* fn over all elements of the tile at once */
-    DYCL_DO_EW_ROWS,  /* fn row by row: some operand is per row or repeats in every row */
-    DYCL_DO_EW_ROW,   /* fn over one element a row */
+    DYCL_DO_EW,        /* fn over all elements of the tile at once */
+    DYCL_DO_EW_ROWS,   /* fn row by row: some operand is per row or repeats in every row */
+    DYCL_DO_EW_ROW,    /* fn over one element a row */
     DYCL_DO_EW_COLUMN, /* fn over one row, that all rows use */
-    DYCL_DO_EW_ONE,   /* fn over one element, that all use */
-    DYCL_DO_RED,      /* red row by row */
-    DYCL_DO_ROW,      /* row by row */
-    DYCL_DO_LOAD,     /* strided memory into a register, columns x rows */
-    DYCL_DO_LOAD_ROW, /* one element a row into a register */
-    DYCL_DO_STORE,    /* register to strided memory */
+    DYCL_DO_EW_ONE,    /* fn over one element, that all use */
+    DYCL_DO_RED,       /* red row by row */
+    DYCL_DO_ROW,       /* row by row */
+    DYCL_DO_LOAD,      /* strided memory into a register, columns x rows */
+    DYCL_DO_LOAD_ROW,  /* one element a row into a register */
+    DYCL_DO_STORE,     /* register to strided memory */
     DYCL_DO_STORE_ROW
 } dycl_tile_do;
 
