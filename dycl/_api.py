@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import threading
 import types
 import warnings
 
@@ -16,6 +17,7 @@ _disabled = False  # dycl.disable() came before the extension module
 _MISSING = object()
 _SITE = "_compiled_call_impl"  # torch.nn.Module's own hook: what _wrapped_call_impl calls instead of _call_impl
 _ready = None  # None: not tried; True; or the reason why programs run in torch
+_starting = threading.RLock()
 
 
 def _load():
@@ -46,6 +48,13 @@ def _load_with_torch():
 
 def _setup():
     """Finds torch and what dycl needs in it, once. True, or False after one warning: programs then run in torch."""
+    if _ready is None:
+        with _starting:  # the second thread waits: half a set-up is none
+            _setup_once()
+    return _ready is True
+
+
+def _setup_once():
     global _ready
     if _ready is None:
         try:
@@ -57,8 +66,7 @@ def _setup():
             _ready = True
         except (ImportError, AttributeError, RuntimeError, OSError, MemoryError) as error:
             _ready = str(error) or type(error).__name__
-            warnings.warn(f"dycl does not accelerate here, programs run in torch: {error}", RuntimeWarning, stacklevel=3)
-    return _ready is True
+            warnings.warn(f"dycl does not accelerate here, programs run in torch: {error}", RuntimeWarning, stacklevel=4)
 
 
 def _start(torch):
@@ -87,7 +95,7 @@ def _prove(torch):
     if failed:
         raise RuntimeError(f"torch {torch.__version__} is none that dycl was tested with, and its self-test fails: {failed}")
     if new:
-        warnings.warn(f"dycl was not tested with torch {torch.__version__}; its self-test passed, so it accelerates (this is said once)", RuntimeWarning, stacklevel=5)
+        warnings.warn(f"dycl was not tested with torch {torch.__version__}; its self-test passed, so it accelerates (this is said once)", RuntimeWarning, stacklevel=6)
 
 
 _WANTS_BF16 = {"f32": False, "float32": False, "torch.float32": False, "bf16": True, "bfloat16": True, "torch.bfloat16": True}

@@ -67,4 +67,4 @@ def complaints(core):
 
 def tell(core):
     for text in complaints(core):
-        warnings.warn(f"dycl: {text}", RuntimeWarning, stacklevel=5)
+        warnings.warn(f"dycl: {text}", RuntimeWarning, stacklevel=6)

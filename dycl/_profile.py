@@ -65,7 +65,7 @@ def _give_up(error):
     if not _warned:
         _warned = True
         warnings.warn(f"dycl keeps nothing of what it measures, because of {where}: {error} (remove the file, or set DYCL_PROFILE to 0 or to another path)",
-                      RuntimeWarning, stacklevel=6)
+                      RuntimeWarning, stacklevel=7)
 
 
 def machine():

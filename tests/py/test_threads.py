@@ -185,6 +185,25 @@ def in_child(function, timeout=15):
     return "hangs"
 
 
+def test_threads_that_accelerate_at_once():
+    """Setting up takes a while, and Python's lock goes from hand to hand meanwhile: who comes second waits."""
+    program = """
+import threading, torch, dycl
+found = []
+def work():
+    f = dycl.accelerate(lambda x: x + 1)
+    with torch.no_grad():
+        f(torch.ones(3))
+    found.append(dycl.stats(f)["recorded"])
+threads = [threading.Thread(target=work) for _ in range(8)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+print(found)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.stdout == f"{[1] * 8}\n" and not done.stderr, done.stderr
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_fork():
     model = dycl.accelerate(mlp(512))
