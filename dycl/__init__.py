@@ -8,10 +8,11 @@ value, fused and run as native code (imperative-symbolic co-execution: Kim et al
 represented runs in torch, as it would have without dycl.
 """
 
+from dycl import debug
 from dycl._api import accelerate, disable, enable, explain, info, stats
 from dycl._everywhere import accelerate_all
 
-__all__ = ["accelerate", "accelerate_all", "disable", "enable", "explain", "info", "stats"]
+__all__ = ["accelerate", "accelerate_all", "debug", "disable", "enable", "explain", "info", "stats"]
 __version__ = "0.1.0"
 
 

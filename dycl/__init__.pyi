@@ -6,13 +6,15 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 import torch
 from torch import nn
 
+from dycl import debug as debug
+
 _Module = TypeVar("_Module", bound=nn.Module)
 _Target = TypeVar("_Target", bound=Callable[..., Any])
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _Precision = Literal["f32", "float32", "bf16", "bfloat16"] | torch.dtype
 
-__all__ = ["accelerate", "accelerate_all", "disable", "enable", "explain", "info", "stats"]
+__all__ = ["accelerate", "accelerate_all", "debug", "disable", "enable", "explain", "info", "stats"]
 __version__: str
 
 @overload

@@ -6,7 +6,7 @@ import threading
 import types
 import warnings
 
-from dycl import _environment, _profile
+from dycl import _environment, _log, _profile
 
 TESTED_TORCH = ("2.13.",)  # whose memory layout and results dycl's own tests know; others are proven (_proof)
 
@@ -85,6 +85,7 @@ def _start(torch):
     if _environment.always_records():  # what tests and micro-benchmarks of the recorder need
         _core.set_choosing(False)
     _environment.tell(_core)
+    _log.start(_core)
     _profile.start(_core)
 
 

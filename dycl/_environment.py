@@ -8,12 +8,14 @@ _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 # Who reads them: the core (csrc/base/env.h, asked by `_core.environment`), this package, and the build and the tests.
 NAMES = {
-    "core": ("DYCL_AHEAD", "DYCL_CHECK", "DYCL_DEBUG", "DYCL_ISA", "DYCL_MEASURE", "DYCL_PUBLIC_API"),
+    "core": ("DYCL_AHEAD", "DYCL_CHECK", "DYCL_ISA", "DYCL_LOG", "DYCL_MEASURE", "DYCL_PUBLIC_API"),
     "package": ("DYCL_CHOOSE", "DYCL_DISABLE", "DYCL_PROFILE", "DYCL_REPLAY", "DYCL_TRUST_TORCH"),
     "build": ("DYCL_BUILD_DEBUG", "DYCL_JOBS", "DYCL_SANITIZE", "DYCL_WERROR"),
     "benchmarks": ("DYCL_BENCH_BEFORE",),
     "tests": ("DYCL_TEST_FULL", "DYCL_TEST_PYMEM", "DYCL_TEST_OPERATORS", "DYCL_TEST_SEED"),
 }
+
+RENAMED = {"DYCL_DEBUG": "DYCL_LOG"}
 
 
 def switch(name, unknown=None):
@@ -59,7 +61,7 @@ def complaints(core):
         if name.startswith("DYCL_") and name not in known:
             import difflib
 
-            near = difflib.get_close_matches(name, known, 1, 0.8)
+            near = [RENAMED[name]] if name in RENAMED else difflib.get_close_matches(name, known, 1, 0.8)
             if near:  # others may have variables of their own that begin so
                 found.append(f"{name} is ignored: is {near[0]} meant?")
     return found

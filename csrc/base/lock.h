@@ -18,6 +18,7 @@ typedef enum {
     DYCL_LOCK_MEASURES,   /* exec/tune/measure.c */
     DYCL_LOCK_PROFILE,    /* exec/tune/profile.c */
     DYCL_LOCK_ENV,        /* base/env.c */
+    DYCL_LOCK_LOG,        /* opt/log.c */
     DYCL_LOCK_PAGES,      /* base/pages.c */
     DYCL_LOCK_HEAP,       /* base/heap.c */
     DYCL_LOCK_COUNT

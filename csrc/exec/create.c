@@ -6,6 +6,7 @@
 #include "exec/builder/group.h"
 #include "exec/conv/conv.h"
 #include "exec/plan/check.h"
+#include "opt/log.h"
 
 static dycl_status make_single(dycl_maker *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
@@ -89,6 +90,7 @@ static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int 
     DYCL_TRY(lay_out(&b));
     if (plan->guarded) DYCL_TRY(dycl_graph_copy(&plan->original, graph));
     plan->original.options = graph->options;
+    if (__builtin_expect(dycl_log_any(), 0)) dycl_plan_log(plan, dycl_graph_key(graph, outputs, output_count));
     dycl_maker_free(&b);
     *out = plan;
     return DYCL_OK;

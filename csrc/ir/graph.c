@@ -128,6 +128,32 @@ fail:
     return status;
 }
 
+static dycl_status make_room(dycl_graph *graph, int operand_count, int attr_count) {
+    dycl_status status;
+    DYCL_TRY(GROW(graph, node, 1));
+    DYCL_TRY(GROW(graph, value, 1));
+    DYCL_TRY(GROW(graph, operand, operand_count));
+    DYCL_TRY(GROW(graph, attr, attr_count));
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+/* Where there is room, and the value is there. */
+static inline void append(dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands, int attr_count,
+                          const int64_t *attrs) {
+    dycl_node *node = &graph->nodes[graph->node_count++];
+    node->op = (uint16_t)op;
+    node->operand_count = (uint16_t)operand_count;
+    node->attr_count = (uint16_t)attr_count;
+    node->unused = 0;
+    node->operands = graph->operand_count;
+    node->attrs = graph->attr_count;
+    node->out = graph->value_count++;
+    for (int i = 0; i < operand_count; i++) graph->operands[graph->operand_count++] = operands[i];
+    for (int i = 0; i < attr_count; i++) graph->attrs[graph->attr_count++] = attrs[i];
+}
+
 dycl_status dycl_graph_node(dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands, int attr_count,
                             const int64_t *attrs, uint32_t *out_value) {
     dycl_status status;
@@ -138,12 +164,8 @@ dycl_status dycl_graph_node(dycl_graph *graph, dycl_op op, int operand_count, co
     if (__builtin_expect(graph->node_count == graph->node_room || graph->value_count == graph->value_room ||
                              graph->operand_count + (uint32_t)operand_count > graph->operand_room ||
                              graph->attr_count + (uint32_t)attr_count > graph->attr_room,
-                         0)) {
-        DYCL_TRY(GROW(graph, node, 1));
-        DYCL_TRY(GROW(graph, value, 1));
-        DYCL_TRY(GROW(graph, operand, operand_count));
-        DYCL_TRY(GROW(graph, attr, attr_count));
-    }
+                         0))
+        DYCL_TRY(make_room(graph, operand_count, attr_count));
     uint32_t id = graph->value_count;
     dycl_value *value = &graph->values[id];
     value->kind = DYCL_VALUE_NODE; /* the rest is the shape function's */
@@ -152,17 +174,23 @@ dycl_status dycl_graph_node(dycl_graph *graph, dycl_op op, int operand_count, co
     value->offset = 0;
     DYCL_TRY(dycl_infer(graph, op, operand_count, operands, attr_count, attrs, value));
     if (!dycl_value_fits(value, value->root == id ? DYCL_MAX_ELEMENTS : INT64_MAX / 16)) return DYCL_BAIL;
-    dycl_node *node = &graph->nodes[graph->node_count++];
-    node->op = (uint16_t)op;
-    node->operand_count = (uint16_t)operand_count;
-    node->attr_count = (uint16_t)attr_count;
-    node->unused = 0;
-    node->operands = graph->operand_count;
-    node->attrs = graph->attr_count;
-    node->out = id;
-    for (int i = 0; i < operand_count; i++) graph->operands[graph->operand_count++] = operands[i];
-    for (int i = 0; i < attr_count; i++) graph->attrs[graph->attr_count++] = attrs[i];
-    graph->value_count++;
+    append(graph, op, operand_count, operands, attr_count, attrs);
+    *out_value = id;
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+dycl_status dycl_graph_node_laid(dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands,
+                                 int attr_count, const int64_t *attrs, const dycl_value *look, uint32_t *out_value) {
+    dycl_status status;
+    DYCL_TRY(make_room(graph, operand_count, attr_count));
+    uint32_t id = graph->value_count;
+    graph->values[id] = *look;
+    graph->values[id].kind = DYCL_VALUE_NODE;
+    graph->values[id].source = graph->node_count;
+    graph->values[id].root = id;
+    append(graph, op, operand_count, operands, attr_count, attrs);
     *out_value = id;
     return DYCL_OK;
 fail:
@@ -201,6 +229,12 @@ uint64_t dycl_graph_hash(const dycl_graph *g) {
         h = mix_bytes(mix(h, g->feeds[i]), &g->values[g->feeds[i]], sizeof(dycl_value));
     for (uint32_t i = 0; i < g->scalar_count; i++)
         h = mix(h, ((uint64_t)g->scalars[i] << 8) | g->values[g->scalars[i]].dtype);
+    return h;
+}
+
+uint64_t dycl_graph_key(const dycl_graph *g, const uint32_t *outputs, int output_count) {
+    uint64_t h = dycl_graph_hash(g);
+    for (int i = 0; i < output_count; i++) h = (h ^ outputs[i]) * UINT64_C(0x9e3779b97f4a7c15);
     return h;
 }
 

@@ -123,7 +123,12 @@ const dycl_graph *dycl_graph_expected(const dycl_graph *graph); /* the one that 
 dycl_status dycl_graph_node(dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands, int attr_count,
                             const int64_t *attrs, uint32_t *out_value);
 
+/* Appends a node whose result looks as `look` says, whatever inference says; its root is itself. */
+dycl_status dycl_graph_node_laid(dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands,
+                                 int attr_count, const int64_t *attrs, const dycl_value *look, uint32_t *out_value);
+
 uint64_t dycl_graph_hash(const dycl_graph *graph);
+uint64_t dycl_graph_key(const dycl_graph *graph, const uint32_t *outputs, int output_count); /* of a segment */
 int dycl_graph_equal(const dycl_graph *a, const dycl_graph *b);
 int dycl_graph_begins(const dycl_graph *whole,
                       const dycl_graph *beginning); /* whether one is a beginning of the other */
@@ -171,5 +176,11 @@ dycl_status dycl_graph_print(const dycl_graph *graph, char **out);
 /* One line of it, without the line's end; the graph may be half way through the passes. Freed like the above. */
 dycl_status dycl_graph_print_value(const dycl_graph *graph, uint32_t value, char **out);
 dycl_status dycl_graph_parse(const char *text, dycl_graph *out);
+/* The same of a graph half way through the passes: its values lie where passes laid them (":=", print.c), numbers may
+ * have gaps. What comes of it is to be looked at, not to be run. */
+dycl_status dycl_graph_print_laid(const dycl_graph *graph, char **out);
+dycl_status dycl_graph_parse_laid(const char *text, dycl_graph *out);
+/* A line for a value that lies in its root, whatever made it once: a view. */
+dycl_status dycl_graph_print_alias(const dycl_graph *graph, uint32_t value, char **out);
 
 #endif

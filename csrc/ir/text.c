@@ -1,145 +1,17 @@
-/* The text form: one line a value, in the order of values.
- *
- *     %0 = feed f32[2,3]{3,1}
- *     %1 = scalar f32
- *     %2 = add %0 %1 : f32[2,3]{3,1}
- *     %3 = view %2 (0, 3, 2, 1, 3) : f32[3,2]{1,3} of %2 + 0
- *     %4 = layer_norm %2 _ _ (1, f1e-05) : f32[2,3]{3,1}
- *
- * f before an attribute: a double. What follows ":" repeats what inference says; where present it must agree. "#"
- * begins a comment. */
+/* The text form, read (ir/print.c writes it and shows what it looks like). */
 #include <ctype.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "ir/verify.h"
 
-/* ---- Printing */
-
-typedef struct {
-    char *text;
-    size_t length, room;
-    int failed;
-} buffer;
-
-static void put(buffer *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void put(buffer *b, const char *format, ...) {
-    va_list list, again;
-    va_start(list, format);
-    va_copy(again, list);
-    int length = vsnprintf(NULL, 0, format, list);
-    va_end(list);
-    if (!b->failed && b->length + (size_t)length + 1 > b->room) {
-        size_t room = 2 * (b->room + (size_t)length) + 256;
-        char *text = dycl_realloc(b->text, room);
-        b->failed = !text;
-        if (text) {
-            b->text = text;
-            b->room = room;
-        }
-    }
-    if (!b->failed) b->length += (size_t)vsnprintf(b->text + b->length, b->room - b->length, format, again);
-    va_end(again);
-}
-
-static void put_list(buffer *b, char open, int count, const int64_t *list, char close) {
-    put(b, "%c", open);
-    for (int i = 0; i < count; i++) put(b, i ? ",%lld" : "%lld", (long long)list[i]);
-    put(b, "%c", close);
-}
-
-static void put_type(buffer *b, const dycl_value *value) {
-    put(b, "%s", dycl_dtype_name((dycl_dtype)value->dtype));
-    put_list(b, '[', value->rank, value->sizes, ']');
-    put_list(b, '{', value->rank, value->strides, '}');
-}
-
-static void put_attr(buffer *b, const dycl_node *node, const int64_t *attrs, int at) {
-    char text[40];
-    int64_t word = attrs[at];
-    if (dycl_attr_is_f64((dycl_op)node->op, node->operand_count, node->attr_count, attrs,
-                         at)) { /* the shortest decimal that reads back to the same bits */
-        for (int digits = 1; digits <= 17; digits++) {
-            snprintf(text, sizeof text, "%.*g", digits, dycl_attr_f64(word));
-            if (dycl_f64_attr(strtod(text, NULL)) != word) continue;
-            put(b, "f%s", text);
-            return;
-        }
-    }
-    put(b, "%lld", (long long)word);
-}
-
-static void put_node(buffer *b, const dycl_graph *g, const dycl_node *node) {
-    const uint32_t *operands = dycl_node_operands(g, node);
-    const int64_t *attrs = dycl_node_attrs(g, node);
-    const dycl_value *out = &g->values[node->out];
-    put(b, "%s", dycl_op_get((dycl_op)node->op)->name);
-    for (int i = 0; i < node->operand_count; i++) {
-        if (operands[i] == DYCL_NONE)
-            put(b, " _");
-        else
-            put(b, " %%%u", operands[i]);
-    }
-    for (int i = 0; i < node->attr_count; i++) {
-        put(b, i ? ", " : " (");
-        put_attr(b, node, attrs, i);
-    }
-    put(b, node->attr_count ? ") : " : " : ");
-    put_type(b, out);
-    if (out->root != node->out) put(b, " of %%%u + %lld", out->root, (long long)out->offset);
-}
-
-static void put_value(buffer *b, const dycl_graph *graph, uint32_t at) {
-    const dycl_value *value = &graph->values[at];
-    put(b, "%%%u = ", at);
-    if (value->kind == DYCL_VALUE_FEED) {
-        put(b, "feed ");
-        put_type(b, value);
-    } else if (value->kind == DYCL_VALUE_SCALAR) {
-        put(b, "scalar %s", dycl_dtype_name((dycl_dtype)value->dtype));
-    } else {
-        put_node(b, graph, &graph->nodes[value->source]);
-    }
-}
-
-static dycl_status give(buffer *b, char **out) {
-    *out = NULL;
-    if (b->failed) {
-        dycl_free(b->text);
-        return dycl_error_set("out of memory while printing a graph");
-    }
-    *out = b->text;
-    return DYCL_OK;
-}
-
-dycl_status dycl_graph_print(const dycl_graph *graph, char **out) {
-    buffer b = {0};
-    dycl_status status = dycl_graph_verify(graph); /* a broken graph has no text form */
-    *out = NULL;
-    if (status != DYCL_OK) return status;
-    put(&b, "%s", "");
-    for (uint32_t i = 0; i < graph->value_count; i++) {
-        put_value(&b, graph, i);
-        put(&b, "\n");
-    }
-    return give(&b, out);
-}
-
-dycl_status dycl_graph_print_value(const dycl_graph *graph, uint32_t value, char **out) {
-    buffer b = {0};
-    put_value(&b, graph, value);
-    return give(&b, out);
-}
-
-/* ---- Parsing */
-
 typedef struct {
     const char *at;
     int line;
+    uint32_t *names; /* the number that each value has in the text; NULL: its own, and ":=" is not taken */
+    uint32_t *roots; /* the number of a value's root where ":=" says it; its own otherwise */
+    uint32_t room;
 } cursor;
 
 static dycl_status bad(const cursor *c, const char *wanted) {
@@ -245,14 +117,34 @@ fail:
     return status;
 }
 
-static dycl_status read_value(cursor *c, const dycl_graph *g, uint32_t *out) {
-    int64_t id;
+static dycl_status read_name(cursor *c, int64_t *out) {
     dycl_status status;
     DYCL_TRY(expect(c, '%'));
-    DYCL_TRY(read_int(c, &id));
-    if (id < 0 || id >= g->value_count)
-        return dycl_error_set("line %d: value %lld is not known", c->line, (long long)id);
-    *out = (uint32_t)id;
+    return read_int(c, out);
+fail:
+    return status;
+}
+
+/* The value of a name: names only grow. UINT32_MAX: there is none. */
+static uint32_t find_name(const cursor *c, const dycl_graph *g, int64_t name) {
+    uint32_t low = 0, high = g->value_count;
+    if (!c->names) return name >= 0 && name < high ? (uint32_t)name : UINT32_MAX;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (c->names[middle] < name)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < g->value_count && c->names[low] == name ? low : UINT32_MAX;
+}
+
+static dycl_status read_value(cursor *c, const dycl_graph *g, uint32_t *out) {
+    int64_t name;
+    dycl_status status;
+    DYCL_TRY(read_name(c, &name));
+    *out = find_name(c, g, name);
+    if (*out == UINT32_MAX) return dycl_error_set("line %d: value %lld is not known", c->line, (long long)name);
     return DYCL_OK;
 fail:
     return status;
@@ -289,8 +181,41 @@ static int find_op(const char *name) {
     return -1;
 }
 
+/* "= type" and, for what lies in another value, "of %root + offset": taken as it stands. The root may come later. */
+static dycl_status read_layout(cursor *c, dycl_value *out, int64_t *out_root) {
+    dycl_status status;
+    type said;
+    *out_root = -1;
+    DYCL_TRY(expect(c, '='));
+    DYCL_TRY(read_type(c, &said));
+    memset(out, 0, sizeof *out);
+    out->dtype = (uint8_t)said.dtype;
+    out->rank = (uint8_t)said.rank;
+    memcpy(out->sizes, said.sizes, sizeof out->sizes);
+    memcpy(out->strides, said.strides, sizeof out->strides);
+    out->canonical = (uint8_t)dycl_strides_canonical(out);
+    if (accept(c, 'o')) {
+        DYCL_TRY(expect(c, 'f'));
+        DYCL_TRY(read_name(c, out_root));
+        DYCL_TRY(expect(c, '+'));
+        DYCL_TRY(read_int(c, &out->offset));
+    }
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+static int is_laid(cursor *c) {
+    skip_blanks(c);
+    if (!c->names || c->at[0] != ':' || c->at[1] != '=') return 0;
+    c->at++;
+    return 1;
+}
+
 static dycl_status read_node(cursor *c, const char *name, dycl_graph *g, uint32_t *out) {
     dycl_status status;
+    dycl_value look;
+    int64_t root;
     uint32_t operands[DYCL_MAX_OPERANDS];
     int64_t attrs[DYCL_MAX_ATTRS];
     int operand_count = 0, attr_count = 0, op = find_op(name);
@@ -315,12 +240,37 @@ static dycl_status read_node(cursor *c, const char *name, dycl_graph *g, uint32_
         DYCL_TRY(expect(c, ')'));
     }
     DYCL_TRY(dycl_verify_node(g, (dycl_op)op, operand_count, operands, attr_count, attrs));
+    if (is_laid(c)) {
+        DYCL_TRY(read_layout(c, &look, &root));
+        DYCL_TRY(dycl_graph_node_laid(g, (dycl_op)op, operand_count, operands, attr_count, attrs, &look, out));
+        if (root >= 0) c->roots[*out] = (uint32_t)root;
+        return DYCL_OK;
+    }
     status = dycl_graph_node(g, (dycl_op)op, operand_count, operands, attr_count, attrs, out);
     if (status == DYCL_BAIL) return dycl_error_set("line %d: %s does not take these operands", c->line, name);
     DYCL_TRY(status);
     return read_annotation(c, g, *out);
 fail:
     return status;
+}
+
+/* Room for the name of one more value. */
+static dycl_status take_name(cursor *c, const dycl_graph *g, int64_t name) {
+    uint32_t at = g->value_count;
+    if (!c->names) return name == at ? DYCL_OK : dycl_error_set("line %d: the next value is %u", c->line, at);
+    if (name < 0 || name >= UINT32_MAX || (at && name <= c->names[at - 1]))
+        return dycl_error_set("line %d: the number %lld does not grow", c->line, (long long)name);
+    if (at == c->room) {
+        uint32_t room = 2 * c->room;
+        uint32_t *names = dycl_realloc(c->names, room * sizeof *names);
+        if (names) c->names = names;
+        uint32_t *roots = names ? dycl_realloc(c->roots, room * sizeof *roots) : NULL;
+        if (!roots) return dycl_error_set("out of memory");
+        c->roots = roots;
+        c->room = room;
+    }
+    c->names[at] = c->roots[at] = (uint32_t)name;
+    return DYCL_OK;
 }
 
 static dycl_status read_line(cursor *c, dycl_graph *g) {
@@ -330,9 +280,8 @@ static dycl_status read_line(cursor *c, dycl_graph *g) {
     uint32_t value = 0;
     dycl_dtype dtype;
     type shape;
-    DYCL_TRY(expect(c, '%'));
-    DYCL_TRY(read_int(c, &id));
-    if (id != g->value_count) return dycl_error_set("line %d: the next value is %u", c->line, g->value_count);
+    DYCL_TRY(read_name(c, &id));
+    DYCL_TRY(take_name(c, g, id));
     DYCL_TRY(expect(c, '='));
     if (!read_word(c, name, sizeof name)) return bad(c, "an operator");
     if (strcmp(name, "feed") == 0) {
@@ -350,21 +299,56 @@ fail:
     return status;
 }
 
-dycl_status dycl_graph_parse(const char *text, dycl_graph *out) {
+static dycl_status read_lines(cursor *c, dycl_graph *g) {
     dycl_status status;
-    cursor c = {text, 1};
-    dycl_graph_reset(out);
-    while (*c.at) {
-        skip_blanks(&c);
-        if (*c.at && *c.at != '\n') DYCL_TRY(read_line(&c, out));
-        if (*c.at == '\n') {
-            c.at++;
-            c.line++;
+    while (*c->at) {
+        skip_blanks(c);
+        if (*c->at && *c->at != '\n') DYCL_TRY(read_line(c, g));
+        if (*c->at == '\n') {
+            c->at++;
+            c->line++;
         }
     }
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+dycl_status dycl_graph_parse(const char *text, dycl_graph *out) {
+    dycl_status status;
+    cursor c = {.at = text, .line = 1};
+    dycl_graph_reset(out);
+    DYCL_TRY(read_lines(&c, out));
     DYCL_TRY(dycl_graph_verify(out));
     return DYCL_OK;
 fail:
     dycl_graph_reset(out);
+    return status;
+}
+
+dycl_status dycl_graph_parse_laid(const char *text, dycl_graph *out) {
+    dycl_status status;
+    cursor c = {.at = text, .line = 1, .room = 64};
+    dycl_graph_reset(out);
+    c.names = dycl_alloc(c.room * sizeof *c.names);
+    c.roots = dycl_alloc(c.room * sizeof *c.roots);
+    if (!c.names || !c.roots) {
+        status = dycl_error_set("out of memory");
+        goto fail;
+    }
+    DYCL_TRY(read_lines(&c, out));
+    for (uint32_t v = 0; v < out->value_count; v++) {
+        if (c.roots[v] == c.names[v]) continue; /* its own, or what was inferred */
+        uint32_t root = find_name(&c, out, c.roots[v]);
+        status = root == UINT32_MAX ? dycl_error_set("value %u lies in %u, which is not there", c.names[v], c.roots[v])
+                                    : DYCL_OK;
+        if (status != DYCL_OK) goto fail;
+        out->values[v].root = root;
+    }
+    status = DYCL_OK;
+fail:
+    if (status != DYCL_OK) dycl_graph_reset(out);
+    dycl_free(c.names);
+    dycl_free(c.roots);
     return status;
 }

@@ -194,9 +194,23 @@ static int same_look(const dycl_value *a, const dycl_value *b) {
     return 1;
 }
 
+dycl_status dycl_verify_look(const dycl_graph *g, const dycl_node *node) {
+    uint32_t at = (uint32_t)(node - g->nodes);
+    dycl_value inferred;
+    memset(&inferred, 0, sizeof inferred);
+    inferred.kind = DYCL_VALUE_NODE;
+    inferred.source = at;
+    inferred.root = node->out;
+    if (dycl_infer(g, (dycl_op)node->op, node->operand_count, dycl_node_operands(g, node), node->attr_count,
+                   dycl_node_attrs(g, node), &inferred) != DYCL_OK)
+        return dycl_error_set("node %u: %s does not take these operands", at, dycl_op_get((dycl_op)node->op)->name);
+    if (!same_look(&inferred, &g->values[node->out]))
+        return dycl_error_set("node %u: its result does not look as inferred", at);
+    return DYCL_OK;
+}
+
 static dycl_status check_node(const dycl_graph *g, uint32_t at) {
     const dycl_node *node = &g->nodes[at];
-    dycl_value inferred;
     if (node->operand_count > g->operand_count || node->operands > g->operand_count - node->operand_count)
         return dycl_error_set("node %u: its operands are outside of the graph", at);
     if (node->attr_count > g->attr_count || node->attrs > g->attr_count - node->attr_count)
@@ -210,17 +224,7 @@ static dycl_status check_node(const dycl_graph *g, uint32_t at) {
             return dycl_error_set("node %u: operand %d comes later", at, i);
     dycl_status status = dycl_verify_node(g, (dycl_op)node->op, node->operand_count, operands, node->attr_count,
                                           dycl_node_attrs(g, node));
-    if (status != DYCL_OK) return status;
-    memset(&inferred, 0, sizeof inferred);
-    inferred.kind = DYCL_VALUE_NODE;
-    inferred.source = at;
-    inferred.root = node->out;
-    if (dycl_infer(g, (dycl_op)node->op, node->operand_count, operands, node->attr_count, dycl_node_attrs(g, node),
-                   &inferred) != DYCL_OK)
-        return dycl_error_set("node %u: %s does not take these operands", at, dycl_op_get((dycl_op)node->op)->name);
-    if (!same_look(&inferred, &g->values[node->out]))
-        return dycl_error_set("node %u: its result does not look as inferred", at);
-    return DYCL_OK;
+    return status == DYCL_OK ? dycl_verify_look(g, node) : status;
 }
 
 dycl_status dycl_graph_verify(const dycl_graph *graph) {

@@ -9,6 +9,8 @@
  * with a message. */
 dycl_status dycl_verify_node(const dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands,
                              int attr_count, const int64_t *attrs);
+/* Whether the result of such a node looks as inference says. */
+dycl_status dycl_verify_look(const dycl_graph *graph, const dycl_node *node);
 #define DYCL_FAMILY(NAME, name, ...) dycl_status dycl_verify_##name(const dycl_draft *draft);
 #include "ir/family.def"
 #undef DYCL_FAMILY

@@ -74,10 +74,11 @@ dycl_status dycl_opt_fuse(dycl_program *program);       /* tile blocks by mappin
 dycl_status dycl_opt_combine(dycl_program *program);    /* two neighbours in a block as one instruction */
 dycl_status dycl_opt_join(dycl_program *program); /* parts of concatenations where they will lie; behind `order` */
 dycl_status dycl_opt_run(dycl_program *program, int tuned, int epilogues);
-void dycl_opt_begin(void); /* reads DYCL_DEBUG; dycl_opt_run does it too */
+const char *dycl_opt_pass_name(int nth); /* of the passes, each name once; NULL: there are no more */
 
-/* Writes the live nodes, in the text form of graphs, and the blocks to stderr (show.c). */
-void dycl_program_show(const dycl_program *program, const char *pass, int tuned);
+/* Puts the program into the log, where that wants the topic: a text that parses (dycl_graph_parse_laid), what else is
+ * to be said as comments. key: dycl_graph_key of what was recorded (show.c). */
+void dycl_program_show(const dycl_program *program, uint64_t key, const char *topic, int tuned);
 
 /* Makes `from` an alias of `to`: every view of it too. `from`'s node is marked dead. */
 void dycl_program_alias(dycl_program *program, uint32_t from, uint32_t to);

@@ -5,18 +5,19 @@
 #include "base/heap.h"
 #include "base/sanitize.h"
 #include "dnnl/dnnl.h"
-#include "exec/tune/measure.h"
 #include "exec/cache/cache.h"
-#include "exec/tune/profile.h"
 #include "exec/plan/workspace.h"
+#include "exec/tune/measure.h"
+#include "exec/tune/profile.h"
 #include "ir/hosted.h"
-#include "opt/program.h"
-#include "py/region/ahead.h"
+#include "opt/log.h"
 #include "py/cpython/compat.h"
 #include "py/entry/callable.h"
 #include "py/entry/everywhere.h"
+#include "py/entry/log.h"
 #include "py/entry/method.h"
 #include "py/intercept/table.h"
+#include "py/region/ahead.h"
 #include "py/region/region.h"
 #include "py/region/replay.h"
 #include "py/setup.h"
@@ -211,7 +212,7 @@ static PyObject *environment(PyObject *self, PyObject *unused) {
     (void)unused;
     dycl_cpu_isa();
     dycl_measure_begin();
-    dycl_opt_begin();
+    dycl_log_begin();
     dycl_ahead_forced();
     dycl_plan_begin();
     PyObject *list = PyList_New(0);
@@ -242,6 +243,36 @@ static PyObject *hosted(PyObject *self, PyObject *unused) {
         Py_XDECREF(row);
     }
     return list;
+}
+
+static PyObject *set_log(PyObject *self, PyObject *function) {
+    (void)self;
+    return dycl_log_set_function(function) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *log_take(PyObject *self, PyObject *unused) {
+    (void)self;
+    (void)unused;
+    return dycl_log_take_list();
+}
+
+static PyObject *show(PyObject *self, PyObject *args) {
+    PyObject *o;
+    const char *names;
+    unsigned long long calls;
+    uint32_t topics;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OsK", &o, &names, &calls)) return NULL;
+    dycl_site *s = as_site(o);
+    if (s && dycl_log_read(names, NULL, &topics) == DYCL_OK) return dycl_site_show(s, topics, calls);
+    if (s) PyErr_SetString(PyExc_ValueError, dycl_error_message());
+    return NULL;
+}
+
+static PyObject *graph_reprint(PyObject *self, PyObject *o) {
+    const char *text = PyUnicode_AsUTF8(o);
+    (void)self;
+    return text ? dycl_log_reprint(text) : NULL;
 }
 
 static PyObject *rows(PyObject *module, PyObject *unused) {
@@ -278,6 +309,11 @@ static PyMethodDef methods[] = {
      "Tests: what is kept to be used again (plans, primitives, measures, workspaces, regions, what was found out) is "
      "let go."},
     {"environment", environment, METH_NOARGS, "Complaints about DYCL_ variables that the core reads."},
+    {"set_log", set_log, METH_O, "The function that is called behind a call when texts of DYCL_LOG wait."},
+    {"log_take", log_take, METH_NOARGS, "These texts: ([(topic, text)], how many had no room)."},
+    {"show", show, METH_VARARGS,
+     "show(site, topics, calls): [(topic, text)] of the segments that its last calls ran; topic '': about a segment."},
+    {"graph_reprint", graph_reprint, METH_O, "A text of a graph, parsed and printed again; ValueError: it is none."},
     {"bound", bound, METH_O, "Whether calls of this callable of torch can be recorded."},
     {"rows", rows, METH_NOARGS,
      "Every spelling of every binding: (owner, name, row's name, parameters, '' or 'in place' or 'swapped')."},

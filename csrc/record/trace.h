@@ -21,8 +21,9 @@ typedef struct {
     uint32_t *successors; /* most recent first */
     uint32_t successor_count, successor_room;
     uint64_t visits;
-    int why;     /* the reason its last run was flushed for (dycl_bail) */
-    char *where; /* owned: "file:line" that made it end when it was new; NULL: not known */
+    uint64_t last; /* the call, as its site counts them, that it ran in last */
+    int why;       /* the reason its last run was flushed for (dycl_bail) */
+    char *where;   /* owned: "file:line" that made it end when it was new; NULL: not known */
 } dycl_trace_vertex;
 
 typedef struct dycl_trace {

@@ -1,4 +1,4 @@
-"""Variables of the environment: what dycl does not know it says once, and goes on as if it were not set; what DYCL_DEBUG shows."""
+"""Variables of the environment: what dycl does not know it says once, and goes on as if it were not set; what DYCL_LOG shows."""
 
 import os
 import pathlib
@@ -55,7 +55,10 @@ def run(**variables):
     ("DYCL_CHECK", "-1", "DYCL_CHECK=-1 is ignored: it may be a number"),
     ("DYCL_CHECK", "1e", "DYCL_CHECK=1e is ignored: it may be a number"),
     ("DYCL_CHOSE", "0", "DYCL_CHOSE is ignored: is DYCL_CHOOSE meant?"),
-    ("DYCL_DEBUG", "cse,fuze", "DYCL_DEBUG=fuze: there is no such pass; the passes are dce, "),
+    ("DYCL_LOG", "cse,fuze", "DYCL_LOG=fuze: there is no such topic; the topics are graph, dce, "),
+    ("DYCL_LOG", "grap", "DYCL_LOG=grap: there is no such topic"),
+    ("DYCL_LOG", "x" * 5000, "DYCL_LOG=" + "x" * 60 + ": there is no such topic"),
+    ("DYCL_DEBUG", "cse", "DYCL_DEBUG is ignored: is DYCL_LOG meant?"),
     ("DYCL_ISA", "avx" + "x" * 5000, "DYCL_ISA=avx" + "x" * 57 + " is ignored: it may be scalar, avx2 or avx512"),
 ])
 def test_what_is_not_known_is_told(name, value, said):
@@ -65,7 +68,7 @@ def test_what_is_not_known_is_told(name, value, said):
 
 
 def test_it_is_told_once_and_the_program_goes_on():
-    out, warnings, text = run(DYCL_ISA="avx9", DYCL_MEASURE="x", DYCL_AHEAD="x", DYCL_CHOOSE="x", DYCL_DEBUG="x", DYCL_CHOSE="0")
+    out, warnings, text = run(DYCL_ISA="avx9", DYCL_MEASURE="x", DYCL_AHEAD="x", DYCL_CHOOSE="x", DYCL_LOG="x", DYCL_CHOSE="0")
     assert len(warnings) == 6 and all(w.startswith("dycl: DYCL_") for w in warnings) and out[1] == "3", warnings
     assert text.count("<string>:3:") == 6, "at the line of the program that first needs dycl"
 
@@ -102,15 +105,15 @@ def test_every_variable_is_in_the_table():
     for path in [*ROOT.glob("csrc/**/*.c"), *ROOT.glob("csrc/**/*.h"), *ROOT.glob("dycl/*.py"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("benchmarks/*.py"), ROOT / "setup.py"]:
         text = path.read_text()
         found |= {a or b for a, b in read.findall(text)}
-        if path.suffix != ".py" and "getenv(" in text and path.name not in ("env.c", "pipeline.c"):
+        if path.suffix != ".py" and "getenv(" in text and path.name not in ("env.c", "log.c"):
             past.append(path.name)
     assert found <= known and not past
-    assert {"DYCL_ISA", "DYCL_MEASURE", "DYCL_AHEAD", "DYCL_DEBUG", "DYCL_CHOOSE", "DYCL_DISABLE", "DYCL_PROFILE"} <= found, "the expression finds them"
+    assert {"DYCL_ISA", "DYCL_MEASURE", "DYCL_AHEAD", "DYCL_LOG", "DYCL_CHOOSE", "DYCL_DISABLE", "DYCL_PROFILE"} <= found, "the expression finds them"
     told = re.findall(r"^\| `(DYCL_\w+)` \|", (ROOT / "docs" / "environment.md").read_text(), re.MULTILINE)
     assert sorted(told) == sorted(known)
 
 
-# ---- DYCL_DEBUG
+# ---- DYCL_LOG: the texts themselves are test_debug.py's
 
 PASSES = re.findall(r'^    \{"(\w+)", dycl_\w+, (\d), (\d), ', (ROOT / "csrc/opt/pipeline.c").read_text(), re.MULTILINE)
 
@@ -118,17 +121,17 @@ PASSES = re.findall(r'^    \{"(\w+)", dycl_\w+, (\d), (\d), ', (ROOT / "csrc/opt
 def shown(text):
     """Per program: the pass, cold or tuned, and per live node's value its operator and operands."""
     out = []
-    for head, body in re.findall(r"^after (.*):\n((?:  .*\n)*)", text, re.MULTILINE):
-        name, plan = re.fullmatch(r"(\w+) \((\w+) plan\)", head).groups()
-        nodes = {m[1]: (m[2], re.findall(r"%\d+", m[3])) for m in re.finditer(r"^  (%\d+) = (\w+)((?: %\d+| _)*)", body, re.MULTILINE)}
-        names = set(nodes) | set(re.findall(r"^  (%\d+) lies in %\d+", body, re.MULTILINE))
-        assert all(o in names for _, operands in nodes.values() for o in operands), body
-        out.append((name, plan, [op for op, _ in nodes.values() if op not in ("feed", "scalar")], body))
+    for name, plan, body in re.findall(r"^# segment \w+, after (\w+) \((\w+) plan\):\n((?:%.*\n|# block .*\n)*)", text, re.MULTILINE):
+        nodes = {m[1]: (m[2], re.findall(r"%\d+", m[3])) for m in re.finditer(r"^(%\d+) = (\w+)((?: %\d+| _)*)", body, re.MULTILINE)}
+        assert all(o in nodes for _, operands in nodes.values() for o in operands), body
+        out.append((name, plan, [op for op, _ in nodes.values() if op not in ("feed", "scalar", "view")], body))
     return out
 
 
-def test_all_passes_show_every_live_node():
-    programs = shown(run(DYCL_DEBUG="all", DYCL_CHOOSE="0")[2])
+@pytest.mark.parametrize("value", ["all", "all,stderr"])
+def test_all_passes_show_every_live_node(value):
+    text = run(DYCL_LOG=value, DYCL_CHOOSE="0")[2]
+    programs = shown(text)
     assert [(name, plan) for name, plan, _, _ in programs] == \
         [(name, "cold") for name, cold, _ in PASSES if cold == "1"] + [(name, "tuned") for name, _, tuned in PASSES if tuned == "1"]
     assert len(PASSES) >= 14 and all(ops for _, _, ops, _ in programs)
@@ -137,12 +140,16 @@ def test_all_passes_show_every_live_node():
     assert all(ops == recorded for ops in cold), "nothing vanishes from a cold plan here"
     tuned = {name: ops for name, plan, ops, _ in programs if plan == "tuned"}
     assert tuned["order"] == ["add", "square", "exp", "softmax", "add", "sub"], "common subexpressions and cancellations are gone"
-    assert "block 0: tile" in [body for name, plan, _, body in programs if (name, plan) == ("fuse", "tuned")][0] or "tile" in programs[-1][3]
+    assert "# block 0: tile" in [body for name, plan, _, body in programs if (name, plan) == ("fuse", "tuned")][0]
+    assert [len(re.findall(what, text)) for what in ("as recorded:\n%0", ", cold plan: 10 steps", ", tuned plan: 1 steps")] == [2, 1, 1]
 
 
-def test_some_passes():
-    programs = shown(run(DYCL_DEBUG="cse,,order", DYCL_CHOOSE="0")[2])
-    assert [name for name, _, _, _ in programs] == ["order", "cse", "cse", "order"]
+def test_some_topics():
+    text = run(DYCL_LOG="cse,,order", DYCL_CHOOSE="0")[2]
+    assert [name for name, _, _, _ in shown(text)] == ["order", "cse", "cse", "order"]
+    assert "as recorded" not in text and "steps" not in text
+    text = run(DYCL_LOG="plan", DYCL_CHOOSE="0")[2]
+    assert not shown(text) and text.count(" steps") == 2
 
 
 def test_nothing_is_shown_unasked():

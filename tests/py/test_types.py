@@ -19,7 +19,8 @@ STUB = ast.parse(pathlib.Path(dycl.__file__).with_name("__init__.pyi").read_text
 
 def test_the_stub_names_what_there_is():
     found = {node.name: node for node in STUB.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    assert sorted(found) == sorted(dycl.__all__)
+    assert sorted([*found, "debug"]) == sorted(dycl.__all__)
+    assert "from dycl import debug as debug" in map(ast.unparse, STUB.body), "a module, whose types stand in it"
     assert pathlib.Path(dycl.__file__).with_name("py.typed").exists()
     for name, node in found.items():
         there = getattr(dycl, name)
@@ -28,6 +29,12 @@ def test_the_stub_names_what_there_is():
             assert all(hasattr(there, m) for m in methods) and {m for m in vars(there) if not m.startswith("_")} <= methods, name
         elif name != "accelerate":
             assert [a.arg for a in node.args.args] == list(inspect.signature(there).parameters), name
+
+
+def test_the_module_debug_has_types():
+    for name in dycl.debug.__all__:
+        parameters = inspect.signature(getattr(dycl.debug, name))
+        assert all(p.annotation is not p.empty for p in parameters.parameters.values()) and parameters.return_annotation
 
 
 def test_overloads_take_what_accelerate_takes():

@@ -124,8 +124,7 @@ fail:
 
 dycl_status dycl_plan_lookup(dycl_plan_cache *cache, const dycl_graph *graph, const uint32_t *outputs, int output_count,
                              dycl_segment **out) {
-    uint64_t hash = dycl_graph_hash(graph);
-    for (int i = 0; i < output_count; i++) hash = (hash ^ outputs[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t hash = dycl_graph_key(graph, outputs, output_count);
     for (dycl_segment *s = cache->bucket[hash % BUCKETS]; s; s = s->chain) {
         if (s->hash != hash || !dycl_segment_matches(s, graph, outputs, output_count)) continue;
         take_out_of_recency(cache, s);

@@ -51,6 +51,8 @@ dycl_status dycl_plan_lookup(dycl_plan_cache *cache, const dycl_graph *graph, co
                              dycl_segment **out);
 /* Counts a sighting and gives the plan to run now (borrowed), tuning when it is time. */
 dycl_status dycl_segment_plan(dycl_segment *segment, dycl_plan **out);
+/* Its graph, what each pass made of it and its plan, into the log: for who catches them (opt/log.h). */
+dycl_status dycl_segment_show(const dycl_segment *segment);
 void dycl_segment_retain(dycl_segment *segment);
 void dycl_segment_release(dycl_segment *segment);
 

@@ -332,6 +332,8 @@ double dycl_pieces_cost(const dycl_pieces *p) {
 
 uint32_t dycl_pieces_count(const dycl_pieces *p) { return p->count; }
 
+const dycl_segment *dycl_pieces_segment(const dycl_pieces *p, uint32_t nth) { return p->pieces[nth].segment; }
+
 /* ---- Whole or in pieces */
 
 static dycl_status body_of(dycl_segment *s, uint64_t *out) {

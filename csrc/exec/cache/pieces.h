@@ -24,5 +24,6 @@ dycl_status dycl_pieces_run(dycl_pieces *pieces, const dycl_feed *feeds, const d
                             void *const *outputs);
 double dycl_pieces_cost(const dycl_pieces *pieces); /* nanoseconds, of what was prepared */
 uint32_t dycl_pieces_count(const dycl_pieces *pieces);
+const dycl_segment *dycl_pieces_segment(const dycl_pieces *pieces, uint32_t nth); /* borrowed */
 
 #endif

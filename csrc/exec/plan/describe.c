@@ -1,6 +1,7 @@
 #include "exec/plan/step.h"
 
 #include "base/alloc.h"
+#include "opt/log.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -87,4 +88,38 @@ dycl_status dycl_plan_describe(const dycl_plan *plan, char **out) {
     }
     *out = t.text;
     return DYCL_OK;
+}
+
+void dycl_plan_log(const dycl_plan *plan, uint64_t key) {
+    char *said = NULL;
+    text t = {0};
+    if (!dycl_log_wants(DYCL_LOG_PLAN) || dycl_plan_describe(plan, &said) != DYCL_OK) return;
+    put(&t, "# segment %016llx, ", (unsigned long long)key);
+    for (const char *line = said, *end; *line; line = end) {
+        const char *newline = strchr(line, '\n');
+        end = newline ? newline + 1 : line + strlen(line);
+        if (line != said) put(&t, "# ");
+        while (line < end) { /* a line of many operators is longer than a piece */
+            int length = (int)(end - line < 200 ? end - line : 200);
+            put(&t, "%.*s", length, line);
+            line += length;
+        }
+    }
+    dycl_free(said);
+    if (t.failed) dycl_free(t.text);
+    dycl_log_put(DYCL_LOG_PLAN, t.failed ? NULL : t.text);
+}
+
+dycl_status dycl_segment_show(const dycl_segment *s) {
+    dycl_program program;
+    dycl_status status = dycl_program_init(&program, &s->graph, s->outputs, s->output_count);
+    if (status != DYCL_OK) return status;
+    if (s->plan) {
+        status = dycl_opt_run(&program, s->plan->mode == DYCL_PLAN_TUNED, s->plan->epilogues);
+        if (status == DYCL_OK) dycl_plan_log(s->plan, s->hash);
+    } else {
+        dycl_program_show(&program, s->hash, DYCL_LOG_GRAPH, 0);
+    }
+    dycl_program_free(&program);
+    return status;
 }

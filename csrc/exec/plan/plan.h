@@ -38,6 +38,8 @@ dycl_status dycl_plan_run(dycl_plan *plan, const dycl_feed *feeds, const dycl_sc
 /* For explain: text, one line a step (operators fused, kernel, last time in us when timing is on). Caller frees with
  * dycl_free. */
 dycl_status dycl_plan_describe(const dycl_plan *plan, char **out);
+/* The same for the log, each line a comment of graphs; key: dycl_graph_key of its segment. */
+void dycl_plan_log(const dycl_plan *plan, uint64_t key);
 typedef struct {
     uint64_t runs, nanoseconds;
     uint32_t nodes, steps;

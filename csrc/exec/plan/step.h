@@ -51,6 +51,7 @@ struct dycl_plan {
     atomic_int references;
     dycl_claim busy;
     dycl_plan_mode mode;
+    int epilogues; /* it was made with them; an odd convolution may exist only without */
     dycl_program program;
     dycl_step *steps;
     dycl_step_info *infos;

@@ -7,6 +7,7 @@
 #include "py/entry/callable.h"
 #include "py/entry/gradient.h"
 #include "py/entry/hint.h"
+#include "py/entry/log.h"
 #include "py/entry/method.h"
 #include "py/modules/stock.h"
 #include "py/region/life.h"
@@ -169,5 +170,5 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
         dycl_choose_done(&site->choice, way, dycl_choose_now() - before,
                          site->stats.torch - left > site->stats.recorded - recorded, made);
     Py_DECREF(site);
-    return result;
+    return dycl_log_after(result);
 }

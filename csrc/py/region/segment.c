@@ -108,6 +108,7 @@ static void advance(dycl_region *region, dycl_segment *segment, dycl_bail why) {
     int is_new;
     region->position = dycl_trace_advance(site->trace, region->position, segment, (int)why, &is_new);
     if (is_new && why != DYCL_BAIL_region_end) note_where(site->trace, region->position);
+    if (region->position != UINT32_MAX) site->trace->vertices[region->position].last = site->stats.calls;
     site->stats.segments++;
     site->stats.flushes[why]++;
 }

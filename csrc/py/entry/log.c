@@ -1,0 +1,118 @@
+#include "py/entry/log.h"
+
+#include "base/alloc.h"
+#include "exec/cache/pieces.h"
+#include "opt/log.h"
+
+static PyObject *function; /* owned */
+
+int dycl_log_set_function(PyObject *o) {
+    Py_XSETREF(function, Py_NewRef(o));
+    dycl_log_host();
+    return 0;
+}
+
+PyObject *dycl_log_after(PyObject *result) {
+    static _Thread_local int busy; /* a handler's own calls do not come here again */
+    if (!function || busy || !dycl_log_waits()) return result;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    busy = 1;
+    PyObject *done = PyObject_CallNoArgs(function);
+    busy = 0;
+    Py_XDECREF(done);
+    if (!done && (type || PyErr_ExceptionMatches(PyExc_Exception)))
+        PyErr_Clear(); /* a handler of the program's that fails is no failure of the call */
+    if (type) PyErr_Restore(type, value, traceback);
+    if (PyErr_Occurred()) Py_CLEAR(result);
+    return result;
+}
+
+/* Appends (topic, text). 0 or -1. */
+static int add(PyObject *list, const char *topic, PyObject *text) { /* steals text */
+    PyObject *row = text ? Py_BuildValue("(sO)", topic, text) : NULL;
+    int result = row ? PyList_Append(list, row) : -1;
+    Py_XDECREF(row);
+    Py_XDECREF(text);
+    return result;
+}
+
+static int add_all(PyObject *list, dycl_log_text *texts) { /* frees them */
+    int result = 0;
+    for (const dycl_log_text *t = texts; t && result == 0; t = t->next)
+        result = add(list, t->topic, PyUnicode_FromString(t->text));
+    dycl_log_free(texts);
+    return result;
+}
+
+PyObject *dycl_log_take_list(void) {
+    uint32_t lost;
+    PyObject *list = PyList_New(0);
+    if (!list) return NULL;
+    if (add_all(list, dycl_log_take(&lost)) < 0) {
+        Py_DECREF(list);
+        return NULL;
+    }
+    return Py_BuildValue("(NI)", list, lost);
+}
+
+static int show_segment(PyObject *list, const dycl_segment *segment, uint32_t topics) {
+    dycl_log_catch(topics);
+    dycl_segment_show(segment); /* without memory some texts are missing */
+    return add_all(list, dycl_log_caught());
+}
+
+/* A loop's pieces, each once. */
+static int show_pieces(PyObject *list, const dycl_pieces *pieces, uint32_t topics) {
+    int result = 0;
+    for (uint32_t i = 0; i < dycl_pieces_count(pieces) && result == 0; i++) {
+        uint32_t first = 0;
+        while (dycl_pieces_segment(pieces, first) != dycl_pieces_segment(pieces, i)) first++;
+        if (first < i || !dycl_pieces_segment(pieces, i)) continue;
+        result = add(list, "", PyUnicode_FromFormat("# piece %u of it\n", i));
+        if (result == 0) result = show_segment(list, dycl_pieces_segment(pieces, i), topics);
+    }
+    return result;
+}
+
+static int show_vertex(PyObject *list, const dycl_trace_vertex *vertex, uint32_t topics) {
+    const dycl_segment *segment = vertex->segment;
+    const char *before = vertex->where ? ", at " : "", *where = vertex->where ? vertex->where : "";
+    const char *how = segment->pieces ? ", in pieces" : segment->plan ? "" : ", has no plan";
+    PyObject *line = PyUnicode_FromFormat("# ran %llu times%s; ended by: %s%s%s\n", (unsigned long long)vertex->visits,
+                                          how, dycl_bail_text((dycl_bail)vertex->why), before, where);
+    if (add(list, "", line) < 0 || show_segment(list, segment, topics) < 0) return -1;
+    return segment->pieces ? show_pieces(list, segment->pieces, topics) : 0;
+}
+
+static int show_site(PyObject *list, const dycl_site *site, uint32_t topics, uint64_t calls) {
+    uint64_t count = site->stats.calls, since = count > calls ? count - calls : 0;
+    for (uint32_t i = 1; i < site->trace->count; i++)
+        if (site->trace->vertices[i].last > since && show_vertex(list, &site->trace->vertices[i], topics) < 0)
+            return -1;
+    return 0;
+}
+
+PyObject *dycl_site_show(dycl_site *site, uint32_t topics, uint64_t calls) {
+    PyObject *list = PyList_New(0), *key, *method;
+    Py_ssize_t at = 0;
+    int result = list ? show_site(list, site, topics, calls) : -1;
+    while (result == 0 && site->methods && PyDict_Next(site->methods, &at, &key, &method))
+        result = show_site(list, (dycl_site *)method, topics, calls);
+    if (result < 0) Py_CLEAR(list);
+    return list;
+}
+
+PyObject *dycl_log_reprint(const char *text) {
+    dycl_graph graph;
+    char *again = NULL;
+    PyObject *result = NULL;
+    dycl_graph_init(&graph);
+    if (dycl_graph_parse_laid(text, &graph) == DYCL_OK && dycl_graph_print_laid(&graph, &again) == DYCL_OK)
+        result = PyUnicode_FromString(again);
+    else
+        PyErr_SetString(PyExc_ValueError, dycl_error_message());
+    dycl_free(again);
+    dycl_graph_free(&graph);
+    return result;
+}
