@@ -20,7 +20,7 @@ PIP  := $(PY) -m pip install --quiet --disable-pip-version-check $(TORCH_PIN)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-c test-py test-full test-torch bench wheel debug sanitize asan tsan fuzz lint format clean distclean
+.PHONY: help setup build demo test test-c test-py test-full test-torch bench wheel debug sanitize asan tsan fuzz lint compile-commands format clean distclean
 
 help:
 	@echo "make demo       set up, build, run examples/quickstart.py"
@@ -33,6 +33,7 @@ help:
 	@echo "make asan       Python tests under the same;  make tsan: C tests of what runs in several threads"
 	@echo "make fuzz       fuzzers for as long as asked (FUZZ='plans --seconds=3600', 'programs ...', 'pairs ...'; their --help says what they take)"
 	@echo "make lint       let clang check the C sources;  make format: clang-format them"
+	@echo "make compile-commands    compile_commands.json, for clangd and its kin"
 	@echo "make clean      remove what was built;  make distclean: the environment too"
 
 # ---- set-up: one stamp per set of packages, so that a second run installs nothing
@@ -117,6 +118,9 @@ sanitize: $(VENV)/.stamp-base
 
 lint: $(VENV)/.stamp-base
 	@$(PY) setup.py --quiet lint
+
+compile-commands: $(VENV)/.stamp-base
+	@$(PY) setup.py --quiet compile_commands
 
 format:
 	find csrc tests \( -name '*.c' -o -name '*.h' \) -print0 | xargs -0 -r clang-format -i

@@ -4,6 +4,7 @@ Commands beyond setuptools' own:
     python setup.py build_ext --inplace     what `make` runs; recompiles only what changed
     python setup.py ctest [--only NAME]     compiles and runs tests/c/test_*.c against the core's objects
     python setup.py lint [--cc clang]       a second compiler's opinion, syntax only
+    python setup.py compile_commands        writes compile_commands.json, for clangd and its kin
     python setup.py fuzz [--seconds 60]     clang's libFuzzer on plans (tests/fuzz/plan_fuzz.c), under the address and undefined-behaviour sanitizers
 
 Environment:
@@ -18,6 +19,7 @@ Environment:
 import filecmp
 import glob
 import hashlib
+import json
 import os
 import platform
 import re
@@ -406,6 +408,25 @@ def borrowed_omp():
     return folder
 
 
+class compile_commands(Command):
+    description = "write compile_commands.json: what the build calls the compiler with, for each C file"
+    user_options = []
+
+    def initialize_options(self):
+        pass
+
+    def finalize_options(self):
+        pass
+
+    def run(self):
+        tools = Toolchain()
+        found = sources() + sorted(glob.glob(os.path.join(ROOT, "tests", "c", "*.c")))
+        rows = [{"directory": ROOT, "file": source, "output": tools.object_of(source), "arguments": tools.command(source)}
+                for source in found]
+        write(os.path.join(ROOT, "compile_commands.json"), json.dumps(rows, indent=1) + "\n")
+        print(f"compile_commands.json: {len(rows)} files", flush=True)
+
+
 class lint(Command):
     description = "let a second compiler look at all C files, syntax only"
     user_options = [("cc=", None, "the compiler (clang)")]
@@ -485,6 +506,6 @@ class CoreExtension(Extension):
 setup(
     packages=find_packages(ROOT, include=["dycl", "dycl.*"]) or ["dycl"],
     ext_modules=[CoreExtension()],
-    cmdclass={"build_ext": build_ext, "ctest": ctest, "lint": lint, "fuzz": fuzz},
+    cmdclass={"build_ext": build_ext, "compile_commands": compile_commands, "ctest": ctest, "lint": lint, "fuzz": fuzz},
     zip_safe=False,
 )
