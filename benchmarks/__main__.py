@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import datetime
 import json
 import os
 import platform
@@ -78,6 +79,7 @@ def main():
 
     say("limits of the machine")
     run = {
+        "day": datetime.date.today().isoformat(),
         "machine": machine(),
         "threads": options.threads,
         "versions": peers.versions(chosen),

@@ -16,6 +16,7 @@ import random
 import re
 import statistics
 import sys
+import textwrap
 import time
 
 from .__main__ import choose, machine
@@ -261,7 +262,7 @@ def page(rows, options):
 
     host = machine()
     lines = ["# Terra's ten programs", ""]
-    lines += [HOW.format(cpu=host["cpu"], cpus=host["cpus"], python=host["python"], torch=torch.__version__, threads=options.threads, warm=WARM)]
+    lines += [flow(HOW.format(cpu=host["cpu"], cpus=host["cpus"], python=host["python"], torch=torch.__version__, threads=options.threads, warm=WARM))]
     cells = []
     for name, found, _ in rows:
         if not found or "ratio" not in found:
@@ -279,7 +280,7 @@ def page(rows, options):
     if lefts:
         lines += ["What is left to torch within accelerated calls, per call:", ""] + table(["program", "operator", "reason", "times"], lefts) + [""]
     if any(converted for _, _, converted in rows):
-        lines += [CONVERTERS_HOW.format(converted=CONVERTED)]
+        lines += [flow(CONVERTERS_HOW.format(converted=CONVERTED))]
         cells, reasons = [], []
         for name, _, converted in rows:
             row = [TITLES[name]]
@@ -291,11 +292,20 @@ def page(rows, options):
                 row.append(f"right, {times(answer['ratio'])}" if answer["state"] == "right" else answer.get("class", "wrong"))
                 if "reason" in answer:
                     said = re.sub(r" at 0x[0-9a-f]+", "", answer["reason"].replace(f"{FOLDER}/", "").replace(f"{ROOT}/", ""))
-                    reasons.append([TITLES[name], f"`{converter}`", said])
+                    reasons.append([TITLES[name], f"`{converter}`", said if "`" in said else f"`{said}`"])
             cells.append(row)
         lines += table(["program", *(f"`{c}`" for c in CONVERTERS)], cells) + [""]
-        lines += table(["program", "converter", "what it said"], reasons) + [""]
+        lines += ["What they said:", ""] + [line for row in reasons for line in wrapped("- {}, {}: {}".format(*row), "  ")] + [""]
     return "\n".join(lines)
+
+
+def flow(text):
+    return "\n\n".join("\n".join(wrapped(" ".join(part.split()))) for part in text.split("\n\n")) + "\n"
+
+
+def wrapped(text, indent=""):
+    """Lines of at most 120 columns, as all of the documents have."""
+    return textwrap.wrap(text, 120, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def main():

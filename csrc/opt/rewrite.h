@@ -3,7 +3,7 @@
  *
  * A rewriting is taken only where every result stays what eager gives: bit for bit, or within the few ulp that the
  * kernel of the new operator is stated to have; NaN, infinities and overflow as before for every input. What that
- * refuses stands in docs/architecture.md. */
+ * refuses stands in docs/decisions/rewriting.md. */
 #ifndef DYCL_OPT_REWRITE_H
 #define DYCL_OPT_REWRITE_H
 

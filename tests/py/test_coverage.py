@@ -28,14 +28,17 @@ LEFT = {
 
 HEADER = """# Coverage: what runs in dycl
 
-Inference of transformers' families and of torch's recurrent layers, small models from configurations with random weights (`tests/py/families.py`), in the steady
-state: the fourth run of the same program. *Calls* is how often the accelerated module is called from outside (a generation is one call, of `generate`), *recorded* how
-many operators dycl recorded in these calls, *torch* how many of them it left to torch, *fetches* how often a segment ended because a value was needed: by Python
-(a mask is looked at: is anything padded?) or to prove that an index is in range. Results are compared with eager's.
-The positions of `topk` and of `sort` and the counts of `histc` (Mixtral's router and experts) come from torch's own kernels, called as steps of a segment:
-the order of equal elements is theirs alone. LSTM layers with projections stay in torch, which warns about them.
+Inference of transformers' families and of torch's recurrent layers, small models from configurations with random
+weights (`tests/py/families.py`), in the steady state: the fourth run of the same program. *Calls* is how often the
+accelerated module is called from outside (a generation is one call, of `generate`), *recorded* how many operators dycl
+recorded in these calls, *torch* how many of them it left to torch, *fetches* how often a segment ended because a value
+was needed: by Python (a mask is looked at: is anything padded?) or to prove that an index is in range. Results are
+compared with eager's. The positions of `topk` and of `sort` and the counts of `histc` (Mixtral's router and experts)
+come from torch's own kernels, called as steps of a segment: the order of equal elements is theirs alone. LSTM layers
+with projections stay in torch, which warns about them.
 
-`tests/py/test_coverage.py` derives the table and fails when it is out of date; `python tests/py/test_coverage.py` writes it.
+`tests/py/test_coverage.py` derives the table and fails when it is out of date; `python tests/py/test_coverage.py`
+writes it.
 
 | program | calls | recorded | torch | fetches |
 |---|---|---|---|---|

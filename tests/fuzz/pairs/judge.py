@@ -211,7 +211,7 @@ class Judge:
     # ---- Everything
 
     def may_replay(self):
-        """Whether torch's own kernels are due in a plan: attention of what is not finite (docs/architecture.md)."""
+        """Whether torch's own kernels are due in a plan: attention of what is not finite (docs/correctness.md)."""
         return any(known.not_finite_attention(self.function, [copy_of(x) for x in given]) for given in self.sets)
 
     def compare(self, which, actual):

@@ -1,4 +1,4 @@
-"""Differences from eager torch that are known, with their reasons (docs/architecture.md, "Known differences"): calls of
+"""Differences from eager torch that are known, with their reasons (docs/correctness.md, "Known differences"): calls of
 torch's functions whose answer, for these operands, depends on something that is no property of their values, so that no
 other code can have the same."""
 

@@ -18,7 +18,7 @@ EXACT, ELEMENTWISE, REDUCTION, PRODUCT = (
 class Row:
     """kind: how exact the operator is; on_grid: exact for operands on the grid (values.py); wants: the sizes that its
     operand should have where that can be chosen ("any", "matrix", "line", "image"); power: its error grows with that
-    power of the operands' magnitude; zeros: whether the sign of a zero is torch's (docs/architecture.md, "Known
+    power of the operands' magnitude; zeros: whether the sign of a zero is torch's (docs/correctness.md, "Known
     differences")."""
 
     name: str

@@ -1,4 +1,4 @@
-"""What is known to differ from eager, with reasons: documented in docs/architecture.md ("Known differences"), or being mended (temporary).
+"""What is known to differ from eager, with reasons: documented in docs/correctness.md ("Known differences"), or being mended (temporary).
 
 Each entry: (name, reason, whether a difference is of this kind). A difference that one of them explains is counted under its name and not reported."""
 
