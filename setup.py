@@ -5,7 +5,7 @@ Commands beyond setuptools' own:
     python setup.py ctest [--only NAME]     compiles and runs tests/c/test_*.c against the core's objects
     python setup.py lint [--cc clang]       a second compiler's opinion, syntax only
     python setup.py compile_commands        writes compile_commands.json, for clangd and its kin
-    python setup.py fuzz [--seconds 60]     clang's libFuzzer on plans (tests/fuzz/plan_fuzz.c), under the address and undefined-behaviour sanitizers
+    python setup.py fuzz [--seconds 60]     clang's libFuzzer on plans, under sanitizers (tests/fuzz/plan_fuzz.c)
 
 Environment:
     ONEDNN_ROOT       a oneDNN to use instead of the wheel's (include/oneapi/dnnl/dnnl.h and lib/libdnnl.so*)
@@ -40,8 +40,10 @@ ONEDNN_MINIMUM = (3, 2)
 ONEDNN_WHEELS = ("onednn-devel-cpu-gomp", "onednn-cpu-gomp")
 
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes"]
-# -ffp-contract=off: a fused multiply-add where the source has two roundings would make the ISA builds differ from each other.
-BASE_FLAGS = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-fvisibility=hidden", "-fPIC", "-pthread"]
+# -ffp-contract=off: a fused multiply-add where the source has two roundings would make the ISA builds differ from each
+# other.
+BASE_FLAGS = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-fvisibility=hidden", "-fPIC",
+              "-pthread"]
 
 
 def fail(message):
@@ -123,7 +125,8 @@ def check_onednn(found):
             return file.read()
 
     text = header("dnnl_version.h")
-    version = tuple(int(re.search(rf"#define DNNL_VERSION_{part}\s+(\d+)", text).group(1)) for part in ("MAJOR", "MINOR"))
+    version = tuple(int(re.search(rf"#define DNNL_VERSION_{part}\s+(\d+)", text).group(1))
+                    for part in ("MAJOR", "MINOR"))
     if version[0] != ONEDNN_MINIMUM[0] or version < ONEDNN_MINIMUM:
         fail(f"oneDNN {version[0]}.{version[1]} in {found.include} does not fit: "
              f"{ONEDNN_MINIMUM[0]}.{ONEDNN_MINIMUM[1]} or a later {ONEDNN_MINIMUM[0]}.x is needed.")
@@ -146,12 +149,14 @@ class Toolchain:
         if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
             fail(f"Linux on x86-64 is supported; this is {sys.platform} on {platform.machine()}.")
         if sysconfig.get_config_var("Py_GIL_DISABLED"):
-            fail("free-threaded builds of CPython are not supported: dycl relies on the GIL. Use the ordinary build of this version.")
+            fail("free-threaded builds of CPython are not supported: dycl relies on the GIL. Use the ordinary build of "
+                 "this version.")
         self.cc = shlex.split(cc or os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[:1]
         if not shutil.which(self.cc[0]):
             self.cc = ["gcc"] if shutil.which("gcc") else ["cc"]
         if not shutil.which(self.cc[0]):
-            fail("no C compiler was found. Install one (on Debian or Ubuntu: apt-get install gcc python3-dev) or set CC.")
+            fail("no C compiler was found. Install one (on Debian or Ubuntu: apt-get install gcc python3-dev) or set "
+                 "CC.")
         self.force = force
         self.onednn = find_onednn()
         self.isa_flags = isa_flags()
@@ -169,7 +174,8 @@ class Toolchain:
             self.mode = ["-O2"]
             self.variant = "release"
         self.variant += f"-{sys.implementation.cache_tag}"
-        # Recording an operator crosses a dozen small functions in as many files; gcc inlines them across files (ISA-specific kernels stay out).
+        # Recording an operator crosses a dozen small functions in as many files; gcc inlines them across files
+        # (ISA-specific kernels stay out).
         gcc = os.path.basename(self.cc[0]).startswith(("gcc", "cc", "x86_64-linux-gnu-gcc"))
         self.lto = ["-flto=auto"] if gcc and self.mode == ["-O2"] else []
         self.warnings = WARNINGS + (["-Werror"] if switched_on("DYCL_WERROR") else [])
@@ -224,17 +230,20 @@ class Toolchain:
         remove(target + ".key")
         begin = time.time_ns()
         result = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-        # A file that was written meanwhile may not be what the compiler read: without a key the next build compiles again.
+        # A file that was written meanwhile may not be what the compiler read: without a key the next build compiles
+        # again.
         if not result.returncode and all(os.stat(path).st_mtime_ns < begin for path in self.dependencies(source)):
             write(target + ".key", self.key(source))
         return result
 
     def dependencies(self, source):
-        """The source and the headers that the compiler opened; oneDNN's, NumPy's and Python's are known by their paths."""
+        """The source and the headers that the compiler opened; oneDNN's, NumPy's and Python's are known by their
+        paths."""
         return read(self.object_of(source)[:-2] + ".d").replace("\\\n", " ").partition(": ")[2].split() or [source]
 
     def key(self, source):
-        """What the object depends on, by content: times of files say little after a checkout, a copy or an unpacked archive."""
+        """What the object depends on, by content: times of files say little after a checkout, a copy or an unpacked
+        archive."""
         return digest(self.command(source) + [self.content(path) for path in self.dependencies(source)])
 
     def content(self, path):
@@ -315,8 +324,9 @@ class build_ext(setuptools_build_ext):
         found = sources()
         if not any(path.endswith("csrc/py/module.c") for path in found):
             fail("csrc/py/module.c is missing: this is not a whole source tree.")
-        # The runtime wheel puts libdnnl.so.3 into <prefix>/lib; the module lies in <prefix>/lib*/pythonX.Y/site-packages/dycl,
-        # or, after `pip install --target DIR`, in DIR/dycl with the library in DIR/lib.
+        # The runtime wheel puts libdnnl.so.3 into <prefix>/lib; the module lies in
+        # <prefix>/lib*/pythonX.Y/site-packages/dycl, or, after `pip install --target DIR`, in DIR/dycl with the library
+        # in DIR/lib.
         rpaths = ["$ORIGIN/../../../../lib", "$ORIGIN/../../..", "$ORIGIN/../lib"]
         if tools.onednn.rpath:
             rpaths.insert(0, tools.onednn.rpath)
@@ -349,7 +359,8 @@ def replace(source, target):
 
 class ctest(Command):
     description = "compile and run the C tests against the core's objects"
-    user_options = [("only=", None, "run the test programs whose name contains this, or one of these with commas between"),
+    user_options = [("only=", None, "run the test programs whose name contains this, or one of these with commas "
+                                    "between"),
                     ("build-only", None, "do not run them"), ("timeout=", None, "seconds a program may take (300)")]
     boolean_options = ["build-only"]
 
@@ -366,7 +377,8 @@ class ctest(Command):
         helpers = sorted(set(glob.glob(os.path.join(ROOT, "tests", "c", "*.c"))) - set(tests))
         if tools.sanitize == "thread":
             helpers += glob.glob(os.path.join(ROOT, "tests", "c", "threads", "*.c"))
-        tests = [path for path in tests if not self.only or any(part in os.path.basename(path) for part in self.only.split(","))]
+        tests = [path for path in tests if not self.only
+                 or any(part in os.path.basename(path) for part in self.only.split(","))]
         objects = tools.compile(helpers + tests)
         shared, own = objects[: len(helpers)], objects[len(helpers):]
         rpaths = [os.path.dirname(tools.onednn.library)]
@@ -404,7 +416,8 @@ def borrowed_omp():
     header = subprocess.run(["gcc", "-print-file-name=include/omp.h"], stdout=subprocess.PIPE, text=True).stdout.strip()
     if os.path.exists(header):
         os.makedirs(folder, exist_ok=True)
-        write(os.path.join(folder, "omp.h"), re.sub(r", __malloc__ \(omp_free\)|__malloc__ \(omp_free\), ", "", read(header)))
+        write(os.path.join(folder, "omp.h"), re.sub(r", __malloc__ \(omp_free\)|__malloc__ \(omp_free\), ", "",
+                                                    read(header)))
     return folder
 
 
@@ -421,7 +434,8 @@ class compile_commands(Command):
     def run(self):
         tools = Toolchain()
         found = sources() + sorted(glob.glob(os.path.join(ROOT, "tests", "c", "*.c")))
-        rows = [{"directory": ROOT, "file": source, "output": tools.object_of(source), "arguments": tools.command(source)}
+        rows = [{"directory": ROOT, "file": source, "output": tools.object_of(source),
+                 "arguments": tools.command(source)}
                 for source in found]
         write(os.path.join(ROOT, "compile_commands.json"), json.dumps(rows, indent=1) + "\n")
         print(f"compile_commands.json: {len(rows)} files", flush=True)
@@ -450,20 +464,24 @@ class lint(Command):
 
 
 class FuzzToolchain(Toolchain):
-    """clang with libFuzzer. Its OpenMP runtime would be a second one beside oneDNN's: pragmas are read over, one thread is what the fuzzer wants."""
+    """clang with libFuzzer. Its OpenMP runtime would be a second one beside oneDNN's: pragmas are read over, one thread
+    is what the fuzzer wants."""
 
     def __init__(self, cc):
         super().__init__(cc=cc)
         self.sanitize = "fuzzer,address,undefined"
         self.variant = f"fuzz-{sys.implementation.cache_tag}"
-        self.mode = ["-O1", "-g", "-fno-omit-frame-pointer", "-DDYCL_DEBUG=1", "-idirafter", borrowed_omp(), f"-I{os.path.join(ROOT, 'tests/c')}"]
+        self.mode = ["-O1", "-g", "-fno-omit-frame-pointer", "-DDYCL_DEBUG=1", "-idirafter", borrowed_omp(),
+                     f"-I{os.path.join(ROOT, 'tests/c')}"]
         self.lto, self.warnings = [], []  # clang reads over pragmas, so that much looks unused: `lint` is for that
         self.directory = os.path.join(ROOT, "build", "obj", self.variant)
 
     def flags(self, source):
-        # Kernels take minutes with the undefined-behaviour sanitizer; and offsets from NULL are what empty tensors have.
+        # Kernels take minutes with the undefined-behaviour sanitizer; and offsets from NULL are what empty tensors
+        # have.
         kernels = os.path.relpath(source, ROOT).startswith("csrc/kern/")
-        sanitizers = ["-fsanitize=fuzzer-no-link,address" + ("" if kernels else ",undefined"), "-fno-sanitize-recover=undefined", "-fno-sanitize=pointer-overflow"]
+        sanitizers = ["-fsanitize=fuzzer-no-link,address" + ("" if kernels else ",undefined"),
+                      "-fno-sanitize-recover=undefined", "-fno-sanitize=pointer-overflow"]
         return [flag for flag in super().flags(source) if flag != "-fopenmp"] + sanitizers
 
     def openmp(self):
@@ -473,11 +491,13 @@ class FuzzToolchain(Toolchain):
 
 class fuzz(Command):
     description = "build the plan fuzzer with clang and run it; what it finds lies in build/fuzz"
-    user_options = [("cc=", None, "the compiler (clang)"), ("seconds=", None, "how long (60)"), ("corpus=", None, "folder of graphs (build/fuzz/corpus)"),
+    user_options = [("cc=", None, "the compiler (clang)"), ("seconds=", None, "how long (60)"),
+                    ("corpus=", None, "folder of graphs (build/fuzz/corpus)"),
                     ("input=", None, "run this one graph instead")]
 
     def initialize_options(self):
-        self.cc, self.seconds, self.corpus, self.input = "clang", 60, os.path.join(ROOT, "build", "fuzz", "corpus"), None
+        self.cc, self.seconds, self.input = "clang", 60, None
+        self.corpus = os.path.join(ROOT, "build", "fuzz", "corpus")
 
     def finalize_options(self):
         self.seconds = int(self.seconds)
@@ -489,10 +509,13 @@ class fuzz(Command):
         tools.link(objects, program, shared=False, rpaths=[os.path.dirname(tools.onednn.library)])
         os.makedirs(self.corpus, exist_ok=True)
         found = os.path.join(ROOT, "build", "fuzz", "found-")
-        options = ["-max_len=6000", "-rss_limit_mb=6000", "-timeout=60", "-print_final_stats=1", f"-max_total_time={self.seconds}", f"-artifact_prefix={found}"]
+        options = ["-max_len=6000", "-rss_limit_mb=6000", "-timeout=60", "-print_final_stats=1",
+                   f"-max_total_time={self.seconds}", f"-artifact_prefix={found}"]
         # What oneDNN and the OpenMP runtime keep is theirs; memory that is refused is no error.
-        environment = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "UBSAN_OPTIONS": "print_stacktrace=1", **os.environ}
-        if subprocess.run([program] + ([self.input] if self.input else options + [self.corpus]), cwd=ROOT, env=environment).returncode:
+        environment = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+                       "UBSAN_OPTIONS": "print_stacktrace=1", **os.environ}
+        if subprocess.run([program] + ([self.input] if self.input else options + [self.corpus]), cwd=ROOT,
+                          env=environment).returncode:
             fail(f"the plan fuzzer found something: {found}*")
 
 

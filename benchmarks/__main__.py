@@ -30,19 +30,23 @@ def machine():
             cpu = next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
     except (OSError, StopIteration):
         pass
-    return {"cpu": cpu, "cpus": len(os.sched_getaffinity(0)), "python": platform.python_version(), "system": platform.platform()}
+    return {"cpu": cpu, "cpus": len(os.sched_getaffinity(0)), "python": platform.python_version(),
+            "system": platform.platform()}
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="dycl against eager torch and other compilers")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks",
+                                     description="dycl against eager torch and other compilers")
     parser.add_argument("--only", metavar="A,B", help="these workloads (names or their beginnings)")
     parser.add_argument("--peers", metavar="A,B", help="these peers; eager is always measured")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     parser.add_argument("--rounds", type=int, help="rounds per workload")
     parser.add_argument("--threads", type=int, default=2, help="threads for every peer (2)")
-    parser.add_argument("--scaling", action="store_true", help="also measure with one thread, and show what the threads gain")
+    parser.add_argument("--scaling", action="store_true",
+                        help="also measure with one thread, and show what the threads gain")
     parser.add_argument("--json", metavar="FILE", help="write everything as JSON")
-    parser.add_argument("--markdown", metavar="FILE", help="write the tables there too; they always go to standard output")
+    parser.add_argument("--markdown", metavar="FILE",
+                        help="write the tables there too; they always go to standard output")
     parser.add_argument("--list", action="store_true", help="show workloads and peers, and end")
     return parser.parse_args()
 
@@ -91,10 +95,12 @@ def main():
     try:
         for number, name in enumerate(names):
             prefix = f"{number + 1}/{len(names)} {name}: "
-            results = timing.run(workloads.BY_NAME[name], chosen, options.threads, plan, lambda text: say(prefix + text))
+            results = timing.run(workloads.BY_NAME[name], chosen, options.threads, plan,
+                                 lambda text: say(prefix + text))
             run["results"].append((workloads.BY_NAME[name], results))
             if options.scaling and options.threads > 1:
-                single = timing.run(workloads.BY_NAME[name], chosen, 1, plan, lambda text: say(f"{prefix}1 thread: {text}"), limits=False)
+                single = timing.run(workloads.BY_NAME[name], chosen, 1, plan,
+                                    lambda text: say(f"{prefix}1 thread: {text}"), limits=False)
                 run["scaling"][name] = single
             write(run, options, report)
     except KeyboardInterrupt:

@@ -1,10 +1,12 @@
-"""Generation in ONNX Runtime and OpenVINO: the model's step is exported with its key/value cache, a greedy loop goes around it.
+"""Generation in ONNX Runtime and OpenVINO: the model's step is exported with its key/value cache, a greedy loop goes
+around it.
 
-The export is transformers' own (transformers.exporters), which is what a user of these libraries has today: for ONNX Runtime with its
-fusions for the CPU (grouped attention that appends to the cache, packed projections), for OpenVINO with the cache as state of the
-compiled model. A model with a decoder only is one graph, for any number of tokens behind a cache of any length, hence also for the
-prompt behind an empty one. A model with an encoder is three: the encoder, the first step, which also makes the keys and values of the
-encoder's result, and the steps after it. Only the last position's logits are computed, as in generate().
+The export is transformers' own (transformers.exporters), which is what a user of these libraries has today: for ONNX
+Runtime with its fusions for the CPU (grouped attention that appends to the cache, packed projections), for OpenVINO
+with the cache as state of the compiled model. A model with a decoder only is one graph, for any number of tokens behind
+a cache of any length, hence also for the prompt behind an empty one. A model with an encoder is three: the encoder, the
+first step, which also makes the keys and values of the encoder's result, and the steps after it. Only the last
+position's logits are computed, as in generate().
 """
 
 import functools
@@ -17,7 +19,8 @@ CACHE = "past_key_values."
 
 
 def export(exporter, config, model, example):
-    """Programs by name (step; with an encoder also encoder and first), and the shape of an empty cache by the tensor's name."""
+    """Programs by name (step; with an encoder also encoder and first), and the shape of an empty cache by the tensor's
+    name."""
     import torch
     from transformers.exporters.exporter_dynamo import get_auto_dynamic_shapes
     from transformers.exporters.utils import decompose_for_generation, get_leaf_tensors
@@ -37,13 +40,16 @@ def export(exporter, config, model, example):
             empty[name] = (*tensor.shape[:2], 0, tensor.shape[3])
     found = {}
     for name, (part, inputs) in wanted.items():
-        inputs = {key: value for key, value in inputs.items() if not isinstance(value, bool)}  # use_cache and return_dict are so anyway
-        found[name] = exporter.export(part, inputs, config(dynamic_shapes=lengths(get_auto_dynamic_shapes(inputs)))).program
+        # use_cache and return_dict are so anyway
+        inputs = {key: value for key, value in inputs.items() if not isinstance(value, bool)}
+        found[name] = exporter.export(part, inputs,
+                                      config(dynamic_shapes=lengths(get_auto_dynamic_shapes(inputs)))).program
     return found, empty
 
 
 def lengths(shapes):
-    """Of all dimensions those that vary here, a sequence's: the third of the cache's tensors, the second of the others."""
+    """Of all dimensions those that vary here, a sequence's: the third of the cache's tensors, the second of the
+    others."""
     if isinstance(shapes, dict) and shapes and all(isinstance(key, int) for key in shapes):
         place = 2 if len(shapes) == 4 else 1
         return {place: shapes[place]}
@@ -59,12 +65,14 @@ def cached(name):
 
 
 def feed(names, ids, before, source=None, hidden=None):
-    """The inputs of a graph other than its cache. ids go in behind `before` others; an encoder was given source and made hidden."""
+    """The inputs of a graph other than its cache. ids go in behind `before` others; an encoder was given source and
+    made hidden."""
     made = {
         "input_ids": lambda: ids,
         "decoder_input_ids": lambda: ids,
         "position_ids": lambda: numpy.arange(before, before + ids.shape[1], dtype=numpy.int64)[None],
-        "attention_mask": lambda: numpy.ones((1, before + ids.shape[1] if source is None else source.shape[1]), numpy.int64),
+        "attention_mask": lambda: numpy.ones((1, before + ids.shape[1] if source is None else source.shape[1]),
+                                             numpy.int64),
         "logits_to_keep": lambda: numpy.array(1, numpy.int64),
         "beam_idx": lambda: numpy.zeros(1, numpy.int32),
         "encoder_outputs.last_hidden_state": lambda: hidden,
@@ -73,7 +81,8 @@ def feed(names, ids, before, source=None, hidden=None):
 
 
 class OnnxRuntime:
-    """Bound inputs and outputs: a step's cache stays in the library's own memory and goes into the next step as it is."""
+    """Bound inputs and outputs: a step's cache stays in the library's own memory and goes into the next step as it
+    is."""
 
     def __init__(self, programs, empty, save, options):
         import onnxruntime
@@ -88,8 +97,10 @@ class OnnxRuntime:
                 session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
                 self.sessions[name] = session
                 self.inputs[name] = [i.name for i in session.get_inputs()]
-                # A step hands on the encoder's keys and values as it was given them: only the first step is asked for those.
-                self.outputs[name] = [o.name for o in session.get_outputs() if name == "first" or not (cached(o.name) or "").startswith(CACHE + "cross")]
+                # A step hands on the encoder's keys and values as it was given them: only the first step is asked for
+                # those.
+                self.outputs[name] = [o.name for o in session.get_outputs() if name == "first"
+                                      or not (cached(o.name) or "").startswith(CACHE + "cross")]
 
     def run(self, name, cache, **given):
         session = self.sessions[name]
@@ -122,12 +133,14 @@ class OnnxRuntime:
 
 
 def relax(program):
-    """The keys and values of the encoder's result are state as long as the example's; the first step sets them, of any length."""
+    """The keys and values of the encoder's result are state as long as the example's; the first step sets them, of any
+    length."""
     import openvino
 
     variables = {variable.get_info().variable_id: variable for variable in program.get_variables()}
     for operator in program.get_ops():
-        if operator.get_type_name() == "ReadValue" and (cached(operator.get_variable_id()) or "").startswith(CACHE + "cross"):
+        if operator.get_type_name() == "ReadValue" and (cached(operator.get_variable_id())
+                                                        or "").startswith(CACHE + "cross"):
             variable = variables[operator.get_variable_id()]
             info = variable.get_info()
             shape = list(info.data_shape)
@@ -138,7 +151,8 @@ def relax(program):
 
 
 class OpenVino:
-    """The step's cache is state of its request; the first step of a model with an encoder fills it. Tensors are shared, not copied."""
+    """The step's cache is state of its request; the first step of a model with an encoder fills it. Tensors are shared,
+    not copied."""
 
     def __init__(self, programs, settings):
         import openvino
@@ -152,7 +166,8 @@ class OpenVino:
             self.requests[name] = compiled.create_infer_request()
             self.inputs[name] = [port.get_any_name() for port in compiled.inputs]
         # A variable is called by what comes in and what goes out.
-        self.states = {cached(state.name).partition("output.")[0]: state for state in self.requests["step"].query_state()}
+        self.states = {cached(state.name).partition("output.")[0]: state
+                       for state in self.requests["step"].query_state()}
 
     def run(self, name, **given):
         return self.requests[name].infer(feed(self.inputs[name], **given), share_inputs=True, share_outputs=True)
@@ -175,7 +190,8 @@ class OpenVino:
 
 
 def greedy(program, backend):
-    """As many tokens as the program makes, each the best of its step: what generate() gives, from the backend's steps."""
+    """As many tokens as the program makes, each the best of its step: what generate() gives, from the backend's
+    steps."""
     config = program.model.config
     start = numpy.array([[config.decoder_start_token_id]], numpy.int64) if config.is_encoder_decoder else None
 

@@ -1,9 +1,11 @@
-"""What this machine can do in the same run, and what of it a workload needs: the limits that dycl's times are held against.
+"""What this machine can do in the same run, and what of it a workload needs: the limits that dycl's times are held
+against.
 
-Programs of many calls (generation) read their weights at every step: their limit is the time in which limit.c, the fastest loop that we
-know, reads as many bytes. Large models called once are products and convolutions: their limit is the sum of these, each on its shape by
-the fastest implementation at hand (MKL through torch, oneDNN through torch with packed weights, dycl's own), repeated alone with its
-operands in the cache, so a model has to add nothing to reach it. Both are measured in the same interleaved rounds as the peers.
+Programs of many calls (generation) read their weights at every step: their limit is the time in which limit.c, the
+fastest loop that we know, reads as many bytes. Large models called once are products and convolutions: their limit is
+the sum of these, each on its shape by the fastest implementation at hand (MKL through torch, oneDNN through torch with
+packed weights, dycl's own), repeated alone with its operands in the cache, so a model has to add nothing to reach it.
+Both are measured in the same interleaved rounds as the peers.
 """
 
 import ctypes
@@ -28,7 +30,8 @@ def library(directory):
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[:1]
     if not shutil.which(compiler[0]):
         compiler = ["gcc" if shutil.which("gcc") else "cc"]
-    subprocess.run([*compiler, "-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC", "-pthread", "-o", target, source],
+    subprocess.run([*compiler, "-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC", "-pthread", "-o",
+                    target, source],
                    check=True, capture_output=True)
     found = ctypes.CDLL(target)
     for function in (found.limit_read, found.limit_fma):
@@ -75,7 +78,8 @@ class Machine:
 
 
 def aligned(count):
-    """count floats of memory that is there (zero pages would all be one), in huge pages where they can be had: small ones miss the TLB."""
+    """count floats of memory that is there (zero pages would all be one), in huge pages where they can be had: small
+    ones miss the TLB."""
     import torch
 
     memory = mmap.mmap(-1, 4 * count + HUGE)
@@ -89,7 +93,8 @@ def aligned(count):
 
 
 def work(program, model, inputs):
-    """What a call is made of, as means over the inputs: bytes of weights read by each call of the model, products by shape."""
+    """What a call is made of, as means over the inputs: bytes of weights read by each call of the model, products by
+    shape."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -123,10 +128,12 @@ def work(program, model, inputs):
                 a, b = args[-2:]
                 product(("bmm", *a.shape, b.shape[2]))
             elif function is aten._scaled_dot_product_flash_attention_for_cpu.default:
-                product(("attention", *args[0].shape[:2], args[0].shape[2], args[1].shape[2], args[0].shape[3], args[2].shape[3]))
+                product(("attention", *args[0].shape[:2], args[0].shape[2], args[1].shape[2], args[0].shape[3],
+                         args[2].shape[3]))
             elif function is aten.convolution.default and not args[6]:
                 x, weight, _, stride, padding, dilation, _, _, groups = args
-                product(("conv", tuple(x.shape), tuple(weight.shape), tuple(stride), tuple(padding), tuple(dilation), groups))
+                product(("conv", tuple(x.shape), tuple(weight.shape), tuple(stride), tuple(padding), tuple(dilation),
+                         groups))
             return result
 
     hook = model.register_forward_pre_hook(lambda module, inputs: steps.append({}))
@@ -138,7 +145,8 @@ def work(program, model, inputs):
         hook.remove()
     found = [sum(step.values()) for step in steps if step]
     flop = sum(count * operations(key) for key, count in products.items()) / len(inputs)
-    return {"bytes": sum(found) / len(inputs), "step_bytes": max(found, default=0), "steps": len(found) / len(inputs), "flop": flop,
+    return {"bytes": sum(found) / len(inputs), "step_bytes": max(found, default=0), "steps": len(found) / len(inputs),
+            "flop": flop,
             "products": [(key, count / len(inputs)) for key, count in products.items()]}
 
 
@@ -162,7 +170,8 @@ def operations(key):
 
 
 def implementations(key):
-    """Callables that compute a product of this shape, by name; each has its operands ready, weights packed where it can."""
+    """Callables that compute a product of this shape, by name; each has its operands ready, weights packed where it
+    can."""
     import torch
     import torch.nn.functional as F
 
@@ -215,7 +224,8 @@ def implementations(key):
         last = x
         if dimensions == 2:
             last = x.contiguous(memory_format=torch.channels_last)
-            packed = torch._C._nn.mkldnn_reorder_conv2d_weight(weight.to_mkldnn(), padding, stride, dilation, groups, xs)
+            packed = torch._C._nn.mkldnn_reorder_conv2d_weight(weight.to_mkldnn(), padding, stride, dilation, groups,
+                                                               xs)
             found["oneDNN, packed, channels last"] = lambda: torch.ops.mkldnn._convolution_pointwise(
                 last, packed, None, padding, stride, dilation, groups, "none", [], "")
         ours = dycl.accelerate(conv)
@@ -245,7 +255,8 @@ class Job:
         read = big.numel() * 4 / min(loops.read(big) for _ in range(12))
         other = torch.empty_like(big)
         copy = big.numel() * 8 / best(lambda: other.copy_(big), 1.0)
-        return {"fma_gflops": loops.multiply_adds(0.5) / 1e9, "gemm_gflops": gemm / 1e9, "read_gbytes": read / 1e9, "copy_gbytes": copy / 1e9}
+        return {"fma_gflops": loops.multiply_adds(0.5) / 1e9, "gemm_gflops": gemm / 1e9, "read_gbytes": read / 1e9,
+                "copy_gbytes": copy / 1e9}
 
     def first(self, needed):
         self.needed = needed

@@ -1,8 +1,9 @@
 """python -m benchmarks.micro: what recording costs, without what executing costs.
 
-Inside a region an operator on a lazy tensor is written down, not executed; a result that nobody holds is never computed.
-So a loop of such operators, timed inside the region, shows the recorder alone: on a trace that was seen before (a hit of the
-TraceGraph) and on one that is new each time. Times are nanoseconds, the loop's own cost taken off; figures are medians over regions.
+Inside a region an operator on a lazy tensor is written down, not executed; a result that nobody holds is never
+computed. So a loop of such operators, timed inside the region, shows the recorder alone: on a trace that was seen
+before (a hit of the TraceGraph) and on one that is new each time. Times are nanoseconds, the loop's own cost taken off;
+figures are medians over regions.
 """
 
 import argparse
@@ -37,7 +38,8 @@ def modules(nn):
 
 
 def loop(expression, names):
-    """A function of a tensor that answers the nanoseconds one evaluation of the expression took, and a result when kept is True.
+    """A function of a tensor that answers the nanoseconds one evaluation of the expression took, and a result when kept
+    is True.
 
     Without a result nothing is computed at the region's end, so the trace leaves nothing behind: it is new each time.
     """
@@ -123,17 +125,20 @@ def measure(rounds):
 
 
 def markdown(rows):
-    lines = ["| kind | what | dycl, seen before | its minimum | dycl, new | goal | eager |", "|---|---|---:|---:|---:|---:|---:|"]
+    lines = ["| kind | what | dycl, seen before | its minimum | dycl, new | goal | eager |",
+             "|---|---|---:|---:|---:|---:|---:|"]
     for row in rows:
         dycl, eager = row["recorded"], row["eager"]
         new = f"{row['new']['median_ns']:.0f}" if "new" in row else ""
-        lines.append(f"| {row['kind']} | `{row['what']}` | {dycl['median_ns']:.0f} | {dycl['minimum_ns']:.0f} | {new} | {row['goal_ns'] or ''} "
+        lines.append(f"| {row['kind']} | `{row['what']}` | {dycl['median_ns']:.0f} | {dycl['minimum_ns']:.0f} | {new} "
+                     f"| {row['goal_ns'] or ''} "
                      f"| {eager['median_ns']:.0f} |")
     return "\n".join(lines)
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.micro", description="nanoseconds per recorded operator and module")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.micro",
+                                     description="nanoseconds per recorded operator and module")
     parser.add_argument("--quick", action="store_true", help="fewer regions")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
     options = parser.parse_args()

@@ -25,7 +25,8 @@ def title(peer):
 
 def right(entry):
     """{peer: median in ns} of those whose results were right."""
-    return {name: peer["median_ns"] for name, peer in entry["peers"].items() if peer["state"] == "right" and peer["median_ns"]}
+    return {name: peer["median_ns"] for name, peer in entry["peers"].items() if peer["state"] == "right"
+            and peer["median_ns"]}
 
 
 def number(value, digits=3):
@@ -76,7 +77,8 @@ def bars(heading, rows, unit, base=1.0):
     return "\n".join(
         [f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif">',
          '<rect width="100%" height="100%" fill="white"/>',
-         f'<text x="8" y="18" font-size="14" font-weight="bold">{escape(heading)}</text>', *legend, *grid, *body, "</svg>", ""]
+         f'<text x="8" y="18" font-size="14" font-weight="bold">{escape(heading)}</text>', *legend, *grid, *body,
+         "</svg>", ""]
     )
 
 
@@ -95,7 +97,8 @@ def steady_plot(run):
     """Seconds from a cold start to the steady state."""
     rows = []
     for entry in run["workloads"].values():
-        found = [(name, peer["settled_s"]) for name, peer in entry["peers"].items() if peer["state"] == "right" and peer["settled_s"]]
+        found = [(name, peer["settled_s"]) for name, peer in entry["peers"].items() if peer["state"] == "right"
+                 and peer["settled_s"]]
         rows.append((entry["title"], sorted(found, key=lambda row: (row[0] != "dycl", row[0]))))
     lowest = min((value for _, found in rows for _, value in found), default=1)
     return bars("Seconds from a cold start to the steady state", rows, " s", lowest / 2)
@@ -124,11 +127,13 @@ def page(run, day, plots):
     machine, plan = run["machine"], run["plan"]
     versions = ", ".join(f"{name} {version or 'not installed'}" for name, version in run["versions"].items())
     lines = [f"# Run of {day}", ""]
-    lines += wrapped(f"{machine['cpu']}, {machine['cpus']} processors, {run['threads']} threads, Python {machine['python']}, "
+    lines += wrapped(f"{machine['cpu']}, {machine['cpus']} processors, {run['threads']} threads, Python "
+                     f"{machine['python']}, "
                      f"{machine['system']}. {versions}. {plan['rounds']} rounds.")
     limit = run.get("limit") or {}
     if "fma_gflops" in limit:
-        lines += ["", *wrapped(f"The machine in this run: multiply-adds {limit['fma_gflops']:.0f} GFLOP/s, matrix product of 1024 (MKL) "
+        lines += ["", *wrapped(f"The machine in this run: multiply-adds {limit['fma_gflops']:.0f} GFLOP/s, matrix "
+                               f"product of 1024 (MKL) "
                                f"{limit['gemm_gflops']:.0f} GFLOP/s, reading memory {limit['read_gbytes']:.1f} GB/s.")]
     lines += ["", *(f"![{text}]({name})\n" for name, text in plots)]
     rows, longer = [], []
@@ -142,13 +147,16 @@ def page(run, day, plots):
         state = entry["peers"].get("dycl", {}).get("state", "-")
         rows.append([entry["title"], number(eager and eager / 1e6), number(own / 1e6) if own else state,
                      number(eager / own) if eager and own else "-",
-                     f"{number(others[best] / 1e6)} {title(best)}" if best else "-", number(others[best] / own) if best and own else "-"])
-    lines += ["Medians. *Best peer*: the fastest other one whose results are eager's; *longer*: its time over dycl's.", ""]
+                     f"{number(others[best] / 1e6)} {title(best)}" if best else "-",
+                     number(others[best] / own) if best and own else "-"])
+    lines += ["Medians. *Best peer*: the fastest other one whose results are eager's; *longer*: its time over dycl's.",
+              ""]
     lines += table(["workload", "eager, ms", "dycl, ms", "ratio", "best peer, ms", "longer"], rows)
     if longer:
         lines += [f"Geometric mean of *longer*: {number(mean(longer))}.", ""]
     lines += table(["workload", "first call, s", "steady, s", "over the limit"],
-                   [[e["title"], number((e["dycl"] or {}).get("first_call_s")), number((e["dycl"] or {}).get("steady_s")),
+                   [[e["title"], number((e["dycl"] or {}).get("first_call_s")),
+                     number((e["dycl"] or {}).get("steady_s")),
                      number((e["dycl"] or {}).get("dycl_to_limit_median"))] for e in run["workloads"].values()])
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -160,7 +168,8 @@ def slug(text):
 def write(run, day, place, name):
     place.mkdir(parents=True, exist_ok=True)
     plots = []
-    for kind, text, made in (("speed", "times as fast as eager", speed_plot(run)), ("steady", "time to the steady state", steady_plot(run))):
+    for kind, text, made in (("speed", "times as fast as eager", speed_plot(run)),
+                             ("steady", "time to the steady state", steady_plot(run))):
         if made:
             (place / f"{name}-{kind}.svg").write_text(made, encoding="utf-8")
             plots.append((f"{name}-{kind}.svg", text))
@@ -175,7 +184,8 @@ def write(run, day, place, name):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description="a page of docs/performance from the JSON of a run")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.page",
+                                     description="a page of docs/performance from the JSON of a run")
     parser.add_argument("run", help="what `python -m benchmarks --json FILE` wrote")
     parser.add_argument("--to", default=PLACE, type=pathlib.Path, help="the folder (docs/performance)")
     parser.add_argument("--name", help="of the page's files (the date and the processor)")

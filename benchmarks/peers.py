@@ -1,6 +1,7 @@
 """Who is measured. A peer turns a model and an example input into a callable; its library is imported only then.
 
-prepare(model, example, threads) -> callable(tensor) -> tensor or array. Raising is an answer: the peer is shown as failed.
+prepare(model, example, threads) -> callable(tensor) -> tensor or array. Raising is an answer: the peer is shown as
+failed.
 """
 
 import os
@@ -42,7 +43,8 @@ def dycl(model, example, threads):
 
 
 def before(model, example, threads):
-    """dycl as another checkout has it, built in place there: what a change gained or lost, in one run with what it is now."""
+    """dycl as another checkout has it, built in place there: what a change gained or lost, in one run with what it is
+    now."""
     if "DYCL_BENCH_BEFORE" not in os.environ:
         raise OSError("DYCL_BENCH_BEFORE names no checkout")
     sys.path.insert(0, os.environ["DYCL_BENCH_BEFORE"])
@@ -78,7 +80,8 @@ def export_onnx(model, example, path):
     try:
         torch.onnx.export(model, (example,), path, dynamo=True, optimize=True, verbose=False)
     except Exception as error:
-        # The older exporter takes some models that the newer one does not; where it fails too, the newer one's reason counts.
+        # The older exporter takes some models that the newer one does not; where it fails too, the newer one's reason
+        # counts.
         try:
             torch.onnx.export(model, (example,), path, dynamo=False)
         except Exception:
@@ -138,7 +141,8 @@ def versions(names):
     """What is installed of what was asked for; reads metadata, imports nothing."""
     from importlib import metadata
 
-    wanted = ["torch", "numpy", "transformers"] + [name for name in ("dycl", "onnxruntime", "openvino") if name in names]
+    wanted = ["torch", "numpy", "transformers"] + [name for name in ("dycl", "onnxruntime", "openvino")
+                                                   if name in names]
     if "onnxruntime" in names:
         wanted += ["onnx", "onnxscript"]
     found = {}

@@ -3,17 +3,21 @@
 from . import peers, timing, workloads
 
 HOW = """\
-Every peer runs in a process of its own with {threads} threads and f32; the rounds interleave. *First* is the time from a model and
-an input in hand to the first result, in a fresh process with no compiled code on disk, the peer's import and compilation
-included; for eager and dycl the median over processes started: {starts}. *Steady* is the time from the same cold start until rounds of all
-inputs take at most {steady} times what they take in the end; dycl's process has an empty PATH, so there is no compiler for it. *Minimum* and *median* are over all rounds ({rounds}), each a
-pause, a warm-up and a block of calls that takes {inputs} inputs in turn. *wrong*: the result for some input differs from eager's by more than the tolerance; such a peer and one that failed
-take no part in "best peer"; so does one that is not ready within {patience:.0f} s.
+Every peer runs in a process of its own with {threads} threads and f32; the rounds interleave. *First* is the time from
+a model and an input in hand to the first result, in a fresh process with no compiled code on disk, the peer's import
+and compilation included; for eager and dycl the median over processes started: {starts}. *Steady* is the time from the
+same cold start until rounds of all inputs take at most {steady} times what they take in the end; dycl's process has an
+empty PATH, so there is no compiler for it. *Minimum* and *median* are over all rounds ({rounds}), each a pause, a
+warm-up and a block of calls that takes {inputs} inputs in turn. *wrong*: the result for some input differs from eager's
+by more than the tolerance; such a peer and one that failed take no part in "best peer"; so does one that is not ready
+within {patience:.0f} s.
 
-*Limit*: for generation the time in which the fastest reading loop (benchmarks/limit.c, its memory as large as the weights of one step) reads the weights of every step of
-a call once, as float32; for large models called once the sum of their products and convolutions alone, each on its shape by the fastest of MKL and oneDNN (through torch) and
-dycl's own kernels. It is measured in the same rounds. Exporting, for generation in ONNX Runtime and OpenVINO, is transformers.exporters' with the cache in
-the library's memory, the greedy loop around it ours; torch.compile's generation is transformers' loop around the compiled model.
+*Limit*: for generation the time in which the fastest reading loop (benchmarks/limit.c, its memory as large as the
+weights of one step) reads the weights of every step of a call once, as float32; for large models called once the sum of
+their products and convolutions alone, each on its shape by the fastest of MKL and oneDNN (through torch) and dycl's own
+kernels. It is measured in the same rounds. Exporting, for generation in ONNX Runtime and OpenVINO, is
+transformers.exporters' with the cache in the library's memory, the greedy loop around it ours; torch.compile's
+generation is transformers' loop around the compiled model.
 """
 
 
@@ -34,7 +38,8 @@ def limit_of(results):
 
 
 def scaling(results, single):
-    """By peer that was right both times: how much longer a call takes with one thread, by minima; the best peer's name."""
+    """By peer that was right both times: how much longer a call takes with one thread, by minima; the best peer's
+    name."""
     found = {}
     for name, result in results.items():
         other = single.get(name)
@@ -86,22 +91,27 @@ def times(value):
 
 
 def table(header, rows):
-    lines = ["| " + " | ".join(header) + " |", "|" + "|".join("---" if k == 0 else "---:" for k in range(len(header))) + "|"]
+    lines = ["| " + " | ".join(header) + " |", "|" + "|".join("---" if k == 0 else "---:" for k in range(len(header)))
+             + "|"]
     return lines + ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
 
 
 def markdown(run):
     lines = ["# dycl benchmark", ""]
     machine = run["machine"]
-    lines += [f"{machine['cpu']}, {machine['cpus']} processors, {run['threads']} threads used, Python {machine['python']}, "
-              + ", ".join(f"{name} {version or 'not installed'}" for name, version in run["versions"].items()) + ".", ""]
+    lines += [f"{machine['cpu']}, {machine['cpus']} processors, {run['threads']} threads used, Python "
+              f"{machine['python']}, "
+              + ", ".join(f"{name} {version or 'not installed'}" for name, version in run["versions"].items()) + ".",
+              ""]
     limit = run["limit"]
     if "error" in limit:
         lines += [f"The machine's figures could not be had: {limit['error']}", ""]
     elif limit:
-        lines += [f"In this run: multiply-adds {limit['fma_gflops']:.0f} GFLOP/s, matrix product of 1024 (MKL) {limit['gemm_gflops']:.0f} GFLOP/s, reading memory {limit['read_gbytes']:.1f} GB/s, "
+        lines += [f"In this run: multiply-adds {limit['fma_gflops']:.0f} GFLOP/s, matrix product of 1024 (MKL) "
+                  f"{limit['gemm_gflops']:.0f} GFLOP/s, reading memory {limit['read_gbytes']:.1f} GB/s, "
                   f"copying {limit['copy_gbytes']:.1f} GB/s.", ""]
-    lines += [HOW.format(threads=run["threads"], rounds=run["plan"]["rounds"], starts=run["plan"]["starts"], steady=timing.STEADY, patience=run["plan"]["patience"], inputs=f"up to {workloads.INPUTS}")]
+    lines += [HOW.format(threads=run["threads"], rounds=run["plan"]["rounds"], starts=run["plan"]["starts"],
+                         steady=timing.STEADY, patience=run["plan"]["patience"], inputs=f"up to {workloads.INPUTS}")]
     rows = []
     for workload, results in run["results"]:
         found = summary(workload, results)
@@ -111,16 +121,20 @@ def markdown(run):
         flop = results["eager"].details.get("flop")
         dycl = results["dycl"]
         speed = flop / dycl.minimum if flop and dycl.minimum and found["state"] == "right" else None
-        rows.append([workload.title, ms(results["eager"].median), ms(dycl.median) if found["state"] == "right" else found["state"],
+        rows.append([workload.title, ms(results["eager"].median),
+                     ms(dycl.median) if found["state"] == "right" else found["state"],
                      times(found["eager_to_dycl_median"]), times(found["eager_to_dycl_minimum"]), f"{found['goal']}x",
                      "yes" if found["reached"] else "no",
                      f"{times(found['best_peer_to_dycl_minimum'])} ({best.peer} {ms(best.minimum)})" if best else "-",
-                     number(speed), f"{number(found['dycl_to_limit_median'])} of {ms(limit_of(results))} ms" if found["limit"] else "-",
+                     number(speed), f"{number(found['dycl_to_limit_median'])} of {ms(limit_of(results))} ms"
+                     if found["limit"] else "-",
                      f"{number(found['first_call_s'])} / {number(found['first_call_allowed_s'])}",
                      f"{number(found['steady_s'])} / {number(found['steady_of_inductor_s'])}"])
     if rows:
-        lines += table(["workload", "eager median, ms", "dycl median, ms", "eager / dycl, medians", "eager / dycl, minima", "goal", "reached",
-                        "best peer / dycl, minima", "dycl GFLOP/s", "dycl / limit", "first call / allowed, s", "steady / torch.compile's, s"], rows) + [""]
+        lines += table(["workload", "eager median, ms", "dycl median, ms", "eager / dycl, medians",
+                        "eager / dycl, minima", "goal", "reached",
+                        "best peer / dycl, minima", "dycl GFLOP/s", "dycl / limit", "first call / allowed, s",
+                        "steady / torch.compile's, s"], rows) + [""]
     if run["scaling"]:
         lines += scaling_table(run) + [""]
     for workload, results in run["results"]:
@@ -133,22 +147,26 @@ def markdown(run):
                          times(ratio(eager.minimum, result.minimum)), times(ratio(eager.median, result.median)),
                          number(result.error, 2), state])
         lines += [f"## {workload.title}", ""]
-        lines += table(["peer", "first, s", "steady, s", "minimum, ms", "median, ms", "eager / it, minima", "eager / it, medians", "error", "result"], rows)
+        lines += table(["peer", "first, s", "steady, s", "minimum, ms", "median, ms", "eager / it, minima",
+                        "eager / it, medians", "error", "result"], rows)
         lines += [""]
     return "\n".join(lines)
 
 
 def scaling_table(run):
-    """How much faster the peers become with all threads; dycl's figure is held against that of the fastest other peer."""
+    """How much faster the peers become with all threads; dycl's figure is held against that of the fastest other
+    peer."""
     names = [name for name in peers.BY_NAME if any(name in results for _, results in run["results"])]
     rows = []
     for workload, results in run["results"]:
         if workload.name not in run["scaling"]:
             continue
         found, best = scaling(results, run["scaling"][workload.name])
-        enough = "yes" if "dycl" in found and best and found["dycl"] >= found[best] else "no" if "dycl" in found and best else "-"
+        enough = "yes" if "dycl" in found and best and found["dycl"] >= found[best] else "no" if "dycl" in found \
+            and best else "-"
         rows.append([workload.title, *(times(found.get(name)) for name in names), best or "-", enough])
-    return [f"## From 1 thread to {run['threads']}: time with one thread / time with {run['threads']}, minima", ""] + table(
+    return [f"## From 1 thread to {run['threads']}: time with one thread / time with {run['threads']}, minima",
+            ""] + table(
         ["workload", *names, "fastest peer", "dycl at least as it"], rows)
 
 
@@ -156,7 +174,8 @@ def as_json(run):
     found = {key: value for key, value in run.items() if key not in ("results", "scaling")}
     found["workloads"] = {}
     for workload, results in run["results"]:
-        entry = {"title": workload.title, "tolerance": workload.tolerance, "dycl": summary(workload, results), "peers": {}}
+        entry = {"title": workload.title, "tolerance": workload.tolerance, "dycl": summary(workload, results),
+                 "peers": {}}
         for result in results.values():
             entry["peers"][result.peer] = {
                 "state": result.state,

@@ -1,7 +1,9 @@
-"""python -m benchmarks.terra: Terra's ten programs (examples/terra) under dycl, against eager and against graph converters, as docs/terra.md.
+"""python -m benchmarks.terra: Terra's ten programs (examples/terra) under dycl, against eager and against graph
+converters, as docs/terra.md.
 
-Inference steps on a stream of batches that never come back, as a program in use sees them; eager and dycl take turns on each batch, from the same state of
-the random generators, and their results are compared. Each program is measured in a process of its own, and so is each converter.
+Inference steps on a stream of batches that never come back, as a program in use sees them; eager and dycl take turns on
+each batch, from the same state of the random generators, and their results are compared. Each program is measured in a
+process of its own, and so is each converter.
 """
 
 import argparse
@@ -122,7 +124,8 @@ def measure(name, threads, seconds):
     found = {key: (after[key] - before[key]) / steps for key in COUNTS}
     for key in ("fetch", "index", "operator", "arguments"):
         found[f"flush {key}"] = (after["flushes"].get(key, 0) - before["flushes"].get(key, 0)) / steps
-    found.update(case_selects=after["case_selects"], vertices=after["graph_vertices"], steps=steps, wrong=wrong, of=position)
+    found.update(case_selects=after["case_selects"], vertices=after["graph_vertices"], steps=steps, wrong=wrong,
+                 of=position)
     calls, plain = after["calls"] - before["calls"], after["plain_calls"] - before["plain_calls"]
     found["in_torch"] = plain / (calls + plain)
     found["left"] = left(dycl.explain(ours), after["calls"])
@@ -156,7 +159,8 @@ def called(module):
 
 
 def convert(name, converter, threads):
-    """What became of the model: right, wrong or an error's name; how many batches were tried; and the ratio to eager on them."""
+    """What became of the model: right, wrong or an error's name; how many batches were tried; and the ratio to eager on
+    them."""
     import torch
 
     program, eager = prepared(name, threads)
@@ -236,20 +240,25 @@ def apart(job, arguments, threads, patience):
 
 
 HOW = """\
-{cpu}, {cpus} processors, {threads} threads, Python {python}, torch {torch}. `python -m benchmarks.terra` makes this page; the programs are in
-[examples/terra](../examples/terra).
+{cpu}, {cpus} processors, {threads} threads, Python {python}, torch {torch}. `python -m benchmarks.terra` makes this
+page; the programs are in [examples/terra](../examples/terra).
 
-**With dycl.** Only the model is accelerated (`dycl.accelerate(model)`); what the program does with the results runs as it is. The stream of batches never
-repeats, so sizes, sampled tokens and regions of interest are new ones throughout. Counts are per inference step, after {warm} steps: operators that were
-recorded, operators that torch ran within accelerated calls, segments that were executed, values that Python asked for within accelerated calls (fetches). Case
-selects are the places of the TraceGraph that have several successors. *Ratio*: eager's time of a step over dycl's, both on the same batch in turns, median over
-the steps. *Right*: steps whose result is eager's, up to rounding. Programs that sort or choose by a score may do so otherwise where two scores are nearer to each
-other than rounding; such a step counts as not right (seen in YOLOv3 with its random weights: detections change places, and box sizes are exponentials of the network's outputs, which amplify rounding).
+**With dycl.** Only the model is accelerated (`dycl.accelerate(model)`); what the program does with the results runs as
+it is. The stream of batches never repeats, so sizes, sampled tokens and regions of interest are new ones throughout.
+Counts are per inference step, after {warm} steps: operators that were recorded, operators that torch ran within
+accelerated calls, segments that were executed, values that Python asked for within accelerated calls (fetches). Case
+selects are the places of the TraceGraph that have several successors. *Ratio*: eager's time of a step over dycl's, both
+on the same batch in turns, median over the steps. *Right*: steps whose result is eager's, up to rounding. Programs that
+sort or choose by a score may do so otherwise where two scores are nearer to each other than rounding; such a step
+counts as not right (seen in YOLOv3 with its random weights: detections change places, and box sizes are exponentials of
+the network's outputs, which amplify rounding).
 """
 CONVERTERS_HOW = """\
-**With graph converters.** The model's `forward` is converted for the first batch; the program then runs with it on {converted} batches. *Right* with the ratio
-to eager (times of the same batches, compilation not counted); *wrong*: another result for some batch, or other random numbers drawn; otherwise the error. *No
-result* says only that the time allowed was not enough, on whatever else the machine had to do; converters are not measured alone, so their ratios are rough.
+**With graph converters.** The model's `forward` is converted for the first batch; the program then runs with it on
+{converted} batches. *Right* with the ratio to eager (times of the same batches, compilation not counted); *wrong*:
+another result for some batch, or other random numbers drawn; otherwise the error. *No result* says only that the time
+allowed was not enough, on whatever else the machine had to do; converters are not measured alone, so their ratios are
+rough.
 """
 
 
@@ -262,23 +271,30 @@ def page(rows, options):
 
     host = machine()
     lines = ["# Terra's ten programs", ""]
-    lines += [flow(HOW.format(cpu=host["cpu"], cpus=host["cpus"], python=host["python"], torch=torch.__version__, threads=options.threads, warm=WARM))]
+    lines += [flow(HOW.format(cpu=host["cpu"], cpus=host["cpus"], python=host["python"], torch=torch.__version__,
+                              threads=options.threads, warm=WARM))]
     cells = []
     for name, found, _ in rows:
         if not found or "ratio" not in found:
             cells.append([TITLES[name]] + ["-"] * 8 + [found["reason"] if found else "-"])
             continue
         cells.append(
-            [TITLES[name], average(found["recorded"]), average(found["torch"]), average(found["segments"]), average(found["flush fetch"] + found["flush index"]), found["case_selects"]]
-            + [number(found["eager"] * 1e3), number(found["dycl"] * 1e3), times(found["ratio"]), f"{found['of'] - found['wrong']} of {found['of']}"]
+            [TITLES[name], average(found["recorded"]), average(found["torch"]), average(found["segments"]),
+             average(found["flush fetch"] + found["flush index"]), found["case_selects"]]
+            + [number(found["eager"] * 1e3), number(found["dycl"] * 1e3), times(found["ratio"]),
+               f"{found['of'] - found['wrong']} of {found['of']}"]
         )
-    lines += table(["program", "recorded", "left to torch", "segments", "fetches", "case selects", "eager, ms", "dycl, ms", "ratio", "right"], cells) + [""]
+    lines += table(["program", "recorded", "left to torch", "segments", "fetches", "case selects", "eager, ms",
+                    "dycl, ms", "ratio", "right"], cells) + [""]
     ratios = [found["ratio"] for _, found, _ in rows if found and "ratio" in found]
     if ratios:
-        lines += [f"Geometric mean of the ratios: {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}, least {min(ratios):.2f}.", ""]
-    lefts = [[TITLES[name], operator, why, average(count)] for name, found, _ in rows if found for operator, why, count in found.get("left", []) if count >= 0.05]
+        lines += [f"Geometric mean of the ratios: {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}, least "
+                  f"{min(ratios):.2f}.", ""]
+    lefts = [[TITLES[name], operator, why, average(count)] for name, found, _ in rows if found
+             for operator, why, count in found.get("left", []) if count >= 0.05]
     if lefts:
-        lines += ["What is left to torch within accelerated calls, per call:", ""] + table(["program", "operator", "reason", "times"], lefts) + [""]
+        lines += ["What is left to torch within accelerated calls, per call:",
+                  ""] + table(["program", "operator", "reason", "times"], lefts) + [""]
     if any(converted for _, _, converted in rows):
         lines += [flow(CONVERTERS_HOW.format(converted=CONVERTED))]
         cells, reasons = [], []
@@ -289,13 +305,16 @@ def page(rows, options):
                 if not answer:
                     row.append("-")
                     continue
-                row.append(f"right, {times(answer['ratio'])}" if answer["state"] == "right" else answer.get("class", "wrong"))
+                row.append(f"right, {times(answer['ratio'])}" if answer["state"] == "right"
+                           else answer.get("class", "wrong"))
                 if "reason" in answer:
-                    said = re.sub(r" at 0x[0-9a-f]+", "", answer["reason"].replace(f"{FOLDER}/", "").replace(f"{ROOT}/", ""))
+                    said = re.sub(r" at 0x[0-9a-f]+", "",
+                                  answer["reason"].replace(f"{FOLDER}/", "").replace(f"{ROOT}/", ""))
                     reasons.append([TITLES[name], f"`{converter}`", said if "`" in said else f"`{said}`"])
             cells.append(row)
         lines += table(["program", *(f"`{c}`" for c in CONVERTERS)], cells) + [""]
-        lines += ["What they said:", ""] + [line for row in reasons for line in wrapped("- {}, {}: {}".format(*row), "  ")] + [""]
+        lines += ["What they said:", ""] + [line for row in reasons
+                                            for line in wrapped("- {}, {}: {}".format(*row), "  ")] + [""]
     return "\n".join(lines)
 
 
@@ -309,14 +328,19 @@ def wrapped(text, indent=""):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.terra", description="Terra's ten programs under dycl and under graph converters")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.terra",
+                                     description="Terra's ten programs under dycl and under graph converters")
     parser.add_argument("--only", metavar="A,B", help="these programs (names or their beginnings)")
     parser.add_argument("--seconds", type=float, default=6.0, help="of measuring a program (6)")
     parser.add_argument("--threads", type=int, default=2, help="threads (2)")
-    parser.add_argument("--part", choices=("dycl", "converters", "all"), default="all", help="what to measure; the page holds what is known")
-    parser.add_argument("--patience", type=float, default=400.0, help="seconds that a converter may take for a program (400)")
-    parser.add_argument("--known", metavar="FILE", help="keep results in this file (JSON): what is not measured now comes from there")
-    parser.add_argument("--markdown", metavar="FILE", help="write the page there too; it always goes to standard output")
+    parser.add_argument("--part", choices=("dycl", "converters", "all"), default="all",
+                        help="what to measure; the page holds what is known")
+    parser.add_argument("--patience", type=float, default=400.0,
+                        help="seconds that a converter may take for a program (400)")
+    parser.add_argument("--known", metavar="FILE",
+                        help="keep results in this file (JSON): what is not measured now comes from there")
+    parser.add_argument("--markdown", metavar="FILE",
+                        help="write the page there too; it always goes to standard output")
     options = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     keep = pathlib.Path(options.known) if options.known else None
@@ -324,10 +348,12 @@ def main():
     for name in choose(options.only, TITLES, "program"):
         row = known.setdefault(name, {"dycl": None, "converters": {}})
         if options.part != "converters":
-            row["dycl"] = apart(measure, (name, options.threads, options.seconds), options.threads, 60 + 10 * options.seconds)
+            row["dycl"] = apart(measure, (name, options.threads, options.seconds), options.threads,
+                                60 + 10 * options.seconds)
             print(f"{name}: {row['dycl'].get('ratio', row['dycl'].get('reason'))}", file=sys.stderr, flush=True)
         for converter in CONVERTERS if options.part != "dycl" else ():
-            row["converters"][converter] = apart(convert, (name, converter, options.threads), options.threads, options.patience)
+            row["converters"][converter] = apart(convert, (name, converter, options.threads), options.threads,
+                                                 options.patience)
             print(f"{name}, {converter}: {row['converters'][converter]}", file=sys.stderr, flush=True)
         if keep:
             keep.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")

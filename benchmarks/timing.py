@@ -59,7 +59,8 @@ class Result:
 
     @property
     def settled_s(self):
-        """Seconds from a cold start to the first of three rounds of inputs whose median takes as long as in the steady state, or None."""
+        """Seconds from a cold start to the first of three rounds of inputs whose median takes as long as in the steady
+        state, or None."""
         if not self.ends or not self.blocks:
             return None
         allowed = STEADY * self.median / 1e9 * self.inputs
@@ -82,7 +83,8 @@ class Worker:
         self.patience = patience
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        # Read when torch and the others are loaded, hence before the process starts. torch sets the threads of its own pool again.
+        # Read when torch and the others are loaded, hence before the process starts. torch sets the threads of its own
+        # pool again.
         os.environ["OMP_NUM_THREADS"] = str(threads)
         self.process = context.Process(target=worker.main, args=(theirs, workload, peer, threads, saved, directory))
         self.process.start()
@@ -125,7 +127,8 @@ class Worker:
 
 
 def first_calls(workload, name, threads, saved, directory, plan):
-    """Seconds of first calls in processes that are given up again: the two that are compared, where noise would decide."""
+    """Seconds of first calls in processes that are given up again: the two that are compared, where noise would
+    decide."""
     found = []
     for _ in range(plan.starts - 1 if name in ("eager", "dycl") else 0):
         process = None
@@ -146,12 +149,14 @@ def calibrated(workload, directory):
     process.start()
     process.join()
     if process.exitcode:
-        raise SystemExit(f"benchmarks: the workload {workload.name} could not be prepared (exit code {process.exitcode})")
+        raise SystemExit(f"benchmarks: the workload {workload.name} could not be prepared (exit code "
+                         f"{process.exitcode})")
     return path
 
 
 def difference(expected, got):
-    """Largest error over all inputs as a part of eager's largest absolute value; infinity where it cannot be compared."""
+    """Largest error over all inputs as a part of eager's largest absolute value; infinity where it cannot be
+    compared."""
     largest = 0.0
     for want, have in zip(expected, got):
         if want.shape != have.shape or want.dtype != have.dtype:
@@ -183,7 +188,8 @@ def start_limit(workload, results, workers, threads, saved, directory, plan, say
     results["limit"] = Result("limit", state="limit", reason=needed["kind"])
     try:
         workers["limit"] = Worker(workload.name, "limit", threads, saved, directory, plan.patience)
-        results["limit"].details = {**workers["limit"].ask("first", needed), "bytes": needed["bytes"], "flop": needed["flop"]}
+        results["limit"].details = {**workers["limit"].ask("first", needed), "bytes": needed["bytes"],
+                                    "flop": needed["flop"]}
         say(f"limit: {needed['kind']}")
     except Lost as lost:
         lose(results, workers, "limit", lost, say)
@@ -235,7 +241,8 @@ def run(workload, peers, threads, plan, say, limits=True):
             for name in list(workers):
                 try:
                     # Steady state is another path through dycl and others than the first calls were: check it too.
-                    judge(results[name], expected, workers[name].ask("outputs"), workload.tolerance, "the result in steady state")
+                    judge(results[name], expected, workers[name].ask("outputs"), workload.tolerance,
+                          "the result in steady state")
                 except Lost as lost:
                     lose(results, workers, name, lost, say)
                     continue

@@ -83,7 +83,8 @@ class Job:
         return found
 
     def settle(self, seconds, least):
-        """Seconds from the same start to the end of each round of all inputs: least of them, and as many as begin in this time.
+        """Seconds from the same start to the end of each round of all inputs: least of them, and as many as begin in
+        this time.
 
         What went by since the last round ended is left out: the results were sent and compared."""
         self.start = time.perf_counter() - self.ends[-1]
@@ -110,7 +111,8 @@ class Job:
         return {"outputs": self.results()}
 
     def measure(self, warm, block, least):
-        """Nanoseconds a call, one figure for each round of all inputs: paths of different length must not decide the minimum."""
+        """Nanoseconds a call, one figure for each round of all inputs: paths of different length must not decide the
+        minimum."""
         call, inputs, clock = self.call, self.inputs, time.perf_counter_ns
         end = clock() + int(warm * 1e9)
         rounds = 0

@@ -3,9 +3,9 @@
     import dycl
     model = dycl.accelerate(model)      # the same object; everything else goes on as before
 
-Python goes on running the program. Its tensor operators are recorded instead of executed one by one, cut into segments where Python needs a
-value, fused and run as native code (imperative-symbolic co-execution: Kim et al., Terra, NeurIPS 2021, sections 3 and 4). What cannot be
-represented runs in torch, as it would have without dycl.
+Python goes on running the program. Its tensor operators are recorded instead of executed one by one, cut into segments
+where Python needs a value, fused and run as native code (imperative-symbolic co-execution: Kim et al., Terra, NeurIPS
+2021, sections 3 and 4). What cannot be represented runs in torch, as it would have without dycl.
 """
 
 from dycl import debug
@@ -17,7 +17,8 @@ __version__ = "0.1.0"
 
 
 def load_ipython_extension(ipython):
-    """``%load_ext dycl``: every outermost module call of the notebook is accelerated; ``%dycl explain`` and ``%dycl stats`` show the last one."""
+    """``%load_ext dycl``: every outermost module call of the notebook is accelerated; ``%dycl explain`` and ``%dycl
+    stats`` show the last one."""
     from dycl import _notebook
 
     _notebook.load(ipython)

@@ -1,5 +1,6 @@
-"""``python -m dycl script.py args...`` and ``python -m dycl -m module args...``: what python itself would do, with every outermost module call
-accelerated (``dycl.accelerate_all``). A directory or a zip file with a ``__main__.py`` is a script too."""
+"""``python -m dycl script.py args...`` and ``python -m dycl -m module args...``: what python itself would do, with
+every outermost module call accelerated (``dycl.accelerate_all``). A directory or a zip file with a ``__main__.py`` is a
+script too."""
 
 import importlib.machinery
 import io
@@ -11,7 +12,8 @@ import types
 
 from dycl._everywhere import accelerate_all
 
-USAGE = "usage: python -m dycl script.py [arguments]\n       python -m dycl -m module [arguments]\n       python -m dycl --help | --version"
+USAGE = ("usage: python -m dycl script.py [arguments]\n       python -m dycl -m module [arguments]\n"
+         "       python -m dycl --help | --version")
 HELP = """
 Runs a program as python itself would, with every outermost call of a torch module accelerated (dycl.accelerate_all). What cannot be represented, and
 what needs gradients, runs in torch. Environment: DYCL_DISABLE=1 runs everything in torch, DYCL_PROFILE=0 keeps nothing of what is measured,

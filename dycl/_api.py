@@ -11,8 +11,10 @@ from dycl import _environment, _log, _profile
 TESTED_TORCH = ("2.13.",)  # whose memory layout and results dycl's own tests know; others are proven (_proof)
 
 
-_core = None  # the extension module, once _load() found it: oneDNN and OpenMP read the environment when they are loaded, and a script under
-_core_error = None  # `python -m dycl` may still set it; why there is none
+# The extension module, once _load() found it: oneDNN and OpenMP read the environment when they are loaded, and a script
+# under `python -m dycl` may still set it.
+_core = None
+_core_error = None  # why there is none
 _disabled = False  # dycl.disable() came before the extension module
 _MISSING = object()
 _SITE = "_compiled_call_impl"  # torch.nn.Module's own hook: what _wrapped_call_impl calls instead of _call_impl
@@ -66,7 +68,8 @@ def _setup_once():
             _ready = True
         except (ImportError, AttributeError, RuntimeError, OSError, MemoryError) as error:
             _ready = str(error) or type(error).__name__
-            warnings.warn(f"dycl does not accelerate here, programs run in torch: {error}", RuntimeWarning, stacklevel=4)
+            warnings.warn(f"dycl does not accelerate here, programs run in torch: {error}", RuntimeWarning,
+                          stacklevel=4)
 
 
 def _start(torch):
@@ -94,23 +97,29 @@ def _prove(torch):
 
     failed, new = _proof.failure(torch, _core)
     if failed:
-        raise RuntimeError(f"torch {torch.__version__} is none that dycl was tested with, and its self-test fails: {failed}")
+        raise RuntimeError(f"torch {torch.__version__} is none that dycl was tested with, and its self-test fails: "
+                           f"{failed}")
     if new:
-        warnings.warn(f"dycl was not tested with torch {torch.__version__}; its self-test passed, so it accelerates (this is said once)", RuntimeWarning, stacklevel=6)
+        warnings.warn(f"dycl was not tested with torch {torch.__version__}; its self-test passed, so it accelerates "
+                      f"(this is said once)", RuntimeWarning, stacklevel=6)
 
 
-_WANTS_BF16 = {"f32": False, "float32": False, "torch.float32": False, "bf16": True, "bfloat16": True, "torch.bfloat16": True}
+_WANTS_BF16 = {"f32": False, "float32": False, "torch.float32": False, "bf16": True, "bfloat16": True,
+               "torch.bfloat16": True}
 
 
 def _wants_bf16(pack, precision):
     """Whether bfloat16 is asked for. Raises where the request makes no sense, on any machine."""
     if not isinstance(pack, bool):
         raise TypeError(f"pack is True or False, not {pack!r}")
-    wanted = _WANTS_BF16.get(str(precision)) if isinstance(precision, str) or type(precision).__name__ == "dtype" else None
+    wanted = _WANTS_BF16.get(str(precision)) if isinstance(precision, str) or type(precision).__name__ == "dtype" \
+        else None
     if wanted is None:
-        raise ValueError(f"precision is 'f32' or 'bf16' ('float32', 'bfloat16', or one of torch's two dtypes), not {precision!r}")
+        raise ValueError(f"precision is 'f32' or 'bf16' ('float32', 'bfloat16', or one of torch's two dtypes), not "
+                         f"{precision!r}")
     if wanted and not pack:
-        raise ValueError("precision='bf16' keeps the weights a second time, in bfloat16: it does not go with pack=False")
+        raise ValueError(
+            "precision='bf16' keeps the weights a second time, in bfloat16: it does not go with pack=False")
     return wanted
 
 
@@ -119,7 +128,8 @@ def _bits(pack, bf16):
     options = 0 if pack else _core.NO_PACK
     if bf16:
         if not _core.info()["bf16"]:
-            raise RuntimeError("precision='bf16' needs a processor with AVX512_BF16 (or AMX), and DYCL_ISA must not exclude it")
+            raise RuntimeError("precision='bf16' needs a processor with AVX512_BF16 (or AMX), and DYCL_ISA must not "
+                               "exclude it")
         options |= _core.BF16
     return options
 
@@ -128,14 +138,16 @@ def accelerate(target=_MISSING, *, pack=True, precision="f32"):
     """Makes a model or a function run through dycl. Without a target: a decorator, ``@dycl.accelerate(pack=False)``.
 
     Args:
-        target: a ``torch.nn.Module`` (any; the very same object is returned, with its state, hooks and type untouched), or a Python
-            callable that computes with torch tensors (a wrapper with the same signature is returned).
-        pack: whether weights may be kept a second time in the form that products and convolutions read best. ``False``: no such copies, so that
-            memory stays at eager's.
-        precision: ``"f32"`` (or ``"float32"``, ``torch.float32``), or ``"bf16"`` (``"bfloat16"``, ``torch.bfloat16``): parameters are read as bfloat16 by products and convolutions, which accumulate in float32; tensors
-            stay float32 for the program. Relative errors are about 1e-2 then. Needs AVX512_BF16.
+        target: a ``torch.nn.Module`` (any; the very same object is returned, with its state, hooks and type untouched),
+            or a Python callable that computes with torch tensors (a wrapper with the same signature is returned).
+        pack: whether weights may be kept a second time in the form that products and convolutions read best. ``False``:
+            no such copies, so that memory stays at eager's.
+        precision: ``"f32"`` (or ``"float32"``, ``torch.float32``), or ``"bf16"`` (``"bfloat16"``, ``torch.bfloat16``):
+            parameters are read as bfloat16 by products and convolutions, which accumulate in float32; tensors stay
+            float32 for the program. Relative errors are about 1e-2 then. Needs AVX512_BF16.
 
-    What a call inside an accelerated call does is decided by the outermost one. Accelerating again with other options replaces them.
+    What a call inside an accelerated call does is decided by the outermost one. Accelerating again with other options
+    replaces them.
 
     Returns:
         ``target`` itself for a module; for another callable an object that is called like it.
@@ -146,9 +158,11 @@ def accelerate(target=_MISSING, *, pack=True, precision="f32"):
         RuntimeError: ``precision="bf16"`` on a processor without it.
         ValueError: an unknown precision, or ``bf16`` together with ``pack=False``.
 
-    Calls give what eager torch gives: results (up to floating-point rounding), side effects, errors, aliasing and object identity. While gradients
-    are required a call runs in torch. Of a module's other methods those that ``torch.no_grad`` decorates (transformers' ``generate``) run through dycl as
-    a whole when they are called on the module that was accelerated. ``copy.deepcopy`` and pickling of an accelerated module give a plain one, as for ``torch.compile``.
+    Calls give what eager torch gives: results (up to floating-point rounding), side effects, errors, aliasing and
+    object identity. While gradients are required a call runs in torch. Of a module's other methods those that
+    ``torch.no_grad`` decorates (transformers' ``generate``) run through dycl as a whole when they are called on the
+    module that was accelerated. ``copy.deepcopy`` and pickling of an accelerated module give a plain one, as for
+    ``torch.compile``.
     """
     bf16 = _wants_bf16(pack, precision)
     if target is _MISSING:
@@ -200,20 +214,25 @@ def _need_site(target):
 
 
 def _counts_of_nothing():
-    names = "calls plain_calls plain_grad plain_mode plain_disabled plain_nested plain_faster recorded torch beside segments replays graph_vertices case_selects packed_bytes postponed recalled"
+    names = ("calls plain_calls plain_grad plain_mode plain_disabled plain_nested plain_faster recorded torch beside "
+             "segments replays graph_vertices case_selects packed_bytes postponed recalled")
     return {**dict.fromkeys(names.split(), 0), "bails": {}, "flushes": {}}
 
 
 def stats(target=None):
-    """What an accelerated callable did so far, as a dict of counts; without ``target``, the one that was called last (not from inside another).
+    """What an accelerated callable did so far, as a dict of counts; without ``target``, the one that was called last
+    (not from inside another).
 
-    Keys: ``calls`` (that ran as regions), ``plain_calls`` (that ran in torch as a whole) with its parts ``plain_grad`` (gradients required),
-    ``plain_mode`` (autocast, another torch function mode, tracing...), ``plain_disabled``, ``plain_nested`` (inside another region), ``plain_faster``
-    (measured: torch runs this callable faster, or is being tried);
-    ``recorded`` (operators recorded), ``torch`` (operators that ran in torch inside regions, after what was pending), ``beside`` (that torch ran at once beside it), ``segments`` (executed), ``replays`` (of these, run node by node in torch, because no plan could), ``ahead`` (of these, computed while they were recorded), ``postponed`` (products of which only the largest
-    element was wanted, left out) and ``recalled`` (of these, computed later because they were asked for), ``graph_vertices`` and
-    ``case_selects`` (of the TraceGraph), ``packed_bytes`` (memory of packed weights) and ``plans`` (alive), both of the whole process, and two dicts by reason:
-    ``bails`` (operators left to torch) and ``flushes`` (ends of segments).
+    Keys: ``calls`` (that ran as regions), ``plain_calls`` (that ran in torch as a whole) with its parts ``plain_grad``
+    (gradients required), ``plain_mode`` (autocast, another torch function mode, tracing...), ``plain_disabled``,
+    ``plain_nested`` (inside another region), ``plain_faster`` (measured: torch runs this callable faster, or is being
+    tried); ``recorded`` (operators recorded), ``torch`` (operators that ran in torch inside regions, after what was
+    pending), ``beside`` (that torch ran at once beside it), ``segments`` (executed), ``replays`` (of these, run node by
+    node in torch, because no plan could), ``ahead`` (of these, computed while they were recorded), ``postponed``
+    (products of which only the largest element was wanted, left out) and ``recalled`` (of these, computed later because
+    they were asked for), ``graph_vertices`` and ``case_selects`` (of the TraceGraph), ``packed_bytes`` (memory of
+    packed weights) and ``plans`` (alive), both of the whole process, and two dicts by reason: ``bails`` (operators left
+    to torch) and ``flushes`` (ends of segments).
 
     Raises:
         TypeError: ``target`` was not accelerated.
@@ -224,9 +243,10 @@ def stats(target=None):
 
 
 def explain(target=None):
-    """What ran where, and why not, as text: per segment its operators, fused blocks, kernels and last times (microseconds), the case selects,
-    and each operator that was left to torch with the reason and its source line. Without ``target``, of what was called last (not from inside
-    another). From the first call of ``explain`` on, steps are timed.
+    """What ran where, and why not, as text: per segment its operators, fused blocks, kernels and last times
+    (microseconds), the case selects, and each operator that was left to torch with the reason and its source line.
+    Without ``target``, of what was called last (not from inside another). From the first call of ``explain`` on, steps
+    are timed.
 
     Raises:
         TypeError: ``target`` was not accelerated.
@@ -249,8 +269,9 @@ def _set_disabled(on):
 
 
 class disable:
-    """``dycl.disable()``: from now on every call runs in torch, until ``dycl.enable()``; as a context manager, inside the ``with`` block only.
-    The environment variable ``DYCL_DISABLE=1`` does the same from the start. Holds for all threads of the process."""
+    """``dycl.disable()``: from now on every call runs in torch, until ``dycl.enable()``; as a context manager, inside
+    the ``with`` block only. The environment variable ``DYCL_DISABLE=1`` does the same from the start. Holds for all
+    threads of the process."""
 
     def __init__(self):
         self._before = _set_disabled(True)
@@ -268,7 +289,7 @@ def enable():
 
 
 def info():
-    """A dict: ``isa`` (instruction set of dycl's own kernels), ``onednn`` (version), ``segments`` (plans kept), ``plan_bytes`` (memory
-    that plans and segments take, about), ``profile`` (what is known by measuring, from this and from earlier processes), ``profile_hits`` (how often
-    that was of use), ``python`` (version)."""
+    """A dict: ``isa`` (instruction set of dycl's own kernels), ``onednn`` (version), ``segments`` (plans kept),
+    ``plan_bytes`` (memory that plans and segments take, about), ``profile`` (what is known by measuring, from this and
+    from earlier processes), ``profile_hits`` (how often that was of use), ``python`` (version)."""
     return {**(_core.info() if _load() is not None else {}), "python": sys.version.split()[0]}

@@ -1,5 +1,5 @@
-"""The environment variables whose names begin with DYCL_. A value or a name that dycl does not know is told once: a setting that silently does nothing
-is worse than none. Programs go on as if it were not set."""
+"""The environment variables whose names begin with DYCL_. A value or a name that dycl does not know is told once: a
+setting that silently does nothing is worse than none. Programs go on as if it were not set."""
 
 import os
 import warnings
@@ -40,7 +40,8 @@ def replays():
 
 
 def trusts_torch():
-    """DYCL_TRUST_TORCH=1: a torch that dycl's tests do not know is not proven first. For tests of such a torch, and for the proof itself."""
+    """DYCL_TRUST_TORCH=1: a torch that dycl's tests do not know is not proven first. For tests of such a torch, and for
+    the proof itself."""
     return switch("DYCL_TRUST_TORCH") is True
 
 
@@ -53,7 +54,8 @@ def profile():
 def complaints(core):
     """What is wrong, as texts."""
     found = list(core.environment())
-    for name, taken in (("DYCL_DISABLE", "taken as 1"), ("DYCL_CHOOSE", "ignored"), ("DYCL_REPLAY", "ignored"), ("DYCL_TRUST_TORCH", "ignored")):
+    for name, taken in (("DYCL_DISABLE", "taken as 1"), ("DYCL_CHOOSE", "ignored"), ("DYCL_REPLAY", "ignored"),
+                        ("DYCL_TRUST_TORCH", "ignored")):
         if switch(name, unknown="") == "":
             found.append(f"{name}={os.environ[name]:.60} is {taken}: it may be 0 or 1")
     known = [name for names in NAMES.values() for name in names]

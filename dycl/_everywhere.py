@@ -1,4 +1,5 @@
-"""Every outermost module call of a program, without a change to it: ``dycl.accelerate_all``, and the wait for torch that a script needs."""
+"""Every outermost module call of a program, without a change to it: ``dycl.accelerate_all``, and the wait for torch
+that a script needs."""
 
 import importlib.util
 import sys
@@ -11,13 +12,14 @@ _before = None  # what torch.nn.Module had there
 
 
 class accelerate_all:
-    """``dycl.accelerate_all()``: from now on every outermost call of any ``torch.nn.Module``, whenever it was made, runs as if the module had been
-    given to :func:`dycl.accelerate`. torch need not be imported yet.
+    """``dycl.accelerate_all()``: from now on every outermost call of any ``torch.nn.Module``, whenever it was made,
+    runs as if the module had been given to :func:`dycl.accelerate`. torch need not be imported yet.
 
-    Modules that were accelerated or compiled (``Module.compile``, ``torch.compile``, ``torch.jit``) keep their own way. Statistics and
-    explanations are kept per module, while it lives; of many thousand modules, for those called lately.
+    Modules that were accelerated or compiled (``Module.compile``, ``torch.compile``, ``torch.jit``) keep their own way.
+    Statistics and explanations are kept per module, while it lives; of many thousand modules, for those called lately.
 
-    ``remove()`` ends it, as does leaving the ``with`` block when it is used as a context manager; ``dycl.disable()`` suspends it.
+    ``remove()`` ends it, as does leaving the ``with`` block when it is used as a context manager; ``dycl.disable()``
+    suspends it.
     """
 
     def __init__(self):
@@ -41,7 +43,8 @@ class accelerate_all:
         _users += 1
 
     def remove(self):
-        """From now on only what was given to ``dycl.accelerate`` is accelerated (unless another handle is in force). May be called again."""
+        """From now on only what was given to ``dycl.accelerate`` is accelerated (unless another handle is in force).
+        May be called again."""
         global _users
         active, self._active = self._active, False
         if active and not self._waiting:
@@ -74,7 +77,8 @@ def _call_with_torch(action):
 
 
 class _TorchFinder:
-    """Finds nothing by itself: it asks the other finders for torch and has its loader call us when the module has been executed."""
+    """Finds nothing by itself: it asks the other finders for torch and has its loader call us when the module has been
+    executed."""
 
     actions = []
 
@@ -101,6 +105,7 @@ class _TorchFinder:
                 action()
 
         # tracebacks of errors inside leave the import system's frames out, and this one is such a frame
-        execute_and_tell.__code__ = execute_and_tell.__code__.replace(co_filename="<frozen importlib._bootstrap>", co_name="_call_with_frames_removed")
+        execute_and_tell.__code__ = execute_and_tell.__code__.replace(co_filename="<frozen importlib._bootstrap>",
+                                                                      co_name="_call_with_frames_removed")
         loader.exec_module = execute_and_tell
         return spec

@@ -1,4 +1,5 @@
-"""Python functions that stand where ``_wrapped_call_impl`` and ``_call_impl`` of ``torch.nn.Module`` stand while a module of a region is called.
+"""Python functions that stand where ``_wrapped_call_impl`` and ``_call_impl`` of ``torch.nn.Module`` stand while a
+module of a region is called.
 
 Each pair takes a fixed number of arguments and hands them on, without torch's questions, which csrc/py/modules/composite.c has answered by then. Their
 code says the same file, names and lines as torch's, so that tracebacks, ``warnings.warn(stacklevel=...)`` and ``inspect`` see what they see in eager.
@@ -12,12 +13,14 @@ import sys
 import types
 
 _WRAPPED, _CALL = "_wrapped_call_impl", "_call_impl"
-_RETURNS = {_WRAPPED: "self._call_impl(*args, **kwargs)", _CALL: "forward_call(*args, **kwargs)"}  # where they are left for the next frame
+# where they are left for the next frame
+_RETURNS = {_WRAPPED: "self._call_impl(*args, **kwargs)", _CALL: "forward_call(*args, **kwargs)"}
 
 
 @functools.cache
 def _place(name):
-    """The ``return`` statement of torch's method, as a syntax tree with torch's lines and columns. None: this torch is written differently."""
+    """The ``return`` statement of torch's method, as a syntax tree with torch's lines and columns. None: this torch is
+    written differently."""
     from torch import nn
 
     lines, first = inspect.getsourcelines(getattr(nn.Module, name))
@@ -38,11 +41,13 @@ def find():
 
 
 def _stand_in(name, parameters, call, following=None):
-    """A function that only returns ``call``, in the place of torch's method ``name``; ``following`` is what it may call as ``following``."""
+    """A function that only returns ``call``, in the place of torch's method ``name``; ``following`` is what it may call
+    as ``following``."""
     from torch import nn
 
     original, place = getattr(nn.Module, name), _place(name)
-    tree = ast.parse(f"def enclosing(following):\n def {name}({', '.join(parameters)}, /):\n  return {call}\n return {name}")
+    tree = ast.parse(f"def enclosing(following):\n def {name}({', '.join(parameters)}, /):\n  return {call}\n return "
+                     f"{name}")
     method = tree.body[0].body[0]
     method.lineno, method.end_lineno = original.__code__.co_firstlineno, place.end_lineno
     for node in ast.walk(method.body[0]):
@@ -56,9 +61,11 @@ def _stand_in(name, parameters, call, following=None):
 
 
 def make(count, names):
-    """A function of a module, ``count`` positional arguments and those called ``names``, all given by position, that calls
-    ``module.forward`` with them. None when a name cannot be written in a call, or when this torch is not what this module knows."""
-    if not find() or "self" in names or not all(name.isascii() and name.isidentifier() and not keyword.iskeyword(name) for name in names):
+    """A function of a module, ``count`` positional arguments and those called ``names``, all given by position, that
+    calls ``module.forward`` with them. None when a name cannot be written in a call, or when this torch is not what
+    this module knows."""
+    if not find() or "self" in names or not all(name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+                                                for name in names):
         return None
     places = [f"_{i}" for i in range(count + len(names))]
     arguments = places[:count] + [f"{name}={place}" for name, place in zip(names, places[count:])]
@@ -67,7 +74,8 @@ def make(count, names):
 
 
 class Probe:
-    """Called as torch's modules are; ``count()`` says how many references an instance, an argument and a named argument have in ``forward``."""
+    """Called as torch's modules are; ``count()`` says how many references an instance, an argument and a named argument
+    have in ``forward``."""
 
     _compiled_call_impl = None
 

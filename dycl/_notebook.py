@@ -9,7 +9,8 @@ _handle = None
 
 
 def magic(line):
-    """%dycl explain: what ran where in the last call, and why not. %dycl stats: its numbers. %dycl off, %dycl on: everything runs in torch, or not."""
+    """%dycl explain: what ran where in the last call, and why not. %dycl stats: its numbers. %dycl off, %dycl on:
+    everything runs in torch, or not."""
     word = line.strip()
     if word in ("on", "off"):
         _api._set_disabled(word == "off")

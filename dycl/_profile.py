@@ -1,11 +1,12 @@
 """What was found out by measuring on this machine, kept between processes: a small file in the user's cache folder.
 
-It holds hints only: nothing in it can change a result. So it is disposable, and whatever is wrong with it leaves dycl working as if there were none.
-``DYCL_PROFILE=0`` does without, ``DYCL_PROFILE=path`` puts it elsewhere.
+It holds hints only: nothing in it can change a result. So it is disposable, and whatever is wrong with it leaves dycl
+working as if there were none. ``DYCL_PROFILE=0`` does without, ``DYCL_PROFILE=path`` puts it elsewhere.
 
-One line says what the file is and the checksum of the rest; the rest is JSON. It is never written in place: a whole new file is renamed over it, so that
-a process that is killed at any moment leaves the old one or the new one, and nobody has to repair anything before reading. The new file, while it is
-being written, is also the lock among processes: it goes with the process that holds it, and another one writes it anew.
+One line says what the file is and the checksum of the rest; the rest is JSON. It is never written in place: a whole new
+file is renamed over it, so that a process that is killed at any moment leaves the old one or the new one, and nobody
+has to repair anything before reading. The new file, while it is being written, is also the lock among processes: it
+goes with the process that holds it, and another one writes it anew.
 """
 
 import atexit
@@ -40,11 +41,13 @@ def path():
     folder = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(folder):
         folder = os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.realpath(os.path.join(folder, "dycl", f"profile-{VERSION}")) if wanted is None and os.path.isabs(folder) else None
+    return os.path.realpath(os.path.join(folder, "dycl", f"profile-{VERSION}")) if wanted is None \
+        and os.path.isabs(folder) else None
 
 
 def start(core):
-    """Called once, when dycl is first used: takes over what is known, and keeps what will be found out at the end of the process."""
+    """Called once, when dycl is first used: takes over what is known, and keeps what will be found out at the end of
+    the process."""
     global _core, _path
     _core, _path = core, path()
     if _path is None:
@@ -64,12 +67,14 @@ def _give_up(error):
     where, _path = _path, None
     if not _warned:
         _warned = True
-        warnings.warn(f"dycl keeps nothing of what it measures, because of {where}: {error} (remove the file, or set DYCL_PROFILE to 0 or to another path)",
+        warnings.warn(f"dycl keeps nothing of what it measures, because of {where}: {error} (remove the file, or set "
+                      f"DYCL_PROFILE to 0 or to another path)",
                       RuntimeWarning, stacklevel=7)
 
 
 def machine():
-    """What choices depend on beside their keys: the processor, how many of its cores may be used, and what runs there."""
+    """What choices depend on beside their keys: the processor, how many of its cores may be used, and what runs
+    there."""
     from dycl import __version__
 
     cpu = ""
@@ -81,8 +86,10 @@ def machine():
     fields = dict(line.replace("\t", "").split(":", 1) for line in cpu.splitlines() if ":" in line)
     flags = sorted(fields.get("flags", "").split())
     build = os.stat(_core.__file__)
-    return ", ".join([fields.get("model name", "?").strip(), "-".join(fields.get(name, "?").strip() for name in ("cpu family", "model", "stepping")),
-                      f"flags {zlib.crc32(' '.join(flags).encode()):08x}", f"cores {len(os.sched_getaffinity(0))}", f"dycl {__version__}",
+    return ", ".join([fields.get("model name", "?").strip(),
+                      "-".join(fields.get(name, "?").strip() for name in ("cpu family", "model", "stepping")),
+                      f"flags {zlib.crc32(' '.join(flags).encode()):08x}", f"cores {len(os.sched_getaffinity(0))}",
+                      f"dycl {__version__}",
                       f"build {build.st_size:x}.{build.st_mtime_ns:x}", f"oneDNN {_core.info()['onednn']}"])
 
 
@@ -90,7 +97,8 @@ def machine():
 
 
 def _contents():
-    """The file's bytes, b"" where there is none. Raises where it is not an ordinary file: opening a FIFO or a device may wait for ever or do harm."""
+    """The file's bytes, b"" where there is none. Raises where it is not an ordinary file: opening a FIFO or a device
+    may wait for ever or do harm."""
     try:
         if not stat.S_ISREG(os.stat(_path).st_mode):
             raise ValueError("not an ordinary file")
@@ -104,7 +112,8 @@ def _contents():
         if found.st_size > BYTES:
             raise ValueError("not a profile of dycl")
         data = b""
-        while len(data) < found.st_size and (part := os.read(file, found.st_size - len(data))):  # a file of /proc says 0 and may be read for ever
+        # a file of /proc says 0 and may be read for ever
+        while len(data) < found.st_size and (part := os.read(file, found.st_size - len(data))):
             data += part
         return data
     finally:
@@ -112,7 +121,8 @@ def _contents():
 
 
 def _read():
-    """{machine: {key: [way, microseconds, noted]}}. A file of ours that is damaged counts as empty, and is replaced; raises where it is not ours."""
+    """{machine: {key: [way, microseconds, noted]}}. A file of ours that is damaged counts as empty, and is replaced;
+    raises where it is not ours."""
     data = _contents()
     if not data.strip(b"\0"):  # nothing came to the disk before the machine stopped
         return {}
@@ -125,7 +135,8 @@ def _read():
     if version != b"%d" % VERSION:
         raise ValueError("a profile of another version of dycl")
     known = json.loads(body)
-    if not isinstance(known, dict) or not all(isinstance(rows, dict) and all(_is_row(row) for row in rows.values()) for rows in known.values()):
+    if not isinstance(known, dict) or not all(isinstance(rows, dict) and all(_is_row(row) for row in rows.values())
+                                              for rows in known.values()):
         raise ValueError("not a profile of dycl")
     return known
 
@@ -138,7 +149,8 @@ def _is_row(row):
 
 
 def save():
-    """Writes what is new: at the end of the process, and when an explanation is asked for, which takes its time anyway."""
+    """Writes what is new: at the end of the process, and when an explanation is asked for, which takes its time
+    anyway."""
     if _path is None:
         return
     written = False
@@ -190,7 +202,8 @@ def _lock():
         except FileNotFoundError:  # whoever had it before us has renamed it: the name is free
             pass
         except OSError as error:
-            if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL):  # no locks here: at worst, what another process writes now is lost
+            # no locks here: at worst, what another process writes now is lost
+            if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL):
                 os.close(file)
                 return _unlocked()
             if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
@@ -233,7 +246,8 @@ def _merge(known, rows):
         own[key] = (way, nanoseconds / 1000, now)
     if sum(map(len, known.values())) > ROWS:
         last = sorted((row[2] for entries in known.values() for row in entries.values()), reverse=True)[ROWS * 3 // 4]
-        known = {name: {key: row for key, row in entries.items() if row[2] > last or row[2] == now and entries is own} for name, entries in known.items()}
+        known = {name: {key: row for key, row in entries.items() if row[2] > last or row[2] == now and entries is own}
+                 for name, entries in known.items()}
     return {name: entries for name, entries in known.items() if entries}
 
 

@@ -1,8 +1,10 @@
-"""Whether dycl may work with a torch that its own tests do not know: a self-test, run once for a build of torch and kept beside the profile.
+"""Whether dycl may work with a torch that its own tests do not know: a self-test, run once for a build of torch and
+kept beside the profile.
 
-dycl reads torch's memory layouts and answers for torch's operators, so a new torch is proven, not assumed: some fifty programs run in eager and through
-dycl, three times each (a segment is seen new, as a plan of the first kind and as a tuned one), and what a program can see of them must agree. They run
-in a process of their own: a torch that dycl misreads may end it. Whatever goes wrong means that programs run in torch.
+dycl reads torch's memory layouts and answers for torch's operators, so a new torch is proven, not assumed: some fifty
+programs run in eager and through dycl, three times each (a segment is seen new, as a plan of the first kind and as a
+tuned one), and what a program can see of them must agree. They run in a process of their own: a torch that dycl
+misreads may end it. Whatever goes wrong means that programs run in torch.
 """
 
 import hashlib
@@ -19,7 +21,8 @@ FORMAT = 1  # of what is kept
 
 
 def failure(torch, core):
-    """None where this torch is proven, or what failed, as a text. The second answer: whether it was found out just now."""
+    """None where this torch is proven, or what failed, as a text. The second answer: whether it was found out just
+    now."""
     if _environment.trusts_torch():
         return None, False
     key, place = _key(torch, core), _place()
@@ -36,8 +39,10 @@ def failure(torch, core):
 
 def _key(torch, core):
     """What the proof depends on: torch's and dycl's builds, the interpreter."""
-    marks = [FORMAT, torch.__version__, getattr(torch.version, "git_version", ""), sys.version, torch.backends.cpu.get_cpu_capability()]
-    for path in (core.__file__, torch._C.__file__, os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")):
+    marks = [FORMAT, torch.__version__, getattr(torch.version, "git_version", ""), sys.version,
+             torch.backends.cpu.get_cpu_capability()]
+    for path in (core.__file__, torch._C.__file__,
+                 os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")):
         try:
             build = os.stat(path)
             marks += [path, build.st_size, build.st_mtime_ns]
@@ -84,7 +89,8 @@ def _try():
     space |= {"DYCL_PROFILE": "0", "DYCL_CHOOSE": "0", "DYCL_TRUST_TORCH": "1"}
     code = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from dycl import _selftest; _selftest.main()"
     try:
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, json.dumps(sys.path)], env=space, capture_output=True, text=True, timeout=WAIT,
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, json.dumps(sys.path)], env=space,
+                              capture_output=True, text=True, timeout=WAIT,
                               stdin=subprocess.DEVNULL, check=False)
     except subprocess.TimeoutExpired:
         return "the self-test does not end"

@@ -1,11 +1,13 @@
 """Replay: a recorded segment run node by node in torch, from the tensors that feed it.
 
-What a plan cannot run (no memory, no implementation, an operand that turned out otherwise) still has to give eager's result or raise eager's error,
-and torch itself is the only one that knows both. `STEPS` has a row for every operator of the registry (csrc/ir/ops.def, csrc/kern/kern.def) that can
-be recorded; tests/py/test_replay.py holds the two against each other and runs recorded programs this way.
+What a plan cannot run (no memory, no implementation, an operand that turned out otherwise) still has to give eager's
+result or raise eager's error, and torch itself is the only one that knows both. `STEPS` has a row for every operator of
+the registry (csrc/ir/ops.def, csrc/kern/kern.def) that can be recorded; tests/py/test_replay.py holds the two against
+each other and runs recorded programs this way.
 
-A row takes the node's operands (tensors of their recorded dtypes; None: an optional one that is absent) and `n`, the node: its attributes as
-integers, and dtype, sizes and strides of its result. Numbers of the program are tensors of rank 0."""
+A row takes the node's operands (tensors of their recorded dtypes; None: an optional one that is absent) and `n`, the
+node: its attributes as integers, and dtype, sizes and strides of its result. Numbers of the program are tensors of rank
+0."""
 
 import struct
 from typing import NamedTuple
@@ -37,9 +39,9 @@ class Node(NamedTuple):
 def run(nodes, values, outputs):
     """Computes the values named by `outputs`.
 
-    nodes: tuples as Node, in program order. values: from a value's number to its tensor, or to (number, dtype) for a number of the program; owned by
-    this call. Returns tensors of their own (no view of each other or of an operand) with the recorded dtypes, sizes and strides. Raises what torch
-    raises."""
+    nodes: tuples as Node, in program order. values: from a value's number to its tensor, or to (number, dtype) for a
+    number of the program; owned by this call. Returns tensors of their own (no view of each other or of an operand)
+    with the recorded dtypes, sizes and strides. Raises what torch raises."""
     for number, value in values.items():
         if isinstance(value, tuple):
             values[number] = _number(value[0], _hosted.DTYPES[value[1]])
@@ -63,7 +65,8 @@ def run(nodes, values, outputs):
 def _conform(n, result, operands, owned):
     """As the node says that it lies, in memory that is no operand's."""
     if result.dtype != n.type or tuple(result.shape) != n.sizes:
-        raise SystemError(f"dycl: replaying {n.name} gave {result.dtype} {tuple(result.shape)} instead of {n.type} {n.sizes}")
+        raise SystemError(f"dycl: replaying {n.name} gave {result.dtype} {tuple(result.shape)} instead of {n.type} "
+                          f"{n.sizes}")
     mine = result.stride() == n.strides and not any(o is not None and _share(o, result) for o in operands)
     whole = not owned or result.untyped_storage().nbytes() == result.numel() * result.element_size()
     if mine and whole:
@@ -79,7 +82,7 @@ def _f64(word):
     return struct.unpack("d", struct.pack("q", word))[0]
 
 
-# ---- Elementwise ------------------------------------------------------------------------------------------------------------------------------
+# ---- Elementwise -----------------------------------------------------------------------------------------------------
 
 
 def _number(value, dtype):
@@ -100,7 +103,8 @@ _SAME_NAME = """neg abs sign square exp exp2 expm1 log log2 log10 log1p sqrt rsq
     logical_xor bitwise_and bitwise_or bitwise_xor copysign where lerp""".split()
 
 STEPS = {name: _ew(getattr(torch, name)) for name in _SAME_NAME}
-STEPS |= {name: _ew(getattr(F, name)) for name in "logsigmoid relu6 gelu silu mish hardswish hardsigmoid softsign".split()}
+STEPS |= {name: _ew(getattr(F, name))
+          for name in "logsigmoid relu6 gelu silu mish hardswish hardsigmoid softsign".split()}
 STEPS |= {
     "copy": _ew(torch.clone),
     "gelu_tanh": lambda n, x: F.gelu(x, approximate="tanh"),
@@ -112,13 +116,14 @@ STEPS |= {
     "leaky_relu": lambda n, x, slope: torch.where(x > 0, x, x * slope),
     "elu": _rounded_once(lambda x, alpha: torch.where(x > 0, x, alpha * torch.expm1(x))),
     "relu_grad": lambda n, gradient, y: torch.ops.aten.threshold_backward(gradient, y, 0),
-    "clamp": lambda n, x, low, high: torch.clamp(x, low, high) if low.dim() or high.dim() else torch.clamp(x, low.item(), high.item()),
+    "clamp": lambda n, x, low, high: torch.clamp(x, low, high) if low.dim() or high.dim()
+    else torch.clamp(x, low.item(), high.item()),
     "add_scaled": lambda n, x, y, z: torch.add(x, y, alpha=z.item()),
     "softplus": _rounded_once(lambda x, beta, threshold: torch.where(x * beta > threshold, x, torch.log1p(torch.exp(x * beta)) / beta)),
     "threshold": lambda n, x, threshold, value: torch.where(x <= threshold, value, x),
 }
 
-# ---- Elements in other places -----------------------------------------------------------------------------------------------------------------
+# ---- Elements in other places ----------------------------------------------------------------------------------------
 
 
 def _view(n, x):
@@ -166,11 +171,12 @@ STEPS |= {
     "view_put": _view_put,
 }
 
-# ---- Reductions and norms ---------------------------------------------------------------------------------------------------------------------
+# ---- Reductions and norms --------------------------------------------------------------------------------------------
 
 
 def _reduction(function):
-    """function(n, x) reduces the last dimension; torch's own functions differ in whether they take several at once, or none."""
+    """function(n, x) reduces the last dimension; torch's own functions differ in whether they take several at once, or
+    none."""
 
     def reduce(n, x):
         dims = [d for d in range(x.dim()) if n.attrs[0] >> d & 1]
@@ -199,13 +205,15 @@ STEPS |= {
     "softmax": lambda n, x: torch.softmax(x, n.attrs[0]),
     "log_softmax": lambda n, x: torch.log_softmax(x, n.attrs[0]),
     "cumsum": lambda n, x: torch.cumsum(x, n.attrs[0], dtype=n.type),
-    "layer_norm": lambda n, x, weight, bias: F.layer_norm(x, x.shape[x.dim() - n.attrs[0] :], weight, bias, _f64(n.attrs[1])),
+    "layer_norm": lambda n, x, weight, bias: F.layer_norm(x, x.shape[x.dim() - n.attrs[0] :], weight, bias,
+                                                          _f64(n.attrs[1])),
     "rms_norm": lambda n, x, weight: F.rms_norm(x, x.shape[x.dim() - n.attrs[0] :], weight, _f64(n.attrs[1])),
-    "batch_norm": lambda n, x, mean, var, weight, bias: F.batch_norm(x, mean, var, weight, bias, False, 0.0, _f64(n.attrs[0])),
+    "batch_norm": lambda n, x, mean, var, weight, bias: F.batch_norm(x, mean, var, weight, bias, False, 0.0,
+                                                                     _f64(n.attrs[0])),
     "group_norm": lambda n, x, weight, bias: F.group_norm(x, n.attrs[0], weight, bias, _f64(n.attrs[1])),
 }
 
-# ---- Products, windows, attention -------------------------------------------------------------------------------------------------------------
+# ---- Products, windows, attention ------------------------------------------------------------------------------------
 
 
 def _grouped(n, x, weights, ends):
@@ -241,15 +249,18 @@ def _resize(n, x):
     kind, align, height, width = n.attrs[:4]
     scales = [_f64(word) or None for word in n.attrs[4:]]
     if kind < 2:
-        return (torch._C._nn.upsample_nearest2d, torch._C._nn._upsample_nearest_exact2d)[kind](x, (height, width), *scales)
-    return (torch._C._nn.upsample_bilinear2d, torch._C._nn.upsample_bicubic2d)[kind - 2](x, (height, width), bool(align), *scales)
+        return (torch._C._nn.upsample_nearest2d,
+                torch._C._nn._upsample_nearest_exact2d)[kind](x, (height, width), *scales)
+    return (torch._C._nn.upsample_bilinear2d,
+            torch._C._nn.upsample_bicubic2d)[kind - 2](x, (height, width), bool(align), *scales)
 
 
 def _attention(n, q, k, v, mask):
     for _ in range(4 - n.attrs[2]):  # with as many dimensions as the program's, torch takes the way that it took there
         q, k, v = q[0], k[0], v[0]
     gqa = {"enable_gqa": True} if q.dim() > 2 and q.shape[-3] != k.shape[-3] else {}
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=bool(n.attrs[0]), scale=_f64(n.attrs[1]), **gqa).reshape(n.sizes)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=bool(n.attrs[0]), scale=_f64(n.attrs[1]),
+                                          **gqa).reshape(n.sizes)
 
 
 STEPS |= {
@@ -258,9 +269,11 @@ STEPS |= {
     "grouped_matmul": _grouped,
     "recurrent": _recurrent,
     "conv2d": lambda n, x, w, bias: F.conv2d(x, w, bias, n.attrs[:2], n.attrs[2:4], n.attrs[4:6], n.attrs[6]),
-    "conv_transpose2d": lambda n, x, w, bias: F.conv_transpose2d(x, w, bias, n.attrs[:2], n.attrs[2:4], n.attrs[7:9], n.attrs[6], n.attrs[4:6]),
+    "conv_transpose2d": lambda n, x, w, bias: F.conv_transpose2d(x, w, bias, n.attrs[:2], n.attrs[2:4], n.attrs[7:9],
+                                                                 n.attrs[6], n.attrs[4:6]),
     "max_pool2d": lambda n, x: F.max_pool2d(x, n.attrs[:2], n.attrs[2:4], n.attrs[4:6], n.attrs[6:8], bool(n.attrs[8])),
-    "avg_pool2d": lambda n, x: F.avg_pool2d(x, n.attrs[:2], n.attrs[2:4], n.attrs[4:6], bool(n.attrs[6]), bool(n.attrs[7])),
+    "avg_pool2d": lambda n, x: F.avg_pool2d(x, n.attrs[:2], n.attrs[2:4], n.attrs[4:6], bool(n.attrs[6]),
+                                            bool(n.attrs[7])),
     "adaptive_avg_pool2d": lambda n, x: F.adaptive_avg_pool2d(x, n.attrs),
     "resize2d": _resize,
     "attention": _attention,

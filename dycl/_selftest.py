@@ -1,5 +1,6 @@
-"""The programs of the self-test (``_proof``): small ones, each of which depends on something else that dycl knows of torch's inside. They run in eager
-and through dycl; values, dtypes, sizes, strides, versions, views, what became of the arguments, and errors must agree."""
+"""The programs of the self-test (``_proof``): small ones, each of which depends on something else that dycl knows of
+torch's inside. They run in eager and through dycl; values, dtypes, sizes, strides, versions, views, what became of the
+arguments, and errors must agree."""
 
 import json
 import pickle
@@ -53,7 +54,8 @@ def _outcome(torch, program):
 def _seen(torch, x):
     """What a program can see of a result, tensors last."""
     if isinstance(x, torch.Tensor):
-        return type(x), x.dtype, tuple(x.shape), x.stride(), x.storage_offset(), x._version, x._is_view(), x.requires_grad, x.is_leaf, x
+        return (type(x), x.dtype, tuple(x.shape), x.stride(), x.storage_offset(), x._version, x._is_view(),
+                x.requires_grad, x.is_leaf, x)
     if isinstance(x, (list, tuple)):
         return [_seen(torch, y) for y in x]
     return x
@@ -76,7 +78,8 @@ def programs(torch):
     def views(x, y, n):
         t = (x + 1).t()
         u, v = t[1:4, ::2], t.reshape(2, 12)
-        return t, u, v, u.contiguous(), t.expand(2, 6, 4), (x * 2).unflatten(1, (2, 3)).permute(2, 0, 1), x.view(torch.int32)
+        return (t, u, v, u.contiguous(), t.expand(2, 6, 4), (x * 2).unflatten(1, (2, 3)).permute(2, 0, 1),
+                x.view(torch.int32))
 
     def writes(x, y, n):
         x.add_(1)
@@ -94,7 +97,8 @@ def programs(torch):
         return out, torch.mul(out, 2, out=x) is x
 
     def dtypes(x, y, n):
-        return x.double(), x.int(), x > 0, (x > 0).float() + n, n / 2, n.half(), x.bfloat16(), n.to(torch.uint8), torch.result_type(x, n)
+        return (x.double(), x.int(), x > 0, (x > 0).float() + n, n / 2, n.half(), x.bfloat16(), n.to(torch.uint8),
+                torch.result_type(x, n))
 
     def scalars(x, y, n):
         total = x.sum()
@@ -150,22 +154,35 @@ def programs(torch):
         c = torch.nn.Parameter(a)
         return b, type(c), c.detach() + 1, repr(a[:1, :2])
 
-    found = {f.__name__: f for f in (views, writes, outs, dtypes, scalars, errors, numbers, identities, pooled, generators, states, copies)}
+    found = {f.__name__: f for f in (views, writes, outs, dtypes, scalars, errors, numbers, identities, pooled,
+                                     generators, states, copies)}
     found |= {
-        "elementwise": lambda x, y, n: (x + y, x - 2, 3 / y, y**2.5, x.tanh().sigmoid(), F.gelu(x), F.silu(x), x.clamp(-1, 1), torch.where(x > 0, x, y)),
+        "elementwise": lambda x, y, n: (x + y, x - 2, 3 / y, y**2.5, x.tanh().sigmoid(), F.gelu(x), F.silu(x),
+                                        x.clamp(-1, 1), torch.where(x > 0, x, y)),
         "comparisons": lambda x, y, n: (x == y, x <= 1, n % 3 == 0, ~(n > 3), (x > 0) & (y > 1), torch.isnan(x / 0)),
         "integers": lambda x, y, n: (n // 7, n % 5, n << 1, n.sum(), -n, n * 2.5, n.cumsum(1)),
-        "reductions": lambda x, y, n: (x.sum(), x.mean(1), x.amax(0), x.argmax(1), x.std(1), x.norm(), y.prod(1), (x > 0).any(0), x.max(1)),
-        "rows": lambda x, y, n: (x.softmax(-1), x.log_softmax(0), F.layer_norm(x, (6,), y[0], y[1]), x.cumsum(1), F.normalize(x)),
-        "products": lambda x, y, n: (x @ y.t(), F.linear(x, y, y[:, 0]), torch.baddbmm(y[:, :, None], x[:, :, None], y[:, None, :1]), x.mv(y[0])),
-        "convolution": lambda x, y, n: (F.conv2d(x.view(1, 2, 3, 4), y.view(4, 2, 3, 1)), F.max_pool2d(x.view(1, 1, 4, 6), 2)),
-        "attention": lambda x, y, n: F.scaled_dot_product_attention(x.view(1, 2, 2, 6), y.view(1, 2, 2, 6), x.view(1, 2, 2, 6)),
-        "movement": lambda x, y, n: (torch.cat([x, y]), torch.stack([x, y], 1), x.flip(0), x.roll(1, 1), F.pad(x, (1, 2)), x.repeat(2, 1), x.chunk(3, 1)),
-        "indices": lambda x, y, n: (x[n[0] % 4], x.gather(1, n % 6), x.index_select(0, n[0] % 4), F.embedding(n % 4, y), x[x > 0], x.take(n)),
-        "orders": lambda x, y, n: (x.sort(1), x.topk(2), x.argsort(0), torch.unique(n % 5), x.median(1), torch.searchsorted(y.sort().values, x)),
-        "scatters": lambda x, y, n: (x.scatter(1, n % 6, y), x.index_add(0, n[0, :4], y), x.index_put((n[0, :2],), y[:2]), x.scatter_reduce(0, n % 4, y, "sum")),
-        "creation": lambda x, y, n: (torch.zeros(3, 2), x.new_ones(2), torch.full((2,), 1.5), torch.arange(5) * 2, torch.linspace(0, 1, 4) + 1, torch.eye(3)),
-        "others": lambda x, y, n: (torch.special.i1e(x), torch.cdist(x, y), torch.logsumexp(x, 1), torch.linalg.inv(x[:, :4]), torch.einsum("ij,kj->ik", x, y)),
+        "reductions": lambda x, y, n: (x.sum(), x.mean(1), x.amax(0), x.argmax(1), x.std(1), x.norm(), y.prod(1),
+                                       (x > 0).any(0), x.max(1)),
+        "rows": lambda x, y, n: (x.softmax(-1), x.log_softmax(0), F.layer_norm(x, (6,), y[0], y[1]), x.cumsum(1),
+                                 F.normalize(x)),
+        "products": lambda x, y, n: (x @ y.t(), F.linear(x, y, y[:, 0]),
+                                     torch.baddbmm(y[:, :, None], x[:, :, None], y[:, None, :1]), x.mv(y[0])),
+        "convolution": lambda x, y, n: (F.conv2d(x.view(1, 2, 3, 4), y.view(4, 2, 3, 1)),
+                                        F.max_pool2d(x.view(1, 1, 4, 6), 2)),
+        "attention": lambda x, y, n: F.scaled_dot_product_attention(x.view(1, 2, 2, 6), y.view(1, 2, 2, 6),
+                                                                    x.view(1, 2, 2, 6)),
+        "movement": lambda x, y, n: (torch.cat([x, y]), torch.stack([x, y], 1), x.flip(0), x.roll(1, 1),
+                                     F.pad(x, (1, 2)), x.repeat(2, 1), x.chunk(3, 1)),
+        "indices": lambda x, y, n: (x[n[0] % 4], x.gather(1, n % 6), x.index_select(0, n[0] % 4), F.embedding(n % 4, y),
+                                    x[x > 0], x.take(n)),
+        "orders": lambda x, y, n: (x.sort(1), x.topk(2), x.argsort(0), torch.unique(n % 5), x.median(1),
+                                   torch.searchsorted(y.sort().values, x)),
+        "scatters": lambda x, y, n: (x.scatter(1, n % 6, y), x.index_add(0, n[0, :4], y),
+                                     x.index_put((n[0, :2],), y[:2]), x.scatter_reduce(0, n % 4, y, "sum")),
+        "creation": lambda x, y, n: (torch.zeros(3, 2), x.new_ones(2), torch.full((2,), 1.5), torch.arange(5) * 2,
+                                     torch.linspace(0, 1, 4) + 1, torch.eye(3)),
+        "others": lambda x, y, n: (torch.special.i1e(x), torch.cdist(x, y), torch.logsumexp(x, 1),
+                                   torch.linalg.inv(x[:, :4]), torch.einsum("ij,kj->ik", x, y)),
     }
     return found
 

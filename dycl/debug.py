@@ -11,17 +11,17 @@ __all__ = ["graph"]
 
 
 def graph(target: Callable[..., Any] | None = None, show: str = "all", calls: int = 1) -> str:
-    """The segments that the last calls of an accelerated callable ran, as text: as they were recorded, what each pass made of
-    them, and the plan: which step runs on which kernel. Without ``target``, of what was called last.
+    """The segments that the last calls of an accelerated callable ran, as text: as they were recorded, what each pass
+    made of them, and the plan: which step runs on which kernel. Without ``target``, of what was called last.
 
     Args:
         target: what ``dycl.accelerate`` was given, or gave back.
-        show: topics with commas between them, as in the environment variable ``DYCL_LOG``: ``graph``, ``plan``, names of
-            passes, or ``all``.
+        show: topics with commas between them, as in the environment variable ``DYCL_LOG``: ``graph``, ``plan``, names
+            of passes, or ``all``.
         calls: how many of the last calls.
 
-    The text of a graph has one line a value, ``%2 = add %0 %1 : f32[2,3]{3,1}``: its operator, operands and attributes, and
-    behind the colon dtype, sizes and strides. ``#`` begins a comment.
+    The text of a graph has one line a value, ``%2 = add %0 %1 : f32[2,3]{3,1}``: its operator, operands and attributes,
+    and behind the colon dtype, sizes and strides. ``#`` begins a comment.
 
     Raises:
         TypeError: ``target`` was not accelerated.

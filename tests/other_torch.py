@@ -1,8 +1,10 @@
-"""The tests against another torch: `python tests/other_torch.py VERSION [pytest's options]`, or `make test-torch TORCH=VERSION`.
+"""The tests against another torch: `python tests/other_torch.py VERSION [pytest's options]`, or `make test-torch
+TORCH=VERSION`.
 
-Makes an environment .venv-torch-VERSION beside the tree and runs the tests there, with the extension that was built in place: it links nothing of torch.
-Where an index has a version as a CUDA build only, the libraries that this one is linked with come too (about 4 GB, some minutes): nothing of them is
-used, but without them it cannot be imported. What only compiles for GPUs (triton) stays away.
+Makes an environment .venv-torch-VERSION beside the tree and runs the tests there, with the extension that was built in
+place: it links nothing of torch. Where an index has a version as a CUDA build only, the libraries that this one is
+linked with come too (about 4 GB, some minutes): nothing of them is used, but without them it cannot be imported. What
+only compiles for GPUs (triton) stays away.
 """
 
 import os
@@ -26,7 +28,8 @@ for line in importlib.metadata.requires("torch") or []:
 def tools():
     """What dycl and its tests need beside torch, as pyproject.toml says."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return project["dependencies"] + [name for name in project["optional-dependencies"]["test"] if not name.startswith("torch==")]
+    return project["dependencies"] + [name for name in project["optional-dependencies"]["test"]
+                                      if not name.startswith("torch==")]
 
 
 def environment(version):

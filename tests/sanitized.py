@@ -1,6 +1,7 @@
-"""Tests under gcc's sanitizers, with builds of their own: `python tests/sanitized.py address [--quick] [FILE...]` runs Python tests with the address and
-undefined-behaviour sanitizers, `python tests/sanitized.py thread [--quick]` the C tests that use threads. Where the compiler has no sanitizer, or the
-machine is none that they run on, this says so and is content."""
+"""Tests under gcc's sanitizers, with builds of their own: `python tests/sanitized.py address [--quick] [FILE...]` runs
+Python tests with the address and undefined-behaviour sanitizers, `python tests/sanitized.py thread [--quick]` the C
+tests that use threads. Where the compiler has no sanitizer, or the machine is none that they run on, this says so and
+is content."""
 
 import os
 import pathlib
@@ -13,15 +14,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PLACE = ROOT / "build" / "sanitized"
 
 # What the quick run leaves out takes minutes each.
-QUICK = ["hazards_values", "hazards_objects", "hazards_memory", "hazards_modes", "random_programs", "alias_programs", "loops", "write_through", "bind_view", "bind_index", "environment"]
-REST = ["hazards_modules", "hazards_runtime", "models", "conv_dtypes", "bind_nn", "postpone", "ahead", "faults", "numpy", "threads", "methods"]
+QUICK = ["hazards_values", "hazards_objects", "hazards_memory", "hazards_modes", "random_programs", "alias_programs",
+         "loops", "write_through", "bind_view", "bind_index", "environment"]
+REST = ["hazards_modules", "hazards_runtime", "models", "conv_dtypes", "bind_nn", "postpone", "ahead", "faults",
+        "numpy", "threads", "methods"]
 THREADS_QUICK = ["test_threads", "test_plan_stress", "test_measure", "test_heap"]
 THREADS_REST = ["test_pieces", "test_plan", "test_dnnl", "test_passes", "test_screen"]
 
 
 def runtime(name):
     """The path of one of gcc's own libraries, or None."""
-    found = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip() if shutil.which("gcc") else ""
+    found = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip() \
+        if shutil.which("gcc") else ""
     return os.path.realpath(found) if os.path.isabs(found) and os.path.exists(found) else None
 
 
@@ -31,11 +35,14 @@ def skip(why):
 
 
 def works(flag, **environment):
-    """Whether a program with this sanitizer starts here: some kernels lay memory out in a way that the runtime does not know."""
+    """Whether a program with this sanitizer starts here: some kernels lay memory out in a way that the runtime does not
+    know."""
     PLACE.mkdir(parents=True, exist_ok=True)
     program = PLACE / "works"
-    made = subprocess.run(["gcc", flag, "-x", "c", "-", "-o", program], input="int main(void) { return 0; }", text=True, capture_output=True).returncode == 0
-    return made and subprocess.run(unmoved() + [program], capture_output=True, env={**os.environ, **environment}).returncode == 0
+    made = subprocess.run(["gcc", flag, "-x", "c", "-", "-o", program], input="int main(void) { return 0; }", text=True,
+                          capture_output=True).returncode == 0
+    return made and subprocess.run(unmoved() + [program], capture_output=True,
+                                   env={**os.environ, **environment}).returncode == 0
 
 
 def unmoved():
@@ -52,7 +59,8 @@ def build():
         link = package / path.name
         if not link.is_symlink():
             link.symlink_to(path)
-    environment = {**os.environ, "CC": "gcc", "DYCL_SANITIZE": "address,undefined", "LDFLAGS": f"-Wl,-rpath,{os.path.join(sys.prefix, 'lib')}"}
+    environment = {**os.environ, "CC": "gcc", "DYCL_SANITIZE": "address,undefined",
+                   "LDFLAGS": f"-Wl,-rpath,{os.path.join(sys.prefix, 'lib')}"}
     command = [sys.executable, "setup.py", "--quiet", "build_ext", "--build-lib", PLACE, "--build-temp", PLACE / "temp"]
     if subprocess.run(command, cwd=ROOT, env=environment).returncode:
         sys.exit("sanitizers: the extension does not build")
@@ -67,14 +75,17 @@ def address(names):
         skip("programs with the address sanitizer do not start on this machine")
     build()
     environment = {
-        **os.environ, "PYTHONPATH": str(PLACE), "LD_PRELOAD": f"{library} {cpp}",  # torch throws exceptions, which the sanitizer has to know of
+        # torch throws exceptions, which the sanitizer has to know of
+        **os.environ, "PYTHONPATH": str(PLACE), "LD_PRELOAD": f"{library} {cpp}",
         "PYTHONMALLOC": "malloc", "DYCL_CHECK": "0",
         # what Python and torch keep until the end is theirs; memory that is refused is no error
-        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:quarantine_size_mb=64", "UBSAN_OPTIONS": "print_stacktrace=1",
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:quarantine_size_mb=64",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
     }
     tests = [str(ROOT / "tests" / "py" / f"test_{name}.py") for name in names]
     # from another folder: Python would find the ordinary package in this one
-    command = unmoved() + [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not resident", f"--rootdir={ROOT}", *tests]
+    command = unmoved() + [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not resident",
+                           f"--rootdir={ROOT}", *tests]
     return subprocess.run(command, cwd=PLACE, env=environment).returncode
 
 
@@ -83,8 +94,10 @@ def thread(names):
         skip("gcc has no thread sanitizer here")
     if not works("-fsanitize=thread"):
         skip("programs with the thread sanitizer do not start on this machine")
-    environment = {**os.environ, "CC": "gcc", "DYCL_SANITIZE": "thread", "OMP_NUM_THREADS": "3", "DYCL_CHECK": "0", "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
-    command = unmoved() + [sys.executable, "setup.py", "--quiet", "ctest", f"--only={','.join(names)}", "--timeout=1500"]
+    environment = {**os.environ, "CC": "gcc", "DYCL_SANITIZE": "thread", "OMP_NUM_THREADS": "3", "DYCL_CHECK": "0",
+                   "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
+    command = unmoved() + [sys.executable, "setup.py", "--quiet", "ctest", f"--only={','.join(names)}",
+                           "--timeout=1500"]
     return subprocess.run(command, cwd=ROOT, env=environment).returncode
 
 

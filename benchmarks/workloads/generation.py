@@ -1,6 +1,8 @@
-"""Generation: a program of many calls of a model, with a cache that grows. What a tool takes is the model; the loop around it is transformers'.
+"""Generation: a program of many calls of a model, with a cache that grows. What a tool takes is the model; the loop
+around it is transformers'.
 
-Tokens are what is compared, and no other is right; so the inputs are those whose choices are clear: rounding must not decide between two tokens."""
+Tokens are what is compared, and no other is right; so the inputs are those whose choices are clear: rounding must not
+decide between two tokens."""
 
 import torch
 from torch import nn
@@ -20,7 +22,8 @@ class Generate(nn.Module):
 
     def program(self, prompt, **more):
         mask = torch.ones_like(prompt)
-        return self.model.generate(prompt, attention_mask=mask, max_new_tokens=self.tokens, do_sample=False, pad_token_id=0, **more)
+        return self.model.generate(prompt, attention_mask=mask, max_new_tokens=self.tokens, do_sample=False,
+                                   pad_token_id=0, **more)
 
     def forward(self, prompt):
         return self.program(prompt)
@@ -55,7 +58,8 @@ def gpt2():
     return GPT2LMHeadModel(GPT2Config(n_layer=6))
 
 
-DECODER = dict(hidden_size=768, num_hidden_layers=6, num_attention_heads=12, num_key_value_heads=4, max_position_embeddings=512, bos_token_id=1, eos_token_id=2)
+DECODER = dict(hidden_size=768, num_hidden_layers=6, num_attention_heads=12, num_key_value_heads=4,
+               max_position_embeddings=512, bos_token_id=1, eos_token_id=2)
 
 
 def llama():
@@ -68,18 +72,24 @@ def mixtral():
     from transformers import MixtralConfig, MixtralForCausalLM
 
     settings = dict(DECODER, hidden_size=512, num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=2)
-    return MixtralForCausalLM(MixtralConfig(**settings, intermediate_size=1024, vocab_size=8000, num_local_experts=8, num_experts_per_tok=2))
+    return MixtralForCausalLM(MixtralConfig(**settings, intermediate_size=1024, vocab_size=8000, num_local_experts=8,
+                                            num_experts_per_tok=2))
 
 
 def t5():
     from transformers import T5Config, T5ForConditionalGeneration
 
-    return T5ForConditionalGeneration(T5Config(vocab_size=8000, d_model=512, d_kv=64, d_ff=2048, num_layers=6, num_heads=8, decoder_start_token_id=0))
+    return T5ForConditionalGeneration(T5Config(vocab_size=8000, d_model=512, d_kv=64, d_ff=2048, num_layers=6,
+                                               num_heads=8, decoder_start_token_id=0))
 
 
 WORKLOADS = [
-    Workload("gpt2-generate", "transformers GPT-2, 6 layers, generate 48 tokens, greedy, batch 1", generation(gpt2, 16, 48), 2.0, tolerance=0.0, calibrate=clearest),
-    Workload("llama-generate", "Llama-like, 6 layers of 768, generate 32 tokens, greedy, batch 1", generation(llama, 16, 32), 2.0, tolerance=0.0, calibrate=clearest),
-    Workload("mixtral-generate", "Mixtral-like, 4 layers of 512, 2 of 8 experts, prompt 64, 24 tokens, greedy, batch 1", generation(mixtral, 64, 24), None, tolerance=0.0, calibrate=clearest),
-    Workload("t5-generate", "T5-small-like, 6 layers of 512, 64 tokens to 24, greedy, batch 1", generation(t5, 64, 24), None, tolerance=0.0, calibrate=clearest),
+    Workload("gpt2-generate", "transformers GPT-2, 6 layers, generate 48 tokens, greedy, batch 1",
+             generation(gpt2, 16, 48), 2.0, tolerance=0.0, calibrate=clearest),
+    Workload("llama-generate", "Llama-like, 6 layers of 768, generate 32 tokens, greedy, batch 1",
+             generation(llama, 16, 32), 2.0, tolerance=0.0, calibrate=clearest),
+    Workload("mixtral-generate", "Mixtral-like, 4 layers of 512, 2 of 8 experts, prompt 64, 24 tokens, greedy, batch 1",
+             generation(mixtral, 64, 24), None, tolerance=0.0, calibrate=clearest),
+    Workload("t5-generate", "T5-small-like, 6 layers of 512, 64 tokens to 24, greedy, batch 1", generation(t5, 64, 24),
+             None, tolerance=0.0, calibrate=clearest),
 ]

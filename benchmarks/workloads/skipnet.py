@@ -24,7 +24,8 @@ class Residual(nn.Module):
 
 
 class SkipNet(nn.Module):
-    """A residual network whose blocks Python skips when their gate says so (Wang et al., ECCV 2018), or without gates."""
+    """A residual network whose blocks Python skips when their gate says so (Wang et al., ECCV 2018), or without
+    gates."""
 
     def __init__(self, skip, widths=(32, 64, 128), blocks=4):
         super().__init__()
@@ -64,7 +65,8 @@ class SkipNet(nn.Module):
 
 def images(count, size=32):
     # Contrast and colour differ between images: otherwise the gates, which see averages, would all say the same.
-    return [torch.randn(1, 3, size, size) * (0.5 + torch.rand(1, 3, 1, 1)) + torch.randn(1, 3, 1, 1) for _ in range(count)]
+    return [torch.randn(1, 3, size, size) * (0.5 + torch.rand(1, 3, 1, 1)) + torch.randn(1, 3, 1, 1)
+            for _ in range(count)]
 
 
 @torch.no_grad()
@@ -95,7 +97,8 @@ def skipnet(skip):
 
 @torch.no_grad()
 def calibrate_skipnet(model):
-    """Gates that decide either way, and inputs on different paths, none so close to a threshold that rounding could decide."""
+    """Gates that decide either way, and inputs on different paths, none so close to a threshold that rounding could
+    decide."""
     set_gates(model, images(16))
     chosen = {}
     for x in sorted(images(64), key=lambda x: -model.path(x)[1]):

@@ -23,7 +23,8 @@ def mlp():
 
 
 class RowStatistics(nn.Module):
-    """Elementwise operators around the mean and the variance of each row, as normalisations and gates are written by hand."""
+    """Elementwise operators around the mean and the variance of each row, as normalisations and gates are written by
+    hand."""
 
     def __init__(self, width):
         super().__init__()

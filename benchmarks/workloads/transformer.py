@@ -21,7 +21,8 @@ class Only(nn.Module):
 def resnet50():
     from transformers import ResNetConfig, ResNetForImageClassification
 
-    return Only(ResNetForImageClassification(ResNetConfig()), "logits"), [torch.randn(1, 3, 224, 224) for _ in range(INPUTS)]
+    return (Only(ResNetForImageClassification(ResNetConfig()), "logits"),
+            [torch.randn(1, 3, 224, 224) for _ in range(INPUTS)])
 
 
 def bert():
@@ -50,13 +51,15 @@ def gpt2():
 def convnext():
     from transformers import ConvNextConfig, ConvNextForImageClassification
 
-    return Only(ConvNextForImageClassification(ConvNextConfig()), "logits"), [torch.randn(1, 3, 224, 224) for _ in range(INPUTS)]
+    return (Only(ConvNextForImageClassification(ConvNextConfig()), "logits"),
+            [torch.randn(1, 3, 224, 224) for _ in range(INPUTS)])
 
 
 def swin():
     from transformers import SwinConfig, SwinForImageClassification
 
-    return Only(SwinForImageClassification(SwinConfig()), "logits"), [torch.randn(1, 3, 224, 224) for _ in range(INPUTS)]
+    return (Only(SwinForImageClassification(SwinConfig()), "logits"),
+            [torch.randn(1, 3, 224, 224) for _ in range(INPUTS)])
 
 
 WORKLOADS = [

@@ -1,4 +1,5 @@
-"""BERT for sequence classification (Devlin et al., NAACL 2019), fine-tuned as in the tutorials: batches as long as their longest text, metrics in NumPy."""
+"""BERT for sequence classification (Devlin et al., NAACL 2019), fine-tuned as in the tutorials: batches as long as
+their longest text, metrics in NumPy."""
 
 import random
 
@@ -7,7 +8,8 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
-CONFIG = {"vocab_size": 5000, "hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "intermediate_size": 1024, "num_labels": 2}
+CONFIG = {"vocab_size": 5000, "hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4,
+          "intermediate_size": 1024, "num_labels": 2}
 CLS, SEP, PAD = 101, 102, 0
 
 
@@ -30,7 +32,8 @@ def inputs(seed):
     chance = random.Random(seed)
     while True:
         longest = chance.choice((24, 40, 64))
-        texts = [[CLS] + [chance.randrange(200, 5000) for _ in range(chance.randrange(longest - 8, longest) - 2)] + [SEP] for _ in range(4)]
+        texts = [[CLS] + [chance.randrange(200, 5000) for _ in range(chance.randrange(longest - 8, longest) - 2)]
+                 + [SEP] for _ in range(4)]
         yield collate(texts), torch.tensor([chance.randrange(2) for _ in texts])
 
 

@@ -1,4 +1,5 @@
-"""BERT for question answering (SQuAD): a long passage falls into overlapping windows, and plain Python looks for the best span among them."""
+"""BERT for question answering (SQuAD): a long passage falls into overlapping windows, and plain Python looks for the
+best span among them."""
 
 import collections
 import math
@@ -9,7 +10,8 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForQuestionAnswering
 
-CONFIG = {"vocab_size": 5000, "hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "intermediate_size": 1024}
+CONFIG = {"vocab_size": 5000, "hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4,
+          "intermediate_size": 1024}
 CLS, SEP, PAD = 101, 102, 0
 WINDOW, STRIDE, BATCH = 64, 32, 2
 BEST, LONGEST_ANSWER = 10, 12
@@ -122,7 +124,8 @@ def train(model, optim, batch):
     windows = windows_of(batch)[:BATCH]
     model.train()
     optim.zero_grad()
-    outputs = model(**tensors(windows), start_positions=torch.tensor([w.start for w in windows]), end_positions=torch.tensor([w.end for w in windows]))
+    outputs = model(**tensors(windows), start_positions=torch.tensor([w.start for w in windows]),
+                    end_positions=torch.tensor([w.end for w in windows]))
     outputs.loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optim.step()

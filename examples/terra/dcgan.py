@@ -1,4 +1,5 @@
-"""DCGAN (Radford et al., ICLR 2016): the generator of 64x64 images, and its training against a discriminator with two optimizers."""
+"""DCGAN (Radford et al., ICLR 2016): the generator of 64x64 images, and its training against a discriminator with two
+optimizers."""
 
 import torch
 from torch import nn
@@ -64,7 +65,8 @@ class Discriminator(nn.Module):
 
 
 class DCGAN(nn.Module):
-    """Both networks. Called with noise it answers the images that the generator makes and what the discriminator thinks of them."""
+    """Both networks. Called with noise it answers the images that the generator makes and what the discriminator thinks
+    of them."""
 
     def __init__(self):
         super().__init__()

@@ -1,6 +1,8 @@
-"""DropBlock (Ghiasi et al., NeurIPS 2018): a ResNet-9 whose first two stages lose whole blocks of their activations, at a rate that rises from call to call.
+"""DropBlock (Ghiasi et al., NeurIPS 2018): a ResNet-9 whose first two stages lose whole blocks of their activations, at
+a rate that rises from call to call.
 
-The rate is an attribute that every forward pass changes. The prediction is Monte-Carlo: the masks stay on, and several passes give a mean and a spread.
+The rate is an attribute that every forward pass changes. The prediction is Monte-Carlo: the masks stay on, and several
+passes give a mean and a spread.
 """
 
 import numpy as np
@@ -30,7 +32,8 @@ class DropBlock2D(nn.Module):
         return out * block_mask.numel() / block_mask.sum()
 
     def compute_block_mask(self, mask):
-        block_mask = F.max_pool2d(mask[:, None, :, :], kernel_size=(self.block_size, self.block_size), stride=(1, 1), padding=self.block_size // 2)
+        block_mask = F.max_pool2d(mask[:, None, :, :], kernel_size=(self.block_size, self.block_size), stride=(1, 1),
+                                  padding=self.block_size // 2)
         if self.block_size % 2 == 0:
             block_mask = block_mask[:, :, :-1, :-1]
         return 1 - block_mask.squeeze(1)
@@ -65,7 +68,8 @@ class BasicBlock(nn.Module):
         self.relu = nn.ReLU(inplace=True)
         self.downsample = None
         if stride != 1 or inplanes != planes:
-            self.downsample = nn.Sequential(nn.Conv2d(inplanes, planes, 1, stride=stride, bias=False), nn.BatchNorm2d(planes))
+            self.downsample = nn.Sequential(nn.Conv2d(inplanes, planes, 1, stride=stride, bias=False),
+                                            nn.BatchNorm2d(planes))
 
     def forward(self, x):
         identity = x
@@ -84,7 +88,8 @@ class ResNet9(nn.Module):
         self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
-        self.dropblock = LinearScheduler(DropBlock2D(drop_prob, block_size), start_value=0.0, stop_value=drop_prob, steps=50)
+        self.dropblock = LinearScheduler(DropBlock2D(drop_prob, block_size), start_value=0.0, stop_value=drop_prob,
+                                         steps=50)
         self.layer1 = BasicBlock(64, 64, 1)
         self.layer2 = BasicBlock(64, 128, 2)
         self.layer3 = BasicBlock(128, 256, 2)
@@ -112,7 +117,8 @@ def inputs(seed):
     generator = torch.Generator().manual_seed(seed)
     while True:
         count = 4 if torch.rand((), generator=generator) < 0.7 else 2  # the last batch of an epoch is smaller
-        yield torch.randn(count, 3, 32, 32, generator=generator), torch.randint(0, CLASSES, (count,), generator=generator)
+        yield torch.randn(count, 3, 32, 32, generator=generator), torch.randint(0, CLASSES, (count,),
+                                                                                generator=generator)
 
 
 @torch.no_grad()
@@ -143,7 +149,8 @@ def main():
     model = build()
     optim = optimizer(model)
     for step, batch in zip(range(5), inputs(0)):
-        print(f"step {step}: loss {train(model, optim, batch):.4f}, drop probability {model.dropblock.dropblock.drop_prob:.4f}")
+        print(f"step {step}: loss {train(model, optim, batch):.4f}, drop probability "
+              f"{model.dropblock.dropblock.drop_prob:.4f}")
     mean, spread = infer(model, batch)
     print("classes", mean.argmax(1).tolist(), "spread", [round(s, 4) for s in spread.amax(1).tolist()])
 

@@ -1,5 +1,6 @@
-"""Faster R-CNN (Ren et al., NeurIPS 2015) on VGG-16: anchors, proposals, their matching and sampling, and non-maximum suppression are NumPy, each region
-of interest is pooled by itself. The tensors become arrays and arrays become tensors in the middle of the forward pass."""
+"""Faster R-CNN (Ren et al., NeurIPS 2015) on VGG-16: anchors, proposals, their matching and sampling, and non-maximum
+suppression are NumPy, each region of interest is pooled by itself. The tensors become arrays and arrays become tensors
+in the middle of the forward pass."""
 
 import numpy as np
 import torch
@@ -11,7 +12,8 @@ WIDTH = 32  # of the first convolutions; 64 in the original
 STRIDE = 16
 
 
-# ------------------------------------------------------------------------------------------------- boxes (y0, x0, y1, x1)
+# ------------------------------------------------------------------------------------------------- boxes (y0, x0, y1,
+# x1)
 
 
 def loc2bbox(src, loc):
@@ -34,7 +36,8 @@ def bbox2loc(src, dst):
     ctr_y, ctr_x = src[:, 0] + 0.5 * (src[:, 2] - src[:, 0]), src[:, 1] + 0.5 * (src[:, 3] - src[:, 1])
     base_h, base_w = dst[:, 2] - dst[:, 0], dst[:, 3] - dst[:, 1]
     base_y, base_x = dst[:, 0] + 0.5 * base_h, dst[:, 1] + 0.5 * base_w
-    return np.stack(((base_y - ctr_y) / height, (base_x - ctr_x) / width, np.log(base_h / height), np.log(base_w / width)), axis=1).astype(np.float32)
+    return np.stack(((base_y - ctr_y) / height, (base_x - ctr_x) / width, np.log(base_h / height),
+                     np.log(base_w / width)), axis=1).astype(np.float32)
 
 
 def bbox_iou(a, b):
@@ -72,11 +75,13 @@ def enumerate_shifted_anchor(anchor_base, feat_stride, height, width):
     return (anchor_base[None] + shift[:, None]).reshape(-1, 4).astype(np.float32)
 
 
-# ------------------------------------------------------------------------------------------------- proposals and targets
+# ------------------------------------------------------------------------------------------------- proposals and
+# targets
 
 
 class ProposalCreator:
-    def __init__(self, parent_model, nms_thresh=0.7, train_pre=200, train_post=48, test_pre=120, test_post=24, min_size=8):
+    def __init__(self, parent_model, nms_thresh=0.7, train_pre=200, train_post=48, test_pre=120, test_post=24,
+                 min_size=8):
         self.parent_model = parent_model
         self.nms_thresh, self.min_size = nms_thresh, min_size
         self.train, self.test = (train_pre, train_post), (test_pre, test_post)
@@ -187,7 +192,8 @@ class RegionProposalNetwork(nn.Module):
         rpn_scores = rpn_scores.view(n, -1, 2)
         rois, roi_indices = [], []
         for i in range(n):
-            roi = self.proposal_layer(rpn_locs[i].detach().cpu().numpy(), rpn_fg_scores[i].detach().cpu().numpy(), anchor, img_size, scale=scale)
+            roi = self.proposal_layer(rpn_locs[i].detach().cpu().numpy(), rpn_fg_scores[i].detach().cpu().numpy(),
+                                      anchor, img_size, scale=scale)
             rois.append(roi)
             roi_indices.append(i * np.ones((len(roi),), dtype=np.int32))
         return rpn_locs, rpn_scores, np.concatenate(rois, axis=0), np.concatenate(roi_indices, axis=0), anchor
@@ -202,8 +208,10 @@ class RoIPool(nn.Module):
         pooled = []
         height, width = x.shape[2:]
         for index, y0, x0, y1, x1 in indices_and_rois.tolist():
-            top, left = min(int(round(y0 * self.spatial_scale)), height - 1), min(int(round(x0 * self.spatial_scale)), width - 1)
-            bottom, right = max(int(round(y1 * self.spatial_scale)), top + 1), max(int(round(x1 * self.spatial_scale)), left + 1)
+            top, left = min(int(round(y0 * self.spatial_scale)), height - 1), min(int(round(x0 * self.spatial_scale)),
+                                                                                  width - 1)
+            bottom, right = max(int(round(y1 * self.spatial_scale)), top + 1), max(int(round(x1 * self.spatial_scale)),
+                                                                                   left + 1)
             region = x[int(index)][:, top : min(bottom, height), left : min(right, width)]
             pooled.append(F.adaptive_max_pool2d(region, self.output_size))
         return torch.stack(pooled)
@@ -212,7 +220,8 @@ class RoIPool(nn.Module):
 class VGG16RoIHead(nn.Module):
     def __init__(self, n_class, roi_size, spatial_scale, channels, hidden):
         super().__init__()
-        self.classifier = nn.Sequential(nn.Linear(channels * roi_size * roi_size, hidden), nn.ReLU(True), nn.Linear(hidden, hidden), nn.ReLU(True))
+        self.classifier = nn.Sequential(nn.Linear(channels * roi_size * roi_size, hidden), nn.ReLU(True),
+                                        nn.Linear(hidden, hidden), nn.ReLU(True))
         self.cls_loc = nn.Linear(hidden, n_class * 4)
         self.score = nn.Linear(hidden, n_class)
         normal_init(self.cls_loc, 0, 0.05)
@@ -260,7 +269,8 @@ class FasterRCNN(nn.Module):
             bbox.append(cls_bbox[keep])
             label.append((cls - 1) * np.ones((len(keep),)))
             score.append(prob[keep])
-        return np.concatenate(bbox).astype(np.float32), np.concatenate(label).astype(np.int32), np.concatenate(score).astype(np.float32)
+        return (np.concatenate(bbox).astype(np.float32), np.concatenate(label).astype(np.int32),
+                np.concatenate(score).astype(np.float32))
 
     def predict(self, img):
         roi_cls_loc, roi_scores, rois, _ = self(img)

@@ -1,4 +1,5 @@
-"""GPT-2 (Radford et al., 2019): language-model training, and sampling with temperature, top-k and top-p, one token at a time with the keys and values kept."""
+"""GPT-2 (Radford et al., 2019): language-model training, and sampling with temperature, top-k and top-p, one token at a
+time with the keys and values kept."""
 
 import random
 
@@ -7,7 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-CONFIG = {"vocab_size": 5000, "n_positions": 256, "n_embd": 256, "n_layer": 6, "n_head": 4, "bos_token_id": 0, "eos_token_id": 0}
+CONFIG = {"vocab_size": 5000, "n_positions": 256, "n_embd": 256, "n_layer": 6, "n_head": 4, "bos_token_id": 0,
+          "eos_token_id": 0}
 NEW_TOKENS = 16
 TEMPERATURE, TOP_K, TOP_P = 0.9, 50, 0.95
 

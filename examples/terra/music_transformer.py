@@ -1,6 +1,8 @@
-"""Music Transformer (Huang et al., ICLR 2019): relative global attention by skewing, over MIDI events; generation samples one event after the other.
+"""Music Transformer (Huang et al., ICLR 2019): relative global attention by skewing, over MIDI events; generation
+samples one event after the other.
 
-The sequence is as long as what was generated so far, each layer notes the lengths it saw in attributes, and the next event is drawn from a distribution.
+The sequence is as long as what was generated so far, each layer notes the lengths it saw in attributes, and the next
+event is drawn from a distribution.
 """
 
 import math
@@ -35,7 +37,9 @@ class DynamicPositionEmbedding(nn.Module):
         super().__init__()
         table = np.array(
             [
-                [math.sin(pos * math.exp(-math.log(10000) * i / embedding_dim) * math.exp(math.log(10000) / embedding_dim * (i % 2)) + 0.5 * math.pi * (i % 2)) for i in range(embedding_dim)]
+                [math.sin(pos * math.exp(-math.log(10000) * i / embedding_dim)
+                          * math.exp(math.log(10000) / embedding_dim * (i % 2)) + 0.5 * math.pi
+                          * (i % 2)) for i in range(embedding_dim)]
                 for pos in range(max_seq)
             ]
         )
@@ -129,7 +133,8 @@ class MusicTransformer(nn.Module):
         self.embedding_dim = embedding_dim
         self.embedding = nn.Embedding(VOCABULARY, embedding_dim)
         self.pos_encoding = DynamicPositionEmbedding(embedding_dim, max_seq)
-        self.enc_layers = nn.ModuleList([EncoderLayer(embedding_dim, rate=dropout, h=embedding_dim // 64, max_seq=max_seq) for _ in range(num_layer)])
+        self.enc_layers = nn.ModuleList([EncoderLayer(embedding_dim, rate=dropout, h=embedding_dim // 64,
+                                                      max_seq=max_seq) for _ in range(num_layer)])
         self.dropout = nn.Dropout(dropout)
         self.fc = nn.Linear(embedding_dim, VOCABULARY)
 

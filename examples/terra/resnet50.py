@@ -1,4 +1,5 @@
-"""ResNet-50 (He et al., CVPR 2016), in its usual form: stride in the 3x3 convolution of a bottleneck. Evaluation counts what is right with Python's numbers."""
+"""ResNet-50 (He et al., CVPR 2016), in its usual form: stride in the 3x3 convolution of a bottleneck. Evaluation counts
+what is right with Python's numbers."""
 
 import torch
 import torch.nn.functional as F

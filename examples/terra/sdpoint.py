@@ -1,6 +1,8 @@
-"""SDPoint (Kuen et al., CVPR 2018): a ResNet-18 that makes its feature maps smaller at a random point, by a random factor.
+"""SDPoint (Kuen et al., CVPR 2018): a ResNet-18 that makes its feature maps smaller at a random point, by a random
+factor.
 
-Each pass chooses a block and a ratio and writes them into the blocks; at inference the cost is chosen the same way, within a budget.
+Each pass chooses a block and a ratio and writes them into the blocks; at inference the cost is chosen the same way,
+within a budget.
 """
 
 import random
@@ -24,7 +26,8 @@ class BasicBlock(nn.Module):
         self.downsample = None
         self.downsampling_ratio = 1.0
         if stride != 1 or inplanes != planes:
-            self.downsample = nn.Sequential(nn.Conv2d(inplanes, planes, 1, stride=stride, bias=False), nn.BatchNorm2d(planes))
+            self.downsample = nn.Sequential(nn.Conv2d(inplanes, planes, 1, stride=stride, bias=False),
+                                            nn.BatchNorm2d(planes))
 
     def forward(self, x):
         residual = x

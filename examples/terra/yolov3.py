@@ -1,5 +1,5 @@
-"""YOLOv3 (Redmon and Farhadi, 2018): Darknet-53 with predictions at three scales. Grids are kept while the size stays, targets are matched to anchors
-in a Python loop, and non-maximum suppression goes on until nothing is left."""
+"""YOLOv3 (Redmon and Farhadi, 2018): Darknet-53 with predictions at three scales. Grids are kept while the size stays,
+targets are matched to anchors in a Python loop, and non-maximum suppression goes on until nothing is left."""
 
 import torch
 import torch.nn.functional as F
@@ -10,9 +10,11 @@ WIDTH = 16  # of the first convolution; 32 in the original
 ANCHORS = (((116, 90), (156, 198), (373, 326)), ((30, 61), (62, 45), (59, 119)), ((10, 13), (16, 30), (33, 23)))
 MASTER = 416  # the image size that the anchors are given for
 
-# (channels / 32, kernel, stride), ("B", repeats): residual blocks, "S": a prediction, "U": twice the size, joined with an earlier result
+# (channels / 32, kernel, stride), ("B", repeats): residual blocks, "S": a prediction, "U": twice the size, joined with
+# an earlier result
 ARCHITECTURE = (
-    (1, 3, 1), (2, 3, 2), ("B", 1), (4, 3, 2), ("B", 2), (8, 3, 2), ("B", 8), (16, 3, 2), ("B", 8), (32, 3, 2), ("B", 4),
+    (1, 3, 1), (2, 3, 2), ("B", 1), (4, 3, 2), ("B", 2), (8, 3, 2), ("B", 8), (16, 3, 2), ("B", 8), (32, 3, 2),
+    ("B", 4),
     (16, 1, 1), (32, 3, 1), "S", (8, 1, 1), "U", (8, 1, 1), (16, 3, 1), "S", (4, 1, 1), "U", (4, 1, 1), (8, 3, 1), "S",
 )  # fmt: skip
 
@@ -36,7 +38,8 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList()
         for _ in range(num_repeats):
-            self.layers.append(nn.Sequential(CNNBlock(channels, channels // 2, kernel_size=1), CNNBlock(channels // 2, channels, kernel_size=3, padding=1)))
+            self.layers.append(nn.Sequential(CNNBlock(channels, channels // 2, kernel_size=1),
+                                             CNNBlock(channels // 2, channels, kernel_size=3, padding=1)))
         self.use_residual = use_residual
         self.num_repeats = num_repeats
 
@@ -80,7 +83,8 @@ class YOLOLayer(nn.Module):
         pred_boxes[..., 2] = torch.exp(w.detach()) * self.anchor_w
         pred_boxes[..., 3] = torch.exp(h.detach()) * self.anchor_h
         output = torch.cat(
-            (pred_boxes.view(num_samples, -1, 4) * self.stride, pred_conf.view(num_samples, -1, 1), pred_cls.view(num_samples, -1, CLASSES)), -1
+            (pred_boxes.view(num_samples, -1, 4) * self.stride, pred_conf.view(num_samples, -1, 1),
+             pred_cls.view(num_samples, -1, CLASSES)), -1
         )
         return output, prediction
 
@@ -89,7 +93,8 @@ class ScalePrediction(nn.Module):
     def __init__(self, in_channels, anchors):
         super().__init__()
         self.pred = nn.Sequential(
-            CNNBlock(in_channels, 2 * in_channels, kernel_size=3, padding=1), CNNBlock(2 * in_channels, 3 * (CLASSES + 5), bn_act=False, kernel_size=1)
+            CNNBlock(in_channels, 2 * in_channels, kernel_size=3, padding=1),
+            CNNBlock(2 * in_channels, 3 * (CLASSES + 5), bn_act=False, kernel_size=1)
         )
         self.decode = YOLOLayer(anchors)
 
@@ -117,7 +122,8 @@ class YOLOv3(nn.Module):
                 self.layers.append(ResidualBlock(in_channels, num_repeats=module[1]))
             else:
                 units, kernel_size, stride = module
-                self.layers.append(CNNBlock(in_channels, units * WIDTH, kernel_size=kernel_size, stride=stride, padding=1 if kernel_size == 3 else 0))
+                self.layers.append(CNNBlock(in_channels, units * WIDTH, kernel_size=kernel_size, stride=stride,
+                                            padding=1 if kernel_size == 3 else 0))
                 in_channels = units * WIDTH
 
     def forward(self, x):
@@ -157,7 +163,8 @@ def bbox_iou(box1, box2):
 
 
 def non_max_suppression(prediction, conf_thres=0.5, nms_thres=0.4, most=60):
-    """For each image boxes (x1, y1, x2, y2, confidence, class score, class): overlapping ones of a class are merged by their confidences."""
+    """For each image boxes (x1, y1, x2, y2, confidence, class score, class): overlapping ones of a class are merged by
+    their confidences."""
     prediction[..., :4] = xywh2xyxy(prediction[..., :4])
     output = [None for _ in range(len(prediction))]
     for image_i, image_pred in enumerate(prediction):
@@ -188,7 +195,8 @@ def wh_iou(w1, h1, w2, h2):
 
 
 def build_targets(raw, targets, img_dim):
-    """One grid per scale of (x, y, w, h, objectness, class); a box belongs to its best anchor of each scale, good other ones are left out (-1)."""
+    """One grid per scale of (x, y, w, h, objectness, class); a box belongs to its best anchor of each scale, good other
+    ones are left out (-1)."""
     found = []
     for prediction, anchors in zip(raw, ANCHORS):
         n, a, g = prediction.shape[:3]
@@ -215,7 +223,8 @@ def yolo_loss(prediction, target):
     loss = 0.5 * F.binary_cross_entropy_with_logits(prediction[..., 4][noobj], target[..., 4][noobj])
     if obj.any():
         chosen, wanted = prediction[obj], target[obj]
-        loss = loss + F.mse_loss(torch.sigmoid(chosen[:, 0:2]), wanted[:, 0:2]) + F.mse_loss(chosen[:, 2:4], wanted[:, 2:4])
+        loss = loss + F.mse_loss(torch.sigmoid(chosen[:, 0:2]),
+                                 wanted[:, 0:2]) + F.mse_loss(chosen[:, 2:4], wanted[:, 2:4])
         loss = loss + F.binary_cross_entropy_with_logits(chosen[:, 4], wanted[:, 4])
         loss = loss + F.binary_cross_entropy_with_logits(chosen[:, 5:], F.one_hot(wanted[:, 5].long(), CLASSES).float())
     return loss
@@ -223,7 +232,8 @@ def yolo_loss(prediction, target):
 
 @torch.no_grad()
 def build():
-    """The statistics of a first batch and rare, decided predictions: an untrained network would call everything an object with probability one half."""
+    """The statistics of a first batch and rare, decided predictions: an untrained network would call everything an
+    object with probability one half."""
     model = YOLOv3()
     for layer in model.layers:
         if isinstance(layer, ScalePrediction):
@@ -240,7 +250,8 @@ def build():
 
 
 def inputs(seed):
-    """Images with boxes (x, y, w, h as parts of the image, class); the image size changes as in multi-scale training."""
+    """Images with boxes (x, y, w, h as parts of the image, class); the image size changes as in multi-scale
+    training."""
     generator = torch.Generator().manual_seed(seed)
     sizes = (128, 160, 192)
     while True:
@@ -270,7 +281,8 @@ def train(model, optim, batch):
     model.train()
     optim.zero_grad()
     raw = model(images)
-    loss = sum(yolo_loss(prediction, target) for prediction, target in zip(raw, build_targets(raw, boxes, images.size(2))))
+    loss = sum(yolo_loss(prediction, target)
+               for prediction, target in zip(raw, build_targets(raw, boxes, images.size(2))))
     loss.backward()
     optim.step()
     return loss.item()

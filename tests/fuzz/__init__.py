@@ -1,1 +1,2 @@
-"""Programs that nobody wrote, run in eager torch and through dycl: `python -m tests.fuzz` from the root of the source tree."""
+"""Programs that nobody wrote, run in eager torch and through dycl: `python -m tests.fuzz` from the root of the source
+tree."""

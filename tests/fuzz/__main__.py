@@ -1,4 +1,5 @@
-"""python -m tests.fuzz FUZZER options...: calls main(options) of tests.fuzz.FUZZER, a module or a package here; it answers the exit status."""
+"""python -m tests.fuzz FUZZER options...: calls main(options) of tests.fuzz.FUZZER, a module or a package here; it
+answers the exit status."""
 
 import importlib
 import pkgutil

@@ -1,5 +1,5 @@
-"""Plans of random graphs under libFuzzer and the sanitizers, against the reference interpreter: `python -m tests.fuzz plans [--seconds=N] [--corpus=DIR]`.
-The work is setup.py's `fuzz`, the fuzzer plan_fuzz.c."""
+"""Plans of random graphs under libFuzzer and the sanitizers, against the reference interpreter: `python -m tests.fuzz
+plans [--seconds=N] [--corpus=DIR]`. The work is setup.py's `fuzz`, the fuzzer plan_fuzz.c."""
 
 import pathlib
 import subprocess

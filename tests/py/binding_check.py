@@ -1,4 +1,5 @@
-"""Compares an accelerated function with eager torch: values, types, dtypes, strides, identity of objects and sharing of memory."""
+"""Compares an accelerated function with eager torch: values, types, dtypes, strides, identity of objects and sharing of
+memory."""
 
 import copy
 import math
@@ -30,7 +31,8 @@ def relations(tensors):
     table = []
     for a in tensors:
         for b in tensors:
-            shared = a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() and a.untyped_storage().nbytes() > 0
+            shared = a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() \
+                and a.untyped_storage().nbytes() > 0
             table.append((a is b, shared, a.storage_offset() - b.storage_offset() if shared else None))
     return table
 
@@ -61,7 +63,8 @@ def left_to_torch(stats):
 
 
 def check(function, *inputs, left=0, runs=3):
-    """Runs `function(*inputs)` in torch and accelerated; `left`: operators that may be left to torch (None: any number)."""
+    """Runs `function(*inputs)` in torch and accelerated; `left`: operators that may be left to torch (None: any
+    number)."""
     accelerated = dycl.accelerate(function)
     with torch.no_grad():
         for _ in range(runs):
@@ -70,8 +73,10 @@ def check(function, *inputs, left=0, runs=3):
             actual = accelerated(*ours)
             compare(expected, actual, function)
             compare(theirs, ours, function)
-            tensors = [[t for t in leaves([*side, out]) if isinstance(t, torch.Tensor)] for side, out in ((theirs, expected), (ours, actual))]
-            assert relations(tensors[0]) == relations(tensors[1]), (function, "aliasing", relations(tensors[0]), relations(tensors[1]))
+            tensors = [[t for t in leaves([*side, out]) if isinstance(t, torch.Tensor)]
+                       for side, out in ((theirs, expected), (ours, actual))]
+            assert relations(tensors[0]) == relations(tensors[1]), \
+                (function, "aliasing", relations(tensors[0]), relations(tensors[1]))
     stats = dycl.stats(accelerated)
     assert stats["calls"] == runs, stats
     if left is not None:

@@ -7,8 +7,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
-os.environ.setdefault("DYCL_CHOOSE", "0")  # a test of dycl must run in dycl, however small; test_choose.py sets it itself
-os.environ.setdefault("DYCL_PROFILE", "0")  # no test depends on what an earlier process measured, or writes to the user's cache
+# a test of dycl must run in dycl, however small; test_choose.py sets it itself
+os.environ.setdefault("DYCL_CHOOSE", "0")
+# no test depends on what an earlier process measured, or writes to the user's cache
+os.environ.setdefault("DYCL_PROFILE", "0")
 
 import pytest
 
@@ -16,8 +18,9 @@ pytest.register_assert_rewrite("suite")
 import torch
 
 
-# MKL's vector functions choose their kernels at the first call, and two threads that make it at once get one of low accuracy now and then: torch's own
-# exp of 4200 elements was off by 1.5e-4 in 1 of 600 fresh processes. So the first call is made by one thread.
+# MKL's vector functions choose their kernels at the first call, and two threads that make it at once get one of low
+# accuracy now and then: torch's own exp of 4200 elements was off by 1.5e-4 in 1 of 600 fresh processes. So the first
+# call is made by one thread.
 for function in "acos asin atan cos erf erfc erfinv exp expm1 log log10 log1p log2 sin sqrt tan tanh".split():
     for dtype in (torch.float32, torch.float64):
         getattr(torch, function)(torch.full((1,), 0.5, dtype=dtype))
@@ -25,7 +28,8 @@ for function in "acos asin atan cos erf erfc erfinv exp expm1 log log10 log1p lo
 
 @pytest.fixture(scope="module", autouse=True)
 def what_was_before_is_no_garbage():
-    """What imports, collected tests and earlier modules left is looked at once a module: each test's `gc.collect()` sees only what came since."""
+    """What imports, collected tests and earlier modules left is looked at once a module: each test's `gc.collect()`
+    sees only what came since."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()

@@ -1,6 +1,7 @@
-"""Programs in which allocations fail, for test_faults.py: `python faults.py PROGRAM KIND WARM,WARM... STRIDE` makes the nth allocation of a call fail, for
-every STRIDEth n, after WARM calls with enough memory. The call gives an exception that speaks of memory, or a right result; the two calls after it are right.
-KIND: core (allocations of dycl's own), core-burst (three in a row), core-rest (all from there on), python (Python's, where dycl asks for them)."""
+"""Programs in which allocations fail, for test_faults.py: `python faults.py PROGRAM KIND WARM,WARM... STRIDE` makes the
+nth allocation of a call fail, for every STRIDEth n, after WARM calls with enough memory. The call gives an exception
+that speaks of memory, or a right result; the two calls after it are right. KIND: core (allocations of dycl's own),
+core-burst (three in a row), core-rest (all from there on), python (Python's, where dycl asks for them)."""
 
 import ctypes
 import faulthandler
@@ -27,7 +28,9 @@ def case(make):
 class Vision(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv, self.norm, self.second = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.Conv2d(16, 16, 3, padding=1, groups=2)
+        self.conv, self.norm, self.second = nn.Conv2d(3, 16, 3,
+                                                      padding=1), nn.BatchNorm2d(16), nn.Conv2d(16, 16, 3, padding=1,
+                                                                                                groups=2)
         self.linear, self.layer, self.out = nn.Linear(16 * 64, 32), nn.LayerNorm(32), nn.Linear(32, 8)
         self.up, self.group = nn.ConvTranspose2d(16, 4, 2, stride=2), nn.GroupNorm(4, 16)
 
@@ -40,7 +43,8 @@ class Vision(nn.Module):
         q = y.view(1, 2, 2, 16)
         y = self.layer(F.scaled_dot_product_attention(q, q, q, is_causal=True).reshape(2, 32))
         values, places = y.topk(3)
-        return self.out(y), values, places, y.argmax(-1), mask.sum(), z.mean((2, 3)), F.interpolate(x, scale_factor=2, mode="bilinear").sum((1, 2))
+        return (self.out(y), values, places, y.argmax(-1), mask.sum(), z.mean((2, 3)),
+                F.interpolate(x, scale_factor=2, mode="bilinear").sum((1, 2)))
 
 
 @case
@@ -64,7 +68,8 @@ class Writes(nn.Module):
         array = out.numpy()
         array[0] = 7
         kept = torch.cat([out, y, self.cache]).index_select(0, torch.tensor([3, 1, 2]))
-        return y, view, out.relu(), kept, torch.scatter_add(x, 1, torch.zeros(4, 8, dtype=torch.long), y), float(out[1, 2]), self.cache.clone()
+        return (y, view, out.relu(), kept, torch.scatter_add(x, 1, torch.zeros(4, 8, dtype=torch.long), y),
+                float(out[1, 2]), self.cache.clone())
 
 
 @case
@@ -100,7 +105,8 @@ class Sequence(nn.Module):
         scores = torch.einsum("sbk,vk->bsv", y, self.head.weight)
         values, order = scores.sort(-1, descending=True)
         parts = scores.split(7, -1)
-        return h, c, values, order[..., 0], scores.cumsum(1), torch.stack([p.logsumexp(-1) for p in parts]), scores.histc(5, -1, 1), torch.where(scores > 0, scores, -1.0)
+        return (h, c, values, order[..., 0], scores.cumsum(1), torch.stack([p.logsumexp(-1) for p in parts]),
+                scores.histc(5, -1, 1), torch.where(scores > 0, scores, -1.0))
 
 
 @case
@@ -110,7 +116,8 @@ def Generation():
     class Generate(nn.Module):
         def __init__(self):
             super().__init__()
-            self.model = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=100, n_positions=64, bos_token_id=0, eos_token_id=99, pad_token_id=99))
+            self.model = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=100, n_positions=64,
+                                                    bos_token_id=0, eos_token_id=99, pad_token_id=99))
 
         def forward(self, n):
             return self.model.generate(torch.arange(4).view(1, 4) + n % 3, max_new_tokens=5, do_sample=False)
@@ -152,12 +159,14 @@ def fail_python():
     return begin, library.pymem_end
 
 
-KINDS = {"core": lambda: fail_core(1), "core-burst": lambda: fail_core(3), "core-rest": lambda: fail_core(1 << 40), "python": fail_python}
+KINDS = {"core": lambda: fail_core(1), "core-burst": lambda: fail_core(3), "core-rest": lambda: fail_core(1 << 40),
+         "python": fail_python}
 
 
 def same(got, expected):
     if isinstance(expected, torch.Tensor):
-        return isinstance(got, torch.Tensor) and got.dtype == expected.dtype and got.stride() == expected.stride() and torch.allclose(got, expected, rtol=1e-4, atol=1e-4)
+        return isinstance(got, torch.Tensor) and got.dtype == expected.dtype and got.stride() == expected.stride() \
+            and torch.allclose(got, expected, rtol=1e-4, atol=1e-4)
     if isinstance(expected, (tuple, list)):
         return len(got) == len(expected) and all(map(same, got, expected))
     return got == expected or abs(got - expected) < 1e-4
@@ -173,7 +182,8 @@ def new(name):
 
 
 def calls(name, count):
-    """What eager gives for the first calls; a call that failed may have written or not, so that the buffers are part of a call's beginning."""
+    """What eager gives for the first calls; a call that failed may have written or not, so that the buffers are part of
+    a call's beginning."""
     model, out = new(name), []
     for n in range(count):
         state = {key: value.clone() for key, value in model.state_dict().items()}
@@ -221,7 +231,8 @@ def main(name, kind, warms, stride):
             if not reached:
                 break
             n += int(stride)
-        print(f"{name}, {kind}, call {warm}: {n} allocations,", ", ".join(f"{count} x {said or 'a right result'}" for said, count in heard.items()))
+        print(f"{name}, {kind}, call {warm}: {n} allocations,",
+              ", ".join(f"{count} x {said or 'a right result'}" for said, count in heard.items()))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ VECTOR_ISAS = ISAS[1:]  # what is not compiled for the first of them is compiled
 
 
 def run_with(isa, *arguments, timeout=None, **environment):
-    """Python with these arguments and variables, where the machine has the instruction set; what it printed and returned."""
+    """Python with these arguments and variables, where the machine has the instruction set; what it printed and
+    returned."""
     everything = dict(os.environ, DYCL_ISA=isa, **environment)
     asking = [sys.executable, "-c", "from dycl import _core; print(_core.info()['isa'])"]
     chosen = subprocess.run(asking, env=everything, capture_output=True, text=True, check=True)

@@ -1,6 +1,7 @@
 """The one list of known differences from eager in the suites that we did not write, each with its reason.
 
-A case that stands here must differ: its test fails when it no longer does (a strict xfail). What is not in the list must be equal.
+A case that stands here must differ: its test fails when it no longer does (a strict xfail). What is not in the list
+must be equal.
 """
 
 import pytest

@@ -1,7 +1,9 @@
-"""Runs a program in eager torch and accelerated, with the same seeds, and compares everything that a program can tell: results (values, types,
-dtypes, sizes, strides, aliasing, identity), what became of the arguments, exceptions (type, message, line), warnings, output, and torch's state.
+"""Runs a program in eager torch and accelerated, with the same seeds, and compares everything that a program can tell:
+results (values, types, dtypes, sizes, strides, aliasing, identity), what became of the arguments, exceptions (type,
+message, line), warnings, output, and torch's state.
 
-The functions that are compared live in the test files; whatever one needs to know beyond the return value (a global, an attribute), it returns.
+The functions that are compared live in the test files; whatever one needs to know beyond the return value (a global, an
+attribute), it returns.
 """
 
 import collections
@@ -52,14 +54,17 @@ def state_of_torch():
 def run(function, arguments, calls, filename, grad):
     """What happened: outcomes, arguments afterwards, warnings (text and line), printed text, torch's state."""
     printed = io.StringIO()
-    with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(printed), torch.set_grad_enabled(grad):
+    with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(printed), torch.set_grad_enabled(
+        grad):
         warnings.simplefilter("always")
         before = torch.is_warn_always_enabled()
         torch.set_warn_always(True)
         outcomes = [outcome(function, arguments, filename) for _ in range(calls)]
         state = state_of_torch()
         torch.set_warn_always(before)
-    heard = {(w.category, str(w.message)) for w in caught if not issubclass(w.category, (DeprecationWarning, FutureWarning))}  # those come once
+    # those come once
+    heard = {(w.category, str(w.message)) for w in caught
+             if not issubclass(w.category, (DeprecationWarning, FutureWarning))}
     return outcomes, arguments, sorted(heard, key=str), printed.getvalue(), state
 
 
@@ -101,7 +106,8 @@ def compare_tensors(want, got, where, product):
     for name in ("dtype", "shape", "layout", "device", "requires_grad", "is_leaf"):
         assert getattr(got, name) == getattr(want, name), (where, name, getattr(want, name), getattr(got, name))
     assert type(got.grad_fn) is type(want.grad_fn), (where, want.grad_fn, got.grad_fn)
-    if want._base is None and want.layout == torch.strided and torch._C._storage_Use_Count(want.untyped_storage()._cdata) <= 2:
+    if want._base is None and want.layout == torch.strided and torch._C._storage_Use_Count(
+        want.untyped_storage()._cdata) <= 2:
         assert got._base is None, (where, "a result that owns its memory has a base")
     assert got.is_inference() == want.is_inference(), (where, "inference", want.is_inference())
     if not want.is_inference():
@@ -113,7 +119,8 @@ def compare_tensors(want, got, where, product):
     assert got.stride() == want.stride(), (where, "strides", want.stride(), got.stride())
     assert got.storage_offset() == want.storage_offset(), (where, "offset", want.storage_offset(), got.storage_offset())
     rtol, atol = bounds("matmul" if product else "exp", want.dtype)
-    torch.testing.assert_close(got.detach(), want.detach(), rtol=rtol, atol=atol, equal_nan=True, msg=lambda m: f"{where}: {m}")
+    torch.testing.assert_close(got.detach(), want.detach(), rtol=rtol, atol=atol, equal_nan=True,
+                               msg=lambda m: f"{where}: {m}")
     compare(vars(want), vars(got), f"{where}.__dict__", product)
     if want.grad is not None or got.grad is not None:
         compare_tensors(want.grad, got.grad, f"{where}.grad", product)
@@ -142,17 +149,19 @@ def compare(want, got, where, product):
         compare(vars(want), vars(got), where, product)
     elif isinstance(want, (float, complex)):
         rtol, atol = bounds("matmul" if product else "exp", torch.float32)
-        assert want == got or abs(want - got) <= atol + rtol * abs(want) or (want != want and got != got), (where, want, got)
+        assert want == got or abs(want - got) <= atol + rtol * abs(want) or (want != want and got != got), \
+            (where, want, got)
     elif type(want).__eq__ is not object.__eq__:
         assert got == want, (where, want, got)
 
 
 def same(program, make, *, calls=3, grad=False, product=False, recorded=True, accelerate=None, between=lambda: None):
-    """Runs `program(*make())` `calls` times on the same arguments, eager and accelerated, and compares. Returns dycl's statistics.
+    """Runs `program(*make())` `calls` times on the same arguments, eager and accelerated, and compares. Returns dycl's
+    statistics.
 
-    recorded: at least one operator must have been recorded (True), none (False), or either (None).
-    between: called before each of the two runs, e.g. to clear a global.
-    accelerate: from the arguments to what is called instead of the program (default: the accelerated program), e.g. a model among them.
+    recorded: at least one operator must have been recorded (True), none (False), or either (None). between: called
+    before each of the two runs, e.g. to clear a global. accelerate: from the arguments to what is called instead of the
+    program (default: the accelerated program), e.g. a model among them.
     """
     filename = program.__code__.co_filename
     between()
@@ -185,8 +194,9 @@ def two():
 
 
 class Programs:
-    """The programs of a test file: `@program()` (with the function that makes the arguments, and options of `same`) registers one, and
-    `pytest.mark.parametrize("function, make, options", program.cases)` runs each, eager and accelerated."""
+    """The programs of a test file: `@program()` (with the function that makes the arguments, and options of `same`)
+    registers one, and `pytest.mark.parametrize("function, make, options", program.cases)` runs each, eager and
+    accelerated."""
 
     def __init__(self):
         self.cases = []

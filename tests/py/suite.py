@@ -1,5 +1,6 @@
-"""What the suites of other people's samples share: fresh copies of inputs, runs with the same seed, and the comparison of everything that a caller
-can tell: results, inputs afterwards, types, dtypes, sizes, strides, versions, identity and sharing of memory, or the error."""
+"""What the suites of other people's samples share: fresh copies of inputs, runs with the same seed, and the comparison
+of everything that a caller can tell: results, inputs afterwards, types, dtypes, sizes, strides, versions, identity and
+sharing of memory, or the error."""
 
 import os
 import warnings
@@ -32,12 +33,14 @@ def lot(*what):
 
 def is_strided(x):
     """A dense tensor on the CPU whose elements are what its memory holds."""
-    return isinstance(x, torch.Tensor) and x.layout == torch.strided and x.device.type == "cpu" and not (x.is_quantized or x.is_nested or x.is_neg() or x.is_conj())
+    return isinstance(x, torch.Tensor) and x.layout == torch.strided and x.device.type == "cpu" \
+        and not (x.is_quantized or x.is_nested or x.is_neg() or x.is_conj())
 
 
 def copy_of(x):
     """A tensor of its own with the same sizes, strides and offset."""
-    if x.layout != torch.strided or x.is_quantized or x.device.type != "cpu" or type(x) is not torch.Tensor or x.is_nested:
+    if x.layout != torch.strided or x.is_quantized or x.device.type != "cpu" or type(
+        x) is not torch.Tensor or x.is_nested:
         return x
     copy = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage().clone(), x.storage_offset(), x.size(), x.stride())
     copy = copy.conj() if x.is_conj() else copy
@@ -71,7 +74,8 @@ def run(function, inputs, grad=False):
 
 
 def _storage(x):
-    return x.untyped_storage().data_ptr() if x.layout == torch.strided and x.numel() and type(x) in (torch.Tensor, torch.nn.Parameter) else None
+    return x.untyped_storage().data_ptr() if x.layout == torch.strided and x.numel() \
+        and type(x) in (torch.Tensor, torch.nn.Parameter) else None
 
 
 def relations(tensors):
@@ -90,7 +94,8 @@ def compare_leaf(w, g, tolerance, values=True):
     if not isinstance(w, torch.Tensor):
         assert type(w) is type(g), (type(w), type(g))
         if isinstance(w, (int, float, complex)):
-            assert w == g or (w != w and g != g) or (isinstance(w, (float, complex)) and abs(w - g) <= 1e-5 * abs(w)), (w, g)
+            assert w == g or (w != w and g != g) or (isinstance(w, (float, complex)) and abs(w - g) <= 1e-5 * abs(w)), \
+                (w, g)
         elif isinstance(w, (str, bytes, torch.dtype, torch.Size, type(None))):
             assert w == g, (w, g)
         return
@@ -129,12 +134,14 @@ def compare(tolerance, expected, actual, values=True):
             compare_leaf(w, g, tolerance, values)
         except AssertionError as error:
             raise AssertionError(f"{where}: {error}") from None
-    want_table, got_table = relations(tensors_of([want_leaves, want_inputs])), relations(tensors_of([got_leaves, got_inputs]))
+    want_table, got_table = relations(tensors_of([want_leaves, want_inputs])), relations(
+        tensors_of([got_leaves, got_inputs]))
     assert got_table == want_table, f"other aliasing: eager {want_table}, dycl {got_table}"
 
 
 def check(name, function, inputs, what, *, grad=False, values=True, runs=RUNS):
-    """Runs function(*inputs) in eager torch, then accelerated, and compares. name: an operator's, for the tolerance. Returns the statistics."""
+    """Runs function(*inputs) in eager torch, then accelerated, and compares. name: an operator's, for the tolerance.
+    Returns the statistics."""
     expected = run(function, inputs, grad)
     accelerated = dycl.accelerate(function)
     for i in range(runs):

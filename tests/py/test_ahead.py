@@ -1,4 +1,5 @@
-"""Segments that the runner computes while Python still records them (DYCL_AHEAD=1: always), in processes of their own."""
+"""Segments that the runner computes while Python still records them (DYCL_AHEAD=1: always), in processes of their
+own."""
 
 import os
 import subprocess
@@ -161,7 +162,8 @@ for _ in range(4):
 
 
 def run(source, **environment):
-    done = subprocess.run([sys.executable, "-c", source], env=os.environ | environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, "-c", source], env=os.environ | environment, capture_output=True, text=True,
+                          timeout=240)
     assert done.returncode == 0, done.stderr[-4000:]
 
 
@@ -173,8 +175,10 @@ def test_ahead(story):
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the runner needs a processor of its own")
 def test_random_programs_ahead():
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", HERE / "test_random_programs.py", HERE / "test_nan.py", HERE / "test_loops.py"],
-                          env=os.environ | {"DYCL_AHEAD": "1", "OMP_NUM_THREADS": "1", "DYCL_TEST_FULL": ""}, capture_output=True, text=True, timeout=500)
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
+                           HERE / "test_random_programs.py", HERE / "test_nan.py", HERE / "test_loops.py"],
+                          env=os.environ | {"DYCL_AHEAD": "1", "OMP_NUM_THREADS": "1", "DYCL_TEST_FULL": ""},
+                          capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout[-4000:]
 
 

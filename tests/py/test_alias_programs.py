@@ -1,25 +1,31 @@
-"""Random programs of views, writes and reads in every combination, eager against dycl: every value bit by bit, every size, stride, offset and version,
-which tensors are one object, which share memory at which distance, what was read on the way, and the text of every error.
+"""Random programs of views, writes and reads in every combination, eager against dycl: every value bit by bit, every
+size, stride, offset and version, which tensors are one object, which share memory at which distance, what was read on
+the way, and the text of every error.
 
-A program is a list of steps over a pool of tensors (its arguments, what it kept from its last call, and what the steps made); a step takes any of them:
+A program is a list of steps over a pool of tensors (its arguments, what it kept from its last call, and what the steps
+made); a step takes any of them:
 
     make      new tensors: arithmetic, copies, factories, cat, comparisons, masks, other dtypes
-    view      one view of a tensor, which may be a view: select, slices with steps, transpose, permute, expand, reshape, unfold, diagonal, as_strided,
-              view of another dtype, detach, .data, T, whole slices, view_as, contiguous and to (the same object or a copy)
+    view      one view of a tensor, which may be a view: select, slices with steps, transpose, permute, expand, reshape,
+              unfold, diagonal, as_strided, view of another dtype, detach, .data, T, whole slices, view_as, contiguous
+              and to (the same object or a copy)
     parts     chunk, split, unbind, tensor_split, iteration: several views at once, also from torch's functions
-    write     in place: arithmetic with numbers and tensors, fill, copy_, masks, index writes, augmented assignment, through .data
+    write     in place: arithmetic with numbers and tensors, fill, copy_, masks, index writes, augmented assignment,
+              through .data
     setitem   x[...] = for integers, slices, ellipsis, None, masks, index tensors, with numbers and tensors
     out       out= of a tensor in the pool, fitting or not
-    geometry  in place on the tensor and not its memory: t_, transpose_, squeeze_, unsqueeze_, resize_, as_strided_, set_ (of a tensor, of a storage),
-              x.data = y, detach_
-    read      item, bool, tolist, float, repr, len, numpy, equal, data_ptr, version, is_set_to, storage offset: at once, in the middle of anything
+    geometry  in place on the tensor and not its memory: t_, transpose_, squeeze_, unsqueeze_, resize_, as_strided_,
+              set_ (of a tensor, of a storage), x.data = y, detach_
+    read      item, bool, tolist, float, repr, len, numpy, equal, data_ptr, version, is_set_to, storage offset: at once,
+              in the middle of anything
     branch    another step by a value that was computed
     array     NumPy arrays of tensors and tensors of arrays; writes through both sides
     keep      a tensor kept for the next call; between the calls some are written to outside
     forget    references let go: the base of a view, or a view of a base
 
-Values are small integers (in float32, float64, int64 and bool), so that every operator is exact. A failing program is made shorter until every step counts.
-DYCL_TEST_FULL=1 runs 10,000 programs, three calls each (new plan, tuned plan, again); DYCL_TEST_SEED=n runs that one."""
+Values are small integers (in float32, float64, int64 and bool), so that every operator is exact. A failing program is
+made shorter until every step counts. DYCL_TEST_FULL=1 runs 10,000 programs, three calls each (new plan, tuned plan,
+again); DYCL_TEST_SEED=n runs that one."""
 
 import os
 import random
@@ -164,7 +170,8 @@ class Machine:
                     lambda: x.diagonal(),
                     lambda: x.as_strided((2, 2), (1, small(r[3], 3)), small(r[4], 2)) if room > 6 else x[...],
                     lambda: torch.as_strided(x, x.shape, x.stride()),
-                    lambda: x.view(torch.int32) if x.dtype == torch.float32 else x.view(torch.int64) if x.dtype == torch.float64 else x[:],
+                    lambda: x.view(torch.int32) if x.dtype == torch.float32 else x.view(torch.int64)
+                    if x.dtype == torch.float64 else x[:],
                     lambda: x.detach(),
                     lambda: x.data,
                     lambda: x[:],
@@ -270,7 +277,8 @@ class Machine:
                     lambda: torch.nn.init.ones_(x),
                     lambda: x.index_put_((m,), torch.ones((), dtype=x.dtype)) if m is not None else x,
                     lambda: torch._foreach_add_([x, y], 1) or x,
-                    lambda: x.untyped_storage().copy_(x.clone().untyped_storage()) and x if x.is_contiguous() and x.storage_offset() == 0 and room_is_own(x) else x,
+                    lambda: x.untyped_storage().copy_(x.clone().untyped_storage()) and x if x.is_contiguous()
+                    and x.storage_offset() == 0 and room_is_own(x) else x,
                 ],
                 r[2],
             )()
@@ -434,7 +442,8 @@ class Machine:
             else:
                 self.add(torch.from_numpy(a))
         else:
-            a = pick([lambda: x.numpy(), lambda: numpy.asarray(x), lambda: x.detach().numpy(), lambda: numpy.ones((2, 3), numpy.float32), lambda: x.__array__()], r[2])()
+            a = pick([lambda: x.numpy(), lambda: numpy.asarray(x), lambda: x.detach().numpy(),
+                      lambda: numpy.ones((2, 3), numpy.float32), lambda: x.__array__()], r[2])()
             self.arrays.append(a)
             if r[3] < 0.5:
                 self.add(torch.from_numpy(a))
@@ -455,7 +464,8 @@ def room_is_own(x):
     return x.untyped_storage().nbytes() == x.numel() * x.element_size()
 
 
-KINDS = ["make"] * 4 + ["view"] * 5 + ["parts"] + ["write"] * 5 + ["setitem"] * 2 + ["out", "geometry"] + ["read"] * 2 + ["branch", "array", "keep", "forget"]
+KINDS = ["make"] * 4 + ["view"] * 5 + ["parts"] + ["write"] * 5 + ["setitem"] * 2 + ["out", "geometry"] + ["read"] * 2 \
+    + ["branch", "array", "keep", "forget"]
 # what a step may raise: what torch and Python reject
 ERRORS = (RuntimeError, IndexError, ValueError, TypeError, OverflowError)
 
@@ -476,7 +486,8 @@ def program_of(steps):
                 getattr(machine, kind)(numbers)
             except ERRORS as error:
                 machine.drop_broken(error)
-                machine.log.append((kind, type(error).__name__, str(error).split("\nException raised from")[0]))  # without C++ frames
+                # without C++ frames
+                machine.log.append((kind, type(error).__name__, str(error).split("\nException raised from")[0]))
         return machine.pool, machine.log, machine.arrays
 
     return program
@@ -499,7 +510,8 @@ def version(x):
 
 
 def facts(x):
-    return type(x), x.dtype, x.shape, x.stride(), x.storage_offset(), x.requires_grad, x.is_inference(), version(x), x._is_view(), vars(x)
+    return type(x), x.dtype, x.shape, x.stride(), x.storage_offset(), x.requires_grad, x.is_inference(), version(
+        x), x._is_view(), vars(x)
 
 
 def compare(want, got):
@@ -509,11 +521,15 @@ def compare(want, got):
     for i, (w, g) in enumerate(zip(want_pool, got_pool)):
         assert facts(g) == facts(w), f"tensor {i}: eager {facts(w)}\n          dycl  {facts(g)}"
         if not torch.equal(g, w):
-            assert numpy.array_equal(g.numpy(), w.numpy(), equal_nan=w.dtype.is_floating_point), f"tensor {i}: eager {w}\ndycl {g}"
-    assert relations(got_pool) == relations(want_pool), f"memory: eager {relations(want_pool)}\n        dycl  {relations(got_pool)}"
+            assert numpy.array_equal(g.numpy(), w.numpy(), equal_nan=w.dtype.is_floating_point), \
+                f"tensor {i}: eager {w}\ndycl {g}"
+    assert relations(got_pool) == relations(want_pool), \
+        f"memory: eager {relations(want_pool)}\n        dycl  {relations(got_pool)}"
     for w, g in zip(want_arrays, got_arrays):
-        assert w.dtype == g.dtype and w.strides == g.strides and w.tobytes() == g.tobytes(), f"array: eager {w}, dycl {g}"
-    shared = [[[t.numel() and t.data_ptr() == a.ctypes.data for t in p] for a in arrays] for p, arrays in ((want_pool, want_arrays), (got_pool, got_arrays))]
+        assert w.dtype == g.dtype and w.strides == g.strides and w.tobytes() == g.tobytes(), \
+            f"array: eager {w}, dycl {g}"
+    shared = [[[t.numel() and t.data_ptr() == a.ctypes.data for t in p] for a in arrays]
+              for p, arrays in ((want_pool, want_arrays), (got_pool, got_arrays))]
     assert shared[0] == shared[1], f"arrays on tensors: eager {shared[0]}, dycl {shared[1]}"
 
 
@@ -534,7 +550,8 @@ def run_program(shapes, dtypes, steps, inference, gaps):
         sides = []
         for run, state in zip((program, accelerated), states):
             generator = torch.Generator().manual_seed(call)
-            arguments = [torch.randint(-3, 5, (*shape, 2) if gaps else shape, generator=generator).to(dtype) for shape, dtype in zip(shapes, dtypes)]
+            arguments = [torch.randint(-3, 5, (*shape, 2) if gaps else shape, generator=generator).to(dtype)
+                         for shape, dtype in zip(shapes, dtypes)]
             if gaps:
                 arguments = [a[..., 0] for a in arguments]
             with torch.inference_mode(inference), torch.no_grad():

@@ -1,4 +1,5 @@
-"""The public interface: what accelerate takes, disabling, statistics, explanations, import orders, and what happens where dycl cannot work."""
+"""The public interface: what accelerate takes, disabling, statistics, explanations, import orders, and what happens
+where dycl cannot work."""
 
 import os
 import subprocess
@@ -16,7 +17,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 def python(code, **environment):
     """Runs code in a fresh interpreter; its output."""
     path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, "PYTHONPATH": path, **environment}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)],
+                          env={**os.environ, "PYTHONPATH": path, **environment}, capture_output=True, text=True,
+                          timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip() + done.stderr.strip()
 
@@ -58,8 +61,10 @@ def test_functions_methods_and_decorators():
         partial = dycl.accelerate(functools.partial(scaled, by=7))
         assert torch.equal(partial(x), x * 7)
         assert torch.equal(dycl.accelerate(torch.exp)(x), x.exp())
-    assert scaled.__name__ == "scaled" and scaled.__doc__ == "Scales." and str(inspect.signature(scaled)) == "(x, by=2, *, plus=0)"
-    assert dycl.accelerate(scaled) is scaled and dycl.stats(scaled)["recorded"] >= 4 and dycl.stats(Model.run)["calls"] + dycl.stats(Model.run)["plain_calls"] == 2
+    assert scaled.__name__ == "scaled" and scaled.__doc__ == "Scales." \
+        and str(inspect.signature(scaled)) == "(x, by=2, *, plus=0)"
+    assert dycl.accelerate(scaled) is scaled and dycl.stats(scaled)["recorded"] >= 4 \
+        and dycl.stats(Model.run)["calls"] + dycl.stats(Model.run)["plain_calls"] == 2
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         scaled()
 
@@ -149,10 +154,12 @@ def test_explain():
 def test_gradients_are_told():
     model = dycl.accelerate(nn.Linear(2, 2))
     model(torch.ones(1, 2)).sum().backward()
-    assert dycl.stats(model)["plain_grad"] == 1 and "gradients 1" in dycl.explain(model) and model.weight.grad is not None
+    assert dycl.stats(model)["plain_grad"] == 1 and "gradients 1" in dycl.explain(model) \
+        and model.weight.grad is not None
 
 
-@pytest.mark.parametrize("imports", ["import dycl, torch", "import torch, dycl", "import dycl; f0 = dycl.accelerate; import torch"])
+@pytest.mark.parametrize("imports", ["import dycl, torch", "import torch, dycl",
+                                     "import dycl; f0 = dycl.accelerate; import torch"])
 def test_import_order(imports):
     code = f"""
         {imports}
@@ -193,7 +200,8 @@ def test_a_torch_that_lacks_something():
         print(dycl.stats(f)["calls"], dycl.explain(model))
     """
     text = python(code)
-    assert "torch.Size([1, 2]) [2.0, 2.0]" in text and "1 RuntimeWarning dycl does not accelerate here, programs run in torch" in text
+    assert "torch.Size([1, 2]) [2.0, 2.0]" in text \
+        and "1 RuntimeWarning dycl does not accelerate here, programs run in torch" in text
     assert "_swap_tensor_impl" in text and "\n0 dycl does not accelerate here" in text
 
 
@@ -222,9 +230,12 @@ def test_explain_shows_where_python_and_the_graph_meet():
     line = program.__code__.co_firstlineno + 2
     assert "8 calls recorded" in text and "16 segments run; 8 fetches (a value was needed), 1 case selects" in text
     first, then, other = (part.splitlines() for part in text.split("\nsegment ")[1:])
-    assert first[1].startswith("  feeds: 1 tensor (f32[4,4]), 3 numbers; outputs: 2 tensors (f32[4,4], bool[]); ended by: Python needs the value"), first
+    assert first[1].startswith("  feeds: 1 tensor (f32[4,4]), 3 numbers; outputs: 2 tensors (f32[4,4], bool[]); ended "
+                               "by: Python needs the value"), first
     assert first[1].endswith(f", at {__file__}:{line}"), first
     (select,) = (row for row in first if "case select" in row)
-    assert select.startswith("  case select, continues with segment ") and sorted(select.split()[-2:]) == ["2", "3"], select
-    assert then[1].startswith("  feeds: 1 tensor (f32[4,4]), 1 number; outputs: 1 tensor (f32[4,4]); ended by: end of the accelerated call"), then
+    assert select.startswith("  case select, continues with segment ") and sorted(select.split()[-2:]) == ["2", "3"], \
+        select
+    assert then[1].startswith("  feeds: 1 tensor (f32[4,4]), 1 number; outputs: 1 tensor (f32[4,4]); ended by: end of "
+                              "the accelerated call"), then
     assert "bool[4,4]" in other[1] and "outputs: 2 tensors" in other[1], other

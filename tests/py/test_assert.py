@@ -1,4 +1,5 @@
-"""torch._assert, and torch's other Python functions that ask who overrides them: their body runs as in eager, and no segment ends that need not."""
+"""torch._assert, and torch's other Python functions that ask who overrides them: their body runs as in eager, and no
+segment ends that need not."""
 
 import pytest
 import torch

@@ -1,5 +1,6 @@
-"""Attention where operands lie or are otherwise than in models: rows that overlap, expanded heads, masks that leave nothing, NaN and infinities among
-queries, keys, values and masks. torch has two ways of computing it, which differ there; each program here gets the answer of the way that torch takes."""
+"""Attention where operands lie or are otherwise than in models: rows that overlap, expanded heads, masks that leave
+nothing, NaN and infinities among queries, keys, values and masks. torch has two ways of computing it, which differ
+there; each program here gets the answer of the way that torch takes."""
 
 import itertools
 
@@ -92,7 +93,9 @@ def test_rows_that_overlap(which, n, e):
     for name, t in overlapping(plain[which]):
         inputs = [*plain[:which], t, *plain[which + 1 :]]
         if PROGRAMS["plain"](*inputs).stride(-1) != 1 and e > 1:
-            continue  # torch's kernel writes such a result as if its last dimension were a run: eager's own numbers are whatever was there
+            # torch's kernel writes such a result as if its last dimension were a run: eager's own numbers are whatever
+            # was there
+            continue
         for program in ("plain", "causal", "computed mask"):
             stats = same(PROGRAMS[program], *inputs)
             assert stats["replays"] == 0, (name, program)

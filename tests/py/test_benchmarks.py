@@ -1,4 +1,5 @@
-"""The benchmark: its programs of many calls and what other libraries make of them, its limits, and what its tables are made of."""
+"""The benchmark: its programs of many calls and what other libraries make of them, its limits, and what its tables are
+made of."""
 
 import importlib
 import pathlib
@@ -26,7 +27,9 @@ def small():
 
 
 def test_names():
-    assert len(workloads.BY_NAME) == len(workloads.WORKLOADS) and {"gpt2-generate", "llama-generate", "mixtral-generate", "t5-generate", "convnext", "swin"} <= set(workloads.BY_NAME)
+    assert len(workloads.BY_NAME) == len(workloads.WORKLOADS) and {"gpt2-generate", "llama-generate",
+                                                                   "mixtral-generate", "t5-generate", "convnext",
+                                                                   "swin"} <= set(workloads.BY_NAME)
 
 
 def test_a_program_of_many_calls():
@@ -46,10 +49,12 @@ def test_a_program_of_many_calls():
 def encoder_and_decoder():
     from transformers import T5Config, T5ForConditionalGeneration
 
-    return T5ForConditionalGeneration(T5Config(vocab_size=1000, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4, decoder_start_token_id=0))
+    return T5ForConditionalGeneration(T5Config(vocab_size=1000, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4,
+                                               decoder_start_token_id=0))
 
 
-@pytest.mark.parametrize("library, make", [("onnxruntime", small), ("openvino", small), ("onnxruntime", encoder_and_decoder), ("openvino", encoder_and_decoder)])
+@pytest.mark.parametrize("library, make", [("onnxruntime", small), ("openvino", small),
+                                           ("onnxruntime", encoder_and_decoder), ("openvino", encoder_and_decoder)])
 def test_exported_steps_make_the_same_tokens(library, make):
     """Also for a prompt of another length than the one that it was exported with, and again after another prompt."""
     for needed in (library, "onnxscript") if library == "onnxruntime" else (library,):
@@ -98,7 +103,8 @@ def test_other_tokens_are_wrong():
     for name in ("gpt2-generate", "llama-generate", "mixtral-generate", "t5-generate"):
         result = timing.Result("peer")
         want = numpy.array([[50000, 50001]])
-        timing.judge(result, [want], {"outputs": [want + [0, 1]]}, workloads.BY_NAME[name].tolerance, "the first result")
+        timing.judge(result, [want], {"outputs": [want + [0, 1]]}, workloads.BY_NAME[name].tolerance,
+                     "the first result")
         assert result.state == "wrong"
 
 
@@ -109,7 +115,8 @@ def test_weights_read_by_a_program():
     with torch.no_grad():
         work = limit.work(program, program.model, prompts)
     matrices = sum(p.numel() for name, p in program.model.named_parameters() if "wte" not in name and "wpe" not in name)
-    head = program.model.transformer.wte.weight.numel()  # the embedding's own rows are few, the head's weight is the same tensor
+    # the embedding's own rows are few, the head's weight is the same tensor
+    head = program.model.transformer.wte.weight.numel()
     assert work["steps"] == 7
     assert 4 * (matrices + head) <= work["step_bytes"] <= 4 * (matrices + head) + 4 * 2 * 5 * 32
     assert 7 * 4 * (matrices + head) <= work["bytes"] <= 7 * work["step_bytes"]
@@ -131,7 +138,8 @@ def test_experts_without_rows_are_not_read():
 
 
 def test_products_of_a_model():
-    """As torch's own counter counts them (it leaves out the CPU's attention: two products more); each implementation gives the same numbers."""
+    """As torch's own counter counts them (it leaves out the CPU's attention: two products more); each implementation
+    gives the same numbers."""
     from torch.utils.flop_counter import FlopCounterMode
 
     class Model(torch.nn.Module):
@@ -187,16 +195,21 @@ def test_steady_state_is_found():
 
 def test_scaling_and_limit_in_the_tables():
     workload = workloads.BY_NAME["bert"]
-    two = {"eager": result("eager", 60), "dycl": result("dycl", 40, ends=[0.3, 0.34, 0.38, 0.42]), "inductor": result("inductor", 50, ends=[30.0, 30.05, 30.1, 30.15]),
-           "openvino": result("openvino", 42), "jit": result("jit", 30, state="wrong"), "limit": result("limit", 38, state="limit", reason=limit.PRODUCTS)}
-    one = {"eager": result("eager", 100), "dycl": result("dycl", 72), "inductor": result("inductor", 60), "openvino": result("openvino", 80), "jit": result("jit", 60)}
+    two = {"eager": result("eager", 60), "dycl": result("dycl", 40, ends=[0.3, 0.34, 0.38, 0.42]),
+           "inductor": result("inductor", 50, ends=[30.0, 30.05, 30.1, 30.15]),
+           "openvino": result("openvino", 42), "jit": result("jit", 30, state="wrong"),
+           "limit": result("limit", 38, state="limit", reason=limit.PRODUCTS)}
+    one = {"eager": result("eager", 100), "dycl": result("dycl", 72), "inductor": result("inductor", 60),
+           "openvino": result("openvino", 80), "jit": result("jit", 60)}
     found, best = report.scaling(two, one)
     assert best == "openvino" and "jit" not in found and found["dycl"] == 1.8 and round(found["openvino"], 3) == 1.905
     told = report.summary(workload, two)
     assert told["best_peer"] == "openvino" and round(told["dycl_to_limit_median"], 3) == 1.053
     assert told["steady_s"] == 0.3 and told["steady_of_inductor_s"] == 30.0
-    run = {"machine": {"cpu": "x", "cpus": 2, "python": "3", "system": "y"}, "threads": 2, "versions": {}, "limit": {"error": "no compiler"},
-           "plan": {"rounds": 3, "starts": 1, "patience": 180.0}, "results": [(workload, two)], "scaling": {"bert": one}}
+    run = {"machine": {"cpu": "x", "cpus": 2, "python": "3", "system": "y"}, "threads": 2, "versions": {},
+           "limit": {"error": "no compiler"},
+           "plan": {"rounds": 3, "starts": 1, "patience": 180.0}, "results": [(workload, two)],
+           "scaling": {"bert": one}}
     text = report.markdown(run)
     assert "1.05 of 38 ms" in text and "| 0.3 / 30 |" in text
     assert "| 1.67x | 1.8x | 1.2x | - | 1.9x | openvino | no |" in text

@@ -1,4 +1,5 @@
-"""accelerate(model, precision="bf16"): constant weights and their products in bfloat16, sums and everything else in float32."""
+"""accelerate(model, precision="bf16"): constant weights and their products in bfloat16, sums and everything else in
+float32."""
 
 import copy
 import os
@@ -13,7 +14,8 @@ from torch import nn
 import dycl
 from tolerance import BF16_MODEL, BF16_OPERAND, F32_SUM
 
-needs_bf16 = pytest.mark.skipif(not dycl.info()["bf16"], reason="this processor has no AVX512_BF16, or DYCL_ISA excludes AVX-512")
+needs_bf16 = pytest.mark.skipif(not dycl.info()["bf16"],
+                                reason="this processor has no AVX512_BF16, or DYCL_ISA excludes AVX-512")
 
 
 def reduced(module):
@@ -49,7 +51,8 @@ def test_linear(rows, inner, outer, bias):
         rounded = x.double() @ linear.weight.detach().bfloat16().double().t() + constant
         assert_within(first, rounded, size, 0, "weights rounded, nothing else")
     if inner * outer > 1000:
-        assert ((first.double() - exact).abs() / size).max() > 3e-5, "this is not bfloat16: the test would not see anything"
+        assert ((first.double() - exact).abs() / size).max() > 3e-5, \
+            "this is not bfloat16: the test would not see anything"
     assert torch.equal(model[0].weight, linear.weight)
 
 
@@ -76,7 +79,8 @@ def test_weights_the_other_way_round(rows):
 
 
 @needs_bf16
-@pytest.mark.parametrize("case", ((16, 32, 3, {"padding": 1}), (3, 20, 7, {"stride": 2}), (32, 64, 1, {}), (24, 24, 3, {"groups": 24}), (32, 32, 3, {"groups": 4, "dilation": 2})))
+@pytest.mark.parametrize("case", ((16, 32, 3, {"padding": 1}), (3, 20, 7, {"stride": 2}), (32, 64, 1, {}),
+                                  (24, 24, 3, {"groups": 24}), (32, 32, 3, {"groups": 4, "dilation": 2})))
 def test_convolution(case):
     c, oc, window, more = case
     torch.manual_seed(c)
@@ -86,7 +90,8 @@ def test_convolution(case):
     more = {"stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation, "groups": layer.groups}
     with torch.no_grad():
         for _ in range(3):
-            assert_within(model(x), F.conv2d(x64, w, b, **more).relu(), F.conv2d(x64.abs(), w.abs(), b.abs(), **more), 2)
+            assert_within(model(x), F.conv2d(x64, w, b, **more).relu(), F.conv2d(x64.abs(), w.abs(), b.abs(), **more),
+                          2)
 
 
 @needs_bf16
@@ -100,7 +105,8 @@ def test_writes_to_weights_are_noticed_and_the_memory_is_half():
             model[0].weight.mul_(scale)
             plain[0].weight.mul_(scale)
             for _ in range(3):
-                torch.testing.assert_close(model(x), F.linear(x, plain[0].weight.bfloat16().float()), rtol=1e-5, atol=1e-4)
+                torch.testing.assert_close(model(x), F.linear(x, plain[0].weight.bfloat16().float()), rtol=1e-5,
+                                           atol=1e-4)
         model[0].weight.data.fill_(0.25)
         for _ in range(3):
             torch.testing.assert_close(model(x), 0.25 * x.sum(1, keepdim=True).expand(1, 800), rtol=1e-5, atol=1e-4)
@@ -114,7 +120,8 @@ def test_what_is_not_a_parameter_stays_float32():
     function = dycl.accelerate(lambda x, w: F.linear(x, w) + torch.softmax(x @ x.t(), -1).sum(), precision="bf16")
     with torch.no_grad():
         for _ in range(4):
-            torch.testing.assert_close(function(x, w), F.linear(x, w) + torch.softmax(x @ x.t(), -1).sum(), rtol=1e-5, atol=1e-4)
+            torch.testing.assert_close(function(x, w), F.linear(x, w) + torch.softmax(x @ x.t(), -1).sum(), rtol=1e-5,
+                                       atol=1e-4)
 
 
 @needs_bf16
@@ -183,8 +190,10 @@ def test_requests_that_cannot_be_met():
     with pytest.raises(ValueError, match="pack"):
         dycl.accelerate(model, precision="bf16", pack=False)
     assert "_compiled_call_impl" not in model.__dict__
-    program = "import torch, dycl\ntry:\n    dycl.accelerate(torch.nn.Linear(2, 2), precision='bf16')\nexcept RuntimeError as error:\n    print('refused:', error)"
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "DYCL_ISA": "avx2"}, capture_output=True, text=True, timeout=60)
+    program = ("import torch, dycl\ntry:\n    dycl.accelerate(torch.nn.Linear(2, 2), precision='bf16')\n"
+               "except RuntimeError as error:\n    print('refused:', error)")
+    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "DYCL_ISA": "avx2"}, capture_output=True,
+                          text=True, timeout=60)
     assert "refused: precision='bf16' needs a processor with AVX512_BF16" in done.stdout, done.stderr
 
 
@@ -213,6 +222,7 @@ def test_place_of_the_largest_element(rows):
             got = model(x)
             differs += int((got != plain(x)).sum())
             lost = exact.amax(-1) - exact.gather(1, got[:, None])[:, 0]
-            assert (lost <= 2 * F32_SUM * (x.double().abs() @ rounded.abs().t()).amax(-1)).all(), "not the largest, by more than rounding"
+            assert (lost <= 2 * F32_SUM * (x.double().abs() @ rounded.abs().t()).amax(-1)).all(), \
+                "not the largest, by more than rounding"
     assert differs, "this is not bfloat16: the test would not see anything"
     assert "largest of product" in dycl.explain(model)

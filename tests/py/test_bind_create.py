@@ -8,9 +8,12 @@ X = tensor(2, 3)
 
 
 def test_arange():
-    check(lambda: (torch.arange(5), torch.arange(2, 7), torch.arange(7, 2, -2), torch.arange(0, 7, 3), torch.arange(end=4), torch.arange(1, 4, step=2), torch.arange(0)))
-    check(lambda: (torch.arange(5.0), torch.arange(1.0, 6.0, 2.0), torch.arange(0, 5, dtype=torch.float32), torch.arange(3, dtype=torch.int32), torch.arange(4, dtype=torch.float64),
-                   torch.arange(3, device="cpu"), torch.arange(3, device=torch.device("cpu"), requires_grad=False), torch.arange(start=1, end=3)))
+    check(lambda: (torch.arange(5), torch.arange(2, 7), torch.arange(7, 2, -2), torch.arange(0, 7, 3),
+                   torch.arange(end=4), torch.arange(1, 4, step=2), torch.arange(0)))
+    check(lambda: (torch.arange(5.0), torch.arange(1.0, 6.0, 2.0), torch.arange(0, 5, dtype=torch.float32),
+                   torch.arange(3, dtype=torch.int32), torch.arange(4, dtype=torch.float64),
+                   torch.arange(3, device="cpu"), torch.arange(3, device=torch.device("cpu"), requires_grad=False),
+                   torch.arange(start=1, end=3)))
     check(lambda: (torch.arange(0, 1, 0.1), torch.arange(2.5)))
     check(lambda x: (torch.arange(x.shape[1], device=x.device)[None] + x.long()), X)
     check_error(lambda: torch.arange(3, 0))
@@ -18,18 +21,26 @@ def test_arange():
 
 
 def test_constants():
-    check(lambda: (torch.zeros(2, 3), torch.zeros((2, 3)), torch.zeros(3, dtype=torch.int64), torch.zeros(()), torch.ones(2, dtype=torch.bool), torch.ones([2, 2]), torch.zeros(0, 3),
+    check(lambda: (torch.zeros(2, 3), torch.zeros((2, 3)), torch.zeros(3, dtype=torch.int64), torch.zeros(()),
+                   torch.ones(2, dtype=torch.bool), torch.ones([2, 2]), torch.zeros(0, 3),
                    torch.ones(size=(2,)), torch.zeros(2, 3, device="cpu", dtype=torch.float64), torch.zeros([])))
-    check(lambda: (torch.full((2, 3), 1.5), torch.full((2,), 3), torch.full([2], True), torch.full((), float("-inf")), torch.full((2,), 2, dtype=torch.float32), torch.full((3,), float("nan")),
+    check(lambda: (torch.full((2, 3), 1.5), torch.full((2,), 3), torch.full([2], True), torch.full((), float("-inf")),
+                   torch.full((2,), 2, dtype=torch.float32), torch.full((3,), float("nan")),
                    torch.full((2,), 7, dtype=torch.uint8)))
-    check(lambda x: (torch.zeros_like(x), torch.ones_like(x), torch.full_like(x, 2), torch.zeros_like(x, dtype=torch.int64), torch.ones_like(x, dtype=torch.bool), torch.full_like(x, 0.5)), X)
+    check(lambda x: (torch.zeros_like(x), torch.ones_like(x), torch.full_like(x, 2),
+                     torch.zeros_like(x, dtype=torch.int64), torch.ones_like(x, dtype=torch.bool),
+                     torch.full_like(x, 0.5)), X)
     check(lambda x: (torch.zeros_like(x), torch.ones_like(x, memory_format=torch.contiguous_format)), X.t())
-    check(lambda x: (x.new_zeros(2, 2), x.new_zeros((3,)), x.new_ones(2), x.new_full((2, 2), 3), x.new_zeros(2, dtype=torch.int64), x.new_ones(()), x.new_full((2,), 7, dtype=torch.int64)), X)
+    check(lambda x: (x.new_zeros(2, 2), x.new_zeros((3,)), x.new_ones(2), x.new_full((2, 2), 3),
+                     x.new_zeros(2, dtype=torch.int64), x.new_ones(()), x.new_full((2,), 7, dtype=torch.int64)), X)
     check(lambda: (torch.eye(3), torch.eye(2, 4), torch.eye(3, dtype=torch.int64), torch.eye(0)))
-    check(lambda: (torch.tensor(3.0), torch.tensor(3), torch.tensor(True), torch.scalar_tensor(2), torch.tensor(2, dtype=torch.float32), torch.tensor(1.5, dtype=torch.float64), torch.tensor(-1)))
+    check(lambda: (torch.tensor(3.0), torch.tensor(3), torch.tensor(True), torch.scalar_tensor(2),
+                   torch.tensor(2, dtype=torch.float32), torch.tensor(1.5, dtype=torch.float64), torch.tensor(-1)))
     check(lambda: (torch.tensor([1.0, 2.0]), torch.empty(0), torch.linspace(0, 1, 3)))
-    check(lambda x: (torch.as_tensor(x), torch.as_tensor(x + 1), torch.as_tensor(2.5), torch.as_tensor(x, dtype=torch.int64), torch.as_tensor(3, device="cpu")), X)
-    check(lambda: (torch.zeros(1, 1, 1, 1, 1, 1, 1, 2, dtype=torch.int64), X.new_ones(1, 1, 1, 1, 1, 1, 1, 2, dtype=torch.int64)))
+    check(lambda x: (torch.as_tensor(x), torch.as_tensor(x + 1), torch.as_tensor(2.5),
+                     torch.as_tensor(x, dtype=torch.int64), torch.as_tensor(3, device="cpu")), X)
+    check(lambda: (torch.zeros(1, 1, 1, 1, 1, 1, 1, 2, dtype=torch.int64),
+                   X.new_ones(1, 1, 1, 1, 1, 1, 1, 2, dtype=torch.int64)))
     check(lambda: torch.zeros(1, 1, 1, 1, 1, 1, 1, 2, 1))
     check_error(lambda: torch.zeros(-1))
     check_error(lambda: torch.full((2,), 300, dtype=torch.uint8))
@@ -39,7 +50,8 @@ def test_constants():
 def test_types_of_python_as_dtypes():
     x = torch.randn(3, 4)
     for kind in (int, float, bool):
-        check(lambda x: (torch.tensor(2, dtype=kind), torch.zeros(3, dtype=kind), torch.full((2,), 1, dtype=kind), x.to(dtype=kind), torch.zeros_like(x, dtype=kind)), x)
+        check(lambda x: (torch.tensor(2, dtype=kind), torch.zeros(3, dtype=kind), torch.full((2,), 1, dtype=kind),
+                         x.to(dtype=kind), torch.zeros_like(x, dtype=kind)), x)
     check(lambda x: (x.sum(0, dtype=float), torch.arange(4, dtype=float), (x > 0).cumsum(0, dtype=int)), x)
 
 
@@ -56,9 +68,14 @@ def test_fill_in_place():
 
 def test_to():
     for x in (X, X.t(), tensor(2, 3, dtype=torch.int64), X.expand(2, 2, 3)):
-        check(lambda x: (x.to(torch.float32), x.to(torch.int64), x.to("cpu"), x.to(torch.device("cpu")), x.to("cpu", torch.float64), x.to(device="cpu"), x.to(dtype=torch.bool), x.to(x), x.to(x.long()),
-                         x.to(torch.float32, copy=True), x.to(x, copy=True), x.to("cpu", copy=True), x.to(torch.int32, True), x.to(torch.float64, False, True), x.to(tensor=x), x.to(device=None, dtype=torch.int64)), x)
-        check(lambda x: (x.type(torch.float32), x.type(torch.int64), x.type(dtype=torch.float64), x.type(), x.type_as(x), x.type_as(x.bool()), x.cpu(), x.float(), x.long()), x)
+        check(lambda x: (x.to(torch.float32), x.to(torch.int64), x.to("cpu"), x.to(torch.device("cpu")),
+                         x.to("cpu", torch.float64), x.to(device="cpu"), x.to(dtype=torch.bool), x.to(x),
+                         x.to(x.long()),
+                         x.to(torch.float32, copy=True), x.to(x, copy=True), x.to("cpu", copy=True),
+                         x.to(torch.int32, True), x.to(torch.float64, False, True), x.to(tensor=x),
+                         x.to(device=None, dtype=torch.int64)), x)
+        check(lambda x: (x.type(torch.float32), x.type(torch.int64), x.type(dtype=torch.float64), x.type(),
+                         x.type_as(x), x.type_as(x.bool()), x.cpu(), x.float(), x.long()), x)
     check(lambda x: (x.to(torch.float16), x.to(torch.bfloat16)), X, left=2)
     check(lambda x: (x + 1).to(torch.float32).to("cpu"), X)
     check_error(lambda x: x.to("nonsense"), X)
@@ -68,8 +85,10 @@ def test_to():
 def test_properties():
     def function(x):
         y = x + x
-        return [(t.size(), t.size(0), t.size(-1), t.dim(), t.ndimension(), t.numel(), t.nelement(), t.stride(), t.stride(1), t.element_size(), t.is_floating_point(), t.is_contiguous(), t.is_complex(),
-                 t.get_device(), t.is_same_size(x), len(t), torch.numel(t), torch.is_floating_point(t), torch.is_complex(t), t.shape, t.dtype, t.is_signed(), t.size(dim=1)) for t in (x, y, y.t(), y[0:0])]
+        return [(t.size(), t.size(0), t.size(-1), t.dim(), t.ndimension(), t.numel(), t.nelement(), t.stride(),
+                 t.stride(1), t.element_size(), t.is_floating_point(), t.is_contiguous(), t.is_complex(),
+                 t.get_device(), t.is_same_size(x), len(t), torch.numel(t), torch.is_floating_point(t),
+                 torch.is_complex(t), t.shape, t.dtype, t.is_signed(), t.size(dim=1)) for t in (x, y, y.t(), y[0:0])]
 
     for dtype in (torch.float32, torch.int64, torch.bool):
         check(function, X.to(dtype))
@@ -82,8 +101,10 @@ def test_values():
     def function(x):
         total = x.sum()
         first = x[0, 0]
-        return (total.item(), float(total), int(total), bool(total), total.tolist(), x.tolist(), (x + 1).tolist(), (x > 2).tolist(), first.item(), x[:, 0].tolist(), (x + 1)[0, 1].item(),
-                (x > 2)[0, 0].item(), x.long()[0, 1].item(), x.argmax().item(), [0, 1, 2, 3, 4, 5, 6, 7][x.argmax()], total.is_nonzero())
+        return (total.item(), float(total), int(total), bool(total), total.tolist(), x.tolist(), (x + 1).tolist(),
+                (x > 2).tolist(), first.item(), x[:, 0].tolist(), (x + 1)[0, 1].item(),
+                (x > 2)[0, 0].item(), x.long()[0, 1].item(), x.argmax().item(), [0, 1, 2, 3, 4, 5, 6, 7][x.argmax()],
+                total.is_nonzero())
 
     check(function, X)
     check(lambda x: "positive" if x.sum() > 0 else "negative", X)

@@ -1,4 +1,5 @@
-"""einsum of two operands: random equations, sizes and layouts; values and strides as torch's, whose result is often a view of a product."""
+"""einsum of two operands: random equations, sizes and layouts; values and strides as torch's, whose result is often a
+view of a product."""
 
 import random
 
@@ -14,7 +15,8 @@ def program(equation, a, b, as_list):
 
 
 def operand(chance, labels, size):
-    x = torch.randn([1 if chance.random() < 0.1 else size[label] for label in labels], dtype=chance.choice((torch.float32, torch.float64)))
+    x = torch.randn([1 if chance.random() < 0.1 else size[label] for label in labels],
+                    dtype=chance.choice((torch.float32, torch.float64)))
     if x.dim() > 1 and chance.random() < 0.3:
         x = x.transpose(0, 1).contiguous().transpose(0, 1)
     return x
@@ -26,7 +28,8 @@ def equation(chance):
     union = list(dict.fromkeys(left + right))
     out = chance.sample(union, chance.randrange(len(union) + 1))
     arrow = "->" + "".join(out) if chance.random() < 0.8 else ""
-    return left, right, chance.choice((",", " , ")).join(("".join(left), "".join(right))) + arrow, {label: chance.choice((1, 1, 2, 3, 4)) for label in labels}
+    return (left, right, chance.choice((",", " , ")).join(("".join(left), "".join(right))) + arrow,
+            {label: chance.choice((1, 1, 2, 3, 4)) for label in labels})
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -51,14 +54,16 @@ def test_random_equations(seed):
             assert got == want
             continue
         for x, y in zip(want, got):
-            assert y.shape == x.shape and y.stride() == x.stride() and y.dtype == x.dtype, (text, a.shape, b.shape, x.stride(), y.stride())
+            assert y.shape == x.shape and y.stride() == x.stride() and y.dtype == x.dtype, \
+                (text, a.shape, b.shape, x.stride(), y.stride())
             assert x._base is not None or y._base is None, text
             torch.testing.assert_close(y, x, rtol=1e-5, atol=1e-5)
         recorded += dycl.stats(ours)["torch"] == 0
     assert recorded > 100
 
 
-@pytest.mark.parametrize("text", ("...i,...j->...", "ii,ij->ij", "ij,jk->il", "ij,jk->iik", "ij;jk", "ij,jk->", "ij,jk,kl->il", "ij,jk-ik", "ij,", ""))
+@pytest.mark.parametrize("text", ("...i,...j->...", "ii,ij->ij", "ij,jk->il", "ij,jk->iik", "ij;jk", "ij,jk->",
+                                  "ij,jk,kl->il", "ij,jk-ik", "ij,", ""))
 def test_other_forms_and_errors_are_torchs(text):
     a, b, outcomes = torch.randn(3, 3), torch.randn(3, 3), []
     for call in (program, dycl.accelerate(program)):

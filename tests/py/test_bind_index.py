@@ -19,7 +19,8 @@ INPUTS = {
 
 ITEMS = {
     "integers": lambda x: (x[0], x[-1], x[1, 2], x[1, -1, 3], x[..., 0], x[:, 1]),
-    "slices": lambda x: (x[:], x[1:], x[:-1], x[::2], x[1:3, :, ::2], x[-2:], x[10:], x[:10], x[2:1], x[:, -1:], x[-100:2], x[:, 3:], x[3:3:2]),
+    "slices": lambda x: (x[:], x[1:], x[:-1], x[::2], x[1:3, :, ::2], x[-2:], x[10:], x[:10], x[2:1], x[:, -1:],
+                         x[-100:2], x[:, 3:], x[3:3:2]),
     "none": lambda x: (x[None], x[:, None], x[..., None], x[None, :, None, 1], x[0, None], x[:, :, :, None]),
     "ellipsis": lambda x: (x[...], x[..., 1:], x[0, ...], x[..., 1, :], x[1:, ..., ::2], x[()]),
     "mixed": lambda x: (x[1:, 0, None, ::3], x[..., None, 2], x[:, :1, -1]),
@@ -35,7 +36,8 @@ def test_views(name, kind):
 
 
 def test_view_errors():
-    for function in (lambda x: x[4], lambda x: x[-5], lambda x: x[0, 0, 0, 0], lambda x: x[::-1], lambda x: x[:, 3], lambda x: x["a"], lambda x: x[1.0]):
+    for function in (lambda x: x[4], lambda x: x[-5], lambda x: x[0, 0, 0, 0], lambda x: x[::-1], lambda x: x[:, 3],
+                     lambda x: x["a"], lambda x: x[1.0]):
         check_error(function, INPUTS["contiguous"])
         check_error(lambda x, f=function: f(x + 1), INPUTS["contiguous"])
     check_error(lambda x: x[0], torch.tensor(1.0))
@@ -51,7 +53,8 @@ def test_index_tensors():
         check(lambda x, i: (x[-i], x[:, -i - 1]), x, index % 3)
         check(lambda x, i: (x[i.int()], x[i[2]], x[:, i[1]], x[i[0], 1]), x, index)
         check(lambda x: (x[torch.arange(3)], x[:, torch.arange(2, -1, -1)], x[torch.arange(4) - 2]), x)
-    check(lambda x, i: (x[i], x.index_select(0, i), x[:, i]), INPUTS["contiguous"], torch.zeros(0, dtype=torch.int64), left=2)
+    check(lambda x, i: (x[i], x.index_select(0, i), x[:, i]), INPUTS["contiguous"], torch.zeros(0, dtype=torch.int64),
+          left=2)
 
 
 def test_several_index_tensors():
@@ -61,9 +64,11 @@ def test_several_index_tensors():
     check(lambda x, i, j: (x[i[:, None], j], x[i[:, None], j[None, :2]], x[:, j[:, None, None], i]), x, i, j)
     check(lambda x, i, j: (x[i + 0, j + 0], x[torch.arange(3), j[:3]], x[i[0], j[1]], x[i[0] + 1, j[0] * 2]), x, i, j)
     check(lambda x: (x[torch.arange(3), x.argmax(1)[:3, 0]], x[torch.arange(4)[2]]), x)
-    check(lambda x, i, j: (x[i[::2]], x[:, 1:][i], x[:, ::2, 1:][i], x[:, :, 1:][j - 1], x[i, j, 1:], x[..., 0][i], x[::2][:, j[:2]], x[1:, 0, j % 5]), x, i, j)
+    check(lambda x, i, j: (x[i[::2]], x[:, 1:][i], x[:, ::2, 1:][i], x[:, :, 1:][j - 1], x[i, j, 1:], x[..., 0][i],
+                           x[::2][:, j[:2]], x[1:, 0, j % 5]), x, i, j)
     for sizes in ((4, 1, 5), (4, 3, 1), (1, 3, 5)):
-        check(lambda x, i: (x[i], x[:, i], x[..., i], x[:, :, ::2][i], x[:, 0:1][i], x[..., 0:1][:, i]), tensor(*sizes), i % 1, left=None)
+        check(lambda x, i: (x[i], x[:, i], x[..., i], x[:, :, ::2][i], x[:, 0:1][i], x[..., 0:1][:, i]), tensor(*sizes),
+              i % 1, left=None)
     check(lambda x, i, j: (x[i, :, j], x[i, j[0]]), x, i, j)
     check_error(lambda x, i: x[i, i], x, torch.tensor([0, 3]))
 
@@ -83,7 +88,8 @@ def test_index_tensors_that_torch_takes():
 def test_index_select():
     index = torch.tensor([2, 0, 0, 1])
     for x in INPUTS.values():
-        check(lambda x, i: (x.index_select(1, i), torch.index_select(x, -1, i.int()), x.index_select(dim=0, index=i[:2]), (x.clone()).index_select(0, i + 1)), x, index)
+        check(lambda x, i: (x.index_select(1, i), torch.index_select(x, -1, i.int()),
+                            x.index_select(dim=0, index=i[:2]), (x.clone()).index_select(0, i + 1)), x, index)
     for bad in (4, -1):
         check_error(lambda x, i: x.index_select(0, i), x, torch.tensor([0, bad]))
         check_error(lambda x, i: x.index_select(0, i * 1), x, torch.tensor([0, bad]))
@@ -104,7 +110,8 @@ def test_copies_of_known_indices_are_not_computed():
     table, ids = torch.randn(9, 3), torch.randint(0, 9, (1, 6))
 
     def pick(table, ids):
-        return F.embedding(ids[:, -2:].clone(memory_format=torch.contiguous_format), table) * 2, F.embedding(ids[:, :3].contiguous().view(3), table)
+        return (F.embedding(ids[:, -2:].clone(memory_format=torch.contiguous_format), table) * 2,
+                F.embedding(ids[:, :3].contiguous().view(3), table))
 
     check(pick, table, ids)
     fast = dycl.accelerate(pick)
@@ -145,12 +152,14 @@ def test_one_selected_index_is_a_value():
         return table[chosen[0]], table[ids.gather(0, at)[1]], F.embedding(ids.gather(0, at)[0], table)
 
     check(pick, torch.randn(9, 3), torch.tensor([3, 1, 8, 0]), torch.tensor([1, 2]), left=None)
-    check(lambda table, ids, at: (table[ids.gather(0, at)[1]], table[:, ids.index_select(0, at)[0]]), torch.randn(9, 9), torch.tensor([3, 1, 8, 0]), torch.tensor([1, 2]))
+    check(lambda table, ids, at: (table[ids.gather(0, at)[1]], table[:, ids.index_select(0, at)[0]]), torch.randn(9, 9),
+          torch.tensor([3, 1, 8, 0]), torch.tensor([1, 2]))
 
 
 def test_embedding():
     table, index = torch.randn(7, 3), torch.tensor([[0, 6], [3, 3]])
-    check(lambda w, i: (F.embedding(i, w), torch.embedding(w, i), F.embedding(i, w, padding_idx=2), F.embedding(i[0], w), F.embedding(i.int(), w), F.embedding(i + 0, w)), table, index)
+    check(lambda w, i: (F.embedding(i, w), torch.embedding(w, i), F.embedding(i, w, padding_idx=2),
+                        F.embedding(i[0], w), F.embedding(i.int(), w), F.embedding(i + 0, w)), table, index)
     check(lambda w: F.embedding(torch.arange(4, 7), w), table)
     check(lambda w: F.embedding(torch.arange(5).unsqueeze(0).expand(2, -1), w), table)
     check(lambda w, i: F.embedding(i, w, max_norm=1.0), table, index, left=None)
@@ -168,10 +177,12 @@ def stock_embedding(**options):
     return torch.nn.Embedding(10, 4, **options).eval()
 
 
-@pytest.mark.parametrize("options", [{}, {"padding_idx": 0}, {"padding_idx": -1}, {"sparse": True, "scale_grad_by_freq": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"padding_idx": 0}, {"padding_idx": -1},
+                                     {"sparse": True, "scale_grad_by_freq": True}], ids=str)
 def test_embedding_module(options):
     module, index = stock_embedding(**options), torch.tensor([[1, 2], [0, 9]])
-    stats = check(lambda i: (module(i), module(i + 0), module(i[1]), module(i.int()), module(i[0, 1]), module(i[:0]), module(i.t()) * 2, module((i > 1).long()), module(torch.arange(10))), index)
+    stats = check(lambda i: (module(i), module(i + 0), module(i[1]), module(i.int()), module(i[0, 1]), module(i[:0]),
+                             module(i.t()) * 2, module((i > 1).long()), module(torch.arange(10))), index)
     assert stats["recorded"] >= 3 * 9
     assert check(lambda i: module(i), index)["recorded"] == 3
     for bad in (10, -1):
@@ -281,7 +292,8 @@ def test_one_hot(classes):
 
 
 def test_is_all_true():
-    for x in (torch.tensor([True, True]), torch.tensor([[True], [False]]), torch.tensor(True), torch.ones(0, dtype=torch.bool)):
+    for x in (torch.tensor([True, True]), torch.tensor([[True], [False]]), torch.tensor(True),
+              torch.ones(0, dtype=torch.bool)):
         ours = dycl.accelerate(lambda x: torch._is_all_true(x.clone()))
         got, want = ours(x), torch._is_all_true(x)
         assert got.dtype == want.dtype and got.shape == want.shape and got.item() == want.item()

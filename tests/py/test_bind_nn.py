@@ -1,5 +1,5 @@
-"""Reductions, products, normalisation, convolution, pooling, attention, cells: recorded (not left to torch), and equal to eager in values, strides,
-aliasing and identity, on cases that torch's own database does not have."""
+"""Reductions, products, normalisation, convolution, pooling, attention, cells: recorded (not left to torch), and equal
+to eager in values, strides, aliasing and identity, on cases that torch's own database does not have."""
 
 import copy
 import itertools
@@ -39,7 +39,8 @@ def check(function, *inputs, left=0, name="matmul"):
             same(expected, accelerated(*inputs), name)
         if left is not None:
             stats = dycl.stats(accelerated)
-            assert left_to_torch(stats) == 3 * left and (stats["replays"] == 0 or _environment.replays()), dycl.explain(accelerated)
+            assert left_to_torch(stats) == 3 * left and (stats["replays"] == 0 or _environment.replays()), \
+                dycl.explain(accelerated)
 
 
 def rejected(function, *inputs):
@@ -70,10 +71,14 @@ def layouts(*sizes, windows=True):
 # ---- reductions
 
 REDUCTIONS = {
-    "sum": torch.sum, "mean": torch.mean, "amax": torch.amax, "amin": torch.amin, "all": lambda x, d, k: torch.all(x > 0, d, k),
-    "any": lambda x, d, k: torch.any(x > 1, d, k), "var": lambda x, d, k: torch.var(x, d, correction=0, keepdim=k), "std": lambda x, d, k: x.std(d, False, k),
-    "logsumexp": torch.logsumexp, "norm": lambda x, d, k: torch.linalg.vector_norm(x, 2, d, k), "sumabs": lambda x, d, k: x.norm(1, d, k),
-    "infnorm": lambda x, d, k: x.norm(INF, d, k), "count": lambda x, d, k: (x > 0).sum(d, k), "int": lambda x, d, k: x.long().sum(d, k),
+    "sum": torch.sum, "mean": torch.mean, "amax": torch.amax, "amin": torch.amin,
+    "all": lambda x, d, k: torch.all(x > 0, d, k),
+    "any": lambda x, d, k: torch.any(x > 1, d, k), "var": lambda x, d, k: torch.var(x, d, correction=0, keepdim=k),
+    "std": lambda x, d, k: x.std(d, False, k),
+    "logsumexp": torch.logsumexp, "norm": lambda x, d, k: torch.linalg.vector_norm(x, 2, d, k),
+    "sumabs": lambda x, d, k: x.norm(1, d, k),
+    "infnorm": lambda x, d, k: x.norm(INF, d, k), "count": lambda x, d, k: (x > 0).sum(d, k),
+    "int": lambda x, d, k: x.long().sum(d, k),
 }  # fmt: skip
 
 
@@ -90,7 +95,8 @@ def test_reductions_over_every_set_of_dimensions(reduction):
 @pytest.mark.parametrize("size", [1, 2, 7, 16, 17, 33, 1000, 4099, 100_003])
 def test_long_rows(size):
     x = torch.linspace(-3, 5, size)
-    for f in (torch.sum, torch.mean, torch.amax, torch.argmax, torch.argmin, lambda t: t.softmax(0), lambda t: t.log_softmax(-1)):
+    for f in (torch.sum, torch.mean, torch.amax, torch.argmax, torch.argmin, lambda t: t.softmax(0),
+              lambda t: t.log_softmax(-1)):
         check(f, x, name="sum")
         check(lambda t: f(t.expand(3, size) if f is not torch.argmax else t), x, name="sum")
     check(lambda t: t.cumsum(0) / t.numel(), x, name="sum")
@@ -98,12 +104,15 @@ def test_long_rows(size):
         same(x.double().norm().float(), dycl.accelerate(torch.norm)(x), "sum")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8,
+                                   torch.uint8, torch.bool])
 def test_reductions_of_dtypes(dtype):
     x = torch.tensor([[3, -1, 0, 2], [5, 5, -7, 1], [0, 0, 0, 1]]).to(dtype)
     for f in (
-        torch.sum, lambda t: t.sum(1), lambda t: torch.sum(t, 0, dtype=torch.float64), lambda t: t.prod(), lambda t: t.prod(1, True), torch.max, torch.min,
-        lambda t: t.amax((0, 1)), lambda t: t.amin(-1), lambda t: t.cumsum(0), lambda t: torch.count_nonzero(t, 1), lambda t: t.mean(dtype=torch.float32),
+        torch.sum, lambda t: t.sum(1), lambda t: torch.sum(t, 0, dtype=torch.float64), lambda t: t.prod(),
+        lambda t: t.prod(1, True), torch.max, torch.min,
+        lambda t: t.amax((0, 1)), lambda t: t.amin(-1), lambda t: t.cumsum(0), lambda t: torch.count_nonzero(t, 1),
+        lambda t: t.mean(dtype=torch.float32),
     ):  # fmt: skip
         check(f, x, name="sum")
     if dtype != torch.uint8:
@@ -113,11 +122,15 @@ def test_reductions_of_dtypes(dtype):
 
 
 def test_special_values():
-    x = torch.tensor([[1.0, NAN, 3.0, NAN], [INF, -INF, 0.0, 1.0], [-INF, -INF, -INF, -INF], [INF, INF, 1.0, 2.0], [3.0, 3.0, 1.0, 3.0]])
+    x = torch.tensor([[1.0, NAN, 3.0, NAN], [INF, -INF, 0.0, 1.0], [-INF, -INF, -INF, -INF], [INF, INF, 1.0, 2.0],
+                      [3.0, 3.0, 1.0, 3.0]])
     for f in (
-        lambda t: t.sum(1), lambda t: t.mean(0), lambda t: t.max(1), lambda t: t.min(1), lambda t: t.amax(), lambda t: t.argmax(1), lambda t: t.argmin(1),
-        lambda t: t.argmax(), lambda t: t.logsumexp(1), lambda t: t.logsumexp((0, 1)), lambda t: t.softmax(1), lambda t: t.log_softmax(1), lambda t: t.cumsum(1),
-        lambda t: t.norm(dim=1), lambda t: t.norm(INF, 1), lambda t: t.prod(1), lambda t: t.all(1), lambda t: t.var(1), lambda t: torch.max(t, -t),
+        lambda t: t.sum(1), lambda t: t.mean(0), lambda t: t.max(1), lambda t: t.min(1), lambda t: t.amax(),
+        lambda t: t.argmax(1), lambda t: t.argmin(1),
+        lambda t: t.argmax(), lambda t: t.logsumexp(1), lambda t: t.logsumexp((0, 1)), lambda t: t.softmax(1),
+        lambda t: t.log_softmax(1), lambda t: t.cumsum(1),
+        lambda t: t.norm(dim=1), lambda t: t.norm(INF, 1), lambda t: t.prod(1), lambda t: t.all(1), lambda t: t.var(1),
+        lambda t: torch.max(t, -t),
         lambda t: F.normalize(t), lambda t: torch.count_nonzero(t),
     ):  # fmt: skip
         check(f, x, name="sum")
@@ -129,12 +142,15 @@ def test_special_values():
 
 def test_scalars_and_empty_tensors():
     scalar, empty = torch.tensor(2.5), torch.empty(0, 3)
-    check(lambda t: (t.sum(), t.sum(0), t.mean(-1), t.prod(), t.amax(), t.all(), t.any(0), t.max(), t.norm()), scalar, name="sum")
-    check(lambda t: (t.sum(), t.sum(0), t.sum(1), t.prod(0), t.all(), t.any(0), t.all(1), t.mean(1), torch.count_nonzero(t)), empty, name="sum")
+    check(lambda t: (t.sum(), t.sum(0), t.mean(-1), t.prod(), t.amax(), t.all(), t.any(0), t.max(), t.norm()), scalar,
+          name="sum")
+    check(lambda t: (t.sum(), t.sum(0), t.sum(1), t.prod(0), t.all(), t.any(0), t.all(1), t.mean(1),
+                     torch.count_nonzero(t)), empty, name="sum")
     check(lambda t: (t.mean(0), t.mean()), empty, name="sum")
     check(lambda t: t.softmax(0), empty, name="sum")
     check(lambda t: t.cumsum(0), empty, name="sum")
-    for f in (lambda t: t.amax(), lambda t: t.max(), lambda t: t.argmax(0), lambda t: t.max(0), lambda t: t.norm(INF, 0)):
+    for f in (lambda t: t.amax(), lambda t: t.max(), lambda t: t.argmax(0), lambda t: t.max(0),
+              lambda t: t.norm(INF, 0)):
         rejected(f, empty)
     check(lambda t: t.std(0), torch.randn(1, 3), left=1, name="sum")  # torch warns
 
@@ -142,20 +158,33 @@ def test_scalars_and_empty_tensors():
 def test_argument_forms():
     x = torch.randn(3, 4)
     for f in (
-        lambda t: t.sum(axis=0), lambda t: t.mean(axis=(0, 1), keepdims=True), lambda t: torch.amax(t, axis=-1, keepdims=True), lambda t: t.softmax(axis=1),
-        lambda t: torch.cumsum(x=t, axis=0), lambda t: t.argmax(axis=1, keepdims=True), lambda t: t.max(axis=0), lambda t: torch.add(a=t, x2=t), lambda t: torch.mul(x1=t, other=2),
-        lambda t: t.sum(dim=[0, -1]), lambda t: t.sum(()), lambda t: t.sum(None), lambda t: torch.sum(input=t, dim=1, keepdim=True), lambda t: t.amax(keepdim=True),
-        lambda t: t.var(False), lambda t: t.var(unbiased=False), lambda t: torch.var(t, 1, True, True), lambda t: t.std(correction=2), lambda t: t.var((0, 1), correction=0.5),
-        lambda t: torch.std_mean(t, 1), lambda t: torch.var_mean(t, dim=0, keepdim=True), lambda t: torch.max(t, dim=-1, keepdim=True), lambda t: torch.max(t, other=t.neg()),
-        lambda t: t.softmax(0, torch.float64), lambda t: F.softmax(t, dim=1, dtype=torch.float64), lambda t: F.log_softmax(t, -1, _stacklevel=5), lambda t: F.softmin(t, 0),
-        lambda t: torch.special.log_softmax(t, 1), lambda t: torch.norm(t, "fro"), lambda t: torch.norm(t, dim=(0, 1), keepdim=True), lambda t: torch.linalg.norm(t),
-        lambda t: torch.linalg.norm(t, 2, 1), lambda t: torch.linalg.norm(t, dim=(0, 1)), lambda t: F.normalize(t, p=1.0, dim=0, eps=1e-3),
+        lambda t: t.sum(axis=0), lambda t: t.mean(axis=(0, 1), keepdims=True),
+        lambda t: torch.amax(t, axis=-1, keepdims=True), lambda t: t.softmax(axis=1),
+        lambda t: torch.cumsum(x=t, axis=0), lambda t: t.argmax(axis=1, keepdims=True), lambda t: t.max(axis=0),
+        lambda t: torch.add(a=t, x2=t), lambda t: torch.mul(x1=t, other=2),
+        lambda t: t.sum(dim=[0, -1]), lambda t: t.sum(()), lambda t: t.sum(None),
+        lambda t: torch.sum(input=t, dim=1, keepdim=True), lambda t: t.amax(keepdim=True),
+        lambda t: t.var(False), lambda t: t.var(unbiased=False), lambda t: torch.var(t, 1, True, True),
+        lambda t: t.std(correction=2), lambda t: t.var((0, 1), correction=0.5),
+        lambda t: torch.std_mean(t, 1), lambda t: torch.var_mean(t, dim=0, keepdim=True),
+        lambda t: torch.max(t, dim=-1, keepdim=True), lambda t: torch.max(t, other=t.neg()),
+        lambda t: t.softmax(0, torch.float64), lambda t: F.softmax(t, dim=1, dtype=torch.float64),
+        lambda t: F.log_softmax(t, -1, _stacklevel=5), lambda t: F.softmin(t, 0),
+        lambda t: torch.special.log_softmax(t, 1), lambda t: torch.norm(t, "fro"),
+        lambda t: torch.norm(t, dim=(0, 1), keepdim=True), lambda t: torch.linalg.norm(t),
+        lambda t: torch.linalg.norm(t, 2, 1), lambda t: torch.linalg.norm(t, dim=(0, 1)),
+        lambda t: F.normalize(t, p=1.0, dim=0, eps=1e-3),
     ):  # fmt: skip
         check(f, x, name="sum")
     check(lambda t: torch.sum(t, 1, out=None), x, left=1, name="sum")
     for f in (
-        lambda t: (t + 1).sum(1, out=None), lambda t: (t + 1).exp(out=None), lambda t: torch.reshape(t, (2, 6), out=None), lambda t: t.sum(0, axis=0), lambda t: t.sum(axes=0), lambda t: t.norm(axis=0), lambda t: F.softmax(t, axis=0), lambda t: t.sum(x=t), lambda t: t.add(x1=t), lambda t: t.sum(2), lambda t: t.sum((0, 0)), lambda t: t.sum(0, 1), lambda t: t.sum(keepdim=True), lambda t: t.long().mean(), lambda t: (t > 0).argmax(),
-        lambda t: t.softmax(2), lambda t: t.long().softmax(0), lambda t: t.prod((0, 1)), lambda t: t.var(0, unbiased=True, correction=1), lambda t: t.max(1, 2),
+        lambda t: (t + 1).sum(1, out=None), lambda t: (t + 1).exp(out=None),
+        lambda t: torch.reshape(t, (2, 6), out=None), lambda t: t.sum(0, axis=0), lambda t: t.sum(axes=0),
+        lambda t: t.norm(axis=0), lambda t: F.softmax(t, axis=0), lambda t: t.sum(x=t), lambda t: t.add(x1=t),
+        lambda t: t.sum(2), lambda t: t.sum((0, 0)), lambda t: t.sum(0, 1), lambda t: t.sum(keepdim=True),
+        lambda t: t.long().mean(), lambda t: (t > 0).argmax(),
+        lambda t: t.softmax(2), lambda t: t.long().softmax(0), lambda t: t.prod((0, 1)),
+        lambda t: t.var(0, unbiased=True, correction=1), lambda t: t.max(1, 2),
         lambda t: t.logsumexp(), lambda t: t.norm("what"), lambda t: t.long().var(), lambda t: t.cumsum(),
     ):  # fmt: skip
         rejected(f, x)
@@ -187,7 +216,8 @@ def test_cumsum_in_place():
 def test_matmul_of_all_ranks_and_orders():
     torch.manual_seed(1)
     for ra, rb in itertools.product(range(1, 5), repeat=2):
-        for a, b in itertools.product(layouts(*(2, 3, 4, 5)[4 - ra :]), layouts(*((2, 3, 5, 6)[4 - rb :] if rb > 1 else (5,)))):
+        for a, b in itertools.product(layouts(*(2, 3, 4, 5)[4 - ra :]),
+                                      layouts(*((2, 3, 5, 6)[4 - rb :] if rb > 1 else (5,)))):
             check(torch.matmul, a, b)
 
 
@@ -195,15 +225,20 @@ def test_products():
     a, b, c = torch.randn(4, 5), torch.randn(5, 6), torch.randn(4, 6)
     A, B, C = torch.randn(3, 4, 5), torch.randn(3, 5, 6), torch.randn(3, 4, 6)
     v, w, bias = torch.randn(5), torch.randn(5), torch.randn(6)
-    check(lambda: (a @ b, a.mm(b), torch.mm(b.t(), a.t()), A.bmm(B), a.mv(v), v.dot(w), torch.outer(v, bias), a.matmul(v), v @ b))
-    check(lambda: (torch.addmm(c, a, b), torch.addmm(bias, a, b), torch.addmm(c, a, b, beta=0.5, alpha=2), c.addmm(a, b, beta=0), torch.addmm(c[:, :1], a, b)))
-    check(lambda: (torch.baddbmm(C, A, B), torch.baddbmm(C[0], A, B, alpha=0.125), torch.addmv(torch.randn(4) * 0, a, v)))
+    check(lambda: (a @ b, a.mm(b), torch.mm(b.t(), a.t()), A.bmm(B), a.mv(v), v.dot(w), torch.outer(v, bias),
+                   a.matmul(v), v @ b))
+    check(lambda: (torch.addmm(c, a, b), torch.addmm(bias, a, b), torch.addmm(c, a, b, beta=0.5, alpha=2),
+                   c.addmm(a, b, beta=0), torch.addmm(c[:, :1], a, b)))
+    check(lambda: (torch.baddbmm(C, A, B), torch.baddbmm(C[0], A, B, alpha=0.125),
+                   torch.addmv(torch.randn(4) * 0, a, v)))
     nan = torch.full((4, 6), NAN)
     check(lambda: torch.addmm(nan, a, b, beta=0))
-    check(lambda: (F.linear(a, b.t().contiguous()), F.linear(a, b.t(), bias), F.linear(A, b.t(), bias), F.linear(v, b.t(), bias)))
+    check(lambda: (F.linear(a, b.t().contiguous()), F.linear(a, b.t(), bias), F.linear(A, b.t(), bias),
+                   F.linear(v, b.t(), bias)))
     check(lambda: (a.double() @ b.double(), F.linear(A.double(), b.double().t())), name="sum")
     for k in (0, 1):
-        check(lambda a, b: (a @ b, F.linear(a, b.t()), torch.addmm(a[:, :0].sum(1)[:, None], a, b)), torch.randn(3, k), torch.randn(k, 2))
+        check(lambda a, b: (a @ b, F.linear(a, b.t()), torch.addmm(a[:, :0].sum(1)[:, None], a, b)), torch.randn(3, k),
+              torch.randn(k, 2))
         check(lambda a, b: (a.t() @ b.t(), a.t().mm(b.t())), torch.randn(3, k), torch.randn(2, 3))
     rejected(lambda: a @ c)
     rejected(lambda: torch.mm(A, b))
@@ -227,13 +262,15 @@ def test_addmm_in_place():
 def test_cells(bias):
     torch.manual_seed(2)
     x, h, c = torch.randn(3, 5), torch.randn(3, 4), torch.randn(3, 4)
-    for cell in (torch.nn.LSTMCell(5, 4, bias), torch.nn.GRUCell(5, 4, bias), torch.nn.RNNCell(5, 4, bias), torch.nn.RNNCell(5, 4, bias, "relu")):
+    for cell in (torch.nn.LSTMCell(5, 4, bias), torch.nn.GRUCell(5, 4, bias), torch.nn.RNNCell(5, 4, bias),
+                 torch.nn.RNNCell(5, 4, bias, "relu")):
         weights = [cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh]
         if isinstance(cell, torch.nn.LSTMCell):
             check(lambda x, h, c: torch.lstm_cell(x, (h, c), *weights), x, h, c)
             check(lambda x, h, c: torch.lstm_cell(x, (h.t().contiguous().t(), c), *weights), x, h, c)
         else:
-            f = {torch.nn.GRUCell: torch.gru_cell}.get(type(cell)) or (torch.rnn_relu_cell if cell.nonlinearity == "relu" else torch.rnn_tanh_cell)
+            f = {torch.nn.GRUCell: torch.gru_cell}.get(type(cell)) \
+                or (torch.rnn_relu_cell if cell.nonlinearity == "relu" else torch.rnn_tanh_cell)
             check(lambda x, h: f(x, h, *weights), x, h)
     lstm = torch.nn.LSTMCell(5, 4, bias)
 
@@ -252,7 +289,8 @@ def test_cells(bias):
 def test_normalisation():
     for x in itertools.chain(layouts(6, 4), layouts(2, 6, 5), layouts(2, 6, 4, 5)):
         channels, last = x.shape[1], x.shape[-1]
-        mean, var, w, b = torch.randn(channels), torch.rand(channels) + 0.5, torch.randn(channels), torch.randn(channels)
+        mean, var, w, b = torch.randn(channels), torch.rand(channels) \
+            + 0.5, torch.randn(channels), torch.randn(channels)
         lw, lb = torch.randn(last), torch.randn(last)
         check(lambda t: F.layer_norm(t, (last,)), x, name="sum")
         check(lambda t: F.layer_norm(t, t.shape[1:]), x, name="sum")
@@ -281,7 +319,8 @@ def test_group_norm_with_infinite_weights():
         x = torch.randn(sizes)
         for _ in range(6):
             w, b = values[torch.randint(0, 6, (6,))], values[torch.randint(0, 6, (6,))]
-            check(lambda x: (F.group_norm(x, groups, w, b), F.group_norm(x, groups, w), F.group_norm(x, groups, None, b)), x, name="sum")  # noqa: B023
+            check(lambda x: (F.group_norm(x, groups, w, b), F.group_norm(x, groups, w),
+                             F.group_norm(x, groups, None, b)), x, name="sum")  # noqa: B023
 
 
 def test_training_batch_norm_updates_its_statistics():
@@ -304,14 +343,16 @@ def test_convolution():
     for x in layouts(2, 6, 9, 7):
         w, dw, pw, b = torch.randn(4, 6, 3, 3), torch.randn(6, 1, 3, 3), torch.randn(4, 6, 1, 1), torch.randn(4)
         check(lambda t: (F.conv2d(t, w), F.conv2d(t, w, b, 2, 1), F.conv2d(t, w, None, (1, 2), (2, 0), (1, 2))), x)
-        check(lambda t: (F.conv2d(t, dw, groups=6), F.conv2d(t, pw, b), torch.conv2d(t, w, padding="same"), torch.conv2d(t, w, b, padding="valid")), x)
+        check(lambda t: (F.conv2d(t, dw, groups=6), F.conv2d(t, pw, b), torch.conv2d(t, w, padding="same"),
+                         torch.conv2d(t, w, b, padding="valid")), x)
         check(lambda t: F.conv2d(t, w.contiguous(memory_format=torch.channels_last), b, padding=1), x)
         check(lambda t: F.relu(F.batch_norm(F.conv2d(t, w, b), torch.zeros(4) * 0, b * b + 1)), x, left=None)
     for x in layouts(6, 9, 7):
         check(lambda t: (F.conv2d(t, w), F.conv2d(t, w, b, 2, 1)), x)
     for x in itertools.chain(layouts(2, 6, 9), layouts(6, 9)):
         w, b = torch.randn(4, 6, 3), torch.randn(4)
-        check(lambda t: (F.conv1d(t, w), F.conv1d(t, w, b, 2, 1), F.conv1d(t, w, b, 1, "same", 2), F.conv1d(t, torch.ones(6, 1, 2) * 1, groups=6)), x, left=None)
+        check(lambda t: (F.conv1d(t, w), F.conv1d(t, w, b, 2, 1), F.conv1d(t, w, b, 1, "same", 2),
+                         F.conv1d(t, torch.ones(6, 1, 2) * 1, groups=6)), x, left=None)
     x = torch.randn(2, 6, 9, 7)
     rejected(lambda: F.conv2d(x, torch.randn(4, 5, 3, 3)))
     rejected(lambda: F.conv2d(x, torch.randn(4, 6, 3, 3), stride=0))
@@ -320,14 +361,18 @@ def test_convolution():
 
 def test_pooling():
     for x in layouts(2, 6, 9, 8):
-        check(lambda t: (F.max_pool2d(t, 2), F.max_pool2d(t, 3, 2, 1), torch.max_pool2d(t, (3, 2), ceil_mode=True), F.max_pool2d(t, 2, dilation=2)), x)
-        check(lambda t: (F.avg_pool2d(t, 2), F.avg_pool2d(t, 3, 2, 1), F.avg_pool2d(t, 3, 2, 1, True, False), F.avg_pool2d(t, (2, 3), ceil_mode=True)), x, name="sum")
-        check(lambda t: (F.adaptive_avg_pool2d(t, 1), F.adaptive_avg_pool2d(t, (3, None)), F.adaptive_avg_pool2d(t, (5, 7))), x, name="sum")
+        check(lambda t: (F.max_pool2d(t, 2), F.max_pool2d(t, 3, 2, 1), torch.max_pool2d(t, (3, 2), ceil_mode=True),
+                         F.max_pool2d(t, 2, dilation=2)), x)
+        check(lambda t: (F.avg_pool2d(t, 2), F.avg_pool2d(t, 3, 2, 1), F.avg_pool2d(t, 3, 2, 1, True, False),
+                         F.avg_pool2d(t, (2, 3), ceil_mode=True)), x, name="sum")
+        check(lambda t: (F.adaptive_avg_pool2d(t, 1), F.adaptive_avg_pool2d(t, (3, None)),
+                         F.adaptive_avg_pool2d(t, (5, 7))), x, name="sum")
     for x in layouts(6, 9, 8):
         check(lambda t: (F.max_pool2d(t, 2), F.avg_pool2d(t, 2), F.adaptive_avg_pool2d(t, 2)), x, name="sum")
     for x in itertools.chain(layouts(2, 6, 9), layouts(6, 9)):
         check(lambda t: (F.max_pool1d(t, 2), F.avg_pool1d(t, 3, 2), F.adaptive_avg_pool1d(t, 4)), x, name="sum")
-    x = torch.tensor([[[[1.0, NAN, 2.0, INF], [3.0, 4.0, -INF, 5.0], [0.0, -0.0, -1.0, NAN], [-INF, -INF, -INF, -INF]]]])
+    x = torch.tensor([[[[1.0, NAN, 2.0, INF], [3.0, 4.0, -INF, 5.0], [0.0, -0.0, -1.0, NAN],
+                        [-INF, -INF, -INF, -INF]]]])
     check(lambda t: (F.avg_pool2d(t, 2), F.adaptive_avg_pool2d(t, 2)), x, name="sum")
     check(lambda t: F.max_pool2d(t, 2, return_indices=True), x)
     rejected(lambda t: F.max_pool2d(t, 2, padding=2), x)
@@ -335,7 +380,8 @@ def test_pooling():
 
 
 def test_maximum_of_nan_and_infinity():
-    x = torch.tensor([[[[1.0, NAN, 2.0, INF], [3.0, 4.0, -INF, 5.0], [0.0, -0.0, -1.0, NAN], [-INF, -INF, -INF, -INF]]]])
+    x = torch.tensor([[[[1.0, NAN, 2.0, INF], [3.0, 4.0, -INF, 5.0], [0.0, -0.0, -1.0, NAN],
+                        [-INF, -INF, -INF, -INF]]]])
     check(lambda t: (F.max_pool2d(t, 2), F.max_pool2d(t, 2, 1), F.max_pool2d(t, 3, 1, 1)), x)
     check(lambda t: F.max_pool2d(t, 2), torch.full((1, 16, 4, 4), -INF))
 
@@ -346,12 +392,15 @@ def test_maximum_of_nan_and_infinity():
 def test_attention():
     torch.manual_seed(5)
     b, h, l, s, e = 2, 4, 5, 7, 8
-    for q in layouts(b, h, l, e, windows=False):  # torch's kernel reads memory that nobody wrote where rows of the query overlap
+    # torch's kernel reads memory that nobody wrote where rows of the query overlap
+    for q in layouts(b, h, l, e, windows=False):
         k, v = torch.randn(b, h, s, e), torch.randn(b, h, s, e)
         kt = torch.randn(b, s, h, e).transpose(1, 2)
         sdpa = F.scaled_dot_product_attention
-        check(lambda q: (sdpa(q, k, v), sdpa(q, k, v, is_causal=True), sdpa(q, kt, kt, scale=0.3), sdpa(q, k, v, None, 0.0, False)), q)
-        for mask in (torch.randn(l, s), torch.randn(b, 1, l, s), torch.randn(1, s), torch.randn(b, h, l, s) > 0, torch.randn(b, 1, 1, s) > -1, torch.randn(h, l, s), torch.randn(s, l).t()):
+        check(lambda q: (sdpa(q, k, v), sdpa(q, k, v, is_causal=True), sdpa(q, kt, kt, scale=0.3),
+                         sdpa(q, k, v, None, 0.0, False)), q)
+        for mask in (torch.randn(l, s), torch.randn(b, 1, l, s), torch.randn(1, s), torch.randn(b, h, l, s) > 0,
+                     torch.randn(b, 1, 1, s) > -1, torch.randn(h, l, s), torch.randn(s, l).t()):
             check(lambda q: sdpa(q, k, v, mask), q)
         check(lambda q: sdpa(q, k[:, :2], v[:, :2], enable_gqa=True), q)
         check(lambda q: sdpa(q, k, torch.ones(b, h, s, 6) * 0.5), q, left=None)
@@ -391,7 +440,8 @@ def test_dropout_that_drops_nothing_is_its_input():
     def f(x):
         y = x + 1
         return [
-            F.dropout(x, 0.5, False) is x, F.dropout(y, 0.5, False) is y, F.dropout(y, 0.0) is y, torch.dropout(y, 0.3, False) is y, F.dropout2d(y, training=False) is y,
+            F.dropout(x, 0.5, False) is x, F.dropout(y, 0.5, False) is y, F.dropout(y, 0.0) is y,
+            torch.dropout(y, 0.3, False) is y, F.dropout2d(y, training=False) is y,
             F.alpha_dropout(y) is y, F.dropout(y, training=False, inplace=True) is y,
         ]  # fmt: skip
 
@@ -419,8 +469,10 @@ def test_dropout_draws_the_same_numbers():
 def test_gates_and_losses():
     for x in itertools.chain(layouts(4, 6), layouts(2, 6, 4, 4)):
         slope = torch.rand(x.shape[1])
-        check(lambda t: (F.glu(t), F.glu(t, 1), F.prelu(t, slope), F.prelu(t, slope[:1]), F.hardtanh(t, -0.5, 0.25), F.threshold(t, 0.1, 20.0)), x)
-        check(lambda t: (F.mse_loss(t, t * 0.5), F.l1_loss(t, t.neg(), reduction="sum"), F.mse_loss(t, t + 1, reduction="none")), x, name="sum")
+        check(lambda t: (F.glu(t), F.glu(t, 1), F.prelu(t, slope), F.prelu(t, slope[:1]), F.hardtanh(t, -0.5, 0.25),
+                         F.threshold(t, 0.1, 20.0)), x)
+        check(lambda t: (F.mse_loss(t, t * 0.5), F.l1_loss(t, t.neg(), reduction="sum"),
+                         F.mse_loss(t, t + 1, reduction="none")), x, name="sum")
     x = torch.randn(4, 5)
     rejected(lambda: F.glu(x))
     rejected(lambda: F.hardtanh(x, 1.0, -1.0))
@@ -431,8 +483,8 @@ def test_gates_and_losses():
 
 @pytest.mark.parametrize("kind", ["linear", "conv2d"])
 def test_a_large_bias_costs_few_roundings(kind):
-    """It is added to the finished sum; eager's products add to it once for each few hundred of k, three times here. As the begin of the sum it would
-    make each partial sum as coarse as the bias is: seven times eager's error."""
+    """It is added to the finished sum; eager's products add to it once for each few hundred of k, three times here. As
+    the begin of the sum it would make each partial sum as coarse as the bias is: seven times eager's error."""
     generator = torch.Generator().manual_seed(29)
     below = lambda least, most: int(torch.randint(least, most, (), generator=generator))
     for number in range(12):
@@ -441,7 +493,8 @@ def test_a_large_bias_costs_few_roundings(kind):
             layer, shape = torch.nn.Linear(inner, out), (below(1, 4) if number % 2 else below(4, 150), inner)
         else:
             inner = below(16, 96)
-            layer, shape = torch.nn.Conv2d(inner, below(16, 96), below(1, 4), stride=below(1, 3), padding=1), (1, inner, below(8, 20), below(8, 20))
+            layer, shape = torch.nn.Conv2d(inner, below(16, 96), below(1, 4), stride=below(1, 3),
+                                           padding=1), (1, inner, below(8, 20), below(8, 20))
         with torch.no_grad():
             layer.bias.copy_(1000 * torch.randn(layer.bias.shape, generator=generator))
             x = torch.randn(shape, generator=generator)

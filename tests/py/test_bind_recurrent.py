@@ -12,7 +12,8 @@ KINDS = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": nn.GRU}
 
 
 def configuration(draw, kind):
-    settings = {"num_layers": draw.randint(1, 3), "bias": draw.random() < 0.7, "bidirectional": draw.random() < 0.5, "batch_first": draw.random() < 0.5}
+    settings = {"num_layers": draw.randint(1, 3), "bias": draw.random() < 0.7, "bidirectional": draw.random() < 0.5,
+                "batch_first": draw.random() < 0.5}
     if kind == "RNN":
         settings["nonlinearity"] = draw.choice(["tanh", "relu"])
     if draw.random() < 0.3:
@@ -25,10 +26,12 @@ def test_layers(kind):
     draw = random.Random(len(kind))
     for _ in range(25):
         settings = configuration(draw, kind)
-        inputs, width, steps, batch = draw.randint(1, 20), draw.choice([1, 5, 16, 33, 70]), draw.randint(1, 9), draw.randint(1, 7)
+        inputs, width, steps, batch = draw.randint(1, 20), draw.choice([1, 5, 16, 33,
+                                                                        70]), draw.randint(1, 9), draw.randint(1, 7)
         layer = KINDS[kind](inputs, width, **settings).eval().requires_grad_(False)
         batched = draw.random() < 0.8
-        x = torch.randn(*((batch, steps) if settings["batch_first"] else (steps, batch)), inputs) if batched else torch.randn(steps, inputs)
+        x = torch.randn(*((batch, steps) if settings["batch_first"] else (steps, batch)),
+                        inputs) if batched else torch.randn(steps, inputs)
         runs = settings["num_layers"] * (2 if settings["bidirectional"] else 1)
         state = torch.randn(*((runs, batch) if batched else (runs,)), width)
         state = (state, state * 0.5) if kind == "LSTM" else state
@@ -36,7 +39,8 @@ def test_layers(kind):
         def program(x, state):
             first, last = layer(x)
             second, after = layer(x * 2, state)
-            return first, last, second, after, second + 1, (after[0] if kind == "LSTM" else after) * 2, layer(second @ torch.zeros(second.shape[-1], inputs))
+            return (first, last, second, after, second + 1, (after[0] if kind == "LSTM" else after) * 2,
+                    layer(second @ torch.zeros(second.shape[-1], inputs)))
 
         stats = check("gru_cell", program, (x, state), f"{settings} {inputs} {width} {tuple(x.shape)}")
         assert stats["torch"] == 0, stats
@@ -64,9 +68,11 @@ def test_large_ones_use_several_threads(kind):
 def test_weights_that_are_no_parameters():
     def program(x, w_ih, w_hh, b, h):
         weights = [w_ih * 1, (w_hh.t() + 0).t(), b, b * 2]
-        return torch.gru(x, h, weights, True, 1, 0.0, False, False, False), torch.rnn_tanh(x, h, (w_ih[:6], w_hh[:6]), False, 1, 0.0, False, False, False)
+        return (torch.gru(x, h, weights, True, 1, 0.0, False, False, False),
+                torch.rnn_tanh(x, h, (w_ih[:6], w_hh[:6]), False, 1, 0.0, False, False, False))
 
-    stats = check("gru_cell", program, (torch.randn(4, 2, 3), torch.randn(18, 3), torch.randn(18, 6), torch.randn(18), torch.randn(1, 2, 6)), "function")
+    stats = check("gru_cell", program, (torch.randn(4, 2, 3), torch.randn(18, 3), torch.randn(18, 6), torch.randn(18),
+                                        torch.randn(1, 2, 6)), "function")
     assert stats["torch"] == 0
 
 
@@ -81,7 +87,8 @@ def test_what_goes_to_torch():
     check("gru_cell", lambda x: nn.LSTM(4, 6, proj_size=3).requires_grad_(False)(x)[0].shape, (x,), "projection")
     check("gru_cell", lambda x: layer.double()(x.double())[0], (x,), "float64")
     layer.float()
-    for f in (lambda x: layer(x[:, :, :3]), lambda x: layer(x, (x, x)), lambda x: layer(x, (torch.zeros(1, 3, 6),)), lambda x: layer(x[0, 0]), lambda x: layer(x[:0])):
+    for f in (lambda x: layer(x[:, :, :3]), lambda x: layer(x, (x, x)), lambda x: layer(x, (torch.zeros(1, 3, 6),)),
+              lambda x: layer(x[0, 0]), lambda x: layer(x[:0])):
         check("gru_cell", f, (x,), "errors")
 
 

@@ -1,4 +1,5 @@
-"""x[key] = y on tensors made in the region: recorded as new values, and equal to eager in values, versions, strides, aliasing and errors."""
+"""x[key] = y on tensors made in the region: recorded as new values, and equal to eager in values, versions, strides,
+aliasing and errors."""
 
 import random
 
@@ -47,7 +48,8 @@ def test_views(dtype):
         key = random_key(draw, shape)
         target = torch.empty(shape)[key].shape
         given = draw.choice(["same", "number", "one", "other dtype", "row"])
-        y = values(torch.int16 if given == "other dtype" else dtype, *{"one": (), "row": target[-1:]}.get(given, target))
+        y = values(torch.int16 if given == "other dtype" else dtype,
+                   *{"one": (), "row": target[-1:]}.get(given, target))
         if given == "number":
             y = draw.choice([True, 3]) if dtype != torch.float32 else draw.choice([True, 2, 0.5])
 
@@ -114,7 +116,8 @@ def test_rows():
         index = torch.tensor(draw.sample(range(shape[0]), count)) - (shape[0] if draw.random() < 0.3 else 0)
         if count % 2 == 0 and draw.random() < 0.5:
             index = index.view(2, -1)
-        y = torch.randn(*index.shape, *shape[1:]) if draw.random() < 0.6 else draw.choice([2, torch.randn(shape[-1]), torch.tensor(1.5)])
+        y = torch.randn(*index.shape, *shape[1:]) if draw.random() < 0.6 \
+            else draw.choice([2, torch.randn(shape[-1]), torch.tensor(1.5)])
         if isinstance(y, torch.Tensor) and len(shape) == 1 and y.shape == (shape[-1],) and y.shape != index.shape:
             continue
 
@@ -148,13 +151,15 @@ def test_masks():
 
             stats = check("copy", program, (torch.randn(shape), torch.rand(mask) > 0.5), f"mask {value}")
             assert left(stats) == 0, stats
-    for f in (lambda x, m: x.clone().__setitem__(m, torch.randn(2)), lambda x, m: x.clone().long().__setitem__(m, 1.5), lambda x, m: x.clone().__setitem__(m[:2], 1)):
+    for f in (lambda x, m: x.clone().__setitem__(m, torch.randn(2)), lambda x, m: x.clone().long().__setitem__(m, 1.5),
+              lambda x, m: x.clone().__setitem__(m[:2], 1)):
         check("copy", f, (torch.randn(4, 5), torch.rand(4, 5) > 0.5), "not represented")
 
 
 def test_errors():
     x = torch.randn(3, 4)
-    for key, value in (((5,), 1), ((0, 0, 0), 1), ((slice(0, 2),), torch.randn(3, 4)), ((torch.tensor([7]),), 1.0), ((torch.tensor([0]),), torch.zeros(1, 4).double()), (("a",), 1)):
+    for key, value in (((5,), 1), ((0, 0, 0), 1), ((slice(0, 2),), torch.randn(3, 4)), ((torch.tensor([7]),), 1.0),
+                       ((torch.tensor([0]),), torch.zeros(1, 4).double()), (("a",), 1)):
 
         def program(x):
             y = x + 1
@@ -188,7 +193,8 @@ def test_a_loop_of_writes_copies_nothing():
     dycl.explain(accelerated)  # steps are timed from now on
     for _ in range(3):
         accelerated(x)
-    copies = [float(line.split("us")[0].split()[-1]) for line in dycl.explain(accelerated).splitlines() if " copy " in line and "us" in line]
+    copies = [float(line.split("us")[0].split()[-1]) for line in dycl.explain(accelerated).splitlines()
+              if " copy " in line and "us" in line]
     assert copies and sum(copies) < 5000, sum(copies)  # 300 copies of 2.4 MB take 60 ms and more
 
 

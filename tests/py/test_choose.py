@@ -1,4 +1,5 @@
-"""What torch runs faster goes to torch, and what dycl runs faster stays: by measurement, with results that are the same either way."""
+"""What torch runs faster goes to torch, and what dycl runs faster stays: by measurement, with results that are the same
+either way."""
 
 import os
 import subprocess
@@ -53,7 +54,8 @@ def test_each_callable_finds_its_better_way():
 
 
 def test_off_means_always_recorded():
-    program = "import torch, dycl\nf = dycl.accelerate(lambda x: x + 1)\nwith torch.no_grad():\n    [f(torch.zeros(2)) for _ in range(200)]\nprint(dycl.stats(f)['calls'])"
+    program = ("import torch, dycl\nf = dycl.accelerate(lambda x: x + 1)\nwith torch.no_grad():\n"
+               "    [f(torch.zeros(2)) for _ in range(200)]\nprint(dycl.stats(f)['calls'])")
     assert run(program, DYCL_CHOOSE="0").stdout.strip() == "200"
     assert int(run(program, DYCL_CHOOSE="1").stdout) < 200
 

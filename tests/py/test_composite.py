@@ -1,6 +1,8 @@
-"""Modules of the program's own classes, called inside a region: everything that Module.__call__ and Module.__getattr__ let a program see stays.
+"""Modules of the program's own classes, called inside a region: everything that Module.__call__ and Module.__getattr__
+let a program see stays.
 
-Each case is a module inside an outer one; what it notes during a call is compared between eager torch and an accelerated copy."""
+Each case is a module inside an outer one; what it notes during a call is compared between eager torch and an
+accelerated copy."""
 
 import collections
 import copy
@@ -57,7 +59,8 @@ def frames_above():
     """The frames from the caller's caller up to Outer.use."""
     found = []
     for frame in inspect.stack(0)[2:]:
-        found.append((frame.filename, frame.lineno, frame.function, frame.positions, frame.frame.f_code.co_qualname, frame.frame.f_globals["__name__"],
+        found.append((frame.filename, frame.lineno, frame.function, frame.positions, frame.frame.f_code.co_qualname,
+                      frame.frame.f_globals["__name__"],
                       frame.frame.f_code.co_firstlineno, frame.frame.f_locals.get("self").__class__))
         if frame.function == "use":
             return found
@@ -166,7 +169,8 @@ class Hooks(Outer):
     def use(self, inner, x):
         inner(x)
         handles = [inner.register_forward_hook(lambda m, a, out: note("forward", m is inner) or out * 2)]
-        handles.append(inner.register_forward_pre_hook(lambda m, a, k: note("before", k) or (a, {"q": 1}), with_kwargs=True))
+        handles.append(inner.register_forward_pre_hook(lambda m, a, k: note("before", k) or (a, {"q": 1}),
+                                                       with_kwargs=True))
         y = inner(x, k=1)
         for handle in handles:
             handle.remove()
@@ -254,7 +258,8 @@ class Attributes(Outer):
             return "static"
 
         def forward(self, x):
-            note(self.part is self._modules["part"], self.weight is self._parameters["weight"], self.count is self._buffers["count"], self.nothing, self.word)
+            note(self.part is self._modules["part"], self.weight is self._parameters["weight"],
+                 self.count is self._buffers["count"], self.nothing, self.word)
             note(self.plain, self.maker(), self.static(), self.forward.__func__ is type(self).forward, self.training)
             note(getattr(self, "absent", "default"), hasattr(self, "absent"))
             for name in ("absent", "broken"):
@@ -331,7 +336,8 @@ class Traced(Outer):
     def use(self, inner, x):
         y = inner(x)
         before = sys.getprofile()
-        sys.setprofile(lambda frame, event, argument: event in ("call", "return") and note(event, frame.f_code.co_qualname))
+        sys.setprofile(lambda frame, event, argument: event in ("call", "return")
+                       and note(event, frame.f_code.co_qualname))
         try:
             y = y + inner(x)
         finally:
@@ -469,4 +475,5 @@ def test_another_torch_is_called_as_it_calls(monkeypatch):
     _frames._place.cache_clear()
     assert _frames.find()
     assert isinstance(_frames.make(2, ("a",)), types.FunctionType)
-    assert _frames.make(1, ("a b",)) is None and _frames.make(1, ("self",)) is None and _frames.make(1, ("class",)) is None
+    assert _frames.make(1, ("a b",)) is None and _frames.make(1, ("self",)) is None \
+        and _frames.make(1, ("class",)) is None

@@ -1,5 +1,6 @@
-"""What follows a convolution in another dtype: masks, indices, doubles. Convolutions choose the order of memory of what follows them, and that order has to
-be carried over with the element size of the follower, not of the convolution (a mask written as float32 ran over its end)."""
+"""What follows a convolution in another dtype: masks, indices, doubles. Convolutions choose the order of memory of what
+follows them, and that order has to be carried over with the element size of the follower, not of the convolution (a
+mask written as float32 ran over its end)."""
 
 import os
 
@@ -13,7 +14,9 @@ from tolerance import bounds
 import dycl
 
 torch.manual_seed(3)
-W = {name: torch.randn(shape).mul(4).round() / 4 for name, shape in {"plain": (8, 4, 3, 3), "even": (8, 4, 2, 2), "grouped": (8, 2, 3, 3), "turned": (4, 8, 3, 3), "line": (8, 4, 3)}.items()}
+W = {name: torch.randn(shape).mul(4).round() / 4 for name, shape in {"plain": (8, 4, 3, 3), "even": (8, 4, 2, 2),
+                                                                     "grouped": (8, 2, 3, 3), "turned": (4, 8, 3, 3),
+                                                                     "line": (8, 4, 3)}.items()}
 
 PRODUCERS = {
     "conv2d": (lambda x: F.conv2d(x, W["plain"]), (2, 4, 9, 7)),
@@ -24,7 +27,8 @@ PRODUCERS = {
     "transposed": (lambda x: F.conv_transpose2d(x, W["turned"], stride=2), (2, 4, 5, 6)),
     "conv1d": (lambda x: F.conv1d(x, W["line"]), (2, 4, 21)),
     "pooled": (lambda x: F.max_pool2d(F.conv2d(x, W["plain"]), 2), (2, 4, 9, 7)),
-    "normed": (lambda x: F.batch_norm(F.conv2d(x, W["plain"]), W["turned"][0, :, 0, 0], W["turned"][0, :, 0, 0].abs() + 1), (2, 4, 9, 7)),
+    "normed": (lambda x: F.batch_norm(F.conv2d(x, W["plain"]), W["turned"][0, :, 0, 0],
+                                      W["turned"][0, :, 0, 0].abs() + 1), (2, 4, 9, 7)),
     "joined": (lambda x: torch.cat([F.conv2d(x, W["plain"]), F.conv2d(x, W["plain"]).relu()], 1), (2, 4, 9, 7)),
 }
 FOLLOWERS = {
@@ -47,12 +51,14 @@ FOLLOWERS = {
     "joined masks": lambda y: torch.cat([y > 0, y < -1], 1),
     "mask turned": lambda y: (y > 0).transpose(0, 1).contiguous(),
     "double pooled": lambda y: F.avg_pool1d(y.flatten(2).double(), 2),
-    "conv again": lambda y: F.conv2d((y > 0).float()[..., :4, :4], W["plain"].repeat(1, 2, 1, 1)) if y.dim() == 4 and y.shape[1] == 8 else y > 1,
+    "conv again": lambda y: F.conv2d((y > 0).float()[..., :4, :4], W["plain"].repeat(1, 2, 1, 1)) if y.dim() == 4
+    and y.shape[1] == 8 else y > 1,
 }
 
 
 def tolerance(dtype):
-    return bounds("nn.functional.conv2d", torch.float32 if dtype.is_floating_point else dtype)  # a double here holds a float32 result
+    # a double here holds a float32 result
+    return bounds("nn.functional.conv2d", torch.float32 if dtype.is_floating_point else dtype)
 
 
 @pytest.mark.parametrize("follower", FOLLOWERS)
@@ -74,5 +80,6 @@ def test_with_the_kernels_of(isa):
 
     if isa == _core.info()["isa"]:
         pytest.skip("the kernels that the other tests use")
-    done = run_with(isa, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", os.path.abspath(__file__), "-k", "test_conversion")
+    done = run_with(isa, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", os.path.abspath(__file__), "-k",
+                    "test_conversion")
     assert done.returncode == 0, done.stdout[-6000:]

@@ -1,4 +1,5 @@
-"""What transformers' families and torch's recurrent layers leave to torch in the steady state, which docs/coverage.md lists.
+"""What transformers' families and torch's recurrent layers leave to torch in the steady state, which docs/coverage.md
+lists.
 
     python tests/py/test_coverage.py        # writes docs/coverage.md anew
 """
@@ -21,7 +22,8 @@ from test_models import compare
 DOCUMENT = Path(__file__).parents[2] / "docs" / "coverage.md"
 WARM = 3  # runs until the steady state: plans new, tuned, and predicted by the TraceGraph
 
-# What torch still has to run, by case: nothing may be added to any other case. An entry goes when its operators are represented.
+# What torch still has to run, by case: nothing may be added to any other case. An entry goes when its operators are
+# represented.
 LEFT = {
     "nn.LSTM, projection": 1,  # torch warns about them
 }
@@ -62,7 +64,8 @@ def counts(model):
     stats = dycl.stats(model)
     flushes = stats["flushes"]
     assert stats["plain_calls"] == stats["plain_nested"], stats  # a model's calls inside its own generate
-    return {"calls": stats["calls"], "recorded": stats["recorded"], "torch": stats["torch"], "fetches": flushes.get("fetch", 0) + flushes.get("index", 0)}
+    return {"calls": stats["calls"], "recorded": stats["recorded"], "torch": stats["torch"],
+            "fetches": flushes.get("fetch", 0) + flushes.get("index", 0)}
 
 
 def row(name, count):
@@ -74,7 +77,8 @@ def test_coverage(name):
     count, text = measured(name)
     assert count["calls"] > 0 and count["recorded"] > 0
     assert count["torch"] == LEFT.get(name, 0), text[text.find("left to torch") :][:2000]
-    assert row(name, count) in DOCUMENT.read_text(), f"docs/coverage.md is out of date: python {Path(__file__).name}; now {row(name, count)}"
+    assert row(name, count) in DOCUMENT.read_text(), \
+        f"docs/coverage.md is out of date: python {Path(__file__).name}; now {row(name, count)}"
 
 
 def test_the_document_has_all_cases_and_no_others():

@@ -1,5 +1,5 @@
-"""What DYCL_LOG and dycl.debug.graph show: texts that parse again to the same graph, on their way through Python's logging, whose
-handlers may run any code."""
+"""What DYCL_LOG and dycl.debug.graph show: texts that parse again to the same graph, on their way through Python's
+logging, whose handlers may run any code."""
 
 import random
 import re
@@ -25,7 +25,8 @@ def texts(accelerated, show="all", calls=1):
     out = []
     for part in dycl.debug.graph(accelerated, show, calls).split("\n\n"):
         head, _, body = part.partition("\n")
-        out.append((head, "".join(line.partition("  #")[0] + "\n" for line in body.splitlines() if line.startswith("%"))))
+        out.append((head, "".join(line.partition("  #")[0] + "\n" for line in body.splitlines()
+                                  if line.startswith("%"))))
     return out
 
 
@@ -66,7 +67,8 @@ def test_random_programs_parse_again(seed):
     parses(accelerated)
 
 
-@pytest.mark.parametrize("op", [op for op in op_db if torch.float32 in op.dtypes and lot("text", op.full_name) % 3 == 0], ids=lambda op: op.full_name)
+@pytest.mark.parametrize("op", [op for op in op_db if torch.float32 in op.dtypes
+                                and lot("text", op.full_name) % 3 == 0], ids=lambda op: op.full_name)
 @pytest.mark.filterwarnings("ignore")
 def test_samples_of_operators_parse_again(op):
     samples = list(op.sample_inputs("cpu", torch.float32, requires_grad=False))
@@ -93,7 +95,8 @@ def test_each_pass_appears():
     assert heads[-1].startswith("# segment, tuned plan: ") and parses(accelerated) == len(heads) - 2
     bodies = dict(zip(heads, (body for _, body in texts(accelerated))))
     assert ":=" in bodies["# segment, after join (tuned plan):"], "a part of the concatenation lies in it"
-    assert "gelu_mul" in bodies["# segment, after combine (tuned plan):"] and "gelu_mul" not in bodies["# segment, after fuse (tuned plan):"]
+    assert "gelu_mul" in bodies["# segment, after combine (tuned plan):"] \
+        and "gelu_mul" not in bodies["# segment, after fuse (tuned plan):"]
     assert "square" in bodies["# segment, after simplify (tuned plan):"]
     assert len(bodies["# segment, after cse (tuned plan):"]) < len(bodies["# segment, as recorded:"])
 
@@ -108,7 +111,8 @@ def test_what_the_last_calls_ran():
             accelerated(torch.rand(4), big)
 
     def ran(calls):
-        return [("tanh" in body, "sum" in body) for head, body in texts(accelerated, "graph", calls) if "recorded" in head]
+        return [("tanh" in body, "sum" in body) for head, body in texts(accelerated, "graph", calls)
+                if "recorded" in head]
 
     assert ran(1) == [(True, False)] and sorted(ran(2)) == sorted(ran(9)) == [(False, True), (True, False)]
     assert [head.split(", ")[1] for head, _ in texts(accelerated, "order")[1:]] == ["after order (cold plan):"]
@@ -166,7 +170,8 @@ def test_texts_that_are_none():
 
 
 def test_the_documented_example():
-    blocks = re.findall(r"^```(?:python)?\n(.*?)^```$", (test_environment.ROOT / "docs" / "debug.md").read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```(?:python)?\n(.*?)^```$", (test_environment.ROOT / "docs" / "debug.md").read_text(),
+                        re.MULTILINE | re.DOTALL)
     program, shown = (block for block in blocks if "dycl.debug.graph" in block or "as recorded" in block)
     said = start("import os; os.environ['DYCL_MEASURE'] = '0'\n" + program).stdout
     assert re.sub(r"segment \w+", "", said).split() == re.sub(r"segment \w+", "", shown).split()
@@ -192,7 +197,8 @@ def test_loggers_of_topics():
             f(torch.ones(3))
         print(*seen, sep="\\n")
         """, DYCL_LOG="graph,order,plan")
-    assert out.stdout.splitlines() == ["('dycl.graph', 'DEBUG', 'as recorded:')", "('dycl.order', 'DEBUG', 'after order (cold plan):')",
+    assert out.stdout.splitlines() == ["('dycl.graph', 'DEBUG', 'as recorded:')",
+                                       "('dycl.order', 'DEBUG', 'after order (cold plan):')",
                                        "('dycl.plan', 'DEBUG', 'cold plan: 1 steps, workspace 0 bytes, 0 runs')"]
     assert not out.stderr, "the program's own handler is enough"
 

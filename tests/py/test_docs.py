@@ -1,5 +1,5 @@
-"""The documents: lines that fit, links that lead somewhere, files that are there, every page in the site's list and every decision
-in its index; the page of a benchmark's run."""
+"""The documents: lines that fit, links that lead somewhere, files that are there, every page in the site's list and
+every decision in its index; the page of a benchmark's run."""
 
 import json
 import re
@@ -75,17 +75,21 @@ def test_every_decision_is_in_the_index():
 def run():
     """What benchmarks/report.py writes as JSON, of two workloads."""
     def peer(state, median, settled=None):
-        return {"state": state, "reason": "", "first_s": 0.1, "settled_s": settled, "minimum_ns": median, "median_ns": median}
+        return {"state": state, "reason": "", "first_s": 0.1, "settled_s": settled, "minimum_ns": median,
+                "median_ns": median}
 
     summary = {"first_call_s": 0.2, "steady_s": 0.5, "dycl_to_limit_median": None}
     return {
-        "day": "2026-01-02", "machine": {"cpu": "A <Fast> CPU", "cpus": 2, "python": "3.11.7", "system": "Linux"}, "threads": 2,
+        "day": "2026-01-02", "machine": {"cpu": "A <Fast> CPU", "cpus": 2, "python": "3.11.7", "system": "Linux"},
+        "threads": 2,
         "versions": {"torch": "2.13.0", "openvino": None}, "plan": {"rounds": 9}, "limit": {"error": "no compiler"},
         "workloads": {
             "mlp": {"title": "MLP | small", "dycl": summary,
-                    "peers": {"eager": peer("right", 4e6), "dycl": peer("right", 1e6, 0.5), "onnxruntime": peer("right", 2e6, 4.0),
+                    "peers": {"eager": peer("right", 4e6), "dycl": peer("right", 1e6, 0.5),
+                              "onnxruntime": peer("right", 2e6, 4.0),
                               "openvino": peer("wrong", 1e5)}},
-            "bert": {"title": "BERT", "dycl": None, "peers": {"eager": peer("right", 8e6), "dycl": peer("error", None)}},
+            "bert": {"title": "BERT", "dycl": None,
+                     "peers": {"eager": peer("right", 8e6), "dycl": peer("error", None)}},
         },
     }
 
@@ -94,7 +98,8 @@ def test_the_page_of_a_run(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps(run()))
     (tmp_path / "README.md").write_text((ROOT / "docs" / "performance" / "README.md").read_text())
     for _ in range(2):  # again gives the same
-        done = subprocess.run([sys.executable, "-m", "benchmarks.page", str(tmp_path / "run.json"), "--to", str(tmp_path)], cwd=ROOT,
+        done = subprocess.run([sys.executable, "-m", "benchmarks.page", str(tmp_path / "run.json"), "--to",
+                               str(tmp_path)], cwd=ROOT,
                               capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
     name = "2026-01-02-a-fast-cpu"
@@ -119,7 +124,8 @@ def test_compile_commands_are_the_builds(tmp_path):
     text = (ROOT / "setup.py").read_text()
     assert '"arguments": tools.command(source)' in text, "the command that compiles is the one that is written"
     assert "/compile_commands.json" in (ROOT / ".gitignore").read_text().splitlines()
-    done = subprocess.run([sys.executable, "setup.py", "--quiet", "compile_commands"], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "setup.py", "--quiet", "compile_commands"], cwd=ROOT, capture_output=True,
+                          text=True, timeout=120)
     if done.returncode:
         pytest.skip(done.stderr.splitlines()[-1])
     rows = {row["file"]: row["arguments"] for row in json.loads((ROOT / "compile_commands.json").read_text())}

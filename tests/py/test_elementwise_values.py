@@ -1,4 +1,5 @@
-"""Elementwise operators whose rounding or integer arithmetic is easily taken for another: to the bit, for every dtype."""
+"""Elementwise operators whose rounding or integer arithmetic is easily taken for another: to the bit, for every
+dtype."""
 
 import pytest
 import torch
@@ -35,7 +36,8 @@ def test_softsign_of_integers(dtype):
     """It is made of operators that compute in the integers' own dtype: 1 + |x| wraps around."""
     x = torch.arange(-130, 130).to(dtype)
     if not dtype.is_floating_point and dtype != torch.bool:
-        x = torch.cat([x, torch.tensor([torch.iinfo(dtype).max, torch.iinfo(dtype).min, torch.iinfo(dtype).max - 1], dtype=dtype)])
+        x = torch.cat([x, torch.tensor([torch.iinfo(dtype).max, torch.iinfo(dtype).min, torch.iinfo(dtype).max - 1],
+                                       dtype=dtype)])
     if dtype != torch.bool:  # no abs
         check(F.softsign, x)
         check(lambda x: F.softsign(x + 0), x)

@@ -1,4 +1,5 @@
-"""Variables of the environment: what dycl does not know it says once, and goes on as if it were not set; what DYCL_LOG shows."""
+"""Variables of the environment: what dycl does not know it says once, and goes on as if it were not set; what DYCL_LOG
+shows."""
 
 import os
 import pathlib
@@ -25,7 +26,8 @@ print(dycl.info()["isa"], dycl.stats(f)["calls"])
 
 
 def start(program, **variables):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DYCL_")} | {"DYCL_PROFILE": "0"} | variables
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DYCL_")} \
+        | {"DYCL_PROFILE": "0"} | variables
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done
@@ -33,13 +35,15 @@ def start(program, **variables):
 
 def complaints(**variables):
     """What would be told, without the time that torch needs to start, and the instruction set."""
-    out = start("from dycl import _core, _environment; print(*_environment.complaints(_core), _core.info()['isa'], sep='\\n')", **variables).stdout.splitlines()
+    out = start("from dycl import _core, _environment; print(*_environment.complaints(_core), _core.info()['isa'], "
+                "sep='\\n')", **variables).stdout.splitlines()
     return out[:-1], out[-1]
 
 
 def run(**variables):
     done = start(PROGRAM, **variables)
-    return done.stdout.split(), [line.partition("RuntimeWarning: ")[2] for line in done.stderr.splitlines() if "RuntimeWarning" in line], done.stderr
+    return done.stdout.split(), [line.partition("RuntimeWarning: ")[2] for line in done.stderr.splitlines()
+                                 if "RuntimeWarning" in line], done.stderr
 
 
 @pytest.mark.parametrize("name, value, said", [
@@ -47,7 +51,8 @@ def run(**variables):
     ("DYCL_ISA", "AVX2", "DYCL_ISA=AVX2 is ignored: it may be scalar, avx2 or avx512"),
     ("DYCL_MEASURE", "1x", "DYCL_MEASURE=1x is ignored: it may be a number from 0 to 5"),
     ("DYCL_MEASURE", "-1", "DYCL_MEASURE=-1 is ignored: it may be a number from 0 to 5"),
-    ("DYCL_MEASURE", "99999999999999999999", "DYCL_MEASURE=99999999999999999999 is ignored: it may be a number from 0 to 5"),
+    ("DYCL_MEASURE", "99999999999999999999", "DYCL_MEASURE=99999999999999999999 is ignored: it may be a number from 0 "
+                                             "to 5"),
     ("DYCL_AHEAD", "yes", "DYCL_AHEAD=yes is ignored: it may be 0 or 1"),
     ("DYCL_CHOOSE", "2", "DYCL_CHOOSE=2 is ignored: it may be 0 or 1"),
     ("DYCL_REPLAY", "x", "DYCL_REPLAY=x is ignored: it may be 0 or 1"),
@@ -68,14 +73,17 @@ def test_what_is_not_known_is_told(name, value, said):
 
 
 def test_it_is_told_once_and_the_program_goes_on():
-    out, warnings, text = run(DYCL_ISA="avx9", DYCL_MEASURE="x", DYCL_AHEAD="x", DYCL_CHOOSE="x", DYCL_LOG="x", DYCL_CHOSE="0")
+    out, warnings, text = run(DYCL_ISA="avx9", DYCL_MEASURE="x", DYCL_AHEAD="x", DYCL_CHOOSE="x", DYCL_LOG="x",
+                              DYCL_CHOSE="0")
     assert len(warnings) == 6 and all(w.startswith("dycl: DYCL_") for w in warnings) and out[1] == "3", warnings
     assert text.count("<string>:3:") == 6, "at the line of the program that first needs dycl"
 
 
 @pytest.mark.parametrize("variables", [
-    {}, {"DYCL_ISA": ""}, {"DYCL_ISA": "scalar"}, {"DYCL_MEASURE": "0"}, {"DYCL_MEASURE": "5"}, {"DYCL_AHEAD": "1"}, {"DYCL_AHEAD": ""}, {"DYCL_CHOOSE": "0"}, {"DYCL_CHOOSE": "1"},
-    {"DYCL_CHECK": "1"}, {"DYCL_CHECK": "1e9"}, {"DYCL_DISABLE": "0"}, {"DYCL_DISABLE": ""}, {"DYCL_DISABLE": "No"}, {"DYCL_PROFILE": "off"}, {"DYCLING": "1"}, {"DYCL_HOME_OF_ANOTHER_PROGRAM": "1"},
+    {}, {"DYCL_ISA": ""}, {"DYCL_ISA": "scalar"}, {"DYCL_MEASURE": "0"}, {"DYCL_MEASURE": "5"}, {"DYCL_AHEAD": "1"},
+    {"DYCL_AHEAD": ""}, {"DYCL_CHOOSE": "0"}, {"DYCL_CHOOSE": "1"},
+    {"DYCL_CHECK": "1"}, {"DYCL_CHECK": "1e9"}, {"DYCL_DISABLE": "0"}, {"DYCL_DISABLE": ""}, {"DYCL_DISABLE": "No"},
+    {"DYCL_PROFILE": "off"}, {"DYCLING": "1"}, {"DYCL_HOME_OF_ANOTHER_PROGRAM": "1"},
 ])
 def test_what_is_known_is_not_told(variables):
     told, isa = complaints(**variables)
@@ -100,15 +108,19 @@ def test_an_instruction_set_that_the_processor_has_not():
 def test_every_variable_is_in_the_table():
     """A new one that is read past base/env.h, or that the table does not name, would be silent again."""
     known = {name for names in _environment.NAMES.values() for name in names}
-    read = re.compile(r"(?:getenv|dycl_env_\w+)\(\"(DYCL_\w+)\"|(?:environ(?:\.get|\.setdefault)?|switch|switched_on)[\[(]\"(DYCL_\w+)\"")
+    read = re.compile(
+        r"(?:getenv|dycl_env_\w+)\(\"(DYCL_\w+)\"|"
+        r"(?:environ(?:\.get|\.setdefault)?|switch|switched_on)[\[(]\"(DYCL_\w+)\"")
     found, past = set(), []
-    for path in [*ROOT.glob("csrc/**/*.c"), *ROOT.glob("csrc/**/*.h"), *ROOT.glob("dycl/*.py"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("benchmarks/*.py"), ROOT / "setup.py"]:
+    for path in [*ROOT.glob("csrc/**/*.c"), *ROOT.glob("csrc/**/*.h"), *ROOT.glob("dycl/*.py"),
+                 *ROOT.glob("tests/**/*.py"), *ROOT.glob("benchmarks/*.py"), ROOT / "setup.py"]:
         text = path.read_text()
         found |= {a or b for a, b in read.findall(text)}
         if path.suffix != ".py" and "getenv(" in text and path.name not in ("env.c", "log.c"):
             past.append(path.name)
     assert found <= known and not past
-    assert {"DYCL_ISA", "DYCL_MEASURE", "DYCL_AHEAD", "DYCL_LOG", "DYCL_CHOOSE", "DYCL_DISABLE", "DYCL_PROFILE"} <= found, "the expression finds them"
+    assert {"DYCL_ISA", "DYCL_MEASURE", "DYCL_AHEAD", "DYCL_LOG", "DYCL_CHOOSE", "DYCL_DISABLE",
+            "DYCL_PROFILE"} <= found, "the expression finds them"
     told = re.findall(r"^\| `(DYCL_\w+)` \|", (ROOT / "docs" / "environment.md").read_text(), re.MULTILINE)
     assert sorted(told) == sorted(known)
 
@@ -121,8 +133,10 @@ PASSES = re.findall(r'^    \{"(\w+)", dycl_\w+, (\d), (\d), ', (ROOT / "csrc/opt
 def shown(text):
     """Per program: the pass, cold or tuned, and per live node's value its operator and operands."""
     out = []
-    for name, plan, body in re.findall(r"^# segment \w+, after (\w+) \((\w+) plan\):\n((?:%.*\n|# block .*\n)*)", text, re.MULTILINE):
-        nodes = {m[1]: (m[2], re.findall(r"%\d+", m[3])) for m in re.finditer(r"^(%\d+) = (\w+)((?: %\d+| _)*)", body, re.MULTILINE)}
+    for name, plan, body in re.findall(r"^# segment \w+, after (\w+) \((\w+) plan\):\n((?:%.*\n|# block .*\n)*)", text,
+                                       re.MULTILINE):
+        nodes = {m[1]: (m[2], re.findall(r"%\d+", m[3]))
+                 for m in re.finditer(r"^(%\d+) = (\w+)((?: %\d+| _)*)", body, re.MULTILINE)}
         assert all(o in nodes for _, operands in nodes.values() for o in operands), body
         out.append((name, plan, [op for op, _ in nodes.values() if op not in ("feed", "scalar", "view")], body))
     return out
@@ -133,15 +147,18 @@ def test_all_passes_show_every_live_node(value):
     text = run(DYCL_LOG=value, DYCL_CHOOSE="0")[2]
     programs = shown(text)
     assert [(name, plan) for name, plan, _, _ in programs] == \
-        [(name, "cold") for name, cold, _ in PASSES if cold == "1"] + [(name, "tuned") for name, _, tuned in PASSES if tuned == "1"]
+        [(name, "cold") for name, cold, _ in PASSES if cold == "1"] + [(name, "tuned") for name, _, tuned in PASSES
+                                                                       if tuned == "1"]
     assert len(PASSES) >= 14 and all(ops for _, _, ops, _ in programs)
     recorded = ["add", "add", "mul", "add", "exp", "softmax", "add", "neg", "neg", "sub"]
     cold = [ops for _, plan, ops, _ in programs if plan == "cold"]
     assert all(ops == recorded for ops in cold), "nothing vanishes from a cold plan here"
     tuned = {name: ops for name, plan, ops, _ in programs if plan == "tuned"}
-    assert tuned["order"] == ["add", "square", "exp", "softmax", "add", "sub"], "common subexpressions and cancellations are gone"
+    assert tuned["order"] == ["add", "square", "exp", "softmax", "add", "sub"], \
+        "common subexpressions and cancellations are gone"
     assert "# block 0: tile" in [body for name, plan, _, body in programs if (name, plan) == ("fuse", "tuned")][0]
-    assert [len(re.findall(what, text)) for what in ("as recorded:\n%0", ", cold plan: 10 steps", ", tuned plan: 1 steps")] == [2, 1, 1]
+    assert [len(re.findall(what, text)) for what in ("as recorded:\n%0", ", cold plan: 10 steps",
+                                                     ", tuned plan: 1 steps")] == [2, 1, 1]
 
 
 def test_some_topics():

@@ -92,7 +92,8 @@ def test_last_call(everywhere):
     model, function = net(), dycl.accelerate(lambda x: x.exp() + 1)
     with torch.no_grad():
         model(X)
-        assert dycl.stats() == dycl.stats(model) and "LayerNorm" not in dycl.explain() and dycl.explain() == dycl.explain(model)
+        assert dycl.stats() == dycl.stats(model) and "LayerNorm" not in dycl.explain() \
+            and dycl.explain() == dycl.explain(model)
         function(X)
         assert dycl.stats() == dycl.stats(function)
     reference = weakref.ref(function)
@@ -108,7 +109,8 @@ def test_a_module_keeps_its_looks(everywhere):
     with torch.no_grad():
         want = model(X)
         assert list(model.__dict__) == names and list(model.state_dict()) == state and dir(model) == attributes
-        assert inspect.signature(model.forward) == inspect.signature(Net().forward) and model.__call__.__func__ is nn.Module.__call__
+        assert inspect.signature(model.forward) == inspect.signature(Net().forward) \
+            and model.__call__.__func__ is nn.Module.__call__
         for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             torch.testing.assert_close(other(X), want)
             assert calls(other) == 1
@@ -159,7 +161,8 @@ def test_own_way_of_a_module_goes_first(everywhere):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("warm", [False, True])
-@pytest.mark.parametrize("how", ["jit.trace", "jit.script", "fx", "fx nested", "compile", "compile fullgraph", "export", "export nonstrict", "make_fx"])
+@pytest.mark.parametrize("how", ["jit.trace", "jit.script", "fx", "fx nested", "compile", "compile fullgraph", "export",
+                                 "export nonstrict", "make_fx"])
 def test_what_looks_into_modules(how, warm, everywhere):
     model = net().requires_grad_(False)
     with torch.no_grad():
@@ -320,7 +323,8 @@ def test_exceptions_pass(everywhere):
 
 def run(code, **environment):
     path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path, **environment}, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path, **environment},
+                          capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

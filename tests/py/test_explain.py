@@ -16,16 +16,19 @@ def sizes(function, *arguments):
             accelerated(*arguments)
     text = dycl.explain(accelerated)
     return [tuple(map(int, found)) for found in
-            re.findall(r"graph: (\d+) operators, (\d+) bytes between them, became (\d+) operators in (\d+) blocks, (\d+) bytes", text)]
+            re.findall(r"graph: (\d+) operators, (\d+) bytes between them, became (\d+) operators in (\d+) blocks, "
+                       r"(\d+) bytes", text)]
 
 
 def test_a_chain_is_one_block_with_nothing_between():
-    assert sizes(lambda x: torch.tanh(F.gelu(x) * 2 + 1), torch.randn(8, 16)) == [(4, 3 * 8 * 16 * 4, 3, 1, 0)]  # gelu, mul_add, tanh
+    # gelu, mul_add, tanh
+    assert sizes(lambda x: torch.tanh(F.gelu(x) * 2 + 1), torch.randn(8, 16)) == [(4, 3 * 8 * 16 * 4, 3, 1, 0)]
 
 
 def test_a_product_ends_a_block():
     weight = torch.randn(16, 16)
-    assert sizes(lambda x: torch.tanh(F.linear(F.gelu(x) * 2, weight)), torch.randn(8, 16)) == [(4, 3 * 8 * 16 * 4, 3, 3, 2 * 8 * 16 * 4)]
+    assert sizes(lambda x: torch.tanh(F.linear(F.gelu(x) * 2, weight)),
+                 torch.randn(8, 16)) == [(4, 3 * 8 * 16 * 4, 3, 3, 2 * 8 * 16 * 4)]
 
 
 def test_rewriting_leaves_fewer_operators():

@@ -1,5 +1,6 @@
-"""Memory that runs out: allocations that fail one by one in a whole accelerated call (faults.py), address spaces with a limit, and memory that does not grow.
-A call gives an exception that speaks of memory, or a right result; it never crashes, and the next one is right."""
+"""Memory that runs out: allocations that fail one by one in a whole accelerated call (faults.py), address spaces with a
+limit, and memory that does not grow. A call gives an exception that speaks of memory, or a right result; it never
+crashes, and the next one is right."""
 
 import os
 import shutil
@@ -16,7 +17,8 @@ CASES = ["Vision", "Writes", "Loops", "Sequence", "Generation", "Reports"]
 
 def start(*arguments, timeout=1500, **variables):
     environment = {**os.environ, "DYCL_CHOOSE": "0", "DYCL_PROFILE": "0", **variables}
-    done = subprocess.run([sys.executable, *map(str, arguments)], env=environment, cwd=HERE, capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run([sys.executable, *map(str, arguments)], env=environment, cwd=HERE, capture_output=True,
+                          text=True, timeout=timeout)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return done.stdout
 
@@ -29,7 +31,8 @@ def pymem(tmp_path_factory):
         pytest.skip("no C compiler")
     library = tmp_path_factory.mktemp("native") / "pymem.so"
     include = sysconfig.get_path("include")
-    subprocess.run([compiler, "-O1", "-fPIC", "-shared", f"-I{include}", os.path.join(HERE, "native", "pymem.c"), "-o", library, "-ldl"], check=True)
+    subprocess.run([compiler, "-O1", "-fPIC", "-shared", f"-I{include}", os.path.join(HERE, "native", "pymem.c"), "-o",
+                    library, "-ldl"], check=True)
     return str(library)
 
 
@@ -39,8 +42,10 @@ def test_an_allocation_fails(case, kind, pymem):
     """In calls that find something new to do: everything, the tuned plan, packed weights; and in the steady state."""
     warms = "0,1,2,4" if FULL else "0" if kind == "core-rest" else "0,1"
     stride = 1 if FULL else {"Generation": 149, "Writes": 61, "Vision": 23}.get(case, 17)
-    out = start("faults.py", case, kind, warms, stride, timeout=20000 if FULL else 600, DYCL_TEST_PYMEM=pymem).splitlines()
-    assert len(out) == len(warms.split(",")) and all(f"{case}, {kind}, call " in line and "a right result" in line for line in out)
+    out = start("faults.py", case, kind, warms, stride, timeout=20000 if FULL else 600,
+                DYCL_TEST_PYMEM=pymem).splitlines()
+    assert len(out) == len(warms.split(",")) and all(f"{case}, {kind}, call " in line and "a right result" in line
+                                                     for line in out)
 
 
 SETUP = """
@@ -92,7 +97,8 @@ print("ends at", n, seen)
 
 @pytest.mark.parametrize("kind", ["core", "python"])
 def test_dycl_is_set_up_while_memory_is_short(kind, pymem):
-    out = start("-c", SETUP, kind, 1 if FULL else {"core": 1, "python": 97}[kind], DYCL_TEST_PYMEM=pymem, OMP_NUM_THREADS="1")
+    out = start("-c", SETUP, kind, 1 if FULL else {"core": 1, "python": 97}[kind], DYCL_TEST_PYMEM=pymem,
+                OMP_NUM_THREADS="1")
     assert "ends at" in out
 
 

@@ -1,4 +1,5 @@
-"""Random programs (tests/fuzz/programs) for fixed seeds, programs that once differed, and whether the comparison sees what it has to see.
+"""Random programs (tests/fuzz/programs) for fixed seeds, programs that once differed, and whether the comparison sees
+what it has to see.
 
 `python -m tests.fuzz programs --seconds 3600 --seed N` runs others for as long as asked."""
 
@@ -33,36 +34,52 @@ def test_a_program_depends_on_its_seed_only():
 # ---- what programs found once
 
 def of(text, *inputs, **options):
-    """A program of one step or several lines, which makes v0. inputs: (sizes, strides, dtype, values), the last three optional."""
+    """A program of one step or several lines, which makes v0. inputs: (sizes, strides, dtype, values), the last three
+    optional."""
     made, grad = [], options.pop("grad", False)
     for k, (sizes, *rest) in enumerate(inputs):
         strides, dtype, values = [*rest, *(None, "float32", "grid")[len(rest) :]]
-        made.append(program.Input(f"x{k}", sizes, program.layout.contiguous(sizes) if strides is None else strides, 0, f"torch.{dtype}", k, values, grad))
-    return program.Program(tuple(made), steps=(program.Step(text, "found"),), returned=options.pop("returned", ("v0",)), **options)
+        made.append(program.Input(f"x{k}", sizes, program.layout.contiguous(sizes) if strides is None else strides, 0,
+                                  f"torch.{dtype}", k, values, grad))
+    return program.Program(tuple(made), steps=(program.Step(text, "found"),), returned=options.pop("returned", ("v0",)),
+                           **options)
 
 
 FOUND = {
     "a loss of one kernel": of("v0 = F.mse_loss(x0, x1, reduction='none')", ((5, 1), (1, 1)), ((5, 1), (3, 13))),
-    "cells that write into chunks, one hidden unit": of("v0 = torch.gru_cell(x0, x1, x2, x3)", ((3, 2),), ((3, 1), (3, 7)), ((3, 2),), ((3, 1), (0, 2))),
-    "cells that write into chunks, one row": of("v0 = torch.gru_cell(x0, x1, x2, x3)", ((1, 2),), ((1, 4), (1, 4)), ((12, 2),), ((12, 4), (9, 3))),
-    "a product into its own operand": of("v0 = x0 * 2\nv1 = x1 * 2\nv0.addmv_(x1, v0, beta=-1)\nv1.addmm_(v1, x1)\nx1.addmm_(x1.T, v1)", ((3,),), ((3, 3),), returned=("v0", "v1")),
-    "a loop over nothing": of("v0 = x0 * 2\nfor _ in range(x1.shape[0]):\n    v0 = v0 - v0.mean()", ((1, 1, 0, 7),), ((4,),), other=(4, 6)),
+    "cells that write into chunks, one hidden unit": of("v0 = torch.gru_cell(x0, x1, x2, x3)", ((3, 2),),
+                                                        ((3, 1), (3, 7)), ((3, 2),), ((3, 1), (0, 2))),
+    "cells that write into chunks, one row": of("v0 = torch.gru_cell(x0, x1, x2, x3)", ((1, 2),), ((1, 4), (1, 4)),
+                                                ((12, 2),), ((12, 4), (9, 3))),
+    "a product into its own operand": of("v0 = x0 * 2\nv1 = x1 * 2\nv0.addmv_(x1, v0, beta=-1)\nv1.addmm_(v1, "
+                                         "x1)\nx1.addmm_(x1.T, v1)", ((3,),), ((3, 3),), returned=("v0", "v1")),
+    "a loop over nothing": of("v0 = x0 * 2\nfor _ in range(x1.shape[0]):\n    v0 = v0 - v0.mean()", ((1, 1, 0, 7),),
+                              ((4,),), other=(4, 6)),
     "gradients by leaving inference mode": of(
-        "v0 = torch.ravel(x0)\nv1 = x0[0]\nwith torch.inference_mode(False):\n    log.append(((x0 + x0).requires_grad, (v1 * 2).requires_grad, v1.requires_grad))",
+        "v0 = torch.ravel(x0)\nv1 = x0[0]\nwith torch.inference_mode(False):\n    log.append(((x0 + x0).requires_grad, "
+        "(v1 * 2).requires_grad, v1.requires_grad))",
         ((2, 2),), grad=True),  # fmt: skip
     "a quotient of integers": of(
-        "v0 = x0 * 2\nfor y in (x1, x2):\n    for z in (x1, x2, x0):\n        try:\n            log.append(torch.addcdiv(v0, y, z))\n        except Exception as e:\n            log.append(str(e))",
+        "v0 = x0 * 2\nfor y in (x1, x2):\n    for z in (x1, x2, x0):\n        try:\n            "
+        "log.append(torch.addcdiv(v0, y, z))\n        except Exception as e:\n            log.append(str(e))",
         ((2,),), ((2,), None, "int16"), ((2,), None, "bool")),  # fmt: skip
     "nothing times infinity": of("v0 = x0.addmm(x1, x2, alpha=float('inf'))", ((2,),), ((1, 0),), ((0, 2),)),
     "a mask that needs a gradient": of(
-        "v0 = F.scaled_dot_product_attention(x1, x2, x2, x0)\nv1 = F.scaled_dot_product_attention(x1, x2, x2, x0[:1])", ((1, 2), (1, 1)), ((1, 2, 1, 2), (1, 2, 1, 1)), ((1, 2, 2, 2),), grad=True,
+        "v0 = F.scaled_dot_product_attention(x1, x2, x2, x0)\nv1 = F.scaled_dot_product_attention(x1, x2, x2, x0[:1])",
+        ((1, 2), (1, 1)), ((1, 2, 1, 2), (1, 2, 1, 1)), ((1, 2, 2, 2),), grad=True,
         returned=("v0", "v1")),  # fmt: skip
-    "a norm over three dimensions": of("v0 = x0 * 2\ntry:\n    v0 = torch.linalg.norm(v0, dim=(-3, -2, -1))\nexcept Exception as e:\n    log.append(str(e))", ((2, 2, 2),)),
+    "a norm over three dimensions": of("v0 = x0 * 2\ntry:\n    v0 = torch.linalg.norm(v0, dim=(-3, -2, -1))\nexcept "
+                                       "Exception as e:\n    log.append(str(e))", ((2, 2, 2),)),
     "zero times a scale that is not finite": of(
-        "v0 = [f(x, a) for x in (x0, x0 * 0) for f in (F.elu, F.leaky_relu, F.softplus, torch.add, torch.mul) for a in (float('nan'), float('inf'), -float('inf'))]", ((10,),)),  # fmt: skip
-    "a number of NumPy written": of("v0 = (x0 * np.float32(2)).clone()\ntry:\n    v0[...] = np.float32(1.5)\nexcept TypeError as e:\n    log.append(str(e))\nv0[0] = np.int64(2)\nv0[0] = np.float64(2)", ((2, 2),)),
+        # fmt: skip
+        "v0 = [f(x, a) for x in (x0, x0 * 0) for f in (F.elu, F.leaky_relu, F.softplus, torch.add, torch.mul) for a in "
+        "(float('nan'), float('inf'), -float('inf'))]", ((10,),)),
+    "a number of NumPy written": of("v0 = (x0 * np.float32(2)).clone()\ntry:\n    v0[...] = np.float32(1.5)\nexcept "
+                                    "TypeError as e:\n    log.append(str(e))\nv0[0] = np.int64(2)\nv0[0] = "
+                                    "np.float64(2)", ((2, 2),)),
     "a view of what needs a gradient": of(
-        "v0 = x0[0]\nlog.append(v0.requires_grad)\nwith torch.enable_grad():\n    log.append((v0.requires_grad, v0.is_leaf, v0.grad_fn is None))\n    v1 = v0.clone()\nv2 = v1[0]\nlog.append((v1 * 2).requires_grad)",
+        "v0 = x0[0]\nlog.append(v0.requires_grad)\nwith torch.enable_grad():\n    log.append((v0.requires_grad, "
+        "v0.is_leaf, v0.grad_fn is None))\n    v1 = v0.clone()\nv2 = v1[0]\nlog.append((v1 * 2).requires_grad)",
         ((2, 2),), grad=True, returned=("v0", "v1", "v2")),  # fmt: skip
 }
 

@@ -1,4 +1,5 @@
-"""Products of a few rows with large weights: shared by threads by columns or by rows, in whatever layout the weights have."""
+"""Products of a few rows with large weights: shared by threads by columns or by rows, in whatever layout the weights
+have."""
 
 import pytest
 import torch
@@ -26,7 +27,8 @@ def compare(function, make_arguments, threads):
     with torch.no_grad():
         for _ in range(4):
             arguments = make_arguments()
-            for got, eager, exact in zip(*(as_tuple(f) for f in (target(*arguments), function(*arguments), function(*(x.double() for x in arguments))))):
+            for got, eager, exact in zip(*(as_tuple(f) for f in (target(*arguments), function(*arguments),
+                                                                 function(*(x.double() for x in arguments))))):
                 assert got.dtype == eager.dtype and got.stride() == eager.stride()
                 torch.testing.assert_close(got.double(), exact, rtol=1e-5, atol=2e-4)
     assert "gemv" in dycl.explain(target)
@@ -38,7 +40,8 @@ def compare(function, make_arguments, threads):
 def test_linear(rows, columns, length, with_bias, threads):
     columns += threads
     weight, bias = torch.randn(columns, length), torch.randn(columns) if with_bias else None
-    compare(lambda x: torch.nn.functional.linear(x, weight.to(x.dtype), bias if bias is None else bias.to(x.dtype)), lambda: (torch.randn(rows, length),), threads)
+    compare(lambda x: torch.nn.functional.linear(x, weight.to(x.dtype), bias if bias is None else bias.to(x.dtype)),
+            lambda: (torch.randn(rows, length),), threads)
 
 
 @pytest.mark.parametrize("rows", (1, 2))
@@ -46,10 +49,12 @@ def test_linear(rows, columns, length, with_bias, threads):
 def test_rows_of_the_weights_are_contiguous(rows, columns, length, threads):
     columns += threads
     weight, bias = torch.randn(length, columns), torch.randn(columns)
-    compare(lambda x: torch.addmm(bias.to(x.dtype), x, weight.to(x.dtype)), lambda: (torch.randn(rows, length),), threads)
+    compare(lambda x: torch.addmm(bias.to(x.dtype), x, weight.to(x.dtype)), lambda: (torch.randn(rows, length),),
+            threads)
 
 
 def test_operands_are_views(threads):
     weight = torch.randn(700, 1500)[::2, 100 + threads : 1400]
     other = torch.randn(1300, 800)[50 + 2 * threads : 850 : 2, 100:]
-    compare(lambda x: (x @ weight.to(x.dtype), x @ other.to(x.dtype).T[:350, :]), lambda: (torch.randn(3, 900)[1:2, 20:370],), threads)
+    compare(lambda x: (x @ weight.to(x.dtype), x @ other.to(x.dtype).T[:350, :]),
+            lambda: (torch.randn(3, 900)[1:2, 20:370],), threads)

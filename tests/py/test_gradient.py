@@ -25,7 +25,8 @@ def batch():
     return torch.randn(5, 6), torch.randint(0, 3, (5,))
 
 
-# ---- Steps of training whose arguments do not require gradients. The model is made inside of the arguments' function, so both sides start the same.
+# ---- Steps of training whose arguments do not require gradients. The model is made inside of the arguments' function,
+# so both sides start the same.
 
 
 def trained(step, optimiser=None, frozen=0):
@@ -110,7 +111,8 @@ def functional_call(model, optimiser, x, y):
 
 
 def resized_first(model, optimiser, x, y):
-    """The first operator that meets a gradient is one that torch hands over as a whole, in the midst of its own call."""
+    """The first operator that meets a gradient is one that torch hands over as a whole, in the midst of its own
+    call."""
     h = F.interpolate(next(model.parameters())[None, None], scale_factor=2.0).mean() + (x * 2).sum()
     h.backward()
     return h
@@ -197,7 +199,8 @@ def test_parameters_that_are_frozen_later():
 
 
 def test_a_frozen_backbone_goes_on_being_recorded():
-    backbone = nn.Sequential(*[layer for _ in range(12) for layer in (nn.Linear(8, 8), nn.Tanh())]).requires_grad_(False)
+    backbone = nn.Sequential(*[layer for _ in range(12)
+                               for layer in (nn.Linear(8, 8), nn.Tanh())]).requires_grad_(False)
     head = nn.Linear(8, 2)
 
     def function(x):
@@ -234,7 +237,8 @@ def modes_of_the_program(x, y):
 
 @program(batch, grad=True)
 def a_step_inside_of_a_mode_handler(x, y):
-    """The operator that meets the gradient is called by torch's Python code, which torch hands to us in the midst of another."""
+    """The operator that meets the gradient is called by torch's Python code, which torch hands to us in the midst of
+    another."""
     weight = nn.Parameter(torch.ones(3, 2, 2))
     out = F.mse_loss(weight, torch.zeros(3, 2, 2)) + F.normalize(weight, dim=0).sum() + x.sum()
     out.backward()
@@ -287,7 +291,8 @@ for name, body in bodies.items():  # a process each, without importing torch aga
 
 def said(bodies, *options):
     """What each of the programs writes to its standard error. None of them may fail."""
-    done = subprocess.run([sys.executable, *options, "-c", RUNNER], input=repr(bodies), capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, *options, "-c", RUNNER], input=repr(bodies), capture_output=True, text=True,
+                          timeout=300)
     assert done.returncode == 0, done.stderr
     rows = [ast.literal_eval(line) for line in done.stdout.splitlines()]
     assert [name for name, _, _ in rows] == list(bodies) and not any(code for _, code, _ in rows), rows
@@ -303,7 +308,8 @@ def forget(calls=60, **options):
 """
 
 
-FAILING = "class Fails(logging.Handler):\n    def handle(self, record): raise RuntimeError('no')\nlogging.getLogger('dycl').addHandler(Fails())\n"
+FAILING = ("class Fails(logging.Handler):\n    def handle(self, record): raise RuntimeError('no')\n"
+           "logging.getLogger('dycl').addHandler(Fails())\n")
 OUTPUT = """
 import dataclasses
 @dataclasses.dataclass
@@ -325,7 +331,8 @@ HEARD = {  # how often
     "silenced": (FORGOTTEN + "logging.getLogger('dycl').setLevel(logging.ERROR)\nforget()", 0),
     "a handler that fails": (FORGOTTEN + FAILING + "forget()", 0),
     **{kind: (f"KIND = {kind!r}" + OUTPUT, 1) for kind in ("dict", "object", "numbers", "none")},
-    "every outermost module": ("handle = dycl.accelerate_all()\nclass Net(nn.Linear): pass\nmodel = Net(4, 4).eval()\nfor _ in range(60): y = model(torch.ones(2, 4))\n", 1),
+    "every outermost module": ("handle = dycl.accelerate_all()\nclass Net(nn.Linear): pass\nmodel = Net(4, "
+                               "4).eval()\nfor _ in range(60): y = model(torch.ones(2, 4))\n", 1),
 }
 
 
@@ -333,7 +340,8 @@ HEARD = {  # how often
 def test_who_forgets_no_grad_hears_it_once(options):
     heard = said({name: body for name, (body, _) in HEARD.items()}, *options)
     for name, (_, times) in HEARD.items():
-        assert heard[name].count("a Net ran in torch, because gradients are enabled") == heard[name].count("\n") == times, (name, heard[name])
+        assert heard[name].count("a Net ran in torch, because gradients are enabled") == heard[name].count("\n") \
+            == times, (name, heard[name])
 
 
 # Programs that use gradients, or may still: not a word.
@@ -399,7 +407,8 @@ class Net(nn.Linear):
 model = dycl.accelerate(Net(4, 4).eval())
 for _ in range(60): model(torch.ones(2, 4))
 """,
-    "no_grad": "model = dycl.accelerate(nn.Linear(4, 4).eval())\nwith torch.no_grad():\n    for _ in range(60): model(torch.ones(2, 4))",
+    "no_grad": "model = dycl.accelerate(nn.Linear(4, 4).eval())\nwith torch.no_grad():\n    for _ in range(60): "
+               "model(torch.ones(2, 4))",
     "accelerate_all, training": """
 model, handle = nn.Linear(4, 4).eval(), dycl.accelerate_all()
 for _ in range(60): model(torch.ones(2, 4)).sum().backward()

@@ -1,4 +1,5 @@
-"""Memory: captured tensors that change before their segment runs, in-place operators, views, out=, memory shared with NumPy and others."""
+"""Memory: captured tensors that change before their segment runs, in-place operators, views, out=, memory shared with
+NumPy and others."""
 
 import ctypes
 
@@ -16,7 +17,7 @@ def test_memory(function, make, options):
     same(function, make, **options)
 
 
-# ---- a captured tensor is modified before the segment ran -------------------------------------------------------------------------------
+# ---- a captured tensor is modified before the segment ran ------------------------------------------------------------
 
 
 @program()
@@ -152,7 +153,7 @@ def aten_in_place(x, y):
     return a, b, x + 1
 
 
-# ---- in-place operators on results ----------------------------------------------------------------------------------------------------------
+# ---- in-place operators on results -----------------------------------------------------------------------------------
 
 
 @program()
@@ -343,13 +344,15 @@ def alias_returned_twice(x, y):
 
 @program()
 def argument_returned(x, y):
-    return x, x.contiguous(), x.to(torch.float32), x.view(4, 6), x.detach(), y.expand(4, 6), x.reshape(4, 6), x.squeeze(), x[...], x[:]
+    return (x, x.contiguous(), x.to(torch.float32), x.view(4, 6), x.detach(), y.expand(4, 6), x.reshape(4, 6),
+            x.squeeze(), x[...], x[:])
 
 
 @program()
 def result_aliases(x, y):
     a = x + y
-    return a, a.contiguous(), a.float(), a.detach(), a.reshape(4, 6), a[...], a.expand(4, 6), a.contiguous() is a, a.to(a.dtype) is a
+    return (a, a.contiguous(), a.float(), a.detach(), a.reshape(4, 6), a[...], a.expand(4, 6), a.contiguous() is a,
+            a.to(a.dtype) is a)
 
 
 @program()
@@ -363,7 +366,7 @@ def untouched_view_of_written_parameter_like(x, y):
     return x._version - before
 
 
-# ---- NumPy and other owners of memory ----------------------------------------------------------------------------------------------------------
+# ---- NumPy and other owners of memory --------------------------------------------------------------------------------
 
 
 def from_numpy():
@@ -501,7 +504,8 @@ def storage(x, y):
     a = x + y
     s = a.untyped_storage()
     v = a.view(-1)
-    return s.nbytes(), s.data_ptr() == a.data_ptr(), v.untyped_storage().data_ptr() == s.data_ptr(), a.storage_offset(), v[3:].storage_offset()
+    return (s.nbytes(), s.data_ptr() == a.data_ptr(), v.untyped_storage().data_ptr() == s.data_ptr(),
+            a.storage_offset(), v[3:].storage_offset())
 
 
 @program()
@@ -515,7 +519,8 @@ def storage_filled(x, y):
 @program()
 def buffer_protocol(x, y):
     a = (x + y).contiguous()
-    return bytes(memoryview(a.numpy()))[:8] is not None, np.asarray(a, dtype=np.float64), np.array(a), np.add(a, 1), np.exp(a[0])
+    return (bytes(memoryview(a.numpy()))[:8] is not None, np.asarray(a, dtype=np.float64), np.array(a), np.add(a, 1),
+            np.exp(a[0]))
 
 
 @program()

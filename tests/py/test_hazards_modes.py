@@ -1,4 +1,5 @@
-"""Gradients, random numbers, hooks, autograd.Function, torch.func, autocast, modes, subclasses, tracing and compilation: around and inside."""
+"""Gradients, random numbers, hooks, autograd.Function, torch.func, autocast, modes, subclasses, tracing and
+compilation: around and inside."""
 
 import dycl
 import pytest
@@ -18,7 +19,7 @@ def test_modes(function, make, options):
     same(function, make, **options)
 
 
-# ---- random numbers ---------------------------------------------------------------------------------------------------------------------------
+# ---- random numbers --------------------------------------------------------------------------------------------------
 
 
 @program()
@@ -30,7 +31,8 @@ def random_numbers_in_order(x, y):
     e = (x + y).bernoulli()
     torch.manual_seed(int(a[0] * 100))
     f = torch.empty(4).normal_()
-    return a, b, c, d, e, f, torch.rand(2), torch.randperm(5), torch.multinomial((x + y).softmax(-1), 2), (x + 1).uniform_(), F.gumbel_softmax(x + y)
+    return (a, b, c, d, e, f, torch.rand(2), torch.randperm(5), torch.multinomial((x + y).softmax(-1), 2),
+            (x + 1).uniform_(), F.gumbel_softmax(x + y))
 
 
 @program()
@@ -55,7 +57,8 @@ class Dropping(nn.Module):
         return self.b(self.d(self.a(x).relu()))
 
 
-@program(lambda: (Dropping().train().requires_grad_(False), torch.randn(4, 6)), product=True, accelerate=lambda model, x: model)
+@program(lambda: (Dropping().train().requires_grad_(False), torch.randn(4, 6)), product=True,
+         accelerate=lambda model, x: model)
 def training_mode_without_gradients(model, x):
     return model(x)
 
@@ -65,13 +68,14 @@ def training_mode_switched(model, x):
     return model.train()(x), model.eval()(x), model.train()(x)
 
 
-# ---- grad modes ----------------------------------------------------------------------------------------------------------------------------------
+# ---- grad modes ------------------------------------------------------------------------------------------------------
 
 
 @program()
 def grad_modes_inside(x, y):
     out = []
-    for mode in (torch.no_grad(), torch.enable_grad(), torch.inference_mode(), torch.inference_mode(False), torch.set_grad_enabled(True), torch.set_grad_enabled(False)):
+    for mode in (torch.no_grad(), torch.enable_grad(), torch.inference_mode(), torch.inference_mode(False),
+                 torch.set_grad_enabled(True), torch.set_grad_enabled(False)):
         a = x + 1
         with mode:
             b = a * 2
@@ -270,14 +274,15 @@ def checkpointing(x, y):
     return a, w.grad
 
 
-# ---- torch.func ---------------------------------------------------------------------------------------------------------------------------------------
+# ---- torch.func ------------------------------------------------------------------------------------------------------
 
 
 @program()
 def functional_transforms(x, y):
     a = x + y
     f = lambda t: (t * a[0]).sin().sum()  # noqa: E731
-    return torch.func.grad(f)(a[1]), torch.func.vmap(f)(a), torch.vmap(torch.dot)(a, y), torch.func.jacrev(lambda t: t * t)(a[0]), torch.func.jvp(f, (a[0],), (y[0],)), torch.func.vmap(torch.func.grad(f))(a), a * 2  # fmt: skip
+    return torch.func.grad(f)(a[1]), torch.func.vmap(f)(a), torch.vmap(torch.dot)(a, y), torch.func.jacrev(
+        lambda t: t * t)(a[0]), torch.func.jvp(f, (a[0],), (y[0],)), torch.func.vmap(torch.func.grad(f))(a), a * 2
 
 
 @program()
@@ -291,7 +296,8 @@ def transformed_results_used_later(x, y):
 
     g = torch.func.grad(f)(x)
     b = a + 1
-    return g, b, len(kept), torch.func.functional_call(nn.Linear(6, 6).requires_grad_(False), {"bias": a[0]}, (a,)).shape
+    return (g, b, len(kept), torch.func.functional_call(nn.Linear(6, 6).requires_grad_(False), {"bias": a[0]},
+                                                        (a,)).shape)
 
 
 @program()
@@ -301,7 +307,7 @@ def higher_order_operators(x, y):
     return b, a, b + 1
 
 
-# ---- autocast ------------------------------------------------------------------------------------------------------------------------------------------
+# ---- autocast --------------------------------------------------------------------------------------------------------
 
 
 @program(product=True)
@@ -322,7 +328,7 @@ def test_autocast_around():
     assert got.dtype == torch.bfloat16 and dycl.stats(f)["plain_mode"] == 1
 
 
-# ---- modes of the program's own -------------------------------------------------------------------------------------------------------------------------
+# ---- modes of the program's own --------------------------------------------------------------------------------------
 
 
 class Log(TorchFunctionMode):
@@ -430,7 +436,7 @@ def default_device_and_dtype_inside(x, y):
     return a, b, c, d, e, torch.arange(3) / 2
 
 
-# ---- subclasses -------------------------------------------------------------------------------------------------------------------------------------------
+# ---- subclasses ------------------------------------------------------------------------------------------------------
 
 
 class Mine(torch.Tensor):
@@ -467,7 +473,8 @@ class Wrapped(torch.Tensor):
 def subclass_argument(x, y):
     a = y * 2
     b = x + a
-    return type(b).__name__, b.as_subclass(torch.Tensor), a, type(a @ x.t()).__name__, type(F.relu(x)).__name__, type(torch.cat([a, x])).__name__
+    return (type(b).__name__, b.as_subclass(torch.Tensor), a, type(a @ x.t()).__name__, type(F.relu(x)).__name__,
+            type(torch.cat([a, x])).__name__)
 
 
 @program(lambda: (torch.randn(4, 6).as_subclass(Counting), torch.randn(4, 6)))
@@ -516,7 +523,7 @@ def subclass_parameters(model, x):
     return model(x)
 
 
-# ---- hooks ----------------------------------------------------------------------------------------------------------------------------------------------------
+# ---- hooks -----------------------------------------------------------------------------------------------------------
 
 
 @program(lambda: (mlp(), torch.randn(4, 6)), product=True, accelerate=lambda model, x: model)
@@ -538,7 +545,8 @@ def module_hooks(model, x):
 @program(lambda: (mlp(), torch.randn(4, 6)), grad=True, product=True, recorded=None, accelerate=lambda model, x: model)
 def backward_hooks(model, x):
     seen = []
-    handles = [model[0].register_full_backward_hook(lambda m, i, o: seen.append(o[0].sum())), model[2].weight.register_hook(lambda g: g * 2)]
+    handles = [model[0].register_full_backward_hook(lambda m, i, o: seen.append(o[0].sum())),
+               model[2].weight.register_hook(lambda g: g * 2)]
     model.zero_grad()
     model(x).sum().backward()
     for h in handles:
@@ -546,7 +554,7 @@ def backward_hooks(model, x):
     return seen, [p.grad for p in model.parameters()]
 
 
-# ---- tracing, export, compilation -----------------------------------------------------------------------------------------------------------------------------------
+# ---- tracing, export, compilation ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""A model that changes between calls: parameters, buffers, training and evaluation, hooks, modules, forward; packed weights must follow."""
+"""A model that changes between calls: parameters, buffers, training and evaluation, hooks, modules, forward; packed
+weights must follow."""
 
 import copy
 import gc
@@ -129,7 +130,8 @@ def loaded(model):
 
 @change
 def loaded_with_assign(model):
-    model.load_state_dict({k: v * 2 if v.is_floating_point() else v.clone() for k, v in model.state_dict().items()}, assign=True)
+    model.load_state_dict({k: v * 2 if v.is_floating_point() else v.clone() for k, v in model.state_dict().items()},
+                          assign=True)
 
 
 @change
@@ -359,7 +361,8 @@ def test_call_of_every_module_replaced(name):
         torch.testing.assert_close(model(x), want)
         counts = dycl.stats(model)
         model(x)
-        assert not seen and dycl.stats(model)["recorded"] - counts["recorded"] == 2 and counts["torch"] == dycl.stats(model)["torch"]
+        assert not seen and dycl.stats(model)["recorded"] - counts["recorded"] == 2 \
+            and counts["torch"] == dycl.stats(model)["torch"]
 
 
 def test_copies_pickles_and_state_of_an_accelerated_model():
@@ -367,7 +370,8 @@ def test_copies_pickles_and_state_of_an_accelerated_model():
     keys = list(plain.state_dict())
     attributes = set(dir(plain))
     model = dycl.accelerate(plain)
-    assert model is plain and list(model.state_dict()) == keys and type(model) is Net and set(dir(model)) - attributes == set()
+    assert model is plain and list(model.state_dict()) == keys and type(model) is Net \
+        and set(dir(model)) - attributes == set()
     x = inputs()
     with torch.no_grad():
         want = model(x)
@@ -427,11 +431,13 @@ print(dycl.stats(model)["recorded"], end="")
 
 def test_parts_that_hold_the_whole_end():
     """A walk of the modules that forgot where it had been went 12 ** 16 ways."""
-    done = subprocess.run([sys.executable, "-c", PARTS_THAT_HOLD_THE_WHOLE], timeout=100, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", PARTS_THAT_HOLD_THE_WHOLE], timeout=100, capture_output=True,
+                          text=True)
     assert (done.stdout, done.returncode) == ("24", 0), done.stderr
 
 
-@pytest.mark.parametrize("wrap", [dycl.accelerate, lambda model: dycl.accelerate(nn.Sequential(model)), lambda model: model], ids=["itself", "what holds it", "every module"])
+@pytest.mark.parametrize("wrap", [dycl.accelerate, lambda model: dycl.accelerate(nn.Sequential(model)),
+                                  lambda model: model], ids=["itself", "what holds it", "every module"])
 @pytest.mark.parametrize("inside", [False, True], ids=["outside", "in a region"])
 def test_a_finalizer_calls_a_model_that_dies_with_it(wrap, inside):
     """The garbage collector has cleared weak references to the model then, which is still there."""

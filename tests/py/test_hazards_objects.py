@@ -1,4 +1,5 @@
-"""Lifetimes and identity: what is kept beyond the call, weak references, cycles, tracebacks, generators, memory that must not grow."""
+"""Lifetimes and identity: what is kept beyond the call, weak references, cycles, tracebacks, generators, memory that
+must not grow."""
 
 import gc
 import os
@@ -218,7 +219,8 @@ def recursion(x, y):
 
 @program()
 def comprehension_and_map(x, y):
-    return [r * 2 for r in x], list(map(torch.relu, y.unbind())), {i: v for i, v in enumerate(x + y)}, list(zip(x + 1, y)), any(v > 0 for v in (x + y)[0])
+    return ([r * 2 for r in x], list(map(torch.relu, y.unbind())), {i: v for i, v in enumerate(x + y)},
+            list(zip(x + 1, y)), any(v > 0 for v in (x + y)[0]))
 
 
 @program(recorded=None)
@@ -260,7 +262,8 @@ def test_nested_regions_and_reentry():
         x = torch.ones(2, 3)
         a, b = outer(x, 3)
     assert torch.equal(a, torch.full((2, 3), 31.0)) and b.shape == (3, 2) and type(a) is type(b) is torch.Tensor
-    assert dycl.stats(outer)["plain_nested"] == 3 and dycl.stats(inner)["plain_nested"] == 4 and dycl.stats(inner)["recorded"] == 0
+    assert dycl.stats(outer)["plain_nested"] == 3 and dycl.stats(inner)["plain_nested"] == 4 \
+        and dycl.stats(inner)["recorded"] == 0
 
 
 def test_results_that_nobody_holds_are_never_computed():
@@ -316,10 +319,13 @@ def test_nothing_grows():
         for i in range(2500):
             program(x, i)
         gc.collect()
-        objects, references = len(gc.get_objects()), [sys.getrefcount(o) for o in (x, torch.Tensor, program, torch.float32, torch.Size, type(None))]
+        objects, references = len(gc.get_objects()), [sys.getrefcount(o)
+                                                      for o in (x, torch.Tensor, program, torch.float32, torch.Size,
+                                                                type(None))]
         resident = resident_bytes()
         tracemalloc.start()
-        for i in range(20 * 945):  # pooled objects that were made before come to be traced: 35 KB in the end, most of it by then
+        # pooled objects that were made before come to be traced: 35 KB in the end, most of it by then
+        for i in range(20 * 945):
             program(x, i)
         gc.collect()
         traced = tracemalloc.get_traced_memory()[0]
@@ -331,7 +337,8 @@ def test_nothing_grows():
         for i in range(14000):  # 20,000 and more together
             program(x, i)
         gc.collect()
-    grown = [sys.getrefcount(o) - n for o, n in zip((x, torch.Tensor, program, torch.float32, torch.Size, type(None)), references)]
+    grown = [sys.getrefcount(o) - n for o, n in zip((x, torch.Tensor, program, torch.float32, torch.Size, type(None)),
+                                                    references)]
     assert all(abs(n) <= 30 for n in grown), grown
     assert abs(len(gc.get_objects()) - objects) < 60, len(gc.get_objects()) - objects
     assert traced < 10000, traced  # bytes in 1890 calls

@@ -1,4 +1,5 @@
-"""What surrounds a program: backward, torch.func on top, worker processes, profilers and tracers, event loops, reference counts, signals."""
+"""What surrounds a program: backward, torch.func on top, worker processes, profilers and tracers, event loops,
+reference counts, signals."""
 
 import asyncio
 import contextvars
@@ -50,7 +51,8 @@ def test_backward(how):
             losses.append((loss, y))
         return losses, x.grad, [p.grad for p in model.parameters()], model
 
-    same(train, lambda: (mlp(), torch.randn(4, 8)), grad=True, product=True, recorded=None, calls=1, accelerate=lambda model, x: model)
+    same(train, lambda: (mlp(), torch.randn(4, 8)), grad=True, product=True, recorded=None, calls=1,
+         accelerate=lambda model, x: model)
 
 
 def test_double_backward_and_hooks_on_results():
@@ -63,7 +65,8 @@ def test_double_backward_and_hooks_on_results():
         g.square().sum().backward()
         return y, g, x.grad, seen
 
-    same(program, lambda: (mlp(), torch.randn(4, 8)), grad=True, product=True, recorded=None, accelerate=lambda model, x: model)
+    same(program, lambda: (mlp(), torch.randn(4, 8)), grad=True, product=True, recorded=None,
+         accelerate=lambda model, x: model)
 
 
 @pytest.mark.parametrize("how", ["vmap", "grad", "jvp", "jacrev", "functional_call", "vmap of grad"])
@@ -120,7 +123,8 @@ def test_data_loader(workers):
             model(torch.ones(1, 8))
         want = expected(model, torch.arange(12).div(12.0)[:, None].expand(12, 8))
         for _ in range(2):
-            loader = torch.utils.data.DataLoader(Samples(model), batch_size=3, num_workers=workers, timeout=60 if workers else 0)
+            loader = torch.utils.data.DataLoader(Samples(model), batch_size=3, num_workers=workers,
+                                                 timeout=60 if workers else 0)
             outputs, processes = [], set()
             for batch, pids in loader:
                 processes |= set(pids.tolist())
@@ -152,7 +156,8 @@ def test_torch_profiler(inside):
         want = program(x)
         f = dycl.accelerate(program)
         for _ in range(3):
-            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) if not inside else threading.Lock() as profile:
+            with torch.profiler.profile(
+                activities=[torch.profiler.ProfilerActivity.CPU]) if not inside else threading.Lock() as profile:
                 got = f(x)
             torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
             assert type(got) is torch.Tensor
@@ -293,7 +298,8 @@ def test_reference_counts_are_eagers():
 
         def forward(self, x, log):
             y = self.linear(x)
-            log.append((sys.getrefcount(x), sys.getrefcount(y), sys.getrefcount(self.linear.weight), sys.getrefcount(self)))
+            log.append((sys.getrefcount(x), sys.getrefcount(y), sys.getrefcount(self.linear.weight),
+                        sys.getrefcount(self)))
             z = [y, y]
             log.append(sys.getrefcount(y))
             self.kept = y.relu()
@@ -310,7 +316,8 @@ def test_reference_counts_are_eagers():
             log = []
             z = model(x, log)
             gc.collect()
-            rows.append((log, sys.getrefcount(x), sys.getrefcount(z), sys.getrefcount(z[0]), sys.getrefcount(model.kept), sys.getrefcount(model.linear.weight), sys.getrefcount(model)))
+            rows.append((log, sys.getrefcount(x), sys.getrefcount(z), sys.getrefcount(z[0]),
+                         sys.getrefcount(model.kept), sys.getrefcount(model.linear.weight), sys.getrefcount(model)))
         return rows
 
     with torch.no_grad():
@@ -318,7 +325,8 @@ def test_reference_counts_are_eagers():
     for a, b in zip(want, got):
         assert a[1:] == b[1:], (a, b)  # outside a region: all as ever
         # inside, what a pending segment reads is held by it too
-        assert [len(row) if isinstance(row, tuple) else row for row in a[0]] == [len(row) if isinstance(row, tuple) else row for row in b[0]], (a, b)
+        assert [len(row) if isinstance(row, tuple) else row for row in a[0]] == [len(row) if isinstance(row, tuple)
+                                                                                 else row for row in b[0]], (a, b)
 
 
 def test_results_die_where_eagers_do():
@@ -361,8 +369,9 @@ def test_results_die_where_eagers_do():
 
 
 def test_a_signal_handler_that_computes():
-    """It runs between any two operators: on the same model, in the middle of a region. The next signal is asked for at its end: with a timer that
-    goes on, handlers would nest without end where one takes longer than the interval (a debug build, a busy machine)."""
+    """It runs between any two operators: on the same model, in the middle of a region. The next signal is asked for at
+    its end: with a timer that goes on, handlers would nest without end where one takes longer than the interval (a
+    debug build, a busy machine)."""
     model = dycl.accelerate(mlp())
     x = torch.randn(2, 8)
     seen = []
@@ -473,5 +482,7 @@ print("end", flush=True)
 def test_the_interpreter_ends_while_regions_run():
     path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
     for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", textwrap.dedent(ENDING)], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0 and done.stdout.startswith("end\nat exit\n"), (done.returncode, done.stdout, done.stderr)
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(ENDING)], env={**os.environ, "PYTHONPATH": path},
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0 and done.stdout.startswith("end\nat exit\n"), \
+            (done.returncode, done.stdout, done.stderr)

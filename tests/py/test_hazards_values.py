@@ -22,21 +22,23 @@ def test_values(function, make, options):
     same(function, make, **options)
 
 
-# ---- values ---------------------------------------------------------------------------------------------------------------------------------
+# ---- values ----------------------------------------------------------------------------------------------------------
 
 
 @program()
 def numbers(x, y):
     a = (x + y).sum()
     n = (x > 0).sum()
-    return float(a), int(n), bool(a > 0), a.item(), n.item(), n.tolist(), a.tolist(), range(10)[n % 10], f"{a:.3f} {n}", complex(a), math.floor(n), round(n.item(), 1)
+    return (float(a), int(n), bool(a > 0), a.item(), n.item(), n.tolist(), a.tolist(), range(10)[n % 10],
+            f"{a:.3f} {n}", complex(a), math.floor(n), round(n.item(), 1))
 
 
 @program()
 def not_numbers(x, y):
     a = x + y
     answers = []
-    for ask in (bool, float, int, complex, lambda t: t.item(), lambda t: [1, 2][t], lambda t: a if t else None, hash, len, iter):
+    for ask in (bool, float, int, complex, lambda t: t.item(), lambda t: [1, 2][t], lambda t: a if t else None, hash,
+                len, iter):
         try:
             ask(a)
             answers.append("answered")
@@ -63,7 +65,8 @@ def lists(x, y):
     a = (x + y > 0).long() - 1
     b = a.tolist()
     c, d = a.chunk(2)
-    return b, list(a[0]), [r.sum() for r in a], a.unbind(), [*c], sum(a), max(a[0]), min(r.sum() for r in d), sorted(a[0].tolist()), dict(enumerate(a[1]))
+    return (b, list(a[0]), [r.sum() for r in a], a.unbind(), [*c], sum(a), max(a[0]), min(r.sum() for r in d),
+            sorted(a[0].tolist()), dict(enumerate(a[1])))
 
 
 @program()
@@ -71,31 +74,39 @@ def text(x, y):
     a = (x > y).float() + 0
     b = a[0]
     print(a, b, a.sum(), a.t(), sep="\n")
-    return repr(a), str(b), f"{a}", "%s" % b, format(a.sum(), ".2f"), repr([b]), a.__class__.__name__, type(a).__name__, type(a).__qualname__, type(a).__module__
+    return (repr(a), str(b), f"{a}", "%s" % b, format(a.sum(), ".2f"), repr([b]), a.__class__.__name__,
+            type(a).__name__, type(a).__qualname__, type(a).__module__)
 
 
 @program()
 def empty_and_0_dim(x, y):
     e = x[:0] + y[:0]
     s = x.sum() + 1
-    return e, s, e.sum(), len(e), e.tolist(), s.shape, e.mean(), s.dim(), e.numel(), [r for r in e], s.unsqueeze(0), repr(e), torch.cat([e, x])
+    return (e, s, e.sum(), len(e), e.tolist(), s.shape, e.mean(), s.dim(), e.numel(), [r for r in e], s.unsqueeze(0),
+            repr(e), torch.cat([e, x]))
 
 
 @program()
 def metadata(x, y):
     a = (x + y).t()
     return (
-        a.shape, a.size(), a.size(0), a.dtype, a.device, a.layout, a.stride(), a.ndim, a.dim(), a.numel(), a.is_contiguous(), a.requires_grad, a.grad,
-        a.grad_fn, a.is_leaf, a.is_cuda, a.is_sparse, a.itemsize, a.nbytes, a.storage_offset(), a.element_size(), a.is_floating_point(), a._version,
-        a.T.shape, a.mT.shape, a.H.shape, a.real.shape, a.is_complex(), a.type(), a.names, a.is_quantized, a.output_nr, a.retains_grad, a.is_shared(),
-        a.has_names(), a.is_pinned(), torch.is_tensor(a), torch.is_storage(a), torch.numel(a), torch.is_floating_point(a), a.is_inference(), a.data.shape,
+        a.shape, a.size(), a.size(0), a.dtype, a.device, a.layout, a.stride(), a.ndim, a.dim(), a.numel(),
+        a.is_contiguous(), a.requires_grad, a.grad,
+        a.grad_fn, a.is_leaf, a.is_cuda, a.is_sparse, a.itemsize, a.nbytes, a.storage_offset(), a.element_size(),
+        a.is_floating_point(), a._version,
+        a.T.shape, a.mT.shape, a.H.shape, a.real.shape, a.is_complex(), a.type(), a.names, a.is_quantized, a.output_nr,
+        a.retains_grad, a.is_shared(),
+        a.has_names(), a.is_pinned(), torch.is_tensor(a), torch.is_storage(a), torch.numel(a),
+        torch.is_floating_point(a), a.is_inference(), a.data.shape,
     )  # fmt: skip
 
 
 @program()
 def type_tests(x, y):
     a = x + y
-    return isinstance(a, torch.Tensor), isinstance(a, torch.nn.Parameter), isinstance(a, torch.FloatTensor), isinstance(a, torch.LongTensor), issubclass(type(a), torch.Tensor), torch.overrides.is_tensor_like(a), callable(a), isinstance(a, typing.Iterable), isinstance(a, (list, tuple))  # fmt: skip
+    return isinstance(a, torch.Tensor), isinstance(a, torch.nn.Parameter), isinstance(a, torch.FloatTensor), isinstance(
+        a, torch.LongTensor), issubclass(type(a), torch.Tensor), torch.overrides.is_tensor_like(a), callable(
+            a), isinstance(a, typing.Iterable), isinstance(a, (list, tuple))
 
 
 @program()
@@ -104,14 +115,16 @@ def identity_and_hash(x, y):
     d = {a: 1, b: 2, x: 3}
     s = {a, b, a, x}
     c = a
-    return d[a], d[b], d[x], len(s), hash(a) == hash(c), hash(a) == id(a), a is c, a in s, id(a) == id(c), [k.sum() for k in d]
+    return (d[a], d[b], d[x], len(s), hash(a) == hash(c), hash(a) == id(a), a is c, a in s, id(a) == id(c),
+            [k.sum() for k in d])
 
 
 @program()
 def membership(x, y):
     a, s = x + y, (x * 0).sum()
     answers = [a is None, a == None, a != None, s in [s, 1], 0.0 in [s], None in [None, a]]  # noqa: E711
-    for ask in (lambda: a in [x, y], lambda: x in [a], lambda: a == "text", lambda: a in (None, 3), lambda: [1, a].index(a), lambda: a == [1], lambda: s in a, lambda: 100.0 in a):
+    for ask in (lambda: a in [x, y], lambda: x in [a], lambda: a == "text", lambda: a in (None, 3),
+                lambda: [1, a].index(a), lambda: a == [1], lambda: s in a, lambda: 100.0 in a):
         try:
             answers.append(ask())
         except Exception as error:  # noqa: BLE001
@@ -122,35 +135,41 @@ def membership(x, y):
 @program()
 def comparisons(x, y):
     a = x + y
-    return a == a, a != x, 0 < a, a < 0.5, (a > 0) & (x > 0), ~(a > 0), (a > 0) | (x > 0), a.eq(0).any(), (a == a).all(), torch.equal(a, a), torch.allclose(a, x)
+    return (a == a, a != x, 0 < a, a < 0.5, (a > 0) & (x > 0), ~(a > 0), (a > 0) | (x > 0), a.eq(0).any(),
+            (a == a).all(), torch.equal(a, a), torch.allclose(a, x))
 
 
 @program()
 def reflected(x, y):
     a = x + y
-    return 1 - a, 2 / a, 2**a, 1 + a, 3 * a, 7 // (a.abs() + 1), 7 % (a.abs() + 1), True + a, x - a, np.float64(2) + a.double(), abs(a), -a, +a, a**2, a**-1
+    return (1 - a, 2 / a, 2**a, 1 + a, 3 * a, 7 // (a.abs() + 1), 7 % (a.abs() + 1), True + a, x - a,
+            np.float64(2) + a.double(), abs(a), -a, +a, a**2, a**-1)
 
 
 @program()
 def dtype_mixes(x, y):
     i = torch.arange(6)
     b = i > 2
-    return i + 1, i + 1.5, x + i, b + b, b + 1, i / 2, i * True, x.double() + x, i.int() + i, x + np.float32(1), (x > 0) * x, i.float().half() + 1, x.bfloat16() * 2, i // 2, x.to(torch.int32) + 1, torch.tensor(2.0) * i, i + torch.tensor(2.5, dtype=torch.float64)  # fmt: skip
+    return i + 1, i + 1.5, x + i, b + b, b + 1, i / 2, i * True, x.double() + x, i.int() + i, x \
+        + np.float32(1), (x > 0) * x, i.float().half() + 1, x.bfloat16() * 2, i // 2, x.to(torch.int32) \
+            + 1, torch.tensor(2.0) * i, i + torch.tensor(2.5, dtype=torch.float64)
 
 
 @program()
 def complex_results(x, y):
     z = torch.complex(x, y)
-    return z + x, (z * z.conj()).real, z.abs(), torch.view_as_real(z) + 1, torch.fft.fft(x + y).abs(), z.conj(), z.imag.neg()
+    return (z + x, (z * z.conj()).real, z.abs(), torch.view_as_real(z) + 1, torch.fft.fft(x + y).abs(), z.conj(),
+            z.imag.neg())
 
 
 @program()
 def exotic_layouts(x, y):
     s = (x * (x > 0)).to_sparse()
-    return s, s + s, torch.sparse.mm(s, (x + y).t()), (x + y).to_sparse().to_dense(), torch.quantize_per_tensor(x + y, 0.1, 0, torch.qint8).dequantize(), (x + y).to("meta").shape  # fmt: skip
+    return s, s + s, torch.sparse.mm(s, (x + y).t()), (x + y).to_sparse().to_dense(), torch.quantize_per_tensor(
+        x + y, 0.1, 0, torch.qint8).dequantize(), (x + y).to("meta").shape
 
 
-# ---- containers --------------------------------------------------------------------------------------------------------------------------------
+# ---- containers ------------------------------------------------------------------------------------------------------
 
 
 class Pair(typing.NamedTuple):
@@ -173,7 +192,8 @@ def containers(x, y):
     a = x + y
     s = Slots()
     s.a = a * 2
-    return {"a": a, "nested": [a.t(), (a[0], {"b": a.sum()})]}, Pair(a, a + 1), Record(a, [a, x]), torch.max(a, 1), a.topk(2), [s.a], iter([a]).__next__(), frozenset([a]) == frozenset([a])
+    return ({"a": a, "nested": [a.t(), (a[0], {"b": a.sum()})]}, Pair(a, a + 1), Record(a, [a, x]), torch.max(a, 1),
+            a.topk(2), [s.a], iter([a]).__next__(), frozenset([a]) == frozenset([a]))
 
 
 @program()
@@ -192,7 +212,7 @@ def keyword_arguments(x, y):
     return inner(x + y, x, scale=(x * 0 + 2), extra=y - x)
 
 
-# ---- copies and pickles ------------------------------------------------------------------------------------------------------------------------
+# ---- copies and pickles ----------------------------------------------------------------------------------------------
 
 
 @program()
@@ -228,7 +248,8 @@ def parameters_made(x, y):
     m.p, m.q, m.b = p, q, b
     m.register_buffer("c", x * y)
     a.add_(1)
-    return a, p, q, b, type(p).__name__, isinstance(p, torch.nn.Parameter), [n for n, _ in m.named_parameters()], m, (p * 2).requires_grad, p.is_leaf
+    return (a, p, q, b, type(p).__name__, isinstance(p, torch.nn.Parameter), [n for n, _ in m.named_parameters()], m,
+            (p * 2).requires_grad, p.is_leaf)
 
 
 @program()
@@ -238,24 +259,29 @@ def subclassed(x, y):
 
     a = (x + y).as_subclass(Mine)
     b = torch.Tensor._make_subclass(Mine, x * 2)
-    return type(a).__name__, type(a + 1).__name__, (a + x).as_subclass(torch.Tensor), b.as_subclass(torch.Tensor), type(b[0]).__name__
+    return (type(a).__name__, type(a + 1).__name__, (a + x).as_subclass(torch.Tensor), b.as_subclass(torch.Tensor),
+            type(b[0]).__name__)
 
 
 @program()
 def constructors(x, y):
     a = (x + y)[0]
     s = a.sum()
-    return torch.tensor([s, s.item()]), torch.tensor(a.tolist()), torch.as_tensor(a), torch.stack([a, a]), torch.Tensor(a), torch.tensor([[float(s)]]), a.new_zeros(3), a.new_tensor([1.0]), torch.zeros_like(a), torch.full((2,), s.item()), torch.full((2,), 1.0) * s, torch.scalar_tensor(s), torch.asarray(a) is a  # fmt: skip
+    return torch.tensor([s, s.item()]), torch.tensor(a.tolist()), torch.as_tensor(a), torch.stack([a, a]), torch.Tensor(
+        a), torch.tensor([[float(s)]]), a.new_zeros(3), a.new_tensor([1.0]), torch.zeros_like(a), torch.full(
+            (2,), s.item()), torch.full((2,), 1.0) * s, torch.scalar_tensor(s), torch.asarray(a) is a
 
 
 @program()
 def warned(x, y):
     a = x + y
     warnings.warn("by the program", stacklevel=1)
-    return F.softmax(a), (a[0:1] + 0).std(0), a.unsqueeze(0).T.shape, F.mse_loss(a, x[:1]), torch.tensor(a), F.dropout2d(a.unsqueeze(0), training=False), torch.nn.functional.tanh(a), F.upsample(a[None, None], scale_factor=2).shape  # fmt: skip
+    return F.softmax(a), (a[0:1] + 0).std(0), a.unsqueeze(0).T.shape, F.mse_loss(a, x[:1]), torch.tensor(
+        a), F.dropout2d(a.unsqueeze(0),
+                        training=False), torch.nn.functional.tanh(a), F.upsample(a[None, None], scale_factor=2).shape
 
 
-# ---- errors --------------------------------------------------------------------------------------------------------------------------------------
+# ---- errors ----------------------------------------------------------------------------------------------------------
 
 
 class Operand:
@@ -281,10 +307,12 @@ OPERATORS = "+ - * / // % ** @ & | ^ < <= == != > >=".split()
 @pytest.mark.parametrize("sign", OPERATORS + [sign + "=" for sign in OPERATORS[:11] if sign != "@"])
 def test_operands_of_other_classes(sign, answer):
     if sign in ("/", "/=") and answer is NotImplemented:
-        pytest.skip("torch's __rtruediv__ is Python code, which torch's mode protocol calls again when it answers NotImplemented")
+        pytest.skip("torch's __rtruediv__ is Python code, which torch's mode protocol calls again when it answers "
+                    "NotImplemented")
     space = {}
     statement = f"a {sign} b" if sign[-1] == "=" and sign not in OPERATORS else f"a = a {sign} b"
-    exec(f"def f(a, b):\n    try:\n        {statement}\n    except Exception as error:\n        a = type(error), str(error)\n    return a", space)
+    exec(f"def f(a, b):\n    try:\n        {statement}\n    except Exception as error:\n        a = type(error), "
+         f"str(error)\n    return a", space)
 
     def asked(x, y):
         results = []

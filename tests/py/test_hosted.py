@@ -1,5 +1,6 @@
-"""Torch's own kernels as steps of a segment (csrc/ir/hosted.def): the rows say what torch's schemas say, each is recorded, and results, strides, versions,
-types, errors and aliasing are eager's, with recorded operators around them. tests/py/test_op_db.py runs the same functions on torch's samples."""
+"""Torch's own kernels as steps of a segment (csrc/ir/hosted.def): the rows say what torch's schemas say, each is
+recorded, and results, strides, versions, types, errors and aliasing are eager's, with recorded operators around them.
+tests/py/test_op_db.py runs the same functions on torch's samples."""
 
 import itertools
 import os
@@ -22,7 +23,8 @@ ROWS = {row[0]: row[1:] for row in _core.hosted()}  # name -> (schema, overload,
 # ---- The rows and torch's schemas
 
 KINDS = {
-    "Tensor": "t", "Optional[Tensor]": "o", "List[Tensor]": "T", "List[Optional[Tensor]]": "T", "int": "i", "Optional[int]": "j", "float": "f", "Optional[float]": "g",
+    "Tensor": "t", "Optional[Tensor]": "o", "List[Tensor]": "T", "List[Optional[Tensor]]": "T", "int": "i",
+    "Optional[int]": "j", "float": "f", "Optional[float]": "g",
     "bool": "b", "List[int]": "l", "Optional[List[int]]": "m", "Optional[List[float]]": "r", "str": "w",
 }  # fmt: skip
 
@@ -72,7 +74,9 @@ def test_rows_with_out_have_one_that_fits():
             continue
         assert results == 1, name
         plain, into = schema_of(schema, overload), schema_of(schema, out)
-        assert [(a.name, str(a.type)) for a in into.arguments[:-1]] == [(a.name, str(a.type)) for a in plain.arguments], name
+        assert [(a.name, str(a.type)) for a in into.arguments[:-1]] == [(a.name, str(a.type))
+                                                                        for a in plain.arguments], \
+            name
         assert into.arguments[-1].is_out, name
 
 
@@ -87,22 +91,26 @@ def out_of(name):
 
 def test_no_row_draws_numbers():
     for schema, overload, _, _ in ROWS.values():
-        assert "nondeterministic_seeded" not in [t.name for t in getattr(getattr(torch.ops.aten, schema), overload or "default").tags] or schema == "scaled_dot_product_attention"
+        tags = getattr(getattr(torch.ops.aten, schema), overload or "default").tags
+        assert "nondeterministic_seeded" not in [t.name for t in tags] or schema == "scaled_dot_product_attention"
 
 
 # ---- Each row is recorded by some call of torch
 
 
 def lazily(x):
-    return x.clone() if isinstance(x, torch.Tensor) and x.layout == torch.strided else [lazily(y) for y in x] if type(x) is list else tuple(map(lazily, x)) if type(x) is tuple else x
+    return x.clone() if isinstance(x, torch.Tensor) and x.layout == torch.strided else [lazily(y) for y in x] \
+        if type(x) is list else tuple(map(lazily, x)) if type(x) is tuple else x
 
 
 def recorded_rows(function, arguments):
     """The rows among the operators of three runs. Errors are other tests' business."""
 
-    def program(first, *rest):  # the others stay plain: alike operators in a row would be taken for a loop, whose pieces explain does not show
+    # the others stay plain: alike operators in a row would be taken for a loop, whose pieces explain does not show
+    def program(first, *rest):
         result = function(lazily(first), *rest)
-        tensors = [t for t in (result if isinstance(result, (list, tuple)) else [result]) if isinstance(t, torch.Tensor)]
+        tensors = [t for t in (result if isinstance(result, (list, tuple)) else [result])
+                   if isinstance(t, torch.Tensor)]
         return result, [t.reshape(-1)[:1].logical_not() for t in tensors]
 
     accelerated = dycl.accelerate(program)
@@ -132,13 +140,15 @@ EXTRA = {
     "aten_conv2d": (F.conv2d, x2(2, 3, 8, 8).double(), x2(4, 3, 3, 3).double()),
     "aten_conv_transpose1d": (F.conv_transpose1d, x2(2, 3, 8).double(), x2(3, 4, 3).double()),
     "aten_conv_transpose2d": (F.conv_transpose2d, x2(2, 3, 8, 8).double(), x2(3, 4, 3, 3).double()),
-    "aten_attention": (F.scaled_dot_product_attention, x2(1, 2, 4, 8).double(), x2(1, 2, 4, 8).double(), x2(1, 2, 4, 8).double()),
+    "aten_attention": (F.scaled_dot_product_attention, x2(1, 2, 4, 8).double(), x2(1, 2, 4, 8).double(),
+                       x2(1, 2, 4, 8).double()),
     "aten_batch_norm": (lambda x: F.batch_norm(x, None, None, training=True), x2(4, 3, 5)),
     "aten_group_norm": (lambda x: F.group_norm(x, 2), x2(2, 4, 6).double()),
     "aten_slogdet": (torch.slogdet, x2(2, 3, 3)),
     "aten_im2col": (lambda x: F.unfold(x, 2), x2(1, 2, 5, 5)),
     "aten_col2im": (lambda x: F.fold(x, 5, 2), x2(1, 8, 16)),
-    "aten_grid_sampler": (lambda x, g: F.grid_sample(x, g, align_corners=False), x2(1, 2, 5, 5), torch.rand(1, 3, 3, 2)),
+    "aten_grid_sampler": (lambda x, g: F.grid_sample(x, g, align_corners=False), x2(1, 2, 5, 5),
+                          torch.rand(1, 3, 3, 2)),
     "aten_reflection_pad1d": (lambda x: F.pad(x, (1, 2), mode="reflect"), x2(2, 3, 8)),
     "aten_reflection_pad2d": (lambda x: F.pad(x, (1, 2, 0, 1), mode="reflect"), x2(2, 3, 8, 8)),
     "aten_reflection_pad3d": (lambda x: F.pad(x, (1, 2, 0, 1, 1, 1), mode="reflect"), x2(2, 3, 4, 4, 4)),
@@ -197,7 +207,8 @@ def test_every_row_is_recorded():
     for op in op_db:
         if torch.float32 not in op.supported_dtypes("cpu") and torch.int64 not in op.supported_dtypes("cpu"):
             continue
-        if not any(part in names for part in (op.name, op.aten_name, op.name.split(".")[-1], op.name.replace(".", "_"))):
+        if not any(part in names for part in (op.name, op.aten_name, op.name.split(".")[-1],
+                                              op.name.replace(".", "_"))):
             continue
         dtype = torch.float32 if torch.float32 in op.supported_dtypes("cpu") else torch.int64
         for s in itertools.islice(op.sample_inputs("cpu", dtype), 6):
@@ -217,7 +228,8 @@ def around(function):
         given = lazily(arguments)
         front = [t * 1 + 0 if isinstance(t, torch.Tensor) and t.is_floating_point() else t for t in given]
         result = function(*front)
-        tensors = [t for t in (result if isinstance(result, (list, tuple)) else [result]) if isinstance(t, torch.Tensor)]
+        tensors = [t for t in (result if isinstance(result, (list, tuple)) else [result])
+                   if isinstance(t, torch.Tensor)]
         behind = [t.reshape(-1).logical_not() if t.dtype == torch.bool else t.unsqueeze(0) + 1 for t in tensors]
         return result, behind, front
 
@@ -226,7 +238,8 @@ def around(function):
 
 FORMATS = {
     "contiguous": lambda t: t,
-    "channels last": lambda t: t.contiguous(memory_format=torch.channels_last_3d if t.ndim == 5 else torch.channels_last) if t.ndim in (4, 5) else t,
+    "channels last": lambda t: t.contiguous(memory_format=torch.channels_last_3d if t.ndim == 5
+                                            else torch.channels_last) if t.ndim in (4, 5) else t,
     "transposed": lambda t: t.transpose(-1, -2).contiguous().transpose(-1, -2) if t.ndim > 1 else t,
     "sliced": lambda t: torch.stack([t, t], -1)[..., 1],
     "expanded": lambda t: t[:1].expand(t.shape),
@@ -237,7 +250,8 @@ FORMATS = {
 @pytest.mark.parametrize("format", FORMATS)
 def test_extra_calls_in_every_format(format):
     for name, (function, *arguments) in EXTRA.items():
-        arguments = tuple(FORMATS[format](a) if isinstance(a, torch.Tensor) and a.is_floating_point() and a.ndim > 1 else a for a in arguments)
+        arguments = tuple(FORMATS[format](a) if isinstance(a, torch.Tensor) and a.is_floating_point() and a.ndim > 1
+                          else a for a in arguments)
         check("hosted", around(function), arguments, f"{name}, {format}", runs=4)
 
 
@@ -269,7 +283,8 @@ INDICES = {
 
 @pytest.mark.parametrize("name", INDICES)
 def test_indices(name):
-    check("index", lambda x, i: (INDICES[name](x * 2, i + 0), INDICES[name](x, i), x + 1), (torch.randn(4, 3, 5), torch.tensor([0, 2, 1])), name, runs=4)
+    check("index", lambda x, i: (INDICES[name](x * 2, i + 0), INDICES[name](x, i), x + 1),
+          (torch.randn(4, 3, 5), torch.tensor([0, 2, 1])), name, runs=4)
 
 
 def setting(key, value):
@@ -313,7 +328,8 @@ def messages(x, edges, weights):
     out = x.new_zeros(x.shape[0], 4)
     out.index_add_(0, target, (x @ weights)[source])
     degree = torch.zeros(x.shape[0]).scatter_add_(0, target, torch.ones(target.shape[0]))
-    most = x.new_full((x.shape[0], 4), -1.0).scatter_reduce_(0, target[:, None].expand(-1, 4), (x @ weights)[source], "amax", include_self=False)
+    most = x.new_full((x.shape[0], 4), -1.0).scatter_reduce_(0, target[:, None].expand(-1, 4), (x @ weights)[source],
+                                                             "amax", include_self=False)
     share = torch.zeros_like(out).scatter_reduce(0, target[:, None].expand(-1, 4), out[source].exp(), "sum")
     marks = torch.zeros(x.shape[0], 5).scatter_(1, edges[:, : x.shape[0]].t() % 5, 1)
     return out / degree.clamp(min=1)[:, None], most.relu(), share.log1p(), marks, degree.index_fill(0, target[:2], -1)
@@ -327,17 +343,20 @@ def volumes(x, weight):
     h = torch.cat([up, x[:, :2]], 1)
     pooled = F.adaptive_avg_pool3d(h, 1).flatten(1)
     padded = F.pad(h, (1, 1, 1, 1, 1, 1), mode="replicate")
-    return h, pooled.softmax(-1), F.avg_pool3d(padded, 2), F.conv3d(h[:, :3], weight, padding="same"), F.group_norm(h, 1)
+    return (h, pooled.softmax(-1), F.avg_pool3d(padded, 2), F.conv3d(h[:, :3], weight, padding="same"),
+            F.group_norm(h, 1))
 
 
 def geometry(x):
     """Angles, cross products, sampling: what vision libraries of geometry do."""
     angle = torch.deg2rad(x[:, 0] * 90)
-    matrix = torch.stack([torch.cosh(angle).rsqrt(), torch.atan(angle), x[:, 1], -torch.asin(angle.tanh()), torch.acos(angle.tanh()), x[:, 2]], -1).reshape(-1, 2, 3)
+    matrix = torch.stack([torch.cosh(angle).rsqrt(), torch.atan(angle), x[:, 1], -torch.asin(angle.tanh()),
+                          torch.acos(angle.tanh()), x[:, 2]], -1).reshape(-1, 2, 3)
     grid = F.affine_grid(matrix, [x.shape[0], 3, 6, 6], align_corners=True)
     image = torch.linspace(0, 1, x.shape[0] * 3 * 36).reshape(x.shape[0], 3, 6, 6)
     normal = torch.linalg.cross(x[:, :3], x[:, 1:4])
-    return F.grid_sample(image, grid, padding_mode="reflection", align_corners=True), normal / normal.norm(dim=-1, keepdim=True), torch.cdist(x, x), torch.det(x[:4, :4])
+    return (F.grid_sample(image, grid, padding_mode="reflection", align_corners=True),
+            normal / normal.norm(dim=-1, keepdim=True), torch.cdist(x, x), torch.det(x[:4, :4]))
 
 
 PROGRAMS = {
@@ -449,7 +468,8 @@ def test_errors_are_torchs():
 
 def test_what_aliases_an_operand_is_torchs():
     """positive(), real parts, contiguous copies that are none: never a result of its own."""
-    same(lambda x: (lambda y: (torch.diag_embed(y), y.rot90(0), y.rot90(4), torch.select_scatter(y, y[0], 0, 1)))(x * 2), lambda: (torch.randn(3, 3),), calls=4)
+    same(lambda x: (lambda y: (torch.diag_embed(y), y.rot90(0), y.rot90(4),
+                               torch.select_scatter(y, y[0], 0, 1)))(x * 2), lambda: (torch.randn(3, 3),), calls=4)
 
 
 def test_settings_of_torch():
@@ -480,7 +500,8 @@ def test_memory_stays():
         F.pad(y[None], (1, 1), mode="reflect")
         F.interpolate(y[None], scale_factor=2.0, mode="linear")
         torch.block_diag(y, y)
-        return y.scatter_reduce(0, index, x, "amax"), y[rows, :, None][:, [0, 1]], torch.nan_to_num(y, nan=1.0), y.cummax(0), y.cumprod(1), torch.nansum(y, 1, dtype=torch.float64)
+        return (y.scatter_reduce(0, index, x, "amax"), y[rows, :, None][:, [0, 1]], torch.nan_to_num(y, nan=1.0),
+                y.cummax(0), y.cumprod(1), torch.nansum(y, 1, dtype=torch.float64))
 
     def resident():
         with open("/proc/self/statm") as file:
@@ -523,20 +544,24 @@ with torch.no_grad():
         torch.testing.assert_close(f(x), want, rtol=1e-4, atol=1e-5)
 print(dycl.stats(f)["ahead"])
 """
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "DYCL_AHEAD": "1", "DYCL_CHOOSE": "0"}, capture_output=True, text=True, timeout=180)
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "DYCL_AHEAD": "1", "DYCL_CHOOSE": "0"},
+                          capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 0 or (os.cpu_count() or 1) < 2
 
 
 def test_values_only():
-    """Results whose size depends on values: the segment ends, nothing is left to torch, and tensors stay what they are."""
+    """Results whose size depends on values: the segment ends, nothing is left to torch, and tensors stay what they
+    are."""
 
     def program(x):
         y = x.round() * 2
         kept = y + 1
         parts = [
-            y.nonzero(), torch.nonzero(y > 0, as_tuple=True), torch.argwhere(y), y.masked_select(y > 0), torch.bincount(y.abs().long().flatten()),
-            torch.unique(y, return_counts=True), torch.unique(y, dim=0), torch.unique_consecutive(y.flatten()), torch.where(y > 0), y[y > 0],
+            y.nonzero(), torch.nonzero(y > 0, as_tuple=True), torch.argwhere(y), y.masked_select(y > 0),
+            torch.bincount(y.abs().long().flatten()),
+            torch.unique(y, return_counts=True), torch.unique(y, dim=0), torch.unique_consecutive(y.flatten()),
+            torch.where(y > 0), y[y > 0],
             y.flatten().repeat_interleave(y.flatten().abs().long()), torch.masked_scatter(y, y > 0, kept.flatten()),
             torch.equal(y, kept), torch.allclose(y, y), 2.0 in y, y[0, 0] in y, 77 in y, torch._is_all_true(y == y),
         ]  # fmt: skip

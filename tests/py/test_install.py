@@ -30,7 +30,8 @@ dycl.info()
 
 
 def run(folder, before="", **environment):
-    done = subprocess.run([sys.executable, "-c", PROGRAM.format(before=before)], env={**os.environ, "PYTHONPATH": str(folder), **environment},
+    done = subprocess.run([sys.executable, "-c", PROGRAM.format(before=before)],
+                          env={**os.environ, "PYTHONPATH": str(folder), **environment},
                           cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     said, *rest = done.stdout.strip().splitlines()
@@ -46,7 +47,8 @@ def package():
 
 def test_no_onednn(package, tmp_path):
     shutil.copytree(os.path.join(package, "dycl"), tmp_path / "dycl")
-    core = tmp_path / "dycl" / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"  # there may be others, for other Pythons
+    # there may be others, for other Pythons
+    core = tmp_path / "dycl" / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"
     binary = core.read_bytes()
     assert binary.count(b"libdnnl.so.3\0") == 1
     core.write_bytes(binary.replace(b"libdnnl.so.3\0", b"libdnnl.so.0\0"))  # a library that is nowhere
@@ -54,7 +56,8 @@ def test_no_onednn(package, tmp_path):
     assert "libdnnl.so.0" in said and "is oneDNN installed?" in said
 
 
-@pytest.mark.parametrize("version, runtime, text", (("3, 1", 2, "oneDNN 3.1.0 is too old"), ("2, 9", 2, "too old"), ("3, 9", 4, "was not built for OpenMP")))
+@pytest.mark.parametrize("version, runtime, text", (("3, 1", 2, "oneDNN 3.1.0 is too old"), ("2, 9", 2, "too old"),
+                                                    ("3, 9", 4, "was not built for OpenMP")))
 def test_another_onednn(package, tmp_path, version, runtime, text):
     compiler = sysconfig.get_config_var("CC").split()[0]
     if not shutil.which(compiler):

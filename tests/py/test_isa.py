@@ -18,6 +18,7 @@ nn.functional.scaled_dot_product_attention nn.functional.embedding""".split()
 def test_operators_with_the_kernels_of(isa):
     if isa == _core.info()["isa"]:
         pytest.skip("the kernels that the other tests use")
-    command = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", os.path.join(HERE, "test_op_db.py"), "-k", "test_operator"]
+    command = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", os.path.join(HERE, "test_op_db.py"), "-k",
+               "test_operator"]
     done = run_with(isa, *command, DYCL_TEST_OPERATORS=" ".join(OPERATORS), OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stdout[-6000:]

@@ -1,5 +1,5 @@
-"""Memory stays bounded: many calls, models and functions that come and go, shapes and paths without end. Each in a process of its own; the
-numbers with DYCL_TEST_FULL=1 are the large ones."""
+"""Memory stays bounded: many calls, models and functions that come and go, shapes and paths without end. Each in a
+process of its own; the numbers with DYCL_TEST_FULL=1 are the large ones."""
 
 import os
 import subprocess
@@ -29,7 +29,8 @@ def grown(since, limit, what):
 def run(code, **environment):
     path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
     space = {**os.environ, "PYTHONPATH": path, **environment}
-    done = subprocess.run([sys.executable, "-c", START + textwrap.dedent(code)], env=space, capture_output=True, text=True, timeout=580)
+    done = subprocess.run([sys.executable, "-c", START + textwrap.dedent(code)], env=space, capture_output=True,
+                          text=True, timeout=580)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -83,7 +84,8 @@ def test_many_calls_of_a_dynamic_model(choose):
     )
 
 
-@pytest.mark.parametrize("make", ["dycl.accelerate(nn.Linear(8, 8))", "dycl.accelerate(lambda x, i=i: (x + i).exp())", "dycl.accelerate(Fails())"])
+@pytest.mark.parametrize("make", ["dycl.accelerate(nn.Linear(8, 8))", "dycl.accelerate(lambda x, i=i: (x + i).exp())",
+                                  "dycl.accelerate(Fails())"])
 def test_what_is_accelerated_and_dropped(make):
     run(
         f"""

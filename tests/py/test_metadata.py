@@ -1,5 +1,6 @@
-"""What a result tells about itself besides its values: its version, whether it is a view, the strides of what is empty or has sizes of 1, the sign of
-zeros; and errors that depend on dtypes. Each program runs in eager torch and accelerated."""
+"""What a result tells about itself besides its values: its version, whether it is a view, the strides of what is empty
+or has sizes of 1, the sign of zeros; and errors that depend on dtypes. Each program runs in eager torch and
+accelerated."""
 
 import operator
 import random
@@ -65,7 +66,8 @@ def products_of_vectors(x):
 
 
 def copies_are_no_views(x):
-    return x.repeat(2, 2), x.t().reshape(-1), x.t().flatten(), x.reshape(-1), x.tile(3), F.max_pool1d(x, 2), torch.ravel(x.t()), x.ravel(), x.detach(), (x + 1).detach()
+    return (x.repeat(2, 2), x.t().reshape(-1), x.t().flatten(), x.reshape(-1), x.tile(3), F.max_pool1d(x, 2),
+            torch.ravel(x.t()), x.ravel(), x.detach(), (x + 1).detach())
 
 
 def repeated_is_detached_in_place(x):
@@ -81,13 +83,15 @@ def strides_of_stack(x):
     y = x.t()[None, :1]
     z = x[:, :1].reshape(2, 2, 1).mT  # unsqueezed, its strides look like channels_last
     same_rank = torch.stack([x.view(1, 2, 4, 2).permute(0, 3, 1, 2)] * 2, 1)
-    return torch.stack([y, y], 2), torch.stack([x.t(), x.t()], 1), torch.stack([z, z], -1), torch.stack([z, z], 0), torch.stack([z, z], 1), same_rank
+    return (torch.stack([y, y], 2), torch.stack([x.t(), x.t()], 1), torch.stack([z, z], -1), torch.stack([z, z], 0),
+            torch.stack([z, z], 1), same_rank)
 
 
 def zeros_keep_their_sign(x):
     zero = x * 0
     y = torch.cat([zero, -zero])
-    return y.clamp(min=0), y.clamp(max=0), y.clamp(0, 0), y.clamp(-0.0, 1), F.hardtanh(y, 0, 1), y.relu(), y.double().clamp(min=0), y.double().clamp(0, 1)
+    return (y.clamp(min=0), y.clamp(max=0), y.clamp(0, 0), y.clamp(-0.0, 1), F.hardtanh(y, 0, 1), y.relu(),
+            y.double().clamp(min=0), y.double().clamp(0, 1))
 
 
 PROGRAMS = [
@@ -112,7 +116,8 @@ def test_program(program):
 def test_strides_of_the_empty(sizes):
     def program(x, y):
         z = x.unsqueeze(0)
-        return x + 0, z + 0, z * 2, z + z, x.clone(), y.clone(), y + 1, y + x, y.float(), y.relu(), -z, z + y, x.mT.unsqueeze(0) - 1
+        return (x + 0, z + 0, z * 2, z + z, x.clone(), y.clone(), y + 1, y + x, y.float(), y.relu(), -z, z + y,
+                x.mT.unsqueeze(0) - 1)
 
     order = list(reversed(range(len(sizes))))
     check(program, torch.randn(sizes), torch.randn([sizes[i] for i in order]).permute(order))
@@ -193,9 +198,11 @@ def laid_out(sizes, rng):
     return x[..., ::gap].permute([order.index(i) for i in range(len(sizes))])
 
 
-@pytest.mark.parametrize("functions", [COMPARISONS, INSTRUCTIONS, METHODS, ARITHMETIC, LOGIC], ids=["function", "instruction", "method", "arithmetic", "logic"])
+@pytest.mark.parametrize("functions", [COMPARISONS, INSTRUCTIONS, METHODS, ARITHMETIC, LOGIC],
+                         ids=["function", "instruction", "method", "arithmetic", "logic"])
 def test_the_first_operand_orders_the_strides(functions):
-    """Python asks the lazy tensor first, wherever it stands in a comparison; torch takes the strides' order from the operand that stands first."""
+    """Python asks the lazy tensor first, wherever it stands in a comparison; torch takes the strides' order from the
+    operand that stands first."""
 
     def program(x, y, parameter):
         made = []
@@ -203,7 +210,8 @@ def test_the_first_operand_orders_the_strides(functions):
             if functions is LOGIC:
                 plain, lazy = plain > 1, lazy > 1
             for f in functions:
-                made += [f(plain, lazy), f(lazy, plain), f(lazy, lazy.detach()), f(plain[:1], lazy), f(lazy[..., :1], plain), f(plain, lazy[0])]
+                made += [f(plain, lazy), f(lazy, plain), f(lazy, lazy.detach()), f(plain[:1], lazy),
+                         f(lazy[..., :1], plain), f(plain, lazy[0])]
                 if functions is not LOGIC:
                     made += [f(lazy, parameter), f(parameter, lazy)]
         return made

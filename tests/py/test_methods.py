@@ -1,4 +1,5 @@
-"""Methods of an accelerated module that torch.no_grad decorates: a call is one region, and nothing else about them changes."""
+"""Methods of an accelerated module that torch.no_grad decorates: a call is one region, and nothing else about them
+changes."""
 
 import copy
 import gc
@@ -97,7 +98,9 @@ def test_a_call_is_one_region(cls, name, grad, x):
     stats = dycl.stats(model)
     assert stats["calls"] == 3 and stats["recorded"] > 0 and stats["torch"] == 0, stats
     assert f"method {name}" in dycl.explain(model)
-    assert dycl.stats(getattr(model, name)) == {**stats, "packed_bytes": dycl.stats(model)["packed_bytes"], "plans": dycl.stats(model)["plans"], "plain_nested": dycl.stats(getattr(model, name))["plain_nested"],
+    assert dycl.stats(getattr(model, name)) == {**stats, "packed_bytes": dycl.stats(model)["packed_bytes"],
+                                                "plans": dycl.stats(model)["plans"],
+                                                "plain_nested": dycl.stats(getattr(model, name))["plain_nested"],
                                                 "plain_calls": dycl.stats(getattr(model, name))["plain_calls"]}
 
 
@@ -123,8 +126,10 @@ def test_results_of_other_methods(model, x):
 def test_it_looks_like_a_method(model):
     method = model.loop
     assert type(method) is types.MethodType and inspect.ismethod(method) and callable(method)
-    assert method.__self__ is model and method == model.loop and hash(method) == hash(model.loop) and method != model.without_parentheses
-    assert method.__name__ == "loop" and method.__doc__ == "Runs the model several times." and method.__qualname__ == "Model.loop" and method.__module__ == __name__
+    assert method.__self__ is model and method == model.loop and hash(method) == hash(model.loop) \
+        and method != model.without_parentheses
+    assert method.__name__ == "loop" and method.__doc__ == "Runs the model several times." \
+        and method.__qualname__ == "Model.loop" and method.__module__ == __name__
     assert inspect.signature(method) == inspect.signature(Model().loop) and method.__wrapped__ is Model.loop
     assert Model.loop is Model.__dict__["loop"] and not hasattr(Model.loop, "_options")
     assert "loop" not in vars(model) and set(vars(model)) - set(vars(Model())) <= {"_compiled_call_impl"}
@@ -246,12 +251,14 @@ def test_generation(mode, grad):
     prompt = torch.randint(1, 9000, (options.pop("rows", 1), 7))
     seen = []
     if options.get("stopping_criteria"):
-        options["stopping_criteria"] = [lambda ids, scores: torch.full((ids.shape[0],), ids.shape[1] > 12, dtype=torch.bool)]
+        options["stopping_criteria"] = [lambda ids, scores: torch.full((ids.shape[0],), ids.shape[1] > 12,
+                                                                       dtype=torch.bool)]
 
     def run(which, call):
         torch.manual_seed(call)
         seen.append(which)
-        return which.generate(prompt + call, attention_mask=torch.ones_like(prompt), max_new_tokens=8, **{"do_sample": False, **options})
+        return which.generate(prompt + call, attention_mask=torch.ones_like(prompt), max_new_tokens=8,
+                              **{"do_sample": False, **options})
 
     with torch.set_grad_enabled(grad):
         for call in range(4):
@@ -267,5 +274,6 @@ def test_generation(mode, grad):
     stats = dycl.stats(model)
     assert stats["calls"] == 4 and stats["recorded"] > 500, stats
     if mode == "greedy":
-        postponed = stats["postponed"] >= 20 or _core.info()["isa"] == "scalar"  # without a kernel that screens, the product is computed at once
+        # without a kernel that screens, the product is computed at once
+        postponed = stats["postponed"] >= 20 or _core.info()["isa"] == "scalar"
         assert postponed and stats["recalled"] == 0 and stats["torch"] == 0, stats

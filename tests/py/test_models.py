@@ -1,4 +1,5 @@
-"""Whole models, each at three batch sizes and in every state of its plans (new, tuned, again): results equal to eager, and no operator left to torch."""
+"""Whole models, each at three batch sizes and in every state of its plans (new, tuned, again): results equal to eager,
+and no operator left to torch."""
 
 import copy
 
@@ -53,7 +54,8 @@ class Skipping(nn.Module):
         self.stem = nn.Conv2d(3, width, 3, padding=1)
         self.gates = nn.ModuleList(nn.Linear(width, 1) for _ in range(blocks))
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1)) for _ in range(blocks)
+            nn.Sequential(nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+                          nn.Conv2d(width, width, 3, padding=1)) for _ in range(blocks)
         )
         self.head = nn.Linear(width, 10)
         self.path = []
@@ -77,16 +79,20 @@ class Statistics(nn.Module):
 
 
 def mlp():
-    return nn.Sequential(*[m for _ in range(4) for m in (nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64))], nn.Linear(64, 10))
+    return nn.Sequential(*[m for _ in range(4) for m in (nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64))],
+                         nn.Linear(64, 10))
 
 
-TEXT = {"num_hidden_layers": 6, "hidden_size": 96, "num_attention_heads": 4, "intermediate_size": 192, "vocab_size": 200}
+TEXT = {"num_hidden_layers": 6, "hidden_size": 96, "num_attention_heads": 4, "intermediate_size": 192,
+        "vocab_size": 200}
 MODELS = {
     "resnet50": (lambda: transformers_model("ResNetModel", "ResNetConfig"), image(64)),
     "bert": (lambda: transformers_model("BertModel", "BertConfig", **TEXT), tokens(200, 17)),
-    "gpt2": (lambda: transformers_model("GPT2Model", "GPT2Config", n_layer=6, n_embd=96, n_head=4, vocab_size=200), tokens(200, 17)),
+    "gpt2": (lambda: transformers_model("GPT2Model", "GPT2Config", n_layer=6, n_embd=96, n_head=4, vocab_size=200),
+             tokens(200, 17)),
     "vit": (
-        lambda: transformers_model("ViTModel", "ViTConfig", num_hidden_layers=6, hidden_size=96, num_attention_heads=4, intermediate_size=192, image_size=32, patch_size=8),
+        lambda: transformers_model("ViTModel", "ViTConfig", num_hidden_layers=6, hidden_size=96, num_attention_heads=4,
+                                   intermediate_size=192, image_size=32, patch_size=8),
         image(32),
     ),
     "mlp": (mlp, numbers(64)),
@@ -103,7 +109,8 @@ REAL_SIZE = {
 
 
 def compare(want, got, where):
-    """Equal in structure, types, dtypes, sizes, strides and values. A network's rounding errors grow with the magnitude of what it adds up."""
+    """Equal in structure, types, dtypes, sizes, strides and values. A network's rounding errors grow with the magnitude
+    of what it adds up."""
     (want_leaves, want_tree), (got_leaves, got_tree) = tree_flatten(want), tree_flatten(got)
     assert type(want) is type(got) and want_tree == got_tree, (where, want_tree, got_tree)
     for a, b in zip(want_leaves, got_leaves):

@@ -1,9 +1,10 @@
-"""Every module of torch's own module database, in eager and accelerated: outputs, what became of the inputs, the state afterwards (running statistics
-count), gradients of parameters and inputs, and errors.
+"""Every module of torch's own module database, in eager and accelerated: outputs, what became of the inputs, the state
+afterwards (running statistics count), gradients of parameters and inputs, and errors.
 
-Each sample runs as an accelerated module on plain inputs, and inside an accelerated function that makes the inputs and reads the outputs with recorded
-operators; in training and in evaluation mode, with and without gradients; three calls each on one module, whose state goes on from call to call. By
-default a fixed subset of the samples runs, DYCL_TEST_FULL=1 runs all. What is known to differ stands in known.py."""
+Each sample runs as an accelerated module on plain inputs, and inside an accelerated function that makes the inputs and
+reads the outputs with recorded operators; in training and in evaluation mode, with and without gradients; three calls
+each on one module, whose state goes on from call to call. By default a fixed subset of the samples runs,
+DYCL_TEST_FULL=1 runs all. What is known to differ stands in known.py."""
 
 import copy
 import warnings
@@ -15,9 +16,11 @@ from torch.testing._internal.common_modules import module_db
 
 import dycl
 from known import is_known, marks
-from suite import FULL, RUNS, compare, copy_of, is_strided, lot, map_tensors, one_thread, tensors_of  # noqa: F401 (a fixture)
+from suite import one_thread  # noqa: F401 (a fixture)
+from suite import FULL, RUNS, compare, copy_of, is_strided, lot, map_tensors, tensors_of
 
-# sums of products in another order, through two layers at most, and once more in training mode through statistics of a few elements
+# sums of products in another order, through two layers at most, and once more in training mode through statistics of a
+# few elements
 BOUNDS = {torch.float32: (2e-5, 1e-4), torch.float64: (1e-9, 1e-10)}
 
 
@@ -50,7 +53,8 @@ def _lazy(x):
 
 def _within(module, args, kwargs):
     result = module(*_lazy(args), **_lazy(kwargs))
-    return result, [t * 2 + 1 for t in tensors_of(list(result) if isinstance(result, PackedSequence) else result) if t.dtype.is_floating_point]
+    return result, [t * 2 + 1 for t in tensors_of(list(result) if isinstance(result, PackedSequence) else result)
+                    if t.dtype.is_floating_point]
 
 
 def _backward(tensors, module):
@@ -111,7 +115,8 @@ def test_module(info, dtype, training, request):
             torch.manual_seed(3)
             module = info.module_cls(*sample.constructor_input.args, **sample.constructor_input.kwargs).to(dtype)
             module.train(training)
-            what = f"{'with' if grad else 'without'} gradients, {sample.desc} {sample.constructor_input.args} {sample.constructor_input.kwargs}"
+            what = (f"{'with' if grad else 'without'} gradients, {sample.desc} "
+                    f"{sample.constructor_input.args} {sample.constructor_input.kwargs}")
             _check(_plain, _accelerated_module, module, sample, grad, f"module {what}")
             _check(_within, _accelerated_function, module, sample, grad, f"within {what}")
 

@@ -16,7 +16,8 @@ import dycl
 def model(activation):
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1), activation, nn.MaxPool2d(2), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 4, 1)
+        nn.Conv2d(3, 16, 3, padding=1), activation, nn.MaxPool2d(2), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16),
+        nn.ReLU(), nn.Conv2d(16, 4, 1)
     ).eval()
 
 
@@ -155,7 +156,8 @@ def test_what_is_made_on_the_way(hiding, making):
             program = lambda x: seeing(HIDING[hiding](MAKING[making](x)))  # noqa: E731, B023
             expected, accelerated = program(x), dycl.accelerate(program)
             for _ in range(4):
-                torch.testing.assert_close(accelerated(x), expected, equal_nan=True, rtol=1e-5, atol=1e-4, msg=lambda m: f"{name}: {m}")  # noqa: B023
+                torch.testing.assert_close(accelerated(x), expected, equal_nan=True, rtol=1e-5, atol=1e-4,
+                                           msg=lambda m: f"{name}: {m}")  # noqa: B023
 # ---- What is not finite only inside: no feed and no output shows it
 
 
@@ -175,7 +177,8 @@ MAKERS = {
     "a number": lambda x: x.masked_fill(x < -1.2, float("-inf")),
     "doubles": lambda x: (x.double() * 1e300 * 1e300).float(),
 }
-WEIGHTS = {name: nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(1)), requires_grad=False) for name, shape in
+WEIGHTS = {name: nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(1)), requires_grad=False)
+           for name, shape in
            {"plain": (16, 16, 3, 3), "grouped": (16, 4, 3, 3), "few": (4, 16, 3, 3)}.items()}  # fmt: skip
 VARIANCE = torch.ones(16)
 VARIANCE[3] = -0.5
@@ -189,19 +192,23 @@ HIDERS = {
     "relu6, few channels": lambda x: F.relu6(F.conv2d(x, WEIGHTS["few"])),
     "hardswish, groups": lambda x: F.hardswish(F.conv2d(x, WEIGHTS["grouped"], groups=4)),
     "residual and relu": lambda x: (F.conv2d(x.abs().clamp(0, 1), WEIGHTS["grouped"], groups=4, padding=1) + x).relu(),
-    "part of a wild value": lambda x: F.conv2d(x[:, :, :6], WEIGHTS["grouped"], groups=4).relu() + F.conv2d(x[:, :, 4:], WEIGHTS["grouped"], groups=4).relu()[:, :, :4],
-    "one after the other": lambda x: F.conv2d(F.conv2d(x, WEIGHTS["grouped"], groups=4).relu() + 1, WEIGHTS["grouped"], groups=4).relu(),
+    "part of a wild value": lambda x: F.conv2d(x[:, :, :6], WEIGHTS["grouped"], groups=4).relu()
+    + F.conv2d(x[:, :, 4:], WEIGHTS["grouped"], groups=4).relu()[:, :, :4],
+    "one after the other": lambda x: F.conv2d(F.conv2d(x, WEIGHTS["grouped"], groups=4).relu() + 1, WEIGHTS["grouped"],
+                                              groups=4).relu(),
 }
 
 
 def close(got, want):
-    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 * max(1.0, want.abs().nan_to_num(0, 0, 0).max().item()), equal_nan=True)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 * max(1.0, want.abs().nan_to_num(0, 0, 0).max().item()),
+                               equal_nan=True)
 
 
 @pytest.mark.parametrize("hider", HIDERS)
 @pytest.mark.parametrize("maker", MAKERS)
 def test_made_inside(maker, hider):
-    """A NaN or infinity that arises between finite feeds and finite outputs, in front of a primitive that could hide it."""
+    """A NaN or infinity that arises between finite feeds and finite outputs, in front of a primitive that could hide
+    it."""
     program = lambda x: without_nan(HIDERS[hider](MAKERS[maker](x)))  # noqa: E731
     good = torch.rand(2, 16, 10, 10) + 0.5
     some = good.clone()
@@ -217,7 +224,8 @@ def test_made_inside(maker, hider):
 def test_a_negative_variance():
     """Its root is NaN, in the scale that a convolution takes over."""
     x = torch.randn(2, 16, 10, 10)
-    program = lambda x: without_nan(F.batch_norm(F.conv2d(x, WEIGHTS["grouped"], groups=4), torch.zeros(16), VARIANCE).relu())  # noqa: E731
+    program = lambda x: without_nan(F.batch_norm(F.conv2d(x, WEIGHTS["grouped"], groups=4), torch.zeros(16),
+                                                 VARIANCE).relu())  # noqa: E731
     with torch.no_grad():
         accelerated = dycl.accelerate(program)
         for _ in range(6):
@@ -228,7 +236,8 @@ def test_what_does_not_reach_such_a_primitive_is_not_looked_at():
     """An infinite mask beside a convolution does not take away its fused activation."""
     mask = torch.zeros(4, 4)
     mask[0, 1] = float("-inf")
-    program = lambda x, mask: (F.conv2d(x, WEIGHTS["grouped"], groups=4).relu(), (mask + x[0, 0, :4, :4]).softmax(-1))  # noqa: E731
+    program = lambda x, mask: (F.conv2d(x, WEIGHTS["grouped"], groups=4).relu(),
+                               (mask + x[0, 0, :4, :4]).softmax(-1))  # noqa: E731
     x = torch.randn(2, 16, 10, 10)
     with torch.no_grad():
         accelerated = dycl.accelerate(program)

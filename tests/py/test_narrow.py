@@ -1,4 +1,5 @@
-"""Constant weights of products with few rows, read in fewer bits: results stay, for weights of every sort, and follow the weights when they change."""
+"""Constant weights of products with few rows, read in fewer bits: results stay, for weights of every sort, and follow
+the weights when they change."""
 
 import pytest
 from isa import VECTOR_ISAS, run_with

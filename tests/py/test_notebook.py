@@ -27,10 +27,12 @@ def execute(*cells, directory, monkeypatch, **environment):
     for name, value in {"PYTHONPATH": path, "IPYTHONDIR": str(directory), **environment}.items():
         monkeypatch.setenv(name, value)
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(directory)}}).execute()
+    NotebookClient(notebook, timeout=120, kernel_name="python3",
+                   resources={"metadata": {"path": str(directory)}}).execute()
     shown = []
     for cell in notebook.cells:
-        texts = [o["text"] if o.output_type == "stream" else o["data"]["text/plain"] for o in cell.outputs if o.output_type in ("stream", "execute_result")]
+        texts = [o["text"] if o.output_type == "stream" else o["data"]["text/plain"] for o in cell.outputs
+                 if o.output_type in ("stream", "execute_result")]
         shown.append("".join(texts))
     return shown
 
@@ -42,13 +44,15 @@ def test_a_notebook(tmp_path, monkeypatch):
         MODEL,
         "%dycl explain",
         "%dycl stats",
-        "%dycl off\nwith torch.no_grad(): again = model(x)\n%dycl on\nimport dycl\nprint(dycl.stats(model)['plain_disabled'], torch.allclose(again, y), type(model).__call__.__name__)",
+        "%dycl off\nwith torch.no_grad(): again = model(x)\n%dycl on\nimport "
+        "dycl\nprint(dycl.stats(model)['plain_disabled'], torch.allclose(again, y), type(model).__call__.__name__)",
         "def own(x):\n    return x.exp() + 1\nown = dycl.accelerate(own)\nwith torch.no_grad(): own(x)\n%dycl explain",
         "%dycl",
         "%reload_ext dycl",
         "with torch.no_grad(): model(x)\nprint(dycl.stats(model)['calls'])",
         "%unload_ext dycl",
-        "with torch.no_grad(): print(torch.allclose(model(x), y))\nprint(dycl.stats(model)['calls'], nn.Module.__dict__['_compiled_call_impl'], 'dycl' in get_ipython().magics_manager.magics['line'])",
+        "with torch.no_grad(): print(torch.allclose(model(x), y))\nprint(dycl.stats(model)['calls'], "
+        "nn.Module.__dict__['_compiled_call_impl'], 'dycl' in get_ipython().magics_manager.magics['line'])",
         directory=tmp_path,
         monkeypatch=monkeypatch,
     )
@@ -65,11 +69,13 @@ def test_a_notebook(tmp_path, monkeypatch):
 
 def test_results_are_those_of_a_notebook_without(tmp_path, monkeypatch):
     cells = [MODEL, "model(torch.ones(1, 8)).sum().backward()\nmodel[0].weight.grad.sum()", "sorted(vars(model))"]
-    assert execute("%load_ext dycl", *cells, directory=tmp_path, monkeypatch=monkeypatch)[1:] == execute(*cells, directory=tmp_path, monkeypatch=monkeypatch)
+    assert execute("%load_ext dycl", *cells, directory=tmp_path,
+                   monkeypatch=monkeypatch)[1:] == execute(*cells, directory=tmp_path, monkeypatch=monkeypatch)
 
 
 def test_disabled_by_the_environment(tmp_path, monkeypatch):
-    shown = execute("%load_ext dycl", MODEL, "%dycl stats", directory=tmp_path, monkeypatch=monkeypatch, DYCL_DISABLE="1")
+    shown = execute("%load_ext dycl", MODEL, "%dycl stats", directory=tmp_path, monkeypatch=monkeypatch,
+                    DYCL_DISABLE="1")
     assert "'calls': 0" in shown[2] and "'plain_disabled': 1" in shown[2]
 
 

@@ -1,4 +1,5 @@
-"""Exchange of arrays with NumPy: what comes out of a region, what goes in, and whose memory it is. Each program runs eager and accelerated."""
+"""Exchange of arrays with NumPy: what comes out of a region, what goes in, and whose memory it is. Each program runs
+eager and accelerated."""
 
 import gc
 import pathlib
@@ -23,11 +24,13 @@ def test_exchange(function, make, options):
 def facts(array, tensor=None):
     """Everything that a program can see of an array over a tensor's memory, besides its elements."""
     flags = array.flags
-    known = [type(array), array.dtype, array.shape, array.strides, flags.writeable, flags.owndata, flags.aligned, flags.c_contiguous, flags.f_contiguous,
+    known = [type(array), array.dtype, array.shape, array.strides, flags.writeable, flags.owndata, flags.aligned,
+             flags.c_contiguous, flags.f_contiguous,
              type(array.base), array.base is tensor]  # fmt: skip
     if isinstance(array.base, torch.Tensor):
         base = array.base
-        known += [base.shape, base.stride(), base.dtype, base.requires_grad, base.is_leaf, base._is_view(), base._base is None, base.is_inference(), vars(base)]
+        known += [base.shape, base.stride(), base.dtype, base.requires_grad, base.is_leaf, base._is_view(),
+                  base._base is None, base.is_inference(), vars(base)]
         known += [base.untyped_storage().resizable(), base.untyped_storage().nbytes()]
     if tensor is not None:
         known += [array.ctypes.data == tensor.data_ptr(), tensor.untyped_storage().resizable()]
@@ -42,7 +45,7 @@ def error_of(function):
         return type(error), str(error)
 
 
-# ---- out of the region ----------------------------------------------------------------------------------------------------------------------------
+# ---- out of the region -----------------------------------------------------------------------------------------------
 
 WAYS = {
     "numpy": lambda a: a.numpy(),
@@ -147,7 +150,8 @@ def not_resizable_afterwards(x, y):
     a, b = x + y, x - y
     n = a.numpy()
     m = np.asarray(b[0])
-    return error_of(lambda: a.resize_(100)), error_of(lambda: b.resize_(100)), a.resize_(2, 3), n, m, error_of(lambda: a.untyped_storage().resize_(0))
+    return (error_of(lambda: a.resize_(100)), error_of(lambda: b.resize_(100)), a.resize_(2, 3), n, m,
+            error_of(lambda: a.untyped_storage().resize_(0)))
 
 
 @program()
@@ -193,9 +197,12 @@ def aliases_of_an_argument(x, y):
 @program()
 def ways_to_call_it_wrong(x, y):
     a = x + y
-    return [error_of(f) for f in (lambda: (a * 1).numpy(True), lambda: (a * 1).numpy(force=1), lambda: (a * 1).numpy(force=None), lambda: (a * 1).numpy(out=None),
-                                  lambda: (a * 1).__array__(np.float64, 1), lambda: (a * 1).__array__("what"), lambda: x.numpy(3), lambda: x.__array__(5),
-                                  lambda: torch.Tensor.numpy(), lambda: torch.Tensor.numpy(3), lambda: torch.Tensor.numpy(a * 1, force=True))]  # fmt: skip
+    return [error_of(f) for f in (lambda: (a * 1).numpy(True), lambda: (a * 1).numpy(force=1),
+                                  lambda: (a * 1).numpy(force=None), lambda: (a * 1).numpy(out=None),
+                                  lambda: (a * 1).__array__(np.float64, 1), lambda: (a * 1).__array__("what"),
+                                  lambda: x.numpy(3), lambda: x.__array__(5),
+                                  lambda: torch.Tensor.numpy(), lambda: torch.Tensor.numpy(3),
+                                  lambda: torch.Tensor.numpy(a * 1, force=True))]
 
 
 def weight():
@@ -248,10 +255,12 @@ def test_nothing_grows():
         a = x + i
         n = a.numpy()
         n[0] = 1
-        return np.asarray(a * np.float64(2)), torch.as_tensor(n), torch.tensor(n), x.numpy(), (a + np.int64(3)).__array__(np.float64)
+        return (np.asarray(a * np.float64(2)), torch.as_tensor(n), torch.tensor(n), x.numpy(),
+                (a + np.int64(3)).__array__(np.float64))
 
     accelerated, x = dycl.accelerate(exchange), torch.randn(64)
-    counted = (torch.Tensor, np.ndarray, np.dtype(np.float32), np.dtype(np.float64), x, None, True, torch.as_tensor, torch.tensor)
+    counted = (torch.Tensor, np.ndarray, np.dtype(np.float32), np.dtype(np.float64), x, None, True, torch.as_tensor,
+               torch.tensor)
     with torch.no_grad():
         for i in range(300):
             accelerated(x, i)
@@ -278,7 +287,7 @@ def test_it_is_not_left_to_torch():
     assert stats["torch"] == 0 and stats["recorded"] == 4 * 3, stats
 
 
-# ---- into the region --------------------------------------------------------------------------------------------------------------------------------
+# ---- into the region -------------------------------------------------------------------------------------------------
 
 
 def arrays():
@@ -300,9 +309,15 @@ def tensors_of_arrays(x, a):
 
 @program(arrays)
 def options_of_tensors_of_arrays(x, a):
-    return [error_of(f) for f in (lambda: torch.as_tensor(a, dtype=torch.float64), lambda: torch.as_tensor(a, device="cpu"), lambda: torch.as_tensor(a, torch.float32, torch.device("cpu")), lambda: torch.tensor(a, dtype=torch.int64),
-            lambda: torch.tensor(data=a), lambda: torch.as_tensor(data=a.T), lambda: torch.as_tensor(a[1:, ::2]), lambda: torch.tensor(a, requires_grad=True), lambda: torch.as_tensor(a[0, 0]), lambda: torch.tensor(a[0]),
-            lambda: torch.as_tensor(np.float32(3)), lambda: torch.tensor(np.int32(3)), lambda: torch.asarray(a), lambda: torch.asarray(a, copy=True), lambda: torch.Tensor(a), lambda: torch.FloatTensor(a), lambda: x.new_tensor(a),
+    return [error_of(f) for f in (lambda: torch.as_tensor(a, dtype=torch.float64),
+                                  lambda: torch.as_tensor(a, device="cpu"),
+                                  lambda: torch.as_tensor(a, torch.float32, torch.device("cpu")),
+                                  lambda: torch.tensor(a, dtype=torch.int64),
+            lambda: torch.tensor(data=a), lambda: torch.as_tensor(data=a.T), lambda: torch.as_tensor(a[1:, ::2]),
+            lambda: torch.tensor(a, requires_grad=True), lambda: torch.as_tensor(a[0, 0]), lambda: torch.tensor(a[0]),
+            lambda: torch.as_tensor(np.float32(3)), lambda: torch.tensor(np.int32(3)), lambda: torch.asarray(a),
+            lambda: torch.asarray(a, copy=True), lambda: torch.Tensor(a), lambda: torch.FloatTensor(a),
+            lambda: x.new_tensor(a),
             lambda: torch.as_tensor([a, a]), lambda: torch.stack([torch.from_numpy(a), x + 1]))], x * 2  # fmt: skip
 
 
@@ -311,10 +326,12 @@ def arrays_that_are_no_tensors(x, a):
     b = x + 1
     frozen = a.copy()
     frozen.flags.writeable = False
-    odd = (a[::-1], a.astype(">f4"), np.array(["a"]), np.array([object()]), np.array([b], dtype=object), a.astype(np.uint16), a.astype(np.float16), np.datetime64(3, "s"), frozen,
+    odd = (a[::-1], a.astype(">f4"), np.array(["a"]), np.array([object()]), np.array([b], dtype=object),
+           a.astype(np.uint16), a.astype(np.float16), np.datetime64(3, "s"), frozen,
            np.ma.masked_array(a), np.asmatrix(a), np.rec.array(a), np.zeros((2, 0)), np.array(5.0))  # fmt: skip
     results = [error_of(lambda o=o, f=f: f(o)) for o in odd for f in (torch.as_tensor, torch.tensor, torch.from_numpy)]
-    results += [error_of(f) for f in (lambda: torch.as_tensor(a, device="nowhere"), lambda: torch.as_tensor(a, dtype=3), lambda: torch.tensor(a, what=1), lambda: torch.tensor(a, b))]
+    results += [error_of(f) for f in (lambda: torch.as_tensor(a, device="nowhere"), lambda: torch.as_tensor(a, dtype=3),
+                                      lambda: torch.tensor(a, what=1), lambda: torch.tensor(a, b))]
     return [(type(r[0]), "..." if "0x" in str(r) else r) if isinstance(r, tuple) else r for r in results], b
 
 
@@ -332,7 +349,7 @@ def test_nothing_is_computed_for_a_tensor_of_an_array():
     assert stats["segments"] == 3 and stats["torch"] == 0, stats
 
 
-# ---- operands -----------------------------------------------------------------------------------------------------------------------------------------
+# ---- operands --------------------------------------------------------------------------------------------------------
 
 OPERATORS = {
     "add": lambda a, b: a + b,
@@ -355,8 +372,11 @@ OPERATORS = {
     "full": lambda a, b: torch.full((2,), b if isinstance(a, torch.Tensor) else a),
     "masked": lambda a, b: a.masked_fill(a > 0, b) if isinstance(a, torch.Tensor) else b.masked_fill(b > 0, a),
 }
-SCALARS = [2.5, 2, True, False, 0, -1, 2**40, float("inf"), np.float64(2.5), np.float32(0.1), np.float16(3), np.int64(3), np.int32(-2), np.int16(5), np.int8(4), np.uint8(7), np.uint16(7), np.uint32(7), np.uint64(2**63 + 5),
-           np.bool_(True), np.longdouble(2.5), np.complex64(1 + 2j), np.complex128(3j), np.float64("nan"), np.float32("inf"), np.str_("a"), np.int64(2**62), np.longlong(3)]  # fmt: skip
+SCALARS = [2.5, 2, True, False, 0, -1, 2**40, float("inf"), np.float64(2.5), np.float32(0.1), np.float16(3),
+           np.int64(3), np.int32(-2), np.int16(5), np.int8(4), np.uint8(7), np.uint16(7), np.uint32(7),
+           np.uint64(2**63 + 5),
+           np.bool_(True), np.longdouble(2.5), np.complex64(1 + 2j), np.complex128(3j), np.float64("nan"),
+           np.float32("inf"), np.str_("a"), np.int64(2**62), np.longlong(3)]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -398,32 +418,46 @@ def in_place_operands(x, a):
     a += b.numpy()
     second = error_of(lambda: c.mul_(a))
     third = error_of(lambda: d.logical_and_(np.bool_(True)))
-    return b, c, d, first, second, third, a, error_of(lambda: c.copy_(a)), error_of(lambda: np.add(a, 1, out=c)), error_of(lambda: np.add(c, 1, out=a))
+    return (b, c, d, first, second, third, a, error_of(lambda: c.copy_(a)), error_of(lambda: np.add(a, 1, out=c)),
+            error_of(lambda: np.add(c, 1, out=a)))
 
 
 @program(arrays)
 def functions_of_numpy(x, a):
     b = x + 1
-    return [error_of(f) for f in (lambda: np.add(b * 1, 1), lambda: np.add(a, b * 1), lambda: np.exp(b * 1), lambda: np.sum(b * 1), lambda: np.sum(b * 1, axis=1), lambda: np.mean(b * 1, axis=0, keepdims=True),
-                                  lambda: np.max(b * 1), lambda: np.concatenate([b * 1, a]), lambda: np.stack([b, b]), lambda: np.matmul(a, (b * 1).T), lambda: np.greater(b * 1, 0), lambda: np.dot(a[0], b[0] * 1),
-                                  lambda: np.where(b > 0, b * 1, a), lambda: np.reshape(b * 1, (6, 4)), lambda: np.transpose(b * 1), lambda: np.allclose(b * 1, a), lambda: np.array_equal(b * 1, b * 1),
-                                  lambda: np.shape(b * 1), lambda: np.ndim(b * 1), lambda: float(np.float32(b.sum())), lambda: np.float64((b * 1)[0, 0]), lambda: np.squeeze((b * 1)[:1]),
-                                  lambda: np.clip(b * 1, 0, 1), lambda: np.argmax(b * 1), lambda: np.cumsum(b * 1, 0), lambda: list(np.array_split(b * 1, 2)), lambda: np.full((2,), (b * 1).sum()),
-                                  lambda: np.array([b.sum(), b.mean()]), lambda: np.array([(b * 1)[0], (b * 1)[1]]), lambda: np.isnan(b * 1).any())]  # fmt: skip
+    return [error_of(f) for f in (lambda: np.add(b * 1, 1), lambda: np.add(a, b * 1), lambda: np.exp(b * 1),
+                                  lambda: np.sum(b * 1), lambda: np.sum(b * 1, axis=1),
+                                  lambda: np.mean(b * 1, axis=0, keepdims=True),
+                                  lambda: np.max(b * 1), lambda: np.concatenate([b * 1, a]), lambda: np.stack([b, b]),
+                                  lambda: np.matmul(a, (b * 1).T), lambda: np.greater(b * 1, 0),
+                                  lambda: np.dot(a[0], b[0] * 1),
+                                  lambda: np.where(b > 0, b * 1, a), lambda: np.reshape(b * 1, (6, 4)),
+                                  lambda: np.transpose(b * 1), lambda: np.allclose(b * 1, a),
+                                  lambda: np.array_equal(b * 1, b * 1),
+                                  lambda: np.shape(b * 1), lambda: np.ndim(b * 1), lambda: float(np.float32(b.sum())),
+                                  lambda: np.float64((b * 1)[0, 0]), lambda: np.squeeze((b * 1)[:1]),
+                                  lambda: np.clip(b * 1, 0, 1), lambda: np.argmax(b * 1), lambda: np.cumsum(b * 1, 0),
+                                  lambda: list(np.array_split(b * 1, 2)), lambda: np.full((2,), (b * 1).sum()),
+                                  lambda: np.array([b.sum(), b.mean()]), lambda: np.array([(b * 1)[0], (b * 1)[1]]),
+                                  lambda: np.isnan(b * 1).any())]
 
 
 @program(arrays)
 def indices_of_numpy(x, a):
     b, rows, mask = x + 1, np.array([0, 2, -1]), a[:, 0] > 3
-    results = [b[rows], b[rows, 1], b[:, rows], b[rows[:, None], rows], b[mask], b[np.int64(1)], b[np.int32(1), np.int64(-1)], b[: np.int64(2)], b[np.array(2)], b[a > 5], b[None, rows]]
-    results += [error_of(f) for f in (lambda: b[np.array([7])], lambda: b[np.array([1.5])], lambda: b[np.int64(9)], lambda: b[np.float32(1)], lambda: b[np.bool_(True)], lambda: b[a], lambda: b[rows.astype(np.uint16)])]
+    results = [b[rows], b[rows, 1], b[:, rows], b[rows[:, None], rows], b[mask], b[np.int64(1)],
+               b[np.int32(1), np.int64(-1)], b[: np.int64(2)], b[np.array(2)], b[a > 5], b[None, rows]]
+    results += [error_of(f) for f in (lambda: b[np.array([7])], lambda: b[np.array([1.5])], lambda: b[np.int64(9)],
+                                      lambda: b[np.float32(1)], lambda: b[np.bool_(True)], lambda: b[a],
+                                      lambda: b[rows.astype(np.uint16)])]
     rows[:] = 1
     b[rows[:1]] = 0
     b[np.int64(0), np.array([1, 2])] = a[0, 1:3]
-    return results, b, x[rows], b.index_select(0, torch.from_numpy(rows)), b.sum(np.int64(0)), b.reshape(np.int64(6), np.int32(4)), error_of(lambda: b.sum(np.float32(0)))
+    return (results, b, x[rows], b.index_select(0, torch.from_numpy(rows)), b.sum(np.int64(0)),
+            b.reshape(np.int64(6), np.int32(4)), error_of(lambda: b.sum(np.float32(0))))
 
 
-# ---- without NumPy -----------------------------------------------------------------------------------------------------------------------------------------
+# ---- without NumPy ---------------------------------------------------------------------------------------------------
 
 
 def test_without_numpy():
@@ -450,5 +484,6 @@ with torch.no_grad():
     except TypeError:
         print("fine")
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=pathlib.Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], cwd=pathlib.Path(__file__).parents[2], capture_output=True,
+                          text=True, check=False)
     assert done.returncode == 0 and done.stdout == "fine\n", done.stderr

@@ -1,18 +1,21 @@
-"""Every operator of torch's own test database, whether dycl represents it or not, in eager and through dycl: values, dtypes, sizes, strides, versions,
-aliasing, what became of the inputs, and errors must agree.
+"""Every operator of torch's own test database, whether dycl represents it or not, in eager and through dycl: values,
+dtypes, sizes, strides, versions, aliasing, what became of the inputs, and errors must agree.
 
-A sample runs in several forms, so that plain, lazy, non-contiguous and shared operands all reach the operator, and so that recorded operators follow:
+A sample runs in several forms, so that plain, lazy, non-contiguous and shared operands all reach the operator, and so
+that recorded operators follow:
 
     function        op(plain arguments)                        noncontiguous   the same with non-contiguous arguments
     chain           op(lazy arguments), recorded operators     view            op(lazy views with gaps)
                     behind it, which also read the arguments
-    written         op(lazy arguments), then writes to the     inplace         op_ on a lazy tensor, on the argument itself,
+    written         op(lazy arguments), then writes to the     inplace         op_ on a lazy tensor, on the argument
+    itself,
                     results, which views must show                             and on a view of a lazy tensor
     out             op(..., out=): fitting, lazy, with gaps, too small
 
-each three times: a segment is seen new, as a plan of the first kind and as a tuned one. By default a fixed subset of the samples runs (operators
-that dycl has no binding for get few); DYCL_TEST_FULL=1 runs all; DYCL_TEST_OPERATORS="add mul" runs those only. DYCL_ISA=scalar|avx2|avx512, set
-before the start, chooses the kernels. What is known to differ stands in known.py.
+each three times: a segment is seen new, as a plan of the first kind and as a tuned one. By default a fixed subset of
+the samples runs (operators that dycl has no binding for get few); DYCL_TEST_FULL=1 runs all; DYCL_TEST_OPERATORS="add
+mul" runs those only. DYCL_ISA=scalar|avx2|avx512, set before the start, chooses the kernels. What is known to differ
+stands in known.py.
 """
 
 import itertools
@@ -34,7 +37,8 @@ SAMPLES_BOUND, SAMPLES_OTHER, LOOK_AT = 2, 1, 24  # how many samples; of the fir
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16, torch.float16)
 
 # values that mean nothing: only what they look like is compared
-UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_"}
+UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_",
+                 "resize_as_"}
 
 dycl.accelerate(lambda: None)  # finds torch
 
@@ -89,7 +93,8 @@ def _writable(t):
 
 def _behind(result):
     """Recorded operators that read the result."""
-    return [t.reshape(-1).logical_not() if t.dtype == torch.bool else t.unsqueeze(0) + 0 for t in tensors_of(result) if is_strided(t)]
+    return [t.reshape(-1).logical_not() if t.dtype == torch.bool else t.unsqueeze(0) + 0 for t in tensors_of(result)
+            if is_strided(t)]
 
 
 def _function(f):
@@ -184,7 +189,8 @@ def _check_out(op, inputs, what, bound):
         return
     for name, make in OUTS.items():
         if FULL or bound or name == "out lazy":
-            check(op.full_name, _out(op.op, make), (*inputs, like), f"{name}, {what}", values=op.name not in UNINITIALISED and name != "out small")
+            check(op.full_name, _out(op.op, make), (*inputs, like), f"{name}, {what}",
+                  values=op.name not in UNINITIALISED and name != "out small")
 
 
 @pytest.mark.parametrize("op, dtype, bound", list(_cases()))
@@ -198,7 +204,8 @@ def test_operator(op, dtype, bound):
                 continue  # the sample holds something that has no non-contiguous form
             if form in ("inplace view", "inplace lazy") and not is_strided(s.input):
                 continue
-            check(op.full_name, function, (s.input, s.args, s.kwargs), f"{form}, {s.summary()}", values=op.name not in UNINITIALISED)
+            check(op.full_name, function, (s.input, s.args, s.kwargs), f"{form}, {s.summary()}",
+                  values=op.name not in UNINITIALISED)
         if op.supports_out:
             _check_out(op, (sample.input, sample.args, sample.kwargs), sample.summary(), bound)
         ran += 1
@@ -219,6 +226,7 @@ def test_errors(op):
     """What torch rejects, dycl rejects with the same error."""
     for error_input in op.error_inputs("cpu"):
         s = error_input.sample_input
-        for form, function in (("function", _function(op.op)), ("chain", _chain(op.op)), ("method", op.method_variant and _chain(op.method_variant))):
+        for form, function in (("function", _function(op.op)), ("chain", _chain(op.op)),
+                               ("method", op.method_variant and _chain(op.method_variant))):
             if function:
                 check(op.full_name, function, (s.input, s.args, s.kwargs), f"{form}, {s.summary()}")

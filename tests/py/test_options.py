@@ -12,7 +12,8 @@ import dycl
 
 
 def linears():
-    return nn.Sequential(*[layer for _ in range(4) for layer in (nn.Linear(300, 300), nn.GELU())]).eval(), torch.rand(40, 300)
+    return (nn.Sequential(*[layer for _ in range(4) for layer in (nn.Linear(300, 300), nn.GELU())]).eval(),
+            torch.rand(40, 300))
 
 
 def one_row():
@@ -20,7 +21,8 @@ def one_row():
 
 
 def convolutions():
-    layers = [nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.Conv2d(32, 32, 3, groups=8), nn.ConvTranspose2d(32, 8, 2)]
+    layers = [nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2),
+              nn.Conv2d(32, 32, 3, groups=8), nn.ConvTranspose2d(32, 8, 2)]
     return nn.Sequential(*layers).eval(), torch.rand(2, 3, 20, 20)
 
 
@@ -129,9 +131,11 @@ print(eager, mine, weights, dycl.stats(model)["packed_bytes"])
 def test_peak_memory_stays_at_eagers_without_packing(kind):
     found = {}
     for pack in ("0", "1"):
-        done = subprocess.run([sys.executable, "-c", PEAK, kind, pack], env={**os.environ, "DYCL_CHOOSE": "0"}, capture_output=True, text=True, timeout=200)
+        done = subprocess.run([sys.executable, "-c", PEAK, kind, pack], env={**os.environ, "DYCL_CHOOSE": "0"},
+                              capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, done.stderr
         found[pack] = dict(zip(("eager", "mine", "weights", "packed"), map(int, done.stdout.split())))
     slack = 12 << 20  # the workspace (a convolution's weights in another layout: 5 MB) and plans
     assert found["0"]["packed"] == 0 and found["0"]["mine"] <= found["0"]["eager"] + slack, found
-    assert found["1"]["packed"] > 0.9 * found["1"]["weights"] and found["1"]["mine"] > found["1"]["eager"] + slack, found
+    assert found["1"]["packed"] > 0.9 * found["1"]["weights"] and found["1"]["mine"] > found["1"]["eager"] + slack, \
+        found

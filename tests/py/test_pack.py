@@ -118,7 +118,8 @@ def test_shared_weights_are_not_packed_but_right():
             torch.testing.assert_close(got, m(x), rtol=1e-4, atol=1e-2)
 
 
-@pytest.mark.parametrize("columns", (1024, 1021, 545))  # panels for two threads, a last one that is not full, one thread more than the other
+# panels for two threads, a last one that is not full, one thread more than the other
+@pytest.mark.parametrize("columns", (1024, 1021, 545))
 @pytest.mark.parametrize("rows", (1, 2))
 def test_few_rows_and_large_weights_are_shared_by_threads(rows, columns):
     torch.manual_seed(0)
@@ -160,5 +161,6 @@ def test_equal_layers_share_a_plan_with_their_own_weights(layers):
                 for m in (model, lazy):
                     m.convs[1].weight.mul_(1.5)
                     m.linears[2].weight.sub_(0.25)
-            torch.testing.assert_close(lazy(x), model(x), rtol=1e-4, atol=1e-4)  # up to forty products, each within the bound of one (tolerance.py)
+            # up to forty products, each within the bound of one (tolerance.py)
+            torch.testing.assert_close(lazy(x), model(x), rtol=1e-4, atol=1e-4)
     assert "segment 1: " in dycl.explain(lazy)

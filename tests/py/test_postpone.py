@@ -1,4 +1,5 @@
-"""Products of which only the largest element is wanted when Python asks for a value: what the program does with them afterwards, eager's answer each time."""
+"""Products of which only the largest element is wanted when Python asks for a value: what the program does with them
+afterwards, eager's answer each time."""
 
 import copy
 import pickle
@@ -46,7 +47,7 @@ def test_postponed(function, make, options):
         assert want is None or (stats[key] > 0) == (want and SCREENS), (key, stats)
 
 
-# ---- nobody looks -----------------------------------------------------------------------------------------------------------------------------
+# ---- nobody looks ----------------------------------------------------------------------------------------------------
 
 
 @program(head(), postponed=(True, False))
@@ -84,10 +85,11 @@ def several_rows(model, x):
 def only_its_shape(model, x):
     logits = model(x)
     best = int(logits.argmax())
-    return best, logits.shape, logits.stride(), logits.dtype, logits.numel(), len(logits), logits.is_contiguous(), logits.requires_grad
+    return (best, logits.shape, logits.stride(), logits.dtype, logits.numel(), len(logits), logits.is_contiguous(),
+            logits.requires_grad)
 
 
-# ---- somebody does -----------------------------------------------------------------------------------------------------------------------------
+# ---- somebody does ---------------------------------------------------------------------------------------------------
 
 
 @program(head(), postponed=(True, True))
@@ -217,7 +219,7 @@ def detached(model, x):
     return best, other, logits
 
 
-# ---- what it is made of changes before --------------------------------------------------------------------------------------------------------------
+# ---- what it is made of changes before -------------------------------------------------------------------------------
 
 
 @program(head(), postponed=(True, True))
@@ -303,7 +305,7 @@ def operand_written(model, x):
     return best, logits, y
 
 
-# ---- what is not postponed ---------------------------------------------------------------------------------------------------------------------------
+# ---- what is not postponed -------------------------------------------------------------------------------------------
 
 
 @program(head(), postponed=(False, False))

@@ -1,4 +1,5 @@
-"""The profile: what one process measured serves the next; whatever is wrong with the file, programs run as if there were none."""
+"""The profile: what one process measured serves the next; whatever is wrong with the file, programs run as if there
+were none."""
 
 import json
 import os
@@ -36,10 +37,12 @@ print("first:", "tuned" if "tuned plan" in first else "cold" if "cold plan" in f
 
 
 def start(where, *arguments, **more):
-    environment = {**os.environ, "DYCL_CHOOSE": "0", **({"DYCL_PROFILE": str(where)} if where is not None else {}), **more}
+    environment = {**os.environ, "DYCL_CHOOSE": "0", **({"DYCL_PROFILE": str(where)} if where is not None else {}),
+                   **more}
     if where is None:
         del environment["DYCL_PROFILE"]
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, arguments)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, arguments)], env=environment,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def run(where, *arguments, warnings=0, **more):
@@ -62,9 +65,13 @@ print("known:", _core.info()["profile"])
 
 
 def short(where, warnings=0):
-    """A process that reads the profile and has something to write at its end, without the time that torch needs; what it knew."""
-    done = subprocess.run([sys.executable, "-c", SHORT], env={**os.environ, "DYCL_PROFILE": str(where)}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0 and done.stderr.count("RuntimeWarning") == warnings and "Traceback" not in done.stderr, done.stderr
+    """A process that reads the profile and has something to write at its end, without the time that torch needs; what
+    it knew."""
+    done = subprocess.run([sys.executable, "-c", SHORT], env={**os.environ, "DYCL_PROFILE": str(where)},
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stderr.count("RuntimeWarning") == warnings \
+        and "Traceback" not in done.stderr, \
+        done.stderr
     return int(done.stdout.split()[-1])
 
 
@@ -108,8 +115,11 @@ def test_a_second_start_begins_where_the_first_one_ended(tmp_path):
 
 def test_an_explanation_writes_too(tmp_path):
     path = tmp_path / "profile"
-    program = PROGRAM + "dycl.explain(model)\nimport os; sys.stdout.flush(); os._exit(0)\n"  # nothing runs at the end of this process
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "DYCL_CHOOSE": "0", "DYCL_PROFILE": str(path)}, capture_output=True, text=True, timeout=120)
+    # nothing runs at the end of this process
+    program = PROGRAM + "dycl.explain(model)\nimport os; sys.stdout.flush(); os._exit(0)\n"
+    done = subprocess.run([sys.executable, "-c", program],
+                          env={**os.environ, "DYCL_CHOOSE": "0", "DYCL_PROFILE": str(path)}, capture_output=True,
+                          text=True, timeout=120)
     assert done.returncode == 0 and "first: cold" in done.stdout, done.stderr
     assert "first: tuned" in run(path)
 
@@ -123,7 +133,8 @@ def test_where_it_is(tmp_path):
     assert (tmp_path / ".cache" / "dycl" / "profile-2").exists()
 
 
-@pytest.mark.parametrize("value, expected", [("0", None), ("off", None), ("1", "/x/dycl/profile-2"), ("", "/x/dycl/profile-2"), ("/y/z", "/y/z"), ("y", os.path.realpath("y"))])
+@pytest.mark.parametrize("value, expected", [("0", None), ("off", None), ("1", "/x/dycl/profile-2"),
+                                             ("", "/x/dycl/profile-2"), ("/y/z", "/y/z"), ("y", os.path.realpath("y"))])
 def test_what_the_variable_says(monkeypatch, value, expected):
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
     monkeypatch.setenv("DYCL_PROFILE", value)
@@ -145,7 +156,8 @@ def flipped(path):
     path.write_bytes(data)
 
 
-DAMAGED = {"empty": lambda path: path.touch(), "zeros": lambda path: path.write_bytes(bytes(5000)), "cut off": cut, "a bit flipped": flipped}
+DAMAGED = {"empty": lambda path: path.touch(), "zeros": lambda path: path.write_bytes(bytes(5000)), "cut off": cut,
+           "a bit flipped": flipped}
 
 
 @pytest.mark.parametrize("how", DAMAGED)
@@ -200,9 +212,11 @@ SPOILED = {
     "a link to a device": lambda path: path.symlink_to("/dev/zero"),
     "huge": huge,
     "rows of other types": lambda path: path.write_bytes(_profile._encode({"machine": [1, 2]})),
-    "keys of other types": lambda path: path.write_bytes(_profile._encode({_profile.machine(): {"key": [{}, "x", "y"]}})),
+    "keys of other types": lambda path: path.write_bytes(
+        _profile._encode({_profile.machine(): {"key": [{}, "x", "y"]}})),
     "no table": lambda path: path.write_bytes(_profile._encode([[[]]])),
-    "deep": lambda path: path.write_bytes(b"dycl profile 2 %08x\n%s" % (_profile.zlib.crc32(b"[" * 200000), b"[" * 200000)),
+    "deep": lambda path: path.write_bytes(b"dycl profile 2 %08x\n%s" % (_profile.zlib.crc32(b"[" * 200000),
+                                                                        b"[" * 200000)),
 }
 
 
@@ -218,7 +232,8 @@ def test_what_is_not_ours_is_left_alone_after_one_warning(here, how):
     assert len(list(here.parent.iterdir())) == 1 + (how == "links in a ring")
 
 
-@pytest.mark.parametrize("name", ["/dev/full", "/dev/null", "/dev/zero", "/dev/tty", "/proc/kmsg", "/proc/self/mem", "/proc/nowhere/profile", "/dev/stdin/profile"])
+@pytest.mark.parametrize("name", ["/dev/full", "/dev/null", "/dev/zero", "/dev/tty", "/proc/kmsg", "/proc/self/mem",
+                                  "/proc/nowhere/profile", "/dev/stdin/profile"])
 def test_devices_and_files_of_the_kernel(name):
     assert short(name, warnings=1) == 0
 
@@ -243,15 +258,21 @@ def test_a_full_disk(tmp_path):
     path = tmp_path / "profile"
     run(path)
     before = path.read_bytes()
-    program = PROGRAM.replace("import sys,", "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\nimport sys,")  # the same error as of a full one
+    # the same error as of a full one
+    program = PROGRAM.replace("import sys,", "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, "
+                                             "100))\nimport sys,")
     environment = {**os.environ, "DYCL_CHOOSE": "0", "DYCL_PROFILE": str(path)}
-    done = subprocess.run([sys.executable, "-c", program, "51"], env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and done.stderr.count("RuntimeWarning") == 1 and "Traceback" not in done.stderr, done.stderr
+    done = subprocess.run([sys.executable, "-c", program, "51"], env=environment, capture_output=True, text=True,
+                          timeout=120)
+    assert done.returncode == 0 and done.stderr.count("RuntimeWarning") == 1 and "Traceback" not in done.stderr, \
+        done.stderr
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_file_that_may_only_be_read():
-    drop = "    import os, sqlite3, numpy, dycl._core\n    if os.getuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"  # root may write everywhere
+    # root may write everywhere
+    drop = ("    import os, sqlite3, numpy, dycl._core\n"
+            "    if os.getuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n")
     program = PROGRAM.replace("    dycl.accelerate(model)\n", drop + "    dycl.accelerate(model)\n")
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "profile")
@@ -263,7 +284,8 @@ def test_a_file_that_may_only_be_read():
             pathlib.Path(folder).chmod(folder_mode)
             for width, warned in ((48, 0), (51, 1)):  # what is known is used; what is new cannot be kept
                 environment = {**os.environ, "DYCL_CHOOSE": "0", "DYCL_PROFILE": str(path)}
-                done = subprocess.run([sys.executable, "-c", program, str(width)], env=environment, capture_output=True, text=True, timeout=120)
+                done = subprocess.run([sys.executable, "-c", program, str(width)], env=environment, capture_output=True,
+                                      text=True, timeout=120)
                 if done.stderr.count("Permission denied: '/") and "RuntimeWarning" not in done.stderr:
                     pytest.skip("dycl lies where another user may not look")
                 assert done.returncode == 0 and done.stderr.count("RuntimeWarning") == warned, done.stderr
@@ -284,7 +306,8 @@ def test_a_link_stays_one_and_a_mode_is_kept(here):
 
 @pytest.mark.parametrize("seed", range(400 if FULL else 40))
 def test_random_damage(here, seed):
-    """Read and written again in this process: never an error, and a right file with what is new wherever it was ours."""
+    """Read and written again in this process: never an error, and a right file with what is new wherever it was
+    ours."""
     chance = random.Random(seed)
     for n in range(3):
         assert _profile._write([(f"key {n} {k}", "way", 1.0) for k in range(20)])
@@ -338,7 +361,8 @@ for n in range(int(sys.argv[3])):
 
 
 def writer(path, name, times):
-    process = subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(name), str(times)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(name), str(times)], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n", process.stderr.read()
     return process
 
@@ -354,7 +378,8 @@ def test_nothing_that_others_write_is_lost(here):
 
 
 def test_kills_at_any_moment(here):
-    """Children of this process write and are killed: afterwards the file is one that some of them wrote, whole, and nobody has to wait or to warn."""
+    """Children of this process write and are killed: afterwards the file is one that some of them wrote, whole, and
+    nobody has to wait or to warn."""
     assert _profile._write([(f"first {k}" + 200 * "x", "way", 1.0) for k in range(300)])
     chance, written, cut_short = random.Random(7), set(), 0
     for n in range(1000 if FULL else 60):
@@ -453,14 +478,19 @@ def test_importing_dycl_does_not_touch_it(tmp_path):
     path = tmp_path / "profile"
     path.write_text("no profile")
     program = "import dycl, sys; assert 'torch' not in sys.modules; print('ok')"
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "DYCL_PROFILE": str(path)}, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "DYCL_PROFILE": str(path)},
+                          capture_output=True, text=True, timeout=60)
     assert done.stdout == "ok\n" and not done.stderr, done.stderr
 
 
 def test_a_forked_child_and_its_parent_both_write(tmp_path):
-    program = PROGRAM.replace("with torch.no_grad():", "import os\nchild = os.fork()\nif child == 0: width, x = 30, torch.rand(4, 30); model = nn.Sequential(nn.Linear(30, 9), nn.Tanh()).eval()\nwith torch.no_grad():")
+    program = PROGRAM.replace("with torch.no_grad():", "import os\nchild = os.fork()\nif child == 0: width, x = 30, "
+                                                       "torch.rand(4, 30); model = nn.Sequential(nn.Linear(30, 9), "
+                                                       "nn.Tanh()).eval()\nwith torch.no_grad():")
     program += "if child: assert os.waitpid(child, 0)[1] == 0\n"
     path = tmp_path / "profile"
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "DYCL_PROFILE": str(path), "DYCL_CHOOSE": "0"}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program],
+                          env={**os.environ, "DYCL_PROFILE": str(path), "DYCL_CHOOSE": "0"}, capture_output=True,
+                          text=True, timeout=120)
     assert done.returncode == 0 and not done.stderr, done.stderr
     assert len(choices(path)) == 2

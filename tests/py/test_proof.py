@@ -1,4 +1,5 @@
-"""A torch that dycl's tests do not know is proven by a self-test in a process of its own, once for a build; what fails it runs in torch."""
+"""A torch that dycl's tests do not know is proven by a self-test in a process of its own, once for a build; what fails
+it runs in torch."""
 
 import os
 import subprocess
@@ -27,10 +28,13 @@ print(dycl.stats(f)["calls"], *(f"{x.category.__name__} {x.message}" for x in ca
 def run(tmp_path):
     def start(child="", **environment):
         """child: what the process of the self-test does before it."""
-        (tmp_path / "sitecustomize.py").write_text(f"import os\nif os.environ.get('DYCL_TRUST_TORCH'):\n    {child or 'pass'}\n")
+        (tmp_path / "sitecustomize.py").write_text(f"import os\nif os.environ.get('DYCL_TRUST_TORCH'):\n    "
+                                                   f"{child or 'pass'}\n")
         package = os.path.dirname(os.path.dirname(dycl.__file__))
-        space = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{package}", "DYCL_CHOOSE": "0", "DYCL_PROFILE": str(tmp_path / "kept" / "profile"), **environment}
-        done = subprocess.run([sys.executable, "-c", PROGRAM], env=space, capture_output=True, text=True, timeout=200, cwd=tmp_path)
+        space = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{package}", "DYCL_CHOOSE": "0",
+                 "DYCL_PROFILE": str(tmp_path / "kept" / "profile"), **environment}
+        done = subprocess.run([sys.executable, "-c", PROGRAM], env=space, capture_output=True, text=True, timeout=200,
+                              cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -39,7 +43,8 @@ def run(tmp_path):
 
 def test_what_passes_is_accelerated_and_said_once(run, tmp_path):
     said = run()
-    assert said.startswith("1; RuntimeWarning dycl was not tested with torch 2.99.1") and "self-test passed" in said and said.count("Warning") == 1
+    assert said.startswith("1; RuntimeWarning dycl was not tested with torch 2.99.1") and "self-test passed" in said \
+        and said.count("Warning") == 1
     (kept,) = (tmp_path / "kept" / "proofs").iterdir()
     before = kept.stat().st_mtime_ns
     assert run(child="os._exit(3)") == "1"  # no second self-test, no second word
@@ -60,7 +65,8 @@ def test_what_passes_is_accelerated_and_said_once(run, tmp_path):
 def test_what_fails_runs_in_torch(run, child, why):
     for _ in range(2):  # the second process knows
         said = run(child=child)
-        assert said.startswith("0; RuntimeWarning dycl does not accelerate here, programs run in torch: torch 2.99.1") and why in said and said.count("Warning") == 1
+        assert said.startswith("0; RuntimeWarning dycl does not accelerate here, programs run in torch: torch 2.99.1") \
+            and why in said and said.count("Warning") == 1
 
 
 def test_trusted_by_the_environment(run, tmp_path):

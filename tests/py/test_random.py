@@ -1,4 +1,5 @@
-"""Random operators: the numbers, the generator's state after each of them and everything else as in eager, and the segment goes on."""
+"""Random operators: the numbers, the generator's state after each of them and everything else as in eager, and the
+segment goes on."""
 
 import random
 
@@ -46,7 +47,8 @@ FACTORIES = {
     "randint_like": lambda x: torch.randint_like(x, 3, 8),
     "randint_like high": lambda x: torch.randint_like(x, high=5),
     "generator": lambda x: torch.rand(3, generator=torch.Generator().manual_seed(3)),
-    "own generator twice": lambda x: (lambda g: [torch.randn(2, generator=g), torch.randn(3, generator=g), torch.rand_like(x, generator=g)])(torch.Generator().manual_seed(5)),
+    "own generator twice": lambda x: (lambda g: [torch.randn(2, generator=g), torch.randn(3, generator=g),
+                                                 torch.rand_like(x, generator=g)])(torch.Generator().manual_seed(5)),
 }
 
 IN_PLACE = {
@@ -208,7 +210,8 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_errors(name):
-    check(WRONG[name], None) if name == "a view" else same(lambda x: (x * 2, WRONG[name](x * 1.0)), numbers, recorded=None)
+    check(WRONG[name], None) if name == "a view" else same(lambda x: (x * 2, WRONG[name](x * 1.0)), numbers,
+                                                           recorded=None)
 
 
 # ---- Seeds and states inside the region
@@ -249,7 +252,8 @@ def shared_memory(x):
 def versions(x):
     y = x + 1
     counts = [y._version]
-    for draw in (lambda: y.uniform_(), lambda: y.mul_(2), lambda: y.normal_(), lambda: torch.dropout_(y, 0.5, True), lambda: torch.alpha_dropout_(y, 0.5, True)):
+    for draw in (lambda: y.uniform_(), lambda: y.mul_(2), lambda: y.normal_(), lambda: torch.dropout_(y, 0.5, True),
+                 lambda: torch.alpha_dropout_(y, 0.5, True)):
         draw()
         counts.append(y._version)
     return y, counts, torch.rand(2)._version, torch.alpha_dropout(y, 0.5, True)._version
@@ -296,17 +300,20 @@ def indices(x):
     """Positions that were drawn are used as such: their range is known."""
     order = torch.randperm(x.shape[1])
     picks = torch.randint(0, 5, (7,))
-    return x[:, order], x.index_select(2, picks), x.gather(3, torch.randint_like(x, 6, dtype=torch.int64)), order.argsort()
+    return (x[:, order], x.index_select(2, picks), x.gather(3, torch.randint_like(x, 6, dtype=torch.int64)),
+            order.argsort())
 
 
-@pytest.mark.parametrize("function", [seeds, shared_memory, versions, drop_path, samples, decoding, indices], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", [seeds, shared_memory, versions, drop_path, samples, decoding, indices],
+                         ids=lambda f: f.__name__)
 def test_programs(function):
     same(function, numbers)
 
 
 def test_a_training_network_is_one_segment():
     """Transformer layers in training mode without gradients: nine draws, one segment."""
-    model = nn.Sequential(*[nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1), nn.GELU(), nn.Dropout(0.2), nn.LayerNorm(8)) for _ in range(4)])
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1), nn.GELU(), nn.Dropout(0.2),
+                                          nn.LayerNorm(8)) for _ in range(4)])
     stats = same(lambda x: model(x), lambda: (torch.rand(4, 8),), product=True)
     assert stats["segments"] == stats["calls"] and stats["torch"] == 0, stats
 

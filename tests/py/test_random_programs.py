@@ -1,6 +1,8 @@
-"""Random programs: views, in-place writes, reductions, products, branches on values, in random order on random shapes, eager against dycl.
+"""Random programs: views, in-place writes, reductions, products, branches on values, in random order on random shapes,
+eager against dycl.
 
-Every tensor of the program is compared at its end (values, dtype, strides, sharing of memory), three calls each: cold plan, tuned plan, again."""
+Every tensor of the program is compared at its end (values, dtype, strides, sharing of memory), three calls each: cold
+plan, tuned plan, again."""
 
 import os
 import random
@@ -34,7 +36,8 @@ def binary(pool, r):
         torch.broadcast_shapes(x.shape, y.shape)
     except RuntimeError:
         y = y.mean()
-    return pick([torch.add, torch.sub, torch.mul, torch.maximum, torch.minimum, lambda a, b: a / (b.abs() + 1)], r[2])(x, y)
+    return pick([torch.add, torch.sub, torch.mul, torch.maximum, torch.minimum, lambda a, b: a / (b.abs() + 1)],
+                r[2])(x, y)
 
 
 def scalar(pool, r):
@@ -69,7 +72,8 @@ def reduce(pool, r):
     if x.dim() == 0 or x.numel() == 0:
         return x.sum()
     d = int(r[1] * x.dim())
-    return pick([lambda: x.sum(d), lambda: x.mean(d, keepdim=True), lambda: x.amax(d), lambda: x.softmax(d), lambda: x.var(d, correction=0), lambda: x.mean()], r[2])()
+    return pick([lambda: x.sum(d), lambda: x.mean(d, keepdim=True), lambda: x.amax(d), lambda: x.softmax(d),
+                 lambda: x.var(d, correction=0), lambda: x.mean()], r[2])()
 
 
 def product(pool, r):
@@ -77,7 +81,8 @@ def product(pool, r):
     flat = x.reshape(-1)[:12]
     if flat.numel() < 12:
         return x
-    return pick([lambda: flat.view(3, 4) @ flat.view(4, 3), lambda: flat.view(2, 6) @ flat.view(2, 6).T, lambda: torch.nn.functional.linear(flat.view(3, 4), flat.view(3, 4))], r[1])()
+    return pick([lambda: flat.view(3, 4) @ flat.view(4, 3), lambda: flat.view(2, 6) @ flat.view(2, 6).T,
+                 lambda: torch.nn.functional.linear(flat.view(3, 4), flat.view(3, 4))], r[1])()
 
 
 def write(pool, r):
@@ -108,11 +113,13 @@ def fetch(pool, r):
 
 def copy(pool, r):
     x = pick(pool, r[0])
-    return pick([lambda: x.clone(), lambda: x.contiguous(), lambda: torch.cat([x, x]) if x.dim() else x + 0, lambda: x.detach(), lambda: x.double().float()], r[1])()
+    return pick([lambda: x.clone(), lambda: x.contiguous(), lambda: torch.cat([x, x]) if x.dim() else x + 0,
+                 lambda: x.detach(), lambda: x.double().float()], r[1])()
 
 
 KINDS = {f.__name__: f for f in (unary, binary, scalar, view, reduce, product, write, assign, branch, fetch, copy)}
-TOLERANCE = dict(rtol=2e-4, atol=2e-4)  # twenty operators in a row, some of which amplify (division, variance, exp up to e^3)
+# twenty operators in a row, some of which amplify (division, variance, exp up to e^3)
+TOLERANCE = dict(rtol=2e-4, atol=2e-4)
 
 
 def program_of(plan):
@@ -128,7 +135,8 @@ def program_of(plan):
 
 
 def sharing(tensors):
-    return [[a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in tensors] for a in tensors if a.numel()]
+    return [[a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in tensors] for a in tensors
+            if a.numel()]
 
 
 @pytest.mark.parametrize("seed", range(COUNT))
@@ -146,8 +154,10 @@ def test_program(seed):
             got = accelerated(x.clone(), y.clone())
             assert len(got) == len(expected)
             for i, (g, e) in enumerate(zip(got, expected)):
-                assert type(g) is type(e) and g.dtype == e.dtype and g.shape == e.shape and g.stride() == e.stride(), (i, plan)
+                assert type(g) is type(e) and g.dtype == e.dtype and g.shape == e.shape and g.stride() == e.stride(), \
+                    (i, plan)
                 large = e.abs().max().item() if e.numel() else 0
-                torch.testing.assert_close(g, e, rtol=TOLERANCE["rtol"], atol=TOLERANCE["atol"] * max(1.0, large), equal_nan=True, msg=lambda m: f"{i} of {plan}\n{m}")
+                torch.testing.assert_close(g, e, rtol=TOLERANCE["rtol"], atol=TOLERANCE["atol"] * max(1.0, large),
+                                           equal_nan=True, msg=lambda m: f"{i} of {plan}\n{m}")
             assert [[a is b for b in got] for a in got] == [[a is b for b in expected] for a in expected], plan
             assert sharing(got) == sharing(expected), plan

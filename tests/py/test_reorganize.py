@@ -1,4 +1,5 @@
-"""A copy of runs of elements is an address to read from inside a block, a part of a concatenation one to write to: same values, no step of its own."""
+"""A copy of runs of elements is an address to read from inside a block, a part of a concatenation one to write to: same
+values, no step of its own."""
 
 import random
 
@@ -51,7 +52,8 @@ def test_random(seed):
     chance = random.Random(seed)
     rank = chance.randint(2, 4)
     shape = [chance.choice((1, 2, 3, 16, 16)) for _ in range(rank - 1)] + [chance.choice((16, 16, 20, 3))]
-    plan = [(chance.randrange(9), chance.sample(range(rank), rank) if chance.random() < 0.5 else [*chance.sample(range(rank - 1), rank - 1), rank - 1],
+    plan = [(chance.randrange(9), chance.sample(range(rank), rank) if chance.random() < 0.5
+             else [*chance.sample(range(rank - 1), rank - 1), rank - 1],
              chance.randrange(rank)) for _ in range(6)]
 
     def program(x):
@@ -74,7 +76,8 @@ def test_random(seed):
                 kept.append(x)
             else:
                 part = x.narrow(dim, 0, (x.shape[dim] + 1) // 2)
-                x = torch.cat((-part, x, (part * 0.5).permute(order).permute(inverse(order))) if what == 7 else (x * 1.5, part), dim)
+                x = torch.cat((-part, x, (part * 0.5).permute(order).permute(inverse(order))) if what == 7
+                              else (x * 1.5, part), dim)
         return x, kept
 
     same(program, lambda: (torch.randn(shape),), recorded=None)

@@ -1,5 +1,5 @@
-"""Replay: every operator of the registry can be run in torch, recorded programs give the same results that way, and what no plan can run is replayed,
-with torch's errors."""
+"""Replay: every operator of the registry can be run in torch, recorded programs give the same results that way, and
+what no plan can run is replayed, with torch's errors."""
 
 import os
 import subprocess
@@ -25,13 +25,15 @@ nn.functional.softplus nn.functional.leaky_relu sum mean prod amax argmax var an
 gather index_put scatter nn.functional.embedding full arange sort topk histc matmul nn.functional.linear nn.functional.layer_norm nn.functional.group_norm
 nn.functional.batch_norm nn.functional.conv2d nn.functional.conv_transpose2d nn.functional.max_pool2d nn.functional.avg_pool2d
 nn.functional.adaptive_avg_pool2d nn.functional.interpolate nn.functional.scaled_dot_product_attention"""
-SUITES = [("test_op_db.py", "test_operator"), ("test_models.py", "not branches"), ("test_bind_nn.py", ""), ("test_bind_recurrent.py", ""), ("test_random_programs.py", ""), ("test_metadata.py", "")]
+SUITES = [("test_op_db.py", "test_operator"), ("test_models.py", "not branches"), ("test_bind_nn.py", ""),
+          ("test_bind_recurrent.py", ""), ("test_random_programs.py", ""), ("test_metadata.py", "")]
 
 
 @pytest.mark.parametrize("suite, chosen", SUITES)
 def test_recorded_programs_replayed(suite, chosen):
     """A selection of op_db; DYCL_TEST_FULL=1: all of it."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", os.path.join(HERE, suite), "-k", chosen]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", os.path.join(HERE, suite), "-k",
+               chosen]
     environment = dict(os.environ, DYCL_REPLAY="1")
     if not FULL:
         environment["DYCL_TEST_OPERATORS"] = " ".join(OPERATORS.split())
@@ -68,9 +70,11 @@ def test_results_are_tensors_of_their_own(replaying):
     with torch.no_grad():
         expected, got = program(x), dycl.accelerate(program)(x)
     for e, g in zip(expected, got):
-        assert torch.equal(e, g) and e.stride() == g.stride() and e._version == g._version and (e._base is None) == (g._base is None)
+        assert torch.equal(e, g) and e.stride() == g.stride() and e._version == g._version \
+            and (e._base is None) == (g._base is None)
         assert not g.requires_grad and g.untyped_storage().nbytes() == e.untyped_storage().nbytes()
-    shared = lambda t: [[a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for a in t] for b in t]  # noqa: E731
+    shared = lambda t: [[a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for a in t]
+                        for b in t]  # noqa: E731
     assert shared(got) == shared(expected)
 
 

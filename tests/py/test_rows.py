@@ -1,8 +1,10 @@
-"""Every row of the bindings' tables, in all its spellings: what it takes, what it refuses, and what its results look like are torch's.
+"""Every row of the bindings' tables, in all its spellings: what it takes, what it refuses, and what its results look
+like are torch's.
 
-The rows are asked from dycl itself, so that a new one without a vocabulary (tests/fuzz/programs/vocabulary.py) fails here. Which dtypes an operator takes,
-which strides, versions, aliases and errors it gives for contiguous, permuted, sliced, expanded and empty operands, and for sizes of 1 with any
-stride, follows from torch's answer to the same call. By default four dtypes a row and one seed; DYCL_TEST_FULL=1: all dtypes, more seeds."""
+The rows are asked from dycl itself, so that a new one without a vocabulary (tests/fuzz/programs/vocabulary.py) fails
+here. Which dtypes an operator takes, which strides, versions, aliases and errors it gives for contiguous, permuted,
+sliced, expanded and empty operands, and for sizes of 1 with any stride, follows from torch's answer to the same call.
+By default four dtypes a row and one seed; DYCL_TEST_FULL=1: all dtypes, more seeds."""
 
 import pathlib
 import sys
@@ -19,7 +21,8 @@ dycl.accelerate(lambda: None)  # finds torch
 ROWS = row_check.rows()
 COUNT = 6  # calls of a program
 # what answers a question, or its operand, or is made by torch beside the segment, and makes no node
-ANSWERED = set("""size stride dim ndimension numel nelement element_size is_floating_point is_signed is_complex is_conj is_neg get_device is_contiguous
+ANSWERED = set(
+    """size stride dim ndimension numel nelement element_size is_floating_point is_signed is_complex is_conj is_neg get_device is_contiguous
                is_same_size len cpu resolve_conj resolve_neg requires_grad item bool is_nonzero float int index tolist numpy array
                rand randn randint randperm linspace logspace range tril_indices triu_indices bartlett_window blackman_window hamming_window hann_window
                kaiser_window""".split())

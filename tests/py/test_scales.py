@@ -1,8 +1,9 @@
-"""Magnitudes at the ends of a float's range: torch computes many operators in one kernel that rounds once, where dycl composes several that each round.
-A square, a product or a sum that overflows or vanishes on the way shows it: whether elements are finite, and what they are, must be eager's.
+"""Magnitudes at the ends of a float's range: torch computes many operators in one kernel that rounds once, where dycl
+composes several that each round. A square, a product or a sum that overflows or vanishes on the way shows it: whether
+elements are finite, and what they are, must be eager's.
 
-Samples are op_db's, every float32 tensor multiplied. Where terms of both signs overflow, what is left hangs on their order: those operators are
-compared at small magnitudes only."""
+Samples are op_db's, every float32 tensor multiplied. Where terms of both signs overflow, what is left hangs on their
+order: those operators are compared at small magnitudes only."""
 
 import itertools
 import warnings
@@ -18,7 +19,8 @@ from suite import map_tensors, one_thread, run, tensors_of  # noqa: F401 (a fixt
 SMALL, LARGE = (1e-38, 1e-30, 1e-22, 1e-16), (1e16, 1e20, 1e30, 3e37)
 SAMPLES = 6
 
-# sums and products of terms that are infinite already, in an order of each one's own; sums that overflow where the mean does not
+# sums and products of terms that are infinite already, in an order of each one's own; sums that overflow where the mean
+# does not
 ORDERED = """
     addmm baddbmm bmm dot matmul mm addmv mv addbmm addr linalg.multi_dot linalg.matmul inner einsum __rmatmul__ nn.functional.conv1d nn.functional.conv2d
     nn.functional.conv_transpose1d nn.functional.conv_transpose2d nn.functional.linear nn.functional.scaled_dot_product_attention
@@ -31,8 +33,10 @@ dycl.accelerate(lambda: None)  # finds torch
 
 def _cases():
     for op in op_db:
-        if torch.float32 in op.supported_dtypes("cpu") and any(f is not None and _core.bound(f) for f in (op.op, op.method_variant)):
-            if not any(part in op.name for part in ("empty", "rand", "dropout", "normal", "uniform", "bernoulli", "multinomial")):
+        if torch.float32 in op.supported_dtypes("cpu") and any(f is not None and _core.bound(f)
+                                                               for f in (op.op, op.method_variant)):
+            if not any(part in op.name for part in ("empty", "rand", "dropout", "normal", "uniform", "bernoulli",
+                                                    "multinomial")):
                 yield pytest.param(op, id=op.full_name)
 
 
@@ -52,7 +56,8 @@ def _same(want, got):
         w, g = w.double(), g.double()
         least = 1e-37  # what is smaller has lost its digits
         most = w[w.isfinite()].abs().max().item() if w.isfinite().any() else 0  # terms as large as this may cancel
-        near = ((w - g).abs() <= (1e-4 * w.abs()).clamp_min(max(1e-4 * least, 1e-6 * most))) | (w == g) | (w.isnan() & g.isnan())
+        near = ((w - g).abs() <= (1e-4 * w.abs()).clamp_min(max(1e-4 * least, 1e-6 * most))) | (w == g) \
+            | (w.isnan() & g.isnan())
         if not near.all():
             return False
     return True
@@ -64,8 +69,10 @@ def test_ends_of_the_range(op):
         warnings.simplefilter("ignore")
         samples = list(itertools.islice(op.sample_inputs("cpu", torch.float32), SAMPLES))
         wrong = []
-        for (number, sample), scale in itertools.product(enumerate(samples), SMALL + (() if op.name in ORDERED else LARGE)):
-            inputs = map_tensors(lambda t: t * scale if t.dtype == torch.float32 else t, (sample.input, tuple(sample.args), dict(sample.kwargs)))
+        for (number, sample), scale in itertools.product(enumerate(samples),
+                                                         SMALL + (() if op.name in ORDERED else LARGE)):
+            inputs = map_tensors(lambda t: t * scale if t.dtype == torch.float32 else t,
+                                 (sample.input, tuple(sample.args), dict(sample.kwargs)))
             want = _outcome(op.op, inputs)
             call = dycl.accelerate(lambda first, *args, **kwargs: op.op(first, *args, **kwargs))
             wrong += [(number, scale) for _ in range(2) if not _same(want, _outcome(call, inputs))]
@@ -89,10 +96,12 @@ def test_a_variance_does_not_overflow_before_it_is_one(function):
 def test_a_variance_of_nothing(function):
     """NaN whatever the correction."""
     for correction, shape in itertools.product((-2, -0.5, 0, 1), ((3, 0), (0, 3), (0,), (2, 0, 9))):
-        call = dycl.accelerate(lambda x: (function(x, 0, correction=correction), function(x, -1, correction=correction)))
+        call = dycl.accelerate(lambda x: (function(x, 0, correction=correction),
+                                          function(x, -1, correction=correction)))
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             x = torch.empty(shape)
             for _ in range(2):
-                for want, got in zip((function(x, 0, correction=correction), function(x, -1, correction=correction)), call(x), strict=True):
+                for want, got in zip((function(x, 0, correction=correction), function(x, -1, correction=correction)),
+                                     call(x), strict=True):
                     torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)

@@ -1,5 +1,5 @@
-"""argmax of a product with large constant weights: the right place of the largest element, whatever weights and rows are, with all of the product or only what
-8 bits leave over; it follows the weights when they change."""
+"""argmax of a product with large constant weights: the right place of the largest element, whatever weights and rows
+are, with all of the product or only what 8 bits leave over; it follows the weights when they change."""
 
 import pytest
 from isa import VECTOR_ISAS, run_with

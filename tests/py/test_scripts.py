@@ -1,4 +1,5 @@
-"""python -m dycl: what python itself would do, compared with python itself: output, errors, exit status, and what a program can see of its start."""
+"""python -m dycl: what python itself would do, compared with python itself: output, errors, exit status, and what a
+program can see of its start."""
 
 import os
 import signal
@@ -15,7 +16,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 def start(words, directory, text="", **environment):
     path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
     space = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", **environment}
-    done = subprocess.run([sys.executable, *words], cwd=directory, env=space, input=text, capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, *words], cwd=directory, env=space, input=text, capture_output=True,
+                          text=True, timeout=240)
     return done.stdout, done.stderr, done.returncode
 
 
@@ -64,15 +66,18 @@ def test_what_a_script_sees(how, tmp_path):
 @pytest.mark.parametrize("name", ["part", "part.inner", "part.__main__"])
 def test_what_a_module_sees(name, tmp_path):
     write(tmp_path, "part/__init__.py", "import sys; print('package', sys.argv)")
-    write(tmp_path, "part/__main__.py", "from . import near; import sys; print(__name__, __package__, __spec__.name, sys.argv, sys.path[0], near.value)")
-    write(tmp_path, "part/inner.py", "import sys; print(__name__, __package__, __spec__.name, __file__, sys.argv, sys.path[0], sorted(globals()))")
+    write(tmp_path, "part/__main__.py", "from . import near; import sys; print(__name__, __package__, __spec__.name, "
+                                        "sys.argv, sys.path[0], near.value)")
+    write(tmp_path, "part/inner.py", "import sys; print(__name__, __package__, __spec__.name, __file__, sys.argv, "
+                                     "sys.path[0], sorted(globals()))")
     write(tmp_path, "part/near.py", "value = 5")
     out, error, status = alike(tmp_path, "-m", name, "a", "-b")
     assert status == 0 and not error and "package ['-m', 'a', '-b']" in out
 
 
 def test_directories_and_archives(tmp_path):
-    write(tmp_path, "place/__main__.py", "import sys, near; print(__name__, sys.argv, sys.path[0], near.value, __spec__ and __spec__.name)\n1/0")
+    write(tmp_path, "place/__main__.py", "import sys, near; print(__name__, sys.argv, sys.path[0], near.value, "
+                                         "__spec__ and __spec__.name)\n1/0")
     write(tmp_path, "place/near.py", "value = 5")
     with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
         for name in ("__main__.py", "near.py"):
@@ -85,7 +90,8 @@ def test_directories_and_archives(tmp_path):
 def test_compiled_files(tmp_path):
     import py_compile
 
-    py_compile.compile(str(write(tmp_path, "program.py", "print(__file__, __name__, type(__loader__))\nraise SystemExit(4)")), cfile=str(tmp_path / "program.pyc"))
+    py_compile.compile(str(write(tmp_path, "program.py", "print(__file__, __name__, type(__loader__))\nraise "
+                                                         "SystemExit(4)")), cfile=str(tmp_path / "program.pyc"))
     assert alike(tmp_path, "program.pyc")[2] == 4
 
 
@@ -104,11 +110,14 @@ ENDS = {
     "os._exit": "import os, sys; print('x'); sys.stdout.flush(); os._exit(9)",
     "interrupted": "raise KeyboardInterrupt",
     "a subclass of SystemExit": "class E(SystemExit): pass\nraise E(5)",
-    "own hook": "import sys\nsys.excepthook = lambda *a: print('hook', a[0], a[1], a[2].tb_frame.f_code.co_name, a[2].tb_lineno)\n1/0",
+    "own hook": "import sys\nsys.excepthook = lambda *a: print('hook', a[0], a[1], a[2].tb_frame.f_code.co_name, "
+                "a[2].tb_lineno)\n1/0",
     "at exit": "import atexit\natexit.register(lambda: print('later'))\n1/0",
-    "last traceback": "import atexit, sys, traceback\natexit.register(lambda: traceback.print_tb(sys.last_traceback))\n1/0",
+    "last traceback": "import atexit, sys, traceback\natexit.register(lambda: "
+                      "traceback.print_tb(sys.last_traceback))\n1/0",
     "threads": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.3), print('late'))).start()\n1/0",
-    "recursion": "import sys\nsys.setrecursionlimit(60)\ndef f(): return f() + 1\ntry: f()\nexcept RecursionError: print('deep')",
+    "recursion": "import sys\nsys.setrecursionlimit(60)\ndef f(): return f() + 1\ntry: f()\nexcept RecursionError: "
+                 "print('deep')",
     "killed": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
     "encoding": "# -*- coding: latin-1 -*-\nprint(ascii('\u00e9'))",
     "future": "from __future__ import annotations\ndef f(x: no_such_name): pass\nprint(f.__annotations__)",
@@ -135,7 +144,8 @@ def test_a_hook_that_fails(tmp_path):
     want, got = start(["program.py"], tmp_path), start(["-m", "dycl", "program.py"], tmp_path)
     lines = got[1].splitlines()
     at = next(i for i, line in enumerate(lines) if "dycl" in line)  # the one frame of ours, which called the hook
-    behind = next(i for i in range(at + 1, len(lines)) if not lines[i].startswith("    "))  # its line, and in 3.13 carets below
+    # its line, and in 3.13 carets below
+    behind = next(i for i in range(at + 1, len(lines)) if not lines[i].startswith("    "))
     assert lines[:at] + lines[behind:] == want[1].splitlines() and got[2] == want[2] == 1
 
 
@@ -195,12 +205,14 @@ def test_errors_in_a_model_show_the_same_places(tmp_path):
     write(tmp_path, "program.py", textwrap.dedent(MODEL) + "\nmodel(torch.rand(2, 7))\n")
     want = start(["program.py"], tmp_path)
     got = start(["-m", "dycl", "program.py"], tmp_path)
-    own = lambda text: [line for line in text.splitlines() if "program.py" in line or not line.startswith(" ")]  # noqa: E731
+    own = lambda text: [line for line in text.splitlines() if "program.py" in line
+                        or not line.startswith(" ")]  # noqa: E731
     assert own(got[1]) == own(want[1]) and "mat1 and mat2 shapes cannot be multiplied" in got[1]
 
 
 def test_where_torch_is_missing_or_broken(tmp_path):
-    write(tmp_path, "program.py", "try:\n    import torch\nexcept ImportError as e:\n    print(type(e), e)\nimport torch\n")
+    write(tmp_path, "program.py", "try:\n    import torch\nexcept ImportError as e:\n    print(type(e), e)\nimport "
+                                  "torch\n")
     for content in ("raise ImportError('not here')", "x = 1/0", "import no_such_part", "x = = 1"):
         write(tmp_path, "torch.py", content)
         want = start(["program.py"], tmp_path)

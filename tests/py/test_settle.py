@@ -1,4 +1,5 @@
-"""Operators that answer several tensors, on memory that NumPy shares: such a segment is computed at once, and every result is there."""
+"""Operators that answer several tensors, on memory that NumPy shares: such a segment is computed at once, and every
+result is there."""
 
 import numpy as np
 import pytest

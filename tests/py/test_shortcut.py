@@ -1,4 +1,5 @@
-"""torch's builtin functions record without torch's argument parser: same results, same errors, same order of modes and subclasses."""
+"""torch's builtin functions record without torch's argument parser: same results, same errors, same order of modes and
+subclasses."""
 
 import pytest
 import torch
@@ -111,13 +112,16 @@ def functional(x, weight):
         results += [again is h, function(again * 2)]
     h = F.threshold(h - 0.1, 0.2, 7.0, inplace=True)
     results += [F.dropout(h, 0.5, False) is h, F.dropout(h, 0.5, False, inplace=True) is h]
-    results += [F.softmax(h, -1), F.log_softmax(h, 1), F.layer_norm(h, (8,), weight), F.normalize(h, dim=1), F.pad(h, (1, 2)), F.softmin(h, 0), F.glu(h, -1)]
+    results += [F.softmax(h, -1), F.log_softmax(h, 1), F.layer_norm(h, (8,), weight), F.normalize(h, dim=1),
+                F.pad(h, (1, 2)), F.softmin(h, 0), F.glu(h, -1)]
     pixels = h.reshape(1, 2, 4, -1)
-    return results, F.group_norm(pixels, 2), F.adaptive_avg_pool2d(pixels, 2), F.max_pool2d(pixels, 2), F.interpolate(pixels, scale_factor=2), F.mse_loss(h, h * 0.5)
+    return (results, F.group_norm(pixels, 2), F.adaptive_avg_pool2d(pixels, 2), F.max_pool2d(pixels, 2),
+            F.interpolate(pixels, scale_factor=2), F.mse_loss(h, h * 0.5))
 
 
 def test_python_functions_of_torch_run_their_body(monkeypatch):
-    """What torch.nn.functional writes in Python is recorded as what it calls, as eager calls it, and not through handle_torch_function."""
+    """What torch.nn.functional writes in Python is recorded as what it calls, as eager calls it, and not through
+    handle_torch_function."""
     x, weight = torch.randn(6, 8), torch.rand(8)
     with torch.no_grad():
         expected = functional(x, weight)
@@ -125,7 +129,8 @@ def test_python_functions_of_torch_run_their_body(monkeypatch):
         same_results(accelerated(x, weight), expected)
         overridden = []
         handle = F.handle_torch_function
-        monkeypatch.setattr(F, "handle_torch_function", lambda function, *rest, **more: overridden.append(function) or handle(function, *rest, **more))
+        monkeypatch.setattr(F, "handle_torch_function", lambda function, *rest, **more: overridden.append(function)
+                            or handle(function, *rest, **more))
         same_results(accelerated(x, weight), expected)
     assert overridden == [F.interpolate, F.mse_loss]  # what these two call is not bound
     assert dycl.stats(accelerated)["torch"] == 0

@@ -26,7 +26,8 @@ fast = dycl.accelerate(chain)
 fast(a, 3), fast(a, 3)
 """
 
-# oneDNN's sgemm moves the stack pointer into the heap; without a signal stack this ends in glibc's "corrupted size vs. prev_size".
+# oneDNN's sgemm moves the stack pointer into the heap; without a signal stack this ends in glibc's "corrupted size vs.
+# prev_size".
 HANDLERS = PROLOGUE + """
 hits = 0
 def handler(number, frame):
@@ -67,14 +68,17 @@ def environment(threads):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_handlers_run_on_a_stack_of_their_own(threads):
-    done = subprocess.run([sys.executable, "-c", HANDLERS], env=environment(threads), capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, "-c", HANDLERS], env=environment(threads), capture_output=True, text=True,
+                          timeout=240)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("source", [INTERRUPTED, INTERRUPTED.replace("every=10", "every=10**9")], ids=["fetches", "no fetch"])
+@pytest.mark.parametrize("source", [INTERRUPTED, INTERRUPTED.replace("every=10", "every=10**9")],
+                         ids=["fetches", "no fetch"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_ctrl_c_in_a_long_call(threads, source):
-    process = subprocess.Popen([sys.executable, "-c", source], env=environment(threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", source], env=environment(threads), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n", process.communicate()
     time.sleep(1.0)
     process.send_signal(signal.SIGINT)

@@ -1,4 +1,5 @@
-"""Threads: torch.set_num_threads is obeyed, whenever it is called and in whatever thread; small segments find out whether a team pays."""
+"""Threads: torch.set_num_threads is obeyed, whenever it is called and in whatever thread; small segments find out
+whether a team pays."""
 
 import os
 import subprocess
@@ -47,7 +48,8 @@ def busy(seconds=0.4):
 def run(program, *arguments, **more):
     environment = {**os.environ, "DYCL_CHOOSE": "0", "DYCL_AHEAD": "0", **more}
     environment.pop("OMP_NUM_THREADS", None)
-    done = subprocess.run([sys.executable, "-c", START + program, *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run([sys.executable, "-c", START + program, *map(str, arguments)], env=environment,
+                          capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

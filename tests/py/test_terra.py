@@ -1,5 +1,6 @@
-"""Terra's ten programs (examples/terra), eager and accelerated: results, the state of all random generators, what the model keeps, and the parameters that
-training leaves. Inputs differ in size and in the branches that they take; what was packed before training must not be used after it."""
+"""Terra's ten programs (examples/terra), eager and accelerated: results, the state of all random generators, what the
+model keeps, and the parameters that training leaves. Inputs differ in size and in the branches that they take; what was
+packed before training must not be used after it."""
 
 import copy
 import importlib.util
@@ -45,7 +46,8 @@ def same_numbers(want, got, where):
     if want.is_floating_point():
         rtol, atol = bounds("matmul", torch.float32)
         scale = max(1.0, float(want.abs().max())) if want.numel() else 1.0
-        torch.testing.assert_close(got, want, rtol=rtol, atol=atol * scale, equal_nan=True, msg=lambda m: f"{where}: {m}")
+        torch.testing.assert_close(got, want, rtol=rtol, atol=atol * scale, equal_nan=True,
+                                   msg=lambda m: f"{where}: {m}")
     else:
         assert torch.equal(got, want), (where, want, got)
 
@@ -73,8 +75,9 @@ def compare(want, got, where):
 
 
 def placed(want, got):
-    """YOLOv3's detections come by falling score. Where scores differ by less than rounding, two may change places: each row of `got` goes where
-    the nearest one of `want` stands, once; what is in the rows is compared as strictly as everything."""
+    """YOLOv3's detections come by falling score. Where scores differ by less than rounding, two may change places: each
+    row of `got` goes where the nearest one of `want` stands, once; what is in the rows is compared as strictly as
+    everything."""
     rows = []
     for a, b in zip(want, got):
         if a.ndim != 2 or a.shape != b.shape:
@@ -83,7 +86,8 @@ def placed(want, got):
         for row in a:
             order.append(min(free, key=lambda i: float((b[i] - row).abs().sum())))
             free.remove(order[-1])
-        assert all(abs(float(b[i, 4] * b[i, 5] - b[at, 4] * b[at, 5])) < 1e-3 for at, i in enumerate(order)), "more than rounding changed the order"
+        assert all(abs(float(b[i, 4] * b[i, 5] - b[at, 4] * b[at, 5])) < 1e-3 for at, i in enumerate(order)), \
+            "more than rounding changed the order"
         rows.append(b[order])
     return type(got)(rows)
 
@@ -92,7 +96,8 @@ def kept(model):
     """What the modules hold beside parameters: attributes of plain types that a forward pass may change."""
     simple = (int, float, str, torch.Tensor, numpy.ndarray)
     return {
-        f"{name}.{key}": value for name, module in model.named_modules() for key, value in vars(module).items() if isinstance(value, simple) and not key.startswith("_")
+        f"{name}.{key}": value for name, module in model.named_modules() for key, value in vars(module).items()
+        if isinstance(value, simple) and not key.startswith("_")
     }
 
 
@@ -106,12 +111,14 @@ class Side:
     def step(self, what, batch, number):
         seed(number)
         batch = copy.deepcopy(batch)
-        result = self.infer(self.model, batch) if what == "infer" else self.program.train(self.model, self.optimizer, batch)
+        result = self.infer(self.model, batch) if what == "infer" \
+            else self.program.train(self.model, self.optimizer, batch)
         return result, generators(), kept(self.model)
 
 
 def run(name, accelerate, steps):
-    """`accelerate`: (program, model) -> (inference step, what has the statistics), both accelerated. Each input comes new and again, then training, then again."""
+    """`accelerate`: (program, model) -> (inference step, what has the statistics), both accelerated. Each input comes
+    new and again, then training, then again."""
     program = load(name)
     seed(0)
     model = program.build()
@@ -119,7 +126,8 @@ def run(name, accelerate, steps):
     infer, target = accelerate(program, other)
     eager, ours = Side(program, model, program.infer), Side(program, other, infer)
     batches = list(itertools.islice(program.inputs(1), INPUTS))
-    plan = [("infer", i) for i in (*range(INPUTS), *range(INPUTS))] + [("train", i) for i in range(steps)] + [("infer", i) for i in (0, 1)[:steps]]
+    plan = [("infer", i) for i in (*range(INPUTS), *range(INPUTS))] + [("train", i) for i in range(steps)] \
+        + [("infer", i) for i in (0, 1)[:steps]]
     for number, (what, i) in enumerate(plan):
         want, got = (side.step(what, batches[i], number) for side in (eager, ours))
         if name == "yolov3" and what == "infer":
@@ -127,7 +135,8 @@ def run(name, accelerate, steps):
         for part, a, b in zip(("result", "random generators", "attributes"), want, got):
             compare(a, b, f"{name}, {what} {number} of input {i}, {part}")
         if what == "train":
-            compare(list(eager.model.state_dict().values()), list(ours.model.state_dict().values()), f"{name}, state after training step {i}")
+            compare(list(eager.model.state_dict().values()), list(ours.model.state_dict().values()),
+                    f"{name}, state after training step {i}")
     stats = dycl.stats(target)
     assert stats["recorded"] > 0 and stats["segments"] > 0, stats
 

@@ -1,4 +1,5 @@
-"""Threads and processes: the recorder is per thread, plans are shared, a lazy tensor may be handed over, a forked child starts clean."""
+"""Threads and processes: the recorder is per thread, plans are shared, a lazy tensor may be handed over, a forked child
+starts clean."""
 
 import os
 import subprocess
@@ -22,7 +23,8 @@ def switch_often():
 
 
 def mlp(width):
-    return nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width), nn.Linear(width, 8)).eval().requires_grad_(False)
+    return nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width),
+                         nn.Linear(width, 8)).eval().requires_grad_(False)
 
 
 def many(functions, seconds=1.5):
@@ -226,7 +228,8 @@ def test_fork_inside_a_region():
     @dycl.accelerate
     def program(x):
         a = x * 2
-        status = in_child(lambda: 0 if torch.equal(a, x * 2) and float((a + 1).sum()) == float((x * 2 + 1).sum()) else 3)
+        status = in_child(lambda: 0 if torch.equal(a, x * 2) and float((a + 1).sum()) == float((x * 2 + 1).sum())
+                          else 3)
         return a + 1, status
 
     with torch.no_grad():
@@ -237,7 +240,8 @@ def test_fork_inside_a_region():
 
 
 def test_another_thread_lets_go_of_results_while_they_are_bound():
-    """A sampling profiler holds frames that have ended, and with them results that nobody asked for; it drops them at any time."""
+    """A sampling profiler holds frames that have ended, and with them results that nobody asked for; it drops them at
+    any time."""
 
     def views(h):
         kept = [h[i // 8, i % 8 :] for i in range(64)]
@@ -250,7 +254,8 @@ def test_another_thread_lets_go_of_results_while_they_are_bound():
             total += views(h) * bool(h.sum() > 1)
         return total
 
-    accelerated, x, caller, seen, done = dycl.accelerate(program), torch.rand(8, 8), threading.get_ident(), 0, threading.Event()
+    accelerated, x, caller, seen, done = dycl.accelerate(program), torch.rand(
+        8, 8), threading.get_ident(), 0, threading.Event()
 
     def sample():
         nonlocal seen
@@ -274,9 +279,11 @@ def test_another_thread_lets_go_of_results_while_they_are_bound():
     assert seen > 100 and dycl.stats(accelerated)["recorded"] > 1000
 
 
-@pytest.mark.parametrize("sizes", [(2, 1, 256, 4, 8), (1, 4, 64, 4, 8), (2, 3, 20, 40, 400), (1, 1, 20, 40, 400), (1, 1, 31, 63, 700)])
+@pytest.mark.parametrize("sizes", [(2, 1, 256, 4, 8), (1, 4, 64, 4, 8), (2, 3, 20, 40, 400), (1, 1, 20, 40, 400),
+                                   (1, 1, 31, 63, 700)])
 def test_small_products_make_no_threads(sizes):
-    """oneDNN's team inside a region of one thread is made anew each time: such products once took a thousand times as long as in torch."""
+    """oneDNN's team inside a region of one thread is made anew each time: such products once took a thousand times as
+    long as in torch."""
     program = f"""
 import time, torch, dycl
 from torch.nn import functional as F
@@ -296,5 +303,6 @@ with torch.no_grad():
         eager, ours = (sorted(of)[30] for of in times)
         assert ours < 4 * eager + 2e-4, (eager, ours)
 """
-    done = subprocess.run([sys.executable, "-c", program], env=dict(os.environ, DYCL_CHOOSE="0"), capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], env=dict(os.environ, DYCL_CHOOSE="0"), capture_output=True,
+                          text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-1500:]

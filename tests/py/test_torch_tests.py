@@ -1,10 +1,11 @@
-"""torch's own tests, redirected by `TestCase.compile_fn`, the hook by which torch runs its tests through a compiler: here each test's whole body runs as
-one accelerated function, first as it is and then once more in eager torch, with the same outcome.
+"""torch's own tests, redirected by `TestCase.compile_fn`, the hook by which torch runs its tests through a compiler:
+here each test's whole body runs as one accelerated function, first as it is and then once more in eager torch, with the
+same outcome.
 
-torch's wheel carries no test files. What it does carry of tests that run in one process on a CPU are the bodies of its module tests
-(torch/testing/_internal/common_nn.py: reference functions, non-contiguous inputs, pickling, gradcheck and gradgradcheck, in-place forms), which
-test/test_nn.py makes tests of; the few helpers that stand in that file are written here anew. Its distributed tests need process groups, and
-fx/passes/tests has no tensors.
+torch's wheel carries no test files. What it does carry of tests that run in one process on a CPU are the bodies of its
+module tests (torch/testing/_internal/common_nn.py: reference functions, non-contiguous inputs, pickling, gradcheck and
+gradgradcheck, in-place forms), which test/test_nn.py makes tests of; the few helpers that stand in that file are
+written here anew. Its distributed tests need process groups, and fx/passes/tests has no tensors.
 
 By default a fixed subset runs, DYCL_TEST_FULL=1 runs all."""
 

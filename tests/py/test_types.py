@@ -1,5 +1,5 @@
-"""What type checkers are told (dycl/__init__.pyi) is what there is; the decorator with options; how precision may be named; what accelerated things look
-like; the command line's own options."""
+"""What type checkers are told (dycl/__init__.pyi) is what there is; the decorator with options; how precision may be
+named; what accelerated things look like; the command line's own options."""
 
 import ast
 import inspect
@@ -26,7 +26,8 @@ def test_the_stub_names_what_there_is():
         there = getattr(dycl, name)
         if isinstance(node, ast.ClassDef):
             methods = {f.name for f in node.body}
-            assert all(hasattr(there, m) for m in methods) and {m for m in vars(there) if not m.startswith("_")} <= methods, name
+            assert all(hasattr(there, m) for m in methods) \
+                and {m for m in vars(there) if not m.startswith("_")} <= methods, name
         elif name != "accelerate":
             assert [a.arg for a in node.args.args] == list(inspect.signature(there).parameters), name
 
@@ -42,8 +43,10 @@ def test_overloads_take_what_accelerate_takes():
     there = inspect.signature(dycl.accelerate).parameters
     assert len(overloads) == 3
     for node in overloads:
-        assert {a.arg for a in node.args.args} <= {"target"} and [a.arg for a in node.args.kwonlyargs] == [n for n in there if n != "target"]
-        assert [ast.literal_eval(d) for d in node.args.kw_defaults] == [there[n].default for n in there if n != "target"]
+        assert {a.arg for a in node.args.args} <= {"target"} \
+            and [a.arg for a in node.args.kwonlyargs] == [n for n in there if n != "target"]
+        assert [ast.literal_eval(d) for d in node.args.kw_defaults] == [there[n].default for n in there
+                                                                        if n != "target"]
 
 
 def test_a_decorator_with_options():
@@ -71,7 +74,8 @@ def test_names_of_float32(precision):
 @pytest.mark.parametrize("precision", ("bf16", "bfloat16", torch.bfloat16))
 def test_names_of_bfloat16(precision):
     if dycl.info().get("bf16"):
-        assert dycl.accelerate(lambda x: x, precision=precision)._options == dycl.accelerate(lambda x: x, precision="bf16")._options != 0
+        assert dycl.accelerate(lambda x: x, precision=precision)._options \
+            == dycl.accelerate(lambda x: x, precision="bf16")._options != 0
     with pytest.raises(ValueError, match="pack=False"):
         dycl.accelerate(precision=precision, pack=False)
 
@@ -118,12 +122,15 @@ def test_what_they_look_like():
 
 def test_the_command_line(tmp_path):
     def start(*arguments):
-        return subprocess.run([sys.executable, "-X", "importtime", "-m", "dycl", *arguments], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+        return subprocess.run([sys.executable, "-X", "importtime", "-m", "dycl", *arguments], capture_output=True,
+                              text=True, timeout=120, cwd=tmp_path)
 
     done = start("--version")
-    assert re.fullmatch(rf"dycl {dycl.__version__} \(oneDNN [\d.]+, kernels for \w+, torch {re.escape(torch.__version__.split('+')[0])}\S*, Python [\d.]+\)\n", done.stdout)
+    assert re.fullmatch(rf"dycl {dycl.__version__} \(oneDNN [\d.]+, kernels for \w+, torch "
+                        rf"{re.escape(torch.__version__.split('+')[0])}\S*, Python [\d.]+\)\n", done.stdout)
     assert "| torch\n" not in done.stderr, "torch takes seconds"
     done = start("--help")
-    assert done.stdout.startswith("usage: python -m dycl") and "docs/environment.md" in done.stdout and done.returncode == 0
+    assert done.stdout.startswith("usage: python -m dycl") and "docs/environment.md" in done.stdout \
+        and done.returncode == 0
     (tmp_path / "program.py").write_text("import sys; print(sys.argv[1:])")
     assert start("program.py", "--version").stdout == "['--version']\n"  # the program's own

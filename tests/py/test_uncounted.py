@@ -1,4 +1,5 @@
-"""Writes to weights that torch does not count in `_version`: what was made of the weights before is not used any more."""
+"""Writes to weights that torch does not count in `_version`: what was made of the weights before is not used any
+more."""
 
 import copy
 import weakref
@@ -17,7 +18,8 @@ def network(width=256):
 
 
 def check(write, rows=16, model=None):
-    """Weights that were packed, written by write(model), packed again, written again; results are eager's, and `_version` is."""
+    """Weights that were packed, written by write(model), packed again, written again; results are eager's, and
+    `_version` is."""
     model = network() if model is None else model
     fast, x = dycl.accelerate(copy.deepcopy(model)), torch.randn(rows, 256)
     with torch.no_grad():
@@ -27,7 +29,8 @@ def check(write, rows=16, model=None):
             versions = [[p._version for p in m.parameters()] for m in (model, fast)]
             write(model)
             write(fast)
-            counted = [[p._version - v for p, v in zip(m.parameters(), before)] for m, before in zip((model, fast), versions)]
+            counted = [[p._version - v for p, v in zip(m.parameters(), before)]
+                       for m, before in zip((model, fast), versions)]
             assert counted[0] == counted[1]
             for _ in range(3):
                 torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-4)
@@ -56,14 +59,16 @@ WRITES = {
     "map_": lambda w: w.map_(w.clone(), lambda a, b: a + b),
     "map2_": lambda w: w.map2_(w.clone(), w.clone(), lambda a, b, c: a + b - c / 2),
     "unscale": lambda w: torch._amp_foreach_non_finite_check_and_unscale_([w], torch.zeros(1), torch.tensor(0.5)),
-    "unknown operator": lambda w: torch.ops.aten._fused_sgd_([w], [torch.ones_like(w)], [], weight_decay=0.0, momentum=0.0, lr=0.5, dampening=0.0, nesterov=False,
+    "unknown operator": lambda w: torch.ops.aten._fused_sgd_([w], [torch.ones_like(w)], [], weight_decay=0.0,
+                                                             momentum=0.0, lr=0.5, dampening=0.0, nesterov=False,
                                                               maximize=False, is_first_step=True),
 }
 
 
 @pytest.mark.parametrize("name", WRITES)
 def test_operators(name):
-    check(lambda model: WRITES[name](model[0].weight.detach().requires_grad_(False)), model=network().requires_grad_(False))
+    check(lambda model: WRITES[name](model[0].weight.detach().requires_grad_(False)),
+          model=network().requires_grad_(False))
 
 
 def test_memory_under_a_second_version():

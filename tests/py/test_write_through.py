@@ -1,4 +1,5 @@
-"""Writes into memory that others see: a plain tensor's, and that of lazy tensors with views. Equal to eager in values, versions, identity and aliasing."""
+"""Writes into memory that others see: a plain tensor's, and that of lazy tensors with views. Equal to eager in values,
+versions, identity and aliasing."""
 
 import random
 import threading
@@ -28,8 +29,10 @@ def test_plain_tensors_are_written_at_once():
 
     for shape in ((3, 4), (1, 5), (2, 3, 2)):
         no_torch(check("copy", program, (torch.randn(shape), torch.tensor(1), torch.randn(shape)), "plain"))
-    no_torch(check("copy", program, (torch.randn(4, 3).t(), torch.zeros(1), torch.randn(1, 4).expand(3, 4)), "transposed"))
-    no_torch(check("copy", program, (torch.zeros(2, 2, dtype=torch.int64), torch.tensor(1), torch.ones(2, 2, dtype=torch.int64)), "integers"))
+    no_torch(check("copy", program, (torch.randn(4, 3).t(), torch.zeros(1), torch.randn(1, 4).expand(3, 4)),
+                   "transposed"))
+    no_torch(check("copy", program, (torch.zeros(2, 2, dtype=torch.int64), torch.tensor(1),
+                                     torch.ones(2, 2, dtype=torch.int64)), "integers"))
 
 
 def test_the_very_object_comes_back():
@@ -104,8 +107,10 @@ def test_memory_that_is_the_same():
         return plain
 
     check("copy", overlapping, (torch.randn(4, 2), torch.randn(4, 2)), "one element twice")
-    for own in (lambda y: y.__setitem__((slice(None), None), y), lambda y: y.__setitem__(0, y), lambda y: y.__setitem__(..., y), lambda y: y.long().__setitem__(y.long() * 0, 1)):
-        check("copy", lambda x, plain: (y := x + 1, own(y), own(plain), y * 2, plain * 2), (torch.randn(2, 2), torch.randn(2, 2)), "of itself")
+    for own in (lambda y: y.__setitem__((slice(None), None), y), lambda y: y.__setitem__(0, y),
+                lambda y: y.__setitem__(..., y), lambda y: y.long().__setitem__(y.long() * 0, 1)):
+        check("copy", lambda x, plain: (y := x + 1, own(y), own(plain), y * 2, plain * 2),
+              (torch.randn(2, 2), torch.randn(2, 2)), "of itself")
 
 
 def test_arrays_and_other_holders_see_the_write():
@@ -190,9 +195,13 @@ def test_parameters_gradients_and_inference():
 
 def test_errors():
     for f in (
-        lambda p, x: p.copy_(x[:2]), lambda p, x: p.add_(x.double().long() + 0.5 if p.dtype == torch.int64 else x[:2]), lambda p, x: p.index_copy_(0, torch.tensor([9]), x[:1]),
-        lambda p, x: p.index_copy_(3, torch.tensor([0]), x[:1]), lambda p, x: p.index_copy_(0, torch.tensor([0.0]), x[:1]), lambda p, x: p.index_copy_(0, torch.tensor([0]), x[:1].double()),
-        lambda p, x: p.index_copy_(0, torch.tensor([-1]), x[:1]), lambda p, x: p.__setitem__(7, 1), lambda p, x: p[:1].expand(3, 3).add_(x), lambda p, x: p.copy_(3),
+        lambda p, x: p.copy_(x[:2]), lambda p, x: p.add_(x.double().long() + 0.5 if p.dtype == torch.int64 else x[:2]),
+        lambda p, x: p.index_copy_(0, torch.tensor([9]), x[:1]),
+        lambda p, x: p.index_copy_(3, torch.tensor([0]), x[:1]),
+        lambda p, x: p.index_copy_(0, torch.tensor([0.0]), x[:1]),
+        lambda p, x: p.index_copy_(0, torch.tensor([0]), x[:1].double()),
+        lambda p, x: p.index_copy_(0, torch.tensor([-1]), x[:1]), lambda p, x: p.__setitem__(7, 1),
+        lambda p, x: p[:1].expand(3, 3).add_(x), lambda p, x: p.copy_(3),
     ):  # fmt: skip
         check("copy", f, (torch.zeros(3, 3), torch.randn(3, 3)), "error")
     check("copy", lambda p, x: p.add_(x), (torch.zeros(3, 3, dtype=torch.int64), torch.randn(3, 3)), "error")

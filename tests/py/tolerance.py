@@ -1,15 +1,20 @@
 """How far a result may be from eager torch's: the one place of all tolerances.
 
-An operator that dycl records is computed by other code than torch's, in another order. What may differ follows from the operator's class:
+An operator that dycl records is computed by other code than torch's, in another order. What may differ follows from the
+operator's class:
 
-EXACT          data movement, comparison, one correctly rounded operation per element: the same bits.
-ELEMENTWISE    functions such as exp: both sides are within about 2 ulp of the true value, so within 4 ulp (5e-7 relative in float32) of each other;
-               compositions (gelu, softplus, logit) multiply that by a small factor. Where a result cancels (sin near pi, log near 1) the bound is
-               absolute: some ulps of 1. torch's sqrt is not correctly rounded, and its add with alpha rounds once where dycl rounds twice.
-REDUCTION      n terms summed in another order differ by up to n ulp of the sum of magnitudes; operands here have at most some hundred terms, of magnitude
-               up to 9, and both sides sum in blocks, so the error grows like log n. Interpolation: 16 terms, and weights from positions that are rounded.
-PRODUCT        inner products: as REDUCTION, with products of magnitude up to 81 that cancel, so that the absolute part counts.
-TORCH          not recorded: torch itself ran it, perhaps after recorded operators. torch.testing's own defaults.
+EXACT          data movement, comparison, one correctly rounded operation per element: the same bits. ELEMENTWISE
+functions such as exp: both sides are within about 2 ulp of the true value, so within 4 ulp (5e-7 relative in float32)
+of each other; compositions (gelu, softplus, logit) multiply that by a small factor. Where a result cancels (sin near
+pi, log near 1) the bound is absolute: some ulps of 1. torch's sqrt is not correctly rounded, and its add with alpha
+rounds once where dycl rounds twice.
+REDUCTION      n terms summed in another order differ by up to n ulp of the sum of magnitudes; operands here have at
+most some hundred terms, of magnitude
+               up to 9, and both sides sum in blocks, so the error grows like log n. Interpolation: 16 terms, and
+               weights from positions that are rounded.
+PRODUCT        inner products: as REDUCTION, with products of magnitude up to 81 that cancel, so that the absolute part
+counts. TORCH          not recorded: torch itself ran it, perhaps after recorded operators. torch.testing's own
+defaults.
 """
 
 import torch
@@ -50,7 +55,8 @@ _PRODUCT = """
     nn.functional.conv_transpose2d
     nn.functional.scaled_dot_product_attention lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell addmm.decomposed einsum inner
 """
-_CLASSES = {name: kind for kind, names in ((EXACT, _EXACT), (ELEMENTWISE, _ELEMENTWISE), (REDUCTION, _REDUCTION), (PRODUCT, _PRODUCT)) for name in names.split()}
+_CLASSES = {name: kind for kind, names in ((EXACT, _EXACT), (ELEMENTWISE, _ELEMENTWISE), (REDUCTION, _REDUCTION),
+                                           (PRODUCT, _PRODUCT)) for name in names.split()}
 
 
 def class_of(name):
@@ -79,8 +85,8 @@ def bounds(name, dtype):
         return double
     return single if dtype.is_floating_point or dtype.is_complex else (0.0, 0.0)
 
-# precision="bf16". bfloat16 has 8 bits of significand: rounding to nearest moves a number by at most 2^-8 of its size, and a product by that much for
-# each operand that is rounded (the little more: both at once).
+# precision="bf16". bfloat16 has 8 bits of significand: rounding to nearest moves a number by at most 2^-8 of its size,
+# and a product by that much for each operand that is rounded (the little more: both at once).
 BF16_OPERAND = 2.0**-8 * 1.01
 F32_SUM = 2e-6  # of the sum of sizes: some hundred float32 roundings that partly cancel
 BF16_MODEL = 1e-2  # relative, of the norm: errors of the products are of random sign, 0.2 to 0.4% was seen for up to 50 of them in a row

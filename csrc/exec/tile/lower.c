@@ -14,6 +14,13 @@ typedef struct {
     int64_t row_bytes;
 } operand;
 
+dycl_status dycl_lower_location(dycl_lower *l, dycl_tile_location at, int *out) {
+    if (l->program.location_count == DYCL_TILE_LOCATIONS) return dycl_error_set("tile block with too many locations");
+    l->locations[l->program.location_count] = at;
+    *out = l->program.location_count++;
+    return DYCL_OK;
+}
+
 dycl_tile_instruction *dycl_lower_emit(dycl_lower *l, dycl_tile_do what) {
     if (l->program.instruction_count == DYCL_TILE_INSTRUCTIONS) {
         dycl_error_set("tile block with too many instructions");

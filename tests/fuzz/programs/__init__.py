@@ -1,4 +1,5 @@
-"""Random programs and random calls of every binding's row, compared with eager torch: `python -m tests.fuzz programs --help`."""
+"""Random programs and random calls of every binding's row, compared with eager torch: `python -m tests.fuzz programs
+--help`."""
 
 
 def main(arguments):

@@ -1,13 +1,16 @@
-"""How a call of a binding's row is spelled: positional or by name, with operators, spread lists, NumPy's names of parameters."""
+"""How a call of a binding's row is spelled: positional or by name, with operators, spread lists, NumPy's names of
+parameters."""
 
 from . import vocabulary, vocabulary_nn, vocabulary_torchs  # noqa: F401 (fill the first one's table)
 
 SYMBOLS = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "div": "/", "floordiv": "//", "mod": "%", "pow": "**", "and": "&", "or": "|", "xor": "^",
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "div": "/", "floordiv": "//", "mod": "%", "pow": "**",
+    "and": "&", "or": "|", "xor": "^",
     "matmul": "@", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
 PREFIXES = {"neg": "-", "invert": "~", "abs": "abs"}
-BUILTINS = {"bool": "bool", "float": "float", "int": "int", "len": "len", "iter": "list", "array": "np.asarray", "index": "range(99).__getitem__"}
+BUILTINS = {"bool": "bool", "float": "float", "int": "int", "len": "len", "iter": "list", "array": "np.asarray",
+            "index": "range(99).__getitem__"}
 NUMPY = {"dim": "axis", "keepdim": "keepdims", "input": "x", "other": "x2"}
 OWNERS = {"torch.nn.functional": "F"}
 
@@ -66,7 +69,8 @@ def operator(d, name, row, given, how):
     if len(texts) == 1 and row in PREFIXES and d.chance(0.9):
         return f"{PREFIXES[row]}({texts[0]})"
     if len(texts) == 2 and row in SYMBOLS and d.chance(0.85) and how != "in place":
-        return f"({texts[1]} {SYMBOLS[row]} {texts[0]})" if how == "swapped" else f"({texts[0]} {SYMBOLS[row]} {texts[1]})"
+        return f"({texts[1]} {SYMBOLS[row]} {texts[0]})" if how == "swapped" \
+            else f"({texts[0]} {SYMBOLS[row]} {texts[1]})"
     first = texts[0] if texts[0].isidentifier() else f"({texts[0]})"
     return f"{first}.{name}({', '.join(texts[1:])})"
 

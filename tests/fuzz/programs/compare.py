@@ -1,7 +1,8 @@
 """Runs a program in eager torch and through dycl, and says in what the two differ.
 
-Compared, for each call: results and inputs afterwards (values, dtype, sizes, strides, offset, version, whether a view, sharing of memory, identity),
-gradients, buffers and parameters of modules, what the program noted and printed, errors (type and text), torch's random state."""
+Compared, for each call: results and inputs afterwards (values, dtype, sizes, strides, offset, version, whether a view,
+sharing of memory, identity), gradients, buffers and parameters of modules, what the program noted and printed, errors
+(type and text), torch's random state."""
 
 import contextlib
 import dataclasses
@@ -60,7 +61,8 @@ def call(function, modules, inputs, number, mode, seed):
 
 
 def outcomes(program: Program, accelerated):
-    """One after the other, because the next call changes what modules hold; each is to be used before the next is asked for."""
+    """One after the other, because the next call changes what modules hold; each is to be used before the next is asked
+    for."""
     function, modules, inputs = build(program)
     if accelerated:
         function = dycl.accelerate(function)
@@ -104,7 +106,8 @@ def storage(x):
 
 
 def relations(many):
-    """Which is the same object as an earlier one, or lies in its memory, at which distance in bytes; each with the first of its kind."""
+    """Which is the same object as an earlier one, or lies in its memory, at which distance in bytes; each with the
+    first of its kind."""
     table, objects, memories = [], {}, {}
     for i, a in enumerate(many):
         j = objects.setdefault(id(a), i)
@@ -114,7 +117,8 @@ def relations(many):
         memory = storage(a)
         j = i if memory is None else memories.setdefault(memory, i)
         if j != i:
-            table.append((i, j, a.storage_offset() * a.element_size() - many[j].storage_offset() * many[j].element_size()))
+            table.append((i, j, a.storage_offset() * a.element_size() - many[j].storage_offset()
+                          * many[j].element_size()))
     return table
 
 
@@ -170,7 +174,8 @@ def first_different(e, d):
     return f"{[e[i].item() for i in places]} and {[d[i].item() for i in places]} at {places} of {e.numel()}"
 
 
-ODD = {torch.bool: torch.uint8, torch.complex32: torch.complex64, torch.uint16: torch.int64, torch.uint32: torch.int64}  # torch compares these not at all, or the bytes of bool
+# torch compares these not at all, or the bytes of bool
+ODD = {torch.bool: torch.uint8, torch.complex32: torch.complex64, torch.uint16: torch.int64, torch.uint32: torch.int64}
 
 
 def equal(e, d):
@@ -184,7 +189,8 @@ def equal(e, d):
         return True
     if not (e.is_floating_point() or e.is_complex()):
         return False
-    return bool(torch.isclose(e, d, rtol=0, atol=0, equal_nan=True).all()) if e.dtype.itemsize >= 4 else torch.equal(e.nan_to_num(7.0), d.nan_to_num(7.0))
+    return bool(torch.isclose(e, d, rtol=0, atol=0, equal_nan=True).all()) if e.dtype.itemsize >= 4 \
+        else torch.equal(e.nan_to_num(7.0), d.nan_to_num(7.0))
 
 
 def _first_different(eager, ours):
@@ -195,9 +201,11 @@ def _first_different(eager, ours):
 
 
 def differences(number, e: Outcome, d: Outcome):
-    """Everything in which two outcomes of a call differ; values only where they are not the same, which a judge decides on."""
+    """Everything in which two outcomes of a call differ; values only where they are not the same, which a judge decides
+    on."""
     if e.error != d.error:
-        kind = "error" if e.error is None or d.error is None else "error type" if e.error[0] != d.error[0] else "error text"
+        kind = "error" if e.error is None or d.error is None else "error type" if e.error[0] != d.error[0] \
+            else "error text"
         yield Difference(kind, number, f"eager: {e.error}\ndycl:  {d.error}")
         return
     eager, ours = list(leaves(e)), list(leaves(d))
@@ -215,7 +223,8 @@ def differences(number, e: Outcome, d: Outcome):
             yield Difference("type", number, f"{path}: {type(a)} and {type(b)}")
         elif isinstance(a, np.ndarray):
             if (a.dtype, a.shape, a.strides) != (b.dtype, b.shape, b.strides):
-                yield Difference("strides", number, f"{path}: {a.dtype, a.shape, a.strides} and {b.dtype, b.shape, b.strides}")
+                yield Difference("strides", number,
+                                 f"{path}: {a.dtype, a.shape, a.strides} and {b.dtype, b.shape, b.strides}")
             elif not np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"):
                 yield Difference("values", number, f"{path}: {a} and {b}"[:300], path)
         elif isinstance(a, (float, complex)):

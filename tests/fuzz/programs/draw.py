@@ -1,4 +1,5 @@
-"""Draws a program: every line runs in eager torch as soon as it is drawn, so that the next ones fit the shapes that there are."""
+"""Draws a program: every line runs in eager torch as soon as it is drawn, so that the next ones fit the shapes that
+there are."""
 
 import contextlib
 import io
@@ -14,9 +15,11 @@ from .program import Input, Program, Step, variables
 
 FLOATS = ("torch.float32", "torch.float64")
 INTEGERS = ("torch.int64", "torch.int32", "torch.int16", "torch.int8", "torch.uint8")
-STRANGE = ("torch.float16", "torch.bfloat16", "torch.complex64", "torch.complex128", "torch.uint16")  # what dycl represents nothing in
+# what dycl represents nothing in
+STRANGE = ("torch.float16", "torch.bfloat16", "torch.complex64", "torch.complex128", "torch.uint16")
 DTYPES = (*FLOATS, *INTEGERS, "torch.bool", *STRANGE)
-COMMON = {"torch.float32": 60, "torch.float64": 7, "torch.int64": 10, "torch.int32": 4, "torch.int16": 2, "torch.int8": 2, "torch.uint8": 3, "torch.bool": 8}
+COMMON = {"torch.float32": 60, "torch.float64": 7, "torch.int64": 10, "torch.int32": 4, "torch.int16": 2,
+          "torch.int8": 2, "torch.uint8": 3, "torch.bool": 8}
 COMMON |= dict.fromkeys(STRANGE, 0.8)
 MOST_RESULT = 60_000  # elements; larger results are not kept
 
@@ -26,9 +29,11 @@ def name_of(dtype):
 
 
 class Draw:
-    """The program under construction. pool: its tensors by name. Names of tensors are what the drawing functions hand around."""
+    """The program under construction. pool: its tensors by name. Names of tensors are what the drawing functions hand
+    around."""
 
-    def __init__(self, rng, *, mode="no_grad", reuse=0.75, lazy=0.4, keep_errors=0.5, values=None, main=None, modules=False):
+    def __init__(self, rng, *, mode="no_grad", reuse=0.75, lazy=0.4, keep_errors=0.5, values=None, main=None,
+                 modules=False):
         self.rng, self.mode, self.reuse, self.lazy, self.keep_errors = rng, mode, reuse, lazy, keep_errors
         self.values, self.main = values, main
         self.pool, self.inputs, self.modules, self.steps, self.returned = {}, [], [], [], []
@@ -59,7 +64,8 @@ class Draw:
         return self.weighted(COMMON)
 
     def shape(self, least=0, most=5):
-        return layout.some_shape(self.rng, self.rng.choice([r for r in (0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5) if least <= r <= most]))
+        return layout.some_shape(self.rng,
+                                 self.rng.choice([r for r in (0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5) if least <= r <= most]))
 
     # ---- running
 
@@ -87,7 +93,8 @@ class Draw:
         """The pool after a step."""
         for name, value in list(self.namespace.items()):
             if name[0] in "xv" and name[1:].isdigit():
-                if isinstance(value, torch.Tensor) and (value.numel() <= MOST_RESULT or name[0] == "x") and value.layout == torch.strided:
+                if isinstance(value, torch.Tensor) and (value.numel() <= MOST_RESULT
+                                                        or name[0] == "x") and value.layout == torch.strided:
                     self.pool[name] = value
                 else:
                     self.pool.pop(name, None)
@@ -126,7 +133,8 @@ class Draw:
                 self.step(f"{self.fresh()} = {name}[{self.rng.randrange(len(value))}]", "unpack")
         elif isinstance(value, np.ndarray):
             self.step(f"log.append(({name}.shape, {name}.strides, str({name}.dtype), {name}.copy()))", "log")
-        elif not isinstance(value, torch.Tensor) and isinstance(value, (bool, int, float, str, tuple, list, torch.Size)):
+        elif not isinstance(value, torch.Tensor) and isinstance(value, (bool, int, float, str, tuple, list,
+                                                                        torch.Size)):
             self.step(f"log.append({name})", "log")
         return name
 
@@ -179,7 +187,8 @@ class Draw:
         return self.input(shape, dtype, values)
 
     def finite(self, **options):
-        """Weights and the like: where they hold NaN or infinities, torch's own answer depends on the algorithm that it takes."""
+        """Weights and the like: where they hold NaN or infinities, torch's own answer depends on the algorithm that it
+        takes."""
         return self.tensor(values=self.pick("grid", "normal"), **options)
 
     def floating(self, **options):
@@ -215,7 +224,8 @@ class Draw:
     def number(self):
         whole = ["0", "1", "2", "-1", "3", "7", "True", "-3", "127", "-129", "300"]
         parts = ["0.5", "-1.5", "2.0", "1e-3", "0.0", "-0.0", "1.0", "0.3", "3.0", "-2.0"]
-        rare = ["float('nan')", "float('inf')", "-float('inf')", "1e30", "2**40", "np.float32(1.5)", "np.int64(2)", "False", "1j"]
+        rare = ["float('nan')", "float('inf')", "-float('inf')", "1e30", "2**40", "np.float32(1.5)", "np.int64(2)",
+                "False", "1j"]
         return self.rng.choice(rare if self.chance(0.05) else whole if self.chance(0.4) else parts)
 
     def operand(self, name):
@@ -237,7 +247,8 @@ class Draw:
             return self.dim(name) if self.chance(0.9) else "None"
         some = self.rng.sample(range(rank), self.rng.randint(0 if self.chance(0.1) else 1, rank))
         some = [d - rank if self.chance(0.4) else d for d in some]
-        return f"[{', '.join(map(str, some))}]" if self.chance(0.5) else f"({', '.join(map(str, some))}{',' if len(some) == 1 else ''})"
+        return f"[{', '.join(map(str, some))}]" if self.chance(0.5) \
+            else f"({', '.join(map(str, some))}{',' if len(some) == 1 else ''})"
 
     def flag(self):
         return self.pick("True", "False")
@@ -247,4 +258,5 @@ class Draw:
         return f"({', '.join(map(str, numbers))}{',' if len(numbers) == 1 else ''})"
 
     def program(self, **options):
-        return Program(tuple(self.inputs), tuple(self.modules), tuple(self.steps), tuple(self.returned), self.mode, **options)
+        return Program(tuple(self.inputs), tuple(self.modules), tuple(self.steps), tuple(self.returned), self.mode,
+                       **options)

@@ -8,7 +8,8 @@ from dycl import _core
 from . import calls, draw
 from .steps import STEPS
 
-BOUND = (75, 75, 300, 1500)  # weights of a call of a bound operator beside those of steps.py: few other steps make long segments
+# weights of a call of a bound operator beside those of steps.py: few other steps make long segments
+BOUND = (75, 75, 300, 1500)
 
 
 def spellings():
@@ -23,8 +24,10 @@ def draw_program(seed, rows=None):
     rng = random.Random(f"program {seed}")
     rows = rows or spellings()
     mode = rng.choices(["no_grad", "grad", "inference"], [75, 17, 8])[0]
-    d = draw.Draw(rng, mode=mode, reuse=rng.choice([0.6, 0.8, 0.95]), lazy=rng.choice([0.1, 0.4, 0.7]), keep_errors=0.15, values=rng.choice([None, None, "grid", "normal"]))
-    # Arguments that need gradients: a call that has them with gradients enabled is torch's as a whole; without, the program makes leaves of its own.
+    d = draw.Draw(rng, mode=mode, reuse=rng.choice([0.6, 0.8, 0.95]), lazy=rng.choice([0.1, 0.4, 0.7]),
+                  keep_errors=0.15, values=rng.choice([None, None, "grid", "normal"]))
+    # Arguments that need gradients: a call that has them with gradients enabled is torch's as a whole; without, the
+    # program makes leaves of its own.
     d.leaves = rng.random() < {"grad": 0.4, "no_grad": 0.15, "inference": 0}[mode]
     few = rng.random() < 0.4
     favourites = rng.sample(rows, 12)

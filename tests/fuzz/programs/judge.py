@@ -1,19 +1,23 @@
 """Which differing values count.
 
-dycl sums in another order and computes functions with other code than torch, so its results may differ by some roundings, and a program may amplify
-those without bound: x - x * (1 + eps), a division by what cancels, a comparison of what is nearly equal. Two sides that are both right are told from
-a wrong one by what rounding does to eager itself:
+dycl sums in another order and computes functions with other code than torch, so its results may differ by some
+roundings, and a program may amplify those without bound: x - x * (1 + eps), a division by what cancels, a comparison of
+what is nearly equal. Two sides that are both right are told from a wrong one by what rounding does to eager itself:
 
-- *noise*: eager runs again, five times, with the operands and results of every operator that rounds in more than one way (functions, sums, products;
-  not copies, comparisons, one correctly rounded operation) moved by up to a unit in the last place, at random. How far results move is the spread.
-  In the fifth run, results that this moves by more than a thirtieth of themselves are zero instead: where sums cancel, one side may find zero.
-  A zero that a sum of products gives has any sign: it depends on where the sum begins.
+- *noise*: eager runs again, five times, with the operands and results of every operator that rounds in more than one
+way (functions, sums, products;
+  not copies, comparisons, one correctly rounded operation) moved by up to a unit in the last place, at random. How far
+  results move is the spread. In the fifth run, results that this moves by more than a thirtieth of themselves are zero
+  instead: where sums cancel, one side may find zero. A zero that a sum of products gives has any sign: it depends on
+  where the sum begins.
 - *float64*: eager runs again with float32 replaced by float64 throughout; how far eager is from that is its own error.
 
-An element that differs counts unless it is within ELEMENTWISE of tests/py/tolerance.py (rtol 2e-6, atol 1e-6, for float64 1e-12 and 1e-14, for
-narrower types two units in the last place), within SPREAD times the spread of that element or ROUGH times what is typical of the tensor's spreads (root
-mean square without outliers), or nearer to float64's result than NEARER times eager's distance or ROUGH times what is typical of eager's distances. Integers, booleans, NaN, infinities, texts and the program's structure count
-unless noise changes that very element (path) in eager too, or, for NaN and infinities, float64 does.
+An element that differs counts unless it is within ELEMENTWISE of tests/py/tolerance.py (rtol 2e-6, atol 1e-6, for
+float64 1e-12 and 1e-14, for narrower types two units in the last place), within SPREAD times the spread of that element
+or ROUGH times what is typical of the tensor's spreads (root mean square without outliers), or nearer to float64's
+result than NEARER times eager's distance or ROUGH times what is typical of eager's distances. Integers, booleans, NaN,
+infinities, texts and the program's structure count unless noise changes that very element (path) in eager too, or, for
+NaN and infinities, float64 does.
 """
 
 import functools
@@ -30,20 +34,29 @@ from . import compare
 from .program import Program
 
 RUNS, SPREAD, ROUGH, NEARER, SNAPS = 5, 32, 8, 8, 5  # SNAPS: the number of the run
-BOUNDS = {torch.float64: (1e-12, 1e-14), torch.complex128: (1e-12, 1e-14), torch.float16: (2e-3, 1e-6), torch.bfloat16: (1.6e-2, 1e-6)}
+BOUNDS = {torch.float64: (1e-12, 1e-14), torch.complex128: (1e-12, 1e-14), torch.float16: (2e-3, 1e-6),
+          torch.bfloat16: (1.6e-2, 1e-6)}
 ORDINARY = (2e-6, 1e-6)
 
-# Operators whose results do not depend on who computes them: data movement, choice, one correctly rounded operation an element.
+# Operators whose results do not depend on who computes them: data movement, choice, one correctly rounded operation an
+# element.
 EXACT = re.compile(
-    r"^(_?(to_)?copy_?|clone|view.*|_unsafe_view|_reshape.*|reshape|alias|detach.*|as_strided.*|expand.*|permute|transpose.*|t|squeeze.*|unsqueeze.*|select.*|slice.*|"
-    r"split.*|unbind.*|unfold.*|diagonal.*|cat|stack|index.*|gather|scatter.*|embedding|masked.*|where|fill.*|zero.*|ones.*|full.*|empty.*|new_.*|arange.*|eye.*|scalar_tensor|"
-    r"lift.*|_local_scalar_dense|item|eq|ne|lt|le|gt|ge|logical_.*|bitwise_.*|isnan|isinf|isfinite|isin.*|abs|neg|sign|relu|threshold|hardtanh|clamp.*|maximum|minimum|fmax|"
-    r"fmin|max|min|amax|amin|arg.*|sort|topk|kthvalue|any|all|floor|ceil|round|trunc|frac|mul|div|true_divide|reciprocal|copysign|tril|triu|flip|roll|repeat.*|pad|constant_pad.*|"
-    r"max_pool.*|_unique.*|unique.*|nonzero.*|count_nonzero|one_hot|rand.*|normal.*|uniform.*|bernoulli.*|multinomial|native_dropout|resize.*|set.*|signbit|add|sub|rsub)_?$"
+    r"^(_?(to_)?copy_?|clone|view.*|_unsafe_view|_reshape.*|reshape|alias|detach.*|as_strided.*|expand.*|permute|"
+    r"transpose.*|t|squeeze.*|unsqueeze.*|select.*|slice.*|"
+    r"split.*|unbind.*|unfold.*|diagonal.*|cat|stack|index.*|gather|scatter.*|embedding|masked.*|where|fill.*|zero.*|"
+    r"ones.*|full.*|empty.*|new_.*|arange.*|eye.*|scalar_tensor|"
+    r"lift.*|_local_scalar_dense|item|eq|ne|lt|le|gt|ge|logical_.*|bitwise_.*|isnan|isinf|isfinite|isin.*|abs|neg|"
+    r"sign|relu|threshold|hardtanh|clamp.*|maximum|minimum|fmax|"
+    r"fmin|max|min|amax|amin|arg.*|sort|topk|kthvalue|any|all|floor|ceil|round|trunc|frac|mul|div|true_divide|"
+    r"reciprocal|copysign|tril|triu|flip|roll|repeat.*|pad|constant_pad.*|"
+    r"max_pool.*|_unique.*|unique.*|nonzero.*|count_nonzero|one_hot|rand.*|normal.*|uniform.*|bernoulli.*|"
+    r"multinomial|native_dropout|resize.*|set.*|signbit|add|sub|rsub)_?$"
 )
 
 
-SUMS = re.compile(r"^(addmm|addmv|addbmm|baddbmm|bmm|mm|mv|dot|vdot|linear|matmul|einsum|outer|.*conv.*|.*_attention.*|sum|mean|cumsum|.*norm.*|lstm.*|gru.*|rnn.*|.*thnn.*|avg_pool.*|.*upsample.*)_?$")
+SUMS = re.compile(
+    r"^(addmm|addmv|addbmm|baddbmm|bmm|mm|mv|dot|vdot|linear|matmul|einsum|outer|.*conv.*|.*_attention.*|sum|mean|"
+    r"cumsum|.*norm.*|lstm.*|gru.*|rnn.*|.*thnn.*|avg_pool.*|.*upsample.*)_?$")
 
 
 class Noise(TorchDispatchMode):
@@ -57,14 +70,17 @@ class Noise(TorchDispatchMode):
         return False  # torch would import its compiler, and ask it at each operator
 
     def moved(self, x):
-        if not isinstance(x, torch.Tensor) or x.dtype not in (torch.float32, torch.float64) or x.layout != torch.strided:
+        if not isinstance(x, torch.Tensor) or x.dtype not in (torch.float32,
+                                                              torch.float64) or x.layout != torch.strided:
             return x
         u = (torch.rand(x.shape, generator=self.rng, dtype=torch.float64) * 2 - 1) * self.scale
         eps = torch.finfo(x.dtype).eps
-        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x * (1 + u * eps)) if _dense(x) else x * (1 + u * eps).to(x.dtype)
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x * (1 + u * eps)) if _dense(x) \
+            else x * (1 + u * eps).to(x.dtype)
 
     def with_any_zeros(self, x):
-        if not isinstance(x, torch.Tensor) or x.dtype not in (torch.float32, torch.float64) or x.layout != torch.strided:
+        if not isinstance(x, torch.Tensor) or x.dtype not in (torch.float32,
+                                                              torch.float64) or x.layout != torch.strided:
             return x
         signs = torch.randint(0, 2, x.shape, generator=self.rng, dtype=x.dtype) * 2 - 1
         return x.masked_scatter_(x == 0, (signs * 0.0)[x == 0]) if _dense(x) else x
@@ -88,10 +104,13 @@ class Noise(TorchDispatchMode):
 
 @functools.cache
 def _kind(function):
-    """(whether its results do not depend on who computes them, whether that holds without alpha only, whether it writes an operand, whether it adds products)"""
+    """(whether its results do not depend on who computes them, whether that holds without alpha only, whether it writes
+    an operand, whether it adds products)"""
     name = function._schema.name.split("::")[1]
     written = any(a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments)
-    return function.is_view or EXACT.match(name) is not None, name.rstrip("_") in ("add", "sub", "rsub"), written, SUMS.match(name) is not None
+    return function.is_view or EXACT.match(name) is not None, name.rstrip("_") in ("add", "sub",
+                                                                                   "rsub"), written, SUMS.match(
+                                                                                       name) is not None
 
 
 def snapped(x, moved):
@@ -129,7 +148,9 @@ class _Doubled:
     """A program's source with float64 for float32."""
 
     def __init__(self, program):
-        self.text = program.source().replace("torch.float32", "torch.float64").replace(".float(", ".double(").replace("np.float32", "np.float64")
+        self.text = program.source().replace("torch.float32",
+                                             "torch.float64").replace(".float(",
+                                                                      ".double(").replace("np.float32", "np.float64")
 
     def source(self):
         return self.text
@@ -174,7 +195,8 @@ class Judge:
         noisy, double = self.runs(difference.call)
         if difference.kind not in ("values", "printed"):  # unless rounding takes another branch
             still = self.still(difference.call)
-            return not any(_shape(r) != _shape(_seen(eager)) for r in noisy) and not any(r["state",] != still["state",] for r in noisy if still)
+            return not any(_shape(r) != _shape(_seen(eager)) for r in noisy) \
+                and not any(r["state",] != still["state",] for r in noisy if still)
         where = difference.where
         eager, ours = (self.leaves_of(x)[where] if where != ("printed",) else x.printed for x in (eager, ours))
         if isinstance(eager, str) and isinstance(ours, str) and _same_text(eager, ours):
@@ -206,7 +228,8 @@ class Judge:
         if x is not None and (x.is_floating_point() or x.is_complex()):
             truth, other = x.to(_wide(e)), (e.to(_wide(e)), d.to(_wide(e)))
             own, ours = ((o - truth).abs().to(torch.float64) for o in other)
-            wrong &= ~(ours <= NEARER * own) & ~(ours <= ROUGH * _typical(own.nan_to_num(0.0, 0.0, 0.0))) & ~_class_differs(e, x)
+            wrong &= ~(ours <= NEARER * own) & ~(ours <= ROUGH * _typical(own.nan_to_num(0.0, 0.0, 0.0))) \
+                & ~_class_differs(e, x)
         return bool(wrong.any())
 
 
@@ -257,12 +280,14 @@ NUMBER = re.compile(r"-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+)")
 
 
 def _same_text(a, b):
-    """Texts that differ in the last digits of numbers only: what a print of results that differ by roundings looks like."""
+    """Texts that differ in the last digits of numbers only: what a print of results that differ by roundings looks
+    like."""
     if NUMBER.sub("#", a).split() != NUMBER.sub("#", b).split():
         return False
     numbers = [list(map(float, NUMBER.findall(t))) for t in (a, b)]
     least = 2e-6 * max([abs(x) for x in numbers[0]], default=0.0)
-    return all(abs(x - y) <= max(1.01 * _last_digit(text), 1e-5 * abs(x), least) for text, x, y in zip(NUMBER.findall(a), *numbers))
+    return all(abs(x - y) <= max(1.01 * _last_digit(text), 1e-5 * abs(x), least)
+               for text, x, y in zip(NUMBER.findall(a), *numbers))
 
 
 def _last_digit(text):
@@ -278,13 +303,15 @@ def _seen(outcome):
 
 def _shape(seen):
     """What a branch that rounding decides may change."""
-    return [(p, (x.shape, x.stride()) if isinstance(x, torch.Tensor) and x.layout == torch.strided else None) for p, x in seen.items() if p not in (("printed",), ("state",))], seen[("error",)]
+    return [(p, (x.shape, x.stride()) if isinstance(x, torch.Tensor) and x.layout == torch.strided else None)
+            for p, x in seen.items() if p not in (("printed",), ("state",))], seen[("error",)]
 
 
 def check(program: Program):
     """(differences that count, statistics of the accelerated program). Stops at the first call with one."""
     judge, site = Judge(program), None
-    for number, ((eager, _), (ours, site)) in enumerate(zip(compare.outcomes(program, False), compare.outcomes(program, True))):
+    for number, ((eager, _), (ours, site)) in enumerate(zip(compare.outcomes(program, False),
+                                                            compare.outcomes(program, True))):
         found = [f for f in compare.differences(number, eager, ours) if judge.counts(f, eager, ours)]
         if found:
             return found, dycl.stats(site)

@@ -1,12 +1,15 @@
-"""What is known to differ from eager, with reasons: documented in docs/correctness.md ("Known differences"), or being mended (temporary).
+"""What is known to differ from eager, with reasons: documented in docs/correctness.md ("Known differences"), or being
+mended (temporary).
 
-Each entry: (name, reason, whether a difference is of this kind). A difference that one of them explains is counted under its name and not reported."""
+Each entry: (name, reason, whether a difference is of this kind). A difference that one of them explains is counted
+under its name and not reported."""
 
 import re
 
 
 def _attention(program, difference):
-    return re.search("scaled_dot_product_attention|Multihead|TransformerEncoder", program.source()) and _not_finite(difference)
+    return re.search("scaled_dot_product_attention|Multihead|TransformerEncoder",
+                     program.source()) and _not_finite(difference)
 
 
 def _not_finite(difference):
@@ -19,15 +22,21 @@ def _names_stale_size(program, difference):
 
 
 TEMPORARY = [
-    ("attention", "masks with empty rows, NaN and infinities in attention: torch's kernels differ among each other", _attention),
-    ("interpolate", "infinities times weights of zero", lambda p, d: re.search("interpolate|Upsample", p.source()) and _not_finite(d)),
+    ("attention", "masks with empty rows, NaN and infinities in attention: torch's kernels differ among each other",
+     _attention),
+    ("interpolate", "infinities times weights of zero",
+     lambda p, d: re.search("interpolate|Upsample", p.source()) and _not_finite(d)),
 ]
 LASTING = [
-    ("gelu", "gelu of an infinity is NaN where torch's oneDNN path computes it", lambda p, d: "gelu" in p.source().lower() and _not_finite(d)),
-    ("base", "a view of a detached alias has the original as its _base; one of a result that is a view in dycl (stack) has what was computed", lambda p, d: d.kind == "base"
+    ("gelu", "gelu of an infinity is NaN where torch's oneDNN path computes it",
+     lambda p, d: "gelu" in p.source().lower() and _not_finite(d)),
+    ("base", "a view of a detached alias has the original as its _base; one of a result that is a view in dycl (stack) "
+             "has what was computed", lambda p, d: d.kind == "base"
      and ("-1" in d.text or re.search(r"detach|\.data\b|numpy", p.source()))),
-    ("size of a scalar", "the message about an index into a tensor without dimensions names a size that torch reads behind its sizes", _names_stale_size),
-    ("var_mean", "the mean beside a variance is NaN in torch where a value is infinite", lambda p, d: re.search("(var|std)_mean", p.source()) and _not_finite(d)),
+    ("size of a scalar", "the message about an index into a tensor without dimensions names a size that torch reads "
+                         "behind its sizes", _names_stale_size),
+    ("var_mean", "the mean beside a variance is NaN in torch where a value is infinite",
+     lambda p, d: re.search("(var|std)_mean", p.source()) and _not_finite(d)),
 ]
 
 

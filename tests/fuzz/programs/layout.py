@@ -1,4 +1,5 @@
-"""Sizes and strides: how operands lie in memory. Plain inputs get any strides that torch allows; what is recorded gets them from chains of views."""
+"""Sizes and strides: how operands lie in memory. Plain inputs get any strides that torch allows; what is recorded gets
+them from chains of views."""
 
 import math
 
@@ -6,7 +7,8 @@ MOST = 20_000  # elements of an input
 
 
 def some_size(rng):
-    return rng.choice([0, 1, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9, 16, 17, 31, 33, 64, 100]) if rng.random() < 0.35 else rng.choice([1, 1, 2, 2, 3, 4, 5, 7])
+    return rng.choice([0, 1, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9, 16, 17, 31, 33, 64, 100]) if rng.random() < 0.35 \
+        else rng.choice([1, 1, 2, 2, 3, 4, 5, 7])
 
 
 def some_shape(rng, rank):
@@ -40,7 +42,8 @@ def channels_last(shape):
 def some_strides(rng, shape):
     """(strides, offset) of a plain tensor."""
     rank = len(shape)
-    kind = rng.choice(["contiguous"] * 4 + ["permuted"] * 3 + ["transposed", "channels last", "sliced", "sliced", "expanded", "windows", "offset", "ones"])
+    kind = rng.choice(["contiguous"] * 4 + ["permuted"] * 3 + ["transposed", "channels last", "sliced", "sliced",
+                                                               "expanded", "windows", "offset", "ones"])
     order = list(range(rank))
     if kind == "permuted":
         rng.shuffle(order)

@@ -1,4 +1,5 @@
-"""What every generated program begins with; its source stands at the top of the scripts that are printed for failures."""
+"""What every generated program begins with; its source stands at the top of the scripts that are printed for
+failures."""
 
 import numpy as np  # noqa: F401 (programs use it)
 import torch
@@ -6,9 +7,10 @@ import torch.nn.functional as F  # noqa: F401
 
 
 def make(sizes, strides, offset, dtype, seed, values):
-    """A tensor that owns its memory, with these strides (elements) in it. values: "normal", "grid" (small multiples of a quarter: sums are exact),
-    "positive", "special" (grid with NaN, infinities, zeros of both signs), "subnormal" (and some of those), "bytes" (bool
-    whose true elements are bytes other than 1, as a view of bytes has them) or "index n" (integers from 0 to n - 1)."""
+    """A tensor that owns its memory, with these strides (elements) in it. values: "normal", "grid" (small multiples of
+    a quarter: sums are exact), "positive", "special" (grid with NaN, infinities, zeros of both signs), "subnormal" (and
+    some of those), "bytes" (bool whose true elements are bytes other than 1, as a view of bytes has them) or "index n"
+    (integers from 0 to n - 1)."""
     extent = 1 + offset + sum((n - 1) * s for n, s in zip(sizes, strides) if n)
     rng = torch.Generator().manual_seed(seed)
     if values == "normal":
@@ -20,8 +22,10 @@ def make(sizes, strides, offset, dtype, seed, values):
         if values == "positive":
             memory = memory.abs() + 0.25
     if values in ("special", "subnormal"):
-        odd = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e9] if values == "special" else [1e-40, -3e-39, 1e-30, 0.0])
-        memory = torch.where(torch.rand(extent, generator=rng) < 0.2, odd[torch.randint(0, len(odd), (extent,), generator=rng)], memory)
+        odd = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e9] if values == "special"
+                           else [1e-40, -3e-39, 1e-30, 0.0])
+        memory = torch.where(torch.rand(extent, generator=rng) < 0.2,
+                             odd[torch.randint(0, len(odd), (extent,), generator=rng)], memory)
     if dtype == torch.bool:
         memory = (memory > 0) if values != "bytes" else (memory.abs() * 40).to(torch.uint8).view(torch.bool)
     elif not (dtype.is_floating_point or dtype.is_complex):
@@ -32,4 +36,5 @@ def make(sizes, strides, offset, dtype, seed, values):
 
 def note(log, x):
     """What a tensor tells about itself without its values."""
-    log.append((tuple(x.shape), x.stride(), x.storage_offset(), x.dtype, x.is_contiguous(), None if x.is_inference() else x._version, x._is_view(), x.requires_grad))
+    log.append((tuple(x.shape), x.stride(), x.storage_offset(), x.dtype, x.is_contiguous(),
+                None if x.is_inference() else x._version, x._is_view(), x.requires_grad))

@@ -58,18 +58,23 @@ class Program:
         result = f"    return [{', '.join(self.returned)}], log"
         lines = ["def inputs(call):", "    seed = 1000 * call"]
         if self.other is not None:
-            lines += ["    if call == 2:", "        return [" + ", ".join(i.text(self.other) for i in self.inputs) + "]"]
-        lines += ["    return [" + ", ".join(i.text() for i in self.inputs) + "]", "", "", "def build():", "    torch.manual_seed(1)"]
+            lines += ["    if call == 2:", "        return [" + ", ".join(i.text(self.other) for i in self.inputs)
+                      + "]"]
+        lines += ["    return [" + ", ".join(i.text() for i in self.inputs) + "]", "", "", "def build():",
+                  "    torch.manual_seed(1)"]
         if self.form == "module":
-            lines += ["", "    class Program(torch.nn.Module):", "        def __init__(self):", "            super().__init__()"]
+            lines += ["", "    class Program(torch.nn.Module):", "        def __init__(self):",
+                      "            super().__init__()"]
             lines += [f"            self.m{k} = {text}" for k, text in enumerate(self.modules)]
             lines += ["", f"        def forward({', '.join(['self', *(i.name for i in self.inputs)])}):"]
             lines += [f"            m{k} = self.m{k}" for k in range(len(self.modules))]
             lines += ["            log = []"] + [f"        {line}" for line in [*body, result]]
-            lines += ["", "    program = Program()", f"    return program, [{', '.join(f'program.m{k}' for k in range(len(self.modules)))}]"]
+            lines += ["", "    program = Program()",
+                      f"    return program, [{', '.join(f'program.m{k}' for k in range(len(self.modules)))}]"]
         else:
             lines += [f"    m{k} = {text}" for k, text in enumerate(self.modules)]
-            lines += ["", f"    def program({names}):", "        log = []"] + [f"    {line}" for line in [*body, result]]
+            lines += ["", f"    def program({names}):",
+                      "        log = []"] + [f"    {line}" for line in [*body, result]]
             lines += ["", f"    return program, [{', '.join(f'm{k}' for k in range(len(self.modules)))}]"]
         return "\n".join(lines) + "\n"
 

@@ -1,5 +1,5 @@
-"""Single calls: the spellings of a binding's row with operands of a dtype and of every layout, each call on operands of its own. Results, inputs
-afterwards and errors are compared with eager's as those of whole programs are."""
+"""Single calls: the spellings of a binding's row with operands of a dtype and of every layout, each call on operands of
+its own. Results, inputs afterwards and errors are compared with eager's as those of whole programs are."""
 
 import random
 

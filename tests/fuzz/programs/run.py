@@ -1,8 +1,9 @@
 """Random programs: python -m tests.fuzz programs --seconds 600 --seed 1
 
-Each program runs in eager torch and through dycl, several calls, and everything that it can tell is compared (compare.py, judge.py). Programs run in
-batches in processes of their own, with one thread or two and each instruction set in turn, so that a crash or an endless loop ends a batch and is
-laid to the program that ran. What differs is made small and printed as a script. The status is 0 where nothing differed."""
+Each program runs in eager torch and through dycl, several calls, and everything that it can tell is compared
+(compare.py, judge.py). Programs run in batches in processes of their own, with one thread or two and each instruction
+set in turn, so that a crash or an endless loop ends a batch and is laid to the program that ran. What differs is made
+small and printed as a script. The status is 0 where nothing differed."""
 
 import argparse
 import collections
@@ -22,8 +23,10 @@ ENVIRONMENTS = [{}, {"DYCL_ISA": "avx2"}, {"FUZZ_THREADS": "2"}, {"DYCL_ISA": "s
 
 
 def environment(batch):
-    """Memory that nobody wrote holds the same in eager and dycl (MALLOC_PERTURB_); threads that wait do not compete with other batches."""
-    return {"DYCL_CHOOSE": "0", "DYCL_PROFILE": "0", "OMP_WAIT_POLICY": "passive", "MALLOC_PERTURB_": "90", **ENVIRONMENTS[batch % len(ENVIRONMENTS)]}
+    """Memory that nobody wrote holds the same in eager and dycl (MALLOC_PERTURB_); threads that wait do not compete
+    with other batches."""
+    return {"DYCL_CHOOSE": "0", "DYCL_PROFILE": "0", "OMP_WAIT_POLICY": "passive", "MALLOC_PERTURB_": "90",
+            **ENVIRONMENTS[batch % len(ENVIRONMENTS)]}
 
 
 # ---- in the batch's process
@@ -39,7 +42,8 @@ def prepare():
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     for name in "acos asin atan cos erf erfc erfinv exp expm1 log log10 log1p log2 sin sqrt tan tanh".split():
-        getattr(torch, name)(torch.full((1,), 0.5))  # MKL chooses its kernels at the first call: by one thread (tests/py/conftest.py)
+        # MKL chooses its kernels at the first call: by one thread (tests/py/conftest.py)
+        getattr(torch, name)(torch.full((1,), 0.5))
 
 
 def difference_of(program):
@@ -68,7 +72,8 @@ def work(seed, first, count):
             difference, names = difference_of(program)
         except Exception:  # noqa: BLE001 (what compares or dycl raised where no program catches it)
             difference, names = compare.Difference("raised", 0, traceback.format_exc()[-1500:]), []
-        print(json.dumps({"done": i, "steps": len(program.steps), "known": names, "kind": difference and difference.kind, "text": difference and difference.text}), flush=True)
+        print(json.dumps({"done": i, "steps": len(program.steps), "known": names,
+                          "kind": difference and difference.kind, "text": difference and difference.text}), flush=True)
     return 0
 
 
@@ -101,7 +106,8 @@ def reduced_crash(seed, i, env):
     program = generate.draw_program(f"{seed} {i}")
 
     def fails(smaller):
-        done = subprocess.run([sys.executable, "-c", script(smaller)], env={**os.environ, **env}, capture_output=True, timeout=LIMIT)
+        done = subprocess.run([sys.executable, "-c", script(smaller)], env={**os.environ, **env}, capture_output=True,
+                              timeout=LIMIT)
         return done.returncode < 0
 
     if not fails(program):
@@ -200,7 +206,8 @@ def run_batch(seed, first, count, env, result):
 
 def report(seed, failure):
     index, kind, text, env = failure
-    print(f"\n==== program {seed}:{index}: {kind} ({' '.join(f'{k}={v}' for k, v in env.items() if k != 'DYCL_PROFILE')})\n{text}", flush=True)
+    print(f"\n==== program {seed}:{index}: {kind} "
+          f"({' '.join(f'{k}={v}' for k, v in env.items() if k != 'DYCL_PROFILE')})\n{text}", flush=True)
     if kind == "hang":
         return
     command, full = child(["--seed", seed, "--reduce", index, *(["--crashed"] if kind == "crash" else [])], env)
@@ -234,7 +241,8 @@ def main(argv):
         return 0
     if options.reduce is not None:
         env = {k: v for k, v in os.environ.items() if k.startswith(("DYCL_", "FUZZ_"))}
-        text, what = reduced_crash(options.seed, options.reduce, env) if options.crashed else reduced(options.seed, options.reduce)
+        text, what = reduced_crash(options.seed, options.reduce, env) if options.crashed \
+            else reduced(options.seed, options.reduce)
         print(f"{what}\n{text or ''}")
         return 0
     result, end, batch = Result(), time.monotonic() + options.seconds, 0
@@ -243,7 +251,9 @@ def main(argv):
         before = len(result.failures)
         run_batch(options.seed, options.first + batch * BATCH, count, environment(batch), result)
         for failure in result.failures[before:]:
-            print(f"{failure[0]} {failure[1]} {failure[2].splitlines()[0][:200] if failure[2] else ''}", flush=True) if options.no_reduce else report(options.seed, failure)
+            print(f"{failure[0]} {failure[1]} {failure[2].splitlines()[0][:200] if failure[2] else ''}",
+                  flush=True) if options.no_reduce else report(options.seed, failure)
         batch += 1
-    print(f"{result.programs} programs, {result.steps} steps, {len(result.failures)} differ, {result.torch_crashes} end torch itself, known: {dict(result.known)}")
+    print(f"{result.programs} programs, {result.steps} steps, {len(result.failures)} differ, {result.torch_crashes} "
+          f"end torch itself, known: {dict(result.known)}")
     return 1 if result.failures else 0

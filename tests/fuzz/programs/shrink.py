@@ -1,4 +1,5 @@
-"""Makes a failing program small: fewer steps, results, calls and inputs, smaller and plainer tensors, while a difference of its kind stays."""
+"""Makes a failing program small: fewer steps, results, calls and inputs, smaller and plainer tensors, while a
+difference of its kind stays."""
 
 import dataclasses
 import re
@@ -41,7 +42,8 @@ def _without_unused_inputs(program):
 
 def _without_unused_modules(program):
     text = "".join(s.text for s in program.steps)
-    return dataclasses.replace(program, modules=tuple(m if re.search(rf"\bm{k}\b", text) else "torch.nn.Module()" for k, m in enumerate(program.modules)))
+    return dataclasses.replace(program, modules=tuple(m if re.search(rf"\bm{k}\b", text) else "torch.nn.Module()"
+                                                      for k, m in enumerate(program.modules)))
 
 
 def _plainer(program, fails):
@@ -78,7 +80,8 @@ def _smaller_sizes(program, fails):
             for i in program.inputs:
                 sizes, strides = layout.resized(i.sizes, i.strides, n, to)
                 inputs.append(dataclasses.replace(i, sizes=sizes, strides=strides) if n in i.sizes else i)
-            steps = [dataclasses.replace(s, text=re.sub(rf"(?<![\w.]){n}(?![\w.])", str(to), s.text)) for s in program.steps]
+            steps = [dataclasses.replace(s, text=re.sub(rf"(?<![\w.]){n}(?![\w.])", str(to), s.text))
+                     for s in program.steps]
             for changed in (program.steps, tuple(steps)):
                 smaller = dataclasses.replace(program, inputs=tuple(inputs), steps=changed)
                 if fails(smaller):

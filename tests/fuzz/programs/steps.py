@@ -1,5 +1,6 @@
-"""What programs do besides calling one bound operator: operators that dycl has no binding for, writes, control flow, values read by Python, NumPy,
-modules, gradients, random numbers, changes of mode. Each function adds a step, or more than one, to a Draw."""
+"""What programs do besides calling one bound operator: operators that dycl has no binding for, writes, control flow,
+values read by Python, NumPy, modules, gradients, random numbers, changes of mode. Each function adds a step, or more
+than one, to a Draw."""
 
 from . import calls, vocabulary
 from .draw import name_of
@@ -50,7 +51,8 @@ TEMPLATES = """
     {x}.std_mean() | {x}.aminmax() | {x}.nansum() | {x}.nanmean() | {x}.logdet() | {x}.cov() | {x}.argwhere() | {x}.put(torch.tensor([0]), torch.tensor([1.0])) | {x}.where({x} > 0, 0) | {x}.dist({x})
     torch.vmap(lambda t: t * 2)({x}) | torch.func.grad(lambda t: t.sum())({x}) | torch.utils.checkpoint.checkpoint(lambda t: t * 2, {x}, use_reentrant=False) | torch.cond({x}.sum() > 0, lambda t: t + 1, lambda t: t - 1, ({x},))
 """
-FORMS = [form.strip() for form in TEMPLATES.replace("\n", "|").split("|") if form.strip() and "vmap" not in form and "torch.cond" not in form]
+FORMS = [form.strip() for form in TEMPLATES.replace("\n", "|").split("|") if form.strip() and "vmap" not in form
+         and "torch.cond" not in form]
 
 
 @step(10)
@@ -67,10 +69,14 @@ def unbound(d):
 @step(8)
 def write(d):
     x = d.tensor()
-    text = d.pick("{x}.mul_({n})", "{x}.add_({n})", "{x}.zero_()", "{x}.fill_({n})", "{x} += {n}", "{x} *= {n}", "{x}[...] = {n}", "{x}[0] = {n}", "{x}[..., -1] = {n}", "{x}.copy_({y})",
-                  "{x}.add_({y})", "{x} -= {y}", "{x}[..., 0] += {n}", "{x}.select(0, 0).zero_()", "{x}.view(-1)[0] = {n}", "{x}.T.add_({n})", "{x}.relu_()", "{x}.data.add_({n})",
-                  "{x}.detach().mul_({n})", "{x}.narrow(0, 0, 1).copy_({y})", "{x}.reshape(-1)[0] = {n}", "{x}.unsqueeze(0).sub_({n})", "{x}[{x} > 0] = {n}", "{x}.index_fill_(0, torch.tensor([0]), {n})",
-                  "{x}.squeeze().sigmoid_()", "{x}.exponential_()", "{x}.chunk(2)[0].neg_()", "{x}.flatten().abs_()")  # fmt: skip
+    text = d.pick("{x}.mul_({n})", "{x}.add_({n})", "{x}.zero_()", "{x}.fill_({n})", "{x} += {n}", "{x} *= {n}",
+                  "{x}[...] = {n}", "{x}[0] = {n}", "{x}[..., -1] = {n}", "{x}.copy_({y})",
+                  "{x}.add_({y})", "{x} -= {y}", "{x}[..., 0] += {n}", "{x}.select(0, 0).zero_()",
+                  "{x}.view(-1)[0] = {n}", "{x}.T.add_({n})", "{x}.relu_()", "{x}.data.add_({n})",
+                  "{x}.detach().mul_({n})", "{x}.narrow(0, 0, 1).copy_({y})", "{x}.reshape(-1)[0] = {n}",
+                  "{x}.unsqueeze(0).sub_({n})", "{x}[{x} > 0] = {n}", "{x}.index_fill_(0, torch.tensor([0]), {n})",
+                  # fmt: skip
+                  "{x}.squeeze().sigmoid_()", "{x}.exponential_()", "{x}.chunk(2)[0].neg_()", "{x}.flatten().abs_()")
     d.step(text.format(x=x, n=d.number(), y=d.partner(x) if "{y}" in text else ""), "write")
 
 
@@ -79,8 +85,11 @@ def out_argument(d):
     """A call with out=: of the right sizes, of others, of another dtype, a view, an operand."""
     x = d.floating(least=1)
     y = d.partner(x)
-    text = d.pick(f"torch.add({x}, {y}", f"torch.mul({x}, {y}", f"torch.exp({x}", f"torch.sum({x}, 0", f"torch.cat([{x}, {x}]", f"torch.matmul({x}, {x}", f"torch.abs({x}", f"torch.clamp({x}, -1, 1",
-                  f"torch.sub({x}, 2", f"torch.mean({x}, -1, keepdim=True", f"torch.stack([{x}, {x}]", f"torch.cumsum({x}, 0", f"torch.where({x} > 0, {x}, {x}")  # fmt: skip
+    text = d.pick(f"torch.add({x}, {y}", f"torch.mul({x}, {y}", f"torch.exp({x}", f"torch.sum({x}, 0",
+                  f"torch.cat([{x}, {x}]", f"torch.matmul({x}, {x}", f"torch.abs({x}", f"torch.clamp({x}, -1, 1",
+                  # fmt: skip
+                  f"torch.sub({x}, 2", f"torch.mean({x}, -1, keepdim=True", f"torch.stack([{x}, {x}]",
+                  f"torch.cumsum({x}, 0", f"torch.where({x} > 0, {x}, {x}")
     probe = d.execute(f"probe = {text})")
     fits = tuple(d.namespace.pop("probe").shape) if probe is None else (2,)
     shape = (0,) if d.chance(0.15) else fits
@@ -98,7 +107,8 @@ def out_argument(d):
 def fetch(d):
     x = d.tensor()
     one = scalar_of(d, x)
-    number = d.pick(f"{one}.item()", f"float({one})", f"int({one})", f"bool({one} > 0)", f"{x}.tolist()", f"{x}.numel()", f"{one}.is_nonzero()", f"bool({x}.any())", f"bool({x}.isnan().any())",
+    number = d.pick(f"{one}.item()", f"float({one})", f"int({one})", f"bool({one} > 0)", f"{x}.tolist()",
+                    f"{x}.numel()", f"{one}.is_nonzero()", f"bool({x}.any())", f"bool({x}.isnan().any())",
                     f"list({x})", f"{x}.shape[-1]", f"f'{{{one}.item():.2f}}'")  # fmt: skip
     name = d.result(number, "fetch")
     if name and isinstance(d.namespace.get(name), (int, float)) and d.chance(0.6):
@@ -109,7 +119,8 @@ def fetch(d):
 @step(3)
 def printed(d):
     x = d.tensor()
-    d.step(d.pick(f"print({x})", f"print({x}.shape, {x}.dtype)", f"print(repr({x}))", f"print(f'{{{scalar_of(d, x)}}}')", f"print(str({x}).count(','))"), "print")
+    d.step(d.pick(f"print({x})", f"print({x}.shape, {x}.dtype)", f"print(repr({x}))",
+                  f"print(f'{{{scalar_of(d, x)}}}')", f"print(str({x}).count(','))"), "print")
 
 
 @step(3)
@@ -130,7 +141,9 @@ def indented(d, many=1):
 def simple(d):
     x = d.tensor()
     new = d.pick(x, d.fresh())
-    d.step(f"{new} = " + d.pick(f"{x} * 2", f"{x} + {x}", f"torch.tanh({x})", f"{x}.clone()", f"{x}.abs()", f"-{x}", f"{x}.sum(0, keepdim=True)", f"{x}.t() if {x}.dim() == 2 else {x}", f"{x} - {x}.mean()"), "simple")
+    d.step(f"{new} = " + d.pick(f"{x} * 2", f"{x} + {x}", f"torch.tanh({x})", f"{x}.clone()", f"{x}.abs()", f"-{x}",
+                                f"{x}.sum(0, keepdim=True)", f"{x}.t() if {x}.dim() == 2 else {x}",
+                                f"{x} - {x}.mean()"), "simple")
 
 
 @step(5)
@@ -138,18 +151,23 @@ def branch(d):
     """Both ways are drawn; names that only one of them makes are not used later, unless that raises."""
     x = d.tensor()
     one = scalar_of(d, x)
-    condition = d.pick(f"{one} > 0", f"{x}.isnan().any()", f"({x} > 0).all()", f"{one} == 0", f"{x}.shape[0] > 2" if d[x].dim() else f"{one} > 1", f"float({one}) < 1", f"not {x}.any()", f"{x}.dim() == 2")
+    condition = d.pick(f"{one} > 0", f"{x}.isnan().any()", f"({x} > 0).all()", f"{one} == 0", f"{x}.shape[0] > 2"
+                       if d[x].dim() else f"{one} > 1", f"float({one}) < 1", f"not {x}.any()", f"{x}.dim() == 2")
     new = d.fresh()
     y = d.tensor()
-    ways = [d.pick(f"{y} * 2", f"{y}.clone()", f"{y} + 1", f"{y}.abs()", f"{y}.t()", f"torch.sigmoid({y})", y, f"{y}.sum()") for _ in range(2)]
+    ways = [d.pick(f"{y} * 2", f"{y}.clone()", f"{y} + 1", f"{y}.abs()", f"{y}.t()", f"torch.sigmoid({y})", y,
+                   f"{y}.sum()") for _ in range(2)]
     d.step(f"if {condition}:\n    {new} = {ways[0]}\nelse:\n    {new} = {ways[1]}", "branch")
 
 
 @step(3)
 def loop(d):
     x = d.floating()
-    y = d.pick(f"{x} * 0.5", f"{x} + 1", f"torch.tanh({x})", f"{x} - {x}.mean()", f"{x}.roll(1)", f"{x} @ {x}", f"F.softmax({x}, -1)")
-    head = d.pick(f"for _ in range({d.pick(1, 2, 3, 5)}):", f"for i in range(min(4, abs(int({scalar_of(d, x)}.nan_to_num(0, 1, 1))))):", f"for row in list({x})[:3]:\n    log.append(row.shape)\n    ")
+    y = d.pick(f"{x} * 0.5", f"{x} + 1", f"torch.tanh({x})", f"{x} - {x}.mean()", f"{x}.roll(1)", f"{x} @ {x}",
+               f"F.softmax({x}, -1)")
+    head = d.pick(f"for _ in range({d.pick(1, 2, 3, 5)}):",
+                  f"for i in range(min(4, abs(int({scalar_of(d, x)}.nan_to_num(0, 1, 1))))):",
+                  f"for row in list({x})[:3]:\n    log.append(row.shape)\n    ")
     body = f"    {x} = {y}"
     if "while" in head or d.chance(0.2):
         body += f"\n    if {x}.abs().sum() > 100:\n        break"
@@ -159,14 +177,18 @@ def loop(d):
 @step(2)
 def raised(d):
     x = d.tensor()
-    bad = d.pick(f"{x}.view(7, 11, 13)", f"torch.cat([{x}, torch.ones(2, 3, 5)])", f"{x} @ torch.ones(3, 7)", f"{x}.add_('a')", f"{x}[99]", "raise ValueError('x')", f"{x}.sum(9)", f"{x}.item()",
-                 f"F.linear({x}, torch.ones(2, 5, 7))", f"{x}.reshape(-1, 17)", f"{x}.no_such_method()", f"torch.stack([{x}, {x}[None]])", f"{x}.expand(3, 5, 7, 11)", "assert False, 'no'")  # fmt: skip
+    bad = d.pick(f"{x}.view(7, 11, 13)", f"torch.cat([{x}, torch.ones(2, 3, 5)])", f"{x} @ torch.ones(3, 7)",
+                 f"{x}.add_('a')", f"{x}[99]", "raise ValueError('x')", f"{x}.sum(9)", f"{x}.item()",
+                 # fmt: skip
+                 f"F.linear({x}, torch.ones(2, 5, 7))", f"{x}.reshape(-1, 17)", f"{x}.no_such_method()",
+                 f"torch.stack([{x}, {x}[None]])", f"{x}.expand(3, 5, 7, 11)", "assert False, 'no'")
     before = simple_text(d)
     error = d.execute(before)
     if error is None:
         d.look()
         after = f"\nfinally:\n    log.append({x}.dim())" if d.chance(0.2) else ""
-        text = f"try:\n    {before}\n    {bad}\nexcept Exception as e:\n    log.append((type(e).__name__, str(e))){after}"
+        text = (f"try:\n    {before}\n    {bad}\nexcept Exception as e:\n"
+                f"    log.append((type(e).__name__, str(e))){after}")
         if d.execute(text) is None:
             from .program import Step
 
@@ -225,23 +247,37 @@ def layer(d):
     x = d.tensor(dtype="torch.float32", least=1)
     shape = d[x].shape
     last = shape[-1]
-    texts = [f"torch.nn.Linear({last}, {d.pick(1, 3, 4, 8)}, bias={d.flag()})", f"torch.nn.LayerNorm({last})", "torch.nn.ReLU()", "torch.nn.GELU()", "torch.nn.Sigmoid()", "torch.nn.Dropout(0.5).eval()",
-             "torch.nn.Dropout(0.3)", "torch.nn.Tanh()", "torch.nn.SiLU()", "torch.nn.Softmax(-1)", "torch.nn.LeakyReLU()", "torch.nn.ReLU6()", "torch.nn.Hardswish()", "torch.nn.Mish()", "torch.nn.Identity()",
-             "torch.nn.ReLU(inplace=True)", "torch.nn.Flatten()", "torch.nn.PReLU()", f"torch.nn.RMSNorm({last})", "torch.nn.Softplus()", "torch.nn.Hardtanh()", "torch.nn.GLU()", "torch.nn.Hardsigmoid()",
+    texts = [f"torch.nn.Linear({last}, {d.pick(1, 3, 4, 8)}, bias={d.flag()})", f"torch.nn.LayerNorm({last})",
+             "torch.nn.ReLU()", "torch.nn.GELU()", "torch.nn.Sigmoid()", "torch.nn.Dropout(0.5).eval()",
+             "torch.nn.Dropout(0.3)", "torch.nn.Tanh()", "torch.nn.SiLU()", "torch.nn.Softmax(-1)",
+             "torch.nn.LeakyReLU()", "torch.nn.ReLU6()", "torch.nn.Hardswish()", "torch.nn.Mish()",
+             "torch.nn.Identity()",
+             "torch.nn.ReLU(inplace=True)", "torch.nn.Flatten()", "torch.nn.PReLU()", f"torch.nn.RMSNorm({last})",
+             "torch.nn.Softplus()", "torch.nn.Hardtanh()", "torch.nn.GLU()", "torch.nn.Hardsigmoid()",
              f"torch.nn.Sequential(torch.nn.Linear({last}, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))"]  # fmt: skip
     if len(shape) == 4:
         c = shape[1]
-        images = [f"torch.nn.Conv2d({c}, {d.pick(1, 4)}, {d.pick(1, 3)}, padding={d.pick(0, 1)})", f"torch.nn.BatchNorm2d({c}).eval()", f"torch.nn.BatchNorm2d({c})", "torch.nn.MaxPool2d(2)",
-                  "torch.nn.AvgPool2d(2)", "torch.nn.AdaptiveAvgPool2d(1)", f"torch.nn.GroupNorm(1, {c})", f"torch.nn.ConvTranspose2d({c}, 2, 2)", "torch.nn.Upsample(scale_factor=2)", "torch.nn.Dropout2d(0.4)",
-                  f"torch.nn.Sequential(torch.nn.Conv2d({c}, 4, 1), torch.nn.BatchNorm2d(4).eval(), torch.nn.ReLU())", f"torch.nn.InstanceNorm2d({c})", "torch.nn.PixelUnshuffle(1)"]  # fmt: skip
+        images = [f"torch.nn.Conv2d({c}, {d.pick(1, 4)}, {d.pick(1, 3)}, padding={d.pick(0, 1)})",
+                  f"torch.nn.BatchNorm2d({c}).eval()", f"torch.nn.BatchNorm2d({c})", "torch.nn.MaxPool2d(2)",
+                  "torch.nn.AvgPool2d(2)", "torch.nn.AdaptiveAvgPool2d(1)", f"torch.nn.GroupNorm(1, {c})",
+                  f"torch.nn.ConvTranspose2d({c}, 2, 2)", "torch.nn.Upsample(scale_factor=2)",
+                  "torch.nn.Dropout2d(0.4)",
+                  # fmt: skip
+                  f"torch.nn.Sequential(torch.nn.Conv2d({c}, 4, 1), torch.nn.BatchNorm2d(4).eval(), torch.nn.ReLU())",
+                  f"torch.nn.InstanceNorm2d({c})", "torch.nn.PixelUnshuffle(1)"]
         texts = images if d.chance(0.8) else texts
     elif len(shape) == 3 and d.chance(0.5):
         c, e = shape[1], last
-        texts = [f"torch.nn.Conv1d({c}, {d.pick(1, 4)}, {d.pick(1, 2)})", f"torch.nn.BatchNorm1d({c}).eval()", "torch.nn.MaxPool1d(2)", "torch.nn.AvgPool1d(2)", f"torch.nn.LSTM({e}, 4)",
-                 f"torch.nn.GRU({e}, 3, batch_first=True)", f"torch.nn.RNN({e}, 3)", f"torch.nn.MultiheadAttention({e}, 1)", "torch.nn.AdaptiveAvgPool1d(2)",
-                 f"torch.nn.TransformerEncoderLayer({e}, 1, 8, batch_first=True).eval()", f"torch.nn.LSTM({e}, 2, 2, bidirectional=True)"]  # fmt: skip
+        texts = [f"torch.nn.Conv1d({c}, {d.pick(1, 4)}, {d.pick(1, 2)})", f"torch.nn.BatchNorm1d({c}).eval()",
+                 "torch.nn.MaxPool1d(2)", "torch.nn.AvgPool1d(2)", f"torch.nn.LSTM({e}, 4)",
+                 f"torch.nn.GRU({e}, 3, batch_first=True)", f"torch.nn.RNN({e}, 3)",
+                 f"torch.nn.MultiheadAttention({e}, 1)", "torch.nn.AdaptiveAvgPool1d(2)",
+                 # fmt: skip
+                 f"torch.nn.TransformerEncoderLayer({e}, 1, 8, batch_first=True).eval()",
+                 f"torch.nn.LSTM({e}, 2, 2, bidirectional=True)"]
     elif len(shape) == 2 and d.chance(0.4):
-        texts = [f"torch.nn.BatchNorm1d({last}).eval()", f"torch.nn.LSTMCell({last}, 3)", f"torch.nn.GRUCell({last}, 3)", f"torch.nn.RNNCell({last}, 3)", f"torch.nn.BatchNorm1d({last})"]
+        texts = [f"torch.nn.BatchNorm1d({last}).eval()", f"torch.nn.LSTMCell({last}, 3)",
+                 f"torch.nn.GRUCell({last}, 3)", f"torch.nn.RNNCell({last}, 3)", f"torch.nn.BatchNorm1d({last})"]
     try:
         name = module(d, d.rng.choice(texts))
     except Exception:  # noqa: BLE001 (of size 0, say: the module itself is refused)
@@ -285,7 +321,8 @@ def gradient(d):
     elif form == 2:
         leaves = [n for n, t in d.pool.items() if t.requires_grad and t.is_leaf]
         if leaves:
-            d.result(f"torch.autograd.grad({x}.sum(), {d.rng.choice(leaves)}, retain_graph=True, allow_unused=True)[0]", "grad")
+            d.result(f"torch.autograd.grad({x}.sum(), {d.rng.choice(leaves)}, retain_graph=True, allow_unused=True)[0]",
+                     "grad")
     elif form == 3:
         d.result(f"{x}.detach() * 2", "detach")
     else:
@@ -299,32 +336,45 @@ def trained(d):
         return
     x, leaf, loss = d.tensor(dtype="torch.float32"), d.fresh(), d.fresh()
     y = d.partner(x, "torch.float32")
-    text = d.pick("{w} * {y}", "({w} - {y}) ** 2", "F.softmax({w}, -1)", "F.gelu({w} + {y})", "{w} @ {w}.mT", "F.linear({w}, {w})", "{w}[..., :1] * 2", "F.layer_norm({w}, {w}.shape[-1:])", "{w}.relu() + {w}.sigmoid()",
-                  "{w}.exp().log_()", "F.mse_loss({w}, {y}, reduction='none')", "torch.where({y} > 0, {w}, {y})", "{w}.cumsum(0)", "{w}.clamp(-1, 1)", "torch.cat([{w}, {w} * {w}])")  # fmt: skip
+    text = d.pick("{w} * {y}", "({w} - {y}) ** 2", "F.softmax({w}, -1)", "F.gelu({w} + {y})", "{w} @ {w}.mT",
+                  "F.linear({w}, {w})", "{w}[..., :1] * 2", "F.layer_norm({w}, {w}.shape[-1:])",
+                  "{w}.relu() + {w}.sigmoid()",
+                  # fmt: skip
+                  "{w}.exp().log_()", "F.mse_loss({w}, {y}, reduction='none')", "torch.where({y} > 0, {w}, {y})",
+                  "{w}.cumsum(0)", "{w}.clamp(-1, 1)", "torch.cat([{w}, {w} * {w}])")
     parameters = [f"m{k}" for k in range(len(d.modules)) if d.chance(0.5)]
     module = d.pick(*parameters) if parameters and d.chance(0.6) else ""
-    end = d.pick(f"{loss}.backward()", f"{leaf}.grad, = torch.autograd.grad({loss}, {leaf})", f"{loss}.backward()\n    with torch.no_grad():\n        {leaf} -= 0.5 * {leaf}.grad")
+    end = d.pick(f"{loss}.backward()", f"{leaf}.grad, = torch.autograd.grad({loss}, {leaf})",
+                 f"{loss}.backward()\n    with torch.no_grad():\n        {leaf} -= 0.5 * {leaf}.grad")
     new = d.fresh()
-    d.step(f"with torch.enable_grad():\n    {leaf} = {x}.detach().clone().requires_grad_()\n    {loss} = {module}({text.format(w=leaf, y=y)}).sum()\n    {end}\n{new} = {leaf}.grad", "trained")
+    d.step(f"with torch.enable_grad():\n    {leaf} = {x}.detach().clone().requires_grad_()\n    {loss} = "
+           f"{module}({text.format(w=leaf, y=y)}).sum()\n    {end}\n{new} = {leaf}.grad", "trained")
 
 
 @step(4)
 def section(d):
     """A few steps in another mode."""
-    mode = d.pick("torch.no_grad()", "torch.no_grad()", "torch.enable_grad()", "torch.inference_mode()", "torch.set_grad_enabled(False)", "torch.autocast('cpu')", "torch.inference_mode(False)")
+    mode = d.pick("torch.no_grad()", "torch.no_grad()", "torch.enable_grad()", "torch.inference_mode()",
+                  "torch.set_grad_enabled(False)", "torch.autocast('cpu')", "torch.inference_mode(False)")
     x = d.floating()
     new = d.fresh()
-    d.step(f"with {mode}:\n    {new} = {d.pick(f'{x} * 2', f'{x} + {x}', f'{x}.clone()', f'torch.tanh({x})', f'{x} @ {x}', f'{x}.sum()', f'{x}[:1]')}\n    log.append({new}.requires_grad)", "section")
+    made = d.pick(f"{x} * 2", f"{x} + {x}", f"{x}.clone()", f"torch.tanh({x})", f"{x} @ {x}", f"{x}.sum()", f"{x}[:1]")
+    d.step(f"with {mode}:\n    {new} = {made}\n    log.append({new}.requires_grad)", "section")
 
 
 @step(5)
 def random_numbers(d):
     x = d.tensor()
     shape = tuple(d[x].shape)
-    text = d.pick(f"torch.rand({shape})", f"torch.randn({shape})", f"torch.randn_like({x})", f"torch.rand_like({x})", f"torch.randint(0, 5, {shape})", f"torch.randperm({d.pick(1, 3, 9)})",
-                  f"torch.bernoulli({x}.sigmoid())", f"F.dropout({x}, 0.5)", f"{x}.normal_()", f"{x}.uniform_()", f"{x}.bernoulli_(0.4)", f"torch.normal(0.0, 1.0, {shape})",
-                  f"torch.multinomial(torch.ones(5), 3)", f"{x} + torch.randn({shape})", f"F.dropout({x} * 2, 0.2, True)", f"torch.empty({shape}).uniform_()", f"F.dropout2d({x}, 0.5)",
-                  f"F.alpha_dropout({x}, 0.3, True)", f"torch.rand({shape}, generator=torch.Generator().manual_seed(3))", f"{x}.random_(5)")  # fmt: skip
+    text = d.pick(f"torch.rand({shape})", f"torch.randn({shape})", f"torch.randn_like({x})", f"torch.rand_like({x})",
+                  f"torch.randint(0, 5, {shape})", f"torch.randperm({d.pick(1, 3, 9)})",
+                  f"torch.bernoulli({x}.sigmoid())", f"F.dropout({x}, 0.5)", f"{x}.normal_()", f"{x}.uniform_()",
+                  f"{x}.bernoulli_(0.4)", f"torch.normal(0.0, 1.0, {shape})",
+                  f"torch.multinomial(torch.ones(5), 3)", f"{x} + torch.randn({shape})",
+                  f"F.dropout({x} * 2, 0.2, True)", f"torch.empty({shape}).uniform_()", f"F.dropout2d({x}, 0.5)",
+                  # fmt: skip
+                  f"F.alpha_dropout({x}, 0.3, True)",
+                  f"torch.rand({shape}, generator=torch.Generator().manual_seed(3))", f"{x}.random_(5)")
     d.result(text, "random")
     if d.chance(0.15):
         d.step(f"torch.manual_seed({d.rng.randrange(100)})", "seed")

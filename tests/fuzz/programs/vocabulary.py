@@ -1,6 +1,8 @@
-"""What each binding row takes: from its parameters to texts of arguments. A row without an entry here fails tests/py/test_rows.py.
+"""What each binding row takes: from its parameters to texts of arguments. A row without an entry here fails
+tests/py/test_rows.py.
 
-Operators of numbers, shapes and places; what networks are made of, and what makes or reads tensors, stands in vocabulary_nn.py."""
+Operators of numbers, shapes and places; what networks are made of, and what makes or reads tensors, stands in
+vocabulary_nn.py."""
 
 from .draw import DTYPES, FLOATS
 
@@ -40,13 +42,15 @@ def scaled(d):
 
 @rows("div divide")
 def divide(d):
-    return binary(d) | {"rounding_mode": d.optional(lambda: d.pick("'floor'", "'trunc'", "None", "'floor'", "'round'"), 0.4)}
+    return binary(d) | {"rounding_mode": d.optional(lambda: d.pick("'floor'", "'trunc'", "None", "'floor'", "'round'"),
+                                                    0.4)}
 
 
 @rows("pow")
 def power(d):
     x = d.tensor()
-    exponent = d.pick("2", "3", "0.5", "-0.5", "-1", "-2", "1", "0", "2.0", "-1.5", "4") if d.chance(0.6) else d.operand(x)
+    exponent = d.pick("2", "3", "0.5", "-0.5", "-1", "-2", "1", "0", "2.0", "-1.5",
+                      "4") if d.chance(0.6) else d.operand(x)
     return {"input": x, "exponent": exponent}
 
 
@@ -67,7 +71,8 @@ def elu(d):
 
 @rows("softplus")
 def softplus(d):
-    return {"input": d.tensor(), "beta": d.optional(lambda: d.pick("1", "2.0", "0.5")), "threshold": d.optional(lambda: d.pick("20", "1.0", "0"))}
+    return {"input": d.tensor(), "beta": d.optional(lambda: d.pick("1", "2.0", "0.5")),
+            "threshold": d.optional(lambda: d.pick("20", "1.0", "0"))}
 
 
 @rows("where")
@@ -84,7 +89,8 @@ def where(d):
 @rows("masked_fill")
 def masked_fill(d):
     x = d.tensor()
-    return {"input": x, "mask": d.partner(x, "torch.bool" if d.chance(0.95) else None), "value": d.number() if d.chance(0.8) else d.tensor(rank=0)}
+    return {"input": x, "mask": d.partner(x, "torch.bool" if d.chance(0.95) else None),
+            "value": d.number() if d.chance(0.8) else d.tensor(rank=0)}
 
 
 @rows("clamp clip")
@@ -147,7 +153,8 @@ def prelu(d):
 @rows("dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout")
 def dropout(d):
     off = d.pick("False", "False", "True")
-    return unary(d) | {"p": d.optional(lambda: d.pick("0.5", "0.0", "0", "1.0", "0.1")) or "0.5", "training": off, "train": off}
+    return unary(d) | {"p": d.optional(lambda: d.pick("0.5", "0.0", "0", "1.0", "0.1")) or "0.5", "training": off,
+                       "train": off}
 
 
 # ---- reductions and rows
@@ -155,7 +162,8 @@ def dropout(d):
 
 @rows("prod")
 def prod(d):
-    """Of few elements: where a partial product overflows, the order decides between 0 and NaN, which torch's own vector length does."""
+    """Of few elements: where a partial product overflows, the order decides between 0 and NaN, which torch's own vector
+    length does."""
     return reduction(d, d.tensor(shape=[d.pick(1, 2, 3) for _ in range(d.rng.randint(0, 3))]))
 
 
@@ -194,8 +202,10 @@ def variance(d):
 @rows("norm vector_norm")
 def norm(d):
     x = d.tensor()
-    order = d.optional(lambda: d.pick("2", "1", "float('inf')", "-float('inf')", "0", "3", "0.5", "'fro'", "None", "2.0"), 0.7)
-    return {"input": x, "x": x, "A": x, "p": order, "ord": order, "dim": d.optional(lambda: d.dims(x), 0.6), "keepdim": d.optional(d.flag, 0.4)} | {
+    order = d.optional(lambda: d.pick("2", "1", "float('inf')", "-float('inf')", "0", "3", "0.5", "'fro'", "None",
+                                      "2.0"), 0.7)
+    return {"input": x, "x": x, "A": x, "p": order, "ord": order, "dim": d.optional(lambda: d.dims(x), 0.6),
+            "keepdim": d.optional(d.flag, 0.4)} | {
         "dtype": d.optional(lambda: d.pick(*FLOATS), 0.1)
     }
 
@@ -203,13 +213,15 @@ def norm(d):
 @rows("normalize")
 def normalize(d):
     x = d.tensor()
-    return {"input": x, "p": d.optional(lambda: d.pick("2.0", "1", "2")), "dim": d.optional(lambda: d.dim(x)), "eps": d.optional(lambda: "1e-3", 0.3)}
+    return {"input": x, "p": d.optional(lambda: d.pick("2.0", "1", "2")), "dim": d.optional(lambda: d.dim(x)),
+            "eps": d.optional(lambda: "1e-3", 0.3)}
 
 
 @rows("softmax log_softmax softmin")
 def softmax(d):
     x = d.tensor()
-    return {"input": x, "dim": d.dim(x) if d.chance(0.95) else None, "dtype": d.optional(lambda: d.pick(*DTYPES[:4]), 0.2)}
+    return {"input": x, "dim": d.dim(x) if d.chance(0.95) else None,
+            "dtype": d.optional(lambda: d.pick(*DTYPES[:4]), 0.2)}
 
 
 @rows("cumsum")
@@ -230,7 +242,8 @@ def count_nonzero(d):
 @rows("sort argsort")
 def sort(d):
     x = d.tensor()
-    return {"input": x, "dim": d.optional(lambda: d.dim(x)), "descending": d.optional(d.flag), "stable": d.optional(d.flag, 0.3)}
+    return {"input": x, "dim": d.optional(lambda: d.dim(x)), "descending": d.optional(d.flag),
+            "stable": d.optional(d.flag, 0.3)}
 
 
 @rows("topk")
@@ -239,18 +252,21 @@ def topk(d):
     dim = d.rng.randrange(d[x].dim()) if d[x].dim() else 0
     size = d[x].shape[dim] if d[x].dim() else 1
     k = d.rng.randint(0, size + (1 if d.chance(0.05) else 0))
-    return {"input": x, "k": str(k), "dim": str(dim) if d.chance(0.8) else None, "largest": d.optional(d.flag, 0.4), "sorted": d.optional(d.flag, 0.3)}
+    return {"input": x, "k": str(k), "dim": str(dim) if d.chance(0.8) else None, "largest": d.optional(d.flag, 0.4),
+            "sorted": d.optional(d.flag, 0.3)}
 
 
 @rows("histc")
 def histc(d):
-    return {"input": d.tensor(), "bins": d.optional(lambda: d.pick("1", "4", "10")), "min": d.pick("-1", "0", "-2.5", None), "max": d.pick("1", "2.5", None)}
+    return {"input": d.tensor(), "bins": d.optional(lambda: d.pick("1", "4", "10")),
+            "min": d.pick("-1", "0", "-2.5", None), "max": d.pick("1", "2.5", None)}
 
 
 @rows("isin")
 def isin(d):
     x = d.tensor()
-    return {"elements": x, "test_elements": d.tensor(dtype=d.like(x)), "assume_unique": d.optional(d.flag, 0.2), "invert": d.optional(d.flag, 0.4)}
+    return {"elements": x, "test_elements": d.tensor(dtype=d.like(x)), "assume_unique": d.optional(d.flag, 0.2),
+            "invert": d.optional(d.flag, 0.4)}
 
 
 # ---- views
@@ -296,7 +312,8 @@ def unflatten(d):
     n = d[x].shape[dim] if d[x].dim() else 1
     parts = [p for p in (1, 2, 3, 4, 5, 7) if n and n % p == 0] or [1]
     p = d.rng.choice(parts)
-    return {"input": x, "dim": str(dim), "sizes": d.pick(f"({p}, {n // p})", f"({p}, -1)", f"[-1, {p}]", f"({n},)", "(1, -1, 1)")}
+    return {"input": x, "dim": str(dim), "sizes": d.pick(f"({p}, {n // p})", f"({p}, -1)", f"[-1, {p}]", f"({n},)",
+                                                         "(1, -1, 1)")}
 
 
 @rows("squeeze")
@@ -355,13 +372,15 @@ def movedim(d):
         return {"input": x, "source": d.dim(x), "destination": d.dim(x)}
     rank = d[x].dim()
     many = d.rng.randint(0, rank)
-    return {"input": x, "source": d.sizes(d.rng.sample(range(rank), many)), "destination": d.sizes(d.rng.sample(range(rank), many))}
+    return {"input": x, "source": d.sizes(d.rng.sample(range(rank), many)),
+            "destination": d.sizes(d.rng.sample(range(rank), many))}
 
 
 @rows("diagonal")
 def diagonal(d):
     x = d.tensor(least=1)
-    return {"input": x, "offset": d.optional(lambda: d.pick("0", "1", "-1", "2", "-9")), "dim1": d.optional(lambda: d.dim(x), 0.3), "dim2": d.optional(lambda: d.dim(x), 0.3)}
+    return {"input": x, "offset": d.optional(lambda: d.pick("0", "1", "-1", "2", "-9")),
+            "dim1": d.optional(lambda: d.dim(x), 0.3), "dim2": d.optional(lambda: d.dim(x), 0.3)}
 
 
 @rows("narrow")
@@ -444,7 +463,8 @@ def roll(d):
     many = d.rng.randint(1, rank)
     if many == 1:
         return {"input": x, "shifts": d.pick("1", "-2", "0", "5"), "dims": d.dim(x)}
-    return {"input": x, "shifts": d.sizes(d.pick(1, -1, 0, 2) for _ in range(many)), "dims": d.sizes(d.rng.sample(range(rank), many))}
+    return {"input": x, "shifts": d.sizes(d.pick(1, -1, 0, 2) for _ in range(many)),
+            "dims": d.sizes(d.rng.sample(range(rank), many))}
 
 
 @rows("cat concat concatenate")
@@ -467,7 +487,8 @@ def stack(d):
     x = d.tensor(most=4)
     many = [x] + [d.tensor(shape=d[x].shape, dtype=d.like(x)) for _ in range(d.rng.choice([0, 1, 1, 2]))]
     d.rng.shuffle(many)
-    return {"tensors": d.pick(f"[{', '.join(many)}]", f"({', '.join(many)},)"), "dim": d.optional(lambda: d.dim(x, 1), 0.7)}
+    return {"tensors": d.pick(f"[{', '.join(many)}]", f"({', '.join(many)},)"),
+            "dim": d.optional(lambda: d.dim(x, 1), 0.7)}
 
 
 @rows("pad")
@@ -481,7 +502,8 @@ def pad(d):
 
 @rows("tril triu")
 def band(d):
-    return {"input": d.tensor(least=0 if d.chance(0.05) else 2), "diagonal": d.optional(lambda: d.pick("0", "1", "-1", "3"))}
+    return {"input": d.tensor(least=0 if d.chance(0.05) else 2),
+            "diagonal": d.optional(lambda: d.pick("0", "1", "-1", "3"))}
 
 
 # ---- indexing
@@ -489,7 +511,8 @@ def band(d):
 
 def index_for(d, size, shape, dtype=None):
     """An index tensor that is in range, mostly."""
-    return d.tensor(shape=shape, dtype=dtype or d.pick("torch.int64", "torch.int64", "torch.int32"), values=f"index {max(size, 1) + (1 if d.chance(0.03) else 0)}", reuse=0)
+    return d.tensor(shape=shape, dtype=dtype or d.pick("torch.int64", "torch.int64", "torch.int32"),
+                    values=f"index {max(size, 1) + (1 if d.chance(0.03) else 0)}", reuse=0)
 
 
 @rows("index_select index_copy")
@@ -501,7 +524,8 @@ def index_select(d):
     index = index_for(d, shape[dim] if rank else 1, (many,))
     if rank:
         shape[dim] = many
-    return {"input": x, "self": x, "dim": str(d.pick(dim, dim - rank)), "index": index, "source": d.tensor(shape=shape, dtype=d.like(x))}
+    return {"input": x, "self": x, "dim": str(d.pick(dim, dim - rank)), "index": index,
+            "source": d.tensor(shape=shape, dtype=d.like(x))}
 
 
 @rows("gather take_along_dim")
@@ -522,14 +546,16 @@ def embedding(d):
     weight = d.floating(shape=(rows_, width))
     index = index_for(d, rows_, d.shape(0, 3))
     pad_ = d.optional(lambda: d.pick("0", "-1", str(rows_ - 1), str(rows_)), 0.3)
-    return {"input": index, "weight": weight, "indices": index, "padding_idx": pad_, "scale_grad_by_freq": d.optional(d.flag, 0.1)}
+    return {"input": index, "weight": weight, "indices": index, "padding_idx": pad_,
+            "scale_grad_by_freq": d.optional(d.flag, 0.1)}
 
 
 
 @rows("one_hot")
 def one_hot(d):
     n = d.pick(1, 3, 5)
-    return {"input": index_for(d, n, d.shape(0, 3), "torch.int64" if d.chance(0.9) else None), "num_classes": d.pick(str(n), str(n + 2), "-1") if d.chance(0.9) else None}
+    return {"input": index_for(d, n, d.shape(0, 3), "torch.int64" if d.chance(0.9) else None),
+            "num_classes": d.pick(str(n), str(n + 2), "-1") if d.chance(0.9) else None}
 
 
 def key(d, x, tensors=True):
@@ -552,7 +578,8 @@ def key(d, x, tensors=True):
             dim += d.rng.randint(0, rank - dim)
             continue
         elif r < 0.92 and tensors and n:
-            parts.append(index_for(d, n, d.pick((), (2,), (3,), (2, 2), (0,), (1,)), "torch.int64" if d.chance(0.9) else None))
+            parts.append(index_for(d, n, d.pick((), (2,), (3,), (2, 2), (0,), (1,)),
+                                   "torch.int64" if d.chance(0.9) else None))
         elif tensors and d.chance(0.5):
             span = d.rng.randint(1, min(2, rank - dim))
             parts.append(d.tensor(shape=d[x].shape[dim : dim + span], dtype="torch.bool"))
@@ -611,7 +638,8 @@ def _exact(d, name):
     """Operands that fit the row: ranks of mm, bmm, mv, dot and of addmm's like."""
     m, k, n, b = *(some_width(d) for _ in range(3)), d.pick(1, 2, 3, 8)
     x, y, z = {
-        "mm": ((m, k), (k, n), None), "bmm": ((b, m, k), (b, k, n), None), "mv": ((m, k), (k,), None), "dot": ((k,), (k,), None),
+        "mm": ((m, k), (k, n), None), "bmm": ((b, m, k), (b, k, n), None), "mv": ((m, k), (k,), None),
+        "dot": ((k,), (k,), None),
         "addmm": ((m, k), (k, n), (m, n)), "addmv": ((m, k), (k,), (m,)), "baddbmm": ((b, m, k), (b, k, n), (b, m, n)),
     }[name]  # fmt: skip
     first = d.floating(shape=x)
@@ -620,7 +648,8 @@ def _exact(d, name):
     if z is not None:
         z = tuple(s if d.chance(0.8) else 1 for s in z)[d.pick(0, 0, 0, 1) :]
         given = {"mat1": first, "mat": first, "batch1": first, "mat2": second, "vec": second, "batch2": second}
-        given |= {"input": d.tensor(shape=z, dtype=d.like(first)), "beta": d.optional(d.number, 0.3), "alpha": d.optional(d.number, 0.3)}
+        given |= {"input": d.tensor(shape=z, dtype=d.like(first)), "beta": d.optional(d.number, 0.3),
+                  "alpha": d.optional(d.number, 0.3)}
     return given
 
 
@@ -639,8 +668,10 @@ def outer(d):
 @rows("einsum")
 def einsum(d):
     equation, *shapes = d.pick(
-        ("ij,jk->ik", "ij", "jk"), ("bij,bjk->bik", "bij", "bjk"), ("bhqd,bhkd->bhqk", "bhqd", "bhkd"), ("i,j->ij", "i", "j"), ("ij->ji", "ij"), ("ii->i", "ii"),
-        ("ij,ij->i", "ij", "ij"), ("bij->bj", "bij"), ("ij,j", "ij", "j"), ("...ij,...jk->...ik", "bij", "bjk"), ("ij,kj->ik", "ij", "kj"), ("abc,cd->abd", "abc", "cd"),
+        ("ij,jk->ik", "ij", "jk"), ("bij,bjk->bik", "bij", "bjk"), ("bhqd,bhkd->bhqk", "bhqd", "bhkd"),
+        ("i,j->ij", "i", "j"), ("ij->ji", "ij"), ("ii->i", "ii"),
+        ("ij,ij->i", "ij", "ij"), ("bij->bj", "bij"), ("ij,j", "ij", "j"), ("...ij,...jk->...ik", "bij", "bjk"),
+        ("ij,kj->ik", "ij", "kj"), ("abc,cd->abd", "abc", "cd"),
         ("ij,jk,kl->il", "ij", "jk", "kl"), ("ij->", "ij"), ("bhid,bjd->bhij", "bhid", "bjd"),
     )  # fmt: skip
     size = {c: d.pick(1, 2, 3, 4, 5) for c in "abcdhijklq"}
@@ -653,4 +684,5 @@ def einsum(d):
 def grouped_mm(d):
     m, k, n, g = d.pick(1, 4, 9), d.pick(4, 8, 16), d.pick(4, 8), d.pick(1, 2, 3)
     ends = [*sorted(d.rng.randint(0, m) for _ in range(g - 1)), m]  # torch leaves rows behind the last end as they come
-    return {"input": d.floating(shape=(m, k)), "mat2": d.floating(shape=(g, k, n)), "offs": f"torch.tensor({ends}, dtype=torch.int32)"}
+    return {"input": d.floating(shape=(m, k)), "mat2": d.floating(shape=(g, k, n)),
+            "offs": f"torch.tensor({ends}, dtype=torch.int32)"}

@@ -15,13 +15,15 @@ def layer_norm(d):
     x = d.floating(least=1)
     many = d.rng.randint(1, min(2, d[x].dim()))
     tail = tuple(d[x].shape[-many:])
-    given = {"input": x, "normalized_shape": d.pick(d.sizes(tail), str(list(tail))), "eps": d.optional(lambda: d.pick("1e-5", "1e-3"), 0.4)}
+    given = {"input": x, "normalized_shape": d.pick(d.sizes(tail), str(list(tail))),
+             "eps": d.optional(lambda: d.pick("1e-5", "1e-3"), 0.4)}
     return given | {name: d.optional(lambda: d.finite(shape=tail, dtype=d.like(x)), 0.6) for name in ("weight", "bias")}
 
 
 def image(d, rank=4, channels=None, **options):
     """Batches of images or rows: small, with sizes of 1 now and then."""
-    shape = [d.pick(1, 1, 2, 3), channels or d.pick(1, 2, 3, 4, 6, 8), *(d.pick(1, 2, 4, 5, 7, 8, 16) for _ in range(rank - 2))]
+    shape = [d.pick(1, 1, 2, 3), channels or d.pick(1, 2, 3, 4, 6, 8),
+             *(d.pick(1, 2, 4, 5, 7, 8, 16) for _ in range(rank - 2))]
     return d.floating(shape=shape, **options) if d.chance(0.7) or channels else d.floating(rank=rank, **options)
 
 
@@ -29,10 +31,12 @@ def image(d, rank=4, channels=None, **options):
 def batch_norm(d):
     x = image(d, d.pick(2, 3, 4, 4, 4, 5))
     n = d[x].shape[1]
-    given = {name: vector(d, n, x, 0.9 if name.startswith("running") else 0.6) for name in ("running_mean", "weight", "bias")}
+    given = {name: vector(d, n, x, 0.9 if name.startswith("running") else 0.6)
+             for name in ("running_mean", "weight", "bias")}
     given["running_var"] = d.input((n,), d.like(x), "positive") if d.chance(0.95) else None
     training = d.pick("False", "False", "False", "True")
-    return given | {"input": x, "training": training, "momentum": "0.1", "eps": d.pick("1e-5", "1e-3"), "cudnn_enabled": "True"}
+    return given | {"input": x, "training": training, "momentum": "0.1", "eps": d.pick("1e-5", "1e-3"),
+                    "cudnn_enabled": "True"}
 
 
 @rows("group_norm")
@@ -40,7 +44,8 @@ def group_norm(d):
     x = image(d, d.pick(2, 3, 4, 4, 5))
     n = d[x].shape[1]
     groups = d.rng.choice([g for g in (1, 2, 3, 4, 8) if n and n % g == 0] or [1])
-    return {"input": x, "num_groups": str(groups), "weight": vector(d, n, x), "bias": vector(d, n, x), "eps": d.optional(lambda: "1e-3", 0.3)}
+    return {"input": x, "num_groups": str(groups), "weight": vector(d, n, x), "bias": vector(d, n, x),
+            "eps": d.optional(lambda: "1e-3", 0.3)}
 
 
 # ---- convolution and pooling
@@ -61,13 +66,16 @@ def convolution(d, spatial, transposed):
         shape = shape[1:]
     x = d.floating(shape=shape)
     kernel = [d.pick(1, 1, 2, 3) for _ in range(spatial)]
-    weight = d.finite(shape=(channels, filters // groups, *kernel) if transposed else (filters, channels // groups, *kernel), dtype=d.like(x))
+    weight = d.finite(shape=(channels, filters // groups, *kernel) if transposed
+                      else (filters, channels // groups, *kernel), dtype=d.like(x))
     padding = window(d, spatial, [0, 1, 2], 0.5)
     if not transposed and d.chance(0.1):
         padding = d.pick("'same'", "'valid'")
     return {
-        "input": x, "weight": weight, "bias": vector(d, filters, x, 0.5), "stride": window(d, spatial, [1, 2], 0.5), "padding": padding,
-        "dilation": window(d, spatial, [1, 2], 0.25), "groups": str(groups) if groups > 1 else None, "output_padding": window(d, spatial, [0, 1], 0.3),
+        "input": x, "weight": weight, "bias": vector(d, filters, x, 0.5), "stride": window(d, spatial, [1, 2], 0.5),
+        "padding": padding,
+        "dilation": window(d, spatial, [1, 2], 0.25), "groups": str(groups) if groups > 1 else None,
+        "output_padding": window(d, spatial, [0, 1], 0.3),
     }  # fmt: skip
 
 
@@ -94,8 +102,10 @@ def conv_transpose2d(d):
 def pool(d, spatial):
     x = image(d, d.pick(spatial + 1, spatial + 2, spatial + 2))
     return {
-        "input": x, "kernel_size": window(d, spatial, [1, 2, 3], 1), "stride": window(d, spatial, [1, 2, 3], 0.5), "padding": window(d, spatial, [0, 1], 0.4),
-        "dilation": window(d, spatial, [1, 2], 0.2), "ceil_mode": d.optional(d.flag, 0.3), "count_include_pad": d.optional(d.flag, 0.3),
+        "input": x, "kernel_size": window(d, spatial, [1, 2, 3], 1), "stride": window(d, spatial, [1, 2, 3], 0.5),
+        "padding": window(d, spatial, [0, 1], 0.4),
+        "dilation": window(d, spatial, [1, 2], 0.2), "ceil_mode": d.optional(d.flag, 0.3),
+        "count_include_pad": d.optional(d.flag, 0.3),
         "return_indices": d.optional(d.flag, 0.1), "divisor_override": d.optional(lambda: d.pick("None", "3"), 0.1),
     }  # fmt: skip
 
@@ -123,12 +133,14 @@ def adaptive_avg_pool2d(d):
 @rows("interpolate")
 def interpolate(d):
     spatial = d.pick(1, 2, 2, 2)
-    mode = d.optional(lambda: d.pick("'nearest'", "'nearest-exact'", "'bilinear'" if spatial == 2 else "'linear'", "'bicubic'" if spatial == 2 else "'linear'"), 0.8)
+    mode = d.optional(lambda: d.pick("'nearest'", "'nearest-exact'", "'bilinear'" if spatial == 2 else "'linear'",
+                                     "'bicubic'" if spatial == 2 else "'linear'"), 0.8)
     smooth = mode is not None and "nearest" not in mode
     by_size = d.chance(0.5)
     return {
         "input": image(d, spatial + 2), "size": window(d, spatial, [1, 2, 5, 8], 1) if by_size else None, "mode": mode,
-        "scale_factor": None if by_size else d.pick("2", "2.0", "0.5", "1.5", "3"), "align_corners": d.optional(d.flag, 0.4) if smooth or d.chance(0.05) else None,
+        "scale_factor": None if by_size else d.pick("2", "2.0", "0.5", "1.5", "3"),
+        "align_corners": d.optional(d.flag, 0.4) if smooth or d.chance(0.05) else None,
         "antialias": d.optional(d.flag, 0.05),
     }  # fmt: skip
 
@@ -145,10 +157,13 @@ def attention(d):
     query = d.floating(shape=(*batch, length, width))
     dtype = d.like(query)
     causal = d.chance(0.25)
-    mask = d.optional(lambda: d.tensor(shape=[*batch[: d.pick(0, len(batch))], length, keys], dtype=d.pick("torch.bool", "torch.float32")), 0.0 if causal else 0.5)
+    mask = d.optional(lambda: d.tensor(shape=[*batch[: d.pick(0, len(batch))], length, keys],
+                                       dtype=d.pick("torch.bool", "torch.float32")), 0.0 if causal else 0.5)
     return {
-        "query": query, "key": d.tensor(shape=(*batch, keys, width), dtype=dtype), "value": d.tensor(shape=(*batch, keys, d.pick(width, width, 3)), dtype=dtype),
-        "attn_mask": mask, "is_causal": "True" if causal else None, "scale": d.optional(lambda: d.pick("0.5", "1.0"), 0.2),
+        "query": query, "key": d.tensor(shape=(*batch, keys, width), dtype=dtype),
+        "value": d.tensor(shape=(*batch, keys, d.pick(width, width, 3)), dtype=dtype),
+        "attn_mask": mask, "is_causal": "True" if causal else None,
+        "scale": d.optional(lambda: d.pick("0.5", "1.0"), 0.2),
     }  # fmt: skip
 
 
@@ -175,7 +190,8 @@ def cell(d, gates, pair=False):
     dtype = d.like(x)
     state = [d.tensor(shape=(batch, hidden), dtype=dtype) for _ in range(2 if pair else 1)]
     given = {"input": x, "hx": f"({', '.join(state)})" if pair else state[0]}
-    given |= {"w_ih": d.tensor(shape=(gates * hidden, width), dtype=dtype), "w_hh": d.tensor(shape=(gates * hidden, hidden), dtype=dtype)}
+    given |= {"w_ih": d.tensor(shape=(gates * hidden, width), dtype=dtype),
+              "w_hh": d.tensor(shape=(gates * hidden, hidden), dtype=dtype)}
     if d.chance(0.7):
         given |= {name: d.tensor(shape=(gates * hidden,), dtype=dtype) for name in ("b_ih", "b_hh")}
     return given
@@ -197,7 +213,8 @@ def rnn_cell(d):
 
 
 def recurrent(d, gates, pair=False):
-    batch, steps, width, hidden, layers, both = d.pick(1, 2), d.pick(1, 3, 4), d.pick(1, 4), d.pick(1, 4, 5), d.pick(1, 1, 2), d.chance(0.3)
+    batch, steps, width, hidden, layers, both = d.pick(1, 2), d.pick(1, 3, 4), d.pick(1, 4), d.pick(1, 4, 5), d.pick(
+        1, 1, 2), d.chance(0.3)
     biases, first = d.chance(0.7), d.chance(0.4)
     x = d.floating(shape=(batch, steps, width) if first else (steps, batch, width))
     dtype = d.like(x)
@@ -207,11 +224,13 @@ def recurrent(d, gates, pair=False):
     for layer in range(layers):
         for _ in range(2 if both else 1):
             wide = width if layer == 0 else hidden * (2 if both else 1)
-            weights += [d.tensor(shape=(gates * hidden, wide), dtype=dtype), d.tensor(shape=(gates * hidden, hidden), dtype=dtype)]
+            weights += [d.tensor(shape=(gates * hidden, wide), dtype=dtype),
+                        d.tensor(shape=(gates * hidden, hidden), dtype=dtype)]
             weights += [d.tensor(shape=(gates * hidden,), dtype=dtype) for _ in range(2 if biases else 0)]
     listed = f"[{', '.join(weights)}]"
     return {
-        "input": x, "hx": f"[{', '.join(state)}]" if pair else state[0], "params": listed, "has_biases": str(biases), "num_layers": str(layers), "dropout": "0.0",
+        "input": x, "hx": f"[{', '.join(state)}]" if pair else state[0], "params": listed, "has_biases": str(biases),
+        "num_layers": str(layers), "dropout": "0.0",
         "train": d.pick("False", "False", "True"), "bidirectional": str(both), "batch_first": str(first),
     }  # fmt: skip
 
@@ -235,7 +254,8 @@ def lstm(d):
 
 
 def options(d):
-    return {"dtype": d.optional(lambda: d.pick(*DTYPES[:10]), 0.5), "device": d.optional(lambda: d.pick("'cpu'", "torch.device('cpu')"), 0.15)}
+    return {"dtype": d.optional(lambda: d.pick(*DTYPES[:10]), 0.5),
+            "device": d.optional(lambda: d.pick("'cpu'", "torch.device('cpu')"), 0.15)}
 
 
 def some_sizes(d):
@@ -249,25 +269,29 @@ def constant(d):
 
 @rows("zeros_like ones_like full_like")
 def like(d):
-    return {"input": d.tensor(), "fill_value": d.number(), "memory_format": d.optional(lambda: d.pick(*FORMATS), 0.3)} | options(d)
+    return {"input": d.tensor(), "fill_value": d.number(),
+            "memory_format": d.optional(lambda: d.pick(*FORMATS), 0.3)} | options(d)
 
 
 @rows("empty empty_like new_empty")
 def empty(d):
     """What they hold means nothing: only what they look like is read."""
-    return {"self": d.tensor(), "input": d.tensor(), "size": some_sizes(d), "memory_format": d.optional(lambda: d.pick(*FORMATS), 0.3)} | options(d)
+    return {"self": d.tensor(), "input": d.tensor(), "size": some_sizes(d),
+            "memory_format": d.optional(lambda: d.pick(*FORMATS), 0.3)} | options(d)
 
 
 @rows("scalar_tensor tensor as_tensor")
 def scalar_tensor(d):
-    data = d.number() if d.chance(0.6) else d.pick("[]", "[1, 2]", "[[1.5], [2]]", "[True, False]", f"{d.tensor()}", f"{d.tensor()}.detach().numpy()")
+    data = d.number() if d.chance(0.6) else d.pick("[]", "[1, 2]", "[[1.5], [2]]", "[True, False]", f"{d.tensor()}",
+                                                   f"{d.tensor()}.detach().numpy()")
     return {"s": d.number(), "data": data} | options(d)
 
 
 @rows("arange")
 def arange(d):
     step = d.optional(lambda: d.pick("1", "2", "-1", "0.5", "3"), 0.4)
-    return {"start": d.optional(lambda: d.pick("0", "1", "-3", "2.0", "5"), 0.6), "end": d.pick("5", "0", "10", "3.0", "-2", "7.5"), "step": step} | options(d)
+    return {"start": d.optional(lambda: d.pick("0", "1", "-3", "2.0", "5"), 0.6),
+            "end": d.pick("5", "0", "10", "3.0", "-2", "7.5"), "step": step} | options(d)
 
 
 @rows("eye")
@@ -283,7 +307,8 @@ def eye(d):
 def question(d):
     x = d.tensor(least=0)
     return {
-        "self": x, "input": x, "dim": d.optional(lambda: d.dim(x)), "memory_format": d.optional(lambda: d.pick(*FORMATS[:1], *FORMATS[2:]), 0.5),
+        "self": x, "input": x, "dim": d.optional(lambda: d.dim(x)),
+        "memory_format": d.optional(lambda: d.pick(*FORMATS[:1], *FORMATS[2:]), 0.5),
         "requires_grad": "False", "force": d.optional(d.flag, 0.3),
     }  # fmt: skip
 
@@ -299,7 +324,8 @@ def to(d):
     x = d.tensor()
     first = d.pick(d.dtype(), d.dtype(), "'cpu'", d.tensor(), "torch.device('cpu')")
     return {
-        "self": x, "*1": first if d.chance(0.85) else None, "dtype": d.optional(d.dtype, 0.1) if d.chance(0.85) else d.dtype(),
+        "self": x, "*1": first if d.chance(0.85) else None,
+        "dtype": d.optional(d.dtype, 0.1) if d.chance(0.85) else d.dtype(),
         "copy": d.optional(d.flag, 0.3), "memory_format": d.optional(lambda: d.pick(*FORMATS), 0.1),
     }  # fmt: skip
 

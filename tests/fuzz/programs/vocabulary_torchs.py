@@ -1,5 +1,5 @@
-"""What the rows take whose numbers torch makes, beside a segment or as a step of it: random numbers, ranges and windows, elements by index, what hangs on
-values."""
+"""What the rows take whose numbers torch makes, beside a segment or as a step of it: random numbers, ranges and
+windows, elements by index, what hangs on values."""
 
 from .vocabulary import FORMATS, index_for, rows
 from .vocabulary_nn import convolution, options, some_sizes
@@ -42,12 +42,14 @@ def randperm(d):
 @rows("linspace logspace range")
 def spaced(d):
     steps, base = d.pick("0", "1", "2", "5", "9"), d.optional(lambda: d.pick("2", "10.0"), 0.4)
-    return {"start": d.pick("0", "-1.5", "2"), "end": d.pick("5", "3.5", "2"), "steps": steps, "base": base, "step": d.optional(lambda: d.pick("1", "2"))} | options(d)
+    return {"start": d.pick("0", "-1.5", "2"), "end": d.pick("5", "3.5", "2"), "steps": steps, "base": base,
+            "step": d.optional(lambda: d.pick("1", "2"))} | options(d)
 
 
 @rows("tril_indices triu_indices")
 def band_indices(d):
-    return {"row": d.pick("0", "1", "3"), "col": d.pick("1", "4"), "offset": d.optional(lambda: d.pick("0", "1", "-1"))} | options(d)
+    return {"row": d.pick("0", "1", "3"), "col": d.pick("1", "4"),
+            "offset": d.optional(lambda: d.pick("0", "1", "-1"))} | options(d)
 
 
 @rows("bartlett_window blackman_window hamming_window hann_window kaiser_window")
@@ -65,14 +67,17 @@ def random_like(d):
 
 @rows("randint_like")
 def randint_like(d):
-    return {"input": d.tensor(), "high": d.pick("3", "10"), "low": d.optional(lambda: d.pick("0", "-2"), 0.4)} | options(d)
+    return {"input": d.tensor(), "high": d.pick("3", "10"),
+            "low": d.optional(lambda: d.pick("0", "-2"), 0.4)} | options(d)
 
 
 @rows("uniform normal_ exponential cauchy log_normal geometric")
 def drawn(d):
     return {
-        "self": d.floating(), "from": d.optional(lambda: d.pick("0", "-1.5")), "to": d.pick("1", "2.5"), "mean": d.optional(lambda: d.pick("0.0", "1.5")),
-        "std": d.pick("1.0", "0.3"), "lambd": d.optional(lambda: d.pick("1.0", "2")), "median": d.optional(lambda: "0.5"), "sigma": d.pick("1.0", "2.0"),
+        "self": d.floating(), "from": d.optional(lambda: d.pick("0", "-1.5")), "to": d.pick("1", "2.5"),
+        "mean": d.optional(lambda: d.pick("0.0", "1.5")),
+        "std": d.pick("1.0", "0.3"), "lambd": d.optional(lambda: d.pick("1.0", "2")),
+        "median": d.optional(lambda: "0.5"), "sigma": d.pick("1.0", "2.0"),
         "p": d.pick("0.5", "0.1"),
     }  # fmt: skip
 
@@ -94,7 +99,8 @@ def normal(d):
 @rows("bernoulli bernoulli_")
 def bernoulli(d):
     x = d.floating()
-    return {"self": x, "input": x if d.chance(0.1) else f"torch.sigmoid({x})", "p": d.optional(lambda: d.pick("0.5", "0", "1", "0.25"), 0.5)}
+    return {"self": x, "input": x if d.chance(0.1) else f"torch.sigmoid({x})",
+            "p": d.optional(lambda: d.pick("0.5", "0", "1", "0.25"), 0.5)}
 
 
 @rows("multinomial")
@@ -131,7 +137,8 @@ def scatter(d):
     index = index_for(d, d[x].shape[dim] if shape else 1, shape, "torch.int64" if d.chance(0.9) else None)
     tensor = d.chance(0.5)
     reduce = d.optional(lambda: d.pick("'add'", "'multiply'"), 0.2)
-    return {"input": x, "dim": str(d.pick(dim, dim - len(shape))), "index": index, "src": d.tensor(shape=shape, dtype=d.like(x)) if tensor else None,
+    return {"input": x, "dim": str(d.pick(dim, dim - len(shape))), "index": index,
+            "src": d.tensor(shape=shape, dtype=d.like(x)) if tensor else None,
             "value": None if tensor else d.number(), "reduce": reduce}  # fmt: skip
 
 
@@ -144,7 +151,8 @@ def index_fill(d):
     index = index_for(d, shape[dim] if rank else 1, (many,))
     if rank:
         shape[dim] = many
-    return {"input": x, "dim": str(d.pick(dim, dim - rank)), "index": index, "value": d.number(), "source": d.tensor(shape=shape, dtype=d.like(x)),
+    return {"input": x, "dim": str(d.pick(dim, dim - rank)), "index": index, "value": d.number(),
+            "source": d.tensor(shape=shape, dtype=d.like(x)),
             "alpha": d.optional(d.number, 0.3)}  # fmt: skip
 
 
@@ -159,7 +167,8 @@ def masked(d):
 def as_strided(d):
     x = d.tensor(least=1)
     sizes = [d.pick(1, 2, 3) for _ in range(d.rng.randint(0, 3))]
-    return {"input": x, "size": d.sizes(sizes), "stride": d.sizes(d.pick(0, 1, 1, 2, 3) for _ in sizes), "storage_offset": d.optional(lambda: d.pick("0", "1", "2"), 0.4)}
+    return {"input": x, "size": d.sizes(sizes), "stride": d.sizes(d.pick(0, 1, 1, 2, 3) for _ in sizes),
+            "storage_offset": d.optional(lambda: d.pick("0", "1", "2"), 0.4)}
 
 
 # ---- what hangs on values
@@ -173,12 +182,14 @@ def of_values(d):
 @rows("_unique2 unique_dim unique_consecutive")
 def unique(d):
     x = d.tensor(least=1)
-    return {"input": x, "dim": d.dim(x), "sorted": d.optional(lambda: "True"), "return_inverse": d.optional(d.flag), "return_counts": d.optional(d.flag)}
+    return {"input": x, "dim": d.dim(x), "sorted": d.optional(lambda: "True"), "return_inverse": d.optional(d.flag),
+            "return_counts": d.optional(d.flag)}
 
 
 @rows("bincount")
 def bincount(d):
-    x = d.tensor(shape=[d.pick(0, 1, 7)], dtype=d.pick("torch.int64", "torch.int32", "torch.uint8"), values="index 9", reuse=0)
+    x = d.tensor(shape=[d.pick(0, 1, 7)], dtype=d.pick("torch.int64", "torch.int32", "torch.uint8"), values="index 9",
+                 reuse=0)
     weights = d.optional(lambda: d.tensor(shape=list(d[x].shape), dtype="torch.float32"), 0.3)
     return {"input": x, "weights": weights, "minlength": d.optional(lambda: d.pick("0", "12"), 0.4)}
 
@@ -186,7 +197,8 @@ def bincount(d):
 @rows("equal allclose")
 def equal(d):
     x = d.tensor()
-    return {"input": x, "other": x if d.chance(0.3) else d.partner(x), "rtol": d.optional(lambda: "1e-3"), "atol": d.optional(lambda: "0.1"), "equal_nan": d.optional(d.flag)}
+    return {"input": x, "other": x if d.chance(0.3) else d.partner(x), "rtol": d.optional(lambda: "1e-3"),
+            "atol": d.optional(lambda: "0.1"), "equal_nan": d.optional(d.flag)}
 
 
 @rows("contains")
