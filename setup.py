@@ -185,7 +185,8 @@ class Toolchain:
         self.jobs = int(os.environ.get("DYCL_JOBS") or len(os.sched_getaffinity(0)))
 
     def flags(self, source):
-        flags = BASE_FLAGS + self.mode + self.warnings + [f"-I{os.path.join(ROOT, 'csrc')}", "-isystem", self.onednn.include]
+        flags = BASE_FLAGS + self.mode + self.warnings + [f"-I{os.path.join(ROOT, 'csrc')}", "-isystem",
+                                                          self.onednn.include]
         flags += self.isa_flags.get(isa_of(source), [])
         relative = os.path.relpath(source, ROOT)
         if relative.startswith("csrc/py/"):
@@ -312,7 +313,8 @@ def sources(core_only=False):
     found = sorted(glob.glob(os.path.join(ROOT, "csrc", "**", "*.c"), recursive=True))
     python = os.path.join(ROOT, "csrc", "py") + os.sep
     sets = isa_flags()
-    return [path for path in found if not (core_only and path.startswith(python)) and (not isa_of(path) or isa_of(path) in sets)]
+    return [path for path in found if not (core_only and path.startswith(python))
+            and (not isa_of(path) or isa_of(path) in sets)]
 
 
 # ---------------------------------------------------------------------------------------------------- commands

@@ -1,8 +1,10 @@
 """Python functions that stand where ``_wrapped_call_impl`` and ``_call_impl`` of ``torch.nn.Module`` stand while a
 module of a region is called.
 
-Each pair takes a fixed number of arguments and hands them on, without torch's questions, which csrc/py/modules/composite.c has answered by then. Their
-code says the same file, names and lines as torch's, so that tracebacks, ``warnings.warn(stacklevel=...)`` and ``inspect`` see what they see in eager.
+Each pair takes a fixed number of arguments and hands them on, without torch's questions, which
+csrc/py/modules/composite.c has answered by then. Their
+code says the same file, names and lines as torch's, so that tracebacks, ``warnings.warn(stacklevel=...)`` and
+``inspect`` see what they see in eager.
 """
 
 import ast

@@ -5,7 +5,8 @@ import struct
 
 import torch
 
-DTYPES = [torch.float32, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.bfloat16, torch.float16]  # in the order of base/dtype.h
+DTYPES = [torch.float32, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+          torch.bfloat16, torch.float16]  # in the order of base/dtype.h
 
 
 class Parameter:

@@ -98,8 +98,10 @@ def _rounded_once(function):
     return lambda n, *operands: function(*(x.float() if x.dtype in _HALF else x for x in operands)).to(n.type)
 
 
-_SAME_NAME = """neg abs sign square exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan tanh erf sigmoid relu floor ceil round trunc frac
-    isnan isinf isfinite logical_not bitwise_not add sub mul div remainder fmod pow atan2 maximum minimum fmax fmin eq ne lt le gt ge logical_and logical_or
+_SAME_NAME = """neg abs sign square exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan tanh erf
+sigmoid relu floor ceil round trunc frac
+    isnan isinf isfinite logical_not bitwise_not add sub mul div remainder fmod pow atan2 maximum minimum fmax fmin eq
+    ne lt le gt ge logical_and logical_or
     logical_xor bitwise_and bitwise_or bitwise_xor copysign where lerp""".split()
 
 STEPS = {name: _ew(getattr(torch, name)) for name in _SAME_NAME}
@@ -119,7 +121,8 @@ STEPS |= {
     "clamp": lambda n, x, low, high: torch.clamp(x, low, high) if low.dim() or high.dim()
     else torch.clamp(x, low.item(), high.item()),
     "add_scaled": lambda n, x, y, z: torch.add(x, y, alpha=z.item()),
-    "softplus": _rounded_once(lambda x, beta, threshold: torch.where(x * beta > threshold, x, torch.log1p(torch.exp(x * beta)) / beta)),
+    "softplus": _rounded_once(lambda x, beta,
+                              threshold: torch.where(x * beta > threshold, x, torch.log1p(torch.exp(x * beta)) / beta)),
     "threshold": lambda n, x, threshold, value: torch.where(x <= threshold, value, x),
 }
 

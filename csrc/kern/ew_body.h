@@ -161,8 +161,9 @@
 #define EW_F32_3(name, result)                                                                                         \
     EW_F32_LOOP_3(name, result, 0)                                                                                     \
     EW_F32_LOOP_3(name, result, 1)                                                                                     \
-    EW_F32_LOOP_3(name, result, 2) EW_F32_LOOP_3(name, result, 3) EW_F32_LOOP_3(name, result, 4)                       \
-        EW_F32_LOOP_3(name, result, 5) EW_F32_LOOP_3(name, result, 6)
+    EW_F32_LOOP_3(name, result, 2)                                                                                     \
+    EW_F32_LOOP_3(name, result, 3) EW_F32_LOOP_3(name, result, 4) EW_F32_LOOP_3(name, result, 5)                       \
+        EW_F32_LOOP_3(name, result, 6)
 
 #define EW_PLAIN_2(name, dtype, T, result, value)                                                                      \
     EW_PLAIN_LOOP_2(name, dtype, T, result, 0, value)                                                                  \

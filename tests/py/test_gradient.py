@@ -1,5 +1,7 @@
-"""Calls that need gradients that entry cannot tell: functions whose closures or globals hold the parameters, modules that are frozen in part.
-The region steps aside at the first operator that meets such a tensor, and a site that trains is left alone from then on."""
+"""Calls that need gradients that entry cannot tell: functions whose closures or globals hold the parameters, modules
+that are frozen in part.
+The region steps aside at the first operator that meets such a tensor, and a site that trains is left alone from then
+on."""
 
 import ast
 import subprocess

@@ -80,8 +80,10 @@ from torch import nn
 
 torch.set_num_threads(2)
 torch.manual_seed(0)
-m = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, bias=False), nn.BatchNorm2d(32), nn.Hardswish(),
-                  nn.Conv2d(32, 16, 1), nn.ReLU(), nn.Flatten(2), nn.AdaptiveAvgPool1d(6), nn.Linear(6, 5), nn.ReLU()).eval()
+m = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, bias=False), nn.BatchNorm2d(32),
+nn.Hardswish(),
+                  nn.Conv2d(32, 16, 1), nn.ReLU(), nn.Flatten(2), nn.AdaptiveAvgPool1d(6), nn.Linear(6, 5),
+                  nn.ReLU()).eval()
 written = [p for p in m.parameters()]
 accelerated = dycl.accelerate(lambda x: m(x))
 sizes = [torch.randn(1, 16, n, n) for n in (14, 15)]
@@ -95,7 +97,8 @@ with torch.no_grad():
             p.view(-1)[1] = value
             for x in sizes + sizes:
                 expected = m(x)
-                torch.testing.assert_close(accelerated(x), expected, equal_nan=True, rtol=1e-4, atol=1e-4, msg=lambda m: f"{value}: {m}")
+                torch.testing.assert_close(accelerated(x), expected, equal_nan=True, rtol=1e-4, atol=1e-4, msg=lambda
+                m: f"{value}: {m}")
             p.view(-1)[1] = at
 """
 
@@ -108,7 +111,8 @@ def test_constants_that_are_written_between_calls(isa, way):
     assert done.returncode == 0, done.stderr
 
 
-W, GROUPED = torch.randn(8, 4, 3, 3, generator=torch.Generator().manual_seed(1)), torch.randn(8, 2, 3, 3, generator=torch.Generator().manual_seed(2))
+W, GROUPED = torch.randn(8, 4, 3, 3, generator=torch.Generator().manual_seed(1)), torch.randn(8, 2, 3, 3,
+        generator=torch.Generator().manual_seed(2))
 HIDING = {
     "relu of conv": lambda x: F.relu(F.conv2d(x, W)),
     "relu of padded conv": lambda x: F.relu6(F.conv2d(x, W, padding=1)),

@@ -56,9 +56,11 @@ def _cases():
             if dtype not in op.supported_dtypes("cpu"):
                 continue
             name = f"{op.full_name}-{str(dtype).removeprefix('torch.')}"
-            if not (FULL or ONLY or bound or is_known("op_db", name)) and lot(op.full_name, dtype) % (3 if dtype == torch.float32 else 16):
+            if not (FULL or ONLY or bound or is_known("op_db", name)) and lot(op.full_name, dtype) % (3
+                    if dtype == torch.float32 else 16):
                 continue
-            yield pytest.param(op, dtype, bound, id=name, marks=[*marks("op_db", name), *(() if bound else [pytest.mark.unbound])])
+            yield pytest.param(op, dtype, bound, id=name,
+                               marks=[*marks("op_db", name), *(() if bound else [pytest.mark.unbound])])
 
 
 def _samples(op, dtype, bound):

@@ -13,17 +13,22 @@ from dycl import _core, _replay
 from suite import FULL
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NEVER_RECORDED = "fma mul_add sub_mul mul_mul add_add gelu_mul silu_mul add_gelu add_relu".split()  # what rewriting makes (kern.def)
+NEVER_RECORDED = "fma mul_add sub_mul mul_mul add_add gelu_mul silu_mul add_gelu add_relu".split(
+    )  # what rewriting makes (kern.def)
 
 
 def test_every_operator_has_a_row():
     assert set(_replay.STEPS) == set(_core.operators()) - set(NEVER_RECORDED)
 
 
-OPERATORS = """add sub mul div where clamp exp log1p tanh sigmoid logsigmoid pow remainder floor_divide bitwise_left_shift nn.functional.gelu nn.functional.elu
-nn.functional.softplus nn.functional.leaky_relu sum mean prod amax argmax var any all norm cumsum softmax log_softmax cat nn.functional.pad tril index_select
-gather index_put scatter nn.functional.embedding full arange sort topk histc matmul nn.functional.linear nn.functional.layer_norm nn.functional.group_norm
-nn.functional.batch_norm nn.functional.conv2d nn.functional.conv_transpose2d nn.functional.max_pool2d nn.functional.avg_pool2d
+OPERATORS = """add sub mul div where clamp exp log1p tanh sigmoid logsigmoid pow remainder floor_divide
+bitwise_left_shift nn.functional.gelu nn.functional.elu
+nn.functional.softplus nn.functional.leaky_relu sum mean prod amax argmax var any all norm cumsum softmax log_softmax
+cat nn.functional.pad tril index_select
+gather index_put scatter nn.functional.embedding full arange sort topk histc matmul nn.functional.linear
+nn.functional.layer_norm nn.functional.group_norm
+nn.functional.batch_norm nn.functional.conv2d nn.functional.conv_transpose2d nn.functional.max_pool2d
+nn.functional.avg_pool2d
 nn.functional.adaptive_avg_pool2d nn.functional.interpolate nn.functional.scaled_dot_product_attention"""
 SUITES = [("test_op_db.py", "test_operator"), ("test_models.py", "not branches"), ("test_bind_nn.py", ""),
           ("test_bind_recurrent.py", ""), ("test_random_programs.py", ""), ("test_metadata.py", "")]

@@ -67,8 +67,10 @@ def class_of(name):
     return TORCH
 
 
-# Floats of 16 bits: both sides compute in float32 and round once, so that what differs in float32 may fall to the other side of the middle between two
-# of them: one unit in the last place, 2^-7 (2^-10) of the number at most. Sums and products that cancel: as float32's bounds say, besides.
+# Floats of 16 bits: both sides compute in float32 and round once, so that what differs in float32 may fall to the other
+# side of the middle between two
+# of them: one unit in the last place, 2^-7 (2^-10) of the number at most. Sums and products that cancel: as float32's
+# bounds say, besides.
 HALF_ROUNDING = {torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
 
 
@@ -89,12 +91,15 @@ def bounds(name, dtype):
 # and a product by that much for each operand that is rounded (the little more: both at once).
 BF16_OPERAND = 2.0**-8 * 1.01
 F32_SUM = 2e-6  # of the sum of sizes: some hundred float32 roundings that partly cancel
-BF16_MODEL = 1e-2  # relative, of the norm: errors of the products are of random sign, 0.2 to 0.4% was seen for up to 50 of them in a row
+# relative, of the norm: errors of the products are of random sign, 0.2 to 0.4% was seen for up to 50 of them in a row
+BF16_MODEL = 1e-2
 
-# Models and products in floats of 16 bits. A product: rounded once (half a unit in the last place), of a sum in float32.
+# Models and products in floats of 16 bits. A product: rounded once (half a unit in the last place), of a sum in
+# float32.
 def half_product(dtype, exact, size, inner):
     """How far from the exact result; size: the same sum of absolute values."""
-    return exact.abs() * HALF_ROUNDING[dtype] * 0.51 + size * (F32_SUM + inner**0.5 * 6e-8) + (6e-8 if dtype == torch.float16 else 1e-38)
+    return exact.abs() * HALF_ROUNDING[dtype] * 0.51 + size * (F32_SUM + inner**0.5 * 6e-8) + (6e-8
+            if dtype == torch.float16 else 1e-38)
 
 
 HALF_MODEL = {torch.bfloat16: 4e-3, torch.float16: 5e-4}  # of the norm, beyond 1.5 times eager's own: one rounding
