@@ -227,8 +227,7 @@ static void check_reduce(int64_t budget) {
     dycl_reduce_desc d = {0};
     int64_t total = 1, kept = 1, reduced = 1, extent = 1, order[DYCL_MAX_RANK];
     d.rank = (int)below(budget > 100000 ? 4 : 7), d.reduce = (uint32_t)below(1 << d.rank);
-    d.op = (dycl_red)below(DYCL_RED_COUNT),
-    d.dtype = below(3) ? (dycl_dtype)below(2) : (dycl_dtype)below(DYCL_BF16);
+    d.op = (dycl_red)below(DYCL_RED_COUNT), d.dtype = below(3) ? (dycl_dtype)below(2) : (dycl_dtype)below(DYCL_BF16);
     if (dycl_dtype_is_float(d.dtype)) {
         if (below(5) == 0) d.op = below(2) ? DYCL_RED_VAR : DYCL_RED_STD;
         d.mean = d.op == DYCL_RED_SUM && below(2), d.correction = (double)below(3);
