@@ -64,6 +64,8 @@ def run(nodes, values, outputs):
 
 def _conform(n, result, operands, owned):
     """As the node says that it lies, in memory that is no operand's."""
+    if n.type in _HALF and result.dtype == torch.float32:  # of one element and a number, which is one of float32 here
+        result = result.to(n.type)
     if result.dtype != n.type or tuple(result.shape) != n.sizes:
         raise SystemError(f"dycl: replaying {n.name} gave {result.dtype} {tuple(result.shape)} instead of {n.type} "
                           f"{n.sizes}")
@@ -102,7 +104,7 @@ _SAME_NAME = """neg abs sign square exp exp2 expm1 log log2 log10 log1p sqrt rsq
 sigmoid relu floor ceil round trunc frac
     isnan isinf isfinite logical_not bitwise_not add sub mul div remainder fmod pow atan2 maximum minimum fmax fmin eq
     ne lt le gt ge logical_and logical_or
-    logical_xor bitwise_and bitwise_or bitwise_xor copysign where lerp""".split()
+    logical_xor bitwise_and bitwise_or bitwise_xor copysign where""".split()
 
 STEPS = {name: _ew(getattr(torch, name)) for name in _SAME_NAME}
 STEPS |= {name: _ew(getattr(F, name))
@@ -115,6 +117,7 @@ STEPS |= {
     "shift_left": _ew(torch.bitwise_left_shift),
     "shift_right": _ew(torch.bitwise_right_shift),
     "mul": _rounded_once(torch.mul),
+    "lerp": _rounded_once(torch.lerp),
     "leaky_relu": lambda n, x, slope: torch.where(x > 0, x, x * slope),
     "elu": _rounded_once(lambda x, alpha: torch.where(x > 0, x, alpha * torch.expm1(x))),
     "relu_grad": lambda n, gradient, y: torch.ops.aten.threshold_backward(gradient, y, 0),

@@ -130,7 +130,7 @@ def x2(*shape):
 
 I4 = torch.tensor([0, 2, 1])
 EXTRA = {
-    "log_softmax": (lambda x: torch.log_softmax(x, 1), torch.randn(3, 5).bfloat16()),
+    "aten_log_softmax": (lambda x: torch.log_softmax(x, 1), torch.randn(3, 5).bfloat16()),
     "aten_avg_pool1d": (F.avg_pool1d, x2(2, 3, 8).double(), 2),
     "aten_avg_pool2d": (lambda x: F.avg_pool2d(x, 2, divisor_override=3), x2(1, 2, 6, 6)),
     "aten_adaptive_avg_pool1d": (F.adaptive_avg_pool1d, x2(2, 3, 8).double(), 3),
