@@ -31,7 +31,8 @@ def run(tmp_path):
         (tmp_path / "sitecustomize.py").write_text(f"import os\nif os.environ.get('DYCL_TRUST_TORCH'):\n    "
                                                    f"{child or 'pass'}\n")
         package = os.path.dirname(os.path.dirname(dycl.__file__))
-        space = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{package}", "DYCL_CHOOSE": "0",
+        trusting_nobody = {name: value for name, value in os.environ.items() if name != "DYCL_TRUST_TORCH"}
+        space = {**trusting_nobody, "PYTHONPATH": f"{tmp_path}{os.pathsep}{package}", "DYCL_CHOOSE": "0",
                  "DYCL_PROFILE": str(tmp_path / "kept" / "profile"), **environment}
         done = subprocess.run([sys.executable, "-c", PROGRAM], env=space, capture_output=True, text=True, timeout=200,
                               cwd=tmp_path)
