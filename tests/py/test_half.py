@@ -138,7 +138,7 @@ def test_numbers(name, number, dtype):
 @both
 def test_numbers_of_activations(dtype):
     x = every(dtype)
-    compare(lambda x: (F.leaky_relu(x, 0.3), F.elu(x, 0.3), F.softplus(x, 0.3, 2.7), F.threshold(x, 0.3, 0.7),
+    compare(lambda x: (F.leaky_relu(x, 0.3), F.elu(x, 0.3), F.softplus(x, 0.3, 2.5), F.threshold(x, 0.3, 0.7),
                        F.hardtanh(x, -0.3, 0.7)), x, most=1, share=5e-4)
     compare(lambda x: (0.3 - x, 0.3 * x, 0.3 / x, x.masked_fill(x > 0.3, 0.3), torch.where(x < 0, x, 0.3)), x)
 
@@ -445,7 +445,8 @@ def test_generation_is_recorded_whole(name, dtype):
 def test_other_instruction_sets(isa):
     if os.environ.get("PYTEST_HALF_INSIDE"):
         pytest.skip("this is it")
-    tests = ("blocks", "layouts", "reductions", "attention", "conversions", "two_operands", "models", "batches", "several")
+    tests = ("blocks", "layouts", "reductions", "attention", "conversions", "two_operands", "models", "batches",
+             "several")
     result = run_with(isa, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", " or ".join(tests),
                       timeout=900, PYTEST_HALF_INSIDE="1")
     assert result.returncode == 0, result.stdout[-3000:]
