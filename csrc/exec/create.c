@@ -78,6 +78,7 @@ static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int 
     if (!plan) return DYCL_ERROR;
     plan->check = dycl_check_create(graph, outputs, output_count);
     DYCL_TRY(dycl_program_init(&plan->program, graph, outputs, output_count));
+    plan->epilogues = epilogues;
     DYCL_TRY(dycl_opt_run(&plan->program, mode == DYCL_PLAN_TUNED, epilogues));
     DYCL_TRY(dycl_maker_init(&b, plan));
     for (uint32_t i = 0; i < plan->program.order_count; i++) {

@@ -313,7 +313,9 @@ static void test_fold_casts(void) {
 
 static void test_fold_copies(void) {
     GOLDEN(dycl_opt_fold, "%0 = feed f32[2,3,16]{16,32,1}\n%1 = contiguous %0 (0)\n%2 = gelu %1\n", "2=gelu(0)", 2);
-    /* rows of single elements; a second reader; a view of the copy */
+    /* rows of single elements, few and many; a second reader; a view of the copy */
+    GOLDEN(dycl_opt_fold, "%0 = feed f32[3,16]{1,3}\n%1 = contiguous %0 (0)\n%2 = gelu %1\n",
+           "1=contiguous(0) 2=gelu(1)", 2);
     GOLDEN(dycl_opt_fold, "%0 = feed f32[16,3]{1,16}\n%1 = contiguous %0 (0)\n%2 = gelu %1\n",
            "1=contiguous(0) 2=gelu(1)", 2);
     GOLDEN(dycl_opt_fold, "%0 = feed f32[2,16]{32,1}\n%1 = contiguous %0 (0)\n%2 = gelu %1\n%3 = exp %1\n",
