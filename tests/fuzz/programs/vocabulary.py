@@ -120,7 +120,8 @@ def addc(d):
 FORMATS = ("torch.contiguous_format", "torch.preserve_format", "torch.channels_last", "torch.channels_last_3d")
 
 
-@rows("float double half bfloat16 long int bool cpu resolve_conj resolve_neg detach adjoint t ravel fliplr flipud numel _is_all_true")
+@rows("float double half bfloat16 long int bool cpu resolve_conj resolve_neg detach adjoint t ravel fliplr flipud "
+      "numel _is_all_true")
 def one(d):
     x = d.tensor()
     return {"input": x, "self": x, "memory_format": d.optional(lambda: d.pick(*FORMATS), 0.15)}
