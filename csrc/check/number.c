@@ -281,6 +281,7 @@ static int leaves_between(dycl_ew op, dycl_dtype in, const double *x) {
     switch (op) {
     case DYCL_EW_fma:
     case DYCL_EW_mul_add:
+    case DYCL_EW_softplus:
     case DYCL_EW_mul_mul: between = x[0] * x[1]; break;
     case DYCL_EW_sub_mul:
     case DYCL_EW_lerp: between = x[0] - x[1]; break;

@@ -1,6 +1,7 @@
 #include "check/reference.h"
 
 #include "base/alloc.h"
+#include "base/half.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,6 +21,8 @@ dycl_number dycl_reference_get(const dycl_reference *r, uint32_t id, const int64
 
 void dycl_reference_set(dycl_reference *r, uint32_t id, const int64_t *index, dycl_number x) {
     const dycl_value *v = &r->graph->values[id];
+    if (dycl_dtype_is_half((dycl_dtype)v->dtype)) /* a number that fills memory may be more exact */
+        x.f = (double)dycl_half_round((dycl_dtype)v->dtype, (float)x.f);
     r->elements[v->root][place(v, index, v->rank)] = x;
 }
 

@@ -121,6 +121,13 @@ static dycl_status check_attrs(const dycl_draft *draft) {
     return families[info->family] ? families[info->family](draft) : DYCL_OK;
 }
 
+/* A number that meets floats of 16 bits is held as f32: only what computes with it, or fills with it, reads that. */
+static int reads_as_memory(const dycl_graph *g, const dycl_op_info *info, const uint32_t *operands, int i) {
+    const dycl_value *value = &g->values[operands[i]];
+    return i == 0 && value->kind == DYCL_VALUE_SCALAR && dycl_dtype_is_half((dycl_dtype)value->dtype) &&
+           info->family != DYCL_FAMILY_EW && info->family != DYCL_FAMILY_CAST && info->family != DYCL_FAMILY_CREATE;
+}
+
 static dycl_status check_operands(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands) {
     const dycl_op_info *info = dycl_op_get(op);
     if (count < info->min_operands || count > info->max_operands) return dycl_error_set("%d operands", count);
@@ -129,6 +136,8 @@ static dycl_status check_operands(const dycl_graph *g, dycl_op op, int count, co
             if (!is_optional(op, count, i)) return dycl_error_set("operand %d is absent", i);
         } else if (operands[i] >= g->value_count) {
             return dycl_error_set("operand %d is value %u of %u", i, operands[i], g->value_count);
+        } else if (reads_as_memory(g, info, operands, i)) {
+            return dycl_error_set("operand %d is a number of 16 bits", i);
         }
     }
     if (info->family == DYCL_FAMILY_EW) {

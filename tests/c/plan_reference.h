@@ -5,6 +5,7 @@
 #ifndef DYCL_TEST_PLAN_REFERENCE_H
 #define DYCL_TEST_PLAN_REFERENCE_H
 
+#include "base/half.h"
 #include "check/reference.h"
 
 #include <stdio.h>
@@ -22,6 +23,8 @@ static inline void ref_store(void *p, int64_t i, int dtype, double x) {
     switch (dtype) {
     case DYCL_F32: ((float *)p)[i] = (float)x; return;
     case DYCL_F64: ((double *)p)[i] = x; return;
+    case DYCL_BF16:
+    case DYCL_F16: ((uint16_t *)p)[i] = dycl_half_of((dycl_dtype)dtype, (float)x); return;
     case DYCL_I64: ((int64_t *)p)[i] = (int64_t)x; return;
     case DYCL_I32: ((int32_t *)p)[i] = (int32_t)(int64_t)x; return;
     case DYCL_I16: ((int16_t *)p)[i] = (int16_t)(int64_t)x; return;

@@ -45,6 +45,16 @@ static uint32_t like(const dycl_graph *g, uint32_t first) {
     return first;
 }
 
+static int is_number_of_16_bits(const dycl_value *v) {
+    return v->kind == DYCL_VALUE_SCALAR && dycl_dtype_is_half((dycl_dtype)v->dtype);
+}
+
+/* A value that lies in memory as its dtype says. */
+static uint32_t random_memory(const dycl_graph *g) {
+    uint32_t value = random_value(g);
+    return is_number_of_16_bits(&g->values[value]) ? 0 : value;
+}
+
 static const double doubles[] = {1e-5, 0.1, 1.0 / 3, 0, -0.0, 1e300, 5e-324, 12345.678901234567, INFINITY, -INFINITY};
 
 static void random_node(dycl_graph *g) {
@@ -55,12 +65,12 @@ static void random_node(dycl_graph *g) {
         eps = dycl_f64_attr(doubles[below((int64_t)(sizeof doubles / sizeof *doubles))]);
     memset(operands, 0xff, sizeof operands);
     operands[0] = a;
-    switch (below(10)) {
+    switch (is_number_of_16_bits(value) ? 3 : below(10)) {
     case 9: { /* an operator of the host's, whose attributes say how its result looks */
         uint32_t tensors[DYCL_HOSTED_PARAMETERS + 3];
         int64_t words[DYCL_MAX_ATTRS];
         int count, length;
-        dycl_op op = random_hosted(random_value, g, tensors, &count, words, &length);
+        dycl_op op = random_hosted(random_memory, g, tensors, &count, words, &length);
         dycl_graph_node(g, op, count, tensors, length, words, &out);
         return;
     }
@@ -376,6 +386,8 @@ static void test_parser(void) {
         "%0 = feed f32[2]{1}\n%1 = cast %0 (99)",
         "%0 = scalar",
         "%0 = feed f32[2]{1}\n%1 = full %0 (3)",
+        "%0 = scalar bf16\n%1 = amax %0 (0, 1)",
+        "%0 = scalar f16\n%1 = contiguous %0 (1)",
         "%0 = feed f32[2]{1}\n%1 = add %0 %0 : f32[2]{1} of %0 + 1",
         "garbage",
     };

@@ -43,8 +43,8 @@ static int any_shape(int64_t *sizes, int64_t *strides) {
 static void add_feed(dycl_graph *g) {
     int64_t sizes[8], strides[8];
     uint32_t value;
-    static const dycl_dtype usual[] = {DYCL_F32, DYCL_F32, DYCL_F32, DYCL_F32, DYCL_F64, DYCL_I64,
-                                       DYCL_I64, DYCL_I32, DYCL_I16, DYCL_I8,  DYCL_U8,  DYCL_BOOL};
+    static const dycl_dtype usual[] = {DYCL_F32, DYCL_F32, DYCL_F32, DYCL_F32, DYCL_F64,  DYCL_I64,  DYCL_I64,
+                                       DYCL_I32, DYCL_I16, DYCL_I8,  DYCL_U8,  DYCL_BOOL, DYCL_BF16, DYCL_F16};
     int rank = any_shape(sizes, strides);
     if (dycl_verify_sizes(rank, sizes, strides) == DYCL_OK)
         dycl_graph_feed(g, usual[below(sizeof usual / sizeof *usual)], rank, sizes, strides, &value);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/half.h"
 #include "exec/plan/plan.h"
 #include "exec/plan/workspace.h"
 #include "mutate.h"
@@ -62,6 +63,8 @@ static void fill(dycl_dtype dtype, void *memory, int64_t extent, int style) {
         switch (dtype) {
         case DYCL_F32: ((float *)memory)[i] = (float)number; break;
         case DYCL_F64: ((double *)memory)[i] = number; break;
+        case DYCL_BF16:
+        case DYCL_F16: ((uint16_t *)memory)[i] = dycl_half_of(dtype, (float)number); break;
         case DYCL_I64: ((int64_t *)memory)[i] = whole; break;
         case DYCL_I32: ((int32_t *)memory)[i] = (int32_t)whole; break;
         case DYCL_I16: ((int16_t *)memory)[i] = (int16_t)whole; break;
@@ -101,8 +104,11 @@ static void make_inputs(const dycl_graph *g, inputs *in) {
         fill((dycl_dtype)v->dtype, in->feeds[i], dycl_value_extent(v), style);
         in->feed[i] = (dycl_feed){in->feeds[i], below(2) ? 1 + i : 0, 1};
     }
-    for (uint32_t i = 0; i < g->scalar_count; i++)
-        fill((dycl_dtype)g->values[g->scalars[i]].dtype, &in->scalars[i], 1, style);
+    for (uint32_t i = 0; i < g->scalar_count; i++) { /* one of 16 bits is held as f32 */
+        dycl_dtype dtype = (dycl_dtype)g->values[g->scalars[i]].dtype;
+        fill(dycl_dtype_computed(dtype), &in->scalars[i], 1, style);
+        if (dycl_dtype_is_half(dtype)) in->scalars[i].f32 = dycl_half_round(dtype, in->scalars[i].f32);
+    }
     int last = 0; /* the last values are what nobody reads: outputs always, others at random */
     for (uint32_t v = g->value_count; v-- > 0;) {
         const dycl_value *value = &g->values[v];

@@ -217,6 +217,29 @@ def test_layouts(dtype):
     compare(lambda x: (x + 1, (x * 2).contiguous() + x, x.permute(0, 2, 3, 1) * 3), image)
 
 
+# How an operand of two dimensions can lie in memory; found by random programs: one number that repeats was read beyond.
+OPERANDS = {
+    "dense": lambda n, r, c: n(r, c), "rows": lambda n, r, c: n(r, 1).expand(r, c),
+    "columns": lambda n, r, c: n(c).expand(r, c), "one": lambda n, r, c: n(1).expand(r, c),
+    "transposed": lambda n, r, c: n(c, r).t(), "steps": lambda n, r, c: n(r, 3 * c)[:, ::3],
+    "slice": lambda n, r, c: n(r, c + 5)[:, 2 : c + 2], "every other row": lambda n, r, c: n(2 * r, c)[::2],
+}  # fmt: skip
+
+
+@both
+@pytest.mark.parametrize("shape", ((2, 3), (4, 1), (1, 5), (5, 33), (300, 70)), ids=str)
+@pytest.mark.parametrize("lies", OPERANDS)
+def test_every_layout_of_an_operand(lies, shape, dtype):
+    x, y, odd = (OPERANDS[name](lambda *s, k=k: numbers(dtype, *s, seed=k) + 2, *shape)
+                 for k, name in enumerate((lies, "dense", "rows")))
+    for dim in (0, 1):
+        compare(lambda x: (x.amax(dim), x.count_nonzero(dim), x.argmin(dim), (x > 2).any(dim)), x)
+        compare(lambda x: (x.sum(dim), x.mean(dim), (x * odd).sum(dim), (y - x).mean(dim)), x, most=1, share=1,
+                near=1e-2)  # any of a few elements may be a neighbour
+        compare(lambda x: (x.softmax(dim), x.cumsum(dim)), x, most=2, share=1)
+    compare(lambda x: (x + y, x * odd, torch.where(odd > 2, x, y), x.float() + 1, torch.cat((x, y)), x.neg().relu()), x)
+
+
 @both
 def test_reductions(dtype):
     x = numbers(dtype, 6, 50, 7)

@@ -473,6 +473,14 @@ def test_what_aliases_an_operand_is_torchs():
                                torch.select_scatter(y, y[0], 0, 1)))(x * 2), lambda: (torch.randn(3, 3),), calls=4)
 
 
+def test_a_bias_of_another_dtype():
+    """torch looks at its dtype where the padding is a number, not where it is a word."""
+    weight, bias = torch.randn(3, 2, 1, 3, 1), torch.tensor([True, False, True])
+    for padding in ("valid", "same", 0):
+        same(lambda x: F.conv3d(x * 2, weight, bias, padding=padding), lambda: (torch.randn(1, 2, 3, 4, 2),),
+             recorded=None, product=True)
+
+
 def test_settings_of_torch():
     """Where oneDNN is switched off, convolutions lie otherwise."""
     weight, x = torch.randn(4, 3, 3, 3, 3), torch.randn(1, 3, 5, 5, 5).contiguous(memory_format=torch.channels_last_3d)

@@ -102,6 +102,12 @@ DROPOUTS = {
     "feature_alpha_dropout": lambda x: F.feature_alpha_dropout(x, 0.3, True),
     "feature_alpha_dropout in place": lambda x: F.feature_alpha_dropout(x + 0, 0.3, True, True),
     "infinite": lambda x: F.dropout(x / 0, 1.0),
+    # dimensions of size 1 with any stride: noise is scaled in place, so that it goes on lying as it was drawn
+    "one dimension of size 1": lambda x: F.dropout(x[:1], 0.3),
+    "dropout, odd strides": lambda x: F.dropout(x[:1, :, :2, :1].permute(3, 1, 0, 2), 0.3),
+    "alpha_dropout, odd strides": lambda x: F.alpha_dropout(x[:1, :, :, :1].transpose(1, 2), 0.3, True),
+    "alpha_dropout, one": lambda x: F.alpha_dropout(x[:1, :1], 0.3, True),
+    "feature_alpha_dropout, odd strides": lambda x: F.feature_alpha_dropout(x[:, :, :1].transpose(0, 1), 0.3, True),
 }
 
 MODULES = {

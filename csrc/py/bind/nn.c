@@ -200,7 +200,7 @@ static PyObject *three_operands(dycl_call *call, const dycl_binding *row) {
 }
 
 static PyObject *glu(dycl_call *call, const dycl_binding *row) {
-    uint32_t x, half, gate, out = 0;
+    uint32_t x, parts[2], half, gate, out = 0;
     int dim;
     dycl_recorder *r = &call->region->recorder;
     (void)row;
@@ -211,14 +211,15 @@ static PyObject *glu(dycl_call *call, const dycl_binding *row) {
     if (call->p[1]) DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], rank, &dim));
     int64_t size = meta(call, x)->sizes[dim];
     if (size % 2) return dycl_call_bail(call, DYCL_BAIL_shape);
-    DYCL_CALL_TRY(dycl_build_slice(r, x, dim, 0, size / 2, 1, &half));
-    DYCL_CALL_TRY(dycl_build_slice(r, x, dim, size / 2, size, 1, &gate));
+    DYCL_CALL_TRY(dycl_build_slice(r, x, dim, 0, size / 2, 1, &parts[0]));
+    DYCL_CALL_TRY(dycl_build_slice(r, x, dim, size / 2, size, 1, &parts[1]));
     dycl_dtype dtype = dtype_of(call, x); /* one kernel in torch: rounded once */
-    DYCL_CALL_TRY(dycl_build_cast(r, half, dycl_dtype_computed(dtype), &half));
-    DYCL_CALL_TRY(dycl_build_cast(r, gate, dycl_dtype_computed(dtype), &gate));
+    DYCL_CALL_TRY(dycl_build_cast(r, parts[0], dycl_dtype_computed(dtype), &half));
+    DYCL_CALL_TRY(dycl_build_cast(r, parts[1], dycl_dtype_computed(dtype), &gate));
     DYCL_CALL_TRY(ew1(call, DYCL_OP_sigmoid, gate, &gate));
     DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, half, gate, &out));
-    return dycl_call_finish(call, dycl_build_cast(r, out, dtype, &out), out);
+    DYCL_CALL_TRY(dycl_build_cast(r, out, dtype, &out));
+    return dycl_call_finish(call, dycl_build_iterated(r, out, 2, parts, &out), out);
 }
 
 /* One slope, or one a channel. */

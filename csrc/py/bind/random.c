@@ -86,6 +86,12 @@ static dycl_status as_it_lies(dycl_call *call, uint32_t x, uint32_t *out) {
     return dycl_build_node(&call->region->recorder, DYCL_OP_view_put, 2, operands, 1 + 2 * v.rank, attrs, out);
 }
 
+/* Noise is scaled in place in torch: it goes on lying as it was drawn. */
+static dycl_status scaled(dycl_call *call, dycl_op op, uint32_t x, double number, uint32_t *out) {
+    dycl_status status = with_number(call, op, x, number, out);
+    return status == DYCL_OK ? as_it_lies(call, x, out) : status;
+}
+
 /* input, p, train */
 static PyObject *dropout(dycl_call *call, const dycl_binding *row) {
     uint32_t x, noise, shift = DYCL_NONE, out = 0;
@@ -116,14 +122,18 @@ static PyObject *dropout(dycl_call *call, const dycl_binding *row) {
     if (alpha) {
         const double scale = 1.7580993408473766, a = 1. / sqrt((scale * scale * p + 1) * (1 - p));
         DYCL_CALL_TRY(with_number(call, DYCL_OP_add, noise, -1, &shift));
-        DYCL_CALL_TRY(with_number(call, DYCL_OP_mul, shift, scale * a, &shift));
-        DYCL_CALL_TRY(with_number(call, DYCL_OP_add, shift, scale * a * p, &shift));
-        DYCL_CALL_TRY(with_number(call, DYCL_OP_mul, noise, a, &noise));
+        DYCL_CALL_TRY(scaled(call, DYCL_OP_mul, shift, scale * a, &shift));
+        DYCL_CALL_TRY(scaled(call, DYCL_OP_add, shift, scale * a * p, &shift));
+        DYCL_CALL_TRY(scaled(call, DYCL_OP_mul, noise, a, &noise));
     } else {
-        DYCL_CALL_TRY(with_number(call, DYCL_OP_div, noise, 1 - p, &noise));
+        DYCL_CALL_TRY(scaled(call, DYCL_OP_div, noise, 1 - p, &noise));
     }
     DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, x, noise, &out));
-    if (alpha) DYCL_CALL_TRY(ew2(call, DYCL_OP_add, out, shift, &out));
+    if (alpha) {
+        uint32_t product = out;
+        DYCL_CALL_TRY(ew2(call, DYCL_OP_add, product, shift, &out));
+        DYCL_CALL_TRY(as_it_lies(call, product, &out));
+    }
     if (call->in_place) DYCL_CALL_TRY(as_it_lies(call, x, &out));
     if (!alpha) return dycl_call_finish(call, DYCL_OK, out);
     return dycl_call_written(call, dycl_call_finish(call, DYCL_OK, out), 1); /* torch: add_ */

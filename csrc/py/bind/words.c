@@ -35,7 +35,7 @@ static PyObject *conv3d(dycl_call *call, const dycl_binding *row) {
     PyObject *p[DYCL_HOSTED_PARAMETERS] = {0}, *word = call->p[4];
     int64_t dilation[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, padding[3] = {0, 0, 0};
     int count;
-    uint32_t weight;
+    uint32_t weight, bias;
     (void)row;
     if (!word || !PyUnicode_Check(word)) return dycl_call_bail(call, DYCL_BAIL_operator); /* hosted.def has it */
     int same = PyUnicode_CompareWithASCIIString(word, "same") == 0;
@@ -52,6 +52,10 @@ static PyObject *conv3d(dycl_call *call, const dycl_binding *row) {
             return dycl_call_bail(call, DYCL_BAIL_arguments);
     }
     DYCL_CALL_TRY(dycl_call_value(call, p[1], &weight));
+    if (dycl_call_given(p[2])) { /* torch takes a bias of another dtype here, but not where the padding is a number */
+        DYCL_CALL_TRY(dycl_call_value(call, p[2], &bias));
+        if (meta(call, bias)->dtype != meta(call, weight)->dtype) return dycl_call_bail(call, DYCL_BAIL_dtype);
+    }
     if (meta(call, weight)->rank != 5) return dycl_call_bail(call, DYCL_BAIL_shape);
     for (int i = 0; same && i < 3; i++) {
         int64_t total = dilation[i] * (meta(call, weight)->sizes[2 + i] - 1);

@@ -33,9 +33,9 @@ class Draw:
     around."""
 
     def __init__(self, rng, *, mode="no_grad", reuse=0.75, lazy=0.4, keep_errors=0.5, values=None, main=None,
-                 modules=False):
+                 modules=False, floats="torch.float32"):
         self.rng, self.mode, self.reuse, self.lazy, self.keep_errors = rng, mode, reuse, lazy, keep_errors
-        self.values, self.main = values, main
+        self.values, self.main, self.floats = values, main, floats  # floats: the dtype of most tensors
         self.pool, self.inputs, self.modules, self.steps, self.returned = {}, [], [], [], []
         self.namespace = {**vars(prelude), "log": [], "seed": 0}
         self.count = 0
@@ -61,7 +61,8 @@ class Draw:
         return self.pool[name]
 
     def dtype(self):
-        return self.weighted(COMMON)
+        dtype = self.weighted(COMMON)
+        return self.floats if dtype == "torch.float32" else dtype
 
     def shape(self, least=0, most=5):
         return layout.some_shape(self.rng,
@@ -192,10 +193,10 @@ class Draw:
         return self.tensor(values=self.pick("grid", "normal"), **options)
 
     def floating(self, **options):
-        """Mostly a float32 tensor; sometimes any other."""
+        """Mostly a tensor of the program's floats; sometimes any other."""
         if self.main is not None or self.chance(0.08):
             return self.tensor(**options)
-        return self.tensor(dtype="torch.float32" if self.chance(0.9) else FLOATS, **options)
+        return self.tensor(dtype=self.floats if self.chance(0.9) else (self.floats, *FLOATS), **options)
 
     def like(self, name, dtype=None):
         """A tensor of the same dtype, unless said otherwise or by chance."""

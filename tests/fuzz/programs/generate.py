@@ -20,12 +20,17 @@ def spellings():
     return list(rows.values())
 
 
+def floats_of(seed):
+    """What a model is loaded in, for a whole program: most are float32."""
+    return random.Random(f"floats {seed}").choices(["torch.float32", "torch.bfloat16", "torch.float16"], [80, 14, 6])[0]
+
+
 def draw_program(seed, rows=None):
     rng = random.Random(f"program {seed}")
     rows = rows or spellings()
     mode = rng.choices(["no_grad", "grad", "inference"], [75, 17, 8])[0]
     d = draw.Draw(rng, mode=mode, reuse=rng.choice([0.6, 0.8, 0.95]), lazy=rng.choice([0.1, 0.4, 0.7]),
-                  keep_errors=0.15, values=rng.choice([None, None, "grid", "normal"]))
+                  keep_errors=0.15, values=rng.choice([None, None, "grid", "normal"]), floats=floats_of(seed))
     # Arguments that need gradients: a call that has them with gradients enabled is torch's as a whole; without, the
     # program makes leaves of its own.
     d.leaves = rng.random() < {"grad": 0.4, "no_grad": 0.15, "inference": 0}[mode]
@@ -34,9 +39,9 @@ def draw_program(seed, rows=None):
     size = rng.randint(3, 12) if few else rng.randint(8, 40)
     for _ in range(rng.choice([1, 2, 3])):
         shape = d.shape(1, 4)
-        d.input(shape, "torch.float32" if rng.random() < 0.8 else d.dtype(), plain=True)
+        d.input(shape, d.floats if rng.random() < 0.8 else d.dtype(), plain=True)
     if d.leaves:
-        d.input(d.shape(1, 3), "torch.float32", plain=True, grad=True)
+        d.input(d.shape(1, 3), d.floats, plain=True, grad=True)
     bound, tries = rng.choice(BOUND), 0
     while len(d.steps) < size and tries < 4 * size:
         tries += 1

@@ -244,7 +244,7 @@ def module(d, text):
 @step(9)
 def layer(d):
     """A module of torch.nn behind a tensor that fits it."""
-    x = d.tensor(dtype="torch.float32", least=1)
+    x = d.tensor(dtype=d.floats, least=1)
     shape = d[x].shape
     last = shape[-1]
     texts = [f"torch.nn.Linear({last}, {d.pick(1, 3, 4, 8)}, bias={d.flag()})", f"torch.nn.LayerNorm({last})",
@@ -307,9 +307,9 @@ def gradient(d):
     wanting = [n for n, t in d.pool.items() if t.requires_grad]
     if not wanting or d.chance(0.4):
         if d.leaves:
-            leaf = d.input(d.shape(1, 3), "torch.float32", plain=True, grad=True)
+            leaf = d.input(d.shape(1, 3), d.floats, plain=True, grad=True)
         else:
-            leaf = d.result(f"{d.tensor(dtype='torch.float32')}.detach().clone().requires_grad_()", "gradient")
+            leaf = d.result(f"{d.tensor(dtype=d.floats)}.detach().clone().requires_grad_()", "gradient")
         d.result(f"{leaf} * 2 + {leaf}.sum()", "gradient")
         return
     x = d.rng.choice(wanting)
@@ -334,8 +334,8 @@ def trained(d):
     """A leaf, a loss and its gradient, wherever gradients were."""
     if d.mode == "inference":
         return
-    x, leaf, loss = d.tensor(dtype="torch.float32"), d.fresh(), d.fresh()
-    y = d.partner(x, "torch.float32")
+    x, leaf, loss = d.tensor(dtype=d.floats), d.fresh(), d.fresh()
+    y = d.partner(x, d.floats)
     text = d.pick("{w} * {y}", "({w} - {y}) ** 2", "F.softmax({w}, -1)", "F.gelu({w} + {y})", "{w} @ {w}.mT",
                   "F.linear({w}, {w})", "{w}[..., :1] * 2", "F.layer_norm({w}, {w}.shape[-1:])",
                   "{w}.relu() + {w}.sigmoid()",

@@ -347,7 +347,7 @@ def broadcast_tensors(d):
 
 @rows("meshgrid")
 def meshgrid(d):
-    many = [d.tensor(rank=d.pick(0, 1, 1, 1), dtype="torch.float32") for _ in range(d.rng.randint(1, 3))]
+    many = [d.tensor(rank=d.pick(0, 1, 1, 1), dtype=d.floats) for _ in range(d.rng.randint(1, 3))]
     return {f"*{i}": x for i, x in enumerate(many)} | {"indexing": d.optional(lambda: d.pick("'ij'", "'xy'"), 0.9)}
 
 
@@ -676,7 +676,7 @@ def einsum(d):
         ("ij,jk,kl->il", "ij", "jk", "kl"), ("ij->", "ij"), ("bhid,bjd->bhij", "bhid", "bjd"),
     )  # fmt: skip
     size = {c: d.pick(1, 2, 3, 4, 5) for c in "abcdhijklq"}
-    dtype = d.main or "torch.float32"
+    dtype = d.main or d.floats
     many = [d.tensor(shape=[size[c] for c in letters], dtype=dtype) for letters in shapes]
     return {"equation": f"'{equation}'"} | {f"*{i + 1}": x for i, x in enumerate(many)}
 

@@ -158,7 +158,7 @@ def attention(d):
     dtype = d.like(query)
     causal = d.chance(0.25)
     mask = d.optional(lambda: d.tensor(shape=[*batch[: d.pick(0, len(batch))], length, keys],
-                                       dtype=d.pick("torch.bool", "torch.float32")), 0.0 if causal else 0.5)
+                                       dtype=d.pick("torch.bool", d.floats)), 0.0 if causal else 0.5)
     return {
         "query": query, "key": d.tensor(shape=(*batch, keys, width), dtype=dtype),
         "value": d.tensor(shape=(*batch, keys, d.pick(width, width, 3)), dtype=dtype),

@@ -105,7 +105,7 @@ def bernoulli(d):
 
 @rows("multinomial")
 def multinomial(d):
-    x = d.tensor(shape=[d.pick(2, 5)] if d.chance(0.5) else [2, d.pick(3, 6)], dtype="torch.float32")
+    x = d.tensor(shape=[d.pick(2, 5)] if d.chance(0.5) else [2, d.pick(3, 6)], dtype=d.floats)
     return {"input": f"torch.softmax({x}, -1)", "num_samples": d.pick("1", "2"), "replacement": d.optional(d.flag, 0.4)}
 
 
@@ -190,7 +190,7 @@ def unique(d):
 def bincount(d):
     x = d.tensor(shape=[d.pick(0, 1, 7)], dtype=d.pick("torch.int64", "torch.int32", "torch.uint8"), values="index 9",
                  reuse=0)
-    weights = d.optional(lambda: d.tensor(shape=list(d[x].shape), dtype="torch.float32"), 0.3)
+    weights = d.optional(lambda: d.tensor(shape=list(d[x].shape), dtype=d.floats), 0.3)
     return {"input": x, "weights": weights, "minlength": d.optional(lambda: d.pick("0", "12"), 0.4)}
 
 
