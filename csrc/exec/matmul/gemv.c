@@ -11,8 +11,6 @@
  * are added up after. (3072x768 by rows on two threads: 36 GB/s where columns gave 30.) */
 #define LEAST_ROWS 32
 
-static int dots(const dycl_matmul_args *a) { return a->b_column != 1; }
-
 static void add_up(const dycl_matmul_args *a, float *to, const float *parts, int64_t count, int64_t from, int64_t end) {
     for (int64_t i = 0; i < a->m; i++)
         for (int64_t part = 0; part < count; part++) {
@@ -23,7 +21,7 @@ static void add_up(const dycl_matmul_args *a, float *to, const float *parts, int
 
 void dycl_gemv_as_it_lies(const dycl_matmul_args *a, dycl_plan *plan) {
     const dycl_gemv_table *table = dycl_kern_gemv(dycl_cpu_isa());
-    int by_columns = dots(a);
+    int by_columns = dycl_gemv_by_columns(a);
     dycl_gemv_fn run = by_columns ? table->dot : table->axpy;
     int64_t all = by_columns ? a->n : a->k;
     const dycl_gemv g = {.a = dycl_at(plan, a->a),
@@ -95,29 +93,31 @@ dycl_status dycl_gemv_run(const dycl_step *step, dycl_plan *plan) {
 }
 
 int dycl_gemv_suits(const dycl_matmul_args *a) {
-    int64_t most =
-        dots(a) ? DYCL_GEMV_ROWS : DYCL_GEMV_ROWS / 2; /* the traffic of C costs axpy its gain from there on */
+    int64_t most = dycl_gemv_by_columns(a)
+                       ? DYCL_GEMV_ROWS
+                       : DYCL_GEMV_ROWS / 2; /* the traffic of C costs axpy its gain from there on */
     return a->dtype == DYCL_F32 && a->batches == 1 && a->m <= most && a->k > 0 && (a->a_column == 1 || a->k == 1) &&
            (a->b_column == 1 || a->b_row == 1);
 }
 
-dycl_status dycl_gemv_share(dycl_maker *b, dycl_matmul_args *a) {
-    a->threads = dycl_kern_share(a->n * a->k * (int64_t)sizeof(float), 2 * DYCL_BYTES_PER_THREAD,
-                                 (dots(a) ? a->n : a->k) / LEAST_ROWS, b->plan->threads);
-    if (dots(a) || a->threads == 1) return DYCL_OK;
-    return dycl_make_scratch(b, (size_t)((a->threads - 1) * a->m * a->n) * sizeof(float), &a->scratch);
+dycl_status dycl_gemv_share(dycl_maker *b, dycl_matmul_args *a, dycl_ref *parts) {
+    int columns = dycl_gemv_by_columns(a);
+    a->threads = dycl_kern_share(a->n * a->k * (int64_t)dycl_dtype_size(a->dtype), 2 * DYCL_BYTES_PER_THREAD,
+                                 (columns ? a->n : a->k) / LEAST_ROWS, b->plan->threads);
+    if (columns || a->threads == 1) return DYCL_OK;
+    return dycl_make_scratch(b, (size_t)((a->threads - 1) * a->m * a->n) * sizeof(float), parts);
 }
 
 dycl_status dycl_gemv_offer(dycl_maker *b, dycl_matmul_args *a) {
     char key[64];
     const dycl_narrow_form form = {a->n, a->k, a->b_row, a->b_column};
-    snprintf(key, sizeof key, "few rows m%d %s", (int)a->m, dots(a) ? "columns" : "rows");
+    snprintf(key, sizeof key, "few rows m%d %s", (int)a->m, dycl_gemv_by_columns(a) ? "columns" : "rows");
     return dycl_form_offer_narrow(b, a->b, &form, a->threads, key, &a->narrow);
 }
 
 dycl_status dycl_make_gemv(dycl_maker *b, dycl_matmul_args *a) {
     dycl_status status;
-    DYCL_TRY(dycl_gemv_share(b, a));
+    DYCL_TRY(dycl_gemv_share(b, a, &a->scratch));
     DYCL_TRY(dycl_make_step(b, dycl_gemv_run, a, "gemv",
                             100 + (double)a->n * (double)a->k * sizeof(float) / 16 / a->threads));
     if (a->threads == 1) dycl_make_serial(b);

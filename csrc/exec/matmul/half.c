@@ -8,76 +8,18 @@
 /* Products of operands of 16 bits: sums are f32, and each result is rounded once, its bias included. Few rows read the
  * weights as they lie, with the other operand widened; more are oneDNN's, where the processor multiplies bfloat16. */
 
-#define LEAST_ROWS 32 /* of B a thread; as in gemv.c */
-
 typedef struct {
     dycl_matmul_args product; /* dtype: of 16 bits */
     dycl_ref wide, sums, parts;
     dycl_ew_fn widen, finish;
 } half_args;
 
-static dycl_status execute(const dycl_matmul_args *a, dycl_plan *plan, const dycl_prim *prim, const void *weights,
-                           dycl_ref scratch) {
-    dycl_prim_args x = {.src = dycl_at(plan, a->a),
-                        .weights = weights,
-                        .bias = a->has_bias ? dycl_at(plan, a->bias) : NULL,
-                        .dst = dycl_at(plan, a->c),
-                        .scratch = dycl_at(plan, scratch)};
-    return dycl_prim_execute(prim, &x);
-}
-
-static dycl_status try_primitive(dycl_maker *b, const dycl_matmul_args *a, int pack, dycl_prim **out,
-                                 dycl_ref *scratch) {
-    dycl_matmul_desc d;
-    dycl_status status;
-    int rank = a->batch_rank;
-    memset(&d, 0, sizeof d);
-    if (rank > 4) return DYCL_BAIL;
-    d.batch_rank = rank;
-    memcpy(d.batch, a->batch, (size_t)rank * sizeof *d.batch);
-    memcpy(d.a_strides, a->a_batch, (size_t)rank * sizeof *d.batch);
-    memcpy(d.b_strides, a->b_batch, (size_t)rank * sizeof *d.batch);
-    memcpy(d.c_strides, a->c_batch, (size_t)rank * sizeof *d.batch);
-    d.m = a->m;
-    d.n = a->n;
-    d.k = a->k;
-    d.a_strides[rank] = a->a_row;
-    d.a_strides[rank + 1] = a->a_column;
-    d.b_strides[rank] = a->b_row;
-    d.b_strides[rank + 1] = a->b_column;
-    d.c_strides[rank] = a->c_row;
-    d.c_strides[rank + 1] = 1;
-    d.bias = a->has_bias;
-    d.half = 1;
-    d.pack_b = pack;
-    dycl_prim *made;
-    DYCL_TRY(dycl_prim_matmul(&d, &made));
-    DYCL_TRY(dycl_make_prim(b, made));
-    if (pack && !dycl_prim_weights_bytes(made)) return DYCL_BAIL;
-    DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(made), scratch));
-    *out = made;
-fail:
-    return status;
-}
-
-/* A constant B in oneDNN's layout; BAIL: it has none. */
+/* A constant B in oneDNN's layout, where the processor multiplies bfloat16; BAIL: it has none. */
 static dycl_status offer_packed(dycl_maker *b, dycl_matmul_args *a) {
-    dycl_tensor w = {.ref = a->b};
-    dycl_status status;
     if (a->dtype != DYCL_BF16 || !dycl_cpu_bf16() || a->batches != 1 || b->plan->mode != DYCL_PLAN_TUNED ||
         !dycl_matmul_may_pack(b, a->b))
         return DYCL_BAIL;
-    DYCL_TRY(try_primitive(b, a, 1, &a->prim, &a->scratch));
-    DYCL_TRY(dycl_make_binding(b, &w, a->prim, 0, &a->binding));
-    if (!a->binding) {
-        a->prim = NULL;
-        return DYCL_BAIL;
-    }
-    a->binding->salt = (uint64_t)a->b_row << 32 ^ (uint64_t)a->b_column;
-    a->binding->patient = 1;
-    return DYCL_OK;
-fail:
-    return status;
+    return dycl_matmul_offer_packed(b, a);
 }
 
 static dycl_status find_packed(const dycl_matmul_args *a, dycl_plan *plan, const void **out) {
@@ -85,12 +27,10 @@ static dycl_status find_packed(const dycl_matmul_args *a, dycl_plan *plan, const
     return a->prim ? dycl_binding_get(plan, a->binding, NULL, out) : DYCL_OK;
 }
 
-static int dots(const dycl_matmul_args *a) { return a->b_column != 1; }
-
 static void finish(const half_args *h, dycl_plan *plan, int64_t team, int64_t from, int64_t end) {
     const dycl_matmul_args *a = &h->product;
     float *sums = dycl_at(plan, h->sums);
-    const float *parts = dots(a) || team < 2 ? NULL : dycl_at(plan, h->parts);
+    const float *parts = dycl_gemv_by_columns(a) || team < 2 ? NULL : dycl_at(plan, h->parts);
     const uint16_t *bias = a->has_bias ? (const uint16_t *)dycl_at(plan, a->bias) + from : NULL;
     uint16_t *to = dycl_at(plan, a->c);
     for (int64_t i = 0; i < a->m; i++) {
@@ -108,9 +48,9 @@ static dycl_status half_run(const dycl_step *step, dycl_plan *plan) {
     const void *packed;
     dycl_status status = find_packed(a, plan, &packed);
     if (status != DYCL_OK) return status;
-    if (packed) return execute(a, plan, a->prim, packed, a->scratch);
+    if (packed) return dycl_matmul_execute(a, plan, a->prim, packed, a->scratch);
     const dycl_gemv_table *table = dycl_kern_gemv(dycl_cpu_isa());
-    int by_columns = dots(a);
+    int by_columns = dycl_gemv_by_columns(a);
     dycl_gemv_fn run = a->dtype == DYCL_BF16 ? by_columns ? table->bf16.dot : table->bf16.axpy
                        : by_columns          ? table->f16.dot
                                              : table->f16.axpy;
@@ -161,17 +101,14 @@ dycl_status dycl_make_half(dycl_maker *b, const dycl_matmul_args *product) {
     size_t bytes = (size_t)(a->n * a->k) * sizeof(uint16_t);
     h->widen = dycl_kern_cast(dycl_cpu_isa(), a->dtype, DYCL_F32);
     h->finish = dycl_kern_finish(dycl_cpu_isa(), a->dtype);
-    a->threads = dycl_kern_share((int64_t)bytes, 2 * DYCL_BYTES_PER_THREAD, (dots(a) ? a->n : a->k) / LEAST_ROWS,
-                                 b->plan->threads);
+    DYCL_TRY(dycl_gemv_share(b, a, &h->parts));
     dycl_matmul_touches(b, a);
     dycl_make_write_at(b, a->c, (size_t)((a->m - 1) * a->c_row + a->n) * sizeof(uint16_t));
     DYCL_TRY(dycl_make_scratch(b, (size_t)(a->m * a->k) * sizeof(float), &h->wide));
     DYCL_TRY(dycl_make_scratch(b, (size_t)(a->m * a->n) * sizeof(float), &h->sums));
-    if (!dots(a) && a->threads > 1)
-        DYCL_TRY(dycl_make_scratch(b, (size_t)((a->threads - 1) * a->m * a->n) * sizeof(float), &h->parts));
     /* Rows of B add up in memory, and two rows of A have each column's sum folded twice: packed weights are faster
      * (2304x768, one and two rows: 112 and 110 us by rows, 66 and 75 by columns, 60 packed). */
-    if (!dots(a) || a->m > 1) {
+    if (!dycl_gemv_by_columns(a) || a->m > 1) {
         status = offer_packed(b, a);
         if (status == DYCL_ERROR) return status;
     }
@@ -191,8 +128,8 @@ static dycl_status many_run(const dycl_step *step, dycl_plan *plan) {
     const void *packed;
     dycl_status status = find_packed(a, plan, &packed);
     if (status != DYCL_OK) return status;
-    return packed ? execute(a, plan, a->prim, packed, a->scratch)
-                  : execute(a, plan, a->plain, dycl_at(plan, a->b), a->plain_scratch);
+    return packed ? dycl_matmul_execute(a, plan, a->prim, packed, a->scratch)
+                  : dycl_matmul_execute(a, plan, a->plain, dycl_at(plan, a->b), a->plain_scratch);
 }
 
 dycl_status dycl_make_half_many(dycl_maker *b, const dycl_matmul_args *product) {
@@ -201,7 +138,7 @@ dycl_status dycl_make_half_many(dycl_maker *b, const dycl_matmul_args *product) 
     if (!a) return DYCL_ERROR;
     *a = *product;
     if (a->dtype != DYCL_BF16 || !dycl_cpu_bf16() || a->k < 1) return DYCL_BAIL;
-    DYCL_TRY(try_primitive(b, a, 0, &a->plain, &a->plain_scratch));
+    DYCL_TRY(dycl_matmul_try_primitive(b, a, 0, &a->plain, &a->plain_scratch));
     status = offer_packed(b, a);
     if (status == DYCL_ERROR) return status;
     dycl_matmul_touches(b, a);

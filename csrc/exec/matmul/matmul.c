@@ -96,19 +96,9 @@ dycl_status dycl_matmul_run(const dycl_step *step, dycl_plan *plan) {
 
 /* ---- Packed constants: a oneDNN primitive with its own layout of B, or, until it is worth it, what is above */
 
-static dycl_status execute(const dycl_matmul_args *a, dycl_plan *plan, const dycl_prim *prim, const void *weights,
-                           dycl_ref scratch) {
-    dycl_prim_args x = {.src = dycl_at(plan, a->a),
-                        .weights = weights,
-                        .bias = a->has_bias ? dycl_at(plan, a->bias) : NULL,
-                        .dst = dycl_at(plan, a->c),
-                        .scratch = dycl_at(plan, scratch)};
-    return dycl_prim_execute(prim, &x);
-}
-
 static dycl_status primitive_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_matmul_args *a = step->args;
-    return execute(a, plan, a->plain, dycl_at(plan, a->b), a->plain_scratch);
+    return dycl_matmul_execute(a, plan, a->plain, dycl_at(plan, a->b), a->plain_scratch);
 }
 
 static dycl_status packed_run(const dycl_step *step, dycl_plan *plan) {
@@ -116,7 +106,7 @@ static dycl_status packed_run(const dycl_step *step, dycl_plan *plan) {
     const void *packed;
     dycl_status status = dycl_binding_get(plan, a->binding, NULL, &packed);
     if (status != DYCL_OK) return status;
-    if (packed) return execute(a, plan, a->prim, packed, a->scratch);
+    if (packed) return dycl_matmul_execute(a, plan, a->prim, packed, a->scratch);
     return a->plain ? primitive_run(step, plan) : dycl_matmul_run(step, plan);
 }
 
@@ -195,31 +185,6 @@ static int worth_primitive(const dycl_matmul_args *a) {
     return a->b_column != 1 && a->m >= 16 && a->n >= 32 && a->k >= 32;
 }
 
-static dycl_status try_primitive(dycl_maker *b, const dycl_matmul_args *a, int pack, dycl_prim **prim,
-                                 dycl_ref *scratch) {
-    dycl_matmul_desc d;
-    dycl_status status;
-    memset(&d, 0, sizeof d);
-    d.m = a->m;
-    d.n = a->n;
-    d.k = a->k;
-    d.a_strides[0] = a->a_row;
-    d.a_strides[1] = a->a_column;
-    d.b_strides[0] = a->b_row;
-    d.b_strides[1] = a->b_column;
-    d.c_strides[0] = a->c_row;
-    d.c_strides[1] = 1;
-    d.bias = a->has_bias;
-    d.pack_b = pack;
-    dycl_prim *made;
-    DYCL_TRY(dycl_prim_matmul(&d, &made));
-    DYCL_TRY(dycl_make_prim(b, made));
-    DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(made), scratch));
-    *prim = made;
-fail:
-    return status;
-}
-
 int dycl_matmul_may_pack(const dycl_maker *b, dycl_ref ref) {
     const dycl_graph *g = &b->program->graph;
     return dycl_make_may_pack(b) && ref.slot < g->value_count && g->values[ref.slot].kind == DYCL_VALUE_FEED;
@@ -271,7 +236,7 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
         return dycl_make_gemv(b, a);
     } else if (b->plan->mode == DYCL_PLAN_TUNED && a->dtype == DYCL_F32 && a->batches == 1 && a->k > 0) {
         if (worth_primitive(a)) {
-            status = try_primitive(b, a, 0, &a->plain, &a->plain_scratch);
+            status = dycl_matmul_try_primitive(b, a, 0, &a->plain, &a->plain_scratch);
             if (status == DYCL_ERROR) return status;
             if (status == DYCL_OK) {
                 run = primitive_run;
@@ -292,13 +257,9 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
             kernel = "packed product";
             cost = 200 + flops / 180 / a->threads;
         } else if (dycl_matmul_may_pack(b, a->b) && worth_packing(a)) {
-            status = try_primitive(b, a, 1, &a->prim, &a->scratch);
+            status = dycl_matmul_offer_packed(b, a);
             if (status == DYCL_ERROR) return status;
-            if (status == DYCL_OK && dycl_prim_weights_bytes(a->prim)) {
-                dycl_tensor w = {.ref = a->b};
-                DYCL_TRY(dycl_make_binding(b, &w, a->prim, 0, &a->binding));
-                a->binding->salt = (uint64_t)a->b_row << 32 ^ (uint64_t)a->b_column;
-                a->binding->patient = 1;
+            if (status == DYCL_OK) {
                 run = packed_run;
                 kernel = "packed product";
             }

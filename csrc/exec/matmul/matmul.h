@@ -27,6 +27,13 @@ dycl_status dycl_matmul_run(
     const dycl_step *step,
     dycl_plan *plan); /* without a packed constant: dycl_matmul_args are the step's arguments, or begin them */
 
+/* oneDNN's products (prim.c). pack: with a layout of its own for B. BAIL: it has none. */
+dycl_status dycl_matmul_try_primitive(dycl_maker *b, const dycl_matmul_args *a, int pack, dycl_prim **prim,
+                                      dycl_ref *scratch);
+dycl_status dycl_matmul_offer_packed(dycl_maker *b, dycl_matmul_args *a); /* a constant B that may be packed */
+dycl_status dycl_matmul_execute(const dycl_matmul_args *a, dycl_plan *plan, const dycl_prim *prim, const void *weights,
+                                dycl_ref scratch);
+
 /* A constant B in bfloat16, for a model that asked for it (bf16.c). */
 int dycl_bf16_suits(const dycl_maker *b, const dycl_matmul_args *a);
 dycl_status dycl_make_bf16(dycl_maker *b, dycl_matmul_args *a);
@@ -41,11 +48,15 @@ dycl_status dycl_make_half_many(dycl_maker *b, const dycl_matmul_args *a); /* an
 int dycl_matmul_may_pack(const dycl_maker *b, dycl_ref ref);               /* what lies there, when it is constant */
 size_t dycl_matmul_result_bytes(const dycl_matmul_args *a);
 
+/* Whether few rows read B column by column: each of those is contiguous. */
+static inline int dycl_gemv_by_columns(const dycl_matmul_args *a) { return a->b_column != 1; }
+
 /* Few rows: B as it lies, or a constant B in fewer bits (gemv.c). */
 int dycl_gemv_suits(const dycl_matmul_args *a);
 dycl_status dycl_make_gemv(dycl_maker *b, dycl_matmul_args *a);
 /* Its parts, for a step that does more. */
-dycl_status dycl_gemv_share(dycl_maker *b, dycl_matmul_args *a);   /* threads, and the scratch memory that they need */
+dycl_status dycl_gemv_share(dycl_maker *b, dycl_matmul_args *a,
+                            dycl_ref *parts); /* threads, and memory for their partial results where they have some */
 dycl_status dycl_gemv_offer(dycl_maker *b, dycl_matmul_args *a);   /* the last step may read B in fewer bits */
 dycl_status dycl_gemv_run(const dycl_step *step, dycl_plan *plan); /* dycl_matmul_args begin the step's arguments */
 void dycl_gemv_as_it_lies(const dycl_matmul_args *args, dycl_plan *plan);

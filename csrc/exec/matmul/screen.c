@@ -214,7 +214,7 @@ dycl_status dycl_make_screen(dycl_maker *b, const dycl_block *block) {
     dycl_matmul_touches(b, p);
     dycl_make_write(b, &target);
     a->rounded = dycl_bf16_suits(b, p);
-    DYCL_TRY(a->rounded ? dycl_bf16_offer(b, p) : dycl_gemv_share(b, p));
+    DYCL_TRY(a->rounded ? dycl_bf16_offer(b, p) : dycl_gemv_share(b, p, &p->scratch));
     if (a->half) DYCL_TRY(dycl_make_scratch(b, (size_t)(p->m * p->k) * sizeof(float), &a->wide));
     if (a->rounded) DYCL_TRY(dycl_make_scratch(b, (size_t)(p->threads * p->k) * sizeof(float), &a->rows));
     DYCL_TRY(dycl_make_scratch(b, (size_t)(p->m * p->n) * sizeof(float), &p->c));

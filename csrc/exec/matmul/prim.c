@@ -1,0 +1,58 @@
+#include "exec/matmul/matmul.h"
+
+#include <string.h>
+
+dycl_status dycl_matmul_try_primitive(dycl_maker *b, const dycl_matmul_args *a, int pack, dycl_prim **prim,
+                                      dycl_ref *scratch) {
+    dycl_matmul_desc d;
+    dycl_status status;
+    int rank = a->batches == 1 ? 0 : a->batch_rank;
+    memset(&d, 0, sizeof d);
+    if (rank > 4) return DYCL_BAIL;
+    d.batch_rank = rank;
+    memcpy(d.batch, a->batch, (size_t)rank * sizeof *d.batch);
+    memcpy(d.a_strides, a->a_batch, (size_t)rank * sizeof *d.batch);
+    memcpy(d.b_strides, a->b_batch, (size_t)rank * sizeof *d.batch);
+    memcpy(d.c_strides, a->c_batch, (size_t)rank * sizeof *d.batch);
+    d.m = a->m;
+    d.n = a->n;
+    d.k = a->k;
+    d.a_strides[rank] = a->a_row;
+    d.a_strides[rank + 1] = a->a_column;
+    d.b_strides[rank] = a->b_row;
+    d.b_strides[rank + 1] = a->b_column;
+    d.c_strides[rank] = a->c_row;
+    d.c_strides[rank + 1] = 1;
+    d.bias = a->has_bias;
+    d.half = dycl_dtype_is_half(a->dtype);
+    d.pack_b = pack;
+    dycl_prim *made;
+    DYCL_TRY(dycl_prim_matmul(&d, &made));
+    DYCL_TRY(dycl_make_prim(b, made));
+    if (pack && !dycl_prim_weights_bytes(made)) return DYCL_BAIL;
+    DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(made), scratch));
+    *prim = made;
+fail:
+    return status;
+}
+
+dycl_status dycl_matmul_offer_packed(dycl_maker *b, dycl_matmul_args *a) {
+    dycl_tensor w = {.ref = a->b};
+    dycl_status status;
+    DYCL_TRY(dycl_matmul_try_primitive(b, a, 1, &a->prim, &a->scratch));
+    DYCL_TRY(dycl_make_binding(b, &w, a->prim, 0, &a->binding));
+    a->binding->salt = (uint64_t)a->b_row << 32 ^ (uint64_t)a->b_column;
+    a->binding->patient = 1;
+fail:
+    return status;
+}
+
+dycl_status dycl_matmul_execute(const dycl_matmul_args *a, dycl_plan *plan, const dycl_prim *prim, const void *weights,
+                                dycl_ref scratch) {
+    dycl_prim_args x = {.src = dycl_at(plan, a->a),
+                        .weights = weights,
+                        .bias = a->has_bias ? dycl_at(plan, a->bias) : NULL,
+                        .dst = dycl_at(plan, a->c),
+                        .scratch = dycl_at(plan, scratch)};
+    return dycl_prim_execute(prim, &x);
+}
