@@ -155,8 +155,8 @@ static dycl_status histogram(dycl_reference *r, const dycl_node *node, uint32_t 
             return DYCL_OK;
         }
         if (isnan(x.f) || place < -edge || place > (double)bins + edge) continue;
-        for (int64_t b = (int64_t)floor(place - edge) - 1; !sure && b <= place + edge + 1; b++)
-            if (b >= 0 && b < bins) count[b] = dycl_number_unknown();
+        double first = fmax(floor(place - edge) - 1, 0), last = fmin(place + edge + 1, (double)(bins - 1));
+        for (int64_t b = (int64_t)first; !sure && (double)b <= last; b++) count[b] = dycl_number_unknown();
         if (sure && place >= 0 && place < (double)bins) count[(int64_t)place].f += 1;
     } while (dycl_reference_next(at, in->sizes, in->rank));
     return DYCL_OK;

@@ -236,6 +236,15 @@ static void test_cse(void) {
     GOLDEN(commute_and_cse, F "%2 = add %1 %0\n%3 = add %0 %1\n%4 = mul %2 %3\n", "2=add(0,1) 4=mul(2,2)", 4);
     GOLDEN(commute_and_cse, F "%2 = sub %1 %0\n%3 = sub %0 %1\n%4 = mul %2 %3\n", "2=sub(1,0) 3=sub(0,1) 4=mul(2,3)",
            4);
+    /* views of one memory: with the same sizes, but other strides or another place; and the same once more */
+    GOLDEN(commute_and_cse,
+           "%0 = feed f32[4,4]{4,1}\n%1 = view %0 (0, 4, 4, 1, 4)\n%2 = sum %0 (2, 0)\n%3 = sum %1 (2, 0)\n"
+           "%4 = view %0 (0, 4, 4, 1, 4)\n%5 = sum %4 (2, 0)\n%6 = sub %2 %3\n%7 = mul %6 %5\n",
+           "2=sum(0) 3=sum(1) 6=sub(2,3) 7=mul(3,6)", 7);
+    GOLDEN(commute_and_cse,
+           "%0 = feed f32[4,4]{4,1}\n%1 = view %0 (0, 2, 4, 4, 1)\n%2 = view %0 (8, 2, 4, 4, 1)\n"
+           "%3 = sum %1 (2, 0)\n%4 = sum %2 (2, 0)\n%5 = sub %3 %4\n",
+           "3=sum(1) 4=sum(2) 5=sub(3,4)", 5);
 }
 
 static void test_fold(void) {

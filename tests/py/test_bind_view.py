@@ -203,3 +203,24 @@ def test_errors():
 def test_too_many_dimensions_go_to_torch():
     check(lambda x: x.view(1, 1, 1, 1, 1, 1, 1, 1, 6), tensor(2, 3), left=1)
     check(lambda x: (x * 2).view(1, 1, 1, 1, 1, 1, 2, 3).unsqueeze(0), tensor(2, 3), left=None)
+
+
+SAME_SIZES = {
+    "itself": lambda x: x, "transposed": lambda x: x.t(),
+    "once more": lambda x: x.view(4, 4), "blocks": lambda x: x.view(2, 2, 4).permute(1, 0, 2).flatten(0, 1),
+}  # fmt: skip
+PARTS = {
+    "first": lambda x: x[:2, :2], "last": lambda x: x[2:, 2:], "steps": lambda x: x[::2, ::2],
+    "right": lambda x: x[:2, 2:], "odd": lambda x: x[1::2, 1::2],
+    "transposed": lambda x: x[:2, :2].t(), "diagonal blocks": lambda x: x[::3, ::3],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("views", (SAME_SIZES, PARTS), ids=("whole", "parts"))
+def test_one_operator_of_several_views(views):
+    """Operators that are equal but for where and how their operand lies: none stands for another."""
+    for function in (lambda v: v.sum(1), lambda v: v @ v[:, :1], lambda v: v.argmax(-1), lambda v: v.contiguous() * 1,
+                     lambda v: v.cumsum(0), lambda v: v.amax(), lambda v: v.neg(), lambda v: torch.cat((v, v))):
+        check(lambda x, f=function: [f(make(x)) for make in views.values()], tensor(4, 4), left=None)
+        check(lambda x, f=function: [f(make(x + 1)) for make in views.values()], tensor(4, 4), left=None)
+        check(lambda x, f=function: (lambda y: [f(make(y)) for make in views.values()])(x * 2), tensor(4, 4), left=None)

@@ -355,6 +355,21 @@ def test_batches_of_products(dtype):
 
 
 @both
+@pytest.mark.parametrize("inner", (1, 2, 3, 5, 8, 33))
+@pytest.mark.parametrize("rows", (1, 3, 6, 40))
+def test_infinities_in_products(rows, inner, dtype):
+    """An infinity makes a NaN of its own row at most: oneDNN multiplies pairs, of which the last may be half filled."""
+    for lies in (lambda *s: numbers(dtype, *s), lambda n, r, c: numbers(dtype, r, n, c).transpose(0, 1),
+                 lambda n, r, c: numbers(dtype, n, r, c + 1)[..., :c]):
+        for out in (2, 16, 48):
+            x, w = lies(2, rows, inner), numbers(dtype, 2, out, inner, seed=1)
+            x[0, 0, inner - 1] = x[1, rows - 1, 0] = math.inf
+            for function in (lambda x, w: F.linear(x, w[0]), lambda x, w: x @ w.mT, lambda x, w: x[0] @ w[1].t()):
+                want, got = function(x, w), run(function, x, w)
+                assert torch.equal(want.isnan(), got.isnan()) and torch.equal(want.isinf(), got.isinf())
+
+
+@both
 @pytest.mark.parametrize("queries, keys", ((1, 1), (1, 40), (16, 16), (9, 40)))
 @pytest.mark.parametrize("mask", (None, "causal", "bool", "added"))
 def test_attention(mask, queries, keys, dtype):

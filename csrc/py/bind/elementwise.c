@@ -24,7 +24,8 @@ static PyObject *binary(dycl_call *call, const dycl_binding *row) {
         call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, (dycl_promotion)row->extra, 2, x, &out), out);
 }
 
-/* Tensor.__rtruediv__: self.reciprocal() * other, two roundings; the product with one is left out */
+/* Tensor.__rtruediv__: self.reciprocal() * other, two roundings; the product with one is left out where it would
+ * lie no otherwise */
 static PyObject *reciprocal_times(dycl_call *call, const dycl_binding *row) {
     dycl_operand x[2];
     uint32_t out = 0;
@@ -34,7 +35,8 @@ static PyObject *reciprocal_times(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &x[1]));
     if (x[0].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_reciprocal, DYCL_PROMOTE_FLOAT, 1, x, &x[0].value));
-    if (x[1].kind == DYCL_OPERAND_FLOAT ? x[1].f == 1 : x[1].kind == DYCL_OPERAND_INT && x[1].i == 1)
+    int one = x[1].kind == DYCL_OPERAND_FLOAT ? x[1].f == 1 : x[1].kind == DYCL_OPERAND_INT && x[1].i == 1;
+    if (one && dycl_call_meta(call, x[0].value)->canonical)
         return dycl_call_finish(call, DYCL_OK, x[0].value);
     return dycl_call_finish(call, dycl_build_ew(r, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, x, &out), out);
 }

@@ -4,12 +4,12 @@ dycl sums in another order and computes functions with other code than torch, so
 roundings, and a program may amplify those without bound: x - x * (1 + eps), a division by what cancels, a comparison of
 what is nearly equal. Two sides that are both right are told from a wrong one by what rounding does to eager itself:
 
-- *noise*: eager runs again, five times, with the operands and results of every operator that rounds in more than one
-way (functions, sums, products;
-  not copies, comparisons, one correctly rounded operation) moved by up to a unit in the last place, at random. How far
-  results move is the spread. In the fifth run, results that this moves by more than a thirtieth of themselves are zero
-  instead: where sums cancel, one side may find zero. A zero that a sum of products gives has any sign: it depends on
-  where the sum begins.
+- *noise*: eager runs again, six times, with the operands and results of every operator that rounds in more than one
+way (functions, sums, products; not copies, comparisons, one correctly rounded operation) moved by up to a unit in the last
+place: all up, all down, at random. How far results move is the spread. In the sixth run, results that this moves by
+more than a thirtieth of themselves are zero instead, and what is below the last place of the tensor's largest: where
+sums cancel, one side may find zero. A zero that a sum of products gives has any sign: it depends on where the sum
+begins; so has a NaN.
 - *float64*: eager runs again with floats of fewer bits replaced by float64 throughout; how far eager is from that is
 its own error.
 
@@ -34,7 +34,7 @@ import dycl
 from . import compare
 from .program import Program
 
-RUNS, SPREAD, ROUGH, NEARER, SNAPS = 5, 32, 8, 8, 5  # SNAPS: the number of the run
+RUNS, SPREAD, ROUGH, NEARER, SNAPS = 6, 32, 8, 8, 6  # SNAPS: the number of the run
 BOUNDS = {torch.float64: (1e-12, 1e-14), torch.complex128: (1e-12, 1e-14), torch.float16: (2e-3, 1e-6),
           torch.bfloat16: (1.6e-2, 1e-6)}
 ORDINARY = (2e-6, 1e-6)
@@ -59,7 +59,7 @@ EXACT = re.compile(
 )
 
 
-POSITIONS = 8  # units: weights of an interpolation come from positions, of up to some hundred, that are rounded
+POSITIONS = 8  # units of the largest element: weights of an interpolation come from positions that are rounded
 
 SUMS = re.compile(
     r"^(addmm|addmv|addbmm|baddbmm|bmm|mm|mv|dot|vdot|linear|matmul|einsum|outer|.*conv.*|.*_attention.*|sum|mean|"
@@ -67,20 +67,24 @@ SUMS = re.compile(
 
 
 class Noise(TorchDispatchMode):
-    def __init__(self, seed, snaps=False, scale=1):
+    def __init__(self, seed, snaps=False, scale=1, way=0):
         super().__init__()
-        self.snaps, self.scale = snaps, scale
+        self.snaps, self.scale, self.way = snaps, scale, way  # way: 1 all up, -1 all down, 0 at random
         self.rng = torch.Generator().manual_seed(seed)
 
     @classmethod
     def _should_skip_dynamo(cls):
         return False  # torch would import its compiler, and ask it at each operator
 
-    def moved(self, x, units=1):
+    def moved(self, x, reach=None):
+        """reach: a size by whose rounding it may move besides."""
         if not isinstance(x, torch.Tensor) or x.dtype not in MOVING or x.layout != torch.strided:
             return x
-        u = (torch.rand(x.shape, generator=self.rng, dtype=torch.float64) * 2 - 1) * self.scale * units
+        u = torch.rand(x.shape, generator=self.rng, dtype=torch.float64) * 2 - 1
+        u = (torch.full_like(u, self.way) if self.way else u) * self.scale
         eps = torch.finfo(x.dtype).eps
+        if reach is not None:
+            x = x + (u * eps * reach).to(x.dtype)
         return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x * (1 + u * eps)) if _dense(x) \
             else x * (1 + u * eps).to(x.dtype)
 
@@ -89,6 +93,13 @@ class Noise(TorchDispatchMode):
             return x
         signs = torch.randint(0, 2, x.shape, generator=self.rng, dtype=x.dtype) * 2 - 1
         return x.masked_scatter_(x == 0, (signs * 0.0)[x == 0]) if _dense(x) else x
+
+    def with_any_nan(self, x):
+        """The sign of a NaN is the processor's or the library's."""
+        if not isinstance(x, torch.Tensor) or x.dtype not in MOVING or x.layout != torch.strided or not _dense(x):
+            return x
+        signs = torch.randint(0, 2, x.shape, generator=self.rng, dtype=torch.int8) * 2 - 1
+        return x.masked_scatter_(x.isnan(), torch.copysign(x, signs.to(x.dtype))[x.isnan()])
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -99,14 +110,19 @@ class Noise(TorchDispatchMode):
             result = function(*args, **kwargs)
             for a, x in zip(function._schema.arguments, args):
                 if a.alias_info is not None and a.alias_info.is_write and isinstance(x, torch.Tensor):
-                    x.copy_(self.moved(x))
+                    x.copy_(self.with_any_nan(self.moved(x)))
             return result
         moved = function(*tree_map(self.moved, args), **tree_map(self.moved, kwargs))
         if sums and self.scale:
             moved = tree_map(self.with_any_zeros, moved)
+        if self.scale:
+            moved = tree_map(self.with_any_nan, moved)
         if self.snaps:
             return tree_map(snapped, function(*args, **kwargs), moved)
-        return tree_map(lambda x: self.moved(x, POSITIONS if "upsample" in function._schema.name else 1), moved)
+        reach = None
+        if "upsample" in function._schema.name and args[0].numel():
+            reach = POSITIONS * args[0].nan_to_num(0, 0, 0).abs().max().double()
+        return tree_map(lambda x: self.moved(x, reach), moved)
 
 
 @functools.cache
@@ -123,7 +139,9 @@ def _kind(function):
 def snapped(x, moved):
     if not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point or x.layout != torch.strided:
         return x
-    return x.masked_fill_((x - moved).abs() * 32 > x.abs(), 0)
+    size = x.abs()
+    tiny = size < 2 * torch.finfo(x.dtype).eps * size.nan_to_num(0, 0, 0).max() if x.numel() else False
+    return x.masked_fill_(((x - moved).abs() * 32 > size) | tiny, 0)
 
 
 def _dense(x):
@@ -142,7 +160,7 @@ def _run(program, number, noise=None, double=False):
             if noise is None:
                 outcome = compare.call(function, modules, inputs, i, program.mode, program.seed)
             else:
-                with Noise(1000 * noise + i, noise == SNAPS, noise != 0):
+                with Noise(1000 * noise + i, noise == SNAPS, noise != 0, {1: 1, 2: -1}.get(noise, 0)):
                     outcome = compare.call(function, modules, inputs, i, program.mode, program.seed)
         return _seen(outcome)
     except Exception:  # noqa: BLE001
