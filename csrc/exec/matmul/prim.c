@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* bfloat16 is multiplied in pairs. Where the number of products is odd, oneDNN's older kernel pairs the last element of A
- * with a zero and an element again: an infinity makes NaN. (Its newer ones, "brg", do not; tests/py/test_half.py.) */
+/* bfloat16 is multiplied in pairs. Where the number of products is odd, oneDNN's older kernel pairs the last element of
+ * A with a zero and an element again: an infinity makes NaN. (Its newer ones, "brg", do not; tests/py/test_half.py.) */
 static int pairs_wrongly(const dycl_matmul_args *a, const dycl_prim *prim) {
     return dycl_dtype_is_half(a->dtype) && a->k % 2 && strncmp(dycl_prim_info(prim), "brg", 3) != 0;
 }

@@ -36,8 +36,7 @@ static PyObject *reciprocal_times(dycl_call *call, const dycl_binding *row) {
     if (x[0].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_reciprocal, DYCL_PROMOTE_FLOAT, 1, x, &x[0].value));
     int one = x[1].kind == DYCL_OPERAND_FLOAT ? x[1].f == 1 : x[1].kind == DYCL_OPERAND_INT && x[1].i == 1;
-    if (one && dycl_call_meta(call, x[0].value)->canonical)
-        return dycl_call_finish(call, DYCL_OK, x[0].value);
+    if (one && dycl_call_meta(call, x[0].value)->canonical) return dycl_call_finish(call, DYCL_OK, x[0].value);
     return dycl_call_finish(call, dycl_build_ew(r, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, x, &out), out);
 }
 

@@ -4,8 +4,8 @@ dycl sums in another order and computes functions with other code than torch, so
 roundings, and a program may amplify those without bound: x - x * (1 + eps), a division by what cancels, a comparison of
 what is nearly equal. Two sides that are both right are told from a wrong one by what rounding does to eager itself:
 
-- *noise*: eager runs again, six times, with the operands and results of every operator that rounds in more than one
-way (functions, sums, products; not copies, comparisons, one correctly rounded operation) moved by up to a unit in the last
+- *noise*: eager runs again, six times, with the operands and results of every operator that rounds in more than one way
+(functions, sums, products; not copies, comparisons, one correctly rounded operation) moved by up to a unit in the last
 place: all up, all down, at random. How far results move is the spread. In the sixth run, results that this moves by
 more than a thirtieth of themselves are zero instead, and what is below the last place of the tensor's largest: where
 sums cancel, one side may find zero. A zero that a sum of products gives has any sign: it depends on where the sum
