@@ -205,6 +205,18 @@ def test_too_many_dimensions_go_to_torch():
     check(lambda x: (x * 2).view(1, 1, 1, 1, 1, 1, 2, 3).unsqueeze(0), tensor(2, 3), left=None)
 
 
+def test_padding_to_nothing():
+    """An empty result in channels-last order: its strides are products with zero in torch."""
+    x = tensor(4, 1, 4, 2).as_strided((4, 1, 4, 2), (8, 1, 2, 1))
+    check(lambda x: F.pad(x, (-1, 2, -1, 1, 0, -1, 0, 2)), x, left=None)
+    check(lambda x: F.pad(x, (1, 2, -2, -2, 1, 1)), tensor(4, 3, 4, 2).to(memory_format=torch.channels_last), left=None)
+
+
+def test_a_quotient_of_one_lies_as_a_product():
+    for x in (tensor(9, 16, 1, 9).as_strided((9, 16, 1, 9), (1, 81, 2, 9)), tensor(3, 4).t(), tensor(1, 3)):
+        check(lambda x: (1.0 / x, 1 / x, 1 / (x + 1), x.__rtruediv__(1.0)), x)
+
+
 SAME_SIZES = {
     "itself": lambda x: x, "transposed": lambda x: x.t(),
     "once more": lambda x: x.view(4, 4), "blocks": lambda x: x.view(2, 2, 4).permute(1, 0, 2).flatten(0, 1),

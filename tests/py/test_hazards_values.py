@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+
+import dycl
 from same import Programs, same, two
 
 
@@ -495,3 +497,15 @@ def exceptions_as_control_flow(x, y):
         finally:
             out.append(a.mean())
     return out
+
+
+def test_truths_of_other_bytes():
+    """A view of bytes as bool: what Python reads of an element is 0 or 1, whatever the byte is."""
+    readers = (float, int, bool, complex, torch.Tensor.item, torch.Tensor.tolist, repr, lambda t: [3, 4][t],
+               lambda t: t.numpy().tolist(), lambda t: (t.float().item(), t.sum().item()))
+    for reader in readers:
+        function = lambda x: reader((x * 2).byte().view(torch.bool)[1])  # noqa: B023, E731
+        accelerated, x = dycl.accelerate(function), torch.tensor([0.0, 3.0])
+        with torch.no_grad():
+            for _ in range(3):
+                assert repr(accelerated(x)) == repr(function(x))

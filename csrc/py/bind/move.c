@@ -283,7 +283,9 @@ static PyObject *bind_pad(dycl_call *call, const dycl_binding *row) {
             return dycl_call_bail(call, DYCL_BAIL_shape);
     if (shrink) return dycl_call_finish(call, crop(call, operands[0], attrs, attrs + v.rank, &out), out);
     int looks = dycl_value_channels_last(&v);
-    if (looks > 1) return dycl_call_bail(call, DYCL_BAIL_layout);
+    int empty = 0; /* then torch's strides are zeros */
+    for (int d = 0; d < v.rank; d++) empty |= v.sizes[d] + attrs[d] + attrs[v.rank + d] == 0;
+    if (looks > 1 || (looks && empty)) return dycl_call_bail(call, DYCL_BAIL_layout);
     DYCL_CALL_TRY(dycl_build_convert(r, &fill, (dycl_dtype)v.dtype, &operands[1]));
     if (!looks)
         return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_pad, 2, operands, 2 * v.rank, attrs, &out), out);

@@ -32,6 +32,7 @@ static int64_t as_int(const dycl_element *e) {
     case DYCL_I32: return e->value.i32;
     case DYCL_I16: return e->value.i16;
     case DYCL_I8: return e->value.i8;
+    case DYCL_BOOL: return e->value.u8 != 0; /* a view of bytes may hold any */
     default: return e->value.u8;
     }
 }
