@@ -27,7 +27,7 @@ import re
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map, tree_map_only
 
 import dycl
 
@@ -105,6 +105,9 @@ class Noise(TorchDispatchMode):
         signs = torch.randint(0, 2, x.shape, generator=self.rng, dtype=torch.int8) * 2 - 1
         return x.masked_scatter_(x.isnan(), torch.copysign(x, signs.to(x.dtype))[x.isnan()])
 
+    def nearly_zero(self, x):
+        return torch.where(x == 0, (torch.rand(x.shape, generator=self.rng) * 1e-25).to(x.dtype), x)
+
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         exact, scaled, written, sums = _kind(function)
@@ -124,9 +127,9 @@ class Noise(TorchDispatchMode):
         if self.scale:
             moved = tree_map(self.with_any_nan, moved)
         if self.way < 0 and FADING.match(function._schema.name.split("::")[1]):
-            moved = tree_map(lambda x: torch.where(x == 0, torch.copysign(x + 1e-30, x), x), moved)
+            moved = tree_map_only(torch.Tensor, lambda x: torch.where(x == 0, torch.copysign(x + 1e-30, x), x), moved)
         if self.way < 0 and "norm" in function._schema.name:  # x - mean of both, or x * scale - mean * scale fused
-            moved = tree_map(lambda x: torch.where(x == 0, torch.rand(x.shape, generator=self.rng) * 1e-25, x), moved)
+            moved = tree_map_only(torch.Tensor, self.nearly_zero, moved)
         if self.snaps:
             return tree_map(snapped, function(*args, **kwargs), moved)
         reach = None
