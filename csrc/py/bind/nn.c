@@ -31,8 +31,9 @@ static dycl_status normalized_dims(dycl_call *call, PyObject *o, uint32_t x, int
 /* torch composes it: x times a statistic of each row, times the weight, and makes the result contiguous where x does
  * not look like channels last. */
 static dycl_status rms_norm_strides(dycl_call *call, const uint32_t x[2], int dims, uint32_t *out) {
-    dycl_value rows = *meta(call, x[0]), product = rows, scaled = rows;
-    const dycl_value *operands[2] = {meta(call, x[0]), &rows};
+    dycl_value rows = *meta(call, x[0]), input = rows, product = rows, scaled = rows;
+    const dycl_value *operands[2] = {&input, &rows};
+    if (is_half(call, x[0])) dycl_infer_preserve(meta(call, x[0]), &input); /* a copy in float32 */
     for (int i = rows.rank - dims; i < rows.rank; i++) rows.sizes[i] = 1;
     dycl_infer_contiguous(&rows);
     dycl_infer_iterator(&product, 2, operands);

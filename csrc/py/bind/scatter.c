@@ -92,13 +92,13 @@ static PyObject *index_add(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], meta(call, self)->rank, &dim));
     if (meta(call, at)->rank != 1 || !adds_exactly(meta(call, self), meta(call, source), dim, meta(call, at)->sizes[0]))
         return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (is_half(call, source))
+        return dycl_call_bail(call, DYCL_BAIL_dtype); /* torch adds in float32, index_put does not */
     int scales = dycl_call_given(call->p[4]) && !dycl_int_is(call->p[4], 1);
     if (scales) {
         DYCL_CALL_TRY(dycl_call_operand(call, call->p[4], &product[1]));
         if (product[1].kind == DYCL_OPERAND_VALUE || (product[1].kind == DYCL_OPERAND_FLOAT && !is_float(call, source)))
             return dycl_call_bail(call, DYCL_BAIL_arguments);
-        if (is_half(call, source))
-            return dycl_call_bail(call, DYCL_BAIL_dtype); /* rounded once in torch */
         product[0].value = source;
         DYCL_CALL_TRY(dycl_build_ew(&call->region->recorder, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, product, &source));
         if (!(scaled = dycl_lazy_new(call->region, source))) return NULL;

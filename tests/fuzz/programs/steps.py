@@ -234,6 +234,8 @@ def numpy(d):
 
 
 def module(d, text):
+    """Its parameters are of the program's floats."""
+    text = text if d.floats == "torch.float32" else f"{text}.to({d.floats})"
     d.modules.append(text)
     name = f"m{len(d.modules) - 1}"
     with d.eager():
