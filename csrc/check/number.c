@@ -270,6 +270,13 @@ static int has_pole_inside(dycl_ew op, const dycl_number *x) {
         high = (fabs(x[0].f) + x[0].error) / (fabs(x[1].f) - x[1].error);
         return floor(low) != floor(high);
     case DYCL_EW_pow: return fabs(x[0].f) <= x[0].error;
+    case DYCL_EW_logical_not: return x[0].error > 0 && fabs(x[0].f) <= x[0].error;
+    case DYCL_EW_logical_and:
+    case DYCL_EW_logical_or:
+    case DYCL_EW_logical_xor:
+        return (x[0].error > 0 && fabs(x[0].f) <= x[0].error) || (x[1].error > 0 && fabs(x[1].f) <= x[1].error);
+    case DYCL_EW_eq:
+    case DYCL_EW_ne: return fabs(x[0].f - x[1].f) <= x[0].error + x[1].error;
     default: return 0;
     }
 }

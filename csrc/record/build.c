@@ -1,5 +1,6 @@
 #include "record/build.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -127,8 +128,17 @@ static int fits(dycl_dtype dtype, int64_t i) {
     }
 }
 
-/* exact: a number that meets floats of 16 bits is as the kernel computes with it, else one of them. */
-static dycl_status push_scalar(dycl_recorder *r, const dycl_operand *operand, dycl_dtype dtype, int exact,
+/* Finite, and larger than all of the dtype: most of torch's operators raise an error. */
+static int is_beyond(dycl_dtype dtype, double f) {
+    double most = dtype == DYCL_F16 ? 65504 : dtype == DYCL_BF16 ? 0x1.fep127 : (double)FLT_MAX;
+    return isfinite(f) && fabs(f) > most;
+}
+
+/* How a number meets floats of 16 bits: as one of them, or with all its bits, as the kernel computes with it; either
+ * within their range, or whatever it is. */
+typedef enum { ROUNDED, IN_RANGE, AS_IT_IS } exactness;
+
+static dycl_status push_scalar(dycl_recorder *r, const dycl_operand *operand, dycl_dtype dtype, exactness exact,
                                uint32_t *out) {
     uint32_t at = r->graph.scalar_count;
     if (at >= r->scalar_room) {
@@ -142,14 +152,14 @@ static dycl_status push_scalar(dycl_recorder *r, const dycl_operand *operand, dy
     memset(scalar, 0, sizeof *scalar);
     if (dycl_dtype_is_float(dtype)) {
         double f = operand->kind == DYCL_OPERAND_FLOAT ? operand->f : (double)operand->i;
+        if (dtype != DYCL_F64 && is_beyond(DYCL_F32, f)) return dycl_build_bail(r, DYCL_BAIL_arguments);
         if (dtype == DYCL_F64)
             scalar->f64 = f;
         else
             scalar->f32 = operand->kind == DYCL_OPERAND_FLOAT ? (float)f : (float)operand->i;
-        if (dycl_dtype_is_half(dtype) && !exact) {
-            float rounded = dycl_half_round(dtype, scalar->f32);
-            if (isinf(rounded) && isfinite(f)) return dycl_build_bail(r, DYCL_BAIL_arguments); /* torch may raise */
-            scalar->f32 = rounded;
+        if (dycl_dtype_is_half(dtype) && exact != AS_IT_IS) {
+            if (is_beyond(dtype, f)) return dycl_build_bail(r, DYCL_BAIL_arguments);
+            if (exact == ROUNDED) scalar->f32 = dycl_half_round(dtype, scalar->f32);
         }
     } else {
         int64_t i = operand->i;
@@ -167,7 +177,7 @@ static dycl_status push_scalar(dycl_recorder *r, const dycl_operand *operand, dy
 
 dycl_status dycl_build_convert(dycl_recorder *r, const dycl_operand *operand, dycl_dtype dtype, uint32_t *out) {
     if (operand->kind == DYCL_OPERAND_VALUE) return dycl_build_cast(r, operand->value, dtype, out);
-    return push_scalar(r, operand, dtype, 0, out);
+    return push_scalar(r, operand, dtype, ROUNDED, out);
 }
 
 /* ---- Elementwise */
@@ -235,17 +245,17 @@ static int half_differs(dycl_op op, dycl_dtype dtype) {
 }
 
 /* Whether the kernel takes operand i, a number, as f32; others round it to the dtype of the tensors. */
-static int takes_number(dycl_op op, int i) {
+static exactness takes_number(dycl_op op, int i) {
     switch (op) {
-    case DYCL_OP_mul:
+    case DYCL_OP_mul: return AS_IT_IS;
     case DYCL_OP_leaky_relu:
     case DYCL_OP_elu:
     case DYCL_OP_softplus:
     case DYCL_OP_threshold:
     case DYCL_OP_clamp:
-    case DYCL_OP_lerp: return 1;
-    case DYCL_OP_div: return i == 1;
-    default: return 0;
+    case DYCL_OP_lerp: return IN_RANGE;
+    case DYCL_OP_div: return i == 1 ? AS_IT_IS : ROUNDED;
+    default: return ROUNDED;
     }
 }
 
@@ -340,8 +350,8 @@ dycl_status dycl_build_pow(dycl_recorder *r, const dycl_operand *base, const dyc
     DYCL_TRY(dycl_build_convert(r, base, dtype, &x));
     if (e == 2.0) return ew_of_values(r, DYCL_OP_square, 1, &x, out);
     if (e == 1.0) return ew_of_values(r, DYCL_OP_copy, 1, &x, out);
-    if (e == 0.5) return ew_of_values(r, DYCL_OP_sqrt, 1, &x, out);
-    if (e == -0.5) return ew_of_values(r, DYCL_OP_rsqrt, 1, &x, out);
+    if (e == 0.5 && dtype != DYCL_F16) return ew_of_values(r, DYCL_OP_sqrt, 1, &x, out);
+    if (e == -0.5 && dtype != DYCL_F16) return ew_of_values(r, DYCL_OP_rsqrt, 1, &x, out);
     if (e == -1.0) return ew_of_values(r, DYCL_OP_reciprocal, 1, &x, out);
     if (e == 3.0 || e == -2.0) {
         if (dtype == DYCL_F16) return dycl_build_bail(r, DYCL_BAIL_dtype); /* rounded once there, in bf16 twice */

@@ -1,6 +1,8 @@
 """Elementwise operators whose rounding or integer arithmetic is easily taken for another: to the bit, for every
 dtype."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -68,3 +70,50 @@ def test_a_scaled_sum_rounds_once(dtype, alpha):
             lambda x: torch.sub(x.reshape(-1, 3).t(), y.reshape(3, -1), alpha=alpha),
         ):
             check(program, x)
+
+
+def _written(x, number):
+    y = x * 1
+    y[0] = number
+    return y
+
+
+# Numbers as arguments: torch raises errors where one does not fit the dtype that its kernel takes it in.
+OF_NUMBERS = {
+    "threshold": lambda x, n: F.threshold(x, 300, n), "threshold at": lambda x, n: F.threshold(x, n, 0.0),
+    "clamp": lambda x, n: x.clamp(-1, n), "clamp from": lambda x, n: x.clamp(min=n), "mul": lambda x, n: x * n,
+    "leaky_relu": lambda x, n: F.leaky_relu(x, n), "elu": lambda x, n: F.elu(x, n), "div": lambda x, n: x / n,
+    "softplus": lambda x, n: F.softplus(x, 1, n), "rdiv": lambda x, n: n / x, "add": lambda x, n: x + n,
+    "rsub": lambda x, n: n - x, "pow": lambda x, n: x**n, "gt": lambda x, n: x > n, "eq": lambda x, n: x == n,
+    "masked_fill": lambda x, n: x.masked_fill(x > 0, n), "full_like": torch.full_like, "remainder": lambda x, n: x % n,
+    "where": lambda x, n: torch.where(x > 0, x, n), "lerp": lambda x, n: torch.lerp(x, x * 2, n),
+    "addcmul": lambda x, n: torch.addcmul(x, x, x, value=n), "pad": lambda x, n: F.pad(x, (1, 1), value=n),
+    "hardtanh": lambda x, n: F.hardtanh(x, -1, n), "written": _written, "fill": lambda x, n: (x * 1).fill_(n),
+    "add alpha": lambda x, n: torch.add(x, x, alpha=n), "sub alpha": lambda x, n: torch.sub(x, x, alpha=n),
+    "index_fill": lambda x, n: x.index_fill(0, torch.tensor([1]), n), "clip": lambda x, n: torch.clip(x, n, 2),
+    "scatter": lambda x, n: (x * 1).scatter_(0, torch.zeros(1, 5, dtype=torch.int64), n),
+}  # fmt: skip
+NUMBERS = (1e30, 1e39, -1e39, 70000, 65520.0, 3.4e38, 3.40282357e38, 10**6, 300, -1, 2**40, 2**70, math.inf, 1.0, True)
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.int8,
+                                   torch.uint8), ids=str)
+@pytest.mark.parametrize("name", OF_NUMBERS)
+def test_numbers_that_may_not_fit(name, dtype):
+    def outcome(function):
+        try:
+            return function(x, number)
+        except Exception as error:  # noqa: BLE001
+            return type(error), str(error)
+
+    x = (torch.randn(3, 5, generator=torch.Generator().manual_seed(1)) * 4).to(dtype)
+    for number in NUMBERS:
+        accelerated = dycl.accelerate(OF_NUMBERS[name])
+        with torch.no_grad():
+            want = outcome(OF_NUMBERS[name])
+            for _ in range(3):
+                got = outcome(accelerated)
+                if isinstance(want, torch.Tensor):  # values have their own tests: whether one is finite counts here
+                    torch.testing.assert_close(got, want, rtol=2e-2, atol=1e-3, equal_nan=True)
+                else:
+                    assert got == want, number

@@ -123,7 +123,7 @@ def test_two_operands(name, dtype):
 
 
 @both
-@pytest.mark.parametrize("number", (0.3, 2.7, -1.1, 3, 1e-3))
+@pytest.mark.parametrize("number", (0.3, 2.7, -1.1, 3, 1e-3, 0.5, -0.5, 2, -1))
 @pytest.mark.parametrize("name", "add sub mul div remainder fmod pow lt eq ge".split())
 def test_numbers(name, number, dtype):
     """Some kernels take a number as it is, others as one of the dtype."""
