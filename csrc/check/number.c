@@ -311,6 +311,8 @@ static dycl_number float_apply(dycl_ew op, dycl_dtype in, int count, const dycl_
         at[i] = x[i].f;
         if (x[i].error > 0) uncertain[n++] = i;
     }
+    if (op == DYCL_EW_copysign && (isnan(at[1]) || fabs(at[1]) <= x[1].error)) /* the sign of a NaN is nobody's */
+        return x[1].error > 0 || isnan(at[1]) ? dycl_number_unknown() : dycl_number_f(in, at_point(op, at), x[0].error);
     double center = at_point(op, at);
     if ((n && has_pole_inside(op, x)) || leaves_between(op, in, at)) return dycl_number_unknown();
     for (int point = 0; n && point < 1 << 2 * n; point++) {

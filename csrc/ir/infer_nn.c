@@ -204,11 +204,11 @@ dycl_status dycl_infer_conv(const dycl_draft *draft, dycl_value *out) {
         if (span < 0) return DYCL_BAIL;
         out->sizes[2 + i] = span / stride + 1;
     }
-    /* either operand in channels-last makes the result so (ATen/native/Convolution.cpp, mkldnn_conv_use_channels_last);
-     * groups of single elements are put together otherwise where one thread computes them */
-    int last = dycl_value_channels_last(x) || dycl_value_channels_last(w);
-    if (last && attrs[6] > 1 && out->sizes[2] * out->sizes[3] == 1 && w->sizes[2] * w->sizes[3] == 1) return DYCL_BAIL;
-    if (last)
+    /* one thread computes groups of single elements one by one and puts them together as they happen to lie */
+    if (attrs[6] > 1 && x->sizes[2] * x->sizes[3] == 1 && w->sizes[2] * w->sizes[3] == 1) return DYCL_BAIL;
+    /* either operand in channels-last makes the result so (ATen/native/Convolution.cpp, mkldnn_conv_use_channels_last)
+     */
+    if (dycl_value_channels_last(x) || dycl_value_channels_last(w))
         dycl_infer_channels_last(out);
     else
         dycl_infer_contiguous(out);

@@ -505,3 +505,28 @@ def test_a_large_bias_costs_few_roundings(kind):
                 for name, y in (("eager", eager), ("dycl", accelerated(x))):
                     error = (y - exact).abs() - (3.5 * 2**-24) * exact.abs()  # a rounding is up to 2**-24
                     assert float(error.max()) < least, (name, run, layer, shape, float(error.max()))
+
+
+@pytest.mark.parametrize("threads", (1, 2))
+@pytest.mark.parametrize("groups", (1, 3))
+def test_how_convolutions_lie(groups, threads):
+    """torch chooses among its ways by sizes and by the number of threads; each says how the result lies."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for n, inner, length, kernel, padding in itertools.product((1, 17), (1, 2), (1, 2), (1, 2), (0, 2)):
+            if length + 2 * padding < kernel:
+                continue
+            channels, outer = groups * inner, 2 * groups
+            for x in (torch.randn(n, channels, length), torch.randn(n, length, channels).transpose(1, 2)):
+                for w in (torch.randn(outer, inner, kernel), torch.randn(outer, kernel, inner).transpose(1, 2),
+                          torch.randn(2 * outer, kernel, inner)[1::2].permute(0, 2, 1)):
+                    for function in (
+                        lambda x, w=w, p=padding: F.conv1d(x, w, None, 1, p, 1, groups),
+                        lambda x, w=w, p=padding: F.conv2d(x[..., None], w[..., None], None, 1, (p, 0), 1, groups),
+                    ):
+                        accelerated = dycl.accelerate(function)
+                        with torch.no_grad():
+                            assert accelerated(x).stride() == function(x).stride(), (x.stride(), w.stride(), padding)
+    finally:
+        torch.set_num_threads(before)
