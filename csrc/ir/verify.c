@@ -122,11 +122,12 @@ static dycl_status check_attrs(const dycl_draft *draft) {
 }
 
 /* A number that meets floats of 16 bits is held as f32: only what computes with it, or fills with it, reads that. */
-static int reads_as_memory(const dycl_graph *g, dycl_op op, uint32_t operand) {
+static int reads_as_memory(const dycl_graph *g, dycl_op op, int i, uint32_t operand) {
     const dycl_value *value = &g->values[operand];
     dycl_family family = dycl_op_get(op)->family;
     return value->kind == DYCL_VALUE_SCALAR && dycl_dtype_is_half((dycl_dtype)value->dtype) &&
-           family != DYCL_FAMILY_EW && family != DYCL_FAMILY_CAST && family != DYCL_FAMILY_CREATE && op != DYCL_OP_pad;
+           family != DYCL_FAMILY_EW && family != DYCL_FAMILY_CAST && family != DYCL_FAMILY_CREATE &&
+           !(op == DYCL_OP_pad && i == 1);
 }
 
 static dycl_status check_operands(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands) {
@@ -137,7 +138,7 @@ static dycl_status check_operands(const dycl_graph *g, dycl_op op, int count, co
             if (!is_optional(op, count, i)) return dycl_error_set("operand %d is absent", i);
         } else if (operands[i] >= g->value_count) {
             return dycl_error_set("operand %d is value %u of %u", i, operands[i], g->value_count);
-        } else if (reads_as_memory(g, op, operands[i])) {
+        } else if (reads_as_memory(g, op, i, operands[i])) {
             return dycl_error_set("operand %d is a number of 16 bits", i);
         }
     }

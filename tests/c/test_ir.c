@@ -388,6 +388,7 @@ static void test_parser(void) {
         "%0 = feed f32[2]{1}\n%1 = full %0 (3)",
         "%0 = scalar bf16\n%1 = amax %0 (0, 1)",
         "%0 = scalar f16\n%1 = contiguous %0 (1)",
+        "%0 = scalar f16\n%1 = pad %0 %0",
         "%0 = feed f32[2]{1}\n%1 = add %0 %0 : f32[2]{1} of %0 + 1",
         "garbage",
     };
