@@ -2,6 +2,7 @@
 #ifndef DYCL_BASE_DTYPE_H
 #define DYCL_BASE_DTYPE_H
 
+#include <float.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,6 +34,9 @@ const char *dycl_dtype_torch_name(dycl_dtype dtype); /* "float32" */
 static inline int dycl_dtype_is_half(dycl_dtype d) { return d == DYCL_BF16 || d == DYCL_F16; }
 static inline dycl_dtype dycl_dtype_computed(dycl_dtype d) { return dycl_dtype_is_half(d) ? DYCL_F32 : d; }
 static inline int dycl_dtype_is_float(dycl_dtype d) { return d == DYCL_F32 || d == DYCL_F64 || dycl_dtype_is_half(d); }
+static inline double dycl_dtype_most(dycl_dtype d) { /* the largest finite number of a float */
+    return d == DYCL_F16 ? 65504 : d == DYCL_BF16 ? 0x1.fep127 : d == DYCL_F32 ? (double)FLT_MAX : DBL_MAX;
+}
 static inline int dycl_dtype_is_int(dycl_dtype d) { return d >= DYCL_I64 && d <= DYCL_U8; }
 
 #endif

@@ -19,12 +19,9 @@ double dycl_number_epsilon(dycl_dtype dtype) {
     }
 }
 
-/* The smallest number with all its bits, and the largest. */
+/* The smallest number with all its bits. */
 static double least_normal(dycl_dtype dtype) {
     return dtype == DYCL_F16 ? 0x1p-14 : dtype == DYCL_F64 ? DBL_MIN : FLT_MIN;
-}
-double dycl_number_most(dycl_dtype dtype) {
-    return dtype == DYCL_F16 ? 65504 : dtype == DYCL_BF16 ? 0x1.fep127 : dtype == DYCL_F32 ? FLT_MAX : DBL_MAX;
 }
 
 dycl_number dycl_number_unknown(void) { return (dycl_number){0, 0, INFINITY}; }
@@ -32,7 +29,7 @@ dycl_number dycl_number_unknown(void) { return (dycl_number){0, 0, INFINITY}; }
 dycl_number dycl_number_f(dycl_dtype dtype, double f, double error) {
     double r = rounded(dtype, f);
     if (!isfinite(r) || isnan(error)) return (dycl_number){r, 0, error > 0 || isnan(error) ? INFINITY : 0};
-    if (dtype != DYCL_F64 && error > 0 && fabs(r) + error > dycl_number_most(dtype))
+    if (dtype != DYCL_F64 && error > 0 && fabs(r) + error > dycl_dtype_most(dtype))
         return (dycl_number){r, 0, INFINITY}; /* it may be infinite */
     return (dycl_number){r, 0, error + (fabs(r) + error) * dycl_number_epsilon(dtype) + least_normal(dtype)};
 }
@@ -249,6 +246,8 @@ static double inner_rounding(dycl_ew op, dycl_dtype dtype, const double *x) {
     }
 }
 
+static int may_be_zero(dycl_number x) { return x.error > 0 && fabs(x.f) <= x.error; }
+
 /* Between the ends of an operand's interval the function leaves all bounds, or jumps. */
 static int has_pole_inside(dycl_ew op, const dycl_number *x) {
     double low, high;
@@ -270,11 +269,10 @@ static int has_pole_inside(dycl_ew op, const dycl_number *x) {
         high = (fabs(x[0].f) + x[0].error) / (fabs(x[1].f) - x[1].error);
         return floor(low) != floor(high);
     case DYCL_EW_pow: return fabs(x[0].f) <= x[0].error;
-    case DYCL_EW_logical_not: return x[0].error > 0 && fabs(x[0].f) <= x[0].error;
+    case DYCL_EW_logical_not: return may_be_zero(x[0]);
     case DYCL_EW_logical_and:
     case DYCL_EW_logical_or:
-    case DYCL_EW_logical_xor:
-        return (x[0].error > 0 && fabs(x[0].f) <= x[0].error) || (x[1].error > 0 && fabs(x[1].f) <= x[1].error);
+    case DYCL_EW_logical_xor: return may_be_zero(x[0]) || may_be_zero(x[1]);
     case DYCL_EW_eq:
     case DYCL_EW_ne: return fabs(x[0].f - x[1].f) <= x[0].error + x[1].error;
     default: return 0;
@@ -311,8 +309,8 @@ static dycl_number float_apply(dycl_ew op, dycl_dtype in, int count, const dycl_
         at[i] = x[i].f;
         if (x[i].error > 0) uncertain[n++] = i;
     }
-    if (op == DYCL_EW_copysign && (isnan(at[1]) || fabs(at[1]) <= x[1].error)) /* the sign of a NaN is nobody's */
-        return x[1].error > 0 || isnan(at[1]) ? dycl_number_unknown() : dycl_number_f(in, at_point(op, at), x[0].error);
+    if (op == DYCL_EW_copysign && (isnan(at[1]) || may_be_zero(x[1])))
+        return dycl_number_unknown(); /* the sign of a NaN is nobody's */
     double center = at_point(op, at);
     if ((n && has_pole_inside(op, x)) || leaves_between(op, in, at)) return dycl_number_unknown();
     for (int point = 0; n && point < 1 << 2 * n; point++) {
@@ -413,7 +411,7 @@ dycl_number dycl_number_cast(dycl_dtype from, dycl_dtype to, dycl_number x) {
                              : x.error > 0               ? x.error + fabs(f) * dycl_number_epsilon(to)
                                                          : 0};
     }
-    if (to == DYCL_BOOL) return x.error > 0 && fabs(x.f) <= x.error ? dycl_number_unknown() : flag(x.f != 0);
+    if (to == DYCL_BOOL) return may_be_zero(x) ? dycl_number_unknown() : flag(x.f != 0);
     double low = trunc(x.f - x.error), high = trunc(x.f + x.error), most = ldexp(1, 8 * (int)dycl_dtype_size(to) - 1);
     if (!isfinite(x.f) || low != high || fabs(high) >= (to == DYCL_U8 ? 256 : most) || (to == DYCL_U8 && low < 0))
         return dycl_number_unknown();

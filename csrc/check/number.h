@@ -24,10 +24,9 @@ dycl_number dycl_number_load(dycl_dtype dtype, const void *memory, int64_t at);
 dycl_number dycl_number_f(dycl_dtype dtype, double f, double error); /* rounded to the dtype, whose rounding is added */
 dycl_number dycl_number_i(dycl_dtype dtype, int64_t i);              /* wraps */
 dycl_number dycl_number_unknown(void);
-double dycl_number_most(dycl_dtype dtype); /* finite */
 /* A finite intermediate result that is infinite in the dtype: what follows hangs on the order of operations. */
 static inline int dycl_number_leaves(dycl_dtype dtype, double x) {
-    return dtype != DYCL_F64 && x > 0.999 * dycl_number_most(dtype) && isfinite(x);
+    return dtype != DYCL_F64 && x > 0.999 * dycl_dtype_most(dtype) && isfinite(x);
 }
 static inline int dycl_number_known(dycl_number x) { return x.error <= 1.7e308; }
 double dycl_number_epsilon(dycl_dtype dtype); /* of one operation, with room for a kernel's own approximation */

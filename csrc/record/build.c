@@ -1,6 +1,5 @@
 #include "record/build.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -129,10 +128,7 @@ static int fits(dycl_dtype dtype, int64_t i) {
 }
 
 /* Finite, and larger than all of the dtype: most of torch's operators raise an error. */
-static int is_beyond(dycl_dtype dtype, double f) {
-    double most = dtype == DYCL_F16 ? 65504 : dtype == DYCL_BF16 ? 0x1.fep127 : (double)FLT_MAX;
-    return isfinite(f) && fabs(f) > most;
-}
+static int is_beyond(dycl_dtype dtype, double f) { return isfinite(f) && fabs(f) > dycl_dtype_most(dtype); }
 
 /* How a number meets floats of 16 bits: as one of them, or with all its bits, as the kernel computes with it; either
  * within their range, or whatever it is. */
@@ -152,15 +148,13 @@ static dycl_status push_scalar(dycl_recorder *r, const dycl_operand *operand, dy
     memset(scalar, 0, sizeof *scalar);
     if (dycl_dtype_is_float(dtype)) {
         double f = operand->kind == DYCL_OPERAND_FLOAT ? operand->f : (double)operand->i;
-        if (dtype != DYCL_F64 && is_beyond(DYCL_F32, f)) return dycl_build_bail(r, DYCL_BAIL_arguments);
+        if (is_beyond(exact == AS_IT_IS ? dycl_dtype_computed(dtype) : dtype, f))
+            return dycl_build_bail(r, DYCL_BAIL_arguments);
         if (dtype == DYCL_F64)
             scalar->f64 = f;
         else
             scalar->f32 = operand->kind == DYCL_OPERAND_FLOAT ? (float)f : (float)operand->i;
-        if (dycl_dtype_is_half(dtype) && exact != AS_IT_IS) {
-            if (is_beyond(dtype, f)) return dycl_build_bail(r, DYCL_BAIL_arguments);
-            if (exact == ROUNDED) scalar->f32 = dycl_half_round(dtype, scalar->f32);
-        }
+        if (dycl_dtype_is_half(dtype) && exact == ROUNDED) scalar->f32 = dycl_half_round(dtype, scalar->f32);
     } else {
         int64_t i = operand->i;
         if (operand->kind == DYCL_OPERAND_FLOAT || !fits(dtype, i)) return dycl_build_bail(r, DYCL_BAIL_arguments);

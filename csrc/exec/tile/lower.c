@@ -84,8 +84,9 @@ static dycl_status fetch(dycl_lower *l, int code, operand *out) {
         if (m->kind != DYCL_KIND_ROW && !half) out->kind = DYCL_KIND_FULL;
         out->location = m->loaded;
         out->dense = 1;
-        out->row_bytes = dycl_lower_pitch(l, m->kind == DYCL_KIND_ROW ? ROW_CLASS : FULL_CLASS, out->dtype);
-        if (out->kind == DYCL_KIND_COLUMN || out->kind == DYCL_KIND_ONE) out->row_bytes = 0; /* one row was widened */
+        int one_row = out->kind == DYCL_KIND_COLUMN || out->kind == DYCL_KIND_ONE; /* was widened */
+        out->row_bytes =
+            one_row ? 0 : dycl_lower_pitch(l, m->kind == DYCL_KIND_ROW ? ROW_CLASS : FULL_CLASS, out->dtype);
     } else {
         out->location = m->location;
         out->dense = m->dense;

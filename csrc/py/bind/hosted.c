@@ -1,11 +1,11 @@
 #include "py/bind/hosted.h"
 
+#include <omp.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/host.h"
 #include "py/bind/hosted_read.h"
-#include "py/cpython/int.h"
 
 /* ---- From a callable to its operators */
 
@@ -49,14 +49,6 @@ static int has_onednn(void) {
     return result;
 }
 
-static int has_one_thread(void) {
-    PyObject *threads = PyObject_CallNoArgs(dycl_py.get_num_threads);
-    int result = dycl_int_is(threads, 1);
-    Py_XDECREF(threads);
-    PyErr_Clear();
-    return result;
-}
-
 const dycl_form *dycl_hosted_known(dycl_call *call, dycl_op op, int variant, const dycl_hosted_call *h) {
     dycl_region *region = call->region;
     dycl_form_key key;
@@ -67,8 +59,10 @@ const dycl_form *dycl_hosted_known(dycl_call *call, dycl_op op, int variant, con
             return NULL;
     if (call->in_place) flags |= DYCL_FORM_IN_PLACE;
     if (dycl_abi_dispatch_inference(&region->dispatch)) flags |= DYCL_FORM_INFERENCE;
-    if (dycl_hosted_get(op)->work == 'C' && !has_onednn()) flags |= DYCL_FORM_NO_ONEDNN;
-    if (dycl_hosted_get(op)->work == 'C' && has_one_thread()) flags |= DYCL_FORM_ONE_THREAD;
+    if (dycl_hosted_get(op)->work == 'C') {
+        if (!has_onednn()) flags |= DYCL_FORM_NO_ONEDNN;
+        if (omp_get_max_threads() == 1) flags |= DYCL_FORM_ONE_THREAD; /* entry/enter.c: that is torch's number */
+    }
     region->recorder.why = DYCL_BAIL_limit;
     if (!dycl_form_key_of(&region->recorder.graph, op, flags, h->operand_count, h->operands, h->word_count, h->words,
                           &key))

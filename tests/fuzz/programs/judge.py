@@ -21,6 +21,7 @@ infinities, texts and the program's structure count unless noise changes that ve
 NaN and infinities, float64 does.
 """
 
+import dataclasses
 import functools
 import re
 
@@ -82,7 +83,7 @@ class Noise(TorchDispatchMode):
 
     def moved(self, x, reach=None):
         """reach: a size by whose rounding it may move besides."""
-        if not isinstance(x, torch.Tensor) or x.dtype not in MOVING or x.layout != torch.strided:
+        if not _moves(x):
             return x
         u = torch.rand(x.shape, generator=self.rng, dtype=torch.float64) * 2 - 1
         u = (torch.full_like(u, self.way) if self.way else u) * self.scale
@@ -93,14 +94,14 @@ class Noise(TorchDispatchMode):
             else x * (1 + u * eps).to(x.dtype)
 
     def with_any_zeros(self, x):
-        if not isinstance(x, torch.Tensor) or x.dtype not in MOVING or x.layout != torch.strided:
+        if not _moves(x) or not _dense(x):
             return x
         signs = torch.randint(0, 2, x.shape, generator=self.rng, dtype=x.dtype) * 2 - 1
-        return x.masked_scatter_(x == 0, (signs * 0.0)[x == 0]) if _dense(x) else x
+        return x.masked_scatter_(x == 0, (signs * 0.0)[x == 0])
 
     def with_any_nan(self, x):
         """The sign of a NaN is the processor's or the library's."""
-        if not isinstance(x, torch.Tensor) or x.dtype not in MOVING or x.layout != torch.strided or not _dense(x):
+        if not _moves(x) or not _dense(x):
             return x
         signs = torch.randint(0, 2, x.shape, generator=self.rng, dtype=torch.int8) * 2 - 1
         return x.masked_scatter_(x.isnan(), torch.copysign(x, signs.to(x.dtype))[x.isnan()])
@@ -110,43 +111,61 @@ class Noise(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        exact, scaled, written, sums = _kind(function)
-        if exact and ARITHMETIC.match(function._schema.name.split("::")[1]) and self.scale:
-            return tree_map(self.with_any_nan, function(*args, **kwargs))
-        if exact and not (scaled and kwargs.get("alpha", 1) != 1):  # one rounding or two
-            return function(*args, **kwargs)
-        if written:
+        kind = _kind(function)
+        if kind.exact and not (kind.scaled and kwargs.get("alpha", 1) != 1):  # one rounding or two
+            result = function(*args, **kwargs)
+            return tree_map(self.with_any_nan, result) if kind.arithmetic and self.scale else result
+        if kind.written:
             result = function(*args, **kwargs)
             for a, x in zip(function._schema.arguments, args):
                 if a.alias_info is not None and a.alias_info.is_write and isinstance(x, torch.Tensor):
                     x.copy_(self.with_any_nan(self.moved(x)))
             return result
         moved = function(*tree_map(self.moved, args), **tree_map(self.moved, kwargs))
-        if sums and self.scale:
+        if kind.sums and self.scale:
             moved = tree_map(self.with_any_zeros, moved)
         if self.scale:
             moved = tree_map(self.with_any_nan, moved)
-        if self.way < 0 and FADING.match(function._schema.name.split("::")[1]):
+        if self.way < 0 and kind.fades:
             moved = tree_map_only(torch.Tensor, lambda x: torch.where(x == 0, torch.copysign(x + 1e-30, x), x), moved)
-        if self.way < 0 and "norm" in function._schema.name:  # x - mean of both, or x * scale - mean * scale fused
+        if self.way < 0 and kind.centers:  # x - mean of both, or x * scale - mean * scale fused
             moved = tree_map_only(torch.Tensor, self.nearly_zero, moved)
         if self.snaps:
             return tree_map(snapped, function(*args, **kwargs), moved)
         reach = None
-        if "upsample" in function._schema.name and args[0].numel():
+        if kind.interpolates and args[0].numel():
             reach = POSITIONS * args[0].nan_to_num(0, 0, 0).abs().max().double()
         return tree_map(lambda x: self.moved(x, reach), moved)
 
 
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """Of an operator. exact: its results do not depend on who computes them; scaled: that holds without alpha only;
+    written: it writes an operand."""
+
+    exact: bool
+    scaled: bool
+    written: bool
+    arithmetic: bool
+    sums: bool
+    fades: bool
+    centers: bool
+    interpolates: bool
+
+
 @functools.cache
 def _kind(function):
-    """(whether its results do not depend on who computes them, whether that holds without alpha only, whether it writes
-    an operand, whether it adds products)"""
     name = function._schema.name.split("::")[1]
-    written = any(a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments)
-    return function.is_view or EXACT.match(name) is not None, name.rstrip("_") in ("add", "sub",
-                                                                                   "rsub"), written, SUMS.match(
-                                                                                       name) is not None
+    return Kind(
+        exact=function.is_view or EXACT.match(name) is not None,
+        scaled=name.rstrip("_") in ("add", "sub", "rsub"),
+        written=any(a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments),
+        arithmetic=ARITHMETIC.match(name) is not None,
+        sums=SUMS.match(name) is not None,
+        fades=FADING.match(name) is not None,
+        centers="norm" in name,
+        interpolates="upsample" in name,
+    )
 
 
 def snapped(x, moved):
@@ -155,6 +174,10 @@ def snapped(x, moved):
     size = x.abs()
     tiny = size < 2 * torch.finfo(x.dtype).eps * size.nan_to_num(0, 0, 0).max() if x.numel() else False
     return x.masked_fill_(((x - moved).abs() * 32 > size) | tiny, 0)
+
+
+def _moves(x):
+    return isinstance(x, torch.Tensor) and x.dtype in MOVING and x.layout == torch.strided
 
 
 def _dense(x):
