@@ -261,7 +261,8 @@ static int has_pole_inside(dycl_ew op, const dycl_number *x) {
     case DYCL_EW_tan: return x[0].error > 0.1;
     case DYCL_EW_div:
     case DYCL_EW_floor_div:
-    case DYCL_EW_trunc_div: return fabs(x[1].f) <= x[1].error;
+    case DYCL_EW_trunc_div:
+    case DYCL_EW_softplus: return fabs(x[1].f) <= x[1].error;
     case DYCL_EW_remainder:
     case DYCL_EW_fmod:
         if (fabs(x[1].f) <= x[1].error) return 1;

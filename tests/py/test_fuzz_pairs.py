@@ -39,7 +39,7 @@ def test_pairs(part):
     run.run_cases(cases[part::PARTS], run.setting_of(part, isas, None, None), report)
     assert not found, "".join(found)
     assert report.counts["equal"] > 0.9 * len(cases) / PARTS
-    assert len(report.recorded) > 0.75 * len(cases) / PARTS
+    assert len(report.recorded) > 0.65 * len(cases) / PARTS  # much of 16 bits is left to torch
 
 
 # ---- What the fuzzer would see
@@ -94,6 +94,24 @@ def test_a_mistake_is_seen(kind, monkeypatch):
     with pytest.raises(judge.Difference) as seen:
         judge.judge(_program(), 0)
     assert seen.value.kind == kind
+
+
+@pytest.mark.parametrize("dtype, most", [("bf16", 2.0**-7), ("f16", 2.0**-10)])
+def test_a_mistake_in_16_bits_is_seen(dtype, most, monkeypatch):
+    """One rounding is none; what is sixteen of them off is one."""
+    program = _program()
+    program.producer, program.floats = rows.ROWS["softmax"], {dtype}
+    program.source = program.source.replace(".div(4)", f".div(4).{'bfloat16' if dtype == 'bf16' else 'half'}()")
+    program.source = program.source.replace("y = -x1", "y = x1.softmax(-1)")
+    for factor in (1 + most, 1 + 16 * most):
+        answer = lambda x: (-x.softmax(-1) * factor).clone()  # noqa: B023, E731
+        monkeypatch.setattr(dycl, "accelerate", lambda function, **options: answer)  # noqa: B023
+        monkeypatch.setattr(dycl, "stats", lambda function: {"replays": 0, "torch": 0})
+        if factor < 1 + 2 * most:
+            assert judge.judge(program, 0)[1] == "equal"
+        else:
+            with pytest.raises(judge.Difference, match="values"):
+                judge.judge(program, 0)
 
 
 def test_a_process_that_dies_is_laid_to_its_case():

@@ -229,7 +229,7 @@ row("elu", ELEMENTWISE)(lambda c, x: f"F.elu({c.floating(x)}{c.choose('', ', 1.5
 def _where(c, x):
     form = c.rng.randint(0, 3)
     if c.dtype(x) == "bool" and form < 2:
-        like = c.argument(tuple(c[x].shape), c.choose("f32", "i64", "f64"))
+        like = c.argument(tuple(c[x].shape), c.choose("f32", "i64", "f64", "bf16"))
         return f"torch.where({x}, {like}, {c.other(like)})"
     mask = c.argument(c.choose(tuple(c[x].shape), tuple(1 if c.chance(0.5) else n for n in c[x].shape)), "bool")
     if form == 2:
@@ -290,7 +290,9 @@ def _cast(c, x):
             target = "bool"
         elif target == "u8":
             x = c.let(f"{x}.abs()")
-    method = {"f32": "float", "f64": "double", "i64": "long", "i32": "int", "bool": "bool"}.get(target)
+    method = {
+        "f32": "float", "f64": "double", "i64": "long", "i32": "int", "bool": "bool", "bf16": "bfloat16", "f16": "half"
+    }.get(target)
     if method and c.chance(0.4):
         return f"{x}.{method}()"
     return f"{x}.to(torch.{str(values.DTYPES[target])[6:]})"

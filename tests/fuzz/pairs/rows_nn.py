@@ -44,19 +44,19 @@ def _matmul(c, x):
 
 @row("grouped_matmul", PRODUCT, on_grid=True, wants="matrix")
 def _grouped_matmul(c, x):
-    x = c.ranked(c.floating(x, ("f32",)), 2, 2)
+    x = c.ranked(c.floating(x, ("f32", "bf16")), 2, 2)
     rows, k = c[x].shape
-    if k % 4:
-        pad = 4 - k % 4
+    if k % 8:
+        pad = 8 - k % 8
         x = c.let(f"F.pad({x}, (0, {pad}))")
         k += pad
     if rows == 0 or k == 0:
         raise Unsuitable
-    groups, n = c.choose(1, 2, 4), c.choose(4, 8, 16)
+    groups, n, dtype = c.choose(1, 2, 4), c.choose(8, 16, 24), c.dtype(x)
     ends = sorted(c.rng.randint(0, rows) for _ in range(groups - 1)) + [rows]
     offsets = c._declare(c.constants, "w", f"torch.tensor({ends}, dtype=torch.int32)")
     x = c.let(f"{x}.contiguous()") if c.chance(0.7) else x
-    return f"torch._grouped_mm({x}, {c.weight((groups, k, n), 'f32', formats=['contiguous'])}, offs={offsets})"
+    return f"torch._grouped_mm({x}, {c.weight((groups, k, n), dtype, formats=['contiguous'])}, offs={offsets})"
 
 
 @row("recurrent", PRODUCT, wants="line")
@@ -86,7 +86,7 @@ def _recurrent(c, x):
 # ---- Images
 
 
-def image(c, x, ranks=(4,), floats=("f32", "f32", "f64"), room=1):
+def image(c, x, ranks=(4,), floats=("f32", "f32", "f64", *values.HALVES), room=1):
     """x as an image of four dimensions, now and then three."""
     x = c.floating(x, floats)
     rank = c[x].dim()
@@ -111,7 +111,7 @@ def _windows(c, sizes):
 
 
 def _line(c, x):
-    return c.ranked(c.floating(x, ("f32", "f32", "f64")), 3, 3)
+    return c.ranked(c.floating(x, ("f32", "f32", "f64", *values.HALVES)), 3, 3)
 
 
 @row("conv2d", PRODUCT, on_grid=True, wants="image")
@@ -289,7 +289,7 @@ def positions(c, shape, limit, dtypes=("i64",)):
 @row("embedding", wants="matrix")
 def _embedding(c, x):
     if x in c.places:
-        return f"F.embedding({x}, {c.weight((c.places[x], c.choose(1, 4, 8, 17)), c.choose('f32', 'f64'))})"
+        return f"F.embedding({x}, {c.weight((c.places[x], c.choose(1, 4, 8, 17)), c.choose('f32', 'f64', 'bf16'))})"
     if c.chance(0.4):
         x = c.ranked(x, 1)
         return f"{x}[{positions(c, c.choose((3,), (2, 3), (1,)), c[x].shape[0])}]"
@@ -404,7 +404,7 @@ def _cat(c, x):
     if c.chance(0.2):
         return f"torch.stack([{x}, {c.argument(shape, c.dtype(x))}], {c.rng.randint(0, len(shape))})"
     shape[d] = c.choose(1, 2, 5, 8)
-    parts = [x, c.argument(shape, c.dtype(x) if c.chance(0.85) else c.choose("f32", "i32", "f64"))]
+    parts = [x, c.argument(shape, c.dtype(x) if c.chance(0.85) else c.choose("f32", "i32", "f64", "f16"))]
     c.rng.shuffle(parts)
     return f"torch.cat([{', '.join(parts)}], {d})"
 

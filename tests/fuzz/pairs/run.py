@@ -22,6 +22,7 @@ from .case import Case, Refused, Unsuitable
 from .rows import ELEMENTWISE, EXACT, ROWS, view_forms
 
 ATTEMPTS = 12
+KINDS = ("grid", "smooth", "special", "huge")
 assert rows_nn  # its rows are in ROWS
 
 # What may follow, so that the consumer's result is seen by nobody else: exact operators; behind an inexact one those
@@ -126,10 +127,11 @@ def _write(c, producer, consumer, dtype, adapt):
 
 
 def build(producer, consumer, seed, forced=None):
-    """The program of a pair and a seed, perhaps with a forced kind of data. Raises Unsuitable where no choice was
+    """The program of a pair and a seed, perhaps with a forced kind or dtype of data. Raises Unsuitable where no choice was
     found."""
     rng = random.Random(zlib.crc32(f"{producer} {consumer} {seed}".encode()))
-    kind = forced or rng.choices(["grid", "smooth", "special"], [68, 18, 14])[0]
+    kind = rng.choices(["grid", "smooth", "special"], [68, 18, 14])[0]
+    kind = forced if forced in KINDS else kind
     if kind == "special" and rng.random() < 0.5 and {ROWS[producer].kind, ROWS[consumer].kind} <= {EXACT, ELEMENTWISE}:
         kind = "huge"
     large = rng.random() < 0.02
@@ -140,7 +142,9 @@ def build(producer, consumer, seed, forced=None):
     }
     error = None
     for attempt in range(ATTEMPTS):
-        dtype = rng.choices(list(values.DTYPES), [50, 14, 8, 8, 4, 4, 6, 6])[0] if attempt < 3 else "f32"
+        dtype = rng.choices(list(values.DTYPES), [44, 12, 7, 7, 4, 4, 5, 5, 7, 5])[0] if attempt < 3 else "f32"
+        if forced in values.DTYPES:
+            dtype = forced
         c = Case(rng.randrange(2**31), kind, large and attempt < 6)
         try:
             split, result = _write(c, producer, consumer, dtype, attempt > 6)
@@ -296,7 +300,7 @@ def main(arguments):
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--only", help="a regular expression that finds something in 'producer consumer'")
     parser.add_argument(
-        "--kind", choices=["grid", "smooth", "special", "huge"], help="of all data; default: chosen by the seed"
+        "--kind", choices=[*KINDS, *values.DTYPES], help="of all data, or the dtype of the first; default: by the seed"
     )
     parser.add_argument("--isa", help="avx512, avx2, scalar, or several with commas; default: all")
     parser.add_argument(

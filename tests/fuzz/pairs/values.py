@@ -21,8 +21,11 @@ DTYPES = {
     "i8": torch.int8,
     "u8": torch.uint8,
     "bool": torch.bool,
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
 }
-FLOATS = ("f32", "f64")
+HALVES = ("bf16", "f16")
+FLOATS = ("f32", "f64", *HALVES)
 INTEGERS = ("i64", "i32", "i16", "i8", "u8")
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
@@ -30,11 +33,19 @@ SPECIAL = ("special", "huge")
 _SPECIAL = {
     "f32": "[inf, -inf, nan, 0., -0., 1., -1., 0.5, 1e-40, 1e-20, 88.5, -104.]",
     "f64": "[inf, -inf, nan, 0., -0., 1., -1., 0.5, 5e-324, 1e-200, 709.5, -746.]",
+    "bf16": "[inf, -inf, nan, 0., -0., 1., -1., 0.5, 1e-40, 1e-20, 88.5, -104.]",
+    "f16": "[inf, -inf, nan, 0., -0., 1., -1., 0.5, 6e-8, 1e-4, 11.5, -17.]",
     "i64": "[0, 1, -1, 2, -3, 5, 2**63 - 1, -2**63]",
     "i32": "[0, 1, -1, 2, -3, 5, 2**31 - 1, -2**31]",
     "i16": "[0, 1, -1, 2, -3, 5, 2**15 - 1, -2**15]",
     "i8": "[0, 1, -1, 2, -3, 5, 127, -128]",
     "u8": "[0, 1, 2, 3, 7, 128, 254, 255]",
+}
+_HUGE = {
+    "f32": "3e38, -3e38, 1e20",
+    "f64": "1.5e308, -1e308, 1e200",
+    "bf16": "3e38, -3e38, 1e20",
+    "f16": "65504., -65504., 4e4",
 }
 
 
@@ -49,7 +60,7 @@ def plain(rng, shape, dtype, kind):
     if kind in SPECIAL:
         table = _SPECIAL[dtype]
         if kind == "huge" and dtype in FLOATS:
-            table = table[:-1] + (", 3e38, -3e38, 1e20]" if dtype == "f32" else ", 1.5e308, -1e308, 1e200]")
+            table = f"{table[:-1]}, {_HUGE[dtype]}]"
         count = table.count(",") + 1
         extra = rng.choice([2, 3, 6]) * count  # most elements ordinary
         index = f"torch.randint(0, {extra}, {shape})"
@@ -60,9 +71,8 @@ def plain(rng, shape, dtype, kind):
     low, high = (1, 25) if kind == "positive" else (0, 16) if dtype == "u8" else (-12, 13)
     if dtype not in FLOATS:
         return f"torch.randint({low}, {min(high, 16)}, {shape}, dtype={torch_dtype})"
-    if kind == "smooth":
-        return f"torch.randn({shape})" + (".double()" if dtype == "f64" else "")
-    return f"torch.randint({low}, {high}, {shape}).div(4)" + (".double()" if dtype == "f64" else "")
+    made = f"torch.randn({shape})" if kind == "smooth" else f"torch.randint({low}, {high}, {shape}).div(4)"
+    return made + {"f32": "", "f64": ".double()", "bf16": ".bfloat16()", "f16": ".half()"}[dtype]
 
 
 def _swapped(shape, i, j):

@@ -64,6 +64,7 @@ ARITHMETIC = re.compile(r"^(mul|div|true_divide|add|sub|rsub|reciprocal)_?$")
 # Where a result fades, torch's kernels give zero early and ours a tiny number, or the other way round.
 FADING = re.compile(
     r"^(gelu|sigmoid|silu|mish|elu|celu|selu|_?softmax|_?log_softmax|exp|expm1|softplus|log_sigmoid.*)_?$")
+DRAWS = r"rand|normal_|bernoulli|dropout(?!=0\.0)|multinomial|uniform_"
 POSITIONS = 8  # units of the largest element: weights of an interpolation come from positions that are rounded
 
 SUMS = re.compile(
@@ -186,7 +187,7 @@ def _dense(x):
 
 def _run(program, number, noise=None, double=False):
     """Eager's outcome of call `number`, after those before it; None where the program cannot run this way."""
-    function, modules, inputs = compare.build(_doubled(program) if double else program)
+    function, modules, inputs = compare.build(_Doubled(program) if double else program)
     if double:
         modules = [m.double() for m in modules]
         torch.set_default_dtype(torch.float64)
@@ -205,19 +206,18 @@ def _run(program, number, noise=None, double=False):
         torch.set_default_dtype(torch.float32)
 
 
-class _Doubled:
+def doubled(source):
     """A program's source with float64 for floats of fewer bits."""
+    text = re.sub(r"torch\.(b?float16|float32)\b", "torch.float64", source)
+    return re.sub(r"\.(float|half|bfloat16)\(", ".double(", text).replace("np.float32", "np.float64")
 
+
+class _Doubled:
     def __init__(self, program):
-        text = re.sub(r"torch\.(b?float16|float32)\b", "torch.float64", program.source())
-        self.text = re.sub(r"\.(float|half|bfloat16)\(", ".double(", text).replace("np.float32", "np.float64")
+        self.text = doubled(program.source())
 
     def source(self):
         return self.text
-
-
-def _doubled(program):
-    return _Doubled(program)
 
 
 class Judge:
@@ -242,7 +242,7 @@ class Judge:
 
     def runs(self, number):
         if number not in self.made:
-            draws_random = re.search(r"rand|normal_|bernoulli|dropout|multinomial|uniform_", self.program.source())
+            draws_random = re.search(DRAWS, self.program.source())
             noisy = [_run(self.program, number, noise=k + 1) for k in range(RUNS)]
             double = None if draws_random else _run(self.program, number, double=True)
             self.made[number] = [r for r in noisy if r is not None], double
@@ -291,11 +291,15 @@ class Judge:
         wrong &= ~(distance <= many * spread) & ~(distance <= rough * _typical(spread))
         x = _tensor_of(double.get(where), e, any_dtype=True) if double else None
         if x is not None and (x.is_floating_point() or x.is_complex()):
-            truth, other = x.to(_wide(e)), (e.to(_wide(e)), d.to(_wide(e)))
-            own, ours = ((o - truth).abs().to(torch.float64) for o in other)
-            wrong &= ~(ours <= NEARER * own) & ~(ours <= ROUGH * _typical(own.nan_to_num(0.0, 0.0, 0.0))) \
-                & ~_class_differs(e, x)
+            wrong &= ~nearer(e, d, x)
         return bool(wrong.any())
+
+
+def nearer(e, d, x):
+    """Where d is about as near to float64's result x as e is, or e is infinite or NaN and x is not."""
+    truth, other = x.to(_wide(e)), (e.to(_wide(e)), d.to(_wide(e)))
+    own, ours = ((o - truth).abs().to(torch.float64) for o in other)
+    return (ours <= NEARER * own) | (ours <= ROUGH * _typical(own.nan_to_num(0.0, 0.0, 0.0))) | _class_differs(e, x)
 
 
 def _typical(x):
