@@ -5,7 +5,8 @@ PYTHON      ?= python3
 VENV        ?= .venv
 # Where the CPU build of torch lives; without it, or when it cannot be reached, the usual index is asked.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
-TORCH_PIN   := torch==2.13.0
+# The one version that every test runs with (pyproject.toml names it).
+TORCH_PIN   := $(shell sed -n 's/^torch = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 BENCH       ?=
 SANITIZED   ?=
 FUZZ        ?= plans
@@ -40,7 +41,7 @@ help:
 
 $(VENV)/.stamp-base: pyproject.toml
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	$(PY) -c 'import torch, sys; sys.exit(torch.__version__.split("+")[0] != "2.13.0")' 2>/dev/null \
+	$(PY) -c 'import torch, sys; sys.exit("torch==" + torch.__version__.split("+")[0] != "$(TORCH_PIN)")' 2>/dev/null \
 	  || $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --retries 0 --index-url $(TORCH_INDEX) $(TORCH_PIN) 2>/dev/null \
 	  || $(PY) -m pip install --quiet --disable-pip-version-check --no-deps $(TORCH_PIN)
 	$(PIP) "numpy>=2" onednn-cpu-gomp onednn-devel-cpu-gomp "setuptools>=77" wheel
@@ -52,11 +53,11 @@ $(VENV)/.stamp-develop: $(VENV)/.stamp-base
 	touch $@
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-develop
-	$(PIP) "pytest>=8" pytest-xdist expecttest transformers==5.23.0 nbclient nbformat ipykernel
+	$(PIP) --no-build-isolation --editable '.[test]'
 	touch $@
 
 $(VENV)/.stamp-bench: $(VENV)/.stamp-test
-	$(PIP) transformers==5.23.0 onnx==1.23.2 onnxruntime==1.31.1 onnxscript==0.7.2 openvino==2026.4.1
+	$(PIP) --no-build-isolation --editable '.[bench]'
 	touch $@
 
 setup: $(VENV)/.stamp-develop

@@ -62,7 +62,7 @@ def _setup_once():
         try:
             import torch
         except ImportError as error:
-            raise ImportError("dycl.accelerate needs torch: pip install torch==2.13.0") from error
+            raise ImportError("dycl.accelerate needs torch: pip install torch") from error
         try:
             _start(torch)
             _ready = True

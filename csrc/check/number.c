@@ -180,10 +180,6 @@ static double of_two(dycl_ew op, double a, double b) {
     case DYCL_EW_elu: return a > 0 ? a : b * expm1(a);
     case DYCL_EW_relu_grad: return b <= 0 ? 0 : a;
     case DYCL_EW_copysign: return copysign(a, b);
-    case DYCL_EW_gelu_mul: return gelu(a) * b;
-    case DYCL_EW_silu_mul: return a * sigmoid(a) * b;
-    case DYCL_EW_add_gelu: return gelu(a + b);
-    case DYCL_EW_add_relu: return larger(a + b, 0);
     default: return NAN; /* integers' only */
     }
 }
@@ -195,11 +191,7 @@ static double of_three(dycl_ew op, double a, double b, double c) {
     case DYCL_EW_softplus: return softplus(a, b, c);
     case DYCL_EW_threshold: return a <= b ? c : a;
     case DYCL_EW_add_scaled: return a + b * c;
-    case DYCL_EW_fma:
-    case DYCL_EW_mul_add: return a * b + c;
-    case DYCL_EW_sub_mul: return (a - b) * c;
-    case DYCL_EW_mul_mul: return a * b * c;
-    case DYCL_EW_add_add: return a + b + c;
+    case DYCL_EW_fma: return a * b + c;
     default: return NAN; /* integers' only */
     }
 }
@@ -218,19 +210,12 @@ static double inner_rounding(dycl_ew op, dycl_dtype dtype, const double *x) {
     switch (op) {
     case DYCL_EW_gelu:
     case DYCL_EW_gelu_tanh:
-    case DYCL_EW_mish:
-    case DYCL_EW_gelu_mul:
-    case DYCL_EW_add_gelu: /* 1 + erf(x) is small: these formulas cancel in doubles, f32's kernels do not */
-        return dtype == DYCL_F64        ? (fabs(x[0]) + fabs(x[1])) * (1 + (op == DYCL_EW_gelu_mul ? fabs(x[1]) : 0))
-               : op == DYCL_EW_add_gelu ? fabs(x[0]) + fabs(x[1])
-                                        : 0;
+    case DYCL_EW_mish: /* 1 + erf(x) is small: these formulas cancel in doubles, f32's kernels do not */
+        return dtype == DYCL_F64 ? fabs(x[0]) : 0;
     case DYCL_EW_add:
     case DYCL_EW_sub: return 0;
     case DYCL_EW_add_scaled: return fabs(x[1] * x[2]);
-    case DYCL_EW_fma:
-    case DYCL_EW_mul_add: return fabs(x[0] * x[1]);
-    case DYCL_EW_sub_mul: return (fabs(x[0]) + fabs(x[1])) * fabs(x[2]);
-    case DYCL_EW_add_add: return fabs(x[0]) + fabs(x[1]);
+    case DYCL_EW_fma: return fabs(x[0] * x[1]);
     case DYCL_EW_lerp: return fabs(x[0]) + fabs(x[1]) + fabs(x[2]) * fabs(x[1] - x[0]);
     case DYCL_EW_sin:
     case DYCL_EW_cos:
@@ -286,16 +271,9 @@ static int leaves_between(dycl_ew op, dycl_dtype in, const double *x) {
     double between;
     switch (op) {
     case DYCL_EW_fma:
-    case DYCL_EW_mul_add:
-    case DYCL_EW_softplus:
-    case DYCL_EW_mul_mul: between = x[0] * x[1]; break;
-    case DYCL_EW_sub_mul:
+    case DYCL_EW_softplus: between = x[0] * x[1]; break;
     case DYCL_EW_lerp: between = x[0] - x[1]; break;
-    case DYCL_EW_add_add:
-    case DYCL_EW_add_gelu: between = x[0] + x[1]; break;
-    case DYCL_EW_gelu_mul: between = gelu(x[0]); break;
     case DYCL_EW_silu: between = sigmoid(x[0]); break;
-    case DYCL_EW_silu_mul: between = x[0] * sigmoid(x[0]); break;
     default: return 0;
     }
     if (!isfinite(between) || between == 0) return 0;
@@ -303,6 +281,13 @@ static int leaves_between(dycl_ew op, dycl_dtype in, const double *x) {
 }
 
 static dycl_number float_apply(dycl_ew op, dycl_dtype in, int count, const dycl_number *x) {
+    const dycl_ew_pair *pair = dycl_ew_pair_of(op);
+    if (pair) { /* one behind the other */
+        int its = dycl_ew_arity(pair->first);
+        dycl_number then[3] = {float_apply(pair->first, in, its, x)};
+        for (int i = its; i < count; i++) then[1 + i - its] = x[i];
+        return float_apply(pair->second, in, 1 + count - its, then);
+    }
     double at[3] = {0}, worst = 0;
     int uncertain[3], n = 0, to_bool = dycl_ew_result_is_bool(op);
     for (int i = 0; i < count; i++) {

@@ -1,9 +1,6 @@
 /* A plan from a graph: the passes choose blocks, the builder of each block's family appends its steps, and the slots
  * get their places. */
-#include "base/alloc.h"
-#include "check/zone.h"
 #include "exec/builder/blocked.h"
-#include "exec/builder/group.h"
 #include "exec/conv/conv.h"
 #include "exec/plan/check.h"
 #include "opt/log.h"
@@ -33,43 +30,6 @@ static dycl_status make_tile(dycl_maker *b, const dycl_block *block) {
     return dycl_make_tile(b, block);
 }
 
-/* A slot keeps another's memory only if that one really dies where it begins, and for one taker. */
-static dycl_status confirm_sharing(dycl_maker *b) {
-    uint8_t *taken = dycl_alloc_zero(b->slot_count + 1);
-    if (!taken) return dycl_error_set("out of memory");
-    for (uint32_t s = 0; s < b->slot_count; s++) {
-        dycl_slot *slot = &b->slots[s];
-        if (slot->share == DYCL_NONE) continue;
-        const dycl_slot *from = &b->slots[slot->share];
-        if (from->first == DYCL_NONE || from->last != slot->first || from->first >= slot->first || taken[slot->share])
-            slot->share = DYCL_NONE;
-        else
-            taken[slot->share] = 1;
-    }
-    dycl_free(taken);
-    return DYCL_OK;
-}
-
-static dycl_status lay_out(dycl_maker *b) {
-    dycl_plan *plan = b->plan;
-    dycl_status status;
-    DYCL_TRY(confirm_sharing(b));
-    if (plan->mode == DYCL_PLAN_TUNED) DYCL_TRY(dycl_group_steps(b));
-    DYCL_TRY(dycl_memory_plan(b->slots, b->slot_count, plan->check ? DYCL_RED_ZONE : 0, &plan->workspace_bytes));
-    DYCL_TRY(dycl_check_lay_out(plan, b->slots, b->slot_count));
-    plan->slot_count = b->slot_count;
-    plan->slots = dycl_alloc_zero((b->slot_count + 1) * sizeof(void *));
-    plan->places = dycl_alloc((b->slot_count + 1) * sizeof(int64_t));
-    if (!plan->slots || !plan->places) return dycl_error_set("out of memory for a plan");
-    for (uint32_t s = 0; s < b->slot_count; s++) {
-        plan->slots[s] = b->slots[s].keep;
-        plan->places[s] = b->slots[s].fixed || b->slots[s].first == DYCL_NONE ? -1 : b->slots[s].place;
-    }
-    return DYCL_OK;
-fail:
-    return status;
-}
-
 static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode,
                           int epilogues, dycl_plan **out) {
     dycl_maker b = {0};
@@ -88,7 +48,7 @@ static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int 
         else
             DYCL_TRY(make_single(&b, block));
     }
-    DYCL_TRY(lay_out(&b));
+    DYCL_TRY(dycl_make_places(&b));
     if (plan->guarded) DYCL_TRY(dycl_graph_copy(&plan->original, graph));
     plan->original.options = graph->options;
     if (__builtin_expect(dycl_log_any(), 0)) dycl_plan_log(plan, dycl_graph_key(graph, outputs, output_count));

@@ -36,6 +36,25 @@ const char *dycl_ew_name(dycl_ew op) { return rows[op].name; }
 int dycl_ew_arity(dycl_ew op) { return rows[op].arity; }
 int dycl_ew_result_is_bool(dycl_ew op) { return rows[op].result_is_bool; }
 
+static const dycl_ew_pair pairs[] = {
+#define DYCL_KERN_EW(name, arity, classes, result)
+#define DYCL_KERN_PAIR(name, operands, first, its, second, others) {DYCL_EW_##name, DYCL_EW_##first, DYCL_EW_##second},
+#include "kern/kern.def"
+#undef DYCL_KERN_EW
+};
+
+const dycl_ew_pair *dycl_ew_pair_of(dycl_ew op) {
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (pairs[i].both == op) return &pairs[i];
+    return NULL;
+}
+
+const dycl_ew_pair *dycl_ew_pair_find(dycl_ew first, dycl_ew second) {
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (pairs[i].first == first && pairs[i].second == second) return &pairs[i];
+    return NULL;
+}
+
 dycl_ew_fn dycl_kern_cast(dycl_isa isa, dycl_dtype from, dycl_dtype to) {
     return dycl_cast_table_for(isa)->cast[from][to];
 }

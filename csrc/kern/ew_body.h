@@ -21,18 +21,11 @@
 #define EW_LOOP for
 #endif
 
-/* What stands first in a row of three operands: only `where` differs. */
-#define EW_FIRST_where      BYTE
-#define EW_FIRST_lerp       SAME
-#define EW_FIRST_clamp      SAME
-#define EW_FIRST_softplus   SAME
-#define EW_FIRST_threshold  SAME
-#define EW_FIRST_add_scaled SAME
-#define EW_FIRST_fma        SAME
-#define EW_FIRST_mul_add    SAME
-#define EW_FIRST_sub_mul    SAME
-#define EW_FIRST_mul_mul    SAME
-#define EW_FIRST_add_add    SAME
+/* What stands first in a row of three operands: the dtype of the others, but for what is named here. */
+#define EW_FIRST_where          , BYTE
+#define EW_SECOND_OF(a, b, ...) b
+#define EW_FIRST_OR(named, ...) EW_SECOND_OF(named, __VA_ARGS__)
+#define EW_FIRST(name)          EW_FIRST_OR(EW_FIRST_##name, SAME, )
 
 #define EW_PLAIN_SAME(T) T
 #define EW_PLAIN_BYTE(T) uint8_t
@@ -104,7 +97,7 @@
                                            (mask)&4 ? sc : v_load_n(pc + i, n - i)),                                   \
                                 n - i);                                                                                \
     }
-#define EW_F32_LOOP_3(name, result, mask)          EW_F32_LOOP_3__(name, result, mask, EW_FIRST_##name)
+#define EW_F32_LOOP_3(name, result, mask)          EW_F32_LOOP_3__(name, result, mask, EW_FIRST(name))
 #define EW_F32_LOOP_3__(name, result, mask, first) EW_F32_LOOP_3_(name, result, mask, first)
 
 /* ---- Loops over other dtypes, vectorised by the compiler */
@@ -151,7 +144,7 @@
 #define EW_PLAIN_LOOP_3__(name, dtype, T, result, mask, value, first)                                                  \
     EW_PLAIN_LOOP_3_(name, dtype, T, result, mask, value, first)
 #define EW_PLAIN_LOOP_3(name, dtype, T, result, mask, value)                                                           \
-    EW_PLAIN_LOOP_3__(name, dtype, T, result, mask, value, EW_FIRST_##name)
+    EW_PLAIN_LOOP_3__(name, dtype, T, result, mask, value, EW_FIRST(name))
 
 /* ---- From rows to loops */
 
@@ -162,8 +155,8 @@
     EW_F32_LOOP_3(name, result, 0)                                                                                     \
     EW_F32_LOOP_3(name, result, 1)                                                                                     \
     EW_F32_LOOP_3(name, result, 2)                                                                                     \
-    EW_F32_LOOP_3(name, result, 3) EW_F32_LOOP_3(name, result, 4) EW_F32_LOOP_3(name, result, 5)                       \
-        EW_F32_LOOP_3(name, result, 6)
+    EW_F32_LOOP_3(name, result, 3)                                                                                     \
+    EW_F32_LOOP_3(name, result, 4) EW_F32_LOOP_3(name, result, 5) EW_F32_LOOP_3(name, result, 6)
 
 #define EW_PLAIN_2(name, dtype, T, result, value)                                                                      \
     EW_PLAIN_LOOP_2(name, dtype, T, result, 0, value)                                                                  \

@@ -5,6 +5,7 @@
 #ifndef DYCL_KERN_EW_F32_H
 #define DYCL_KERN_EW_F32_H
 
+#include "kern/ew_pair.h"
 #include "kern/simd.h"
 #include "kern/vact.h"
 #include "kern/vmath.h"
@@ -122,14 +123,12 @@ EW_F32_3(softplus, vact_softplus(x, y, z))
 EW_F32_3(threshold, v_select(v_le(x, y), z, x))
 EW_F32_3(add_scaled, v_fma(y, z, x))
 EW_F32_3(fma, v_fma(x, y, z))
-EW_F32_3(mul_add, x *y + z)
-EW_F32_3(sub_mul, (x - y) * z)
-EW_F32_3(mul_mul, x *y *z)
-EW_F32_3(add_add, x + y + z)
-EW_F32_2(gelu_mul, f32_gelu(x) * y)
-EW_F32_2(silu_mul, f32_silu(x) * y)
-EW_F32_2(add_gelu, f32_gelu(x + y))
-EW_F32_2(add_relu, f32_relu(x + y))
+
+#define DYCL_KERN_EW(name, operands, classes, result)
+#define DYCL_KERN_PAIR(name, operands, first, its, second, others)                                                     \
+    EW_F32_##operands(name, EW_BEHIND_##its##_##others(f32_##first, f32_##second))
+#include "kern/kern.def"
+#undef DYCL_KERN_EW
 
 #undef EW_F32_1
 #undef EW_F32_2

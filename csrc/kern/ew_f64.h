@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+#include "kern/ew_pair.h"
+
 #define EW_F64_1(name, expr)                                                                                           \
     static inline double f64_##name(double x) { return expr; }
 #define EW_F64_2(name, expr)                                                                                           \
@@ -115,14 +117,12 @@ static inline double f64_softplus(double x, double y, double z) {
 EW_F64_3(threshold, x <= y ? z : x)
 EW_F64_3(add_scaled, fma(y, z, x))
 EW_F64_3(fma, fma(x, y, z))
-EW_F64_3(mul_add, x *y + z)
-EW_F64_3(sub_mul, (x - y) * z)
-EW_F64_3(mul_mul, x *y *z)
-EW_F64_3(add_add, x + y + z)
-EW_F64_2(gelu_mul, f64_gelu(x) * y)
-EW_F64_2(silu_mul, f64_silu(x) * y)
-EW_F64_2(add_gelu, f64_gelu(x + y))
-EW_F64_2(add_relu, f64_relu(x + y))
+
+#define DYCL_KERN_EW(name, operands, classes, result)
+#define DYCL_KERN_PAIR(name, operands, first, its, second, others)                                                     \
+    EW_F64_##operands(name, EW_BEHIND_##its##_##others(f64_##first, f64_##second))
+#include "kern/kern.def"
+#undef DYCL_KERN_EW
 
 #undef EW_F64_1
 #undef EW_F64_2

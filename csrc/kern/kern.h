@@ -38,6 +38,13 @@ int dycl_ew_arity(dycl_ew op);
 extern const uint16_t dycl_ew_dtypes[DYCL_EW_COUNT];
 int dycl_ew_result_is_bool(dycl_ew op);
 
+/* Two operators that have a kernel as one. */
+typedef struct {
+    dycl_ew both, first, second;
+} dycl_ew_pair;
+const dycl_ew_pair *dycl_ew_pair_of(dycl_ew op);                     /* NULL: it is none */
+const dycl_ew_pair *dycl_ew_pair_find(dycl_ew first, dycl_ew second); /* NULL: they have none */
+
 /* Conversion between any two dtypes with C/torch semantics (float to int truncates; to bool: != 0). */
 dycl_ew_fn dycl_kern_cast(dycl_isa isa, dycl_dtype from, dycl_dtype to);
 /* Floats rounded to what a float of 16 bits holds; dst may be a. */

@@ -5,21 +5,6 @@
 /* Neighbours in a block as one instruction, which does what both do, every rounding included, in one pass over L1
  * instead of two. Behind fusion: combined operators are nothing that another pass knows. */
 
-static const struct {
-    uint16_t inner, outer, both;
-} pairs[] = {
-    {DYCL_EW_mul, DYCL_EW_add, DYCL_EW_mul_add},   {DYCL_EW_sub, DYCL_EW_mul, DYCL_EW_sub_mul},
-    {DYCL_EW_mul, DYCL_EW_mul, DYCL_EW_mul_mul},   {DYCL_EW_add, DYCL_EW_add, DYCL_EW_add_add},
-    {DYCL_EW_gelu, DYCL_EW_mul, DYCL_EW_gelu_mul}, {DYCL_EW_silu, DYCL_EW_mul, DYCL_EW_silu_mul},
-    {DYCL_EW_add, DYCL_EW_gelu, DYCL_EW_add_gelu}, {DYCL_EW_add, DYCL_EW_relu, DYCL_EW_add_relu},
-};
-
-static int combined(int inner, int outer) {
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (pairs[i].inner == inner && pairs[i].outer == outer) return pairs[i].both;
-    return -1;
-}
-
 static void leave_block(dycl_program *p, uint32_t n) {
     dycl_block *block = &p->blocks[p->block_of[n]];
     uint32_t before = DYCL_NONE;
@@ -43,8 +28,8 @@ static dycl_status try_pair(dycl_program *p, uint32_t n, int i, int *out_done) {
     if (!inner || !dycl_rewrite_only_here(p, inner) || !dycl_rewrite_same_shape(p, inner->out, node->out))
         return DYCL_OK;
     uint32_t from = g->values[inner->out].source;
-    int op = combined(inner->op, node->op);
-    if (op < 0 || p->block_of[from] != p->block_of[n] || !dycl_dtype_is_float((dycl_dtype)g->values[node->out].dtype) ||
+    const dycl_ew_pair *pair = inner->op < DYCL_EW_COUNT ? dycl_ew_pair_find(inner->op, node->op) : NULL;
+    if (!pair || p->block_of[from] != p->block_of[n] || !dycl_dtype_is_float((dycl_dtype)g->values[node->out].dtype) ||
         dycl_dtype_is_half((dycl_dtype)g->values[node->out].dtype)) /* rounded between them */
         return DYCL_OK;
     if (g->operand_count + 3 > g->operand_room) {
@@ -60,7 +45,7 @@ static dycl_status try_pair(dycl_program *p, uint32_t n, int i, int *out_done) {
     for (int k = 0; k < node->operand_count; k++)
         if (k != i) g->operands[at + count++] = g->operands[node->operands + (uint32_t)k];
     g->operand_count += count;
-    node->op = (uint16_t)op;
+    node->op = (uint16_t)pair->both;
     node->operands = at;
     node->operand_count = (uint16_t)count;
     leave_block(p, from);

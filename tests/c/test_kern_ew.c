@@ -343,33 +343,17 @@ static const char *who(dycl_isa isa, dycl_ew op, dycl_dtype dtype) {
     return text;
 }
 
-/* The two operators that a combined one stands for; 0: it is none. */
-static int parts_of(dycl_ew op, dycl_ew *inner, dycl_ew *outer) {
-    static const dycl_ew parts[][3] = {
-        {DYCL_EW_mul_add, DYCL_EW_mul, DYCL_EW_add},   {DYCL_EW_sub_mul, DYCL_EW_sub, DYCL_EW_mul},
-        {DYCL_EW_mul_mul, DYCL_EW_mul, DYCL_EW_mul},   {DYCL_EW_add_add, DYCL_EW_add, DYCL_EW_add},
-        {DYCL_EW_gelu_mul, DYCL_EW_gelu, DYCL_EW_mul}, {DYCL_EW_silu_mul, DYCL_EW_silu, DYCL_EW_mul},
-        {DYCL_EW_add_gelu, DYCL_EW_add, DYCL_EW_gelu}, {DYCL_EW_add_relu, DYCL_EW_add, DYCL_EW_relu},
-    };
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (parts[i][0] == op) {
-            *inner = parts[i][1], *outer = parts[i][2];
-            return 1;
-        }
-    return 0;
-}
-
 static void check_element(dycl_isa isa, dycl_ew op, dycl_dtype dtype, wide x, wide y, wide z, wide got) {
-    dycl_ew inner, outer;
-    if (parts_of(op, &inner, &outer)) { /* to the bit what the two give, one after the other */
+    const dycl_ew_pair *pair = dycl_ew_pair_of(op);
+    if (pair) { /* to the bit what the two give, one after the other */
         double in[3] = {(double)x, (double)y, (double)z}, middle = 0, want = 0;
         float in32[3] = {(float)x, (float)y, (float)z}, middle32 = 0, want32 = 0;
-        int f32 = dtype == DYCL_F32, first = dycl_ew_arity(inner);
+        int f32 = dtype == DYCL_F32, first = dycl_ew_arity(pair->first);
         size_t size = f32 ? 4 : 8;
         const char *at = f32 ? (const char *)in32 : (const char *)in;
         void *half = f32 ? (void *)&middle32 : (void *)&middle, *whole_result = f32 ? (void *)&want32 : (void *)&want;
-        dycl_kern_ew(isa, inner, dtype, 0)(half, at, at + size, NULL, 1);
-        dycl_kern_ew(isa, outer, dtype, 0)(whole_result, half, at + size * (size_t)first, NULL, 1);
+        dycl_kern_ew(isa, pair->first, dtype, 0)(half, at, at + size, NULL, 1);
+        dycl_kern_ew(isa, pair->second, dtype, 0)(whole_result, half, at + size * (size_t)first, NULL, 1);
         wide w = f32 ? (wide)want32 : (wide)want;
         if (!same_wide(got, w, 1))
             FAIL("%s(%.9Lg, %.9Lg, %.9Lg) = %.9Lg, not %.9Lg", who(isa, op, dtype), x, y, z, got, w);

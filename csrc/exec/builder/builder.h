@@ -87,6 +87,8 @@ dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_pr
                               dycl_binding **out);
 void *dycl_plan_grow(void *block, size_t size); /* dycl_realloc with a message */
 
+dycl_status dycl_make_places(dycl_maker *b); /* of all slots, behind the last step */
+
 dycl_status dycl_make_tile(dycl_maker *b, const dycl_block *block);
 /* ---- One builder a family; each appends the steps of the current block. */
 #define DYCL_FAMILY(NAME, name, ...) dycl_status dycl_steps_##name(dycl_maker *b, const dycl_block *block);

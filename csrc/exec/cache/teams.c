@@ -1,8 +1,10 @@
 #include "exec/cache/teams.h"
 
 #include <omp.h>
+#include <string.h>
 
 #include "base/alloc.h"
+#include "exec/plan/backend.h"
 #include "exec/tune/measure.h"
 #include "exec/plan/step.h"
 
@@ -13,15 +15,20 @@ enum {
                        as many again, */
     NEXT_LOOK = 8,
     LAST_LOOK = 256, /* up to this */
-    WAYS = 3,
-    FEW_OF = 4, /* the third way is a quarter of the threads, */
-    MANY = 8,   /* from so many on */
+    FEW_OF = 4,      /* a way is a quarter of the threads, */
+    MANY = 8,        /* from so many on */
+    WAYS = 3 + DYCL_MOST_BACKENDS,
+    SETS = 16, /* of ways that may come together */
 };
 
-static const char *const names[WAYS] = {"all threads", "one thread", "a quarter of the threads"};
+typedef struct {
+    int threads;
+    const dycl_backend *backend; /* NULL: ours */
+} choice;
 
 struct dycl_teams {
     dycl_measure *measure;
+    choice choices[WAYS];  /* the first is what a rule would take: ours, all threads */
     dycl_plan *plan[WAYS]; /* owned while it is being measured, one reference each */
     int ways, given;       /* given: the way that ran last */
     uint64_t runs;         /* of that plan, before */
@@ -74,7 +81,24 @@ dycl_status dycl_teams_follow(dycl_segment *s) {
 
 int dycl_teams_tuned_before(const dycl_segment *s) { return s->other && s->other->tuned; }
 
-static int threads_of(int way, int all) { return way == 0 ? all : way == 1 ? 1 : all / FEW_OF; }
+static const char *name_of(const choice *w, int all) {
+    return w->backend          ? w->backend->name
+           : w->threads == all ? "all threads"
+           : w->threads == 1   ? "one thread"
+                               : "a quarter of the threads";
+}
+
+/* Their names, in an array that stays: measures outlive segments. NULL: there are too many. */
+static const char *const *names_of(const struct dycl_teams *t) {
+    static const char *sets[SETS][WAYS];
+    const char *names[WAYS] = {0};
+    for (int i = 0; i < t->ways; i++) names[i] = name_of(&t->choices[i], t->choices[0].threads);
+    for (int i = 0; i < SETS; i++) {
+        if (!sets[i][0]) memcpy(sets[i], names, sizeof names);
+        if (memcmp(sets[i], names, sizeof names) == 0) return sets[i];
+    }
+    return NULL;
+}
 
 static int has_parallel_step(const dycl_plan *plan) {
     for (uint32_t i = 0; i < plan->step_count; i++)
@@ -93,27 +117,50 @@ static double undisturbed(const dycl_plan *plan) {
     return least;
 }
 
-static void begin(dycl_segment *s) {
+static void add_way(struct dycl_teams *t, int threads, const dycl_backend *backend) {
+    if (t->ways < WAYS) t->choices[t->ways++] = (choice){threads, backend};
+}
+
+static void find_ways(dycl_segment *s) {
     struct dycl_teams *t = s->teams;
     double cost = undisturbed(s->plan);
+    t->ways = 0;
+    add_way(t, s->threads, NULL);
+    if (s->threads > 1 && cost >= LEAST_NS && cost <= MOST_NS && has_parallel_step(s->plan)) {
+        add_way(t, 1, NULL);
+        if (s->threads >= MANY) add_way(t, s->threads / FEW_OF, NULL);
+    }
+    for (int i = 0; i < dycl_backend_count(); i++)
+        if (dycl_backend_at(i)->suits(&s->graph, s->outputs, s->output_count))
+            add_way(t, s->threads, dycl_backend_at(i));
+}
+
+static void begin(dycl_segment *s) {
+    struct dycl_teams *t = s->teams;
     t->look = t->look * NEXT_LOOK <= LAST_LOOK && has_parallel_step(s->plan) ? t->look * NEXT_LOOK : UINT64_MAX;
-    if (cost < LEAST_NS || cost > MOST_NS || !has_parallel_step(s->plan)) return;
+    find_ways(s);
+    const char *const *names = t->ways > 1 ? names_of(t) : NULL;
+    if (!names) return;
     t->given = -1;
-    t->ways = s->threads >= MANY ? WAYS : WAYS - 1;
     t->measure = dycl_measure_get(t->ways, names, s->threads, "segment %016llx", (unsigned long long)s->hash);
     if (!t->measure) return;
     t->plan[0] = s->plan;
     dycl_plan_retain(s->plan);
 }
 
+static dycl_status make_plan(const dycl_segment *s, const choice *w, dycl_plan **out) {
+    if (w->backend) return dycl_plan_of_backend(w->backend, &s->graph, s->outputs, s->output_count, out);
+    omp_set_num_threads(w->threads);
+    dycl_status status = dycl_plan_create(&s->graph, s->outputs, s->output_count, DYCL_PLAN_TUNED, out);
+    omp_set_num_threads(s->threads);
+    return status;
+}
+
 /* The plan of a way, made when it is first needed. */
 static dycl_plan *plan_of(dycl_segment *s, int way) {
     struct dycl_teams *t = s->teams;
     if (t->plan[way]) return t->plan[way];
-    omp_set_num_threads(threads_of(way, s->threads));
-    dycl_status status = dycl_plan_create(&s->graph, s->outputs, s->output_count, DYCL_PLAN_TUNED, &t->plan[way]);
-    omp_set_num_threads(s->threads);
-    if (status == DYCL_OK) {
+    if (make_plan(s, &t->choices[way], &t->plan[way]) == DYCL_OK) {
         dycl_plan_pack_at_once(t->plan[way]); /* it comes back */
         return t->plan[way];
     }
@@ -141,7 +188,7 @@ static void finish(dycl_segment *s, int way) {
 void dycl_teams_choose(dycl_segment *s) {
     struct dycl_teams *t = s->teams;
     if (!t) {
-        if (s->threads < 2 || !(t = s->teams = dycl_alloc_zero(sizeof *t))) return;
+        if ((s->threads < 2 && !dycl_backend_count()) || !(t = s->teams = dycl_alloc_zero(sizeof *t))) return;
         t->look = FIRST_LOOK;
     }
     if (!t->plan[0]) { /* decided, or not begun */
@@ -165,5 +212,5 @@ const char *dycl_teams_text(const dycl_segment *s) {
     if (!s->teams || !s->teams->measure)
         return s->threads < 2 ? "one thread" : "as many threads as its steps are worth";
     int way = atomic_load_explicit(&s->teams->measure->settled, memory_order_relaxed);
-    return way < 0 ? "being measured" : names[way];
+    return way < 0 ? "being measured" : s->teams->measure->names[way];
 }

@@ -1,6 +1,7 @@
 /* How many threads a segment runs on. torch.set_num_threads says how many it may be: a plan is made for one number, and
  * where the number changes, the segment gets another plan. Within it, a small segment may be faster on fewer threads
  * (waking a team costs, and other steps of the program may want the cores): that is measured, by plans made for fewer.
+ * So is whether another backend (plan/backend.h) is faster.
  *
  * Ownership: part of a segment. Threads: GIL held, as the plan cache. */
 #ifndef DYCL_EXEC_CACHE_TEAMS_H

@@ -1,3 +1,4 @@
+#include "exec/plan/backend.h"
 #include "exec/plan/step.h"
 
 #include "base/alloc.h"
@@ -78,6 +79,8 @@ dycl_status dycl_plan_describe(const dycl_plan *plan, char **out) {
                 put(&t, "\n       | %-12s", info->group->infos[k].kernel);
                 put_block(&t, p, info->group->infos[k].block);
             }
+        else if (plan->backend)
+            put(&t, " %s", plan->backend->describe(plan->compiled));
         else
             put_block(&t, p, info->block);
         put(&t, "\n");

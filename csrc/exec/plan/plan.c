@@ -1,4 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
+#include "exec/plan/backend.h"
 #include "exec/plan/check.h"
 #include "exec/plan/workspace.h"
 
@@ -62,6 +63,7 @@ void dycl_plan_release(dycl_plan *plan) {
         c = older;
     }
     dycl_plan_release(plan->exact);
+    if (plan->backend) plan->backend->release(plan->compiled);
     dycl_check_free(plan->check);
     dycl_graph_free(&plan->original);
     dycl_program_free(&plan->program);

@@ -69,13 +69,15 @@ struct dycl_plan {
     uint32_t prim_count, prim_room;
     dycl_measure **measures;
     uint32_t measure_count, measure_room;
-    void *arena;                       /* newest chunk */
-    int threads;                       /* that per-thread scratch is made for */
-    int guarded;                       /* some step looks at what a primitive is not made for, see guard.h */
-    int suspect;                       /* and found it: the run's result does not count */
-    _Atomic(struct dycl_plan *) exact; /* made when first needed */
-    struct dycl_check *check;          /* owned: checks beside every run (check.h), or NULL */
-    dycl_graph original;               /* as it was recorded, where an EXACT plan may be made of it; else empty */
+    void *arena;                        /* newest chunk */
+    int threads;                        /* that per-thread scratch is made for */
+    int guarded;                        /* some step looks at what a primitive is not made for, see guard.h */
+    int suspect;                        /* and found it: the run's result does not count */
+    _Atomic(struct dycl_plan *) exact;  /* made when first needed */
+    struct dycl_check *check;           /* owned: checks beside every run (check.h), or NULL */
+    const struct dycl_backend *backend; /* whose plan it is; NULL: ours */
+    void *compiled;                     /* owned: what the backend made of it */
+    dycl_graph original;                /* as it was recorded, where an EXACT plan may be made of it; else empty */
     double estimate;
     /* written by the run under way; threads that do not run the plan may read them (its cost, explain) */
     atomic_ullong runs, nanoseconds;

@@ -1,5 +1,6 @@
 #include "exec/tile/lower.h"
 
+#include <math.h>
 #include <string.h>
 
 /* What a finished list of instructions still needs: threads by its cost, places of the registers, sharing of memory. */
@@ -10,6 +11,8 @@
  * of threads. */
 double dycl_lower_cost(dycl_op op, dycl_dtype dtype) {
     double width = (double)dycl_dtype_size(dtype) / 4, slow = dtype == DYCL_F64 ? 16 : 1;
+    const dycl_ew_pair *pair = op < DYCL_EW_COUNT ? dycl_ew_pair_of((dycl_ew)op) : NULL;
+    if (pair) return fmax(dycl_lower_cost(pair->first, dtype), dycl_lower_cost(pair->second, dtype));
     switch (op) {
     case DYCL_EW_exp:
     case DYCL_EW_exp2:
@@ -18,7 +21,6 @@ double dycl_lower_cost(dycl_op op, dycl_dtype dtype) {
     case DYCL_EW_tanh:
     case DYCL_EW_sigmoid:
     case DYCL_EW_silu:
-    case DYCL_EW_silu_mul:
     case DYCL_EW_elu:
     case DYCL_EW_rsqrt: return 0.3 * slow;
     case DYCL_EW_log2:
@@ -26,8 +28,6 @@ double dycl_lower_cost(dycl_op op, dycl_dtype dtype) {
     case DYCL_EW_log1p:
     case DYCL_EW_erf:
     case DYCL_EW_gelu:
-    case DYCL_EW_gelu_mul:
-    case DYCL_EW_add_gelu:
     case DYCL_EW_gelu_tanh:
     case DYCL_EW_mish:
     case DYCL_EW_remainder:

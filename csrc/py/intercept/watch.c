@@ -103,8 +103,7 @@ static int before_inference(void) {
 }
 
 static int missing(const char *name) {
-    PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (%s); dycl was made for torch 2.13",
-                 name);
+    PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (%s)", name);
     return -1;
 }
 

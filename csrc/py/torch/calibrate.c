@@ -14,8 +14,7 @@ int8_t dycl_abi_from_torch[256];
 #define SEARCH_BYTES 256
 
 static int missing(const char *what) {
-    PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (%s); dycl was made for torch 2.13",
-                 what);
+    PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (%s)", what);
     return -1;
 }
 

@@ -8,25 +8,25 @@ CSRC = pathlib.Path(__file__).resolve().parents[3] / "csrc"
 # Rows that no call of torch records, with the reason. A test looks for their names in csrc/py and csrc/record.
 NOT_RECORDED = {
     "fma": "the fast path of a normalisation's weight and bias (exec/tile/lower.c)",
-    "mul_add": "made by opt/combine.c",
-    "sub_mul": "made by opt/combine.c",
-    "mul_mul": "made by opt/combine.c",
-    "add_add": "made by opt/combine.c",
-    "gelu_mul": "made by opt/combine.c",
-    "silu_mul": "made by opt/combine.c",
-    "add_gelu": "made by opt/combine.c",
-    "add_relu": "made by opt/combine.c",
     "shift_left": "no binding",
     "shift_right": "no binding",
     "relu_grad": "no binding: gradients run in torch",
 }
 
 
+def combined_rows():
+    """Names of those that opt/combine.c makes of two others."""
+    return re.findall(r"^DYCL_KERN_PAIR\((\w+),", (CSRC / "kern/kern.def").read_text(), re.MULTILINE)
+
+
+NOT_RECORDED |= dict.fromkeys(combined_rows(), "made by opt/combine.c")
+
+
 def rows():
     """Names of all rows, in the registry's order."""
     elementwise = re.findall(r"^DYCL_KERN_EW\((\w+),", (CSRC / "kern/kern.def").read_text(), re.MULTILINE)
     others = re.findall(r"^DYCL_OP\((\w+),", (CSRC / "ir/ops.def").read_text(), re.MULTILINE)
-    return elementwise + others
+    return elementwise + combined_rows() + others
 
 
 def recorded_rows():

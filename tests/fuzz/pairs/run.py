@@ -127,8 +127,8 @@ def _write(c, producer, consumer, dtype, adapt):
 
 
 def build(producer, consumer, seed, forced=None):
-    """The program of a pair and a seed, perhaps with a forced kind or dtype of data. Raises Unsuitable where no choice was
-    found."""
+    """The program of a pair and a seed, perhaps with a forced kind or dtype of data. Raises Unsuitable where no choice
+    was found."""
     rng = random.Random(zlib.crc32(f"{producer} {consumer} {seed}".encode()))
     kind = rng.choices(["grid", "smooth", "special"], [68, 18, 14])[0]
     kind = forced if forced in KINDS else kind
