@@ -1,9 +1,9 @@
 /* What the files of csrc/dnnl share: oneDNN's handles never leave this directory.
  *
- * Ownership: a dycl_prim owns its primitive, its key, the descriptor of unpacked weights and idle bindings; the cache
+ * Ownership: a dycl_prim owns its primitive, its key, the descriptor of unpacked weights and idle memories; the cache
  * holds one reference.
  *
- * Threads: everything of a dycl_prim but its reference count, cache links (under the cache's lock) and idle bindings
+ * Threads: everything of a dycl_prim but its reference count, cache links (under the cache's lock) and idle memories
  * is immutable. */
 #ifndef DYCL_DNNL_INTERNAL_H
 #define DYCL_DNNL_INTERNAL_H
@@ -49,12 +49,12 @@ int dycl_post_is_binary(dycl_post_kind kind);
 dycl_status dycl_post_attr(const dycl_post_ops *post, int rank, const int64_t *dst_sizes, dnnl_primitive_attr_t *out);
 
 /* ---- prim.c, execute.c, cache.c */
-#define DYCL_MAX_ARGS (5 + DYCL_MAX_POST_OPS)
-#define DYCL_BINDINGS 16
+#define DYCL_MAX_ARGS      (5 + DYCL_MAX_POST_OPS)
+#define DYCL_PRIM_MEMORIES 16
 
 /* Memory objects of one execution. Making them costs more than a small matmul, so idle ones stay with their
  * primitive. */
-typedef struct dycl_binding dycl_binding;
+typedef struct dycl_prim_memory dycl_prim_memory;
 
 struct dycl_prim {
     atomic_int references;
@@ -72,7 +72,7 @@ struct dycl_prim {
         unsigned offset; /* of the pointer in dycl_prim_args */
         const_dnnl_memory_desc_t md;
     } arg[DYCL_MAX_ARGS];
-    _Atomic(dycl_binding *) idle[DYCL_BINDINGS];
+    _Atomic(dycl_prim_memory *) idle[DYCL_PRIM_MEMORIES];
     _Atomic(dnnl_primitive_t) packer; /* owned: what packs weights for it, while nobody does */
 
     uint64_t hash; /* of the key */
@@ -91,7 +91,7 @@ typedef struct {
     int bias, refuse_reference;
 } dycl_prim_parts;
 dycl_status dycl_prim_make(const dycl_prim_parts *parts, dycl_prim **out);
-void dycl_binding_destroy(dycl_binding *binding);
+void dycl_prim_memory_destroy(dycl_prim_memory *own);
 void dycl_prim_destroy(dycl_prim *prim);
 
 dycl_prim *dycl_cache_find(const dycl_key *key); /* a new reference, or NULL */

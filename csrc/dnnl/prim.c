@@ -101,7 +101,7 @@ fail:
 }
 
 void dycl_prim_destroy(dycl_prim *prim) {
-    for (int i = 0; i < DYCL_BINDINGS; i++) dycl_binding_destroy(atomic_load(&prim->idle[i]));
+    for (int i = 0; i < DYCL_PRIM_MEMORIES; i++) dycl_prim_memory_destroy(atomic_load(&prim->idle[i]));
     if (prim->primitive) dnnl_primitive_destroy(prim->primitive);
     if (atomic_load(&prim->packer)) dnnl_primitive_destroy(atomic_load(&prim->packer));
     if (prim->plain_weights) dnnl_memory_desc_destroy(prim->plain_weights);

@@ -82,9 +82,9 @@ dycl_status dycl_make_rounded(dycl_maker *b, uint32_t value, const dycl_tensor *
 /* Whether a constant may be kept in another form than the program's own. */
 static inline int dycl_make_may_pack(const dycl_maker *b) { return !(b->program->graph.options & DYCL_OPTION_NO_PACK); }
 /* How a constant's packed form is found at run time; *out is NULL when the value cannot be a constant or may not be
- * packed. scale_channels: 0, or the output channels whose factors are multiplied in. */
-dycl_status dycl_make_binding(dycl_maker *b, const dycl_tensor *weights, dycl_prim *prim, int64_t scale_channels,
-                              dycl_binding **out);
+ * packed. scaled: factors of as->channels output channels are multiplied in. */
+dycl_status dycl_make_packing(dycl_maker *b, const dycl_tensor *weights, const dycl_weights *as, int scaled,
+                              dycl_packing **out);
 void *dycl_plan_grow(void *block, size_t size); /* dycl_realloc with a message */
 
 dycl_status dycl_make_places(dycl_maker *b); /* of all slots, behind the last step */

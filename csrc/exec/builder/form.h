@@ -9,7 +9,7 @@
 #include "kern/screen.h"
 
 typedef struct {
-    dycl_binding *binding; /* NULL: there is nothing to choose */
+    dycl_packing *packing; /* NULL: there is nothing to choose */
     dycl_measure *measure;
     uint32_t uses; /* of the constant before the other form is made */
 } dycl_form_choice;

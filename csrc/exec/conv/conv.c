@@ -13,13 +13,11 @@ dycl_status dycl_conv_weights(dycl_plan *plan, const dycl_conv_args *a, const vo
     if (!a->pack) return DYCL_OK;
     const float *scale = a->has_scale ? dycl_at(plan, a->scale) : NULL;
     const void *packed = NULL;
-    dycl_status status = a->binding ? dycl_binding_get(plan, a->binding, scale, &packed) : DYCL_OK;
+    dycl_status status = a->packing ? dycl_packing_get(plan, a->packing, scale, &packed) : DYCL_OK;
     if (status == DYCL_OK && !packed) {
-        dycl_pack_key key = a->once;
-        key.weights = *out;
-        key.scale = scale;
+        float *scaled = scale && dycl_weights_copies(&a->as) ? dycl_at(plan, a->scaled) : NULL;
         packed = dycl_at(plan, a->repacked);
-        status = dycl_pack_into(&key, scale && a->prim ? dycl_at(plan, a->scaled) : NULL, dycl_at(plan, a->repacked));
+        status = dycl_weights_pack(&a->as, *out, scale, scaled, dycl_at(plan, a->repacked));
     }
     *out = packed;
     return status;
@@ -86,13 +84,12 @@ dycl_status dycl_conv_read_weights(dycl_maker *b, dycl_conv_args *a, const dycl_
     a->weights = w->ref;
     a->pack = !a->prim || a->has_scale || dycl_prim_weights_bytes(a->prim);
     if (!a->pack) return DYCL_OK;
-    a->once.prim = a->prim;
-    a->once.channels = channels;
-    a->once.per_channel = dycl_tensor_numel(w) / channels;
-    DYCL_TRY(dycl_make_binding(b, w, a->prim, a->has_scale ? channels : 0, &a->binding));
-    if (a->binding) a->binding->gemm = a->once.gemm;
-    DYCL_TRY(dycl_make_scratch(b, dycl_pack_size(&a->once), &a->repacked));
-    if (a->has_scale && a->prim)
+    if (a->prim) a->as = (dycl_weights){.kind = DYCL_WEIGHTS_PRIM, .prim = a->prim};
+    a->as.channels = channels;
+    a->as.per_channel = dycl_tensor_numel(w) / channels;
+    DYCL_TRY(dycl_make_packing(b, w, &a->as, a->has_scale, &a->packing));
+    DYCL_TRY(dycl_make_scratch(b, dycl_weights_bytes(&a->as), &a->repacked));
+    if (a->has_scale && dycl_weights_copies(&a->as))
         DYCL_TRY(dycl_make_scratch(b, (size_t)dycl_tensor_numel(w) * sizeof(float), &a->scaled));
     return DYCL_OK;
 fail:

@@ -9,8 +9,8 @@ typedef struct {
     dycl_prim *prim; /* borrowed from the plan */
     dycl_ref src, weights, bias, dst, scratch, scale;
     dycl_ref repacked, scaled; /* room for weights that are no constant, packed at each run */
-    dycl_binding *binding;
-    dycl_pack_key once;
+    dycl_packing *packing;
+    dycl_weights as; /* in which order its kernel reads the weights */
     int has_bias, has_scale, pack, post_count;
     int has_post[DYCL_MAX_POST_OPS];
     dycl_ref post[DYCL_MAX_POST_OPS];
@@ -20,7 +20,7 @@ void dycl_conv_describe(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tens
                         dycl_op op, const int64_t *attrs);
 /* The weights as the step's kernel wants them: as they are, packed before, or packed now. */
 dycl_status dycl_conv_weights(dycl_plan *plan, const dycl_conv_args *a, const void **out);
-/* Notes what the step reads of its weights; `a->once` says the packed form. */
+/* Notes what the step reads of its weights; a->prim or a->as says in which order. */
 dycl_status dycl_conv_read_weights(dycl_maker *b, dycl_conv_args *a, const dycl_tensor *w, int64_t channels);
 
 /* As the packed product of kern/gemm.h: a->bias, a->scale are set, `w` is contiguous. BAIL: oneDNN's business.

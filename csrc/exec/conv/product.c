@@ -19,7 +19,7 @@ typedef struct {
     dycl_pad pad;
     int64_t src_strides[4];
     float low, high;
-    dycl_binding *transformed; /* the weights for Winograd's products, or NULL: not that way */
+    dycl_packing *transformed; /* the weights for Winograd's products, or NULL: not that way */
     dycl_winograd winograd;
     dycl_ref winograd_scratch;
     dycl_measure *measure;
@@ -57,8 +57,8 @@ static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
 enum { WINOGRAD, WINDOWS };
 static const char *const ways[] = {"Winograd", "windows"};
 
-static void forget(dycl_binding *binding) {
-    if (binding && binding->pack) dycl_binding_forget(binding);
+static void forget(dycl_packing *packing) {
+    if (packing && packing->pack) dycl_packing_forget(packing);
 }
 
 /* Where sums overflow, another order of them shows; Winograd looks at its input itself. */
@@ -76,23 +76,23 @@ static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
     uint64_t began;
     dycl_status status;
     int way = dycl_measure_next(a->measure, &began);
-    dycl_binding *binding = way == WINDOWS ? a->conv.binding : a->transformed;
-    if (binding) binding->fresh = 0;
+    dycl_packing *packing = way == WINDOWS ? a->conv.packing : a->transformed;
+    if (packing) packing->fresh = 0;
     if (way == WINDOWS) {
         if (!began) forget(a->transformed);
         status = guarded_windows_run(a, plan);
     } else {
-        status = dycl_binding_get(plan, a->transformed, scale, &packed);
+        status = dycl_packing_get(plan, a->transformed, scale, &packed);
         if (status != DYCL_OK) return status;
         if (!packed) return guarded_windows_run(a, plan);
-        if (!began) forget(a->conv.binding);
+        if (!began) forget(a->conv.packing);
         dycl_gemm_finish finish = finish_at(a, plan);
-        if (!dycl_winograd_run(&a->winograd, &a->transformed->gemm, dycl_at(plan, a->src), packed, &finish,
+        if (!dycl_winograd_run(&a->winograd, &a->transformed->as.gemm, dycl_at(plan, a->src), packed, &finish,
                                dycl_at(plan, a->dst), dycl_at(plan, a->winograd_scratch), a->threads))
             plan->suspect = 1;
     }
     /* a run that packs says nothing about the others */
-    if (began && binding && binding->pack && !binding->fresh) dycl_measure_note(a->measure, way, began);
+    if (began && packing && packing->pack && !packing->fresh) dycl_measure_note(a->measure, way, began);
     return status;
 }
 
@@ -201,14 +201,17 @@ static int suits_winograd(const dycl_maker *b, const dycl_conv_desc *d, const dy
 
 static dycl_status offer_winograd(dycl_maker *b, const dycl_conv_desc *d, const dycl_tensor *w, product_args *a) {
     dycl_status status;
-    DYCL_TRY(dycl_make_binding(b, w, NULL, a->conv.has_scale ? d->oc : 0, &a->transformed));
+    const dycl_weights as = {
+        .kind = DYCL_WEIGHTS_WINOGRAD,
+        .gemm =
+            {a->form.kernel, d->oc, {1, 1, d->c}, {0, 0, 9}, 9 * d->c, dycl_gemm_vectors(a->form.kernel, 128, d->oc)},
+        .channels = d->oc};
+    DYCL_TRY(dycl_make_packing(b, w, &as, a->conv.has_scale, &a->transformed));
     if (!a->transformed) return DYCL_OK;
-    a->transformed->gemm = (dycl_gemm_form){a->form.kernel, d->oc,    {1, 1, d->c},
-                                            {0, 0, 9},      9 * d->c, dycl_gemm_vectors(a->form.kernel, 128, d->oc)};
-    a->transformed->winograd = a->transformed->patient = 1;
+    a->transformed->patient = 1;
     a->winograd = (dycl_winograd){
         d->n, d->h, d->w, d->c, d->pad_before[0], d->pad_before[1], d->oh, d->ow, d->oc, DYCL_GUARD_ELEMENT};
-    return dycl_make_scratch(b, dycl_winograd_scratch(&a->winograd, &a->transformed->gemm, a->threads),
+    return dycl_make_scratch(b, dycl_winograd_scratch(&a->winograd, &a->transformed->as.gemm, a->threads),
                              &a->winograd_scratch);
 fail:
     return status;
@@ -271,7 +274,7 @@ dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const
                                {d->kw, 1, window},
                                window * d->c,
                                dycl_gemm_vectors(kernel, a->rows.run, d->oc)};
-    a->conv.once.gemm = a->form;
+    a->conv.as = (dycl_weights){.kind = DYCL_WEIGHTS_GEMM, .gemm = a->form};
     DYCL_TRY(dycl_conv_read_weights(b, &a->conv, w, d->oc));
     if (a->pads) {
         size_t pixels = (size_t)(d->n * (a->pad.above + a->pad.height + a->pad.below) *

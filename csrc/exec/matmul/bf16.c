@@ -15,7 +15,7 @@ typedef struct {
 dycl_status dycl_bf16_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_matmul_args *a = step->args;
     const void *packed;
-    dycl_status status = dycl_binding_get(plan, a->binding, NULL, &packed);
+    dycl_status status = dycl_packing_get(plan, a->packing, NULL, &packed);
     if (status != DYCL_OK) return status;
     if (!packed) return dycl_matmul_run(step, plan);
     const float *left = dycl_at(plan, a->a), *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
@@ -42,7 +42,7 @@ static dycl_status many_run(const dycl_step *step, dycl_plan *plan) {
     const bf16_args *args = step->args;
     const dycl_matmul_args *a = &args->product;
     const void *packed;
-    dycl_status status = dycl_binding_get(plan, a->binding, NULL, &packed);
+    dycl_status status = dycl_packing_get(plan, a->packing, NULL, &packed);
     if (status != DYCL_OK) return status;
     if (!packed) return dycl_matmul_run(step, plan);
     uint16_t *rounded = dycl_at(plan, args->rounded);
@@ -99,10 +99,9 @@ static void share(const dycl_maker *b, dycl_matmul_args *a) {
 
 dycl_status dycl_bf16_offer(dycl_maker *b, dycl_matmul_args *a) {
     dycl_tensor w = {.ref = a->b};
-    dycl_status status = dycl_make_binding(b, &w, NULL, 0, &a->binding);
-    if (status == DYCL_OK && a->binding) a->binding->bf16 = (dycl_bf16_form){a->n, a->k, a->b_row, a->b_column};
+    const dycl_weights as = {.kind = DYCL_WEIGHTS_BF16, .bf16 = {a->n, a->k, a->b_row, a->b_column}};
     share(b, a);
-    return status;
+    return dycl_make_packing(b, &w, &as, 0, &a->packing);
 }
 
 dycl_status dycl_make_bf16(dycl_maker *b, dycl_matmul_args *product) {
@@ -124,8 +123,7 @@ dycl_status dycl_make_bf16(dycl_maker *b, dycl_matmul_args *product) {
     if (few) {
         DYCL_TRY(dycl_bf16_offer(b, a));
     } else {
-        DYCL_TRY(dycl_make_binding(b, &w, a->prim, 0, &a->binding));
-        a->binding->salt = (uint64_t)a->b_row << 32 ^ (uint64_t)a->b_column;
+        DYCL_TRY(dycl_matmul_make_packing(b, a, &w));
         share(b, a);
     }
     double computing = flops / 100 / a->threads, reading = bytes / 16 / a->threads;

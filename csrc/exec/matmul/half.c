@@ -24,7 +24,7 @@ static dycl_status offer_packed(dycl_maker *b, dycl_matmul_args *a) {
 
 static dycl_status find_packed(const dycl_matmul_args *a, dycl_plan *plan, const void **out) {
     *out = NULL;
-    return a->prim ? dycl_binding_get(plan, a->binding, NULL, out) : DYCL_OK;
+    return a->prim ? dycl_packing_get(plan, a->packing, NULL, out) : DYCL_OK;
 }
 
 static void finish(const half_args *h, dycl_plan *plan, int64_t team, int64_t from, int64_t end) {

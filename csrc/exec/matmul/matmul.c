@@ -104,7 +104,7 @@ static dycl_status primitive_run(const dycl_step *step, dycl_plan *plan) {
 static dycl_status packed_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_matmul_args *a = step->args;
     const void *packed;
-    dycl_status status = dycl_binding_get(plan, a->binding, NULL, &packed);
+    dycl_status status = dycl_packing_get(plan, a->packing, NULL, &packed);
     if (status != DYCL_OK) return status;
     if (packed) return dycl_matmul_execute(a, plan, a->prim, packed, a->scratch);
     return a->plain ? primitive_run(step, plan) : dycl_matmul_run(step, plan);
@@ -114,7 +114,7 @@ static dycl_status packed_run(const dycl_step *step, dycl_plan *plan) {
 static dycl_status gemm_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_matmul_args *a = step->args;
     const void *packed;
-    dycl_status status = dycl_binding_get(plan, a->binding, NULL, &packed);
+    dycl_status status = dycl_packing_get(plan, a->packing, NULL, &packed);
     if (status != DYCL_OK) return status;
     if (!packed) return a->plain ? primitive_run(step, plan) : dycl_matmul_run(step, plan);
 
@@ -126,17 +126,17 @@ static dycl_status gemm_run(const dycl_step *step, dycl_plan *plan) {
     rows.c = dycl_at(plan, a->c);
     rows.c_row = a->c_row;
     dycl_gemm_finish finish = {a->has_bias ? dycl_at(plan, a->bias) : NULL, NULL, -INFINITY, INFINITY};
-    dycl_gemm_run(&a->binding->gemm, &rows, packed, &finish, a->threads);
+    dycl_gemm_run(&a->packing->as.gemm, &rows, packed, &finish, a->threads);
     return DYCL_OK;
 }
 
 static dycl_status small_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_matmul_args *a = step->args;
     const void *packed;
-    dycl_status status = dycl_binding_get(plan, a->binding, NULL, &packed);
+    dycl_status status = dycl_packing_get(plan, a->packing, NULL, &packed);
     if (status != DYCL_OK) return status;
     if (!packed) return dycl_matmul_run(step, plan);
-    const dycl_small *kernel = a->binding->small.kernel;
+    const dycl_small *kernel = a->packing->as.small.kernel;
     const float *left = dycl_at(plan, a->a), *right = packed, *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
     float *to = dycl_at(plan, a->c);
     if (a->threads < 2) {
@@ -224,9 +224,10 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
     if (b->plan->mode == DYCL_PLAN_TUNED && a->dtype == DYCL_F32 && a->batches == 1 && dycl_matmul_may_pack(b, a->b) &&
         worth_small(a)) {
         dycl_tensor w = {.ref = a->b};
-        DYCL_TRY(dycl_make_binding(b, &w, NULL, 0, &a->binding));
-        a->binding->small = (dycl_small_form){dycl_kern_small(dycl_cpu_isa()), a->n, a->k, a->b_row, a->b_column};
-        a->binding->patient = 1;
+        const dycl_weights as = {.kind = DYCL_WEIGHTS_SMALL,
+                                 .small = {dycl_kern_small(dycl_cpu_isa()), a->n, a->k, a->b_row, a->b_column}};
+        DYCL_TRY(dycl_make_packing(b, &w, &as, 0, &a->packing));
+        a->packing->patient = 1;
         a->threads = small_threads(a, b->plan->threads);
         run = small_run;
         kernel = "small product";
@@ -246,12 +247,11 @@ dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
         const dycl_gemm_kernel *own = dycl_kern_gemm(dycl_cpu_isa());
         if (own && dycl_matmul_may_pack(b, a->b) && worth_gemm(a)) {
             dycl_tensor w = {.ref = a->b};
-            DYCL_TRY(dycl_make_binding(b, &w, NULL, 0, &a->binding));
-            a->binding->gemm = (dycl_gemm_form){
-                own,          a->n,
-                {1, 1, a->k}, {0, 0, a->b_row},
-                a->b_column,  dycl_gemm_vectors(own, 128, a->n)}; /* one form for every number of rows */
-            a->binding->patient = 1;
+            const dycl_weights as = {
+                .kind = DYCL_WEIGHTS_GEMM, /* one form for every number of rows */
+                .gemm = {own, a->n, {1, 1, a->k}, {0, 0, a->b_row}, a->b_column, dycl_gemm_vectors(own, 128, a->n)}};
+            DYCL_TRY(dycl_make_packing(b, &w, &as, 0, &a->packing));
+            a->packing->patient = 1;
             a->threads = flops > 400000 ? b->plan->threads : 1;
             run = gemm_run;
             kernel = "packed product";

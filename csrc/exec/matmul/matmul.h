@@ -14,7 +14,7 @@ typedef struct {
     dycl_ref a, b, c, bias;
     int has_bias, threads;
     dycl_prim *prim, *plain; /* with B packed, with B as it is; borrowed from the plan, or NULL */
-    dycl_binding *binding;   /* of a constant B, or NULL */
+    dycl_packing *packing;   /* of a constant B, or NULL */
     dycl_form_choice narrow;
     dycl_ref scratch, plain_scratch;
 } dycl_matmul_args;
@@ -31,13 +31,14 @@ dycl_status dycl_matmul_run(
 dycl_status dycl_matmul_try_primitive(dycl_maker *b, const dycl_matmul_args *a, int pack, dycl_prim **prim,
                                       dycl_ref *scratch);
 dycl_status dycl_matmul_offer_packed(dycl_maker *b, dycl_matmul_args *a); /* a constant B that may be packed */
+dycl_status dycl_matmul_make_packing(dycl_maker *b, dycl_matmul_args *a, const dycl_tensor *w); /* for a->prim */
 dycl_status dycl_matmul_execute(const dycl_matmul_args *a, dycl_plan *plan, const dycl_prim *prim, const void *weights,
                                 dycl_ref scratch);
 
 /* A constant B in bfloat16, for a model that asked for it (bf16.c). */
 int dycl_bf16_suits(const dycl_maker *b, const dycl_matmul_args *a);
 dycl_status dycl_make_bf16(dycl_maker *b, dycl_matmul_args *a);
-dycl_status dycl_bf16_offer(dycl_maker *b, dycl_matmul_args *a); /* for few rows: threads and binding */
+dycl_status dycl_bf16_offer(dycl_maker *b, dycl_matmul_args *a); /* for few rows: threads and packing */
 dycl_status dycl_bf16_run(const dycl_step *step,
                           dycl_plan *plan); /* few rows; dycl_matmul_args begin the step's arguments */
 

@@ -42,13 +42,18 @@ fail:
     return status;
 }
 
+dycl_status dycl_matmul_make_packing(dycl_maker *b, dycl_matmul_args *a, const dycl_tensor *w) {
+    const dycl_weights as = {
+        .kind = DYCL_WEIGHTS_PRIM, .prim = a->prim, .salt = (uint64_t)a->b_row << 32 ^ (uint64_t)a->b_column};
+    return dycl_make_packing(b, w, &as, 0, &a->packing);
+}
+
 dycl_status dycl_matmul_offer_packed(dycl_maker *b, dycl_matmul_args *a) {
     dycl_tensor w = {.ref = a->b};
     dycl_status status;
     DYCL_TRY(dycl_matmul_try_primitive(b, a, 1, &a->prim, &a->scratch));
-    DYCL_TRY(dycl_make_binding(b, &w, a->prim, 0, &a->binding));
-    a->binding->salt = (uint64_t)a->b_row << 32 ^ (uint64_t)a->b_column;
-    a->binding->patient = 1;
+    DYCL_TRY(dycl_matmul_make_packing(b, a, &w));
+    a->packing->patient = 1;
 fail:
     return status;
 }

@@ -13,15 +13,15 @@ typedef struct {
     dycl_ref x, weights, bias, h, c, to, packed, scratch;
     int64_t w_row;
     int has_bias, threads;
-    dycl_binding *binding;
+    dycl_packing *packing;
 } recurrent_args;
 
 static dycl_status recurrent_run(const dycl_step *step, dycl_plan *plan) {
     const recurrent_args *a = step->args;
     dycl_recurrent r = a->r;
     const void *packed = NULL;
-    if (a->binding) {
-        dycl_status status = dycl_binding_get(plan, a->binding, NULL, &packed);
+    if (a->packing) {
+        dycl_status status = dycl_packing_get(plan, a->packing, NULL, &packed);
         if (status != DYCL_OK) return status;
     }
     if (!packed) {
@@ -101,8 +101,8 @@ dycl_status dycl_steps_recurrent(dycl_maker *b, const dycl_block *block) {
     if (a->threads > r->batch) a->threads = (int)r->batch;
     if (a->threads < 1) a->threads = 1;
     size_t room = dycl_recurrent_scratch(r, (r->batch + a->threads - 1) / a->threads);
-    DYCL_TRY(dycl_make_binding(b, &w, NULL, 0, &a->binding));
-    if (a->binding) a->binding->small = (dycl_small_form){r->product, r->gates, r->width, 1, a->w_row};
+    const dycl_weights as = {.kind = DYCL_WEIGHTS_SMALL, .small = {r->product, r->gates, r->width, 1, a->w_row}};
+    DYCL_TRY(dycl_make_packing(b, &w, &as, 0, &a->packing));
     dycl_make_read(b, &x);
     dycl_make_read(b, &w);
     dycl_make_read(b, &h);

@@ -6,8 +6,6 @@
 #include "base/headroom.h"
 #include "check/zone.h"
 #include "exec/tune/measure.h"
-#include "kern/parallel.h"
-#include "kern/winograd.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -31,6 +29,7 @@ static atomic_int running;
 static atomic_int waiting; /* is `dead` not empty? */
 static atomic_size_t held;
 static atomic_ullong generation;
+static uint32_t forgotten[BUCKETS]; /* how often a token of that bucket was; under the lock */
 
 static uint32_t bucket_of(uint64_t token) { return (uint32_t)((token * 0x9E3779B97F4A7C15ull) >> 54); }
 
@@ -104,6 +103,7 @@ static struct used *used_of(uint64_t token) {
 
 static void forget(uint64_t token) {
     atomic_fetch_add(&generation, 1);
+    forgotten[bucket_of(token)]++;
     kill_stale(token, 0, 1);
     found_small[bucket_of(token)].token = 0;
     struct used *place = used_of(token);
@@ -158,71 +158,6 @@ void dycl_pack_release(dycl_pack *pack) {
     dycl_unlock(DYCL_LOCK_PACK);
 }
 
-static uint64_t hash_bytes(const void *data, size_t size) {
-    const unsigned char *p = data;
-    uint64_t h = size * 0x9E3779B97F4A7C15ull + 1;
-    for (; size >= 4; size -= 4, p += 4) {
-        uint32_t word;
-        memcpy(&word, p, 4);
-        h = (h ^ word) * 0xff51afd7ed558ccdull;
-        h ^= h >> 32;
-    }
-    return h;
-}
-
-size_t dycl_pack_size(const dycl_pack_key *key) {
-    if (key->winograd) return dycl_winograd_bytes(&key->gemm);
-    if (key->gemm.kernel) return dycl_gemm_bytes(&key->gemm);
-    if (key->bf16.n) return dycl_bf16_bytes(&key->bf16);
-    if (key->narrow.n) return dycl_narrow_bytes(&key->narrow);
-    if (key->screen.n) return dycl_screen_bytes(&key->screen);
-    if (key->small.kernel) return dycl_small_bytes(key->small.kernel, key->small.n, key->small.k);
-    size_t bytes = dycl_prim_weights_bytes(key->prim);
-    return bytes ? bytes : (size_t)(key->channels * key->per_channel) * sizeof(float);
-}
-
-dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed) {
-    const float *from = key->weights;
-    const dycl_small_form *small = &key->small;
-    if (small->kernel) {
-        dycl_small_pack(small->kernel, packed, from, small->row, small->column, small->n, small->k);
-        return DYCL_OK;
-    }
-    if (key->gemm.kernel) {
-        (key->winograd ? dycl_winograd_pack : dycl_gemm_pack)(&key->gemm, from, key->scale, packed,
-                                                              dycl_kern_threads(2 * dycl_pack_size(key)));
-        return DYCL_OK;
-    }
-    if (key->bf16.n) {
-        dycl_bf16_pack(&key->bf16, from, packed, dycl_kern_threads(2 * dycl_bf16_bytes(&key->bf16)));
-        return DYCL_OK;
-    }
-    if (key->narrow.n) {
-        dycl_narrow_pack(dycl_kern_narrow(dycl_cpu_isa()), &key->narrow, from, packed,
-                         dycl_kern_threads(2 * dycl_narrow_bytes(&key->narrow)));
-        return DYCL_OK;
-    }
-    if (key->screen.n) {
-        dycl_screen_pack(dycl_kern_screen(dycl_cpu_isa()), &key->screen, from, packed,
-                         dycl_kern_threads(4 * dycl_screen_bytes(&key->screen)));
-        return DYCL_OK;
-    }
-    int plain = dycl_prim_weights_bytes(key->prim) == 0;
-    if (key->scale) {
-        float *to = plain ? packed : scaled;
-#pragma omp parallel for schedule(static) if (key->channels * key->per_channel > 100000)
-        for (int64_t c = 0; c < key->channels; c++)
-            for (int64_t i = 0; i < key->per_channel; i++)
-                to[c * key->per_channel + i] = from[c * key->per_channel + i] * key->scale[c];
-        if (plain) return DYCL_OK;
-        from = to;
-    } else if (plain) {
-        memcpy(packed, from, dycl_pack_size(key));
-        return DYCL_OK;
-    }
-    return dycl_prim_pack(key->prim, from, packed);
-}
-
 static void take_sample(dycl_pack *pack, const dycl_pack_key *key) {
     const uint32_t *now = key->base;
     if (key->words < DYCL_PACK_SAMPLE) return;
@@ -230,21 +165,21 @@ static void take_sample(dycl_pack *pack, const dycl_pack_key *key) {
     for (int i = 0; i < DYCL_PACK_SAMPLE; i++) pack->sample[i] = now[i * pack->sample_step];
 }
 
-static dycl_status make_pack(const dycl_pack_key *key, uint64_t form, dycl_pack **out) {
-    size_t bytes = dycl_pack_size(key);
+/* Without the lock: a packed form that nobody else knows, with one reference. */
+static dycl_status make_pack(const dycl_pack_key *key, uint64_t form, size_t bytes, dycl_pack **out) {
     dycl_status status;
-    int copied = key->scale && !key->gemm.kernel;
-    float *scaled = copied ? dycl_aligned_alloc((size_t)(key->channels * key->per_channel) * sizeof(float)) : NULL;
+    size_t copy = key->scale && dycl_weights_copies(key->as) ? (size_t)(key->as->channels * key->as->per_channel) : 0;
+    float *scaled = copy ? dycl_aligned_alloc(copy * sizeof(float)) : NULL;
     dycl_pack *pack = dycl_alloc_zero(sizeof *pack);
     size_t zone = dycl_check_enabled() ? DYCL_RED_ZONE : 0;
     char *data = dycl_aligned_alloc(bytes + zone);
-    if (!pack || !data || (copied && !scaled)) {
+    if (!pack || !data || (copy && !scaled)) {
         status = dycl_error_set("out of memory for packed weights");
         goto fail;
     }
     take_sample(pack, key); /* first: what is written meanwhile shows next time */
     if (zone) dycl_check_mark(data + bytes);
-    DYCL_TRY(dycl_pack_into(key, scaled, data));
+    DYCL_TRY(dycl_weights_pack(key->as, key->weights, key->scale, scaled, data));
     if (zone && !dycl_check_untouched(data + bytes))
         DYCL_TRY(dycl_error_set("check: packing wrote behind its %zu bytes", bytes));
     dycl_aligned_free(scaled);
@@ -254,10 +189,8 @@ static dycl_status make_pack(const dycl_pack_key *key, uint64_t form, dycl_pack 
     pack->source = key->weights;
     pack->data = data;
     pack->bytes = bytes;
-    atomic_init(&pack->references, 2);
-    atomic_init(&pack->valid, 1);
-    pack->next_in_bucket = buckets[bucket_of(key->token)];
-    buckets[bucket_of(key->token)] = pack;
+    atomic_init(&pack->references, 1);
+    atomic_init(&pack->valid, 0);
     atomic_fetch_add(&held, bytes);
     *out = pack;
     return DYCL_OK;
@@ -271,13 +204,13 @@ fail:
 /* What stands beside the weights as they lie, which may be most of the memory that there is. It can wait: making such
  * forms takes at most a tenth of the time, so that no call is much longer than others. *out stays NULL then. */
 static dycl_status make_beside(const dycl_pack_key *key, uint64_t form, size_t bytes, dycl_pack **out) {
-    static uint64_t not_before;
+    static atomic_ullong not_before;
     uint64_t began = dycl_measure_now();
-    if (began < not_before) return DYCL_OK;
+    if (began < atomic_load(&not_before)) return DYCL_OK;
     int fits = dycl_memory_headroom(bytes);
-    dycl_status status = fits ? make_pack(key, form, out) : DYCL_OK;
-    uint64_t end = dycl_measure_now();
-    not_before = end + 9 * (end - began) + (fits ? 0 : 1000000000); /* memory is asked for again after a second */
+    dycl_status status = fits ? make_pack(key, form, bytes, out) : DYCL_OK;
+    uint64_t end = dycl_measure_now(); /* memory is asked for again after a second */
+    atomic_store(&not_before, end + 9 * (end - began) + (fits ? 0 : 1000000000));
     return status;
 }
 
@@ -288,31 +221,49 @@ static int is_stale(const dycl_pack_key *key) {
     return 0;
 }
 
+/* With the lock held: a new reference, or NULL. */
+static dycl_pack *find(const dycl_pack_key *key, uint64_t form, size_t bytes) {
+    for (dycl_pack *pack = buckets[bucket_of(key->token)]; pack; pack = pack->next_in_bucket) {
+        if (pack->token != key->token || pack->version != key->version || pack->key != form || pack->bytes != bytes ||
+            pack->source != key->weights)
+            continue;
+        atomic_fetch_add(&pack->references, 1);
+        return pack;
+    }
+    return NULL;
+}
+
+/* With the lock held: what was made goes into the table, unless another thread was there first. Where a constant was
+ * forgotten meanwhile, it may be this one, written while it was packed: then this run is the only one that uses it. */
+static dycl_pack *share(const dycl_pack_key *key, dycl_pack *made, uint32_t before) {
+    dycl_pack *other = find(key, made->key, made->bytes);
+    if (other) {
+        unreference(made);
+        return other;
+    }
+    if (forgotten[bucket_of(key->token)] != before) return made;
+    atomic_store(&made->valid, 1);
+    atomic_fetch_add(&made->references, 1); /* the table's */
+    made->next_in_bucket = buckets[bucket_of(key->token)];
+    buckets[bucket_of(key->token)] = made;
+    return made;
+}
+
 dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out) {
-    uint64_t form = key->gemm.kernel    ? hash_bytes(&key->gemm, sizeof key->gemm)
-                    : key->bf16.n       ? hash_bytes(&key->bf16, sizeof key->bf16)
-                    : key->narrow.n     ? hash_bytes(&key->narrow, sizeof key->narrow)
-                    : key->screen.n     ? hash_bytes(&key->screen, sizeof key->screen)
-                    : key->small.kernel ? hash_bytes(&key->small, sizeof key->small)
-                                        : dycl_prim_weights_key(key->prim);
-    form ^= (key->salt + (uint64_t)key->winograd) * 0x9E3779B97F4A7C15ull;
-    if (key->scale) form ^= hash_bytes(key->scale, (size_t)key->channels * sizeof(float));
-    size_t bytes = dycl_pack_size(key);
-    dycl_status status = DYCL_OK;
-    *out = NULL;
+    uint64_t form = dycl_weights_hash(key->as, key->scale);
+    size_t bytes = dycl_weights_bytes(key->as);
     dycl_lock(DYCL_LOCK_PACK);
     kill_stale(key->token, key->version, 0);
     if (is_stale(key)) forget(key->token);
-    for (dycl_pack *pack = buckets[bucket_of(key->token)]; pack && !*out; pack = pack->next_in_bucket) {
-        if (pack->token != key->token || pack->key != form || pack->bytes != bytes || pack->source != key->weights)
-            continue;
-        atomic_fetch_add(&pack->references, 1);
-        *out = pack;
-    }
-    if (!*out && make && (key->narrow.n || key->screen.n))
-        status = make_beside(key, form, bytes, out);
-    else if (!*out && make)
-        status = make_pack(key, form, out);
+    *out = find(key, form, bytes);
+    uint32_t before = forgotten[bucket_of(key->token)];
+    dycl_unlock(DYCL_LOCK_PACK);
+    if (*out || !make) return DYCL_OK;
+    dycl_status status =
+        dycl_weights_stand_beside(key->as) ? make_beside(key, form, bytes, out) : make_pack(key, form, bytes, out);
+    if (!*out) return status;
+    dycl_lock(DYCL_LOCK_PACK);
+    *out = share(key, *out, before);
     dycl_unlock(DYCL_LOCK_PACK);
     return status;
 }

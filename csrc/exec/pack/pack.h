@@ -6,13 +6,8 @@
 #ifndef DYCL_EXEC_PACK_PACK_H
 #define DYCL_EXEC_PACK_PACK_H
 
-#include "dnnl/dnnl.h"
 #include "exec/pack/feed.h"
-#include "kern/bf16.h"
-#include "kern/gemm.h"
-#include "kern/narrow.h"
-#include "kern/screen.h"
-#include "kern/small.h"
+#include "exec/pack/weights.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -31,26 +26,12 @@ struct dycl_pack {
     dycl_pack *next_in_bucket, *next_dead;
 };
 
-/* A B[k, n] for the product with few rows. */
-typedef struct {
-    const dycl_small *kernel; /* NULL: not this form */
-    int64_t n, k, row, column;
-} dycl_small_form;
-
-/* What to pack: a constant or a part of it, by `prim` or in the form of one of our own products; each output channel
- * times its factor when there is a scale (not in the small form). */
+/* What to pack: a constant or a part of it, in which order, each output channel times its factor when there is a
+ * scale. */
 typedef struct {
     uint64_t token, version;
-    uint64_t salt; /* how the source lies, where the primitive's key does not say */
-    const dycl_prim *prim;
-    dycl_small_form small;
-    dycl_gemm_form gemm;
-    int winograd; /* `gemm` describes Winograd's sixteen products */
-    dycl_bf16_form bf16;
-    dycl_narrow_form narrow;
-    dycl_screen_form screen;
+    const dycl_weights *as;
     const float *weights, *scale;
-    int64_t channels, per_channel;
     const void *base; /* the whole constant */
     int64_t words;    /* of 4 bytes; 0: not to be sampled */
 } dycl_pack_key;
@@ -66,12 +47,9 @@ static inline int dycl_pack_unchanged(const dycl_pack *pack, const void *base) {
     return !changed;
 }
 
-/* Finds what was packed before, or (make) packs. *out is a new reference, NULL when there is none. */
+/* Finds what was packed before, or (make) packs, which other threads need not wait for. *out is a new reference, NULL
+ * when there is none. */
 dycl_status dycl_pack_get(const dycl_pack_key *key, int make, dycl_pack **out);
-/* One time: `packed` and `scaled` are the caller's; scaled holds channels * per_channel floats when there is a
- * scale. */
-dycl_status dycl_pack_into(const dycl_pack_key *key, float *scaled, void *packed);
-size_t dycl_pack_size(const dycl_pack_key *key);
 uint64_t dycl_pack_generation(void); /* changes when any constant is forgotten */
 void dycl_pack_release(dycl_pack *pack);
 

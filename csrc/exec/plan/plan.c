@@ -42,7 +42,7 @@ void *dycl_plan_grow(void *block, size_t size) {
 }
 
 void dycl_plan_pack_at_once(dycl_plan *plan) {
-    for (uint32_t i = 0; i < plan->binding_count; i++) plan->bindings[i]->at_once = 1;
+    for (uint32_t i = 0; i < plan->packing_count; i++) plan->packings[i]->at_once = 1;
 }
 
 void dycl_plan_retain(dycl_plan *plan) { atomic_fetch_add(&plan->references, 1); }
@@ -54,7 +54,7 @@ typedef struct chunk {
 void dycl_plan_release(dycl_plan *plan) {
     if (!plan || atomic_fetch_sub(&plan->references, 1) != 1) return;
     atomic_fetch_sub(&alive, 1);
-    for (uint32_t i = 0; i < plan->binding_count; i++) dycl_binding_forget(plan->bindings[i]);
+    for (uint32_t i = 0; i < plan->packing_count; i++) dycl_packing_forget(plan->packings[i]);
     for (uint32_t i = 0; i < plan->prim_count; i++) dycl_prim_release(plan->prims[i]);
     for (uint32_t i = 0; i < plan->measure_count; i++) dycl_measure_release(plan->measures[i]);
     for (chunk *c = plan->arena; c;) {
@@ -70,7 +70,7 @@ void dycl_plan_release(dycl_plan *plan) {
     dycl_free(plan->steps);
     dycl_free(plan->infos);
     dycl_free(plan->slots);
-    dycl_free(plan->bindings);
+    dycl_free(plan->packings);
     dycl_free(plan->prims);
     dycl_free(plan->measures);
     dycl_free(plan->places);
@@ -131,13 +131,13 @@ dycl_status dycl_plan_open(dycl_plan *plan, const dycl_feed *feeds, const dycl_s
     }
     for (uint32_t i = 0; i < g->scalar_count; i++) slots[g->scalars[i]] = (void *)(uintptr_t)&scalars[i];
     for (int i = 0; i < plan->program.output_count; i++) slots[plan->program.outputs[i]] = outputs[i];
-    if (plan->binding_count) dycl_pack_enter();
+    if (plan->packing_count) dycl_pack_enter();
     *out_workspace = workspace;
     return DYCL_OK;
 }
 
 void dycl_plan_close(dycl_plan *plan, dycl_workspace *workspace) {
-    if (plan->binding_count) dycl_pack_leave();
+    if (plan->packing_count) dycl_pack_leave();
     if (workspace) dycl_workspace_give(workspace);
     dycl_claim_give(&plan->busy);
 }
@@ -220,6 +220,6 @@ void dycl_plan_get_stats(const dycl_plan *plan, dycl_plan_stats *out) {
                              .steps = plan->step_count,
                              .workspace_bytes = plan->workspace_bytes};
     for (uint32_t n = 0; n < plan->program.graph.node_count; n++) out->nodes += !plan->program.dead[n];
-    for (uint32_t i = 0; i < plan->binding_count; i++)
-        out->packed_bytes += atomic_load_explicit(&plan->bindings[i]->packed, memory_order_relaxed);
+    for (uint32_t i = 0; i < plan->packing_count; i++)
+        out->packed_bytes += atomic_load_explicit(&plan->packings[i]->packed, memory_order_relaxed);
 }

@@ -9,7 +9,7 @@
 
 #include "base/lock.h"
 #include "dnnl/dnnl.h"
-#include "exec/plan/binding.h"
+#include "exec/plan/packing.h"
 #include "exec/tune/measure.h"
 #include "opt/program.h"
 
@@ -63,8 +63,8 @@ struct dycl_plan {
     int64_t *places; /* slot -> offset in the workspace, -1: elsewhere */
     const dycl_feed *feeds; /* of the run under way */
     size_t workspace_bytes;
-    dycl_binding **bindings;
-    uint32_t binding_count, binding_room;
+    dycl_packing **packings;
+    uint32_t packing_count, packing_room;
     dycl_prim **prims;
     uint32_t prim_count, prim_room;
     dycl_measure **measures;

@@ -11,8 +11,8 @@
  * of threads. */
 double dycl_lower_cost(dycl_op op, dycl_dtype dtype) {
     double width = (double)dycl_dtype_size(dtype) / 4, slow = dtype == DYCL_F64 ? 16 : 1;
-    const dycl_ew_pair *pair = op < DYCL_EW_COUNT ? dycl_ew_pair_of((dycl_ew)op) : NULL;
-    if (pair) return fmax(dycl_lower_cost(pair->first, dtype), dycl_lower_cost(pair->second, dtype));
+    const dycl_ew_pair *pair = (int)op < (int)DYCL_EW_COUNT ? dycl_ew_pair_of((dycl_ew)op) : NULL;
+    if (pair) return fmax(dycl_lower_cost((dycl_op)pair->first, dtype), dycl_lower_cost((dycl_op)pair->second, dtype));
     switch (op) {
     case DYCL_EW_exp:
     case DYCL_EW_exp2:
