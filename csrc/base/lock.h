@@ -15,7 +15,7 @@ typedef enum {
     DYCL_LOCK_PACK,       /* exec/pack/pack.c */
     DYCL_LOCK_LAYOUTS,    /* dnnl/layout.c */
     DYCL_LOCK_PRIMITIVES, /* dnnl/cache.c */
-    DYCL_LOCK_MEASURES,   /* exec/tune/measure.c */
+    DYCL_LOCK_AUTOTUNE,   /* exec/tune/autotune.c */
     DYCL_LOCK_PROFILE,    /* exec/tune/profile.c */
     DYCL_LOCK_ENV,        /* base/env.c */
     DYCL_LOCK_LOG,        /* opt/log.c */

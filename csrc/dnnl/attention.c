@@ -27,7 +27,7 @@ typedef struct {
     int threads;
     size_t tile_bytes;
     const dycl_gemm_kernel *kernel; /* NULL: sgemm */
-    dycl_gemm_form keys, values;    /* of all keys */
+    dycl_gemm_layout keys, values;  /* of all keys */
 } plan;
 
 /* Fixed at first use: the caller keeps the scratch memory while the number of threads may change under it. */
@@ -78,14 +78,14 @@ static void make_plan(const dycl_attention_desc *desc, plan *p) {
     p->tile_bytes = (size_t)(p->rows * p->ld + factors_room(p)) * sizeof(float);
     p->kernel = p->rows < PACKED_ROWS ? NULL : dycl_kern_gemm(dycl_cpu_isa());
     if (!p->kernel) return;
-    p->keys = (dycl_gemm_form){p->kernel, d->k_len,        {1, 1, d->width},
-                               {0, 0, 1}, d->k_strides[2], dycl_gemm_vectors(p->kernel, p->rows, d->k_len)};
-    p->values = (dycl_gemm_form){p->kernel,
-                                 d->v_width,
-                                 {1, 1, d->k_len},
-                                 {0, 0, d->v_strides[2]},
-                                 1,
-                                 dycl_gemm_vectors(p->kernel, p->rows, d->v_width)};
+    p->keys = (dycl_gemm_layout){p->kernel, d->k_len,        {1, 1, d->width},
+                                 {0, 0, 1}, d->k_strides[2], dycl_gemm_vectors(p->kernel, p->rows, d->k_len)};
+    p->values = (dycl_gemm_layout){p->kernel,
+                                   d->v_width,
+                                   {1, 1, d->k_len},
+                                   {0, 0, d->v_strides[2]},
+                                   1,
+                                   dycl_gemm_vectors(p->kernel, p->rows, d->v_width)};
     p->tile_bytes += dycl_gemm_bytes(&p->keys) + dycl_gemm_bytes(&p->values);
 }
 
@@ -129,7 +129,7 @@ static int hides_only_numbers(const plan *p, int64_t unit, const float *q, int64
 }
 
 /* out[rows, form's n] = a[rows, depth] B, B packed here. */
-static void multiply(const dycl_gemm_form *form, const float *a, int64_t a_row, const float *b, float *packed,
+static void multiply(const dycl_gemm_layout *form, const float *a, int64_t a_row, const float *b, float *packed,
                      float *out, int64_t out_row, int64_t rows) {
     dycl_gemm_rows r = {.a = (const char *)a,
                         .run = rows,
@@ -181,7 +181,7 @@ static dycl_status run_tile(const plan *p, const dycl_scores_table *table, int64
     k += batch * d->k_strides[0] + kv_head * d->k_strides[1];
     v += batch * d->v_strides[0] + kv_head * d->v_strides[1];
     out += batch * d->o_strides[0] + head * d->o_strides[1] + first * d->o_strides[2];
-    dycl_gemm_form of_keys = p->keys, of_values = p->values;
+    dycl_gemm_layout of_keys = p->keys, of_values = p->values;
     float *factors = scores + p->rows * p->ld, *packed = factors + factors_room(p);
     of_keys.n = of_values.sizes[2] = keys;
     if (p->kernel)

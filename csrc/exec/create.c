@@ -5,14 +5,14 @@
 #include "exec/plan/check.h"
 #include "opt/log.h"
 
-static dycl_status make_single(dycl_maker *b, const dycl_block *block) {
+static dycl_status make_single(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     dycl_family family = dycl_op_get((dycl_op)node->op)->family;
     if (family != DYCL_FAMILY_CONV && family != DYCL_FAMILY_POOL && family != DYCL_FAMILY_JOIN) {
         dycl_status status = dycl_make_operands_plain(b, block);
         if (status != DYCL_OK) return status;
     }
-    static dycl_status (*const families[DYCL_FAMILY_COUNT])(dycl_maker *, const dycl_block *) = {
+    static dycl_status (*const families[DYCL_FAMILY_COUNT])(dycl_builder *, const dycl_block *) = {
 #define DYCL_FAMILY(NAME, name, verify, work, steps) [DYCL_FAMILY_##NAME] = DYCL_FAMILY_##steps(dycl_steps_##name),
 #include "ir/family.def"
 #undef DYCL_FAMILY
@@ -20,7 +20,7 @@ static dycl_status make_single(dycl_maker *b, const dycl_block *block) {
     return families[family] ? families[family](b, block) : DYCL_OK; /* empty, or else in a tile */
 }
 
-static dycl_status make_tile(dycl_maker *b, const dycl_block *block) {
+static dycl_status make_tile(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     if (b->blocked && block->count == 1 && node->op == DYCL_OP_mean &&
         dycl_node_attrs(&b->program->graph, node)[0] == 12) {
@@ -32,7 +32,7 @@ static dycl_status make_tile(dycl_maker *b, const dycl_block *block) {
 
 static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode,
                           int epilogues, dycl_plan **out) {
-    dycl_maker b = {0};
+    dycl_builder b = {0};
     dycl_status status;
     dycl_plan *plan = dycl_plan_new(mode);
     if (!plan) return DYCL_ERROR;
@@ -40,7 +40,7 @@ static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int 
     DYCL_TRY(dycl_program_init(&plan->program, graph, outputs, output_count));
     plan->epilogues = epilogues;
     DYCL_TRY(dycl_opt_run(&plan->program, mode == DYCL_PLAN_TUNED, epilogues));
-    DYCL_TRY(dycl_maker_init(&b, plan));
+    DYCL_TRY(dycl_builder_init(&b, plan));
     for (uint32_t i = 0; i < plan->program.order_count; i++) {
         const dycl_block *block = &plan->program.blocks[b.block = plan->program.order[i]];
         if (block->kind == DYCL_BLOCK_TILE)
@@ -52,11 +52,11 @@ static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int 
     if (plan->guarded) DYCL_TRY(dycl_graph_copy(&plan->original, graph));
     plan->original.options = graph->options;
     if (__builtin_expect(dycl_log_any(), 0)) dycl_plan_log(plan, dycl_graph_key(graph, outputs, output_count));
-    dycl_maker_free(&b);
+    dycl_builder_free(&b);
     *out = plan;
     return DYCL_OK;
 fail:
-    dycl_maker_free(&b);
+    dycl_builder_free(&b);
     dycl_plan_release(plan);
     return status;
 }

@@ -2,21 +2,21 @@
 
 #define VECTOR 16
 
-static int64_t width_of(const dycl_bf16_form *form, int64_t j) {
+static int64_t width_of(const dycl_bf16_layout *form, int64_t j) {
     int64_t columns = form->n - j < DYCL_BF16_PANEL ? form->n - j : DYCL_BF16_PANEL;
     return (columns + VECTOR - 1) / VECTOR * VECTOR;
 }
 
-size_t dycl_bf16_bytes(const dycl_bf16_form *form) {
+size_t dycl_bf16_bytes(const dycl_bf16_layout *form) {
     int64_t columns = (form->n + VECTOR - 1) / VECTOR * VECTOR;
     return (size_t)(columns * ((form->k + 1) / 2) * 2) * sizeof(uint16_t);
 }
 
-static uint16_t element(const dycl_bf16_form *form, const float *b, int64_t p, int64_t j) {
+static uint16_t element(const dycl_bf16_layout *form, const float *b, int64_t p, int64_t j) {
     return p < form->k && j < form->n ? dycl_bf16_of(b[p * form->row + j * form->column]) : 0;
 }
 
-void dycl_bf16_pack(const dycl_bf16_form *form, const float *b, uint16_t *packed, int threads) {
+void dycl_bf16_pack(const dycl_bf16_layout *form, const float *b, uint16_t *packed, int threads) {
     int64_t panels = (form->n + DYCL_BF16_PANEL - 1) / DYCL_BF16_PANEL, pairs = (form->k + 1) / 2;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (int64_t panel = 0; panel < panels; panel++) {

@@ -17,10 +17,10 @@
 
 typedef struct {
     int64_t n, k, row, column; /* n 0: not this form. Strides of B in elements */
-} dycl_bf16_form;
+} dycl_bf16_layout;
 
-size_t dycl_bf16_bytes(const dycl_bf16_form *form);
-void dycl_bf16_pack(const dycl_bf16_form *form, const float *b, uint16_t *packed, int threads);
+size_t dycl_bf16_bytes(const dycl_bf16_layout *form);
+void dycl_bf16_pack(const dycl_bf16_layout *form, const float *b, uint16_t *packed, int threads);
 
 /* Rows of `columns` floats, `stride` apart, rounded to rows one after the other. */
 void dycl_bf16_round(uint16_t *to, const float *from, int64_t rows, int64_t columns, int64_t stride,

@@ -12,18 +12,18 @@ const dycl_gemm_kernel *dycl_kern_gemm(dycl_isa isa) { return dycl_gemm_for(isa)
 /* ---- Panels: the vectors of columns shared out as evenly as they go */
 
 static int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t vectors_of(const dycl_gemm_form *form) { return divided_up(form->n, form->kernel->lanes); }
-static int64_t panels_of(const dycl_gemm_form *form) { return divided_up(vectors_of(form), form->vectors); }
-static int64_t depth_of(const dycl_gemm_form *form) { return form->sizes[0] * form->sizes[1] * form->sizes[2]; }
+static int64_t vectors_of(const dycl_gemm_layout *form) { return divided_up(form->n, form->kernel->lanes); }
+static int64_t panels_of(const dycl_gemm_layout *form) { return divided_up(vectors_of(form), form->vectors); }
+static int64_t depth_of(const dycl_gemm_layout *form) { return form->sizes[0] * form->sizes[1] * form->sizes[2]; }
 
-size_t dycl_gemm_bytes(const dycl_gemm_form *form) {
+size_t dycl_gemm_bytes(const dycl_gemm_layout *form) {
     /* the last rows' prefetches may name addresses behind the panel; they are hints and read nothing */
     return (size_t)(vectors_of(form) * form->kernel->lanes * depth_of(form)) * sizeof(float);
 }
 
 /* The part of a panel for one place of the outer dimensions of k: `inner` rows of `there` columns, with zeros up to
  * `width`. */
-static void pack_rows(const dycl_gemm_form *form, const float *from, float *to, int64_t there, int64_t width) {
+static void pack_rows(const dycl_gemm_layout *form, const float *from, float *to, int64_t there, int64_t width) {
     int64_t inner = form->sizes[2], row = form->strides[2];
     if (form->column == 1) {
         for (int64_t l = 0; l < inner; l++) memcpy(to + l * width, from + l * row, (size_t)there * sizeof *to);
@@ -40,7 +40,7 @@ static void pack_rows(const dycl_gemm_form *form, const float *from, float *to, 
         memset(to + l * width + there, 0, (size_t)(width - there) * sizeof *to);
 }
 
-static void pack_panel(const dycl_gemm_form *form, const float *b, const float *scale, float *to, int64_t first,
+static void pack_panel(const dycl_gemm_layout *form, const float *b, const float *scale, float *to, int64_t first,
                        int64_t width) {
     int64_t there = form->n - first < width ? form->n - first : width, inner = form->sizes[2];
     for (int64_t i = 0; i < form->sizes[0]; i++)
@@ -52,7 +52,7 @@ static void pack_panel(const dycl_gemm_form *form, const float *b, const float *
         }
 }
 
-static void pack_panels(const dycl_gemm_form *form, const float *b, const float *scale, float *packed, int64_t from,
+static void pack_panels(const dycl_gemm_layout *form, const float *b, const float *scale, float *packed, int64_t from,
                         int64_t end) {
     int64_t vectors = vectors_of(form), panels = panels_of(form), lanes = form->kernel->lanes, depth = depth_of(form);
     for (int64_t p = from; p < end; p++) {
@@ -61,7 +61,7 @@ static void pack_panels(const dycl_gemm_form *form, const float *b, const float 
     }
 }
 
-void dycl_gemm_pack(const dycl_gemm_form *form, const float *b, const float *scale, float *packed, int threads) {
+void dycl_gemm_pack(const dycl_gemm_layout *form, const float *b, const float *scale, float *packed, int threads) {
     int64_t panels = panels_of(form);
     if (threads < 2) { /* attention packs thousands of small ones, in threads that OpenMP would make teams of one of */
         pack_panels(form, b, scale, packed, 0, panels);
@@ -111,7 +111,7 @@ int dycl_gemm_vectors(const dycl_gemm_kernel *kernel, int64_t run, int64_t n) {
 /* ---- The driver */
 
 typedef struct {
-    const dycl_gemm_form *form;
+    const dycl_gemm_layout *form;
     const dycl_gemm_rows *rows;
     const float *packed;
     const dycl_gemm_finish *finish;
@@ -155,7 +155,7 @@ static const float *panel_part(const work *w, int64_t panel, int64_t before) {
 
 static void run_tiles(const work *w, const stretch *pass, int64_t tile0, int64_t tile1, int64_t panel,
                       const float *next) {
-    const dycl_gemm_form *form = w->form;
+    const dycl_gemm_layout *form = w->form;
     const dycl_gemm_rows *r = w->rows;
     const dycl_gemm_finish *finish = w->finish;
     int64_t column = panel_column(w, panel), width = panel_column(w, panel + 1) - column, segments[MAX_SEGMENTS];
@@ -287,7 +287,7 @@ static void make_source(const dycl_gemm_rows *r, int64_t self, int64_t team) {
                   lines * (self + 1) / team);
 }
 
-void dycl_gemm_run(const dycl_gemm_form *form, const dycl_gemm_rows *rows, const float *packed,
+void dycl_gemm_run(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, const float *packed,
                    const dycl_gemm_finish *finish, int threads) {
     work w = {form, rows, packed, finish, .depth = depth_of(form)};
     w.tiles_a_run = divided_up(rows->run, form->kernel->rows[form->vectors]);

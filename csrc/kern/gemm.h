@@ -54,11 +54,11 @@ typedef struct {
     const dycl_gemm_kernel *kernel; /* NULL: not this form */
     int64_t n, sizes[3], strides[3], column;
     int64_t vectors; /* of the widest panel */
-} dycl_gemm_form;
+} dycl_gemm_layout;
 
-size_t dycl_gemm_bytes(const dycl_gemm_form *form);
+size_t dycl_gemm_bytes(const dycl_gemm_layout *form);
 /* scale: a factor for each column, or NULL. */
-void dycl_gemm_pack(const dycl_gemm_form *form, const float *b, const float *scale, float *packed, int threads);
+void dycl_gemm_pack(const dycl_gemm_layout *form, const float *b, const float *scale, float *packed, int threads);
 /* The panel width (in vectors) with which rows in runs of `run` take the fewest cycles. */
 int dycl_gemm_vectors(const dycl_gemm_kernel *kernel, int64_t run, int64_t n);
 
@@ -87,7 +87,7 @@ typedef struct {
     dycl_gemm_source source; /* what `a` is made from */
 } dycl_gemm_rows;
 
-void dycl_gemm_run(const dycl_gemm_form *form, const dycl_gemm_rows *rows, const float *packed,
+void dycl_gemm_run(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, const float *packed,
                    const dycl_gemm_finish *finish, int threads);
 
 DYCL_ISA_TABLES(const dycl_gemm_kernel, dycl_gemm)

@@ -17,13 +17,13 @@ const dycl_narrow_table *dycl_kern_narrow(dycl_isa isa) { return dycl_narrow_for
 
 /* ---- Packing */
 
-static int64_t groups_of(const dycl_narrow_form *form) { return (form->k + GROUP - 1) / GROUP; }
-static size_t most_kept(const dycl_narrow_form *form) { return (size_t)(form->n * form->k) / 256 + 16; }
-static size_t columns_bytes(const dycl_narrow_form *form) {
+static int64_t groups_of(const dycl_narrow_layout *form) { return (form->k + GROUP - 1) / GROUP; }
+static size_t most_kept(const dycl_narrow_layout *form) { return (size_t)(form->n * form->k) / 256 + 16; }
+static size_t columns_bytes(const dycl_narrow_layout *form) {
     return (size_t)(form->n * groups_of(form) * dycl_narrow_group_bytes(28));
 }
 
-size_t dycl_narrow_bytes(const dycl_narrow_form *form) {
+size_t dycl_narrow_bytes(const dycl_narrow_layout *form) {
     return HEADER + columns_bytes(form) + most_kept(form) * sizeof(dycl_narrow_kept) +
            (size_t)(form->n + 1) * sizeof(uint32_t);
 }
@@ -35,7 +35,7 @@ static uint32_t bits_of(float x) {
 }
 
 /* From a part of the weights: how many bits may do, and for 28 the fifteen exponents that most of them have. */
-static void look(const dycl_narrow_form *form, const float *b, int *bits, int *base) {
+static void look(const dycl_narrow_layout *form, const float *b, int *bits, int *base) {
     int64_t all = form->n * form->k, count = all < SAMPLES ? all : SAMPLES, seen[256] = {0}, best = -1;
     uint32_t low = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -55,7 +55,7 @@ static void look(const dycl_narrow_form *form, const float *b, int *bits, int *b
     }
 }
 
-static void gather(const dycl_narrow_form *form, const float *b, int64_t p, int64_t j, int64_t columns,
+static void gather(const dycl_narrow_layout *form, const float *b, int64_t p, int64_t j, int64_t columns,
                    float tile[COLUMNS][GROUP]) {
     int64_t rows = form->k - p < GROUP ? form->k - p : GROUP;
     const float *from = b + p * form->row + j * form->column;
@@ -70,7 +70,7 @@ static void gather(const dycl_narrow_form *form, const float *b, int64_t p, int6
 
 /* Every column's groups, and how many weights of it have to be kept as begins[column + 1]. Ends early when there are
  * too many: then the sum says so. */
-static size_t encode(const dycl_narrow_table *table, const dycl_narrow_form *form, const float *b,
+static size_t encode(const dycl_narrow_table *table, const dycl_narrow_layout *form, const float *b,
                      dycl_narrow_header *h, uint8_t *to, uint32_t *begins, int threads) {
     const int64_t size = dycl_narrow_group_bytes(h->bits), blocks = (form->n + COLUMNS - 1) / COLUMNS;
     const size_t most = most_kept(form);
@@ -101,7 +101,7 @@ static int is_kept(const dycl_narrow_header *h, float x) {
     return h->bits == 16 ? (u & 0xffff) != 0 : code - 1 >= CODES && u << 1;
 }
 
-static void keep(const dycl_narrow_form *form, const float *b, const dycl_narrow_header *h, const uint32_t *begins,
+static void keep(const dycl_narrow_layout *form, const float *b, const dycl_narrow_header *h, const uint32_t *begins,
                  dycl_narrow_kept *kept) {
     for (int64_t j = 0; j < form->n; j++) {
         dycl_narrow_kept *to = kept + begins[j];
@@ -112,7 +112,7 @@ static void keep(const dycl_narrow_form *form, const float *b, const dycl_narrow
     }
 }
 
-void dycl_narrow_pack(const dycl_narrow_table *table, const dycl_narrow_form *form, const float *b, void *packed,
+void dycl_narrow_pack(const dycl_narrow_table *table, const dycl_narrow_layout *form, const float *b, void *packed,
                       int threads) {
     dycl_narrow_header *h = packed;
     uint8_t *columns = (uint8_t *)packed + HEADER;

@@ -24,7 +24,7 @@
 
 typedef struct {
     int64_t n, k, row, column; /* n 0: not this form. Strides of B in elements */
-} dycl_narrow_form;
+} dycl_narrow_layout;
 
 typedef struct {
     uint32_t position; /* in its column */
@@ -60,8 +60,8 @@ typedef struct {
 const dycl_narrow_table *dycl_kern_narrow(dycl_isa isa); /* NULL: the ISA has none */
 DYCL_ISA_TABLES(const dycl_narrow_table, dycl_narrow)
 
-size_t dycl_narrow_bytes(const dycl_narrow_form *form); /* most of it is touched only when it is needed */
-void dycl_narrow_pack(const dycl_narrow_table *table, const dycl_narrow_form *form, const float *b, void *packed,
+size_t dycl_narrow_bytes(const dycl_narrow_layout *form); /* most of it is touched only when it is needed */
+void dycl_narrow_pack(const dycl_narrow_table *table, const dycl_narrow_layout *form, const float *b, void *packed,
                       int threads);
 
 static inline int dycl_narrow_group_bytes(int bits) { return DYCL_NARROW_GROUP * bits / 8; }

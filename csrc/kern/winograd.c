@@ -11,13 +11,15 @@ static int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* ---- U: panel by panel, in a panel place by place, in a place channel by channel */
 
-static int64_t panels_of(const dycl_gemm_form *f) { return divided_up(divided_up(f->n, f->kernel->lanes), f->vectors); }
+static int64_t panels_of(const dycl_gemm_layout *f) {
+    return divided_up(divided_up(f->n, f->kernel->lanes), f->vectors);
+}
 
-static int64_t panel_column(const dycl_gemm_form *f, int64_t panel) {
+static int64_t panel_column(const dycl_gemm_layout *f, int64_t panel) {
     return divided_up(f->n, f->kernel->lanes) * panel / panels_of(f) * f->kernel->lanes;
 }
 
-size_t dycl_winograd_bytes(const dycl_gemm_form *form) { return PLACES * dycl_gemm_bytes(form); }
+size_t dycl_winograd_bytes(const dycl_gemm_layout *form) { return PLACES * dycl_gemm_bytes(form); }
 
 /* G g G' of one 3x3 window, in f64: it is rounded once. */
 static void transform_window(const float *g, double factor, double *u) {
@@ -38,7 +40,7 @@ static void transform_window(const float *g, double factor, double *u) {
     }
 }
 
-void dycl_winograd_pack(const dycl_gemm_form *form, const float *weights, const float *scale, float *packed,
+void dycl_winograd_pack(const dycl_gemm_layout *form, const float *weights, const float *scale, float *packed,
                         int threads) {
     int64_t channels = form->sizes[2], panels = panels_of(form);
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
@@ -58,7 +60,7 @@ void dycl_winograd_pack(const dycl_gemm_form *form, const float *weights, const 
 
 typedef struct {
     const dycl_winograd *w;
-    const dycl_gemm_form *form;
+    const dycl_gemm_layout *form;
     const dycl_winograd_transforms *transforms;
     const float *src, *packed;
     const dycl_gemm_finish *finish;
@@ -78,11 +80,11 @@ static int64_t block_of(const dycl_winograd *w) {
     return most < squares ? most : squares;
 }
 
-static int64_t scratch_of(const dycl_winograd *w, const dycl_gemm_form *form) {
+static int64_t scratch_of(const dycl_winograd *w, const dycl_gemm_layout *form) {
     return block_of(w) * PLACES * (w->channels + form->vectors * form->kernel->lanes);
 }
 
-size_t dycl_winograd_scratch(const dycl_winograd *w, const dycl_gemm_form *form, int threads) {
+size_t dycl_winograd_scratch(const dycl_winograd *w, const dycl_gemm_layout *form, int threads) {
     return (size_t)(threads * scratch_of(w, form)) * sizeof(float);
 }
 
@@ -108,7 +110,7 @@ static int read_squares(const work *k, float *v, int64_t begin, int64_t end) {
 
 /* M of one panel: sixteen products of the block's squares. */
 static void multiply(const work *k, const float *v, float *m, int64_t squares, int64_t panel) {
-    const dycl_gemm_form *f = k->form;
+    const dycl_gemm_layout *f = k->form;
     int64_t first = panel_column(f, panel), width = panel_column(f, panel + 1) - first, channels = k->w->channels,
             segment = 0;
     int64_t rows = f->kernel->rows[width / f->kernel->lanes], tiles = divided_up(squares, rows);
@@ -173,7 +175,7 @@ DYCL_ISA_CHOICE(const dycl_winograd_transforms, dycl_winograd)
 /* Threads divide the squares, where each gets enough of them to be worth reading all of U, else the panels. */
 #define ENOUGH 24
 
-int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_form *form, const float *src, const float *packed,
+int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_layout *form, const float *src, const float *packed,
                       const dycl_gemm_finish *finish, float *dst, float *scratch, int threads) {
     work k = {w, form, dycl_winograd_for(form->kernel->isa), src, packed, finish, dst, .squares = squares_of(w)};
     k.down = divided_up(w->out_height, 2);

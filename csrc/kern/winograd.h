@@ -22,13 +22,13 @@ typedef struct {
 } dycl_winograd;
 
 /* form: of U, n = outputs, sizes {1, 1, channels}; strides of g [outputs, channels, 3, 3] are contiguous. */
-size_t dycl_winograd_bytes(const dycl_gemm_form *form);
-void dycl_winograd_pack(const dycl_gemm_form *form, const float *weights, const float *scale, float *packed,
+size_t dycl_winograd_bytes(const dycl_gemm_layout *form);
+void dycl_winograd_pack(const dycl_gemm_layout *form, const float *weights, const float *scale, float *packed,
                         int threads);
 
-size_t dycl_winograd_scratch(const dycl_winograd *w, const dycl_gemm_form *form, int threads);
+size_t dycl_winograd_scratch(const dycl_winograd *w, const dycl_gemm_layout *form, int threads);
 /* src and dst are contiguous, channels last. 1; 0: an element of src is not below the limit, or not a number. */
-int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_form *form, const float *src, const float *packed,
+int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_layout *form, const float *src, const float *packed,
                       const dycl_gemm_finish *finish, float *dst, float *scratch, int threads);
 
 /* ---- The transforms of one ISA. */

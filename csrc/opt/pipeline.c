@@ -20,7 +20,7 @@ static const pass passes[] = {
     {"cse", dycl_opt_cse, 0, 1, 0}, /* once more: what was rewritten may be what is there already */
     {"dce", dycl_opt_dce, 0, 1, 0},
     {"epilogue", dycl_opt_epilogue, 1, 1, 1},
-    {"screen", dycl_opt_screen, 0, 1, 0},
+    {"prefilter", dycl_opt_prefilter, 0, 1, 0},
     {"single", dycl_opt_single, 1, 0, 0},
     {"fuse", dycl_opt_fuse, 0, 1, 0},
     {"combine", dycl_opt_combine, 0, 1, 0},

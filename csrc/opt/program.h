@@ -68,7 +68,7 @@ dycl_status dycl_opt_fold(dycl_program *program);       /* constants and convers
 dycl_status dycl_opt_simplify(dycl_program *program);   /* cancellation, strength reduction */
 dycl_status dycl_opt_distribute(dycl_program *program); /* a c + b c = (a + b) c, where it is exact */
 dycl_status dycl_opt_epilogue(dycl_program *program);   /* what convolutions do on the way out */
-dycl_status dycl_opt_screen(dycl_program *program);     /* an argmax and the product that it looks at */
+dycl_status dycl_opt_prefilter(dycl_program *program);  /* an argmax and the product that it looks at */
 dycl_status dycl_opt_single(dycl_program *program);     /* one block a node (COLD) */
 dycl_status dycl_opt_fuse(dycl_program *program);       /* tile blocks by mapping types */
 dycl_status dycl_opt_combine(dycl_program *program);    /* two neighbours in a block as one instruction */

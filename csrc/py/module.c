@@ -7,7 +7,7 @@
 #include "dnnl/dnnl.h"
 #include "exec/cache/cache.h"
 #include "exec/plan/workspace.h"
-#include "exec/tune/measure.h"
+#include "exec/tune/autotune.h"
 #include "exec/tune/profile.h"
 #include "ir/hosted.h"
 #include "opt/log.h"
@@ -170,7 +170,7 @@ static PyObject *profile_take(PyObject *self, PyObject *unused) {
     PyObject *list = PyList_New(0);
     for (uint32_t n; list && (n = dycl_profile_take(entries, 64));)
         for (uint32_t i = 0; list && i < n; i++) {
-            PyObject *row = Py_BuildValue("(ssd)", entries[i].key, entries[i].way, entries[i].nanoseconds);
+            PyObject *row = Py_BuildValue("(ssd)", entries[i].key, entries[i].variant, entries[i].nanoseconds);
             if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
             Py_XDECREF(row);
         }
@@ -199,7 +199,7 @@ static PyObject *forget(PyObject *self, PyObject *unused) {
     (void)unused;
     dycl_plan_cache_clear(dycl_site_cache());
     dycl_dnnl_clear();
-    dycl_measure_clear();
+    dycl_autotune_clear();
     dycl_workspace_trim();
     dycl_regions_trim();
     dycl_profile_clear();
@@ -211,7 +211,7 @@ static PyObject *environment(PyObject *self, PyObject *unused) {
     (void)self;
     (void)unused;
     dycl_cpu_isa();
-    dycl_measure_begin();
+    dycl_autotune_begin();
     dycl_log_begin();
     dycl_ahead_forced();
     dycl_plan_begin();

@@ -59,7 +59,7 @@ static void test_products(void) {
     for (int round = 0; round < 400; round++) {
         int64_t m = pick(1, 11), n = pick(1, round % 10 ? 200 : 700), k = pick(1, 300), transposed = below(2),
                 lda = k + below(5), ldc = n + below(5);
-        dycl_bf16_form form = {n, k, transposed ? 1 : n + 3, transposed ? k + 2 : 1};
+        dycl_bf16_layout form = {n, k, transposed ? 1 : n + 3, transposed ? k + 2 : 1};
         float *a = malloc(sizeof(float) * (size_t)(m * lda)),
               *b = malloc(sizeof(float) * (size_t)((n + 3) * (k + 2) + 9)), *bias = malloc(sizeof(float) * (size_t)n),
               *c = malloc(sizeof(float) * (size_t)(m * ldc));

@@ -20,7 +20,7 @@ static int64_t up_to(int most) { return 1 + (int64_t)below(most); }
 
 static void check(dycl_isa isa, int most) {
     const dycl_gemm_kernel *kernel = dycl_kern_gemm(isa);
-    dycl_gemm_form form = {.kernel = kernel, .n = up_to(most)};
+    dycl_gemm_layout form = {.kernel = kernel, .n = up_to(most)};
     dycl_gemm_rows rows = {.run = up_to(below(3) ? 20 : most), .run_inner = up_to(4)};
     rows.runs = below(2) ? 1 : up_to(9);
     /* B: its three dimensions of k and its columns in a random order */

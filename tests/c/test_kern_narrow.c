@@ -30,7 +30,7 @@ static float weight(int sort) {
 typedef struct {
     int64_t n, k;
     float *b; /* as the form says */
-    dycl_narrow_form form;
+    dycl_narrow_layout form;
     void *packed;
 } matrix;
 
@@ -39,7 +39,7 @@ static float at(const matrix *w, int64_t p, int64_t j) { return w->b[p * w->form
 static int make(matrix *w, const dycl_narrow_table *table, int sort) {
     w->n = pick(1, below(4) ? 70 : 600), w->k = pick(1, below(4) ? 200 : 3000);
     int64_t along = below(3), by_columns = below(2);
-    w->form = (dycl_narrow_form){w->n, w->k, by_columns ? 1 : w->n + along, by_columns ? w->k + along : 1};
+    w->form = (dycl_narrow_layout){w->n, w->k, by_columns ? 1 : w->n + along, by_columns ? w->k + along : 1};
     int64_t size = by_columns ? w->n * (w->k + along) : w->k * (w->n + along);
     w->b = dycl_alloc((size_t)size * sizeof(float));
     w->packed = dycl_aligned_alloc(dycl_narrow_bytes(&w->form));

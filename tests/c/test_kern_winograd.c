@@ -23,7 +23,7 @@ static void check(dycl_isa isa, int large) {
                        0,          lanes * pick(1, 6), 50};
     w.out_height = w.height + pad[0] + pad[2] - 2;
     w.out_width = w.width + pad[1] + pad[3] - 2;
-    dycl_gemm_form form = {
+    dycl_gemm_layout form = {
         .kernel = kernel, .n = w.outputs, .sizes = {1, 1, w.channels}, .strides = {0, 0, 9}, .column = 9 * w.channels};
     do form.vectors = pick(1, DYCL_GEMM_VECTORS);
     while (!kernel->rows[form.vectors]);

@@ -1,6 +1,6 @@
 /* The passes over a graph: text in, what they make of it out. */
 #include "base/alloc.h"
-#include "kern/screen.h"
+#include "kern/prefilter.h"
 #include "opt/mapping.h"
 #include "random.h"
 
@@ -152,8 +152,8 @@ static void test_join(void) {
 
 /* An argmax and the product that it looks at, where the processor has a kernel that reads 8 bits. */
 #define HEAD "%0 = feed f32[1,2,512]{1024,512,1}\n%1 = feed f32[2048,512]{512,1}\n%2 = linear %0 %1 _\n"
-static void test_screen(void) {
-    if (!dycl_kern_screen(dycl_cpu_isa())) return;
+static void test_prefilter(void) {
+    if (!dycl_kern_prefilter(dycl_cpu_isa())) return;
     BLOCKS(HEAD "%3 = argmax %2 (4, 0)\n", "!linear2 argmax3", 3);
     BLOCKS(HEAD "%3 = view %2 (0, 2, 2048, 2048, 1)\n%4 = contiguous %3 (0)\n%5 = argmax %4 (2, 0)\n",
            "!linear2 argmax5", 5);
@@ -398,7 +398,7 @@ int main(void) {
     test_distribute();
     test_fusion();
     test_join();
-    test_screen();
+    test_prefilter();
     test_combine();
     printf(failures ? "%d of %d checks failed\n" : "ok: %d failures, %d checks\n", failures, checks);
     return failures != 0;

@@ -6,7 +6,7 @@
 #include "dnnl/dnnl.h"
 #include "exec/plan/ahead.h"
 #include "exec/cache/cache.h"
-#include "exec/tune/measure.h"
+#include "exec/tune/autotune.h"
 #include "exec/cache/pieces.h"
 #include "exec/tune/profile.h"
 #include "exec/cache/teams.h"
@@ -194,7 +194,7 @@ static void disturb(unsigned n) {
     pthread_mutex_lock(&python);
     if (n % 7 == 0) dycl_plan_cache_clear(cache);
     if (n % 11 == 0) dycl_dnnl_clear();
-    if (n % 13 == 0) dycl_measure_clear();
+    if (n % 13 == 0) dycl_autotune_clear();
     if (n % 5 == 0) dycl_workspace_trim();
     net *s = &nets[n % GRAPHS];
     dycl_segment *segment = NULL;
@@ -266,7 +266,7 @@ int main(void) {
     }
     if (dycl_plan_count() || dycl_pack_bytes()) fail("plans or packed weights are left");
     dycl_dnnl_clear();
-    dycl_measure_clear();
+    dycl_autotune_clear();
     dycl_workspace_trim();
     (void)fork_once;
     printf("%s: %d runs, %d of them beside another one of the same plan, %d ahead, %d failures\n",

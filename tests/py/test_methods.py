@@ -274,6 +274,6 @@ def test_generation(mode, grad):
     stats = dycl.stats(model)
     assert stats["calls"] == 4 and stats["recorded"] > 500, stats
     if mode == "greedy":
-        # without a kernel that screens, the product is computed at once
+        # without a kernel that prefilters, the product is computed at once
         postponed = stats["postponed"] >= 20 or _core.info()["isa"] == "scalar"
         assert postponed and stats["recalled"] == 0 and stats["torch"] == 0, stats

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from dycl import _core
 
-SCREENS = _core.info()["isa"] != "scalar"  # without a kernel that does, nothing is gained by waiting
+PREFILTERS = _core.info()["isa"] != "scalar"  # without a kernel that does, nothing is gained by waiting
 program = Programs()
 
 
@@ -44,7 +44,7 @@ def test_postponed(function, make, options):
     expected = options.pop("postponed", (True, None))
     stats = same(function, make, product=True, **options)
     for key, want in zip(("postponed", "recalled"), expected):
-        assert want is None or (stats[key] > 0) == (want and SCREENS), (key, stats)
+        assert want is None or (stats[key] > 0) == (want and PREFILTERS), (key, stats)
 
 
 # ---- nobody looks ----------------------------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ def test_hooks_and_subclasses_see_values():
     torch.testing.assert_close(torch.tensor(got[1]), torch.tensor(want[1]))
 
 
-@pytest.mark.skipif(not SCREENS, reason="nothing is postponed")
+@pytest.mark.skipif(not PREFILTERS, reason="nothing is postponed")
 def test_what_is_always_asked_for_is_no_longer_postponed():
     model = Head()
 
@@ -397,7 +397,7 @@ def test_what_is_always_asked_for_is_no_longer_postponed():
     assert "were asked for later" in dycl.explain(fast)
 
 
-@pytest.mark.skipif(not SCREENS, reason="nothing is postponed")
+@pytest.mark.skipif(not PREFILTERS, reason="nothing is postponed")
 def test_nothing_stays_alive():
     import gc
     import weakref

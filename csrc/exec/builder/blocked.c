@@ -16,7 +16,7 @@ static dycl_status reorder_run(const dycl_step *step, dycl_plan *plan) {
     return dycl_prim_execute(a->prim, &x);
 }
 
-dycl_status dycl_make_reorder(dycl_maker *b, dycl_ref src, const dycl_layout *from, dycl_ref dst,
+dycl_status dycl_make_reorder(dycl_builder *b, dycl_ref src, const dycl_layout *from, dycl_ref dst,
                               const dycl_layout *to) {
     reorder_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
@@ -37,7 +37,7 @@ fail:
 
 /* oneDNN knows these layouts as f32's only. A mask or an index that follows a convolution takes over its order of
  * dimensions, not its element: what lies plain can have any dtype and is moved as a strided tensor. */
-static size_t bytes_of(const dycl_maker *b, uint32_t v, const dycl_layout *layout) {
+static size_t bytes_of(const dycl_builder *b, uint32_t v, const dycl_layout *layout) {
     return dycl_layout_bytes(layout) / sizeof(float) * dycl_dtype_size((dycl_dtype)dycl_make_value(b, v)->dtype);
 }
 
@@ -48,7 +48,7 @@ static dycl_tensor tensor_of(dycl_dtype dtype, dycl_ref ref, const dycl_layout *
     return t;
 }
 
-static dycl_status relayout(dycl_maker *b, uint32_t v, dycl_ref src, const dycl_layout *from, dycl_ref dst,
+static dycl_status relayout(dycl_builder *b, uint32_t v, dycl_ref src, const dycl_layout *from, dycl_ref dst,
                             const dycl_layout *to) {
     dycl_dtype dtype = (dycl_dtype)dycl_make_value(b, v)->dtype;
     if (dtype == DYCL_F32) return dycl_make_reorder(b, src, from, dst, to);
@@ -57,18 +57,18 @@ static dycl_status relayout(dycl_maker *b, uint32_t v, dycl_ref src, const dycl_
     return dycl_make_copy(b, &here, &there);
 }
 
-void dycl_make_layout(const dycl_maker *b, uint32_t v, dycl_layout *out) {
+void dycl_make_layout(const dycl_builder *b, uint32_t v, dycl_layout *out) {
     const dycl_value *value = dycl_make_value(b, v);
     dycl_layout_plain(out, value->rank, value->sizes, value->strides);
 }
 
-const struct dycl_blocked *dycl_blocked_of(const dycl_maker *b, uint32_t v) {
+const struct dycl_blocked *dycl_blocked_of(const dycl_builder *b, uint32_t v) {
     const struct dycl_blocked *found = b->blocked && dycl_make_value(b, v)->root == v ? b->blocked[v] : NULL;
     return found && found->slot != v ? found : NULL;
 }
 
 /* Notes that root value v lies in `slot` in this layout. */
-static dycl_status note(dycl_maker *b, uint32_t v, const dycl_layout *layout, uint32_t slot,
+static dycl_status note(dycl_builder *b, uint32_t v, const dycl_layout *layout, uint32_t slot,
                         struct dycl_blocked **out) {
     if (!b->blocked) {
         b->blocked = dycl_alloc_zero(b->program->graph.value_count * sizeof *b->blocked);
@@ -84,7 +84,7 @@ static dycl_status note(dycl_maker *b, uint32_t v, const dycl_layout *layout, ui
     return DYCL_OK;
 }
 
-dycl_status dycl_make_result(dycl_maker *b, uint32_t v, const dycl_layout *layout, uint32_t *out_slot) {
+dycl_status dycl_make_result(dycl_builder *b, uint32_t v, const dycl_layout *layout, uint32_t *out_slot) {
     dycl_layout plain;
     dycl_make_layout(b, v, &plain);
     if (dycl_layout_equal(&plain, layout)) {
@@ -96,7 +96,7 @@ dycl_status dycl_make_result(dycl_maker *b, uint32_t v, const dycl_layout *layou
     return status == DYCL_OK ? note(b, v, layout, *out_slot, &blocked) : status;
 }
 
-static dycl_status make_plain(dycl_maker *b, uint32_t root) {
+static dycl_status make_plain(dycl_builder *b, uint32_t root) {
     struct dycl_blocked *blocked = b->blocked ? b->blocked[root] : NULL;
     if (!blocked || blocked->plain_ready) return DYCL_OK;
     dycl_layout plain;
@@ -105,11 +105,11 @@ static dycl_status make_plain(dycl_maker *b, uint32_t root) {
     return relayout(b, root, (dycl_ref){blocked->slot, 0, 0}, &blocked->layout, (dycl_ref){root, 0, 0}, &plain);
 }
 
-dycl_status dycl_make_result_done(dycl_maker *b, uint32_t v) {
+dycl_status dycl_make_result_done(dycl_builder *b, uint32_t v) {
     return b->program->is_output[v] ? make_plain(b, v) : DYCL_OK;
 }
 
-dycl_status dycl_make_as(dycl_maker *b, uint32_t v, const dycl_layout *layout, dycl_ref *out) {
+dycl_status dycl_make_as(dycl_builder *b, uint32_t v, const dycl_layout *layout, dycl_ref *out) {
     uint32_t root = dycl_make_value(b, v)->root;
     struct dycl_blocked *blocked = b->blocked ? b->blocked[root] : NULL;
     dycl_status status;
@@ -149,9 +149,9 @@ fail:
     return status;
 }
 
-dycl_status dycl_make_operand_plain(dycl_maker *b, uint32_t v) { return make_plain(b, dycl_make_value(b, v)->root); }
+dycl_status dycl_make_operand_plain(dycl_builder *b, uint32_t v) { return make_plain(b, dycl_make_value(b, v)->root); }
 
-dycl_status dycl_make_operands_plain(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_make_operands_plain(dycl_builder *b, const dycl_block *block) {
     if (!b->blocked) return DYCL_OK;
     const dycl_graph *g = &b->program->graph;
     for (uint32_t n = block->first; n != DYCL_NONE; n = b->program->next[n]) {

@@ -43,7 +43,7 @@ static dycl_status grow(void **array, uint32_t *room, uint32_t needed, size_t el
     return DYCL_OK;
 }
 
-dycl_status dycl_maker_init(dycl_maker *b, dycl_plan *plan) {
+dycl_status dycl_builder_init(dycl_builder *b, dycl_plan *plan) {
     memset(b, 0, sizeof *b);
     b->plan = plan;
     b->program = &plan->program;
@@ -72,7 +72,7 @@ dycl_status dycl_maker_init(dycl_maker *b, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-void dycl_maker_free(dycl_maker *b) {
+void dycl_builder_free(dycl_builder *b) {
     dycl_free(b->slots);
     dycl_free(b->dense);
     dycl_free(b->blocked);
@@ -82,7 +82,7 @@ void dycl_maker_free(dycl_maker *b) {
     memset(b, 0, sizeof *b);
 }
 
-dycl_status dycl_make_slot(dycl_maker *b, size_t bytes, uint32_t *out_slot) {
+dycl_status dycl_make_slot(dycl_builder *b, size_t bytes, uint32_t *out_slot) {
     dycl_status status = grow((void **)&b->slots, &b->slot_room, b->slot_count + 1, sizeof(dycl_slot));
     if (status != DYCL_OK) return status;
     b->slots[b->slot_count] = (dycl_slot){.bytes = bytes, .first = DYCL_NONE, .share = DYCL_NONE};
@@ -90,7 +90,7 @@ dycl_status dycl_make_slot(dycl_maker *b, size_t bytes, uint32_t *out_slot) {
     return DYCL_OK;
 }
 
-dycl_status dycl_make_kept(dycl_maker *b, size_t bytes, uint32_t *out_slot) {
+dycl_status dycl_make_kept(dycl_builder *b, size_t bytes, uint32_t *out_slot) {
     char *keep = dycl_plan_alloc(b->plan, bytes + (b->plan->check ? DYCL_RED_ZONE : 0));
     if (!keep) return DYCL_ERROR;
     if (b->plan->check) dycl_check_mark(keep + bytes);
@@ -101,7 +101,7 @@ dycl_status dycl_make_kept(dycl_maker *b, size_t bytes, uint32_t *out_slot) {
     return DYCL_OK;
 }
 
-static void touch(dycl_maker *b, dycl_ref ref, size_t bytes, uint32_t write) {
+static void touch(dycl_builder *b, dycl_ref ref, size_t bytes, uint32_t write) {
     uint32_t slot = ref.slot, step = b->plan->step_count;
     dycl_slot *s = &b->slots[slot];
     if (bytes && (ref.offset < 0 || (size_t)ref.offset + bytes > s->bytes)) {
@@ -121,20 +121,20 @@ static void touch(dycl_maker *b, dycl_ref ref, size_t bytes, uint32_t write) {
     b->touches[b->touch_count++].write = write;
 }
 
-void dycl_make_read_at(dycl_maker *b, dycl_ref ref, size_t bytes) { touch(b, ref, bytes, 0); }
-void dycl_make_write_at(dycl_maker *b, dycl_ref ref, size_t bytes) { touch(b, ref, bytes, 1); }
-void dycl_make_read(dycl_maker *b, const dycl_tensor *t) { touch(b, t->ref, dycl_tensor_bytes(t), 0); }
-void dycl_make_write(dycl_maker *b, const dycl_tensor *t) { touch(b, t->ref, dycl_tensor_bytes(t), 1); }
-void dycl_make_serial(dycl_maker *b) { b->plan->infos[b->plan->step_count - 1].serial = 1; }
+void dycl_make_read_at(dycl_builder *b, dycl_ref ref, size_t bytes) { touch(b, ref, bytes, 0); }
+void dycl_make_write_at(dycl_builder *b, dycl_ref ref, size_t bytes) { touch(b, ref, bytes, 1); }
+void dycl_make_read(dycl_builder *b, const dycl_tensor *t) { touch(b, t->ref, dycl_tensor_bytes(t), 0); }
+void dycl_make_write(dycl_builder *b, const dycl_tensor *t) { touch(b, t->ref, dycl_tensor_bytes(t), 1); }
+void dycl_make_serial(dycl_builder *b) { b->plan->infos[b->plan->step_count - 1].serial = 1; }
 
-dycl_status dycl_make_scratch(dycl_maker *b, size_t bytes, dycl_ref *out) {
+dycl_status dycl_make_scratch(dycl_builder *b, size_t bytes, dycl_ref *out) {
     out->offset = 0;
     dycl_status status = dycl_make_slot(b, bytes ? bytes : 64, &out->slot);
     if (status == DYCL_OK) touch(b, *out, bytes, 1);
     return status;
 }
 
-dycl_status dycl_make_step(dycl_maker *b, dycl_step_fn run, void *args, const char *kernel, double cost) {
+dycl_status dycl_make_step(dycl_builder *b, dycl_step_fn run, void *args, const char *kernel, double cost) {
     dycl_plan *plan = b->plan;
     if (b->failed) return DYCL_ERROR;
     if (plan->step_count == plan->step_room) {
@@ -152,7 +152,7 @@ dycl_status dycl_make_step(dycl_maker *b, dycl_step_fn run, void *args, const ch
     return DYCL_OK;
 }
 
-dycl_status dycl_make_prim(dycl_maker *b, dycl_prim *prim) {
+dycl_status dycl_make_prim(dycl_builder *b, dycl_prim *prim) {
     dycl_plan *plan = b->plan;
     dycl_status status = grow((void **)&plan->prims, &plan->prim_room, plan->prim_count + 1, sizeof(dycl_prim *));
     if (status != DYCL_OK) {
@@ -163,26 +163,26 @@ dycl_status dycl_make_prim(dycl_maker *b, dycl_prim *prim) {
     return DYCL_OK;
 }
 
-dycl_status dycl_make_measure(dycl_maker *b, dycl_measure *measure) {
+dycl_status dycl_make_autotune(dycl_builder *b, dycl_autotune *autotune) {
     dycl_plan *plan = b->plan;
-    if (!measure) return DYCL_OK;
+    if (!autotune) return DYCL_OK;
     dycl_status status =
-        grow((void **)&plan->measures, &plan->measure_room, plan->measure_count + 1, sizeof(dycl_measure *));
+        grow((void **)&plan->autotunes, &plan->autotune_room, plan->autotune_count + 1, sizeof(dycl_autotune *));
     if (status != DYCL_OK) {
-        dycl_measure_release(measure);
+        dycl_autotune_release(autotune);
         return status;
     }
-    plan->measures[plan->measure_count++] = measure;
-    if (plan->step_count) plan->infos[plan->step_count - 1].measure = measure;
+    plan->autotunes[plan->autotune_count++] = autotune;
+    if (plan->step_count) plan->infos[plan->step_count - 1].autotune = autotune;
     return DYCL_OK;
 }
 
-dycl_ref dycl_make_ref(const dycl_maker *b, uint32_t v) {
+dycl_ref dycl_make_ref(const dycl_builder *b, uint32_t v) {
     const dycl_value *value = dycl_make_value(b, v);
     return (dycl_ref){value->root, 0, value->offset * (int64_t)dycl_dtype_size((dycl_dtype)value->dtype)};
 }
 
-void dycl_make_tensor(const dycl_maker *b, uint32_t v, dycl_tensor *out) {
+void dycl_make_tensor(const dycl_builder *b, uint32_t v, dycl_tensor *out) {
     const dycl_value *value = dycl_make_value(b, v);
     out->ref = dycl_make_ref(b, v);
     out->dtype = (dycl_dtype)value->dtype;
@@ -247,7 +247,7 @@ static dycl_status copy_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-dycl_status dycl_make_copy(dycl_maker *b, const dycl_tensor *from, const dycl_tensor *to) {
+dycl_status dycl_make_copy(dycl_builder *b, const dycl_tensor *from, const dycl_tensor *to) {
     int64_t n = dycl_tensor_numel(to);
     if (n == 0) return DYCL_OK;
     copy_args *a = dycl_plan_alloc(b->plan, sizeof *a);
@@ -265,7 +265,7 @@ dycl_status dycl_make_copy(dycl_maker *b, const dycl_tensor *from, const dycl_te
     return dycl_make_step(b, copy_run, a, "copy", 20 + 0.1 * (double)n * (double)a->element);
 }
 
-dycl_status dycl_make_contiguous(dycl_maker *b, uint32_t v, dycl_tensor *out) {
+dycl_status dycl_make_contiguous(dycl_builder *b, uint32_t v, dycl_tensor *out) {
     dycl_make_tensor(b, v, out);
     if (dycl_tensor_contiguous(out)) {
         dycl_strides_contiguous(out->rank, out->sizes, out->strides);
@@ -285,7 +285,7 @@ dycl_status dycl_make_contiguous(dycl_maker *b, uint32_t v, dycl_tensor *out) {
     return dycl_make_copy(b, &from, out);
 }
 
-dycl_status dycl_make_target(dycl_maker *b, uint32_t v, dycl_tensor *out) {
+dycl_status dycl_make_target(dycl_builder *b, uint32_t v, dycl_tensor *out) {
     dycl_make_tensor(b, v, out);
     if (dycl_tensor_contiguous(out)) {
         dycl_strides_contiguous(out->rank, out->sizes, out->strides);
@@ -296,7 +296,7 @@ dycl_status dycl_make_target(dycl_maker *b, uint32_t v, dycl_tensor *out) {
     return dycl_make_slot(b, (size_t)dycl_tensor_numel(out) * dycl_dtype_size(out->dtype), &out->ref.slot);
 }
 
-dycl_status dycl_make_finish(dycl_maker *b, uint32_t v, const dycl_tensor *target) {
+dycl_status dycl_make_finish(dycl_builder *b, uint32_t v, const dycl_tensor *target) {
     dycl_tensor to;
     dycl_make_tensor(b, v, &to);
     if (to.ref.slot == target->ref.slot) return DYCL_OK;

@@ -1,8 +1,8 @@
 /* Turns the blocks of a program into steps. Private to csrc/exec.
  *
- * Ownership: a dycl_maker borrows the plan; what it allocates for itself dies with dycl_maker_free. Threads: one at a
- * time.
- * Protocol: while a step is being built, dycl_make_read/_write say what it touches, then dycl_make_step appends it. */
+ * Ownership: a dycl_builder borrows the plan; what it allocates for itself dies with dycl_builder_free. Threads: one at
+ * a time. Protocol: while a step is being built, dycl_make_read/_write say what it touches, then dycl_make_step appends
+ * it. */
 #ifndef DYCL_EXEC_BUILDER_BUILDER_H
 #define DYCL_EXEC_BUILDER_BUILDER_H
 
@@ -24,26 +24,26 @@ typedef struct {
     uint32_t *dense;               /* value -> slot of a contiguous copy made earlier, or DYCL_NONE */
     struct dycl_blocked **blocked; /* root value -> its other layout (blocked.h), or NULL */
     struct dycl_lower *lower;      /* state of one tile block (lower.h) */
-} dycl_maker;
+} dycl_builder;
 
-dycl_status dycl_maker_init(dycl_maker *b, dycl_plan *plan);
-void dycl_maker_free(dycl_maker *b);
+dycl_status dycl_builder_init(dycl_builder *b, dycl_plan *plan);
+void dycl_builder_free(dycl_builder *b);
 
 void *dycl_plan_alloc(dycl_plan *plan, size_t size); /* zeroed, from the plan's arena; NULL when out of memory */
-dycl_status dycl_make_slot(dycl_maker *b, size_t bytes, uint32_t *out_slot);
-void dycl_make_serial(dycl_maker *b); /* the last step runs on one thread and may run beside others */
+dycl_status dycl_make_slot(dycl_builder *b, size_t bytes, uint32_t *out_slot);
+void dycl_make_serial(dycl_builder *b); /* the last step runs on one thread and may run beside others */
 /* Memory that keeps its contents from run to run. */
-dycl_status dycl_make_kept(dycl_maker *b, size_t bytes, uint32_t *out_slot);
+dycl_status dycl_make_kept(dycl_builder *b, size_t bytes, uint32_t *out_slot);
 /* Scratch memory of the step being built. */
-dycl_status dycl_make_scratch(dycl_maker *b, size_t bytes, dycl_ref *out);
-dycl_status dycl_make_step(dycl_maker *b, dycl_step_fn run, void *args, const char *kernel, double cost);
-dycl_status dycl_make_prim(dycl_maker *b,
+dycl_status dycl_make_scratch(dycl_builder *b, size_t bytes, dycl_ref *out);
+dycl_status dycl_make_step(dycl_builder *b, dycl_step_fn run, void *args, const char *kernel, double cost);
+dycl_status dycl_make_prim(dycl_builder *b,
                            dycl_prim *prim); /* the plan takes the reference, and the last step shows it */
 /* The plan takes the reference, and the step made last shows what was measured. NULL is allowed. */
-dycl_status dycl_make_measure(dycl_maker *b, dycl_measure *measure);
-dycl_ref dycl_make_ref(const dycl_maker *b, uint32_t value); /* a value's first element */
+dycl_status dycl_make_autotune(dycl_builder *b, dycl_autotune *autotune);
+dycl_ref dycl_make_ref(const dycl_builder *b, uint32_t value); /* a value's first element */
 
-static inline const dycl_value *dycl_make_value(const dycl_maker *b, uint32_t v) {
+static inline const dycl_value *dycl_make_value(const dycl_builder *b, uint32_t v) {
     return &b->program->graph.values[v];
 }
 
@@ -54,44 +54,46 @@ typedef struct {
     int rank;
     int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
 } dycl_tensor;
-void dycl_make_tensor(const dycl_maker *b, uint32_t value, dycl_tensor *out);
+void dycl_make_tensor(const dycl_builder *b, uint32_t value, dycl_tensor *out);
 /* What the step being built touches. Its slots must have these bytes: else dycl_make_step refuses, which is a bug, and
  * the segment runs in torch. */
-void dycl_make_read(dycl_maker *b, const dycl_tensor *t);
-void dycl_make_write(dycl_maker *b, const dycl_tensor *t);
-void dycl_make_read_at(dycl_maker *b, dycl_ref ref, size_t bytes);
-void dycl_make_write_at(dycl_maker *b, dycl_ref ref, size_t bytes);
+void dycl_make_read(dycl_builder *b, const dycl_tensor *t);
+void dycl_make_write(dycl_builder *b, const dycl_tensor *t);
+void dycl_make_read_at(dycl_builder *b, dycl_ref ref, size_t bytes);
+void dycl_make_write_at(dycl_builder *b, dycl_ref ref, size_t bytes);
 size_t dycl_tensor_bytes(const dycl_tensor *t); /* from its first element to one past the last */
 int dycl_tensor_contiguous(const dycl_tensor *t);
 int dycl_tensor_channels_last(const dycl_tensor *t); /* rank 4, dense */
 int64_t dycl_tensor_numel(const dycl_tensor *t);
 /* The value contiguous: itself, or a copy (a step of its own). */
-dycl_status dycl_make_contiguous(dycl_maker *b, uint32_t value, dycl_tensor *out);
+dycl_status dycl_make_contiguous(dycl_builder *b, uint32_t value, dycl_tensor *out);
 /* An output that a kernel writes contiguously: the value itself, or a temporary; `finish` copies that to its place. */
-dycl_status dycl_make_target(dycl_maker *b, uint32_t value, dycl_tensor *out);
-dycl_status dycl_make_finish(dycl_maker *b, uint32_t value, const dycl_tensor *target);
-dycl_status dycl_make_copy(dycl_maker *b, const dycl_tensor *from, const dycl_tensor *to); /* same sizes and dtype */
+dycl_status dycl_make_target(dycl_builder *b, uint32_t value, dycl_tensor *out);
+dycl_status dycl_make_finish(dycl_builder *b, uint32_t value, const dycl_tensor *target);
+dycl_status dycl_make_copy(dycl_builder *b, const dycl_tensor *from, const dycl_tensor *to); /* same sizes and dtype */
 /* The same for steps that compute floats of 16 bits in f32 (tile/half.c): the value itself, or a dense copy in f32;
  * room for a result in f32, which `finish` rounds. Of other dtypes nothing is copied. */
-dycl_status dycl_make_computed(dycl_maker *b, uint32_t value, dycl_tensor *out);
-dycl_status dycl_make_widened(dycl_maker *b, uint32_t value, dycl_tensor *as); /* as: the value, or a copy of it */
-dycl_status dycl_make_computed_alike(dycl_maker *b, uint32_t value, dycl_tensor *out); /* strides as the value's */
-dycl_status dycl_make_computed_target(dycl_maker *b, uint32_t value, dycl_tensor *out);
-dycl_status dycl_make_rounded(dycl_maker *b, uint32_t value, const dycl_tensor *target);
+dycl_status dycl_make_computed(dycl_builder *b, uint32_t value, dycl_tensor *out);
+dycl_status dycl_make_widened(dycl_builder *b, uint32_t value, dycl_tensor *as); /* as: the value, or a copy of it */
+dycl_status dycl_make_computed_alike(dycl_builder *b, uint32_t value, dycl_tensor *out); /* strides as the value's */
+dycl_status dycl_make_computed_target(dycl_builder *b, uint32_t value, dycl_tensor *out);
+dycl_status dycl_make_rounded(dycl_builder *b, uint32_t value, const dycl_tensor *target);
 
 /* Whether a constant may be kept in another form than the program's own. */
-static inline int dycl_make_may_pack(const dycl_maker *b) { return !(b->program->graph.options & DYCL_OPTION_NO_PACK); }
+static inline int dycl_make_may_pack(const dycl_builder *b) {
+    return !(b->program->graph.options & DYCL_OPTION_NO_PACK);
+}
 /* How a constant's packed form is found at run time; *out is NULL when the value cannot be a constant or may not be
  * packed. scaled: factors of as->channels output channels are multiplied in. */
-dycl_status dycl_make_packing(dycl_maker *b, const dycl_tensor *weights, const dycl_weights *as, int scaled,
+dycl_status dycl_make_packing(dycl_builder *b, const dycl_tensor *weights, const dycl_weights *as, int scaled,
                               dycl_packing **out);
 void *dycl_plan_grow(void *block, size_t size); /* dycl_realloc with a message */
 
-dycl_status dycl_make_places(dycl_maker *b); /* of all slots, behind the last step */
+dycl_status dycl_make_places(dycl_builder *b); /* of all slots, behind the last step */
 
-dycl_status dycl_make_tile(dycl_maker *b, const dycl_block *block);
+dycl_status dycl_make_tile(dycl_builder *b, const dycl_block *block);
 /* ---- One builder a family; each appends the steps of the current block. */
-#define DYCL_FAMILY(NAME, name, ...) dycl_status dycl_steps_##name(dycl_maker *b, const dycl_block *block);
+#define DYCL_FAMILY(NAME, name, ...) dycl_status dycl_steps_##name(dycl_builder *b, const dycl_block *block);
 #include "ir/family.def"
 #undef DYCL_FAMILY
 

@@ -1,7 +1,7 @@
 /* Constants that a plan keeps in another form. */
 #include "exec/builder/builder.h"
 
-dycl_status dycl_make_packing(dycl_maker *b, const dycl_tensor *weights, const dycl_weights *as, int scaled,
+dycl_status dycl_make_packing(dycl_builder *b, const dycl_tensor *weights, const dycl_weights *as, int scaled,
                               dycl_packing **out) {
     const dycl_graph *g = &b->program->graph;
     *out = NULL;

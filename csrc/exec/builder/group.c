@@ -28,20 +28,20 @@ static dycl_status group_run(const dycl_step *step, dycl_plan *plan) {
 }
 
 /* Does step `late` touch what step `early` writes, or write what it reads? */
-static int depends(const dycl_maker *b, uint32_t early, uint32_t late) {
+static int depends(const dycl_builder *b, uint32_t early, uint32_t late) {
     for (uint32_t i = b->touch_start[early]; i < b->touch_start[early + 1]; i++)
         for (uint32_t j = b->touch_start[late]; j < b->touch_start[late + 1]; j++)
             if (b->touches[i].slot == b->touches[j].slot && (b->touches[i].write || b->touches[j].write)) return 1;
     return 0;
 }
 
-static int suits(const dycl_maker *b, uint32_t step) {
+static int suits(const dycl_builder *b, uint32_t step) {
     const dycl_step_info *info = &b->plan->infos[step];
     return info->serial && info->cost >= LEAST && info->cost <= MOST;
 }
 
 /* Where the touches of each step begin. */
-static dycl_status index_touches(dycl_maker *b) {
+static dycl_status index_touches(dycl_builder *b) {
     b->touch_start = dycl_alloc((b->plan->step_count + 2) * sizeof(uint32_t));
     if (!b->touch_start) return dycl_error_set("out of memory");
     uint32_t at = 0;
@@ -52,7 +52,7 @@ static dycl_status index_touches(dycl_maker *b) {
     return DYCL_OK;
 }
 
-dycl_status dycl_group_steps(dycl_maker *b) {
+dycl_status dycl_group_steps(dycl_builder *b) {
     dycl_plan *plan = b->plan;
     if (plan->threads < 2) return DYCL_OK;
     int any = 0;

@@ -6,6 +6,6 @@
 
 /* Joins neighbouring steps into groups. After all steps are built, before memory is planned (lifetimes keep the old
  * step numbers). */
-dycl_status dycl_group_steps(dycl_maker *b);
+dycl_status dycl_group_steps(dycl_builder *b);
 
 #endif

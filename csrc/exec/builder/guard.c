@@ -40,7 +40,7 @@ static dycl_status look_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-dycl_status dycl_guard_look(dycl_maker *b, uint32_t value, dycl_ref ref, size_t count, int limit) {
+dycl_status dycl_guard_look(dycl_builder *b, uint32_t value, dycl_ref ref, size_t count, int limit) {
     const dycl_value *v = dycl_make_value(b, value);
     look_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;

@@ -17,7 +17,7 @@
 #define DYCL_GUARD_SCALE   30
 
 /* A step that looks at `count` floats at `ref`, which hold that value or what it was copied to. */
-dycl_status dycl_guard_look(dycl_maker *b, uint32_t value, dycl_ref ref, size_t count, int limit);
+dycl_status dycl_guard_look(dycl_builder *b, uint32_t value, dycl_ref ref, size_t count, int limit);
 /* The same for a step that looks itself: 0: plan->suspect has to be set. */
 int dycl_guard_is_small(const float *x, size_t count, int limit);
 

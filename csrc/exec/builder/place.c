@@ -6,7 +6,7 @@
 /* Where the slots of a plan lie, when all its steps are there. */
 
 /* A slot keeps another's memory only if that one really dies where it begins, and for one taker. */
-static dycl_status confirm_sharing(dycl_maker *b) {
+static dycl_status confirm_sharing(dycl_builder *b) {
     uint8_t *taken = dycl_alloc_zero(b->slot_count + 1);
     if (!taken) return dycl_error_set("out of memory");
     for (uint32_t s = 0; s < b->slot_count; s++) {
@@ -22,7 +22,7 @@ static dycl_status confirm_sharing(dycl_maker *b) {
     return DYCL_OK;
 }
 
-dycl_status dycl_make_places(dycl_maker *b) {
+dycl_status dycl_make_places(dycl_builder *b) {
     dycl_plan *plan = b->plan;
     dycl_status status;
     DYCL_TRY(confirm_sharing(b));

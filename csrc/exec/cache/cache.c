@@ -153,9 +153,9 @@ static void profile_key(const dycl_segment *s, char *out) {
 }
 
 static int was_steady(const dycl_segment *s) {
-    char key[DYCL_CACHE_KEY], way[DYCL_PROFILE_WAY];
+    char key[DYCL_CACHE_KEY], variant[DYCL_PROFILE_VARIANT];
     profile_key(s, key);
-    return dycl_profile_recall(key, way);
+    return dycl_profile_recall(key, variant);
 }
 
 static void note_steady(const dycl_segment *s) {

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "exec/plan/backend.h"
-#include "exec/tune/measure.h"
+#include "exec/tune/autotune.h"
 #include "exec/plan/step.h"
 
 #define LEAST_NS 5000.0   /* a shorter segment has nothing that is worth a team */
@@ -15,10 +15,10 @@ enum {
                        as many again, */
     NEXT_LOOK = 8,
     LAST_LOOK = 256, /* up to this */
-    FEW_OF = 4,      /* a way is a quarter of the threads, */
+    FEW_OF = 4,      /* a variant is a quarter of the threads, */
     MANY = 8,        /* from so many on */
-    WAYS = 3 + DYCL_MOST_BACKENDS,
-    SETS = 16, /* of ways that may come together */
+    VARIANTS = 3 + DYCL_MOST_BACKENDS,
+    SETS = 16, /* of variants that may come together */
 };
 
 typedef struct {
@@ -27,12 +27,12 @@ typedef struct {
 } choice;
 
 struct dycl_teams {
-    dycl_measure *measure;
-    choice choices[WAYS];  /* the first is what a rule would take: ours, all threads */
-    dycl_plan *plan[WAYS]; /* owned while it is being measured, one reference each */
-    int ways, given;       /* given: the way that ran last */
-    uint64_t runs;         /* of that plan, before */
-    uint64_t look;         /* not measured yet: at so many runs of the plan */
+    dycl_autotune *autotune;
+    choice choices[VARIANTS];  /* the first is what a rule would take: ours, all threads */
+    dycl_plan *plan[VARIANTS]; /* owned while it is being measured, one reference each */
+    int variants, given;       /* given: the variant that ran last */
+    uint64_t runs;             /* of that plan, before */
+    uint64_t look;             /* not measured yet: at so many runs of the plan */
 };
 
 /* What another number of threads left behind. */
@@ -44,8 +44,8 @@ struct dycl_other_threads {
 
 static void free_teams(struct dycl_teams *t) {
     if (!t) return;
-    for (int i = 0; i < WAYS; i++) dycl_plan_release(t->plan[i]);
-    dycl_measure_release(t->measure);
+    for (int i = 0; i < VARIANTS; i++) dycl_plan_release(t->plan[i]);
+    dycl_autotune_release(t->autotune);
     dycl_free(t);
 }
 
@@ -88,11 +88,11 @@ static const char *name_of(const choice *w, int all) {
                                : "a quarter of the threads";
 }
 
-/* Their names, in an array that stays: measures outlive segments. NULL: there are too many. */
+/* Their names, in an array that stays: an autotune outlives its segment. NULL: there are too many. */
 static const char *const *names_of(const struct dycl_teams *t) {
-    static const char *sets[SETS][WAYS];
-    const char *names[WAYS] = {0};
-    for (int i = 0; i < t->ways; i++) names[i] = name_of(&t->choices[i], t->choices[0].threads);
+    static const char *sets[SETS][VARIANTS];
+    const char *names[VARIANTS] = {0};
+    for (int i = 0; i < t->variants; i++) names[i] = name_of(&t->choices[i], t->choices[0].threads);
     for (int i = 0; i < SETS; i++) {
         if (!sets[i][0]) memcpy(sets[i], names, sizeof names);
         if (memcmp(sets[i], names, sizeof names) == 0) return sets[i];
@@ -118,13 +118,13 @@ static double undisturbed(const dycl_plan *plan) {
 }
 
 static void add_way(struct dycl_teams *t, int threads, const dycl_backend *backend) {
-    if (t->ways < WAYS) t->choices[t->ways++] = (choice){threads, backend};
+    if (t->variants < VARIANTS) t->choices[t->variants++] = (choice){threads, backend};
 }
 
 static void find_ways(dycl_segment *s) {
     struct dycl_teams *t = s->teams;
     double cost = undisturbed(s->plan);
-    t->ways = 0;
+    t->variants = 0;
     add_way(t, s->threads, NULL);
     if (s->threads > 1 && cost >= LEAST_NS && cost <= MOST_NS && has_parallel_step(s->plan)) {
         add_way(t, 1, NULL);
@@ -139,11 +139,11 @@ static void begin(dycl_segment *s) {
     struct dycl_teams *t = s->teams;
     t->look = t->look * NEXT_LOOK <= LAST_LOOK && has_parallel_step(s->plan) ? t->look * NEXT_LOOK : UINT64_MAX;
     find_ways(s);
-    const char *const *names = t->ways > 1 ? names_of(t) : NULL;
+    const char *const *names = t->variants > 1 ? names_of(t) : NULL;
     if (!names) return;
     t->given = -1;
-    t->measure = dycl_measure_get(t->ways, names, s->threads, "segment %016llx", (unsigned long long)s->hash);
-    if (!t->measure) return;
+    t->autotune = dycl_autotune_get(t->variants, names, s->threads, "segment %016llx", (unsigned long long)s->hash);
+    if (!t->autotune) return;
     t->plan[0] = s->plan;
     dycl_plan_retain(s->plan);
 }
@@ -156,16 +156,16 @@ static dycl_status make_plan(const dycl_segment *s, const choice *w, dycl_plan *
     return status;
 }
 
-/* The plan of a way, made when it is first needed. */
-static dycl_plan *plan_of(dycl_segment *s, int way) {
+/* The plan of a variant, made when it is first needed. */
+static dycl_plan *plan_of(dycl_segment *s, int variant) {
     struct dycl_teams *t = s->teams;
-    if (t->plan[way]) return t->plan[way];
-    if (make_plan(s, &t->choices[way], &t->plan[way]) == DYCL_OK) {
-        dycl_plan_pack_at_once(t->plan[way]); /* it comes back */
-        return t->plan[way];
+    if (t->plan[variant]) return t->plan[variant];
+    if (make_plan(s, &t->choices[variant], &t->plan[variant]) == DYCL_OK) {
+        dycl_plan_pack_at_once(t->plan[variant]); /* it comes back */
+        return t->plan[variant];
     }
-    t->plan[way] = NULL;
-    dycl_measure_rule_out(t->measure, way);
+    t->plan[variant] = NULL;
+    dycl_autotune_rule_out(t->autotune, variant);
     return t->plan[0];
 }
 
@@ -176,10 +176,10 @@ static void take(dycl_segment *s, dycl_plan *plan) {
     s->plan = plan;
 }
 
-static void finish(dycl_segment *s, int way) {
+static void finish(dycl_segment *s, int variant) {
     struct dycl_teams *t = s->teams;
-    take(s, plan_of(s, way));
-    for (int i = 0; i < WAYS; i++) {
+    take(s, plan_of(s, variant));
+    for (int i = 0; i < VARIANTS; i++) {
         dycl_plan_release(t->plan[i]);
         t->plan[i] = NULL;
     }
@@ -192,25 +192,25 @@ void dycl_teams_choose(dycl_segment *s) {
         t->look = FIRST_LOOK;
     }
     if (!t->plan[0]) { /* decided, or not begun */
-        if (t->measure || s->plan->runs < t->look) return;
+        if (t->autotune || s->plan->runs < t->look) return;
         begin(s);
-        if (!t->measure) return;
+        if (!t->autotune) return;
     }
     if (t->given >= 0 && s->plan->runs == t->runs + 1) /* it ran, and not on the runner thread */
-        dycl_measure_add(t->measure, t->given, (double)s->plan->samples[t->runs % 8]);
-    int way = dycl_measure_peek(t->measure);
-    if (atomic_load_explicit(&t->measure->settled, memory_order_relaxed) >= 0) {
-        finish(s, way);
+        dycl_autotune_add(t->autotune, t->given, (double)s->plan->samples[t->runs % 8]);
+    int variant = dycl_autotune_peek(t->autotune);
+    if (atomic_load_explicit(&t->autotune->settled, memory_order_relaxed) >= 0) {
+        finish(s, variant);
         return;
     }
-    take(s, plan_of(s, way));
-    t->given = s->plan == t->plan[way] ? way : -1;
+    take(s, plan_of(s, variant));
+    t->given = s->plan == t->plan[variant] ? variant : -1;
     t->runs = s->plan->runs;
 }
 
 const char *dycl_teams_text(const dycl_segment *s) {
-    if (!s->teams || !s->teams->measure)
+    if (!s->teams || !s->teams->autotune)
         return s->threads < 2 ? "one thread" : "as many threads as its steps are worth";
-    int way = atomic_load_explicit(&s->teams->measure->settled, memory_order_relaxed);
-    return way < 0 ? "being measured" : s->teams->measure->names[way];
+    int variant = atomic_load_explicit(&s->teams->autotune->settled, memory_order_relaxed);
+    return variant < 0 ? "being measured" : s->teams->autotune->names[variant];
 }

@@ -36,7 +36,7 @@ static dycl_status conv_run(const dycl_step *step, dycl_plan *plan) {
 }
 
 /* What follows the convolution, as post-ops; `residuals[i]`: value that post-op i reads, or DYCL_NONE. */
-static void describe_chain(const dycl_maker *b, const dycl_block *block, dycl_post_ops *post, uint32_t *residuals) {
+static void describe_chain(const dycl_builder *b, const dycl_block *block, dycl_post_ops *post, uint32_t *residuals) {
     const dycl_graph *g = &b->program->graph;
     uint32_t before = g->nodes[block->first].out;
     for (uint32_t n = b->program->next[block->first]; n != DYCL_NONE; n = b->program->next[n]) {
@@ -78,7 +78,7 @@ static dycl_status make_primitive(dycl_conv_desc *d, const dycl_tensor *x, const
     return dycl_prim_conv(d, prim);
 }
 
-dycl_status dycl_conv_read_weights(dycl_maker *b, dycl_conv_args *a, const dycl_tensor *w, int64_t channels) {
+dycl_status dycl_conv_read_weights(dycl_builder *b, dycl_conv_args *a, const dycl_tensor *w, int64_t channels) {
     dycl_status status;
     dycl_make_read(b, w);
     a->weights = w->ref;
@@ -96,7 +96,7 @@ fail:
     return status;
 }
 
-dycl_status dycl_steps_conv(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_conv(dycl_builder *b, const dycl_block *block) {
     const dycl_graph *g = &b->program->graph;
     const dycl_node *node = &g->nodes[block->first], *second = NULL;
     const uint32_t *operands = dycl_node_operands(g, node);

@@ -21,16 +21,16 @@ void dycl_conv_describe(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tens
 /* The weights as the step's kernel wants them: as they are, packed before, or packed now. */
 dycl_status dycl_conv_weights(dycl_plan *plan, const dycl_conv_args *a, const void **out);
 /* Notes what the step reads of its weights; a->prim or a->as says in which order. */
-dycl_status dycl_conv_read_weights(dycl_maker *b, dycl_conv_args *a, const dycl_tensor *w, int64_t channels);
+dycl_status dycl_conv_read_weights(dycl_builder *b, dycl_conv_args *a, const dycl_tensor *w, int64_t channels);
 
 /* As the packed product of kern/gemm.h: a->bias, a->scale are set, `w` is contiguous. BAIL: oneDNN's business.
  * residuals: as describe_chain leaves them. */
-dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const dycl_conv_desc *d,
+dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, const dycl_conv_desc *d,
                                    const dycl_conv_args *conv, const dycl_tensor *w, const uint32_t *residuals);
 void dycl_channels_last(const dycl_tensor *t, dycl_layout *out); /* rank 4 */
 
 /* The mean over whole planes from a blocked layout; BAIL when the operand is not in one. */
-dycl_status dycl_make_plane_mean(dycl_maker *b, const dycl_node *node);
+dycl_status dycl_make_plane_mean(dycl_builder *b, const dycl_node *node);
 double dycl_conv_cost(const dycl_conv_desc *d);
 
 #endif

@@ -55,7 +55,7 @@ static dycl_status plain_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-static dycl_status build_plain(dycl_maker *b, const dycl_node *node, pool_args *a, dycl_step_fn run,
+static dycl_status build_plain(dycl_builder *b, const dycl_node *node, pool_args *a, dycl_step_fn run,
                                const char *kernel) {
     dycl_tensor x, out;
     dycl_status status;
@@ -71,7 +71,7 @@ fail:
     return status;
 }
 
-dycl_status dycl_pool_describe(const dycl_maker *b, const dycl_node *node, dycl_pool_desc *d) {
+dycl_status dycl_pool_describe(const dycl_builder *b, const dycl_node *node, dycl_pool_desc *d) {
     const dycl_graph *g = &b->program->graph;
     const int64_t *attrs = dycl_node_attrs(g, node);
     const dycl_value *x = dycl_make_value(b, dycl_node_operands(g, node)[0]), *out = dycl_make_value(b, node->out);
@@ -102,7 +102,7 @@ dycl_status dycl_pool_describe(const dycl_maker *b, const dycl_node *node, dycl_
 }
 
 /* Pools `x` as it lies; the result goes where oneDNN wants it. */
-static dycl_status pool_primitive(dycl_maker *b, const dycl_node *node, pool_args *a, dycl_ref src,
+static dycl_status pool_primitive(dycl_builder *b, const dycl_node *node, pool_args *a, dycl_ref src,
                                   const dycl_layout *layout, uint32_t *out_slot, dycl_layout *made) {
     dycl_status status;
     a->desc.src = *layout;
@@ -137,7 +137,7 @@ static void whole_plane(dycl_pool_desc *d, const dycl_value *x) {
     d->oh = d->ow = d->stride[0] = d->stride[1] = d->dilation[0] = d->dilation[1] = 1;
 }
 
-dycl_status dycl_make_plane_mean(dycl_maker *b, const dycl_node *node) {
+dycl_status dycl_make_plane_mean(dycl_builder *b, const dycl_node *node) {
     uint32_t operand = dycl_node_operands(&b->program->graph, node)[0], slot;
     const struct dycl_blocked *blocked = dycl_blocked_of(b, operand);
     const dycl_value *x = dycl_make_value(b, operand);
@@ -172,7 +172,7 @@ static dycl_status max_run(const dycl_step *step, dycl_plan *plan) {
 }
 
 /* Where the operand lies contiguous or channels last, or will: what lies in another way is copied. */
-static dycl_status max_source(dycl_maker *b, uint32_t operand, max_args *a) {
+static dycl_status max_source(dycl_builder *b, uint32_t operand, max_args *a) {
     const struct dycl_blocked *blocked = dycl_blocked_of(b, operand);
     dycl_tensor x;
     dycl_layout layout;
@@ -195,7 +195,7 @@ fail:
     return status;
 }
 
-static dycl_status make_max(dycl_maker *b, const dycl_node *node, const dycl_pool_desc *d) {
+static dycl_status make_max(dycl_builder *b, const dycl_node *node, const dycl_pool_desc *d) {
     dycl_tensor out;
     dycl_layout layout;
     dycl_status status;
@@ -231,7 +231,7 @@ fail:
     return status;
 }
 
-dycl_status dycl_steps_pool(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_pool(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     const dycl_graph *g = &b->program->graph;
     uint32_t operand = dycl_node_operands(g, node)[0], slot;

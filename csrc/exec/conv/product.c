@@ -13,16 +13,16 @@
 typedef struct {
     dycl_conv_args conv; /* weights, bias, scale */
     dycl_gemm_rows rows; /* pointers are set at each run */
-    dycl_gemm_form form;
+    dycl_gemm_layout form;
     dycl_ref src, padded, residual, dst;
     int pads, has_residual, threads;
     dycl_pad pad;
     int64_t src_strides[4];
     float low, high;
-    dycl_packing *transformed; /* the weights for Winograd's products, or NULL: not that way */
+    dycl_packing *transformed; /* the weights for Winograd's products, or NULL: not that variant */
     dycl_winograd winograd;
     dycl_ref winograd_scratch;
-    dycl_measure *measure;
+    dycl_autotune *autotune;
 } product_args;
 
 static dycl_gemm_finish finish_at(const product_args *a, const dycl_plan *plan) {
@@ -55,7 +55,7 @@ static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
 /* Winograd's products or the windows' own, whichever is measured to be faster; weights that are no constant are not
  * worth transforming. */
 enum { WINOGRAD, WINDOWS };
-static const char *const ways[] = {"Winograd", "windows"};
+static const char *const variants[] = {"Winograd", "windows"};
 
 static void forget(dycl_packing *packing) {
     if (packing && packing->pack) dycl_packing_forget(packing);
@@ -75,10 +75,10 @@ static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
     const void *packed;
     uint64_t began;
     dycl_status status;
-    int way = dycl_measure_next(a->measure, &began);
-    dycl_packing *packing = way == WINDOWS ? a->conv.packing : a->transformed;
+    int variant = dycl_autotune_next(a->autotune, &began);
+    dycl_packing *packing = variant == WINDOWS ? a->conv.packing : a->transformed;
     if (packing) packing->fresh = 0;
-    if (way == WINDOWS) {
+    if (variant == WINDOWS) {
         if (!began) forget(a->transformed);
         status = guarded_windows_run(a, plan);
     } else {
@@ -92,7 +92,7 @@ static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
             plan->suspect = 1;
     }
     /* a run that packs says nothing about the others */
-    if (began && packing && packing->pack && !packing->fresh) dycl_measure_note(a->measure, way, began);
+    if (began && packing && packing->pack && !packing->fresh) dycl_autotune_note(a->autotune, variant, began);
     return status;
 }
 
@@ -166,7 +166,7 @@ static void describe_pad(const dycl_conv_desc *d, dycl_pad *pad) {
 }
 
 /* Where the input is read from, in which strides: as it lies, when the copy with zeros is made anyway. */
-static dycl_status read_input(dycl_maker *b, uint32_t value, product_args *a) {
+static dycl_status read_input(dycl_builder *b, uint32_t value, product_args *a) {
     const struct dycl_blocked *blocked = dycl_blocked_of(b, value);
     dycl_layout layout;
     dycl_tensor x;
@@ -191,7 +191,7 @@ fail:
 
 /* 3x3 windows next to one another, channels that fill vectors, and enough squares of outputs for each weight:
  * transformed weights are 1.8 times as many. */
-static int suits_winograd(const dycl_maker *b, const dycl_conv_desc *d, const dycl_gemm_kernel *kernel, int threads) {
+static int suits_winograd(const dycl_builder *b, const dycl_conv_desc *d, const dycl_gemm_kernel *kernel, int threads) {
     int64_t squares = d->n * ((d->oh + 1) / 2) * ((d->ow + 1) / 2);
     int square = d->kh == 3 && d->kw == 3 && d->stride[0] == 1 && d->stride[1] == 1 && d->dilation[0] == 1 &&
                  d->dilation[1] == 1;
@@ -199,7 +199,7 @@ static int suits_winograd(const dycl_maker *b, const dycl_conv_desc *d, const dy
            d->oc >= 16 && d->c % kernel->lanes == 0 && d->oc % kernel->lanes == 0;
 }
 
-static dycl_status offer_winograd(dycl_maker *b, const dycl_conv_desc *d, const dycl_tensor *w, product_args *a) {
+static dycl_status offer_winograd(dycl_builder *b, const dycl_conv_desc *d, const dycl_tensor *w, product_args *a) {
     dycl_status status;
     const dycl_weights as = {
         .kind = DYCL_WEIGHTS_WINOGRAD,
@@ -217,7 +217,7 @@ fail:
     return status;
 }
 
-dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const dycl_conv_desc *d,
+dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, const dycl_conv_desc *d,
                                    const dycl_conv_args *conv, const dycl_tensor *w, const uint32_t *residuals) {
     const dycl_graph *g = &b->program->graph;
     const dycl_node *node = &g->nodes[block->first];
@@ -268,12 +268,12 @@ dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const
     if (conv->has_bias) dycl_make_read_at(b, conv->bias, (size_t)d->oc * sizeof(float));
     if (conv->has_scale) dycl_make_read_at(b, conv->scale, (size_t)d->oc * sizeof(float));
     int64_t window = d->kh * d->kw;
-    a->form = (dycl_gemm_form){kernel,
-                               d->oc,
-                               {d->kh, d->kw, d->c},
-                               {d->kw, 1, window},
-                               window * d->c,
-                               dycl_gemm_vectors(kernel, a->rows.run, d->oc)};
+    a->form = (dycl_gemm_layout){kernel,
+                                 d->oc,
+                                 {d->kh, d->kw, d->c},
+                                 {d->kw, 1, window},
+                                 window * d->c,
+                                 dycl_gemm_vectors(kernel, a->rows.run, d->oc)};
     a->conv.as = (dycl_weights){.kind = DYCL_WEIGHTS_GEMM, .gemm = a->form};
     DYCL_TRY(dycl_conv_read_weights(b, &a->conv, w, d->oc));
     if (a->pads) {
@@ -285,10 +285,10 @@ dycl_status dycl_make_conv_product(dycl_maker *b, const dycl_block *block, const
     DYCL_TRY(dycl_make_step(b, a->transformed ? either_run : product_run, a, "window product",
                             500 + flops / 150 / a->threads));
     if (a->transformed) {
-        a->measure = dycl_measure_get(2, ways, a->threads, "3x3 n%lld c%lld %lldx%lld oc%lld pad%lld", (long long)d->n,
-                                      (long long)d->c, (long long)d->h, (long long)d->w, (long long)d->oc,
-                                      (long long)d->pad_before[0]);
-        DYCL_TRY(dycl_make_measure(b, a->measure));
+        a->autotune = dycl_autotune_get(2, variants, a->threads, "3x3 n%lld c%lld %lldx%lld oc%lld pad%lld",
+                                        (long long)d->n, (long long)d->c, (long long)d->h, (long long)d->w,
+                                        (long long)d->oc, (long long)d->pad_before[0]);
+        DYCL_TRY(dycl_make_autotune(b, a->autotune));
     }
     return dycl_make_result_done(b, result);
 fail:

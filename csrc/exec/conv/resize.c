@@ -16,7 +16,7 @@ static dycl_status resize_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-dycl_status dycl_steps_resize(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_resize(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     const int64_t *attrs = dycl_node_attrs(&b->program->graph, node);
     dycl_resize_kind kind = (dycl_resize_kind)attrs[0];

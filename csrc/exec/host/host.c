@@ -40,7 +40,7 @@ static dycl_status host_run(const dycl_step *step, dycl_plan *plan) {
     return dycl_error_bail("the host has no %s", dycl_op_get(a->op)->name);
 }
 
-dycl_status dycl_steps_host(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_host(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     const int64_t *attrs = dycl_node_attrs(&b->program->graph, node);
     dycl_tensor to;

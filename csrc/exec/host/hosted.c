@@ -47,18 +47,18 @@ static dycl_host_kind kind_of(char kind) {
 static int is_optional(char kind) { return strchr("ojgmrd", kind) != NULL; }
 
 /* A copy in the plan's memory. */
-static const void *kept(dycl_maker *b, const void *from, size_t bytes) {
+static const void *kept(dycl_builder *b, const void *from, size_t bytes) {
     void *block = dycl_plan_alloc(b->plan, bytes ? bytes : 1);
     return block ? memcpy(block, from, bytes) : NULL;
 }
 
-static dycl_status describe(dycl_maker *b, const dycl_tensor *t, dycl_host_tensor *out) {
+static dycl_status describe(dycl_builder *b, const dycl_tensor *t, dycl_host_tensor *out) {
     size_t bytes = (size_t)t->rank * sizeof *t->sizes;
     *out = (dycl_host_tensor){t->dtype, t->rank, kept(b, t->sizes, bytes), kept(b, t->strides, bytes), NULL};
     return out->sizes && out->strides ? DYCL_OK : DYCL_ERROR;
 }
 
-static dycl_status fill_operands(dycl_maker *b, const dycl_node *node, hosted_args *a) {
+static dycl_status fill_operands(dycl_builder *b, const dycl_node *node, hosted_args *a) {
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     dycl_status status = DYCL_OK;
     for (int i = 0; i < node->operand_count && status == DYCL_OK; i++) {
@@ -73,7 +73,7 @@ static dycl_status fill_operands(dycl_maker *b, const dycl_node *node, hosted_ar
     return status;
 }
 
-static dycl_status fill_arguments(dycl_maker *b, hosted_args *a, const dycl_hosted_argument *given) {
+static dycl_status fill_arguments(dycl_builder *b, hosted_args *a, const dycl_hosted_argument *given) {
     for (int i = 0; i < a->argument_count; i++) {
         const dycl_hosted_parameter *p = &a->row->parameters[i];
         dycl_host_argument *to = &a->arguments[i];
@@ -93,7 +93,7 @@ static dycl_status fill_arguments(dycl_maker *b, hosted_args *a, const dycl_host
     return DYCL_OK;
 }
 
-static double cost_of(const dycl_maker *b, const dycl_node *node, char work) {
+static double cost_of(const dycl_builder *b, const dycl_node *node, char work) {
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     double out = (double)dycl_value_numel(dycl_make_value(b, node->out)), in = 0;
     for (int i = 0; i < node->operand_count; i++)
@@ -107,7 +107,7 @@ static double cost_of(const dycl_maker *b, const dycl_node *node, char work) {
 }
 
 /* Another node that wants another result of the same call; NULL: there is none. */
-static const dycl_node *sibling_of(const dycl_maker *b, const dycl_node *node) {
+static const dycl_node *sibling_of(const dycl_builder *b, const dycl_node *node) {
     const dycl_graph *g = &b->program->graph;
     const int64_t *attrs = dycl_node_attrs(g, node);
     int own = node->attr_count - (3 + 2 * (int)attrs[2]);
@@ -127,7 +127,7 @@ static const dycl_node *sibling_of(const dycl_maker *b, const dycl_node *node) {
     return NULL;
 }
 
-static dycl_status fill_result(dycl_maker *b, const dycl_node *node, hosted_args *a) {
+static dycl_status fill_result(dycl_builder *b, const dycl_node *node, hosted_args *a) {
     dycl_tensor to;
     int which = (int)dycl_node_attrs(&b->program->graph, node)[0];
     dycl_make_tensor(b, node->out, &to);
@@ -136,7 +136,7 @@ static dycl_status fill_result(dycl_maker *b, const dycl_node *node, hosted_args
     return describe(b, &to, &a->out[which]);
 }
 
-dycl_status dycl_steps_hosted(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_hosted(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     dycl_hosted_form form;
     dycl_hosted_argument given[DYCL_HOSTED_PARAMETERS];

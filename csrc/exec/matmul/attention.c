@@ -22,7 +22,7 @@ static void head_strides(const dycl_tensor *t, int64_t *strides) {
 }
 
 /* As it lies, when the last dimension is a run and rows do not overlap (expanded ones, windows of unfold). */
-static dycl_status head_operand(dycl_maker *b, uint32_t v, dycl_tensor *out, int64_t *strides) {
+static dycl_status head_operand(dycl_builder *b, uint32_t v, dycl_tensor *out, int64_t *strides) {
     dycl_make_tensor(b, v, out);
     dycl_status status = DYCL_OK;
     int runs = out->strides[3] == 1 || out->sizes[3] == 1,
@@ -33,7 +33,7 @@ static dycl_status head_operand(dycl_maker *b, uint32_t v, dycl_tensor *out, int
     return status;
 }
 
-dycl_status dycl_steps_attention(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_attention(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     const dycl_graph *g = &b->program->graph;
     const uint32_t *operands = dycl_node_operands(g, node);

@@ -56,7 +56,7 @@ static dycl_status many_run(const dycl_step *step, dycl_plan *plan) {
     return dycl_prim_execute(a->prim, &x);
 }
 
-int dycl_bf16_suits(const dycl_maker *b, const dycl_matmul_args *a) {
+int dycl_bf16_suits(const dycl_builder *b, const dycl_matmul_args *a) {
     return b->program->graph.options & DYCL_OPTION_BF16 && b->plan->mode == DYCL_PLAN_TUNED && a->dtype == DYCL_F32 &&
            a->batches == 1 && a->k > 0 && dycl_cpu_bf16();
 }
@@ -67,7 +67,7 @@ static int is_few(const dycl_matmul_args *a) {
     return (a->m <= 4 || small) && (a->a_column == 1 || a->k == 1);
 }
 
-static dycl_status try_primitive(dycl_maker *b, bf16_args *args) {
+static dycl_status try_primitive(dycl_builder *b, bf16_args *args) {
     dycl_matmul_args *a = &args->product;
     dycl_matmul_desc d;
     dycl_status status;
@@ -92,19 +92,19 @@ fail:
     return status;
 }
 
-static void share(const dycl_maker *b, dycl_matmul_args *a) {
+static void share(const dycl_builder *b, dycl_matmul_args *a) {
     a->threads = dycl_kern_share(a->n * a->k, DYCL_BYTES_PER_THREAD, (a->n + DYCL_BF16_PANEL - 1) / DYCL_BF16_PANEL,
                                  b->plan->threads);
 }
 
-dycl_status dycl_bf16_offer(dycl_maker *b, dycl_matmul_args *a) {
+dycl_status dycl_bf16_offer(dycl_builder *b, dycl_matmul_args *a) {
     dycl_tensor w = {.ref = a->b};
     const dycl_weights as = {.kind = DYCL_WEIGHTS_BF16, .bf16 = {a->n, a->k, a->b_row, a->b_column}};
     share(b, a);
     return dycl_make_packing(b, &w, &as, 0, &a->packing);
 }
 
-dycl_status dycl_make_bf16(dycl_maker *b, dycl_matmul_args *product) {
+dycl_status dycl_make_bf16(dycl_builder *b, dycl_matmul_args *product) {
     dycl_status status;
     bf16_args *args = dycl_plan_alloc(b->plan, sizeof *args);
     if (!args) return DYCL_ERROR;

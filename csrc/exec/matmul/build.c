@@ -60,14 +60,14 @@ static int flatten(const dycl_tensor *x, int64_t *out_rows, int64_t *out_stride)
 }
 
 /* As it lies; in f32 where the product is computed in that. */
-static dycl_status operand(dycl_maker *b, uint32_t v, const dycl_matmul_args *a, dycl_tensor *out) {
+static dycl_status operand(dycl_builder *b, uint32_t v, const dycl_matmul_args *a, dycl_tensor *out) {
     if (a->dtype == DYCL_F32) return dycl_make_computed(b, v, out);
     dycl_make_tensor(b, v, out);
     return DYCL_OK;
 }
 
 /* Contiguous. `as`: what it is now */
-static dycl_status dense_operand(dycl_maker *b, uint32_t v, dycl_tensor *as) {
+static dycl_status dense_operand(dycl_builder *b, uint32_t v, dycl_tensor *as) {
     if (as->dtype == dycl_make_value(b, v)->dtype) return dycl_make_contiguous(b, v, as);
     if (dycl_tensor_contiguous(as)) {
         dycl_strides_contiguous(as->rank, as->sizes, as->strides);
@@ -80,7 +80,7 @@ static dycl_status dense_operand(dycl_maker *b, uint32_t v, dycl_tensor *as) {
     return status == DYCL_OK ? dycl_make_copy(b, &from, as) : status;
 }
 
-dycl_status dycl_matmul_linear(dycl_maker *b, const dycl_node *node, dycl_matmul_args *a) {
+dycl_status dycl_matmul_linear(dycl_builder *b, const dycl_node *node, dycl_matmul_args *a) {
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     dycl_tensor x, w;
     dycl_status status;
@@ -114,7 +114,7 @@ fail:
     return status;
 }
 
-static dycl_status matmul(dycl_maker *b, const dycl_node *node, dycl_matmul_args *a) {
+static dycl_status matmul(dycl_builder *b, const dycl_node *node, dycl_matmul_args *a) {
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     const dycl_value *out = dycl_make_value(b, node->out);
     dycl_tensor x[2];
@@ -154,7 +154,7 @@ fail:
 }
 
 /* BAIL: no kernel reads these operands as they are. */
-static dycl_status half_product(dycl_maker *b, const dycl_node *node, dycl_matmul_args *a) {
+static dycl_status half_product(dycl_builder *b, const dycl_node *node, dycl_matmul_args *a) {
     dycl_status status;
     dycl_tensor target;
     DYCL_TRY(node->op == DYCL_OP_linear ? dycl_matmul_linear(b, node, a) : matmul(b, node, a));
@@ -167,9 +167,9 @@ fail:
     return status;
 }
 
-dycl_status dycl_steps_matmul(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_matmul(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
-    if (block->count > 1) return dycl_make_screen(b, block);
+    if (block->count > 1) return dycl_make_prefilter(b, block);
     const dycl_value *out = dycl_make_value(b, node->out);
     if (dycl_value_numel(out) == 0) return DYCL_OK;
     dycl_matmul_args *a = dycl_plan_alloc(b->plan, sizeof *a);

@@ -81,14 +81,14 @@ static void narrow(const dycl_matmul_args *a, dycl_plan *plan, const dycl_narrow
 
 dycl_status dycl_gemv_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_matmul_args *a = step->args;
-    dycl_form_run run;
-    dycl_status status = dycl_form_begin(&a->narrow, plan, &run);
+    dycl_weights_run run;
+    dycl_status status = dycl_weights_begin(&a->narrow, plan, &run);
     if (status != DYCL_OK) return status;
     if (run.packed)
         narrow(a, plan, run.packed);
     else
         dycl_gemv_as_it_lies(a, plan);
-    dycl_form_end(&a->narrow, &run);
+    dycl_weights_end(&a->narrow, &run);
     return DYCL_OK;
 }
 
@@ -100,7 +100,7 @@ int dycl_gemv_suits(const dycl_matmul_args *a) {
            (a->b_column == 1 || a->b_row == 1);
 }
 
-dycl_status dycl_gemv_share(dycl_maker *b, dycl_matmul_args *a, dycl_ref *parts) {
+dycl_status dycl_gemv_share(dycl_builder *b, dycl_matmul_args *a, dycl_ref *parts) {
     int columns = dycl_gemv_by_columns(a);
     a->threads = dycl_kern_share(a->n * a->k * (int64_t)dycl_dtype_size(a->dtype), 2 * DYCL_BYTES_PER_THREAD,
                                  (columns ? a->n : a->k) / LEAST_ROWS, b->plan->threads);
@@ -108,14 +108,14 @@ dycl_status dycl_gemv_share(dycl_maker *b, dycl_matmul_args *a, dycl_ref *parts)
     return dycl_make_scratch(b, (size_t)((a->threads - 1) * a->m * a->n) * sizeof(float), parts);
 }
 
-dycl_status dycl_gemv_offer(dycl_maker *b, dycl_matmul_args *a) {
+dycl_status dycl_gemv_offer(dycl_builder *b, dycl_matmul_args *a) {
     char key[64];
-    const dycl_narrow_form form = {a->n, a->k, a->b_row, a->b_column};
+    const dycl_narrow_layout form = {a->n, a->k, a->b_row, a->b_column};
     snprintf(key, sizeof key, "few rows m%d %s", (int)a->m, dycl_gemv_by_columns(a) ? "columns" : "rows");
-    return dycl_form_offer_narrow(b, a->b, &form, a->threads, key, &a->narrow);
+    return dycl_weights_offer_narrow(b, a->b, &form, a->threads, key, &a->narrow);
 }
 
-dycl_status dycl_make_gemv(dycl_maker *b, dycl_matmul_args *a) {
+dycl_status dycl_make_gemv(dycl_builder *b, dycl_matmul_args *a) {
     dycl_status status;
     DYCL_TRY(dycl_gemv_share(b, a, &a->scratch));
     DYCL_TRY(dycl_make_step(b, dycl_gemv_run, a, "gemv",

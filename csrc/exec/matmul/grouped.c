@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "exec/builder/builder.h"
-#include "exec/builder/form.h"
+#include "exec/builder/weights_choice.h"
 #include "kern/gemv.h"
 #include "kern/parallel.h"
 
@@ -14,7 +14,7 @@ typedef struct {
     dycl_ref x, weights, ends, to;
     int64_t rows, k, n, groups, x_row, group_stride, w_row, w_column;
     int threads; /* for groups of few rows */
-    dycl_form_choice narrow;
+    dycl_weights_choice narrow;
 } grouped_args;
 
 /* A bound as torch.Tensor.slice takes it: from the end when negative, and never out of the tensor. */
@@ -89,7 +89,7 @@ static dycl_status grouped_run(const dycl_step *step, dycl_plan *plan) {
     float *to = dycl_at(plan, a->to);
     int64_t written = 0, first, few = 0, many = 0;
     int ascending = ends[0] >= 0;
-    dycl_form_run run = {0};
+    dycl_weights_run run = {0};
     dycl_status status = DYCL_OK;
     for (int64_t g = 1; g < a->groups; g++)
         ascending &= ends[g] >= ends[g - 1]; /* else groups share rows, and their order counts */
@@ -106,7 +106,7 @@ static dycl_status grouped_run(const dycl_step *step, dycl_plan *plan) {
     }
     if (written < a->rows) memset(to + written * a->n, 0, (size_t)((a->rows - written) * a->n) * sizeof *to);
     if (!few) return DYCL_OK;
-    DYCL_TRY(dycl_form_begin(&a->narrow, plan, &run));
+    DYCL_TRY(dycl_weights_begin(&a->narrow, plan, &run));
 #pragma omp parallel num_threads(a->threads) if (a->threads > 1)
     {
         int64_t team = omp_get_num_threads(), self = omp_get_thread_num(), begin;
@@ -118,12 +118,12 @@ static dycl_status grouped_run(const dycl_step *step, dycl_plan *plan) {
         }
     }
     if (many) run.began = 0; /* another mixture of groups each time */
-    dycl_form_end(&a->narrow, &run);
+    dycl_weights_end(&a->narrow, &run);
 fail:
     return status;
 }
 
-dycl_status dycl_steps_grouped(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_grouped(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     dycl_tensor x, w, ends, to;
@@ -157,11 +157,11 @@ dycl_status dycl_steps_grouped(dycl_maker *b, const dycl_block *block) {
     double flops = 2.0 * (double)a->rows * (double)a->k * (double)a->n;
     a->threads = a->n * a->k >= 2 * DYCL_BYTES_PER_THREAD / (int64_t)sizeof(float) ? b->plan->threads : 1;
     DYCL_TRY(dycl_make_step(b, grouped_run, a, "grouped product", 300.0 * (double)a->groups + flops / 80));
-    const dycl_narrow_form form = {a->groups * a->n, a->k, 1, a->w_column};
+    const dycl_narrow_layout form = {a->groups * a->n, a->k, 1, a->w_column};
     if (a->w_row == 1 && a->group_stride == a->n * a->w_column && a->rows <= a->groups * DYCL_GEMV_ROWS) {
         char key[48];
         snprintf(key, sizeof key, "grouped m%lld groups%lld", (long long)a->rows, (long long)a->groups);
-        DYCL_TRY(dycl_form_offer_narrow(b, a->weights, &form, a->threads, key, &a->narrow));
+        DYCL_TRY(dycl_weights_offer_narrow(b, a->weights, &form, a->threads, key, &a->narrow));
     }
     return dycl_make_finish(b, node->out, &to);
 fail:

@@ -15,7 +15,7 @@ typedef struct {
 } half_args;
 
 /* A constant B in oneDNN's layout, where the processor multiplies bfloat16; BAIL: it has none. */
-static dycl_status offer_packed(dycl_maker *b, dycl_matmul_args *a) {
+static dycl_status offer_packed(dycl_builder *b, dycl_matmul_args *a) {
     if (a->dtype != DYCL_BF16 || !dycl_cpu_bf16() || a->batches != 1 || b->plan->mode != DYCL_PLAN_TUNED ||
         !dycl_matmul_may_pack(b, a->b))
         return DYCL_BAIL;
@@ -92,7 +92,7 @@ int dycl_half_suits(const dycl_matmul_args *a) {
            (a->a_column == 1 || a->k == 1) && (a->b_column == 1 || a->b_row == 1);
 }
 
-dycl_status dycl_make_half(dycl_maker *b, const dycl_matmul_args *product) {
+dycl_status dycl_make_half(dycl_builder *b, const dycl_matmul_args *product) {
     dycl_status status;
     half_args *h = dycl_plan_alloc(b->plan, sizeof *h);
     if (!h) return DYCL_ERROR;
@@ -132,7 +132,7 @@ static dycl_status many_run(const dycl_step *step, dycl_plan *plan) {
                   : dycl_matmul_execute(a, plan, a->plain, dycl_at(plan, a->b), a->plain_scratch);
 }
 
-dycl_status dycl_make_half_many(dycl_maker *b, const dycl_matmul_args *product) {
+dycl_status dycl_make_half_many(dycl_builder *b, const dycl_matmul_args *product) {
     dycl_status status;
     dycl_matmul_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;

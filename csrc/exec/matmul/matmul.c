@@ -185,7 +185,7 @@ static int worth_primitive(const dycl_matmul_args *a) {
     return a->b_column != 1 && a->m >= 16 && a->n >= 32 && a->k >= 32;
 }
 
-int dycl_matmul_may_pack(const dycl_maker *b, dycl_ref ref) {
+int dycl_matmul_may_pack(const dycl_builder *b, dycl_ref ref) {
     const dycl_graph *g = &b->program->graph;
     return dycl_make_may_pack(b) && ref.slot < g->value_count && g->values[ref.slot].kind == DYCL_VALUE_FEED;
 }
@@ -203,13 +203,13 @@ size_t dycl_matmul_result_bytes(const dycl_matmul_args *a) {
     return matrices_bytes(a, a->c_batch, a->m, a->c_row, a->n, 1);
 }
 
-void dycl_matmul_touches(dycl_maker *b, const dycl_matmul_args *a) {
+void dycl_matmul_touches(dycl_builder *b, const dycl_matmul_args *a) {
     dycl_make_read_at(b, a->a, matrices_bytes(a, a->a_batch, a->m, a->a_row, a->k, a->a_column));
     dycl_make_read_at(b, a->b, matrices_bytes(a, a->b_batch, a->k, a->b_row, a->n, a->b_column));
     if (a->has_bias) dycl_make_read_at(b, a->bias, (size_t)a->n * dycl_dtype_size(a->dtype));
 }
 
-dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a) {
+dycl_status dycl_matmul_choose(dycl_builder *b, dycl_matmul_args *a) {
     double flops = 2.0 * (double)a->m * (double)a->n * (double)a->k * (double)a->batches;
     double cost = 300.0 * (double)a->batches + flops / 80 / (flops > 4e6 ? b->plan->threads : 1);
     dycl_step_fn run = dycl_matmul_run;

@@ -3,7 +3,7 @@
 #define DYCL_EXEC_MATMUL_MATMUL_H
 
 #include "exec/builder/builder.h"
-#include "exec/builder/form.h"
+#include "exec/builder/weights_choice.h"
 
 typedef struct {
     dycl_dtype dtype;
@@ -15,38 +15,38 @@ typedef struct {
     int has_bias, threads;
     dycl_prim *prim, *plain; /* with B packed, with B as it is; borrowed from the plan, or NULL */
     dycl_packing *packing;   /* of a constant B, or NULL */
-    dycl_form_choice narrow;
+    dycl_weights_choice narrow;
     dycl_ref scratch, plain_scratch;
 } dycl_matmul_args;
 
-void dycl_matmul_touches(dycl_maker *b, const dycl_matmul_args *a); /* what the step being built reads */
+void dycl_matmul_touches(dycl_builder *b, const dycl_matmul_args *a); /* what the step being built reads */
 /* Chooses a kernel for the mode of the plan and appends the step. */
-dycl_status dycl_matmul_choose(dycl_maker *b, dycl_matmul_args *a);
+dycl_status dycl_matmul_choose(dycl_builder *b, dycl_matmul_args *a);
 
 dycl_status dycl_matmul_run(
     const dycl_step *step,
     dycl_plan *plan); /* without a packed constant: dycl_matmul_args are the step's arguments, or begin them */
 
 /* oneDNN's products (prim.c). pack: with a layout of its own for B. BAIL: it has none. */
-dycl_status dycl_matmul_try_primitive(dycl_maker *b, const dycl_matmul_args *a, int pack, dycl_prim **prim,
+dycl_status dycl_matmul_try_primitive(dycl_builder *b, const dycl_matmul_args *a, int pack, dycl_prim **prim,
                                       dycl_ref *scratch);
-dycl_status dycl_matmul_offer_packed(dycl_maker *b, dycl_matmul_args *a); /* a constant B that may be packed */
-dycl_status dycl_matmul_make_packing(dycl_maker *b, dycl_matmul_args *a, const dycl_tensor *w); /* for a->prim */
+dycl_status dycl_matmul_offer_packed(dycl_builder *b, dycl_matmul_args *a); /* a constant B that may be packed */
+dycl_status dycl_matmul_make_packing(dycl_builder *b, dycl_matmul_args *a, const dycl_tensor *w); /* for a->prim */
 dycl_status dycl_matmul_execute(const dycl_matmul_args *a, dycl_plan *plan, const dycl_prim *prim, const void *weights,
                                 dycl_ref scratch);
 
 /* A constant B in bfloat16, for a model that asked for it (bf16.c). */
-int dycl_bf16_suits(const dycl_maker *b, const dycl_matmul_args *a);
-dycl_status dycl_make_bf16(dycl_maker *b, dycl_matmul_args *a);
-dycl_status dycl_bf16_offer(dycl_maker *b, dycl_matmul_args *a); /* for few rows: threads and packing */
+int dycl_bf16_suits(const dycl_builder *b, const dycl_matmul_args *a);
+dycl_status dycl_make_bf16(dycl_builder *b, dycl_matmul_args *a);
+dycl_status dycl_bf16_offer(dycl_builder *b, dycl_matmul_args *a); /* for few rows: threads and packing */
 dycl_status dycl_bf16_run(const dycl_step *step,
                           dycl_plan *plan); /* few rows; dycl_matmul_args begin the step's arguments */
 
 /* Few rows and operands of 16 bits (half.c). */
 int dycl_half_suits(const dycl_matmul_args *a);
-dycl_status dycl_make_half(dycl_maker *b, const dycl_matmul_args *a);      /* a: copied */
-dycl_status dycl_make_half_many(dycl_maker *b, const dycl_matmul_args *a); /* any rows; BAIL: there is no kernel */
-int dycl_matmul_may_pack(const dycl_maker *b, dycl_ref ref);               /* what lies there, when it is constant */
+dycl_status dycl_make_half(dycl_builder *b, const dycl_matmul_args *a);      /* a: copied */
+dycl_status dycl_make_half_many(dycl_builder *b, const dycl_matmul_args *a); /* any rows; BAIL: there is no kernel */
+int dycl_matmul_may_pack(const dycl_builder *b, dycl_ref ref);               /* what lies there, when it is constant */
 size_t dycl_matmul_result_bytes(const dycl_matmul_args *a);
 
 /* Whether few rows read B column by column: each of those is contiguous. */
@@ -54,17 +54,17 @@ static inline int dycl_gemv_by_columns(const dycl_matmul_args *a) { return a->b_
 
 /* Few rows: B as it lies, or a constant B in fewer bits (gemv.c). */
 int dycl_gemv_suits(const dycl_matmul_args *a);
-dycl_status dycl_make_gemv(dycl_maker *b, dycl_matmul_args *a);
+dycl_status dycl_make_gemv(dycl_builder *b, dycl_matmul_args *a);
 /* Its parts, for a step that does more. */
-dycl_status dycl_gemv_share(dycl_maker *b, dycl_matmul_args *a,
+dycl_status dycl_gemv_share(dycl_builder *b, dycl_matmul_args *a,
                             dycl_ref *parts); /* threads, and memory for their partial results where they have some */
-dycl_status dycl_gemv_offer(dycl_maker *b, dycl_matmul_args *a);   /* the last step may read B in fewer bits */
+dycl_status dycl_gemv_offer(dycl_builder *b, dycl_matmul_args *a); /* the last step may read B in fewer bits */
 dycl_status dycl_gemv_run(const dycl_step *step, dycl_plan *plan); /* dycl_matmul_args begin the step's arguments */
 void dycl_gemv_as_it_lies(const dycl_matmul_args *args, dycl_plan *plan);
 
-dycl_status dycl_matmul_linear(dycl_maker *b, const dycl_node *node,
+dycl_status dycl_matmul_linear(dycl_builder *b, const dycl_node *node,
                                dycl_matmul_args *a); /* what a linear comes down to */
-/* An argmax and the product that it looks at (screen.c). */
-dycl_status dycl_make_screen(dycl_maker *b, const dycl_block *block);
+/* An argmax and the product that it looks at (prefilter.c). */
+dycl_status dycl_make_prefilter(dycl_builder *b, const dycl_block *block);
 
 #endif

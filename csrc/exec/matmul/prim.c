@@ -8,7 +8,7 @@ static int pairs_wrongly(const dycl_matmul_args *a, const dycl_prim *prim) {
     return dycl_dtype_is_half(a->dtype) && a->k % 2 && strncmp(dycl_prim_info(prim), "brg", 3) != 0;
 }
 
-dycl_status dycl_matmul_try_primitive(dycl_maker *b, const dycl_matmul_args *a, int pack, dycl_prim **prim,
+dycl_status dycl_matmul_try_primitive(dycl_builder *b, const dycl_matmul_args *a, int pack, dycl_prim **prim,
                                       dycl_ref *scratch) {
     dycl_matmul_desc d;
     dycl_status status;
@@ -42,13 +42,13 @@ fail:
     return status;
 }
 
-dycl_status dycl_matmul_make_packing(dycl_maker *b, dycl_matmul_args *a, const dycl_tensor *w) {
+dycl_status dycl_matmul_make_packing(dycl_builder *b, dycl_matmul_args *a, const dycl_tensor *w) {
     const dycl_weights as = {
         .kind = DYCL_WEIGHTS_PRIM, .prim = a->prim, .salt = (uint64_t)a->b_row << 32 ^ (uint64_t)a->b_column};
     return dycl_make_packing(b, w, &as, 0, &a->packing);
 }
 
-dycl_status dycl_matmul_offer_packed(dycl_maker *b, dycl_matmul_args *a) {
+dycl_status dycl_matmul_offer_packed(dycl_builder *b, dycl_matmul_args *a) {
     dycl_tensor w = {.ref = a->b};
     dycl_status status;
     DYCL_TRY(dycl_matmul_try_primitive(b, a, 1, &a->prim, &a->scratch));

@@ -60,7 +60,7 @@ static void kernels(dycl_recurrent *r) {
     r->relu = dycl_kern_ew(isa, DYCL_EW_relu, DYCL_F32, 0);
 }
 
-dycl_status dycl_steps_recurrent(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_recurrent(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     const int64_t *attrs = dycl_node_attrs(&b->program->graph, node);

@@ -66,7 +66,7 @@ static dycl_status gather_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-static dycl_status build_gather_elements(dycl_maker *b, const dycl_node *node) {
+static dycl_status build_gather_elements(dycl_builder *b, const dycl_node *node) {
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     dycl_tensor from, index, to;
     dycl_status status;
@@ -94,7 +94,7 @@ fail:
     return status;
 }
 
-dycl_status dycl_steps_gather(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_gather(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     if (dycl_value_numel(dycl_make_value(b, node->out)) == 0) {
         /* an empty result reads nothing, so its index cannot be out of range, except a row of no elements, which torch
@@ -172,7 +172,7 @@ static dycl_status fill_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-static dycl_status build_fill(dycl_maker *b, dycl_ref to, uint32_t value, int64_t count) {
+static dycl_status build_fill(dycl_builder *b, dycl_ref to, uint32_t value, int64_t count) {
     fill_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     a->to = to;
@@ -194,7 +194,7 @@ static void channels_last(dycl_tensor *t, dycl_layout *out) {
 }
 
 /* Results of convolutions joined by channels: channels last when one of them lies so. BAIL: something else. */
-static dycl_status join_channels_last(dycl_maker *b, const dycl_node *node) {
+static dycl_status join_channels_last(dycl_builder *b, const dycl_node *node) {
     const dycl_graph *g = &b->program->graph;
     const uint32_t *operands = dycl_node_operands(g, node);
     dycl_tensor to, part;
@@ -232,7 +232,7 @@ fail:
     return status;
 }
 
-dycl_status dycl_steps_join(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_join(dycl_builder *b, const dycl_block *block) {
     const dycl_graph *g = &b->program->graph;
     const dycl_node *node = &g->nodes[block->first];
     const uint32_t *operands = dycl_node_operands(g, node);
@@ -307,7 +307,7 @@ static dycl_status iota_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-dycl_status dycl_steps_create(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_create(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     const dycl_value *out = dycl_make_value(b, node->out);
@@ -359,7 +359,7 @@ static dycl_status band_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-dycl_status dycl_steps_indexed(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_indexed(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     const dycl_value *out = dycl_make_value(b, node->out);
     if (dycl_value_numel(out) == 0) return DYCL_OK;
@@ -387,7 +387,7 @@ fail:
 
 /* ---- copy */
 
-dycl_status dycl_steps_copy(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_copy(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     dycl_tensor from, to;
     dycl_make_tensor(b, dycl_node_operands(&b->program->graph, node)[0], &from);

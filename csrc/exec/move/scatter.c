@@ -29,7 +29,7 @@ static dycl_status put_run(const dycl_step *step, dycl_plan *plan) {
 }
 
 /* Rows of `to`, which is contiguous. */
-static dycl_status put_rows(dycl_maker *b, const dycl_tensor *to, uint32_t index_value, uint32_t source_value) {
+static dycl_status put_rows(dycl_builder *b, const dycl_tensor *to, uint32_t index_value, uint32_t source_value) {
     dycl_tensor index, source;
     dycl_status status;
     put_args *a = dycl_plan_alloc(b->plan, sizeof *a);
@@ -69,7 +69,7 @@ static dycl_status begin_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-static dycl_status begin(dycl_maker *b, const dycl_tensor *x, const dycl_tensor *to) {
+static dycl_status begin(dycl_builder *b, const dycl_tensor *x, const dycl_tensor *to) {
     begin_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     a->from = x->ref;
@@ -86,7 +86,7 @@ static dycl_status begin(dycl_maker *b, const dycl_tensor *x, const dycl_tensor 
     return dycl_make_step(b, begin_run, a, "copy", 20 + 0.1 * (double)dycl_tensor_numel(x) * (double)a->element);
 }
 
-dycl_status dycl_steps_scatter(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_scatter(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     const int64_t *attrs = dycl_node_attrs(&b->program->graph, node);

@@ -5,7 +5,7 @@
 #include "base/lock.h"
 #include "base/headroom.h"
 #include "check/zone.h"
-#include "exec/tune/measure.h"
+#include "exec/tune/autotune.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -205,11 +205,11 @@ fail:
  * forms takes at most a tenth of the time, so that no call is much longer than others. *out stays NULL then. */
 static dycl_status make_beside(const dycl_pack_key *key, uint64_t form, size_t bytes, dycl_pack **out) {
     static atomic_ullong not_before;
-    uint64_t began = dycl_measure_now();
+    uint64_t began = dycl_clock_ns();
     if (began < atomic_load(&not_before)) return DYCL_OK;
     int fits = dycl_memory_headroom(bytes);
     dycl_status status = fits ? make_pack(key, form, bytes, out) : DYCL_OK;
-    uint64_t end = dycl_measure_now(); /* memory is asked for again after a second */
+    uint64_t end = dycl_clock_ns(); /* memory is asked for again after a second */
     atomic_store(&not_before, end + 9 * (end - began) + (fits ? 0 : 1000000000));
     return status;
 }

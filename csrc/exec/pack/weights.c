@@ -6,12 +6,12 @@
 #include <string.h>
 
 typedef struct {
-    size_t form; /* bytes of the member that says how; 0: the primitive's key does */
+    size_t described; /* bytes of the member that says how; 0: the primitive's key does */
     size_t (*bytes)(const dycl_weights *w);
     dycl_status (*pack)(const dycl_weights *w, const float *from, const float *scale, float *scaled, void *packed);
     int copies, beside; /* see weights.h */
     int (*usable)(const void *packed);
-} order;
+} layout;
 
 static uint64_t hash_bytes(const void *data, size_t size) {
     const unsigned char *p = data;
@@ -57,7 +57,7 @@ static size_t small_bytes(const dycl_weights *w) { return dycl_small_bytes(w->sm
 
 static dycl_status small_pack(const dycl_weights *w, const float *from, const float *scale, float *scaled,
                               void *packed) {
-    const dycl_small_form *f = &w->small;
+    const dycl_small_layout *f = &w->small;
     (void)scale, (void)scaled;
     dycl_small_pack(f->kernel, packed, from, f->row, f->column, f->n, f->k);
     return DYCL_OK;
@@ -102,47 +102,48 @@ static dycl_status narrow_pack(const dycl_weights *w, const float *from, const f
 
 static int narrow_usable(const void *packed) { return ((const dycl_narrow_header *)packed)->usable; }
 
-static size_t screen_bytes(const dycl_weights *w) { return dycl_screen_bytes(&w->screen); }
+static size_t prefilter_bytes(const dycl_weights *w) { return dycl_prefilter_bytes(&w->prefilter); }
 
-static dycl_status screen_pack(const dycl_weights *w, const float *from, const float *scale, float *scaled,
-                               void *packed) {
+static dycl_status prefilter_pack(const dycl_weights *w, const float *from, const float *scale, float *scaled,
+                                  void *packed) {
     (void)scale, (void)scaled;
-    dycl_screen_pack(dycl_kern_screen(dycl_cpu_isa()), &w->screen, from, packed,
-                     dycl_kern_threads(4 * screen_bytes(w)));
+    dycl_prefilter_pack(dycl_kern_prefilter(dycl_cpu_isa()), &w->prefilter, from, packed,
+                        dycl_kern_threads(4 * prefilter_bytes(w)));
     return DYCL_OK;
 }
 
-static int screen_usable(const void *packed) { return ((const dycl_screen_header *)packed)->usable; }
+static int prefilter_usable(const void *packed) { return ((const dycl_prefilter_header *)packed)->usable; }
 
 /* ---- The table */
 
-static const order orders[DYCL_WEIGHTS_KINDS] = {
+static const layout layouts[DYCL_WEIGHTS_KINDS] = {
     [DYCL_WEIGHTS_PRIM] = {.bytes = prim_bytes, .pack = prim_pack, .copies = 1},
-    [DYCL_WEIGHTS_SMALL] = {.form = sizeof(dycl_small_form), .bytes = small_bytes, .pack = small_pack},
-    [DYCL_WEIGHTS_GEMM] = {.form = sizeof(dycl_gemm_form), .bytes = gemm_bytes, .pack = gemm_pack},
-    [DYCL_WEIGHTS_WINOGRAD] = {.form = sizeof(dycl_gemm_form), .bytes = winograd_bytes, .pack = winograd_pack},
-    [DYCL_WEIGHTS_BF16] = {.form = sizeof(dycl_bf16_form), .bytes = bf16_bytes, .pack = bf16_pack},
-    [DYCL_WEIGHTS_NARROW] = {sizeof(dycl_narrow_form), narrow_bytes, narrow_pack, 0, 1, narrow_usable},
-    [DYCL_WEIGHTS_SCREEN] = {sizeof(dycl_screen_form), screen_bytes, screen_pack, 0, 1, screen_usable},
+    [DYCL_WEIGHTS_SMALL] = {.described = sizeof(dycl_small_layout), .bytes = small_bytes, .pack = small_pack},
+    [DYCL_WEIGHTS_GEMM] = {.described = sizeof(dycl_gemm_layout), .bytes = gemm_bytes, .pack = gemm_pack},
+    [DYCL_WEIGHTS_WINOGRAD] = {.described = sizeof(dycl_gemm_layout), .bytes = winograd_bytes, .pack = winograd_pack},
+    [DYCL_WEIGHTS_BF16] = {.described = sizeof(dycl_bf16_layout), .bytes = bf16_bytes, .pack = bf16_pack},
+    [DYCL_WEIGHTS_NARROW] = {sizeof(dycl_narrow_layout), narrow_bytes, narrow_pack, 0, 1, narrow_usable},
+    [DYCL_WEIGHTS_PREFILTER] = {sizeof(dycl_prefilter_layout), prefilter_bytes, prefilter_pack, 0, 1, prefilter_usable},
 };
 
-size_t dycl_weights_bytes(const dycl_weights *w) { return orders[w->kind].bytes(w); }
+size_t dycl_weights_bytes(const dycl_weights *w) { return layouts[w->kind].bytes(w); }
 
 uint64_t dycl_weights_hash(const dycl_weights *w, const float *scale) {
-    size_t form = orders[w->kind].form;
-    uint64_t hash = form ? hash_bytes(&w->prim, form) : dycl_prim_weights_key(w->prim); /* every member begins there */
+    size_t described = layouts[w->kind].described;
+    uint64_t hash =
+        described ? hash_bytes(&w->prim, described) : dycl_prim_weights_key(w->prim); /* every member begins there */
     hash ^= (w->salt + (uint64_t)w->kind) * 0x9E3779B97F4A7C15ull;
     return scale ? hash ^ hash_bytes(scale, (size_t)w->channels * sizeof(float)) : hash;
 }
 
-int dycl_weights_copies(const dycl_weights *w) { return orders[w->kind].copies; }
+int dycl_weights_copies(const dycl_weights *w) { return layouts[w->kind].copies; }
 
 dycl_status dycl_weights_pack(const dycl_weights *w, const float *from, const float *scale, float *scaled,
                               void *packed) {
-    return orders[w->kind].pack(w, from, scale, scaled, packed);
+    return layouts[w->kind].pack(w, from, scale, scaled, packed);
 }
 
-int dycl_weights_stand_beside(const dycl_weights *w) { return orders[w->kind].beside; }
+int dycl_weights_stand_beside(const dycl_weights *w) { return layouts[w->kind].beside; }
 int dycl_weights_usable(const dycl_weights *w, const void *packed) {
-    return !orders[w->kind].usable || orders[w->kind].usable(packed);
+    return !layouts[w->kind].usable || layouts[w->kind].usable(packed);
 }

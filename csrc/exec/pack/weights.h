@@ -1,5 +1,5 @@
-/* In which order a kernel reads constant weights: a tag, what that order needs to know, and functions that are one row
- * of a table each (weights.c). Who adds an order adds a row there and its member here.
+/* Weight layouts: the order in which a kernel reads constant weights. A tag, what that layout needs to know, and
+ * functions that are one row of a table each (weights.c). Who adds a layout adds a row there and its member here.
  *
  * Ownership: a primitive is borrowed. Threads: pure; packing uses OpenMP inside. */
 #ifndef DYCL_EXEC_PACK_WEIGHTS_H
@@ -9,7 +9,7 @@
 #include "kern/bf16.h"
 #include "kern/gemm.h"
 #include "kern/narrow.h"
-#include "kern/screen.h"
+#include "kern/prefilter.h"
 #include "kern/small.h"
 
 typedef enum {
@@ -19,7 +19,7 @@ typedef enum {
     DYCL_WEIGHTS_WINOGRAD, /* `gemm` describes its sixteen products */
     DYCL_WEIGHTS_BF16,
     DYCL_WEIGHTS_NARROW,
-    DYCL_WEIGHTS_SCREEN,
+    DYCL_WEIGHTS_PREFILTER,
     DYCL_WEIGHTS_KINDS
 } dycl_weights_kind;
 
@@ -27,17 +27,17 @@ typedef enum {
 typedef struct {
     const dycl_small *kernel;
     int64_t n, k, row, column;
-} dycl_small_form;
+} dycl_small_layout;
 
 typedef struct {
     dycl_weights_kind kind;
     union {
         const dycl_prim *prim;
-        dycl_small_form small;
-        dycl_gemm_form gemm;
-        dycl_bf16_form bf16;
-        dycl_narrow_form narrow;
-        dycl_screen_form screen;
+        dycl_small_layout small;
+        dycl_gemm_layout gemm;
+        dycl_bf16_layout bf16;
+        dycl_narrow_layout narrow;
+        dycl_prefilter_layout prefilter;
     };
     uint64_t salt;                 /* how the source lies, where the primitive's key does not say */
     int64_t channels, per_channel; /* of the primitive's and Winograd's: for a scale */

@@ -1,7 +1,7 @@
 /* Backends: others that can run a whole segment (ONNX Runtime, another oneDNN).
  *
  * Everything else sees a plan. One of a backend has a single step, which hands the run over; its claim, its times, the
- * checks beside it (check.h) and running ahead are as for any other. It is one more way of a segment that was tuned
+ * checks beside it (check.h) and running ahead are as for any other. It is one more variant of a segment that was tuned
  * (cache/teams.h), so that it runs where it was measured to be the fastest, and nowhere else.
  *
  * Ownership: a plan owns what `compile` made, and releases it. Threads: `compile` and `suits` with the GIL held, `run`

@@ -54,9 +54,9 @@ static void put_block(text *t, const dycl_program *p, uint32_t block) {
     if (last != DYCL_NONE) put_shape(t, &p->graph.values[p->graph.nodes[last].out]);
 }
 
-static void put_measure(text *t, const dycl_measure *m) {
-    int way = atomic_load_explicit(&m->settled, memory_order_relaxed);
-    put(t, " [%s]", way < 0 ? "being measured" : m->names[way]);
+static void put_autotune(text *t, const dycl_autotune *m) {
+    int variant = atomic_load_explicit(&m->settled, memory_order_relaxed);
+    put(t, " [%s]", variant < 0 ? "being measured" : m->names[variant]);
 }
 
 dycl_status dycl_plan_describe(const dycl_plan *plan, char **out) {
@@ -71,7 +71,7 @@ dycl_status dycl_plan_describe(const dycl_plan *plan, char **out) {
     for (uint32_t i = 0; i < plan->step_count; i++) {
         const dycl_step_info *info = &plan->infos[i];
         put(&t, "%4u %-16s", i, info->kernel);
-        if (info->measure) put_measure(&t, info->measure);
+        if (info->autotune) put_autotune(&t, info->autotune);
         if (info->prim) put(&t, " (%s)", dycl_prim_info(info->prim));
         if (info->count) put(&t, " %.1f us", (double)info->nanoseconds / 1000);
         if (info->group)

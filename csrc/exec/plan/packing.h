@@ -10,7 +10,7 @@
 #define DYCL_PACKING_KEPT 16
 
 /* How a step finds the packed form of a constant. `patient`: packing waits for the second run with the same contents,
- * because the step has another way and weights in training change at every step. */
+ * because the step has another variant and weights in training change at every step. */
 typedef struct {
     uint32_t feed;
     int64_t offset; /* bytes from the feed's first element */

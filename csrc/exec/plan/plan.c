@@ -56,7 +56,7 @@ void dycl_plan_release(dycl_plan *plan) {
     atomic_fetch_sub(&alive, 1);
     for (uint32_t i = 0; i < plan->packing_count; i++) dycl_packing_forget(plan->packings[i]);
     for (uint32_t i = 0; i < plan->prim_count; i++) dycl_prim_release(plan->prims[i]);
-    for (uint32_t i = 0; i < plan->measure_count; i++) dycl_measure_release(plan->measures[i]);
+    for (uint32_t i = 0; i < plan->autotune_count; i++) dycl_autotune_release(plan->autotunes[i]);
     for (chunk *c = plan->arena; c;) {
         chunk *older = c->older;
         dycl_free(c);
@@ -72,7 +72,7 @@ void dycl_plan_release(dycl_plan *plan) {
     dycl_free(plan->slots);
     dycl_free(plan->packings);
     dycl_free(plan->prims);
-    dycl_free(plan->measures);
+    dycl_free(plan->autotunes);
     dycl_free(plan->places);
     dycl_free(plan->needs);
     dycl_free(plan);

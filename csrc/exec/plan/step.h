@@ -10,7 +10,7 @@
 #include "base/lock.h"
 #include "dnnl/dnnl.h"
 #include "exec/plan/packing.h"
-#include "exec/tune/measure.h"
+#include "exec/tune/autotune.h"
 #include "opt/program.h"
 
 #include <stdatomic.h>
@@ -31,7 +31,7 @@ typedef struct {
     uint32_t block;     /* of the program, or DYCL_NONE */
     const char *kernel; /* static text */
     const dycl_prim *prim;
-    const dycl_measure *measure;      /* it has several ways; or NULL */
+    const dycl_autotune *autotune;    /* it has several variants; or NULL */
     double cost;                      /* estimated nanoseconds */
     int serial;                       /* runs on one thread, and may run inside a parallel region */
     struct dycl_group *group;         /* the steps that this one runs side by side, or NULL */
@@ -67,8 +67,8 @@ struct dycl_plan {
     uint32_t packing_count, packing_room;
     dycl_prim **prims;
     uint32_t prim_count, prim_room;
-    dycl_measure **measures;
-    uint32_t measure_count, measure_room;
+    dycl_autotune **autotunes;
+    uint32_t autotune_count, autotune_room;
     void *arena;                        /* newest chunk */
     int threads;                        /* that per-thread scratch is made for */
     int guarded;                        /* some step looks at what a primitive is not made for, see guard.h */

@@ -70,7 +70,7 @@ static dycl_status batch_norm_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, int folded, const dycl_tensor *added,
+dycl_status dycl_make_batch_norm(dycl_builder *b, const dycl_node *node, int folded, const dycl_tensor *added,
                                  dycl_ref *out_scale, dycl_ref *out_shift) {
     const dycl_graph *g = &b->program->graph;
     const uint32_t *operands = dycl_node_operands(g, node);

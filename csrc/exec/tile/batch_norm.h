@@ -7,7 +7,7 @@
 
 /* A step that computes a batch_norm's scale and shift vectors; folded: for a convolution's weights; `added`: a bias
  * added before it, or NULL. */
-dycl_status dycl_make_batch_norm(dycl_maker *b, const dycl_node *node, int folded, const dycl_tensor *added,
+dycl_status dycl_make_batch_norm(dycl_builder *b, const dycl_node *node, int folded, const dycl_tensor *added,
                                  dycl_ref *out_scale, dycl_ref *out_shift);
 
 #endif

@@ -44,7 +44,7 @@ static void permuted(const dycl_value *value, const dycl_tile_need *need, dycl_v
 
 static dycl_status add_operand(dycl_lower *l, dycl_lower_node *entry, int i, uint32_t v, const dycl_tile_need *need,
                                int64_t level_row) {
-    dycl_maker *b = l->b;
+    dycl_builder *b = l->b;
     const dycl_program *p = b->program;
     const dycl_value *value = &p->graph.values[v];
     uint32_t producer = dycl_program_producer(p, v);
@@ -270,7 +270,7 @@ fail:
     return status;
 }
 
-dycl_status dycl_make_tile(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_make_tile(dycl_builder *b, const dycl_block *block) {
     if (!b->lower) b->lower = dycl_alloc(sizeof *b->lower);
     dycl_lower *l = b->lower;
     if (!l) return dycl_error_set("out of memory");

@@ -31,7 +31,7 @@ static dycl_status convert_run(const dycl_step *step, dycl_plan *plan) {
 }
 
 /* Both dense, in one order. */
-static dycl_status convert(dycl_maker *b, const dycl_tensor *from, const dycl_tensor *to) {
+static dycl_status convert(dycl_builder *b, const dycl_tensor *from, const dycl_tensor *to) {
     convert_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     *a = (convert_args){to->ref,
@@ -45,14 +45,14 @@ static dycl_status convert(dycl_maker *b, const dycl_tensor *from, const dycl_te
     return dycl_make_step(b, convert_run, a, "convert", 20 + 0.1 * (double)a->count);
 }
 
-static dycl_status new_tensor(dycl_maker *b, const dycl_tensor *like, dycl_dtype dtype, dycl_tensor *out) {
+static dycl_status new_tensor(dycl_builder *b, const dycl_tensor *like, dycl_dtype dtype, dycl_tensor *out) {
     *out = *like;
     out->dtype = dtype;
     out->ref.offset = 0;
     return dycl_make_slot(b, (size_t)dycl_tensor_numel(out) * dycl_dtype_size(dtype), &out->ref.slot);
 }
 
-dycl_status dycl_make_widened(dycl_maker *b, uint32_t v, dycl_tensor *as) {
+dycl_status dycl_make_widened(dycl_builder *b, uint32_t v, dycl_tensor *as) {
     dycl_tensor from = *as;
     dycl_status status;
     int lies = as->ref.slot == dycl_make_ref(b, v).slot;
@@ -63,12 +63,12 @@ fail:
     return status;
 }
 
-dycl_status dycl_make_computed(dycl_maker *b, uint32_t v, dycl_tensor *out) {
+dycl_status dycl_make_computed(dycl_builder *b, uint32_t v, dycl_tensor *out) {
     dycl_make_tensor(b, v, out);
     return dycl_dtype_is_half(out->dtype) ? dycl_make_widened(b, v, out) : DYCL_OK;
 }
 
-dycl_status dycl_make_computed_target(dycl_maker *b, uint32_t v, dycl_tensor *out) {
+dycl_status dycl_make_computed_target(dycl_builder *b, uint32_t v, dycl_tensor *out) {
     dycl_tensor like;
     dycl_make_tensor(b, v, &like);
     if (!dycl_dtype_is_half(like.dtype)) return dycl_make_target(b, v, out);
@@ -76,7 +76,7 @@ dycl_status dycl_make_computed_target(dycl_maker *b, uint32_t v, dycl_tensor *ou
     return new_tensor(b, &like, DYCL_F32, out);
 }
 
-dycl_status dycl_make_computed_alike(dycl_maker *b, uint32_t v, dycl_tensor *out) {
+dycl_status dycl_make_computed_alike(dycl_builder *b, uint32_t v, dycl_tensor *out) {
     dycl_tensor like;
     dycl_make_tensor(b, v, &like);
     *out = like;
@@ -85,7 +85,7 @@ dycl_status dycl_make_computed_alike(dycl_maker *b, uint32_t v, dycl_tensor *out
                                                    : dycl_make_computed_target(b, v, out);
 }
 
-dycl_status dycl_make_rounded(dycl_maker *b, uint32_t v, const dycl_tensor *target) {
+dycl_status dycl_make_rounded(dycl_builder *b, uint32_t v, const dycl_tensor *target) {
     dycl_tensor to, dense;
     dycl_status status;
     dycl_make_tensor(b, v, &to);

@@ -38,7 +38,7 @@ typedef struct {
 } dycl_lower_node;
 
 typedef struct dycl_lower {
-    dycl_maker *b;
+    dycl_builder *b;
     dycl_space space;
     int64_t row;
     const struct dycl_blocked *flat; /* all operands lie in this layout, and so will the results */

@@ -58,7 +58,7 @@ double dycl_lower_cost(dycl_op op, dycl_dtype dtype) {
 void dycl_lower_offer_sharing(dycl_lower *l, int index) {
     const dycl_lower_node *entry = &l->nodes[index];
     const dycl_lower_memory *s = &l->memory[entry->store];
-    dycl_maker *b = l->b;
+    dycl_builder *b = l->b;
     if (!s->direct || s->kind != DYCL_KIND_FULL || s->ref.offset || b->slots[s->ref.slot].fixed) return;
     for (int i = 0; i < l->memory_count; i++) {
         const dycl_lower_memory *m = &l->memory[i];
@@ -109,7 +109,7 @@ static size_t memory_bytes(const dycl_lower *l, const dycl_lower_memory *m) {
 
 dycl_status dycl_lower_finish(dycl_lower *l) {
     dycl_tile_program *p = &l->program;
-    dycl_maker *b = l->b;
+    dycl_builder *b = l->b;
     place_registers(l);
     double cost = l->cost * (double)(p->rows * p->columns) +
                   8.0 * p->instruction_count * (double)(p->row_tiles * p->column_tiles);

@@ -16,7 +16,7 @@ static dycl_status reduce_run(const dycl_step *step, dycl_plan *plan) {
     return dycl_kern_reduce(&a->desc, dycl_at(plan, a->out), dycl_at(plan, a->in), dycl_at(plan, a->scratch));
 }
 
-dycl_status dycl_steps_reduce(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_reduce(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     const dycl_graph *g = &b->program->graph;
     const int64_t *attrs = dycl_node_attrs(g, node);
@@ -60,7 +60,7 @@ static dycl_status group_norm_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-dycl_status dycl_steps_norm(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_steps_norm(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     if (node->op != DYCL_OP_group_norm) return DYCL_OK; /* empty, or else in a tile */
     const dycl_graph *g = &b->program->graph;

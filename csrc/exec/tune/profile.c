@@ -12,7 +12,7 @@ typedef struct entry {
     uint64_t hash;
     double nanoseconds;
     uint8_t noted, taken;
-    char way[DYCL_PROFILE_WAY];
+    char variant[DYCL_PROFILE_VARIANT];
     char key[];
 } entry;
 
@@ -52,31 +52,31 @@ static entry *find_or_make(const char *key) {
     return e;
 }
 
-static int fits(const char *way) { return strlen(way) < DYCL_PROFILE_WAY; }
+static int fits(const char *variant) { return strlen(variant) < DYCL_PROFILE_VARIANT; }
 
-void dycl_profile_remember(const char *key, const char *way) {
-    if (!fits(way)) return;
+void dycl_profile_remember(const char *key, const char *variant) {
+    if (!fits(variant)) return;
     dycl_lock(DYCL_LOCK_PROFILE);
     entry *e = find_or_make(key);
-    if (e && !e->noted) strcpy(e->way, way); /* what this process measured itself is newer */
+    if (e && !e->noted) strcpy(e->variant, variant); /* what this process measured itself is newer */
     dycl_unlock(DYCL_LOCK_PROFILE);
 }
 
 int dycl_profile_recall(const char *key, char *out_way) {
     dycl_lock(DYCL_LOCK_PROFILE);
     const entry *e = find(key, hash_of(key));
-    if (e) memcpy(out_way, e->way, DYCL_PROFILE_WAY);
+    if (e) memcpy(out_way, e->variant, DYCL_PROFILE_VARIANT);
     hits += e != NULL;
     dycl_unlock(DYCL_LOCK_PROFILE);
     return e != NULL;
 }
 
-void dycl_profile_note(const char *key, const char *way, double nanoseconds) {
-    if (!fits(way)) return;
+void dycl_profile_note(const char *key, const char *variant, double nanoseconds) {
+    if (!fits(variant)) return;
     dycl_lock(DYCL_LOCK_PROFILE);
     entry *e = find_or_make(key);
-    if (e && !(e->way[0] && !strcmp(e->way, way))) { /* the same again is no news */
-        strcpy(e->way, way);
+    if (e && !(e->variant[0] && !strcmp(e->variant, variant))) { /* the same again is no news */
+        strcpy(e->variant, variant);
         e->nanoseconds = nanoseconds;
         pending += !e->noted || e->taken;
         e->noted = 1;
@@ -94,7 +94,7 @@ uint32_t dycl_profile_take(dycl_profile_entry *out, uint32_t room) {
         pending--;
         out[n].key = e->key;
         out[n].nanoseconds = e->nanoseconds;
-        memcpy(out[n++].way, e->way, DYCL_PROFILE_WAY);
+        memcpy(out[n++].variant, e->variant, DYCL_PROFILE_VARIANT);
     }
     dycl_unlock(DYCL_LOCK_PROFILE);
     return n;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "opt/screen.h"
+#include "opt/prefilter.h"
 #include "py/site/site.h"
 
 struct dycl_deferred {
@@ -92,7 +92,7 @@ void dycl_defer_look(dycl_region *region, uint32_t wanted, uint32_t *count, dycl
     p->count = 0;
     if (region->foreign) return;
     for (uint32_t n = g->node_count; n-- > 0;) {
-        if (g->nodes[n].op != DYCL_OP_argmax || (p->product = dycl_screen_product(g, n)) == DYCL_NONE) continue;
+        if (g->nodes[n].op != DYCL_OP_argmax || (p->product = dycl_prefilter_product(g, n)) == DYCL_NONE) continue;
         int held = 0;
         if (collect(g, n, p) && !dycl_defers(p, wanted) && suits(region, p, n)) {
             for (int i = 0; i < p->count; i++) held |= region->output_of[p->roots[i]] != 0;

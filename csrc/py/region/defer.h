@@ -1,8 +1,8 @@
 /* Values that the program holds and may never ask for. A step of greedy decoding leaves behind the logits whose largest
  * element it took; Python lets go of them before anybody looks, and computing them is most of what the step reads.
- * Where Python asks for another value (an element, an index), such a product is left out of the segment (opt/screen.h);
- * its lazy tensors wait until they are asked for, or die. Then what makes them is recorded once more, in the segment of
- * that time, from the product's operand, which was kept.
+ * Where Python asks for another value (an element, an index), such a product is left out of the segment
+ * (opt/prefilter.h); its lazy tensors wait until they are asked for, or die. Then what makes them is recorded once
+ * more, in the segment of that time, from the product's operand, which was kept.
  *
  * Nothing that they are made of changes meanwhile: the operand is a tensor of ours, the weight a constant (constant.h),
  * and whatever may write to memory (an operator that torch runs, a write into memory that others see, a way to a

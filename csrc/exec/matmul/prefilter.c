@@ -9,27 +9,27 @@
 #include <stdio.h>
 
 /* The places of the largest elements of a product's rows, without all of the product where its weights can be kept in 8
- * bits (kern/screen.h). */
+ * bits (kern/prefilter.h). */
 
 #define MOST_ABOVE 16 /* one column of so many: from there on all of the product costs little more */
 #define MOST_PAUSE 6  /* runs, as a power of two, in which it is not tried after rows that leave many columns */
 
 typedef struct {
-    float floor[DYCL_SCREEN_ROWS], best[DYCL_SCREEN_ROWS];
-    int64_t at[DYCL_SCREEN_ROWS];
+    float floor[DYCL_PREFILTER_ROWS], best[DYCL_PREFILTER_ROWS];
+    int64_t at[DYCL_PREFILTER_ROWS];
     int many;
     char apart[60];
 } finding; /* of one thread */
 
 typedef struct {
     dycl_matmul_args product; /* first: those of the step that computes all of it, into memory that nobody else sees */
-    dycl_form_choice choice;
+    dycl_weights_choice choice;
     dycl_ref out, columns, findings, rows; /* rows: of B as bfloat16 has them, one a thread */
     dycl_ref wide;                         /* A in f32, where all is bfloat16 in memory */
     int rounded;                           /* the model asked for bfloat16 */
     int half;                              /* all is bfloat16 in memory, and so is what is compared */
     int failures, pause;
-} screen_args;
+} prefilter_args;
 
 /* Ties go to the first, and a NaN counts as the largest, as in torch. */
 static int is_better(float x, float best, int64_t at) { return at < 0 || x > best || (x != x && best == best); }
@@ -40,7 +40,7 @@ static const float *rounded(const float *column, float *to, int64_t k) {
 }
 
 /* row: room for one of B, or NULL: as they are. */
-static void look_at(const screen_args *a, const dycl_screen *g, const void *b, float *row, finding *mine,
+static void look_at(const prefilter_args *a, const dycl_prefilter *g, const void *b, float *row, finding *mine,
                     const uint32_t *columns, int64_t count, int i) {
     const dycl_gemv_table *table = dycl_kern_gemv(dycl_cpu_isa());
     mine->at[i] = -1;
@@ -70,7 +70,7 @@ static void look_at(const screen_args *a, const dycl_screen *g, const void *b, f
  * is the answer. Numbers of 8 bits are at most 2^-7 of their size apart. */
 static float rounded_floor(float floor) { return floor - fabsf(floor) * 0x1.02p-7f - 0x1p-126f; }
 
-static const float *widened(const screen_args *a, dycl_plan *plan) {
+static const float *widened(const prefilter_args *a, dycl_plan *plan) {
     const dycl_matmul_args *p = &a->product;
     const uint16_t *from = dycl_at(plan, p->a);
     float *to = dycl_at(plan, a->wide);
@@ -80,25 +80,25 @@ static const float *widened(const screen_args *a, dycl_plan *plan) {
 }
 
 /* 0: too many columns may hold the largest element. */
-static int screened(const screen_args *a, dycl_plan *plan, const dycl_screen_header *packed) {
+static int prefiltered(const prefilter_args *a, dycl_plan *plan, const dycl_prefilter_header *packed) {
     const dycl_matmul_args *p = &a->product;
-    const dycl_screen_table *table = dycl_kern_screen(dycl_cpu_isa());
+    const dycl_prefilter_table *table = dycl_kern_prefilter(dycl_cpu_isa());
     const void *b = dycl_at(plan, p->b);
     float *rows = a->rounded ? dycl_at(plan, a->rows) : NULL;
     uint32_t *columns = dycl_at(plan, a->columns);
     finding *findings = dycl_at(plan, a->findings);
     int64_t *out = dycl_at(plan, a->out);
-    dycl_screen g = {.a = a->half ? widened(a, plan) : dycl_at(plan, p->a),
-                     .bias = p->has_bias ? dycl_at(plan, p->bias) : NULL,
-                     .packed = packed,
-                     .c = dycl_at(plan, p->c),
-                     .lda = a->half ? p->k : p->a_row,
-                     .ldc = p->c_row,
-                     .k = p->k,
-                     .m = (int)p->m};
+    dycl_prefilter g = {.a = a->half ? widened(a, plan) : dycl_at(plan, p->a),
+                        .bias = p->has_bias ? dycl_at(plan, p->bias) : NULL,
+                        .packed = packed,
+                        .c = dycl_at(plan, p->c),
+                        .lda = a->half ? p->k : p->a_row,
+                        .ldc = p->c_row,
+                        .k = p->k,
+                        .m = (int)p->m};
     int many = 0, members = 1;
     for (int i = 0; i < g.m; i++)
-        if (!((g.norm[i] = dycl_screen_norm(g.a + i * g.lda, g.k)) < INFINITY)) return 0;
+        if (!((g.norm[i] = dycl_prefilter_norm(g.a + i * g.lda, g.k)) < INFINITY)) return 0;
 #pragma omp parallel num_threads(p->threads) if (p->threads > 1)
     {
         int team = omp_get_num_threads(), self = omp_get_thread_num();
@@ -131,7 +131,7 @@ static int screened(const screen_args *a, dycl_plan *plan, const dycl_screen_hea
     return !many;
 }
 
-static void all_in_half(const screen_args *a, dycl_plan *plan) {
+static void all_in_half(const prefilter_args *a, dycl_plan *plan) {
     const dycl_matmul_args *p = &a->product;
     const dycl_gemv g = {.a = widened(a, plan),
                          .b = dycl_at(plan, p->b),
@@ -156,7 +156,7 @@ static void all_in_half(const screen_args *a, dycl_plan *plan) {
     }
 }
 
-static dycl_status all_of_it(const screen_args *a, const dycl_step *step, dycl_plan *plan) {
+static dycl_status all_of_it(const prefilter_args *a, const dycl_step *step, dycl_plan *plan) {
     const dycl_matmul_args *p = &a->product;
     const dycl_red_fn argmax = dycl_kern_red_table(dycl_cpu_isa())->red[DYCL_RED_ARGMAX][DYCL_F32];
     dycl_status status = DYCL_OK;
@@ -164,7 +164,7 @@ static dycl_status all_of_it(const screen_args *a, const dycl_step *step, dycl_p
         all_in_half(a, plan);
     else if (a->rounded)
         DYCL_TRY(dycl_bf16_run(step, plan));
-    else if (!a->choice.measure || dycl_measure_is(a->choice.measure, DYCL_FORM_AS_IT_LIES))
+    else if (!a->choice.autotune || dycl_autotune_is(a->choice.autotune, DYCL_WEIGHTS_AS_THEY_LIE))
         DYCL_TRY(dycl_gemv_run(step, plan)); /* in fewer bits, perhaps */
     else
         dycl_gemv_as_it_lies(p, plan);
@@ -175,15 +175,15 @@ fail:
     return status;
 }
 
-static dycl_status screen_run(const dycl_step *step, dycl_plan *plan) {
-    screen_args *a = step->args;
-    dycl_form_run run = {NULL, DYCL_FORM_AS_IT_LIES, 0};
+static dycl_status prefilter_run(const dycl_step *step, dycl_plan *plan) {
+    prefilter_args *a = step->args;
+    dycl_weights_run run = {NULL, DYCL_WEIGHTS_AS_THEY_LIE, 0};
     dycl_status status = DYCL_OK;
     if (a->pause)
         a->pause--;
     else
-        DYCL_TRY(dycl_form_begin(&a->choice, plan, &run));
-    int found = run.packed && screened(a, plan, run.packed);
+        DYCL_TRY(dycl_weights_begin(&a->choice, plan, &run));
+    int found = run.packed && prefiltered(a, plan, run.packed);
     if (found) {
         a->failures = 0;
     } else {
@@ -193,16 +193,16 @@ static dycl_status screen_run(const dycl_step *step, dycl_plan *plan) {
         }
         DYCL_TRY(all_of_it(a, step, plan));
     }
-    dycl_form_end(&a->choice, &run);
+    dycl_weights_end(&a->choice, &run);
 fail:
     return status;
 }
 
-dycl_status dycl_make_screen(dycl_maker *b, const dycl_block *block) {
+dycl_status dycl_make_prefilter(dycl_builder *b, const dycl_block *block) {
     const dycl_graph *g = &b->program->graph;
     dycl_tensor target;
     dycl_status status;
-    screen_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    prefilter_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     dycl_matmul_args *p = &a->product;
     p->dtype = (dycl_dtype)dycl_make_value(b, g->nodes[block->first].out)->dtype;
@@ -221,12 +221,12 @@ dycl_status dycl_make_screen(dycl_maker *b, const dycl_block *block) {
     DYCL_TRY(dycl_make_scratch(b, (size_t)p->n * sizeof(uint32_t), &a->columns));
     DYCL_TRY(dycl_make_scratch(b, (size_t)p->threads * sizeof(finding), &a->findings));
     DYCL_TRY(
-        dycl_make_step(b, screen_run, a, "largest of product", 100 + (double)p->n * (double)p->k / 8 / p->threads));
+        dycl_make_step(b, prefilter_run, a, "largest of product", 100 + (double)p->n * (double)p->k / 8 / p->threads));
     if (!a->rounded && !a->half) DYCL_TRY(dycl_gemv_offer(b, p));
     char key[48];
-    const dycl_screen_form form = {p->n, p->k, p->b_column, a->half ? DYCL_SCREEN_STORED : a->rounded};
+    const dycl_prefilter_layout form = {p->n, p->k, p->b_column, a->half ? DYCL_PREFILTER_STORED : a->rounded};
     snprintf(key, sizeof key, "largest of product m%d%s", (int)p->m, a->half ? " of bf16" : a->rounded ? " bf16" : "");
-    DYCL_TRY(dycl_form_offer_screen(b, p->b, &form, p->threads, key, &a->choice));
+    DYCL_TRY(dycl_weights_offer_prefilter(b, p->b, &form, p->threads, key, &a->choice));
     return dycl_make_finish(b, g->nodes[block->last].out, &target);
 fail:
     return status;

@@ -88,7 +88,7 @@ for bias in (False, True):
                 for _ in range(30):
                     check(head, fast, torch.randn(rows, COLUMNS))
                 text = dycl.explain(fast)
-                assert "largest of product" in text and ("screened" if WAY else "all of it") in text, text
+                assert "largest of product" in text and ("prefiltered" if WAY else "all of it") in text, text
 print("done")
 """
 

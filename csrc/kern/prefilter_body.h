@@ -1,6 +1,7 @@
-/* Body of the search for the largest element of a product. Before including: DYCL_LEVEL (1 or 2), DYCL_SCREEN_TABLE. */
+/* Body of the search for the largest element of a product. Before including: DYCL_LEVEL (1 or 2) and
+ * DYCL_PREFILTER_TABLE. */
 #include "kern/rowvec.h"
-#include "kern/screen.h"
+#include "kern/prefilter.h"
 
 #define ALWAYS  static inline __attribute__((always_inline))
 #define AHEAD   2048     /* bytes: further than the processor's own prefetching reaches, as in kern/narrow_body.h */
@@ -37,16 +38,16 @@ ALWAYS unsigned not_below(vf x, vf floor) {
 }
 #endif
 
-ALWAYS float margin(const dycl_screen *g, int i, int64_t j) {
+ALWAYS float margin(const dycl_prefilter *g, int i, int64_t j) {
     float of_bias = g->bias ? fabsf(g->bias[j]) * OF_BIAS : 0;
     return g->norm[i] * g->packed->slack[j] + of_bias + TINY;
 }
 
-ALWAYS void sums(const dycl_screen *g, const float *const *rest, int m, int streams, int sets, int64_t column,
+ALWAYS void sums(const dycl_prefilter *g, const float *const *rest, int m, int streams, int sets, int64_t column,
                  int64_t apart, float *floor) {
-    const dycl_screen_header *h = g->packed;
+    const dycl_prefilter_header *h = g->packed;
     const int8_t *at[4];
-    vf sum[DYCL_SCREEN_ROWS][4][2];
+    vf sum[DYCL_PREFILTER_ROWS][4][2];
 #pragma GCC unroll 4
     for (int s = 0; s < streams; s++) at[s] = h->columns + (column + s * apart) * h->bytes;
 #pragma GCC unroll 4
@@ -85,18 +86,19 @@ ALWAYS void sums(const dycl_screen *g, const float *const *rest, int m, int stre
 }
 
 #define SHAPE(M, STREAMS, SETS)                                                                                        \
-    static void scores##M(const dycl_screen *g, const float *const *rest, int64_t from, int64_t end, float *floor) {   \
+    static void scores##M(const dycl_prefilter *g, const float *const *rest, int64_t from, int64_t end,                \
+                          float *floor) {                                                                              \
         int64_t apart = (end - from) / STREAMS;                                                                        \
         for (int64_t j = 0; j < apart; j++) sums(g, rest, M, STREAMS, SETS, from + j, apart, floor);                   \
         for (int64_t j = from + apart * STREAMS; j < end; j++) sums(g, rest, M, 1, SETS, j, 0, floor);                 \
     }
 SHAPES(SHAPE)
 
-static void scores(const dycl_screen *g, int64_t from, int64_t end, float *floor) {
-    static void (*const shapes[DYCL_SCREEN_ROWS])(const dycl_screen *, const float *const *, int64_t, int64_t,
-                                                  float *) = {scores1, scores2, scores3, scores4};
-    float last[DYCL_SCREEN_ROWS][64]; /* A's row, with zeros after its end */
-    const float *rest[DYCL_SCREEN_ROWS];
+static void scores(const dycl_prefilter *g, int64_t from, int64_t end, float *floor) {
+    static void (*const shapes[DYCL_PREFILTER_ROWS])(const dycl_prefilter *, const float *const *, int64_t, int64_t,
+                                                     float *) = {scores1, scores2, scores3, scores4};
+    float last[DYCL_PREFILTER_ROWS][64]; /* A's row, with zeros after its end */
+    const float *rest[DYCL_PREFILTER_ROWS];
     for (int i = 0; i < g->m; i++) {
         memset(last[i], 0, sizeof last[i]);
         memcpy(last[i], g->a + i * g->lda + g->k / 64 * 64, (size_t)(g->k % 64) * sizeof(float));
@@ -106,7 +108,7 @@ static void scores(const dycl_screen *g, int64_t from, int64_t end, float *floor
     shapes[g->m - 1](g, rest, from, end, floor);
 }
 
-static int64_t above(const dycl_screen *g, int i, float floor, int64_t from, int64_t end, uint32_t *out) {
+static int64_t above(const dycl_prefilter *g, int i, float floor, int64_t from, int64_t end, uint32_t *out) {
     const float *c = g->c + i * g->ldc, *slack = g->packed->slack, *bias = g->bias;
     const vf norm = vf_set(g->norm[i]), tiny = vf_set(TINY), of_bias = vf_set(OF_BIAS), least = vf_set(floor);
     int64_t count = 0, j = from;
@@ -124,7 +126,7 @@ static int64_t above(const dycl_screen *g, int i, float floor, int64_t from, int
 /* Where the column ends, the rest of a vector is filled with zeros. */
 ALWAYS vf part(const void *from, int64_t k, int round, int64_t p) {
     const float *w = from;
-    if (round == DYCL_SCREEN_STORED) {
+    if (round == DYCL_PREFILTER_STORED) {
         typedef uint16_t halves __attribute__((vector_size(DYCL_VBYTES / 2)));
         halves h = {0};
         if (p + vf_lanes <= k)
@@ -144,7 +146,7 @@ ALWAYS void quantise_as(const void *w, int64_t k, int round, int8_t *to, int64_t
     vf most_of = {0}, left_of = {0}, norm_of = {0};
     unsigned bad = 0;
     for (int64_t p = 0; p < k; p += vf_lanes) {
-        bad |= not_below(vf_abs(part(w, k, round == DYCL_SCREEN_STORED ? round : 0, p)), vf_set(LARGE));
+        bad |= not_below(vf_abs(part(w, k, round == DYCL_PREFILTER_STORED ? round : 0, p)), vf_set(LARGE));
         most_of = vf_max(vf_abs(part(w, k, round, p)), most_of);
     }
     float most = 0;
@@ -172,12 +174,12 @@ ALWAYS void quantise_as(const void *w, int64_t k, int round, int8_t *to, int64_t
 }
 
 static void quantise(const void *w, int64_t k, int rounded, int8_t *to, int64_t bytes, float *scale, float *slack) {
-    if (rounded == DYCL_SCREEN_STORED)
-        quantise_as(w, k, DYCL_SCREEN_STORED, to, bytes, scale, slack);
+    if (rounded == DYCL_PREFILTER_STORED)
+        quantise_as(w, k, DYCL_PREFILTER_STORED, to, bytes, scale, slack);
     else if (rounded)
         quantise_as(w, k, 1, to, bytes, scale, slack);
     else
         quantise_as(w, k, 0, to, bytes, scale, slack);
 }
 
-const dycl_screen_table DYCL_SCREEN_TABLE = {scores, above, quantise};
+const dycl_prefilter_table DYCL_PREFILTER_TABLE = {scores, above, quantise};

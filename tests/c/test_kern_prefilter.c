@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "kern/bf16.h"
-#include "kern/screen.h"
+#include "kern/prefilter.h"
 #include "random.h"
 
 static int failures;
@@ -43,7 +43,7 @@ static double sum_of(const float *a, const float *w, int64_t k, const float *bia
     return sum;
 }
 
-static void check_row(const dycl_screen *g, const dycl_screen_table *table, const float *b, int64_t column, int i,
+static void check_row(const dycl_prefilter *g, const dycl_prefilter_table *table, const float *b, int64_t column, int i,
                       float floor, int64_t from, int64_t end, int sort) {
     uint32_t *found = dycl_alloc((size_t)(end - from) * sizeof *found);
     int64_t count = table->above(g, i, floor, from, end, found), next = 0;
@@ -68,29 +68,29 @@ static void check_row(const dycl_screen *g, const dycl_screen_table *table, cons
     dycl_free(found);
 }
 
-static void check(const dycl_screen_table *table, int sort) {
+static void check(const dycl_prefilter_table *table, int sort) {
     int64_t n = pick(1, below(4) ? 90 : 2000), k = pick(1, below(4) ? 200 : 1500), column = k + below(3);
-    int m = (int)pick(1, DYCL_SCREEN_ROWS);
+    int m = (int)pick(1, DYCL_PREFILTER_ROWS);
     int64_t lda = k + below(3), ldc = n + below(3), from = below(n), end = pick(from + 1, n);
-    const dycl_screen_form form = {n, k, column, below(3) == 0};
+    const dycl_prefilter_layout form = {n, k, column, below(3) == 0};
     float *b = dycl_alloc((size_t)(n * column) * sizeof *b), *a = dycl_alloc((size_t)(m * lda) * sizeof *a),
           *bias = dycl_alloc((size_t)n * sizeof *bias), *c = dycl_alloc((size_t)(m * ldc) * sizeof *c),
-          floor[DYCL_SCREEN_ROWS];
-    void *packed = dycl_aligned_alloc(dycl_screen_bytes(&form));
+          floor[DYCL_PREFILTER_ROWS];
+    void *packed = dycl_aligned_alloc(dycl_prefilter_bytes(&form));
     for (int64_t i = 0; i < n * column; i++) b[i] = weight(sort);
     for (int64_t i = 0; i < m * lda; i++) a[i] = below(3) ? rnd_float() : rnd_float() * 30;
     for (int64_t i = 0; i < n; i++) bias[i] = rnd_float();
     for (int64_t i = 0; i < m * ldc; i++) c[i] = 77;
-    dycl_screen_pack(table, &form, b, packed, below(2) ? 1 : 3);
+    dycl_prefilter_pack(table, &form, b, packed, below(2) ? 1 : 3);
     for (int64_t i = 0; form.rounded && i < n * column; i++) b[i] = dycl_bf16_float(dycl_bf16_of(b[i]));
-    const dycl_screen_header *h = packed;
+    const dycl_prefilter_header *h = packed;
     refused += !h->usable;
     if (!h->usable && sort != STRANGE && sort != ANY && sort != DENORMAL && sort != LARGE && sort != OUTLIERS)
         fail("refused", sort, n, k, 0, 0, 0, 0);
-    dycl_screen g = {
+    dycl_prefilter g = {
         .a = a, .bias = below(2) ? bias : NULL, .packed = h, .c = c, .lda = lda, .ldc = ldc, .k = k, .m = m};
     int finite = 1;
-    for (int i = 0; i < m; i++) finite &= (g.norm[i] = dycl_screen_norm(a + i * lda, k)) < INFINITY;
+    for (int i = 0; i < m; i++) finite &= (g.norm[i] = dycl_prefilter_norm(a + i * lda, k)) < INFINITY;
     if (!finite) fail("a norm", sort, n, k, 0, 0, 0, 0);
     table->scores(&g, from, end, floor);
     for (int i = 0; i < m; i++) {
@@ -104,14 +104,14 @@ static void check(const dycl_screen_table *table, int sort) {
 
 int main(void) {
     const float bad[] = {1, NAN, INFINITY}, large[] = {1e15f};
-    if (dycl_screen_norm(bad, 2) < INFINITY || dycl_screen_norm(bad + 2, 1) < INFINITY ||
-        dycl_screen_norm(large, 1) < INFINITY || !(dycl_screen_norm(bad, 1) >= 1)) {
+    if (dycl_prefilter_norm(bad, 2) < INFINITY || dycl_prefilter_norm(bad + 2, 1) < INFINITY ||
+        dycl_prefilter_norm(large, 1) < INFINITY || !(dycl_prefilter_norm(bad, 1) >= 1)) {
         printf("FAIL: a norm\n");
         failures++;
     }
     for (int isa = 0; isa < DYCL_ISA_COUNT; isa++) {
         int before = failures;
-        const dycl_screen_table *table = dycl_kern_screen((dycl_isa)isa);
+        const dycl_prefilter_table *table = dycl_kern_prefilter((dycl_isa)isa);
         if (!table || !dycl_cpu_isa_force((dycl_isa)isa)) continue;
         columns_seen = candidates_seen = refused = 0;
         for (int i = 0; i < 600; i++) check(table, i % SORTS);

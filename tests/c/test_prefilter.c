@@ -1,5 +1,5 @@
-/* The step that finds the largest element of a product, in both ways: rows, biases, threads, options, weights that are
- * not finite, that are alike, and that change. What it finds is the largest, by no more than the rounding of a sum
+/* The step that finds the largest element of a product, in both variants: rows, biases, threads, options, weights that
+ * are not finite, that are alike, and that change. What it finds is the largest, by no more than the rounding of a sum
  * less. */
 #include <math.h>
 #include <omp.h>
@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "exec/tune/measure.h"
+#include "exec/tune/autotune.h"
 #include "exec/pack/pack.h"
 #include "exec/plan/plan.h"
 #include "kern/bf16.h"
-#include "kern/screen.h"
+#include "kern/prefilter.h"
 #include "random.h"
 
 enum { N = 4111, K = 300, RUNS = 30 };
@@ -66,11 +66,11 @@ static void check(const problem *p, const int64_t *found, int run) {
     }
 }
 
-static void run_all(problem *p, int way, uint64_t token) {
+static void run_all(problem *p, int variant, uint64_t token) {
     char text[600];
     dycl_graph g;
     dycl_plan *plan = NULL;
-    int64_t found[DYCL_SCREEN_ROWS];
+    int64_t found[DYCL_PREFILTER_ROWS];
     void *outputs[1] = {found};
     dycl_graph_init(&g);
     snprintf(text, sizeof text,
@@ -109,7 +109,7 @@ static void run_all(problem *p, int way, uint64_t token) {
     dycl_plan_stats stats;
     dycl_plan_get_stats(plan, &stats);
     size_t least = (size_t)N * K;
-    if (way == 1 && p->sort == ORDINARY && stats.packed_bytes < least) {
+    if (variant == 1 && p->sort == ORDINARY && stats.packed_bytes < least) {
         printf("FAIL: nothing was packed: %zu bytes\n", stats.packed_bytes);
         failures++;
     }
@@ -122,24 +122,24 @@ static void run_all(problem *p, int way, uint64_t token) {
 int main(void) {
     problem p = {.w = dycl_alloc(N * K * sizeof(float)),
                  .bias = dycl_alloc(N * sizeof(float)),
-                 .x = dycl_alloc(DYCL_SCREEN_ROWS * K * sizeof(float))};
+                 .x = dycl_alloc(DYCL_PREFILTER_ROWS * K * sizeof(float))};
     uint64_t token = 1;
-    if (!dycl_kern_screen(dycl_cpu_isa())) {
+    if (!dycl_kern_prefilter(dycl_cpu_isa())) {
         printf("no kernel here\n");
         return 0;
     }
-    for (int way = 0; way < 2; way++) {
-        dycl_measure_force(way);
+    for (int variant = 0; variant < 2; variant++) {
+        dycl_autotune_force(variant);
         for (int i = 0; i < 18; i++) {
             omp_set_num_threads(1 + (i + i / 3) % 3); /* not always as many for the same sort of weights */
-            p.rows = 1 + i % DYCL_SCREEN_ROWS;
+            p.rows = 1 + i % DYCL_PREFILTER_ROWS;
             p.sort = i % SORTS;
             p.biased = (int)below(2);
             p.options = i % 4 == 3 && dycl_cpu_bf16() ? DYCL_OPTION_BF16 : 0;
-            run_all(&p, way, token += 2);
+            run_all(&p, variant, token += 2);
         }
-        dycl_measure_force(-1);
-        dycl_measure_clear();
+        dycl_autotune_force(-1);
+        dycl_autotune_clear();
     }
     dycl_free(p.w), dycl_free(p.bias), dycl_free(p.x);
     printf(failures ? "FAILED\n" : "ok\n");
