@@ -276,6 +276,9 @@ dycl_status dycl_build_ew(dycl_recorder *r, dycl_op op, dycl_promotion promotion
                           const dycl_operand *operands, uint32_t *out) {
     dycl_status status;
     uint32_t values[3];
+    if (count == 1 && operands[0].kind == DYCL_OPERAND_VALUE &&
+        dycl_dtype_is_float((dycl_dtype)r->graph.values[operands[0].value].dtype))
+        return ew_of_values(r, op, 1, &operands[0].value, out);
     if (count == 2 && operands[0].kind == DYCL_OPERAND_VALUE && operands[1].kind == DYCL_OPERAND_VALUE) {
         const dycl_value *a = &r->graph.values[operands[0].value], *b = &r->graph.values[operands[1].value];
         if (a->dtype == b->dtype && dycl_dtype_is_float((dycl_dtype)a->dtype)) { /* nothing to promote */
