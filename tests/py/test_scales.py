@@ -105,3 +105,31 @@ def test_a_variance_of_nothing(function):
                 for want, got in zip((function(x, 0, correction=correction), function(x, -1, correction=correction)),
                                      call(x), strict=True):
                     torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dim", [0, 1, (0, 2)])
+@pytest.mark.parametrize("function", [torch.std, torch.var])
+def test_a_variance_far_from_zero(function, dim):
+    """What is left of the squares beside a mean that float32 cannot hold: a few rows decide how it is taken off."""
+    accelerated = dycl.accelerate(lambda x: function(x, dim))
+    x = 2.0**26 + 8 * torch.randint(0, 4, (3, 5, 40), generator=torch.Generator().manual_seed(1)).float()
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(accelerated(x), function(x.double(), dim).float(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("size", [65537, 98305, 131071, 200003])
+def test_every_element_of_a_large_group_counts(size, threads):
+    """Groups are measured in pieces: one large element, anywhere, moves the mean and the variance of all."""
+    accelerated = dycl.accelerate(lambda x: torch.nn.functional.group_norm(x, 2))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for at in (0, size // 3 - 1, size // 3, size // 2 - 1, size // 2, 2 * size // 3, size - 2, size - 1):
+            x = torch.randn(1, 2, size, generator=torch.Generator().manual_seed(at))
+            x[0, :, at] = 1e4
+            with torch.no_grad():
+                torch.testing.assert_close(accelerated(x), torch.nn.functional.group_norm(x, 2), rtol=1e-5, atol=1e-5)
+    finally:
+        torch.set_num_threads(before)
