@@ -29,6 +29,10 @@ static dycl_status window(dycl_call *call, PyObject *o, int spatial, int64_t fal
         for (int i = 1; i < spatial; i++) out[i] = out[0];
     else if (count != spatial)
         return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
+    for (int i = 0; i < spatial;
+         i++) /* products of these overflow: what torch says then differs from version to version */
+        if (out[i] > INT32_MAX || out[i] < INT32_MIN)
+            return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
     return DYCL_OK;
 }
 
