@@ -1,9 +1,7 @@
-/* A plan whose only step is a backend's. */
+/* Which backends there are, and the only step of a plan of theirs. */
 #include "exec/plan/backend.h"
 
 #include "exec/builder/builder.h"
-#include "exec/plan/check.h"
-#include "opt/log.h"
 
 static const dycl_backend *backends[DYCL_MOST_BACKENDS];
 static int backend_count;
@@ -25,7 +23,7 @@ static dycl_status run_whole(const dycl_step *step, dycl_plan *plan) {
     return plan->backend->run(plan->compiled, plan->feeds, scalars, outputs);
 }
 
-static dycl_status add_step(dycl_builder *b) {
+dycl_status dycl_make_whole(dycl_builder *b) {
     dycl_plan *plan = b->plan;
     const dycl_program *p = b->program;
     dycl_tensor t;
@@ -41,27 +39,4 @@ static dycl_status add_step(dycl_builder *b) {
     }
     b->block = DYCL_NONE; /* of all */
     return dycl_make_step(b, run_whole, outputs, plan->backend->name, plan->backend->cost(plan->compiled));
-}
-
-dycl_status dycl_plan_of_backend(const dycl_backend *backend, const dycl_graph *graph, const uint32_t *outputs,
-                                 int output_count, dycl_plan **out) {
-    dycl_builder b = {0};
-    dycl_status status;
-    dycl_plan *plan = dycl_plan_new(DYCL_PLAN_TUNED);
-    if (!plan) return DYCL_ERROR;
-    plan->check = dycl_check_create(graph, outputs, output_count);
-    DYCL_TRY(dycl_program_init(&plan->program, graph, outputs, output_count));
-    DYCL_TRY(backend->compile(graph, outputs, output_count, plan->threads, &plan->compiled));
-    plan->backend = backend;
-    DYCL_TRY(dycl_builder_init(&b, plan));
-    DYCL_TRY(add_step(&b));
-    DYCL_TRY(dycl_make_places(&b));
-    if (__builtin_expect(dycl_log_any(), 0)) dycl_plan_log(plan, dycl_graph_key(graph, outputs, output_count));
-    dycl_builder_free(&b);
-    *out = plan;
-    return DYCL_OK;
-fail:
-    dycl_builder_free(&b);
-    dycl_plan_release(plan);
-    return status;
 }

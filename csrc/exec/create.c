@@ -2,6 +2,7 @@
  * get their places. */
 #include "exec/builder/blocked.h"
 #include "exec/conv/conv.h"
+#include "exec/plan/backend.h"
 #include "exec/plan/check.h"
 #include "opt/log.h"
 
@@ -30,8 +31,19 @@ static dycl_status make_tile(dycl_builder *b, const dycl_block *block) {
     return dycl_make_tile(b, block);
 }
 
-static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_plan_mode mode,
-                          int epilogues, dycl_plan **out) {
+static dycl_status make_blocks(dycl_builder *b) {
+    const dycl_program *p = b->program;
+    dycl_status status = DYCL_OK;
+    for (uint32_t i = 0; i < p->order_count && status == DYCL_OK; i++) {
+        const dycl_block *block = &p->blocks[b->block = p->order[i]];
+        status = block->kind == DYCL_BLOCK_TILE ? make_tile(b, block) : make_single(b, block);
+    }
+    return status;
+}
+
+/* backend: NULL for our own passes and builders. */
+static dycl_status create(const dycl_backend *backend, const dycl_graph *graph, const uint32_t *outputs,
+                          int output_count, dycl_plan_mode mode, int epilogues, dycl_plan **out) {
     dycl_builder b = {0};
     dycl_status status;
     dycl_plan *plan = dycl_plan_new(mode);
@@ -39,15 +51,11 @@ static dycl_status create(const dycl_graph *graph, const uint32_t *outputs, int 
     plan->check = dycl_check_create(graph, outputs, output_count);
     DYCL_TRY(dycl_program_init(&plan->program, graph, outputs, output_count));
     plan->epilogues = epilogues;
-    DYCL_TRY(dycl_opt_run(&plan->program, mode == DYCL_PLAN_TUNED, epilogues));
+    DYCL_TRY(backend ? backend->compile(graph, outputs, output_count, plan->threads, &plan->compiled)
+                     : dycl_opt_run(&plan->program, mode == DYCL_PLAN_TUNED, epilogues));
+    plan->backend = backend;
     DYCL_TRY(dycl_builder_init(&b, plan));
-    for (uint32_t i = 0; i < plan->program.order_count; i++) {
-        const dycl_block *block = &plan->program.blocks[b.block = plan->program.order[i]];
-        if (block->kind == DYCL_BLOCK_TILE)
-            DYCL_TRY(make_tile(&b, block));
-        else
-            DYCL_TRY(make_single(&b, block));
-    }
+    DYCL_TRY(backend ? dycl_make_whole(&b) : make_blocks(&b));
     DYCL_TRY(dycl_make_places(&b));
     if (plan->guarded) DYCL_TRY(dycl_graph_copy(&plan->original, graph));
     plan->original.options = graph->options;
@@ -65,8 +73,14 @@ dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, i
                              dycl_plan **out) {
     if (mode == DYCL_PLAN_COLD && graph->options & DYCL_OPTION_BF16)
         mode = DYCL_PLAN_TUNED; /* results are the same from the first run on */
-    dycl_status status = create(graph, outputs, output_count, mode, mode != DYCL_PLAN_EXACT, out);
+    dycl_status status = create(NULL, graph, outputs, output_count, mode, mode != DYCL_PLAN_EXACT, out);
     if (status == DYCL_BAIL)
-        status = create(graph, outputs, output_count, mode, 0, out); /* an odd convolution may exist without post-ops */
+        status = create(NULL, graph, outputs, output_count, mode, 0,
+                        out); /* an odd convolution may exist without post-ops */
     return status;
+}
+
+dycl_status dycl_plan_of_backend(const dycl_backend *backend, const dycl_graph *graph, const uint32_t *outputs,
+                                 int output_count, dycl_plan **out) {
+    return create(backend, graph, outputs, output_count, DYCL_PLAN_TUNED, 0, out);
 }

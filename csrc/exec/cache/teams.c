@@ -117,28 +117,28 @@ static double undisturbed(const dycl_plan *plan) {
     return least;
 }
 
-static void add_way(struct dycl_teams *t, int threads, const dycl_backend *backend) {
+static void add_variant(struct dycl_teams *t, int threads, const dycl_backend *backend) {
     if (t->variants < VARIANTS) t->choices[t->variants++] = (choice){threads, backend};
 }
 
-static void find_ways(dycl_segment *s) {
+static void find_variants(dycl_segment *s) {
     struct dycl_teams *t = s->teams;
     double cost = undisturbed(s->plan);
     t->variants = 0;
-    add_way(t, s->threads, NULL);
+    add_variant(t, s->threads, NULL);
     if (s->threads > 1 && cost >= LEAST_NS && cost <= MOST_NS && has_parallel_step(s->plan)) {
-        add_way(t, 1, NULL);
-        if (s->threads >= MANY) add_way(t, s->threads / FEW_OF, NULL);
+        add_variant(t, 1, NULL);
+        if (s->threads >= MANY) add_variant(t, s->threads / FEW_OF, NULL);
     }
     for (int i = 0; i < dycl_backend_count(); i++)
         if (dycl_backend_at(i)->suits(&s->graph, s->outputs, s->output_count))
-            add_way(t, s->threads, dycl_backend_at(i));
+            add_variant(t, s->threads, dycl_backend_at(i));
 }
 
 static void begin(dycl_segment *s) {
     struct dycl_teams *t = s->teams;
     t->look = t->look * NEXT_LOOK <= LAST_LOOK && has_parallel_step(s->plan) ? t->look * NEXT_LOOK : UINT64_MAX;
-    find_ways(s);
+    find_variants(s);
     const char *const *names = t->variants > 1 ? names_of(t) : NULL;
     if (!names) return;
     t->given = -1;

@@ -50,9 +50,7 @@ dycl_status dycl_packing_get(const dycl_plan *plan, dycl_packing *packing, const
     if (feed->token == 0) return DYCL_OK;
     int again = came_before(packing, source, feed) || !packing->patient || packing->at_once;
     packing->at_once = 0;
-    if (scale) {
-        memcpy(packing->scale, scale, scale_bytes);
-    }
+    if (scale) memcpy(packing->scale, scale, scale_bytes);
     dycl_pack_key key = {.token = feed->token,
                          .version = feed->version,
                          .as = &packing->as,

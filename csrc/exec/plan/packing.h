@@ -30,9 +30,9 @@ typedef struct {
     atomic_size_t packed; /* bytes of `pack`, for who may not look into it */
 } dycl_packing;
 
-/* The packed constant of this run, or NULL: not constant, or not yet worth packing. scale: as->channels factors, or
- * NULL. */
 void dycl_packing_forget(dycl_packing *packing); /* gives back what it holds */
+/* The packed constant of this run, or NULL: not constant, or not yet worth packing. scale: as.channels factors, or
+ * NULL. */
 dycl_status dycl_packing_get(const dycl_plan *plan, dycl_packing *packing, const float *scale, const void **out);
 
 #endif

@@ -55,20 +55,18 @@ def norm_of_equals(args, kwargs):
     return _wild(*[t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)][1:])
 
 
+def squares_overflow(x):
+    """Whether sums of them give infinity or NaN depends on their order."""
+    return x.is_floating_point() and bool(((x.abs() > HUGE) & x.isfinite()).any())
+
+
 def overflow(args, kwargs):
     """Sums, and sums of squares, that overflow: whether and where depends on their order."""
     return any(
-        _largest(x) > HUGE
+        squares_overflow(x)
         for x in torch.utils._pytree.tree_leaves((args, kwargs))
-        if isinstance(x, torch.Tensor) and bool(torch.isfinite(x).any()) and _finite_above(x)
+        if isinstance(x, torch.Tensor)
     )
-
-
-def _finite_above(x):
-    if not x.is_floating_point():
-        return False
-    finite = x[torch.isfinite(x)]
-    return finite.numel() > 0 and finite.abs().max().item() > HUGE
 
 
 def welford(args, kwargs):

@@ -180,7 +180,7 @@ def run_case(producer, consumer, seed, kind=None):
                 "text": str(difference),
                 "program": program.text(seed),
             }
-    return {"outcome": outcome, "torch": stats["torch"] > 0}
+    return {"outcome": outcome, "torch": stats["torch"] > 0, "half": bool(program.floats & set(values.HALVES))}
 
 
 def all_pairs(pattern=None):
@@ -214,7 +214,8 @@ class Report:
     """Counts, and the differences by kind."""
 
     def __init__(self, write):
-        self.write, self.counts, self.compared, self.recorded, self.failures = write, {}, set(), set(), []
+        self.write, self.counts, self.failures = write, {}, []
+        self.compared, self.recorded, self.half = set(), set(), set()  # pairs; half: with floats of 16 bits
 
     def add(self, case, setting, said):
         outcome = said["outcome"]
@@ -223,6 +224,8 @@ class Report:
             self.compared.add(tuple(case[:2]))
             if not said["torch"]:
                 self.recorded.add(tuple(case[:2]))
+            if said["half"]:
+                self.half.add(tuple(case[:2]))
         if outcome in ("difference", "crash", "hang"):
             kind = said.get("kind", outcome)
             if kind != outcome:

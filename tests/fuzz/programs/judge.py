@@ -32,6 +32,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 import dycl
 
+from ..pairs.known import squares_overflow
 from . import compare
 from .program import Program
 
@@ -131,7 +132,7 @@ class Noise(TorchDispatchMode):
             moved = tree_map_only(torch.Tensor, lambda x: torch.where(x == 0, torch.copysign(x + 1e-30, x), x), moved)
         if self.way < 0 and kind.centers:  # x - mean of both, or x * scale - mean * scale fused
             moved = tree_map_only(torch.Tensor, self.nearly_zero, moved)
-            if any(_squares_overflow(x) for x in tree_leaves((args, kwargs)) if _moves(x)):
+            if any(squares_overflow(x) for x in tree_leaves((args, kwargs)) if _moves(x)):
                 moved = tree_map_only(torch.Tensor, lambda x: x.nan_to_num(0.0) if _moves(x) else x, moved)
         if self.snaps:
             return tree_map(snapped, function(*args, **kwargs), moved)
@@ -181,11 +182,6 @@ def snapped(x, moved):
 
 def _moves(x):
     return isinstance(x, torch.Tensor) and x.dtype in MOVING and x.layout == torch.strided
-
-
-def _squares_overflow(x):
-    """Whether sums of them give infinity or NaN depends on their order."""
-    return bool(((x.abs() > 1e18) & x.isfinite()).any())
 
 
 def _dense(x):
