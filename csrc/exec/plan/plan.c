@@ -1,4 +1,3 @@
-#define _POSIX_C_SOURCE 200809L
 #include "exec/plan/backend.h"
 #include "exec/plan/check.h"
 #include "exec/plan/workspace.h"
@@ -8,7 +7,6 @@
 
 #include <omp.h>
 #include <string.h>
-#include <time.h>
 
 static atomic_int timing;
 static atomic_uint alive;
@@ -80,23 +78,17 @@ void dycl_plan_release(dycl_plan *plan) {
 
 /* ---- Running */
 
-static uint64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* There is one writer: no need to lock the bus. */
 static void count_up(atomic_ullong *count, uint64_t by) {
     atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + by, memory_order_relaxed);
 }
 
 static dycl_status run_timed(dycl_plan *plan) {
-    uint64_t before = now();
+    uint64_t before = dycl_clock_ns();
     for (uint32_t i = 0; i < plan->step_count; i++) {
         dycl_status status = plan->steps[i].run(&plan->steps[i], plan);
         if (status != DYCL_OK) return status;
-        uint64_t after = now();
+        uint64_t after = dycl_clock_ns();
         atomic_store_explicit(&plan->infos[i].nanoseconds, after - before, memory_order_relaxed);
         count_up(&plan->infos[i].count, 1);
         before = after;
@@ -152,7 +144,7 @@ static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_
     }
     const dycl_graph *g = &plan->program.graph;
     dycl_workspace *workspace;
-    uint64_t before = now();
+    uint64_t before = dycl_clock_ns();
     dycl_status status = dycl_plan_open(plan, feeds, scalars, outputs, &workspace);
     if (status != DYCL_OK) return status;
     for (uint32_t i = 0; i < g->feed_count; i++) plan->slots[g->feeds[i]] = feeds[i].data;
@@ -162,7 +154,7 @@ static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_
              : dycl_plan_timing() ? run_timed(plan)
                                   : run_steps(plan);
     if (plan->threads < allowed) omp_set_num_threads(allowed);
-    uint64_t taken = now() - before;
+    uint64_t taken = dycl_clock_ns() - before;
     atomic_store_explicit(&plan->samples[plan->runs % 8], (float)taken, memory_order_relaxed);
     count_up(&plan->runs, 1);
     count_up(&plan->nanoseconds, taken);
