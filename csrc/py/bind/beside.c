@@ -57,7 +57,7 @@ static PyObject *adopt(dycl_region *region, PyObject *result, int shared) {
     if (!result || Py_TYPE(result) != dycl_py.tensor_type || Py_REFCNT(result) != 1 || !dycl_region_open(region))
         return result;
     const char *impl = dycl_abi_impl(result);
-    if (!dycl_abi_is_plain(impl) || dycl_abi_requires_grad(result) || dycl_foreign_is(impl) ||
+    if (!dycl_abi_is_plain(impl) || dycl_abi_requires_grad(result) || dycl_foreign_is(impl, result) ||
         !dycl_abi_read(dycl_abi_borrow(result), &view))
         return result;
     PyObject *lazy = dycl_lazy_computed(region, view.dtype, dycl_abi_borrow(result), shared);

@@ -1,6 +1,8 @@
 #include "py/intercept/uncounted.h"
 
 #include "py/memory/constant.h"
+#include "py/memory/foreign.h"
+#include "py/memory/owners.h"
 #include "py/region/region.h"
 #include "py/torch/wrap.h"
 
@@ -11,16 +13,22 @@ static setter original_set_data;
 static PyCFunction original_data_ptr, original_untyped_storage;
 static PyCFunctionWithKeywords original_numpy;
 
-/* What waits to be made of a constant is made before its memory can be written. 0 or -1. */
-static int make_deferred(void) {
+/* What waits to be read from this memory, or to be made of a constant, is computed before the memory can be written.
+ * 0 or -1. */
+static int make_pending(PyObject *self) {
     dycl_region *region = dycl_region_current;
-    return region && region->deferred && !dycl_constant_looks() ? dycl_region_flush(region, DYCL_BAIL_alias) : 0;
+    if (!region || (!region->deferred && !dycl_region_reads(region, self))) return 0;
+    return dycl_region_flush(region, DYCL_BAIL_alias);
 }
 
 static int let_out(PyObject *self, int for_good) {
-    if (make_deferred() < 0) return -1;
+    if (make_pending(self) < 0) return -1;
     dycl_constant_expose(self, for_good);
     return 0;
+}
+
+static int note(PyObject *self, dycl_foreign why) {
+    return dycl_abi_is_plain(dycl_abi_impl(self)) ? dycl_foreign_note(self, why) : 0;
 }
 
 static PyObject *hook_data(PyObject *self, void *closure) {
@@ -35,12 +43,15 @@ static int hook_set_data(PyObject *self, PyObject *value, void *closure) {
 }
 
 static PyObject *hook_untyped_storage(PyObject *self, PyObject *unused) {
+    if (dycl_owners_looking()) return original_untyped_storage(self, unused);
     if (let_out(self, 0) < 0) return NULL;
-    return original_untyped_storage(self, unused);
+    PyObject *storage = original_untyped_storage(self, unused);
+    if (storage && note(self, DYCL_FOREIGN_HELD) < 0) Py_CLEAR(storage);
+    return storage;
 }
 
 static PyObject *hook_data_ptr(PyObject *self, PyObject *unused) { /* a raw pointer may live for ever */
-    if (let_out(self, 1) < 0) return NULL;
+    if (let_out(self, 1) < 0 || note(self, DYCL_FOREIGN_POINTED) < 0) return NULL;
     return original_data_ptr(self, unused);
 }
 
@@ -73,7 +84,8 @@ static PyObject *hook_map2(PyObject *self, PyObject *args, PyObject *kwargs) {
 
 /* fused(list of what is written, ...) */
 static PyObject *fused(PyCFunctionWithKeywords original, PyObject *self, PyObject *args, PyObject *kwargs) {
-    if (make_deferred() < 0) return NULL;
+    dycl_region *region = dycl_region_current;
+    if (region && region->deferred && dycl_region_flush(region, DYCL_BAIL_alias) < 0) return NULL;
     PyObject *result = original(self, args, kwargs), *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyObject *list = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0)
@@ -162,7 +174,7 @@ int dycl_uncounted_watch(void) {
         data && Py_TYPE(data) == &PyGetSetDescr_Type ? ((PyGetSetDescrObject *)data)->d_getset : NULL;
     PyMethodDef *pointer = method_def("data_ptr", METH_NOARGS), *storage = method_def("untyped_storage", METH_NOARGS),
                 *numpy = method_def("numpy", METH_VARARGS | METH_KEYWORDS);
-    if (!data_def || !data_def->set || !pointer || !storage || !numpy) return -1;
+    if (!data_def || !data_def->set || !pointer || !storage || !numpy) return 0;
     original_data = data_def->get;
     original_data_ptr = pointer->ml_meth;
     original_untyped_storage = storage->ml_meth;
@@ -175,5 +187,5 @@ int dycl_uncounted_watch(void) {
     numpy->ml_meth = (PyCFunction)(void (*)(void))hook_numpy;
     watch_writers();
     hide_references();
-    return 0;
+    return 1;
 }

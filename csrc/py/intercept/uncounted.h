@@ -1,11 +1,11 @@
 /* Writes to memory that torch does not count: through `.data`, NumPy arrays, storages and raw pointers, and by some of
- * its own operators. Their C functions (in PyGetSetDef and PyMethodDef) are wrapped once, when the first parameter
- * becomes a constant: a few nanoseconds a call, and nothing that Python or torch.compile can see changes.
+ * its own operators. Their C functions (in PyGetSetDef and PyMethodDef) are wrapped once: a few nanoseconds a call, and
+ * nothing that Python or torch.compile can see changes.
  *
  * Ownership: none. Threads: GIL held. */
 #ifndef DYCL_PY_INTERCEPT_UNCOUNTED_H
 #define DYCL_PY_INTERCEPT_UNCOUNTED_H
 
-int dycl_uncounted_watch(void); /* 0; -1 without an exception: this torch is unknown, and nothing is wrapped */
+int dycl_uncounted_watch(void); /* 1; 0: this torch is unknown, and nothing is wrapped */
 
 #endif

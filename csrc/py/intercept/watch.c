@@ -4,6 +4,7 @@
 
 #include "py/intercept/fallback.h"
 #include "py/memory/constant.h"
+#include "py/intercept/bound.h"
 #include "py/memory/foreign.h"
 #include "py/torch/wrap.h"
 
@@ -95,57 +96,9 @@ static PyObject *hook_set_eval_frame(PyObject *self, PyObject *callback) {
     return original_set_eval_frame(self, callback);
 }
 
-/* ---- inference_mode(False) enables gradients, already when the object is made */
-
-static int before_inference(void) {
-    dycl_region *region = dycl_region_current;
-    return region && !region->flushing && !dycl_abi_grad_enabled() ? dycl_region_enable_gradients(region) : 0;
-}
-
-static int missing(const char *name) {
+int dycl_watch_missing(const char *name) {
     PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (%s)", name);
     return -1;
-}
-
-/* ---- Functions that pybind11 made: which calling convention they have depends on its version, so on torch's */
-
-static struct {
-    dycl_function_with_names fast;
-    PyCFunctionWithKeywords general;
-} original_bound[5];
-
-#define BOUND_HOOK(n, before)                                                                                          \
-    static PyObject *hook_fast##n(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {        \
-        return before() < 0 ? NULL : original_bound[n].fast(self, args, count, kwnames);                               \
-    }                                                                                                                  \
-    static PyObject *hook_general##n(PyObject *self, PyObject *args, PyObject *kwargs) {                               \
-        return before() < 0 ? NULL : original_bound[n].general(self, args, kwargs);                                    \
-    }
-BOUND_HOOK(0, before_trace)
-BOUND_HOOK(1, before_trace)
-BOUND_HOOK(2, before_trace)
-BOUND_HOOK(3, before_trace)
-BOUND_HOOK(4, before_inference)
-
-static int watch_bound(void) {
-    static const struct {
-        const char *name;
-        dycl_function_with_names fast;
-        PyCFunctionWithKeywords general;
-    } rows[5] = {{"_create_function_from_trace", hook_fast0, hook_general0},
-                 {"_create_function_from_trace_with_dict", hook_fast1, hook_general1},
-                 {"ScriptModule._create_method_from_trace", hook_fast2, hook_general2},
-                 {"ScriptModule._create_method_from_trace_with_dict", hook_fast3, hook_general3},
-                 {"_InferenceMode.__init__", hook_fast4, hook_general4}};
-    for (int i = 0; i < 5; i++) {
-        original_bound[i].fast = (dycl_function_with_names)(void (*)(void))dycl_wrap_function(
-            rows[i].name, METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(rows[i].fast));
-        if (original_bound[i].fast) continue;
-        original_bound[i].general = DYCL_AS_KEYWORDS(
-            dycl_wrap_function(rows[i].name, METH_VARARGS | METH_KEYWORDS, DYCL_AS_FUNCTION(rows[i].general)));
-        if (!original_bound[i].general) return missing(rows[i].name);
-    }
-    return 0;
 }
 
 /* ---- nn.TransformerEncoder: with a padding mask and without gradients, torch takes a way through nested tensors that
@@ -171,7 +124,7 @@ static int note_export(PyObject *args) {
         return -1;
     const char *impl = dycl_abi_impl(tensor);
     if (!dycl_abi_is_plain(impl)) return 0;
-    dycl_foreign_note(impl);
+    if (dycl_foreign_note(tensor, DYCL_FOREIGN_EXPORTED) < 0) return -1;
     dycl_constant_expose(tensor, 1);
     return 0;
 }
@@ -205,30 +158,30 @@ int dycl_watch_setup(void) {
     watch_metaclass(2, dycl_py.buffer_type);
     original_as_subclass =
         DYCL_AS_KEYWORDS(dycl_wrap_method("as_subclass", keywords, DYCL_AS_FUNCTION(hook_as_subclass)));
-    if (!original_as_subclass) return missing("Tensor.as_subclass");
+    if (!original_as_subclass) return dycl_watch_missing("Tensor.as_subclass");
     original_make_subclass = DYCL_AS_KEYWORDS(
         dycl_wrap_method("_make_subclass", keywords | METH_STATIC, DYCL_AS_FUNCTION(hook_make_subclass)));
-    if (!original_make_subclass) return missing("Tensor._make_subclass");
+    if (!original_make_subclass) return dycl_watch_missing("Tensor._make_subclass");
     original_set = DYCL_AS_KEYWORDS(dycl_wrap_method("set_", keywords, DYCL_AS_FUNCTION(hook_set)));
-    if (!original_set) return missing("Tensor.set_");
+    if (!original_set) return dycl_watch_missing("Tensor.set_");
     original_apply = DYCL_AS_KEYWORDS(
         dycl_wrap_function("_FunctionBase.apply", METH_CLASS | keywords, DYCL_AS_FUNCTION(hook_apply)));
     if (!original_apply)
         original_apply = DYCL_AS_KEYWORDS(
             dycl_wrap_function("_FunctionBase.apply", METH_CLASS | METH_VARARGS, DYCL_AS_FUNCTION(hook_apply)));
-    if (!original_apply) return missing("torch._C._FunctionBase.apply");
+    if (!original_apply) return dycl_watch_missing("torch._C._FunctionBase.apply");
     original_set_eval_frame = dycl_wrap_function("_dynamo.eval_frame.set_eval_frame", METH_O, hook_set_eval_frame);
-    if (!original_set_eval_frame) return missing("torch._C._dynamo.eval_frame.set_eval_frame");
-    if (watch_bound() < 0) return -1;
+    if (!original_set_eval_frame) return dycl_watch_missing("torch._C._dynamo.eval_frame.set_eval_frame");
+    if (dycl_bound_watch() < 0) return -1;
     original_left_aligned =
         DYCL_AS_KEYWORDS(dycl_wrap_function("_VariableFunctions._nested_tensor_from_mask_left_aligned",
                                             METH_STATIC | keywords, DYCL_AS_FUNCTION(hook_left_aligned)));
-    if (!original_left_aligned) return missing("torch._nested_tensor_from_mask_left_aligned");
+    if (!original_left_aligned) return dycl_watch_missing("torch._nested_tensor_from_mask_left_aligned");
     original_dlpack = DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack", keywords, DYCL_AS_FUNCTION(hook_dlpack)));
-    if (!original_dlpack) return missing("torch._C._to_dlpack");
+    if (!original_dlpack) return dycl_watch_missing("torch._C._to_dlpack");
     original_dlpack_versioned =
         DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(hook_dlpack_versioned)));
-    if (!original_dlpack_versioned) return missing("torch._C._to_dlpack_versioned");
+    if (!original_dlpack_versioned) return dycl_watch_missing("torch._C._to_dlpack_versioned");
     original_default_dtype = dycl_wrap_function("_set_default_dtype", METH_O, hook_default_dtype);
-    return original_default_dtype ? 0 : missing("torch._C._set_default_dtype");
+    return original_default_dtype ? 0 : dycl_watch_missing("torch._C._set_default_dtype");
 }

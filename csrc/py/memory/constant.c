@@ -1,6 +1,7 @@
 #include "py/memory/constant.h"
 
 #include "exec/pack/feed.h"
+#include "py/memory/owners.h"
 
 #include <string.h>
 
@@ -19,10 +20,7 @@ static constant *table; /* open addressing by the object's address; object NULL:
 static size_t table_room, table_count;
 static uint64_t next_token = 1;
 static PyObject *forget_function; /* owned: callback of the weak references */
-static PyObject *storage_use_count, *untyped_storage_name, *cdata_name, *is_shared_name; /* owned */
-static int (*watch_writes)(void);                                                        /* NULL: it has been asked */
-static int watched; /* every way to write them that torch does not count */
-static int looking; /* our own use of untyped_storage() */
+static int watched;               /* every way to write them that torch does not count */
 
 static size_t home(const PyObject *object, size_t room) {
     return (size_t)(((uint64_t)(uintptr_t)object * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (room - 1);
@@ -80,45 +78,7 @@ static int grow(void) {
     return 0;
 }
 
-/* Who holds a tensor's storage: tensors and storage objects (uses), and holders of the storage object (references). */
-typedef struct {
-    long uses;
-    Py_ssize_t references;
-    int shared; /* with other processes; unknown counts as shared */
-} owners;
-
-static owners alone; /* of a tensor that nobody shares anything with: measured, as it depends on how torch keeps storage
-                        objects */
-
-static owners count_owners(PyObject *tensor) {
-    int state = dycl_abi_torch_function_off();
-    looking = 1;
-    PyObject *storage = PyObject_CallMethodNoArgs(tensor, untyped_storage_name);
-    looking = 0;
-    PyObject *address = storage ? PyObject_GetAttr(storage, cdata_name) : NULL;
-    PyObject *count = address ? PyObject_CallOneArg(storage_use_count, address) : NULL;
-    owners found = {count ? PyLong_AsLong(count) : -1, storage ? Py_REFCNT(storage) : -1, 1};
-    PyObject *shared = storage ? PyObject_CallMethodNoArgs(storage, is_shared_name) : NULL;
-    found.shared = shared != Py_False;
-    Py_XDECREF(shared);
-    Py_XDECREF(count);
-    Py_XDECREF(address);
-    Py_XDECREF(storage);
-    PyErr_Clear();
-    dycl_abi_torch_function_restore(state);
-    return found;
-}
-
-/* No alias that could be written without our seeing it: memory that other processes see has many. */
-static int owns_storage(PyObject *parameter) {
-    owners found = count_owners(parameter);
-    return found.uses == alone.uses && found.references == alone.references && !found.shared;
-}
-
 static uint64_t make(PyObject *parameter, uint64_t storage) {
-    int (*watch)(void) = watch_writes;
-    watch_writes = NULL;
-    if (watch) watched = watch() == 0;
     if (!watched) return 0; /* an unknown torch: nothing is constant */
     if (2 * (table_count + 1) > table_room && grow() < 0) return 0;
     PyObject *weak = PyWeakref_NewRef(parameter, forget_function);
@@ -126,7 +86,7 @@ static uint64_t make(PyObject *parameter, uint64_t storage) {
         PyErr_Clear();
         return 0;
     }
-    uint64_t token = owns_storage(parameter) ? next_token++ : 0;
+    uint64_t token = dycl_owners_none(parameter) ? next_token++ : 0;
     size_t at = home(parameter, table_room);
     while (table[at].object) at = (at + 1) & (table_room - 1);
     table[at] = (constant){parameter, weak, token, storage, RETRY_CALLS, 0};
@@ -147,7 +107,7 @@ uint64_t dycl_constant_token(PyObject *parameter, uint64_t *out_version) {
     if (!entry) return make(parameter, storage);
     if (!entry->token && !entry->lost && entry->retry_after-- == 0) {
         entry->retry_after = RETRY_CALLS;
-        if (owns_storage(parameter)) entry->token = next_token++;
+        if (dycl_owners_none(parameter)) entry->token = next_token++;
     }
     return entry->token;
 }
@@ -155,7 +115,7 @@ uint64_t dycl_constant_token(PyObject *parameter, uint64_t *out_version) {
 /* ---- What hooks tell (py/intercept/uncounted.c) */
 
 void dycl_constant_expose(PyObject *self, int for_good) {
-    if (looking || !table_count || !PyObject_TypeCheck(self, dycl_py.tensor_type)) return;
+    if (!table_count || !PyObject_TypeCheck(self, dycl_py.tensor_type)) return;
     uint64_t storage = dycl_abi_storage(dycl_abi_impl(self));
     for (size_t i = 0; i < table_room; i++) { /* rare: nobody does this in a hot loop while constants are held */
         if (!table[i].object || table[i].storage != storage) continue;
@@ -181,24 +141,8 @@ PyObject *dycl_constant_reference(const PyObject *object) {
     return entry ? entry->weak : NULL;
 }
 
-int dycl_constant_looks(void) { return looking; }
-
-int dycl_constant_setup(int (*watch)(void)) {
-    watch_writes = watch;
-    PyObject *c = PyObject_GetAttrString(dycl_py.torch, "_C");
-    storage_use_count = c ? PyObject_GetAttrString(c, "_storage_Use_Count") : NULL;
-    Py_XDECREF(c);
-    untyped_storage_name = PyUnicode_InternFromString("untyped_storage");
-    cdata_name = PyUnicode_InternFromString("_cdata");
-    is_shared_name = PyUnicode_InternFromString("is_shared");
+int dycl_constant_setup(int writes_are_seen) {
+    watched = writes_are_seen;
     forget_function = PyCFunction_New(&forget_method, NULL);
-    if (!storage_use_count || !untyped_storage_name || !cdata_name || !is_shared_name || !forget_function) return -1;
-    PyObject *sample = PyObject_CallMethod(dycl_py.torch, "empty", "i", 1);
-    if (!sample) return -1;
-    alone = count_owners(sample);
-    owners again = count_owners(sample);
-    Py_DECREF(sample);
-    if (alone.uses < 1 || again.uses != alone.uses || again.references != alone.references)
-        alone.uses = -2; /* nothing counts as constant then */
-    return 0;
+    return forget_function ? 0 : -1;
 }

@@ -10,9 +10,8 @@
 
 #include "py/torch/abi.h"
 
-/* watch: called once, when the first parameter becomes a constant; -1: not everything that writes can be seen, and
- * nothing is constant. 0, or -1 with an exception */
-int dycl_constant_setup(int (*watch)(void));
+/* Without seeing everything that writes, nothing is constant. 0, or -1 with an exception. */
+int dycl_constant_setup(int writes_are_seen);
 /* A token that stays the same while the parameter's memory is the same; 0: not constant. */
 uint64_t dycl_constant_token(PyObject *parameter, uint64_t *out_version);
 
@@ -21,6 +20,5 @@ void dycl_constant_renew(PyObject *tensor);
 /* Memory of this tensor gets out: parameters that share it are constant no longer (for_good: never again). */
 void dycl_constant_expose(PyObject *tensor, int for_good);
 PyObject *dycl_constant_reference(const PyObject *object); /* our weak reference to it, borrowed; NULL: none */
-int dycl_constant_looks(void); /* it is us who look at a tensor's storage: nothing gets out */
 
 #endif

@@ -1,22 +1,115 @@
 #include "py/memory/foreign.h"
 
-#include "py/torch/abi.h"
+#include "py/memory/owners.h"
 
-/* The last exports are remembered by address: a storage that took the place of another costs a few more segments, never
- * a wrong result. */
-#define EXPORTED 64
-static uint64_t exported[EXPORTED];
-static unsigned exported_count;
+typedef struct {
+    uint64_t storage; /* address of the StorageImpl, of which we own a weak reference; 0: free */
+    uint8_t why;      /* dycl_foreign */
+} noted;
 
-int dycl_foreign_is(const char *impl) {
-    if (dycl_abi_storage_foreign(impl)) return 1;
-    if (!exported_count) return 0;
-    uint64_t storage = dycl_abi_storage(impl);
-    for (unsigned i = 0; i < EXPORTED && i < exported_count; i++)
-        if (exported[i] == storage) return 1;
+#define LEAST 64 /* places */
+
+static noted *table; /* open addressing */
+static size_t table_room, table_count;
+static PyObject *storage_type, *take_name, *expired_name, *release_name; /* owned */
+
+static noted *find(noted *in, size_t room, uint64_t storage) { /* its entry, or the free one where it belongs */
+    size_t at = (size_t)((storage * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (room - 1);
+    while (in[at].storage && in[at].storage != storage) at = (at + 1) & (room - 1);
+    return &in[at];
+}
+
+static int ask(PyObject *name, uint64_t storage, PyObject **out_answer) {
+    PyObject *address = PyLong_FromUnsignedLongLong(storage);
+    *out_answer = address ? PyObject_CallMethodOneArg(storage_type, name, address) : NULL;
+    Py_XDECREF(address);
+    return *out_answer ? 0 : -1;
+}
+
+static int is_gone(uint64_t storage) {
+    PyObject *answer;
+    int gone = ask(expired_name, storage, &answer) == 0 && answer == Py_True;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return gone;
+}
+
+static void release(uint64_t storage) {
+    PyObject *answer;
+    ask(release_name, storage, &answer);
+    Py_XDECREF(answer);
+    PyErr_Clear();
+}
+
+/* Those that died leave; the rest gets a table that is at most a quarter full. 0 or -1. */
+static int sweep(void) {
+    size_t alive = 0, room = LEAST;
+    for (size_t i = 0; i < table_room; i++) {
+        if (!table[i].storage) continue;
+        if (is_gone(table[i].storage)) table[i].why = DYCL_FOREIGN_NOT;
+        alive += table[i].why != DYCL_FOREIGN_NOT;
+    }
+    while (room < 4 * (alive + 1)) room *= 2;
+    noted *next = PyMem_Calloc(room, sizeof *next);
+    if (!next) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t i = 0; i < table_room; i++) {
+        if (!table[i].storage) continue;
+        if (table[i].why != DYCL_FOREIGN_NOT)
+            *find(next, room, table[i].storage) = table[i];
+        else
+            release(table[i].storage);
+    }
+    PyMem_Free(table);
+    table = next;
+    table_room = room;
+    table_count = alive;
     return 0;
 }
 
-void dycl_foreign_note(const char *impl) {
-    if (!dycl_foreign_is(impl)) exported[exported_count++ % EXPORTED] = dycl_abi_storage(impl);
+/* A new weak reference to the tensor's storage. 0 or -1. */
+static int hold(PyObject *tensor, uint64_t storage) {
+    PyObject *object = dycl_owners_storage(tensor),
+             *address = object ? PyObject_CallMethodNoArgs(object, take_name) : NULL;
+    int right = address && PyLong_AsUnsignedLongLong(address) == storage;
+    if (address && !right && !PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "dycl: a storage has two addresses");
+    Py_XDECREF(address);
+    Py_XDECREF(object);
+    return right ? 0 : -1;
+}
+
+int dycl_foreign_note(PyObject *tensor, dycl_foreign why) {
+    const char *impl = dycl_abi_impl(tensor);
+    uint64_t storage = dycl_abi_storage(impl);
+    if (!storage || dycl_abi_storage_foreign(impl)) return 0; /* for good */
+    if (2 * (table_count + 1) > table_room && sweep() < 0) return -1;
+    noted *entry = find(table, table_room, storage);
+    if (!entry->storage) {
+        if (hold(tensor, storage) < 0) return -1;
+        *entry = (noted){storage, DYCL_FOREIGN_NOT};
+        table_count++;
+    }
+    if (why > entry->why) entry->why = (uint8_t)why;
+    return 0;
+}
+
+int dycl_foreign_is(const char *impl, PyObject *tensor) {
+    if (dycl_abi_storage_foreign(impl)) return 1;
+    if (!table_count) return 0;
+    noted *entry = find(table, table_room, dycl_abi_storage(impl));
+    if (!entry->storage || entry->why == DYCL_FOREIGN_NOT) return 0;
+    if (entry->why == DYCL_FOREIGN_POINTED && tensor && Py_TYPE(tensor) == dycl_py.parameter_type) return 0;
+    if (entry->why == DYCL_FOREIGN_HELD && tensor && !dycl_owners_hold_storage(tensor))
+        entry->why = DYCL_FOREIGN_NOT; /* stays until the next sweep */
+    return entry->why != DYCL_FOREIGN_NOT;
+}
+
+int dycl_foreign_setup(void) {
+    storage_type = PyObject_GetAttrString(dycl_py.torch, "UntypedStorage");
+    take_name = PyUnicode_InternFromString("_weak_ref");
+    expired_name = PyUnicode_InternFromString("_expired");
+    release_name = PyUnicode_InternFromString("_free_weak_ref");
+    return storage_type && take_name && expired_name && release_name ? 0 : -1;
 }

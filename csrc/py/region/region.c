@@ -75,7 +75,7 @@ dycl_status dycl_region_feed(dycl_region *region, dycl_handle tensor, uint32_t *
         return status;
     }
     region->sources[region->recorder.graph.feed_count - 1].handle = copy;
-    if (dycl_foreign_is(dycl_abi_handle_impl(copy)))
+    if (dycl_foreign_is(dycl_abi_handle_impl(copy), NULL))
         region->foreign = 1; /* a view of such memory, or its array came later */
     return DYCL_OK;
 }
@@ -125,7 +125,7 @@ static dycl_status object_value(dycl_region *region, PyObject *tensor, int histo
     if (status != DYCL_OK) return status;
     uint32_t at = region->recorder.graph.feed_count - 1;
     region->sources[at].object = Py_NewRef(tensor);
-    if (dycl_foreign_is(impl))
+    if (dycl_foreign_is(impl, tensor))
         region->foreign = 1;
     else if (Py_TYPE(tensor) == dycl_py.parameter_type)
         region->feeds[at].token = dycl_constant_token(tensor, &region->feeds[at].version);
@@ -136,6 +136,17 @@ static dycl_status object_value(dycl_region *region, PyObject *tensor, int histo
 
 dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
     return object_value(region, tensor, 0, out_value);
+}
+
+int dycl_region_reads(const dycl_region *region, PyObject *tensor) {
+    uint32_t count = region->recorder.graph.feed_count;
+    uint64_t storage = count ? dycl_abi_storage(dycl_abi_impl(tensor)) : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const dycl_source *source = &region->sources[i];
+        const char *impl = source->object ? dycl_abi_impl(source->object) : dycl_abi_handle_impl(source->handle);
+        if (dycl_abi_storage(impl) == storage) return 1;
+    }
+    return 0;
 }
 
 dycl_status dycl_region_value_slow(dycl_region *region, PyObject *tensor, uint32_t *out_value) {

@@ -130,6 +130,8 @@ static inline dycl_status dycl_region_value(dycl_region *region, PyObject *tenso
  * matter. */
 dycl_status dycl_region_feed(dycl_region *region, dycl_handle tensor, uint32_t *out_value);
 dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint32_t *out_value);
+/* Whether what is recorded reads the memory of a plain tensor. */
+int dycl_region_reads(const dycl_region *region, PyObject *tensor);
 /* The lazy tensor of a recorded value (new reference), or NULL with an exception. */
 PyObject *dycl_region_result(dycl_region *region, uint32_t value);
 /* A longer segment is flushed: bounds the memory of programs that never ask for a value, and the time for which Ctrl-C

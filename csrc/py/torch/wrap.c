@@ -2,8 +2,7 @@
 
 #include <string.h>
 
-/* torch._C.path, or NULL without an exception. New reference */
-static PyObject *find(const char *path) {
+PyObject *dycl_torch_c(const char *path) {
     char name[128];
     PyObject *at = PyObject_GetAttrString(dycl_py.torch, "_C");
     while (at && *path) {
@@ -29,7 +28,7 @@ PyCFunction dycl_wrap_method(const char *name, int flags, PyCFunction wrapper) {
 }
 
 PyCFunction dycl_wrap_function(const char *name, int flags, PyCFunction wrapper) {
-    PyObject *function = find(name);
+    PyObject *function = dycl_torch_c(name);
     if (function && PyInstanceMethod_Check(function))
         Py_SETREF(function, Py_NewRef(PyInstanceMethod_GET_FUNCTION(function)));
     PyCFunction original = dycl_wrap_builtin(function, flags, wrapper);
