@@ -19,6 +19,7 @@ REPEAT = 20  # the expression stands this often in the loop's body
 LOOPS = 10
 
 OPERATORS = ["p + p", "2 * p", "p + w", "p.sigmoid()", "p.mean(-1, keepdim=True)", "torch.add(p, p)", "F.relu(p)"]
+PLAIN = ["x.shape", "x.dtype", "x + 1", "x.relu()", "x[0]", "torch.relu(x)", "F.relu(x)", "torch.zeros(8)"]
 OPERATOR_GOAL = 60
 MODULE_GOAL = 120
 WITHOUT_GOAL = ("torch.add(p, p)", "F.relu(p)")  # through torch's argument parser, which alone takes longer
@@ -108,6 +109,8 @@ def measure(rounds):
     for expression in OPERATORS:
         timed = loop(expression, {"torch": torch, "F": F, "w": torch.randn(64)})
         row("operator", expression, timed, x, None if expression in WITHOUT_GOAL else OPERATOR_GOAL)
+    for expression in PLAIN:
+        row("plain tensor", expression, loop(expression, {"torch": torch, "F": F}), x, None, lazy=False)
     for name, (module, shape) in modules(nn).items():
         source = torch.randint(0, 100, (8, 16)) if shape is None else torch.randn(shape)
         # An index stays a plain tensor: multiplying by 1.0 would make it a float.

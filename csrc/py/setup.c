@@ -6,6 +6,7 @@
 #include "py/entry/method.h"
 #include "py/intercept/hosted_rows.h"
 #include "py/intercept/mode.h"
+#include "py/intercept/plain.h"
 #include "py/intercept/shortcut.h"
 #include "py/intercept/slots.h"
 #include "py/intercept/table.h"
@@ -38,6 +39,7 @@ int dycl_py_setup(void) {
     dycl_host_setup();
     dycl_trace_setup();
     dycl_shortcut_setup();
+    dycl_plain_setup();
     dycl_slots_bind();
     PyType_Modified(dycl_py.lazy_type);
     dycl_py.ready = 1;

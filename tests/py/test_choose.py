@@ -10,7 +10,7 @@ import torch, dycl
 from torch import nn
 
 def tiny(x):
-    return x.add(1)
+    return x.view(-1)
 
 class Unrepresented(nn.Module):  # every operator is left to torch, and each breaks the segment
     def forward(self, x):

@@ -1,6 +1,7 @@
 /* Where the rows of all tables are found in torch: one list of spellings, which the setup walks and tests read. */
 #include <string.h>
 
+#include "py/intercept/plain.h"
 #include "py/intercept/table.h"
 
 static dycl_binding *const tables[] = {
@@ -81,6 +82,7 @@ static int bind_row(dycl_binding *row) {
         if (!callable) continue;
         int method = spellings[i].owner == TENSOR;
         if (method && PyFunction_Check(callable)) row->python = 1;
+        if (method) dycl_plain_add_method(callable);
         if (!row->callable) row->callable = Py_NewRef(callable);
         result = dycl_binding_insert(callable, row, spellings[i].in_place, spellings[i].swapped);
         if (result == 0 && method)

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "py/bind/beside.h"
 #include "py/cpython/frame.h"
 #include "py/cpython/type.h"
 #include "py/intercept/fallback.h"
@@ -102,21 +103,30 @@ uint64_t dycl_shortcut_pattern(PyObject *callable, PyObject *const *args, Py_ssi
     return h ? h : 1;
 }
 
-#define PATTERNS 4096
-static uint64_t patterns[PATTERNS];
-static int pattern_count;
+static uint64_t *patterns; /* open addressing, at most half full; 0: free */
+static size_t pattern_room, pattern_count;
 
-int dycl_shortcut_known(uint64_t pattern) {
-    for (size_t at = pattern % PATTERNS; patterns[at]; at = (at + 1) % PATTERNS)
-        if (patterns[at] == pattern) return 1;
-    return 0;
+static uint64_t *place_of(uint64_t *in, size_t room, uint64_t pattern) { /* its own, or the free one where it belongs */
+    size_t at = pattern & (room - 1);
+    while (in[at] && in[at] != pattern) at = (at + 1) & (room - 1);
+    return &in[at];
 }
 
+int dycl_shortcut_known(uint64_t pattern) { return pattern_room && *place_of(patterns, pattern_room, pattern); }
+
 void dycl_shortcut_remember(uint64_t pattern) {
-    if (!pattern || pattern_count >= PATTERNS / 2 || dycl_shortcut_known(pattern)) return;
-    size_t at = pattern % PATTERNS;
-    while (patterns[at]) at = (at + 1) % PATTERNS;
-    patterns[at] = pattern;
+    if (!pattern || dycl_shortcut_known(pattern)) return;
+    if (2 * (pattern_count + 1) > pattern_room) {
+        size_t room = pattern_room ? 2 * pattern_room : 4096;
+        uint64_t *next = PyMem_Calloc(room, sizeof *next);
+        if (!next) return; /* the parser is asked again */
+        for (size_t i = 0; i < pattern_room; i++)
+            if (patterns[i]) *place_of(next, room, patterns[i]) = patterns[i];
+        PyMem_Free(patterns);
+        patterns = next;
+        pattern_room = room;
+    }
+    *place_of(patterns, pattern_room, pattern) = pattern;
     pattern_count++;
 }
 
@@ -148,22 +158,29 @@ static PyObject *shortcut(PyObject *callable, PyObject *const *args, size_t narg
     Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     dycl_region *region = dycl_region_current;
     int in_place, swapped;
-    if (!region || region->passing || !any_lazy(args, count) || !dycl_region_records(region))
+    if (!region || region->passing || !dycl_region_records(region))
         return call_torch(callable, args, count, kwnames);
+    int lazy = any_lazy(args, count);
+    if (!lazy && !dycl_abi_torch_function_is_on()) return call_torch(callable, args, count, kwnames);
     uint64_t pattern = dycl_shortcut_pattern(callable, args, count, kwnames, 0);
     if (!pattern || !dycl_shortcut_known(pattern)) {
         PyObject *result = call_torch(callable, args, count, kwnames);
         if (result) dycl_shortcut_remember(pattern);
-        if (result || !dycl_shortcut_refused()) return result;
+        if (result || !lazy || !dycl_shortcut_refused()) return result;
         return dycl_fallback(region, callable, args, count, kwnames, NULL, DYCL_BAIL_arguments);
     }
     const dycl_binding *row = dycl_binding_find(callable, &in_place, &swapped);
     if (!row || swapped) return call_torch(callable, args, count, kwnames);
+    if (Py_EnterRecursiveCall(" while calling a Python object")) return NULL;
     dycl_call call;
     dycl_call_begin(&call, region, args, count, in_place);
     call.kwnames = kwnames;
     PyObject *result = dycl_binding_run(row, &call);
+    Py_LeaveRecursiveCall();
     if (result || PyErr_Occurred()) return result;
+    if (!lazy && !kwnames && dycl_beside_suits(callable, args, count, NULL, NULL))
+        return dycl_beside_run(region, callable, args, count, NULL, 1);
+    if (!lazy) return call_torch(callable, args, count, kwnames); /* our mode says why */
     return dycl_fallback(region, callable, args, count, kwnames, NULL, region->recorder.why);
 }
 
@@ -185,9 +202,9 @@ static dycl_function_of_array original_has_variadic;
 static const char *const whole_names[] = {"interpolate", "mse_loss", "l1_loss"};
 enum { WHOLE = sizeof whole_names / sizeof *whole_names };
 
-/* Whose body runs, by code: of a bound function when it is given a lazy tensor (else the binding records what the body
- * would ask for in several steps), of the others in any case. */
-typedef enum { ASKED_NEVER, ASKED_LAZY, ASKED_ALWAYS } asked_kind;
+/* Whose body runs, by code: those of functions, and of bound methods of torch.Tensor for plain tensors, as some look at
+ * the exact type. */
+typedef enum { ASKED_NEVER, ASKED_PLAIN, ASKED_ALWAYS } asked_kind;
 #define BODIES 1024 /* a power of two, more than twice of what there is */
 static struct {
     PyObject *code; /* owned */
@@ -204,7 +221,6 @@ static asked_kind kind_of_code(const PyObject *code) {
     return ASKED_NEVER;
 }
 
-/* Methods of torch.Tensor ask too, and then look at their exact type: they are none of these. */
 static asked_kind asked_by(const dycl_region *region) {
     if (__builtin_expect(forced != NULL, 0) && dycl_frame_code() == forced) {
         forced = NULL;
@@ -237,7 +253,7 @@ static int only_ours(PyObject *const *args, Py_ssize_t count, int *lazy) {
 static int body_runs(PyObject *const *args, Py_ssize_t count) {
     int lazy;
     asked_kind kind = asked_by(dycl_region_current);
-    return kind != ASKED_NEVER && only_ours(args, count, &lazy) && (lazy || kind == ASKED_ALWAYS);
+    return kind != ASKED_NEVER && only_ours(args, count, &lazy) && !(lazy && kind == ASKED_PLAIN);
 }
 
 static PyObject *hook_has_unary(PyObject *self, PyObject *o) {
@@ -326,13 +342,33 @@ static int add_bodies(PyObject *module, asked_kind bound) {
     return 0;
 }
 
+static int is_operator(PyObject *name) {
+    const char *text = PyUnicode_AsUTF8(name);
+    return text && text[0] == '_' && text[1] == '_';
+}
+
+/* Operators of torch.Tensor that are bound and written in Python; the body of another method may call what is not bound
+ * (split). */
+static int add_methods(void) {
+    PyObject *dict = dycl_py.tensor_type->tp_dict, *name, *function;
+    Py_ssize_t at = 0;
+    int in_place, swapped;
+    while (PyDict_Next(dict, &at, &name, &function))
+        if (PyFunction_Check(function) && is_operator(name) &&
+            dycl_binding_find(function, &in_place, &swapped) &&
+            add_body(PyFunction_GET_CODE(function), ASKED_PLAIN) < 0)
+            return -1;
+    return 0;
+}
+
 static int add_all_bodies(void) {
     PyObject *neural = PyImport_ImportModule("torch.nn.functional"),
              *functional = PyImport_ImportModule("torch.functional");
     PyObject *assertion = PyObject_GetAttrString(dycl_py.torch, "_assert");
     int result = neural && functional ? 0 : -1;
-    if (result == 0) result = add_bodies(neural, ASKED_LAZY);
+    if (result == 0) result = add_bodies(neural, ASKED_ALWAYS);
     if (result == 0) result = add_bodies(functional, ASKED_NEVER);
+    if (result == 0) result = add_methods();
     if (result == 0 && assertion && PyFunction_Check(assertion))
         result = add_body(PyFunction_GET_CODE(assertion), ASKED_ALWAYS);
     Py_XDECREF(neural);

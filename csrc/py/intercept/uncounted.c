@@ -13,16 +13,24 @@ static setter original_set_data;
 static PyCFunction original_data_ptr, original_untyped_storage;
 static PyCFunctionWithKeywords original_numpy;
 
-/* What waits to be read from this memory, or to be made of a constant, is computed before the memory can be written.
- * 0 or -1. */
-static int make_pending(PyObject *self) {
+/* What waits to be made of a constant is made before its memory can be written. 0 or -1. */
+static int make_deferred(void) {
     dycl_region *region = dycl_region_current;
-    if (!region || (!region->deferred && !dycl_region_reads(region, self))) return 0;
-    return dycl_region_flush(region, DYCL_BAIL_alias);
+    return region && !region->flushing && region->deferred ? dycl_region_flush(region, DYCL_BAIL_alias) : 0;
 }
 
-static int let_out(PyObject *self, int for_good) {
-    if (make_pending(self) < 0) return -1;
+/* Through another tensor, whose writes we see. 0 or -1. */
+static int let_out(PyObject *self) {
+    if (make_deferred() < 0) return -1;
+    dycl_constant_expose(self, 0);
+    return 0;
+}
+
+/* Through what writes unseen: what waits to be read from this memory is computed first. 0 or -1. */
+static int let_out_unseen(PyObject *self, int for_good) {
+    dycl_region *region = dycl_region_current;
+    int waits = region && !region->flushing && (region->deferred || dycl_region_reads(region, self));
+    if (waits && dycl_region_flush(region, DYCL_BAIL_alias) < 0) return -1;
     dycl_constant_expose(self, for_good);
     return 0;
 }
@@ -32,31 +40,31 @@ static int note(PyObject *self, dycl_foreign why) {
 }
 
 static PyObject *hook_data(PyObject *self, void *closure) {
-    if (let_out(self, 0) < 0) return NULL;
+    if (let_out(self) < 0) return NULL;
     return original_data(self, closure);
 }
 
 /* a.data = b: b's memory under a's version. */
 static int hook_set_data(PyObject *self, PyObject *value, void *closure) {
-    if (value && PyObject_TypeCheck(value, dycl_py.tensor_type) && let_out(value, 0) < 0) return -1;
+    if (value && PyObject_TypeCheck(value, dycl_py.tensor_type) && let_out(value) < 0) return -1;
     return original_set_data(self, value, closure);
 }
 
 static PyObject *hook_untyped_storage(PyObject *self, PyObject *unused) {
     if (dycl_owners_looking()) return original_untyped_storage(self, unused);
-    if (let_out(self, 0) < 0) return NULL;
+    if (let_out_unseen(self, 0) < 0) return NULL;
     PyObject *storage = original_untyped_storage(self, unused);
     if (storage && note(self, DYCL_FOREIGN_HELD) < 0) Py_CLEAR(storage);
     return storage;
 }
 
 static PyObject *hook_data_ptr(PyObject *self, PyObject *unused) { /* a raw pointer may live for ever */
-    if (let_out(self, 1) < 0 || note(self, DYCL_FOREIGN_POINTED) < 0) return NULL;
+    if (let_out_unseen(self, 1) < 0 || note(self, DYCL_FOREIGN_POINTED) < 0) return NULL;
     return original_data_ptr(self, unused);
 }
 
 static PyObject *hook_numpy(PyObject *self, PyObject *args, PyObject *kwargs) {
-    if (let_out(self, 1) < 0) return NULL;
+    if (let_out_unseen(self, 1) < 0) return NULL;
     return original_numpy(self, args, kwargs);
 }
 
@@ -68,24 +76,23 @@ static PyCFunctionWithKeywords original_map, original_map2, original_fused[5];
 /* These call a function of the program for each element, which may do anything meanwhile: what they write is no
  * constant for a while. */
 static PyObject *hook_apply(PyObject *self, PyObject *function) {
-    if (let_out(self, 0) < 0) return NULL;
+    if (let_out(self) < 0) return NULL;
     return original_apply(self, function);
 }
 
 static PyObject *hook_map(PyObject *self, PyObject *args, PyObject *kwargs) {
-    if (let_out(self, 0) < 0) return NULL;
+    if (let_out(self) < 0) return NULL;
     return original_map(self, args, kwargs);
 }
 
 static PyObject *hook_map2(PyObject *self, PyObject *args, PyObject *kwargs) {
-    if (let_out(self, 0) < 0) return NULL;
+    if (let_out(self) < 0) return NULL;
     return original_map2(self, args, kwargs);
 }
 
 /* fused(list of what is written, ...) */
 static PyObject *fused(PyCFunctionWithKeywords original, PyObject *self, PyObject *args, PyObject *kwargs) {
-    dycl_region *region = dycl_region_current;
-    if (region && region->deferred && dycl_region_flush(region, DYCL_BAIL_alias) < 0) return NULL;
+    if (make_deferred() < 0) return NULL;
     PyObject *result = original(self, args, kwargs), *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyObject *list = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0)

@@ -184,12 +184,16 @@ int dycl_region_settle_now(dycl_region *region) {
 
 /* ---- Flush */
 
-static void wait_for(dycl_region *region) {
+/* Until no other thread computes its segment. 1: this one does, further up its stack; what torch calls meanwhile (a
+ * replay runs Python code) finds nothing that waits. */
+static int wait_for(const dycl_region *region) {
     while (region->flushing) {
+        if (region->flusher == PyThread_get_thread_ident()) return 1;
         Py_BEGIN_ALLOW_THREADS;
         dycl_py_pause();
         Py_END_ALLOW_THREADS;
     }
+    return 0;
 }
 
 /* What the program has entered meanwhile (autocast, functorch, a dispatch mode, inference mode), or what another thread
@@ -242,6 +246,7 @@ static int flush(dycl_region *region, dycl_bail why, uint32_t wanted) {
      * asks for values */
     int collecting = PyGC_Disable();
     region->flushing = 1;
+    region->flusher = PyThread_get_thread_ident();
     int result = enter_own_state(region, &saved);
     if (result == 0) {
         result = dycl_region_run_segment(region, why, wanted);
@@ -254,7 +259,7 @@ static int flush(dycl_region *region, dycl_bail why, uint32_t wanted) {
 }
 
 int dycl_region_flush(dycl_region *region, dycl_bail why) {
-    wait_for(region); /* another thread needs a value of ours */
+    if (wait_for(region)) return 0;
     if (region->deferred && dycl_defer_recall(region) < 0) return -1;
     return flush(region, why, DYCL_NONE);
 }
@@ -267,8 +272,12 @@ static int compute(PyObject *tensor, dycl_bail why, int may_defer) {
         PyErr_SetString(PyExc_SystemError, "dycl: a lazy tensor outlived its region");
         return -1;
     }
-    wait_for(region);
+    int ours = wait_for(region);
     if (lazy->real) return 0;
+    if (ours) {
+        PyErr_SetString(PyExc_SystemError, "dycl: a value is asked for while it is computed");
+        return -1;
+    }
     if (!may_defer || lazy->epoch != region->epoch || region->deferred >= DYCL_DEFER_MOST)
         return dycl_region_flush(region, why);
     return flush(region, why, region->recorder.graph.values[lazy->value].root);
@@ -280,16 +289,17 @@ int dycl_region_fetch(PyObject *tensor, dycl_bail why) { return compute(tensor, 
 static int become_plain(dycl_region *region, PyObject *tensor) {
     foreign_state saved = {NULL, {0, 0}};
     if (!region) return dycl_lazy_become_plain(tensor);
-    wait_for(region);
+    int nested = wait_for(region);
     if (!dycl_is_lazy(tensor)) return 0; /* another thread was first */
     int collecting = PyGC_Disable();
     region->flushing = 1;
+    region->flusher = PyThread_get_thread_ident();
     int result = enter_own_state(region, &saved);
     if (result == 0) {
         result = dycl_lazy_become_plain(tensor);
         if (leave_own_state(&saved) < 0) result = -1;
     }
-    region->flushing = 0;
+    region->flushing = nested;
     if (collecting) PyGC_Enable();
     return result;
 }

@@ -51,6 +51,7 @@ typedef struct dycl_region {
     double work;                  /* of the nodes before that (record/work.h) */
     int foreign;                  /* a feed of this segment shares memory with NumPy: flush after the operator */
     int flushing;                 /* some thread computes its segment, perhaps without the GIL: others wait */
+    unsigned long flusher;        /* that thread */
     int closed;                   /* reasons why nothing may be recorded (DYCL_CLOSED_...) */
     int gradient;                 /* a tensor was asked for that requires gradients (gradient.h) */
     uint8_t made;                 /* plans made during this call: DYCL_MADE_ bits */

@@ -192,6 +192,8 @@ int dycl_abi_torch_function_off(void) {
     return before;
 }
 
+int dycl_abi_torch_function_is_on(void) { return dycl_abi_torch.function_state() != ALL_DISABLED; }
+
 void dycl_abi_torch_function_restore(int state) { dycl_abi_torch.set_function_state(state); }
 
 static inline dycl_dispatch_state *own_dispatch_state(void) {

@@ -59,7 +59,8 @@ PyObject *dycl_abi_wrap(
 
 /* Thread state of torch. */
 int dycl_abi_grad_enabled(void);
-int dycl_abi_mode_depth(void); /* torch function modes on the stack */
+int dycl_abi_mode_depth(void);           /* torch function modes on the stack */
+int dycl_abi_torch_function_is_on(void); /* function modes see what is called */
 int dycl_abi_torch_function_off(
     void); /* our own calls into torch must not come back to our mode; answers the state to restore */
 void dycl_abi_torch_function_restore(int state);
