@@ -107,9 +107,14 @@ int dycl_foreign_is(const char *impl, PyObject *tensor) {
 }
 
 int dycl_foreign_setup(void) {
-    storage_type = PyObject_GetAttrString(dycl_py.torch, "UntypedStorage");
-    take_name = PyUnicode_InternFromString("_weak_ref");
-    expired_name = PyUnicode_InternFromString("_expired");
-    release_name = PyUnicode_InternFromString("_free_weak_ref");
-    return storage_type && take_name && expired_name && release_name ? 0 : -1;
+    PyObject **names[] = {&take_name, &expired_name, &release_name};
+    static const char *const texts[] = {"_weak_ref", "_expired", "_free_weak_ref"};
+    if (!(storage_type = PyObject_GetAttrString(dycl_py.torch, "UntypedStorage"))) return -1;
+    for (int i = 0; i < 3; i++) {
+        if (!(*names[i] = PyUnicode_InternFromString(texts[i]))) return -1;
+        if (PyObject_HasAttr(storage_type, *names[i])) continue;
+        PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (UntypedStorage.%s)", texts[i]);
+        return -1;
+    }
+    return 0;
 }
