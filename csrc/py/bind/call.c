@@ -248,3 +248,18 @@ PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call) {
     if (!dycl_call_parse(call, row)) return dycl_call_bail(call, DYCL_BAIL_arguments);
     return dycl_binding_settle(call, row->bind(call, row));
 }
+
+PyObject *dycl_binding_record(const dycl_binding *row, dycl_region *region, PyObject *const *args, Py_ssize_t count,
+                              PyObject *kwnames, PyObject *kwdict, int in_place, int swapped) {
+    dycl_call call;
+    PyObject *turned[2];
+    dycl_call_begin(&call, region, args, count, in_place);
+    call.kwnames = kwnames;
+    call.kwdict = kwdict;
+    if (swapped && count == 2) {
+        turned[0] = args[1];
+        turned[1] = args[0];
+        call.args = turned;
+    }
+    return dycl_binding_run(row, &call);
+}

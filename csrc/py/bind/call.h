@@ -120,6 +120,9 @@ static inline const dycl_value *dycl_call_meta(const dycl_call *call, uint32_t v
 
 /* Runs a binding: records, or returns NULL without exception. */
 PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call);
+/* The same for a call as it came; swapped: two operands stand the other way round. */
+PyObject *dycl_binding_record(const dycl_binding *row, dycl_region *region, PyObject *const *args, Py_ssize_t count,
+                              PyObject *kwnames, PyObject *kwdict, int in_place, int swapped);
 /* What follows each binding function: its results are all there, so what may not wait is computed. */
 PyObject *dycl_binding_settle(dycl_call *call, PyObject *result);
 /* What torch's linear made of a product shows in the result: its version, and whether it is a view. Takes the

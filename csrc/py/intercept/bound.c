@@ -6,12 +6,6 @@
 #include "py/region/region.h"
 #include "py/torch/wrap.h"
 
-/* ---- torch.jit.trace inside a region looks at the mode stack, and holds tensors in its own ways */
-
-static int before_trace(void) {
-    return dycl_region_current ? dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) : 0;
-}
-
 /* ---- inference_mode(False) enables gradients, already when the object is made */
 
 static int before_inference(void) {
@@ -33,10 +27,10 @@ static struct {
     static PyObject *hook_general##n(PyObject *self, PyObject *args, PyObject *kwargs) {                               \
         return before() < 0 ? NULL : original_bound[n].general(self, args, kwargs);                                    \
     }
-BOUND_HOOK(0, before_trace)
-BOUND_HOOK(1, before_trace)
-BOUND_HOOK(2, before_trace)
-BOUND_HOOK(3, before_trace)
+BOUND_HOOK(0, dycl_watch_before_trace)
+BOUND_HOOK(1, dycl_watch_before_trace)
+BOUND_HOOK(2, dycl_watch_before_trace)
+BOUND_HOOK(3, dycl_watch_before_trace)
 BOUND_HOOK(4, before_inference)
 
 static int watch_settings(void) {
@@ -55,7 +49,7 @@ static int watch_settings(void) {
         if (original_bound[i].fast) continue;
         original_bound[i].general = DYCL_AS_KEYWORDS(
             dycl_wrap_function(rows[i].name, METH_VARARGS | METH_KEYWORDS, DYCL_AS_FUNCTION(rows[i].general)));
-        if (!original_bound[i].general) return dycl_watch_missing(rows[i].name);
+        if (!original_bound[i].general) return dycl_torch_lacks(rows[i].name);
     }
     return 0;
 }
@@ -68,7 +62,7 @@ static PyCFunctionWithKeywords general_dispatcher;
 
 static int before_foreign_code(void) {
     dycl_region *region = dycl_region_current;
-    return region && !region->flushing ? dycl_region_flush(region, DYCL_BAIL_foreign) : 0;
+    return region ? dycl_region_flush(region, DYCL_BAIL_foreign) : 0;
 }
 
 static PyObject *hook_method(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {

@@ -24,16 +24,8 @@ static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, 
             if (result || !dycl_shortcut_refused()) return result;
             return dycl_fallback(region, method->original, args, count, kwnames, NULL, DYCL_BAIL_arguments);
         }
-        dycl_call call;
-        dycl_call_begin(&call, region, args, count, method->in_place);
-        call.kwnames = kwnames;
-        PyObject *swapped[2];
-        if (method->swapped && count == 2) {
-            swapped[0] = args[1];
-            swapped[1] = args[0];
-            call.args = swapped;
-        }
-        PyObject *result = dycl_binding_run(method->row, &call);
+        PyObject *result = dycl_binding_record(method->row, region, args, count, kwnames, NULL, method->in_place,
+                                               method->swapped);
         if (result || PyErr_Occurred()) return result;
         return dycl_fallback(region, method->original, args, count, kwnames, NULL, region->recorder.why);
     }

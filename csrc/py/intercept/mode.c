@@ -3,6 +3,7 @@
 #include "py/bind/beside.h"
 #include "py/bind/view.h"
 #include "py/intercept/fallback.h"
+#include "py/intercept/plain.h"
 #include "py/intercept/table.h"
 
 /* A getter or setter of torch.Tensor, as torch hands it over: the bound __get__ or __set__ of its descriptor. */
@@ -15,41 +16,13 @@ static PyObject *descriptor_of(PyObject *function, int *out_is_get) {
     return self;
 }
 
-/* Getters that neither hand out memory nor look at values: nothing has to be computed for a plain tensor. */
-static int is_harmless(PyObject *descriptor) {
-    static const char *const names[] = {
-        "shape",   "dtype",        "device",          "ndim",        "requires_grad", "is_leaf",   "layout",
-        "is_cuda", "is_cpu",       "is_meta",         "is_sparse",   "grad_fn",       "names",     "itemsize",
-        "nbytes",  "is_quantized", "is_mps",          "is_xpu",      "is_mkldnn",     "is_nested", "_version",
-        "is_mtia", "output_nr",    "is_sparse_csr",   "is_vulkan",   "is_ipu",        "is_xla",    "is_ort",
-        "is_maia", "name",         "_backward_hooks", "retains_grad"};
-    PyObject *name = PyObject_GetAttrString(descriptor, "__name__");
-    int found = 0;
-    for (size_t i = 0; name && !found && i < sizeof names / sizeof *names; i++)
-        found = PyUnicode_CompareWithASCIIString(name, names[i]) == 0;
-    Py_XDECREF(name);
-    PyErr_Clear();
-    return found;
-}
-
-/* x.T, x.H, x.mT and x.mH of a plain tensor are views like any other. NULL without an exception: torch must run it. */
-static PyObject *transposed(dycl_region *region, PyObject *descriptor, PyObject *self) {
-    PyObject *name = PyObject_GetAttrString(descriptor, "__name__");
-    static const char *const names[4] = {"T", "H", "mT", "mH"};
-    int matrix = -1;
-    for (int i = 0; name && i < 4; i++)
-        if (PyUnicode_CompareWithASCIIString(name, names[i]) == 0) matrix = i / 2;
-    Py_XDECREF(name);
-    PyErr_Clear();
-    return matrix >= 0 && region && dycl_region_open(region) ? dycl_view_transposed(region, self, matrix) : NULL;
-}
-
 static PyObject *handle_descriptor(dycl_region *region, PyObject *function, PyObject *descriptor, int is_get,
                                    PyObject *args, PyObject *kwargs) {
     Py_ssize_t count = PyTuple_GET_SIZE(args);
-    if (is_get && count && !dycl_is_lazy(PyTuple_GET_ITEM(args, 0)) && is_harmless(descriptor))
+    if (is_get && count && !dycl_is_lazy(PyTuple_GET_ITEM(args, 0)) && dycl_plain_is_harmless(descriptor))
         return PyObject_Call(function, args, kwargs);
-    PyObject *view = is_get && count ? transposed(region, descriptor, PyTuple_GET_ITEM(args, 0)) : NULL;
+    int matrix = is_get && count && region && dycl_region_open(region) ? dycl_plain_transposes(descriptor) : -1;
+    PyObject *view = matrix >= 0 ? dycl_view_transposed(region, PyTuple_GET_ITEM(args, 0), matrix) : NULL;
     if (view || PyErr_Occurred()) return view;
     return dycl_fallback(region, function, ((PyTupleObject *)args)->ob_item, count, NULL, kwargs, DYCL_BAIL_attribute);
 }
@@ -92,16 +65,7 @@ PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs)
         if (!dycl_region_open(region)) {
             why = DYCL_BAIL_mode;
         } else if (row) {
-            dycl_call call;
-            dycl_call_begin(&call, region, items, count, in_place);
-            call.kwdict = kwargs;
-            PyObject *exchanged[2];
-            if (swapped && count == 2) {
-                exchanged[0] = items[1];
-                exchanged[1] = items[0];
-                call.args = exchanged;
-            }
-            PyObject *result = dycl_binding_run(row, &call);
+            PyObject *result = dycl_binding_record(row, region, items, count, NULL, kwargs, in_place, swapped);
             if (result || PyErr_Occurred()) return result;
             why = region->recorder.why;
         }

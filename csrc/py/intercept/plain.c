@@ -20,20 +20,6 @@ static inline dycl_region *answering(const PyObject *self) {
     return is_ours(region, self) && dycl_abi_torch_function_is_on() ? region : NULL;
 }
 
-static PyObject *record(dycl_region *region, const dycl_binding *row, PyObject *const *args, Py_ssize_t count,
-                        PyObject *kwnames, int in_place, int swapped) {
-    dycl_call call;
-    dycl_call_begin(&call, region, args, count, in_place);
-    call.kwnames = kwnames;
-    PyObject *turned[2];
-    if (swapped) {
-        turned[0] = args[1];
-        turned[1] = args[0];
-        call.args = turned;
-    }
-    return dycl_binding_run(row, &call);
-}
-
 /* What is asked for needs nothing that waits, nor does it change what that reads: torch may write at once. */
 static int writes_apart(const dycl_region *region, PyObject *const *args, Py_ssize_t count) {
     if (region->deferred || dycl_region_reads(region, args[0])) return 0;
@@ -54,7 +40,7 @@ static answer try_record(dycl_region *region, PyObject *callable, PyObject *cons
     const dycl_binding *row = dycl_binding_find(callable, &in_place, &swapped);
     if (!row || (swapped && count != 2)) return TORCH;
     if (in_place && !kwnames && writes_apart(region, args, count)) return APART;
-    *out_result = record(region, row, args, count, kwnames, in_place, swapped);
+    *out_result = dycl_binding_record(row, region, args, count, kwnames, NULL, in_place, swapped);
     return *out_result || PyErr_Occurred() ? RECORDED : TORCH;
 }
 
@@ -178,6 +164,19 @@ static PyObject *get_view(PyObject *self, void *closure) {
     dycl_region *region = answering(self);
     PyObject *view = region ? dycl_view_transposed(region, self, a->matrix) : NULL;
     return view || (region && PyErr_Occurred()) ? view : a->original(self, a->closure);
+}
+
+static const attribute *attribute_of(PyObject *descriptor, getter hook) {
+    const PyGetSetDef *def =
+        Py_TYPE(descriptor) == &PyGetSetDescr_Type ? ((PyGetSetDescrObject *)descriptor)->d_getset : NULL;
+    return def && def->get == hook ? def->closure : NULL;
+}
+
+int dycl_plain_is_harmless(PyObject *descriptor) { return attribute_of(descriptor, get_harmless) != NULL; }
+
+int dycl_plain_transposes(PyObject *descriptor) {
+    const attribute *a = attribute_of(descriptor, get_view);
+    return a ? a->matrix : -1;
 }
 
 static void add_attribute(attribute *a, const char *name, getter hook) {

@@ -11,6 +11,10 @@
 #include "py/bind/call.h"
 
 void dycl_plain_add_method(PyObject *callable); /* bound, of torch.Tensor */
-void dycl_plain_setup(void);                    /* attributes and elements, after the bindings' table is filled */
+/* Of a getter of torch.Tensor: nothing has to be computed for a plain tensor; x.T and x.H (0) or x.mT and x.mH (1),
+ * else -1. */
+int dycl_plain_is_harmless(PyObject *descriptor);
+int dycl_plain_transposes(PyObject *descriptor);
+void dycl_plain_setup(void); /* attributes and elements, after the bindings' table is filled */
 
 #endif

@@ -158,8 +158,7 @@ static PyObject *shortcut(PyObject *callable, PyObject *const *args, size_t narg
     Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     dycl_region *region = dycl_region_current;
     int in_place, swapped;
-    if (!region || region->passing || !dycl_region_records(region))
-        return call_torch(callable, args, count, kwnames);
+    if (!region || region->passing || !dycl_region_records(region)) return call_torch(callable, args, count, kwnames);
     int lazy = any_lazy(args, count);
     if (!lazy && !dycl_abi_torch_function_is_on()) return call_torch(callable, args, count, kwnames);
     uint64_t pattern = dycl_shortcut_pattern(callable, args, count, kwnames, 0);
@@ -172,10 +171,7 @@ static PyObject *shortcut(PyObject *callable, PyObject *const *args, size_t narg
     const dycl_binding *row = dycl_binding_find(callable, &in_place, &swapped);
     if (!row || swapped) return call_torch(callable, args, count, kwnames);
     if (Py_EnterRecursiveCall(" while calling a Python object")) return NULL;
-    dycl_call call;
-    dycl_call_begin(&call, region, args, count, in_place);
-    call.kwnames = kwnames;
-    PyObject *result = dycl_binding_run(row, &call);
+    PyObject *result = dycl_binding_record(row, region, args, count, kwnames, NULL, in_place, 0);
     Py_LeaveRecursiveCall();
     if (result || PyErr_Occurred()) return result;
     if (!lazy && !kwnames && dycl_beside_suits(callable, args, count, NULL, NULL))
@@ -354,8 +350,7 @@ static int add_methods(void) {
     Py_ssize_t at = 0;
     int in_place, swapped;
     while (PyDict_Next(dict, &at, &name, &function))
-        if (PyFunction_Check(function) && is_operator(name) &&
-            dycl_binding_find(function, &in_place, &swapped) &&
+        if (PyFunction_Check(function) && is_operator(name) && dycl_binding_find(function, &in_place, &swapped) &&
             add_body(PyFunction_GET_CODE(function), ASKED_PLAIN) < 0)
             return -1;
     return 0;

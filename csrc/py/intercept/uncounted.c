@@ -16,7 +16,7 @@ static PyCFunctionWithKeywords original_numpy;
 /* What waits to be made of a constant is made before its memory can be written. 0 or -1. */
 static int make_deferred(void) {
     dycl_region *region = dycl_region_current;
-    return region && !region->flushing && region->deferred ? dycl_region_flush(region, DYCL_BAIL_alias) : 0;
+    return region && region->deferred ? dycl_region_flush(region, DYCL_BAIL_alias) : 0;
 }
 
 /* Through another tensor, whose writes we see. 0 or -1. */
@@ -29,7 +29,7 @@ static int let_out(PyObject *self) {
 /* Through what writes unseen: what waits to be read from this memory is computed first. 0 or -1. */
 static int let_out_unseen(PyObject *self, int for_good) {
     dycl_region *region = dycl_region_current;
-    int waits = region && !region->flushing && (region->deferred || dycl_region_reads(region, self));
+    int waits = region && (region->deferred || dycl_region_reads(region, self));
     if (waits && dycl_region_flush(region, DYCL_BAIL_alias) < 0) return -1;
     dycl_constant_expose(self, for_good);
     return 0;

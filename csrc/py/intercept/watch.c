@@ -2,9 +2,9 @@
 
 #include <string.h>
 
+#include "py/intercept/bound.h"
 #include "py/intercept/fallback.h"
 #include "py/memory/constant.h"
-#include "py/intercept/bound.h"
 #include "py/memory/foreign.h"
 #include "py/torch/wrap.h"
 
@@ -87,18 +87,13 @@ static PyObject *hook_apply(PyObject *cls, PyObject *args, PyObject *kwargs) {
 
 static PyCFunction original_set_eval_frame;
 
-static int before_trace(void) {
+int dycl_watch_before_trace(void) {
     return dycl_region_current ? dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) : 0;
 }
 
 static PyObject *hook_set_eval_frame(PyObject *self, PyObject *callback) {
-    if (callback != Py_None && callback != Py_False && before_trace() < 0) return NULL;
+    if (callback != Py_None && callback != Py_False && dycl_watch_before_trace() < 0) return NULL;
     return original_set_eval_frame(self, callback);
-}
-
-int dycl_watch_missing(const char *name) {
-    PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (%s)", name);
-    return -1;
 }
 
 /* ---- nn.TransformerEncoder: with a padding mask and without gradients, torch takes a way through nested tensors that
@@ -158,30 +153,30 @@ int dycl_watch_setup(void) {
     watch_metaclass(2, dycl_py.buffer_type);
     original_as_subclass =
         DYCL_AS_KEYWORDS(dycl_wrap_method("as_subclass", keywords, DYCL_AS_FUNCTION(hook_as_subclass)));
-    if (!original_as_subclass) return dycl_watch_missing("Tensor.as_subclass");
+    if (!original_as_subclass) return dycl_torch_lacks("Tensor.as_subclass");
     original_make_subclass = DYCL_AS_KEYWORDS(
         dycl_wrap_method("_make_subclass", keywords | METH_STATIC, DYCL_AS_FUNCTION(hook_make_subclass)));
-    if (!original_make_subclass) return dycl_watch_missing("Tensor._make_subclass");
+    if (!original_make_subclass) return dycl_torch_lacks("Tensor._make_subclass");
     original_set = DYCL_AS_KEYWORDS(dycl_wrap_method("set_", keywords, DYCL_AS_FUNCTION(hook_set)));
-    if (!original_set) return dycl_watch_missing("Tensor.set_");
+    if (!original_set) return dycl_torch_lacks("Tensor.set_");
     original_apply = DYCL_AS_KEYWORDS(
         dycl_wrap_function("_FunctionBase.apply", METH_CLASS | keywords, DYCL_AS_FUNCTION(hook_apply)));
     if (!original_apply)
         original_apply = DYCL_AS_KEYWORDS(
             dycl_wrap_function("_FunctionBase.apply", METH_CLASS | METH_VARARGS, DYCL_AS_FUNCTION(hook_apply)));
-    if (!original_apply) return dycl_watch_missing("torch._C._FunctionBase.apply");
+    if (!original_apply) return dycl_torch_lacks("torch._C._FunctionBase.apply");
     original_set_eval_frame = dycl_wrap_function("_dynamo.eval_frame.set_eval_frame", METH_O, hook_set_eval_frame);
-    if (!original_set_eval_frame) return dycl_watch_missing("torch._C._dynamo.eval_frame.set_eval_frame");
+    if (!original_set_eval_frame) return dycl_torch_lacks("torch._C._dynamo.eval_frame.set_eval_frame");
     if (dycl_bound_watch() < 0) return -1;
     original_left_aligned =
         DYCL_AS_KEYWORDS(dycl_wrap_function("_VariableFunctions._nested_tensor_from_mask_left_aligned",
                                             METH_STATIC | keywords, DYCL_AS_FUNCTION(hook_left_aligned)));
-    if (!original_left_aligned) return dycl_watch_missing("torch._nested_tensor_from_mask_left_aligned");
+    if (!original_left_aligned) return dycl_torch_lacks("torch._nested_tensor_from_mask_left_aligned");
     original_dlpack = DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack", keywords, DYCL_AS_FUNCTION(hook_dlpack)));
-    if (!original_dlpack) return dycl_watch_missing("torch._C._to_dlpack");
+    if (!original_dlpack) return dycl_torch_lacks("torch._C._to_dlpack");
     original_dlpack_versioned =
         DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(hook_dlpack_versioned)));
-    if (!original_dlpack_versioned) return dycl_watch_missing("torch._C._to_dlpack_versioned");
+    if (!original_dlpack_versioned) return dycl_torch_lacks("torch._C._to_dlpack_versioned");
     original_default_dtype = dycl_wrap_function("_set_default_dtype", METH_O, hook_default_dtype);
-    return original_default_dtype ? 0 : dycl_watch_missing("torch._C._set_default_dtype");
+    return original_default_dtype ? 0 : dycl_torch_lacks("torch._C._set_default_dtype");
 }

@@ -6,7 +6,7 @@
 #ifndef DYCL_PY_INTERCEPT_WATCH_H
 #define DYCL_PY_INTERCEPT_WATCH_H
 
-int dycl_watch_setup(void);               /* 0, or -1 with an exception */
-int dycl_watch_missing(const char *name); /* -1, with an ImportError about a function of torch */
+int dycl_watch_setup(void);        /* 0, or -1 with an exception */
+int dycl_watch_before_trace(void); /* steps aside for torch.compile and torch.jit.trace: 0 or -1 */
 
 #endif

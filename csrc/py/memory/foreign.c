@@ -1,6 +1,7 @@
 #include "py/memory/foreign.h"
 
 #include "py/memory/owners.h"
+#include "py/torch/wrap.h"
 
 typedef struct {
     uint64_t storage; /* address of the StorageImpl, of which we own a weak reference; 0: free */
@@ -112,9 +113,7 @@ int dycl_foreign_setup(void) {
     if (!(storage_type = PyObject_GetAttrString(dycl_py.torch, "UntypedStorage"))) return -1;
     for (int i = 0; i < 3; i++) {
         if (!(*names[i] = PyUnicode_InternFromString(texts[i]))) return -1;
-        if (PyObject_HasAttr(storage_type, *names[i])) continue;
-        PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (UntypedStorage.%s)", texts[i]);
-        return -1;
+        if (!PyObject_HasAttr(storage_type, *names[i])) return dycl_torch_lacks(texts[i]);
     }
     return 0;
 }

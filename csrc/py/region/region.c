@@ -188,7 +188,7 @@ int dycl_region_settle_now(dycl_region *region) {
  * replay runs Python code) finds nothing that waits. */
 static int wait_for(const dycl_region *region) {
     while (region->flushing) {
-        if (region->flusher == PyThread_get_thread_ident()) return 1;
+        if (region->flushing == PyThread_get_thread_ident()) return 1;
         Py_BEGIN_ALLOW_THREADS;
         dycl_py_pause();
         Py_END_ALLOW_THREADS;
@@ -245,8 +245,7 @@ static int flush(dycl_region *region, dycl_bail why, uint32_t wanted) {
     /* torch's functions give the GIL up: until the results are bound, other threads wait, and no finalizer of this one
      * asks for values */
     int collecting = PyGC_Disable();
-    region->flushing = 1;
-    region->flusher = PyThread_get_thread_ident();
+    region->flushing = PyThread_get_thread_ident();
     int result = enter_own_state(region, &saved);
     if (result == 0) {
         result = dycl_region_run_segment(region, why, wanted);
@@ -292,14 +291,13 @@ static int become_plain(dycl_region *region, PyObject *tensor) {
     int nested = wait_for(region);
     if (!dycl_is_lazy(tensor)) return 0; /* another thread was first */
     int collecting = PyGC_Disable();
-    region->flushing = 1;
-    region->flusher = PyThread_get_thread_ident();
+    region->flushing = PyThread_get_thread_ident();
     int result = enter_own_state(region, &saved);
     if (result == 0) {
         result = dycl_lazy_become_plain(tensor);
         if (leave_own_state(&saved) < 0) result = -1;
     }
-    region->flushing = nested;
+    if (!nested) region->flushing = 0;
     if (collecting) PyGC_Enable();
     return result;
 }

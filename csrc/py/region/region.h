@@ -49,9 +49,8 @@ typedef struct dycl_region {
     uint32_t deferred;            /* computations that lazy tensors wait for (defer.h) */
     uint32_t look_at;             /* nodes at which the work of this segment is looked at again */
     double work;                  /* of the nodes before that (record/work.h) */
-    int foreign;                  /* a feed of this segment shares memory with NumPy: flush after the operator */
-    int flushing;                 /* some thread computes its segment, perhaps without the GIL: others wait */
-    unsigned long flusher;        /* that thread */
+    int foreign;                  /* others may write a feed of this segment unseen: flush after the operator */
+    unsigned long flushing;       /* the thread that computes its segment, perhaps without the GIL; 0: none */
     int closed;                   /* reasons why nothing may be recorded (DYCL_CLOSED_...) */
     int gradient;                 /* a tensor was asked for that requires gradients (gradient.h) */
     uint8_t made;                 /* plans made during this call: DYCL_MADE_ bits */

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <malloc.h>
 
+#include "py/torch/wrap.h"
 #include "py/torch/places.h"
 
 dycl_abi_functions dycl_abi_torch;
@@ -12,11 +13,6 @@ int32_t dycl_abi_to_torch[DYCL_DTYPE_COUNT];
 int8_t dycl_abi_from_torch[256];
 
 #define SEARCH_BYTES 256
-
-static int missing(const char *what) {
-    PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (%s)", what);
-    return -1;
-}
 
 static void *open_library(PyObject *torch, const char *name) {
     PyObject *file = PyObject_GetAttrString(torch, "__file__");
@@ -38,7 +34,7 @@ static void *open_library(PyObject *torch, const char *name) {
 static int find_functions(PyObject *torch) {
     void *cpu = open_library(torch, "libtorch_cpu.so"), *python = open_library(torch, "libtorch_python.so"),
          *c10 = open_library(torch, "libc10.so");
-    if (!cpu || !c10) return missing("libtorch_cpu.so is not loaded");
+    if (!cpu || !c10) return dycl_torch_lacks("libtorch_cpu.so is not loaded");
     int32_t (*dtype_of[DYCL_DTYPE_COUNT])(void);
     static const char *const getters[DYCL_DTYPE_COUNT] = {
 #define DYCL_ROW(e, c, n, t) "aoti_torch_dtype_" t,
@@ -48,14 +44,14 @@ static int find_functions(PyObject *torch) {
     memset(dycl_abi_from_torch, -1, sizeof dycl_abi_from_torch);
     for (int i = 0; i < DYCL_DTYPE_COUNT; i++) {
         *(void **)&dtype_of[i] = dlsym(cpu, getters[i]);
-        if (!dtype_of[i]) return missing(getters[i]);
+        if (!dtype_of[i]) return dycl_torch_lacks(getters[i]);
         dycl_abi_to_torch[i] = dtype_of[i]();
-        if (dycl_abi_to_torch[i] < 0 || dycl_abi_to_torch[i] > 255) return missing("dtype codes");
+        if (dycl_abi_to_torch[i] < 0 || dycl_abi_to_torch[i] > 255) return dycl_torch_lacks("dtype codes");
         dycl_abi_from_torch[dycl_abi_to_torch[i]] = (int8_t)i;
     }
 #define FIND(field, name)                                                                                              \
     *(void **)&dycl_abi_torch.field = dlsym(cpu, name);                                                                \
-    if (!dycl_abi_torch.field) return missing(name)
+    if (!dycl_abi_torch.field) return dycl_torch_lacks(name)
     FIND(data_ptr, "aoti_torch_get_data_ptr");
     FIND(sizes, "aoti_torch_get_sizes");
     FIND(strides, "aoti_torch_get_strides");
@@ -78,7 +74,7 @@ static int find_functions(PyObject *torch) {
     *(void **)&dycl_abi_torch.detach = dlsym(cpu, "_ZN2at4_ops6detach4callERKNS_6TensorE");
     dycl_abi_torch.dispatch_state = c10;
     dycl_abi_torch.library = cpu;
-    if (!dlsym(c10, "_ZN3c104impl26raw_local_dispatch_key_setE")) return missing("thread-local dispatch keys");
+    if (!dlsym(c10, "_ZN3c104impl26raw_local_dispatch_key_setE")) return dycl_torch_lacks("thread-local dispatch keys");
     return 0;
 }
 
@@ -140,7 +136,7 @@ static int calibrate(PyObject *rows) {
     char *impls[MOST] = {0};
     uint64_t keys[MOST] = {0}, versions[MOST] = {0}, storages[MOST] = {0};
     int foreign[MOST], has_meta[MOST], count = (int)PyList_GET_SIZE(rows);
-    if (count < 1 || count > MOST) return missing("calibration samples");
+    if (count < 1 || count > MOST) return dycl_torch_lacks("calibration samples");
     for (int i = 0; i < count; i++) {
         PyObject *tensor;
         unsigned long long key, version, storage;
@@ -152,13 +148,13 @@ static int calibrate(PyObject *rows) {
         storages[i] = storage;
     }
     long at = find_word(impls, keys, count, SEARCH_BYTES);
-    if (at < 0) return missing("the place of a tensor's dispatch keys");
+    if (at < 0) return dycl_torch_lacks("the place of a tensor's dispatch keys");
     dycl_abi_place.key_set = (size_t)at;
     dycl_abi_place.plain_keys = keys[0];
     for (int i = 0; i < count; i++)
         if (keys[i] != keys[0]) dycl_abi_place.inference_keys = keys[i];
     at = find_word(impls, storages, count, SEARCH_BYTES);
-    if (at < 0) return missing("the place of a tensor's storage");
+    if (at < 0) return dycl_torch_lacks("the place of a tensor's storage");
     dycl_abi_place.storage = (size_t)at;
     long inside = -1, pointer = -1;
     for (size_t p = 8; p + 8 <= (size_t)dycl_abi_place.key_set && pointer < 0; p += 8) {
@@ -184,7 +180,7 @@ static int calibrate(PyObject *rows) {
             }
         }
     }
-    if (pointer < 0) return missing("the place of a tensor's version");
+    if (pointer < 0) return dycl_torch_lacks("the place of a tensor's version");
     dycl_abi_place.version_pointer = (size_t)pointer;
     dycl_abi_place.version_inside = (size_t)inside;
     long meta = -1;
@@ -192,13 +188,13 @@ static int calibrate(PyObject *rows) {
          p += 8) { /* declared between the storage and the version counter */
         int match = 1;
         for (int i = 0; i < count && match; i++) match = (pointer_at(impls[i], p) != NULL) == has_meta[i];
-        if (match && meta >= 0) return missing("the place of a tensor's autograd state");
+        if (match && meta >= 0) return dycl_torch_lacks("the place of a tensor's autograd state");
         if (match) meta = (long)p;
     }
-    if (meta < 0) return missing("the place of a tensor's autograd state");
+    if (meta < 0) return dycl_torch_lacks("the place of a tensor's autograd state");
     dycl_abi_place.autograd_meta = (size_t)meta;
     long flag = find_resizable(impls, foreign, count);
-    if (flag < 0) return missing("the place of a storage's resizable flag");
+    if (flag < 0) return dycl_torch_lacks("the place of a storage's resizable flag");
     dycl_abi_place.storage_resizable = (size_t)flag;
     return 0;
 }
@@ -239,7 +235,7 @@ static int find_mode_stack(PyObject *torch) {
     for (; pushed && (done = PyObject_CallMethod(c, "_pop_torch_function_stack", NULL)); pushed--) Py_DECREF(done);
     Py_XDECREF(c);
     if (PyErr_Occurred()) return -1;
-    if (!fits || fits & (fits - 1)) return missing("the stack of function modes");
+    if (!fits || fits & (fits - 1)) return dycl_torch_lacks("the stack of function modes");
     for (dycl_abi_place.mode_stack = 0; !(fits >> (dycl_abi_place.mode_stack / 8) & 1);) dycl_abi_place.mode_stack += 8;
     return 0;
 }

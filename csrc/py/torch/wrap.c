@@ -2,6 +2,11 @@
 
 #include <string.h>
 
+int dycl_torch_lacks(const char *what) {
+    PyErr_Format(PyExc_ImportError, "this torch does not offer what dycl needs (%s)", what);
+    return -1;
+}
+
 PyObject *dycl_torch_c(const char *path) {
     char name[128];
     PyObject *at = PyObject_GetAttrString(dycl_py.torch, "_C");

@@ -7,6 +7,7 @@
 #include "py/cpython/wrap.h"
 #include "py/torch/state.h"
 
+int dycl_torch_lacks(const char *what);   /* -1, with an ImportError about it */
 PyObject *dycl_torch_c(const char *path); /* torch._C.path; NULL without an exception: not there. New reference */
 /* A method of torch._C.TensorBase, and a function of torch._C by its dotted path. NULL: not found, or not of that
  * kind. */
