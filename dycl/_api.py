@@ -6,7 +6,7 @@ import threading
 import types
 import warnings
 
-from dycl import _environment, _log, _profile
+from dycl import _environment, _log, _optimizer, _profile
 
 TESTED_TORCH = ("2.13.",)  # whose memory layout and results dycl's own tests know; others are proven (_proof)
 
@@ -139,7 +139,9 @@ def accelerate(target=_MISSING, *, pack=True, precision="f32"):
 
     Args:
         target: a ``torch.nn.Module`` (any; the very same object is returned, with its state, hooks and type untouched),
-            or a Python callable that computes with torch tensors (a wrapper with the same signature is returned).
+            or a Python callable that computes with torch tensors (a wrapper with the same signature is returned), or
+            an optimizer of ``torch.optim`` (the very same object is returned; its steps are equal to eager's up to
+            rounding, which training amplifies).
         pack: whether weights may be kept a second time in the form that products and convolutions read best. ``False``:
             no such copies, so that memory stays at eager's.
         precision: ``"f32"`` (or ``"float32"``, ``torch.float32``), or ``"bf16"`` (``"bfloat16"``, ``torch.bfloat16``):
@@ -153,7 +155,7 @@ def accelerate(target=_MISSING, *, pack=True, precision="f32"):
         ``target`` itself for a module; for another callable an object that is called like it.
 
     Raises:
-        TypeError: ``target`` is neither a module nor callable.
+        TypeError: ``target`` is neither a module nor an optimizer nor callable.
         ImportError: torch is not installed.
         RuntimeError: ``precision="bf16"`` on a processor without it.
         ValueError: an unknown precision, or ``bf16`` together with ``pack=False``.
@@ -168,13 +170,17 @@ def accelerate(target=_MISSING, *, pack=True, precision="f32"):
     if target is _MISSING:
         return functools.partial(accelerate, pack=pack, precision=precision)
     ready = _setup()
-    from torch import nn
+    from torch import nn, optim
 
     options = _bits(pack, bf16) if ready else 0
     site = _site_of(target) if ready else None
     if isinstance(target, nn.Module):
         if ready and (site is None or site._options != options):
             target._compiled_call_impl = _core.site(None, target, options)
+        return target
+    if isinstance(target, optim.Optimizer):
+        if ready:
+            _optimizer.add(_core, target)
         return target
     if isinstance(target, type) or not callable(target):
         raise TypeError(f"dycl.accelerate takes a torch.nn.Module or a function, not {type(target).__name__}")

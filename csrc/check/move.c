@@ -127,8 +127,9 @@ static dycl_status positions(dycl_reference *r, const dycl_node *node, uint32_t 
         if (!x || !order) break;
         sort_row(r, value, at, dim, n, is_float, descending, x, order);
         for (int64_t i = 0; i < k; i++) {
-            int tied = (i > 0 && may_swap(x[i - 1], x[i], is_float, stable)) ||
-                       (i + 1 < n && may_swap(x[i], x[i + 1], is_float, stable)) || !sorted;
+            int tied = !sorted; /* errors differ: one that is far may reach here where the next may not */
+            for (int64_t other = 0; other < n && !tied; other++)
+                tied = other != i && may_swap(x[other < i ? other : i], x[other < i ? i : other], is_float, stable);
             at[dim] = i;
             dycl_reference_set(r, node->out, at, tied ? dycl_number_unknown() : dycl_number_i(DYCL_I64, order[i]));
         }

@@ -255,6 +255,8 @@ static int has_pole_inside(dycl_ew op, const dycl_number *x) {
         high = (fabs(x[0].f) + x[0].error) / (fabs(x[1].f) - x[1].error);
         return floor(low) != floor(high);
     case DYCL_EW_pow: return fabs(x[0].f) <= x[0].error;
+    case DYCL_EW_atan2: /* which zero it is decides between 0 and pi, and between pi and -pi */
+        return fabs(x[0].f) <= x[0].error && x[1].f <= x[1].error && (x[0].error > 0 || x[1].f == 0);
     case DYCL_EW_logical_not: return may_be_zero(x[0]);
     case DYCL_EW_logical_and:
     case DYCL_EW_logical_or:

@@ -206,8 +206,10 @@ dycl_status dycl_infer_conv(const dycl_draft *draft, dycl_value *out) {
     }
     /* one thread computes groups of single elements one by one and puts them together as they happen to lie */
     if (attrs[6] > 1 && x->sizes[2] * x->sizes[3] == 1 && w->sizes[2] * w->sizes[3] == 1) return DYCL_BAIL;
-    /* either operand in channels-last makes the result so (ATen/native/Convolution.cpp, mkldnn_conv_use_channels_last)
-     */
+    /* either operand in channels-last makes the result so (ATen/native/Convolution.cpp, mkldnn_conv_use_channels_last),
+     * but a weight of one number a channel only for some of torch's ways */
+    int single = w->sizes[1] * w->sizes[2] * w->sizes[3] == 1;
+    if (single && dycl_value_channels_last(w) && !dycl_value_channels_last(x)) return DYCL_BAIL;
     if (dycl_value_channels_last(x) || dycl_value_channels_last(w))
         dycl_infer_channels_last(out);
     else

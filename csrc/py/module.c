@@ -14,6 +14,7 @@
 #include "py/cpython/compat.h"
 #include "py/entry/callable.h"
 #include "py/entry/everywhere.h"
+#include "py/entry/optimizer.h"
 #include "py/entry/log.h"
 #include "py/entry/method.h"
 #include "py/intercept/table.h"
@@ -41,10 +42,12 @@ static PyObject *setup(PyObject *self, PyObject *unused) {
 static PyObject *site(PyObject *self, PyObject *args) {
     PyObject *callable, *module;
     unsigned options = 0;
+    int replaces = 0;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OO|I", &callable, &module, &options)) return NULL;
+    if (!PyArg_ParseTuple(args, "OO|Ip", &callable, &module, &options, &replaces)) return NULL;
     PyObject *made = dycl_site_create(callable == Py_None ? NULL : callable, module == Py_None ? NULL : module, NULL);
     if (made) ((dycl_site *)made)->options = options;
+    if (made) ((dycl_site *)made)->replaces = replaces;
     if (made && module != Py_None && PyObject_TypeCheck(module, dycl_py.module_type)) dycl_method_watch(module);
     return made;
 }
@@ -58,6 +61,7 @@ static PyObject *everywhere(PyObject *self, PyObject *unused) {
 static PyObject *site_of(PyObject *self, PyObject *module) {
     (void)self;
     dycl_site *found = dycl_everywhere_find(module);
+    if (!found) found = dycl_optimizer_site(module);
     return Py_NewRef(found && !found->aside ? (PyObject *)found : Py_None);
 }
 
@@ -121,6 +125,18 @@ static PyObject *operators(PyObject *self, PyObject *unused) {
         Py_XDECREF(name);
     }
     return list;
+}
+
+static PyObject *watch_steps(PyObject *self, PyObject *functions) {
+    (void)self;
+    if (dycl_optimizer_watch(functions) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *add_optimizer(PyObject *self, PyObject *optimizer) {
+    (void)self;
+    if (dycl_optimizer_add(optimizer) < 0) return NULL;
+    Py_RETURN_NONE;
 }
 
 static PyObject *set_replay(PyObject *self, PyObject *function) {
@@ -284,7 +300,8 @@ static PyObject *rows(PyObject *module, PyObject *unused) {
 static PyMethodDef methods[] = {
     {"setup", setup, METH_NOARGS, "Imports torch and finds what dycl needs in it."},
     {"site", site, METH_VARARGS,
-     "site(callable, module, options=0): callable or module is None; options: NO_PACK, BF16."},
+     "site(callable, module, options=0, replaces=False): callable or module is None; options: NO_PACK, BF16; replaces: "
+     "operators in place on plain tensors are recorded, as in an optimizer's step."},
     {"everywhere", everywhere, METH_NOARGS, "The descriptor that dycl.accelerate_all puts on torch.nn.Module."},
     {"site_of", site_of, METH_O, "The site that a module got from that descriptor, or None."},
     {"last_site", last_site, METH_NOARGS, "The site that was called last, or None."},
@@ -296,6 +313,8 @@ static PyMethodDef methods[] = {
     {"hosted", hosted, METH_NOARGS, "The rows of csrc/ir/hosted.def: (name, schema, overload, results, parameters)."},
     {"operators", operators, METH_NOARGS,
      "The names of the registry's operators (csrc/ir/ops.def, csrc/kern/kern.def)."},
+    {"watch_steps", watch_steps, METH_O, "Redirects torch.optim's step functions."},
+    {"add_optimizer", add_optimizer, METH_O, "The steps of an optimizer are regions from now on."},
     {"set_replay", set_replay, METH_O, "The function that runs nodes in torch: dycl._replay.run."},
     {"set_replaying", set_replaying, METH_O, "Whether every segment is replayed, without looking for a plan."},
     {"info", info, METH_NOARGS, NULL},

@@ -353,7 +353,12 @@ dycl_status dycl_build_pow(dycl_recorder *r, const dycl_operand *base, const dyc
     if (e == 3.0 || e == -2.0) {
         if (dtype == DYCL_F16) return dycl_build_bail(r, DYCL_BAIL_dtype); /* rounded once there, in bf16 twice */
         DYCL_TRY(ew_of_values(r, DYCL_OP_square, 1, &x, &y));
-        if (e == -2.0) return ew_of_values(r, DYCL_OP_reciprocal, 1, &y, out);
+        if (e == -2.0) {
+            DYCL_TRY(ew_of_values(r, DYCL_OP_reciprocal, 1, &y, out));
+            const dycl_value *one = &r->graph.values[y], *two = &r->graph.values[*out];
+            size_t bytes = one->rank * sizeof *one->strides; /* of size 1: each operator chooses strides anew */
+            return memcmp(one->strides, two->strides, bytes) ? dycl_build_bail(r, DYCL_BAIL_layout) : DYCL_OK;
+        }
         uint32_t product[2] = {y, x};
         return ew_of_values(r, DYCL_OP_mul, 2, product, out);
     }

@@ -73,6 +73,21 @@ class Writes(nn.Module):
 
 
 @case
+class Steps(nn.Module):
+    """An optimizer's, of other parameters in each call."""
+
+    def forward(self, n):
+        params = [nn.Parameter(torch.arange(12.0).view(3, 4) + k + n % 3) for k in range(5)]
+        optimizer = dycl.accelerate(torch.optim.AdamW(params, lr=0.1, amsgrad=n % 2 == 0))
+        for _ in range(2):
+            for p in params:
+                p.grad = p.detach().sin()
+            optimizer.step()
+        states = [optimizer.state[p]["exp_avg"] for p in params]
+        return [p.detach().clone() for p in params], states
+
+
+@case
 class Loops(nn.Module):
     """Another trip count and another branch in each call."""
 

@@ -37,7 +37,9 @@ import torch
 from suite import one_thread  # noqa: F401 (a fixture)
 
 import dycl
+from dycl import _core
 
+dycl.accelerate(lambda: None)  # finds torch
 FULL = os.environ.get("DYCL_TEST_FULL", "") not in ("", "0")
 PROGRAMS, EACH, CALLS = (10000 if FULL else 600), 50, 3
 SEED = os.environ.get("DYCL_TEST_SEED")
@@ -541,10 +543,10 @@ def attempt(x):
     return None
 
 
-def run_program(shapes, dtypes, steps, inference, gaps):
-    """Runs it eager and accelerated; AssertionError where they differ."""
+def run_program(shapes, dtypes, steps, inference, gaps, replaces=False):
+    """Runs it eager and accelerated; AssertionError where they differ. replaces: as an optimizer's step."""
     program = program_of(steps)
-    accelerated = dycl.accelerate(program)
+    accelerated = _core.site(program, None, 0, True) if replaces else dycl.accelerate(program)
     states = [], []
     for call in range(CALLS):
         sides = []
@@ -567,21 +569,21 @@ def run_program(shapes, dtypes, steps, inference, gaps):
     return dycl.stats(accelerated)
 
 
-def fails(plan):
+def fails(plan, replaces):
     try:
-        run_program(*plan)
+        run_program(*plan, replaces)
     except AssertionError as error:
         return error
     return None
 
 
-def shorter(plan):
+def shorter(plan, replaces):
     """The same failure with as few steps as possible."""
     shapes, dtypes, steps, inference, gaps = plan
     at = 0
     while at < len(steps):
         fewer = steps[:at] + steps[at + 1 :]
-        if fails((shapes, dtypes, fewer, inference, gaps)):
+        if fails((shapes, dtypes, fewer, inference, gaps), replaces):
             steps = fewer
         else:
             at += 1
@@ -592,16 +594,17 @@ def seeds():
     return [range(int(SEED), int(SEED) + 1)] if SEED else [range(i, i + EACH) for i in range(0, PROGRAMS, EACH)]
 
 
+@pytest.mark.parametrize("replaces", [False, True], ids=["program", "step"])
 @pytest.mark.parametrize("chosen", seeds(), ids=lambda chosen: f"{chosen.start}")
-def test_programs(chosen):
+def test_programs(chosen, replaces):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         recorded = 0
         for seed in chosen:
             plan = plan_of(seed)
             try:
-                recorded += run_program(*plan)["recorded"]
+                recorded += run_program(*plan, replaces)["recorded"]
             except AssertionError:
-                plan = shorter(plan)
-                raise AssertionError(f"DYCL_TEST_SEED={seed}: {plan}\n{fails(plan)}") from None
+                plan = shorter(plan, replaces)
+                raise AssertionError(f"DYCL_TEST_SEED={seed}: {plan}\n{fails(plan, replaces)}") from None
         assert recorded > 0 or SEED

@@ -519,7 +519,8 @@ def test_how_convolutions_lie(groups, threads):
             channels, outer = groups * inner, 2 * groups
             for x in (torch.randn(n, channels, length), torch.randn(n, length, channels).transpose(1, 2)):
                 for w in (torch.randn(outer, inner, kernel), torch.randn(outer, kernel, inner).transpose(1, 2),
-                          torch.randn(2 * outer, kernel, inner)[1::2].permute(0, 2, 1)):
+                          torch.randn(2 * outer, kernel, inner)[1::2].permute(0, 2, 1),
+                          torch.randn(300).as_strided((outer, inner, kernel), (4 * inner * kernel, 1, 2 * inner))):
                     for function in (
                         lambda x, w=w, p=padding: F.conv1d(x, w, None, 1, p, 1, groups),
                         lambda x, w=w, p=padding: F.conv2d(x[..., None], w[..., None], None, 1, (p, 0), 1, groups),

@@ -12,7 +12,7 @@ import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FULL = bool(os.environ.get("DYCL_TEST_FULL"))
-CASES = ["Vision", "Writes", "Loops", "Sequence", "Generation", "Reports"]
+CASES = ["Vision", "Writes", "Steps", "Loops", "Sequence", "Generation", "Reports"]
 
 
 def start(*arguments, timeout=1500, **variables):

@@ -46,6 +46,19 @@ def of(text, *inputs, **options):
 
 
 FOUND = {
+    "a weight of 16 bits, expanded": of("v0 = F.rms_norm(input=x0, normalized_shape=[2, 1], weight=x1)",
+                                        ((2, 1), (1, 2), "bfloat16"), ((2, 1), (0, 1), "bfloat16")),
+    "two operators for one, strides of size 1": of("v0 = x0.pow(-2)", ((1, 4), (1, 6))),
+    "views of a detached alias, with gradients": of("v0 = torch.detach(x0).movedim(-2, -1)", ((2, 2),), grad=True),
+    "signs of NaN of 16 bits": of("v0 = torch.as_tensor(torch.softmax(x0, -4).signbit().detach().numpy() * 2)",
+                                  ((2, 1, 2, 1), None, "bfloat16", "special")),
+    "equal positions, the last in memory wins": of(
+        "v0 = x0 * 2\nv0[x1] = x2", ((4,),), ((3, 5), (1, 3), "int64", "index 4"), ((3, 1),)),
+    "equal positions, values in another order": of(
+        "v0 = x0 * 2\nv0[x1] = x2", ((4,),), ((3, 5), None, "int64", "index 4"), ((3, 5), (1, 3))),
+    "neighbours equal here and a unit apart in torch": of(
+        "v0 = torch.unique_consecutive(F.interpolate(x0, scale_factor=2.0, mode='bilinear'), dim=-1)",
+        ((1, 3, 32, 1), None, "float32", "normal")),
     "a loss of one kernel": of("v0 = F.mse_loss(x0, x1, reduction='none')", ((5, 1), (1, 1)), ((5, 1), (3, 13))),
     "cells that write into chunks, one hidden unit": of("v0 = torch.gru_cell(x0, x1, x2, x3)", ((3, 2),),
                                                         ((3, 1), (3, 7)), ((3, 2),), ((3, 1), (0, 2))),

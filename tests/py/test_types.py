@@ -41,7 +41,7 @@ def test_the_module_debug_has_types():
 def test_overloads_take_what_accelerate_takes():
     overloads = [node for node in STUB.body if isinstance(node, ast.FunctionDef) and node.name == "accelerate"]
     there = inspect.signature(dycl.accelerate).parameters
-    assert len(overloads) == 3
+    assert len(overloads) == 4
     for node in overloads:
         assert {a.arg for a in node.args.args} <= {"target"} \
             and [a.arg for a in node.args.kwonlyargs] == [n for n in there if n != "target"]

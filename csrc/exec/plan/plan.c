@@ -73,6 +73,7 @@ void dycl_plan_release(dycl_plan *plan) {
     dycl_free(plan->autotunes);
     dycl_free(plan->places);
     dycl_free(plan->needs);
+    dycl_free(plan->replaced);
     dycl_free(plan);
 }
 

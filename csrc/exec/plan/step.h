@@ -78,6 +78,9 @@ struct dycl_plan {
     const struct dycl_backend *backend; /* whose plan it is; NULL: ours */
     void *compiled;                     /* owned: what the backend made of it */
     dycl_graph original;                /* as it was recorded, where an EXACT plan may be made of it; else empty */
+    uint32_t *replaced; /* owned: the feeds that outputs would replace, and whether they may (tile/in_place.h) */
+    uint32_t replaced_count;
+    int in_place;
     double estimate;
     /* written by the run under way; threads that do not run the plan may read them (its cost, explain) */
     atomic_ullong runs, nanoseconds;

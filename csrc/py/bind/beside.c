@@ -2,6 +2,7 @@
 
 #include "py/bind/numpy.h"
 #include "py/memory/foreign.h"
+#include "py/region/replace.h"
 #include "py/site/site.h"
 
 #define DEEP 4 /* lists in lists */
@@ -105,8 +106,10 @@ static int compute_all(dycl_region *region, PyObject *o, int depth) {
                                             : dycl_region_fetch(o, DYCL_BAIL_fetch);
         return failed < 0 ? -1 : 1;
     }
-    if (dycl_is_tensor(o))
+    if (dycl_is_tensor(o)) {
+        if (dycl_replace_settle(region, o) < 0) return -1;
         return type == dycl_py.tensor_type || type == dycl_py.parameter_type || type == dycl_py.buffer_type;
+    }
     if (depth == DEEP || !(PyTuple_CheckExact(o) || PyList_CheckExact(o))) return 1;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); i++) {
         int known = compute_all(region, PySequence_Fast_GET_ITEM(o, i), depth + 1);

@@ -5,6 +5,7 @@
 
 #include "py/cpython/int.h"
 #include "py/bind/numpy.h"
+#include "py/region/replace.h"
 #include "py/site/site.h"
 #include "py/bind/write_through.h"
 
@@ -34,6 +35,11 @@ static int parameter_of_alias(const dycl_binding *row, PyObject *name) {
 static int place_keyword(dycl_call *call, const dycl_binding *row, PyObject *name, PyObject *value) {
     int at = parameter_of(row, name);
     if (at < 0) at = parameter_of_alias(row, name);
+    if (at < 0 && call->region->replaces && !call->out && PyUnicode_CompareWithASCIIString(name, "out") == 0 &&
+        dycl_is_tensor(value) && !dycl_is_lazy(value)) {
+        call->out = value;
+        return 1;
+    }
     if (at < 0 || call->p[at]) return 0; /* out=None too: torch's functions take it, most of its methods do not */
     call->p[at] = value;
     return 1;
@@ -82,11 +88,17 @@ PyObject *dycl_call_as_view(dycl_call *call, PyObject *result) {
     return result;
 }
 
+static PyObject *replace_plain(dycl_call *call, PyObject *tensor, uint32_t value) {
+    int replaced = value >= call->first_value ? dycl_replace_value(call->region, tensor, value) : 0;
+    return replaced > 0 ? Py_NewRef(tensor) : replaced < 0 ? NULL : dycl_call_bail(call, DYCL_BAIL_alias);
+}
+
 static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
     dycl_region *region = call->region;
     PyObject *self = call->p[0];
     dycl_lazy_meta old;
     if (!self || !dycl_is_tensor(self)) return dycl_call_bail(call, DYCL_BAIL_alias);
+    if (region->replaces && !dycl_is_lazy(self)) return replace_plain(call, self, value);
     if (!dycl_is_lazy(self) || !dycl_region_may_write(region, self))
         return dycl_write_value(call, self, NULL, 0, value, DYCL_WRITE_SMALL);
     if (dycl_lazy_describe(self, &old) < 0) return NULL;
@@ -103,6 +115,7 @@ static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
 PyObject *dycl_call_finish_value(dycl_call *call, dycl_status status, uint32_t value) {
     if (status == DYCL_OK) {
         if (call->in_place) return finish_in_place(call, value);
+        if (call->out) return replace_plain(call, call->out, value);
         PyObject *result = dycl_region_result(call->region, value);
         const dycl_value *meta = dycl_call_meta(call, value);
         if (result && meta->root != value && meta->root >= call->first_value) dycl_lazy_of(result)->own = DYCL_OWN_COPY;
@@ -246,7 +259,12 @@ PyObject *dycl_binding_settle(dycl_call *call, PyObject *result) {
 
 PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call) {
     if (!dycl_call_parse(call, row)) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    return dycl_binding_settle(call, row->bind(call, row));
+    PyObject *result = row->bind(call, row);
+    if (call->out && result && result != call->out) { /* this binding makes its result in another way */
+        Py_DECREF(result);
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
+    }
+    return dycl_binding_settle(call, result);
 }
 
 PyObject *dycl_binding_record(const dycl_binding *row, dycl_region *region, PyObject *const *args, Py_ssize_t count,

@@ -21,6 +21,7 @@ typedef struct {
     PyObject *kwdict;                  /* or a dict; NULL: none */
     PyObject *p[DYCL_MOST_PARAMETERS]; /* after dycl_call_parse: by position of the parameter; NULL when not given; past
                                           the row's parameters undefined */
+    PyObject *out;                     /* the tensor that the result replaces (region/replace.h); NULL: none given */
     int in_place;                      /* called by its in-place name (add_): the result goes into p[0] */
     dycl_status status;                /* of dycl_call_finish, while it runs */
     uint32_t first_value; /* of the graph when the call began: a result that aliases something older is a view of it */
@@ -65,6 +66,7 @@ static inline void dycl_call_begin(dycl_call *call, dycl_region *region, PyObjec
     call->args = args;
     call->count = count;
     call->kwnames = call->kwdict = NULL;
+    call->out = NULL;
     call->in_place = in_place;
     call->status = DYCL_OK;
     call->first_value = region->recorder.graph.value_count;

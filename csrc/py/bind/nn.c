@@ -38,8 +38,10 @@ static dycl_status rms_norm_strides(dycl_call *call, const uint32_t x[2], int di
     dycl_infer_contiguous(&rows);
     dycl_infer_iterator(&product, 2, operands);
     if (x[1] != DYCL_NONE) {
+        dycl_value weight = *meta(call, x[1]);
+        if (is_half(call, x[0])) dycl_infer_preserve(meta(call, x[1]), &weight);
         operands[0] = &product;
-        operands[1] = meta(call, x[1]);
+        operands[1] = &weight;
         dycl_infer_iterator(&scaled, 2, operands);
         product = scaled;
     }

@@ -3,6 +3,7 @@
 
 #include "py/bind/bind.h"
 #include "py/bind/numpy.h"
+#include "py/region/replace.h"
 #include "py/region/scalar.h"
 
 /* ---- Sizes, strides, dtype */
@@ -195,6 +196,7 @@ static dycl_status element_of(dycl_call *call, PyObject *o, dycl_element *out) {
         int known = dycl_scalar_read(o, out);
         return known < 0 ? DYCL_ERROR : known ? DYCL_OK : dycl_build_bail(&call->region->recorder, DYCL_BAIL_shape);
     }
+    if (dycl_replace_settle(call->region, o) < 0) return DYCL_ERROR;
     if (dycl_value_numel(&v) != 1 || !dycl_abi_read(dycl_abi_borrow(o), &view))
         return dycl_build_bail(&call->region->recorder, DYCL_BAIL_shape);
     out->dtype = view.dtype;
@@ -246,6 +248,7 @@ static PyObject *tolist(dycl_call *call, const dycl_binding *row) {
     (void)row;
     DYCL_CALL_TRY(describe(call, self, &v));
     int lazy = dycl_is_lazy(self);
+    if (dycl_replace_settle(call->region, self) < 0) return NULL;
     if (lazy && dycl_region_compute(self, DYCL_BAIL_fetch) < 0) return NULL;
     if (lazy && !dycl_is_lazy(self))
         return dycl_call_bail(call, DYCL_BAIL_thread); /* another thread made it plain while we waited */

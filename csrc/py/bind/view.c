@@ -29,11 +29,23 @@ static PyObject *finish(dycl_call *call, const geometry *g) {
         call, dycl_build_view(&call->region->recorder, g->value, g->offset, g->rank, g->sizes, g->strides, &out), out);
 }
 
-static PyObject *
-alias(dycl_call *call,
-      const dycl_binding *row) { /* the same value under another object: not a view of it, as torch sees it */
+/* Views of an alias need no gradient, though what it aliases does: it is torch's own tensor. */
+static PyObject *alias_of_tracked(dycl_call *call, PyObject *self) {
+    dycl_tensor_view view;
+    if (dycl_is_lazy(self) || !dycl_abi_is_plain(dycl_abi_impl(self)) || !dycl_abi_read(dycl_abi_borrow(self), &view))
+        return dycl_call_bail(call, DYCL_BAIL_alias);
+    dycl_handle made = dycl_abi_detach(dycl_abi_borrow(self));
+    PyObject *result = made ? dycl_lazy_computed(call->region, view.dtype, made, 1) : NULL;
+    dycl_abi_delete(made);
+    return result || PyErr_Occurred() ? result : PyErr_NoMemory();
+}
+
+/* The same value under another object: not a view of it, as torch sees it. */
+static PyObject *alias(dycl_call *call, const dycl_binding *row) {
     uint32_t value;
     (void)row;
+    int tracked = call->p[0] && dycl_is_tensor(call->p[0]) ? dycl_region_needs_gradient(call->p[0]) : 0;
+    if (tracked) return tracked < 0 ? NULL : alias_of_tracked(call, call->p[0]);
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
     PyObject *result = dycl_region_result(call->region, value);
     if (result) dycl_lazy_of(result)->own = DYCL_OWN_ALIAS;

@@ -72,11 +72,14 @@ static PyObject *put_rows(dycl_call *call, PyObject *self, PyObject *index, PyOb
     for (int i = 0; i < rows.rank; i++) sizes[rank++] = rows.sizes[i];
     for (int i = 1; i < v.rank; i++) sizes[rank++] = v.sizes[i];
     for (int i = 0; i < rank; i++) written *= sizes[i];
+    if (rows.rank > 1 && !rows.canonical)
+        return dycl_call_bail(call, DYCL_BAIL_layout); /* of equal positions the last one in memory wins */
     if (!may_replace(call, self, operands[0], written)) return dycl_call_bail(call, DYCL_BAIL_alias);
     if (dycl_is_tensor(value)) {
         uint32_t given;
         DYCL_CALL_TRY(dycl_call_value(call, value, &given));
         if (dtype_of(call, given) != v.dtype) return dycl_call_bail(call, DYCL_BAIL_dtype); /* an error in torch */
+        if (rows.rank > 1 && !meta(call, given)->canonical) return dycl_call_bail(call, DYCL_BAIL_layout);
     }
     DYCL_CALL_TRY(dycl_index_from_start(call, operands[1], bounds, v.sizes[0], &operands[1]));
     DYCL_CALL_TRY(source_of(call, value, (dycl_dtype)v.dtype, rank, sizes, &operands[2]));
@@ -151,7 +154,8 @@ static PyObject *copy(dycl_call *call, const dycl_binding *row) {
     if (given->rank > v.rank) return dycl_call_bail(call, DYCL_BAIL_shape);
     if (given->rank != v.rank || memcmp(given->sizes, v.sizes, (size_t)v.rank * sizeof *v.sizes))
         DYCL_CALL_TRY(dycl_build_expand(&call->region->recorder, value, v.rank, v.sizes, &value));
-    if (!v.canonical || !dycl_is_lazy(self) || !dycl_region_may_write(call->region, self))
+    int replaces = call->region->replaces && !dycl_is_lazy(self);
+    if (!v.canonical || (!replaces && (!dycl_is_lazy(self) || !dycl_region_may_write(call->region, self))))
         return dycl_write_value(call, self, NULL, 0, value, 0);
     return dycl_call_finish(
         call, dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &value, 1, &ordinary, &value), value);

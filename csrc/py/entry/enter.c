@@ -50,8 +50,8 @@ static entry may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count,
         site->stats.plain_mode++;
         return ENTRY_PLAIN;
     }
-    dycl_gradient_need need =
-        dycl_abi_grad_enabled() ? dycl_gradient_needed(site, args, count, kwnames) : DYCL_GRADIENT_NONE;
+    dycl_gradient_need need = DYCL_GRADIENT_NONE; /* a step needs none */
+    if (dycl_abi_grad_enabled() && !site->replaces) need = dycl_gradient_needed(site, args, count, kwnames);
     if (need == DYCL_GRADIENT_NONE) return ENTRY_REGION;
     site->stats.plain_grad++;
     return need == DYCL_GRADIENT_OF_PARAMETERS ? ENTRY_GRADIENTS : ENTRY_PLAIN;
@@ -77,7 +77,8 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     region->site = site;
     region->position = 0;
     region->recorder.graph.options = site->options;
-    region->runs_ahead = (uint8_t)dycl_ahead_choose(site);
+    region->replaces = site->replaces;
+    region->runs_ahead = (uint8_t)(!site->replaces && dycl_ahead_choose(site)); /* what is replaced is still read */
     learn_threads();
     uint64_t before = dycl_choose_now(), recorded = site->stats.recorded;
     int differentiable = dycl_abi_grad_enabled();
@@ -135,7 +136,7 @@ static PyObject *run_in_torch(int quiet, dycl_site *site, PyObject *callable, Py
 
 PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf,
                            PyObject *kwnames) {
-    if (dycl_site_last() != site && !dycl_region_current) dycl_site_set_last(site);
+    if (dycl_site_last() != site && !dycl_region_current && !site->replaces) dycl_site_set_last(site);
     if (dycl_choose_torch(&site->choice)) { /* nothing else may cost here */
         site->stats.plain_faster++;
         return run_in_torch(DYCL_QUIET_ALL, site, callable, args, nargsf, kwnames);

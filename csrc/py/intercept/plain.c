@@ -3,6 +3,7 @@
 #include "py/bind/view.h"
 #include "py/intercept/shortcut.h"
 #include "py/intercept/table.h"
+#include "py/region/replace.h"
 
 static int is_plain(const PyObject *o) {
     const PyTypeObject *type = Py_TYPE(o);
@@ -23,7 +24,9 @@ static inline dycl_region *answering(const PyObject *self) {
 /* What is asked for needs nothing that waits, nor does it change what that reads: torch may write at once. */
 static int writes_apart(const dycl_region *region, PyObject *const *args, Py_ssize_t count) {
     if (region->deferred || dycl_region_reads(region, args[0])) return 0;
+    if (region->replaces && dycl_abi_rank(dycl_abi_borrow(args[0]))) return 0; /* but a step's count may be written */
     for (Py_ssize_t i = 1; i < count; i++) {
+        if (is_plain(args[i]) && dycl_replace_awaited(region, args[i])) return 0;
         const PyTypeObject *type = Py_TYPE(args[i]);
         if (!is_plain(args[i]) && type != &PyFloat_Type && type != &PyLong_Type && type != &PyBool_Type) return 0;
     }

@@ -40,6 +40,9 @@ void dycl_regions_trim(void) {
         dycl_free(region->addresses);
         dycl_free(region->fed);
         dycl_free(region->written);
+        dycl_free(region->replaced);
+        dycl_free(region->replaced_feeds);
+        dycl_free(region->storages);
         dycl_free(region);
     }
 }

@@ -7,6 +7,7 @@
 #include "py/memory/foreign.h"
 #include "py/region/grow.h"
 #include "py/region/defer.h"
+#include "py/region/replace.h"
 #include "py/region/segment.h"
 #include "py/site/site.h"
 #include "record/work.h"
@@ -63,6 +64,13 @@ static dycl_status add_feed(dycl_region *region, dycl_handle tensor, const char 
     return DYCL_OK;
 }
 
+/* Where a new feed lies in memory that waits for its value, the segment ends. */
+static dycl_status note_fed(dycl_region *region) {
+    int waits = dycl_replace_fed(region, region->recorder.graph.feed_count - 1);
+    if (waits < 0 || (waits && dycl_region_flush(region, DYCL_BAIL_alias) < 0)) return DYCL_ERROR;
+    return waits ? dycl_build_bail(&region->recorder, DYCL_BAIL_alias) : DYCL_OK;
+}
+
 dycl_status dycl_region_feed(dycl_region *region, dycl_handle tensor, uint32_t *out_value) {
     dycl_handle copy = dycl_abi_copy_handle(tensor);
     if (!copy) {
@@ -77,7 +85,7 @@ dycl_status dycl_region_feed(dycl_region *region, dycl_handle tensor, uint32_t *
     region->sources[region->recorder.graph.feed_count - 1].handle = copy;
     if (dycl_foreign_is(dycl_abi_handle_impl(copy), NULL))
         region->foreign = 1; /* a view of such memory, or its array came later */
-    return DYCL_OK;
+    return region->replaces ? note_fed(region) : DYCL_OK;
 }
 
 static dycl_status lazy_value(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
@@ -127,11 +135,15 @@ static dycl_status object_value(dycl_region *region, PyObject *tensor, int histo
     region->sources[at].object = Py_NewRef(tensor);
     if (dycl_foreign_is(impl, tensor))
         region->foreign = 1;
-    else if (Py_TYPE(tensor) == dycl_py.parameter_type)
+    else if (Py_TYPE(tensor) == dycl_py.parameter_type && !region->replaces)
         region->feeds[at].token = dycl_constant_token(tensor, &region->feeds[at].version);
     *fed = (dycl_fed){tensor, region->epoch, *out_value};
     region->fed_count++;
-    return DYCL_OK;
+    return region->replaces ? note_fed(region) : DYCL_OK;
+}
+
+void dycl_region_refeed(dycl_region *region, PyObject *tensor, uint32_t value) {
+    find_fed(region, tensor)->value = value;
 }
 
 dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
@@ -141,10 +153,9 @@ dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint3
 int dycl_region_reads(const dycl_region *region, PyObject *tensor) {
     uint32_t count = region->recorder.graph.feed_count;
     uint64_t storage = count ? dycl_abi_storage(dycl_abi_impl(tensor)) : 0;
+    if (region->replaces) return count && dycl_replace_reads(region, storage);
     for (uint32_t i = 0; i < count; i++) {
-        const dycl_source *source = &region->sources[i];
-        const char *impl = source->object ? dycl_abi_impl(source->object) : dycl_abi_handle_impl(source->handle);
-        if (dycl_abi_storage(impl) == storage) return 1;
+        if (dycl_abi_storage(dycl_abi_handle_impl(dycl_source_handle(&region->sources[i]))) == storage) return 1;
     }
     return 0;
 }
@@ -313,8 +324,7 @@ int dycl_region_needs_gradient(PyObject *tensor) {
         const dycl_graph *graph = &region->recorder.graph;
         const dycl_value *root = &graph->values[graph->values[lazy->value].root];
         if (root->kind == DYCL_VALUE_NODE) return 0;
-        base = region->sources[root->source].object ? dycl_abi_borrow(region->sources[root->source].object)
-                                                    : region->sources[root->source].handle;
+        base = dycl_source_handle(&region->sources[root->source]);
     }
     if (!base || !dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base))) return 0;
     PyObject *object = dycl_abi_wrap(base);

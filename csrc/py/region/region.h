@@ -18,6 +18,9 @@ typedef struct {
     PyObject *object;   /* owned: a plain tensor; NULL when handle is set */
     dycl_handle handle; /* owned: a lazy tensor that was computed before this segment */
 } dycl_source;
+static inline dycl_handle dycl_source_handle(const dycl_source *source) { /* the source's */
+    return source->object ? dycl_abi_borrow(source->object) : source->handle;
+}
 
 typedef struct {
     PyObject *object; /* borrowed from the feeds */
@@ -28,6 +31,15 @@ typedef struct {
 typedef struct {
     uint32_t value, version; /* of a value that in-place operators made: torch counts them */
 } dycl_written;
+
+typedef struct {
+    uint32_t feed, value; /* of a plain tensor that operators in place gave another value (replace.h) */
+} dycl_replaced;
+
+typedef struct {
+    uint64_t storage, epoch;
+    uint32_t count; /* of feeds that lie there */
+} dycl_fed_storage;
 
 typedef struct dycl_region {
     dycl_recorder recorder;
@@ -44,6 +56,12 @@ typedef struct dycl_region {
     uint32_t fed_room, fed_count;
     dycl_written *written; /* of this segment */
     uint32_t written_room, written_count;
+    int replaces;             /* plain tensors may be given another value: only torch's own code runs in here */
+    dycl_replaced *replaced;  /* of this segment */
+    uint32_t *replaced_feeds; /* scratch of the flush */
+    uint32_t replaced_room, replaced_feed_room, replaced_count;
+    dycl_fed_storage *storages; /* in a region that replaces: those of its feeds; open addressing */
+    uint32_t storage_room;
     PyObject *first, *last; /* borrowed: living lazy tensors in order of creation */
     uint32_t living;
     uint32_t deferred;            /* computations that lazy tensors wait for (defer.h) */
@@ -130,6 +148,8 @@ static inline dycl_status dycl_region_value(dycl_region *region, PyObject *tenso
  * matter. */
 dycl_status dycl_region_feed(dycl_region *region, dycl_handle tensor, uint32_t *out_value);
 dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint32_t *out_value);
+/* A plain tensor that is fed has another value from now on. */
+void dycl_region_refeed(dycl_region *region, PyObject *tensor, uint32_t value);
 /* Whether what is recorded reads the memory of a plain tensor. */
 int dycl_region_reads(const dycl_region *region, PyObject *tensor);
 /* The lazy tensor of a recorded value (new reference), or NULL with an exception. */

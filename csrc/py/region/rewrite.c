@@ -2,6 +2,7 @@
 #include "py/region/grow.h"
 #include "py/region/defer.h"
 #include "py/region/region.h"
+#include "py/region/replace.h"
 
 int dycl_region_may_write(dycl_region *region, PyObject *tensor) {
     dycl_lazy *lazy = dycl_lazy_of(tensor);
@@ -13,6 +14,7 @@ int dycl_region_may_write(dycl_region *region, PyObject *tensor) {
     if (graph->values[lazy->value].root != lazy->value) return 0;
     if (!lazy->real && graph->values[lazy->value].kind != DYCL_VALUE_NODE)
         return 0; /* detached from a tensor that others have */
+    if (dycl_replace_has(region, lazy->value)) return 0;
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
         const dycl_lazy *other = dycl_lazy_of(o);
         if (other != lazy && other->epoch == region->epoch && graph->values[other->value].root == lazy->value) return 0;
@@ -33,6 +35,10 @@ static dycl_status note_version(dycl_region *region, uint32_t value, uint32_t ve
 }
 
 int dycl_region_count_writes(dycl_region *region, PyObject *tensor, uint32_t writes) {
+    if (!dycl_is_lazy(tensor)) { /* replaced (replace.h) */
+        dycl_abi_add_version(dycl_abi_impl(tensor), writes);
+        return 0;
+    }
     dycl_lazy *lazy = dycl_lazy_of(tensor);
     lazy->writes += writes;
     return note_version(region, region->recorder.graph.values[lazy->value].root, lazy->writes) == DYCL_OK ? 0 : -1;

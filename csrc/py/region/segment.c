@@ -6,6 +6,7 @@
 #include "py/region/ahead.h"
 #include "py/region/grow.h"
 #include "py/region/defer.h"
+#include "py/region/replace.h"
 #include "py/region/replay.h"
 #include "py/site/site.h"
 
@@ -18,8 +19,8 @@ static dycl_status collect_outputs(dycl_region *region, uint32_t *out_count, uin
     uint32_t count = 0, pending = 0;
     DYCL_GROW(region->output_of, region->output_of_room, graph->value_count);
     memset(region->output_of, 0, graph->value_count * sizeof *region->output_of);
-    if (region->living > region->output_room) {
-        uint32_t room = 2 * region->living;
+    if (region->living + region->replaced_count > region->output_room) {
+        uint32_t room = 2 * (region->living + region->replaced_count);
         void *a = dycl_realloc(region->outputs, room * sizeof *region->outputs);
         if (a) region->outputs = a;
         void *b = dycl_realloc(region->handles, room * sizeof *region->handles);
@@ -32,6 +33,11 @@ static dycl_status collect_outputs(dycl_region *region, uint32_t *out_count, uin
         }
         region->output_room = room;
     }
+    if (region->replaced_count) {
+        DYCL_GROW(region->replaced_feeds, region->replaced_feed_room, region->replaced_count);
+        dycl_replace_collect(region);
+    }
+    count = pending = region->replaced_count;
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
         const dycl_lazy *lazy = dycl_lazy_of(o);
         if (!is_pending(region, lazy)) continue;
@@ -66,11 +72,6 @@ typedef struct {
     dycl_pieces *pieces;
 } prepared;
 
-static dycl_status run_prepared(const dycl_region *region, const prepared *what) {
-    if (what->pieces) return dycl_pieces_run(what->pieces, region->feeds, region->recorder.scalars, region->addresses);
-    return dycl_plan_run(what->plan, region->feeds, region->recorder.scalars, region->addresses);
-}
-
 #define SHORT_NS 20000.0 /* giving the GIL up and taking it back costs more than others could gain */
 
 static dycl_status run(const dycl_region *region, const prepared *what) {
@@ -78,11 +79,12 @@ static dycl_status run(const dycl_region *region, const prepared *what) {
     double cost = what->plan ? dycl_plan_cost(what->plan) : dycl_pieces_cost(what->pieces);
     if (cost >= DYCL_AHEAD_LEAST_NS) region->site->worth_ahead = 1;
     if (what->plan) dycl_plan_retain(what->plan);
+    int in_place = dycl_replace_in_place(region, what->plan);
     if (cost < SHORT_NS) {
-        status = run_prepared(region, what);
+        status = dycl_replace_run(region, what->plan, what->pieces, in_place);
     } else {
         Py_BEGIN_ALLOW_THREADS;
-        status = run_prepared(region, what);
+        status = dycl_replace_run(region, what->plan, what->pieces, in_place);
         Py_END_ALLOW_THREADS;
     }
     dycl_plan_release(what->plan);
@@ -126,8 +128,8 @@ static dycl_status run_segment(dycl_region *region, uint32_t count, dycl_bail wh
     dycl_segment_retain(*out_segment = segment);
     advance(region, segment, why);
     int planned = segment->plan || segment->pieces, tuned = segment->tuned;
-    status = dycl_segment_prepare(dycl_site_cache(), segment, region->expected_count, region->expected, &what.plan,
-                                  &what.pieces);
+    int others = region->replaced_count ? 0 : region->expected_count; /* pieces write outputs that others read */
+    status = dycl_segment_prepare(dycl_site_cache(), segment, others, region->expected, &what.plan, &what.pieces);
     region->made |= (uint8_t)(!planned ? DYCL_MADE_COLD : tuned != segment->tuned ? DYCL_MADE_TUNED : 0);
     if (status == DYCL_OK) status = run(region, &what);
     if (status == DYCL_BUSY) { /* another thread runs it: a private plan */
@@ -161,8 +163,7 @@ static int take_ahead(dycl_region *region, uint32_t count, dycl_bail why, dycl_s
 static dycl_handle base_handle(const dycl_region *region, uint32_t root) {
     const dycl_value *value = &region->recorder.graph.values[root];
     if (value->kind == DYCL_VALUE_NODE) return region->handles[region->output_of[root] - 1];
-    const dycl_source *source = &region->sources[value->source];
-    return source->object ? dycl_abi_borrow(source->object) : source->handle;
+    return dycl_source_handle(&region->sources[value->source]);
 }
 
 #define GIVEN (UINT32_C(1) << 31) /* in shares: some object has the computed tensor itself */
@@ -206,6 +207,7 @@ static int bind_results(dycl_region *region, uint32_t count, const dycl_deferral
     uint32_t *shares = region->outputs; /* the values are no longer needed */
     int result = 0;
     memset(shares, 0, count * sizeof *shares);
+    for (uint32_t i = 0; i < region->replaced_count; i++) shares[i] = GIVEN | 1; /* to the tensor that it replaces */
     for (uint32_t i = 0; i < region->written_count; i++) {
         uint32_t output = region->output_of[region->written[i].value];
         if (output) dycl_abi_add_version(dycl_abi_handle_impl(region->handles[output - 1]), region->written[i].version);
@@ -261,7 +263,7 @@ void dycl_region_begin_segment(dycl_region *region) {
         dycl_region_expect(region); /* before Python code may record again, perhaps in another thread */
     region->epoch++;
     region->fed_count = 0;
-    region->written_count = 0;
+    region->written_count = region->replaced_count = 0;
     region->foreign = 0;
     region->look_at = DYCL_SEGMENT_LOOK;
     region->work = 0;
@@ -280,8 +282,14 @@ void dycl_region_begin_segment(dycl_region *region) {
 /* By a plan, into fresh tensors. Without success there are no handles. */
 static dycl_status run_native(dycl_region *region, uint32_t count, dycl_bail why, dycl_segment **out_segment) {
     if (dycl_replay_always) return DYCL_BAIL;
-    if (!dycl_segment_allocate(&region->recorder.graph, region->outputs, count, region->handles, region->addresses))
+    uint32_t placed = region->replaced_count; /* the first outputs have their places */
+    int bound = dycl_replace_bind(region) == 0;
+    if (!bound || !dycl_segment_allocate(&region->recorder.graph, region->outputs + placed, count - placed,
+                                         region->handles + placed, region->addresses + placed)) {
+        for (uint32_t i = 0; i < placed && bound; i++) dycl_abi_delete(region->handles[i]);
+        PyErr_Clear();
         return dycl_error_set("torch has no memory for the results");
+    }
     dycl_status status = run_segment(region, count, why, out_segment);
     for (uint32_t i = 0; i < count && status != DYCL_OK; i++) dycl_abi_delete(region->handles[i]);
     return status;
@@ -293,7 +301,8 @@ static int replay(dycl_region *region, dycl_deferral *later, uint32_t *count) {
     dycl_site_replayed(region->site, dycl_replay_always ? "it was asked for" : dycl_error_message());
     if (later->count && collect_outputs(region, count, &pending) != DYCL_OK) return -1;
     later->count = 0;
-    return dycl_replay_run(region, *count);
+    if (dycl_replay_run(region, *count) < 0) return -1;
+    return dycl_replace_replayed(region);
 }
 
 /* Under checks an error of a plan is what they are for. */
@@ -312,7 +321,7 @@ int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted)
     if (collect_outputs(region, &count, &pending) != DYCL_OK) return -1;
     int result = 0;
     if (pending) {
-        if (wanted != DYCL_NONE && count) dycl_defer_look(region, wanted, &count, &later);
+        if (wanted != DYCL_NONE && count && !region->replaced_count) dycl_defer_look(region, wanted, &count, &later);
         int computed =
             !count || take_ahead(region, count, why, &segment) || run_native(region, count, why, &segment) == DYCL_OK;
         if (!computed && (found_wrong() || replay(region, &later, &count) < 0)) {

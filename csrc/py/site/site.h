@@ -66,6 +66,7 @@ typedef struct dycl_site {
     dycl_gradient gradient;
     dycl_hint hint;
     unsigned options;    /* DYCL_OPTION_ bits */
+    int replaces;        /* an optimizer's step: plain tensors may be given other values (region/replace.h) */
     unsigned adopted;    /* py/modules/composite.h */
     int worth_ahead;     /* a segment ran long enough for that */
     const void *address; // the module's, while the table of py/entry/everywhere.h owns this site; NULL: a site of

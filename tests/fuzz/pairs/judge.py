@@ -153,7 +153,7 @@ class Judge:
 
     def _noise(self, trial):
         if self.half:
-            return of_programs.Noise(trial, trial == of_programs.SNAPS - 1, way={0: 1, 1: -1}.get(trial, 0))
+            return of_programs.Noise(trial, trial + 1)
         return jitter.Jitter(trial, self.single)
 
     def _as_doubles(self, arguments, want):

@@ -160,6 +160,19 @@ def read(process, lines):
     lines.put(None)
 
 
+def ends_torch(seed, first, last, env):
+    """Whether the programs that one process ran end it without dycl too: a later call gives a kernel other values than
+    the first one, or an operator has written behind its memory long before it shows."""
+    env = {**env, "DYCL_DISABLE": "1"}
+    command, full = child(["--seed", seed, "--show", last], env)
+    text = subprocess.run(command, env=full, capture_output=True, text=True, timeout=LIMIT).stdout
+    alone = subprocess.run([sys.executable, "-c", text], env=full, capture_output=True, timeout=LIMIT)
+    if alone.returncode < 0:
+        return True
+    command, full = child(["--seed", seed, "--work", first, "--count", last + 10 - first], env)
+    return subprocess.run(command, env=full, capture_output=True, timeout=10 * LIMIT).returncode < 0
+
+
 def run_batch(seed, first, count, env, result):
     """Runs a batch to its end, beginning anew behind a program that ended it."""
     at = first
@@ -196,8 +209,8 @@ def run_batch(seed, first, count, env, result):
         process.stdout.close()
         process.wait()
         if running < first + count and process.returncode != 0:
-            if not drawn:
-                result.torch_crashes += 1  # while the program was drawn, in eager torch
+            if not drawn or ends_torch(seed, at, running, env):  # while the program was drawn, or without dycl
+                result.torch_crashes += 1
             elif process.returncode != -9:
                 result.failures.append((running, "crash", f"exit status {process.returncode}", env))
             result.programs += 1
