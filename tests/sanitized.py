@@ -83,9 +83,10 @@ def address(names):
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
     tests = [str(ROOT / "tests" / "py" / f"test_{name}.py") for name in names]
-    # from another folder: Python would find the ordinary package in this one
+    # from another folder: Python would find the ordinary package in this one; what a sanitizer says before it ends the
+    # process is not captured
     command = unmoved() + [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not resident",
-                           f"--rootdir={ROOT}", *tests]
+                           "--capture=sys", f"--rootdir={ROOT}", *tests]
     return subprocess.run(command, cwd=PLACE, env=environment).returncode
 
 

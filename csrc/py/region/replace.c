@@ -211,7 +211,8 @@ static dycl_status run_beside(const dycl_region *region, dycl_plan *plan, dycl_p
     dycl_status status = run_at(region, plan, pieces, region->addresses);
     for (uint32_t i = 0; i < count; i++) {
         void *place = (void *)(uintptr_t)region->feeds[region->replaced[i].feed].data;
-        if (status == DYCL_OK) memcpy(place, region->addresses[i], bytes_of(region, i));
+        size_t bytes = bytes_of(region, i);
+        if (status == DYCL_OK && bytes) memcpy(place, region->addresses[i], bytes); /* no bytes: maybe no address */
         region->addresses[i] = place;
     }
     dycl_aligned_free(block);
