@@ -83,6 +83,10 @@ def _start(torch):
     _core.set_replay(_replay.run)
     if _environment.replays():  # is a plan wrong, or what was recorded?
         _core.set_replaying(True)
+    if _environment.trains():
+        from dycl import _autograd
+
+        _core.set_tracking(_autograd.attach)
     if _environment.disabled():
         _set_disabled(True)
     if _environment.always_records():  # what tests and micro-benchmarks of the recorder need

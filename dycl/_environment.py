@@ -9,7 +9,7 @@ _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 # Who reads them: the core (csrc/base/env.h, asked by `_core.environment`), this package, and the build and the tests.
 NAMES = {
     "core": ("DYCL_AHEAD", "DYCL_CHECK", "DYCL_ISA", "DYCL_LOG", "DYCL_MEASURE", "DYCL_PUBLIC_API"),
-    "package": ("DYCL_CHOOSE", "DYCL_DISABLE", "DYCL_PROFILE", "DYCL_REPLAY", "DYCL_TRUST_TORCH"),
+    "package": ("DYCL_CHOOSE", "DYCL_DISABLE", "DYCL_PROFILE", "DYCL_REPLAY", "DYCL_TRAIN", "DYCL_TRUST_TORCH"),
     "build": ("DYCL_BUILD_DEBUG", "DYCL_JOBS", "DYCL_SANITIZE", "DYCL_WERROR"),
     "benchmarks": ("DYCL_BENCH_BEFORE",),
     "tests": ("DYCL_TEST_FULL", "DYCL_TEST_PYMEM", "DYCL_TEST_OPERATORS", "DYCL_TEST_SEED"),
@@ -32,6 +32,11 @@ def disabled():
 def always_records():
     """DYCL_CHOOSE=0: no call is given to torch because that is faster."""
     return switch("DYCL_CHOOSE") is False
+
+
+def trains():
+    """DYCL_TRAIN=1: what needs gradients is recorded, too."""
+    return switch("DYCL_TRAIN") is True
 
 
 def replays():

@@ -36,12 +36,22 @@ class Node(NamedTuple):
         return _hosted.DTYPES[self.dtype]
 
 
-def run(nodes, values, outputs):
+def run(nodes, values, outputs, history=None):
     """Computes the values named by `outputs`.
 
     nodes: tuples as Node, in program order. values: from a value's number to its tensor, or to (number, dtype) for a
     number of the program; owned by this call. Returns tensors of their own (no view of each other or of an operand)
-    with the recorded dtypes, sizes and strides. Raises what torch raises."""
+    with the recorded dtypes, sizes and strides. history: numbers of the values that autograd has to record, for who
+    differentiates the results (which then come with theirs); gradients are disabled for all others. Raises what torch
+    raises."""
+    before, history = torch.is_grad_enabled(), history or ()
+    try:
+        return _run(nodes, values, outputs, history)
+    finally:
+        torch._C._set_grad_enabled(before)
+
+
+def _run(nodes, values, outputs, history):
     for number, value in values.items():
         if isinstance(value, tuple):
             values[number] = _number(value[0], _hosted.DTYPES[value[1]])
@@ -53,13 +63,14 @@ def run(nodes, values, outputs):
     for i, node in enumerate(nodes):
         n = Node(*node)
         operands = [None if o is None else values[o] for o in n.operands]
+        torch._C._set_grad_enabled(n.out in history)
         result = STEPS[n.name](n, *operands)
         values[n.out] = result if n.name == "view" else _conform(n, result, operands, n.out in keep)
         del operands, result
         for operand in n.operands:
             if last.get(operand) == i and operand not in keep:
                 values.pop(operand, None)
-    return [values[o].data for o in outputs]  # .data: a count of writes of its own
+    return [values[o] if o in history else values[o].data for o in outputs]  # .data: a count of writes of its own
 
 
 def _conform(n, result, operands, owned):

@@ -21,6 +21,8 @@
 #include "py/region/ahead.h"
 #include "py/region/region.h"
 #include "py/region/replay.h"
+#include "py/region/tape.h"
+#include "py/region/track.h"
 #include "py/setup.h"
 #include "structmember.h"
 
@@ -142,6 +144,12 @@ static PyObject *add_optimizer(PyObject *self, PyObject *optimizer) {
 static PyObject *set_replay(PyObject *self, PyObject *function) {
     (void)self;
     return dycl_replay_set(function) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *set_tracking(PyObject *self, PyObject *attach) {
+    (void)self;
+    dycl_track_on = attach != Py_None;
+    return dycl_tape_set_attach(attach) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *set_replaying(PyObject *self, PyObject *o) {
@@ -316,6 +324,9 @@ static PyMethodDef methods[] = {
     {"watch_steps", watch_steps, METH_O, "Redirects torch.optim's step functions."},
     {"add_optimizer", add_optimizer, METH_O, "The steps of an optimizer are regions from now on."},
     {"set_replay", set_replay, METH_O, "The function that runs nodes in torch: dycl._replay.run."},
+    {"set_tracking", set_tracking, METH_O,
+     "What gives results a node in autograd's graph, dycl._autograd.attach: regions record what needs gradients. None: "
+     "they do not."},
     {"set_replaying", set_replaying, METH_O, "Whether every segment is replayed, without looking for a plan."},
     {"info", info, METH_NOARGS, NULL},
     {"profile_remember", profile_remember, METH_O, "What earlier processes found out: pairs of texts."},

@@ -17,6 +17,7 @@
 #include "py/memory/owners.h"
 #include "py/modules/stock.h"
 #include "py/region/lazy.h"
+#include "py/region/tape.h"
 #include "py/torch/abi.h"
 #include "py/torch/host.h"
 
@@ -34,7 +35,7 @@ int dycl_py_setup(void) {
         dycl_foreign_setup() < 0 || dycl_constant_setup(dycl_uncounted_watch()) < 0 || dycl_lazy_setup() < 0 ||
         dycl_slots_install(dycl_py.lazy_type) < 0 || dycl_bindings_setup() < 0 || dycl_hosted_setup() < 0 ||
         dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_method_setup() < 0 || dycl_watch_setup() < 0 ||
-        dycl_hint_setup() < 0)
+        dycl_hint_setup() < 0 || dycl_tape_setup() < 0)
         return -1;
     dycl_host_setup();
     dycl_trace_setup();

@@ -6,7 +6,7 @@ import re
 import tokenize
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "csrc"
-LAYERS = ["base", "kern", "ir", "check", "record", "opt", "dnnl", "exec", "py"]
+LAYERS = ["base", "kern", "ir", "check", "record", "grad", "opt", "dnnl", "exec", "py"]
 # The rooms of the two largest layers: here, too, includes point only upwards (docs/structure.md says what each
 # holds). What stands in the layer's own folder sets the rooms up and sees all of them.
 ROOMS = {

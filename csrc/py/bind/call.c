@@ -6,6 +6,7 @@
 #include "py/cpython/int.h"
 #include "py/bind/numpy.h"
 #include "py/region/replace.h"
+#include "py/region/track.h"
 #include "py/site/site.h"
 #include "py/bind/write_through.h"
 
@@ -93,10 +94,18 @@ static PyObject *replace_plain(dycl_call *call, PyObject *tensor, uint32_t value
     return replaced > 0 ? Py_NewRef(tensor) : replaced < 0 ? NULL : dycl_call_bail(call, DYCL_BAIL_alias);
 }
 
+/* An operator in place on what has a history, or gets one: torch's own affair. */
+static int writes_history(dycl_region *region, PyObject *self, uint32_t value) {
+    if (!region->tracks) return 0;
+    dycl_track_extend(region);
+    return dycl_track_has(region, value) || dycl_region_needs_gradient(self) != 0;
+}
+
 static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
     dycl_region *region = call->region;
     PyObject *self = call->p[0];
     dycl_lazy_meta old;
+    if (self && dycl_is_tensor(self) && writes_history(region, self, value)) return dycl_call_bail(call, DYCL_BAIL_grad);
     if (!self || !dycl_is_tensor(self)) return dycl_call_bail(call, DYCL_BAIL_alias);
     if (region->replaces && !dycl_is_lazy(self)) return replace_plain(call, self, value);
     if (!dycl_is_lazy(self) || !dycl_region_may_write(region, self))
@@ -257,9 +266,15 @@ PyObject *dycl_binding_settle(dycl_call *call, PyObject *result) {
     return result;
 }
 
+PyObject *dycl_binding_track(dycl_call *call, const dycl_binding *row, PyObject *result) {
+    if (!result || dycl_track_lets(call->region, call->first_value, row->whole)) return result;
+    Py_DECREF(result);
+    return dycl_call_bail(call, DYCL_BAIL_grad);
+}
+
 PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call) {
     if (!dycl_call_parse(call, row)) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    PyObject *result = row->bind(call, row);
+    PyObject *result = dycl_binding_track(call, row, row->bind(call, row));
     if (call->out && result && result != call->out) { /* this binding makes its result in another way */
         Py_DECREF(result);
         return dycl_call_bail(call, DYCL_BAIL_arguments);

@@ -55,6 +55,7 @@ typedef struct dycl_binding {
     /* filled at setup: */
     PyObject *names[DYCL_MOST_PARAMETERS]; /* owned, interned */
     int parameter_count, positional_count;
+    int whole;          /* torch's gradient is that of the recorded parts (region/track.h) */
     int python;         /* its method is a Python function: takes no other names for its parameters */
     PyObject *callable; /* owned: torch's, of the first place that it was found at; NULL: this torch has it nowhere */
 } dycl_binding;
@@ -125,6 +126,9 @@ PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call);
 /* The same for a call as it came; swapped: two operands stand the other way round. */
 PyObject *dycl_binding_record(const dycl_binding *row, dycl_region *region, PyObject *const *args, Py_ssize_t count,
                               PyObject *kwnames, PyObject *kwdict, int in_place, int swapped);
+/* What was recorded of a tensor that needs a gradient must have torch's gradient: else torch runs it. Takes the
+ * reference, NULL too. */
+PyObject *dycl_binding_track(dycl_call *call, const dycl_binding *row, PyObject *result);
 /* What follows each binding function: its results are all there, so what may not wait is computed. */
 PyObject *dycl_binding_settle(dycl_call *call, PyObject *result);
 /* What torch's linear made of a product shows in the result: its version, and whether it is a view. Takes the

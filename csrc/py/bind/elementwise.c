@@ -212,6 +212,8 @@ static PyObject *clamp(dycl_call *call, const dycl_binding *row) {
     for (int i = 1; i < count; i++)
         if (x[i].kind == DYCL_OPERAND_FLOAT && x[i].f != x[i].f)
             return dycl_call_bail(call, DYCL_BAIL_arguments); /* NaN bounds fill with NaN */
+    if (call->region->tracks && count == 2 && x[1].kind == DYCL_OPERAND_VALUE)
+        return dycl_call_bail(call, DYCL_BAIL_grad); /* at the bound its gradient is not maximum's */
     dycl_op op = count == 3 ? DYCL_OP_clamp : low ? DYCL_OP_maximum : DYCL_OP_minimum;
     if (count == 2 &&
         x[1].kind != DYCL_OPERAND_VALUE) { /* where -0 meets 0, torch keeps the tensor's: the second operand wins */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ir/infer.h"
+#include "py/region/track.h"
 #include "py/site/site.h"
 
 static PyObject *bail(dycl_call *call, dycl_bail why) { return dycl_call_bail(call, why); }
@@ -74,6 +75,10 @@ PyObject *dycl_write_value(dycl_call *call, PyObject *self, const dycl_value *pa
     dycl_region *region = call->region;
     dycl_value whole, target;
     dycl_tensor_view to, from;
+    if (region->tracks) { /* also of a value that gets a history by this */
+        dycl_track_extend(region);
+        if (dycl_track_has(region, value) || dycl_region_needs_gradient(self)) return bail(call, DYCL_BAIL_grad);
+    }
     int writable = is_writable(call, self, &whole);
     if (writable < 0) return NULL;
     if (!writable) return bail(call, DYCL_BAIL_alias);

@@ -78,7 +78,9 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     region->position = 0;
     region->recorder.graph.options = site->options;
     region->replaces = site->replaces;
-    region->runs_ahead = (uint8_t)(!site->replaces && dycl_ahead_choose(site)); /* what is replaced is still read */
+    region->tracks = dycl_gradient_tracks(site);
+    region->runs_ahead = (uint8_t)(!site->replaces && !region->tracks && /* what is replaced is still read */
+                                   dycl_ahead_choose(site));
     learn_threads();
     uint64_t before = dycl_choose_now(), recorded = site->stats.recorded;
     int differentiable = dycl_abi_grad_enabled();

@@ -3,7 +3,7 @@
 #include "py/cpython/dict.h"
 #include "py/torch/abi.h"
 #include "py/cpython/object.h"
-#include "py/region/region.h"
+#include "py/region/track.h"
 
 enum {
     FEW = 16,        /* operators: a call that records no more before it meets a gradient has nothing to gain */
@@ -46,8 +46,24 @@ static int module_wants(const dycl_site *site) {
     return first && wants(first);
 }
 
+/* Tensors that are saved for the backward pass in other ways, and nodes that report where they were made, are torch's. */
+static int is_watched(void) {
+    PyObject *anomaly = dycl_py.anomaly_enabled ? PyObject_CallNoArgs(dycl_py.anomaly_enabled) : NULL;
+    PyObject *hooks = anomaly == Py_False ? PyObject_CallOneArg(dycl_py.saved_tensors_hooks, Py_False) : NULL;
+    int result = hooks != Py_None;
+    Py_XDECREF(anomaly);
+    Py_XDECREF(hooks);
+    PyErr_Clear();
+    return result;
+}
+
+int dycl_gradient_tracks(const dycl_site *site) {
+    return dycl_track_on && !site->replaces && !site->options && dycl_abi_grad_enabled() && !is_watched();
+}
+
 dycl_gradient_need dycl_gradient_needed(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     Py_ssize_t total = count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+    if (dycl_gradient_tracks(site)) return DYCL_GRADIENT_NONE;
     for (Py_ssize_t i = 0; i < total; i++)
         if (wants(args[i])) return DYCL_GRADIENT_WANTED;
     if (module_wants(site)) return DYCL_GRADIENT_OF_PARAMETERS;

@@ -19,6 +19,8 @@ typedef enum {
     DYCL_GRADIENT_WANTED
 } dycl_gradient_need;
 
+/* Whether the site's regions record what needs gradients, now. */
+int dycl_gradient_tracks(const dycl_site *site);
 /* What this call is known to need. */
 dycl_gradient_need dycl_gradient_needed(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames);
 /* After a region that began with gradients enabled. met: a tensor that requires them; recorded: operators of this call.

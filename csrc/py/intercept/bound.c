@@ -18,7 +18,14 @@ static int before_inference(void) {
 static struct {
     dycl_function_with_names fast;
     PyCFunctionWithKeywords general;
-} original_bound[5];
+} original_bound[6];
+
+/* ---- Hooks on what is saved for the backward pass: what is saved must be what eager would save, in its order */
+
+static int before_saved_hooks(void) {
+    dycl_region *region = dycl_region_current;
+    return region && region->tracks && !region->flushing ? dycl_region_meet_gradient(region) : 0;
+}
 
 #define BOUND_HOOK(n, before)                                                                                          \
     static PyObject *hook_fast##n(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {        \
@@ -32,18 +39,20 @@ BOUND_HOOK(1, dycl_watch_before_trace)
 BOUND_HOOK(2, dycl_watch_before_trace)
 BOUND_HOOK(3, dycl_watch_before_trace)
 BOUND_HOOK(4, before_inference)
+BOUND_HOOK(5, before_saved_hooks)
 
 static int watch_settings(void) {
     static const struct {
         const char *name;
         dycl_function_with_names fast;
         PyCFunctionWithKeywords general;
-    } rows[5] = {{"_create_function_from_trace", hook_fast0, hook_general0},
+    } rows[6] = {{"_create_function_from_trace", hook_fast0, hook_general0},
                  {"_create_function_from_trace_with_dict", hook_fast1, hook_general1},
                  {"ScriptModule._create_method_from_trace", hook_fast2, hook_general2},
                  {"ScriptModule._create_method_from_trace_with_dict", hook_fast3, hook_general3},
-                 {"_InferenceMode.__init__", hook_fast4, hook_general4}};
-    for (int i = 0; i < 5; i++) {
+                 {"_InferenceMode.__init__", hook_fast4, hook_general4},
+                 {"_autograd._push_saved_tensors_default_hooks", hook_fast5, hook_general5}};
+    for (int i = 0; i < 6; i++) {
         original_bound[i].fast = (dycl_function_with_names)(void (*)(void))dycl_wrap_function(
             rows[i].name, METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(rows[i].fast));
         if (original_bound[i].fast) continue;

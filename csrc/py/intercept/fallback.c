@@ -80,7 +80,7 @@ PyObject *dycl_fallback_passing(PyObject *(*generic)(PyObject *, PyObject *), Py
 
 /* What a binding does not represent, torch's own kernel may compute as a step. Other reasons hold for that, too. */
 static int may_be_hosted(const dycl_region *region, dycl_bail why) {
-    if (!region || !dycl_region_open(region)) return 0;
+    if (!region || !dycl_region_open(region) || region->tracks) return 0;
     return why == DYCL_BAIL_operator || why == DYCL_BAIL_arguments || why == DYCL_BAIL_dtype ||
            why == DYCL_BAIL_layout || why == DYCL_BAIL_shape || why == DYCL_BAIL_rank;
 }

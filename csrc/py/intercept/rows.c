@@ -1,6 +1,7 @@
 /* Where the rows of all tables are found in torch: one list of spellings, which the setup walks and tests read. */
 #include <string.h>
 
+#include "py/region/track.h"
 #include "py/intercept/plain.h"
 #include "py/intercept/table.h"
 
@@ -77,6 +78,7 @@ static int split_parameters(dycl_binding *row) {
 static int bind_row(dycl_binding *row) {
     char name[128];
     int result = split_parameters(row);
+    row->whole = dycl_track_is_whole(row->name);
     for (int i = 0; i < SPELLINGS && result == 0; i++) {
         PyObject *callable = spelled(row, i, name, sizeof name);
         if (!callable) continue;

@@ -107,7 +107,8 @@ static PyObject *record(const slot_info *slot, PyObject *const *args, Py_ssize_t
     dycl_call_begin(&call, region, args, count, slot->in_place);
     for (Py_ssize_t i = 0; i < count; i++) call.p[i] = args[i]; /* what parsing would find */
     for (int i = (int)count; i < slot->row->parameter_count; i++) call.p[i] = NULL;
-    PyObject *result = dycl_binding_settle(&call, slot->row->bind(&call, slot->row));
+    PyObject *result = dycl_binding_track(&call, slot->row, slot->row->bind(&call, slot->row));
+    result = dycl_binding_settle(&call, result);
     *why = region->recorder.why;
     return result;
 }
@@ -293,23 +294,44 @@ static int set_on_plain(PyObject *self, PyObject *value, void *closure) {
     return value ? PyObject_SetAttrString(self, name, value) : PyObject_DelAttrString(self, name);
 }
 
-/* What is computed needs no gradient. A view of what does needs one too: torch answers for it. */
+static int is_pending_history(PyObject *self) {
+    const dycl_lazy *lazy = dycl_lazy_of(self);
+    return !lazy->real && lazy->region && lazy->region->tracks;
+}
+
+/* What is computed needs no gradient, unless the region tracks them. A view of what does needs one too: torch answers for it. */
 static PyObject *get_requires_grad(PyObject *self, void *closure) {
     int tracked = dycl_region_needs_gradient(self);
     (void)closure;
     if (tracked < 0) return NULL;
     if (!tracked) Py_RETURN_FALSE;
+    if (is_pending_history(self)) Py_RETURN_TRUE;
     if (dycl_fallback_prepare(dycl_region_current, &self, 1, "requires_grad", DYCL_BAIL_attribute) < 0) return NULL;
     return dycl_py_requires_grad(self);
 }
 
-static PyObject *get_grad(PyObject *self, void *closure) {
-    (void)self;
-    (void)closure;
-    Py_RETURN_NONE;
+/* .grad and .grad_fn of what has a history: torch answers, and warns. */
+static PyObject *get_of_history(PyObject *self, void *closure) {
+    const char *name = closure;
+    int tracked = dycl_region_needs_gradient(self);
+    if (tracked < 0) return NULL;
+    if (!tracked) Py_RETURN_NONE;
+    if (dycl_fallback_prepare(dycl_region_current, &self, 1, name, DYCL_BAIL_attribute) < 0) return NULL;
+    return PyObject_GetAttrString(self, name);
 }
 
-static PyObject *py_true = Py_True, *py_false = Py_False, *py_none = Py_None;
+/* A view of a leaf is none; nor is what was computed of one. */
+static PyObject *get_is_leaf(PyObject *self, void *closure) {
+    int tracked = dycl_region_needs_gradient(self);
+    (void)closure;
+    if (tracked < 0) return NULL;
+    if (!tracked) Py_RETURN_TRUE;
+    if (is_pending_history(self)) Py_RETURN_FALSE;
+    if (dycl_fallback_prepare(dycl_region_current, &self, 1, "is_leaf", DYCL_BAIL_attribute) < 0) return NULL;
+    return PyObject_GetAttrString(self, "is_leaf");
+}
+
+static PyObject *py_true = Py_True, *py_false = Py_False;
 static PyGetSetDef getters[] = {
     {"shape", get_shape, NULL, NULL, NULL},
     {"dtype", get_dtype, NULL, NULL, NULL},
@@ -317,7 +339,7 @@ static PyGetSetDef getters[] = {
     {"itemsize", get_itemsize, NULL, NULL, NULL},
     {"device", get_constant, NULL, NULL, &dycl_py.cpu_device},
     {"layout", get_constant, NULL, NULL, &dycl_py.strided_layout},
-    {"is_leaf", get_constant, NULL, NULL, &py_true},
+    {"is_leaf", get_is_leaf, NULL, NULL, NULL},
     {"is_cpu", get_constant, NULL, NULL, &py_true},
     {"is_cuda", get_constant, NULL, NULL, &py_false},
     {"is_meta", get_constant, NULL, NULL, &py_false},
@@ -329,8 +351,8 @@ static PyGetSetDef getters[] = {
     {"is_sparse", get_constant, NULL, NULL, &py_false},
     {"is_sparse_csr", get_constant, NULL, NULL, &py_false},
     {"requires_grad", get_requires_grad, set_on_plain, NULL, "requires_grad"},
-    {"grad", get_grad, set_on_plain, NULL, "grad"},
-    {"grad_fn", get_constant, NULL, NULL, &py_none},
+    {"grad", get_of_history, set_on_plain, NULL, "grad"},
+    {"grad_fn", get_of_history, NULL, NULL, "grad_fn"},
     {"T", get_transposed, NULL, NULL, "T"},
     {"H", get_transposed, NULL, NULL, "H"},
     {"mT", get_transposed, NULL, NULL, "mT"},

@@ -331,7 +331,7 @@ static config *config_of(const stock *kind, PyObject *module) {
 
 static PyObject *try_stock(const stock *kind, PyObject *module, PyObject *x) {
     dycl_region *region = dycl_region_current;
-    if (!dycl_region_records(region)) return NULL;
+    if (!dycl_region_records(region) || region->tracks) return NULL;
     if (!dycl_is_lazy(x) && Py_TYPE(x) != dycl_py.tensor_type) return NULL;
     const config *c = config_of(kind, module);
     if (!c) return NULL;

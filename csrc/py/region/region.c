@@ -9,6 +9,7 @@
 #include "py/region/defer.h"
 #include "py/region/replace.h"
 #include "py/region/segment.h"
+#include "py/region/track.h"
 #include "py/site/site.h"
 #include "record/work.h"
 
@@ -121,7 +122,7 @@ static dycl_status object_value(dycl_region *region, PyObject *tensor, int histo
         return DYCL_OK;
     }
     const char *impl = dycl_abi_impl(tensor);
-    if (history && dycl_abi_has_autograd_meta(impl) && dycl_abi_grad_enabled()) {
+    if (history && !region->tracks && dycl_abi_has_autograd_meta(impl) && dycl_abi_grad_enabled()) {
         int required = needs_gradient(tensor);
         if (required < 0) return DYCL_ERROR;
         if (required) {
@@ -135,7 +136,7 @@ static dycl_status object_value(dycl_region *region, PyObject *tensor, int histo
     region->sources[at].object = Py_NewRef(tensor);
     if (dycl_foreign_is(impl, tensor))
         region->foreign = 1;
-    else if (Py_TYPE(tensor) == dycl_py.parameter_type && !region->replaces)
+    else if (Py_TYPE(tensor) == dycl_py.parameter_type && !region->replaces && !region->tracks)
         region->feeds[at].token = dycl_constant_token(tensor, &region->feeds[at].version);
     *fed = (dycl_fed){tensor, region->epoch, *out_value};
     region->fed_count++;
@@ -178,6 +179,7 @@ dycl_status dycl_region_value_slow(dycl_region *region, PyObject *tensor, uint32
 
 PyObject *dycl_region_result(dycl_region *region, uint32_t value) {
     region->site->stats.recorded++;
+    if (region->tracks) dycl_track_extend(region);
     if (__builtin_expect(region->wants_ahead, 0)) dycl_region_ahead_step(region);
     return dycl_lazy_new(region, value);
 }
@@ -321,6 +323,7 @@ int dycl_region_needs_gradient(PyObject *tensor) {
     if (!base) {
         if (!region || lazy->deferred || lazy->epoch != region->epoch)
             return 0; /* what is deferred is no view of a feed */
+        if (region->tracks) return dycl_track_has(region, lazy->value);
         const dycl_graph *graph = &region->recorder.graph;
         const dycl_value *root = &graph->values[graph->values[lazy->value].root];
         if (root->kind == DYCL_VALUE_NODE) return 0;
@@ -334,6 +337,7 @@ int dycl_region_needs_gradient(PyObject *tensor) {
 }
 
 int dycl_region_enable_gradients(dycl_region *region) {
+    if (region->tracks) return 0; /* each value knows */
     int result = dycl_region_flush(region, DYCL_BAIL_grad);
     for (PyObject *o = Py_XNewRef(region->first), *next; o;
          o = next) { /* torch may let others run, which let go of lazy tensors */

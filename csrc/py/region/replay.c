@@ -1,6 +1,7 @@
 #include "py/region/replay.h"
 
 #include "base/alloc.h"
+#include "py/region/track.h"
 
 int dycl_replay_always;
 
@@ -11,21 +12,29 @@ int dycl_replay_set(PyObject *function) {
     return 0;
 }
 
+enum { NEEDED = 1, GIVEN = 2 /* and known already */ };
+
 /* Marks the nodes that the outputs depend on. NULL: no memory. */
-static uint8_t *needed_nodes(const dycl_graph *graph, const uint32_t *outputs, uint32_t count) {
-    uint8_t *needed = dycl_alloc_zero(graph->value_count + 1); /* by value */
-    if (!needed) {
+static uint8_t *needed_nodes(const dycl_graph *graph, const uint32_t *outputs, uint32_t count, const uint32_t *given,
+                             uint32_t given_count) {
+    uint8_t *needed = dycl_alloc_zero(graph->value_count + 1), *known = dycl_alloc_zero(graph->value_count + 1);
+    if (!needed || !known) {
+        dycl_free(needed);
+        dycl_free(known);
         PyErr_NoMemory();
         return NULL;
     }
-    for (uint32_t i = 0; i < count; i++) needed[outputs[i]] = 1;
+    for (uint32_t i = 0; i < given_count; i++) known[given[i]] = 1;
+    for (uint32_t i = 0; i < count; i++) needed[outputs[i]] = NEEDED;
     for (uint32_t n = graph->node_count; n-- > 0;) {
         const dycl_node *node = &graph->nodes[n];
         const uint32_t *operands = dycl_node_operands(graph, node);
         if (!needed[node->out]) continue;
-        for (int i = 0; i < node->operand_count; i++)
-            if (operands[i] != DYCL_NONE) needed[operands[i]] = 1;
+        if (known[node->out]) needed[node->out] = GIVEN;
+        for (int i = 0; i < node->operand_count && !known[node->out]; i++)
+            if (operands[i] != DYCL_NONE) needed[operands[i]] = NEEDED;
     }
+    dycl_free(known);
     return needed;
 }
 
@@ -54,7 +63,7 @@ static PyObject *node_tuple(const dycl_graph *graph, const dycl_node *node) {
 static PyObject *node_list(const dycl_graph *graph, const uint8_t *needed) {
     PyObject *list = PyList_New(0);
     for (uint32_t n = 0; list && n < graph->node_count; n++) {
-        if (!needed[graph->nodes[n].out]) continue;
+        if (needed[graph->nodes[n].out] != NEEDED) continue;
         PyObject *tuple = node_tuple(graph, &graph->nodes[n]);
         if (!tuple || PyList_Append(list, tuple) < 0) Py_CLEAR(list);
         Py_XDECREF(tuple);
@@ -77,18 +86,17 @@ static PyObject *number(dycl_dtype dtype, dycl_scalar scalar) {
 }
 
 /* What is there before the first node: the feeds' tensors, and numbers. */
-static PyObject *begin_values(const dycl_region *region, const uint8_t *needed) {
-    const dycl_graph *graph = &region->recorder.graph;
+static PyObject *begin_values(const dycl_graph *graph, const dycl_scalar *scalars, const dycl_handle *feeds,
+                              const uint8_t *needed) {
     PyObject *dict = PyDict_New();
     for (uint32_t v = 0; dict && v < graph->value_count; v++) {
         const dycl_value *value = &graph->values[v];
         if (!needed[v] || value->kind == DYCL_VALUE_NODE) continue;
         PyObject *key = PyLong_FromUnsignedLong(v), *made;
         if (value->kind == DYCL_VALUE_SCALAR) {
-            made = number((dycl_dtype)value->dtype, region->recorder.scalars[value->source]);
+            made = number((dycl_dtype)value->dtype, scalars[value->source]);
         } else {
-            const dycl_source *source = &region->sources[value->source];
-            made = source->object ? Py_NewRef(source->object) : dycl_abi_wrap(source->handle);
+            made = dycl_abi_wrap(feeds[value->source]);
         }
         if (!key || !made || PyDict_SetItem(dict, key, made) < 0) Py_CLEAR(dict);
         Py_XDECREF(key);
@@ -97,16 +105,16 @@ static PyObject *begin_values(const dycl_region *region, const uint8_t *needed) 
     return dict;
 }
 
-static PyObject *call(PyObject *nodes, PyObject *values, PyObject *outputs) {
+static PyObject *call(PyObject *nodes, PyObject *values, PyObject *outputs, PyObject *history) {
     if (!run_nodes) {
         PyErr_SetString(PyExc_SystemError, "dycl: nothing to replay with");
         return NULL;
     }
-    /* what was recorded did not require gradients, whatever the mode is by now; and torch's functions must not come
+    /* what was recorded required gradients or not, whatever the mode is by now; and torch's functions must not come
      * back to our mode */
     int state = dycl_abi_torch_function_off(), grad = dycl_abi_grad_enabled();
     PyObject *done = grad ? PyObject_CallOneArg(dycl_py.set_grad_enabled, Py_False) : Py_NewRef(Py_None);
-    PyObject *result = done ? PyObject_CallFunctionObjArgs(run_nodes, nodes, values, outputs, NULL) : NULL;
+    PyObject *result = done ? PyObject_CallFunctionObjArgs(run_nodes, nodes, values, outputs, history, NULL) : NULL;
     Py_XDECREF(done);
     if (grad) {
         PyObject *type, *value, *traceback;
@@ -135,7 +143,9 @@ static void forget_frames(void) {
 
 static int take_handles(dycl_region *region, PyObject *tensors, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
-        region->handles[i] = dycl_abi_detach(dycl_abi_borrow(PyList_GET_ITEM(tensors, i)));
+        dycl_handle made = dycl_abi_borrow(PyList_GET_ITEM(tensors, i));
+        region->handles[i] = dycl_track_has(region, region->outputs[i]) ? dycl_abi_copy_handle(made)
+                                                                         : dycl_abi_detach(made);
         if (region->handles[i]) continue;
         while (i-- > 0) dycl_abi_delete(region->handles[i]);
         return -1;
@@ -143,23 +153,51 @@ static int take_handles(dycl_region *region, PyObject *tensors, uint32_t count) 
     return 0;
 }
 
+PyObject *dycl_replay_history(const dycl_graph *graph, const uint8_t *tracked) {
+    PyObject *set = PySet_New(NULL);
+    for (uint32_t v = 0; set && v < graph->value_count; v++) {
+        PyObject *word = tracked[v] ? PyLong_FromUnsignedLong(v) : NULL;
+        if (tracked[v] && (!word || PySet_Add(set, word) < 0)) Py_CLEAR(set);
+        Py_XDECREF(word);
+    }
+    return set;
+}
+
+int dycl_replay_describe(const dycl_graph *graph, const dycl_scalar *scalars, const dycl_handle *feeds,
+                         const uint32_t *outputs, uint32_t count, const uint32_t *given, uint32_t given_count,
+                         PyObject **out_nodes, PyObject **out_values) {
+    *out_nodes = *out_values = NULL;
+    uint8_t *needed = needed_nodes(graph, outputs, count, given, given_count);
+    if (needed) *out_nodes = node_list(graph, needed);
+    if (*out_nodes) *out_values = begin_values(graph, scalars, feeds, needed);
+    dycl_free(needed);
+    if (*out_values) return 0;
+    Py_CLEAR(*out_nodes);
+    return -1;
+}
+
 int dycl_replay_run(dycl_region *region, uint32_t count) {
     const dycl_graph *graph = &region->recorder.graph;
-    PyObject *nodes = NULL, *values = NULL, *outputs = NULL, *tensors = NULL;
+    PyObject *nodes = NULL, *values = NULL, *outputs = NULL, *tensors = NULL, *history = NULL;
     int result = -1;
-    uint8_t *needed = needed_nodes(graph, region->outputs, count);
-    if (needed) nodes = node_list(graph, needed);
-    if (nodes) values = begin_values(region, needed);
-    if (values) outputs = words((int)count, region->outputs);
-    if (outputs) tensors = call(nodes, values, outputs);
+    dycl_handle *feeds = dycl_alloc((graph->feed_count + 1) * sizeof *feeds); /* borrowed */
+    if (!feeds) PyErr_NoMemory();
+    for (uint32_t i = 0; feeds && i < graph->feed_count; i++) feeds[i] = dycl_source_handle(&region->sources[i]);
+    if (feeds && dycl_replay_describe(graph, region->recorder.scalars, feeds, region->outputs, count, NULL, 0, &nodes,
+                                      &values) == 0)
+        outputs = words((int)count, region->outputs);
+    if (outputs)
+        history = region->tracks ? dycl_replay_history(graph, region->tracked) : Py_NewRef(Py_None);
+    if (history) tensors = call(nodes, values, outputs, history);
     if (tensors)
         result = take_handles(region, tensors, count);
     else
         forget_frames();
-    dycl_free(needed);
+    dycl_free(feeds);
     Py_XDECREF(nodes);
     Py_XDECREF(values);
     Py_XDECREF(outputs);
     Py_XDECREF(tensors);
+    Py_XDECREF(history);
     return result;
 }

@@ -8,6 +8,7 @@
 #include "py/region/defer.h"
 #include "py/region/replace.h"
 #include "py/region/replay.h"
+#include "py/region/track.h"
 #include "py/site/site.h"
 
 static int is_pending(const dycl_region *region, const dycl_lazy *lazy) {
@@ -177,7 +178,14 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares) {
     int whole = value->root == lazy->value;
     uint32_t *share = of_node ? &shares[region->output_of[value->root] - 1] : NULL;
     lazy->aliased = (uint8_t)(!whole || !of_node || (*share & ~GIVEN) > 1);
-    if (whole &&
+    if (dycl_track_has(region, lazy->value)) {
+        int own = whole && of_node && !(*share & GIVEN) && lazy->own != DYCL_OWN_VIEW;
+        if (own) *share |= GIVEN;
+        real = own ? dycl_abi_copy_handle(base)
+                   : dycl_abi_view_with_history(base, value->rank, value->sizes, value->strides,
+                                                dycl_abi_storage_offset(base) + value->offset);
+        if (!real && !PyErr_Occurred()) PyErr_NoMemory();
+    } else if (whole &&
         (!of_node ||
          *share & GIVEN)) { /* each object has a tensor of its own: t_ or set_ on one does not change the others */
         real = dycl_abi_detach(base);
@@ -263,7 +271,7 @@ void dycl_region_begin_segment(dycl_region *region) {
         dycl_region_expect(region); /* before Python code may record again, perhaps in another thread */
     region->epoch++;
     region->fed_count = 0;
-    region->written_count = region->replaced_count = 0;
+    region->written_count = region->replaced_count = region->tracked_count = 0;
     region->foreign = 0;
     region->look_at = DYCL_SEGMENT_LOOK;
     region->work = 0;
@@ -314,11 +322,45 @@ static int found_wrong(void) {
     return 1;
 }
 
+/* The same where results have a history: a plan and nodes of autograd's graph, or a replay that torch differentiates. */
+static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
+    const dycl_deferral later = {.count = 0};
+    dycl_segment *segment = NULL;
+    dycl_tracked_flush *flush = NULL;
+    uint32_t total = count;
+    int result = 0;
+    dycl_status status = dycl_track_prepare(region, &total, &flush);
+    if (status == DYCL_OK) {
+        status = run_native(region, total, why, &segment);
+        if (status != DYCL_OK && found_wrong()) result = -1;
+        if (status != DYCL_OK && result == 0 && PyErr_Occurred()) PyErr_Clear();
+        if (status != DYCL_OK) status = DYCL_BAIL;
+    } else if (status == DYCL_ERROR) {
+        result = -1;
+    }
+    if (status == DYCL_OK) {
+        result = dycl_track_finish(region, flush);
+    } else if (result == 0) {
+        for (uint32_t i = count; i < total; i++) region->output_of[region->outputs[i]] = 0;
+        total = count;
+        dycl_site_replayed(region->site, "its gradients are torch's");
+        status = dycl_replay_run(region, count) < 0 ? DYCL_ERROR : DYCL_OK;
+        if (status != DYCL_OK) result = -1;
+    }
+    if (result == 0) result = bind_results(region, total, &later);
+    for (uint32_t i = 0; i < total && status == DYCL_OK; i++) dycl_abi_delete(region->handles[i]);
+    dycl_segment_release(segment);
+    dycl_track_free(flush);
+    return result;
+}
+
 int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted) {
     uint32_t count = 0, pending = 0;
     dycl_deferral later = {.count = 0};
     dycl_segment *segment = NULL;
+    dycl_track_extend(region);
     if (collect_outputs(region, &count, &pending) != DYCL_OK) return -1;
+    if (pending && dycl_track_needed(region, count)) return run_tracked(region, count, why);
     int result = 0;
     if (pending) {
         if (wanted != DYCL_NONE && count && !region->replaced_count) dycl_defer_look(region, wanted, &count, &later);

@@ -100,24 +100,34 @@ dycl_handle dycl_abi_copy_handle(dycl_handle tensor) {
     return dycl_abi_torch.new_handle(tensor, &handle) ? NULL : handle;
 }
 
-dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset) {
+static dycl_handle view_of(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset,
+                           int history) {
     PyObject *arguments[4] = {dycl_abi_wrap(base), dycl_py_ints(rank, sizes), dycl_py_ints(rank, strides),
                               PyLong_FromLongLong(offset)},
              *view = NULL;
     dycl_handle handle = NULL;
     if (arguments[0] && arguments[1] && arguments[2] && arguments[3]) {
-        /* what was recorded did not require gradients, whatever the mode is by now */
-        int state = dycl_abi_torch_function_off(),
-            quiet = dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base)) && dycl_abi_torch.grad_enabled();
-        if (quiet) dycl_abi_torch.set_grad_enabled(false);
+        /* what was recorded required gradients or not, whatever the mode is by now */
+        int state = dycl_abi_torch_function_off(), enabled = dycl_abi_torch.grad_enabled(),
+            other = dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base)) && enabled != history;
+        if (other) dycl_abi_torch.set_grad_enabled(history != 0);
         view = PyObject_Vectorcall(dycl_py.as_strided, arguments, 4, NULL);
-        if (quiet) dycl_abi_torch.set_grad_enabled(true);
+        if (other) dycl_abi_torch.set_grad_enabled(enabled != 0);
         dycl_abi_torch_function_restore(state);
     }
     if (view && !(handle = dycl_abi_copy_handle(dycl_abi_borrow(view)))) PyErr_NoMemory();
     Py_XDECREF(view);
     for (int i = 0; i < 4; i++) Py_XDECREF(arguments[i]);
     return handle;
+}
+
+dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset) {
+    return view_of(base, rank, sizes, strides, offset, 0);
+}
+
+dycl_handle dycl_abi_view_with_history(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides,
+                                       int64_t offset) {
+    return view_of(base, rank, sizes, strides, offset, 1);
 }
 
 /* torch's C++ functions that are called directly throw where there is no memory, and nobody here could catch it: is

@@ -51,6 +51,8 @@ dycl_handle dycl_abi_copy_handle(dycl_handle tensor); /* another reference to th
 /* A view as torch's own operator makes it: it shares the version counter, so that writes through it are seen. NULL with
  * an exception. offset: elements from the start of the storage */
 dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset);
+dycl_handle dycl_abi_view_with_history(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides,
+                                       int64_t offset); /* the same, recorded by autograd */
 dycl_handle dycl_abi_detach(dycl_handle base); /* the whole of it, as Tensor.detach makes it. NULL with an exception */
 void dycl_abi_delete(dycl_handle tensor);
 int64_t dycl_abi_storage_offset(dycl_handle tensor);

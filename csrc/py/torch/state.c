@@ -132,6 +132,9 @@ int dycl_state_find(void) {
     PyErr_Clear(); /* a torch without it has nothing to step aside for */
     dycl_py.mkldnn_enabled = find(torch, "_C._get_mkldnn_enabled");
     PyErr_Clear();
+    dycl_py.saved_tensors_hooks = find(torch, "_C._autograd._top_saved_tensors_default_hooks");
+    dycl_py.anomaly_enabled = dycl_py.saved_tensors_hooks ? find(torch, "is_anomaly_enabled") : NULL;
+    PyErr_Clear();
     dycl_py.detach_name = PyUnicode_InternFromString("detach");
     dycl_py.bernoulli_name = PyUnicode_InternFromString("bernoulli_");
     dycl_py.requires_grad_name = PyUnicode_InternFromString("requires_grad");

@@ -35,6 +35,8 @@ typedef struct {
     PyObject *as_strided;                          /* owned: torch.as_strided */
     PyObject *inference_mode;                      /* owned: torch.inference_mode */
     PyObject *eval_frame_callback;          /* owned: torch._C._dynamo.eval_frame.get_eval_frame_callback, or NULL */
+    PyObject *anomaly_enabled;     /* owned: torch.is_anomaly_enabled, or NULL, and */
+    PyObject *saved_tensors_hooks; /* owned: torch._C._autograd._top_saved_tensors_default_hooks */
     PyObject *mkldnn_enabled;               /* owned: torch._C._get_mkldnn_enabled, or NULL */
     PyObject *set_grad_enabled;             /* owned: torch._C._set_grad_enabled */
     PyObject *detach_name, *bernoulli_name; /* owned: interned */

@@ -1,0 +1,114 @@
+/* Activations: ATen/native/cpu/Activation.cpp says what happens at the bends. x: the operand, y: the result, g: the
+ * result's gradient. */
+#include "grad/formula.h"
+
+#define SQRT_2         1.41421356237309504880
+#define TWO_BY_SQRT_PI 1.12837916709551257390
+
+#define G c->gradient
+#define X dycl_chain_take(c, 0)
+#define Y dycl_chain_result(c)
+#define NEG(a) dycl_chain_1(c, DYCL_OP_neg, a)
+#define EXP(a) dycl_chain_1(c, DYCL_OP_exp, a)
+#define SQUARE(a) dycl_chain_1(c, DYCL_OP_square, a)
+#define SIGMOID(a) dycl_chain_1(c, DYCL_OP_sigmoid, a)
+#define ADD(a, b) dycl_chain_2(c, DYCL_OP_add, a, b)
+#define MUL(a, b) dycl_chain_2(c, DYCL_OP_mul, a, b)
+#define DIV(a, b) dycl_chain_2(c, DYCL_OP_div, a, b)
+#define PLUS(a, number) dycl_chain_number(c, DYCL_OP_add, a, number)
+#define TIMES(a, number) dycl_chain_number(c, DYCL_OP_mul, a, number)
+#define COMPARE(op, a, number) dycl_chain_number(c, DYCL_OP_##op, a, number)
+
+#define FORMULA(name, gradient)                                                                                        \
+    void dycl_grad_##name(dycl_chain *c) { dycl_chain_give(c, 0, gradient); }
+
+FORMULA(relu, dycl_chain_2(c, DYCL_OP_relu_grad, G, Y))
+FORMULA(logsigmoid, MUL(G, SIGMOID(NEG(X))))
+
+/* g where low < x < high; a NaN keeps it */
+static uint32_t between(dycl_chain *c, uint32_t g, double low, double high) {
+    uint32_t x = X;
+    return dycl_chain_drop(c, COMPARE(le, x, low), dycl_chain_drop(c, COMPARE(ge, x, high), g));
+}
+
+FORMULA(relu6, between(c, G, 0, 6))
+
+/* 1/6 within; a NaN has none */
+void dycl_grad_hardsigmoid(dycl_chain *c) {
+    uint32_t x = X, inner = dycl_chain_keep(c, COMPARE(lt, x, 3), TIMES(G, 1. / 6));
+    dycl_chain_give(c, 0, dycl_chain_keep(c, COMPARE(gt, x, -3), inner));
+}
+
+void dycl_grad_hardswish(dycl_chain *c) {
+    uint32_t x = X, bend = MUL(G, PLUS(TIMES(x, 1. / 3), 0.5));
+    uint32_t above = dycl_chain_where(c, COMPARE(lt, x, 3), bend, G);
+    dycl_chain_give(c, 0, dycl_chain_drop(c, COMPARE(le, x, -3), above));
+}
+
+void dycl_grad_gelu(dycl_chain *c) {
+    uint32_t x = X;
+    uint32_t cdf = TIMES(PLUS(dycl_chain_1(c, DYCL_OP_erf, TIMES(x, (1 / SQRT_2))), 1), 0.5);
+    uint32_t pdf = TIMES(EXP(TIMES(SQUARE(x), -0.5)), TWO_BY_SQRT_PI * (1 / SQRT_2) * 0.5);
+    dycl_chain_give(c, 0, MUL(G, ADD(cdf, MUL(x, pdf))));
+}
+
+void dycl_grad_gelu_tanh(dycl_chain *c) {
+    const double beta = SQRT_2 * TWO_BY_SQRT_PI * 0.5, kappa = 0.044715;
+    uint32_t x = X, square = SQUARE(x);
+    uint32_t inner = TIMES(ADD(x, TIMES(MUL(square, x), kappa)), beta);
+    uint32_t tanh = dycl_chain_1(c, DYCL_OP_tanh, inner);
+    uint32_t slope = TIMES(PLUS(TIMES(square, 3 * kappa), 1), beta);
+    uint32_t right = MUL(MUL(TIMES(x, 0.5), PLUS(NEG(SQUARE(tanh)), 1)), slope);
+    dycl_chain_give(c, 0, MUL(G, ADD(TIMES(PLUS(tanh, 1), 0.5), right)));
+}
+
+void dycl_grad_silu(dycl_chain *c) {
+    uint32_t x = X, s = SIGMOID(x);
+    dycl_chain_give(c, 0, MUL(MUL(G, s), PLUS(MUL(x, PLUS(NEG(s), 1)), 1)));
+}
+
+void dycl_grad_mish(dycl_chain *c) {
+    uint32_t x = X, s = SIGMOID(x);
+    uint32_t t = dycl_chain_1(c, DYCL_OP_tanh, dycl_chain_1(c, DYCL_OP_log1p, EXP(x)));
+    uint32_t bend = MUL(MUL(x, s), PLUS(NEG(SQUARE(t)), 1));
+    dycl_chain_give(c, 0, MUL(G, ADD(t, bend)));
+}
+
+/* x / (1 + |x|), as torch composes it */
+void dycl_grad_softsign(dycl_chain *c) {
+    uint32_t x = X, below = PLUS(dycl_chain_1(c, DYCL_OP_abs, x), 1);
+    uint32_t through = MUL(DIV(MUL(NEG(G), DIV(x, below)), below), dycl_chain_1(c, DYCL_OP_sign, x));
+    dycl_chain_give(c, 0, ADD(DIV(G, below), through));
+}
+
+/* x, slope: prelu's weight too */
+void dycl_grad_leaky_relu(dycl_chain *c) {
+    uint32_t x = X, positive = COMPARE(gt, x, 0);
+    if (dycl_chain_wants(c, 0)) {
+        uint32_t slope = dycl_chain_take(c, 1);
+        dycl_chain_give(c, 0, dycl_chain_where(c, positive, G, MUL(G, slope)));
+    }
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, dycl_chain_drop(c, positive, MUL(G, x)));
+}
+
+/* x, alpha: a number */
+void dycl_grad_elu(dycl_chain *c) {
+    if (dycl_chain_wants(c, 1)) dycl_chain_fail(c);
+    uint32_t x = X, below = MUL(G, MUL(dycl_chain_take(c, 1), EXP(x)));
+    dycl_chain_give(c, 0, dycl_chain_where(c, COMPARE(le, x, 0), below, G));
+}
+
+/* x, beta, threshold: numbers */
+void dycl_grad_softplus(dycl_chain *c) {
+    if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
+    uint32_t scaled = MUL(X, dycl_chain_take(c, 1)), z = EXP(scaled);
+    uint32_t linear = dycl_chain_2(c, DYCL_OP_gt, scaled, dycl_chain_take(c, 2));
+    dycl_chain_give(c, 0, dycl_chain_where(c, linear, G, DIV(MUL(G, z), PLUS(z, 1))));
+}
+
+/* x, threshold, value: numbers */
+void dycl_grad_threshold(dycl_chain *c) {
+    if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
+    uint32_t low = dycl_chain_2(c, DYCL_OP_le, X, dycl_chain_take(c, 1));
+    dycl_chain_give(c, 0, dycl_chain_drop(c, low, G));
+}

@@ -1,0 +1,188 @@
+#include "grad/backward.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "grad/formula.h"
+#include "ir/infer.h"
+
+static const dycl_formula formulas[DYCL_OP_COUNT] = {
+#define DYCL_GRAD(op, formula) [DYCL_OP_##op] = dycl_grad_##formula,
+#include "grad/grad.def"
+#undef DYCL_GRAD
+};
+
+int dycl_grad_has(dycl_op op) { return formulas[op] != NULL; }
+
+/* Positions, random numbers and counts have no history, though some are numbers of floating point. */
+int dycl_grad_has_history(dycl_op op) { return op != DYCL_OP_histc && op != DYCL_OP_full && op != DYCL_OP_iota; }
+
+void dycl_backward_init(dycl_backward *b) {
+    memset(b, 0, sizeof *b);
+    dycl_recorder_init(&b->recorder);
+}
+
+static void free_scratch(dycl_backward *b) {
+    dycl_free(b->image);
+    dycl_free(b->gradient);
+    dycl_free(b->reaches);
+    dycl_free(b->pieces);
+    b->image = b->gradient = NULL;
+    b->reaches = NULL;
+    b->pieces = NULL;
+    b->piece_count = b->piece_room = 0;
+    b->job = NULL;
+}
+
+void dycl_backward_free(dycl_backward *b) {
+    free_scratch(b);
+    dycl_recorder_free(&b->recorder);
+    dycl_free(b->saved);
+    dycl_free(b->gradients);
+    b->saved = b->gradients = NULL;
+}
+
+/* ---- The segment's values in the new graph */
+
+static dycl_status feed(dycl_backward *b, const dycl_value *like, uint32_t *out) {
+    dycl_graph *graph = &b->recorder.graph;
+    return dycl_graph_feed(graph, (dycl_dtype)like->dtype, like->rank, like->sizes, like->strides, out);
+}
+
+static dycl_status number_image(dycl_backward *b, const dycl_value *v, uint32_t *out) {
+    dycl_scalar n = b->job->numbers[v->source];
+    dycl_operand operand;
+    switch ((dycl_dtype)v->dtype) {
+    case DYCL_F32: operand = dycl_operand_f64((double)n.f32); break;
+    case DYCL_F64: operand = dycl_operand_f64(n.f64); break;
+    case DYCL_I64: operand = dycl_operand_i64(n.i64); break;
+    case DYCL_BOOL: operand = (dycl_operand){DYCL_OPERAND_BOOL, 0, n.u8 != 0, 0}; break;
+    default: return dycl_build_bail(&b->recorder, DYCL_BAIL_dtype);
+    }
+    return dycl_build_convert(&b->recorder, &operand, (dycl_dtype)v->dtype, out);
+}
+
+uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status) {
+    const dycl_value *v = &b->job->graph->values[value];
+    uint32_t out = 0;
+    if (b->image[value] != DYCL_NONE) return b->image[value];
+    if (v->kind == DYCL_VALUE_SCALAR) {
+        *status = number_image(b, v, &out);
+    } else if (v->root == value) {
+        *status = feed(b, v, &out);
+        if (*status == DYCL_OK) b->saved[b->saved_count++] = value;
+    } else {
+        uint32_t root = dycl_chain_image(b, v->root, status);
+        if (*status == DYCL_OK)
+            *status = dycl_build_view(&b->recorder, root, v->offset, v->rank, v->sizes, v->strides, &out);
+    }
+    if (*status == DYCL_OK) b->image[value] = out;
+    return out;
+}
+
+/* ---- Which operators lie between */
+
+enum { LEADS = 1, WANTED = 2, ENDS = 3 /* a source that is not wanted */ };
+
+int dycl_backward_leads(const dycl_backward *b, uint32_t value) {
+    return b->reaches[value] == LEADS || b->reaches[value] == WANTED;
+}
+
+static void mark(dycl_backward *b) {
+    const dycl_backward_job *job = b->job;
+    const dycl_graph *graph = job->graph;
+    for (uint32_t i = 0; i < job->source_count; i++)
+        b->reaches[job->sources[i]] = !job->wanted || job->wanted[i] ? WANTED : ENDS;
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        const dycl_node *node = &graph->nodes[n];
+        const uint32_t *operands = dycl_node_operands(graph, node);
+        if (b->reaches[node->out] || !job->tracked[node->out]) continue;
+        for (int i = 0; i < node->operand_count; i++)
+            if (operands[i] != DYCL_NONE && dycl_backward_leads(b, operands[i])) b->reaches[node->out] = LEADS;
+    }
+}
+
+/* ---- Building */
+
+dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t gradient) {
+    uint32_t *sum = &b->gradient[value];
+    if (*sum == DYCL_NONE) {
+        *sum = gradient;
+        return DYCL_OK;
+    }
+    uint32_t both[2] = {*sum, gradient};
+    return dycl_build_node(&b->recorder, DYCL_OP_add, 2, both, 0, NULL, sum);
+}
+
+static int differentiable(const dycl_value *v) { return v->dtype == DYCL_F32 || v->dtype == DYCL_F64; }
+
+static dycl_status step_back(dycl_backward *b, const dycl_node *node) {
+    const dycl_graph *graph = b->job->graph;
+    dycl_status status;
+    if (b->reaches[node->out] != LEADS) return DYCL_OK;
+    if (graph->values[node->out].root == node->out) DYCL_TRY(dycl_backward_join(b, node->out));
+    if (b->gradient[node->out] == DYCL_NONE) return DYCL_OK;
+    dycl_formula formula = formulas[node->op];
+    if (!formula || !differentiable(&graph->values[node->out])) return dycl_build_bail(&b->recorder, DYCL_BAIL_grad);
+    dycl_chain c = {b, node, dycl_node_operands(graph, node), dycl_node_attrs(graph, node), b->gradient[node->out],
+                    DYCL_OK};
+    formula(&c);
+    return c.status;
+fail:
+    return status;
+}
+
+/* Laid out as what it belongs to, where that is dense, and in memory of its own: what is accumulated into a parameter's
+ * gradient is kept as it is. A gradient that only passes through stays the tensor that it is. */
+static dycl_status finish_source(dycl_backward *b, uint32_t nth) {
+    uint32_t source = b->job->sources[nth], *out = &b->gradients[nth];
+    const dycl_value *like = &b->job->graph->values[source];
+    dycl_status status;
+    if (b->reaches[source] != WANTED) return DYCL_OK;
+    DYCL_TRY(dycl_backward_join(b, source));
+    if (b->gradient[source] == DYCL_NONE) return DYCL_OK;
+    *out = b->gradient[source];
+    if (dycl_value_dense(like)) DYCL_TRY(dycl_build_dense(&b->recorder, *out, like->strides, out));
+    const dycl_value *v = &b->recorder.graph.values[*out];
+    int passed = v->kind == DYCL_VALUE_FEED && v->source < b->job->result_count;
+    if (v->root != *out || (v->kind != DYCL_VALUE_NODE && !passed)) {
+        int64_t keep = 1;
+        DYCL_TRY(dycl_build_node(&b->recorder, DYCL_OP_contiguous, 1, out, 1, &keep, out));
+    }
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+static dycl_status allocate(dycl_backward *b) {
+    uint32_t values = b->job->graph->value_count + 1;
+    b->image = dycl_alloc(values * sizeof *b->image);
+    b->gradient = dycl_alloc(values * sizeof *b->gradient);
+    b->saved = dycl_alloc(values * sizeof *b->saved);
+    b->gradients = dycl_alloc((b->job->source_count + 1) * sizeof *b->gradients);
+    b->reaches = dycl_alloc_zero(values);
+    if (!b->image || !b->gradient || !b->saved || !b->gradients || !b->reaches)
+        return dycl_error_set("out of memory for %u gradients", values);
+    memset(b->image, 0xff, values * sizeof *b->image);
+    memset(b->gradient, 0xff, values * sizeof *b->gradient);
+    memset(b->gradients, 0xff, (b->job->source_count + 1) * sizeof *b->gradients);
+    return DYCL_OK;
+}
+
+dycl_status dycl_backward_build(dycl_backward *b, const dycl_backward_job *job) {
+    const dycl_graph *graph = job->graph;
+    dycl_status status;
+    b->job = job;
+    DYCL_TRY(allocate(b));
+    mark(b);
+    for (uint32_t i = 0; i < job->result_count; i++) {
+        uint32_t in;
+        DYCL_TRY(feed(b, &graph->values[job->results[i]], &in));
+        if (dycl_backward_leads(b, job->results[i])) DYCL_TRY(dycl_backward_accumulate(b, job->results[i], in));
+    }
+    for (uint32_t n = graph->node_count; n-- > 0;) DYCL_TRY(step_back(b, &graph->nodes[n]));
+    for (uint32_t i = 0; i < job->source_count; i++) DYCL_TRY(finish_source(b, i));
+fail:
+    free_scratch(b);
+    return status;
+}

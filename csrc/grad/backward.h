@@ -1,0 +1,51 @@
+/* Reverse-mode differentiation of a recorded segment: a graph that computes the gradients of some of its values from
+ * those of others. What the graph needs of the segment's own values is saved when the segment runs.
+ *
+ * Formulas are torch's own (tools/autograd/derivatives.yaml, FunctionsManual.cpp), so that zeros, infinities and ties
+ * get the gradients that torch gives them.
+ *
+ * Ownership: a dycl_backward owns its graph and arrays; the segment's graph and numbers are borrowed while it is
+ * built. Threads: one at a time. */
+#ifndef DYCL_GRAD_BACKWARD_H
+#define DYCL_GRAD_BACKWARD_H
+
+#include "record/build.h"
+
+/* What is to be differentiated. Sources are roots of the segment, feeds or nodes; differentiation stops there. Results
+ * are nodes that are roots. */
+typedef struct {
+    const dycl_graph *graph;
+    const dycl_scalar *numbers; /* of the graph's scalars */
+    const uint8_t *tracked;     /* by value: has a history */
+    const uint32_t *results;    /* whose gradients come in */
+    const uint32_t *sources;    /* whose gradients are asked for */
+    const uint8_t *wanted;      /* by source; NULL: all */
+    uint32_t result_count, source_count;
+} dycl_backward_job;
+
+typedef struct dycl_piece dycl_piece; /* move.c */
+
+typedef struct dycl_backward {
+    dycl_recorder recorder; /* feeds: the gradients of the results, then what is saved */
+    uint32_t *saved;        /* roots of the segment, as they are fed */
+    uint32_t saved_count;
+    uint32_t *gradients; /* per source: its gradient's value, DYCL_NONE: no result depends on it */
+    /* while it is built: */
+    const dycl_backward_job *job;
+    uint32_t *image;    /* by value of the segment: the same here, or DYCL_NONE */
+    uint32_t *gradient; /* by value of the segment: so far, or DYCL_NONE */
+    uint8_t *reaches;   /* by value of the segment: whether a source lies behind it (backward.c) */
+    dycl_piece *pieces; /* gradients of views, that their roots wait for */
+    uint32_t piece_count, piece_room;
+} dycl_backward;
+
+void dycl_backward_init(dycl_backward *b);
+void dycl_backward_free(dycl_backward *b);
+/* OK; BAIL: an operator on the way has no formula, or not for this dtype; ERROR. To be called once. */
+dycl_status dycl_backward_build(dycl_backward *b, const dycl_backward_job *job);
+
+/* What is known of an operator without a graph: */
+int dycl_grad_has(dycl_op op);         /* a formula */
+int dycl_grad_has_history(dycl_op op); /* results of floating point need a gradient where an operand does */
+
+#endif

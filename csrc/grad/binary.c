@@ -1,0 +1,100 @@
+/* Elementwise operators of several operands. g: the result's gradient; x, y: the operands. */
+#include "grad/formula.h"
+
+#define G c->gradient
+#define X dycl_chain_take(c, 0)
+#define Y dycl_chain_take(c, 1)
+#define NEG(a) dycl_chain_1(c, DYCL_OP_neg, a)
+#define MUL(a, b) dycl_chain_2(c, DYCL_OP_mul, a, b)
+#define DIV(a, b) dycl_chain_2(c, DYCL_OP_div, a, b)
+
+void dycl_grad_add(dycl_chain *c) {
+    dycl_chain_give(c, 0, G);
+    dycl_chain_give(c, 1, G);
+}
+
+void dycl_grad_sub(dycl_chain *c) {
+    dycl_chain_give(c, 0, G);
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, NEG(G));
+}
+
+void dycl_grad_mul(dycl_chain *c) {
+    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, MUL(G, Y));
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, MUL(G, X));
+}
+
+void dycl_grad_div(dycl_chain *c) {
+    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, DIV(G, Y));
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, MUL(NEG(G), DIV(DIV(X, Y), Y)));
+}
+
+void dycl_grad_add_scaled(dycl_chain *c) {
+    if (dycl_chain_wants(c, 2)) dycl_chain_fail(c);
+    dycl_chain_give(c, 0, G);
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, MUL(G, dycl_chain_take(c, 2)));
+}
+
+/* x ** 0 is constant, also where its slope would be 0 * inf; 0 ** y is 0 for every y >= 0 */
+void dycl_grad_pow(dycl_chain *c) {
+    uint32_t x = X, y = Y;
+    if (dycl_chain_wants(c, 0)) {
+        uint32_t less = dycl_chain_number(c, DYCL_OP_sub, y, 1);
+        uint32_t slope = MUL(G, MUL(dycl_chain_2(c, DYCL_OP_pow, x, less), y));
+        dycl_chain_give(c, 0, dycl_chain_drop(c, dycl_chain_number(c, DYCL_OP_eq, y, 0), slope));
+    }
+    if (dycl_chain_wants(c, 1)) {
+        uint32_t zero = dycl_chain_2(c, DYCL_OP_logical_and, dycl_chain_number(c, DYCL_OP_eq, x, 0),
+                                     dycl_chain_number(c, DYCL_OP_ge, y, 0));
+        uint32_t slope = MUL(G, MUL(dycl_chain_result(c), dycl_chain_1(c, DYCL_OP_log, x)));
+        dycl_chain_give(c, 1, dycl_chain_drop(c, zero, slope));
+    }
+}
+
+/* With a number on one side it is torch.clamp: at the bound the tensor keeps its gradient. */
+static int clamps(dycl_chain *c) {
+    int at = c->b->job->graph->values[c->operands[0]].kind == DYCL_VALUE_SCALAR;
+    if (!at && c->b->job->graph->values[c->operands[1]].kind != DYCL_VALUE_SCALAR) return 0;
+    dycl_op op = c->node->op == DYCL_OP_maximum ? DYCL_OP_ge : DYCL_OP_le;
+    uint32_t inside = dycl_chain_2(c, op, dycl_chain_take(c, at), dycl_chain_take(c, !at));
+    dycl_chain_give(c, at, dycl_chain_keep(c, inside, G));
+    return 1;
+}
+
+/* maximum, minimum: equal operands share the gradient */
+void dycl_grad_maximum(dycl_chain *c) {
+    if (clamps(c)) return;
+    int low = c->node->op == DYCL_OP_maximum ? DYCL_OP_lt : DYCL_OP_gt;
+    int high = c->node->op == DYCL_OP_maximum ? DYCL_OP_gt : DYCL_OP_lt;
+    uint32_t x = X, y = Y;
+    uint32_t half = dycl_chain_where(c, dycl_chain_2(c, DYCL_OP_eq, x, y),
+                                     dycl_chain_number(c, DYCL_OP_div, G, 2), G);
+    if (dycl_chain_wants(c, 0))
+        dycl_chain_give(c, 0, dycl_chain_drop(c, dycl_chain_2(c, (dycl_op)low, x, y), half));
+    if (dycl_chain_wants(c, 1))
+        dycl_chain_give(c, 1, dycl_chain_drop(c, dycl_chain_2(c, (dycl_op)high, x, y), half));
+}
+
+/* condition, x, y */
+void dycl_grad_where(dycl_chain *c) {
+    uint32_t condition = dycl_chain_take(c, 0);
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, dycl_chain_keep(c, condition, G));
+    if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, dycl_chain_drop(c, condition, G));
+}
+
+/* start, end, weight */
+void dycl_grad_lerp(dycl_chain *c) {
+    if (dycl_chain_wants(c, 0)) {
+        uint32_t rest = dycl_chain_number(c, DYCL_OP_add, NEG(dycl_chain_take(c, 2)), 1);
+        dycl_chain_give(c, 0, MUL(G, rest));
+    }
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, MUL(G, dycl_chain_take(c, 2)));
+    if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, MUL(G, dycl_chain_2(c, DYCL_OP_sub, Y, X)));
+}
+
+/* x, low, high: tensors as bounds have rules of their own where they want gradients */
+void dycl_grad_clamp(dycl_chain *c) {
+    if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
+    uint32_t x = X;
+    uint32_t above = dycl_chain_2(c, DYCL_OP_ge, x, Y), below = dycl_chain_2(c, DYCL_OP_le, x, dycl_chain_take(c, 2));
+    dycl_chain_give(c, 0, dycl_chain_keep(c, dycl_chain_2(c, DYCL_OP_logical_and, above, below), G));
+}

@@ -1,0 +1,126 @@
+/* What formulas are made of (formula.h). */
+#include <string.h>
+
+#include "grad/formula.h"
+
+const dycl_value *dycl_chain_meta(const dycl_chain *c, uint32_t value) { return &c->b->recorder.graph.values[value]; }
+
+const dycl_value *dycl_chain_operand(const dycl_chain *c, int nth) {
+    return &c->b->job->graph->values[c->operands[nth]];
+}
+
+int dycl_chain_wants(const dycl_chain *c, int nth) {
+    return c->operands[nth] != DYCL_NONE && dycl_backward_leads(c->b, c->operands[nth]);
+}
+
+uint32_t dycl_chain_value(dycl_chain *c, uint32_t value) {
+    return c->status == DYCL_OK ? dycl_chain_image(c->b, value, &c->status) : 0;
+}
+
+uint32_t dycl_chain_take(dycl_chain *c, int nth) { return dycl_chain_value(c, c->operands[nth]); }
+uint32_t dycl_chain_result(dycl_chain *c) { return dycl_chain_value(c, c->node->out); }
+
+void dycl_chain_fail(dycl_chain *c) {
+    if (c->status == DYCL_OK) c->status = dycl_build_bail(&c->b->recorder, DYCL_BAIL_grad);
+}
+
+void dycl_chain_give(dycl_chain *c, int nth, uint32_t gradient) {
+    if (!dycl_chain_wants(c, nth)) return;
+    gradient = dycl_chain_sum_to(c, gradient, dycl_chain_operand(c, nth));
+    if (c->status == DYCL_OK) c->status = dycl_backward_accumulate(c->b, c->operands[nth], gradient);
+}
+
+/* ---- Operators */
+
+static uint32_t node(dycl_chain *c, dycl_op op, int count, const uint32_t *operands, int attr_count,
+                     const int64_t *attrs) {
+    uint32_t out = 0;
+    if (c->status == DYCL_OK)
+        c->status = dycl_build_node(&c->b->recorder, op, count, operands, attr_count, attrs, &out);
+    return c->status == DYCL_OK ? out : 0;
+}
+
+uint32_t dycl_chain_1(dycl_chain *c, dycl_op op, uint32_t a) { return node(c, op, 1, &a, 0, NULL); }
+
+uint32_t dycl_chain_2(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b) {
+    uint32_t both[2] = {a, b};
+    return node(c, op, 2, both, 0, NULL);
+}
+
+static uint32_t number_like(dycl_chain *c, uint32_t a, double number) {
+    uint32_t out = 0;
+    dycl_operand n = dycl_operand_f64(number);
+    if (c->status == DYCL_OK)
+        c->status = dycl_build_convert(&c->b->recorder, &n, (dycl_dtype)dycl_chain_meta(c, a)->dtype, &out);
+    return out;
+}
+
+uint32_t dycl_chain_number(dycl_chain *c, dycl_op op, uint32_t a, double number) {
+    return dycl_chain_2(c, op, a, number_like(c, a, number));
+}
+
+uint32_t dycl_chain_where(dycl_chain *c, uint32_t condition, uint32_t a, uint32_t b) {
+    uint32_t three[3] = {condition, a, b};
+    return node(c, DYCL_OP_where, 3, three, 0, NULL);
+}
+
+uint32_t dycl_chain_keep(dycl_chain *c, uint32_t condition, uint32_t a) {
+    return dycl_chain_where(c, condition, a, number_like(c, a, 0));
+}
+
+uint32_t dycl_chain_drop(dycl_chain *c, uint32_t condition, uint32_t a) {
+    return dycl_chain_where(c, condition, number_like(c, a, 0), a);
+}
+
+uint32_t dycl_chain_reduce(dycl_chain *c, dycl_op op, uint32_t a, uint32_t dims) {
+    int64_t attrs[2] = {dims, 1};
+    return node(c, op, 1, &a, 2, attrs);
+}
+
+uint32_t dycl_chain_reshape(dycl_chain *c, uint32_t a, int rank, const int64_t *sizes) {
+    uint32_t out = 0;
+    if (c->status == DYCL_OK) c->status = dycl_build_reshape(&c->b->recorder, a, rank, sizes, 0, &out);
+    return out;
+}
+
+uint32_t dycl_chain_expand(dycl_chain *c, uint32_t a, int rank, const int64_t *sizes) {
+    uint32_t out = 0;
+    if (c->status == DYCL_OK) c->status = dycl_build_expand(&c->b->recorder, a, rank, sizes, &out);
+    return out;
+}
+
+uint32_t dycl_chain_transpose(dycl_chain *c, uint32_t a) {
+    uint32_t out = 0;
+    int rank = c->status == DYCL_OK ? dycl_chain_meta(c, a)->rank : 0;
+    if (c->status == DYCL_OK) c->status = dycl_build_transpose(&c->b->recorder, a, rank - 2, rank - 1, &out);
+    return out;
+}
+
+uint32_t dycl_chain_product(dycl_chain *c, uint32_t a, uint32_t b) {
+    uint32_t out = 0;
+    if (c->status == DYCL_OK) c->status = dycl_build_matmul(&c->b->recorder, a, b, &out);
+    return out;
+}
+
+uint32_t dycl_chain_zeros(dycl_chain *c, uint32_t like) {
+    if (c->status != DYCL_OK) return 0;
+    dycl_value v = *dycl_chain_meta(c, like);
+    uint32_t zero = number_like(c, like, 0);
+    return node(c, DYCL_OP_full, 1, &zero, v.rank, v.sizes);
+}
+
+uint32_t dycl_chain_sum_to(dycl_chain *c, uint32_t a, const dycl_value *shape) {
+    uint32_t dims = 0;
+    if (c->status != DYCL_OK) return 0;
+    dycl_value v = *dycl_chain_meta(c, a);
+    int ahead = v.rank - shape->rank;
+    for (int i = 0; i < v.rank; i++)
+        if (i < ahead || (shape->sizes[i - ahead] == 1 && v.sizes[i] != 1)) dims |= UINT32_C(1) << i;
+    if (dims) a = dycl_chain_reduce(c, DYCL_OP_sum, a, dims);
+    int same = ahead == 0;
+    for (int i = 0; i < v.rank && same; i++) same = shape->sizes[i] == v.sizes[i] || shape->sizes[i] == 1;
+    if (ahead < 0 || (ahead == 0 && !same)) { /* it stands for every element of the operand */
+        return dycl_chain_expand(c, a, shape->rank, shape->sizes);
+    }
+    return ahead ? dycl_chain_reshape(c, a, shape->rank, shape->sizes) : a;
+}

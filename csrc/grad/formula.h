@@ -1,0 +1,63 @@
+/* For the formulas (internal to grad/): one a family of operators, named in grad.def. A formula adds what the result's
+ * gradient gives to the operands that reach a source.
+ *
+ * Values are those of the graph being built. A chain of operators stops at the first that fails: `ok` is looked at in
+ * the end (dycl_chain_status). */
+#ifndef DYCL_GRAD_FORMULA_H
+#define DYCL_GRAD_FORMULA_H
+
+#include "grad/backward.h"
+
+typedef struct {
+    dycl_backward *b;
+    const dycl_node *node;
+    const uint32_t *operands; /* in the segment */
+    const int64_t *attrs;
+    uint32_t gradient;  /* of the result */
+    dycl_status status; /* the first that was not OK */
+} dycl_chain;
+
+typedef void (*dycl_formula)(dycl_chain *c);
+
+#define DYCL_GRAD(op, formula) void dycl_grad_##formula(dycl_chain *c);
+#include "grad/grad.def"
+#undef DYCL_GRAD
+
+/* ---- What is known of the segment */
+
+const dycl_value *dycl_chain_meta(const dycl_chain *c, uint32_t value);    /* of this graph */
+const dycl_value *dycl_chain_operand(const dycl_chain *c, int nth);        /* of the segment */
+int dycl_chain_wants(const dycl_chain *c, int nth);                        /* the operand reaches a source */
+uint32_t dycl_chain_take(dycl_chain *c, int nth);                          /* an operand's value here: it is saved */
+uint32_t dycl_chain_result(dycl_chain *c);                                 /* the same of the node's result */
+uint32_t dycl_chain_value(dycl_chain *c, uint32_t value);                  /* the same of any value of the segment */
+uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status);
+void dycl_chain_give(dycl_chain *c, int nth, uint32_t gradient); /* summed over what was broadcast; NONE: nothing */
+void dycl_chain_fail(dycl_chain *c);                             /* no formula for this case */
+int dycl_backward_leads(const dycl_backward *b, uint32_t value); /* to a source that is wanted */
+dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t gradient);
+
+/* ---- Operators. Of a chain that failed they answer 0. */
+
+uint32_t dycl_chain_1(dycl_chain *c, dycl_op op, uint32_t a);
+uint32_t dycl_chain_2(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b);
+uint32_t dycl_chain_number(dycl_chain *c, dycl_op op, uint32_t a, double number); /* a op number */
+uint32_t dycl_chain_where(dycl_chain *c, uint32_t condition, uint32_t a, uint32_t b);
+uint32_t dycl_chain_keep(dycl_chain *c, uint32_t condition, uint32_t a); /* elsewhere 0 */
+uint32_t dycl_chain_drop(dycl_chain *c, uint32_t condition, uint32_t a); /* there 0 */
+uint32_t dycl_chain_reduce(dycl_chain *c, dycl_op op, uint32_t a, uint32_t dims); /* reduced dimensions of size 1 */
+uint32_t dycl_chain_reshape(dycl_chain *c, uint32_t a, int rank, const int64_t *sizes);
+uint32_t dycl_chain_expand(dycl_chain *c, uint32_t a, int rank, const int64_t *sizes);
+uint32_t dycl_chain_transpose(dycl_chain *c, uint32_t a); /* of the last two dimensions */
+uint32_t dycl_chain_product(dycl_chain *c, uint32_t a, uint32_t b);
+uint32_t dycl_chain_zeros(dycl_chain *c, uint32_t like);
+uint32_t dycl_chain_sum_to(dycl_chain *c, uint32_t a, const dycl_value *shape);
+
+/* ---- Views (move.c) */
+
+/* The gradient of a view waits for those of the other views of its root. */
+dycl_status dycl_backward_piece(dycl_backward *b, uint32_t view, uint32_t gradient);
+/* What waits for this root becomes a part of its gradient. */
+dycl_status dycl_backward_join(dycl_backward *b, uint32_t root);
+
+#endif

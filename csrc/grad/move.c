@@ -1,0 +1,316 @@
+/* Elements in other places: views, joins, triangles. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "grad/formula.h"
+#include "ir/infer.h"
+
+struct dycl_piece {
+    uint32_t root, view; /* of the segment; root DYCL_NONE: taken */
+    uint32_t gradient;
+};
+
+/* ---- Operators */
+
+void dycl_grad_cast(dycl_chain *c) {
+    uint32_t g = 0;
+    if (c->status == DYCL_OK)
+        c->status = dycl_build_cast(&c->b->recorder, c->gradient, (dycl_dtype)dycl_chain_operand(c, 0)->dtype, &g);
+    dycl_chain_give(c, 0, g);
+}
+
+void dycl_grad_view(dycl_chain *c) { c->status = dycl_backward_piece(c->b, c->node->out, c->gradient); }
+
+void dycl_grad_cat(dycl_chain *c) {
+    int dim = (int)c->attrs[0];
+    int64_t at = 0;
+    for (int i = 0; i < c->node->operand_count && c->status == DYCL_OK; i++) {
+        const dycl_value *v = dycl_chain_operand(c, i);
+        if (v->rank != dycl_chain_meta(c, c->gradient)->rank) { /* (0,), which torch lets pass */
+            if (dycl_chain_wants(c, i)) dycl_chain_fail(c);
+            continue;
+        }
+        int64_t size = v->sizes[dim];
+        uint32_t part = 0;
+        if (dycl_chain_wants(c, i)) {
+            c->status = dycl_build_slice(&c->b->recorder, c->gradient, dim, at, at + size, 1, &part);
+            dycl_chain_give(c, i, part);
+        }
+        at += size;
+    }
+}
+
+static uint32_t padded(dycl_chain *c, uint32_t a, const int64_t *before, const int64_t *after, int rank) {
+    int64_t attrs[2 * DYCL_MAX_RANK];
+    uint32_t operands[2] = {a, 0}, out = 0;
+    dycl_operand zero = dycl_operand_f64(0);
+    if (c->status == DYCL_OK)
+        c->status =
+            dycl_build_convert(&c->b->recorder, &zero, (dycl_dtype)dycl_chain_meta(c, a)->dtype, &operands[1]);
+    memcpy(attrs, before, (size_t)rank * sizeof *before);
+    memcpy(attrs + rank, after, (size_t)rank * sizeof *after);
+    if (c->status == DYCL_OK)
+        c->status = dycl_build_node(&c->b->recorder, DYCL_OP_pad, 2, operands, 2 * rank, attrs, &out);
+    return out;
+}
+
+void dycl_grad_pad(dycl_chain *c) {
+    int64_t before[DYCL_MAX_RANK], after[DYCL_MAX_RANK];
+    int rank = dycl_chain_operand(c, 0)->rank;
+    if (dycl_chain_wants(c, 1)) dycl_chain_fail(c);
+    for (int i = 0; i < rank; i++) {
+        before[i] = -c->attrs[i];
+        after[i] = -c->attrs[rank + i];
+    }
+    dycl_chain_give(c, 0, padded(c, c->gradient, before, after, rank));
+}
+
+void dycl_grad_triangle(dycl_chain *c) {
+    uint32_t g = 0;
+    c->status = dycl_build_node(&c->b->recorder, (dycl_op)c->node->op, 1, &c->gradient, 1, c->attrs, &g);
+    dycl_chain_give(c, 0, g);
+}
+
+/* ---- Gradients of views: parts of their root's */
+
+dycl_status dycl_backward_piece(dycl_backward *b, uint32_t view, uint32_t gradient) {
+    if (b->piece_count == b->piece_room) {
+        uint32_t room = b->piece_room ? 2 * b->piece_room : 16;
+        dycl_piece *pieces = dycl_realloc(b->pieces, room * sizeof *pieces);
+        if (!pieces) return dycl_error_set("out of memory for gradients of views");
+        b->pieces = pieces;
+        b->piece_room = room;
+    }
+    b->pieces[b->piece_count++] = (dycl_piece){b->job->graph->values[view].root, view, gradient};
+    return DYCL_OK;
+}
+
+/* Where a view lies in its root, as a box with the root's dimensions. */
+typedef struct {
+    int64_t start[DYCL_MAX_RANK], size[DYCL_MAX_RANK];
+    int dim[DYCL_MAX_RANK]; /* of the view; -1: it has none, its size is 1 */
+} box;
+
+static int starts(const dycl_value *root, int64_t offset, int64_t *start) {
+    int done[DYCL_MAX_RANK] = {0};
+    for (int n = 0; n < root->rank; n++) {
+        int widest = -1;
+        for (int i = 0; i < root->rank; i++)
+            if (!done[i] && root->sizes[i] > 1 && (widest < 0 || root->strides[i] > root->strides[widest])) widest = i;
+        if (widest < 0) break;
+        if (root->strides[widest] <= 0) return 0;
+        done[widest] = 1;
+        start[widest] = offset / root->strides[widest];
+        offset %= root->strides[widest];
+    }
+    for (int i = 0; i < root->rank; i++)
+        if (!done[i]) start[i] = 0;
+    return offset == 0;
+}
+
+static int as_box(const dycl_value *root, const dycl_value *view, box *out) {
+    if (!starts(root, view->offset, out->start)) return 0;
+    for (int i = 0; i < root->rank; i++) {
+        out->size[i] = 1;
+        out->dim[i] = -1;
+    }
+    for (int k = 0; k < view->rank; k++) {
+        int found = -1;
+        if (view->sizes[k] == 1) continue;
+        for (int i = 0; i < root->rank && found < 0; i++)
+            if (out->dim[i] < 0 && root->sizes[i] > 1 && root->strides[i] == view->strides[k]) found = i;
+        if (found < 0) return 0;
+        out->dim[found] = k;
+        out->size[found] = view->sizes[k];
+    }
+    for (int i = 0; i < root->rank; i++)
+        if (out->start[i] + out->size[i] > root->sizes[i]) return 0;
+    return 1;
+}
+
+static int is_whole(const dycl_value *root, const box *at) {
+    for (int i = 0; i < root->rank; i++)
+        if (at->size[i] != root->sizes[i]) return 0;
+    return 1;
+}
+
+/* The gradient of a box with the root's order of dimensions. */
+static uint32_t turned(dycl_chain *c, const dycl_value *root, const box *at, uint32_t g) {
+    int64_t strides[DYCL_MAX_RANK];
+    if (c->status != DYCL_OK) return 0;
+    const dycl_value *v = dycl_chain_meta(c, g);
+    int64_t next = 1;
+    for (int i = root->rank; i-- > 0;) {
+        strides[i] = at->dim[i] >= 0 ? v->strides[at->dim[i]] : next;
+        next = strides[i] * at->size[i];
+    }
+    uint32_t out = 0;
+    c->status = dycl_build_view(&c->b->recorder, g, 0, root->rank, at->size, strides, &out);
+    return out;
+}
+
+/* What a view shows several times is summed. Its look without that. */
+static uint32_t without_repeats(dycl_chain *c, dycl_value *view, uint32_t g) {
+    uint32_t dims = 0;
+    for (int k = 0; k < view->rank; k++)
+        if (view->strides[k] == 0 && view->sizes[k] > 1) {
+            dims |= UINT32_C(1) << k;
+            view->sizes[k] = 1;
+        }
+    return dims ? dycl_chain_reduce(c, DYCL_OP_sum, g, dims) : g;
+}
+
+static int all_once(const dycl_value *root, const dycl_value *view) {
+    return view->offset == 0 && dycl_value_dense(view) && dycl_value_numel(view) == dycl_value_numel(root);
+}
+
+/* Any other view: put into zeros that lie as the root does. */
+static uint32_t put(dycl_chain *c, const dycl_value *root, const dycl_value *view, uint32_t g) {
+    int64_t numel = dycl_value_numel(root), attrs[1 + 2 * DYCL_MAX_RANK];
+    dycl_operand none = dycl_operand_f64(0);
+    uint32_t zero = 0, flat = 0, operands[2] = {0, g}, out = 0;
+    dycl_status status;
+    dycl_recorder *r = &c->b->recorder;
+    if (c->status != DYCL_OK) return 0;
+    attrs[0] = view->offset;
+    memcpy(attrs + 1, view->sizes, (size_t)view->rank * sizeof *attrs);
+    memcpy(attrs + 1 + view->rank, view->strides, (size_t)view->rank * sizeof *attrs);
+    DYCL_TRY(dycl_build_convert(r, &none, (dycl_dtype)root->dtype, &zero));
+    DYCL_TRY(dycl_build_node(r, DYCL_OP_full, 1, &zero, 1, &numel, &flat));
+    DYCL_TRY(dycl_build_view(r, flat, 0, root->rank, root->sizes, root->strides, &operands[0]));
+    DYCL_TRY(dycl_build_node(r, DYCL_OP_view_put, 2, operands, 1 + 2 * view->rank, attrs, &out));
+    return out;
+fail:
+    c->status = status;
+    return 0;
+}
+
+static int overlaps_itself(const dycl_value *view) { /* the strides are not those of nested dimensions */
+    int done[DYCL_MAX_RANK] = {0};
+    int64_t reach = 0;
+    for (int n = 0; n < view->rank; n++) {
+        int least = -1;
+        for (int i = 0; i < view->rank; i++)
+            if (!done[i] && view->sizes[i] > 1 && (least < 0 || view->strides[i] < view->strides[least])) least = i;
+        if (least < 0) break;
+        done[least] = 1;
+        if (view->strides[least] <= reach) return 1;
+        reach += view->strides[least] * (view->sizes[least] - 1);
+    }
+    return 0;
+}
+
+/* As much of the root as the piece has, and zeros. */
+static uint32_t spread(dycl_chain *c, const dycl_value *root, const dycl_value *view, const box *at, uint32_t g) {
+    int64_t after[DYCL_MAX_RANK];
+    if (at) {
+        for (int i = 0; i < root->rank; i++) after[i] = root->sizes[i] - at->start[i] - at->size[i];
+        g = turned(c, root, at, g);
+        return is_whole(root, at) ? g : padded(c, g, at->start, after, root->rank);
+    }
+    if (all_once(root, view)) {
+        uint32_t out = 0;
+        if (root->canonical && view->canonical) return dycl_chain_reshape(c, g, root->rank, root->sizes);
+        if (c->status == DYCL_OK) c->status = dycl_build_dense(&c->b->recorder, g, view->strides, &out);
+        g = out;
+        if (c->status == DYCL_OK)
+            c->status = dycl_build_view(&c->b->recorder, g, 0, root->rank, root->sizes, root->strides, &out);
+        return out;
+    }
+    if (overlaps_itself(view)) dycl_chain_fail(c);
+    return put(c, root, view, g);
+}
+
+/* The one dimension that the box does not fill; -1: none, -2: several. */
+static int open_dimension(const dycl_value *root, const box *at) {
+    int open = -1;
+    for (int i = 0; i < root->rank; i++)
+        if (at->size[i] != root->sizes[i]) open = open == -1 ? i : -2;
+    return open;
+}
+
+/* Slices of one dimension side by side, as chunk, split and unbind make them, are joined again. `first`, if it is one:
+ * collects the others that fit behind it, in order, and takes them. */
+static int beside(dycl_backward *b, const dycl_value *root, uint32_t first, int dim, box *boxes, uint32_t *parts) {
+    const dycl_graph *graph = b->job->graph;
+    int count = 1;
+    parts[0] = first;
+    for (int grown = 1; grown && count < DYCL_MAX_OPERANDS;) {
+        const box *last = &boxes[count - 1];
+        grown = 0;
+        for (uint32_t i = 0; i < b->piece_count && !grown; i++) {
+            const dycl_piece *p = &b->pieces[i];
+            box *at = &boxes[count];
+            int used = 0;
+            for (int k = 0; k < count; k++) used |= parts[k] == i;
+            if (used || p->root != b->pieces[first].root || !as_box(root, &graph->values[p->view], at)) continue;
+            if (open_dimension(root, at) != dim || at->start[dim] != last->start[dim] + last->size[dim]) continue;
+            parts[count++] = i;
+            grown = 1;
+        }
+    }
+    return count;
+}
+
+static uint32_t join_beside(dycl_chain *c, const dycl_value *root, int dim, int count, const box *boxes,
+                            const uint32_t *parts) {
+    dycl_backward *b = c->b;
+    uint32_t values[DYCL_MAX_OPERANDS], out = 0;
+    int64_t before[DYCL_MAX_RANK] = {0}, after[DYCL_MAX_RANK] = {0}, at = dim;
+    for (int i = 0; i < count; i++) values[i] = turned(c, root, &boxes[i], b->pieces[parts[i]].gradient);
+    if (c->status == DYCL_OK)
+        c->status = dycl_build_node(&b->recorder, DYCL_OP_cat, count, values, 1, &at, &out);
+    before[dim] = boxes[0].start[dim];
+    after[dim] = root->sizes[dim] - boxes[count - 1].start[dim] - boxes[count - 1].size[dim];
+    return before[dim] || after[dim] ? padded(c, out, before, after, root->rank) : out;
+}
+
+/* A piece that no other stands directly before. */
+static int begins(const dycl_backward *b, const dycl_value *root, uint32_t nth, const box *at, int dim) {
+    for (uint32_t i = 0; i < b->piece_count; i++) {
+        box other;
+        if (i == nth || b->pieces[i].root != b->pieces[nth].root) continue;
+        if (as_box(root, &b->job->graph->values[b->pieces[i].view], &other) && open_dimension(root, &other) == dim &&
+            other.start[dim] + other.size[dim] == at->start[dim])
+            return 0;
+    }
+    return 1;
+}
+
+static uint32_t joined(dycl_chain *c, const dycl_value *root, uint32_t nth) {
+    dycl_backward *b = c->b;
+    dycl_value view = b->job->graph->values[b->pieces[nth].view];
+    uint32_t parts[DYCL_MAX_OPERANDS], g = without_repeats(c, &view, b->pieces[nth].gradient);
+    box boxes[DYCL_MAX_OPERANDS];
+    int is_box = as_box(root, &view, &boxes[0]), dim = is_box ? open_dimension(root, &boxes[0]) : -1;
+    int repeats = g != b->pieces[nth].gradient;
+    int count = dim >= 0 && !repeats ? beside(b, root, nth, dim, boxes, parts) : 1;
+    uint32_t out = count > 1 ? join_beside(c, root, dim, count, boxes, parts)
+                             : spread(c, root, &view, is_box ? &boxes[0] : NULL, g);
+    for (int i = 1; i < count; i++) b->pieces[parts[i]].root = DYCL_NONE;
+    b->pieces[nth].root = DYCL_NONE;
+    return out;
+}
+
+static dycl_status join_one(dycl_backward *b, uint32_t root, uint32_t nth) {
+    dycl_chain c = {.b = b, .status = DYCL_OK};
+    uint32_t g = joined(&c, &b->job->graph->values[root], nth);
+    return c.status == DYCL_OK ? dycl_backward_accumulate(b, root, g) : c.status;
+}
+
+dycl_status dycl_backward_join(dycl_backward *b, uint32_t root) {
+    const dycl_value *r = &b->job->graph->values[root];
+    dycl_status status = DYCL_OK;
+    for (int pass = 0; pass < 2; pass++) /* first those that others may follow */
+        for (uint32_t i = 0; i < b->piece_count && status == DYCL_OK; i++) {
+            box at;
+            if (b->pieces[i].root != root) continue;
+            if (!dycl_value_dense(r)) return dycl_build_bail(&b->recorder, DYCL_BAIL_layout);
+            int is_box = as_box(r, &b->job->graph->values[b->pieces[i].view], &at);
+            int dim = is_box ? open_dimension(r, &at) : -1;
+            if (pass == 0 && dim >= 0 && !begins(b, r, i, &at, dim)) continue;
+            status = join_one(b, root, i);
+        }
+    while (b->piece_count && b->pieces[b->piece_count - 1].root == DYCL_NONE) b->piece_count--;
+    return status;
+}

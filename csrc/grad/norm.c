@@ -1,0 +1,96 @@
+/* Normalisations, composed of passes over rows: n = (x - mean) * scale, y = n * weight + bias. */
+#include "grad/formula.h"
+
+#define MUL(a, b) dycl_chain_2(c, DYCL_OP_mul, a, b)
+#define ADD(a, b) dycl_chain_2(c, DYCL_OP_add, a, b)
+#define SUB(a, b) dycl_chain_2(c, DYCL_OP_sub, a, b)
+#define MEAN(a, dims) dycl_chain_reduce(c, DYCL_OP_mean, a, dims)
+#define NUMBER(op, a, number) dycl_chain_number(c, DYCL_OP_##op, a, number)
+#define RSQRT(a) dycl_chain_1(c, DYCL_OP_rsqrt, a)
+
+static uint32_t trailing(int rank, int64_t count) { /* a mask of so many last dimensions */
+    return ((UINT32_C(1) << rank) - 1) & ~((UINT32_C(1) << (rank - (int)count)) - 1);
+}
+
+static uint32_t weighted(dycl_chain *c, int nth) {
+    return c->operands[nth] == DYCL_NONE ? c->gradient : MUL(c->gradient, dycl_chain_take(c, nth));
+}
+
+/* What a row's mean and variance take back: g is the gradient of n, the rows are what `dims` names. */
+static uint32_t through_statistics(dycl_chain *c, uint32_t g, uint32_t n, uint32_t scale, uint32_t dims) {
+    uint32_t plain = MEAN(g, dims), along = MEAN(MUL(g, n), dims);
+    return MUL(scale, SUB(SUB(g, plain), MUL(n, along)));
+}
+
+static uint32_t rows_scale(dycl_chain *c, uint32_t centred, uint32_t dims, double eps) {
+    return RSQRT(NUMBER(add, MEAN(dycl_chain_1(c, DYCL_OP_square, centred), dims), eps));
+}
+
+/* x, weight*, bias* */
+void dycl_grad_layer_norm(dycl_chain *c) {
+    uint32_t x = dycl_chain_take(c, 0), dims = trailing(dycl_chain_operand(c, 0)->rank, c->attrs[0]);
+    uint32_t centred = SUB(x, MEAN(x, dims)), scale = rows_scale(c, centred, dims, dycl_attr_f64(c->attrs[1]));
+    uint32_t n = MUL(centred, scale);
+    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, through_statistics(c, weighted(c, 1), n, scale, dims));
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, MUL(c->gradient, n));
+    if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, c->gradient);
+}
+
+/* x, weight*: without a mean */
+void dycl_grad_rms_norm(dycl_chain *c) {
+    uint32_t x = dycl_chain_take(c, 0), dims = trailing(dycl_chain_operand(c, 0)->rank, c->attrs[0]);
+    uint32_t scale = rows_scale(c, x, dims, dycl_attr_f64(c->attrs[1])), n = MUL(x, scale);
+    if (dycl_chain_wants(c, 0)) {
+        uint32_t g = weighted(c, 1);
+        dycl_chain_give(c, 0, MUL(scale, SUB(g, MUL(n, MEAN(MUL(g, n), dims)))));
+    }
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, MUL(c->gradient, n));
+}
+
+/* A vector with an element a channel, beside [n, c, ...]. */
+static uint32_t channels(dycl_chain *c, uint32_t vector) {
+    const dycl_value *x = dycl_chain_operand(c, 0);
+    int64_t sizes[DYCL_MAX_RANK];
+    for (int i = 0; i < x->rank; i++) sizes[i] = i == 1 ? x->sizes[1] : 1;
+    return dycl_chain_reshape(c, vector, x->rank, sizes);
+}
+
+static void give_channels(dycl_chain *c, int nth, uint32_t gradient) {
+    const dycl_value *x = dycl_chain_operand(c, 0);
+    if (!dycl_chain_wants(c, nth)) return;
+    uint32_t sum = dycl_chain_reduce(c, DYCL_OP_sum, gradient, ((UINT32_C(1) << x->rank) - 1) & ~UINT32_C(2));
+    dycl_chain_give(c, nth, dycl_chain_reshape(c, sum, 1, &x->sizes[1]));
+}
+
+/* x, weight*, bias* */
+void dycl_grad_group_norm(dycl_chain *c) {
+    dycl_value like = *dycl_chain_operand(c, 0);
+    int64_t groups = c->attrs[0], rows[3] = {like.sizes[0], groups, -1};
+    uint32_t x = dycl_chain_reshape(c, dycl_chain_take(c, 0), 3, rows);
+    uint32_t centred = SUB(x, MEAN(x, 4)), scale = rows_scale(c, centred, 4, dycl_attr_f64(c->attrs[1]));
+    uint32_t n = MUL(centred, scale);
+    if (dycl_chain_wants(c, 0)) {
+        uint32_t g = c->operands[1] == DYCL_NONE ? c->gradient
+                                                 : MUL(c->gradient, channels(c, dycl_chain_take(c, 1)));
+        uint32_t back = through_statistics(c, dycl_chain_reshape(c, g, 3, rows), n, scale, 4);
+        dycl_chain_give(c, 0, dycl_chain_reshape(c, back, like.rank, like.sizes));
+    }
+    if (dycl_chain_wants(c, 1))
+        give_channels(c, 1, MUL(c->gradient, dycl_chain_reshape(c, n, like.rank, like.sizes)));
+    give_channels(c, 2, c->gradient);
+}
+
+/* x, running mean, running variance, weight*, bias*: these statistics are constants */
+void dycl_grad_batch_norm(dycl_chain *c) {
+    if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
+    uint32_t scale = RSQRT(NUMBER(add, dycl_chain_take(c, 2), dycl_attr_f64(c->attrs[0])));
+    if (dycl_chain_wants(c, 0)) {
+        uint32_t factor = c->operands[3] == DYCL_NONE ? scale : MUL(scale, dycl_chain_take(c, 3));
+        dycl_chain_give(c, 0, MUL(c->gradient, channels(c, factor)));
+    }
+    if (dycl_chain_wants(c, 3)) {
+        uint32_t n = MUL(SUB(dycl_chain_take(c, 0), channels(c, dycl_chain_take(c, 1))), channels(c, scale));
+        give_channels(c, 3, MUL(c->gradient, n));
+    }
+    give_channels(c, 4, c->gradient);
+}

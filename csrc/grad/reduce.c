@@ -1,0 +1,74 @@
+/* Reductions, and rows normalised by what they sum to. */
+#include "grad/formula.h"
+
+#define MUL(a, b) dycl_chain_2(c, DYCL_OP_mul, a, b)
+#define DIV(a, b) dycl_chain_2(c, DYCL_OP_div, a, b)
+#define SUB(a, b) dycl_chain_2(c, DYCL_OP_sub, a, b)
+
+static uint32_t dims_of(const dycl_chain *c) { return (uint32_t)c->attrs[0]; }
+
+static double reduced_numel(const dycl_chain *c) {
+    const dycl_value *x = dycl_chain_operand(c, 0);
+    double n = 1;
+    for (int i = 0; i < x->rank; i++)
+        if (dims_of(c) >> i & 1) n *= (double)x->sizes[i];
+    return n;
+}
+
+/* What belongs to the result, with the reduced dimensions of size 1 again. */
+static uint32_t kept(dycl_chain *c, uint32_t a) {
+    const dycl_value *x = dycl_chain_operand(c, 0);
+    int64_t sizes[DYCL_MAX_RANK];
+    for (int i = 0; i < x->rank; i++) sizes[i] = dims_of(c) >> i & 1 ? 1 : x->sizes[i];
+    return dycl_chain_reshape(c, a, x->rank, sizes);
+}
+
+void dycl_grad_sum(dycl_chain *c) { dycl_chain_give(c, 0, kept(c, c->gradient)); }
+
+void dycl_grad_mean(dycl_chain *c) {
+    dycl_chain_give(c, 0, kept(c, dycl_chain_number(c, DYCL_OP_div, c->gradient, reduced_numel(c))));
+}
+
+/* amax, amin: those that are equal share it */
+void dycl_grad_extreme(dycl_chain *c) {
+    uint32_t mask = dycl_chain_2(c, DYCL_OP_eq, dycl_chain_take(c, 0), kept(c, dycl_chain_result(c))), ones = 0;
+    if (c->status == DYCL_OK)
+        c->status = dycl_build_cast(&c->b->recorder, mask, (dycl_dtype)dycl_chain_operand(c, 0)->dtype, &ones);
+    uint32_t count = dycl_chain_reduce(c, DYCL_OP_sum, ones, dims_of(c));
+    dycl_chain_give(c, 0, MUL(ones, DIV(kept(c, c->gradient), count)));
+}
+
+void dycl_grad_sumsq(dycl_chain *c) {
+    dycl_chain_give(c, 0, MUL(kept(c, c->gradient), dycl_chain_number(c, DYCL_OP_mul, dycl_chain_take(c, 0), 2)));
+}
+
+void dycl_grad_sumabs(dycl_chain *c) {
+    dycl_chain_give(c, 0, MUL(kept(c, c->gradient), dycl_chain_1(c, DYCL_OP_sign, dycl_chain_take(c, 0))));
+}
+
+static void give_var(dycl_chain *c, uint32_t g) {
+    uint32_t x = dycl_chain_take(c, 0);
+    double degrees = reduced_numel(c) - dycl_attr_f64(c->attrs[2]);
+    uint32_t off = SUB(x, dycl_chain_reduce(c, DYCL_OP_mean, x, dims_of(c)));
+    if (degrees <= 0) dycl_chain_fail(c); /* NaN or infinities: torch's own affair */
+    dycl_chain_give(c, 0, MUL(kept(c, dycl_chain_number(c, DYCL_OP_mul, g, 2 / degrees)), off));
+}
+
+void dycl_grad_var(dycl_chain *c) { give_var(c, c->gradient); }
+
+void dycl_grad_std(dycl_chain *c) {
+    uint32_t y = dycl_chain_result(c), g = DIV(c->gradient, dycl_chain_number(c, DYCL_OP_mul, y, 2));
+    give_var(c, dycl_chain_drop(c, dycl_chain_number(c, DYCL_OP_eq, y, 0), g));
+}
+
+static uint32_t row_of(const dycl_chain *c) { return dycl_chain_operand(c, 0)->rank ? UINT32_C(1) << c->attrs[0] : 0; }
+
+void dycl_grad_softmax(dycl_chain *c) {
+    uint32_t y = dycl_chain_result(c), product = MUL(c->gradient, y);
+    dycl_chain_give(c, 0, SUB(product, MUL(y, dycl_chain_reduce(c, DYCL_OP_sum, product, row_of(c)))));
+}
+
+void dycl_grad_log_softmax(dycl_chain *c) {
+    uint32_t sum = dycl_chain_reduce(c, DYCL_OP_sum, c->gradient, row_of(c));
+    dycl_chain_give(c, 0, SUB(c->gradient, MUL(dycl_chain_1(c, DYCL_OP_exp, dycl_chain_result(c)), sum)));
+}

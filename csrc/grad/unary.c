@@ -1,0 +1,46 @@
+/* Elementwise operators of one operand. x: the operand, y: the result, g: the result's gradient. */
+#include "grad/formula.h"
+
+#define G c->gradient
+#define X dycl_chain_take(c, 0)
+#define Y dycl_chain_result(c)
+#define NEG(a) dycl_chain_1(c, DYCL_OP_neg, a)
+#define SQUARE(a) dycl_chain_1(c, DYCL_OP_square, a)
+#define MUL(a, b) dycl_chain_2(c, DYCL_OP_mul, a, b)
+#define DIV(a, b) dycl_chain_2(c, DYCL_OP_div, a, b)
+#define PLUS(a, number) dycl_chain_number(c, DYCL_OP_add, a, number)
+#define TIMES(a, number) dycl_chain_number(c, DYCL_OP_mul, a, number)
+
+#define TWO_BY_SQRT_PI 1.12837916709551257390
+#define LN_2  0.69314718055994530942
+#define LN_10 2.30258509299404568402
+
+#define FORMULA(name, gradient)                                                                                        \
+    void dycl_grad_##name(dycl_chain *c) { dycl_chain_give(c, 0, gradient); }
+
+FORMULA(copy, G)
+FORMULA(neg, NEG(G))
+FORMULA(abs, MUL(G, dycl_chain_1(c, DYCL_OP_sign, X)))
+FORMULA(square, MUL(G, TIMES(X, 2)))
+FORMULA(exp, MUL(G, Y))
+FORMULA(exp2, MUL(TIMES(G, LN_2), Y))
+FORMULA(expm1, MUL(G, PLUS(Y, 1)))
+FORMULA(log, DIV(G, X))
+FORMULA(log2, DIV(G, TIMES(X, LN_2)))
+FORMULA(log10, DIV(G, TIMES(X, LN_10)))
+FORMULA(log1p, DIV(G, PLUS(X, 1)))
+FORMULA(sqrt, DIV(G, TIMES(Y, 2)))
+FORMULA(rsqrt, MUL(TIMES(G, -0.5), MUL(SQUARE(Y), Y)))
+FORMULA(reciprocal, MUL(NEG(G), SQUARE(Y)))
+FORMULA(sin, MUL(G, dycl_chain_1(c, DYCL_OP_cos, X)))
+FORMULA(cos, MUL(G, NEG(dycl_chain_1(c, DYCL_OP_sin, X))))
+FORMULA(tan, MUL(G, PLUS(SQUARE(Y), 1)))
+FORMULA(tanh, MUL(G, PLUS(NEG(SQUARE(Y)), 1)))
+FORMULA(erf, MUL(TIMES(dycl_chain_1(c, DYCL_OP_exp, NEG(SQUARE(X))), TWO_BY_SQRT_PI), G))
+FORMULA(sigmoid, MUL(MUL(G, PLUS(NEG(Y), 1)), Y))
+
+/* Constant almost everywhere: zeros, not nothing. */
+void dycl_grad_nothing(dycl_chain *c) {
+    for (int i = 0; i < c->node->operand_count; i++)
+        if (dycl_chain_wants(c, i)) dycl_chain_give(c, i, dycl_chain_zeros(c, G));
+}

@@ -1,0 +1,24 @@
+/* A node of torch's autograd graph that stands for a part of a recorded segment (dycl/_autograd.py makes it of a tape).
+ * A tape knows what was recorded; it computes gradients with a plan, from what the node saved, or hands the recording
+ * out, to be run again in torch.
+ *
+ * Ownership: a tape owns a copy of the recording and references to what fed it. Threads: GIL held; the plan runs
+ * without it. */
+#ifndef DYCL_PY_REGION_TAPE_H
+#define DYCL_PY_REGION_TAPE_H
+
+#include "py/region/region.h"
+
+typedef struct {
+    const uint32_t *results, *sources, *saved; /* values of the segment */
+    uint32_t result_count, source_count, saved_count;
+} dycl_tape_plan;
+
+int dycl_tape_setup(void);                  /* 0 or -1 */
+int dycl_tape_set_attach(PyObject *attach); /* dycl._autograd.attach */
+/* What the tapes of one segment share. New reference, or NULL with an exception. */
+PyObject *dycl_recording_new(const dycl_region *region);
+/* Gives computed results (region->handles) a node. 0, or -1 with an exception. */
+int dycl_tape_attach(dycl_region *region, PyObject *recording, const dycl_tape_plan *plan);
+
+#endif

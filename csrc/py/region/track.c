@@ -1,0 +1,241 @@
+#include "py/region/track.h"
+
+#include <string.h>
+
+#include "grad/backward.h"
+#include "py/region/grow.h"
+#include "py/region/tape.h"
+
+int dycl_track_on;
+
+/* ---- What has a history */
+
+static int feed_has_history(const dycl_region *region, uint32_t feed) {
+    const dycl_source *source = &region->sources[feed];
+    if (!dycl_abi_has_autograd_meta(dycl_abi_handle_impl(dycl_source_handle(source)))) return 0;
+    PyObject *object = source->object ? Py_NewRef(source->object) : dycl_abi_wrap(source->handle);
+    int required = object ? dycl_abi_requires_grad(object) : 1;
+    Py_XDECREF(object);
+    PyErr_Clear();
+    return required;
+}
+
+static int is_real(const dycl_value *v) { return dycl_dtype_is_float((dycl_dtype)v->dtype); }
+
+static int node_has_history(const dycl_region *region, const dycl_node *node) {
+    const dycl_graph *graph = &region->recorder.graph;
+    const uint32_t *operands = dycl_node_operands(graph, node);
+    if (!is_real(&graph->values[node->out]) || !dycl_grad_has_history((dycl_op)node->op)) return 0;
+    for (int i = 0; i < node->operand_count; i++)
+        if (operands[i] != DYCL_NONE && region->tracked[operands[i]]) return 1;
+    return 0;
+}
+
+static int extend(dycl_region *region) {
+    const dycl_graph *graph = &region->recorder.graph;
+    DYCL_GROW(region->tracked, region->tracked_room, graph->value_count + 1);
+    int enabled = dycl_abi_grad_enabled();
+    for (uint32_t v = region->tracked_count; v < graph->value_count; v++) {
+        const dycl_value *value = &graph->values[v];
+        int has = 0;
+        if (value->kind == DYCL_VALUE_FEED)
+            has = is_real(value) && feed_has_history(region, value->source);
+        else if (value->kind == DYCL_VALUE_NODE && enabled)
+            has = node_has_history(region, &graph->nodes[value->source]);
+        region->tracked[v] = (uint8_t)has;
+    }
+    region->tracked_count = graph->value_count;
+    return 0;
+}
+
+void dycl_track_extend(dycl_region *region) {
+    if (region->tracks && extend(region) != 0) PyErr_Clear(); /* no memory: the flush finds it out */
+}
+
+int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_whole) {
+    const dycl_graph *graph = &region->recorder.graph;
+    if (!region->tracks) return 1;
+    if (extend(region) != 0) {
+        PyErr_Clear();
+        return 0;
+    }
+    for (uint32_t v = first_value; v < graph->value_count; v++) {
+        const dycl_value *value = &graph->values[v];
+        if (!region->tracked[v] || value->kind != DYCL_VALUE_NODE) continue;
+        if (!parts_are_whole || (value->dtype != DYCL_F32 && value->dtype != DYCL_F64) ||
+            !dycl_grad_has((dycl_op)graph->nodes[value->source].op)) {
+            memset(region->tracked + first_value, 0, graph->value_count - first_value); /* dead code */
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static const char *const whole[] = {
+#define DYCL_WHOLE(name) #name,
+#include "py/region/whole.def"
+#undef DYCL_WHOLE
+};
+
+int dycl_track_is_whole(const char *function) {
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        if (strcmp(whole[i], function) == 0) return 1;
+    return 0;
+}
+
+/* ---- The flush */
+
+/* A node of autograd's graph: results of one level. */
+typedef struct {
+    uint32_t *results, *sources, *saved; /* values of the segment; part of one block */
+    uint32_t result_count, source_count, saved_count;
+} autograd_node;
+
+struct dycl_tracked_flush {
+    autograd_node *nodes; /* by level */
+    uint32_t count;
+    uint32_t *level; /* by value: of a result its own, of others the highest that it depends on */
+    uint32_t *results;
+    uint32_t result_count;
+};
+
+void dycl_track_free(dycl_tracked_flush *f) {
+    if (!f) return;
+    for (uint32_t i = 0; f->nodes && i < f->count; i++) dycl_free(f->nodes[i].results);
+    dycl_free(f->nodes);
+    dycl_free(f->level);
+    dycl_free(f->results);
+    dycl_free(f);
+}
+
+int dycl_track_needed(const dycl_region *region, uint32_t count) {
+    if (!region->tracks) return 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (dycl_track_has(region, region->outputs[i])) return 1;
+    return 0;
+}
+
+/* In the order of dependence: a result stands one level above the highest that it depends on. */
+static void find_levels(const dycl_region *region, dycl_tracked_flush *f) {
+    const dycl_graph *graph = &region->recorder.graph;
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        const dycl_node *node = &graph->nodes[n];
+        const uint32_t *operands = dycl_node_operands(graph, node);
+        uint32_t highest = 0;
+        if (!region->tracked[node->out]) continue;
+        for (int i = 0; i < node->operand_count; i++)
+            if (operands[i] != DYCL_NONE && f->level[operands[i]] > highest) highest = f->level[operands[i]];
+        if (region->output_of[node->out]) {
+            f->results[f->result_count++] = node->out;
+            highest++;
+            if (highest > f->count) f->count = highest;
+        }
+        f->level[node->out] = highest;
+    }
+}
+
+static dycl_status no_memory(void) {
+    PyErr_NoMemory();
+    return DYCL_ERROR;
+}
+
+/* Results of the level, and where differentiation may stop: feeds, and results below. */
+static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush *f, uint32_t level, autograd_node *n) {
+    const dycl_graph *graph = &region->recorder.graph;
+    uint32_t most = f->result_count + graph->feed_count + 1;
+    n->results = dycl_alloc((2 * (size_t)most + graph->value_count) * sizeof *n->results);
+    if (!n->results) return no_memory();
+    n->sources = n->results + most;
+    n->saved = n->sources + most;
+    for (uint32_t i = 0; i < graph->feed_count; i++)
+        if (region->tracked[graph->feeds[i]]) n->sources[n->source_count++] = graph->feeds[i];
+    for (uint32_t i = 0; i < f->result_count; i++) {
+        uint32_t r = f->results[i];
+        if (f->level[r] == level)
+            n->results[n->result_count++] = r;
+        else if (f->level[r] < level)
+            n->sources[n->source_count++] = r;
+    }
+    return DYCL_OK;
+}
+
+/* What a backward pass through the node will need, and which sources it reaches. */
+static dycl_status look_ahead(const dycl_region *region, autograd_node *n) {
+    dycl_backward b;
+    dycl_backward_job job = {.graph = &region->recorder.graph, .numbers = region->recorder.scalars,
+                             .tracked = region->tracked, .results = n->results, .sources = n->sources,
+                             .result_count = n->result_count, .source_count = n->source_count};
+    dycl_backward_init(&b);
+    dycl_status status = dycl_backward_build(&b, &job);
+    if (status == DYCL_OK) {
+        uint32_t reached = 0;
+        for (uint32_t i = 0; i < n->source_count; i++)
+            if (b.gradients[i] != DYCL_NONE) n->sources[reached++] = n->sources[i];
+        n->source_count = reached;
+        n->saved_count = b.saved_count;
+        memcpy(n->saved, b.saved, b.saved_count * sizeof *b.saved);
+    }
+    dycl_backward_free(&b);
+    return status == DYCL_ERROR ? no_memory() : status;
+}
+
+static dycl_status grow_outputs(dycl_region *region, uint32_t wanted) {
+    if (wanted <= region->output_room) return DYCL_OK;
+    uint32_t room = 2 * wanted;
+    void *a = dycl_realloc(region->outputs, room * sizeof *region->outputs);
+    if (a) region->outputs = a;
+    void *b = dycl_realloc(region->handles, room * sizeof *region->handles);
+    if (b) region->handles = b;
+    void *c = dycl_realloc(region->addresses, room * sizeof *region->addresses);
+    if (c) region->addresses = c;
+    if (!a || !b || !c) return no_memory();
+    region->output_room = room;
+    return DYCL_OK;
+}
+
+static dycl_status add_saved(dycl_region *region, const autograd_node *n, uint32_t *count) {
+    dycl_status status = grow_outputs(region, *count + n->saved_count);
+    for (uint32_t i = 0; i < n->saved_count && status == DYCL_OK; i++) {
+        uint32_t v = n->saved[i];
+        if (region->recorder.graph.values[v].kind != DYCL_VALUE_NODE || region->output_of[v]) continue;
+        region->outputs[(*count)++] = v;
+        region->output_of[v] = *count;
+    }
+    return status;
+}
+
+dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracked_flush **out) {
+    const dycl_graph *graph = &region->recorder.graph;
+    dycl_tracked_flush *f = *out = dycl_alloc_zero(sizeof *f);
+    dycl_status status = f ? DYCL_OK : no_memory();
+    if (f) {
+        f->level = dycl_alloc_zero(graph->value_count * sizeof *f->level + 1);
+        f->results = dycl_alloc(*count * sizeof *f->results + 1);
+        if (!f->level || !f->results) status = no_memory();
+    }
+    if (status == DYCL_OK) {
+        find_levels(region, f);
+        f->nodes = dycl_alloc_zero(f->count * sizeof *f->nodes + 1);
+        if (!f->nodes) status = no_memory();
+    }
+    for (uint32_t i = 0; status == DYCL_OK && i < f->count; i++) {
+        status = fill_node(region, f, i + 1, &f->nodes[i]);
+        if (status == DYCL_OK) status = look_ahead(region, &f->nodes[i]);
+    }
+    for (uint32_t i = 0; status == DYCL_OK && i < f->count; i++) status = add_saved(region, &f->nodes[i], count);
+    return status;
+}
+
+int dycl_track_finish(dycl_region *region, const dycl_tracked_flush *f) {
+    PyObject *recording = dycl_recording_new(region);
+    int result = recording ? 0 : -1;
+    for (uint32_t i = 0; i < f->count && result == 0; i++) {
+        const autograd_node *n = &f->nodes[i];
+        if (n->source_count)
+            result = dycl_tape_attach(region, recording, &(dycl_tape_plan){n->results, n->sources, n->saved,
+                                                                           n->result_count, n->source_count,
+                                                                           n->saved_count});
+    }
+    Py_XDECREF(recording);
+    return result;
+}

@@ -1,0 +1,41 @@
+/* Gradients of a region: which recorded values have a history, and how their tensors get it. A value has one where
+ * gradients are enabled while it is recorded and an operand has one; what feeds the segment has one where torch says
+ * so.
+ *
+ * When a segment is computed, its results that have a history get nodes of torch's autograd graph (tape.h). A result
+ * that another one depends on stands between two nodes, because the program may hook it, or ask for its gradient.
+ *
+ * Ownership: the arrays are the region's. Threads: GIL held. */
+#ifndef DYCL_PY_REGION_TRACK_H
+#define DYCL_PY_REGION_TRACK_H
+
+#include "py/region/region.h"
+
+extern int dycl_track_on; /* regions record what needs gradients (DYCL_TRAIN=1) */
+
+/* Looks at what was recorded since the last time, with gradients enabled or not as they are now. To be called after
+ * each operator. */
+void dycl_track_extend(dycl_region *region);
+/* Whether a value of the segment has a history. */
+static inline int dycl_track_has(const dycl_region *region, uint32_t value) {
+    return region->tracks && value < region->tracked_count && region->tracked[value];
+}
+/* Whether all that was recorded from this value on can be differentiated as torch would: each operator has a formula,
+ * and torch's gradient of what was called is that of its parts. */
+int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_whole);
+/* Whether torch's gradient of a function is what differentiating its recorded parts gives, ties and zeros too. */
+int dycl_track_is_whole(const char *function);
+
+/* ---- For the flush */
+
+typedef struct dycl_tracked_flush dycl_tracked_flush;
+/* Whether results have a history. */
+int dycl_track_needed(const dycl_region *region, uint32_t count);
+/* Finds out what has to be saved, and adds it to the outputs. OK; BAIL: the segment has to be replayed with a history;
+ * ERROR with an exception. */
+dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracked_flush **out);
+/* Gives the computed results their history. 0, or -1 with an exception. */
+int dycl_track_finish(dycl_region *region, const dycl_tracked_flush *flush);
+void dycl_track_free(dycl_tracked_flush *flush);
+
+#endif

@@ -1,0 +1,56 @@
+"""The node of torch's autograd graph that stands for a part of a recorded segment (csrc/py/region/tape.h).
+
+Its gradients are computed by a plan, from what the node saved. Where a graph of the gradients is asked for
+(`create_graph=True`), or no plan can be made, the recording runs again in torch, which differentiates it."""
+
+import torch
+
+from dycl import _replay
+
+
+class Segment(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tape, results, saved, *sources):
+        ctx.set_materialize_grads(False)  # None says that nothing came; zeros would reach the parameters
+        ctx.tape = tape
+        ctx.save_for_backward(*saved)
+        return results
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        saved, needed = ctx.saved_tensors, ctx.needs_input_grad[3:]
+        if all(g is None for g in gradients):
+            return (None,) * (3 + len(needed))
+        if torch.is_grad_enabled():
+            return None, None, None, *_differentiate(ctx.tape, gradients, needed, True)
+        found = ctx.tape.backward(saved, gradients, needed)
+        return None, None, None, *(found or _differentiate(ctx.tape, gradients, needed, False))
+
+
+_apply = super(torch.autograd.Function, Segment).apply  # without looking for functorch: no region runs inside of it
+
+
+def attach(tape, results, saved, sources):
+    """Gives results (computed, without a history yet) a node behind sources. Gradients may be disabled by now."""
+    if torch.is_grad_enabled():
+        _apply(tape, results, saved, *sources)
+    else:
+        with torch.enable_grad():
+            _apply(tape, results, saved, *sources)
+
+
+def _differentiate(tape, gradients, needed, create_graph):
+    """By torch, through the recording. Sources that are operands of each other are taken for different tensors."""
+    nodes, values, results, sources, history = tape.recorded()
+    with torch.enable_grad():
+        wanted = []
+        for number, need in zip(sources, needed):
+            values[number] = torch.ops.aten.alias(values[number]) if create_graph else \
+                values[number].detach().requires_grad_()
+            if need:
+                wanted.append(values[number])
+        made = _replay.run(nodes, values, results, history)
+        pairs = [(m, g) for m, g in zip(made, gradients) if g is not None]
+        found = iter(torch.autograd.grad([m for m, _ in pairs], wanted, [g for _, g in pairs],
+                                         create_graph=create_graph, allow_unused=True))
+    return [next(found) if need else None for need in needed]
