@@ -149,7 +149,7 @@ static PyObject *set_replay(PyObject *self, PyObject *function) {
 static PyObject *set_tracking(PyObject *self, PyObject *attach) {
     (void)self;
     dycl_track_on = attach != Py_None;
-    return dycl_tape_set_attach(attach) < 0 ? NULL : Py_NewRef(Py_None);
+    return dycl_tape_set_attach(attach);
 }
 
 static PyObject *set_replaying(PyObject *self, PyObject *o) {
@@ -326,7 +326,7 @@ static PyMethodDef methods[] = {
     {"set_replay", set_replay, METH_O, "The function that runs nodes in torch: dycl._replay.run."},
     {"set_tracking", set_tracking, METH_O,
      "What gives results a node in autograd's graph, dycl._autograd.attach: regions record what needs gradients. None: "
-     "they do not."},
+     "they do not. What was set before."},
     {"set_replaying", set_replaying, METH_O, "Whether every segment is replayed, without looking for a plan."},
     {"info", info, METH_NOARGS, NULL},
     {"profile_remember", profile_remember, METH_O, "What earlier processes found out: pairs of texts."},

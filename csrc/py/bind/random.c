@@ -14,8 +14,16 @@ static PyObject *at_once(dycl_call *call, const dycl_binding *row) {
     return dycl_call_bail(call, DYCL_BAIL_arguments);
 }
 
+/* Of a tensor that needs a gradient nothing may be drawn that torch would draw again, because its gradient is not known
+ * here. */
+static int needs_gradient(const dycl_call *call, PyObject *o) {
+    return call->region->tracks && o && dycl_is_tensor(o) && dycl_region_needs_gradient(o) != 0;
+}
+
 /* Draws whose numbers depend on values: op 1 where numbers alone may be given as well. */
 static PyObject *of_values(dycl_call *call, const dycl_binding *row) {
+    for (Py_ssize_t i = 0; i < call->count; i++)
+        if (needs_gradient(call, call->args[i])) return dycl_call_bail(call, DYCL_BAIL_grad);
     if (row->op && dycl_beside_suits(row->callable, call->args, call->count, call->kwnames, call->kwdict))
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     return dycl_beside_values(call, row);
@@ -105,6 +113,8 @@ static PyObject *dropout(dycl_call *call, const dycl_binding *row) {
     if (!is_float(call, x) || (features && meta(call, x)->rank < 2)) return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (call->in_place && !dycl_is_lazy(call->p[0]))
         return dycl_call_bail(call, DYCL_BAIL_alias); /* before anything is drawn */
+    if ((alpha || dycl_dtype_is_half(dtype_of(call, x))) && needs_gradient(call, call->p[0]))
+        return dycl_call_bail(call, DYCL_BAIL_grad);
     if (p == 1) {
         dycl_operand zero = dycl_operand_f64(0);
         DYCL_CALL_TRY(dycl_build_convert(&call->region->recorder, &zero, dtype_of(call, x), &noise));

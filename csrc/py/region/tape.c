@@ -10,9 +10,10 @@
 
 static PyObject *attach_function; /* owned: dycl._autograd.attach */
 
-int dycl_tape_set_attach(PyObject *attach) {
-    Py_XSETREF(attach_function, Py_NewRef(attach));
-    return 0;
+PyObject *dycl_tape_set_attach(PyObject *attach) {
+    PyObject *before = attach_function ? attach_function : Py_NewRef(Py_None);
+    attach_function = Py_NewRef(attach);
+    return before;
 }
 
 /* ---- What was recorded */

@@ -14,8 +14,9 @@ typedef struct {
     uint32_t result_count, source_count, saved_count;
 } dycl_tape_plan;
 
-int dycl_tape_setup(void);                  /* 0 or -1 */
-int dycl_tape_set_attach(PyObject *attach); /* dycl._autograd.attach */
+int dycl_tape_setup(void); /* 0 or -1 */
+/* dycl._autograd.attach, or None. Gives the one before: new reference. */
+PyObject *dycl_tape_set_attach(PyObject *attach);
 /* What the tapes of one segment share. New reference, or NULL with an exception. */
 PyObject *dycl_recording_new(const dycl_region *region);
 /* Gives computed results (region->handles) a node. 0, or -1 with an exception. */

@@ -63,10 +63,8 @@ int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_who
         const dycl_value *value = &graph->values[v];
         if (!region->tracked[v] || value->kind != DYCL_VALUE_NODE) continue;
         if (!parts_are_whole || (value->dtype != DYCL_F32 && value->dtype != DYCL_F64) ||
-            !dycl_grad_has((dycl_op)graph->nodes[value->source].op)) {
-            memset(region->tracked + first_value, 0, graph->value_count - first_value); /* dead code */
+            !dycl_grad_has((dycl_op)graph->nodes[value->source].op))
             return 0;
-        }
     }
     return 1;
 }

@@ -1,0 +1,649 @@
+"""What users of autograd do, with DYCL_TRAIN=1: whole training programs in eager and through dycl. A program gets
+`wrap` (nothing, or dycl.accelerate) and answers what it saw; losses, gradients and notes must be equal."""
+
+import copy
+import io
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils._pytree import tree_flatten
+
+import dycl
+from dycl import _autograd, _core
+from suite import one_thread  # noqa: F401 (a fixture)
+from test_gradients import agree
+
+dycl.accelerate(lambda: None)  # finds torch
+
+
+@pytest.fixture(autouse=True)
+def trains():
+    before = _core.set_tracking(_autograd.attach)
+    yield
+    _core.set_tracking(before)
+
+
+def mlp(*sizes, act=nn.Tanh):
+    layers = []
+    for a, b in zip(sizes, sizes[1:]):
+        layers += [nn.Linear(a, b), act()]
+    return nn.Sequential(*layers[:-1])
+
+
+def grads(*modules):
+    return [None if p.grad is None else p.grad.clone() for m in modules for p in m.parameters()]
+
+
+def batches(n=4, rows=6, size=5, dtype=torch.float32):
+    for _ in range(n):
+        yield torch.randn(rows, size, dtype=dtype), torch.randn(rows, 3, dtype=dtype)
+
+
+PROGRAMS = []
+
+
+def program(function):
+    PROGRAMS.append(pytest.param(function, id=function.__name__))
+    return function
+
+
+@pytest.mark.parametrize("function", PROGRAMS)
+def test_programs(function):
+    seen = []
+    for wrap in (lambda x: x, dycl.accelerate):
+        torch.manual_seed(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            seen.append(tree_flatten(function(wrap))[0])
+    assert len(seen[0]) == len(seen[1])
+    for i, (a, b) in enumerate(zip(*seen)):
+        if isinstance(a, torch.Tensor):
+            assert agree(a.detach(), b.detach()), f"{i}: {a} and {b}"
+            assert a.requires_grad == b.requires_grad and a.is_leaf == b.is_leaf, i
+        else:
+            assert a == b, f"{i}: {a} and {b}"
+
+
+def test_regions_record_what_needs_gradients():
+    """Else all of this would test nothing."""
+    model = dycl.accelerate(mlp(5, 8, 3))
+    before = dycl.stats(model)["recorded"]
+    model(torch.randn(6, 5)).sum().backward()
+    assert dycl.stats(model)["recorded"] >= before + 3
+    assert type(model(torch.randn(6, 5)).grad_fn).__name__ == "SegmentBackward"
+
+
+@program
+def plain_training(wrap):
+    model = mlp(5, 8, 3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    run, seen = wrap(model), []
+    for x, y in batches(6):
+        optimizer.zero_grad()
+        loss = F.mse_loss(run(x), y)
+        loss.backward()
+        optimizer.step()
+        seen += [loss.detach(), grads(model)]
+    return seen
+
+
+@program
+def a_whole_step(wrap):
+    model = mlp(5, 8, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    run = wrap(step)
+    return [[torch.tensor(run(x, y)), grads(model)] for x, y in batches(6)]
+
+
+@program
+def accumulation(wrap):
+    model = mlp(5, 8, 3)
+    run = wrap(model)
+    for x, y in batches():
+        (F.mse_loss(run(x), y) / 4).backward()
+    return grads(model)
+
+
+@program
+def retained_graph(wrap):
+    model = mlp(5, 8, 3)
+    run, seen = wrap(model), []
+    for x, y in batches():
+        loss = F.mse_loss(run(x), y)
+        loss.backward(retain_graph=True)
+        loss.backward()
+        seen += [grads(model)]
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            seen.append(str(error)[:60])
+    return seen
+
+
+@program
+def grad_of_inputs(wrap):
+    model = mlp(5, 8, 3)
+    run, seen = wrap(model), []
+    for x, _ in batches():
+        x.requires_grad_()
+        unused = torch.ones(2, requires_grad=True)
+        out = run(x)
+        seen += torch.autograd.grad(out.sum(), [x, unused, model[0].weight], allow_unused=True)
+        try:
+            torch.autograd.grad(run(x).sum(), [unused])
+        except RuntimeError as error:
+            seen.append(str(error)[:60])
+    return seen
+
+
+@program
+def results_that_nobody_uses(wrap):
+    """Parameters of an unused head get no gradient, not zeros."""
+    trunk, heads = mlp(5, 8), nn.ModuleList([nn.Linear(8, 3), nn.Linear(8, 3)])
+    both = nn.ModuleList([trunk, heads])
+
+    def forward(x):
+        h = torch.tanh(trunk(x))
+        return heads[0](h), heads[1](h)
+
+    run, seen = wrap(forward), []
+    for i, (x, y) in enumerate(batches()):
+        both.zero_grad()
+        out = run(x)
+        F.mse_loss(out[i % 2], y).backward()
+        seen.append(grads(both))
+    return seen
+
+
+@program
+def partial_freezing(wrap):
+    model = mlp(5, 8, 8, 3)
+    run, seen = wrap(model), []
+    for i, (x, y) in enumerate(batches(6)):
+        model[2].requires_grad_(i % 2 == 0)
+        model.zero_grad()
+        F.mse_loss(run(x), y).backward()
+        seen.append(grads(model))
+    return seen
+
+
+@program
+def frozen_backbone(wrap):
+    backbone, head = mlp(5, 8, 8), nn.Linear(8, 3)
+
+    def forward(x):
+        with torch.no_grad():
+            h = backbone(x).relu()
+        return head(h), h.requires_grad, h.is_leaf
+
+    run, seen = wrap(forward), []
+    for x, y in batches():
+        out, *rest = run(x)
+        F.mse_loss(out, y).backward()
+        seen += [grads(backbone, head), rest]
+    return seen
+
+
+@program
+def gradients_inside_no_grad(wrap):
+    model = mlp(5, 8, 3)
+
+    def forward(x):
+        with torch.no_grad():
+            a = model(x)
+            with torch.enable_grad():
+                b = model(x)
+            c = b * 2
+        return a.requires_grad, b.requires_grad, c.requires_grad, b + c
+
+    run, seen = wrap(forward), []
+    for x, _ in batches():
+        *rest, out = run(x)
+        out.sum().backward()
+        seen += [rest, grads(model)]
+    return seen
+
+
+@program
+def detached_in_the_middle(wrap):
+    model = mlp(5, 8, 3)
+
+    def forward(x):
+        h = model[0](x)
+        d = h.detach()
+        return model[2](torch.tanh(h)) + (d.mean() * 2), d.requires_grad, d
+
+    run, seen = wrap(forward), []
+    for x, _ in batches():
+        out, *rest = run(x)
+        out.sum().backward()
+        seen += [rest, grads(model)]
+    return seen
+
+
+@program
+def tensor_hooks(wrap):
+    model, caught = mlp(5, 8, 3), []
+
+    def forward(x):
+        h = model[0](x)
+        h.register_hook(lambda g: caught.append(g.clone()))
+        k = torch.tanh(h) * 2
+        k.register_hook(lambda g: g * 0.5)
+        return model[2](k)
+
+    run = wrap(forward)
+    for x, y in batches():
+        F.mse_loss(run(x), y).backward()
+    return grads(model), caught
+
+
+@program
+def hooks_on_what_was_returned(wrap):
+    """An intermediate result that the caller hooks, or asks the gradient of, lies between two nodes."""
+    model = mlp(5, 8, 3)
+
+    def forward(x):
+        h = model[0](x)
+        k = torch.tanh(h)
+        return h, k, model[2](k)
+
+    run, seen = wrap(forward), []
+    for x, y in batches():
+        h, k, out = run(x)
+        h.retain_grad()
+        k.register_hook(lambda g: seen.append(g.clone()))
+        loss = F.mse_loss(out, y)
+        seen += torch.autograd.grad(loss, [k, h], retain_graph=True)
+        (loss + k.sum()).backward()
+        seen += [h.grad, grads(model)]
+    return seen
+
+
+@program
+def module_hooks(wrap):
+    model, caught = mlp(5, 8, 3), []
+    model[0].register_full_backward_hook(lambda m, i, o: caught.append([t is None for t in i] + [o[0].clone()]))
+    model[2].register_full_backward_pre_hook(lambda m, o: (o[0] * 2,))
+    model[1].register_forward_hook(lambda m, i, o: o * 1.5)
+    run = wrap(model)
+    for x, y in batches():
+        F.mse_loss(run(x), y).backward()
+    return grads(model), caught
+
+
+@program
+def optimizer_in_backward(wrap):
+    model = mlp(5, 8, 3)
+    for p in model.parameters():
+        one = torch.optim.SGD([p], lr=0.1)
+        p.register_post_accumulate_grad_hook(lambda q, one=one: (one.step(), one.zero_grad())[:0] or None)
+    run, seen = wrap(model), []
+    for x, y in batches():
+        loss = F.mse_loss(run(x), y)
+        loss.backward()
+        seen += [loss.detach(), [p.detach().clone() for p in model.parameters()]]
+    return seen
+
+
+@program
+def anomaly_mode(wrap):
+    model = mlp(5, 8, 3)
+    run, seen = wrap(lambda x: model(x).sqrt()), []
+    for x, _ in batches():
+        with torch.autograd.detect_anomaly(check_nan=True):
+            try:
+                run(x * 0 - 1).sum().backward()
+            except RuntimeError as error:
+                seen.append(str(error))
+    return seen
+
+
+@program
+def in_place_activations(wrap):
+    model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(inplace=True), nn.Linear(8, 8), nn.LeakyReLU(0.1, inplace=True),
+                          nn.Linear(8, 3))
+    run = wrap(model)
+    for x, y in batches():
+        F.mse_loss(run(x), y).backward()
+    return grads(model)
+
+
+@program
+def written_before_backward(wrap):
+    """What was saved and then written is an error; what was not saved is none."""
+    model, seen = mlp(5, 8, 3), []
+    for what in (lambda m: m[0].weight, lambda m: m[2].weight, lambda m: m[2].bias):
+        run = wrap(lambda x: model(x))
+        for x, y in batches(2):
+            loss = F.mse_loss(run(x), y)
+            with torch.no_grad():
+                what(model).mul_(1.5)
+            try:
+                loss.backward()
+                seen.append(grads(model))
+            except RuntimeError as error:
+                seen.append(str(error)[:80])
+    return seen
+
+
+@program
+def parametrizations(wrap):
+    from torch.nn.utils import parametrizations as p
+
+    model = nn.Sequential(p.weight_norm(nn.Linear(5, 8)), nn.Tanh(), p.spectral_norm(nn.Linear(8, 8)), nn.Tanh(),
+                          p.orthogonal(nn.Linear(8, 3)))
+    run = wrap(model)
+    for x, y in batches():
+        F.mse_loss(run(x), y).backward()
+    return grads(model)
+
+
+@program
+def pruning(wrap):
+    from torch.nn.utils import prune
+
+    model = mlp(5, 8, 3)
+    prune.l1_unstructured(model[0], "weight", 0.5)
+    run = wrap(model)
+    for x, y in batches():
+        F.mse_loss(run(x), y).backward()
+    return grads(model)
+
+
+@program
+def checkpoints(wrap):
+    from torch.utils.checkpoint import checkpoint
+
+    model, seen = nn.ModuleList([mlp(5, 8, 5) for _ in range(3)]), []
+    for reentrant in (False, True):
+        def forward(x, reentrant=reentrant):
+            for part in model:
+                x = checkpoint(part, x, use_reentrant=reentrant) * 1.5
+            return x
+
+        run = wrap(forward)
+        for x, _ in batches():
+            x.requires_grad_()
+            run(x).square().sum().backward()
+            seen += [x.grad, grads(model)]
+    return seen
+
+
+@program
+def saved_tensor_hooks(wrap):
+    model, counted = mlp(5, 8, 3), []
+    run = wrap(model)
+    for x, y in batches():
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: (counted.append(t.shape), t * 1)[1], lambda t: t):
+            F.mse_loss(run(x), y).backward()
+    return grads(model), counted
+
+
+@program
+def double_precision(wrap):
+    model = mlp(5, 8, 3).double()
+    run = wrap(model)
+    for x, y in batches(dtype=torch.float64):
+        F.mse_loss(run(x), y).backward()
+    return grads(model)
+
+
+@program
+def sparse_embeddings(wrap):
+    table, head = nn.Embedding(10, 5, sparse=True), nn.Linear(5, 3)
+    run = wrap(lambda i: head(table(i)))
+    for _ in range(3):
+        run(torch.randint(10, (6,))).square().sum().backward()
+    return table.weight.grad.is_sparse, table.weight.grad.to_dense(), grads(head)
+
+
+@program
+def batch_norm(wrap):
+    model = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    run, seen = wrap(model), []
+    for i, (x, y) in enumerate(batches(6)):
+        model.train(i % 3 != 2)
+        F.mse_loss(run(x), y).backward()
+        seen += [[b.clone() for b in model.buffers()], grads(model)]
+    return seen
+
+
+@program
+def dropout(wrap):
+    model = nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.3), nn.Linear(8, 8), nn.Dropout1d(0.3), nn.Linear(8, 3))
+    run, seen = wrap(model), []
+    for x, y in batches(6):
+        loss = F.mse_loss(run(x), y)
+        loss.backward()
+        seen += [loss.detach(), grads(model), torch.rand(2)]
+    return seen
+
+
+@program
+def saved_and_loaded(wrap):
+    model = mlp(5, 8, 3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    run, seen = wrap(model), []
+    for i, (x, y) in enumerate(batches(6)):
+        if i == 3:
+            file = io.BytesIO()
+            torch.save([model.state_dict(), optimizer.state_dict()], file)
+            file.seek(0)
+            a, b = torch.load(file)
+            model.load_state_dict(a)
+            optimizer.load_state_dict(b)
+        if i == 4:
+            other = copy.deepcopy(run)
+            other(x).sum().backward()
+            seen.append(grads(other))
+        optimizer.zero_grad()
+        loss = F.mse_loss(run(x), y)
+        loss.backward()
+        optimizer.step()
+        seen.append(loss.detach())
+    return seen
+
+
+@program
+def gradient_penalty(wrap):
+    model = mlp(5, 8, 3)
+    run, seen = wrap(model), []
+    for x, y in batches():
+        x.requires_grad_()
+        out = run(x)
+        first, = torch.autograd.grad(out.sum(), x, create_graph=True)
+        loss = F.mse_loss(out, y) + (first.norm(dim=1) - 1).square().mean()
+        loss.backward()
+        seen += [loss.detach(), x.grad, grads(model)]
+    return seen
+
+
+@program
+def third_order(wrap):
+    run, seen = wrap(lambda x: torch.tanh(x * x).sum() + (x ** 3).mean()), []
+    for x, _ in batches():
+        x = x.double().requires_grad_()
+        g = run(x)
+        for _ in range(3):
+            g, = torch.autograd.grad(g.sum(), x, create_graph=True)
+            seen.append(g)
+    return [s.detach() for s in seen]
+
+
+@program
+def meta_learning(wrap):
+    model = mlp(5, 8, 3)
+
+    def inner(x, y, weights):
+        h = torch.tanh(F.linear(x, weights[0], weights[1]))
+        return F.mse_loss(F.linear(h, weights[2], weights[3]), y)
+
+    run, seen = wrap(inner), []
+    for x, y in batches():
+        weights = list(model.parameters())
+        steps = torch.autograd.grad(run(x, y, weights), weights, create_graph=True)
+        run(x, y, [w - 0.1 * s for w, s in zip(weights, steps)]).backward()
+        seen.append(grads(model))
+    return seen
+
+
+@program
+def lbfgs(wrap):
+    model = mlp(5, 8, 3)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+    run, seen = wrap(model), []
+    x, y = next(batches())
+
+    def closure():
+        optimizer.zero_grad()
+        loss = F.mse_loss(run(x), y)
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        seen.append(optimizer.step(closure).detach())
+    return seen
+
+
+@program
+def functional_transforms(wrap):
+    model = mlp(5, 8, 3)
+    run, seen = wrap(model), []
+    parameters = {k: p.detach() for k, p in model.named_parameters()}
+    for x, y in batches():
+        def loss(p, x=x, y=y):
+            return F.mse_loss(torch.func.functional_call(run, p, (x,)), y)
+
+        seen += list(torch.func.grad(loss)(parameters).values())
+        seen.append(torch.func.vmap(run)(x))
+        seen += torch.autograd.functional.jacobian(run, x)
+    return [s.detach() for s in seen]
+
+
+@program
+def recurrent_loop(wrap):
+    cell, head = nn.LSTMCell(5, 8), nn.Linear(8, 3)
+
+    def forward(xs):
+        h = c = torch.zeros(xs.shape[1], 8)
+        kept = []
+        for x in xs:
+            h, c = cell(x, (h, c))
+            if h.sum() > 0:  # data decides
+                kept.append(h)
+        return head(h), kept
+
+    run, seen = wrap(forward), []
+    for _ in range(4):
+        out, kept = run(torch.randn(6, 4, 5))
+        (out.square().sum() + sum(k.sum() for k in kept)).backward()
+        seen += [out.detach(), grads(cell, head)]
+    return seen
+
+
+@program
+def own_function(wrap):
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2 + ctx.saved_tensors[0] * 0
+
+    model = mlp(5, 8, 3)
+    run = wrap(lambda x: model[2](torch.tanh(Double.apply(model[0](x) * 1.5) + 1)))
+    for x, y in batches():
+        F.mse_loss(run(x), y).backward()
+    return grads(model)
+
+
+@program
+def views_and_slices(wrap):
+    weight = nn.Parameter(torch.randn(12, 5))
+
+    def forward(x):
+        a, b, c = (x @ weight.t()).chunk(3, 1)
+        d = torch.stack([a * b, c], 1).permute(0, 2, 1).reshape(len(x), -1)
+        return d[:, ::2].sum(1) + d[:, 1:3].mean(1) + d.unsqueeze(0).expand(2, -1, -1).sum((0, 2)) + weight[3, 2]
+
+    run = wrap(forward)
+    for x, _ in batches():
+        run(x).square().sum().backward()
+    return weight.grad
+
+
+@program
+def written_parts(wrap):
+    """In-place operators on what has a history, and of what has one into what has none."""
+    model = mlp(5, 8, 3)
+
+    def forward(x):
+        h = model[0](x)
+        buffer = torch.zeros(len(x), 8)
+        buffer[:, 2:6] = h[:, :4]
+        buffer.add_(h * 0.5)
+        k = h * 2
+        k[0] = 1
+        k += buffer
+        return model[2](k), buffer.requires_grad, k._version
+
+    run, seen = wrap(forward), []
+    for x, y in batches():
+        out, *rest = run(x)
+        F.mse_loss(out, y).backward()
+        seen += [rest, grads(model)]
+    return seen
+
+
+@program
+def attributes(wrap):
+    model = mlp(5, 8, 3)
+
+    def forward(x):
+        h = model[0](x)
+        k = (h > 0).float()
+        return (h.requires_grad, h.is_leaf, h.grad_fn is None, k.requires_grad, k.is_leaf, k.grad_fn is None,
+                (h * k).requires_grad, h.argmax().requires_grad, x.requires_grad, h.T.requires_grad)
+
+    run = wrap(forward)
+    return [run(x) for x, _ in batches()]
+
+
+@program
+def threads(wrap):
+    import threading
+
+    seen = [None] * 3
+
+    def work(i):
+        generator = torch.Generator().manual_seed(i)
+        model = mlp(5, 8, 3)
+        with torch.no_grad():
+            for p in model.parameters():
+                p.copy_(torch.randn(p.shape, generator=generator))
+        run = wrap(model)
+        for _ in range(5):
+            run(torch.randn(6, 5, generator=generator)).square().sum().backward()
+        seen[i] = grads(model)
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    return seen
