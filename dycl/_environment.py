@@ -60,7 +60,7 @@ def complaints(core):
     """What is wrong, as texts."""
     found = list(core.environment())
     for name, taken in (("DYCL_DISABLE", "taken as 1"), ("DYCL_CHOOSE", "ignored"), ("DYCL_REPLAY", "ignored"),
-                        ("DYCL_TRUST_TORCH", "ignored")):
+                        ("DYCL_TRAIN", "ignored"), ("DYCL_TRUST_TORCH", "ignored")):
         if switch(name, unknown="") == "":
             found.append(f"{name}={os.environ[name]:.60} is {taken}: it may be 0 or 1")
     known = [name for names in NAMES.values() for name in names]

@@ -5,18 +5,18 @@
 #define SQRT_2         1.41421356237309504880
 #define TWO_BY_SQRT_PI 1.12837916709551257390
 
-#define G c->gradient
-#define X dycl_chain_take(c, 0)
-#define Y dycl_chain_result(c)
-#define NEG(a) dycl_chain_1(c, DYCL_OP_neg, a)
-#define EXP(a) dycl_chain_1(c, DYCL_OP_exp, a)
-#define SQUARE(a) dycl_chain_1(c, DYCL_OP_square, a)
-#define SIGMOID(a) dycl_chain_1(c, DYCL_OP_sigmoid, a)
-#define ADD(a, b) dycl_chain_2(c, DYCL_OP_add, a, b)
-#define MUL(a, b) dycl_chain_2(c, DYCL_OP_mul, a, b)
-#define DIV(a, b) dycl_chain_2(c, DYCL_OP_div, a, b)
-#define PLUS(a, number) dycl_chain_number(c, DYCL_OP_add, a, number)
-#define TIMES(a, number) dycl_chain_number(c, DYCL_OP_mul, a, number)
+#define G                      c->gradient
+#define X                      dycl_chain_take(c, 0)
+#define Y                      dycl_chain_result(c)
+#define NEG(a)                 dycl_chain_1(c, DYCL_OP_neg, a)
+#define EXP(a)                 dycl_chain_1(c, DYCL_OP_exp, a)
+#define SQUARE(a)              dycl_chain_1(c, DYCL_OP_square, a)
+#define SIGMOID(a)             dycl_chain_1(c, DYCL_OP_sigmoid, a)
+#define ADD(a, b)              dycl_chain_2(c, DYCL_OP_add, a, b)
+#define MUL(a, b)              dycl_chain_2(c, DYCL_OP_mul, a, b)
+#define DIV(a, b)              dycl_chain_2(c, DYCL_OP_div, a, b)
+#define PLUS(a, number)        dycl_chain_number(c, DYCL_OP_add, a, number)
+#define TIMES(a, number)       dycl_chain_number(c, DYCL_OP_mul, a, number)
 #define COMPARE(op, a, number) dycl_chain_number(c, DYCL_OP_##op, a, number)
 
 #define FORMULA(name, gradient)                                                                                        \

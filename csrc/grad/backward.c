@@ -124,7 +124,7 @@ static dycl_status step_back(dycl_backward *b, const dycl_node *node) {
     if (b->gradient[node->out] == DYCL_NONE) return DYCL_OK;
     dycl_formula formula = formulas[node->op];
     if (!formula || !differentiable(&graph->values[node->out])) return dycl_build_bail(&b->recorder, DYCL_BAIL_grad);
-    dycl_chain c = {b, node, dycl_node_operands(graph, node), dycl_node_attrs(graph, node), b->gradient[node->out],
+    dycl_chain c = {b,      node, dycl_node_operands(graph, node), dycl_node_attrs(graph, node), b->gradient[node->out],
                     DYCL_OK};
     formula(&c);
     return c.status;

@@ -1,10 +1,10 @@
 /* Elementwise operators of several operands. g: the result's gradient; x, y: the operands. */
 #include "grad/formula.h"
 
-#define G c->gradient
-#define X dycl_chain_take(c, 0)
-#define Y dycl_chain_take(c, 1)
-#define NEG(a) dycl_chain_1(c, DYCL_OP_neg, a)
+#define G         c->gradient
+#define X         dycl_chain_take(c, 0)
+#define Y         dycl_chain_take(c, 1)
+#define NEG(a)    dycl_chain_1(c, DYCL_OP_neg, a)
 #define MUL(a, b) dycl_chain_2(c, DYCL_OP_mul, a, b)
 #define DIV(a, b) dycl_chain_2(c, DYCL_OP_div, a, b)
 
@@ -66,12 +66,9 @@ void dycl_grad_maximum(dycl_chain *c) {
     int low = c->node->op == DYCL_OP_maximum ? DYCL_OP_lt : DYCL_OP_gt;
     int high = c->node->op == DYCL_OP_maximum ? DYCL_OP_gt : DYCL_OP_lt;
     uint32_t x = X, y = Y;
-    uint32_t half = dycl_chain_where(c, dycl_chain_2(c, DYCL_OP_eq, x, y),
-                                     dycl_chain_number(c, DYCL_OP_div, G, 2), G);
-    if (dycl_chain_wants(c, 0))
-        dycl_chain_give(c, 0, dycl_chain_drop(c, dycl_chain_2(c, (dycl_op)low, x, y), half));
-    if (dycl_chain_wants(c, 1))
-        dycl_chain_give(c, 1, dycl_chain_drop(c, dycl_chain_2(c, (dycl_op)high, x, y), half));
+    uint32_t half = dycl_chain_where(c, dycl_chain_2(c, DYCL_OP_eq, x, y), dycl_chain_number(c, DYCL_OP_div, G, 2), G);
+    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, dycl_chain_drop(c, dycl_chain_2(c, (dycl_op)low, x, y), half));
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, dycl_chain_drop(c, dycl_chain_2(c, (dycl_op)high, x, y), half));
 }
 
 /* condition, x, y */

@@ -25,12 +25,12 @@ typedef void (*dycl_formula)(dycl_chain *c);
 
 /* ---- What is known of the segment */
 
-const dycl_value *dycl_chain_meta(const dycl_chain *c, uint32_t value);    /* of this graph */
-const dycl_value *dycl_chain_operand(const dycl_chain *c, int nth);        /* of the segment */
-int dycl_chain_wants(const dycl_chain *c, int nth);                        /* the operand reaches a source */
-uint32_t dycl_chain_take(dycl_chain *c, int nth);                          /* an operand's value here: it is saved */
-uint32_t dycl_chain_result(dycl_chain *c);                                 /* the same of the node's result */
-uint32_t dycl_chain_value(dycl_chain *c, uint32_t value);                  /* the same of any value of the segment */
+const dycl_value *dycl_chain_meta(const dycl_chain *c, uint32_t value); /* of this graph */
+const dycl_value *dycl_chain_operand(const dycl_chain *c, int nth);     /* of the segment */
+int dycl_chain_wants(const dycl_chain *c, int nth);                     /* the operand reaches a source */
+uint32_t dycl_chain_take(dycl_chain *c, int nth);                       /* an operand's value here: it is saved */
+uint32_t dycl_chain_result(dycl_chain *c);                              /* the same of the node's result */
+uint32_t dycl_chain_value(dycl_chain *c, uint32_t value);               /* the same of any value of the segment */
 uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status);
 void dycl_chain_give(dycl_chain *c, int nth, uint32_t gradient); /* summed over what was broadcast; NONE: nothing */
 void dycl_chain_fail(dycl_chain *c);                             /* no formula for this case */
@@ -43,8 +43,8 @@ uint32_t dycl_chain_1(dycl_chain *c, dycl_op op, uint32_t a);
 uint32_t dycl_chain_2(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b);
 uint32_t dycl_chain_number(dycl_chain *c, dycl_op op, uint32_t a, double number); /* a op number */
 uint32_t dycl_chain_where(dycl_chain *c, uint32_t condition, uint32_t a, uint32_t b);
-uint32_t dycl_chain_keep(dycl_chain *c, uint32_t condition, uint32_t a); /* elsewhere 0 */
-uint32_t dycl_chain_drop(dycl_chain *c, uint32_t condition, uint32_t a); /* there 0 */
+uint32_t dycl_chain_keep(dycl_chain *c, uint32_t condition, uint32_t a);          /* elsewhere 0 */
+uint32_t dycl_chain_drop(dycl_chain *c, uint32_t condition, uint32_t a);          /* there 0 */
 uint32_t dycl_chain_reduce(dycl_chain *c, dycl_op op, uint32_t a, uint32_t dims); /* reduced dimensions of size 1 */
 uint32_t dycl_chain_reshape(dycl_chain *c, uint32_t a, int rank, const int64_t *sizes);
 uint32_t dycl_chain_expand(dycl_chain *c, uint32_t a, int rank, const int64_t *sizes);

@@ -45,8 +45,7 @@ static uint32_t padded(dycl_chain *c, uint32_t a, const int64_t *before, const i
     uint32_t operands[2] = {a, 0}, out = 0;
     dycl_operand zero = dycl_operand_f64(0);
     if (c->status == DYCL_OK)
-        c->status =
-            dycl_build_convert(&c->b->recorder, &zero, (dycl_dtype)dycl_chain_meta(c, a)->dtype, &operands[1]);
+        c->status = dycl_build_convert(&c->b->recorder, &zero, (dycl_dtype)dycl_chain_meta(c, a)->dtype, &operands[1]);
     memcpy(attrs, before, (size_t)rank * sizeof *before);
     memcpy(attrs + rank, after, (size_t)rank * sizeof *after);
     if (c->status == DYCL_OK)
@@ -258,8 +257,7 @@ static uint32_t join_beside(dycl_chain *c, const dycl_value *root, int dim, int 
     uint32_t values[DYCL_MAX_OPERANDS], out = 0;
     int64_t before[DYCL_MAX_RANK] = {0}, after[DYCL_MAX_RANK] = {0}, at = dim;
     for (int i = 0; i < count; i++) values[i] = turned(c, root, &boxes[i], b->pieces[parts[i]].gradient);
-    if (c->status == DYCL_OK)
-        c->status = dycl_build_node(&b->recorder, DYCL_OP_cat, count, values, 1, &at, &out);
+    if (c->status == DYCL_OK) c->status = dycl_build_node(&b->recorder, DYCL_OP_cat, count, values, 1, &at, &out);
     before[dim] = boxes[0].start[dim];
     after[dim] = root->sizes[dim] - boxes[count - 1].start[dim] - boxes[count - 1].size[dim];
     return before[dim] || after[dim] ? padded(c, out, before, after, root->rank) : out;

@@ -1,12 +1,12 @@
 /* Normalisations, composed of passes over rows: n = (x - mean) * scale, y = n * weight + bias. */
 #include "grad/formula.h"
 
-#define MUL(a, b) dycl_chain_2(c, DYCL_OP_mul, a, b)
-#define ADD(a, b) dycl_chain_2(c, DYCL_OP_add, a, b)
-#define SUB(a, b) dycl_chain_2(c, DYCL_OP_sub, a, b)
-#define MEAN(a, dims) dycl_chain_reduce(c, DYCL_OP_mean, a, dims)
+#define MUL(a, b)             dycl_chain_2(c, DYCL_OP_mul, a, b)
+#define ADD(a, b)             dycl_chain_2(c, DYCL_OP_add, a, b)
+#define SUB(a, b)             dycl_chain_2(c, DYCL_OP_sub, a, b)
+#define MEAN(a, dims)         dycl_chain_reduce(c, DYCL_OP_mean, a, dims)
 #define NUMBER(op, a, number) dycl_chain_number(c, DYCL_OP_##op, a, number)
-#define RSQRT(a) dycl_chain_1(c, DYCL_OP_rsqrt, a)
+#define RSQRT(a)              dycl_chain_1(c, DYCL_OP_rsqrt, a)
 
 static uint32_t trailing(int rank, int64_t count) { /* a mask of so many last dimensions */
     return ((UINT32_C(1) << rank) - 1) & ~((UINT32_C(1) << (rank - (int)count)) - 1);
@@ -70,13 +70,11 @@ void dycl_grad_group_norm(dycl_chain *c) {
     uint32_t centred = SUB(x, MEAN(x, 4)), scale = rows_scale(c, centred, 4, dycl_attr_f64(c->attrs[1]));
     uint32_t n = MUL(centred, scale);
     if (dycl_chain_wants(c, 0)) {
-        uint32_t g = c->operands[1] == DYCL_NONE ? c->gradient
-                                                 : MUL(c->gradient, channels(c, dycl_chain_take(c, 1)));
+        uint32_t g = c->operands[1] == DYCL_NONE ? c->gradient : MUL(c->gradient, channels(c, dycl_chain_take(c, 1)));
         uint32_t back = through_statistics(c, dycl_chain_reshape(c, g, 3, rows), n, scale, 4);
         dycl_chain_give(c, 0, dycl_chain_reshape(c, back, like.rank, like.sizes));
     }
-    if (dycl_chain_wants(c, 1))
-        give_channels(c, 1, MUL(c->gradient, dycl_chain_reshape(c, n, like.rank, like.sizes)));
+    if (dycl_chain_wants(c, 1)) give_channels(c, 1, MUL(c->gradient, dycl_chain_reshape(c, n, like.rank, like.sizes)));
     give_channels(c, 2, c->gradient);
 }
 

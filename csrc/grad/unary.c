@@ -1,19 +1,19 @@
 /* Elementwise operators of one operand. x: the operand, y: the result, g: the result's gradient. */
 #include "grad/formula.h"
 
-#define G c->gradient
-#define X dycl_chain_take(c, 0)
-#define Y dycl_chain_result(c)
-#define NEG(a) dycl_chain_1(c, DYCL_OP_neg, a)
-#define SQUARE(a) dycl_chain_1(c, DYCL_OP_square, a)
-#define MUL(a, b) dycl_chain_2(c, DYCL_OP_mul, a, b)
-#define DIV(a, b) dycl_chain_2(c, DYCL_OP_div, a, b)
-#define PLUS(a, number) dycl_chain_number(c, DYCL_OP_add, a, number)
+#define G                c->gradient
+#define X                dycl_chain_take(c, 0)
+#define Y                dycl_chain_result(c)
+#define NEG(a)           dycl_chain_1(c, DYCL_OP_neg, a)
+#define SQUARE(a)        dycl_chain_1(c, DYCL_OP_square, a)
+#define MUL(a, b)        dycl_chain_2(c, DYCL_OP_mul, a, b)
+#define DIV(a, b)        dycl_chain_2(c, DYCL_OP_div, a, b)
+#define PLUS(a, number)  dycl_chain_number(c, DYCL_OP_add, a, number)
 #define TIMES(a, number) dycl_chain_number(c, DYCL_OP_mul, a, number)
 
 #define TWO_BY_SQRT_PI 1.12837916709551257390
-#define LN_2  0.69314718055994530942
-#define LN_10 2.30258509299404568402
+#define LN_2           0.69314718055994530942
+#define LN_10          2.30258509299404568402
 
 #define FORMULA(name, gradient)                                                                                        \
     void dycl_grad_##name(dycl_chain *c) { dycl_chain_give(c, 0, gradient); }

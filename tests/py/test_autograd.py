@@ -554,6 +554,25 @@ def recurrent_loop(wrap):
 
 
 @program
+def recurrent_without_looking(wrap):
+    """torch counts writes in what the cell answers, which is saved."""
+    cell, head = nn.LSTMCell(5, 8), nn.Linear(8, 3)
+
+    def forward(xs):
+        h = c = torch.zeros(xs.shape[1], 8)
+        for x in xs:
+            h, c = cell(x, (h, c))
+        return head(h), c
+
+    run, seen = wrap(forward), []
+    for _ in range(4):
+        out, c = run(torch.randn(6, 4, 5))
+        (out.square().sum() + c.sum()).backward()
+        seen += [out.detach(), c._version, grads(cell, head)]
+    return seen
+
+
+@program
 def own_function(wrap):
     class Double(torch.autograd.Function):
         @staticmethod

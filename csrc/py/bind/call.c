@@ -105,7 +105,8 @@ static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
     dycl_region *region = call->region;
     PyObject *self = call->p[0];
     dycl_lazy_meta old;
-    if (self && dycl_is_tensor(self) && writes_history(region, self, value)) return dycl_call_bail(call, DYCL_BAIL_grad);
+    if (self && dycl_is_tensor(self) && writes_history(region, self, value))
+        return dycl_call_bail(call, DYCL_BAIL_grad);
     if (!self || !dycl_is_tensor(self)) return dycl_call_bail(call, DYCL_BAIL_alias);
     if (region->replaces && !dycl_is_lazy(self)) return replace_plain(call, self, value);
     if (!dycl_is_lazy(self) || !dycl_region_may_write(region, self))

@@ -12,6 +12,8 @@
 #include "py/modules/stock.h"
 #include "py/region/life.h"
 #include "py/region/segment.h"
+#include "py/region/tape.h"
+#include "py/region/track.h"
 
 /* ---- May this call become a region? */
 
@@ -136,10 +138,22 @@ static PyObject *run_in_torch(int quiet, dycl_site *site, PyObject *callable, Py
     return result;
 }
 
+/* The call before this one is over, with all that followed it. */
+static void end_training_step(dycl_site *site) {
+    dycl_training *t = &site->training;
+    if (t->begun)
+        dycl_choose_done(&t->choice, (dycl_way)t->way, dycl_choose_now() - t->begun, t->hopeless,
+                         t->made | dycl_tape_take_made());
+    t->begun = 0;
+}
+
 PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf,
                            PyObject *kwnames) {
     if (dycl_site_last() != site && !dycl_region_current && !site->replaces) dycl_site_set_last(site);
-    if (dycl_choose_torch(&site->choice)) { /* nothing else may cost here */
+    int trains = dycl_track_on && !dycl_region_current && dycl_gradient_may_track(site);
+    dycl_choice *choice = trains ? &site->training.choice : &site->choice;
+    if (dycl_track_on) end_training_step(site);
+    if (dycl_choose_torch(choice)) { /* nothing else may cost here */
         site->stats.plain_faster++;
         return run_in_torch(DYCL_QUIET_ALL, site, callable, args, nargsf, kwnames);
     }
@@ -158,7 +172,7 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
         return result;
     }
     int in_torch = !(site->options & DYCL_OPTION_BF16); /* whose results torch's are not */
-    dycl_way way = in_torch ? dycl_choose(&site->choice) : DYCL_WAY_REGION;
+    dycl_way way = in_torch ? dycl_choose(choice) : DYCL_WAY_REGION;
     uint64_t before = dycl_choose_now();
     uint64_t recorded = site->stats.recorded, left = site->stats.torch;
     int made = 0;
@@ -169,9 +183,11 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
         site->stats.plain_faster++;
         result = run_in_torch(DYCL_QUIET_ALL, site, callable, args, nargsf, kwnames);
     }
-    if (in_torch)
-        dycl_choose_done(&site->choice, way, dycl_choose_now() - before,
-                         site->stats.torch - left > site->stats.recorded - recorded, made);
+    int hopeless = site->stats.torch - left > site->stats.recorded - recorded;
+    if (trains)
+        site->training = (dycl_training){*choice, before, (uint8_t)way, (uint8_t)hopeless, (uint8_t)made};
+    else if (in_torch)
+        dycl_choose_done(choice, way, dycl_choose_now() - before, hopeless, made);
     Py_DECREF(site);
     return dycl_log_after(result);
 }

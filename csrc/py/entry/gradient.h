@@ -19,7 +19,9 @@ typedef enum {
     DYCL_GRADIENT_WANTED
 } dycl_gradient_need;
 
-/* Whether the site's regions record what needs gradients, now. */
+/* Whether the site's regions would record what needs gradients now, and whether they do: nothing else looks at what is
+ * saved for the backward pass. */
+int dycl_gradient_may_track(const dycl_site *site);
 int dycl_gradient_tracks(const dycl_site *site);
 /* What this call is known to need. */
 dycl_gradient_need dycl_gradient_needed(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames);

@@ -299,7 +299,8 @@ static int is_pending_history(PyObject *self) {
     return !lazy->real && lazy->region && lazy->region->tracks;
 }
 
-/* What is computed needs no gradient, unless the region tracks them. A view of what does needs one too: torch answers for it. */
+/* What is computed needs no gradient, unless the region tracks them. A view of what does needs one too: torch answers
+ * for it. */
 static PyObject *get_requires_grad(PyObject *self, void *closure) {
     int tracked = dycl_region_needs_gradient(self);
     (void)closure;

@@ -56,8 +56,8 @@ typedef struct dycl_region {
     uint32_t fed_room, fed_count;
     dycl_written *written; /* of this segment */
     uint32_t written_room, written_count;
-    int tracks;               /* what needs gradients is recorded (track.h) */
-    uint8_t *tracked;         /* by value of this segment, as far as it was looked at: has a history */
+    int tracks;       /* what needs gradients is recorded (track.h) */
+    uint8_t *tracked; /* by value of this segment, as far as it was looked at: has a history */
     uint32_t tracked_room, tracked_count;
     int replaces;             /* plain tensors may be given another value: only torch's own code runs in here */
     dycl_replaced *replaced;  /* of this segment */

@@ -144,8 +144,8 @@ static void forget_frames(void) {
 static int take_handles(dycl_region *region, PyObject *tensors, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         dycl_handle made = dycl_abi_borrow(PyList_GET_ITEM(tensors, i));
-        region->handles[i] = dycl_track_has(region, region->outputs[i]) ? dycl_abi_copy_handle(made)
-                                                                         : dycl_abi_detach(made);
+        region->handles[i] =
+            dycl_track_has(region, region->outputs[i]) ? dycl_abi_copy_handle(made) : dycl_abi_detach(made);
         if (region->handles[i]) continue;
         while (i-- > 0) dycl_abi_delete(region->handles[i]);
         return -1;
@@ -186,8 +186,7 @@ int dycl_replay_run(dycl_region *region, uint32_t count) {
     if (feeds && dycl_replay_describe(graph, region->recorder.scalars, feeds, region->outputs, count, NULL, 0, &nodes,
                                       &values) == 0)
         outputs = words((int)count, region->outputs);
-    if (outputs)
-        history = region->tracks ? dycl_replay_history(graph, region->tracked) : Py_NewRef(Py_None);
+    if (outputs) history = region->tracks ? dycl_replay_history(graph, region->tracked) : Py_NewRef(Py_None);
     if (history) tensors = call(nodes, values, outputs, history);
     if (tensors)
         result = take_handles(region, tensors, count);

@@ -18,6 +18,6 @@ int dycl_replay_describe(const dycl_graph *graph, const dycl_scalar *scalars, co
                          const uint32_t *outputs, uint32_t count, const uint32_t *given, uint32_t given_count,
                          PyObject **out_nodes, PyObject **out_values);
 PyObject *dycl_replay_history(const dycl_graph *graph, const uint8_t *tracked); /* a set of values */
-int dycl_replay_set(PyObject *function); /* dycl._replay.run */
+int dycl_replay_set(PyObject *function);                                        /* dycl._replay.run */
 
 #endif

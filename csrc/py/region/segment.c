@@ -186,8 +186,9 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares) {
                                                 dycl_abi_storage_offset(base) + value->offset);
         if (!real && !PyErr_Occurred()) PyErr_NoMemory();
     } else if (whole &&
-        (!of_node ||
-         *share & GIVEN)) { /* each object has a tensor of its own: t_ or set_ on one does not change the others */
+               (!of_node ||
+                *share &
+                    GIVEN)) { /* each object has a tensor of its own: t_ or set_ on one does not change the others */
         real = dycl_abi_detach(base);
     } else if (!whole) {
         real = dycl_abi_view(base, value->rank, value->sizes, value->strides,
@@ -208,6 +209,14 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares) {
     return real ? 0 : -1;
 }
 
+/* What operators in place made counts them. To be called once, before anything remembers a version. */
+static void count_writes(const dycl_region *region) {
+    for (uint32_t i = 0; i < region->written_count; i++) {
+        uint32_t output = region->output_of[region->written[i].value];
+        if (output) dycl_abi_add_version(dycl_abi_handle_impl(region->handles[output - 1]), region->written[i].version);
+    }
+}
+
 /* Gives every pending lazy tensor its computed tensor. torch's view functions let other threads run, and these may let
  * go of lazy tensors: the one that is bound, and the next one in the list, are held meanwhile. */
 static int bind_results(dycl_region *region, uint32_t count, const dycl_deferral *later) {
@@ -216,10 +225,6 @@ static int bind_results(dycl_region *region, uint32_t count, const dycl_deferral
     int result = 0;
     memset(shares, 0, count * sizeof *shares);
     for (uint32_t i = 0; i < region->replaced_count; i++) shares[i] = GIVEN | 1; /* to the tensor that it replaces */
-    for (uint32_t i = 0; i < region->written_count; i++) {
-        uint32_t output = region->output_of[region->written[i].value];
-        if (output) dycl_abi_add_version(dycl_abi_handle_impl(region->handles[output - 1]), region->written[i].version);
-    }
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
         const dycl_lazy *lazy = dycl_lazy_of(o);
         if (!is_pending(region, lazy)) continue;
@@ -322,7 +327,8 @@ static int found_wrong(void) {
     return 1;
 }
 
-/* The same where results have a history: a plan and nodes of autograd's graph, or a replay that torch differentiates. */
+/* The same where results have a history: a plan and nodes of autograd's graph, or a replay that torch differentiates.
+ */
 static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
     const dycl_deferral later = {.count = 0};
     dycl_segment *segment = NULL;
@@ -339,13 +345,17 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
         result = -1;
     }
     if (status == DYCL_OK) {
+        count_writes(region);
         result = dycl_track_finish(region, flush);
     } else if (result == 0) {
         for (uint32_t i = count; i < total; i++) region->output_of[region->outputs[i]] = 0;
         total = count;
         dycl_site_replayed(region->site, "its gradients are torch's");
         status = dycl_replay_run(region, count) < 0 ? DYCL_ERROR : DYCL_OK;
-        if (status != DYCL_OK) result = -1;
+        if (status == DYCL_OK)
+            count_writes(region);
+        else
+            result = -1;
     }
     if (result == 0) result = bind_results(region, total, &later);
     for (uint32_t i = 0; i < total && status == DYCL_OK; i++) dycl_abi_delete(region->handles[i]);
@@ -371,6 +381,7 @@ int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted)
             return -1;
         }
         if (later.count) result = dycl_defer_keep(region, &later, segment);
+        count_writes(region);
         if (result == 0) result = bind_results(region, count, &later);
         for (uint32_t i = 0; i < count; i++) dycl_abi_delete(region->handles[i]);
         dycl_segment_release(segment);

@@ -8,6 +8,14 @@
 #include "py/region/segment.h"
 #include "py/site/site.h"
 
+static int plans_made; /* by backward passes, as bits */
+
+int dycl_tape_take_made(void) {
+    int taken = plans_made;
+    plans_made = 0;
+    return taken;
+}
+
 static PyObject *attach_function; /* owned: dycl._autograd.attach */
 
 PyObject *dycl_tape_set_attach(PyObject *attach) {
@@ -71,7 +79,7 @@ fail:
 /* ---- A part of it */
 
 typedef struct {
-    PyObject_HEAD recording *of;        /* owned */
+    PyObject_HEAD recording *of;         /* owned */
     uint32_t *results, *sources, *saved; /* owned, one block */
     uint32_t result_count, source_count, saved_count;
     dycl_handle *between; /* owned: per source, the result of another tape that it is; or NULL */
@@ -158,9 +166,14 @@ static dycl_status build(const tape *t, PyObject *gradients, PyObject *needed, p
         results[p->result_count++] = t->results[i];
     }
     for (uint32_t i = 0; i < t->source_count; i++) p->wanted[i] = PyTuple_GET_ITEM(needed, i) == Py_True;
-    dycl_backward_job job = {.graph = &t->of->graph, .numbers = t->of->scalars, .tracked = t->of->tracked,
-                             .results = results, .sources = t->sources, .wanted = p->wanted,
-                             .result_count = p->result_count, .source_count = t->source_count};
+    dycl_backward_job job = {.graph = &t->of->graph,
+                             .numbers = t->of->scalars,
+                             .tracked = t->of->tracked,
+                             .results = results,
+                             .sources = t->sources,
+                             .wanted = p->wanted,
+                             .result_count = p->result_count,
+                             .source_count = t->source_count};
     dycl_status status = dycl_backward_build(&p->backward, &job);
     dycl_free(results);
     return status == DYCL_ERROR ? no_memory() : status;
@@ -229,7 +242,9 @@ static dycl_status compute(pass *p) {
     }
     DYCL_TRY(dycl_plan_lookup(dycl_site_cache(), graph, p->outputs, (int)p->output_count, &segment));
     dycl_segment_retain(segment);
+    int planned = segment->plan || segment->pieces, tuned = segment->tuned;
     status = dycl_segment_prepare(dycl_site_cache(), segment, 0, NULL, &plan, &pieces);
+    plans_made |= !planned ? DYCL_MADE_COLD : tuned != segment->tuned ? DYCL_MADE_TUNED : 0;
     if (status == DYCL_OK) status = run_plan(p, plan, pieces);
     if (status == DYCL_BUSY) { /* another thread runs it: a private plan */
         status = dycl_plan_create(graph, p->outputs, (int)p->output_count, DYCL_PLAN_COLD, &plan);
@@ -329,8 +344,9 @@ static PyObject *tape_recorded(PyObject *self, PyObject *unused) {
         }
     PyObject *nodes = NULL, *values = NULL, *result = NULL, *history = NULL;
     PyObject *results = as_list(t->results, t->result_count), *sources = as_list(t->sources, t->source_count);
-    if (results && sources && dycl_replay_describe(&r->graph, r->scalars, r->feeds, t->results, t->result_count,
-                                                   t->sources, t->source_count, &nodes, &values) == 0 &&
+    if (results && sources &&
+        dycl_replay_describe(&r->graph, r->scalars, r->feeds, t->results, t->result_count, t->sources, t->source_count,
+                             &nodes, &values) == 0 &&
         add_between(t, values) == 0 && (history = dycl_replay_history(&r->graph, r->tracked)))
         result = PyTuple_Pack(5, nodes, values, results, sources, history);
     Py_XDECREF(history);
@@ -421,6 +437,4 @@ int dycl_tape_attach(dycl_region *region, PyObject *of, const dycl_tape_plan *pl
     return done ? 0 : -1;
 }
 
-int dycl_tape_setup(void) {
-    return PyType_Ready(&recording_type) < 0 || PyType_Ready(&tape_type) < 0 ? -1 : 0;
-}
+int dycl_tape_setup(void) { return PyType_Ready(&recording_type) < 0 || PyType_Ready(&tape_type) < 0 ? -1 : 0; }

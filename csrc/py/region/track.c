@@ -160,9 +160,13 @@ static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush
 /* What a backward pass through the node will need, and which sources it reaches. */
 static dycl_status look_ahead(const dycl_region *region, autograd_node *n) {
     dycl_backward b;
-    dycl_backward_job job = {.graph = &region->recorder.graph, .numbers = region->recorder.scalars,
-                             .tracked = region->tracked, .results = n->results, .sources = n->sources,
-                             .result_count = n->result_count, .source_count = n->source_count};
+    dycl_backward_job job = {.graph = &region->recorder.graph,
+                             .numbers = region->recorder.scalars,
+                             .tracked = region->tracked,
+                             .results = n->results,
+                             .sources = n->sources,
+                             .result_count = n->result_count,
+                             .source_count = n->source_count};
     dycl_backward_init(&b);
     dycl_status status = dycl_backward_build(&b, &job);
     if (status == DYCL_OK) {
@@ -230,9 +234,9 @@ int dycl_track_finish(dycl_region *region, const dycl_tracked_flush *f) {
     for (uint32_t i = 0; i < f->count && result == 0; i++) {
         const autograd_node *n = &f->nodes[i];
         if (n->source_count)
-            result = dycl_tape_attach(region, recording, &(dycl_tape_plan){n->results, n->sources, n->saved,
-                                                                           n->result_count, n->source_count,
-                                                                           n->saved_count});
+            result = dycl_tape_attach(
+                region, recording,
+                &(dycl_tape_plan){n->results, n->sources, n->saved, n->result_count, n->source_count, n->saved_count});
     }
     Py_XDECREF(recording);
     return result;

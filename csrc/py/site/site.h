@@ -42,6 +42,14 @@ typedef struct {
     uint32_t wait, interval; /* calls in torch before a region is tried again: so many are left, of so many */
 } dycl_gradient;
 
+/* Calls whose results want gradients: what counts is how long it takes from one call to the next, because the backward
+ * pass comes in between. */
+typedef struct {
+    dycl_choice choice;
+    uint64_t begun; /* the last call's time; 0: it does not count */
+    uint8_t way, hopeless, made;
+} dycl_training;
+
 /* What py/entry/hint.h knows. */
 typedef struct {
     PyObject *marks[2]; /* owned: weak references to the marks of the last two calls; NULL: none */
@@ -63,6 +71,7 @@ typedef struct dycl_site {
     int left_count, left_room;
     dycl_trace *trace;         // owned
     dycl_choice choice, ahead; /* region or torch; in a region: inline or ahead of the recording */
+    dycl_training training;
     dycl_gradient gradient;
     dycl_hint hint;
     unsigned options;    /* DYCL_OPTION_ bits */

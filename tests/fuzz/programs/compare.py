@@ -153,9 +153,16 @@ def tensor_differs(e, d):
     if e._is_view() != d._is_view():
         return "view", f"{e._is_view()} and {d._is_view()}"
     a, b = (attribute(x, "grad_fn") for x in (e, d))
-    if a != b if isinstance(a, str) else type(a) is not type(b):
+    if a != b if isinstance(a, str) else not same_node(a, b):
         return "grad_fn", f"{a} and {b}"
     return None
+
+
+def same_node(e, d):
+    """With DYCL_TRAIN=1, one node stands for several of eager's, and a view is as_strided."""
+    if dycl._environment.trains() and type(d).__name__ in ("SegmentBackward", "AsStridedBackward0"):
+        return e is not None
+    return type(e) is type(d)
 
 
 def attribute(x, name):

@@ -1,0 +1,48 @@
+"""Training calls are given to torch where whole steps are faster there: what is timed lasts from one call to the
+next."""
+
+import subprocess
+import sys
+import textwrap
+
+
+def run(program):
+    prelude = """
+        import os
+        os.environ.update(DYCL_TRAIN="1", DYCL_CHOOSE="1", DYCL_PROFILE="0")
+        import time
+        import torch, dycl
+        from torch import nn
+        torch.set_num_threads(1)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(prelude) + textwrap.dedent(program)],
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_what_gains_stays():
+    out = run("""
+        model = dycl.accelerate(nn.Sequential(*[m for _ in range(8) for m in (nn.Linear(16, 16), nn.Tanh())]))
+        x = torch.randn(4, 16)
+        for _ in range(400):
+            model(x).sum().backward()
+        print(dycl.stats(model)["recorded"] > 300 * 16)
+    """)
+    assert out.strip() == "True"
+
+
+def test_a_slow_backward_counts():
+    """The forward pass gains, but what follows a recorded call takes longer: torch it is."""
+    out = run("""
+        model = nn.Sequential(*[m for _ in range(8) for m in (nn.Linear(16, 16), nn.Tanh())])
+        run = dycl.accelerate(model)
+        x = torch.randn(4, 16)
+        for _ in range(250):
+            out = run(x)
+            if type(out.grad_fn).__name__ == "SegmentBackward":
+                time.sleep(0.002)
+            out.sum().backward()
+        print(dycl.stats(run)["plain_faster"] > 100)
+    """)
+    assert out.strip() == "True", out
