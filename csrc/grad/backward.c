@@ -4,7 +4,6 @@
 
 #include "base/alloc.h"
 #include "grad/formula.h"
-#include "ir/infer.h"
 
 static const dycl_formula formulas[DYCL_OP_COUNT] = {
 #define DYCL_GRAD(op, formula) [DYCL_OP_##op] = dycl_grad_##formula,
@@ -132,20 +131,16 @@ fail:
     return status;
 }
 
-/* Laid out as what it belongs to, where that is dense, and in memory of its own: what is accumulated into a parameter's
- * gradient is kept as it is. A gradient that only passes through stays the tensor that it is. */
+/* As it lies, perhaps a view: torch's AccumulateGrad lays gradients out where that matters. */
 static dycl_status finish_source(dycl_backward *b, uint32_t nth) {
     uint32_t source = b->job->sources[nth], *out = &b->gradients[nth];
-    const dycl_value *like = &b->job->graph->values[source];
     dycl_status status;
     if (b->reaches[source] != WANTED) return DYCL_OK;
     DYCL_TRY(dycl_backward_join(b, source));
     if (b->gradient[source] == DYCL_NONE) return DYCL_OK;
     *out = b->gradient[source];
-    if (dycl_value_dense(like)) DYCL_TRY(dycl_build_dense(&b->recorder, *out, like->strides, out));
-    const dycl_value *v = &b->recorder.graph.values[*out];
-    int passed = v->kind == DYCL_VALUE_FEED && v->source < b->job->result_count;
-    if (v->root != *out || (v->kind != DYCL_VALUE_NODE && !passed)) {
+    const dycl_value *root = &b->recorder.graph.values[b->recorder.graph.values[*out].root];
+    if (root->kind == DYCL_VALUE_FEED && root->source >= b->job->result_count) { /* what was saved is not given away */
         int64_t keep = 1;
         DYCL_TRY(dycl_build_node(&b->recorder, DYCL_OP_contiguous, 1, out, 1, &keep, out));
     }

@@ -11,8 +11,8 @@
 
 #include "record/build.h"
 
-/* What is to be differentiated. Sources are roots of the segment, feeds or nodes; differentiation stops there. Results
- * are nodes that are roots. */
+/* What is to be differentiated. Sources are feeds and nodes of the segment; differentiation stops there. Results are
+ * nodes. */
 typedef struct {
     const dycl_graph *graph;
     const dycl_scalar *numbers; /* of the graph's scalars */
@@ -29,7 +29,8 @@ typedef struct dycl_backward {
     dycl_recorder recorder; /* feeds: the gradients of the results, then what is saved */
     uint32_t *saved;        /* roots of the segment, as they are fed */
     uint32_t saved_count;
-    uint32_t *gradients; /* per source: its gradient's value, DYCL_NONE: no result depends on it */
+    uint32_t *gradients; /* per source: its gradient's value (of a node, or of a result's gradient, or a view of one);
+                            DYCL_NONE: no result depends on it */
     /* while it is built: */
     const dycl_backward_job *job;
     uint32_t *image;    /* by value of the segment: the same here, or DYCL_NONE */

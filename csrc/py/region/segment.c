@@ -170,7 +170,7 @@ static dycl_handle base_handle(const dycl_region *region, uint32_t root) {
 #define GIVEN (UINT32_C(1) << 31) /* in shares: some object has the computed tensor itself */
 
 /* Gives one pending lazy tensor its computed tensor. shares: per output, how many use it. 0 or -1. */
-static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares) {
+static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares, const dycl_tracked_flush *tracked) {
     const dycl_graph *graph = &region->recorder.graph;
     const dycl_value *value = &graph->values[lazy->value];
     dycl_handle base = base_handle(region, value->root), real;
@@ -179,11 +179,14 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares) {
     uint32_t *share = of_node ? &shares[region->output_of[value->root] - 1] : NULL;
     lazy->aliased = (uint8_t)(!whole || !of_node || (*share & ~GIVEN) > 1);
     if (dycl_track_has(region, lazy->value)) {
+        dycl_handle apart = lazy->own == DYCL_OWN_COPY ? dycl_track_apart(tracked, lazy->value) : NULL;
         int own = whole && of_node && !(*share & GIVEN) && lazy->own != DYCL_OWN_VIEW;
         if (own) *share |= GIVEN;
-        real = own ? dycl_abi_copy_handle(base)
-                   : dycl_abi_view_with_history(base, value->rank, value->sizes, value->strides,
-                                                dycl_abi_storage_offset(base) + value->offset);
+        if (own || apart)
+            real = dycl_abi_copy_handle(apart ? apart : base);
+        else
+            real = dycl_abi_view_with_history(base, value->rank, value->sizes, value->strides,
+                                              dycl_abi_storage_offset(base) + value->offset);
         if (!real && !PyErr_Occurred()) PyErr_NoMemory();
     } else if (whole &&
                (!of_node ||
@@ -219,7 +222,8 @@ static void count_writes(const dycl_region *region) {
 
 /* Gives every pending lazy tensor its computed tensor. torch's view functions let other threads run, and these may let
  * go of lazy tensors: the one that is bound, and the next one in the list, are held meanwhile. */
-static int bind_results(dycl_region *region, uint32_t count, const dycl_deferral *later) {
+static int bind_results(dycl_region *region, uint32_t count, const dycl_deferral *later,
+                        const dycl_tracked_flush *tracked) {
     const dycl_graph *graph = &region->recorder.graph;
     uint32_t *shares = region->outputs; /* the values are no longer needed */
     int result = 0;
@@ -238,7 +242,7 @@ static int bind_results(dycl_region *region, uint32_t count, const dycl_deferral
     for (PyObject *o = Py_XNewRef(region->first), *next; o && result == 0; o = next) {
         dycl_lazy *lazy = dycl_lazy_of(o);
         if (is_pending(region, lazy) && !dycl_defers(later, graph->values[lazy->value].root))
-            result = bind_result(region, lazy, shares);
+            result = bind_result(region, lazy, shares, tracked);
         else if (lazy->epoch == region->epoch)
             lazy->aliased |= (uint8_t)(region->output_of[graph->values[lazy->value].root] != 0);
         next = result == 0 ? Py_XNewRef(lazy->next) : NULL;
@@ -350,6 +354,8 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
     } else if (result == 0) {
         for (uint32_t i = count; i < total; i++) region->output_of[region->outputs[i]] = 0;
         total = count;
+        dycl_track_free(flush);
+        flush = NULL;
         dycl_site_replayed(region->site, "its gradients are torch's");
         status = dycl_replay_run(region, count) < 0 ? DYCL_ERROR : DYCL_OK;
         if (status == DYCL_OK)
@@ -357,7 +363,7 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
         else
             result = -1;
     }
-    if (result == 0) result = bind_results(region, total, &later);
+    if (result == 0) result = bind_results(region, total, &later, flush);
     for (uint32_t i = 0; i < total && status == DYCL_OK; i++) dycl_abi_delete(region->handles[i]);
     dycl_segment_release(segment);
     dycl_track_free(flush);
@@ -382,7 +388,7 @@ int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted)
         }
         if (later.count) result = dycl_defer_keep(region, &later, segment);
         count_writes(region);
-        if (result == 0) result = bind_results(region, count, &later);
+        if (result == 0) result = bind_results(region, count, &later, NULL);
         for (uint32_t i = 0; i < count; i++) dycl_abi_delete(region->handles[i]);
         dycl_segment_release(segment);
     }

@@ -199,7 +199,9 @@ static dycl_status bind_feeds(const tape *t, PyObject *saved, PyObject *gradient
     return status;
 }
 
-/* Which values the plan computes: gradients that are nodes, each once. */
+static uint32_t root_of(const pass *p, uint32_t value) { return p->backward.recorder.graph.values[value].root; }
+
+/* Which values the plan computes: what gradients are, or are views of, each once. */
 static dycl_status choose_outputs(const tape *t, pass *p) {
     const dycl_graph *graph = &p->backward.recorder.graph;
     p->outputs = dycl_alloc((t->source_count + 1) * sizeof *p->outputs);
@@ -207,10 +209,10 @@ static dycl_status choose_outputs(const tape *t, pass *p) {
     p->addresses = dycl_alloc((t->source_count + 1) * sizeof *p->addresses);
     if (!p->outputs || !p->handles || !p->addresses) return no_memory();
     for (uint32_t i = 0; i < t->source_count; i++) {
-        uint32_t value = p->backward.gradients[i], known = 0;
-        if (value == DYCL_NONE || graph->values[value].kind != DYCL_VALUE_NODE) continue;
-        for (uint32_t k = 0; k < p->output_count; k++) known |= p->outputs[k] == value;
-        if (!known) p->outputs[p->output_count++] = value;
+        uint32_t value = p->backward.gradients[i], root = value == DYCL_NONE ? value : root_of(p, value), known = 0;
+        if (value == DYCL_NONE || graph->values[root].kind != DYCL_VALUE_NODE) continue;
+        for (uint32_t k = 0; k < p->output_count; k++) known |= p->outputs[k] == root;
+        if (!known) p->outputs[p->output_count++] = root;
     }
     return DYCL_OK;
 }
@@ -258,13 +260,24 @@ fail:
     return status == DYCL_OK ? DYCL_OK : DYCL_BAIL;
 }
 
+static PyObject *as_view(dycl_handle base, const dycl_value *v) {
+    dycl_handle view = dycl_abi_view(base, v->rank, v->sizes, v->strides, dycl_abi_storage_offset(base) + v->offset);
+    PyObject *o = view ? dycl_abi_wrap(view) : NULL;
+    dycl_abi_delete(view);
+    return o;
+}
+
 static PyObject *gradient_of(const pass *p, uint32_t nth) {
     const dycl_graph *graph = &p->backward.recorder.graph;
     uint32_t value = p->backward.gradients[nth];
     if (value == DYCL_NONE) return Py_NewRef(Py_None);
-    if (graph->values[value].kind == DYCL_VALUE_FEED) return Py_NewRef(p->kept[graph->values[value].source]);
+    const dycl_value *v = &graph->values[value], *root = &graph->values[v->root];
+    if (root->kind == DYCL_VALUE_FEED) {
+        PyObject *came = p->kept[root->source];
+        return v == root ? Py_NewRef(came) : as_view(dycl_abi_borrow(came), v);
+    }
     for (uint32_t i = 0; i < p->output_count; i++)
-        if (p->outputs[i] == value) return dycl_abi_wrap(p->handles[i]);
+        if (p->outputs[i] == v->root) return v == root ? dycl_abi_wrap(p->handles[i]) : as_view(p->handles[i], v);
     return Py_NewRef(Py_None);
 }
 
@@ -373,6 +386,17 @@ static PyTypeObject tape_type = {
     .tp_methods = tape_methods,
 };
 
+/* ---- Attaching */
+
+static PyObject *tensor_of(const dycl_region *region, uint32_t value, const dycl_tape_plan *plan) {
+    const dycl_value *v = &region->recorder.graph.values[value];
+    for (uint32_t i = 0; i < plan->apart_count; i++)
+        if (plan->apart[i] == value) return dycl_abi_wrap(plan->apart_handles[i]);
+    if (v->kind == DYCL_VALUE_NODE) return dycl_abi_wrap(region->handles[region->output_of[value] - 1]);
+    const dycl_source *source = &region->sources[v->source];
+    return source->object ? Py_NewRef(source->object) : dycl_abi_wrap(source->handle);
+}
+
 static PyObject *tape_new(const dycl_region *region, PyObject *of, const dycl_tape_plan *plan) {
     tape *t = (tape *)tape_type.tp_alloc(&tape_type, 0);
     if (!t) return NULL;
@@ -392,25 +416,21 @@ static PyObject *tape_new(const dycl_region *region, PyObject *of, const dycl_ta
     memcpy(t->results, plan->results, t->result_count * sizeof *t->results);
     memcpy(t->sources, plan->sources, t->source_count * sizeof *t->sources);
     memcpy(t->saved, plan->saved, t->saved_count * sizeof *t->saved);
-    for (uint32_t i = 0; i < t->source_count; i++)
-        if (t->of->graph.values[t->sources[i]].kind == DYCL_VALUE_NODE)
-            t->between[i] = dycl_abi_copy_handle(region->handles[region->output_of[t->sources[i]] - 1]);
+    for (uint32_t i = 0; i < t->source_count; i++) {
+        PyObject *o = t->of->graph.values[t->sources[i]].kind == DYCL_VALUE_NODE
+                          ? tensor_of(region, t->sources[i], plan)
+                          : NULL;
+        t->between[i] = o ? dycl_abi_copy_handle(dycl_abi_borrow(o)) : NULL;
+        Py_XDECREF(o);
+    }
     return (PyObject *)t;
 }
 
-/* ---- Attaching */
-
-static PyObject *tensor_of(const dycl_region *region, uint32_t value) {
-    const dycl_value *v = &region->recorder.graph.values[value];
-    if (v->kind == DYCL_VALUE_NODE) return dycl_abi_wrap(region->handles[region->output_of[value] - 1]);
-    const dycl_source *source = &region->sources[v->source];
-    return source->object ? Py_NewRef(source->object) : dycl_abi_wrap(source->handle);
-}
-
-static PyObject *tensors_of(const dycl_region *region, const uint32_t *values, uint32_t count) {
+static PyObject *tensors_of(const dycl_region *region, const uint32_t *values, uint32_t count,
+                            const dycl_tape_plan *plan) {
     PyObject *tuple = PyTuple_New(count);
     for (uint32_t i = 0; tuple && i < count; i++) {
-        PyObject *o = tensor_of(region, values[i]);
+        PyObject *o = tensor_of(region, values[i], plan);
         if (!o)
             Py_CLEAR(tuple);
         else
@@ -421,9 +441,9 @@ static PyObject *tensors_of(const dycl_region *region, const uint32_t *values, u
 
 int dycl_tape_attach(dycl_region *region, PyObject *of, const dycl_tape_plan *plan) {
     PyObject *t = tape_new(region, of, plan), *done = NULL;
-    PyObject *results = tensors_of(region, plan->results, plan->result_count);
-    PyObject *sources = tensors_of(region, plan->sources, plan->source_count);
-    PyObject *saved = tensors_of(region, plan->saved, plan->saved_count);
+    PyObject *results = tensors_of(region, plan->results, plan->result_count, plan);
+    PyObject *sources = tensors_of(region, plan->sources, plan->source_count, plan);
+    PyObject *saved = tensors_of(region, plan->saved, plan->saved_count, plan);
     if (t && results && sources && saved && attach_function) {
         int state = dycl_abi_torch_function_off();
         done = PyObject_CallFunctionObjArgs(attach_function, t, results, saved, sources, NULL);

@@ -12,6 +12,9 @@
 typedef struct {
     const uint32_t *results, *sources, *saved; /* values of the segment */
     uint32_t result_count, source_count, saved_count;
+    const uint32_t *apart; /* results that are views here and none to torch, and their tensors */
+    const dycl_handle *apart_handles;
+    uint32_t apart_count;
 } dycl_tape_plan;
 
 int dycl_tape_setup(void); /* 0 or -1 */

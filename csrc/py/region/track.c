@@ -95,15 +95,26 @@ struct dycl_tracked_flush {
     uint32_t *level; /* by value: of a result its own, of others the highest that it depends on */
     uint32_t *results;
     uint32_t result_count;
+    uint32_t *apart; /* results that are views here and none to torch */
+    dycl_handle *apart_handles;
+    uint32_t apart_count;
 };
 
 void dycl_track_free(dycl_tracked_flush *f) {
     if (!f) return;
     for (uint32_t i = 0; f->nodes && i < f->count; i++) dycl_free(f->nodes[i].results);
     dycl_free(f->nodes);
+    for (uint32_t i = 0; f->apart_handles && i < f->apart_count; i++) dycl_abi_delete(f->apart_handles[i]);
     dycl_free(f->level);
     dycl_free(f->results);
+    dycl_free(f->apart);
+    dycl_free(f->apart_handles);
     dycl_free(f);
+}
+
+static dycl_status no_memory(void) {
+    PyErr_NoMemory();
+    return DYCL_ERROR;
 }
 
 int dycl_track_needed(const dycl_region *region, uint32_t count) {
@@ -111,6 +122,41 @@ int dycl_track_needed(const dycl_region *region, uint32_t count) {
     for (uint32_t i = 0; i < count; i++)
         if (dycl_track_has(region, region->outputs[i])) return 1;
     return 0;
+}
+
+/* Where torch's operator makes a tensor of its own and ours is a view of what nobody sees, the view is the result. */
+static dycl_status find_apart(const dycl_region *region, dycl_tracked_flush *f) {
+    const dycl_graph *graph = &region->recorder.graph;
+    f->apart = dycl_alloc((region->living + 1) * sizeof *f->apart);
+    f->apart_handles = dycl_alloc_zero((region->living + 1) * sizeof *f->apart_handles);
+    if (!f->apart || !f->apart_handles) return no_memory();
+    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
+        const dycl_lazy *lazy = dycl_lazy_of(o);
+        if (lazy->real || lazy->epoch != region->epoch || lazy->own != DYCL_OWN_COPY) continue;
+        const dycl_value *v = &graph->values[lazy->value];
+        int known = v->root == lazy->value || graph->values[v->root].kind != DYCL_VALUE_NODE;
+        for (uint32_t i = 0; i < f->apart_count; i++) known |= f->apart[i] == lazy->value;
+        if (!known && dycl_track_has(region, lazy->value)) f->apart[f->apart_count++] = lazy->value;
+    }
+    return DYCL_OK;
+}
+
+static int is_apart(const dycl_tracked_flush *f, uint32_t value) {
+    for (uint32_t i = 0; i < f->apart_count; i++)
+        if (f->apart[i] == value) return 1;
+    return 0;
+}
+
+/* Some pending tensor is the root, or a view of it that has to be one. */
+static int is_held(const dycl_region *region, const dycl_tracked_flush *f, uint32_t root) {
+    const dycl_graph *graph = &region->recorder.graph;
+    for (PyObject *o = f->apart_count ? region->first : NULL; o; o = dycl_lazy_of(o)->next) {
+        const dycl_lazy *lazy = dycl_lazy_of(o);
+        if (!lazy->real && lazy->epoch == region->epoch && graph->values[lazy->value].root == root &&
+            !is_apart(f, lazy->value))
+            return 1;
+    }
+    return !f->apart_count;
 }
 
 /* In the order of dependence: a result stands one level above the highest that it depends on. */
@@ -123,18 +169,13 @@ static void find_levels(const dycl_region *region, dycl_tracked_flush *f) {
         if (!region->tracked[node->out]) continue;
         for (int i = 0; i < node->operand_count; i++)
             if (operands[i] != DYCL_NONE && f->level[operands[i]] > highest) highest = f->level[operands[i]];
-        if (region->output_of[node->out]) {
+        if (is_apart(f, node->out) || (region->output_of[node->out] && is_held(region, f, node->out))) {
             f->results[f->result_count++] = node->out;
             highest++;
             if (highest > f->count) f->count = highest;
         }
         f->level[node->out] = highest;
     }
-}
-
-static dycl_status no_memory(void) {
-    PyErr_NoMemory();
-    return DYCL_ERROR;
 }
 
 /* Results of the level, and where differentiation may stop: feeds, and results below. */
@@ -212,8 +253,8 @@ dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracke
     dycl_status status = f ? DYCL_OK : no_memory();
     if (f) {
         f->level = dycl_alloc_zero(graph->value_count * sizeof *f->level + 1);
-        f->results = dycl_alloc(*count * sizeof *f->results + 1);
-        if (!f->level || !f->results) status = no_memory();
+        f->results = dycl_alloc((*count + region->living) * sizeof *f->results + 1);
+        status = f->level && f->results ? find_apart(region, f) : no_memory();
     }
     if (status == DYCL_OK) {
         find_levels(region, f);
@@ -228,15 +269,35 @@ dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracke
     return status;
 }
 
-int dycl_track_finish(dycl_region *region, const dycl_tracked_flush *f) {
+static int make_apart(const dycl_region *region, dycl_tracked_flush *f) {
+    const dycl_graph *graph = &region->recorder.graph;
+    for (uint32_t i = 0; i < f->apart_count; i++) {
+        const dycl_value *v = &graph->values[f->apart[i]];
+        dycl_handle base = region->handles[region->output_of[v->root] - 1];
+        dycl_handle view =
+            dycl_abi_view(base, v->rank, v->sizes, v->strides, dycl_abi_storage_offset(base) + v->offset);
+        f->apart_handles[i] = view ? dycl_abi_detach(view) : NULL;
+        dycl_abi_delete(view);
+        if (!f->apart_handles[i]) return -1;
+    }
+    return 0;
+}
+
+dycl_handle dycl_track_apart(const dycl_tracked_flush *f, uint32_t value) {
+    for (uint32_t i = 0; f && i < f->apart_count; i++)
+        if (f->apart[i] == value) return f->apart_handles[i];
+    return NULL;
+}
+
+int dycl_track_finish(dycl_region *region, dycl_tracked_flush *f) {
     PyObject *recording = dycl_recording_new(region);
-    int result = recording ? 0 : -1;
+    int result = recording ? make_apart(region, f) : -1;
     for (uint32_t i = 0; i < f->count && result == 0; i++) {
         const autograd_node *n = &f->nodes[i];
         if (n->source_count)
             result = dycl_tape_attach(
                 region, recording,
-                &(dycl_tape_plan){n->results, n->sources, n->saved, n->result_count, n->source_count, n->saved_count});
+                &(dycl_tape_plan){n->results, n->sources, n->saved, n->result_count, n->source_count, n->saved_count, f->apart, f->apart_handles, f->apart_count});
     }
     Py_XDECREF(recording);
     return result;

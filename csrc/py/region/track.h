@@ -35,7 +35,9 @@ int dycl_track_needed(const dycl_region *region, uint32_t count);
  * ERROR with an exception. */
 dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracked_flush **out);
 /* Gives the computed results their history. 0, or -1 with an exception. */
-int dycl_track_finish(dycl_region *region, const dycl_tracked_flush *flush);
+int dycl_track_finish(dycl_region *region, dycl_tracked_flush *flush);
+/* The tensor of a result that is a view here and none to torch; NULL: it is none of these. The flush keeps it. */
+dycl_handle dycl_track_apart(const dycl_tracked_flush *flush, uint32_t value);
 void dycl_track_free(dycl_tracked_flush *flush);
 
 #endif
