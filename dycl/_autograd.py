@@ -4,6 +4,7 @@ Its gradients are computed by a plan, from what the node saved. Where a graph of
 (`create_graph=True`), or no plan can be made, the recording runs again in torch, which differentiates it."""
 
 import torch
+from torch._functorch.autograd_function import enable_single_level_autograd_function
 
 from dycl import _replay
 
@@ -27,16 +28,17 @@ class Segment(torch.autograd.Function):
         return None, None, None, *(found or _differentiate(ctx.tape, gradients, needed, False))
 
 
-_apply = super(torch.autograd.Function, Segment).apply  # without looking for functorch: no region runs inside of it
+_apply = super(torch.autograd.Function, Segment).apply  # what was recorded belongs to no transform of functorch
 
 
 def attach(tape, results, saved, sources):
-    """Gives results (computed, without a history yet) a node behind sources. Gradients may be disabled by now."""
-    if torch.is_grad_enabled():
+    """Gives results (computed, without a history yet) a node behind sources. Gradients may be disabled by now, and
+    a transform entered."""
+    if torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active():
         _apply(tape, results, saved, *sources)
-    else:
-        with torch.enable_grad():
-            _apply(tape, results, saved, *sources)
+        return
+    with torch.enable_grad(), enable_single_level_autograd_function():
+        _apply(tape, results, saved, *sources)
 
 
 def _differentiate(tape, gradients, needed, create_graph):

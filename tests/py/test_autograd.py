@@ -533,6 +533,24 @@ def functional_transforms(wrap):
 
 
 @program
+def computed_inside_a_transform(wrap):
+    model = mlp(5, 8, 3)
+
+    def forward(x):
+        h = model(x)
+        g = torch.func.grad(lambda t: (t * h.sum().detach().item()).sum())(x.detach())
+        k = model(x)
+        with torch.no_grad():
+            j = torch.func.grad(lambda t: t.square().sum())(x.detach())
+        return h + k + g.mean() + j.mean()
+
+    run = wrap(forward)
+    for x, y in batches():
+        F.mse_loss(run(x), y).backward()
+    return grads(model)
+
+
+@program
 def recurrent_loop(wrap):
     cell, head = nn.LSTMCell(5, 8), nn.Linear(8, 3)
 
