@@ -89,8 +89,10 @@ static double floor_div(double a, double b) { /* as Python's and torch's, from t
     return div - low > 0.5 ? low + 1 : low;
 }
 
-static double softplus(double x, double beta, double threshold) {
-    return x * beta > threshold ? x : (fmax(x * beta, 0) + log1p(exp(-fabs(x * beta)))) / beta;
+/* Which branch it is, the rounded product decides. */
+static double softplus(dycl_dtype dtype, double x, double beta, double threshold) {
+    double product = x * beta, seen = dtype == DYCL_F64 ? product : (double)(float)product;
+    return seen > threshold ? x : (fmax(product, 0) + log1p(exp(-fabs(product)))) / beta;
 }
 static double sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
 /* Without the cancellation of the textbook's 1 + erf and 1 + tanh. */
@@ -105,7 +107,13 @@ static double clamp(double x, double low, double high) {
     return isnan(low) || isnan(high) ? NAN : fmin(fmax(x, low), high);
 }
 
-static double of_one(dycl_ew op, double a) {
+/* torch's formula has this product on the way, which overflows in f32 (and in halves, that are computed in f32). */
+static double hardswish(dycl_dtype dtype, double x) {
+    double product = x * clamp(x + 3, 0, 6);
+    return (dtype == DYCL_F64 ? product : (double)(float)product) / 6;
+}
+
+static double of_one(dycl_ew op, dycl_dtype dtype, double a) {
     switch (op) {
     case DYCL_EW_copy: return a;
     case DYCL_EW_neg: return -a;
@@ -134,8 +142,8 @@ static double of_one(dycl_ew op, double a) {
     case DYCL_EW_gelu: return gelu(a);
     case DYCL_EW_gelu_tanh: return gelu_tanh(a);
     case DYCL_EW_silu: return a * sigmoid(a);
-    case DYCL_EW_mish: return a * tanh(softplus(a, 1, INFINITY));
-    case DYCL_EW_hardswish: return a * clamp(a + 3, 0, 6) / 6;
+    case DYCL_EW_mish: return a * tanh(softplus(dtype, a, 1, INFINITY));
+    case DYCL_EW_hardswish: return hardswish(dtype, a);
     case DYCL_EW_hardsigmoid: return clamp(a + 3, 0, 6) / 6;
     case DYCL_EW_softsign: return a / (1 + fabs(a));
     case DYCL_EW_floor: return floor(a);
@@ -184,11 +192,11 @@ static double of_two(dycl_ew op, double a, double b) {
     }
 }
 
-static double of_three(dycl_ew op, double a, double b, double c) {
+static double of_three(dycl_ew op, dycl_dtype dtype, double a, double b, double c) {
     switch (op) {
     case DYCL_EW_lerp: return fabs(c) < 0.5 ? a + c * (b - a) : b - (b - a) * (1 - c);
     case DYCL_EW_clamp: return clamp(a, b, c);
-    case DYCL_EW_softplus: return softplus(a, b, c);
+    case DYCL_EW_softplus: return softplus(dtype, a, b, c);
     case DYCL_EW_threshold: return a <= b ? c : a;
     case DYCL_EW_add_scaled: return a + b * c;
     case DYCL_EW_fma: return a * b + c;
@@ -196,11 +204,11 @@ static double of_three(dycl_ew op, double a, double b, double c) {
     }
 }
 
-static double at_point(dycl_ew op, const double *x) {
+static double at_point(dycl_ew op, dycl_dtype dtype, const double *x) {
     switch (dycl_ew_arity(op)) {
-    case 1: return of_one(op, x[0]);
+    case 1: return of_one(op, dtype, x[0]);
     case 2: return of_two(op, x[0], x[1]);
-    default: return of_three(op, x[0], x[1], x[2]);
+    default: return of_three(op, dtype, x[0], x[1], x[2]);
     }
 }
 
@@ -299,13 +307,13 @@ static dycl_number float_apply(dycl_ew op, dycl_dtype in, int count, const dycl_
     }
     if (op == DYCL_EW_copysign && (isnan(at[1]) || may_be_zero(x[1])))
         return dycl_number_unknown(); /* the sign of a NaN is nobody's */
-    double center = at_point(op, at);
+    double center = at_point(op, in, at);
     if ((n && has_pole_inside(op, x)) || leaves_between(op, in, at)) return dycl_number_unknown();
     for (int point = 0; n && point < 1 << 2 * n; point++) {
         static const double steps[4] = {-1, -0.5, 0.5, 1};
         double moved[3] = {at[0], at[1], at[2]};
         for (int k = 0; k < n; k++) moved[uncertain[k]] += steps[point >> 2 * k & 3] * x[uncertain[k]].error;
-        double there = at_point(op, moved);
+        double there = at_point(op, in, moved);
         if (there == center || (isnan(there) && isnan(center))) continue;
         if (to_bool || !isfinite(center) || !isfinite(there)) return dycl_number_unknown();
         worst = fmax(worst, fabs(there - center));

@@ -76,24 +76,26 @@ dycl_status dycl_reference_matmul(dycl_reference *r, const dycl_node *node, cons
     return DYCL_OK;
 }
 
-dycl_status dycl_reference_grouped(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
+static void grouped_row(dycl_reference *r, const dycl_node *node, const uint32_t *o, int64_t group, int64_t row) {
     const dycl_value *x = dycl_reference_value(r, o[0]), *w = dycl_reference_value(r, o[1]);
-    int64_t row = 0;
+    for (int64_t column = 0; column < w->sizes[2]; column++) {
+        int64_t at[2] = {row, column}, left[3] = {0, row, 0}, right[3] = {group, 0, column};
+        dycl_reference_set(r, node->out, at, dot(r, DYCL_F32, o[0], left, 2, o[1], right, 1, 3, x->sizes[1]));
+    }
+}
+
+/* A group is the slice between the end before it and its own, as torch slices: a negative end counts from behind.
+ * Groups may share rows, and then the last one's product stays. Rows of no group are 0. */
+dycl_status dycl_reference_grouped(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
+    int64_t rows = dycl_reference_value(r, o[0])->sizes[0], groups = dycl_reference_value(r, o[1])->sizes[0], first = 0;
     (void)attrs;
-    for (int64_t group = 0; group <= w->sizes[0]; group++) {
-        int64_t end = x->sizes[0];
-        if (group < w->sizes[0]) {
-            dycl_number e = dycl_reference_get(r, o[2], &group, 1);
-            if (!dycl_number_known(e)) return dycl_error_bail("ends of groups that are not known");
-            end = e.i;
-        }
-        for (; row < end && row < x->sizes[0]; row++)
-            for (int64_t column = 0; column < w->sizes[2]; column++) {
-                int64_t at[2] = {row, column}, left[3] = {0, row, 0}, right[3] = {group, 0, column};
-                dycl_number y = {0, 0, 0};
-                if (group < w->sizes[0]) y = dot(r, DYCL_F32, o[0], left, 2, o[1], right, 1, 3, x->sizes[1]);
-                dycl_reference_set(r, node->out, at, y);
-            }
+    for (int64_t group = 0; group < groups; group++) {
+        dycl_number e = dycl_reference_get(r, o[2], &group, 1);
+        if (!dycl_number_known(e)) return dycl_error_bail("ends of groups that are not known");
+        int64_t end = e.i < 0 ? e.i + rows : e.i;
+        end = end < 0 ? 0 : end > rows ? rows : end;
+        for (int64_t row = first; row < end; row++) grouped_row(r, node, o, group, row);
+        first = end;
     }
     return DYCL_OK;
 }

@@ -1,0 +1,98 @@
+/* The reference interpreter (csrc/check): its numbers beside the kernels, where formulas overflow, vanish or meet
+ * special values on the way; groups of rows whose ends do not ascend. */
+#include <math.h>
+#include <stdio.h>
+
+#include "check/reference.h"
+
+static int failures;
+
+static const double of_f32[] = {0.0,    -0.0,    1.0,     -1.0,   2.5,     -3.0,     6.0,       20.5,  -90.0,  1e-45,
+                                -1e-40, 1.2e-38, 1e-30,   1e5,    1.8e19,  -1.9e19,  1e37,      -3e37, 5.6e37, 5.7e37,
+                                1.2e38, 1.8e38,  -1.8e38, 3.4e38, -3.4e38, INFINITY, -INFINITY, NAN};
+static const double of_f64[] = {0.0,     -0.0,     1.0,     -1.0,     2.5,      -3.0,      6.0,
+                                20.5,    -750.0,   5e-324,  -1e-310,  3e-308,   1e-30,     1e5,
+                                1.3e154, -1.4e154, 1e307,   -2e307,   2.9e307,  3.1e307,   6e307,
+                                9e307,   -9e307,   1.7e308, -1.7e308, INFINITY, -INFINITY, NAN};
+enum { COUNT = sizeof of_f32 / sizeof *of_f32 };
+_Static_assert(sizeof of_f64 == sizeof of_f32, "as many of each");
+
+static void store(dycl_dtype dtype, void *to, double x) {
+    if (dtype == DYCL_F32)
+        *(float *)to = (float)x;
+    else
+        *(double *)to = x;
+}
+
+static void compare(dycl_ew op, dycl_dtype dtype, dycl_isa isa, const int *which) {
+    const double *values = dtype == DYCL_F32 ? of_f32 : of_f64;
+    int arity = dycl_ew_arity(op);
+    double operands[3], result = 0;
+    dycl_number x[3];
+    for (int i = 0; i < arity; i++) {
+        store(dtype, &operands[i], values[which[i]]);
+        x[i] = dycl_number_load(dtype, &operands[i], 0);
+    }
+    dycl_kern_ew(isa, op, dtype, 0)(&result, &operands[0], &operands[1], &operands[2], 1);
+    dycl_dtype out = dycl_ew_result_is_bool(op) ? DYCL_BOOL : dtype;
+    dycl_number want = dycl_number_apply(op, dtype, arity, x);
+    if (dycl_number_accepts(out, want, &result, 0) || failures++ >= 20) return;
+    dycl_number got = dycl_number_load(out, &result, 0);
+    printf("FAIL %s of %s %.9g %.9g %.9g: the kernel says %.9g (%d), the reference %.9g (%d) within %.3g\n",
+           dycl_ew_name(op), dycl_dtype_name(dtype), x[0].f, arity > 1 ? x[1].f : 0, arity > 2 ? x[2].f : 0, got.f,
+           (int)got.i, want.f, (int)want.i, want.error);
+}
+
+static void compare_all(dycl_ew op, dycl_dtype dtype, dycl_isa isa) {
+    int arity = dycl_ew_arity(op), which[3];
+    for (which[0] = 0; which[0] < COUNT; which[0]++)
+        for (which[1] = 0; which[1] < (arity > 1 ? COUNT : 1); which[1]++)
+            for (which[2] = 0; which[2] < (arity > 2 ? COUNT : 1); which[2]++) compare(op, dtype, isa, which);
+}
+
+/* Rows 1 to 6 and weights 10, 100 and 1000, in the first of four columns. */
+static void grouped(const int32_t ends[3], const double want[6]) {
+    static const float x[6][4] = {{1}, {2}, {3}, {4}, {5}, {6}}, w[3][4][4] = {{{10}}, {{100}}, {{1000}}};
+    const void *feeds[] = {x, w, ends};
+    const uint32_t out = 3;
+    dycl_graph g;
+    dycl_reference r;
+    const char *text = "%0 = feed f32[6,4]{4,1}\n%1 = feed f32[3,4,4]{16,4,1}\n%2 = feed i32[3]{1}\n"
+                       "%3 = grouped_matmul %0 %1 %2\n";
+    dycl_graph_init(&g);
+    if (dycl_graph_parse(text, &g) != DYCL_OK ||
+        dycl_reference_run(&r, &g, &out, 1, &(dycl_reference_inputs){feeds, NULL}) != DYCL_OK) {
+        printf("FAIL grouped_matmul: %s\n", dycl_error_message());
+        failures++;
+        return;
+    }
+    for (int i = 0; i < 6; i++) {
+        float element = (float)want[i], other = element + 10;
+        dycl_number reference = r.elements[out][i * 4];
+        if (dycl_number_accepts(DYCL_F32, reference, &element, 0) &&
+            !dycl_number_accepts(DYCL_F32, reference, &other, 0))
+            continue;
+        printf("FAIL grouped_matmul, ends %d %d %d: row %d is %g, and not %g\n", ends[0], ends[1], ends[2], i,
+               reference.f, want[i]);
+        failures++;
+    }
+    dycl_reference_free(&r);
+    dycl_graph_free(&g);
+}
+
+int main(void) {
+    grouped((const int32_t[]){1, 3, 6}, (const double[]){10, 200, 300, 4000, 5000, 6000});
+    grouped((const int32_t[]){4, 2, 5}, (const double[]){10, 20, 3000, 4000, 5000, 0}); /* later groups' rows stay */
+    grouped((const int32_t[]){-1, 1, 6}, (const double[]){10, 2000, 3000, 4000, 5000, 6000});
+    grouped((const int32_t[]){2, 9, -9}, (const double[]){10, 20, 300, 400, 500, 600});
+    for (dycl_isa isa = DYCL_ISA_SCALAR; isa < DYCL_ISA_COUNT; isa++) {
+        if (!dycl_cpu_isa_force(isa)) continue;
+        for (int op = 0; op < DYCL_EW_COUNT; op++)
+            for (dycl_dtype dtype = 0; dtype < DYCL_DTYPE_COUNT; dtype++)
+                if (op != DYCL_EW_where && (dtype == DYCL_F32 || dtype == DYCL_F64) &&
+                    dycl_kern_ew(isa, (dycl_ew)op, dtype, 0))
+                    compare_all((dycl_ew)op, dtype, isa);
+    }
+    printf("test_check: %s\n", failures ? "FAILED" : "ok");
+    return failures != 0;
+}
