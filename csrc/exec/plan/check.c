@@ -152,7 +152,9 @@ static dycl_status run_steps(dycl_plan *plan, void *const *outputs) {
     dycl_status status = DYCL_OK;
     for (uint32_t i = 0; i < plan->step_count && status == DYCL_OK; i++) {
         begin_step(plan, i);
+        uint64_t before = dycl_clock_ns();
         status = plan->steps[i].run(&plan->steps[i], plan);
+        if (dycl_plan_timing()) dycl_plan_step_took(plan, i, dycl_clock_ns() - before); /* without the checks */
         if (status == DYCL_OK) status = end_step(plan, i, outputs);
     }
     return status;

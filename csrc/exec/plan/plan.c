@@ -84,14 +84,18 @@ static void count_up(atomic_ullong *count, uint64_t by) {
     atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + by, memory_order_relaxed);
 }
 
+void dycl_plan_step_took(dycl_plan *plan, uint32_t step, uint64_t nanoseconds) {
+    atomic_store_explicit(&plan->infos[step].nanoseconds, nanoseconds, memory_order_relaxed);
+    count_up(&plan->infos[step].count, 1);
+}
+
 static dycl_status run_timed(dycl_plan *plan) {
     uint64_t before = dycl_clock_ns();
     for (uint32_t i = 0; i < plan->step_count; i++) {
         dycl_status status = plan->steps[i].run(&plan->steps[i], plan);
         if (status != DYCL_OK) return status;
         uint64_t after = dycl_clock_ns();
-        atomic_store_explicit(&plan->infos[i].nanoseconds, after - before, memory_order_relaxed);
-        count_up(&plan->infos[i].count, 1);
+        dycl_plan_step_took(plan, i, after - before);
         before = after;
     }
     return DYCL_OK;

@@ -97,5 +97,6 @@ struct dycl_workspace;
 dycl_status dycl_plan_open(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs,
                            struct dycl_workspace **out_workspace);
 void dycl_plan_close(dycl_plan *plan, struct dycl_workspace *workspace);
+void dycl_plan_step_took(dycl_plan *plan, uint32_t step, uint64_t nanoseconds); /* while timing is on */
 
 #endif
