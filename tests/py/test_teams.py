@@ -45,6 +45,10 @@ def busy(seconds=0.4):
 """
 
 
+# where processor time is measured: the reference interpreter would take most of it, in one thread
+UNCHECKED = {"DYCL_CHECK": "0"}
+
+
 def run(program, *arguments, **more):
     environment = {**os.environ, "DYCL_CHOOSE": "0", "DYCL_AHEAD": "0", **more}
     environment.pop("OMP_NUM_THREADS", None)
@@ -55,7 +59,7 @@ def run(program, *arguments, **more):
 
 
 def test_one_thread_from_the_start_means_no_other_thread_works():
-    run("calls(); assert not others() or busy() < 0.05", 1)
+    run("calls(); assert not others() or busy() < 0.05", 1, **UNCHECKED)
 
 
 def test_a_change_between_calls_is_obeyed_and_goes_back_and_forth():
@@ -66,7 +70,7 @@ for threads in (2, 1, 2, 1, 3, 1, 2):
     shares.append((threads, busy()))
 for threads, share in shares:
     assert share < 0.05 if threads == 1 else share > 0.3, shares
-""", 2)
+""", 2, **UNCHECKED)
 
 
 def test_plans_of_two_numbers_of_threads_are_kept():
@@ -90,7 +94,7 @@ def work():
 thread = threading.Thread(target=work)
 thread.start(); thread.join()
 assert len(found) == 1 and found[0][0] < 0.05 and found[0][1] == 1, found
-""", 1)
+""", 1, **UNCHECKED)
 
 
 @pytest.mark.parametrize("way", ("0", "1", "2"))
