@@ -13,10 +13,14 @@ static dycl_number product_total(const dycl_reference *r, dycl_dtype dtype, dycl
     return dycl_number_total(dtype, s, 1);
 }
 
-/* Floats in the sum, integers in `whole`. */
-static void add_pair(dycl_number_sum *s, uint64_t *whole, dycl_number x, dycl_number y) {
-    *whole += (uint64_t)x.i * (uint64_t)y.i;
-    dycl_number_add_product(s, x, y);
+/* Floats in the sum, integers in `whole`: the terms x[i] y[i] of two lines of k elements. */
+static void add_pairs(dycl_number_sum *s, uint64_t *whole, const dycl_number *x, int64_t x_step, const dycl_number *y,
+                      int64_t y_step, int64_t k) {
+    for (int64_t i = 0; i < k; i++) {
+        dycl_number a = x[i * x_step], b = y[i * y_step];
+        *whole += (uint64_t)a.i * (uint64_t)b.i;
+        dycl_number_add_product(s, a, b);
+    }
 }
 
 static dycl_number pairs_total(const dycl_reference *r, dycl_dtype dtype, dycl_number_sum *s, uint64_t whole) {
@@ -29,8 +33,11 @@ static dycl_number dot(const dycl_reference *r, dycl_dtype dtype, uint32_t a, in
                        int64_t *right, int dr, int rank, int64_t k) {
     dycl_number_sum s = {0};
     uint64_t whole = 0;
-    for (left[dl] = right[dr] = 0; left[dl] < k; left[dl]++, right[dr]++)
-        add_pair(&s, &whole, dycl_reference_get(r, a, left, rank), dycl_reference_get(r, b, right, rank));
+    int64_t x_step, y_step;
+    left[dl] = right[dr] = 0;
+    const dycl_number *x = dycl_reference_line(r, a, left, rank, dl, &x_step),
+                      *y = dycl_reference_line(r, b, right, rank, dr, &y_step);
+    add_pairs(&s, &whole, x, x_step, y, y_step, k);
     return pairs_total(r, dtype, &s, whole);
 }
 
@@ -46,15 +53,17 @@ static dycl_number_sum begin_with(const dycl_reference *r, uint32_t bias, const 
 
 static dycl_status linear(dycl_reference *r, const dycl_node *node, const uint32_t *o) {
     const dycl_value *x = dycl_reference_value(r, o[0]), *out = dycl_reference_value(r, node->out);
-    int64_t index[DYCL_MAX_RANK] = {0}, left[DYCL_MAX_RANK], k = x->sizes[x->rank - 1];
+    int64_t index[DYCL_MAX_RANK] = {0}, left[DYCL_MAX_RANK], k = x->sizes[x->rank - 1], x_step, w_step;
     int last = out->rank - 1;
     do {
         int64_t row[2] = {index[last], 0};
         dycl_number_sum s = begin_with(r, o[2], row);
         uint64_t whole = o[2] == DYCL_NONE ? 0 : (uint64_t)dycl_reference_get(r, o[2], row, 1).i;
         memcpy(left, index, sizeof left);
-        for (left[last] = 0; left[last] < k; left[last]++, row[1]++)
-            add_pair(&s, &whole, dycl_reference_get(r, o[0], left, out->rank), dycl_reference_get(r, o[1], row, 2));
+        left[last] = 0;
+        const dycl_number *from = dycl_reference_line(r, o[0], left, out->rank, last, &x_step),
+                          *weights = dycl_reference_line(r, o[1], row, 2, 1, &w_step);
+        add_pairs(&s, &whole, from, x_step, weights, w_step, k);
         dycl_reference_set(r, node->out, index, pairs_total(r, (dycl_dtype)out->dtype, &s, whole));
     } while (dycl_reference_next(index, out->sizes, out->rank));
     return DYCL_OK;

@@ -19,6 +19,14 @@ dycl_number dycl_reference_get(const dycl_reference *r, uint32_t id, const int64
     return r->elements[v->root][place(v, index, rank)];
 }
 
+const dycl_number *dycl_reference_line(const dycl_reference *r, uint32_t id, const int64_t *index, int rank, int dim,
+                                       int64_t *step) {
+    const dycl_value *v = &r->graph->values[id];
+    int d = dim - (rank - v->rank);
+    *step = d < 0 || v->sizes[d] == 1 ? 0 : v->strides[d];
+    return r->elements[v->root] + place(v, index, rank);
+}
+
 void dycl_reference_set(dycl_reference *r, uint32_t id, const int64_t *index, dycl_number x) {
     const dycl_value *v = &r->graph->values[id];
     if (dycl_dtype_is_half((dycl_dtype)v->dtype)) /* a number that fills memory may be more exact */

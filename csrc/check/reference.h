@@ -30,6 +30,9 @@ void dycl_reference_free(dycl_reference *r);
 
 /* An operand that broadcasts to a shape of `rank` dimensions. */
 dycl_number dycl_reference_get(const dycl_reference *r, uint32_t value, const int64_t *index, int rank);
+/* The same element, and how far it is from there to the next along dimension `dim` of that shape: for long sums. */
+const dycl_number *dycl_reference_line(const dycl_reference *r, uint32_t value, const int64_t *index, int rank, int dim,
+                                       int64_t *step);
 void dycl_reference_set(dycl_reference *r, uint32_t value, const int64_t *index,
                         dycl_number x); /* index: of the value's own shape */
 int dycl_reference_next(int64_t *index, const int64_t *sizes,

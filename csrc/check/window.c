@@ -20,36 +20,38 @@ static int64_t seen(const dycl_node *node, const int64_t *attrs, int d, int64_t 
     return from >= 0 && from < size ? from : -1;
 }
 
-dycl_status dycl_reference_conv(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
-    const dycl_value *x = dycl_reference_value(r, o[0]), *w = dycl_reference_value(r, o[1]),
-                     *out = dycl_reference_value(r, node->out);
+/* What element (y, z) of the window adds to the sum of an output element, over all channels of its group. */
+static void add_tap(dycl_number_sum *s, const dycl_reference *r, const dycl_node *node, const int64_t *attrs,
+                    const uint32_t *o, const int64_t *index, int64_t y, int64_t z) {
+    const dycl_value *x = dycl_reference_value(r, o[0]), *out = dycl_reference_value(r, node->out);
     int transposed = node->op == DYCL_OP_conv_transpose2d;
-    int64_t index[4] = {0}, groups = attrs[6], per_in = x->sizes[1] / groups, per_out = out->sizes[1] / groups;
+    int64_t per_in = x->sizes[1] / attrs[6], per_out = out->sizes[1] / attrs[6], first = index[1] / per_out * per_in,
+            x_step, w_step;
+    int64_t p[4] = {index[0], first, seen(node, attrs, 0, index[2], y, x->sizes[2]),
+                    seen(node, attrs, 1, index[3], z, x->sizes[3])};
+    int64_t q[4] = {transposed ? first : index[1], transposed ? index[1] % per_out : 0, y, z};
+    const dycl_number *weights = dycl_reference_line(r, o[1], q, 4, transposed ? 0 : 1, &w_step);
+    if (p[2] < 0 || p[3] < 0) { /* some implementations multiply padding, too */
+        for (int64_t c = 0; c < per_in; c++)
+            s->unknown |= !isfinite(weights[c * w_step].f) || !dycl_number_known(weights[c * w_step]);
+        return;
+    }
+    const dycl_number *from = dycl_reference_line(r, o[0], p, 4, 1, &x_step);
+    for (int64_t c = 0; c < per_in; c++) dycl_number_add_product(s, from[c * x_step], weights[c * w_step]);
+}
+
+dycl_status dycl_reference_conv(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
+    const dycl_value *w = dycl_reference_value(r, o[1]), *out = dycl_reference_value(r, node->out);
+    int64_t index[4] = {0};
     do {
         dycl_number_sum s = {0};
-        int64_t group = index[1] / per_out, p[4] = {index[0], 0, 0, 0}, q[4];
         if (o[2] != DYCL_NONE) {
             dycl_number bias = dycl_reference_get(r, o[2], &index[1], 1);
             dycl_number_add(&s, bias.f, bias.error);
             s.unknown |= !dycl_number_known(bias);
         }
-        for (int64_t c = 0; c < per_in; c++)
-            for (int64_t y = 0; y < w->sizes[2]; y++)
-                for (int64_t z = 0; z < w->sizes[3]; z++) {
-                    p[1] = group * per_in + c;
-                    p[2] = seen(node, attrs, 0, index[2], y, x->sizes[2]);
-                    p[3] = seen(node, attrs, 1, index[3], z, x->sizes[3]);
-                    q[0] = transposed ? p[1] : index[1];
-                    q[1] = transposed ? index[1] % per_out : c;
-                    q[2] = y;
-                    q[3] = z;
-                    dycl_number weight = dycl_reference_get(r, o[1], q, 4);
-                    if (p[2] < 0 || p[3] < 0)
-                        s.unknown |= !isfinite(weight.f) ||
-                                     !dycl_number_known(weight); /* some implementations multiply padding, too */
-                    else
-                        dycl_number_add_product(&s, dycl_reference_get(r, o[0], p, 4), weight);
-                }
+        for (int64_t y = 0; y < w->sizes[2]; y++)
+            for (int64_t z = 0; z < w->sizes[3]; z++) add_tap(&s, r, node, attrs, o, index, y, z);
         s.error += s.magnitude * 1e-5; /* a batch norm folded into the weights, Winograd's transforms */
         if (r->graph->options & DYCL_OPTION_BF16) s.error += s.magnitude / 64;
         dycl_reference_set(r, node->out, index, dycl_number_total(DYCL_F32, &s, 1));
