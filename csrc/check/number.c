@@ -60,14 +60,17 @@ dycl_number dycl_number_load(dycl_dtype dtype, const void *p, int64_t at) {
     case DYCL_U8: return (dycl_number){0, ((const uint8_t *)p)[at], 0};
     case DYCL_BF16:
     case DYCL_F16: return (dycl_number){(double)dycl_half_value(dtype, ((const uint16_t *)p)[at]), 0, 0};
-    default: return (dycl_number){0, ((const uint8_t *)p)[at] != 0, 0};
+    default: { /* torch copies a bool with its byte, whatever that is */
+        uint8_t byte = ((const uint8_t *)p)[at];
+        return (dycl_number){byte > 1 ? byte : 0, byte != 0, 0};
+    }
     }
 }
 
 int dycl_number_accepts(dycl_dtype dtype, dycl_number want, const void *memory, int64_t at) {
     if (!dycl_number_known(want)) return 1;
-    if (dtype == DYCL_BOOL && ((const uint8_t *)memory)[at] > 1) return 0; /* a bool is 0 or 1 in memory */
     dycl_number got = dycl_number_load(dtype, memory, at);
+    if (dtype == DYCL_BOOL && got.f != 0 && got.f != want.f) return 0; /* 0 or 1 in memory, or copied from there */
     if (!dycl_dtype_is_float(dtype)) return got.i == want.i;
     if (isnan(want.f)) return isnan(got.f);
     return got.f == want.f || fabs(got.f - want.f) <= want.error;
@@ -350,7 +353,7 @@ static dycl_number int_apply(dycl_ew op, dycl_dtype in, int count, const dycl_nu
         return dycl_number_i(in, op == DYCL_EW_floor_div || op == DYCL_EW_trunc_div ? (int64_t)(0 - ua) : 0);
     }
     switch (op) {
-    case DYCL_EW_copy: return dycl_number_i(in, a);
+    case DYCL_EW_copy: return x[0];
     case DYCL_EW_neg: return dycl_number_i(in, (int64_t)(0 - ua));
     case DYCL_EW_abs: return dycl_number_i(in, a < 0 ? (int64_t)(0 - ua) : a);
     case DYCL_EW_sign: return dycl_number_i(in, (a > 0) - (a < 0));
@@ -397,7 +400,7 @@ dycl_number dycl_number_apply(dycl_ew op, dycl_dtype in, int count, const dycl_n
 }
 
 dycl_number dycl_number_cast(dycl_dtype from, dycl_dtype to, dycl_number x) {
-    if (!dycl_number_known(x)) return x;
+    if (!dycl_number_known(x) || (from == DYCL_BOOL && to == DYCL_BOOL)) return x;
     if (!dycl_dtype_is_float(from))
         return dycl_dtype_is_float(to) ? (dycl_number){rounded(to, (double)x.i), 0, 0} : dycl_number_i(to, x.i);
     if (dycl_dtype_is_float(to)) {

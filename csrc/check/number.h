@@ -15,7 +15,7 @@
 #include <math.h>
 
 typedef struct {
-    double f;     /* of f32 and f64 */
+    double f;     /* of floats; of a bool that lay in memory as another byte than 0 and 1: that byte */
     int64_t i;    /* of integers and bool */
     double error; /* absolute; of integers and bool: 0, or infinite when it is not known which */
 } dycl_number;

@@ -80,7 +80,24 @@ static void grouped(const int32_t ends[3], const double want[6]) {
     dycl_graph_free(&g);
 }
 
+/* A byte that is no bool may be copied, and not made. */
+static void bools(void) {
+    const uint8_t made[] = {0, 1, 80, 30};
+    dycl_number odd = dycl_number_load(DYCL_BOOL, &made[2], 0),
+                copies[] = {dycl_number_cast(DYCL_BOOL, DYCL_BOOL, odd),
+                            dycl_number_apply(DYCL_EW_copy, DYCL_BOOL, 1, &odd)};
+    dycl_number twice[] = {odd, odd}, both = dycl_number_apply(DYCL_EW_logical_and, DYCL_BOOL, 2, twice);
+    for (int i = 0; i < 4; i++) {
+        int copied = i == 1 || i == 2, right = dycl_number_accepts(DYCL_BOOL, both, made, i) == (i == 1);
+        for (int k = 0; k < 2; k++) right &= dycl_number_accepts(DYCL_BOOL, copies[k], made, i) == copied;
+        if (right) continue;
+        printf("FAIL a bool that lies there as %d\n", made[i]);
+        failures++;
+    }
+}
+
 int main(void) {
+    bools();
     grouped((const int32_t[]){1, 3, 6}, (const double[]){10, 200, 300, 4000, 5000, 6000});
     grouped((const int32_t[]){4, 2, 5}, (const double[]){10, 20, 3000, 4000, 5000, 0}); /* later groups' rows stay */
     grouped((const int32_t[]){-1, 1, 6}, (const double[]){10, 2000, 3000, 4000, 5000, 6000});
