@@ -63,16 +63,16 @@ def seen(x):
     return (type(x), x.dtype, x.shape, x.stride(), x._version, x.requires_grad, x.is_leaf, x._is_view(), x.grad is None)
 
 
-def close(e, d):
+def close(e, d, atol=1e-6):
     """A few roundings apart: sums of squares and quotients of each element by itself."""
-    torch.testing.assert_close(d, e, rtol=2e-5, atol=1e-6, equal_nan=True)
+    torch.testing.assert_close(d, e, rtol=2e-5, atol=atol, equal_nan=True)
 
 
-def compare(eager, ours):
+def compare(eager, ours, atol=1e-6):
     for (e_params, e_optimizer, _), (d_params, d_optimizer, _) in [(eager, ours)]:
         for e, d in zip(e_params, d_params):
             assert seen(e) == seen(d)
-            close(e.detach(), d.detach())
+            close(e.detach(), d.detach(), atol)
             if e.grad is not None:
                 assert seen(e.grad) == seen(d.grad)
                 close(e.grad, d.grad)
@@ -92,13 +92,13 @@ def objects(side):
                                       if isinstance(v, torch.Tensor)]
 
 
-def steps(both, count=5, skip=()):
+def steps(both, count=5, skip=(), atol=1e-6):
     before = None
     for k in range(count):
         for side in both:
             gradients(side[0], k, skip)
             side[1].step()
-        compare(*both)
+        compare(*both, atol)
         now = objects(both[1])
         assert before in (None, now)
         before = now
@@ -134,7 +134,10 @@ def test_every_optimizer(info, which):
         if errors:
             assert errors[0] == errors[1] and len(errors) == 2
             continue
-        steps(both, skip=(1,))
+        # Muon multiplies in bfloat16: a rounding of f32 before it becomes one of bfloat16. Eager moves by 0.007 lr in
+        # five steps when its gradients move by a unit in the last place; a step that is missing moves it by 0.1 lr.
+        atol = 5 * float(both[0][1].param_groups[0]["lr"]) / 256 if muon else 1e-6
+        steps(both, skip=(1,), atol=atol)
         with contextlib.suppress(TypeError):  # another function steps in this form
             recorded += dycl.stats(both[1][1])["recorded"]
     assert recorded > 0
