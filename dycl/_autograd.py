@@ -4,7 +4,7 @@ Its gradients are computed by a plan, from what the node saved. Where a graph of
 (`create_graph=True`), or no plan can be made, the recording runs again in torch, which differentiates it."""
 
 import torch
-from torch._functorch.autograd_function import enable_single_level_autograd_function
+from torch._C import _functorch
 
 from dycl import _replay
 
@@ -34,11 +34,14 @@ _apply = super(torch.autograd.Function, Segment).apply  # what was recorded belo
 def attach(tape, results, saved, sources):
     """Gives results (computed, without a history yet) a node behind sources. Gradients may be disabled by now, and
     a transform entered."""
-    if torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active():
+    enabled, allowed = torch.is_grad_enabled(), _functorch.get_single_level_autograd_function_allowed()
+    torch._C._set_grad_enabled(True)
+    _functorch.set_single_level_autograd_function_allowed(True)
+    try:
         _apply(tape, results, saved, *sources)
-        return
-    with torch.enable_grad(), enable_single_level_autograd_function():
-        _apply(tape, results, saved, *sources)
+    finally:
+        _functorch.set_single_level_autograd_function_allowed(allowed)
+        torch._C._set_grad_enabled(enabled)
 
 
 def _differentiate(tape, gradients, needed, create_graph):
