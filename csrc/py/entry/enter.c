@@ -12,7 +12,7 @@
 #include "py/modules/stock.h"
 #include "py/region/life.h"
 #include "py/region/segment.h"
-#include "py/region/tape.h"
+#include "py/region/pass.h"
 #include "py/region/track.h"
 
 /* ---- May this call become a region? */
@@ -143,7 +143,7 @@ static void end_training_step(dycl_site *site) {
     dycl_training *t = &site->training;
     if (t->begun)
         dycl_choose_done(&t->choice, (dycl_way)t->way, dycl_choose_now() - t->begun, t->hopeless,
-                         t->made | dycl_tape_take_made());
+                         t->made | dycl_pass_take_made());
     t->begun = 0;
 }
 

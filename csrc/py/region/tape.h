@@ -20,8 +20,6 @@ typedef struct {
 int dycl_tape_setup(void); /* 0 or -1 */
 /* dycl._autograd.attach, or None. Gives the one before: new reference. */
 PyObject *dycl_tape_set_attach(PyObject *attach);
-/* Plans that backward passes made since the last question: DYCL_MADE_ bits. */
-int dycl_tape_take_made(void);
 /* What the tapes of one segment share. New reference, or NULL with an exception. */
 PyObject *dycl_recording_new(const dycl_region *region);
 /* Gives computed results (region->handles) a node. 0, or -1 with an exception. */

@@ -295,9 +295,10 @@ int dycl_track_finish(dycl_region *region, dycl_tracked_flush *f) {
     for (uint32_t i = 0; i < f->count && result == 0; i++) {
         const autograd_node *n = &f->nodes[i];
         if (n->source_count)
-            result = dycl_tape_attach(
-                region, recording,
-                &(dycl_tape_plan){n->results, n->sources, n->saved, n->result_count, n->source_count, n->saved_count, f->apart, f->apart_handles, f->apart_count});
+            result =
+                dycl_tape_attach(region, recording,
+                                 &(dycl_tape_plan){n->results, n->sources, n->saved, n->result_count, n->source_count,
+                                                   n->saved_count, f->apart, f->apart_handles, f->apart_count});
     }
     Py_XDECREF(recording);
     return result;

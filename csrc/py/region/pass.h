@@ -1,0 +1,23 @@
+/* One backward pass through a part of a recorded segment: the graph of the gradients that are wanted, its plan, and
+ * their tensors.
+ *
+ * Ownership: everything in a job is borrowed. Threads: GIL held; the plan runs without it. */
+#ifndef DYCL_PY_REGION_PASS_H
+#define DYCL_PY_REGION_PASS_H
+
+#include "py/region/region.h"
+
+typedef struct {
+    const dycl_graph *graph; /* the segment, its numbers, and which of its values have a history */
+    const dycl_scalar *scalars;
+    const uint8_t *tracked;
+    const uint32_t *results, *sources, *saved; /* values of the segment */
+    uint32_t result_count, source_count, saved_count;
+} dycl_pass_job;
+
+/* Gradients of the sources, a tuple: None where there is none. saved, gradients (or None) and needed are tuples as the
+ * job's arrays. Py_None for all: no plan can compute them. New reference, or NULL with an exception. */
+PyObject *dycl_pass_run(const dycl_pass_job *job, PyObject *saved, PyObject *gradients, PyObject *needed);
+int dycl_pass_take_made(void); /* plans made since the last question: DYCL_MADE_ bits */
+
+#endif
