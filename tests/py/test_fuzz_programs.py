@@ -94,6 +94,16 @@ FOUND = {
         "v0 = x0[0]\nlog.append(v0.requires_grad)\nwith torch.enable_grad():\n    log.append((v0.requires_grad, "
         "v0.is_leaf, v0.grad_fn is None))\n    v1 = v0.clone()\nv2 = v1[0]\nlog.append((v1 * 2).requires_grad)",
         ((2, 2),), grad=True, returned=("v0", "v1", "v2")),  # fmt: skip
+    "torch's groups with a filter of one row, beside random numbers": of(
+        "v0 = F.conv2d(x0.permute(0, 3, 1, 2), x1, groups=2)\nv1 = torch.multinomial(torch.softmax(x2, -1), 1)",
+        ((2, 2, 2, 4),), ((2, 2, 1, 2), (4, 1, 1, 2)), ((2,),)),
+    "torch's rows of 5, seen with AMX the first element of the next one besides": of(
+        "v0 = F.linear(x0, x1)", ((3, 5, 30, 5), None, "bfloat16", "special"), ((2, 5), None, "bfloat16")),
+    "what a norm of one element leaves": of(
+        "v0 = F.layer_norm(F.adaptive_avg_pool2d(x0, 1), (1,)).sum().is_nonzero()",
+        ((5, 1, 3, 4), (12, 0, 4, 1), "bfloat16", "normal")),
+    "what a norm of equal elements leaves": of("v0 = F.group_norm(x0, 1, bias=x1 * 0).logical_not()",
+                                               ((1, 33), (33, 0), "float32", "normal"), ((33,),)),
 }
 
 
@@ -205,3 +215,42 @@ def test_rounding_is_no_difference_and_a_wrong_digit_is():
     assert not judge.Judge(made).counts(difference, eager, again)
     again.result[0][0][3, 2] *= 1 + 1000 * eps
     assert judge.Judge(made).counts(difference, eager, again)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("values", ["normal", "grid", "special", "subnormal"])
+def test_float64_sees_the_same_inputs(values, dtype):
+    made = of("v0 = x0 * 2", ((9, 33), None, dtype, values))
+    plain, wide = (compare.build(x)[2] for x in (made, judge._Doubled(made)))
+    torch.set_default_dtype(torch.float64)
+    try:
+        doubles = wide(0)[0]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert doubles.dtype == torch.float64
+    assert torch.equal(doubles.nan_to_num(7), plain(0)[0].double().nan_to_num(7))
+
+
+def test_float64_sees_the_same_modules():
+    made = program.Program(modules=("torch.nn.Linear(3, 4).to(torch.bfloat16)",))
+    plain, wide = (compare.build(x)[1][0] for x in (made, judge._Doubled(made)))
+    assert torch.equal(plain.weight.double(), wide.double().weight)
+
+
+@pytest.mark.parametrize("draw", ["", "\nv1 = torch.multinomial(torch.softmax(x2, -1), 1)"])
+def test_a_mistake_of_torch_is_no_difference(draw):
+    """float64 tells whose it is, whether or not the program draws random numbers elsewhere."""
+    made = of("v0 = x0 @ x1 + (x0.element_size() == 4)" + draw, ((9, 33),), ((33, 7),), ((4,),))
+    (eager, _), (ours, _) = (next(compare.outcomes(made, False)) for _ in range(2))
+    difference = compare.Difference("values", 0, "", ("result", 0, 0))
+    ours.result[0][0] -= 1
+    assert not judge.Judge(made).counts(difference, eager, ours)
+    ours.result[0][0] += 20  # more than NEARER times the mistake
+    assert judge.Judge(made).counts(difference, eager, ours)
+
+
+def test_what_is_drawn_is_not_judged_by_float64():
+    made = of("v0 = x0 @ x1 + torch.rand(9, 7)", ((9, 33),), ((33, 7),))
+    (eager, _), (ours, _) = (next(compare.outcomes(made, False)) for _ in range(2))
+    ours.result[0][0] += 1e-3
+    assert judge.Judge(made).counts(compare.Difference("values", 0, "", ("result", 0, 0)), eager, ours)

@@ -1,0 +1,182 @@
+"""Eager torch with the rounding of its operators moved: the runs of judge.py."""
+
+import dataclasses
+import functools
+import re
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+
+from ..pairs.known import squares_overflow
+
+SNAPS, EXACTS = 6, 7  # numbers of runs
+# Floats of 16 bits: eager's own kernels round to them in the middle (attention, a bias that is added afterwards), so
+# that noise is one unit in the last place of some.
+MOVING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+# Operators whose results do not depend on who computes them: data movement, choice, one correctly rounded operation an
+# element.
+EXACT = re.compile(
+    r"^(_?(to_)?copy_?|clone|view.*|_unsafe_view|_reshape.*|reshape|alias|detach.*|as_strided.*|expand.*|permute|"
+    r"transpose.*|t|squeeze.*|unsqueeze.*|select.*|slice.*|"
+    r"split.*|unbind.*|unfold.*|diagonal.*|cat|stack|index.*|gather|scatter.*|embedding|masked.*|where|fill.*|zero.*|"
+    r"ones.*|full.*|empty.*|new_.*|arange.*|eye.*|scalar_tensor|"
+    r"lift.*|_local_scalar_dense|item|eq|ne|lt|le|gt|ge|logical_.*|bitwise_.*|isnan|isinf|isfinite|isin.*|abs|neg|"
+    r"sign|relu|threshold|hardtanh|clamp.*|maximum|minimum|fmax|"
+    r"fmin|max|min|amax|amin|arg.*|sort|topk|kthvalue|any|all|floor|ceil|round|trunc|frac|mul|div|true_divide|"
+    r"reciprocal|copysign|tril|triu|flip|roll|repeat.*|pad|constant_pad.*|"
+    r"max_pool.*|_unique.*|unique.*|nonzero.*|count_nonzero|one_hot|rand.*|normal.*|uniform.*|bernoulli.*|"
+    r"multinomial|native_dropout|resize.*|set.*|signbit|add|sub|rsub)_?$"
+)
+
+
+ARITHMETIC = re.compile(r"^(mul|div|true_divide|add|sub|rsub|reciprocal)_?$")
+# Where a result fades, torch's kernels give zero early and ours a tiny number, or the other way round.
+FADING = re.compile(
+    r"^(gelu|sigmoid|silu|mish|elu|celu|selu|_?softmax|_?log_softmax|exp|expm1|softplus|log_sigmoid.*)_?$")
+POSITIONS = 8  # units of the largest element: weights of an interpolation come from positions that are rounded
+
+SUMS = re.compile(
+    r"^(addmm|addmv|addbmm|baddbmm|bmm|mm|mv|dot|vdot|linear|matmul|einsum|outer|.*conv.*|.*_attention.*|sum|mean|"
+    r"cumsum|.*norm.*|lstm.*|gru.*|rnn.*|.*thnn.*|avg_pool.*|.*upsample.*)_?$")
+
+
+class Noise(TorchDispatchMode):
+    def __init__(self, seed, number=1):
+        super().__init__()
+        self.snaps, self.exacts, self.scale = number == SNAPS, number == EXACTS, number != 0
+        self.way = {1: 1, 2: -1}.get(number, 0)  # 1 all up, -1 all down, 0 at random
+        self.rng = torch.Generator().manual_seed(seed)
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False  # torch would import its compiler, and ask it at each operator
+
+    def moved(self, x, reach=None):
+        """reach: a size by whose rounding it may move besides."""
+        if not _moves(x):
+            return x
+        u = torch.rand(x.shape, generator=self.rng, dtype=torch.float64) * 2 - 1
+        u = (torch.full_like(u, self.way) if self.way else u) * self.scale
+        eps = torch.finfo(x.dtype).eps
+        if reach is not None:
+            x = x + (u * eps * reach).to(x.dtype)
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x * (1 + u * eps)) if _dense(x) \
+            else x * (1 + u * eps).to(x.dtype)
+
+    def with_any_zeros(self, x):
+        if not _moves(x) or not _dense(x):
+            return x
+        signs = torch.randint(0, 2, x.shape, generator=self.rng, dtype=x.dtype) * 2 - 1
+        return x.masked_scatter_(x == 0, (signs * 0.0)[x == 0])
+
+    def with_any_nan(self, x):
+        """The sign of a NaN is the processor's or the library's."""
+        if not self.scale or not _moves(x) or not _dense(x):
+            return x
+        integers = INTEGERS[x.element_size()]  # a conversion to 16 bits makes each NaN positive
+        signs = torch.randint(0, 2, x.shape, generator=self.rng).to(integers) << 8 * x.element_size() - 1
+        turned = (x.view(integers) ^ signs).view(x.dtype)
+        return x.masked_scatter_(x.isnan(), turned[x.isnan()])
+
+    def nearly_zero(self, x):
+        return torch.where(x == 0, (torch.rand(x.shape, generator=self.rng) * 1e-25).to(x.dtype), x)
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        kind = _kind(function)
+        if kind.exact and not (kind.scaled and kwargs.get("alpha", 1) != 1):  # one rounding or two
+            result = function(*args, **kwargs)
+            return tree_map(self.with_any_nan, result) if kind.arithmetic and self.scale else result
+        if self.exacts and not kind.written:
+            return function(*tree_map(coarse, args), **tree_map(coarse, kwargs))
+        if kind.written:
+            result = function(*args, **kwargs)
+            for a, x in zip(function._schema.arguments, args):
+                if a.alias_info is not None and a.alias_info.is_write and isinstance(x, torch.Tensor):
+                    x.copy_(self.with_any_nan(self.moved(x)))
+            return result
+        moved = function(*tree_map(self.moved, args), **tree_map(self.moved, kwargs))
+        if kind.sums and self.scale:
+            moved = tree_map(self.with_any_zeros, moved)
+        if self.way < 0 and kind.fades:
+            moved = tree_map_only(torch.Tensor, lambda x: torch.where(x == 0, torch.copysign(x + 1e-30, x), x), moved)
+        if self.way < 0 and kind.centers:  # x - mean of both, or x * scale - mean * scale fused
+            moved = tree_map_only(torch.Tensor, self.nearly_zero, moved)
+            if any(squares_overflow(x) for x in tree_leaves((args, kwargs)) if _moves(x)):
+                moved = tree_map_only(torch.Tensor, lambda x: x.nan_to_num(0.0) if _moves(x) else x, moved)
+        if self.snaps:
+            plain = function(*args, **kwargs)
+            if kind.normalizes:  # what is left of equal elements is rounding, which may be the same after each move
+                exact = function(*tree_map(_widened, args), **tree_map(_widened, kwargs))
+                plain = tree_map(lambda x, y: y.to(x.dtype) if isinstance(x, torch.Tensor) else x, plain, exact)
+            return tree_map(snapped, plain, moved)
+        reach = None
+        if kind.interpolates and args[0].numel():
+            reach = POSITIONS * args[0].nan_to_num(0, 0, 0).abs().max().double()
+        return tree_map(lambda x: self.with_any_nan(self.moved(x, reach)), moved)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """Of an operator. exact: its results do not depend on who computes them; scaled: that holds without alpha only;
+    written: it writes an operand."""
+
+    exact: bool
+    scaled: bool
+    written: bool
+    arithmetic: bool
+    sums: bool
+    fades: bool
+    centers: bool
+    normalizes: bool
+    interpolates: bool
+
+
+@functools.cache
+def _kind(function):
+    name = function._schema.name.split("::")[1]
+    return Kind(
+        exact=function.is_view or EXACT.match(name) is not None,
+        scaled=name.rstrip("_") in ("add", "sub", "rsub"),
+        written=any(a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments),
+        arithmetic=ARITHMETIC.match(name) is not None,
+        sums=SUMS.match(name) is not None,
+        fades=FADING.match(name) is not None,
+        centers="norm" in name,
+        normalizes=re.search("(layer|batch|group|instance)_norm", name) is not None,
+        interpolates="upsample" in name,
+    )
+
+
+def snapped(x, moved):
+    if not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point or x.layout != torch.strided:
+        return x
+    size = x.abs()
+    tiny = size < 2 * torch.finfo(x.dtype).eps * size.nan_to_num(0, 0, 0).max() if x.numel() else False
+    return x.masked_fill_(((x - moved).abs() * 32 > size) | tiny, 0)
+
+
+INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+COARSE = {torch.float32: (torch.int32, 12), torch.float64: (torch.int64, 26)}  # as integers, and the bits that go
+
+
+def coarse(x):
+    """So few bits that most sums and products of it need no rounding."""
+    if not _moves(x) or not _dense(x) or x.dtype not in COARSE:
+        return x
+    integers, bits = COARSE[x.dtype]
+    return torch.where(x.isfinite(), (x.view(integers) >> bits << bits).view(x.dtype), x)
+
+
+def _moves(x):
+    return isinstance(x, torch.Tensor) and x.dtype in MOVING and x.layout == torch.strided
+
+
+def _widened(x):
+    return x.double() if _moves(x) else x
+
+
+def _dense(x):
+    return all(s for s, n in zip(x.stride(), x.shape) if n > 1)
