@@ -14,7 +14,7 @@ import dycl
 from suite import FULL, one_thread  # noqa: F401 (a fixture)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.fuzz.programs import compare, generate, judge, program, run  # noqa: E402
+from tests.fuzz.programs import compare, generate, judge, noise, program, run  # noqa: E402
 
 dycl.accelerate(lambda: None)  # finds torch
 PROGRAMS = 5000 if FULL else 800
@@ -99,6 +99,11 @@ FOUND = {
         ((2, 2, 2, 4),), ((2, 2, 1, 2), (4, 1, 1, 2)), ((2,),)),
     "torch's rows of 5, seen with AMX the first element of the next one besides": of(
         "v0 = F.linear(x0, x1)", ((3, 5, 30, 5), None, "bfloat16", "special"), ((2, 5), None, "bfloat16")),
+    "zeros of both signs, of which one is chosen": of(
+        "v1 = torch.tensor([-0.0, 0.0, 0.0, -0.0, 1.0]).repeat(17)\nv2 = torch.tensor([0.0, -0.0, 0.0, -0.0, "
+        "-0.0]).repeat(17)\nv0 = [f(v1, v2).signbit() for f in (torch.minimum, torch.maximum, torch.clamp, "
+        "torch.clamp_min)] + [torch.clamp(v1, -v2.abs(), v2).signbit(), v1.clone().clamp_(max=v2).signbit(), "
+        "torch.cat((v1, v2)).amin().signbit()]", ((1,),)),
     "what a norm of one element leaves": of(
         "v0 = F.layer_norm(F.adaptive_avg_pool2d(x0, 1), (1,)).sum().is_nonzero()",
         ((5, 1, 3, 4), (12, 0, 4, 1), "bfloat16", "normal")),
@@ -215,6 +220,34 @@ def test_rounding_is_no_difference_and_a_wrong_digit_is():
     assert not judge.Judge(made).counts(difference, eager, again)
     again.result[0][0][3, 2] *= 1 + 1000 * eps
     assert judge.Judge(made).counts(difference, eager, again)
+
+
+CHOICES = {
+    "two": (lambda x, y: torch.maximum(x, y), True),
+    "two in place": (lambda x, y: x.clone().clamp_(max=y), True),
+    "a reduction": (lambda x, y: torch.stack((x, y)).amin(0), True),
+    "a reduction into two": (
+        lambda x, y: torch.max(torch.stack((x, y)), 0, out=(torch.empty(32), torch.empty(32, dtype=torch.int64)))[0],
+        True),  # fmt: skip
+    "a number": (lambda x, y: torch.cat((x, y)).clamp(-1.0, 1.0), False),
+    "zeros of one sign": (lambda x, y: torch.maximum(x, x.abs()), False),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_noise_turns_zeros_that_meet_others_only(name):
+    f, turns = CHOICES[name]
+    with noise.Noise(1, 1):
+        seen = f(torch.zeros(32), -torch.zeros(32)).signbit()
+    assert (0 < seen[:32].sum() < 32) == turns
+
+
+def test_noise_leaves_errors_as_they_are():
+    with pytest.raises(RuntimeError) as plain:
+        torch.maximum(torch.zeros(2), torch.zeros(3))
+    with pytest.raises(RuntimeError) as noisy, noise.Noise(1, 1):
+        torch.maximum(torch.zeros(2), torch.zeros(3))
+    assert str(plain.value) == str(noisy.value)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

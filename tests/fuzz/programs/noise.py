@@ -31,6 +31,8 @@ EXACT = re.compile(
 )
 
 
+# Where -0 meets 0, torch's vectors take one operand and its code for the last elements the other.
+CHOOSING = re.compile(r"^(maximum|minimum|clamp|clamp_max|clamp_min|max|min|amax|amin|aminmax)_?$")
 ARITHMETIC = re.compile(r"^(mul|div|true_divide|add|sub|rsub|reciprocal)_?$")
 # Where a result fades, torch's kernels give zero early and ours a tiny number, or the other way round.
 FADING = re.compile(
@@ -65,11 +67,22 @@ class Noise(TorchDispatchMode):
         return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x * (1 + u * eps)) if _dense(x) \
             else x * (1 + u * eps).to(x.dtype)
 
-    def with_any_zeros(self, x):
+    def with_any_zeros(self, x, where=True):
         if not _moves(x) or not _dense(x):
             return x
         signs = torch.randint(0, 2, x.shape, generator=self.rng, dtype=x.dtype) * 2 - 1
-        return x.masked_scatter_(x == 0, (signs * 0.0)[x == 0])
+        zeros = (x == 0) & where
+        return x.masked_scatter_(zeros, (signs * 0.0)[zeros])
+
+    def with_zeros_that_meet(self, function, args, kwargs):
+        outs = [a.name for a in function._schema.arguments if a.kwarg_only and a.alias_info is not None]
+        read = [x for x in tree_leaves((args, [x for name, x in kwargs.items() if name not in outs])) if _moves(x)]
+        try:
+            met, shape = zeros_that_meet(read), torch.broadcast_shapes(*(x.shape for x in read))
+        except RuntimeError:  # what is said about these sizes is torch's
+            return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+        return tree_map(lambda x: self.with_any_zeros(x, met(x.shape == shape)) if _moves(x) else x, result)
 
     def with_any_nan(self, x):
         """The sign of a NaN is the processor's or the library's."""
@@ -86,6 +99,8 @@ class Noise(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         kind = _kind(function)
+        if kind.chooses and self.scale and _moves(args[0]):
+            return self.with_zeros_that_meet(function, args, kwargs)
         if kind.exact and not (kind.scaled and kwargs.get("alpha", 1) != 1):  # one rounding or two
             result = function(*args, **kwargs)
             return tree_map(self.with_any_nan, result) if kind.arithmetic and self.scale else result
@@ -126,6 +141,7 @@ class Kind:
     exact: bool
     scaled: bool
     written: bool
+    chooses: bool
     arithmetic: bool
     sums: bool
     fades: bool
@@ -141,6 +157,7 @@ def _kind(function):
         exact=function.is_view or EXACT.match(name) is not None,
         scaled=name.rstrip("_") in ("add", "sub", "rsub"),
         written=any(a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments),
+        chooses=CHOOSING.match(name) is not None,
         arithmetic=ARITHMETIC.match(name) is not None,
         sums=SUMS.match(name) is not None,
         fades=FADING.match(name) is not None,
@@ -148,6 +165,20 @@ def _kind(function):
         normalizes=re.search("(layer|batch|group|instance)_norm", name) is not None,
         interpolates="upsample" in name,
     )
+
+
+def zeros_that_meet(operands):
+    """A function that says in which elements zeros of both signs are chosen from: of each place of the operands, or of
+    all of them (a reduction)."""
+    zeros = [(x == 0, x.signbit()) for x in torch.broadcast_tensors(*operands)]
+    negative, positive = ([z & (s if of else ~s) for z, s in zeros] for of in (True, False))
+
+    def both(elementwise):
+        if elementwise:
+            return functools.reduce(torch.logical_or, negative) & functools.reduce(torch.logical_or, positive)
+        return any(map(torch.any, negative)) and any(map(torch.any, positive))
+
+    return both
 
 
 def snapped(x, moved):
