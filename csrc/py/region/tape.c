@@ -53,7 +53,8 @@ PyObject *dycl_recording_new(const dycl_region *region) {
     r->feeds = dycl_alloc_zero((graph->feed_count + 1) * sizeof *r->feeds);
     r->versions = dycl_alloc((graph->feed_count + 1) * sizeof *r->versions);
     if (!made || !r->scalars || !r->tracked || !r->feeds || !r->versions) goto fail;
-    memcpy(r->scalars, region->recorder.scalars, graph->scalar_count * sizeof *r->scalars);
+    if (graph->scalar_count) /* else there is perhaps no array */
+        memcpy(r->scalars, region->recorder.scalars, graph->scalar_count * sizeof *r->scalars);
     memcpy(r->tracked, region->tracked, graph->value_count);
     for (uint32_t i = 0; i < graph->feed_count; i++) {
         dycl_handle source = dycl_source_handle(&region->sources[i]);
