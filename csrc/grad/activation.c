@@ -33,9 +33,9 @@ static uint32_t between(dycl_chain *c, uint32_t g, double low, double high) {
 
 FORMULA(relu6, between(c, G, 0, 6))
 
-/* 1/6 within; a NaN has none */
+/* 1/6 within, as torch rounds it; a NaN has none */
 void dycl_grad_hardsigmoid(dycl_chain *c) {
-    uint32_t x = X, inner = dycl_chain_keep(c, COMPARE(lt, x, 3), TIMES(G, 1. / 6));
+    uint32_t x = X, inner = dycl_chain_keep(c, COMPARE(lt, x, 3), TIMES(G, (double)(1.0f / 6)));
     dycl_chain_give(c, 0, dycl_chain_keep(c, COMPARE(gt, x, -3), inner));
 }
 

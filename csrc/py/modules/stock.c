@@ -7,6 +7,7 @@
 #include "py/modules/composite.h"
 #include "py/cpython/trace.h"
 #include "py/modules/instance.h"
+#include "py/region/track.h"
 
 /* A module's configuration, read once and valid while its __dict__ and its _parameters did not change (CPython's dict
  * version tags). */
@@ -331,13 +332,14 @@ static config *config_of(const stock *kind, PyObject *module) {
 
 static PyObject *try_stock(const stock *kind, PyObject *module, PyObject *x) {
     dycl_region *region = dycl_region_current;
-    if (!dycl_region_records(region) || region->tracks) return NULL;
+    if (!dycl_region_records(region)) return NULL;
     if (!dycl_is_lazy(x) && Py_TYPE(x) != dycl_py.tensor_type) return NULL;
     const config *c = config_of(kind, module);
     if (!c) return NULL;
     if (!kind->record) return Py_NewRef(x);
-    uint32_t out = 0;
+    uint32_t out = 0, first = region->recorder.graph.value_count;
     dycl_status status = kind->record(region, kind, c, x, &out);
+    if (status == DYCL_OK && !dycl_track_lets(region, first, 1)) return NULL; /* its forward tells torch */
     if (status == DYCL_OK) {
         PyObject *result = dycl_region_result(region, out);
         if (kind->record == record_linear) result = dycl_linear_result(region, result, out);
