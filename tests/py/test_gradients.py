@@ -20,7 +20,7 @@ from suite import FULL, RUNS, is_strided, lot, map_tensors, one_thread, tensors_
 
 ONLY = os.environ.get("DYCL_TEST_OPERATORS", "").split()
 DTYPES = (torch.float32, torch.float64)
-SAMPLES = 3
+SAMPLES = 2
 
 dycl.accelerate(lambda: None)  # finds torch
 
