@@ -18,8 +18,8 @@ SUM_RED(red_sumsq, sum_square, 0)
 #undef SUM_RED
 
 static double N(variance)(dycl_red op, const T *a, double correction, size_t n) {
-    T mean = (T)(N(sum)(a, 0, n) / (double)n);
-    double m2 = N(sum_deviation)(a, mean, n);
+    T mean;
+    double m2 = N(deviation)(a, n, &mean);
     if (sizeof(T) == sizeof(float) && !dycl_m2_fits_f32(m2)) m2 = dycl_moments_wide((const void *)a, 1, n).m2;
     return dycl_variance(op, m2, (double)n, correction);
 }

@@ -59,8 +59,8 @@ NORMALISE(normalise, (x - m) * s, (x - m) * s * vw, V_(fma)(x - m, s, vb), V_(fm
 
 static void N(row_layer_norm)(void *dst, const void *a, const void *b, const void *c, size_t n, double eps) {
     if (n == 0) return;
-    T mean = (T)(N(sum)(a, 0, n) / (double)n);
-    double variance = N(sum_deviation)(a, mean, n) / (double)n;
+    T mean;
+    double variance = N(deviation)(a, n, &mean) / (double)n;
     N(normalise)(dst, a, b, c, n, mean, (T)(1 / sqrt(variance + eps)));
 }
 

@@ -86,6 +86,21 @@ static inline void N(moments)(double out[2], const T *a, T operand, size_t n) {
     out[0] = dycl_sum_value(first), out[1] = dycl_sum_value(second);
 }
 
+/* The mean and the sum of squared deviations from it. The mean is off by the rounding of its sum; where the elements
+ * deviate by little more than that, it is taken out, so that equal elements do not deviate at all. */
+static inline double N(deviation)(const T *a, size_t n, T *out_mean) {
+    const double little = DYCL_COMPENSATED ? 1e-26 : 1e-10;
+    T mean = (T)(N(sum)(a, 0, n) / (double)n);
+    double m2 = N(sum_deviation)(a, mean, n), sums[2];
+    if (m2 <= little * (double)n * (double)mean * (double)mean) {
+        N(moments)(sums, a, mean, n);
+        mean = (T)((double)mean + sums[0] / (double)n);
+        m2 = N(sum_deviation)(a, mean, n);
+    }
+    *out_mean = mean;
+    return m2;
+}
+
 /* The largest element that is not NaN, -inf when there is none; *bad says whether a NaN was met. */
 #define EXTREME_KERNEL(name, fold, hfold, START)                                                                       \
     static inline T N(name)(const T *a, size_t n, int *bad) {                                                          \
