@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "grad/backward.h"
+#include "ir/infer.h"
 #include "py/region/grow.h"
 #include "py/region/segment.h"
 #include "py/site/site.h"
@@ -48,6 +49,7 @@ typedef struct {
     uint32_t *outputs; /* of the plan */
     dycl_feed *feeds;
     PyObject **kept; /* owned: tensors of the feeds */
+    uint32_t *looks; /* per output: the value as which its tensor is made, itself or a view of all of it */
     dycl_handle *handles;
     void **addresses;
     uint32_t result_count, output_count;
@@ -60,6 +62,7 @@ static void pass_free(pass *p) {
     dycl_free(p->outputs);
     dycl_free(p->feeds);
     dycl_free(p->kept);
+    dycl_free(p->looks);
     dycl_free(p->handles);
     dycl_free(p->addresses);
     dycl_backward_free(&p->backward);
@@ -120,18 +123,33 @@ static dycl_status bind_feeds(const dycl_pass_job *job, PyObject *saved, PyObjec
 
 static uint32_t root_of(const pass *p, uint32_t value) { return p->backward.recorder.graph.values[value].root; }
 
+static int shows_all(const dycl_value *view, const dycl_value *root) {
+    return view->offset == 0 && dycl_value_dense(view) && dycl_value_numel(view) == dycl_value_numel(root);
+}
+
+static void add_output(pass *p, uint32_t value) {
+    const dycl_graph *graph = &p->backward.recorder.graph;
+    uint32_t root = root_of(p, value);
+    for (uint32_t k = 0; k < p->output_count; k++) {
+        if (p->outputs[k] != root) continue;
+        if (p->looks[k] != value) p->looks[k] = root; /* of several gradients */
+        return;
+    }
+    p->outputs[p->output_count] = root;
+    p->looks[p->output_count++] = shows_all(&graph->values[value], &graph->values[root]) ? value : root;
+}
+
 /* Which values the plan computes: what gradients are, or are views of, each once. */
 static dycl_status choose_outputs(const dycl_pass_job *job, pass *p) {
     const dycl_graph *graph = &p->backward.recorder.graph;
     p->outputs = dycl_alloc((job->source_count + 1) * sizeof *p->outputs);
+    p->looks = dycl_alloc((job->source_count + 1) * sizeof *p->looks);
     p->handles = dycl_alloc_zero((job->source_count + 1) * sizeof *p->handles);
     p->addresses = dycl_alloc((job->source_count + 1) * sizeof *p->addresses);
-    if (!p->outputs || !p->handles || !p->addresses) return no_memory();
+    if (!p->outputs || !p->looks || !p->handles || !p->addresses) return no_memory();
     for (uint32_t i = 0; i < job->source_count; i++) {
-        uint32_t value = p->backward.gradients[i], root = value == DYCL_NONE ? value : root_of(p, value), known = 0;
-        if (value == DYCL_NONE || graph->values[root].kind != DYCL_VALUE_NODE) continue;
-        for (uint32_t k = 0; k < p->output_count; k++) known |= p->outputs[k] == root;
-        if (!known) p->outputs[p->output_count++] = root;
+        uint32_t value = p->backward.gradients[i];
+        if (value != DYCL_NONE && graph->values[root_of(p, value)].kind == DYCL_VALUE_NODE) add_output(p, value);
     }
     return DYCL_OK;
 }
@@ -156,7 +174,7 @@ static dycl_status compute(pass *p) {
     dycl_pieces *pieces = NULL;
     dycl_status status;
     if (!p->output_count) return DYCL_OK;
-    if (!dycl_segment_allocate(graph, p->outputs, p->output_count, p->handles, p->addresses)) {
+    if (!dycl_segment_allocate(graph, p->looks, p->output_count, p->handles, p->addresses)) {
         p->output_count = 0;
         PyErr_Clear();
         return DYCL_BAIL;
@@ -196,7 +214,8 @@ static PyObject *gradient_of(const pass *p, uint32_t nth) {
         return v == root ? Py_NewRef(came) : as_view(dycl_abi_borrow(came), v);
     }
     for (uint32_t i = 0; i < p->output_count; i++)
-        if (p->outputs[i] == v->root) return v == root ? dycl_abi_wrap(p->handles[i]) : as_view(p->handles[i], v);
+        if (p->outputs[i] == v->root)
+            return p->looks[i] == value ? dycl_abi_wrap(p->handles[i]) : as_view(p->handles[i], v);
     return Py_NewRef(Py_None);
 }
 
