@@ -148,7 +148,7 @@ def test_all_passes_show_every_live_node(value):
     programs = shown(text)
     assert [(name, plan) for name, plan, _, _ in programs] == \
         [(name, "cold") for name, cold, _ in PASSES if cold == "1"] + [(name, "tuned") for name, _, tuned in PASSES
-                                                                       if tuned == "1"]
+                                                                       if tuned == "1"], text
     assert len(PASSES) >= 14 and all(ops for _, _, ops, _ in programs)
     recorded = ["add", "add", "mul", "add", "exp", "softmax", "add", "neg", "neg", "sub"]
     cold = [ops for _, plan, ops, _ in programs if plan == "cold"]
