@@ -44,6 +44,10 @@ LASTING = [
      lambda p, d: "cdist" in p.source() and d.kind == "values"),
     ("alpha", "a factor of a product so large that torch's terms overflow, and its sums do not here",
      lambda p, d: re.search(r"alpha=-?\d*\.?\d*e[+]?[23]\d", p.source()) and _not_finite(d)),
+    ("several views", "torch's advice about a view that must not be written names the function (split, unbind) that made "
+                      "several at once; dycl made each by itself", lambda p, d: d.text.count(
+                          "A view was created in no_grad mode and its base or another view of its base has been modified "
+                          "inplace with grad mode enabled") == 2 and "returns multiple views" in d.text),
     ("var_mean", "the mean beside a variance is NaN in torch where a value is infinite",
      lambda p, d: re.search("(var|std)_mean", p.source()) and (_not_finite(d) or _has_infinities(p))),
 ]
