@@ -374,8 +374,7 @@ int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted)
     uint32_t count = 0, pending = 0;
     dycl_deferral later = {.count = 0};
     dycl_segment *segment = NULL;
-    dycl_track_extend(region);
-    if (collect_outputs(region, &count, &pending) != DYCL_OK) return -1;
+    if (dycl_track_all(region) < 0 || collect_outputs(region, &count, &pending) != DYCL_OK) return -1;
     if (pending && dycl_track_needed(region, count)) return run_tracked(region, count, why);
     int result = 0;
     if (pending) {

@@ -49,8 +49,10 @@ static int extend(dycl_region *region) {
 }
 
 void dycl_track_extend(dycl_region *region) {
-    if (region->tracks && extend(region) != 0) PyErr_Clear(); /* no memory: the flush finds it out */
+    if (region->tracks && extend(region) != 0) PyErr_Clear(); /* no memory: the flush asks again */
 }
+
+int dycl_track_all(dycl_region *region) { return region->tracks && extend(region) != 0 ? -1 : 0; }
 
 int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_whole) {
     const dycl_graph *graph = &region->recorder.graph;

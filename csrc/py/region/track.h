@@ -16,6 +16,8 @@ extern int dycl_track_on; /* regions record what needs gradients (DYCL_TRAIN=1) 
 /* Looks at what was recorded since the last time, with gradients enabled or not as they are now. To be called after
  * each operator. */
 void dycl_track_extend(dycl_region *region);
+/* The same before the flush, where nothing may be left out. 0, or -1 with an exception. */
+int dycl_track_all(dycl_region *region);
 /* Whether a value of the segment has a history. */
 static inline int dycl_track_has(const dycl_region *region, uint32_t value) {
     return region->tracks && value < region->tracked_count && region->tracked[value];
