@@ -26,6 +26,11 @@ def _names_stale_size(program, difference):
     return len(sides) == 2 and sides[0] == sides[1]
 
 
+def _advice_about_views(program, difference):
+    both = "A view was created in no_grad mode and its base or another view of its base has been modified inplace"
+    return difference.text.count(both) == 2 and "returns multiple views" in difference.text
+
+
 TEMPORARY = [
     ("attention", "masks with empty rows, NaN and infinities in attention: torch's kernels differ among each other",
      _attention),
@@ -44,10 +49,8 @@ LASTING = [
      lambda p, d: "cdist" in p.source() and d.kind == "values"),
     ("alpha", "a factor of a product so large that torch's terms overflow, and its sums do not here",
      lambda p, d: re.search(r"alpha=-?\d*\.?\d*e[+]?[23]\d", p.source()) and _not_finite(d)),
-    ("several views", "torch's advice about a view that must not be written names the function (split, unbind) that made "
-                      "several at once; dycl made each by itself", lambda p, d: d.text.count(
-                          "A view was created in no_grad mode and its base or another view of its base has been modified "
-                          "inplace with grad mode enabled") == 2 and "returns multiple views" in d.text),
+    ("several views", "torch's advice about a view that must not be written names the function (split, unbind) that "
+                      "made several at once; dycl made each by itself", _advice_about_views),
     ("var_mean", "the mean beside a variance is NaN in torch where a value is infinite",
      lambda p, d: re.search("(var|std)_mean", p.source()) and (_not_finite(d) or _has_infinities(p))),
 ]
