@@ -12,18 +12,10 @@ from torch import nn
 from torch.utils._pytree import tree_flatten
 
 import dycl
-from dycl import _autograd, _core
 from suite import one_thread  # noqa: F401 (a fixture)
-from test_gradients import agree
+from test_gradients import agree, trains  # noqa: F401 (a fixture)
 
 dycl.accelerate(lambda: None)  # finds torch
-
-
-@pytest.fixture(autouse=True)
-def trains():
-    before = _core.set_tracking(_autograd.attach)
-    yield
-    _core.set_tracking(before)
 
 
 def mlp(*sizes, act=nn.Tanh):

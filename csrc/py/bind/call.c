@@ -94,18 +94,11 @@ static PyObject *replace_plain(dycl_call *call, PyObject *tensor, uint32_t value
     return replaced > 0 ? Py_NewRef(tensor) : replaced < 0 ? NULL : dycl_call_bail(call, DYCL_BAIL_alias);
 }
 
-/* An operator in place on what has a history, or gets one: torch's own affair. */
-static int writes_history(dycl_region *region, PyObject *self, uint32_t value) {
-    if (!region->tracks) return 0;
-    dycl_track_extend(region);
-    return dycl_track_has(region, value) || dycl_region_needs_gradient(self) != 0;
-}
-
 static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
     dycl_region *region = call->region;
     PyObject *self = call->p[0];
     dycl_lazy_meta old;
-    if (self && dycl_is_tensor(self) && writes_history(region, self, value))
+    if (self && dycl_is_tensor(self) && dycl_track_writes(region, self, value))
         return dycl_call_bail(call, DYCL_BAIL_grad);
     if (!self || !dycl_is_tensor(self)) return dycl_call_bail(call, DYCL_BAIL_alias);
     if (region->replaces && !dycl_is_lazy(self)) return replace_plain(call, self, value);

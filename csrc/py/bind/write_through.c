@@ -75,10 +75,7 @@ PyObject *dycl_write_value(dycl_call *call, PyObject *self, const dycl_value *pa
     dycl_region *region = call->region;
     dycl_value whole, target;
     dycl_tensor_view to, from;
-    if (region->tracks) { /* also of a value that gets a history by this */
-        dycl_track_extend(region);
-        if (dycl_track_has(region, value) || dycl_region_needs_gradient(self)) return bail(call, DYCL_BAIL_grad);
-    }
+    if (dycl_track_writes(region, self, value)) return bail(call, DYCL_BAIL_grad);
     int writable = is_writable(call, self, &whole);
     if (writable < 0) return NULL;
     if (!writable) return bail(call, DYCL_BAIL_alias);

@@ -38,7 +38,7 @@ static uint8_t *needed_nodes(const dycl_graph *graph, const uint32_t *outputs, u
     return needed;
 }
 
-static PyObject *words(int count, const uint32_t *values) {
+PyObject *dycl_replay_words(int count, const uint32_t *values) {
     PyObject *tuple = PyTuple_New(count);
     for (int i = 0; tuple && i < count; i++) {
         PyObject *word = values[i] == DYCL_NONE ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(values[i]);
@@ -55,7 +55,7 @@ static PyObject *words(int count, const uint32_t *values) {
 static PyObject *node_tuple(const dycl_graph *graph, const dycl_node *node) {
     const dycl_value *out = &graph->values[node->out];
     return Py_BuildValue("(sINNiNN)", dycl_op_get((dycl_op)node->op)->name, node->out,
-                         words(node->operand_count, dycl_node_operands(graph, node)),
+                         dycl_replay_words(node->operand_count, dycl_node_operands(graph, node)),
                          dycl_py_ints(node->attr_count, dycl_node_attrs(graph, node)), (int)out->dtype,
                          dycl_py_ints(out->rank, out->sizes), dycl_py_ints(out->rank, out->strides));
 }
@@ -185,7 +185,7 @@ int dycl_replay_run(dycl_region *region, uint32_t count) {
     for (uint32_t i = 0; feeds && i < graph->feed_count; i++) feeds[i] = dycl_source_handle(&region->sources[i]);
     if (feeds && dycl_replay_describe(graph, region->recorder.scalars, feeds, region->outputs, count, NULL, 0, &nodes,
                                       &values) == 0)
-        outputs = words((int)count, region->outputs);
+        outputs = dycl_replay_words((int)count, region->outputs);
     if (outputs) history = region->tracks ? dycl_replay_history(graph, region->tracked) : Py_NewRef(Py_None);
     if (history) tensors = call(nodes, values, outputs, history);
     if (tensors)

@@ -15,25 +15,29 @@ static int is_pending(const dycl_region *region, const dycl_lazy *lazy) {
     return lazy->epoch == region->epoch && !lazy->real;
 }
 
+dycl_status dycl_segment_grow_outputs(dycl_region *region, uint32_t wanted) {
+    if (wanted <= region->output_room) return DYCL_OK;
+    uint32_t room = 2 * wanted;
+    void *a = dycl_realloc(region->outputs, room * sizeof *region->outputs);
+    if (a) region->outputs = a;
+    void *b = dycl_realloc(region->handles, room * sizeof *region->handles);
+    if (b) region->handles = b;
+    void *c = dycl_realloc(region->addresses, room * sizeof *region->addresses);
+    if (c) region->addresses = c;
+    if (!a || !b || !c) {
+        PyErr_NoMemory();
+        return DYCL_ERROR;
+    }
+    region->output_room = room;
+    return DYCL_OK;
+}
+
 static dycl_status collect_outputs(dycl_region *region, uint32_t *out_count, uint32_t *out_pending) {
     const dycl_graph *graph = &region->recorder.graph;
     uint32_t count = 0, pending = 0;
     DYCL_GROW(region->output_of, region->output_of_room, graph->value_count);
     memset(region->output_of, 0, graph->value_count * sizeof *region->output_of);
-    if (region->living + region->replaced_count > region->output_room) {
-        uint32_t room = 2 * (region->living + region->replaced_count);
-        void *a = dycl_realloc(region->outputs, room * sizeof *region->outputs);
-        if (a) region->outputs = a;
-        void *b = dycl_realloc(region->handles, room * sizeof *region->handles);
-        if (b) region->handles = b;
-        void *c = dycl_realloc(region->addresses, room * sizeof *region->addresses);
-        if (c) region->addresses = c;
-        if (!a || !b || !c) {
-            PyErr_NoMemory();
-            return DYCL_ERROR;
-        }
-        region->output_room = room;
-    }
+    if (dycl_segment_grow_outputs(region, region->living + region->replaced_count) != DYCL_OK) return DYCL_ERROR;
     if (region->replaced_count) {
         DYCL_GROW(region->replaced_feeds, region->replaced_feed_room, region->replaced_count);
         dycl_replace_collect(region);

@@ -12,6 +12,8 @@
  * now, so that defer.h may leave others for later, or DYCL_NONE. The segment has not ended yet: begin_segment does
  * that. 0, or -1 with an exception. */
 int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted);
+/* Room for so many outputs, their handles and addresses. OK, or ERROR with an exception. */
+dycl_status dycl_segment_grow_outputs(dycl_region *region, uint32_t wanted);
 /* New tensors for the outputs of a graph: handles (the caller's) and where their elements lie. 1; 0 without an
  * exception: nothing is made. */
 int dycl_segment_allocate(const dycl_graph *graph, const uint32_t *outputs, uint32_t count, dycl_handle *handles,

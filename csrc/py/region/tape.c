@@ -102,19 +102,6 @@ static PyObject *tape_backward(PyObject *self, PyObject *args) {
 
 /* ---- Gradients by torch */
 
-static PyObject *as_list(const uint32_t *values, uint32_t count) {
-    PyObject *list = PyTuple_New(count);
-    for (uint32_t i = 0; list && i < count; i++) {
-        PyObject *word = PyLong_FromUnsignedLong(values[i]);
-        if (!word) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyTuple_SET_ITEM(list, i, word);
-    }
-    return list;
-}
-
 static int add_between(const tape *t, PyObject *values) {
     for (uint32_t i = 0; i < t->source_count; i++) {
         if (!t->between[i]) continue;
@@ -140,7 +127,8 @@ static PyObject *tape_recorded(PyObject *self, PyObject *unused) {
             return NULL;
         }
     PyObject *nodes = NULL, *values = NULL, *result = NULL, *history = NULL;
-    PyObject *results = as_list(t->results, t->result_count), *sources = as_list(t->sources, t->source_count);
+    PyObject *results = dycl_replay_words((int)t->result_count, t->results),
+             *sources = dycl_replay_words((int)t->source_count, t->sources);
     if (results && sources &&
         dycl_replay_describe(&r->graph, r->scalars, r->feeds, t->results, t->result_count, t->sources, t->source_count,
                              &nodes, &values) == 0 &&

@@ -4,6 +4,7 @@
 
 #include "grad/backward.h"
 #include "py/region/grow.h"
+#include "py/region/segment.h"
 #include "py/region/tape.h"
 
 int dycl_track_on;
@@ -69,6 +70,12 @@ int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_who
             return 0;
     }
     return 1;
+}
+
+int dycl_track_writes(dycl_region *region, PyObject *self, uint32_t value) {
+    if (!region->tracks) return 0;
+    dycl_track_extend(region);
+    return dycl_track_has(region, value) || dycl_region_needs_gradient(self) != 0;
 }
 
 static const char *const whole[] = {
@@ -224,22 +231,8 @@ static dycl_status look_ahead(const dycl_region *region, autograd_node *n) {
     return status == DYCL_ERROR ? no_memory() : status;
 }
 
-static dycl_status grow_outputs(dycl_region *region, uint32_t wanted) {
-    if (wanted <= region->output_room) return DYCL_OK;
-    uint32_t room = 2 * wanted;
-    void *a = dycl_realloc(region->outputs, room * sizeof *region->outputs);
-    if (a) region->outputs = a;
-    void *b = dycl_realloc(region->handles, room * sizeof *region->handles);
-    if (b) region->handles = b;
-    void *c = dycl_realloc(region->addresses, room * sizeof *region->addresses);
-    if (c) region->addresses = c;
-    if (!a || !b || !c) return no_memory();
-    region->output_room = room;
-    return DYCL_OK;
-}
-
 static dycl_status add_saved(dycl_region *region, const autograd_node *n, uint32_t *count) {
-    dycl_status status = grow_outputs(region, *count + n->saved_count);
+    dycl_status status = dycl_segment_grow_outputs(region, *count + n->saved_count);
     for (uint32_t i = 0; i < n->saved_count && status == DYCL_OK; i++) {
         uint32_t v = n->saved[i];
         if (region->recorder.graph.values[v].kind != DYCL_VALUE_NODE || region->output_of[v]) continue;

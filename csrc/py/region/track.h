@@ -28,6 +28,10 @@ int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_who
 /* Whether torch's gradient of a function is what differentiating its recorded parts gives, ties and zeros too. */
 int dycl_track_is_whole(const char *function);
 
+/* Whether an operator in place, which would give the tensor this value, meets or makes a history: torch's own affair.
+ */
+int dycl_track_writes(dycl_region *region, PyObject *self, uint32_t value);
+
 /* ---- For the flush */
 
 typedef struct dycl_tracked_flush dycl_tracked_flush;
