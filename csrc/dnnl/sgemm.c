@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define DIVIDE_FLOPS 500000.0
+#define SERIAL_FLOPS 200000.0
 #define MIN_COLUMNS  32
 #define MIN_ROWS     16
 
@@ -56,6 +57,16 @@ static dnnl_status_t gemm_divided(const product *p, int threads) {
     return (dnnl_status_t)atomic_load(&worst);
 }
 
+/* oneDNN wakes its team for a product of any size: a microsecond that a small one does not have, and a time slice of
+ * the processor where another process wants the other core. */
+static dnnl_status_t gemm_alone(const product *p) {
+    int threads = omp_get_max_threads();
+    if (threads > 1) omp_set_num_threads(1);
+    dnnl_status_t code = gemm(p, 0, p->m, 0, p->n);
+    if (threads > 1) omp_set_num_threads(threads);
+    return code;
+}
+
 dycl_status dycl_sgemm(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                        int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
     if (m <= 0 || n <= 0) return DYCL_OK;
@@ -67,7 +78,9 @@ dycl_status dycl_sgemm(int trans_a, int trans_b, int64_t m, int64_t n, int64_t k
     const product p = {
         trans_a, trans_b, m, n, k, at_least(lda, trans_a ? m : k), at_least(ldb, trans_b ? k : n), at_least(ldc, n),
         alpha,   beta,    a, b, c};
-    int divide = trans_b && m > 1 && 2.0 * (double)m * (double)n * (double)k > DIVIDE_FLOPS && !omp_in_parallel();
+    double flops = 2.0 * (double)m * (double)n * (double)k;
+    if (flops <= SERIAL_FLOPS) return dycl_dnnl_check(gemm_alone(&p), "sgemm");
+    int divide = trans_b && m > 1 && flops > DIVIDE_FLOPS && !omp_in_parallel();
     int threads = divide ? dycl_cpu_threads() : 1;
     return dycl_dnnl_check(threads > 1 ? gemm_divided(&p, threads) : gemm(&p, 0, m, 0, n), "sgemm");
 }

@@ -307,3 +307,35 @@ with torch.no_grad():
     space = dict(os.environ, DYCL_CHOOSE="0", DYCL_CHECK="0")  # it measures: no checks
     done = subprocess.run([sys.executable, "-c", program], env=space, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-1500:]
+
+
+@pytest.mark.parametrize("function", [
+    "F.linear(rows, weight)",
+    "torch.matmul(rows, weight.mT)",
+    "rows.view(4, 64, 8) @ rows.view(4, 64, 8).mT[..., :4]",
+    "F.linear(rows[:1], weight)",
+    "F.scaled_dot_product_attention(rows[:4, None], rows[:4, None], rows[:4, None])",
+    "torch.addmm(rows[:4, :4], rows[:4], weight.t())",
+    "torch.relu(rows @ weight.t()) @ weight",
+    "rows.softmax(-1) @ weight.t()",
+])
+def test_the_smallest_products_wake_nobody(function):
+    """oneDNN asks for its team whatever the size is: it is worth nothing there, and where other processes want the
+    cores, it is waited for."""
+    program = f"""
+import os, torch, dycl
+from torch.nn import functional as F
+torch.set_num_threads(2)
+rows, weight = torch.randn(256, 8), torch.randn(4, 8)
+fast = dycl.accelerate(lambda: {function})
+with torch.no_grad():
+    before = len(os.listdir("/proc/self/task"))
+    for call in range(40):
+        fast()
+    after = len(os.listdir("/proc/self/task"))
+assert dycl.stats(fast)["calls"] > 0
+assert after == before, (before, after)
+"""
+    space = dict(os.environ, DYCL_CHOOSE="0", DYCL_CHECK="0")
+    done = subprocess.run([sys.executable, "-c", program], env=space, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-1500:]
