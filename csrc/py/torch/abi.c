@@ -100,36 +100,6 @@ dycl_handle dycl_abi_copy_handle(dycl_handle tensor) {
     return dycl_abi_torch.new_handle(tensor, &handle) ? NULL : handle;
 }
 
-static dycl_handle view_of(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset,
-                           int history) {
-    PyObject *arguments[4] = {dycl_abi_wrap(base), dycl_py_ints(rank, sizes), dycl_py_ints(rank, strides),
-                              PyLong_FromLongLong(offset)},
-             *view = NULL;
-    dycl_handle handle = NULL;
-    if (arguments[0] && arguments[1] && arguments[2] && arguments[3]) {
-        /* what was recorded required gradients or not, whatever the mode is by now */
-        int state = dycl_abi_torch_function_off(), enabled = dycl_abi_torch.grad_enabled(),
-            other = dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base)) && enabled != history;
-        if (other) dycl_abi_torch.set_grad_enabled(history != 0);
-        view = PyObject_Vectorcall(dycl_py.as_strided, arguments, 4, NULL);
-        if (other) dycl_abi_torch.set_grad_enabled(enabled != 0);
-        dycl_abi_torch_function_restore(state);
-    }
-    if (view && !(handle = dycl_abi_copy_handle(dycl_abi_borrow(view)))) PyErr_NoMemory();
-    Py_XDECREF(view);
-    for (int i = 0; i < 4; i++) Py_XDECREF(arguments[i]);
-    return handle;
-}
-
-dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset) {
-    return view_of(base, rank, sizes, strides, offset, 0);
-}
-
-dycl_handle dycl_abi_view_with_history(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides,
-                                       int64_t offset) {
-    return view_of(base, rank, sizes, strides, offset, 1);
-}
-
 /* torch's C++ functions that are called directly throw where there is no memory, and nobody here could catch it: is
  * there as much as they take? What is given back at once is what they get, as the GIL is held. */
 static int spare(void) {
@@ -142,15 +112,67 @@ static int spare(void) {
     return 0;
 }
 
+/* An undefined tensor, over which a C++ function writes the tensor that it returns (it owns nothing). NULL with an
+ * exception. */
+static dycl_handle room_for_result(void) {
+    dycl_handle room = NULL;
+    if (spare() && dycl_abi_torch.new_undefined(&room)) PyErr_NoMemory();
+    return room;
+}
+
+static dycl_handle view_by_call(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides,
+                                int64_t offset) {
+    const struct {
+        int64_t value;
+        bool given;
+    } at = {offset, true};
+    dycl_handle room = room_for_result();
+    return room ? dycl_abi_torch.as_strided(room, base, sizes, (size_t)rank, strides, (size_t)rank, &at) : NULL;
+}
+
+static dycl_handle view_by_method(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides,
+                                  int64_t offset) {
+    PyObject *arguments[4] = {dycl_abi_wrap(base), dycl_py_ints(rank, sizes), dycl_py_ints(rank, strides),
+                              PyLong_FromLongLong(offset)},
+             *view = NULL;
+    dycl_handle handle = NULL;
+    if (arguments[0] && arguments[1] && arguments[2] && arguments[3]) {
+        int state = dycl_abi_torch_function_off();
+        view = PyObject_Vectorcall(dycl_py.as_strided, arguments, 4, NULL);
+        dycl_abi_torch_function_restore(state);
+    }
+    if (view && !(handle = dycl_abi_copy_handle(dycl_abi_borrow(view)))) PyErr_NoMemory();
+    Py_XDECREF(view);
+    for (int i = 0; i < 4; i++) Py_XDECREF(arguments[i]);
+    return handle;
+}
+
+/* history: 1 if what was recorded required gradients, whatever the mode is by now. What autograd has to note may take
+ * any memory, so its errors are caught, by torch's method. */
+static dycl_handle view_of(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset,
+                           int history) {
+    int enabled = dycl_abi_torch.grad_enabled(),
+        other = dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base)) && enabled != history;
+    if (other) dycl_abi_torch.set_grad_enabled(history != 0);
+    int direct = !history && dycl_abi_torch.as_strided && dycl_abi_torch.new_undefined;
+    dycl_handle view = (direct ? view_by_call : view_by_method)(base, rank, sizes, strides, offset);
+    if (other) dycl_abi_torch.set_grad_enabled(enabled != 0);
+    return view;
+}
+
+dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset) {
+    return view_of(base, rank, sizes, strides, offset, 0);
+}
+
+dycl_handle dycl_abi_view_with_history(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides,
+                                       int64_t offset) {
+    return view_of(base, rank, sizes, strides, offset, 1);
+}
+
 dycl_handle dycl_abi_detach(dycl_handle base) {
     if (dycl_abi_torch.detach && dycl_abi_torch.new_undefined) {
-        dycl_handle alias;
-        if (!spare()) return NULL;
-        if (dycl_abi_torch.new_undefined(&alias)) {
-            PyErr_NoMemory();
-            return NULL;
-        }
-        return dycl_abi_torch.detach(alias, base); /* an undefined tensor owns nothing: its place is written over */
+        dycl_handle room = room_for_result();
+        return room ? dycl_abi_torch.detach(room, base) : NULL;
     }
     PyObject *object = dycl_abi_wrap(base);
     int state = dycl_abi_torch_function_off();

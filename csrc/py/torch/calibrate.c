@@ -72,6 +72,8 @@ static int find_functions(PyObject *torch) {
     *(void **)&dycl_abi_torch.wrap = python ? dlsym(python, "_Z16THPVariable_WrapRKN2at10TensorBaseE") : NULL;
     *(void **)&dycl_abi_torch.new_undefined = dlsym(cpu, "aoti_torch_new_uninitialized_tensor");
     *(void **)&dycl_abi_torch.detach = dlsym(cpu, "_ZN2at4_ops6detach4callERKNS_6TensorE");
+    *(void **)&dycl_abi_torch.as_strided =
+        dlsym(cpu, "_ZN2at4_ops10as_strided4callERKNS_6TensorEN3c108ArrayRefINS5_6SymIntEEES8_St8optionalIS7_E");
     dycl_abi_torch.dispatch_state = c10;
     dycl_abi_torch.library = cpu;
     if (!dlsym(c10, "_ZN3c104impl26raw_local_dispatch_key_setE")) return dycl_torch_lacks("thread-local dispatch keys");

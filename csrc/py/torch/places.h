@@ -26,6 +26,9 @@ typedef struct {
     dycl_handle (*detach)(
         dycl_handle out,
         dycl_handle tensor); /* C++ at::_ops::detach::call: the caller has the room for what it returns */
+    dycl_handle (*as_strided)(dycl_handle out, dycl_handle tensor, const int64_t *sizes, size_t rank,
+                              const int64_t *strides, size_t also_rank,
+                              const void *offset); /* C++ at::_ops::as_strided::call; an optional<SymInt> */
     bool (*grad_enabled)(void);
     void (*set_grad_enabled)(bool);
     PyObject *(*wrap)(const void *);
