@@ -353,7 +353,8 @@ dycl_status dycl_infer_gather(const dycl_draft *draft, dycl_value *out) {
     if (index->dtype != DYCL_I64 && index->dtype != DYCL_I32) return DYCL_BAIL;
     out->dtype = x->dtype;
     if (op == DYCL_OP_embedding) {
-        if (x->rank < 1 || index->rank + x->rank - 1 > DYCL_MAX_RANK) return DYCL_BAIL;
+        if (x->rank < 1 || index->rank + x->rank - 1 > DYCL_MAX_RANK || attrs[0] < -1 || attrs[0] >= x->sizes[0])
+            return DYCL_BAIL;
         out->rank = (uint8_t)(index->rank + x->rank - 1);
         memcpy(out->sizes, index->sizes, index->rank * sizeof *out->sizes);
         memcpy(out->sizes + index->rank, x->sizes + 1, (size_t)(x->rank - 1) * sizeof *out->sizes);

@@ -491,7 +491,7 @@ static void families(void) {
         out[n++] = NODE(DYCL_OP_index_select,
                         OPERANDS(table, add_feed(s, DYCL_I64, 1, (int64_t[]){4}, (double)(width - 1))), 1);
         uint32_t t2 = node0(s, DYCL_EW_tanh, 1, &table);
-        out[n++] = node0(s, DYCL_OP_embedding, 2, OPERANDS(t2, index));
+        out[n++] = NODE(DYCL_OP_embedding, OPERANDS(t2, index), -1);
         out[n++] =
             NODE(DYCL_OP_gather,
                  OPERANDS(table, add_feed(s, DYCL_I64, 2, (int64_t[]){pick(1, rows), 3}, (double)(width - 1))), 1);

@@ -216,7 +216,8 @@ def test_every_row_is_recorded():
             seen |= recorded_rows(lambda *a: op.op(*a, **s.kwargs), (s.input, *s.args))
             if seen == set(ROWS):
                 break
-    assert not set(ROWS) - seen, " ".join(sorted(set(ROWS) - seen))
+    missing = {name for name in ROWS if not name.endswith("_backward")} - seen  # those: test_gradients.py
+    assert not missing, " ".join(sorted(missing))
 
 
 # ---- Programs

@@ -73,23 +73,29 @@ static PyObject *take_along_dim(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_gather, 2, operands, 1, &attr, &out), out);
 }
 
-/* padding_idx, scale_grad_by_freq and sparse only concern gradients. flags: parameter of the last two */
+/* padding_idx, scale_grad_by_freq and sparse only concern gradients. flags: parameter of the last two, which no formula
+ * knows */
 static PyObject *embed(dycl_call *call, PyObject *weight, PyObject *index, PyObject *padding, int check_padding,
                        int flags) {
     uint32_t operands[2], out = 0;
     int64_t bounds[2], pad;
-    for (int i = flags; i < flags + 2; i++)
+    for (int i = flags; i < flags + 2; i++) {
         if (call->p[i] && !PyBool_Check(call->p[i])) return dycl_call_bail(call, DYCL_BAIL_arguments);
+        if (call->region->tracks && call->p[i] == Py_True) return dycl_call_bail(call, DYCL_BAIL_grad);
+    }
     DYCL_CALL_TRY(index_of(call, index, &operands[1], bounds));
     DYCL_CALL_TRY(dycl_call_value(call, weight, &operands[0]));
     const dycl_value *v = dycl_call_meta(call, operands[0]);
     if (v->rank != 2) return dycl_call_bail(call, DYCL_BAIL_shape);
-    DYCL_CALL_TRY(dycl_call_int_or(call, padding, 0, &pad));
-    if (check_padding && dycl_call_given(padding) && (pad < -v->sizes[0] || pad >= v->sizes[0]))
-        return dycl_call_bail(call, DYCL_BAIL_arguments);
+    DYCL_CALL_TRY(dycl_call_int_or(call, padding, -1, &pad));
+    if (check_padding && dycl_call_given(padding)) {
+        if (pad < -v->sizes[0] || pad >= v->sizes[0]) return dycl_call_bail(call, DYCL_BAIL_arguments);
+        if (pad < 0) pad += v->sizes[0];
+    }
+    if (pad < -1 || pad >= v->sizes[0]) pad = -1; /* torch.embedding compares: no such row */
     if (!dycl_index_within(bounds, v->sizes[0])) return dycl_call_bail(call, DYCL_BAIL_index);
     return dycl_call_finish(
-        call, dycl_build_node(&call->region->recorder, DYCL_OP_embedding, 2, operands, 0, NULL, &out), out);
+        call, dycl_build_node(&call->region->recorder, DYCL_OP_embedding, 2, operands, 1, &pad, &out), out);
 }
 
 static PyObject *functional_embedding(dycl_call *call, const dycl_binding *row) {

@@ -145,8 +145,10 @@ static PyObject *select_rows(dycl_call *call, uint32_t value, const index_set *s
         for (int i = after; i < v.rank; i++) sizes[rank++] = v.sizes[i];
         DYCL_CALL_TRY(dycl_build_reshape(r, operands[0], rank, sizes, 0, &operands[0]));
     }
-    if (set->dim == 0)
-        return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_embedding, 2, operands, 0, NULL, &out), out);
+    if (set->dim == 0) {
+        int64_t no_padding = -1;
+        return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_embedding, 2, operands, 1, &no_padding, &out), out);
+    }
     if (rows.rank != 1) DYCL_CALL_TRY(dycl_build_reshape(r, operands[1], 1, &count, 0, &operands[1]));
     DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_index_select, 2, operands, 1, &attr, &out));
     if (rows.rank == 1) return dycl_call_finish(call, DYCL_OK, out);

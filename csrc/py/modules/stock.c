@@ -232,33 +232,38 @@ fail:
 /* scale_grad_by_freq and sparse only concern gradients; max_norm renormalises the weight in place */
 static int read_embedding(const stock *kind, PyObject *dict, config *c) {
     PyObject *padding = PyDict_GetItemString(dict, "padding_idx");
-    int unused;
+    int by_frequency, sparse;
     (void)kind;
     c->flag = padding && padding != Py_None;
     return padding && (!c->flag || read_int(dict, "padding_idx", c->ints)) &&
-           PyDict_GetItemString(dict, "max_norm") == Py_None && read_bool(dict, "scale_grad_by_freq", &unused) &&
-           read_bool(dict, "sparse", &unused) && read_tensor(c->parameters, "weight", &c->tensors[0]) && c->tensors[0];
+           PyDict_GetItemString(dict, "max_norm") == Py_None && read_bool(dict, "scale_grad_by_freq", &by_frequency) &&
+           read_bool(dict, "sparse", &sparse) && (c->ints[1] = by_frequency || sparse, 1) &&
+           read_tensor(c->parameters, "weight", &c->tensors[0]) && c->tensors[0];
 }
 
 static dycl_status record_embedding(dycl_region *region, const stock *kind, const config *c, PyObject *input,
                                     uint32_t *out) {
     dycl_status status;
     uint32_t operands[2];
-    int64_t bounds[2], padding = c->flag ? c->ints[0] : 0;
+    int64_t bounds[2], padding = c->flag ? c->ints[0] : -1;
+    int padded = c->flag, special = (int)c->ints[1];
     PyObject *weight = Py_NewRef(c->tensors[0]); /* reading the indices may compute them, meanwhile other threads run: c
                                                     is not looked at again */
     (void)kind;
     DYCL_TRY(dycl_region_index(region, input, &operands[1], bounds));
     DYCL_TRY(dycl_region_value(region, weight, &operands[0]));
     const dycl_value *v = &region->recorder.graph.values[operands[0]];
+    if (padded && padding < 0) padding += v->sizes[0];
     if (v->rank != 2)
         status = dycl_build_bail(&region->recorder, DYCL_BAIL_shape);
-    else if (padding < -v->sizes[0] || padding >= v->sizes[0])
+    else if (region->tracks && special)
+        status = dycl_build_bail(&region->recorder, DYCL_BAIL_grad);
+    else if (padded && (padding < 0 || padding >= v->sizes[0]))
         status = dycl_build_bail(&region->recorder, DYCL_BAIL_arguments);
     else if (!dycl_index_within(bounds, v->sizes[0]))
         status = dycl_build_bail(&region->recorder, DYCL_BAIL_index);
     else
-        status = dycl_build_node(&region->recorder, DYCL_OP_embedding, 2, operands, 0, NULL, out);
+        status = dycl_build_node(&region->recorder, DYCL_OP_embedding, 2, operands, 1, &padding, out);
 fail:
     Py_DECREF(weight);
     return status;

@@ -1,0 +1,87 @@
+/* Elements picked by index: what was picked gets the gradient, the rest nothing. */
+#include <string.h>
+
+#include "grad/formula.h"
+#include "ir/infer.h"
+
+/* A node of the host's operator (ir/hosted.def) with one contiguous result that looks like an operand. */
+static uint32_t hosted(dycl_chain *c, dycl_op op, const dycl_value *like, int operand_count, const uint32_t *operands,
+                       int word_count, const int64_t *words) {
+    int64_t attrs[3 + 2 * DYCL_MAX_RANK + 4] = {0, like->dtype, like->rank}, *at = attrs + 3;
+    uint32_t out = 0;
+    memcpy(at, like->sizes, like->rank * sizeof *at);
+    dycl_strides_contiguous(like->rank, like->sizes, at + like->rank);
+    memcpy(at + 2 * like->rank, words, (size_t)word_count * sizeof *at);
+    if (c->status == DYCL_OK)
+        c->status =
+            dycl_build_node(&c->b->recorder, op, operand_count, operands, 3 + 2 * like->rank + word_count, attrs, &out);
+    return out;
+}
+
+static uint32_t zeros(dycl_chain *c, const dycl_value *like) {
+    dycl_operand number = dycl_operand_f64(0);
+    uint32_t zero = 0, out = 0;
+    if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &number, (dycl_dtype)like->dtype, &zero);
+    if (c->status == DYCL_OK)
+        c->status = dycl_build_node(&c->b->recorder, DYCL_OP_full, 1, &zero, like->rank, like->sizes, &out);
+    return out;
+}
+
+/* 0, 1, ... along the dimension, for a tensor of so many. */
+static uint32_t positions(dycl_chain *c, int rank, int dim, int64_t size) {
+    int64_t sizes[DYCL_MAX_RANK];
+    uint32_t ends[2] = {0}, out = 0;
+    dycl_operand start = dycl_operand_i64(0), step = dycl_operand_i64(1);
+    for (int i = 0; i < rank; i++) sizes[i] = i == dim ? size : 1;
+    if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &start, DYCL_I64, &ends[0]);
+    if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &step, DYCL_I64, &ends[1]);
+    if (c->status == DYCL_OK) c->status = dycl_build_node(&c->b->recorder, DYCL_OP_iota, 2, ends, 1, &size, &out);
+    return dycl_chain_reshape(c, out, rank, sizes);
+}
+
+/* One element of each row: the pass over the rows that zeros would take anyway, and it fuses. */
+static int picks_one(const dycl_value *x, const dycl_value *index, int dim) {
+    for (int i = 0; i < x->rank; i++)
+        if (index->sizes[i] != (i == dim ? 1 : x->sizes[i])) return 0;
+    return 1;
+}
+
+void dycl_grad_gather(dycl_chain *c) {
+    dycl_value x = *dycl_chain_operand(c, 0);
+    int64_t dim = c->attrs[0];
+    uint32_t index = dycl_chain_take(c, 1);
+    if (picks_one(&x, dycl_chain_operand(c, 1), (int)dim)) {
+        uint32_t own = dycl_chain_2(c, DYCL_OP_eq, positions(c, x.rank, (int)dim, x.sizes[dim]), index);
+        dycl_chain_give(c, 0, dycl_chain_keep(c, own, c->gradient));
+        return;
+    }
+    uint32_t operands[3] = {zeros(c, &x), index, c->gradient};
+    dycl_chain_give(c, 0, hosted(c, DYCL_OP_aten_scatter_add, &x, 3, operands, 1, &dim));
+}
+
+/* table[n, ...], index: each row is added where it came from */
+void dycl_grad_embedding(dycl_chain *c) {
+    dycl_value x = *dycl_chain_operand(c, 0), table = {.dtype = x.dtype, .rank = 2};
+    int64_t count = dycl_value_numel(dycl_chain_operand(c, 1)), words[3] = {x.sizes[0], c->attrs[0], 0};
+    table.sizes[0] = x.sizes[0];
+    table.sizes[1] = 1;
+    for (int i = 1; i < x.rank; i++) table.sizes[1] *= x.sizes[i];
+    if (count == 0 || dycl_value_numel(&table) == 0) dycl_chain_fail(c);
+    uint32_t index = dycl_chain_reshape(c, dycl_chain_take(c, 1), 1, &count);
+    uint32_t operands[2] = {dycl_chain_reshape(c, c->gradient, 2, (int64_t[]){count, table.sizes[1]}), index};
+    uint32_t g = hosted(c, DYCL_OP_aten_embedding_dense_backward, &table, 2, operands, 3, words);
+    dycl_chain_give(c, 0, dycl_chain_reshape(c, g, x.rank, x.sizes));
+}
+
+void dycl_grad_index_select(dycl_chain *c) {
+    dycl_value x = *dycl_chain_operand(c, 0);
+    int64_t dim = c->attrs[0], sizes[DYCL_MAX_RANK];
+    const dycl_value *picked = dycl_chain_operand(c, 1);
+    for (int i = 0; i < x.rank; i++) sizes[i] = i == dim ? picked->sizes[0] : 1;
+    uint32_t index = dycl_chain_reshape(c, dycl_chain_take(c, 1), x.rank, sizes);
+    memcpy(sizes, x.sizes, sizeof sizes);
+    sizes[dim] = dycl_chain_operand(c, 1)->sizes[0];
+    if (c->status == DYCL_OK) c->status = dycl_build_cast(&c->b->recorder, index, DYCL_I64, &index);
+    uint32_t operands[3] = {zeros(c, &x), dycl_chain_expand(c, index, x.rank, sizes), c->gradient};
+    dycl_chain_give(c, 0, hosted(c, DYCL_OP_aten_scatter_add, &x, 3, operands, 1, &dim));
+}

@@ -1,0 +1,138 @@
+"""Embeddings and losses over classes in training (DYCL_TRAIN=1): recorded, with torch's gradients."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import dycl
+from suite import one_thread  # noqa: F401 (a fixture)
+from test_gradients import agree, trains  # noqa: F401 (a fixture)
+
+dycl.accelerate(lambda: None)  # finds torch
+
+
+def compare(function, leaves, left=0):
+    """function(*leaves) -> scalar, three times each; left: operators that torch runs in a call"""
+    run = dycl.accelerate(function)
+    for _ in range(3):
+        seen = []
+        for f in (function, run):
+            copies = [t.detach().clone().requires_grad_(t.requires_grad) for t in leaves]
+            value = f(*copies)
+            value.backward()
+            seen.append([value.detach()] + [t.grad for t in copies if t.requires_grad])
+        for want, got in zip(*seen):
+            assert agree(want, got), (want, got)
+    stats = dycl.stats(run)
+    assert stats["recorded"] and stats["torch"] == 3 * left, dycl.explain(run)
+
+
+LOGITS = [((5,), ()), ((6, 5), (6,)), ((1, 1), (1,)), ((2, 5, 3), (2, 3)), ((2, 5, 3, 4), (2, 3, 4))]
+
+
+@pytest.mark.parametrize("shape,target", LOGITS)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+def test_losses(shape, target, reduction, loss):
+    classes = shape[1] if len(shape) > 1 else shape[0]
+    y = torch.randint(classes, target)
+    compare(lambda x: loss(x * 2, y, reduction=reduction).sum() * 3, [torch.randn(shape, requires_grad=True)])
+    compare(lambda x: loss((x * 2).double(), y, reduction=reduction).sum(), [torch.randn(shape, requires_grad=True)])
+
+
+@pytest.mark.parametrize("options", [{"ignore_index": 2}, {"weight": torch.rand(5)}, {"label_smoothing": 0.1}])
+def test_what_the_parts_do_not_say_is_torchs(options):
+    y = torch.tensor([2, 1, 0, 4, 2, 3])
+    compare(lambda x: F.cross_entropy(x * 2, y, **options), [torch.randn(6, 5, requires_grad=True)], left=1)
+
+
+def test_targets_that_are_ignored_or_wrong():
+    x = torch.randn(4, 5, requires_grad=True)
+    compare(lambda x: F.cross_entropy(x * 2, torch.tensor([0, -100, 3, 4])), [x], left=1)
+    compare(lambda x: F.cross_entropy(x * 2, torch.rand(4, 5)) * 0, [x], left=1)  # probabilities
+    run = dycl.accelerate(lambda: F.cross_entropy(x * 2, torch.tensor([0, 5, 3, 4])))
+    for _ in range(3):
+        with pytest.raises(IndexError, match="Target 5 is out of bounds"):
+            run()
+
+
+def test_logits_may_be_written_afterwards():
+    """torch saves what log_softmax gave, not what it got."""
+    y = torch.randint(5, (6,))
+
+    def program(x):
+        logits = x * 2
+        loss = F.cross_entropy(logits, y)
+        return loss, logits
+
+    for run in (program, dycl.accelerate(program)):
+        x = torch.ones(6, 5, requires_grad=True)
+        for _ in range(3):
+            loss, logits = run(x)
+            with torch.no_grad():
+                logits.mul_(7)
+            loss.backward()
+
+
+TABLES = list(itertools.product([None, 0, 3, -1], [(4,), (2, 3), (1, 1), (30,)]))
+
+
+@pytest.mark.parametrize("padding,shape", TABLES)
+def test_embeddings(padding, shape):
+    index = torch.randint(7, shape)
+    compare(lambda w: (F.embedding(index, w, padding) * 2).sin().sum(), [torch.randn(7, 3, requires_grad=True)])
+    compare(lambda w: (F.embedding(index.int(), w.tanh(), padding) * 2).sum(), [torch.randn(7, 3, requires_grad=True)])
+
+
+@pytest.mark.parametrize("padding", [None, 2])
+def test_modules(padding):
+    """The same row again and again, and a row that padding keeps."""
+    index, y = torch.tensor([[1, 2, 2], [2, 1, 6]]), torch.tensor([3, 0])
+    plain = nn.Sequential(nn.Embedding(7, 4, padding_idx=padding), nn.Flatten(), nn.Linear(12, 5), nn.Tanh())
+    fast = dycl.accelerate(nn.Sequential(*plain))
+    for _ in range(3):
+        seen = []
+        for model in (plain, fast):
+            model.zero_grad()
+            loss = nn.CrossEntropyLoss()(model(index), y)
+            loss.backward()
+            seen.append([loss.detach()] + [p.grad.clone() for p in plain.parameters()])
+        for want, got in zip(*seen):
+            assert agree(want, got), (want, got)
+    if padding is not None:
+        assert not plain[0].weight.grad[padding].any()
+
+
+@pytest.mark.parametrize("options", [{"scale_grad_by_freq": True}, {"sparse": True}])
+def test_other_embeddings_are_torchs(options):
+    index, w = torch.tensor([1, 2, 2, 0]), torch.randn(7, 3)
+    run = dycl.accelerate(lambda w: F.embedding(index, w, **options).sum())
+    for _ in range(3):
+        a, b = (w.clone().requires_grad_() for _ in range(2))
+        F.embedding(index, a, **options).sum().backward()
+        run(b).backward()
+        assert a.grad.layout == b.grad.layout and agree(a.grad.to_dense(), b.grad.to_dense())
+
+
+PICKS = {
+    "gather one": lambda x, i: x.gather(1, i[:, :1] % 5),
+    "gather some": lambda x, i: x.gather(1, i % 5),
+    "gather fewer": lambda x, i: x.gather(0, i[:3, :4] % 4),
+    "take_along_dim": lambda x, i: torch.take_along_dim(x, i % 5, 1),
+    "index_select": lambda x, i: x.index_select(1, i.flatten() % 5),
+    "index_select rows": lambda x, i: x.index_select(0, i.flatten() % 4),
+    "rows": lambda x, i: x[i % 4],
+    "columns": lambda x, i: x[:, i % 5],
+    "elements": lambda x, i: x.flatten()[i % 20],
+    "blocks": lambda x, i: x.view(4, 5, 1).expand(4, 5, 3)[i[0] % 4],
+}
+
+
+@pytest.mark.parametrize("name", PICKS)
+def test_picks(name):
+    index = torch.randint(60, (4, 6))
+    for value in (lambda x: x, torch.tanh):
+        compare(lambda x: (PICKS[name](value(x), index) * 2).square().sum(), [torch.randn(4, 5, requires_grad=True)])
