@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "grad/formula.h"
+#include "ir/infer.h"
 
 const dycl_value *dycl_chain_meta(const dycl_chain *c, uint32_t value) { return &c->b->recorder.graph.values[value]; }
 
@@ -107,6 +108,15 @@ uint32_t dycl_chain_zeros(dycl_chain *c, uint32_t like) {
     dycl_value v = *dycl_chain_meta(c, like);
     uint32_t zero = number_like(c, like, 0);
     return node(c, DYCL_OP_full, 1, &zero, v.rank, v.sizes);
+}
+
+uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_value *like, int operand_count,
+                           const uint32_t *operands, int word_count, const int64_t *words) {
+    int64_t attrs[DYCL_MAX_ATTRS] = {which, like->dtype, like->rank}, *at = attrs + 3;
+    memcpy(at, like->sizes, like->rank * sizeof *at);
+    dycl_strides_contiguous(like->rank, like->sizes, at + like->rank);
+    memcpy(at + 2 * like->rank, words, (size_t)word_count * sizeof *at);
+    return node(c, op, operand_count, operands, 3 + 2 * like->rank + word_count, attrs);
 }
 
 uint32_t dycl_chain_sum_to(dycl_chain *c, uint32_t a, const dycl_value *shape) {

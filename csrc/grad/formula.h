@@ -52,6 +52,10 @@ uint32_t dycl_chain_transpose(dycl_chain *c, uint32_t a); /* of the last two dim
 uint32_t dycl_chain_product(dycl_chain *c, uint32_t a, uint32_t b);
 uint32_t dycl_chain_zeros(dycl_chain *c, uint32_t like);
 uint32_t dycl_chain_sum_to(dycl_chain *c, uint32_t a, const dycl_value *shape);
+/* A result of the host's operator (ir/hosted.def), contiguous, of the dtype and the sizes of `like`; words: its
+ * attributes behind the form. */
+uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_value *like, int operand_count,
+                           const uint32_t *operands, int word_count, const int64_t *words);
 
 /* ---- Views (move.c) */
 

@@ -4,20 +4,6 @@
 #include "grad/formula.h"
 #include "ir/infer.h"
 
-/* A node of the host's operator (ir/hosted.def) with one contiguous result that looks like an operand. */
-static uint32_t hosted(dycl_chain *c, dycl_op op, const dycl_value *like, int operand_count, const uint32_t *operands,
-                       int word_count, const int64_t *words) {
-    int64_t attrs[3 + 2 * DYCL_MAX_RANK + 4] = {0, like->dtype, like->rank}, *at = attrs + 3;
-    uint32_t out = 0;
-    memcpy(at, like->sizes, like->rank * sizeof *at);
-    dycl_strides_contiguous(like->rank, like->sizes, at + like->rank);
-    memcpy(at + 2 * like->rank, words, (size_t)word_count * sizeof *at);
-    if (c->status == DYCL_OK)
-        c->status =
-            dycl_build_node(&c->b->recorder, op, operand_count, operands, 3 + 2 * like->rank + word_count, attrs, &out);
-    return out;
-}
-
 static uint32_t zeros(dycl_chain *c, const dycl_value *like) {
     dycl_operand number = dycl_operand_f64(0);
     uint32_t zero = 0, out = 0;
@@ -56,7 +42,7 @@ void dycl_grad_gather(dycl_chain *c) {
         return;
     }
     uint32_t operands[3] = {zeros(c, &x), index, c->gradient};
-    dycl_chain_give(c, 0, hosted(c, DYCL_OP_aten_scatter_add, &x, 3, operands, 1, &dim));
+    dycl_chain_give(c, 0, dycl_chain_hosted(c, DYCL_OP_aten_scatter_add, 0, &x, 3, operands, 1, &dim));
 }
 
 /* table[n, ...], index: each row is added where it came from */
@@ -69,7 +55,7 @@ void dycl_grad_embedding(dycl_chain *c) {
     if (count == 0 || dycl_value_numel(&table) == 0) dycl_chain_fail(c);
     uint32_t index = dycl_chain_reshape(c, dycl_chain_take(c, 1), 1, &count);
     uint32_t operands[2] = {dycl_chain_reshape(c, c->gradient, 2, (int64_t[]){count, table.sizes[1]}), index};
-    uint32_t g = hosted(c, DYCL_OP_aten_embedding_dense_backward, &table, 2, operands, 3, words);
+    uint32_t g = dycl_chain_hosted(c, DYCL_OP_aten_embedding_dense_backward, 0, &table, 2, operands, 3, words);
     dycl_chain_give(c, 0, dycl_chain_reshape(c, g, x.rank, x.sizes));
 }
 
@@ -83,5 +69,5 @@ void dycl_grad_index_select(dycl_chain *c) {
     sizes[dim] = dycl_chain_operand(c, 1)->sizes[0];
     if (c->status == DYCL_OK) c->status = dycl_build_cast(&c->b->recorder, index, DYCL_I64, &index);
     uint32_t operands[3] = {zeros(c, &x), dycl_chain_expand(c, index, x.rank, sizes), c->gradient};
-    dycl_chain_give(c, 0, hosted(c, DYCL_OP_aten_scatter_add, &x, 3, operands, 1, &dim));
+    dycl_chain_give(c, 0, dycl_chain_hosted(c, DYCL_OP_aten_scatter_add, 0, &x, 3, operands, 1, &dim));
 }

@@ -109,9 +109,10 @@ static int length_of(const dycl_hosted_parameter *p, int left, const int64_t *wo
         return 1;
     case 'w': return dycl_hosted_word(p, words[0], &length) ? 1 : -1;
     case 'l':
+    case 'q':
     case 'm':
     case 'r':
-        if (words[0] < (p->kind == 'l' ? 0 : -1) || words[0] > left - 1) return -1;
+        if (words[0] < (p->kind == 'l' || p->kind == 'q' ? 0 : -1) || words[0] > left - 1) return -1;
         a->count = (int)words[0];
         a->words = words + 1;
         return 1 + (a->count > 0 ? a->count : 0);

@@ -7,7 +7,7 @@
 #include "ir/graph.h"
 
 #define DYCL_HOSTED_PARAMETERS 16
-#define DYCL_HOSTED_RESULTS    2
+#define DYCL_HOSTED_RESULTS    3
 
 typedef struct {
     char name[24], kind;

@@ -68,6 +68,27 @@ def test_regions_record_what_needs_gradients():
     assert type(model(torch.randn(6, 5)).grad_fn).__name__ == "SegmentBackward"
 
 
+@pytest.mark.parametrize("dims", [1, 2])
+def test_convolutional_networks_are_one_segment(dims):
+    def kind(name):
+        return getattr(nn, f"{name}{dims}d")
+
+    plain = nn.Sequential(
+        kind("Conv")(3, 8, 3, padding=1), nn.ReLU(), kind("MaxPool")(2),
+        kind("Conv")(8, 16, 3, groups=2, stride=2, bias=False), nn.GELU(), kind("AvgPool")(2, padding=1),
+        kind("ConvTranspose")(16, 4, 3, 2), kind("AdaptiveAvgPool")(2), nn.Flatten(), nn.Linear(4 * 2 ** dims, 5))
+    fast = dycl.accelerate(copy.deepcopy(plain))
+    for _ in range(4):
+        x = torch.randn(4, 3, *[32] * dims)
+        for model in (plain, fast):
+            model.zero_grad()
+            model(x).square().mean().backward()
+        for want, got in zip(grads(plain), grads(fast)):
+            assert agree(want, got) and want.stride() == got.stride()
+    stats = dycl.stats(fast)
+    assert stats["torch"] == 0 and stats["segments"] == stats["calls"] == 4, dycl.explain(fast)
+
+
 @program
 def plain_training(wrap):
     model = mlp(5, 8, 3)

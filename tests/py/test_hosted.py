@@ -25,7 +25,8 @@ ROWS = {row[0]: row[1:] for row in _core.hosted()}  # name -> (schema, overload,
 KINDS = {
     "Tensor": "t", "Optional[Tensor]": "o", "List[Tensor]": "T", "List[Optional[Tensor]]": "T", "int": "i",
     "Optional[int]": "j", "float": "f", "Optional[float]": "g",
-    "bool": "b", "List[int]": "l", "Optional[List[int]]": "m", "Optional[List[float]]": "r", "str": "w",
+    "bool": "b", "List[bool]": "q",
+    "List[int]": "l", "Optional[List[int]]": "m", "Optional[List[float]]": "r", "str": "w",
 }  # fmt: skip
 
 

@@ -37,6 +37,7 @@ static dycl_host_kind kind_of(char kind) {
     case 'g': return DYCL_HOST_FLOAT;
     case 'b': return DYCL_HOST_BOOL;
     case 'l':
+    case 'q':
     case 'm': return DYCL_HOST_INTS;
     case 'r': return DYCL_HOST_FLOATS;
     case 'd': return DYCL_HOST_DTYPE;
@@ -98,33 +99,25 @@ static double cost_of(const dycl_builder *b, const dycl_node *node, char work) {
     double out = (double)dycl_value_numel(dycl_make_value(b, node->out)), in = 0;
     for (int i = 0; i < node->operand_count; i++)
         if (operands[i] != DYCL_NONE) in += (double)dycl_value_numel(dycl_make_value(b, operands[i]));
-    if (work == 'C') {
-        const dycl_value *weight = dycl_make_value(b, operands[1]);
+    if (work == 'C' || work == 'G') { /* a gradient is as much work as the convolution, whose result is operand 0 */
+        const dycl_value *weight = dycl_make_value(b, operands[work == 'C' ? 1 : 2]);
+        double rows = work == 'C' ? out : 2 * (double)dycl_value_numel(dycl_make_value(b, operands[0]));
         return 10000 +
-               0.02 * out * (double)dycl_value_numel(weight) / (double)(weight->sizes[0] ? weight->sizes[0] : 1);
+               0.02 * rows * (double)dycl_value_numel(weight) / (double)(weight->sizes[0] ? weight->sizes[0] : 1);
     }
     return 3000 + (in + out) * (work == 'H' ? 5 : 0.5);
 }
 
-/* Another node that wants another result of the same call; NULL: there is none. */
-static const dycl_node *sibling_of(const dycl_builder *b, const dycl_node *node) {
-    const dycl_graph *g = &b->program->graph;
-    const int64_t *attrs = dycl_node_attrs(g, node);
-    int own = node->attr_count - (3 + 2 * (int)attrs[2]);
-    for (uint32_t n = 0; n < g->node_count; n++) {
-        const dycl_node *other = &g->nodes[n];
-        const int64_t *words = dycl_node_attrs(g, other);
-        if (other == node || other->op != node->op || other->operand_count != node->operand_count ||
-            b->program->dead[n] || words[0] == attrs[0])
-            continue;
-        if (memcmp(dycl_node_operands(g, other), dycl_node_operands(g, node), node->operand_count * sizeof(uint32_t)))
-            continue;
-        int theirs = other->attr_count - (3 + 2 * (int)words[2]);
-        if (own == theirs &&
-            memcmp(words + other->attr_count - own, attrs + node->attr_count - own, (size_t)own * sizeof *words) == 0)
-            return other;
-    }
-    return NULL;
+/* Both want a result of the same call. */
+static int is_sibling(const dycl_graph *g, const dycl_node *node, const dycl_node *other) {
+    const int64_t *attrs = dycl_node_attrs(g, node), *words = dycl_node_attrs(g, other);
+    if (other == node || other->op != node->op || other->operand_count != node->operand_count || words[0] == attrs[0])
+        return 0;
+    if (memcmp(dycl_node_operands(g, other), dycl_node_operands(g, node), node->operand_count * sizeof(uint32_t)))
+        return 0;
+    int own = node->attr_count - (3 + 2 * (int)attrs[2]), theirs = other->attr_count - (3 + 2 * (int)words[2]);
+    return own == theirs &&
+           memcmp(words + other->attr_count - own, attrs + node->attr_count - own, (size_t)own * sizeof *words) == 0;
 }
 
 static dycl_status fill_result(dycl_builder *b, const dycl_node *node, hosted_args *a) {
@@ -141,7 +134,6 @@ dycl_status dycl_steps_hosted(dycl_builder *b, const dycl_block *block) {
     dycl_hosted_form form;
     dycl_hosted_argument given[DYCL_HOSTED_PARAMETERS];
     dycl_status status;
-    const dycl_node *sibling = NULL;
     if (b->slots[node->out].first != DYCL_NONE) return DYCL_OK; /* with its sibling */
     hosted_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
@@ -160,8 +152,9 @@ dycl_status dycl_steps_hosted(dycl_builder *b, const dycl_block *block) {
     DYCL_TRY(fill_arguments(b, a, given));
     for (int i = 0; i < DYCL_HOSTED_RESULTS; i++) a->out[i].rank = -1;
     DYCL_TRY(fill_result(b, node, a));
-    if (a->row->results > 1) sibling = sibling_of(b, node);
-    if (sibling) DYCL_TRY(fill_result(b, sibling, a));
+    const dycl_graph *g = &b->program->graph;
+    for (uint32_t n = 0; n < g->node_count && a->row->results > 1; n++)
+        if (!b->program->dead[n] && is_sibling(g, node, &g->nodes[n])) DYCL_TRY(fill_result(b, &g->nodes[n], a));
     return dycl_make_step(b, hosted_run, a, "torch", cost_of(b, node, a->row->work));
 fail:
     return status;
