@@ -48,7 +48,7 @@ uint32_t dycl_chain_2(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b) {
     return node(c, op, 2, both, 0, NULL);
 }
 
-static uint32_t number_like(dycl_chain *c, uint32_t a, double number) {
+uint32_t dycl_chain_constant(dycl_chain *c, uint32_t a, double number) {
     uint32_t out = 0;
     dycl_operand n = dycl_operand_f64(number);
     if (c->status == DYCL_OK)
@@ -57,7 +57,7 @@ static uint32_t number_like(dycl_chain *c, uint32_t a, double number) {
 }
 
 uint32_t dycl_chain_number(dycl_chain *c, dycl_op op, uint32_t a, double number) {
-    return dycl_chain_2(c, op, a, number_like(c, a, number));
+    return dycl_chain_2(c, op, a, dycl_chain_constant(c, a, number));
 }
 
 uint32_t dycl_chain_where(dycl_chain *c, uint32_t condition, uint32_t a, uint32_t b) {
@@ -66,11 +66,11 @@ uint32_t dycl_chain_where(dycl_chain *c, uint32_t condition, uint32_t a, uint32_
 }
 
 uint32_t dycl_chain_keep(dycl_chain *c, uint32_t condition, uint32_t a) {
-    return dycl_chain_where(c, condition, a, number_like(c, a, 0));
+    return dycl_chain_where(c, condition, a, dycl_chain_constant(c, a, 0));
 }
 
 uint32_t dycl_chain_drop(dycl_chain *c, uint32_t condition, uint32_t a) {
-    return dycl_chain_where(c, condition, number_like(c, a, 0), a);
+    return dycl_chain_where(c, condition, dycl_chain_constant(c, a, 0), a);
 }
 
 uint32_t dycl_chain_reduce(dycl_chain *c, dycl_op op, uint32_t a, uint32_t dims) {
@@ -106,8 +106,19 @@ uint32_t dycl_chain_product(dycl_chain *c, uint32_t a, uint32_t b) {
 uint32_t dycl_chain_zeros(dycl_chain *c, uint32_t like) {
     if (c->status != DYCL_OK) return 0;
     dycl_value v = *dycl_chain_meta(c, like);
-    uint32_t zero = number_like(c, like, 0);
+    uint32_t zero = dycl_chain_constant(c, like, 0);
     return node(c, DYCL_OP_full, 1, &zero, v.rank, v.sizes);
+}
+
+uint32_t dycl_chain_positions(dycl_chain *c, int rank, int dim, int64_t size) {
+    int64_t sizes[DYCL_MAX_RANK];
+    uint32_t ends[2] = {0}, out = 0;
+    dycl_operand start = dycl_operand_i64(0), step = dycl_operand_i64(1);
+    for (int i = 0; i < rank; i++) sizes[i] = i == dim ? size : 1;
+    if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &start, DYCL_I64, &ends[0]);
+    if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &step, DYCL_I64, &ends[1]);
+    if (c->status == DYCL_OK) c->status = dycl_build_node(&c->b->recorder, DYCL_OP_iota, 2, ends, 1, &size, &out);
+    return dycl_chain_reshape(c, out, rank, sizes);
 }
 
 uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_value *like, int operand_count,

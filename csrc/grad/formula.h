@@ -42,6 +42,7 @@ dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t 
 uint32_t dycl_chain_1(dycl_chain *c, dycl_op op, uint32_t a);
 uint32_t dycl_chain_2(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b);
 uint32_t dycl_chain_number(dycl_chain *c, dycl_op op, uint32_t a, double number); /* a op number */
+uint32_t dycl_chain_constant(dycl_chain *c, uint32_t like, double number);        /* of its dtype, rank 0 */
 uint32_t dycl_chain_where(dycl_chain *c, uint32_t condition, uint32_t a, uint32_t b);
 uint32_t dycl_chain_keep(dycl_chain *c, uint32_t condition, uint32_t a);          /* elsewhere 0 */
 uint32_t dycl_chain_drop(dycl_chain *c, uint32_t condition, uint32_t a);          /* there 0 */
@@ -52,6 +53,7 @@ uint32_t dycl_chain_transpose(dycl_chain *c, uint32_t a); /* of the last two dim
 uint32_t dycl_chain_product(dycl_chain *c, uint32_t a, uint32_t b);
 uint32_t dycl_chain_zeros(dycl_chain *c, uint32_t like);
 uint32_t dycl_chain_sum_to(dycl_chain *c, uint32_t a, const dycl_value *shape);
+uint32_t dycl_chain_positions(dycl_chain *c, int rank, int dim, int64_t size); /* 0, 1, ... along the dimension */
 /* A result of the host's operator (ir/hosted.def), contiguous, of the dtype and the sizes of `like`; words: its
  * attributes behind the form. */
 uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_value *like, int operand_count,

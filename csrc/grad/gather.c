@@ -13,18 +13,6 @@ static uint32_t zeros(dycl_chain *c, const dycl_value *like) {
     return out;
 }
 
-/* 0, 1, ... along the dimension, for a tensor of so many. */
-static uint32_t positions(dycl_chain *c, int rank, int dim, int64_t size) {
-    int64_t sizes[DYCL_MAX_RANK];
-    uint32_t ends[2] = {0}, out = 0;
-    dycl_operand start = dycl_operand_i64(0), step = dycl_operand_i64(1);
-    for (int i = 0; i < rank; i++) sizes[i] = i == dim ? size : 1;
-    if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &start, DYCL_I64, &ends[0]);
-    if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &step, DYCL_I64, &ends[1]);
-    if (c->status == DYCL_OK) c->status = dycl_build_node(&c->b->recorder, DYCL_OP_iota, 2, ends, 1, &size, &out);
-    return dycl_chain_reshape(c, out, rank, sizes);
-}
-
 /* One element of each row: the pass over the rows that zeros would take anyway, and it fuses. */
 static int picks_one(const dycl_value *x, const dycl_value *index, int dim) {
     for (int i = 0; i < x->rank; i++)
@@ -37,7 +25,7 @@ void dycl_grad_gather(dycl_chain *c) {
     int64_t dim = c->attrs[0];
     uint32_t index = dycl_chain_take(c, 1);
     if (picks_one(&x, dycl_chain_operand(c, 1), (int)dim)) {
-        uint32_t own = dycl_chain_2(c, DYCL_OP_eq, positions(c, x.rank, (int)dim, x.sizes[dim]), index);
+        uint32_t own = dycl_chain_2(c, DYCL_OP_eq, dycl_chain_positions(c, x.rank, (int)dim, x.sizes[dim]), index);
         dycl_chain_give(c, 0, dycl_chain_keep(c, own, c->gradient));
         return;
     }

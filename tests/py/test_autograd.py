@@ -697,3 +697,40 @@ def threads(wrap):
     for w in workers:
         w.join()
     return seen
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [1, 7])
+def test_transformers_are_one_segment(causal, length):
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.into, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
+
+        def forward(self, x):
+            q, k, v = self.into(x).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+            y = F.scaled_dot_product_attention(q[:, :, :5], k, v, is_causal=causal)
+            return self.out(y.transpose(1, 2).flatten(2))
+
+    plain = nn.Sequential(nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True), Attention())
+    fast = dycl.accelerate(copy.deepcopy(plain))
+    for _ in range(4):
+        x = torch.randn(3, length, 32)
+        for model in (plain, fast):
+            model.zero_grad()
+            model(x).sin().sum().backward()
+        for want, got in zip(grads(plain), grads(fast)):
+            assert agree(want, got)
+    stats = dycl.stats(fast)
+    assert stats["torch"] == 0 and stats["segments"] == stats["calls"] == 4, dycl.explain(fast)
+
+
+def test_masked_attention_is_torchs():
+    mask = torch.tensor([[True, False], [False, False]])
+    run = dycl.accelerate(lambda q: F.scaled_dot_product_attention(q * 1, q, q, attn_mask=mask).sin().nansum())
+    for _ in range(3):
+        a = torch.randn(1, 1, 2, 4, requires_grad=True)
+        b = a.detach().clone().requires_grad_()
+        F.scaled_dot_product_attention(a * 1, a, a, attn_mask=mask).sin().nansum().backward()
+        run(b).backward()
+        assert agree(a.grad, b.grad)
