@@ -229,6 +229,27 @@ def gradients_inside_no_grad(wrap):
 
 
 @program
+def views_made_without_gradients(wrap):
+    """They require gradients where what they are views of does, as leaves of their own."""
+
+    def run(x):
+        with torch.no_grad():
+            views = [x[:1], x.view(-1), x.t()[0], x.expand(3, 2, 2), x.reshape(4), x.unbind(0)[0], x.contiguous()]
+            others = [(x * 2)[:1], x.detach()[:1], x.detach()]
+        value = (views[0] * 3).sum() + (others[0] * x).sum()
+        value.backward()
+        return [(v.requires_grad, v.is_leaf, v.grad_fn is None) for v in views + others], value
+
+    seen, run = [], wrap(run)
+    for _ in range(3):
+        for x in (torch.ones(2, 2, requires_grad=True), torch.ones(2, 2, requires_grad=True) * 1):
+            if not x.is_leaf:
+                x.retain_grad()
+            seen += [run(x), x.grad]
+    return seen
+
+
+@program
 def detached_in_the_middle(wrap):
     model = mlp(5, 8, 3)
 

@@ -62,8 +62,10 @@ int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_who
         PyErr_Clear();
         return 0;
     }
+    int enabled = dycl_abi_grad_enabled();
     for (uint32_t v = first_value; v < graph->value_count; v++) {
         const dycl_value *value = &graph->values[v];
+        if (!enabled && value->root != v && region->tracked[value->root]) return 0; /* a leaf that requires gradients */
         if (!region->tracked[v] || value->kind != DYCL_VALUE_NODE) continue;
         if (!parts_are_whole || (value->dtype != DYCL_F32 && value->dtype != DYCL_F64) ||
             !dycl_grad_has((dycl_op)graph->nodes[value->source].op))
