@@ -101,13 +101,16 @@ dycl_handle dycl_abi_copy_handle(dycl_handle tensor) {
 }
 
 /* torch's C++ functions that are called directly throw where there is no memory, and nobody here could catch it: is
- * there as much as they take? What is given back at once is what they get, as the GIL is held. */
-static int spare(void) {
-    void *object = PyObject_Malloc((size_t)dycl_py.tensor_type->tp_basicsize + 2 * sizeof(void *)), *volatile tensor =
-                                                                                                        malloc(1024);
+ * there as much as they take? What is given back at once is what they get, as the GIL is held. What a tensor is made of
+ * are several pieces, which malloc cuts only from a block that is too large for its caches of single sizes. */
+enum { OBJECT_BYTES = 1024, TENSOR_BYTES = 2048 };
+
+static int spare(size_t bytes) {
+    void *object = PyObject_Malloc((size_t)dycl_py.tensor_type->tp_basicsize + 2 * sizeof(void *));
+    void *volatile pieces = malloc(bytes);
     PyObject_Free(object);
-    free(tensor);
-    if (object && tensor) return 1;
+    free(pieces);
+    if (object && pieces) return 1;
     PyErr_NoMemory();
     return 0;
 }
@@ -116,7 +119,7 @@ static int spare(void) {
  * exception. */
 static dycl_handle room_for_result(void) {
     dycl_handle room = NULL;
-    if (spare() && dycl_abi_torch.new_undefined(&room)) PyErr_NoMemory();
+    if (spare(TENSOR_BYTES) && dycl_abi_torch.new_undefined(&room)) PyErr_NoMemory();
     return room;
 }
 
@@ -196,7 +199,7 @@ int64_t dycl_abi_storage_offset(dycl_handle tensor) {
 }
 
 PyObject *dycl_abi_wrap(dycl_handle tensor) {
-    if (dycl_abi_torch.wrap) return spare() ? dycl_abi_torch.wrap(tensor) : NULL;
+    if (dycl_abi_torch.wrap) return spare(OBJECT_BYTES) ? dycl_abi_torch.wrap(tensor) : NULL;
     dycl_handle copy = dycl_abi_copy_handle(tensor); /* the callee steals it */
     if (!copy) return PyErr_NoMemory();
     PyObject *address = PyLong_FromVoidPtr(copy);
