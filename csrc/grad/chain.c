@@ -48,11 +48,11 @@ uint32_t dycl_chain_2(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b) {
     return node(c, op, 2, both, 0, NULL);
 }
 
-uint32_t dycl_chain_constant(dycl_chain *c, uint32_t a, double number) {
+uint32_t dycl_chain_constant(dycl_chain *c, uint32_t like, double number) {
     uint32_t out = 0;
     dycl_operand n = dycl_operand_f64(number);
     if (c->status == DYCL_OK)
-        c->status = dycl_build_convert(&c->b->recorder, &n, (dycl_dtype)dycl_chain_meta(c, a)->dtype, &out);
+        c->status = dycl_build_convert(&c->b->recorder, &n, (dycl_dtype)dycl_chain_meta(c, like)->dtype, &out);
     return out;
 }
 
