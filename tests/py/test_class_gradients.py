@@ -43,20 +43,32 @@ def test_losses(shape, target, reduction, loss):
     compare(lambda x: loss((x * 2).double(), y, reduction=reduction).sum(), [torch.randn(shape, requires_grad=True)])
 
 
-@pytest.mark.parametrize("options", [{"ignore_index": 2}, {"weight": torch.rand(5)}, {"label_smoothing": 0.1}])
+@pytest.mark.parametrize("options", [{"weight": torch.rand(5)}, {"label_smoothing": 0.1}])
 def test_what_the_parts_do_not_say_is_torchs(options):
     y = torch.tensor([2, 1, 0, 4, 2, 3])
     compare(lambda x: F.cross_entropy(x * 2, y, **options), [torch.randn(6, 5, requires_grad=True)], left=1)
 
 
-def test_targets_that_are_ignored_or_wrong():
+@pytest.mark.parametrize("ignored", [-100, 2, 255, -1])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+def test_targets_that_are_ignored(ignored, reduction, loss):
+    for some in ((0, 3), (0, 1, 2, 3), ()):
+        y = torch.randint(5, (4,))
+        y[list(some)] = ignored
+        for shape, target in [((4, 5), (4,)), ((2, 5, 2), (2, 2))]:
+            compare(lambda x: loss((x * 2).log_softmax(1), y.view(target), ignore_index=ignored,
+                                   reduction=reduction).sum(), [torch.randn(shape, requires_grad=True)])
+
+
+def test_targets_that_are_wrong():
     x = torch.randn(4, 5, requires_grad=True)
-    compare(lambda x: F.cross_entropy(x * 2, torch.tensor([0, -100, 3, 4])), [x], left=1)
     compare(lambda x: F.cross_entropy(x * 2, torch.rand(4, 5)) * 0, [x], left=1)  # probabilities
-    run = dycl.accelerate(lambda: F.cross_entropy(x * 2, torch.tensor([0, 5, 3, 4])))
-    for _ in range(3):
-        with pytest.raises(IndexError, match="Target 5 is out of bounds"):
-            run()
+    for wrong in (5, -1):
+        run = dycl.accelerate(lambda: F.cross_entropy(x * 2, torch.tensor([0, wrong, -100, 4])))
+        for _ in range(3):
+            with pytest.raises(IndexError, match=f"Target {wrong} is out of bounds"):
+                run()
 
 
 def test_logits_may_be_written_afterwards():

@@ -10,6 +10,9 @@
  * pending index whose bounds are not known is computed, which begins a new segment: call this before asking for any
  * other value. */
 dycl_status dycl_region_index(dycl_region *region, PyObject *tensor, uint32_t *out_value, int64_t out_bounds[2]);
+/* The same without elements of this value; excepted: there are some. */
+dycl_status dycl_region_index_but(dycl_region *region, PyObject *tensor, int64_t except, uint32_t *out_value,
+                                  int64_t out_bounds[2], int *out_excepted);
 /* The same for several (NULL: none): computing one begins a new segment, after which the values of the others are
  * stale, so all are asked again, at most so many times. */
 dycl_status dycl_index_values(dycl_call *call, int count, PyObject *const *tensors, int most_rounds, uint32_t *values,

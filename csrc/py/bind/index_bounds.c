@@ -1,36 +1,43 @@
 /* Integer tensors as indices: what their elements lie between. */
 #include "py/bind/index.h"
 
-static void scan_i64(const int64_t *data, int64_t count, int64_t stride, int64_t bounds[2]) {
-    for (int64_t i = 0; i < count; i++) {
-        int64_t x = data[i * stride];
-        if (x < bounds[0]) bounds[0] = x;
-        if (x > bounds[1]) bounds[1] = x;
+typedef struct {
+    int64_t low, high;     /* low > high: of no element */
+    const int64_t *except; /* an element that does not count, or NULL */
+    int excepted;
+} extent;
+
+static inline void take_in(extent *e, int64_t x) {
+    if (e->except && x == *e->except) {
+        e->excepted = 1;
+        return;
     }
+    if (x < e->low) e->low = x;
+    if (x > e->high) e->high = x;
 }
 
-static void scan_i32(const int32_t *data, int64_t count, int64_t stride, int64_t bounds[2]) {
-    for (int64_t i = 0; i < count; i++) {
-        int64_t x = data[i * stride];
-        if (x < bounds[0]) bounds[0] = x;
-        if (x > bounds[1]) bounds[1] = x;
-    }
+static void scan_i64(const int64_t *data, int64_t count, int64_t stride, extent *e) {
+    for (int64_t i = 0; i < count; i++) take_in(e, data[i * stride]);
 }
 
-static void scan(const dycl_value *v, const char *data, int dim, int64_t bounds[2]) {
+static void scan_i32(const int32_t *data, int64_t count, int64_t stride, extent *e) {
+    for (int64_t i = 0; i < count; i++) take_in(e, data[i * stride]);
+}
+
+static void scan(const dycl_value *v, const char *data, int dim, extent *e) {
     size_t width = dycl_dtype_size((dycl_dtype)v->dtype);
     if (dim < v->rank - 1) {
         int64_t steps =
             v->strides[dim] ? v->sizes[dim] : (v->sizes[dim] > 0); /* an expanded dimension repeats itself */
-        for (int64_t i = 0; i < steps; i++) scan(v, data + i * v->strides[dim] * (int64_t)width, dim + 1, bounds);
+        for (int64_t i = 0; i < steps; i++) scan(v, data + i * v->strides[dim] * (int64_t)width, dim + 1, e);
         return;
     }
     int64_t count = v->rank ? v->sizes[dim] : 1, stride = v->rank ? v->strides[dim] : 1;
     if (v->rank && stride == 0 && count) count = 1;
     if (v->dtype == DYCL_I64)
-        scan_i64((const int64_t *)(const void *)data, count, stride, bounds);
+        scan_i64((const int64_t *)(const void *)data, count, stride, e);
     else
-        scan_i32((const int32_t *)(const void *)data, count, stride, bounds);
+        scan_i32((const int32_t *)(const void *)data, count, stride, e);
 }
 
 #define MOST_SCANNED 65536 /* elements that are looked at, for a selection of them, instead of ending the segment */
@@ -50,42 +57,68 @@ static uint32_t source_of(const dycl_graph *g, uint32_t value) {
     }
 }
 
-static void scan_feed(const dycl_region *region, uint32_t value, int64_t bounds[2]) {
+static void scan_feed(const dycl_region *region, uint32_t value, extent *e) {
     const dycl_value *v = &region->recorder.graph.values[value];
     const char *data = region->feeds[region->recorder.graph.values[v->root].source].data;
-    bounds[0] = INT64_MAX;
-    bounds[1] = INT64_MIN;
-    scan(v, data + v->offset * (int64_t)dycl_dtype_size((dycl_dtype)v->dtype), 0, bounds);
+    *e = (extent){INT64_MAX, INT64_MIN, e->except, 0};
+    scan(v, data + v->offset * (int64_t)dycl_dtype_size((dycl_dtype)v->dtype), 0, e);
+}
+
+/* What the elements lie between; of one element the caller wants the value. */
+static dycl_status look_at(dycl_region *region, PyObject *tensor, uint32_t *out_value, extent *e) {
+    dycl_recorder *r = &region->recorder;
+    const dycl_value *v = &r->graph.values[*out_value];
+    uint32_t source = source_of(&r->graph, *out_value);
+    if (source != DYCL_NONE) scan_feed(region, source, e);
+    if (source != DYCL_NONE && (v->rank > 0 || e->low >= e->high)) return DYCL_OK;
+    if (dycl_region_fetch(tensor, DYCL_BAIL_index) < 0) return DYCL_ERROR; /* it has to be computed */
+    dycl_status status = dycl_region_value(region, tensor, out_value);
+    if (status != DYCL_OK) return status;
+    if (r->graph.values[r->graph.values[*out_value].root].kind != DYCL_VALUE_FEED)
+        return dycl_build_bail(r, DYCL_BAIL_index);
+    scan_feed(region, *out_value, e);
+    return DYCL_OK;
+}
+
+static dycl_status index_value(dycl_region *region, PyObject *tensor, uint32_t *out_value, int *out_empty) {
+    dycl_status status = dycl_region_value(region, tensor, out_value);
+    if (status != DYCL_OK) return status;
+    const dycl_value *v = &region->recorder.graph.values[*out_value];
+    *out_empty = dycl_value_numel(v) == 0;
+    return v->dtype == DYCL_I64 || v->dtype == DYCL_I32 ? DYCL_OK : dycl_build_bail(&region->recorder, DYCL_BAIL_dtype);
 }
 
 dycl_status dycl_region_index(dycl_region *region, PyObject *tensor, uint32_t *out_value, int64_t out_bounds[2]) {
     dycl_recorder *r = &region->recorder;
-    dycl_status status = dycl_region_value(region, tensor, out_value);
-    if (status != DYCL_OK) return status;
-    const dycl_value *v = &r->graph.values[*out_value];
-    if (v->dtype != DYCL_I64 && v->dtype != DYCL_I32) return dycl_build_bail(r, DYCL_BAIL_dtype);
-    out_bounds[0] = INT64_MAX;
-    out_bounds[1] = INT64_MIN;
-    if (dycl_value_numel(v) == 0) return DYCL_OK;
+    extent e = {INT64_MAX, INT64_MIN, NULL, 0};
+    int empty;
+    dycl_status status = index_value(region, tensor, out_value, &empty);
+    out_bounds[0] = e.low;
+    out_bounds[1] = e.high;
+    if (status != DYCL_OK || empty) return status;
     if (dycl_recorder_bounded(r, *out_value) &&
-        (v->rank > 0 ||
-         r->ranges[*out_value][0] == r->ranges[*out_value][1])) { /* of one element the caller wants the value */
+        (r->graph.values[*out_value].rank > 0 || r->ranges[*out_value][0] == r->ranges[*out_value][1])) {
         memcpy(out_bounds, r->ranges[*out_value], 2 * sizeof *out_bounds);
         return DYCL_OK;
     }
-    uint32_t source = source_of(&r->graph, *out_value);
-    if (source != DYCL_NONE) scan_feed(region, source, out_bounds);
-    if (source == DYCL_NONE || (v->rank == 0 && out_bounds[0] != out_bounds[1])) { /* has to be computed */
-        if (dycl_region_fetch(tensor, DYCL_BAIL_index) < 0) return DYCL_ERROR;
-        status = dycl_region_value(region, tensor, out_value);
-        if (status != DYCL_OK) return status;
-        if (r->graph.values[r->graph.values[*out_value].root].kind != DYCL_VALUE_FEED)
-            return dycl_build_bail(r, DYCL_BAIL_index);
-        scan_feed(region, *out_value, out_bounds);
-    }
-    dycl_recorder_bound(r, *out_value, out_bounds[0],
-                        out_bounds[1]); /* nobody writes to a feed before the segment has run */
+    status = look_at(region, tensor, out_value, &e);
+    if (status != DYCL_OK) return status;
+    out_bounds[0] = e.low;
+    out_bounds[1] = e.high;
+    dycl_recorder_bound(r, *out_value, e.low, e.high); /* nobody writes to a feed before the segment has run */
     return DYCL_OK;
+}
+
+dycl_status dycl_region_index_but(dycl_region *region, PyObject *tensor, int64_t except, uint32_t *out_value,
+                                  int64_t out_bounds[2], int *out_excepted) {
+    extent e = {INT64_MAX, INT64_MIN, &except, 0};
+    int empty;
+    dycl_status status = index_value(region, tensor, out_value, &empty);
+    if (status == DYCL_OK && !empty) status = look_at(region, tensor, out_value, &e);
+    out_bounds[0] = e.low;
+    out_bounds[1] = e.high;
+    *out_excepted = e.excepted;
+    return status;
 }
 
 dycl_status dycl_index_values(dycl_call *call, int count, PyObject *const *tensors, int most_rounds, uint32_t *values,
