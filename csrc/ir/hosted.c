@@ -113,6 +113,8 @@ static int length_of(const dycl_hosted_parameter *p, int left, const int64_t *wo
     case 'm':
     case 'r':
         if (words[0] < (p->kind == 'l' || p->kind == 'q' ? 0 : -1) || words[0] > left - 1) return -1;
+        for (int64_t i = 1; p->kind == 'q' && i <= words[0]; i++)
+            if (words[i] != 0 && words[i] != 1) return -1;
         a->count = (int)words[0];
         a->words = words + 1;
         return 1 + (a->count > 0 ? a->count : 0);

@@ -27,9 +27,10 @@ static int hosted_words(const dycl_hosted_parameter *p, int64_t *to) {
         to[0] = below(words);
         return 1;
     default:
-        count = p->kind == 'l' || below(2) ? (int)below(4) : -1;
+        count = p->kind == 'l' || p->kind == 'q' || below(2) ? (int)below(4) : -1;
         to[0] = count;
-        for (int i = 0; i < count; i++) to[1 + i] = p->kind == 'r' ? dycl_f64_attr(hosted_doubles[below(5)]) : below(7);
+        for (int i = 0; i < count; i++)
+            to[1 + i] = p->kind == 'r' ? dycl_f64_attr(hosted_doubles[below(5)]) : p->kind == 'q' ? below(2) : below(7);
         return 1 + (count > 0 ? count : 0);
     }
 }

@@ -23,12 +23,12 @@ static void test_table(void) {
         check(h->parameter_count > 0 && h->parameter_count <= DYCL_HOSTED_PARAMETERS && h->results >= 1 &&
                   h->results <= DYCL_HOSTED_RESULTS,
               h->schema);
-        check(h->work == 'E' || h->work == 'C' || h->work == 'H', "work");
+        check(strchr("ECGH", h->work) && h->work, "work");
         check(!*h->out || h->results == 1, "out is for one result");
         for (int i = 0; i < h->parameter_count; i++) {
             const dycl_hosted_parameter *p = &h->parameters[i];
             int length;
-            check(*p->name && strchr("toTijfgbdlmrw", p->kind), "a parameter's kind");
+            check(*p->name && strchr("toTijfgbdlmrqw", p->kind), "a parameter's kind");
             check((p->kind == 'w') == (p->words != NULL) && (!p->words || dycl_hosted_word(p, 0, &length)), "words");
             tensors += p->kind == 't' || p->kind == 'T';
         }
@@ -92,6 +92,7 @@ static void test_rejected(void) {
         "%1 = aten_atan %0 (0, 0, 9, 2, 3, 3, 1)",            /* rank */
         "%1 = aten_cumprod %0 (0, 0, 2, 2, 3, 3, 1, 0)",      /* the dtype is missing */
         "%1 = aten_im2col %0 (0, 0, 1, 4, 1, 2, 1, 1, 2, 1)", /* a list that is longer than what is left */
+        "%1 = aten_convolution_backward %0 %0 %0 (0, 0, 2, 2, 3, 3, 1, -1, 0, 0, 0, 0, 0, 1, 3, 1, 2, 1)", /* bools */
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         dycl_graph g;
@@ -196,6 +197,28 @@ static void test_plans(void) {
                 check(results[0][3 * j + i] == 2 * (x[4 * i + j] + 1) + 1 &&
                           results[1][3 * j + i] == 4 * (x[4 * i + j] + 1) + 1,
                       "their results");
+                /* three of one call, and two of them */
+#define BACKWARD(which)                                                                                                \
+    "aten_convolution_backward %3 %3 %3 (" #which                                                                      \
+    ", 0, 2, 4, 3, 3, 1, 1, 4, 2, 1, 1, 2, 0, 0, 2, 1, 1, 0, 2, 0, 0, 1, 3, 1, 0, 1)\n"
+        wanted[0] = 8;
+        check(run("%4 = " BACKWARD(0) "%5 = " BACKWARD(1) "%6 = " BACKWARD(2) "%7 = add %4 %5\n%8 = add %7 %6\n", 1,
+                  wanted, (dycl_plan_mode)mode, x, results) == DYCL_OK,
+              "three results");
+        check(seen.calls == 1 && seen.results == 3, "one call for all three");
+        check(seen.arguments[10].kind == DYCL_HOST_INTS && seen.arguments[10].count == 3 &&
+                  seen.arguments[10].numbers[1] == 0,
+              "a mask");
+        for (int i = 0; i < 3; i++)
+            for (int j = 0; j < 4; j++) check(results[0][3 * j + i] == 6 * (x[4 * i + j] + 1) + 3, "the sum of three");
+        wanted[0] = 6;
+        check(run("%4 = " BACKWARD(2) "%5 = " BACKWARD(0) "%6 = add %4 %5\n", 1, wanted, (dycl_plan_mode)mode, x,
+                  results) == DYCL_OK &&
+                  seen.calls == 1,
+              "two of three");
+        for (int i = 0; i < 3; i++)
+            for (int j = 0; j < 4; j++) check(results[0][3 * j + i] == 4 * (x[4 * i + j] + 1) + 2, "the sum of two");
+        wanted[0] = 5;
         /* other attributes: another call */
         check(run("%4 = aten_cummax %3 (0, 0, 2, 4, 3, 3, 1, 0)\n%5 = aten_cummax %3 (1, 0, 2, 4, 3, 3, 1, 1)\n%6 = "
                   "add %4 %5\n",
