@@ -407,8 +407,8 @@ dycl_number dycl_number_cast(dycl_dtype from, dycl_dtype to, dycl_number x) {
         double f = rounded(to, x.f);
         return (dycl_number){f, 0,
                              x.error > 0 && !isfinite(f) ? INFINITY
-                             : x.error > 0               ? x.error + fabs(f) * dycl_number_epsilon(to)
-                                                         : 0};
+                             : x.error > 0 ? x.error + (fabs(f) + least_normal(to)) * dycl_number_epsilon(to)
+                                           : 0};
     }
     if (to == DYCL_BOOL) return may_be_zero(x) ? dycl_number_unknown() : flag(x.f != 0);
     double low = trunc(x.f - x.error), high = trunc(x.f + x.error), most = ldexp(1, 8 * (int)dycl_dtype_size(to) - 1);

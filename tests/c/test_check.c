@@ -96,8 +96,20 @@ static void bools(void) {
     }
 }
 
+/* Two numbers beside each other round to neighbours, which are as far apart below the least normal number as there. */
+static void neighbours(void) {
+    for (double x = 0x1p-26; x < 4; x *= 1.37) {
+        dycl_number half = dycl_number_cast(DYCL_F32, DYCL_F16, (dycl_number){x, 0, 1e-12});
+        double last = x < 0x1p-14 ? 0x1p-24 : ldexp(1, ilogb(x) - 10);
+        if (half.error >= last) continue;
+        printf("%g as half: within %g, its last digit is %g\n", x, half.error, last);
+        failures++;
+    }
+}
+
 int main(void) {
     bools();
+    neighbours();
     grouped((const int32_t[]){1, 3, 6}, (const double[]){10, 200, 300, 4000, 5000, 6000});
     grouped((const int32_t[]){4, 2, 5}, (const double[]){10, 20, 3000, 4000, 5000, 0}); /* later groups' rows stay */
     grouped((const int32_t[]){-1, 1, 6}, (const double[]){10, 2000, 3000, 4000, 5000, 6000});
