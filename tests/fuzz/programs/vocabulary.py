@@ -551,6 +551,15 @@ def embedding(d):
             "scale_grad_by_freq": d.optional(d.flag, 0.1)}
 
 
+@rows("cross_entropy_loss nll_loss_nd")
+def class_loss(d):
+    classes, batch = d.pick(1, 3, 5), d.pick((), (1,), (4,), (2, 3), (2, 2, 3))
+    x = d.floating(shape=(batch[0], classes, *batch[1:]) if batch else (classes,))
+    return {"input": x, "target": index_for(d, classes, batch, "torch.int64" if d.chance(0.9) else None),
+            "weight": d.optional(lambda: d.tensor(shape=(classes,), dtype=d.like(x)), 0.2),
+            "reduction": d.pick("0", "1", "2"), "ignore_index": d.optional(lambda: d.pick("-100", "0", str(classes))),
+            "label_smoothing": d.optional(lambda: d.pick("0.0", "0.1"), 0.2)}
+
 
 @rows("one_hot")
 def one_hot(d):
