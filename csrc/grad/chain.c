@@ -126,7 +126,7 @@ uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_valu
     int64_t attrs[DYCL_MAX_ATTRS] = {which, like->dtype, like->rank}, *at = attrs + 3;
     memcpy(at, like->sizes, like->rank * sizeof *at);
     dycl_strides_contiguous(like->rank, like->sizes, at + like->rank);
-    memcpy(at + 2 * like->rank, words, (size_t)word_count * sizeof *at);
+    if (word_count) memcpy(at + 2 * like->rank, words, (size_t)word_count * sizeof *at);
     return node(c, op, operand_count, operands, 3 + 2 * like->rank + word_count, attrs);
 }
 
