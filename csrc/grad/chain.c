@@ -103,10 +103,11 @@ uint32_t dycl_chain_product(dycl_chain *c, uint32_t a, uint32_t b) {
     return out;
 }
 
-uint32_t dycl_chain_zeros(dycl_chain *c, uint32_t like) {
-    if (c->status != DYCL_OK) return 0;
-    dycl_value v = *dycl_chain_meta(c, like);
-    uint32_t zero = dycl_chain_constant(c, like, 0);
+uint32_t dycl_chain_zeros(dycl_chain *c, const dycl_value *like) {
+    dycl_value v = *like; /* building may move the graph that it lies in */
+    uint32_t zero = 0;
+    dycl_operand number = dycl_operand_f64(0);
+    if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &number, (dycl_dtype)v.dtype, &zero);
     return node(c, DYCL_OP_full, 1, &zero, v.rank, v.sizes);
 }
 

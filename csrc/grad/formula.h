@@ -51,7 +51,7 @@ uint32_t dycl_chain_reshape(dycl_chain *c, uint32_t a, int rank, const int64_t *
 uint32_t dycl_chain_expand(dycl_chain *c, uint32_t a, int rank, const int64_t *sizes);
 uint32_t dycl_chain_transpose(dycl_chain *c, uint32_t a); /* of the last two dimensions */
 uint32_t dycl_chain_product(dycl_chain *c, uint32_t a, uint32_t b);
-uint32_t dycl_chain_zeros(dycl_chain *c, uint32_t like);
+uint32_t dycl_chain_zeros(dycl_chain *c, const dycl_value *like);
 uint32_t dycl_chain_sum_to(dycl_chain *c, uint32_t a, const dycl_value *shape);
 uint32_t dycl_chain_positions(dycl_chain *c, int rank, int dim, int64_t size); /* 0, 1, ... along the dimension */
 /* A result of the host's operator (ir/hosted.def), contiguous, of the dtype and the sizes of `like`; words: its

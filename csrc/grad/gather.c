@@ -4,15 +4,6 @@
 #include "grad/formula.h"
 #include "ir/infer.h"
 
-static uint32_t zeros(dycl_chain *c, const dycl_value *like) {
-    dycl_operand number = dycl_operand_f64(0);
-    uint32_t zero = 0, out = 0;
-    if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &number, (dycl_dtype)like->dtype, &zero);
-    if (c->status == DYCL_OK)
-        c->status = dycl_build_node(&c->b->recorder, DYCL_OP_full, 1, &zero, like->rank, like->sizes, &out);
-    return out;
-}
-
 /* One element of each row: the pass over the rows that zeros would take anyway, and it fuses. */
 static int picks_one(const dycl_value *x, const dycl_value *index, int dim) {
     for (int i = 0; i < x->rank; i++)
@@ -29,7 +20,7 @@ void dycl_grad_gather(dycl_chain *c) {
         dycl_chain_give(c, 0, dycl_chain_keep(c, own, c->gradient));
         return;
     }
-    uint32_t operands[3] = {zeros(c, &x), index, c->gradient};
+    uint32_t operands[3] = {dycl_chain_zeros(c, &x), index, c->gradient};
     dycl_chain_give(c, 0, dycl_chain_hosted(c, DYCL_OP_aten_scatter_add, 0, &x, 3, operands, 1, &dim));
 }
 
@@ -54,8 +45,8 @@ void dycl_grad_index_select(dycl_chain *c) {
     for (int i = 0; i < x.rank; i++) sizes[i] = i == dim ? picked->sizes[0] : 1;
     uint32_t index = dycl_chain_reshape(c, dycl_chain_take(c, 1), x.rank, sizes);
     memcpy(sizes, x.sizes, sizeof sizes);
-    sizes[dim] = dycl_chain_operand(c, 1)->sizes[0];
+    sizes[dim] = picked->sizes[0];
     if (c->status == DYCL_OK) c->status = dycl_build_cast(&c->b->recorder, index, DYCL_I64, &index);
-    uint32_t operands[3] = {zeros(c, &x), dycl_chain_expand(c, index, x.rank, sizes), c->gradient};
+    uint32_t operands[3] = {dycl_chain_zeros(c, &x), dycl_chain_expand(c, index, x.rank, sizes), c->gradient};
     dycl_chain_give(c, 0, dycl_chain_hosted(c, DYCL_OP_aten_scatter_add, 0, &x, 3, operands, 1, &dim));
 }

@@ -42,5 +42,5 @@ FORMULA(sigmoid, MUL(MUL(G, PLUS(NEG(Y), 1)), Y))
 /* Constant almost everywhere: zeros, not nothing. */
 void dycl_grad_nothing(dycl_chain *c) {
     for (int i = 0; i < c->node->operand_count; i++)
-        if (dycl_chain_wants(c, i)) dycl_chain_give(c, i, dycl_chain_zeros(c, G));
+        if (dycl_chain_wants(c, i)) dycl_chain_give(c, i, dycl_chain_zeros(c, dycl_chain_meta(c, G)));
 }
