@@ -9,6 +9,7 @@ only compiles for GPUs (triton) stays away.
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -26,10 +27,10 @@ for line in importlib.metadata.requires("torch") or []:
 
 
 def tools():
-    """What dycl and its tests need beside torch, as pyproject.toml says."""
+    """What dycl and its tests need beside torch and dycl itself, as pyproject.toml says."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return project["dependencies"] + [name for name in project["optional-dependencies"]["test"]
-                                      if not name.startswith("torch==")]
+                                      if not re.match(r"(torch|dycl)\b", name)]
 
 
 def environment(version):

@@ -171,3 +171,11 @@ def test_some_topics():
 
 def test_nothing_is_shown_unasked():
     assert not run(DYCL_CHOOSE="0")[2]
+
+
+def test_an_environment_of_another_torch_asks_for_no_torch(monkeypatch):
+    """Neither by its name nor as an extra of dycl: pip would put the pinned version in its place, or fail."""
+    monkeypatch.syspath_prepend(ROOT / "tests")
+    import other_torch
+    assert "pytest" in {re.match(r"[\w-]+", name)[0] for name in other_torch.tools()}
+    assert not [name for name in other_torch.tools() if re.match(r"(torch|dycl)\b", name)]

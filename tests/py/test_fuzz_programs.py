@@ -250,6 +250,14 @@ def test_noise_leaves_errors_as_they_are():
     assert str(plain.value) == str(noisy.value)
 
 
+@pytest.mark.parametrize("function", [torch.nn.functional.softplus, torch.lgamma], ids=lambda f: f.__name__)
+def test_equal_elements_stay_equal_where_results_are_rounded_once(function):
+    x = torch.randn(1001, generator=torch.Generator().manual_seed(1)).repeat(2)  # each at two places of a vector
+    with noise.Noise(1, noise.CORRECT):
+        y = function(x)
+    assert torch.equal(y[:1001], y[1001:]) and torch.allclose(y, function(x))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("values", ["normal", "grid", "special", "subnormal"])
 def test_float64_sees_the_same_inputs(values, dtype):

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from ..pairs.known import squares_overflow
 
-SNAPS, EXACTS = 6, 7  # numbers of runs
+SNAPS, EXACTS, CORRECT = 6, 7, 8  # numbers of runs
 # Floats of 16 bits: eager's own kernels round to them in the middle (attention, a bias that is added afterwards), so
 # that noise is one unit in the last place of some.
 MOVING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -48,6 +48,7 @@ class Noise(TorchDispatchMode):
     def __init__(self, seed, number=1):
         super().__init__()
         self.snaps, self.exacts, self.scale = number == SNAPS, number == EXACTS, number != 0
+        self.correct = number == CORRECT
         self.way = {1: 1, 2: -1}.get(number, 0)  # 1 all up, -1 all down, 0 at random
         self.rng = torch.Generator().manual_seed(seed)
 
@@ -104,6 +105,8 @@ class Noise(TorchDispatchMode):
         if kind.exact and not (kind.scaled and kwargs.get("alpha", 1) != 1):  # one rounding or two
             result = function(*args, **kwargs)
             return tree_map(self.with_any_nan, result) if kind.arithmetic and self.scale else result
+        if self.correct and not kind.written:
+            return _rounded_once(function, args, kwargs)
         if self.exacts and not kind.written:
             return function(*tree_map(coarse, args), **tree_map(coarse, kwargs))
         if kind.written:
@@ -122,10 +125,8 @@ class Noise(TorchDispatchMode):
             if any(squares_overflow(x) for x in tree_leaves((args, kwargs)) if _moves(x)):
                 moved = tree_map_only(torch.Tensor, lambda x: x.nan_to_num(0.0) if _moves(x) else x, moved)
         if self.snaps:
-            plain = function(*args, **kwargs)
-            if kind.normalizes:  # what is left of equal elements is rounding, which may be the same after each move
-                exact = function(*tree_map(_widened, args), **tree_map(_widened, kwargs))
-                plain = tree_map(lambda x, y: y.to(x.dtype) if isinstance(x, torch.Tensor) else x, plain, exact)
+            # Of a normalisation: what is left of equal elements is rounding, which may be the same after each move.
+            plain = (_rounded_once if kind.normalizes else _as_is)(function, args, kwargs)
             return tree_map(snapped, plain, moved)
         reach = None
         if kind.interpolates and args[0].numel():
@@ -203,6 +204,17 @@ def coarse(x):
 
 def _moves(x):
     return isinstance(x, torch.Tensor) and x.dtype in MOVING and x.layout == torch.strided
+
+
+def _as_is(function, args, kwargs):
+    return function(*args, **kwargs)
+
+
+def _rounded_once(function, args, kwargs):
+    """Computed in float64: equal elements give equal results, wherever in a vector they lie."""
+    plain = function(*args, **kwargs)
+    exact = function(*tree_map(_widened, args), **tree_map(_widened, kwargs))
+    return tree_map(lambda x, y: y.to(x.dtype) if isinstance(x, torch.Tensor) else x, plain, exact)
 
 
 def _widened(x):
