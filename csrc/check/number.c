@@ -188,7 +188,7 @@ static double of_two(dycl_ew op, double a, double b) {
     case DYCL_EW_logical_or: return a != 0 || b != 0;
     case DYCL_EW_logical_xor: return (a != 0) != (b != 0);
     case DYCL_EW_leaky_relu: return a > 0 ? a : a * b;
-    case DYCL_EW_elu: return a > 0 ? a : b * expm1(a);
+    case DYCL_EW_elu: return a >= 0 ? a : b * expm1(a);
     case DYCL_EW_relu_grad: return b <= 0 ? 0 : a;
     case DYCL_EW_copysign: return copysign(a, b);
     default: return NAN; /* integers' only */
@@ -254,7 +254,10 @@ static int has_pole_inside(dycl_ew op, const dycl_number *x) {
     case DYCL_EW_log2:
     case DYCL_EW_log10: return fabs(x[0].f) <= x[0].error;
     case DYCL_EW_log1p: return fabs(x[0].f + 1) <= x[0].error;
-    case DYCL_EW_tan: return x[0].error > 0.1;
+    case DYCL_EW_tan: /* half a turn apart */
+        return floor((x[0].f - x[0].error) * 0.3183098861837907 + 0.5) !=
+               floor((x[0].f + x[0].error) * 0.3183098861837907 + 0.5);
+    case DYCL_EW_frac: return trunc(x[0].f - x[0].error) != trunc(x[0].f + x[0].error);
     case DYCL_EW_div:
     case DYCL_EW_floor_div:
     case DYCL_EW_trunc_div:

@@ -108,7 +108,7 @@ EW_F32_P2(logical_and, k_and(v_ne(x, V_ZERO), v_ne(y, V_ZERO)))
 EW_F32_P2(logical_or, k_or(v_ne(x, V_ZERO), v_ne(y, V_ZERO)))
 EW_F32_P2(logical_xor, k_xor(v_ne(x, V_ZERO), v_ne(y, V_ZERO)))
 EW_F32_2(leaky_relu, v_select(v_gt(x, V_ZERO), x, x *y))
-EW_F32_2(elu, v_select(v_gt(x, V_ZERO), x, y *vmath_expm1(x)))
+EW_F32_2(elu, v_select(v_ge(x, V_ZERO), x, y *vmath_expm1(x)))
 EW_F32_2(relu_grad, v_select(v_le(y, V_ZERO), V_ZERO, x))
 EW_F32_2(copysign, v_copysign(x, y))
 

@@ -103,7 +103,7 @@ EW_F64_P2(logical_and, (x != 0) & (y != 0))
 EW_F64_P2(logical_or, (x != 0) | (y != 0))
 EW_F64_P2(logical_xor, (x != 0) ^ (y != 0))
 EW_F64_2(leaky_relu, x > 0 ? x : x * y)
-EW_F64_2(elu, x > 0 ? x : y * expm1(x))
+EW_F64_2(elu, x >= 0 ? x : y * expm1(x))
 EW_F64_2(relu_grad, y <= 0 ? 0.0 : x)
 EW_F64_2(copysign, copysign(x, y))
 

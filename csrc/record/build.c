@@ -246,7 +246,6 @@ static exactness takes_number(dycl_op op, int i) {
     case DYCL_OP_elu:
     case DYCL_OP_softplus:
     case DYCL_OP_threshold:
-    case DYCL_OP_clamp:
     case DYCL_OP_lerp: return IN_RANGE;
     case DYCL_OP_div: return i == 1 ? AS_IT_IS : ROUNDED;
     default: return ROUNDED;

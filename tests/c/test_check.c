@@ -107,8 +107,44 @@ static void neighbours(void) {
     }
 }
 
+static double uniform(void) {
+    static uint64_t state = 88172645463325252u;
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return (double)(state >> 11) * 0x1p-53;
+}
+
+/* What an operator makes of numbers within some bounds lies within the result's. */
+static void within(dycl_ew op, dycl_dtype dtype) {
+    static const double sizes[] = {0.3, 1, 4, 70}, doubts[] = {1e-3, 0.05, 0.4, 1.1, 3};
+    dycl_dtype out = dycl_ew_result_is_bool(op) ? DYCL_BOOL : dtype;
+    int arity = dycl_ew_arity(op);
+    for (int trial = 0; trial < 4000; trial++) {
+        dycl_number x[3] = {{0}}, point[3] = {{0}};
+        double size = sizes[trial % 4], doubt = doubts[trial / 4 % 5];
+        for (int i = 0; i < arity; i++) {
+            x[i] = (dycl_number){ldexp(nearbyint(ldexp((uniform() * 2 - 1) * size, 3)), -3), 0, uniform() * doubt};
+            if (!(trial / 20 % 3)) x[i].error = 0;
+            point[i] = (dycl_number){x[i].f, 0, 0};
+            if (x[i].error > 0) point[i].f += (uniform() * 2 - 1) * x[i].error; /* -0 + 0 is another number */
+        }
+        dycl_number bounds = dycl_number_apply(op, dtype, arity, x), there = dycl_number_apply(op, dtype, arity, point);
+        if (!dycl_number_known(bounds) || !dycl_number_known(there)) continue;
+        int holds = out == DYCL_BOOL ? bounds.i == there.i
+                                     : (isnan(bounds.f) && isnan(there.f)) || bounds.f == there.f ||
+                                           fabs(bounds.f - there.f) <= bounds.error + there.error;
+        if (holds || failures++ >= 20) continue;
+        printf("FAIL %s of %s: at %g+-%g %g+-%g %g+-%g it is %g+-%g, at %g %g %g it is %g\n", dycl_ew_name(op),
+               dycl_dtype_name(dtype), x[0].f, x[0].error, x[1].f, x[1].error, x[2].f, x[2].error, bounds.f,
+               bounds.error, point[0].f, point[1].f, point[2].f, there.f);
+    }
+}
+
 int main(void) {
+    static const dycl_dtype floats[] = {DYCL_F32, DYCL_F64, DYCL_BF16, DYCL_F16};
     bools();
+    for (int op = 0; op < DYCL_EW_COUNT; op++)
+        for (int i = 0; i < 4; i++)
+            if (op != DYCL_EW_where && dycl_ew_dtypes[op] >> floats[i] & 1) within((dycl_ew)op, floats[i]);
     neighbours();
     grouped((const int32_t[]){1, 3, 6}, (const double[]){10, 200, 300, 4000, 5000, 6000});
     grouped((const int32_t[]){4, 2, 5}, (const double[]){10, 20, 3000, 4000, 5000, 0}); /* later groups' rows stay */

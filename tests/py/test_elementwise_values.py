@@ -117,3 +117,42 @@ def test_numbers_that_may_not_fit(name, dtype):
                     torch.testing.assert_close(got, want, rtol=2e-2, atol=1e-3, equal_nan=True)
                 else:
                     assert got == want, number
+
+
+PARAMETERS = (-1.5, -1.0, -0.0, 0.0, 0.25, 1.0, 3.0, 1e-30)
+BENT = {
+    "elu": [(a,) for a in PARAMETERS],
+    "celu": [(a,) for a in PARAMETERS if a],
+    "leaky_relu": [(a,) for a in PARAMETERS],
+    "threshold": [(a, b) for a in PARAMETERS for b in (-2.0, -0.0, 7.0)],
+    "softplus": [(a, b) for a in PARAMETERS if a for b in (-1.0, 0.0, 20.0)],
+    "hardtanh": [(a, b) for a in PARAMETERS for b in PARAMETERS if a < b],
+    "hardshrink": [(a,) for a in PARAMETERS],
+    "softshrink": [(a,) for a in PARAMETERS if a >= 0],
+    **{name: [()] for name in ("selu", "relu", "relu6", "hardswish", "hardsigmoid", "logsigmoid", "softsign",
+                               "tanhshrink", "silu", "mish")},
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", BENT)
+def test_activations_at_their_bends(name, dtype):
+    """With parameters that nobody trains with too: which side a bend belongs to decides about the sign of a zero, and
+    about infinities and NaN. 150 elements: whole vectors and what is left."""
+    function = getattr(F, name)
+    bound = torch.finfo(dtype).eps * (4 if dtype.itemsize == 2 else 128)  # digits are not what this is about
+    for parameters in BENT[name]:
+        bends = torch.tensor([0.0, -0.0, *parameters, *(-p for p in parameters), 3.0, 6.0], dtype=dtype)
+        x = torch.cat([bends, bends.nextafter(torch.tensor(1e3, dtype=dtype)),
+                       bends.nextafter(torch.tensor(-1e3, dtype=dtype)),
+                       torch.tensor([math.nan, math.inf, -math.inf], dtype=dtype)])
+        x = x.repeat(150 // x.numel() + 1)[:150]
+        expected = function(x, *parameters)
+        for program in (lambda x: function(x, *parameters), lambda x: function(x * 1, *parameters)):
+            accelerated = dycl.accelerate(program)
+            with torch.no_grad():
+                for _ in range(3):
+                    got = accelerated(x)
+                    close = torch.isclose(got, expected, rtol=bound, atol=0, equal_nan=True)
+                    same = close & ((got != 0) | (got.signbit() == expected.signbit()))
+                    assert bool(same.all()), (parameters, x[~same], got[~same], expected[~same])

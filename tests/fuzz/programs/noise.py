@@ -72,6 +72,7 @@ class Noise(TorchDispatchMode):
         if not _moves(x) or not _dense(x):
             return x
         signs = torch.randint(0, 2, x.shape, generator=self.rng, dtype=x.dtype) * 2 - 1
+        signs = torch.full_like(signs, self.way) if self.way else signs  # both are seen of each zero
         zeros = (x == 0) & where
         return x.masked_scatter_(zeros, (signs * 0.0)[zeros])
 
