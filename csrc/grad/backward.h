@@ -48,6 +48,7 @@ dycl_status dycl_backward_build(dycl_backward *b, const dycl_backward_job *job);
 /* What is known of an operator without a graph: */
 int dycl_grad_has(dycl_op op);                                                       /* a formula */
 int dycl_grad_suits_attention(const dycl_value *q, const dycl_value *k, int masked); /* of rank 4; else it has none */
-int dycl_grad_has_history(dycl_op op); /* results of floating point need a gradient where an operand does */
+/* Whether a result of floating point needs a gradient where an operand does. */
+int dycl_grad_has_history(const dycl_graph *graph, const dycl_node *node);
 
 #endif

@@ -7,7 +7,7 @@
 #include "ir/graph.h"
 
 #define DYCL_HOSTED_PARAMETERS 16
-#define DYCL_HOSTED_RESULTS    3
+#define DYCL_HOSTED_RESULTS    5
 
 typedef struct {
     char name[24], kind;

@@ -114,6 +114,16 @@ fail:
     return status;
 }
 
+/* One B for all: rows of A that follow one another are one matrix, unless they overlap (windows). */
+static void join_rows(dycl_matmul_args *a) {
+    if (a->batch_rank != 1 || a->b_batch[0] != 0 || a->a_column != 1) return;
+    int64_t row = a->m == 1 ? a->a_batch[0] : a->a_row; /* that of one row is anything */
+    if (a->a_batch[0] != row * a->m || row < a->k) return;
+    a->a_row = row;
+    a->m *= a->batch[0];
+    a->batch_rank = 0;
+}
+
 static dycl_status matmul(dycl_builder *b, const dycl_node *node, dycl_matmul_args *a) {
     const uint32_t *operands = dycl_node_operands(&b->program->graph, node);
     const dycl_value *out = dycl_make_value(b, node->out);
@@ -142,12 +152,8 @@ static dycl_status matmul(dycl_builder *b, const dycl_node *node, dycl_matmul_ar
         a->b_batch[d] = j >= 0 && x[1].sizes[j] != 1 ? x[1].strides[j] : 0;
         a->c_batch[d] = out->strides[d];
     }
-    /* one B for all: rows of A that follow one another are one matrix */
     collapse_batch(a);
-    if (a->batch_rank == 1 && a->b_batch[0] == 0 && a->a_batch[0] == a->a_row * a->m && a->a_column == 1) {
-        a->m *= a->batch[0];
-        a->batch_rank = 0;
-    }
+    join_rows(a);
     return DYCL_OK;
 fail:
     return status;

@@ -7,6 +7,9 @@
 #include "grad/backward.h"
 #include "ir/infer.h"
 #include "py/bind/bind.h"
+#include "py/bind/hosted.h"
+#include "py/region/replace.h"
+#include "py/region/track.h"
 
 /* Channels last of volumes, which no node makes. */
 static int is_odd_volume(const dycl_value *x) {
@@ -76,19 +79,71 @@ norm(dycl_call *call,
     return dycl_call_finish(call, DYCL_OK, out);
 }
 
-static PyObject *batch_norm_of(dycl_call *call, PyObject *mean, PyObject *variance, PyObject *weight, PyObject *bias,
-                               PyObject *training, PyObject *epsilon) {
+/* A batch norm's arguments, wherever its function has them. */
+typedef struct {
+    PyObject *mean, *variance, *weight, *bias, *training, *momentum, *epsilon;
+} batch_norm_arguments;
+
+static int is_like(const dycl_value *v, const dycl_value *x) { /* contiguous, of its dtype, one element a channel */
+    return v->dtype == x->dtype && v->rank == 1 && v->sizes[0] == x->sizes[1] && v->canonical;
+}
+
+/* The statistics of the batch, by torch's own kernel; the running ones get their new values when the segment is
+ * computed. What is not usual, among it a batch of one element a channel, is torch's. */
+static PyObject *batch_norm_in_training(dycl_call *call, const batch_norm_arguments *a) {
+    dycl_region *region = call->region;
+    dycl_hosted_call h = {.operand_count = 5, .word_count = 3};
+    PyObject *running[2] = {a->mean, a->variance};
+    uint32_t values[DYCL_HOSTED_RESULTS];
+    double momentum, eps;
+    if (!region->tracks || !dycl_call_given(a->mean) || !dycl_call_given(a->variance) || a->mean == a->variance ||
+        dycl_is_lazy(a->mean) || dycl_is_lazy(a->variance))
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &h.operands[0]));
+    DYCL_CALL_TRY(dycl_call_optional_value(call, a->weight, &h.operands[1]));
+    DYCL_CALL_TRY(dycl_call_optional_value(call, a->bias, &h.operands[2]));
+    DYCL_CALL_TRY(dycl_call_value(call, a->mean, &h.operands[3]));
+    DYCL_CALL_TRY(dycl_call_value(call, a->variance, &h.operands[4]));
+    DYCL_CALL_TRY(dycl_call_f64_or(call, a->momentum, 0.1, &momentum));
+    DYCL_CALL_TRY(dycl_call_f64_or(call, a->epsilon, 1e-5, &eps));
+    dycl_value x = *meta(call, h.operands[0]);
+    if (!x.canonical || x.rank < 2 || dycl_value_numel(&x) == x.sizes[1] ||
+        (x.dtype != DYCL_F32 && x.dtype != DYCL_F64))
+        return dycl_call_bail(call, DYCL_BAIL_layout);
+    for (int i = 1; i < 5; i++)
+        if (h.operands[i] != DYCL_NONE && !is_like(meta(call, h.operands[i]), &x))
+            return dycl_call_bail(call, DYCL_BAIL_arguments);
+    int may = dycl_replace_unseen(region, 2, running, NULL);
+    if (may <= 0) return may < 0 ? NULL : dycl_call_bail(call, DYCL_BAIL_alias);
+    h.words[0] = 1;
+    h.words[1] = dycl_f64_attr(momentum);
+    h.words[2] = dycl_f64_attr(eps);
+    const int64_t one = 1;
+    for (int i = 0; i < 5; i++)
+        DYCL_CALL_TRY(dycl_hosted_node(call, DYCL_OP_aten_batch_norm_functional, i, (dycl_dtype)x.dtype, i ? 1 : x.rank,
+                                       i ? &x.sizes[1] : x.sizes, i ? &one : x.strides, &h, &values[i]));
+    if (!dycl_track_lets(region, call->first_value, 1))
+        return dycl_call_bail(call, DYCL_BAIL_grad); /* nothing written */
+    if (dycl_replace_unseen(region, 2, running, values + 3) <= 0) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "dycl: a batch norm's statistics could not be kept");
+        return NULL;
+    }
+    return dycl_call_finish(call, DYCL_OK, values[0]);
+}
+
+static PyObject *batch_norm_of(dycl_call *call, const batch_norm_arguments *a) {
     uint32_t x[5], out = 0;
     int train;
     double eps;
+    DYCL_CALL_TRY(dycl_call_bool_or(call, a->training, 0, &train));
+    if (train) return batch_norm_in_training(call, a);
+    if (!dycl_call_given(a->mean) || !dycl_call_given(a->variance)) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x[0]));
-    DYCL_CALL_TRY(dycl_call_bool_or(call, training, 0, &train));
-    if (train || !dycl_call_given(mean) || !dycl_call_given(variance)) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    DYCL_CALL_TRY(dycl_call_value(call, mean, &x[1]));
-    DYCL_CALL_TRY(dycl_call_value(call, variance, &x[2]));
-    DYCL_CALL_TRY(dycl_call_optional_value(call, weight, &x[3]));
-    DYCL_CALL_TRY(dycl_call_optional_value(call, bias, &x[4]));
-    DYCL_CALL_TRY(dycl_call_f64_or(call, epsilon, 1e-5, &eps));
+    DYCL_CALL_TRY(dycl_call_value(call, a->mean, &x[1]));
+    DYCL_CALL_TRY(dycl_call_value(call, a->variance, &x[2]));
+    DYCL_CALL_TRY(dycl_call_optional_value(call, a->weight, &x[3]));
+    DYCL_CALL_TRY(dycl_call_optional_value(call, a->bias, &x[4]));
+    DYCL_CALL_TRY(dycl_call_f64_or(call, a->epsilon, 1e-5, &eps));
     if (is_odd_volume(meta(call, x[0]))) return dycl_call_bail(call, DYCL_BAIL_layout);
     int64_t attr = dycl_f64_attr(eps);
     return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_batch_norm, 5, x, 1, &attr, &out),
@@ -96,13 +151,15 @@ static PyObject *batch_norm_of(dycl_call *call, PyObject *mean, PyObject *varian
 }
 
 static PyObject *functional_batch_norm(dycl_call *call, const dycl_binding *row) {
+    PyObject *const *p = call->p;
     (void)row;
-    return batch_norm_of(call, call->p[1], call->p[2], call->p[3], call->p[4], call->p[5], call->p[7]);
+    return batch_norm_of(call, &(batch_norm_arguments){p[1], p[2], p[3], p[4], p[5], p[6], p[7]});
 }
 
 static PyObject *torch_batch_norm(dycl_call *call, const dycl_binding *row) {
+    PyObject *const *p = call->p;
     (void)row;
-    return batch_norm_of(call, call->p[3], call->p[4], call->p[1], call->p[2], call->p[5], call->p[7]);
+    return batch_norm_of(call, &(batch_norm_arguments){p[3], p[4], p[1], p[2], p[5], p[6], p[7]});
 }
 
 static dycl_status build_group_norm(dycl_call *call, const uint32_t x[3], int64_t groups, double eps, uint32_t *out) {

@@ -63,7 +63,8 @@ typedef struct dycl_region {
     dycl_replaced *replaced;  /* of this segment */
     uint32_t *replaced_feeds; /* scratch of the flush */
     uint32_t replaced_room, replaced_feed_room, replaced_count;
-    dycl_fed_storage *storages; /* in a region that replaces: those of its feeds; open addressing */
+    int notes_feeds;            /* by their storages: where plain tensors are replaced in this segment */
+    dycl_fed_storage *storages; /* those; open addressing */
     uint32_t storage_room;
     PyObject *first, *last; /* borrowed: living lazy tensors in order of creation */
     uint32_t living;

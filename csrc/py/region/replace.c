@@ -121,8 +121,8 @@ static int may_be_written(const dycl_region *region, PyObject *tensor) {
     const PyTypeObject *type = Py_TYPE(tensor);
     if (type != dycl_py.tensor_type && type != dycl_py.parameter_type && type != dycl_py.buffer_type) return 0;
     const char *impl = dycl_abi_impl(tensor);
-    return region->replaces && !region->deferred && !dycl_abi_grad_enabled() && !dycl_abi_is_inference(impl) &&
-           !dycl_abi_dispatch_inference(&region->dispatch) && !dycl_foreign_is(impl, tensor);
+    return !region->deferred && !dycl_abi_is_inference(impl) && !dycl_abi_dispatch_inference(&region->dispatch) &&
+           !dycl_foreign_is(impl, tensor);
 }
 
 static dycl_replaced *entry_of(const dycl_region *region, uint32_t value) { /* whose value it is; most were last */
@@ -133,7 +133,10 @@ static dycl_replaced *entry_of(const dycl_region *region, uint32_t value) { /* w
 
 int dycl_replace_has(const dycl_region *region, uint32_t value) { return entry_of(region, value) != NULL; }
 
-static dycl_status replace(dycl_region *region, PyObject *tensor, uint32_t value) {
+/* A plain tensor that may get another value, which looks like `like` (NONE: it is not recorded yet): its feed, and the
+ * entry that it has already, or NULL. */
+static dycl_status may_replace(dycl_region *region, PyObject *tensor, uint32_t like, uint32_t *out_feed,
+                               dycl_replaced **out_entry) {
     const dycl_graph *graph = &region->recorder.graph;
     uint32_t old;
     dycl_status status;
@@ -141,8 +144,20 @@ static dycl_status replace(dycl_region *region, PyObject *tensor, uint32_t value
     dycl_replaced *entry = graph->values[old].kind == DYCL_VALUE_NODE ? entry_of(region, old) : NULL;
     uint32_t feed = entry ? entry->feed : graph->values[old].source;
     const dycl_value *fed = &graph->values[graph->feeds[feed]];
-    if (!fits(fed, &graph->values[value], value) || !dycl_value_dense(fed) || is_shared(region, feed, old))
+    int suits = like == DYCL_NONE || fits(fed, &graph->values[like], like);
+    if (!suits || !dycl_value_dense(fed) || is_shared(region, feed, old))
         return dycl_build_bail(&region->recorder, DYCL_BAIL_alias);
+    *out_feed = feed;
+    *out_entry = entry;
+fail:
+    return status;
+}
+
+static dycl_status replace(dycl_region *region, PyObject *tensor, uint32_t value) {
+    uint32_t feed;
+    dycl_replaced *entry;
+    dycl_status status;
+    DYCL_TRY(may_replace(region, tensor, value, &feed, &entry));
     if (!entry) {
         DYCL_GROW(region->replaced, region->replaced_room, region->replaced_count + 1);
         entry = &region->replaced[region->replaced_count++];
@@ -150,17 +165,46 @@ static dycl_status replace(dycl_region *region, PyObject *tensor, uint32_t value
     }
     entry->value = value;
     dycl_region_refeed(region, tensor, value);
-    dycl_abi_add_version(dycl_abi_impl(tensor), 1);
-    region->site->stats.recorded++;
 fail:
     return status;
 }
 
+static int answer_of(dycl_status status) { return status == DYCL_OK ? 1 : status == DYCL_BAIL ? 0 : -1; }
+
 int dycl_replace_value(dycl_region *region, PyObject *tensor, uint32_t value) {
+    dycl_status status;
     region->recorder.why = DYCL_BAIL_alias;
-    if (!may_be_written(region, tensor)) return 0;
-    dycl_status status = replace(region, tensor, value);
-    return status == DYCL_OK ? 1 : status == DYCL_BAIL ? 0 : -1;
+    if (!region->replaces || dycl_abi_grad_enabled() || !may_be_written(region, tensor)) return 0;
+    DYCL_TRY(replace(region, tensor, value));
+    dycl_abi_add_version(dycl_abi_impl(tensor), 1);
+    region->site->stats.recorded++;
+fail:
+    return answer_of(status);
+}
+
+/* From now on the segment's feeds are noted by their storages. */
+static int note_feeds(dycl_region *region) {
+    if (region->notes_feeds) return 0;
+    for (uint32_t i = 0; i < region->recorder.graph.feed_count; i++)
+        if (dycl_replace_fed(region, i) < 0) return -1;
+    region->notes_feeds = 1;
+    return 0;
+}
+
+int dycl_replace_unseen(dycl_region *region, int count, PyObject *const *tensors, const uint32_t *values) {
+    uint32_t feed;
+    dycl_replaced *entry;
+    dycl_status status = DYCL_OK;
+    if (!values && note_feeds(region) < 0) return -1;
+    for (int i = 0; i < count; i++) {
+        region->recorder.why = DYCL_BAIL_alias;
+        if (!may_be_written(region, tensors[i]) || dycl_region_needs_gradient(tensors[i]) != 0)
+            return PyErr_Occurred() ? -1 : 0;
+        DYCL_TRY(values ? replace(region, tensors[i], values[i])
+                        : may_replace(region, tensors[i], DYCL_NONE, &feed, &entry));
+    }
+fail:
+    return answer_of(status);
 }
 
 /* ---- The flush */

@@ -1,0 +1,259 @@
+"""Batch norm in training (DYCL_TRAIN=1): recorded, and its running statistics are what eager makes of them, whoever
+looks at them and when."""
+
+import copy
+import ctypes
+import io
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import dycl
+from suite import one_thread  # noqa: F401 (a fixture)
+from test_gradients import agree, trains  # noqa: F401 (a fixture)
+
+dycl.accelerate(lambda: None)  # finds torch
+
+
+class Twice(nn.Module):
+    """One norm at two places, as discriminators use it."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm, self.b = nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.b(self.norm(F.relu(self.norm(self.a(x)))))
+
+
+def conv(norm=nn.BatchNorm2d, **options):
+    return nn.Sequential(nn.Conv2d(3, 6, 3), norm(6, **options), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 4, 3),
+                         norm(4, **options), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+
+
+def frozen():
+    model = conv()
+    for p in model[1].parameters():
+        p.requires_grad = False
+    return model
+
+
+IMAGE, ROW = (4, 3, 12, 12), (7, 6)
+MODELS = {  # what, the shape of its input, segments ended by torch's operators
+    "conv": (conv, IMAGE, 0),
+    "not affine": (lambda: conv(affine=False), IMAGE, 0),
+    "double": (lambda: conv().double(), IMAGE, None),
+    "momentum": (lambda: conv(momentum=0.7, eps=1e-2), IMAGE, 0),
+    "cumulative": (lambda: conv(momentum=None), IMAGE, None),
+    "no statistics": (lambda: conv(track_running_stats=False), IMAGE, None),
+    "frozen": (frozen, IMAGE, 0),
+    "rows": (lambda: nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 2)), ROW, 0),
+    "sequences": (lambda: nn.Sequential(nn.Conv1d(6, 5, 3), nn.BatchNorm1d(5), nn.GELU(), nn.Flatten(),
+                                        nn.Linear(20, 2)), (3, 6, 6), 0),
+    "volumes": (lambda: nn.Sequential(nn.Conv3d(2, 3, 2), nn.BatchNorm3d(3), nn.ReLU(), nn.Flatten(),
+                                      nn.Linear(24, 2)), (3, 2, 3, 3, 3), None),
+    "twice": (Twice, ROW, 0),
+    "half of it": (lambda: conv().bfloat16(), IMAGE, None),
+    "channels last": (lambda: conv().to(memory_format=torch.channels_last), IMAGE, None),
+}
+
+
+def state(model):
+    return [t.detach().clone() for t in model.state_dict(keep_vars=True).values()] \
+        + [t._version for t in model.buffers()] + [t.requires_grad for t in model.buffers()] \
+        + [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+
+
+def same(want, got):
+    assert len(want) == len(got)
+    for i, (a, b) in enumerate(zip(want, got)):
+        assert agree(a, b) if isinstance(a, torch.Tensor) else a == b, (i, a, b)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_statistics_and_gradients(name, evaluates):
+    make, shape, left = MODELS[name]
+    seen = []
+    for wrap in (lambda m: m, dycl.accelerate):
+        torch.manual_seed(3)
+        model = wrap(make())
+        optimizer, log = torch.optim.SGD(model.parameters(), lr=0.1), []
+        dtype = next(model.parameters()).dtype
+        for step in range(4):
+            model.train(not evaluates or step % 2 == 0)
+            x = torch.randn(shape).to(dtype)
+            if name == "channels last":
+                x = x.to(memory_format=torch.channels_last)
+            y = model(x)
+            y.square().mean().backward()
+            log += [y.detach().clone(), *state(model)]
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=bool(step % 2))
+        seen.append(log)
+    if dtype != torch.bfloat16:  # whose steps of SGD amplify what is a unit in the last place
+        same(*seen)
+    stats = dycl.stats(model)
+    if left == 0 and not evaluates:
+        assert stats["torch"] <= 1 and stats["segments"] <= 5, dycl.explain(model)  # add_ of the count, when it is new
+
+
+READS = {
+    "item": lambda t: t[1].item(),
+    "print": str,
+    "list": lambda t: t.tolist(),
+    "numpy": lambda t: t.numpy().copy(),
+    "array": lambda t: np.asarray(t).copy(),
+    "dlpack": lambda t: np.from_dlpack(t).copy(),
+    "pointer": lambda t: ctypes.cast(t.data_ptr(), ctypes.POINTER(ctypes.c_float))[1],
+    "storage": lambda t: t.untyped_storage()[5],
+    "typed storage": lambda t: t.storage()[1],
+    "storage's copy": lambda t: bytes(t.untyped_storage().clone()),
+    "clone": lambda t: t.clone(),
+    "detach": lambda t: t.detach().clone(),
+    "data": lambda t: t.data.clone(),
+    "a view": lambda t: t.view(2, 3)[1],
+    "added": lambda t: t + 1,
+    "bool": lambda t: bool((t > 0).all()),
+    "deepcopy": lambda t: copy.deepcopy(t),
+    "iteration": lambda t: [float(x) for x in t],
+    "equal": lambda t: torch.equal(t, t + 0),
+    "allclose": lambda t: torch.allclose(t, torch.zeros(6)),
+    "saved": lambda t: _saved(t),
+    "set": lambda t: torch.empty(0).set_(t).clone(),
+    "frombuffer": lambda t: torch.from_numpy(t.numpy()).clone(),
+    "out": lambda t: torch.add(t, 1, out=torch.empty(6)),
+    "foreach": lambda t: torch._foreach_add([t], 1)[0],
+}  # TorchScript: test_foreign.py
+
+
+def _saved(t):
+    file = io.BytesIO()
+    torch.save(t, file)
+    file.seek(0)
+    return torch.load(file)
+
+
+WRITES = {
+    "zero": lambda t: t.zero_(),
+    "copy": lambda t: t.copy_(torch.arange(6.0)),
+    "add": lambda t: t.add_(1),
+    "item": lambda t: t.__setitem__(1, 5.0),
+    "data": lambda t: t.data.mul_(2),
+    "numpy": lambda t: t.numpy().__setitem__(2, 7),
+    "storage": lambda t: t.untyped_storage().fill_(0),
+    "out": lambda t: torch.mul(t, 2, out=t),
+    "set data": lambda t: setattr(t, "data", torch.ones(6)),
+    "pointer": lambda t: ctypes.cast(t.data_ptr(), ctypes.POINTER(ctypes.c_float)).__setitem__(1, 9.0),
+}
+
+
+class Looked(nn.Module):
+    def __init__(self, look, keeps, gradients):
+        super().__init__()
+        self.a, self.norm, self.look, self.gradients = nn.Linear(6, 6), nn.BatchNorm1d(6), look, gradients
+        self.seen, self.keeps = [], keeps
+
+    def forward(self, x):
+        x = self.norm(self.a(x).tanh())
+        for t in (self.norm.running_mean, self.norm.running_var):
+            with torch.set_grad_enabled(self.gradients):
+                seen = self.look(t)
+                self.seen += [seen] if self.keeps else []
+        return self.norm(x.sigmoid())
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("name", [f"{kind} {name}" for kind, table in (("read", READS), ("write", WRITES))
+                                  for name in table])
+def test_who_looks_at_statistics_in_the_call(name, gradients):
+    kind, _, which = name.partition(" ")
+    look = (READS if kind == "read" else WRITES)[which]
+    seen = []
+    for wrap in (lambda m: m, dycl.accelerate):
+        torch.manual_seed(5)
+        model = wrap(Looked(look, kind == "read", gradients))
+        for _ in range(3):
+            y = model(torch.randn(7, 6))
+            error = None
+            try:
+                y.square().sum().backward()
+            except RuntimeError as e:  # statistics are saved: who writes them loses the gradients
+                error = str(e)
+        seen.append([y.detach(), error, *state(model), *model.seen])
+    for want, got in zip(*seen):
+        if isinstance(want, torch.Tensor):
+            assert agree(want, got) and want.requires_grad == got.requires_grad, name
+        elif isinstance(want, (str, bytes)):
+            assert len(want) == len(got), (want, got)
+        else:
+            assert (want is None) == (got is None), name
+            if want is not None:
+                np.testing.assert_allclose(np.asarray(want, dtype=float), np.asarray(got, dtype=float), rtol=1e-4)
+
+
+def test_a_batch_of_one_is_torchs_error():
+    model = dycl.accelerate(nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6)))
+    for _ in range(3):
+        with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
+            model(torch.randn(1, 6))
+    assert model[1].num_batches_tracked == 3 and torch.equal(model[1].running_mean, torch.zeros(6))
+
+
+def test_statistics_of_an_array_that_is_open():
+    """Memory that others may look at is written when torch would."""
+    seen = []
+    for wrap in (lambda m: m, dycl.accelerate):
+        torch.manual_seed(1)
+        norm, looked = nn.BatchNorm1d(6), []
+        array = norm.running_mean.numpy()
+
+        def forward(x):
+            y = norm(x * 2)
+            looked.append(array.copy())
+            return y
+
+        run = wrap(forward)
+        for _ in range(3):
+            run(torch.randn(7, 6, requires_grad=True)).sum().backward()
+        seen.append(looked)
+    np.testing.assert_allclose(*seen, rtol=1e-5)
+
+
+@pytest.mark.parametrize("unused", [False, True])
+def test_a_norm_whose_result_nobody_takes(unused):
+    """Its statistics count all the same, also when the call ends in an error."""
+    seen = []
+    for wrap in (lambda m: m, dycl.accelerate):
+        torch.manual_seed(4)
+        norm, other = nn.BatchNorm1d(6), nn.Linear(6, 6)
+
+        def forward(x):
+            y = norm(other(x))
+            if not unused:
+                raise KeyError(len(y))
+            return other(x)
+
+        run = wrap(forward)
+        for _ in range(3):
+            try:
+                run(torch.randn(7, 6))
+            except KeyError as e:
+                assert e.args == (7,)
+        seen.append(state(norm))
+    same(*seen)
+
+
+def test_second_derivatives():
+    seen = []
+    for wrap in (lambda m: m, dycl.accelerate):
+        torch.manual_seed(2)
+        model, x = wrap(nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Softplus())), torch.randn(7, 6)
+        x.requires_grad_()
+        (g,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+        g.square().sum().backward()
+        seen.append([g.detach(), x.grad, *state(model)])
+    same(*seen)
