@@ -14,8 +14,8 @@ static int64_t any_size(void) {
     return usual[below(sizeof usual / sizeof *usual)];
 }
 
-/* Sizes and strides of a feed: dense in some order of dimensions, sliced, expanded, with odd strides where a size is 1.
- */
+/* Sizes and strides of a feed: dense in some order of dimensions, sliced, expanded, windows that overlap, with odd
+ * strides where a size is 1. */
 static int any_shape(int64_t *sizes, int64_t *strides) {
     int rank = (int)below(6), order[8];
     int64_t stride = 1, numel = 1;
@@ -37,6 +37,7 @@ static int any_shape(int64_t *sizes, int64_t *strides) {
         if (sizes[d] == 1 && !below(4)) strides[d] = below(9);
         stride = (strides[d] ? strides[d] : stride) * (sizes[d] ? sizes[d] : 1);
     }
+    if (rank > 1 && !below(16)) strides[below((uint64_t)rank)] = 1 + (int64_t)below(2);
     return rank;
 }
 
