@@ -525,6 +525,41 @@ def test_generation_is_recorded_whole(name, dtype):
     assert stats["recorded"] > 20 * max(stats["torch"], 1), dycl.explain(accelerated)
 
 
+INTO = {
+    "mean": lambda x, dtype: x.mean(-1, dtype=dtype),
+    "mean of all": lambda x, dtype: torch.mean(x, dtype=dtype),
+    "mean of columns": lambda x, dtype: x.mean(0, keepdim=True, dtype=dtype),
+    "sum": lambda x, dtype: x.sum(-1, dtype=dtype),
+    "prod": lambda x, dtype: x.prod(-1, dtype=dtype),
+    "cumsum": lambda x, dtype: x.cumsum(-1, dtype=dtype),
+    "softmax": lambda x, dtype: F.softmax(x, -1, dtype=dtype),
+    "log_softmax": lambda x, dtype: x.log_softmax(-1, dtype=dtype),
+    "nansum": lambda x, dtype: x.nansum(-1, dtype=dtype),
+    "vector_norm": lambda x, dtype: torch.linalg.vector_norm(x, 2, -1, dtype=dtype),
+}
+
+
+@both
+@pytest.mark.parametrize("own", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64])
+@pytest.mark.parametrize("name", INTO)
+def test_reductions_into_16_bits(name, own, dtype):
+    """Whether elements are rounded, or what they make: terms that cancel, and such as the dtype does not have."""
+    rows = [[1e5, -1e5, 3, 1], [1000.5, -1000, 0.25, -0.25], [2049, 2051, 1, -4099], [7e4, -6e4, 1, -9e3], [3, 1, 2, 9]]
+    x = torch.tensor(rows, dtype=torch.float64).to(own)
+    if own == dtype and name in ("prod", "cumsum"):
+        return  # what is rounded between the steps is not asked here
+    try:
+        want = INTO[name](x, dtype)
+    except RuntimeError:
+        return
+    run = dycl.accelerate(lambda x: INTO[name](x, dtype))
+    with torch.no_grad():
+        for _ in range(3):
+            got = run(x)
+            assert got.dtype == want.dtype and got.stride() == want.stride()
+            assert torch.allclose(got, want, rtol=torch.finfo(dtype).eps, atol=0, equal_nan=True), (got, want)
+
+
 @pytest.mark.parametrize("isa", ISAS)
 def test_other_instruction_sets(isa):
     if os.environ.get("PYTEST_HALF_INSIDE"):

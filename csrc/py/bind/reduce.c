@@ -60,28 +60,33 @@ PyObject *dycl_call_two_results(dycl_call *call, PyObject *type, uint32_t a, uin
     return pair;
 }
 
-/* sum, prod, mean, cumsum: what is added up. Integers and bool are added as int64; mean takes floating point only. */
-static dycl_status accumulated(dycl_call *call, dycl_op op, PyObject *dtype, uint32_t *value) {
+/* sum, prod, mean, cumsum: what is added up, and the dtype of the result. Integers and bool are added as int64; mean
+ * takes floating point only. */
+static dycl_status accumulated(dycl_call *call, dycl_op op, PyObject *dtype, uint32_t *value, dycl_dtype *result) {
     dycl_dtype own = dtype_of(call, *value), wanted;
     dycl_status status =
         dycl_call_dtype_or(call, dtype, dycl_dtype_is_float(own) || op == DYCL_OP_mean ? own : DYCL_I64, &wanted);
     if (status != DYCL_OK) return status;
     if (!dycl_dtype_is_float(wanted) && (wanted != DYCL_I64 || op == DYCL_OP_mean))
         return dycl_build_bail(&call->region->recorder, DYCL_BAIL_dtype);
+    *result = wanted;
+    if (op == DYCL_OP_mean && own != wanted) wanted = dycl_dtype_computed(wanted); /* what is added is not rounded yet */
     return dycl_build_cast(&call->region->recorder, *value, wanted, value);
 }
 
 static PyObject *sum(dycl_call *call, const dycl_binding *row) {
     uint32_t x, mask, out = 0;
     int keep;
+    dycl_dtype dtype;
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
     DYCL_CALL_TRY(reduced_dims(call, call->p[1], meta(call, x)->rank, EMPTY_IS_ALL, &mask));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[2], 0, &keep));
     if (call->p[2] && !call->p[1]) return dycl_call_bail(call, DYCL_BAIL_arguments); /* no such overload */
     if (row->op == DYCL_OP_prod && call->p[1] && !PyLong_CheckExact(call->p[1]))
         return dycl_call_bail(call, DYCL_BAIL_arguments);
-    DYCL_CALL_TRY(accumulated(call, (dycl_op)row->op, call->p[3], &x));
-    return dycl_call_finish(call, reduce(call, (dycl_op)row->op, x, mask, keep, &out), out);
+    DYCL_CALL_TRY(accumulated(call, (dycl_op)row->op, call->p[3], &x, &dtype));
+    DYCL_CALL_TRY(reduce(call, (dycl_op)row->op, x, mask, keep, &out));
+    return dycl_call_finish(call, dycl_build_cast(&call->region->recorder, out, dtype, &out), out);
 }
 
 /* amax, amin */
@@ -342,13 +347,13 @@ static PyObject *cumsum(dycl_call *call, const dycl_binding *row) {
     if (rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
     DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], rank, &dim));
     dycl_recorder *r = &call->region->recorder;
-    dycl_dtype wanted;
+    dycl_dtype wanted, summed;
     int64_t attr = dim;
     DYCL_CALL_TRY(dycl_call_dtype_or(call, call->p[2], DYCL_I64, &wanted));
     int narrow =
         dycl_call_given(call->p[2]) && dycl_dtype_is_int(wanted) && wanted != DYCL_I64; /* sums modulo a power of two */
     if (narrow) DYCL_CALL_TRY(dycl_build_cast(r, x, wanted, &x));
-    DYCL_CALL_TRY(accumulated(call, (dycl_op)row->op, narrow ? NULL : call->p[2], &x));
+    DYCL_CALL_TRY(accumulated(call, (dycl_op)row->op, narrow ? NULL : call->p[2], &x, &summed));
     DYCL_CALL_TRY(dycl_build_node(r, (dycl_op)row->op, 1, &x, 1, &attr, &out));
     return dycl_call_finish(call, narrow ? dycl_build_cast(r, out, wanted, &out) : DYCL_OK, out);
 }
