@@ -357,3 +357,21 @@ def test_changing_shapes_do_not_grow_without_bound():
             got = program(x)
         torch.testing.assert_close(got, (x.exp() + 1).sum(-1).softmax(0))
     assert resident_bytes() - resident < 8 << 20, resident_bytes() - resident
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_what_is_saved_by_hand_comes_back_as_the_same_object(named):
+    """As checkpointing saves the arguments of what it will run again."""
+    from torch._C._autograd import _make_saved_tensor
+
+    @dycl.accelerate
+    def program(x):
+        y = x * 3
+        saved = _make_saved_tensor(y, is_output=False) if named else _make_saved_tensor(y, False)
+        return y, saved, y + 1
+
+    with torch.inference_mode():
+        dycl.accelerate(lambda x: (x * 2 + 1).exp())(torch.ones(3))  # wrappers that were made in there are used again
+    for _ in range(3):
+        y, saved, _ = program(torch.ones(3))
+        assert saved.unpack() is y and torch.equal(y, torch.full((3,), 3.0)) and not y.is_inference()
