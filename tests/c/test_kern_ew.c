@@ -85,7 +85,7 @@ static wide approximate(dycl_ew op, wide x, wide y, wide z) {
     case DYCL_EW_atan2: return atan2l(x, y);
     case DYCL_EW_sigmoid: return sigmoid_wide(x);
     case DYCL_EW_logsigmoid: return (x < 0 ? x : 0) - log1pl(expl(-fabsl(x)));
-    case DYCL_EW_elu: return x > 0 ? x : y * expm1l(x);
+    case DYCL_EW_elu: return x >= 0 ? x : y * expm1l(x);
     case DYCL_EW_silu: return x * sigmoid_wide(x);
     case DYCL_EW_gelu: return 0.5L * x * erfcl(-x * sqrtl(0.5L));
     case DYCL_EW_gelu_tanh: return x * sigmoid_wide(2 * sqrtl(2 / acosl(-1)) * (x + 0.044715L * x * x * x));
