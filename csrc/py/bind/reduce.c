@@ -70,7 +70,8 @@ static dycl_status accumulated(dycl_call *call, dycl_op op, PyObject *dtype, uin
     if (!dycl_dtype_is_float(wanted) && (wanted != DYCL_I64 || op == DYCL_OP_mean))
         return dycl_build_bail(&call->region->recorder, DYCL_BAIL_dtype);
     *result = wanted;
-    if (op == DYCL_OP_mean && own != wanted) wanted = dycl_dtype_computed(wanted); /* what is added is not rounded yet */
+    /* what is added is not rounded yet */
+    if (op == DYCL_OP_mean && own != wanted) wanted = dycl_dtype_computed(wanted);
     return dycl_build_cast(&call->region->recorder, *value, wanted, value);
 }
 
