@@ -79,7 +79,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     region->site = site;
     region->position = 0;
     region->recorder.graph.options = site->options;
-    region->replaces = region->notes_feeds = site->replaces;
+    region->replaces = site->replaces;
     region->tracks = dycl_gradient_tracks(site);
     region->runs_ahead = (uint8_t)(!site->replaces && !region->tracks && /* what is replaced is still read */
                                    dycl_ahead_choose(site));

@@ -60,11 +60,11 @@ static PyObject *step_within(dycl_region *region, PyObject *function, PyObject *
                              PyObject *kwnames) {
     PyObject *type, *value, *traceback;
     if (dycl_region_flush(region, DYCL_BAIL_write) < 0) return NULL;
-    region->replaces = region->notes_feeds = 1;
+    region->replaces = 1;
     PyObject *result = original(function, args, nargsf, kwnames);
     PyErr_Fetch(&type, &value, &traceback);
     int failed = dycl_region_flush(region, DYCL_BAIL_write) < 0;
-    region->replaces = region->notes_feeds = region->site->replaces;
+    region->replaces = region->site->replaces;
     if (failed) Py_CLEAR(result);
     if (type && failed) PyErr_Clear();
     if (type) PyErr_Restore(type, value, traceback);

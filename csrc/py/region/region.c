@@ -86,7 +86,7 @@ dycl_status dycl_region_feed(dycl_region *region, dycl_handle tensor, uint32_t *
     region->sources[region->recorder.graph.feed_count - 1].handle = copy;
     if (dycl_foreign_is(dycl_abi_handle_impl(copy), NULL))
         region->foreign = 1; /* a view of such memory, or its array came later */
-    return region->notes_feeds ? note_fed(region) : DYCL_OK;
+    return dycl_replace_notes(region) ? note_fed(region) : DYCL_OK;
 }
 
 static dycl_status lazy_value(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
@@ -140,7 +140,7 @@ static dycl_status object_value(dycl_region *region, PyObject *tensor, int histo
         region->feeds[at].token = dycl_constant_token(tensor, &region->feeds[at].version);
     *fed = (dycl_fed){tensor, region->epoch, *out_value};
     region->fed_count++;
-    return region->notes_feeds ? note_fed(region) : DYCL_OK;
+    return dycl_replace_notes(region) ? note_fed(region) : DYCL_OK;
 }
 
 void dycl_region_refeed(dycl_region *region, PyObject *tensor, uint32_t value) {
@@ -154,7 +154,7 @@ dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint3
 int dycl_region_reads(const dycl_region *region, PyObject *tensor) {
     uint32_t count = region->recorder.graph.feed_count;
     uint64_t storage = count ? dycl_abi_storage(dycl_abi_impl(tensor)) : 0;
-    if (region->notes_feeds) return count && dycl_replace_reads(region, storage);
+    if (dycl_replace_notes(region)) return count && dycl_replace_reads(region, storage);
     for (uint32_t i = 0; i < count; i++) {
         if (dycl_abi_storage(dycl_abi_handle_impl(dycl_source_handle(&region->sources[i]))) == storage) return 1;
     }

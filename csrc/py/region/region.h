@@ -63,8 +63,8 @@ typedef struct dycl_region {
     dycl_replaced *replaced;  /* of this segment */
     uint32_t *replaced_feeds; /* scratch of the flush */
     uint32_t replaced_room, replaced_feed_room, replaced_count;
-    int notes_feeds;            /* by their storages: where plain tensors are replaced in this segment */
-    dycl_fed_storage *storages; /* those; open addressing */
+    int unseen;                 /* plain tensors may get another value in this segment, without replaces */
+    dycl_fed_storage *storages; /* where either is: those of the feeds; open addressing */
     uint32_t storage_room;
     PyObject *first, *last; /* borrowed: living lazy tensors in order of creation */
     uint32_t living;

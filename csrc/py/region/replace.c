@@ -184,10 +184,10 @@ fail:
 
 /* From now on the segment's feeds are noted by their storages. */
 static int note_feeds(dycl_region *region) {
-    if (region->notes_feeds) return 0;
+    if (dycl_replace_notes(region)) return 0;
     for (uint32_t i = 0; i < region->recorder.graph.feed_count; i++)
         if (dycl_replace_fed(region, i) < 0) return -1;
-    region->notes_feeds = 1;
+    region->unseen = 1;
     return 0;
 }
 

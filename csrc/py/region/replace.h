@@ -20,6 +20,8 @@ int dycl_replace_unseen(dycl_region *region, int count, PyObject *const *tensors
 int dycl_replace_settle(dycl_region *region, PyObject *tensor);
 /* Whether it is the value that a plain tensor has now. */
 int dycl_replace_has(const dycl_region *region, uint32_t value);
+/* Whether the segment's feeds are noted by their storages. */
+static inline int dycl_replace_notes(const dycl_region *region) { return region->replaces || region->unseen; }
 /* Where feeds are noted: a feed was added. 1: it overlaps memory that waits for its value, so nothing may be
  * recorded with it; 0; -1 with an exception. */
 int dycl_replace_fed(dycl_region *region, uint32_t feed);

@@ -285,8 +285,7 @@ void dycl_region_begin_segment(dycl_region *region) {
     region->epoch++;
     region->fed_count = 0;
     region->written_count = region->replaced_count = region->tracked_count = 0;
-    region->notes_feeds = region->replaces;
-    region->foreign = 0;
+    region->foreign = region->unseen = 0;
     region->look_at = DYCL_SEGMENT_LOOK;
     region->work = 0;
     for (uint32_t i = 0; i < count; i++) {
