@@ -4,16 +4,17 @@ dycl sums in another order and computes functions with other code than torch, so
 roundings, and a program may amplify those without bound: x - x * (1 + eps), a division by what cancels, a comparison of
 what is nearly equal. Two sides that are both right are told from a wrong one by what rounding does to eager itself:
 
-- *noise*: eager runs again, eight times, with the operands and results of every operator that rounds in more than one
-way (functions, sums, products; not copies, comparisons, one correctly rounded operation) moved by up to a unit in the
-last place: all up, all down, at random. How far results move is the spread. In the sixth run, results that this moves
-by more than a thirtieth of themselves are zero instead, and what is below the last place of the tensor's largest: where
-sums cancel, one side may find zero; a normalisation is exact in that run, for what equal elements leave is rounding. In
-the seventh its operands have so few bits that most results are exact: what is equal on one side may be a unit apart on
-the other, which decides about the sizes of `unique`. The eighth rounds each result once: in torch, equal elements may
-differ by a unit, as its vectors round otherwise than its code for the last elements, or the other way round. These two
-have no part in the spread. A zero that a sum of products
-gives has any sign: it depends on where the sum begins; so has a NaN, and what is chosen where -0 meets 0.
+- *noise*: eager runs again, eight times (and 24 times more before anything is reported: what a number becomes as an
+integer, or whether it is zero, a few runs may leave to chance), with the operands and results of every operator that
+rounds in more than one way (functions, sums, products; not copies, comparisons, one correctly rounded operation) moved
+by up to a unit in the last place: all up, all down, at random. How far results move is the spread. In the sixth run,
+results that this moves by more than a thirtieth of themselves are zero instead, and what is below the last place of the
+tensor's largest: where sums cancel, one side may find zero; a normalisation is exact in that run, for what equal
+elements leave is rounding. In the seventh its operands have so few bits that most results are exact: what is equal on
+one side may be a unit apart on the other, which decides about the sizes of `unique`. The eighth rounds each result
+once: in torch, equal elements may differ by a unit, as its vectors round otherwise than its code for the last elements,
+or the other way round. These two have no part in the spread. A zero that a sum of products gives has any sign: it
+depends on where the sum begins; so has a NaN, and what is chosen where -0 meets 0.
 - *float64*: eager runs again with floats of fewer bits replaced by float64 throughout, on the same inputs; how far
 eager is from that is its own error, or its own mistake (docs/correctness.md, "Mistakes of torch").
 
@@ -37,6 +38,7 @@ from .noise import CORRECT, EXACTS, Noise
 from .program import Program
 
 RUNS, SPREAD, ROUGH, NEARER = 8, 32, 8, 8
+MORE = 32  # runs in all, before a difference is reported
 BOUNDS = {torch.float64: (1e-12, 1e-14), torch.complex128: (1e-12, 1e-14), torch.float16: (2e-3, 1e-6),
           torch.bfloat16: (1.6e-2, 1e-6)}
 ORDINARY = (2e-6, 1e-6)
@@ -111,12 +113,17 @@ class Judge:
             self.made["still", number] = _run(self.program, number, noise=0)
         return self.made["still", number]
 
-    def runs(self, number):
-        if number not in self.made:
-            noisy = {k: _run(self.program, number, noise=k) for k in range(1, RUNS + 1)}
-            double = _run(self.program, number, double=True)
-            self.made[number] = {k: r for k, r in noisy.items() if r is not None}, double
-        return self.made[number]
+    def runs(self, number, count):
+        """The first `count` noisy runs that are possible, by their numbers."""
+        noisy = self.made.setdefault(("noisy", number), {})
+        for k in range(len(noisy) + 1, count + 1):
+            noisy[k] = _run(self.program, number, noise=k)
+        return {k: r for k, r in noisy.items() if r is not None and k <= count}
+
+    def double(self, number):
+        if ("double", number) not in self.made:
+            self.made["double", number] = _run(self.program, number, double=True)
+        return self.made["double", number]
 
     def redrawn(self, number):
         """Outcomes in float64 with other random numbers."""
@@ -137,9 +144,12 @@ class Judge:
 
     def counts(self, difference, eager, ours):
         """Whether a difference between two outcomes is more than rounding."""
+        return all(self._counts(difference, eager, ours, count) for count in (RUNS, MORE))
+
+    def _counts(self, difference, eager, ours, count):
         if difference.kind == "values" and _near(*(self.leaves_of(x)[difference.where] for x in (eager, ours))):
             return False
-        runs, double = self.runs(difference.call)
+        runs, double = self.runs(difference.call, count), self.double(difference.call)
         noisy = list(runs.values())
         if difference.kind == "random state":  # how many numbers a draw takes may depend on values
             still = self.still(difference.call)

@@ -37,6 +37,7 @@ ARITHMETIC = re.compile(r"^(mul|div|true_divide|add|sub|rsub|reciprocal)_?$")
 # Where a result fades, torch's kernels give zero early and ours a tiny number, or the other way round.
 FADING = re.compile(
     r"^(gelu|sigmoid|silu|mish|elu|celu|selu|_?softmax|_?log_softmax|exp|expm1|softplus|log_sigmoid.*)_?$")
+LOOKS = 8  # moves that are asked whether they change a result
 POSITIONS = 8  # units of the largest element: weights of an interpolation come from positions that are rounded
 
 SUMS = re.compile(
@@ -126,9 +127,11 @@ class Noise(TorchDispatchMode):
             if any(squares_overflow(x) for x in tree_leaves((args, kwargs)) if _moves(x)):
                 moved = tree_map_only(torch.Tensor, lambda x: x.nan_to_num(0.0) if _moves(x) else x, moved)
         if self.snaps:
-            # Of a normalisation: what is left of equal elements is rounding, which may be the same after each move.
+            # Of a normalisation: what is left of equal elements is rounding, which may be the same after each move. A
+            # sum of few elements is the same after one of three moves.
             plain = (_rounded_once if kind.normalizes else _as_is)(function, args, kwargs)
-            return tree_map(snapped, plain, moved)
+            again = [function(*tree_map(self.moved, args), **tree_map(self.moved, kwargs)) for _ in range(LOOKS - 1)]
+            return tree_map(snapped, plain, moved, *again)
         reach = None
         if kind.interpolates and args[0].numel():
             reach = POSITIONS * args[0].nan_to_num(0, 0, 0).abs().max().double()
@@ -183,12 +186,13 @@ def zeros_that_meet(operands):
     return both
 
 
-def snapped(x, moved):
+def snapped(x, *moved):
     if not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point or x.layout != torch.strided:
         return x
     size = x.abs()
     tiny = size < 2 * torch.finfo(x.dtype).eps * size.nan_to_num(0, 0, 0).max() if x.numel() else False
-    return x.masked_fill_(((x - moved).abs() * 32 > size) | tiny, 0)
+    changes = functools.reduce(torch.logical_or, [(x - m).abs() * 32 > size for m in moved])
+    return x.masked_fill_(changes | tiny, 0)
 
 
 INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
