@@ -30,10 +30,12 @@ static void free_scratch(dycl_backward *b) {
     dycl_free(b->gradient);
     dycl_free(b->reaches);
     dycl_free(b->pieces);
+    dycl_free(b->shares);
     b->image = b->gradient = NULL;
     b->reaches = NULL;
     b->pieces = NULL;
-    b->piece_count = b->piece_room = 0;
+    b->shares = NULL;
+    b->piece_count = b->piece_room = b->share_count = b->share_room = 0;
     b->job = NULL;
 }
 
@@ -91,6 +93,8 @@ int dycl_backward_leads(const dycl_backward *b, uint32_t value) {
     return b->reaches[value] == LEADS || b->reaches[value] == WANTED;
 }
 
+int dycl_backward_is_source(const dycl_backward *b, uint32_t value) { return b->reaches[value] == WANTED; }
+
 static void mark(dycl_backward *b) {
     const dycl_backward_job *job = b->job;
     const dycl_graph *graph = job->graph;
@@ -119,11 +123,16 @@ dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t 
 
 static int differentiable(const dycl_value *v) { return v->dtype == DYCL_F32 || v->dtype == DYCL_F64; }
 
+static dycl_status join(dycl_backward *b, uint32_t root) {
+    dycl_status status = dycl_backward_join_shares(b, root);
+    return status == DYCL_OK ? dycl_backward_join(b, root) : status;
+}
+
 static dycl_status step_back(dycl_backward *b, const dycl_node *node) {
     const dycl_graph *graph = b->job->graph;
     dycl_status status;
     if (b->reaches[node->out] != LEADS) return DYCL_OK;
-    if (graph->values[node->out].root == node->out) DYCL_TRY(dycl_backward_join(b, node->out));
+    if (graph->values[node->out].root == node->out) DYCL_TRY(join(b, node->out));
     if (b->gradient[node->out] == DYCL_NONE) return DYCL_OK;
     dycl_formula formula = formulas[node->op];
     if (!formula || !differentiable(&graph->values[node->out])) return dycl_build_bail(&b->recorder, DYCL_BAIL_grad);
@@ -140,7 +149,7 @@ static dycl_status finish_source(dycl_backward *b, uint32_t nth) {
     uint32_t source = b->job->sources[nth], *out = &b->gradients[nth];
     dycl_status status;
     if (b->reaches[source] != WANTED) return DYCL_OK;
-    DYCL_TRY(dycl_backward_join(b, source));
+    DYCL_TRY(join(b, source));
     if (b->gradient[source] == DYCL_NONE) return DYCL_OK;
     *out = b->gradient[source];
     const dycl_value *root = &b->recorder.graph.values[b->recorder.graph.values[*out].root];

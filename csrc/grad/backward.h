@@ -24,6 +24,7 @@ typedef struct {
 } dycl_backward_job;
 
 typedef struct dycl_piece dycl_piece; /* move.c */
+typedef struct dycl_share dycl_share; /* share.c */
 
 typedef struct dycl_backward {
     dycl_recorder recorder; /* feeds: the gradients of the results, then what is saved */
@@ -37,7 +38,8 @@ typedef struct dycl_backward {
     uint32_t *gradient; /* by value of the segment: so far, or DYCL_NONE */
     uint8_t *reaches;   /* by value of the segment: whether a source lies behind it (backward.c) */
     dycl_piece *pieces; /* gradients of views, that their roots wait for */
-    uint32_t piece_count, piece_room;
+    dycl_share *shares; /* gradients of what several products share */
+    uint32_t piece_count, piece_room, share_count, share_room;
 } dycl_backward;
 
 void dycl_backward_init(dycl_backward *b);

@@ -32,9 +32,10 @@ uint32_t dycl_chain_take(dycl_chain *c, int nth);                       /* an op
 uint32_t dycl_chain_result(dycl_chain *c);                              /* the same of the node's result */
 uint32_t dycl_chain_value(dycl_chain *c, uint32_t value);               /* the same of any value of the segment */
 uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status);
-void dycl_chain_give(dycl_chain *c, int nth, uint32_t gradient); /* summed over what was broadcast; NONE: nothing */
-void dycl_chain_fail(dycl_chain *c);                             /* no formula for this case */
-int dycl_backward_leads(const dycl_backward *b, uint32_t value); /* to a source that is wanted */
+void dycl_chain_give(dycl_chain *c, int nth, uint32_t gradient);     /* summed over what was broadcast; NONE: nothing */
+void dycl_chain_fail(dycl_chain *c);                                 /* no formula for this case */
+int dycl_backward_leads(const dycl_backward *b, uint32_t value);     /* to a source that is wanted */
+int dycl_backward_is_source(const dycl_backward *b, uint32_t value); /* one that is wanted */
 dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t gradient);
 
 /* ---- Operators. Of a chain that failed they answer 0. */
@@ -58,6 +59,14 @@ uint32_t dycl_chain_positions(dycl_chain *c, int rank, int dim, int64_t size); /
  * attributes behind the form. */
 uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_value *like, int operand_count,
                            const uint32_t *operands, int word_count, const int64_t *words);
+
+/* ---- Products that share an operand (share.c) */
+
+/* left[rows, m], right[rows, n]: the operand's gradient is left^T right, and that of the bias, if there is one, the sum
+ * of left's rows; -1: there is none. Waits for the other products of the same operand. */
+void dycl_chain_give_product(dycl_chain *c, int weight, int bias, uint32_t left, uint32_t right);
+/* What waits for this root and its views becomes their gradients. */
+dycl_status dycl_backward_join_shares(dycl_backward *b, uint32_t root);
 
 /* ---- Views (move.c) */
 
