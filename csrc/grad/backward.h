@@ -48,8 +48,9 @@ void dycl_backward_free(dycl_backward *b);
 dycl_status dycl_backward_build(dycl_backward *b, const dycl_backward_job *job);
 
 /* What is known of an operator without a graph: */
-int dycl_grad_has(dycl_op op);                                                       /* a formula */
-int dycl_grad_suits_attention(const dycl_value *q, const dycl_value *k, int masked); /* of rank 4; else it has none */
+int dycl_grad_has(dycl_op op); /* a formula */
+/* Attention of these, of rank 4, has one. */
+int dycl_grad_suits_attention(const dycl_value *q, const dycl_value *k, const dycl_value *v);
 /* Whether a result of floating point needs a gradient where an operand does. */
 int dycl_grad_has_history(const dycl_graph *graph, const dycl_node *node);
 

@@ -746,12 +746,57 @@ def test_transformers_are_one_segment(causal, length):
     assert stats["torch"] == 0 and stats["segments"] == stats["calls"] == 4, dycl.explain(fast)
 
 
-def test_masked_attention_is_torchs():
-    mask = torch.tensor([[True, False], [False, False]])
-    run = dycl.accelerate(lambda q: F.scaled_dot_product_attention(q * 1, q, q, attn_mask=mask).sin().nansum())
+SEEN = torch.tensor([[True, False, True, True], [False, False, False, False], [True, True, True, True]])
+MASKS = {
+    "rows that see nothing": SEEN,
+    "the same in numbers": torch.zeros(3, 4).masked_fill(~SEEN, -torch.inf),
+    "the smallest number": torch.zeros(3, 4).masked_fill(~SEEN, torch.finfo(torch.float32).min),
+    "padding": torch.tensor([[True, True, False, True], [True, False, False, False]])[:, None, None],
+    "of each head": torch.randn(2, 5, 3, 4),
+    "NaN": torch.zeros(3, 4).masked_fill(~SEEN, torch.nan),
+    "infinite": torch.zeros(3, 4).masked_fill(~SEEN, torch.inf),
+    "none": None,
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("special", [None, torch.inf, torch.nan])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_attention_with_masks(name, special, dtype):
+    """What torch's kernel makes of rows without a finite score, it makes of their gradients."""
+    mask = MASKS[name] if MASKS[name] is None or MASKS[name].dtype == torch.bool else MASKS[name].to(dtype)
+
+    def program(q, k, v):
+        y = F.scaled_dot_product_attention(q * 1, k * 1, v * 1, attn_mask=mask)
+        return y.nan_to_num(3.0, 5.0, 7.0) * torch.arange(y.numel()).view(y.shape)
+
+    run = dycl.accelerate(program)
+    for call in range(3):
+        leaves = [torch.randn(2, 5, n, 8, dtype=dtype) for n in (3, 4, 4)]
+        if special is not None:
+            leaves[call][0, 1, 2, 3] = special
+        seen = []
+        for f in (program, run):
+            copies = [t.clone().requires_grad_() for t in leaves]
+            f(*copies).sum().backward()
+            seen.append([t.grad for t in copies])
+        for want, got in zip(*seen):
+            assert agree(want, got), (call, want, got)
+    assert dtype != torch.float32 or dycl.stats(run)["torch"] == 3, dycl.explain(run)  # nan_to_num
+
+
+def test_masks_that_learn():
+    """torch takes another way then."""
+    def program(q, bias):
+        return F.scaled_dot_product_attention(q * 1, q, q, attn_mask=bias * 2).sin().sum()
+
+    run = dycl.accelerate(program)
     for _ in range(3):
-        a = torch.randn(1, 1, 2, 4, requires_grad=True)
-        b = a.detach().clone().requires_grad_()
-        F.scaled_dot_product_attention(a * 1, a, a, attn_mask=mask).sin().nansum().backward()
-        run(b).backward()
-        assert agree(a.grad, b.grad)
+        seen = []
+        leaves = [torch.randn(1, 1, 2, 4), torch.randn(2, 2)]
+        for f in (program, run):
+            copies = [t.clone().requires_grad_() for t in leaves]
+            f(*copies).backward()
+            seen.append([t.grad for t in copies])
+        for want, got in zip(*seen):
+            assert agree(want, got)

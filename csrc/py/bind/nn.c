@@ -228,7 +228,7 @@ static PyObject *attention(dycl_call *call, const dycl_binding *row) {
         return dycl_call_bail(call, DYCL_BAIL_shape);
     if (causal && !(scale > 0))
         return dycl_call_bail(call, DYCL_BAIL_arguments); /* hidden scores are -inf before they are scaled */
-    if (call->region->tracks && !dycl_grad_suits_attention(meta(call, x[0]), meta(call, x[1]), x[3] != DYCL_NONE))
+    if (call->region->tracks && !dycl_grad_suits_attention(meta(call, x[0]), meta(call, x[1]), meta(call, x[2])))
         return dycl_call_bail(call, DYCL_BAIL_grad);
     int64_t attrs[3] = {causal, dycl_f64_attr(scale), rank};
     DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_attention, 4, x, 3, attrs, &out));
