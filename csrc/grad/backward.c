@@ -194,3 +194,45 @@ fail:
     free_scratch(b);
     return status;
 }
+
+/* ---- What is kept for it */
+
+static int touches(const dycl_graph *graph, const dycl_node *node, uint32_t value) {
+    const uint32_t *operands = dycl_node_operands(graph, node);
+    if (node->out == value) return 1;
+    for (int i = 0; i < node->operand_count; i++)
+        if (operands[i] != DYCL_NONE && graph->values[operands[i]].root == value) return 1;
+    return 0;
+}
+
+static int node_keeps(const dycl_graph *graph, const dycl_scalar *numbers, const uint8_t *tracked,
+                      const dycl_node *node, uint32_t value) {
+    const uint32_t *operands = dycl_node_operands(graph, node);
+    uint32_t sources[DYCL_MAX_OPERANDS], count = 0;
+    dycl_backward b;
+    for (int i = 0; i < node->operand_count; i++)
+        if (operands[i] != DYCL_NONE && tracked[operands[i]]) sources[count++] = operands[i];
+    dycl_backward_job job = {.graph = graph,
+                             .numbers = numbers,
+                             .tracked = tracked,
+                             .results = &node->out,
+                             .sources = sources,
+                             .result_count = 1,
+                             .source_count = count};
+    dycl_backward_init(&b);
+    int keeps = dycl_backward_build(&b, &job) != DYCL_OK;
+    for (uint32_t i = 0; i < b.saved_count && !keeps; i++) keeps = b.saved[i] == value;
+    dycl_backward_free(&b);
+    return keeps;
+}
+
+int dycl_grad_keeps(const dycl_graph *graph, const dycl_scalar *numbers, const uint8_t *tracked, uint32_t value,
+                    uint32_t end) {
+    uint32_t first = graph->values[value].kind == DYCL_VALUE_NODE ? graph->values[value].source : 0;
+    for (uint32_t n = first; n < end; n++) {
+        const dycl_node *node = &graph->nodes[n];
+        if (tracked[node->out] && touches(graph, node, value) && node_keeps(graph, numbers, tracked, node, value))
+            return 1;
+    }
+    return 0;
+}

@@ -51,6 +51,9 @@ dycl_status dycl_backward_build(dycl_backward *b, const dycl_backward_job *job);
 int dycl_grad_has(dycl_op op); /* a formula */
 /* Attention of these, of rank 4, has one. */
 int dycl_grad_suits_attention(const dycl_value *q, const dycl_value *k, const dycl_value *v);
+/* Whether the gradient of an operator with a history that stands before node `end` needs the value, or a view of it. */
+int dycl_grad_keeps(const dycl_graph *graph, const dycl_scalar *numbers, const uint8_t *tracked, uint32_t value,
+                    uint32_t end);
 /* Whether a result of floating point needs a gradient where an operand does. */
 int dycl_grad_has_history(const dycl_graph *graph, const dycl_node *node);
 

@@ -24,6 +24,7 @@ static PyObject *activation(dycl_call *call, const dycl_binding *row) {
     int in_place;
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[1], 0, &in_place));
     call->in_place |= in_place;
+    call->keeps_result = row->op == DYCL_OP_relu6; /* hardtanh_ */
     dycl_operand x;
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x));
     if (x.kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x.value)->dtype))
@@ -41,6 +42,9 @@ static PyObject *leaky_relu(dycl_call *call, const dycl_binding *row) {
         return dycl_call_bail(call, DYCL_BAIL_arguments); /* torch counts 0 among the positive numbers */
     DYCL_CALL_TRY(dycl_call_bool_or(call, row->parameter_count > 2 ? call->p[2] : NULL, 0, &in_place));
     call->in_place |= in_place;
+    if (call->in_place && call->region->tracks && slope < 0)
+        return dycl_call_bail(call, DYCL_BAIL_grad); /* torch looks at the result, and raises in the backward pass */
+    call->keeps_result = 1;
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
     if (x[0].kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x[0].value)->dtype))
         return dycl_call_bail(call, DYCL_BAIL_dtype);

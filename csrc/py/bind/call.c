@@ -98,11 +98,13 @@ static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
     dycl_region *region = call->region;
     PyObject *self = call->p[0];
     dycl_lazy_meta old;
-    if (self && dycl_is_tensor(self) && dycl_track_writes(region, self, value))
+    int tracked = self && dycl_is_tensor(self) && dycl_track_writes(region, self, value);
+    if (tracked && (value < call->first_value || !dycl_track_lets(region, call->first_value, call->whole) ||
+                    !dycl_track_may_rebind(region, self, value)))
         return dycl_call_bail(call, DYCL_BAIL_grad);
     if (!self || !dycl_is_tensor(self)) return dycl_call_bail(call, DYCL_BAIL_alias);
     if (region->replaces && !dycl_is_lazy(self)) return replace_plain(call, self, value);
-    if (!dycl_is_lazy(self) || !dycl_region_may_write(region, self))
+    if (!tracked && (!dycl_is_lazy(self) || !dycl_region_may_write(region, self)))
         return dycl_write_value(call, self, NULL, 0, value, DYCL_WRITE_SMALL);
     if (dycl_lazy_describe(self, &old) < 0) return NULL;
     const dycl_value *result = dycl_call_meta(call, value);
@@ -111,6 +113,7 @@ static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
         same = result->sizes[i] == old.sizes[i] && result->strides[i] == old.strides[i];
     if (!same) return dycl_call_bail(call, DYCL_BAIL_alias);
     if (dycl_region_rebind(region, self, value) < 0) return NULL;
+    if (tracked && call->keeps_result) dycl_track_keep(region, value);
     region->site->stats.recorded++;
     return Py_NewRef(self);
 }
@@ -268,7 +271,9 @@ PyObject *dycl_binding_track(dycl_call *call, const dycl_binding *row, PyObject 
 
 PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call) {
     if (!dycl_call_parse(call, row)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    call->whole = row->whole;
     PyObject *result = dycl_binding_track(call, row, row->bind(call, row));
+    if (!result && call->in_place) dycl_track_leave(call->region, call->p[0]);
     if (call->out && result && result != call->out) { /* this binding makes its result in another way */
         Py_DECREF(result);
         return dycl_call_bail(call, DYCL_BAIL_arguments);

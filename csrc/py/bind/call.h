@@ -23,6 +23,8 @@ typedef struct {
                                           the row's parameters undefined */
     PyObject *out;                     /* the tensor that the result replaces (region/replace.h); NULL: none given */
     int in_place;                      /* called by its in-place name (add_): the result goes into p[0] */
+    int keeps_result;                  /* in place, torch's gradient looks at the result instead of at the operand */
+    int whole;                         /* of the row: where it is known, operators in place may have a history */
     dycl_status status;                /* of dycl_call_finish, while it runs */
     uint32_t first_value; /* of the graph when the call began: a result that aliases something older is a view of it */
 } dycl_call;
@@ -69,6 +71,7 @@ static inline void dycl_call_begin(dycl_call *call, dycl_region *region, PyObjec
     call->kwnames = call->kwdict = NULL;
     call->out = NULL;
     call->in_place = in_place;
+    call->whole = call->keeps_result = 0;
     call->status = DYCL_OK;
     call->first_value = region->recorder.graph.value_count;
 }

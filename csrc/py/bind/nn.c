@@ -253,10 +253,17 @@ static PyObject *three_operands(dycl_call *call, const dycl_binding *row) {
     if (x[0].kind != DYCL_OPERAND_VALUE || !is_float(call, x[0].value)) return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (row->op == DYCL_OP_clamp && !(a <= b)) return dycl_call_bail(call, DYCL_BAIL_arguments);
     call->in_place |= in_place;
+    call->keeps_result = row->op == DYCL_OP_clamp;
+    int is_relu6 = row->op == DYCL_OP_clamp && call->region->tracks && a == 0 && b == 6;
+    if (row->op == DYCL_OP_clamp && !is_relu6 && call->region->tracks && dycl_region_needs_gradient(call->p[0]))
+        return dycl_call_bail(call, DYCL_BAIL_grad); /* at its bounds the gradient is not clamp's */
     x[1] = dycl_operand_f64(a);
     x[2] = dycl_operand_f64(b);
     dycl_recorder *r = &call->region->recorder;
-    DYCL_CALL_TRY(dycl_build_ew(r, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 3, x, &out));
+    if (is_relu6)
+        DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_relu6, DYCL_PROMOTE_COMMON, 1, x, &out));
+    else
+        DYCL_CALL_TRY(dycl_build_ew(r, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 3, x, &out));
     if (row->op == DYCL_OP_clamp)
         DYCL_CALL_TRY(dycl_build_like(r, out, x[0].value, &out)); /* torch: empty_like, then clamp_out */
     return dycl_call_finish(call, DYCL_OK, out);

@@ -9,6 +9,7 @@
 #include "py/intercept/fallback.h"
 #include "py/intercept/table.h"
 #include "py/region/scalar.h"
+#include "py/region/track.h"
 
 /* ---- Number slots */
 
@@ -105,9 +106,11 @@ static PyObject *record(const slot_info *slot, PyObject *const *args, Py_ssize_t
     if (!slot->row || !dycl_region_records(region)) return NULL;
     dycl_call call;
     dycl_call_begin(&call, region, args, count, slot->in_place);
+    call.whole = slot->row->whole;
     for (Py_ssize_t i = 0; i < count; i++) call.p[i] = args[i]; /* what parsing would find */
     for (int i = (int)count; i < slot->row->parameter_count; i++) call.p[i] = NULL;
     PyObject *result = dycl_binding_track(&call, slot->row, slot->row->bind(&call, slot->row));
+    if (!result && (slot->in_place || slot == &slots[SLOT_setitem])) dycl_track_leave(region, args[0]);
     result = dycl_binding_settle(&call, result);
     *why = region->recorder.why;
     return result;

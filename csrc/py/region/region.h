@@ -59,6 +59,7 @@ typedef struct dycl_region {
     int tracks;       /* what needs gradients is recorded (track.h) */
     uint8_t *tracked; /* by value of this segment, as far as it was looked at: has a history */
     uint32_t tracked_room, tracked_count;
+    int overwrites;           /* torch will write over a result behind the next flush (track.h) */
     int replaces;             /* plain tensors may be given another value: only torch's own code runs in here */
     dycl_replaced *replaced;  /* of this segment */
     uint32_t *replaced_feeds; /* scratch of the flush */
@@ -170,6 +171,8 @@ static inline int dycl_region_settle(dycl_region *region) {
                ? dycl_region_settle_now(region)
                : 0;
 }
+/* Whether no other tensor, lazy or not, has the memory of one of this segment. */
+int dycl_region_holds_alone(const dycl_region *region, PyObject *lazy);
 /* Binds the object to another value: an in-place operator. 1; 0 when its memory is shared (recorder.why). */
 int dycl_region_may_write(dycl_region *region, PyObject *lazy);
 int dycl_region_rebind(dycl_region *region, PyObject *lazy, uint32_t value); /* 0 or -1 */

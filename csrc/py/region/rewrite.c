@@ -3,16 +3,12 @@
 #include "py/region/defer.h"
 #include "py/region/region.h"
 #include "py/region/replace.h"
+#include "py/region/track.h"
 
-int dycl_region_may_write(dycl_region *region, PyObject *tensor) {
-    dycl_lazy *lazy = dycl_lazy_of(tensor);
+int dycl_region_holds_alone(const dycl_region *region, PyObject *tensor) {
+    const dycl_lazy *lazy = dycl_lazy_of(tensor);
     const dycl_graph *graph = &region->recorder.graph;
-    region->recorder.why = DYCL_BAIL_alias;
-    if (lazy->deferred && dycl_defer_recall(region) < 0) return 0;
-    if (lazy->aliased) return 0;
-    if (region->tracks && dycl_region_needs_gradient(tensor)) return 0;
-    if (lazy->epoch != region->epoch) return 1; /* computed, not shared, and nothing in this segment looks at it */
-    if (graph->values[lazy->value].root != lazy->value) return 0;
+    if (graph->values[lazy->value].root != lazy->value || lazy->aliased) return 0;
     if (!lazy->real && graph->values[lazy->value].kind != DYCL_VALUE_NODE)
         return 0; /* detached from a tensor that others have */
     if (dycl_replace_has(region, lazy->value)) return 0;
@@ -21,6 +17,17 @@ int dycl_region_may_write(dycl_region *region, PyObject *tensor) {
         if (other != lazy && other->epoch == region->epoch && graph->values[other->value].root == lazy->value) return 0;
     }
     return 1;
+}
+
+int dycl_region_may_write(dycl_region *region, PyObject *tensor) {
+    dycl_lazy *lazy = dycl_lazy_of(tensor);
+    region->recorder.why = DYCL_BAIL_alias;
+    if (lazy->deferred && dycl_defer_recall(region) < 0) return 0;
+    if (lazy->aliased) return 0;
+    if (region->tracks && dycl_region_needs_gradient(tensor)) return 0;
+    if (lazy->epoch != region->epoch) return 1; /* computed, not shared, and nothing in this segment looks at it */
+    return dycl_region_holds_alone(region, tensor) &&
+           !dycl_track_keeps(region, lazy->value, region->recorder.graph.node_count);
 }
 
 /* Kept beside the object, because a view of it may outlive it. */

@@ -9,6 +9,8 @@
 
 int dycl_track_on;
 
+enum { HISTORY = 1, KEPT = 2 }; /* of a tracked value */
+
 /* ---- What has a history */
 
 static int feed_has_history(const dycl_region *region, uint32_t feed) {
@@ -43,7 +45,7 @@ static int extend(dycl_region *region) {
             has = is_real(value) && feed_has_history(region, value->source);
         else if (value->kind == DYCL_VALUE_NODE && enabled)
             has = node_has_history(region, &graph->nodes[value->source]);
-        region->tracked[v] = (uint8_t)has;
+        region->tracked[v] = has ? HISTORY : 0;
     }
     region->tracked_count = graph->value_count;
     return 0;
@@ -80,6 +82,30 @@ int dycl_track_writes(dycl_region *region, PyObject *self, uint32_t value) {
     return dycl_track_has(region, value) || dycl_region_needs_gradient(self) != 0;
 }
 
+void dycl_track_leave(dycl_region *region, PyObject *self) {
+    if (!region->tracks || !self || !dycl_is_lazy(self)) return;
+    const dycl_lazy *lazy = dycl_lazy_of(self);
+    if (!lazy->real && lazy->region == region && lazy->epoch == region->epoch) region->overwrites = 1;
+}
+
+int dycl_track_keeps(dycl_region *region, uint32_t value, uint32_t end) {
+    if (!region->tracks) return 0;
+    dycl_track_extend(region);
+    if (region->tracked_count != region->recorder.graph.value_count || region->tracked[value] & KEPT) return 1;
+    return dycl_grad_keeps(&region->recorder.graph, region->recorder.scalars, region->tracked, value, end);
+}
+
+int dycl_track_may_rebind(dycl_region *region, PyObject *self, uint32_t value) {
+    const dycl_graph *graph = &region->recorder.graph;
+    if (!dycl_is_lazy(self) || !dycl_track_has(region, value) || graph->values[value].kind != DYCL_VALUE_NODE) return 0;
+    const dycl_lazy *lazy = dycl_lazy_of(self);
+    uint32_t before = lazy->value;
+    if (lazy->region != region || lazy->real || lazy->deferred || lazy->epoch != region->epoch || lazy->own) return 0;
+    return dycl_region_holds_alone(region, self) && !dycl_track_keeps(region, before, graph->values[value].source);
+}
+
+void dycl_track_keep(dycl_region *region, uint32_t value) { region->tracked[value] |= KEPT; }
+
 static const char *const whole[] = {
 #define DYCL_WHOLE(name) #name,
 #include "py/region/whole.def"
@@ -101,8 +127,8 @@ typedef struct {
 } autograd_node;
 
 struct dycl_tracked_flush {
-    autograd_node *nodes; /* by level */
-    uint32_t count;
+    autograd_node *nodes; /* in the order of their levels */
+    uint32_t count, levels;
     uint32_t *level; /* by value: of a result its own, of others the highest that it depends on */
     uint32_t *results;
     uint32_t result_count;
@@ -183,14 +209,15 @@ static void find_levels(const dycl_region *region, dycl_tracked_flush *f) {
         if (is_apart(f, node->out) || (region->output_of[node->out] && is_held(region, f, node->out))) {
             f->results[f->result_count++] = node->out;
             highest++;
-            if (highest > f->count) f->count = highest;
+            if (highest > f->levels) f->levels = highest;
         }
         f->level[node->out] = highest;
     }
 }
 
-/* Results of the level, and where differentiation may stop: feeds, and results below. */
-static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush *f, uint32_t level, autograd_node *n) {
+/* Results of the level, or one of them, and where differentiation may stop: feeds, and results below. */
+static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush *f, uint32_t level, uint32_t only,
+                             autograd_node *n) {
     const dycl_graph *graph = &region->recorder.graph;
     uint32_t most = f->result_count + graph->feed_count + 1;
     n->results = dycl_alloc((2 * (size_t)most + graph->value_count) * sizeof *n->results);
@@ -201,12 +228,24 @@ static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush
         if (region->tracked[graph->feeds[i]]) n->sources[n->source_count++] = graph->feeds[i];
     for (uint32_t i = 0; i < f->result_count; i++) {
         uint32_t r = f->results[i];
-        if (f->level[r] == level)
+        if (f->level[r] == level && (only == DYCL_NONE || only == r))
             n->results[n->result_count++] = r;
         else if (f->level[r] < level)
             n->sources[n->source_count++] = r;
     }
     return DYCL_OK;
+}
+
+/* What torch's graph would have saved besides. */
+static void add_kept(const dycl_region *region, const dycl_tracked_flush *f, uint32_t level, autograd_node *n) {
+    const dycl_graph *graph = &region->recorder.graph;
+    for (uint32_t v = 0; v < graph->value_count; v++) {
+        if (!(region->tracked[v] & KEPT)) continue;
+        int known = 0, inside = f->level[v] == level - 1;
+        for (uint32_t i = 0; i < n->result_count; i++) inside |= n->results[i] == v;
+        for (uint32_t i = 0; i < n->saved_count; i++) known |= n->saved[i] == v;
+        if (inside && !known) n->saved[n->saved_count++] = v;
+    }
 }
 
 /* What a backward pass through the node will need, and which sources it reaches. */
@@ -233,6 +272,14 @@ static dycl_status look_ahead(const dycl_region *region, autograd_node *n) {
     return status == DYCL_ERROR ? no_memory() : status;
 }
 
+static dycl_status make_node(const dycl_region *region, dycl_tracked_flush *f, uint32_t level, uint32_t only) {
+    autograd_node *n = &f->nodes[f->count++];
+    dycl_status status = fill_node(region, f, level, only, n);
+    if (status == DYCL_OK) status = look_ahead(region, n);
+    if (status == DYCL_OK) add_kept(region, f, level, n);
+    return status;
+}
+
 static dycl_status add_saved(dycl_region *region, const autograd_node *n, uint32_t *count) {
     dycl_status status = dycl_segment_grow_outputs(region, *count + n->saved_count);
     for (uint32_t i = 0; i < n->saved_count && status == DYCL_OK; i++) {
@@ -255,12 +302,13 @@ dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracke
     }
     if (status == DYCL_OK) {
         find_levels(region, f);
-        f->nodes = dycl_alloc_zero(f->count * sizeof *f->nodes + 1);
+        f->nodes = dycl_alloc_zero(((size_t)f->levels + f->result_count) * sizeof *f->nodes + 1);
         if (!f->nodes) status = no_memory();
     }
-    for (uint32_t i = 0; status == DYCL_OK && i < f->count; i++) {
-        status = fill_node(region, f, i + 1, &f->nodes[i]);
-        if (status == DYCL_OK) status = look_ahead(region, &f->nodes[i]);
+    for (uint32_t level = 1; status == DYCL_OK && level <= f->levels; level++) {
+        if (!region->overwrites) status = make_node(region, f, level, DYCL_NONE);
+        for (uint32_t i = 0; region->overwrites && status == DYCL_OK && i < f->result_count; i++)
+            if (f->level[f->results[i]] == level) status = make_node(region, f, level, f->results[i]);
     }
     for (uint32_t i = 0; status == DYCL_OK && i < f->count; i++) status = add_saved(region, &f->nodes[i], count);
     return status;
@@ -284,6 +332,17 @@ dycl_handle dycl_track_apart(const dycl_tracked_flush *f, uint32_t value) {
     for (uint32_t i = 0; f && i < f->apart_count; i++)
         if (f->apart[i] == value) return f->apart_handles[i];
     return NULL;
+}
+
+void dycl_track_share_saved(const dycl_region *region, const dycl_tracked_flush *f) {
+    const dycl_graph *graph = &region->recorder.graph;
+    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
+        dycl_lazy *lazy = dycl_lazy_of(o);
+        if (lazy->epoch != region->epoch) continue;
+        for (uint32_t i = 0; i < f->count; i++)
+            for (uint32_t k = 0; k < f->nodes[i].saved_count; k++)
+                lazy->aliased |= f->nodes[i].saved[k] == graph->values[lazy->value].root;
+    }
 }
 
 int dycl_track_finish(dycl_region *region, dycl_tracked_flush *f) {

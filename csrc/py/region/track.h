@@ -28,9 +28,19 @@ int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_who
 /* Whether torch's gradient of a function is what differentiating its recorded parts gives, ties and zeros too. */
 int dycl_track_is_whole(const char *function);
 
-/* Whether an operator in place, which would give the tensor this value, meets or makes a history: torch's own affair.
- */
+/* Whether an operator in place, which would give the tensor this value, meets or makes a history. */
 int dycl_track_writes(dycl_region *region, PyObject *self, uint32_t value);
+/* Whether it may have that value all the same: both are of this segment, nobody else has the tensor, and no operator
+ * needs what it was, so that torch's graph would be the same and raise nothing. */
+int dycl_track_may_rebind(dycl_region *region, PyObject *self, uint32_t value);
+/* Whether an operator with a history, of those before node `end`, needs the value in the backward pass: torch raises
+ * there if it was written over. */
+int dycl_track_keeps(dycl_region *region, uint32_t value, uint32_t end);
+/* torch will write over the tensor behind the next flush. There each result gets a node of its own, so that what torch
+ * raises concerns only those who go through it. */
+void dycl_track_leave(dycl_region *region, PyObject *self);
+/* torch's graph keeps this value, which has a history, though our formula needs another. */
+void dycl_track_keep(dycl_region *region, uint32_t value);
 
 /* ---- For the flush */
 
@@ -42,6 +52,8 @@ int dycl_track_needed(const dycl_region *region, uint32_t count);
 dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracked_flush **out);
 /* Gives the computed results their history. 0, or -1 with an exception. */
 int dycl_track_finish(dycl_region *region, dycl_tracked_flush *flush);
+/* What was saved may no more be rebound: to be called when the lazy tensors of the segment are bound. */
+void dycl_track_share_saved(const dycl_region *region, const dycl_tracked_flush *flush);
 /* The tensor of a result that is a view here and none to torch; NULL: it is none of these. The flush keeps it. */
 dycl_handle dycl_track_apart(const dycl_tracked_flush *flush, uint32_t value);
 void dycl_track_free(dycl_tracked_flush *flush);
