@@ -103,6 +103,12 @@ uint32_t dycl_chain_product(dycl_chain *c, uint32_t a, uint32_t b) {
     return out;
 }
 
+uint32_t dycl_chain_laid_product(dycl_chain *c, uint32_t a, uint32_t b, int turned) {
+    if (!turned) return dycl_chain_product(c, a, b);
+    uint32_t left = dycl_chain_transpose(c, b);
+    return dycl_chain_transpose(c, dycl_chain_product(c, left, dycl_chain_transpose(c, a)));
+}
+
 uint32_t dycl_chain_zeros(dycl_chain *c, const dycl_value *like) {
     dycl_value v = *like; /* building may move the graph that it lies in */
     uint32_t zero = 0;

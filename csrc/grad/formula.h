@@ -52,6 +52,7 @@ uint32_t dycl_chain_reshape(dycl_chain *c, uint32_t a, int rank, const int64_t *
 uint32_t dycl_chain_expand(dycl_chain *c, uint32_t a, int rank, const int64_t *sizes);
 uint32_t dycl_chain_transpose(dycl_chain *c, uint32_t a); /* of the last two dimensions */
 uint32_t dycl_chain_product(dycl_chain *c, uint32_t a, uint32_t b);
+uint32_t dycl_chain_laid_product(dycl_chain *c, uint32_t a, uint32_t b, int turned); /* (b^T a^T)^T where turned */
 uint32_t dycl_chain_zeros(dycl_chain *c, const dycl_value *like);
 uint32_t dycl_chain_sum_to(dycl_chain *c, uint32_t a, const dycl_value *shape);
 uint32_t dycl_chain_positions(dycl_chain *c, int rank, int dim, int64_t size); /* 0, 1, ... along the dimension */
@@ -62,9 +63,10 @@ uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_valu
 
 /* ---- Products that share an operand (share.c) */
 
-/* left[rows, m], right[rows, n]: the operand's gradient is left^T right, and that of the bias, if there is one, the sum
- * of left's rows; -1: there is none. Waits for the other products of the same operand. */
-void dycl_chain_give_product(dycl_chain *c, int weight, int bias, uint32_t left, uint32_t right);
+/* left[rows, m], right[rows, n]: the operand's gradient is left^T right (turned: laid out as its transpose), and that
+ * of the bias, if there is one, the sum of left's rows; -1: there is none. Waits for the other products of the same
+ * operand. */
+void dycl_chain_give_product(dycl_chain *c, int weight, int bias, uint32_t left, uint32_t right, int turned);
 /* What waits for this root and its views becomes their gradients. */
 dycl_status dycl_backward_join_shares(dycl_backward *b, uint32_t root);
 

@@ -11,28 +11,40 @@ static uint32_t as_rows(dycl_chain *c, uint32_t a) {
 
 static int is_row(const dycl_value *v, int64_t size) { return v->rank == 1 && v->sizes[0] == size; }
 
-/* x[..., k], weight[n, k], bias[n]* */
+/* torch's gradient of a matrix that lies in columns lies in columns, any other in rows (mm_mat1_backward and
+ * mm_mat2_backward in FunctionsManual.cpp). */
+static int in_columns(const dycl_value *v) {
+    return v->rank == 2 && v->strides[0] == 1 && v->strides[1] == v->sizes[0];
+}
+
+static int in_rows(const dycl_value *v) { return v->strides[1] == 1 && v->strides[0] == v->sizes[1]; }
+
+/* x[..., k], weight[n, k], bias[n]*: to torch a product with the weight's transpose */
 void dycl_grad_linear(dycl_chain *c) {
     uint32_t g = as_rows(c, c->gradient);
-    dycl_value x = *dycl_chain_operand(c, 0);
-    if (dycl_value_numel(&x) == 0 || dycl_chain_operand(c, 1)->rank != 2) dycl_chain_fail(c);
+    dycl_value x = *dycl_chain_operand(c, 0), w = *dycl_chain_operand(c, 1);
+    if (dycl_value_numel(&x) == 0 || w.rank != 2) dycl_chain_fail(c);
     if (dycl_chain_wants(c, 0)) {
-        uint32_t rows = dycl_chain_product(c, g, dycl_chain_take(c, 1));
-        dycl_chain_give(c, 0, dycl_chain_reshape(c, rows, x.rank, x.sizes));
+        uint32_t rows = dycl_chain_laid_product(c, g, dycl_chain_take(c, 1), in_columns(&x));
+        dycl_chain_give(c, 0, x.rank == 2 ? rows : dycl_chain_reshape(c, rows, x.rank, x.sizes));
     }
-    int row = dycl_chain_wants(c, 2) && is_row(dycl_chain_operand(c, 2), dycl_chain_operand(c, 1)->sizes[0]);
-    if (dycl_chain_wants(c, 1)) dycl_chain_give_product(c, 1, row ? 2 : -1, g, as_rows(c, dycl_chain_take(c, 0)));
+    int row = dycl_chain_wants(c, 2) && is_row(dycl_chain_operand(c, 2), w.sizes[0]);
+    if (dycl_chain_wants(c, 1))
+        dycl_chain_give_product(c, 1, row ? 2 : -1, g, as_rows(c, dycl_chain_take(c, 0)), !in_rows(&w));
     if (dycl_chain_wants(c, 2) && !(row && dycl_chain_wants(c, 1))) dycl_chain_give(c, 2, g);
 }
 
 /* a[..., m, k] b[..., k, n]: batch dimensions that were broadcast are summed */
 void dycl_grad_matmul(dycl_chain *c) {
-    if (dycl_chain_wants(c, 0))
-        dycl_chain_give(c, 0, dycl_chain_product(c, c->gradient, dycl_chain_transpose(c, dycl_chain_take(c, 1))));
+    dycl_value a = *dycl_chain_operand(c, 0), b = *dycl_chain_operand(c, 1);
+    if (dycl_chain_wants(c, 0)) {
+        uint32_t other = dycl_chain_transpose(c, dycl_chain_take(c, 1));
+        dycl_chain_give(c, 0, dycl_chain_laid_product(c, c->gradient, other, b.rank == 2 && in_columns(&a)));
+    }
     if (!dycl_chain_wants(c, 1)) return;
-    uint32_t a = dycl_chain_take(c, 0);
-    if (dycl_chain_operand(c, 0)->rank >= 2 && dycl_chain_operand(c, 1)->rank == 2)
-        dycl_chain_give_product(c, 1, -1, as_rows(c, a), as_rows(c, c->gradient));
+    uint32_t left = dycl_chain_take(c, 0);
+    if (a.rank >= 2 && b.rank == 2)
+        dycl_chain_give_product(c, 1, -1, as_rows(c, left), as_rows(c, c->gradient), in_columns(&b));
     else
-        dycl_chain_give(c, 1, dycl_chain_product(c, dycl_chain_transpose(c, a), c->gradient));
+        dycl_chain_give(c, 1, dycl_chain_product(c, dycl_chain_transpose(c, left), c->gradient));
 }

@@ -7,6 +7,7 @@ struct dycl_share {
     uint32_t value;       /* of the segment; DYCL_NONE: taken */
     uint32_t left, right; /* its gradient is left^T right; right DYCL_NONE: the sum of left's rows */
     int stacks;           /* copying the matrices costs less than another sum */
+    int turned;           /* the product lies in memory as its transpose */
 };
 
 /* What is read and written, in elements: both matrices twice, or the product three times. */
@@ -61,8 +62,10 @@ static uint32_t sum_of(dycl_chain *c, int count, const dycl_share *shares) {
         rights[i] = shares[i].right;
     }
     uint32_t left = stack(c, count, lefts);
-    if (shares[0].right != DYCL_NONE)
-        return dycl_chain_product(c, dycl_chain_transpose(c, left), stack(c, count, rights));
+    if (shares[0].right != DYCL_NONE) {
+        uint32_t right = stack(c, count, rights);
+        return dycl_chain_laid_product(c, dycl_chain_transpose(c, left), right, shares[0].turned);
+    }
     int64_t columns = c->status == DYCL_OK ? dycl_chain_meta(c, left)->sizes[1] : 0;
     return dycl_chain_reshape(c, dycl_chain_reduce(c, DYCL_OP_sum, left, 1), 1, &columns);
 }
@@ -76,12 +79,12 @@ static void give(dycl_chain *c, int nth, dycl_share share) {
         c->status = push(c->b, share);
 }
 
-void dycl_chain_give_product(dycl_chain *c, int weight, int bias, uint32_t left, uint32_t right) {
+void dycl_chain_give_product(dycl_chain *c, int weight, int bias, uint32_t left, uint32_t right, int turned) {
     if (c->status != DYCL_OK) return;
     const dycl_value *l = dycl_chain_meta(c, left), *r = dycl_chain_meta(c, right);
     int stacks = is_worth_stacking(l->sizes[0], l->sizes[1], r->sizes[1]);
-    give(c, weight, (dycl_share){c->operands[weight], left, right, stacks});
-    if (bias >= 0 && c->status == DYCL_OK) give(c, bias, (dycl_share){c->operands[bias], left, DYCL_NONE, stacks});
+    give(c, weight, (dycl_share){c->operands[weight], left, right, stacks, turned});
+    if (bias >= 0 && c->status == DYCL_OK) give(c, bias, (dycl_share){c->operands[bias], left, DYCL_NONE, stacks, 0});
 }
 
 dycl_status dycl_backward_join_shares(dycl_backward *b, uint32_t root) {

@@ -1,6 +1,7 @@
 """Weights that several products share (DYCL_TRAIN=1): their gradients are one product of stacked matrices, or a sum of
 products where stacking would cost more."""
 
+import itertools
 import random
 import re
 import textwrap
@@ -116,3 +117,26 @@ def test_one_product_where_stacking_costs_less(rows, products, sums):
     assert len(re.findall(r"= linear\b", forward)) == 4
     assert len(re.findall(r"= (?:linear|matmul)\b", backward)) == products, backward
     assert len(re.findall(r"= sum\b", backward)) == sums, backward
+
+
+@pytest.mark.parametrize("layouts", list(itertools.product(["rows", "columns"], repeat=2)))
+@pytest.mark.parametrize("kind", ["linear", "with bias", "product", "by its transpose", "of more dimensions"])
+def test_gradients_lie_as_torchs(kind, layouts):
+    """torch's gradient of a matrix that lies in columns lies in columns; `torch.autograd.grad` shows it."""
+    program = {
+        "linear": lambda x, w: F.linear(x, w),
+        "with bias": lambda x, w: F.linear(x, w, w[0].detach()),
+        "product": lambda x, w: x @ w,
+        "by its transpose": lambda x, w: x @ w.mT,
+        "of more dimensions": lambda x, w: F.linear(x.unflatten(0, (2, 2)), w),
+    }[kind]
+
+    def laid(layout):
+        return (torch.randn(4, 4) if layout == "rows" else torch.randn(4, 4).t()).requires_grad_()
+
+    def gradients(x, w):
+        return torch.autograd.grad(program(x, w).sin().sum(), [x, w])
+
+    leaves = [laid(layout) for layout in layouts]
+    for want, got in zip(gradients(*leaves), dycl.accelerate(gradients)(*leaves)):
+        assert want.stride() == got.stride() and agree(want, got)
