@@ -16,14 +16,18 @@ int dycl_grad_suits_attention(const dycl_value *q, const dycl_value *k, const dy
            q->sizes[3] > 0 && v->sizes[3] > 0;
 }
 
+static int mask_is_added(const dycl_chain *c) {
+    return c->operands[3] != DYCL_NONE && dycl_chain_operand(c, 3)->dtype != DYCL_BOOL;
+}
+
 /* A mask of floats is added; one of bools, and a causal one, hides scores. */
 static uint32_t masked(dycl_chain *c, uint32_t scores) {
     uint32_t seen;
     if (c->status != DYCL_OK) return 0;
     dycl_value v = *dycl_chain_meta(c, scores);
+    if (mask_is_added(c)) return dycl_chain_2(c, DYCL_OP_add, scores, dycl_chain_take(c, 3));
     if (c->operands[3] != DYCL_NONE) {
         seen = dycl_chain_take(c, 3);
-        if (dycl_chain_operand(c, 3)->dtype != DYCL_BOOL) return dycl_chain_2(c, DYCL_OP_add, scores, seen);
     } else if (c->attrs[0]) {
         seen = dycl_chain_2(c, DYCL_OP_ge, dycl_chain_positions(c, 4, 2, v.sizes[2]),
                             dycl_chain_positions(c, 4, 3, v.sizes[3]));
@@ -48,7 +52,7 @@ static uint32_t weights_of(dycl_chain *c, uint32_t scores) {
     int64_t row = 3;
     uint32_t w = 0, first = 0, y = dycl_chain_result(c);
     if (c->status == DYCL_OK) c->status = dycl_build_node(&c->b->recorder, DYCL_OP_softmax, 1, &scores, 1, &row, &w);
-    if (c->operands[3] != DYCL_NONE && dycl_chain_operand(c, 3)->dtype != DYCL_BOOL) w = as_rounded(c, scores, w);
+    if (mask_is_added(c)) w = as_rounded(c, scores, w);
     if (c->status == DYCL_OK) c->status = dycl_build_slice(&c->b->recorder, y, 3, 0, 1, 1, &first);
     return dycl_chain_where(c, dycl_chain_1(c, DYCL_OP_isnan, w), dycl_chain_number(c, DYCL_OP_mul, first, 0), w);
 }

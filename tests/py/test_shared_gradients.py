@@ -35,7 +35,7 @@ USES = {
 }
 
 
-def loop(uses, rows, dtype):
+def loop(uses, rows):
     """Steps of random kinds and sizes through one weight."""
     def program(x, w, b):
         total = w.mean()
@@ -56,8 +56,8 @@ def test_random_loops(seed):
     dtype = rng.choice([torch.float32, torch.float64])
     shape = rng.choice([(most, n), (3, most, n)])
     w, b = torch.randn(n, n, dtype=dtype) / n ** 0.5, torch.randn(n, dtype=dtype)
-    compare(loop(uses, rows, dtype), [torch.randn(shape, dtype=dtype).requires_grad_(rng.random() < 0.5),
-                                      w.requires_grad_(), b.requires_grad_(rng.random() < 0.8)])
+    compare(loop(uses, rows), [torch.randn(shape, dtype=dtype).requires_grad_(rng.random() < 0.5),
+                               w.requires_grad_(), b.requires_grad_(rng.random() < 0.8)])
 
 
 @pytest.mark.parametrize("steps", [63, 64, 65, 130])

@@ -104,7 +104,7 @@ int dycl_track_may_rebind(dycl_region *region, PyObject *self, uint32_t value) {
     return dycl_region_holds_alone(region, self) && !dycl_track_keeps(region, before, graph->values[value].source);
 }
 
-void dycl_track_keep(dycl_region *region, uint32_t value) { region->tracked[value] |= KEPT; }
+void dycl_track_mark_kept(dycl_region *region, uint32_t value) { region->tracked[value] |= KEPT; }
 
 static const char *const whole[] = {
 #define DYCL_WHOLE(name) #name,

@@ -40,7 +40,7 @@ int dycl_track_keeps(dycl_region *region, uint32_t value, uint32_t end);
  * raises concerns only those who go through it. */
 void dycl_track_leave(dycl_region *region, PyObject *self);
 /* torch's graph keeps this value, which has a history, though our formula needs another. */
-void dycl_track_keep(dycl_region *region, uint32_t value);
+void dycl_track_mark_kept(dycl_region *region, uint32_t value);
 
 /* ---- For the flush */
 
