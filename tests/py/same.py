@@ -16,7 +16,7 @@ import dycl
 import numpy
 import pytest
 import torch
-from tolerance import PRODUCT, bounds
+from tolerance import bounds
 
 Raised = collections.namedtuple("Raised", "type message line cause")
 
@@ -101,7 +101,7 @@ def relations(tensors):
     return table
 
 
-def compare_tensors(want, got, where, product):
+def compare_tensors(want, got, where, like):
     assert type(got) is type(want), (where, type(want), type(got))
     for name in ("dtype", "shape", "layout", "device", "requires_grad", "is_leaf"):
         assert getattr(got, name) == getattr(want, name), (where, name, getattr(want, name), getattr(got, name))
@@ -113,55 +113,56 @@ def compare_tensors(want, got, where, product):
     if not want.is_inference():
         assert got._version == want._version, (where, "version", want._version, got._version)
     if "inner" in vars(want):  # a wrapper subclass of the tests
-        return compare_tensors(want.inner, got.inner, where, product)
+        return compare_tensors(want.inner, got.inner, where, like)
     if want.layout != torch.strided or want.device.type != "cpu":
         want, got = want.detach().to_dense(), got.detach().to_dense()
     assert got.stride() == want.stride(), (where, "strides", want.stride(), got.stride())
     assert got.storage_offset() == want.storage_offset(), (where, "offset", want.storage_offset(), got.storage_offset())
-    rtol, atol = bounds("matmul" if product else "exp", want.dtype)
+    rtol, atol = bounds(like, want.dtype)
     torch.testing.assert_close(got.detach(), want.detach(), rtol=rtol, atol=atol, equal_nan=True,
                                msg=lambda m: f"{where}: {m}")
-    compare(vars(want), vars(got), f"{where}.__dict__", product)
+    compare(vars(want), vars(got), f"{where}.__dict__", like)
     if want.grad is not None or got.grad is not None:
-        compare_tensors(want.grad, got.grad, f"{where}.grad", product)
+        compare_tensors(want.grad, got.grad, f"{where}.grad", like)
 
 
-def compare(want, got, where, product):
+def compare(want, got, where, like):
     assert type(got) is type(want), (where, type(want), type(got), want, got)
     if isinstance(want, torch.Tensor):
-        compare_tensors(want, got, where, product)
+        compare_tensors(want, got, where, like)
     elif isinstance(want, (list, tuple)):
         assert len(got) == len(want), (where, want, got)
         for i, (a, b) in enumerate(zip(want, got)):
-            compare(a, b, f"{where}[{i}]", product)
+            compare(a, b, f"{where}[{i}]", like)
     elif isinstance(want, dict):
         assert list(got) == list(want), (where, list(want), list(got))
         for key in want:
-            compare(want[key], got[key], f"{where}[{key!r}]", product)
+            compare(want[key], got[key], f"{where}[{key!r}]", like)
     elif isinstance(want, torch.nn.Module):
-        compare(want.state_dict(), got.state_dict(), f"{where}.state_dict()", product)
-        compare([p.grad for p in want.parameters()], [p.grad for p in got.parameters()], f"{where}.grad", product)
+        compare(want.state_dict(), got.state_dict(), f"{where}.state_dict()", like)
+        compare([p.grad for p in want.parameters()], [p.grad for p in got.parameters()], f"{where}.grad", like)
     elif isinstance(want, numpy.ndarray):
         assert want.dtype == got.dtype and want.shape == got.shape and want.strides == got.strides, where
-        rtol, atol = bounds("matmul" if product else "exp", torch.float32)
+        rtol, atol = bounds(like, torch.float32)
         numpy.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
     elif dataclasses.is_dataclass(want) and not isinstance(want, type):
-        compare(vars(want), vars(got), where, product)
+        compare(vars(want), vars(got), where, like)
     elif isinstance(want, (float, complex)):
-        rtol, atol = bounds("matmul" if product else "exp", torch.float32)
+        rtol, atol = bounds(like, torch.float32)
         assert want == got or abs(want - got) <= atol + rtol * abs(want) or (want != want and got != got), \
             (where, want, got)
     elif type(want).__eq__ is not object.__eq__:
         assert got == want, (where, want, got)
 
 
-def same(program, make, *, calls=3, grad=False, product=False, recorded=True, accelerate=None, between=lambda: None):
+def same(program, make, *, calls=3, grad=False, like="exp", recorded=True, accelerate=None, between=lambda: None):
     """Runs `program(*make())` `calls` times on the same arguments, eager and accelerated, and compares. Returns dycl's
     statistics.
 
-    recorded: at least one operator must have been recorded (True), none (False), or either (None). between: called
-    before each of the two runs, e.g. to clear a global. accelerate: from the arguments to what is called instead of the
-    program (default: the accelerated program), e.g. a model among them.
+    like: an operator whose tolerance the results have (tolerance.py): "matmul" where there are products, "mean" where
+    there are sums. recorded: at least one operator must have been recorded (True), none (False), or either (None).
+    between: called before each of the two runs, e.g. to clear a global. accelerate: from the arguments to what is
+    called instead of the program (default: the accelerated program), e.g. a model among them.
     """
     filename = program.__code__.co_filename
     between()
@@ -176,7 +177,7 @@ def same(program, make, *, calls=3, grad=False, product=False, recorded=True, ac
         if name == "printed":
             assert b == a, (a, b)
         else:
-            compare(a, b, name, product)
+            compare(a, b, name, like)
     table = []
     for side in (want, got):
         tensors = []
@@ -207,6 +208,3 @@ class Programs:
             return function
 
         return register
-
-
-assert PRODUCT  # the class that `product=True` stands for

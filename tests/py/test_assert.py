@@ -55,7 +55,7 @@ def test_no_value_is_needed(name):
                 torch._assert(condition(x), "wrong")
         return x
 
-    stats = same(program, lambda: (torch.randn(4, 8),), product=True)
+    stats = same(program, lambda: (torch.randn(4, 8),), like="matmul")
     assert stats["segments"] == stats["calls"] and stats["torch"] == 0, stats
 
 
@@ -149,4 +149,4 @@ BODIES = {
 @pytest.mark.parametrize("name", BODIES)
 def test_bodies_of_functions(name, lazy):
     """Functions that are not bound, on plain and on lazy tensors."""
-    same(lambda x: (BODIES[name](x + 1 if lazy else x), x * 3), lambda: (torch.rand(4, 4),), product=True)
+    same(lambda x: (BODIES[name](x + 1 if lazy else x), x * 3), lambda: (torch.rand(4, 4),), like="matmul")

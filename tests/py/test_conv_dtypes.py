@@ -27,7 +27,8 @@ PRODUCERS = {
     "transposed": (lambda x: F.conv_transpose2d(x, W["turned"], stride=2), (2, 4, 5, 6)),
     "conv1d": (lambda x: F.conv1d(x, W["line"]), (2, 4, 21)),
     "pooled": (lambda x: F.max_pool2d(F.conv2d(x, W["plain"]), 2), (2, 4, 9, 7)),
-    "normed": (lambda x: F.batch_norm(F.conv2d(x, W["plain"]), W["turned"][0, :, 0, 0],
+    # means beside every sum of quarters: a normalised zero has either sign
+    "normed": (lambda x: F.batch_norm(F.conv2d(x, W["plain"]), W["turned"][0, :, 0, 0] + 1 / 32,
                                       W["turned"][0, :, 0, 0].abs() + 1), (2, 4, 9, 7)),
     "joined": (lambda x: torch.cat([F.conv2d(x, W["plain"]), F.conv2d(x, W["plain"]).relu()], 1), (2, 4, 9, 7)),
 }

@@ -145,7 +145,7 @@ STEPS = {
 
 @pytest.mark.parametrize("name", STEPS)
 def test_steps_of_training(name):
-    stats = same(*STEPS[name], calls=6, grad=True, product=True, recorded=None)
+    stats = same(*STEPS[name], calls=6, grad=True, like="matmul", recorded=None)
     assert stats["calls"] + stats["plain_calls"] == 6, stats
     if name != "features first":
         assert stats["calls"] == 1 and stats["plain_grad"] == 5, stats  # once is enough to learn it
@@ -160,7 +160,7 @@ def test_one_operator_is_left_to_torch_then_the_rest_of_the_call_is_torchs():
             h = torch.tanh(h @ w)
         return h
 
-    stats = same(program, lambda: (torch.randn(3, 4),), calls=1, grad=True, product=True)
+    stats = same(program, lambda: (torch.randn(3, 4),), calls=1, grad=True, like="matmul")
     assert stats["torch"] == stats["bails"]["grad"] == 1 and stats["recorded"] == 1 and stats["segments"] == 1, stats
 
 
@@ -208,7 +208,7 @@ def test_a_frozen_backbone_goes_on_being_recorded():
     def function(x):
         return head(backbone(x)).sum()
 
-    stats = same(function, lambda: (torch.randn(3, 8),), calls=5, grad=True, product=True)
+    stats = same(function, lambda: (torch.randn(3, 8),), calls=5, grad=True, like="matmul")
     assert stats["calls"] == 5 and stats["recorded"] == 5 * 24 and stats["torch"] == 5, stats
 
 

@@ -57,13 +57,13 @@ class Dropping(nn.Module):
         return self.b(self.d(self.a(x).relu()))
 
 
-@program(lambda: (Dropping().train().requires_grad_(False), torch.randn(4, 6)), product=True,
+@program(lambda: (Dropping().train().requires_grad_(False), torch.randn(4, 6)), like="matmul",
          accelerate=lambda model, x: model)
 def training_mode_without_gradients(model, x):
     return model(x)
 
 
-@program(lambda: (Dropping(), torch.randn(4, 6)), product=True, accelerate=lambda model, x: model)
+@program(lambda: (Dropping(), torch.randn(4, 6)), like="matmul", accelerate=lambda model, x: model)
 def training_mode_switched(model, x):
     return model.train()(x), model.eval()(x), model.train()(x)
 
@@ -146,12 +146,12 @@ def train(model, x, steps=3):
         return losses, model(x), model(x)
 
 
-@program(lambda: (mlp(), torch.randn(4, 6)), grad=True, product=True, accelerate=lambda model, x: model, calls=2)
+@program(lambda: (mlp(), torch.randn(4, 6)), grad=True, like="matmul", accelerate=lambda model, x: model, calls=2)
 def training_then_inference(model, x):
     return train(model, x)
 
 
-@program(lambda: (mlp(), torch.randn(4, 6)), grad=True, product=True, calls=2, recorded=False)
+@program(lambda: (mlp(), torch.randn(4, 6)), grad=True, like="matmul", calls=2, recorded=False)
 def training_step_inside(model, x):
     return train(model, x, 2)
 
@@ -162,7 +162,7 @@ def frozen():
     return model, torch.randn(4, 6)
 
 
-@program(frozen, grad=True, product=True, accelerate=lambda model, x: model)
+@program(frozen, grad=True, like="matmul", accelerate=lambda model, x: model)
 def frozen_backbone_with_a_head(model, x):
     loss = model(x).sum()
     loss.backward()
@@ -253,7 +253,7 @@ def autograd_function_with_gradients(x, y):
     return b, c, a.grad
 
 
-@program(grad=True, product=True)
+@program(grad=True, like="matmul")
 def autograd_function_saves_a_result(x, y):
     w = torch.ones(6, requires_grad=True)
     a = x + y
@@ -310,7 +310,7 @@ def higher_order_operators(x, y):
 # ---- autocast --------------------------------------------------------------------------------------------------------
 
 
-@program(product=True)
+@program(like="matmul")
 def autocast_inside(x, y):
     a = x + y
     with torch.autocast("cpu", torch.bfloat16):
@@ -518,7 +518,7 @@ class WithSubclass(nn.Module):
         return h.as_subclass(torch.Tensor), type(h).__name__, type(h + self.mine).__name__
 
 
-@program(lambda: (WithSubclass(), torch.randn(4, 6)), product=True, accelerate=lambda model, x: model)
+@program(lambda: (WithSubclass(), torch.randn(4, 6)), like="matmul", accelerate=lambda model, x: model)
 def subclass_parameters(model, x):
     return model(x)
 
@@ -526,7 +526,7 @@ def subclass_parameters(model, x):
 # ---- hooks -----------------------------------------------------------------------------------------------------------
 
 
-@program(lambda: (mlp(), torch.randn(4, 6)), product=True, accelerate=lambda model, x: model)
+@program(lambda: (mlp(), torch.randn(4, 6)), like="matmul", accelerate=lambda model, x: model)
 def module_hooks(model, x):
     seen = []
     handles = [
@@ -542,7 +542,7 @@ def module_hooks(model, x):
     return a, model(x), seen
 
 
-@program(lambda: (mlp(), torch.randn(4, 6)), grad=True, product=True, recorded=None, accelerate=lambda model, x: model)
+@program(lambda: (mlp(), torch.randn(4, 6)), grad=True, like="matmul", recorded=None, accelerate=lambda model, x: model)
 def backward_hooks(model, x):
     seen = []
     handles = [model[0].register_full_backward_hook(lambda m, i, o: seen.append(o[0].sum())),

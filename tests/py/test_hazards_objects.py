@@ -83,7 +83,7 @@ def weak_reference_survives_the_call(x, y):
     return None if old is None else old(), a
 
 
-@program(product=True)
+@program(like="matmul")
 def finalizers_compute(x, y):
     seen = []
 

@@ -51,7 +51,7 @@ def test_backward(how):
             losses.append((loss, y))
         return losses, x.grad, [p.grad for p in model.parameters()], model
 
-    same(train, lambda: (mlp(), torch.randn(4, 8)), grad=True, product=True, recorded=None, calls=1,
+    same(train, lambda: (mlp(), torch.randn(4, 8)), grad=True, like="matmul", recorded=None, calls=1,
          accelerate=lambda model, x: model)
 
 
@@ -65,7 +65,7 @@ def test_double_backward_and_hooks_on_results():
         g.square().sum().backward()
         return y, g, x.grad, seen
 
-    same(program, lambda: (mlp(), torch.randn(4, 8)), grad=True, product=True, recorded=None,
+    same(program, lambda: (mlp(), torch.randn(4, 8)), grad=True, like="matmul", recorded=None,
          accelerate=lambda model, x: model)
 
 

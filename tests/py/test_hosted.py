@@ -482,7 +482,7 @@ def test_a_bias_of_another_dtype():
     weight, bias = torch.randn(3, 2, 1, 3, 1), torch.tensor([True, False, True])
     for padding in ("valid", "same", 0):
         same(lambda x: F.conv3d(x * 2, weight, bias, padding=padding), lambda: (torch.randn(1, 2, 3, 4, 2),),
-             recorded=None, product=True)
+             recorded=None, like="matmul")
 
 
 def test_settings_of_torch():

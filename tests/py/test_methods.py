@@ -93,7 +93,7 @@ def test_a_call_is_one_region(cls, name, grad, x):
     with torch.set_grad_enabled(grad):
         for _ in range(3):
             want, got = getattr(plain, name)(x), getattr(model, name)(x)
-            compare(want, got, name, True)
+            compare(want, got, name, "matmul")
             assert torch.is_grad_enabled() == grad
     stats = dycl.stats(model)
     assert stats["calls"] == 3 and stats["recorded"] > 0 and stats["torch"] == 0, stats
@@ -113,10 +113,10 @@ def test_other_methods_are_what_they_were(name, model):
 def test_results_of_other_methods(model, x):
     plain = fresh(model)
     with torch.no_grad():
-        compare([*plain.pieces(x)], [*model.pieces(x)], "pieces", True)
-        compare(plain.bias, model.bias, "bias", True)
-        compare(plain.plain(x), model.plain(x), "plain", True)
-    compare(plain.inferred(x), model.inferred(x), "inferred", True)
+        compare([*plain.pieces(x)], [*model.pieces(x)], "pieces", "matmul")
+        compare(plain.bias, model.bias, "bias", "matmul")
+        compare(plain.plain(x), model.plain(x), "plain", "matmul")
+    compare(plain.inferred(x), model.inferred(x), "inferred", "matmul")
     want, got = plain.graded(x), model.graded(x)
     torch.testing.assert_close(got, want)
     got.sum().backward()
@@ -270,7 +270,7 @@ def test_generation(mode, grad):
             assert torch.equal(want.sequences, got.sequences)
             for name in ("scores", "logits", "hidden_states", "attentions"):
                 if want.get(name) is not None:
-                    compare(want[name], got[name], name, True)
+                    compare(want[name], got[name], name, "matmul")
     stats = dycl.stats(model)
     assert stats["calls"] == 4 and stats["recorded"] > 500, stats
     if mode == "greedy":

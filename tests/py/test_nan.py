@@ -40,7 +40,9 @@ def test_special_inputs(activation):
         dycl.accelerate(m)
         for _ in range(4):  # the cold plan, the tuned one, and both in turn
             for name, x in samples.items():
-                torch.testing.assert_close(m(x), expected[name], equal_nan=True, msg=name)
+                # torch's bounds for numbers about 1, for the sums that cancel; as much for those of 1e38
+                torch.testing.assert_close(m(x), expected[name], equal_nan=True, rtol=1.3e-6,
+                                           atol=1e33 if name == "overflow" else 1e-5, msg=name)
         assert dycl.stats(m)["torch"] == 0
 
 

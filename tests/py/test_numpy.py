@@ -217,7 +217,7 @@ def gradients_are_asked_for(linear, x):
     return b, linear.weight.numpy(), linear.weight.detach().numpy(), error_of(lambda: linear(x).numpy())
 
 
-@program(weight, calls=5, product=True)
+@program(weight, calls=5, like="matmul")
 def packed_weight_is_written(linear, x):
     a = linear(x)
     linear.weight.detach().numpy()[0] += 1

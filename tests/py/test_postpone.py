@@ -42,7 +42,7 @@ def head(bias=False, rows=1):
 @pytest.mark.parametrize("function, make, options", program.cases)
 def test_postponed(function, make, options):
     expected = options.pop("postponed", (True, None))
-    stats = same(function, make, product=True, **options)
+    stats = same(function, make, like="matmul", **options)
     for key, want in zip(("postponed", "recalled"), expected):
         assert want is None or (stats[key] > 0) == (want and PREFILTERS), (key, stats)
 

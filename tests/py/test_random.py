@@ -320,7 +320,7 @@ def test_a_training_network_is_one_segment():
     """Transformer layers in training mode without gradients: nine draws, one segment."""
     model = nn.Sequential(*[nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.1), nn.GELU(), nn.Dropout(0.2),
                                           nn.LayerNorm(8)) for _ in range(4)])
-    stats = same(lambda x: model(x), lambda: (torch.rand(4, 8),), product=True)
+    stats = same(lambda x: model(x), lambda: (torch.rand(4, 8),), like="matmul")
     assert stats["segments"] == stats["calls"] and stats["torch"] == 0, stats
 
 

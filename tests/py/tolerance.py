@@ -49,11 +49,14 @@ _REDUCTION = """
     nn.functional.softmin nn.functional.layer_norm nn.functional.rms_norm nn.functional.batch_norm nn.functional.group_norm
     nn.functional.instance_norm nn.functional.avg_pool1d nn.functional.avg_pool2d nn.functional.adaptive_avg_pool1d
     nn.functional.adaptive_avg_pool2d nn.functional.mse_loss nn.functional.l1_loss nn.functional.interpolate special.log_softmax native_layer_norm native_batch_norm
+    masked.sum masked.mean masked.prod masked.var masked.std masked.cumsum masked.softmax masked.softmin
+    masked.log_softmax masked.normalize
 """
 _PRODUCT = """
     matmul __rmatmul__ mm bmm mv dot addmm addmv baddbmm linalg.matmul outer ger nn.functional.linear nn.functional.conv1d nn.functional.conv2d nn.functional.conv_transpose1d
     nn.functional.conv_transpose2d
     nn.functional.scaled_dot_product_attention lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell addmm.decomposed einsum inner
+    nn.functional.multi_head_attention_forward
 """
 _CLASSES = {name: kind for kind, names in ((EXACT, _EXACT), (ELEMENTWISE, _ELEMENTWISE), (REDUCTION, _REDUCTION),
                                            (PRODUCT, _PRODUCT)) for name in names.split()}
