@@ -3,6 +3,7 @@
 
 import copy
 import io
+import itertools
 import warnings
 
 import pytest
@@ -659,6 +660,21 @@ def views_and_slices(wrap):
 
 
 @program
+def empty_parts(wrap):
+    """A concatenation takes no elements of a tensor of size (0,), and its history all the same."""
+    seen = []
+    for join in (torch.cat, torch.hstack):
+        for others_learn in (False, True):
+            empty = torch.zeros(0, requires_grad=True)
+            x = torch.randn(2, 3, requires_grad=others_learn)
+            shape = (6,) if join is torch.hstack else (2, 3)
+            joined = wrap(lambda x, join=join, shape=shape: join([empty * 1, (x * 2).view(shape)]))(x)  # noqa: B023
+            joined.sum().backward()
+            seen += [joined.detach(), joined.requires_grad, empty.grad, x.grad]
+    return seen
+
+
+@program
 def written_parts(wrap):
     """In-place operators on what has a history, and of what has one into what has none."""
     model = mlp(5, 8, 3)
@@ -783,6 +799,44 @@ def test_attention_with_masks(name, special, dtype):
         for want, got in zip(*seen):
             assert agree(want, got), (call, want, got)
     assert dtype != torch.float32 or dycl.stats(run)["torch"] == 3, dycl.explain(run)  # nan_to_num
+
+
+STEPS_OF_ATTENTION = [
+    pytest.param(*case, id="-".join(map(str, case)))
+    for case in itertools.product((2, 3, 4), ("none", "causal", "bool", "float", "learns", "one row"),
+                                  (0.0, 0.3), (None, -0.7), (torch.float32, torch.float64))
+    if case[1] == "learns" or case[2]]
+
+
+@pytest.mark.parametrize("rank, mask, dropout, scale, dtype", STEPS_OF_ATTENTION)
+def test_attention_in_steps(rank, mask, dropout, scale, dtype):
+    """With dropout, and with masks that learn, torch computes matrices of weights, and so do we: the same draws."""
+    batches = (2, 3)[4 - rank:] if rank > 2 else ()
+    q, k = torch.randn(*batches, 5, 8, dtype=dtype), torch.randn(*batches, 7, 8, dtype=dtype)
+    v = torch.randn(*batches, 7, 6, dtype=dtype)
+    masks = {"bool": torch.rand(5, 7) > 0.4, "float": torch.randn(*batches, 1, 7, dtype=dtype),
+             "learns": torch.randn(5, 7, dtype=dtype), "one row": torch.rand(5, 7) > 0.4}
+    masks["one row"][2] = False  # every score is hidden
+
+    def program(q, k, v, m):
+        return F.scaled_dot_product_attention(q * 1, k, v.sin(), m, dropout, mask == "causal", scale=scale)
+
+    run = dycl.accelerate(program)
+    for _ in range(3):
+        seen = []
+        for f in (program, run):
+            torch.manual_seed(1)
+            leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+            m = masks[mask].clone() if mask in masks else None
+            if mask == "learns":
+                leaves.append(m.requires_grad_())
+            out = f(*leaves[:3], m)
+            out.cos().sum().backward()
+            seen.append([out.detach(), *[t.grad for t in leaves], torch.rand(3)])
+        for want, got in zip(*seen):
+            assert agree(want, got), (want, got)
+            assert want.stride() == got.stride()
+    assert dycl.stats(run)["torch"] == 0, dycl.explain(run)
 
 
 def test_masks_that_learn():

@@ -5,6 +5,7 @@
 #include "py/bind/beside.h"
 #include "py/bind/bind.h"
 #include "py/bind/view.h"
+#include "py/region/track.h"
 
 /* ---- Memory formats */
 
@@ -84,7 +85,11 @@ static dycl_status cat(dycl_call *call, int count, uint32_t *values, int dim, ui
             channels_last = 0;
         else if (looks > 1 && channels_last)
             channels_last = -1;
-        if (v->rank == 1 && v->sizes[0] == 0) continue; /* torch skips these whatever the others' sizes */
+        if (v->rank == 1 && v->sizes[0] == 0) { /* torch skips these whatever the others' sizes, not their history */
+            if (call->region->tracks) dycl_track_extend(call->region);
+            if (dycl_track_has(call->region, values[i])) return dycl_build_bail(r, DYCL_BAIL_grad);
+            continue;
+        }
         values[kept++] = values[i];
     }
     if (kept == 0) kept = count; /* nothing but empty ones */

@@ -1,10 +1,9 @@
-/* Operators of neural networks: normalisation, attention, gates, losses. Products are in matmul.c, convolution and
- * pooling in window.c. */
+/* Operators of neural networks: normalisation, gates, losses. Products are in matmul.c, convolution and pooling
+ * in window.c, attention in attention.c. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#include "grad/backward.h"
 #include "ir/infer.h"
 #include "py/bind/bind.h"
 #include "py/bind/hosted.h"
@@ -185,57 +184,6 @@ static PyObject *group_norm(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, build_group_norm(call, x, groups, eps, &out), out);
 }
 
-/* ---- Attention */
-
-/* With three dimensions or fewer torch computes with matrix products, which the node remembers. */
-static dycl_status to_rank_4(dycl_call *call, uint32_t *x) {
-    while (meta(call, *x)->rank < 4) {
-        dycl_status status = dycl_build_unsqueeze(&call->region->recorder, *x, 0, x);
-        if (status != DYCL_OK) return status;
-    }
-    return DYCL_OK;
-}
-
-/* query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa */
-static PyObject *attention(dycl_call *call, const dycl_binding *row) {
-    uint32_t x[4], out = 0;
-    int causal, grouped;
-    double dropout, scale;
-    dycl_recorder *r = &call->region->recorder;
-    (void)row;
-    for (int i = 0; i < 3; i++) DYCL_CALL_TRY(dycl_call_value(call, call->p[i], &x[i]));
-    DYCL_CALL_TRY(dycl_call_optional_value(call, call->p[3], &x[3]));
-    int tracked = x[3] == DYCL_NONE ? 0 : dycl_region_needs_gradient(call->p[3]);
-    if (tracked)
-        return tracked < 0
-                   ? NULL
-                   : dycl_call_bail(
-                         call, DYCL_BAIL_grad); /* then torch takes another way, also where gradients are disabled */
-    DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[4], 0, &dropout));
-    DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[5], 0, &causal));
-    int rank = meta(call, x[0])->rank;
-    if (dropout != 0 || rank < 2 || rank > 4 || meta(call, x[1])->rank != rank || meta(call, x[2])->rank != rank)
-        return dycl_call_bail(call, DYCL_BAIL_arguments);
-    if (causal && x[3] != DYCL_NONE)
-        return dycl_call_bail(call, DYCL_BAIL_arguments); /* some of torch's ways of computing it reject that */
-    if (x[3] != DYCL_NONE && meta(call, x[3])->rank > rank) return dycl_call_bail(call, DYCL_BAIL_shape);
-    int64_t width = meta(call, x[0])->sizes[rank - 1];
-    DYCL_CALL_TRY(dycl_call_f64_or(call, dycl_call_given(call->p[6]) ? call->p[6] : NULL,
-                                   width ? 1 / sqrt((double)width) : 1, &scale));
-    DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[7], 0, &grouped));
-    for (int i = 0; i < 3; i++) DYCL_CALL_TRY(to_rank_4(call, &x[i]));
-    if (!grouped && meta(call, x[1])->sizes[1] != meta(call, x[0])->sizes[1])
-        return dycl_call_bail(call, DYCL_BAIL_shape);
-    if (causal && !(scale > 0))
-        return dycl_call_bail(call, DYCL_BAIL_arguments); /* hidden scores are -inf before they are scaled */
-    if (call->region->tracks && !dycl_grad_suits_attention(meta(call, x[0]), meta(call, x[1]), meta(call, x[2])))
-        return dycl_call_bail(call, DYCL_BAIL_grad);
-    int64_t attrs[3] = {causal, dycl_f64_attr(scale), rank};
-    DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_attention, 4, x, 3, attrs, &out));
-    for (int i = rank; i < 4; i++) DYCL_CALL_TRY(drop_dim(call, out, 0, &out));
-    return dycl_call_finish(call, DYCL_OK, out);
-}
-
 /* ---- Gates and other activations */
 
 /* hardtanh(input, min_val, max_val, inplace) and threshold(input, threshold, value, inplace): three operands of one
@@ -350,8 +298,6 @@ dycl_binding dycl_bindings_nn[] = {
         torch_batch_norm, 0, 0),
     ROW("group_norm", F, "input num_groups weight bias eps", group_norm, 0, 0),
     ROW("group_norm", T, "input num_groups weight bias eps cudnn_enabled", group_norm, 0, 0),
-    ROW("scaled_dot_product_attention", F | N, "query key value attn_mask dropout_p is_causal | scale enable_gqa",
-        attention, 0, 0),
     ROW("hardtanh", F, "input min_val max_val inplace", three_operands, DYCL_OP_clamp, 0),
     ROW("hardtanh", N, "input min_val max_val", three_operands, DYCL_OP_clamp, 0),
     ROW("threshold", F, "input threshold value inplace", three_operands, DYCL_OP_threshold, 0),

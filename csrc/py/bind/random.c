@@ -6,6 +6,7 @@
 #include "ir/infer.h"
 #include "py/bind/beside.h"
 #include "py/bind/bind.h"
+#include "py/bind/noise.h"
 
 /* What has no tensor among its arguments runs beside the segment (py/intercept/mode.c asks); everything else of that
  * name goes to torch. */
@@ -52,7 +53,19 @@ static PyObject *in_place(dycl_call *call, const dycl_binding *row) {
 
 enum { FEATURES = 1, ALPHA = 2 };
 
-static PyObject *blank_noise(dycl_call *call, PyObject *x, int features) {
+PyObject *dycl_noise_draw(dycl_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides, double keep) {
+    PyObject *blank = dycl_beside_blank(dtype, rank, sizes, strides), *drawn = NULL;
+    if (!blank) return NULL;
+    PyObject *p = PyFloat_FromDouble(keep), *arguments[2] = {blank, p};
+    int state = dycl_abi_torch_function_off();
+    if (p) drawn = PyObject_VectorcallMethod(dycl_py.bernoulli_name, arguments, 2, NULL);
+    dycl_abi_torch_function_restore(state);
+    Py_XDECREF(p);
+    Py_DECREF(blank);
+    return drawn;
+}
+
+static PyObject *noise_of(dycl_call *call, PyObject *x, int features, double keep) {
     uint32_t value;
     DYCL_CALL_TRY(dycl_call_value(call, x, &value));
     const dycl_value *v = meta(call, value);
@@ -63,19 +76,7 @@ static PyObject *blank_noise(dycl_call *call, PyObject *x, int features) {
     } else {
         dycl_infer_preserve(v, &like);
     }
-    return dycl_beside_blank((dycl_dtype)like.dtype, like.rank, like.sizes, like.strides);
-}
-
-static PyObject *noise_of(dycl_call *call, PyObject *x, int features, double keep) {
-    PyObject *blank = blank_noise(call, x, features), *drawn = NULL;
-    if (!blank) return NULL;
-    PyObject *p = PyFloat_FromDouble(keep), *arguments[2] = {blank, p};
-    int state = dycl_abi_torch_function_off();
-    if (p) drawn = PyObject_VectorcallMethod(dycl_py.bernoulli_name, arguments, 2, NULL);
-    dycl_abi_torch_function_restore(state);
-    Py_XDECREF(p);
-    Py_DECREF(blank);
-    return drawn;
+    return dycl_noise_draw((dycl_dtype)like.dtype, like.rank, like.sizes, like.strides, keep);
 }
 
 static dycl_status with_number(dycl_call *call, dycl_op op, uint32_t x, double number, uint32_t *out) {
