@@ -78,8 +78,7 @@ dycl_status dycl_matmul_run(const dycl_step *step, dycl_plan *plan) {
                *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
     char *to = dycl_at(plan, a->c);
     dycl_status worst = DYCL_OK;
-    if (a->threads < 2) { /* not even a region of one thread around it: oneDNN's own team would be made anew inside, for
-                             each product */
+    if (a->threads < 2 || a->batches < 2) { /* no region around it, in which oneDNN would have one thread */
         for (int64_t i = 0; i < a->batches && worst == DYCL_OK; i++) worst = batch(a, i, left, right, bias, to);
         return worst;
     }

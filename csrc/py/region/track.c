@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "grad/backward.h"
+#include "py/region/cross.h"
 #include "py/region/grow.h"
 #include "py/region/segment.h"
 #include "py/region/tape.h"
@@ -129,7 +130,8 @@ typedef struct {
 struct dycl_tracked_flush {
     autograd_node *nodes; /* in the order of their levels */
     uint32_t count, levels;
-    uint32_t *level; /* by value: of a result its own, of others the highest that it depends on */
+    uint32_t *level;   /* by value: of a result its own, of others the highest that it depends on */
+    uint32_t *crosses; /* by value: of a result its level, of what nodes above meet, too, the one it is a result of */
     uint32_t *results;
     uint32_t result_count;
     uint32_t *apart; /* results that are views here and none to torch */
@@ -143,6 +145,7 @@ void dycl_track_free(dycl_tracked_flush *f) {
     dycl_free(f->nodes);
     for (uint32_t i = 0; f->apart_handles && i < f->apart_count; i++) dycl_abi_delete(f->apart_handles[i]);
     dycl_free(f->level);
+    dycl_free(f->crosses);
     dycl_free(f->results);
     dycl_free(f->apart);
     dycl_free(f->apart_handles);
@@ -215,22 +218,49 @@ static void find_levels(const dycl_region *region, dycl_tracked_flush *f) {
     }
 }
 
+static dycl_status add_output(dycl_region *region, uint32_t value, uint32_t *count) {
+    if (region->recorder.graph.values[value].kind != DYCL_VALUE_NODE || region->output_of[value]) return DYCL_OK;
+    dycl_status status = dycl_segment_grow_outputs(region, *count + 1);
+    if (status != DYCL_OK) return status;
+    region->outputs[(*count)++] = value;
+    region->output_of[value] = *count;
+    return DYCL_OK;
+}
+
+/* Where torch will write over something, each result goes back alone. */
+static dycl_status find_crossing(dycl_region *region, dycl_tracked_flush *f, uint32_t *count) {
+    const dycl_graph *graph = &region->recorder.graph;
+    dycl_status status = DYCL_OK;
+    f->crosses = dycl_alloc_zero(graph->value_count * sizeof *f->crosses + 1);
+    uint32_t *group = dycl_alloc_zero(graph->value_count * sizeof *group + 1);
+    if (!f->crosses || !group) {
+        dycl_free(group);
+        return no_memory();
+    }
+    for (uint32_t i = 0; i < f->result_count; i++) f->crosses[f->results[i]] = f->level[f->results[i]];
+    if (f->levels > 1 && !region->overwrites) dycl_cross_find(graph, region->tracked, f->crosses, group);
+    dycl_free(group);
+    for (uint32_t n = 0; n < graph->node_count && status == DYCL_OK; n++)
+        if (f->crosses[graph->nodes[n].out]) status = add_output(region, graph->nodes[n].out, count);
+    return status;
+}
+
 /* Results of the level, or one of them, and where differentiation may stop: feeds, and results below. */
 static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush *f, uint32_t level, uint32_t only,
                              autograd_node *n) {
     const dycl_graph *graph = &region->recorder.graph;
-    uint32_t most = f->result_count + graph->feed_count + 1;
+    uint32_t most = graph->node_count + graph->feed_count + 1;
     n->results = dycl_alloc((2 * (size_t)most + graph->value_count) * sizeof *n->results);
     if (!n->results) return no_memory();
     n->sources = n->results + most;
     n->saved = n->sources + most;
     for (uint32_t i = 0; i < graph->feed_count; i++)
         if (region->tracked[graph->feeds[i]]) n->sources[n->source_count++] = graph->feeds[i];
-    for (uint32_t i = 0; i < f->result_count; i++) {
-        uint32_t r = f->results[i];
-        if (f->level[r] == level && (only == DYCL_NONE || only == r))
+    for (uint32_t i = 0; i < graph->node_count; i++) {
+        uint32_t r = graph->nodes[i].out;
+        if (f->crosses[r] == level && (only == DYCL_NONE || only == r))
             n->results[n->result_count++] = r;
-        else if (f->level[r] < level)
+        else if (f->crosses[r] && f->crosses[r] < level)
             n->sources[n->source_count++] = r;
     }
     return DYCL_OK;
@@ -281,13 +311,8 @@ static dycl_status make_node(const dycl_region *region, dycl_tracked_flush *f, u
 }
 
 static dycl_status add_saved(dycl_region *region, const autograd_node *n, uint32_t *count) {
-    dycl_status status = dycl_segment_grow_outputs(region, *count + n->saved_count);
-    for (uint32_t i = 0; i < n->saved_count && status == DYCL_OK; i++) {
-        uint32_t v = n->saved[i];
-        if (region->recorder.graph.values[v].kind != DYCL_VALUE_NODE || region->output_of[v]) continue;
-        region->outputs[(*count)++] = v;
-        region->output_of[v] = *count;
-    }
+    dycl_status status = DYCL_OK;
+    for (uint32_t i = 0; i < n->saved_count && status == DYCL_OK; i++) status = add_output(region, n->saved[i], count);
     return status;
 }
 
@@ -303,7 +328,7 @@ dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracke
     if (status == DYCL_OK) {
         find_levels(region, f);
         f->nodes = dycl_alloc_zero(((size_t)f->levels + f->result_count) * sizeof *f->nodes + 1);
-        if (!f->nodes) status = no_memory();
+        status = f->nodes ? find_crossing(region, f, count) : no_memory();
     }
     for (uint32_t level = 1; status == DYCL_OK && level <= f->levels; level++) {
         if (!region->overwrites) status = make_node(region, f, level, DYCL_NONE);
