@@ -39,6 +39,11 @@ typedef struct {
     int word_length;
 } dycl_host_argument;
 
+/* As Fortran calls it: the sizes and leading dimensions are 32 bits wide. */
+typedef void (*dycl_host_sgemm)(const char *trans_a, const char *trans_b, const int *m, const int *n, const int *k,
+                                const float *alpha, const float *a, const int *lda, const float *b, const int *ldb,
+                                const float *beta, float *c, const int *ldc);
+
 /* Results of functions with a name are contiguous; `out` has room for them. A function that the host does not have is
  * NULL. */
 typedef struct {
@@ -49,6 +54,7 @@ typedef struct {
     dycl_status (*call)(const char *schema, const char *overload, int results, int into, int argument_count,
                         const dycl_host_argument *arguments, const dycl_host_tensor *out);
     dycl_status (*histc)(const dycl_host_tensor *x, int64_t bins, double low, double high, float *out); /* f32 */
+    dycl_host_sgemm sgemm; /* of the host's BLAS */
 } dycl_host;
 
 extern dycl_host dycl_host_functions; /* set once, before anything is recorded */

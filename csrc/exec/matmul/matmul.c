@@ -95,18 +95,13 @@ dycl_status dycl_matmul_run(const dycl_step *step, dycl_plan *plan) {
 
 /* ---- Packed constants: a oneDNN primitive with its own layout of B, or, until it is worth it, what is above */
 
-static dycl_status primitive_run(const dycl_step *step, dycl_plan *plan) {
-    const dycl_matmul_args *a = step->args;
-    return dycl_matmul_execute(a, plan, a->plain, dycl_at(plan, a->b), a->plain_scratch);
-}
-
 static dycl_status packed_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_matmul_args *a = step->args;
     const void *packed;
     dycl_status status = dycl_packing_get(plan, a->packing, NULL, &packed);
     if (status != DYCL_OK) return status;
     if (packed) return dycl_matmul_execute(a, plan, a->prim, packed, a->scratch);
-    return a->plain ? primitive_run(step, plan) : dycl_matmul_run(step, plan);
+    return dycl_unpacked_run(step, plan);
 }
 
 /* Our own packed product (kern/gemm.h). */
@@ -115,7 +110,7 @@ static dycl_status gemm_run(const dycl_step *step, dycl_plan *plan) {
     const void *packed;
     dycl_status status = dycl_packing_get(plan, a->packing, NULL, &packed);
     if (status != DYCL_OK) return status;
-    if (!packed) return a->plain ? primitive_run(step, plan) : dycl_matmul_run(step, plan);
+    if (!packed) return dycl_unpacked_run(step, plan);
 
     dycl_gemm_rows rows = {
         .a = dycl_at(plan, a->a), .run = a->m, .runs = 1, .a_row = a->a_row * (int64_t)sizeof(float), .run_inner = 1};
@@ -134,7 +129,7 @@ static dycl_status small_run(const dycl_step *step, dycl_plan *plan) {
     const void *packed;
     dycl_status status = dycl_packing_get(plan, a->packing, NULL, &packed);
     if (status != DYCL_OK) return status;
-    if (!packed) return dycl_matmul_run(step, plan);
+    if (!packed) return dycl_unpacked_run(step, plan);
     const dycl_small *kernel = a->packing->as.small.kernel;
     const float *left = dycl_at(plan, a->a), *right = packed, *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
     float *to = dycl_at(plan, a->c);
@@ -210,6 +205,7 @@ void dycl_matmul_touches(dycl_builder *b, const dycl_matmul_args *a) {
 
 dycl_status dycl_matmul_choose(dycl_builder *b, dycl_matmul_args *a) {
     double flops = 2.0 * (double)a->m * (double)a->n * (double)a->k * (double)a->batches;
+    a->unpacked = NULL;
     double cost = 300.0 * (double)a->batches + flops / 80 / (flops > 4e6 ? b->plan->threads : 1);
     dycl_step_fn run = dycl_matmul_run;
     const char *kernel = a->dtype == DYCL_F32 ? "sgemm" : "loops";
@@ -239,7 +235,7 @@ dycl_status dycl_matmul_choose(dycl_builder *b, dycl_matmul_args *a) {
             status = dycl_matmul_try_primitive(b, a, 0, &a->plain, &a->plain_scratch);
             if (status == DYCL_ERROR) return status;
             if (status == DYCL_OK) {
-                run = primitive_run;
+                run = dycl_unpacked_run;
                 kernel = "product";
             }
         }
@@ -264,10 +260,12 @@ dycl_status dycl_matmul_choose(dycl_builder *b, dycl_matmul_args *a) {
             }
         }
     }
+    if (run == dycl_matmul_run && a->dtype == DYCL_F32) run = dycl_unpacked_run;
     DYCL_TRY(dycl_make_step(b, run, a, kernel, cost));
-    if ((run == small_run || run == gemm_run || (run == dycl_matmul_run && a->dtype == DYCL_F32)) && a->threads == 1)
+    DYCL_TRY(dycl_unpacked_offer(b, a));
+    if (a->dtype == DYCL_F32 && run != packed_run && !(run == dycl_unpacked_run && a->plain) && a->threads == 1)
         dycl_make_serial(b);
-    if (run == primitive_run || run == packed_run)
+    if (run == packed_run || (run == dycl_unpacked_run && a->plain))
         b->plan->infos[b->plan->step_count - 1].prim = run == packed_run ? a->prim : a->plain;
     return DYCL_OK;
 fail:

@@ -16,6 +16,7 @@ typedef struct {
     dycl_prim *prim, *plain; /* with B packed, with B as it is; borrowed from the plan, or NULL */
     dycl_packing *packing;   /* of a constant B, or NULL */
     dycl_weights_choice narrow;
+    dycl_autotune *unpacked; /* oneDNN or the host's BLAS, while B is not packed; borrowed from the plan, or NULL */
     dycl_ref scratch, plain_scratch;
 } dycl_matmul_args;
 
@@ -26,6 +27,11 @@ dycl_status dycl_matmul_choose(dycl_builder *b, dycl_matmul_args *a);
 dycl_status dycl_matmul_run(
     const dycl_step *step,
     dycl_plan *plan); /* without a packed constant: dycl_matmul_args are the step's arguments, or begin them */
+
+/* One product whose B is not packed (unpacked.c). offer: the last step has variants of it. run: dycl_matmul_args are
+ * the step's arguments, or begin them. */
+dycl_status dycl_unpacked_offer(dycl_builder *b, dycl_matmul_args *a);
+dycl_status dycl_unpacked_run(const dycl_step *step, dycl_plan *plan);
 
 /* oneDNN's products (prim.c). pack: with a layout of its own for B. BAIL: it has none. */
 dycl_status dycl_matmul_try_primitive(dycl_builder *b, const dycl_matmul_args *a, int pack, dycl_prim **prim,

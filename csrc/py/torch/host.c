@@ -212,11 +212,24 @@ static void setup_call(void) {
     dycl_host_functions.call = call;
 }
 
+/* It may count in 64 bits, or be called otherwise: asked for a product that is known. */
+static dycl_host_sgemm find_sgemm(void) {
+    dycl_host_sgemm sgemm;
+    *(void **)&sgemm = dycl_abi_symbol("sgemm_");
+    const int two[2] = {2, 0}, three[2] = {3, 0}, one[2] = {1, 0};
+    const float a[6] = {1, 2, 3, 4, 5, 6}, b[3] = {1, 10, 100}, alpha = 1, beta = 1;
+    float c[2] = {1000, 2000};
+    if (!sgemm) return NULL;
+    sgemm("N", "N", two, one, three, &alpha, a, two, b, three, &beta, c, two);
+    return c[0] == 1531 && c[1] == 2642 ? sgemm : NULL;
+}
+
 void dycl_host_setup(void) {
     *(void **)&torch.from_blob = dycl_abi_symbol("aoti_torch_create_tensor_from_blob_v2");
     *(void **)&torch.sort = dycl_abi_symbol("aoti_torch_cpu_sort_stable");
     *(void **)&torch.topk = dycl_abi_symbol("aoti_torch_cpu_topk");
     *(void **)&torch.histc = dycl_abi_symbol("aoti_torch_cpu_histc");
+    dycl_host_functions.sgemm = find_sgemm();
     if (!torch.from_blob) return;
     dycl_host_functions.argsort = torch.sort ? argsort : NULL;
     dycl_host_functions.argtopk = torch.topk ? argtopk : NULL;

@@ -1,0 +1,77 @@
+#include "exec/matmul/matmul.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "base/host.h"
+#include "base/sigstack.h"
+
+/* Products whose right side is not packed, because it is no constant or not known to be one yet: oneDNN's, or those of
+ * the BLAS that torch brings. Neither is the faster one everywhere (AVX2, one thread, GFLOP/s of oneDNN and MKL:
+ * 256x1024x256 44 and 78, with B transposed 87 and 69), so it is measured. */
+#define LEAST_FLOPS 2e6
+
+enum { ONEDNN, BLAS };
+static const char *const variants[] = {"oneDNN", "torch's BLAS"};
+
+typedef struct {
+    char trans; /* of Fortran, whose matrices are ours transposed */
+    int leading;
+} side;
+
+/* 0: it has no leading dimension. */
+static int describe(int64_t rows, int64_t columns, int64_t row, int64_t column, side *out) {
+    int64_t leading = column == 1 ? row : column;
+    if (rows < 2 || columns < 2 || (column != 1 && row != 1)) return 0;
+    if (leading < (column == 1 ? columns : rows) || leading > INT_MAX) return 0;
+    *out = (side){column == 1 ? 'N' : 'T', (int)leading};
+    return 1;
+}
+
+static int describe_both(const dycl_matmul_args *a, side *left, side *right) {
+    return describe(a->m, a->k, a->a_row, a->a_column, left) && describe(a->k, a->n, a->b_row, a->b_column, right);
+}
+
+static void blas(const dycl_matmul_args *a, dycl_plan *plan) {
+    side left, right;
+    float one = 1, beta = a->has_bias ? 1 : 0, *to = dycl_at(plan, a->c);
+    const float *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
+    int m = (int)a->m, n = (int)a->n, k = (int)a->k, to_row = (int)a->c_row;
+    describe_both(a, &left, &right);
+    if (bias)
+        for (int64_t i = 0; i < a->m; i++) memcpy(to + i * a->c_row, bias, (size_t)a->n * sizeof *to);
+    dycl_sigstack_need();
+    dycl_host_functions.sgemm(&right.trans, &left.trans, &n, &m, &k, &one, dycl_at(plan, a->b), &right.leading,
+                              dycl_at(plan, a->a), &left.leading, &beta, to, &to_row);
+}
+
+dycl_status dycl_unpacked_run(const dycl_step *step, dycl_plan *plan) {
+    const dycl_matmul_args *a = step->args;
+    dycl_status status = DYCL_OK;
+    uint64_t began;
+    int variant = dycl_autotune_next(a->unpacked, &began);
+    if (variant == BLAS)
+        blas(a, plan);
+    else if (a->plain)
+        status = dycl_matmul_execute(a, plan, a->plain, dycl_at(plan, a->b), a->plain_scratch);
+    else
+        status = dycl_matmul_run(step, plan);
+    if (began) dycl_autotune_note(a->unpacked, variant, began);
+    return status;
+}
+
+dycl_status dycl_unpacked_offer(dycl_builder *b, dycl_matmul_args *a) {
+    side left, right;
+    if (b->plan->mode != DYCL_PLAN_TUNED || !dycl_host_functions.sgemm || a->dtype != DYCL_F32 || a->batches != 1 ||
+        2.0 * (double)a->m * (double)a->n * (double)a->k < LEAST_FLOPS)
+        return DYCL_OK;
+    if (!describe_both(a, &left, &right) || a->m > INT_MAX || a->n > INT_MAX || a->k > INT_MAX || a->c_row < a->n ||
+        a->c_row > INT_MAX)
+        return DYCL_OK;
+    a->unpacked =
+        dycl_autotune_get(2, variants, b->plan->threads, "sgemm %c%c %lldx%lldx%lld %d %d", left.trans, right.trans,
+                          (long long)a->m, (long long)a->k, (long long)a->n, left.leading, right.leading);
+    dycl_status status = dycl_make_autotune(b, a->unpacked);
+    if (a->packing) b->plan->infos[b->plan->step_count - 1].autotune = NULL; /* it does not say what runs later */
+    return status;
+}
