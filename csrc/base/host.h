@@ -39,10 +39,11 @@ typedef struct {
     int word_length;
 } dycl_host_argument;
 
-/* As Fortran calls it: the sizes and leading dimensions are 32 bits wide. */
-typedef void (*dycl_host_sgemm)(const char *trans_a, const char *trans_b, const int *m, const int *n, const int *k,
-                                const float *alpha, const float *a, const int *lda, const float *b, const int *ldb,
-                                const float *beta, float *c, const int *ldc);
+/* As Fortran calls it. Sizes and leading dimensions lie in 64 bits and are below 2^31: a BLAS that counts in 32 reads
+ * the lower half. */
+typedef void (*dycl_host_sgemm)(const char *trans_a, const char *trans_b, const int64_t *m, const int64_t *n,
+                                const int64_t *k, const float *alpha, const float *a, const int64_t *lda,
+                                const float *b, const int64_t *ldb, const float *beta, float *c, const int64_t *ldc);
 
 /* Results of functions with a name are contiguous; `out` has room for them. A function that the host does not have is
  * NULL. */

@@ -12,24 +12,25 @@
 
 static int failures, calls;
 
-static float element(const float *a, char trans, int leading, int row, int column) {
-    return trans == 'N' ? a[row + (size_t)column * leading] : a[column + (size_t)row * leading];
+static float element(const float *a, char trans, int64_t leading, int64_t row, int64_t column) {
+    return trans == 'N' ? a[row + column * leading] : a[column + row * leading];
 }
 
-static void sgemm(const char *trans_a, const char *trans_b, const int *m, const int *n, const int *k,
-                  const float *alpha, const float *a, const int *lda, const float *b, const int *ldb, const float *beta,
-                  float *c, const int *ldc) {
-    int least_a = *trans_a == 'N' ? *m : *k, least_b = *trans_b == 'N' ? *k : *n;
+static void sgemm(const char *trans_a, const char *trans_b, const int64_t *m, const int64_t *n, const int64_t *k,
+                  const float *alpha, const float *a, const int64_t *lda, const float *b, const int64_t *ldb,
+                  const float *beta, float *c, const int64_t *ldc) {
+    int64_t least_a = *trans_a == 'N' ? *m : *k, least_b = *trans_b == 'N' ? *k : *n;
     calls++;
     if (*lda < least_a || *ldb < least_b || *ldc < *m) {
-        printf("FAIL: leading dimensions %d, %d and %d of %dx%dx%d\n", *lda, *ldb, *ldc, *m, *k, *n);
+        printf("FAIL: leading dimensions %ld, %ld and %ld of %ldx%ldx%ld\n", (long)*lda, (long)*ldb, (long)*ldc,
+               (long)*m, (long)*k, (long)*n);
         failures++;
     }
-    for (int i = 0; i < *m; i++)
-        for (int j = 0; j < *n; j++) {
+    for (int64_t i = 0; i < *m; i++)
+        for (int64_t j = 0; j < *n; j++) {
             double sum = 0;
-            float *to = &c[i + (size_t)j * *ldc];
-            for (int p = 0; p < *k; p++)
+            float *to = &c[i + j * *ldc];
+            for (int64_t p = 0; p < *k; p++)
                 sum += (double)element(a, *trans_a, *lda, i, p) * element(b, *trans_b, *ldb, p, j);
             *to = (float)(*alpha * sum) + (*beta == 0 ? 0 : *beta * *to);
         }

@@ -16,7 +16,7 @@ static const char *const variants[] = {"oneDNN", "torch's BLAS"};
 
 typedef struct {
     char trans; /* of Fortran, whose matrices are ours transposed */
-    int leading;
+    int64_t leading;
 } side;
 
 /* 0: it has no leading dimension. */
@@ -24,7 +24,7 @@ static int describe(int64_t rows, int64_t columns, int64_t row, int64_t column, 
     int64_t leading = column == 1 ? row : column;
     if (rows < 2 || columns < 2 || (column != 1 && row != 1)) return 0;
     if (leading < (column == 1 ? columns : rows) || leading > INT_MAX) return 0;
-    *out = (side){column == 1 ? 'N' : 'T', (int)leading};
+    *out = (side){column == 1 ? 'N' : 'T', leading};
     return 1;
 }
 
@@ -36,13 +36,12 @@ static void blas(const dycl_matmul_args *a, dycl_plan *plan) {
     side left, right;
     float one = 1, beta = a->has_bias ? 1 : 0, *to = dycl_at(plan, a->c);
     const float *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
-    int m = (int)a->m, n = (int)a->n, k = (int)a->k, to_row = (int)a->c_row;
     describe_both(a, &left, &right);
     if (bias)
         for (int64_t i = 0; i < a->m; i++) memcpy(to + i * a->c_row, bias, (size_t)a->n * sizeof *to);
     dycl_sigstack_need();
-    dycl_host_functions.sgemm(&right.trans, &left.trans, &n, &m, &k, &one, dycl_at(plan, a->b), &right.leading,
-                              dycl_at(plan, a->a), &left.leading, &beta, to, &to_row);
+    dycl_host_functions.sgemm(&right.trans, &left.trans, &a->n, &a->m, &a->k, &one, dycl_at(plan, a->b), &right.leading,
+                              dycl_at(plan, a->a), &left.leading, &beta, to, &a->c_row);
 }
 
 dycl_status dycl_unpacked_run(const dycl_step *step, dycl_plan *plan) {
@@ -68,9 +67,9 @@ dycl_status dycl_unpacked_offer(dycl_builder *b, dycl_matmul_args *a) {
     if (!describe_both(a, &left, &right) || a->m > INT_MAX || a->n > INT_MAX || a->k > INT_MAX || a->c_row < a->n ||
         a->c_row > INT_MAX)
         return DYCL_OK;
-    a->unpacked =
-        dycl_autotune_get(2, variants, b->plan->threads, "sgemm %c%c %lldx%lldx%lld %d %d", left.trans, right.trans,
-                          (long long)a->m, (long long)a->k, (long long)a->n, left.leading, right.leading);
+    a->unpacked = dycl_autotune_get(2, variants, b->plan->threads, "sgemm %c%c %lldx%lldx%lld %lld %lld", left.trans,
+                                    right.trans, (long long)a->m, (long long)a->k, (long long)a->n,
+                                    (long long)left.leading, (long long)right.leading);
     dycl_status status = dycl_make_autotune(b, a->unpacked);
     if (a->packing) b->plan->infos[b->plan->step_count - 1].autotune = NULL; /* it does not say what runs later */
     return status;

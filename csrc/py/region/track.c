@@ -240,8 +240,10 @@ static dycl_status find_crossing(dycl_region *region, dycl_tracked_flush *f, uin
     for (uint32_t i = 0; i < f->result_count; i++) f->crosses[f->results[i]] = f->level[f->results[i]];
     if (f->levels > 1 && !region->overwrites) dycl_cross_find(graph, region->tracked, f->crosses, group);
     dycl_free(group);
-    for (uint32_t n = 0; n < graph->node_count && status == DYCL_OK; n++)
-        if (f->crosses[graph->nodes[n].out]) status = add_output(region, graph->nodes[n].out, count);
+    for (uint32_t n = 0; n < graph->node_count && status == DYCL_OK; n++) {
+        uint32_t value = graph->nodes[n].out;
+        if (f->crosses[value] && !is_apart(f, value)) status = add_output(region, value, count);
+    }
     return status;
 }
 

@@ -212,15 +212,15 @@ static void setup_call(void) {
     dycl_host_functions.call = call;
 }
 
-/* It may count in 64 bits, or be called otherwise: asked for a product that is known. */
+/* Asked for a product that is known: what has this name may be called otherwise. */
 static dycl_host_sgemm find_sgemm(void) {
     dycl_host_sgemm sgemm;
     *(void **)&sgemm = dycl_abi_symbol("sgemm_");
-    const int two[2] = {2, 0}, three[2] = {3, 0}, one[2] = {1, 0};
+    const int64_t two = 2, three = 3, one = 1;
     const float a[6] = {1, 2, 3, 4, 5, 6}, b[3] = {1, 10, 100}, alpha = 1, beta = 1;
     float c[2] = {1000, 2000};
     if (!sgemm) return NULL;
-    sgemm("N", "N", two, one, three, &alpha, a, two, b, three, &beta, c, two);
+    sgemm("N", "N", &two, &one, &three, &alpha, a, &two, b, &three, &beta, c, &two);
     return c[0] == 1531 && c[1] == 2642 ? sgemm : NULL;
 }
 
