@@ -16,7 +16,7 @@ from test_environment import start
 from test_gradients import agree, trains  # noqa: F401 (a fixture)
 
 
-def test_each_product_is_gone_back_through_once():
+def test_each_operator_is_gone_back_through_once():
     """Four layers, whose inputs are results; the stream between them is none."""
     out = start(textwrap.dedent("""
         import torch, dycl
@@ -39,7 +39,7 @@ def test_each_product_is_gone_back_through_once():
 
 
 def residual_program(seed):
-    """Layers around a stream; some values are shown, some looked at, some hooked or written over later."""
+    """Layers around a stream; some of what they add is shown, and some sums are looked at."""
     chance = random.Random(seed)
     layers = [(chance.randrange(6), chance.random() < 0.5, chance.random() < 0.15) for _ in range(chance.randint(2, 7))]
 

@@ -38,6 +38,10 @@ static void plain_product(const dycl_matmul_args *a, const void *left, const voi
     }
 }
 
+void dycl_matmul_put_bias(const dycl_matmul_args *a, const float *bias, float *to) {
+    for (int64_t i = 0; i < a->m; i++) memcpy(to + i * a->c_row, bias, (size_t)a->n * sizeof *to);
+}
+
 static dycl_status sgemm(const dycl_matmul_args *a, const float *left, const float *right, const float *bias,
                          float *to) {
     /* a matrix of one row or column may carry any stride there: say the one that the interface accepts */
@@ -47,8 +51,7 @@ static dycl_status sgemm(const dycl_matmul_args *a, const float *left, const flo
     int64_t least_a = trans_a ? a->m : a->k, least_b = trans_b ? a->k : a->n;
     if (lda < least_a) lda = least_a;
     if (ldb < least_b) ldb = least_b;
-    if (bias)
-        for (int64_t i = 0; i < a->m; i++) memcpy(to + i * a->c_row, bias, (size_t)a->n * sizeof(float));
+    if (bias) dycl_matmul_put_bias(a, bias, to);
     return dycl_sgemm(trans_a, trans_b, a->m, a->n, a->k, 1, left, lda, right, ldb, bias ? 1 : 0, to, a->c_row);
 }
 
@@ -78,7 +81,8 @@ dycl_status dycl_matmul_run(const dycl_step *step, dycl_plan *plan) {
                *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
     char *to = dycl_at(plan, a->c);
     dycl_status worst = DYCL_OK;
-    if (a->threads < 2 || a->batches < 2) { /* no region around it, in which oneDNN would have one thread */
+    if (a->threads < 2 || a->batches < 2) { /* no region around it: inside, oneDNN has one thread, and makes its team
+                                               anew for each product */
         for (int64_t i = 0; i < a->batches && worst == DYCL_OK; i++) worst = batch(a, i, left, right, bias, to);
         return worst;
     }
@@ -263,10 +267,11 @@ dycl_status dycl_matmul_choose(dycl_builder *b, dycl_matmul_args *a) {
     if (run == dycl_matmul_run && a->dtype == DYCL_F32) run = dycl_unpacked_run;
     DYCL_TRY(dycl_make_step(b, run, a, kernel, cost));
     DYCL_TRY(dycl_unpacked_offer(b, a));
-    if (a->dtype == DYCL_F32 && run != packed_run && !(run == dycl_unpacked_run && a->plain) && a->threads == 1)
+    const dycl_prim *prim = run == packed_run ? a->prim : run == dycl_unpacked_run ? a->plain : NULL;
+    if (prim)
+        b->plan->infos[b->plan->step_count - 1].prim = prim;
+    else if (a->dtype == DYCL_F32 && a->threads == 1)
         dycl_make_serial(b);
-    if (run == packed_run || (run == dycl_unpacked_run && a->plain))
-        b->plan->infos[b->plan->step_count - 1].prim = run == packed_run ? a->prim : a->plain;
     return DYCL_OK;
 fail:
     return status;

@@ -28,6 +28,8 @@ dycl_status dycl_matmul_run(
     const dycl_step *step,
     dycl_plan *plan); /* without a packed constant: dycl_matmul_args are the step's arguments, or begin them */
 
+void dycl_matmul_put_bias(const dycl_matmul_args *a, const float *bias, float *to); /* in each row, to be added to */
+
 /* One product whose B is not packed (unpacked.c). offer: the last step has variants of it. run: dycl_matmul_args are
  * the step's arguments, or begin them. */
 dycl_status dycl_unpacked_offer(dycl_builder *b, dycl_matmul_args *a);

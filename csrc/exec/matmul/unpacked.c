@@ -1,7 +1,6 @@
 #include "exec/matmul/matmul.h"
 
 #include <limits.h>
-#include <string.h>
 
 #include "base/host.h"
 #include "base/sigstack.h"
@@ -35,10 +34,8 @@ static int describe_both(const dycl_matmul_args *a, side *left, side *right) {
 static void blas(const dycl_matmul_args *a, dycl_plan *plan) {
     side left, right;
     float one = 1, beta = a->has_bias ? 1 : 0, *to = dycl_at(plan, a->c);
-    const float *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
     describe_both(a, &left, &right);
-    if (bias)
-        for (int64_t i = 0; i < a->m; i++) memcpy(to + i * a->c_row, bias, (size_t)a->n * sizeof *to);
+    if (a->has_bias) dycl_matmul_put_bias(a, dycl_at(plan, a->bias), to);
     dycl_sigstack_need();
     dycl_host_functions.sgemm(&right.trans, &left.trans, &a->n, &a->m, &a->k, &one, dycl_at(plan, a->b), &right.leading,
                               dycl_at(plan, a->a), &left.leading, &beta, to, &a->c_row);

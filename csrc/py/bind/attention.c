@@ -35,11 +35,6 @@ static int suits_steps(const dycl_call *call, const uint32_t x[4], const attenti
     return 1;
 }
 
-static dycl_status with_number(dycl_call *call, dycl_op op, uint32_t x, double number, uint32_t *out) {
-    dycl_operand both[2] = {dycl_operand_of(x), dycl_operand_f64(number)};
-    return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 2, both, out);
-}
-
 /* 0 where it is true, else -inf. */
 static dycl_status additive(dycl_call *call, uint32_t mask, dycl_dtype dtype, uint32_t *out) {
     dycl_recorder *r = &call->region->recorder;
@@ -66,7 +61,7 @@ static dycl_status safe_softmax(dycl_call *call, uint32_t scores, uint32_t *out)
     int last = meta(call, scores)->rank - 1;
     int64_t dim = last, along[2] = {INT64_C(1) << last, 1};
     dycl_operand zero = dycl_operand_f64(0), one = dycl_operand_f64(1), given = dycl_operand_of(scores);
-    DYCL_TRY(with_number(call, DYCL_OP_eq, scores, -INFINITY, &hidden));
+    DYCL_TRY(ew_number(call, DYCL_OP_eq, scores, -INFINITY, &hidden));
     DYCL_TRY(dycl_build_node(r, DYCL_OP_all, 1, &hidden, 2, along, &hidden));
     dycl_operand condition = dycl_operand_of(hidden);
     DYCL_TRY(dycl_build_where(r, &condition, &zero, &given, &weights));
@@ -86,9 +81,9 @@ static dycl_status weights_of(dycl_call *call, const uint32_t x[4], const attent
     dycl_dtype dtype = dtype_of(call, x[0]);
     int64_t rows = meta(call, x[0])->sizes[rank - 2], columns = meta(call, x[1])->sizes[rank - 2];
     double half = sqrt(fabs(o->scale)); /* both sides of the product are scaled */
-    DYCL_TRY(with_number(call, DYCL_OP_mul, x[0], o->scale < 0 ? -half : half, &q));
+    DYCL_TRY(ew_number(call, DYCL_OP_mul, x[0], o->scale < 0 ? -half : half, &q));
     if (o->causal) DYCL_TRY(lower_triangle(call, rows, columns, &mask));
-    DYCL_TRY(with_number(call, DYCL_OP_mul, x[1], half, &k));
+    DYCL_TRY(ew_number(call, DYCL_OP_mul, x[1], half, &k));
     DYCL_TRY(dycl_build_transpose(r, k, rank - 2, rank - 1, &k));
     DYCL_TRY(dycl_build_matmul(r, q, k, &scores));
     if (mask != DYCL_NONE) {
@@ -129,7 +124,7 @@ static PyObject *in_steps(dycl_call *call, uint32_t x[4], const attention_option
     }
     DYCL_CALL_TRY(weights_of(call, x, o, &weights));
     if (noise != DYCL_NONE) {
-        DYCL_CALL_TRY(with_number(call, DYCL_OP_div, noise, 1 - o->dropout, &noise));
+        DYCL_CALL_TRY(ew_number(call, DYCL_OP_div, noise, 1 - o->dropout, &noise));
         DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, weights, noise, &weights));
     }
     return dycl_call_finish(call, dycl_build_matmul(&call->region->recorder, weights, x[2], &out), out);

@@ -42,6 +42,11 @@ static inline dycl_status ew2(dycl_call *call, dycl_op op, uint32_t a, uint32_t 
     return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 2, x, out);
 }
 
+static inline dycl_status ew_number(dycl_call *call, dycl_op op, uint32_t a, double number, uint32_t *out) {
+    dycl_operand x[2] = {dycl_operand_of(a), dycl_operand_f64(number)};
+    return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 2, x, out);
+}
+
 /* A result without one of its dimensions, which has size 1: a view. */
 static inline dycl_status drop_dim(dycl_call *call, uint32_t value, int dim, uint32_t *out) {
     return dycl_build_select(&call->region->recorder, value, dim, 0, out);

@@ -6,9 +6,7 @@
 
 /* x * factor, nothing for 1 */
 static dycl_status scale(dycl_call *call, uint32_t *x, double factor) {
-    if (factor == 1) return DYCL_OK;
-    dycl_operand both[2] = {dycl_operand_of(*x), dycl_operand_f64(factor)};
-    return dycl_build_ew(&call->region->recorder, DYCL_OP_mul, DYCL_PROMOTE_COMMON, 2, both, x);
+    return factor == 1 ? DYCL_OK : ew_number(call, DYCL_OP_mul, *x, factor, x);
 }
 
 /* ATen/native/Linear.cpp: with a bias, a contiguous operand is flattened, multiplied and viewed; of another the product

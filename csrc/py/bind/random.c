@@ -79,11 +79,6 @@ static PyObject *noise_of(dycl_call *call, PyObject *x, int features, double kee
     return dycl_noise_draw((dycl_dtype)like.dtype, like.rank, like.sizes, like.strides, keep);
 }
 
-static dycl_status with_number(dycl_call *call, dycl_op op, uint32_t x, double number, uint32_t *out) {
-    dycl_operand both[2] = {dycl_operand_of(x), dycl_operand_f64(number)};
-    return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 2, both, out);
-}
-
 /* A result in place lies as the tensor does whose memory it takes. Nothing may bail once numbers were drawn. */
 static dycl_status as_it_lies(dycl_call *call, uint32_t x, uint32_t *out) {
     dycl_value v = *meta(call, x);
@@ -97,7 +92,7 @@ static dycl_status as_it_lies(dycl_call *call, uint32_t x, uint32_t *out) {
 
 /* Noise is scaled in place in torch: it goes on lying as it was drawn. */
 static dycl_status scaled(dycl_call *call, dycl_op op, uint32_t x, double number, uint32_t *out) {
-    dycl_status status = with_number(call, op, x, number, out);
+    dycl_status status = ew_number(call, op, x, number, out);
     return status == DYCL_OK ? as_it_lies(call, x, out) : status;
 }
 
@@ -132,7 +127,7 @@ static PyObject *dropout(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x)); /* once more: other threads may have run meanwhile */
     if (alpha) {
         const double scale = 1.7580993408473766, a = 1. / sqrt((scale * scale * p + 1) * (1 - p));
-        DYCL_CALL_TRY(with_number(call, DYCL_OP_add, noise, -1, &shift));
+        DYCL_CALL_TRY(ew_number(call, DYCL_OP_add, noise, -1, &shift));
         DYCL_CALL_TRY(scaled(call, DYCL_OP_mul, shift, scale * a, &shift));
         DYCL_CALL_TRY(scaled(call, DYCL_OP_add, shift, scale * a * p, &shift));
         DYCL_CALL_TRY(scaled(call, DYCL_OP_mul, noise, a, &noise));

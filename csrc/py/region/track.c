@@ -130,8 +130,7 @@ typedef struct {
 struct dycl_tracked_flush {
     autograd_node *nodes; /* in the order of their levels */
     uint32_t count, levels;
-    uint32_t *level;   /* by value: of a result its own, of others the highest that it depends on */
-    uint32_t *crosses; /* by value: of a result its level, of what nodes above meet, too, the one it is a result of */
+    uint32_t *level; /* by value: of a result its own, of others the highest that it depends on */
     uint32_t *results;
     uint32_t result_count;
     uint32_t *apart; /* results that are views here and none to torch */
@@ -145,7 +144,6 @@ void dycl_track_free(dycl_tracked_flush *f) {
     dycl_free(f->nodes);
     for (uint32_t i = 0; f->apart_handles && i < f->apart_count; i++) dycl_abi_delete(f->apart_handles[i]);
     dycl_free(f->level);
-    dycl_free(f->crosses);
     dycl_free(f->results);
     dycl_free(f->apart);
     dycl_free(f->apart_handles);
@@ -227,23 +225,26 @@ static dycl_status add_output(dycl_region *region, uint32_t value, uint32_t *cou
     return DYCL_OK;
 }
 
-/* Where torch will write over something, each result goes back alone. */
-static dycl_status find_crossing(dycl_region *region, dycl_tracked_flush *f, uint32_t *count) {
+/* What crosses levels is a result, too. Where torch will write over something, each result goes back alone. */
+static dycl_status add_crossing(dycl_region *region, dycl_tracked_flush *f, uint32_t *count) {
     const dycl_graph *graph = &region->recorder.graph;
-    dycl_status status = DYCL_OK;
-    f->crosses = dycl_alloc_zero(graph->value_count * sizeof *f->crosses + 1);
-    uint32_t *group = dycl_alloc_zero(graph->value_count * sizeof *group + 1);
-    if (!f->crosses || !group) {
-        dycl_free(group);
-        return no_memory();
+    if (f->levels < 2 || region->overwrites) return DYCL_OK;
+    uint32_t *crosses = dycl_alloc_zero(graph->value_count * sizeof *crosses);
+    uint32_t *group = dycl_alloc_zero(graph->value_count * sizeof *group);
+    dycl_status status = crosses && group ? DYCL_OK : no_memory();
+    if (status == DYCL_OK) {
+        for (uint32_t i = 0; i < f->result_count; i++) crosses[f->results[i]] = f->level[f->results[i]];
+        dycl_cross_find(graph, region->tracked, crosses, group);
+        for (uint32_t i = 0; i < f->result_count; i++) crosses[f->results[i]] = 0;
     }
-    for (uint32_t i = 0; i < f->result_count; i++) f->crosses[f->results[i]] = f->level[f->results[i]];
-    if (f->levels > 1 && !region->overwrites) dycl_cross_find(graph, region->tracked, f->crosses, group);
+    for (uint32_t v = 0; v < graph->value_count && status == DYCL_OK; v++) {
+        if (!crosses[v]) continue;
+        f->level[v] = crosses[v];
+        f->results[f->result_count++] = v;
+        status = add_output(region, v, count);
+    }
+    dycl_free(crosses);
     dycl_free(group);
-    for (uint32_t n = 0; n < graph->node_count && status == DYCL_OK; n++) {
-        uint32_t value = graph->nodes[n].out;
-        if (f->crosses[value] && !is_apart(f, value)) status = add_output(region, value, count);
-    }
     return status;
 }
 
@@ -251,18 +252,18 @@ static dycl_status find_crossing(dycl_region *region, dycl_tracked_flush *f, uin
 static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush *f, uint32_t level, uint32_t only,
                              autograd_node *n) {
     const dycl_graph *graph = &region->recorder.graph;
-    uint32_t most = graph->node_count + graph->feed_count + 1;
+    uint32_t most = f->result_count + graph->feed_count + 1;
     n->results = dycl_alloc((2 * (size_t)most + graph->value_count) * sizeof *n->results);
     if (!n->results) return no_memory();
     n->sources = n->results + most;
     n->saved = n->sources + most;
     for (uint32_t i = 0; i < graph->feed_count; i++)
         if (region->tracked[graph->feeds[i]]) n->sources[n->source_count++] = graph->feeds[i];
-    for (uint32_t i = 0; i < graph->node_count; i++) {
-        uint32_t r = graph->nodes[i].out;
-        if (f->crosses[r] == level && (only == DYCL_NONE || only == r))
+    for (uint32_t i = 0; i < f->result_count; i++) {
+        uint32_t r = f->results[i];
+        if (f->level[r] == level && (only == DYCL_NONE || only == r))
             n->results[n->result_count++] = r;
-        else if (f->crosses[r] && f->crosses[r] < level)
+        else if (f->level[r] < level)
             n->sources[n->source_count++] = r;
     }
     return DYCL_OK;
@@ -324,13 +325,13 @@ dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracke
     dycl_status status = f ? DYCL_OK : no_memory();
     if (f) {
         f->level = dycl_alloc_zero(graph->value_count * sizeof *f->level + 1);
-        f->results = dycl_alloc((*count + region->living) * sizeof *f->results + 1);
+        f->results = dycl_alloc(graph->value_count * sizeof *f->results + 1);
         status = f->level && f->results ? find_apart(region, f) : no_memory();
     }
     if (status == DYCL_OK) {
         find_levels(region, f);
         f->nodes = dycl_alloc_zero(((size_t)f->levels + f->result_count) * sizeof *f->nodes + 1);
-        status = f->nodes ? find_crossing(region, f, count) : no_memory();
+        status = f->nodes ? add_crossing(region, f, count) : no_memory();
     }
     for (uint32_t level = 1; status == DYCL_OK && level <= f->levels; level++) {
         if (!region->overwrites) status = make_node(region, f, level, DYCL_NONE);
