@@ -260,6 +260,25 @@ def test_equal_elements_stay_equal_where_results_are_rounded_once(function):
     assert torch.equal(y[:1001], y[1001:]) and torch.allclose(y, function(x))
 
 
+@pytest.mark.parametrize("terms, counts", [((3e38, 1e38, -2e38), False), ((3e37, 1e37, -2e37), True)])
+def test_a_sum_that_overflows_on_the_way_may_be_infinite(terms, counts):
+    made = of("v0 = x0 @ x1", ((1, 3),), ((3, 1),))
+
+    def outcome(result):
+        (found, _), = [next(compare.outcomes(made, False))]
+        found.result[0][0].fill_(result)
+        return found
+
+    with noise.Noise(1, noise.OVERFLOWS):
+        moved = torch.tensor([terms]) @ torch.ones(3, 1)
+    assert bool(moved.isfinite().all()) == counts
+    finite, infinite = (outcome(x) for x in (sum(terms), float("inf")))
+    decided = judge.Judge(made)
+    decided.made["noisy", 0] = {k: judge._seen(outcome(float(moved) if k == noise.OVERFLOWS else sum(terms)))
+                                for k in range(1, judge.MORE + 1)}
+    assert decided.counts(compare.Difference("values", 0, "", ("result", 0, 0)), finite, infinite) == counts
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("values", ["normal", "grid", "special", "subnormal"])
 def test_float64_sees_the_same_inputs(values, dtype):

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from ..pairs.known import squares_overflow
 
-SNAPS, EXACTS, CORRECT = 6, 7, 8  # numbers of runs
+SNAPS, EXACTS, CORRECT, OVERFLOWS = 6, 7, 8, 9  # numbers of runs
 # Floats of 16 bits: eager's own kernels round to them in the middle (attention, a bias that is added afterwards), so
 # that noise is one unit in the last place of some.
 MOVING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -49,7 +49,7 @@ class Noise(TorchDispatchMode):
     def __init__(self, seed, number=1):
         super().__init__()
         self.snaps, self.exacts, self.scale = number == SNAPS, number == EXACTS, number != 0
-        self.correct = number == CORRECT
+        self.correct, self.overflows = number == CORRECT, number == OVERFLOWS
         self.way = {1: 1, 2: -1}.get(number, 0)  # 1 all up, -1 all down, 0 at random
         self.rng = torch.Generator().manual_seed(seed)
 
@@ -111,6 +111,8 @@ class Noise(TorchDispatchMode):
             return _rounded_once(function, args, kwargs)
         if self.exacts and not kind.written:
             return function(*tree_map(coarse, args), **tree_map(coarse, kwargs))
+        if self.overflows and not kind.written:
+            return (_unless_terms_overflow if kind.sums else _as_is)(function, args, kwargs)
         if kind.written:
             result = function(*args, **kwargs)
             for a, x in zip(function._schema.arguments, args):
@@ -213,6 +215,28 @@ def _moves(x):
 
 def _as_is(function, args, kwargs):
     return function(*args, **kwargs)
+
+
+def _unless_terms_overflow(function, args, kwargs):
+    """Where the sizes of the terms add up to more than the dtype holds, their order decides about what comes of it: any
+    class of number stands there."""
+    plain = function(*args, **kwargs)
+    try:
+        sizes = function(*tree_map(_sizes, args), **tree_map(_sizes, kwargs))
+    except RuntimeError:  # no kernel of it in float64
+        return plain
+    return tree_map(_of_another_class, plain, sizes)
+
+
+def _sizes(x):
+    return x.double().abs() if _moves(x) else x
+
+
+def _of_another_class(x, size):
+    if not _moves(x) or x.dtype == torch.float64:
+        return x
+    other = torch.where(x.isnan(), torch.zeros_like(x), torch.full_like(x, float("nan")))
+    return torch.where(size > torch.finfo(x.dtype).max, other, x)
 
 
 def _rounded_once(function, args, kwargs):
