@@ -301,5 +301,6 @@ def enable():
 def info():
     """A dict: ``isa`` (instruction set of dycl's own kernels), ``onednn`` (version), ``segments`` (plans kept),
     ``plan_bytes`` (memory that plans and segments take, about), ``profile`` (what is known by measuring, from this and
-    from earlier processes), ``profile_hits`` (how often that was of use), ``python`` (version)."""
+    from earlier processes), ``profile_hits`` (how often that was of use), ``backwards`` (graphs of gradients that were
+    built so far), ``python`` (version)."""
     return {**(_core.info() if _load() is not None else {}), "python": sys.version.split()[0]}

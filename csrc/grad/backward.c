@@ -44,7 +44,17 @@ void dycl_backward_free(dycl_backward *b) {
     dycl_recorder_free(&b->recorder);
     dycl_free(b->saved);
     dycl_free(b->gradients);
+    dycl_free(b->numbers);
     b->saved = b->gradients = NULL;
+    b->numbers = NULL;
+}
+
+void dycl_backward_trim(dycl_backward *b) {
+    dycl_graph_free(&b->recorder.graph);
+    dycl_graph_init(&b->recorder.graph);
+    dycl_free(b->recorder.ranges);
+    b->recorder.ranges = NULL;
+    b->recorder.range_room = b->recorder.range_count = 0;
 }
 
 /* ---- The segment's values in the new graph */
@@ -64,7 +74,11 @@ static dycl_status number_image(dycl_backward *b, const dycl_value *v, uint32_t 
     case DYCL_BOOL: operand = (dycl_operand){DYCL_OPERAND_BOOL, 0, n.u8 != 0, 0}; break;
     default: return dycl_build_bail(&b->recorder, DYCL_BAIL_dtype);
     }
-    return dycl_build_convert(&b->recorder, &operand, (dycl_dtype)v->dtype, out);
+    dycl_status status = dycl_build_convert(&b->recorder, &operand, (dycl_dtype)v->dtype, out);
+    if (status != DYCL_OK) return status;
+    b->numbers[b->number_count].here = b->recorder.graph.values[*out].source;
+    b->numbers[b->number_count++].of = v->source; /* each once: images are kept */
+    return DYCL_OK;
 }
 
 uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status) {
@@ -168,8 +182,9 @@ static dycl_status allocate(dycl_backward *b) {
     b->gradient = dycl_alloc(values * sizeof *b->gradient);
     b->saved = dycl_alloc(values * sizeof *b->saved);
     b->gradients = dycl_alloc((b->job->source_count + 1) * sizeof *b->gradients);
+    b->numbers = dycl_alloc((b->job->graph->scalar_count + 1) * sizeof *b->numbers);
     b->reaches = dycl_alloc_zero(values);
-    if (!b->image || !b->gradient || !b->saved || !b->gradients || !b->reaches)
+    if (!b->numbers || !b->image || !b->gradient || !b->saved || !b->gradients || !b->reaches)
         return dycl_error_set("out of memory for %u gradients", values);
     memset(b->image, 0xff, values * sizeof *b->image);
     memset(b->gradient, 0xff, values * sizeof *b->gradient);

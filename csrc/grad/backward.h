@@ -32,6 +32,10 @@ typedef struct dycl_backward {
     uint32_t saved_count;
     uint32_t *gradients; /* per source: its gradient's value (of a node, or of a result's gradient, or a view of one);
                             DYCL_NONE: no result depends on it */
+    struct {
+        uint32_t here, of; /* positions among the scalars */
+    } * numbers;           /* scalars of the segment in the graph; all others are constants of formulas */
+    uint32_t number_count;
     /* while it is built: */
     const dycl_backward_job *job;
     uint32_t *image;    /* by value of the segment: the same here, or DYCL_NONE */
@@ -46,6 +50,8 @@ void dycl_backward_init(dycl_backward *b);
 void dycl_backward_free(dycl_backward *b);
 /* OK; BAIL: an operator on the way has no formula, or not for this dtype; ERROR. To be called once. */
 dycl_status dycl_backward_build(dycl_backward *b, const dycl_backward_job *job);
+
+void dycl_backward_trim(dycl_backward *b); /* without the graph, but with its scalars */
 
 /* What is known of an operator without a graph: */
 int dycl_grad_has(dycl_op op); /* a formula */

@@ -5,7 +5,7 @@
 #include "base/heap.h"
 #include "base/sanitize.h"
 #include "dnnl/dnnl.h"
-#include "exec/cache/cache.h"
+#include "exec/cache/backwards.h"
 #include "exec/plan/workspace.h"
 #include "exec/tune/autotune.h"
 #include "exec/tune/profile.h"
@@ -163,11 +163,12 @@ static PyObject *set_replaying(PyObject *self, PyObject *o) {
 static PyObject *info(PyObject *self, PyObject *unused) {
     (void)self;
     (void)unused;
-    return Py_BuildValue("{s:s,s:s,s:i,s:n,s:I,s:K,s:i}", "isa", dycl_isa_name(dycl_cpu_isa()), "onednn",
+    return Py_BuildValue("{s:s,s:s,s:i,s:n,s:I,s:K,s:K,s:i}", "isa", dycl_isa_name(dycl_cpu_isa()), "onednn",
                          dycl_dnnl_version(), "segments",
                          dycl_site_cache() ? (int)dycl_plan_cache_count(dycl_site_cache()) : 0, "plan_bytes",
                          (Py_ssize_t)dycl_plan_cache_bytes(), "profile", dycl_profile_count(), "profile_hits",
-                         (unsigned long long)dycl_profile_hits(), "bf16", dycl_cpu_bf16());
+                         (unsigned long long)dycl_profile_hits(), "backwards",
+                         (unsigned long long)dycl_backwards_built(), "bf16", dycl_cpu_bf16());
 }
 
 /* The profile: (key, way) pairs from the file; what is new, as a list of (key, way, nanoseconds); and whether there is

@@ -25,6 +25,7 @@ void dycl_segment_retain(dycl_segment *segment) { segment->references++; }
 
 void dycl_segment_release(dycl_segment *segment) {
     if (!segment || --segment->references) return;
+    dycl_backwards_free(segment);
     dycl_pieces_free(segment->pieces);
     dycl_graph_free(&segment->graph);
     dycl_free(segment->outputs);
@@ -66,6 +67,7 @@ static void drop(dycl_plan_cache *cache, dycl_segment *s) {
     dycl_plan_release(s->plan); /* a TraceGraph may keep the segment: it would make a plan again */
     s->plan = NULL;
     s->tuned = 0;
+    dycl_backwards_free(s); /* one may hold its own segment */
     dycl_segment_release(s);
 }
 
@@ -122,13 +124,19 @@ fail:
     return status;
 }
 
+int dycl_plan_use(dycl_plan_cache *cache, dycl_segment *s) {
+    if (!s->cached) return 0;
+    take_out_of_recency(cache, s);
+    put_newest(cache, s);
+    return 1;
+}
+
 dycl_status dycl_plan_lookup(dycl_plan_cache *cache, const dycl_graph *graph, const uint32_t *outputs, int output_count,
                              dycl_segment **out) {
     uint64_t hash = dycl_graph_key(graph, outputs, output_count);
     for (dycl_segment *s = cache->bucket[hash % BUCKETS]; s; s = s->chain) {
         if (s->hash != hash || !dycl_segment_matches(s, graph, outputs, output_count)) continue;
-        take_out_of_recency(cache, s);
-        put_newest(cache, s);
+        dycl_plan_use(cache, s);
         *out = s;
         return DYCL_OK;
     }

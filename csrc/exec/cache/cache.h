@@ -29,7 +29,8 @@ typedef struct dycl_segment {
     dycl_pieces *pieces; /* owned; how it runs while its loop's trip count keeps changing */
     uint64_t body;       /* identity of what it repeats, 0: nothing; when body_known */
     int body_known;
-    int steady; /* times in a row that it came where it was expected */
+    int steady;                       /* times in a row that it came where it was expected */
+    struct dycl_gradients *backwards; /* owned: backwards.h */
     uint32_t references;
     struct dycl_segment *chain;         /* hash bucket */
     struct dycl_segment *newer, *older; /* recency */
@@ -49,11 +50,14 @@ int dycl_segment_matches(const dycl_segment *segment, const dycl_graph *graph, c
 /* Finds or makes the segment; *out is borrowed from the cache. */
 dycl_status dycl_plan_lookup(dycl_plan_cache *cache, const dycl_graph *graph, const uint32_t *outputs, int output_count,
                              dycl_segment **out);
+/* A segment that somebody retains is used once more. 1; 0: it is no longer in the cache. */
+int dycl_plan_use(dycl_plan_cache *cache, dycl_segment *segment);
 /* Counts a sighting and gives the plan to run now (borrowed), tuning when it is time. */
 dycl_status dycl_segment_plan(dycl_segment *segment, dycl_plan **out);
 /* Its graph, what each pass made of it and its plan, into the log: for who catches them (opt/log.h). */
 dycl_status dycl_segment_show(const dycl_segment *segment);
 void dycl_segment_retain(dycl_segment *segment);
 void dycl_segment_release(dycl_segment *segment);
+void dycl_backwards_free(dycl_segment *segment); /* backwards.c; only here */
 
 #endif

@@ -8,7 +8,7 @@
 #include "py/region/region.h"
 
 typedef struct {
-    const dycl_graph *graph; /* the segment, its numbers, and which of its values have a history */
+    dycl_segment *segment; /* what was recorded, its numbers, and which of its values have a history */
     const dycl_scalar *scalars;
     const uint8_t *tracked;
     const uint32_t *results, *sources, *saved; /* values of the segment */

@@ -355,7 +355,7 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
     }
     if (status == DYCL_OK) {
         count_writes(region);
-        result = dycl_track_finish(region, flush);
+        result = dycl_track_finish(region, flush, segment);
     } else if (result == 0) {
         for (uint32_t i = count; i < total; i++) region->output_of[region->outputs[i]] = 0;
         total = count;

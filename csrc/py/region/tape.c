@@ -17,21 +17,21 @@ PyObject *dycl_tape_set_attach(PyObject *attach) {
 /* ---- What was recorded */
 
 typedef struct {
-    PyObject_HEAD dycl_graph graph; /* owned */
-    dycl_scalar *scalars;           /* owned */
-    uint8_t *tracked;               /* owned */
-    dycl_handle *feeds;             /* owned */
-    uint32_t *versions;             /* owned: of the feeds */
+    PyObject_HEAD dycl_segment *segment; /* retained */
+    dycl_scalar *scalars;                /* owned */
+    uint8_t *tracked;                    /* owned */
+    dycl_handle *feeds;                  /* owned */
+    uint32_t *versions;                  /* owned: of the feeds */
 } recording;
 
 static void recording_dealloc(PyObject *self) {
     recording *r = (recording *)self;
-    for (uint32_t i = 0; r->feeds && i < r->graph.feed_count; i++) dycl_abi_delete(r->feeds[i]);
+    for (uint32_t i = 0; r->feeds && i < r->segment->graph.feed_count; i++) dycl_abi_delete(r->feeds[i]);
     dycl_free(r->feeds);
     dycl_free(r->versions);
     dycl_free(r->scalars);
     dycl_free(r->tracked);
-    dycl_graph_free(&r->graph);
+    dycl_segment_release(r->segment);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -42,17 +42,16 @@ static PyTypeObject recording_type = {
     .tp_flags = Py_TPFLAGS_DEFAULT,
 };
 
-PyObject *dycl_recording_new(const dycl_region *region) {
-    const dycl_graph *graph = &region->recorder.graph;
+PyObject *dycl_recording_new(const dycl_region *region, dycl_segment *segment) {
+    const dycl_graph *graph = &segment->graph;
     recording *r = (recording *)recording_type.tp_alloc(&recording_type, 0);
     if (!r) return NULL;
-    dycl_graph_init(&r->graph);
-    int made = dycl_graph_copy(&r->graph, graph) == DYCL_OK;
+    dycl_segment_retain(r->segment = segment);
     r->scalars = dycl_alloc((graph->scalar_count + 1) * sizeof *r->scalars);
     r->tracked = dycl_alloc(graph->value_count + 1);
     r->feeds = dycl_alloc_zero((graph->feed_count + 1) * sizeof *r->feeds);
     r->versions = dycl_alloc((graph->feed_count + 1) * sizeof *r->versions);
-    if (!made || !r->scalars || !r->tracked || !r->feeds || !r->versions) goto fail;
+    if (!r->scalars || !r->tracked || !r->feeds || !r->versions) goto fail;
     if (graph->scalar_count) /* else there is perhaps no array */
         memcpy(r->scalars, region->recorder.scalars, graph->scalar_count * sizeof *r->scalars);
     memcpy(r->tracked, region->tracked, graph->value_count);
@@ -95,8 +94,8 @@ static PyObject *tape_backward(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "a tape was called with other tensors than its own");
         return NULL;
     }
-    const dycl_pass_job job = {&t->of->graph, t->of->scalars,  t->of->tracked,  t->results,    t->sources,
-                               t->saved,      t->result_count, t->source_count, t->saved_count};
+    const dycl_pass_job job = {t->of->segment, t->of->scalars,  t->of->tracked,  t->results,    t->sources,
+                               t->saved,       t->result_count, t->source_count, t->saved_count};
     return dycl_pass_run(&job, saved, gradients, needed);
 }
 
@@ -118,8 +117,9 @@ static int add_between(const tape *t, PyObject *values) {
 static PyObject *tape_recorded(PyObject *self, PyObject *unused) {
     const tape *t = (tape *)self;
     const recording *r = t->of;
+    const dycl_graph *graph = &r->segment->graph;
     (void)unused;
-    for (uint32_t i = 0; i < r->graph.feed_count; i++)
+    for (uint32_t i = 0; i < graph->feed_count; i++)
         if (dycl_abi_version(dycl_abi_handle_impl(r->feeds[i])) != r->versions[i]) {
             PyErr_SetString(PyExc_RuntimeError,
                             "one of the variables needed for gradient computation has been modified by an inplace "
@@ -130,9 +130,9 @@ static PyObject *tape_recorded(PyObject *self, PyObject *unused) {
     PyObject *results = dycl_replay_words((int)t->result_count, t->results),
              *sources = dycl_replay_words((int)t->source_count, t->sources);
     if (results && sources &&
-        dycl_replay_describe(&r->graph, r->scalars, r->feeds, t->results, t->result_count, t->sources, t->source_count,
+        dycl_replay_describe(graph, r->scalars, r->feeds, t->results, t->result_count, t->sources, t->source_count,
                              &nodes, &values) == 0 &&
-        add_between(t, values) == 0 && (history = dycl_replay_history(&r->graph, r->tracked)))
+        add_between(t, values) == 0 && (history = dycl_replay_history(graph, r->tracked)))
         result = PyTuple_Pack(5, nodes, values, results, sources, history);
     Py_XDECREF(history);
     Py_XDECREF(nodes);
@@ -189,8 +189,9 @@ static PyObject *tape_new(const dycl_region *region, PyObject *of, const dycl_ta
     memcpy(t->sources, plan->sources, t->source_count * sizeof *t->sources);
     memcpy(t->saved, plan->saved, t->saved_count * sizeof *t->saved);
     for (uint32_t i = 0; i < t->source_count; i++) {
-        PyObject *o =
-            t->of->graph.values[t->sources[i]].kind == DYCL_VALUE_NODE ? tensor_of(region, t->sources[i], plan) : NULL;
+        PyObject *o = t->of->segment->graph.values[t->sources[i]].kind == DYCL_VALUE_NODE
+                          ? tensor_of(region, t->sources[i], plan)
+                          : NULL;
         t->between[i] = o ? dycl_abi_copy_handle(dycl_abi_borrow(o)) : NULL;
         Py_XDECREF(o);
     }

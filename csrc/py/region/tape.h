@@ -2,7 +2,7 @@
  * A tape knows what was recorded; it computes gradients with a plan, from what the node saved, or hands the recording
  * out, to be run again in torch.
  *
- * Ownership: a tape owns a copy of the recording and references to what fed it. Threads: GIL held; the plan runs
+ * Ownership: a tape holds the segment, and references to what fed it. Threads: GIL held; the plan runs
  * without it. */
 #ifndef DYCL_PY_REGION_TAPE_H
 #define DYCL_PY_REGION_TAPE_H
@@ -20,8 +20,9 @@ typedef struct {
 int dycl_tape_setup(void); /* 0 or -1 */
 /* dycl._autograd.attach, or None. Gives the one before: new reference. */
 PyObject *dycl_tape_set_attach(PyObject *attach);
-/* What the tapes of one segment share. New reference, or NULL with an exception. */
-PyObject *dycl_recording_new(const dycl_region *region);
+/* What the tapes of one segment share; `segment` is the one that the region's graph is. New reference, or NULL with an
+ * exception. */
+PyObject *dycl_recording_new(const dycl_region *region, dycl_segment *segment);
 /* Gives computed results (region->handles) a node. 0, or -1 with an exception. */
 int dycl_tape_attach(dycl_region *region, PyObject *recording, const dycl_tape_plan *plan);
 

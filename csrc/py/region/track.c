@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "grad/backward.h"
+#include "exec/cache/backwards.h"
 #include "py/region/cross.h"
 #include "py/region/grow.h"
 #include "py/region/segment.h"
@@ -281,9 +281,16 @@ static void add_kept(const dycl_region *region, const dycl_tracked_flush *f, uin
     }
 }
 
+/* The segment that is known to be what was recorded, if there is one: who asks again is answered from there. */
+static dycl_segment *recorded_before(const dycl_region *region) {
+    for (int nth = 0; nth < region->expected_count; nth++)
+        if (dycl_graph_equal(&region->expected[nth]->graph, &region->recorder.graph)) return region->expected[nth];
+    return NULL;
+}
+
 /* What a backward pass through the node will need, and which sources it reaches. */
 static dycl_status look_ahead(const dycl_region *region, autograd_node *n) {
-    dycl_backward b;
+    dycl_gradients *g = NULL;
     dycl_backward_job job = {.graph = &region->recorder.graph,
                              .numbers = region->recorder.scalars,
                              .tracked = region->tracked,
@@ -291,17 +298,18 @@ static dycl_status look_ahead(const dycl_region *region, autograd_node *n) {
                              .sources = n->sources,
                              .result_count = n->result_count,
                              .source_count = n->source_count};
-    dycl_backward_init(&b);
-    dycl_status status = dycl_backward_build(&b, &job);
+    dycl_status status = dycl_backwards_get(recorded_before(region), &job, 1, &g);
+    if (status == DYCL_OK) status = g->status;
     if (status == DYCL_OK) {
+        const dycl_backward *b = &g->built;
         uint32_t reached = 0;
         for (uint32_t i = 0; i < n->source_count; i++)
-            if (b.gradients[i] != DYCL_NONE) n->sources[reached++] = n->sources[i];
+            if (b->gradients[i] != DYCL_NONE) n->sources[reached++] = n->sources[i];
         n->source_count = reached;
-        n->saved_count = b.saved_count;
-        memcpy(n->saved, b.saved, b.saved_count * sizeof *b.saved);
+        n->saved_count = b->saved_count;
+        memcpy(n->saved, b->saved, b->saved_count * sizeof *b->saved);
     }
-    dycl_backward_free(&b);
+    dycl_gradients_release(g);
     return status == DYCL_ERROR ? no_memory() : status;
 }
 
@@ -373,8 +381,8 @@ void dycl_track_share_saved(const dycl_region *region, const dycl_tracked_flush 
     }
 }
 
-int dycl_track_finish(dycl_region *region, dycl_tracked_flush *f) {
-    PyObject *recording = dycl_recording_new(region);
+int dycl_track_finish(dycl_region *region, dycl_tracked_flush *f, dycl_segment *segment) {
+    PyObject *recording = dycl_recording_new(region, segment);
     int result = recording ? make_apart(region, f) : -1;
     for (uint32_t i = 0; i < f->count && result == 0; i++) {
         const autograd_node *n = &f->nodes[i];

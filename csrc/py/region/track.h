@@ -50,8 +50,8 @@ int dycl_track_needed(const dycl_region *region, uint32_t count);
 /* Finds out what has to be saved, and adds it to the outputs. OK; BAIL: the segment has to be replayed with a history;
  * ERROR with an exception. */
 dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracked_flush **out);
-/* Gives the computed results their history. 0, or -1 with an exception. */
-int dycl_track_finish(dycl_region *region, dycl_tracked_flush *flush);
+/* Gives the computed results their history; `segment` is the one that computed them. 0, or -1 with an exception. */
+int dycl_track_finish(dycl_region *region, dycl_tracked_flush *flush, dycl_segment *segment);
 /* What was saved may no more be rebound: to be called when the lazy tensors of the segment are bound. */
 void dycl_track_share_saved(const dycl_region *region, const dycl_tracked_flush *flush);
 /* The tensor of a result that is a view here and none to torch; NULL: it is none of these. The flush keeps it. */
