@@ -19,7 +19,8 @@ class Segment(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
-        saved, needed = ctx.saved_tensors, ctx.needs_input_grad[3:]
+        saved = ctx.saved_tensors if ctx.tape.once else ()  # which is an error where they were freed
+        needed = ctx.needs_input_grad[3:]
         if all(g is None for g in gradients):
             return (None,) * (3 + len(needed))
         if torch.is_grad_enabled():

@@ -23,7 +23,11 @@ static uint32_t kept(dycl_chain *c, uint32_t a) {
     return dycl_chain_reshape(c, a, x->rank, sizes);
 }
 
-void dycl_grad_sum(dycl_chain *c) { dycl_chain_give(c, 0, kept(c, c->gradient)); }
+/* Of all elements: expanded at once, as torch does it, whose dimensions of size 1 then have no stride either. */
+void dycl_grad_sum(dycl_chain *c) {
+    int of_all = c->status == DYCL_OK && dycl_chain_meta(c, c->gradient)->rank == 0;
+    dycl_chain_give(c, 0, of_all ? c->gradient : kept(c, c->gradient));
+}
 
 void dycl_grad_mean(dycl_chain *c) {
     dycl_chain_give(c, 0, kept(c, dycl_chain_number(c, DYCL_OP_div, c->gradient, reduced_numel(c))));

@@ -736,6 +736,101 @@ def threads(wrap):
     return seen
 
 
+@program
+def losses_of_one_region_go_back_apart(wrap):
+    """They share nothing that a backward pass frees."""
+    a, b = mlp(5, 8, 3), mlp(5, 8, 3)
+    run, seen = wrap(lambda x: (a(x).square().sum(), b(x).square().sum(), x * a[0].weight[0], x + b[0].bias[:5])), []
+    for x, _ in batches():
+        first, second, third, fourth = run(x)
+        second.backward()
+        first.backward()
+        fourth.sum().backward()
+        fourth.sum().backward()
+        seen += [grads(a, b)]
+        try:
+            first.backward()
+        except RuntimeError as error:
+            seen.append(str(error)[:60])
+        third.sum().backward()
+    return seen, grads(a, b)
+
+
+@program
+def order_of_leaves(wrap):
+    model, seen = nn.Sequential(*[m for _ in range(3) for m in (nn.Linear(5, 5), nn.LayerNorm(5), nn.PReLU(5))]), []
+    for name, p in model.named_parameters():
+        p.register_hook(lambda g, name=name: seen.append(name))
+        p.register_post_accumulate_grad_hook(lambda q, name=name: seen.append("after " + name))
+    run = wrap(model)
+    for x, _ in batches():
+        run(x).square().sum().backward()
+    return seen
+
+
+@program
+def memory_replaced_before_backward(wrap):
+    """Of the weight torch has saved a view; of what is a factor, the parameter itself."""
+    model, factor = mlp(5, 8, 3), nn.Parameter(torch.randn(5))
+    run, seen = wrap(lambda x: model(x.sin() * factor)), []
+    for x, y in batches():
+        loss = F.mse_loss(run(x.requires_grad_()), y)
+        for p in [*model.parameters(), factor]:
+            p.data = p.data * 0.5
+        loss.backward()
+        seen += [x.grad, factor.grad.clone(), grads(model)]
+    return seen
+
+
+@program
+def what_results_with_a_history_refuse(wrap):
+    def forward(x):
+        seen = []
+        for what in (lambda t: t.numpy(), lambda t: t.__array__(), lambda t: t.requires_grad_(False)):
+            try:
+                what(x * 2)
+                seen.append("fine")
+            except RuntimeError as error:
+                seen.append(str(error))
+        return seen, (x * 2).numpy(force=True).sum(), torch.no_grad()(lambda: (x * 2).numpy().sum())()
+
+    return [wrap(forward)(torch.ones(2, 3, requires_grad=True)) for _ in range(3)]
+
+
+@program
+def a_sum_is_expanded(wrap):
+    def run(x):
+        return torch.autograd.grad((x * 1).sum(), x)[0].stride(), torch.autograd.grad(x.sum(), x)[0].stride()
+
+    return wrap(run)(torch.ones(1, 5, requires_grad=True))
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_tangents(enabled):
+    """Forward mode, entered outside and inside; also without gradients."""
+    from torch.autograd import forward_ad
+
+    def outside(x):
+        return (x * 2).sin() * x
+
+    def inside(x):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(outside(forward_ad.make_dual(x * 1, torch.ones(3)))).tangent
+
+    with torch.set_grad_enabled(enabled):
+        plain, fast, both = outside, dycl.accelerate(lambda x: outside(x)), dycl.accelerate(lambda x: inside(x))
+        for _ in range(3):
+            with forward_ad.dual_level():
+                x = forward_ad.make_dual(torch.randn(3), torch.randn(3))
+                want, got = (forward_ad.unpack_dual(f(x)).tangent for f in (plain, fast))
+                assert agree(want, got)
+            x = torch.randn(3)
+            assert agree(inside(x), both(x))
+        before = dycl.stats(fast)["recorded"]
+        fast(torch.randn(3))
+        assert dycl.stats(fast)["recorded"] > before  # the level is left
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("length", [1, 7])
 def test_transformers_are_one_segment(causal, length):

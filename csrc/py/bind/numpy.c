@@ -80,6 +80,8 @@ PyObject *dycl_bind_numpy(dycl_call *call, const dycl_binding *row) {
     PyObject *self = call->p[0], *option = call->p[1];
     if (!self || !dycl_is_tensor(self) || !have_numpy()) return dycl_call_bail(call, DYCL_BAIL_arguments);
     if (row->op == 0 && option && !PyBool_Check(option)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    int learns = dycl_abi_grad_enabled() ? dycl_region_needs_gradient(self) : 0; /* torch says that it has no array */
+    if (learns) return learns < 0 ? NULL : dycl_call_bail(call, DYCL_BAIL_grad);
     if (dycl_region_flush(region, DYCL_BAIL_fetch) < 0)
         return NULL; /* nothing may wait that reads what the program writes into the array */
     dycl_handle tensor;

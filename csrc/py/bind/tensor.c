@@ -181,7 +181,9 @@ static PyObject *same(dycl_call *call,
 
 static PyObject *requires_grad(dycl_call *call, const dycl_binding *row) {
     (void)row;
-    if (!call->p[0] || !dycl_is_lazy(call->p[0]) || call->p[1] != Py_False) return dycl_call_bail(call, DYCL_BAIL_grad);
+    if (!call->p[0] || !dycl_is_lazy(call->p[0]) || call->p[1] != Py_False || /* of what has a history: an error */
+        dycl_region_needs_gradient(call->p[0]) != 0)
+        return PyErr_Occurred() ? NULL : dycl_call_bail(call, DYCL_BAIL_grad);
     return dycl_call_same(call, call->p[0]);
 }
 

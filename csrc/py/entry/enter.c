@@ -9,6 +9,7 @@
 #include "py/entry/hint.h"
 #include "py/entry/log.h"
 #include "py/entry/method.h"
+#include "py/intercept/watch.h"
 #include "py/modules/stock.h"
 #include "py/region/life.h"
 #include "py/region/segment.h"
@@ -47,8 +48,8 @@ static entry may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count,
         site->stats.plain_disabled++;
         return ENTRY_PLAIN;
     }
-    if (compiling() || dycl_abi_mode_depth() || !dycl_abi_dispatch_plain(dycl_abi_dispatch_state()) ||
-        !default_dtype_is_f32()) {
+    if (compiling() || dycl_watch_dual() || dycl_abi_mode_depth() ||
+        !dycl_abi_dispatch_plain(dycl_abi_dispatch_state()) || !default_dtype_is_f32()) {
         site->stats.plain_mode++;
         return ENTRY_PLAIN;
     }

@@ -96,6 +96,42 @@ static PyObject *hook_set_eval_frame(PyObject *self, PyObject *callback) {
     return original_set_eval_frame(self, callback);
 }
 
+/* ---- Forward-mode differentiation: what is recorded carries no tangents */
+
+static PyCFunction original_enter_dual;
+static PyCFunctionWithKeywords original_exit_dual;
+static int dual_levels; /* of the process, as torch counts them */
+
+int dycl_watch_dual(void) { return dual_levels > 0; }
+
+static PyObject *hook_enter_dual(PyObject *self, PyObject *unused) {
+    dycl_region *region = dycl_region_current;
+    if (region && dycl_region_records(region) && dycl_region_step_aside(region, DYCL_BAIL_mode) < 0) return NULL;
+    PyObject *level = original_enter_dual(self, unused);
+    if (level) dual_levels++;
+    return level;
+}
+
+static PyObject *hook_exit_dual(PyObject *self, PyObject *args, PyObject *kwargs) {
+    PyObject *done = original_exit_dual(self, args, kwargs);
+    if (done && dual_levels) dual_levels--;
+    return done;
+}
+
+static int watch_dual(void) {
+    PyObject *module = PyImport_ImportModule("torch.autograd.forward_ad");
+    PyObject *level = module ? PyObject_GetAttrString(module, "_current_level") : NULL;
+    Py_XDECREF(module);
+    dual_levels = level ? (int)PyLong_AsLong(level) + 1 : 0;
+    Py_XDECREF(level);
+    PyErr_Clear();
+    original_enter_dual = dycl_wrap_function("_enter_dual_level", METH_NOARGS, hook_enter_dual);
+    if (!original_enter_dual) return dycl_torch_lacks("torch._C._enter_dual_level");
+    original_exit_dual = DYCL_AS_KEYWORDS(
+        dycl_wrap_function("_exit_dual_level", METH_VARARGS | METH_KEYWORDS, DYCL_AS_FUNCTION(hook_exit_dual)));
+    return original_exit_dual ? 0 : dycl_torch_lacks("torch._C._exit_dual_level");
+}
+
 /* ---- nn.TransformerEncoder: with a padding mask and without gradients, torch takes a way through nested tensors that
  * answers zeros for what is padded, but only where no torch function mode is active. It asks this function first. */
 
@@ -177,6 +213,7 @@ int dycl_watch_setup(void) {
     original_dlpack_versioned =
         DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(hook_dlpack_versioned)));
     if (!original_dlpack_versioned) return dycl_torch_lacks("torch._C._to_dlpack_versioned");
+    if (watch_dual() < 0) return -1;
     original_default_dtype = dycl_wrap_function("_set_default_dtype", METH_O, hook_default_dtype);
     return original_default_dtype ? 0 : dycl_torch_lacks("torch._C._set_default_dtype");
 }

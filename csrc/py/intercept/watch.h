@@ -9,4 +9,6 @@
 int dycl_watch_setup(void);        /* 0, or -1 with an exception */
 int dycl_watch_before_trace(void); /* steps aside for torch.compile and torch.jit.trace: 0 or -1 */
 
+int dycl_watch_dual(void); /* whether tensors may carry tangents, of forward-mode differentiation */
+
 #endif

@@ -1,10 +1,13 @@
 #include "py/region/tape.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "py/region/grow.h"
+#include "py/region/order.h"
 #include "py/region/pass.h"
 #include "py/region/replay.h"
+#include "structmember.h"
 
 static PyObject *attach_function; /* owned: dycl._autograd.attach */
 
@@ -73,6 +76,7 @@ typedef struct {
     uint32_t *results, *sources, *saved; /* owned, one block */
     uint32_t result_count, source_count, saved_count;
     dycl_handle *between; /* owned: per source, the result of another tape that it is; or NULL */
+    char once;            /* a second backward pass is an error */
 } tape;
 
 static void tape_dealloc(PyObject *self) {
@@ -150,12 +154,18 @@ static PyMethodDef tape_methods[] = {
     {0},
 };
 
+static PyMemberDef tape_members[] = {
+    {"once", T_BOOL, offsetof(tape, once), READONLY, "Whether torch's graph saves something here, and frees it."},
+    {0},
+};
+
 static PyTypeObject tape_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dycl.Tape",
     .tp_basicsize = sizeof(tape),
     .tp_dealloc = tape_dealloc,
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_methods = tape_methods,
+    .tp_members = tape_members,
 };
 
 /* ---- Attaching */
@@ -183,6 +193,7 @@ static PyObject *tape_new(const dycl_region *region, PyObject *of, const dycl_ta
     t->result_count = plan->result_count;
     t->source_count = plan->source_count;
     t->saved_count = plan->saved_count;
+    t->once = plan->once || plan->saved_count;
     t->sources = t->results + t->result_count;
     t->saved = t->sources + t->source_count;
     memcpy(t->results, plan->results, t->result_count * sizeof *t->results);
@@ -211,12 +222,30 @@ static PyObject *tensors_of(const dycl_region *region, const uint32_t *values, u
     return tuple;
 }
 
+/* A feed of which torch saves views only keeps the memory that it has now, whatever its .data will be. */
+static int keep_memory(const dycl_region *region, PyObject *tensors, const dycl_tape_plan *plan) {
+    const dycl_graph *graph = &region->recorder.graph;
+    for (uint32_t i = 0; i < plan->saved_count; i++) {
+        const dycl_value *v = &graph->values[plan->saved[i]];
+        if (v->kind != DYCL_VALUE_FEED || !region->sources[v->source].object ||
+            dycl_order_saves_itself(graph, region->tracked, plan->saved[i]))
+            continue;
+        dycl_handle alias = dycl_abi_detach(dycl_abi_borrow(PyTuple_GET_ITEM(tensors, i)));
+        PyObject *o = alias ? dycl_abi_wrap(alias) : NULL;
+        dycl_abi_delete(alias);
+        if (!o) return -1;
+        Py_DECREF(PyTuple_GET_ITEM(tensors, i));
+        PyTuple_SET_ITEM(tensors, i, o);
+    }
+    return 0;
+}
+
 int dycl_tape_attach(dycl_region *region, PyObject *of, const dycl_tape_plan *plan) {
     PyObject *t = tape_new(region, of, plan), *done = NULL;
     PyObject *results = tensors_of(region, plan->results, plan->result_count, plan);
     PyObject *sources = tensors_of(region, plan->sources, plan->source_count, plan);
     PyObject *saved = tensors_of(region, plan->saved, plan->saved_count, plan);
-    if (t && results && sources && saved && attach_function) {
+    if (t && results && sources && saved && keep_memory(region, saved, plan) == 0 && attach_function) {
         int state = dycl_abi_torch_function_off();
         done = PyObject_CallFunctionObjArgs(attach_function, t, results, saved, sources, NULL);
         dycl_abi_torch_function_restore(state);

@@ -15,6 +15,7 @@ typedef struct {
     const uint32_t *apart; /* results that are views here and none to torch, and their tensors */
     const dycl_handle *apart_handles;
     uint32_t apart_count;
+    int once; /* torch's graph saves something: a second backward pass is an error, unless it is retained */
 } dycl_tape_plan;
 
 int dycl_tape_setup(void); /* 0 or -1 */

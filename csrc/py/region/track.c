@@ -5,6 +5,8 @@
 #include "exec/cache/backwards.h"
 #include "py/region/cross.h"
 #include "py/region/grow.h"
+#include "py/region/order.h"
+#include "py/region/part.h"
 #include "py/region/segment.h"
 #include "py/region/tape.h"
 
@@ -121,10 +123,11 @@ int dycl_track_is_whole(const char *function) {
 
 /* ---- The flush */
 
-/* A node of autograd's graph: results of one level. */
+/* A node of autograd's graph: results of one level that share something (part.h). */
 typedef struct {
     uint32_t *results, *sources, *saved; /* values of the segment; part of one block */
     uint32_t result_count, source_count, saved_count;
+    uint8_t once; /* torch saves something there */
 } autograd_node;
 
 struct dycl_tracked_flush {
@@ -133,6 +136,8 @@ struct dycl_tracked_flush {
     uint32_t *level; /* by value: of a result its own, of others the highest that it depends on */
     uint32_t *results;
     uint32_t result_count;
+    uint32_t *parts; /* by position of the result: the position of the first one that shares its node */
+    uint8_t *saves;  /* by position of the result: torch saves something behind it */
     uint32_t *apart; /* results that are views here and none to torch */
     dycl_handle *apart_handles;
     uint32_t apart_count;
@@ -145,6 +150,8 @@ void dycl_track_free(dycl_tracked_flush *f) {
     for (uint32_t i = 0; f->apart_handles && i < f->apart_count; i++) dycl_abi_delete(f->apart_handles[i]);
     dycl_free(f->level);
     dycl_free(f->results);
+    dycl_free(f->parts);
+    dycl_free(f->saves);
     dycl_free(f->apart);
     dycl_free(f->apart_handles);
     dycl_free(f);
@@ -248,11 +255,39 @@ static dycl_status add_crossing(dycl_region *region, dycl_tracked_flush *f, uint
     return status;
 }
 
-/* Results of the level, or one of them, and where differentiation may stop: feeds, and results below. */
-static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush *f, uint32_t level, uint32_t only,
-                             autograd_node *n) {
+/* Which results share a node. Where torch will write over something, each result goes back alone. */
+static dycl_status find_parts(const dycl_region *region, dycl_tracked_flush *f) {
     const dycl_graph *graph = &region->recorder.graph;
-    uint32_t most = f->result_count + graph->feed_count + 1;
+    uint32_t *members = dycl_alloc(3 * (size_t)f->result_count * sizeof *members + 1);
+    uint8_t *stops = dycl_alloc_zero(graph->value_count + 1), *saves = dycl_alloc(f->result_count + 1);
+    f->parts = dycl_alloc(f->result_count * sizeof *f->parts + 1);
+    f->saves = dycl_alloc(f->result_count + 1);
+    dycl_status status = members && stops && saves && f->parts && f->saves ? DYCL_OK : no_memory();
+    uint32_t *at = members + f->result_count, *parts = at + f->result_count;
+    for (uint32_t level = 1; status == DYCL_OK && level <= f->levels; level++) {
+        dycl_part_job job = {graph, region->tracked, stops, members, 0};
+        for (uint32_t i = 0; i < f->result_count; i++) {
+            stops[f->results[i]] = f->level[f->results[i]] != level; /* what crosses may lie behind one of its own */
+            if (stops[f->results[i]]) continue;
+            at[job.count] = i;
+            members[job.count++] = f->results[i];
+        }
+        if (dycl_part_find(&job, parts, saves) != DYCL_OK) status = no_memory();
+        for (uint32_t i = 0; status == DYCL_OK && i < job.count; i++) {
+            f->parts[at[i]] = region->overwrites ? at[i] : at[parts[i]];
+            f->saves[at[i]] = saves[i];
+        }
+    }
+    dycl_free(members);
+    dycl_free(stops);
+    dycl_free(saves);
+    return status;
+}
+
+/* Results of a part, and where differentiation may stop: feeds, and results below. */
+static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush *f, uint32_t part, autograd_node *n) {
+    const dycl_graph *graph = &region->recorder.graph;
+    uint32_t most = f->result_count + graph->feed_count + 1, level = f->level[f->results[part]];
     n->results = dycl_alloc((2 * (size_t)most + graph->value_count) * sizeof *n->results);
     if (!n->results) return no_memory();
     n->sources = n->results + most;
@@ -261,10 +296,12 @@ static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush
         if (region->tracked[graph->feeds[i]]) n->sources[n->source_count++] = graph->feeds[i];
     for (uint32_t i = 0; i < f->result_count; i++) {
         uint32_t r = f->results[i];
-        if (f->level[r] == level && (only == DYCL_NONE || only == r))
+        if (f->parts[i] == part) {
             n->results[n->result_count++] = r;
-        else if (f->level[r] < level)
+            n->once |= f->saves[i];
+        } else if (f->level[r] < level) {
             n->sources[n->source_count++] = r;
+        }
     }
     return DYCL_OK;
 }
@@ -313,11 +350,35 @@ static dycl_status look_ahead(const dycl_region *region, autograd_node *n) {
     return status == DYCL_ERROR ? no_memory() : status;
 }
 
-static dycl_status make_node(const dycl_region *region, dycl_tracked_flush *f, uint32_t level, uint32_t only) {
+static int is_leaf(const dycl_region *region, uint32_t value) {
+    const dycl_value *v = &region->recorder.graph.values[value];
+    PyObject *o = v->kind == DYCL_VALUE_FEED ? region->sources[v->source].object : NULL;
+    if (!o || Py_TYPE(o) == dycl_py.parameter_type) return o != NULL;
+    int state = dycl_abi_torch_function_off();
+    PyObject *answer = PyObject_GetAttrString(o, "is_leaf");
+    dycl_abi_torch_function_restore(state);
+    PyErr_Clear();
+    Py_XDECREF(answer);
+    return answer == Py_True;
+}
+
+static dycl_status order_sources(const dycl_region *region, autograd_node *n) {
+    uint8_t *leaves = n->source_count > 1 ? dycl_alloc(n->source_count) : NULL;
+    if (n->source_count < 2) return DYCL_OK;
+    if (!leaves) return no_memory();
+    for (uint32_t i = 0; i < n->source_count; i++) leaves[i] = (uint8_t)is_leaf(region, n->sources[i]);
+    dycl_status status =
+        dycl_order_sources(&region->recorder.graph, region->tracked, n->sources, leaves, n->source_count);
+    dycl_free(leaves);
+    return status == DYCL_OK ? DYCL_OK : no_memory();
+}
+
+static dycl_status make_node(const dycl_region *region, dycl_tracked_flush *f, uint32_t part) {
     autograd_node *n = &f->nodes[f->count++];
-    dycl_status status = fill_node(region, f, level, only, n);
+    dycl_status status = fill_node(region, f, part, n);
     if (status == DYCL_OK) status = look_ahead(region, n);
-    if (status == DYCL_OK) add_kept(region, f, level, n);
+    if (status == DYCL_OK) status = order_sources(region, n);
+    if (status == DYCL_OK) add_kept(region, f, f->level[f->results[part]], n);
     return status;
 }
 
@@ -338,14 +399,16 @@ dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracke
     }
     if (status == DYCL_OK) {
         find_levels(region, f);
-        f->nodes = dycl_alloc_zero(((size_t)f->levels + f->result_count) * sizeof *f->nodes + 1);
-        status = f->nodes ? add_crossing(region, f, count) : no_memory();
+        status = add_crossing(region, f, count);
     }
-    for (uint32_t level = 1; status == DYCL_OK && level <= f->levels; level++) {
-        if (!region->overwrites) status = make_node(region, f, level, DYCL_NONE);
-        for (uint32_t i = 0; region->overwrites && status == DYCL_OK && i < f->result_count; i++)
-            if (f->level[f->results[i]] == level) status = make_node(region, f, level, f->results[i]);
+    if (status == DYCL_OK) {
+        f->nodes = dycl_alloc_zero(f->result_count * sizeof *f->nodes + 1);
+        if (!f->nodes) status = no_memory();
     }
+    if (status == DYCL_OK) status = find_parts(region, f);
+    for (uint32_t level = 1; level <= f->levels; level++)
+        for (uint32_t i = 0; status == DYCL_OK && i < f->result_count; i++)
+            if (f->level[f->results[i]] == level && f->parts[i] == i) status = make_node(region, f, i);
     for (uint32_t i = 0; status == DYCL_OK && i < f->count; i++) status = add_saved(region, &f->nodes[i], count);
     return status;
 }
@@ -387,10 +450,10 @@ int dycl_track_finish(dycl_region *region, dycl_tracked_flush *f, dycl_segment *
     for (uint32_t i = 0; i < f->count && result == 0; i++) {
         const autograd_node *n = &f->nodes[i];
         if (n->source_count)
-            result =
-                dycl_tape_attach(region, recording,
-                                 &(dycl_tape_plan){n->results, n->sources, n->saved, n->result_count, n->source_count,
-                                                   n->saved_count, f->apart, f->apart_handles, f->apart_count});
+            result = dycl_tape_attach(region, recording,
+                                      &(dycl_tape_plan){n->results, n->sources, n->saved, n->result_count,
+                                                        n->source_count, n->saved_count, f->apart, f->apart_handles,
+                                                        f->apart_count, n->once});
     }
     Py_XDECREF(recording);
     return result;
