@@ -3,14 +3,12 @@ repr and errors, which output of its node a tensor is, and which tensors are vie
 
 Every operator of torch's test database with its samples, and a population of small programs."""
 
-import contextlib
 import re
 import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 import dycl
 from dycl import _autograd, _core
@@ -72,3 +70,9 @@ def test_operators(op, dtype):
         compare(lambda: op.op(first, *args, **kwargs), f"sample {i}")
         compare(lambda: op.op(map_tensors(scaled, first), *map_tensors(scaled, args), **map_tensors(scaled, kwargs)),
                 f"sample {i}, pending operands")
+
+
+def test_operands_by_name():
+    x = torch.randn(4, requires_grad=True)
+    compare(lambda: F.softplus(input=x, beta=2), "a function")
+    compare(lambda: torch.mul(input=x, other=x), "an operator")

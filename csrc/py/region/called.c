@@ -141,7 +141,7 @@ static dycl_status note(dycl_region *region, dycl_called_log *l, const dycl_made
     dycl_called c = {.callable = call->callable, .first = first};
     PyObject *written = call->count ? call->args[0] : NULL;
     DYCL_GROW(l->calls, l->room, l->count + 1);
-    c.in_place = result == Py_None || result == written;
+    c.in_place = written && (result == Py_None || result == written);
     DYCL_TRY(add_arguments(region, l, call, &c));
     if (c.in_place)
         DYCL_TRY(mark(region, l, written, call, 0, 1));
@@ -158,9 +158,9 @@ fail:
 }
 
 void dycl_called_note(dycl_region *region, const dycl_made_call *call, PyObject *result) {
-    if (!region->tracks || !call->callable || !call->count) return;
+    if (!region->tracks || !call->callable) return;
     if (result != Py_None && !any_history(region, result)) return;
-    if (result == call->args[0] && dycl_called_before(region, call->args, call->count) == call->before)
+    if (call->count && result == call->args[0] && dycl_called_before(region, call->args, call->count) == call->before)
         return; /* nothing was written */
     if (!region->called && !(region->called = dycl_alloc_zero(sizeof *region->called))) return;
     if (note(region, region->called, call, result) != DYCL_OK) PyErr_Clear();
