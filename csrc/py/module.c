@@ -20,6 +20,7 @@
 #include "py/intercept/table.h"
 #include "py/region/ahead.h"
 #include "py/region/region.h"
+#include "py/region/called.h"
 #include "py/region/replay.h"
 #include "py/region/tape.h"
 #include "py/region/track.h"
@@ -150,6 +151,13 @@ static PyObject *set_tracking(PyObject *self, PyObject *attach) {
     (void)self;
     dycl_track_on = attach != Py_None;
     return dycl_tape_set_attach(attach);
+}
+
+static PyObject *set_names(PyObject *self, PyObject *args) {
+    PyObject *name, *operand, *view, *show;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OOOO", &name, &operand, &view, &show)) return NULL;
+    return dycl_called_set(name, operand, view, show) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *set_replaying(PyObject *self, PyObject *o) {
@@ -325,6 +333,8 @@ static PyMethodDef methods[] = {
     {"watch_steps", watch_steps, METH_O, "Redirects torch.optim's step functions."},
     {"add_optimizer", add_optimizer, METH_O, "The steps of an optimizer are regions from now on."},
     {"set_replay", set_replay, METH_O, "The function that runs nodes in torch: dycl._replay.run."},
+    {"set_names", set_names, METH_VARARGS,
+     "set_names(name, operand, view, show): functions of dycl._names and dycl._autograd."},
     {"set_tracking", set_tracking, METH_O,
      "What gives results a node in autograd's graph, dycl._autograd.attach: regions record what needs gradients. None: "
      "they do not. What was set before."},

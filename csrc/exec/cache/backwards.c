@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "ir/infer.h"
 
 static uint64_t graphs_built;
 

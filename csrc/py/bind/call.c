@@ -264,9 +264,24 @@ PyObject *dycl_binding_settle(dycl_call *call, PyObject *result) {
 }
 
 PyObject *dycl_binding_track(dycl_call *call, const dycl_binding *row, PyObject *result) {
-    if (!result || dycl_track_lets(call->region, call->first_value, row->whole)) return result;
+    if (!result || !call->region->tracks) return result;
+    if (dycl_track_lets(call->region, call->first_value, row->whole)) {
+        dycl_call_note(call, result);
+        return result;
+    }
     Py_DECREF(result);
     return dycl_call_bail(call, DYCL_BAIL_grad);
+}
+
+void dycl_call_note(const dycl_call *call, PyObject *result) {
+    PyObject *turned[2];
+    dycl_made_call made = {call->callable, call->args, call->count, call->kwnames, call->kwdict, call->before};
+    if (call->swapped) {
+        turned[0] = call->args[1];
+        turned[1] = call->args[0];
+        made.args = turned;
+    }
+    dycl_called_note(call->region, &made, result);
 }
 
 PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call) {
@@ -292,6 +307,8 @@ PyObject *dycl_binding_record(const dycl_binding *row, dycl_region *region, PyOb
         turned[0] = args[1];
         turned[1] = args[0];
         call.args = turned;
+        call.before = DYCL_NONE;
+        call.swapped = 1;
     }
     return dycl_binding_run(row, &call);
 }

@@ -7,6 +7,7 @@
 #ifndef DYCL_PY_BIND_CALL_H
 #define DYCL_PY_BIND_CALL_H
 
+#include "py/region/called.h"
 #include "py/region/region.h"
 
 #define DYCL_MOST_PARAMETERS 16
@@ -26,6 +27,9 @@ typedef struct {
     int keeps_result;                  /* in place, torch's gradient looks at the result instead of at the operand */
     int whole;                         /* of the row: where it is known, operators in place may have a history */
     dycl_status status;                /* of dycl_call_finish, while it runs */
+    PyObject *callable;                /* torch's function, or NULL: not known */
+    int swapped;                       /* its operands stand the other way round in args */
+    uint32_t before;                   /* value of the first operand, where gradients are recorded (region/called.h) */
     uint32_t first_value; /* of the graph when the call began: a result that aliases something older is a view of it */
 } dycl_call;
 
@@ -73,6 +77,9 @@ static inline void dycl_call_begin(dycl_call *call, dycl_region *region, PyObjec
     call->in_place = in_place;
     call->whole = call->keeps_result = 0;
     call->status = DYCL_OK;
+    call->callable = region->calling;
+    call->swapped = 0;
+    call->before = dycl_called_before(region, args, count);
     call->first_value = region->recorder.graph.value_count;
 }
 
@@ -132,6 +139,8 @@ PyObject *dycl_binding_record(const dycl_binding *row, dycl_region *region, PyOb
 /* What was recorded of a tensor that needs a gradient must have torch's gradient: else torch runs it. Takes the
  * reference, NULL too. */
 PyObject *dycl_binding_track(dycl_call *call, const dycl_binding *row, PyObject *result);
+/* Remembers what was called, where the result has a history. */
+void dycl_call_note(const dycl_call *call, PyObject *result);
 /* What follows each binding function: its results are all there, so what may not wait is computed. */
 PyObject *dycl_binding_settle(dycl_call *call, PyObject *result);
 /* What torch's linear made of a product shows in the result: its version, and whether it is a view. Takes the

@@ -142,12 +142,15 @@ PyObject *dycl_hosted_record(dycl_region *region, PyObject *callable, PyObject *
     dycl_call call;
     if (!e->callable) return NULL;
     dycl_bail why = region->recorder.why;
+    region->calling = callable;
     dycl_call_begin(&call, region, args, count, e->in_place);
     call.kwnames = kwnames;
     call.kwdict = kwdict;
     for (int i = 0; i < e->count; i++) {
         if (!dycl_hosted_match(&call, dycl_hosted_get(e->ops[i]), p)) continue;
-        return dycl_binding_settle(&call, dycl_hosted_record_op(&call, e->ops[i], 0, p));
+        PyObject *result = dycl_hosted_record_op(&call, e->ops[i], 0, p);
+        if (result && region->tracks) dycl_call_note(&call, result);
+        return dycl_binding_settle(&call, result);
     }
     region->recorder.why = why;
     return NULL;

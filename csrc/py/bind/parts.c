@@ -117,6 +117,7 @@ static PyObject *bind_iterate(dycl_call *call, const dycl_binding *row) {
     (void)row;
     PyObject *tuple =
         call->p[0] ? dycl_view_unbind(call->region, call->p[0], 0) : dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (tuple) dycl_call_note(call, tuple);
     PyObject *iterator = tuple ? PyObject_GetIter(tuple) : NULL;
     Py_XDECREF(tuple);
     return iterator;

@@ -82,6 +82,8 @@ PyObject *dycl_view_transposed(dycl_region *region, PyObject *self, int matrix) 
     }
     if (dycl_build_transpose(r, value, rank - 2, rank - 1, &out) != DYCL_OK) return NULL;
     PyObject *result = dycl_region_result(region, out);
+    const dycl_made_call made = {region->calling, &self, 1, NULL, NULL, DYCL_NONE};
+    if (result) dycl_called_note(region, &made, result);
     if (result && dycl_region_settle(region) < 0) Py_CLEAR(result);
     return result;
 }

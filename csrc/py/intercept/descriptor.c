@@ -24,6 +24,7 @@ static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, 
             if (result || !dycl_shortcut_refused()) return result;
             return dycl_fallback(region, method->original, args, count, kwnames, NULL, DYCL_BAIL_arguments);
         }
+        region->calling = method->original;
         PyObject *result = dycl_binding_record(method->row, region, args, count, kwnames, NULL, method->in_place,
                                                method->swapped);
         if (result || PyErr_Occurred()) return result;

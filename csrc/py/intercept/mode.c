@@ -22,6 +22,7 @@ static PyObject *handle_descriptor(dycl_region *region, PyObject *function, PyOb
     if (is_get && count && !dycl_is_lazy(PyTuple_GET_ITEM(args, 0)) && dycl_plain_is_harmless(descriptor))
         return PyObject_Call(function, args, kwargs);
     int matrix = is_get && count && region && dycl_region_open(region) ? dycl_plain_transposes(descriptor) : -1;
+    if (matrix >= 0) region->calling = descriptor;
     PyObject *view = matrix >= 0 ? dycl_view_transposed(region, PyTuple_GET_ITEM(args, 0), matrix) : NULL;
     if (view || PyErr_Occurred()) return view;
     return dycl_fallback(region, function, ((PyTupleObject *)args)->ob_item, count, NULL, kwargs, DYCL_BAIL_attribute);
@@ -65,6 +66,7 @@ PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs)
         if (!dycl_region_open(region)) {
             why = DYCL_BAIL_mode;
         } else if (row) {
+            region->calling = function;
             PyObject *result = dycl_binding_record(row, region, items, count, NULL, kwargs, in_place, swapped);
             if (result || PyErr_Occurred()) return result;
             why = region->recorder.why;

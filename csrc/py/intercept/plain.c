@@ -43,6 +43,7 @@ static answer try_record(dycl_region *region, PyObject *callable, PyObject *cons
     const dycl_binding *row = dycl_binding_find(callable, &in_place, &swapped);
     if (!row || (swapped && count != 2)) return TORCH;
     if (in_place && !kwnames && writes_apart(region, args, count)) return APART;
+    region->calling = callable;
     *out_result = dycl_binding_record(row, region, args, count, kwnames, NULL, in_place, swapped);
     return *out_result || PyErr_Occurred() ? RECORDED : TORCH;
 }
@@ -148,7 +149,8 @@ enum { HARMLESS = sizeof harmless / sizeof *harmless, VIEWS = sizeof views / siz
 typedef struct {
     getter original;
     void *closure;
-    int matrix; /* of a view: mT and mH */
+    int matrix;           /* of a view: mT and mH */
+    PyObject *descriptor; /* borrowed from torch's class */
 } attribute;
 
 static attribute attributes[HARMLESS + VIEWS];
@@ -165,6 +167,7 @@ static PyObject *get_harmless(PyObject *self, void *closure) {
 static PyObject *get_view(PyObject *self, void *closure) {
     const attribute *a = closure;
     dycl_region *region = answering(self);
+    if (region) region->calling = a->descriptor;
     PyObject *view = region ? dycl_view_transposed(region, self, a->matrix) : NULL;
     return view || (region && PyErr_Occurred()) ? view : a->original(self, a->closure);
 }
@@ -189,6 +192,7 @@ static void add_attribute(attribute *a, const char *name, getter hook) {
     if (!def->get || (def->set && def->closure)) return; /* its setter would be given what is ours */
     a->original = def->get;
     a->closure = def->closure;
+    a->descriptor = found;
     def->closure = a;
     def->get = hook;
 }

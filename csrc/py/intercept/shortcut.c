@@ -171,6 +171,7 @@ static PyObject *shortcut(PyObject *callable, PyObject *const *args, size_t narg
     const dycl_binding *row = dycl_binding_find(callable, &in_place, &swapped);
     if (!row || swapped) return call_torch(callable, args, count, kwnames);
     if (Py_EnterRecursiveCall(" while calling a Python object")) return NULL;
+    region->calling = callable;
     PyObject *result = dycl_binding_record(row, region, args, count, kwnames, NULL, in_place, 0);
     Py_LeaveRecursiveCall();
     if (result || PyErr_Occurred()) return result;

@@ -78,25 +78,26 @@ typedef struct {
     generic_binary generic, own; /* what Python does with two tensors, and with a tensor and something else */
     const dycl_binding *row;     /* NULL: nothing bound */
     int in_place, swapped;
-    PyObject *reflected; /* owned: the name of the method of the operand on the right; NULL: none */
+    PyObject *reflected;                     /* owned: the name of the method of the operand on the right; NULL: none */
+    PyObject *callable, *reflected_callable; /* owned: both methods; NULL: there is none */
 } slot_info;
 
 static slot_info slots[SLOT_COUNT] = {
 #define X(name, slot, method_name, generic_function)                                                                   \
-    [SLOT_##name] = {method_name, generic_function, generic_function, NULL, 0, 0, NULL},
+    [SLOT_##name] = {method_name, generic_function, generic_function, NULL, 0, 0, NULL, NULL, NULL},
     BINARY_SLOTS(X)
 #undef X
 #define X(name, code, method_name, generic_function)                                                                   \
-    [SLOT_##name] = {method_name, generic_function, own_##name, NULL, 0, 0, NULL},
+    [SLOT_##name] = {method_name, generic_function, own_##name, NULL, 0, 0, NULL, NULL, NULL},
         COMPARE_SLOTS(X)
 #undef X
-            [SLOT_power] = {"__pow__", power2, power2, NULL, 0, 0, NULL},
-    [SLOT_inplace_power] = {"__ipow__", in_place_power2, in_place_power2, NULL, 0, 0, NULL},
-    [SLOT_getitem] = {"__getitem__", PyObject_GetItem, PyObject_GetItem, NULL, 0, 0, NULL},
-    [SLOT_setitem] = {"__setitem__", NULL, NULL, NULL, 0, 0, NULL},
-    [SLOT_neg] = {"__neg__", NULL, NULL, NULL, 0, 0, NULL},
-    [SLOT_abs] = {"__abs__", NULL, NULL, NULL, 0, 0, NULL},
-    [SLOT_invert] = {"__invert__", NULL, NULL, NULL, 0, 0, NULL},
+            [SLOT_power] = {"__pow__", power2, power2, NULL, 0, 0, NULL, NULL, NULL},
+    [SLOT_inplace_power] = {"__ipow__", in_place_power2, in_place_power2, NULL, 0, 0, NULL, NULL, NULL},
+    [SLOT_getitem] = {"__getitem__", PyObject_GetItem, PyObject_GetItem, NULL, 0, 0, NULL, NULL, NULL},
+    [SLOT_setitem] = {"__setitem__", NULL, NULL, NULL, 0, 0, NULL, NULL, NULL},
+    [SLOT_neg] = {"__neg__", NULL, NULL, NULL, 0, 0, NULL, NULL, NULL},
+    [SLOT_abs] = {"__abs__", NULL, NULL, NULL, 0, 0, NULL, NULL, NULL},
+    [SLOT_invert] = {"__invert__", NULL, NULL, NULL, 0, 0, NULL, NULL, NULL},
 };
 
 /* Tries to record. NULL without an exception: torch must run it (*why). */
@@ -105,7 +106,10 @@ static PyObject *record(const slot_info *slot, PyObject *const *args, Py_ssize_t
     *why = DYCL_BAIL_mode;
     if (!slot->row || !dycl_region_records(region)) return NULL;
     dycl_call call;
+    int swapped = count == 2 && !dycl_is_tensor(args[0]);
+    region->calling = swapped ? slot->reflected_callable : slot->callable;
     dycl_call_begin(&call, region, args, count, slot->in_place);
+    call.swapped = swapped;
     call.whole = slot->row->whole;
     for (Py_ssize_t i = 0; i < count; i++) call.p[i] = args[i]; /* what parsing would find */
     for (int i = (int)count; i < slot->row->parameter_count; i++) call.p[i] = NULL;
@@ -283,6 +287,7 @@ static PyObject *get_transposed(PyObject *self, void *closure) {
     dycl_region *region = dycl_region_current;
     const char *name = closure;
     if (dycl_region_records(region)) {
+        region->calling = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, name);
         PyObject *result = dycl_view_transposed(region, self, name[0] == 'm');
         if (result || PyErr_Occurred()) return result;
     }
@@ -400,8 +405,12 @@ void dycl_slots_bind(void) {
     for (int i = 0; i < SLOT_COUNT; i++) {
         PyObject *callable = PyObject_GetAttrString((PyObject *)dycl_py.tensor_type, slots[i].method);
         if (callable) slots[i].row = dycl_binding_find(callable, &slots[i].in_place, &slots[i].swapped);
-        Py_XDECREF(callable);
         PyErr_Clear();
+        if (!slots[i].callable) slots[i].callable = Py_XNewRef(callable);
+        Py_XDECREF(callable);
         if (!slots[i].reflected) slots[i].reflected = PyUnicode_FromFormat("__r%s", slots[i].method + 2);
+        if (!slots[i].reflected_callable && slots[i].reflected)
+            slots[i].reflected_callable = PyObject_GetAttr((PyObject *)dycl_py.tensor_type, slots[i].reflected);
+        PyErr_Clear();
     }
 }

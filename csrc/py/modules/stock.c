@@ -7,6 +7,7 @@
 #include "py/modules/composite.h"
 #include "py/cpython/trace.h"
 #include "py/modules/instance.h"
+#include "py/region/called.h"
 #include "py/region/track.h"
 
 /* A module's configuration, read once and valid while its __dict__ and its _parameters did not change (CPython's dict
@@ -33,7 +34,9 @@ typedef struct stock {
     record_fn record;
     int op;
     PyTypeObject *type;
-    PyObject *forward; /* torch's own */
+    PyObject *forward;            /* torch's own */
+    const char *function, *given; /* of torch.nn.functional, and the attributes that it is given; | before names */
+    PyObject *callable, *names, *keywords; /* owned: that function, interned names, and the last of them as keywords */
 } stock;
 
 /* ---- Reading attributes */
@@ -276,23 +279,28 @@ static int read_identity(const stock *kind, PyObject *dict, config *c) {
 }
 
 static stock stocks[] = {
-    {"Linear", read_linear, record_linear, 0, NULL, NULL},
-    {"LayerNorm", read_layer_norm, record_layer_norm, 0, NULL, NULL},
-    {"Embedding", read_embedding, record_embedding, 0, NULL, NULL},
-    {"Conv2d", read_conv2d, record_conv2d, 0, NULL, NULL},
-    {"BatchNorm2d", read_batch_norm, record_batch_norm, 4, NULL, NULL},
-    {"ReLU", read_activation, record_activation, DYCL_OP_relu, NULL, NULL},
-    {"GELU", read_activation, record_activation, DYCL_OP_gelu, NULL, NULL},
-    {"SiLU", read_activation, record_activation, DYCL_OP_silu, NULL, NULL},
-    {"Sigmoid", read_activation, record_activation, DYCL_OP_sigmoid, NULL, NULL},
-    {"Tanh", read_activation, record_activation, DYCL_OP_tanh, NULL, NULL},
-    {"ReLU6", read_activation, record_activation, DYCL_OP_relu6, NULL, NULL},
-    {"Hardswish", read_activation, record_activation, DYCL_OP_hardswish, NULL, NULL},
-    {"Hardsigmoid", read_activation, record_activation, DYCL_OP_hardsigmoid, NULL, NULL},
-    {"Mish", read_activation, record_activation, DYCL_OP_mish, NULL, NULL},
-    {"Identity", read_identity, NULL, 0, NULL, NULL}, /* record NULL: the input itself comes back */
-    {"Dropout", read_identity, NULL, 1, NULL, NULL},
-    {"Dropout2d", read_identity, NULL, 1, NULL, NULL},
+    {"Linear", read_linear, record_linear, 0, NULL, NULL, "linear", "weight bias", NULL, NULL, NULL},
+    {"LayerNorm", read_layer_norm, record_layer_norm, 0, NULL, NULL, "layer_norm", "normalized_shape weight bias eps",
+     NULL, NULL, NULL},
+    {"Embedding", read_embedding, record_embedding, 0, NULL, NULL, "embedding", "weight padding_idx", NULL, NULL, NULL},
+    {"Conv2d", read_conv2d, record_conv2d, 0, NULL, NULL, "conv2d", "weight bias stride padding dilation groups", NULL,
+     NULL, NULL},
+    {"BatchNorm2d", read_batch_norm, record_batch_norm, 4, NULL, NULL, "batch_norm",
+     "running_mean running_var weight bias training momentum eps", NULL, NULL, NULL},
+    {"ReLU", read_activation, record_activation, DYCL_OP_relu, NULL, NULL, "relu", "", NULL, NULL, NULL},
+    {"GELU", read_activation, record_activation, DYCL_OP_gelu, NULL, NULL, "gelu", "| approximate", NULL, NULL, NULL},
+    {"SiLU", read_activation, record_activation, DYCL_OP_silu, NULL, NULL, "silu", "", NULL, NULL, NULL},
+    {"Sigmoid", read_activation, record_activation, DYCL_OP_sigmoid, NULL, NULL, "sigmoid", "", NULL, NULL, NULL},
+    {"Tanh", read_activation, record_activation, DYCL_OP_tanh, NULL, NULL, "tanh", "", NULL, NULL, NULL},
+    {"ReLU6", read_activation, record_activation, DYCL_OP_relu6, NULL, NULL, "relu6", "", NULL, NULL, NULL},
+    {"Hardswish", read_activation, record_activation, DYCL_OP_hardswish, NULL, NULL, "hardswish", "", NULL, NULL, NULL},
+    {"Hardsigmoid", read_activation, record_activation, DYCL_OP_hardsigmoid, NULL, NULL, "hardsigmoid", "", NULL, NULL,
+     NULL},
+    {"Mish", read_activation, record_activation, DYCL_OP_mish, NULL, NULL, "mish", "", NULL, NULL, NULL},
+    {"Identity", read_identity, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL,
+     NULL}, /* record NULL: the input itself comes back */
+    {"Dropout", read_identity, NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL},
+    {"Dropout2d", read_identity, NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL},
 };
 enum { STOCKS = sizeof stocks / sizeof *stocks };
 
@@ -335,6 +343,53 @@ static config *config_of(const stock *kind, PyObject *module) {
     return dycl_instance_hooked(&c->instance) ? NULL : c;
 }
 
+/* ---- What its forward would have called (region/called.h) */
+
+#define MOST_GIVEN 8
+
+static int find_function(stock *kind, PyObject *functional) {
+    if (!kind->function) return 0;
+    int positional = -1, count = 0;
+    PyObject *names = PyList_New(0), *words = PyUnicode_FromString(kind->given), *split = NULL;
+    if (words) split = PyUnicode_Split(words, NULL, -1);
+    for (Py_ssize_t i = 0; names && split && i < PyList_GET_SIZE(split); i++) {
+        PyObject *word = Py_NewRef(PyList_GET_ITEM(split, i));
+        if (PyUnicode_CompareWithASCIIString(word, "|") == 0) {
+            positional = count;
+        } else {
+            PyUnicode_InternInPlace(&word);
+            if (PyList_Append(names, word) < 0) Py_CLEAR(names);
+            count++;
+        }
+        Py_DECREF(word);
+    }
+    if (names && split) {
+        kind->names = PyList_AsTuple(names);
+        if (kind->names && positional >= 0) kind->keywords = PyTuple_GetSlice(kind->names, positional, count);
+    }
+    Py_XDECREF(names);
+    Py_XDECREF(words);
+    Py_XDECREF(split);
+    kind->callable = PyObject_GetAttrString(functional, kind->function);
+    return kind->names && kind->callable && (positional < 0 || kind->keywords) ? 0 : -1;
+}
+
+static void note_call(dycl_region *region, const stock *kind, const config *c, PyObject *module, PyObject *x,
+                      PyObject *result) {
+    PyObject *args[1 + MOST_GIVEN] = {x}, *dict = dycl_object_dict(module);
+    Py_ssize_t count = kind->names ? PyTuple_GET_SIZE(kind->names) : 0, named = kind->keywords ? 1 : 0;
+    if (!kind->callable || !dict || count > MOST_GIVEN) return;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *name = PyTuple_GET_ITEM(kind->names, i), *o = PyDict_GetItem(dict, name);
+        if (!o) o = PyDict_GetItem(c->parameters, name);
+        if (!o) o = PyDict_GetItem(c->buffers, name);
+        if (!o) return;
+        args[1 + i] = o;
+    }
+    const dycl_made_call made = {kind->callable, args, 1 + count - named, kind->keywords, NULL, DYCL_NONE};
+    dycl_called_note(region, &made, result);
+}
+
 static PyObject *try_stock(const stock *kind, PyObject *module, PyObject *x) {
     dycl_region *region = dycl_region_current;
     if (!dycl_region_records(region)) return NULL;
@@ -348,6 +403,7 @@ static PyObject *try_stock(const stock *kind, PyObject *module, PyObject *x) {
     if (status == DYCL_OK) {
         PyObject *result = dycl_region_result(region, out);
         if (kind->record == record_linear) result = dycl_linear_result(region, result, out);
+        if (result && region->tracks) note_call(region, kind, c, module, x, result);
         if (result && dycl_region_settle(region) < 0) Py_CLEAR(result);
         return result;
     }
@@ -386,7 +442,8 @@ void dycl_modules_refresh(void) {
 
 int dycl_modules_setup(void) {
     PyObject *nn = PyObject_GetAttrString(dycl_py.torch, "nn");
-    int result = nn ? dycl_instance_setup() : -1;
+    PyObject *functional = nn ? PyObject_GetAttrString(nn, "functional") : NULL;
+    int result = functional ? dycl_instance_setup() : -1;
     call_impl = PyObject_GetAttrString((PyObject *)dycl_py.module_type, "_call_impl");
     call_attribute = PyObject_GetAttrString((PyObject *)dycl_py.module_type, "__call__");
     if (!call_impl || !call_attribute) result = -1;
@@ -394,11 +451,12 @@ int dycl_modules_setup(void) {
     for (int i = 0; i < STOCKS && result == 0; i++) {
         stocks[i].type = (PyTypeObject *)PyObject_GetAttrString(nn, stocks[i].name);
         stocks[i].forward = stocks[i].type ? PyObject_GetAttrString((PyObject *)stocks[i].type, "forward") : NULL;
-        if (!stocks[i].forward)
+        if (!stocks[i].forward || find_function(&stocks[i], functional) < 0)
             result = -1;
         else if (stocks[i].type->tp_call == original) /* else somebody else is there already */
             stocks[i].type->tp_call = stock_call;
     }
     Py_XDECREF(nn);
+    Py_XDECREF(functional);
     return result < 0 ? result : dycl_composite_setup();
 }

@@ -74,7 +74,7 @@ static inline PyObject *new_of_dtype(dycl_region *region, dycl_dtype dtype, uint
     lazy->deferred = NULL;
     lazy->value = value;
     lazy->epoch = epoch;
-    lazy->writes = 0;
+    lazy->writes = lazy->called = 0;
     lazy->aliased = lazy->own = 0;
     link_last(region, o, lazy);
     return o;

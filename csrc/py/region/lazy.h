@@ -27,10 +27,11 @@ typedef struct dycl_lazy {
     dycl_handle real;           /* owned; NULL while pending */
     uint32_t value;             /* in region->graph, valid while epoch == region->epoch */
     uint64_t epoch;
-    uint32_t writes;       /* while pending: the version that its tensor will have */
-    uint8_t wrapper_dtype; /* what torch's C++ believes: fixed when the object was made */
-    uint8_t aliased;       /* the computed storage is shared with another tensor: in-place operators go to torch */
-    uint8_t own;           /* a view here and none to torch, or the reverse: DYCL_OWN_... */
+    uint32_t writes;             /* while pending: the version that its tensor will have */
+    uint32_t called, called_nth; /* the call that it is a result of, +1, and which (called.h); 0: not known */
+    uint8_t wrapper_dtype;       /* what torch's C++ believes: fixed when the object was made */
+    uint8_t aliased; /* the computed storage is shared with another tensor: in-place operators go to torch */
+    uint8_t own;     /* a view here and none to torch, or the reverse: DYCL_OWN_... */
     struct dycl_deferred *deferred; /* owned: it was not computed with its segment (defer.h), and value is one of
                                          that segment's graph */
     PyObject *prev, *next;          /* borrowed: list of the region's living lazy tensors, in order of creation */

@@ -143,6 +143,14 @@ static dycl_status object_value(dycl_region *region, PyObject *tensor, int histo
     return dycl_replace_notes(region) ? note_fed(region) : DYCL_OK;
 }
 
+int dycl_region_fed(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
+    if (!region->fed_room) return 0;
+    const dycl_fed *fed = find_fed(region, tensor);
+    if (fed->epoch != region->epoch) return 0;
+    *out_value = fed->value;
+    return 1;
+}
+
 void dycl_region_refeed(dycl_region *region, PyObject *tensor, uint32_t value) {
     find_fed(region, tensor)->value = value;
 }

@@ -12,6 +12,7 @@
 #include "py/region/lazy.h"
 #include "record/build.h"
 
+struct dycl_called_log;
 struct dycl_site; /* statistics and predictions of one accelerated callable, see site.h */
 
 typedef struct {
@@ -59,10 +60,12 @@ typedef struct dycl_region {
     int tracks;       /* what needs gradients is recorded (track.h) */
     uint8_t *tracked; /* by value of this segment, as far as it was looked at: has a history */
     uint32_t tracked_room, tracked_count;
-    int overwrites;           /* torch will write over a result behind the next flush (track.h) */
-    int replaces;             /* plain tensors may be given another value: only torch's own code runs in here */
-    dycl_replaced *replaced;  /* of this segment */
-    uint32_t *replaced_feeds; /* scratch of the flush */
+    PyObject *calling;              /* borrowed: the function of torch's that is being recorded */
+    struct dycl_called_log *called; /* owned: calls with a history (called.h); NULL: none */
+    int overwrites;                 /* torch will write over a result behind the next flush (track.h) */
+    int replaces;                   /* plain tensors may be given another value: only torch's own code runs in here */
+    dycl_replaced *replaced;        /* of this segment */
+    uint32_t *replaced_feeds;       /* scratch of the flush */
     uint32_t replaced_room, replaced_feed_room, replaced_count;
     int unseen;                 /* plain tensors may get another value in this segment, without replaces */
     dycl_fed_storage *storages; /* where either is: those of the feeds; open addressing */
@@ -155,6 +158,8 @@ dycl_status dycl_region_feed(dycl_region *region, dycl_handle tensor, uint32_t *
 dycl_status dycl_region_feed_object(dycl_region *region, PyObject *tensor, uint32_t *out_value);
 /* A plain tensor that is fed has another value from now on. */
 void dycl_region_refeed(dycl_region *region, PyObject *tensor, uint32_t value);
+/* The value of a plain tensor that is fed already. 1; 0: it is not. */
+int dycl_region_fed(dycl_region *region, PyObject *tensor, uint32_t *out_value);
 /* Whether what is recorded reads the memory of a plain tensor. */
 int dycl_region_reads(const dycl_region *region, PyObject *tensor);
 /* The lazy tensor of a recorded value (new reference), or NULL with an exception. */

@@ -61,6 +61,7 @@ int dycl_region_rebind(dycl_region *region, PyObject *tensor, uint32_t value) {
     lazy->value = value;
     lazy->epoch = region->epoch;
     lazy->writes = version;
+    lazy->called = 0; /* the caller knows what was called */
     dycl_abi_delete(old);
     return 0;
 }

@@ -4,6 +4,7 @@
 
 #include "check/zone.h"
 #include "py/region/ahead.h"
+#include "py/region/called.h"
 #include "py/region/grow.h"
 #include "py/region/defer.h"
 #include "py/region/replace.h"
@@ -188,7 +189,7 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares, c
         if (own) *share |= GIVEN;
         if (own || apart)
             real = dycl_abi_copy_handle(apart ? apart : base);
-        else
+        else if (!(real = dycl_called_view(region, lazy, base)))
             real = dycl_abi_view_with_history(base, value->rank, value->sizes, value->strides,
                                               dycl_abi_storage_offset(base) + value->offset);
         if (!real && !PyErr_Occurred()) PyErr_NoMemory();
@@ -252,6 +253,7 @@ static int bind_results(dycl_region *region, uint32_t count, const dycl_deferral
         next = result == 0 ? Py_XNewRef(lazy->next) : NULL;
         Py_DECREF(o);
     }
+    dycl_called_bound(region);
     return result;
 }
 
@@ -275,6 +277,7 @@ void dycl_region_expect(dycl_region *region) {
 void dycl_region_begin_segment(dycl_region *region) {
     dycl_source *sources = region->sources;
     uint32_t count = region->recorder.graph.feed_count, room = region->source_room;
+    struct dycl_called_log *called = dycl_called_take(region);
     dycl_region_ahead_drop(region);
     region->sources = NULL;
     region->source_room = 0;
@@ -299,6 +302,7 @@ void dycl_region_begin_segment(dycl_region *region) {
     } else {
         dycl_free(sources);
     }
+    dycl_called_free(called);
 }
 
 /* By a plan, into fresh tensors. Without success there are no handles. */
@@ -363,6 +367,7 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
         flush = NULL;
         dycl_site_replayed(region->site, "its gradients are torch's");
         status = dycl_replay_run(region, count) < 0 ? DYCL_ERROR : DYCL_OK;
+        if (status == DYCL_OK) result = dycl_called_show(region, region->outputs, region->handles, count);
         if (status == DYCL_OK)
             count_writes(region);
         else

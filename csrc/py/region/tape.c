@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "py/region/called.h"
 #include "py/region/grow.h"
 #include "py/region/order.h"
 #include "py/region/pass.h"
@@ -245,15 +246,18 @@ int dycl_tape_attach(dycl_region *region, PyObject *of, const dycl_tape_plan *pl
     PyObject *results = tensors_of(region, plan->results, plan->result_count, plan);
     PyObject *sources = tensors_of(region, plan->sources, plan->source_count, plan);
     PyObject *saved = tensors_of(region, plan->saved, plan->saved_count, plan);
-    if (t && results && sources && saved && keep_memory(region, saved, plan) == 0 && attach_function) {
+    PyObject *names = dycl_called_names(region, plan->results, plan->result_count);
+    int kept = t && saved ? keep_memory(region, saved, plan) : -1;
+    if (results && sources && names && kept == 0 && attach_function) {
         int state = dycl_abi_torch_function_off();
-        done = PyObject_CallFunctionObjArgs(attach_function, t, results, saved, sources, NULL);
+        done = PyObject_CallFunctionObjArgs(attach_function, t, results, saved, sources, names, NULL);
         dycl_abi_torch_function_restore(state);
     }
     Py_XDECREF(t);
     Py_XDECREF(results);
     Py_XDECREF(sources);
     Py_XDECREF(saved);
+    Py_XDECREF(names);
     Py_XDECREF(done);
     return done ? 0 : -1;
 }

@@ -1,0 +1,255 @@
+#include "py/region/called_log.h"
+#include "py/region/grow.h"
+#include "py/region/track.h"
+
+dycl_called_functions dycl_called_python;
+
+int dycl_called_set(PyObject *name, PyObject *operand, PyObject *view, PyObject *show) {
+    Py_XSETREF(dycl_called_python.name, Py_NewRef(name));
+    Py_XSETREF(dycl_called_python.operand, Py_NewRef(operand));
+    Py_XSETREF(dycl_called_python.view, Py_NewRef(view));
+    Py_XSETREF(dycl_called_python.show, Py_NewRef(show));
+    return 0;
+}
+
+/* ---- Noting */
+
+static dycl_status add_word(dycl_called_log *l, uint64_t word) {
+    DYCL_GROW(l->words, l->word_room, l->word_count + 1);
+    l->words[l->word_count++] = word;
+    return DYCL_OK;
+}
+
+/* It can be kept without anybody seeing that it lives longer. */
+static int is_simple(const PyObject *o) {
+    const PyTypeObject *type = Py_TYPE(o);
+    return o == Py_None || o == Py_Ellipsis || type == &PyFloat_Type || type == &PyLong_Type || type == &PyBool_Type ||
+           type == &PyUnicode_Type || type == dycl_py.dtype_type || type == dycl_py.memory_format_type ||
+           type == dycl_py.device_type || type == dycl_py.layout_type;
+}
+
+static int is_simple_slice(const PyObject *o) {
+    const PySliceObject *slice = (const PySliceObject *)o;
+    return PySlice_Check(o) && is_simple(slice->start) && is_simple(slice->stop) && is_simple(slice->step);
+}
+
+static uint64_t value_word(uint32_t value) { return (uint64_t)value << 3 | DYCL_WORD_VALUE; }
+
+static uint64_t tensor_word(dycl_region *region, PyObject *o) {
+    uint32_t value;
+    if (dycl_is_lazy(o)) {
+        const dycl_lazy *lazy = dycl_lazy_of(o);
+        return lazy->region == region && lazy->epoch == region->epoch ? value_word(lazy->value) : DYCL_WORD_UNKNOWN;
+    }
+    return dycl_region_fed(region, o, &value) ? value_word(value) : DYCL_WORD_UNKNOWN;
+}
+
+static dycl_status add(dycl_region *region, dycl_called_log *l, PyObject *o, int depth) {
+    dycl_status status;
+    if (dycl_is_tensor(o)) return add_word(l, tensor_word(region, o));
+    int is_list = PyList_CheckExact(o);
+    if (depth < 3 && (is_list || PyTuple_CheckExact(o) || Py_TYPE(o) == dycl_py.size_type)) {
+        Py_ssize_t n = Py_SIZE(o);
+        DYCL_TRY(add_word(l, (uint64_t)n << 3 | (is_list ? DYCL_WORD_LIST : DYCL_WORD_TUPLE)));
+        for (Py_ssize_t i = 0; i < n; i++)
+            DYCL_TRY(add(region, l, is_list ? PyList_GET_ITEM(o, i) : PyTuple_GET_ITEM(o, i), depth + 1));
+        return DYCL_OK;
+    }
+    if (!is_simple(o) && !is_simple_slice(o)) return add_word(l, DYCL_WORD_UNKNOWN);
+    DYCL_TRY(add_word(l, (uint64_t)(uintptr_t)o));
+    Py_INCREF(o);
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+static dycl_status add_arguments(dycl_region *region, dycl_called_log *l, const dycl_made_call *call, dycl_called *c) {
+    dycl_status status;
+    for (Py_ssize_t i = 0; i < call->count; i++) {
+        if (i == 0 && call->before != DYCL_NONE)
+            DYCL_TRY(add_word(l, value_word(call->before)));
+        else
+            DYCL_TRY(add(region, l, call->args[i], 0));
+    }
+    c->positional = (uint32_t)call->count;
+    if (call->kwnames) {
+        c->names = Py_NewRef(call->kwnames);
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call->kwnames); i++)
+            DYCL_TRY(add(region, l, call->args[call->count + i], 0));
+    } else if (call->kwdict) {
+        if (!(c->names = PySequence_Tuple(call->kwdict))) return DYCL_ERROR;
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(c->names); i++)
+            DYCL_TRY(add(region, l, PyDict_GetItem(call->kwdict, PyTuple_GET_ITEM(c->names, i)), 0));
+    }
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+static void drop_words(const dycl_called_log *l, uint32_t from) {
+    for (uint32_t i = from; i < l->word_count; i++)
+        if ((l->words[i] & DYCL_WORD_TAG) == DYCL_WORD_OBJECT) Py_DECREF((PyObject *)(uintptr_t)l->words[i]);
+}
+
+/* What a result was made by: the tensor knows, and its value, of which there may be several tensors. */
+static dycl_status mark(dycl_region *region, dycl_called_log *l, PyObject *o, const dycl_made_call *call, uint32_t nth,
+                        int own) {
+    if (!dycl_is_lazy(o)) return DYCL_OK;
+    for (Py_ssize_t i = 0; i < call->count && !own; i++)
+        if (call->args[i] == o) return DYCL_OK; /* it came back as it was */
+    dycl_lazy *lazy = dycl_lazy_of(o);
+    if (lazy->real || lazy->region != region || lazy->epoch != region->epoch) return DYCL_OK;
+    uint32_t values = region->recorder.graph.value_count;
+    DYCL_GROW(l->by, l->by_room, values);
+    DYCL_GROW(l->nth, l->nth_room, values);
+    for (; l->by_count < values; l->by_count++) l->by[l->by_count] = 0;
+    lazy->called = l->count + 1;
+    lazy->called_nth = nth;
+    if (!l->by[lazy->value] || own) {
+        l->by[lazy->value] = lazy->called;
+        l->nth[lazy->value] = nth;
+    }
+    return DYCL_OK;
+}
+
+static dycl_status mark_all(dycl_region *region, dycl_called_log *l, PyObject *o, const dycl_made_call *call,
+                            uint32_t *nth) {
+    dycl_status status;
+    if (dycl_is_tensor(o)) return mark(region, l, o, call, (*nth)++, 0);
+    int is_list = PyList_CheckExact(o);
+    for (Py_ssize_t i = 0; (is_list || PyTuple_Check(o)) && i < Py_SIZE(o); i++)
+        DYCL_TRY(mark_all(region, l, is_list ? PyList_GET_ITEM(o, i) : PyTuple_GET_ITEM(o, i), call, nth));
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+static int any_history(const dycl_region *region, PyObject *o) {
+    if (dycl_is_lazy(o)) {
+        const dycl_lazy *lazy = dycl_lazy_of(o);
+        return lazy->region == region && lazy->epoch == region->epoch && dycl_track_has(region, lazy->value);
+    }
+    int is_list = PyList_CheckExact(o);
+    for (Py_ssize_t i = 0; (is_list || PyTuple_Check(o)) && i < Py_SIZE(o); i++)
+        if (any_history(region, is_list ? PyList_GET_ITEM(o, i) : PyTuple_GET_ITEM(o, i))) return 1;
+    return 0;
+}
+
+static dycl_status note(dycl_region *region, dycl_called_log *l, const dycl_made_call *call, PyObject *result) {
+    dycl_status status;
+    uint32_t first = l->word_count, nth = 0;
+    dycl_called c = {.callable = call->callable, .first = first};
+    PyObject *written = call->count ? call->args[0] : NULL;
+    DYCL_GROW(l->calls, l->room, l->count + 1);
+    c.in_place = written && (result == Py_None || result == written);
+    DYCL_TRY(add_arguments(region, l, call, &c));
+    if (c.in_place)
+        DYCL_TRY(mark(region, l, written, call, 0, 1));
+    else
+        DYCL_TRY(mark_all(region, l, result, call, &nth));
+    c.count = l->word_count - first;
+    l->calls[l->count++] = c;
+    return DYCL_OK;
+fail:
+    Py_XDECREF(c.names);
+    drop_words(l, first);
+    l->word_count = first;
+    return status;
+}
+
+void dycl_called_note(dycl_region *region, const dycl_made_call *call, PyObject *result) {
+    if (!region->tracks || !call->callable) return;
+    if (result != Py_None && !any_history(region, result)) return;
+    if (call->count && result == call->args[0] && dycl_called_before(region, call->args, call->count) == call->before)
+        return; /* nothing was written */
+    if (!region->called && !(region->called = dycl_alloc_zero(sizeof *region->called))) return;
+    if (note(region, region->called, call, result) != DYCL_OK) PyErr_Clear();
+}
+
+dycl_called_log *dycl_called_take(dycl_region *region) {
+    dycl_called_log *taken = region->called;
+    region->called = NULL;
+    return taken;
+}
+
+void dycl_called_free(dycl_called_log *l) {
+    if (!l) return;
+    drop_words(l, 0);
+    for (uint32_t i = 0; i < l->count; i++) {
+        Py_XDECREF(l->calls[i].names);
+        Py_XDECREF(l->calls[i].made);
+    }
+    dycl_free(l->calls);
+    dycl_free(l->words);
+    dycl_free(l->by);
+    dycl_free(l->nth);
+    dycl_free(l);
+}
+
+/* ---- Calling again */
+
+typedef struct {
+    const dycl_region *region;
+    const dycl_called *call;
+    PyObject *self; /* stands for the first operand; NULL: as the others */
+    uint32_t next;  /* word */
+    int bare;       /* operands that have no values, only a shape: what torch is asked with */
+} reader;
+
+static PyObject *stand_in(const reader *r, uint32_t value, int first) {
+    const dycl_value *v = &r->region->recorder.graph.values[value];
+    PyObject *sizes = dycl_py_ints(v->rank, v->sizes), *strides = dycl_py_ints(v->rank, v->strides), *o = NULL;
+    if (sizes && strides)
+        o = PyObject_CallFunction(dycl_called_python.operand, "OOOiii", dycl_py.dtypes[v->dtype], sizes, strides,
+                                  dycl_track_has(r->region, value), r->bare, first && r->call->in_place);
+    Py_XDECREF(sizes);
+    Py_XDECREF(strides);
+    return o;
+}
+
+static PyObject *read_argument(reader *r, int first) {
+    uint64_t word = r->region->called->words[r->next++];
+    uint32_t n = (uint32_t)(word >> 3);
+    switch (word & DYCL_WORD_TAG) {
+    case DYCL_WORD_OBJECT: return Py_NewRef((PyObject *)(uintptr_t)word);
+    case DYCL_WORD_VALUE: return stand_in(r, n, first);
+    case DYCL_WORD_LIST:
+    case DYCL_WORD_TUPLE: break;
+    default: PyErr_SetString(PyExc_LookupError, "an argument that was not kept"); return NULL;
+    }
+    int is_list = (word & DYCL_WORD_TAG) == DYCL_WORD_LIST;
+    PyObject *o = is_list ? PyList_New(n) : PyTuple_New(n);
+    for (uint32_t i = 0; o && i < n; i++) {
+        PyObject *item = read_argument(r, 0);
+        if (!item)
+            Py_CLEAR(o);
+        else if (is_list)
+            PyList_SET_ITEM(o, i, item);
+        else
+            PyTuple_SET_ITEM(o, i, item);
+    }
+    return o;
+}
+
+PyObject *dycl_called_arguments(const dycl_region *region, const dycl_called *c, PyObject *self, int bare) {
+    reader state = {region, c, self, c->first, bare}, *r = &state;
+    PyObject *args = PyTuple_New(c->positional), *kwargs = PyDict_New(), *both = NULL;
+    for (uint32_t i = 0; args && i < c->positional; i++) {
+        int given = i == 0 && r->self;
+        PyObject *o = given ? Py_NewRef(r->self) : read_argument(r, i == 0);
+        if (given) r->next++;
+        if (!o)
+            Py_CLEAR(args);
+        else
+            PyTuple_SET_ITEM(args, i, o);
+    }
+    for (Py_ssize_t i = 0; args && kwargs && c->names && i < PyTuple_GET_SIZE(c->names); i++) {
+        PyObject *o = read_argument(r, 0);
+        if (!o || PyDict_SetItem(kwargs, PyTuple_GET_ITEM(c->names, i), o) < 0) Py_CLEAR(kwargs);
+        Py_XDECREF(o);
+    }
+    if (args && kwargs) both = PyTuple_Pack(2, args, kwargs);
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    return both;
+}

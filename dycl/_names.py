@@ -1,0 +1,95 @@
+"""What torch calls the nodes of its graph, for those that dycl makes in their place (csrc/py/region/called.h).
+
+torch is asked once for a kind of call: the function that the program called runs on the meta device, with operands of
+the same sizes, strides and dtypes, and the node of its result says its name."""
+
+import contextlib
+import types
+
+import torch
+
+_KEPT = (lambda x: x, lambda x: x)
+
+
+def name(function, both, nth, in_place):
+    """(name of the node of the nth tensor among what function(*both[0], **both[1]) answers, or of its first operand;
+    which output of the node it is). None: it has none. Raises what torch raises."""
+    args, kwargs = tuple(map(_moved, both[0])), {name: _moved(o) for name, o in both[1].items()}
+    with _undisturbed():
+        result = _call(function, args, kwargs)
+    if in_place:
+        result, nth = args[0], 0
+    found = _tensors(result)[nth]
+    return None if found.grad_fn is None else (type(found.grad_fn).__name__, found.output_nr)
+
+
+def _call(function, args, kwargs):
+    if isinstance(function, types.GetSetDescriptorType):
+        return function.__get__(args[0])
+    result = function(*args, **kwargs)
+    return list(result) if hasattr(result, "__next__") else result
+
+
+def _moved(argument):
+    """The operands are not on the device that the program names."""
+    if isinstance(argument, (str, torch.device)) and str(argument).startswith("cpu"):
+        return "meta"
+    return argument
+
+
+def _tensors(result):
+    if isinstance(result, torch.Tensor):
+        return [result]
+    return [t for item in result for t in _tensors(item)] if isinstance(result, (tuple, list)) else []
+
+
+@contextlib.contextmanager
+def _undisturbed():
+    """The program's hooks on saved tensors see nothing of it, and no modes that it has entered."""
+    enabled = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(True)
+    torch._C._autograd._push_saved_tensors_default_hooks(*_KEPT)
+    try:
+        yield
+    finally:
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+        torch._C._set_grad_enabled(enabled)
+
+
+def operand(dtype, sizes, strides, history, bare, written):
+    """Stands for an operand of a call. bare: without memory; written: the call writes into it, so it is no leaf."""
+    if not bare:
+        return torch.empty((), dtype=dtype).expand(sizes)
+    made = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+    if history:
+        made.requires_grad_()
+        if written:
+            with torch.enable_grad():
+                made = made.clone()
+    return made
+
+
+def view(of, base, sizes, strides, offset):
+    """A view of base whose last node has this name; None where that is not known. offset: elements from base's own."""
+    last = _LAST.get(of)
+    if last is None:
+        return None
+    if tuple(base.shape) != sizes or base.stride() != strides or offset:
+        base = base.as_strided(sizes, strides, base.storage_offset() + offset)
+    return last(base)
+
+
+_LAST = {  # what gives a tensor that lies as its operand
+    "ViewBackward0": lambda x: x.view(x.shape),
+    "AliasBackward0": torch.ops.aten.alias,
+    "ExpandBackward0": lambda x: x.expand(x.shape),
+    "PermuteBackward0": lambda x: x.permute(*range(x.dim())),
+    "TransposeBackward0": lambda x: x.transpose(0, 0),
+    "TBackward0": lambda x: x.t().t(),
+    "SqueezeBackward0": lambda x: None if 1 in x.shape else x.unsqueeze(0).squeeze(),
+    "SqueezeBackward1": lambda x: x.unsqueeze(0).squeeze(0),
+    "SqueezeBackward2": lambda x: x.unsqueeze(0).squeeze((0,)),
+    "SelectBackward0": lambda x: x.unsqueeze(0).select(0, 0),
+    "SliceBackward0": lambda x: torch.ops.aten.slice(x),
+    "UnsqueezeBackward0": lambda x: x.select(x.shape.index(1), 0).unsqueeze(x.shape.index(1)) if 1 in x.shape else None,
+}

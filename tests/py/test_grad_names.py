@@ -1,0 +1,78 @@
+"""What a program sees of the nodes of autograd's graph (DYCL_TRAIN=1) is what it sees in eager: their names, in print,
+repr and errors, which output of its node a tensor is, and which tensors are views.
+
+Every operator of torch's test database with its samples, and a population of small programs."""
+
+import re
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dycl
+from dycl import _autograd, _core
+from suite import RUNS, lot, map_tensors, one_thread, tensors_of  # noqa: F401 (a fixture)
+from test_gradients import _cases, _leaf, _samples
+
+dycl.accelerate(lambda: None)  # finds torch
+
+
+@pytest.fixture(autouse=True)
+def trains():
+    before = _core.set_tracking(_autograd.attach)
+    yield
+    _core.set_tracking(before)
+
+
+def seen(t):
+    """What of a result's node can be seen without walking on."""
+    node = t.grad_fn
+    if node is None:
+        return None, t.requires_grad
+    printed = re.search(r"grad_fn=<\w+>", repr(t) if t.numel() < 1000 else repr(t[..., :1]))
+    return (type(node).__name__, type(node).__module__, type(node).__qualname__, node.name(),
+            re.sub("0x[0-9a-f]+", "", repr(node)), printed and printed[0], t.output_nr, t._is_view(),
+            isinstance(node, torch.autograd.graph.Node))
+
+
+def shared(results):
+    """Which results have one node."""
+    return [[a.grad_fn is b.grad_fn for a in results] for b in results if b.grad_fn is not None]
+
+
+def outcome(program):
+    torch.manual_seed(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            results = tensors_of(program())
+        except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
+            return type(error).__name__
+        return [seen(t) for t in results], shared(results)
+
+
+def compare(program, what):
+    expected, accelerated = outcome(program), dycl.accelerate(program)
+    for run in range(RUNS):
+        assert outcome(accelerated) == expected, f"{what}, run {run}"
+
+
+@pytest.mark.parametrize("op, dtype", _cases())
+def test_operators(op, dtype):
+    for i, sample in _samples(op, dtype):
+        first, args, kwargs = (map_tensors(lambda t: _leaf(t, ""), x)
+                               for x in (sample.input, sample.args, sample.kwargs))
+
+        def scaled(t):
+            return t * 1.0 if t.dtype.is_floating_point else t
+
+        compare(lambda: op.op(first, *args, **kwargs), f"sample {i}")
+        compare(lambda: op.op(map_tensors(scaled, first), *map_tensors(scaled, args), **map_tensors(scaled, kwargs)),
+                f"sample {i}, pending operands")
+
+
+def test_operands_by_name():
+    x = torch.randn(4, requires_grad=True)
+    compare(lambda: F.softplus(input=x, beta=2), "a function")
+    compare(lambda: torch.mul(input=x, other=x), "an operator")
