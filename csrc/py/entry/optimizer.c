@@ -86,7 +86,8 @@ static int belongs(PyObject *optimizer) {
  * was, or everything is, or the function that calls it. NULL: it is not ours. */
 static dycl_site *site_of_step(PyObject *optimizer) {
     dycl_site *site = find(optimizer);
-    if (dycl_disabled || (site && site->given) || !dycl_track_on) return dycl_disabled ? NULL : site;
+    if (site && site->given) return site;
+    if (dycl_disabled || !dycl_track_on) return NULL;
     if (!everywhere && !dycl_region_current && site && site->belongs_at == belongs_now)
         return site->belongs ? site : NULL;
     int ours = everywhere || dycl_region_current || belongs(optimizer);
@@ -126,7 +127,7 @@ static PyObject *step_within(dycl_region *region, PyObject *function, PyObject *
 /* Without its Python, where that does nothing else. */
 static dycl_update_result update(dycl_site *site, dycl_region *region, PyObject *optimizer) {
     uint64_t count = 0;
-    if (dycl_traced() || dycl_replay_always || dycl_abi_dispatch_inference(dycl_abi_dispatch_state()))
+    if (dycl_disabled || dycl_traced() || dycl_replay_always || dycl_abi_dispatch_inference(dycl_abi_dispatch_state()))
         return DYCL_UPDATE_OTHER;
     if (region && dycl_region_flush(region, DYCL_BAIL_write) < 0) return DYCL_UPDATE_FAILED;
     if (!region && !dycl_enter_plain_state()) return DYCL_UPDATE_OTHER;
