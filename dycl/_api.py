@@ -87,6 +87,7 @@ def _start(torch):
         from dycl import _autograd
 
         _core.set_tracking(_autograd.attach)
+        _optimizer.follow_models(_core)
     if _environment.disabled():
         _set_disabled(True)
     if _environment.always_records():  # what tests and micro-benchmarks of the recorder need
@@ -181,6 +182,7 @@ def accelerate(target=_MISSING, *, pack=True, precision="f32"):
     if isinstance(target, nn.Module):
         if ready and (site is None or site._options != options):
             target._compiled_call_impl = _core.site(None, target, options)
+            _optimizer.add_model(_core, target)
         return target
     if isinstance(target, optim.Optimizer):
         if ready:
@@ -225,7 +227,7 @@ def _need_site(target):
 
 def _counts_of_nothing():
     names = ("calls plain_calls plain_grad plain_mode plain_disabled plain_nested plain_faster recorded torch beside "
-             "segments replays graph_vertices case_selects packed_bytes postponed recalled")
+             "segments replays updates graph_vertices case_selects packed_bytes postponed recalled")
     return {**dict.fromkeys(names.split(), 0), "bails": {}, "flushes": {}}
 
 
@@ -238,7 +240,8 @@ def stats(target=None):
     ``plain_nested`` (inside another region), ``plain_faster`` (measured: torch runs this callable faster, or is being
     tried); ``recorded`` (operators recorded), ``torch`` (operators that ran in torch inside regions, after what was
     pending), ``beside`` (that torch ran at once beside it), ``segments`` (executed), ``replays`` (of these, run node by
-    node in torch, because no plan could), ``ahead`` (of these, computed while they were recorded), ``postponed``
+    node in torch, because no plan could), ``updates`` (steps of an optimizer that ran as one loop over all
+    parameters, without its Python), ``ahead`` (segments computed while they were recorded), ``postponed``
     (products of which only the largest element was wanted, left out) and ``recalled`` (of these, computed later because
     they were asked for), ``graph_vertices`` and ``case_selects`` (of the TraceGraph), ``packed_bytes`` (memory of
     packed weights) and ``plans`` (alive), both of the whole process, and two dicts by reason: ``bails`` (operators left

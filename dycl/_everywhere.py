@@ -4,7 +4,7 @@ that a script needs."""
 import importlib.util
 import sys
 
-from dycl import _api
+from dycl import _api, _optimizer
 
 _ATTRIBUTE = "_compiled_call_impl"
 _users = 0  # handles that are in force
@@ -41,6 +41,7 @@ class accelerate_all:
             _before = nn.Module.__dict__.get(_ATTRIBUTE)
             setattr(nn.Module, _ATTRIBUTE, _api._core.everywhere())
         _users += 1
+        _optimizer.count_all(_api._core, True)
 
     def remove(self):
         """From now on only what was given to ``dycl.accelerate`` is accelerated (unless another handle is in force).
@@ -53,6 +54,7 @@ class accelerate_all:
             _users -= 1
             if _users == 0 and nn.Module.__dict__.get(_ATTRIBUTE) is _api._core.everywhere():
                 setattr(nn.Module, _ATTRIBUTE, _before)
+            _optimizer.count_all(_api._core, _users > 0)
 
     def __enter__(self):
         return self

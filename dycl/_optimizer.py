@@ -1,14 +1,92 @@
-"""Optimizers that were given to dycl.accelerate: torch's own step as regions (csrc/py/entry/optimizer.h)."""
+"""Whose optimizers' steps are ours, and what they consist of (csrc/py/entry/optimizer.h)."""
 
-_watching = False
+import sys
+import weakref
+
+_watching = _following = False
+_models = {}  # address -> weak reference: accelerated models, where their optimizers count
+_SITE = "_compiled_call_impl"
+# What a step of these is made of, besides the class's own functions: torch.optim's modules and functions.
+_SERVED = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "RMSprop": "rmsprop", "Adagrad": "adagrad",
+           "Adadelta": "adadelta", "Adamax": "adamax"}
 
 
 def add(core, optimizer):
-    global _watching
-    if not _watching:
-        core.watch_steps(list(_steps()))
-        _watching = True
+    """The steps of this optimizer are ours from now on."""
+    watch(core)
     core.add_optimizer(optimizer)
+
+
+def watch(core):
+    """torch.optim's step functions are asked for, once."""
+    global _watching
+    if _watching:
+        return
+    from dycl import _api
+
+    core.watch_steps(list(_steps()))
+    import torch
+
+    if torch.__version__.startswith(_api.TESTED_TORCH):
+        core.serve_updates(_served())
+    _watching = True
+
+
+def follow_models(core):
+    """Optimizers of accelerated models count, too."""
+    global _following
+    watch(core)
+    core.ask_optimizers(_belongs)
+    _following = True
+
+
+def add_model(core, model):
+    """Its optimizers, made before or after, count from now on, where they do."""
+    if not _following:
+        return
+    address = id(model)
+    _models[address] = weakref.ref(model, lambda _: _models.pop(address, None))
+    core.optimizers_changed(_everything)
+
+
+_everything = False
+
+
+def count_all(core, on):
+    """Whether all optimizers count."""
+    global _everything
+    _everything = on and _following
+    core.optimizers_changed(_everything)
+
+
+def _belongs(optimizer):
+    """Whether the optimizer's first parameter is one of an accelerated model."""
+    groups = vars(optimizer).get("param_groups")
+    first = next((p for group in groups for p in group["params"]), None) if groups else None
+    return first is not None and any(_has(model, first) for model in _accelerated())
+
+
+def _accelerated():
+    from dycl import _api
+
+    for reference in list(_models.values()):
+        model = reference()
+        if model is not None and isinstance(vars(model).get(_SITE), _api._core.Site):
+            yield model
+
+
+def _has(model, parameter):
+    """Without the modules' own code."""
+    seen, waiting = set(), [model]
+    while waiting:
+        module = waiting.pop()
+        if module is None or id(module) in seen:
+            continue
+        seen.add(id(module))
+        if any(p is parameter for p in vars(module).get("_parameters", {}).values()):
+            return True
+        waiting += vars(module).get("_modules", {}).values()
+    return False
 
 
 def _steps():
@@ -22,3 +100,16 @@ def _steps():
         step = vars(cls).get("step")
         if cls is not Optimizer and f"{cls.__module__}.".startswith("torch.optim.") and step is not None:
             yield step.__wrapped__ if getattr(step, "hooked", False) else step
+
+
+def _served():
+    """Classes, and where the functions stand that their steps consist of: ((module's dict or class, name), ...)."""
+    from torch import optim
+
+    served = {}
+    for name, function in _SERVED.items():
+        cls, module = getattr(optim, name), sys.modules[f"torch.optim.{function}"]
+        named = {function, f"_single_tensor_{function}", f"_multi_tensor_{function}", "_get_value", "_to_scalar"}
+        found = [(vars(module), key) for key in sorted(named & vars(module).keys())]
+        served[cls] = (*found, (cls, "_init_group"))
+    return served

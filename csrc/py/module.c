@@ -15,6 +15,7 @@
 #include "py/entry/callable.h"
 #include "py/entry/everywhere.h"
 #include "py/entry/optimizer.h"
+#include "py/entry/update.h"
 #include "py/entry/log.h"
 #include "py/entry/method.h"
 #include "py/intercept/table.h"
@@ -139,6 +140,24 @@ static PyObject *watch_steps(PyObject *self, PyObject *functions) {
 static PyObject *add_optimizer(PyObject *self, PyObject *optimizer) {
     (void)self;
     if (dycl_optimizer_add(optimizer) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *ask_optimizers(PyObject *self, PyObject *function) {
+    (void)self;
+    dycl_optimizer_ask(function);
+    Py_RETURN_NONE;
+}
+
+static PyObject *optimizers_changed(PyObject *self, PyObject *all) {
+    (void)self;
+    dycl_optimizer_changed(all == Py_True);
+    Py_RETURN_NONE;
+}
+
+static PyObject *serve_updates(PyObject *self, PyObject *classes) {
+    (void)self;
+    if (dycl_update_serve(classes) < 0) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -332,6 +351,9 @@ static PyMethodDef methods[] = {
      "The names of the registry's operators (csrc/ir/ops.def, csrc/kern/kern.def)."},
     {"watch_steps", watch_steps, METH_O, "Redirects torch.optim's step functions."},
     {"add_optimizer", add_optimizer, METH_O, "The steps of an optimizer are regions from now on."},
+    {"ask_optimizers", ask_optimizers, METH_O, "The function that says whose an optimizer is: dycl._optimizer."},
+    {"optimizers_changed", optimizers_changed, METH_O, "Its answers may be others; whether all optimizers count."},
+    {"serve_updates", serve_updates, METH_O, "The classes whose steps run without their Python (py/entry/update.h)."},
     {"set_replay", set_replay, METH_O, "The function that runs nodes in torch: dycl._replay.run."},
     {"set_names", set_names, METH_VARARGS,
      "set_names(name, operand, view, show): functions of dycl._names and dycl._autograd."},

@@ -43,13 +43,17 @@ static int compiling(void) {
     return result;
 }
 
+int dycl_enter_plain_state(void) {
+    return !compiling() && !dycl_watch_dual() && !dycl_abi_mode_depth() &&
+           dycl_abi_dispatch_plain(dycl_abi_dispatch_state()) && default_dtype_is_f32();
+}
+
 static entry may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     if (dycl_disabled) {
         site->stats.plain_disabled++;
         return ENTRY_PLAIN;
     }
-    if (compiling() || dycl_watch_dual() || dycl_abi_mode_depth() ||
-        !dycl_abi_dispatch_plain(dycl_abi_dispatch_state()) || !default_dtype_is_f32()) {
+    if (!dycl_enter_plain_state()) {
         site->stats.plain_mode++;
         return ENTRY_PLAIN;
     }
@@ -62,9 +66,7 @@ static entry may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count,
 
 /* ---- The call */
 
-/* What torch.set_num_threads said holds in a thread from torch's first parallel operator there on, or from this
- * question on. */
-static void learn_threads(void) {
+void dycl_enter_learn_threads(void) {
     static _Thread_local int known;
     if (__builtin_expect(known, 1)) return;
     known = 1;
@@ -84,7 +86,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     region->tracks = dycl_gradient_tracks(site);
     region->runs_ahead = (uint8_t)(!site->replaces && !region->tracks && /* what is replaced is still read */
                                    dycl_ahead_choose(site));
-    learn_threads();
+    dycl_enter_learn_threads();
     uint64_t before = dycl_choose_now(), recorded = site->stats.recorded;
     int differentiable = dycl_abi_grad_enabled();
     dycl_region_expect(region);

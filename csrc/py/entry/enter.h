@@ -9,4 +9,10 @@
 PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf,
                            PyObject *kwnames);
 
+/* Whether torch is in no mode that has to see each operator (autocast, tracing, compiling...). */
+int dycl_enter_plain_state(void);
+/* What torch.set_num_threads said holds in a thread from torch's first parallel operator there on, or from this
+ * question on. */
+void dycl_enter_learn_threads(void);
+
 #endif

@@ -3,8 +3,12 @@
 #include "py/cpython/function.h"
 #include "py/cpython/object.h"
 #include "py/entry/callable.h"
+#include "py/cpython/trace.h"
 #include "py/entry/enter.h"
+#include "py/entry/update.h"
 #include "py/region/region.h"
+#include "py/region/replay.h"
+#include "py/region/track.h"
 
 static vectorcallfunc original;                /* of all Python functions */
 static PyObject *sites;                        /* owned: address -> (weak reference, site) */
@@ -20,7 +24,18 @@ static PyObject *forget(PyObject *self, PyObject *weak) {
 
 static PyMethodDef forget_method = {"forget", forget, METH_O, NULL};
 
-dycl_site *dycl_optimizer_site(PyObject *optimizer) {
+static PyObject *asked;      /* owned: says whether an optimizer's parameters are those of an accelerated model */
+static int everywhere;       /* all optimizers count */
+static uint32_t belongs_now; /* changes when the answer may */
+
+void dycl_optimizer_ask(PyObject *function) { Py_XSETREF(asked, Py_NewRef(function)); }
+
+void dycl_optimizer_changed(int all) {
+    everywhere = all;
+    belongs_now++;
+}
+
+static dycl_site *find(PyObject *optimizer) {
     PyObject *key = sites ? PyLong_FromVoidPtr(optimizer) : NULL;
     PyObject *entry = key ? PyDict_GetItemWithError(sites, key) : NULL; /* borrowed */
     int known = entry && dycl_weakref_object(PyTuple_GET_ITEM(entry, 0)) == optimizer;
@@ -29,8 +44,13 @@ dycl_site *dycl_optimizer_site(PyObject *optimizer) {
     return known ? (dycl_site *)PyTuple_GET_ITEM(entry, 1) : NULL;
 }
 
-int dycl_optimizer_add(PyObject *optimizer) {
-    if (dycl_optimizer_site(optimizer)) return 0;
+dycl_site *dycl_optimizer_site(PyObject *optimizer) {
+    dycl_site *site = find(optimizer);
+    return site && (site->given || site->belongs) ? site : NULL;
+}
+
+static int add(PyObject *optimizer) {
+    if (find(optimizer)) return 0;
     if (!sites && !(sites = PyDict_New())) return -1;
     PyObject *key = PyLong_FromVoidPtr(optimizer), *died = key ? PyCFunction_New(&forget_method, key) : NULL;
     PyObject *weak = died ? PyWeakref_NewRef(optimizer, died) : NULL, *entry = NULL;
@@ -46,6 +66,39 @@ int dycl_optimizer_add(PyObject *optimizer) {
     Py_XDECREF(site);
     Py_XDECREF(entry);
     return result;
+}
+
+int dycl_optimizer_add(PyObject *optimizer) {
+    if (add(optimizer) < 0) return -1;
+    find(optimizer)->given = 1;
+    return 0;
+}
+
+static int belongs(PyObject *optimizer) {
+    PyObject *answer = asked ? PyObject_CallOneArg(asked, optimizer) : NULL;
+    int result = answer == Py_True;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return result;
+}
+
+/* The site of an optimizer whose step is ours: it was accelerated itself, or, where gradients are recorded, its model
+ * was, or everything is, or the function that calls it. NULL: it is not ours. */
+static dycl_site *site_of_step(PyObject *optimizer) {
+    dycl_site *site = find(optimizer);
+    if (site && site->given) return site;
+    if (dycl_disabled || !dycl_track_on) return NULL;
+    if (!everywhere && !dycl_region_current && site && site->belongs_at == belongs_now)
+        return site->belongs ? site : NULL;
+    int ours = everywhere || dycl_region_current || belongs(optimizer);
+    if (!site && add(optimizer) < 0) {
+        PyErr_Clear(); /* no memory, or a class without weak references */
+        return NULL;
+    }
+    site = find(optimizer);
+    site->belongs = (uint8_t)ours;
+    site->belongs_at = everywhere || dycl_region_current ? belongs_now - 1 : belongs_now; /* to be asked again */
+    return ours ? site : NULL;
 }
 
 static int has_closure(PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
@@ -71,15 +124,30 @@ static PyObject *step_within(dycl_region *region, PyObject *function, PyObject *
     return result;
 }
 
+/* Without its Python, where that does nothing else. */
+static dycl_update_result update(dycl_site *site, dycl_region *region, PyObject *optimizer) {
+    uint64_t count = 0;
+    if (dycl_disabled || dycl_traced() || dycl_replay_always || dycl_abi_dispatch_inference(dycl_abi_dispatch_state()))
+        return DYCL_UPDATE_OTHER;
+    if (region && dycl_region_flush(region, DYCL_BAIL_write) < 0) return DYCL_UPDATE_FAILED;
+    if (!region && !dycl_enter_plain_state()) return DYCL_UPDATE_OTHER;
+    dycl_enter_learn_threads();
+    dycl_update_result result = dycl_update_step(optimizer, &count);
+    if (result == DYCL_UPDATE_DONE) site->stats.updates++;
+    return result;
+}
+
 static PyObject *call_step(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     int ours = !stepping && count && !has_closure(args, count, kwnames);
-    dycl_site *site = ours ? dycl_optimizer_site(args[0]) : NULL;
-    if (!site) return original(function, args, nargsf, kwnames);
+    dycl_site *site = ours ? site_of_step(args[0]) : NULL;
     dycl_region *region = dycl_region_current;
-    if (region)
-        return dycl_region_records(region) ? step_within(region, function, args, nargsf, kwnames)
-                                           : original(function, args, nargsf, kwnames);
+    if (!site || (region && !dycl_region_records(region))) return original(function, args, nargsf, kwnames);
+    dycl_update_result updated = update(site, region, args[0]);
+    if (updated == DYCL_UPDATE_FAILED) return NULL;
+    if (updated == DYCL_UPDATE_DONE) Py_RETURN_NONE;
+    if (updated == DYCL_UPDATE_TORCH && !region) return original(function, args, nargsf, kwnames);
+    if (region) return step_within(region, function, args, nargsf, kwnames);
     stepping = function;
     PyObject *result = dycl_region_call(site, function, args, nargsf, kwnames);
     stepping = NULL;

@@ -45,11 +45,11 @@ PyObject *dycl_site_stats_dict(dycl_site *site) {
         put(dict, "plain_faster", s->plain_faster) < 0 || put(dict, "recorded", s->recorded) < 0 ||
         put(dict, "torch", s->torch) < 0 || put(dict, "beside", s->beside) < 0 ||
         put(dict, "segments", s->segments) < 0 || put(dict, "ahead", s->ahead) < 0 ||
-        put(dict, "replays", s->replays) < 0 || put(dict, "postponed", s->deferred) < 0 ||
-        put(dict, "recalled", s->recalled) < 0 || put(dict, "graph_vertices", vertices) < 0 ||
-        put(dict, "case_selects", selects) < 0 || put(dict, "packed_bytes", dycl_pack_bytes()) < 0 ||
-        put(dict, "plans", dycl_plan_count()) < 0 || put_counts(dict, "bails", s->bails) < 0 ||
-        put_counts(dict, "flushes", s->flushes) < 0)
+        put(dict, "replays", s->replays) < 0 || put(dict, "updates", s->updates) < 0 ||
+        put(dict, "postponed", s->deferred) < 0 || put(dict, "recalled", s->recalled) < 0 ||
+        put(dict, "graph_vertices", vertices) < 0 || put(dict, "case_selects", selects) < 0 ||
+        put(dict, "packed_bytes", dycl_pack_bytes()) < 0 || put(dict, "plans", dycl_plan_count()) < 0 ||
+        put_counts(dict, "bails", s->bails) < 0 || put_counts(dict, "flushes", s->flushes) < 0)
         Py_CLEAR(dict);
     return dict;
 }
@@ -188,6 +188,10 @@ static PyObject *explain_one(dycl_site *site) {
                                         (unsigned long long)s->segments,
                                         (unsigned long long)(s->flushes[DYCL_BAIL_fetch] + s->flushes[DYCL_BAIL_index]),
                                         dycl_trace_case_selects(site->trace))) < 0)
+        goto done;
+    if (s->updates && say(lines, PyUnicode_FromFormat(
+                                     "%llu steps ran as one loop over all parameters, without the optimizer's Python",
+                                     (unsigned long long)s->updates)) < 0)
         goto done;
     if (s->beside &&
         say(lines, PyUnicode_FromFormat("%llu operators ran at once in torch without ending a segment (random numbers, "

@@ -23,6 +23,7 @@ typedef struct {
         not_deferred; /* computations left for later, those of them that were asked for, occasions passed over */
     uint64_t ahead;   /* of these: computed while they were recorded */
     uint64_t replays; /* of these: run node by node in torch, as no plan could */
+    uint64_t updates; /* steps of an optimizer that ran without its Python (py/entry/update.h) */
     uint64_t bails[DYCL_BAIL_COUNT];   /* operators left to torch, by reason */
     uint64_t flushes[DYCL_BAIL_COUNT]; /* ends of segments, by reason */
 } dycl_site_stats;
@@ -76,6 +77,8 @@ typedef struct dycl_site {
     dycl_hint hint;
     unsigned options;    /* DYCL_OPTION_ bits */
     int replaces;        /* an optimizer's step: plain tensors may be given other values (region/replace.h) */
+    uint8_t given, belongs;       /* an optimizer: to dycl.accelerate; to what is accelerated, as was found out */
+    uint32_t belongs_at;          /* when (py/entry/optimizer.c) */
     unsigned adopted;    /* py/modules/composite.h */
     int worth_ahead;     /* a segment ran long enough for that */
     const void *address; // the module's, while the table of py/entry/everywhere.h owns this site; NULL: a site of
