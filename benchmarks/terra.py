@@ -327,6 +327,27 @@ def wrapped(text, indent=""):
     return textwrap.wrap(text, 120, subsequent_indent=indent, break_on_hyphens=False)
 
 
+def train(options):
+    from . import terra_train
+
+    keep = pathlib.Path(options.known) if options.known else None
+    known = json.loads(keep.read_text(encoding="utf-8")) if keep and keep.exists() else {}
+    for name in choose(options.only, TITLES, "program"):
+        known[name] = apart(terra_train.measure_training, (name, options.threads, options.steps), options.threads,
+                            120 + 20 * options.steps)
+        print(f"{name}: {known[name].get('ratio', known[name].get('reason'))}", file=sys.stderr, flush=True)
+        if keep:
+            keep.write_text(json.dumps(known) + "\n", encoding="utf-8")
+    found = [(TITLES[name], known[name]) for name in TITLES if name in known]
+    text = terra_train.page(found, options)
+    print(text)
+    if options.markdown:
+        page_file = pathlib.Path(options.markdown)
+        page_file.write_text(text, encoding="utf-8")
+        if options.plot:
+            (page_file.parent / options.plot).write_text(terra_train.curves(found), encoding="utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser(prog="python -m benchmarks.terra",
                                      description="Terra's ten programs under dycl and under graph converters")
@@ -341,8 +362,13 @@ def main():
                         help="keep results in this file (JSON): what is not measured now comes from there")
     parser.add_argument("--markdown", metavar="FILE",
                         help="write the page there too; it always goes to standard output")
+    parser.add_argument("--train", action="store_true", help="their training instead, with curves of the loss")
+    parser.add_argument("--steps", type=int, default=300, help="of training (300)")
+    parser.add_argument("--plot", metavar="FILE", help="write the curves there, as SVG; named from the page's folder")
     options = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    if options.train:
+        return train(options)
     keep = pathlib.Path(options.known) if options.known else None
     known = json.loads(keep.read_text(encoding="utf-8")) if keep and keep.exists() else {}
     for name in choose(options.only, TITLES, "program"):
