@@ -17,6 +17,7 @@ WARM = 10  # steps before the first one that is timed
 APART = 1e-3  # losses that differ by more, relative to eager's, have parted
 SIDES = ("eager", "dycl", "double")
 COLOURS = {"eager": "#8a8a8a", "dycl": "#1b6ca8", "double": "#c8553d"}
+DASHES = {"eager": "", "dycl": ' stroke-dasharray="4 3"', "double": ' stroke-dasharray="1 3"'}
 
 
 def as_double(tree):
@@ -192,12 +193,13 @@ def curves(found):
         for side, line in lines.items():
             points = " ".join(f"{left + inner * i / max(len(losses['eager']) - 1, 1):.1f},"
                               f"{top + tall * (1 - (y - low) / span):.1f}" for i, y in enumerate(line))
-            dash = ' stroke-dasharray="4 3"' if side == "dycl" else ' stroke-dasharray="1 3"' if side == "double" else ""
-            body.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[side]}" stroke-width="1.4"{dash}/>')
+            body.append(f'<polyline points="{points}" fill="none" stroke="{COLOURS[side]}" stroke-width="1.4"'
+                        f'{DASHES[side]}/>')
     legend = "".join(f'<rect x="{280 + 90 * i}" y="8" width="10" height="10" fill="{COLOURS[side]}"/>'
                      f'<text x="{294 + 90 * i}" y="17" font-size="11">{side}</text>' for i, side in enumerate(SIDES))
     tall = (len(found) + across - 1) // across * height + 44
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{across * width}" height="{tall}" font-family="sans-serif">'
+    size = f'width="{across * width}" height="{tall}"'
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif">'
             '<rect width="100%" height="100%" fill="white"/>'
             '<text x="8" y="18" font-size="14" font-weight="bold">Loss by step of training</text>'
             + legend + "\n" + "\n".join(body) + "\n</svg>\n")
