@@ -1,5 +1,5 @@
-"""The same operand in another form (strides, overlapping windows, parts of one constant, an order that a conversion does
-not keep): results are eager's, whichever kernel or rewriting meets it."""
+"""The same operand in another form (strides, overlapping windows, parts of one constant, an order that a conversion
+does not keep): results are eager's, whichever kernel or rewriting meets it."""
 
 import itertools
 import textwrap
