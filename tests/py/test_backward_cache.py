@@ -182,7 +182,13 @@ def test_random_programs_whose_gradients_change(seed):
 
 def test_what_is_kept_has_a_bound_and_dies_with_the_plans():
     """Far more sets of gradients than are kept; behind them, nothing is left that a cleared cache would not free."""
-    run = dycl.accelerate(lambda x, weights: [torch.tanh(x @ w) for w in weights])
+    first = torch.randn(4, 4, requires_grad=True)  # behind all results, so that they share a node
+
+    def program(x, weights):
+        shared = torch.tanh(x @ first)
+        return [torch.tanh(shared @ w) for w in weights]
+
+    run = dycl.accelerate(program)
     weights = [torch.randn(4, 4, requires_grad=True) for _ in range(10)]
 
     def steps(chosen):
