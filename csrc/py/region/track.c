@@ -5,6 +5,7 @@
 #include "grad/backward.h"
 #include "py/region/cross.h"
 #include "py/region/grow.h"
+#include "py/region/order.h"
 #include "py/region/segment.h"
 #include "py/region/tape.h"
 
@@ -121,14 +122,8 @@ int dycl_track_is_whole(const char *function) {
 
 /* ---- The flush */
 
-/* A node of autograd's graph: results of one level. */
-typedef struct {
-    uint32_t *results, *sources, *saved; /* values of the segment; part of one block */
-    uint32_t result_count, source_count, saved_count;
-} autograd_node;
-
 struct dycl_tracked_flush {
-    autograd_node *nodes; /* in the order of their levels */
+    dycl_track_node *nodes; /* in the order of their levels */
     uint32_t count, levels;
     uint32_t *level; /* by value: of a result its own, of others the highest that it depends on */
     uint32_t *results;
@@ -250,7 +245,7 @@ static dycl_status add_crossing(dycl_region *region, dycl_tracked_flush *f, uint
 
 /* Results of the level, or one of them, and where differentiation may stop: feeds, and results below. */
 static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush *f, uint32_t level, uint32_t only,
-                             autograd_node *n) {
+                             dycl_track_node *n) {
     const dycl_graph *graph = &region->recorder.graph;
     uint32_t most = f->result_count + graph->feed_count + 1;
     n->results = dycl_alloc((2 * (size_t)most + graph->value_count) * sizeof *n->results);
@@ -270,7 +265,7 @@ static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush
 }
 
 /* What torch's graph would have saved besides. */
-static void add_kept(const dycl_region *region, const dycl_tracked_flush *f, uint32_t level, autograd_node *n) {
+static void add_kept(const dycl_region *region, const dycl_tracked_flush *f, uint32_t level, dycl_track_node *n) {
     const dycl_graph *graph = &region->recorder.graph;
     for (uint32_t v = 0; v < graph->value_count; v++) {
         if (!(region->tracked[v] & KEPT)) continue;
@@ -282,7 +277,7 @@ static void add_kept(const dycl_region *region, const dycl_tracked_flush *f, uin
 }
 
 /* What a backward pass through the node will need, and which sources it reaches. */
-static dycl_status look_ahead(const dycl_region *region, autograd_node *n) {
+static dycl_status look_ahead(const dycl_region *region, dycl_track_node *n) {
     dycl_backward b;
     dycl_backward_job job = {.graph = &region->recorder.graph,
                              .numbers = region->recorder.scalars,
@@ -306,14 +301,14 @@ static dycl_status look_ahead(const dycl_region *region, autograd_node *n) {
 }
 
 static dycl_status make_node(const dycl_region *region, dycl_tracked_flush *f, uint32_t level, uint32_t only) {
-    autograd_node *n = &f->nodes[f->count++];
+    dycl_track_node *n = &f->nodes[f->count++];
     dycl_status status = fill_node(region, f, level, only, n);
     if (status == DYCL_OK) status = look_ahead(region, n);
     if (status == DYCL_OK) add_kept(region, f, level, n);
     return status;
 }
 
-static dycl_status add_saved(dycl_region *region, const autograd_node *n, uint32_t *count) {
+static dycl_status add_saved(dycl_region *region, const dycl_track_node *n, uint32_t *count) {
     dycl_status status = DYCL_OK;
     for (uint32_t i = 0; i < n->saved_count && status == DYCL_OK; i++) status = add_output(region, n->saved[i], count);
     return status;
@@ -338,6 +333,7 @@ dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracke
         for (uint32_t i = 0; region->overwrites && status == DYCL_OK && i < f->result_count; i++)
             if (f->level[f->results[i]] == level) status = make_node(region, f, level, f->results[i]);
     }
+    if (status == DYCL_OK && dycl_order_sources(region, f->nodes, f->count) != DYCL_OK) status = no_memory();
     for (uint32_t i = 0; status == DYCL_OK && i < f->count; i++) status = add_saved(region, &f->nodes[i], count);
     return status;
 }
@@ -377,7 +373,7 @@ int dycl_track_finish(dycl_region *region, dycl_tracked_flush *f) {
     PyObject *recording = dycl_recording_new(region);
     int result = recording ? make_apart(region, f) : -1;
     for (uint32_t i = 0; i < f->count && result == 0; i++) {
-        const autograd_node *n = &f->nodes[i];
+        const dycl_track_node *n = &f->nodes[i];
         if (n->source_count)
             result =
                 dycl_tape_attach(region, recording,

@@ -1,0 +1,17 @@
+/* The order of the sources of a node of autograd's graph. In eager each operator has a node of its own, and a leaf gets
+ * its gradient, and its hooks are called, as soon as the last operator that read it has been gone back through: from
+ * the end of the program to its beginning. DistributedDataParallel fills its buckets in this order, and compression
+ * depends on what is in them. A segment's node hands all gradients out at once. torch's engine then puts all leaves
+ * into a heap in which they are equal, so which one comes first is a matter of where each was put.
+ *
+ * Ownership: arrays are the caller's. Threads: GIL held. */
+#ifndef DYCL_PY_REGION_ORDER_H
+#define DYCL_PY_REGION_ORDER_H
+
+#include "py/region/track.h"
+
+/* Puts the sources of each of the nodes of a flush, in the order of their levels, so that leaves get their gradients in
+ * eager's order. OK, or ERROR without an exception: no memory. */
+dycl_status dycl_order_sources(const dycl_region *region, const dycl_track_node *nodes, uint32_t count);
+
+#endif
