@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "py/region/grow.h"
 
 enum {
     REACHED = 1, /* from the results of this node */
@@ -13,7 +14,8 @@ enum {
 
 /* Of a flush. By value, if nothing else is said. */
 typedef struct {
-    const dycl_region *region;
+    dycl_region *region;
+    uint32_t before;    /* leaves of earlier segments of this call */
     uint32_t *earliest; /* the first operator that reads it, of those that the results depend on; or DYCL_NONE */
     uint32_t *owner;    /* of a result: its node */
     uint32_t *leaves, *heap;
@@ -91,6 +93,18 @@ static uint32_t pop(uint32_t *heap, uint32_t count, uint32_t leaves) {
     return top;
 }
 
+/* An earlier segment of this call reads it, too, and is gone back through later. Of all calls each leaf is looked for
+ * in those of the segments before. */
+static int is_read_before(const ordering *o, uint32_t value) {
+    const dycl_region *region = o->region;
+    const char *impl =
+        dycl_abi_handle_impl(dycl_source_handle(&region->sources[region->recorder.graph.values[value].source]));
+    for (uint32_t i = 0; i < o->before; i++)
+        if (region->leaves[i] == impl) return 1;
+    region->leaves[o->region->leaf_count++] = impl;
+    return 0;
+}
+
 /* What torch puts into its heap behind this node: leaves, and other nodes that wait for nothing else. Nodes below come
  * first here and run last. Of feeds with a history, one is taken to be computed from all others, as what enters a block
  * is from the residual stream beside it. Returns the number of the others. */
@@ -109,7 +123,7 @@ static uint32_t mark_sources(const ordering *o, const dycl_track_node *n, uint32
             o->waited[o->owner[v]] = 1;
         } else if (!waits) {
             int leaf = is_leaf(o->region, v);
-            o->marks[v] |= FED | (leaf ? LEAF : 0);
+            o->marks[v] |= FED | (leaf && !is_read_before(o, v) ? LEAF : 0);
             feeds += !leaf;
         }
     }
@@ -128,16 +142,18 @@ static void order_node(const ordering *o, const dycl_track_node *n, uint32_t num
     for (uint32_t v = 0; v < values; v++) o->marks[v] &= FED;
 }
 
-dycl_status dycl_order_sources(const dycl_region *region, const dycl_track_node *nodes, uint32_t count) {
+dycl_status dycl_order_sources(dycl_region *region, const dycl_track_node *nodes, uint32_t count) {
     uint32_t values = region->recorder.graph.value_count, most = 0;
     for (uint32_t i = 0; i < count; i++)
         if (nodes[i].source_count > most) most = nodes[i].source_count;
-    if (most < 2) return DYCL_OK;
+    if (!count) return DYCL_OK;
+    DYCL_GROW(region->leaves, region->leaf_room, region->leaf_count + region->recorder.graph.feed_count + 1);
     uint32_t *block = dycl_alloc((2 * (size_t)values + 2 * (size_t)most) * sizeof *block);
     uint8_t *bytes = dycl_alloc_zero((size_t)values + count);
     if (block && bytes) {
-        const ordering o = {region, block,         block + values, block + 2 * values, block + 2 * values + most,
-                            bytes,  bytes + values};
+        const ordering o = {region,         region->leaf_count, block,
+                            block + values, block + 2 * values, block + 2 * values + most,
+                            bytes,          bytes + values};
         for (uint32_t i = 0; i < count; i++) order_node(&o, &nodes[i], i);
     }
     dycl_free(block);

@@ -11,7 +11,7 @@
 #include "py/region/track.h"
 
 /* Puts the sources of each of the nodes of a flush, in the order of their levels, so that leaves get their gradients in
- * eager's order. OK, or ERROR without an exception: no memory. */
-dycl_status dycl_order_sources(const dycl_region *region, const dycl_track_node *nodes, uint32_t count);
+ * eager's order. OK, or ERROR, with or without an exception: no memory. */
+dycl_status dycl_order_sources(dycl_region *region, const dycl_track_node *nodes, uint32_t count);
 
 #endif

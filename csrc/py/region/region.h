@@ -59,6 +59,8 @@ typedef struct dycl_region {
     int tracks;       /* what needs gradients is recorded (track.h) */
     uint8_t *tracked; /* by value of this segment, as far as it was looked at: has a history */
     uint32_t tracked_room, tracked_count;
+    const char **leaves; /* owned: those (TensorImpl, as an address only) that nodes of this call lead to (order.h) */
+    uint32_t leaf_room, leaf_count;
     int overwrites;           /* torch will write over a result behind the next flush (track.h) */
     int replaces;             /* plain tensors may be given another value: only torch's own code runs in here */
     dycl_replaced *replaced;  /* of this segment */
