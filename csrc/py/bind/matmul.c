@@ -169,8 +169,10 @@ static dycl_status cell_gates(dycl_call *call, PyObject *hidden, int gates, uint
         return dycl_build_bail(r, DYCL_BAIL_shape);
     if (!is_float(call, of_x[0]) || (of_x[2] == DYCL_NONE) != (of_h[2] == DYCL_NONE))
         return dycl_build_bail(r, DYCL_BAIL_dtype);
-    DYCL_TRY(dycl_build_node(r, DYCL_OP_linear, 3, of_x, 0, NULL, out_x));
+    int x_first = gates == 3; /* in torch's GRU only: gradients come in the reverse order */
+    if (x_first) DYCL_TRY(dycl_build_node(r, DYCL_OP_linear, 3, of_x, 0, NULL, out_x));
     DYCL_TRY(dycl_build_node(r, DYCL_OP_linear, 3, of_h, 0, NULL, out_h));
+    if (!x_first) DYCL_TRY(dycl_build_node(r, DYCL_OP_linear, 3, of_x, 0, NULL, out_x));
     *out_hidden = of_h[0];
     return DYCL_OK;
 fail:

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "py/intercept/fallback.h"
 #include "py/intercept/watch.h"
 #include "py/region/region.h"
 #include "py/torch/wrap.h"
@@ -86,23 +87,26 @@ static int watch_settings(void) {
     return 0;
 }
 
-/* ---- Whole classes of which each method may write what it is given: compiled TorchScript, and what
- * torch.distributed sends and receives. Their methods have one C function in common. */
+/* ---- Whole classes of which each method may write what it is given, or look at its history: compiled TorchScript, and
+ * what torch.distributed sends, receives and reduces. Their methods have one C function in common. */
 
 static dycl_function_with_names dispatcher;
 static PyCFunctionWithKeywords general_dispatcher;
 
-static int before_foreign_code(void) {
+static int before_foreign_code(PyObject *const *args, Py_ssize_t count) {
     dycl_region *region = dycl_region_current;
-    return region ? dycl_region_flush(region, DYCL_BAIL_foreign) : 0;
+    return region ? dycl_fallback_prepare(region, args, count, "torch.distributed", DYCL_BAIL_foreign) : 0;
 }
 
 static PyObject *hook_method(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
-    return before_foreign_code() < 0 ? NULL : dispatcher(self, args, count, kwnames);
+    Py_ssize_t total = count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+    return before_foreign_code(args, total) < 0 ? NULL : dispatcher(self, args, count, kwnames);
 }
 
 static PyObject *hook_general_method(PyObject *self, PyObject *args, PyObject *kwargs) {
-    return before_foreign_code() < 0 ? NULL : general_dispatcher(self, args, kwargs);
+    if (before_foreign_code(&PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args)) < 0) return NULL;
+    if (kwargs && before_foreign_code(&kwargs, 1) < 0) return NULL;
+    return general_dispatcher(self, args, kwargs);
 }
 
 static void watch_method(PyObject *method) {
@@ -140,5 +144,6 @@ int dycl_bound_watch(void) {
     watch_class("_distributed_c10d.ProcessGroup", NULL);
     watch_class("_distributed_c10d.Backend", NULL);
     watch_class("_distributed_c10d.ProcessGroupGloo", NULL);
+    watch_class("_distributed_c10d.Reducer", NULL);
     return 0;
 }
