@@ -164,6 +164,8 @@ KNOWN = [
     *[("hook", way, "hooks inside, and gradients of gradients: another value reaches the hook") for way in TWICE],
     *[("spectral_norm", way, "written buffers, and gradients of gradients: an error") for way in TWICE],
     *[("", way, "where a backward pass fails, which leaves have their gradients by then") for way in PARTLY],
+    *[("swapped_gradients", way, "a gradient that is written, and gradients of gradients: an error") for way in TWICE],
+    ("reentrant", "hooks", "the order of hooks around a reentrant checkpoint"),
     ("", "saves_and_loads", "which of several written tensors the error names"),
     ("", "lets_go", "an input lives on after the call"),
     ("", "raising_forward_hook", "an input lives on after an error"),

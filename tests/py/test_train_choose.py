@@ -39,8 +39,9 @@ def test_a_slow_backward_counts():
         run = dycl.accelerate(model)
         x = torch.randn(4, 16)
         for _ in range(250):
+            before = dycl.stats(run)["calls"]
             out = run(x)
-            if type(out.grad_fn).__name__ == "SegmentBackward":
+            if dycl.stats(run)["calls"] > before:
                 time.sleep(0.002)
             out.sum().backward()
         print(dycl.stats(run)["plain_faster"] > 100)

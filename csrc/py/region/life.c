@@ -44,6 +44,7 @@ void dycl_regions_trim(void) {
         dycl_free(region->replaced_feeds);
         dycl_free(region->storages);
         dycl_free(region->tracked);
+        dycl_free(region->leaves);
         dycl_free(region);
     }
 }

@@ -1,18 +1,19 @@
-/* The order in which a node of autograd's graph names its sources: the gradients of leaves arrive, and their hooks run,
- * in torch's order. torch goes back operator by operator, so a leaf is through after the first operator that used it.
- * Our node hands all of them over at once, and torch's engine takes what is ready from a heap, in which leaves are
- * equals.
+/* The order of the sources of a node of autograd's graph. In eager each operator has a node of its own, and a leaf gets
+ * its gradient, and its hooks are called, as soon as the last operator that read it has been gone back through: from
+ * the end of the program to its beginning. DistributedDataParallel fills its buckets in this order, and compression
+ * depends on what is in them. A segment's node hands all gradients out at once. torch's engine then puts all leaves
+ * into a heap in which they are equal, so which one comes first is a matter of where each was put.
  *
- * Ownership: arrays are the caller's. Threads: none of it is shared. */
+ * Ownership: arrays are the caller's. Threads: GIL held. */
 #ifndef DYCL_PY_REGION_ORDER_H
 #define DYCL_PY_REGION_ORDER_H
 
-#include "base/status.h"
-#include "ir/graph.h"
+#include "py/region/track.h"
 
-/* Sorts sources. is_leaf: by source, and sorted with them. OK or ERROR (no memory). */
-dycl_status dycl_order_sources(const dycl_graph *graph, const uint8_t *tracked, uint32_t *sources, uint8_t *is_leaf,
-                               uint32_t count);
+/* Puts the sources of each of the nodes of a flush, in the order of their levels, so that leaves get their gradients in
+ * eager's order. OK, or ERROR, with or without an exception: no memory. */
+dycl_status dycl_order_sources(dycl_region *region, const dycl_track_node *nodes, uint32_t count);
+
 /* Whether torch saves the feed itself somewhere, rather than views of it only: where another tensor's memory is put
  * into it (x.data = y), the backward pass sees that. */
 int dycl_order_saves_itself(const dycl_graph *graph, const uint8_t *tracked, uint32_t feed);

@@ -60,6 +60,8 @@ typedef struct dycl_region {
     int tracks;       /* what needs gradients is recorded (track.h) */
     uint8_t *tracked; /* by value of this segment, as far as it was looked at: has a history */
     uint32_t tracked_room, tracked_count;
+    const char **leaves; /* owned: those (TensorImpl, as an address only) that nodes of this call lead to (order.h) */
+    uint32_t leaf_room, leaf_count;
     PyObject *calling;              /* borrowed: the function of torch's that is being recorded */
     struct dycl_called_log *called; /* owned: calls with a history (called.h); NULL: none */
     int overwrites;                 /* torch will write over a result behind the next flush (track.h) */

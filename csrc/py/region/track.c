@@ -123,15 +123,8 @@ int dycl_track_is_whole(const char *function) {
 
 /* ---- The flush */
 
-/* A node of autograd's graph: results of one level that share something (part.h). */
-typedef struct {
-    uint32_t *results, *sources, *saved; /* values of the segment; part of one block */
-    uint32_t result_count, source_count, saved_count;
-    uint8_t once; /* torch saves something there */
-} autograd_node;
-
 struct dycl_tracked_flush {
-    autograd_node *nodes; /* in the order of their levels */
+    dycl_track_node *nodes; /* in the order of their levels */
     uint32_t count, levels;
     uint32_t *level; /* by value: of a result its own, of others the highest that it depends on */
     uint32_t *results;
@@ -285,7 +278,8 @@ static dycl_status find_parts(const dycl_region *region, dycl_tracked_flush *f) 
 }
 
 /* Results of a part, and where differentiation may stop: feeds, and results below. */
-static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush *f, uint32_t part, autograd_node *n) {
+static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush *f, uint32_t part,
+                             dycl_track_node *n) {
     const dycl_graph *graph = &region->recorder.graph;
     uint32_t most = f->result_count + graph->feed_count + 1, level = f->level[f->results[part]];
     n->results = dycl_alloc((2 * (size_t)most + graph->value_count) * sizeof *n->results);
@@ -307,7 +301,7 @@ static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush
 }
 
 /* What torch's graph would have saved besides. */
-static void add_kept(const dycl_region *region, const dycl_tracked_flush *f, uint32_t level, autograd_node *n) {
+static void add_kept(const dycl_region *region, const dycl_tracked_flush *f, uint32_t level, dycl_track_node *n) {
     const dycl_graph *graph = &region->recorder.graph;
     for (uint32_t v = 0; v < graph->value_count; v++) {
         if (!(region->tracked[v] & KEPT)) continue;
@@ -326,7 +320,7 @@ static dycl_segment *recorded_before(const dycl_region *region) {
 }
 
 /* What a backward pass through the node will need, and which sources it reaches. */
-static dycl_status look_ahead(const dycl_region *region, autograd_node *n) {
+static dycl_status look_ahead(const dycl_region *region, dycl_track_node *n) {
     dycl_gradients *g = NULL;
     dycl_backward_job job = {.graph = &region->recorder.graph,
                              .numbers = region->recorder.scalars,
@@ -350,39 +344,15 @@ static dycl_status look_ahead(const dycl_region *region, autograd_node *n) {
     return status == DYCL_ERROR ? no_memory() : status;
 }
 
-static int is_leaf(const dycl_region *region, uint32_t value) {
-    const dycl_value *v = &region->recorder.graph.values[value];
-    PyObject *o = v->kind == DYCL_VALUE_FEED ? region->sources[v->source].object : NULL;
-    if (!o || Py_TYPE(o) == dycl_py.parameter_type) return o != NULL;
-    int state = dycl_abi_torch_function_off();
-    PyObject *answer = PyObject_GetAttrString(o, "is_leaf");
-    dycl_abi_torch_function_restore(state);
-    PyErr_Clear();
-    Py_XDECREF(answer);
-    return answer == Py_True;
-}
-
-static dycl_status order_sources(const dycl_region *region, autograd_node *n) {
-    uint8_t *leaves = n->source_count > 1 ? dycl_alloc(n->source_count) : NULL;
-    if (n->source_count < 2) return DYCL_OK;
-    if (!leaves) return no_memory();
-    for (uint32_t i = 0; i < n->source_count; i++) leaves[i] = (uint8_t)is_leaf(region, n->sources[i]);
-    dycl_status status =
-        dycl_order_sources(&region->recorder.graph, region->tracked, n->sources, leaves, n->source_count);
-    dycl_free(leaves);
-    return status == DYCL_OK ? DYCL_OK : no_memory();
-}
-
 static dycl_status make_node(const dycl_region *region, dycl_tracked_flush *f, uint32_t part) {
-    autograd_node *n = &f->nodes[f->count++];
+    dycl_track_node *n = &f->nodes[f->count++];
     dycl_status status = fill_node(region, f, part, n);
     if (status == DYCL_OK) status = look_ahead(region, n);
-    if (status == DYCL_OK) status = order_sources(region, n);
     if (status == DYCL_OK) add_kept(region, f, f->level[f->results[part]], n);
     return status;
 }
 
-static dycl_status add_saved(dycl_region *region, const autograd_node *n, uint32_t *count) {
+static dycl_status add_saved(dycl_region *region, const dycl_track_node *n, uint32_t *count) {
     dycl_status status = DYCL_OK;
     for (uint32_t i = 0; i < n->saved_count && status == DYCL_OK; i++) status = add_output(region, n->saved[i], count);
     return status;
@@ -409,6 +379,8 @@ dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracke
     for (uint32_t level = 1; level <= f->levels; level++)
         for (uint32_t i = 0; status == DYCL_OK && i < f->result_count; i++)
             if (f->level[f->results[i]] == level && f->parts[i] == i) status = make_node(region, f, i);
+    if (status == DYCL_OK && dycl_order_sources(region, f->nodes, f->count) != DYCL_OK)
+        status = PyErr_Occurred() ? DYCL_ERROR : no_memory();
     for (uint32_t i = 0; status == DYCL_OK && i < f->count; i++) status = add_saved(region, &f->nodes[i], count);
     return status;
 }
@@ -448,7 +420,7 @@ int dycl_track_finish(dycl_region *region, dycl_tracked_flush *f, dycl_segment *
     PyObject *recording = dycl_recording_new(region, segment);
     int result = recording ? make_apart(region, f) : -1;
     for (uint32_t i = 0; i < f->count && result == 0; i++) {
-        const autograd_node *n = &f->nodes[i];
+        const dycl_track_node *n = &f->nodes[i];
         if (n->source_count)
             result = dycl_tape_attach(region, recording,
                                       &(dycl_tape_plan){n->results, n->sources, n->saved, n->result_count,

@@ -44,6 +44,13 @@ void dycl_track_mark_kept(dycl_region *region, uint32_t value);
 
 /* ---- For the flush */
 
+/* A node of autograd's graph: results of one level that share something (part.h). */
+typedef struct {
+    uint32_t *results, *sources, *saved; /* values of the segment; part of one block */
+    uint32_t result_count, source_count, saved_count;
+    uint8_t once; /* torch saves something there */
+} dycl_track_node;
+
 typedef struct dycl_tracked_flush dycl_tracked_flush;
 /* Whether results have a history. */
 int dycl_track_needed(const dycl_region *region, uint32_t count);
