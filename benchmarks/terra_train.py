@@ -6,12 +6,12 @@ what is timed runs under `dycl.accelerate_all()`, as `python -m dycl` runs a scr
 """
 
 import copy
-import random
 import statistics
 import time
 from xml.sax.saxutils import escape
 
 from .report import number, table, times
+from .terra import flow, prepared, seed
 
 WARM = 10  # steps before the first one that is timed
 APART = 1e-3  # losses that differ by more, relative to eager's, have parted
@@ -43,15 +43,6 @@ def loss_of(result):
     return float(result)
 
 
-def seed(value):
-    import numpy
-    import torch
-
-    torch.manual_seed(value)
-    numpy.random.seed(value % 2**32)
-    random.seed(value)
-
-
 def double_step(program, model, optimizer, batch):
     """None where the program cannot do it: it draws in double precision what it drew in single, or mixes the two."""
     import torch
@@ -68,8 +59,6 @@ def double_step(program, model, optimizer, batch):
 def measure_training(name, threads, steps):
     """Losses by side, a list each (of the judge up to where it failed), and seconds of the steps that were timed."""
     import dycl
-
-    from .terra import prepared
 
     program, eager = prepared(name, threads)
     models = {"eager": eager, "dycl": copy.deepcopy(eager), "double": copy.deepcopy(eager).double()}
@@ -154,7 +143,6 @@ def page(found, options):
     import torch
 
     from .__main__ import machine
-    from .terra import flow
 
     host = machine()
     lines = ["# Terra's ten programs in training", "",

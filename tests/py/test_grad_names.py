@@ -11,18 +11,10 @@ import torch
 import torch.nn.functional as F
 
 import dycl
-from dycl import _autograd, _core
 from suite import RUNS, lot, map_tensors, one_thread, tensors_of  # noqa: F401 (a fixture)
-from test_gradients import _cases, _leaf, _samples
+from test_gradients import _cases, _leaf, _samples, trains  # noqa: F401 (a fixture)
 
 dycl.accelerate(lambda: None)  # finds torch
-
-
-@pytest.fixture(autouse=True)
-def trains():
-    before = _core.set_tracking(_autograd.attach)
-    yield
-    _core.set_tracking(before)
 
 
 def seen(t):

@@ -19,7 +19,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 import dycl
 from dycl import _autograd, _core, _everywhere, _optimizer
 from suite import one_thread  # noqa: F401 (a fixture)
-from test_optimizers import compare, flat, gradients, overlapping, parameters, seen, sides, steps
+from test_optimizers import compare, flat, gradients, losses_by_closure, overlapping, parameters, seen, sides, steps
 
 SERVED = {
     "AdamW": [{}, {"amsgrad": True}, {"weight_decay": 0.0}, {"maximize": True}, {"betas": (0.0, 0.5)}],
@@ -358,17 +358,7 @@ def test_scaled_gradients():
 def test_closures():
     for make in (lambda p: SGD(p, lr=0.05), lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=3)):
         both = both_by_model(make, lambda: parameters(9, shapes=[(4, 5), (3,)], plain=True))
-        losses = ([], [])
-        for (params, optimizer, _), log in zip(both, losses):
-            def closure(params=params, optimizer=optimizer):
-                optimizer.zero_grad()
-                loss = sum((p * p).sum() for p in params)
-                loss.backward()
-                return loss
-
-            for _ in range(4):
-                log.append(optimizer.step(closure).item())
-        torch.testing.assert_close(*(torch.tensor(log) for log in losses), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(*losses_by_closure(both), rtol=1e-4, atol=1e-5)
 
 
 def test_a_step_that_is_watched_is_pythons():
