@@ -186,6 +186,11 @@ void dycl_called_free(dycl_called_log *l) {
     dycl_free(l);
 }
 
+uint32_t dycl_called_of(const dycl_region *region, uint32_t value) {
+    const dycl_called_log *l = region->called;
+    return l && value < l->by_count ? l->by[value] : 0;
+}
+
 /* ---- Calling again */
 
 typedef struct {

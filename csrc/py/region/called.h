@@ -40,6 +40,9 @@ int dycl_called_show(dycl_region *region, const uint32_t *values, dycl_handle *h
  * exception: they are not known. */
 dycl_handle dycl_called_view(dycl_region *region, const dycl_lazy *lazy, dycl_handle base);
 
+/* Which call the value is a result of, or 0: it is not known. */
+uint32_t dycl_called_of(const dycl_region *region, uint32_t value);
+
 /* The region's calls, taken from it; to be freed when its next segment has begun. */
 struct dycl_called_log *dycl_called_take(dycl_region *region);
 void dycl_called_free(struct dycl_called_log *log);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "exec/cache/backwards.h"
+#include "py/region/called.h"
 #include "py/region/cross.h"
 #include "py/region/grow.h"
 #include "py/region/order.h"
@@ -249,6 +250,16 @@ static dycl_status add_crossing(dycl_region *region, dycl_tracked_flush *f, uint
 }
 
 /* Which results share a node. Where torch will write over something, each result goes back alone. */
+/* Results of one call share a node in torch, too. */
+static void join_calls(const dycl_region *region, const dycl_part_job *job, uint32_t *parts) {
+    for (uint32_t i = 0; i < job->count; i++) {
+        uint32_t call = dycl_called_of(region, job->results[i]);
+        parts[i] = parts[parts[i]];
+        for (uint32_t k = 0; k < i && call && parts[i] == i; k++)
+            if (dycl_called_of(region, job->results[k]) == call) parts[i] = parts[k];
+    }
+}
+
 static dycl_status find_parts(const dycl_region *region, dycl_tracked_flush *f) {
     const dycl_graph *graph = &region->recorder.graph;
     uint32_t *members = dycl_alloc(3 * (size_t)f->result_count * sizeof *members + 1);
@@ -266,6 +277,7 @@ static dycl_status find_parts(const dycl_region *region, dycl_tracked_flush *f) 
             members[job.count++] = f->results[i];
         }
         if (dycl_part_find(&job, parts, saves) != DYCL_OK) status = no_memory();
+        if (status == DYCL_OK) join_calls(region, &job, parts);
         for (uint32_t i = 0; status == DYCL_OK && i < job.count; i++) {
             f->parts[at[i]] = region->overwrites ? at[i] : at[parts[i]];
             f->saves[at[i]] = saves[i];
