@@ -218,9 +218,20 @@ def test_functions_that_are_others_now(monkeypatch):
     steps(both, 3)
     count, called = updates(both[1][1]), []
     original = AdamW._init_group
-    monkeypatch.setattr(Adam, "_init_group", lambda self, *a: called.append(1) or original(self, *a))
+    owner = next(c for c in AdamW.__mro__ if "_init_group" in vars(c))  # AdamW itself once torch.compile was used
+    monkeypatch.setattr(owner, "_init_group", lambda self, *a: called.append(1) or original(self, *a))
     steps(both, 1)
     assert len(called) == 2 and updates(both[1][1]) == count > 0
+
+
+def test_functions_that_torch_compile_wraps():
+    both = both_by_model(lambda p: AdamW(p), lambda: parameters(3, shapes=[(4, 5)], plain=True))
+    steps(both, 3)
+    count = updates(both[1][1])
+    torch.compile(lambda x: x + 1, backend="eager")(torch.zeros(2))
+    steps(both, 1)
+    assert hasattr(AdamW._init_group, "_torchdynamo_orig_callable")
+    assert updates(both[1][1]) == count + 1 > 1
 
 
 @pytest.mark.parametrize("params", [flat, overlapping], ids=["pieces", "overlapping"])

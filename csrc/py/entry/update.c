@@ -50,11 +50,20 @@ fail:
     return -1;
 }
 
+/* torch.compile, once used, puts a wrapper that hides a function from the compiler in the function's place, for good. */
+static int hides(PyObject *wrapper, PyObject *function) {
+    PyObject *hidden = wrapper ? PyObject_GetAttrString(wrapper, "_torchdynamo_orig_callable") : NULL;
+    if (!hidden) PyErr_Clear();
+    Py_XDECREF(hidden); /* the wrapper has it */
+    return hidden == function;
+}
+
 static int is_served(PyTypeObject *type) {
     PyObject *functions = served ? PyDict_GetItemWithError(served, (PyObject *)type) : NULL;
     for (Py_ssize_t i = 0; functions && i < PyTuple_GET_SIZE(functions); i++) {
-        PyObject *row = PyTuple_GET_ITEM(functions, i);
-        if (function_at(PyTuple_GET_ITEM(row, 0), PyTuple_GET_ITEM(row, 1)) != PyTuple_GET_ITEM(row, 2)) return 0;
+        PyObject *row = PyTuple_GET_ITEM(functions, i), *known = PyTuple_GET_ITEM(row, 2);
+        PyObject *found = function_at(PyTuple_GET_ITEM(row, 0), PyTuple_GET_ITEM(row, 1));
+        if (found != known && !hides(found, known)) return 0;
     }
     return functions != NULL;
 }
