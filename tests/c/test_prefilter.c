@@ -119,6 +119,52 @@ static void run_all(problem *p, int variant, uint64_t token) {
     dycl_pack_forget(token + 1);
 }
 
+/* Sums that bfloat16 rounds to one number, of weights that 8 bits hold exactly: the first of them is the answer,
+ * though a later one is the largest before it is rounded. */
+static void equals_in_half(int variant, uint64_t token) {
+    enum { FIRST = 100, LARGEST = 3000, WHOLE = 127 };
+    static const int sums[2] = {1024, 1028}; /* as bfloat16 both are 1024 */
+    char text[400];
+    dycl_graph g;
+    dycl_plan *plan = NULL;
+    int64_t found[1];
+    void *outputs[1] = {found};
+    uint16_t *w = dycl_alloc_zero(N * K * sizeof *w), *x = dycl_alloc(K * sizeof *x);
+    for (int64_t k = 0; k < K; k++) x[k] = dycl_bf16_of(1);
+    for (int64_t j = 0; j < N; j++) w[j * K] = dycl_bf16_of(WHOLE);
+    for (int i = 0; i < 2; i++) {
+        uint16_t *column = w + (i ? LARGEST : FIRST) * K;
+        int rest = sums[i];
+        for (int k = 0; rest > 0; k++, rest -= WHOLE) column[k] = dycl_bf16_of((float)(rest < WHOLE ? rest : WHOLE));
+    }
+    dycl_graph_init(&g);
+    snprintf(text, sizeof text,
+             "%%0 = feed bf16[1,%d]{%d,1}\n%%1 = feed bf16[%d,%d]{%d,1}\n%%2 = linear %%0 %%1 _\n"
+             "%%3 = argmax %%2 (2, 0)\n",
+             K, K, N, K, K);
+    const uint32_t out = 3;
+    if (dycl_graph_parse(text, &g) != DYCL_OK || dycl_plan_create(&g, &out, 1, DYCL_PLAN_TUNED, &plan) != DYCL_OK) {
+        printf("FAIL: no plan in bf16: %s\n", dycl_error_message());
+        failures++;
+    }
+    const dycl_feed feeds[2] = {{x, 0, 0}, {w, token, 0}};
+    for (int run = 0; plan && run < RUNS; run++) {
+        found[0] = -1;
+        if ((dycl_plan_run(plan, feeds, NULL, outputs) != DYCL_OK || found[0] != FIRST) && failures++ < 20)
+            printf("FAIL run %d, variant %d: %ld, not the first of equals in bf16\n", run, variant, (long)found[0]);
+    }
+    dycl_plan_stats stats = {0};
+    if (plan) dycl_plan_get_stats(plan, &stats);
+    if (variant == 1 && stats.packed_bytes < (size_t)N * K) {
+        printf("FAIL: bf16 was not packed: %zu bytes\n", stats.packed_bytes);
+        failures++;
+    }
+    if (plan) dycl_plan_release(plan);
+    dycl_graph_free(&g);
+    dycl_pack_forget(token);
+    dycl_free(w), dycl_free(x);
+}
+
 int main(void) {
     problem p = {.w = dycl_alloc(N * K * sizeof(float)),
                  .bias = dycl_alloc(N * sizeof(float)),
@@ -138,6 +184,7 @@ int main(void) {
             p.options = i % 4 == 3 && dycl_cpu_bf16() ? DYCL_OPTION_BF16 : 0;
             run_all(&p, variant, token += 2);
         }
+        equals_in_half(variant, token += 2);
         dycl_autotune_force(-1);
         dycl_autotune_clear();
     }
