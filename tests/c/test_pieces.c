@@ -23,14 +23,18 @@ typedef struct {
         int kind, a, b, op;
     } steps[BODY];
     int length, keeps, prefix, suffix;
+    int through; /* an iteration sees the state of the one before as views only */
 } loop;
 
 static const int binary_ops[] = {DYCL_OP_add, DYCL_OP_mul, DYCL_OP_sub, DYCL_OP_maximum},
                  unary_ops[] = {DYCL_OP_tanh, DYCL_OP_sigmoid, DYCL_OP_neg};
 
 static loop random_loop(void) {
-    loop l = {
-        .length = 2 + (int)below(BODY - 1), .keeps = below(3) == 0, .prefix = (int)below(4), .suffix = (int)below(4)};
+    loop l = {.length = 2 + (int)below(BODY - 1),
+              .keeps = below(3) == 0,
+              .prefix = (int)below(4),
+              .suffix = (int)below(4),
+              .through = below(3) == 0};
     for (int i = 0; i < l.length; i++) {
         l.steps[i].kind = (int)below(6);
         l.steps[i].a = (int)below(100);
@@ -85,6 +89,16 @@ static void step(dycl_graph *g, const loop *l, int i, uint32_t *pool, int *count
     pool[(*count)++] = out;
 }
 
+static uint32_t viewed(dycl_graph *g, uint32_t v) { /* as it lies */
+    const dycl_value *value = &g->values[v];
+    int64_t attrs[1 + 2 * DYCL_MAX_RANK] = {value->offset};
+    for (int i = 0; i < value->rank; i++) {
+        attrs[1 + i] = value->sizes[i];
+        attrs[1 + value->rank + i] = value->strides[i];
+    }
+    return node(g, DYCL_OP_view, 1, &v, 1 + 2 * value->rank, attrs);
+}
+
 /* Feeds: x[T, ROWS, COLUMNS], w[ROWS, COLUMNS], v[COLUMNS]. Outputs: the state, and sometimes every state. */
 static int trace(dycl_graph *g, const loop *l, int trips, uint32_t *outputs) {
     const int64_t shape[3] = {MOST_TRIPS, ROWS, COLUMNS};
@@ -97,6 +111,7 @@ static int trace(dycl_graph *g, const loop *l, int trips, uint32_t *outputs) {
     for (int t = 0; t < trips; t++) {
         int64_t attrs[5] = {(int64_t)t * SIZE, ROWS, COLUMNS, COLUMNS, 1};
         int count = 0;
+        if (l->through) h = viewed(g, h), c = viewed(g, c);
         pool[count++] = node(g, DYCL_OP_view, 1, &x, 5, attrs);
         pool[count++] = h, pool[count++] = c, pool[count++] = w, pool[count++] = v;
         for (int i = 0; i < l->length; i++) step(g, l, i, pool, &count);
