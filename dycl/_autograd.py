@@ -1,12 +1,16 @@
 """The node of torch's autograd graph that stands for a part of a recorded segment (csrc/py/region/tape.h).
 
 Its gradients are computed by a plan, from what the node saved. Where a graph of the gradients is asked for
-(`create_graph=True`), or no plan can be made, the recording runs again in torch, which differentiates it."""
+(`create_graph=True`), or no plan can be made, torch runs the graph of the gradients operator by operator. What was
+saved needs a history for that. What lies between the sources and the results gets one only then, from a second node
+behind the sources: no program ever sees it, and hooks of results must not be called for it."""
 
 import torch
 from torch._C import _functorch
 
 from dycl import _core, _names, _replay
+
+_BEFORE = 3  # arguments of Segment.forward that are no sources
 
 
 class Segment(torch.autograd.Function):
@@ -20,13 +24,86 @@ class Segment(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients):
         saved = ctx.saved_tensors if ctx.tape.once else ()  # which is an error where they were freed
-        needed = ctx.needs_input_grad[3:]
+        needed = ctx.needs_input_grad[_BEFORE:]
         if all(g is None for g in gradients):
-            return (None,) * (3 + len(needed))
+            return (None,) * (_BEFORE + len(needed))
         if torch.is_grad_enabled():
-            return None, None, None, *_differentiate(ctx.tape, gradients, needed, True)
-        found = ctx.tape.backward(saved, gradients, needed)
-        return None, None, None, *(found or _differentiate(ctx.tape, gradients, needed, False))
+            saved = _with_history(ctx, saved)
+        return *(None,) * _BEFORE, *_gradients(ctx.tape, saved, gradients, needed)
+
+
+class _Edge(torch.autograd.Function):
+    """A tensor of no memory that leads where another one leads."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.empty_strided(x.shape, (0,) * x.dim(), dtype=x.dtype)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def _with_history(ctx, saved):
+    """What was saved, with the history that it has."""
+    tape, hidden = ctx.tape, ctx.tape.hidden()
+    if not hidden:
+        return saved
+    sources = []
+    for i, (node, _) in enumerate(ctx.next_functions):
+        leaf = getattr(node, "variable", None)  # of AccumulateGrad
+        sources.append(leaf if leaf is not None or not tape.edges else tape.edges.get(i))
+    for i, k in tape.saved_sources():
+        sources[i] = saved[k] if sources[i] is None else sources[i]
+    values = {k: saved[k].detach() for k in hidden}
+    kept = tuple(values.get(k, s) for k, s in enumerate(saved))
+    made = _node(Segment, None)(tape.inner(), tuple(values.values()), kept, *sources)
+    values.update(zip(values, made))
+    return tuple(values.get(k, s) for k, s in enumerate(saved))
+
+
+def _gradients(tape, saved, gradients, needed):
+    found = None if torch.is_grad_enabled() else tape.backward(saved, gradients, needed)
+    if found is None:
+        batched = next((g for g in gradients if g is not None and _levels(g)), None)
+        if batched is None:
+            return _run(tape, saved, gradients, needed)
+        return _one_by_one(*_levels(batched), tape, saved, gradients, needed)
+    return found
+
+
+def _levels(tensor):
+    """How to split a batch that vmap made (is_grads_batched=True is an older one), and how to make one; or None."""
+    if _functorch.is_batchedtensor(tensor):
+        level = _functorch.maybe_get_level(tensor)
+        return lambda t: _functorch._remove_batch_dim(t, level, 1, 0), lambda t: _functorch._add_batch_dim(t, 0, level)
+    level = torch._C._vmapmode_increment_nesting() - 1
+    torch._C._vmapmode_decrement_nesting()
+    if level and "Batched" in str(torch._C._dispatch_keys(tensor)):  # a key that Python has no name for
+        return lambda t: torch._remove_batch_dim(t, level, 1, 0), lambda t: torch._add_batch_dim(t, 0, level)
+    return None
+
+
+def _one_by_one(split, batch, tape, saved, gradients, needed):
+    """Operators that lay out memory know no batches."""
+    rows = [None if g is None else split(g) for g in gradients]
+    count = max(len(r) for r in rows if r is not None)
+    found = [_gradients(tape, saved, tuple(None if r is None else r[i % len(r)] for r in rows), needed)
+             for i in range(count)]
+    return [None if found[0][k] is None else batch(torch.stack([f[k] for f in found])) for k in range(len(needed))]
+
+
+def _run(tape, saved, gradients, needed):
+    """By torch, which records it where gradients are enabled."""
+    nodes, values, outputs, strides = tape.graph(saved, gradients, needed)
+    for number, wanted in strides:
+        value = values.get(number)
+        if value is not None and (value.stride() != wanted or value._is_zerotensor()):
+            values[number] = torch.empty_strided(value.shape, wanted, dtype=value.dtype).copy_(value)
+    wanted = [o for o in outputs if o is not None]
+    history = {*wanted, *(node[1] for node in nodes)} if torch.is_grad_enabled() else ()
+    found = iter(_replay.run(nodes, values, wanted, history))
+    return [None if o is None else next(found) for o in outputs]
 
 
 class _Shown(torch.autograd.Function):
@@ -76,13 +153,22 @@ def _alone(function, *args):
         torch._C._set_grad_enabled(enabled)
 
 
-def attach(tape, results, saved, sources, names):
+def attach(tape, results, saved, sources, open_sources, names):
     """Gives results (computed, without a history yet) a node behind sources. names: ((name of the node that the result
-    shows, which output of it it is), which call that was), or None: the program does not see it."""
+    shows, which output of it it is), which call that was), or None: the program does not see it. open_sources:
+    positions of those that cannot be found again by what is saved."""
+    if open_sources:
+        edges = {i: sources[i] for i in open_sources if not sources[i].is_leaf}
+        if edges:
+            _alone(_keep_edges, tape, edges)
     if len(results) == 1 and (names[0] is None or names[0][0][1] == 0):
         _alone(_node(Segment, names[0] and names[0][0][0]), tape, results, saved, *sources)
     else:
         _alone(_attach_several, tape, results, saved, sources, names)
+
+
+def _keep_edges(tape, edges):
+    tape.edges = {i: _node(_Edge, None)(source) for i, source in edges.items()}
 
 
 def _attach_several(tape, results, saved, sources, names):
@@ -114,23 +200,6 @@ def show(results, names):
     shown = [r.detach() if name else r for r, name in zip(results, names)]
     _alone(_show, shown, results, names)
     return tuple(shown)
-
-
-def _differentiate(tape, gradients, needed, create_graph):
-    """By torch, through the recording. Sources that are operands of each other are taken for different tensors."""
-    nodes, values, results, sources, history = tape.recorded()
-    with torch.enable_grad():
-        wanted = []
-        for number, need in zip(sources, needed):
-            values[number] = torch.ops.aten.alias(values[number]) if create_graph else \
-                values[number].detach().requires_grad_()
-            if need:
-                wanted.append(values[number])
-        made = _replay.run(nodes, values, results, history)
-        pairs = [(m, g) for m, g in zip(made, gradients) if g is not None]
-        found = iter(torch.autograd.grad([m for m, _ in pairs], wanted, [g for _, g in pairs],
-                                         create_graph=create_graph, allow_unused=True))
-    return [next(found) if need else None for need in needed]
 
 
 _core.set_names(_names.name, _names.operand, _names.view, show)

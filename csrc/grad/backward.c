@@ -176,6 +176,12 @@ fail:
     return status;
 }
 
+static int is_open(const dycl_backward *b) {
+    for (uint32_t i = 0; i < b->saved_count; i++)
+        if (b->reaches[b->saved[i]] == LEADS && b->gradient[b->saved[i]] == DYCL_NONE) return 1;
+    return 0;
+}
+
 static dycl_status allocate(dycl_backward *b) {
     uint32_t values = b->job->graph->value_count + 1;
     b->image = dycl_alloc(values * sizeof *b->image);
@@ -205,6 +211,7 @@ dycl_status dycl_backward_build(dycl_backward *b, const dycl_backward_job *job) 
     }
     for (uint32_t n = graph->node_count; n-- > 0;) DYCL_TRY(step_back(b, &graph->nodes[n]));
     for (uint32_t i = 0; i < job->source_count; i++) DYCL_TRY(finish_source(b, i));
+    b->open = is_open(b);
 fail:
     free_scratch(b);
     return status;

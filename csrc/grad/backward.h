@@ -36,6 +36,8 @@ typedef struct dycl_backward {
         uint32_t here, of; /* positions among the scalars */
     } * numbers;           /* scalars of the segment in the graph; all others are constants of formulas */
     uint32_t number_count;
+    int open; /* something that is saved has a history through which no gradient came: who differentiates the graph
+                 would need more than is saved */
     /* while it is built: */
     const dycl_backward_job *job;
     uint32_t *image;    /* by value of the segment: the same here, or DYCL_NONE */

@@ -109,11 +109,12 @@ def test_what_is_wanted_of_a_tape_belongs_to_the_key():
     run = dycl.accelerate(lambda x, a, b: torch.tanh(torch.tanh(x @ a) @ b))
     for _ in range(3):
         node = run(x, *weights).grad_fn
+        gradients = (torch.ones(4, 5),)
         for needed in [(True, True), (True, False), (False, True), (True, True)]:
-            found = node.tape.backward(node.saved_tensors, (torch.ones(4, 5),), needed)
+            found = node.tape.backward(node.saved_tensors, gradients, needed)
             assert tuple(g is not None for g in found) == needed
         before = built()
-    node.tape.backward(node.saved_tensors, (torch.ones(4, 5),), (False, True))
+    node.tape.backward(node.saved_tensors, gradients, (False, True))
     assert built() == before
 
 

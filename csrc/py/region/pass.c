@@ -5,6 +5,7 @@
 #include "exec/cache/backwards.h"
 #include "ir/infer.h"
 #include "py/region/grow.h"
+#include "py/region/replay.h"
 #include "py/region/segment.h"
 #include "py/site/site.h"
 
@@ -116,6 +117,13 @@ static PyObject *saved_tensor(const dycl_pass_job *job, PyObject *saved, const p
     return NULL;
 }
 
+/* The tensor that feeds it. Borrowed; NULL: it was not saved. */
+static PyObject *feed_tensor(const dycl_pass_job *job, PyObject *saved, PyObject *gradients, const pass *p,
+                             uint32_t nth) {
+    return nth < p->result_count ? PyTuple_GET_ITEM(gradients, p->which[nth])
+                                 : saved_tensor(job, saved, p, nth - p->result_count);
+}
+
 static dycl_status bind_feeds(const dycl_pass_job *job, PyObject *saved, PyObject *gradients, pass *p) {
     const dycl_graph *graph = p->graph;
     dycl_status status = DYCL_OK;
@@ -125,8 +133,7 @@ static dycl_status bind_feeds(const dycl_pass_job *job, PyObject *saved, PyObjec
     if (!p->feeds || !p->kept || !p->scalars) return no_memory();
     dycl_gradients_numbers(p->of, job->scalars, p->scalars);
     for (uint32_t i = 0; i < graph->feed_count && status == DYCL_OK; i++) {
-        PyObject *o = i < p->result_count ? PyTuple_GET_ITEM(gradients, p->which[i])
-                                          : saved_tensor(job, saved, p, i - p->result_count);
+        PyObject *o = feed_tensor(job, saved, gradients, p, i);
         status = o ? read_feed(o, &graph->values[graph->feeds[i]], &p->feeds[i], &p->kept[i]) : DYCL_BAIL;
     }
     return status;
@@ -217,4 +224,64 @@ PyObject *dycl_pass_run(const dycl_pass_job *job, PyObject *saved, PyObject *gra
     if (status == DYCL_OK) result = collect(job, &p);
     pass_free(&p);
     return status == DYCL_BAIL ? Py_NewRef(Py_None) : result;
+}
+
+/* ---- As a graph for torch */
+
+/* ((value, its strides), ...) of the feeds, whose tensors may be laid out otherwise. */
+static PyObject *feed_strides(const dycl_graph *graph) {
+    PyObject *tuple = PyTuple_New(graph->feed_count);
+    for (uint32_t i = 0; tuple && i < graph->feed_count; i++) {
+        const dycl_value *v = &graph->values[graph->feeds[i]];
+        PyObject *row = Py_BuildValue("(IN)", graph->feeds[i], dycl_py_ints(v->rank, v->strides));
+        if (row)
+            PyTuple_SET_ITEM(tuple, i, row);
+        else
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+static PyObject *described(const dycl_pass_job *job, PyObject *saved, PyObject *gradients, const pass *p) {
+    const dycl_graph *graph = p->graph;
+    PyObject *nodes = NULL, *values = NULL, *result = NULL;
+    uint32_t *outputs = dycl_alloc((job->source_count + 1) * sizeof *outputs), count = 0;
+    dycl_handle *feeds = dycl_alloc((graph->feed_count + 1) * sizeof *feeds); /* borrowed */
+    dycl_scalar *numbers = dycl_alloc((graph->scalar_count + 1) * sizeof *numbers);
+    if (!outputs || !feeds || !numbers) {
+        PyErr_NoMemory();
+        goto fail;
+    }
+    dycl_gradients_numbers(p->of, job->scalars, numbers);
+    for (uint32_t i = 0; i < graph->feed_count; i++) {
+        PyObject *o = feed_tensor(job, saved, gradients, p, i);
+        if (!o) {
+            PyErr_SetString(PyExc_SystemError, "dycl: a gradient needs what was not saved");
+            goto fail;
+        }
+        feeds[i] = dycl_abi_borrow(o);
+    }
+    for (uint32_t i = 0; i < job->source_count; i++)
+        if (p->of->built.gradients[i] != DYCL_NONE) outputs[count++] = p->of->built.gradients[i];
+    if (dycl_replay_describe(graph, numbers, feeds, outputs, count, &nodes, &values) < 0) goto fail;
+    result = Py_BuildValue("(OONN)", nodes, values,
+                           dycl_replay_words((int)job->source_count, p->of->built.gradients), feed_strides(graph));
+fail:
+    dycl_free(outputs);
+    dycl_free(feeds);
+    dycl_free(numbers);
+    Py_XDECREF(nodes);
+    Py_XDECREF(values);
+    return result;
+}
+
+PyObject *dycl_pass_describe(const dycl_pass_job *job, PyObject *saved, PyObject *gradients, PyObject *needed) {
+    PyObject *result = NULL;
+    pass p;
+    memset(&p, 0, sizeof p);
+    dycl_status status = find(job, gradients, needed, &p);
+    if (status == DYCL_OK) result = described(job, saved, gradients, &p);
+    if (status == DYCL_BAIL) PyErr_SetString(PyExc_SystemError, "dycl: no graph of what was differentiated before");
+    pass_free(&p);
+    return result;
 }

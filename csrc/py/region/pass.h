@@ -17,7 +17,10 @@ typedef struct {
 
 /* Gradients of the sources, a tuple: None where there is none. saved, gradients (or None) and needed are tuples as the
  * job's arrays. Py_None for all: no plan can compute them. New reference, or NULL with an exception. */
+typedef PyObject *(*dycl_pass_fn)(const dycl_pass_job *job, PyObject *saved, PyObject *gradients, PyObject *needed);
 PyObject *dycl_pass_run(const dycl_pass_job *job, PyObject *saved, PyObject *gradients, PyObject *needed);
+/* The same as a graph that torch can run, differentiating it: (nodes, values, outputs, strides), see tape.c. */
+PyObject *dycl_pass_describe(const dycl_pass_job *job, PyObject *saved, PyObject *gradients, PyObject *needed);
 int dycl_pass_take_made(void); /* plans made since the last question: DYCL_MADE_ bits */
 
 #endif

@@ -12,29 +12,20 @@ int dycl_replay_set(PyObject *function) {
     return 0;
 }
 
-enum { NEEDED = 1, GIVEN = 2 /* and known already */ };
-
-/* Marks the nodes that the outputs depend on. NULL: no memory. */
-static uint8_t *needed_nodes(const dycl_graph *graph, const uint32_t *outputs, uint32_t count, const uint32_t *given,
-                             uint32_t given_count) {
-    uint8_t *needed = dycl_alloc_zero(graph->value_count + 1), *known = dycl_alloc_zero(graph->value_count + 1);
-    if (!needed || !known) {
-        dycl_free(needed);
-        dycl_free(known);
+/* Marks the values that the outputs depend on. NULL: no memory. */
+static uint8_t *needed_values(const dycl_graph *graph, const uint32_t *outputs, uint32_t count) {
+    uint8_t *needed = dycl_alloc_zero(graph->value_count + 1);
+    if (!needed) {
         PyErr_NoMemory();
         return NULL;
     }
-    for (uint32_t i = 0; i < given_count; i++) known[given[i]] = 1;
-    for (uint32_t i = 0; i < count; i++) needed[outputs[i]] = NEEDED;
+    for (uint32_t i = 0; i < count; i++) needed[outputs[i]] = 1;
     for (uint32_t n = graph->node_count; n-- > 0;) {
         const dycl_node *node = &graph->nodes[n];
         const uint32_t *operands = dycl_node_operands(graph, node);
-        if (!needed[node->out]) continue;
-        if (known[node->out]) needed[node->out] = GIVEN;
-        for (int i = 0; i < node->operand_count && !known[node->out]; i++)
-            if (operands[i] != DYCL_NONE) needed[operands[i]] = NEEDED;
+        for (int i = 0; i < node->operand_count && needed[node->out]; i++)
+            if (operands[i] != DYCL_NONE) needed[operands[i]] = 1;
     }
-    dycl_free(known);
     return needed;
 }
 
@@ -63,7 +54,7 @@ static PyObject *node_tuple(const dycl_graph *graph, const dycl_node *node) {
 static PyObject *node_list(const dycl_graph *graph, const uint8_t *needed) {
     PyObject *list = PyList_New(0);
     for (uint32_t n = 0; list && n < graph->node_count; n++) {
-        if (needed[graph->nodes[n].out] != NEEDED) continue;
+        if (!needed[graph->nodes[n].out]) continue;
         PyObject *tuple = node_tuple(graph, &graph->nodes[n]);
         if (!tuple || PyList_Append(list, tuple) < 0) Py_CLEAR(list);
         Py_XDECREF(tuple);
@@ -153,7 +144,7 @@ static int take_handles(dycl_region *region, PyObject *tensors, uint32_t count) 
     return 0;
 }
 
-PyObject *dycl_replay_history(const dycl_graph *graph, const uint8_t *tracked) {
+static PyObject *history_of(const dycl_graph *graph, const uint8_t *tracked) {
     PyObject *set = PySet_New(NULL);
     for (uint32_t v = 0; set && v < graph->value_count; v++) {
         PyObject *word = tracked[v] ? PyLong_FromUnsignedLong(v) : NULL;
@@ -164,10 +155,9 @@ PyObject *dycl_replay_history(const dycl_graph *graph, const uint8_t *tracked) {
 }
 
 int dycl_replay_describe(const dycl_graph *graph, const dycl_scalar *scalars, const dycl_handle *feeds,
-                         const uint32_t *outputs, uint32_t count, const uint32_t *given, uint32_t given_count,
-                         PyObject **out_nodes, PyObject **out_values) {
+                         const uint32_t *outputs, uint32_t count, PyObject **out_nodes, PyObject **out_values) {
     *out_nodes = *out_values = NULL;
-    uint8_t *needed = needed_nodes(graph, outputs, count, given, given_count);
+    uint8_t *needed = needed_values(graph, outputs, count);
     if (needed) *out_nodes = node_list(graph, needed);
     if (*out_nodes) *out_values = begin_values(graph, scalars, feeds, needed);
     dycl_free(needed);
@@ -183,10 +173,9 @@ int dycl_replay_run(dycl_region *region, uint32_t count) {
     dycl_handle *feeds = dycl_alloc((graph->feed_count + 1) * sizeof *feeds); /* borrowed */
     if (!feeds) PyErr_NoMemory();
     for (uint32_t i = 0; feeds && i < graph->feed_count; i++) feeds[i] = dycl_source_handle(&region->sources[i]);
-    if (feeds && dycl_replay_describe(graph, region->recorder.scalars, feeds, region->outputs, count, NULL, 0, &nodes,
-                                      &values) == 0)
+    if (feeds && dycl_replay_describe(graph, region->recorder.scalars, feeds, region->outputs, count, &nodes, &values) == 0)
         outputs = dycl_replay_words((int)count, region->outputs);
-    if (outputs) history = region->tracks ? dycl_replay_history(graph, region->tracked) : Py_NewRef(Py_None);
+    if (outputs) history = region->tracks ? history_of(graph, region->tracked) : Py_NewRef(Py_None);
     if (history) tensors = call(nodes, values, outputs, history);
     if (tensors)
         result = take_handles(region, tensors, count);

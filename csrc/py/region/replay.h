@@ -12,13 +12,10 @@ extern int dycl_replay_always; /* every segment, without looking for a plan: for
 
 /* Computes the `count` values that region->outputs names into region->handles. 0, or -1 with torch's exception. */
 int dycl_replay_run(dycl_region *region, uint32_t count);
-/* The nodes that lead from what is given (feeds count as given) to the outputs, and what is there before the first of
- * them, for dycl._replay.run; values that are nodes and given are not among these. 0 or -1. */
+/* The nodes that lead to the outputs, and what is there before the first of them, for dycl._replay.run. 0 or -1. */
 int dycl_replay_describe(const dycl_graph *graph, const dycl_scalar *scalars, const dycl_handle *feeds,
-                         const uint32_t *outputs, uint32_t count, const uint32_t *given, uint32_t given_count,
-                         PyObject **out_nodes, PyObject **out_values);
+                         const uint32_t *outputs, uint32_t count, PyObject **out_nodes, PyObject **out_values);
 PyObject *dycl_replay_words(int count, const uint32_t *values); /* a tuple of ints, None for DYCL_NONE */
-PyObject *dycl_replay_history(const dycl_graph *graph, const uint8_t *tracked); /* a set of values */
-int dycl_replay_set(PyObject *function);                                        /* dycl._replay.run */
+int dycl_replay_set(PyObject *function);                      /* dycl._replay.run */
 
 #endif

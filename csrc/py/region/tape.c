@@ -24,15 +24,10 @@ typedef struct {
     PyObject_HEAD dycl_segment *segment; /* retained */
     dycl_scalar *scalars;                /* owned */
     uint8_t *tracked;                    /* owned */
-    dycl_handle *feeds;                  /* owned */
-    uint32_t *versions;                  /* owned: of the feeds */
 } recording;
 
 static void recording_dealloc(PyObject *self) {
     recording *r = (recording *)self;
-    for (uint32_t i = 0; r->feeds && i < r->segment->graph.feed_count; i++) dycl_abi_delete(r->feeds[i]);
-    dycl_free(r->feeds);
-    dycl_free(r->versions);
     dycl_free(r->scalars);
     dycl_free(r->tracked);
     dycl_segment_release(r->segment);
@@ -53,17 +48,10 @@ PyObject *dycl_recording_new(const dycl_region *region, dycl_segment *segment) {
     dycl_segment_retain(r->segment = segment);
     r->scalars = dycl_alloc((graph->scalar_count + 1) * sizeof *r->scalars);
     r->tracked = dycl_alloc(graph->value_count + 1);
-    r->feeds = dycl_alloc_zero((graph->feed_count + 1) * sizeof *r->feeds);
-    r->versions = dycl_alloc((graph->feed_count + 1) * sizeof *r->versions);
-    if (!r->scalars || !r->tracked || !r->feeds || !r->versions) goto fail;
+    if (!r->scalars || !r->tracked) goto fail;
     if (graph->scalar_count) /* else there is perhaps no array */
         memcpy(r->scalars, region->recorder.scalars, graph->scalar_count * sizeof *r->scalars);
     memcpy(r->tracked, region->tracked, graph->value_count);
-    for (uint32_t i = 0; i < graph->feed_count; i++) {
-        dycl_handle source = dycl_source_handle(&region->sources[i]);
-        r->versions[i] = dycl_abi_version(dycl_abi_handle_impl(source));
-        if (!(r->feeds[i] = dycl_abi_copy_handle(source))) goto fail;
-    }
     return (PyObject *)r;
 fail:
     Py_DECREF(r);
@@ -73,23 +61,22 @@ fail:
 /* ---- A part of it */
 
 typedef struct {
-    PyObject_HEAD recording *of;         /* owned */
-    uint32_t *results, *sources, *saved; /* owned, one block */
-    uint32_t result_count, source_count, saved_count;
-    dycl_handle *between; /* owned: per source, the result of another tape that it is; or NULL */
-    char once;            /* a second backward pass is an error */
+    PyObject_HEAD recording *of;                  /* owned */
+    uint32_t *results, *sources, *saved, *hidden; /* owned, one block; hidden: positions among what is saved */
+    uint32_t result_count, source_count, saved_count, hidden_count;
+    PyObject *edges; /* owned: what dycl._autograd keeps here, or NULL */
+    char once;       /* a second backward pass is an error */
 } tape;
 
 static void tape_dealloc(PyObject *self) {
     tape *t = (tape *)self;
     Py_XDECREF(t->of);
-    for (uint32_t i = 0; t->between && i < t->source_count; i++) dycl_abi_delete(t->between[i]);
-    dycl_free(t->between);
+    Py_XDECREF(t->edges);
     dycl_free(t->results);
     Py_TYPE(self)->tp_free(self);
 }
 
-static PyObject *tape_backward(PyObject *self, PyObject *args) {
+static PyObject *call_pass(PyObject *self, PyObject *args, dycl_pass_fn run) {
     const tape *t = (tape *)self;
     PyObject *saved, *gradients, *needed;
     if (!PyArg_ParseTuple(args, "O!O!O!", &PyTuple_Type, &saved, &PyTuple_Type, &gradients, &PyTuple_Type, &needed))
@@ -101,61 +88,51 @@ static PyObject *tape_backward(PyObject *self, PyObject *args) {
     }
     const dycl_pass_job job = {t->of->segment, t->of->scalars,  t->of->tracked,  t->results,    t->sources,
                                t->saved,       t->result_count, t->source_count, t->saved_count};
-    return dycl_pass_run(&job, saved, gradients, needed);
+    return run(&job, saved, gradients, needed);
 }
 
-/* ---- Gradients by torch */
+static PyObject *tape_backward(PyObject *self, PyObject *args) { return call_pass(self, args, dycl_pass_run); }
+static PyObject *tape_graph(PyObject *self, PyObject *args) { return call_pass(self, args, dycl_pass_describe); }
 
-static int add_between(const tape *t, PyObject *values) {
-    for (uint32_t i = 0; i < t->source_count; i++) {
-        if (!t->between[i]) continue;
-        PyObject *key = PyLong_FromUnsignedLong(t->sources[i]), *o = dycl_abi_wrap(t->between[i]);
-        int failed = !key || !o || PyDict_SetItem(values, key, o) < 0;
-        Py_XDECREF(key);
-        Py_XDECREF(o);
-        if (failed) return -1;
-    }
-    return 0;
-}
-
-/* (nodes, values, results, sources, history) for dycl._replay: what leads from the sources to the results. */
-static PyObject *tape_recorded(PyObject *self, PyObject *unused) {
-    const tape *t = (tape *)self;
-    const recording *r = t->of;
-    const dycl_graph *graph = &r->segment->graph;
+static PyObject *tape_hidden(PyObject *self, PyObject *unused) {
     (void)unused;
-    for (uint32_t i = 0; i < graph->feed_count; i++)
-        if (dycl_abi_version(dycl_abi_handle_impl(r->feeds[i])) != r->versions[i]) {
-            PyErr_SetString(PyExc_RuntimeError,
-                            "one of the variables needed for gradient computation has been modified by an inplace "
-                            "operation");
-            return NULL;
-        }
-    PyObject *nodes = NULL, *values = NULL, *result = NULL, *history = NULL;
-    PyObject *results = dycl_replay_words((int)t->result_count, t->results),
-             *sources = dycl_replay_words((int)t->source_count, t->sources);
-    if (results && sources &&
-        dycl_replay_describe(graph, r->scalars, r->feeds, t->results, t->result_count, t->sources, t->source_count,
-                             &nodes, &values) == 0 &&
-        add_between(t, values) == 0 && (history = dycl_replay_history(graph, r->tracked)))
-        result = PyTuple_Pack(5, nodes, values, results, sources, history);
-    Py_XDECREF(history);
-    Py_XDECREF(nodes);
-    Py_XDECREF(values);
-    Py_XDECREF(results);
-    Py_XDECREF(sources);
-    return result;
+    return dycl_replay_words((int)((tape *)self)->hidden_count, ((tape *)self)->hidden);
 }
+
+static PyObject *tape_saved_sources(PyObject *self, PyObject *unused) {
+    const tape *t = (tape *)self;
+    PyObject *list = PyList_New(0);
+    (void)unused;
+    for (uint32_t i = 0; list && i < t->source_count; i++)
+        for (uint32_t k = 0; k < t->saved_count; k++) {
+            int is = t->saved[k] == t->sources[i];
+            for (uint32_t h = 0; h < t->hidden_count; h++) is &= t->hidden[h] != k;
+            PyObject *pair = is ? Py_BuildValue("(II)", i, k) : NULL;
+            if (is && (!pair || PyList_Append(list, pair) < 0)) Py_CLEAR(list);
+            Py_XDECREF(pair);
+            if (!list) return NULL;
+        }
+    return list;
+}
+
+static PyObject *tape_inner(PyObject *self, PyObject *unused);
 
 static PyMethodDef tape_methods[] = {
     {"backward", tape_backward, METH_VARARGS,
      "backward(saved, gradients, needed): gradients of the sources, None where there are none; None for all: torch has "
      "to compute them."},
-    {"recorded", tape_recorded, METH_NOARGS, "(nodes, values, results, sources, history) for dycl._replay."},
+    {"graph", tape_graph, METH_VARARGS,
+     "graph(saved, gradients, needed): how they are computed, (nodes, values, outputs, strides) for dycl._replay; an "
+     "output is None where there is none. strides: ((value, as it is laid out), ...) of what feeds it."},
+    {"hidden", tape_hidden, METH_NOARGS, "Positions of what is saved and has a history that its tensor does not show."},
+    {"saved_sources", tape_saved_sources, METH_NOARGS,
+     "[(position of a source, where it is among what is saved), ...]."},
+    {"inner", tape_inner, METH_NOARGS, "A tape of the same part whose results are these."},
     {0},
 };
 
 static PyMemberDef tape_members[] = {
+    {"edges", T_OBJECT, offsetof(tape, edges), 0, "Tensors that lead where sources do, by position."},
     {"once", T_BOOL, offsetof(tape, once), READONLY, "Whether torch's graph saves something here, and frees it."},
     {0},
 };
@@ -169,6 +146,38 @@ static PyTypeObject tape_type = {
     .tp_members = tape_members,
 };
 
+static tape *tape_new(recording *of, uint32_t results, uint32_t sources, uint32_t saved, uint32_t hidden) {
+    tape *t = (tape *)tape_type.tp_alloc(&tape_type, 0);
+    if (!t) return NULL;
+    t->of = (recording *)Py_NewRef((PyObject *)of);
+    t->result_count = results;
+    t->source_count = sources;
+    t->saved_count = saved;
+    t->hidden_count = hidden;
+    t->results = dycl_alloc(((size_t)results + sources + saved + hidden + 1) * sizeof *t->results);
+    if (!t->results) {
+        Py_DECREF(t);
+        PyErr_NoMemory();
+        return NULL;
+    }
+    t->sources = t->results + results;
+    t->saved = t->sources + sources;
+    t->hidden = t->saved + saved;
+    return t;
+}
+
+static PyObject *tape_inner(PyObject *self, PyObject *unused) {
+    const tape *t = (tape *)self;
+    tape *inner = tape_new(t->of, t->hidden_count, t->source_count, t->saved_count, 0);
+    (void)unused;
+    if (!inner) return NULL;
+    inner->once = 1;
+    for (uint32_t i = 0; i < t->hidden_count; i++) inner->results[i] = t->saved[t->hidden[i]];
+    memcpy(inner->sources, t->sources, t->source_count * sizeof *t->sources);
+    memcpy(inner->saved, t->saved, t->saved_count * sizeof *t->saved);
+    return (PyObject *)inner;
+}
+
 /* ---- Attaching */
 
 static PyObject *tensor_of(const dycl_region *region, uint32_t value, const dycl_tape_plan *plan) {
@@ -178,36 +187,6 @@ static PyObject *tensor_of(const dycl_region *region, uint32_t value, const dycl
     if (v->kind == DYCL_VALUE_NODE) return dycl_abi_wrap(region->handles[region->output_of[value] - 1]);
     const dycl_source *source = &region->sources[v->source];
     return source->object ? Py_NewRef(source->object) : dycl_abi_wrap(source->handle);
-}
-
-static PyObject *tape_new(const dycl_region *region, PyObject *of, const dycl_tape_plan *plan) {
-    tape *t = (tape *)tape_type.tp_alloc(&tape_type, 0);
-    if (!t) return NULL;
-    size_t words = (size_t)plan->result_count + plan->source_count + plan->saved_count;
-    t->results = dycl_alloc((words + 1) * sizeof *t->results);
-    t->between = dycl_alloc_zero((plan->source_count + 1) * sizeof *t->between);
-    if (!t->results || !t->between) {
-        Py_DECREF(t);
-        return PyErr_NoMemory();
-    }
-    t->of = (recording *)Py_NewRef(of);
-    t->result_count = plan->result_count;
-    t->source_count = plan->source_count;
-    t->saved_count = plan->saved_count;
-    t->once = plan->once || plan->saved_count;
-    t->sources = t->results + t->result_count;
-    t->saved = t->sources + t->source_count;
-    memcpy(t->results, plan->results, t->result_count * sizeof *t->results);
-    memcpy(t->sources, plan->sources, t->source_count * sizeof *t->sources);
-    memcpy(t->saved, plan->saved, t->saved_count * sizeof *t->saved);
-    for (uint32_t i = 0; i < t->source_count; i++) {
-        PyObject *o = t->of->segment->graph.values[t->sources[i]].kind == DYCL_VALUE_NODE
-                          ? tensor_of(region, t->sources[i], plan)
-                          : NULL;
-        t->between[i] = o ? dycl_abi_copy_handle(dycl_abi_borrow(o)) : NULL;
-        Py_XDECREF(o);
-    }
-    return (PyObject *)t;
 }
 
 static PyObject *tensors_of(const dycl_region *region, const uint32_t *values, uint32_t count,
@@ -223,34 +202,91 @@ static PyObject *tensors_of(const dycl_region *region, const uint32_t *values, u
     return tuple;
 }
 
-/* A feed of which torch saves views only keeps the memory that it has now, whatever its .data will be. */
-static int keep_memory(const dycl_region *region, PyObject *tensors, const dycl_tape_plan *plan) {
-    const dycl_graph *graph = &region->recorder.graph;
-    for (uint32_t i = 0; i < plan->saved_count; i++) {
-        const dycl_value *v = &graph->values[plan->saved[i]];
-        if (v->kind != DYCL_VALUE_FEED || !region->sources[v->source].object ||
-            dycl_order_saves_itself(graph, region->tracked, plan->saved[i]))
-            continue;
-        dycl_handle alias = dycl_abi_detach(dycl_abi_borrow(PyTuple_GET_ITEM(tensors, i)));
-        PyObject *o = alias ? dycl_abi_wrap(alias) : NULL;
-        dycl_abi_delete(alias);
-        if (!o) return -1;
-        Py_DECREF(PyTuple_GET_ITEM(tensors, i));
-        PyTuple_SET_ITEM(tensors, i, o);
-    }
+static int is_among(uint32_t value, const uint32_t *values, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        if (values[i] == value) return 1;
     return 0;
 }
 
+/* The nth of what is saved becomes a tensor of its own of the same memory. */
+static int set_apart(PyObject *tensors, uint32_t nth) {
+    dycl_handle alias = dycl_abi_detach(dycl_abi_borrow(PyTuple_GET_ITEM(tensors, nth)));
+    PyObject *o = alias ? dycl_abi_wrap(alias) : NULL;
+    dycl_abi_delete(alias);
+    if (!o) return -1;
+    Py_DECREF(PyTuple_GET_ITEM(tensors, nth));
+    PyTuple_SET_ITEM(tensors, nth, o);
+    return 0;
+}
+
+/* A feed of which torch saves views only keeps the memory that it has now, whatever its .data will be. */
+static int keeps_memory(const dycl_region *region, uint32_t value) {
+    const dycl_value *v = &region->recorder.graph.values[value];
+    return v->kind == DYCL_VALUE_FEED && region->sources[v->source].object &&
+           !dycl_order_saves_itself(&region->recorder.graph, region->tracked, value);
+}
+
+/* What is saved needs a history for who differentiates the gradients (create_graph=True). These have one and do not
+ * show it: what lies between the sources and the results, and what was set apart. */
+static uint32_t find_hidden(const dycl_region *region, const dycl_tape_plan *plan, uint32_t *hidden) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < plan->saved_count; i++) {
+        uint32_t value = plan->saved[i];
+        int shown = region->recorder.graph.values[value].kind == DYCL_VALUE_FEED
+                        ? !keeps_memory(region, value)
+                        : is_among(value, plan->results, plan->result_count) ||
+                              is_among(value, plan->sources, plan->source_count);
+        if (!shown && dycl_track_has(region, value)) hidden[count++] = i;
+    }
+    return count;
+}
+
+/* Sources that neither are saved nor are leaves, which their AccumulateGrad knows: a tuple of positions. */
+static PyObject *open_sources(const dycl_region *region, const dycl_tape_plan *plan, PyObject *tensors) {
+    uint32_t *open = dycl_alloc((plan->source_count + 1) * sizeof *open), count = 0;
+    if (!open) return PyErr_NoMemory();
+    for (uint32_t i = 0; i < plan->source_count; i++) {
+        PyObject *o = PyTuple_GET_ITEM(tensors, i);
+        uint32_t value = plan->sources[i];
+        if (Py_TYPE(o) == dycl_py.parameter_type ||
+            (is_among(value, plan->saved, plan->saved_count) && !keeps_memory(region, value)))
+            continue;
+        open[count++] = i;
+    }
+    PyObject *tuple = dycl_replay_words((int)count, open);
+    dycl_free(open);
+    return tuple;
+}
+
+static PyObject *tape_of(const dycl_region *region, PyObject *of, const dycl_tape_plan *plan) {
+    uint32_t *hidden = dycl_alloc((plan->saved_count + 1) * sizeof *hidden);
+    if (!hidden) return PyErr_NoMemory();
+    uint32_t count = find_hidden(region, plan, hidden);
+    tape *t = tape_new((recording *)of, plan->result_count, plan->source_count, plan->saved_count, count);
+    if (t) {
+        t->once = plan->once || plan->saved_count;
+        memcpy(t->results, plan->results, t->result_count * sizeof *t->results);
+        memcpy(t->sources, plan->sources, t->source_count * sizeof *t->sources);
+        memcpy(t->saved, plan->saved, t->saved_count * sizeof *t->saved);
+        memcpy(t->hidden, hidden, count * sizeof *hidden);
+    }
+    dycl_free(hidden);
+    return (PyObject *)t;
+}
+
 int dycl_tape_attach(dycl_region *region, PyObject *of, const dycl_tape_plan *plan) {
-    PyObject *t = tape_new(region, of, plan), *done = NULL;
+    PyObject *t = tape_of(region, of, plan), *done = NULL;
     PyObject *results = tensors_of(region, plan->results, plan->result_count, plan);
     PyObject *sources = tensors_of(region, plan->sources, plan->source_count, plan);
     PyObject *saved = tensors_of(region, plan->saved, plan->saved_count, plan);
     PyObject *names = dycl_called_names(region, plan->results, plan->result_count);
-    int kept = t && saved ? keep_memory(region, saved, plan) : -1;
-    if (results && sources && names && kept == 0 && attach_function) {
+    PyObject *open = sources ? open_sources(region, plan, sources) : NULL;
+    int failed = !t || !results || !sources || !saved || !names || !open;
+    for (uint32_t i = 0; i < plan->saved_count && !failed; i++)
+        failed = keeps_memory(region, plan->saved[i]) && set_apart(saved, i) < 0;
+    if (!failed && attach_function) {
         int state = dycl_abi_torch_function_off();
-        done = PyObject_CallFunctionObjArgs(attach_function, t, results, saved, sources, names, NULL);
+        done = PyObject_CallFunctionObjArgs(attach_function, t, results, saved, sources, open, names, NULL);
         dycl_abi_torch_function_restore(state);
     }
     Py_XDECREF(t);
@@ -258,6 +294,7 @@ int dycl_tape_attach(dycl_region *region, PyObject *of, const dycl_tape_plan *pl
     Py_XDECREF(sources);
     Py_XDECREF(saved);
     Py_XDECREF(names);
+    Py_XDECREF(open);
     Py_XDECREF(done);
     return done ? 0 : -1;
 }

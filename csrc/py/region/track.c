@@ -342,7 +342,7 @@ static dycl_status look_ahead(const dycl_region *region, dycl_track_node *n) {
                              .result_count = n->result_count,
                              .source_count = n->source_count};
     dycl_status status = dycl_backwards_get(recorded_before(region), &job, 1, &g);
-    if (status == DYCL_OK) status = g->status;
+    if (status == DYCL_OK) status = g->built.open ? DYCL_BAIL : g->status;
     if (status == DYCL_OK) {
         const dycl_backward *b = &g->built;
         uint32_t reached = 0;
