@@ -55,11 +55,14 @@ def _with_history(ctx, saved):
         sources.append(leaf if leaf is not None or not tape.edges else tape.edges.get(i))
     for i, k in tape.saved_sources():
         sources[i] = saved[k] if sources[i] is None else sources[i]
-    values = {k: saved[k].detach() for k in hidden}
-    kept = tuple(values.get(k, s) for k, s in enumerate(saved))
-    made = _node(Segment, None)(tape.inner(), tuple(values.values()), kept, *sources)
-    values.update(zip(values, made))
-    return tuple(values.get(k, s) for k, s in enumerate(saved))
+    shown = list(saved)  # one node each, as in eager: a backward pass goes through those that it needs
+    for k in hidden:
+        shown[k] = saved[k].detach()
+    for k in hidden:
+        inner, places, kept = tape.inner(k)
+        behind = [sources[i] if i < len(sources) else shown[i - len(sources)] for i in places]
+        shown[k], = _node(Segment, None)(inner, (shown[k],), tuple(shown[i] for i in kept), *behind)
+    return tuple(shown)
 
 
 def _gradients(tape, saved, gradients, needed):

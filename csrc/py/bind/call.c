@@ -288,7 +288,6 @@ PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call) {
     if (!dycl_call_parse(call, row)) return dycl_call_bail(call, DYCL_BAIL_arguments);
     call->whole = row->whole;
     PyObject *result = dycl_binding_track(call, row, row->bind(call, row));
-    if (!result && call->in_place) dycl_track_leave(call->region, call->p[0]);
     if (call->out && result && result != call->out) { /* this binding makes its result in another way */
         Py_DECREF(result);
         return dycl_call_bail(call, DYCL_BAIL_arguments);

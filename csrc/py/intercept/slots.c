@@ -114,7 +114,6 @@ static PyObject *record(const slot_info *slot, PyObject *const *args, Py_ssize_t
     for (Py_ssize_t i = 0; i < count; i++) call.p[i] = args[i]; /* what parsing would find */
     for (int i = (int)count; i < slot->row->parameter_count; i++) call.p[i] = NULL;
     PyObject *result = dycl_binding_track(&call, slot->row, slot->row->bind(&call, slot->row));
-    if (!result && (slot->in_place || slot == &slots[SLOT_setitem])) dycl_track_leave(region, args[0]);
     result = dycl_binding_settle(&call, result);
     *why = region->recorder.why;
     return result;

@@ -64,7 +64,6 @@ typedef struct dycl_region {
     uint32_t leaf_room, leaf_count;
     PyObject *calling;              /* borrowed: the function of torch's that is being recorded */
     struct dycl_called_log *called; /* owned: calls with a history (called.h); NULL: none */
-    int overwrites;                 /* torch will write over a result behind the next flush (track.h) */
     int replaces;                   /* plain tensors may be given another value: only torch's own code runs in here */
     dycl_replaced *replaced;        /* of this segment */
     uint32_t *replaced_feeds;       /* scratch of the flush */

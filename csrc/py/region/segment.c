@@ -289,7 +289,6 @@ void dycl_region_begin_segment(dycl_region *region) {
     region->fed_count = 0;
     region->written_count = region->replaced_count = region->tracked_count = 0;
     region->foreign = region->unseen = 0;
-    region->overwrites = 0;
     region->look_at = DYCL_SEGMENT_LOOK;
     region->work = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -385,7 +384,6 @@ int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted)
     uint32_t count = 0, pending = 0;
     dycl_deferral later = {.count = 0};
     dycl_segment *segment = NULL;
-    region->overwrites |= why == DYCL_BAIL_write;
     if (dycl_track_all(region) < 0 || collect_outputs(region, &count, &pending) != DYCL_OK) return -1;
     if (pending && dycl_track_needed(region, count)) return run_tracked(region, count, why);
     int result = 0;

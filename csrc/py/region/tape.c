@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "exec/cache/backwards.h"
 #include "py/region/called.h"
 #include "py/region/grow.h"
 #include "py/region/order.h"
@@ -115,7 +116,7 @@ static PyObject *tape_saved_sources(PyObject *self, PyObject *unused) {
     return list;
 }
 
-static PyObject *tape_inner(PyObject *self, PyObject *unused);
+static PyObject *tape_inner(PyObject *self, PyObject *arg);
 
 static PyMethodDef tape_methods[] = {
     {"backward", tape_backward, METH_VARARGS,
@@ -127,7 +128,9 @@ static PyMethodDef tape_methods[] = {
     {"hidden", tape_hidden, METH_NOARGS, "Positions of what is saved and has a history that its tensor does not show."},
     {"saved_sources", tape_saved_sources, METH_NOARGS,
      "[(position of a source, where it is among what is saved), ...]."},
-    {"inner", tape_inner, METH_NOARGS, "A tape of the same part whose results are these."},
+    {"inner", tape_inner, METH_O,
+     "inner(position): a tape whose result is this one of them, where its sources are (among the sources, or among what "
+     "is saved behind these), and where what it saves is."},
     {0},
 };
 
@@ -166,16 +169,87 @@ static tape *tape_new(recording *of, uint32_t results, uint32_t sources, uint32_
     return t;
 }
 
-static PyObject *tape_inner(PyObject *self, PyObject *unused) {
+static uint32_t place_of(uint32_t value, const uint32_t *values, uint32_t count) {
+    uint32_t i = 0;
+    while (i < count && values[i] != value) i++;
+    return i;
+}
+
+/* What leads to one of the hidden values, from sources and from others of them. */
+static dycl_status find_inner(const tape *t, uint32_t *value, uint32_t *from, uint32_t *from_count,
+                              dycl_gradients **out) {
+    uint32_t count = t->source_count;
+    if (place_of(*value, t->sources, t->source_count) < t->source_count) { /* a feed that was set apart */
+        from[0] = *value;
+        count = 1;
+    } else {
+        memcpy(from, t->sources, count * sizeof *from);
+        for (uint32_t i = 0; i < t->hidden_count; i++) {
+            uint32_t v = t->saved[t->hidden[i]];
+            if (v != *value && place_of(v, t->sources, t->source_count) == t->source_count) from[count++] = v;
+        }
+    }
+    const dycl_backward_job job = {.graph = &t->of->segment->graph,
+                                   .numbers = t->of->scalars,
+                                   .tracked = t->of->tracked,
+                                   .results = value,
+                                   .sources = from,
+                                   .result_count = 1,
+                                   .source_count = count};
+    dycl_status status = dycl_backwards_get(t->of->segment, &job, 1, out);
+    *from_count = count;
+    return status == DYCL_OK ? (*out)->status : status;
+}
+
+/* A tape of it, with the places of its sources (among t's sources, or t's saved behind these) and of what it saves. */
+static PyObject *make_inner(const tape *t, uint32_t value, const uint32_t *from, uint32_t from_count,
+                            const dycl_backward *b) {
+    uint32_t count = 0, length = b->saved_count;
+    uint32_t *places = dycl_alloc((from_count + 1) * sizeof *places), *saved = dycl_alloc((length + 1) * sizeof *saved);
+    tape *inner = places && saved ? tape_new(t->of, 1, from_count, length, 0) : NULL;
+    PyObject *result = NULL;
+    if (!places || !saved) PyErr_NoMemory();
+    for (uint32_t i = 0; inner && i < from_count; i++) {
+        if (b->gradients[i] == DYCL_NONE) continue;
+        uint32_t at = place_of(from[i], t->sources, t->source_count);
+        places[count] = at < t->source_count ? at : at + place_of(from[i], t->saved, t->saved_count);
+        inner->sources[count++] = from[i];
+    }
+    for (uint32_t i = 0; inner && i < length; i++) {
+        inner->saved[i] = b->saved[i];
+        saved[i] = place_of(b->saved[i], t->saved, t->saved_count);
+        if (saved[i] == t->saved_count) {
+            PyErr_SetString(PyExc_SystemError, "dycl: a gradient needs what was not saved");
+            Py_CLEAR(inner);
+        }
+    }
+    if (inner) {
+        inner->results[0] = value;
+        inner->source_count = count;
+        inner->once = length > 0;
+        result = Py_BuildValue("(ONN)", inner, dycl_replay_words((int)count, places),
+                               dycl_replay_words((int)length, saved));
+        Py_DECREF(inner);
+    }
+    dycl_free(places);
+    dycl_free(saved);
+    return result;
+}
+
+static PyObject *tape_inner(PyObject *self, PyObject *arg) {
     const tape *t = (tape *)self;
-    tape *inner = tape_new(t->of, t->hidden_count, t->source_count, t->saved_count, 0);
-    (void)unused;
-    if (!inner) return NULL;
-    inner->once = 1;
-    for (uint32_t i = 0; i < t->hidden_count; i++) inner->results[i] = t->saved[t->hidden[i]];
-    memcpy(inner->sources, t->sources, t->source_count * sizeof *t->sources);
-    memcpy(inner->saved, t->saved, t->saved_count * sizeof *t->saved);
-    return (PyObject *)inner;
+    size_t nth = PyLong_AsSize_t(arg);
+    if (PyErr_Occurred() || nth >= t->saved_count) return PyErr_Format(PyExc_IndexError, "nothing is saved there");
+    uint32_t value = t->saved[nth], count = 0, *from = dycl_alloc((t->source_count + t->hidden_count + 1) * sizeof *from);
+    dycl_gradients *g = NULL;
+    PyObject *result = NULL;
+    dycl_status status = from ? find_inner(t, &value, from, &count, &g) : DYCL_ERROR;
+    if (status == DYCL_OK) result = make_inner(t, value, from, count, &g->built);
+    if (status == DYCL_ERROR) PyErr_NoMemory();
+    if (status == DYCL_BAIL) PyErr_SetString(PyExc_SystemError, "dycl: no graph of what was differentiated before");
+    dycl_gradients_release(g);
+    dycl_free(from);
+    return result;
 }
 
 /* ---- Attaching */
@@ -227,7 +301,7 @@ static int keeps_memory(const dycl_region *region, uint32_t value) {
 }
 
 /* What is saved needs a history for who differentiates the gradients (create_graph=True). These have one and do not
- * show it: what lies between the sources and the results, and what was set apart. */
+ * show it: what lies between the sources and the results, and what was set apart. In the order of the program. */
 static uint32_t find_hidden(const dycl_region *region, const dycl_tape_plan *plan, uint32_t *hidden) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < plan->saved_count; i++) {
@@ -236,7 +310,10 @@ static uint32_t find_hidden(const dycl_region *region, const dycl_tape_plan *pla
                         ? !keeps_memory(region, value)
                         : is_among(value, plan->results, plan->result_count) ||
                               is_among(value, plan->sources, plan->source_count);
-        if (!shown && dycl_track_has(region, value)) hidden[count++] = i;
+        if (shown || !dycl_track_has(region, value)) continue;
+        uint32_t at = count++;
+        for (; at > 0 && plan->saved[hidden[at - 1]] > value; at--) hidden[at] = hidden[at - 1];
+        hidden[at] = i;
     }
     return count;
 }

@@ -1,13 +1,13 @@
 #include "py/region/track.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "exec/cache/backwards.h"
 #include "py/region/called.h"
-#include "py/region/cross.h"
 #include "py/region/grow.h"
 #include "py/region/order.h"
-#include "py/region/part.h"
+#include "py/region/reach.h"
 #include "py/region/segment.h"
 #include "py/region/tape.h"
 
@@ -86,12 +86,6 @@ int dycl_track_writes(dycl_region *region, PyObject *self, uint32_t value) {
     return dycl_track_has(region, value) || dycl_region_needs_gradient(self) != 0;
 }
 
-void dycl_track_leave(dycl_region *region, PyObject *self) {
-    if (!region->tracks || !self || !dycl_is_lazy(self)) return;
-    const dycl_lazy *lazy = dycl_lazy_of(self);
-    if (!lazy->real && lazy->region == region && lazy->epoch == region->epoch) region->overwrites = 1;
-}
-
 int dycl_track_keeps(dycl_region *region, uint32_t value, uint32_t end) {
     if (!region->tracks) return 0;
     dycl_track_extend(region);
@@ -125,13 +119,11 @@ int dycl_track_is_whole(const char *function) {
 /* ---- The flush */
 
 struct dycl_tracked_flush {
-    dycl_track_node *nodes; /* in the order of their levels */
-    uint32_t count, levels;
-    uint32_t *level; /* by value: of a result its own, of others the highest that it depends on */
-    uint32_t *results;
-    uint32_t result_count;
-    uint32_t *parts; /* by position of the result: the position of the first one that shares its node */
-    uint8_t *saves;  /* by position of the result: torch saves something behind it */
+    dycl_track_node *nodes; /* those that others stand before come first */
+    uint32_t count;
+    dycl_reach reach;
+    uint32_t *result;    /* by value: from 1 on; 0: it is none */
+    uint32_t kept_count; /* values that torch's graph keeps besides */
     uint32_t *apart; /* results that are views here and none to torch */
     dycl_handle *apart_handles;
     uint32_t apart_count;
@@ -139,13 +131,14 @@ struct dycl_tracked_flush {
 
 void dycl_track_free(dycl_tracked_flush *f) {
     if (!f) return;
-    for (uint32_t i = 0; f->nodes && i < f->count; i++) dycl_free(f->nodes[i].results);
+    for (uint32_t i = 0; f->nodes && i < f->count; i++) {
+        dycl_free(f->nodes[i].results);
+        dycl_free(f->nodes[i].saved);
+    }
     dycl_free(f->nodes);
     for (uint32_t i = 0; f->apart_handles && i < f->apart_count; i++) dycl_abi_delete(f->apart_handles[i]);
-    dycl_free(f->level);
-    dycl_free(f->results);
-    dycl_free(f->parts);
-    dycl_free(f->saves);
+    dycl_reach_free(&f->reach);
+    dycl_free(f->result);
     dycl_free(f->apart);
     dycl_free(f->apart_handles);
     dycl_free(f);
@@ -198,23 +191,20 @@ static int is_held(const dycl_region *region, const dycl_tracked_flush *f, uint3
     return !f->apart_count;
 }
 
-/* In the order of dependence: a result stands one level above the highest that it depends on. */
-static void find_levels(const dycl_region *region, dycl_tracked_flush *f) {
+/* Results of one call have one number: in torch, too, they share a node. They stand side by side. */
+static uint32_t number_results(const dycl_region *region, dycl_tracked_flush *f) {
     const dycl_graph *graph = &region->recorder.graph;
+    uint32_t count = 0, last_call = 0;
     for (uint32_t n = 0; n < graph->node_count; n++) {
-        const dycl_node *node = &graph->nodes[n];
-        const uint32_t *operands = dycl_node_operands(graph, node);
-        uint32_t highest = 0;
-        if (!region->tracked[node->out]) continue;
-        for (int i = 0; i < node->operand_count; i++)
-            if (operands[i] != DYCL_NONE && f->level[operands[i]] > highest) highest = f->level[operands[i]];
-        if (is_apart(f, node->out) || (region->output_of[node->out] && is_held(region, f, node->out))) {
-            f->results[f->result_count++] = node->out;
-            highest++;
-            if (highest > f->levels) f->levels = highest;
-        }
-        f->level[node->out] = highest;
+        uint32_t out = graph->nodes[n].out;
+        if (!region->tracked[out] || !(is_apart(f, out) || (region->output_of[out] && is_held(region, f, out))))
+            continue;
+        uint32_t call = dycl_called_of(region, out);
+        count += !call || call != last_call;
+        last_call = call;
+        f->result[out] = count;
     }
+    return count;
 }
 
 static dycl_status add_output(dycl_region *region, uint32_t value, uint32_t *count) {
@@ -226,102 +216,81 @@ static dycl_status add_output(dycl_region *region, uint32_t value, uint32_t *cou
     return DYCL_OK;
 }
 
-/* What crosses levels is a result, too. Where torch will write over something, each result goes back alone. */
-static dycl_status add_crossing(dycl_region *region, dycl_tracked_flush *f, uint32_t *count) {
-    const dycl_graph *graph = &region->recorder.graph;
-    if (f->levels < 2 || region->overwrites) return DYCL_OK;
-    uint32_t *crosses = dycl_alloc_zero(graph->value_count * sizeof *crosses);
-    uint32_t *group = dycl_alloc_zero(graph->value_count * sizeof *group);
-    dycl_status status = crosses && group ? DYCL_OK : no_memory();
-    if (status == DYCL_OK) {
-        for (uint32_t i = 0; i < f->result_count; i++) crosses[f->results[i]] = f->level[f->results[i]];
-        dycl_cross_find(graph, region->tracked, crosses, group);
-        for (uint32_t i = 0; i < f->result_count; i++) crosses[f->results[i]] = 0;
-    }
-    for (uint32_t v = 0; v < graph->value_count && status == DYCL_OK; v++) {
-        if (!crosses[v]) continue;
-        f->level[v] = crosses[v];
-        f->results[f->result_count++] = v;
-        status = add_output(region, v, count);
-    }
-    dycl_free(crosses);
-    dycl_free(group);
-    return status;
+/* Lists of the nodes, one behind the other; ends[i]: of the (i + 1)th, or of the (i)th while it is filled. */
+typedef struct {
+    uint32_t *members, *ends;
+} lists;
+
+static dycl_status lists_begin(lists *l, uint32_t count, size_t most) {
+    l->members = dycl_alloc((most + 1) * sizeof *l->members);
+    l->ends = dycl_alloc_zero((count + 2) * sizeof *l->ends);
+    return l->members && l->ends ? DYCL_OK : no_memory();
 }
 
-/* Which results share a node. Where torch will write over something, each result goes back alone. */
-/* Results of one call share a node in torch, too. */
-static void join_calls(const dycl_region *region, const dycl_part_job *job, uint32_t *parts) {
-    for (uint32_t i = 0; i < job->count; i++) {
-        uint32_t call = dycl_called_of(region, job->results[i]);
-        parts[i] = parts[parts[i]];
-        for (uint32_t k = 0; k < i && call && parts[i] == i; k++)
-            if (dycl_called_of(region, job->results[k]) == call) parts[i] = parts[k];
-    }
+static void lists_free(lists *l) {
+    dycl_free(l->members);
+    dycl_free(l->ends);
 }
 
-static dycl_status find_parts(const dycl_region *region, dycl_tracked_flush *f) {
-    const dycl_graph *graph = &region->recorder.graph;
-    uint32_t *members = dycl_alloc(3 * (size_t)f->result_count * sizeof *members + 1);
-    uint8_t *stops = dycl_alloc_zero(graph->value_count + 1), *saves = dycl_alloc(f->result_count + 1);
-    f->parts = dycl_alloc(f->result_count * sizeof *f->parts + 1);
-    f->saves = dycl_alloc(f->result_count + 1);
-    dycl_status status = members && stops && saves && f->parts && f->saves ? DYCL_OK : no_memory();
-    uint32_t *at = members + f->result_count, *parts = at + f->result_count;
-    for (uint32_t level = 1; status == DYCL_OK && level <= f->levels; level++) {
-        dycl_part_job job = {graph, region->tracked, stops, members, 0};
-        for (uint32_t i = 0; i < f->result_count; i++) {
-            stops[f->results[i]] = f->level[f->results[i]] != level; /* what crosses may lie behind one of its own */
-            if (stops[f->results[i]]) continue;
-            at[job.count] = i;
-            members[job.count++] = f->results[i];
-        }
-        if (dycl_part_find(&job, parts, saves) != DYCL_OK) status = no_memory();
-        if (status == DYCL_OK) join_calls(region, &job, parts);
-        for (uint32_t i = 0; status == DYCL_OK && i < job.count; i++) {
-            f->parts[at[i]] = region->overwrites ? at[i] : at[parts[i]];
-            f->saves[at[i]] = saves[i];
-        }
-    }
-    dycl_free(members);
-    dycl_free(stops);
-    dycl_free(saves);
-    return status;
+/* The operators of each node. */
+static dycl_status list_operators(const dycl_graph *graph, const dycl_reach *r, lists *l) {
+    dycl_status status = lists_begin(l, r->count, graph->node_count);
+    if (status != DYCL_OK) return status;
+    for (uint32_t n = 0; n < graph->node_count; n++) l->ends[r->node[graph->nodes[n].out] + 1]++;
+    for (uint32_t i = 0; i <= r->count; i++) l->ends[i + 1] += l->ends[i];
+    for (uint32_t n = 0; n < graph->node_count; n++) l->members[l->ends[r->node[graph->nodes[n].out]]++] = n;
+    return DYCL_OK;
 }
 
-/* Results of a part, and where differentiation may stop: feeds, and results below. */
-static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush *f, uint32_t part,
-                             dycl_track_node *n) {
+static int by_place(const void *a, const void *b) {
+    return *(const uint32_t *)a < *(const uint32_t *)b ? -1 : *(const uint32_t *)a > *(const uint32_t *)b;
+}
+
+/* Results and sources of a node whose operators these are: feeds first, each in the order of the program. seen: by
+ * value, the last node that counted it. */
+static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush *f, uint32_t number,
+                             const uint32_t *operators, uint32_t count, uint32_t *seen, dycl_track_node *n) {
     const dycl_graph *graph = &region->recorder.graph;
-    uint32_t most = f->result_count + graph->feed_count + 1, level = f->level[f->results[part]];
-    n->results = dycl_alloc((2 * (size_t)most + graph->value_count) * sizeof *n->results);
+    size_t most = count + 1;
+    for (uint32_t i = 0; i < count; i++) most += graph->nodes[operators[i]].operand_count;
+    n->results = dycl_alloc(most * sizeof *n->results); /* of each operator one, and sources */
     if (!n->results) return no_memory();
-    n->sources = n->results + most;
-    n->saved = n->sources + most;
-    for (uint32_t i = 0; i < graph->feed_count; i++)
-        if (region->tracked[graph->feeds[i]]) n->sources[n->source_count++] = graph->feeds[i];
-    for (uint32_t i = 0; i < f->result_count; i++) {
-        uint32_t r = f->results[i];
-        if (f->parts[i] == part) {
-            n->results[n->result_count++] = r;
-            n->once |= f->saves[i];
-        } else if (f->level[r] < level) {
-            n->sources[n->source_count++] = r;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t out = graph->nodes[operators[i]].out;
+        if (f->result[out] || f->reach.crosses[out]) n->results[n->result_count++] = out;
+    }
+    n->once = f->reach.once[number - 1];
+    n->sources = n->results + n->result_count;
+    for (int feeds = 1; feeds >= 0; feeds--) {
+        uint32_t begin = n->source_count;
+        for (uint32_t i = 0; i < count; i++) {
+            const dycl_node *node = &graph->nodes[operators[i]];
+            const uint32_t *operands = dycl_node_operands(graph, node);
+            for (int k = 0; k < node->operand_count; k++) {
+                if (operands[k] == DYCL_NONE || !region->tracked[operands[k]]) continue;
+                uint32_t v = dycl_reach_source(graph, &f->reach, f->result, number, operands[k]);
+                if (v == DYCL_NONE || seen[v] == number || (graph->values[v].kind == DYCL_VALUE_FEED) != feeds)
+                    continue;
+                seen[v] = number;
+                n->sources[n->source_count++] = v;
+            }
         }
+        qsort(n->sources + begin, n->source_count - begin, sizeof *n->sources, by_place);
     }
     return DYCL_OK;
 }
 
 /* What torch's graph would have saved besides. */
-static void add_kept(const dycl_region *region, const dycl_tracked_flush *f, uint32_t level, dycl_track_node *n) {
-    const dycl_graph *graph = &region->recorder.graph;
-    for (uint32_t v = 0; v < graph->value_count; v++) {
-        if (!(region->tracked[v] & KEPT)) continue;
-        int known = 0, inside = f->level[v] == level - 1;
-        for (uint32_t i = 0; i < n->result_count; i++) inside |= n->results[i] == v;
-        for (uint32_t i = 0; i < n->saved_count; i++) known |= n->saved[i] == v;
-        if (inside && !known) n->saved[n->saved_count++] = v;
+static uint32_t add_kept(const dycl_region *region, const dycl_tracked_flush *f, uint32_t number,
+                         const dycl_backward *b, uint32_t *saved) {
+    uint32_t count = b->saved_count;
+    for (uint32_t v = 0; v < region->recorder.graph.value_count; v++) {
+        if (!(region->tracked[v] & KEPT) || f->reach.node[v] != number) continue;
+        int known = 0;
+        for (uint32_t i = 0; i < count; i++) known |= saved[i] == v;
+        if (!known) saved[count++] = v;
     }
+    return count;
 }
 
 /* The segment that is known to be what was recorded, if there is one: who asks again is answered from there. */
@@ -331,8 +300,9 @@ static dycl_segment *recorded_before(const dycl_region *region) {
     return NULL;
 }
 
-/* What a backward pass through the node will need, and which sources it reaches. */
-static dycl_status look_ahead(const dycl_region *region, dycl_track_node *n) {
+/* What a backward pass through the node will need, and which sources it reaches. `known`: the segment, or NULL. */
+static dycl_status look_ahead(const dycl_region *region, const dycl_tracked_flush *f, dycl_segment *known,
+                              uint32_t number, dycl_track_node *n) {
     dycl_gradients *g = NULL;
     dycl_backward_job job = {.graph = &region->recorder.graph,
                              .numbers = region->recorder.scalars,
@@ -341,7 +311,7 @@ static dycl_status look_ahead(const dycl_region *region, dycl_track_node *n) {
                              .sources = n->sources,
                              .result_count = n->result_count,
                              .source_count = n->source_count};
-    dycl_status status = dycl_backwards_get(recorded_before(region), &job, 1, &g);
+    dycl_status status = dycl_backwards_get(known, &job, 1, &g);
     if (status == DYCL_OK) status = g->built.open ? DYCL_BAIL : g->status;
     if (status == DYCL_OK) {
         const dycl_backward *b = &g->built;
@@ -349,18 +319,40 @@ static dycl_status look_ahead(const dycl_region *region, dycl_track_node *n) {
         for (uint32_t i = 0; i < n->source_count; i++)
             if (b->gradients[i] != DYCL_NONE) n->sources[reached++] = n->sources[i];
         n->source_count = reached;
-        n->saved_count = b->saved_count;
-        memcpy(n->saved, b->saved, b->saved_count * sizeof *b->saved);
+        n->saved = dycl_alloc((b->saved_count + (size_t)f->kept_count + 1) * sizeof *n->saved);
+        if (n->saved) {
+            memcpy(n->saved, b->saved, b->saved_count * sizeof *b->saved);
+            n->saved_count = f->kept_count ? add_kept(region, f, number, b, n->saved) : b->saved_count;
+        } else {
+            status = DYCL_ERROR;
+        }
     }
     dycl_gradients_release(g);
     return status == DYCL_ERROR ? no_memory() : status;
 }
 
-static dycl_status make_node(const dycl_region *region, dycl_tracked_flush *f, uint32_t part) {
-    dycl_track_node *n = &f->nodes[f->count++];
-    dycl_status status = fill_node(region, f, part, n);
-    if (status == DYCL_OK) status = look_ahead(region, n);
-    if (status == DYCL_OK) add_kept(region, f, f->level[f->results[part]], n);
+static dycl_status make_nodes(const dycl_region *region, dycl_tracked_flush *f) {
+    const dycl_graph *graph = &region->recorder.graph;
+    dycl_segment *known = recorded_before(region);
+    uint32_t *seen = dycl_alloc_zero((graph->value_count + 1) * sizeof *seen);
+    lists operators = {NULL, NULL};
+    f->nodes = dycl_alloc_zero((f->reach.count + 1) * sizeof *f->nodes);
+    dycl_status status = seen && f->nodes ? list_operators(graph, &f->reach, &operators) : no_memory();
+    for (uint32_t v = 0; v < graph->value_count; v++) f->kept_count += (region->tracked[v] & KEPT) != 0;
+    for (uint32_t number = 1; status == DYCL_OK && number <= f->reach.count; number++) {
+        dycl_track_node *n = &f->nodes[f->count++];
+        uint32_t first = operators.ends[number - 1];
+        status = fill_node(region, f, number, operators.members + first, operators.ends[number] - first, seen, n);
+        if (status == DYCL_OK && !n->result_count) { /* a view, of whose root other nodes take views of their own */
+            dycl_free(n->results);
+            *n = (dycl_track_node){0};
+            f->count--;
+        } else if (status == DYCL_OK) {
+            status = look_ahead(region, f, known, number, n);
+        }
+    }
+    lists_free(&operators);
+    dycl_free(seen);
     return status;
 }
 
@@ -370,27 +362,27 @@ static dycl_status add_saved(dycl_region *region, const dycl_track_node *n, uint
     return status;
 }
 
+static dycl_status add_crossing(dycl_region *region, const dycl_tracked_flush *f, uint32_t *count) {
+    dycl_status status = DYCL_OK;
+    for (uint32_t v = 0; v < region->recorder.graph.value_count && status == DYCL_OK; v++)
+        if (f->reach.crosses[v]) status = add_output(region, v, count);
+    return status;
+}
+
 dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracked_flush **out) {
     const dycl_graph *graph = &region->recorder.graph;
     dycl_tracked_flush *f = *out = dycl_alloc_zero(sizeof *f);
     dycl_status status = f ? DYCL_OK : no_memory();
     if (f) {
-        f->level = dycl_alloc_zero(graph->value_count * sizeof *f->level + 1);
-        f->results = dycl_alloc(graph->value_count * sizeof *f->results + 1);
-        status = f->level && f->results ? find_apart(region, f) : no_memory();
+        f->result = dycl_alloc_zero((graph->value_count + 1) * sizeof *f->result);
+        status = f->result ? find_apart(region, f) : no_memory();
     }
     if (status == DYCL_OK) {
-        find_levels(region, f);
-        status = add_crossing(region, f, count);
+        uint32_t results = number_results(region, f);
+        if (dycl_reach_find(graph, region->tracked, f->result, results, &f->reach) != DYCL_OK) status = no_memory();
     }
-    if (status == DYCL_OK) {
-        f->nodes = dycl_alloc_zero(f->result_count * sizeof *f->nodes + 1);
-        if (!f->nodes) status = no_memory();
-    }
-    if (status == DYCL_OK) status = find_parts(region, f);
-    for (uint32_t level = 1; level <= f->levels; level++)
-        for (uint32_t i = 0; status == DYCL_OK && i < f->result_count; i++)
-            if (f->level[f->results[i]] == level && f->parts[i] == i) status = make_node(region, f, i);
+    if (status == DYCL_OK) status = add_crossing(region, f, count);
+    if (status == DYCL_OK) status = make_nodes(region, f);
     if (status == DYCL_OK && dycl_order_sources(region, f->nodes, f->count) != DYCL_OK)
         status = PyErr_Occurred() ? DYCL_ERROR : no_memory();
     for (uint32_t i = 0; status == DYCL_OK && i < f->count; i++) status = add_saved(region, &f->nodes[i], count);

@@ -36,17 +36,14 @@ int dycl_track_may_rebind(dycl_region *region, PyObject *self, uint32_t value);
 /* Whether an operator with a history, of those before node `end`, needs the value in the backward pass: torch raises
  * there if it was written over. */
 int dycl_track_keeps(dycl_region *region, uint32_t value, uint32_t end);
-/* torch will write over the tensor behind the next flush. There each result gets a node of its own, so that what torch
- * raises concerns only those who go through it. */
-void dycl_track_leave(dycl_region *region, PyObject *self);
 /* torch's graph keeps this value, which has a history, though our formula needs another. */
 void dycl_track_mark_kept(dycl_region *region, uint32_t value);
 
 /* ---- For the flush */
 
-/* A node of autograd's graph: results of one level that share something (part.h). */
+/* A node of autograd's graph (reach.h). */
 typedef struct {
-    uint32_t *results, *sources, *saved; /* values of the segment; part of one block */
+    uint32_t *results, *sources, *saved; /* values of the segment; the sources belong to the results' block */
     uint32_t result_count, source_count, saved_count;
     uint8_t once; /* torch saves something there */
 } dycl_track_node;
