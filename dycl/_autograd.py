@@ -33,21 +33,25 @@ class Segment(torch.autograd.Function):
 
 
 class _Edge(torch.autograd.Function):
-    """A tensor of no memory that leads where another one leads."""
+    """A tensor that leads where another one leads."""
 
     @staticmethod
-    def forward(ctx, x):
-        return torch.empty_strided(x.shape, (0,) * x.dim(), dtype=x.dtype)
+    def forward(ctx, x, value):
+        return value
 
     @staticmethod
     def backward(ctx, gradient):
-        return gradient
+        return gradient, None
+
+
+def _edge(x, value):
+    return _node(_Edge, None)(x, value)
 
 
 def _with_history(ctx, saved):
     """What was saved, with the history that it has."""
-    tape, hidden = ctx.tape, ctx.tape.hidden()
-    if not hidden:
+    tape, hidden, apart = ctx.tape, ctx.tape.hidden(), ctx.tape.apart()
+    if not hidden and not apart:
         return saved
     sources = []
     for i, (node, _) in enumerate(ctx.next_functions):
@@ -56,6 +60,9 @@ def _with_history(ctx, saved):
     for i, k in tape.saved_sources():
         sources[i] = saved[k] if sources[i] is None else sources[i]
     shown = list(saved)  # one node each, as in eager: a backward pass goes through those that it needs
+    for k, i, *place in apart:
+        value = shown[k].detach()
+        shown[k] = torch.as_strided_scatter(value, _edge(sources[i], value.as_strided(*place)), *place)
     for k in hidden:
         shown[k] = saved[k].detach()
     for k in hidden:
@@ -171,7 +178,7 @@ def attach(tape, results, saved, sources, open_sources, names):
 
 
 def _keep_edges(tape, edges):
-    tape.edges = {i: _node(_Edge, None)(source) for i, source in edges.items()}
+    tape.edges = {i: _edge(x, torch.empty_strided(x.shape, (0,) * x.dim(), dtype=x.dtype)) for i, x in edges.items()}
 
 
 def _attach_several(tape, results, saved, sources, names):

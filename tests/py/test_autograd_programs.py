@@ -165,8 +165,8 @@ KNOWN = [
     ("", "lets_go", "an input lives on after the call"),
     ("", "raising_forward_hook", "an input lives on after an error"),
     ("batch_norm", "expanded_leaf", "rows are equal: what is left of them behind their mean is rounding"),
-    ("hooked", "autograd_functional", "a hook is called with None"),
-    ("own_function", "autograd_functional", "a backward function is called with zeros"),
+    ("parameter_data_written", "functional", "a version, where a transform wraps the parameter"),
+    ("embedding_with_norm", "functional", "a version, where a transform wraps the parameter"),
     ("pruned", "hooks", "the order of hooks of masked weights"),
     ("attention", "hooks", "the order of hooks of attention's weights"),
 ]

@@ -116,6 +116,28 @@ static PyObject *tape_saved_sources(PyObject *self, PyObject *unused) {
     return list;
 }
 
+/* The source is a result of another node, and a view of this value to us. */
+static int is_apart_of(const dycl_graph *graph, uint32_t source, uint32_t value) {
+    return source != value && graph->values[source].kind == DYCL_VALUE_NODE && graph->values[source].root == value;
+}
+
+static PyObject *tape_apart(PyObject *self, PyObject *unused) {
+    const tape *t = (tape *)self;
+    const dycl_graph *graph = &t->of->segment->graph;
+    PyObject *list = PyList_New(0);
+    (void)unused;
+    for (uint32_t i = 0; list && i < t->source_count; i++)
+        for (uint32_t k = 0; list && k < t->saved_count; k++) {
+            const dycl_value *v = &graph->values[t->sources[i]];
+            if (!is_apart_of(graph, t->sources[i], t->saved[k])) continue;
+            PyObject *row = Py_BuildValue("(IINNL)", k, i, dycl_py_ints(v->rank, v->sizes),
+                                          dycl_py_ints(v->rank, v->strides), (long long)v->offset);
+            if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
+            Py_XDECREF(row);
+        }
+    return list;
+}
+
 static PyObject *tape_inner(PyObject *self, PyObject *arg);
 
 static PyMethodDef tape_methods[] = {
@@ -128,6 +150,8 @@ static PyMethodDef tape_methods[] = {
     {"hidden", tape_hidden, METH_NOARGS, "Positions of what is saved and has a history that its tensor does not show."},
     {"saved_sources", tape_saved_sources, METH_NOARGS,
      "[(position of a source, where it is among what is saved), ...]."},
+    {"apart", tape_apart, METH_NOARGS,
+     "[(position of what is saved, of a source that is a view of it here, sizes, strides, offset), ...]."},
     {"inner", tape_inner, METH_O,
      "inner(position): a tape whose result is this one of them, where its sources are (among the sources, or among what "
      "is saved behind these), and where what it saves is."},
@@ -310,6 +334,8 @@ static uint32_t find_hidden(const dycl_region *region, const dycl_tape_plan *pla
                         ? !keeps_memory(region, value)
                         : is_among(value, plan->results, plan->result_count) ||
                               is_among(value, plan->sources, plan->source_count);
+        for (uint32_t k = 0; k < plan->source_count; k++)
+            shown |= is_apart_of(&region->recorder.graph, plan->sources[k], value);
         if (shown || !dycl_track_has(region, value)) continue;
         uint32_t at = count++;
         for (; at > 0 && plan->saved[hidden[at - 1]] > value; at--) hidden[at] = hidden[at - 1];
