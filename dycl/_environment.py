@@ -36,7 +36,7 @@ def always_records():
 
 def trains():
     """DYCL_TRAIN=1: what needs gradients is recorded, too."""
-    return switch("DYCL_TRAIN") is True
+    return switch("DYCL_TRAIN") is not False
 
 
 def replays():

@@ -26,6 +26,20 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.fixture
+def without_training():
+    """As with DYCL_TRAIN=0."""
+    from dycl import _core, _optimizer
+
+    dycl.accelerate(lambda: None)
+    before, following = _core.set_tracking(None), _optimizer._following
+    _optimizer._following = False
+    _core.optimizers_changed(False)
+    yield
+    _core.set_tracking(before)
+    _optimizer._following = following
+
+
 def lot(*what):
     """A number that only depends on what is named: which cases run by default is the same on every machine."""
     return zlib.crc32(" ".join(map(str, what)).encode())

@@ -9,6 +9,7 @@ import textwrap
 import dycl
 import pytest
 import torch
+from suite import without_training  # noqa: F401 (a fixture)
 from torch import nn
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -151,7 +152,7 @@ def test_explain():
     assert "4 calls recorded" in text
 
 
-def test_gradients_are_told():
+def test_gradients_are_told(without_training):  # noqa: F811
     model = dycl.accelerate(nn.Linear(2, 2))
     model(torch.ones(1, 2)).sum().backward()
     assert dycl.stats(model)["plain_grad"] == 1 and "gradients 1" in dycl.explain(model) \

@@ -1,9 +1,10 @@
-"""Calls that need gradients that entry cannot tell: functions whose closures or globals hold the parameters, modules
-that are frozen in part.
+"""Without the recording of what needs gradients (DYCL_TRAIN=0): calls that need gradients that entry cannot tell:
+functions whose closures or globals hold the parameters, modules that are frozen in part.
 The region steps aside at the first operator that meets such a tensor, and a site that trains is left alone from then
 on."""
 
 import ast
+import os
 import subprocess
 import sys
 
@@ -11,12 +12,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 from same import Programs, same
+from suite import without_training  # noqa: F401 (a fixture)
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import dycl
 
 program = Programs()
+
+
+pytestmark = pytest.mark.usefixtures("without_training")
 
 
 def network(**options):
@@ -294,7 +299,7 @@ for name, body in bodies.items():  # a process each, without importing torch aga
 def said(bodies, *options):
     """What each of the programs writes to its standard error. None of them may fail."""
     done = subprocess.run([sys.executable, *options, "-c", RUNNER], input=repr(bodies), capture_output=True, text=True,
-                          timeout=300)
+                          timeout=300, env={**os.environ, "DYCL_TRAIN": "0"})
     assert done.returncode == 0, done.stderr
     rows = [ast.literal_eval(line) for line in done.stdout.splitlines()]
     assert [name for name, _, _ in rows] == list(bodies) and not any(code for _, code, _ in rows), rows

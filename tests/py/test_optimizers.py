@@ -17,7 +17,7 @@ from torch.testing._internal.common_optimizers import optim_db
 
 import dycl
 from dycl import _core
-from suite import one_thread  # noqa: F401 (a fixture)
+from suite import one_thread, without_training  # noqa: F401 (fixtures)
 
 SHAPES = [(4, 5), (3,), (1,), (), (2, 1, 3), (0, 2), (70, 130)]
 
@@ -73,8 +73,8 @@ def compare(eager, ours, atol=1e-6, state_atol=1e-6):
         for e, d in zip(e_params, d_params):
             assert seen(e) == seen(d)
             close(e.detach(), d.detach(), atol)
-            if e.grad is not None:
-                assert seen(e.grad) == seen(d.grad)
+            if e.grad is not None:  # but for its version: how often torch's engine wrote into a sum
+                assert seen(e.grad)[:4] + seen(e.grad)[5:] == seen(d.grad)[:4] + seen(d.grad)[5:]
                 close(e.grad, d.grad)
             e_state, d_state = e_optimizer.state.get(e, {}), d_optimizer.state.get(d, {})
             assert list(e_state) == list(d_state)
@@ -155,7 +155,7 @@ def test_a_step_is_one_segment_and_one_pass_for_each_parameter():
     assert plan.splitlines()[0].split()[2] == "3"
 
 
-def test_whose_optimizers_step_as_regions():
+def test_whose_optimizers_step_as_regions(without_training):  # noqa: F811
     def recorded(optimizer):
         gradients(optimizer.param_groups[0]["params"], 0)
         optimizer.step()

@@ -215,6 +215,8 @@ enum { ITEM, TRUTH, AS_FLOAT, AS_INT, AS_INDEX };
 
 static PyObject *read_element(dycl_call *call, const dycl_binding *row) {
     dycl_element element;
+    if (row->op != ITEM && row->op != TRUTH && dycl_region_needs_gradient(call->p[0]) != 0) /* torch warns */
+        return PyErr_Occurred() ? NULL : dycl_call_bail(call, DYCL_BAIL_grad);
     DYCL_CALL_TRY(element_of(call, call->p[0], &element));
     switch (row->op) {
     case ITEM: return known_or_bail(call, dycl_element_object(&element));

@@ -83,7 +83,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     region->position = 0;
     region->recorder.graph.options = site->options;
     region->replaces = site->replaces;
-    region->tracks = dycl_gradient_tracks(site);
+    region->may_track = region->tracks = dycl_gradient_tracks(site);
     region->leaf_count = 0;
     region->runs_ahead = (uint8_t)(!site->replaces && !region->tracks && /* what is replaced is still read */
                                    dycl_ahead_choose(site));

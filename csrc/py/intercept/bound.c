@@ -25,7 +25,7 @@ static struct {
 
 static int before_saved_hooks(void) {
     dycl_region *region = dycl_region_current;
-    return region && region->tracks && !region->flushing ? dycl_region_meet_gradient(region) : 0;
+    return region && region->may_track && !region->flushing ? dycl_region_meet_gradient(region) : 0;
 }
 
 #define BOUND_HOOK(n, before)                                                                                          \

@@ -205,7 +205,8 @@ static int slot_bool(PyObject *self) {
 
 static PyObject *number(PyObject *self, PyObject *(*convert)(const dycl_element *), PyObject *(*generic)(PyObject *)) {
     dycl_element element;
-    int known = dycl_scalar_read(self, &element);
+    int learns = dycl_region_needs_gradient(self); /* if so, torch warns */
+    int known = learns ? (learns < 0 ? -1 : 0) : dycl_scalar_read(self, &element);
     if (known < 0) return NULL;
     PyObject *result = known ? convert(&element) : NULL;
     if (result || PyErr_Occurred()) return result;

@@ -89,6 +89,12 @@ dycl_status dycl_region_feed(dycl_region *region, dycl_handle tensor, uint32_t *
     return dycl_replace_notes(region) ? note_fed(region) : DYCL_OK;
 }
 
+/* A segment that begins with gradients disabled tracks none. Where they are enabled later, it ends
+ * (dycl_region_enable_gradients). */
+static void begin_tracking(dycl_region *region) {
+    if (region->may_track && !region->recorder.graph.value_count) region->tracks = dycl_abi_grad_enabled();
+}
+
 static dycl_status lazy_value(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
     dycl_lazy *lazy = dycl_lazy_of(tensor);
     if (lazy->deferred && dycl_defer_recall(region) < 0) return DYCL_ERROR;
@@ -96,6 +102,7 @@ static dycl_status lazy_value(dycl_region *region, PyObject *tensor, uint32_t *o
         *out_value = lazy->value;
         return DYCL_OK;
     }
+    begin_tracking(region);
     dycl_status status = dycl_region_feed(region, lazy->real, out_value);
     if (status != DYCL_OK) return status;
     lazy->value = *out_value;
@@ -122,6 +129,7 @@ static dycl_status object_value(dycl_region *region, PyObject *tensor, int histo
         return DYCL_OK;
     }
     const char *impl = dycl_abi_impl(tensor);
+    begin_tracking(region);
     if (history && !region->tracks && dycl_abi_has_autograd_meta(impl) && dycl_abi_grad_enabled()) {
         int required = needs_gradient(tensor);
         if (required < 0) return DYCL_ERROR;
@@ -347,6 +355,7 @@ int dycl_region_needs_gradient(PyObject *tensor) {
 int dycl_region_enable_gradients(dycl_region *region) {
     if (region->tracks) return 0; /* each value knows */
     int result = dycl_region_flush(region, DYCL_BAIL_grad);
+    region->tracks = region->may_track;
     for (PyObject *o = Py_XNewRef(region->first), *next; o;
          o = next) { /* torch may let others run, which let go of lazy tensors */
         int tracked = result == 0 && dycl_is_lazy(o) && dycl_lazy_of(o)->real ? dycl_region_needs_gradient(o) : 0;

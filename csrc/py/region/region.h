@@ -57,7 +57,8 @@ typedef struct dycl_region {
     uint32_t fed_room, fed_count;
     dycl_written *written; /* of this segment */
     uint32_t written_room, written_count;
-    int tracks;       /* what needs gradients is recorded (track.h) */
+    int may_track;    /* what needs gradients is recorded (track.h) */
+    int tracks;       /* in this segment: not in those that begin with gradients disabled, which are as any others */
     uint8_t *tracked; /* by value of this segment, as far as it was looked at: has a history */
     uint32_t tracked_room, tracked_count;
     const char **leaves; /* owned: those (TensorImpl, as an address only) that nodes of this call lead to (order.h) */

@@ -24,7 +24,7 @@ int dycl_region_may_write(dycl_region *region, PyObject *tensor) {
     region->recorder.why = DYCL_BAIL_alias;
     if (lazy->deferred && dycl_defer_recall(region) < 0) return 0;
     if (lazy->aliased) return 0;
-    if (region->tracks && dycl_region_needs_gradient(tensor)) return 0;
+    if (region->may_track && dycl_region_needs_gradient(tensor)) return 0;
     if (lazy->epoch != region->epoch) return 1; /* computed, not shared, and nothing in this segment looks at it */
     return dycl_region_holds_alone(region, tensor) &&
            !dycl_track_keeps(region, lazy->value, region->recorder.graph.node_count);

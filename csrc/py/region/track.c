@@ -81,7 +81,7 @@ int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_who
 }
 
 int dycl_track_writes(dycl_region *region, PyObject *self, uint32_t value) {
-    if (!region->tracks) return 0;
+    if (!region->may_track) return 0;
     dycl_track_extend(region);
     return dycl_track_has(region, value) || dycl_region_needs_gradient(self) != 0;
 }
