@@ -35,7 +35,7 @@ def always_records():
 
 
 def trains():
-    """DYCL_TRAIN=1: what needs gradients is recorded, too."""
+    """What needs gradients is recorded, too; not with DYCL_TRAIN=0."""
     return switch("DYCL_TRAIN") is not False
 
 
