@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import dycl
+from dycl import _core
 from suite import one_thread  # noqa: F401 (a fixture)
 from test_gradients import agree, trains  # noqa: F401 (a fixture)
 
@@ -98,6 +99,16 @@ def test_statistics_and_gradients(name, evaluates):
     stats = dycl.stats(model)
     if left == 0 and not evaluates:
         assert stats["torch"] <= 1 and stats["segments"] <= 5, dycl.explain(model)  # add_ of the count, when it is new
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name][2] == 0])
+def test_where_torch_differentiates_a_segment(name):
+    """No plan, or no formula: the segment is replayed with a history, and the statistics are written all the same."""
+    _core.set_replaying(True)
+    try:
+        test_statistics_and_gradients(name, True)
+    finally:
+        _core.set_replaying(False)
 
 
 READS = {

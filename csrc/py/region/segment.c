@@ -366,7 +366,8 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
         flush = NULL;
         dycl_site_replayed(region->site, "its gradients are torch's");
         status = dycl_replay_run(region, count) < 0 ? DYCL_ERROR : DYCL_OK;
-        if (status == DYCL_OK) result = dycl_called_show(region, region->outputs, region->handles, count);
+        if (status == DYCL_OK) result = dycl_replace_replayed(region);
+        if (status == DYCL_OK && result == 0) result = dycl_called_show(region, region->outputs, region->handles, count);
         if (status == DYCL_OK)
             count_writes(region);
         else
