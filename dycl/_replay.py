@@ -181,7 +181,8 @@ STEPS |= {
     "triu": lambda n, x: torch.triu(x, n.attrs[0]),
     "full": lambda n, value: torch.full(n.sizes, value.item(), dtype=n.type),
     "iota": _iota,
-    "embedding": lambda n, table, index: F.embedding(index, table) if table.dim() == 2 else table[index.long()],
+    "embedding": lambda n, table, index: F.embedding(index, table, n.attrs[0] if n.attrs[0] >= 0 else None)
+    if table.dim() == 2 else table[index.long()],
     "index_select": lambda n, x, index: torch.index_select(x, n.attrs[0], index),
     "gather": lambda n, x, index: torch.gather(x, n.attrs[0], index),
     "index_put": _index_put,
