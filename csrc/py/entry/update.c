@@ -50,7 +50,8 @@ fail:
     return -1;
 }
 
-/* torch.compile, once used, puts a wrapper that hides a function from the compiler in the function's place, for good. */
+/* torch.compile, once used, puts a wrapper that hides a function from the compiler in the function's place, for good.
+ */
 static int hides(PyObject *wrapper, PyObject *function) {
     PyObject *hidden = wrapper ? PyObject_GetAttrString(wrapper, "_torchdynamo_orig_callable") : NULL;
     if (!hidden) PyErr_Clear();

@@ -173,7 +173,8 @@ int dycl_replay_run(dycl_region *region, uint32_t count) {
     dycl_handle *feeds = dycl_alloc((graph->feed_count + 1) * sizeof *feeds); /* borrowed */
     if (!feeds) PyErr_NoMemory();
     for (uint32_t i = 0; feeds && i < graph->feed_count; i++) feeds[i] = dycl_source_handle(&region->sources[i]);
-    if (feeds && dycl_replay_describe(graph, region->recorder.scalars, feeds, region->outputs, count, &nodes, &values) == 0)
+    if (feeds &&
+        dycl_replay_describe(graph, region->recorder.scalars, feeds, region->outputs, count, &nodes, &values) == 0)
         outputs = dycl_replay_words((int)count, region->outputs);
     if (outputs) history = region->tracks ? history_of(graph, region->tracked) : Py_NewRef(Py_None);
     if (history) tensors = call(nodes, values, outputs, history);

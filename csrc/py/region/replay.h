@@ -16,6 +16,6 @@ int dycl_replay_run(dycl_region *region, uint32_t count);
 int dycl_replay_describe(const dycl_graph *graph, const dycl_scalar *scalars, const dycl_handle *feeds,
                          const uint32_t *outputs, uint32_t count, PyObject **out_nodes, PyObject **out_values);
 PyObject *dycl_replay_words(int count, const uint32_t *values); /* a tuple of ints, None for DYCL_NONE */
-int dycl_replay_set(PyObject *function);                      /* dycl._replay.run */
+int dycl_replay_set(PyObject *function);                        /* dycl._replay.run */
 
 #endif

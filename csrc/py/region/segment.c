@@ -222,7 +222,8 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares, c
 static void count_writes(const dycl_region *region, int replayed) {
     for (uint32_t i = 0; i < region->written_count; i++) {
         uint32_t output = region->output_of[region->written[i].value];
-        if (output && !(replayed && dycl_track_has(region, region->written[i].value))) dycl_abi_add_version(dycl_abi_handle_impl(region->handles[output - 1]), region->written[i].version);
+        if (output && !(replayed && dycl_track_has(region, region->written[i].value)))
+            dycl_abi_add_version(dycl_abi_handle_impl(region->handles[output - 1]), region->written[i].version);
     }
 }
 
@@ -368,7 +369,8 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
         dycl_site_replayed(region->site, "its gradients are torch's");
         status = dycl_replay_run(region, count) < 0 ? DYCL_ERROR : DYCL_OK;
         if (status == DYCL_OK) result = dycl_replace_replayed(region);
-        if (status == DYCL_OK && result == 0) result = dycl_called_show(region, region->outputs, region->handles, count);
+        if (status == DYCL_OK && result == 0)
+            result = dycl_called_show(region, region->outputs, region->handles, count);
         if (status == DYCL_OK)
             count_writes(region, 1);
         else

@@ -153,7 +153,8 @@ static PyMethodDef tape_methods[] = {
     {"apart", tape_apart, METH_NOARGS,
      "[(position of what is saved, of a source that is a view of it here, sizes, strides, offset), ...]."},
     {"inner", tape_inner, METH_O,
-     "inner(position): a tape whose result is this one of them, where its sources are (among the sources, or among what "
+     "inner(position): a tape whose result is this one of them, where its sources are (among the sources, or among "
+     "what "
      "is saved behind these), and where what it saves is."},
     {0},
 };
@@ -251,8 +252,8 @@ static PyObject *make_inner(const tape *t, uint32_t value, const uint32_t *from,
         inner->results[0] = value;
         inner->source_count = count;
         inner->once = length > 0;
-        result = Py_BuildValue("(ONN)", inner, dycl_replay_words((int)count, places),
-                               dycl_replay_words((int)length, saved));
+        result =
+            Py_BuildValue("(ONN)", inner, dycl_replay_words((int)count, places), dycl_replay_words((int)length, saved));
         Py_DECREF(inner);
     }
     dycl_free(places);
@@ -264,7 +265,8 @@ static PyObject *tape_inner(PyObject *self, PyObject *arg) {
     const tape *t = (tape *)self;
     size_t nth = PyLong_AsSize_t(arg);
     if (PyErr_Occurred() || nth >= t->saved_count) return PyErr_Format(PyExc_IndexError, "nothing is saved there");
-    uint32_t value = t->saved[nth], count = 0, *from = dycl_alloc((t->source_count + t->hidden_count + 1) * sizeof *from);
+    uint32_t value = t->saved[nth], count = 0,
+             *from = dycl_alloc((t->source_count + t->hidden_count + 1) * sizeof *from);
     dycl_gradients *g = NULL;
     PyObject *result = NULL;
     dycl_status status = from ? find_inner(t, &value, from, &count, &g) : DYCL_ERROR;

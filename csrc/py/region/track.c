@@ -124,7 +124,7 @@ struct dycl_tracked_flush {
     dycl_reach reach;
     uint32_t *result;    /* by value: from 1 on; 0: it is none */
     uint32_t kept_count; /* values that torch's graph keeps besides */
-    uint32_t *apart; /* results that are views here and none to torch */
+    uint32_t *apart;     /* results that are views here and none to torch */
     dycl_handle *apart_handles;
     uint32_t apart_count;
 };
