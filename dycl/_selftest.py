@@ -34,7 +34,7 @@ def failed():
                 return f"{name} (call {run + 1})"
         if dycl.stats(call)["calls"] != RUNS:
             return f"{name}: nothing is recorded"
-    return _models(torch, dycl)
+    return _models(torch, dycl) or _training(torch, dycl)
 
 
 # ---- What is compared
@@ -226,3 +226,42 @@ def _models(torch, dycl):
         if net.body[0].weight.grad is None or not all(_near(torch, outcomes[0], other) for other in outcomes[1:]):
             return f"a module {'in training' if train else 'with a hook'}"
     return ""
+
+
+def _training(torch, dycl):
+    """Steps of training, and what autograd's users ask on the way: hooks, names, gradients of gradients, errors."""
+    nn = torch.nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.last = nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.Linear(8, 3)
+
+        def forward(self, x):
+            h = torch.tanh(self.norm(self.first(x)))
+            return self.last(h) * 0.5, h
+
+    def steps(accelerated):
+        torch.manual_seed(4)
+        net, seen = Net(), []
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+        net.first.weight.register_hook(lambda g: seen.append(g.clone()))
+        call = dycl.accelerate(net) if accelerated else net
+        for _ in range(RUNS + 1):
+            x = torch.randn(5, 6, requires_grad=True)
+            out, h = call(x)
+            h.register_hook(lambda g: seen.append(g.clone()))
+            slope, = torch.autograd.grad(out.sum(), x, create_graph=True)
+            loss = out.square().mean() + slope.square().mean()
+            loss.backward()
+            try:
+                out.sum().backward()
+            except RuntimeError as error:
+                seen.append(str(error))
+            seen += [type(out.grad_fn).__name__, loss.detach(), x.grad, *(p.grad.clone() for p in net.parameters()),
+                     net.norm.running_mean.clone()]
+            optimizer.step()
+            optimizer.zero_grad()
+        return [*seen, *(p.detach() for p in net.parameters())]
+
+    return "" if _near(torch, steps(False), steps(True)) else "training"
