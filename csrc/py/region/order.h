@@ -10,8 +10,8 @@
 
 #include "py/region/track.h"
 
-/* Puts the sources of each of the nodes of a flush, in the order of their levels, so that leaves get their gradients in
- * eager's order. OK, or ERROR, with or without an exception: no memory. */
+/* Puts the sources of each of the nodes of a flush so that leaves get their gradients in eager's order; nodes that
+ * others stand before come first. OK, or ERROR, with or without an exception: no memory. */
 dycl_status dycl_order_sources(dycl_region *region, const dycl_track_node *nodes, uint32_t count);
 
 /* Whether torch saves the feed itself somewhere, rather than views of it only: where another tensor's memory is put
