@@ -35,8 +35,8 @@ def always_records():
 
 
 def trains():
-    """What needs gradients is recorded, too; not with DYCL_TRAIN=0."""
-    return switch("DYCL_TRAIN") is not False
+    """DYCL_TRAIN=1: what needs gradients is recorded, too."""
+    return switch("DYCL_TRAIN") is True
 
 
 def replays():

@@ -40,7 +40,7 @@ def failure(torch, core):
 def _key(torch, core):
     """What the proof depends on: torch's and dycl's builds, the interpreter."""
     marks = [FORMAT, torch.__version__, getattr(torch.version, "git_version", ""), sys.version,
-             torch.backends.cpu.get_cpu_capability()]
+             torch.backends.cpu.get_cpu_capability(), _environment.trains()]
     for path in (core.__file__, torch._C.__file__,
                  os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")):
         try:

@@ -11,7 +11,7 @@
 
 #include "py/region/region.h"
 
-extern int dycl_track_on; /* regions record what needs gradients (not with DYCL_TRAIN=0) */
+extern int dycl_track_on; /* regions record what needs gradients (DYCL_TRAIN=1) */
 
 /* Looks at what was recorded since the last time, with gradients enabled or not as they are now. To be called after
  * each operator. */
