@@ -2,8 +2,8 @@
 
 Its gradients are computed by a plan, from what the node saved. Where a graph of the gradients is asked for
 (`create_graph=True`), or no plan can be made, torch runs the graph of the gradients operator by operator. What was
-saved needs a history for that. What lies between the sources and the results gets one only then, from a second node
-behind the sources: no program ever sees it, and hooks of results must not be called for it."""
+saved needs a history for that. What lies between the sources and the results gets one only then, each value from a node
+of its own behind the sources: no program ever sees these, and hooks of results must not be called for them."""
 
 import torch
 from torch._C import _functorch

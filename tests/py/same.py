@@ -105,7 +105,7 @@ def compare_tensors(want, got, where, like):
     assert type(got) is type(want), (where, type(want), type(got))
     for name in ("dtype", "shape", "layout", "device", "requires_grad", "is_leaf"):
         assert getattr(got, name) == getattr(want, name), (where, name, getattr(want, name), getattr(got, name))
-    assert type(got.grad_fn).__name__ == type(want.grad_fn).__name__, (where, want.grad_fn, got.grad_fn)
+    assert type(got.grad_fn) is type(want.grad_fn), (where, want.grad_fn, got.grad_fn)
     if want._base is None and want.layout == torch.strided and torch._C._storage_Use_Count(
         want.untyped_storage()._cdata) <= 2:
         assert got._base is None, (where, "a result that owns its memory has a base")

@@ -116,7 +116,7 @@ def compare_leaf(w, g, tolerance, values=True):
     for name in ("dtype", "layout", "device", "shape", "requires_grad", "is_leaf"):
         assert getattr(g, name) == getattr(w, name), (name, getattr(w, name), getattr(g, name))
     assert type(g) is type(w) and g.is_conj() == w.is_conj() and g.is_neg() == w.is_neg() and g.is_nested == w.is_nested
-    assert type(g.grad_fn).__name__ == type(w.grad_fn).__name__, (w.grad_fn, g.grad_fn)
+    assert type(g.grad_fn) is type(w.grad_fn), (w.grad_fn, g.grad_fn)
     if not w.is_inference():
         assert g._version == w._version, f"version {g._version} instead of {w._version}"
     if w.layout == torch.strided and not w.is_nested:

@@ -1,4 +1,4 @@
-"""Gradients through dycl against torch's: every operator of torch's test database with its samples, as
+"""Gradients through dycl (DYCL_TRAIN=1) against torch's: every operator of torch's test database with its samples, as
 they are, rounded to a coarse grid, where ties, bends and zeros meet, and all zero. The operator stands alone in a
 region, and between recorded operators.
 
@@ -79,20 +79,25 @@ def _between(f):
     return between
 
 
-def outcome(program, sample, grid):
-    """Results, their requires_grad and the leaves' gradients; or the error's type."""
+def fresh_operands(sample, grid):
+    """Leaves of their own in place of the sample's tensors: all of them, and (first, args, kwargs)."""
     leaves = []
 
     def fresh(t):
         leaves.append(_leaf(t, grid))
         return leaves[-1]
 
-    first, args, kwargs = (map_tensors(fresh, x) for x in (sample.input, sample.args, sample.kwargs))
+    return leaves, [map_tensors(fresh, x) for x in (sample.input, sample.args, sample.kwargs)]
+
+
+def outcome(program, sample, grid):
+    """Results, their requires_grad and the leaves' gradients; or the error's type."""
+    leaves, operands = fresh_operands(sample, grid)
     torch.manual_seed(1)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            results = tensors_of(program(first, args, kwargs))
+            results = tensors_of(program(*operands))
             wanted = [r for r in results if r.requires_grad]
             torch.manual_seed(2)
             if wanted:

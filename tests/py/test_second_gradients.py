@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import dycl
-from suite import is_strided, map_tensors, one_thread, tensors_of  # noqa: F401 (a fixture)
-from test_gradients import _alone, _between, _cases, _double, _leaf, _samples, agree, trains  # noqa: F401 (a fixture)
+from suite import is_strided, one_thread, tensors_of  # noqa: F401 (a fixture)
+from test_gradients import _alone, _between, _cases, _double, _samples, agree, fresh_operands, trains  # noqa: F401
 
 dycl.accelerate(lambda: None)  # finds torch
 
@@ -22,18 +22,12 @@ def learns(t):
 
 def outcome(program, sample, grid):
     """Gradients of gradients, None where there are none; or the error's type."""
-    leaves = []
-
-    def fresh(t):
-        leaves.append(_leaf(t, grid))
-        return leaves[-1]
-
-    first, args, kwargs = (map_tensors(fresh, x) for x in (sample.input, sample.args, sample.kwargs))
+    leaves, operands = fresh_operands(sample, grid)
     torch.manual_seed(1)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            results = [r for r in tensors_of(program(first, args, kwargs)) if learns(r)]
+            results = [r for r in tensors_of(program(*operands)) if learns(r)]
             torch.manual_seed(2)
             came = [torch.randn(r.shape, dtype=r.dtype, requires_grad=True) for r in results]
             wanted = [t for t in leaves if learns(t)]

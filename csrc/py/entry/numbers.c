@@ -7,11 +7,10 @@
 
 #define NAMES(ROW)                                                                                                     \
     ROW(lr)                                                                                                            \
-    ROW(betas)                                                                                                         \
-    ROW(eps) ROW(weight_decay) ROW(amsgrad) ROW(maximize) ROW(foreach) ROW(capturable) ROW(differentiable) ROW(fused)  \
-        ROW(decoupled_weight_decay) ROW(momentum) ROW(dampening) ROW(nesterov) ROW(alpha) ROW(centered) ROW(lr_decay)  \
-            ROW(rho) ROW(params) ROW(param_groups) ROW(state) ROW(defaults) ROW(grad_scale) ROW(found_inf)             \
-                ROW(_init_group)
+    ROW(betas) ROW(eps) ROW(weight_decay) ROW(amsgrad) ROW(maximize) ROW(foreach) ROW(capturable) ROW(differentiable)  \
+        ROW(fused) ROW(decoupled_weight_decay) ROW(momentum) ROW(dampening) ROW(nesterov) ROW(alpha) ROW(centered)     \
+            ROW(lr_decay) ROW(rho) ROW(params) ROW(param_groups) ROW(state) ROW(defaults) ROW(grad_scale)              \
+                ROW(found_inf) ROW(_init_group)
 
 #define NAME_(name) NAME_##name,
 enum { NAMES(NAME_) NAME_COUNT };

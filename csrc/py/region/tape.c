@@ -194,6 +194,7 @@ static tape *tape_new(recording *of, uint32_t results, uint32_t sources, uint32_
     return t;
 }
 
+/* `count`: it is not among them. */
 static uint32_t place_of(uint32_t value, const uint32_t *values, uint32_t count) {
     uint32_t i = 0;
     while (i < count && values[i] != value) i++;
@@ -302,12 +303,6 @@ static PyObject *tensors_of(const dycl_region *region, const uint32_t *values, u
     return tuple;
 }
 
-static int is_among(uint32_t value, const uint32_t *values, uint32_t count) {
-    for (uint32_t i = 0; i < count; i++)
-        if (values[i] == value) return 1;
-    return 0;
-}
-
 /* The nth of what is saved becomes a tensor of its own of the same memory. */
 static int set_apart(PyObject *tensors, uint32_t nth) {
     dycl_handle alias = dycl_abi_detach(dycl_abi_borrow(PyTuple_GET_ITEM(tensors, nth)));
@@ -334,8 +329,8 @@ static uint32_t find_hidden(const dycl_region *region, const dycl_tape_plan *pla
         uint32_t value = plan->saved[i];
         int shown = region->recorder.graph.values[value].kind == DYCL_VALUE_FEED
                         ? !keeps_memory(region, value)
-                        : is_among(value, plan->results, plan->result_count) ||
-                              is_among(value, plan->sources, plan->source_count);
+                        : place_of(value, plan->results, plan->result_count) < plan->result_count ||
+                              place_of(value, plan->sources, plan->source_count) < plan->source_count;
         for (uint32_t k = 0; k < plan->source_count; k++)
             shown |= is_apart_of(&region->recorder.graph, plan->sources[k], value);
         if (shown || !dycl_track_has(region, value)) continue;
@@ -354,7 +349,7 @@ static PyObject *open_sources(const dycl_region *region, const dycl_tape_plan *p
         PyObject *o = PyTuple_GET_ITEM(tensors, i);
         uint32_t value = plan->sources[i];
         if (Py_TYPE(o) == dycl_py.parameter_type ||
-            (is_among(value, plan->saved, plan->saved_count) && !keeps_memory(region, value)))
+            (place_of(value, plan->saved, plan->saved_count) < plan->saved_count && !keeps_memory(region, value)))
             continue;
         open[count++] = i;
     }
