@@ -3,9 +3,9 @@
  * memory.
  *
  * torch.optim's own step functions are redirected; those of other libraries are not, because their code may look at a
- * parameter's memory where we do not see it, and neither are steps with a closure, which is the program's code. Only
- * optimizers that were given to dycl.accelerate count; where gradients are recorded (DYCL_TRAIN=1), also those of
- * accelerated models, and all under dycl.accelerate_all.
+ * parameter's memory where we do not see it, and neither are steps with a closure, which is the program's code. Those
+ * optimizers count that were given to dycl.accelerate, those of accelerated models, and all under dycl.accelerate_all;
+ * with DYCL_TRAIN=0 only the first.
  *
  * Most steps run without their Python (update.h).
  *

@@ -3,13 +3,12 @@
 #include <string.h>
 
 #include "py/intercept/compare_order.h"
-#include "py/bind/view.h"
+#include "py/intercept/attributes.h"
 #include "py/intercept/hooks.h"
 #include "py/bind/hosted.h"
 #include "py/intercept/fallback.h"
 #include "py/intercept/table.h"
 #include "py/region/scalar.h"
-#include "py/region/track.h"
 
 /* ---- Number slots */
 
@@ -251,133 +250,10 @@ static Py_hash_t slot_hash(PyObject *self) { /* torch.Tensor.__hash__ is id() */
     return hash;
 }
 
-/* ---- Attributes */
-
-static PyObject *get_shape(PyObject *self, void *closure) {
-    dycl_lazy_meta meta;
-    (void)closure;
-    return dycl_lazy_describe(self, &meta) < 0 ? NULL : dycl_size_object(meta.rank, meta.sizes);
-}
-
-static PyObject *get_dtype(PyObject *self, void *closure) {
-    dycl_lazy_meta meta;
-    (void)closure;
-    return dycl_lazy_describe(self, &meta) < 0 ? NULL : Py_NewRef(dycl_py.dtypes[meta.dtype]);
-}
-
-static PyObject *get_ndim(PyObject *self, void *closure) {
-    dycl_lazy_meta meta;
-    (void)closure;
-    return dycl_lazy_describe(self, &meta) < 0 ? NULL : PyLong_FromLong(meta.rank);
-}
-
-static PyObject *get_itemsize(PyObject *self, void *closure) {
-    dycl_lazy_meta meta;
-    (void)closure;
-    return dycl_lazy_describe(self, &meta) < 0 ? NULL : PyLong_FromSize_t(dycl_dtype_size(meta.dtype));
-}
-
-static PyObject *get_constant(PyObject *self, void *closure) {
-    (void)self;
-    return Py_NewRef(*(PyObject **)closure);
-}
-
-/* x.T, x.H (of a matrix; no complex numbers are represented), x.mT, x.mH (of the last two dimensions) */
-static PyObject *get_transposed(PyObject *self, void *closure) {
-    dycl_region *region = dycl_region_current;
-    const char *name = closure;
-    if (dycl_region_records(region)) {
-        region->calling = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, name);
-        PyObject *result = dycl_view_transposed(region, self, name[0] == 'm');
-        if (result || PyErr_Occurred()) return result;
-    }
-    if (dycl_fallback_prepare(region, &self, 1, name, DYCL_BAIL_arguments) < 0) return NULL;
-    return PyObject_GetAttrString(self, name);
-}
-
-/* requires_grad, grad, data: what is set belongs to a plain tensor; what is read of the first two is known */
-static int set_on_plain(PyObject *self, PyObject *value, void *closure) {
-    const char *name = closure;
-    if (dycl_fallback_prepare(dycl_region_current, &self, 1, name, DYCL_BAIL_attribute) < 0) return -1;
-    return value ? PyObject_SetAttrString(self, name, value) : PyObject_DelAttrString(self, name);
-}
-
-static int is_pending_history(PyObject *self) {
-    const dycl_lazy *lazy = dycl_lazy_of(self);
-    return !lazy->real && lazy->region && lazy->region->tracks;
-}
-
-/* What is computed needs no gradient, unless the region tracks them. A view of what does needs one too: torch answers
- * for it. */
-static PyObject *get_requires_grad(PyObject *self, void *closure) {
-    int tracked = dycl_region_needs_gradient(self);
-    (void)closure;
-    if (tracked < 0) return NULL;
-    if (!tracked) Py_RETURN_FALSE;
-    if (is_pending_history(self)) Py_RETURN_TRUE;
-    if (dycl_fallback_prepare(dycl_region_current, &self, 1, "requires_grad", DYCL_BAIL_attribute) < 0) return NULL;
-    return dycl_py_requires_grad(self);
-}
-
-/* .grad and .grad_fn of what has a history: torch answers, and warns. */
-static PyObject *get_of_history(PyObject *self, void *closure) {
-    const char *name = closure;
-    int tracked = dycl_region_needs_gradient(self);
-    if (tracked < 0) return NULL;
-    if (!tracked) Py_RETURN_NONE;
-    if (dycl_fallback_prepare(dycl_region_current, &self, 1, name, DYCL_BAIL_attribute) < 0) return NULL;
-    return PyObject_GetAttrString(self, name);
-}
-
-/* A view of a leaf is none; nor is what was computed of one. */
-static PyObject *get_is_leaf(PyObject *self, void *closure) {
-    int tracked = dycl_region_needs_gradient(self);
-    (void)closure;
-    if (tracked < 0) return NULL;
-    if (!tracked) Py_RETURN_TRUE;
-    if (is_pending_history(self)) Py_RETURN_FALSE;
-    if (dycl_fallback_prepare(dycl_region_current, &self, 1, "is_leaf", DYCL_BAIL_attribute) < 0) return NULL;
-    return PyObject_GetAttrString(self, "is_leaf");
-}
-
-static PyObject *py_true = Py_True, *py_false = Py_False;
-static PyGetSetDef getters[] = {
-    {"shape", get_shape, NULL, NULL, NULL},
-    {"dtype", get_dtype, NULL, NULL, NULL},
-    {"ndim", get_ndim, NULL, NULL, NULL},
-    {"itemsize", get_itemsize, NULL, NULL, NULL},
-    {"device", get_constant, NULL, NULL, &dycl_py.cpu_device},
-    {"layout", get_constant, NULL, NULL, &dycl_py.strided_layout},
-    {"is_leaf", get_is_leaf, NULL, NULL, NULL},
-    {"is_cpu", get_constant, NULL, NULL, &py_true},
-    {"is_cuda", get_constant, NULL, NULL, &py_false},
-    {"is_meta", get_constant, NULL, NULL, &py_false},
-    {"is_mps", get_constant, NULL, NULL, &py_false},
-    {"is_xpu", get_constant, NULL, NULL, &py_false},
-    {"is_mkldnn", get_constant, NULL, NULL, &py_false},
-    {"is_nested", get_constant, NULL, NULL, &py_false},
-    {"is_quantized", get_constant, NULL, NULL, &py_false},
-    {"is_sparse", get_constant, NULL, NULL, &py_false},
-    {"is_sparse_csr", get_constant, NULL, NULL, &py_false},
-    {"requires_grad", get_requires_grad, set_on_plain, NULL, "requires_grad"},
-    {"grad", get_of_history, set_on_plain, NULL, "grad"},
-    {"grad_fn", get_of_history, NULL, NULL, "grad_fn"},
-    {"T", get_transposed, NULL, NULL, "T"},
-    {"H", get_transposed, NULL, NULL, "H"},
-    {"mT", get_transposed, NULL, NULL, "mT"},
-    {"mH", get_transposed, NULL, NULL, "mH"},
-    {0},
-};
-
 /* ---- Installation */
 
 int dycl_slots_install(PyTypeObject *lazy) {
-    for (PyGetSetDef *def = getters; def->name; def++) {
-        PyObject *descriptor = PyDescr_NewGetSet(lazy, def);
-        if (!descriptor || PyDict_SetItemString(lazy->tp_dict, def->name, descriptor) < 0) return -1;
-        Py_DECREF(descriptor);
-    }
-    if (dycl_hooks_install(lazy) < 0 || dycl_compare_order_setup() < 0) return -1;
+    if (dycl_attributes_install(lazy) < 0 || dycl_hooks_install(lazy) < 0 || dycl_compare_order_setup() < 0) return -1;
     PyNumberMethods *n = lazy->tp_as_number;
 #define X(name, slot, method, generic) n->slot = slot_##name;
     BINARY_SLOTS(X)

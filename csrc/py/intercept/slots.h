@@ -1,4 +1,4 @@
-/* The lazy tensor's own slots, getters and hooks. Threads: GIL held. */
+/* The lazy tensor's own slots. Threads: GIL held. */
 #ifndef DYCL_PY_INTERCEPT_SLOTS_H
 #define DYCL_PY_INTERCEPT_SLOTS_H
 

@@ -8,7 +8,7 @@
 #ifndef DYCL_PY_REGION_ORDER_H
 #define DYCL_PY_REGION_ORDER_H
 
-#include "py/region/track.h"
+#include "py/region/track_flush.h"
 
 /* Puts the sources of each of the nodes of a flush so that leaves get their gradients in eager's order; nodes that
  * others stand before come first. OK, or ERROR, with or without an exception: no memory. */

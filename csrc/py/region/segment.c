@@ -9,7 +9,7 @@
 #include "py/region/defer.h"
 #include "py/region/replace.h"
 #include "py/region/replay.h"
-#include "py/region/track.h"
+#include "py/region/track_flush.h"
 #include "py/site/site.h"
 
 static int is_pending(const dycl_region *region, const dycl_lazy *lazy) {

@@ -2,16 +2,15 @@
  * gradients are enabled while it is recorded and an operand has one; what feeds the segment has one where torch says
  * so.
  *
- * When a segment is computed, its results that have a history get nodes of torch's autograd graph (tape.h). A result
- * that another one depends on stands between two nodes, because the program may hook it, or ask for its gradient.
- *
  * Ownership: the arrays are the region's. Threads: GIL held. */
 #ifndef DYCL_PY_REGION_TRACK_H
 #define DYCL_PY_REGION_TRACK_H
 
 #include "py/region/region.h"
 
-extern int dycl_track_on; /* regions record what needs gradients (DYCL_TRAIN=1) */
+enum { DYCL_TRACK_HISTORY = 1, DYCL_TRACK_KEPT = 2 }; /* of a tracked value */
+
+extern int dycl_track_on; /* regions record what needs gradients (not with DYCL_TRAIN=0) */
 
 /* Looks at what was recorded since the last time, with gradients enabled or not as they are now. To be called after
  * each operator. */
@@ -38,28 +37,5 @@ int dycl_track_may_rebind(dycl_region *region, PyObject *self, uint32_t value);
 int dycl_track_keeps(dycl_region *region, uint32_t value, uint32_t end);
 /* torch's graph keeps this value, which has a history, though our formula needs another. */
 void dycl_track_mark_kept(dycl_region *region, uint32_t value);
-
-/* ---- For the flush */
-
-/* A node of autograd's graph (reach.h). */
-typedef struct {
-    uint32_t *results, *sources, *saved; /* values of the segment; the sources belong to the results' block */
-    uint32_t result_count, source_count, saved_count;
-    uint8_t once; /* torch saves something there */
-} dycl_track_node;
-
-typedef struct dycl_tracked_flush dycl_tracked_flush;
-/* Whether results have a history. */
-int dycl_track_needed(const dycl_region *region, uint32_t count);
-/* Finds out what has to be saved, and adds it to the outputs. OK; BAIL: the segment has to be replayed with a history;
- * ERROR with an exception. */
-dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracked_flush **out);
-/* Gives the computed results their history; `segment` is the one that computed them. 0, or -1 with an exception. */
-int dycl_track_finish(dycl_region *region, dycl_tracked_flush *flush, dycl_segment *segment);
-/* What was saved may no more be rebound: to be called when the lazy tensors of the segment are bound. */
-void dycl_track_share_saved(const dycl_region *region, const dycl_tracked_flush *flush);
-/* The tensor of a result that is a view here and none to torch; NULL: it is none of these. The flush keeps it. */
-dycl_handle dycl_track_apart(const dycl_tracked_flush *flush, uint32_t value);
-void dycl_track_free(dycl_tracked_flush *flush);
 
 #endif

@@ -1,0 +1,329 @@
+#include "py/region/track_flush.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "exec/cache/backwards.h"
+#include "py/region/called.h"
+#include "py/region/order.h"
+#include "py/region/reach.h"
+#include "py/region/segment.h"
+#include "py/region/tape.h"
+
+struct dycl_tracked_flush {
+    dycl_track_node *nodes; /* those that others stand before come first */
+    uint32_t count;
+    dycl_reach reach;
+    uint32_t *result;    /* by value: from 1 on; 0: it is none */
+    uint32_t kept_count; /* values that torch's graph keeps besides */
+    uint32_t *apart;     /* results that are views here and none to torch */
+    dycl_handle *apart_handles;
+    uint32_t apart_count;
+};
+
+void dycl_track_free(dycl_tracked_flush *f) {
+    if (!f) return;
+    for (uint32_t i = 0; f->nodes && i < f->count; i++) {
+        dycl_free(f->nodes[i].results);
+        dycl_free(f->nodes[i].saved);
+    }
+    dycl_free(f->nodes);
+    for (uint32_t i = 0; f->apart_handles && i < f->apart_count; i++) dycl_abi_delete(f->apart_handles[i]);
+    dycl_reach_free(&f->reach);
+    dycl_free(f->result);
+    dycl_free(f->apart);
+    dycl_free(f->apart_handles);
+    dycl_free(f);
+}
+
+static dycl_status no_memory(void) {
+    PyErr_NoMemory();
+    return DYCL_ERROR;
+}
+
+int dycl_track_needed(const dycl_region *region, uint32_t count) {
+    if (!region->tracks) return 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (dycl_track_has(region, region->outputs[i])) return 1;
+    return 0;
+}
+
+/* Where torch's operator makes a tensor of its own and ours is a view of what nobody sees, the view is the result. */
+static dycl_status find_apart(const dycl_region *region, dycl_tracked_flush *f) {
+    const dycl_graph *graph = &region->recorder.graph;
+    f->apart = dycl_alloc((region->living + 1) * sizeof *f->apart);
+    f->apart_handles = dycl_alloc_zero((region->living + 1) * sizeof *f->apart_handles);
+    if (!f->apart || !f->apart_handles) return no_memory();
+    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
+        const dycl_lazy *lazy = dycl_lazy_of(o);
+        if (lazy->real || lazy->epoch != region->epoch || lazy->own != DYCL_OWN_COPY) continue;
+        const dycl_value *v = &graph->values[lazy->value];
+        int known = v->root == lazy->value || graph->values[v->root].kind != DYCL_VALUE_NODE;
+        for (uint32_t i = 0; i < f->apart_count; i++) known |= f->apart[i] == lazy->value;
+        if (!known && dycl_track_has(region, lazy->value)) f->apart[f->apart_count++] = lazy->value;
+    }
+    return DYCL_OK;
+}
+
+static int is_apart(const dycl_tracked_flush *f, uint32_t value) {
+    for (uint32_t i = 0; i < f->apart_count; i++)
+        if (f->apart[i] == value) return 1;
+    return 0;
+}
+
+/* Some pending tensor is the root, or a view of it that has to be one. */
+static int is_held(const dycl_region *region, const dycl_tracked_flush *f, uint32_t root) {
+    const dycl_graph *graph = &region->recorder.graph;
+    for (PyObject *o = f->apart_count ? region->first : NULL; o; o = dycl_lazy_of(o)->next) {
+        const dycl_lazy *lazy = dycl_lazy_of(o);
+        if (!lazy->real && lazy->epoch == region->epoch && graph->values[lazy->value].root == root &&
+            !is_apart(f, lazy->value))
+            return 1;
+    }
+    return !f->apart_count;
+}
+
+/* Results of one call have one number: in torch, too, they share a node. They stand side by side. */
+static uint32_t number_results(const dycl_region *region, dycl_tracked_flush *f) {
+    const dycl_graph *graph = &region->recorder.graph;
+    uint32_t count = 0, last_call = 0;
+    for (uint32_t n = 0; n < graph->node_count; n++) {
+        uint32_t out = graph->nodes[n].out;
+        if (!region->tracked[out] || !(is_apart(f, out) || (region->output_of[out] && is_held(region, f, out))))
+            continue;
+        uint32_t call = dycl_called_of(region, out);
+        count += !call || call != last_call;
+        last_call = call;
+        f->result[out] = count;
+    }
+    return count;
+}
+
+static dycl_status add_output(dycl_region *region, uint32_t value, uint32_t *count) {
+    if (region->recorder.graph.values[value].kind != DYCL_VALUE_NODE || region->output_of[value]) return DYCL_OK;
+    dycl_status status = dycl_segment_grow_outputs(region, *count + 1);
+    if (status != DYCL_OK) return status;
+    region->outputs[(*count)++] = value;
+    region->output_of[value] = *count;
+    return DYCL_OK;
+}
+
+/* Lists of the nodes, one behind the other; ends[i]: of the (i + 1)th, or of the (i)th while it is filled. */
+typedef struct {
+    uint32_t *members, *ends;
+} lists;
+
+static dycl_status lists_begin(lists *l, uint32_t count, size_t most) {
+    l->members = dycl_alloc((most + 1) * sizeof *l->members);
+    l->ends = dycl_alloc_zero((count + 2) * sizeof *l->ends);
+    return l->members && l->ends ? DYCL_OK : no_memory();
+}
+
+static void lists_free(lists *l) {
+    dycl_free(l->members);
+    dycl_free(l->ends);
+}
+
+/* The operators of each node. */
+static dycl_status list_operators(const dycl_graph *graph, const dycl_reach *r, lists *l) {
+    dycl_status status = lists_begin(l, r->count, graph->node_count);
+    if (status != DYCL_OK) return status;
+    for (uint32_t n = 0; n < graph->node_count; n++) l->ends[r->node[graph->nodes[n].out] + 1]++;
+    for (uint32_t i = 0; i <= r->count; i++) l->ends[i + 1] += l->ends[i];
+    for (uint32_t n = 0; n < graph->node_count; n++) l->members[l->ends[r->node[graph->nodes[n].out]]++] = n;
+    return DYCL_OK;
+}
+
+static int by_place(const void *a, const void *b) {
+    return *(const uint32_t *)a < *(const uint32_t *)b ? -1 : *(const uint32_t *)a > *(const uint32_t *)b;
+}
+
+/* Results and sources of a node whose operators these are: feeds first, each in the order of the program. seen: by
+ * value, the last node that counted it. */
+static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush *f, uint32_t number,
+                             const uint32_t *operators, uint32_t count, uint32_t *seen, dycl_track_node *n) {
+    const dycl_graph *graph = &region->recorder.graph;
+    size_t most = count + 1;
+    for (uint32_t i = 0; i < count; i++) most += graph->nodes[operators[i]].operand_count;
+    n->results = dycl_alloc(most * sizeof *n->results); /* of each operator one, and sources */
+    if (!n->results) return no_memory();
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t out = graph->nodes[operators[i]].out;
+        if (f->result[out] || f->reach.crosses[out]) n->results[n->result_count++] = out;
+    }
+    n->once = f->reach.once[number - 1];
+    n->sources = n->results + n->result_count;
+    for (int feeds = 1; feeds >= 0; feeds--) {
+        uint32_t begin = n->source_count;
+        for (uint32_t i = 0; i < count; i++) {
+            const dycl_node *node = &graph->nodes[operators[i]];
+            const uint32_t *operands = dycl_node_operands(graph, node);
+            for (int k = 0; k < node->operand_count; k++) {
+                if (operands[k] == DYCL_NONE || !region->tracked[operands[k]]) continue;
+                uint32_t v = dycl_reach_source(graph, &f->reach, f->result, number, operands[k]);
+                if (v == DYCL_NONE || seen[v] == number || (graph->values[v].kind == DYCL_VALUE_FEED) != feeds)
+                    continue;
+                seen[v] = number;
+                n->sources[n->source_count++] = v;
+            }
+        }
+        qsort(n->sources + begin, n->source_count - begin, sizeof *n->sources, by_place);
+    }
+    return DYCL_OK;
+}
+
+/* What torch's graph would have saved besides. */
+static uint32_t add_kept(const dycl_region *region, const dycl_tracked_flush *f, uint32_t number,
+                         const dycl_backward *b, uint32_t *saved) {
+    uint32_t count = b->saved_count;
+    for (uint32_t v = 0; v < region->recorder.graph.value_count; v++) {
+        if (!(region->tracked[v] & DYCL_TRACK_KEPT) || f->reach.node[v] != number) continue;
+        int known = 0;
+        for (uint32_t i = 0; i < count; i++) known |= saved[i] == v;
+        if (!known) saved[count++] = v;
+    }
+    return count;
+}
+
+/* The segment that is known to be what was recorded, if there is one: who asks again is answered from there. */
+static dycl_segment *recorded_before(const dycl_region *region) {
+    for (int nth = 0; nth < region->expected_count; nth++)
+        if (dycl_graph_equal(&region->expected[nth]->graph, &region->recorder.graph)) return region->expected[nth];
+    return NULL;
+}
+
+/* What a backward pass through the node will need, and which sources it reaches. `known`: the segment, or NULL. */
+static dycl_status look_ahead(const dycl_region *region, const dycl_tracked_flush *f, dycl_segment *known,
+                              uint32_t number, dycl_track_node *n) {
+    dycl_gradients *g = NULL;
+    dycl_backward_job job = {.graph = &region->recorder.graph,
+                             .numbers = region->recorder.scalars,
+                             .tracked = region->tracked,
+                             .results = n->results,
+                             .sources = n->sources,
+                             .result_count = n->result_count,
+                             .source_count = n->source_count};
+    dycl_status status = dycl_backwards_get(known, &job, 1, &g);
+    if (status == DYCL_OK) status = g->built.open ? DYCL_BAIL : g->status;
+    if (status == DYCL_OK) {
+        const dycl_backward *b = &g->built;
+        uint32_t reached = 0;
+        for (uint32_t i = 0; i < n->source_count; i++)
+            if (b->gradients[i] != DYCL_NONE) n->sources[reached++] = n->sources[i];
+        n->source_count = reached;
+        n->saved = dycl_alloc((b->saved_count + (size_t)f->kept_count + 1) * sizeof *n->saved);
+        if (n->saved) {
+            memcpy(n->saved, b->saved, b->saved_count * sizeof *b->saved);
+            n->saved_count = f->kept_count ? add_kept(region, f, number, b, n->saved) : b->saved_count;
+        } else {
+            status = DYCL_ERROR;
+        }
+    }
+    dycl_gradients_release(g);
+    return status == DYCL_ERROR ? no_memory() : status;
+}
+
+static dycl_status make_nodes(const dycl_region *region, dycl_tracked_flush *f) {
+    const dycl_graph *graph = &region->recorder.graph;
+    dycl_segment *known = recorded_before(region);
+    uint32_t *seen = dycl_alloc_zero((graph->value_count + 1) * sizeof *seen);
+    lists operators = {NULL, NULL};
+    f->nodes = dycl_alloc_zero((f->reach.count + 1) * sizeof *f->nodes);
+    dycl_status status = seen && f->nodes ? list_operators(graph, &f->reach, &operators) : no_memory();
+    for (uint32_t v = 0; v < graph->value_count; v++) f->kept_count += (region->tracked[v] & DYCL_TRACK_KEPT) != 0;
+    for (uint32_t number = 1; status == DYCL_OK && number <= f->reach.count; number++) {
+        dycl_track_node *n = &f->nodes[f->count++];
+        uint32_t first = operators.ends[number - 1];
+        status = fill_node(region, f, number, operators.members + first, operators.ends[number] - first, seen, n);
+        if (status == DYCL_OK && !n->result_count) { /* a view, of whose root other nodes take views of their own */
+            dycl_free(n->results);
+            *n = (dycl_track_node){0};
+            f->count--;
+        } else if (status == DYCL_OK) {
+            status = look_ahead(region, f, known, number, n);
+        }
+    }
+    lists_free(&operators);
+    dycl_free(seen);
+    return status;
+}
+
+static dycl_status add_saved(dycl_region *region, const dycl_track_node *n, uint32_t *count) {
+    dycl_status status = DYCL_OK;
+    for (uint32_t i = 0; i < n->saved_count && status == DYCL_OK; i++) status = add_output(region, n->saved[i], count);
+    return status;
+}
+
+static dycl_status add_crossing(dycl_region *region, const dycl_tracked_flush *f, uint32_t *count) {
+    dycl_status status = DYCL_OK;
+    for (uint32_t v = 0; v < region->recorder.graph.value_count && status == DYCL_OK; v++)
+        if (f->reach.crosses[v]) status = add_output(region, v, count);
+    return status;
+}
+
+dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracked_flush **out) {
+    const dycl_graph *graph = &region->recorder.graph;
+    dycl_tracked_flush *f = *out = dycl_alloc_zero(sizeof *f);
+    dycl_status status = f ? DYCL_OK : no_memory();
+    if (f) {
+        f->result = dycl_alloc_zero((graph->value_count + 1) * sizeof *f->result);
+        status = f->result ? find_apart(region, f) : no_memory();
+    }
+    if (status == DYCL_OK) {
+        uint32_t results = number_results(region, f);
+        if (dycl_reach_find(graph, region->tracked, f->result, results, &f->reach) != DYCL_OK) status = no_memory();
+    }
+    if (status == DYCL_OK) status = add_crossing(region, f, count);
+    if (status == DYCL_OK) status = make_nodes(region, f);
+    if (status == DYCL_OK && dycl_order_sources(region, f->nodes, f->count) != DYCL_OK)
+        status = PyErr_Occurred() ? DYCL_ERROR : no_memory();
+    for (uint32_t i = 0; status == DYCL_OK && i < f->count; i++) status = add_saved(region, &f->nodes[i], count);
+    return status;
+}
+
+static int make_apart(const dycl_region *region, dycl_tracked_flush *f) {
+    const dycl_graph *graph = &region->recorder.graph;
+    for (uint32_t i = 0; i < f->apart_count; i++) {
+        const dycl_value *v = &graph->values[f->apart[i]];
+        dycl_handle base = region->handles[region->output_of[v->root] - 1];
+        dycl_handle view =
+            dycl_abi_view(base, v->rank, v->sizes, v->strides, dycl_abi_storage_offset(base) + v->offset);
+        f->apart_handles[i] = view ? dycl_abi_detach(view) : NULL;
+        dycl_abi_delete(view);
+        if (!f->apart_handles[i]) return -1;
+    }
+    return 0;
+}
+
+dycl_handle dycl_track_apart(const dycl_tracked_flush *f, uint32_t value) {
+    for (uint32_t i = 0; f && i < f->apart_count; i++)
+        if (f->apart[i] == value) return f->apart_handles[i];
+    return NULL;
+}
+
+void dycl_track_share_saved(const dycl_region *region, const dycl_tracked_flush *f) {
+    const dycl_graph *graph = &region->recorder.graph;
+    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
+        dycl_lazy *lazy = dycl_lazy_of(o);
+        if (lazy->epoch != region->epoch) continue;
+        for (uint32_t i = 0; i < f->count; i++)
+            for (uint32_t k = 0; k < f->nodes[i].saved_count; k++)
+                lazy->aliased |= f->nodes[i].saved[k] == graph->values[lazy->value].root;
+    }
+}
+
+int dycl_track_finish(dycl_region *region, dycl_tracked_flush *f, dycl_segment *segment) {
+    PyObject *recording = dycl_recording_new(region, segment);
+    int result = recording ? make_apart(region, f) : -1;
+    for (uint32_t i = 0; i < f->count && result == 0; i++) {
+        const dycl_track_node *n = &f->nodes[i];
+        if (n->source_count)
+            result = dycl_tape_attach(region, recording,
+                                      &(dycl_tape_plan){n->results, n->sources, n->saved, n->result_count,
+                                                        n->source_count, n->saved_count, f->apart, f->apart_handles,
+                                                        f->apart_count, n->once});
+    }
+    Py_XDECREF(recording);
+    return result;
+}
