@@ -84,11 +84,14 @@ def _conform(n, result, operands, owned):
     whole = not owned or result.untyped_storage().nbytes() == result.numel() * result.element_size()
     if mine and whole:
         return result
-    return torch.empty_strided(n.sizes, n.strides, dtype=n.type).copy_(result)
+    made = torch.empty_strided(n.sizes, n.strides, dtype=n.type).copy_(result)
+    if made.requires_grad:  # comes back as it is
+        torch._C._autograd._unsafe_set_version_counter((made,), (0,))
+    return made
 
 
 def _share(a, b):
-    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+    return a.numel() and b.numel() and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
 
 
 def _f64(word):
