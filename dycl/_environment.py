@@ -35,8 +35,8 @@ def always_records():
 
 
 def trains():
-    """DYCL_TRAIN=1: what needs gradients is recorded, too."""
-    return switch("DYCL_TRAIN") is True
+    """DYCL_TRAIN=0: what needs gradients runs in torch."""
+    return switch("DYCL_TRAIN") is not False
 
 
 def replays():

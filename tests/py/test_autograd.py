@@ -1,4 +1,4 @@
-"""What users of autograd do, with DYCL_TRAIN=1: whole training programs in eager and through dycl. A program gets
+"""What users of autograd do: whole training programs in eager and through dycl. A program gets
 `wrap` (nothing, or dycl.accelerate) and answers what it saw; losses, gradients and notes must be equal."""
 
 import copy

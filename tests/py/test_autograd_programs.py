@@ -1,4 +1,4 @@
-"""Random programs that train (DYCL_TRAIN=1): models of random parts (autograd_parts.py), used in random ways
+"""Random programs that train: models of random parts (autograd_parts.py), used in random ways
 (autograd_ways.py), in eager and through dycl. All that a program notes on the way must be equal: values, gradients,
 which of them exist, strides, versions, flags, identity, errors and their text, warnings, order of hooks, random state.
 

@@ -1,5 +1,5 @@
-"""Backward graphs are built once for what is differentiated, and found again (DYCL_TRAIN=1;
-csrc/exec/cache/backwards.h): the same as eager's whatever is given and asked for from call to call, and no graph more
+"""Backward graphs are built once for what is differentiated, and found again (csrc/exec/cache/backwards.h):
+the same as eager's whatever is given and asked for from call to call, and no graph more
 from the third step on."""
 
 import gc

@@ -1,4 +1,4 @@
-"""Embeddings and losses over classes in training (DYCL_TRAIN=1): recorded, with torch's gradients."""
+"""Embeddings and losses over classes in training: recorded, with torch's gradients."""
 
 import itertools
 

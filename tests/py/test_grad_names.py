@@ -1,4 +1,4 @@
-"""What a program sees of the nodes of autograd's graph (DYCL_TRAIN=1) is what it sees in eager: their names, in print,
+"""What a program sees of the nodes of autograd's graph is what it sees in eager: their names, in print,
 repr and errors, which output of its node a tensor is, and which tensors are views.
 
 Every operator of torch's test database with its samples, and a population of small programs."""

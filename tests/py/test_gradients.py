@@ -1,4 +1,4 @@
-"""Gradients through dycl (DYCL_TRAIN=1) against torch's: every operator of torch's test database with its samples, as
+"""Gradients through dycl against torch's: every operator of torch's test database with its samples, as
 they are, rounded to a coarse grid, where ties, bends and zeros meet, and all zero. The operator stands alone in a
 region, and between recorded operators.
 

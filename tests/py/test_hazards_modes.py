@@ -151,7 +151,7 @@ def training_then_inference(model, x):
     return train(model, x)
 
 
-@program(lambda: (mlp(), torch.randn(4, 6)), grad=True, like="matmul", calls=2, recorded=False)
+@program(lambda: (mlp(), torch.randn(4, 6)), grad=True, like="matmul", calls=2)
 def training_step_inside(model, x):
     return train(model, x, 2)
 
@@ -253,7 +253,7 @@ def autograd_function_with_gradients(x, y):
     return b, c, a.grad
 
 
-@program(grad=True, like="matmul")
+@program(grad=True, like="matmul", versions=False)
 def autograd_function_saves_a_result(x, y):
     w = torch.ones(6, requires_grad=True)
     a = x + y

@@ -52,7 +52,7 @@ def test_backward(how):
         return losses, x.grad, [p.grad for p in model.parameters()], model
 
     same(train, lambda: (mlp(), torch.randn(4, 8)), grad=True, like="matmul", recorded=None, calls=1,
-         accelerate=lambda model, x: model)
+         versions=False, accelerate=lambda model, x: model)
 
 
 def test_double_backward_and_hooks_on_results():

@@ -1,4 +1,4 @@
-"""Results of several levels that come from one residual stream (DYCL_TRAIN=1), as transformers show their hidden
+"""Results of several levels that come from one residual stream, as transformers show their hidden
 states: each operator is gone back through once, and gradients are torch's, whichever results they come from."""
 
 import random

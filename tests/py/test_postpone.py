@@ -355,7 +355,7 @@ def argmax_of_all(model, x):
     return int(logits.argmax()), logits
 
 
-@program(head(), postponed=(False, False), grad=True, recorded=False)
+@program(head(), postponed=(False, False), grad=True)
 def with_gradients(model, x):
     logits = model(x)
     return int(logits.argmax()), logits.requires_grad

@@ -197,7 +197,8 @@ def test_a_script_with_a_model(tmp_path):
             print(counts["calls"], counts["plain_grad"], counts["plain_disabled"], counts["recorded"] > 20)
     """
     (tmp_path / "program.py").write_text(textwrap.dedent(MODEL) + textwrap.dedent(tail))
-    assert start(["-m", "dycl", "program.py"], tmp_path)[0].splitlines()[-1] == "5 1 0 True"
+    assert start(["-m", "dycl", "program.py"], tmp_path)[0].splitlines()[-1] == "6 0 0 True"
+    assert start(["-m", "dycl", "program.py"], tmp_path, DYCL_TRAIN="0")[0].splitlines()[-1] == "5 1 0 True"
     assert start(["-m", "dycl", "program.py"], tmp_path, DYCL_DISABLE="1")[0].splitlines()[-1] == "0 0 6 False"
 
 

@@ -1,4 +1,4 @@
-"""Weights that several products share (DYCL_TRAIN=1): their gradients are one product of stacked matrices, or a sum of
+"""Weights that several products share: their gradients are one product of stacked matrices, or a sum of
 products where stacking would cost more."""
 
 import itertools

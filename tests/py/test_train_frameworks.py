@@ -1,4 +1,4 @@
-"""Whole training programs of frameworks (train_programs.py) with DYCL_TRAIN=1: what each of them sees is what it sees
+"""Whole training programs of frameworks (train_programs.py): what each of them sees is what it sees
 in eager, in the three ways that users have: dycl.accelerate, dycl.accelerate_all, python -m dycl. Numbers may differ by
 ten times as much as eager's do when its parameters move by a rounding."""
 

@@ -1,4 +1,4 @@
-"""Operators in place on what has a history (DYCL_TRAIN=1): recorded where no operator needs what is overwritten; else
+"""Operators in place on what has a history: recorded where no operator needs what is overwritten; else
 torch's, whose errors the program sees."""
 
 import copy

@@ -1,4 +1,4 @@
-"""Batch norm in training (DYCL_TRAIN=1): recorded, and its running statistics are what eager makes of them, whoever
+"""Batch norm in training: recorded, and its running statistics are what eager makes of them, whoever
 looks at them and when."""
 
 import copy

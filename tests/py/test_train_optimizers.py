@@ -1,4 +1,4 @@
-"""Optimizers in training (DYCL_TRAIN=1): whose steps are ours without being asked, and what belongs to a step, against
+"""Optimizers in training: whose steps are ours without being asked, and what belongs to a step, against
 eager: values, versions, identities and state, for every class whose steps run without their Python
 (csrc/py/entry/update.h), in the ways in which programs use it."""
 

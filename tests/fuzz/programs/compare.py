@@ -30,6 +30,7 @@ class Outcome:
     modules: list
     printed: str
     random: bytes
+    gradients: bool  # whether some may be among the tensors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +48,7 @@ def build(program: Program, namespace=None):
     return function, modules, namespace["inputs"]
 
 
-def call(function, modules, inputs, number, mode, seed):
+def call(function, modules, inputs, number, mode, seed, gradients=True):
     arguments = inputs(number)
     torch.default_generator.manual_seed(100 * seed + number)  # torch.manual_seed asks for a traceback
     printed, error, result = io.StringIO(), None, None
@@ -57,17 +58,19 @@ def call(function, modules, inputs, number, mode, seed):
             result = function(*arguments)
         except Exception as e:  # noqa: BLE001
             error = (type(e).__name__, str(e))
-    return Outcome(result, error, arguments, modules, printed.getvalue(), torch.get_rng_state().numpy().tobytes())
+    return Outcome(result, error, arguments, modules, printed.getvalue(), torch.get_rng_state().numpy().tobytes(),
+                   gradients)
 
 
 def outcomes(program: Program, accelerated):
     """One after the other, because the next call changes what modules hold; each is to be used before the next is asked
     for."""
     function, modules, inputs = build(program)
+    gradients = any(word in program.source() for word in ("backward(", "autograd.grad("))
     if accelerated:
         function = dycl.accelerate(function)
     for number in range(program.calls):
-        yield call(function, modules, inputs, number, program.mode, program.seed), function
+        yield call(function, modules, inputs, number, program.mode, program.seed, gradients), function
 
 
 # ---- what an outcome consists of
@@ -134,7 +137,7 @@ def bases(many):
 ATTRIBUTES = ("dtype", "layout", "shape", "requires_grad", "is_leaf", "retains_grad")
 
 
-def tensor_differs(e, d):
+def tensor_differs(e, d, gradients):
     """(kind, text) of what two tensors differ in besides their values, or None."""
     if type(e) is not type(d):
         return "type", f"{type(e)} and {type(d)}"
@@ -148,7 +151,7 @@ def tensor_differs(e, d):
             return "offset", f"{e.storage_offset()} and {d.storage_offset()}"
     if e.is_inference() != d.is_inference():
         return "inference", f"{e.is_inference()} and {d.is_inference()}"
-    if not e.is_inference() and e._version != d._version and not perhaps_gradient(e):
+    if not e.is_inference() and e._version != d._version and not (gradients and perhaps_gradient(e)):
         return "version", f"{e._version} and {d._version}"
     if e._is_view() != d._is_view():
         return "view", f"{e._is_view()} and {d._is_view()}"
@@ -160,12 +163,12 @@ def tensor_differs(e, d):
 
 def perhaps_gradient(e):
     """Gradients are summed in place or not: eager's engine decides by who else holds them."""
-    return dycl._environment.trains() and e.is_leaf and not e.requires_grad
+    return e.is_leaf and not e.requires_grad
 
 
 def same_node(e, d):
-    """With DYCL_TRAIN=1, nodes are dycl's, under the names of eager's."""
-    if dycl._environment.trains() and e is not None and d is not None:
+    """Nodes are dycl's, under the names of eager's."""
+    if e is not None and d is not None:
         return type(e).__name__ == type(d).__name__ and e.name().split("::")[-1] == d.name().split("::")[-1]
     return type(e) is type(d)
 
@@ -232,7 +235,7 @@ def differences(number, e: Outcome, d: Outcome):
         return
     for (path, a), (_, b) in zip(eager, ours):
         if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-            found = tensor_differs(a, b)
+            found = tensor_differs(a, b, e.gradients)
             if found:
                 yield Difference(found[0], number, f"{path}: {found[1]}")
             if a.shape == b.shape and a.dtype == b.dtype and not equal(a, b):
