@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from suite import FULL
+
 HERE = Path(__file__).parent
 
 PROGRAM = """
@@ -176,7 +178,7 @@ def test_ahead(story):
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the runner needs a processor of its own")
 def test_random_programs_ahead():
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
-                           HERE / "test_random_programs.py", HERE / "test_nan.py", HERE / "test_loops.py"],
+                           HERE / "test_random_programs.py", HERE / "test_loops.py", *[HERE / "test_nan.py"] * FULL],
                           env=os.environ | {"DYCL_AHEAD": "1", "OMP_NUM_THREADS": "1", "DYCL_TEST_FULL": ""},
                           capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout[-4000:]

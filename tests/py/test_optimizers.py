@@ -56,6 +56,11 @@ def sides(make, params):
     return both
 
 
+def seen_gradient(x):
+    """Versions of gradients say how often torch's engine summed in place."""
+    return [what for i, what in enumerate(seen(x)) if i != 4]
+
+
 def seen(x):
     """What is exact of a tensor, or of anything else in an optimizer's state."""
     if not isinstance(x, torch.Tensor):
@@ -74,7 +79,7 @@ def compare(eager, ours, atol=1e-6, state_atol=1e-6):
             assert seen(e) == seen(d)
             close(e.detach(), d.detach(), atol)
             if e.grad is not None:
-                assert seen(e.grad) == seen(d.grad)
+                assert seen_gradient(e.grad) == seen_gradient(d.grad)
                 close(e.grad, d.grad)
             e_state, d_state = e_optimizer.state.get(e, {}), d_optimizer.state.get(d, {})
             assert list(e_state) == list(d_state)
