@@ -49,7 +49,7 @@ static PyObject *site_call(PyObject *self, PyObject *const *args, size_t nargsf,
         if (site->address) dycl_everywhere_trim();
         PyObject *module = dycl_weakref_object(site->module); /* borrowed */
         if (!module) return call_dying(site, args, nargsf, kwnames);
-        callable = PyObject_GetAttrString(module, "_call_impl");
+        callable = PyObject_GetAttr(module, dycl_py.call_impl_name);
     } else {
         callable = Py_XNewRef(site->callable);
         if (!callable)

@@ -137,9 +137,11 @@ int dycl_state_find(void) {
     PyErr_Clear();
     dycl_py.detach_name = PyUnicode_InternFromString("detach");
     dycl_py.bernoulli_name = PyUnicode_InternFromString("bernoulli_");
+    dycl_py.call_impl_name = PyUnicode_InternFromString("_call_impl");
     dycl_py.requires_grad_name = PyUnicode_InternFromString("requires_grad");
     dycl_py.torch_function_name = PyUnicode_InternFromString("__torch_function__");
-    if (!dycl_py.cpu_device || !dycl_py.bernoulli_name || !dycl_py.requires_grad_name || !dycl_py.torch_function_name)
+    if (!dycl_py.cpu_device || !dycl_py.detach_name || !dycl_py.bernoulli_name || !dycl_py.call_impl_name ||
+        !dycl_py.requires_grad_name || !dycl_py.torch_function_name)
         return -1;
     return make_wrapper_call();
 }

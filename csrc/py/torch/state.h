@@ -34,12 +34,12 @@ typedef struct {
     PyObject *make_tensor, *as_tensor;             /* owned: torch.tensor and torch.as_tensor */
     PyObject *as_strided;                          /* owned: torch.as_strided */
     PyObject *inference_mode;                      /* owned: torch.inference_mode */
-    PyObject *eval_frame_callback;          /* owned: torch._C._dynamo.eval_frame.get_eval_frame_callback, or NULL */
+    PyObject *eval_frame_callback; /* owned: torch._C._dynamo.eval_frame.get_eval_frame_callback, or NULL */
     PyObject *anomaly_enabled;     /* owned: torch.is_anomaly_enabled, or NULL, and */
     PyObject *saved_tensors_hooks; /* owned: torch._C._autograd._top_saved_tensors_default_hooks */
-    PyObject *mkldnn_enabled;               /* owned: torch._C._get_mkldnn_enabled, or NULL */
-    PyObject *set_grad_enabled;             /* owned: torch._C._set_grad_enabled */
-    PyObject *detach_name, *bernoulli_name; /* owned: interned */
+    PyObject *mkldnn_enabled;      /* owned: torch._C._get_mkldnn_enabled, or NULL */
+    PyObject *set_grad_enabled;    /* owned: torch._C._set_grad_enabled */
+    PyObject *detach_name, *bernoulli_name, *call_impl_name;       /* owned: interned */
     PyObject *requires_grad_name, *torch_function_name;            /* owned: interned names */
     PyObject *contiguous_format, *preserve_format, *channels_last; /* owned: memory formats */
 } dycl_py_state;
