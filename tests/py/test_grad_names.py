@@ -66,6 +66,9 @@ def test_operators(op, dtype):
 
 
 def test_operands_by_name():
-    x = torch.randn(4, requires_grad=True)
+    x, matrix = torch.randn(4, requires_grad=True), torch.randn(3, 4, requires_grad=True)
     compare(lambda: F.softplus(input=x, beta=2), "a function")
     compare(lambda: torch.mul(input=x, other=x), "an operator")
+    compare(lambda: torch.moveaxis(input=matrix.exp(), source=(1, 0), destination=(1, 0)), "a view")
+    compare(lambda: torch.swapaxes(input=matrix.exp(), axis0=-1, axis1=0), "another view")
+    compare(lambda: torch.transpose(input=matrix.exp() * 2, dim0=0, dim1=1).mul(2), "what is made of one")

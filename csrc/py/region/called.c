@@ -249,7 +249,9 @@ PyObject *dycl_called_arguments(const dycl_region *region, const dycl_called *c,
             PyTuple_SET_ITEM(args, i, o);
     }
     for (Py_ssize_t i = 0; args && kwargs && c->names && i < PyTuple_GET_SIZE(c->names); i++) {
-        PyObject *o = read_argument(r, 0);
+        int given = i == 0 && !c->positional && r->self; /* the operand by name */
+        PyObject *o = given ? Py_NewRef(r->self) : read_argument(r, 0);
+        if (given) r->next++;
         if (!o || PyDict_SetItem(kwargs, PyTuple_GET_ITEM(c->names, i), o) < 0) Py_CLEAR(kwargs);
         Py_XDECREF(o);
     }
