@@ -35,7 +35,7 @@ static PyObject *call_dying(dycl_site *site, PyObject *const *args, size_t nargs
         PyErr_SetString(PyExc_ReferenceError, "the accelerated module is gone");
         return NULL;
     }
-    PyObject *callable = PyObject_GetAttrString(module, "_call_impl"), *result = NULL;
+    PyObject *callable = PyObject_GetAttr(module, dycl_py.call_impl_name), *result = NULL;
     Py_DECREF(module);
     if (callable) result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
     Py_XDECREF(callable);

@@ -2,7 +2,6 @@
 
 #include "py/bind/view.h"
 #include "py/intercept/fallback.h"
-#include "py/region/track.h"
 
 static PyObject *get_shape(PyObject *self, void *closure) {
     dycl_lazy_meta meta;
@@ -58,37 +57,33 @@ static int is_pending_history(PyObject *self) {
     return !lazy->real && lazy->region && lazy->region->tracks;
 }
 
-/* What is computed needs no gradient, unless the region tracks them. A view of what does needs one too: torch answers
- * for it. */
-static PyObject *get_requires_grad(PyObject *self, void *closure) {
-    int tracked = dycl_region_needs_gradient(self);
-    (void)closure;
+/* What is known without torch: `without` a history, or `pending` (or NULL) while it is recorded. NULL without an
+ * exception: *self is plain now, and torch answers. */
+static PyObject *known_of_history(PyObject **self, const char *name, PyObject *without, PyObject *pending) {
+    int tracked = dycl_region_needs_gradient(*self);
     if (tracked < 0) return NULL;
-    if (!tracked) Py_RETURN_FALSE;
-    if (is_pending_history(self)) Py_RETURN_TRUE;
-    if (dycl_fallback_prepare(dycl_region_current, &self, 1, "requires_grad", DYCL_BAIL_attribute) < 0) return NULL;
-    return dycl_py_requires_grad(self);
+    if (!tracked) return Py_NewRef(without);
+    if (pending && is_pending_history(*self)) return Py_NewRef(pending);
+    dycl_fallback_prepare(dycl_region_current, self, 1, name, DYCL_BAIL_attribute);
+    return NULL;
+}
+
+/* What is computed needs no gradient, unless the region tracks them. A view of what does needs one too. */
+static PyObject *get_requires_grad(PyObject *self, void *closure) {
+    PyObject *known = known_of_history(&self, closure, Py_False, Py_True);
+    return known || PyErr_Occurred() ? known : dycl_py_requires_grad(self);
 }
 
 /* .grad and .grad_fn of what has a history: torch answers, and warns. */
 static PyObject *get_of_history(PyObject *self, void *closure) {
-    const char *name = closure;
-    int tracked = dycl_region_needs_gradient(self);
-    if (tracked < 0) return NULL;
-    if (!tracked) Py_RETURN_NONE;
-    if (dycl_fallback_prepare(dycl_region_current, &self, 1, name, DYCL_BAIL_attribute) < 0) return NULL;
-    return PyObject_GetAttrString(self, name);
+    PyObject *known = known_of_history(&self, closure, Py_None, NULL);
+    return known || PyErr_Occurred() ? known : PyObject_GetAttrString(self, closure);
 }
 
 /* A view of a leaf is none; nor is what was computed of one. */
 static PyObject *get_is_leaf(PyObject *self, void *closure) {
-    int tracked = dycl_region_needs_gradient(self);
-    (void)closure;
-    if (tracked < 0) return NULL;
-    if (!tracked) Py_RETURN_TRUE;
-    if (is_pending_history(self)) Py_RETURN_FALSE;
-    if (dycl_fallback_prepare(dycl_region_current, &self, 1, "is_leaf", DYCL_BAIL_attribute) < 0) return NULL;
-    return PyObject_GetAttrString(self, "is_leaf");
+    PyObject *known = known_of_history(&self, closure, Py_True, Py_False);
+    return known || PyErr_Occurred() ? known : PyObject_GetAttrString(self, closure);
 }
 
 static PyObject *py_true = Py_True, *py_false = Py_False;
@@ -99,7 +94,7 @@ static PyGetSetDef getters[] = {
     {"itemsize", get_itemsize, NULL, NULL, NULL},
     {"device", get_constant, NULL, NULL, &dycl_py.cpu_device},
     {"layout", get_constant, NULL, NULL, &dycl_py.strided_layout},
-    {"is_leaf", get_is_leaf, NULL, NULL, NULL},
+    {"is_leaf", get_is_leaf, NULL, NULL, "is_leaf"},
     {"is_cpu", get_constant, NULL, NULL, &py_true},
     {"is_cuda", get_constant, NULL, NULL, &py_false},
     {"is_meta", get_constant, NULL, NULL, &py_false},

@@ -6,7 +6,7 @@ static const char *const global_names[4] = {"_global_forward_hooks", "_global_fo
                                             "_global_backward_hooks", "_global_backward_pre_hooks"};
 static const char *const hook_texts[4] = {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks",
                                           "_backward_pre_hooks"};
-static PyObject *hook_names[4], *compiled_name, *impl_name; /* owned: interned */
+static PyObject *hook_names[4], *compiled_name; /* owned: interned */
 
 int dycl_instance_setup(void) {
     PyObject *module = PyImport_ImportModule("torch.nn.modules.module");
@@ -17,15 +17,14 @@ int dycl_instance_setup(void) {
         if (!dycl_global_hooks[i] || !PyDict_Check(dycl_global_hooks[i]) || !hook_names[i]) result = -1;
     }
     compiled_name = PyUnicode_InternFromString("_compiled_call_impl");
-    impl_name = PyUnicode_InternFromString("_call_impl");
-    if (!compiled_name || !impl_name) result = -1;
+    if (!compiled_name) result = -1;
     Py_XDECREF(module);
     return result;
 }
 
 int dycl_instance_read(dycl_instance *instance, PyObject *module, PyObject *dict) {
     instance->module = NULL;
-    if (PyDict_GetItem(dict, compiled_name) || PyDict_GetItem(dict, impl_name)) return 0;
+    if (PyDict_GetItem(dict, compiled_name) || PyDict_GetItem(dict, dycl_py.call_impl_name)) return 0;
     for (int i = 0; i < 4; i++) {
         instance->hooks[i] = PyDict_GetItem(dict, hook_names[i]);
         if (!instance->hooks[i] || !PyDict_Check(instance->hooks[i])) return 0;

@@ -18,7 +18,7 @@ static int read_config(const dycl_stock *kind, PyObject *module, PyObject *dict,
     c->instance.module = NULL;
     if (known == 0 || known != dycl_type_version(kind->type)) { /* somebody may have replaced the class's forward */
         PyObject *forward = PyObject_GetAttrString((PyObject *)kind->type, "forward"),
-                 *call = PyObject_GetAttrString((PyObject *)kind->type, "_call_impl");
+                 *call = PyObject_GetAttr((PyObject *)kind->type, dycl_py.call_impl_name);
         int same = forward == kind->forward && call == call_impl;
         Py_XDECREF(forward);
         Py_XDECREF(call);
@@ -147,7 +147,7 @@ int dycl_modules_setup(void) {
     PyObject *nn = PyObject_GetAttrString(dycl_py.torch, "nn");
     PyObject *functional = nn ? PyObject_GetAttrString(nn, "functional") : NULL;
     int result = functional ? dycl_instance_setup() : -1;
-    call_impl = PyObject_GetAttrString((PyObject *)dycl_py.module_type, "_call_impl");
+    call_impl = PyObject_GetAttr((PyObject *)dycl_py.module_type, dycl_py.call_impl_name);
     call_attribute = PyObject_GetAttrString((PyObject *)dycl_py.module_type, "__call__");
     if (!call_impl || !call_attribute) result = -1;
     original = dycl_py.module_type->tp_call;

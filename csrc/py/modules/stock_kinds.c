@@ -1,7 +1,5 @@
 #include "py/modules/stock_kinds.h"
 
-#include <string.h>
-
 #include "py/bind/index.h"
 #include "py/bind/call.h"
 
@@ -73,21 +71,22 @@ fail:
     return status;
 }
 
+/* A linear layer, or a convolution: what was read are the attributes. */
+static dycl_status record_weighted(dycl_region *region, const dycl_stock *kind, const dycl_stock_config *c,
+                                   PyObject *input, uint32_t *out) {
+    dycl_status status;
+    uint32_t operands[3];
+    DYCL_TRY(weighted(region, c, input, operands));
+    return dycl_build_node(&region->recorder, (dycl_op)kind->op, 3, operands, c->int_count, c->ints, out);
+fail:
+    return status;
+}
+
 static int read_linear(const dycl_stock *kind, PyObject *dict, dycl_stock_config *c) {
     (void)kind;
     (void)dict;
+    c->int_count = 0;
     return read_weight_and_bias(c) && c->tensors[0];
-}
-
-static dycl_status record_linear(dycl_region *region, const dycl_stock *kind, const dycl_stock_config *c,
-                                 PyObject *input, uint32_t *out) {
-    dycl_status status;
-    uint32_t operands[3];
-    (void)kind;
-    DYCL_TRY(weighted(region, c, input, operands));
-    return dycl_build_node(&region->recorder, DYCL_OP_linear, 3, operands, 0, NULL, out);
-fail:
-    return status;
 }
 
 static int read_layer_norm(const dycl_stock *kind, PyObject *dict, dycl_stock_config *c) {
@@ -126,21 +125,11 @@ fail:
 static int read_conv2d(const dycl_stock *kind, PyObject *dict, dycl_stock_config *c) {
     PyObject *mode = PyDict_GetItemString(dict, "padding_mode");
     (void)kind;
+    c->int_count = 7;
     return mode && PyUnicode_Check(mode) && PyUnicode_CompareWithASCIIString(mode, "zeros") == 0 &&
            read_weight_and_bias(c) && c->tensors[0] && read_pair(dict, "stride", c->ints) &&
            read_pair(dict, "padding", c->ints + 2) && read_pair(dict, "dilation", c->ints + 4) &&
            read_int(dict, "groups", c->ints + 6);
-}
-
-static dycl_status record_conv2d(dycl_region *region, const dycl_stock *kind, const dycl_stock_config *c,
-                                 PyObject *input, uint32_t *out) {
-    dycl_status status;
-    uint32_t operands[3];
-    (void)kind;
-    DYCL_TRY(weighted(region, c, input, operands));
-    return dycl_build_node(&region->recorder, DYCL_OP_conv2d, 3, operands, 7, c->ints, out);
-fail:
-    return status;
 }
 
 static int read_batch_norm(const dycl_stock *kind, PyObject *dict, dycl_stock_config *c) {
@@ -245,12 +234,12 @@ static int read_identity(const dycl_stock *kind, PyObject *dict, dycl_stock_conf
 }
 
 dycl_stock dycl_stocks[DYCL_STOCK_COUNT] = {
-    {"Linear", read_linear, record_linear, 0, NULL, NULL, "linear", "weight bias", NULL, NULL, NULL},
+    {"Linear", read_linear, record_weighted, DYCL_OP_linear, NULL, NULL, "linear", "weight bias", NULL, NULL, NULL},
     {"LayerNorm", read_layer_norm, record_layer_norm, 0, NULL, NULL, "layer_norm", "normalized_shape weight bias eps",
      NULL, NULL, NULL},
     {"Embedding", read_embedding, record_embedding, 0, NULL, NULL, "embedding", "weight padding_idx", NULL, NULL, NULL},
-    {"Conv2d", read_conv2d, record_conv2d, 0, NULL, NULL, "conv2d", "weight bias stride padding dilation groups", NULL,
-     NULL, NULL},
+    {"Conv2d", read_conv2d, record_weighted, DYCL_OP_conv2d, NULL, NULL, "conv2d",
+     "weight bias stride padding dilation groups", NULL, NULL, NULL},
     {"BatchNorm2d", read_batch_norm, record_batch_norm, 4, NULL, NULL, "batch_norm",
      "running_mean running_var weight bias training momentum eps", NULL, NULL, NULL},
     {"ReLU", read_activation, record_activation, DYCL_OP_relu, NULL, NULL, "relu", "", NULL, NULL, NULL},

@@ -15,6 +15,7 @@ typedef struct {
     uint64_t parameters_version, buffers_version;
     PyObject *tensors[4]; /* borrowed: weight, bias, running mean, running variance; NULL: absent */
     int64_t ints[7];
+    int int_count; /* of the modules that record_weighted serves */
     double real;
     int flag;
 } dycl_stock_config;
