@@ -21,7 +21,6 @@ import dycl
 from autograd_parts import NAMES, NOTES, errors
 from autograd_ways import WAYS, World
 from suite import FULL, one_thread  # noqa: F401 (a fixture)
-from test_gradients import trains  # noqa: F401 (a fixture)
 
 dycl.accelerate(lambda: None)  # finds torch
 
@@ -197,9 +196,6 @@ def test_regions_record_what_needs_gradients():
 
 
 def main(seconds, seed):
-    from dycl import _autograd, _core
-
-    _core.set_tracking(_autograd.attach)
     test_regions_record_what_needs_gradients()
     torch.set_num_threads(1)
     end, count, reports = time.time() + seconds, 0, 0

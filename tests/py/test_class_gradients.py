@@ -9,7 +9,7 @@ from torch import nn
 
 import dycl
 from suite import one_thread  # noqa: F401 (a fixture)
-from test_gradients import agree, trains  # noqa: F401 (a fixture)
+from test_gradients import agree
 
 dycl.accelerate(lambda: None)  # finds torch
 

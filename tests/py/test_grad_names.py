@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 import dycl
 from suite import FULL, RUNS, lot, map_tensors, one_thread, tensors_of  # noqa: F401 (a fixture)
-from test_gradients import _cases, _leaf, _samples, trains  # noqa: F401 (a fixture)
+from test_gradients import _cases, _leaf, _samples
 
 dycl.accelerate(lambda: None)  # finds torch
 

@@ -15,7 +15,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 import dycl
-from dycl import _autograd, _core
+from dycl import _core
 from suite import FULL, RUNS, is_strided, lot, map_tensors, one_thread, tensors_of  # noqa: F401 (a fixture)
 
 ONLY = os.environ.get("DYCL_TEST_OPERATORS", "").split()
@@ -23,13 +23,6 @@ DTYPES = (torch.float32, torch.float64)
 SAMPLES = 2
 
 dycl.accelerate(lambda: None)  # finds torch
-
-
-@pytest.fixture(autouse=True)
-def trains():
-    before = _core.set_tracking(_autograd.attach)
-    yield
-    _core.set_tracking(before)
 
 
 def _bound(op):

@@ -11,9 +11,12 @@ from torch import nn
 
 import dycl
 from suite import FULL, is_strided, lot, one_thread, tensors_of  # noqa: F401 (a fixture)
-from test_gradients import _alone, _between, _cases, _double, _samples, agree, fresh_operands, trains  # noqa: F401
+from test_gradients import _alone, _between, _cases, _double, _samples, agree, fresh_operands
 
 dycl.accelerate(lambda: None)  # finds torch
+
+
+FORMS = (_alone, _between)
 
 
 def learns(t):
@@ -73,9 +76,7 @@ def compare(program, sample, grid, what):
 @pytest.mark.parametrize("op, dtype", [p for p in _cases() if p.values[0].supports_gradgrad])
 def test_operators(op, dtype):
     for i, sample in _samples(op, dtype):
-        for k, form in enumerate((_alone, _between)):
-            if not FULL and lot(op.full_name, dtype, i) % 2 != k:
-                continue
+        for form in FORMS if FULL else (FORMS[lot(op.full_name, dtype, i) % 2],):
             for grid in ("",) if op.full_name in KNOWN else ("", "grid"):
                 compare(form(op.op), sample, grid, f"sample {i} {form.__name__} {grid}")
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from test_class_gradients import compare
 from test_environment import start
-from test_gradients import agree, trains  # noqa: F401 (a fixture)
+from test_gradients import agree
 import dycl
 from suite import one_thread  # noqa: F401 (a fixture)
 
@@ -106,7 +106,7 @@ def graphs_of(rows):
         run = dycl.accelerate(lambda x: sum(F.linear(h, w, b).tanh().sum() for h in x.unbind(0)))
         run(x).backward()
         run(x)  # what a backward pass logs is shown behind the next call
-        """), DYCL_TRAIN="1", DYCL_CHOOSE="0", DYCL_LOG="graph")
+        """), DYCL_CHOOSE="0", DYCL_LOG="graph")
     return out.stderr.split("as recorded:")[1:3]
 
 

@@ -9,7 +9,7 @@ import textwrap
 def run(program):
     prelude = """
         import os
-        os.environ.update(DYCL_TRAIN="1", DYCL_CHOOSE="1", DYCL_PROFILE="0")
+        os.environ.update(DYCL_CHOOSE="1", DYCL_PROFILE="0")
         import time
         import torch, dycl
         from torch import nn

@@ -16,7 +16,6 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 import dycl
 import train_programs
 from suite import one_thread  # noqa: F401 (a fixture)
-from test_gradients import trains  # noqa: F401 (a fixture)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAMS = os.path.join(ROOT, "tests", "py", "train_programs.py")
@@ -36,7 +35,7 @@ def start(group, path, ways, under_dycl):
             command[0:1] = ["--module"]
         command = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1",
                    f"--master-port={port}", *command]
-    space = {**os.environ, "DYCL_TRAIN": "1", "DYCL_CHOOSE": "0", "DYCL_PROFILE": "0", "GLOO_SOCKET_IFNAME": "lo",
+    space = {**os.environ, "DYCL_CHOOSE": "0", "DYCL_PROFILE": "0", "GLOO_SOCKET_IFNAME": "lo",
              "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([ROOT, os.path.dirname(PROGRAMS)])}
     done = subprocess.run([sys.executable, *command], cwd=path.parent, env=space, capture_output=True, text=True,
                           timeout=500)

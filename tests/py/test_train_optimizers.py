@@ -17,7 +17,7 @@ from torch.optim import SGD, Adam, AdamW, lr_scheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import dycl
-from dycl import _autograd, _core, _everywhere, _optimizer
+from dycl import _core, _everywhere, _optimizer
 from suite import one_thread  # noqa: F401 (a fixture)
 from test_optimizers import compare, flat, gradients, losses_by_closure, overlapping, parameters, seen, sides, steps
 
@@ -38,13 +38,8 @@ NAMES = [f"{name}-{','.join(options)}" for name, options in CASES]
 
 
 @pytest.fixture(autouse=True)
-def training():
-    before = _core.set_tracking(_autograd.attach)
-    following = _optimizer._following
-    _optimizer.follow_models(_core)
+def no_models_of_others():
     yield
-    _core.set_tracking(before)
-    _optimizer._following = following
     _optimizer._models.clear()
     _core.optimizers_changed(False)
 
@@ -88,6 +83,7 @@ def test_a_step_without_its_python(name, options, form):
 
 
 SETS = ("scalar", "avx2", "avx512")
+# one in nine for each, others for the next
 ON_SETS = [(*case, isa) for k, case in enumerate(CASES) for i, isa in enumerate(SETS)
            if k % 9 == i * 4 or os.environ.get("DYCL_TEST_FULL")]
 
