@@ -110,6 +110,7 @@ def compare_tensors(want, got, where, like, versions):
     if want._base is None and want.layout == torch.strided and torch._C._storage_Use_Count(
         want.untyped_storage()._cdata) <= 2:
         assert got._base is None, (where, "a result that owns its memory has a base")
+    assert got._is_view() or not want._is_view(), (where, "a view of", want._base.shape, "has no base")
     assert got.is_inference() == want.is_inference(), (where, "inference", want.is_inference())
     if versions and not want.is_inference():
         assert got._version == want._version, (where, "version", want._version, got._version)

@@ -30,7 +30,8 @@ def compare(function, leaves, left=0):
     assert stats["recorded"] and stats["torch"] == 3 * left, dycl.explain(run)
 
 
-LOGITS = [((5,), ()), ((6, 5), (6,)), ((1, 1), (1,)), ((2, 5, 3), (2, 3)), ((2, 5, 3, 4), (2, 3, 4))]
+LOGITS = [((5,), ()), ((6, 5), (6,)), ((1, 1), (1,)), ((2, 5, 3), (2, 3)), ((2, 5, 3, 4), (2, 3, 4)),
+          ((2, 5, 3, 2, 2), (2, 3, 2, 2))]
 
 
 @pytest.mark.parametrize("shape,target", LOGITS)
@@ -41,6 +42,27 @@ def test_losses(shape, target, reduction, loss):
     y = torch.randint(classes, target)
     compare(lambda x: loss(x * 2, y, reduction=reduction).sum() * 3, [torch.randn(shape, requires_grad=True)])
     compare(lambda x: loss((x * 2).double(), y, reduction=reduction).sum(), [torch.randn(shape, requires_grad=True)])
+
+
+@pytest.mark.parametrize("shape,target", LOGITS)
+@pytest.mark.parametrize("ignored", [0, -100])
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+def test_losses_of_other_ranks_are_views(shape, target, ignored, loss):
+    """torch's kernels know [n, c] and [n, c, h, w]: what it gives for others is a view of theirs."""
+    y = torch.randint(5 if len(shape) == 1 else shape[1], target)
+
+    def look(x):
+        z = loss(x * 2, y, reduction="none", ignore_index=ignored)
+        base = z._base
+        return z.shape, z.stride(), z._is_view(), None if base is None else (base.shape, base.stride()), z._version
+
+    run = dycl.accelerate(look)
+    for grad in (False, True):
+        x = torch.randn(shape, requires_grad=grad)
+        for _ in range(3):
+            assert run(x) == look(x)
+            with torch.no_grad():  # a hosted step: its base has the result's own shape
+                assert run(x)[:3] == look(x)[:3]
 
 
 @pytest.mark.parametrize("options", [{"weight": torch.rand(5)}, {"label_smoothing": 0.1}])

@@ -72,3 +72,18 @@ def test_operands_by_name():
     compare(lambda: torch.moveaxis(input=matrix.exp(), source=(1, 0), destination=(1, 0)), "a view")
     compare(lambda: torch.swapaxes(input=matrix.exp(), axis0=-1, axis1=0), "another view")
     compare(lambda: torch.transpose(input=matrix.exp() * 2, dim0=0, dim1=1).mul(2), "what is made of one")
+
+
+NUMPY = {"operand": lambda x, n: x * n.float32(1.5), "reflected": lambda x, n: n.float64(2) * x,
+         "alpha": lambda x, n: torch.add(x, 1, alpha=n.int64(2)), "bound": lambda x, n: x.clamp(min=n.float32(0)),
+         "dimension": lambda x, n: x.sum(n.int64(1)), "axes": lambda x, n: x.transpose(n.int64(0), n.int64(1)),
+         "sizes": lambda x, n: x.view(n.int64(4), n.int32(3)), "index": lambda x, n: x[n.int64(1)],
+         "slice": lambda x, n: x[n.int64(1):], "logical": lambda x, n: x * n.bool_(True)}
+
+
+@pytest.mark.parametrize("what", NUMPY)
+def test_numbers_of_numpy(what):
+    numpy = pytest.importorskip("numpy")
+    x = torch.randn(3, 4, requires_grad=True)
+    compare(lambda: NUMPY[what](x * 1.0, numpy), what)
+    compare(lambda: NUMPY[what](x * 1.0, numpy).exp(), what)

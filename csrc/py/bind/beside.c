@@ -1,6 +1,5 @@
 #include "py/bind/beside.h"
 
-#include "py/bind/numpy.h"
 #include "py/memory/foreign.h"
 #include "py/region/replace.h"
 #include "py/site/site.h"
@@ -17,7 +16,7 @@ static int is_tensorless(PyObject *o, int depth) {
     if (type == dycl_py.dtype_type || type == dycl_py.device_type || type == dycl_py.layout_type ||
         type == dycl_py.memory_format_type || type == dycl_py.generator_type)
         return 1;
-    if (dycl_numpy_is_scalar(o)) return 1;
+    if (dycl_py_is_numpy_scalar(o)) return 1;
     int is_list = type == &PyList_Type;
     if (depth == DEEP || !(is_list || type == &PyTuple_Type || type == dycl_py.size_type)) return 0;
     for (Py_ssize_t i = 0, n = PySequence_Fast_GET_SIZE(o); i < n; i++)

@@ -64,6 +64,18 @@ fail:
     return status;
 }
 
+/* The shape in which torch's kernels give a loss for each target: they know [n, c] and [n, c, h, w]. Of anything else
+ * they make [n, c, 1, ...], and what comes out is a view of [n, 1, ...]: returns 1. */
+static int kernel_shape(const dycl_value *targets, dycl_value *out) {
+    int64_t numel = dycl_value_numel(targets);
+    *out = *targets;
+    if (targets->rank < 2 || targets->rank == 3) return 0;
+    out->rank = 3;
+    out->sizes[1] = 1;
+    out->sizes[2] = numel / out->sizes[0];
+    return 1;
+}
+
 /* input, target, weight, reduction, ignore_index, label_smoothing (cross_entropy_loss) */
 static PyObject *class_loss(dycl_call *call, const dycl_binding *row) {
     dycl_recorder *r = &call->region->recorder;
@@ -77,19 +89,23 @@ static PyObject *class_loss(dycl_call *call, const dycl_binding *row) {
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(read_classes(call, &c));
     if (of_logits) DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_log_softmax, 1, &c.x, 1, &c.dim, &c.x));
-    dycl_value like = *meta(call, c.target);
+    dycl_value like = *meta(call, c.target), shape = like;
+    int is_view = reduction == NONE && kernel_shape(&like, &shape);
     if (c.some_ignored) DYCL_CALL_TRY(leave_out(call, &c, &counts));
     DYCL_CALL_TRY(dycl_build_unsqueeze(r, c.target, (int)c.dim, &c.target));
     uint32_t operands[2] = {c.x, c.target};
     DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_gather, 2, operands, 1, &c.dim, &out));
+    DYCL_CALL_TRY(dycl_build_reshape(r, out, shape.rank, shape.sizes, 0, &out));
     DYCL_CALL_TRY(ew1(call, DYCL_OP_neg, out, &out));
-    DYCL_CALL_TRY(dycl_build_reshape(r, out, like.rank, like.sizes, 0, &out));
     if (counts != DYCL_NONE) {
+        DYCL_CALL_TRY(dycl_build_reshape(r, counts, shape.rank, shape.sizes, 0, &counts));
         dycl_operand counted = dycl_operand_of(counts), loss = dycl_operand_of(out), zero = dycl_operand_f64(0);
         DYCL_CALL_TRY(dycl_build_where(r, &counted, &loss, &zero, &out));
     }
     if (reduction != NONE) DYCL_CALL_TRY(reduce(call, out, counts, reduction, &out));
-    return dycl_call_finish(call, DYCL_OK, out);
+    if (!is_view) return dycl_call_finish(call, DYCL_OK, out);
+    DYCL_CALL_TRY(dycl_build_reshape(r, out, like.rank, like.sizes, 1, &out));
+    return dycl_call_as_view(call, dycl_call_finish(call, DYCL_OK, out));
 }
 
 dycl_binding dycl_bindings_loss[] = {

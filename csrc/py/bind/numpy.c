@@ -114,7 +114,6 @@ static int is_option(PyObject *o) { /* what can not hold a lazy tensor, nor run 
            Py_TYPE(o) == dycl_py.device_type;
 }
 
-int dycl_numpy_is_scalar(PyObject *o) { return is_loaded() && PyArray_IsScalar(o, Generic); }
 int dycl_numpy_is_array(PyObject *o) { return o && is_loaded() && PyArray_CheckExact(o); }
 
 PyObject *dycl_numpy_tensor(dycl_call *call, const dycl_binding *row, PyObject *function) {

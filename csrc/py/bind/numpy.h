@@ -15,7 +15,6 @@ PyObject *dycl_bind_numpy(dycl_call *call, const dycl_binding *row);
 int dycl_numpy_is_array(PyObject *o);
 PyObject *dycl_numpy_tensor(dycl_call *call, const dycl_binding *row, PyObject *function);
 
-int dycl_numpy_is_scalar(PyObject *o); /* a number of NumPy's, no array */
 /* A scalar of NumPy that torch takes for a number of Python: 1 and the operand. 0: anything else. */
 int dycl_numpy_operand(PyObject *o, dycl_operand *out);
 

@@ -61,6 +61,18 @@ void dycl_py_pause(void) {
     nanosleep(&tenth_of_a_millisecond, NULL);
 }
 
+int dycl_py_is_numpy_scalar(const PyObject *o) {
+    static PyTypeObject *generic; /* of them all; there can be one only when somebody has imported NumPy */
+    if (!generic) {
+        PyObject *numpy = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");
+        PyObject *type = numpy ? PyObject_GetAttrString(numpy, "generic") : NULL;
+        if (!type) PyErr_Clear();
+        if (type && PyType_Check(type)) generic = (PyTypeObject *)Py_NewRef(type);
+        Py_XDECREF(type);
+    }
+    return generic && !PyType_HasFeature(Py_TYPE(o), Py_TPFLAGS_HEAPTYPE) && PyType_IsSubtype(Py_TYPE(o), generic);
+}
+
 /* getattr along a dotted path. New reference. */
 static PyObject *find(PyObject *from, const char *path) {
     PyObject *at = Py_NewRef(from);

@@ -51,7 +51,8 @@ PyObject *dycl_py_requires_grad(PyObject *tensor);        /* new reference */
 PyObject *dycl_py_ints(int count, const int64_t *values); /* a tuple of ints. New reference */
 void dycl_py_raise(void);             /* what the core's last ERROR says, as a MemoryError where it speaks of memory */
 int dycl_py_is_cpu(PyObject *device); /* a torch.device or the name of one */
-void dycl_py_pause(void);             /* a millisecond's tenth, without the GIL */
+int dycl_py_is_numpy_scalar(const PyObject *o); /* a number of NumPy's own, no array and of no program's class */
+void dycl_py_pause(void);                       /* a millisecond's tenth, without the GIL */
 /* A number of so many bits, spread over all of them. */
 static inline uint32_t dycl_address_hash(const void *address, int bits) {
     return (uint32_t)(((uint64_t)(uintptr_t)address * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - bits));
