@@ -75,15 +75,16 @@ def _setup_once():
 def _start(torch):
     if _load() is None:
         raise ImportError(f"{_core_error} (is oneDNN installed? pip install onednn-cpu-gomp)")
+    trains = _environment.trains()
     if not torch.__version__.startswith(TESTED_TORCH):
-        _prove(torch)
+        trains = _prove(torch, trains)
     _core.setup()
     from dycl import _replay
 
     _core.set_replay(_replay.run)
     if _environment.replays():  # is a plan wrong, or what was recorded?
         _core.set_replaying(True)
-    if _environment.trains():
+    if trains:
         from dycl import _autograd
 
         _core.set_tracking(_autograd.attach)
@@ -97,16 +98,22 @@ def _start(torch):
     _profile.start(_core)
 
 
-def _prove(torch):
+def _prove(torch, trains):
+    """Whether what needs gradients may be recorded. Raises where nothing may."""
     from dycl import _proof
 
-    failed, new = _proof.failure(torch, _core)
+    failed, new = _proof.failure(torch, _core, trains)
+    if failed and trains and not _proof.failure(torch, _core, False)[0]:
+        warnings.warn(f"dycl was not tested with torch {torch.__version__}, and its self-test of training fails: "
+                      f"{failed}; what needs gradients runs in torch", RuntimeWarning, stacklevel=6)
+        return False
     if failed:
         raise RuntimeError(f"torch {torch.__version__} is none that dycl was tested with, and its self-test fails: "
                            f"{failed}")
     if new:
         warnings.warn(f"dycl was not tested with torch {torch.__version__}; its self-test passed, so it accelerates "
                       f"(this is said once)", RuntimeWarning, stacklevel=6)
+    return trains
 
 
 _WANTS_BF16 = {"f32": False, "float32": False, "torch.float32": False, "bf16": True, "bfloat16": True,

@@ -4,7 +4,8 @@ kept beside the profile.
 dycl reads torch's memory layouts and answers for torch's operators, so a new torch is proven, not assumed: some fifty
 programs run in eager and through dycl, three times each (a segment is seen new, as a plan of the first kind and as a
 tuned one), and what a program can see of them must agree. They run in a process of their own: a torch that dycl
-misreads may end it. Whatever goes wrong means that programs run in torch.
+misreads may end it. Whatever goes wrong means that programs run in torch; where only training does, what needs
+gradients does.
 """
 
 import hashlib
@@ -17,19 +18,19 @@ import time
 from dycl import _environment, _profile
 
 WAIT = 300  # seconds for the self-test; it takes half of one, and torch's import some more
-FORMAT = 1  # of what is kept
+FORMAT = 2  # of what is kept
 
 
-def failure(torch, core):
+def failure(torch, core, trains):
     """None where this torch is proven, or what failed, as a text. The second answer: whether it was found out just
-    now."""
+    now. trains: whether what needs gradients is recorded."""
     if _environment.trusts_torch():
         return None, False
-    key, place = _key(torch, core), _place()
+    key, place = _key(torch, core, trains), _place()
     known = _kept(place, key)
     if known is not None:
         return known or None, False
-    found = _try()
+    found = _try(trains)
     _keep(place, key, found)
     return found or None, True
 
@@ -37,10 +38,10 @@ def failure(torch, core):
 # ---- What is kept: the builds and what failed with them
 
 
-def _key(torch, core):
+def _key(torch, core, trains):
     """What the proof depends on: torch's and dycl's builds, the interpreter."""
     marks = [FORMAT, torch.__version__, getattr(torch.version, "git_version", ""), sys.version,
-             torch.backends.cpu.get_cpu_capability(), _environment.trains()]
+             torch.backends.cpu.get_cpu_capability(), trains]
     for path in (core.__file__, torch._C.__file__,
                  os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")):
         try:
@@ -81,12 +82,12 @@ def _keep(place, key, failed):
 # ---- The process
 
 
-def _try():
+def _try(trains):
     """What failed, "" for nothing."""
     if not sys.executable:
         return "there is no interpreter to run the self-test with"
     space = {name: value for name, value in os.environ.items() if not name.startswith("DYCL_") or name == "DYCL_ISA"}
-    space |= {"DYCL_PROFILE": "0", "DYCL_CHOOSE": "0", "DYCL_TRUST_TORCH": "1"}
+    space |= {"DYCL_PROFILE": "0", "DYCL_CHOOSE": "0", "DYCL_TRUST_TORCH": "1", "DYCL_TRAIN": str(int(trains))}
     code = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from dycl import _selftest; _selftest.main()"
     try:
         done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, json.dumps(sys.path)], env=space,
