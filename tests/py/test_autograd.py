@@ -121,6 +121,28 @@ def a_whole_step(wrap):
     return [[torch.tensor(run(x, y)), grads(model)] for x, y in batches(6)]
 
 
+@pytest.mark.parametrize("learns", ["input", "others", "all"])
+@pytest.mark.parametrize("name, sizes", [("addmm", ((3, 4), (3, 5), (5, 4))), ("addmv", ((3,), (3, 5), (5,))),
+                                         ("baddbmm", ((2, 3, 4), (2, 3, 5), (2, 5, 4)))])
+def test_operands_that_are_left_out_keep_their_history(name, sizes, learns):
+    """beta=0: the input counts for nothing, and has a gradient of zeros all the same, which weight decay adds to."""
+    seen = []
+    for wrap in (lambda x: x, dycl.accelerate):
+        call = wrap(lambda x, a, b: getattr(torch, name)(x * 1.5, a, b, beta=0) + 1)
+        for _ in range(3):
+            torch.manual_seed(0)
+            leaves = [torch.randn(s, requires_grad=learns != "others" if i == 0 else learns != "input")
+                      for i, s in enumerate(sizes)]
+            with torch.no_grad():
+                leaves[0][0] = float("nan")
+            out = call(*leaves)
+            out.sum().backward()
+            seen.append([out.detach(), *(leaf.grad for leaf in leaves)])
+    for other in seen[1:]:
+        assert all((w is None) == (g is None) and (w is None or agree(w, g)) for w, g in zip(seen[0], other))
+    assert seen[0][1] is None or not seen[0][1].any()
+
+
 @program
 def accumulation(wrap):
     model = mlp(5, 8, 3)

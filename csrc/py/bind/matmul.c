@@ -3,6 +3,7 @@
 
 #include "py/bind/bind.h"
 #include "py/bind/view.h"
+#include "py/region/track.h"
 
 /* x * factor, nothing for 1 */
 static dycl_status scale(dycl_call *call, uint32_t *x, double factor) {
@@ -89,7 +90,8 @@ static PyObject *matmul(dycl_call *call, const dycl_binding *row) {
     return dycl_call_written(call, dycl_call_finish(call, DYCL_OK, out), writes);
 }
 
-/* addmm, baddbmm, addmv: beta * input + alpha * (a @ b); input is ignored, NaN and all, where beta is 0 */
+/* addmm, baddbmm, addmv: beta * input + alpha * (a @ b); input is ignored, NaN and all but its history, where beta is
+ * 0 */
 static PyObject *addmm(dycl_call *call, const dycl_binding *row) {
     uint32_t x[3], product, out = 0;
     double beta, alpha;
@@ -105,6 +107,7 @@ static PyObject *addmm(dycl_call *call, const dycl_binding *row) {
         return dycl_call_bail(call, DYCL_BAIL_shape);
     if (!is_float(call, x[0]) || meta(call, x[0])->dtype != meta(call, x[1])->dtype)
         return dycl_call_bail(call, DYCL_BAIL_dtype);
+    if (beta == 0 && dycl_track_drops(call->region, x[0])) return dycl_call_bail(call, DYCL_BAIL_grad);
     if (alpha == 0 || !isfinite(alpha))
         return dycl_call_bail(call,
                               DYCL_BAIL_arguments); /* BLAS does not read the product's operands, NaN or not; inf * 0 */
