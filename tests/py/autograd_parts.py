@@ -34,7 +34,7 @@ def tell(t):
     if t.layout != torch.strided:
         return ("layout", str(t.layout), t.to_dense().detach().clone())
     return (type(t).__name__, t.dtype, tuple(t.shape), t.stride(), t.requires_grad, t.is_leaf, t.grad_fn is None,
-            t._version, t.is_inference(), t.detach().clone())
+            None if t.is_inference() else t._version, t.is_inference(), t.detach().clone())
 
 
 def note_flow(what, *things):

@@ -48,6 +48,7 @@ class Program:
         """The notes."""
         NOTES.clear()
         torch.autograd.set_detect_anomaly(False)
+        torch.set_grad_enabled(True)  # an error within the last one may have left a generator to close later
         torch.set_warn_always(True)
         torch.manual_seed(self.seed)
         model = autograd_parts.build(self.parts)
