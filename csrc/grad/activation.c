@@ -83,11 +83,8 @@ void dycl_grad_softsign(dycl_chain *c) {
 
 /* x, slope: prelu's weight too */
 void dycl_grad_leaky_relu(dycl_chain *c) {
-    uint32_t x = X, positive = COMPARE(gt, x, 0);
-    if (dycl_chain_wants(c, 0)) {
-        uint32_t slope = dycl_chain_take(c, 1);
-        dycl_chain_give(c, 0, dycl_chain_where(c, positive, G, MUL(G, slope)));
-    }
+    uint32_t x = X, slope = dycl_chain_take(c, 1), positive = COMPARE(gt, x, 0); /* torch saves both in any case */
+    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, dycl_chain_where(c, positive, G, MUL(G, slope)));
     if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, dycl_chain_drop(c, positive, MUL(G, x)));
 }
 

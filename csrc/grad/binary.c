@@ -34,9 +34,12 @@ void dycl_grad_add_scaled(dycl_chain *c) {
     if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, MUL(G, dycl_chain_take(c, 2)));
 }
 
+static int is_number(const dycl_chain *c, int nth) { return dycl_chain_operand(c, nth)->kind == DYCL_VALUE_SCALAR; }
+
 /* x ** 0 is constant, also where its slope would be 0 * inf; 0 ** y is 0 for every y >= 0 */
 void dycl_grad_pow(dycl_chain *c) {
     uint32_t x = X, y = Y;
+    if (!is_number(c, 0) && !is_number(c, 1)) dycl_chain_result(c); /* torch saves it, whoever wants a gradient */
     if (dycl_chain_wants(c, 0)) {
         uint32_t less = dycl_chain_number(c, DYCL_OP_sub, y, 1);
         uint32_t slope = MUL(G, MUL(dycl_chain_2(c, DYCL_OP_pow, x, less), y));
@@ -52,8 +55,8 @@ void dycl_grad_pow(dycl_chain *c) {
 
 /* With a number on one side it is torch.clamp: at the bound the tensor keeps its gradient. */
 static int clamps(dycl_chain *c) {
-    int at = c->b->job->graph->values[c->operands[0]].kind == DYCL_VALUE_SCALAR;
-    if (!at && c->b->job->graph->values[c->operands[1]].kind != DYCL_VALUE_SCALAR) return 0;
+    int at = is_number(c, 0);
+    if (!at && !is_number(c, 1)) return 0;
     dycl_op op = c->node->op == DYCL_OP_maximum ? DYCL_OP_ge : DYCL_OP_le;
     uint32_t inside = dycl_chain_2(c, op, dycl_chain_take(c, at), dycl_chain_take(c, !at));
     dycl_chain_give(c, at, dycl_chain_keep(c, inside, G));
@@ -80,6 +83,7 @@ void dycl_grad_where(dycl_chain *c) {
 
 /* start, end, weight */
 void dycl_grad_lerp(dycl_chain *c) {
+    if (!is_number(c, 2)) dycl_chain_take(c, 2); /* torch saves it, whoever wants a gradient */
     if (dycl_chain_wants(c, 0)) {
         uint32_t rest = dycl_chain_number(c, DYCL_OP_add, NEG(dycl_chain_take(c, 2)), 1);
         dycl_chain_give(c, 0, MUL(G, rest));

@@ -1,4 +1,7 @@
-/* Normalisations, composed of passes over rows: n = (x - mean) * scale, y = n * weight + bias. */
+/* Normalisations, composed of passes over rows: n = (x - mean) * scale, y = n * weight + bias.
+ *
+ * torch computes the gradients of a norm in one function and saves what that reads: so does each formula, whatever is
+ * wanted, because what was saved and then written is an error of the backward pass. */
 #include "grad/formula.h"
 
 #define MUL(a, b)             dycl_chain_2(c, DYCL_OP_mul, a, b)
@@ -16,6 +19,10 @@ static uint32_t weighted(dycl_chain *c, int nth) {
     return c->operands[nth] == DYCL_NONE ? c->gradient : MUL(c->gradient, dycl_chain_take(c, nth));
 }
 
+static void save(dycl_chain *c, int nth) {
+    if (c->operands[nth] != DYCL_NONE) dycl_chain_take(c, nth);
+}
+
 /* What a row's mean and variance take back: g is the gradient of n, the rows are what `dims` names. */
 static uint32_t through_statistics(dycl_chain *c, uint32_t g, uint32_t n, uint32_t scale, uint32_t dims) {
     uint32_t plain = MEAN(g, dims), along = MEAN(MUL(g, n), dims);
@@ -31,6 +38,8 @@ void dycl_grad_layer_norm(dycl_chain *c) {
     uint32_t x = dycl_chain_take(c, 0), dims = trailing(dycl_chain_operand(c, 0)->rank, c->attrs[0]);
     uint32_t centred = SUB(x, MEAN(x, dims)), scale = rows_scale(c, centred, dims, dycl_attr_f64(c->attrs[1]));
     uint32_t n = MUL(centred, scale);
+    save(c, 1);
+    save(c, 2);
     if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, through_statistics(c, weighted(c, 1), n, scale, dims));
     if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, MUL(c->gradient, n));
     if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, c->gradient);
@@ -69,6 +78,7 @@ void dycl_grad_group_norm(dycl_chain *c) {
     uint32_t x = dycl_chain_reshape(c, dycl_chain_take(c, 0), 3, rows);
     uint32_t centred = SUB(x, MEAN(x, 4)), scale = rows_scale(c, centred, 4, dycl_attr_f64(c->attrs[1]));
     uint32_t n = MUL(centred, scale);
+    save(c, 1);
     if (dycl_chain_wants(c, 0)) {
         uint32_t g = c->operands[1] == DYCL_NONE ? c->gradient : MUL(c->gradient, channels(c, dycl_chain_take(c, 1)));
         uint32_t back = through_statistics(c, dycl_chain_reshape(c, g, 3, rows), n, scale, 4);
@@ -81,6 +91,7 @@ void dycl_grad_group_norm(dycl_chain *c) {
 /* x, running mean, running variance, weight*, bias*: these statistics are constants */
 void dycl_grad_batch_norm(dycl_chain *c) {
     if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
+    for (int i = 0; i < 4; i++) save(c, i);
     uint32_t scale = RSQRT(NUMBER(add, dycl_chain_take(c, 2), dycl_attr_f64(c->attrs[0])));
     if (dycl_chain_wants(c, 0)) {
         uint32_t factor = c->operands[3] == DYCL_NONE ? scale : MUL(scale, dycl_chain_take(c, 3));

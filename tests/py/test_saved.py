@@ -1,0 +1,84 @@
+"""What torch's graph saves for the backward pass is an error when it was written before, and nothing else is: each operand
+and each result of functions whose operands want gradients or do not, in all combinations."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dycl
+from suite import one_thread  # noqa: F401 (a fixture)
+
+dycl.accelerate(lambda: None)  # finds torch
+
+FOUR = [(2, 2, 4, 8)] * 3
+FUNCTIONS = {
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, (6,), w, b), [(4, 6), (6,), (6,)]),
+    "layer_norm without a bias": (lambda x, w: F.layer_norm(x, (6,), w), [(4, 6), (6,)]),
+    "group_norm": (lambda x, w, b: F.group_norm(x, 2, w, b), [(4, 6, 3), (6,), (6,)]),
+    "rms_norm": (lambda x, w: F.rms_norm(x, (6,), w), [(4, 6), (6,)]),
+    "batch_norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), [(4, 6), (6,), (6,)]),
+    "batch_norm, evaluation": (lambda x, w, b: F.batch_norm(x, torch.zeros(6), torch.ones(6), w, b),
+                               [(4, 6), (6,), (6,)]),
+    "linear": (F.linear, [(4, 6), (5, 6), (5,)]),
+    "conv2d": (F.conv2d, [(2, 3, 6, 6), (4, 3, 2, 2), (4,)]),
+    "prelu": (F.prelu, [(4, 6), (6,)]),
+    "bilinear": (F.bilinear, [(4, 3), (4, 5), (2, 3, 5), (2,)]),
+    "attention": (F.scaled_dot_product_attention, FOUR),
+    "attention with a mask": (F.scaled_dot_product_attention, [*FOUR, (4, 4)]),
+    "mul": (torch.mul, [(4, 6), (6,)]),
+    "div": (torch.div, [(4, 6), (6,)]),
+    "pow": (lambda a, b: torch.pow(a.abs() + 1, b), [(4, 6), (6,)]),
+    "pow of a number": (lambda a: torch.pow(2.0, a), [(4, 6)]),
+    "pow to a number": (lambda a: torch.pow(a, 3), [(4, 6)]),
+    "atan2": (torch.atan2, [(4, 6), (6,)]),
+    "hypot": (torch.hypot, [(4, 6), (6,)]),
+    "lerp": (torch.lerp, [(4, 6)] * 3),
+    "lerp by a number": (lambda a, b: torch.lerp(a, b, 0.3), [(4, 6)] * 2),
+    "addcmul": (torch.addcmul, [(4, 6), (4, 6), (6,)]),
+    "addcdiv": (torch.addcdiv, [(4, 6), (4, 6), (6,)]),
+    "maximum": (torch.maximum, [(4, 6)] * 2),
+    "where": (lambda a, b, c: torch.where(c > 0, a, b), [(4, 6)] * 3),
+    "matmul": (torch.matmul, [(4, 6), (6, 5)]),
+    "addmm": (torch.addmm, [(5,), (4, 6), (6, 5)]),
+    "einsum": (lambda a, b: torch.einsum("ij,kj->ik", a, b), [(4, 6), (5, 6)]),
+    "l1_loss": (F.l1_loss, [(4, 6)] * 2),
+    "huber_loss": (F.huber_loss, [(4, 6)] * 2),
+    "binary_cross_entropy_with_logits": (F.binary_cross_entropy_with_logits, [(4, 6)] * 2),
+    "cosine_similarity": (F.cosine_similarity, [(4, 6)] * 2),
+    "softmax": (lambda x: x.softmax(1), [(4, 6)]),
+    "gru_cell": (torch._VF.gru_cell, [(4, 6), (4, 5), (15, 6), (15, 5)]),
+}
+
+
+def outcome(call, function, sizes, wants, written):
+    torch.manual_seed(0)
+    operands = [torch.randn(n, requires_grad=w) for n, w in zip(sizes, wants)]
+    result = call(*operands)
+    with torch.no_grad():
+        (*operands, result)[written].mul_(1.5)
+    if not result.requires_grad:
+        return "no history"
+    try:
+        result.sum().backward()
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error)
+        return "an error"
+    return "gradients"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_is_saved(name):
+    function, sizes = FUNCTIONS[name]
+    for pending in (False, True):
+        def program(*operands):
+            return function(operands[0] * 1.0 if pending else operands[0], *operands[1:])
+
+        run = dycl.accelerate(program)
+        for wants in itertools.product((False, True), repeat=len(sizes)):
+            for written in range(len(sizes) + 1) if any(wants) else ():
+                case = (function, sizes, wants, written)
+                want = outcome(program, *case)
+                for _ in range(2):
+                    assert outcome(run, *case) == want, (pending, wants, written)
