@@ -29,9 +29,10 @@ static void free_scratch(dycl_backward *b) {
     dycl_free(b->image);
     dycl_free(b->gradient);
     dycl_free(b->reaches);
+    dycl_free(b->reader);
     dycl_free(b->pieces);
     dycl_free(b->shares);
-    b->image = b->gradient = NULL;
+    b->image = b->gradient = b->reader = NULL;
     b->reaches = NULL;
     b->pieces = NULL;
     b->shares = NULL;
@@ -121,6 +122,11 @@ static void mark(dycl_backward *b) {
         for (int i = 0; i < node->operand_count; i++)
             if (operands[i] != DYCL_NONE && dycl_backward_leads(b, operands[i])) b->reaches[node->out] = LEADS;
     }
+    for (uint32_t n = graph->node_count; n-- > 0;) {
+        const uint32_t *operands = dycl_node_operands(graph, &graph->nodes[n]);
+        for (int i = 0; i < graph->nodes[n].operand_count; i++)
+            if (operands[i] != DYCL_NONE) b->reader[graph->values[operands[i]].root] = n;
+    }
 }
 
 /* ---- Building */
@@ -158,6 +164,21 @@ fail:
     return status;
 }
 
+/* Sources that no operator further back reads, or views of them, have all that will come: their gradients are computed
+ * here. Where all of them waited for the end, what they are made of (a matrix for each layer) lived that long. */
+static dycl_status close_sources(dycl_backward *b, uint32_t nth) {
+    const dycl_graph *graph = b->job->graph;
+    const dycl_node *node = &graph->nodes[nth];
+    const uint32_t *operands = dycl_node_operands(graph, node);
+    dycl_status status = DYCL_OK;
+    for (int i = 0; i < node->operand_count && status == DYCL_OK; i++) {
+        if (operands[i] == DYCL_NONE) continue;
+        uint32_t root = graph->values[operands[i]].root;
+        if (b->reaches[root] == WANTED && b->reader[root] == nth) status = join(b, root);
+    }
+    return status;
+}
+
 /* As it lies, perhaps a view: torch's AccumulateGrad lays gradients out where that matters. */
 static dycl_status finish_source(dycl_backward *b, uint32_t nth) {
     uint32_t source = b->job->sources[nth], *out = &b->gradients[nth];
@@ -190,7 +211,8 @@ static dycl_status allocate(dycl_backward *b) {
     b->gradients = dycl_alloc((b->job->source_count + 1) * sizeof *b->gradients);
     b->numbers = dycl_alloc((b->job->graph->scalar_count + 1) * sizeof *b->numbers);
     b->reaches = dycl_alloc_zero(values);
-    if (!b->numbers || !b->image || !b->gradient || !b->saved || !b->gradients || !b->reaches)
+    b->reader = dycl_alloc_zero(values * sizeof *b->reader);
+    if (!b->numbers || !b->image || !b->gradient || !b->saved || !b->gradients || !b->reaches || !b->reader)
         return dycl_error_set("out of memory for %u gradients", values);
     memset(b->image, 0xff, values * sizeof *b->image);
     memset(b->gradient, 0xff, values * sizeof *b->gradient);
@@ -209,7 +231,10 @@ dycl_status dycl_backward_build(dycl_backward *b, const dycl_backward_job *job) 
         DYCL_TRY(feed(b, &graph->values[job->results[i]], &in));
         if (dycl_backward_leads(b, job->results[i])) DYCL_TRY(dycl_backward_accumulate(b, job->results[i], in));
     }
-    for (uint32_t n = graph->node_count; n-- > 0;) DYCL_TRY(step_back(b, &graph->nodes[n]));
+    for (uint32_t n = graph->node_count; n-- > 0;) {
+        DYCL_TRY(step_back(b, &graph->nodes[n]));
+        DYCL_TRY(close_sources(b, n));
+    }
     for (uint32_t i = 0; i < job->source_count; i++) DYCL_TRY(finish_source(b, i));
     b->open = is_open(b);
 fail:

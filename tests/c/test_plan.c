@@ -550,6 +550,22 @@ static void memory_planner(void) {
     printf("memory planner: %d checks\n", checks);
 }
 
+/* 7 units are alive at once; 11 are taken where the largest choose first. */
+static void memory_without_gaps(void) {
+    static const struct {
+        uint32_t units, first, last;
+    } some[] = {{3, 2, 4}, {2, 3, 5}, {3, 5, 8}, {2, 3, 5}, {1, 0, 2}, {4, 6, 8}};
+    enum { COUNT = sizeof some / sizeof *some };
+    dycl_slot slots[COUNT];
+    size_t total = 0, unit = 1 << 20;
+    for (int i = 0; i < COUNT; i++)
+        slots[i] = (dycl_slot){
+            .bytes = some[i].units * unit, .first = some[i].first, .last = some[i].last, .share = DYCL_NONE};
+    checks++;
+    if ((dycl_memory_plan(slots, COUNT, 0, &total) != DYCL_OK || total != 7 * unit) && failures++ < 20)
+        printf("FAILED: %zu bytes for what takes %zu\n", total, 7 * unit);
+}
+
 /* ---- Packed constants */
 static void packing(void) {
     sample sample_here, *s = &sample_here;
@@ -599,6 +615,7 @@ int main(int argc, char **argv) {
         random_graphs(1);
     } else {
         memory_planner();
+        memory_without_gaps();
         random_graphs(argc > 1 ? atoi(argv[1]) : 1000);
         printf("random graphs: %d checks\n", checks);
         families();

@@ -1,5 +1,5 @@
-"""What torch's graph saves for the backward pass is an error when it was written before, and nothing else is: each operand
-and each result of functions whose operands want gradients or do not, in all combinations."""
+"""What torch's graph saves for the backward pass is an error when it was written before, and nothing else is: each
+operand and each result of functions whose operands want gradients or do not, in all combinations."""
 
 import itertools
 
