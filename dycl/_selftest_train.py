@@ -20,9 +20,6 @@ def programs(torch):
     def slopes(*tensors):
         return [None if t.grad is None else t.grad.clone() for t in tensors]
 
-    def model(*layers):
-        return nn.Sequential(*layers) if len(layers) > 1 else layers[0]
-
     def steps(wrap):
         """Hooks, names, gradients of gradients, a graph that was freed, statistics, an optimizer that nobody gave."""
 
@@ -107,9 +104,9 @@ def programs(torch):
         return seen
 
     def images(wrap):
-        net = model(nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2),
-                    nn.Conv2d(4, 4, 3, groups=2), nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.3),
-                    nn.Linear(4, 3))
+        net = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2),
+                            nn.Conv2d(4, 4, 3, groups=2), nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                            nn.Dropout(0.3), nn.Linear(4, 3))
         return learns(net, wrap, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01),
                       lambda: torch.randn(3, 2, 8, 8), lambda out: F.cross_entropy(out, torch.tensor([0, 2, 1])))
 

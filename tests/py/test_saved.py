@@ -12,7 +12,7 @@ from suite import one_thread  # noqa: F401 (a fixture)
 
 dycl.accelerate(lambda: None)  # finds torch
 
-FOUR = [(2, 2, 4, 8)] * 3
+QKV = [(2, 2, 4, 8)] * 3
 FUNCTIONS = {
     "layer_norm": (lambda x, w, b: F.layer_norm(x, (6,), w, b), [(4, 6), (6,), (6,)]),
     "layer_norm without a bias": (lambda x, w: F.layer_norm(x, (6,), w), [(4, 6), (6,)]),
@@ -25,8 +25,8 @@ FUNCTIONS = {
     "conv2d": (F.conv2d, [(2, 3, 6, 6), (4, 3, 2, 2), (4,)]),
     "prelu": (F.prelu, [(4, 6), (6,)]),
     "bilinear": (F.bilinear, [(4, 3), (4, 5), (2, 3, 5), (2,)]),
-    "attention": (F.scaled_dot_product_attention, FOUR),
-    "attention with a mask": (F.scaled_dot_product_attention, [*FOUR, (4, 4)]),
+    "attention": (F.scaled_dot_product_attention, QKV),
+    "attention with a mask": (F.scaled_dot_product_attention, [*QKV, (4, 4)]),
     "mul": (torch.mul, [(4, 6), (6,)]),
     "div": (torch.div, [(4, 6), (6,)]),
     "pow": (lambda a, b: torch.pow(a.abs() + 1, b), [(4, 6), (6,)]),
@@ -52,7 +52,7 @@ FUNCTIONS = {
 }
 
 
-def outcome(call, function, sizes, wants, written):
+def outcome(call, sizes, wants, written):
     torch.manual_seed(0)
     operands = [torch.randn(n, requires_grad=w) for n, w in zip(sizes, wants)]
     result = call(*operands)
@@ -78,7 +78,7 @@ def test_what_is_saved(name):
         run = dycl.accelerate(program)
         for wants in itertools.product((False, True), repeat=len(sizes)):
             for written in range(len(sizes) + 1) if any(wants) else ():
-                case = (function, sizes, wants, written)
+                case = (sizes, wants, written)
                 want = outcome(program, *case)
                 for _ in range(2):
                     assert outcome(run, *case) == want, (pending, wants, written)

@@ -13,7 +13,6 @@ PEAK = """
 
     import torch
     from torch import nn
-    from torch.nn import functional as F
 
     import dycl
 

@@ -20,12 +20,10 @@ typedef struct {
 
 typedef int (*order_fn)(const void *, const void *);
 
-static int by_slot(const interval *a, const interval *b) { return a->slot < b->slot ? -1 : 1; }
-
 static int larger(const void *x, const void *y) {
     const interval *a = x, *b = y;
     if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
-    return a->first != b->first ? (a->first < b->first ? -1 : 1) : by_slot(a, b);
+    return a->first != b->first ? (a->first < b->first ? -1 : 1) : (a->slot < b->slot ? -1 : 1);
 }
 
 static int longer(const void *x, const void *y) { /* what lives long lies together, below what comes and goes */
@@ -96,14 +94,13 @@ static size_t most_at_once(const interval *all, uint32_t count) {
     return most;
 }
 
-static int is_close(size_t total, size_t least) { return total <= least + least / 16 || total <= ENOUGH; }
-
 static size_t place_all(interval *all, uint32_t count, interval **live) {
     size_t total = place_in_order(all, count, orders[0], live);
     if (total <= ENOUGH || count > MANY) return total;
-    size_t least = most_at_once(all, count), best_total = total;
+    size_t least = most_at_once(all, count), close = least + least / 16, best_total = total;
     int best = 0;
-    for (int i = 1; i < ORDERS && !is_close(best_total, least); i++) {
+    if (close < ENOUGH) close = ENOUGH;
+    for (int i = 1; i < ORDERS && best_total > close; i++) {
         total = place_in_order(all, count, orders[i], live);
         if (total < best_total) {
             best_total = total;

@@ -107,7 +107,7 @@ static PyObject *addmm(dycl_call *call, const dycl_binding *row) {
         return dycl_call_bail(call, DYCL_BAIL_shape);
     if (!is_float(call, x[0]) || meta(call, x[0])->dtype != meta(call, x[1])->dtype)
         return dycl_call_bail(call, DYCL_BAIL_dtype);
-    if (beta == 0 && dycl_track_drops(call->region, x[0])) return dycl_call_bail(call, DYCL_BAIL_grad);
+    if (beta == 0 && dycl_track_has_now(call->region, x[0])) return dycl_call_bail(call, DYCL_BAIL_grad);
     if (alpha == 0 || !isfinite(alpha))
         return dycl_call_bail(call,
                               DYCL_BAIL_arguments); /* BLAS does not read the product's operands, NaN or not; inf * 0 */

@@ -86,7 +86,7 @@ static dycl_status cat(dycl_call *call, int count, uint32_t *values, int dim, ui
         else if (looks > 1 && channels_last)
             channels_last = -1;
         if (v->rank == 1 && v->sizes[0] == 0) { /* torch skips these whatever the others' sizes, not their history */
-            if (dycl_track_drops(call->region, values[i])) return dycl_build_bail(r, DYCL_BAIL_grad);
+            if (dycl_track_has_now(call->region, values[i])) return dycl_build_bail(r, DYCL_BAIL_grad);
             continue;
         }
         values[kept++] = values[i];

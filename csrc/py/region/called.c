@@ -56,7 +56,7 @@ static dycl_status add(dycl_region *region, dycl_called_log *l, PyObject *o, int
             DYCL_TRY(add(region, l, is_list ? PyList_GET_ITEM(o, i) : PyTuple_GET_ITEM(o, i), depth + 1));
         return DYCL_OK;
     }
-    if (!is_simple(o) && !is_simple_slice(o)) return add_word(l, DYCL_WORD_UNKNOWN);
+    if (!is_simple_slice(o) && !is_simple(o)) return add_word(l, DYCL_WORD_UNKNOWN);
     DYCL_TRY(add_word(l, (uint64_t)(uintptr_t)o));
     Py_INCREF(o);
     return DYCL_OK;

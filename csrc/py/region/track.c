@@ -51,7 +51,7 @@ void dycl_track_extend(dycl_region *region) {
 
 int dycl_track_all(dycl_region *region) { return region->tracks && extend(region) != 0 ? -1 : 0; }
 
-int dycl_track_drops(dycl_region *region, uint32_t value) {
+int dycl_track_has_now(dycl_region *region, uint32_t value) {
     if (!region->tracks || !dycl_abi_grad_enabled()) return 0;
     dycl_track_extend(region);
     return value >= region->tracked_count || region->tracked[value];

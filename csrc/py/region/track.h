@@ -21,8 +21,9 @@ int dycl_track_all(dycl_region *region);
 static inline int dycl_track_has(const dycl_region *region, uint32_t value) {
     return region->tracks && value < region->tracked_count && region->tracked[value];
 }
-/* Whether what leaves this operand out of what it records would lose a history: torch hands zeros back to it. */
-int dycl_track_drops(dycl_region *region, uint32_t value);
+/* The same of a value that was met just now, and 0 where gradients are disabled: who leaves it out of what is recorded
+ * would lose a history. */
+int dycl_track_has_now(dycl_region *region, uint32_t value);
 /* Whether all that was recorded from this value on can be differentiated as torch would: each operator has a formula,
  * and torch's gradient of what was called is that of its parts. */
 int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_whole);
