@@ -19,6 +19,7 @@
 #include "py/region/lazy.h"
 #include "py/region/tape.h"
 #include "py/torch/abi.h"
+#include "py/torch/answers.h"
 #include "py/torch/host.h"
 
 /* Once: what was half done is not done again, as torch's types know of it by then. */
@@ -31,11 +32,11 @@ int dycl_py_setup(void) {
     }
     tried = 1;
     if (!dycl_py.torch && !(dycl_py.torch = PyImport_ImportModule("torch"))) return -1;
-    if (dycl_state_find() < 0 || dycl_abi_setup(dycl_py.torch) < 0 || dycl_owners_setup() < 0 ||
-        dycl_foreign_setup() < 0 || dycl_constant_setup(dycl_uncounted_watch()) < 0 || dycl_lazy_setup() < 0 ||
-        dycl_slots_install(dycl_py.lazy_type) < 0 || dycl_bindings_setup() < 0 || dycl_hosted_setup() < 0 ||
-        dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_method_setup() < 0 || dycl_watch_setup() < 0 ||
-        dycl_hint_setup() < 0 || dycl_tape_setup() < 0)
+    if (dycl_state_find() < 0 || dycl_abi_setup(dycl_py.torch) < 0 || dycl_answers_setup() < 0 ||
+        dycl_owners_setup() < 0 || dycl_foreign_setup() < 0 || dycl_constant_setup(dycl_uncounted_watch()) < 0 ||
+        dycl_lazy_setup() < 0 || dycl_slots_install(dycl_py.lazy_type) < 0 || dycl_bindings_setup() < 0 ||
+        dycl_hosted_setup() < 0 || dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_method_setup() < 0 ||
+        dycl_watch_setup() < 0 || dycl_hint_setup() < 0 || dycl_tape_setup() < 0)
         return -1;
     dycl_host_setup();
     dycl_trace_setup();

@@ -7,6 +7,7 @@
 #include "py/bind/bind.h"
 #include "py/bind/noise.h"
 #include "py/region/track.h"
+#include "py/torch/answers.h"
 
 /* ---- Steps (ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math) */
 
@@ -111,6 +112,9 @@ static dycl_status operands_of(dycl_call *call, uint32_t x[4]) {
     return dycl_call_optional_value(call, call->p[3], &x[3]);
 }
 
+/* The result is a view of one of four dimensions. */
+static int squeezes(int rank) { return rank == 3 && dycl_torch_answer.attention_squeezes; }
+
 static PyObject *in_steps(dycl_call *call, uint32_t x[4], const attention_options *o) {
     uint32_t weights, noise = DYCL_NONE, out = 0;
     if (!suits_steps(call, x, o)) return dycl_call_bail(call, DYCL_BAIL_grad);
@@ -127,12 +131,15 @@ static PyObject *in_steps(dycl_call *call, uint32_t x[4], const attention_option
         DYCL_CALL_TRY(ew_number(call, DYCL_OP_div, noise, 1 - o->dropout, &noise));
         DYCL_CALL_TRY(ew2(call, DYCL_OP_mul, weights, noise, &weights));
     }
-    return dycl_call_finish(call, dycl_build_matmul(&call->region->recorder, weights, x[2], &out), out);
+    int rank = meta(call, x[2])->rank;
+    PyObject *result = dycl_call_finish(call, dycl_build_matmul(&call->region->recorder, weights, x[2], &out), out);
+    return squeezes(rank) ? dycl_call_as_view(call, result) : result;
 }
 
 /* ---- One node */
 
-/* With three dimensions or fewer torch computes with matrix products, which the node remembers. */
+/* With three dimensions (dycl_torch_answer.attention_squeezes) or fewer torch computes with matrix products, which the
+ * node remembers. */
 static dycl_status to_rank_4(dycl_call *call, uint32_t *x) {
     while (meta(call, *x)->rank < 4) {
         dycl_status status = dycl_build_unsqueeze(&call->region->recorder, *x, 0, x);
@@ -173,10 +180,11 @@ static PyObject *attention(dycl_call *call, const dycl_binding *row) {
         return dycl_call_bail(call, DYCL_BAIL_arguments); /* hidden scores are -inf before they are scaled */
     if (call->region->tracks && !dycl_grad_suits_attention(meta(call, x[0]), meta(call, x[1]), meta(call, x[2])))
         return dycl_call_bail(call, DYCL_BAIL_grad);
-    int64_t attrs[3] = {o.causal, dycl_f64_attr(o.scale), rank};
+    int64_t attrs[3] = {o.causal, dycl_f64_attr(o.scale), squeezes(rank) ? 4 : rank};
     DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_attention, 4, x, 3, attrs, &out));
     for (int i = rank; i < 4; i++) DYCL_CALL_TRY(drop_dim(call, out, 0, &out));
-    return dycl_call_finish(call, DYCL_OK, out);
+    PyObject *result = dycl_call_finish(call, DYCL_OK, out);
+    return squeezes(rank) ? dycl_call_as_view(call, result) : result;
 }
 
 dycl_binding dycl_bindings_attention[] = {

@@ -4,6 +4,7 @@
 #include "py/bind/bind.h"
 #include "py/bind/view.h"
 #include "py/region/track.h"
+#include "py/torch/answers.h"
 
 /* x * factor, nothing for 1 */
 static dycl_status scale(dycl_call *call, uint32_t *x, double factor) {
@@ -21,7 +22,7 @@ PyObject *dycl_linear_result(dycl_region *region, PyObject *result, uint32_t val
     uint32_t writes = input->rank == 1;
     if (x[2] != DYCL_NONE) {
         if (dycl_value_contiguous(input) && dycl_value_contiguous(&graph->values[x[2]])) {
-            dycl_lazy_of(result)->own = DYCL_OWN_VIEW;
+            if (dycl_torch_answer.linear_is_view) dycl_lazy_of(result)->own = DYCL_OWN_VIEW;
             return result;
         }
         writes++;
