@@ -6,6 +6,8 @@ import weakref
 _watching = _following = False
 _models = {}  # address -> weak reference: accelerated models, where their optimizers count
 _SITE = "_compiled_call_impl"
+# Versions of torch whose steps were read, and are these: the others' are recorded operator by operator.
+_SERVED_TORCH = ("2.12.", "2.13.", "2.14.", "2.15.")
 # What a step of these is made of, besides the class's own functions: torch.optim's modules and functions.
 _SERVED = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "RMSprop": "rmsprop", "Adagrad": "adagrad",
            "Adadelta": "adadelta", "Adamax": "adamax"}
@@ -22,12 +24,10 @@ def watch(core):
     global _watching
     if _watching:
         return
-    from dycl import _api
-
     core.watch_steps(list(_steps()))
     import torch
 
-    if torch.__version__.startswith(_api.TESTED_TORCH):
+    if torch.__version__.startswith(_SERVED_TORCH):
         core.serve_updates(_served())
     _watching = True
 
