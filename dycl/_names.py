@@ -16,6 +16,8 @@ def name(function, both, nth, in_place):
     which output of the node it is). None: it has none. Raises what torch raises."""
     args, kwargs = tuple(map(_moved, both[0])), {name: _moved(o) for name, o in both[1].items()}
     with _undisturbed():
+        if function is torch.nn.functional.scaled_dot_product_attention:
+            args, kwargs = _attended(*args, **kwargs)
         result = _call(function, args, kwargs)
     if in_place:
         result, nth = args[0], 0
@@ -28,6 +30,23 @@ def _call(function, args, kwargs):
         return function.__get__(args[0])
     result = function(*args, **kwargs)
     return list(result) if hasattr(result, "__next__") else result
+
+
+def _attended(query, key, value, attn_mask=None, dropout_p=0.0, *args, **kwargs):
+    """Which kernel attention chooses depends on the device: it is asked on the CPU, with one row a head. With dropout
+    it chooses none, and would draw numbers."""
+    if dropout_p == 0 and query.dim() == 4:
+        query, key, value = (_one_row(t, 2) for t in (query, key, value))
+        attn_mask = attn_mask if attn_mask is None else _one_row(attn_mask, attn_mask.dim() - 1, attn_mask.dim() - 2)
+    return (query, key, value, attn_mask, dropout_p, *args), kwargs
+
+
+def _one_row(t, *dims):
+    dims = {*dims, t.dim() - 4}  # and one batch
+    sizes = [min(size, 1) if d in dims else size for d, size in enumerate(t.shape)]
+    apart = t.dim() and t.shape[-1] > 1 and t.stride(-1) != 1
+    made = torch.zeros(*sizes, 2 if apart else 1, dtype=t.dtype, device="cpu")[..., 0]
+    return made.requires_grad_(t.requires_grad)
 
 
 def _moved(argument):
