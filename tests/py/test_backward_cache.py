@@ -108,7 +108,8 @@ def test_what_is_wanted_of_a_tape_belongs_to_the_key():
     x, weights = torch.randn(4, 5), [torch.randn(5, 5, requires_grad=True) for _ in range(2)]
     run = dycl.accelerate(lambda x, a, b: torch.tanh(torch.tanh(x @ a) @ b))
     for _ in range(3):
-        node = run(x, *weights).grad_fn
+        result = run(x, *weights)  # kept: in torch 2.12 a node's saved tensors go with its results
+        node = result.grad_fn
         gradients = (torch.ones(4, 5),)
         for needed in [(True, True), (True, False), (False, True), (True, True)]:
             found = node.tape.backward(node.saved_tensors, gradients, needed)
@@ -191,7 +192,8 @@ def test_what_is_kept_has_a_bound_and_dies_with_the_plans():
 
     def steps(chosen):
         for which in chosen:
-            node = run(torch.randn(2, 4), weights).grad_fn
+            result = run(torch.randn(2, 4), weights)  # kept, as above
+            node = result.grad_fn
             node.tape.backward(node.saved_tensors, (torch.ones(2, 4),), tuple(bool(which >> i & 1) for i in range(10)))
 
     steps(range(1, 400))
