@@ -276,6 +276,12 @@ def _resize(n, x):
             torch._C._nn.upsample_bicubic2d)[kind - 2](x, (height, width), bool(align), *scales)
 
 
+def _max_pool2d_back(n, x, gradient):
+    window = n.attrs[:2], n.attrs[2:4], n.attrs[4:6], n.attrs[6:8], bool(n.attrs[8])
+    indices = torch.ops.aten.max_pool2d_with_indices(x, *window)[1]
+    return torch.ops.aten.max_pool2d_with_indices_backward(gradient, x, *window, indices)
+
+
 def _attention(n, q, k, v, mask):
     for _ in range(4 - n.attrs[2]):  # with as many dimensions as the program's, torch takes the way that it took there
         q, k, v = q[0], k[0], v[0]
@@ -293,6 +299,7 @@ STEPS |= {
     "conv_transpose2d": lambda n, x, w, bias: F.conv_transpose2d(x, w, bias, n.attrs[:2], n.attrs[2:4], n.attrs[7:9],
                                                                  n.attrs[6], n.attrs[4:6]),
     "max_pool2d": lambda n, x: F.max_pool2d(x, n.attrs[:2], n.attrs[2:4], n.attrs[4:6], n.attrs[6:8], bool(n.attrs[8])),
+    "max_pool2d_back": _max_pool2d_back,
     "avg_pool2d": lambda n, x: F.avg_pool2d(x, n.attrs[:2], n.attrs[2:4], n.attrs[4:6], bool(n.attrs[6]),
                                             bool(n.attrs[7])),
     "adaptive_avg_pool2d": lambda n, x: F.adaptive_avg_pool2d(x, n.attrs),

@@ -100,6 +100,50 @@ dycl_status dycl_reference_pool(dycl_reference *r, const dycl_node *node, const 
     return DYCL_OK;
 }
 
+/* Which element of a window is the largest (the first one, or the last NaN), as its position in the plane. -1: that
+ * hangs on rounding. */
+static int64_t largest_of(dycl_reference *r, uint32_t x, const int64_t *index, pool_range v, pool_range h) {
+    const int64_t *sizes = dycl_reference_value(r, x)->sizes;
+    int64_t found = -1;
+    dycl_number most = {.f = -INFINITY};
+    int unsure = 0;
+    for (int64_t y = v.from < 0 ? 0 : v.from; y < v.to && y < sizes[2]; y++)
+        for (int64_t z = h.from < 0 ? 0 : h.from; z < h.to && z < sizes[3]; z++) {
+            dycl_number e = dycl_reference_get(r, x, (int64_t[]){index[0], index[1], y, z}, 4);
+            double reach = e.error + most.error;
+            unsure |= !dycl_number_known(e) || (reach > 0 && !(fabs(e.f - most.f) > reach));
+            if (found >= 0 && !(e.f > most.f) && !isnan(e.f)) continue;
+            found = y * sizes[3] + z;
+            most = e;
+        }
+    return unsure ? -1 : found;
+}
+
+dycl_status dycl_reference_unpool(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
+    const dycl_value *x = dycl_reference_value(r, o[0]), *g = dycl_reference_value(r, o[1]);
+    const dycl_node like = {.op = DYCL_OP_max_pool2d};
+    int64_t index[4] = {0};
+    do {
+        dycl_number_sum s = {0};
+        for (int64_t y = 0; y < g->sizes[2]; y++) {
+            pool_range v = range_of(&like, attrs, 0, y, x->sizes[2]);
+            if (index[2] < v.from || index[2] >= v.to) continue;
+            for (int64_t z = 0; z < g->sizes[3]; z++) {
+                pool_range h = range_of(&like, attrs, 1, z, x->sizes[3]);
+                if (index[3] < h.from || index[3] >= h.to) continue;
+                int64_t at = largest_of(r, o[0], index, v, h);
+                s.unknown |= at < 0;
+                if (at != index[2] * x->sizes[3] + index[3]) continue;
+                dycl_number e = dycl_reference_get(r, o[1], (int64_t[]){index[0], index[1], y, z}, 4);
+                s.unknown |= !dycl_number_known(e);
+                dycl_number_add(&s, e.f, e.error);
+            }
+        }
+        dycl_reference_set(r, node->out, index, dycl_number_total(DYCL_F32, &s, 1));
+    } while (dycl_reference_next(index, x->sizes, 4));
+    return DYCL_OK;
+}
+
 /* ---- Resampling. attrs: kind, align corners, output h w, scale h w */
 
 typedef struct {

@@ -36,15 +36,28 @@ static void conv(dycl_chain *c, int transposed) {
 void dycl_grad_conv2d(dycl_chain *c) { conv(c, 0); }
 void dycl_grad_conv_transpose2d(dycl_chain *c) { conv(c, 1); }
 
+/* By our own kernel, which sees which element was the largest. 0: it is for other kinds. */
+static int own_max_pool2d(dycl_chain *c, const dycl_value *x) {
+    uint32_t operands[2] = {0, c->gradient}, out = 0;
+    if (x->dtype != DYCL_F32 || !x->canonical || c->attrs[6] != 1 || c->attrs[7] != 1) return 0;
+    if (x->sizes[2] > INT32_MAX / x->sizes[3]) return 0;
+    operands[0] = dycl_chain_take(c, 0);
+    if (c->status == DYCL_OK)
+        c->status = dycl_build_node(&c->b->recorder, DYCL_OP_max_pool2d_back, 2, operands, 9, c->attrs, &out);
+    dycl_chain_give(c, 0, out);
+    return 1;
+}
+
 /* attributes: kernel, stride, padding, dilation, ceil mode. Which element was the largest is asked again. */
 void dycl_grad_max_pool2d(dycl_chain *c) {
     dycl_value x = *dycl_chain_operand(c, 0), positions = *dycl_chain_meta(c, c->gradient);
     int64_t words[16];
     int at = 0;
+    if (dycl_value_numel(&x) == 0) dycl_chain_fail(c);
+    if (c->status != DYCL_OK || own_max_pool2d(c, &x)) return;
     for (int i = 0; i < 4; i++) at = push(words, at, 2, c->attrs + 2 * i);
     words[at++] = c->attrs[8];
     positions.dtype = DYCL_I64;
-    if (dycl_value_numel(&x) == 0) dycl_chain_fail(c);
     uint32_t operands[3] = {c->gradient, dycl_chain_take(c, 0), 0};
     operands[2] = dycl_chain_hosted(c, DYCL_OP_aten_max_pool2d_with_indices, 1, &positions, 1, &operands[1], at, words);
     dycl_chain_give(c, 0,

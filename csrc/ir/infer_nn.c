@@ -226,6 +226,19 @@ static int64_t pooled(int64_t in, int64_t kernel, int64_t stride, int64_t paddin
     return out;
 }
 
+/* Sizes of windows over [n, c, h, w]; attrs: kernel, stride, padding, h w each. 0: there are none */
+static int window_sizes(const dycl_value *x, const int64_t *attrs, const int64_t *dilation, int64_t ceil_mode,
+                        int64_t *out) {
+    memcpy(out, x->sizes, 2 * sizeof *out);
+    for (int i = 0; i < 2; i++) {
+        int64_t kernel = attrs[i], stride = attrs[2 + i], padding = attrs[4 + i];
+        if (kernel < 1 || stride < 1 || padding < 0 || padding > kernel / 2 || dilation[i] < 1) return 0;
+        out[2 + i] = pooled(x->sizes[2 + i], kernel, stride, padding, dilation[i], ceil_mode);
+        if (out[2 + i] < 1) return 0;
+    }
+    return 1;
+}
+
 dycl_status dycl_infer_pool(const dycl_draft *draft, dycl_value *out) {
     const dycl_graph *g = draft->graph;
     dycl_op op = draft->op;
@@ -235,26 +248,36 @@ dycl_status dycl_infer_pool(const dycl_draft *draft, dycl_value *out) {
     if (x->dtype != DYCL_F32 || x->rank != 4 || dycl_value_numel(x) == 0) return DYCL_BAIL;
     out->dtype = x->dtype;
     out->rank = 4;
-    out->sizes[0] = x->sizes[0];
-    out->sizes[1] = x->sizes[1];
+    static const int64_t none[2] = {1, 1};
     if (op == DYCL_OP_adaptive_avg_pool2d) {
         if (attrs[0] < 1 || attrs[1] < 1) return DYCL_BAIL;
+        memcpy(out->sizes, x->sizes, 2 * sizeof *out->sizes);
         out->sizes[2] = attrs[0];
         out->sizes[3] = attrs[1];
     } else {
-        int64_t ceil_mode = op == DYCL_OP_max_pool2d ? attrs[8] : attrs[6];
-        for (int i = 0; i < 2; i++) {
-            int64_t kernel = attrs[i], stride = attrs[2 + i], padding = attrs[4 + i],
-                    dilation = op == DYCL_OP_max_pool2d ? attrs[6 + i] : 1;
-            if (kernel < 1 || stride < 1 || padding < 0 || padding > kernel / 2 || dilation < 1) return DYCL_BAIL;
-            out->sizes[2 + i] = pooled(x->sizes[2 + i], kernel, stride, padding, dilation, ceil_mode);
-            if (out->sizes[2 + i] < 1) return DYCL_BAIL;
-        }
+        int is_max = op == DYCL_OP_max_pool2d;
+        if (!window_sizes(x, attrs, is_max ? attrs + 6 : none, is_max ? attrs[8] : attrs[6], out->sizes))
+            return DYCL_BAIL;
     }
     if (dycl_value_channels_last(x))
         dycl_infer_channels_last(out);
     else
         dycl_infer_contiguous(out);
+    return DYCL_OK;
+}
+
+dycl_status dycl_infer_unpool(const dycl_draft *draft, dycl_value *out) {
+    const int64_t *attrs = draft->attrs;
+    const dycl_value *x = &draft->graph->values[draft->operands[0]], *g = &draft->graph->values[draft->operands[1]];
+    int64_t sizes[4];
+    if (x->dtype != DYCL_F32 || g->dtype != DYCL_F32 || x->rank != 4 || g->rank != 4) return DYCL_BAIL;
+    if (dycl_value_numel(x) == 0 || x->sizes[2] > INT32_MAX / x->sizes[3]) return DYCL_BAIL;
+    if (attrs[6] != 1 || attrs[7] != 1 || !window_sizes(x, attrs, attrs + 6, attrs[8], sizes)) return DYCL_BAIL;
+    if (memcmp(g->sizes, sizes, sizeof sizes)) return DYCL_BAIL;
+    out->dtype = DYCL_F32;
+    out->rank = 4;
+    memcpy(out->sizes, x->sizes, sizeof sizes);
+    dycl_infer_contiguous(out);
     return DYCL_OK;
 }
 

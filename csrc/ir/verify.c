@@ -82,6 +82,7 @@ static dycl_status windows(const dycl_draft *draft) {
 }
 dycl_status dycl_verify_conv(const dycl_draft *draft) { return windows(draft); }
 dycl_status dycl_verify_pool(const dycl_draft *draft) { return windows(draft); }
+dycl_status dycl_verify_unpool(const dycl_draft *draft) { return windows(draft); }
 
 dycl_status dycl_verify_recurrent(const dycl_draft *draft) {
     int64_t kind = draft->attrs[0];

@@ -27,3 +27,15 @@ void dycl_kern_max_pool2d(float *out, const float *in, const dycl_max_pool *p) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t task = 0; task < tasks; task++) run(table, out, in, p, task, parts);
 }
+
+void dycl_kern_max_pool2d_back(float *out, const float *gradient, const float *in, const dycl_max_pool *p) {
+    const dycl_max_pool_table *table = dycl_max_pool_for(dycl_cpu_isa());
+    int64_t planes = p->n * p->c, from = p->h * p->w, to = p->oh * p->ow;
+    int threads = dycl_kern_threads((size_t)planes * (size_t)(2 * from + to) * sizeof(float));
+    if (threads < 2) {
+        for (int64_t i = 0; i < planes; i++) table->plane_back(out + i * from, gradient + i * to, in + i * from, p);
+        return;
+    }
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < planes; i++) table->plane_back(out + i * from, gradient + i * to, in + i * from, p);
+}

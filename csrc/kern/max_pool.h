@@ -15,12 +15,16 @@ typedef struct {
 } dycl_max_pool;
 
 void dycl_kern_max_pool2d(float *out, const float *in, const dycl_max_pool *pool);
+/* The gradient of `in` from that of the result: a window's goes to its first largest element, or its last NaN, as
+ * torch's. Contiguous, without dilation; planes have less than 2^31 elements, and each window some of them. */
+void dycl_kern_max_pool2d_back(float *out, const float *gradient, const float *in, const dycl_max_pool *pool);
 
 typedef struct {
     void (*pixels)(float *out, const float *image, const dycl_max_pool *pool,
                    int64_t oy); /* channels last: that row of the result */
     void (*plane)(float *out, const float *in, const dycl_max_pool *pool, int64_t oy_begin,
                   int64_t oy_end); /* these rows of the plane `out` */
+    void (*plane_back)(float *out, const float *gradient, const float *in, const dycl_max_pool *pool);
 } dycl_max_pool_table;
 DYCL_ISA_TABLES(const dycl_max_pool_table, dycl_max_pool)
 

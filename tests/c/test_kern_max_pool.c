@@ -32,6 +32,45 @@ static float expected(const dycl_max_pool *p, const float *in, int64_t n, int64_
 
 static int same(float a, float b) { return (a != a && b != b) || !memcmp(&a, &b, sizeof a); }
 
+/* torch's again: the window's gradient goes where the one above was found. */
+static void expect_back(const dycl_max_pool *p, const float *in, const float *gradient, float *out) {
+    memset(out, 0, (size_t)(p->n * p->c * p->h * p->w) * sizeof *out);
+    for (int64_t plane = 0; plane < p->n * p->c; plane++, in += p->h * p->w, out += p->h * p->w)
+        for (int64_t oy = 0; oy < p->oh; oy++)
+            for (int64_t ox = 0; ox < p->ow; ox++) {
+                float best = -INFINITY;
+                int64_t found = -1;
+                for (int64_t ky = 0; ky < p->kernel[0]; ky++)
+                    for (int64_t kx = 0; kx < p->kernel[1]; kx++) {
+                        int64_t y = oy * p->stride[0] - p->pad[0] + ky, x = ox * p->stride[1] - p->pad[1] + kx;
+                        if (y < 0 || y >= p->h || x < 0 || x >= p->w) continue;
+                        float value = in[y * p->w + x];
+                        if (found < 0) found = y * p->w + x;
+                        if (value > best || value != value) best = value, found = y * p->w + x;
+                    }
+                out[found] += *gradient++;
+            }
+}
+
+static void check_back(dycl_isa isa, const dycl_max_pool *p, const float *in) {
+    int64_t count = p->n * p->c * p->h * p->w, results = p->n * p->c * p->oh * p->ow;
+    float *gradient = dycl_alloc((size_t)results * sizeof *gradient), *want = dycl_alloc((size_t)count * sizeof *want),
+          *out = dycl_alloc((size_t)(count + 1) * sizeof *out);
+    for (int64_t i = 0; i < results; i++) gradient[i] = below(20) ? (float)below(1000) / 7 : element();
+    out[count] = 12345;
+    for (int64_t i = 0; i < count; i++) out[i] = NAN;
+    expect_back(p, in, gradient, want);
+    dycl_kern_max_pool2d_back(out, gradient, in, p);
+    if (out[count] != 12345) failures++, printf("FAIL %s writes past the end going back\n", dycl_isa_name(isa));
+    for (int64_t i = 0; i < count; i++)
+        if (!same(out[i], want[i]) && failures++ < 20)
+            printf("FAIL %s back [%lld,%lld], kernel %lld,%lld, stride %lld,%lld at %lld: %g instead of %g\n",
+                   dycl_isa_name(isa), (long long)p->h, (long long)p->w, (long long)p->kernel[0],
+                   (long long)p->kernel[1], (long long)p->stride[0], (long long)p->stride[1], (long long)i,
+                   (double)out[i], (double)want[i]);
+    dycl_free(gradient), dycl_free(want), dycl_free(out);
+}
+
 static void check(dycl_isa isa, int wide) {
     dycl_max_pool p = {pick(1, 2), pick(1, 70), pick(1, 9),   wide ? pick(1000, 3000) : pick(1, 40), 0, 0, {0}, {0},
                        {0},        {0},         (int)below(2)};
@@ -60,13 +99,17 @@ static void check(dycl_isa isa, int wide) {
             printf("FAIL %s [%lld,%lld,%lld,%lld] at %lld: %g instead of %g\n", dycl_isa_name(isa), (long long)p.n,
                    (long long)p.c, (long long)p.h, (long long)p.w, (long long)i, (double)out[i], (double)want);
     }
+    int full = 1; /* the last window begins inside: ceil_mode makes no others */
+    for (int i = 0; i < 2; i++)
+        full &= ((i ? p.ow : p.oh) - 1) * p.stride[i] - p.pad[i] < (i ? p.w : p.h) && p.dilation[i] == 1;
+    if (full && !p.channels_last) check_back(isa, &p, in);
     dycl_free(in), dycl_free(out);
 }
 
 int main(void) {
     for (dycl_isa isa = DYCL_ISA_SCALAR; isa < DYCL_ISA_COUNT; isa++) {
         if (!dycl_cpu_isa_force(isa)) continue;
-        for (int i = 0; i < 400; i++) check(isa, i % 40 == 0);
+        for (int i = 0; i < 1000; i++) check(isa, i % 40 == 0);
     }
     if (failures) printf("%d failures\n", failures);
     return failures != 0;

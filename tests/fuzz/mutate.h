@@ -123,12 +123,13 @@ static int attributes(const dycl_graph *g, dycl_op op, uint32_t operand, int64_t
     if (info->family == DYCL_FAMILY_CONV && below(4)) /* stride, padding, dilation, groups as they usually are */
         for (int i = 0; i < count; i++)
             attrs[i] = i < 2 ? 1 + below(2) : i < 4 ? below(3) : i < 6 ? 1 + !below(4) : i == 6 ? 1 + !below(4) : 0;
-    if (info->family == DYCL_FAMILY_POOL && below(4))
+    if ((info->family == DYCL_FAMILY_POOL || info->family == DYCL_FAMILY_UNPOOL) && below(4))
         for (int i = 0; i < count; i++)
-            attrs[i] = i < 4                               ? 1 + below(3)
-                       : i < 6                             ? below(2)
-                       : i < 8 && op == DYCL_OP_max_pool2d ? 1 + !below(4)
-                                                           : below(2);
+            attrs[i] = i < 4                                    ? 1 + below(3)
+                       : i < 6                                  ? below(2)
+                       : i < 8 && op == DYCL_OP_max_pool2d      ? 1 + !below(4)
+                       : i < 8 && op == DYCL_OP_max_pool2d_back ? 1
+                                                                : below(2);
     return count;
 }
 

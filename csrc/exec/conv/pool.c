@@ -231,6 +231,55 @@ fail:
     return status;
 }
 
+/* ---- Its gradient: which element was the largest is seen from the operand again, so no positions are kept */
+
+typedef struct {
+    dycl_max_pool pool;
+    dycl_ref x, gradient, dst;
+} back_args;
+
+static dycl_status back_run(const dycl_step *step, dycl_plan *plan) {
+    const back_args *a = step->args;
+    dycl_kern_max_pool2d_back(dycl_at(plan, a->dst), dycl_at(plan, a->gradient), dycl_at(plan, a->x), &a->pool);
+    return DYCL_OK;
+}
+
+dycl_status dycl_steps_unpool(dycl_builder *b, const dycl_block *block) {
+    const dycl_graph *g = &b->program->graph;
+    const dycl_node *node = &g->nodes[block->first];
+    const uint32_t *operands = dycl_node_operands(g, node);
+    const int64_t *attrs = dycl_node_attrs(g, node);
+    dycl_tensor x, gradient, out;
+    dycl_status status;
+    back_args *a = dycl_plan_alloc(b->plan, sizeof *a);
+    if (!a) return DYCL_ERROR;
+    DYCL_TRY(dycl_make_contiguous(b, operands[0], &x));
+    DYCL_TRY(dycl_make_contiguous(b, operands[1], &gradient));
+    DYCL_TRY(dycl_make_target(b, node->out, &out));
+    a->pool = (dycl_max_pool){x.sizes[0],
+                              x.sizes[1],
+                              x.sizes[2],
+                              x.sizes[3],
+                              gradient.sizes[2],
+                              gradient.sizes[3],
+                              {attrs[0], attrs[1]},
+                              {attrs[2], attrs[3]},
+                              {attrs[4], attrs[5]},
+                              {1, 1},
+                              0};
+    a->x = x.ref;
+    a->gradient = gradient.ref;
+    a->dst = out.ref;
+    dycl_make_read(b, &x);
+    dycl_make_read(b, &gradient);
+    dycl_make_write(b, &out);
+    double taps = (double)dycl_tensor_numel(&gradient) * (double)(attrs[0] * attrs[1]);
+    DYCL_TRY(dycl_make_step(b, back_run, a, "max pooling back", 100 + 0.2 * (taps + (double)dycl_tensor_numel(&x))));
+    return dycl_make_finish(b, node->out, &out);
+fail:
+    return status;
+}
+
 dycl_status dycl_steps_pool(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     const dycl_graph *g = &b->program->graph;

@@ -1,0 +1,95 @@
+"""Gradients of max pooling by our own kernel, to the bit: equal elements, NaN, windows of nothing but -inf, windows
+that overlap, and what is left to torch's kernel."""
+
+import itertools
+import random
+import textwrap
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dycl
+from suite import one_thread  # noqa: F401 (a fixture)
+from test_environment import start
+
+INF = float("inf")
+
+
+def _gradients(run, x, create_graph=False):
+    x = x.clone().requires_grad_()
+    result = run(x)
+    cotangent = (torch.arange(result.numel()).view(result.shape) * 0.7).sin().requires_grad_(create_graph)
+    first, = torch.autograd.grad(result, x, cotangent, create_graph=create_graph)
+    if not create_graph:
+        return result.detach(), first
+    return first.detach(), *torch.autograd.grad((first * x.detach().nan_to_num(0, 1, 1)).sum(), cotangent)
+
+
+def _compare(function, x, **options):
+    run = dycl.accelerate(function)
+    for _ in range(3):
+        for want, got in zip(_gradients(function, x, **options), _gradients(run, x, **options)):
+            torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+    return run
+
+
+def _image(kind, *sizes):
+    x = torch.randint(-2, 3, sizes).float()
+    if "nan" in kind:
+        x[torch.rand_like(x) < 0.2] = float("nan")
+    if "inf" in kind:
+        x[torch.rand_like(x) < 0.6] = -INF
+        x[:, :1] = -INF
+    return x
+
+
+KINDS = ["ties", "nan", "inf", "nan and inf"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("window", [(2,), (2, 1), (3, 2, 1), (3, 1, 1), (4, 3, 2), ((2, 3), (3, 1), (0, 1)), (1,),
+                                    (3, 2, 1, 1, True), (2, 2, 0, 1, True)])
+def test_windows(window, kind):
+    torch.manual_seed(0)
+    for height, width in itertools.product((4, 7), (5, 33)):
+        _compare(lambda x: F.max_pool2d(x * 1, *window), _image(kind, 2, 3, height, width))
+
+
+def test_wide_images():
+    """Rows in pieces, and windows wider than a piece."""
+    torch.manual_seed(0)
+    for window in ((3, 2, 1), (3, 1, 1), ((1, 1500), (1, 2)), ((2, 5), (1, 3))):
+        _compare(lambda x: F.max_pool2d(x * 1, *window), _image("ties", 1, 2, 6, 2600))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_windows(kind):
+    draw = random.Random(kind)
+    torch.manual_seed(0)
+    for _ in range(20):
+        kernel = draw.randint(1, 4), draw.randint(1, 4)
+        window = (kernel, (draw.randint(1, 3), draw.randint(1, 3)), tuple(draw.randint(0, k // 2) for k in kernel),
+                  draw.choice([1, 1, 2]), draw.random() < 0.5)
+        image = _image(kind, draw.randint(1, 2), draw.randint(1, 3), draw.randint(7, 20), draw.randint(7, 40))
+        _compare(lambda x: F.max_pool2d(x * 1, *window), image)
+
+
+def test_other_layouts_and_second_gradients():
+    torch.manual_seed(0)
+    x = _image("nan", 2, 3, 8, 9)
+    _compare(lambda x: F.max_pool2d(x * 1, 2), x.to(memory_format=torch.channels_last))
+    _compare(lambda x: F.max_pool2d((x * 1)[:, :, ::2], 2), x)
+    _compare(lambda x: F.max_pool2d(x * 1, 2), x, create_graph=True)
+    _compare(lambda x: F.max_pool2d(x[0] * 1, 2), x)
+
+
+def test_pooling_goes_forward_once():
+    said = start(textwrap.dedent("""
+        import torch, torch.nn.functional as F, dycl
+        x, image = torch.ones((), requires_grad=True), torch.randn(2, 3, 8, 8)
+        run = dycl.accelerate(lambda x: F.max_pool2d(image * x, 2).sum())
+        run(x).backward()
+        run(x)  # what a backward pass logs is shown behind the next call
+        """), DYCL_CHOOSE="0", DYCL_LOG="graph").stderr
+    assert "max_pool2d_back" in said and "max_pool2d_with_indices" not in said
