@@ -74,6 +74,7 @@ dycl_status dycl_opt_fuse(dycl_program *program);       /* tile blocks by mappin
 dycl_status dycl_opt_combine(dycl_program *program);    /* two neighbours in a block as one instruction */
 dycl_status dycl_opt_join(dycl_program *program); /* parts of concatenations where they will lie; behind `order` */
 dycl_status dycl_opt_run(dycl_program *program, int tuned, int epilogues);
+extern int64_t dycl_opt_large; /* bytes between its operators from which on a COLD plan is fused; tests set it */
 const char *dycl_opt_pass_name(int nth); /* of the passes, each name once; NULL: there are no more */
 
 /* Puts the program into the log, where that wants the topic: a text that parses (dycl_graph_parse_laid), what else is

@@ -1,6 +1,7 @@
 /* Plans against a reference interpreter: random graphs of every family, cold and tuned; packing, bad indices, memory
  * planning. */
 #include "base/alloc.h"
+#include "base/pages.h"
 #include "exec/builder/builder.h"
 #include "exec/plan/plan.h"
 #include "exec/plan/workspace.h"
@@ -152,6 +153,10 @@ static void check(sample *s, const uint32_t *outputs, int count, const char *wha
     ref_run(&r, &s->graph, s->feed_data, s->scalars);
     for (int mode = 0; mode < 2; mode++)
         dycl_plan_release(run_plan(s, (dycl_plan_mode)mode, outputs, count, 3, &r, what));
+    int64_t large = dycl_opt_large;
+    dycl_opt_large = 0; /* a cold plan of this is fused */
+    dycl_plan_release(run_plan(s, DYCL_PLAN_COLD, outputs, count, 3, &r, what));
+    dycl_opt_large = large;
     ref_free(&r);
 }
 
@@ -410,7 +415,7 @@ static void families(void) {
     for (int round = 0; round < 40; round++) {
         sample sample_here, *s = &sample_here;
         sample_init(s);
-        uint32_t out[16];
+        uint32_t out[24];
         int n = 0;
         int64_t c = pick(1, 3) * 4, oc = pick(1, 3) * 4, h = pick(5, 12), k = pick(1, 3), batch = pick(1, 2);
         uint32_t x = add_feed(s, DYCL_F32, 4, (int64_t[]){batch, c, h, h + 1}, 1);
@@ -429,6 +434,9 @@ static void families(void) {
         uint32_t res = node0(s, DYCL_EW_add, 2, OPERANDS(y2, act));
         uint32_t res2 = node0(s, DYCL_EW_relu, 1, &res);
         out[n++] = NODE(DYCL_OP_max_pool2d, OPERANDS(res2), 3, 3, 2, 2, 1, 1, 1, 1, pick(0, 1));
+        uint32_t pooled = NODE(DYCL_OP_max_pool2d, OPERANDS(res2), 3, 2, 2, 1, 1, 0, 1, 1, 0);
+        if (pooled != DYCL_NONE)
+            out[n++] = NODE(DYCL_OP_max_pool2d_back, OPERANDS(res2, pooled), 3, 2, 2, 1, 1, 0, 1, 1, 0);
         out[n++] = NODE(DYCL_OP_avg_pool2d, OPERANDS(res2), 2, 2, 2, 2, 0, 0, pick(0, 1), pick(0, 1));
         /* a factor for each channel, from the planes' means; what follows reads channels last */
         uint32_t mean = NODE(DYCL_OP_adaptive_avg_pool2d, OPERANDS(res2), 1, 1);
@@ -550,6 +558,18 @@ static void memory_planner(void) {
     printf("memory planner: %d checks\n", checks);
 }
 
+static void workspace_shrinks(void) {
+    dycl_workspace_trim();
+    size_t before = dycl_pages_bytes();
+    dycl_workspace_give(dycl_workspace_take((size_t)64 << 20));
+    for (int i = 0; i < 1000; i++) dycl_workspace_give(dycl_workspace_take((size_t)1 << 20));
+    size_t kept = dycl_pages_bytes() - before;
+    checks++;
+    if (kept > (size_t)4 << 20 && failures++ < 20)
+        printf("FAILED: %zu bytes are kept for runs that take 1 MiB\n", kept);
+    dycl_workspace_trim();
+}
+
 /* 7 units are alive at once; 11 are taken where the largest choose first. */
 static void memory_without_gaps(void) {
     static const struct {
@@ -616,6 +636,7 @@ int main(int argc, char **argv) {
     } else {
         memory_planner();
         memory_without_gaps();
+        workspace_shrinks();
         random_graphs(argc > 1 ? atoi(argv[1]) : 1000);
         printf("random graphs: %d checks\n", checks);
         families();

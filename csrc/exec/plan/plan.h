@@ -4,8 +4,8 @@
  * is taken from a pool for each run. Feeds, scalars and outputs are the caller's. Threads: dycl_plan_run may be called
  * without the GIL; one run of a plan at a time (it keeps its pointers): a second caller gets BUSY and makes its own
  * plan. Two modes. COLD builds in microseconds, generates no code that can be avoided (dnnl_sgemm, own kernels) and
- * serves a shape seen for the first time; TUNED fuses, packs constant weights, uses blocked layouts and primitives with
- * post-ops. */
+ * serves a shape seen for the first time (what is large is fused even so, opt/pipeline.c); TUNED fuses, packs constant
+ * weights, uses blocked layouts and primitives with post-ops. */
 #ifndef DYCL_EXEC_PLAN_PLAN_H
 #define DYCL_EXEC_PLAN_PLAN_H
 

@@ -4,7 +4,9 @@
 
 #include <stdatomic.h>
 
-#define KEPT 4 /* as many runs at once find a block waiting */
+#define KEPT 4                 /* as many runs at once find a block waiting */
+#define LOOK 256               /* so many runs of a block say how much is asked of it */
+#define MUCH ((size_t)4 << 20) /* smaller blocks may stay as they are */
 
 static _Atomic(dycl_workspace *) pool[KEPT];
 
@@ -18,7 +20,10 @@ dycl_workspace *dycl_workspace_take(size_t bytes) {
     dycl_workspace *found = NULL;
     for (int i = 0; i < KEPT && !found; i++)
         if (atomic_load_explicit(&pool[i], memory_order_relaxed)) found = atomic_exchange(&pool[i], NULL);
-    if (found && found->bytes >= bytes) return found;
+    if (found && found->bytes >= bytes) {
+        if (found->most < bytes) found->most = bytes;
+        return found;
+    }
     release(found);
     /* some room above, so that shapes that grow step by step do not allocate at each step */
     size_t wanted = (bytes + bytes / 4 + 65535) & ~(size_t)65535;
@@ -29,12 +34,24 @@ dycl_workspace *dycl_workspace_take(size_t bytes) {
         dycl_aligned_free(data);
         return NULL;
     }
-    made->bytes = wanted;
-    made->data = data;
+    *made = (dycl_workspace){wanted, data, bytes, 0};
     return made;
 }
 
+/* One large plan that runs once, as a step's first may be, must not hold memory for good. */
+static int is_too_large(dycl_workspace *workspace) {
+    if (++workspace->uses < LOOK) return 0;
+    int is = workspace->bytes > MUCH && workspace->most < workspace->bytes / 2;
+    workspace->most = 0;
+    workspace->uses = 0;
+    return is;
+}
+
 void dycl_workspace_give(dycl_workspace *workspace) {
+    if (is_too_large(workspace)) {
+        release(workspace);
+        return;
+    }
     for (int i = 0; i < KEPT; i++) {
         dycl_workspace *empty = NULL;
         if (atomic_compare_exchange_strong(&pool[i], &empty, workspace)) return;

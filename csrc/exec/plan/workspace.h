@@ -1,8 +1,8 @@
 /* The memory that runs work in, shared by all plans: a plan only knows offsets, so that thousands of cached plans hold
  * none of it.
  *
- * Ownership: a block belongs to the run that took it until it gives it back; the pool keeps a few. Threads: any,
- * without a lock. */
+ * Ownership: a block belongs to the run that took it until it gives it back; the pool keeps a few, and none that is
+ * much larger than what was asked for lately. Threads: any, without a lock. */
 #ifndef DYCL_EXEC_PLAN_WORKSPACE_H
 #define DYCL_EXEC_PLAN_WORKSPACE_H
 
@@ -10,7 +10,9 @@
 
 typedef struct dycl_workspace {
     size_t bytes;
-    void *data; /* 64-byte aligned */
+    void *data;  /* 64-byte aligned */
+    size_t most; /* of it that was asked for lately */
+    int uses;    /* since then */
 } dycl_workspace;
 
 dycl_workspace *dycl_workspace_take(size_t bytes); /* NULL: out of memory */
