@@ -18,9 +18,11 @@ def name(function, both, nth, in_place):
     with _undisturbed():
         if function is torch.nn.functional.scaled_dot_product_attention:
             args, kwargs = _attended(*args, **kwargs)
+        if function is torch.Tensor.__getitem__:
+            args = args[0], _picked(args[1])
         result = _call(function, args, kwargs)
     if in_place:
-        result, nth = args[0], 0
+        result, nth = result if isinstance(result, torch.Tensor) else args[0], 0  # None: __setitem__
     found = _tensors(result)[nth]
     return None if found.grad_fn is None else (type(found.grad_fn).__name__, found.output_nr)
 
@@ -47,6 +49,14 @@ def _one_row(t, *dims):
     apart = t.dim() and t.shape[-1] > 1 and t.stride(-1) != 1
     made = torch.zeros(*sizes, 2 if apart else 1, dtype=t.dtype, device="cpu")[..., 0]
     return made.requires_grad_(t.requires_grad)
+
+
+def _picked(index):
+    """An index of one integer in a tensor selects, as the integer does."""
+    if isinstance(index, tuple):
+        return tuple(map(_picked, index))
+    is_one = isinstance(index, torch.Tensor) and index.dim() == 0 and index.dtype not in (torch.bool, torch.uint8)
+    return 0 if is_one else index
 
 
 def _moved(argument):

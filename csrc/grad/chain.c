@@ -131,8 +131,13 @@ uint32_t dycl_chain_positions(dycl_chain *c, int rank, int dim, int64_t size) {
 uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_value *like, int operand_count,
                            const uint32_t *operands, int word_count, const int64_t *words) {
     int64_t attrs[DYCL_MAX_ATTRS] = {which, like->dtype, like->rank}, *at = attrs + 3;
-    memcpy(at, like->sizes, like->rank * sizeof *at);
-    dycl_strides_contiguous(like->rank, like->sizes, at + like->rank);
+    dycl_value made = *like;
+    if (like->rank == 4 && dycl_value_channels_last(like))
+        dycl_infer_channels_last(&made);
+    else
+        dycl_infer_contiguous(&made);
+    memcpy(at, made.sizes, made.rank * sizeof *at);
+    memcpy(at + made.rank, made.strides, made.rank * sizeof *at);
     if (word_count) memcpy(at + 2 * like->rank, words, (size_t)word_count * sizeof *at);
     return node(c, op, operand_count, operands, 3 + 2 * like->rank + word_count, attrs);
 }

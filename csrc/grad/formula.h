@@ -56,8 +56,8 @@ uint32_t dycl_chain_laid_product(dycl_chain *c, uint32_t a, uint32_t b, int turn
 uint32_t dycl_chain_zeros(dycl_chain *c, const dycl_value *like);
 uint32_t dycl_chain_sum_to(dycl_chain *c, uint32_t a, const dycl_value *shape);
 uint32_t dycl_chain_positions(dycl_chain *c, int rank, int dim, int64_t size); /* 0, 1, ... along the dimension */
-/* A result of the host's operator (ir/hosted.def), contiguous, of the dtype and the sizes of `like`; words: its
- * attributes behind the form. */
+/* A result of the host's operator (ir/hosted.def), of the dtype and the sizes of `like`: channels last where that
+ * suggests it, as torch's kernels take and give images, else contiguous. words: its attributes behind the form. */
 uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_value *like, int operand_count,
                            const uint32_t *operands, int word_count, const int64_t *words);
 

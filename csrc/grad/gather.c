@@ -20,6 +20,7 @@ void dycl_grad_gather(dycl_chain *c) {
         dycl_chain_give(c, 0, dycl_chain_keep(c, own, c->gradient));
         return;
     }
+    dycl_infer_contiguous(&x);
     uint32_t operands[3] = {dycl_chain_zeros(c, &x), index, c->gradient};
     dycl_chain_give(c, 0, dycl_chain_hosted(c, DYCL_OP_aten_scatter_add, 0, &x, 3, operands, 1, &dim));
 }
@@ -47,6 +48,7 @@ void dycl_grad_index_select(dycl_chain *c) {
     memcpy(sizes, x.sizes, sizeof sizes);
     sizes[dim] = picked->sizes[0];
     if (c->status == DYCL_OK) c->status = dycl_build_cast(&c->b->recorder, index, DYCL_I64, &index);
+    dycl_infer_contiguous(&x);
     uint32_t operands[3] = {dycl_chain_zeros(c, &x), dycl_chain_expand(c, index, x.rank, sizes), c->gradient};
     dycl_chain_give(c, 0, dycl_chain_hosted(c, DYCL_OP_aten_scatter_add, 0, &x, 3, operands, 1, &dim));
 }

@@ -163,45 +163,39 @@ static int all_once(const dycl_value *root, const dycl_value *view) {
     return view->offset == 0 && dycl_value_dense(view) && dycl_value_numel(view) == dycl_value_numel(root);
 }
 
-/* Any other view: put into zeros that lie as the root does. */
-static uint32_t put(dycl_chain *c, const dycl_value *root, const dycl_value *view, uint32_t g) {
-    int64_t numel = dycl_value_numel(root), attrs[1 + 2 * DYCL_MAX_RANK];
+/* Zeros that lie as the root does. */
+static uint32_t zeros(dycl_chain *c, const dycl_value *root) {
+    int64_t numel = dycl_value_numel(root);
     dycl_operand none = dycl_operand_f64(0);
-    uint32_t zero = 0, flat = 0, operands[2] = {0, g}, out = 0;
+    uint32_t zero = 0, flat = 0, out = 0;
     dycl_status status;
     dycl_recorder *r = &c->b->recorder;
     if (c->status != DYCL_OK) return 0;
-    attrs[0] = view->offset;
-    memcpy(attrs + 1, view->sizes, (size_t)view->rank * sizeof *attrs);
-    memcpy(attrs + 1 + view->rank, view->strides, (size_t)view->rank * sizeof *attrs);
     DYCL_TRY(dycl_build_convert(r, &none, (dycl_dtype)root->dtype, &zero));
     DYCL_TRY(dycl_build_node(r, DYCL_OP_full, 1, &zero, 1, &numel, &flat));
-    DYCL_TRY(dycl_build_view(r, flat, 0, root->rank, root->sizes, root->strides, &operands[0]));
-    DYCL_TRY(dycl_build_node(r, DYCL_OP_view_put, 2, operands, 1 + 2 * view->rank, attrs, &out));
+    DYCL_TRY(dycl_build_view(r, flat, 0, root->rank, root->sizes, root->strides, &out));
     return out;
 fail:
     c->status = status;
     return 0;
 }
 
-static int overlaps_itself(const dycl_value *view) { /* the strides are not those of nested dimensions */
-    int done[DYCL_MAX_RANK] = {0};
-    int64_t reach = 0;
-    for (int n = 0; n < view->rank; n++) {
-        int least = -1;
-        for (int i = 0; i < view->rank; i++)
-            if (!done[i] && view->sizes[i] > 1 && (least < 0 || view->strides[i] < view->strides[least])) least = i;
-        if (least < 0) break;
-        done[least] = 1;
-        if (view->strides[least] <= reach) return 1;
-        reach += view->strides[least] * (view->sizes[least] - 1);
-    }
-    return 0;
+/* Any other view: put into zeros. */
+static uint32_t put(dycl_chain *c, const dycl_value *root, const dycl_value *view, uint32_t g) {
+    int64_t attrs[1 + 2 * DYCL_MAX_RANK];
+    uint32_t operands[2] = {zeros(c, root), g}, out = 0;
+    if (c->status != DYCL_OK) return 0;
+    attrs[0] = view->offset;
+    memcpy(attrs + 1, view->sizes, (size_t)view->rank * sizeof *attrs);
+    memcpy(attrs + 1 + view->rank, view->strides, (size_t)view->rank * sizeof *attrs);
+    c->status = dycl_build_node(&c->b->recorder, DYCL_OP_view_put, 2, operands, 1 + 2 * view->rank, attrs, &out);
+    return out;
 }
 
 /* As much of the root as the piece has, and zeros. */
 static uint32_t spread(dycl_chain *c, const dycl_value *root, const dycl_value *view, const box *at, uint32_t g) {
     int64_t after[DYCL_MAX_RANK];
+    if (dycl_value_numel(view) == 0) return zeros(c, root);
     if (at) {
         for (int i = 0; i < root->rank; i++) after[i] = root->sizes[i] - at->start[i] - at->size[i];
         g = turned(c, root, at, g);
@@ -216,7 +210,7 @@ static uint32_t spread(dycl_chain *c, const dycl_value *root, const dycl_value *
             c->status = dycl_build_view(&c->b->recorder, g, 0, root->rank, root->sizes, root->strides, &out);
         return out;
     }
-    if (overlaps_itself(view)) dycl_chain_fail(c);
+    if (dycl_value_overlaps(view)) dycl_chain_fail(c);
     return put(c, root, view, g);
 }
 
@@ -282,6 +276,7 @@ static uint32_t joined(dycl_chain *c, const dycl_value *root, uint32_t nth) {
     box boxes[DYCL_MAX_OPERANDS];
     int is_box = as_box(root, &view, &boxes[0]), dim = is_box ? open_dimension(root, &boxes[0]) : -1;
     int repeats = g != b->pieces[nth].gradient;
+    if (!is_box && !dycl_value_dense(root)) dycl_chain_fail(c);
     int count = dim >= 0 && !repeats ? beside(b, root, nth, dim, boxes, parts) : 1;
     uint32_t out = count > 1 ? join_beside(c, root, dim, count, boxes, parts)
                              : spread(c, root, &view, is_box ? &boxes[0] : NULL, g);
@@ -303,7 +298,7 @@ dycl_status dycl_backward_join(dycl_backward *b, uint32_t root) {
         for (uint32_t i = 0; i < b->piece_count && status == DYCL_OK; i++) {
             box at;
             if (b->pieces[i].root != root) continue;
-            if (!dycl_value_dense(r)) return dycl_build_bail(&b->recorder, DYCL_BAIL_layout);
+            if (!dycl_value_dense(r) && dycl_value_overlaps(r)) return dycl_build_bail(&b->recorder, DYCL_BAIL_layout);
             int is_box = as_box(r, &b->job->graph->values[b->pieces[i].view], &at);
             int dim = is_box ? open_dimension(r, &at) : -1;
             if (pass == 0 && dim >= 0 && !begins(b, r, i, &at, dim)) continue;

@@ -254,69 +254,6 @@ void dycl_infer_preserve(const dycl_value *in, dycl_value *out) {
     }
 }
 
-int dycl_value_dense(const dycl_value *value) {
-    int order[DYCL_MAX_RANK], rank = value->rank;
-    for (int i = 0; i < rank; i++) {
-        int k = i;
-        for (; k > 0; k--) {
-            const int p = order[k - 1];
-            if (value->sizes[i] < 2 || (value->sizes[p] >= 2 && value->strides[p] <= value->strides[i])) break;
-            order[k] = p;
-        }
-        order[k] = i;
-        if (value->sizes[i] == 0) return 1; /* whatever its strides */
-    }
-    int64_t expected = 1;
-    for (int i = 0; i < rank; i++) {
-        int64_t size = value->sizes[order[i]];
-        if (size < 2) return 1;
-        if (value->strides[order[i]] != expected) return 0;
-        expected *= size;
-    }
-    return 1;
-}
-
-void dycl_infer_channels_last(dycl_value *out) {
-    static const int order[4] = {1, 3, 2, 0};
-    int64_t stride = 1;
-    for (int i = 0; i < 4; i++) {
-        out->strides[order[i]] = stride;
-        stride *= out->sizes[order[i]];
-    }
-    out->canonical = (uint8_t)dycl_strides_canonical(out);
-}
-
-/* From the dimension whose elements are closest, of images and of volumes (c10/core/MemoryFormat.h). */
-static const int *channels_last_order(int rank) {
-    static const int image[4] = {1, 3, 2, 0}, volume[5] = {1, 4, 3, 2, 0};
-    return rank == 4 ? image : rank == 5 ? volume : NULL;
-}
-
-int dycl_value_channels_last(const dycl_value *value) {
-    const int *order = channels_last_order(value->rank);
-    int64_t least = 0;
-    if (!order || value->strides[1] == 0) return 0;
-    for (int i = 0; i < value->rank; i++) {
-        int d = order[i];
-        if (value->sizes[d] == 0 || value->strides[d] < least) return 0;
-        if (d == 0 && least == value->strides[1]) return 0;
-        least = value->strides[d];
-        if (value->sizes[d] > 1) least *= value->sizes[d];
-    }
-    return value->rank == 4 ? 1 : 3;
-}
-
-int dycl_value_channels_last_dense(const dycl_value *value) {
-    const int *order = channels_last_order(value->rank);
-    int64_t expected = 1;
-    for (int i = 0; order && i < value->rank; i++) {
-        if (value->sizes[order[i]] == 1) continue;
-        if (value->strides[order[i]] != expected) return 0;
-        expected *= value->sizes[order[i]];
-    }
-    return !order ? 0 : value->rank == 4 ? 1 : 3;
-}
-
 dycl_status dycl_infer_join(const dycl_draft *draft, dycl_value *out) {
     const dycl_graph *g = draft->graph;
     dycl_op op = draft->op;

@@ -11,7 +11,8 @@ void dycl_infer_preserve(const dycl_value *in, dycl_value *out);
  * general rule alone. */
 void dycl_infer_iterator(dycl_value *out, int count, const dycl_value *const *in);
 void dycl_infer_iterator_strides(dycl_value *out, int count, const dycl_value *const *in);
-int dycl_value_dense(const dycl_value *value); /* non-overlapping and dense */
+int dycl_value_dense(const dycl_value *value);    /* non-overlapping and dense */
+int dycl_value_overlaps(const dycl_value *value); /* the strides are not those of nested dimensions */
 int dycl_value_channels_last(
     const dycl_value *value); /* what torch's suggest_memory_format would call channels last; 3: of volumes */
 int dycl_value_channels_last_dense(const dycl_value *value); /* is_contiguous(torch.channels_last); 3: channels_last_3d.

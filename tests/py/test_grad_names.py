@@ -74,6 +74,46 @@ def test_operands_by_name():
     compare(lambda: torch.transpose(input=matrix.exp() * 2, dim0=0, dim1=1).mul(2), "what is made of one")
 
 
+LIKE = {"dtype": lambda x, other: (x * 1).to(other), "type": lambda x, other: x.mul(2).type_as(other),
+        "sizes": lambda x, other: x.exp().view_as(other), "reshaped": lambda x, other: (x.t() * 1).reshape_as(other),
+        "expanded": lambda x, other: x[:1].exp().expand_as(other)}
+
+
+@pytest.mark.parametrize("what", LIKE)
+@pytest.mark.parametrize("needs", [False, True])
+def test_operands_of_which_only_the_looks_count(what, needs):
+    x, other = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4, dtype=torch.float64, requires_grad=needs)
+    compare(lambda: LIKE[what](x, other), what)
+
+
+def test_indices():
+    x, at = torch.randn(5, 4, requires_grad=True), torch.tensor(2)
+    compare(lambda: (x * 1)[at], "one integer")
+    compare(lambda: (x * 1)[:, at], "one integer behind a slice")
+    compare(lambda: (x * 1)[at.reshape(1)], "a list of one")
+
+    def written(index):
+        y = x * 1
+        y[index] = 0
+        return y
+
+    for index in (0, slice(1, 3), at):
+        compare(lambda: written(index), f"written at {index}")
+
+
+def test_written_by_name():
+    x = torch.randn(4, requires_grad=True)
+
+    def written(function, **options):
+        y = x * 1
+        function(input=y, **options)
+        return y
+
+    compare(lambda: written(torch.relu_), "in place")
+    compare(lambda: written(torch.clamp_, min=0), "in place, with a number")
+    compare(lambda: written(F.relu, inplace=True), "a function that is told to")
+
+
 NUMPY = {"operand": lambda x, n: x * n.float32(1.5), "reflected": lambda x, n: n.float64(2) * x,
          "alpha": lambda x, n: torch.add(x, 1, alpha=n.int64(2)), "bound": lambda x, n: x.clamp(min=n.float32(0)),
          "dimension": lambda x, n: x.sum(n.int64(1)), "axes": lambda x, n: x.transpose(n.int64(0), n.int64(1)),

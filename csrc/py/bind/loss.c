@@ -88,6 +88,9 @@ static PyObject *class_loss(dycl_call *call, const dycl_binding *row) {
     if (dycl_call_given(call->p[2]) || reduction < NONE || reduction > SUM || (of_logits && !is_zero(call->p[5])))
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(read_classes(call, &c));
+    if (!of_logits && meta(call, c.x)->rank == 4 && !dycl_value_contiguous(meta(call, c.x)))
+        return dycl_call_bail(call, DYCL_BAIL_grad); /* torch's backward pass raises: "grad_input must be contiguous" */
+    DYCL_CALL_TRY(dycl_build_contiguous(r, c.target, &c.target)); /* so is what torch's kernels answer */
     if (of_logits) DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_log_softmax, 1, &c.x, 1, &c.dim, &c.x));
     dycl_value like = *meta(call, c.target), shape = like;
     int is_view = reduction == NONE && kernel_shape(&like, &shape);

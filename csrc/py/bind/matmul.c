@@ -87,6 +87,8 @@ static PyObject *matmul(dycl_call *call, const dycl_binding *row) {
     int transposed = 0;
     if (!row->op && lies_transposed(call, a, b, &transposed) < 0) return NULL;
     DYCL_CALL_TRY(dycl_build_matmul(&call->region->recorder, a, b, &out));
+    if (call->region->tracks && dycl_value_numel(meta(call, out)) == 0) /* whether it is a view: torch knows */
+        return dycl_call_bail(call, DYCL_BAIL_shape);
     if (transposed) DYCL_CALL_TRY(transposed_as_it_lies(&call->region->recorder, &out));
     return dycl_call_written(call, dycl_call_finish(call, DYCL_OK, out), writes);
 }
@@ -126,6 +128,8 @@ static PyObject *addmm(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_build_matmul(r, x[1], x[2], &product));
     DYCL_CALL_TRY(scale(call, &product, alpha));
     const dycl_value *result = meta(call, product);
+    if (dycl_value_numel(result) == 0)
+        return dycl_call_bail(call, DYCL_BAIL_shape); /* scaled, it would lie otherwise */
     input = meta(call, x[0]);
     if (input->rank > result->rank) return dycl_call_bail(call, DYCL_BAIL_shape);
     for (int i = 0; i < input->rank; i++)

@@ -1,6 +1,7 @@
 /* Operators with windows: convolution and pooling. */
 #include "ir/infer.h"
 #include "py/bind/bind.h"
+#include "py/region/track.h"
 
 /* ---- Convolution */
 
@@ -103,7 +104,9 @@ fail:
     return status;
 }
 
-static PyObject *pooled(dycl_call *call, dycl_op op, uint32_t x, int spatial, int rank, int attr_count,
+/* own: torch's kernel for one dimension, whose result is in the ordinary order whatever a batch of one looks like, and
+ * no view */
+static PyObject *pooled(dycl_call *call, dycl_op op, uint32_t x, int spatial, int rank, int own, int attr_count,
                         const int64_t *attrs) {
     uint32_t out = 0;
     DYCL_CALL_TRY(dycl_build_node(&call->region->recorder, op, 1, &x, attr_count, attrs, &out));
@@ -112,16 +115,13 @@ static PyObject *pooled(dycl_call *call, dycl_op op, uint32_t x, int spatial, in
     uint32_t writes = mean && rank == spatial + 2 && dycl_value_channels_last(meta(call, x)); /* as_strided_ */
     if (spatial == 1) DYCL_CALL_TRY(drop_dim(call, out, 2, &out));
     if (rank == spatial + 1) DYCL_CALL_TRY(drop_dim(call, out, 0, &out));
-    int plain_order =
-        rank == spatial + 1 ||
-        (spatial == 1 && op == DYCL_OP_max_pool2d); /* nothing is channels last, whatever a batch of one looks like */
-    if (plain_order && !meta(call, out)->canonical) {
+    if ((own || rank == spatial + 1) && !meta(call, out)->canonical) {
         int64_t plain[DYCL_MAX_RANK];
         dycl_strides_contiguous(rank, meta(call, out)->sizes, plain);
         DYCL_CALL_TRY(dycl_build_dense(&call->region->recorder, out, plain, &out));
     }
     PyObject *result = dycl_call_finish(call, DYCL_OK, out);
-    if (spatial == 1 && op != DYCL_OP_max_pool2d) result = dycl_call_as_view(call, result);
+    if (spatial == 1 && !own) result = dycl_call_as_view(call, result);
     return dycl_call_written(call, result, writes);
 }
 
@@ -152,7 +152,9 @@ static PyObject *max_pool(dycl_call *call, const dycl_binding *row) {
     uint32_t x;
     int rank, ceil_mode, indices, spatial = row->op;
     int64_t attrs[9], dilation[2];
-    DYCL_CALL_TRY(pooled_input(call, call->p[0], spatial, spatial == 1, &x, &rank));
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
+    int own = spatial == 1 && !dycl_track_has_now(call->region, x); /* else torch takes the way of two dimensions */
+    DYCL_CALL_TRY(pooled_input(call, call->p[0], spatial, own, &x, &rank));
     DYCL_CALL_TRY(pool_windows(call, spatial, attrs));
     DYCL_CALL_TRY(window(call, call->p[4], spatial, 1, dilation));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[5], 0, &ceil_mode));
@@ -161,8 +163,8 @@ static PyObject *max_pool(dycl_call *call, const dycl_binding *row) {
     attrs[6] = spatial == 1 ? 1 : dilation[0];
     attrs[7] = dilation[spatial - 1];
     attrs[8] = ceil_mode;
-    return dycl_call_written(call, pooled(call, DYCL_OP_max_pool2d, x, spatial, rank, 9, attrs),
-                             spatial == 1 && rank == 2); /* squeeze_ */
+    return dycl_call_written(call, pooled(call, DYCL_OP_max_pool2d, x, spatial, rank, own, 9, attrs),
+                             own && rank == 2); /* squeeze_ */
 }
 
 /* input, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override */
@@ -177,7 +179,7 @@ static PyObject *avg_pool(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[5], 1, &include));
     attrs[6] = ceil_mode;
     attrs[7] = include;
-    return pooled(call, DYCL_OP_avg_pool2d, x, spatial, rank, 8, attrs);
+    return pooled(call, DYCL_OP_avg_pool2d, x, spatial, rank, 0, 8, attrs);
 }
 
 /* A size of None keeps the input's. */
@@ -196,7 +198,7 @@ static PyObject *adaptive_avg_pool(dycl_call *call, const dycl_binding *row) {
         DYCL_CALL_TRY(dycl_call_int(call, size, &attrs[1]));
         if (spatial == 2) attrs[0] = attrs[1];
     }
-    return pooled(call, DYCL_OP_adaptive_avg_pool2d, x, spatial, rank, 2, attrs);
+    return pooled(call, DYCL_OP_adaptive_avg_pool2d, x, spatial, rank, 0, 2, attrs);
 }
 
 dycl_binding dycl_bindings_window[] = {

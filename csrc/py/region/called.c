@@ -36,18 +36,32 @@ static int is_simple_slice(const PyObject *o) {
 
 static uint64_t value_word(uint32_t value) { return (uint64_t)value << 3 | DYCL_WORD_VALUE; }
 
-static uint64_t tensor_word(dycl_region *region, PyObject *o) {
+static dycl_status add_looks(dycl_called_log *l, PyObject *tensor) {
+    dycl_tensor_view v;
+    dycl_status status;
+    if (!dycl_abi_read(dycl_abi_borrow(tensor), &v) || v.rank > DYCL_MAX_RANK) return add_word(l, DYCL_WORD_UNKNOWN);
+    int history = dycl_abi_requires_grad(tensor) != 0;
+    DYCL_TRY(add_word(l, (uint64_t)history << 32 | (uint64_t)v.dtype << 16 | (uint64_t)v.rank << 3 | DYCL_WORD_LOOKS));
+    for (int i = 0; i < v.rank; i++) DYCL_TRY(add_word(l, (uint64_t)v.sizes[i] << 3 | DYCL_WORD_SIZE));
+    for (int i = 0; i < v.rank; i++) DYCL_TRY(add_word(l, (uint64_t)v.strides[i] << 3 | DYCL_WORD_SIZE));
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+static dycl_status add_tensor(dycl_region *region, dycl_called_log *l, PyObject *o) {
     uint32_t value;
     if (dycl_is_lazy(o)) {
         const dycl_lazy *lazy = dycl_lazy_of(o);
-        return lazy->region == region && lazy->epoch == region->epoch ? value_word(lazy->value) : DYCL_WORD_UNKNOWN;
+        int is_here = lazy->region == region && lazy->epoch == region->epoch;
+        return add_word(l, is_here ? value_word(lazy->value) : DYCL_WORD_UNKNOWN);
     }
-    return dycl_region_fed(region, o, &value) ? value_word(value) : DYCL_WORD_UNKNOWN;
+    return dycl_region_fed(region, o, &value) ? add_word(l, value_word(value)) : add_looks(l, o);
 }
 
 static dycl_status add(dycl_region *region, dycl_called_log *l, PyObject *o, int depth) {
     dycl_status status;
-    if (dycl_is_tensor(o)) return add_word(l, tensor_word(region, o));
+    if (dycl_is_tensor(o)) return add_tensor(region, l, o);
     int is_list = PyList_CheckExact(o);
     if (depth < 3 && (is_list || PyTuple_CheckExact(o) || Py_TYPE(o) == dycl_py.size_type)) {
         Py_ssize_t n = Py_SIZE(o);
@@ -136,11 +150,19 @@ static int any_history(const dycl_region *region, PyObject *o) {
     return 0;
 }
 
+/* The operand that an operator in place writes, by place or by name. Borrowed */
+static PyObject *first_operand(const dycl_made_call *call) {
+    PyObject *name, *value = NULL;
+    Py_ssize_t at = 0;
+    if (call->count || call->kwnames) return call->args[0];
+    return call->kwdict && PyDict_Next(call->kwdict, &at, &name, &value) ? value : NULL;
+}
+
 static dycl_status note(dycl_region *region, dycl_called_log *l, const dycl_made_call *call, PyObject *result) {
     dycl_status status;
     uint32_t first = l->word_count, nth = 0;
     dycl_called c = {.callable = call->callable, .first = first};
-    PyObject *written = call->count ? call->args[0] : NULL;
+    PyObject *written = first_operand(call);
     DYCL_GROW(l->calls, l->room, l->count + 1);
     c.in_place = written && (result == Py_None || result == written);
     DYCL_TRY(add_arguments(region, l, call, &c));
@@ -202,15 +224,29 @@ typedef struct {
     int bare;       /* operands that have no values, only a shape: what torch is asked with */
 } reader;
 
-static PyObject *stand_in(const reader *r, uint32_t value, int first) {
-    const dycl_value *v = &r->region->recorder.graph.values[value];
-    PyObject *sizes = dycl_py_ints(v->rank, v->sizes), *strides = dycl_py_ints(v->rank, v->strides), *o = NULL;
-    if (sizes && strides)
-        o = PyObject_CallFunction(dycl_called_python.operand, "OOOiii", dycl_py.dtypes[v->dtype], sizes, strides,
-                                  dycl_track_has(r->region, value), r->bare, first && r->call->in_place);
-    Py_XDECREF(sizes);
-    Py_XDECREF(strides);
+static PyObject *stand_in(const reader *r, int dtype, int rank, const int64_t *sizes, const int64_t *strides,
+                          int history, int written) {
+    PyObject *a = dycl_py_ints(rank, sizes), *b = dycl_py_ints(rank, strides), *o = NULL;
+    if (a && b)
+        o = PyObject_CallFunction(dycl_called_python.operand, "OOOiii", dycl_py.dtypes[dtype], a, b, history, r->bare,
+                                  written);
+    Py_XDECREF(a);
+    Py_XDECREF(b);
     return o;
+}
+
+static PyObject *of_value(const reader *r, uint32_t value, int first) {
+    const dycl_value *v = &r->region->recorder.graph.values[value];
+    return stand_in(r, v->dtype, v->rank, v->sizes, v->strides, dycl_track_has(r->region, value),
+                    first && r->call->in_place);
+}
+
+static PyObject *of_looks(reader *r, uint64_t word) {
+    int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
+    int rank = (int)(word >> 3 & 0xff);
+    for (int i = 0; i < rank; i++) sizes[i] = (int64_t)(r->region->called->words[r->next++] >> 3);
+    for (int i = 0; i < rank; i++) strides[i] = (int64_t)(r->region->called->words[r->next++] >> 3);
+    return stand_in(r, (int)(word >> 16 & 0xff), rank, sizes, strides, (int)(word >> 32 & 1), 0);
 }
 
 static PyObject *read_argument(reader *r, int first) {
@@ -218,7 +254,8 @@ static PyObject *read_argument(reader *r, int first) {
     uint32_t n = (uint32_t)(word >> 3);
     switch (word & DYCL_WORD_TAG) {
     case DYCL_WORD_OBJECT: return Py_NewRef((PyObject *)(uintptr_t)word);
-    case DYCL_WORD_VALUE: return stand_in(r, n, first);
+    case DYCL_WORD_VALUE: return of_value(r, n, first);
+    case DYCL_WORD_LOOKS: return of_looks(r, word);
     case DYCL_WORD_LIST:
     case DYCL_WORD_TUPLE: break;
     default: PyErr_SetString(PyExc_LookupError, "an argument that was not kept"); return NULL;
@@ -251,7 +288,7 @@ PyObject *dycl_called_arguments(const dycl_region *region, const dycl_called *c,
     }
     for (Py_ssize_t i = 0; args && kwargs && c->names && i < PyTuple_GET_SIZE(c->names); i++) {
         int given = i == 0 && !c->positional && r->self; /* the operand by name */
-        PyObject *o = given ? Py_NewRef(r->self) : read_argument(r, 0);
+        PyObject *o = given ? Py_NewRef(r->self) : read_argument(r, i == 0 && !c->positional);
         if (given) r->next++;
         if (!o || PyDict_SetItem(kwargs, PyTuple_GET_ITEM(c->names, i), o) < 0) Py_CLEAR(kwargs);
         Py_XDECREF(o);

@@ -6,8 +6,18 @@
 
 #include "py/region/called.h"
 
-/* An argument is one word: an object, a value, or how many words of a list follow. */
-enum { DYCL_WORD_OBJECT, DYCL_WORD_VALUE, DYCL_WORD_UNKNOWN, DYCL_WORD_LIST, DYCL_WORD_TUPLE, DYCL_WORD_TAG = 7 };
+/* An argument is one word: an object, a value, or how many words of a list follow. A tensor that is no operand, as only
+ * its looks are asked for (`x.to(other)`), is its dtype and rank, and a word for each size and stride. */
+enum {
+    DYCL_WORD_OBJECT,
+    DYCL_WORD_VALUE,
+    DYCL_WORD_UNKNOWN,
+    DYCL_WORD_LIST,
+    DYCL_WORD_TUPLE,
+    DYCL_WORD_LOOKS,
+    DYCL_WORD_SIZE,
+    DYCL_WORD_TAG = 7
+};
 
 typedef struct {
     PyObject *callable;     /* borrowed */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "grad/backward.h"
+#include "ir/infer.h"
 #include "py/region/grow.h"
 
 int dycl_track_on;
@@ -67,7 +68,9 @@ int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_who
     int enabled = dycl_abi_grad_enabled();
     for (uint32_t v = first_value; v < graph->value_count; v++) {
         const dycl_value *value = &graph->values[v];
-        if (!enabled && value->root != v && region->tracked[value->root]) return 0; /* a leaf that requires gradients */
+        int view_of_history = value->root != v && region->tracked[value->root];
+        if (view_of_history && !enabled) return 0; /* a leaf that requires gradients */
+        if (view_of_history && dycl_value_overlaps(&graph->values[value->root])) return 0; /* views go back by memory */
         if (!region->tracked[v] || value->kind != DYCL_VALUE_NODE) continue;
         if (!parts_are_whole || (value->dtype != DYCL_F32 && value->dtype != DYCL_F64) ||
             !dycl_grad_has((dycl_op)graph->nodes[value->source].op))

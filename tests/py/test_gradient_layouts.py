@@ -1,0 +1,156 @@
+"""Gradients of operands in every layout, against torch's: torch's operators with samples of its test database, whose
+operands are leaves that lie transposed, channels last, in steps, in reverse, as parts of something larger or expanded,
+alone in a region and between recorded operators. Compared are results (strides, versions, names of nodes), the leaves'
+gradients with their strides, and errors with their text.
+
+DYCL_TEST_FULL=1 takes all samples, DYCL_TEST_OPERATORS="add mul" those operators only."""
+
+import itertools
+import os
+import warnings
+
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+import dycl
+from dycl import _core
+from suite import FULL, RUNS, copy_of, is_strided, lot, map_tensors, node_of, one_thread, tensors_of  # noqa: F401
+from test_gradients import agree
+
+ONLY = os.environ.get("DYCL_TEST_OPERATORS", "").split()
+SAMPLES = 2
+
+dycl.accelerate(lambda: None)  # finds torch
+
+
+def _turned(t):
+    return t.mT.contiguous().mT if t.dim() > 1 else t
+
+
+def _last(t):
+    """Channels last, of whatever rank: the second dimension is the innermost."""
+    return t.movedim(1, -1).contiguous().movedim(-1, 1) if t.dim() > 2 else t
+
+
+def _stepped(t):
+    return torch.stack([t, t], -1)[..., 1]
+
+
+def _part(t):
+    return torch.cat([t, t], -1)[..., t.shape[-1]:] if t.dim() else t
+
+
+def _expanded(t):
+    return t[:1].expand_as(t) if t.dim() and t.shape[0] else t
+
+
+def _ones(t):
+    """Steps of dimensions of size 1 are anything."""
+    return t.as_strided(t.shape, [7 if n == 1 else s for n, s in zip(t.shape, t.stride())])
+
+
+def _none(t):
+    return t[..., :0] if t.dim() else t
+
+
+def _none_first(t):
+    return t[:0] if t.dim() else t
+
+
+LAYOUTS = (_turned, _last, _stepped, _part, _expanded, _ones, _none, _none_first)
+
+
+def _alone(f):
+    return lambda *operands: f(operands[0], *operands[1], **operands[2])
+
+
+def _between(f):
+    def between(*operands):
+        first, args, kwargs = map_tensors(lambda t: t * 1.0 if t.dtype.is_floating_point else t, operands)
+        result = f(first, *args, **kwargs)
+        return map_tensors(lambda t: t.abs() + 1 if t.dtype.is_floating_point else t, result)
+
+    return between
+
+
+def _outcome(program, operands):
+    """What is shown of the results, results and leaves' gradients; or the error."""
+    operands = map_tensors(copy_of, operands)
+    leaves = [t for t in tensors_of(operands) if t.requires_grad]
+    torch.manual_seed(1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            results = tensors_of(program(*operands))
+            shown = [(node_of(r), r.requires_grad, r.stride(), r._version) for r in results]
+            wanted = [r for r in results if r.requires_grad]
+            if wanted:
+                torch.autograd.backward(wanted, [(torch.arange(r.numel()) * 0.7).sin().to(r.dtype).view(r.shape)
+                                                 for r in wanted])
+    except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
+        return f"{type(error).__name__}: {error}", [], []
+    gradients = [leaf.grad for leaf in leaves]
+    shown += [None if g is None else [s for n, s in zip(g.shape, g.stride()) if n != 1] for g in gradients]
+    return shown, [r.detach() for r in results], gradients
+
+
+def _double(operands):
+    return map_tensors(lambda t: copy_of(t).detach().double().requires_grad_(t.requires_grad)
+                       if t.dtype == torch.float32 else t, operands)
+
+
+def _near(program, operands, kind, i, want, got):
+    """Equal but for rounding; where eager's own is as far from what float64 gives, any."""
+    if agree(want, got):
+        return True
+    if want is None or got is None or want.dtype != torch.float32:
+        return False
+    truth = _outcome(program, _double(operands))[kind][i]
+    return bool(((got - truth).abs().max() <= 2 * (want - truth).abs().max()).item())
+
+
+def _compare(program, operands, what):
+    want = _outcome(program, operands)
+    if not all(is_strided(r) for r in want[1]):
+        return
+    run = dycl.accelerate(program)
+    for nth in range(RUNS):
+        got = _outcome(run, operands)
+        assert got[0] == want[0], f"{what}, run {nth}"
+        for kind, name in ((1, "result"), (2, "gradient")):
+            for i, (x, y) in enumerate(zip(want[kind], got[kind], strict=True)):
+                assert _near(program, operands, kind, i, x, y), f"{what}, run {nth}: {name} {i}: {x} and {y}"
+
+
+def _cases():
+    for op in op_db:
+        if ONLY and op.full_name not in ONLY:
+            continue
+        if torch.float32 not in op.supported_backward_dtypes("cpu") or not op.supports_autograd:
+            continue
+        if FULL or ONLY or any(f is not None and _core.bound(f) for f in (op.op, op.method_variant)):
+            yield pytest.param(op, id=op.full_name)
+
+
+def _samples(op):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        samples = list(itertools.islice(op.sample_inputs("cpu", torch.float32, requires_grad=True),
+                                        None if FULL else 24))
+    order = sorted(range(len(samples)), key=lambda i: lot("layout", op.full_name, i))
+    for i in sorted(order if FULL else order[:SAMPLES]):
+        yield i, samples[i]
+
+
+@pytest.mark.parametrize("op", _cases())
+def test_layouts(op):
+    for i, sample in _samples(op):
+        for layout in LAYOUTS:
+            def laid(t):
+                t, wanted = t.detach(), t.requires_grad
+                return (layout(t) if is_strided(t) and t.dtype.is_floating_point else t).requires_grad_(wanted)
+
+            operands = map_tensors(laid, (sample.input, sample.args, sample.kwargs))
+            for form in (_alone, _between):
+                _compare(form(op.op), operands, f"sample {i} {layout.__name__} {form.__name__}")
