@@ -15,8 +15,9 @@ from dycl._everywhere import accelerate_all
 USAGE = ("usage: python -m dycl script.py [arguments]\n       python -m dycl -m module [arguments]\n"
          "       python -m dycl --help | --version")
 HELP = """
-Runs a program as python itself would, with every outermost call of a torch module accelerated (dycl.accelerate_all). What cannot be represented, and
-what needs gradients, runs in torch. Environment: DYCL_DISABLE=1 runs everything in torch, DYCL_PROFILE=0 keeps nothing of what is measured,
+Runs a program as python itself would, with every outermost call of a torch module accelerated
+(dycl.accelerate_all), and the steps of torch's optimizers. What cannot be represented runs in torch. Environment:
+DYCL_DISABLE=1 runs everything in torch, DYCL_PROFILE=0 keeps nothing of what is measured,
 DYCL_ISA=scalar|avx2|avx512 bounds the kernels; docs/environment.md has all of them."""
 
 

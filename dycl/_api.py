@@ -153,12 +153,13 @@ def accelerate(target=_MISSING, *, pack=True, precision="f32"):
         target: a ``torch.nn.Module`` (any; the very same object is returned, with its state, hooks and type untouched),
             or a Python callable that computes with torch tensors (a wrapper with the same signature is returned), or
             an optimizer of ``torch.optim`` (the very same object is returned; its steps are equal to eager's up to
-            rounding, which training amplifies).
+            rounding, which training amplifies). The optimizers of an accelerated model need not be given.
         pack: whether weights may be kept a second time in the form that products and convolutions read best. ``False``:
-            no such copies, so that memory stays at eager's.
+            no such copies, so that memory stays at eager's; calls that need gradients run in torch then.
         precision: ``"f32"`` (or ``"float32"``, ``torch.float32``), or ``"bf16"`` (``"bfloat16"``, ``torch.bfloat16``):
             parameters are read as bfloat16 by products and convolutions, which accumulate in float32; tensors stay
-            float32 for the program. Relative errors are about 1e-2 then. Needs AVX512_BF16.
+            float32 for the program. Relative errors are about 1e-2 then, and calls that need gradients run in torch.
+            Needs AVX512_BF16.
 
     What a call inside an accelerated call does is decided by the outermost one. Accelerating again with other options
     replaces them.
@@ -173,10 +174,10 @@ def accelerate(target=_MISSING, *, pack=True, precision="f32"):
         ValueError: an unknown precision, or ``bf16`` together with ``pack=False``.
 
     Calls give what eager torch gives: results (up to floating-point rounding), side effects, errors, aliasing and
-    object identity. While gradients are required a call runs in torch. Of a module's other methods those that
-    ``torch.no_grad`` decorates (transformers' ``generate``) run through dycl as a whole when they are called on the
-    module that was accelerated. ``copy.deepcopy`` and pickling of an accelerated module give a plain one, as for
-    ``torch.compile``.
+    object identity. Where gradients are required, what was recorded goes back through dycl, too; with ``DYCL_TRAIN=0``
+    such calls run in torch. Of a module's other methods those that ``torch.no_grad`` decorates (transformers'
+    ``generate``) run through dycl as a whole when they are called on the module that was accelerated.
+    ``copy.deepcopy`` and pickling of an accelerated module give a plain one, as for ``torch.compile``.
     """
     bf16 = _wants_bf16(pack, precision)
     if target is _MISSING:
@@ -243,16 +244,16 @@ def stats(target=None):
     (not from inside another).
 
     Keys: ``calls`` (that ran as regions), ``plain_calls`` (that ran in torch as a whole) with its parts ``plain_grad``
-    (gradients required), ``plain_mode`` (autocast, another torch function mode, tracing...), ``plain_disabled``,
-    ``plain_nested`` (inside another region), ``plain_faster`` (measured: torch runs this callable faster, or is being
-    tried); ``recorded`` (operators recorded), ``torch`` (operators that ran in torch inside regions, after what was
-    pending), ``beside`` (that torch ran at once beside it), ``segments`` (executed), ``replays`` (of these, run node by
-    node in torch, because no plan could), ``updates`` (steps of an optimizer that ran as one loop over all
-    parameters, without its Python), ``ahead`` (segments computed while they were recorded), ``postponed``
-    (products of which only the largest element was wanted, left out) and ``recalled`` (of these, computed later because
-    they were asked for), ``graph_vertices`` and ``case_selects`` (of the TraceGraph), ``packed_bytes`` (memory of
-    packed weights) and ``plans`` (alive), both of the whole process, and two dicts by reason: ``bails`` (operators left
-    to torch) and ``flushes`` (ends of segments).
+    (gradients required, and not recorded), ``plain_mode`` (autocast, another torch function mode, tracing...),
+    ``plain_disabled``, ``plain_nested`` (inside another region), ``plain_faster`` (measured: torch runs this callable
+    faster, or is being tried); ``recorded`` (operators recorded), ``torch`` (operators that ran in torch inside
+    regions, after what was pending), ``beside`` (that torch ran at once beside it), ``segments`` (executed),
+    ``replays`` (of these, run node by node in torch, because no plan could), ``updates`` (steps of an optimizer that
+    ran as one loop over all parameters, without its Python), ``ahead`` (segments computed while they were recorded),
+    ``postponed`` (products of which only the largest element was wanted, left out) and ``recalled`` (of these, computed
+    later because they were asked for), ``graph_vertices`` and ``case_selects`` (of the TraceGraph), ``packed_bytes``
+    (memory of packed weights) and ``plans`` (alive), both of the whole process, and two dicts by reason: ``bails``
+    (operators left to torch) and ``flushes`` (ends of segments).
 
     Raises:
         TypeError: ``target`` was not accelerated.

@@ -1,5 +1,6 @@
-"""The environment variables whose names begin with DYCL_. A value or a name that dycl does not know is told once: a
-setting that silently does nothing is worse than none. Programs go on as if it were not set."""
+"""The environment variables whose names begin with DYCL_. A value that dycl does not know is told once, and so is a
+name that looks like one of these: a setting that silently does nothing is worse than none. Programs go on as if it were
+not set; only DYCL_DISABLE then counts as 1."""
 
 import os
 import warnings

@@ -1,11 +1,11 @@
 """Whether dycl may work with a torch that its own tests do not know: a self-test, run once for a build of torch and
 kept beside the profile.
 
-dycl reads torch's memory layouts and answers for torch's operators, so a new torch is proven, not assumed: some fifty
-programs run in eager and through dycl, three times each (a segment is seen new, as a plan of the first kind and as a
-tuned one), and what a program can see of them must agree. They run in a process of their own: a torch that dycl
-misreads may end it. Whatever goes wrong means that programs run in torch; where only training does, what needs
-gradients does.
+dycl reads torch's memory layouts and answers for torch's operators, so a new torch is proven, not assumed: small
+programs (_selftest.py, _selftest_train.py) run in eager and through dycl, three times each and more (a segment is seen
+new, as a plan of the first kind and as a tuned one), and what a program can see of them must agree. They run in a
+process of their own: a torch that dycl misreads may end it. Whatever goes wrong means that programs run in torch; where
+only training does, what needs gradients does.
 """
 
 import hashlib

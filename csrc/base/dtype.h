@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* DYCL_DTYPE(enum suffix, C type, name in the text IR, torch name) */
+/* X(enum suffix, C type, name in the text IR, torch name) */
 #define DYCL_DTYPES(X)                                                                                                 \
     X(F32, float, "f32", "float32")                                                                                    \
     X(F64, double, "f64", "float64")                                                                                   \

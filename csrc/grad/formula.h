@@ -1,8 +1,8 @@
 /* For the formulas (internal to grad/): one a family of operators, named in grad.def. A formula adds what the result's
  * gradient gives to the operands that reach a source.
  *
- * Values are those of the graph being built. A chain of operators stops at the first that fails: `ok` is looked at in
- * the end (dycl_chain_status). */
+ * Values are those of the graph being built. A chain of operators stops at the first that fails: its `status` is
+ * looked at in the end. */
 #ifndef DYCL_GRAD_FORMULA_H
 #define DYCL_GRAD_FORMULA_H
 

@@ -1,5 +1,4 @@
-/* SIMD kernels. One body per family, compiled for scalar, AVX2+FMA and AVX-512 (see Makefile/setup.py), chosen at run
- * time.
+/* SIMD kernels. One body per family, compiled for each set of instructions in base/isa.def, chosen at run time.
  *
  * Ownership: a kernel never allocates, never locks, never looks at the CPU; every pointer is borrowed for the call.
  *
@@ -42,7 +41,7 @@ int dycl_ew_result_is_bool(dycl_ew op);
 typedef struct {
     dycl_ew both, first, second;
 } dycl_ew_pair;
-const dycl_ew_pair *dycl_ew_pair_of(dycl_ew op);                     /* NULL: it is none */
+const dycl_ew_pair *dycl_ew_pair_of(dycl_ew op);                      /* NULL: it is none */
 const dycl_ew_pair *dycl_ew_pair_find(dycl_ew first, dycl_ew second); /* NULL: they have none */
 
 /* Conversion between any two dtypes with C/torch semantics (float to int truncates; to bool: != 0). */

@@ -1,7 +1,7 @@
 /* One register's worth of f32 (vf) or f64 (vd), for the row and reduction bodies that are compiled once per ISA.
- * DYCL_LEVEL (0 baseline, 1 AVX2+FMA, 2 AVX-512) is set by the including *__isa.c file. Arithmetic is the compiler's
- * vector extension; only what it expresses badly (max, fma, masked tails, NaN tests) is spelled out. Level 0 has no
- * intrinsics, so it builds on any processor.
+ * DYCL_LEVEL (0 baseline, 1 AVX2+FMA, 2 AVX-512) is set by the including <family>__<name>.c. Arithmetic is the
+ * compiler's vector extension; only what it expresses badly (max, fma, masked tails, NaN tests) is spelled out. Level 0
+ * has no intrinsics, so it builds on any processor.
  *
  * Ownership: none. Threads: pure functions. */
 #ifndef DYCL_KERN_ROWVEC_H

@@ -1,6 +1,10 @@
-"""The documents: lines that fit, links that lead somewhere, files that are there, every page in the site's list and
-every decision in its index; the page of a benchmark's run."""
+"""The documents, and the comments of the sources: lines that fit, links that lead somewhere, files, names, targets and
+commands that are there, every page in the site's list and every decision in its index; the page of a benchmark's run.
+"""
 
+import ast
+import fnmatch
+import functools
 import json
 import re
 import subprocess
@@ -51,6 +55,113 @@ def test_files_that_are_named_are_there(name):
     for path in re.findall(r"`((?:[\w.*-]+/)+[\w.*-]+\.(?:c|h|def|py|md|yml))\b", prose((ROOT / name).read_text())):
         if not any(next(ROOT.glob(place + path), None) for place in PLACES):
             wrong.append(path)
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_named_without_a_folder_are_there(name):
+    """`ops.def`, `uncounted.c`, `test_saved.py`: of a room that the sentence speaks of, so anywhere."""
+    known = {path.name for path in tracked()}
+    # What is no file of ours: a program's own script, CPython's header.
+    named = set(re.findall(r"`([\w.-]+\.(?:c|h|def|py|md))`", prose((ROOT / name).read_text()))) - {"Python.h"}
+    assert not named - known - {"script.py"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tests_that_are_named_are_there(name):
+    """Also without their ending: `test_train_*`."""
+    there = {path.stem for path in (*ROOT.glob("tests/py/*.py"), *ROOT.glob("tests/c/*.c"))}
+    named = re.findall(r"\b(test_\w+\*?)", (ROOT / name).read_text())
+    assert not [n for n in named if not any(fnmatch.fnmatch(t, n) for t in there)]
+
+
+@functools.cache
+def tracked():
+    folders = ("csrc", "dycl", "tests", "benchmarks", "examples", "docs")
+    found = [*ROOT.glob("*.py"), *ROOT.glob("*.md"), *(p for folder in folders for p in ROOT.glob(f"{folder}/**/*.*"))]
+    assert len(found) > 500
+    return found
+
+
+@functools.cache
+def words_of_the_code():
+    """Without comments of C."""
+    words = set()
+    for path in tracked():
+        if path.suffix in (".c", ".h", ".def", ".py"):
+            text = path.read_text()
+            words.update(re.findall(r"\w+", re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
+                                    if path.suffix != ".py" else text))
+    return words
+
+
+def names_that_are_gone(text):
+    """Functions, types and variables of ours. dycl_infer_<name> stands for all that begin so."""
+    words = words_of_the_code()
+    named = set(re.findall(r"\b((?:dycl|DYCL)_\w+)(?!\w*[*<])", text))
+    return [n for n in named if n not in words and not (n.endswith("_") and any(w.startswith(n) for w in words))]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_the_code_are_there(name):
+    assert not names_that_are_gone((ROOT / name).read_text())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_named_of_a_python_file_is_there(name):
+    """`_SERVED_TORCH` in `dycl/_optimizer.py`, `dycl.accelerate_all`."""
+    text, wrong = " ".join(prose((ROOT / name).read_text()).split()), []
+    for inner, path in re.findall(r"`(\w+)` (?:in|of) `([\w/]+\.py)`", text):
+        if (ROOT / path).exists() and not re.search(rf"\b{inner}\b", (ROOT / path).read_text()):
+            wrong.append(f"{inner} in {path}")
+    modules = {path.stem for path in ROOT.glob("dycl/*.py*")} | {"_core"}
+    for inner in re.findall(r"`dycl\.(\w+)", text):
+        if inner not in PUBLIC | modules | LOGGERS:
+            wrong.append(f"dycl.{inner}")
+    assert not wrong
+
+
+PUBLIC = {name for node in ast.parse((ROOT / "dycl" / "__init__.py").read_text()).body
+          if isinstance(node, ast.Assign) and node.targets[0].id == "__all__" for name in ast.literal_eval(node.value)}
+LOGGERS = {"graph", "fuse", "plan"}  # named in docs/debug.md
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_are_there(name):
+    """Targets of make, modules that are run, and their options."""
+    text, wrong = (ROOT / name).read_text(), []
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for target in re.findall(r"(?:`|^)(?:\w+=\w+ )*make ([a-z][a-z-]*)", text, re.MULTILINE):
+        if target not in targets:
+            wrong.append(f"make {target}")
+    for module, rest in re.findall(r"python -m ((?:benchmarks|tests|dycl)[\w.]*)([^`\n#]*)", text):
+        path = ROOT / module.replace(".", "/")
+        files = [path.with_suffix(".py")] if path.with_suffix(".py").exists() else sorted(path.rglob("*.py"))
+        known = "".join(file.read_text() for file in files)
+        wrong += [f"{module}{option}" for option in re.findall(r" --[a-z]+", rest) if f'"{option[1:]}"' not in known]
+        if not files:
+            wrong.append(module)
+    for script in re.findall(r"python ((?:tests|examples|benchmarks)/[\w/]+\.py)", text):
+        if not (ROOT / script).exists():
+            wrong.append(script)
+    assert not wrong
+
+
+COMMENTED = [path for path in sorted((ROOT / "csrc").rglob("*")) if path.suffix in (".c", ".h", ".def")]
+
+
+def test_comments_name_what_is_there():
+    """A file of another folder with its path, from csrc, from its layer or from the root: who reads looks there."""
+    wrong = []
+    definitions = {path.name for path in COMMENTED if path.suffix == ".def"}
+    for path in COMMENTED:
+        text = " ".join(re.findall(r"/\*.*?\*/", path.read_text(), re.DOTALL))
+        places = [path.parent, ROOT / "csrc", ROOT / "csrc" / path.relative_to(ROOT / "csrc").parts[0], ROOT]
+        for file in re.findall(r"(?<![\w/.<>])((?:[\w-]+/)*[\w-]+\.(?:c|h|def|py|md))\b", text):
+            others = file.startswith(("torch/", "ATen/", "c10/", "tools/")) or file in definitions
+            if not others and not any((place / file).exists() for place in places):
+                wrong.append(f"{path.relative_to(ROOT)}: {file}")
+        wrong += [f"{path.relative_to(ROOT)}: {gone}" for gone in names_that_are_gone(text)]
     assert not wrong
 
 

@@ -23,7 +23,7 @@ typedef struct {
     uint32_t block;                /* being built */
     uint32_t *dense;               /* value -> slot of a contiguous copy made earlier, or DYCL_NONE */
     struct dycl_blocked **blocked; /* root value -> its other layout (blocked.h), or NULL */
-    struct dycl_lower *lower;      /* state of one tile block (lower.h) */
+    struct dycl_lower *lower;      /* state of one tile block (tile/lower.h) */
 } dycl_builder;
 
 dycl_status dycl_builder_init(dycl_builder *b, dycl_plan *plan);

@@ -1,5 +1,5 @@
 /* The plan cache: a segment's graph and outputs -> its plan. The first sight of a key makes a COLD plan, the second a
- * TUNED one; what earlier processes saw again and again is tuned at first sight (profile.h).
+ * TUNED one; what earlier processes saw again and again is tuned at first sight (tune/profile.h).
  *
  * Ownership: segments are reference counted; the cache holds one reference to each of the DYCL_CACHE_SEGMENTS it keeps,
  * or fewer when they take more than DYCL_CACHE_BYTES (least recently used ones go first). A segment outlives the cache

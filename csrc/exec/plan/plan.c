@@ -139,7 +139,7 @@ void dycl_plan_close(dycl_plan *plan, dycl_workspace *workspace) {
     dycl_claim_give(&plan->busy);
 }
 
-/* *out_exact: the result does not count, see guard.h. */
+/* *out_exact: the result does not count, see builder/guard.h. */
 static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs,
                             int *out_exact) {
     *out_exact = 0;
@@ -154,7 +154,7 @@ static dycl_status run_once(dycl_plan *plan, const dycl_feed *feeds, const dycl_
     if (status != DYCL_OK) return status;
     for (uint32_t i = 0; i < g->feed_count; i++) plan->slots[g->feeds[i]] = feeds[i].data;
     int allowed = omp_get_max_threads();
-    if (plan->threads < allowed) omp_set_num_threads(plan->threads); /* teams.h */
+    if (plan->threads < allowed) omp_set_num_threads(plan->threads); /* cache/teams.h */
     status = plan->check          ? dycl_check_run(plan, feeds, scalars, outputs)
              : dycl_plan_timing() ? run_timed(plan)
                                   : run_steps(plan);

@@ -71,7 +71,7 @@ struct dycl_plan {
     uint32_t autotune_count, autotune_room;
     void *arena;                        /* newest chunk */
     int threads;                        /* that per-thread scratch is made for */
-    int guarded;                        /* some step looks at what a primitive is not made for, see guard.h */
+    int guarded;                        /* some step looks at what a primitive is not made for, see builder/guard.h */
     int suspect;                        /* and found it: the run's result does not count */
     _Atomic(struct dycl_plan *) exact;  /* made when first needed */
     struct dycl_check *check;           /* owned: checks beside every run (check.h), or NULL */

@@ -8,8 +8,9 @@
 typedef struct {
     dycl_ref mean, variance, weight, bias, added, scale, shift;
     int has_weight, has_bias, has_added;
-    uint32_t feeds[5];                   /* DYCL_NONE: absent, or no feed */
-    int all_feeds, ready, folded, large; /* folded: into a convolution's weights; large: too much for it, see guard.h */
+    uint32_t feeds[5]; /* DYCL_NONE: absent, or no feed */
+    /* folded: into a convolution's weights; large: too much for it, see builder/guard.h */
+    int all_feeds, ready, folded, large;
     uint64_t tokens[5], versions[5], generation;
     const void *data[5];
     int64_t mean_stride, variance_stride, weight_stride, bias_stride, channels;

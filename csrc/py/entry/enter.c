@@ -18,8 +18,8 @@
 
 /* ---- May this call become a region? */
 
-/* Whether a call may become a region: not disabled, no foreign mode, autocast, tracing..., no gradients wanted. Counts
- * why not. */
+/* Whether a call may become a region: not disabled, no foreign mode, autocast, tracing..., and no gradients wanted that
+ * a region would not record (gradient.h). Counts why not. */
 typedef enum {
     ENTRY_REGION,
     ENTRY_PLAIN,

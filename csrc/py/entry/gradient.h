@@ -1,11 +1,17 @@
-/* Calls that need gradients run in torch. This is the one place that decides it:
+/* Calls that need gradients: whether a region records them (region/track.h), or torch runs them. This is the one place
+ * that decides it.
  *
- *   at entry      an argument, or the module's first parameter, requires them: no region;
- *   inside        an operator meets a tensor that requires them (of a function's closure, of a module that is frozen in
- * part): the region steps aside, and the rest of the call runs in torch as it would have; from then on  where such a
- * call had recorded next to nothing, the site's calls run in torch as a whole while gradients are enabled, and regions
- * are tried again ever more rarely. Where much is recorded before (a frozen backbone), the measured times decide
- * (choose.h).
+ * As a rule they are recorded, and nothing more is asked. They are not with DYCL_TRAIN=0, for a target that was
+ * accelerated with options (pack=False, precision="bf16"), in anomaly mode, and under hooks on saved tensors. Then:
+ *
+ * At entry, an argument or the module's first parameter requires gradients: no region.
+ *
+ * Inside, an operator meets a tensor that requires them (of a function's closure, of a module that is frozen in part):
+ * the region steps aside, and the rest of the call runs in torch as it would have.
+ *
+ * From then on, where such a call had recorded next to nothing, the site's calls run in torch as a whole while
+ * gradients are enabled, and regions are tried again ever more rarely. Where much is recorded before (a frozen
+ * backbone), the measured times decide (site/choose.h).
  *
  * Ownership: part of a site. Threads: GIL held. */
 #ifndef DYCL_PY_ENTRY_GRADIENT_H

@@ -1,5 +1,5 @@
 /* What a torch.nn.Module instance itself says about how it is called: hooks, and attributes that replace torch's own
- * ways. Read once, and valid while the __dict__ and the class did not change (py/cpython/dict.h, type.h).
+ * ways. Read once, and valid while the __dict__ and the class did not change (py/cpython/dict.h, py/cpython/type.h).
  *
  * Ownership: everything is borrowed from the module. Threads: GIL held. */
 #ifndef DYCL_PY_MODULES_INSTANCE_H

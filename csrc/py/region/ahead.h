@@ -1,7 +1,8 @@
 /* Co-execution (Terra's GraphRunner): the runner computes the expected segment while Python still records it
  * (exec/plan/ahead.h).
  *
- * Which way a site takes, inline or ahead, is measured like region or torch (choose.h); DYCL_AHEAD=0 and =1 decide it.
+ * Which way a site takes, inline or ahead, is measured like region or torch (site/choose.h); DYCL_AHEAD=0 and =1 decide
+ * it.
  *
  * Ownership: part of a region. Threads: GIL held; taking gives it up while it waits. */
 #ifndef DYCL_PY_REGION_AHEAD_H

@@ -4,9 +4,9 @@
  * (opt/prefilter.h); its lazy tensors wait until they are asked for, or die. Then what makes them is recorded once
  * more, in the segment of that time, from the product's operand, which was kept.
  *
- * Nothing that they are made of changes meanwhile: the operand is a tensor of ours, the weight a constant (constant.h),
- * and whatever may write to memory (an operator that torch runs, a write into memory that others see, a way to a
- * constant's memory) recalls them first, like every flush but these.
+ * Nothing that they are made of changes meanwhile: the operand is a tensor of ours, the weight a constant
+ * (memory/constant.h), and whatever may write to memory (an operator that torch runs, a write into memory that others
+ * see, a way to a constant's memory) recalls them first, like every flush but these.
  *
  * Ownership: a dycl_deferred belongs to the lazy tensors that wait for it; it owns references to what the values are
  * made of. Threads: GIL held. */

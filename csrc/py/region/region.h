@@ -13,7 +13,7 @@
 #include "record/build.h"
 
 struct dycl_called_log;
-struct dycl_site; /* statistics and predictions of one accelerated callable, see site.h */
+struct dycl_site; /* statistics and predictions of one accelerated callable, see site/site.h */
 
 typedef struct {
     PyObject *object;   /* owned: a plain tensor; NULL when handle is set */
@@ -80,7 +80,7 @@ typedef struct dycl_region {
     int foreign;                  /* others may write a feed of this segment unseen: flush after the operator */
     unsigned long flushing;       /* the thread that computes its segment, perhaps without the GIL; 0: none */
     int closed;                   /* reasons why nothing may be recorded (DYCL_CLOSED_...) */
-    int gradient;                 /* a tensor was asked for that requires gradients (gradient.h) */
+    int gradient;                 /* a tensor was asked for that requires gradients (entry/gradient.h) */
     uint8_t made;                 /* plans made during this call: DYCL_MADE_ bits */
     int passing;                  /* the next call that reaches our mode is ours and goes straight to torch */
     int mode_depth;               /* torch function modes on the stack while ours is on top */
@@ -90,10 +90,9 @@ typedef struct dycl_region {
     int expected_count;
     struct dycl_region_ahead *ahead; /* owned: the runner's work on the expected segment; NULL: none */
     uint8_t runs_ahead, wants_ahead; /* this region may; an operator that is recorded now starts or feeds it */
-    struct dycl_lesson
-        *lesson;              /* owned: what will be learned from the call that goes to torch (form.h); NULL: nothing */
-    struct dycl_site *site;   /* borrowed */
-    struct dycl_region *next; /* free list */
+    struct dycl_lesson *lesson; /* owned: what the call that goes to torch will teach (torch/form.h); NULL: nothing */
+    struct dycl_site *site;     /* borrowed */
+    struct dycl_region *next;   /* free list */
 } dycl_region;
 
 enum {

@@ -17,7 +17,7 @@ typedef struct {
     uint64_t plain_faster; /* measured: torch runs this callable faster, or is being looked at */
     uint64_t recorded;     /* operators recorded */
     uint64_t torch;        /* operators that ran in torch inside regions */
-    uint64_t beside;       /* operators that torch ran at once beside the segment (beside.h) */
+    uint64_t beside;       /* operators that torch ran at once beside the segment (bind/beside.h) */
     uint64_t segments;     /* segments executed */
     uint64_t deferred, recalled,
         not_deferred; /* computations left for later, those of them that were asked for, occasions passed over */

@@ -10,7 +10,7 @@ NOT_RECORDED = {
     "fma": "the fast path of a normalisation's weight and bias (exec/tile/lower.c)",
     "shift_left": "no binding",
     "shift_right": "no binding",
-    "relu_grad": "no binding: gradients run in torch",
+    "relu_grad": "made by gradients (grad/activation.c)",
     "max_pool2d_back": "made by gradients (grad/window.c)",
 }
 

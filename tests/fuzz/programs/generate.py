@@ -31,8 +31,7 @@ def draw_program(seed, rows=None):
     mode = rng.choices(["no_grad", "grad", "inference"], [75, 17, 8])[0]
     d = draw.Draw(rng, mode=mode, reuse=rng.choice([0.6, 0.8, 0.95]), lazy=rng.choice([0.1, 0.4, 0.7]),
                   keep_errors=0.15, values=rng.choice([None, None, "grid", "normal"]), floats=floats_of(seed))
-    # Arguments that need gradients: a call that has them with gradients enabled is torch's as a whole; without, the
-    # program makes leaves of its own.
+    # Arguments that need gradients; without, the program may make leaves of its own.
     d.leaves = rng.random() < {"grad": 0.4, "no_grad": 0.15, "inference": 0}[mode]
     few = rng.random() < 0.4
     favourites = rng.sample(rows, 12)
