@@ -235,7 +235,8 @@ def _need_site(target):
 
 def _counts_of_nothing():
     names = ("calls plain_calls plain_grad plain_mode plain_disabled plain_nested plain_faster recorded torch beside "
-             "segments replays updates graph_vertices case_selects packed_bytes postponed recalled")
+             "segments ahead replays updates nodes backward_passes backward_replays backward_twice saved_bytes "
+             "graph_vertices case_selects packed_bytes plans postponed recalled")
     return {**dict.fromkeys(names.split(), 0), "bails": {}, "flushes": {}}
 
 
@@ -249,11 +250,15 @@ def stats(target=None):
     faster, or is being tried); ``recorded`` (operators recorded), ``torch`` (operators that ran in torch inside
     regions, after what was pending), ``beside`` (that torch ran at once beside it), ``segments`` (executed),
     ``replays`` (of these, run node by node in torch, because no plan could), ``updates`` (steps of an optimizer that
-    ran as one loop over all parameters, without its Python), ``ahead`` (segments computed while they were recorded),
-    ``postponed`` (products of which only the largest element was wanted, left out) and ``recalled`` (of these, computed
-    later because they were asked for), ``graph_vertices`` and ``case_selects`` (of the TraceGraph), ``packed_bytes``
-    (memory of packed weights) and ``plans`` (alive), both of the whole process, and two dicts by reason: ``bails``
-    (operators left to torch) and ``flushes`` (ends of segments).
+    ran as one loop over all parameters, without its Python), ``nodes`` (of autograd's graph, that results of segments
+    got), ``backward_passes`` (through one of these nodes each), ``backward_replays`` (of these, run operator by
+    operator in torch), ``backward_twice`` (of these, because the gradients are to be differentiated themselves),
+    ``saved_bytes`` (what the last call that made nodes keeps for its backward pass and for nothing else: neither
+    results nor what came from outside), ``ahead`` (segments computed while they were recorded), ``postponed`` (products
+    of which only the largest element was wanted, left out) and ``recalled`` (of these, computed later because they were
+    asked for), ``graph_vertices`` and ``case_selects`` (of the TraceGraph), ``packed_bytes`` (memory of packed weights)
+    and ``plans`` (alive), both of the whole process, and two dicts by reason: ``bails`` (operators left to torch) and
+    ``flushes`` (ends of segments).
 
     Raises:
         TypeError: ``target`` was not accelerated.
@@ -265,7 +270,9 @@ def stats(target=None):
 
 def explain(target=None):
     """What ran where, and why not, as text: per segment its operators, fused blocks, kernels and last times
-    (microseconds), the case selects, and each operator that was left to torch with the reason and its source line.
+    (microseconds), the case selects, and each operator that was left to torch with the reason and its source line. In
+    training also what autograd sees of a segment, what is kept for the backward pass, and per backward pass its plan
+    and what it computes again instead of having it kept.
     Without ``target``, of what was called last (not from inside another). From the first call of ``explain`` on, steps
     are timed.
 

@@ -12,7 +12,8 @@ __all__ = ["graph"]
 
 def graph(target: Callable[..., Any] | None = None, show: str = "all", calls: int = 1) -> str:
     """The segments that the last calls of an accelerated callable ran, as text: as they were recorded, what each pass
-    made of them, and the plan: which step runs on which kernel. Without ``target``, of what was called last.
+    made of them, and the plan: which step runs on which kernel. Behind each the graphs of its backward passes. Without
+    ``target``, of what was called last.
 
     Args:
         target: what ``dycl.accelerate`` was given, or gave back.

@@ -24,6 +24,12 @@ void dycl_gradients_release(dycl_gradients *g) {
     dycl_free(g);
 }
 
+const char *dycl_gradients_why_not(const dycl_gradients *g) {
+    if (g->status == DYCL_OK) return "who differentiates them would need more than is saved";
+    dycl_bail why = g->built.recorder.why;
+    return why == DYCL_BAIL_grad ? "an operator has no formula for this case" : dycl_bail_text(why);
+}
+
 static uint64_t mix(uint64_t h, const void *bytes, size_t size) {
     const uint8_t *at = bytes;
     for (size_t i = 0; i < size; i++) h = (h ^ at[i]) * UINT64_C(0x100000001b3);

@@ -27,7 +27,8 @@ typedef struct dycl_gradients {
     uint32_t *outputs;   /* of the plan: what gradients are, or are views of, each once */
     uint32_t *looks;     /* per output: the value as which its tensor is made, itself or a view of all of it */
     uint32_t output_count;
-    dycl_segment *segment; /* retained: of the graph and the outputs; NULL: not looked up, or nothing to compute */
+    dycl_segment *segment;    /* retained: of the graph and the outputs; NULL: not looked up, or nothing to compute */
+    uint64_t passes, replays; /* that ran: by its plan; in torch, operator by operator */
     uint32_t references;
     struct dycl_gradients *next;
 } dycl_gradients;
@@ -35,6 +36,8 @@ typedef struct dycl_gradients {
 /* *out: retained. `of` is the segment of job->graph; NULL: there is none yet, and the entry is the caller's alone.
  * ahead: only built.saved and which of built.gradients there are. OK, whatever the entry's status is, or ERROR. */
 dycl_status dycl_backwards_get(dycl_segment *of, const dycl_backward_job *job, int ahead, dycl_gradients **out);
+/* Why it is of no use: its status is BAIL, or it is open. Static */
+const char *dycl_gradients_why_not(const dycl_gradients *g);
 void dycl_gradients_retain(dycl_gradients *g);
 void dycl_gradients_release(dycl_gradients *g); /* NULL is allowed */
 /* The segment of its plan, which is in the cache and the newest there. Borrowed from the entry. output_count > 0. */

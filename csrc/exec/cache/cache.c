@@ -5,6 +5,7 @@
 
 #include "base/heap.h"
 #include "dnnl/dnnl.h"
+#include "exec/cache/history.h"
 #include "exec/cache/pieces.h"
 #include "exec/tune/profile.h"
 #include "exec/cache/teams.h"
@@ -26,6 +27,7 @@ void dycl_segment_retain(dycl_segment *segment) { segment->references++; }
 void dycl_segment_release(dycl_segment *segment) {
     if (!segment || --segment->references) return;
     dycl_backwards_free(segment);
+    dycl_history_free(segment->history);
     dycl_pieces_free(segment->pieces);
     dycl_graph_free(&segment->graph);
     dycl_free(segment->outputs);

@@ -31,6 +31,7 @@ typedef struct dycl_segment {
     int body_known;
     int steady;                       /* times in a row that it came where it was expected */
     struct dycl_gradients *backwards; /* owned: backwards.h */
+    struct dycl_history *history;     /* owned: history.h; NULL: no result had one */
     uint32_t references;
     struct dycl_segment *chain;         /* hash bucket */
     struct dycl_segment *newer, *older; /* recency */

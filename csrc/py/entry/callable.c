@@ -114,6 +114,7 @@ static void site_dealloc(PyObject *self) {
     Py_CLEAR(site->module);
     dycl_trace_free(site->trace);
     dycl_free(site->left);
+    dycl_passes_release(site->passes);
     if (last == site) last = NULL;
     Py_TYPE(self)->tp_free(self);
 }

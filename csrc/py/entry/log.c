@@ -1,6 +1,7 @@
 #include "py/entry/log.h"
 
 #include "base/alloc.h"
+#include "exec/cache/backwards.h"
 #include "exec/cache/pieces.h"
 #include "opt/log.h"
 
@@ -75,14 +76,46 @@ static int show_pieces(PyObject *list, const dycl_pieces *pieces, uint32_t topic
     return result;
 }
 
+static int show_whole(PyObject *list, const dycl_segment *segment, uint32_t topics) {
+    int result = show_segment(list, segment, topics);
+    return result == 0 && segment->pieces ? show_pieces(list, segment->pieces, topics) : result;
+}
+
+static int show_backward(PyObject *list, const dycl_gradients *g, uint32_t topics) {
+    dycl_segment *by = g->segment;
+    const char *how = !by ? ", hands on what comes" : by->pieces ? ", in pieces" : by->plan ? "" : ", has no plan";
+    PyObject *line = PyUnicode_FromFormat("# backward pass of it%s: ran %llu times, %llu more in torch\n", how,
+                                          (unsigned long long)g->passes, (unsigned long long)g->replays);
+    if (by) dycl_segment_retain(by);
+    int result = add(list, "", line);
+    if (result == 0 && by) result = show_whole(list, by, topics);
+    dycl_segment_release(by);
+    return result;
+}
+
+/* Its backward graphs that ran, the last one first. Tuples are made meanwhile, for which the garbage collector may run:
+ * finalizers may come back to the list. */
+static int show_backwards(PyObject *list, const dycl_segment *segment, uint32_t topics) {
+    dycl_gradients *ran[DYCL_BACKWARDS_MOST];
+    uint32_t count = 0;
+    int result = 0;
+    for (dycl_gradients *g = segment->backwards; g; g = g->next)
+        if (!g->ahead && g->passes + g->replays) dycl_gradients_retain(ran[count++] = g);
+    for (uint32_t i = 0; i < count; i++) {
+        if (result == 0) result = show_backward(list, ran[i], topics);
+        dycl_gradients_release(ran[i]);
+    }
+    return result;
+}
+
 static int show_vertex(PyObject *list, const dycl_trace_vertex *vertex, uint32_t topics) {
     const dycl_segment *segment = vertex->segment;
     const char *before = vertex->where ? ", at " : "", *where = vertex->where ? vertex->where : "";
     const char *how = segment->pieces ? ", in pieces" : segment->plan ? "" : ", has no plan";
     PyObject *line = PyUnicode_FromFormat("# ran %llu times%s; ended by: %s%s%s\n", (unsigned long long)vertex->visits,
                                           how, dycl_bail_text((dycl_bail)vertex->why), before, where);
-    if (add(list, "", line) < 0 || show_segment(list, segment, topics) < 0) return -1;
-    return segment->pieces ? show_pieces(list, segment->pieces, topics) : 0;
+    if (add(list, "", line) < 0 || show_whole(list, segment, topics) < 0) return -1;
+    return show_backwards(list, segment, topics);
 }
 
 static int show_site(PyObject *list, const dycl_site *site, uint32_t topics, uint64_t calls) {

@@ -21,9 +21,9 @@ static dycl_status read_feed(PyObject *o, const dycl_value *wanted, dycl_feed *o
     dycl_tensor_view view;
     if (!dycl_is_tensor(o) || dycl_is_lazy(o) || !dycl_abi_is_plain(dycl_abi_impl(o)) ||
         !dycl_abi_read(dycl_abi_borrow(o), &view) || view.dtype != wanted->dtype || view.rank != wanted->rank)
-        return DYCL_BAIL;
+        return dycl_error_bail("a gradient, or what was saved, is no plain tensor of the type that was recorded");
     int sizes_differ = memcmp(view.sizes, wanted->sizes, (size_t)view.rank * sizeof *view.sizes) != 0;
-    if (sizes_differ) return DYCL_BAIL;
+    if (sizes_differ) return dycl_error_bail("a gradient, or what was saved, has other sizes than were recorded");
     *kept = Py_NewRef(o);
     if (memcmp(view.strides, wanted->strides, (size_t)view.rank * sizeof *view.strides)) { /* laid out as the result */
         dycl_handle made = dycl_abi_empty(view.dtype, view.rank, wanted->sizes, wanted->strides);
@@ -31,7 +31,7 @@ static dycl_status read_feed(PyObject *o, const dycl_value *wanted, dycl_feed *o
         if (!made || !dycl_abi_read(made, &to)) {
             dycl_abi_delete(made);
             PyErr_Clear();
-            return DYCL_BAIL;
+            return dycl_error_bail("torch has no memory for a gradient");
         }
         dycl_kern_copy(to.data, to.strides, view.data, view.strides, to.sizes, to.rank, dycl_dtype_size(to.dtype));
         view = to;
@@ -96,7 +96,7 @@ static dycl_status find(const dycl_pass_job *job, PyObject *gradients, PyObject 
                              .result_count = p->result_count,
                              .source_count = job->source_count};
     status = dycl_backwards_get(job->segment, &all, 0, &p->of);
-    if (status == DYCL_OK) status = p->of->status;
+    if (status == DYCL_OK && p->of->status != DYCL_OK) status = dycl_error_bail("%s", dycl_gradients_why_not(p->of));
     if (status != DYCL_OK || !p->of->output_count) goto fail;
     status = dycl_gradients_segment(dycl_site_cache(), p->of, &p->segment);
     if (status == DYCL_OK) dycl_segment_retain(p->segment);
@@ -134,7 +134,8 @@ static dycl_status bind_feeds(const dycl_pass_job *job, PyObject *saved, PyObjec
     dycl_gradients_numbers(p->of, job->scalars, p->scalars);
     for (uint32_t i = 0; i < graph->feed_count && status == DYCL_OK; i++) {
         PyObject *o = feed_tensor(job, saved, gradients, p, i);
-        status = o ? read_feed(o, &graph->values[graph->feeds[i]], &p->feeds[i], &p->kept[i]) : DYCL_BAIL;
+        status = o ? read_feed(o, &graph->values[graph->feeds[i]], &p->feeds[i], &p->kept[i])
+                   : dycl_error_bail("a gradient needs what was not saved");
     }
     return status;
 }
@@ -164,7 +165,7 @@ static dycl_status compute(pass *p) {
     if (!p->handles || !p->addresses) return no_memory();
     if (!dycl_segment_allocate(p->graph, g->looks, g->output_count, p->handles, p->addresses)) {
         PyErr_Clear();
-        return DYCL_BAIL;
+        return dycl_error_bail("torch has no memory for the gradients");
     }
     p->made_count = g->output_count;
     int planned = segment->plan || segment->pieces, tuned = segment->tuned;
@@ -222,6 +223,10 @@ PyObject *dycl_pass_run(const dycl_pass_job *job, PyObject *saved, PyObject *gra
     if (status == DYCL_OK) status = bind_feeds(job, saved, gradients, &p);
     if (status == DYCL_OK) status = compute(&p);
     if (status == DYCL_OK) result = collect(job, &p);
+    if (result) {
+        p.of->passes++;
+        dycl_passes_ran(job->passes);
+    }
     pass_free(&p);
     return status == DYCL_BAIL ? Py_NewRef(Py_None) : result;
 }
@@ -279,8 +284,10 @@ PyObject *dycl_pass_describe(const dycl_pass_job *job, PyObject *saved, PyObject
     PyObject *result = NULL;
     pass p;
     memset(&p, 0, sizeof p);
+    dycl_passes_replayed(job->passes, dycl_abi_grad_enabled(), dycl_error_message()); /* of the plan that could not */
     dycl_status status = find(job, gradients, needed, &p);
     if (status == DYCL_OK) result = described(job, saved, gradients, &p);
+    if (result) p.of->replays++;
     if (status == DYCL_BAIL) PyErr_SetString(PyExc_SystemError, "dycl: no graph of what was differentiated before");
     pass_free(&p);
     return result;

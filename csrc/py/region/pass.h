@@ -6,9 +6,11 @@
 #define DYCL_PY_REGION_PASS_H
 
 #include "py/region/region.h"
+#include "py/site/passes.h"
 
 typedef struct {
     dycl_segment *segment; /* what was recorded, its numbers, and which of its values have a history */
+    dycl_passes *passes;   /* who counts; NULL: nobody */
     const dycl_scalar *scalars;
     const uint8_t *tracked;
     const uint32_t *results, *sources, *saved; /* values of the segment */

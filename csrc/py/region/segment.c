@@ -364,7 +364,7 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
         total = count;
         dycl_track_free(flush);
         flush = NULL;
-        dycl_site_replayed(region->site, "its gradients are torch's");
+        dycl_site_replayed(region->site, dycl_replay_always ? "it was asked for" : dycl_error_message());
         status = dycl_replay_run(region, count) < 0 ? DYCL_ERROR : DYCL_OK;
         if (status == DYCL_OK) result = dycl_replace_replayed(region);
         if (status == DYCL_OK && result == 0)

@@ -8,6 +8,7 @@
 #include "py/region/grow.h"
 #include "py/region/order.h"
 #include "py/region/pass.h"
+#include "py/region/recording.h"
 #include "py/region/replay.h"
 #include "structmember.h"
 
@@ -19,50 +20,10 @@ PyObject *dycl_tape_set_attach(PyObject *attach) {
     return before;
 }
 
-/* ---- What was recorded */
+/* ---- A part of what was recorded */
 
 typedef struct {
-    PyObject_HEAD dycl_segment *segment; /* retained */
-    dycl_scalar *scalars;                /* owned */
-    uint8_t *tracked;                    /* owned */
-} recording;
-
-static void recording_dealloc(PyObject *self) {
-    recording *r = (recording *)self;
-    dycl_free(r->scalars);
-    dycl_free(r->tracked);
-    dycl_segment_release(r->segment);
-    Py_TYPE(self)->tp_free(self);
-}
-
-static PyTypeObject recording_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dycl.Recording",
-    .tp_basicsize = sizeof(recording),
-    .tp_dealloc = recording_dealloc,
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-};
-
-PyObject *dycl_recording_new(const dycl_region *region, dycl_segment *segment) {
-    const dycl_graph *graph = &segment->graph;
-    recording *r = (recording *)recording_type.tp_alloc(&recording_type, 0);
-    if (!r) return NULL;
-    dycl_segment_retain(r->segment = segment);
-    r->scalars = dycl_alloc((graph->scalar_count + 1) * sizeof *r->scalars);
-    r->tracked = dycl_alloc(graph->value_count + 1);
-    if (!r->scalars || !r->tracked) goto fail;
-    if (graph->scalar_count) /* else there is perhaps no array */
-        memcpy(r->scalars, region->recorder.scalars, graph->scalar_count * sizeof *r->scalars);
-    memcpy(r->tracked, region->tracked, graph->value_count);
-    return (PyObject *)r;
-fail:
-    Py_DECREF(r);
-    return PyErr_NoMemory();
-}
-
-/* ---- A part of it */
-
-typedef struct {
-    PyObject_HEAD recording *of;                  /* owned */
+    PyObject_HEAD dycl_recording *of;             /* owned */
     uint32_t *results, *sources, *saved, *hidden; /* owned, one block; hidden: positions among what is saved */
     uint32_t result_count, source_count, saved_count, hidden_count;
     PyObject *edges; /* owned: what dycl._autograd keeps here, or NULL */
@@ -87,8 +48,16 @@ static PyObject *call_pass(PyObject *self, PyObject *args, dycl_pass_fn run) {
         PyErr_SetString(PyExc_ValueError, "a tape was called with other tensors than its own");
         return NULL;
     }
-    const dycl_pass_job job = {t->of->segment, t->of->scalars,  t->of->tracked,  t->results,    t->sources,
-                               t->saved,       t->result_count, t->source_count, t->saved_count};
+    const dycl_pass_job job = {.segment = t->of->segment,
+                               .passes = t->of->passes,
+                               .scalars = t->of->scalars,
+                               .tracked = t->of->tracked,
+                               .results = t->results,
+                               .sources = t->sources,
+                               .saved = t->saved,
+                               .result_count = t->result_count,
+                               .source_count = t->source_count,
+                               .saved_count = t->saved_count};
     return run(&job, saved, gradients, needed);
 }
 
@@ -174,10 +143,10 @@ static PyTypeObject tape_type = {
     .tp_members = tape_members,
 };
 
-static tape *tape_new(recording *of, uint32_t results, uint32_t sources, uint32_t saved, uint32_t hidden) {
+static tape *tape_new(dycl_recording *of, uint32_t results, uint32_t sources, uint32_t saved, uint32_t hidden) {
     tape *t = (tape *)tape_type.tp_alloc(&tape_type, 0);
     if (!t) return NULL;
-    t->of = (recording *)Py_NewRef((PyObject *)of);
+    t->of = (dycl_recording *)Py_NewRef((PyObject *)of);
     t->result_count = results;
     t->source_count = sources;
     t->saved_count = saved;
@@ -362,7 +331,7 @@ static PyObject *tape_of(const dycl_region *region, PyObject *of, const dycl_tap
     uint32_t *hidden = dycl_alloc((plan->saved_count + 1) * sizeof *hidden);
     if (!hidden) return PyErr_NoMemory();
     uint32_t count = find_hidden(region, plan, hidden);
-    tape *t = tape_new((recording *)of, plan->result_count, plan->source_count, plan->saved_count, count);
+    tape *t = tape_new((dycl_recording *)of, plan->result_count, plan->source_count, plan->saved_count, count);
     if (t) {
         t->once = plan->once || plan->saved_count;
         memcpy(t->results, plan->results, t->result_count * sizeof *t->results);
@@ -399,4 +368,4 @@ int dycl_tape_attach(dycl_region *region, PyObject *of, const dycl_tape_plan *pl
     return done ? 0 : -1;
 }
 
-int dycl_tape_setup(void) { return PyType_Ready(&recording_type) < 0 || PyType_Ready(&tape_type) < 0 ? -1 : 0; }
+int dycl_tape_setup(void) { return dycl_recording_setup() < 0 || PyType_Ready(&tape_type) < 0 ? -1 : 0; }

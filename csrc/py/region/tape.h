@@ -21,10 +21,7 @@ typedef struct {
 int dycl_tape_setup(void); /* 0 or -1 */
 /* dycl._autograd.attach, or None. Gives the one before: new reference. */
 PyObject *dycl_tape_set_attach(PyObject *attach);
-/* What the tapes of one segment share; `segment` is the one that the region's graph is. New reference, or NULL with an
- * exception. */
-PyObject *dycl_recording_new(const dycl_region *region, dycl_segment *segment);
-/* Gives computed results (region->handles) a node. 0, or -1 with an exception. */
+/* Gives computed results (region->handles) a node; what was recorded: recording.h. 0, or -1 with an exception. */
 int dycl_tape_attach(dycl_region *region, PyObject *recording, const dycl_tape_plan *plan);
 
 #endif

@@ -8,12 +8,15 @@
 #include "py/region/called.h"
 #include "py/region/order.h"
 #include "py/region/reach.h"
+#include "py/region/recording.h"
 #include "py/region/segment.h"
 #include "py/region/tape.h"
+#include "py/site/site.h"
 
 struct dycl_tracked_flush {
     dycl_track_node *nodes; /* those that others stand before come first */
     uint32_t count;
+    uint32_t wanted; /* outputs that the program holds: the first ones */
     dycl_reach reach;
     uint32_t *result;    /* by value: from 1 on; 0: it is none */
     uint32_t kept_count; /* values that torch's graph keeps besides */
@@ -153,6 +156,7 @@ static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush
         if (f->result[out] || f->reach.crosses[out]) n->results[n->result_count++] = out;
     }
     n->once = f->reach.once[number - 1];
+    n->operators = count;
     n->sources = n->results + n->result_count;
     for (int feeds = 1; feeds >= 0; feeds--) {
         uint32_t begin = n->source_count;
@@ -205,7 +209,8 @@ static dycl_status look_ahead(const dycl_region *region, const dycl_tracked_flus
                              .result_count = n->result_count,
                              .source_count = n->source_count};
     dycl_status status = dycl_backwards_get(known, &job, 1, &g);
-    if (status == DYCL_OK) status = g->built.open ? DYCL_BAIL : g->status;
+    if (status == DYCL_OK && (g->built.open || g->status != DYCL_OK))
+        status = dycl_error_bail("its gradients are torch's: %s", dycl_gradients_why_not(g));
     if (status == DYCL_OK) {
         const dycl_backward *b = &g->built;
         uint32_t reached = 0;
@@ -267,6 +272,7 @@ dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracke
     dycl_tracked_flush *f = *out = dycl_alloc_zero(sizeof *f);
     dycl_status status = f ? DYCL_OK : no_memory();
     if (f) {
+        f->wanted = *count;
         f->result = dycl_alloc_zero((graph->value_count + 1) * sizeof *f->result);
         status = f->result ? find_apart(region, f) : no_memory();
     }
@@ -313,6 +319,17 @@ void dycl_track_share_saved(const dycl_region *region, const dycl_tracked_flush 
     }
 }
 
+/* For stats and explain. */
+static void note_history(const dycl_region *region, const dycl_tracked_flush *f, dycl_segment *segment) {
+    const dycl_history *history = dycl_history_note(segment, f->nodes, f->count, f->wanted);
+    dycl_site *site = region->site;
+    if (!history) return;
+    site->stats.nodes += history->nodes;
+    if (site->saved_call != site->stats.calls) site->stats.saved_bytes = 0;
+    site->saved_call = site->stats.calls;
+    site->stats.saved_bytes += history->alone_bytes;
+}
+
 int dycl_track_finish(dycl_region *region, dycl_tracked_flush *f, dycl_segment *segment) {
     PyObject *recording = dycl_recording_new(region, segment);
     int result = recording ? make_apart(region, f) : -1;
@@ -324,6 +341,7 @@ int dycl_track_finish(dycl_region *region, dycl_tracked_flush *f, dycl_segment *
                                                         n->source_count, n->saved_count, f->apart, f->apart_handles,
                                                         f->apart_count, n->once});
     }
+    if (result == 0) note_history(region, f, segment);
     Py_XDECREF(recording);
     return result;
 }

@@ -6,14 +6,10 @@
 #ifndef DYCL_PY_REGION_TRACK_FLUSH_H
 #define DYCL_PY_REGION_TRACK_FLUSH_H
 
+#include "exec/cache/history.h"
 #include "py/region/track.h"
 
-/* A node of autograd's graph (reach.h). */
-typedef struct {
-    uint32_t *results, *sources, *saved; /* values of the segment; the sources belong to the results' block */
-    uint32_t result_count, source_count, saved_count;
-    uint8_t once; /* torch saves something there */
-} dycl_track_node;
+typedef dycl_history_node dycl_track_node; /* reach.h */
 
 typedef struct dycl_tracked_flush dycl_tracked_flush;
 /* Whether results have a history. */

@@ -6,6 +6,7 @@
 
 #include "exec/cache/cache.h"
 #include "py/site/choose.h"
+#include "py/site/passes.h"
 #include "py/torch/state.h"
 #include "record/bail.h"
 #include "record/trace.h"
@@ -20,10 +21,12 @@ typedef struct {
     uint64_t beside;       /* operators that torch ran at once beside the segment (bind/beside.h) */
     uint64_t segments;     /* segments executed */
     uint64_t deferred, recalled,
-        not_deferred; /* computations left for later, those of them that were asked for, occasions passed over */
-    uint64_t ahead;   /* of these: computed while they were recorded */
-    uint64_t replays; /* of these: run node by node in torch, as no plan could */
-    uint64_t updates; /* steps of an optimizer that ran without its Python (py/entry/update.h) */
+        not_deferred;     /* computations left for later, those of them that were asked for, occasions passed over */
+    uint64_t ahead;       /* of these: computed while they were recorded */
+    uint64_t replays;     /* of these: run node by node in torch, as no plan could */
+    uint64_t updates;     /* steps of an optimizer that ran without its Python (py/entry/update.h) */
+    uint64_t nodes;       /* of torch's autograd graph that results got */
+    uint64_t saved_bytes; /* that the last call with a history keeps for the backward pass alone */
     uint64_t bails[DYCL_BAIL_COUNT];   /* operators left to torch, by reason */
     uint64_t flushes[DYCL_BAIL_COUNT]; /* ends of segments, by reason */
 } dycl_site_stats;
@@ -75,14 +78,16 @@ typedef struct dycl_site {
     dycl_training training;
     dycl_gradient gradient;
     dycl_hint hint;
-    unsigned options;    /* DYCL_OPTION_ bits */
-    int replaces;        /* an optimizer's step: plain tensors may be given other values (region/replace.h) */
-    uint8_t given, belongs;       /* an optimizer: to dycl.accelerate; to what is accelerated, as was found out */
-    uint32_t belongs_at;          /* when (py/entry/optimizer.c) */
-    unsigned adopted;    /* py/modules/composite.h */
-    int worth_ahead;     /* a segment ran long enough for that */
-    const void *address; // the module's, while the table of py/entry/everywhere.h owns this site; NULL: a site of
-                         // dycl.accelerate
+    unsigned options;       /* DYCL_OPTION_ bits */
+    dycl_passes *passes;    // retained; NULL: none of its results had a history
+    uint64_t saved_call;    /* the call that saved_bytes is of, as they are counted */
+    int replaces;           /* an optimizer's step: plain tensors may be given other values (region/replace.h) */
+    uint8_t given, belongs; /* an optimizer: to dycl.accelerate; to what is accelerated, as was found out */
+    uint32_t belongs_at;    /* when (py/entry/optimizer.c) */
+    unsigned adopted;       /* py/modules/composite.h */
+    int worth_ahead;        /* a segment ran long enough for that */
+    const void *address;    // the module's, while the table of py/entry/everywhere.h owns this site; NULL: a site of
+                            // dycl.accelerate
     struct dycl_site *chain, *newer, *older; // borrowed: that table
     uint8_t called, aside; // since the table was last trimmed; this module runs by itself (ScriptModule...)
 } dycl_site;
