@@ -276,6 +276,12 @@ def _resize(n, x):
             torch._C._nn.upsample_bicubic2d)[kind - 2](x, (height, width), bool(align), *scales)
 
 
+def _conv2d_back(n, x, gradient):
+    size = [gradient.shape[1], x.shape[1] // n.attrs[6], *n.attrs[7:9]]
+    return torch.nn.grad.conv2d_weight(x, size, gradient, n.attrs[:2], n.attrs[2:4], n.attrs[4:6],
+                                       n.attrs[6]).contiguous()
+
+
 def _max_pool2d_back(n, x, gradient):
     window = n.attrs[:2], n.attrs[2:4], n.attrs[4:6], n.attrs[6:8], bool(n.attrs[8])
     indices = torch.ops.aten.max_pool2d_with_indices(x, *window)[1]
@@ -298,6 +304,7 @@ STEPS |= {
     "conv2d": lambda n, x, w, bias: F.conv2d(x, w, bias, n.attrs[:2], n.attrs[2:4], n.attrs[4:6], n.attrs[6]),
     "conv_transpose2d": lambda n, x, w, bias: F.conv_transpose2d(x, w, bias, n.attrs[:2], n.attrs[2:4], n.attrs[7:9],
                                                                  n.attrs[6], n.attrs[4:6]),
+    "conv2d_back": _conv2d_back,
     "max_pool2d": lambda n, x: F.max_pool2d(x, n.attrs[:2], n.attrs[2:4], n.attrs[4:6], n.attrs[6:8], bool(n.attrs[8])),
     "max_pool2d_back": _max_pool2d_back,
     "avg_pool2d": lambda n, x: F.avg_pool2d(x, n.attrs[:2], n.attrs[2:4], n.attrs[4:6], bool(n.attrs[6]),

@@ -158,6 +158,7 @@ static double work_of(const dycl_graph *g, const dycl_node *node) {
     case DYCL_FAMILY_GROUPED: return numel(out) * (double)b->sizes[1];
     case DYCL_FAMILY_RECURRENT: return numel(a) * (double)b->sizes[1];
     case DYCL_FAMILY_CONV: return numel(out) * numel(b) / (double)b->sizes[node->op == DYCL_OP_conv2d ? 0 : 1];
+    case DYCL_FAMILY_UNCONV: return numel(b) * numel(out) / (double)out->sizes[0];
     case DYCL_FAMILY_ATTENTION: return numel(a) * (double)b->sizes[2] * 2;
     case DYCL_FAMILY_POOL: return numel(out) + numel(a) * 4;
     case DYCL_FAMILY_UNPOOL: return numel(out) + numel(a) * 64;

@@ -59,6 +59,33 @@ dycl_status dycl_reference_conv(dycl_reference *r, const dycl_node *node, const 
     return DYCL_OK;
 }
 
+/* The gradient of a weight. attrs: as conv2d's, then kernel h w */
+dycl_status dycl_reference_unconv(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
+    const dycl_value *x = dycl_reference_value(r, o[0]), *g = dycl_reference_value(r, o[1]);
+    const dycl_value *out = dycl_reference_value(r, node->out);
+    const dycl_node like = {.op = DYCL_OP_conv2d};
+    int64_t index[4] = {0}, per_out = g->sizes[1] / attrs[6];
+    do {
+        dycl_number_sum s = {0};
+        int64_t at[4] = {0}, channel = index[0] / per_out * out->sizes[1] + index[1];
+        for (at[0] = 0; at[0] < g->sizes[0]; at[0]++)
+            for (at[2] = 0; at[2] < g->sizes[2]; at[2]++)
+                for (at[3] = 0; at[3] < g->sizes[3]; at[3]++) {
+                    int64_t from[4] = {at[0], channel, seen(&like, attrs, 0, at[2], index[2], x->sizes[2]),
+                                       seen(&like, attrs, 1, at[3], index[3], x->sizes[3])};
+                    at[1] = index[0];
+                    dycl_number e = dycl_reference_get(r, o[1], at, 4);
+                    if (from[2] >= 0 && from[3] >= 0)
+                        dycl_number_add_product(&s, dycl_reference_get(r, o[0], from, 4), e);
+                    else /* some implementations multiply padding, too */
+                        s.unknown |= !isfinite(e.f) || !dycl_number_known(e);
+                }
+        s.error += s.magnitude * 1e-5;
+        dycl_reference_set(r, node->out, index, dycl_number_total(DYCL_F32, &s, 1));
+    } while (dycl_reference_next(index, out->sizes, 4));
+    return DYCL_OK;
+}
+
 /* ---- Pooling */
 
 typedef struct {

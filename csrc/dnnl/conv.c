@@ -1,6 +1,6 @@
 #include "dnnl/internal.h"
 
-static void conv_key(const dycl_conv_desc *desc, dycl_key *key) {
+static void conv_key(const dycl_conv_desc *desc, int kind, dycl_key *key) {
     const int64_t numbers[] = {desc->n,
                                desc->c,
                                desc->h,
@@ -20,7 +20,7 @@ static void conv_key(const dycl_conv_desc *desc, dycl_key *key) {
                                desc->pad_after[1],
                                desc->groups};
     key->count = 0;
-    dycl_key_begin(key, DYCL_KEY_CONV);
+    dycl_key_begin(key, kind);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) dycl_key_add(key, numbers[i]);
     dycl_key_add(key, (desc->bias != 0) | (desc->any_src != 0) << 1 | (desc->any_dst != 0) << 2 |
                           (desc->winograd != 0) << 3 | (desc->transposed != 0) << 4 | (desc->bf16 != 0) << 5);
@@ -52,16 +52,7 @@ static dycl_status weights_md(const dycl_conv_desc *desc, int any, dnnl_memory_d
         "convolution weights");
 }
 
-dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out) {
-    dnnl_engine_t engine;
-    dnnl_memory_desc_t src = NULL, weights = NULL, plain = NULL, bias = NULL, dst = NULL;
-    dnnl_primitive_attr_t attr = NULL;
-    dnnl_primitive_desc_t pd = NULL;
-    dycl_status status;
-    dycl_key key;
-    const int64_t src_sizes[4] = {desc->n, desc->c, desc->h, desc->w},
-                  dst_sizes[4] = {desc->n, desc->oc, desc->oh, desc->ow};
-
+static dycl_status check_sizes(const dycl_conv_desc *desc, const int64_t *src_sizes, const int64_t *dst_sizes) {
     for (int d = 0; d < 4; d++)
         if (src_sizes[d] < 1 || dst_sizes[d] < 1) return dycl_error_bail("empty convolution");
     if (desc->groups < 1 || desc->c % desc->groups || desc->oc % desc->groups || desc->kh < 1 || desc->kw < 1)
@@ -79,7 +70,21 @@ dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out) {
             (in - desc->dilation[d] * (k - 1) - 1) / desc->stride[d] + 1 != narrow[d + 2])
             return dycl_error_bail("convolution with inconsistent sizes");
     }
-    conv_key(desc, &key);
+    return DYCL_OK;
+}
+
+dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out) {
+    dnnl_engine_t engine;
+    dnnl_memory_desc_t src = NULL, weights = NULL, plain = NULL, bias = NULL, dst = NULL;
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    dycl_status status;
+    dycl_key key;
+    const int64_t src_sizes[4] = {desc->n, desc->c, desc->h, desc->w},
+                  dst_sizes[4] = {desc->n, desc->oc, desc->oh, desc->ow};
+
+    DYCL_TRY(check_sizes(desc, src_sizes, dst_sizes));
+    conv_key(desc, DYCL_KEY_CONV, &key);
     *out = dycl_cache_find(&key);
     if (*out) return DYCL_OK;
 
@@ -109,7 +114,7 @@ dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out) {
                                      desc->winograd ? dnnl_convolution_winograd : dnnl_convolution_direct, src, weights,
                                      bias, dst, strides, dilates, before, after, attr),
                                  desc->winograd ? "Winograd convolution" : "convolution"));
-    dycl_prim_parts parts = {&key, pd, plain, &desc->post, desc->bias, 1};
+    dycl_prim_parts parts = {&key, pd, plain, &desc->post, desc->bias, 1, 0};
     plain = NULL;
     status = dycl_prim_make(&parts, out);
 fail:
@@ -119,5 +124,46 @@ fail:
     if (bias) dnnl_memory_desc_destroy(bias);
     if (dst) dnnl_memory_desc_destroy(dst);
     if (attr) dnnl_primitive_attr_destroy(attr);
+    return status;
+}
+
+dycl_status dycl_prim_conv_gradient(const dycl_conv_desc *desc, dycl_prim **out) {
+    dnnl_engine_t engine;
+    dnnl_memory_desc_t src = NULL, weights = NULL, dst = NULL;
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t pd = NULL, forward = NULL;
+    dycl_status status;
+    dycl_key key;
+    const int64_t src_sizes[4] = {desc->n, desc->c, desc->h, desc->w},
+                  dst_sizes[4] = {desc->n, desc->oc, desc->oh, desc->ow};
+    DYCL_TRY(check_sizes(desc, src_sizes, dst_sizes));
+    conv_key(desc, DYCL_KEY_CONV_GRADIENT, &key);
+    *out = dycl_cache_find(&key);
+    if (*out) return DYCL_OK;
+
+    DYCL_TRY(dycl_dnnl_engine(&engine));
+    DYCL_TRY(activation_md(1, NULL, src_sizes, &src));
+    DYCL_TRY(activation_md(1, NULL, dst_sizes, &dst));
+    DYCL_TRY(weights_md(desc, 1, &weights));
+    DYCL_TRY(dycl_post_attr(NULL, 4, dst_sizes, &attr));
+    dnnl_dims_t strides = {desc->stride[0], desc->stride[1]}, dilates = {desc->dilation[0] - 1, desc->dilation[1] - 1};
+    dnnl_dims_t before = {desc->pad_before[0], desc->pad_before[1]}, after = {desc->pad_after[0], desc->pad_after[1]};
+    DYCL_TRY(dycl_dnnl_check(dnnl_convolution_forward_primitive_desc_create(&forward, engine, dnnl_forward_training,
+                                                                            dnnl_convolution_direct, src, weights, NULL,
+                                                                            dst, strides, dilates, before, after, attr),
+                             "convolution"));
+    DYCL_TRY(dycl_dnnl_check(dnnl_convolution_backward_weights_primitive_desc_create(
+                                 &pd, engine, dnnl_convolution_direct, src, weights, NULL, dst, strides, dilates,
+                                 before, after, forward, attr),
+                             "gradient of a convolution's weights"));
+    /* The reference is accepted: who asks has nothing else. */
+    dycl_prim_parts parts = {.key = &key, .pd = pd, .gradient = 1};
+    status = dycl_prim_make(&parts, out);
+fail:
+    if (src) dnnl_memory_desc_destroy(src);
+    if (weights) dnnl_memory_desc_destroy(weights);
+    if (dst) dnnl_memory_desc_destroy(dst);
+    if (attr) dnnl_primitive_attr_destroy(attr);
+    if (forward) dnnl_primitive_desc_destroy(forward);
     return status;
 }

@@ -116,6 +116,8 @@ typedef struct {
  * infinity may be NaN; max pooling of -inf only gives the lowest finite value. */
 dycl_status dycl_prim_matmul(const dycl_matmul_desc *desc, dycl_prim **out);
 dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out);
+/* The gradient of its weights: from src and what is given for its result to dst, both in layouts of oneDNN's choice. */
+dycl_status dycl_prim_conv_gradient(const dycl_conv_desc *desc, dycl_prim **out);
 dycl_status dycl_prim_pool(const dycl_pool_desc *desc, dycl_prim **out);
 dycl_status dycl_prim_reorder(const dycl_layout *from, const dycl_layout *to, dycl_prim **out);
 int dycl_dnnl_cached(void); /* primitives in the cache now: at most 1024, least recently used ones leave */
@@ -127,7 +129,8 @@ void dycl_prim_release(dycl_prim *prim);
 const char *dycl_prim_info(const dycl_prim *prim); /* "brg:avx512_core", for explain */
 void dycl_prim_src_layout(const dycl_prim *prim, dycl_layout *out);
 void dycl_prim_dst_layout(const dycl_prim *prim, dycl_layout *out);
-size_t dycl_prim_scratch(const dycl_prim *prim);       /* bytes, 64-byte aligned */
+void dycl_prim_gradient_layout(const dycl_prim *prim, dycl_layout *out); /* of what is given for the result */
+size_t dycl_prim_scratch(const dycl_prim *prim);                         /* bytes, 64-byte aligned */
 size_t dycl_prim_weights_bytes(const dycl_prim *prim); /* 0: wants the weights as they were described (no packing) */
 /* weights: OIHW, or the b_strides of the descriptor. packed: dycl_prim_weights_bytes(), 64-byte aligned. */
 dycl_status dycl_prim_pack(const dycl_prim *prim, const void *weights, void *packed);
@@ -135,7 +138,8 @@ dycl_status dycl_prim_pack(const dycl_prim *prim, const void *weights, void *pac
 uint64_t dycl_prim_weights_key(const dycl_prim *prim);
 
 typedef struct {
-    const void *src, *weights, *bias; /* matmul: A, B; weights packed when dycl_prim_weights_bytes() is not 0 */
+    const void *src, *weights, *bias; /* matmul: A, B; weights packed when dycl_prim_weights_bytes() is not 0;
+                                         a gradient of weights: what is given for the result */
     void *dst, *scratch;
     const void *post[DYCL_MAX_POST_OPS]; /* operands of the binary post-ops, in order of the ops (NULL elsewhere) */
 } dycl_prim_args;

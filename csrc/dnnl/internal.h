@@ -36,7 +36,7 @@ static inline void dycl_key_add(dycl_key *key, int64_t value) { key->word[key->c
 void dycl_key_add_layout(dycl_key *key, const dycl_layout *layout);
 void dycl_key_add_post(dycl_key *key, const dycl_post_ops *post);
 uint64_t dycl_hash_words(const uint64_t *words, int count, uint64_t seed);
-enum { DYCL_KEY_MATMUL = 1, DYCL_KEY_CONV, DYCL_KEY_POOL, DYCL_KEY_REORDER };
+enum { DYCL_KEY_MATMUL = 1, DYCL_KEY_CONV, DYCL_KEY_POOL, DYCL_KEY_REORDER, DYCL_KEY_CONV_GRADIENT };
 /* The kind, and the number of threads: a primitive divides its work when it is made. */
 static inline void dycl_key_begin(dycl_key *key, int kind) {
     dycl_key_add(key, kind | (int64_t)dycl_cpu_threads() << 8);
@@ -62,7 +62,7 @@ struct dycl_prim {
     const_dnnl_primitive_desc_t pd;   /* borrowed from primitive */
     dnnl_memory_desc_t plain_weights; /* as the caller's weights are; NULL when there are none */
     const char *info;                 /* of the library, immortal */
-    dycl_layout src, dst;
+    dycl_layout src, dst, gradient;   /* gradient: of those that have one */
     size_t scratch, weights_bytes;
     uint64_t weights_key;
 
@@ -89,6 +89,7 @@ typedef struct {
     dnnl_memory_desc_t plain_weights;
     const dycl_post_ops *post;
     int bias, refuse_reference;
+    int gradient; /* of weights, which stand for dst */
 } dycl_prim_parts;
 dycl_status dycl_prim_make(const dycl_prim_parts *parts, dycl_prim **out);
 void dycl_prim_memory_destroy(dycl_prim_memory *own);

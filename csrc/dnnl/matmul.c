@@ -101,7 +101,7 @@ dycl_status dycl_prim_matmul(const dycl_matmul_desc *desc, dycl_prim **out) {
     DYCL_TRY(dycl_post_attr(&desc->post, rank, dst_sizes, &attr));
     DYCL_TRY(
         dycl_dnnl_check(dnnl_matmul_primitive_desc_create(&pd, engine, a, b ? b : plain_b, bias, c, attr), "matmul"));
-    dycl_prim_parts parts = {&key, pd, plain_b, &desc->post, desc->bias, 1};
+    dycl_prim_parts parts = {&key, pd, plain_b, &desc->post, desc->bias, 1, 0};
     plain_b = NULL;
     status = dycl_prim_make(&parts, out);
 fail:

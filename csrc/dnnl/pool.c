@@ -77,7 +77,7 @@ dycl_status dycl_prim_pool(const dycl_pool_desc *desc, dycl_prim **out) {
                                                                         kernel, dilation, before, after, attr),
                              "pooling"));
     /* The reference is accepted: dilated pooling has nothing else, and it is parallel. */
-    dycl_prim_parts parts = {&key, pd, NULL, NULL, 0, 0};
+    dycl_prim_parts parts = {&key, pd, NULL, NULL, 0, 0, 0};
     status = dycl_prim_make(&parts, out);
 fail:
     if (src) dnnl_memory_desc_destroy(src);

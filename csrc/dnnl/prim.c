@@ -13,10 +13,14 @@ static void add_arg(dycl_prim *prim, int arg, size_t offset, const_dnnl_memory_d
 }
 
 static dycl_status collect_args(dycl_prim *prim, const dycl_prim_parts *parts) {
-    const_dnnl_memory_desc_t dst = dnnl_primitive_desc_query_md(prim->pd, dnnl_query_dst_md, 0);
+    dnnl_query_t query = parts->gradient ? dnnl_query_diff_weights_md : dnnl_query_dst_md;
+    const_dnnl_memory_desc_t dst = dnnl_primitive_desc_query_md(prim->pd, query, 0);
     add_arg(prim, DNNL_ARG_SRC, offsetof(dycl_prim_args, src),
             dnnl_primitive_desc_query_md(prim->pd, dnnl_query_src_md, 0));
-    add_arg(prim, DNNL_ARG_DST, offsetof(dycl_prim_args, dst), dst);
+    add_arg(prim, parts->gradient ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_DST, offsetof(dycl_prim_args, dst), dst);
+    if (parts->gradient)
+        add_arg(prim, DNNL_ARG_DIFF_DST, offsetof(dycl_prim_args, weights),
+                dnnl_primitive_desc_query_md(prim->pd, dnnl_query_diff_dst_md, 0));
     if (prim->plain_weights) {
         const_dnnl_memory_desc_t weights = dnnl_primitive_desc_query_md(prim->pd, dnnl_query_weights_md, 0);
         add_arg(prim, DNNL_ARG_WEIGHTS, offsetof(dycl_prim_args, weights), weights);
@@ -91,6 +95,7 @@ dycl_status dycl_prim_make(const dycl_prim_parts *parts, dycl_prim **out) {
     DYCL_TRY(collect_args(prim, parts));
     DYCL_TRY(dycl_layout_from_md(prim->arg[0].md, &prim->src));
     DYCL_TRY(dycl_layout_from_md(prim->arg[1].md, &prim->dst));
+    if (parts->gradient) DYCL_TRY(dycl_layout_from_md(prim->arg[2].md, &prim->gradient));
     dnnl_primitive_desc_destroy(parts->pd);
     *out = dycl_cache_insert(prim);
     return DYCL_OK;
@@ -121,6 +126,7 @@ void dycl_prim_release(dycl_prim *prim) {
 const char *dycl_prim_info(const dycl_prim *prim) { return prim->info; }
 void dycl_prim_src_layout(const dycl_prim *prim, dycl_layout *out) { *out = prim->src; }
 void dycl_prim_dst_layout(const dycl_prim *prim, dycl_layout *out) { *out = prim->dst; }
+void dycl_prim_gradient_layout(const dycl_prim *prim, dycl_layout *out) { *out = prim->gradient; }
 size_t dycl_prim_scratch(const dycl_prim *prim) { return prim->scratch; }
 size_t dycl_prim_weights_bytes(const dycl_prim *prim) { return prim->weights_bytes; }
 uint64_t dycl_prim_weights_key(const dycl_prim *prim) { return prim->weights_key; }

@@ -23,7 +23,7 @@ dycl_status dycl_prim_reorder(const dycl_layout *from, const dycl_layout *to, dy
     DYCL_TRY(dycl_layout_to_md(to, &dst));
     DYCL_TRY(dycl_post_attr(NULL, to->rank, to->sizes, &attr));
     DYCL_TRY(dycl_dnnl_check(dnnl_reorder_primitive_desc_create(&pd, src, engine, dst, engine, attr), "reorder"));
-    dycl_prim_parts parts = {&key, pd, NULL, NULL, 0, 0};
+    dycl_prim_parts parts = {&key, pd, NULL, NULL, 0, 0, 0};
     status = dycl_prim_make(&parts, out);
 fail:
     if (src) dnnl_memory_desc_destroy(src);

@@ -53,6 +53,8 @@ uint32_t dycl_chain_expand(dycl_chain *c, uint32_t a, int rank, const int64_t *s
 uint32_t dycl_chain_transpose(dycl_chain *c, uint32_t a); /* of the last two dimensions */
 uint32_t dycl_chain_product(dycl_chain *c, uint32_t a, uint32_t b);
 uint32_t dycl_chain_laid_product(dycl_chain *c, uint32_t a, uint32_t b, int turned); /* (b^T a^T)^T where turned */
+/* With zeros around it; numbers below zero take away. */
+uint32_t dycl_chain_padded(dycl_chain *c, uint32_t a, const int64_t *before, const int64_t *after, int rank);
 uint32_t dycl_chain_zeros(dycl_chain *c, const dycl_value *like);
 uint32_t dycl_chain_sum_to(dycl_chain *c, uint32_t a, const dycl_value *shape);
 uint32_t dycl_chain_positions(dycl_chain *c, int rank, int dim, int64_t size); /* 0, 1, ... along the dimension */

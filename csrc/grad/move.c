@@ -40,7 +40,7 @@ void dycl_grad_cat(dycl_chain *c) {
     }
 }
 
-static uint32_t padded(dycl_chain *c, uint32_t a, const int64_t *before, const int64_t *after, int rank) {
+uint32_t dycl_chain_padded(dycl_chain *c, uint32_t a, const int64_t *before, const int64_t *after, int rank) {
     int64_t attrs[2 * DYCL_MAX_RANK];
     uint32_t operands[2] = {a, 0}, out = 0;
     dycl_operand zero = dycl_operand_f64(0);
@@ -61,7 +61,7 @@ void dycl_grad_pad(dycl_chain *c) {
         before[i] = -c->attrs[i];
         after[i] = -c->attrs[rank + i];
     }
-    dycl_chain_give(c, 0, padded(c, c->gradient, before, after, rank));
+    dycl_chain_give(c, 0, dycl_chain_padded(c, c->gradient, before, after, rank));
 }
 
 void dycl_grad_triangle(dycl_chain *c) {
@@ -199,7 +199,7 @@ static uint32_t spread(dycl_chain *c, const dycl_value *root, const dycl_value *
     if (at) {
         for (int i = 0; i < root->rank; i++) after[i] = root->sizes[i] - at->start[i] - at->size[i];
         g = turned(c, root, at, g);
-        return is_whole(root, at) ? g : padded(c, g, at->start, after, root->rank);
+        return is_whole(root, at) ? g : dycl_chain_padded(c, g, at->start, after, root->rank);
     }
     if (all_once(root, view)) {
         uint32_t out = 0;
@@ -254,7 +254,7 @@ static uint32_t join_beside(dycl_chain *c, const dycl_value *root, int dim, int 
     if (c->status == DYCL_OK) c->status = dycl_build_node(&b->recorder, DYCL_OP_cat, count, values, 1, &at, &out);
     before[dim] = boxes[0].start[dim];
     after[dim] = root->sizes[dim] - boxes[count - 1].start[dim] - boxes[count - 1].size[dim];
-    return before[dim] || after[dim] ? padded(c, out, before, after, root->rank) : out;
+    return before[dim] || after[dim] ? dycl_chain_padded(c, out, before, after, root->rank) : out;
 }
 
 /* A piece that no other stands directly before. */

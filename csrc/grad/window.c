@@ -1,4 +1,5 @@
-/* Convolutions and pools, by torch's own kernels: what was a row there is one step here. */
+/* Convolutions and pools. An image's gradient is a convolution the other way; the other gradients come from torch's own
+ * kernels, or from kernels of ours. */
 #include <string.h>
 
 #include "grad/formula.h"
@@ -10,6 +11,62 @@ static int push(int64_t *words, int at, int count, const int64_t *numbers) {
     return at + count;
 }
 
+/* A node where it can be one. 0: torch's kernel has to do it. */
+static int made(dycl_chain *c, dycl_op op, int operand_count, const uint32_t *operands, int attr_count,
+                const int64_t *attrs, uint32_t *out) {
+    dycl_status status = c->status;
+    if (status == DYCL_OK)
+        status = dycl_build_node(&c->b->recorder, op, operand_count, operands, attr_count, attrs, out);
+    if (status == DYCL_BAIL) return 0;
+    c->status = status;
+    return 1;
+}
+
+/* The gradient of a convolution's image is what the transposed convolution makes of the result's, and the reverse: it
+ * lies and runs as any other convolution. */
+static int image_by_convolution(dycl_chain *c, int transposed) {
+    const dycl_value *x = dycl_chain_operand(c, 0), *w = dycl_chain_operand(c, 1);
+    const dycl_value *g = dycl_chain_meta(c, c->gradient);
+    uint32_t operands[3] = {c->gradient, 0, DYCL_NONE}, out = 0;
+    int64_t attrs[9], before[4] = {0}, unseen[4] = {0};
+    if (c->status != DYCL_OK || x->dtype != DYCL_F32 || !x->canonical) return 0;
+    memcpy(attrs, c->attrs, 7 * sizeof *attrs);
+    for (int i = 0; i < 2 && !transposed; i++) { /* what the last window left over, of padding and of the image */
+        int64_t window = attrs[4 + i] * (w->sizes[2 + i] - 1) + 1, padding = attrs[2 + i];
+        int64_t left = x->sizes[2 + i] + 2 * padding - window - (g->sizes[2 + i] - 1) * attrs[i];
+        attrs[7 + i] = left < padding ? left : padding;
+        unseen[2 + i] = left - attrs[7 + i];
+    }
+    operands[1] = dycl_chain_take(c, 1);
+    if (!made(c, transposed ? DYCL_OP_conv2d : DYCL_OP_conv_transpose2d, 3, operands, transposed ? 7 : 9, attrs, &out))
+        return 0;
+    if (unseen[2] || unseen[3]) out = dycl_chain_padded(c, out, before, unseen, 4);
+    dycl_chain_give(c, 0, out);
+    return 1;
+}
+
+/* A convolution's windows go over the larger image: its own, or what the transposed one made. */
+static int weight_by_windows(dycl_chain *c, int transposed) {
+    const dycl_value *w = dycl_chain_operand(c, 1);
+    uint32_t operands[2], out = 0, x;
+    int64_t attrs[9];
+    if (c->status != DYCL_OK || w->dtype != DYCL_F32 || !w->canonical) return 0;
+    memcpy(attrs, c->attrs, 7 * sizeof *attrs);
+    memcpy(attrs + 7, w->sizes + 2, 2 * sizeof *attrs);
+    x = dycl_chain_take(c, 0);
+    operands[transposed] = x;
+    operands[!transposed] = c->gradient;
+    if (!made(c, DYCL_OP_conv2d_back, 2, operands, 9, attrs, &out)) return 0;
+    dycl_chain_give(c, 1, out);
+    return 1;
+}
+
+static void bias_by_sum(dycl_chain *c) {
+    const dycl_value *bias = dycl_chain_operand(c, 2);
+    uint32_t sum = dycl_chain_reduce(c, DYCL_OP_sum, c->gradient, 1 << 0 | 1 << 2 | 1 << 3);
+    dycl_chain_give(c, 2, dycl_chain_reshape(c, sum, bias->rank, bias->sizes));
+}
+
 /* x, weight, bias*; attributes: stride, padding, dilation, groups, output padding (transposed) */
 static void conv(dycl_chain *c, int transposed) {
     static const int64_t none[2] = {0, 0};
@@ -18,6 +75,13 @@ static void conv(dycl_chain *c, int transposed) {
     for (int i = 0; i < 3; i++) mask[i] = dycl_chain_wants(c, i);
     if (dycl_value_numel(dycl_chain_operand(c, 0)) == 0 || dycl_value_numel(dycl_chain_operand(c, 1)) == 0)
         dycl_chain_fail(c);
+    if (mask[0] && image_by_convolution(c, transposed)) mask[0] = 0;
+    if (mask[1] && weight_by_windows(c, transposed)) mask[1] = 0;
+    if (mask[2] && !mask[0] && !mask[1]) {
+        bias_by_sum(c);
+        mask[2] = 0;
+    }
+    if (!mask[0] && !mask[1] && !mask[2]) return;
     at = biased ? push(words, at, 1, &channels) : (words[0] = -1, 1);
     for (int i = 0; i < 3; i++) at = push(words, at, 2, c->attrs + 2 * i);
     words[at++] = transposed;

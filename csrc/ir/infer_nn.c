@@ -217,6 +217,29 @@ dycl_status dycl_infer_conv(const dycl_draft *draft, dycl_value *out) {
     return DYCL_OK;
 }
 
+/* attributes: as conv2d's, then kernel h w */
+dycl_status dycl_infer_unconv(const dycl_draft *draft, dycl_value *out) {
+    const int64_t *attrs = draft->attrs, groups = attrs[6];
+    const dycl_value *x = &draft->graph->values[draft->operands[0]], *g = &draft->graph->values[draft->operands[1]];
+    if (x->dtype != DYCL_F32 || g->dtype != DYCL_F32 || x->rank != 4 || g->rank != 4 || dycl_value_numel(x) == 0 ||
+        dycl_value_numel(g) == 0)
+        return DYCL_BAIL;
+    if (groups < 1 || x->sizes[1] % groups || g->sizes[1] % groups || x->sizes[0] != g->sizes[0]) return DYCL_BAIL;
+    for (int i = 0; i < 2; i++) {
+        int64_t stride = attrs[i], padding = attrs[2 + i], dilation = attrs[4 + i], kernel = attrs[7 + i];
+        if (stride < 1 || padding < 0 || dilation < 1 || kernel < 1) return DYCL_BAIL;
+        int64_t span = x->sizes[2 + i] + 2 * padding - (dilation * (kernel - 1) + 1);
+        if (span < 0 || g->sizes[2 + i] != span / stride + 1) return DYCL_BAIL;
+        out->sizes[2 + i] = kernel;
+    }
+    out->dtype = DYCL_F32;
+    out->rank = 4;
+    out->sizes[0] = g->sizes[1];
+    out->sizes[1] = x->sizes[1] / groups;
+    dycl_infer_contiguous(out);
+    return DYCL_OK;
+}
+
 static int64_t pooled(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation,
                       int64_t ceil_mode) {
     int64_t span = in + 2 * padding - dilation * (kernel - 1) - 1 + (ceil_mode ? stride - 1 : 0);

@@ -81,6 +81,7 @@ static dycl_status windows(const dycl_draft *draft) {
     return DYCL_OK;
 }
 dycl_status dycl_verify_conv(const dycl_draft *draft) { return windows(draft); }
+dycl_status dycl_verify_unconv(const dycl_draft *draft) { return windows(draft); }
 dycl_status dycl_verify_pool(const dycl_draft *draft) { return windows(draft); }
 dycl_status dycl_verify_unpool(const dycl_draft *draft) { return windows(draft); }
 

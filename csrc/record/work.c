@@ -37,6 +37,11 @@ double dycl_work_conv(const dycl_graph *g, const dycl_node *node) {
     return 2 * numel(&g->values[node->out]) * numel(weights) / (double)(weights->sizes[0] ? weights->sizes[0] : 1);
 }
 
+double dycl_work_unconv(const dycl_graph *g, const dycl_node *node) {
+    const dycl_value *weights = &g->values[node->out];
+    return 2 * numel(operand(g, node, 1)) * numel(weights) / (double)weights->sizes[0];
+}
+
 double dycl_work_attention(const dycl_graph *g, const dycl_node *node) {
     const dycl_value *keys = operand(g, node, 1);
     return 4 * numel(&g->values[node->out]) * (double)(keys->rank > 1 ? keys->sizes[keys->rank - 2] : 1);

@@ -419,16 +419,16 @@ static void families(void) {
         int n = 0;
         int64_t c = pick(1, 3) * 4, oc = pick(1, 3) * 4, h = pick(5, 12), k = pick(1, 3), batch = pick(1, 2);
         uint32_t x = add_feed(s, DYCL_F32, 4, (int64_t[]){batch, c, h, h + 1}, 1);
-        int64_t groups = pick(0, 3) == 0 ? 4 : 1;
+        int64_t groups = pick(0, 3) == 0 ? 4 : 1, step = pick(1, 2), edge = pick(0, 1);
         uint32_t w = add_feed(s, DYCL_F32, 4, (int64_t[]){oc, c / groups, k, k}, 0.5),
                  b = add_feed(s, DYCL_F32, 1, (int64_t[]){oc}, 1);
-        uint32_t y = NODE(DYCL_OP_conv2d, OPERANDS(x, w, (pick(0, 1) ? b : DYCL_NONE)), pick(1, 2), 1, pick(0, 1), 1, 1,
-                          1, groups);
+        uint32_t y = NODE(DYCL_OP_conv2d, OPERANDS(x, w, (pick(0, 1) ? b : DYCL_NONE)), step, 1, edge, 1, 1, 1, groups);
         uint32_t m = add_feed(s, DYCL_F32, 1, (int64_t[]){oc}, 1), var = add_feed(s, DYCL_F32, 1, (int64_t[]){oc}, 1);
         for (int i = 0; i < oc; i++)
             ((float *)s->feed_data[s->graph.feed_count - 1])[i * value(s, var)->strides[0]] = 0.5f + 0.1f * (float)i;
         uint32_t bn = NODE(DYCL_OP_batch_norm, OPERANDS(y, m, var, b, m), dycl_f64_attr(1e-5));
         uint32_t act = node0(s, DYCL_EW_relu, 1, &bn);
+        out[n++] = NODE(DYCL_OP_conv2d_back, OPERANDS(x, act), step, 1, edge, 1, 1, 1, groups, k, k);
         uint32_t w2 = add_feed(s, DYCL_F32, 4, (int64_t[]){oc, oc, 3, 3}, 0.3);
         uint32_t y2 = NODE(DYCL_OP_conv2d, OPERANDS(act, w2, DYCL_NONE), 1, 1, 1, 1, 1, 1, 1);
         uint32_t res = node0(s, DYCL_EW_add, 2, OPERANDS(y2, act));

@@ -120,9 +120,13 @@ static int attributes(const dycl_graph *g, dycl_op op, uint32_t operand, int64_t
         if (dycl_attr_is_f64(op, info->min_operands, count, attrs, i))
             attrs[i] = dycl_f64_attr(below(2) ? 1e-5 : (double)below(5) - 1);
     }
-    if (info->family == DYCL_FAMILY_CONV && below(4)) /* stride, padding, dilation, groups as they usually are */
+    int unconv = info->family == DYCL_FAMILY_UNCONV;
+    if ((info->family == DYCL_FAMILY_CONV || unconv) && below(4)) /* stride, padding... as they usually are */
         for (int i = 0; i < count; i++)
-            attrs[i] = i < 2 ? 1 + below(2) : i < 4 ? below(3) : i < 6 ? 1 + !below(4) : i == 6 ? 1 + !below(4) : 0;
+            attrs[i] = i < 2 || (unconv && i > 6) ? 1 + below(2 + (i > 6))
+                       : i < 4                    ? below(3)
+                       : i < 7                    ? 1 + !below(4)
+                                                  : 0;
     if ((info->family == DYCL_FAMILY_POOL || info->family == DYCL_FAMILY_UNPOOL) && below(4))
         for (int i = 0; i < count; i++)
             attrs[i] = i < 4                                    ? 1 + below(3)

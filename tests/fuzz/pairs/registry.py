@@ -11,6 +11,7 @@ NOT_RECORDED = {
     "shift_left": "no binding",
     "shift_right": "no binding",
     "relu_grad": "made by gradients (grad/activation.c)",
+    "conv2d_back": "made by gradients (grad/window.c)",
     "max_pool2d_back": "made by gradients (grad/window.c)",
 }
 

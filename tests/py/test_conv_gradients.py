@@ -1,0 +1,97 @@
+"""Gradients of convolutions by convolutions: random sizes, windows, groups and layouts against torch's, what is wanted
+of image, weight and bias, gradients of gradients, and what is left to torch's kernel."""
+
+import random
+import textwrap
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import dycl
+from isa import VECTOR_ISAS, run_with
+from suite import FULL, one_thread  # noqa: F401 (a fixture)
+from test_environment import start
+from test_gradients import agree
+
+
+def _drawn(rng, transposed):
+    groups = rng.choice([1, 1, 1, 2, 4])
+    inside, outside = groups * rng.choice([1, 2, 3, 8]), groups * rng.choice([1, 2, 5, 16])
+    kernel = rng.choice([1, 2, 3, 3, 5]), rng.choice([1, 2, 3, 3])
+    options = {"stride": (rng.choice([1, 1, 2, 3]), rng.choice([1, 1, 2])), "groups": groups,
+               "padding": (rng.randint(0, 2), rng.randint(0, 3)), "dilation": (rng.choice([1, 1, 2]), 1)}
+    if transposed:
+        options["output_padding"] = tuple(rng.randrange(max(options["stride"][i], options["dilation"][i]))
+                                          for i in range(2))
+    x = torch.randn(rng.choice([1, 2, 4]), inside, rng.randint(6, 14), rng.randint(6, 14))
+    sizes = (inside, outside // groups) if transposed else (outside, inside // groups)
+    weight, bias = torch.randn(*sizes, *kernel), torch.randn(outside) if rng.random() < 0.7 else None
+    last = {"memory_format": torch.channels_last}
+    x, weight = (t.to(**last) if rng.random() < 0.15 else t for t in (x, weight))
+    wanted = [rng.random() < 0.7 for _ in range(3)]
+    wanted[rng.randrange(2)] = True
+    return (x, weight, bias), options, wanted
+
+
+def _gradients(run, operands, options, wanted, twice):
+    leaves = [t if t is None else t.detach().clone().requires_grad_(want) for t, want in zip(operands, wanted)]
+    result = run(*leaves, **options)
+    leaves = [t for t in leaves if t is not None and t.requires_grad]
+    cotangent = (torch.arange(result.numel()) * 0.7).sin().view(result.shape).requires_grad_(twice)
+    first = torch.autograd.grad(result, leaves, cotangent, create_graph=twice)
+    if twice:
+        total = sum((g * (torch.arange(g.numel()) * 0.3).cos().view(g.shape)).sum() for g in first)
+        first += torch.autograd.grad(total, [*leaves, cotangent], allow_unused=True)
+    return [result.detach(), *first]
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["conv2d", "conv_transpose2d"])
+@pytest.mark.parametrize("seed", range(20 if FULL else 4))
+def test_random_convolutions(transposed, seed):
+    rng = random.Random(f"{seed} {transposed}")
+    torch.manual_seed(seed)
+    function = F.conv_transpose2d if transposed else F.conv2d
+    for _ in range(15):
+        operands, options, wanted = _drawn(rng, transposed)
+        twice = rng.random() < 0.3
+        try:
+            want = _gradients(function, operands, options, wanted, twice)
+        except RuntimeError:  # the windows do not fit
+            continue
+        run = dycl.accelerate(lambda x, w, b, **options: function(x * 1, w, b, **options))
+        for nth in range(3):
+            got = _gradients(run, operands, options, wanted, twice)
+            what = [t if t is None else (tuple(t.shape), t.stride()) for t in operands], options, wanted, nth
+            assert all(agree(a, b) for a, b in zip(want, got, strict=True)), what
+
+
+@pytest.mark.parametrize("isa", VECTOR_ISAS)
+def test_every_instruction_set(isa):
+    done = run_with(isa, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "random and 0", timeout=300)
+    assert done.returncode == 0, done.stdout
+
+
+def test_other_ranks():
+    torch.manual_seed(0)
+    for function, x, weight in ((F.conv1d, (2, 3, 17), (5, 3, 4)), (F.conv2d, (3, 9, 9), (5, 3, 3, 3)),
+                                (F.conv_transpose1d, (2, 3, 17), (3, 5, 4)),
+                                (F.conv3d, (2, 3, 5, 6, 7), (4, 3, 2, 2, 2))):
+        operands, wanted = (torch.randn(x), torch.randn(weight), None), [True, True, False]
+        want = _gradients(function, operands, {"stride": 2, "padding": 1}, wanted, False)
+        run = dycl.accelerate(lambda x, w, b, **options: function(x * 1, w, b, **options))
+        for _ in range(3):
+            got = _gradients(run, operands, {"stride": 2, "padding": 1}, wanted, False)
+            assert all(agree(a, b) for a, b in zip(want, got, strict=True)), function
+
+
+def test_torch_is_not_asked():
+    said = start(textwrap.dedent("""
+        import torch, torch.nn.functional as F, dycl
+        x, w = torch.randn(2, 4, 9, 9, requires_grad=True), torch.randn(8, 4, 3, 3, requires_grad=True)
+        one, b = torch.randn(4, 8, 1, 1, requires_grad=True), torch.randn(8, requires_grad=True)
+        run = dycl.accelerate(lambda: F.conv2d(F.conv2d(x, w, b, 2), one, stride=2).sum())
+        run().backward()
+        run()  # what a backward pass logs is shown behind the next call
+        """), DYCL_CHOOSE="0", DYCL_LOG="graph").stderr
+    assert said.count("conv2d_back") and "conv_transpose2d" in said and "aten_convolution_backward" not in said
