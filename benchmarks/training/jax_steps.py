@@ -48,7 +48,7 @@ def arrays(named):
     return {name: jnp.array(tensor.detach().numpy()) for name, tensor in named}
 
 
-# ---- Parts of models; p(name) is a parameter
+# ---- Parts of models; p[name] is a parameter
 
 
 def linear(x, p, name):
@@ -72,7 +72,8 @@ def heads(q, k, v, count, causal):
 
 def conv(x, p, name, stride=1, padding=0):
     """Images are kept channels last, which is what XLA is faster with; the weights are torch's, turned in the step."""
-    y = lax.conv_general_dilated(x, p[f"{name}weight"].transpose(2, 3, 1, 0), (stride, stride), [(padding, padding)] * 2,
+    weight = p[f"{name}weight"].transpose(2, 3, 1, 0)
+    y = lax.conv_general_dilated(x, weight, (stride, stride), [(padding, padding)] * 2,
                                  dimension_numbers=("NHWC", "HWIO", "NHWC"))
     return y + p[f"{name}bias"] if f"{name}bias" in p else y
 

@@ -30,6 +30,7 @@ class Job(worker.Job):
         from . import peers
 
         torch.set_num_threads(threads)
+        torch.optim.SGD([torch.zeros(1)])  # loads torch's compiler, a second that would hide the first steps
         self.workload, self.peer, self.threads = workload, peer, threads
         self.prepare = peers.BY_NAME[peer].prepare
         self.model = self.target()

@@ -85,8 +85,8 @@ class Mixture(nn.Module):
 
 
 def moe():
-    model = nn.Sequential(Mixture(), Mixture(), nn.Linear(128, 16))
-    return Task([model], supervised(F.mse_loss), [(torch.randn(128, 128), torch.randn(128, 16)) for _ in range(BATCHES)])
+    batches = [(torch.randn(128, 128), torch.randn(128, 16)) for _ in range(BATCHES)]
+    return Task([nn.Sequential(Mixture(), Mixture(), nn.Linear(128, 16))], supervised(F.mse_loss), batches)
 
 
 WORKLOADS = [
