@@ -14,9 +14,9 @@ code on disk, the peer's import and compilation included; for eager and dycl the
 so that a faster peer does not train further. *Error*: the largest difference of a loss from eager's, as a part of it,
 over the first {compared} steps, and over the same steps after all rounds; *wrong* is what differs by more than the
 tolerance. A peer that is not ready within {patience:.0f} s has failed. *Peak*: resident memory (without pages of files,
-such as libraries' code) above what the process had when model and optimizer were made, at most, in the first step and
-in the {later} after it, measured in processes of their own. *Limit*: the time in which the fastest loop (benchmarks/limit.c) reads and writes what the optimizer must,
-measured in the same rounds.
+as libraries' code) above what the process had when model and optimizer were made, at most, in the first step and in the
+{later} after it, measured in processes of their own. *Limit*: the time in which a loop (benchmarks/limit.c) reads and
+writes what the optimizer must, measured in the same rounds.
 
 torch.compile draws torch's random numbers (`fallback_random`), else losses could not be compared. JAX runs jitted steps
 that are written by hand, equal to torch's, with donated state and the same initial parameters.

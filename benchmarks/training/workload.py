@@ -33,7 +33,9 @@ TOLERANCE = 5e-5
 # Where biases stand before batch norm their gradients are rounding and nothing else. Adam's steps have the same length
 # whatever the size of the gradient, so such biases move in either direction: eager itself differs from double precision
 # by 4e-3 (resnet) and 1e-3 (dcgan). A convolution that is not trained changes a loss by 3e-2 (resnet) and 9e-2 (dcgan).
-SENSITIVE = {"resnet": 2e-2, "dcgan": 1e-2}
+# In skipnet it takes convolutions that round otherwise, as torch.compile's: 2.4e-4, from 5e-6 after the first update;
+# the stem's, not trained, 2e-2.
+SENSITIVE = {"resnet": 2e-2, "dcgan": 1e-2, "skipnet": 2e-3}
 
 
 @dataclass(frozen=True)
