@@ -1,4 +1,5 @@
-/* What the machine can do at best, on threads of its own: reading memory, and multiply-adds that wait for nothing. */
+/* What the machine can do at best, on threads of its own: reading memory, updating it, and multiply-adds that wait
+ * for nothing. */
 
 #include <pthread.h>
 #include <stddef.h>
@@ -14,10 +15,13 @@ typedef float vec __attribute__((vector_size(32)));
 #endif
 enum { LANES = sizeof(vec) / sizeof(float) };
 
+enum { READ, UPDATE, FMA };
+
 struct job {
     const float *at;
-    size_t n; /* floats to read, or rounds of multiply-adds */
-    int fma;
+    float *written[3]; /* for updates */
+    size_t n;          /* floats to read, or rounds of multiply-adds */
+    int kind;
     float out;
 };
 
@@ -71,13 +75,29 @@ static void multiply_add(struct job *job)
     job->out = all;
 }
 
+/* What an optimizer with two averages reads and writes, with next to no arithmetic. */
+static void update(struct job *job)
+{
+    const float *restrict gradient = job->at;
+    float *restrict a = job->written[0], *restrict b = job->written[1], *restrict c = job->written[2];
+    for (size_t i = 0; i < job->n; i++) {
+        float sum = gradient[i] + a[i] + b[i] + c[i];
+        a[i] = b[i] = c[i] = 0.25f * sum;
+    }
+}
+
 static void *run(void *argument)
 {
     struct job *job = argument;
-    if (job->fma) {
-        multiply_add(job);
-    } else {
+    switch (job->kind) {
+    case READ:
         read_all(job);
+        break;
+    case UPDATE:
+        update(job);
+        break;
+    default:
+        multiply_add(job);
     }
     return NULL;
 }
@@ -124,6 +144,23 @@ double limit_read(const float *at, size_t n, int threads, float *out)
     return timed(jobs, threads, out);
 }
 
+double limit_update(const float *gradient, float *a, float *b, float *c, size_t n, int threads, float *out)
+{
+    struct job jobs[MOST] = {{0}};
+    if (threads < 1 || threads > MOST) {
+        return -1;
+    }
+    size_t part = n / (size_t)threads / LANES * LANES;
+    for (int k = 0; k < threads; k++) {
+        size_t begin = (size_t)k * part;
+        jobs[k] = (struct job){.at = gradient + begin,
+                               .written = {a + begin, b + begin, c + begin},
+                               .n = k + 1 < threads ? part : n - begin,
+                               .kind = UPDATE};
+    }
+    return timed(jobs, threads, out);
+}
+
 /* rounds of multiply-adds a thread; limit_fma_flop() operations each. */
 double limit_fma(size_t rounds, int threads, float *out)
 {
@@ -132,7 +169,7 @@ double limit_fma(size_t rounds, int threads, float *out)
         return -1;
     }
     for (int k = 0; k < threads; k++) {
-        jobs[k] = (struct job){.n = rounds, .fma = 1};
+        jobs[k] = (struct job){.n = rounds, .kind = FMA};
     }
     return timed(jobs, threads, out);
 }

@@ -21,6 +21,7 @@ import time
 HUGE = 2 << 20
 LEAST_FLOP = 1e9  # a call with less is not a matter of its products
 READ, PRODUCTS = "reading the weights", "products and convolutions alone"
+UPDATED = "reading and writing what the optimizer must"
 
 
 def library(directory):
@@ -34,9 +35,11 @@ def library(directory):
                     target, source],
                    check=True, capture_output=True)
     found = ctypes.CDLL(target)
-    for function in (found.limit_read, found.limit_fma):
+    for function in (found.limit_read, found.limit_update, found.limit_fma):
         function.restype = ctypes.c_double
     found.limit_read.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(ctypes.c_float)]
+    found.limit_update.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_size_t, ctypes.c_int,
+                                                           ctypes.POINTER(ctypes.c_float)]
     found.limit_fma.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.POINTER(ctypes.c_float)]
     return found
 
@@ -64,6 +67,14 @@ class Machine:
     def read(self, tensor):
         """Reads all of it once; the seconds."""
         taken = self.library.limit_read(tensor.data_ptr(), tensor.numel(), self.threads, self.sum)
+        if taken < 0:
+            raise OSError(f"{self.threads} threads could not be started")
+        return taken
+
+    def update(self, gradient, *written):
+        """Reads all four and writes three of them; the seconds."""
+        places = [tensor.data_ptr() for tensor in (gradient, *written)]
+        taken = self.library.limit_update(*places, gradient.numel(), self.threads, self.sum)
         if taken < 0:
             raise OSError(f"{self.threads} threads could not be started")
         return taken

@@ -141,7 +141,7 @@ def versions(names):
     """What is installed of what was asked for; reads metadata, imports nothing."""
     from importlib import metadata
 
-    wanted = ["torch", "numpy", "transformers"] + [name for name in ("dycl", "onnxruntime", "openvino")
+    wanted = ["torch", "numpy", "transformers"] + [name for name in ("dycl", "onnxruntime", "openvino", "jax")
                                                    if name in names]
     if "onnxruntime" in names:
         wanted += ["onnx", "onnxscript"]

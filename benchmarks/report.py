@@ -177,23 +177,27 @@ def as_json(run):
         entry = {"title": workload.title, "tolerance": workload.tolerance, "dycl": summary(workload, results),
                  "peers": {}}
         for result in results.values():
-            entry["peers"][result.peer] = {
-                "state": result.state,
-                "reason": result.reason,
-                "first_s": result.first_s,
-                "settled_s": result.settled_s,
-                "minimum_ns": result.minimum,
-                "median_ns": result.median,
-                "error": finite(result.error),
-                "calls_timed": len(result.times),
-                "round_minimum_ns": [min(block) for block in result.blocks],
-                "round_median_ns": [sorted(block)[len(block) // 2] for block in result.blocks],
-                "details": result.details,
-            }
+            entry["peers"][result.peer] = peer_as_json(result)
         if workload.name in run["scaling"]:
             entry["scaling"] = scaling(results, run["scaling"][workload.name])[0]
         found["workloads"][workload.name] = entry
     return found
+
+
+def peer_as_json(result):
+    return {
+        "state": result.state,
+        "reason": result.reason,
+        "first_s": result.first_s,
+        "settled_s": result.settled_s,
+        "minimum_ns": result.minimum,
+        "median_ns": result.median,
+        "error": finite(result.error),
+        "calls_timed": len(result.times),
+        "round_minimum_ns": [min(block) for block in result.blocks],
+        "round_median_ns": [sorted(block)[len(block) // 2] for block in result.blocks],
+        "details": result.details,
+    }
 
 
 def finite(value):

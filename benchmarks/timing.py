@@ -79,14 +79,15 @@ class Lost(Exception):
 
 
 class Worker:
-    def __init__(self, workload, peer, threads, saved, directory, patience):
+    def __init__(self, workload, peer, threads, saved, directory, patience, jobs="benchmarks.worker"):
         self.patience = patience
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         # Read when torch and the others are loaded, hence before the process starts. torch sets the threads of its own
         # pool again.
         os.environ["OMP_NUM_THREADS"] = str(threads)
-        self.process = context.Process(target=worker.main, args=(theirs, workload, peer, threads, saved, directory))
+        self.process = context.Process(target=worker.main,
+                                       args=(theirs, workload, peer, threads, saved, directory, jobs))
         self.process.start()
         theirs.close()
         try:
@@ -133,7 +134,7 @@ def first_calls(workload, name, threads, saved, directory, plan):
     for _ in range(plan.starts - 1 if name in ("eager", "dycl") else 0):
         process = None
         try:
-            process = Worker(workload.name, name, threads, saved, directory, plan.patience)
+            process = Worker(workload.name, name, threads, saved, directory, plan.patience, workload.jobs)
             found.append(process.ask("first")["first_s"])
         finally:
             if process:
@@ -187,7 +188,7 @@ def start_limit(workload, results, workers, threads, saved, directory, plan, say
         return
     results["limit"] = Result("limit", state="limit", reason=needed["kind"])
     try:
-        workers["limit"] = Worker(workload.name, "limit", threads, saved, directory, plan.patience)
+        workers["limit"] = Worker(workload.name, "limit", threads, saved, directory, plan.patience, workload.jobs)
         results["limit"].details = {**workers["limit"].ask("first", needed), "bytes": needed["bytes"],
                                     "flop": needed["flop"]}
         say(f"limit: {needed['kind']}")
@@ -207,7 +208,7 @@ def run(workload, peers, threads, plan, say, limits=True):
                 result = results[name]
                 try:
                     earlier = first_calls(workload, name, threads, saved, directory, plan)
-                    workers[name] = Worker(workload.name, name, threads, saved, directory, plan.patience)
+                    workers[name] = Worker(workload.name, name, threads, saved, directory, plan.patience, workload.jobs)
                     answer = workers[name].ask("first")
                     result.first_s = statistics.median(earlier + [answer["first_s"]])
                     if name == "eager":

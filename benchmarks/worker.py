@@ -5,6 +5,7 @@ away from another's timing, and turns a crash into a table entry. The parent let
 """
 
 import copy
+import importlib
 import os
 import sys
 import time
@@ -13,7 +14,7 @@ import traceback
 from . import limit
 
 
-def main(connection, workload, peer, threads, saved, directory):
+def main(connection, workload, peer, threads, saved, directory, jobs):
     file = os.open(os.path.join(directory, f"{workload}-{peer}.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
@@ -23,7 +24,7 @@ def main(connection, workload, peer, threads, saved, directory):
     try:
         if peer == "dycl":
             os.environ["PATH"] = ""  # what it needs of a compiler shows here: nothing
-        serve(connection, (limit.Job if peer == "limit" else Job)(workload, peer, threads, saved))
+        serve(connection, importlib.import_module(jobs).job(peer)(workload, peer, threads, saved))
     except (EOFError, KeyboardInterrupt):
         pass
     except BaseException as error:  # the parent shows why, whatever it was
@@ -57,6 +58,10 @@ def serve(connection, job):
         connection.send(getattr(job, verb)(*arguments))
 
 
+def job(peer):
+    return limit.Job if peer == "limit" else Job
+
+
 class Job:
     def __init__(self, workload, peer, threads, saved):
         import torch
@@ -72,7 +77,7 @@ class Job:
 
     def first(self):
         """Seconds from a model and an input in hand to the first result; the results of all inputs."""
-        target = copy.deepcopy(self.model)  # the peer may change what it is given
+        target = self.target()
         start = time.perf_counter()
         self.call = self.prepare(target, self.inputs[0], self.threads)
         self.call(self.inputs[0])
@@ -81,6 +86,9 @@ class Job:
         self.ends = [time.perf_counter() - start]
         self.start = start
         return found
+
+    def target(self):
+        return copy.deepcopy(self.model)  # the peer may change what it is given
 
     def settle(self, seconds, least):
         """Seconds from the same start to the end of each round of all inputs: least of them, and as many as begin in
@@ -94,6 +102,9 @@ class Job:
                 self.call(x)
             self.ends.append(time.perf_counter() - self.start)
         return {"ends_s": self.ends, "inputs": len(self.inputs)}
+
+    def renew(self):
+        """Before each round that is measured."""
 
     def work(self):
         """What a call consists of, for its limit."""
@@ -117,12 +128,14 @@ class Job:
         end = clock() + int(warm * 1e9)
         rounds = 0
         while clock() < end or rounds < 2:
+            self.renew()
             for x in inputs:
                 call(x)
             rounds += 1
         times = []
         end = clock() + int(block * 1e9)
         while clock() < end or len(times) < least:
+            self.renew()
             start = clock()
             for x in inputs:
                 call(x)

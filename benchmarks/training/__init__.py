@@ -1,0 +1,1 @@
+"""Whole training steps, eager, dycl and others: `python -m benchmarks.training --help`."""

@@ -1,0 +1,97 @@
+"""python -m benchmarks.training: every peer on every training workload, one table. See --help."""
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import signal
+import sys
+import time
+
+from ..__main__ import choose, machine
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.training",
+                                     description="training steps in dycl, eager torch and other compilers")
+    parser.add_argument("--only", metavar="A,B", help="these workloads (names or their beginnings)")
+    parser.add_argument("--peers", metavar="A,B", help="these peers; eager is always measured")
+    parser.add_argument("--optimizer", action="store_true", help="steps of AdamW alone")
+    parser.add_argument("--paired", action="store_true",
+                        help="eager, fused and dycl in one process: quick, for small differences")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    parser.add_argument("--rounds", type=int, help="rounds per workload")
+    parser.add_argument("--threads", type=int, default=2, help="threads for every peer (2)")
+    parser.add_argument("--json", metavar="FILE", help="write everything as JSON")
+    parser.add_argument("--markdown", metavar="FILE",
+                        help="write the tables there too; they always go to standard output")
+    parser.add_argument("--list", action="store_true", help="show workloads and peers, and end")
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    from . import paired, peers, report, workloads
+    from .. import timing
+
+    if options.list:
+        for item in workloads.TRAINING + workloads.OPTIMIZERS + peers.PEERS:
+            print(f"{item.name:14} {item.title}")
+        return
+    group = workloads.OPTIMIZERS if options.optimizer else workloads.TRAINING
+    names = choose(options.only, [workload.name for workload in group], "workload")
+    chosen = choose(options.peers, peers.BY_NAME, "peer")
+    if not options.peers and "DYCL_BENCH_BEFORE" not in os.environ:  # another checkout of dycl, where one is named
+        chosen.remove("before")
+    if options.threads < 1:
+        raise SystemExit("benchmarks: --threads takes a positive number")
+    if options.paired:
+        paired.run(names, options.rounds or 15, options.threads)
+        return
+    plan = timing.QUICK if options.quick else timing.Plan()
+    if options.rounds:
+        plan = dataclasses.replace(plan, rounds=options.rounds)
+
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
+    # So that a terminated run, too, stops its workers and removes its temporary files.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    begin = time.monotonic()
+
+    def say(text):
+        print(f"[{time.monotonic() - begin:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+    run = {"day": datetime.date.today().isoformat(), "machine": machine(), "threads": options.threads,
+           "versions": peers.versions(chosen), "plan": dataclasses.asdict(plan), "results": []}
+    try:
+        for number, name in enumerate(names):
+            measure(run, workloads.BY_NAME[name], chosen, options.threads, plan,
+                    lambda text, prefix=f"{number + 1}/{len(names)} {name}: ": say(prefix + text))
+            write(run, options, report)
+    except KeyboardInterrupt:
+        say("interrupted; what was measured so far follows")
+    print(report.markdown(run))
+
+
+def measure(run, workload, chosen, threads, plan, say):
+    from . import memory
+    from .. import timing
+
+    results = timing.run(workload, chosen, threads, plan, say)
+    memory.measure(workload, results, threads, plan, say)
+    run["results"].append((workload, results))
+
+
+def write(run, options, report):
+    """After every workload, so that an interrupted run leaves what it has."""
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(report.as_json(run), file, indent=1)
+            file.write("\n")
+    if options.markdown:
+        with open(options.markdown, "w", encoding="utf-8") as file:
+            file.write(report.markdown(run))
+
+
+if __name__ == "__main__":
+    main()
