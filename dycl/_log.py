@@ -1,8 +1,8 @@
 """What ``DYCL_LOG`` asks for, on its way to Python's logging: the topic ``fuse`` goes to the logger ``dycl.fuse`` at
 level DEBUG.
 
-The core keeps texts until an accelerated call has ended (csrc/py/entry/log.h): a handler may run any code, also
-dycl's."""
+The core keeps texts until an accelerated call or a backward pass has ended (csrc/py/site/log.h): a handler may run any
+code, also dycl's."""
 
 import logging
 import os

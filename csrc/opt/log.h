@@ -2,9 +2,9 @@
  * DYCL_LOG says which, by topic; a thread may also catch what it makes itself.
  *
  * Plans are made by any thread, with and without the host's lock, in the middle of recording. So a text is never
- * handed out where it is made: it waits in a list until the host asks (py/entry/log.c: when a call has ended).
- * "stderr" among
- * the topics prints at once, for the last text before a crash; so does a process without a host that asks.
+ * handed out where it is made: it waits in a list until the host asks (py/site/log.c: when a call or a backward pass
+ * has ended). "stderr" among the topics prints at once, for the last text before a crash; so does a process without a
+ * host that asks.
  *
  * Ownership: texts are dycl_alloc's. Threads: any. */
 #ifndef DYCL_OPT_LOG_H

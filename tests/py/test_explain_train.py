@@ -4,14 +4,17 @@ pass, what this computes again, its plans, and what ran in torch (csrc/py/site/r
 import gc
 import pathlib
 import re
+import textwrap
 import weakref
 
 import pytest
+import test_environment
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import dycl
+from dycl import _core
 from suite import one_thread  # noqa: F401 (a fixture)
 
 KEYS = ("nodes", "backward_passes", "backward_replays", "backward_twice", "saved_bytes")
@@ -116,7 +119,8 @@ def test_nothing_is_kept_where_nothing_is_needed():
     x = torch.randn(4, requires_grad=True)
     f(x, torch.randn(4)).sum().backward()
     assert "  kept for the backward pass: nothing\n" in dycl.explain(f) and counts(f) == (1, 1, 0, 0, 0)
-    assert "backward pass of segment 1: 0 operators, 0 steps, no plan, ran 1 times, 0 more in torch\n" in dycl.explain(f)
+    text = dycl.explain(f)
+    assert "backward pass of segment 1: 0 operators, 0 steps, no plan, ran 1 times, 0 more in torch\n" in text
     assert "# backward pass of it, hands on what comes: ran 1 times, 0 more in torch\n" in dycl.debug.graph(f)
 
 
@@ -222,6 +226,52 @@ def test_looking_changes_nothing():
     before = dycl.stats(model), dycl.info()
     dycl.explain(model), dycl.debug.graph(model)
     assert (dycl.stats(model), {**dycl.info(), "profile": before[1]["profile"]}) == before
+
+
+def test_the_log_shows_backward_graphs():
+    program = textwrap.dedent("""
+        import torch, dycl
+        f = dycl.accelerate(lambda x: torch.sin(x) * 2)
+        def g(x):
+            f(x).sum().backward()  # in a region
+            print(len(seen))
+        import logging
+        class Keep(logging.Handler):
+            def emit(self, record):
+                seen.append(record.getMessage())
+        seen = []
+        logging.getLogger("dycl").addHandler(Keep())
+        x = torch.ones(3, requires_grad=True)
+        f(x).sum().backward()
+        print([" = sin %" in text for text in seen], [" = cos %" in text for text in seen])
+        seen.clear()
+        dycl.accelerate(g)(torch.ones(4, requires_grad=True))
+        print(len(seen) > 1)
+        """)
+    out = test_environment.start(program, DYCL_CHOOSE="0", DYCL_LOG="graph")
+    assert out.stdout.splitlines() == ["[True, False] [False, True]", "0", "True"]
+
+
+def test_memory_that_runs_out():
+    """What was not noted for lack of memory is not said; the steps behind are right."""
+    model, x = mlp(), torch.randn(2, 8)
+    model(x).sum().backward()
+    expected, n, asked = [p.grad.clone() for p in model.parameters()], -7, 0
+    while asked > n:
+        n += 7
+        _core.forget()
+        model.zero_grad()
+        _core.faults(n)
+        try:
+            model(x).sum().backward()
+            dycl.explain(model), dycl.debug.graph(model)
+        except (MemoryError, RuntimeError) as error:
+            assert isinstance(error, MemoryError) or "memory" in str(error)
+        asked = _core.faults(-1)
+        model.zero_grad()
+        model(x).sum().backward()
+        assert all(torch.allclose(p.grad, e, atol=1e-5) for p, e in zip(model.parameters(), expected))
+    assert n > 100 and "backward pass of segment" in dycl.explain(model)
 
 
 def test_names_where_nothing_is_accelerated():

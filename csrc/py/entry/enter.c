@@ -7,7 +7,6 @@
 #include "py/entry/callable.h"
 #include "py/entry/gradient.h"
 #include "py/entry/hint.h"
-#include "py/entry/log.h"
 #include "py/entry/method.h"
 #include "py/intercept/watch.h"
 #include "py/modules/stock.h"
@@ -15,6 +14,7 @@
 #include "py/region/segment.h"
 #include "py/region/pass.h"
 #include "py/region/track.h"
+#include "py/site/log.h"
 
 /* ---- May this call become a region? */
 

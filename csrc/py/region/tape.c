@@ -10,6 +10,7 @@
 #include "py/region/pass.h"
 #include "py/region/recording.h"
 #include "py/region/replay.h"
+#include "py/site/log.h"
 #include "structmember.h"
 
 static PyObject *attach_function; /* owned: dycl._autograd.attach */
@@ -61,7 +62,12 @@ static PyObject *call_pass(PyObject *self, PyObject *args, dycl_pass_fn run) {
     return run(&job, saved, gradients, needed);
 }
 
-static PyObject *tape_backward(PyObject *self, PyObject *args) { return call_pass(self, args, dycl_pass_run); }
+/* What was logged of its plan would wait for the next call, or for ever. */
+static PyObject *tape_backward(PyObject *self, PyObject *args) {
+    PyObject *result = call_pass(self, args, dycl_pass_run);
+    return dycl_region_current ? result : dycl_log_after(result);
+}
+
 static PyObject *tape_graph(PyObject *self, PyObject *args) { return call_pass(self, args, dycl_pass_describe); }
 
 static PyObject *tape_hidden(PyObject *self, PyObject *unused) {

@@ -1,66 +1,14 @@
-#include "py/entry/log.h"
+#include "py/entry/show.h"
 
 #include "base/alloc.h"
 #include "exec/cache/backwards.h"
 #include "exec/cache/pieces.h"
-#include "opt/log.h"
-
-static PyObject *function; /* owned */
-
-int dycl_log_set_function(PyObject *o) {
-    Py_XSETREF(function, Py_NewRef(o));
-    dycl_log_host();
-    return 0;
-}
-
-PyObject *dycl_log_after(PyObject *result) {
-    static _Thread_local int busy; /* a handler's own calls do not come here again */
-    if (!function || busy || !dycl_log_waits()) return result;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    busy = 1;
-    PyObject *done = PyObject_CallNoArgs(function);
-    busy = 0;
-    Py_XDECREF(done);
-    if (!done && (type || PyErr_ExceptionMatches(PyExc_Exception)))
-        PyErr_Clear(); /* a handler of the program's that fails is no failure of the call */
-    if (type) PyErr_Restore(type, value, traceback);
-    if (PyErr_Occurred()) Py_CLEAR(result);
-    return result;
-}
-
-/* Appends (topic, text). 0 or -1. */
-static int add(PyObject *list, const char *topic, PyObject *text) { /* steals text */
-    PyObject *row = text ? Py_BuildValue("(sO)", topic, text) : NULL;
-    int result = row ? PyList_Append(list, row) : -1;
-    Py_XDECREF(row);
-    Py_XDECREF(text);
-    return result;
-}
-
-static int add_all(PyObject *list, dycl_log_text *texts) { /* frees them */
-    int result = 0;
-    for (const dycl_log_text *t = texts; t && result == 0; t = t->next)
-        result = add(list, t->topic, PyUnicode_FromString(t->text));
-    dycl_log_free(texts);
-    return result;
-}
-
-PyObject *dycl_log_take_list(void) {
-    uint32_t lost;
-    PyObject *list = PyList_New(0);
-    if (!list) return NULL;
-    if (add_all(list, dycl_log_take(&lost)) < 0) {
-        Py_DECREF(list);
-        return NULL;
-    }
-    return Py_BuildValue("(NI)", list, lost);
-}
+#include "py/site/log.h"
 
 static int show_segment(PyObject *list, const dycl_segment *segment, uint32_t topics) {
     dycl_log_catch(topics);
     dycl_segment_show(segment); /* without memory some texts are missing */
-    return add_all(list, dycl_log_caught());
+    return dycl_log_add_all(list, dycl_log_caught());
 }
 
 /* A loop's pieces, each once. */
@@ -70,7 +18,7 @@ static int show_pieces(PyObject *list, const dycl_pieces *pieces, uint32_t topic
         uint32_t first = 0;
         while (dycl_pieces_segment(pieces, first) != dycl_pieces_segment(pieces, i)) first++;
         if (first < i || !dycl_pieces_segment(pieces, i)) continue;
-        result = add(list, "", PyUnicode_FromFormat("# piece %u of it\n", i));
+        result = dycl_log_add(list, "", PyUnicode_FromFormat("# piece %u of it\n", i));
         if (result == 0) result = show_segment(list, dycl_pieces_segment(pieces, i), topics);
     }
     return result;
@@ -87,7 +35,7 @@ static int show_backward(PyObject *list, const dycl_gradients *g, uint32_t topic
     PyObject *line = PyUnicode_FromFormat("# backward pass of it%s: ran %llu times, %llu more in torch\n", how,
                                           (unsigned long long)g->passes, (unsigned long long)g->replays);
     if (by) dycl_segment_retain(by);
-    int result = add(list, "", line);
+    int result = dycl_log_add(list, "", line);
     if (result == 0 && by) result = show_whole(list, by, topics);
     dycl_segment_release(by);
     return result;
@@ -114,7 +62,7 @@ static int show_vertex(PyObject *list, const dycl_trace_vertex *vertex, uint32_t
     const char *how = segment->pieces ? ", in pieces" : segment->plan ? "" : ", has no plan";
     PyObject *line = PyUnicode_FromFormat("# ran %llu times%s; ended by: %s%s%s\n", (unsigned long long)vertex->visits,
                                           how, dycl_bail_text((dycl_bail)vertex->why), before, where);
-    if (add(list, "", line) < 0 || show_whole(list, segment, topics) < 0) return -1;
+    if (dycl_log_add(list, "", line) < 0 || show_whole(list, segment, topics) < 0) return -1;
     return show_backwards(list, segment, topics);
 }
 
