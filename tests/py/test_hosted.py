@@ -13,8 +13,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from same import same
+from samples import op_db
 from suite import check, lot, one_thread  # noqa: F401 (a fixture)
-from torch.testing._internal.common_methods_invocations import op_db
 
 import dycl
 from dycl import _core, _hosted
