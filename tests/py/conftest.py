@@ -36,7 +36,7 @@ for device in (torch.cuda, torch.xpu, getattr(torch, "mtia", None)):
 @pytest.fixture(scope="module", autouse=True)
 def what_was_before_is_no_garbage():
     """What imports, collected tests and earlier modules left is looked at once a module: each test's `gc.collect()`
-    sees only what came since."""
+    sees only what came since the one before."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -50,3 +50,4 @@ def nothing_left_behind():
     assert not torch.is_inference_mode_enabled()
     torch.set_grad_enabled(True)
     gc.collect()  # what a test leaves in cycles is finalized here, not in another test
+    gc.freeze()  # what is still there is held by something, and need not be looked at behind each test that follows
