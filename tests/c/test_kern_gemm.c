@@ -61,8 +61,15 @@ static void check(dycl_isa isa, int most) {
     dycl_gemm_finish finish = {bias, residual, low, high};
     dycl_gemm_pack(&form, b, scale, packed, (int)up_to(3));
     dycl_gemm_run(&form, &rows, packed, &finish, (int)up_to(4));
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < rows.c_row; j++) {
+    double *column = dycl_alloc((size_t)(k + 1) * sizeof *column);
+    for (int64_t j = 0; j < rows.c_row; j++) {
+        for (int64_t p = 0; p < k && j < form.n; p++) {
+            int64_t rest = p % depth, d1 = rest / form.sizes[2], d2 = rest % form.sizes[2];
+            float weight =
+                b[p / depth * form.strides[0] + d1 * form.strides[1] + d2 * form.strides[2] + j * form.column];
+            column[p] = scale ? weight * scale[j] : weight;
+        }
+        for (int64_t i = 0; i < m; i++) {
             float got = rows.c[i * rows.c_row + j];
             if (j >= form.n) { /* between the rows nothing is written */
                 if (memcmp(&got, &before[i * rows.c_row + j], sizeof got) && failures++ < 20)
@@ -72,12 +79,11 @@ static void check(dycl_isa isa, int most) {
             const float *row =
                 a + i / rows.run / rows.run_inner * outer + i / rows.run % rows.run_inner * run + i % rows.run * a_row;
             double sum = bias ? bias[j] : 0, size = fabs(sum);
-            for (int64_t p = 0; p < k; p++) {
-                int64_t s = p / depth, rest = p % depth, d1 = rest / form.sizes[2], d2 = rest % form.sizes[2];
-                float weight = b[s * form.strides[0] + d1 * form.strides[1] + d2 * form.strides[2] + j * form.column];
-                double x = (double)row[s * segment + rest] * (double)(scale ? weight * scale[j] : weight);
-                sum += x, size += fabs(x);
-            }
+            for (int64_t s = 0, p = 0; s < rows.segment_count; s++)
+                for (int64_t rest = 0; rest < depth; rest++, p++) {
+                    double x = (double)row[s * segment + rest] * column[p];
+                    sum += x, size += fabs(x);
+                }
             if (residual) sum += residual[i * rows.c_row + j];
             if (sum < low) sum = low;
             if (sum > high) sum = high;
@@ -89,6 +95,8 @@ static void check(dycl_isa isa, int most) {
                 printf("FAIL %s m %lld n %lld k %lld vectors %lld: %g instead of %g\n", dycl_isa_name(isa),
                        (long long)m, (long long)form.n, (long long)k, (long long)form.vectors, (double)got, sum);
         }
+    }
+    dycl_free(column);
     dycl_free(a), dycl_free(b), dycl_free(scale), dycl_free(bias), dycl_free(before), dycl_free(residual),
         dycl_free(rows.c);
     dycl_aligned_free(packed);

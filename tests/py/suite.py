@@ -94,12 +94,12 @@ def _storage(x):
 
 def relations(tensors):
     """Which tensors are one object, and which share memory at which distance."""
-    table = []
+    table, storages = [], [_storage(t) for t in tensors]
     for i, a in enumerate(tensors):
         for j, b in enumerate(tensors[:i]):
             if a is b:
                 table.append((i, j, "same"))
-            elif _storage(a) is not None and _storage(a) == _storage(b):
+            elif storages[i] is not None and storages[i] == storages[j]:
                 table.append((i, j, a.storage_offset() * a.element_size() - b.storage_offset() * b.element_size()))
     return table
 

@@ -2,8 +2,6 @@
 own."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ import os, sys, threading
 import torch
 from torch import nn
 import dycl
+import started
 
 torch.set_grad_enabled(False)
 torch.set_num_threads(1)
@@ -164,8 +163,7 @@ for _ in range(4):
 
 
 def run(source, **environment):
-    done = subprocess.run([sys.executable, "-c", source], env=os.environ | environment, capture_output=True, text=True,
-                          timeout=240)
+    done = started.run(["-c", source], env=os.environ | environment, timeout=240)
     assert done.returncode == 0, done.stderr[-4000:]
 
 
@@ -177,10 +175,9 @@ def test_ahead(story):
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the runner needs a processor of its own")
 def test_random_programs_ahead():
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
-                           HERE / "test_random_programs.py", HERE / "test_loops.py", *[HERE / "test_nan.py"] * FULL],
-                          env=os.environ | {"DYCL_AHEAD": "1", "OMP_NUM_THREADS": "1", "DYCL_TEST_FULL": ""},
-                          capture_output=True, text=True, timeout=500)
+    done = started.run(["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", HERE / "test_random_programs.py",
+                        HERE / "test_loops.py", *[HERE / "test_nan.py"] * FULL],
+                       env=os.environ | {"DYCL_AHEAD": "1", "OMP_NUM_THREADS": "1", "DYCL_TEST_FULL": ""}, timeout=500)
     assert done.returncode == 0, done.stdout[-4000:]
 
 

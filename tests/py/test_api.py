@@ -2,11 +2,11 @@
 where dycl cannot work."""
 
 import os
-import subprocess
 import sys
 import textwrap
 
 import dycl
+import started
 import pytest
 import torch
 from suite import without_training  # noqa: F401 (a fixture)
@@ -18,9 +18,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 def python(code, **environment):
     """Runs code in a fresh interpreter; its output."""
     path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)],
-                          env={**os.environ, "PYTHONPATH": path, **environment}, capture_output=True, text=True,
-                          timeout=120)
+    done = started.run(["-c", textwrap.dedent(code)], env={**os.environ, "PYTHONPATH": path, **environment},
+                       timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip() + done.stderr.strip()
 

@@ -3,8 +3,6 @@ float32."""
 
 import copy
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -12,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import dycl
+import started
 from tolerance import BF16_MODEL, BF16_OPERAND, F32_SUM
 
 needs_bf16 = pytest.mark.skipif(not dycl.info()["bf16"],
@@ -192,8 +191,7 @@ def test_requests_that_cannot_be_met():
     assert "_compiled_call_impl" not in model.__dict__
     program = ("import torch, dycl\ntry:\n    dycl.accelerate(torch.nn.Linear(2, 2), precision='bf16')\n"
                "except RuntimeError as error:\n    print('refused:', error)")
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "DYCL_ISA": "avx2"}, capture_output=True,
-                          text=True, timeout=60)
+    done = started.run(["-c", program], env={**os.environ, "DYCL_ISA": "avx2"}, timeout=60)
     assert "refused: precision='bf16' needs a processor with AVX512_BF16" in done.stdout, done.stderr
 
 

@@ -2,8 +2,8 @@
 either way."""
 
 import os
-import subprocess
-import sys
+
+import started
 
 PROGRAM = """
 import torch, dycl
@@ -46,7 +46,7 @@ def assert_eventually(program):
 
 def run(program, **environment):
     space = {**os.environ, **environment}
-    return subprocess.run([sys.executable, "-c", program], env=space, capture_output=True, text=True, timeout=120)
+    return started.run(["-c", program], env=space, timeout=120)
 
 
 def test_each_callable_finds_its_better_way():

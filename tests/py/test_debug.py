@@ -13,8 +13,8 @@ import test_op_db
 import test_random_programs
 import torch
 import torch.nn.functional as F
+from samples import op_db
 from suite import lot
-from torch.testing._internal.common_methods_invocations import op_db
 
 import dycl
 from dycl import _core

@@ -4,10 +4,10 @@ shows."""
 import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
+
+import started
 
 from dycl import _environment
 
@@ -28,7 +28,7 @@ print(dycl.info()["isa"], dycl.stats(f)["calls"])
 def start(program, **variables):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DYCL_")} \
         | {"DYCL_PROFILE": "0"} | variables
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+    done = started.run(["-c", program], env=environment, timeout=120)
     assert done.returncode == 0, done.stderr
     return done
 

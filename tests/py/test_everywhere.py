@@ -5,11 +5,11 @@ import gc
 import inspect
 import os
 import pickle
-import subprocess
 import sys
 import weakref
 
 import dycl
+import started
 import pytest
 import torch
 from torch import nn
@@ -336,8 +336,7 @@ def test_exceptions_pass(everywhere):
 
 def run(code, **environment):
     path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path, **environment},
-                          capture_output=True, text=True, timeout=300)
+    done = started.run(["-c", code], env={**os.environ, "PYTHONPATH": path, **environment}, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

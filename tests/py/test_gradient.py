@@ -5,7 +5,6 @@ on."""
 
 import ast
 import os
-import subprocess
 import sys
 
 import pytest
@@ -17,6 +16,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import dycl
+import started
 
 program = Programs()
 
@@ -298,8 +298,7 @@ for name, body in bodies.items():  # a process each, without importing torch aga
 
 def said(bodies, *options):
     """What each of the programs writes to its standard error. None of them may fail."""
-    done = subprocess.run([sys.executable, *options, "-c", RUNNER], input=repr(bodies), capture_output=True, text=True,
-                          timeout=300, env={**os.environ, "DYCL_TRAIN": "0"})
+    done = started.run([*options, "-c", RUNNER], input=repr(bodies), timeout=300, env={**os.environ, "DYCL_TRAIN": "0"})
     assert done.returncode == 0, done.stderr
     rows = [ast.literal_eval(line) for line in done.stdout.splitlines()]
     assert [name for name, _, _ in rows] == list(bodies) and not any(code for _, code, _ in rows), rows

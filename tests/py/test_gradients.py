@@ -12,10 +12,10 @@ import warnings
 
 import pytest
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 import dycl
 from dycl import _core
+from samples import op_db
 from suite import FULL, RUNS, is_strided, lot, map_tensors, one_thread, tensors_of  # noqa: F401 (a fixture)
 
 ONLY = os.environ.get("DYCL_TEST_OPERATORS", "").split()

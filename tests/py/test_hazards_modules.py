@@ -4,10 +4,9 @@ weights must follow."""
 import copy
 import gc
 import pickle
-import subprocess
-import sys
 
 import dycl
+import started
 import pytest
 import torch
 from same import compare
@@ -431,8 +430,7 @@ print(dycl.stats(model)["recorded"], end="")
 
 def test_parts_that_hold_the_whole_end():
     """A walk of the modules that forgot where it had been went 12 ** 16 ways."""
-    done = subprocess.run([sys.executable, "-c", PARTS_THAT_HOLD_THE_WHOLE], timeout=100, capture_output=True,
-                          text=True)
+    done = started.run(["-c", PARTS_THAT_HOLD_THE_WHOLE], timeout=100)
     assert (done.stdout, done.returncode) == ("24", 0), done.stderr
 
 

@@ -5,18 +5,17 @@ tests/py/test_op_db.py runs the same functions on torch's samples."""
 import itertools
 import os
 import re
-import subprocess
-import sys
 import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
 from same import same
+from samples import op_db
 from suite import check, lot, one_thread  # noqa: F401 (a fixture)
-from torch.testing._internal.common_methods_invocations import op_db
 
 import dycl
+import started
 from dycl import _core, _hosted
 
 ROWS = {row[0]: row[1:] for row in _core.hosted()}  # name -> (schema, overload, results, parameters)
@@ -557,8 +556,7 @@ with torch.no_grad():
         torch.testing.assert_close(f(x), want, rtol=1e-4, atol=1e-5)
 print(dycl.stats(f)["ahead"])
 """
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "DYCL_AHEAD": "1", "DYCL_CHOOSE": "0"},
-                          capture_output=True, text=True, timeout=180)
+    done = started.run(["-c", code], env={**os.environ, "DYCL_AHEAD": "1", "DYCL_CHOOSE": "0"}, timeout=180)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 0 or (os.cpu_count() or 1) < 2
 

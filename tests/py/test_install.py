@@ -3,10 +3,10 @@
 import os
 import shutil
 import subprocess
-import sys
 import sysconfig
 
 import dycl
+import started
 import pytest
 
 PROGRAM = """
@@ -30,9 +30,8 @@ dycl.info()
 
 
 def run(folder, before="", **environment):
-    done = subprocess.run([sys.executable, "-c", PROGRAM.format(before=before)],
-                          env={**os.environ, "PYTHONPATH": str(folder), **environment},
-                          cwd=folder, capture_output=True, text=True, timeout=120)
+    done = started.run(["-c", PROGRAM.format(before=before)],
+                       env={**os.environ, "PYTHONPATH": str(folder), **environment}, cwd=folder, timeout=120)
     assert done.returncode == 0, done.stderr
     said, *rest = done.stdout.strip().splitlines()
     assert said.startswith("RuntimeWarning dycl does not accelerate here, programs run in torch: ")

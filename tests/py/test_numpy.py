@@ -3,11 +3,11 @@ eager and accelerated."""
 
 import gc
 import pathlib
-import subprocess
 import sys
 import weakref
 
 import dycl
+import started
 import numpy as np
 import pytest
 import torch
@@ -484,6 +484,5 @@ with torch.no_grad():
     except TypeError:
         print("fine")
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=pathlib.Path(__file__).parents[2], capture_output=True,
-                          text=True, check=False)
+    done = started.run(["-c", code], cwd=pathlib.Path(__file__).parents[2])
     assert done.returncode == 0 and done.stdout == "fine\n", done.stderr

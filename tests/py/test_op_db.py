@@ -24,12 +24,12 @@ import warnings
 
 import pytest
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_map
 
 import dycl
 from dycl import _core
 from known import is_known, marks
+from samples import op_db
 from suite import FULL, check, copy_of, is_strided, lot, map_tensors, one_thread, tensors_of  # noqa: F401 (a fixture)
 
 ONLY = os.environ.get("DYCL_TEST_OPERATORS", "").split()

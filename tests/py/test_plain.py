@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 import dycl
+import started
 from same import same
 
 ATTRIBUTES = """shape dtype device ndim requires_grad is_leaf grad_fn grad layout itemsize nbytes is_cuda is_meta
@@ -204,4 +205,4 @@ with torch.no_grad():
     dycl.accelerate(lambda x: x.relu() + x.shape[0])(torch.ones(2))
 assert look() == before
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    started.run(["-c", code], check=True, timeout=120)

@@ -14,6 +14,8 @@ import time
 
 import pytest
 
+import started
+
 from dycl import _profile
 
 FULL = bool(os.environ.get("DYCL_TEST_FULL"))
@@ -41,8 +43,7 @@ def start(where, *arguments, **more):
                    **more}
     if where is None:
         del environment["DYCL_PROFILE"]
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, arguments)], env=environment,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return started.start(["-c", PROGRAM, *arguments], env=environment)
 
 
 def run(where, *arguments, warnings=0, **more):
@@ -117,9 +118,7 @@ def test_an_explanation_writes_too(tmp_path):
     path = tmp_path / "profile"
     # nothing runs at the end of this process
     program = PROGRAM + "dycl.explain(model)\nimport os; sys.stdout.flush(); os._exit(0)\n"
-    done = subprocess.run([sys.executable, "-c", program],
-                          env={**os.environ, "DYCL_CHOOSE": "0", "DYCL_PROFILE": str(path)}, capture_output=True,
-                          text=True, timeout=120)
+    done = started.run(["-c", program], env={**os.environ, "DYCL_CHOOSE": "0", "DYCL_PROFILE": str(path)}, timeout=120)
     assert done.returncode == 0 and "first: cold" in done.stdout, done.stderr
     assert "first: tuned" in run(path)
 
@@ -284,8 +283,7 @@ def test_a_file_that_may_only_be_read():
             pathlib.Path(folder).chmod(folder_mode)
             for width, warned in ((48, 0), (51, 1)):  # what is known is used; what is new cannot be kept
                 environment = {**os.environ, "DYCL_CHOOSE": "0", "DYCL_PROFILE": str(path)}
-                done = subprocess.run([sys.executable, "-c", program, str(width)], env=environment, capture_output=True,
-                                      text=True, timeout=120)
+                done = started.run(["-c", program, str(width)], env=environment, timeout=120)
                 if done.stderr.count("Permission denied: '/") and "RuntimeWarning" not in done.stderr:
                     pytest.skip("dycl lies where another user may not look")
                 assert done.returncode == 0 and done.stderr.count("RuntimeWarning") == warned, done.stderr
@@ -489,8 +487,6 @@ def test_a_forked_child_and_its_parent_both_write(tmp_path):
                                                        "nn.Tanh()).eval()\nwith torch.no_grad():")
     program += "if child: assert os.waitpid(child, 0)[1] == 0\n"
     path = tmp_path / "profile"
-    done = subprocess.run([sys.executable, "-c", program],
-                          env={**os.environ, "DYCL_PROFILE": str(path), "DYCL_CHOOSE": "0"}, capture_output=True,
-                          text=True, timeout=120)
+    done = started.run(["-c", program], env={**os.environ, "DYCL_PROFILE": str(path), "DYCL_CHOOSE": "0"}, timeout=120)
     assert done.returncode == 0 and not done.stderr, done.stderr
     assert len(choices(path)) == 2

@@ -2,10 +2,9 @@
 it runs in torch."""
 
 import os
-import subprocess
-import sys
 
 import dycl
+import started
 import pytest
 import torch
 from dycl import _selftest
@@ -34,8 +33,7 @@ def run(tmp_path):
         trusting_nobody = {name: value for name, value in os.environ.items() if name != "DYCL_TRUST_TORCH"}
         space = {**trusting_nobody, "PYTHONPATH": f"{tmp_path}{os.pathsep}{package}", "DYCL_CHOOSE": "0",
                  "DYCL_PROFILE": str(tmp_path / "kept" / "profile"), **environment}
-        done = subprocess.run([sys.executable, "-c", PROGRAM], env=space, capture_output=True, text=True, timeout=200,
-                              cwd=tmp_path)
+        done = started.run(["-c", PROGRAM], env=space, timeout=200, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import dycl
+import started
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = ROOT / "csrc" / "py"
@@ -22,14 +23,7 @@ monitored = pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitorin
 
 
 def run(*command, **environment):
-    return subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env=dict(os.environ, PYTHONPATH=str(ROOT), **environment),
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
+    return started.run(command, cwd=ROOT, env=dict(os.environ, PYTHONPATH=str(ROOT), **environment), timeout=900)
 
 
 # ---------------------------------------------------------------------- one folder

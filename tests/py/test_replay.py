@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import dycl
+import started
 from dycl import _core, _replay
 from suite import FULL
 
@@ -39,12 +40,12 @@ SUITES = [("test_op_db.py", "test_operator"), ("test_models.py", "not branches")
 @pytest.mark.parametrize("suite, chosen", SUITES)
 def test_recorded_programs_replayed(suite, chosen):
     """A selection of op_db; DYCL_TEST_FULL=1: all of it."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", os.path.join(HERE, suite), "-k",
+    command = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", os.path.join(HERE, suite), "-k",
                chosen]
     environment = dict(os.environ, DYCL_REPLAY="1")
     if not FULL:
         environment["DYCL_TEST_OPERATORS"] = " ".join(OPERATORS.split())
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = started.run(command, env=environment)
     assert done.returncode == 0, done.stdout[-6000:]
 
 

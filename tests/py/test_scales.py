@@ -10,10 +10,10 @@ import warnings
 
 import pytest
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 import dycl
 from dycl import _core
+from samples import op_db
 from suite import map_tensors, one_thread, run, tensors_of  # noqa: F401 (a fixture)
 
 SMALL, LARGE = (1e-38, 1e-30, 1e-22, 1e-16), (1e16, 1e20, 1e30, 3e37)

@@ -2,10 +2,11 @@
 whether a team pays."""
 
 import os
-import subprocess
 import sys
 
 import pytest
+
+import started
 
 START = """
 import os, sys, threading, time, torch, dycl
@@ -52,8 +53,7 @@ UNCHECKED = {"DYCL_CHECK": "0"}
 def run(program, *arguments, **more):
     environment = {**os.environ, "DYCL_CHOOSE": "0", "DYCL_AHEAD": "0", **more}
     environment.pop("OMP_NUM_THREADS", None)
-    done = subprocess.run([sys.executable, "-c", START + program, *map(str, arguments)], env=environment,
-                          capture_output=True, text=True, timeout=200)
+    done = started.run(["-c", START + program, *map(str, arguments)], env=environment, timeout=200)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -2,13 +2,13 @@
 starts clean."""
 
 import os
-import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import dycl
+import started
 import pytest
 import torch
 from torch import nn
@@ -203,7 +203,7 @@ threads = [threading.Thread(target=work) for _ in range(8)]
 [t.join() for t in threads]
 print(found)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = started.run(["-c", program], timeout=120)
     assert done.stdout == f"{[1] * 8}\n" and not done.stderr, done.stderr
 
 
@@ -305,7 +305,7 @@ with torch.no_grad():
         assert ours < 4 * eager + 2e-4, (eager, ours)
 """
     space = dict(os.environ, DYCL_CHOOSE="0", DYCL_CHECK="0")  # it measures: no checks
-    done = subprocess.run([sys.executable, "-c", program], env=space, capture_output=True, text=True, timeout=120)
+    done = started.run(["-c", program], env=space, timeout=120)
     assert done.returncode == 0, done.stderr[-1500:]
 
 
@@ -337,5 +337,5 @@ assert dycl.stats(fast)["calls"] > 0
 assert after == before, (before, after)
 """
     space = dict(os.environ, DYCL_CHOOSE="0", DYCL_CHECK="0")
-    done = subprocess.run([sys.executable, "-c", program], env=space, capture_output=True, text=True, timeout=120)
+    done = started.run(["-c", program], env=space, timeout=120)
     assert done.returncode == 0, done.stderr[-1500:]

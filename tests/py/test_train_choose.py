@@ -1,9 +1,9 @@
 """Training calls are given to torch where whole steps are faster there: what is timed lasts from one call to the
 next."""
 
-import subprocess
-import sys
 import textwrap
+
+import started
 
 
 def run(program):
@@ -15,8 +15,7 @@ def run(program):
         from torch import nn
         torch.set_num_threads(1)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(prelude) + textwrap.dedent(program)],
-                          capture_output=True, text=True, timeout=300)
+    done = started.run(["-c", textwrap.dedent(prelude) + textwrap.dedent(program)], timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

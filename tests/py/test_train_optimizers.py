@@ -6,7 +6,6 @@ import copy
 import itertools
 import os
 import pathlib
-import subprocess
 import sys
 import textwrap
 
@@ -17,6 +16,7 @@ from torch.optim import SGD, Adam, AdamW, lr_scheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import dycl
+import started
 from dycl import _core, _everywhere, _optimizer
 from suite import one_thread  # noqa: F401 (a fixture)
 from test_optimizers import compare, flat, gradients, losses_by_closure, overlapping, parameters, seen, sides, steps
@@ -112,8 +112,7 @@ def test_every_instruction_set(name, options, isa):
     """
     if isa != "scalar" and isa not in pathlib.Path("/proc/cpuinfo").read_text():
         pytest.skip("the processor has it not")
-    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, env={
-        **os.environ, "DYCL_ISA": isa, "DYCL_PROFILE": "0"})
+    started.run(["-c", textwrap.dedent(program)], check=True, env={**os.environ, "DYCL_ISA": isa, "DYCL_PROFILE": "0"})
 
 
 # ---- Whose
@@ -186,8 +185,8 @@ def test_without_being_asked_nothing_changes():
     """
     said = {}
     for value in ("0", "1"):
-        said[value] = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, capture_output=True,
-                                     text=True, env={**os.environ, "DYCL_TRAIN": value, "DYCL_PROFILE": "0"}).stdout
+        said[value] = started.run(["-c", textwrap.dedent(program)], check=True,
+                                  env={**os.environ, "DYCL_TRAIN": value, "DYCL_PROFILE": "0"}).stdout
     assert said == {"0": "none\n", "1": "2\n"}
 
 
