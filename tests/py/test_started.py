@@ -24,7 +24,8 @@ PROGRAMS = {
     "main": "import __main__, sys; print(__name__, sorted(n for n in vars(__main__) if n[0] != '_'), sys.argv)\n"
             "x = 1\nassert __main__.x == 1",
     "path": "import sys, os; print(sys.path, os.getcwd())",
-    "modules": "from sys import modules; print([m for m in modules if m.split('.')[0] in ('dycl', 'zygote', 'started')])",
+    "modules": "from sys import modules\n"
+               "print([m for m in modules if m.split('.')[0] in ('dycl', 'zygote', 'started')])",
     "C": "import ctypes; f = ctypes.CDLL(None).getenv; f.restype = ctypes.c_char_p; print(f(b'DYCL_LOG'), f(b'HOME'))",
     "files": "import os; print(sorted(int(f) for f in os.listdir('/proc/self/fd'))[:3])",
     "input": "import sys; print(repr(sys.stdin.read()))",
