@@ -12,6 +12,9 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("DYCL_CHOOSE", "0")
 # no test depends on what an earlier process measured, or writes to the user's cache
 os.environ.setdefault("DYCL_PROFILE", "0")
+# Several processes of tests share the processors, each with a team of as many threads: those that wait for their team
+# would keep the others from running, ten times as long. What is said of threads is asked without it (test_teams.py).
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import pytest
 

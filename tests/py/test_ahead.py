@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import started
 from suite import FULL
 
 HERE = Path(__file__).parent
@@ -15,7 +16,6 @@ import os, sys, threading
 import torch
 from torch import nn
 import dycl
-import started
 
 torch.set_grad_enabled(False)
 torch.set_num_threads(1)

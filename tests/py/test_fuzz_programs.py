@@ -20,8 +20,10 @@ dycl.accelerate(lambda: None)  # finds torch
 PROGRAMS = 5000 if FULL else 800
 
 
-def test_programs_of_fixed_seeds(capfd):
-    status = run.main(["--programs", str(PROGRAMS), "--seed", "1"])
+@pytest.mark.parametrize("first", range(0, PROGRAMS, run.BATCH))
+def test_programs_of_fixed_seeds(first, capfd):
+    """Batches of one call of the fuzzer: each has its own environment."""
+    status = run.main(["--programs", str(min(run.BATCH, PROGRAMS - first)), "--first", str(first), "--seed", "1"])
     assert status == 0, capfd.readouterr().out
 
 

@@ -52,7 +52,8 @@ UNCHECKED = {"DYCL_CHECK": "0"}
 
 def run(program, *arguments, **more):
     environment = {**os.environ, "DYCL_CHOOSE": "0", "DYCL_AHEAD": "0", **more}
-    environment.pop("OMP_NUM_THREADS", None)
+    for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):
+        environment.pop(name, None)
     done = started.run(["-c", START + program, *map(str, arguments)], env=environment, timeout=200)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -262,7 +262,8 @@ def main(argv):
     while result.programs < options.programs if options.programs else time.monotonic() < end:
         count = min(BATCH, options.programs - result.programs) if options.programs else BATCH
         before = len(result.failures)
-        run_batch(options.seed, options.first + batch * BATCH, count, environment(batch), result)
+        env = environment(options.first // BATCH + batch)
+        run_batch(options.seed, options.first + batch * BATCH, count, env, result)
         for failure in result.failures[before:]:
             print(f"{failure[0]} {failure[1]} {failure[2].splitlines()[0][:200] if failure[2] else ''}",
                   flush=True) if options.no_reduce else report(options.seed, failure)
