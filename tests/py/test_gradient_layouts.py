@@ -58,6 +58,7 @@ def _none_first(t):
     return t[:0] if t.dim() else t
 
 
+TORCH_CRASHES = {("nn.functional.pdist", _none_first)}  # its backward pass reads what is not there
 LAYOUTS = (_turned, _last, _stepped, _part, _expanded, _ones, _none, _none_first)
 
 
@@ -147,6 +148,9 @@ def _samples(op):
 def test_layouts(op):
     for i, sample in _samples(op):
         for layout in LAYOUTS:
+            if (op.full_name, layout) in TORCH_CRASHES:
+                continue
+
             def laid(t):
                 t, wanted = t.detach(), t.requires_grad
                 return (layout(t) if is_strided(t) and t.dtype.is_floating_point else t).requires_grad_(wanted)
