@@ -14,7 +14,7 @@ FUZZ        ?= plans
 WHEEL_PYTHONS ?= $(PY)
 
 PY   := $(VENV)/bin/python
-# In several processes: one takes 25 minutes on two cores.
+# In several processes, as many as there are processors.
 ALL_TESTS := --numprocesses=auto --maxprocesses=4 --dist=worksteal tests/py
 # Every pip call names torch's exact version, so that no dependency of anything can ask for another.
 PIP  := $(PY) -m pip install --quiet --disable-pip-version-check $(TORCH_PIN)
