@@ -16,9 +16,10 @@ PLACE = ROOT / "build" / "sanitized"
 # What the quick run leaves out takes minutes each.
 QUICK = ["hazards_values", "hazards_objects", "hazards_memory", "hazards_modes", "random_programs", "alias_programs",
          "loops", "write_through", "bind_view", "bind_index", "environment", "autograd", "train_norm", "train_in_place",
-         "backward_cache", "overlap"]
+         "backward_cache", "overlap", "conv_gradients"]
 REST = ["hazards_modules", "hazards_runtime", "models", "conv_dtypes", "bind_nn", "postpone", "ahead", "faults",
-        "numpy", "threads", "methods", "gradients", "class_gradients", "shared_gradients", "optimizers"]
+        "numpy", "threads", "methods", "gradients", "class_gradients", "shared_gradients", "optimizers",
+        "gradient_layouts"]
 THREADS_QUICK = ["test_threads", "test_plan_stress", "test_autotune", "test_heap"]
 THREADS_REST = ["test_pieces", "test_plan", "test_dnnl", "test_passes", "test_prefilter"]
 
