@@ -3,13 +3,12 @@
 import argparse
 import dataclasses
 import datetime
-import json
 import os
 import signal
 import sys
 import time
 
-from ..__main__ import choose, machine
+from ..__main__ import choose, machine, write
 
 
 def arguments():
@@ -80,17 +79,6 @@ def measure(run, workload, chosen, threads, plan, say):
     results = timing.run(workload, chosen, threads, plan, say)
     memory.measure(workload, results, threads, plan, say)
     run["results"].append((workload, results))
-
-
-def write(run, options, report):
-    """After every workload, so that an interrupted run leaves what it has."""
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(report.as_json(run), file, indent=1)
-            file.write("\n")
-    if options.markdown:
-        with open(options.markdown, "w", encoding="utf-8") as file:
-            file.write(report.markdown(run))
 
 
 if __name__ == "__main__":
