@@ -75,14 +75,12 @@ def _tensors(result):
 @contextlib.contextmanager
 def _undisturbed():
     """The program's hooks on saved tensors see nothing of it, and no modes that it has entered."""
-    enabled = torch.is_grad_enabled()
-    torch._C._set_grad_enabled(True)
-    torch._C._autograd._push_saved_tensors_default_hooks(*_KEPT)
-    try:
-        yield
-    finally:
-        torch._C._autograd._pop_saved_tensors_default_hooks()
-        torch._C._set_grad_enabled(enabled)
+    with torch.inference_mode(False), torch.enable_grad():
+        torch._C._autograd._push_saved_tensors_default_hooks(*_KEPT)
+        try:
+            yield
+        finally:
+            torch._C._autograd._pop_saved_tensors_default_hooks()
 
 
 def operand(dtype, sizes, strides, history, bare, written):

@@ -60,9 +60,9 @@ void dycl_backward_trim(dycl_backward *b) {
 
 /* ---- The segment's values in the new graph */
 
-static dycl_status feed(dycl_backward *b, const dycl_value *like, uint32_t *out) {
+static dycl_status feed(dycl_backward *b, const dycl_value *like, const int64_t *strides, uint32_t *out) {
     dycl_graph *graph = &b->recorder.graph;
-    return dycl_graph_feed(graph, (dycl_dtype)like->dtype, like->rank, like->sizes, like->strides, out);
+    return dycl_graph_feed(graph, (dycl_dtype)like->dtype, like->rank, like->sizes, strides, out);
 }
 
 static dycl_status number_image(dycl_backward *b, const dycl_value *v, uint32_t *out) {
@@ -89,7 +89,7 @@ uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status)
     if (v->kind == DYCL_VALUE_SCALAR) {
         *status = number_image(b, v, &out);
     } else if (v->root == value) {
-        *status = feed(b, v, &out);
+        *status = feed(b, v, v->strides, &out);
         if (*status == DYCL_OK) b->saved[b->saved_count++] = value;
     } else {
         uint32_t root = dycl_chain_image(b, v->root, status);
@@ -109,6 +109,15 @@ int dycl_backward_leads(const dycl_backward *b, uint32_t value) {
 }
 
 int dycl_backward_is_source(const dycl_backward *b, uint32_t value) { return b->reaches[value] == WANTED; }
+
+uint32_t dycl_backward_base(const dycl_backward *b, uint32_t value) {
+    const dycl_graph *graph = b->job->graph;
+    while (graph->values[value].root != value) {
+        value = dycl_node_operands(graph, &graph->nodes[graph->values[value].source])[0];
+        if (b->reaches[value] == WANTED || b->reaches[value] == ENDS) break;
+    }
+    return value;
+}
 
 static void mark(dycl_backward *b) {
     const dycl_backward_job *job = b->job;
@@ -228,7 +237,8 @@ dycl_status dycl_backward_build(dycl_backward *b, const dycl_backward_job *job) 
     mark(b);
     for (uint32_t i = 0; i < job->result_count; i++) {
         uint32_t in;
-        DYCL_TRY(feed(b, &graph->values[job->results[i]], &in));
+        const dycl_value *v = &graph->values[job->results[i]];
+        DYCL_TRY(feed(b, v, job->given ? job->given[i] : v->strides, &in));
         if (dycl_backward_leads(b, job->results[i])) DYCL_TRY(dycl_backward_accumulate(b, job->results[i], in));
     }
     for (uint32_t n = graph->node_count; n-- > 0;) {

@@ -11,6 +11,8 @@
 
 #include "record/build.h"
 
+typedef int64_t dycl_strides[DYCL_MAX_RANK]; /* entries past the rank are 0 */
+
 /* What is to be differentiated. Sources are feeds and nodes of the segment; differentiation stops there. Results are
  * nodes. */
 typedef struct {
@@ -20,6 +22,7 @@ typedef struct {
     const uint32_t *results;    /* whose gradients come in */
     const uint32_t *sources;    /* whose gradients are asked for */
     const uint8_t *wanted;      /* by source; NULL: all */
+    const dycl_strides *given;  /* by result: how its gradient lies; NULL: as the results do */
     uint32_t result_count, source_count;
 } dycl_backward_job;
 

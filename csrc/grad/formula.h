@@ -36,6 +36,8 @@ void dycl_chain_give(dycl_chain *c, int nth, uint32_t gradient);     /* summed o
 void dycl_chain_fail(dycl_chain *c);                                 /* no formula for this case */
 int dycl_backward_leads(const dycl_backward *b, uint32_t value);     /* to a source that is wanted */
 int dycl_backward_is_source(const dycl_backward *b, uint32_t value); /* one that is wanted */
+/* What a view's gradient is a part of: its root, or a view on the way there that is a source. Of a root: itself. */
+uint32_t dycl_backward_base(const dycl_backward *b, uint32_t value);
 dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t gradient);
 
 /* ---- Operators. Of a chain that failed they answer 0. */
@@ -74,7 +76,7 @@ dycl_status dycl_backward_join_shares(dycl_backward *b, uint32_t root);
 
 /* ---- Views (move.c) */
 
-/* The gradient of a view waits for those of the other views of its root. */
+/* The gradient of a view waits for those of the other views of its base. */
 dycl_status dycl_backward_piece(dycl_backward *b, uint32_t view, uint32_t gradient);
 /* What waits for this root becomes a part of its gradient. */
 dycl_status dycl_backward_join(dycl_backward *b, uint32_t root);

@@ -6,7 +6,7 @@
 #include "ir/infer.h"
 
 struct dycl_piece {
-    uint32_t root, view; /* of the segment; root DYCL_NONE: taken */
+    uint32_t root, view; /* of the segment; root: what it is a part of (dycl_backward_base), DYCL_NONE: taken */
     uint32_t gradient;
 };
 
@@ -70,7 +70,7 @@ void dycl_grad_triangle(dycl_chain *c) {
     dycl_chain_give(c, 0, g);
 }
 
-/* ---- Gradients of views: parts of their root's */
+/* ---- Gradients of views: parts of their root's, or of a view on the way there where differentiation ends */
 
 dycl_status dycl_backward_piece(dycl_backward *b, uint32_t view, uint32_t gradient) {
     if (b->piece_count == b->piece_room) {
@@ -80,8 +80,15 @@ dycl_status dycl_backward_piece(dycl_backward *b, uint32_t view, uint32_t gradie
         b->pieces = pieces;
         b->piece_room = room;
     }
-    b->pieces[b->piece_count++] = (dycl_piece){b->job->graph->values[view].root, view, gradient};
+    b->pieces[b->piece_count++] = (dycl_piece){dycl_backward_base(b, view), view, gradient};
     return DYCL_OK;
+}
+
+/* Its look as a view of what it is a part of. */
+static dycl_value look_of(const dycl_backward *b, const dycl_piece *piece) {
+    dycl_value view = b->job->graph->values[piece->view];
+    view.offset -= b->job->graph->values[piece->root].offset;
+    return view;
 }
 
 /* Where a view lies in its root, as a box with the root's dimensions. */
@@ -107,6 +114,17 @@ static int starts(const dycl_value *root, int64_t offset, int64_t *start) {
     return offset == 0;
 }
 
+/* Dimensions of size 1 say nothing of where a view lies, but in a permutation they have their places, too. */
+static void find_ones(const dycl_value *root, const dycl_value *view, box *out) {
+    if (view->rank != root->rank) return;
+    for (int k = 0; k < view->rank; k++) {
+        int found = view->sizes[k] == 1 ? -1 : 0;
+        for (int i = 0; i < root->rank && found < 0; i++)
+            if (out->dim[i] < 0 && root->sizes[i] == 1 && root->strides[i] == view->strides[k]) found = i;
+        if (view->sizes[k] == 1 && found >= 0) out->dim[found] = k;
+    }
+}
+
 static int as_box(const dycl_value *root, const dycl_value *view, box *out) {
     if (!starts(root, view->offset, out->start)) return 0;
     for (int i = 0; i < root->rank; i++) {
@@ -124,7 +142,13 @@ static int as_box(const dycl_value *root, const dycl_value *view, box *out) {
     }
     for (int i = 0; i < root->rank; i++)
         if (out->start[i] + out->size[i] > root->sizes[i]) return 0;
+    find_ones(root, view, out);
     return 1;
+}
+
+static int box_of(const dycl_backward *b, const dycl_piece *piece, box *out) {
+    dycl_value view = look_of(b, piece);
+    return as_box(&b->job->graph->values[piece->root], &view, out);
 }
 
 static int is_whole(const dycl_value *root, const box *at) {
@@ -163,8 +187,9 @@ static int all_once(const dycl_value *root, const dycl_value *view) {
     return view->offset == 0 && dycl_value_dense(view) && dycl_value_numel(view) == dycl_value_numel(root);
 }
 
-/* Zeros that lie as the root does. */
+/* Zeros that lie as the root does, if that fills its memory. */
 static uint32_t zeros(dycl_chain *c, const dycl_value *root) {
+    if (!dycl_value_dense(root)) return dycl_chain_zeros(c, root);
     int64_t numel = dycl_value_numel(root);
     dycl_operand none = dycl_operand_f64(0);
     uint32_t zero = 0, flat = 0, out = 0;
@@ -225,7 +250,6 @@ static int open_dimension(const dycl_value *root, const box *at) {
 /* Slices of one dimension side by side, as chunk, split and unbind make them, are joined again. `first`, if it is one:
  * collects the others that fit behind it, in order, and takes them. */
 static int beside(dycl_backward *b, const dycl_value *root, uint32_t first, int dim, box *boxes, uint32_t *parts) {
-    const dycl_graph *graph = b->job->graph;
     int count = 1;
     parts[0] = first;
     for (int grown = 1; grown && count < DYCL_MAX_OPERANDS;) {
@@ -236,7 +260,7 @@ static int beside(dycl_backward *b, const dycl_value *root, uint32_t first, int 
             box *at = &boxes[count];
             int used = 0;
             for (int k = 0; k < count; k++) used |= parts[k] == i;
-            if (used || p->root != b->pieces[first].root || !as_box(root, &graph->values[p->view], at)) continue;
+            if (used || p->root != b->pieces[first].root || !box_of(b, p, at)) continue;
             if (open_dimension(root, at) != dim || at->start[dim] != last->start[dim] + last->size[dim]) continue;
             parts[count++] = i;
             grown = 1;
@@ -262,7 +286,7 @@ static int begins(const dycl_backward *b, const dycl_value *root, uint32_t nth, 
     for (uint32_t i = 0; i < b->piece_count; i++) {
         box other;
         if (i == nth || b->pieces[i].root != b->pieces[nth].root) continue;
-        if (as_box(root, &b->job->graph->values[b->pieces[i].view], &other) && open_dimension(root, &other) == dim &&
+        if (box_of(b, &b->pieces[i], &other) && open_dimension(root, &other) == dim &&
             other.start[dim] + other.size[dim] == at->start[dim])
             return 0;
     }
@@ -271,7 +295,7 @@ static int begins(const dycl_backward *b, const dycl_value *root, uint32_t nth, 
 
 static uint32_t joined(dycl_chain *c, const dycl_value *root, uint32_t nth) {
     dycl_backward *b = c->b;
-    dycl_value view = b->job->graph->values[b->pieces[nth].view];
+    dycl_value view = look_of(b, &b->pieces[nth]);
     uint32_t parts[DYCL_MAX_OPERANDS], g = without_repeats(c, &view, b->pieces[nth].gradient);
     box boxes[DYCL_MAX_OPERANDS];
     int is_box = as_box(root, &view, &boxes[0]), dim = is_box ? open_dimension(root, &boxes[0]) : -1;
@@ -299,7 +323,7 @@ dycl_status dycl_backward_join(dycl_backward *b, uint32_t root) {
             box at;
             if (b->pieces[i].root != root) continue;
             if (!dycl_value_dense(r) && dycl_value_overlaps(r)) return dycl_build_bail(&b->recorder, DYCL_BAIL_layout);
-            int is_box = as_box(r, &b->job->graph->values[b->pieces[i].view], &at);
+            int is_box = box_of(b, &b->pieces[i], &at);
             int dim = is_box ? open_dimension(r, &at) : -1;
             if (pass == 0 && dim >= 0 && !begins(b, r, i, &at, dim)) continue;
             status = join_one(b, root, i);

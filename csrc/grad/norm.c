@@ -23,6 +23,15 @@ static void save(dycl_chain *c, int nth) {
     if (c->operands[nth] != DYCL_NONE) dycl_chain_take(c, nth);
 }
 
+/* The result's gradient; where nothing will be summed, a tensor of its own, as torch's function makes it. */
+static uint32_t own(dycl_chain *c) {
+    int64_t keep = 0;
+    uint32_t out = c->gradient;
+    if (c->status == DYCL_OK && dycl_chain_operand(c, 0)->rank == c->attrs[0])
+        c->status = dycl_build_node(&c->b->recorder, DYCL_OP_contiguous, 1, &c->gradient, 1, &keep, &out);
+    return out;
+}
+
 /* What a row's mean and variance take back: g is the gradient of n, the rows are what `dims` names. */
 static uint32_t through_statistics(dycl_chain *c, uint32_t g, uint32_t n, uint32_t scale, uint32_t dims) {
     uint32_t plain = MEAN(g, dims), along = MEAN(MUL(g, n), dims);
@@ -42,7 +51,7 @@ void dycl_grad_layer_norm(dycl_chain *c) {
     save(c, 2);
     if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, through_statistics(c, weighted(c, 1), n, scale, dims));
     if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, MUL(c->gradient, n));
-    if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, c->gradient);
+    if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, own(c));
 }
 
 /* x, weight*: without a mean */

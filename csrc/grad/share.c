@@ -70,10 +70,11 @@ static uint32_t sum_of(dycl_chain *c, int count, const dycl_share *shares) {
     return dycl_chain_reshape(c, dycl_chain_reduce(c, DYCL_OP_sum, left, 1), 1, &columns);
 }
 
-/* For what differentiation ends at nobody asks again: a view that is a source gets its gradient now. */
+/* Roots are asked for what waits. A view where differentiation ends, and views of it, get their gradients now. */
 static void give(dycl_chain *c, int nth, dycl_share share) {
-    const dycl_graph *graph = c->b->job->graph;
-    if (graph->values[share.value].root != share.value && dycl_backward_is_source(c->b, share.value))
+    uint32_t root = c->b->job->graph->values[share.value].root;
+    if ((root != share.value && dycl_backward_is_source(c->b, share.value)) ||
+        dycl_backward_base(c->b, share.value) != root)
         dycl_chain_give(c, nth, sum_of(c, 1, &share));
     else
         c->status = push(c->b, share);

@@ -6,6 +6,7 @@
 #define Y                dycl_chain_result(c)
 #define NEG(a)           dycl_chain_1(c, DYCL_OP_neg, a)
 #define SQUARE(a)        dycl_chain_1(c, DYCL_OP_square, a)
+#define ADD(a, b)        dycl_chain_2(c, DYCL_OP_add, a, b)
 #define MUL(a, b)        dycl_chain_2(c, DYCL_OP_mul, a, b)
 #define DIV(a, b)        dycl_chain_2(c, DYCL_OP_div, a, b)
 #define PLUS(a, number)  dycl_chain_number(c, DYCL_OP_add, a, number)
@@ -21,7 +22,7 @@
 FORMULA(copy, G)
 FORMULA(neg, NEG(G))
 FORMULA(abs, MUL(G, dycl_chain_1(c, DYCL_OP_sign, X)))
-FORMULA(square, MUL(G, TIMES(X, 2)))
+FORMULA(square, MUL(G, ADD(X, X))) /* dimensions of size 1 lie as behind torch's pow(1) */
 FORMULA(exp, MUL(G, Y))
 FORMULA(exp2, MUL(TIMES(G, LN_2), Y))
 FORMULA(expm1, MUL(G, PLUS(Y, 1)))

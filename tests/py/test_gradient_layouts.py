@@ -1,12 +1,13 @@
 """Gradients of operands in every layout, against torch's: torch's operators with samples of its test database, whose
 operands are leaves that lie transposed, channels last, in steps, in reverse, as parts of something larger or expanded,
-alone in a region and between recorded operators. Compared are results (strides, versions, names of nodes), the leaves'
+alone in a region and between recorded operators, and so does the gradient that comes in. Compared are results (strides, versions, names of nodes), the leaves'
 gradients with their strides, and errors with their text.
 
 DYCL_TEST_FULL=1 takes all samples, DYCL_TEST_OPERATORS="add mul" those operators only."""
 
 import itertools
 import os
+import random
 import warnings
 
 import pytest
@@ -58,6 +59,14 @@ def _none_first(t):
     return t[:0] if t.dim() else t
 
 
+def _one(t):
+    """One number for all elements, as `sum` and `mean` give it."""
+    return t.flatten()[:1].view(()).expand(t.shape) if t.numel() else t
+
+
+GIVEN = (lambda t: t, _one, _turned, _stepped, _expanded, _ones)
+# torch's kernels lay these gradients out in their own way, where strides of dimensions of size 1 are concerned.
+OWN_ONES = {"nn.functional.logsigmoid", "nn.functional.avg_pool1d", "nn.functional.mse_loss", "stack"}
 TORCH_CRASHES = {("nn.functional.pdist", _none_first)}  # its backward pass reads what is not there
 LAYOUTS = (_turned, _last, _stepped, _part, _expanded, _ones, _none, _none_first)
 
@@ -75,8 +84,9 @@ def _between(f):
     return between
 
 
-def _outcome(program, operands):
-    """What is shown of the results, results and leaves' gradients; or the error."""
+def _outcome(program, operands, given, ones=True):
+    """What is shown of the results, results and leaves' gradients; or the error. given: how gradients come in; ones:
+    strides of the gradients' dimensions of size 1 are shown, too."""
     operands = map_tensors(copy_of, operands)
     leaves = [t for t in tensors_of(operands) if t.requires_grad]
     torch.manual_seed(1)
@@ -87,12 +97,12 @@ def _outcome(program, operands):
             shown = [(node_of(r), r.requires_grad, r.stride(), r._version) for r in results]
             wanted = [r for r in results if r.requires_grad]
             if wanted:
-                torch.autograd.backward(wanted, [(torch.arange(r.numel()) * 0.7).sin().to(r.dtype).view(r.shape)
+                torch.autograd.backward(wanted, [given((torch.arange(r.numel()) * 0.7).sin().to(r.dtype).view(r.shape))
                                                  for r in wanted])
     except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
         return f"{type(error).__name__}: {error}", [], []
     gradients = [leaf.grad for leaf in leaves]
-    shown += [None if g is None else [s for n, s in zip(g.shape, g.stride()) if n != 1] for g in gradients]
+    shown += [None if g is None else [s for n, s in zip(g.shape, g.stride()) if ones or n != 1] for g in gradients]
     return shown, [r.detach() for r in results], gradients
 
 
@@ -101,27 +111,27 @@ def _double(operands):
                        if t.dtype == torch.float32 else t, operands)
 
 
-def _near(program, operands, kind, i, want, got):
+def _near(program, operands, given, kind, i, want, got):
     """Equal but for rounding; where eager's own is as far from what float64 gives, any."""
     if agree(want, got):
         return True
     if want is None or got is None or want.dtype != torch.float32:
         return False
-    truth = _outcome(program, _double(operands))[kind][i]
+    truth = _outcome(program, _double(operands), given)[kind][i]
     return bool(((got - truth).abs().max() <= 2 * (want - truth).abs().max()).item())
 
 
-def _compare(program, operands, what):
-    want = _outcome(program, operands)
+def _compare(program, operands, given, ones, what):
+    want = _outcome(program, operands, given, ones)
     if not all(is_strided(r) for r in want[1]):
         return
     run = dycl.accelerate(program)
     for nth in range(RUNS):
-        got = _outcome(run, operands)
+        got = _outcome(run, operands, given, ones)
         assert got[0] == want[0], f"{what}, run {nth}"
         for kind, name in ((1, "result"), (2, "gradient")):
             for i, (x, y) in enumerate(zip(want[kind], got[kind], strict=True)):
-                assert _near(program, operands, kind, i, x, y), f"{what}, run {nth}: {name} {i}: {x} and {y}"
+                assert _near(program, operands, given, kind, i, x, y), f"{what}, run {nth}: {name} {i}: {x} and {y}"
 
 
 def _cases():
@@ -156,5 +166,7 @@ def test_layouts(op):
                 return (layout(t) if is_strided(t) and t.dtype.is_floating_point else t).requires_grad_(wanted)
 
             operands = map_tensors(laid, (sample.input, sample.args, sample.kwargs))
-            for form in (_alone, _between):
-                _compare(form(op.op), operands, f"sample {i} {layout.__name__} {form.__name__}")
+            forms = list(itertools.product((_alone, _between), GIVEN))
+            for form, given in forms if FULL else random.Random(f"{op.full_name} {i} {layout.__name__}").sample(forms, 3):
+                _compare(form(op.op), operands, given, op.full_name not in OWN_ONES,
+                         f"sample {i} {layout.__name__} {form.__name__} {GIVEN.index(given)}")

@@ -17,6 +17,7 @@ void dycl_gradients_release(dycl_gradients *g) {
     if (!g || --g->references) return;
     dycl_free(g->tracked);
     dycl_free(g->results);
+    dycl_free(g->given);
     dycl_free(g->saved_at);
     dycl_free(g->outputs);
     dycl_backward_free(&g->built);
@@ -41,6 +42,7 @@ static uint64_t hash_of(const dycl_backward_job *job, int ahead) {
     uint64_t h = UINT64_C(0xcbf29ce484222325) + (uint64_t)ahead;
     h = mix(h, job->results, job->result_count * sizeof *job->results);
     h = mix(h, job->sources, job->source_count * sizeof *job->sources);
+    if (job->given) h = mix(h, job->given, job->result_count * sizeof *job->given);
     return job->wanted ? mix(h, job->wanted, job->source_count) : h;
 }
 
@@ -51,7 +53,8 @@ static int is_of(const dycl_gradients *g, const dycl_backward_job *job, int ahea
         g->source_count != job->source_count ||
         memcmp(g->results, job->results, job->result_count * sizeof *job->results) != 0 ||
         memcmp(g->sources, job->sources, job->source_count * sizeof *job->sources) != 0 ||
-        memcmp(g->tracked, job->tracked, job->graph->value_count) != 0)
+        memcmp(g->tracked, job->tracked, job->graph->value_count) != 0 || !g->given != !job->given ||
+        (g->given && memcmp(g->given, job->given, job->result_count * sizeof *job->given) != 0))
         return 0;
     for (uint32_t i = 0; i < job->source_count; i++)
         if (g->wanted[i] != wants(job, i)) return 0;
@@ -69,7 +72,8 @@ static dycl_gradients *new_entry(const dycl_backward_job *job, int ahead, uint64
     g->source_count = job->source_count;
     g->tracked = dycl_alloc((size_t)job->graph->value_count + job->source_count + 1);
     g->results = dycl_alloc(((size_t)job->result_count + job->source_count + 1) * sizeof *g->results);
-    if (!g->tracked || !g->results) {
+    g->given = job->given ? dycl_alloc((job->result_count + 1) * sizeof *g->given) : NULL;
+    if (!g->tracked || !g->results || (job->given && !g->given)) {
         dycl_gradients_release(g);
         return NULL;
     }
@@ -77,6 +81,7 @@ static dycl_gradients *new_entry(const dycl_backward_job *job, int ahead, uint64
     g->sources = g->results + job->result_count;
     if (job->graph->value_count) memcpy(g->tracked, job->tracked, job->graph->value_count);
     for (uint32_t i = 0; i < job->result_count; i++) g->results[i] = job->results[i];
+    if (g->given) memcpy(g->given, job->given, job->result_count * sizeof *g->given);
     for (uint32_t i = 0; i < job->source_count; i++) {
         g->sources[i] = job->sources[i];
         g->wanted[i] = (uint8_t)wants(job, i);

@@ -16,7 +16,8 @@ typedef struct dycl_gradients {
     /* the key: of the segment that owns the entry, and */
     uint8_t *tracked;
     uint32_t *results, *sources;
-    uint8_t *wanted; /* by source */
+    uint8_t *wanted;     /* by source */
+    dycl_strides *given; /* by result; NULL: as the results lie */
     uint32_t result_count, source_count;
     int ahead; /* only what will be saved is asked for: there is no graph */
     uint64_t hash;

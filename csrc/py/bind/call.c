@@ -89,8 +89,14 @@ PyObject *dycl_call_as_view(dycl_call *call, PyObject *result) {
     return result;
 }
 
+/* Not so if the call computed what was pending, and this feeds the segment that began then. */
+static int made_here(const dycl_call *call, uint32_t value) {
+    return value >= dycl_call_first(call) &&
+           (call->epoch == call->region->epoch || dycl_call_meta(call, value)->kind == DYCL_VALUE_NODE);
+}
+
 static PyObject *replace_plain(dycl_call *call, PyObject *tensor, uint32_t value) {
-    int replaced = value >= call->first_value ? dycl_replace_value(call->region, tensor, value) : 0;
+    int replaced = made_here(call, value) ? dycl_replace_value(call->region, tensor, value) : 0;
     return replaced > 0 ? Py_NewRef(tensor) : replaced < 0 ? NULL : dycl_call_bail(call, DYCL_BAIL_alias);
 }
 
@@ -99,7 +105,7 @@ static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
     PyObject *self = call->p[0];
     dycl_lazy_meta old;
     int tracked = self && dycl_is_tensor(self) && dycl_track_writes(region, self, value);
-    if (tracked && (value < call->first_value || !dycl_track_lets(region, call->first_value, call->whole) ||
+    if (tracked && (!made_here(call, value) || !dycl_track_lets(region, dycl_call_first(call), call->whole) ||
                     !dycl_track_may_rebind(region, self, value)))
         return dycl_call_bail(call, DYCL_BAIL_grad);
     if (!self || !dycl_is_tensor(self)) return dycl_call_bail(call, DYCL_BAIL_alias);
@@ -124,7 +130,7 @@ PyObject *dycl_call_finish_value(dycl_call *call, dycl_status status, uint32_t v
         if (call->out) return replace_plain(call, call->out, value);
         PyObject *result = dycl_region_result(call->region, value);
         const dycl_value *meta = dycl_call_meta(call, value);
-        if (result && meta->root != value && meta->root >= call->first_value) dycl_lazy_of(result)->own = DYCL_OWN_COPY;
+        if (result && meta->root != value && made_here(call, meta->root)) dycl_lazy_of(result)->own = DYCL_OWN_COPY;
         return result;
     }
     if (status == DYCL_ERROR && !PyErr_Occurred()) dycl_py_raise();
@@ -265,7 +271,7 @@ PyObject *dycl_binding_settle(dycl_call *call, PyObject *result) {
 
 PyObject *dycl_binding_track(dycl_call *call, const dycl_binding *row, PyObject *result) {
     if (!result || !call->region->tracks) return result;
-    if (dycl_track_lets(call->region, call->first_value, row->whole)) {
+    if (dycl_track_lets(call->region, dycl_call_first(call), row->whole)) {
         dycl_call_note(call, result);
         return result;
     }
@@ -275,7 +281,8 @@ PyObject *dycl_binding_track(dycl_call *call, const dycl_binding *row, PyObject 
 
 void dycl_call_note(const dycl_call *call, PyObject *result) {
     PyObject *turned[2];
-    dycl_made_call made = {call->callable, call->args, call->count, call->kwnames, call->kwdict, call->before};
+    uint32_t before = call->epoch == call->region->epoch ? call->before : DYCL_NONE;
+    dycl_made_call made = {call->callable, call->args, call->count, call->kwnames, call->kwdict, before};
     if (call->swapped) {
         turned[0] = call->args[1];
         turned[1] = call->args[0];

@@ -30,7 +30,8 @@ typedef struct {
     PyObject *callable;                /* torch's function, or NULL: not known */
     int swapped;                       /* its operands stand the other way round in args */
     uint32_t before;                   /* value of the first operand, where gradients are recorded (region/called.h) */
-    uint32_t first_value; /* of the graph when the call began: a result that aliases something older is a view of it */
+    uint32_t first_value;              /* of the graph when the call began (dycl_call_first) */
+    uint64_t epoch; /* of the segment whose values these are: a binding may compute what is pending */
 } dycl_call;
 
 typedef PyObject *(*dycl_bind_fn)(dycl_call *call, const struct dycl_binding *row);
@@ -81,6 +82,12 @@ static inline void dycl_call_begin(dycl_call *call, dycl_region *region, PyObjec
     call->swapped = 0;
     call->before = dycl_called_before(region, args, count);
     call->first_value = region->recorder.graph.value_count;
+    call->epoch = region->epoch;
+}
+
+/* The first value that the call may have recorded: a result that aliases something older is a view of it. */
+static inline uint32_t dycl_call_first(const dycl_call *call) {
+    return call->epoch == call->region->epoch ? call->first_value : 0;
 }
 
 /* 1; 0: the call does not fit the parameters (BAIL). */

@@ -123,7 +123,7 @@ static PyObject *batch_norm_in_training(dycl_call *call, const batch_norm_argume
     for (int i = 0; i < 5; i++)
         DYCL_CALL_TRY(dycl_hosted_node(call, DYCL_OP_aten_batch_norm_functional, i, (dycl_dtype)x.dtype, i ? 1 : x.rank,
                                        i ? &x.sizes[1] : x.sizes, i ? &one : x.strides, &h, &values[i]));
-    if (!dycl_track_lets(region, call->first_value, 1))
+    if (!dycl_track_lets(region, dycl_call_first(call), 1))
         return dycl_call_bail(call, DYCL_BAIL_grad); /* nothing written */
     if (dycl_replace_unseen(region, 2, running, values + 3) <= 0) {
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "dycl: a batch norm's statistics could not be kept");

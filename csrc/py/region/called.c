@@ -180,11 +180,17 @@ fail:
     return status;
 }
 
+/* Where the segment began within the call, what the first operand was before is not known, but then it fed it. */
+static int was_written(const dycl_region *region, const dycl_made_call *call) {
+    uint32_t now = dycl_called_before(region, call->args, call->count);
+    if (now == call->before) return 0;
+    return call->before != DYCL_NONE || region->recorder.graph.values[now].kind == DYCL_VALUE_NODE;
+}
+
 void dycl_called_note(dycl_region *region, const dycl_made_call *call, PyObject *result) {
     if (!region->tracks || !call->callable) return;
     if (result != Py_None && !any_history(region, result)) return;
-    if (call->count && result == call->args[0] && dycl_called_before(region, call->args, call->count) == call->before)
-        return; /* nothing was written */
+    if (call->count && result == call->args[0] && !was_written(region, call)) return;
     if (!region->called && !(region->called = dycl_alloc_zero(sizeof *region->called))) return;
     if (note(region, region->called, call, result) != DYCL_OK) PyErr_Clear();
 }

@@ -16,7 +16,7 @@ typedef struct {
     PyObject *const *args;
     Py_ssize_t count;
     PyObject *kwnames, *kwdict; /* as a binding has them (bind/call.h) */
-    uint32_t before;            /* the value that the first operand had, perhaps written since; or DYCL_NONE */
+    uint32_t before; /* the value of this segment that the first operand had, perhaps written since; or DYCL_NONE */
 } dycl_made_call;
 
 /* What the first operand is before the call, if it is pending. */

@@ -74,15 +74,27 @@ static dycl_status no_memory(void) {
     return DYCL_ERROR;
 }
 
+/* As it lies; as the result does where it is none that the graph takes, which reading it will say. */
+static void given_strides(PyObject *gradient, const dycl_value *result, int64_t *out) {
+    dycl_tensor_view view;
+    int reads = dycl_is_tensor(gradient) && !dycl_is_lazy(gradient) && dycl_abi_is_plain(dycl_abi_impl(gradient)) &&
+                dycl_abi_read(dycl_abi_borrow(gradient), &view) && view.rank == result->rank;
+    memset(out, 0, sizeof(dycl_strides));
+    memcpy(out, reads ? view.strides : result->strides, (size_t)result->rank * sizeof *out);
+}
+
 /* The graph for the gradients that came and those that are wanted. */
 static dycl_status find(const dycl_pass_job *job, PyObject *gradients, PyObject *needed, pass *p) {
     uint32_t *results = dycl_alloc((job->result_count + 1) * sizeof *results);
+    dycl_strides *given = dycl_alloc((job->result_count + 1) * sizeof *given);
     uint8_t *wanted = dycl_alloc(job->source_count + 1);
     dycl_status status = DYCL_ERROR;
     p->which = dycl_alloc((job->result_count + 1) * sizeof *p->which);
-    if (!results || !p->which || !wanted) goto fail;
+    if (!results || !given || !p->which || !wanted) goto fail;
     for (uint32_t i = 0; i < job->result_count; i++) {
-        if (PyTuple_GET_ITEM(gradients, i) == Py_None) continue;
+        PyObject *gradient = PyTuple_GET_ITEM(gradients, i);
+        if (gradient == Py_None) continue;
+        given_strides(gradient, &job->segment->graph.values[job->results[i]], given[p->result_count]);
         p->which[p->result_count] = i;
         results[p->result_count++] = job->results[i];
     }
@@ -93,6 +105,7 @@ static dycl_status find(const dycl_pass_job *job, PyObject *gradients, PyObject 
                              .results = results,
                              .sources = job->sources,
                              .wanted = wanted,
+                             .given = given,
                              .result_count = p->result_count,
                              .source_count = job->source_count};
     status = dycl_backwards_get(job->segment, &all, 0, &p->of);
@@ -103,6 +116,7 @@ static dycl_status find(const dycl_pass_job *job, PyObject *gradients, PyObject 
 fail:
     if (status == DYCL_OK) p->graph = dycl_gradients_graph(p->of);
     dycl_free(results);
+    dycl_free(given);
     dycl_free(wanted);
     return status == DYCL_ERROR ? no_memory() : status;
 }

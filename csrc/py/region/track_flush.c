@@ -212,11 +212,13 @@ static dycl_status look_ahead(const dycl_region *region, const dycl_tracked_flus
     if (status == DYCL_OK && (g->built.open || g->status != DYCL_OK))
         status = dycl_error_bail("its gradients are torch's: %s", dycl_gradients_why_not(g));
     if (status == DYCL_OK) {
-        const dycl_backward *b = &g->built;
         uint32_t reached = 0;
-        for (uint32_t i = 0; i < n->source_count; i++)
-            if (b->gradients[i] != DYCL_NONE) n->sources[reached++] = n->sources[i];
-        n->source_count = reached;
+        for (uint32_t i = 0; i < n->source_count; i++) reached += g->built.gradients[i] != DYCL_NONE;
+        if (!reached || reached < n->source_count) /* the result would come without its history, in silence */
+            status = dycl_error_bail("its gradients are torch's: no gradient reaches what has a history");
+    }
+    if (status == DYCL_OK) {
+        const dycl_backward *b = &g->built;
         n->saved = dycl_alloc((b->saved_count + (size_t)f->kept_count + 1) * sizeof *n->saved);
         if (n->saved) {
             memcpy(n->saved, b->saved, b->saved_count * sizeof *b->saved);

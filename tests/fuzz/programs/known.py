@@ -31,6 +31,15 @@ def _advice_about_views(program, difference):
     return difference.text.count(both) == 2 and "returns multiple views" in difference.text
 
 
+def _gradient_of_ones(program, difference):
+    """Strides of a gradient where its size is 1."""
+    found = re.findall(r"\(([\d, ]*)\)", difference.text)
+    if difference.kind != "strides" or len(found) != 3 or not re.search(r"backward\(|autograd\.grad", program.source()):
+        return False
+    eager, ours, sizes = ([int(n) for n in part.split(",") if n.strip()] for part in found)
+    return all(n == 1 or a == b for a, b, n in zip(eager, ours, sizes))
+
+
 TEMPORARY = [
     ("attention", "masks with empty rows, NaN and infinities in attention: torch's kernels differ among each other",
      _attention),
@@ -51,6 +60,8 @@ LASTING = [
      lambda p, d: re.search(r"alpha=-?\d*\.?\d*e[+]?[23]\d", p.source()) and _not_finite(d)),
     ("several views", "torch's advice about a view that must not be written names the function (split, unbind) that "
                       "made several at once; dycl made each by itself", _advice_about_views),
+    ("ones", "strides of dimensions of size 1 in gradients that torch's kernels lay out in their own way",
+     _gradient_of_ones),
     ("var_mean", "the mean beside a variance is NaN in torch where a value is infinite",
      lambda p, d: re.search("(var|std)_mean", p.source()) and (_not_finite(d) or _has_infinities(p))),
 ]
