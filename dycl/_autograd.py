@@ -61,8 +61,9 @@ def _with_history(ctx, saved):
         sources[i] = saved[k] if sources[i] is None else sources[i]
     shown = list(saved)  # one node each, as in eager: a backward pass goes through those that it needs
     for k, i, *place in apart:
-        value = shown[k].detach()
-        shown[k] = torch.as_strided_scatter(value, _edge(sources[i], value.as_strided(*place)), *place)
+        if not saved[k].requires_grad:  # else it has a history, which that of its views leads to
+            part = _edge(sources[i], saved[k].detach().as_strided(*place))
+            shown[k] = torch.as_strided_scatter(shown[k], part, *place)
     for k in hidden:
         shown[k] = saved[k].detach()
     for k in hidden:

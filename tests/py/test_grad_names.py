@@ -127,3 +127,38 @@ def test_numbers_of_numpy(what):
     x = torch.randn(3, 4, requires_grad=True)
     compare(lambda: NUMPY[what](x * 1.0, numpy), what)
     compare(lambda: NUMPY[what](x * 1.0, numpy).exp(), what)
+
+
+COMPUTES = {  # what a binding reads of pending operands, to know that indices are in range
+    "targets": lambda x: F.nll_loss(x, x.argmax(1)), "classes": lambda x: F.cross_entropy(x, (x > 0).long().argmax(1)),
+    "rows": lambda x: F.embedding((x > 0).long()[:, 0], x), "selected": lambda x: x.index_select(0, (x > 0).long()[:, 0]),
+    "gathered": lambda x: x.gather(1, (x > 0).long()), "taken": lambda x: x.take_along_dim((x > 0).long(), 1),
+    "indexed": lambda x: x[(x > 0).long()[:, 0]], "added": lambda x: x.index_add(0, (x > 0).long()[:, 0], x * 2),
+    "scattered": lambda x: x.scatter(1, (x > 0).long()[:, :1], 2.0)}
+
+
+@pytest.mark.parametrize("what", COMPUTES)
+def test_a_call_that_computes_what_is_pending(what):
+    """The segment that begins within the call knows other values than the one before."""
+    x, y = torch.randn(4, 3, requires_grad=True), torch.randn(3, 4)
+
+    def program():
+        logs = F.log_softmax(x, 1)
+        y.swapaxes_(0, 1)  # torch writes it, and ends a segment
+        return COMPUTES[what](logs)
+
+    compare(program, what)
+    compare(lambda: COMPUTES[what](F.log_softmax(x, 1) * 1.5).sum(), f"{what}, no result")
+
+
+def test_names_are_asked_for_outside_of_inference_mode():
+    x = torch.randn(4, 3, requires_grad=True)
+
+    def program():
+        y = torch.special.expm1(x * 1.25)
+        with torch.inference_mode():
+            y.sum().item()
+        return y
+
+    compare(program, "a value was needed in inference mode")
+    compare(lambda: torch.special.expm1(x * 1.25), "the same without")

@@ -1,7 +1,7 @@
 """Gradients of operands in every layout, against torch's: torch's operators with samples of its test database, whose
 operands are leaves that lie transposed, channels last, in steps, in reverse, as parts of something larger or expanded,
-alone in a region and between recorded operators, and so does the gradient that comes in. Compared are results (strides, versions, names of nodes), the leaves'
-gradients with their strides, and errors with their text.
+alone in a region and between recorded operators, and so does the gradient that comes in. Compared are results (strides,
+versions, names of nodes), the leaves' gradients with their strides, and errors with their text.
 
 DYCL_TEST_FULL=1 takes all samples, DYCL_TEST_OPERATORS="add mul" those operators only."""
 
@@ -167,6 +167,7 @@ def test_layouts(op):
 
             operands = map_tensors(laid, (sample.input, sample.args, sample.kwargs))
             forms = list(itertools.product((_alone, _between), GIVEN))
-            for form, given in forms if FULL else random.Random(f"{op.full_name} {i} {layout.__name__}").sample(forms, 3):
+            some = random.Random(f"{op.full_name} {i} {layout.__name__}").sample(forms, 3)
+            for form, given in forms if FULL else some:
                 _compare(form(op.op), operands, given, op.full_name not in OWN_ONES,
                          f"sample {i} {layout.__name__} {form.__name__} {GIVEN.index(given)}")

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "py/bind/bind.h"
+#include "py/region/track.h"
 
 /* A view under construction: what a chain of slices makes, as one node. */
 typedef struct {
@@ -73,7 +74,7 @@ static void reorder(geometry *g, const int *order) {
 
 PyObject *dycl_view_transposed(dycl_region *region, PyObject *self, int matrix) {
     dycl_recorder *r = &region->recorder;
-    uint32_t value, out;
+    uint32_t value, out, first = r->graph.value_count;
     if (dycl_region_value(region, self, &value) != DYCL_OK) return NULL;
     int rank = r->graph.values[value].rank;
     if (matrix ? rank < 2 : rank != 2) {
@@ -81,6 +82,10 @@ PyObject *dycl_view_transposed(dycl_region *region, PyObject *self, int matrix) 
         return NULL;
     }
     if (dycl_build_transpose(r, value, rank - 2, rank - 1, &out) != DYCL_OK) return NULL;
+    if (!dycl_track_lets(region, first, 1)) {
+        dycl_build_bail(r, DYCL_BAIL_grad);
+        return NULL;
+    }
     PyObject *result = dycl_region_result(region, out);
     const dycl_made_call made = {region->calling, &self, 1, NULL, NULL, DYCL_NONE};
     if (result) dycl_called_note(region, &made, result);

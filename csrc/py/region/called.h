@@ -39,6 +39,8 @@ int dycl_called_show(dycl_region *region, const uint32_t *values, dycl_handle *h
 /* The view that the lazy tensor is of its base, by the functions that were called. New handle; NULL without an
  * exception: they are not known. */
 dycl_handle dycl_called_view(dycl_region *region, const dycl_lazy *lazy, dycl_handle base);
+/* The same, by its sizes and strides where they are not. NULL with an exception. */
+dycl_handle dycl_called_view_or_strided(dycl_region *region, const dycl_lazy *lazy, dycl_handle base);
 
 /* Which call the value is a result of, or 0: it is not known. */
 uint32_t dycl_called_of(const dycl_region *region, uint32_t value);

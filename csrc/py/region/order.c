@@ -17,7 +17,7 @@ typedef struct {
     dycl_region *region;
     uint32_t before;    /* leaves of earlier segments of this call */
     uint32_t *earliest; /* the first operator that reads it, of those that the results depend on; or DYCL_NONE */
-    uint32_t *owner;    /* of a result: its node */
+    uint32_t *owner;    /* of a result: its node; or DYCL_NONE */
     uint32_t *leaves, *heap;
     uint8_t *marks, *waited; /* waited: by node, whether it was seen behind another that runs later than all others */
 } ordering;
@@ -120,9 +120,11 @@ static uint32_t mark_sources(const ordering *o, const dycl_track_node *n, uint32
         uint32_t v = n->sources[i];
         int waits = o->marks[v] & FED;
         o->marks[v] |= SOURCE;
-        if (o->region->recorder.graph.values[v].kind == DYCL_VALUE_NODE) { /* a result of a node below */
-            others += !o->waited[o->owner[v]];
-            o->waited[o->owner[v]] = 1;
+        if (o->region->recorder.graph.values[v].kind == DYCL_VALUE_NODE) { /* a result of a node below, or its view */
+            uint32_t root = o->region->recorder.graph.values[v].root;
+            uint32_t owner = o->owner[v] != DYCL_NONE ? o->owner[v] : o->owner[root];
+            others += owner == DYCL_NONE || !o->waited[owner];
+            if (owner != DYCL_NONE) o->waited[owner] = 1;
         } else if (!waits) {
             int leaf = is_leaf(o->region, v);
             o->marks[v] |= FED | (leaf && !is_read_before(o, v) ? LEAF : 0);
@@ -156,6 +158,7 @@ dycl_status dycl_order_sources(dycl_region *region, const dycl_track_node *nodes
         const ordering o = {region,         region->leaf_count, block,
                             block + values, block + 2 * values, block + 2 * values + most,
                             bytes,          bytes + values};
+        memset(o.owner, 0xff, values * sizeof *o.owner);
         for (uint32_t i = 0; i < count; i++) order_node(&o, &nodes[i], i);
     }
     dycl_free(block);

@@ -74,14 +74,15 @@ typedef struct dycl_region {
     uint32_t storage_room;
     PyObject *first, *last; /* borrowed: living lazy tensors in order of creation */
     uint32_t living;
-    uint32_t deferred;            /* computations that lazy tensors wait for (defer.h) */
-    uint32_t look_at;             /* nodes at which the work of this segment is looked at again */
-    double work;                  /* of the nodes before that (record/work.h) */
-    int foreign;                  /* others may write a feed of this segment unseen: flush after the operator */
-    unsigned long flushing;       /* the thread that computes its segment, perhaps without the GIL; 0: none */
-    int closed;                   /* reasons why nothing may be recorded (DYCL_CLOSED_...) */
-    int gradient;                 /* a tensor was asked for that requires gradients (entry/gradient.h) */
-    uint8_t made;                 /* plans made during this call: DYCL_MADE_ bits */
+    uint32_t deferred;      /* computations that lazy tensors wait for (defer.h) */
+    uint32_t look_at;       /* nodes at which the work of this segment is looked at again */
+    double work;            /* of the nodes before that (record/work.h) */
+    int foreign;            /* others may write a feed of this segment unseen: flush after the operator */
+    unsigned long flushing; /* the thread that computes its segment, perhaps without the GIL; 0: none */
+    struct dycl_tracked_flush *tracked_flush; /* borrowed while its results get their histories, or NULL */
+    int closed;                               /* reasons why nothing may be recorded (DYCL_CLOSED_...) */
+    int gradient;                             /* a tensor was asked for that requires gradients (entry/gradient.h) */
+    uint8_t made;                             /* plans made during this call: DYCL_MADE_ bits */
     int passing;                  /* the next call that reaches our mode is ours and goes straight to torch */
     int mode_depth;               /* torch function modes on the stack while ours is on top */
     dycl_dispatch_state dispatch; /* at entry */

@@ -166,7 +166,7 @@ static int take_ahead(dycl_region *region, uint32_t count, dycl_bail why, dycl_s
     return 1;
 }
 
-static dycl_handle base_handle(const dycl_region *region, uint32_t root) {
+dycl_handle dycl_segment_base(const dycl_region *region, uint32_t root) {
     const dycl_value *value = &region->recorder.graph.values[root];
     if (value->kind == DYCL_VALUE_NODE) return region->handles[region->output_of[root] - 1];
     return dycl_source_handle(&region->sources[value->source]);
@@ -174,24 +174,29 @@ static dycl_handle base_handle(const dycl_region *region, uint32_t root) {
 
 #define GIVEN (UINT32_C(1) << 31) /* in shares: some object has the computed tensor itself */
 
+/* The replay computed it with the history that it has there. Borrowed; NULL: not this one. */
+static dycl_handle replayed_view(const dycl_region *region, const dycl_lazy *lazy, uint32_t *shares) {
+    uint32_t output = region->output_of[lazy->value];
+    if (region->recorder.graph.values[lazy->value].root == lazy->value || !output || shares[output - 1]) return NULL;
+    shares[output - 1] = GIVEN;
+    return region->handles[output - 1];
+}
+
 /* Gives one pending lazy tensor its computed tensor. shares: per output, how many use it. 0 or -1. */
-static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares, const dycl_tracked_flush *tracked) {
+static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares, dycl_tracked_flush *tracked) {
     const dycl_graph *graph = &region->recorder.graph;
     const dycl_value *value = &graph->values[lazy->value];
-    dycl_handle base = base_handle(region, value->root), real;
+    dycl_handle base = dycl_segment_base(region, value->root), real;
     int of_node = graph->values[value->root].kind == DYCL_VALUE_NODE;
     int whole = value->root == lazy->value;
     uint32_t *share = of_node ? &shares[region->output_of[value->root] - 1] : NULL;
     lazy->aliased = (uint8_t)(!whole || !of_node || (*share & ~GIVEN) > 1);
     if (dycl_track_has(region, lazy->value)) {
-        dycl_handle apart = lazy->own == DYCL_OWN_COPY ? dycl_track_apart(tracked, lazy->value) : NULL;
-        int own = whole && of_node && !(*share & GIVEN) && lazy->own != DYCL_OWN_VIEW;
+        dycl_handle made = tracked ? dycl_track_made(region, tracked, lazy) : replayed_view(region, lazy, shares);
+        if (!made && PyErr_Occurred()) return -1;
+        int own = whole && of_node && !made && !(*share & GIVEN) && lazy->own != DYCL_OWN_VIEW;
         if (own) *share |= GIVEN;
-        if (own || apart)
-            real = dycl_abi_copy_handle(apart ? apart : base);
-        else if (!(real = dycl_called_view(region, lazy, base)))
-            real = dycl_abi_view_with_history(base, value->rank, value->sizes, value->strides,
-                                              dycl_abi_storage_offset(base) + value->offset);
+        real = own || made ? dycl_abi_copy_handle(made ? made : base) : dycl_called_view_or_strided(region, lazy, base);
         if (!real && !PyErr_Occurred()) PyErr_NoMemory();
     } else if (whole &&
                (!of_node ||
@@ -227,8 +232,7 @@ static void count_writes(const dycl_region *region) {
 
 /* Gives every pending lazy tensor its computed tensor. torch's view functions let other threads run, and these may let
  * go of lazy tensors: the one that is bound, and the next one in the list, are held meanwhile. */
-static int bind_results(dycl_region *region, uint32_t count, const dycl_deferral *later,
-                        const dycl_tracked_flush *tracked) {
+static int bind_results(dycl_region *region, uint32_t count, const dycl_deferral *later, dycl_tracked_flush *tracked) {
     const dycl_graph *graph = &region->recorder.graph;
     uint32_t *shares = region->outputs; /* the values are no longer needed */
     int result = 0;
@@ -358,23 +362,26 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
     }
     if (status == DYCL_OK) {
         count_writes(region);
+        region->tracked_flush = flush;
         result = dycl_track_finish(region, flush, segment);
     } else if (result == 0) {
         for (uint32_t i = count; i < total; i++) region->output_of[region->outputs[i]] = 0;
-        total = count;
+        uint32_t shown = total = count;
         dycl_track_free(flush);
         flush = NULL;
         dycl_site_replayed(region->site, dycl_replay_always ? "it was asked for" : dycl_error_message());
-        status = dycl_replay_run(region, count) < 0 ? DYCL_ERROR : DYCL_OK;
+        status = dycl_track_add_views(region, &total, &shown);
+        if (status == DYCL_OK && dycl_replay_run(region, total) < 0) status = DYCL_ERROR;
         if (status == DYCL_OK) result = dycl_replace_replayed(region);
         if (status == DYCL_OK && result == 0)
-            result = dycl_called_show(region, region->outputs, region->handles, count);
+            result = dycl_called_show(region, region->outputs, region->handles, shown);
         if (status == DYCL_OK)
             count_writes(region);
         else
             result = -1;
     }
     if (result == 0) result = bind_results(region, total, &later, flush);
+    region->tracked_flush = NULL;
     if (result == 0 && flush) dycl_track_share_saved(region, flush);
     for (uint32_t i = 0; i < total && status == DYCL_OK; i++) dycl_abi_delete(region->handles[i]);
     dycl_segment_release(segment);

@@ -18,6 +18,8 @@ dycl_status dycl_segment_grow_outputs(dycl_region *region, uint32_t wanted);
  * exception: nothing is made. */
 int dycl_segment_allocate(const dycl_graph *graph, const uint32_t *outputs, uint32_t count, dycl_handle *handles,
                           void **addresses);
+/* The computed tensor of a root of the segment, or what fed it. Borrowed */
+dycl_handle dycl_segment_base(const dycl_region *region, uint32_t root);
 /* Forgets the graph and lets go of its feeds; nothing may be pending. */
 void dycl_region_begin_segment(dycl_region *region);
 /* Expects what followed this position of the TraceGraph before; the segment is empty. */

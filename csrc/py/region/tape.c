@@ -93,7 +93,8 @@ static PyObject *tape_saved_sources(PyObject *self, PyObject *unused) {
 
 /* The source is a result of another node, and a view of this value to us. */
 static int is_apart_of(const dycl_graph *graph, uint32_t source, uint32_t value) {
-    return source != value && graph->values[source].kind == DYCL_VALUE_NODE && graph->values[source].root == value;
+    return source != value && graph->values[source].kind == DYCL_VALUE_NODE && graph->values[source].root == value &&
+           graph->values[value].kind == DYCL_VALUE_NODE;
 }
 
 static PyObject *tape_apart(PyObject *self, PyObject *unused) {
@@ -265,11 +266,12 @@ static PyObject *tensor_of(const dycl_region *region, uint32_t value, const dycl
     return source->object ? Py_NewRef(source->object) : dycl_abi_wrap(source->handle);
 }
 
+/* known: by position, the tensor of those that are known already, or NULL; may be NULL. */
 static PyObject *tensors_of(const dycl_region *region, const uint32_t *values, uint32_t count,
-                            const dycl_tape_plan *plan) {
+                            const dycl_tape_plan *plan, const dycl_handle *known) {
     PyObject *tuple = PyTuple_New(count);
     for (uint32_t i = 0; tuple && i < count; i++) {
-        PyObject *o = tensor_of(region, values[i], plan);
+        PyObject *o = known && known[i] ? dycl_abi_wrap(known[i]) : tensor_of(region, values[i], plan);
         if (!o)
             Py_CLEAR(tuple);
         else
@@ -351,9 +353,9 @@ static PyObject *tape_of(const dycl_region *region, PyObject *of, const dycl_tap
 
 int dycl_tape_attach(dycl_region *region, PyObject *of, const dycl_tape_plan *plan) {
     PyObject *t = tape_of(region, of, plan), *done = NULL;
-    PyObject *results = tensors_of(region, plan->results, plan->result_count, plan);
-    PyObject *sources = tensors_of(region, plan->sources, plan->source_count, plan);
-    PyObject *saved = tensors_of(region, plan->saved, plan->saved_count, plan);
+    PyObject *results = tensors_of(region, plan->results, plan->result_count, plan, NULL);
+    PyObject *sources = tensors_of(region, plan->sources, plan->source_count, plan, plan->source_handles);
+    PyObject *saved = tensors_of(region, plan->saved, plan->saved_count, plan, NULL);
     PyObject *names = dycl_called_names(region, plan->results, plan->result_count);
     PyObject *open = sources ? open_sources(region, plan, sources) : NULL;
     int failed = !t || !results || !sources || !saved || !names || !open;

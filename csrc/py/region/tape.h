@@ -14,6 +14,7 @@ typedef struct {
     uint32_t result_count, source_count, saved_count;
     const uint32_t *apart; /* results that are views here and none to torch, and their tensors */
     const dycl_handle *apart_handles;
+    const dycl_handle *source_handles; /* by source: its tensor, where it is a view that the program holds; else NULL */
     uint32_t apart_count;
     int once; /* torch's graph saves something: a second backward pass is an error, unless it is retained */
 } dycl_tape_plan;

@@ -58,6 +58,12 @@ int dycl_track_has_now(dycl_region *region, uint32_t value) {
     return value >= region->tracked_count || region->tracked[value];
 }
 
+static int is_of_overlapping(const dycl_graph *graph, uint32_t view) {
+    const dycl_value *v = &graph->values[view];
+    uint32_t of = dycl_node_operands(graph, &graph->nodes[v->source])[0];
+    return dycl_value_overlaps(&graph->values[v->root]) || dycl_value_overlaps(&graph->values[of]);
+}
+
 int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_whole) {
     const dycl_graph *graph = &region->recorder.graph;
     if (!region->tracks) return 1;
@@ -69,8 +75,8 @@ int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_who
     for (uint32_t v = first_value; v < graph->value_count; v++) {
         const dycl_value *value = &graph->values[v];
         int view_of_history = value->root != v && region->tracked[value->root];
-        if (view_of_history && !enabled) return 0; /* a leaf that requires gradients */
-        if (view_of_history && dycl_value_overlaps(&graph->values[value->root])) return 0; /* views go back by memory */
+        if (view_of_history && !enabled) return 0;                    /* a leaf that requires gradients */
+        if (view_of_history && is_of_overlapping(graph, v)) return 0; /* views go back by memory */
         if (!region->tracked[v] || value->kind != DYCL_VALUE_NODE) continue;
         if (!parts_are_whole || (value->dtype != DYCL_F32 && value->dtype != DYCL_F64) ||
             !dycl_grad_has((dycl_op)graph->nodes[value->source].op))

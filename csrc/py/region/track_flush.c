@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "exec/cache/backwards.h"
 #include "py/region/called.h"
+#include "py/region/held_views.h"
 #include "py/region/order.h"
 #include "py/region/reach.h"
 #include "py/region/recording.h"
@@ -23,6 +24,7 @@ struct dycl_tracked_flush {
     uint32_t *apart;     /* results that are views here and none to torch */
     dycl_handle *apart_handles;
     uint32_t apart_count;
+    dycl_held_views held;
 };
 
 void dycl_track_free(dycl_tracked_flush *f) {
@@ -33,6 +35,7 @@ void dycl_track_free(dycl_tracked_flush *f) {
     }
     dycl_free(f->nodes);
     for (uint32_t i = 0; f->apart_handles && i < f->apart_count; i++) dycl_abi_delete(f->apart_handles[i]);
+    dycl_held_views_free(&f->held);
     dycl_reach_free(&f->reach);
     dycl_free(f->result);
     dycl_free(f->apart);
@@ -93,8 +96,9 @@ static uint32_t number_results(const dycl_region *region, dycl_tracked_flush *f)
     uint32_t count = 0, last_call = 0;
     for (uint32_t n = 0; n < graph->node_count; n++) {
         uint32_t out = graph->nodes[n].out;
-        if (!region->tracked[out] || !(is_apart(f, out) || (region->output_of[out] && is_held(region, f, out))))
-            continue;
+        int is = is_apart(f, out) || dycl_held_views_has(&f->held, out) ||
+                 (region->output_of[out] && is_held(region, f, out));
+        if (!region->tracked[out] || !is) continue;
         uint32_t call = dycl_called_of(region, out);
         count += !call || call != last_call;
         last_call = call;
@@ -110,6 +114,21 @@ static dycl_status add_output(dycl_region *region, uint32_t value, uint32_t *cou
     region->outputs[(*count)++] = value;
     region->output_of[value] = *count;
     return DYCL_OK;
+}
+
+dycl_status dycl_track_add_views(dycl_region *region, uint32_t *count, uint32_t *shown) {
+    const dycl_graph *graph = &region->recorder.graph;
+    dycl_status status = DYCL_OK;
+    for (int copies = 1; copies >= 0; copies--) {
+        for (PyObject *o = region->first; o && status == DYCL_OK; o = dycl_lazy_of(o)->next) {
+            const dycl_lazy *lazy = dycl_lazy_of(o);
+            if (lazy->real || lazy->epoch != region->epoch || !dycl_track_has(region, lazy->value)) continue;
+            if (graph->values[lazy->value].root == lazy->value || (lazy->own == DYCL_OWN_COPY) != copies) continue;
+            if (lazy->own != DYCL_OWN_ALIAS) status = add_output(region, lazy->value, count);
+        }
+        if (copies) *shown = *count;
+    }
+    return status;
 }
 
 /* Lists of the nodes, one behind the other; ends[i]: of the (i + 1)th, or of the (i)th while it is filled. */
@@ -147,7 +166,7 @@ static int by_place(const void *a, const void *b) {
 static dycl_status fill_node(const dycl_region *region, const dycl_tracked_flush *f, uint32_t number,
                              const uint32_t *operators, uint32_t count, uint32_t *seen, dycl_track_node *n) {
     const dycl_graph *graph = &region->recorder.graph;
-    size_t most = count + 1;
+    size_t most = count + 1 + f->held.count;
     for (uint32_t i = 0; i < count; i++) most += graph->nodes[operators[i]].operand_count;
     n->results = dycl_alloc(most * sizeof *n->results); /* of each operator one, and sources */
     if (!n->results) return no_memory();
@@ -231,6 +250,29 @@ static dycl_status look_ahead(const dycl_region *region, const dycl_tracked_flus
     return status == DYCL_ERROR ? no_memory() : status;
 }
 
+/* Torch's views are nodes of its own; and of a view's root other nodes take views of their own. */
+static int is_of_views(const dycl_graph *graph, const dycl_tracked_flush *f, const dycl_track_node *n) {
+    int is = 1;
+    for (uint32_t i = 0; i < n->result_count; i++) {
+        uint32_t v = n->results[i];
+        is &= graph->values[v].root != v && dycl_held_views_has(&f->held, v);
+    }
+    return is;
+}
+
+/* What a view of a parameter leads to has the parameter behind it, too, where that is saved: who differentiates the
+ * gradients looks for its history. */
+static void add_parameters(const dycl_graph *graph, const dycl_tracked_flush *f, dycl_track_node *n) {
+    uint32_t count = f->held.count ? n->source_count : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t root = graph->values[n->sources[i]].root;
+        int saved = 0, known = graph->values[root].kind == DYCL_VALUE_NODE;
+        for (uint32_t k = 0; k < n->saved_count; k++) saved |= n->saved[k] == root;
+        for (uint32_t k = 0; k < n->source_count; k++) known |= n->sources[k] == root;
+        if (saved && !known) n->sources[n->source_count++] = root;
+    }
+}
+
 static dycl_status make_nodes(const dycl_region *region, dycl_tracked_flush *f) {
     const dycl_graph *graph = &region->recorder.graph;
     dycl_segment *known = recorded_before(region);
@@ -243,12 +285,13 @@ static dycl_status make_nodes(const dycl_region *region, dycl_tracked_flush *f) 
         dycl_track_node *n = &f->nodes[f->count++];
         uint32_t first = operators.ends[number - 1];
         status = fill_node(region, f, number, operators.members + first, operators.ends[number] - first, seen, n);
-        if (status == DYCL_OK && !n->result_count) { /* a view, of whose root other nodes take views of their own */
+        if (status == DYCL_OK && is_of_views(graph, f, n)) {
             dycl_free(n->results);
             *n = (dycl_track_node){0};
             f->count--;
         } else if (status == DYCL_OK) {
             status = look_ahead(region, f, known, number, n);
+            if (status == DYCL_OK) add_parameters(graph, f, n);
         }
     }
     lists_free(&operators);
@@ -278,6 +321,7 @@ dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracke
         f->result = dycl_alloc_zero((graph->value_count + 1) * sizeof *f->result);
         status = f->result ? find_apart(region, f) : no_memory();
     }
+    if (status == DYCL_OK && dycl_held_views_find(region, &f->held) != DYCL_OK) status = no_memory();
     if (status == DYCL_OK) {
         uint32_t results = number_results(region, f);
         if (dycl_reach_find(graph, region->tracked, f->result, results, &f->reach) != DYCL_OK) status = no_memory();
@@ -304,10 +348,22 @@ static int make_apart(const dycl_region *region, dycl_tracked_flush *f) {
     return 0;
 }
 
-dycl_handle dycl_track_apart(const dycl_tracked_flush *f, uint32_t value) {
+dycl_handle dycl_track_made(dycl_region *region, dycl_tracked_flush *f, const dycl_lazy *lazy) {
+    for (uint32_t i = 0; lazy->own == DYCL_OWN_COPY && i < f->apart_count; i++)
+        if (f->apart[i] == lazy->value) return f->apart_handles[i];
+    return dycl_held_views_of(&f->held, lazy) ? dycl_held_views_tensor(region, &f->held, lazy->value) : NULL;
+}
+
+dycl_handle dycl_track_tensor(dycl_region *region, uint32_t value) {
+    dycl_tracked_flush *f = region->tracked_flush;
     for (uint32_t i = 0; f && i < f->apart_count; i++)
         if (f->apart[i] == value) return f->apart_handles[i];
-    return NULL;
+    dycl_handle held = f ? dycl_held_views_tensor(region, &f->held, value) : NULL;
+    for (PyObject *o = held ? NULL : region->first; o; o = dycl_lazy_of(o)->next) {
+        const dycl_lazy *lazy = dycl_lazy_of(o);
+        if (lazy->epoch == region->epoch && lazy->value == value && lazy->real && !lazy->deferred) return lazy->real;
+    }
+    return held;
 }
 
 void dycl_track_share_saved(const dycl_region *region, const dycl_tracked_flush *f) {
@@ -332,17 +388,34 @@ static void note_history(const dycl_region *region, const dycl_tracked_flush *f,
     site->stats.saved_bytes += history->alone_bytes;
 }
 
+static int attach(dycl_region *region, dycl_tracked_flush *f, const dycl_track_node *n, PyObject *recording) {
+    dycl_handle *held = f->held.count ? dycl_alloc((n->source_count + 1) * sizeof *held) : NULL; /* borrowed */
+    int result = f->held.count && !held ? -1 : 0;
+    if (result < 0) PyErr_NoMemory();
+    for (uint32_t i = 0; held && i < n->source_count && result == 0; i++) {
+        held[i] = dycl_held_views_tensor(region, &f->held, n->sources[i]);
+        if (!held[i] && PyErr_Occurred()) result = -1;
+    }
+    const dycl_tape_plan plan = {.results = n->results,
+                                 .sources = n->sources,
+                                 .saved = n->saved,
+                                 .result_count = n->result_count,
+                                 .source_count = n->source_count,
+                                 .saved_count = n->saved_count,
+                                 .apart = f->apart,
+                                 .apart_handles = f->apart_handles,
+                                 .source_handles = held,
+                                 .apart_count = f->apart_count,
+                                 .once = n->once};
+    if (result == 0) result = dycl_tape_attach(region, recording, &plan);
+    dycl_free(held);
+    return result;
+}
+
 int dycl_track_finish(dycl_region *region, dycl_tracked_flush *f, dycl_segment *segment) {
     PyObject *recording = dycl_recording_new(region, segment);
     int result = recording ? make_apart(region, f) : -1;
-    for (uint32_t i = 0; i < f->count && result == 0; i++) {
-        const dycl_track_node *n = &f->nodes[i];
-        if (n->source_count)
-            result = dycl_tape_attach(region, recording,
-                                      &(dycl_tape_plan){n->results, n->sources, n->saved, n->result_count,
-                                                        n->source_count, n->saved_count, f->apart, f->apart_handles,
-                                                        f->apart_count, n->once});
-    }
+    for (uint32_t i = 0; i < f->count && result == 0; i++) result = attach(region, f, &f->nodes[i], recording);
     if (result == 0) note_history(region, f, segment);
     Py_XDECREF(recording);
     return result;

@@ -17,12 +17,18 @@ int dycl_track_needed(const dycl_region *region, uint32_t count);
 /* Finds out what has to be saved, and adds it to the outputs. OK; BAIL: the segment has to be replayed with a history;
  * ERROR with an exception. */
 dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracked_flush **out);
+/* For a replay: adds the views that the program holds to the outputs, those first that are none to torch (*shown: how
+ * many outputs there are with these). OK, or ERROR with an exception. */
+dycl_status dycl_track_add_views(dycl_region *region, uint32_t *count, uint32_t *shown);
 /* Gives the computed results their history; `segment` is the one that computed them. 0, or -1 with an exception. */
 int dycl_track_finish(dycl_region *region, dycl_tracked_flush *flush, dycl_segment *segment);
 /* What was saved may no more be rebound: to be called when the lazy tensors of the segment are bound. */
 void dycl_track_share_saved(const dycl_region *region, const dycl_tracked_flush *flush);
-/* The tensor of a result that is a view here and none to torch; NULL: it is none of these. The flush keeps it. */
-dycl_handle dycl_track_apart(const dycl_tracked_flush *flush, uint32_t value);
+/* The tensor that a lazy tensor got for its history: of a result that is a view here and none to torch, or of a view
+ * that further results come from. NULL without an exception: it is none of these. The flush keeps it. */
+dycl_handle dycl_track_made(dycl_region *region, dycl_tracked_flush *flush, const dycl_lazy *lazy);
+/* The tensor of a pending value where it is known already, for views of it; NULL without an exception. Borrowed */
+dycl_handle dycl_track_tensor(dycl_region *region, uint32_t value);
 void dycl_track_free(dycl_tracked_flush *flush);
 
 #endif

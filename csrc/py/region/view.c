@@ -1,5 +1,6 @@
 /* Views by the functions that were called (called.h). */
 #include "py/region/called_log.h"
+#include "py/region/track_flush.h"
 #include "py/torch/places.h"
 
 static PyObject *nth_tensor(PyObject *o, uint32_t *nth) { /* borrowed */
@@ -25,40 +26,10 @@ static int lies_so(const dycl_region *region, uint32_t value, PyObject *tensor, 
     return 1;
 }
 
-/* The tensor of a value that is the root, or a view of it by calls that are known; borrowed from them. */
-static PyObject *view_by(dycl_region *region, uint32_t index, uint32_t nth, uint32_t root, PyObject *base, int depth) {
-    dycl_called_log *l = region->called;
-    dycl_called *c = &l->calls[index];
-    uint64_t word = c->count ? l->words[c->first] : DYCL_WORD_UNKNOWN;
-    if (c->in_place || (word & DYCL_WORD_TAG) != DYCL_WORD_VALUE || depth > 64) return NULL;
-    if (!c->made) {
-        uint32_t of = (uint32_t)(word >> 3);
-        PyObject *self = base;
-        if (of != root)
-            self =
-                of < l->by_count && l->by[of] && l->by[of] - 1 < index && region->recorder.graph.values[of].root == root
-                    ? view_by(region, l->by[of] - 1, l->nth[of], root, base, depth + 1)
-                    : NULL;
-        if (!self) return NULL;
-        PyObject *both = dycl_called_arguments(region, c, self, 0), *made = NULL;
-        int is_getter = Py_TYPE(c->callable) == &PyGetSetDescr_Type;
-        if (both && is_getter)
-            made = Py_TYPE(c->callable)->tp_descr_get(c->callable, self, (PyObject *)Py_TYPE(self));
-        else if (both)
-            made = PyObject_Call(c->callable, PyTuple_GET_ITEM(both, 0), PyTuple_GET_ITEM(both, 1));
-        Py_XDECREF(both);
-        if (made && PyIter_Check(made)) Py_SETREF(made, PySequence_Tuple(made));
-        if (!made) return NULL;
-        Py_XSETREF(l->calls[index].made, made);
-        c = &l->calls[index];
-    }
-    return nth_tensor(c->made, &nth);
-}
-
 /* torch's function answers a view of a tensor that nobody sees. */
-static PyObject *view_of_hidden(dycl_region *region, const dycl_lazy *lazy, PyObject *base) {
-    const dycl_value *v = &region->recorder.graph.values[lazy->value];
-    PyObject *name = dycl_called_name(region, lazy->called - 1, lazy->called_nth), *view = NULL;
+static PyObject *view_of_hidden(dycl_region *region, uint32_t index, uint32_t nth, uint32_t value, PyObject *base) {
+    const dycl_value *v = &region->recorder.graph.values[value];
+    PyObject *name = dycl_called_name(region, index, nth), *view = NULL;
     PyObject *sizes = dycl_py_ints(v->rank, v->sizes), *strides = dycl_py_ints(v->rank, v->strides);
     if (name && name != Py_None && sizes && strides)
         view = PyObject_CallFunction(dycl_called_python.view, "OOOOL", PyTuple_GET_ITEM(name, 0), base, sizes, strides,
@@ -69,6 +40,68 @@ static PyObject *view_of_hidden(dycl_region *region, const dycl_lazy *lazy, PyOb
     return view;
 }
 
+/* The same, or as it lies, where it is no view to torch. */
+static PyObject *hidden(dycl_region *region, uint32_t index, uint32_t nth, uint32_t value, PyObject *base) {
+    PyObject *view = view_of_hidden(region, index, nth, value, base);
+    const dycl_value *v = &region->recorder.graph.values[value];
+    if (view && view != Py_None) return view;
+    Py_XDECREF(view);
+    PyErr_Clear();
+    dycl_handle of = dycl_abi_borrow(base), made = dycl_abi_view_with_history(of, v->rank, v->sizes, v->strides,
+                                                                              dycl_abi_storage_offset(of) + v->offset);
+    view = made ? dycl_abi_wrap(made) : NULL;
+    dycl_abi_delete(made);
+    return view;
+}
+
+static int is_view_of(const dycl_region *region, uint32_t index, uint32_t root) {
+    const dycl_called_log *l = region->called;
+    uint64_t word = l->calls[index].count ? l->words[l->calls[index].first] : DYCL_WORD_UNKNOWN;
+    return (word & DYCL_WORD_TAG) == DYCL_WORD_VALUE && region->recorder.graph.values[word >> 3].root == root;
+}
+
+static PyObject *view_by(dycl_region *region, uint32_t index, uint32_t nth, uint32_t root, PyObject *base, int depth);
+
+/* What the call takes its view of: the root, what has its tensor, or a view by a call before. New reference or NULL */
+static PyObject *operand(dycl_region *region, uint32_t index, uint32_t of, uint32_t root, PyObject *base, int depth) {
+    const dycl_called_log *l = region->called;
+    if (of == root) return Py_NewRef(base);
+    if (region->recorder.graph.values[of].root != root) return NULL;
+    dycl_handle known = dycl_track_tensor(region, of);
+    if (known) return dycl_abi_wrap(known);
+    if (of >= l->by_count || !l->by[of] || l->by[of] - 1 >= index) return NULL;
+    return is_view_of(region, l->by[of] - 1, root)
+               ? Py_XNewRef(view_by(region, l->by[of] - 1, l->nth[of], root, base, depth + 1))
+               : hidden(region, l->by[of] - 1, l->nth[of], of, base);
+}
+
+/* The tensor of a value that is the root, or a view of it by calls that are known; borrowed from them. */
+static PyObject *view_by(dycl_region *region, uint32_t index, uint32_t nth, uint32_t root, PyObject *base, int depth) {
+    dycl_called_log *l = region->called;
+    dycl_called *c = &l->calls[index];
+    uint64_t word = c->count ? l->words[c->first] : DYCL_WORD_UNKNOWN;
+    if (c->in_place || (word & DYCL_WORD_TAG) != DYCL_WORD_VALUE || depth > 64) return NULL;
+    if (!c->made) {
+        uint32_t of = (uint32_t)(word >> 3);
+        PyObject *self = operand(region, index, of, root, base, depth);
+        if (!self) return NULL;
+        c = &l->calls[index];
+        PyObject *both = dycl_called_arguments(region, c, self, 0), *made = NULL;
+        int is_getter = Py_TYPE(c->callable) == &PyGetSetDescr_Type;
+        if (both && is_getter)
+            made = Py_TYPE(c->callable)->tp_descr_get(c->callable, self, (PyObject *)Py_TYPE(self));
+        else if (both)
+            made = PyObject_Call(c->callable, PyTuple_GET_ITEM(both, 0), PyTuple_GET_ITEM(both, 1));
+        Py_XDECREF(both);
+        Py_DECREF(self);
+        if (made && PyIter_Check(made)) Py_SETREF(made, PySequence_Tuple(made));
+        if (!made) return NULL;
+        Py_XSETREF(l->calls[index].made, made);
+        c = &l->calls[index];
+    }
+    return nth_tensor(c->made, &nth);
+}
+
 dycl_handle dycl_called_view(dycl_region *region, const dycl_lazy *lazy, dycl_handle base) {
     uint32_t root = region->recorder.graph.values[lazy->value].root;
     if (!lazy->called || !region->called || lazy->called > region->called->count || !dycl_called_python.view)
@@ -76,10 +109,10 @@ dycl_handle dycl_called_view(dycl_region *region, const dycl_lazy *lazy, dycl_ha
     PyObject *object = dycl_abi_wrap(base), *view = NULL;
     int state = dycl_abi_torch_function_off(), enabled = dycl_abi_grad_enabled();
     dycl_abi_torch.set_grad_enabled(true);
-    if (object && lazy->value != root)
+    if (object && lazy->value != root && is_view_of(region, lazy->called - 1, root))
         view = Py_XNewRef(view_by(region, lazy->called - 1, lazy->called_nth, root, object, 0));
     PyErr_Clear();
-    if (object && !view) view = view_of_hidden(region, lazy, object);
+    if (object && !view) view = view_of_hidden(region, lazy->called - 1, lazy->called_nth, lazy->value, object);
     dycl_abi_torch.set_grad_enabled(enabled != 0);
     dycl_abi_torch_function_restore(state);
     PyErr_Clear(); /* the view is made from its sizes then */
@@ -88,6 +121,14 @@ dycl_handle dycl_called_view(dycl_region *region, const dycl_lazy *lazy, dycl_ha
     Py_XDECREF(object);
     Py_XDECREF(view);
     return made;
+}
+
+dycl_handle dycl_called_view_or_strided(dycl_region *region, const dycl_lazy *lazy, dycl_handle base) {
+    dycl_handle view = dycl_called_view(region, lazy, base);
+    const dycl_value *v = &region->recorder.graph.values[lazy->value];
+    return view ? view
+                : dycl_abi_view_with_history(base, v->rank, v->sizes, v->strides,
+                                             dycl_abi_storage_offset(base) + v->offset);
 }
 
 void dycl_called_bound(dycl_region *region) {
