@@ -72,28 +72,43 @@ def _tensors(result):
     return [t for item in result for t in _tensors(item)] if isinstance(result, (tuple, list)) else []
 
 
+def _untransformed():
+    """Outside of the transforms of torch.func that were entered."""
+    if torch._C._functorch.peek_interpreter_stack() is None:
+        return contextlib.nullcontext()
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+    return temporarily_clear_interpreter_stack()
+
+
+@contextlib.contextmanager
+def _plainly():
+    """With gradients, whatever is entered by now."""
+    with torch.inference_mode(False), torch.enable_grad(), _untransformed():
+        yield
+
+
 @contextlib.contextmanager
 def _undisturbed():
     """The program's hooks on saved tensors see nothing of it, and no modes that it has entered."""
-    with torch.inference_mode(False), torch.enable_grad():
-        torch._C._autograd._push_saved_tensors_default_hooks(*_KEPT)
+    hooked = torch._C._autograd._saved_tensors_hooks_is_enabled()  # not within transforms
+    with _plainly():
+        if hooked:
+            torch._C._autograd._push_saved_tensors_default_hooks(*_KEPT)
         try:
             yield
         finally:
-            torch._C._autograd._pop_saved_tensors_default_hooks()
+            if hooked:
+                torch._C._autograd._pop_saved_tensors_default_hooks()
 
 
 def operand(dtype, sizes, strides, history, bare, written):
     """Stands for an operand of a call. bare: without memory; written: the call writes into it, so it is no leaf."""
     if not bare:
         return torch.empty((), dtype=dtype).expand(sizes)
-    made = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
-    if history:
-        made.requires_grad_()
-        if written:
-            with torch.enable_grad():
-                made = made.clone()
-    return made
+    with _plainly():
+        made = torch.empty_strided(sizes, strides, dtype=dtype, device="meta", requires_grad=bool(history))
+        return made.clone() if history and written else made
 
 
 def view(of, base, sizes, strides, offset):

@@ -972,3 +972,23 @@ def test_masks_that_learn():
             seen.append([t.grad for t in copies])
         for want, got in zip(*seen):
             assert agree(want, got)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool, torch.float64])
+@pytest.mark.parametrize("name", ["sum", "prod", "cumsum", "cumprod", "nansum", "mean"])
+def test_what_has_a_history_is_not_added_up_as_integers(name, dtype):
+    x = torch.randn(3, 4, requires_grad=True)
+
+    def outcome(program):
+        try:
+            return [(r.dtype, r.requires_grad, type(r.grad_fn).__name__) for r in program()]
+        except (RuntimeError, NotImplementedError, TypeError) as error:
+            return type(error).__name__, str(error)
+
+    for dims in ((), (1,)):
+        for of in (lambda: x, lambda: x * 2, lambda: (x * 2).detach()):
+            def program():
+                return [getattr(of(), name)(*dims, dtype=dtype)]
+
+            want, run = outcome(program), dycl.accelerate(program)
+            assert [outcome(run) for _ in range(2)] == [want] * 2

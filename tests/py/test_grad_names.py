@@ -131,7 +131,8 @@ def test_numbers_of_numpy(what):
 
 COMPUTES = {  # what a binding reads of pending operands, to know that indices are in range
     "targets": lambda x: F.nll_loss(x, x.argmax(1)), "classes": lambda x: F.cross_entropy(x, (x > 0).long().argmax(1)),
-    "rows": lambda x: F.embedding((x > 0).long()[:, 0], x), "selected": lambda x: x.index_select(0, (x > 0).long()[:, 0]),
+    "rows": lambda x: F.embedding((x > 0).long()[:, 0], x),
+    "selected": lambda x: x.index_select(0, (x > 0).long()[:, 0]),
     "gathered": lambda x: x.gather(1, (x > 0).long()), "taken": lambda x: x.take_along_dim((x > 0).long(), 1),
     "indexed": lambda x: x[(x > 0).long()[:, 0]], "added": lambda x: x.index_add(0, (x > 0).long()[:, 0], x * 2),
     "scattered": lambda x: x.scatter(1, (x > 0).long()[:, :1], 2.0)}
@@ -162,3 +163,14 @@ def test_names_are_asked_for_outside_of_inference_mode():
 
     compare(program, "a value was needed in inference mode")
     compare(lambda: torch.special.expm1(x * 1.25), "the same without")
+
+
+def test_names_are_asked_for_outside_of_transforms():
+    x = torch.randn(4, 3, requires_grad=True)
+
+    def program():
+        y, z = torch.special.exp2(x * 1.125), x.detach() + 1
+        torch.func.grad(lambda t: t.sum())(z)
+        return y
+
+    compare(program, "a transform ends the segment")

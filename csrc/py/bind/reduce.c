@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "py/bind/bind.h"
+#include "py/region/track.h"
 
 static uint32_t all_dims(int rank) { return (UINT32_C(1) << rank) - 1; }
 
@@ -60,6 +61,12 @@ PyObject *dycl_call_two_results(dycl_call *call, PyObject *type, uint32_t a, uin
     return pair;
 }
 
+/* What has a history is not added up as integers: torch raises. */
+static int loses_history(dycl_call *call, uint32_t value, dycl_dtype wanted) {
+    return dycl_dtype_is_float(dtype_of(call, value)) && !dycl_dtype_is_float(wanted) &&
+           dycl_track_has_now(call->region, value);
+}
+
 /* sum, prod, mean, cumsum: what is added up, and the dtype of the result. Integers and bool are added as int64; mean
  * takes floating point only. */
 static dycl_status accumulated(dycl_call *call, dycl_op op, PyObject *dtype, uint32_t *value, dycl_dtype *result) {
@@ -69,6 +76,7 @@ static dycl_status accumulated(dycl_call *call, dycl_op op, PyObject *dtype, uin
     if (status != DYCL_OK) return status;
     if (!dycl_dtype_is_float(wanted) && (wanted != DYCL_I64 || op == DYCL_OP_mean))
         return dycl_build_bail(&call->region->recorder, DYCL_BAIL_dtype);
+    if (loses_history(call, *value, wanted)) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_grad);
     *result = wanted;
     /* what is added is not rounded yet */
     if (op == DYCL_OP_mean && own != wanted) wanted = dycl_dtype_computed(wanted);
@@ -353,6 +361,7 @@ static PyObject *cumsum(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_dtype_or(call, call->p[2], DYCL_I64, &wanted));
     int narrow =
         dycl_call_given(call->p[2]) && dycl_dtype_is_int(wanted) && wanted != DYCL_I64; /* sums modulo a power of two */
+    if (narrow && loses_history(call, x, wanted)) return dycl_call_bail(call, DYCL_BAIL_grad);
     if (narrow) DYCL_CALL_TRY(dycl_build_cast(r, x, wanted, &x));
     DYCL_CALL_TRY(accumulated(call, (dycl_op)row->op, narrow ? NULL : call->p[2], &x, &summed));
     DYCL_CALL_TRY(dycl_build_node(r, (dycl_op)row->op, 1, &x, 1, &attr, &out));

@@ -274,8 +274,11 @@ def _seen(outcome):
 
 def _shape(seen):
     """What a branch that rounding decides may change."""
-    return [(p, (x.shape, x.stride()) if isinstance(x, torch.Tensor) and x.layout == torch.strided else None)
-            for p, x in seen.items() if p not in (("printed",), ("state",), ("random",))], seen[("error",)]
+    def look(x):
+        strided = isinstance(x, torch.Tensor) and x.layout == torch.strided
+        return (x.shape, x.stride(), type(x.grad_fn).__name__) if strided else None
+
+    return [(p, look(x)) for p, x in seen.items() if p not in (("printed",), ("state",), ("random",))], seen[("error",)]
 
 
 def check(program: Program):

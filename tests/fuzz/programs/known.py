@@ -40,6 +40,12 @@ def _gradient_of_ones(program, difference):
     return all(n == 1 or a == b for a, b, n in zip(eager, ours, sizes))
 
 
+def _noted_of_gradient(program, difference):
+    """The sixth thing that is noted is a version, the seventh whether it is a view."""
+    return difference.kind == "noted" and re.search(r", [56]\): \w+ and \w+$", difference.text) \
+        and re.search(r"backward\(|autograd\.grad", program.source())
+
+
 TEMPORARY = [
     ("attention", "masks with empty rows, NaN and infinities in attention: torch's kernels differ among each other",
      _attention),
@@ -60,6 +66,7 @@ LASTING = [
      lambda p, d: re.search(r"alpha=-?\d*\.?\d*e[+]?[23]\d", p.source()) and _not_finite(d)),
     ("several views", "torch's advice about a view that must not be written names the function (split, unbind) that "
                       "made several at once; dycl made each by itself", _advice_about_views),
+    ("noted", "versions of gradients, and whether they are views, are each formula's own", _noted_of_gradient),
     ("ones", "strides of dimensions of size 1 in gradients that torch's kernels lay out in their own way",
      _gradient_of_ones),
     ("var_mean", "the mean beside a variance is NaN in torch where a value is infinite",
