@@ -79,6 +79,7 @@ typedef struct dycl_region {
     double work;                  /* of the nodes before that (record/work.h) */
     int foreign;                  /* others may write a feed of this segment unseen: flush after the operator */
     unsigned long flushing;       /* the thread that computes its segment, perhaps without the GIL; 0: none */
+    uint8_t elsewhere;            /* while it is computed: the program has entered another state since */
     int closed;                   /* reasons why nothing may be recorded (DYCL_CLOSED_...) */
     int gradient;                 /* a tensor was asked for that requires gradients (entry/gradient.h) */
     uint8_t made;                 /* plans made during this call: DYCL_MADE_ bits */

@@ -6,11 +6,11 @@
 #include "base/alloc.h"
 #include "exec/cache/backwards.h"
 #include "py/region/called.h"
+#include "py/region/node.h"
 #include "py/region/order.h"
 #include "py/region/reach.h"
 #include "py/region/recording.h"
 #include "py/region/segment.h"
-#include "py/region/tape.h"
 #include "py/site/site.h"
 
 struct dycl_tracked_flush {
@@ -336,8 +336,8 @@ int dycl_track_finish(dycl_region *region, dycl_tracked_flush *f, dycl_segment *
     for (uint32_t i = 0; i < f->count && result == 0; i++) {
         const dycl_track_node *n = &f->nodes[i];
         if (n->source_count)
-            result = dycl_tape_attach(region, recording,
-                                      &(dycl_tape_plan){n->results, n->sources, n->saved, n->result_count,
+            result = dycl_node_attach(region, recording,
+                                      &(dycl_node_plan){n->results, n->sources, n->saved, n->result_count,
                                                         n->source_count, n->saved_count, f->apart, f->apart_handles,
                                                         f->apart_count, n->once});
     }
