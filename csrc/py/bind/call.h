@@ -9,6 +9,7 @@
 
 #include "py/region/called.h"
 #include "py/region/region.h"
+#include "py/site/site.h"
 
 #define DYCL_MOST_PARAMETERS 16
 
@@ -30,6 +31,7 @@ typedef struct {
     PyObject *callable;                /* torch's function, or NULL: not known */
     int swapped;                       /* its operands stand the other way round in args */
     uint32_t before;                   /* value of the first operand, where gradients are recorded (region/called.h) */
+    uint64_t recorded;                 /* operators of the site when the call began */
     uint32_t first_value; /* of the graph when the call began: a result that aliases something older is a view of it */
 } dycl_call;
 
@@ -77,6 +79,7 @@ static inline void dycl_call_begin(dycl_call *call, dycl_region *region, PyObjec
     call->in_place = in_place;
     call->whole = call->keeps_result = 0;
     call->status = DYCL_OK;
+    call->recorded = region->site->stats.recorded;
     call->callable = region->calling;
     call->swapped = 0;
     call->before = dycl_called_before(region, args, count);
