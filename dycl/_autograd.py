@@ -1,4 +1,4 @@
-"""The node of torch's autograd graph that stands for a part of a recorded segment (csrc/py/region/tape.h).
+"""The node of torch's autograd graph that stands for a part of a recorded segment (csrc/py/region/node.h).
 
 Its gradients are computed by a plan, from what the node saved. Where a graph of the gradients is asked for
 (`create_graph=True`), or no plan can be made, torch runs the graph of the gradients operator by operator. What was
@@ -10,26 +10,19 @@ from torch._C import _functorch
 
 from dycl import _core, _names, _replay
 
-_BEFORE = 3  # arguments of Segment.forward that are no sources
-
 
 class Segment(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, tape, results, saved, *sources):
-        ctx.set_materialize_grads(False)  # None says that nothing came; zeros would reach the parameters
-        ctx.tape = tape
-        ctx.save_for_backward(*saved)
-        return results
+    """Its functions are C's (csrc/py/region/node.h)."""
 
-    @staticmethod
-    def backward(ctx, *gradients):
-        saved = ctx.saved_tensors if ctx.tape.once else ()  # which is an error where they were freed
-        needed = ctx.needs_input_grad[_BEFORE:]
-        if all(g is None for g in gradients):
-            return (None,) * (_BEFORE + len(needed))
-        if torch.is_grad_enabled():
-            saved = _with_history(ctx, saved)
-        return *(None,) * _BEFORE, *_gradients(ctx.tape, saved, gradients, needed)
+    forward = staticmethod(_core.node_forward)  # (ctx, tape, results, saved, *sources): the results
+    backward = staticmethod(_core.node_backward)
+
+
+def _otherwise(ctx, saved, gradients, needed):
+    """The gradients where a plan does not compute them."""
+    if torch.is_grad_enabled():
+        saved = _with_history(ctx, saved)
+    return _gradients(ctx.tape, saved, gradients, needed)
 
 
 class _Edge(torch.autograd.Function):
@@ -139,6 +132,8 @@ def _apply_of(function, name):
         shown = made._backward_cls
         shown.__name__ = shown.__qualname__ = name
         shown.__module__ = "builtins"  # where classes are that C++ registers
+    if function is Segment:
+        made._backward_cls.apply = _core.node_apply  # what torch's engine calls, without BackwardCFunction's Python
     return super(torch.autograd.Function, made).apply  # what was recorded belongs to no transform of functorch
 
 
@@ -213,4 +208,5 @@ def show(results, names):
     return tuple(shown)
 
 
+_core.set_nodes(lambda name: _node(Segment, name), _otherwise)
 _core.set_names(_names.name, _names.operand, _names.view, show)

@@ -79,7 +79,7 @@ static void conv(dycl_chain *c, int transposed) {
     dycl_chain_take(c, 1);
     if (mask[0] && image_by_convolution(c, transposed)) mask[0] = 0;
     if (mask[1] && weight_by_windows(c, transposed)) mask[1] = 0;
-    if (mask[2] && !mask[0] && !mask[1]) {
+    if (mask[2] && !mask[1]) { /* torch's kernel computes the weight's once more for it */
         bias_by_sum(c);
         mask[2] = 0;
     }

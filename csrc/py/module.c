@@ -23,7 +23,7 @@
 #include "py/region/region.h"
 #include "py/region/called.h"
 #include "py/region/replay.h"
-#include "py/region/tape.h"
+#include "py/region/node.h"
 #include "py/region/track.h"
 #include "py/setup.h"
 #include "structmember.h"
@@ -169,7 +169,7 @@ static PyObject *set_replay(PyObject *self, PyObject *function) {
 static PyObject *set_tracking(PyObject *self, PyObject *attach) {
     (void)self;
     dycl_track_on = attach != Py_None;
-    return dycl_tape_set_attach(attach);
+    return dycl_node_set_attach(attach);
 }
 
 static PyObject *set_names(PyObject *self, PyObject *args) {
@@ -396,7 +396,7 @@ PyMODINIT_FUNC PyInit__core(void) {
         PyModule_AddIntConstant(module, "BF16", DYCL_OPTION_BF16) < 0)
         Py_CLEAR(module);
     else if (PyType_Ready(&dycl_site_type) < 0 ||
-             PyModule_AddObjectRef(module, "Site", (PyObject *)&dycl_site_type) < 0)
+             PyModule_AddObjectRef(module, "Site", (PyObject *)&dycl_site_type) < 0 || dycl_node_add(module) < 0)
         Py_CLEAR(module);
     return module;
 }

@@ -4,6 +4,7 @@
 import copy
 import io
 import itertools
+import sys
 import warnings
 
 import pytest
@@ -992,3 +993,35 @@ def test_what_has_a_history_is_not_added_up_as_integers(name, dtype):
 
             want, run = outcome(program), dycl.accelerate(program)
             assert [outcome(run) for _ in range(2)] == [want] * 2
+
+
+def test_a_node_is_made_without_python():
+    """A small segment takes less time than the lines of Python that torch runs for an autograd.Function."""
+    model = dycl.accelerate(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()))
+    x, one, seen = torch.randn(2, 4), torch.ones(2, 4), set()
+    for _ in range(3):
+        model(x).backward(one)
+    sys.setprofile(lambda frame, event, argument: seen.add(frame.f_code.co_filename) if event == "call" else None)
+    try:
+        torch.autograd.backward(model(x), one)
+    finally:
+        sys.setprofile(None)
+    assert not any(name.endswith(("_autograd.py", "autograd/function.py")) for name in seen), seen
+
+
+def test_a_node_goes_back_twice_and_is_freed():
+    def use(model, x):
+        result, found = model(x), []
+        for retained in (True, False):
+            found += torch.autograd.grad(result.sum(), list(model.parameters()), retain_graph=retained)
+        with pytest.raises(RuntimeError) as error:
+            torch.autograd.grad(result.sum(), list(model.parameters()))
+        return found, type(result.grad_fn).__name__, str(error.value)
+
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()), torch.randn(2, 4)
+    want, *said = use(model, x)
+    run = dycl.accelerate(model)
+    for _ in range(3):
+        got, *says = use(run, x)
+        assert says == said
+        assert all(agree(a, b) for a, b in zip(want, got, strict=True))

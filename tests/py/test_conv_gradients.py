@@ -16,9 +16,10 @@ from test_gradients import agree
 
 
 def _drawn(rng, transposed):
-    groups = rng.choice([1, 1, 1, 2, 4])
-    inside, outside = groups * rng.choice([1, 2, 3, 8]), groups * rng.choice([1, 2, 5, 16])
-    kernel = rng.choice([1, 2, 3, 3, 5]), rng.choice([1, 2, 3, 3])
+    groups = rng.choice([1, 1, 1, 2, 4, 12, 16])  # many: one channel or two of each
+    most = 2 if groups > 4 else 4
+    inside, outside = (groups * rng.choice(many[:most]) for many in ([1, 2, 3, 8], [1, 2, 5, 16]))
+    kernel = rng.choice([1, 2, 3, 3, 5, 7]), rng.choice([1, 2, 3, 3, 7])
     options = {"stride": (rng.choice([1, 1, 2, 3]), rng.choice([1, 1, 2])), "groups": groups,
                "padding": (rng.randint(0, 2), rng.randint(0, 3)), "dilation": (rng.choice([1, 1, 2]), 1)}
     if transposed:
@@ -95,3 +96,33 @@ def test_torch_is_not_asked():
         run()  # what a backward pass logs is shown behind the next call
         """), DYCL_CHOOSE="0", DYCL_LOG="graph").stderr
     assert said.count("conv2d_back") and "conv_transpose2d" in said and "aten_convolution_backward" not in said
+
+
+def _said(x, weight, **options):
+    """What a convolution's backward pass runs, with all three gradients wanted."""
+    leaves = [t.requires_grad_() for t in (x, weight, torch.randn(len(weight)))]
+    run = dycl.accelerate(lambda: F.conv2d(leaves[0] * 1, *leaves[1:], **options).sum())
+    for _ in range(3):
+        run().backward()
+    return dycl.explain(run)
+
+
+@pytest.mark.parametrize("groups, channels, window", [(32, 1, 7), (48, 1, 5), (4, 4, 3), (3, 10, 5)])
+def test_groups_have_a_kernel(groups, channels, window):
+    """oneDNN's own choice of layouts leaves these to a product for each group and image: three times as slow."""
+    x, weight = torch.randn(2, groups * channels, 12, 12), torch.randn(groups * channels, channels, window, window)
+    said = _said(x, weight, padding=window // 2, groups=groups)
+    kernels = [line for line in said.splitlines() if "weight's gradient" in line]
+    assert kernels and not any("gemm" in line or "ref" in line for line in kernels), said
+
+
+def test_a_bias_does_not_cost_a_weight():
+    """torch computes both in one go: where the image goes back through its kernel, it is asked for nothing else."""
+    x = torch.randn(2, 8, 9, 9).to(memory_format=torch.channels_last)
+    leaves = [x.requires_grad_(), torch.randn(4, 8, 3, 3).requires_grad_(), torch.randn(4).requires_grad_()]
+    run = dycl.accelerate(lambda: F.conv2d(leaves[0], *leaves[1:]).relu())
+    for _ in range(3):
+        result = run()
+        result.backward(torch.ones_like(result))
+    said = dycl.explain(run)
+    assert said.count("aten_convolution_backward") == 1 and "conv2d_back" in said and "sum f32" in said, said

@@ -46,3 +46,17 @@ def test_a_slow_backward_counts():
         print(dycl.stats(run)["plain_faster"] > 100)
     """)
     assert out.strip() == "True", out
+
+
+def test_what_torch_computes_does_not_count_as_recorded():
+    """Floats of 16 bits train in torch: whether a region is worth it is asked after three calls, not after 24."""
+    out = run("""
+        model = nn.Sequential(*[m for _ in range(3) for m in (nn.Linear(16, 16), nn.ReLU())]).bfloat16()
+        run = dycl.accelerate(model)
+        x = torch.randn(4, 16, dtype=torch.bfloat16)
+        for _ in range(12):
+            run(x).sum().backward()
+        stats = dycl.stats(run)
+        print(stats["recorded"], stats["torch"] > 0, stats["plain_faster"] > 0)
+    """)
+    assert out.split() == ["0", "True", "True"], out

@@ -69,6 +69,7 @@ int dycl_call_parse(dycl_call *call, const dycl_binding *row) {
 
 PyObject *dycl_call_bail(dycl_call *call, dycl_bail why) {
     call->region->recorder.why = why;
+    call->region->site->stats.recorded = call->recorded; /* whatever was recorded of it: torch runs it */
     return NULL;
 }
 

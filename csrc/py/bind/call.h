@@ -9,6 +9,7 @@
 
 #include "py/region/called.h"
 #include "py/region/region.h"
+#include "py/site/site.h"
 
 #define DYCL_MOST_PARAMETERS 16
 
@@ -31,7 +32,8 @@ typedef struct {
     int swapped;                       /* its operands stand the other way round in args */
     uint32_t before;                   /* value of the first operand, where gradients are recorded (region/called.h) */
     uint32_t first_value;              /* of the graph when the call began (dycl_call_first) */
-    uint64_t epoch; /* of the segment whose values these are: a binding may compute what is pending */
+    uint64_t epoch;    /* of the segment whose values these are: a binding may compute what is pending */
+    uint64_t recorded; /* operators of the site when the call began */
 } dycl_call;
 
 typedef PyObject *(*dycl_bind_fn)(dycl_call *call, const struct dycl_binding *row);
@@ -78,6 +80,7 @@ static inline void dycl_call_begin(dycl_call *call, dycl_region *region, PyObjec
     call->in_place = in_place;
     call->whole = call->keeps_result = 0;
     call->status = DYCL_OK;
+    call->recorded = region->site->stats.recorded;
     call->callable = region->calling;
     call->swapped = 0;
     call->before = dycl_called_before(region, args, count);

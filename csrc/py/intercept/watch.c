@@ -74,6 +74,7 @@ static PyCFunctionWithKeywords original_apply;
 static PyObject *hook_apply(PyObject *cls, PyObject *args, PyObject *kwargs) {
     dycl_region *region = dycl_region_current;
     if (!region || !dycl_abi_grad_enabled()) return original_apply(cls, args, kwargs);
+    if (region->flushing == PyThread_get_thread_ident()) return original_apply(cls, args, kwargs); /* our own node */
     if (make_arguments_plain(args, kwargs, "apply") < 0 || dycl_region_flush(region, DYCL_BAIL_grad) < 0) return NULL;
     int before = region->closed & DYCL_CLOSED_AUTOGRAD;
     region->closed |= DYCL_CLOSED_AUTOGRAD;

@@ -277,6 +277,7 @@ static int flush(dycl_region *region, dycl_bail why, uint32_t wanted) {
     region->flushing = PyThread_get_thread_ident();
     int result = enter_own_state(region, &saved);
     if (result == 0) {
+        region->elsewhere = saved.mode != NULL;
         result = dycl_region_run_segment(region, why, wanted);
         if (leave_own_state(&saved) < 0) result = -1;
     }

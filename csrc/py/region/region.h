@@ -80,6 +80,7 @@ typedef struct dycl_region {
     int foreign;            /* others may write a feed of this segment unseen: flush after the operator */
     unsigned long flushing; /* the thread that computes its segment, perhaps without the GIL; 0: none */
     struct dycl_tracked_flush *tracked_flush; /* borrowed while its results get their histories, or NULL */
+    uint8_t elsewhere;                        /* while it is computed: the program has entered another state since */
     int closed;                               /* reasons why nothing may be recorded (DYCL_CLOSED_...) */
     int gradient;                             /* a tensor was asked for that requires gradients (entry/gradient.h) */
     uint8_t made;                             /* plans made during this call: DYCL_MADE_ bits */

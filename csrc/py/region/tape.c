@@ -4,32 +4,15 @@
 #include <string.h>
 
 #include "exec/cache/backwards.h"
-#include "py/region/called.h"
 #include "py/region/grow.h"
-#include "py/region/order.h"
 #include "py/region/pass.h"
-#include "py/region/recording.h"
 #include "py/region/replay.h"
 #include "py/site/log.h"
 #include "structmember.h"
 
-static PyObject *attach_function; /* owned: dycl._autograd.attach */
-
-PyObject *dycl_tape_set_attach(PyObject *attach) {
-    PyObject *before = attach_function ? attach_function : Py_NewRef(Py_None);
-    attach_function = Py_NewRef(attach);
-    return before;
-}
-
 /* ---- A part of what was recorded */
 
-typedef struct {
-    PyObject_HEAD dycl_recording *of;             /* owned */
-    uint32_t *results, *sources, *saved, *hidden; /* owned, one block; hidden: positions among what is saved */
-    uint32_t result_count, source_count, saved_count, hidden_count;
-    PyObject *edges; /* owned: what dycl._autograd keeps here, or NULL */
-    char once;       /* a second backward pass is an error */
-} tape;
+typedef dycl_tape tape;
 
 static void tape_dealloc(PyObject *self) {
     tape *t = (tape *)self;
@@ -39,11 +22,7 @@ static void tape_dealloc(PyObject *self) {
     Py_TYPE(self)->tp_free(self);
 }
 
-static PyObject *call_pass(PyObject *self, PyObject *args, dycl_pass_fn run) {
-    const tape *t = (tape *)self;
-    PyObject *saved, *gradients, *needed;
-    if (!PyArg_ParseTuple(args, "O!O!O!", &PyTuple_Type, &saved, &PyTuple_Type, &gradients, &PyTuple_Type, &needed))
-        return NULL;
+static PyObject *call_pass(const tape *t, PyObject *saved, PyObject *gradients, PyObject *needed, dycl_pass_fn run) {
     if (PyTuple_GET_SIZE(saved) != t->saved_count || PyTuple_GET_SIZE(gradients) != t->result_count ||
         PyTuple_GET_SIZE(needed) != t->source_count) {
         PyErr_SetString(PyExc_ValueError, "a tape was called with other tensors than its own");
@@ -63,12 +42,24 @@ static PyObject *call_pass(PyObject *self, PyObject *args, dycl_pass_fn run) {
 }
 
 /* What was logged of its plan would wait for the next call, or for ever. */
-static PyObject *tape_backward(PyObject *self, PyObject *args) {
-    PyObject *result = call_pass(self, args, dycl_pass_run);
+PyObject *dycl_tape_backward(const dycl_tape *t, PyObject *saved, PyObject *gradients, PyObject *needed) {
+    PyObject *result = call_pass(t, saved, gradients, needed, dycl_pass_run);
     return dycl_region_current ? result : dycl_log_after(result);
 }
 
-static PyObject *tape_graph(PyObject *self, PyObject *args) { return call_pass(self, args, dycl_pass_describe); }
+static PyObject *tape_backward(PyObject *self, PyObject *args) {
+    PyObject *saved, *gradients, *needed;
+    if (!PyArg_ParseTuple(args, "O!O!O!", &PyTuple_Type, &saved, &PyTuple_Type, &gradients, &PyTuple_Type, &needed))
+        return NULL;
+    return dycl_tape_backward((tape *)self, saved, gradients, needed);
+}
+
+static PyObject *tape_graph(PyObject *self, PyObject *args) {
+    PyObject *saved, *gradients, *needed;
+    if (!PyArg_ParseTuple(args, "O!O!O!", &PyTuple_Type, &saved, &PyTuple_Type, &gradients, &PyTuple_Type, &needed))
+        return NULL;
+    return call_pass((tape *)self, saved, gradients, needed, dycl_pass_describe);
+}
 
 static PyObject *tape_hidden(PyObject *self, PyObject *unused) {
     (void)unused;
@@ -91,8 +82,7 @@ static PyObject *tape_saved_sources(PyObject *self, PyObject *unused) {
     return list;
 }
 
-/* The source is a result of another node, and a view of this value to us. */
-static int is_apart_of(const dycl_graph *graph, uint32_t source, uint32_t value) {
+int dycl_tape_is_apart(const dycl_graph *graph, uint32_t source, uint32_t value) {
     return source != value && graph->values[source].kind == DYCL_VALUE_NODE && graph->values[source].root == value &&
            graph->values[value].kind == DYCL_VALUE_NODE;
 }
@@ -105,7 +95,7 @@ static PyObject *tape_apart(PyObject *self, PyObject *unused) {
     for (uint32_t i = 0; list && i < t->source_count; i++)
         for (uint32_t k = 0; list && k < t->saved_count; k++) {
             const dycl_value *v = &graph->values[t->sources[i]];
-            if (!is_apart_of(graph, t->sources[i], t->saved[k])) continue;
+            if (!dycl_tape_is_apart(graph, t->sources[i], t->saved[k])) continue;
             PyObject *row = Py_BuildValue("(IINNL)", k, i, dycl_py_ints(v->rank, v->sizes),
                                           dycl_py_ints(v->rank, v->strides), (long long)v->offset);
             if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
@@ -141,7 +131,7 @@ static PyMemberDef tape_members[] = {
     {0},
 };
 
-static PyTypeObject tape_type = {
+PyTypeObject dycl_tape_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dycl.Tape",
     .tp_basicsize = sizeof(tape),
     .tp_dealloc = tape_dealloc,
@@ -150,8 +140,8 @@ static PyTypeObject tape_type = {
     .tp_members = tape_members,
 };
 
-static tape *tape_new(dycl_recording *of, uint32_t results, uint32_t sources, uint32_t saved, uint32_t hidden) {
-    tape *t = (tape *)tape_type.tp_alloc(&tape_type, 0);
+dycl_tape *dycl_tape_new(dycl_recording *of, uint32_t results, uint32_t sources, uint32_t saved, uint32_t hidden) {
+    tape *t = (tape *)dycl_tape_type.tp_alloc(&dycl_tape_type, 0);
     if (!t) return NULL;
     t->of = (dycl_recording *)Py_NewRef((PyObject *)of);
     t->result_count = results;
@@ -170,25 +160,18 @@ static tape *tape_new(dycl_recording *of, uint32_t results, uint32_t sources, ui
     return t;
 }
 
-/* `count`: it is not among them. */
-static uint32_t place_of(uint32_t value, const uint32_t *values, uint32_t count) {
-    uint32_t i = 0;
-    while (i < count && values[i] != value) i++;
-    return i;
-}
-
 /* What leads to one of the hidden values, from sources and from others of them. */
 static dycl_status find_inner(const tape *t, uint32_t *value, uint32_t *from, uint32_t *from_count,
                               dycl_gradients **out) {
     uint32_t count = t->source_count;
-    if (place_of(*value, t->sources, t->source_count) < t->source_count) { /* a feed that was set apart */
+    if (dycl_tape_place(*value, t->sources, t->source_count) < t->source_count) { /* a feed that was set apart */
         from[0] = *value;
         count = 1;
     } else {
         memcpy(from, t->sources, count * sizeof *from);
         for (uint32_t i = 0; i < t->hidden_count; i++) {
             uint32_t v = t->saved[t->hidden[i]];
-            if (v != *value && place_of(v, t->sources, t->source_count) == t->source_count) from[count++] = v;
+            if (v != *value && dycl_tape_place(v, t->sources, t->source_count) == t->source_count) from[count++] = v;
         }
     }
     const dycl_backward_job job = {.graph = &t->of->segment->graph,
@@ -208,18 +191,18 @@ static PyObject *make_inner(const tape *t, uint32_t value, const uint32_t *from,
                             const dycl_backward *b) {
     uint32_t count = 0, length = b->saved_count;
     uint32_t *places = dycl_alloc((from_count + 1) * sizeof *places), *saved = dycl_alloc((length + 1) * sizeof *saved);
-    tape *inner = places && saved ? tape_new(t->of, 1, from_count, length, 0) : NULL;
+    tape *inner = places && saved ? dycl_tape_new(t->of, 1, from_count, length, 0) : NULL;
     PyObject *result = NULL;
     if (!places || !saved) PyErr_NoMemory();
     for (uint32_t i = 0; inner && i < from_count; i++) {
         if (b->gradients[i] == DYCL_NONE) continue;
-        uint32_t at = place_of(from[i], t->sources, t->source_count);
-        places[count] = at < t->source_count ? at : at + place_of(from[i], t->saved, t->saved_count);
+        uint32_t at = dycl_tape_place(from[i], t->sources, t->source_count);
+        places[count] = at < t->source_count ? at : at + dycl_tape_place(from[i], t->saved, t->saved_count);
         inner->sources[count++] = from[i];
     }
     for (uint32_t i = 0; inner && i < length; i++) {
         inner->saved[i] = b->saved[i];
-        saved[i] = place_of(b->saved[i], t->saved, t->saved_count);
+        saved[i] = dycl_tape_place(b->saved[i], t->saved, t->saved_count);
         if (saved[i] == t->saved_count) {
             PyErr_SetString(PyExc_SystemError, "dycl: a gradient needs what was not saved");
             Py_CLEAR(inner);
@@ -255,125 +238,4 @@ static PyObject *tape_inner(PyObject *self, PyObject *arg) {
     return result;
 }
 
-/* ---- Attaching */
-
-static PyObject *tensor_of(const dycl_region *region, uint32_t value, const dycl_tape_plan *plan) {
-    const dycl_value *v = &region->recorder.graph.values[value];
-    for (uint32_t i = 0; i < plan->apart_count; i++)
-        if (plan->apart[i] == value) return dycl_abi_wrap(plan->apart_handles[i]);
-    if (v->kind == DYCL_VALUE_NODE) return dycl_abi_wrap(region->handles[region->output_of[value] - 1]);
-    const dycl_source *source = &region->sources[v->source];
-    return source->object ? Py_NewRef(source->object) : dycl_abi_wrap(source->handle);
-}
-
-/* known: by position, the tensor of those that are known already, or NULL; may be NULL. */
-static PyObject *tensors_of(const dycl_region *region, const uint32_t *values, uint32_t count,
-                            const dycl_tape_plan *plan, const dycl_handle *known) {
-    PyObject *tuple = PyTuple_New(count);
-    for (uint32_t i = 0; tuple && i < count; i++) {
-        PyObject *o = known && known[i] ? dycl_abi_wrap(known[i]) : tensor_of(region, values[i], plan);
-        if (!o)
-            Py_CLEAR(tuple);
-        else
-            PyTuple_SET_ITEM(tuple, i, o);
-    }
-    return tuple;
-}
-
-/* The nth of what is saved becomes a tensor of its own of the same memory. */
-static int set_apart(PyObject *tensors, uint32_t nth) {
-    dycl_handle alias = dycl_abi_detach(dycl_abi_borrow(PyTuple_GET_ITEM(tensors, nth)));
-    PyObject *o = alias ? dycl_abi_wrap(alias) : NULL;
-    dycl_abi_delete(alias);
-    if (!o) return -1;
-    Py_DECREF(PyTuple_GET_ITEM(tensors, nth));
-    PyTuple_SET_ITEM(tensors, nth, o);
-    return 0;
-}
-
-/* A feed of which torch saves views only keeps the memory that it has now, whatever its .data will be. */
-static int keeps_memory(const dycl_region *region, uint32_t value) {
-    const dycl_value *v = &region->recorder.graph.values[value];
-    return v->kind == DYCL_VALUE_FEED && region->sources[v->source].object &&
-           !dycl_order_saves_itself(&region->recorder.graph, region->tracked, value);
-}
-
-/* What is saved needs a history for who differentiates the gradients (create_graph=True). These have one and do not
- * show it: what lies between the sources and the results, and what was set apart. In the order of the program. */
-static uint32_t find_hidden(const dycl_region *region, const dycl_tape_plan *plan, uint32_t *hidden) {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < plan->saved_count; i++) {
-        uint32_t value = plan->saved[i];
-        int shown = region->recorder.graph.values[value].kind == DYCL_VALUE_FEED
-                        ? !keeps_memory(region, value)
-                        : place_of(value, plan->results, plan->result_count) < plan->result_count ||
-                              place_of(value, plan->sources, plan->source_count) < plan->source_count;
-        for (uint32_t k = 0; k < plan->source_count; k++)
-            shown |= is_apart_of(&region->recorder.graph, plan->sources[k], value);
-        if (shown || !dycl_track_has(region, value)) continue;
-        uint32_t at = count++;
-        for (; at > 0 && plan->saved[hidden[at - 1]] > value; at--) hidden[at] = hidden[at - 1];
-        hidden[at] = i;
-    }
-    return count;
-}
-
-/* Sources that neither are saved nor are leaves, which their AccumulateGrad knows: a tuple of positions. */
-static PyObject *open_sources(const dycl_region *region, const dycl_tape_plan *plan, PyObject *tensors) {
-    uint32_t *open = dycl_alloc((plan->source_count + 1) * sizeof *open), count = 0;
-    if (!open) return PyErr_NoMemory();
-    for (uint32_t i = 0; i < plan->source_count; i++) {
-        PyObject *o = PyTuple_GET_ITEM(tensors, i);
-        uint32_t value = plan->sources[i];
-        if (Py_TYPE(o) == dycl_py.parameter_type ||
-            (place_of(value, plan->saved, plan->saved_count) < plan->saved_count && !keeps_memory(region, value)))
-            continue;
-        open[count++] = i;
-    }
-    PyObject *tuple = dycl_replay_words((int)count, open);
-    dycl_free(open);
-    return tuple;
-}
-
-static PyObject *tape_of(const dycl_region *region, PyObject *of, const dycl_tape_plan *plan) {
-    uint32_t *hidden = dycl_alloc((plan->saved_count + 1) * sizeof *hidden);
-    if (!hidden) return PyErr_NoMemory();
-    uint32_t count = find_hidden(region, plan, hidden);
-    tape *t = tape_new((dycl_recording *)of, plan->result_count, plan->source_count, plan->saved_count, count);
-    if (t) {
-        t->once = plan->once || plan->saved_count;
-        memcpy(t->results, plan->results, t->result_count * sizeof *t->results);
-        memcpy(t->sources, plan->sources, t->source_count * sizeof *t->sources);
-        memcpy(t->saved, plan->saved, t->saved_count * sizeof *t->saved);
-        memcpy(t->hidden, hidden, count * sizeof *hidden);
-    }
-    dycl_free(hidden);
-    return (PyObject *)t;
-}
-
-int dycl_tape_attach(dycl_region *region, PyObject *of, const dycl_tape_plan *plan) {
-    PyObject *t = tape_of(region, of, plan), *done = NULL;
-    PyObject *results = tensors_of(region, plan->results, plan->result_count, plan, NULL);
-    PyObject *sources = tensors_of(region, plan->sources, plan->source_count, plan, plan->source_handles);
-    PyObject *saved = tensors_of(region, plan->saved, plan->saved_count, plan, NULL);
-    PyObject *names = dycl_called_names(region, plan->results, plan->result_count);
-    PyObject *open = sources ? open_sources(region, plan, sources) : NULL;
-    int failed = !t || !results || !sources || !saved || !names || !open;
-    for (uint32_t i = 0; i < plan->saved_count && !failed; i++)
-        failed = keeps_memory(region, plan->saved[i]) && set_apart(saved, i) < 0;
-    if (!failed && attach_function) {
-        int state = dycl_abi_torch_function_off();
-        done = PyObject_CallFunctionObjArgs(attach_function, t, results, saved, sources, open, names, NULL);
-        dycl_abi_torch_function_restore(state);
-    }
-    Py_XDECREF(t);
-    Py_XDECREF(results);
-    Py_XDECREF(sources);
-    Py_XDECREF(saved);
-    Py_XDECREF(names);
-    Py_XDECREF(open);
-    Py_XDECREF(done);
-    return done ? 0 : -1;
-}
-
-int dycl_tape_setup(void) { return dycl_recording_setup() < 0 || PyType_Ready(&tape_type) < 0 ? -1 : 0; }
+int dycl_tape_setup(void) { return dycl_recording_setup() < 0 || PyType_Ready(&dycl_tape_type) < 0 ? -1 : 0; }

@@ -1,28 +1,37 @@
-/* A node of torch's autograd graph that stands for a part of a recorded segment (dycl/_autograd.py makes it of a tape).
- * A tape knows what was recorded; it computes gradients with a plan, from what the node saved, or hands the recording
- * out, to be run again in torch.
+/* What a node of torch's autograd graph (node.h) knows of the part of a recorded segment that it stands for: a tape. It
+ * computes gradients with a plan, from what the node saved, or hands the recording out, to be run again in torch.
  *
  * Ownership: a tape holds the segment, and references to what fed it. Threads: GIL held; the plan runs
  * without it. */
 #ifndef DYCL_PY_REGION_TAPE_H
 #define DYCL_PY_REGION_TAPE_H
 
+#include "py/region/recording.h"
 #include "py/region/region.h"
 
 typedef struct {
-    const uint32_t *results, *sources, *saved; /* values of the segment */
-    uint32_t result_count, source_count, saved_count;
-    const uint32_t *apart; /* results that are views here and none to torch, and their tensors */
-    const dycl_handle *apart_handles;
-    const dycl_handle *source_handles; /* by source: its tensor, where it is a view that the program holds; else NULL */
-    uint32_t apart_count;
-    int once; /* torch's graph saves something: a second backward pass is an error, unless it is retained */
-} dycl_tape_plan;
+    PyObject_HEAD dycl_recording *of;             /* owned */
+    uint32_t *results, *sources, *saved, *hidden; /* owned, one block; hidden: positions among what is saved */
+    uint32_t result_count, source_count, saved_count, hidden_count;
+    PyObject *edges; /* owned: what dycl._autograd keeps here, or NULL */
+    char once;       /* a second backward pass is an error */
+} dycl_tape;
+
+extern PyTypeObject dycl_tape_type;
 
 int dycl_tape_setup(void); /* 0 or -1 */
-/* dycl._autograd.attach, or None. Gives the one before: new reference. */
-PyObject *dycl_tape_set_attach(PyObject *attach);
-/* Gives computed results (region->handles) a node; what was recorded: recording.h. 0, or -1 with an exception. */
-int dycl_tape_attach(dycl_region *region, PyObject *recording, const dycl_tape_plan *plan);
+/* A tape whose values are to be filled in. New reference, or NULL with an exception. */
+dycl_tape *dycl_tape_new(dycl_recording *of, uint32_t results, uint32_t sources, uint32_t saved, uint32_t hidden);
+/* Gradients of the sources, a tuple, None where there are none; None for all: torch has to compute them. What is given
+ * are tuples, as many as the tape's results, sources and what it saves. New reference, or NULL with an exception. */
+PyObject *dycl_tape_backward(const dycl_tape *t, PyObject *saved, PyObject *gradients, PyObject *needed);
+/* The source is a result of another node, and a view of this value to us. */
+int dycl_tape_is_apart(const dycl_graph *graph, uint32_t source, uint32_t value);
+/* Where a value is among others. `count`: it is not among them. */
+static inline uint32_t dycl_tape_place(uint32_t value, const uint32_t *values, uint32_t count) {
+    uint32_t i = 0;
+    while (i < count && values[i] != value) i++;
+    return i;
+}
 
 #endif

@@ -7,11 +7,11 @@
 #include "exec/cache/backwards.h"
 #include "py/region/called.h"
 #include "py/region/held_views.h"
+#include "py/region/node.h"
 #include "py/region/order.h"
 #include "py/region/reach.h"
 #include "py/region/recording.h"
 #include "py/region/segment.h"
-#include "py/region/tape.h"
 #include "py/site/site.h"
 
 struct dycl_tracked_flush {
@@ -396,7 +396,7 @@ static int attach(dycl_region *region, dycl_tracked_flush *f, const dycl_track_n
         held[i] = dycl_held_views_tensor(region, &f->held, n->sources[i]);
         if (!held[i] && PyErr_Occurred()) result = -1;
     }
-    const dycl_tape_plan plan = {.results = n->results,
+    const dycl_node_plan plan = {.results = n->results,
                                  .sources = n->sources,
                                  .saved = n->saved,
                                  .result_count = n->result_count,
@@ -407,7 +407,7 @@ static int attach(dycl_region *region, dycl_tracked_flush *f, const dycl_track_n
                                  .source_handles = held,
                                  .apart_count = f->apart_count,
                                  .once = n->once};
-    if (result == 0) result = dycl_tape_attach(region, recording, &plan);
+    if (result == 0) result = dycl_node_attach(region, recording, &plan);
     dycl_free(held);
     return result;
 }

@@ -7,7 +7,7 @@ int dycl_choose_enabled = 1;
 enum {
     FIRST_LOOK = 24,    /* regions before torch is tried: plans are made and tuned by then */
     FIRST_HOPELESS = 3, /* the same where most operators are left to torch */
-    LOOK = 3,           /* calls of one look */
+    LOOK = 3,           /* calls of one look, where they say enough */
     DRIFT = 8,          /* where calls became slower, the next look comes so many times sooner */
     LONGEST = 16384,    /* calls between looks, at most */
     NEW_PATHS = 24,     /* calls with a new path that do not count, and so many more for each path that came back: */
@@ -32,10 +32,20 @@ double dycl_choose_median(const dycl_choice *choice, dycl_way way) {
     return sorted[n / 2];
 }
 
+/* The ways differ by less than calls do by chance: a look of three says little. Where little is recorded there is
+ * little to gain, and the region has to be clearly faster. */
+enum { CLOSE = 15, PLAINLY = 5 }; /* per cent */
+
+static int is_close(const dycl_choice *c) {
+    double region = dycl_choose_median(c, DYCL_WAY_REGION), torch = dycl_choose_median(c, DYCL_WAY_TORCH);
+    return region * 100 < torch * (100 + CLOSE) && torch * 100 < region * (100 + CLOSE);
+}
+
 /* After a look: which way from now on, and when to look again. A clear difference is looked at again much later. */
 static void decide(dycl_choice *c) {
     double region = dycl_choose_median(c, DYCL_WAY_REGION), torch = dycl_choose_median(c, DYCL_WAY_TORCH);
-    uint8_t better = torch < region ? DYCL_WAY_TORCH : DYCL_WAY_REGION;
+    double fair = c->hopeless ? torch * (1 - PLAINLY / 100.) : torch;
+    uint8_t better = fair < region ? DYCL_WAY_TORCH : DYCL_WAY_REGION;
     double gain = better == DYCL_WAY_TORCH ? region / torch : torch / region;
     c->interval = better == c->preferred ? c->interval * (gain > 1.5 ? 16 : 2) : 4 * FIRST_LOOK;
     if (c->interval > LONGEST) c->interval = LONGEST;
@@ -73,8 +83,12 @@ void dycl_choose_done(dycl_choice *c, dycl_way way, uint64_t nanoseconds, int ho
     }
     c->times[way][c->counts[way]++ % DYCL_CHOOSE_WINDOW] = (float)nanoseconds;
     c->calls++;
-    if (c->looks && way != c->preferred && --c->looks == 0)
-        decide(c); /* the calls of a way that is preferred but not timed keep their old times */
-    else if (!c->looks && ((hopeless && c->settled == 0 && c->calls >= FIRST_HOPELESS) || drifted(c)))
+    if (way == DYCL_WAY_REGION) c->hopeless = (uint8_t)hopeless;
+    if (c->looks && way != c->preferred && --c->looks == 0) {
+        if (c->counts[way] < DYCL_CHOOSE_WINDOW && is_close(c))
+            c->looks = DYCL_CHOOSE_WINDOW - c->counts[way];
+        else
+            decide(c); /* the calls of a way that is preferred but not timed keep their old times */
+    } else if (!c->looks && ((hopeless && c->settled == 0 && c->calls >= FIRST_HOPELESS) || drifted(c)))
         c->interval = c->calls;
 }

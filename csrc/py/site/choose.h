@@ -31,6 +31,7 @@ typedef struct {
     float settled;     /* the preferred way's median at the last decision; 0: none yet */
     uint32_t made[2];  /* calls that made a cold plan, and others that made a tuned one */
     uint8_t preferred; /* dycl_way */
+    uint8_t hopeless;  /* of the last region most operators were left to torch */
 } dycl_choice;
 
 extern int dycl_choose_enabled; /* 0: always regions; tests need what they test */
