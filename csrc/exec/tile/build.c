@@ -230,7 +230,7 @@ static dycl_status collect(dycl_lower *l, const dycl_block *block) {
         for (int i = 0; i < 3; i++) entry->operand[i] = DYCL_LOWER_ABSENT;
         int64_t level_row = entry->row_level ? l->row : 0;
         DYCL_TRY(add_operand(l, entry, 0, operands[0], &need, level_row));
-        if (node->op == DYCL_OP_batch_norm)
+        if (dycl_op_is_batch_norm((dycl_op)node->op))
             DYCL_TRY(add_channel_parameters(l, entry, node, &need, level_row));
         else
             for (int i = 1; i < node->operand_count; i++) {

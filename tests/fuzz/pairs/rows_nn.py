@@ -234,6 +234,18 @@ def _batch_norm(c, x):
     return f"F.batch_norm({x}, {statistics}, {_affine(c, (channels,), dtype)})"
 
 
+@row("batch_norm_train", REDUCTION, wants="image", power=2)
+def _batch_norm_train(c, x):
+    x = c.ranked(c.floating(x), 2, 5)
+    return f"F.batch_norm({x}, None, None, {_affine(c, (c[x].shape[1],), c.dtype(x))}, True)"
+
+
+@row("batch_stats", REDUCTION, wants="image", power=2)
+def _batch_stats(c, x):
+    x = c.ranked(c.floating(x), 2, 5)
+    return f"F.batch_norm({x}, None, None, training=True, eps=1e-3)"
+
+
 @row("group_norm", REDUCTION, wants="image", power=2)
 def _group_norm(c, x):
     x = c.ranked(c.floating(x), 2, 4)
