@@ -598,3 +598,16 @@ def test_as_strided():
     check("offset", lambda x: x[1:].as_strided((2, 2), (1, 2)) + 1, (torch.randn(4, 4),), "an argument with an offset")
 
 
+
+
+def test_the_same_call_twice():
+    """Its second results are their own, also where no pass makes one call of the two (a segment's first run)."""
+    programs = [lambda x: (*F.adaptive_max_pool1d(x, 2, return_indices=True),
+                           *F.adaptive_max_pool1d(x, 2, return_indices=True)),
+                lambda x: (*torch.linalg.slogdet(x), *torch.linalg.slogdet(x))]
+    for program in programs:
+        accelerated = dycl.accelerate(program)
+        with torch.no_grad():
+            for _ in range(3):
+                x = torch.randn(3, 4, 4)
+                assert all(map(torch.equal, program(x), accelerated(x)))
