@@ -13,6 +13,7 @@ typedef struct {
     dycl_batch batch;
     dycl_ref gradient, x, vector[3], out[RESULTS], scratch;
     int vectors[3], outs[RESULTS]; /* whether they are there */
+    uint32_t values[RESULTS];      /* of what is there */
 } batch_args;
 
 static void *at(dycl_plan *plan, int given, dycl_ref ref) { return given ? dycl_at(plan, ref) : NULL; }
@@ -45,6 +46,10 @@ static int is_sibling(const dycl_graph *g, const dycl_node *node, const dycl_nod
         return 0;
     const int64_t *attrs = dycl_node_attrs(g, node), *words = dycl_node_attrs(g, other);
     return memcmp(words + 1, attrs + 1, (size_t)(node->attr_count - 1) * sizeof *words) == 0;
+}
+
+static int is_made(const dycl_builder *b, const dycl_node *node) {
+    return b->slots[node->out].first != DYCL_NONE || dycl_blocked_of(b, node->out) != NULL;
 }
 
 /* x contiguous or in channels last, whichever needs no copy. */
@@ -111,6 +116,7 @@ static dycl_status write_result(dycl_builder *b, const dycl_node *node, const dy
     dycl_make_tensor(b, node->out, &t);
     a->out[which] = t.ref;
     a->outs[which] = 1;
+    a->values[which] = node->out;
     if (t.rank == 4) {
         dycl_layout_plain(&layout, 4, x->sizes, x->strides);
         DYCL_TRY(dycl_make_result(b, node->out, &layout, &a->out[which].slot));
@@ -129,7 +135,7 @@ dycl_status dycl_steps_batch(dycl_builder *b, const dycl_block *block) {
     int back = node->op == DYCL_OP_batch_norm_back;
     dycl_tensor x;
     dycl_status status;
-    if (b->slots[node->out].first != DYCL_NONE || dycl_blocked_of(b, node->out)) return DYCL_OK; /* with its sibling */
+    if (is_made(b, node)) return DYCL_OK; /* with its sibling */
     batch_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     a->batch.eps = dycl_attr_f64(attrs[node->attr_count - 1]);
@@ -137,14 +143,17 @@ dycl_status dycl_steps_batch(dycl_builder *b, const dycl_block *block) {
     DYCL_TRY(read_x(b, operands[back], a, &x));
     if (back) DYCL_TRY(read_gradient(b, operands[0], &x, a));
     DYCL_TRY(read_vectors(b, operands + 1 + back, back ? 3 : 2, a));
-    for (uint32_t n = 0; n < g->node_count; n++)
-        if (!b->program->dead[n] && is_sibling(g, node, &g->nodes[n])) DYCL_TRY(write_result(b, &g->nodes[n], &x, a));
+    DYCL_TRY(write_result(b, node, &x, a));
+    for (uint32_t n = 0; n < g->node_count; n++) {
+        const dycl_node *other = &g->nodes[n]; /* a call with the same operands may have been made twice */
+        if (b->program->dead[n] || !is_sibling(g, node, other) || is_made(b, other)) continue;
+        if (!a->outs[dycl_node_attrs(g, other)[0]]) DYCL_TRY(write_result(b, other, &x, a));
+    }
     DYCL_TRY(dycl_make_scratch(b, dycl_kern_batch_scratch(&a->batch), &a->scratch));
     DYCL_TRY(dycl_make_step(b, back ? back_run : stats_run, a, back ? "batch norm back" : "statistics",
                             50 + (back ? 0.3 : 0.1) * (double)dycl_tensor_numel(&x)));
-    for (uint32_t n = 0; n < g->node_count; n++)
-        if (!b->program->dead[n] && is_sibling(g, node, &g->nodes[n]))
-            DYCL_TRY(dycl_make_result_done(b, g->nodes[n].out));
+    for (int i = 0; i < RESULTS; i++)
+        if (a->outs[i]) DYCL_TRY(dycl_make_result_done(b, a->values[i]));
     return DYCL_OK;
 fail:
     return status;
