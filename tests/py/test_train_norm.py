@@ -389,3 +389,49 @@ def test_second_derivatives_of_images(last):
             g.square().sum().backward()
         seen.append([g.detach(), x.grad, *state(model)])
     same(*seen)
+
+
+def test_two_norms_of_one_tensor():
+    """The same call twice is two results, also where no pass makes one of them (the first run of a segment)."""
+    norms = [nn.BatchNorm1d(6, affine=False, track_running_stats=False) for _ in range(2)]
+    x = torch.randn(7, 6)
+    for wrap in (lambda f: f, dycl.accelerate):
+        leaf = x.clone().requires_grad_()
+        y, z = wrap(lambda t: (norms[0](t) * 2, norms[1](t) * 3))(leaf)
+        (y.sin() + z.cos()).sum().backward()
+        seen = [y.detach(), z.detach(), leaf.grad]
+        if wrap is dycl.accelerate:
+            same(want, seen)
+        want = seen
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_residual_sums_in_mixed_orders(seed):
+    """What a convolution left channels last meets what lies plain: one of them is copied, forwards and back."""
+    rng, seen = random.Random(seed), []
+    channels, size, batch = rng.choice([8, 16, 24]), rng.choice([5, 8, 14]), rng.choice([1, 3])
+    formats = [rng.choice([torch.contiguous_format, torch.channels_last]) for _ in range(2)]
+    picks = [rng.randrange(4) for _ in range(3)]
+    joins = [torch.add, torch.mul, lambda a, b: a * 0.3 + b, lambda a, b: F.relu(a) - b]
+    for wrap in (lambda m: m, dycl.accelerate):
+        torch.manual_seed(seed)
+        first, second = (nn.Conv2d(channels, channels, k, padding=k // 2) for k in (3, 1))
+        norms = nn.ModuleList([nn.BatchNorm2d(channels) for _ in range(2)])
+
+        def forward(x, y):
+            a = joins[picks[0]](norms[0](first(x)), y)
+            b = joins[picks[1]](F.relu(a), norms[1](second(a)))
+            return joins[picks[2]](b, x.mean((2, 3), keepdim=True)), a
+
+        run, log = wrap(forward), []
+        for _ in range(3):
+            x, y = (torch.randn(batch, channels, size, size).to(memory_format=f).requires_grad_() for f in formats)
+            results = run(x, y)
+            (results[0].sin().sum() + results[1].cos().sum()).backward()
+            log += [r.detach() for r in results] + [x.grad, y.grad, *(p.grad.clone() for p in first.parameters()),
+                                                    *state(norms)]
+        seen.append(log)
+    for want, got in zip(*seen):
+        if isinstance(want, torch.Tensor):  # products are summed in another order
+            torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3 * max(1.0, want.abs().max().item()))
+            assert want.stride() == got.stride()
