@@ -209,6 +209,18 @@ def _reduction(function):
     return reduce
 
 
+def _batch_stats(n, x, mean, variance):
+    running = [None if t is None else t.clone() for t in (mean, variance)]
+    results = torch.native_batch_norm(x.detach(), None, None, *running, True, *map(_f64, n.attrs[1:]))
+    return (*results[1:], *running)[n.attrs[0]]
+
+
+def _batch_norm_back(n, gradient, x, mean, deviation, weight):
+    wanted = [which == n.attrs[0] for which in range(3)]
+    return torch.ops.aten.native_batch_norm_backward(gradient, x, weight, None, None, mean, deviation, True,
+                                                     _f64(n.attrs[1]), wanted)[n.attrs[0]]
+
+
 STEPS |= {
     "sum": _reduction(lambda n, x: torch.sum(x, -1, dtype=n.type)),
     "mean": _reduction(lambda n, x: torch.mean(x, -1)),
@@ -231,6 +243,11 @@ STEPS |= {
     "rms_norm": lambda n, x, weight: F.rms_norm(x, x.shape[x.dim() - n.attrs[0] :], weight, _f64(n.attrs[1])),
     "batch_norm": lambda n, x, mean, var, weight, bias: F.batch_norm(x, mean, var, weight, bias, False, 0.0,
                                                                      _f64(n.attrs[0])),
+    # with the statistics of x itself, so that what has a history goes back through them
+    "batch_norm_train": lambda n, x, mean, deviation, weight, bias: torch.native_batch_norm(
+        x, weight, bias, None, None, True, 0.0, _f64(n.attrs[0]))[0],
+    "batch_stats": _batch_stats,
+    "batch_norm_back": _batch_norm_back,
     "group_norm": lambda n, x, weight, bias: F.group_norm(x, n.attrs[0], weight, bias, _f64(n.attrs[1])),
 }
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Reductions, operators on whole rows, norms. A row is visited by an index that starts somewhere and runs over `sizes`.
+/* Reductions, operators on whole rows. A row is visited by an index that starts somewhere and runs over `sizes`.
  */
 
 typedef struct {
@@ -243,102 +243,5 @@ dycl_status dycl_reference_row(dycl_reference *r, const dycl_node *node, const u
         (node->op == DYCL_OP_cumsum ? cumsum_row : softmax_row)(r, node, operands[0], index, dim, n);
         index[dim] = 0;
     } while (dycl_reference_next(index, sizes, in->rank));
-    return DYCL_OK;
-}
-
-/* ---- Norms */
-
-/* (x - mean) * factor, times weight, plus bias. spread: error of x - mean; relative: of the factor. */
-static dycl_number normed(dycl_dtype dtype, double centered, double factor, double spread, double relative,
-                          const dycl_number *weight, const dycl_number *bias) {
-    double eps = dycl_number_epsilon(dtype), y = centered * factor,
-           error = spread * fabs(factor) + fabs(y) * (relative + eps);
-    if ((weight && !dycl_number_known(*weight)) || (bias && !dycl_number_known(*bias))) return dycl_number_unknown();
-    if (weight) {
-        error = error * (fabs(weight->f) + weight->error) + fabs(y) * weight->error;
-        y *= weight->f;
-    }
-    if (bias) {
-        error += bias->error + eps * (fabs(y) + fabs(bias->f));
-        y += bias->f;
-    }
-    return dycl_number_f(dtype, y, error);
-}
-
-static void batch_norm(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
-    const dycl_value *in = dycl_reference_value(r, o[0]);
-    dycl_dtype dtype = (dycl_dtype)in->dtype;
-    int64_t index[DYCL_MAX_RANK] = {0};
-    double add = dycl_attr_f64(attrs[0]), eps = dycl_number_epsilon(dtype);
-    do {
-        dycl_number x = dycl_reference_get(r, o[0], index, in->rank), mean = dycl_reference_get(r, o[1], &index[1], 1),
-                    var = dycl_reference_get(r, o[2], &index[1], 1);
-        dycl_number w = {1, 0, 0}, b = {0};
-        if (o[3] != DYCL_NONE) w = dycl_reference_get(r, o[3], &index[1], 1);
-        if (o[4] != DYCL_NONE) b = dycl_reference_get(r, o[4], &index[1], 1);
-        dycl_number y = dycl_number_unknown();
-        if (dycl_number_known(x) && dycl_number_known(mean) && dycl_number_known(var) && var.f - var.error + add > 0)
-            y = normed(dtype, x.f - mean.f, 1 / sqrt(var.f + add),
-                       x.error + mean.error + 4 * eps * (fabs(x.f) + fabs(mean.f)), var.error / (var.f + add), &w, &b);
-        dycl_reference_set(r, node->out, index, y);
-    } while (dycl_reference_next(index, in->sizes, in->rank));
-}
-
-/* One group of elements that are normalised together, from `start` on. weight_at: the first dimension that indexes
- * weights, and how many do. */
-static void norm_group(dycl_reference *r, const dycl_node *node, const uint32_t *o, int64_t *index, int64_t length,
-                       double add, int weight_at, int weight_rank) {
-    const dycl_value *in = dycl_reference_value(r, o[0]);
-    dycl_dtype dtype = (dycl_dtype)in->dtype;
-    int rms = node->op == DYCL_OP_rms_norm, unknown = 0;
-    int64_t start[DYCL_MAX_RANK];
-    double eps = dycl_number_epsilon(dtype), n = (double)length, sum = 0, sizes = 0, worst = 0, squares = 0, most = 0;
-    memcpy(start, index, sizeof start);
-    for (int64_t k = 0; k < length; k++, dycl_reference_next(index, in->sizes, in->rank)) {
-        dycl_number x = dycl_reference_get(r, o[0], index, in->rank);
-        unknown |= !dycl_number_known(x);
-        sum += x.f;
-        sizes += fabs(x.f);
-        worst = fmax(worst, x.error);
-    }
-    double mean = rms ? 0 : sum / n, of_mean = rms ? 0 : eps * (1 + sqrt(n) / 8) * sizes / n + worst;
-    memcpy(index, start, sizeof start);
-    for (int64_t k = 0; k < length; k++, dycl_reference_next(index, in->sizes, in->rank)) {
-        double x = dycl_reference_get(r, o[0], index, in->rank).f - mean;
-        squares += x * x;
-        most = fmax(most, fabs(x));
-    }
-    double var = squares / n, deviation = sqrt(var), spread = worst + of_mean + eps * (sizes / n + most);
-    double of_var = 2 * deviation * spread + spread * spread + eps * (1 + sqrt(n) / 8) * var, total = var + add;
-    if (dtype != DYCL_F64) of_var += FLT_MIN; /* squares that vanish */
-    double relative = total > of_var ? of_var / (total - of_var) : INFINITY;
-    unknown |= dycl_number_leaves(dtype, squares);
-    memcpy(index, start, sizeof start);
-    for (int64_t k = 0; k < length; k++, dycl_reference_next(index, in->sizes, in->rank)) {
-        dycl_number x = dycl_reference_get(r, o[0], index, in->rank), w, b;
-        int has_w = o[1] != DYCL_NONE, has_b = !rms && o[2] != DYCL_NONE;
-        if (has_w) w = dycl_reference_get(r, o[1], &index[weight_at], weight_rank);
-        if (has_b) b = dycl_reference_get(r, o[2], &index[weight_at], weight_rank);
-        dycl_number y = normed(dtype, x.f - mean, 1 / sqrt(total), spread + x.error, relative, has_w ? &w : NULL,
-                               has_b ? &b : NULL);
-        dycl_reference_set(r, node->out, index,
-                           unknown || !isfinite(relative) || !isfinite(total) ? dycl_number_unknown() : y);
-    }
-}
-
-dycl_status dycl_reference_norm(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                                const int64_t *attrs) {
-    const dycl_value *in = dycl_reference_value(r, operands[0]);
-    int64_t index[DYCL_MAX_RANK] = {0}, n = dycl_value_numel(in), length = 1;
-    int group = node->op == DYCL_OP_group_norm, first = group ? 1 : in->rank - (int)attrs[0];
-    if (n == 0) return DYCL_OK;
-    if (node->op == DYCL_OP_batch_norm) {
-        batch_norm(r, node, operands, attrs);
-        return DYCL_OK;
-    }
-    for (int d = first; d < in->rank; d++) length *= in->sizes[d];
-    if (group) length /= attrs[0];
-    for (int64_t i = 0; i < n; i += length)
-        norm_group(r, node, operands, index, length, dycl_attr_f64(attrs[1]), first, group ? 1 : (int)attrs[0]);
     return DYCL_OK;
 }

@@ -14,10 +14,9 @@ static const dycl_formula formulas[DYCL_OP_COUNT] = {
 int dycl_grad_has(dycl_op op) { return formulas[op] != NULL; }
 
 /* Positions, random numbers and counts have no history, though some are numbers of floating point. */
-int dycl_grad_has_history(const dycl_graph *graph, const dycl_node *node) {
-    if (node->op == DYCL_OP_aten_batch_norm_functional)
-        return dycl_node_attrs(graph, node)[0] == 0; /* its statistics */
-    return node->op != DYCL_OP_histc && node->op != DYCL_OP_full && node->op != DYCL_OP_iota;
+int dycl_grad_has_history(const dycl_node *node) {
+    return node->op != DYCL_OP_batch_stats && node->op != DYCL_OP_histc && node->op != DYCL_OP_full &&
+           node->op != DYCL_OP_iota;
 }
 
 void dycl_backward_init(dycl_backward *b) {

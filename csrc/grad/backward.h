@@ -67,6 +67,6 @@ int dycl_grad_suits_attention(const dycl_value *q, const dycl_value *k, const dy
 int dycl_grad_keeps(const dycl_graph *graph, const dycl_scalar *numbers, const uint8_t *tracked, uint32_t value,
                     uint32_t end);
 /* Whether a result of floating point needs a gradient where an operand does. */
-int dycl_grad_has_history(const dycl_graph *graph, const dycl_node *node);
+int dycl_grad_has_history(const dycl_node *node);
 
 #endif

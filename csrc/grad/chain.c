@@ -33,19 +33,19 @@ void dycl_chain_give(dycl_chain *c, int nth, uint32_t gradient) {
 
 /* ---- Operators */
 
-static uint32_t node(dycl_chain *c, dycl_op op, int count, const uint32_t *operands, int attr_count,
-                     const int64_t *attrs) {
+uint32_t dycl_chain_node(dycl_chain *c, dycl_op op, int count, const uint32_t *operands, int attr_count,
+                         const int64_t *attrs) {
     uint32_t out = 0;
     if (c->status == DYCL_OK)
         c->status = dycl_build_node(&c->b->recorder, op, count, operands, attr_count, attrs, &out);
     return c->status == DYCL_OK ? out : 0;
 }
 
-uint32_t dycl_chain_1(dycl_chain *c, dycl_op op, uint32_t a) { return node(c, op, 1, &a, 0, NULL); }
+uint32_t dycl_chain_1(dycl_chain *c, dycl_op op, uint32_t a) { return dycl_chain_node(c, op, 1, &a, 0, NULL); }
 
 uint32_t dycl_chain_2(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b) {
     uint32_t both[2] = {a, b};
-    return node(c, op, 2, both, 0, NULL);
+    return dycl_chain_node(c, op, 2, both, 0, NULL);
 }
 
 uint32_t dycl_chain_constant(dycl_chain *c, uint32_t like, double number) {
@@ -62,7 +62,7 @@ uint32_t dycl_chain_number(dycl_chain *c, dycl_op op, uint32_t a, double number)
 
 uint32_t dycl_chain_where(dycl_chain *c, uint32_t condition, uint32_t a, uint32_t b) {
     uint32_t three[3] = {condition, a, b};
-    return node(c, DYCL_OP_where, 3, three, 0, NULL);
+    return dycl_chain_node(c, DYCL_OP_where, 3, three, 0, NULL);
 }
 
 uint32_t dycl_chain_keep(dycl_chain *c, uint32_t condition, uint32_t a) {
@@ -75,7 +75,7 @@ uint32_t dycl_chain_drop(dycl_chain *c, uint32_t condition, uint32_t a) {
 
 uint32_t dycl_chain_reduce(dycl_chain *c, dycl_op op, uint32_t a, uint32_t dims) {
     int64_t attrs[2] = {dims, 1};
-    return node(c, op, 1, &a, 2, attrs);
+    return dycl_chain_node(c, op, 1, &a, 2, attrs);
 }
 
 uint32_t dycl_chain_reshape(dycl_chain *c, uint32_t a, int rank, const int64_t *sizes) {
@@ -114,7 +114,7 @@ uint32_t dycl_chain_zeros(dycl_chain *c, const dycl_value *like) {
     uint32_t zero = 0;
     dycl_operand number = dycl_operand_f64(0);
     if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &number, (dycl_dtype)v.dtype, &zero);
-    return node(c, DYCL_OP_full, 1, &zero, v.rank, v.sizes);
+    return dycl_chain_node(c, DYCL_OP_full, 1, &zero, v.rank, v.sizes);
 }
 
 uint32_t dycl_chain_positions(dycl_chain *c, int rank, int dim, int64_t size) {
@@ -139,7 +139,7 @@ uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_valu
     memcpy(at, made.sizes, made.rank * sizeof *at);
     memcpy(at + made.rank, made.strides, made.rank * sizeof *at);
     if (word_count) memcpy(at + 2 * like->rank, words, (size_t)word_count * sizeof *at);
-    return node(c, op, operand_count, operands, 3 + 2 * like->rank + word_count, attrs);
+    return dycl_chain_node(c, op, operand_count, operands, 3 + 2 * like->rank + word_count, attrs);
 }
 
 uint32_t dycl_chain_sum_to(dycl_chain *c, uint32_t a, const dycl_value *shape) {

@@ -42,6 +42,8 @@ dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t 
 
 /* ---- Operators. Of a chain that failed they answer 0. */
 
+uint32_t dycl_chain_node(dycl_chain *c, dycl_op op, int count, const uint32_t *operands, int attr_count,
+                         const int64_t *attrs);
 uint32_t dycl_chain_1(dycl_chain *c, dycl_op op, uint32_t a);
 uint32_t dycl_chain_2(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b);
 uint32_t dycl_chain_number(dycl_chain *c, dycl_op op, uint32_t a, double number); /* a op number */

@@ -113,24 +113,22 @@ void dycl_grad_batch_norm(dycl_chain *c) {
     give_channels(c, 4, c->gradient);
 }
 
-/* x, weight*, bias*, running mean, running variance; attributes: form, training, momentum, epsilon. The statistics of
- * this batch are the node's siblings. That the running ones are operands, which the kernel does not read, keeps eager's
- * error where the program writes them before the backward pass. */
-void dycl_grad_batch_norm_functional(dycl_chain *c) {
-    const dycl_node *results = c->node;
-    const int64_t *attrs = c->attrs + 3 + 2 * c->attrs[2];
-    dycl_value like = *dycl_chain_operand(c, 0), statistics = *dycl_chain_operand(c, 3);
-    uint32_t operands[7] = {c->gradient, dycl_chain_take(c, 0), DYCL_NONE, DYCL_NONE, DYCL_NONE};
-    int64_t words[6] = {attrs[0], attrs[2], 3};
-    if (c->operands[1] != DYCL_NONE) operands[2] = dycl_chain_take(c, 1);
-    for (int i = 0; i < 2; i++) {
-        if (dycl_chain_operand(c, 3 + i)->kind == DYCL_VALUE_FEED) operands[3 + i] = dycl_chain_take(c, 3 + i);
-        operands[5 + i] = dycl_chain_value(c, results[1 + i].out);
+/* x, mean, 1 / deviation, weight*, bias*. torch saves the running statistics too, which its kernel does not read: a
+ * program that writes them before the backward pass gets eager's error. */
+void dycl_grad_batch_norm_train(dycl_chain *c) {
+    const dycl_graph *segment = c->b->job->graph;
+    const dycl_value *mean = dycl_chain_operand(c, 1);
+    uint32_t operands[5] = {c->gradient, dycl_chain_take(c, 0), dycl_chain_take(c, 1), dycl_chain_take(c, 2),
+                            DYCL_NONE};
+    if (c->operands[3] != DYCL_NONE) operands[4] = dycl_chain_take(c, 3);
+    for (int i = 1; i < 3 && mean->kind == DYCL_VALUE_NODE; i++) {
+        uint32_t running = dycl_node_operands(segment, &segment->nodes[mean->source])[i];
+        if (running != DYCL_NONE && segment->values[running].kind == DYCL_VALUE_FEED) dycl_chain_value(c, running);
     }
-    for (int i = 0; i < 3; i++) words[3 + i] = dycl_chain_wants(c, i);
-    for (int i = 0; i < 3; i++)
-        if (words[3 + i])
-            dycl_chain_give(c, i,
-                            dycl_chain_hosted(c, DYCL_OP_aten_native_batch_norm_backward, i, i ? &statistics : &like, 7,
-                                              operands, 6, words));
+    for (int i = 0; i < 3; i++) {
+        static const int of[3] = {0, 3, 4};
+        int64_t attrs[2] = {i, c->attrs[0]};
+        if (dycl_chain_wants(c, of[i]))
+            dycl_chain_give(c, of[i], dycl_chain_node(c, DYCL_OP_batch_norm_back, 5, operands, 2, attrs));
+    }
 }

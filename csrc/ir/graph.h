@@ -49,6 +49,9 @@ typedef struct {
     unsigned optional, doubles;            /* by bit: operands that may be absent, attributes that are doubles */
 } dycl_op_info;
 const dycl_op_info *dycl_op_get(dycl_op op);
+static inline int dycl_op_is_batch_norm(dycl_op op) { /* x, two vectors of statistics, weight*, bias* */
+    return op == DYCL_OP_batch_norm || op == DYCL_OP_batch_norm_train;
+}
 dycl_red dycl_red_of(dycl_op op); /* the kernel of a reduction */
 
 typedef enum { DYCL_VALUE_FEED, DYCL_VALUE_SCALAR, DYCL_VALUE_NODE } dycl_value_kind;

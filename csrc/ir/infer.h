@@ -27,6 +27,9 @@ typedef struct {
     const int64_t *attrs;
 } dycl_draft;
 
+/* Absent, or a vector of so many elements of this dtype. */
+int dycl_infer_is_vector(const dycl_graph *g, uint32_t id, int64_t size, int dtype);
+
 #define DYCL_FAMILY(NAME, name, ...) dycl_status dycl_infer_##name(const dycl_draft *draft, dycl_value *out);
 #include "ir/family.def"
 #undef DYCL_FAMILY

@@ -63,68 +63,6 @@ dycl_status dycl_infer_row(const dycl_draft *draft, dycl_value *out) {
     return DYCL_OK;
 }
 
-static int is_vector(const dycl_graph *g, uint32_t id, int64_t size, int dtype) {
-    if (id == DYCL_NONE) return 1;
-    const dycl_value *v = &g->values[id];
-    return v->rank == 1 && v->sizes[0] == size && v->dtype == dtype;
-}
-
-static int is_tail(const dycl_graph *g, uint32_t id, const dycl_value *in, int64_t count) {
-    if (id == DYCL_NONE) return 1;
-    const dycl_value *v = &g->values[id];
-    if (v->rank != count || v->dtype != in->dtype) return 0;
-    for (int i = 0; i < count; i++)
-        if (v->sizes[i] != in->sizes[in->rank - count + i]) return 0;
-    return 1;
-}
-
-/* ATen/native/Normalization.cpp: where everything is contiguous in some format, the input's decides, else what the
- * input looks like. */
-static int batch_norm_is_channels_last(const dycl_graph *g, const uint32_t *operands) {
-    const dycl_value *in = &g->values[operands[0]];
-    int all = dycl_value_contiguous(in) || dycl_value_channels_last_dense(in);
-    for (int i = 1; i < 5; i++) all &= operands[i] == DYCL_NONE || dycl_value_contiguous(&g->values[operands[i]]);
-    return all ? !dycl_value_contiguous(in) : dycl_value_channels_last(in);
-}
-
-dycl_status dycl_infer_norm(const dycl_draft *draft, dycl_value *out) {
-    const dycl_graph *g = draft->graph;
-    dycl_op op = draft->op;
-    const uint32_t *operands = draft->operands;
-    const int64_t *attrs = draft->attrs;
-    const dycl_value *in = &g->values[operands[0]];
-    if (!dycl_dtype_is_float((dycl_dtype)in->dtype)) return DYCL_BAIL;
-    out->dtype = in->dtype;
-    out->rank = in->rank;
-    memcpy(out->sizes, in->sizes, sizeof out->sizes);
-    dycl_infer_contiguous(out);
-    switch (op) {
-    case DYCL_OP_layer_norm:
-        if (attrs[0] < 1 || attrs[0] > in->rank || !is_tail(g, operands[1], in, attrs[0]) ||
-            !is_tail(g, operands[2], in, attrs[0]))
-            return DYCL_BAIL;
-        return DYCL_OK;
-    case DYCL_OP_rms_norm:
-        if (attrs[0] < 1 || attrs[0] > in->rank || !is_tail(g, operands[1], in, attrs[0])) return DYCL_BAIL;
-        return DYCL_OK;
-    case DYCL_OP_batch_norm:
-        if (in->rank < 2 || dycl_value_numel(in) == 0 || dycl_dtype_is_half((dycl_dtype)in->dtype))
-            return DYCL_BAIL; /* without channels torch raises */
-        for (int i = 1; i < 5; i++)
-            if (!is_vector(g, operands[i], in->sizes[1], in->dtype)) return DYCL_BAIL;
-        if (operands[1] == DYCL_NONE || operands[2] == DYCL_NONE) return DYCL_BAIL;
-        if (in->rank == 4 && batch_norm_is_channels_last(g, operands)) dycl_infer_channels_last(out);
-        return DYCL_OK;
-    case DYCL_OP_group_norm:
-        if (in->dtype != DYCL_F32 || in->rank < 2 || attrs[0] < 1 || in->sizes[1] % attrs[0]) return DYCL_BAIL;
-        if (!is_vector(g, operands[1], in->sizes[1], in->dtype) || !is_vector(g, operands[2], in->sizes[1], in->dtype))
-            return DYCL_BAIL;
-        if (in->rank == 4 && dycl_value_channels_last(in)) return DYCL_BAIL;
-        return DYCL_OK;
-    default: return DYCL_BAIL;
-    }
-}
-
 dycl_status dycl_infer_matmul(const dycl_draft *draft, dycl_value *out) {
     const dycl_graph *g = draft->graph;
     dycl_op op = draft->op;
@@ -134,7 +72,7 @@ dycl_status dycl_infer_matmul(const dycl_draft *draft, dycl_value *out) {
     out->dtype = a->dtype;
     if (op == DYCL_OP_linear) {
         if (a->rank < 1 || b->rank != 2 || a->sizes[a->rank - 1] != b->sizes[1] ||
-            !is_vector(g, operands[2], b->sizes[0], a->dtype))
+            !dycl_infer_is_vector(g, operands[2], b->sizes[0], a->dtype))
             return DYCL_BAIL;
         out->rank = a->rank;
         memcpy(out->sizes, a->sizes, sizeof out->sizes);
@@ -163,7 +101,7 @@ static dycl_status infer_transposed(const dycl_graph *g, const uint32_t *operand
     const dycl_value *x = &g->values[operands[0]], *w = &g->values[operands[1]];
     int64_t groups = attrs[6];
     if (groups < 1 || w->sizes[0] != x->sizes[1] || x->sizes[1] % groups ||
-        !is_vector(g, operands[2], w->sizes[1] * groups, x->dtype))
+        !dycl_infer_is_vector(g, operands[2], w->sizes[1] * groups, x->dtype))
         return DYCL_BAIL;
     out->sizes[1] = w->sizes[1] * groups;
     for (int i = 0; i < 2; i++) {
@@ -194,7 +132,7 @@ dycl_status dycl_infer_conv(const dycl_draft *draft, dycl_value *out) {
     out->sizes[0] = x->sizes[0];
     if (op == DYCL_OP_conv_transpose2d) return infer_transposed(g, operands, attrs, out);
     if (attrs[6] < 1 || x->sizes[1] != w->sizes[1] * attrs[6] || w->sizes[0] % attrs[6] ||
-        !is_vector(g, operands[2], w->sizes[0], x->dtype))
+        !dycl_infer_is_vector(g, operands[2], w->sizes[0], x->dtype))
         return DYCL_BAIL;
     out->sizes[1] = w->sizes[0];
     for (int i = 0; i < 2; i++) {
@@ -319,7 +257,7 @@ dycl_status dycl_infer_recurrent(const dycl_draft *draft, dycl_value *out) {
     if (w->sizes[0] != gates * w->sizes[1] || x->sizes[2] != w->sizes[0] || h->sizes[0] != x->sizes[1] ||
         h->sizes[1] != w->sizes[1])
         return DYCL_BAIL;
-    if (dycl_value_numel(x) == 0 || !is_vector(g, operands[2], w->sizes[0], DYCL_F32)) return DYCL_BAIL;
+    if (dycl_value_numel(x) == 0 || !dycl_infer_is_vector(g, operands[2], w->sizes[0], DYCL_F32)) return DYCL_BAIL;
     out->dtype = DYCL_F32;
     out->rank = 1;
     out->sizes[0] = x->sizes[0] * dycl_value_numel(h);

@@ -6,6 +6,7 @@
 
 #include "ir/hosted.h"
 #include "ir/infer.h"
+#include "kern/batch_norm.h"
 
 #define MOST_ELEMENTS (INT64_C(1) << 48) /* far from any overflow of sizes times strides */
 
@@ -84,6 +85,11 @@ dycl_status dycl_verify_conv(const dycl_draft *draft) { return windows(draft); }
 dycl_status dycl_verify_unconv(const dycl_draft *draft) { return windows(draft); }
 dycl_status dycl_verify_pool(const dycl_draft *draft) { return windows(draft); }
 dycl_status dycl_verify_unpool(const dycl_draft *draft) { return windows(draft); }
+
+dycl_status dycl_verify_batch(const dycl_draft *draft) {
+    int64_t which = draft->attrs[0], results = draft->op == DYCL_OP_batch_stats ? DYCL_BATCH_RESULTS : 3;
+    return which >= 0 && which < results ? DYCL_OK : dycl_error_set("result %lld of a batch", (long long)which);
+}
 
 dycl_status dycl_verify_recurrent(const dycl_draft *draft) {
     int64_t kind = draft->attrs[0];

@@ -49,7 +49,7 @@ void dycl_tile_need_of(const dycl_program *program, uint32_t n, dycl_tile_need *
             return;
         }
         natural(need, out);
-        if (node->op == DYCL_OP_batch_norm) return;
+        if (dycl_op_is_batch_norm((dycl_op)node->op)) return;
         need->row = 1;
         for (int i = 0; i < (int)attrs[0]; i++) need->row *= out->sizes[out->rank - 1 - i];
         return;

@@ -307,6 +307,15 @@ static void add_random(sample *s, dycl_dtype dtype) {
             for (int64_t i = 0; i < x.sizes[1]; i++)
                 ref_store(s->feed_data[variance->source], i * variance->strides[0], dtype, 0.5 + 0.01 * (double)i);
             NODE(DYCL_OP_batch_norm, OPERANDS(v, p[0], p[1], p[2], p[3]), dycl_f64_attr(1e-3));
+            int64_t momentum = dycl_f64_attr(0.2), eps = dycl_f64_attr(1e-2);
+            uint32_t m[4] = {DYCL_NONE, DYCL_NONE};
+            for (int i = 0; i < 4 && dycl_value_numel(&x) > x.sizes[1]; i++)
+                m[i] = NODE(DYCL_OP_batch_stats, OPERANDS(v, p[0], p[1]), i, momentum, eps);
+            if (m[0] != DYCL_NONE && m[1] != DYCL_NONE) {
+                uint32_t y = NODE(DYCL_OP_batch_norm_train, OPERANDS(v, m[0], m[1], p[2], p[3]), eps);
+                for (int i = 0; i < 3 && y != DYCL_NONE; i++)
+                    if (pick(0, 2)) NODE(DYCL_OP_batch_norm_back, OPERANDS(y, v, m[0], m[1], p[2]), i, eps);
+            }
         } else if (pick(0, 1))
             NODE(DYCL_OP_layer_norm, OPERANDS(v, w, b), n, dycl_f64_attr(1e-2));
         else
@@ -415,7 +424,7 @@ static void families(void) {
     for (int round = 0; round < 40; round++) {
         sample sample_here, *s = &sample_here;
         sample_init(s);
-        uint32_t out[24];
+        uint32_t out[40];
         int n = 0;
         int64_t c = pick(1, 3) * 4, oc = pick(1, 3) * 4, h = pick(5, 12), k = pick(1, 3), batch = pick(1, 2);
         uint32_t x = add_feed(s, DYCL_F32, 4, (int64_t[]){batch, c, h, h + 1}, 1);
@@ -427,7 +436,16 @@ static void families(void) {
         for (int i = 0; i < oc; i++)
             ((float *)s->feed_data[s->graph.feed_count - 1])[i * value(s, var)->strides[0]] = 0.5f + 0.1f * (float)i;
         uint32_t bn = NODE(DYCL_OP_batch_norm, OPERANDS(y, m, var, b, m), dycl_f64_attr(1e-5));
-        uint32_t act = node0(s, DYCL_EW_relu, 1, &bn);
+        uint32_t act = node0(s, DYCL_EW_relu, 1, &bn), stats[4] = {0};
+        int64_t eps = dycl_f64_attr(1e-2);
+        for (int i = 0; i < 4; i++) { /* of what lies as the convolution left it */
+            stats[i] = NODE(DYCL_OP_batch_stats, OPERANDS(y, m, var), i, dycl_f64_attr(0.2), eps);
+            if (i > 1) out[n++] = stats[i];
+        }
+        uint32_t normed = NODE(DYCL_OP_batch_norm_train, OPERANDS(y, stats[0], stats[1], b, m), eps);
+        out[n++] = node0(s, DYCL_EW_relu, 1, &normed);
+        for (int i = 0; i < 3; i++)
+            out[n++] = NODE(DYCL_OP_batch_norm_back, OPERANDS(normed, y, stats[0], stats[1], b), i, eps);
         out[n++] = NODE(DYCL_OP_conv2d_back, OPERANDS(x, act), step, 1, edge, 1, 1, 1, groups, k, k);
         uint32_t w2 = add_feed(s, DYCL_F32, 4, (int64_t[]){oc, oc, 3, 3}, 0.3);
         uint32_t y2 = NODE(DYCL_OP_conv2d, OPERANDS(act, w2, DYCL_NONE), 1, 1, 1, 1, 1, 1, 1);

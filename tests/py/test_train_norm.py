@@ -4,6 +4,7 @@ looks at them and when."""
 import copy
 import ctypes
 import io
+import random
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ MODELS = {  # what, the shape of its input, segments ended by torch's operators
                                       nn.Linear(24, 2)), (3, 2, 3, 3, 3), None),
     "twice": (Twice, ROW, 0),
     "half of it": (lambda: conv().bfloat16(), IMAGE, None),
-    "channels last": (lambda: conv().to(memory_format=torch.channels_last), IMAGE, None),
+    "channels last": (lambda: conv().to(memory_format=torch.channels_last), IMAGE, 0),
 }
 
 
@@ -267,3 +268,170 @@ def test_second_derivatives():
         g.square().sum().backward()
         seen.append([g.detach(), x.grad, *state(model)])
     same(*seen)
+
+
+# ---- Kernels of our own: whatever lies contiguous or in channels last, with a history and without
+
+def batch(rng):
+    """A norm and its input: sizes, layouts, dtypes, options and special values by chance."""
+    rank = rng.choice([2, 3, 4, 4, 4, 5])
+    while True:
+        shape = [rng.choice([1, 2, 3, 5, 17]), rng.choice([1, 2, 3, 8, 17, 33, 64])]
+        shape += [rng.choice([1, 2, 3, 7, 16]) for _ in range(rank - 2)]
+        if np.prod(shape) > shape[1]:
+            break
+    dtype = rng.choice([torch.float32, torch.float32, torch.float64])
+    x = (torch.randn(shape, dtype=torch.float64) + rng.choice([0, 0, 3])) * rng.choice([1, 1, 30])
+    if rng.random() < 0.2:
+        x.view(-1)[rng.randrange(x.numel())] = rng.choice([float("nan"), float("inf"), -float("inf")])
+    if rng.random() < 0.1:
+        x[:, 0] = 0
+    x = x.to(dtype)
+    if rank == 4 and rng.random() < 0.5:
+        x = x.to(memory_format=torch.channels_last)
+    norm = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[rank]
+    norm = norm(shape[1], affine=rng.random() < 0.7, track_running_stats=rng.random() < 0.7,
+                momentum=rng.choice([0.1, 0.7]), eps=rng.choice([1e-5, 1e-2])).to(dtype)
+    for p in norm.parameters():
+        p.data.uniform_(-1, 1)
+        p.requires_grad = rng.random() < 0.8
+    return norm, x, rng.random() < 0.7
+
+
+def strides(tensors):
+    return [t.stride() if isinstance(t, torch.Tensor) else t for t in tensors]
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_random_batches(seed):
+    seen = []
+    for wrap in (lambda m: m, dycl.accelerate):
+        torch.manual_seed(seed)
+        norm, x, differs = batch(random.Random(seed))
+        x.requires_grad_(differs)
+        after = random.Random(seed).choice([torch.tanh, torch.relu, lambda t: t])
+        run, log = wrap(lambda t: after(norm(t * 2)) + 1), []
+        for _ in range(3):
+            y = run(x)
+            if y.requires_grad:
+                y.backward(torch.linspace(-1, 2, y.numel(), dtype=y.dtype).view(y.shape))
+            log += [y.detach(), x.grad, *state(norm)]
+        seen.append(log)
+    same(*seen)
+    assert strides(seen[0]) == strides(seen[1])
+    text = dycl.explain(run)
+    assert "batch_stats" in text and "aten_" not in text and dycl.stats(run)["torch"] <= 1, text
+    assert differs is False or "batch_norm_back" in text or not torch.is_grad_enabled(), text
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("statistics", [False, True])
+def test_without_a_history(affine, statistics):
+    """Statistics are gathered without gradients, too, as `torch.optim.swa_utils.update_bn` does."""
+    seen = []
+    for wrap in (lambda m: m, dycl.accelerate):
+        torch.manual_seed(6)
+        model, log = wrap(conv(affine=affine, track_running_stats=statistics)), []
+        with torch.no_grad():
+            for _ in range(4):
+                log += [model(torch.randn(IMAGE)), *state(model)]
+        seen.append(log)
+    same(*seen)
+    assert "batch_stats" in dycl.explain(model) and dycl.stats(model)["torch"] <= 2, dycl.explain(model)
+
+
+def test_convolutions_are_read_as_they_lie():
+    """Nothing is copied between a convolution and its norm but what is kept for the backward pass."""
+    model = dycl.accelerate(nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU()))
+    with torch.no_grad():
+        for _ in range(3):
+            model(torch.randn(4, 16, 20, 20))
+    lines = dycl.explain(model).splitlines()
+    at = next(i for i, line in enumerate(lines) if "statistics" in line and "batch_stats" in line)
+    assert "conv2d" in lines[at - 1] and "reorder" not in lines[at - 1], dycl.explain(model)
+
+
+@pytest.mark.parametrize("what", ["input", "weight", "running_mean", "running_var", "bias"])
+def test_what_is_written_before_the_backward_pass(what):
+    seen = []
+    for wrap in (lambda m: m, dycl.accelerate):
+        torch.manual_seed(8)
+        norm = nn.BatchNorm2d(3)
+        run, log = wrap(lambda t: norm(t).sin()), []
+        for _ in range(2):
+            x = torch.randn(4, 3, 5, 5)
+            leaf = x.clone().requires_grad_()
+            given = leaf * 1
+            y = run(given)
+            with torch.no_grad():
+                (given if what == "input" else getattr(norm, what)).add_(1)
+            try:
+                y.sum().backward()
+                log += [leaf.grad, *state(norm)]
+            except RuntimeError as e:
+                log.append(str(e).split("];")[0])
+        seen.append(log)
+    assert [type(e) for e in seen[0]] == [type(e) for e in seen[1]]
+    same(*seen)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_second_derivatives_of_images(last):
+    seen = []
+    for wrap in (lambda m: m, dycl.accelerate):
+        torch.manual_seed(9)
+        model = wrap(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Softplus()).double())
+        x = torch.randn(2, 3, 6, 6, dtype=torch.float64)
+        x = x.to(memory_format=torch.channels_last) if last else x
+        x.requires_grad_()
+        for _ in range(2):
+            (g,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+            g.square().sum().backward()
+        seen.append([g.detach(), x.grad, *state(model)])
+    same(*seen)
+
+
+def test_two_norms_of_one_tensor():
+    """The same call twice is two results, also where no pass makes one of them (the first run of a segment)."""
+    norms = [nn.BatchNorm1d(6, affine=False, track_running_stats=False) for _ in range(2)]
+    x = torch.randn(7, 6)
+    for wrap in (lambda f: f, dycl.accelerate):
+        leaf = x.clone().requires_grad_()
+        y, z = wrap(lambda t: (norms[0](t) * 2, norms[1](t) * 3))(leaf)
+        (y.sin() + z.cos()).sum().backward()
+        seen = [y.detach(), z.detach(), leaf.grad]
+        if wrap is dycl.accelerate:
+            same(want, seen)
+        want = seen
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_residual_sums_in_mixed_orders(seed):
+    """What a convolution left channels last meets what lies plain: one of them is copied, forwards and back."""
+    rng, seen = random.Random(seed), []
+    channels, size, batch = rng.choice([8, 16, 24]), rng.choice([5, 8, 14]), rng.choice([1, 3])
+    formats = [rng.choice([torch.contiguous_format, torch.channels_last]) for _ in range(2)]
+    picks = [rng.randrange(4) for _ in range(3)]
+    joins = [torch.add, torch.mul, lambda a, b: a * 0.3 + b, lambda a, b: F.relu(a) - b]
+    for wrap in (lambda m: m, dycl.accelerate):
+        torch.manual_seed(seed)
+        first, second = (nn.Conv2d(channels, channels, k, padding=k // 2) for k in (3, 1))
+        norms = nn.ModuleList([nn.BatchNorm2d(channels) for _ in range(2)])
+
+        def forward(x, y):
+            a = joins[picks[0]](norms[0](first(x)), y)
+            b = joins[picks[1]](F.relu(a), norms[1](second(a)))
+            return joins[picks[2]](b, x.mean((2, 3), keepdim=True)), a
+
+        run, log = wrap(forward), []
+        for _ in range(3):
+            x, y = (torch.randn(batch, channels, size, size).to(memory_format=f).requires_grad_() for f in formats)
+            results = run(x, y)
+            (results[0].sin().sum() + results[1].cos().sum()).backward()
+            log += [r.detach() for r in results] + [x.grad, y.grad, *(p.grad.clone() for p in first.parameters()),
+                                                    *state(norms)]
+        seen.append(log)
+    for want, got in zip(*seen):
+        if isinstance(want, torch.Tensor):  # products are summed in another order
+            torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3 * max(1.0, want.abs().max().item()))
+            assert want.stride() == got.stride()

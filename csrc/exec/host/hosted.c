@@ -153,8 +153,12 @@ dycl_status dycl_steps_hosted(dycl_builder *b, const dycl_block *block) {
     for (int i = 0; i < DYCL_HOSTED_RESULTS; i++) a->out[i].rank = -1;
     DYCL_TRY(fill_result(b, node, a));
     const dycl_graph *g = &b->program->graph;
-    for (uint32_t n = 0; n < g->node_count && a->row->results > 1; n++)
-        if (!b->program->dead[n] && is_sibling(g, node, &g->nodes[n])) DYCL_TRY(fill_result(b, &g->nodes[n], a));
+    for (uint32_t n = 0; n < g->node_count && a->row->results > 1; n++) {
+        if (b->program->dead[n] || !is_sibling(g, node, &g->nodes[n])) continue;
+        if (b->slots[g->nodes[n].out].first != DYCL_NONE || a->out[dycl_node_attrs(g, &g->nodes[n])[0]].rank >= 0)
+            continue; /* the same call was made twice */
+        DYCL_TRY(fill_result(b, &g->nodes[n], a));
+    }
     return dycl_make_step(b, hosted_run, a, "torch", cost_of(b, node, a->row->work));
 fail:
     return status;

@@ -2,15 +2,15 @@
 
 #include "exec/builder/guard.h"
 
-/* batch_norm in evaluation: y = x * scale + shift per channel. Both vectors are computed again only when one of the
- * four inputs may have changed. */
+/* y = x * scale + shift per channel, from a mean and a variance, or in training from what batch_stats made. Both
+ * vectors are computed again only when one of the four inputs may have changed. */
 
 typedef struct {
     dycl_ref mean, variance, weight, bias, added, scale, shift;
     int has_weight, has_bias, has_added;
     uint32_t feeds[5]; /* DYCL_NONE: absent, or no feed */
     /* folded: into a convolution's weights; large: too much for it, see builder/guard.h */
-    int all_feeds, ready, folded, large;
+    int all_feeds, ready, folded, large, inverted; /* inverted: `variance` is 1 / deviation */
     uint64_t tokens[5], versions[5], generation;
     const void *data[5];
     int64_t mean_stride, variance_stride, weight_stride, bias_stride, channels;
@@ -27,7 +27,7 @@ typedef struct {
         type *scale = dycl_at(plan, a->scale), *shift = dycl_at(plan, a->shift);                                       \
         const type most = (type)(INT64_C(1) << DYCL_GUARD_SCALE);                                                      \
         for (int64_t i = 0; i < a->channels; i++) {                                                                    \
-            type s = 1 / root(variance[i * a->variance_stride] + (type)a->eps);                                        \
+            type v = variance[i * a->variance_stride], s = a->inverted ? v : 1 / root(v + (type)a->eps);               \
             if (weight) s *= weight[i * a->weight_stride];                                                             \
             scale[i] = s;                                                                                              \
             shift[i] =                                                                                                 \
@@ -78,6 +78,7 @@ dycl_status dycl_make_batch_norm(dycl_builder *b, const dycl_node *node, int fol
     batch_norm_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     a->folded = folded;
+    a->inverted = node->op == DYCL_OP_batch_norm_train;
     b->plan->guarded |= folded;
     a->dtype = (dycl_dtype)g->values[node->out].dtype;
     a->channels = g->values[operands[1]].sizes[0];

@@ -1,4 +1,4 @@
-/* batch_norm in evaluation as a scale and a shift a channel. Private to csrc/exec. Ownership: the plan's arena.
+/* batch_norm and batch_norm_train as a scale and a shift a channel. Private to csrc/exec. Ownership: the plan's arena.
  * Threads: one at a time. */
 #ifndef DYCL_EXEC_TILE_BATCH_NORM_H
 #define DYCL_EXEC_TILE_BATCH_NORM_H

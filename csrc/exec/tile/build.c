@@ -42,55 +42,6 @@ static void permuted(const dycl_value *value, const dycl_tile_need *need, dycl_v
     }
 }
 
-static dycl_status add_operand(dycl_lower *l, dycl_lower_node *entry, int i, uint32_t v, const dycl_tile_need *need,
-                               int64_t level_row) {
-    dycl_builder *b = l->b;
-    const dycl_program *p = b->program;
-    const dycl_value *value = &p->graph.values[v];
-    uint32_t producer = dycl_program_producer(p, v);
-    if (producer != DYCL_NONE && p->block_of[producer] == b->block) {
-        for (int k = 0; k < l->node_count; k++)
-            if (l->nodes[k].node == producer) {
-                entry->operand[i] = k;
-                l->nodes[k].last = l->node_count;
-                return DYCL_OK;
-            }
-        return dycl_error_set("operand %u is not computed before its use", v);
-    }
-    dycl_value seen;
-    int64_t strides[DYCL_SPACE_RANK];
-    if (l->flat) {
-        strides[0] = dycl_blocked_of(b, v) ? 1 : 0;
-        dycl_ref ref = strides[0] ? (dycl_ref){dycl_blocked_of(b, v)->slot, 0, 0} : dycl_make_ref(b, v);
-        int at;
-        dycl_status flat_status = add_memory(l, ref, (dycl_dtype)value->dtype, strides, 0, &at);
-        entry->operand[i] = -1 - at;
-        l->memory[at].last = l->node_count;
-        return flat_status;
-    }
-    dycl_ref ref = dycl_make_ref(b, v);
-    permuted(value, need, &seen);
-    if (l->strided) {
-        const struct dycl_blocked *blocked = dycl_blocked_of(b, v);
-        if (blocked && !blocked->layout.opaque) {
-            ref = (dycl_ref){blocked->slot, 0, 0};
-            memcpy(seen.strides, blocked->layout.strides, 4 * sizeof(int64_t));
-        } else {
-            dycl_status plain = dycl_make_operand_plain(b, v);
-            if (plain != DYCL_OK) return plain;
-        }
-    }
-    if (!dycl_space_access(&l->space, level_row, &seen, need->rank, need->sizes, strides))
-        return dycl_error_set("operand %u does not cover the space of its block", v);
-    int m;
-    dycl_dtype dtype = (dycl_dtype)value->dtype;
-    if (value->kind == DYCL_VALUE_SCALAR) dtype = dycl_dtype_computed(dtype);
-    dycl_status status = add_memory(l, ref, dtype, strides, 0, &m);
-    entry->operand[i] = -1 - m;
-    l->memory[m].last = l->node_count;
-    return status;
-}
-
 /* ---- Elementwise over blocked layouts: the order of the elements does not matter, as long as all operands have the
  * same one */
 
@@ -128,6 +79,74 @@ static const struct dycl_blocked *flat_layout(const dycl_lower *l, const dycl_bl
     return found && !dycl_layout_padded(&found->layout) ? found : NULL;
 }
 
+static int same_sizes(const dycl_layout *layout, const dycl_value *value) {
+    return layout->rank == value->rank && !memcmp(layout->sizes, value->sizes, (size_t)value->rank * sizeof(int64_t));
+}
+
+/* Whether an operand has to be copied for a block that works in this layout, NULL: plain. Across the order of its
+ * memory it would be read element by element, which takes several times as long as the copy. */
+static int moves_for(const dycl_lower *l, uint32_t v, const dycl_layout *layout) {
+    const dycl_program *p = l->b->program;
+    const dycl_value *value = &p->graph.values[v];
+    const struct dycl_blocked *blocked = dycl_blocked_of(l->b, v);
+    uint32_t producer = dycl_program_producer(p, v);
+    if (producer != DYCL_NONE && p->block_of[producer] == l->b->block) return 0;
+    if (!layout) return blocked && !blocked->plain_ready;
+    if (value->kind == DYCL_VALUE_SCALAR || !same_sizes(layout, value)) return 0;
+    if (blocked) return !dycl_layout_equal(&blocked->layout, layout);
+    int64_t last[4];
+    dycl_strides_contiguous(4, value->sizes, last);
+    for (int i = 0; i < 4; i++) /* what is no plain tensor is read as it lies */
+        if (value->sizes[i] > 1 && value->strides[i] != last[i]) return 0;
+    for (int i = 0; i < 4; i++)
+        if (value->sizes[i] > 1 && value->strides[i] != layout->strides[i]) return 1;
+    return 0;
+}
+
+static int needed_outside(const dycl_program *p, uint32_t block, const dycl_node *node) {
+    if (p->is_output[node->out]) return 1;
+    /* uses inside the block do not count */
+    uint32_t inside = 0;
+    const dycl_graph *g = &p->graph;
+    for (uint32_t n = p->blocks[block].first; n != DYCL_NONE; n = p->next[n]) {
+        const uint32_t *operands = dycl_node_operands(g, &g->nodes[n]);
+        for (int i = 0; i < g->nodes[n].operand_count; i++)
+            inside += operands[i] != DYCL_NONE && g->values[operands[i]].root == node->out;
+    }
+    return p->uses[node->out] > inside;
+}
+
+/* What the readers of a result would like: convolutions and pools channels last, gradients through a batch norm what
+ * its operand is, a program plain memory. */
+static int copies_behind(const dycl_lower *l, uint32_t v, int plain) {
+    const dycl_program *p = l->b->program;
+    const dycl_graph *g = &p->graph;
+    int wants_last = 0, wants_plain = p->is_output[v];
+    for (uint32_t n = 0; n < g->node_count; n++) {
+        const dycl_node *node = &g->nodes[n];
+        const uint32_t *operands = dycl_node_operands(g, node);
+        dycl_family family = dycl_op_get((dycl_op)node->op)->family;
+        if (p->dead[n] || !node->operand_count || operands[0] != v) continue;
+        wants_last |= family == DYCL_FAMILY_CONV || family == DYCL_FAMILY_POOL;
+        wants_plain |= node->op == DYCL_OP_batch_norm_back && !dycl_blocked_of(l->b, operands[1]);
+    }
+    return plain ? wants_last : wants_plain;
+}
+
+/* Of a block in this layout, NULL: plain. */
+static int copies(const dycl_lower *l, const dycl_block *block, const dycl_layout *layout) {
+    const dycl_program *p = l->b->program;
+    int count = 0;
+    for (uint32_t n = block->first; n != DYCL_NONE; n = p->next[n]) {
+        const dycl_node *node = &p->graph.nodes[n];
+        const uint32_t *operands = dycl_node_operands(&p->graph, node);
+        for (int i = 0; i < node->operand_count; i++)
+            count += operands[i] != DYCL_NONE && moves_for(l, operands[i], layout);
+        if (needed_outside(p, l->b->block, node)) count += copies_behind(l, node->out, !layout);
+    }
+    return count;
+}
+
 /* Channels-last results of convolutions are strided tensors like any other: a block that iterates over one reads and
  * writes that layout, whatever else it broadcasts. Opaque layouts have no strides, so they only go the flat way. */
 static const dycl_layout *strided_layout(const dycl_lower *l, const dycl_block *block) {
@@ -144,7 +163,60 @@ static const dycl_layout *strided_layout(const dycl_lower *l, const dycl_block *
             if (dycl_value_numel(&p->graph.values[operands[i]]) == block->elements && !found) found = &blocked->layout;
         }
     }
-    return found;
+    return found && copies(l, block, found) <= copies(l, block, NULL) ? found : NULL;
+}
+
+static dycl_status add_operand(dycl_lower *l, dycl_lower_node *entry, int i, uint32_t v, const dycl_tile_need *need,
+                               int64_t level_row) {
+    dycl_builder *b = l->b;
+    const dycl_program *p = b->program;
+    const dycl_value *value = &p->graph.values[v];
+    uint32_t producer = dycl_program_producer(p, v);
+    if (producer != DYCL_NONE && p->block_of[producer] == b->block) {
+        for (int k = 0; k < l->node_count; k++)
+            if (l->nodes[k].node == producer) {
+                entry->operand[i] = k;
+                l->nodes[k].last = l->node_count;
+                return DYCL_OK;
+            }
+        return dycl_error_set("operand %u is not computed before its use", v);
+    }
+    dycl_value seen;
+    int64_t strides[DYCL_SPACE_RANK];
+    if (l->flat) {
+        strides[0] = dycl_blocked_of(b, v) ? 1 : 0;
+        dycl_ref ref = strides[0] ? (dycl_ref){dycl_blocked_of(b, v)->slot, 0, 0} : dycl_make_ref(b, v);
+        int at;
+        dycl_status flat_status = add_memory(l, ref, (dycl_dtype)value->dtype, strides, 0, &at);
+        entry->operand[i] = -1 - at;
+        l->memory[at].last = l->node_count;
+        return flat_status;
+    }
+    dycl_ref ref = dycl_make_ref(b, v);
+    permuted(value, need, &seen);
+    if (l->strided) {
+        const struct dycl_blocked *blocked = dycl_blocked_of(b, v);
+        if (moves_for(l, v, l->strided)) {
+            dycl_status moved = dycl_make_as(b, v, l->strided, &ref);
+            if (moved != DYCL_OK) return moved;
+            memcpy(seen.strides, l->strided->strides, 4 * sizeof(int64_t));
+        } else if (blocked && !blocked->layout.opaque) {
+            ref = (dycl_ref){blocked->slot, 0, 0};
+            memcpy(seen.strides, blocked->layout.strides, 4 * sizeof(int64_t));
+        } else {
+            dycl_status plain = dycl_make_operand_plain(b, v);
+            if (plain != DYCL_OK) return plain;
+        }
+    }
+    if (!dycl_space_access(&l->space, level_row, &seen, need->rank, need->sizes, strides))
+        return dycl_error_set("operand %u does not cover the space of its block", v);
+    int m;
+    dycl_dtype dtype = (dycl_dtype)value->dtype;
+    if (value->kind == DYCL_VALUE_SCALAR) dtype = dycl_dtype_computed(dtype);
+    dycl_status status = add_memory(l, ref, dtype, strides, 0, &m);
+    entry->operand[i] = -1 - m;
+    l->memory[m].last = l->node_count;
+    return status;
 }
 
 /* A weight or bias row of a normalisation: read whole by the kernel, contiguous. */
@@ -189,23 +261,6 @@ static dycl_status add_channel_parameters(dycl_lower *l, dycl_lower_node *entry,
     return DYCL_OK;
 }
 
-static int same_sizes(const dycl_layout *layout, const dycl_value *value) {
-    return layout->rank == value->rank && !memcmp(layout->sizes, value->sizes, (size_t)value->rank * sizeof(int64_t));
-}
-
-static int needed_outside(const dycl_program *p, uint32_t block, const dycl_node *node) {
-    if (p->is_output[node->out]) return 1;
-    /* uses inside the block do not count */
-    uint32_t inside = 0;
-    const dycl_graph *g = &p->graph;
-    for (uint32_t n = p->blocks[block].first; n != DYCL_NONE; n = p->next[n]) {
-        const uint32_t *operands = dycl_node_operands(g, &g->nodes[n]);
-        for (int i = 0; i < g->nodes[n].operand_count; i++)
-            inside += operands[i] != DYCL_NONE && g->values[operands[i]].root == node->out;
-    }
-    return p->uses[node->out] > inside;
-}
-
 static dycl_status collect(dycl_lower *l, const dycl_block *block) {
     const dycl_program *p = l->b->program;
     const dycl_graph *g = &p->graph;
@@ -230,7 +285,7 @@ static dycl_status collect(dycl_lower *l, const dycl_block *block) {
         for (int i = 0; i < 3; i++) entry->operand[i] = DYCL_LOWER_ABSENT;
         int64_t level_row = entry->row_level ? l->row : 0;
         DYCL_TRY(add_operand(l, entry, 0, operands[0], &need, level_row));
-        if (node->op == DYCL_OP_batch_norm)
+        if (dycl_op_is_batch_norm((dycl_op)node->op))
             DYCL_TRY(add_channel_parameters(l, entry, node, &need, level_row));
         else
             for (int i = 1; i < node->operand_count; i++) {

@@ -367,7 +367,7 @@ dycl_status dycl_lower_instructions(dycl_lower *l) {
             DYCL_TRY(reduction(l, entry, index, node, in, out));
         else if (family == DYCL_FAMILY_CAST)
             DYCL_TRY(elementwise(l, entry, index, DYCL_EW_copy, in, out, 1));
-        else if (node->op == DYCL_OP_batch_norm)
+        else if (dycl_op_is_batch_norm((dycl_op)node->op))
             DYCL_TRY(elementwise(l, entry, index, DYCL_EW_fma, out, out, 0));
         else if (family == DYCL_FAMILY_EW)
             DYCL_TRY(elementwise(l, entry, index, (dycl_ew)node->op,

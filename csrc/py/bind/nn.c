@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "ir/infer.h"
+#include "kern/batch_norm.h"
 #include "py/bind/bind.h"
-#include "py/bind/hosted.h"
 #include "py/region/replace.h"
 #include "py/region/track.h"
 
@@ -89,47 +89,54 @@ static int is_like(const dycl_value *v, const dycl_value *x) { /* contiguous, of
     return v->dtype == x->dtype && v->rank == 1 && v->sizes[0] == x->sizes[1] && v->canonical;
 }
 
-/* The statistics of the batch, by torch's own kernel; the running ones get their new values when the segment is
- * computed. What is not usual, among it a batch of one element a channel, is torch's. */
+/* x as it is in torch's fast ways, whose result has strides that are known: the running statistics, weight and bias are
+ * contiguous. Of one element a channel torch says that it has no variance. */
+static int is_batch(dycl_call *call, const uint32_t *operands) {
+    const dycl_value *x = meta(call, operands[0]);
+    int laid = x->rank == 4 ? dycl_value_contiguous(x) || dycl_value_channels_last_dense(x) : x->canonical;
+    if (!laid || x->rank < 2 || dycl_value_numel(x) <= x->sizes[1] || (x->dtype != DYCL_F32 && x->dtype != DYCL_F64))
+        return 0;
+    for (int i = 1; i < 5; i++)
+        if (operands[i] != DYCL_NONE && !is_like(meta(call, operands[i]), x)) return 0;
+    return 1;
+}
+
+/* The statistics of the batch; the running ones get their new values when the segment is computed. What is not usual is
+ * torch's. */
 static PyObject *batch_norm_in_training(dycl_call *call, const batch_norm_arguments *a) {
     dycl_region *region = call->region;
-    dycl_hosted_call h = {.operand_count = 5, .word_count = 3};
+    dycl_recorder *r = &region->recorder;
     PyObject *running[2] = {a->mean, a->variance};
-    uint32_t values[DYCL_HOSTED_RESULTS];
+    uint32_t x[5], made[DYCL_BATCH_RESULTS] = {0}, out = 0; /* x: input, weight, bias, running mean and variance */
     double momentum, eps;
-    if (!region->tracks || !dycl_call_given(a->mean) || !dycl_call_given(a->variance) || a->mean == a->variance ||
-        dycl_is_lazy(a->mean) || dycl_is_lazy(a->variance))
+    int keeps = dycl_call_given(a->mean);
+    if (keeps != dycl_call_given(a->variance) ||
+        (keeps && (a->mean == a->variance || dycl_is_lazy(a->mean) || dycl_is_lazy(a->variance))))
         return dycl_call_bail(call, DYCL_BAIL_arguments);
-    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &h.operands[0]));
-    DYCL_CALL_TRY(dycl_call_optional_value(call, a->weight, &h.operands[1]));
-    DYCL_CALL_TRY(dycl_call_optional_value(call, a->bias, &h.operands[2]));
-    DYCL_CALL_TRY(dycl_call_value(call, a->mean, &h.operands[3]));
-    DYCL_CALL_TRY(dycl_call_value(call, a->variance, &h.operands[4]));
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x[0]));
+    DYCL_CALL_TRY(dycl_call_optional_value(call, a->weight, &x[1]));
+    DYCL_CALL_TRY(dycl_call_optional_value(call, a->bias, &x[2]));
+    DYCL_CALL_TRY(dycl_call_optional_value(call, a->mean, &x[3]));
+    DYCL_CALL_TRY(dycl_call_optional_value(call, a->variance, &x[4]));
     DYCL_CALL_TRY(dycl_call_f64_or(call, a->momentum, 0.1, &momentum));
     DYCL_CALL_TRY(dycl_call_f64_or(call, a->epsilon, 1e-5, &eps));
-    dycl_value x = *meta(call, h.operands[0]);
-    if (!x.canonical || x.rank < 2 || dycl_value_numel(&x) == x.sizes[1] ||
-        (x.dtype != DYCL_F32 && x.dtype != DYCL_F64))
-        return dycl_call_bail(call, DYCL_BAIL_layout);
-    for (int i = 1; i < 5; i++)
-        if (h.operands[i] != DYCL_NONE && !is_like(meta(call, h.operands[i]), &x))
-            return dycl_call_bail(call, DYCL_BAIL_arguments);
-    int may = dycl_replace_unseen(region, 2, running, NULL);
+    if (!is_batch(call, x)) return dycl_call_bail(call, DYCL_BAIL_layout);
+    int may = keeps ? dycl_replace_unseen(region, 2, running, NULL) : 1;
     if (may <= 0) return may < 0 ? NULL : dycl_call_bail(call, DYCL_BAIL_alias);
-    h.words[0] = 1;
-    h.words[1] = dycl_f64_attr(momentum);
-    h.words[2] = dycl_f64_attr(eps);
-    const int64_t one = 1;
-    for (int i = 0; i < 5; i++)
-        DYCL_CALL_TRY(dycl_hosted_node(call, DYCL_OP_aten_batch_norm_functional, i, (dycl_dtype)x.dtype, i ? 1 : x.rank,
-                                       i ? &x.sizes[1] : x.sizes, i ? &one : x.strides, &h, &values[i]));
+    for (int i = 0; i < (keeps ? DYCL_BATCH_RESULTS : 2); i++) {
+        int64_t attrs[3] = {i, dycl_f64_attr(momentum), dycl_f64_attr(eps)};
+        DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_batch_stats, 3, (uint32_t[]){x[0], x[3], x[4]}, 3, attrs, &made[i]));
+    }
+    int64_t attr = dycl_f64_attr(eps);
+    DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_batch_norm_train, 5, (uint32_t[]){x[0], made[0], made[1], x[1], x[2]}, 1,
+                                  &attr, &out));
     if (!dycl_track_lets(region, dycl_call_first(call), 1))
         return dycl_call_bail(call, DYCL_BAIL_grad); /* nothing written */
-    if (dycl_replace_unseen(region, 2, running, values + 3) <= 0) {
+    if (keeps && dycl_replace_unseen(region, 2, running, made + DYCL_BATCH_RUNNING_MEAN) <= 0) {
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "dycl: a batch norm's statistics could not be kept");
         return NULL;
     }
-    return dycl_call_finish(call, DYCL_OK, values[0]);
+    return dycl_call_finish(call, DYCL_OK, out);
 }
 
 static PyObject *batch_norm_of(dycl_call *call, const batch_norm_arguments *a) {

@@ -23,7 +23,7 @@ static int is_real(const dycl_value *v) { return dycl_dtype_is_float((dycl_dtype
 static int node_has_history(const dycl_region *region, const dycl_node *node) {
     const dycl_graph *graph = &region->recorder.graph;
     const uint32_t *operands = dycl_node_operands(graph, node);
-    if (!is_real(&graph->values[node->out]) || !dycl_grad_has_history(graph, node)) return 0;
+    if (!is_real(&graph->values[node->out]) || !dycl_grad_has_history(node)) return 0;
     for (int i = 0; i < node->operand_count; i++)
         if (operands[i] != DYCL_NONE && region->tracked[operands[i]]) return 1;
     return 0;

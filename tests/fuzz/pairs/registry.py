@@ -12,6 +12,7 @@ NOT_RECORDED = {
     "shift_right": "no binding",
     "relu_grad": "made by gradients (grad/activation.c)",
     "conv2d_back": "made by gradients (grad/window.c)",
+    "batch_norm_back": "made by gradients (grad/norm.c)",
     "max_pool2d_back": "made by gradients (grad/window.c)",
 }
 

@@ -234,6 +234,18 @@ def _batch_norm(c, x):
     return f"F.batch_norm({x}, {statistics}, {_affine(c, (channels,), dtype)})"
 
 
+@row("batch_norm_train", REDUCTION, wants="image", power=2)
+def _batch_norm_train(c, x):
+    x = c.ranked(c.floating(x), 2, 5)
+    return f"F.batch_norm({x}, None, None, {_affine(c, (c[x].shape[1],), c.dtype(x))}, True)"
+
+
+@row("batch_stats", REDUCTION, wants="image", power=2)
+def _batch_stats(c, x):
+    x = c.ranked(c.floating(x), 2, 5)
+    return f"F.batch_norm({x}, None, None, training=True, eps=1e-3)"
+
+
 @row("group_norm", REDUCTION, wants="image", power=2)
 def _group_norm(c, x):
     x = c.ranked(c.floating(x), 2, 4)
@@ -332,7 +344,10 @@ def own_copy(c, x):
 @row("index_put")
 def _index_put(c, x):
     x = own_copy(c, c.nonempty(c.ranked(x, 1)))
-    rows = c[x].shape[0]  # each at most once: which of equal positions wins is not defined in torch
+    # each element at most once: which of equal positions wins is not defined in torch
+    if c.overlaps(x):
+        x = c.let(f"{x}.contiguous()")
+    rows = c[x].shape[0]
     shape = c.rng.choice([s for s in ((1,), (3,), (2, 2)) if math.prod(s) <= rows])
     at = c._declare(c.arguments, "x", f"torch.randperm({rows})[:{math.prod(shape)}].reshape({shape})")
     value = c.choose("2", "1") if c.chance(0.3) else c.argument((*shape, *c[x].shape[1:]), c.dtype(x))

@@ -35,7 +35,7 @@ def batch_norm(d):
              for name in ("running_mean", "weight", "bias")}
     given["running_var"] = d.input((n,), d.like(x), "positive") if d.chance(0.95) else None
     training = d.pick("False", "False", "False", "True")
-    return given | {"input": x, "training": training, "momentum": "0.1", "eps": d.pick("1e-5", "1e-3"),
+    return given | {"input": x, "training": training, "momentum": d.pick("0.1", "0.7"), "eps": d.pick("1e-5", "1e-3"),
                     "cudnn_enabled": "True"}
 
 
