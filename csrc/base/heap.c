@@ -76,9 +76,16 @@ static block *take(int class) {
     return b;
 }
 
+static void count(size_t more, size_t less) { /* malloc's */
+    dycl_lock(DYCL_LOCK_HEAP);
+    in_use += more - less;
+    dycl_unlock(DYCL_LOCK_HEAP);
+}
+
 static void give(block *b) {
     int class = (int)b->in_use.class;
     if (class == MALLOCED) {
+        count(0, b->in_use.size);
         free(b);
         return;
     }
@@ -95,6 +102,7 @@ static block *get(size_t size) {
     if (b) {
         b->in_use.size = size;
         b->in_use.class = MALLOCED;
+        count(size, 0);
     }
     return b;
 }
@@ -112,9 +120,12 @@ static void *resize(void *context, void *memory, size_t size) {
         (b->in_use.class == MALLOCED ? size > b->in_use.size / 2 : (int)b->in_use.class == class_for(size)))
         return memory;
     if (b && b->in_use.class == MALLOCED && size > size_of(CLASSES - 1)) {
+        size_t old = b->in_use.size;
         b = realloc(b, size);
-        if (b) b->in_use.size = size;
-        return b ? b + 1 : NULL;
+        if (!b) return NULL;
+        count(size, old);
+        b->in_use.size = size;
+        return b + 1;
     }
     block *next = get(size);
     if (!next) return NULL;

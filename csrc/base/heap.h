@@ -13,6 +13,6 @@
 
 extern const dycl_allocator dycl_heap;
 
-size_t dycl_heap_bytes(void); /* in use by small blocks, their overhead included */
+size_t dycl_heap_bytes(void); /* in use, but for aligned blocks; small blocks' overhead included */
 
 #endif

@@ -58,6 +58,8 @@ static dycl_status create(const dycl_backend *backend, const dycl_graph *graph, 
     DYCL_TRY(dycl_builder_init(&b, plan));
     DYCL_TRY(backend ? dycl_make_whole(&b) : make_blocks(&b));
     DYCL_TRY(dycl_make_places(&b));
+    DYCL_TRY(dycl_program_settle(&plan->program));
+    dycl_plan_shrink(plan);
     if (plan->guarded) DYCL_TRY(dycl_graph_copy(&plan->original, graph));
     plan->original.options = graph->options;
     if (__builtin_expect(dycl_log_any(), 0)) dycl_plan_log(plan, dycl_graph_key(graph, outputs, output_count));

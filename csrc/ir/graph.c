@@ -25,10 +25,12 @@ void dycl_graph_free(dycl_graph *graph) {
     dycl_graph_init(graph);
 }
 
-static dycl_status grow(void **array, uint32_t *room, uint32_t wanted, size_t element) {
-    if (wanted <= *room) return DYCL_OK;
-    uint32_t next = *room ? *room * 2 : 64;
-    while (next < wanted) next *= 2;
+size_t dycl_graph_bytes(const dycl_graph *g) {
+    return g->node_room * sizeof *g->nodes + g->value_room * sizeof *g->values + g->operand_room * sizeof *g->operands +
+           g->attr_room * sizeof *g->attrs + g->feed_room * sizeof *g->feeds + g->scalar_room * sizeof *g->scalars;
+}
+
+static dycl_status resize(void **array, uint32_t *room, uint32_t next, size_t element) {
     void *block = dycl_realloc(*array, next * element);
     if (!block) return dycl_error_set("out of memory while growing a graph");
     *array = block;
@@ -36,12 +38,24 @@ static dycl_status grow(void **array, uint32_t *room, uint32_t wanted, size_t el
     return DYCL_OK;
 }
 
+static dycl_status grow(void **array, uint32_t *room, uint32_t wanted, size_t element) {
+    if (wanted <= *room) return DYCL_OK;
+    uint32_t next = *room ? *room * 2 : 64;
+    while (next < wanted) next *= 2;
+    return resize(array, room, next, element);
+}
+
+/* A copy mostly stays what it is: room for no more than is there. */
+static dycl_status fit(void **array, uint32_t *room, uint32_t wanted, size_t element) {
+    return wanted <= *room ? DYCL_OK : resize(array, room, wanted, element);
+}
+
 #define GROW(graph, what, extra)                                                                                       \
     grow((void **)&(graph)->what##s, &(graph)->what##_room, (graph)->what##_count + (uint32_t)(extra),                 \
          sizeof *(graph)->what##s)
 
 #define COPY_ARRAY(what)                                                                                               \
-    DYCL_TRY(GROW(to, what, from->what##_count));                                                                      \
+    DYCL_TRY(fit((void **)&to->what##s, &to->what##_room, from->what##_count, sizeof *to->what##s));                   \
     if (from->what##_count) memcpy(to->what##s, from->what##s, from->what##_count * sizeof *from->what##s)
 
 dycl_status dycl_graph_copy_arrays(dycl_graph *to, const dycl_graph *from) {

@@ -106,6 +106,7 @@ typedef struct dycl_graph {
 
 void dycl_graph_init(dycl_graph *graph);
 void dycl_graph_reset(dycl_graph *graph);
+size_t dycl_graph_bytes(const dycl_graph *graph); /* of its arrays */
 void dycl_graph_free(dycl_graph *graph);
 dycl_status dycl_graph_copy(dycl_graph *to, const dycl_graph *from); /* `to` must be initialised and empty */
 

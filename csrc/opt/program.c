@@ -57,6 +57,8 @@ void dycl_program_free(dycl_program *program) {
     dycl_free(program->then);
     dycl_free(program->blocks);
     dycl_free(program->order);
+    dycl_free(program->looks);
+    dycl_free(program->look_sizes);
     memset(program, 0, sizeof *program);
 }
 

@@ -30,6 +30,12 @@ typedef struct {
     int grows;                   /* TILE: other blocks may join it */
 } dycl_block;
 
+/* What is left of a block when its steps are made: its first member, and what the last one's result looks like. */
+typedef struct {
+    uint32_t first, sizes; /* sizes: where they begin in look_sizes */
+    uint8_t dtype, rank;
+} dycl_look;
+
 /* bytes: what one block writes for another; outputs do not count. */
 typedef struct {
     uint32_t operators, blocks;
@@ -51,12 +57,18 @@ typedef struct {
     uint32_t block_count;
     uint32_t *order; /* the live blocks by position */
     uint32_t order_count;
+    dycl_look *looks; /* by block; NULL until settled */
+    int64_t *look_sizes;
     dycl_program_size recorded, planned; /* before the first pass, behind the last */
 } dycl_program;
 
 dycl_status dycl_program_init(dycl_program *program, const dycl_graph *graph, const uint32_t *outputs,
                               int output_count);
 void dycl_program_free(dycl_program *program);
+/* When its steps are made: what only passes and builders need goes, nine tenths of it. What stays are its counts,
+ * feeds, numbers and outputs, the nodes and what members blocks have (`next`, `block_of`, `looks`). */
+dycl_status dycl_program_settle(dycl_program *program);
+size_t dycl_program_bytes(const dycl_program *program); /* when it is settled */
 dycl_status dycl_program_verify(const dycl_program *program);
 
 /* ---- Passes, in the order in which the pipeline runs them. */

@@ -29,7 +29,7 @@ static void free_vertex(const dycl_trace *trace, dycl_trace_vertex *vertex) {
     dycl_free(vertex->where);
 }
 
-static void forget_all(dycl_trace *trace) {
+void dycl_trace_forget(dycl_trace *trace) {
     for (uint32_t i = 0; i < trace->count; i++) free_vertex(trace, &trace->vertices[i]);
     memset(&trace->vertices[0], 0, sizeof trace->vertices[0]);
     memset(trace->table, 0, trace->table_room * sizeof *trace->table);
@@ -38,7 +38,7 @@ static void forget_all(dycl_trace *trace) {
 
 void dycl_trace_free(dycl_trace *trace) {
     if (!trace) return;
-    forget_all(trace);
+    dycl_trace_forget(trace);
     dycl_free(trace->vertices);
     dycl_free(trace->table);
     dycl_free(trace);
@@ -57,6 +57,8 @@ static uint32_t *find(const dycl_trace *trace,
         at = (at + 1) & (trace->table_room - 1);
     return &trace->table[at];
 }
+
+int dycl_trace_knows(const dycl_trace *trace, const void *segment) { return *find(trace, segment) != 0; }
 
 static int grow(dycl_trace *trace) {
     if (trace->count == trace->room) {
@@ -113,7 +115,7 @@ uint32_t dycl_trace_advance(dycl_trace *trace, uint32_t position, void *segment,
     uint32_t next = *find(trace, segment);
     if (!next) {
         if (trace->count >= DYCL_TRACE_VERTICES) {
-            forget_all(trace);
+            dycl_trace_forget(trace);
             position = 0;
         }
         next = add_vertex(trace, segment);

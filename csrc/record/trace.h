@@ -35,6 +35,8 @@ typedef struct dycl_trace {
     void (*release)(void *segment);
 } dycl_trace;
 
+void dycl_trace_forget(dycl_trace *trace); /* all of it: only position 0 is valid then */
+int dycl_trace_knows(const dycl_trace *trace, const void *segment);
 dycl_trace *dycl_trace_create(void (*retain)(void *), void (*release)(void *)); /* NULL: out of memory */
 void dycl_trace_free(dycl_trace *trace);
 

@@ -155,7 +155,7 @@ static void compare(dycl_plan_cache *cache, const dycl_graph *g, const uint32_t 
     check(dycl_segment_prepare(cache, segment, other_count, others, &plan, &pieces) == DYCL_OK, "prepare");
     *pieced = pieces != NULL;
     if (pieces) {
-        check(dycl_pieces_prepare(pieces) == DYCL_BUSY, "one run at a time");
+        check(dycl_pieces_prepare(cache, pieces) == DYCL_BUSY, "one run at a time");
         check(dycl_pieces_run(pieces, feeds, scalars, (void **)got) == DYCL_OK, "the pieces run");
     } else {
         check(dycl_plan_run(plan, feeds, scalars, (void **)got) == DYCL_OK, "the plan runs");

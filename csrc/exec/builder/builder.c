@@ -6,6 +6,9 @@
 
 #include <string.h>
 
+#define FIRST_CHUNK 992 /* with its header and the heap's, a size of the heap */
+#define CHUNK       4032
+
 typedef struct chunk {
     struct chunk *older;
     size_t used, size;
@@ -16,7 +19,8 @@ void *dycl_plan_alloc(dycl_plan *plan, size_t size) {
     chunk *top = plan->arena;
     if (!DYCL_SANITIZED) size = (size + 15) & ~(size_t)15;
     if (!top || DYCL_SANITIZED || top->size - top->used < size) {
-        size_t room = DYCL_SANITIZED || size > 4000 ? size : 4000;
+        size_t room = top ? CHUNK : FIRST_CHUNK; /* small plans are many */
+        if (DYCL_SANITIZED || size > room) room = size;
         top = dycl_alloc(sizeof(chunk) + room);
         if (!top) {
             dycl_error_set("out of memory");
@@ -26,6 +30,7 @@ void *dycl_plan_alloc(dycl_plan *plan, size_t size) {
         top->used = 0;
         top->size = room;
         plan->arena = top;
+        plan->arena_bytes += sizeof(chunk) + room;
     }
     void *out = top->data + top->used;
     top->used += size;
@@ -41,6 +46,24 @@ static dycl_status grow(void **array, uint32_t *room, uint32_t needed, size_t el
     *array = bigger;
     *room = wanted;
     return DYCL_OK;
+}
+
+static void shrink(void **array, uint32_t *room, uint32_t count, size_t element) {
+    if (*room <= count) return;
+    void *smaller = count ? dycl_realloc(*array, count * element) : NULL;
+    if (count && !smaller) return; /* no harm */
+    if (!count) dycl_free(*array);
+    *array = smaller;
+    *room = count;
+}
+
+void dycl_plan_shrink(dycl_plan *plan) {
+    uint32_t room = plan->step_room;
+    shrink((void **)&plan->steps, &room, plan->step_count, sizeof *plan->steps);
+    shrink((void **)&plan->infos, &plan->step_room, plan->step_count, sizeof *plan->infos);
+    shrink((void **)&plan->packings, &plan->packing_room, plan->packing_count, sizeof *plan->packings);
+    shrink((void **)&plan->prims, &plan->prim_room, plan->prim_count, sizeof *plan->prims);
+    shrink((void **)&plan->autotunes, &plan->autotune_room, plan->autotune_count, sizeof *plan->autotunes);
 }
 
 dycl_status dycl_builder_init(dycl_builder *b, dycl_plan *plan) {

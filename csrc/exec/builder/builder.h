@@ -87,6 +87,7 @@ static inline int dycl_make_may_pack(const dycl_builder *b) {
  * packed. scaled: factors of as->channels output channels are multiplied in. */
 dycl_status dycl_make_packing(dycl_builder *b, const dycl_tensor *weights, const dycl_weights *as, int scaled,
                               dycl_packing **out);
+void dycl_plan_shrink(dycl_plan *plan);         /* when its steps are made: no room for more */
 void *dycl_plan_grow(void *block, size_t size); /* dycl_realloc with a message */
 
 dycl_status dycl_make_places(dycl_builder *b); /* of all slots, behind the last step */

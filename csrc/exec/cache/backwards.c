@@ -180,14 +180,15 @@ dycl_status dycl_backwards_get(dycl_segment *of, const dycl_backward_job *job, i
         dycl_gradients_release(g);
         return status;
     }
-    if (of) add(of, g);
+    if (of && of->cache) add(of, g); /* else nothing would break a circle: it may hold its own segment */
     *out = g;
     return DYCL_OK;
 }
 
 dycl_status dycl_gradients_segment(dycl_plan_cache *cache, dycl_gradients *g, dycl_segment **out) {
     dycl_segment *found = NULL;
-    if (g->segment && dycl_plan_use(cache, g->segment)) {
+    if (g->segment) {
+        dycl_plan_use(cache, g->segment);
         *out = g->segment;
         return DYCL_OK;
     }

@@ -267,11 +267,12 @@ void dycl_pieces_free(dycl_pieces *p) {
 
 /* ---- Running */
 
-dycl_status dycl_pieces_prepare(dycl_pieces *p) {
+dycl_status dycl_pieces_prepare(dycl_plan_cache *cache, dycl_pieces *p) {
     dycl_status status;
     if (!dycl_claim_take(&p->busy)) return DYCL_BUSY;
     for (uint32_t k = 0; k < p->count; k++) {
         dycl_plan *plan;
+        dycl_plan_use(cache, p->pieces[k].segment);
         DYCL_TRY(dycl_segment_plan(p->pieces[k].segment, &plan));
         dycl_plan_retain(plan); /* a later piece of the same segment may tune it */
         p->pieces[k].plan = plan;
@@ -372,6 +373,7 @@ dycl_status dycl_segment_prepare(dycl_plan_cache *cache, dycl_segment *s, int ot
     dycl_status status;
     *out_plan = NULL;
     *out_pieces = NULL;
+    dycl_plan_use(cache, s);
     if (!s->plan && !s->pieces && !s->sightings) {
         int another;
         DYCL_TRY(is_another_count(s, other_count, others, &another));
@@ -383,7 +385,7 @@ dycl_status dycl_segment_prepare(dycl_plan_cache *cache, dycl_segment *s, int ot
     if (s->pieces) {
         s->steady = other_count && others[0] == s ? s->steady + 1 : 0;
         if (s->steady < STEADY) {
-            DYCL_TRY(dycl_pieces_prepare(s->pieces));
+            DYCL_TRY(dycl_pieces_prepare(cache, s->pieces));
             s->sightings++;
             *out_pieces = s->pieces;
             return DYCL_OK;

@@ -19,7 +19,7 @@ dycl_status dycl_segment_prepare(dycl_plan_cache *cache, dycl_segment *segment, 
 void dycl_pieces_free(dycl_pieces *pieces);
 
 /* Takes the plans of the next run, which has to follow. BAIL: another run is under way. */
-dycl_status dycl_pieces_prepare(dycl_pieces *pieces);
+dycl_status dycl_pieces_prepare(dycl_plan_cache *cache, dycl_pieces *pieces);
 dycl_status dycl_pieces_run(dycl_pieces *pieces, const dycl_feed *feeds, const dycl_scalar *scalars,
                             void *const *outputs);
 double dycl_pieces_cost(const dycl_pieces *pieces); /* nanoseconds, of what was prepared */

@@ -104,7 +104,7 @@ static dycl_status blame(const dycl_plan *plan, uint32_t step, const char *what,
     const dycl_step_info *info = &plan->infos[step];
     const dycl_program *p = &plan->program;
     const char *op =
-        info->block == DYCL_NONE ? "" : dycl_op_get((dycl_op)p->graph.nodes[p->blocks[info->block].first].op)->name;
+        info->block == DYCL_NONE ? "" : dycl_op_get((dycl_op)p->graph.nodes[p->looks[info->block].first].op)->name;
     return dycl_error_set("check: step %u (%s, for %s) wrote behind %s %u", step, info->kernel, op, what, number);
 }
 

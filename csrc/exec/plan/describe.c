@@ -38,20 +38,17 @@ static void put(text *t, const char *format, ...) {
     t->used += n;
 }
 
-static void put_shape(text *t, const dycl_value *value) {
-    put(t, " %s[", dycl_dtype_name((dycl_dtype)value->dtype));
-    for (int i = 0; i < value->rank; i++) put(t, "%s%lld", i ? "," : "", (long long)value->sizes[i]);
+static void put_shape(text *t, const dycl_program *p, const dycl_look *look) {
+    put(t, " %s[", dycl_dtype_name((dycl_dtype)look->dtype));
+    for (int i = 0; i < look->rank; i++) put(t, "%s%lld", i ? "," : "", (long long)p->look_sizes[look->sizes + i]);
     put(t, "]");
 }
 
 static void put_block(text *t, const dycl_program *p, uint32_t block) {
-    uint32_t last = DYCL_NONE;
-    if (block == DYCL_NONE) return;
-    for (uint32_t n = p->blocks[block].first; n != DYCL_NONE; n = p->next[n]) {
+    if (block == DYCL_NONE || p->looks[block].first == DYCL_NONE) return;
+    for (uint32_t n = p->looks[block].first; n != DYCL_NONE; n = p->next[n])
         put(t, " %s", dycl_op_get((dycl_op)p->graph.nodes[n].op)->name);
-        last = n;
-    }
-    if (last != DYCL_NONE) put_shape(t, &p->graph.values[p->graph.nodes[last].out]);
+    put_shape(t, p, &p->looks[block]);
 }
 
 static void put_autotune(text *t, const dycl_autotune *m) {

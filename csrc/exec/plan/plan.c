@@ -43,6 +43,15 @@ void dycl_plan_pack_at_once(dycl_plan *plan) {
     for (uint32_t i = 0; i < plan->packing_count; i++) plan->packings[i]->at_once = 1;
 }
 
+size_t dycl_plan_bytes(const dycl_plan *plan) {
+    const dycl_program *p = &plan->program;
+    const dycl_plan *exact = atomic_load(&((dycl_plan *)(uintptr_t)plan)->exact);
+    return sizeof *plan + plan->arena_bytes + plan->step_count * (sizeof *plan->steps + sizeof *plan->infos) +
+           plan->slot_count * (sizeof *plan->slots + sizeof *plan->places) + plan->packing_count * sizeof(void *) +
+           plan->prim_count * sizeof(void *) + dycl_graph_bytes(&plan->original) + dycl_program_bytes(p) +
+           (exact ? dycl_plan_bytes(exact) : 0);
+}
+
 void dycl_plan_retain(dycl_plan *plan) { atomic_fetch_add(&plan->references, 1); }
 
 typedef struct chunk {

@@ -70,6 +70,7 @@ struct dycl_plan {
     dycl_autotune **autotunes;
     uint32_t autotune_count, autotune_room;
     void *arena;                        /* newest chunk */
+    size_t arena_bytes;                 /* of all chunks */
     int threads;                        /* that per-thread scratch is made for */
     int guarded;                        /* some step looks at what a primitive is not made for, see builder/guard.h */
     int suspect;                        /* and found it: the run's result does not count */

@@ -25,9 +25,11 @@ static const dycl_tile_location *memory_at(const dycl_tile_program *p, uint8_t l
     return l->at == DYCL_AT_NONE || l->at == DYCL_AT_REGISTER || l->constant ? NULL : l;
 }
 
-static int same_place(const dycl_tile_location *a, const dycl_tile_location *b) {
+static int same_place(const dycl_tile_program *p, const dycl_tile_location *a, const dycl_tile_location *b) {
+    size_t bytes = a->at == DYCL_AT_ODOMETER ? (size_t)p->outer * sizeof *p->strides : 0;
     return a->at == b->at && a->ref.offset == b->ref.offset && a->row_bytes == b->row_bytes &&
-           a->column_bytes == b->column_bytes && !memcmp(a->strides, b->strides, sizeof a->strides);
+           a->column_bytes == b->column_bytes &&
+           (!bytes || !memcmp(p->strides + a->strides, p->strides + b->strides, bytes));
 }
 
 /* Every tile reads the elements that it writes, and no others. */
@@ -37,7 +39,7 @@ static int tiles_apart(const dycl_tile_program *p, uint32_t feed, uint32_t outpu
         if (!from || from->ref.slot != feed) continue;
         for (int k = 0; k < p->location_count; k++) {
             const dycl_tile_location *to = memory_at(p, (uint8_t)k);
-            if (to && to->ref.slot == output && !same_place(from, to)) return 0;
+            if (to && to->ref.slot == output && !same_place(p, from, to)) return 0;
         }
     }
     return 1;

@@ -43,7 +43,7 @@ typedef struct dycl_lower {
     int64_t row;
     const struct dycl_blocked *flat; /* all operands lie in this layout, and so will the results */
     const dycl_layout *strided;      /* results lie like this operand (channels last), and operands as they are */
-    int memory_count, node_count, after_count, constant_count;
+    int memory_count, node_count, after_count, constant_count, stride_count;
     int register_count[2], free_count[2]; /* full registers and one-element-a-row ones */
     double cost;                          /* nanoseconds for an element of the space */
     dycl_tile_program program;
@@ -53,6 +53,7 @@ typedef struct dycl_lower {
     dycl_tensor after_from[DYCL_LOWER_NODES], after_to[DYCL_LOWER_NODES];
     dycl_tile_location locations[DYCL_TILE_LOCATIONS];
     dycl_tile_instruction instructions[DYCL_TILE_INSTRUCTIONS];
+    int64_t strides[DYCL_TILE_LOCATIONS * DYCL_TILE_OUTER];
     dycl_scalar constants[DYCL_LOWER_NODES];
     int free_list[2][DYCL_TILE_LOCATIONS], register_location[2][DYCL_TILE_LOCATIONS];
 } dycl_lower;

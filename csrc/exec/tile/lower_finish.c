@@ -107,6 +107,34 @@ static size_t memory_bytes(const dycl_lower *l, const dycl_lower_memory *m) {
     return (size_t)(last + 1) * dycl_dtype_size(m->dtype);
 }
 
+/* The program of all this, in the plan's memory, as a step. */
+static dycl_status keep_program(dycl_lower *l, const uint8_t *moving, double cost) {
+    dycl_tile_program *p = &l->program;
+    dycl_plan *plan = l->b->plan;
+    size_t locations = (size_t)p->location_count * sizeof(dycl_tile_location),
+           instructions = (size_t)p->instruction_count * sizeof(dycl_tile_instruction),
+           strides = (size_t)l->stride_count * sizeof(int64_t), moves = (size_t)p->moving_count;
+    dycl_tile_program *made = dycl_plan_alloc(plan, sizeof *made);
+    int64_t *all_strides = dycl_plan_alloc(plan, strides);
+    uint8_t *all_moving = dycl_plan_alloc(plan, moves);
+    p->locations = dycl_plan_alloc(plan, locations);
+    p->instructions = dycl_plan_alloc(plan, instructions);
+    dycl_scalar *constants = dycl_plan_alloc(plan, (size_t)l->constant_count * sizeof(dycl_scalar));
+    if (!made || !all_strides || !all_moving || !p->locations || !p->instructions || !constants) return DYCL_ERROR;
+    memcpy(p->locations, l->locations, locations);
+    memcpy(p->instructions, l->instructions, instructions);
+    memcpy(all_strides, l->strides, strides);
+    memcpy(all_moving, moving, moves);
+    memcpy(constants, l->constants, (size_t)l->constant_count * sizeof(dycl_scalar));
+    p->constants = constants;
+    p->strides = all_strides;
+    p->moving = all_moving;
+    *made = *p;
+    dycl_status status = dycl_make_step(l->b, dycl_tile_run, made, "tile", cost / p->threads);
+    if (status == DYCL_OK && p->threads == 1) dycl_make_serial(l->b);
+    return status;
+}
+
 dycl_status dycl_lower_finish(dycl_lower *l) {
     dycl_tile_program *p = &l->program;
     dycl_builder *b = l->b;
@@ -134,22 +162,9 @@ dycl_status dycl_lower_finish(dycl_lower *l) {
         dycl_status status = dycl_make_scratch(b, p->scratch_bytes * (size_t)p->threads, &p->scratch);
         if (status != DYCL_OK) return status;
     }
+    uint8_t moving[DYCL_TILE_LOCATIONS];
     for (int i = 0; i < p->location_count; i++)
         if ((l->locations[i].at == DYCL_AT_LINEAR || l->locations[i].at == DYCL_AT_ODOMETER) && tiles > 1)
-            p->moving[p->moving_count++] = (uint8_t)i;
-    size_t locations = (size_t)p->location_count * sizeof(dycl_tile_location),
-           instructions = (size_t)p->instruction_count * sizeof(dycl_tile_instruction);
-    dycl_tile_program *made = dycl_plan_alloc(b->plan, sizeof *made);
-    p->locations = dycl_plan_alloc(b->plan, locations);
-    p->instructions = dycl_plan_alloc(b->plan, instructions);
-    dycl_scalar *constants = dycl_plan_alloc(b->plan, (size_t)(l->constant_count + 1) * sizeof(dycl_scalar));
-    if (!made || !p->locations || !p->instructions || !constants) return DYCL_ERROR;
-    memcpy(p->locations, l->locations, locations);
-    memcpy(p->instructions, l->instructions, instructions);
-    memcpy(constants, l->constants, (size_t)l->constant_count * sizeof(dycl_scalar));
-    p->constants = constants;
-    *made = *p;
-    dycl_status status = dycl_make_step(b, dycl_tile_run, made, "tile", cost / p->threads);
-    if (status == DYCL_OK && p->threads == 1) dycl_make_serial(b);
-    return status;
+            moving[p->moving_count++] = (uint8_t)i;
+    return keep_program(l, moving, cost);
 }

@@ -167,6 +167,9 @@ dycl_status dycl_lower_place(dycl_lower *l, dycl_lower_memory *m) {
         at.at = DYCL_AT_ONE;
     else
         at.at = m->linear ? DYCL_AT_LINEAR : DYCL_AT_ODOMETER;
-    for (int d = 0; d < p->outer; d++) at.strides[d] = m->strides[d] * element;
+    if (at.at == DYCL_AT_ODOMETER && l->program.location_count < DYCL_TILE_LOCATIONS) {
+        at.strides = (uint32_t)l->stride_count;
+        for (int d = 0; d < p->outer; d++) l->strides[l->stride_count++] = m->strides[d] * element;
+    }
     return dycl_lower_location(l, at, &m->location);
 }

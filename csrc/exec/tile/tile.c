@@ -10,13 +10,14 @@ typedef struct {
 } tile;
 
 static int64_t odometer_offset(const dycl_tile_program *p, const dycl_tile_location *l, int64_t row) {
+    const int64_t *strides = p->strides + l->strides;
     int64_t offset = 0;
     for (int d = p->outer - 1; d > 0; d--) {
         int64_t next = row / p->outer_sizes[d];
-        offset += (row - next * p->outer_sizes[d]) * l->strides[d];
+        offset += (row - next * p->outer_sizes[d]) * strides[d];
         row = next;
     }
-    return offset + row * l->strides[0];
+    return offset + row * strides[0];
 }
 
 /* Where row r of the tile is. */
@@ -47,7 +48,7 @@ static void scatter(char *dst, const char *src, int64_t stride, int64_t n, int e
  * others are copies of it, twice as many each time. */
 static int load_repeated(const dycl_tile_program *p, const tile *t, const dycl_tile_instruction *i) {
     const dycl_tile_location *l = &p->locations[i->a];
-    if (l->at != DYCL_AT_ODOMETER || p->outer < 1 || l->strides[p->outer - 1] != 0) return 0;
+    if (l->at != DYCL_AT_ODOMETER || p->outer < 1 || p->strides[l->strides + (uint32_t)p->outer - 1] != 0) return 0;
     size_t bytes = (size_t)t->column_count * i->element;
     int64_t period = p->outer_sizes[p->outer - 1];
     char *dst = t->ptr[i->dst];

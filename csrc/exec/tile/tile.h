@@ -25,9 +25,9 @@ typedef enum {
 typedef struct {
     dycl_ref ref;
     int64_t row_bytes, column_bytes;
-    int64_t strides[DYCL_TILE_OUTER]; /* bytes, ODOMETER: per outer dimension */
-    int64_t offset;                   /* REGISTER: bytes into the scratch */
-    uint8_t at, constant;             /* constant: ref.offset is an index into the program's constants */
+    int64_t offset;       /* REGISTER: bytes into the scratch */
+    uint32_t strides;     /* ODOMETER: where they begin among the program's, bytes, one for each outer dimension */
+    uint8_t at, constant; /* constant: ref.offset is an index into the program's constants */
 } dycl_tile_location;
 
 typedef enum {
@@ -65,7 +65,8 @@ typedef struct {
     int outer; /* dimensions of the rows */
     int64_t outer_sizes[DYCL_TILE_OUTER];
     int location_count, moving_count, instruction_count;
-    uint8_t moving[DYCL_TILE_LOCATIONS];
+    const uint8_t *moving;
+    const int64_t *strides;
     dycl_tile_location *locations;
     dycl_tile_instruction *instructions;
     const dycl_scalar *constants;

@@ -110,10 +110,18 @@ static void note_where(dycl_trace *trace, uint32_t position) {
     Py_DECREF(code);
 }
 
+/* What never comes back is of no use as a prediction: its segments left the cache long ago. */
+#define MOST_ADRIFT ((size_t)4 << 20)
+#define FEW         16 /* vertices */
+
 /* The TraceGraph's next position. */
 static void advance(dycl_region *region, dycl_segment *segment, dycl_bail why) {
     dycl_site *site = region->site;
     int is_new;
+    if (dycl_plan_cache_adrift() > MOST_ADRIFT && site->trace->count > FEW && !dycl_trace_knows(site->trace, segment)) {
+        dycl_trace_forget(site->trace);
+        region->position = 0;
+    }
     region->position = dycl_trace_advance(site->trace, region->position, segment, (int)why, &is_new);
     if (is_new && why != DYCL_BAIL_region_end) note_where(site->trace, region->position);
     if (region->position != UINT32_MAX) site->trace->vertices[region->position].last = site->stats.calls;
@@ -161,6 +169,7 @@ static int take_ahead(dycl_region *region, uint32_t count, dycl_bail why, dycl_s
     dycl_region_ahead_drop(region);
     if (!taken) return 0;
     advance(region, *out_segment, why);
+    dycl_plan_use(dycl_site_cache(), *out_segment);
     (*out_segment)->sightings++;
     region->site->stats.ahead++;
     return 1;
