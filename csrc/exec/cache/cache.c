@@ -208,7 +208,8 @@ dycl_status dycl_plan_lookup(dycl_plan_cache *cache, const dycl_graph *graph, co
     dycl_segment *s = NULL;
     dycl_status status;
     DYCL_TRY(make_segment(graph, outputs, output_count, hash, &s));
-    s->returns = s->old = cache->gone[hash % GONE] == hash;
+    if (cache->gone[hash % GONE] == hash) /* where there is no room, it would only go again, at a higher price */
+        s->returns = s->old = dycl_plan_cache_bytes() < DYCL_CACHE_BYTES;
     make_room(cache);
     measure(s);
     adrift -= s->bytes;

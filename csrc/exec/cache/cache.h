@@ -14,7 +14,7 @@
 #include "exec/plan/plan.h"
 
 #define DYCL_CACHE_SEGMENTS 4096
-#define DYCL_CACHE_BYTES    ((size_t)128 << 20)
+#define DYCL_CACHE_BYTES    ((size_t)48 << 20)
 #define DYCL_CACHE_LEAST    64                /* segments that are kept whatever they take; */
 #define DYCL_CACHE_YOUNG    ((size_t)8 << 20) /* young ones, */
 #define DYCL_CACHE_YOUNGEST 8                 /* and how many of them are kept */
