@@ -1,7 +1,10 @@
 """What torch calls the nodes of its graph, for those that dycl makes in their place (csrc/py/region/called.h).
 
-torch is asked once for a kind of call: the function that the program called runs on the meta device, with operands of
-the same sizes, strides and dtypes, and the node of its result says its name."""
+torch is asked once for a kind of call: the function that the program called runs with operands of the same strides and
+dtypes, and the node of its result says its name. Views are made on the meta device, with operands of the same sizes.
+Everything else is computed on the CPU, from zeros whose sizes are at most two, or eight, where the function takes such;
+else as large as they are: torch's meta kernels import its compiler and sympy when the first one is called, for a second
+and a half, and are asked only where all else raises."""
 
 import contextlib
 import types
@@ -9,13 +12,110 @@ import types
 import torch
 
 _KEPT = (lambda x: x, lambda x: x)
+_MOST = 2**24  # elements that are made for it
+
+
+class Look:
+    """Stands for an operand of a call. written: the call writes into it, so it is no leaf."""
+
+    def __init__(self, dtype, sizes, strides, history, written):
+        self.dtype, self.sizes, self.strides, self.history, self.written = dtype, sizes, strides, history, written
+
+    def bare(self):
+        """Without memory."""
+        return self._with_history(torch.empty_strided(self.sizes, self.strides, dtype=self.dtype, device="meta"))
+
+    def zeros(self, most):
+        """With memory, laid out in the same order; its sizes are most at most."""
+        order = sorted(range(len(self.sizes)), key=lambda i: -self.strides[i])
+        dense, step = True, 1
+        for i in reversed(order):
+            dense &= self.sizes[i] == 1 or self.strides[i] == step
+            step *= self.sizes[i]
+        kept = [1 if self.strides[i] == 0 else min(self.sizes[i], most) for i in order]
+        made = torch.zeros(kept if dense or not kept else [*kept[:-1], 2 * kept[-1]], dtype=self.dtype, device="cpu")
+        made = made if dense or not kept else made[..., ::2]
+        made = made.permute([order.index(i) for i in range(len(order))])
+        return self._with_history(made.expand([min(n, most) for n in self.sizes]).detach())
+
+    def numel(self):
+        count = 1
+        for n in self.sizes:
+            count *= n
+        return count
+
+    def _with_history(self, made):
+        if self.history:
+            made.requires_grad_()
+        return made.clone() if self.history and self.written else made
+
+
+def operand(dtype, sizes, strides, history, bare, written):
+    """For called.c: an operand of a call that is made again. bare: for `name`."""
+    if not bare:
+        return torch.empty((), dtype=dtype).expand(sizes)
+    return Look(dtype, sizes, strides, history, written)
 
 
 def name(function, both, nth, in_place):
     """(name of the node of the nth tensor among what function(*both[0], **both[1]) answers, or of its first operand;
     which output of the node it is). None: it has none. Raises what torch raises."""
-    args, kwargs = tuple(map(_moved, both[0])), {name: _moved(o) for name, o in both[1].items()}
+    if function is torch.nn.functional.scaled_dot_product_attention:
+        return _asked(function, both, nth, in_place, Look.bare)
+    looks, drawn = _looks(both), torch.default_generator.get_state()
+    bare = [Look.bare]
+    small = [lambda look, most=most: look.zeros(most) for most in (2, 8)]
+    if sum(look.numel() for look in looks) <= _MOST:
+        small.append(lambda look: look.zeros(_MOST))
+    ways = bare + small if _makes_views(function, both) else small + bare
+    try:
+        for way in ways[:-1]:
+            with contextlib.suppress(Exception):
+                return _asked(function, both, nth, in_place, way)
+        return _asked(function, both, nth, in_place, ways[-1])
+    finally:
+        torch.default_generator.set_state(drawn)
+
+
+def _looks(argument):
+    if isinstance(argument, Look):
+        return [argument]
+    parts = argument.values() if isinstance(argument, dict) else argument if isinstance(argument, (tuple, list)) else ()
+    return [look for part in parts for look in _looks(part)]
+
+
+_VIEWS = set("""
+    __getitem__ adjoint as_strided atleast_1d atleast_2d atleast_3d broadcast_tensors broadcast_to chunk contiguous
+    detach diagonal dsplit expand expand_as flatten hsplit moveaxis movedim narrow permute ravel reshape reshape_as
+    select split split_with_sizes squeeze swapaxes swapdims t tensor_split transpose unbind unflatten unfold unsqueeze view
+    view_as vsplit __iter__ pad
+""".split())
+
+
+def _makes_views(function, both):
+    """Its meta kernel is C++, and its arguments are sizes."""
+    if isinstance(function, types.GetSetDescriptorType):
+        return True
+    if getattr(function, "__name__", "").removesuffix("_") not in _VIEWS:
+        return False
+    return function is not torch.Tensor.__getitem__ or not _looks(both[0][1:])
+
+
+def _made(argument, way):
+    """With tensors in place of looks; the operands are not on the device that the program names."""
+    if isinstance(argument, Look):
+        return way(argument)
+    if isinstance(argument, (str, torch.device)) and str(argument).startswith("cpu"):
+        return "meta" if way is Look.bare else argument
+    if isinstance(argument, (tuple, list)):
+        return type(argument)(_made(part, way) for part in argument)
+    return argument
+
+
+def _asked(function, both, nth, in_place, way):
     with _undisturbed():
+        args = tuple(_made(argument, way) for argument in both[0])
+        kwargs = {name: _made(argument, way) for name, argument in both[1].items()}
         if function is torch.nn.functional.scaled_dot_product_attention:
             args, kwargs = _attended(*args, **kwargs)
         if function is torch.Tensor.__getitem__:
@@ -59,13 +159,6 @@ def _picked(index):
     return 0 if is_one else index
 
 
-def _moved(argument):
-    """The operands are not on the device that the program names."""
-    if isinstance(argument, (str, torch.device)) and str(argument).startswith("cpu"):
-        return "meta"
-    return argument
-
-
 def _tensors(result):
     if isinstance(result, torch.Tensor):
         return [result]
@@ -82,17 +175,10 @@ def _untransformed():
 
 
 @contextlib.contextmanager
-def _plainly():
-    """With gradients, whatever is entered by now."""
-    with torch.inference_mode(False), torch.enable_grad(), _untransformed():
-        yield
-
-
-@contextlib.contextmanager
 def _undisturbed():
     """The program's hooks on saved tensors see nothing of it, and no modes that it has entered."""
     hooked = torch._C._autograd._saved_tensors_hooks_is_enabled()  # not within transforms
-    with _plainly():
+    with torch.inference_mode(False), torch.enable_grad(), _untransformed():
         if hooked:
             torch._C._autograd._push_saved_tensors_default_hooks(*_KEPT)
         try:
@@ -100,15 +186,6 @@ def _undisturbed():
         finally:
             if hooked:
                 torch._C._autograd._pop_saved_tensors_default_hooks()
-
-
-def operand(dtype, sizes, strides, history, bare, written):
-    """Stands for an operand of a call. bare: without memory; written: the call writes into it, so it is no leaf."""
-    if not bare:
-        return torch.empty((), dtype=dtype).expand(sizes)
-    with _plainly():
-        made = torch.empty_strided(sizes, strides, dtype=dtype, device="meta", requires_grad=bool(history))
-        return made.clone() if history and written else made
 
 
 def view(of, base, sizes, strides, offset):

@@ -5,6 +5,8 @@ Every operator of torch's test database with its samples, and a population of sm
 
 import itertools
 import re
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -174,3 +176,36 @@ def test_names_are_asked_for_outside_of_transforms():
         return y
 
     compare(program, "a transform ends the segment")
+
+
+FIRST = """
+import sys, torch, dycl
+from torch import nn
+from torch.nn import functional as F
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.conv = nn.Embedding(9, 12), nn.Conv1d(12, 12, 5, padding=2, groups=12)
+        self.norm, self.group, self.batch = nn.LayerNorm(12), nn.GroupNorm(4, 12), nn.BatchNorm1d(12)
+        self.cell, self.linear = nn.LSTMCell(12, 12), nn.Linear(12, 9)
+    def forward(self, at):
+        x = self.norm(self.words(at))
+        x = self.batch(self.group(F.gelu(self.conv(x.transpose(1, 2))))).transpose(1, 2)
+        x = x + F.scaled_dot_product_attention(x, x, x) * x.std(-1, keepdim=True)
+        h, c = self.cell(x.mean(1))
+        return F.cross_entropy(self.linear(h * c.sigmoid()), at[:, 0])
+
+model, drawn = dycl.accelerate(Model()), torch.get_rng_state()
+loss = model(torch.arange(14).view(2, 7) % 9)
+assert type(loss.grad_fn).__name__ == "NllLossBackward0", loss
+loss.backward()
+assert torch.equal(drawn, torch.get_rng_state())
+print(*sorted({"sympy", "torch._dynamo", "torch._inductor"} & set(sys.modules)))
+"""
+
+
+def test_names_do_not_import_the_compiler():
+    """A first call would take a second and a half."""
+    done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.strip() == "", done.stdout + done.stderr

@@ -165,7 +165,7 @@ def tensor_differs(e, d, gradients):
 def perhaps_gradient(e):
     """Gradients are summed in place or not: eager's engine decides by who else holds them. Whether they are views of
     what nobody sees is each formula's own."""
-    return e.is_leaf and not e.requires_grad
+    return attribute(e, "is_leaf") is True and attribute(e, "requires_grad") is False
 
 
 def same_node(e, d):
