@@ -28,57 +28,56 @@ static int suits(const dycl_region *region, const dycl_lazy *lazy) {
 }
 
 dycl_status dycl_held_views_find(const dycl_region *region, dycl_held_views *out) {
+    uint32_t values = region->recorder.graph.value_count;
     uint8_t *read = NULL;
-    *out = (dycl_held_views){NULL, 0};
+    *out = (dycl_held_views){0};
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
         const dycl_lazy *lazy = dycl_lazy_of(o);
         if (!suits(region, lazy)) continue;
         if (!read) {
             read = find_read(region);
+            out->place = dycl_alloc_zero((values + 1) * sizeof *out->place);
             out->views = dycl_alloc_zero((region->living + 1) * sizeof *out->views);
-            if (!read || !out->views) break;
+            if (!read || !out->place || !out->views) break;
+            out->values = values;
         }
-        if (!read[lazy->value] || dycl_held_views_has(out, lazy->value)) continue;
+        if (!read[lazy->value] || out->place[lazy->value]) continue;
         out->views[out->count++] = (struct dycl_held_view){Py_NewRef(o), lazy->value, NULL};
+        out->place[lazy->value] = out->count;
     }
-    int failed = read ? !out->views : out->views != NULL;
+    int failed = (read || out->views || out->place) && !(read && out->views && out->place);
     dycl_free(read);
     return failed ? dycl_error_set("out of memory for views with a history") : DYCL_OK;
 }
 
 void dycl_held_views_free(dycl_held_views *h) {
-    struct dycl_held_view *views = h->views;
-    uint32_t count = h->count;
-    *h = (dycl_held_views){NULL, 0}; /* letting go of a tensor may run Python code */
-    for (uint32_t i = 0; i < count; i++) {
-        dycl_abi_delete(views[i].tensor);
-        Py_DECREF(views[i].object);
+    dycl_held_views old = *h;
+    *h = (dycl_held_views){0}; /* letting go of a tensor may run Python code */
+    for (uint32_t i = 0; i < old.count; i++) {
+        dycl_abi_delete(old.views[i].tensor);
+        Py_DECREF(old.views[i].object);
     }
-    dycl_free(views);
+    dycl_free(old.views);
+    dycl_free(old.place);
 }
 
-int dycl_held_views_has(const dycl_held_views *h, uint32_t value) {
-    for (uint32_t i = 0; i < h->count; i++)
-        if (h->views[i].value == value) return 1;
-    return 0;
+static struct dycl_held_view *find(const dycl_held_views *h, uint32_t value) {
+    return value < h->values && h->place[value] ? &h->views[h->place[value] - 1] : NULL;
+}
+
+int dycl_held_views_has(const dycl_held_views *h, uint32_t value) { return find(h, value) != NULL; }
+
+int dycl_held_views_of(const dycl_held_views *h, const dycl_lazy *lazy) {
+    const struct dycl_held_view *view = find(h, lazy->value);
+    return view && dycl_lazy_of(view->object) == lazy;
 }
 
 dycl_handle dycl_held_views_tensor(dycl_region *region, dycl_held_views *h, uint32_t value) {
-    for (uint32_t i = 0; i < h->count; i++) {
-        struct dycl_held_view *view = &h->views[i];
-        if (view->value != value) continue;
-        if (!view->tensor) {
-            dycl_handle base = dycl_segment_base(region, region->recorder.graph.values[value].root);
-            view->tensor = dycl_called_view_or_strided(region, dycl_lazy_of(view->object), base);
-            if (!view->tensor && !PyErr_Occurred()) PyErr_NoMemory();
-        }
-        return view->tensor;
+    struct dycl_held_view *view = find(h, value);
+    if (view && !view->tensor) {
+        dycl_handle base = dycl_segment_base(region, region->recorder.graph.values[value].root);
+        view->tensor = dycl_called_view_or_strided(region, dycl_lazy_of(view->object), base);
+        if (!view->tensor && !PyErr_Occurred()) PyErr_NoMemory();
     }
-    return NULL;
-}
-
-int dycl_held_views_of(const dycl_held_views *h, const dycl_lazy *lazy) {
-    for (uint32_t i = 0; i < h->count; i++)
-        if (dycl_lazy_of(h->views[i].object) == lazy) return 1;
-    return 0;
+    return view ? view->tensor : NULL;
 }
