@@ -118,16 +118,18 @@ static dycl_status add_output(dycl_region *region, uint32_t value, uint32_t *cou
 
 dycl_status dycl_track_add_views(dycl_region *region, uint32_t *count, uint32_t *shown) {
     const dycl_graph *graph = &region->recorder.graph;
-    dycl_status status = DYCL_OK;
+    dycl_held_views held;
+    dycl_status status = dycl_held_views_find(region, &held) == DYCL_OK ? DYCL_OK : no_memory();
     for (int copies = 1; copies >= 0; copies--) {
         for (PyObject *o = region->first; o && status == DYCL_OK; o = dycl_lazy_of(o)->next) {
             const dycl_lazy *lazy = dycl_lazy_of(o);
             if (lazy->real || lazy->epoch != region->epoch || !dycl_track_has(region, lazy->value)) continue;
             if (graph->values[lazy->value].root == lazy->value || (lazy->own == DYCL_OWN_COPY) != copies) continue;
-            if (lazy->own != DYCL_OWN_ALIAS) status = add_output(region, lazy->value, count);
+            if (copies || dycl_held_views_has(&held, lazy->value)) status = add_output(region, lazy->value, count);
         }
         if (copies) *shown = *count;
     }
+    dycl_held_views_free(&held);
     return status;
 }
 

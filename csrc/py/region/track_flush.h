@@ -17,8 +17,8 @@ int dycl_track_needed(const dycl_region *region, uint32_t count);
 /* Finds out what has to be saved, and adds it to the outputs. OK; BAIL: the segment has to be replayed with a history;
  * ERROR with an exception. */
 dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracked_flush **out);
-/* For a replay: adds the views that the program holds to the outputs, those first that are none to torch (*shown: how
- * many outputs there are with these). OK, or ERROR with an exception. */
+/* For a replay: adds to the outputs the views that further results come from (held_views.h), and before them those that
+ * are none to torch (*shown: how many outputs there are with these). OK, or ERROR with an exception. */
 dycl_status dycl_track_add_views(dycl_region *region, uint32_t *count, uint32_t *shown);
 /* Gives the computed results their history; `segment` is the one that computed them. 0, or -1 with an exception. */
 int dycl_track_finish(dycl_region *region, dycl_tracked_flush *flush, dycl_segment *segment);
