@@ -1,9 +1,11 @@
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "base/alloc.h"
 #include "dnnl/internal.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static void add_arg(dycl_prim *prim, int arg, size_t offset, const_dnnl_memory_desc_t md) {
     prim->arg[prim->arg_count].arg = arg;
@@ -54,12 +56,16 @@ static dycl_status collect_args(dycl_prim *prim, const dycl_prim_parts *parts) {
 
 static atomic_int alive;
 
-/* oneDNN's C++ code throws where there is no memory for its small things, through its C functions and ours: is there as
- * much as it takes? */
+#define CODE ((size_t)32 << 20) /* of the dozens of kernels that one primitive may write, 256 KB each */
+
+/* oneDNN's C++ code throws where there is no memory for its small things, through its C functions and ours; and it runs
+ * kernels that it had no memory to write. Is there as much as it takes? */
 static dycl_status spare(void) {
     void *volatile memory = malloc((size_t)1 << 20); /* volatile: or the compiler takes it for granted */
     free(memory);
-    return memory ? DYCL_OK : dycl_error_set("out of memory for a primitive");
+    void *code = mmap(NULL, CODE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (code != MAP_FAILED) munmap(code, CODE);
+    return memory && code != MAP_FAILED ? DYCL_OK : dycl_error_set("out of memory for a primitive");
 }
 
 dycl_status dycl_prim_make(const dycl_prim_parts *parts, dycl_prim **out) {

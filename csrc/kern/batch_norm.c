@@ -120,6 +120,7 @@ void dycl_kern_batch_stats(const dycl_batch *b, const void *x, const void *const
     for (int64_t c = 0; c < b->c; c++) {
         double s0 = total(&j, c, 0), m2 = total(&j, c, 1) - s0 * s0 / n, mean = j.shift[c] + s0 / n;
         if (m2 < 0) m2 = 0;
+        if (b->dtype == DYCL_F32) m2 = (float)m2; /* torch keeps this sum so: it may be infinite */
         if (out[DYCL_BATCH_MEAN]) put(&j, out[DYCL_BATCH_MEAN], c, mean);
         if (out[DYCL_BATCH_INVSTD]) /* as torch has it: nothing divides by nothing */
             put(&j, out[DYCL_BATCH_INVSTD], c, m2 == 0 && b->eps == 0 ? 0 : 1 / sqrt(m2 / n + b->eps));

@@ -28,6 +28,9 @@ ORDERED = """
     nn.functional.interpolate index_add std var std_mean var_mean nn.functional.bilinear nn.functional.instance_norm
 """.split()
 
+# in training torch's sum for the mean overflows at the very end of the range, where its number of terms is small
+SUMMED = ("nn.functional.batch_norm",)
+
 dycl.accelerate(lambda: None)  # finds torch
 
 
@@ -38,6 +41,10 @@ def _cases():
             if not any(part in op.name for part in ("empty", "rand", "dropout", "normal", "uniform", "bernoulli",
                                                     "multinomial")):
                 yield pytest.param(op, id=op.full_name)
+
+
+def _large(op):
+    return () if op.name in ORDERED else LARGE[:-1] if op.name in SUMMED else LARGE
 
 
 def _outcome(f, inputs):
@@ -70,7 +77,7 @@ def test_ends_of_the_range(op):
         samples = list(itertools.islice(op.sample_inputs("cpu", torch.float32), SAMPLES))
         wrong = []
         for (number, sample), scale in itertools.product(enumerate(samples),
-                                                         SMALL + (() if op.name in ORDERED else LARGE)):
+                                                         SMALL + _large(op)):
             inputs = map_tensors(lambda t: t * scale if t.dtype == torch.float32 else t,
                                  (sample.input, tuple(sample.args), dict(sample.kwargs)))
             want = _outcome(op.op, inputs)
