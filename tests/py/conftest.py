@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import types
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -15,6 +16,8 @@ os.environ.setdefault("DYCL_PROFILE", "0")
 # Several processes of tests share the processors, each with a team of as many threads: those that wait for their team
 # would keep the others from running, ten times as long. What is said of threads is asked without it (test_teams.py).
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background was born with it ignored
 
 import pytest
 

@@ -10,7 +10,6 @@ import pytest
 
 PROLOGUE = """
 import os, signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background was born with it ignored
 import torch, dycl
 torch.set_grad_enabled(False)
 torch.set_num_threads(int(os.environ["THREADS"]))
