@@ -7,6 +7,7 @@ else as large as they are: torch's meta kernels import its compiler and sympy wh
 and a half, and are asked only where all else raises."""
 
 import contextlib
+import math
 import types
 
 import torch
@@ -38,12 +39,6 @@ class Look:
         made = made.permute([order.index(i) for i in range(len(order))])
         return self._with_history(made.expand([min(n, most) for n in self.sizes]).detach())
 
-    def numel(self):
-        count = 1
-        for n in self.sizes:
-            count *= n
-        return count
-
     def _with_history(self, made):
         if self.history:
             made.requires_grad_()
@@ -65,7 +60,7 @@ def name(function, both, nth, in_place):
     looks, drawn = _looks(both), torch.default_generator.get_state()
     bare = [Look.bare]
     small = [lambda look, most=most: look.zeros(most) for most in (2, 8)]
-    if sum(look.numel() for look in looks) <= _MOST:
+    if sum(math.prod(look.sizes) for look in looks) <= _MOST:
         small.append(lambda look: look.zeros(_MOST))
     ways = bare + small if _makes_views(function, both) else small + bare
     try:

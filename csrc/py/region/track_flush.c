@@ -350,22 +350,27 @@ static int make_apart(const dycl_region *region, dycl_tracked_flush *f) {
     return 0;
 }
 
+static dycl_handle apart_tensor(const dycl_tracked_flush *f, uint32_t value) {
+    for (uint32_t i = 0; i < f->apart_count; i++)
+        if (f->apart[i] == value) return f->apart_handles[i];
+    return NULL;
+}
+
 dycl_handle dycl_track_made(dycl_region *region, dycl_tracked_flush *f, const dycl_lazy *lazy) {
-    for (uint32_t i = 0; lazy->own == DYCL_OWN_COPY && i < f->apart_count; i++)
-        if (f->apart[i] == lazy->value) return f->apart_handles[i];
+    dycl_handle apart = lazy->own == DYCL_OWN_COPY ? apart_tensor(f, lazy->value) : NULL;
+    if (apart) return apart;
     return dycl_held_views_of(&f->held, lazy) ? dycl_held_views_tensor(region, &f->held, lazy->value) : NULL;
 }
 
 dycl_handle dycl_track_tensor(dycl_region *region, uint32_t value) {
     dycl_tracked_flush *f = region->tracked_flush;
-    for (uint32_t i = 0; f && i < f->apart_count; i++)
-        if (f->apart[i] == value) return f->apart_handles[i];
-    dycl_handle held = f ? dycl_held_views_tensor(region, &f->held, value) : NULL;
-    for (PyObject *o = held ? NULL : region->first; o; o = dycl_lazy_of(o)->next) {
+    dycl_handle known = f ? apart_tensor(f, value) : NULL;
+    if (f && !known) known = dycl_held_views_tensor(region, &f->held, value);
+    for (PyObject *o = known ? NULL : region->first; o; o = dycl_lazy_of(o)->next) {
         const dycl_lazy *lazy = dycl_lazy_of(o);
         if (lazy->epoch == region->epoch && lazy->value == value && lazy->real && !lazy->deferred) return lazy->real;
     }
-    return held;
+    return known;
 }
 
 void dycl_track_share_saved(const dycl_region *region, const dycl_tracked_flush *f) {

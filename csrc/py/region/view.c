@@ -40,15 +40,18 @@ static PyObject *view_of_hidden(dycl_region *region, uint32_t index, uint32_t nt
     return view;
 }
 
+static dycl_handle strided(const dycl_region *region, uint32_t value, dycl_handle base) {
+    const dycl_value *v = &region->recorder.graph.values[value];
+    return dycl_abi_view_with_history(base, v->rank, v->sizes, v->strides, dycl_abi_storage_offset(base) + v->offset);
+}
+
 /* The same, or as it lies, where it is no view to torch. */
 static PyObject *hidden(dycl_region *region, uint32_t index, uint32_t nth, uint32_t value, PyObject *base) {
     PyObject *view = view_of_hidden(region, index, nth, value, base);
-    const dycl_value *v = &region->recorder.graph.values[value];
     if (view && view != Py_None) return view;
     Py_XDECREF(view);
     PyErr_Clear();
-    dycl_handle of = dycl_abi_borrow(base), made = dycl_abi_view_with_history(of, v->rank, v->sizes, v->strides,
-                                                                              dycl_abi_storage_offset(of) + v->offset);
+    dycl_handle made = strided(region, value, dycl_abi_borrow(base));
     view = made ? dycl_abi_wrap(made) : NULL;
     dycl_abi_delete(made);
     return view;
@@ -125,10 +128,7 @@ dycl_handle dycl_called_view(dycl_region *region, const dycl_lazy *lazy, dycl_ha
 
 dycl_handle dycl_called_view_or_strided(dycl_region *region, const dycl_lazy *lazy, dycl_handle base) {
     dycl_handle view = dycl_called_view(region, lazy, base);
-    const dycl_value *v = &region->recorder.graph.values[lazy->value];
-    return view ? view
-                : dycl_abi_view_with_history(base, v->rank, v->sizes, v->strides,
-                                             dycl_abi_storage_offset(base) + v->offset);
+    return view ? view : strided(region, lazy->value, base);
 }
 
 void dycl_called_bound(dycl_region *region) {
