@@ -28,16 +28,19 @@ class Look:
 
     def zeros(self, most):
         """With memory, laid out in the same order; its sizes are most at most."""
+        return self.shrunk([min(n, most) for n in self.sizes])
+
+    def shrunk(self, sizes):
         order = sorted(range(len(self.sizes)), key=lambda i: -self.strides[i])
         dense, step = True, 1
         for i in reversed(order):
             dense &= self.sizes[i] == 1 or self.strides[i] == step
             step *= self.sizes[i]
-        kept = [1 if self.strides[i] == 0 else min(self.sizes[i], most) for i in order]
+        kept = [1 if self.strides[i] == 0 else sizes[i] for i in order]
         made = torch.zeros(kept if dense or not kept else [*kept[:-1], 2 * kept[-1]], dtype=self.dtype, device="cpu")
         made = made if dense or not kept else made[..., ::2]
         made = made.permute([order.index(i) for i in range(len(order))])
-        return self._with_history(made.expand([min(n, most) for n in self.sizes]).detach())
+        return self._with_history(made.expand(sizes).detach())
 
     def _with_history(self, made):
         if self.history:
@@ -58,6 +61,12 @@ def name(function, both, nth, in_place):
     if function is torch.nn.functional.scaled_dot_product_attention:
         return _asked(function, both, nth, in_place, Look.bare)
     looks, drawn = _looks(both), torch.default_generator.get_state()
+    if function in _LAYERS:
+        try:
+            few = _few_steps(*both[0]), both[1]
+            return _asked(function, few, nth, in_place, lambda look: look.shrunk(look.sizes))
+        finally:
+            torch.default_generator.set_state(drawn)
     bare = [Look.bare]
     small = [lambda look, most=most: look.zeros(most) for most in (2, 8)]
     if sum(math.prod(look.sizes) for look in looks) <= _MOST:
@@ -70,6 +79,17 @@ def name(function, both, nth, in_place):
         return _asked(function, both, nth, in_place, ways[-1])
     finally:
         torch.default_generator.set_state(drawn)
+
+
+_LAYERS = {torch.rnn_tanh, torch.rnn_relu, torch.gru, torch.lstm}
+
+
+def _few_steps(x, state, *rest):
+    """Operands of a recurrent layer with two steps and two rows at most. Weights stay as large as they are: torch takes
+    the parts of smaller ones from behind their end, without a look."""
+    few = [min(2, n) for n in x.sizes[:2]] + list(x.sizes[2:])
+    both = [look.shrunk([look.sizes[0], min(2, look.sizes[1]), look.sizes[2]]) for look in _looks(state)]
+    return (x.shrunk(few), type(state)(both) if isinstance(state, (tuple, list)) else both[0], *rest)
 
 
 def _looks(argument):

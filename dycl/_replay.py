@@ -265,22 +265,62 @@ def _grouped(n, x, weights, ends):
 
 
 def _recurrent(n, x, weight, bias, state, cell):
-    """Gates in torch's order; states of all steps in one row, behind them the last cell (LSTM)."""
-    kind, states = n.attrs[0], [None] * len(x)
+    """Gates in torch's order; states of all steps in one row, behind them the last cell (LSTM), or what is kept."""
+    kind, states, kept = n.attrs[0], [None] * len(x), [None] * len(x)
     for t in reversed(range(len(x))) if n.attrs[1] else range(len(x)):
         gates = F.linear(state, weight, bias)
         if kind == 3:
-            (r, u, new), (xr, xu, xnew) = gates.chunk(3, 1), x[t].chunk(3, 1)
-            new = torch.tanh(xnew + torch.sigmoid(r + xr) * new)
-            state = new + torch.sigmoid(u + xu) * (state - new)
+            (r, u, fed), (xr, xu, xnew) = gates.chunk(3, 1), x[t].chunk(3, 1)
+            r, u = torch.sigmoid(r + xr), torch.sigmoid(u + xu)
+            new = torch.tanh(xnew + r * fed)
+            state = new + u * (state - new)
+            kept[t] = r, u, new, fed
         elif kind == 2:
             i, f, g, o = (gates + x[t]).chunk(4, 1)
-            cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-            state = torch.sigmoid(o) * torch.tanh(cell)
+            i, f, g, o = kept[t] = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)
+            cell = f * cell + i * g
+            state = o * torch.tanh(cell)
         else:
             state = (torch.tanh, torch.relu)[kind](gates + x[t])
         states[t] = state
+    if n.attrs[2]:
+        return torch.stack([torch.cat(gates, 1) for gates in kept])
     return torch.cat([torch.stack(states).flatten()] + ([] if cell is None else [cell.flatten()]))
+
+
+def _recurrent_back(n, kept, weight, states, cell, gradient):
+    """The gradients of what inputs gave to the gates, of the first state, of the first cell (LSTM), and of what states
+    gave (GRU), in one row."""
+    kind, of = n.attrs[0], states if kept is None else kept
+    count, batch, width = len(of), of.shape[1], weight.shape[1]
+    steps = range(count)[::-1] if n.attrs[1] else range(count)
+    gates = [None if kept is None else kept[t].chunk(4, 1) for t in range(count)]
+    given, carry = gradient[:count * batch * width].view(count, batch, width), torch.zeros(batch, width)
+    by_input, by_state, d_cell, cells = [None] * count, [None] * count, None, [cell]
+    if kind == 2:
+        d_cell = gradient[count * batch * width:].view(batch, width)
+        for i, f, g, _ in (gates[t] for t in steps):
+            cells.append(f * cells[-1] + i * g)
+    for step, t in reversed(list(enumerate(steps))):
+        d, kept_part = given[t] + carry, 0
+        if kind == 2:
+            (i, f, g, o), squashed = gates[t], torch.tanh(cells[step + 1])
+            d_cell = d_cell + d * o * (1 - squashed * squashed)
+            by_input[t] = torch.cat([d_cell * g * (1 - i) * i, d_cell * cells[step] * (1 - f) * f,
+                                     d_cell * i * (1 - g * g), d * squashed * (1 - o) * o], 1)
+            d_cell = d_cell * f
+        elif kind == 3:
+            r, u, new, fed = gates[t]
+            kept_part = d * u
+            d_new = (d - kept_part) * (1 - new * new)
+            both = [d_new * fed * (1 - r) * r, d * (states[t] - new) * (1 - u) * u]
+            by_input[t], by_state[t] = torch.cat([*both, d_new], 1), torch.cat([*both, d_new * r], 1)
+        else:
+            y = states[t]
+            by_input[t] = torch.where(y <= 0, torch.zeros_like(d), d) if kind else d * (1 - y * y)
+        carry = kept_part + (by_state if kind == 3 else by_input)[t] @ weight
+    parts = [torch.stack(by_input), carry] + ([d_cell] if kind == 2 else []) + (by_state if kind == 3 else [])
+    return torch.cat([part.flatten() for part in parts])
 
 
 def _resize(n, x):
@@ -318,6 +358,7 @@ STEPS |= {
     "matmul": lambda n, a, b: torch.matmul(a, b),
     "grouped_matmul": _grouped,
     "recurrent": _recurrent,
+    "recurrent_back": _recurrent_back,
     "conv2d": lambda n, x, w, bias: F.conv2d(x, w, bias, n.attrs[:2], n.attrs[2:4], n.attrs[4:6], n.attrs[6]),
     "conv_transpose2d": lambda n, x, w, bias: F.conv_transpose2d(x, w, bias, n.attrs[:2], n.attrs[2:4], n.attrs[7:9],
                                                                  n.attrs[6], n.attrs[4:6]),

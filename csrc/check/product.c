@@ -122,6 +122,7 @@ typedef struct {
     const uint32_t *o;
     int64_t width;
     dycl_number *state, *cell, *fresh; /* of one row of the batch */
+    dycl_number *kept;                 /* [4 * width]: its gates, GRU: and what the state gave to the last of them */
 } recurrence;
 
 /* What the state gives to a gate's element. */
@@ -141,17 +142,20 @@ static dycl_number gate(const recurrence *c, int64_t *at, int64_t which, int64_t
 static dycl_number next_state(recurrence *c, dycl_recurrent_kind kind, int64_t *at, int64_t i) {
     if (kind == DYCL_RECURRENT_TANH || kind == DYCL_RECURRENT_RELU)
         return ew1(kind == DYCL_RECURRENT_TANH ? DYCL_EW_tanh : DYCL_EW_relu, gate(c, at, 0, i));
+    dycl_number *kept = c->kept + i;
+    int64_t n = c->width;
     if (kind == DYCL_RECURRENT_LSTM) {
-        dycl_number in = ew1(DYCL_EW_sigmoid, gate(c, at, 0, i)), forget = ew1(DYCL_EW_sigmoid, gate(c, at, 1, i));
-        dycl_number cell = ew1(DYCL_EW_tanh, gate(c, at, 2, i)), out = ew1(DYCL_EW_sigmoid, gate(c, at, 3, i));
-        c->cell[i] = ew2(DYCL_EW_add, ew2(DYCL_EW_mul, forget, c->cell[i]), ew2(DYCL_EW_mul, in, cell));
-        return ew2(DYCL_EW_mul, out, ew1(DYCL_EW_tanh, c->cell[i]));
+        for (int64_t g = 0; g < 4; g++) kept[g * n] = ew1(g == 2 ? DYCL_EW_tanh : DYCL_EW_sigmoid, gate(c, at, g, i));
+        c->cell[i] = ew2(DYCL_EW_add, ew2(DYCL_EW_mul, kept[n], c->cell[i]), ew2(DYCL_EW_mul, kept[0], kept[2 * n]));
+        return ew2(DYCL_EW_mul, kept[3 * n], ew1(DYCL_EW_tanh, c->cell[i]));
     }
-    dycl_number reset = ew1(DYCL_EW_sigmoid, gate(c, at, 0, i)), update = ew1(DYCL_EW_sigmoid, gate(c, at, 1, i));
-    at[2] = 2 * c->width + i;
+    for (int64_t g = 0; g < 2; g++) kept[g * n] = ew1(DYCL_EW_sigmoid, gate(c, at, g, i));
+    kept[3 * n] = from_state(c, 2, i);
+    at[2] = 2 * n + i;
     dycl_number fresh = ew1(DYCL_EW_tanh, ew2(DYCL_EW_add, dycl_reference_get(c->r, c->o[0], at, 3),
-                                              ew2(DYCL_EW_mul, reset, from_state(c, 2, i))));
-    return ew2(DYCL_EW_add, fresh, ew2(DYCL_EW_mul, update, ew2(DYCL_EW_sub, c->state[i], fresh)));
+                                              ew2(DYCL_EW_mul, kept[0], kept[3 * n])));
+    kept[2 * n] = fresh;
+    return ew2(DYCL_EW_add, fresh, ew2(DYCL_EW_mul, kept[n], ew2(DYCL_EW_sub, c->state[i], fresh)));
 }
 
 dycl_status dycl_reference_recurrent(dycl_reference *r, const dycl_node *node, const uint32_t *o,
@@ -159,9 +163,9 @@ dycl_status dycl_reference_recurrent(dycl_reference *r, const dycl_node *node, c
     const dycl_value *x = dycl_reference_value(r, o[0]), *w = dycl_reference_value(r, o[1]);
     int64_t steps = x->sizes[0], batch = x->sizes[1], width = w->sizes[1];
     dycl_recurrent_kind kind = (dycl_recurrent_kind)attrs[0];
-    dycl_number *room = dycl_alloc_zero((size_t)(3 * width) * sizeof *room);
+    dycl_number *room = dycl_alloc_zero((size_t)(7 * width) * sizeof *room);
     if (!room) return dycl_error_set("out of memory");
-    recurrence c = {r, o, width, room, room + width, room + 2 * width};
+    recurrence c = {r, o, width, room, room + width, room + 2 * width, room + 3 * width};
     for (int64_t b = 0; b < batch; b++) {
         for (int64_t i = 0; i < width; i++) {
             int64_t at[2] = {b, i};
@@ -172,10 +176,12 @@ dycl_status dycl_reference_recurrent(dycl_reference *r, const dycl_node *node, c
             int64_t t = attrs[1] ? steps - 1 - s : s, at[3] = {t, b, 0};
             for (int64_t i = 0; i < width; i++) c.fresh[i] = next_state(&c, kind, at, i);
             memcpy(c.state, c.fresh, (size_t)width * sizeof *room);
-            for (int64_t i = 0; i < width; i++)
+            for (int64_t i = 0; i < 4 * width && attrs[2]; i++)
+                dycl_reference_set(r, node->out, (int64_t[]){t, b, i}, c.kept[i]);
+            for (int64_t i = 0; i < width && !attrs[2]; i++)
                 dycl_reference_set(r, node->out, (int64_t[]){(t * batch + b) * width + i}, c.state[i]);
         }
-        for (int64_t i = 0; kind == DYCL_RECURRENT_LSTM && i < width; i++)
+        for (int64_t i = 0; kind == DYCL_RECURRENT_LSTM && i < width && !attrs[2]; i++)
             dycl_reference_set(r, node->out, (int64_t[]){(steps * batch + b) * width + i}, c.cell[i]);
     }
     dycl_free(room);

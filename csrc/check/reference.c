@@ -157,6 +157,7 @@ static double work_of(const dycl_graph *g, const dycl_node *node) {
     case DYCL_FAMILY_MATMUL: return numel(out) * (double)a->sizes[a->rank - 1];
     case DYCL_FAMILY_GROUPED: return numel(out) * (double)b->sizes[1];
     case DYCL_FAMILY_RECURRENT: return numel(a) * (double)b->sizes[1];
+    case DYCL_FAMILY_RECURRENT_BACK: return numel(out) * ((double)b->sizes[1] + 16);
     case DYCL_FAMILY_CONV: return numel(out) * numel(b) / (double)b->sizes[node->op == DYCL_OP_conv2d ? 0 : 1];
     case DYCL_FAMILY_UNCONV: return numel(b) * numel(out) / (double)out->sizes[0];
     case DYCL_FAMILY_ATTENTION: return numel(a) * (double)b->sizes[2] * 2;

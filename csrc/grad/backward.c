@@ -205,9 +205,17 @@ fail:
     return status;
 }
 
+/* What a recurrence keeps beside its states has their operands, through which gradients came. */
+static int is_beside(const dycl_graph *graph, uint32_t value) {
+    const dycl_node *node = &graph->nodes[graph->values[value].source];
+    return node->op == DYCL_OP_recurrent && dycl_node_attrs(graph, node)[2];
+}
+
 static int is_open(const dycl_backward *b) {
     for (uint32_t i = 0; i < b->saved_count; i++)
-        if (b->reaches[b->saved[i]] == LEADS && b->gradient[b->saved[i]] == DYCL_NONE) return 1;
+        if (b->reaches[b->saved[i]] == LEADS && b->gradient[b->saved[i]] == DYCL_NONE &&
+            !is_beside(b->job->graph, b->saved[i]))
+            return 1;
     return 0;
 }
 

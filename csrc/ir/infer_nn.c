@@ -259,6 +259,12 @@ dycl_status dycl_infer_recurrent(const dycl_draft *draft, dycl_value *out) {
         return DYCL_BAIL;
     if (dycl_value_numel(x) == 0 || !dycl_infer_is_vector(g, operands[2], w->sizes[0], DYCL_F32)) return DYCL_BAIL;
     out->dtype = DYCL_F32;
+    if (attrs[2]) {
+        out->rank = 3;
+        memcpy(out->sizes, (int64_t[]){x->sizes[0], x->sizes[1], 4 * w->sizes[1]}, 3 * sizeof *out->sizes);
+        dycl_infer_contiguous(out);
+        return gates > 1 ? DYCL_OK : DYCL_BAIL;
+    }
     out->rank = 1;
     out->sizes[0] = x->sizes[0] * dycl_value_numel(h);
     if ((attrs[0] == DYCL_RECURRENT_LSTM) != (operands[4] != DYCL_NONE)) return DYCL_BAIL;
@@ -268,6 +274,39 @@ dycl_status dycl_infer_recurrent(const dycl_draft *draft, dycl_value *out) {
             return DYCL_BAIL;
         out->sizes[0] += dycl_value_numel(c);
     }
+    dycl_infer_contiguous(out);
+    return DYCL_OK;
+}
+
+static int is_f32(const dycl_graph *g, uint32_t id, int rank, const int64_t *sizes) {
+    const dycl_value *v = &g->values[id];
+    return v->dtype == DYCL_F32 && v->rank == rank && !memcmp(v->sizes, sizes, (size_t)rank * sizeof *sizes);
+}
+
+/* Which of the optional operands there are is the kind's. */
+dycl_status dycl_infer_recurrent_back(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    const uint32_t *o = draft->operands;
+    int64_t kind = draft->attrs[0], count = kind == DYCL_RECURRENT_LSTM ? 4 : kind == DYCL_RECURRENT_GRU ? 3 : 1;
+    const dycl_value *w = &g->values[o[1]];
+    uint32_t of = o[0] != DYCL_NONE ? o[0] : o[2];
+    if ((o[0] != DYCL_NONE) != (count > 1) || of == DYCL_NONE || (o[2] != DYCL_NONE) != (kind != DYCL_RECURRENT_LSTM) ||
+        (o[3] != DYCL_NONE) != (kind == DYCL_RECURRENT_LSTM))
+        return DYCL_BAIL;
+    if (w->dtype != DYCL_F32 || w->rank != 2 || w->sizes[0] != count * w->sizes[1] || g->values[of].rank != 3 ||
+        dycl_value_numel(&g->values[of]) == 0)
+        return DYCL_BAIL;
+    int64_t steps = g->values[of].sizes[0], batch = g->values[of].sizes[1], width = w->sizes[1];
+    int64_t kept[3] = {steps, batch, 4 * width}, states[3] = {steps, batch, width};
+    int64_t flat = (steps + (kind == DYCL_RECURRENT_LSTM)) * batch * width;
+    if (o[0] != DYCL_NONE && !is_f32(g, o[0], 3, kept)) return DYCL_BAIL;
+    if (o[2] != DYCL_NONE && !is_f32(g, o[2], 3, states)) return DYCL_BAIL;
+    if (o[3] != DYCL_NONE && !is_f32(g, o[3], 2, states + 1)) return DYCL_BAIL;
+    if (!is_f32(g, o[4], 1, &flat)) return DYCL_BAIL;
+    out->dtype = DYCL_F32;
+    out->rank = 1;
+    out->sizes[0] = steps * batch * w->sizes[0] * (kind == DYCL_RECURRENT_GRU ? 2 : 1) +
+                    batch * width * (kind == DYCL_RECURRENT_LSTM ? 2 : 1);
     dycl_infer_contiguous(out);
     return DYCL_OK;
 }

@@ -93,9 +93,12 @@ dycl_status dycl_verify_batch(const dycl_draft *draft) {
 
 dycl_status dycl_verify_recurrent(const dycl_draft *draft) {
     int64_t kind = draft->attrs[0];
+    if (draft->op == DYCL_OP_recurrent && draft->attrs[2] != 0 && draft->attrs[2] != 1)
+        return dycl_error_set("result %lld of a recurrence", (long long)draft->attrs[2]);
     return kind >= 0 && kind < DYCL_RECURRENT_COUNT ? DYCL_OK
                                                     : dycl_error_set("kind of recurrence %lld", (long long)kind);
 }
+dycl_status dycl_verify_recurrent_back(const dycl_draft *draft) { return dycl_verify_recurrent(draft); }
 
 dycl_status dycl_verify_scatter(const dycl_draft *draft) {
     return draft->op == DYCL_OP_view_put ? dycl_verify_view(draft) : DYCL_OK;

@@ -18,12 +18,14 @@ static void lstm_row(const dycl_recurrent *r, float *g, float *c, float *h, floa
     r->mul(h, out, spare, NULL, n);
 }
 
-/* reset, update, new; the reset gate applies after the product, so what comes from the input stays apart there. */
+/* reset, update, new; the reset gate applies after the product, so what comes from the input stays apart there, and
+ * what comes from the state is kept. */
 static void gru_row(const dycl_recurrent *r, float *g, const float *x, const float *before, float *h, float *spare) {
     size_t n = (size_t)r->width;
     float *reset = g, *update = g + n, *fresh = g + 2 * n;
     r->add(g, g, x, NULL, 2 * n);
     r->sigmoid(g, g, NULL, NULL, 2 * n);
+    if (r->kept) memcpy(g + 3 * n, fresh, n * sizeof *g);
     r->mul(fresh, fresh, reset, NULL, n);
     r->add(fresh, x + 2 * n, fresh, NULL, n);
     r->tanh(fresh, fresh, NULL, NULL, n);
@@ -33,7 +35,7 @@ static void gru_row(const dycl_recurrent *r, float *g, const float *x, const flo
 }
 
 void dycl_recurrent_rows(const dycl_recurrent *r, int64_t first, int64_t end, float *scratch) {
-    int64_t rows = end - first, width = r->width, gates = r->gates;
+    int64_t rows = end - first, width = r->width, gates = r->gates, apart = r->kept ? 4 * width : gates;
     float *g = scratch, *spare = scratch + rows * gates;
     const float *before = r->h + first * width;
     float *c = r->last ? r->last + first * width : NULL;
@@ -42,15 +44,16 @@ void dycl_recurrent_rows(const dycl_recurrent *r, int64_t first, int64_t end, fl
         int64_t t = r->reversed ? r->steps - 1 - s : s, at = t * r->batch + first;
         const float *x = r->x + at * gates;
         float *h = r->states + at * width;
-        r->product->run(g, gates, before, width, r->packed, r->bias, rows, gates, width);
+        if (r->kept) g = r->kept + at * apart;
+        r->product->run(g, apart, before, width, r->packed, r->bias, rows, gates, width);
         if (r->kind != DYCL_RECURRENT_GRU) r->add(g, g, x, NULL, (size_t)(rows * gates));
         if (r->kind == DYCL_RECURRENT_TANH) r->tanh(h, g, NULL, NULL, (size_t)(rows * width));
         if (r->kind == DYCL_RECURRENT_RELU) r->relu(h, g, NULL, NULL, (size_t)(rows * width));
         for (int64_t i = 0; i < rows && gates != width; i++) {
             if (r->kind == DYCL_RECURRENT_LSTM)
-                lstm_row(r, g + i * gates, c + i * width, h + i * width, spare);
+                lstm_row(r, g + i * apart, c + i * width, h + i * width, spare);
             else
-                gru_row(r, g + i * gates, x + i * gates, before + i * width, h + i * width, spare);
+                gru_row(r, g + i * apart, x + i * gates, before + i * width, h + i * width, spare);
         }
         before = h;
     }

@@ -22,6 +22,8 @@ typedef struct {
     const float *packed, *bias;         /* the weights as dycl_small_pack made them; [gates] or NULL */
     const float *h, *c;                 /* [batch, width]; c: LSTM only */
     float *states, *last;               /* [steps, batch, width]; [batch, width], LSTM only */
+    float *kept; /* LSTM, GRU: [steps, batch, 4 * width], the gates; GRU: and what the state gave to the last of them;
+                    or NULL */
     const dycl_small *product;
     dycl_ew_fn add, sub, mul, sigmoid, tanh, relu;
 } dycl_recurrent;

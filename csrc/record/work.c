@@ -28,6 +28,10 @@ double dycl_work_recurrent(const dycl_graph *g, const dycl_node *node) {
     return 2 * numel(operand(g, node, 0)) * (double)operand(g, node, 1)->sizes[1];
 }
 
+double dycl_work_recurrent_back(const dycl_graph *g, const dycl_node *node) {
+    return 2 * numel(&g->values[node->out]) * (double)operand(g, node, 1)->sizes[1];
+}
+
 double dycl_work_grouped(const dycl_graph *g, const dycl_node *node) {
     return 2 * numel(&g->values[node->out]) * (double)operand(g, node, 1)->sizes[1];
 }

@@ -545,6 +545,40 @@ static void families(void) {
     printf("attention, gather, join, create: %d checks\n", checks);
 }
 
+/* ---- Recurrent layers there and back: any of their results may be what is wanted */
+static void recurrences(void) {
+    for (int round = 0; round < 80; round++) {
+        sample sample_here, *s = &sample_here;
+        sample_init(s);
+        int64_t kind = round % DYCL_RECURRENT_COUNT, reversed = pick(0, 1), steps = pick(1, 5), batch = pick(1, 6),
+                width = pick(0, 3) ? pick(1, 40) : 96,
+                gates = kind == DYCL_RECURRENT_LSTM  ? 4
+                        : kind == DYCL_RECURRENT_GRU ? 3
+                                                     : 1;
+        int lstm = kind == DYCL_RECURRENT_LSTM, gru = kind == DYCL_RECURRENT_GRU, n = 0;
+        int64_t x_sizes[3] = {steps, batch, gates * width}, w_sizes[2] = {gates * width, width},
+                h_sizes[3] = {steps, batch, width}, flat = (steps + lstm) * batch * width;
+        uint32_t x = add_feed(s, DYCL_F32, 3, x_sizes, 1), w = add_feed(s, DYCL_F32, 2, w_sizes, 0.2),
+                 b = pick(0, 1) ? add_feed(s, DYCL_F32, 1, w_sizes, 1) : DYCL_NONE,
+                 h = add_feed(s, DYCL_F32, 2, h_sizes + 1, 1),
+                 c = lstm ? add_feed(s, DYCL_F32, 2, h_sizes + 1, 1) : DYCL_NONE, out[3];
+        uint32_t states = NODE(DYCL_OP_recurrent, OPERANDS(x, w, b, h, c), kind, reversed, 0), kept = DYCL_NONE;
+        if (lstm || gru) kept = NODE(DYCL_OP_recurrent, OPERANDS(x, w, b, h, c), kind, reversed, 1);
+        uint32_t g = add_feed(s, DYCL_F32, 1, &flat, 1),
+                 after = lstm ? DYCL_NONE : add_feed(s, DYCL_F32, 3, h_sizes, 1);
+        uint32_t back = NODE(DYCL_OP_recurrent_back, OPERANDS(kept, w, after, c, g), kind, reversed);
+        if (pick(0, 3)) out[n++] = states;
+        if (pick(0, 1) && kept != DYCL_NONE) out[n++] = kept;
+        out[n++] = back;
+        if (back == DYCL_NONE)
+            failures++, printf("recurrent_back was refused\n");
+        else
+            check(s, out, n, "recurrences");
+        sample_free(s);
+    }
+    printf("recurrences: %d checks\n", checks);
+}
+
 /* ---- The memory planner */
 static void memory_planner(void) {
     for (int round = 0; round < 200; round++) {
@@ -658,6 +692,7 @@ int main(int argc, char **argv) {
         random_graphs(argc > 1 ? atoi(argv[1]) : 1000);
         printf("random graphs: %d checks\n", checks);
         families();
+        recurrences();
         packing();
     }
     dycl_workspace_trim();

@@ -90,18 +90,21 @@ static int is_held(const dycl_region *region, const dycl_tracked_flush *f, uint3
     return !f->apart_count;
 }
 
-/* Results of one call have one number: in torch, too, they share a node. They stand side by side. */
+/* Results of one call have one number: in torch, too, they share a node. They stand side by side. Views have their own:
+ * what they are views of may be a result of the same call. */
 static uint32_t number_results(const dycl_region *region, dycl_tracked_flush *f) {
     const dycl_graph *graph = &region->recorder.graph;
     uint32_t count = 0, last_call = 0;
+    int last_held = 0;
     for (uint32_t n = 0; n < graph->node_count; n++) {
         uint32_t out = graph->nodes[n].out;
-        int is = is_apart(f, out) || dycl_held_views_has(&f->held, out) ||
-                 (region->output_of[out] && is_held(region, f, out));
+        int held = dycl_held_views_has(&f->held, out),
+            is = is_apart(f, out) || held || (region->output_of[out] && is_held(region, f, out));
         if (!region->tracked[out] || !is) continue;
         uint32_t call = dycl_called_of(region, out);
-        count += !call || call != last_call;
+        count += !call || call != last_call || held != last_held;
         last_call = call;
+        last_held = held;
         f->result[out] = count;
     }
     return count;

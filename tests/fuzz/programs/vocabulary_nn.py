@@ -230,7 +230,7 @@ def recurrent(d, gates, pair=False):
     listed = f"[{', '.join(weights)}]"
     return {
         "input": x, "hx": f"[{', '.join(state)}]" if pair else state[0], "params": listed, "has_biases": str(biases),
-        "num_layers": str(layers), "dropout": "0.0",
+        "num_layers": str(layers), "dropout": d.pick("0.0", "0.0", "0.3"),
         "train": d.pick("False", "False", "True"), "bidirectional": str(both), "batch_first": str(first),
     }  # fmt: skip
 
