@@ -105,7 +105,7 @@ def _run(tape, saved, gradients, needed):
         if value is not None and (value.stride() != wanted or value._is_zerotensor()):
             values[number] = torch.empty_strided(value.shape, wanted, dtype=value.dtype).copy_(value)
     wanted = [o for o in outputs if o is not None]
-    history = {*wanted, *(node[1] for node in nodes)} if torch.is_grad_enabled() else ()
+    history = dict.fromkeys([*wanted, *(node[1] for node in nodes)], 0) if torch.is_grad_enabled() else {}
     found = iter(_replay.run(nodes, values, wanted, history))
     return [None if o is None else next(found) for o in outputs]
 

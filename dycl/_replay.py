@@ -41,10 +41,10 @@ def run(nodes, values, outputs, history=None):
 
     nodes: tuples as Node, in program order. values: from a value's number to its tensor, or to (number, dtype) for a
     number of the program; owned by this call. Returns tensors of their own (no view of each other or of an operand)
-    with the recorded dtypes, sizes and strides. history: numbers of the values that autograd has to record, for who
-    differentiates the results (which then come with theirs); gradients are disabled for all others. Raises what torch
-    raises."""
-    before, history = torch.is_grad_enabled(), history or ()
+    with the recorded dtypes, sizes and strides. history: {number of a value that autograd has to record, for who
+    differentiates the results (which then come with theirs): the version that it then shows}; gradients are disabled
+    for all others. Raises what torch raises."""
+    before, history = torch.is_grad_enabled(), history or {}
     try:
         return _run(nodes, values, outputs, history)
     finally:
@@ -65,7 +65,11 @@ def _run(nodes, values, outputs, history):
         operands = [None if o is None else values[o] for o in n.operands]
         torch._C._set_grad_enabled(n.out in history)
         result = STEPS[n.name](n, *operands)
-        values[n.out] = result if n.name == "view" else _conform(n, result, operands, n.out in keep)
+        if n.name != "view":
+            result = _conform(n, result, operands, n.out in keep)
+            if n.out in history and n.out in keep and result._version != history[n.out]:
+                torch._C._autograd._unsafe_set_version_counter((result,), (history[n.out],))
+        values[n.out] = result
         del operands, result
         for operand in n.operands:
             if last.get(operand) == i and operand not in keep:
@@ -84,10 +88,7 @@ def _conform(n, result, operands, owned):
     whole = not owned or result.untyped_storage().nbytes() == result.numel() * result.element_size()
     if mine and whole:
         return result
-    made = torch.empty_strided(n.sizes, n.strides, dtype=n.type).copy_(result)
-    if made.requires_grad:  # comes back as it is
-        torch._C._autograd._unsafe_set_version_counter((made,), (0,))
-    return made
+    return torch.empty_strided(n.sizes, n.strides, dtype=n.type).copy_(result)
 
 
 def _share(a, b):
@@ -126,7 +127,7 @@ STEPS |= {name: _ew(getattr(F, name))
 STEPS |= {
     "copy": _ew(torch.clone),
     "gelu_tanh": lambda n, x: F.gelu(x, approximate="tanh"),
-    "floor_div": _ew(torch.floor_divide),
+    "floor_div": lambda n, x, y: torch.div(x, y, rounding_mode="floor"),  # floor_divide has no gradient
     "trunc_div": lambda n, x, y: torch.div(x, y, rounding_mode="trunc"),
     "shift_left": _ew(torch.bitwise_left_shift),
     "shift_right": _ew(torch.bitwise_right_shift),

@@ -102,6 +102,21 @@ def test_grad_mode_and_history(replaying):
     assert not y.requires_grad and y.grad_fn is None
 
 
+def test_versions_are_there_before_torch_remembers_them(replaying):
+    """linear adds a bias that is not contiguous in place: torch's graph saves a product's operand at that version."""
+    bias = torch.randn(1).expand(2)
+    weight = torch.randn(2, 1, requires_grad=True)
+
+    def program(x):
+        y = torch.nn.functional.linear(x, weight, bias)
+        return y, y * y
+
+    for x in (torch.randn(2, 3, 1), torch.randn(2, 0, 1)):
+        (want, square), (got, ours) = program(x), dycl.accelerate(program)(x)
+        assert want._version == got._version == 1
+        torch.testing.assert_close(torch.autograd.grad(ours.sum(), weight), torch.autograd.grad(square.sum(), weight))
+
+
 TOO_LARGE = {
     "broadcast": lambda x: x.expand(2**40, 4) + 1,
     "overflow": lambda x: (x.expand(2**62, 4) * 2).sum(),

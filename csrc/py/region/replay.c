@@ -144,14 +144,24 @@ static int take_handles(dycl_region *region, PyObject *tensors, uint32_t count) 
     return 0;
 }
 
-static PyObject *history_of(const dycl_graph *graph, const uint8_t *tracked) {
-    PyObject *set = PySet_New(NULL);
-    for (uint32_t v = 0; set && v < graph->value_count; v++) {
-        PyObject *word = tracked[v] ? PyLong_FromUnsignedLong(v) : NULL;
-        if (tracked[v] && (!word || PySet_Add(set, word) < 0)) Py_CLEAR(set);
-        Py_XDECREF(word);
+static int add_version(PyObject *dict, uint32_t value, uint32_t version) {
+    PyObject *word = PyLong_FromUnsignedLong(value), *number = PyLong_FromUnsignedLong(version);
+    int result = word && number ? PyDict_SetItem(dict, word, number) : -1;
+    Py_XDECREF(word);
+    Py_XDECREF(number);
+    return result;
+}
+
+/* {value that has a history: the version that its tensor shows}: torch's graph remembers it when the value is read. */
+static PyObject *history_of(const dycl_region *region) {
+    PyObject *dict = PyDict_New();
+    for (uint32_t v = 0; dict && v < region->recorder.graph.value_count; v++)
+        if (region->tracked[v] && add_version(dict, v, 0) < 0) Py_CLEAR(dict);
+    for (uint32_t i = 0; dict && i < region->written_count; i++) {
+        dycl_written w = region->written[i];
+        if (region->tracked[w.value] && add_version(dict, w.value, w.version) < 0) Py_CLEAR(dict);
     }
-    return set;
+    return dict;
 }
 
 int dycl_replay_describe(const dycl_graph *graph, const dycl_scalar *scalars, const dycl_handle *feeds,
@@ -176,7 +186,7 @@ int dycl_replay_run(dycl_region *region, uint32_t count) {
     if (feeds &&
         dycl_replay_describe(graph, region->recorder.scalars, feeds, region->outputs, count, &nodes, &values) == 0)
         outputs = dycl_replay_words((int)count, region->outputs);
-    if (outputs) history = region->tracks ? history_of(graph, region->tracked) : Py_NewRef(Py_None);
+    if (outputs) history = region->tracks ? history_of(region) : Py_NewRef(Py_None);
     if (history) tensors = call(nodes, values, outputs, history);
     if (tensors)
         result = take_handles(region, tensors, count);

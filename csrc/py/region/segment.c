@@ -231,10 +231,12 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares, d
     return real ? 0 : -1;
 }
 
-/* What operators in place made counts them. To be called once, before anything remembers a version. */
-static void count_writes(const dycl_region *region) {
+/* What operators in place made counts them. To be called once, before anything remembers a version. A replay has done
+ * so for what has a history. */
+static void count_writes(const dycl_region *region, int replayed) {
     for (uint32_t i = 0; i < region->written_count; i++) {
         uint32_t output = region->output_of[region->written[i].value];
+        if (replayed && region->tracked[region->written[i].value]) continue;
         if (output) dycl_abi_add_version(dycl_abi_handle_impl(region->handles[output - 1]), region->written[i].version);
     }
 }
@@ -370,7 +372,7 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
         result = -1;
     }
     if (status == DYCL_OK) {
-        count_writes(region);
+        count_writes(region, 0);
         region->tracked_flush = flush;
         result = dycl_track_finish(region, flush, segment);
     } else if (result == 0) {
@@ -385,7 +387,7 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
         if (status == DYCL_OK && result == 0)
             result = dycl_called_show(region, region->outputs, region->handles, shown);
         if (status == DYCL_OK)
-            count_writes(region);
+            count_writes(region, 1);
         else
             result = -1;
     }
@@ -414,7 +416,7 @@ int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted)
             return -1;
         }
         if (later.count) result = dycl_defer_keep(region, &later, segment);
-        count_writes(region);
+        count_writes(region, 0);
         if (result == 0) result = bind_results(region, count, &later, NULL);
         for (uint32_t i = 0; i < count; i++) dycl_abi_delete(region->handles[i]);
         dycl_segment_release(segment);
