@@ -25,6 +25,14 @@
 FORMULA(relu, dycl_chain_2(c, DYCL_OP_relu_grad, G, Y))
 FORMULA(logsigmoid, MUL(G, SIGMOID(NEG(X))))
 
+/* torch's kernels go over the gradient and the operand once: how these lie decides how the result lies, and not how
+ * what is computed here in between lies. */
+static void give(dycl_chain *c, uint32_t gradient) {
+    uint32_t in[2] = {G, X};
+    if (c->status == DYCL_OK) c->status = dycl_build_iterated(&c->b->recorder, gradient, 2, in, &gradient);
+    dycl_chain_give(c, 0, gradient);
+}
+
 /* g where low < x < high; a NaN keeps it */
 static uint32_t between(dycl_chain *c, uint32_t g, double low, double high) {
     uint32_t x = X;
@@ -36,20 +44,20 @@ FORMULA(relu6, between(c, G, 0, 6))
 /* 1/6 within, as torch rounds it; a NaN has none */
 void dycl_grad_hardsigmoid(dycl_chain *c) {
     uint32_t x = X, inner = dycl_chain_keep(c, COMPARE(lt, x, 3), TIMES(G, (double)(1.0f / 6)));
-    dycl_chain_give(c, 0, dycl_chain_keep(c, COMPARE(gt, x, -3), inner));
+    give(c, dycl_chain_keep(c, COMPARE(gt, x, -3), inner));
 }
 
 void dycl_grad_hardswish(dycl_chain *c) {
     uint32_t x = X, bend = MUL(G, PLUS(TIMES(x, 1. / 3), 0.5));
     uint32_t above = dycl_chain_where(c, COMPARE(lt, x, 3), bend, G);
-    dycl_chain_give(c, 0, dycl_chain_drop(c, COMPARE(le, x, -3), above));
+    give(c, dycl_chain_drop(c, COMPARE(le, x, -3), above));
 }
 
 void dycl_grad_gelu(dycl_chain *c) {
     uint32_t x = X;
     uint32_t cdf = TIMES(PLUS(dycl_chain_1(c, DYCL_OP_erf, TIMES(x, (1 / SQRT_2))), 1), 0.5);
     uint32_t pdf = TIMES(EXP(TIMES(SQUARE(x), -0.5)), TWO_BY_SQRT_PI * (1 / SQRT_2) * 0.5);
-    dycl_chain_give(c, 0, MUL(G, ADD(cdf, MUL(x, pdf))));
+    give(c, MUL(G, ADD(cdf, MUL(x, pdf))));
 }
 
 void dycl_grad_gelu_tanh(dycl_chain *c) {
@@ -59,19 +67,19 @@ void dycl_grad_gelu_tanh(dycl_chain *c) {
     uint32_t tanh = dycl_chain_1(c, DYCL_OP_tanh, inner);
     uint32_t slope = TIMES(PLUS(TIMES(square, 3 * kappa), 1), beta);
     uint32_t right = MUL(MUL(TIMES(x, 0.5), PLUS(NEG(SQUARE(tanh)), 1)), slope);
-    dycl_chain_give(c, 0, MUL(G, ADD(TIMES(PLUS(tanh, 1), 0.5), right)));
+    give(c, MUL(G, ADD(TIMES(PLUS(tanh, 1), 0.5), right)));
 }
 
 void dycl_grad_silu(dycl_chain *c) {
     uint32_t x = X, s = SIGMOID(x);
-    dycl_chain_give(c, 0, MUL(MUL(G, s), PLUS(MUL(x, PLUS(NEG(s), 1)), 1)));
+    give(c, MUL(MUL(G, s), PLUS(MUL(x, PLUS(NEG(s), 1)), 1)));
 }
 
 void dycl_grad_mish(dycl_chain *c) {
     uint32_t x = X, s = SIGMOID(x);
     uint32_t t = dycl_chain_1(c, DYCL_OP_tanh, dycl_chain_1(c, DYCL_OP_log1p, EXP(x)));
     uint32_t bend = MUL(MUL(x, s), PLUS(NEG(SQUARE(t)), 1));
-    dycl_chain_give(c, 0, MUL(G, ADD(t, bend)));
+    give(c, MUL(G, ADD(t, bend)));
 }
 
 /* x / (1 + |x|), as torch composes it */
@@ -84,7 +92,7 @@ void dycl_grad_softsign(dycl_chain *c) {
 /* x, slope: prelu's weight too */
 void dycl_grad_leaky_relu(dycl_chain *c) {
     uint32_t x = X, slope = dycl_chain_take(c, 1), positive = COMPARE(gt, x, 0); /* torch saves both in any case */
-    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, dycl_chain_where(c, positive, G, MUL(G, slope)));
+    if (dycl_chain_wants(c, 0)) give(c, dycl_chain_where(c, positive, G, MUL(G, slope)));
     if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, dycl_chain_drop(c, positive, MUL(G, x)));
 }
 
@@ -92,7 +100,7 @@ void dycl_grad_leaky_relu(dycl_chain *c) {
 void dycl_grad_elu(dycl_chain *c) {
     if (dycl_chain_wants(c, 1)) dycl_chain_fail(c);
     uint32_t x = X, below = MUL(G, MUL(dycl_chain_take(c, 1), EXP(x)));
-    dycl_chain_give(c, 0, dycl_chain_where(c, COMPARE(le, x, 0), below, G));
+    give(c, dycl_chain_where(c, COMPARE(le, x, 0), below, G));
 }
 
 /* x, beta, threshold: numbers */
@@ -100,12 +108,12 @@ void dycl_grad_softplus(dycl_chain *c) {
     if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
     uint32_t scaled = MUL(X, dycl_chain_take(c, 1)), z = EXP(scaled);
     uint32_t linear = dycl_chain_2(c, DYCL_OP_gt, scaled, dycl_chain_take(c, 2));
-    dycl_chain_give(c, 0, dycl_chain_where(c, linear, G, DIV(MUL(G, z), PLUS(z, 1))));
+    give(c, dycl_chain_where(c, linear, G, DIV(MUL(G, z), PLUS(z, 1))));
 }
 
 /* x, threshold, value: numbers */
 void dycl_grad_threshold(dycl_chain *c) {
     if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
     uint32_t low = dycl_chain_2(c, DYCL_OP_le, X, dycl_chain_take(c, 1));
-    dycl_chain_give(c, 0, dycl_chain_drop(c, low, G));
+    give(c, dycl_chain_drop(c, low, G));
 }

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "grad/formula.h"
+#include "ir/infer.h"
 
 static const dycl_formula formulas[DYCL_OP_COUNT] = {
 #define DYCL_GRAD(op, formula) [DYCL_OP_##op] = dycl_grad_##formula,
@@ -139,14 +140,25 @@ static void mark(dycl_backward *b) {
 
 /* ---- Building */
 
+/* A tensor that torch may add to: it has memory of its own, all of which it fills. */
+static int is_fresh(const dycl_graph *graph, uint32_t value) {
+    const dycl_value *v = &graph->values[value];
+    return graph->values[v->root].kind == DYCL_VALUE_NODE && dycl_value_dense(v);
+}
+
+/* torch adds in place where it may (InputBuffer::accumulate): the sum lies as what it adds to. */
 dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t gradient) {
-    uint32_t *sum = &b->gradient[value];
+    const dycl_graph *graph = &b->recorder.graph;
+    uint32_t *sum = &b->gradient[value], both[2] = {*sum, gradient};
     if (*sum == DYCL_NONE) {
         *sum = gradient;
         return DYCL_OK;
     }
-    uint32_t both[2] = {*sum, gradient};
-    return dycl_build_node(&b->recorder, DYCL_OP_add, 2, both, 0, NULL, sum);
+    dycl_status status = dycl_build_node(&b->recorder, DYCL_OP_add, 2, both, 0, NULL, sum);
+    int to = is_fresh(graph, both[0]) ? 0 : 1;
+    if (status != DYCL_OK || both[0] == both[1] || !is_fresh(graph, both[to])) return status;
+    dycl_value like = graph->values[both[to]];
+    return dycl_build_dense(&b->recorder, *sum, like.strides, sum);
 }
 
 static int differentiable(const dycl_value *v) { return v->dtype == DYCL_F32 || v->dtype == DYCL_F64; }

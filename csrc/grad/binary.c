@@ -97,5 +97,5 @@ void dycl_grad_clamp(dycl_chain *c) {
     if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
     uint32_t x = X;
     uint32_t above = dycl_chain_2(c, DYCL_OP_ge, x, Y), below = dycl_chain_2(c, DYCL_OP_le, x, dycl_chain_take(c, 2));
-    dycl_chain_give(c, 0, dycl_chain_keep(c, dycl_chain_2(c, DYCL_OP_logical_and, above, below), G));
+    dycl_chain_give(c, 0, dycl_chain_keep(c, dycl_chain_in_place(c, DYCL_OP_logical_and, above, below), G));
 }

@@ -48,6 +48,14 @@ uint32_t dycl_chain_2(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b) {
     return dycl_chain_node(c, op, 2, both, 0, NULL);
 }
 
+uint32_t dycl_chain_in_place(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b) {
+    uint32_t out = dycl_chain_2(c, op, a, b);
+    if (c->status != DYCL_OK) return 0;
+    dycl_value like = *dycl_chain_meta(c, a);
+    c->status = dycl_build_dense(&c->b->recorder, out, like.strides, &out);
+    return out;
+}
+
 uint32_t dycl_chain_constant(dycl_chain *c, uint32_t like, double number) {
     uint32_t out = 0;
     dycl_operand n = dycl_operand_f64(number);

@@ -46,6 +46,7 @@ uint32_t dycl_chain_node(dycl_chain *c, dycl_op op, int count, const uint32_t *o
                          const int64_t *attrs);
 uint32_t dycl_chain_1(dycl_chain *c, dycl_op op, uint32_t a);
 uint32_t dycl_chain_2(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b);
+uint32_t dycl_chain_in_place(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b);  /* lies as `a`, a dense one, does */
 uint32_t dycl_chain_number(dycl_chain *c, dycl_op op, uint32_t a, double number); /* a op number */
 uint32_t dycl_chain_constant(dycl_chain *c, uint32_t like, double number);        /* of its dtype, rank 0 */
 uint32_t dycl_chain_where(dycl_chain *c, uint32_t condition, uint32_t a, uint32_t b);

@@ -189,7 +189,11 @@ static int all_once(const dycl_value *root, const dycl_value *view) {
 
 /* Zeros that lie as the root does, if that fills its memory. */
 static uint32_t zeros(dycl_chain *c, const dycl_value *root) {
-    if (!dycl_value_dense(root)) return dycl_chain_zeros(c, root);
+    if (!dycl_value_dense(root) || dycl_value_numel(root) == 0) { /* of nothing torch makes contiguous ones */
+        dycl_value like = *root;
+        dycl_infer_contiguous(&like);
+        return dycl_chain_zeros(c, &like);
+    }
     int64_t numel = dycl_value_numel(root);
     dycl_operand none = dycl_operand_f64(0);
     uint32_t zero = 0, flat = 0, out = 0;

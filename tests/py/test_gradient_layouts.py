@@ -171,3 +171,39 @@ def test_layouts(op):
             for form, given in forms if FULL else some:
                 _compare(form(op.op), operands, given, op.full_name not in OWN_ONES,
                          f"sample {i} {layout.__name__} {form.__name__} {GIVEN.index(given)}")
+
+
+ODD = [((2, 2, 1, 1), (2, 1, 4, 1)), ((2, 2, 1, 1), (2, 1, 1, 4)), ((2, 1, 2, 1), (2, 7, 1, 9)),
+       ((1, 3, 1, 2), (1, 2, 50, 1)), ((2, 3, 1), (3, 1, 3)), ((2, 3, 1), (1, 2, 1)), ((0,), (3,)), ((0, 3), (5, 7)),
+       ((2, 0, 3), (5, 7, 1))]
+KEEPS = {name: getattr(torch.nn.functional, name)
+         for name in "relu gelu silu mish hardswish hardsigmoid leaky_relu elu softplus hardtanh".split()}
+KEEPS |= {name: getattr(torch, name) for name in "abs sin tanh exp sigmoid sqrt reciprocal clone".split()}
+KEEPS |= {
+    "number": lambda x: x * 2, "itself": lambda x: x * x, "over": lambda x: x / (x + 3),
+    "clamp": lambda x: x.clamp(-1, 1), "clamp_min": lambda x: x.clamp_min(0.1),
+    "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "maximum": lambda x: torch.maximum(x, x * 0.5), "where": lambda x: torch.where(x > 0, x, x * 2),
+    "threshold": lambda x: torch.nn.functional.threshold(x, 0.1, 0.0), "slice": lambda x: x[..., :1] * 2,
+    "three": lambda x: x.sin() + x.cos() + x * x, "mean": lambda x: x.mean(-1),
+    "total": lambda x: x.sum(0, keepdim=True) * x,
+}  # fmt: skip
+READ = {"sum": lambda y: y.sum(), "squares": lambda y: (y * y).sum()}
+
+
+@pytest.mark.parametrize("read", READ)
+@pytest.mark.parametrize("name", KEEPS)
+def test_dimensions_of_size_1(name, read):
+    """Also where nobody names their strides: sums that torch makes in place lie as what they add to, kernels of
+    activations as gradient and operand say, and of nothing there are contiguous zeros."""
+
+    def gradients(x):
+        leaf = x.detach().clone().requires_grad_()
+        return torch.autograd.grad(READ[read](KEEPS[name](leaf)), leaf)[0]
+
+    ours = dycl.accelerate(gradients)
+    for sizes, strides in ODD:
+        x = torch.empty_strided(sizes, strides).uniform_(0.1, 2)
+        want, got = gradients(x), ours(x)
+        assert want.stride() == got.stride(), (sizes, strides)
+        agree(want, got)
