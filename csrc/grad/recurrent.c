@@ -28,12 +28,19 @@ static uint32_t states_before(dycl_chain *c, const dims *d, uint32_t states) {
     return dycl_chain_node(c, DYCL_OP_cat, 2, all, 1, &along);
 }
 
+/* torch's products give a matrix that lies in columns such a gradient; its oneDNN layers (LSTM) give contiguous ones.
+ */
+static int lies_in_columns(const dycl_chain *c) {
+    const dycl_value *w = dycl_chain_operand(c, 1);
+    return c->attrs[0] != DYCL_RECURRENT_LSTM && !(w->strides[1] == 1 && w->strides[0] == w->sizes[1]);
+}
+
 static void give_weights(dycl_chain *c, const dims *d, uint32_t by_states, uint32_t before) {
     int64_t rows = d->steps * d->batch, sizes[2] = {rows, d->gates}, widths[2] = {rows, d->width};
     int bias = dycl_chain_wants(c, 2);
     if (dycl_chain_wants(c, 1))
         dycl_chain_give_product(c, 1, bias ? 2 : -1, dycl_chain_reshape(c, by_states, 2, sizes),
-                                dycl_chain_reshape(c, before, 2, widths), 0);
+                                dycl_chain_reshape(c, before, 2, widths), lies_in_columns(c));
     else if (bias)
         dycl_chain_give(c, 2, by_states);
 }

@@ -97,6 +97,45 @@ def test_second_gradients(kind):
         compare(draw, kind, create_graph=True)
 
 
+def in_any_layout(draw, t):
+    """The same numbers, transposed, in steps, in the middle of something larger, or as they are."""
+    kind = draw.randrange(4)
+    if kind == 0 and t.dim() > 1:
+        return t.mT.contiguous().mT
+    if kind == 1:
+        return torch.stack([t, t * 2], -1)[..., 0]
+    return torch.cat([t * 3, t, t], 0)[t.shape[0]:2 * t.shape[0]] if kind == 2 else t
+
+
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("kind", ["rnn_tanh", "rnn_relu", "gru", "lstm"])
+def test_operands_in_any_layout(kind, learns):
+    draw, function = random.Random(kind), getattr(torch, kind)
+    gates = {"gru": 3, "lstm": 4}.get(kind, 1)
+
+    def program(x, states, weights, layers, biases):
+        state = tuple(states) if kind == "lstm" else states[0]
+        return [r.sin() for r in function(x, state, weights, biases, layers, 0.0, False, False, False)]
+
+    ours = dycl.accelerate(program)
+    for _ in range(25):
+        width, inputs, batch, layers, biases = draw.randint(2, 9), draw.randint(2, 7), draw.randint(1, 4), draw.randint(
+            1, 2), draw.random() < 0.8
+        shapes = [s for k in range(layers) for s in [(gates * width, width if k else inputs), (gates * width, width)] +
+                  [(gates * width,)] * (2 * biases)]
+        operands = [in_any_layout(draw, torch.randn(shape) * 0.5) for shape in [
+            (draw.randint(2, 5), batch, inputs), *[(layers, batch, width)] * 2, *shapes]]
+        outcomes = []
+        for run in (program, ours):
+            leaves = [t.detach().requires_grad_(learns) for t in operands]
+            results = run(leaves[0], leaves[1:3], leaves[3:], layers, biases)
+            gradients = torch.autograd.grad(sum(r.sum() for r in results), leaves, allow_unused=True) if learns else []
+            outcomes.append([*results, *(g for g in gradients if g is not None)])
+        for want, got in zip(*outcomes, strict=True):
+            assert want.stride() == got.stride()
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_frozen_layer_keeps_nothing(kind):
     torch.manual_seed(0)

@@ -83,6 +83,7 @@ static dycl_status operands_of(dycl_builder *b, const dycl_node *node, recurrent
     dycl_recurrent *r = &a->r;
     dycl_tensor x, bias, h, c;
     dycl_status status;
+    a->has_bias = operands[2] != DYCL_NONE;
     DYCL_TRY(dycl_make_contiguous(b, operands[0], &x));
     dycl_make_tensor(b, operands[1], w);
     if (w->strides[1] != 1 || w->strides[0] < w->sizes[1]) DYCL_TRY(dycl_make_contiguous(b, operands[1], w));
@@ -98,20 +99,19 @@ static dycl_status operands_of(dycl_builder *b, const dycl_node *node, recurrent
     a->weights = w->ref;
     a->w_row = w->strides[0];
     a->h = h.ref;
-    dycl_make_read(b, &x);
-    dycl_make_read(b, w);
-    dycl_make_read(b, &h);
-    if (operands[2] != DYCL_NONE) {
+    if (a->has_bias) {
         DYCL_TRY(dycl_make_contiguous(b, operands[2], &bias));
         a->bias = bias.ref;
-        a->has_bias = 1;
-        dycl_make_read(b, &bias);
     }
     if (r->kind == DYCL_RECURRENT_LSTM) {
         DYCL_TRY(dycl_make_contiguous(b, operands[4], &c));
         a->c = c.ref;
-        dycl_make_read(b, &c);
     }
+    dycl_make_read(b, &x); /* behind the copies that all of them may need: they live until the next step */
+    dycl_make_read(b, w);
+    dycl_make_read(b, &h);
+    if (a->has_bias) dycl_make_read(b, &bias);
+    if (r->kind == DYCL_RECURRENT_LSTM) dycl_make_read(b, &c);
 fail:
     return status;
 }

@@ -50,15 +50,25 @@ static void kernels(dycl_recurrent_back *r) {
     r->tanh = dycl_kern_ew(isa, DYCL_EW_tanh, DYCL_F32, 0);
 }
 
-/* An operand that there is, made contiguous and read. */
-static dycl_status take(dycl_builder *b, uint32_t operand, dycl_ref *out) {
-    dycl_tensor t;
-    if (operand == DYCL_NONE) return DYCL_OK;
-    dycl_status status = dycl_make_contiguous(b, operand, &t);
-    if (status != DYCL_OK) return status;
-    dycl_make_read(b, &t);
-    *out = t.ref;
+/* The operands, contiguous where they are; the weights' rows may be apart. They are read behind the copies that all of
+ * them may need: copies live until the next step. */
+static dycl_status operands_of(dycl_builder *b, const uint32_t operands[5], recurrent_args *a, dycl_tensor *w) {
+    dycl_ref *refs[5] = {&a->kept, &a->weights, &a->states, &a->c, &a->g};
+    dycl_tensor all[5];
+    dycl_status status;
+    for (int i = 0; i < 5; i++) {
+        if (operands[i] == DYCL_NONE) continue;
+        dycl_make_tensor(b, operands[i], &all[i]);
+        if (i != 1 || all[i].strides[1] != 1 || all[i].strides[0] < all[i].sizes[1])
+            DYCL_TRY(dycl_make_contiguous(b, operands[i], &all[i]));
+        *refs[i] = all[i].ref;
+    }
+    for (int i = 0; i < 5; i++)
+        if (operands[i] != DYCL_NONE) dycl_make_read(b, &all[i]);
+    *w = all[1];
     return DYCL_OK;
+fail:
+    return status;
 }
 
 dycl_status dycl_steps_recurrent_back(dycl_builder *b, const dycl_block *block) {
@@ -77,14 +87,7 @@ dycl_status dycl_steps_recurrent_back(dycl_builder *b, const dycl_block *block) 
     r->reversed = attrs[1] != 0;
     r->steps = of->sizes[0];
     r->batch = of->sizes[1];
-    DYCL_TRY(take(b, operands[0], &a->kept));
-    DYCL_TRY(take(b, operands[2], &a->states));
-    DYCL_TRY(take(b, operands[3], &a->c));
-    DYCL_TRY(take(b, operands[4], &a->g));
-    dycl_make_tensor(b, operands[1], &w);
-    if (w.strides[1] != 1 || w.strides[0] < w.sizes[1]) DYCL_TRY(dycl_make_contiguous(b, operands[1], &w));
-    dycl_make_read(b, &w);
-    a->weights = w.ref;
+    DYCL_TRY(operands_of(b, operands, a, &w));
     a->w_row = w.strides[0];
     r->gates = w.sizes[0];
     r->width = w.sizes[1];

@@ -119,6 +119,8 @@ static dycl_status run(dycl_call *call, const layers *l, int64_t number, uint32_
     uint32_t input[3] = {x, w[0], l->biases ? w[2] : DYCL_NONE},
              operands[5] = {0, w[1], l->biases ? w[3] : DYCL_NONE, 0, DYCL_NONE}, flat, kept;
     int64_t attrs[3] = {l->kind, reversed, 0};
+    if (l->kind == DYCL_RECURRENT_LSTM) /* so is the gradient that oneDNN gives */
+        DYCL_TRY(dycl_build_contiguous(r, w[0], &input[1]));
     DYCL_TRY(dycl_build_node(r, DYCL_OP_linear, 3, input, 0, NULL, &operands[0]));
     DYCL_TRY(dycl_build_select(r, l->h, 0, number, &operands[3]));
     if (l->kind == DYCL_RECURRENT_LSTM) DYCL_TRY(dycl_build_select(r, l->c, 0, number, &operands[4]));
