@@ -325,13 +325,14 @@ def _recurrent_back(n, kept, weight, states, cell, gradient):
 
 
 def _resize(n, x):
-    kind, align, height, width = n.attrs[:4]
-    scales = [_f64(word) or None for word in n.attrs[4:]]
-    if kind < 2:
-        return (torch._C._nn.upsample_nearest2d,
-                torch._C._nn._upsample_nearest_exact2d)[kind](x, (height, width), *scales)
-    return (torch._C._nn.upsample_bilinear2d,
-            torch._C._nn.upsample_bicubic2d)[kind - 2](x, (height, width), bool(align), *scales)
+    kind, flags, height, width = n.attrs[:4]
+    scales, align = [_f64(word) or None for word in n.attrs[4:]], [bool(flags & 1)] if kind > 1 else []
+    nn = torch._C._nn
+    if flags & 2:  # one spatial dimension, which torch resamples otherwise than a second one of size 1
+        function = (nn.upsample_nearest1d, nn._upsample_nearest_exact1d, nn.upsample_linear1d)[kind]
+        return function(x.squeeze(2), (width,), *align, scales[1]).unsqueeze(2)
+    function = (nn.upsample_nearest2d, nn._upsample_nearest_exact2d, nn.upsample_bilinear2d, nn.upsample_bicubic2d)[kind]
+    return function(x, (height, width), *align, *scales)
 
 
 def _conv2d_back(n, x, gradient):

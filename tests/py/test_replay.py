@@ -34,7 +34,8 @@ nn.functional.batch_norm nn.functional.conv2d nn.functional.conv_transpose2d nn.
 nn.functional.avg_pool2d
 nn.functional.adaptive_avg_pool2d nn.functional.interpolate nn.functional.scaled_dot_product_attention"""
 SUITES = [("test_op_db.py", "test_operator"), ("test_models.py", "not branches"), ("test_bind_nn.py", ""),
-          ("test_bind_recurrent.py", ""), ("test_random_programs.py", ""), ("test_metadata.py", "")]
+          ("test_bind_recurrent.py", ""), ("test_random_programs.py", ""), ("test_metadata.py", ""),
+          ("test_bind_resize.py", "")]
 
 
 @pytest.mark.parametrize("suite, chosen", SUITES)
