@@ -357,19 +357,30 @@ static int add_methods(void) {
     return 0;
 }
 
+/* What does Python's arithmetic only. */
+static int add_plain(void) {
+    static const char *const names[] = {"_assert", "sym_int", "sym_float", "sym_max",
+                                        "sym_min", "sym_not", "sym_ite",   "sym_sum"};
+    int result = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names && result == 0; i++) {
+        PyObject *function = PyObject_GetAttrString(dycl_py.torch, names[i]);
+        if (function && PyFunction_Check(function)) result = add_body(PyFunction_GET_CODE(function), ASKED_ALWAYS);
+        if (!function) PyErr_Clear(); /* not in this torch */
+        Py_XDECREF(function);
+    }
+    return result;
+}
+
 static int add_all_bodies(void) {
     PyObject *neural = PyImport_ImportModule("torch.nn.functional"),
              *functional = PyImport_ImportModule("torch.functional");
-    PyObject *assertion = PyObject_GetAttrString(dycl_py.torch, "_assert");
     int result = neural && functional ? 0 : -1;
     if (result == 0) result = add_bodies(neural, ASKED_ALWAYS);
     if (result == 0) result = add_bodies(functional, ASKED_NEVER);
     if (result == 0) result = add_methods();
-    if (result == 0 && assertion && PyFunction_Check(assertion))
-        result = add_body(PyFunction_GET_CODE(assertion), ASKED_ALWAYS);
+    if (result == 0) result = add_plain();
     Py_XDECREF(neural);
     Py_XDECREF(functional);
-    Py_XDECREF(assertion);
     return result;
 }
 
