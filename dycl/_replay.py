@@ -331,7 +331,8 @@ def _resize(n, x):
     if flags & 2:  # one spatial dimension, which torch resamples otherwise than a second one of size 1
         function = (nn.upsample_nearest1d, nn._upsample_nearest_exact1d, nn.upsample_linear1d)[kind]
         return function(x.squeeze(2), (width,), *align, scales[1]).unsqueeze(2)
-    function = (nn.upsample_nearest2d, nn._upsample_nearest_exact2d, nn.upsample_bilinear2d, nn.upsample_bicubic2d)[kind]
+    function = (nn.upsample_nearest2d, nn._upsample_nearest_exact2d,
+                nn.upsample_bilinear2d, nn.upsample_bicubic2d)[kind]
     return function(x, (height, width), *align, *scales)
 
 

@@ -80,21 +80,42 @@ static void give_channels(dycl_chain *c, int nth, uint32_t gradient) {
     dycl_chain_give(c, nth, dycl_chain_reshape(c, sum, 1, &x->sizes[1]));
 }
 
-/* x, weight*, bias* */
-void dycl_grad_group_norm(dycl_chain *c) {
+/* x, weight*, bias*. torch's own formula (group_norm_kernel.cpp): two sums a channel, and with c2, c3 of each group x's
+ * gradient is weight * scale * gradient + c2 * x + c3. */
+static void group_norm(dycl_chain *c, int64_t groups, double eps) {
     dycl_value like = *dycl_chain_operand(c, 0);
-    int64_t groups = c->attrs[0], rows[3] = {like.sizes[0], groups, -1};
-    uint32_t x = dycl_chain_reshape(c, dycl_chain_take(c, 0), 3, rows);
-    uint32_t centred = SUB(x, MEAN(x, 4)), scale = rows_scale(c, centred, 4, dycl_attr_f64(c->attrs[1]));
-    uint32_t n = MUL(centred, scale);
-    save(c, 1);
+    int64_t of_group = like.sizes[1] / groups, inner = 1;
+    for (int i = 2; i < like.rank; i++) inner *= like.sizes[i];
+    int64_t sizes[4] = {like.sizes[0], groups, of_group, inner}, weights[4] = {1, groups, of_group, 1};
+    double count = (double)(of_group * inner);
+    uint32_t x = dycl_chain_reshape(c, dycl_chain_take(c, 0), 4, sizes), weight = DYCL_NONE;
+    uint32_t g = dycl_chain_reshape(c, c->gradient, 4, sizes), mean = MEAN(x, 4 | 8);
+    uint32_t scale = rows_scale(c, SUB(x, mean), 4 | 8, eps);
+    uint32_t along = dycl_chain_reduce(c, DYCL_OP_sum, MUL(g, x), 8), plain = dycl_chain_reduce(c, DYCL_OP_sum, g, 8);
+    if (c->operands[1] != DYCL_NONE) weight = dycl_chain_reshape(c, dycl_chain_take(c, 1), 4, weights);
     if (dycl_chain_wants(c, 0)) {
-        uint32_t g = c->operands[1] == DYCL_NONE ? c->gradient : MUL(c->gradient, channels(c, dycl_chain_take(c, 1)));
-        uint32_t back = through_statistics(c, dycl_chain_reshape(c, g, 3, rows), n, scale, 4);
+        uint32_t all[2] = {along, plain}, factor = weight == DYCL_NONE ? scale : MUL(scale, weight);
+        for (int i = 0; i < 2; i++)
+            all[i] = dycl_chain_reduce(c, DYCL_OP_sum, weight == DYCL_NONE ? all[i] : MUL(all[i], weight), 4);
+        uint32_t cube = MUL(MUL(scale, scale), scale);
+        uint32_t c2 = NUMBER(mul, MUL(SUB(MUL(all[1], mean), all[0]), cube), 1 / count);
+        uint32_t c3 = SUB(dycl_chain_1(c, DYCL_OP_neg, MUL(c2, mean)), NUMBER(mul, MUL(all[1], scale), 1 / count));
+        uint32_t back = ADD(ADD(MUL(factor, g), MUL(c2, x)), c3);
         dycl_chain_give(c, 0, dycl_chain_reshape(c, back, like.rank, like.sizes));
     }
-    if (dycl_chain_wants(c, 1)) give_channels(c, 1, MUL(c->gradient, dycl_chain_reshape(c, n, like.rank, like.sizes)));
-    give_channels(c, 2, c->gradient);
+    if (dycl_chain_wants(c, 1)) {
+        uint32_t each = MUL(SUB(along, MUL(plain, mean)), scale);
+        dycl_chain_give(c, 1, dycl_chain_reshape(c, dycl_chain_reduce(c, DYCL_OP_sum, each, 1), 1, &like.sizes[1]));
+    }
+    if (dycl_chain_wants(c, 2))
+        dycl_chain_give(c, 2, dycl_chain_reshape(c, dycl_chain_reduce(c, DYCL_OP_sum, plain, 1), 1, &like.sizes[1]));
+}
+
+void dycl_grad_group_norm(dycl_chain *c) { group_norm(c, c->attrs[0], dycl_attr_f64(c->attrs[1])); }
+
+void dycl_grad_hosted_group_norm(dycl_chain *c) {
+    const int64_t *given = c->attrs + 3 + 2 * c->attrs[2];
+    group_norm(c, given[0], dycl_attr_f64(given[1]));
 }
 
 /* x, running mean, running variance, weight*, bias*: these statistics are constants */

@@ -138,7 +138,7 @@ class Call(nn.Module):
         return self.function(self, self.lin(x), x)
 
 
-FUNCTIONS, MODULES = {}, {}
+FUNCTIONS, MODULES, IMAGES = {}, {}, []
 
 
 def part(function):
@@ -148,6 +148,12 @@ def part(function):
 
 def module(function):
     MODULES[function.__name__] = function
+    return function
+
+
+def image_part(function):
+    FUNCTIONS[function.__name__] = function
+    IMAGES.append(function.__name__)
     return function
 
 
@@ -834,7 +840,28 @@ def activations():
 DISTURBS = {"parameter_written", "parameter_data_written", "replaced_parameter", "anomaly_inside",
             "own_parametrization", "item_inside", "embedding_with_norm", "spectral_norm",
             "saved_may_change", "pruned", "old_weight_norm"}
-NAMES = sorted(FUNCTIONS) + sorted(MODULES)
+
+
+@image_part
+def image(self, h, x):
+    y = F.interpolate(h.view(len(h), 1, 2, 3), scale_factor=2, mode="bilinear")
+    y = F.instance_norm(F.pad(y, (1, 1, 1, 1), mode="reflect"), eps=0.1)
+    return F.adaptive_avg_pool2d(F.max_pool2d(y, 2), (2, 3)).flatten(1) * self.other
+
+
+@image_part
+def channels(self, h, x):
+    y = F.group_norm(h.view(len(h), WIDTH, 1).expand(-1, -1, 4) * x[:, :4].unsqueeze(1), 2, self.other, eps=0.1)
+    return F.channel_shuffle(y, 3).mean(-1)
+
+
+@image_part
+def volume(self, h, x):
+    y = F.conv3d(h.view(len(h), 1, 1, 2, 3), self.other.view(1, 1, 1, 2, 3), padding=1)
+    return F.interpolate(F.max_pool3d(y, 2, 1), (1, 2, 3)).flatten(1)
+
+
+NAMES = sorted(FUNCTIONS.keys() - IMAGES) + sorted(MODULES)  # images are drawn by themselves
 
 
 def build(names):

@@ -18,7 +18,7 @@ from torch import nn
 import autograd_parts
 import autograd_ways
 import dycl
-from autograd_parts import NAMES, NOTES, errors
+from autograd_parts import IMAGES, NAMES, NOTES, errors
 from autograd_ways import WAYS, World
 from suite import FULL, one_thread  # noqa: F401 (a fixture)
 
@@ -182,6 +182,18 @@ def known(program):
 @pytest.mark.parametrize("seed", range(20000 if FULL else 1500))
 def test_random_programs(seed):
     program = Program.drawn(seed)
+    found = compare(program)
+    if found and known(program):
+        pytest.xfail(known(program))
+    assert found is None, f"{program}\n{found}"
+
+
+@pytest.mark.parametrize("seed", range(4000 if FULL else 300))
+def test_random_programs_with_images(seed):
+    """Parts of images and volumes among few others."""
+    program, rng = Program.drawn(70000 + seed), random.Random(seed)
+    program.parts = [rng.choice([*IMAGES, "plain", "relu_in_place", "hooked", "view_written"]) for _ in program.parts]
+    program.parts[-1] = IMAGES[seed % len(IMAGES)]
     found = compare(program)
     if found and known(program):
         pytest.xfail(known(program))

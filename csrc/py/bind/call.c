@@ -270,9 +270,9 @@ PyObject *dycl_binding_settle(dycl_call *call, PyObject *result) {
     return result;
 }
 
-PyObject *dycl_binding_track(dycl_call *call, const dycl_binding *row, PyObject *result) {
+PyObject *dycl_call_track(dycl_call *call, int whole, PyObject *result) {
     if (!result || !call->region->tracks) return result;
-    if (dycl_track_lets(call->region, dycl_call_first(call), row->whole)) {
+    if (dycl_track_lets(call->region, dycl_call_first(call), whole)) {
         dycl_call_note(call, result);
         return result;
     }
@@ -295,7 +295,7 @@ void dycl_call_note(const dycl_call *call, PyObject *result) {
 PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call) {
     if (!dycl_call_parse(call, row)) return dycl_call_bail(call, DYCL_BAIL_arguments);
     call->whole = row->whole;
-    PyObject *result = dycl_binding_track(call, row, row->bind(call, row));
+    PyObject *result = dycl_call_track(call, row->whole, row->bind(call, row));
     if (call->out && result && result != call->out) { /* this binding makes its result in another way */
         Py_DECREF(result);
         return dycl_call_bail(call, DYCL_BAIL_arguments);

@@ -146,9 +146,9 @@ PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call);
 /* The same for a call as it came; swapped: two operands stand the other way round. */
 PyObject *dycl_binding_record(const dycl_binding *row, dycl_region *region, PyObject *const *args, Py_ssize_t count,
                               PyObject *kwnames, PyObject *kwdict, int in_place, int swapped);
-/* What was recorded of a tensor that needs a gradient must have torch's gradient: else torch runs it. Takes the
- * reference, NULL too. */
-PyObject *dycl_binding_track(dycl_call *call, const dycl_binding *row, PyObject *result);
+/* What was recorded of a tensor that needs a gradient must have torch's gradient: else torch runs it. whole: of the
+ * row. Takes the reference, NULL too. */
+PyObject *dycl_call_track(dycl_call *call, int whole, PyObject *result);
 /* Remembers what was called, where the result has a history. */
 void dycl_call_note(const dycl_call *call, PyObject *result);
 /* What follows each binding function: its results are all there, so what may not wait is computed. */

@@ -5,7 +5,9 @@
 
 #include "base/alloc.h"
 #include "base/host.h"
+#include "grad/backward.h"
 #include "py/bind/hosted_read.h"
+#include "py/region/track.h"
 
 /* ---- From a callable to its operators */
 
@@ -49,6 +51,12 @@ static int has_onednn(void) {
     return result;
 }
 
+static int has_history(dycl_region *region, const dycl_hosted_call *h) {
+    for (int i = 0; i < h->operand_count; i++)
+        if (h->operands[i] != DYCL_NONE && dycl_track_has_now(region, h->operands[i])) return 1;
+    return 0;
+}
+
 const dycl_form *dycl_hosted_known(dycl_call *call, dycl_op op, int variant, const dycl_hosted_call *h) {
     dycl_region *region = call->region;
     dycl_form_key key;
@@ -58,6 +66,7 @@ const dycl_form *dycl_hosted_known(dycl_call *call, dycl_op op, int variant, con
         if (h->operands[i] != DYCL_NONE && dycl_value_numel(&region->recorder.graph.values[h->operands[i]]) == 0)
             return NULL;
     if (call->in_place) flags |= DYCL_FORM_IN_PLACE;
+    if (has_history(region, h)) flags |= DYCL_FORM_HISTORY;
     if (dycl_abi_dispatch_inference(&region->dispatch)) flags |= DYCL_FORM_INFERENCE;
     if (dycl_hosted_get(op)->work == 'C') {
         if (!has_onednn()) flags |= DYCL_FORM_NO_ONEDNN;
@@ -89,11 +98,31 @@ dycl_status dycl_hosted_node(dycl_call *call, dycl_op op, int which, dycl_dtype 
                            out);
 }
 
+/* Where a gradient is needed, torch's pools ask where the largest elements are, and so does the backward pass. */
+static dycl_op with_indices(dycl_op op) {
+    switch (op) {
+    case DYCL_OP_aten_max_pool1d: return DYCL_OP_aten_max_pool1d_with_indices;
+    case DYCL_OP_aten_max_pool2d: return DYCL_OP_aten_max_pool2d_with_indices;
+    case DYCL_OP_aten_max_pool3d: return DYCL_OP_aten_max_pool3d_with_indices;
+    default: return op;
+    }
+}
+
+/* Their results have no history, whatever the operands are. */
+static int is_of_no_floats(dycl_op op) {
+    return op == DYCL_OP_aten_signbit || op == DYCL_OP_aten_isposinf || op == DYCL_OP_aten_isneginf ||
+           op == DYCL_OP_aten_bucketize || op == DYCL_OP_aten_isclose;
+}
+
 static PyObject *record(dycl_call *call, dycl_op op, const dycl_form *form, const dycl_hosted_call *h) {
     uint32_t values[DYCL_HOSTED_RESULTS] = {0};
+    dycl_op made = has_history(call->region, h) ? with_indices(op) : op;
     for (int i = 0; i < form->results; i++)
-        DYCL_CALL_TRY(dycl_hosted_node(call, op, i, form->result[i].dtype, form->result[i].rank, form->result[i].sizes,
-                                       form->result[i].strides, h, &values[i]));
+        DYCL_CALL_TRY(dycl_hosted_node(call, made, i, form->result[i].dtype, form->result[i].rank,
+                                       form->result[i].sizes, form->result[i].strides, h, &values[i]));
+    if (made != op)
+        DYCL_CALL_TRY(dycl_hosted_node(call, made, 1, DYCL_I64, form->result[0].rank, form->result[0].sizes,
+                                       form->result[0].strides, h, &values[1]));
     if (!form->type) {
         PyObject *result = dycl_call_finish(call, DYCL_OK, values[0]);
         if (form->result[0].view) result = dycl_call_as_view(call, result);
@@ -112,6 +141,20 @@ static PyObject *record(dycl_call *call, dycl_op op, const dycl_form *form, cons
     return pair;
 }
 
+static int needs_gradient(PyObject *o) { return o && dycl_is_tensor(o) && dycl_region_needs_gradient(o) != 0; }
+
+/* It has a history that no formula is known for: all else would be done in vain. */
+static int leaves_history(const dycl_region *region, dycl_op op, PyObject *const *p) {
+    const dycl_hosted *h = dycl_hosted_get(op);
+    if (!region->tracks || dycl_grad_has(with_indices(op)) || is_of_no_floats(op) || !dycl_abi_grad_enabled()) return 0;
+    for (int i = 0; i < h->parameter_count; i++) {
+        if (h->parameters[i].kind != 'T' && needs_gradient(p[i])) return 1;
+        for (Py_ssize_t k = 0; h->parameters[i].kind == 'T' && k < PySequence_Fast_GET_SIZE(p[i]); k++)
+            if (needs_gradient(PySequence_Fast_GET_ITEM(p[i], k))) return 1;
+    }
+    return 0;
+}
+
 PyObject *dycl_hosted_record_op(dycl_call *call, dycl_op op, int variant, PyObject **p) {
     dycl_region *region = call->region;
     const dycl_hosted *h = dycl_hosted_get(op);
@@ -119,6 +162,7 @@ PyObject *dycl_hosted_record_op(dycl_call *call, dycl_op op, int variant, PyObje
     uint64_t epoch;
     int rounds = 0;
     if (!dycl_host_functions.call || !dycl_hosted_is_pure(op, p)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (leaves_history(region, op, p)) return dycl_call_bail(call, DYCL_BAIL_grad);
     if (call->in_place && !*h->out && h->tensor_count > 1)
         return dycl_call_bail(call, DYCL_BAIL_alias); /* the result may be of another dtype than its target */
     if (call->in_place && (!dycl_is_lazy(p[0]) || !dycl_region_may_write(region, p[0])))
@@ -149,7 +193,7 @@ PyObject *dycl_hosted_record(dycl_region *region, PyObject *callable, PyObject *
     for (int i = 0; i < e->count; i++) {
         if (!dycl_hosted_match(&call, dycl_hosted_get(e->ops[i]), p)) continue;
         PyObject *result = dycl_hosted_record_op(&call, e->ops[i], 0, p);
-        if (result && region->tracks) dycl_call_note(&call, result);
+        if (result && region->tracks) result = dycl_call_track(&call, 1, result);
         return dycl_binding_settle(&call, result);
     }
     region->recorder.why = why;

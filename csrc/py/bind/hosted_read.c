@@ -73,8 +73,13 @@ int dycl_hosted_match(const dycl_call *call, const dycl_hosted *h, PyObject **p)
         if (!place(h, PyTuple_GET_ITEM(call->kwnames, i), call->args[call->count + i], p)) return 0;
     while (call->kwdict && PyDict_Next(call->kwdict, &at, &name, &value))
         if (!place(h, name, value, p)) return 0;
-    for (int i = 0; i < h->parameter_count; i++)
-        if (p[i] ? !fits(&h->parameters[i], p[i]) : !h->parameters[i].fallback) return 0;
+    for (int i = 0; i < h->parameter_count; i++) {
+        const dycl_hosted_parameter *parameter = &h->parameters[i];
+        if (p[i] == Py_None && parameter->kind == 'l' && parameter->fallback &&
+            strncmp(parameter->fallback, "[]", 2) == 0)
+            p[i] = NULL; /* what torch's parser has for an empty list */
+        if (p[i] ? !fits(parameter, p[i]) : !parameter->fallback) return 0;
+    }
     return 1;
 }
 

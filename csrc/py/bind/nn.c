@@ -170,6 +170,59 @@ static PyObject *torch_batch_norm(dycl_call *call, const dycl_binding *row) {
     return batch_norm_of(call, &(batch_norm_arguments){p[3], p[4], p[1], p[2], p[5], p[6], p[7]});
 }
 
+/* weight.repeat(n): a copy, which is what torch saves. */
+static dycl_status repeated(dycl_call *call, PyObject *o, int64_t n, uint32_t *out) {
+    dycl_recorder *r = &call->region->recorder;
+    int64_t plain = 0;
+    dycl_status status;
+    DYCL_TRY(dycl_call_optional_value(call, o, out));
+    if (*out == DYCL_NONE) return DYCL_OK;
+    int64_t count = meta(call, *out)->sizes[0], rows[2] = {n, count}, all = n * count;
+    if (meta(call, *out)->rank != 1) return dycl_build_bail(r, DYCL_BAIL_shape);
+    DYCL_TRY(dycl_build_expand(r, *out, 2, rows, out));
+    DYCL_TRY(dycl_build_node(r, DYCL_OP_contiguous, 1, out, 1, &plain, out));
+    return dycl_build_reshape(r, *out, 1, &all, 1, out);
+fail:
+    return status;
+}
+
+/* As torch composes it: a batch norm of one element, with a channel for each of the batch's (Normalization.cpp). With
+ * running statistics it is torch's. */
+static PyObject *instance_norm(dycl_call *call, const dycl_binding *row) {
+    PyObject *const *p = call->p;
+    int weight = row->extra;
+    dycl_recorder *r = &call->region->recorder;
+    uint32_t x[5] = {0, 0, 0, DYCL_NONE, DYCL_NONE}, made[2], out = 0;
+    int64_t sizes[DYCL_MAX_RANK] = {1};
+    double momentum, eps;
+    int uses_input = 0;
+    DYCL_CALL_TRY(dycl_call_bool_or(call, p[5], row->extra == 3, &uses_input));
+    if (!uses_input || dycl_call_given(p[4 - weight]) || dycl_call_given(p[5 - weight]))
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
+    DYCL_CALL_TRY(dycl_call_value(call, p[0], &x[0]));
+    DYCL_CALL_TRY(dycl_call_f64_or(call, p[6], 0.1, &momentum)); /* of running statistics: only looked at */
+    DYCL_CALL_TRY(dycl_call_f64_or(call, p[7], 1e-5, &eps));
+    const dycl_value v = *meta(call, x[0]);
+    if (v.rank < 3 || dycl_value_numel(&v) == 0 || dycl_value_numel(&v) == v.sizes[0] * v.sizes[1])
+        return dycl_call_bail(call, DYCL_BAIL_shape);
+    for (int i = 0; i < 2; i++) DYCL_CALL_TRY(repeated(call, p[weight + i], v.sizes[0], &x[1 + i]));
+    memcpy(sizes, v.sizes, sizeof sizes);
+    sizes[0] = 1;
+    sizes[1] *= v.sizes[0];
+    DYCL_CALL_TRY(dycl_build_contiguous(r, x[0], &x[0]));
+    DYCL_CALL_TRY(dycl_build_reshape(r, x[0], v.rank, sizes, 1, &x[0]));
+    if (!is_batch(call, x)) return dycl_call_bail(call, DYCL_BAIL_layout);
+    for (int i = 0; i < 2; i++) {
+        int64_t attrs[3] = {i, 0, dycl_f64_attr(eps)};
+        DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_batch_stats, 3, (uint32_t[]){x[0], x[3], x[4]}, 3, attrs, &made[i]));
+    }
+    int64_t attr = dycl_f64_attr(eps);
+    DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_batch_norm_train, 5, (uint32_t[]){x[0], made[0], made[1], x[1], x[2]}, 1,
+                                  &attr, &out));
+    DYCL_CALL_TRY(dycl_build_reshape(r, out, v.rank, v.sizes, 1, &out));
+    return dycl_call_as_view(call, dycl_call_finish(call, DYCL_OK, out));
+}
+
 static dycl_status build_group_norm(dycl_call *call, const uint32_t x[3], int64_t groups, double eps, uint32_t *out) {
     int64_t attrs[2] = {groups, dycl_f64_attr(eps)};
     if (is_odd_volume(meta(call, x[0])) || dycl_value_numel(meta(call, x[0])) == 0)
@@ -305,6 +358,10 @@ dycl_binding dycl_bindings_nn[] = {
         0),
     ROW("batch_norm", T, "input weight bias running_mean running_var training momentum eps cudnn_enabled",
         torch_batch_norm, 0, 0),
+    ROW("instance_norm", F, "input running_mean running_var weight bias use_input_stats momentum eps", instance_norm, 0,
+        3),
+    ROW("instance_norm", T, "input weight bias running_mean running_var use_input_stats momentum eps cudnn_enabled",
+        instance_norm, 0, 1),
     ROW("group_norm", F, "input num_groups weight bias eps", group_norm, 0, 0),
     ROW("group_norm", T, "input num_groups weight bias eps cudnn_enabled", group_norm, 0, 0),
     ROW("hardtanh", F, "input min_val max_val inplace", three_operands, DYCL_OP_clamp, 0),

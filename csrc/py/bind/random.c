@@ -109,7 +109,7 @@ static PyObject *dropout(dycl_call *call, const dycl_binding *row) {
     if (!is_float(call, x) || (features && meta(call, x)->rank < 2)) return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (call->in_place && !dycl_is_lazy(call->p[0]))
         return dycl_call_bail(call, DYCL_BAIL_alias); /* before anything is drawn */
-    if ((alpha || dycl_dtype_is_half(dtype_of(call, x))) && needs_gradient(call, call->p[0]))
+    if (dycl_dtype_is_half(dtype_of(call, x)) && needs_gradient(call, call->p[0]))
         return dycl_call_bail(call, DYCL_BAIL_grad);
     if (p == 1) {
         dycl_operand zero = dycl_operand_f64(0);

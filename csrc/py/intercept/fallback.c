@@ -80,7 +80,7 @@ PyObject *dycl_fallback_passing(PyObject *(*generic)(PyObject *, PyObject *), Py
 
 /* What a binding does not represent, torch's own kernel may compute as a step. Other reasons hold for that, too. */
 static int may_be_hosted(const dycl_region *region, dycl_bail why) {
-    if (!region || !dycl_region_open(region) || region->tracks) return 0;
+    if (!region || !dycl_region_open(region)) return 0;
     return why == DYCL_BAIL_operator || why == DYCL_BAIL_arguments || why == DYCL_BAIL_dtype ||
            why == DYCL_BAIL_layout || why == DYCL_BAIL_shape || why == DYCL_BAIL_rank;
 }
@@ -92,6 +92,7 @@ PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const
         PyObject *hosted = dycl_hosted_record(region, callable, args, count, kwnames, kwdict);
         if (hosted || PyErr_Occurred()) return hosted;
         if (region->lesson) why = DYCL_BAIL_first;
+        if (region->recorder.why == DYCL_BAIL_grad) why = DYCL_BAIL_grad;
     }
     dycl_lesson *lesson = region ? dycl_hosted_take_lesson(region) : NULL;
     Py_ssize_t total = count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);

@@ -112,7 +112,7 @@ static PyObject *record(const slot_info *slot, PyObject *const *args, Py_ssize_t
     call.whole = slot->row->whole;
     for (Py_ssize_t i = 0; i < count; i++) call.p[i] = args[i]; /* what parsing would find */
     for (int i = (int)count; i < slot->row->parameter_count; i++) call.p[i] = NULL;
-    PyObject *result = dycl_binding_track(&call, slot->row, slot->row->bind(&call, slot->row));
+    PyObject *result = dycl_call_track(&call, slot->row->whole, slot->row->bind(&call, slot->row));
     result = dycl_binding_settle(&call, result);
     *why = region->recorder.why;
     return result;

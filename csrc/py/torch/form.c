@@ -97,13 +97,15 @@ static int shares_memory(PyObject *o, uint64_t storage, int depth) {
     return 0;
 }
 
-/* A tensor as a step of ours would make it. A view of a tensor that nobody else has will be that tensor. */
-static int read_result(PyObject *o, dycl_form *form, int at) {
+/* A tensor as a step of ours would make it. A view of a tensor that nobody else has will be that tensor. history: what
+ * is of floating point has one, as it will have here. */
+static int read_result(PyObject *o, dycl_form *form, int at, int history) {
     dycl_tensor_view view;
     dycl_value v = {0};
     if (Py_TYPE(o) != dycl_py.tensor_type) return 0;
     const char *impl = dycl_abi_impl(o);
-    if (!dycl_abi_is_plain(impl) || dycl_abi_requires_grad(o) || !dycl_abi_read(dycl_abi_borrow(o), &view)) return 0;
+    if (!dycl_abi_is_plain(impl) || !dycl_abi_read(dycl_abi_borrow(o), &view)) return 0;
+    if (dycl_abi_requires_grad(o) != (history && dycl_dtype_is_float(view.dtype))) return 0;
     if (dycl_abi_storage_offset(dycl_abi_borrow(o)) != 0) return 0;
     form->result[at].dtype = view.dtype;
     form->result[at].rank = v.rank = (uint8_t)view.rank;
@@ -130,10 +132,10 @@ static int is_view(PyObject *o) {
     return result;
 }
 
-static int read_new(PyObject *o, dycl_form *form, int at, const arguments *a) {
+static int read_new(PyObject *o, dycl_form *form, int at, const arguments *a, int history) {
     PyObject *name, *value;
     Py_ssize_t place = 0;
-    if (!read_result(o, form, at)) return 0;
+    if (!read_result(o, form, at, history)) return 0;
     uint64_t storage = dycl_abi_storage(dycl_abi_impl(o));
     for (Py_ssize_t i = 0; i < a->count; i++)
         if (shares_memory(a->args[i], storage, 2)) return 0;
@@ -147,21 +149,22 @@ static int read_new(PyObject *o, dycl_form *form, int at, const arguments *a) {
 }
 
 static int read_all(const dycl_lesson *lesson, PyObject *result, dycl_form *form, const arguments *a) {
+    int history = (lesson->flags & DYCL_FORM_HISTORY) != 0;
     if (lesson->flags & DYCL_FORM_IN_PLACE) {
         form->results = 1;
         if (a->count && result == Py_None) result = a->args[0]; /* x[key] = y */
-        if (!a->count || result != a->args[0] || !read_result(result, form, 0)) return 0;
+        if (!a->count || result != a->args[0] || !read_result(result, form, 0, history)) return 0;
         return lesson->flags & DYCL_FORM_INFERENCE || dycl_abi_version(dycl_abi_impl(result)) == lesson->version + 1;
     }
     if (!PyTuple_Check(result)) {
         form->results = 1;
-        return read_new(result, form, 0, a);
+        return read_new(result, form, 0, a, history);
     }
     form->type = (PyObject *)Py_TYPE(result);
     form->results = (int)PyTuple_GET_SIZE(result);
     if (PyTuple_GET_SIZE(result) > DYCL_HOSTED_RESULTS) return 0;
     for (int i = 0; i < form->results; i++)
-        if (!read_new(PyTuple_GET_ITEM(result, i), form, i, a)) return 0;
+        if (!read_new(PyTuple_GET_ITEM(result, i), form, i, a, history)) return 0;
     return 1;
 }
 

@@ -34,7 +34,8 @@ enum {
     DYCL_FORM_INFERENCE = 2,  /* inference mode, where versions are not counted */
     DYCL_FORM_NO_ONEDNN = 4,  /* torch.backends.mkldnn is switched off, which changes how convolutions lie */
     DYCL_FORM_ONE_THREAD = 8, /* of torch's: so does that */
-    DYCL_FORM_VARIANT = 16    /* and its multiples */
+    DYCL_FORM_HISTORY = 16,   /* an operand has one, and gradients are enabled: some functions then take another way */
+    DYCL_FORM_VARIANT = 32    /* and its multiples */
 };
 int dycl_form_key_of(const dycl_graph *graph, dycl_op op, int flags, int operand_count, const uint32_t *operands,
                      int word_count, const int64_t *words, dycl_form_key *out);

@@ -48,6 +48,17 @@ def group_norm(d):
             "eps": d.optional(lambda: "1e-3", 0.3)}
 
 
+@rows("instance_norm")
+def instance_norm(d):
+    x = image(d, d.pick(2, 3, 3, 4, 4, 5))
+    n = d[x].shape[1]
+    by_batch = d.chance(0.85)
+    running = None if by_batch and d.chance(0.9) else d.input((n,), d.like(x), "positive")
+    return {"input": x, "running_mean": running, "running_var": running, "weight": vector(d, n, x, 0.5),
+            "bias": vector(d, n, x, 0.5), "use_input_stats": str(by_batch), "momentum": d.pick("0.1", "0.7"),
+            "eps": d.pick("1e-5", "1e-3"), "cudnn_enabled": "True"}
+
+
 # ---- convolution and pooling
 
 
