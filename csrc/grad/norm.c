@@ -101,6 +101,9 @@ static void group_norm(dycl_chain *c, int64_t groups, double eps) {
         uint32_t c2 = NUMBER(mul, MUL(SUB(MUL(all[1], mean), all[0]), cube), 1 / count);
         uint32_t c3 = SUB(dycl_chain_1(c, DYCL_OP_neg, MUL(c2, mean)), NUMBER(mul, MUL(all[1], scale), 1 / count));
         uint32_t back = ADD(ADD(MUL(factor, g), MUL(c2, x)), c3);
+        int64_t plain_order = 0;
+        if (c->status == DYCL_OK && !dycl_chain_meta(c, back)->canonical) /* as torch's */
+            back = dycl_chain_node(c, DYCL_OP_contiguous, 1, &back, 1, &plain_order);
         dycl_chain_give(c, 0, dycl_chain_reshape(c, back, like.rank, like.sizes));
     }
     if (dycl_chain_wants(c, 1)) {
