@@ -3,6 +3,7 @@ is one step of a program: it gets the program's world and may change it."""
 
 import contextlib
 import copy
+import gc
 import io
 import pickle
 import threading
@@ -38,6 +39,19 @@ class World:
     def loss(self):
         x, y = self.batch()
         return F.mse_loss(self.run(x), y), x
+
+
+@contextlib.contextmanager
+def no_collection():
+    """What the program leaves in a cycle (a part that catches an error: its frames, and what they hold) goes when the
+    collector happens to run, in eager too, and at other allocations with dycl or another Python."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 WAYS = {}
@@ -386,6 +400,7 @@ def module_hooks(w):
 
 
 @way
+@no_collection()
 def raising_forward_hook(w):
     def hook(m, i, o):
         raise ValueError("from a forward hook")
@@ -711,6 +726,7 @@ def keeps_graphs(w):
 
 
 @way
+@no_collection()
 def lets_go(w):
     x, y = w.batch()
     out = w.run(x)
@@ -722,6 +738,7 @@ def lets_go(w):
 
 
 @way
+@no_collection()
 def lets_go_without_backward(w):
     x, y = w.batch()
     out = w.run(x)
