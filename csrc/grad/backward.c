@@ -143,6 +143,8 @@ static void mark(dycl_backward *b) {
 /* A tensor that torch may add to: it has memory of its own, all of which it fills. */
 static int is_fresh(const dycl_graph *graph, uint32_t value) {
     const dycl_value *v = &graph->values[value];
+    for (int i = 0; i < v->rank; i++)
+        if (v->strides[i] == 0 && v->sizes[i] != 1) return 0; /* expanded, of nothing too */
     return graph->values[v->root].kind == DYCL_VALUE_NODE && dycl_value_dense(v);
 }
 

@@ -186,7 +186,7 @@ KEEPS |= {
     "maximum": lambda x: torch.maximum(x, x * 0.5), "where": lambda x: torch.where(x > 0, x, x * 2),
     "threshold": lambda x: torch.nn.functional.threshold(x, 0.1, 0.0), "slice": lambda x: x[..., :1] * 2,
     "three": lambda x: x.sin() + x.cos() + x * x, "mean": lambda x: x.mean(-1),
-    "total": lambda x: x.sum(0, keepdim=True) * x,
+    "total": lambda x: x.sum(0, keepdim=True) * x, "all": lambda x: x * 2 + x.sum(),
 }  # fmt: skip
 READ = {"sum": lambda y: y.sum(), "squares": lambda y: (y * y).sum()}
 
