@@ -13,6 +13,12 @@ import dycl
 from suite import one_thread  # noqa: F401
 from test_gradients import agree
 
+
+
+def _weights(y):
+    return [y[0], y[1][:, :2], y[0, :, 0], y[1, :, 0]]
+
+
 PRODUCERS = {
     "matrix-vector": (lambda x, y: torch.matmul(x, y[0, 0]), (2, 3, 4), (2, 3, 4)),
     "vector-matrix": (lambda x, y: torch.matmul(x[0, 0], y.mT), (2, 3, 4), (2, 3, 4)),
@@ -28,6 +34,14 @@ PRODUCERS = {
     "product": (lambda x, y: x * y, (2, 3, 4), (2, 3, 4)),
     "leaf": (lambda x, y: x.transpose(0, 1), (2, 3, 4), (2, 3, 4)),
     "chunk": (lambda x, y: (x * y).chunk(2, -1)[1], (2, 3, 4), (2, 3, 4)),
+    "instance norm": (lambda x, y: F.instance_norm(x * y), (2, 3, 4), (2, 3, 4)),
+    "avg_pool1d": (lambda x, y: F.avg_pool1d(x * y, 2), (2, 3, 4), (2, 3, 4)),
+    "adaptive_max_pool1d": (lambda x, y: F.adaptive_max_pool1d(x * y, 2), (3, 6), (3, 6)),
+    "conv3d": (lambda x, y: F.conv3d(x[0], y), (1, 2, 3, 3, 3), (3, 2, 2, 2, 2)),
+    "lstm": (lambda x, y: torch.lstm(x, (x.new_zeros(1, 4, 2),) * 2, _weights(y), True, 1, 0.0, False, False, True)[0],
+             (4, 3, 4), (2, 8, 4)),
+    "gru": (lambda x, y: torch.gru(x, x.new_zeros(1, 3, 2), _weights(y), True, 1, 0.0, False, False, False)[0],
+            (4, 3, 4), (2, 6, 4)),
 }
 
 

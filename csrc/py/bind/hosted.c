@@ -116,7 +116,10 @@ static int is_of_no_floats(dycl_op op) {
 
 static PyObject *record(dycl_call *call, dycl_op op, const dycl_form *form, const dycl_hosted_call *h) {
     uint32_t values[DYCL_HOSTED_RESULTS] = {0};
-    dycl_op made = has_history(call->region, h) ? with_indices(op) : op;
+    int history = has_history(call->region, h);
+    dycl_op made = history ? with_indices(op) : op;
+    /* torch's squeezes it, and second gradients of what the program holds of it would be wrong */
+    if (history && form->result[0].view) return dycl_call_bail(call, DYCL_BAIL_grad);
     for (int i = 0; i < form->results; i++)
         DYCL_CALL_TRY(dycl_hosted_node(call, made, i, form->result[i].dtype, form->result[i].rank,
                                        form->result[i].sizes, form->result[i].strides, h, &values[i]));
