@@ -217,3 +217,28 @@ def test_an_exception_after_the_write():
     with torch.no_grad(), pytest.raises(KeyError):
         dycl.accelerate(program)(torch.ones(3))
     assert state.tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("learns", ["self", "source", "both"])
+@pytest.mark.parametrize("rows", [[0, 2], [1], []])
+def test_rows_with_a_history(learns, rows):
+    """What is copied into a tensor, and the tensor itself, may have one: it is torch's graph then."""
+    base, given = torch.randn(3, 2), torch.randn(len(rows), 2)
+    index = torch.tensor(rows, dtype=torch.int64)
+
+    def program(a, b):
+        x, y = a * 2, b.sin()
+        x.index_copy_(0, index, y)
+        return x
+
+    outcomes = []
+    for run in (program, dycl.accelerate(program)):
+        for _ in range(2):
+            a, b = base.clone().requires_grad_(learns != "source"), given.clone().requires_grad_(learns != "self")
+            result = run(a, b)
+            leaves = [t for t in (a, b) if t.requires_grad]
+            outcomes.append((result.detach(), result._version, type(result.grad_fn).__name__,
+                             *torch.autograd.grad(result.square().sum(), leaves)))
+    for got in outcomes[1:]:
+        assert got[1:3] == outcomes[0][1:3]
+        assert all(map(torch.equal, (got[0], *got[3:]), (outcomes[0][0], *outcomes[0][3:])))

@@ -110,6 +110,7 @@ PyObject *dycl_write_rows(dycl_call *call, PyObject *self, int64_t dim, PyObject
     dycl_value whole;
     dycl_tensor_view to, from, rows;
     int64_t sizes[DYCL_MAX_RANK], *at;
+    if (dycl_track_writes_from(region, self, source)) return bail(call, DYCL_BAIL_grad);
     int writable = is_writable(call, self, &whole);
     if (writable < 0) return NULL;
     if (!writable || dim < 0 || dim >= whole.rank || (dycl_is_lazy(index) && dycl_lazy_of(index)->region != region) ||

@@ -91,6 +91,12 @@ int dycl_track_writes(dycl_region *region, PyObject *self, uint32_t value) {
     return dycl_track_has(region, value) || dycl_region_needs_gradient(self) != 0;
 }
 
+int dycl_track_writes_from(dycl_region *region, PyObject *self, PyObject *source) {
+    if (!region->may_track) return 0;
+    dycl_track_extend(region);
+    return dycl_region_needs_gradient(self) != 0 || dycl_region_needs_gradient(source) != 0;
+}
+
 int dycl_track_keeps(dycl_region *region, uint32_t value, uint32_t end) {
     if (!region->tracks) return 0;
     dycl_track_extend(region);

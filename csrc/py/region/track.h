@@ -32,6 +32,7 @@ int dycl_track_is_whole(const char *function);
 
 /* Whether an operator in place, which would give the tensor this value, meets or makes a history. */
 int dycl_track_writes(dycl_region *region, PyObject *self, uint32_t value);
+int dycl_track_writes_from(dycl_region *region, PyObject *self, PyObject *source); /* the same of what is no value yet */
 /* Whether it may have that value all the same: both are of this segment, nobody else has the tensor, and no operator
  * needs what it was, so that torch's graph would be the same and raise nothing. */
 int dycl_track_may_rebind(dycl_region *region, PyObject *self, uint32_t value);
