@@ -61,17 +61,13 @@ def name(function, both, nth, in_place):
     if function is torch.nn.functional.scaled_dot_product_attention:
         return _asked(function, both, nth, in_place, Look.bare)
     looks, drawn = _looks(both), torch.default_generator.get_state()
-    if function in _LAYERS:
-        try:
-            few = _few_steps(*both[0]), both[1]
-            return _asked(function, few, nth, in_place, lambda look: look.shrunk(look.sizes))
-        finally:
-            torch.default_generator.set_state(drawn)
     bare = [Look.bare]
     small = [lambda look, most=most: look.zeros(most) for most in (2, 8)]
     if sum(math.prod(look.sizes) for look in looks) <= _MOST:
         small.append(lambda look: look.zeros(_MOST))
     ways = bare + small if _makes_views(function, both) else small + bare
+    if function in _LAYERS:
+        both, ways = (_few_steps(*both[0]), both[1]), [lambda look: look.shrunk(look.sizes)]
     try:
         for way in ways[:-1]:
             with contextlib.suppress(Exception):

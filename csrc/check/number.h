@@ -35,6 +35,13 @@ int dycl_number_accepts(dycl_dtype dtype, dycl_number want, const void *memory, 
 
 /* An elementwise operator (kern.def) on operands of one dtype (`where`: bool first). */
 dycl_number dycl_number_apply(dycl_ew op, dycl_dtype in, int count, const dycl_number *x);
+static inline dycl_number dycl_number_f32_1(dycl_ew op, dycl_number x) {
+    return dycl_number_apply(op, DYCL_F32, 1, &x);
+}
+static inline dycl_number dycl_number_f32_2(dycl_ew op, dycl_number x, dycl_number y) {
+    dycl_number both[2] = {x, y};
+    return dycl_number_apply(op, DYCL_F32, 2, both);
+}
 dycl_number dycl_number_cast(dycl_dtype from, dycl_dtype to, dycl_number x);
 
 #endif

@@ -111,12 +111,6 @@ dycl_status dycl_reference_grouped(dycl_reference *r, const dycl_node *node, con
 
 /* ---- Recurrent layers: gates in torch's order */
 
-static dycl_number ew1(dycl_ew op, dycl_number x) { return dycl_number_apply(op, DYCL_F32, 1, &x); }
-static dycl_number ew2(dycl_ew op, dycl_number x, dycl_number y) {
-    dycl_number both[2] = {x, y};
-    return dycl_number_apply(op, DYCL_F32, 2, both);
-}
-
 typedef struct {
     dycl_reference *r;
     const uint32_t *o;
@@ -136,26 +130,31 @@ static dycl_number from_state(const recurrence *c, int64_t gate, int64_t i) {
 
 static dycl_number gate(const recurrence *c, int64_t *at, int64_t which, int64_t i) {
     at[2] = which * c->width + i;
-    return ew2(DYCL_EW_add, from_state(c, which, i), dycl_reference_get(c->r, c->o[0], at, 3));
+    return dycl_number_f32_2(DYCL_EW_add, from_state(c, which, i), dycl_reference_get(c->r, c->o[0], at, 3));
 }
 
 static dycl_number next_state(recurrence *c, dycl_recurrent_kind kind, int64_t *at, int64_t i) {
     if (kind == DYCL_RECURRENT_TANH || kind == DYCL_RECURRENT_RELU)
-        return ew1(kind == DYCL_RECURRENT_TANH ? DYCL_EW_tanh : DYCL_EW_relu, gate(c, at, 0, i));
+        return dycl_number_f32_1(kind == DYCL_RECURRENT_TANH ? DYCL_EW_tanh : DYCL_EW_relu, gate(c, at, 0, i));
     dycl_number *kept = c->kept + i;
     int64_t n = c->width;
     if (kind == DYCL_RECURRENT_LSTM) {
-        for (int64_t g = 0; g < 4; g++) kept[g * n] = ew1(g == 2 ? DYCL_EW_tanh : DYCL_EW_sigmoid, gate(c, at, g, i));
-        c->cell[i] = ew2(DYCL_EW_add, ew2(DYCL_EW_mul, kept[n], c->cell[i]), ew2(DYCL_EW_mul, kept[0], kept[2 * n]));
-        return ew2(DYCL_EW_mul, kept[3 * n], ew1(DYCL_EW_tanh, c->cell[i]));
+        for (int64_t g = 0; g < 4; g++)
+            kept[g * n] = dycl_number_f32_1(g == 2 ? DYCL_EW_tanh : DYCL_EW_sigmoid, gate(c, at, g, i));
+        c->cell[i] = dycl_number_f32_2(DYCL_EW_add, dycl_number_f32_2(DYCL_EW_mul, kept[n], c->cell[i]),
+                                       dycl_number_f32_2(DYCL_EW_mul, kept[0], kept[2 * n]));
+        return dycl_number_f32_2(DYCL_EW_mul, kept[3 * n], dycl_number_f32_1(DYCL_EW_tanh, c->cell[i]));
     }
-    for (int64_t g = 0; g < 2; g++) kept[g * n] = ew1(DYCL_EW_sigmoid, gate(c, at, g, i));
+    for (int64_t g = 0; g < 2; g++) kept[g * n] = dycl_number_f32_1(DYCL_EW_sigmoid, gate(c, at, g, i));
     kept[3 * n] = from_state(c, 2, i);
     at[2] = 2 * n + i;
-    dycl_number fresh = ew1(DYCL_EW_tanh, ew2(DYCL_EW_add, dycl_reference_get(c->r, c->o[0], at, 3),
-                                              ew2(DYCL_EW_mul, kept[0], kept[3 * n])));
+    dycl_number fresh =
+        dycl_number_f32_1(DYCL_EW_tanh, dycl_number_f32_2(DYCL_EW_add, dycl_reference_get(c->r, c->o[0], at, 3),
+                                                          dycl_number_f32_2(DYCL_EW_mul, kept[0], kept[3 * n])));
     kept[2 * n] = fresh;
-    return ew2(DYCL_EW_add, fresh, ew2(DYCL_EW_mul, kept[n], ew2(DYCL_EW_sub, c->state[i], fresh)));
+    return dycl_number_f32_2(
+        DYCL_EW_add, fresh,
+        dycl_number_f32_2(DYCL_EW_mul, kept[n], dycl_number_f32_2(DYCL_EW_sub, c->state[i], fresh)));
 }
 
 dycl_status dycl_reference_recurrent(dycl_reference *r, const dycl_node *node, const uint32_t *o,

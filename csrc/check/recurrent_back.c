@@ -6,14 +6,11 @@
 
 /* Recurrent layers back through time, a row of the batch after the other. */
 
-static dycl_number ew1(dycl_ew op, dycl_number x) { return dycl_number_apply(op, DYCL_F32, 1, &x); }
-static dycl_number ew2(dycl_ew op, dycl_number x, dycl_number y) {
-    dycl_number both[2] = {x, y};
-    return dycl_number_apply(op, DYCL_F32, 2, both);
+static dycl_number add(dycl_number x, dycl_number y) { return dycl_number_f32_2(DYCL_EW_add, x, y); }
+static dycl_number mul(dycl_number x, dycl_number y) { return dycl_number_f32_2(DYCL_EW_mul, x, y); }
+static dycl_number less_than_one(dycl_number y) {
+    return dycl_number_f32_2(DYCL_EW_sub, dycl_number_f(DYCL_F32, 1, 0), y);
 }
-static dycl_number add(dycl_number x, dycl_number y) { return ew2(DYCL_EW_add, x, y); }
-static dycl_number mul(dycl_number x, dycl_number y) { return ew2(DYCL_EW_mul, x, y); }
-static dycl_number less_than_one(dycl_number y) { return ew2(DYCL_EW_sub, dycl_number_f(DYCL_F32, 1, 0), y); }
 static dycl_number through_sigmoid(dycl_number g, dycl_number y) { return mul(mul(g, less_than_one(y)), y); }
 static dycl_number through_tanh(dycl_number g, dycl_number y) { return mul(g, less_than_one(mul(y, y))); }
 
@@ -56,7 +53,7 @@ static void all_cells(recurrence *c) {
 static void lstm(recurrence *c, int64_t step, int64_t t, int64_t i, dycl_number d) {
     int64_t n = c->width;
     dycl_number in = gate(c, t, 0, i), forget = gate(c, t, 1, i), fresh = gate(c, t, 2, i), out = gate(c, t, 3, i);
-    dycl_number squashed = ew1(DYCL_EW_tanh, c->cells[(step + 1) * n + i]),
+    dycl_number squashed = dycl_number_f32_1(DYCL_EW_tanh, c->cells[(step + 1) * n + i]),
                 cell = add(c->d_cell[i], through_tanh(mul(d, out), squashed));
     c->d_gates[i] = through_sigmoid(mul(cell, fresh), in);
     c->d_gates[n + i] = through_sigmoid(mul(cell, c->cells[step * n + i]), forget);
@@ -69,16 +66,18 @@ static void lstm(recurrence *c, int64_t step, int64_t t, int64_t i, dycl_number 
 static void gru(recurrence *c, int64_t t, int64_t i, dycl_number d) {
     int64_t n = c->width;
     dycl_number reset = gate(c, t, 0, i), update = gate(c, t, 1, i), fresh = gate(c, t, 2, i), fed = gate(c, t, 3, i);
-    dycl_number kept = mul(d, update), d_fresh = through_tanh(ew2(DYCL_EW_sub, d, kept), fresh);
+    dycl_number kept = mul(d, update), d_fresh = through_tanh(dycl_number_f32_2(DYCL_EW_sub, d, kept), fresh);
     c->d_gates[i] = c->d_fed[i] = through_sigmoid(mul(d_fresh, fed), reset);
-    c->d_gates[n + i] = c->d_fed[n + i] = through_sigmoid(mul(d, ew2(DYCL_EW_sub, at3(c, 2, t, i), fresh)), update);
+    c->d_gates[n + i] = c->d_fed[n + i] =
+        through_sigmoid(mul(d, dycl_number_f32_2(DYCL_EW_sub, at3(c, 2, t, i), fresh)), update);
     c->d_gates[2 * n + i] = d_fresh;
     c->d_fed[2 * n + i] = mul(d_fresh, reset);
     c->carry[i] = kept;
 }
 
 static void plain(recurrence *c, int64_t t, int64_t i, dycl_number d) {
-    dycl_number y = at3(c, 2, t, i), zero = dycl_number_f(DYCL_F32, 0, 0), below = ew2(DYCL_EW_le, y, zero);
+    dycl_number y = at3(c, 2, t, i), zero = dycl_number_f(DYCL_F32, 0, 0),
+                below = dycl_number_f32_2(DYCL_EW_le, y, zero);
     dycl_number three[3] = {below, zero, d};
     c->d_gates[i] =
         c->kind == DYCL_RECURRENT_TANH ? through_tanh(d, y) : dycl_number_apply(DYCL_EW_where, DYCL_F32, 3, three);

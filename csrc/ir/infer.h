@@ -27,6 +27,7 @@ typedef struct {
     const int64_t *attrs;
 } dycl_draft;
 
+int dycl_infer_is_f32(const dycl_graph *g, uint32_t id, int rank, const int64_t *sizes);
 /* Absent, or a vector of so many elements of this dtype. */
 int dycl_infer_is_vector(const dycl_graph *g, uint32_t id, int64_t size, int dtype);
 

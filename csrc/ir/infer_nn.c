@@ -250,7 +250,7 @@ dycl_status dycl_infer_recurrent(const dycl_draft *draft, dycl_value *out) {
     const uint32_t *operands = draft->operands;
     const int64_t *attrs = draft->attrs;
     const dycl_value *x = &g->values[operands[0]], *w = &g->values[operands[1]], *h = &g->values[operands[3]];
-    int64_t gates = attrs[0] == DYCL_RECURRENT_LSTM ? 4 : attrs[0] == DYCL_RECURRENT_GRU ? 3 : 1;
+    int64_t gates = dycl_recurrent_gates(attrs[0]);
     if (x->dtype != DYCL_F32 || w->dtype != DYCL_F32 || h->dtype != DYCL_F32 || x->rank != 3 || w->rank != 2 ||
         h->rank != 2)
         return DYCL_BAIL;
@@ -278,7 +278,7 @@ dycl_status dycl_infer_recurrent(const dycl_draft *draft, dycl_value *out) {
     return DYCL_OK;
 }
 
-static int is_f32(const dycl_graph *g, uint32_t id, int rank, const int64_t *sizes) {
+int dycl_infer_is_f32(const dycl_graph *g, uint32_t id, int rank, const int64_t *sizes) {
     const dycl_value *v = &g->values[id];
     return v->dtype == DYCL_F32 && v->rank == rank && !memcmp(v->sizes, sizes, (size_t)rank * sizeof *sizes);
 }
@@ -287,7 +287,7 @@ static int is_f32(const dycl_graph *g, uint32_t id, int rank, const int64_t *siz
 dycl_status dycl_infer_recurrent_back(const dycl_draft *draft, dycl_value *out) {
     const dycl_graph *g = draft->graph;
     const uint32_t *o = draft->operands;
-    int64_t kind = draft->attrs[0], count = kind == DYCL_RECURRENT_LSTM ? 4 : kind == DYCL_RECURRENT_GRU ? 3 : 1;
+    int64_t kind = draft->attrs[0], count = dycl_recurrent_gates(kind);
     const dycl_value *w = &g->values[o[1]];
     uint32_t of = o[0] != DYCL_NONE ? o[0] : o[2];
     if ((o[0] != DYCL_NONE) != (count > 1) || of == DYCL_NONE || (o[2] != DYCL_NONE) != (kind != DYCL_RECURRENT_LSTM) ||
@@ -299,10 +299,10 @@ dycl_status dycl_infer_recurrent_back(const dycl_draft *draft, dycl_value *out) 
     int64_t steps = g->values[of].sizes[0], batch = g->values[of].sizes[1], width = w->sizes[1];
     int64_t kept[3] = {steps, batch, 4 * width}, states[3] = {steps, batch, width};
     int64_t flat = (steps + (kind == DYCL_RECURRENT_LSTM)) * batch * width;
-    if (o[0] != DYCL_NONE && !is_f32(g, o[0], 3, kept)) return DYCL_BAIL;
-    if (o[2] != DYCL_NONE && !is_f32(g, o[2], 3, states)) return DYCL_BAIL;
-    if (o[3] != DYCL_NONE && !is_f32(g, o[3], 2, states + 1)) return DYCL_BAIL;
-    if (!is_f32(g, o[4], 1, &flat)) return DYCL_BAIL;
+    if (o[0] != DYCL_NONE && !dycl_infer_is_f32(g, o[0], 3, kept)) return DYCL_BAIL;
+    if (o[2] != DYCL_NONE && !dycl_infer_is_f32(g, o[2], 3, states)) return DYCL_BAIL;
+    if (o[3] != DYCL_NONE && !dycl_infer_is_f32(g, o[3], 2, states + 1)) return DYCL_BAIL;
+    if (!dycl_infer_is_f32(g, o[4], 1, &flat)) return DYCL_BAIL;
     out->dtype = DYCL_F32;
     out->rank = 1;
     out->sizes[0] = steps * batch * w->sizes[0] * (kind == DYCL_RECURRENT_GRU ? 2 : 1) +

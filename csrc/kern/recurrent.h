@@ -14,6 +14,12 @@ typedef enum {
     DYCL_RECURRENT_COUNT
 } dycl_recurrent_kind;
 
+#define DYCL_RECURRENT_WORTH_A_THREAD 500000 /* operations of the products */
+
+static inline int64_t dycl_recurrent_gates(int64_t kind) {
+    return kind == DYCL_RECURRENT_LSTM ? 4 : kind == DYCL_RECURRENT_GRU ? 3 : 1;
+}
+
 typedef struct {
     dycl_recurrent_kind kind;
     int reversed;

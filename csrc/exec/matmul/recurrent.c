@@ -1,13 +1,11 @@
 #include "exec/builder/builder.h"
+#include "kern/parallel.h"
 #include "kern/recurrent.h"
 
-#include <omp.h>
 #include <string.h>
 
 /* One direction of a recurrent layer. The weights are packed, once for all runs where they are constant, else once for
  * all steps of a run; the rows of the batch are shared among threads, which then need not wait for each other. */
-
-#define WORTH_A_THREAD 500000.0 /* operations of the products */
 
 typedef struct {
     dycl_recurrent r;
@@ -147,9 +145,7 @@ dycl_status dycl_steps_recurrent(dycl_builder *b, const dycl_block *block) {
     DYCL_TRY(operands_of(b, node, a, &w));
     DYCL_TRY(results_of(b, node, a, of, to));
     double flops = 2.0 * (double)(r->steps * r->batch * r->gates) * (double)r->width;
-    a->threads = (int)(flops / WORTH_A_THREAD) < b->plan->threads ? (int)(flops / WORTH_A_THREAD) : b->plan->threads;
-    if (a->threads > r->batch) a->threads = (int)r->batch;
-    if (a->threads < 1) a->threads = 1;
+    a->threads = dycl_kern_share((int64_t)flops, DYCL_RECURRENT_WORTH_A_THREAD, r->batch, b->plan->threads);
     size_t room = dycl_recurrent_scratch(r, (r->batch + a->threads - 1) / a->threads);
     const dycl_weights as = {.kind = DYCL_WEIGHTS_SMALL, .small = {r->product, r->gates, r->width, 1, a->w_row}};
     DYCL_TRY(dycl_make_packing(b, &w, &as, 0, &a->packing));

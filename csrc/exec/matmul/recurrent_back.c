@@ -1,12 +1,9 @@
 #include "exec/builder/builder.h"
+#include "kern/parallel.h"
 #include "kern/recurrent_back.h"
-
-#include <omp.h>
 
 /* One direction of a recurrent layer, back through time. Rows of the batch are shared among threads, which then need
  * not wait for each other; the weights are packed once for all steps. */
-
-#define WORTH_A_THREAD 500000.0 /* operations of the products */
 
 typedef struct {
     dycl_recurrent_back r;
@@ -94,9 +91,7 @@ dycl_status dycl_steps_recurrent_back(dycl_builder *b, const dycl_block *block) 
     DYCL_TRY(dycl_make_target(b, node->out, &to));
     a->to = to.ref;
     double flops = 2.0 * (double)(r->steps * r->batch * r->gates) * (double)r->width;
-    a->threads = (int)(flops / WORTH_A_THREAD) < b->plan->threads ? (int)(flops / WORTH_A_THREAD) : b->plan->threads;
-    if (a->threads > r->batch) a->threads = (int)r->batch;
-    if (a->threads < 1) a->threads = 1;
+    a->threads = dycl_kern_share((int64_t)flops, DYCL_RECURRENT_WORTH_A_THREAD, r->batch, b->plan->threads);
     size_t room = dycl_recurrent_back_scratch(r, (r->batch + a->threads - 1) / a->threads);
     dycl_make_write(b, &to);
     DYCL_TRY(dycl_make_scratch(b, dycl_small_bytes(r->product, r->width, r->gates), &a->packed));

@@ -131,6 +131,10 @@ dycl_status dycl_call_dim(dycl_call *call, PyObject *o, int rank,
 dycl_status dycl_call_dtype_or(dycl_call *call, PyObject *o, dycl_dtype fallback,
                                dycl_dtype *out); /* a torch.dtype that we represent; NULL/None: fallback */
 int dycl_call_given(PyObject *o);                /* not NULL and not None */
+/* A tensor that may need a gradient; NULL: no. */
+static inline int dycl_call_needs_gradient(PyObject *o) {
+    return o && dycl_is_tensor(o) && dycl_region_needs_gradient(o) != 0;
+}
 static inline const dycl_value *dycl_call_meta(const dycl_call *call, uint32_t value) {
     return &call->region->recorder.graph.values[value];
 }

@@ -51,12 +51,6 @@ static int has_onednn(void) {
     return result;
 }
 
-static int has_history(dycl_region *region, const dycl_hosted_call *h) {
-    for (int i = 0; i < h->operand_count; i++)
-        if (h->operands[i] != DYCL_NONE && dycl_track_has_now(region, h->operands[i])) return 1;
-    return 0;
-}
-
 const dycl_form *dycl_hosted_known(dycl_call *call, dycl_op op, int variant, const dycl_hosted_call *h) {
     dycl_region *region = call->region;
     dycl_form_key key;
@@ -66,7 +60,7 @@ const dycl_form *dycl_hosted_known(dycl_call *call, dycl_op op, int variant, con
         if (h->operands[i] != DYCL_NONE && dycl_value_numel(&region->recorder.graph.values[h->operands[i]]) == 0)
             return NULL;
     if (call->in_place) flags |= DYCL_FORM_IN_PLACE;
-    if (has_history(region, h)) flags |= DYCL_FORM_HISTORY;
+    if (dycl_track_any_now(region, h->operand_count, h->operands)) flags |= DYCL_FORM_HISTORY;
     if (dycl_abi_dispatch_inference(&region->dispatch)) flags |= DYCL_FORM_INFERENCE;
     if (dycl_hosted_get(op)->work == 'C') {
         if (!has_onednn()) flags |= DYCL_FORM_NO_ONEDNN;
@@ -116,7 +110,7 @@ static int is_of_no_floats(dycl_op op) {
 
 static PyObject *record(dycl_call *call, dycl_op op, const dycl_form *form, const dycl_hosted_call *h) {
     uint32_t values[DYCL_HOSTED_RESULTS] = {0};
-    int history = has_history(call->region, h);
+    int history = dycl_track_any_now(call->region, h->operand_count, h->operands);
     dycl_op made = history ? with_indices(op) : op;
     /* torch's squeezes it, and second gradients of what the program holds of it would be wrong */
     if (history && form->result[0].view) return dycl_call_bail(call, DYCL_BAIL_grad);
@@ -144,16 +138,14 @@ static PyObject *record(dycl_call *call, dycl_op op, const dycl_form *form, cons
     return pair;
 }
 
-static int needs_gradient(PyObject *o) { return o && dycl_is_tensor(o) && dycl_region_needs_gradient(o) != 0; }
-
 /* It has a history that no formula is known for: all else would be done in vain. */
 static int leaves_history(const dycl_region *region, dycl_op op, PyObject *const *p) {
     const dycl_hosted *h = dycl_hosted_get(op);
     if (!region->tracks || dycl_grad_has(with_indices(op)) || is_of_no_floats(op) || !dycl_abi_grad_enabled()) return 0;
     for (int i = 0; i < h->parameter_count; i++) {
-        if (h->parameters[i].kind != 'T' && needs_gradient(p[i])) return 1;
+        if (h->parameters[i].kind != 'T' && dycl_call_needs_gradient(p[i])) return 1;
         for (Py_ssize_t k = 0; h->parameters[i].kind == 'T' && k < PySequence_Fast_GET_SIZE(p[i]); k++)
-            if (needs_gradient(PySequence_Fast_GET_ITEM(p[i], k))) return 1;
+            if (dycl_call_needs_gradient(PySequence_Fast_GET_ITEM(p[i], k))) return 1;
     }
     return 0;
 }

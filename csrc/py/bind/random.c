@@ -18,7 +18,7 @@ static PyObject *at_once(dycl_call *call, const dycl_binding *row) {
 /* Of a tensor that needs a gradient nothing may be drawn that torch would draw again, because its gradient is not known
  * here. */
 static int needs_gradient(const dycl_call *call, PyObject *o) {
-    return call->region->tracks && o && dycl_is_tensor(o) && dycl_region_needs_gradient(o) != 0;
+    return call->region->tracks && dycl_call_needs_gradient(o);
 }
 
 /* Draws whose numbers depend on values: op 1 where numbers alone may be given as well. */

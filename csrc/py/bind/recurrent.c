@@ -2,6 +2,7 @@
  * recurrence. */
 #include <string.h>
 
+#include "ir/infer.h"
 #include "py/bind/bind.h"
 #include "py/bind/noise.h"
 #include "py/region/track.h"
@@ -47,13 +48,8 @@ fail:
 }
 
 static int is_f32(const dycl_call *call, uint32_t value, int rank, int64_t first, int64_t second, int64_t third) {
-    const dycl_value *v = meta(call, value);
     int64_t sizes[3] = {first, second, third};
-    return v->dtype == DYCL_F32 && v->rank == rank && !memcmp(v->sizes, sizes, (size_t)rank * sizeof *sizes);
-}
-
-static int64_t gates_of(const layers *l) {
-    return l->kind == DYCL_RECURRENT_LSTM ? 4 : l->kind == DYCL_RECURRENT_GRU ? 3 : 1;
+    return dycl_infer_is_f32(&call->region->recorder.graph, value, rank, sizes);
 }
 
 /* Everything that would bail once a part is recorded, or numbers are drawn. */
@@ -63,7 +59,7 @@ static int fits(const dycl_call *call, const layers *l, uint32_t x) {
     if (in->dtype != DYCL_F32 || in->rank != 3 || dycl_value_numel(in) == 0 || meta(call, l->weights[1])->rank != 2)
         return 0;
     int64_t width = meta(call, l->weights[1])->sizes[1], batch = in->sizes[!l->batch_first],
-            gates = gates_of(l) * width;
+            gates = dycl_recurrent_gates(l->kind) * width;
     if (!is_f32(call, l->h, 3, runs, batch, width)) return 0;
     if (l->kind == DYCL_RECURRENT_LSTM && !is_f32(call, l->c, 3, runs, batch, width)) return 0;
     for (int64_t i = 0; i < runs; i++) {
@@ -98,16 +94,9 @@ static dycl_status dropped(dycl_call *call, const layers *l, int64_t layer, uint
     return status == DYCL_OK ? ew2(call, DYCL_OP_mul, *x, noise, x) : status;
 }
 
-static int has_history(const dycl_call *call, uint32_t value) {
-    return value != DYCL_NONE && dycl_track_has_now(call->region, value) != 0;
-}
-
 /* The gates are needed once more: the node that keeps them stands behind the recurrence (grad/recurrent.c). */
 static int goes_back(const dycl_call *call, const layers *l, const uint32_t operands[5]) {
-    if (!call->region->tracks || (l->kind != DYCL_RECURRENT_LSTM && l->kind != DYCL_RECURRENT_GRU)) return 0;
-    for (int i = 0; i < 5; i++)
-        if (has_history(call, operands[i])) return 1;
-    return 0;
+    return dycl_recurrent_gates(l->kind) > 1 && dycl_track_any_now(call->region, 5, operands);
 }
 
 /* One direction of one layer: states [steps, batch, width], the last of them, and the last cell (LSTM). */

@@ -58,6 +58,12 @@ int dycl_track_has_now(dycl_region *region, uint32_t value) {
     return value >= region->tracked_count || region->tracked[value];
 }
 
+int dycl_track_any_now(dycl_region *region, int count, const uint32_t *values) {
+    for (int i = 0; i < count; i++)
+        if (values[i] != DYCL_NONE && dycl_track_has_now(region, values[i])) return 1;
+    return 0;
+}
+
 static int is_of_overlapping(const dycl_graph *graph, uint32_t view) {
     const dycl_value *v = &graph->values[view];
     uint32_t of = dycl_node_operands(graph, &graph->nodes[v->source])[0];

@@ -24,6 +24,7 @@ static inline int dycl_track_has(const dycl_region *region, uint32_t value) {
 /* The same of a value that was met just now, and 0 where gradients are disabled: who leaves it out of what is recorded
  * would lose a history. */
 int dycl_track_has_now(dycl_region *region, uint32_t value);
+int dycl_track_any_now(dycl_region *region, int count, const uint32_t *values); /* of several; NONE: none */
 /* Whether all that was recorded from this value on can be differentiated as torch would: each operator has a formula,
  * and torch's gradient of what was called is that of its parts. */
 int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_whole);
@@ -32,7 +33,8 @@ int dycl_track_is_whole(const char *function);
 
 /* Whether an operator in place, which would give the tensor this value, meets or makes a history. */
 int dycl_track_writes(dycl_region *region, PyObject *self, uint32_t value);
-int dycl_track_writes_from(dycl_region *region, PyObject *self, PyObject *source); /* the same of what is no value yet */
+int dycl_track_writes_from(dycl_region *region, PyObject *self,
+                           PyObject *source); /* the same of what is no value yet */
 /* Whether it may have that value all the same: both are of this segment, nobody else has the tensor, and no operator
  * needs what it was, so that torch's graph would be the same and raise nothing. */
 int dycl_track_may_rebind(dycl_region *region, PyObject *self, uint32_t value);
