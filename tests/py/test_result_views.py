@@ -31,6 +31,7 @@ PRODUCERS = {
     "linear": (lambda x, y: F.linear(x, y[0]), (2, 3, 4), (2, 3, 4)),
     "hstack": (lambda x, y: torch.hstack((x, y)), (3, 4), (3, 4)),
     "biased": (lambda x, y: F.linear(x, y[0], y[1, :, 0]), (2, 3, 4), (2, 3, 4)),
+    "biased in rows": (lambda x, y: F.linear(x, y[0], y[1, 0]), (2, 3, 4), (2, 4, 4)),
     "product": (lambda x, y: x * y, (2, 3, 4), (2, 3, 4)),
     "leaf": (lambda x, y: x.transpose(0, 1), (2, 3, 4), (2, 3, 4)),
     "chunk": (lambda x, y: (x * y).chunk(2, -1)[1], (2, 3, 4), (2, 3, 4)),

@@ -110,10 +110,7 @@ static int is_of_no_floats(dycl_op op) {
 
 static PyObject *record(dycl_call *call, dycl_op op, const dycl_form *form, const dycl_hosted_call *h) {
     uint32_t values[DYCL_HOSTED_RESULTS] = {0};
-    int history = dycl_track_any_now(call->region, h->operand_count, h->operands);
-    dycl_op made = history ? with_indices(op) : op;
-    /* torch's squeezes it, and second gradients of what the program holds of it would be wrong */
-    if (history && form->result[0].view) return dycl_call_bail(call, DYCL_BAIL_grad);
+    dycl_op made = dycl_track_any_now(call->region, h->operand_count, h->operands) ? with_indices(op) : op;
     for (int i = 0; i < form->results; i++)
         DYCL_CALL_TRY(dycl_hosted_node(call, made, i, form->result[i].dtype, form->result[i].rank,
                                        form->result[i].sizes, form->result[i].strides, h, &values[i]));

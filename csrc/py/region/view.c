@@ -68,10 +68,10 @@ static PyObject *view_by(dycl_region *region, uint32_t index, uint32_t nth, uint
 /* What the call takes its view of: the root, what has its tensor, or a view by a call before. New reference or NULL */
 static PyObject *operand(dycl_region *region, uint32_t index, uint32_t of, uint32_t root, PyObject *base, int depth) {
     const dycl_called_log *l = region->called;
-    if (of == root) return Py_NewRef(base);
     if (region->recorder.graph.values[of].root != root) return NULL;
-    dycl_handle known = dycl_track_tensor(region, of);
+    dycl_handle known = dycl_track_tensor(region, of); /* the root, too, where torch answers a view of what is hidden */
     if (known) return dycl_abi_wrap(known);
+    if (of == root) return Py_NewRef(base);
     if (of >= l->by_count || !l->by[of] || l->by[of] - 1 >= index) return NULL;
     return is_view_of(region, l->by[of] - 1, root)
                ? Py_XNewRef(view_by(region, l->by[of] - 1, l->nth[of], root, base, depth + 1))
