@@ -204,7 +204,10 @@ def _show(results, behind, names):
 
 
 def show(results, names):
-    """What torch computed with a history, as the program sees it: tensors that show nodes of these names."""
+    """What torch computed with a history, as the program sees it: tensors that show nodes of these names. Those that do
+    already stay what they are: their hooks belong to the node, which may keep the result."""
+    names = [None if name and (type(r.grad_fn).__name__, r.output_nr) == name[0] else name
+             for r, name in zip(results, names)]
     shown = [r.detach() if name else r for r, name in zip(results, names)]
     _alone(_show, shown, results, names)
     return tuple(shown)

@@ -64,7 +64,9 @@ def _run(nodes, values, outputs, history):
         n = Node(*node)
         operands = [None if o is None else values[o] for o in n.operands]
         torch._C._set_grad_enabled(n.out in history)
-        result = STEPS[n.name](n, *operands)
+        in_place = _IN_PLACE.get(n.name) if history.get(n.out) and n.out in keep else None
+        result = in_place(_written(n, operands[0], history[n.out] - 1), *operands[1:]) if in_place \
+            else STEPS[n.name](n, *operands)
         if n.name != "view":
             result = _conform(n, result, operands, n.out in keep)
             if n.out in history and n.out in keep and result._version != history[n.out]:
@@ -89,6 +91,13 @@ def _conform(n, result, operands, owned):
     if mine and whole:
         return result
     return torch.empty_strided(n.sizes, n.strides, dtype=n.type).copy_(result)
+
+
+def _written(n, x, version):
+    """What an operator in place, whose node keeps the result, writes: it remembers the version that it leaves."""
+    base = torch.empty_strided(n.sizes, n.strides, dtype=n.type).copy_(x)
+    torch._C._autograd._unsafe_set_version_counter((base,), (version,))
+    return base
 
 
 def _share(a, b):
@@ -133,15 +142,23 @@ STEPS |= {
     "shift_right": _ew(torch.bitwise_right_shift),
     "mul": _rounded_once(torch.mul),
     "lerp": _rounded_once(torch.lerp),
-    "leaky_relu": lambda n, x, slope: torch.where(x > 0, x, x * slope),
-    "elu": _rounded_once(lambda x, alpha: torch.where(x > 0, x, alpha * torch.expm1(x))),
+    "leaky_relu": lambda n, x, slope: torch._prelu_kernel(x, slope) if slope.dim() else F.leaky_relu(x, slope.item()),
+    "elu": lambda n, x, alpha: F.elu(x, alpha.item()),
     "relu_grad": lambda n, gradient, y: torch.ops.aten.threshold_backward(gradient, y, 0),
     "clamp": lambda n, x, low, high: torch.clamp(x, low, high) if low.dim() or high.dim()
     else torch.clamp(x, low.item(), high.item()),
     "add_scaled": lambda n, x, y, z: torch.add(x, y, alpha=z.item()),
-    "softplus": _rounded_once(lambda x, beta,
-                              threshold: torch.where(x * beta > threshold, x, torch.log1p(torch.exp(x * beta)) / beta)),
-    "threshold": lambda n, x, threshold, value: torch.where(x <= threshold, value, x),
+    "softplus": lambda n, x, beta, threshold: F.softplus(x, beta.item(), threshold.item()),
+    "threshold": lambda n, x, threshold, value: F.threshold(x, threshold.item(), value.item()),
+}
+
+# Whose node keeps the result: where the program had it in place, and the result has a history.
+_IN_PLACE = {name: getattr(torch, name + "_")
+             for name in "exp exp2 expm1 sqrt rsqrt reciprocal tan tanh sigmoid relu".split()}
+_IN_PLACE |= {
+    "leaky_relu": lambda x, slope: torch._prelu_kernel(x, slope) if slope.dim()
+    else F.leaky_relu(x, slope.item(), inplace=True),
+    "elu": lambda x, alpha: F.elu(x, alpha.item(), inplace=True),
 }
 
 # ---- Elements in other places ----------------------------------------------------------------------------------------
@@ -196,16 +213,20 @@ STEPS |= {
 # ---- Reductions and norms --------------------------------------------------------------------------------------------
 
 
-def _reduction(function):
-    """function(n, x) reduces the last dimension; torch's own functions differ in whether they take several at once, or
-    none."""
+def _reduction(function, one_at_once=False):
+    """function(n, x, dims) reduces these dimensions; none is all of them to torch, and some functions take only one:
+    function(n, x, dim)."""
 
     def reduce(n, x):
         dims = [d for d in range(x.dim()) if n.attrs[0] >> d & 1]
-        rest = [d for d in range(x.dim()) if d not in dims]
-        rows = x.permute(rest + dims)
-        rows = rows.flatten(len(rest)) if dims else rows.unsqueeze(-1)
-        return function(n, rows).to(n.type).reshape(n.sizes)
+        if not dims:
+            x, dims = x.unsqueeze(-1), [-1]
+        if one_at_once:
+            if len(dims) > 1:
+                rest = [d for d in range(x.dim()) if d not in dims]
+                x, dims = x.permute(rest + dims).flatten(len(rest)), [-1]
+            dims = dims[0]
+        return function(n, x, dims).to(n.type).reshape(n.sizes)
 
     return reduce
 
@@ -223,19 +244,19 @@ def _batch_norm_back(n, gradient, x, mean, deviation, weight):
 
 
 STEPS |= {
-    "sum": _reduction(lambda n, x: torch.sum(x, -1, dtype=n.type)),
-    "mean": _reduction(lambda n, x: torch.mean(x, -1)),
-    "prod": _reduction(lambda n, x: torch.prod(x, -1, dtype=n.type)),
-    "amax": _reduction(lambda n, x: torch.amax(x, -1)),
-    "amin": _reduction(lambda n, x: torch.amin(x, -1)),
-    "all": _reduction(lambda n, x: torch.all(x, -1)),
-    "any": _reduction(lambda n, x: torch.any(x, -1)),
-    "argmax": _reduction(lambda n, x: torch.argmax(x, -1)),
-    "argmin": _reduction(lambda n, x: torch.argmin(x, -1)),
-    "sumsq": _reduction(lambda n, x: torch.sum(x * x, -1, dtype=n.type)),
-    "sumabs": _reduction(lambda n, x: torch.sum(torch.abs(x), -1, dtype=n.type)),
-    "var": _reduction(lambda n, x: torch.var(x, -1, correction=_f64(n.attrs[2]))),
-    "std": _reduction(lambda n, x: torch.std(x, -1, correction=_f64(n.attrs[2]))),
+    "sum": _reduction(lambda n, x, dims: torch.sum(x, dims, dtype=n.type)),
+    "mean": _reduction(lambda n, x, dims: torch.mean(x, dims)),
+    "prod": _reduction(lambda n, x, dim: torch.prod(x, dim, dtype=n.type), True),
+    "amax": _reduction(lambda n, x, dims: torch.amax(x, dims)),
+    "amin": _reduction(lambda n, x, dims: torch.amin(x, dims)),
+    "all": _reduction(lambda n, x, dims: torch.all(x, dims)),
+    "any": _reduction(lambda n, x, dims: torch.any(x, dims)),
+    "argmax": _reduction(lambda n, x, dim: torch.argmax(x, dim), True),
+    "argmin": _reduction(lambda n, x, dim: torch.argmin(x, dim), True),
+    "sumsq": _reduction(lambda n, x, dims: torch.sum(x * x, dims, dtype=n.type)),
+    "sumabs": _reduction(lambda n, x, dims: torch.sum(torch.abs(x), dims, dtype=n.type)),
+    "var": _reduction(lambda n, x, dims: torch.var(x, dims, correction=_f64(n.attrs[2]))),
+    "std": _reduction(lambda n, x, dims: torch.std(x, dims, correction=_f64(n.attrs[2]))),
     "softmax": lambda n, x: torch.softmax(x, n.attrs[0]),
     "log_softmax": lambda n, x: torch.log_softmax(x, n.attrs[0]),
     "cumsum": lambda n, x: torch.cumsum(x, n.attrs[0], dtype=n.type),

@@ -203,7 +203,8 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares, d
     if (dycl_track_has(region, lazy->value)) {
         dycl_handle made = tracked ? dycl_track_made(region, tracked, lazy) : replayed_view(region, lazy, shares);
         if (!made && PyErr_Occurred()) return -1;
-        int own = whole && of_node && !made && !(*share & GIVEN) && lazy->own != DYCL_OWN_VIEW;
+        int a_view = tracked && lazy->own == DYCL_OWN_VIEW; /* in a replay others come from the result itself */
+        int own = whole && of_node && !made && !(*share & GIVEN) && !a_view;
         if (own) *share |= GIVEN;
         real = own || made ? dycl_abi_copy_handle(made ? made : base) : dycl_called_view_or_strided(region, lazy, base);
         if (!real && !PyErr_Occurred()) PyErr_NoMemory();

@@ -127,7 +127,9 @@ dycl_status dycl_track_add_views(dycl_region *region, uint32_t *count, uint32_t 
         for (PyObject *o = region->first; o && status == DYCL_OK; o = dycl_lazy_of(o)->next) {
             const dycl_lazy *lazy = dycl_lazy_of(o);
             if (lazy->real || lazy->epoch != region->epoch || !dycl_track_has(region, lazy->value)) continue;
-            if (graph->values[lazy->value].root == lazy->value || (lazy->own == DYCL_OWN_COPY) != copies) continue;
+            uint32_t root = graph->values[lazy->value].root;
+            int copy = lazy->own == DYCL_OWN_COPY && graph->values[root].kind == DYCL_VALUE_NODE;
+            if (root == lazy->value || copy != copies) continue;
             if (copies || dycl_held_views_has(&held, lazy->value)) status = add_output(region, lazy->value, count);
         }
         if (copies) *shown = *count;
