@@ -29,8 +29,8 @@ PyObject *dycl_node_set_attach(PyObject *attach) {
 
 static PyObject *tensor_of(const dycl_region *region, uint32_t value, const dycl_node_plan *plan) {
     const dycl_value *v = &region->recorder.graph.values[value];
-    for (uint32_t i = 0; i < plan->apart_count; i++)
-        if (plan->apart[i] == value) return dycl_abi_wrap(plan->apart_handles[i]);
+    dycl_handle own = dycl_own_results_tensor(plan->own, value);
+    if (own) return dycl_abi_wrap(own);
     if (v->kind == DYCL_VALUE_NODE) return dycl_abi_wrap(region->handles[region->output_of[value] - 1]);
     const dycl_source *source = &region->sources[v->source];
     return source->object ? Py_NewRef(source->object) : dycl_abi_wrap(source->handle);

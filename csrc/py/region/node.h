@@ -7,15 +7,14 @@
 #ifndef DYCL_PY_REGION_NODE_H
 #define DYCL_PY_REGION_NODE_H
 
+#include "py/region/own_results.h"
 #include "py/region/tape.h"
 
 typedef struct {
     const uint32_t *results, *sources, *saved; /* values of the segment */
     uint32_t result_count, source_count, saved_count;
-    const uint32_t *apart; /* results that are views here and none to torch, and their tensors */
-    const dycl_handle *apart_handles;
+    const dycl_own_results *own;
     const dycl_handle *source_handles; /* by source: its tensor, where it is a view that the program holds; else NULL */
-    uint32_t apart_count;
     int once; /* torch's graph saves something: a second backward pass is an error, unless it is retained */
 } dycl_node_plan;
 

@@ -9,6 +9,7 @@
 #include "py/region/held_views.h"
 #include "py/region/node.h"
 #include "py/region/order.h"
+#include "py/region/own_results.h"
 #include "py/region/reach.h"
 #include "py/region/recording.h"
 #include "py/region/segment.h"
@@ -21,9 +22,7 @@ struct dycl_tracked_flush {
     dycl_reach reach;
     uint32_t *result;    /* by value: from 1 on; 0: it is none */
     uint32_t kept_count; /* values that torch's graph keeps besides */
-    uint32_t *apart;     /* results that are views here and none to torch */
-    dycl_handle *apart_handles;
-    uint32_t apart_count;
+    dycl_own_results own;
     dycl_held_views held;
 };
 
@@ -34,12 +33,10 @@ void dycl_track_free(dycl_tracked_flush *f) {
         dycl_free(f->nodes[i].saved);
     }
     dycl_free(f->nodes);
-    for (uint32_t i = 0; f->apart_handles && i < f->apart_count; i++) dycl_abi_delete(f->apart_handles[i]);
+    dycl_own_results_free(&f->own);
     dycl_held_views_free(&f->held);
     dycl_reach_free(&f->reach);
     dycl_free(f->result);
-    dycl_free(f->apart);
-    dycl_free(f->apart_handles);
     dycl_free(f);
 }
 
@@ -55,41 +52,6 @@ int dycl_track_needed(const dycl_region *region, uint32_t count) {
     return 0;
 }
 
-/* Where torch's operator makes a tensor of its own and ours is a view of what nobody sees, the view is the result. */
-static dycl_status find_apart(const dycl_region *region, dycl_tracked_flush *f) {
-    const dycl_graph *graph = &region->recorder.graph;
-    f->apart = dycl_alloc((region->living + 1) * sizeof *f->apart);
-    f->apart_handles = dycl_alloc_zero((region->living + 1) * sizeof *f->apart_handles);
-    if (!f->apart || !f->apart_handles) return no_memory();
-    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
-        const dycl_lazy *lazy = dycl_lazy_of(o);
-        if (lazy->real || lazy->epoch != region->epoch || lazy->own != DYCL_OWN_COPY) continue;
-        const dycl_value *v = &graph->values[lazy->value];
-        int known = v->root == lazy->value || graph->values[v->root].kind != DYCL_VALUE_NODE;
-        for (uint32_t i = 0; i < f->apart_count; i++) known |= f->apart[i] == lazy->value;
-        if (!known && dycl_track_has(region, lazy->value)) f->apart[f->apart_count++] = lazy->value;
-    }
-    return DYCL_OK;
-}
-
-static int is_apart(const dycl_tracked_flush *f, uint32_t value) {
-    for (uint32_t i = 0; i < f->apart_count; i++)
-        if (f->apart[i] == value) return 1;
-    return 0;
-}
-
-/* Some pending tensor is the root, or a view of it that has to be one. */
-static int is_held(const dycl_region *region, const dycl_tracked_flush *f, uint32_t root) {
-    const dycl_graph *graph = &region->recorder.graph;
-    for (PyObject *o = f->apart_count ? region->first : NULL; o; o = dycl_lazy_of(o)->next) {
-        const dycl_lazy *lazy = dycl_lazy_of(o);
-        if (!lazy->real && lazy->epoch == region->epoch && graph->values[lazy->value].root == root &&
-            !is_apart(f, lazy->value))
-            return 1;
-    }
-    return !f->apart_count;
-}
-
 /* Results of one call have one number: in torch, too, they share a node. They stand side by side. Views have their own:
  * what they are views of may be a result of the same call. */
 static uint32_t number_results(const dycl_region *region, dycl_tracked_flush *f) {
@@ -99,7 +61,8 @@ static uint32_t number_results(const dycl_region *region, dycl_tracked_flush *f)
     for (uint32_t n = 0; n < graph->node_count; n++) {
         uint32_t out = graph->nodes[n].out;
         int held = dycl_held_views_has(&f->held, out),
-            is = is_apart(f, out) || held || (region->output_of[out] && is_held(region, f, out));
+            is = dycl_own_results_has(&f->own, out) || held ||
+                 (region->output_of[out] && dycl_own_results_hold(region, &f->own, out));
         if (!region->tracked[out] || !is) continue;
         uint32_t call = dycl_called_of(region, out);
         count += !call || call != last_call || held != last_held;
@@ -326,7 +289,7 @@ dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracke
     if (f) {
         f->wanted = *count;
         f->result = dycl_alloc_zero((graph->value_count + 1) * sizeof *f->result);
-        status = f->result ? find_apart(region, f) : no_memory();
+        if (!f->result || dycl_own_results_find(region, &f->own) != DYCL_OK) status = no_memory();
     }
     if (status == DYCL_OK && dycl_held_views_find(region, &f->held) != DYCL_OK) status = no_memory();
     if (status == DYCL_OK) {
@@ -341,35 +304,15 @@ dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracke
     return status;
 }
 
-static int make_apart(const dycl_region *region, dycl_tracked_flush *f) {
-    const dycl_graph *graph = &region->recorder.graph;
-    for (uint32_t i = 0; i < f->apart_count; i++) {
-        const dycl_value *v = &graph->values[f->apart[i]];
-        dycl_handle base = region->handles[region->output_of[v->root] - 1];
-        dycl_handle view =
-            dycl_abi_view(base, v->rank, v->sizes, v->strides, dycl_abi_storage_offset(base) + v->offset);
-        f->apart_handles[i] = view ? dycl_abi_detach(view) : NULL;
-        dycl_abi_delete(view);
-        if (!f->apart_handles[i]) return -1;
-    }
-    return 0;
-}
-
-static dycl_handle apart_tensor(const dycl_tracked_flush *f, uint32_t value) {
-    for (uint32_t i = 0; i < f->apart_count; i++)
-        if (f->apart[i] == value) return f->apart_handles[i];
-    return NULL;
-}
-
 dycl_handle dycl_track_made(dycl_region *region, dycl_tracked_flush *f, const dycl_lazy *lazy) {
-    dycl_handle apart = lazy->own == DYCL_OWN_COPY ? apart_tensor(f, lazy->value) : NULL;
-    if (apart) return apart;
+    dycl_handle own = lazy->own == DYCL_OWN_COPY ? dycl_own_results_tensor(&f->own, lazy->value) : NULL;
+    if (own) return own;
     return dycl_held_views_of(&f->held, lazy) ? dycl_held_views_tensor(region, &f->held, lazy->value) : NULL;
 }
 
 dycl_handle dycl_track_tensor(dycl_region *region, uint32_t value) {
     dycl_tracked_flush *f = region->tracked_flush;
-    dycl_handle known = f ? apart_tensor(f, value) : NULL;
+    dycl_handle known = f ? dycl_own_results_tensor(&f->own, value) : NULL;
     if (f && !known) known = dycl_held_views_tensor(region, &f->held, value);
     for (PyObject *o = known ? NULL : region->first; o; o = dycl_lazy_of(o)->next) {
         const dycl_lazy *lazy = dycl_lazy_of(o);
@@ -414,10 +357,8 @@ static int attach(dycl_region *region, dycl_tracked_flush *f, const dycl_track_n
                                  .result_count = n->result_count,
                                  .source_count = n->source_count,
                                  .saved_count = n->saved_count,
-                                 .apart = f->apart,
-                                 .apart_handles = f->apart_handles,
+                                 .own = &f->own,
                                  .source_handles = held,
-                                 .apart_count = f->apart_count,
                                  .once = n->once};
     if (result == 0) result = dycl_node_attach(region, recording, &plan);
     dycl_free(held);
@@ -426,7 +367,7 @@ static int attach(dycl_region *region, dycl_tracked_flush *f, const dycl_track_n
 
 int dycl_track_finish(dycl_region *region, dycl_tracked_flush *f, dycl_segment *segment) {
     PyObject *recording = dycl_recording_new(region, segment);
-    int result = recording ? make_apart(region, f) : -1;
+    int result = recording ? dycl_own_results_make(region, &f->own) : -1;
     for (uint32_t i = 0; i < f->count && result == 0; i++) result = attach(region, f, &f->nodes[i], recording);
     if (result == 0) note_history(region, f, segment);
     Py_XDECREF(recording);
