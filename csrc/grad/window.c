@@ -1,5 +1,6 @@
 /* Convolutions and pools. An image's gradient is a convolution the other way; the other gradients come from torch's own
  * kernels, or from kernels of ours. */
+#include <omp.h>
 #include <string.h>
 
 #include "grad/formula.h"
@@ -9,6 +10,36 @@ static int push(int64_t *words, int at, int count, const int64_t *numbers) {
     words[at++] = count;
     memcpy(words + at, numbers, (size_t)count * sizeof *words);
     return at + count;
+}
+
+/* Whether torch asks oneDNN (ConvParams::use_mkldnn). */
+static int is_onednns(const dycl_chain *c) {
+    const dycl_value *x = dycl_chain_operand(c, 0), *w = dycl_chain_operand(c, 1);
+    const int64_t *stride = c->attrs, *dilation = c->attrs + 4, *window = w->sizes + 2;
+    if (window[0] == 1 && window[1] == 1 && stride[0] == 1 && stride[1] == 1 && dilation[0] == 1 && dilation[1] == 1 &&
+        x->sizes[0] < 16 && omp_get_max_threads() == 1)
+        return 0;
+    return c->attrs[6] > 1 || (window[0] > 3 && window[1] > 3) || x->sizes[0] > 1 || dycl_value_numel(x) > 20480;
+}
+
+/* How torch's gradient of an image (0) or a weight (1) lies: in channels last where one of both suggests it. What is
+ * not oneDNN's is made as the weight lies, and moved only where that is another order of elements. */
+static dycl_value lying(const dycl_chain *c, int nth) {
+    const dycl_value *x = dycl_chain_operand(c, 0), *w = dycl_chain_operand(c, 1);
+    dycl_value like = *dycl_chain_operand(c, nth);
+    int moves = w->sizes[1] > 1 && w->sizes[2] * w->sizes[3] > 1;
+    if (dycl_value_channels_last(w) || (dycl_value_channels_last(x) && (nth == 0 || moves || is_onednns(c))))
+        dycl_infer_channels_last(&like);
+    else
+        dycl_infer_contiguous(&like);
+    return like;
+}
+
+static void give_lying(dycl_chain *c, int nth, uint32_t gradient) {
+    if (c->status != DYCL_OK) return;
+    dycl_value like = lying(c, nth);
+    c->status = dycl_build_dense(&c->b->recorder, gradient, like.strides, &gradient);
+    dycl_chain_give(c, nth, gradient);
 }
 
 /* A node where it can be one. 0: torch's kernel has to do it. */
@@ -41,7 +72,7 @@ static int image_by_convolution(dycl_chain *c, int transposed) {
     if (!made(c, transposed ? DYCL_OP_conv2d : DYCL_OP_conv_transpose2d, 3, operands, transposed ? 7 : 9, attrs, &out))
         return 0;
     if (unseen[2] || unseen[3]) out = dycl_chain_padded(c, out, before, unseen, 4);
-    dycl_chain_give(c, 0, out);
+    give_lying(c, 0, out);
     return 1;
 }
 
@@ -57,7 +88,7 @@ static int weight_by_windows(dycl_chain *c, int transposed) {
     operands[transposed] = x;
     operands[!transposed] = c->gradient;
     if (!made(c, DYCL_OP_conv2d_back, 2, operands, 9, attrs, &out)) return 0;
-    dycl_chain_give(c, 1, out);
+    give_lying(c, 1, out);
     return 1;
 }
 
@@ -93,9 +124,12 @@ static void conv(dycl_chain *c, int transposed) {
     uint32_t operands[3] = {c->gradient, dycl_chain_take(c, 0), dycl_chain_take(c, 1)};
     for (int i = 0; i < 3; i++) {
         if (!mask[i]) continue;
-        dycl_value like = *dycl_chain_operand(c, i);
-        dycl_chain_give(c, i,
-                        dycl_chain_hosted(c, DYCL_OP_aten_convolution_backward, i, &like, 3, operands, at, words));
+        dycl_value like = i < 2 ? lying(c, i) : *dycl_chain_operand(c, i);
+        uint32_t gradient = dycl_chain_hosted(c, DYCL_OP_aten_convolution_backward, i, &like, 3, operands, at, words);
+        if (i < 2)
+            give_lying(c, i, gradient);
+        else
+            dycl_chain_give(c, i, gradient);
     }
 }
 

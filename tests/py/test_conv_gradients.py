@@ -67,6 +67,37 @@ def test_random_convolutions(transposed, seed):
             assert all(agree(a, b) for a, b in zip(want, got, strict=True)), what
 
 
+def _strides_differ(rng, transposed):
+    function = F.conv_transpose2d if transposed else F.conv2d
+    (x, weight, _), options, _ = _drawn(rng, transposed)
+    if rng.random() < 0.3:
+        x = x[:, :, :1, :1] if min(weight.shape[2:]) == max(weight.shape[2:]) == 1 else x[:1]
+    x, weight = (t.contiguous(memory_format=rng.choice([torch.contiguous_format, torch.channels_last]))
+                 for t in (x, weight))
+    end = rng.choice([lambda y: y, lambda y: y.permute(0, 2, 3, 1).softmax(-1), lambda y: y.mean((2, 3))])
+    try:
+        want = _gradients(lambda *a, **o: end(function(a[0] * 1, *a[1:], **o)), (x, weight), options, (True, True), False)
+    except RuntimeError:  # a window larger than the image
+        return None
+    run = dycl.accelerate(lambda *a, **o: end(function(a[0] * 1, *a[1:], **o)))
+    got = _gradients(run, (x, weight), options, (True, True), False)
+    differ = [(g.stride(), w.stride()) for g, w in zip(got, want) if g.stride() != w.stride()]
+    return differ and (differ, x.shape, x.stride(), weight.shape, weight.stride(), options)
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["conv2d", "conv_transpose2d"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_how_gradients_lie(transposed, threads):
+    """In dimensions of size 1 too, of which there are many here: one channel, one pixel, windows of one."""
+    rng = random.Random(f"{threads} {transposed}")
+    torch.set_num_threads(threads)
+    try:
+        for _ in range(600 if FULL else 60):
+            assert not (found := _strides_differ(rng, transposed)), found
+    finally:
+        torch.set_num_threads(1)
+
+
 @pytest.mark.parametrize("isa", VECTOR_ISAS)
 def test_every_instruction_set(isa):
     done = run_with(isa, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "random and 0", timeout=300)
