@@ -75,12 +75,16 @@ def _strides_differ(rng, transposed):
     x, weight = (t.contiguous(memory_format=rng.choice([torch.contiguous_format, torch.channels_last]))
                  for t in (x, weight))
     end = rng.choice([lambda y: y, lambda y: y.permute(0, 2, 3, 1).softmax(-1), lambda y: y.mean((2, 3))])
+
+    def program(a, b, **options):
+        return end(function(a * 1, b, **options))
+
+    wanted = True, True
     try:
-        want = _gradients(lambda *a, **o: end(function(a[0] * 1, *a[1:], **o)), (x, weight), options, (True, True), False)
+        want = _gradients(program, (x, weight), options, wanted, False)
     except RuntimeError:  # a window larger than the image
         return None
-    run = dycl.accelerate(lambda *a, **o: end(function(a[0] * 1, *a[1:], **o)))
-    got = _gradients(run, (x, weight), options, (True, True), False)
+    got = _gradients(dycl.accelerate(program), (x, weight), options, wanted, False)
     differ = [(g.stride(), w.stride()) for g, w in zip(got, want) if g.stride() != w.stride()]
     return differ and (differ, x.shape, x.stride(), weight.shape, weight.stride(), options)
 

@@ -275,8 +275,13 @@ def _seen(outcome):
 def _shape(seen):
     """What a branch that rounding decides may change."""
     def look(x):
-        strided = isinstance(x, torch.Tensor) and x.layout == torch.strided
-        return (x.shape, x.stride(), type(x.grad_fn).__name__) if strided else None
+        if not isinstance(x, torch.Tensor) or x.layout != torch.strided:
+            return None
+        try:
+            made_by = type(x.grad_fn).__name__
+        except RuntimeError as error:  # a view that its base was written behind
+            made_by = str(error)
+        return x.shape, x.stride(), made_by
 
     return [(p, look(x)) for p, x in seen.items() if p not in (("printed",), ("state",), ("random",))], seen[("error",)]
 

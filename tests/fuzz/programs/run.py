@@ -13,6 +13,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -175,10 +176,11 @@ def ends_torch(seed, first, last, env):
 
 def run_batch(seed, first, count, env, result):
     """Runs a batch to its end, beginning anew behind a program that ended it."""
-    at = first
+    at, last_words = first, tempfile.TemporaryFile("w+", errors="replace")
     while at < first + count:
         command, full = child(["--seed", seed, "--work", at, "--count", first + count - at], env)
-        process = subprocess.Popen(command, env=full, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        last_words.truncate(0)
+        process = subprocess.Popen(command, env=full, stdout=subprocess.PIPE, stderr=last_words, text=True)
         lines = queue.SimpleQueue()
         threading.Thread(target=lambda p=process: read(p, lines), daemon=True).start()
         running, drawn = at, False
@@ -212,7 +214,9 @@ def run_batch(seed, first, count, env, result):
             if not drawn or ends_torch(seed, at, running, env):  # while the program was drawn, or without dycl
                 result.torch_crashes += 1
             elif process.returncode != -9:
-                result.failures.append((running, "crash", f"exit status {process.returncode}", env))
+                last_words.seek(0)
+                text = f"exit status {process.returncode}\n{last_words.read()[-1500:]}"
+                result.failures.append((running, "crash", text, env))
             result.programs += 1
         at = running + 1 if process.returncode != 0 else first + count
 
