@@ -67,7 +67,7 @@ def name(function, both, nth, in_place):
         small.append(lambda look: look.zeros(_MOST))
     ways = bare + small if _makes_views(function, both) else small + bare
     if function in _LAYERS:
-        both, ways = (_few_steps(*both[0]), both[1]), [lambda look: look.shrunk(look.sizes)]
+        both, ways = _few_steps(*both), [lambda look: look.shrunk(look.sizes)]
     try:
         for way in ways[:-1]:
             with contextlib.suppress(Exception):
@@ -80,12 +80,16 @@ def name(function, both, nth, in_place):
 _LAYERS = {torch.rnn_tanh, torch.rnn_relu, torch.gru, torch.lstm}
 
 
-def _few_steps(x, state, *rest):
+def _few_steps(args, kwargs):
     """Operands of a recurrent layer with two steps and two rows at most. Weights stay as large as they are: torch takes
     the parts of smaller ones from behind their end, without a look."""
-    few = [min(2, n) for n in x.sizes[:2]] + list(x.sizes[2:])
-    both = [look.shrunk([look.sizes[0], min(2, look.sizes[1]), look.sizes[2]]) for look in _looks(state)]
-    return (x.shrunk(few), type(state)(both) if isinstance(state, (tuple, list)) else both[0], *rest)
+    both = dict(kwargs) | dict(zip(("input", "hx"), args))
+    x, state = both["input"], both["hx"]
+    both["input"] = x.shrunk([min(2, n) for n in x.sizes[:2]] + list(x.sizes[2:]))
+    few = [look.shrunk([look.sizes[0], min(2, look.sizes[1]), look.sizes[2]]) for look in _looks(state)]
+    both["hx"] = type(state)(few) if isinstance(state, (tuple, list)) else few[0]
+    by_place = [both.pop(name) for name, _ in zip(("input", "hx"), args)]
+    return (*by_place, *args[2:]), both
 
 
 def _looks(argument):

@@ -170,6 +170,13 @@ static dycl_status join(dycl_backward *b, uint32_t root) {
     return status == DYCL_OK ? dycl_backward_join(b, root) : status;
 }
 
+/* What comes from no element is zero: kernels need not know of such shapes. */
+static void give_nothing(dycl_chain *c) {
+    c->status = DYCL_OK;
+    for (int i = 0; i < c->node->operand_count; i++)
+        if (dycl_chain_wants(c, i)) dycl_chain_give(c, i, dycl_chain_zeros(c, dycl_chain_operand(c, i)));
+}
+
 static dycl_status step_back(dycl_backward *b, const dycl_node *node) {
     const dycl_graph *graph = b->job->graph;
     dycl_status status;
@@ -181,6 +188,7 @@ static dycl_status step_back(dycl_backward *b, const dycl_node *node) {
     dycl_chain c = {b,      node, dycl_node_operands(graph, node), dycl_node_attrs(graph, node), b->gradient[node->out],
                     DYCL_OK};
     formula(&c);
+    if (c.status == DYCL_BAIL && dycl_value_numel(&graph->values[node->out]) == 0) give_nothing(&c);
     return c.status;
 fail:
     return status;

@@ -3,6 +3,7 @@ repr and errors, which output of its node a tensor is, and which tensors are vie
 
 Every operator of torch's test database with its samples, and a population of small programs."""
 
+import inspect
 import itertools
 import re
 import subprocess
@@ -65,6 +66,40 @@ def test_operators(op, dtype):
         compare(lambda: op.op(first, *args, **kwargs), f"sample {i}")
         compare(lambda: op.op(map_tensors(scaled, first), *map_tensors(scaled, args), **map_tensors(scaled, kwargs)),
                 f"sample {i}, pending operands")
+
+
+def _named(function, operands):
+    """The operands by the names that the function's signature, or torch's schema, has for them; None: unknown."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        aten = getattr(torch.ops.aten, function.__name__, None)
+        kinds = [getattr(aten, name)._schema.arguments for name in aten.overloads()] if aten else []
+        kinds = [[a.name.replace("self", "input") for a in kind if not a.kwarg_only] for kind in kinds]
+        names = next((kind for kind in kinds if len(kind) >= len(operands)), [])
+    return dict(zip(names, operands)) if len(names) >= len(operands) else None
+
+
+@pytest.mark.parametrize("op, dtype", [case for case in _cases() if case.values[1] == torch.float32])
+def test_operators_by_name(op, dtype):
+    """In the order of the operands, and in the reverse."""
+    for i, sample in itertools.islice(_samples(op, dtype), None if FULL else 6):
+        named = _named(op.op, [map_tensors(lambda t: _leaf(t, ""), x) for x in (sample.input, *sample.args)])
+        if named is None or not named.keys().isdisjoint(sample.kwargs):
+            continue
+        named |= {key: map_tensors(lambda t: _leaf(t, ""), x) for key, x in sample.kwargs.items()}
+        for turned in (named, dict(reversed(named.items()))):
+            compare(lambda turned=turned: op.op(**turned), f"sample {i}, {list(turned)}")
+
+
+def test_recurrent_layers_by_name():
+    x, state, weights = torch.randn(3, 2, 4), torch.randn(1, 2, 5), [torch.randn(5, 4), torch.randn(5, 5)]
+    for leaf in weights:
+        leaf.requires_grad_()
+    options = {"has_biases": False, "num_layers": 1, "dropout": 0.0, "train": True, "bidirectional": False,
+               "batch_first": False}
+    compare(lambda: torch.rnn_relu(x, hx=state, params=weights, **options), "hx")
+    compare(lambda: torch.rnn_tanh(**options, params=weights, hx=state, input=x), "all")
 
 
 def test_operands_by_name():

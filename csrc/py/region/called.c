@@ -78,6 +78,27 @@ fail:
     return status;
 }
 
+static PyObject *by_name(const dycl_made_call *call, PyObject *name) { /* borrowed */
+    for (Py_ssize_t i = 0; call->kwnames && i < PyTuple_GET_SIZE(call->kwnames); i++)
+        if (PyTuple_GET_ITEM(call->kwnames, i) == name) return call->args[call->count + i];
+    return call->kwdict ? PyDict_GetItem(call->kwdict, name) : NULL;
+}
+
+/* Of the arguments that have one, the operand's first, wherever the program put it. New reference, or NULL */
+static PyObject *names_of(const dycl_made_call *call) {
+    PyObject *names = call->kwnames ? Py_NewRef(call->kwnames) : PySequence_Tuple(call->kwdict);
+    Py_ssize_t count = names ? PyTuple_GET_SIZE(names) : 0, at = 1;
+    while (at < count && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, at), "input") != 0) at++;
+    if (call->count || at >= count) return names;
+    PyObject *moved = PyTuple_New(count);
+    for (Py_ssize_t i = 0; moved && i < count; i++) {
+        Py_ssize_t from = i == 0 ? at : i == at ? 0 : i;
+        PyTuple_SET_ITEM(moved, i, Py_NewRef(PyTuple_GET_ITEM(names, from)));
+    }
+    Py_DECREF(names);
+    return moved;
+}
+
 static dycl_status add_arguments(dycl_region *region, dycl_called_log *l, const dycl_made_call *call, dycl_called *c) {
     dycl_status status;
     for (Py_ssize_t i = 0; i < call->count; i++) {
@@ -87,15 +108,10 @@ static dycl_status add_arguments(dycl_region *region, dycl_called_log *l, const 
             DYCL_TRY(add(region, l, call->args[i], 0));
     }
     c->positional = (uint32_t)call->count;
-    if (call->kwnames) {
-        c->names = Py_NewRef(call->kwnames);
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call->kwnames); i++)
-            DYCL_TRY(add(region, l, call->args[call->count + i], 0));
-    } else if (call->kwdict) {
-        if (!(c->names = PySequence_Tuple(call->kwdict))) return DYCL_ERROR;
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(c->names); i++)
-            DYCL_TRY(add(region, l, PyDict_GetItem(call->kwdict, PyTuple_GET_ITEM(c->names, i)), 0));
-    }
+    if (!call->kwnames && !call->kwdict) return DYCL_OK;
+    if (!(c->names = names_of(call))) return DYCL_ERROR;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(c->names); i++)
+        DYCL_TRY(add(region, l, by_name(call, PyTuple_GET_ITEM(c->names, i)), 0));
     return DYCL_OK;
 fail:
     return status;
@@ -152,10 +168,12 @@ static int any_history(const dycl_region *region, PyObject *o) {
 
 /* The operand that an operator in place writes, by place or by name. Borrowed */
 static PyObject *first_operand(const dycl_made_call *call) {
-    PyObject *name, *value = NULL;
-    Py_ssize_t at = 0;
-    if (call->count || call->kwnames) return call->args[0];
-    return call->kwdict && PyDict_Next(call->kwdict, &at, &name, &value) ? value : NULL;
+    if (call->count) return call->args[0];
+    PyObject *names = call->kwnames || call->kwdict ? names_of(call) : NULL;
+    PyObject *found = names && PyTuple_GET_SIZE(names) ? by_name(call, PyTuple_GET_ITEM(names, 0)) : NULL;
+    if (!names) PyErr_Clear();
+    Py_XDECREF(names);
+    return found;
 }
 
 static dycl_status note(dycl_region *region, dycl_called_log *l, const dycl_made_call *call, PyObject *result) {
