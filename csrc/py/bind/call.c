@@ -270,7 +270,26 @@ PyObject *dycl_binding_settle(dycl_call *call, PyObject *result) {
     return result;
 }
 
+static void view_made(const dycl_call *call, PyObject *o) {
+    if (!dycl_is_lazy(o)) return;
+    dycl_lazy *lazy = dycl_lazy_of(o);
+    if (lazy->real || lazy->region != call->region || lazy->epoch != call->region->epoch) return;
+    const dycl_value *v = dycl_call_meta(call, lazy->value);
+    if (v->root == lazy->value && v->kind == DYCL_VALUE_NODE) return;
+    if (!dycl_abi_grad_enabled()) lazy->made |= DYCL_VIEW_UNRECORDED;
+    if (call->count && dycl_is_lazy(call->args[0])) lazy->made |= dycl_lazy_of(call->args[0])->made;
+}
+
+void dycl_call_made_views(const dycl_call *call, PyObject *result) {
+    if (!PyTuple_CheckExact(result)) {
+        view_made(call, result);
+        return;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); i++) view_made(call, PyTuple_GET_ITEM(result, i));
+}
+
 PyObject *dycl_call_track(dycl_call *call, int whole, PyObject *result) {
+    if (result) dycl_call_made_views(call, result);
     if (!result || !call->region->tracks) return result;
     if (dycl_track_lets(call->region, dycl_call_first(call), whole)) {
         dycl_call_note(call, result);

@@ -21,6 +21,12 @@ PyObject *dycl_view_unbind(dycl_region *region, PyObject *self, int dim) {
     return dycl_call_results(region, count, values);
 }
 
+static PyObject *as_parts(PyObject *views) {
+    for (Py_ssize_t i = 0; views && i < PyTuple_GET_SIZE(views); i++)
+        if (dycl_is_lazy(PyTuple_GET_ITEM(views, i))) dycl_lazy_of(PyTuple_GET_ITEM(views, i))->made = DYCL_VIEW_PART;
+    return views;
+}
+
 /* ---- Parts */
 
 /* Consecutive parts along a dimension; ends[i] is where the i-th ends. */
@@ -58,7 +64,7 @@ static PyObject *bind_split(dycl_call *call,
             step = (size + step - 1) / step;
         }
         if (step < 0 || (step == 0 && size)) return dycl_call_bail(call, DYCL_BAIL_shape);
-        return equal_parts(call, value, dim, size, step);
+        return as_parts(equal_parts(call, value, dim, size, step));
     }
     PyObject *list = call->p[1];
     if (row->op == 1 || !list || (!PyList_CheckExact(list) && !PyTuple_Check(list)))
@@ -71,7 +77,7 @@ static PyObject *bind_split(dycl_call *call,
         ends[i] = end += ends[i];
     }
     if (end != size || count == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
-    return parts(call, value, dim, count, ends);
+    return as_parts(parts(call, value, dim, count, ends));
 }
 
 /* tensor_split: near-equal parts, the first ones larger by one; or at the given places */
@@ -110,14 +116,17 @@ static PyObject *bind_unbind(dycl_call *call, const dycl_binding *row) {
     int rank = dycl_call_meta(call, value)->rank;
     if (rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
     if (call->p[1]) DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], rank, &dim));
-    return dycl_view_unbind(call->region, call->p[0], dim);
+    return as_parts(dycl_view_unbind(call->region, call->p[0], dim));
 }
 
 static PyObject *bind_iterate(dycl_call *call, const dycl_binding *row) {
     (void)row;
     PyObject *tuple =
         call->p[0] ? dycl_view_unbind(call->region, call->p[0], 0) : dycl_call_bail(call, DYCL_BAIL_arguments);
-    if (tuple) dycl_call_note(call, tuple);
+    if (as_parts(tuple)) {
+        dycl_call_made_views(call, tuple);
+        dycl_call_note(call, tuple);
+    }
     PyObject *iterator = tuple ? PyObject_GetIter(tuple) : NULL;
     Py_XDECREF(tuple);
     return iterator;

@@ -75,7 +75,7 @@ static inline PyObject *new_of_dtype(dycl_region *region, dycl_dtype dtype, uint
     lazy->value = value;
     lazy->epoch = epoch;
     lazy->writes = lazy->called = 0;
-    lazy->aliased = lazy->own = 0;
+    lazy->aliased = lazy->own = lazy->made = 0;
     link_last(region, o, lazy);
     return o;
 }

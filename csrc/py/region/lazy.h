@@ -22,6 +22,12 @@ enum {
         4 /* torch's operator answers a view of a tensor that nobody sees, where ours is what was computed */
 };
 
+/* Autograd refuses to write such a view with a history, and to show its node where its base was written so. */
+enum {
+    DYCL_VIEW_UNRECORDED = 1, /* gradients were disabled */
+    DYCL_VIEW_PART = 2        /* one of several that a function made at once: chunk, unbind... */
+};
+
 typedef struct dycl_lazy {
     struct dycl_region *region; /* borrowed; NULL: not in a region (pooled, or became plain) */
     dycl_handle real;           /* owned; NULL while pending */
@@ -32,6 +38,7 @@ typedef struct dycl_lazy {
     uint8_t wrapper_dtype;       /* what torch's C++ believes: fixed when the object was made */
     uint8_t aliased; /* the computed storage is shared with another tensor: in-place operators go to torch */
     uint8_t own;     /* a view here and none to torch, or the reverse: DYCL_OWN_... */
+    uint8_t made;    /* of a view: what torch remembers of its making: DYCL_VIEW_... */
     struct dycl_deferred *deferred; /* owned: it was not computed with its segment (defer.h), and value is one of
                                          that segment's graph */
     PyObject *prev, *next;          /* borrowed: list of the region's living lazy tensors, in order of creation */

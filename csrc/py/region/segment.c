@@ -214,12 +214,14 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares, d
                     GIVEN)) { /* each object has a tensor of its own: t_ or set_ on one does not change the others */
         real = dycl_abi_detach(base);
     } else if (!whole) {
-        real = dycl_abi_view(base, value->rank, value->sizes, value->strides,
-                             dycl_abi_storage_offset(base) + value->offset);
-        if (real && (lazy->own == DYCL_OWN_ALIAS || (lazy->own == DYCL_OWN_COPY && of_node))) {
-            dycl_handle view = real;
-            real = dycl_abi_detach(view);
+        int64_t offset = dycl_abi_storage_offset(base) + value->offset;
+        if (lazy->own == DYCL_OWN_ALIAS || (lazy->own == DYCL_OWN_COPY && of_node)) {
+            dycl_handle view = dycl_abi_view(base, value->rank, value->sizes, value->strides, offset);
+            real = view ? dycl_abi_detach(view) : NULL;
             dycl_abi_delete(view);
+        } else {
+            real = dycl_abi_view_as_made(base, value->rank, value->sizes, value->strides, offset,
+                                         lazy->made & DYCL_VIEW_UNRECORDED, lazy->made & DYCL_VIEW_PART);
         }
     } else {
         *share |= GIVEN;

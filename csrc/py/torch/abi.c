@@ -167,6 +167,40 @@ dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, cons
     return view_of(base, rank, sizes, strides, offset, 0);
 }
 
+/* The one part that it consists of. Takes the view. */
+static dycl_handle as_part(dycl_handle view) {
+    PyObject *o = view ? dycl_abi_wrap(view) : NULL, *row = NULL, *parts = NULL;
+    dycl_handle part = NULL;
+    int state = dycl_abi_torch_function_off();
+    if (o) row = PyObject_CallMethod(o, "unsqueeze", "i", 0);
+    if (row) parts = PyObject_CallMethod(row, "unbind", NULL);
+    dycl_abi_torch_function_restore(state);
+    if (parts && !(part = dycl_abi_copy_handle(dycl_abi_borrow(PyTuple_GET_ITEM(parts, 0))))) PyErr_NoMemory();
+    Py_XDECREF(parts);
+    Py_XDECREF(row);
+    Py_XDECREF(o);
+    dycl_abi_delete(view);
+    return part;
+}
+
+static int has_history(dycl_handle base) {
+    PyObject *o = dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base)) ? dycl_abi_wrap(base) : NULL;
+    int has = o && dycl_abi_requires_grad(o);
+    Py_XDECREF(o);
+    return has;
+}
+
+dycl_handle dycl_abi_view_as_made(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides,
+                                  int64_t offset, int unrecorded, int part) {
+    int enabled = dycl_abi_torch.grad_enabled(), recorded = !unrecorded && !has_history(base);
+    if (enabled != recorded) dycl_abi_torch.set_grad_enabled(recorded != 0);
+    int direct = dycl_abi_torch.as_strided && dycl_abi_torch.new_undefined;
+    dycl_handle view = (direct ? view_by_call : view_by_method)(base, rank, sizes, strides, offset);
+    if (part && recorded) view = as_part(view);
+    if (enabled != recorded) dycl_abi_torch.set_grad_enabled(enabled != 0);
+    return view;
+}
+
 dycl_handle dycl_abi_view_with_history(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides,
                                        int64_t offset) {
     return view_of(base, rank, sizes, strides, offset, 1);

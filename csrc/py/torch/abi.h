@@ -51,6 +51,9 @@ dycl_handle dycl_abi_copy_handle(dycl_handle tensor); /* another reference to th
 /* A view as torch's own operator makes it: it shares the version counter, so that writes through it are seen. NULL with
  * an exception. offset: elements from the start of the storage */
 dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset);
+/* One that a program made: unrecorded: gradients were disabled; part: one of several that a function made at once. */
+dycl_handle dycl_abi_view_as_made(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides,
+                                  int64_t offset, int unrecorded, int part);
 dycl_handle dycl_abi_view_with_history(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides,
                                        int64_t offset); /* the same, recorded by autograd */
 dycl_handle dycl_abi_detach(dycl_handle base); /* the whole of it, as Tensor.detach makes it. NULL with an exception */
