@@ -106,6 +106,24 @@ static void sum(const job *j) {
 
 /* ---- Statistics */
 
+/* Of a channel of doubles whose squares are too large: the mean, and the sum of squared distances from it, which is
+ * infinite or not as torch's, that knows the mean before it sums. */
+static double distances(const job *j, int64_t channel, double *out_mean) {
+    const dycl_batch *b = j->b;
+    double sums[2] = {0, 0}, mean = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t i = 0; i < j->pixels; i++) {
+            int64_t at =
+                b->channels_last ? i * b->c + channel : (i / b->inner * b->c + channel) * b->inner + i % b->inner;
+            double x = number_at(j, j->x, at) - mean;
+            sums[pass] += pass ? x * x : x;
+        }
+        if (pass == 0) mean = sums[0] / (double)j->pixels;
+    }
+    *out_mean = mean;
+    return sums[1];
+}
+
 /* From the sums of x - m and its square, m an element of the channel: what is lost where they are far from zero is of
  * the doubles' size then. An m that is not finite would make NaN of a mean that is infinite. */
 void dycl_kern_batch_stats(const dycl_batch *b, const void *x, const void *const running[2],
@@ -120,6 +138,7 @@ void dycl_kern_batch_stats(const dycl_batch *b, const void *x, const void *const
     for (int64_t c = 0; c < b->c; c++) {
         double s0 = total(&j, c, 0), m2 = total(&j, c, 1) - s0 * s0 / n, mean = j.shift[c] + s0 / n;
         if (m2 < 0) m2 = 0;
+        if (b->dtype == DYCL_F64 && !isfinite(m2)) m2 = distances(&j, c, &mean);
         if (b->dtype == DYCL_F32) m2 = (float)m2; /* torch keeps this sum so: it may be infinite */
         if (out[DYCL_BATCH_MEAN]) put(&j, out[DYCL_BATCH_MEAN], c, mean);
         if (out[DYCL_BATCH_INVSTD]) /* as torch has it: nothing divides by nothing */
@@ -149,6 +168,7 @@ static void finish(const back_job *w, int64_t c, char *k, int64_t stride) {
     if (w->results[2]) put(j, w->results[2], c, all);
     put(j, k, 0, j->shift[c]);
     put(j, k, stride, all / n);
+    if (j->b->dtype == DYCL_F32) along = (float)along; /* as torch has it: it may be infinite */
     put(j, k, 2 * stride, along * s * s / n);
     put(j, k, 3 * stride, w->weight ? s * number_at(j, w->weight, c) : s);
 }
