@@ -17,6 +17,7 @@ typedef struct {
     int64_t (*ranges)[2]; /* bounds of integer values; low > high: unknown */
     uint32_t range_room, range_count;
     dycl_bail why; /* the reason of the last BAIL */
+    int made_view; /* since somebody looked */
 } dycl_recorder;
 
 void dycl_recorder_init(dycl_recorder *r);

@@ -13,6 +13,7 @@ dycl_status dycl_build_view(dycl_recorder *r, uint32_t value, int64_t offset, in
     attrs[0] = offset;
     memcpy(attrs + 1, sizes, (size_t)rank * sizeof *sizes);
     memcpy(attrs + 1 + rank, strides, (size_t)rank * sizeof *strides);
+    r->made_view = 1;
     dycl_status status = dycl_build_node(r, DYCL_OP_view, 1, &value, 1 + 2 * rank, attrs, out);
     if (status == DYCL_OK) dycl_recorder_bound_as(r, *out, value);
     return status;

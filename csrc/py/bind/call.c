@@ -280,7 +280,7 @@ static void view_made(const dycl_call *call, PyObject *o) {
     if (call->count && dycl_is_lazy(call->args[0])) lazy->made |= dycl_lazy_of(call->args[0])->made;
 }
 
-void dycl_call_made_views(const dycl_call *call, PyObject *result) {
+__attribute__((noinline)) void dycl_call_made_views(const dycl_call *call, PyObject *result) {
     if (!PyTuple_CheckExact(result)) {
         view_made(call, result);
         return;
@@ -289,7 +289,10 @@ void dycl_call_made_views(const dycl_call *call, PyObject *result) {
 }
 
 PyObject *dycl_call_track(dycl_call *call, int whole, PyObject *result) {
-    if (result) dycl_call_made_views(call, result);
+    if (__builtin_expect(call->region->recorder.made_view, 0)) {
+        call->region->recorder.made_view = 0;
+        if (result) dycl_call_made_views(call, result);
+    }
     if (!result || !call->region->tracks) return result;
     if (dycl_track_lets(call->region, dycl_call_first(call), whole)) {
         dycl_call_note(call, result);
