@@ -260,8 +260,10 @@ static int has_pole_inside(dycl_ew op, const dycl_number *x) {
     case DYCL_EW_frac: return trunc(x[0].f - x[0].error) != trunc(x[0].f + x[0].error);
     case DYCL_EW_div:
     case DYCL_EW_floor_div:
-    case DYCL_EW_trunc_div:
-    case DYCL_EW_softplus: return fabs(x[1].f) <= x[1].error;
+    case DYCL_EW_trunc_div: return fabs(x[1].f) <= x[1].error;
+    case DYCL_EW_softplus: /* a line beyond the threshold */
+        high = fabs(x[0].f) * x[1].error + fabs(x[1].f) * x[0].error + x[0].error * x[1].error + x[2].error;
+        return fabs(x[1].f) <= x[1].error || fabs(x[0].f * x[1].f - x[2].f) <= high;
     case DYCL_EW_remainder:
     case DYCL_EW_fmod:
         if (fabs(x[1].f) <= x[1].error) return 1;
@@ -276,7 +278,8 @@ static int has_pole_inside(dycl_ew op, const dycl_number *x) {
     case DYCL_EW_logical_or:
     case DYCL_EW_logical_xor: return may_be_zero(x[0]) || may_be_zero(x[1]);
     case DYCL_EW_eq:
-    case DYCL_EW_ne: return fabs(x[0].f - x[1].f) <= x[0].error + x[1].error;
+    case DYCL_EW_ne:
+    case DYCL_EW_threshold: return fabs(x[0].f - x[1].f) <= x[0].error + x[1].error; /* another value beyond it */
     default: return 0;
     }
 }
@@ -294,6 +297,18 @@ static int leaves_between(dycl_ew op, dycl_dtype in, const double *x) {
     }
     if (!isfinite(between) || between == 0) return 0;
     return in != DYCL_F64 ? fabs(between) > 3.4e38 || fabs(between) < 1.2e-38 : fabs(between) < 2.3e-308;
+}
+
+/* Where an activation turns round, or a NaN: between the points that are looked at it may reach further than there. */
+static double lowest_at(dycl_ew op) {
+    switch (op) {
+    case DYCL_EW_gelu: return -0.7517916;
+    case DYCL_EW_gelu_tanh: return -0.7524613;
+    case DYCL_EW_silu: return -1.2784645;
+    case DYCL_EW_mish: return -1.1924312;
+    case DYCL_EW_hardswish: return -1.5;
+    default: return NAN;
+    }
 }
 
 static dycl_number float_apply(dycl_ew op, dycl_dtype in, int count, const dycl_number *x) {
@@ -324,6 +339,8 @@ static dycl_number float_apply(dycl_ew op, dycl_dtype in, int count, const dycl_
         if (to_bool || !isfinite(center) || !isfinite(there)) return dycl_number_unknown();
         worst = fmax(worst, fabs(there - center));
     }
+    double low = lowest_at(op);
+    if (n && fabs(low - at[0]) < x[0].error) worst = fmax(worst, fabs(at_point(op, in, &low) - center));
     worst *= 1.5; /* between those points */
     if (n && (op == DYCL_EW_sin || op == DYCL_EW_cos)) worst = fmin(x[0].error, 2);
     if (to_bool) return flag(center != 0);
