@@ -157,9 +157,8 @@ dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t 
         return DYCL_OK;
     }
     dycl_status status = dycl_build_node(&b->recorder, DYCL_OP_add, 2, both, 0, NULL, sum);
-    int to = is_fresh(graph, both[0]) ? 0 : 1;
-    if (status != DYCL_OK || both[0] == both[1] || !is_fresh(graph, both[to])) return status;
-    dycl_value like = graph->values[both[to]];
+    if (status != DYCL_OK || both[0] == both[1] || !is_fresh(graph, both[0])) return status;
+    dycl_value like = graph->values[both[0]];
     return dycl_build_dense(&b->recorder, *sum, like.strides, sum);
 }
 

@@ -207,3 +207,23 @@ def test_dimensions_of_size_1(name, read):
         want, got = gradients(x), ours(x)
         assert want.stride() == got.stride(), (sizes, strides)
         agree(want, got)
+
+
+AT = torch.tensor([0, 2, 1, 1])
+SUMS = {
+    "select": lambda x: x + x.index_select(0, AT), "select first": lambda x: x.index_select(0, AT) + x,
+    "gather": lambda x: x + x.gather(0, AT[:, None].expand(4, 5)), "rows": lambda x: x * 2 + x.index_select(0, AT),
+    "cumsum": lambda x: x + x.cumsum(-1), "added": lambda x: x.index_add(0, AT, x * 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_of_gradients_that_lie_differently(name):
+    """What comes first may not be written, as somebody has it: then torch lays the sum out as it does any other, and
+    not as what comes second."""
+    x, given = torch.randn(4, 5, requires_grad=True), torch.randn(5, 4).t()
+    run = dycl.accelerate(SUMS[name])
+    want = torch.autograd.grad(SUMS[name](x), x, given)[0]
+    for _ in range(3):
+        got = torch.autograd.grad(run(x), x, given)[0]
+        assert want.stride() == got.stride() and agree(want, got)
