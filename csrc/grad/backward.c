@@ -290,11 +290,11 @@ static int touches(const dycl_graph *graph, const dycl_node *node, uint32_t valu
     return 0;
 }
 
-static int node_keeps(const dycl_graph *graph, const dycl_scalar *numbers, const uint8_t *tracked,
-                      const dycl_node *node, uint32_t value) {
+/* One operator alone; its operands are the sources, which are answered with their number. */
+static dycl_status build_one(dycl_backward *b, const dycl_graph *graph, const dycl_scalar *numbers,
+                             const uint8_t *tracked, const dycl_node *node, uint32_t *out_count) {
     const uint32_t *operands = dycl_node_operands(graph, node);
     uint32_t sources[DYCL_MAX_OPERANDS], count = 0;
-    dycl_backward b;
     for (int i = 0; i < node->operand_count; i++)
         if (operands[i] != DYCL_NONE && tracked[operands[i]]) sources[count++] = operands[i];
     dycl_backward_job job = {.graph = graph,
@@ -304,8 +304,27 @@ static int node_keeps(const dycl_graph *graph, const dycl_scalar *numbers, const
                              .sources = sources,
                              .result_count = 1,
                              .source_count = count};
-    dycl_backward_init(&b);
-    int keeps = dycl_backward_build(&b, &job) != DYCL_OK;
+    *out_count = count;
+    dycl_backward_init(b);
+    return dycl_backward_build(b, &job);
+}
+
+int dycl_grad_has_for(const dycl_graph *graph, const dycl_scalar *numbers, const uint8_t *tracked,
+                      const dycl_node *node) {
+    dycl_backward b;
+    uint32_t count;
+    dycl_status status = build_one(&b, graph, numbers, tracked, node, &count);
+    int has = status == DYCL_OK;
+    for (uint32_t i = 0; i < count && has; i++) has = b.gradients[i] != DYCL_NONE;
+    dycl_backward_free(&b);
+    return status == DYCL_ERROR ? -1 : has;
+}
+
+static int node_keeps(const dycl_graph *graph, const dycl_scalar *numbers, const uint8_t *tracked,
+                      const dycl_node *node, uint32_t value) {
+    dycl_backward b;
+    uint32_t count;
+    int keeps = build_one(&b, graph, numbers, tracked, node, &count) != DYCL_OK;
     for (uint32_t i = 0; i < b.saved_count && !keeps; i++) keeps = b.saved[i] == value;
     dycl_backward_free(&b);
     return keeps;

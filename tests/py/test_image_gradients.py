@@ -329,3 +329,13 @@ def test_operands_without_a_gradient():
         if nth == 1:
             before = dycl.stats(run)["torch"]
     assert dycl.stats(run)["torch"] == before
+
+
+def test_what_cannot_go_back_replays_no_segment():
+    """Around and cut off at once: no formula, which is known when it is called."""
+    run = dycl.accelerate(lambda x: F.pad(x * 1.0, (-1, 2), mode="circular") * 2)
+    for _ in range(4):
+        x = torch.randn(2, 3, 5, requires_grad=True)
+        run(x).sum().backward()
+        assert x.grad.shape == x.shape
+    assert dycl.stats(run)["replays"] == 0, dycl.explain(run)

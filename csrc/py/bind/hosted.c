@@ -51,7 +51,7 @@ static int has_onednn(void) {
     return result;
 }
 
-const dycl_form *dycl_hosted_known(dycl_call *call, dycl_op op, int variant, const dycl_hosted_call *h) {
+dycl_form *dycl_hosted_known(dycl_call *call, dycl_op op, int variant, const dycl_hosted_call *h) {
     dycl_region *region = call->region;
     dycl_form_key key;
     int flags = variant * DYCL_FORM_VARIANT;
@@ -60,7 +60,9 @@ const dycl_form *dycl_hosted_known(dycl_call *call, dycl_op op, int variant, con
         if (h->operands[i] != DYCL_NONE && dycl_value_numel(&region->recorder.graph.values[h->operands[i]]) == 0)
             return NULL;
     if (call->in_place) flags |= DYCL_FORM_IN_PLACE;
-    if (dycl_track_any_now(region, h->operand_count, h->operands)) flags |= DYCL_FORM_HISTORY;
+    for (int i = 0; i < h->operand_count && region->tracks; i++)
+        if (h->operands[i] != DYCL_NONE && dycl_track_has_now(region, h->operands[i]))
+            flags |= DYCL_FORM_HISTORY | DYCL_FORM_OPERAND << i;
     if (dycl_abi_dispatch_inference(&region->dispatch)) flags |= DYCL_FORM_INFERENCE;
     if (dycl_hosted_get(op)->work == 'C') {
         if (!has_onednn()) flags |= DYCL_FORM_NO_ONEDNN;
@@ -71,8 +73,9 @@ const dycl_form *dycl_hosted_known(dycl_call *call, dycl_op op, int variant, con
                           &key))
         return NULL;
     region->recorder.why = DYCL_BAIL_operator;
-    const dycl_form *form = dycl_form_find(&key);
-    if (form) return form->results ? form : NULL;
+    dycl_form *form = dycl_form_find(&key);
+    if (form && form->gradient < 0) region->recorder.why = DYCL_BAIL_grad;
+    if (form) return form->results && form->gradient >= 0 ? form : NULL;
     dycl_free(region->lesson);
     region->lesson = dycl_alloc(sizeof *region->lesson);
     if (region->lesson) *region->lesson = (dycl_lesson){key, flags, 0};
@@ -108,15 +111,21 @@ static int is_of_no_floats(dycl_op op) {
            op == DYCL_OP_aten_bucketize || op == DYCL_OP_aten_isclose;
 }
 
-static PyObject *record(dycl_call *call, dycl_op op, const dycl_form *form, const dycl_hosted_call *h) {
+static PyObject *record(dycl_call *call, dycl_op op, dycl_form *form, const dycl_hosted_call *h) {
     uint32_t values[DYCL_HOSTED_RESULTS] = {0};
-    dycl_op made = dycl_track_any_now(call->region, h->operand_count, h->operands) ? with_indices(op) : op;
+    int history = dycl_track_any_now(call->region, h->operand_count, h->operands);
+    dycl_op made = history ? with_indices(op) : op;
     for (int i = 0; i < form->results; i++)
         DYCL_CALL_TRY(dycl_hosted_node(call, made, i, form->result[i].dtype, form->result[i].rank,
                                        form->result[i].sizes, form->result[i].strides, h, &values[i]));
     if (made != op)
         DYCL_CALL_TRY(dycl_hosted_node(call, made, 1, DYCL_I64, form->result[0].rank, form->result[0].sizes,
                                        form->result[0].strides, h, &values[1]));
+    if (history && !form->gradient) { /* known only when it was recorded */
+        int has = dycl_track_has_formula(call->region, values[0]);
+        if (has >= 0) form->gradient = has ? 1 : -1;
+        if (has <= 0) return dycl_call_bail(call, DYCL_BAIL_grad);
+    }
     if (!form->type) {
         PyObject *result = dycl_call_finish(call, DYCL_OK, values[0]);
         if (form->result[0].view) result = dycl_call_as_view(call, result);
@@ -165,7 +174,7 @@ PyObject *dycl_hosted_record_op(dycl_call *call, dycl_op op, int variant, PyObje
     } while (epoch != region->epoch &&
              rounds++ < 4); /* indices were computed: the values are those of the segment before */
     if (epoch != region->epoch) return dycl_call_bail(call, DYCL_BAIL_index);
-    const dycl_form *form = dycl_hosted_known(call, op, variant, &read);
+    dycl_form *form = dycl_hosted_known(call, op, variant, &read);
     if (!form) return NULL;
     call->p[0] = p[0]; /* what is written, when it is in place */
     return record(call, op, form, &read);

@@ -30,7 +30,7 @@ typedef struct {
     uint32_t operands[DYCL_FORM_OPERANDS];
     int64_t words[DYCL_MAX_ATTRS]; /* behind the form (hosted.def) */
 } dycl_hosted_call;
-const dycl_form *dycl_hosted_known(dycl_call *call, dycl_op op, int variant, const dycl_hosted_call *hosted);
+dycl_form *dycl_hosted_known(dycl_call *call, dycl_op op, int variant, const dycl_hosted_call *hosted);
 dycl_status dycl_hosted_node(dycl_call *call, dycl_op op, int which, dycl_dtype dtype, int rank, const int64_t *sizes,
                              const int64_t *strides, const dycl_hosted_call *hosted, uint32_t *out);
 

@@ -91,6 +91,15 @@ int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_who
     return 1;
 }
 
+int dycl_track_has_formula(dycl_region *region, uint32_t value) {
+    const dycl_graph *graph = &region->recorder.graph;
+    dycl_track_extend(region);
+    if (region->tracked_count != graph->value_count) return -1;
+    if (!region->tracked[value]) return 1;
+    return dycl_grad_has_for(graph, region->recorder.scalars, region->tracked,
+                             &graph->nodes[graph->values[value].source]);
+}
+
 int dycl_track_writes(dycl_region *region, PyObject *self, uint32_t value) {
     if (!region->may_track) return 0;
     dycl_track_extend(region);

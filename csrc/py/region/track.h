@@ -28,6 +28,9 @@ int dycl_track_any_now(dycl_region *region, int count, const uint32_t *values); 
 /* Whether all that was recorded from this value on can be differentiated as torch would: each operator has a formula,
  * and torch's gradient of what was called is that of its parts. */
 int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_whole);
+/* Whether the operator that made this value has a formula for operands that look so: what dycl_track_lets takes for
+ * granted, and what a segment that waits could only answer with a replay. -1: no memory. */
+int dycl_track_has_formula(dycl_region *region, uint32_t value);
 /* Whether torch's gradient of a function is what differentiating its recorded parts gives, ties and zeros too. */
 int dycl_track_is_whole(const char *function);
 

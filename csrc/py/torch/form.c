@@ -12,7 +12,7 @@ int dycl_form_key_of(const dycl_graph *graph, dycl_op op, int flags, int operand
                      int word_count, const int64_t *words, dycl_form_key *out) {
     if (operand_count > DYCL_FORM_OPERANDS || word_count > DYCL_MAX_ATTRS) return 0;
     int64_t *at = out->words;
-    *at++ = op | (int64_t)flags << 16 | (int64_t)operand_count << 24 | (int64_t)word_count << 32;
+    *at++ = op | (int64_t)operand_count << 16 | (int64_t)word_count << 24 | (int64_t)flags << 32;
     memcpy(at, words, (size_t)word_count * sizeof *words);
     at += word_count;
     for (int i = 0; i < operand_count; i++) {
@@ -54,8 +54,8 @@ static known **bucket_of(const dycl_form_key *key) {
     return &buckets[h % BUCKETS];
 }
 
-const dycl_form *dycl_form_find(const dycl_form_key *key) {
-    for (const known *k = *bucket_of(key); k; k = k->next)
+dycl_form *dycl_form_find(const dycl_form_key *key) {
+    for (known *k = *bucket_of(key); k; k = k->next)
         if (k->count == key->count && memcmp(k->words, key->words, (size_t)key->count * sizeof *key->words) == 0)
             return &k->form;
     return NULL;

@@ -21,6 +21,7 @@ typedef struct {
     int results;     /* 0: what torch answers cannot be recorded (an operand, a view of one, another kind of tensor) */
     PyObject *type;  /* owned: of the object that holds several results; NULL: one tensor */
     uint32_t writes; /* the version of a result */
+    int gradient;    /* of a call with a history: 1: there is a formula for it; -1: there is none; 0: not known yet */
     struct {
         dycl_dtype dtype;
         int rank, view; /* view: it is one, of a tensor that nobody sees */
@@ -35,11 +36,12 @@ enum {
     DYCL_FORM_NO_ONEDNN = 4,  /* torch.backends.mkldnn is switched off, which changes how convolutions lie */
     DYCL_FORM_ONE_THREAD = 8, /* of torch's: so does that */
     DYCL_FORM_HISTORY = 16,   /* an operand has one, and gradients are enabled: some functions then take another way */
-    DYCL_FORM_VARIANT = 32    /* and its multiples */
+    DYCL_FORM_VARIANT = 32,   /* and its multiples, below 256 */
+    DYCL_FORM_OPERAND = 256   /* the first operand has a history; the others have the bits above it */
 };
 int dycl_form_key_of(const dycl_graph *graph, dycl_op op, int flags, int operand_count, const uint32_t *operands,
                      int word_count, const int64_t *words, dycl_form_key *out);
-const dycl_form *dycl_form_find(const dycl_form_key *key); /* NULL: not known yet */
+dycl_form *dycl_form_find(const dycl_form_key *key); /* NULL: not known yet */
 
 /* A call that torch runs to be learned from; owned by who runs it. In place: the first argument is what is written. */
 typedef struct dycl_lesson {
