@@ -135,6 +135,7 @@ STEPS |= {name: _ew(getattr(F, name))
           for name in "logsigmoid relu6 gelu silu mish hardswish hardsigmoid softsign".split()}
 STEPS |= {
     "copy": _ew(torch.clone),
+    "cut": lambda n, x: x.detach().clone(),
     "gelu_tanh": lambda n, x: F.gelu(x, approximate="tanh"),
     "floor_div": lambda n, x, y: torch.div(x, y, rounding_mode="floor"),  # floor_divide has no gradient
     "trunc_div": lambda n, x, y: torch.div(x, y, rounding_mode="trunc"),

@@ -118,7 +118,8 @@ static double hardswish(dycl_dtype dtype, double x) {
 
 static double of_one(dycl_ew op, dycl_dtype dtype, double a) {
     switch (op) {
-    case DYCL_EW_copy: return a;
+    case DYCL_EW_copy:
+    case DYCL_EW_cut: return a;
     case DYCL_EW_neg: return -a;
     case DYCL_EW_abs: return fabs(a);
     case DYCL_EW_sign: return (a > 0) - (a < 0); /* 0 of a NaN */

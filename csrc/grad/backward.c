@@ -17,7 +17,7 @@ int dycl_grad_has(dycl_op op) { return formulas[op] != NULL; }
 /* Positions, random numbers and counts have no history, though some are numbers of floating point. */
 int dycl_grad_has_history(const dycl_node *node) {
     return node->op != DYCL_OP_batch_stats && node->op != DYCL_OP_histc && node->op != DYCL_OP_full &&
-           node->op != DYCL_OP_iota;
+           node->op != DYCL_OP_iota && node->op != DYCL_OP_cut;
 }
 
 void dycl_backward_init(dycl_backward *b) {

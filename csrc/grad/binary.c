@@ -1,5 +1,6 @@
 /* Elementwise operators of several operands. g: the result's gradient; x, y: the operands. */
 #include "grad/formula.h"
+#include "ir/infer.h"
 
 #define G         c->gradient
 #define X         dycl_chain_take(c, 0)
@@ -98,4 +99,73 @@ void dycl_grad_clamp(dycl_chain *c) {
     uint32_t x = X;
     uint32_t above = dycl_chain_2(c, DYCL_OP_ge, x, Y), below = dycl_chain_2(c, DYCL_OP_le, x, dycl_chain_take(c, 2));
     dycl_chain_give(c, 0, dycl_chain_keep(c, dycl_chain_in_place(c, DYCL_OP_logical_and, above, below), G));
+}
+
+/* torch saves both, whoever wants a gradient */
+void dycl_grad_atan2(dycl_chain *c) {
+    uint32_t x = X, y = Y;
+    uint32_t square = dycl_chain_2(c, DYCL_OP_add, MUL(x, x), MUL(y, y));
+    uint32_t scale =
+        dycl_chain_drop(c, dycl_chain_number(c, DYCL_OP_eq, square, 0), dycl_chain_1(c, DYCL_OP_reciprocal, square));
+    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, MUL(MUL(G, y), scale));
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, MUL(MUL(G, NEG(x)), scale));
+}
+
+/* fmod, remainder: x less so many y as the quotient has */
+void dycl_grad_fmod(dycl_chain *c) {
+    dycl_op op = c->node->op == DYCL_OP_fmod ? DYCL_OP_trunc_div : DYCL_OP_floor_div;
+    dycl_chain_give(c, 0, G);
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, MUL(NEG(G), dycl_chain_2(c, op, X, Y)));
+}
+
+/* fmax, fmin: the first of equal operands has all of it, and the other one that of a NaN */
+void dycl_grad_fmax(dycl_chain *c) {
+    dycl_op op = c->node->op == DYCL_OP_fmax ? DYCL_OP_ge : DYCL_OP_le;
+    uint32_t x = X, y = Y;
+    uint32_t first = dycl_chain_2(c, DYCL_OP_logical_or, dycl_chain_2(c, op, x, y), dycl_chain_1(c, DYCL_OP_isnan, y));
+    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, dycl_chain_contiguous(c, dycl_chain_keep(c, first, G)));
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, dycl_chain_contiguous(c, dycl_chain_drop(c, first, G)));
+}
+
+/* The sign is no slope: of a zero's there is none. */
+void dycl_grad_copysign(dycl_chain *c) {
+    uint32_t y = dycl_chain_result(c); /* torch saves it, whoever wants a gradient */
+    if (dycl_chain_wants(c, 0)) {
+        uint32_t x = X, ratio = DIV(y, x);
+        dycl_chain_give(c, 0, MUL(G, dycl_chain_cleared(c, dycl_chain_number(c, DYCL_OP_eq, x, 0), ratio)));
+    }
+    if (dycl_chain_wants(c, 1)) {
+        dycl_value form = *dycl_chain_operand(c, 1);
+        dycl_infer_contiguous(&form);
+        dycl_chain_give(c, 1, dycl_chain_zeros(c, &form));
+    }
+}
+
+void dycl_grad_hypot(dycl_chain *c) {
+    for (int i = 0; i < 2; i++)
+        if (dycl_chain_wants(c, i)) dycl_chain_give(c, i, DIV(MUL(G, dycl_chain_take(c, i)), dycl_chain_result(c)));
+}
+
+void dycl_grad_logaddexp(dycl_chain *c) {
+    uint32_t x = X, y = Y;
+    for (int i = 0; i < 2; i++) {
+        if (!dycl_chain_wants(c, i)) continue;
+        uint32_t off = dycl_chain_2(c, DYCL_OP_sub, i ? x : y, i ? y : x);
+        dycl_chain_give(c, i, DIV(G, dycl_chain_number(c, DYCL_OP_add, dycl_chain_1(c, DYCL_OP_exp, off), 1)));
+    }
+}
+
+/* x * log(y): no slope in x where x is 0 and y has no logarithm. torch's slope in x is an xlogy of its own. */
+void dycl_grad_xlogy(dycl_chain *c) {
+    uint32_t x = X, y = Y; /* torch saves both, whoever wants a gradient */
+    if (dycl_chain_wants(c, 0)) {
+        uint32_t flat = dycl_chain_2(c, DYCL_OP_logical_and, dycl_chain_number(c, DYCL_OP_eq, x, 0),
+                                     dycl_chain_number(c, DYCL_OP_le, y, 0));
+        dycl_value form = *dycl_chain_operand(c, 0);
+        if (c->status == DYCL_OK) form = *dycl_chain_meta(c, G);
+        dycl_infer_contiguous(&form);
+        uint32_t in[2] = {G, y}, slope = dycl_chain_hosted_laid(c, DYCL_OP_aten_xlogy, 0, &form, 2, in, 0, NULL);
+        dycl_chain_give(c, 0, dycl_chain_contiguous(c, dycl_chain_drop(c, flat, slope)));
+    }
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, DIV(MUL(G, x), y));
 }

@@ -10,6 +10,16 @@ const dycl_value *dycl_chain_operand(const dycl_chain *c, int nth) {
     return &c->b->job->graph->values[c->operands[nth]];
 }
 
+int dycl_chain_is_plain(const dycl_value *v) {
+    dycl_value made = *v;
+    dycl_infer_contiguous(&made);
+    return memcmp(v->strides, made.strides, v->rank * sizeof *v->strides) == 0;
+}
+
+int dycl_chain_same_sizes(const dycl_value *a, const dycl_value *b) {
+    return a->rank == b->rank && memcmp(a->sizes, b->sizes, a->rank * sizeof *a->sizes) == 0;
+}
+
 int dycl_chain_wants(const dycl_chain *c, int nth) {
     return c->operands[nth] != DYCL_NONE && dycl_backward_leads(c->b, c->operands[nth]);
 }
@@ -136,18 +146,58 @@ uint32_t dycl_chain_positions(dycl_chain *c, int rank, int dim, int64_t size) {
     return dycl_chain_reshape(c, out, rank, sizes);
 }
 
+uint32_t dycl_chain_flip(dycl_chain *c, uint32_t a, int dim) {
+    int64_t attr = dim, size = c->status == DYCL_OK ? dycl_chain_meta(c, a)->sizes[dim] : 0;
+    uint32_t ends[2] = {0}, order = 0;
+    dycl_operand start = dycl_operand_i64(size - 1), step = dycl_operand_i64(-1);
+    if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &start, DYCL_I64, &ends[0]);
+    if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &step, DYCL_I64, &ends[1]);
+    order = dycl_chain_node(c, DYCL_OP_iota, 2, ends, 1, &size);
+    return dycl_chain_node(c, DYCL_OP_index_select, 2, (uint32_t[]){a, order}, 1, &attr);
+}
+
 uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_value *like, int operand_count,
                            const uint32_t *operands, int word_count, const int64_t *words) {
-    int64_t attrs[DYCL_MAX_ATTRS] = {which, like->dtype, like->rank}, *at = attrs + 3;
     dycl_value made = *like;
     if (like->rank == 4 && dycl_value_channels_last(like))
         dycl_infer_channels_last(&made);
     else
         dycl_infer_contiguous(&made);
-    memcpy(at, made.sizes, made.rank * sizeof *at);
-    memcpy(at + made.rank, made.strides, made.rank * sizeof *at);
-    if (word_count) memcpy(at + 2 * like->rank, words, (size_t)word_count * sizeof *at);
-    return dycl_chain_node(c, op, operand_count, operands, 3 + 2 * like->rank + word_count, attrs);
+    return dycl_chain_hosted_laid(c, op, which, &made, operand_count, operands, word_count, words);
+}
+
+uint32_t dycl_chain_hosted_laid(dycl_chain *c, dycl_op op, int which, const dycl_value *form, int operand_count,
+                                const uint32_t *operands, int word_count, const int64_t *words) {
+    int64_t attrs[DYCL_MAX_ATTRS] = {which, form->dtype, form->rank}, *at = attrs + 3;
+    memcpy(at, form->sizes, form->rank * sizeof *at);
+    memcpy(at + form->rank, form->strides, form->rank * sizeof *at);
+    if (word_count) memcpy(at + 2 * form->rank, words, (size_t)word_count * sizeof *at);
+    return dycl_chain_node(c, op, operand_count, operands, 3 + 2 * form->rank + word_count, attrs);
+}
+
+uint32_t dycl_chain_laid(dycl_chain *c, uint32_t a, const dycl_value *form) {
+    dycl_value like = *form; /* building may move the graph that it lies in */
+    if (c->status == DYCL_OK) c->status = dycl_build_dense(&c->b->recorder, a, like.strides, &a);
+    return a;
+}
+
+uint32_t dycl_chain_cleared(dycl_chain *c, uint32_t condition, uint32_t a) {
+    uint32_t out = dycl_chain_drop(c, condition, a);
+    return c->status == DYCL_OK ? dycl_chain_laid(c, out, dycl_chain_meta(c, a)) : 0;
+}
+
+uint32_t dycl_chain_restored(dycl_chain *c, uint32_t a, uint32_t dims) {
+    const dycl_value *x = dycl_chain_operand(c, 0);
+    if (c->status != DYCL_OK || dycl_chain_meta(c, a)->rank == x->rank) return a;
+    for (int i = 0; i < x->rank && c->status == DYCL_OK; i++)
+        if (dims >> i & 1) c->status = dycl_build_unsqueeze(&c->b->recorder, a, i, &a);
+    return a;
+}
+
+uint32_t dycl_chain_contiguous(dycl_chain *c, uint32_t a) {
+    dycl_value form = *dycl_chain_meta(c, c->status == DYCL_OK ? a : 0);
+    dycl_infer_contiguous(&form);
+    return dycl_chain_laid(c, a, &form);
 }
 
 uint32_t dycl_chain_sum_to(dycl_chain *c, uint32_t a, const dycl_value *shape) {

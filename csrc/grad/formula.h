@@ -27,10 +27,12 @@ typedef void (*dycl_formula)(dycl_chain *c);
 
 const dycl_value *dycl_chain_meta(const dycl_chain *c, uint32_t value); /* of this graph */
 const dycl_value *dycl_chain_operand(const dycl_chain *c, int nth);     /* of the segment */
-int dycl_chain_wants(const dycl_chain *c, int nth);                     /* the operand reaches a source */
-uint32_t dycl_chain_take(dycl_chain *c, int nth);                       /* an operand's value here: it is saved */
-uint32_t dycl_chain_result(dycl_chain *c);                              /* the same of the node's result */
-uint32_t dycl_chain_value(dycl_chain *c, uint32_t value);               /* the same of any value of the segment */
+int dycl_chain_is_plain(const dycl_value *v);                           /* contiguous, dimensions of size 1 too */
+int dycl_chain_same_sizes(const dycl_value *a, const dycl_value *b);
+int dycl_chain_wants(const dycl_chain *c, int nth);       /* the operand reaches a source */
+uint32_t dycl_chain_take(dycl_chain *c, int nth);         /* an operand's value here: it is saved */
+uint32_t dycl_chain_result(dycl_chain *c);                /* the same of the node's result */
+uint32_t dycl_chain_value(dycl_chain *c, uint32_t value); /* the same of any value of the segment */
 uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status);
 void dycl_chain_give(dycl_chain *c, int nth, uint32_t gradient);     /* summed over what was broadcast; NONE: nothing */
 void dycl_chain_fail(dycl_chain *c);                                 /* no formula for this case */
@@ -50,10 +52,13 @@ uint32_t dycl_chain_in_place(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b);
 uint32_t dycl_chain_number(dycl_chain *c, dycl_op op, uint32_t a, double number); /* a op number */
 uint32_t dycl_chain_constant(dycl_chain *c, uint32_t like, double number);        /* of its dtype, rank 0 */
 uint32_t dycl_chain_where(dycl_chain *c, uint32_t condition, uint32_t a, uint32_t b);
-uint32_t dycl_chain_keep(dycl_chain *c, uint32_t condition, uint32_t a);          /* elsewhere 0 */
-uint32_t dycl_chain_drop(dycl_chain *c, uint32_t condition, uint32_t a);          /* there 0 */
+uint32_t dycl_chain_keep(dycl_chain *c, uint32_t condition, uint32_t a);    /* elsewhere 0 */
+uint32_t dycl_chain_drop(dycl_chain *c, uint32_t condition, uint32_t a);    /* there 0 */
+uint32_t dycl_chain_cleared(dycl_chain *c, uint32_t condition, uint32_t a); /* the same in place: it lies as `a` */
 uint32_t dycl_chain_reduce(dycl_chain *c, dycl_op op, uint32_t a, uint32_t dims); /* reduced dimensions of size 1 */
 uint32_t dycl_chain_reshape(dycl_chain *c, uint32_t a, int rank, const int64_t *sizes);
+uint32_t dycl_chain_restored(dycl_chain *c, uint32_t a, uint32_t dims); /* of a reduction of operand 0: with all its
+                                                                            dimensions again */
 uint32_t dycl_chain_expand(dycl_chain *c, uint32_t a, int rank, const int64_t *sizes);
 uint32_t dycl_chain_transpose(dycl_chain *c, uint32_t a); /* of the last two dimensions */
 uint32_t dycl_chain_product(dycl_chain *c, uint32_t a, uint32_t b);
@@ -63,10 +68,16 @@ uint32_t dycl_chain_padded(dycl_chain *c, uint32_t a, const int64_t *before, con
 uint32_t dycl_chain_zeros(dycl_chain *c, const dycl_value *like);
 uint32_t dycl_chain_sum_to(dycl_chain *c, uint32_t a, const dycl_value *shape);
 uint32_t dycl_chain_positions(dycl_chain *c, int rank, int dim, int64_t size); /* 0, 1, ... along the dimension */
+uint32_t dycl_chain_flip(dycl_chain *c, uint32_t a, int dim);
 /* A result of the host's operator (ir/hosted.def), of the dtype and the sizes of `like`: channels last where that
  * suggests it, as torch's kernels take and give images, else contiguous. words: its attributes behind the form. */
 uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_value *like, int operand_count,
                            const uint32_t *operands, int word_count, const int64_t *words);
+/* The same, which lies as the form says. */
+uint32_t dycl_chain_hosted_laid(dycl_chain *c, dycl_op op, int which, const dycl_value *form, int operand_count,
+                                const uint32_t *operands, int word_count, const int64_t *words);
+uint32_t dycl_chain_laid(dycl_chain *c, uint32_t a, const dycl_value *form); /* that dense way, if it is not yet */
+uint32_t dycl_chain_contiguous(dycl_chain *c, uint32_t a);                   /* dimensions of size 1, too */
 
 /* ---- Products that share an operand (share.c) */
 

@@ -17,7 +17,7 @@ void dycl_grad_gather(dycl_chain *c) {
     uint32_t index = dycl_chain_take(c, 1);
     if (picks_one(&x, dycl_chain_operand(c, 1), (int)dim)) {
         uint32_t own = dycl_chain_2(c, DYCL_OP_eq, dycl_chain_positions(c, x.rank, (int)dim, x.sizes[dim]), index);
-        dycl_chain_give(c, 0, dycl_chain_keep(c, own, c->gradient));
+        dycl_chain_give(c, 0, dycl_chain_contiguous(c, dycl_chain_keep(c, own, c->gradient)));
         return;
     }
     dycl_infer_contiguous(&x);

@@ -49,8 +49,32 @@ void dycl_grad_sumsq(dycl_chain *c) {
     dycl_chain_give(c, 0, MUL(kept(c, c->gradient), dycl_chain_number(c, DYCL_OP_mul, dycl_chain_take(c, 0), 2)));
 }
 
+/* Of rows: their direction, flat where all elements are zero. The chain is that of the sum of squares. */
+static void give_norm(dycl_chain *c, uint32_t norm) {
+    uint32_t y = dycl_chain_restored(c, dycl_chain_value(c, norm), dims_of(c));
+    uint32_t direction = dycl_chain_cleared(c, dycl_chain_number(c, DYCL_OP_eq, y, 0), DIV(dycl_chain_take(c, 0), y));
+    dycl_chain_give(c, 0, MUL(dycl_chain_restored(c, c->gradient, dims_of(c)), direction));
+}
+
+/* A root of a sum of squares is a norm, which torch differentiates as one function. */
+void dycl_grad_sqrt(dycl_chain *c) {
+    const dycl_graph *graph = c->b->job->graph;
+    const dycl_value *x = dycl_chain_operand(c, 0);
+    const dycl_node *of = x->kind == DYCL_VALUE_NODE ? &graph->nodes[x->source] : NULL;
+    if (!of || of->op != DYCL_OP_sumsq || dycl_backward_is_source(c->b, c->operands[0])) {
+        uint32_t y = dycl_chain_result(c);
+        dycl_chain_give(c, 0, DIV(c->gradient, dycl_chain_number(c, DYCL_OP_mul, y, 2)));
+        return;
+    }
+    dycl_chain inner = {c->b, of, dycl_node_operands(graph, of), dycl_node_attrs(graph, of), c->gradient, DYCL_OK};
+    give_norm(&inner, c->node->out);
+    c->status = inner.status;
+}
+
 void dycl_grad_sumabs(dycl_chain *c) {
-    dycl_chain_give(c, 0, MUL(kept(c, c->gradient), dycl_chain_1(c, DYCL_OP_sign, dycl_chain_take(c, 0))));
+    dycl_chain_result(c); /* torch saves it */
+    uint32_t g = dycl_chain_restored(c, c->gradient, dims_of(c));
+    dycl_chain_give(c, 0, MUL(dycl_chain_1(c, DYCL_OP_sign, dycl_chain_take(c, 0)), g));
 }
 
 static void give_var(dycl_chain *c, uint32_t g) {
@@ -78,4 +102,17 @@ void dycl_grad_softmax(dycl_chain *c) {
 void dycl_grad_log_softmax(dycl_chain *c) {
     uint32_t sum = dycl_chain_reduce(c, DYCL_OP_sum, c->gradient, row_of(c));
     dycl_chain_give(c, 0, SUB(c->gradient, MUL(dycl_chain_1(c, DYCL_OP_exp, dycl_chain_result(c)), sum)));
+}
+
+/* Summed up from the other end. */
+void dycl_grad_cumsum(dycl_chain *c) {
+    const dycl_value *x = dycl_chain_operand(c, 0);
+    int64_t dim = c->attrs[0];
+    if (x->rank == 0 || x->sizes[dim] == 1 || dycl_value_numel(x) <= 1) {
+        dycl_chain_give(c, 0, c->gradient);
+        return;
+    }
+    uint32_t g = dycl_chain_flip(c, c->gradient, (int)dim);
+    g = dycl_chain_node(c, DYCL_OP_cumsum, 1, &g, 1, &dim);
+    dycl_chain_give(c, 0, dycl_chain_flip(c, g, (int)dim));
 }

@@ -30,7 +30,6 @@ FORMULA(log, DIV(G, X))
 FORMULA(log2, DIV(G, TIMES(X, LN_2)))
 FORMULA(log10, DIV(G, TIMES(X, LN_10)))
 FORMULA(log1p, DIV(G, PLUS(X, 1)))
-FORMULA(sqrt, DIV(G, TIMES(Y, 2)))
 FORMULA(rsqrt, MUL(TIMES(G, -0.5), MUL(SQUARE(Y), Y)))
 FORMULA(reciprocal, MUL(NEG(G), SQUARE(Y)))
 FORMULA(sin, MUL(G, dycl_chain_1(c, DYCL_OP_cos, X)))
@@ -39,6 +38,27 @@ FORMULA(tan, MUL(G, PLUS(SQUARE(Y), 1)))
 FORMULA(tanh, MUL(G, PLUS(NEG(SQUARE(Y)), 1)))
 FORMULA(erf, MUL(TIMES(dycl_chain_1(c, DYCL_OP_exp, NEG(SQUARE(X))), TWO_BY_SQRT_PI), G))
 FORMULA(sigmoid, MUL(MUL(G, PLUS(NEG(Y), 1)), Y))
+
+/* Computed by the host's kernels */
+#define RSQRT(a) dycl_chain_1(c, DYCL_OP_rsqrt, a)
+#define DEGREES  57.295779513082320876
+FORMULA(acos, MUL(G, NEG(RSQRT(PLUS(NEG(SQUARE(X)), 1)))))
+FORMULA(asin, MUL(G, RSQRT(PLUS(NEG(SQUARE(X)), 1))))
+FORMULA(atan, DIV(G, PLUS(SQUARE(X), 1)))
+FORMULA(acosh, MUL(G, RSQRT(PLUS(SQUARE(X), -1))))
+FORMULA(asinh, MUL(G, RSQRT(PLUS(SQUARE(X), 1))))
+FORMULA(atanh, DIV(TIMES(G, 1), PLUS(NEG(SQUARE(X)), 1)))
+FORMULA(erfc, MUL(TIMES(dycl_chain_1(c, DYCL_OP_exp, NEG(SQUARE(X))), -TWO_BY_SQRT_PI), G))
+FORMULA(deg2rad, TIMES(G, 1 / DEGREES))
+FORMULA(rad2deg, TIMES(G, DEGREES))
+
+/* Multiplied, as in torch: what is infinite or a NaN stays one. */
+void dycl_grad_nan_to_num(dycl_chain *c) {
+    uint32_t finite = dycl_chain_1(c, DYCL_OP_isfinite, X), number = 0;
+    dycl_dtype own = (dycl_dtype)dycl_chain_operand(c, 0)->dtype;
+    if (c->status == DYCL_OK) c->status = dycl_build_cast(&c->b->recorder, finite, own, &number);
+    dycl_chain_give(c, 0, MUL(G, number));
+}
 
 /* Constant almost everywhere: zeros, not nothing. */
 void dycl_grad_nothing(dycl_chain *c) {

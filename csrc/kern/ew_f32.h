@@ -24,6 +24,7 @@
 #define V_ONE  v_set1(1.0f)
 
 EW_F32_1(copy, x)
+EW_F32_1(cut, x)
 EW_F32_1(neg, v_neg(x))
 EW_F32_1(abs, v_abs(x))
 EW_F32_1(sign, v_select(v_gt(x, V_ZERO), V_ONE, v_select(v_lt(x, V_ZERO), v_set1(-1.0f), V_ZERO)))

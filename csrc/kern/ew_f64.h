@@ -21,6 +21,7 @@
     static inline int f64_##name(double x, double y) { return expr; }
 
 EW_F64_1(copy, x)
+EW_F64_1(cut, x)
 EW_F64_1(neg, -x)
 EW_F64_1(abs, fabs(x))
 EW_F64_1(sign, (double)((x > 0) - (x < 0)))

@@ -141,7 +141,8 @@ static int is_predicate(dycl_ew op, wide x, wide y) {
     static T exact_##s(dycl_ew op, T x, T y, T z) {                                                                    \
         volatile T t;                                                                                                  \
         switch (op) {                                                                                                  \
-        case DYCL_EW_copy: return x;                                                                                   \
+        case DYCL_EW_copy:                                                                                             \
+        case DYCL_EW_cut: return x;                                                                                    \
         case DYCL_EW_neg: return -x;                                                                                   \
         case DYCL_EW_abs: return fabs##s(x);                                                                           \
         case DYCL_EW_sign: return x > 0 ? 1 : x < 0 ? -1 : 0;                                                          \

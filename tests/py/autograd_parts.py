@@ -138,7 +138,7 @@ class Call(nn.Module):
         return self.function(self, self.lin(x), x)
 
 
-FUNCTIONS, MODULES, IMAGES = {}, {}, []
+FUNCTIONS, MODULES, IMAGES, CHOICES = {}, {}, [], []
 
 
 def part(function):
@@ -154,6 +154,12 @@ def module(function):
 def image_part(function):
     FUNCTIONS[function.__name__] = function
     IMAGES.append(function.__name__)
+    return function
+
+
+def choosing_part(function):
+    FUNCTIONS[function.__name__] = function
+    CHOICES.append(function.__name__)
     return function
 
 
@@ -861,7 +867,32 @@ def volume(self, h, x):
     return F.interpolate(F.max_pool3d(y, 2, 1), (1, 2, 3)).flatten(1)
 
 
-NAMES = sorted(FUNCTIONS.keys() - IMAGES) + sorted(MODULES)  # images are drawn by themselves
+@choosing_part
+def directions(self, h, x):
+    near = F.cosine_similarity(h, x, dim=-1).unsqueeze(-1)
+    return F.normalize(h, dim=-1, eps=0.1) * self.other + near * h.norm(dim=-1, keepdim=True)
+
+
+@choosing_part
+def chosen(self, h, x):
+    least, total = h.median(-1, keepdim=True)[0], h.logsumexp(-1, keepdim=True)
+    return h.cumsum(-1) * self.other - h.max(-1, keepdim=True).values + least * total + h.cummax(-1)[0]
+
+
+@choosing_part
+def placed(self, h, x):
+    at = torch.arange(len(h)).mul(3).remainder(max(1, len(h) - 1))
+    y = torch.zeros_like(h).index_add(0, at, h * self.other).scatter_add(0, at[:, None].expand_as(h), h)
+    return y.index_fill(1, torch.tensor([1]), 0.5) + h[at, at.remainder(WIDTH)][:, None]
+
+
+@choosing_part
+def compared(self, h, x):
+    far = F.triplet_margin_loss(h, x, self.other.expand_as(h), reduction="none").unsqueeze(-1)
+    return torch.atan2(h, self.other + 2) * F.smooth_l1_loss(h, x, reduction="none") + torch.fmax(h, self.other) * far
+
+
+NAMES = sorted(FUNCTIONS.keys() - {*IMAGES, *CHOICES}) + sorted(MODULES)  # those are drawn by themselves
 
 
 def build(names):

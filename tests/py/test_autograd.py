@@ -917,7 +917,7 @@ def test_attention_with_masks(name, special, dtype):
             seen.append([t.grad for t in copies])
         for want, got in zip(*seen):
             assert agree(want, got), (call, want, got)
-    assert dtype != torch.float32 or dycl.stats(run)["torch"] == 3, dycl.explain(run)  # nan_to_num
+    assert dtype != torch.float32 or dycl.stats(run)["torch"] <= 1, dycl.explain(run)  # nan_to_num, once
 
 
 STEPS_OF_ATTENTION = [

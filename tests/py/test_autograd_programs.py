@@ -18,7 +18,7 @@ from torch import nn
 import autograd_parts
 import autograd_ways
 import dycl
-from autograd_parts import IMAGES, NAMES, NOTES, errors
+from autograd_parts import CHOICES, IMAGES, NAMES, NOTES, errors
 from autograd_ways import WAYS, World
 from suite import FULL, one_thread  # noqa: F401 (a fixture)
 
@@ -194,6 +194,18 @@ def test_random_programs_with_images(seed):
     program, rng = Program.drawn(70000 + seed), random.Random(seed)
     program.parts = [rng.choice([*IMAGES, "plain", "relu_in_place", "hooked", "view_written"]) for _ in program.parts]
     program.parts[-1] = IMAGES[seed % len(IMAGES)]
+    found = compare(program)
+    if found and known(program):
+        pytest.xfail(known(program))
+    assert found is None, f"{program}\n{found}"
+
+
+@pytest.mark.parametrize("seed", range(4000 if FULL else 300))
+def test_random_programs_that_choose(seed):
+    """Parts with norms, distances, selections and losses among few others."""
+    program, rng = Program.drawn(80000 + seed), random.Random(seed)
+    program.parts = [rng.choice([*CHOICES, "plain", "relu_in_place", "hooked", "view_written"]) for _ in program.parts]
+    program.parts[-1] = CHOICES[seed % len(CHOICES)]
     found = compare(program)
     if found and known(program):
         pytest.xfail(known(program))

@@ -101,6 +101,10 @@ static dycl_status walk(dycl_call *call, const parsed *k, uint32_t self, dycl_in
     h->word_count = 0;
     h->operand_count = 1 + last;
     memcpy(h->operands + 1, at, (size_t)last * sizeof *at);
+    h->operands[0] = self;
+    if (c->offset == 0 && c->rank == v.rank && memcmp(c->sizes, v.sizes, sizeof v.sizes) == 0 &&
+        memcmp(c->strides, v.strides, (size_t)v.rank * sizeof *v.strides) == 0)
+        return DYCL_OK; /* no view, whose gradient would go back by itself */
     return dycl_build_view(&call->region->recorder, self, c->offset, c->rank, c->sizes, c->strides, &h->operands[0]);
 fail:
     return status;

@@ -122,7 +122,7 @@ int dycl_hosted_is_pure(dycl_op op, PyObject *const *p) {
 /* ---- Indices */
 
 static int is_index_op(dycl_op op) {
-    return (op >= DYCL_OP_aten_scatter_src && op <= DYCL_OP_aten_index_put) || op == DYCL_OP_aten_cross_entropy_loss ||
+    return (op >= DYCL_OP_aten_scatter_src && op <= DYCL_OP_aten_index_add) || op == DYCL_OP_aten_cross_entropy_loss ||
            op == DYCL_OP_aten_nll_loss_nd;
 }
 
@@ -178,7 +178,8 @@ static dycl_status check_indices(dycl_call *call, dycl_op op, PyObject *const *p
     dycl_status status;
     if (op == DYCL_OP_aten_cross_entropy_loss || op == DYCL_OP_aten_nll_loss_nd) return check_targets(call, p);
     DYCL_TRY(sizes_of(call, p[0], &rank, sizes));
-    if (op == DYCL_OP_aten_index || op == DYCL_OP_aten_index_put) return check_positions(call, p[1], rank, sizes);
+    if (op == DYCL_OP_aten_index || op == DYCL_OP_aten_index_put || op == DYCL_OP_aten_index_add)
+        return check_positions(call, p[1], rank, sizes);
     if (op == DYCL_OP_aten_take) {
         int64_t all = 1;
         for (int i = 0; i < rank; i++) all *= sizes[i];

@@ -1,17 +1,11 @@
 /* Reductions and running sums. */
-#include <math.h>
-
 #include "py/bind/bind.h"
+#include "py/bind/reduce.h"
 #include "py/region/track.h"
 
 static uint32_t all_dims(int rank) { return (UINT32_C(1) << rank) - 1; }
 
-/* What an empty list of dimensions means differs between operators. */
-typedef enum { EMPTY_IS_ALL, EMPTY_BAILS } empty_rule;
-
-/* Dimensions to reduce: NULL, None: all; an int or a sequence. A scalar tensor has the dimension 0, which nothing
- * reduces. */
-static dycl_status reduced_dims(dycl_call *call, PyObject *o, int rank, empty_rule empty, uint32_t *out) {
+dycl_status dycl_reduced_dims(dycl_call *call, PyObject *o, int rank, dycl_empty_rule empty, uint32_t *out) {
     int64_t dims[DYCL_MAX_RANK + 1];
     int count, limit = rank ? rank : 1;
     uint32_t mask = 0;
@@ -35,18 +29,6 @@ static dycl_status reduced_dims(dycl_call *call, PyObject *o, int rank, empty_ru
     }
     *out = rank ? mask : 0;
     return DYCL_OK;
-}
-
-static int64_t reduced_numel(const dycl_value *value, uint32_t mask) {
-    int64_t n = 1;
-    for (int i = 0; i < value->rank; i++)
-        if (mask >> i & 1) n *= value->sizes[i];
-    return n;
-}
-
-static dycl_status reduce(dycl_call *call, dycl_op op, uint32_t value, uint32_t mask, int keep, uint32_t *out) {
-    int64_t attrs[2] = {mask, keep};
-    return dycl_build_node(&call->region->recorder, op, 1, &value, 2, attrs, out);
 }
 
 /* Both results of an operator that returns two. Both objects exist before anything may be computed: that ends the graph
@@ -88,7 +70,7 @@ static PyObject *sum(dycl_call *call, const dycl_binding *row) {
     int keep;
     dycl_dtype dtype;
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
-    DYCL_CALL_TRY(reduced_dims(call, call->p[1], meta(call, x)->rank, EMPTY_IS_ALL, &mask));
+    DYCL_CALL_TRY(dycl_reduced_dims(call, call->p[1], meta(call, x)->rank, EMPTY_IS_ALL, &mask));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[2], 0, &keep));
     if (call->p[2] && !call->p[1]) return dycl_call_bail(call, DYCL_BAIL_arguments); /* no such overload */
     if (row->op == DYCL_OP_prod && call->p[1] && !PyLong_CheckExact(call->p[1]))
@@ -103,7 +85,7 @@ static PyObject *amax(dycl_call *call, const dycl_binding *row) {
     uint32_t x, mask, out = 0;
     int keep;
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
-    DYCL_CALL_TRY(reduced_dims(call, call->p[1], meta(call, x)->rank, EMPTY_IS_ALL, &mask));
+    DYCL_CALL_TRY(dycl_reduced_dims(call, call->p[1], meta(call, x)->rank, EMPTY_IS_ALL, &mask));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[2], 0, &keep));
     return dycl_call_finish(call, reduce(call, (dycl_op)row->op, x, mask, keep, &out), out);
 }
@@ -113,7 +95,7 @@ static PyObject *all(dycl_call *call, const dycl_binding *row) {
     int keep;
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
     if (dtype_of(call, x) == DYCL_U8) return dycl_call_bail(call, DYCL_BAIL_dtype); /* torch answers in uint8 */
-    DYCL_CALL_TRY(reduced_dims(call, call->p[1], meta(call, x)->rank, EMPTY_BAILS, &mask));
+    DYCL_CALL_TRY(dycl_reduced_dims(call, call->p[1], meta(call, x)->rank, EMPTY_BAILS, &mask));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[2], 0, &keep));
     return dycl_call_finish(call, reduce(call, (dycl_op)row->op, x, mask, keep, &out), out);
 }
@@ -148,6 +130,23 @@ static PyObject *argmax(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, DYCL_OK, out);
 }
 
+/* The elements at these positions, which alone have a gradient. */
+static dycl_status chosen(dycl_call *call, uint32_t x, int dim, uint32_t positions, uint32_t *out) {
+    dycl_recorder *r = &call->region->recorder;
+    dycl_value like = *meta(call, positions), kept = *meta(call, x);
+    int64_t attr = dim;
+    dycl_status status;
+    if (!kept.canonical) return dycl_build_bail(r, DYCL_BAIL_layout);
+    kept.sizes[dim] = 1;
+    DYCL_TRY(dycl_build_reshape(r, positions, kept.rank, kept.sizes, 0, &positions));
+    DYCL_TRY(dycl_build_node(r, DYCL_OP_gather, 2, (uint32_t[]){x, positions}, 1, &attr, out));
+    if (like.rank == kept.rank) return DYCL_OK;
+    DYCL_TRY(dycl_build_reshape(r, *out, like.rank, like.sizes, 0, out));
+    return dycl_build_node(r, DYCL_OP_contiguous, 1, out, 1, &(int64_t){0}, out); /* no view, as in torch */
+fail:
+    return status;
+}
+
 /* max, min: of all elements; along a dimension, with where it was; or of two tensors */
 static PyObject *extremum(dycl_call *call, const dycl_binding *row) {
     uint32_t x, values, indices;
@@ -172,9 +171,10 @@ static PyObject *extremum(dycl_call *call, const dycl_binding *row) {
                                 out);
     }
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
-    int rank = meta(call, x)->rank;
+    int rank = meta(call, x)->rank, tracks = dycl_track_has_now(call->region, x);
     if (!call->p[1]) {
         if (call->p[2]) return dycl_call_bail(call, DYCL_BAIL_arguments);
+        if (tracks) return dycl_call_bail(call, DYCL_BAIL_operator); /* not that of amax, where there is a NaN */
         dycl_status status = reduce(call, (dycl_op)row->op, x, all_dims(rank), 0, &values);
         return dycl_call_finish(call, status, values);
     }
@@ -188,8 +188,11 @@ static PyObject *extremum(dycl_call *call, const dycl_binding *row) {
         Py_XDECREF(module);
         if (!types[is_max]) return NULL;
     }
-    DYCL_CALL_TRY(reduce(call, (dycl_op)row->op, x, UINT32_C(1) << dim, keep, &values));
     DYCL_CALL_TRY(reduce(call, (dycl_op)row->extra, x, UINT32_C(1) << dim, keep, &indices));
+    if (tracks)
+        DYCL_CALL_TRY(chosen(call, x, dim, indices, &values));
+    else
+        DYCL_CALL_TRY(reduce(call, (dycl_op)row->op, x, UINT32_C(1) << dim, keep, &values));
     return dycl_call_two_results(call, types[is_max], values, indices);
 }
 
@@ -212,9 +215,9 @@ static PyObject *variance(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[2], 1, &unbiased));
     DYCL_CALL_TRY(dycl_call_f64_or(call, dycl_call_given(call->p[4]) ? call->p[4] : NULL, unbiased, &correction));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[3], 0, &keep));
-    DYCL_CALL_TRY(reduced_dims(call, dim, meta(call, x)->rank, EMPTY_IS_ALL, &mask));
+    DYCL_CALL_TRY(dycl_reduced_dims(call, dim, meta(call, x)->rank, EMPTY_IS_ALL, &mask));
     if (!dycl_dtype_is_float(dtype_of(call, x))) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    if (!((double)reduced_numel(meta(call, x), mask) - correction > 0))
+    if (!((double)dycl_reduced_numel(meta(call, x), mask) - correction > 0))
         return dycl_call_bail(call, DYCL_BAIL_arguments); /* torch warns */
     int64_t attrs[3] = {mask, keep, dycl_f64_attr(correction)};
     dycl_op op = row->extra & WITH_ROOT ? DYCL_OP_std : DYCL_OP_var;
@@ -228,125 +231,7 @@ static PyObject *variance(dycl_call *call, const dycl_binding *row) {
     return dycl_call_two_results(call, NULL, out, mean);
 }
 
-/* ---- Norms */
-
-/* The order of a norm: absent, None and "fro" are 2. */
-static dycl_status norm_order(dycl_call *call, PyObject *o, double *out) {
-    *out = 2;
-    if (!dycl_call_given(o)) return DYCL_OK;
-    if (PyUnicode_Check(o))
-        return PyUnicode_CompareWithASCIIString(o, "fro") == 0
-                   ? DYCL_OK
-                   : dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
-    return dycl_call_f64_or(call, o, 2, out);
-}
-
-/* A scalar whose dimension is named is squared all the same in torch, where it may overflow: callers leave that to it.
- */
-static dycl_status vector_norm(dycl_call *call, uint32_t x, double order, uint32_t mask, int keep, uint32_t *out) {
-    dycl_status status;
-    if (!dycl_dtype_is_float(dtype_of(call, x)) || dycl_value_numel(meta(call, x)) == 0)
-        return dycl_build_bail(&call->region->recorder, DYCL_BAIL_dtype);
-    if ((order == 2 || order == 1 || isinf(order)) &&
-        reduced_numel(meta(call, x), mask) == 1) { /* of one element: no square, no overflow */
-        DYCL_TRY(ew1(call, DYCL_OP_abs, x, &x));
-        return reduce(call, DYCL_OP_amax, x, mask, keep, out);
-    }
-    if (order == 1) return reduce(call, DYCL_OP_sumabs, x, mask, keep, out);
-    if (order == 2) { /* rounded once */
-        dycl_dtype own = dtype_of(call, x);
-        DYCL_TRY(dycl_build_cast(&call->region->recorder, x, dycl_dtype_computed(own), &x));
-        DYCL_TRY(reduce(call, DYCL_OP_sumsq, x, mask, keep, &x));
-        DYCL_TRY(ew1(call, DYCL_OP_sqrt, x, &x));
-        return dycl_build_cast(&call->region->recorder, x, own, out);
-    }
-    if (isinf(order)) {
-        DYCL_TRY(ew1(call, DYCL_OP_abs, x, &x));
-        return reduce(call, order > 0 ? DYCL_OP_amax : DYCL_OP_amin, x, mask, keep, out);
-    }
-    return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
-fail:
-    return status;
-}
-
-/* torch.norm, Tensor.norm (op 1), torch.linalg.vector_norm: input, order, dim, keepdim, then dtype and out, which must
- * be None */
-static PyObject *norm(dycl_call *call, const dycl_binding *row) {
-    uint32_t x, mask, out = 0;
-    double order;
-    int keep;
-    if (dycl_call_given(call->p[4]) || (row->parameter_count > 5 && dycl_call_given(call->p[5])))
-        return dycl_call_bail(call, DYCL_BAIL_arguments);
-    PyObject *dims = call->p[2]; /* torch.norm's "fro", its default, knows two dimensions at most */
-    if (row->op && (!call->p[1] || PyUnicode_Check(call->p[1])) && dims &&
-        (PyTuple_Check(dims) || PyList_CheckExact(dims)) && PySequence_Fast_GET_SIZE(dims) > 2)
-        return dycl_call_bail(call, DYCL_BAIL_arguments);
-    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
-    if (meta(call, x)->rank == 0 && dycl_call_given(dims)) return dycl_call_bail(call, DYCL_BAIL_shape);
-    DYCL_CALL_TRY(norm_order(call, call->p[1], &order));
-    DYCL_CALL_TRY(reduced_dims(call, call->p[2], meta(call, x)->rank, EMPTY_BAILS, &mask));
-    DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[3], 0, &keep));
-    return dycl_call_finish(call, vector_norm(call, x, order, mask, keep, &out), out);
-}
-
-/* torch.linalg.norm: an order with two dimensions is a matrix norm */
-static PyObject *linalg_norm(dycl_call *call, const dycl_binding *row) {
-    PyObject *dim = call->p[2];
-    int one = dim && (PyLong_CheckExact(dim) || (PyTuple_CheckExact(dim) && PyTuple_GET_SIZE(dim) == 1));
-    int most = dim && (PyTuple_Check(dim) || PyList_Check(dim)) && PySequence_Fast_GET_SIZE(dim) > 2; /* an error */
-    if (most || (dycl_call_given(call->p[1]) && (!one || PyUnicode_Check(call->p[1]))))
-        return dycl_call_bail(call, DYCL_BAIL_arguments);
-    return norm(call, row);
-}
-
-/* torch.nn.functional.normalize: x / max(norm, eps) */
-static PyObject *normalize(dycl_call *call, const dycl_binding *row) {
-    uint32_t x, mask, length, out = 0;
-    double order, eps;
-    (void)row;
-    if (dycl_call_given(call->p[4])) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
-    DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[1], 2, &order));
-    DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[3], 1e-12, &eps));
-    if (meta(call, x)->rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
-    if (call->p[2]) {
-        DYCL_CALL_TRY(reduced_dims(call, call->p[2], meta(call, x)->rank, EMPTY_BAILS, &mask));
-    } else {
-        if (meta(call, x)->rank < 2) return dycl_call_bail(call, DYCL_BAIL_shape);
-        mask = 2;
-    }
-    DYCL_CALL_TRY(vector_norm(call, x, order, mask, 1, &length));
-    dycl_operand bounded[2] = {dycl_operand_of(length), dycl_operand_f64(eps)};
-    DYCL_CALL_TRY(dycl_build_ew(&call->region->recorder, DYCL_OP_maximum, DYCL_PROMOTE_COMMON, 2, bounded, &length));
-    DYCL_CALL_TRY(
-        dycl_build_expand(&call->region->recorder, length, meta(call, x)->rank, meta(call, x)->sizes, &length));
-    return dycl_call_finish(call, ew2(call, DYCL_OP_div, x, length, &out), out);
-}
-
-/* ATen/native/ReduceOps.cpp: infinite maxima are not subtracted, so that exp(inf - inf) does not arise. */
-static PyObject *logsumexp(dycl_call *call, const dycl_binding *row) {
-    uint32_t x, mask, most, distance, infinite, shift, out = 0;
-    int keep;
-    dycl_recorder *r = &call->region->recorder;
-    (void)row;
-    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
-    if (!dycl_call_given(call->p[1])) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    DYCL_CALL_TRY(reduced_dims(call, call->p[1], meta(call, x)->rank, EMPTY_BAILS, &mask));
-    DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[2], 0, &keep));
-    if (!dycl_dtype_is_float(dtype_of(call, x))) DYCL_CALL_TRY(dycl_build_cast(r, x, DYCL_F32, &x));
-    if (dycl_value_numel(meta(call, x)) == 0 || meta(call, x)->rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
-    DYCL_CALL_TRY(reduce(call, DYCL_OP_amax, x, mask, 1, &most));
-    DYCL_CALL_TRY(ew1(call, DYCL_OP_isinf, most, &infinite));
-    dycl_operand choice[3] = {dycl_operand_of(infinite), dycl_operand_f64(0), dycl_operand_of(most)};
-    DYCL_CALL_TRY(dycl_build_where(r, &choice[0], &choice[1], &choice[2], &most));
-    DYCL_CALL_TRY(ew2(call, DYCL_OP_sub, x, most, &distance));
-    DYCL_CALL_TRY(ew1(call, DYCL_OP_exp, distance, &distance));
-    DYCL_CALL_TRY(reduce(call, DYCL_OP_sum, distance, mask, keep, &out));
-    DYCL_CALL_TRY(ew1(call, DYCL_OP_log, out, &out));
-    shift = most;
-    if (!keep) DYCL_CALL_TRY(dycl_build_reshape(r, most, meta(call, out)->rank, meta(call, out)->sizes, 1, &shift));
-    return dycl_call_finish(call, ew2(call, DYCL_OP_add, out, shift, &out), out);
-}
+/* ---- Running sums, counts */
 
 static PyObject *cumsum(dycl_call *call, const dycl_binding *row) {
     uint32_t x, out = 0;
@@ -357,7 +242,10 @@ static PyObject *cumsum(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], rank, &dim));
     dycl_recorder *r = &call->region->recorder;
     dycl_dtype wanted, summed;
-    int64_t attr = dim;
+    int64_t attr = dim, inner = 1;
+    for (int i = dim + 1; i < rank; i++) inner *= meta(call, x)->sizes[i];
+    if (inner > 1 && dycl_track_has_now(call->region, x)) /* across rows torch's kernel is the faster one */
+        return dycl_call_bail(call, DYCL_BAIL_grad);
     DYCL_CALL_TRY(dycl_call_dtype_or(call, call->p[2], DYCL_I64, &wanted));
     int narrow =
         dycl_call_given(call->p[2]) && dycl_dtype_is_int(wanted) && wanted != DYCL_I64; /* sums modulo a power of two */
@@ -372,7 +260,7 @@ static PyObject *count_nonzero(dycl_call *call, const dycl_binding *row) {
     uint32_t x, mask, out = 0;
     (void)row;
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x));
-    DYCL_CALL_TRY(reduced_dims(call, call->p[1], meta(call, x)->rank, EMPTY_IS_ALL, &mask));
+    DYCL_CALL_TRY(dycl_reduced_dims(call, call->p[1], meta(call, x)->rank, EMPTY_IS_ALL, &mask));
     if (dtype_of(call, x) != DYCL_BOOL) {
         dycl_operand both[2] = {dycl_operand_of(x), dycl_operand_i64(0)};
         DYCL_CALL_TRY(dycl_build_ew(&call->region->recorder, DYCL_OP_ne, DYCL_PROMOTE_COMMON, 2, both, &x));
@@ -398,12 +286,6 @@ dycl_binding dycl_bindings_reduce[] = {
     ROW("std", T | M, "input dim unbiased keepdim | correction", variance, 0, WITH_ROOT),
     ROW("var_mean", T, "input dim unbiased keepdim | correction", variance, 0, WITH_MEAN),
     ROW("std_mean", T, "input dim unbiased keepdim | correction", variance, 0, WITH_ROOT | WITH_MEAN),
-    ROW("norm", T, "input p dim keepdim out dtype", norm, 1, 0),
-    ROW("norm", M, "input p dim keepdim dtype", norm, 1, 0),
-    ROW("norm", L, "A ord dim keepdim | dtype", linalg_norm, 0, 0),
-    ROW("vector_norm", L, "x ord dim keepdim | dtype", norm, 0, 0),
-    ROW("normalize", F, "input p dim eps out", normalize, 0, 0),
-    ROW("logsumexp", T | M | S, "input dim keepdim", logsumexp, 0, 0),
     ROW("cumsum", T | M | I, "input dim | dtype", cumsum, DYCL_OP_cumsum, 0),
     ROW("count_nonzero", T | M, "input dim", count_nonzero, 0, 0),
     {0},

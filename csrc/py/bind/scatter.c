@@ -6,6 +6,7 @@
 #include "py/bind/index.h"
 #include "py/cpython/int.h"
 #include "py/bind/hosted.h"
+#include "py/region/track.h"
 
 enum { OF_NUMBER = 1, ADDED, SCALED }; /* variants */
 
@@ -94,7 +95,9 @@ static PyObject *index_add(dycl_call *call, const dycl_binding *row) {
         return dycl_call_bail(call, DYCL_BAIL_shape);
     if (is_half(call, source))
         return dycl_call_bail(call, DYCL_BAIL_dtype); /* torch adds in float32, index_put does not */
-    int scales = dycl_call_given(call->p[4]) && !dycl_int_is(call->p[4], 1);
+    int scales = dycl_call_given(call->p[4]) && !dycl_int_is(call->p[4], 1),
+        history = dycl_track_any_now(call->region, 2, (uint32_t[]){self, source});
+    if (scales && history) return dycl_call_bail(call, DYCL_BAIL_grad); /* torch saves the source as it was */
     if (scales) {
         DYCL_CALL_TRY(dycl_call_operand(call, call->p[4], &product[1]));
         if (product[1].kind == DYCL_OPERAND_VALUE || (product[1].kind == DYCL_OPERAND_FLOAT && !is_float(call, source)))
@@ -108,7 +111,8 @@ static PyObject *index_add(dycl_call *call, const dycl_binding *row) {
         PyList_SET_ITEM(p[1], dim, Py_NewRef(index));
         p[2] = scaled ? scaled : call->p[3];
         p[3] = Py_True;
-        result = dycl_hosted_record_op(call, DYCL_OP_aten_index_put, scales ? SCALED : ADDED, p);
+        result = dycl_hosted_record_op(call, history ? DYCL_OP_aten_index_add : DYCL_OP_aten_index_put,
+                                       scales ? SCALED : ADDED, p);
     }
     Py_XDECREF(p[1]);
     Py_XDECREF(scaled);

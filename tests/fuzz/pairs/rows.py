@@ -56,6 +56,7 @@ _UNARY = {
         "copy": "{x} ** 1|torch.pow({x}, 1.0)",
         "relu": "{x}.relu()|F.relu({x})|torch.relu({x})|nn.ReLU()({x})",
         "relu6": "F.relu6({x})",
+        "cut": "F.cosine_similarity({x}.detach().requires_grad_(), {x}, -1).detach()",
         "hardsigmoid": "F.hardsigmoid({x})",
         "floor": "{x}.floor()",
         "ceil": "{x}.ceil()",
@@ -94,7 +95,7 @@ _UNARY = {
         "softsign": "F.softsign({x})",
     },
 }
-_FLOATS_ONLY = "relu6 hardsigmoid frac logsigmoid gelu gelu_tanh silu mish hardswish".split()
+_FLOATS_ONLY = "cut relu6 hardsigmoid frac logsigmoid gelu gelu_tanh silu mish hardswish".split()
 _PLACES = (  # that have a form in place
     "neg abs sign square exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan tanh erf sigmoid relu "
     "floor ceil round trunc frac"

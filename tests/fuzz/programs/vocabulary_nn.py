@@ -192,6 +192,39 @@ def loss(d):
     return {"input": x, "target": y, "reduction": d.optional(lambda: d.pick("'none'", "'sum'", "'mean'"), 0.7)}
 
 
+def alike(d, count):
+    """A floating tensor, and others of its shape."""
+    x = d.floating()
+    return [x, *(d.tensor(shape=d[x].shape, dtype=d.like(x)) if d.chance(0.9) else d.partner(x)
+                 for _ in range(count - 1))]
+
+
+@rows("pairwise_distance cosine_similarity")
+def distance(d):
+    x, y = alike(d, 2)
+    return {"x1": x, "x2": y, "p": d.optional(lambda: d.pick("1.0", "2", "3.0")), "dim": d.optional(lambda: d.dim(x)),
+            "eps": d.optional(lambda: "1e-3", 0.3), "keepdim": d.optional(d.flag, 0.3)}
+
+
+@rows("triplet_margin_loss")
+def triplet(d):
+    x, y, z = alike(d, 3)
+    return {"anchor": x, "positive": y, "negative": z, "margin": "1.0", "p": d.pick("2", "1.0", "2.0"), "eps": "1e-6",
+            "swap": d.flag(), "reduction": d.pick("0", "1", "2")}
+
+
+@rows("margin_ranking_loss")
+def margin_ranking(d):
+    x, y, z = alike(d, 3)
+    return {"input1": x, "input2": y, "target": z, "margin": d.pick("0.0", "0.5"), "reduction": d.pick("0", "1", "2")}
+
+
+@rows("kl_div")
+def kl_div(d):
+    x, y = alike(d, 2)
+    return {"input": x, "target": y, "reduction": d.pick("0", "1", "2"), "log_target": d.optional(d.flag)}
+
+
 # ---- recurrences
 
 

@@ -1,0 +1,232 @@
+/* Results of the host's operators that are elements of the operand, by their positions; and elements that were written
+ * or added to positions. */
+#include "grad/hosted.h"
+
+/* The value of the segment that is the other result of the same call. */
+static uint32_t sibling(dycl_chain *c, int which) {
+    const dycl_graph *graph = c->b->job->graph;
+    uint32_t first = (uint32_t)(c->node - graph->nodes);
+    for (uint32_t n = first + 1; n < graph->node_count && n <= first + 2; n++) {
+        const dycl_node *node = &graph->nodes[n];
+        const int64_t *attrs = dycl_node_attrs(graph, node);
+        if (node->op != c->node->op || dycl_node_operands(graph, node)[0] != c->operands[0] || attrs[0] != which)
+            continue;
+        int ahead = 3 + 2 * (int)attrs[2], rest = node->attr_count - ahead;
+        if (rest == c->node->attr_count - 3 - 2 * (int)c->attrs[2] &&
+            memcmp(attrs + ahead, dycl_words_given(c), (size_t)rest * sizeof *attrs) == 0)
+            return dycl_chain_value(c, node->out);
+    }
+    dycl_chain_fail(c);
+    return 0;
+}
+
+/* One of each row: the others get nothing. */
+static void selected(dycl_chain *c, int64_t dim) {
+    dycl_value x = *dycl_chain_operand(c, 0);
+    if (x.rank == 0 || c->attrs[0] != 0) {
+        dycl_chain_fail(c);
+        return;
+    }
+    if (dim < 0) dim += x.rank;
+    int64_t sizes[DYCL_MAX_RANK];
+    memcpy(sizes, x.sizes, sizeof sizes);
+    sizes[dim] = 1;
+    uint32_t at = dycl_chain_reshape(c, sibling(c, 1), x.rank, sizes),
+             g = dycl_chain_reshape(c, c->gradient, x.rank, sizes);
+    uint32_t own = dycl_chain_2(c, DYCL_OP_eq, dycl_chain_positions(c, x.rank, (int)dim, x.sizes[dim]), at);
+    dycl_chain_give(c, 0, dycl_chain_contiguous(c, dycl_chain_keep(c, own, g)));
+}
+
+/* median, nanmedian, mode: dimension, keepdim; kthvalue has k in front of them */
+void dycl_grad_of_dim(dycl_chain *c) { selected(c, dycl_words_given(c)[0]); }
+void dycl_grad_kthvalue(dycl_chain *c) { selected(c, dycl_words_given(c)[1]); }
+
+/* cummax, cummin: an element may have been the largest several times */
+void dycl_grad_cummax(dycl_chain *c) {
+    dycl_value x = *dycl_chain_operand(c, 0);
+    int64_t dim = dycl_words_given(c)[0];
+    if (x.rank == 0 || c->attrs[0] != 0) {
+        dycl_chain_fail(c);
+        return;
+    }
+    dycl_words a = {{dim < 0 ? dim + x.rank : dim}, 1};
+    dycl_chain_take(c, 0); /* torch saves it */
+    dycl_infer_contiguous(&x);
+    uint32_t operands[3] = {dycl_chain_zeros(c, &x), sibling(c, 1), c->gradient};
+    dycl_chain_give(c, 0, dycl_chain_back(c, DYCL_OP_aten_scatter_add, 0, &x, 3, operands, &a));
+}
+
+/* Of all elements: those that are equal to it share the gradient, as all NaN do. */
+void dycl_grad_evenly(dycl_chain *c) {
+    uint32_t x = dycl_chain_take(c, 0), y = dycl_chain_result(c), number = 0;
+    uint32_t nan =
+        dycl_chain_2(c, DYCL_OP_logical_and, dycl_chain_1(c, DYCL_OP_isnan, x), dycl_chain_1(c, DYCL_OP_isnan, y));
+    uint32_t own = dycl_chain_2(c, DYCL_OP_logical_or, nan, dycl_chain_2(c, DYCL_OP_eq, x, y));
+    const dycl_value *v = dycl_chain_operand(c, 0);
+    if (c->status == DYCL_OK) c->status = dycl_build_cast(&c->b->recorder, own, (dycl_dtype)v->dtype, &number);
+    uint32_t count = dycl_chain_reduce(c, DYCL_OP_sum, number, (UINT32_C(1) << v->rank) - 1);
+    uint32_t share = dycl_chain_2(c, DYCL_OP_div, c->gradient, count);
+    dycl_chain_give(c, 0, dycl_chain_contiguous(c, dycl_chain_keep(c, own, share)));
+}
+
+/* ---- self, dim, index, source */
+
+static int64_t dim_of(dycl_chain *c) {
+    int64_t dim = dycl_words_given(c)[0];
+    if (dycl_chain_operand(c, 0)->rank == 0) dycl_chain_fail(c);
+    return dim < 0 ? dim + dycl_chain_operand(c, 0)->rank : dim;
+}
+
+/* As torch's clone of the gradient lies. */
+static dycl_value cloned(dycl_chain *c) {
+    const dycl_value *g = dycl_chain_meta(c, c->gradient);
+    dycl_value form = *g;
+    dycl_infer_preserve(g, &form);
+    return form;
+}
+
+static dycl_value contiguous(dycl_chain *c, int nth) {
+    dycl_value form = *dycl_chain_operand(c, nth);
+    dycl_infer_contiguous(&form);
+    return form;
+}
+
+/* An index of rows that was expanded to all elements of them. */
+static int names_rows(const dycl_value *index, const dycl_value *whole, int64_t dim) {
+    for (int i = 0; i < index->rank; i++)
+        if (i != dim && (index->sizes[i] != whole->sizes[i] || (index->sizes[i] != 1 && index->strides[i] != 0)))
+            return 0;
+    return 1;
+}
+
+/* What a source of other sizes than the index has beyond it is not read: torch pads with zeros. */
+static uint32_t read_back(dycl_chain *c, uint32_t index, int64_t dim) {
+    const dycl_value *at = dycl_chain_operand(c, 1);
+    if (!dycl_chain_same_sizes(at, dycl_chain_operand(c, 2))) dycl_chain_fail(c);
+    if (c->status == DYCL_OK && names_rows(at, dycl_chain_meta(c, c->gradient), dim)) {
+        const int64_t count = at->sizes[dim], stride = at->strides[dim];
+        c->status = dycl_build_view(&c->b->recorder, index, 0, 1, &count, &stride, &index);
+        return dycl_chain_node(c, DYCL_OP_index_select, 2, (uint32_t[]){c->gradient, index}, 1, &dim);
+    }
+    return dycl_chain_node(c, DYCL_OP_gather, 2, (uint32_t[]){c->gradient, index}, 1, &dim);
+}
+
+void dycl_grad_scatter_add(dycl_chain *c) {
+    int64_t dim = dim_of(c);
+    dycl_chain_give(c, 0, c->gradient);
+    if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, read_back(c, dycl_chain_take(c, 1), dim));
+}
+
+void dycl_grad_scatter_src(dycl_chain *c) {
+    int64_t dim = dim_of(c);
+    uint32_t index = dycl_chain_take(c, 1);
+    if (dycl_chain_wants(c, 0)) {
+        dycl_value x = contiguous(c, 0), at = *dycl_chain_operand(c, 1);
+        at.dtype = x.dtype;
+        uint32_t operands[3] = {c->gradient, index, dycl_chain_zeros(c, &at)};
+        dycl_chain_give(c, 0, dycl_chain_hosted_laid(c, DYCL_OP_aten_scatter_src, 0, &x, 3, operands, 1, &dim));
+    }
+    if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, read_back(c, index, dim));
+}
+
+/* Which rows were filled is asked of torch for one row: the rest is a mask. */
+void dycl_grad_index_fill(dycl_chain *c) {
+    int64_t dim = dim_of(c), none = 0, sizes[DYCL_MAX_RANK];
+    dycl_value x = *dycl_chain_operand(c, 0), row = {.dtype = x.dtype, .rank = 1};
+    if (dycl_chain_wants(c, 2)) dycl_chain_fail(c);
+    if (c->status != DYCL_OK) return;
+    row.sizes[0] = x.sizes[dim];
+    dycl_infer_contiguous(&row);
+    uint32_t zeros = dycl_chain_zeros(c, &row), one = dycl_chain_constant(c, c->gradient, 1);
+    uint32_t operands[3] = {zeros, dycl_chain_take(c, 1), dycl_chain_node(c, DYCL_OP_full, 1, &one, 0, NULL)};
+    uint32_t filled = dycl_chain_hosted_laid(c, DYCL_OP_aten_index_fill, 0, &row, 3, operands, 1, &none);
+    for (int i = 0; i < x.rank; i++) sizes[i] = i == dim ? x.sizes[dim] : 1;
+    filled = dycl_chain_number(c, DYCL_OP_ne, dycl_chain_reshape(c, filled, x.rank, sizes), 0);
+    dycl_value form = cloned(c);
+    dycl_chain_give(c, 0, dycl_chain_laid(c, dycl_chain_drop(c, filled, c->gradient), &form));
+}
+
+/* ---- Indices of several dimensions: index(self, indices), index_put(self, indices, values, accumulate) */
+
+void dycl_grad_index(dycl_chain *c) {
+    dycl_value x = contiguous(c, 0);
+    uint32_t operands[DYCL_MAX_OPERANDS];
+    int count = c->node->operand_count;
+    int64_t adds = 1;
+    operands[0] = dycl_chain_zeros(c, &x);
+    for (int i = 1; i < count; i++) operands[i] = c->operands[i] == DYCL_NONE ? DYCL_NONE : dycl_chain_take(c, i);
+    operands[count] = c->gradient;
+    dycl_chain_give(c, 0, dycl_chain_hosted_laid(c, DYCL_OP_aten_index_put, 0, &x, count + 1, operands, 1, &adds));
+}
+
+static uint32_t integer(dycl_chain *c, uint32_t like, int64_t number) {
+    dycl_operand n = dycl_operand_i64(number);
+    uint32_t out = 0;
+    if (c->status == DYCL_OK)
+        c->status = dycl_build_convert(&c->b->recorder, &n, (dycl_dtype)dycl_chain_meta(c, like)->dtype, &out);
+    return out;
+}
+
+/* By one index of rank 1, the last operand but one, which may count from the end. The rows that it picks from the
+ * gradient lie as torch's iterator sees them, to which the gradient has no stride where it is indexed. */
+static uint32_t read_rows(dycl_chain *c, uint32_t index) {
+    int64_t dim = c->node->operand_count - 3;
+    const int64_t size = dycl_chain_operand(c, 0)->sizes[dim];
+    uint32_t below = dycl_chain_2(c, DYCL_OP_lt, index, integer(c, index, 0)),
+             wrapped = dycl_chain_2(c, DYCL_OP_add, index, integer(c, index, size)),
+             read[2] = {c->gradient, dycl_chain_where(c, below, wrapped, index)};
+    uint32_t rows = dycl_chain_node(c, DYCL_OP_index_select, 2, read, 1, &dim);
+    if (c->status != DYCL_OK) return 0;
+    dycl_value g = *dycl_chain_meta(c, c->gradient), form = *dycl_chain_meta(c, rows), at = form;
+    memcpy(g.sizes, form.sizes, sizeof g.sizes);
+    g.strides[dim] = 0;
+    for (int i = 0; i < at.rank; i++)
+        if (i != dim) at.sizes[i] = 1;
+    dycl_infer_contiguous(&at);
+    dycl_infer_iterator_strides(&form, 2, (const dycl_value *[]){&g, &at});
+    return dycl_chain_laid(c, rows, &form);
+}
+
+/* The value's gradient is read where it was written; it has the sizes of what is read there. */
+static uint32_t read_at(dycl_chain *c, int count, const uint32_t *operands) {
+    const dycl_value *x = dycl_chain_operand(c, 0), *v = dycl_chain_operand(c, count - 1);
+    int last = count - 2, one = dycl_chain_operand(c, last)->rank == 1 && v->rank == x->rank;
+    for (int i = 0; i < x->rank && one; i++)
+        one = v->sizes[i] == (i == last - 1 ? dycl_chain_operand(c, last)->sizes[0] : x->sizes[i]);
+    for (int i = 1; i < last; i++) one &= c->operands[i] == DYCL_NONE;
+    if (one) return read_rows(c, operands[last]);
+    for (int i = 1; i <= last; i++) /* each dimension has an index of the value's sizes */
+        if (c->operands[i] == DYCL_NONE || last != x->rank || v->rank == 0 ||
+            !dycl_chain_same_sizes(dycl_chain_operand(c, i), v) || !dycl_chain_is_plain(dycl_chain_operand(c, i))) {
+            dycl_chain_fail(c);
+            return 0;
+        }
+    dycl_value form = contiguous(c, count - 1);
+    return dycl_chain_hosted_laid(c, DYCL_OP_aten_index, 0, &form, count - 1, operands, 0, NULL);
+}
+
+void dycl_grad_index_put(dycl_chain *c) {
+    int count = c->node->operand_count, adds = dycl_words_given(c)[0] != 0;
+    uint32_t operands[DYCL_MAX_OPERANDS] = {c->gradient};
+    for (int i = 1; i < count - 1; i++) operands[i] = c->operands[i] == DYCL_NONE ? DYCL_NONE : dycl_chain_take(c, i);
+    if (adds) dycl_chain_give(c, 0, c->gradient);
+    if (!adds && dycl_chain_wants(c, 0)) {
+        dycl_value form = cloned(c), v = *dycl_chain_operand(c, count - 1);
+        int64_t replaces = 0;
+        operands[count - 1] = dycl_chain_zeros(c, &v);
+        uint32_t g = dycl_chain_hosted_laid(c, DYCL_OP_aten_index_put, 0, &form, count, operands, 1, &replaces);
+        dycl_chain_give(c, 0, g);
+    }
+    if (dycl_chain_wants(c, count - 1)) dycl_chain_give(c, count - 1, read_at(c, count, operands));
+}
+
+/* index_add: an index_put that accumulates, but torch saves the source, and how rows are read is index_select's. */
+void dycl_grad_index_add(dycl_chain *c) {
+    int count = c->node->operand_count;
+    int64_t dim = count - 3;
+    dycl_chain_give(c, 0, c->gradient);
+    if (!dycl_chain_wants(c, count - 1)) return;
+    uint32_t read[2] = {c->gradient, dycl_chain_take(c, count - 2)};
+    dycl_chain_take(c, count - 1);
+    dycl_chain_give(c, count - 1, dycl_chain_node(c, DYCL_OP_index_select, 2, read, 1, &dim));
+}
