@@ -52,9 +52,10 @@ def run(nodes, values, outputs, history=None):
 
 
 def _run(nodes, values, outputs, history):
-    for number, value in values.items():
-        if isinstance(value, tuple):
-            values[number] = _number(value[0], _hosted.DTYPES[value[1]])
+    numbers = {number for number, value in values.items() if isinstance(value, tuple)}
+    squares = {}  # what was squared and summed, by the sum
+    for number in numbers:
+        values[number] = _number(values[number][0], _hosted.DTYPES[values[number][1]])
     last = {}  # a value is let go behind its last use, as in the program
     for i, node in enumerate(nodes):
         for operand in node[2]:
@@ -65,8 +66,11 @@ def _run(nodes, values, outputs, history):
         operands = [None if o is None else values[o] for o in n.operands]
         torch._C._set_grad_enabled(n.out in history)
         in_place = _IN_PLACE.get(n.name) if history.get(n.out) and n.out in keep else None
-        result = in_place(_written(n, operands[0], history[n.out] - 1), *operands[1:]) if in_place \
-            else STEPS[n.name](n, *operands)
+        if in_place:
+            result = in_place(_written(n, operands[0], history[n.out] - 1), *operands[1:])
+        else:
+            result = _as_one_function(n, operands, numbers, squares) if n.out in history else None
+            result = STEPS[n.name](n, *operands) if result is None else result
         if n.name != "view":
             result = _conform(n, result, operands, n.out in keep)
             if n.out in history and n.out in keep and result._version != history[n.out]:
@@ -77,6 +81,20 @@ def _run(nodes, values, outputs, history):
             if last.get(operand) == i and operand not in keep:
                 values.pop(operand, None)
     return [values[o] if o in history else values[o].data for o in outputs]  # .data: a count of writes of its own
+
+
+def _as_one_function(n, operands, numbers, squares):
+    """Where torch differentiates a function of which the operator is a part, or which it is with a number: that one."""
+    if n.name == "sumsq":
+        squares[n.out] = operands[0], n
+    elif n.name == "sqrt" and n.operands[0] in squares:
+        x, of = squares[n.operands[0]]
+        dims = [d for d in range(x.dim()) if of.attrs[0] >> d & 1]
+        return torch.linalg.vector_norm(x, 2, dims, bool(of.attrs[1])) if dims or not x.dim() else None
+    elif n.name in ("maximum", "minimum") and numbers.intersection(n.operands):
+        x, bound = operands if n.operands[1] in numbers else operands[::-1]
+        return (torch.clamp_min if n.name == "maximum" else torch.clamp_max)(x, bound.item())
+    return None
 
 
 def _conform(n, result, operands, owned):
