@@ -377,3 +377,10 @@ def test_what_has_no_formula_ends_no_segment_later(name):
         got = outcome(run, operands, torch.ones_like, False)
         assert all(agree(x, y) for x, y in zip(want[0], got[0])) and want[1:] == got[1:]
     assert REPLAYS or dycl.stats(run)["replays"] == 0, dycl.explain(run)
+
+
+def test_what_torch_has_no_derivative_of():
+    for function in (lambda x: (7 % x).sum(), lambda x: torch.remainder(7, x * 2).sum()):
+        for run in (function, dycl.accelerate(function)):
+            with pytest.raises(RuntimeError, match="derivative for aten::remainder is not implemented"):
+                run(torch.ones(3, requires_grad=True)).backward()

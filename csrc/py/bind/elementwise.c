@@ -3,6 +3,7 @@
 
 #include "py/bind/beside.h"
 #include "py/bind/bind.h"
+#include "py/region/track.h"
 
 PyObject *dycl_bind_unary(dycl_call *call, const dycl_binding *row) {
     dycl_operand x;
@@ -122,6 +123,9 @@ static PyObject *integer_divide(dycl_call *call, const dycl_binding *row) {
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     if (!dycl_dtype_is_float(dycl_result_type(r, 2, x)) && (x[1].kind != DYCL_OPERAND_INT || x[1].i == 0))
         return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (row->op == DYCL_OP_remainder && x[0].kind != DYCL_OPERAND_VALUE && /* torch has no derivative of that */
+        dycl_track_has_now(call->region, x[1].value))
+        return dycl_call_bail(call, DYCL_BAIL_grad);
     return dycl_call_finish(call, dycl_build_ew(r, (dycl_op)row->op, DYCL_PROMOTE_NO_BOOL, 2, x, &out), out);
 }
 
