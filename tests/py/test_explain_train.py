@@ -203,7 +203,7 @@ def test_tapes_outlive_sites_and_do_not_keep_them():
 def test_a_segment_that_torch_differentiates_says_why():
     f = dycl.accelerate(lambda x, low: torch.clamp(x, low, low + 1) * 2)
     x = torch.tensor([-3.0, 0.5, 3.0], requires_grad=True)
-    f(x, torch.zeros(3)).sum().backward()  # bounds that are tensors
+    f(x, torch.zeros(3, requires_grad=True)).sum().backward()  # bounds that learn
     assert dycl.stats(f)["replays"] == 1 and counts(f) == (0,) * 5
     assert "the last one because: its gradients are torch's: an operator has no formula for this case" \
         in dycl.explain(f)
