@@ -135,25 +135,24 @@ uint32_t dycl_chain_zeros(dycl_chain *c, const dycl_value *like) {
     return dycl_chain_node(c, DYCL_OP_full, 1, &zero, v.rank, v.sizes);
 }
 
+/* `size` integers: start, start + step... */
+static uint32_t line(dycl_chain *c, int64_t start, int64_t step, int64_t size) {
+    const dycl_operand given[2] = {dycl_operand_i64(start), dycl_operand_i64(step)};
+    uint32_t ends[2] = {0};
+    for (int i = 0; i < 2; i++)
+        if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &given[i], DYCL_I64, &ends[i]);
+    return dycl_chain_node(c, DYCL_OP_iota, 2, ends, 1, &size);
+}
+
 uint32_t dycl_chain_positions(dycl_chain *c, int rank, int dim, int64_t size) {
     int64_t sizes[DYCL_MAX_RANK];
-    uint32_t ends[2] = {0}, out = 0;
-    dycl_operand start = dycl_operand_i64(0), step = dycl_operand_i64(1);
     for (int i = 0; i < rank; i++) sizes[i] = i == dim ? size : 1;
-    if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &start, DYCL_I64, &ends[0]);
-    if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &step, DYCL_I64, &ends[1]);
-    if (c->status == DYCL_OK) c->status = dycl_build_node(&c->b->recorder, DYCL_OP_iota, 2, ends, 1, &size, &out);
-    return dycl_chain_reshape(c, out, rank, sizes);
+    return dycl_chain_reshape(c, line(c, 0, 1, size), rank, sizes);
 }
 
 uint32_t dycl_chain_flip(dycl_chain *c, uint32_t a, int dim) {
     int64_t attr = dim, size = c->status == DYCL_OK ? dycl_chain_meta(c, a)->sizes[dim] : 0;
-    uint32_t ends[2] = {0}, order = 0;
-    dycl_operand start = dycl_operand_i64(size - 1), step = dycl_operand_i64(-1);
-    if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &start, DYCL_I64, &ends[0]);
-    if (c->status == DYCL_OK) c->status = dycl_build_convert(&c->b->recorder, &step, DYCL_I64, &ends[1]);
-    order = dycl_chain_node(c, DYCL_OP_iota, 2, ends, 1, &size);
-    return dycl_chain_node(c, DYCL_OP_index_select, 2, (uint32_t[]){a, order}, 1, &attr);
+    return dycl_chain_node(c, DYCL_OP_index_select, 2, (uint32_t[]){a, line(c, size - 1, -1, size)}, 1, &attr);
 }
 
 uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_value *like, int operand_count,

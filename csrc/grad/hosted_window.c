@@ -152,7 +152,7 @@ static int suggests_channels_last(const dycl_value *v, int spatial) {
 /* A gradient of a convolution: in channels last where the image or the weight suggests it. */
 static uint32_t conv_back(dycl_chain *c, int which, const dycl_value *like, int channels_last, const uint32_t *operands,
                           const dycl_words *a) {
-    int64_t attrs[DYCL_MAX_ATTRS] = {which, like->dtype, like->rank}, step = 1;
+    int64_t step = 1;
     static const int order[2][4] = {{1, 2, 0}, {1, 3, 2, 0}}; /* of dimensions, the nearest first */
     dycl_value made = *like;
     dycl_infer_contiguous(&made);
@@ -161,10 +161,7 @@ static uint32_t conv_back(dycl_chain *c, int which, const dycl_value *like, int 
         made.strides[dim] = step;
         step *= made.sizes[dim];
     }
-    memcpy(attrs + 3, made.sizes, made.rank * sizeof *attrs);
-    memcpy(attrs + 3 + made.rank, made.strides, made.rank * sizeof *attrs);
-    memcpy(attrs + 3 + 2 * made.rank, a->words, (size_t)a->count * sizeof *attrs);
-    return dycl_chain_node(c, DYCL_OP_aten_convolution_backward, 3, operands, 3 + 2 * made.rank + a->count, attrs);
+    return dycl_chain_hosted_laid(c, DYCL_OP_aten_convolution_backward, which, &made, 3, operands, a->count, a->words);
 }
 
 /* x, weight, bias*; attributes: stride, padding, dilation, groups; transposed: stride, padding, output padding, groups,

@@ -37,9 +37,8 @@ static dycl_value lying(const dycl_chain *c, int nth) {
 
 static void give_lying(dycl_chain *c, int nth, uint32_t gradient) {
     if (c->status != DYCL_OK) return;
-    dycl_value like = lying(c, nth);
-    c->status = dycl_build_dense(&c->b->recorder, gradient, like.strides, &gradient);
-    dycl_chain_give(c, nth, gradient);
+    dycl_value form = lying(c, nth);
+    dycl_chain_give(c, nth, dycl_chain_laid(c, gradient, &form));
 }
 
 /* A node where it can be one. 0: torch's kernel has to do it. */

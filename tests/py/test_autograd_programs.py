@@ -179,13 +179,17 @@ def known(program):
     return None
 
 
-@pytest.mark.parametrize("seed", range(20000 if FULL else 1500))
-def test_random_programs(seed):
-    program = Program.drawn(seed)
+def _holds(program):
     found = compare(program)
     if found and known(program):
         pytest.xfail(known(program))
     assert found is None, f"{program}\n{found}"
+
+
+@pytest.mark.parametrize("seed", range(20000 if FULL else 1500))
+def test_random_programs(seed):
+    program = Program.drawn(seed)
+    _holds(program)
 
 
 @pytest.mark.parametrize("seed", range(4000 if FULL else 300))
@@ -194,10 +198,7 @@ def test_random_programs_with_images(seed):
     program, rng = Program.drawn(70000 + seed), random.Random(seed)
     program.parts = [rng.choice([*IMAGES, "plain", "relu_in_place", "hooked", "view_written"]) for _ in program.parts]
     program.parts[-1] = IMAGES[seed % len(IMAGES)]
-    found = compare(program)
-    if found and known(program):
-        pytest.xfail(known(program))
-    assert found is None, f"{program}\n{found}"
+    _holds(program)
 
 
 @pytest.mark.parametrize("seed", range(4000 if FULL else 300))
@@ -206,10 +207,7 @@ def test_random_programs_that_choose(seed):
     program, rng = Program.drawn(80000 + seed), random.Random(seed)
     program.parts = [rng.choice([*CHOICES, "plain", "relu_in_place", "hooked", "view_written"]) for _ in program.parts]
     program.parts[-1] = CHOICES[seed % len(CHOICES)]
-    found = compare(program)
-    if found and known(program):
-        pytest.xfail(known(program))
-    assert found is None, f"{program}\n{found}"
+    _holds(program)
 
 
 def test_regions_record_what_needs_gradients():

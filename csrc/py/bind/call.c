@@ -263,6 +263,21 @@ dycl_status dycl_call_dtype_or(dycl_call *call, PyObject *o, dycl_dtype fallback
     return DYCL_OK;
 }
 
+int dycl_call_common_sizes(const dycl_call *call, int count, const uint32_t *values, int64_t *sizes) {
+    int rank = 0;
+    for (int i = 0; i < count; i++)
+        if (dycl_call_meta(call, values[i])->rank > rank) rank = dycl_call_meta(call, values[i])->rank;
+    for (int d = 0; d < rank; d++) sizes[d] = 1;
+    for (int i = 0; i < count; i++) {
+        const dycl_value *v = dycl_call_meta(call, values[i]);
+        for (int d = 0; d < v->rank; d++) {
+            int64_t *size = &sizes[rank - v->rank + d];
+            if (*size == 1) *size = v->sizes[d];
+        }
+    }
+    return rank;
+}
+
 /* ---- Running a row */
 
 PyObject *dycl_binding_settle(dycl_call *call, PyObject *result) {
@@ -272,12 +287,11 @@ PyObject *dycl_binding_settle(dycl_call *call, PyObject *result) {
 
 static void view_made(const dycl_call *call, PyObject *o) {
     if (!dycl_is_lazy(o)) return;
-    dycl_lazy *lazy = dycl_lazy_of(o);
+    const dycl_lazy *lazy = dycl_lazy_of(o);
     if (lazy->real || lazy->region != call->region || lazy->epoch != call->region->epoch) return;
     const dycl_value *v = dycl_call_meta(call, lazy->value);
     if (v->root == lazy->value && v->kind == DYCL_VALUE_NODE) return;
-    if (!dycl_abi_grad_enabled()) lazy->made |= DYCL_VIEW_UNRECORDED;
-    if (call->count && dycl_is_lazy(call->args[0])) lazy->made |= dycl_lazy_of(call->args[0])->made;
+    dycl_lazy_made_of(o, call->count ? call->args[0] : NULL);
 }
 
 __attribute__((noinline)) void dycl_call_made_views(const dycl_call *call, PyObject *result) {

@@ -153,6 +153,8 @@ PyObject *dycl_binding_record(const dycl_binding *row, dycl_region *region, PyOb
 /* What was recorded of a tensor that needs a gradient must have torch's gradient: else torch runs it. whole: of the
  * row. Takes the reference, NULL too. */
 PyObject *dycl_call_track(dycl_call *call, int whole, PyObject *result);
+/* The sizes that values have in common when they are broadcast. Gives the rank. */
+int dycl_call_common_sizes(const dycl_call *call, int count, const uint32_t *values, int64_t *sizes);
 /* Views among the results keep how they were made (DYCL_VIEW_...). */
 void dycl_call_made_views(const dycl_call *call, PyObject *result);
 /* Remembers what was called, where the result has a history. */

@@ -85,14 +85,8 @@ fail:
 /* Both of the common sizes. */
 static dycl_status broadcast(dycl_call *call, uint32_t x[2]) {
     int64_t sizes[DYCL_MAX_RANK];
-    int rank = meta(call, x[0])->rank > meta(call, x[1])->rank ? meta(call, x[0])->rank : meta(call, x[1])->rank;
+    int rank = dycl_call_common_sizes(call, 2, x, sizes);
     dycl_status status;
-    for (int d = 0; d < rank; d++) sizes[d] = 1;
-    for (int i = 0; i < 2; i++) {
-        const dycl_value *v = meta(call, x[i]);
-        for (int d = 0; d < v->rank; d++)
-            if (sizes[rank - v->rank + d] == 1) sizes[rank - v->rank + d] = v->sizes[d];
-    }
     for (int i = 0; i < 2; i++) DYCL_TRY(dycl_build_expand(&call->region->recorder, x[i], rank, sizes, &x[i]));
     return DYCL_OK;
 fail:

@@ -179,23 +179,14 @@ static PyObject *bind_meshgrid(dycl_call *call, const dycl_binding *row) {
 static PyObject *bind_broadcast_tensors(dycl_call *call, const dycl_binding *row) {
     uint32_t values[DYCL_MAX_RANK];
     int64_t sizes[DYCL_MAX_RANK];
-    int count = 0, rank = 0;
+    int count = 0;
     (void)row;
     if (call->p[0] && (PyTuple_Check(call->p[0]) || PyList_Check(call->p[0])))
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     for (; count < DYCL_MAX_RANK && call->p[count]; count++)
         DYCL_CALL_TRY(dycl_call_value(call, call->p[count], &values[count]));
     if (count == 0 || call->p[count]) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    for (int i = 0; i < count; i++)
-        if (dycl_call_meta(call, values[i])->rank > rank) rank = dycl_call_meta(call, values[i])->rank;
-    for (int d = 0; d < rank; d++) sizes[d] = 1;
-    for (int i = 0; i < count; i++) {
-        const dycl_value *v = dycl_call_meta(call, values[i]);
-        for (int d = 0; d < v->rank; d++) {
-            int64_t *size = &sizes[rank - v->rank + d];
-            if (*size == 1) *size = v->sizes[d];
-        }
-    }
+    int rank = dycl_call_common_sizes(call, count, values, sizes);
     uint32_t wide[DYCL_MAX_RANK];
     int position[DYCL_MAX_RANK], wide_count = 0;
     for (int i = 0; i < count; i++) {

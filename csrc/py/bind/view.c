@@ -87,8 +87,7 @@ PyObject *dycl_view_transposed(dycl_region *region, PyObject *self, int matrix) 
         return NULL;
     }
     PyObject *result = dycl_region_result(region, out);
-    if (result && !dycl_abi_grad_enabled()) dycl_lazy_of(result)->made = DYCL_VIEW_UNRECORDED;
-    if (result && dycl_is_lazy(self)) dycl_lazy_of(result)->made |= dycl_lazy_of(self)->made;
+    if (result) dycl_lazy_made_of(result, self);
     const dycl_made_call made = {region->calling, &self, 1, NULL, NULL, DYCL_NONE};
     if (result) dycl_called_note(region, &made, result);
     if (result && dycl_region_settle(region) < 0) Py_CLEAR(result);

@@ -84,6 +84,12 @@ PyObject *dycl_lazy_new(dycl_region *region, uint32_t value) {
     return new_of_dtype(region, (dycl_dtype)region->recorder.graph.values[value].dtype, value, region->epoch);
 }
 
+void dycl_lazy_made_of(PyObject *view, PyObject *of) {
+    dycl_lazy *lazy = dycl_lazy_of(view);
+    if (!dycl_abi_grad_enabled()) lazy->made |= DYCL_VIEW_UNRECORDED;
+    if (of && dycl_is_lazy(of)) lazy->made |= dycl_lazy_of(of)->made;
+}
+
 PyObject *dycl_lazy_computed(dycl_region *region, dycl_dtype dtype, dycl_handle tensor, int aliased) {
     dycl_handle real = dycl_abi_copy_handle(tensor);
     if (!real) return PyErr_NoMemory();

@@ -150,23 +150,6 @@ static dycl_handle view_by_method(dycl_handle base, int rank, const int64_t *siz
     return handle;
 }
 
-/* history: 1 if what was recorded required gradients, whatever the mode is by now. What autograd has to note may take
- * any memory, so its errors are caught, by torch's method. */
-static dycl_handle view_of(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset,
-                           int history) {
-    int enabled = dycl_abi_torch.grad_enabled(),
-        other = dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base)) && enabled != history;
-    if (other) dycl_abi_torch.set_grad_enabled(history != 0);
-    int direct = !history && dycl_abi_torch.as_strided && dycl_abi_torch.new_undefined;
-    dycl_handle view = (direct ? view_by_call : view_by_method)(base, rank, sizes, strides, offset);
-    if (other) dycl_abi_torch.set_grad_enabled(enabled != 0);
-    return view;
-}
-
-dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset) {
-    return view_of(base, rank, sizes, strides, offset, 0);
-}
-
 /* The one part that it consists of. Takes the view. */
 static dycl_handle as_part(dycl_handle view) {
     PyObject *o = view ? dycl_abi_wrap(view) : NULL, *row = NULL, *parts = NULL;
@@ -183,6 +166,34 @@ static dycl_handle as_part(dycl_handle view) {
     return part;
 }
 
+typedef struct {
+    int recorded, direct, part; /* gradients are enabled then; by torch's function itself; one of several */
+} view_way;
+
+static dycl_handle view_by(view_way way, dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides,
+                           int64_t offset) {
+    int other = dycl_abi_torch.grad_enabled() != way.recorded;
+    if (other) dycl_abi_torch.set_grad_enabled(way.recorded != 0);
+    int direct = way.direct && dycl_abi_torch.as_strided && dycl_abi_torch.new_undefined;
+    dycl_handle view = (direct ? view_by_call : view_by_method)(base, rank, sizes, strides, offset);
+    if (way.part) view = as_part(view);
+    if (other) dycl_abi_torch.set_grad_enabled(way.recorded == 0);
+    return view;
+}
+
+/* history: 1 if what was recorded required gradients, whatever the mode is by now. What autograd has to note may take
+ * any memory, so its errors are caught, by torch's method. */
+static dycl_handle view_of(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset,
+                           int history) {
+    int has = dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base));
+    const view_way way = {has ? history : dycl_abi_torch.grad_enabled() != 0, !history, 0};
+    return view_by(way, base, rank, sizes, strides, offset);
+}
+
+dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset) {
+    return view_of(base, rank, sizes, strides, offset, 0);
+}
+
 static int has_history(dycl_handle base) {
     PyObject *o = dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base)) ? dycl_abi_wrap(base) : NULL;
     int has = o && dycl_abi_requires_grad(o);
@@ -192,13 +203,8 @@ static int has_history(dycl_handle base) {
 
 dycl_handle dycl_abi_view_as_made(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides,
                                   int64_t offset, int unrecorded, int part) {
-    int enabled = dycl_abi_torch.grad_enabled(), recorded = !unrecorded && !has_history(base);
-    if (enabled != recorded) dycl_abi_torch.set_grad_enabled(recorded != 0);
-    int direct = dycl_abi_torch.as_strided && dycl_abi_torch.new_undefined;
-    dycl_handle view = (direct ? view_by_call : view_by_method)(base, rank, sizes, strides, offset);
-    if (part && recorded) view = as_part(view);
-    if (enabled != recorded) dycl_abi_torch.set_grad_enabled(enabled != 0);
-    return view;
+    int recorded = !unrecorded && !has_history(base);
+    return view_by((view_way){recorded, 1, part && recorded}, base, rank, sizes, strides, offset);
 }
 
 dycl_handle dycl_abi_view_with_history(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides,
