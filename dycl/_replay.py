@@ -36,22 +36,23 @@ class Node(NamedTuple):
         return _hosted.DTYPES[self.dtype]
 
 
-def run(nodes, values, outputs, history=None):
+def run(nodes, values, outputs, history=None, names=None):
     """Computes the values named by `outputs`.
 
     nodes: tuples as Node, in program order. values: from a value's number to its tensor, or to (number, dtype) for a
     number of the program; owned by this call. Returns tensors of their own (no view of each other or of an operand)
     with the recorded dtypes, sizes and strides. history: {number of a value that autograd has to record, for who
     differentiates the results (which then come with theirs): the version that it then shows}; gradients are disabled
-    for all others. Raises what torch raises."""
+    for all others. names: {number of an output that further outputs come from: what its node is called, as
+    dycl._autograd.show takes it}. Raises what torch raises."""
     before, history = torch.is_grad_enabled(), history or {}
     try:
-        return _run(nodes, values, outputs, history)
+        return _run(nodes, values, outputs, history, names or {})
     finally:
         torch._C._set_grad_enabled(before)
 
 
-def _run(nodes, values, outputs, history):
+def _run(nodes, values, outputs, history, names):
     numbers = {number for number, value in values.items() if isinstance(value, tuple)}
     squares = {}  # what was squared and summed, by the sum
     for number in numbers:
@@ -75,7 +76,7 @@ def _run(nodes, values, outputs, history):
             result = _conform(n, result, operands, n.out in keep)
             if n.out in history and n.out in keep and result._version != history[n.out]:
                 torch._C._autograd._unsafe_set_version_counter((result,), (history[n.out],))
-        values[n.out] = result
+        values[n.out] = _shown(result, names[n.out]) if n.out in names else result
         del operands, result
         for operand in n.operands:
             if last.get(operand) == i and operand not in keep:
@@ -95,6 +96,12 @@ def _as_one_function(n, operands, numbers, squares):
         x, bound = operands if n.operands[1] in numbers else operands[::-1]
         return (torch.clamp_min if n.name == "maximum" else torch.clamp_max)(x, bound.item())
     return None
+
+
+def _shown(result, name):
+    from dycl import _autograd  # which replays, too
+
+    return _autograd.show((result,), (name,))[0]
 
 
 def _conform(n, result, operands, owned):

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import dycl
 import started
@@ -118,6 +119,38 @@ def test_versions_are_there_before_torch_remembers_them(replaying):
         (want, square), (got, ours) = program(x), dycl.accelerate(program)(x)
         assert want._version == got._version == 1
         torch.testing.assert_close(torch.autograd.grad(ours.sum(), weight), torch.autograd.grad(square.sum(), weight))
+
+
+BETWEEN = {  # functions that are recorded as several operators, or as another
+    "roll": lambda x: x.roll(1, 0), "repeat": lambda x: x.repeat(2, 1), "clone": lambda x: x.clone(),
+    "rot90": lambda x: x.rot90(), "linear": lambda x: F.linear(x, x[:2]), "silu": F.silu,
+    "baddbmm": lambda x: torch.baddbmm(x[None], x[None], x[None, :, :3].mT.contiguous() @ x[None]),
+    "var": lambda x: x.var(1), "stack": lambda x: torch.stack([x, x]), "square": torch.square, "frac": torch.frac}
+
+
+@pytest.mark.parametrize("rows", [3, 0])
+@pytest.mark.parametrize("name", BETWEEN)
+def test_results_between_show_their_nodes(replaying, name, rows):
+    """A result that others come from has its function's node, whose hooks are called on the way back."""
+
+    def program(x):
+        y = BETWEEN[name](x * 2)
+        return y, y * 3, y.detach()
+
+    x = torch.randn(3, 3, requires_grad=True)
+    seen = []
+    for function in (program, dycl.accelerate(program)):
+        try:
+            y, z, _ = function(x[:rows])
+        except RuntimeError as error:
+            seen.append(str(error))
+            continue
+        hooked = []
+        y.register_hook(lambda g: hooked.append(g.clone()))
+        gradient, = torch.autograd.grad(z.sum(), x)
+        seen.append((y.grad_fn.name(), z.grad_fn.name(), len(hooked), torch.stack([*hooked, z]).tolist(),
+                     gradient.tolist()))
+    assert seen[0] == seen[1]
 
 
 TOO_LARGE = {

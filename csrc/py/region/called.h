@@ -33,8 +33,10 @@ void dycl_called_note(dycl_region *region, const dycl_made_call *call, PyObject 
 /* For the flush, of each result: ((name of its node in torch's spelling, which output of it), which call), or None:
  * nobody sees it, or torch did not say. New reference, or NULL with an exception. */
 PyObject *dycl_called_names(dycl_region *region, const uint32_t *results, uint32_t count);
-/* What a replay computed with a history shows such nodes from now on; handles are replaced. 0, or -1 with an exception.
- */
+/* The same of those that other results depend on, None for the rest: what a replay has to show while it runs. */
+PyObject *dycl_called_names_between(dycl_region *region, const uint32_t *values, uint32_t count);
+/* What a replay computed with a history, and no other result depends on, shows such nodes from now on; handles are
+ * replaced. 0, or -1 with an exception. */
 int dycl_called_show(dycl_region *region, const uint32_t *values, dycl_handle *handles, uint32_t count);
 /* The view that the lazy tensor is of its base, by the functions that were called. New handle; NULL without an
  * exception: they are not known. */

@@ -131,25 +131,38 @@ PyObject *dycl_called_names(dycl_region *region, const uint32_t *results, uint32
     return names;
 }
 
-/* Results that others depend on stand between nodes already. NULL with an exception. */
-static PyObject *names_of_last(dycl_region *region, const uint32_t *values, uint32_t count) {
+/* What results depend on. NULL with an exception. */
+static uint8_t *needed_by_results(const dycl_region *region) {
     const dycl_graph *graph = &region->recorder.graph;
     uint8_t *needed = dycl_alloc_zero(graph->value_count + 1);
-    PyObject *names = needed ? dycl_called_names(region, values, count) : PyErr_NoMemory();
+    if (!needed) PyErr_NoMemory();
     for (uint32_t n = needed ? graph->node_count : 0; n-- > 0;) {
         const dycl_node *node = &graph->nodes[n];
         if (!needed[node->out] && !region->output_of[node->out]) continue;
         for (int i = 0; i < node->operand_count; i++)
             if (dycl_node_operands(graph, node)[i] != DYCL_NONE) needed[dycl_node_operands(graph, node)[i]] = 1;
     }
+    return needed;
+}
+
+/* Names of results with a history that others depend on (between: 1) or that none does (0), None for all others. NULL
+ * with an exception. */
+static PyObject *names_where(dycl_region *region, const uint32_t *values, uint32_t count, int between) {
+    uint8_t *needed = needed_by_results(region);
+    PyObject *names = needed ? dycl_called_names(region, values, count) : NULL;
     for (uint32_t i = 0; names && i < count; i++)
-        if (needed[values[i]] || !dycl_track_has(region, values[i])) PyTuple_SetItem(names, i, Py_NewRef(Py_None));
+        if (needed[values[i]] != between || !dycl_track_has(region, values[i]))
+            PyTuple_SetItem(names, i, Py_NewRef(Py_None));
     dycl_free(needed);
     return names;
 }
 
+PyObject *dycl_called_names_between(dycl_region *region, const uint32_t *values, uint32_t count) {
+    return names_where(region, values, count, 1);
+}
+
 int dycl_called_show(dycl_region *region, const uint32_t *values, dycl_handle *handles, uint32_t count) {
-    PyObject *names = names_of_last(region, values, count), *tensors = PyTuple_New(count), *shown = NULL;
+    PyObject *names = names_where(region, values, count, 0), *tensors = PyTuple_New(count), *shown = NULL;
     int result = names && tensors && dycl_called_python.show ? 0 : -1;
     for (uint32_t i = 0; i < count && result == 0; i++) {
         PyObject *o = dycl_abi_wrap(handles[i]);

@@ -1,6 +1,7 @@
 #include "py/region/replay.h"
 
 #include "base/alloc.h"
+#include "py/region/called.h"
 #include "py/region/track.h"
 
 int dycl_replay_always;
@@ -96,7 +97,7 @@ static PyObject *begin_values(const dycl_graph *graph, const dycl_scalar *scalar
     return dict;
 }
 
-static PyObject *call(PyObject *nodes, PyObject *values, PyObject *outputs, PyObject *history) {
+static PyObject *call(PyObject *nodes, PyObject *values, PyObject *outputs, PyObject *history, PyObject *names) {
     if (!run_nodes) {
         PyErr_SetString(PyExc_SystemError, "dycl: nothing to replay with");
         return NULL;
@@ -105,7 +106,8 @@ static PyObject *call(PyObject *nodes, PyObject *values, PyObject *outputs, PyOb
      * back to our mode */
     int state = dycl_abi_torch_function_off(), grad = dycl_abi_grad_enabled();
     PyObject *done = grad ? PyObject_CallOneArg(dycl_py.set_grad_enabled, Py_False) : Py_NewRef(Py_None);
-    PyObject *result = done ? PyObject_CallFunctionObjArgs(run_nodes, nodes, values, outputs, history, NULL) : NULL;
+    PyObject *result =
+        done ? PyObject_CallFunctionObjArgs(run_nodes, nodes, values, outputs, history, names, NULL) : NULL;
     Py_XDECREF(done);
     if (grad) {
         PyObject *type, *value, *traceback;
@@ -164,6 +166,19 @@ static PyObject *history_of(const dycl_region *region) {
     return dict;
 }
 
+/* {value that further results come from: what its node is called}: hooks there are on their way. */
+static PyObject *names_of(dycl_region *region, uint32_t shown) {
+    PyObject *all = dycl_called_names_between(region, region->outputs, shown), *dict = all ? PyDict_New() : NULL;
+    for (uint32_t i = 0; dict && i < shown; i++) {
+        PyObject *name = PyTuple_GET_ITEM(all, i);
+        PyObject *word = name == Py_None ? NULL : PyLong_FromUnsignedLong(region->outputs[i]);
+        if (name != Py_None && (!word || PyDict_SetItem(dict, word, name) < 0)) Py_CLEAR(dict);
+        Py_XDECREF(word);
+    }
+    Py_XDECREF(all);
+    return dict;
+}
+
 int dycl_replay_describe(const dycl_graph *graph, const dycl_scalar *scalars, const dycl_handle *feeds,
                          const uint32_t *outputs, uint32_t count, PyObject **out_nodes, PyObject **out_values) {
     *out_nodes = *out_values = NULL;
@@ -176,9 +191,9 @@ int dycl_replay_describe(const dycl_graph *graph, const dycl_scalar *scalars, co
     return -1;
 }
 
-int dycl_replay_run(dycl_region *region, uint32_t count) {
+int dycl_replay_run(dycl_region *region, uint32_t count, uint32_t shown) {
     const dycl_graph *graph = &region->recorder.graph;
-    PyObject *nodes = NULL, *values = NULL, *outputs = NULL, *tensors = NULL, *history = NULL;
+    PyObject *nodes = NULL, *values = NULL, *outputs = NULL, *tensors = NULL, *history = NULL, *names = NULL;
     int result = -1;
     dycl_handle *feeds = dycl_alloc((graph->feed_count + 1) * sizeof *feeds); /* borrowed */
     if (!feeds) PyErr_NoMemory();
@@ -187,7 +202,8 @@ int dycl_replay_run(dycl_region *region, uint32_t count) {
         dycl_replay_describe(graph, region->recorder.scalars, feeds, region->outputs, count, &nodes, &values) == 0)
         outputs = dycl_replay_words((int)count, region->outputs);
     if (outputs) history = region->tracks ? history_of(region) : Py_NewRef(Py_None);
-    if (history) tensors = call(nodes, values, outputs, history);
+    if (history) names = region->tracks ? names_of(region, shown) : Py_NewRef(Py_None);
+    if (names) tensors = call(nodes, values, outputs, history, names);
     if (tensors)
         result = take_handles(region, tensors, count);
     else
@@ -198,5 +214,6 @@ int dycl_replay_run(dycl_region *region, uint32_t count) {
     Py_XDECREF(outputs);
     Py_XDECREF(tensors);
     Py_XDECREF(history);
+    Py_XDECREF(names);
     return result;
 }

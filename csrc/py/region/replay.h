@@ -10,8 +10,9 @@
 extern int dycl_replay_always; /* every segment, without looking for a plan: for tests, and to tell a wrong plan from a
                                   wrong recording */
 
-/* Computes the `count` values that region->outputs names into region->handles. 0, or -1 with torch's exception. */
-int dycl_replay_run(dycl_region *region, uint32_t count);
+/* Computes the `count` values that region->outputs names into region->handles; the first `shown` of them are tensors of
+ * the program, whose nodes have names. 0, or -1 with torch's exception. */
+int dycl_replay_run(dycl_region *region, uint32_t count, uint32_t shown);
 /* The nodes that lead to the outputs, and what is there before the first of them, for dycl._replay.run. 0 or -1. */
 int dycl_replay_describe(const dycl_graph *graph, const dycl_scalar *scalars, const dycl_handle *feeds,
                          const uint32_t *outputs, uint32_t count, PyObject **out_nodes, PyObject **out_values);

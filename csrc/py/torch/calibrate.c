@@ -2,8 +2,8 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <malloc.h>
 
+#include "base/probe.h"
 #include "py/torch/wrap.h"
 #include "py/torch/places.h"
 
@@ -13,6 +13,7 @@ int32_t dycl_abi_to_torch[DYCL_DTYPE_COUNT];
 int8_t dycl_abi_from_torch[256];
 
 #define SEARCH_BYTES 256
+#define MOST         16 /* samples */
 
 static void *open_library(PyObject *torch, const char *name) {
     PyObject *file = PyObject_GetAttrString(torch, "__file__");
@@ -80,61 +81,25 @@ static int find_functions(PyObject *torch) {
     return 0;
 }
 
-/* How far all objects reach at most: what lies behind them is somebody else's. */
-static size_t extent_of(char *const *objects, int count, size_t limit) {
-    for (int i = 0; i < count; i++) {
-        size_t size = malloc_usable_size(objects[i]);
-        if (size < limit) limit = size;
-    }
-    return limit;
-}
-
-/* The one offset at which every sample holds its expected word; -1 when there is none or more than one. */
-static long find_word(char *const *impls, const uint64_t *expected, int count, size_t limit) {
-    long found = -1;
-    limit = extent_of(impls, count, limit);
-    for (size_t at = 8; at + 8 <= limit; at += 8) {
-        int match = 1;
-        for (int i = 0; i < count && match; i++) match = memcmp(impls[i] + at, &expected[i], 8) == 0;
-        if (!match) continue;
-        if (found >= 0) return -1;
-        found = (long)at;
-    }
-    return found;
-}
-
-/* The byte of a storage that is 1 where it may be resized and 0 where its memory is foreign. Foreign storages have no
- * allocator: a byte of that pointer may happen to be 1 in all the others, and is not meant. */
-static long find_resizable(char *const *impls, const int *foreign, int count) {
-    long found = -1;
-    size_t limit = 96;
-    for (int i = 0; i < count; i++) {
-        char *storage = (char *)pointer_at(impls[i], dycl_abi_place.storage);
-        limit = extent_of(&storage, 1, limit);
-    }
-    for (size_t p = 16; p + 8 <= limit; p++) {
-        int match = 1, pointer = 1;
-        uint64_t first = 0, word;
-        for (int i = 0; i < count && match; i++) {
-            const char *storage = pointer_at(impls[i], dycl_abi_place.storage);
-            match = (unsigned char)storage[p] == (foreign[i] ? 0 : 1);
-            memcpy(&word, storage + p / 8 * 8, sizeof word);
-            if (foreign[i]) continue;
-            if (!first) first = word;
-            pointer &= word == first && word >> 12 && !(word >> 47);
-        }
-        if (!match || pointer) continue;
-        if (found >= 0) return -1;
-        found = (long)p;
-    }
-    return found;
-}
-
 static PyObject *sample(PyObject *list, Py_ssize_t i) { return PyList_GET_ITEM(list, i); }
+
+/* Whether a storage may be resized: not where its memory is foreign. */
+static long find_resizable(PyObject *rows, const uint64_t *storages, const int *foreign, int count) {
+    char *objects[MOST];
+    uint64_t memory[MOST];
+    int resizable[MOST];
+    for (int i = 0; i < count; i++) {
+        void *data = NULL;
+        if (dycl_abi_torch.data_ptr(dycl_abi_borrow(PyTuple_GET_ITEM(sample(rows, i), 0)), &data)) return -1;
+        objects[i] = (char *)(uintptr_t)storages[i];
+        memory[i] = (uint64_t)(uintptr_t)data;
+        resizable[i] = !foreign[i];
+    }
+    return dycl_probe_flag(objects, resizable, memory, count, 16, 96);
+}
 
 /* rows of (tensor, keys, version, storage address, foreign, has autograd state): see samples_code */
 static int calibrate(PyObject *rows) {
-    enum { MOST = 16 };
     char *impls[MOST] = {0};
     uint64_t keys[MOST] = {0}, versions[MOST] = {0}, storages[MOST] = {0};
     int foreign[MOST], has_meta[MOST], count = (int)PyList_GET_SIZE(rows);
@@ -149,13 +114,13 @@ static int calibrate(PyObject *rows) {
         versions[i] = version;
         storages[i] = storage;
     }
-    long at = find_word(impls, keys, count, SEARCH_BYTES);
+    long at = dycl_probe_word(impls, keys, count, 8, SEARCH_BYTES);
     if (at < 0) return dycl_torch_lacks("the place of a tensor's dispatch keys");
     dycl_abi_place.key_set = (size_t)at;
     dycl_abi_place.plain_keys = keys[0];
     for (int i = 0; i < count; i++)
         if (keys[i] != keys[0]) dycl_abi_place.inference_keys = keys[i];
-    at = find_word(impls, storages, count, SEARCH_BYTES);
+    at = dycl_probe_word(impls, storages, count, 8, SEARCH_BYTES);
     if (at < 0) return dycl_torch_lacks("the place of a tensor's storage");
     dycl_abi_place.storage = (size_t)at;
     long inside = -1, pointer = -1;
@@ -195,7 +160,7 @@ static int calibrate(PyObject *rows) {
     }
     if (meta < 0) return dycl_torch_lacks("the place of a tensor's autograd state");
     dycl_abi_place.autograd_meta = (size_t)meta;
-    long flag = find_resizable(impls, foreign, count);
+    long flag = find_resizable(rows, storages, foreign, count);
     if (flag < 0) return dycl_torch_lacks("the place of a storage's resizable flag");
     dycl_abi_place.storage_resizable = (size_t)flag;
     return 0;
@@ -208,13 +173,14 @@ static const char samples_code[] =
     "    return (t, keys(t), t._version if version is None else version, t.untyped_storage()._cdata, foreign, meta)\n"
     "rows = []\n"
     "with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), torch.inference_mode(False):\n"
-    "  for i, shape in enumerate([(3,), (2, 5), (1, 2, 3, 4), ()]):\n"
+    "  for i, shape in enumerate([(3,), (2, 5), (1, 2, 3, 4), (), (70000,)]):\n"
     "    t = torch.empty(shape)\n"
     "    for _ in range(i * 7 + 3): t.zero_()\n"
     "    rows.append(row(t))\n"
     "  n = torch.frombuffer(bytearray(24), dtype=torch.float32).detach(); n.zero_(); rows.append(row(n, "
     "foreign=True))\n"
     "  m = torch.frombuffer(bytearray(16), dtype=torch.float32).detach(); rows.append(row(m, foreign=True))\n"
+    "  m = torch.frombuffer(bytearray(2000), dtype=torch.float32).detach(); rows.append(row(m, foreign=True))\n"
     "  g = torch.empty(4, requires_grad=True); rows.append(row(g, meta=True))\n"
     "  h = torch.empty(9); [h.zero_() for _ in range(41)]; h.requires_grad_(); rows.append(row(h, meta=True))\n"
     "  with torch.inference_mode():\n"
