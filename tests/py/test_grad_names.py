@@ -54,14 +54,16 @@ def compare(program, what):
         assert outcome(accelerated) == expected, f"{what}, run {run}"
 
 
+def scaled(t):
+    """Pending, where it is recorded."""
+    return t * 1.0 if t.dtype.is_floating_point else t
+
+
 @pytest.mark.parametrize("op, dtype", _cases())
 def test_operators(op, dtype):
     for i, sample in itertools.islice(_samples(op, dtype), None if FULL else 1):
         first, args, kwargs = (map_tensors(lambda t: _leaf(t, ""), x)
                                for x in (sample.input, sample.args, sample.kwargs))
-
-        def scaled(t):
-            return t * 1.0 if t.dtype.is_floating_point else t
 
         compare(lambda: op.op(first, *args, **kwargs), f"sample {i}")
         compare(lambda: op.op(map_tensors(scaled, first), *map_tensors(scaled, args), **map_tensors(scaled, kwargs)),
@@ -82,7 +84,12 @@ def _named(function, operands):
 
 @pytest.mark.parametrize("op, dtype", [case for case in _cases() if case.values[1] == torch.float32])
 def test_operators_by_name(op, dtype):
-    """In the order of the operands, and in the reverse."""
+    """In the order of the operands, and in the reverse; pending operands, too, which may come back as they were."""
+
+    def pending(named):
+        operands = {key: map_tensors(scaled, x) for key, x in named.items()}
+        return tensors_of(list(operands.values())), op.op(**operands)
+
     for i, sample in itertools.islice(_samples(op, dtype), None if FULL else 6):
         named = _named(op.op, [map_tensors(lambda t: _leaf(t, ""), x) for x in (sample.input, *sample.args)])
         if named is None or not named.keys().isdisjoint(sample.kwargs):
@@ -90,6 +97,26 @@ def test_operators_by_name(op, dtype):
         named |= {key: map_tensors(lambda t: _leaf(t, ""), x) for key, x in sample.kwargs.items()}
         for turned in (named, dict(reversed(named.items()))):
             compare(lambda turned=turned: op.op(**turned), f"sample {i}, {list(turned)}")
+        compare(lambda: pending(named), f"sample {i}, pending")
+
+
+AS_THEY_WERE = {  # functions that may give their operand back
+    torch.resolve_neg: {}, torch.resolve_conj: {}, torch.conj: {}, torch.real: {}, torch.positive: {},
+    torch.flatten: {"end_dim": 0}, torch.dropout: {"p": 0.5, "train": False}, F.dropout: {"training": False},
+    F.alpha_dropout: {"training": False}, F.dropout1d: {"training": False}, torch.atleast_1d: None,
+    torch.Tensor.contiguous: None, torch.Tensor.float: None}
+
+
+@pytest.mark.parametrize("function", AS_THEY_WERE, ids=lambda f: f.__name__)
+def test_operands_that_come_back_keep_their_nodes(function):
+    options, x = AS_THEY_WERE[function], torch.randn(3, 2, requires_grad=True)
+
+    def program():
+        y = x.roll(1, 0)
+        z = function(y) if options is None else function(input=y, **options)
+        return y, z, torch.tensor(y is z)
+
+    compare(program, "it came back")
 
 
 def test_recurrent_layers_by_name():

@@ -319,7 +319,13 @@ PyObject *dycl_call_track(dycl_call *call, int whole, PyObject *result) {
 void dycl_call_note(const dycl_call *call, PyObject *result) {
     PyObject *turned[2];
     uint32_t before = call->epoch == call->region->epoch ? call->before : DYCL_NONE;
-    dycl_made_call made = {call->callable, call->args, call->count, call->kwnames, call->kwdict, before};
+    dycl_made_call made = {.callable = call->callable,
+                           .args = call->args,
+                           .count = call->count,
+                           .kwnames = call->kwnames,
+                           .kwdict = call->kwdict,
+                           .before = before,
+                           .first_value = dycl_call_first(call)};
     if (call->swapped) {
         turned[0] = call->args[1];
         turned[1] = call->args[0];

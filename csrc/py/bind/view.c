@@ -88,7 +88,7 @@ PyObject *dycl_view_transposed(dycl_region *region, PyObject *self, int matrix) 
     }
     PyObject *result = dycl_region_result(region, out);
     if (result) dycl_lazy_made_of(result, self);
-    const dycl_made_call made = {region->calling, &self, 1, NULL, NULL, DYCL_NONE};
+    const dycl_made_call made = {region->calling, &self, 1, NULL, NULL, DYCL_NONE, first};
     if (result) dycl_called_note(region, &made, result);
     if (result && dycl_region_settle(region) < 0) Py_CLEAR(result);
     return result;

@@ -89,7 +89,7 @@ static void note_call(dycl_region *region, const dycl_stock *kind, const dycl_st
         if (!o) return;
         args[1 + i] = o;
     }
-    const dycl_made_call made = {kind->callable, args, 1 + count - named, kind->keywords, NULL, DYCL_NONE};
+    const dycl_made_call made = {kind->callable, args, 1 + count - named, kind->keywords, NULL, DYCL_NONE, 0};
     dycl_called_note(region, &made, result);
 }
 

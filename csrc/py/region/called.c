@@ -122,12 +122,34 @@ static void drop_words(const dycl_called_log *l, uint32_t from) {
         if ((l->words[i] & DYCL_WORD_TAG) == DYCL_WORD_OBJECT) Py_DECREF((PyObject *)(uintptr_t)l->words[i]);
 }
 
+/* Where the segment began within the call, what an operand was before is not known, but then it fed it. */
+static int was_written(const dycl_region *region, const dycl_made_call *call, PyObject *operand) {
+    if (!dycl_is_lazy(operand)) return 0;
+    const dycl_lazy *lazy = dycl_lazy_of(operand);
+    if (lazy->region != region || lazy->epoch != region->epoch) return 0;
+    int fed = region->recorder.graph.values[lazy->value].kind != DYCL_VALUE_NODE;
+    if (!call->count || operand != call->args[0]) return lazy->value >= call->first_value && !fed;
+    return lazy->value != call->before && (call->before != DYCL_NONE || !fed);
+}
+
+static int is_operand(const dycl_made_call *call, PyObject *o) {
+    Py_ssize_t named = call->kwnames ? PyTuple_GET_SIZE(call->kwnames) : 0, at = 0;
+    for (Py_ssize_t i = 0; i < call->count + named; i++)
+        if (call->args[i] == o) return 1;
+    for (PyObject *value; call->kwdict && PyDict_Next(call->kwdict, &at, NULL, &value);)
+        if (value == o) return 1;
+    return 0;
+}
+
+static int came_back(const dycl_region *region, const dycl_made_call *call, PyObject *o) {
+    return is_operand(call, o) && !was_written(region, call, o);
+}
+
 /* What a result was made by: the tensor knows, and its value, of which there may be several tensors. */
 static dycl_status mark(dycl_region *region, dycl_called_log *l, PyObject *o, const dycl_made_call *call, uint32_t nth,
                         int own) {
     if (!dycl_is_lazy(o)) return DYCL_OK;
-    for (Py_ssize_t i = 0; i < call->count && !own; i++)
-        if (call->args[i] == o) return DYCL_OK; /* it came back as it was */
+    if (!own && came_back(region, call, o)) return DYCL_OK;
     dycl_lazy *lazy = dycl_lazy_of(o);
     if (lazy->real || lazy->region != region || lazy->epoch != region->epoch) return DYCL_OK;
     uint32_t values = region->recorder.graph.value_count;
@@ -182,7 +204,7 @@ static dycl_status note(dycl_region *region, dycl_called_log *l, const dycl_made
     dycl_called c = {.callable = call->callable, .first = first};
     PyObject *written = first_operand(call);
     DYCL_GROW(l->calls, l->room, l->count + 1);
-    c.in_place = written && (result == Py_None || result == written);
+    c.in_place = written && (result == Py_None || result == written); /* as it was: it is not noted */
     DYCL_TRY(add_arguments(region, l, call, &c));
     if (c.in_place)
         DYCL_TRY(mark(region, l, written, call, 0, 1));
@@ -198,17 +220,10 @@ fail:
     return status;
 }
 
-/* Where the segment began within the call, what the first operand was before is not known, but then it fed it. */
-static int was_written(const dycl_region *region, const dycl_made_call *call) {
-    uint32_t now = dycl_called_before(region, call->args, call->count);
-    if (now == call->before) return 0;
-    return call->before != DYCL_NONE || region->recorder.graph.values[now].kind == DYCL_VALUE_NODE;
-}
-
 void dycl_called_note(dycl_region *region, const dycl_made_call *call, PyObject *result) {
     if (!region->tracks || !call->callable) return;
     if (result != Py_None && !any_history(region, result)) return;
-    if (call->count && result == call->args[0] && !was_written(region, call)) return;
+    if (came_back(region, call, result)) return;
     if (!region->called && !(region->called = dycl_alloc_zero(sizeof *region->called))) return;
     if (note(region, region->called, call, result) != DYCL_OK) PyErr_Clear();
 }

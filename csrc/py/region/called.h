@@ -17,6 +17,7 @@ typedef struct {
     Py_ssize_t count;
     PyObject *kwnames, *kwdict; /* as a binding has them (bind/call.h) */
     uint32_t before; /* the value of this segment that the first operand had, perhaps written since; or DYCL_NONE */
+    uint32_t first_value; /* of those that the segment got in the call; 0: all, it began within the call */
 } dycl_made_call;
 
 /* What the first operand is before the call, if it is pending. */
