@@ -1,6 +1,9 @@
 """Tensors made inside a region, conversions, properties and reads."""
 
+import pytest
 import torch
+
+import dycl
 from binding_check import check, check_error, tensor
 
 
@@ -53,6 +56,26 @@ def test_types_of_python_as_dtypes():
         check(lambda x: (torch.tensor(2, dtype=kind), torch.zeros(3, dtype=kind), torch.full((2,), 1, dtype=kind),
                          x.to(dtype=kind), torch.zeros_like(x, dtype=kind)), x)
     check(lambda x: (x.sum(0, dtype=float), torch.arange(4, dtype=float), (x > 0).cumsum(0, dtype=int)), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool])
+def test_deterministic_algorithms_fill_what_is_empty(dtype):
+    """torch.use_deterministic_algorithms(True): memory that nobody wrote holds NaN, or the largest integer."""
+    makers = [lambda x: torch.empty(2, 3, dtype=dtype), lambda x: torch.empty(size=(3,), dtype=dtype),
+              lambda x: torch.empty_like(x * 2, dtype=dtype), lambda x: (x + 1).new_empty(4, dtype=dtype),
+              lambda x: torch.empty_like(x.t(), dtype=dtype), lambda x: (x + 1).to(dtype).clone().resize_(50),
+              lambda x: torch.empty_strided((2, 2), (1, 2), dtype=dtype)]
+    functions = [dycl.accelerate(make) for make in makers]
+    for enabled in (True, False, True):
+        torch.use_deterministic_algorithms(enabled)
+        try:
+            with torch.no_grad():
+                for make, function in zip(makers, functions):
+                    want, got = make(X), function(X)
+                    assert want.shape == got.shape and want.stride() == got.stride() and want.dtype == got.dtype
+                    assert not enabled or torch.equal(want.nan_to_num(7), got.nan_to_num(7))
+        finally:
+            torch.use_deterministic_algorithms(False)
 
 
 def test_fill_in_place():

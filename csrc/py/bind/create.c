@@ -121,6 +121,19 @@ static PyObject *new_constant(dycl_call *call, const dycl_binding *row) {
     return result || PyErr_Occurred() ? result : dycl_beside_like(call, row);
 }
 
+/* ---- Of any contents, unless torch.use_deterministic_algorithms(True) lets torch fill them. */
+
+static PyObject *empty(dycl_call *call, const dycl_binding *row) {
+    static PyObject *(*const makers[])(dycl_call *, const dycl_binding *) = {constant, like, new_constant};
+    PyObject *filled = PyObject_CallNoArgs(dycl_py.deterministic);
+    if (!filled) return NULL;
+    Py_DECREF(filled);
+    if (filled != Py_False) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    dycl_binding zeros = *row;
+    zeros.op = 0;
+    return makers[row->op](call, &zeros);
+}
+
 static PyObject *scalar_tensor(dycl_call *call,
                                const dycl_binding *row) { /* op 1: torch.tensor, whose dtype is the number's */
     dycl_dtype dtype;
@@ -266,9 +279,9 @@ dycl_binding dycl_bindings_create[] = {
     ROW("zeros_like", T, "input | " OPTIONS " memory_format", like, 0),
     ROW("ones_like", T, "input | " OPTIONS " memory_format", like, 1),
     ROW("full_like", T, "input fill_value | " OPTIONS " memory_format", like, 2),
-    ROW("empty", T, "size " DYCL_SPREAD " | " OPTIONS, constant, 0), /* any contents will do */
-    ROW("empty_like", T, "input | " OPTIONS " memory_format", like, 0),
-    ROW("new_empty", M, "self size " DYCL_SPREAD " | " OPTIONS, new_constant, 0),
+    ROW("empty", T, "size " DYCL_SPREAD " | " OPTIONS, empty, 0),
+    ROW("empty_like", T, "input | " OPTIONS " memory_format", empty, 1),
+    ROW("new_empty", M, "self size " DYCL_SPREAD " | " OPTIONS, empty, 2),
     ROW("new_zeros", M, "self size " DYCL_SPREAD " | " OPTIONS, new_constant, 0),
     ROW("new_ones", M, "self size " DYCL_SPREAD " | " OPTIONS, new_constant, 1),
     ROW("new_full", M, "self size fill_value | " OPTIONS, new_constant, 2),

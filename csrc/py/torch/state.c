@@ -120,6 +120,7 @@ int dycl_state_find(void) {
         {&dycl_py.steal_handle, "_C._aoti.alloc_tensor_by_stealing_from_void_ptr"},
         {&dycl_py.get_default_dtype, "get_default_dtype"},
         {&dycl_py.get_num_threads, "get_num_threads"},
+        {&dycl_py.deterministic, "_C._get_deterministic_algorithms"},
         {&dycl_py.make_tensor, "tensor"},
         {&dycl_py.as_tensor, "as_tensor"},
         {&dycl_py.as_strided, "as_strided"},

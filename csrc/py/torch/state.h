@@ -31,6 +31,7 @@ typedef struct {
     PyObject *steal_handle; /* owned: torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr, when THPVariable_Wrap is
                                not found */
     PyObject *get_default_dtype, *get_num_threads; /* owned */
+    PyObject *deterministic;                       /* owned: torch._C._get_deterministic_algorithms */
     PyObject *make_tensor, *as_tensor;             /* owned: torch.tensor and torch.as_tensor */
     PyObject *as_strided;                          /* owned: torch.as_strided */
     PyObject *inference_mode;                      /* owned: torch.inference_mode */
