@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "exec/tune/autotune.h"
@@ -66,6 +67,17 @@ static void check(const problem *p, const int64_t *found, int run) {
     }
 }
 
+/* Second forms of weights take at most a tenth of the time to make: where the machine is busy, they come later. */
+static size_t packed_bytes(dycl_plan *plan, const dycl_feed *feeds, void *const *outputs) {
+    dycl_plan_stats stats = {0};
+    for (int waited = 0; waited < 20000 && !stats.packed_bytes; waited += 10) {
+        if (waited) usleep(10000);
+        if (dycl_plan_run(plan, feeds, NULL, outputs) != DYCL_OK) failures++;
+        dycl_plan_get_stats(plan, &stats);
+    }
+    return stats.packed_bytes;
+}
+
 static void run_all(problem *p, int variant, uint64_t token) {
     char text[600];
     dycl_graph g;
@@ -106,12 +118,10 @@ static void run_all(problem *p, int variant, uint64_t token) {
             check(p, found, run);
         }
     }
-    dycl_plan_stats stats;
-    dycl_plan_get_stats(plan, &stats);
-    size_t least = (size_t)N * K;
-    if (variant == 1 && p->sort == ORDINARY && stats.packed_bytes < least) {
-        printf("FAIL: nothing was packed: %zu bytes\n", stats.packed_bytes);
-        failures++;
+    if (variant == 1 && p->sort == ORDINARY) {
+        const dycl_feed feeds[3] = {{p->x, 0, 0}, {p->w, token, 1}, {p->bias, token + 1, 0}};
+        size_t bytes = packed_bytes(plan, feeds, outputs);
+        if (bytes < (size_t)N * K && failures++ < 20) printf("FAIL: nothing was packed: %zu bytes\n", bytes);
     }
     dycl_plan_release(plan);
     dycl_graph_free(&g);
@@ -153,12 +163,8 @@ static void equals_in_half(int variant, uint64_t token) {
         if ((dycl_plan_run(plan, feeds, NULL, outputs) != DYCL_OK || found[0] != FIRST) && failures++ < 20)
             printf("FAIL run %d, variant %d: %ld, not the first of equals in bf16\n", run, variant, (long)found[0]);
     }
-    dycl_plan_stats stats = {0};
-    if (plan) dycl_plan_get_stats(plan, &stats);
-    if (variant == 1 && stats.packed_bytes < (size_t)N * K) {
-        printf("FAIL: bf16 was not packed: %zu bytes\n", stats.packed_bytes);
-        failures++;
-    }
+    size_t bytes = plan && variant == 1 ? packed_bytes(plan, feeds, outputs) : (size_t)N * K;
+    if (bytes < (size_t)N * K && failures++ < 20) printf("FAIL: bf16 was not packed: %zu bytes\n", bytes);
     if (plan) dycl_plan_release(plan);
     dycl_graph_free(&g);
     dycl_pack_forget(token);
