@@ -195,13 +195,17 @@ void dycl_shortcut_install(PyObject *callable) {
 static PyCFunction original_has, original_has_unary;
 static dycl_function_of_array original_has_variadic;
 
-/* What these call is not bound; they are, as a whole. */
-static const char *const whole_names[] = {"interpolate", "mse_loss", "l1_loss"};
-enum { WHOLE = sizeof whole_names / sizeof *whole_names };
+/* What these call is not bound, or in more steps; they are, as a whole. Of operands whose sizes differ, losses warn:
+ * they name the caller's line, so their body has to be the one that the program called. */
+static const struct {
+    const char *name;
+    int like; /* only of operands of the same sizes */
+} wholes[] = {{"interpolate", 0}, {"mse_loss", 1}, {"l1_loss", 1}};
+enum { WHOLE = sizeof wholes / sizeof *wholes };
 
 /* Whose body runs, by code: those of functions, and of bound methods of torch.Tensor for plain tensors, as some look at
- * the exact type. */
-typedef enum { ASKED_NEVER, ASKED_PLAIN, ASKED_ALWAYS } asked_kind;
+ * the exact type; ASKED_UNLIKE: where the first two differ in their sizes. */
+typedef enum { ASKED_NEVER, ASKED_PLAIN, ASKED_UNLIKE, ASKED_ALWAYS } asked_kind;
 #define BODIES 1024 /* a power of two, more than twice of what there is */
 static struct {
     PyObject *code; /* owned */
@@ -247,10 +251,32 @@ static int only_ours(PyObject *const *args, Py_ssize_t count, int *lazy) {
     return 1;
 }
 
+/* -1: it is no tensor, or none that we represent. */
+static int sizes_of(PyObject *o, const int64_t **sizes) {
+    dycl_lazy_meta meta;
+    dycl_tensor_view view;
+    if (dycl_is_lazy(o)) {
+        if (dycl_lazy_describe(o, &meta) == 0) return *sizes = meta.sizes, meta.rank;
+        PyErr_Clear();
+        return -1;
+    }
+    if (!dycl_is_tensor(o) || !dycl_abi_is_plain(dycl_abi_impl(o)) || !dycl_abi_read(dycl_abi_borrow(o), &view))
+        return -1;
+    *sizes = view.sizes;
+    return view.rank;
+}
+
+static int differ_in_sizes(PyObject *const *args, Py_ssize_t count) {
+    const int64_t *a, *b;
+    int rank = count < 2 ? -1 : sizes_of(args[0], &a), other = rank < 0 ? -1 : sizes_of(args[1], &b);
+    return rank >= 0 && other >= 0 && (rank != other || memcmp(a, b, (size_t)rank * sizeof *a) != 0);
+}
+
 static int body_runs(PyObject *const *args, Py_ssize_t count) {
     int lazy;
     asked_kind kind = asked_by(dycl_region_current);
-    return kind != ASKED_NEVER && only_ours(args, count, &lazy) && !(lazy && kind == ASKED_PLAIN);
+    return kind != ASKED_NEVER && only_ours(args, count, &lazy) && !(lazy && kind == ASKED_PLAIN) &&
+           (kind != ASKED_UNLIKE || differ_in_sizes(args, count));
 }
 
 static PyObject *hook_has_unary(PyObject *self, PyObject *o) {
@@ -281,13 +307,14 @@ static int add_body(PyObject *code, asked_kind kind) {
     return 0;
 }
 
-static int is_whole(PyObject *name, PyObject *code) {
+/* Its body's kind, if the function is bound as a whole; -1: it is not. */
+static int kind_of_whole(PyObject *name, PyObject *code) {
     for (int i = 0; i < WHOLE; i++) {
-        if (PyUnicode_CompareWithASCIIString(name, whole_names[i]) != 0) continue;
+        if (PyUnicode_CompareWithASCIIString(name, wholes[i].name) != 0) continue;
         if (!whole[i]) whole[i] = Py_NewRef(code);
-        return 1;
+        return wholes[i].like ? ASKED_UNLIKE : ASKED_NEVER;
     }
-    return 0;
+    return -1;
 }
 
 int dycl_shortcut_is_whole(PyObject *callable) {
@@ -330,10 +357,9 @@ static int add_bodies(PyObject *module, asked_kind bound) {
     PyObject *dict = PyModule_GetDict(module), *name, *function;
     Py_ssize_t at = 0;
     while (PyDict_Next(dict, &at, &name, &function)) {
-        if (!PyFunction_Check(function) || PyFunction_GET_GLOBALS(function) != dict ||
-            is_whole(name, PyFunction_GET_CODE(function)))
-            continue;
-        asked_kind kind = is_bound(dict, name, function) ? bound : ASKED_ALWAYS;
+        if (!PyFunction_Check(function) || PyFunction_GET_GLOBALS(function) != dict) continue;
+        int as_whole = kind_of_whole(name, PyFunction_GET_CODE(function));
+        asked_kind kind = as_whole >= 0 ? (asked_kind)as_whole : is_bound(dict, name, function) ? bound : ASKED_ALWAYS;
         if (kind != ASKED_NEVER && add_body(PyFunction_GET_CODE(function), kind) < 0) return -1;
     }
     return 0;
