@@ -82,12 +82,29 @@ static dycl_status number_image(dycl_backward *b, const dycl_value *v, uint32_t 
     return DYCL_OK;
 }
 
+static int is_iota(const dycl_graph *graph, const dycl_value *v) {
+    return v->kind == DYCL_VALUE_NODE && graph->nodes[v->source].op == DYCL_OP_iota;
+}
+
+/* Counted again, from the same numbers: nothing of it is saved, as in torch where no tensor holds it (flip). */
+static dycl_status iota_image(dycl_backward *b, const dycl_node *node, uint32_t *out) {
+    const uint32_t *ends = dycl_node_operands(b->job->graph, node);
+    dycl_status status = DYCL_OK;
+    uint32_t images[2] = {dycl_chain_image(b, ends[0], &status), 0};
+    if (status == DYCL_OK) images[1] = dycl_chain_image(b, ends[1], &status);
+    if (status != DYCL_OK) return status;
+    return dycl_build_node(&b->recorder, DYCL_OP_iota, 2, images, node->attr_count,
+                           dycl_node_attrs(b->job->graph, node), out);
+}
+
 uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status) {
     const dycl_value *v = &b->job->graph->values[value];
     uint32_t out = 0;
     if (b->image[value] != DYCL_NONE) return b->image[value];
     if (v->kind == DYCL_VALUE_SCALAR) {
         *status = number_image(b, v, &out);
+    } else if (is_iota(b->job->graph, v)) {
+        *status = iota_image(b, &b->job->graph->nodes[v->source], &out);
     } else if (v->root == value) {
         *status = feed(b, v, v->strides, &out);
         if (*status == DYCL_OK) b->saved[b->saved_count++] = value;

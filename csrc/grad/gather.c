@@ -39,8 +39,21 @@ void dycl_grad_embedding(dycl_chain *c) {
     dycl_chain_give(c, 0, dycl_chain_reshape(c, g, x.rank, x.sizes));
 }
 
+/* All of the positions once, in order or in the reverse: what picks them puts them back. */
+static int picks_each(const dycl_chain *c) {
+    const dycl_graph *graph = c->b->job->graph;
+    const dycl_value *x = dycl_chain_operand(c, 0), *picked = dycl_chain_operand(c, 1);
+    return picked->kind == DYCL_VALUE_NODE && graph->nodes[picked->source].op == DYCL_OP_iota &&
+           picked->sizes[0] == x->sizes[c->attrs[0]];
+}
+
 void dycl_grad_index_select(dycl_chain *c) {
     dycl_value x = *dycl_chain_operand(c, 0);
+    if (picks_each(c)) {
+        uint32_t both[2] = {c->gradient, dycl_chain_take(c, 1)};
+        dycl_chain_give(c, 0, dycl_chain_node(c, DYCL_OP_index_select, 2, both, 1, c->attrs));
+        return;
+    }
     int64_t dim = c->attrs[0], sizes[DYCL_MAX_RANK];
     const dycl_value *picked = dycl_chain_operand(c, 1);
     for (int i = 0; i < x.rank; i++) sizes[i] = i == dim ? picked->sizes[0] : 1;

@@ -304,7 +304,7 @@ static uint32_t joined(dycl_chain *c, const dycl_value *root, uint32_t nth) {
     box boxes[DYCL_MAX_OPERANDS];
     int is_box = as_box(root, &view, &boxes[0]), dim = is_box ? open_dimension(root, &boxes[0]) : -1;
     int repeats = g != b->pieces[nth].gradient;
-    if (!is_box && !dycl_value_dense(root)) dycl_chain_fail(c);
+    if (!is_box && !dycl_value_dense(root) && dycl_value_numel(&view)) dycl_chain_fail(c);
     int count = dim >= 0 && !repeats ? beside(b, root, nth, dim, boxes, parts) : 1;
     uint32_t out = count > 1 ? join_beside(c, root, dim, count, boxes, parts)
                              : spread(c, root, &view, is_box ? &boxes[0] : NULL, g);

@@ -69,3 +69,21 @@ def test_written_with_a_history(view, enabled):
         want, run = _outcome(program), dycl.accelerate(program)
         for _ in range(2):
             assert _outcome(run) == want, (write, base, between)
+
+
+def test_parts_without_elements_of_views_that_are_no_box():
+    """They have no gradient to lay out: the segment is not replayed, and the view shows its own node."""
+    def program(x, part):
+        root = x.exp()
+        view = root[0:2, 1, None]
+        return root, view, part(view)
+
+    parts = [lambda v: v.roll((0, 1), (1, 0)), lambda v: torch.cat([v, v[:, :0]], 1),
+             lambda v: torch.cat([v[:0], v[:, :0].reshape(0, 1, 4), v]), lambda v: v[:, 1:].sum() + v.sum()]
+    for part in parts:
+        x = torch.randn(3, 3, 4, requires_grad=True)
+        accelerated = dycl.accelerate(lambda x, part=part: program(x, part))
+        want, got = program(x, part), accelerated(x)
+        assert [t.grad_fn.name() for t in want] == [t.grad_fn.name() for t in got]
+        torch.testing.assert_close(torch.autograd.grad(got[2].sum(), x), torch.autograd.grad(want[2].sum(), x))
+        assert dycl.stats(accelerated)["replays"] == 0

@@ -76,9 +76,49 @@ static dycl_status join(sets *s, uint32_t a, uint32_t b, uint32_t *out) {
 
 /* ---- Which results an operator leads to */
 
+static int is_iota(const dycl_graph *graph, uint32_t value) {
+    const dycl_value *v = &graph->values[value];
+    return v->kind == DYCL_VALUE_NODE && graph->nodes[v->source].op == DYCL_OP_iota;
+}
+
+/* torch averages over all of it with mean. */
+static int is_mean(const dycl_value *out, int dims) {
+    for (int i = 1; i <= dims && i <= out->rank; i++)
+        if (out->sizes[out->rank - i] != 1) return 0;
+    return 1;
+}
+
 /* Whether torch's operator saves tensors. */
-static int saves(const dycl_node *node) {
+static int saves(const dycl_graph *graph, const dycl_node *node) {
+    const uint32_t *operands = dycl_node_operands(graph, node);
+    const dycl_value *out = &graph->values[node->out];
     switch ((dycl_op)node->op) {
+    case DYCL_OP_index_select: return !is_iota(graph, operands[1]); /* flip: its positions are its own */
+    case DYCL_OP_lerp: return graph->values[operands[2]].kind != DYCL_VALUE_SCALAR;
+    case DYCL_OP_aten_adaptive_avg_pool1d: return !is_mean(out, 1);
+    case DYCL_OP_adaptive_avg_pool2d:
+    case DYCL_OP_aten_adaptive_avg_pool2d: return !is_mean(out, 2);
+    case DYCL_OP_aten_adaptive_avg_pool3d: return !is_mean(out, 3);
+    case DYCL_OP_cumsum:
+    case DYCL_OP_aten_cumsum:
+    case DYCL_OP_resize2d:
+    case DYCL_OP_aten_upsample_linear1d:
+    case DYCL_OP_aten_upsample_bilinear2d:
+    case DYCL_OP_aten_upsample_trilinear3d:
+    case DYCL_OP_aten_upsample_bicubic2d:
+    case DYCL_OP_aten_upsample_nearest1d:
+    case DYCL_OP_aten_upsample_nearest2d:
+    case DYCL_OP_aten_upsample_nearest3d:
+    case DYCL_OP_aten_upsample_nearest_exact1d:
+    case DYCL_OP_aten_upsample_nearest_exact2d:
+    case DYCL_OP_aten_upsample_nearest_exact3d:
+    case DYCL_OP_aten_upsample_bilinear2d_aa:
+    case DYCL_OP_aten_upsample_bicubic2d_aa:
+    case DYCL_OP_aten_pixel_shuffle:
+    case DYCL_OP_aten_pixel_unshuffle:
+    case DYCL_OP_aten_channel_shuffle:
+    case DYCL_OP_aten_deg2rad:
+    case DYCL_OP_aten_rad2deg:
     case DYCL_OP_copy:
     case DYCL_OP_neg:
     case DYCL_OP_sign:
@@ -192,7 +232,7 @@ dycl_status dycl_reach_find(const dycl_graph *graph, const uint8_t *tracked, con
     }
     for (uint32_t n = 0; status == DYCL_OK && n < graph->node_count; n++) {
         uint32_t node = out->node[graph->nodes[n].out];
-        if (node && saves(&graph->nodes[n])) out->once[node - 1] = 1;
+        if (node && saves(graph, &graph->nodes[n])) out->once[node - 1] = 1;
     }
     dycl_free(s.bits);
     dycl_free(s.slots);

@@ -69,6 +69,8 @@ LASTING = [
     ("noted", "versions of gradients, and whether they are views, are each formula's own", _noted_of_gradient),
     ("ones", "strides of dimensions of size 1 in gradients that torch's kernels lay out in their own way",
      _gradient_of_ones),
+    ("fmod", "torch's vectors answer NaN where the quotient overflows, its scalars behind them do not",
+     lambda p, d: re.search("fmod|remainder|mod\\(| % ", p.source()) and _not_finite(d)),
     ("var_mean", "the mean beside a variance is NaN in torch where a value is infinite",
      lambda p, d: re.search("(var|std)_mean", p.source()) and (_not_finite(d) or _has_infinities(p))),
 ]
