@@ -1,6 +1,7 @@
 /* The step that finds the largest element of a product, in both variants: rows, biases, threads, options, weights that
  * are not finite, that are alike, and that change. What it finds is the largest, by no more than the rounding of a sum
  * less. */
+#define _GNU_SOURCE
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>
