@@ -46,12 +46,22 @@ static uint32_t as_rounded(dycl_chain *c, uint32_t scores, uint32_t w) {
     return MUL(w, dycl_chain_1(c, DYCL_OP_exp, lost));
 }
 
+/* With fewer dimensions torch takes products and a softmax, whose node saves the weights and not the result: the
+ * program may write that. */
+static int in_steps(const dycl_chain *c) { return c->attrs[2] != 4; }
+
 /* softmax of the rows. Where nothing is seen, or a score is infinite, torch's kernel gives zeros: the weights, which
- * are NaN here, were none. A result of NaN says that it did not. */
+ * are NaN here, were none. A result of NaN says that it did not. In steps only rows of which nothing is seen are zeros.
+ */
 static uint32_t weights_of(dycl_chain *c, uint32_t scores) {
     int64_t row = 3;
-    uint32_t w = 0, first = 0, y = dycl_chain_result(c);
+    uint32_t w = 0, first = 0;
     if (c->status == DYCL_OK) c->status = dycl_build_node(&c->b->recorder, DYCL_OP_softmax, 1, &scores, 1, &row, &w);
+    if (in_steps(c)) {
+        uint32_t largest = dycl_chain_reduce(c, DYCL_OP_amax, scores, 8);
+        return dycl_chain_drop(c, dycl_chain_number(c, DYCL_OP_eq, largest, -INFINITY), w);
+    }
+    uint32_t y = dycl_chain_result(c);
     if (mask_is_added(c)) w = as_rounded(c, scores, w);
     if (c->status == DYCL_OK) c->status = dycl_build_slice(&c->b->recorder, y, 3, 0, 1, 1, &first);
     return dycl_chain_where(c, dycl_chain_1(c, DYCL_OP_isnan, w), dycl_chain_number(c, DYCL_OP_mul, first, 0), w);
@@ -67,8 +77,9 @@ void dycl_grad_attention(dycl_chain *c) {
     uint32_t weights = weights_of(c, masked(c, SCALED(PRODUCT(q, TRANSPOSED(k)))));
     if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, PRODUCT(TRANSPOSED(weights), c->gradient));
     if (!dycl_chain_wants(c, 0) && !dycl_chain_wants(c, 1)) return;
-    uint32_t level = dycl_chain_reduce(c, DYCL_OP_sum, MUL(c->gradient, dycl_chain_result(c)), 8);
-    uint32_t scores = SCALED(MUL(weights, SUB(PRODUCT(c->gradient, TRANSPOSED(v)), level)));
+    uint32_t of_weights = PRODUCT(c->gradient, TRANSPOSED(v));
+    uint32_t terms = in_steps(c) ? MUL(of_weights, weights) : MUL(c->gradient, dycl_chain_result(c));
+    uint32_t scores = SCALED(MUL(weights, SUB(of_weights, dycl_chain_reduce(c, DYCL_OP_sum, terms, 8))));
     if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, PRODUCT(scores, k));
     if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, PRODUCT(TRANSPOSED(scores), q));
 }

@@ -124,3 +124,35 @@ def test_what_is_saved(name):
                 want = outcome(program, *case)
                 for _ in range(2):
                     assert outcome(run, *case) == want, (pending, wants, written)
+
+
+@pytest.mark.parametrize("shape", [(4, 8), (3, 4, 8), (2, 3, 4, 8)])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": torch.ones(4, 4).tril() > 0}],
+                         ids=["plain", "causal", "mask"])
+def test_results_of_attention_that_are_written(shape, options):
+    """With three dimensions or fewer torch computes in steps, whose nodes save the weights: the result may be written,
+    as `y += x` does, in the accelerated function or behind it."""
+    def inside(q, k, v):
+        y = F.scaled_dot_product_attention(q, k, v, **options)
+        y += q
+        return y.sum()
+
+    def behind(q, k, v):
+        return F.scaled_dot_product_attention(q * 1.0, k, v, **options)
+
+    for program in (inside, behind):
+        seen = []
+        for run in (program, dycl.accelerate(program)):
+            torch.manual_seed(0)
+            operands = [torch.randn(shape, requires_grad=True) for _ in range(3)]
+            y = run(*operands)
+            try:
+                (y if y.dim() == 0 else y.add_(1).sum()).backward()
+                seen.append([x.grad for x in operands])
+            except RuntimeError as error:
+                assert "modified by an inplace operation" in str(error)
+                seen.append("an error")
+        if seen[0] == "an error":
+            assert seen[1] == seen[0]
+        else:
+            torch.testing.assert_close(seen[1], seen[0])
