@@ -81,8 +81,19 @@ def prod(args, kwargs):
     return bool((torch.isfinite(x) & (x > 0) & ((x > HUGE) | (x < 1 / HUGE))).any())
 
 
+def zeros_of_both_signs(args, kwargs):
+    """Which of 0 and -0 is the smallest: torch's vectors answer the second, its scalar code for the rest the first."""
+    zeros = [x[x == 0] for x in args if isinstance(x, torch.Tensor) and x.is_floating_point()]
+    signs = torch.cat([torch.signbit(z) for z in zeros]) if zeros else torch.zeros(0)
+    return bool(signs.any()) and not bool(signs.all())
+
+
 KNOWN = {
     "gelu": gelu,
+    **dict.fromkeys(
+        "amin amax aminmax min max minimum maximum fmin fmax clamp clamp_min clamp_max clip".split(),
+        zeros_of_both_signs,
+    ),
     **dict.fromkeys("fmod remainder floor_divide __floordiv__ __rfloordiv__ __mod__ __rmod__ div".split(), remainders),
     **dict.fromkeys("conv1d conv2d conv_transpose1d conv_transpose2d".split(), infinite_weights),
     "batch_norm": batch_norm,
