@@ -384,3 +384,27 @@ def test_what_torch_has_no_derivative_of():
         for run in (function, dycl.accelerate(function)):
             with pytest.raises(RuntimeError, match="derivative for aten::remainder is not implemented"):
                 run(torch.ones(3, requires_grad=True)).backward()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_positions_of_any_dimension_from_both_ends(seed):
+    """`x[:, at] = v` and its kin, sizes of the dimensions apart, positions from either end."""
+    draw = random.Random(seed)
+    for _ in range(6):
+        shape = draw.sample([2, 3, 4, 5, 7], draw.randint(1, 4))
+        dim = draw.randrange(len(shape))
+        at = torch.tensor(draw.sample(range(shape[dim]), draw.randint(1, shape[dim])))
+        at = torch.where(torch.rand(at.shape) < 0.5, at - shape[dim], at)
+        index = (*[slice(None)] * dim, at)
+        adds = draw.random() < 0.5
+
+        def program(x, v):
+            y = x * 1.0
+            if adds:  # noqa: B023
+                y[index] += v * 2  # noqa: B023
+            else:
+                y[index] = v * 2  # noqa: B023
+            return y * 3
+
+        x, v = torch.randn(shape), torch.randn([len(at) if i == dim else n for i, n in enumerate(shape)])
+        compare(program, [x, v], (shape, dim, at.tolist(), adds), fallible=True)
