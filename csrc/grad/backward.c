@@ -82,10 +82,6 @@ static dycl_status number_image(dycl_backward *b, const dycl_value *v, uint32_t 
     return DYCL_OK;
 }
 
-static int is_iota(const dycl_graph *graph, const dycl_value *v) {
-    return v->kind == DYCL_VALUE_NODE && graph->nodes[v->source].op == DYCL_OP_iota;
-}
-
 /* Counted again, from the same numbers: nothing of it is saved, as in torch where no tensor holds it (flip). */
 static dycl_status iota_image(dycl_backward *b, const dycl_node *node, uint32_t *out) {
     const uint32_t *ends = dycl_node_operands(b->job->graph, node);
@@ -103,7 +99,7 @@ uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status)
     if (b->image[value] != DYCL_NONE) return b->image[value];
     if (v->kind == DYCL_VALUE_SCALAR) {
         *status = number_image(b, v, &out);
-    } else if (is_iota(b->job->graph, v)) {
+    } else if (dycl_value_is_made_by(b->job->graph, value, DYCL_OP_iota)) {
         *status = iota_image(b, &b->job->graph->nodes[v->source], &out);
     } else if (v->root == value) {
         *status = feed(b, v, v->strides, &out);

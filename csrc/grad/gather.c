@@ -41,10 +41,8 @@ void dycl_grad_embedding(dycl_chain *c) {
 
 /* All of the positions once, in order or in the reverse: what picks them puts them back. */
 static int picks_each(const dycl_chain *c) {
-    const dycl_graph *graph = c->b->job->graph;
-    const dycl_value *x = dycl_chain_operand(c, 0), *picked = dycl_chain_operand(c, 1);
-    return picked->kind == DYCL_VALUE_NODE && graph->nodes[picked->source].op == DYCL_OP_iota &&
-           picked->sizes[0] == x->sizes[c->attrs[0]];
+    return dycl_value_is_made_by(c->b->job->graph, c->operands[1], DYCL_OP_iota) &&
+           dycl_chain_operand(c, 1)->sizes[0] == dycl_chain_operand(c, 0)->sizes[c->attrs[0]];
 }
 
 void dycl_grad_index_select(dycl_chain *c) {

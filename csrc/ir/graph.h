@@ -141,6 +141,10 @@ static inline const uint32_t *dycl_node_operands(const dycl_graph *g, const dycl
     return g->operands + n->operands;
 }
 static inline const int64_t *dycl_node_attrs(const dycl_graph *g, const dycl_node *n) { return g->attrs + n->attrs; }
+static inline int dycl_value_is_made_by(const dycl_graph *g, uint32_t value, dycl_op op) {
+    const dycl_value *v = &g->values[value];
+    return v->kind == DYCL_VALUE_NODE && g->nodes[v->source].op == op;
+}
 static inline double dycl_attr_f64(int64_t word) {
     union {
         int64_t i;

@@ -76,11 +76,6 @@ static dycl_status join(sets *s, uint32_t a, uint32_t b, uint32_t *out) {
 
 /* ---- Which results an operator leads to */
 
-static int is_iota(const dycl_graph *graph, uint32_t value) {
-    const dycl_value *v = &graph->values[value];
-    return v->kind == DYCL_VALUE_NODE && graph->nodes[v->source].op == DYCL_OP_iota;
-}
-
 /* torch averages over all of it with mean. */
 static int is_mean(const dycl_value *out, int dims) {
     for (int i = 1; i <= dims && i <= out->rank; i++)
@@ -93,7 +88,8 @@ static int saves(const dycl_graph *graph, const dycl_node *node) {
     const uint32_t *operands = dycl_node_operands(graph, node);
     const dycl_value *out = &graph->values[node->out];
     switch ((dycl_op)node->op) {
-    case DYCL_OP_index_select: return !is_iota(graph, operands[1]); /* flip: its positions are its own */
+    case DYCL_OP_index_select: /* flip: its positions are its own */
+        return !dycl_value_is_made_by(graph, operands[1], DYCL_OP_iota);
     case DYCL_OP_lerp: return graph->values[operands[2]].kind != DYCL_VALUE_SCALAR;
     case DYCL_OP_aten_adaptive_avg_pool1d: return !is_mean(out, 1);
     case DYCL_OP_adaptive_avg_pool2d:
