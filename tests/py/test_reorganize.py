@@ -81,3 +81,31 @@ def test_random(seed):
         return x, kept
 
     same(program, lambda: (torch.randn(shape),), recorded=None, like="mean")
+
+
+ATTRIBUTES = {"tril": lambda x: [x.tril(k) for k in range(-9, 9)], "triu": lambda x: [x.triu(k) for k in range(-9, 9)],
+              "pad": lambda x: [F.pad(x, (a, 3 - a, b, 3 - b)) for a in range(4) for b in range(4)],
+              "sum": lambda x: [x.sum(d, k) for d in (0, 1, (0, 1)) for k in (False, True)],
+              "softmax": lambda x: [x.softmax(d) for d in (0, 1)], "cumsum": lambda x: [x.cumsum(d) for d in (0, 1)],
+              "roll": lambda x: [x.roll(k, d) for k in range(5) for d in (0, 1)],
+              "cast": lambda x: [x.to(t).float() for t in (torch.int32, torch.int64, torch.bfloat16, torch.float16,
+                                                           torch.float64, torch.uint8, torch.bool)],
+              "var": lambda x: [x.var(d, correction=c) for d in (0, 1) for c in (0, 1, 2)],
+              "argmax": lambda x: [x.argmax(d) for d in (0, 1)] + [x.argmin(d) for d in (0, 1)],
+              "cat": lambda x: [torch.cat([x, x], d) for d in (0, 1)],
+              "avg_pool": lambda x: [F.avg_pool1d(x, k, s, p) for k in (2, 3) for s in (1, 2, 3) for p in (0, 1)],
+              "topk": lambda x: [x.topk(k, 1, big)[0] for k in (1, 2, 3, 4) for big in (False, True)]}
+
+
+@pytest.mark.parametrize("names", [*[[n] for n in ATTRIBUTES], list(ATTRIBUTES)], ids=lambda n: f"{n[0]}-{len(n)}")
+def test_operators_that_differ_in_their_attributes_are_several(names):
+    """What is computed once for all of its equals: attributes belong to what is equal."""
+    def program(x):
+        return [y * 2 for name in names for y in ATTRIBUTES[name](x)]
+
+    accelerated = dycl.accelerate(program)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x = torch.randn(7, 7).abs() * 3
+        with torch.no_grad():
+            torch.testing.assert_close(accelerated(x), program(x))
