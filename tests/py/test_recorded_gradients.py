@@ -396,10 +396,10 @@ def test_positions_of_any_dimension_from_both_ends(seed):
         at = torch.tensor(draw.sample(range(shape[dim]), draw.randint(1, shape[dim])))
         at = torch.where(torch.rand(at.shape) < 0.5, at - shape[dim], at)
         index = (*[slice(None)] * dim, at)
-        adds = draw.random() < 0.5
+        adds, history = draw.random() < 0.3, draw.random() < 0.3
 
         def program(x, v):
-            y = x * 1.0
+            y = (x if history else x.detach()) * 1.0  # noqa: B023
             if adds:  # noqa: B023
                 y[index] += v * 2  # noqa: B023
             else:
