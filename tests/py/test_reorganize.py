@@ -109,3 +109,22 @@ def test_operators_that_differ_in_their_attributes_are_several(names):
         x = torch.randn(7, 7).abs() * 3
         with torch.no_grad():
             torch.testing.assert_close(accelerated(x), program(x))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_parts_of_a_concatenation_that_are_results_too(seed):
+    """What is computed where it will lie in the concatenation is not what the program gets besides."""
+    r = random.Random(seed)
+    shape = [r.randint(1, 5) for _ in range(r.randint(1, 3))]
+    dim, shown = r.randrange(len(shape)), [r.random() < 0.6 for _ in range(3)]
+    makers = [r.choice([torch.relu, torch.sin, lambda t: t * 2, lambda t: t.exp() + 1]) for _ in shown]
+
+    def program(x):
+        parts = [make(x + i) for i, make in enumerate(makers)]
+        return [part for part, out in zip(parts, shown) if out] + [torch.cat(parts, dim)]
+
+    accelerated, x = dycl.accelerate(program), torch.randn(shape)
+    for _ in range(3):
+        for want, got in zip(program(x), accelerated(x), strict=True):
+            assert want.stride() == got.stride()
+            torch.testing.assert_close(got, want)
