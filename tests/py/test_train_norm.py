@@ -437,3 +437,24 @@ def test_residual_sums_in_mixed_orders(seed):
         if isinstance(want, torch.Tensor):  # products are summed in another order
             torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3 * max(1.0, want.abs().max().item()))
             assert want.stride() == got.stride()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_few_channels_of_large_images(seed):
+    """A channel is summed in parts, which begin and end inside an image."""
+    r = random.Random(seed)
+    shape = (r.randint(1, 7), r.randint(1, 3), r.randint(20000, 60000))
+    dtype = r.choice([torch.float32, torch.float64])
+
+    def program(x, weight, g):
+        y = F.batch_norm(x * 1, None, None, weight, training=True)
+        return y.detach(), *torch.autograd.grad(y, (x, weight), g)
+
+    torch.manual_seed(seed)
+    x = torch.linspace(-3, 5, shape[-1], dtype=dtype) * torch.rand(shape, dtype=dtype)  # parts differ
+    weight, g = torch.rand(shape[1], dtype=dtype), torch.randn(shape, dtype=dtype)
+    operands = [x.requires_grad_(), weight.requires_grad_(), g]
+    accelerated = dycl.accelerate(program)
+    for _ in range(3):
+        for want, got in zip(program(*operands), accelerated(*operands), strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
