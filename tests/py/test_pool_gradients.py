@@ -93,3 +93,23 @@ def test_pooling_goes_forward_once():
         run(x)  # what a backward pass logs is shown behind the next call
         """), DYCL_CHOOSE="0", DYCL_LOG="graph").stderr
     assert "max_pool2d_back" in said and "max_pool2d_with_indices" not in said
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_averages_with_and_without_padding(spatial, dtype):
+    """Each option by itself: windows that hang over the end, and whether padding counts."""
+    pool = getattr(F, f"avg_pool{spatial}d")
+    for kernel, stride, padding in [(2, 1, 1), (3, 2, 1), (3, 3, 0), (4, 3, 2), (2, 3, 1)]:
+        for ceil, include in itertools.product([False, True], repeat=2):
+            def program(x):
+                return pool(x * 1.0, kernel, stride, padding, ceil, include) * 2  # noqa: B023
+
+            seen, run = [], dycl.accelerate(program)
+            for function in (program, run, run, run):  # torch shows first what its result looks like
+                x = torch.linspace(-1, 1, 2 * 3 * 7 ** spatial, dtype=dtype).view(2, 3, *[7] * spatial).requires_grad_()
+                y = function(x)
+                y.backward(torch.linspace(0, 3, y.numel(), dtype=dtype).view(y.shape))
+                seen.append([y.detach(), x.grad])
+            for got in seen[1:]:
+                torch.testing.assert_close(got, seen[0])
