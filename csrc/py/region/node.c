@@ -109,7 +109,6 @@ static PyObject *open_sources(const dycl_region *region, const dycl_node_plan *p
 
 /* 1: the tensor, of position nth among the sources, is a leaf, or the edge stands for it; 0: not here; -1 */
 static int keep_edge(PyObject *edges, PyObject *tensor, Py_ssize_t nth) {
-    if (dycl_is_lazy(tensor)) return 0; /* asking one may compute */
     PyObject *leaf = PyObject_GetAttr(tensor, is_leaf_name), *base = leaf ? PyObject_GetAttr(tensor, base_name) : NULL;
     int known = !base ? -1 : leaf == Py_True ? 1 : 0;
     Py_XDECREF(leaf);
