@@ -86,19 +86,6 @@ static PyObject *get_is_leaf(PyObject *self, void *closure) {
     return known || PyErr_Occurred() ? known : PyObject_GetAttrString(self, closure);
 }
 
-/* torch finds the base's object by its tensor: the program's own object of it has to be a plain tensor by then. */
-static PyObject *get_base(PyObject *self, void *closure) {
-    dycl_region *region = dycl_region_current;
-    if (dycl_fallback_prepare(region, &self, 1, closure, DYCL_BAIL_attribute) < 0) return NULL;
-    while (region && region->first) {
-        PyObject *o = Py_NewRef(region->first);
-        int result = dycl_region_make_plain(o, DYCL_BAIL_attribute);
-        Py_DECREF(o);
-        if (result < 0) return NULL;
-    }
-    return PyObject_GetAttrString(self, closure);
-}
-
 static PyObject *py_true = Py_True, *py_false = Py_False;
 static PyGetSetDef getters[] = {
     {"shape", get_shape, NULL, NULL, NULL},
@@ -121,7 +108,6 @@ static PyGetSetDef getters[] = {
     {"requires_grad", get_requires_grad, set_on_plain, NULL, "requires_grad"},
     {"grad", get_of_history, set_on_plain, NULL, "grad"},
     {"grad_fn", get_of_history, NULL, NULL, "grad_fn"},
-    {"_base", get_base, NULL, NULL, "_base"},
     {"T", get_transposed, NULL, NULL, "T"},
     {"H", get_transposed, NULL, NULL, "H"},
     {"mT", get_transposed, NULL, NULL, "mT"},
