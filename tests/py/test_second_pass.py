@@ -9,7 +9,7 @@ import torch
 
 import dycl
 from suite import FULL, map_tensors, one_thread, tensors_of  # noqa: F401 (a fixture)
-from test_gradients import _cases, _leaf
+from test_gradients import _cases, fresh_operands
 
 # Several results of one call have one node in torch, which a pass from any of them frees.
 ONE_NODE = {"var_mean", "var_mean.unbiased", "std_mean", "std_mean.unbiased"}
@@ -26,13 +26,7 @@ def between(function):
 
 def passes(program, sample):
     """What two passes from each result say."""
-    leaves = []
-
-    def fresh(t):
-        leaves.append(_leaf(t, ""))
-        return leaves[-1]
-
-    operands = [map_tensors(fresh, x) for x in (sample.input, sample.args, sample.kwargs)]
+    leaves, operands = fresh_operands(sample, "")
     torch.manual_seed(1)
     try:
         results = [r for r in tensors_of(program(*operands)) if r.requires_grad]

@@ -121,8 +121,7 @@ static PyObject *new_constant(dycl_call *call, const dycl_binding *row) {
     return result || PyErr_Occurred() ? result : dycl_beside_like(call, row);
 }
 
-/* ---- Of any contents, unless torch.use_deterministic_algorithms(True) lets torch fill them. */
-
+/* empty, empty_like, new_empty: any contents will do, unless torch.use_deterministic_algorithms(True) fills them. */
 static PyObject *empty(dycl_call *call, const dycl_binding *row) {
     static PyObject *(*const makers[])(dycl_call *, const dycl_binding *) = {constant, like, new_constant};
     PyObject *filled = PyObject_CallNoArgs(dycl_py.deterministic);
