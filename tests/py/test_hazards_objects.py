@@ -266,6 +266,49 @@ def test_nested_regions_and_reentry():
         and dycl.stats(inner)["recorded"] == 0
 
 
+class Collects:
+    """Its finalizer collects what is no longer reachable, and some of it was reachable through what dies now."""
+    died = 0
+
+    def __del__(self):
+        Collects.died += 1
+        gc.collect()
+
+
+@pytest.mark.parametrize("finalizer", ["metadata", "attribute", "weak"])
+def test_the_collector_runs_while_a_result_dies(finalizer):
+    """What a dying result lets go of may run it: it must not find the result without references."""
+    layer, callbacks = torch.nn.Linear(4, 4), []
+
+    def program(x):
+        seen = []
+        for i in range(5):
+            y = torch.tanh(layer(x)) * (i + 1)
+            if finalizer == "metadata":
+                y.grad_fn.metadata["last"] = Collects()
+            elif finalizer == "attribute":
+                y.last = [Collects(), y]
+            else:
+                callbacks.append(weakref.ref(y, lambda _: gc.collect()))
+            z = y + 1
+            del y
+            seen.append(z.sum().item())
+            w = [z * k for k in range(3)]
+        return seen, w, z
+
+    run = dycl.accelerate(program)
+    for _ in range(12):
+        x = torch.randn(3, 4)
+        Collects.died = 0
+        seen, w, z = run(x)
+        gc.collect()
+        died, Collects.died = Collects.died, 0
+        expected, parts, last = program(x)
+        gc.collect()
+        assert died == Collects.died
+        assert torch.allclose(z, last) and all(map(torch.allclose, w, parts)) and seen == pytest.approx(expected, 1e-4)
+
+
 def test_results_that_nobody_holds_are_never_computed():
     @dycl.accelerate
     def program(x):

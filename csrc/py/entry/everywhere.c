@@ -1,5 +1,6 @@
 #include "py/entry/everywhere.h"
 
+#include "py/cpython/collect.h"
 #include "py/cpython/object.h"
 #include "py/entry/callable.h"
 #include "py/modules/composite.h"
@@ -136,9 +137,9 @@ static PyObject *get(PyObject *self, PyObject *module, PyObject *type) {
     if (!module || module == Py_None || dycl_region_current || is_quiet()) Py_RETURN_NONE;
     dycl_site *site = dycl_everywhere_find(module);
     if (!site) {
-        int collecting = PyGC_Disable();
+        dycl_collect_hold();
         site = add(module);
-        if (collecting) PyGC_Enable();
+        dycl_collect_release();
         if (!site) PyErr_Clear(); /* no memory, or a class without weak references */
     }
     if (!site || site->aside) Py_RETURN_NONE;

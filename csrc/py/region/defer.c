@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "opt/prefilter.h"
+#include "py/cpython/collect.h"
 #include "py/site/site.h"
 
 struct dycl_deferred {
@@ -228,14 +229,15 @@ fail:
 
 int dycl_defer_recall(dycl_region *region) {
     struct dycl_deferred *done[DYCL_DEFER_MOST + 1], *p;
-    int count = 0, collecting = PyGC_Disable(); /* no finalizer ends the segment in between */
+    int count = 0;
     dycl_status status = DYCL_OK;
+    dycl_collect_hold(); /* no finalizer ends the segment in between */
     while (status == DYCL_OK && count <= DYCL_DEFER_MOST && (p = first_waiting(region))) {
         p->references++;
         done[count++] = p;
         status = recall_one(region, p);
     }
-    if (collecting) PyGC_Enable();
+    dycl_collect_release();
     if (status != DYCL_OK && !PyErr_Occurred())
         PyErr_SetString(PyExc_SystemError, "dycl: a value that was postponed cannot be made");
     PyObject *type, *value, *traceback;

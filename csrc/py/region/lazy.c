@@ -1,6 +1,7 @@
 #include "py/region/lazy.h"
 
 #include "base/sanitize.h"
+#include "py/cpython/collect.h"
 #include "py/cpython/object.h"
 #include "py/region/defer.h"
 #include "py/region/region.h"
@@ -17,9 +18,10 @@ static uint64_t virgin_count_word; /* the reference count word of a wrapper that
 static PyObject *make_wrapper(dycl_dtype dtype) {
     PyObject *arguments[4] = {(PyObject *)dycl_py.lazy_type, dycl_py.wrapper_sizes, dycl_py.dtypes[dtype],
                               dycl_py.wrapper_policy};
-    int state = dycl_abi_torch_function_off(), collecting = PyGC_Disable();
+    int state = dycl_abi_torch_function_off();
+    dycl_collect_hold();
     PyObject *o = PyObject_Vectorcall(dycl_py.make_wrapper, arguments, 2, dycl_py.wrapper_names);
-    if (collecting) PyGC_Enable();
+    dycl_collect_release();
     dycl_abi_torch_function_restore(state);
     if (!o) return NULL;
     if (!virgin_count_word) virgin_count_word = dycl_abi_use_count_word(dycl_abi_impl(o));
@@ -117,8 +119,11 @@ static int is_virgin(PyObject *o) {
     return dycl_abi_use_count_word(dycl_abi_impl(o)) == virgin_count_word;
 }
 
+/* What it lets go of may run Python code, and with it the garbage collector, here or in another thread: it must not
+ * find an object without references. torch's dealloc expects one that is tracked. */
 static void lazy_dealloc(PyObject *o) {
     dycl_lazy *lazy = dycl_lazy_of(o);
+    PyObject_GC_UnTrack(o);
     dycl_lazy_unlink(lazy);
     if (lazy->real) {
         dycl_handle real = lazy->real;
@@ -128,11 +133,11 @@ static void lazy_dealloc(PyObject *o) {
     if (Py_TYPE(o) == dycl_py.lazy_type && is_virgin(o)) {
         int dtype = lazy->wrapper_dtype;
         if (pooled[dtype] < POOL_ROOM) {
-            PyObject_GC_UnTrack(o);
             pools[dtype][pooled[dtype]++] = o;
             return;
         }
     }
+    PyObject_GC_Track(o);
     set_plain_type(o);
     dycl_py.tensor_type->tp_dealloc(o);
 }

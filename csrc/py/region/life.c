@@ -73,6 +73,10 @@ static int make_all_plain(dycl_region *region, dycl_bail why) {
     while (region->first && result == 0) {
         PyObject *o = Py_NewRef(region->first);
         result = dycl_region_make_plain(o, why);
+        if (result == 0 && region->first == o) { /* better an error than no end */
+            PyErr_SetString(PyExc_SystemError, "dycl: a plain tensor is in a region's list");
+            result = -1;
+        }
         Py_DECREF(o);
     }
     return result;
@@ -110,7 +114,10 @@ int dycl_region_end(dycl_region *region, PyObject **value) {
     }
     if (result < 0) rescue(region);
     region->closed |= DYCL_CLOSED_END;
-    while (region->first) dycl_lazy_unlink(dycl_lazy_of(region->first)); /* only after an error */
+    while (region->first && dycl_lazy_of(region->first)->region == region) /* only after an error */
+        dycl_lazy_unlink(dycl_lazy_of(region->first));
+    region->first = region->last = NULL;
+    region->living = 0;
     dycl_region_begin_segment(region);
     return result;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "py/region/ahead.h"
+#include "py/cpython/collect.h"
 #include "py/memory/constant.h"
 #include "py/memory/foreign.h"
 #include "py/region/grow.h"
@@ -273,7 +274,7 @@ static int flush(dycl_region *region, dycl_bail why, uint32_t wanted) {
         return 0; /* without nodes there may still be a lazy tensor that is a feed (detach) */
     /* torch's functions give the GIL up: until the results are bound, other threads wait, and no finalizer of this one
      * asks for values */
-    int collecting = PyGC_Disable();
+    dycl_collect_hold();
     region->flushing = PyThread_get_thread_ident();
     int result = enter_own_state(region, &saved);
     if (result == 0) {
@@ -282,7 +283,7 @@ static int flush(dycl_region *region, dycl_bail why, uint32_t wanted) {
         if (leave_own_state(&saved) < 0) result = -1;
     }
     region->flushing = 0;
-    if (collecting) PyGC_Enable();
+    dycl_collect_release();
     if (result == 0) dycl_region_begin_segment(region);
     return result;
 }
@@ -320,7 +321,7 @@ static int become_plain(dycl_region *region, PyObject *tensor) {
     if (!region) return dycl_lazy_become_plain(tensor);
     int nested = wait_for(region);
     if (!dycl_is_lazy(tensor)) return 0; /* another thread was first */
-    int collecting = PyGC_Disable();
+    dycl_collect_hold();
     region->flushing = PyThread_get_thread_ident();
     int result = enter_own_state(region, &saved);
     if (result == 0) {
@@ -328,7 +329,7 @@ static int become_plain(dycl_region *region, PyObject *tensor) {
         if (leave_own_state(&saved) < 0) result = -1;
     }
     if (!nested) region->flushing = 0;
-    if (collecting) PyGC_Enable();
+    dycl_collect_release();
     return result;
 }
 
