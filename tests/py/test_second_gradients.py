@@ -3,7 +3,9 @@ rounded to a coarse grid; and what autograd's hooks see behind what a pass does 
 
 Compared are which gradients there are, and the gradients by leaves and cotangents of a random sum of the gradients."""
 
+import gc
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -114,3 +116,40 @@ def test_hooks_behind_what_no_pass_reaches():
     for a, b in zip(*seen, strict=True):
         assert a == b or (a[:2] == b[:2] and abs(a[2] - b[2]) < 1e-4), (a, b)
     assert seen[1].count("doubles") == 1 and ("hook", True) not in seen[1]
+
+
+@pytest.mark.parametrize("held", [1, 2, 5])
+def test_edges_that_stand_for_results_before(held):
+    """A result that further ones come from is where their second gradients lead, though no node saves it."""
+    def program(x):
+        kept = []
+        for _ in range(5):
+            x = torch.tanh(x * 1.01 + 0.1)
+            kept.append(x)
+        return kept[-held:]
+
+    seen = []
+    for function in (program, dycl.accelerate(program)):
+        x, hooked = torch.linspace(-1, 1, 6).view(2, 3).requires_grad_(), []
+        results = function(x)
+        results[0].register_hook(lambda g: hooked.append(g.detach()))  # noqa: B023
+        first, = torch.autograd.grad(results[-1].sum(), x, create_graph=True)
+        second, = torch.autograd.grad(first.square().sum(), x, retain_graph=True)
+        between, = torch.autograd.grad((first * results[0]).sum(), results[0])
+        seen.append([first.detach(), second, between, *hooked])
+    torch.testing.assert_close(seen[1], seen[0])
+
+
+def test_nodes_of_results_are_let_go():
+    """The edges keep nodes, not results; and no node outlives what the program holds."""
+    run = dycl.accelerate(lambda x: (y := torch.tanh(x * 2), torch.tanh(y * 3)))
+    for _ in range(3):
+        y, z = run(torch.ones(4, requires_grad=True))
+    memory, node, other = weakref.ref(y.untyped_storage()), weakref.ref(y.grad_fn), weakref.ref(z.grad_fn)
+    last = z.grad_fn
+    del y, z
+    gc.collect()
+    assert node() is not None and other() is last
+    del last
+    gc.collect()
+    assert node() is None and other() is None and memory() is None

@@ -17,7 +17,8 @@ static struct {
     PyObject *applies;                       /* owned: by name, what apply_of gave */
 } functions;
 
-static PyObject *materialize_name, *tape_name, *to_save_name, *saved_tensors_name, *needs_name; /* owned: interned */
+static PyObject *materialize_name, *tape_name, *to_save_name, *saved_tensors_name, *needs_name, *is_leaf_name,
+    *base_name; /* owned: interned */
 
 PyObject *dycl_node_set_attach(PyObject *attach) {
     PyObject *before = functions.attach ? functions.attach : Py_NewRef(Py_None);
@@ -106,6 +107,41 @@ static PyObject *open_sources(const dycl_region *region, const dycl_node_plan *p
     return tuple;
 }
 
+/* 1: the tensor, of position nth among the sources, is a leaf, or the edge stands for it; 0: not here; -1 */
+static int keep_edge(PyObject *edges, PyObject *tensor, Py_ssize_t nth) {
+    if (dycl_is_lazy(tensor)) return 0; /* asking one may compute */
+    PyObject *leaf = PyObject_GetAttr(tensor, is_leaf_name), *base = leaf ? PyObject_GetAttr(tensor, base_name) : NULL;
+    int known = !base ? -1 : leaf == Py_True ? 1 : 0;
+    Py_XDECREF(leaf);
+    Py_XDECREF(base);
+    if (known || base != Py_None) return known;
+    dycl_handle made = dycl_abi_leading_along(dycl_abi_borrow(tensor));
+    if (!made) return 0;
+    PyObject *edge = dycl_abi_wrap(made), *place = edge ? PyLong_FromSsize_t(nth) : NULL;
+    int result = place && PyDict_SetItem(edges, place, edge) == 0 ? 1 : -1;
+    dycl_abi_delete(made);
+    Py_XDECREF(edge);
+    Py_XDECREF(place);
+    return result;
+}
+
+/* Sources that cannot be found again are, by tensors that lead where they lead: the tape keeps these. Answers the
+ * positions that are left to dycl._autograd: all or none. New reference */
+static PyObject *keep_edges(const dycl_region *region, dycl_tape *t, PyObject *sources, PyObject *open) {
+    int kept = PyTuple_GET_SIZE(open) && !region->elsewhere && dycl_abi_dispatch_plain(dycl_abi_dispatch_state());
+    PyObject *edges = kept ? PyDict_New() : NULL;
+    int state = dycl_abi_torch_function_off();
+    for (Py_ssize_t i = 0; edges && kept > 0 && i < PyTuple_GET_SIZE(open); i++) {
+        Py_ssize_t nth = PyLong_AsSsize_t(PyTuple_GET_ITEM(open, i));
+        kept = keep_edge(edges, PyTuple_GET_ITEM(sources, nth), nth);
+    }
+    dycl_abi_torch_function_restore(state);
+    if (kept && !edges) kept = -1;
+    if (kept > 0 && PyDict_GET_SIZE(edges)) t->edges = Py_NewRef(edges);
+    Py_XDECREF(edges);
+    return kept < 0 ? NULL : kept ? PyTuple_New(0) : Py_NewRef(open);
+}
+
 static PyObject *tape_of(const dycl_region *region, PyObject *of, const dycl_node_plan *plan) {
     uint32_t *hidden = dycl_alloc((plan->saved_count + 1) * sizeof *hidden);
     if (!hidden) return PyErr_NoMemory();
@@ -166,7 +202,8 @@ int dycl_node_attach(dycl_region *region, PyObject *of, const dycl_node_plan *pl
     PyObject *sources = tensors_of(region, plan->sources, plan->source_count, plan, plan->source_handles);
     PyObject *saved = tensors_of(region, plan->saved, plan->saved_count, plan, NULL);
     PyObject *names = dycl_called_names(region, plan->results, plan->result_count);
-    PyObject *open = sources ? open_sources(region, plan, sources) : NULL;
+    PyObject *open = t && sources ? open_sources(region, plan, sources) : NULL;
+    if (open) Py_SETREF(open, keep_edges(region, (dycl_tape *)t, sources, open));
     int failed = !t || !results || !sources || !saved || !names || !open;
     for (uint32_t i = 0; i < plan->saved_count && !failed; i++)
         failed = keeps_memory(region, plan->saved[i]) && set_apart(saved, i) < 0;
@@ -281,7 +318,9 @@ int dycl_node_add(PyObject *module) {
     if (!(materialize_name = PyUnicode_InternFromString("materialize_grads")) ||
         !(tape_name = PyUnicode_InternFromString("tape")) || !(to_save_name = PyUnicode_InternFromString("to_save")) ||
         !(saved_tensors_name = PyUnicode_InternFromString("saved_tensors")) ||
-        !(needs_name = PyUnicode_InternFromString("needs_input_grad")) || PyModule_AddFunctions(module, methods) < 0)
+        !(needs_name = PyUnicode_InternFromString("needs_input_grad")) ||
+        !(is_leaf_name = PyUnicode_InternFromString("is_leaf")) || !(base_name = PyUnicode_InternFromString("_base")) ||
+        PyModule_AddFunctions(module, methods) < 0)
         return -1;
     PyObject *function = PyObject_GetAttrString(module, "node_backward");
     PyObject *method = function ? PyInstanceMethod_New(function) : NULL;

@@ -228,6 +228,17 @@ dycl_handle dycl_abi_detach(dycl_handle base) {
     return handle;
 }
 
+dycl_handle dycl_abi_leading_along(dycl_handle tensor) {
+    static const int64_t strides[DYCL_MAX_RANK] = {0};
+    dycl_tensor_view view;
+    dycl_edge edge = {NULL, NULL, 0};
+    if (!dycl_abi_torch.gradient_edge || !dycl_abi_torch.set_gradient_edge || !dycl_abi_read(tensor, &view))
+        return NULL;
+    dycl_handle made = dycl_abi_empty(view.dtype, view.rank, view.sizes, strides);
+    if (made) dycl_abi_torch.set_gradient_edge(made, dycl_abi_torch.gradient_edge(&edge, tensor));
+    return made;
+}
+
 void dycl_abi_delete(dycl_handle tensor) {
     if (tensor) dycl_abi_torch.delete_tensor(tensor);
 }

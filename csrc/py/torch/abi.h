@@ -57,6 +57,10 @@ dycl_handle dycl_abi_view_as_made(dycl_handle base, int rank, const int64_t *siz
 dycl_handle dycl_abi_view_with_history(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides,
                                        int64_t offset); /* the same, recorded by autograd */
 dycl_handle dycl_abi_detach(dycl_handle base); /* the whole of it, as Tensor.detach makes it. NULL with an exception */
+/* A tensor of this one's looks that leads where it leads in autograd's graph, without its memory. For what has a
+ * history and is no view (of these torch may make the history now, and fail). NULL without an exception: not with this
+ * torch. */
+dycl_handle dycl_abi_leading_along(dycl_handle tensor);
 void dycl_abi_delete(dycl_handle tensor);
 int64_t dycl_abi_storage_offset(dycl_handle tensor);
 PyObject *dycl_abi_wrap(

@@ -75,6 +75,9 @@ static int find_functions(PyObject *torch) {
     *(void **)&dycl_abi_torch.detach = dlsym(cpu, "_ZN2at4_ops6detach4callERKNS_6TensorE");
     *(void **)&dycl_abi_torch.as_strided =
         dlsym(cpu, "_ZN2at4_ops10as_strided4callERKNS_6TensorEN3c108ArrayRefINS5_6SymIntEEES8_St8optionalIS7_E");
+    *(void **)&dycl_abi_torch.gradient_edge = dlsym(cpu, "_ZN5torch8autograd4impl13gradient_edgeERKN2at6TensorE");
+    *(void **)&dycl_abi_torch.set_gradient_edge =
+        dlsym(cpu, "_ZN5torch8autograd4impl17set_gradient_edgeERKN2at6TensorENS0_4EdgeE");
     dycl_abi_torch.dispatch_state = c10;
     dycl_abi_torch.library = cpu;
     if (!dlsym(c10, "_ZN3c104impl26raw_local_dispatch_key_setE")) return dycl_torch_lacks("thread-local dispatch keys");

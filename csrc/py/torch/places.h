@@ -14,6 +14,12 @@ typedef int32_t (*get_array_fn)(dycl_handle, int64_t **);
 typedef int32_t (*get_i64_fn)(dycl_handle, int64_t *);
 typedef int32_t (*get_i32_fn)(dycl_handle, int32_t *);
 
+/* C++ torch::autograd::Edge: a std::shared_ptr to the node, and which of its inputs. */
+typedef struct {
+    void *node, *counts;
+    uint32_t input;
+} dycl_edge;
+
 typedef struct {
     get_pointer_fn data_ptr;
     get_array_fn sizes, strides;
@@ -29,6 +35,8 @@ typedef struct {
     dycl_handle (*as_strided)(dycl_handle out, dycl_handle tensor, const int64_t *sizes, size_t rank,
                               const int64_t *strides, size_t also_rank,
                               const void *offset); /* C++ at::_ops::as_strided::call; an optional<SymInt> */
+    dycl_edge *(*gradient_edge)(dycl_edge *out, dycl_handle tensor); /* C++ torch::autograd::impl::gradient_edge */
+    void (*set_gradient_edge)(dycl_handle tensor, dycl_edge *edge);  /* takes the edge's node */
     bool (*grad_enabled)(void);
     void (*set_grad_enabled)(bool);
     PyObject *(*wrap)(const void *);
