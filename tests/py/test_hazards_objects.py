@@ -418,3 +418,24 @@ def test_what_is_saved_by_hand_comes_back_as_the_same_object(named):
     for _ in range(3):
         y, saved, _ = program(torch.ones(3))
         assert saved.unpack() is y and torch.equal(y, torch.full((3,), 3.0)) and not y.is_inference()
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("view", [lambda y: y[0], lambda y: y.t(), lambda y: y.view(-1)[1:], lambda y: y[None].mT])
+def test_the_base_of_a_view_is_the_object_that_was_viewed(view, computed, grad):
+    def program(x):
+        y = x.exp() * 2
+        z = view(y)
+        if computed:
+            z.sum().item()
+        base = z._base
+        base.tag = 1
+        return base is y, y, z, base, y + z.sum()
+
+    run = dycl.accelerate(program)
+    for _ in range(3):
+        x = torch.randn(3, 4, requires_grad=grad)
+        for f in (program, run):
+            same, y, z, base, _ = f(x)
+            assert same and base is y and z._base is y and y.tag == 1

@@ -2,6 +2,7 @@
 
 #include "py/bind/view.h"
 #include "py/intercept/fallback.h"
+#include "py/region/life.h"
 
 static PyObject *get_shape(PyObject *self, void *closure) {
     dycl_lazy_meta meta;
@@ -86,6 +87,14 @@ static PyObject *get_is_leaf(PyObject *self, void *closure) {
     return known || PyErr_Occurred() ? known : PyObject_GetAttrString(self, closure);
 }
 
+/* torch finds the base's object by its tensor: the program's own object of it has to be a plain tensor by then. */
+static PyObject *get_base(PyObject *self, void *closure) {
+    dycl_region *region = dycl_region_current;
+    if (dycl_fallback_prepare(region, &self, 1, closure, DYCL_BAIL_attribute) < 0) return NULL;
+    if (region && !region->flushing && dycl_region_make_all_plain(region, DYCL_BAIL_attribute) < 0) return NULL;
+    return PyObject_GetAttrString(self, closure);
+}
+
 static PyObject *py_true = Py_True, *py_false = Py_False;
 static PyGetSetDef getters[] = {
     {"shape", get_shape, NULL, NULL, NULL},
@@ -108,6 +117,7 @@ static PyGetSetDef getters[] = {
     {"requires_grad", get_requires_grad, set_on_plain, NULL, "requires_grad"},
     {"grad", get_of_history, set_on_plain, NULL, "grad"},
     {"grad_fn", get_of_history, NULL, NULL, "grad_fn"},
+    {"_base", get_base, NULL, NULL, "_base"},
     {"T", get_transposed, NULL, NULL, "T"},
     {"H", get_transposed, NULL, NULL, "H"},
     {"mT", get_transposed, NULL, NULL, "mT"},

@@ -68,7 +68,7 @@ int dycl_region_pop_mode(void) {
     return result;
 }
 
-static int make_all_plain(dycl_region *region, dycl_bail why) {
+int dycl_region_make_all_plain(dycl_region *region, dycl_bail why) {
     int result = dycl_region_flush(region, why);
     while (region->first && result == 0) {
         PyObject *o = Py_NewRef(region->first);
@@ -84,13 +84,13 @@ static int make_all_plain(dycl_region *region, dycl_bail why) {
 
 int dycl_region_meet_gradient(dycl_region *region) {
     region->closed |= DYCL_CLOSED_GRADIENT;
-    return make_all_plain(region, DYCL_BAIL_grad);
+    return dycl_region_make_all_plain(region, DYCL_BAIL_grad);
 }
 
 int dycl_region_step_aside(dycl_region *region, dycl_bail why) {
     if (region->closed & DYCL_CLOSED_ASIDE) return 0;
     region->closed |= DYCL_CLOSED_ASIDE;
-    if (make_all_plain(region, why) < 0) return -1;
+    if (dycl_region_make_all_plain(region, why) < 0) return -1;
     return dycl_region_pop_mode();
 }
 
@@ -99,7 +99,7 @@ int dycl_region_step_aside(dycl_region *region, dycl_bail why) {
 static void rescue(dycl_region *region) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    if (make_all_plain(region, DYCL_BAIL_region_end) < 0) PyErr_Clear();
+    if (dycl_region_make_all_plain(region, DYCL_BAIL_region_end) < 0) PyErr_Clear();
     PyErr_Restore(type, value, traceback);
 }
 
@@ -109,7 +109,7 @@ int dycl_region_end(dycl_region *region, PyObject **value) {
         if (round == 8) region->closed |= DYCL_CLOSED_END;
         result = dycl_region_flush(region, DYCL_BAIL_region_end);
         if (result == 0 && *value && dycl_is_lazy(*value)) *value = dycl_lazy_exchange(*value);
-        if (result == 0) result = make_all_plain(region, DYCL_BAIL_region_end);
+        if (result == 0) result = dycl_region_make_all_plain(region, DYCL_BAIL_region_end);
         if (result == 0) dycl_region_begin_segment(region);
     }
     if (result < 0) rescue(region);
