@@ -110,11 +110,12 @@ static int compute_all(dycl_region *region, PyObject *o, int depth) {
         return type == dycl_py.tensor_type || type == dycl_py.parameter_type || type == dycl_py.buffer_type;
     }
     if (depth == DEEP || !(PyTuple_CheckExact(o) || PyList_CheckExact(o))) return 1;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); i++) {
-        int known = compute_all(region, PySequence_Fast_GET_ITEM(o, i), depth + 1);
-        if (known != 1) return known;
-    }
-    return 1;
+    int known = 1;
+    Py_INCREF(o); /* computing may run Python code */
+    for (Py_ssize_t i = 0; known == 1 && i < PySequence_Fast_GET_SIZE(o); i++)
+        known = compute_all(region, PySequence_Fast_GET_ITEM(o, i), depth + 1);
+    Py_DECREF(o);
+    return known;
 }
 
 /* The object with torch's own tensors in the place of lazy ones. NULL without an exception: one of them is not computed
@@ -126,7 +127,8 @@ static PyObject *with_values(PyObject *o, int depth) {
     Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
     PyObject *copy = is_list ? PyList_New(n) : PyTuple_New(n);
     for (Py_ssize_t i = 0; copy && i < n; i++) {
-        PyObject *item = with_values(PySequence_Fast_GET_ITEM(o, i), depth + 1);
+        PyObject *item =
+            i < PySequence_Fast_GET_SIZE(o) ? with_values(PySequence_Fast_GET_ITEM(o, i), depth + 1) : NULL;
         if (!item)
             Py_CLEAR(copy);
         else if (is_list)

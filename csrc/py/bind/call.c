@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "py/cpython/collect.h"
 #include "py/cpython/int.h"
 #include "py/bind/numpy.h"
 #include "py/region/replace.h"
@@ -334,10 +335,17 @@ void dycl_call_note(const dycl_call *call, PyObject *result) {
     dycl_called_note(call->region, &made, result);
 }
 
+PyObject *dycl_binding_bind(const dycl_binding *row, dycl_call *call) {
+    call->whole = row->whole;
+    dycl_collect_hold(); /* a finalizer could end the segment whose values the call has */
+    PyObject *result = dycl_call_track(call, row->whole, row->bind(call, row));
+    dycl_collect_release();
+    return result;
+}
+
 PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call) {
     if (!dycl_call_parse(call, row)) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    call->whole = row->whole;
-    PyObject *result = dycl_call_track(call, row->whole, row->bind(call, row));
+    PyObject *result = dycl_binding_bind(row, call);
     if (call->out && result && result != call->out) { /* this binding makes its result in another way */
         Py_DECREF(result);
         return dycl_call_bail(call, DYCL_BAIL_arguments);

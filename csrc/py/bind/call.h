@@ -145,6 +145,8 @@ static inline const dycl_value *dycl_call_meta(const dycl_call *call, uint32_t v
         if (__builtin_expect(call_status_ != DYCL_OK, 0)) return dycl_call_finish(call, call_status_, 0);              \
     } while (0)
 
+/* Runs the function of a binding, undisturbed: what is parsed is in the call. */
+PyObject *dycl_binding_bind(const dycl_binding *row, dycl_call *call);
 /* Runs a binding: records, or returns NULL without exception. */
 PyObject *dycl_binding_run(const dycl_binding *row, dycl_call *call);
 /* The same for a call as it came; swapped: two operands stand the other way round. */

@@ -7,6 +7,7 @@
 #include "base/host.h"
 #include "grad/backward.h"
 #include "py/bind/hosted_read.h"
+#include "py/cpython/collect.h"
 #include "py/region/track.h"
 
 /* ---- From a callable to its operators */
@@ -193,8 +194,10 @@ PyObject *dycl_hosted_record(dycl_region *region, PyObject *callable, PyObject *
     call.kwdict = kwdict;
     for (int i = 0; i < e->count; i++) {
         if (!dycl_hosted_match(&call, dycl_hosted_get(e->ops[i]), p)) continue;
+        dycl_collect_hold();
         PyObject *result = dycl_hosted_record_op(&call, e->ops[i], 0, p);
         if (result && region->tracks) result = dycl_call_track(&call, 1, result);
+        dycl_collect_release();
         return dycl_binding_settle(&call, result);
     }
     region->recorder.why = why;

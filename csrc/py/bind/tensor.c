@@ -256,9 +256,11 @@ static PyObject *tolist(dycl_call *call, const dycl_binding *row) {
     if (lazy && dycl_region_compute(self, DYCL_BAIL_fetch) < 0) return NULL;
     if (lazy && !dycl_is_lazy(self))
         return dycl_call_bail(call, DYCL_BAIL_thread); /* another thread made it plain while we waited */
-    if (!dycl_abi_read(lazy ? dycl_lazy_of(self)->real : dycl_abi_borrow(self), &view))
-        return dycl_call_bail(call, DYCL_BAIL_fetch);
-    return nested(&view, 0, view.data);
+    dycl_handle held = dycl_abi_copy_handle(lazy ? dycl_lazy_of(self)->real : dycl_abi_borrow(self));
+    if (!held) return PyErr_NoMemory(); /* who makes lists may run a finalizer that writes to the tensor */
+    PyObject *result = dycl_abi_read(held, &view) ? nested(&view, 0, view.data) : dycl_call_bail(call, DYCL_BAIL_fetch);
+    dycl_abi_delete(held);
+    return result;
 }
 
 dycl_binding dycl_bindings_tensor[] = {

@@ -1,4 +1,5 @@
 /* Views: aliases of a tensor with other sizes and strides. */
+#include "py/cpython/collect.h"
 #include "py/bind/view.h"
 
 #include <string.h>
@@ -72,7 +73,7 @@ static void reorder(geometry *g, const int *order) {
 
 /* ---- For getters and slots */
 
-PyObject *dycl_view_transposed(dycl_region *region, PyObject *self, int matrix) {
+static PyObject *transposed(dycl_region *region, PyObject *self, int matrix) {
     dycl_recorder *r = &region->recorder;
     uint32_t value, out, first = r->graph.value_count;
     if (dycl_region_value(region, self, &value) != DYCL_OK) return NULL;
@@ -90,6 +91,13 @@ PyObject *dycl_view_transposed(dycl_region *region, PyObject *self, int matrix) 
     if (result) dycl_lazy_made_of(result, self);
     const dycl_made_call made = {region->calling, &self, 1, NULL, NULL, DYCL_NONE, first};
     if (result) dycl_called_note(region, &made, result);
+    return result;
+}
+
+PyObject *dycl_view_transposed(dycl_region *region, PyObject *self, int matrix) {
+    dycl_collect_hold();
+    PyObject *result = transposed(region, self, matrix);
+    dycl_collect_release();
     if (result && dycl_region_settle(region) < 0) Py_CLEAR(result);
     return result;
 }

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "ir/infer.h"
 #include "kern/update.h"
+#include "py/cpython/collect.h"
 #include "py/cpython/type.h"
 #include "py/entry/numbers.h"
 #include "py/region/grow.h"
@@ -347,7 +348,9 @@ dycl_update_result dycl_update_step(PyObject *optimizer, uint64_t *out_count) {
     collection *c = take();
     if (!c) return DYCL_UPDATE_OTHER;
     int torch = 0, functions = dycl_abi_torch_function_off(); /* a region's mode would see Tensor.grad */
+    dycl_collect_hold();                                      /* a finalizer could change what the walk has seen */
     dycl_status status = collect(c, row, groups, states, &torch);
+    dycl_collect_release();
     dycl_abi_torch_function_restore(functions);
     if (status == DYCL_OK) {
         *out_count = c->item_count;

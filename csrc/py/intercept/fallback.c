@@ -22,9 +22,9 @@ static int has_lazy(PyObject *o, int depth) {
     return 0;
 }
 
-static int make_plain(PyObject *o, int depth, dycl_bail why) {
-    if (dycl_is_lazy(o)) return dycl_region_make_plain(o, why);
-    if (depth > 4 || !has_lazy(o, depth)) return 0;
+static int make_plain(PyObject *o, int depth, dycl_bail why);
+
+static int make_items_plain(PyObject *o, int depth, dycl_bail why) {
     if (PyTuple_Check(o)) {
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++)
             if (make_plain(PyTuple_GET_ITEM(o, i), depth + 1, why) < 0) return -1;
@@ -38,6 +38,15 @@ static int make_plain(PyObject *o, int depth, dycl_bail why) {
             if (make_plain(value, depth + 1, why) < 0) return -1;
     }
     return 0;
+}
+
+static int make_plain(PyObject *o, int depth, dycl_bail why) {
+    if (dycl_is_lazy(o)) return dycl_region_make_plain(o, why);
+    if (depth > 4 || !has_lazy(o, depth)) return 0;
+    Py_INCREF(o); /* computing may run Python code */
+    int result = make_items_plain(o, depth, why);
+    Py_DECREF(o);
+    return result;
 }
 
 static int prepare(dycl_region *region, PyObject *const *args, Py_ssize_t total, dycl_bail why) {

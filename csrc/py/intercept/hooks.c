@@ -47,7 +47,8 @@ static PyObject *replace(PyObject *o) {
         Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
         PyObject *copy = PyTuple_CheckExact(o) ? PyTuple_New(n) : PyList_New(n);
         for (Py_ssize_t i = 0; copy && i < n; i++) {
-            PyObject *item = replace(PySequence_Fast_GET_ITEM(o, i));
+            PyObject *item =
+                i < PySequence_Fast_GET_SIZE(o) ? replace(PySequence_Fast_GET_ITEM(o, i)) : Py_NewRef(Py_None);
             if (!item) {
                 Py_CLEAR(copy);
             } else if (PyTuple_CheckExact(o)) {

@@ -109,11 +109,9 @@ static PyObject *record(const slot_info *slot, PyObject *const *args, Py_ssize_t
     region->calling = swapped ? slot->reflected_callable : slot->callable;
     dycl_call_begin(&call, region, args, count, slot->in_place);
     call.swapped = swapped;
-    call.whole = slot->row->whole;
     for (Py_ssize_t i = 0; i < count; i++) call.p[i] = args[i]; /* what parsing would find */
     for (int i = (int)count; i < slot->row->parameter_count; i++) call.p[i] = NULL;
-    PyObject *result = dycl_call_track(&call, slot->row->whole, slot->row->bind(&call, slot->row));
-    result = dycl_binding_settle(&call, result);
+    PyObject *result = dycl_binding_settle(&call, dycl_binding_bind(slot->row, &call));
     *why = region->recorder.why;
     return result;
 }

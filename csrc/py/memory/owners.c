@@ -1,5 +1,7 @@
 #include "py/memory/owners.h"
 
+#include "py/cpython/collect.h"
+
 typedef struct {
     long uses;
     Py_ssize_t references;
@@ -16,7 +18,9 @@ int dycl_owners_looking(void) { return looking; }
 PyObject *dycl_owners_storage(PyObject *tensor) {
     int state = dycl_abi_torch_function_off();
     looking++;
+    dycl_collect_hold(); /* who asks has places in tables and in the graph that a finalizer would change */
     PyObject *storage = PyObject_CallMethodNoArgs(tensor, untyped_storage_name);
+    dycl_collect_release();
     looking--;
     dycl_abi_torch_function_restore(state);
     return storage;

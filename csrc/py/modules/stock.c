@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "py/bind/call.h"
+#include "py/cpython/collect.h"
 #include "py/cpython/trace.h"
 #include "py/modules/composite.h"
 #include "py/modules/stock_kinds.h"
@@ -93,7 +94,7 @@ static void note_call(dycl_region *region, const dycl_stock *kind, const dycl_st
     dycl_called_note(region, &made, result);
 }
 
-static PyObject *try_stock(const dycl_stock *kind, PyObject *module, PyObject *x) {
+static PyObject *record_stock(const dycl_stock *kind, PyObject *module, PyObject *x) {
     dycl_region *region = dycl_region_current;
     if (!dycl_region_records(region)) return NULL;
     if (!dycl_is_lazy(x) && Py_TYPE(x) != dycl_py.tensor_type) return NULL;
@@ -107,11 +108,20 @@ static PyObject *try_stock(const dycl_stock *kind, PyObject *module, PyObject *x
         PyObject *result = dycl_region_result(region, out);
         if (kind == &dycl_stocks[DYCL_STOCK_LINEAR]) result = dycl_linear_result(region, result, out);
         if (result && region->tracks) note_call(region, kind, c, module, x, result);
-        if (result && dycl_region_settle(region) < 0) Py_CLEAR(result);
         return result;
     }
     if (status == DYCL_ERROR && !PyErr_Occurred()) dycl_py_raise();
     return NULL;
+}
+
+/* Undisturbed: a finalizer could end the segment, or take the configuration's place for another module. */
+static PyObject *try_stock(const dycl_stock *kind, PyObject *module, PyObject *x) {
+    dycl_region *region = dycl_region_current;
+    dycl_collect_hold();
+    PyObject *result = record_stock(kind, module, x);
+    dycl_collect_release();
+    if (result && kind->record && dycl_region_settle(region) < 0) Py_CLEAR(result);
+    return result;
 }
 
 static PyObject *stock_call(PyObject *self, PyObject *args, PyObject *kwargs) {

@@ -50,15 +50,14 @@ dycl_status dycl_held_views_find(const dycl_region *region, dycl_held_views *out
     return failed ? dycl_error_set("out of memory for views with a history") : DYCL_OK;
 }
 
-void dycl_held_views_free(dycl_held_views *h) {
-    dycl_held_views old = *h;
-    *h = (dycl_held_views){0}; /* letting go of a tensor may run Python code */
-    for (uint32_t i = 0; i < old.count; i++) {
-        dycl_abi_delete(old.views[i].tensor);
-        Py_DECREF(old.views[i].object);
+void dycl_held_views_free(dycl_region *region, dycl_held_views *h) {
+    for (uint32_t i = 0; i < h->count; i++) {
+        dycl_region_let_go(region, NULL, h->views[i].tensor);
+        dycl_region_let_go(region, h->views[i].object, NULL);
     }
-    dycl_free(old.views);
-    dycl_free(old.place);
+    dycl_free(h->views);
+    dycl_free(h->place);
+    *h = (dycl_held_views){0};
 }
 
 static struct dycl_held_view *find(const dycl_held_views *h, uint32_t value) {

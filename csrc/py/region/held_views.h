@@ -21,7 +21,7 @@ typedef struct {
 
 /* OK, or ERROR (no memory). */
 dycl_status dycl_held_views_find(const dycl_region *region, dycl_held_views *out);
-void dycl_held_views_free(dycl_held_views *h);
+void dycl_held_views_free(dycl_region *region, dycl_held_views *h);
 int dycl_held_views_has(const dycl_held_views *h, uint32_t value);
 /* Borrowed; NULL without an exception: the value is none of them. What the value is a view of has its history. */
 dycl_handle dycl_held_views_tensor(dycl_region *region, dycl_held_views *h, uint32_t value);

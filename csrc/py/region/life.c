@@ -33,6 +33,7 @@ void dycl_regions_trim(void) {
         free_regions = region->next;
         dycl_recorder_free(&region->recorder);
         dycl_free(region->sources);
+        dycl_free(region->late);
         dycl_free(region->feeds);
         dycl_free(region->outputs);
         dycl_free(region->output_of);

@@ -108,15 +108,17 @@ PyObject *dycl_called_name(const dycl_region *region, uint32_t index, uint32_t n
 
 /* ((name, which output), which call), or None */
 static PyObject *seen_as(dycl_region *region, uint32_t result) {
-    const dycl_lazy *found = NULL;
-    for (PyObject *o = region->called && dycl_called_python.name ? region->first : NULL; o && !found;
+    uint32_t called = 0, nth = 0; /* while torch is asked, other threads may let go of the object */
+    for (PyObject *o = region->called && dycl_called_python.name ? region->first : NULL; o && !called;
          o = dycl_lazy_of(o)->next) {
         const dycl_lazy *lazy = dycl_lazy_of(o);
-        if (!lazy->real && lazy->epoch == region->epoch && lazy->value == result && lazy->called) found = lazy;
+        if (lazy->real || lazy->epoch != region->epoch || lazy->value != result) continue;
+        called = lazy->called;
+        nth = lazy->called_nth;
     }
-    PyObject *name = found ? dycl_called_name(region, found->called - 1, found->called_nth) : Py_NewRef(Py_None);
+    PyObject *name = called ? dycl_called_name(region, called - 1, nth) : Py_NewRef(Py_None);
     if (!name || name == Py_None) return name;
-    return Py_BuildValue("(NI)", name, found->called);
+    return Py_BuildValue("(NI)", name, called);
 }
 
 PyObject *dycl_called_names(dycl_region *region, const uint32_t *results, uint32_t count) {

@@ -288,22 +288,43 @@ static int flush(dycl_region *region, dycl_bail why, uint32_t wanted) {
     return result;
 }
 
+/* What a flush lets go of may record again, or write to what was computed: so often it is looked at once more. */
+#define ROUNDS 64
+
 int dycl_region_flush(dycl_region *region, dycl_bail why) {
-    if (wait_for(region)) return 0;
-    if (region->deferred && dycl_defer_recall(region) < 0) return -1;
-    return flush(region, why, DYCL_NONE);
+    for (int round = 0; round < ROUNDS; round++) {
+        if (wait_for(region)) return 0;
+        if (region->deferred && dycl_defer_recall(region) < 0) return -1;
+        if (!region->recorder.graph.value_count) return 0;
+        if (flush(region, why, DYCL_NONE) < 0) return -1;
+    }
+    return 0;
 }
 
-static int compute(PyObject *tensor, dycl_bail why, int may_defer) {
-    dycl_lazy *lazy = dycl_lazy_of(tensor);
-    if (lazy->real) return 0;
+void dycl_region_let_go(dycl_region *region, PyObject *object, dycl_handle handle) {
+    if (!object && !handle) return;
+    if (region->late_count == region->late_room) {
+        void *more = dycl_grown(region->late, &region->late_room, region->late_count + 1, sizeof *region->late);
+        if (!more) { /* then at once */
+            PyErr_Clear();
+            Py_XDECREF(object);
+            dycl_abi_delete(handle);
+            return;
+        }
+        region->late = more;
+    }
+    region->late[region->late_count++] = (dycl_source){object, handle};
+}
+
+/* One step on the way to a value. 0 or -1. */
+static int compute_once(const dycl_lazy *lazy, dycl_bail why, int may_defer) {
     dycl_region *region = lazy->region;
     if (!region) {
         PyErr_SetString(PyExc_SystemError, "dycl: a lazy tensor outlived its region");
         return -1;
     }
     int ours = wait_for(region);
-    if (lazy->real) return 0;
+    if (lazy->real || lazy->region != region) return 0; /* another thread was first */
     if (ours) {
         PyErr_SetString(PyExc_SystemError, "dycl: a value is asked for while it is computed");
         return -1;
@@ -311,6 +332,23 @@ static int compute(PyObject *tensor, dycl_bail why, int may_defer) {
     if (!may_defer || lazy->epoch != region->epoch || region->deferred >= DYCL_DEFER_MOST)
         return dycl_region_flush(region, why);
     return flush(region, why, region->recorder.graph.values[lazy->value].root);
+}
+
+static int compute(PyObject *tensor, dycl_bail why, int may_defer) {
+    const dycl_lazy *lazy = dycl_lazy_of(tensor);
+    if (lazy->real) return 0;
+    int result = 0;
+    Py_INCREF(tensor);
+    for (int round = 0; result == 0 && dycl_is_lazy(tensor) && !lazy->real; round++) {
+        if (round < ROUNDS) {
+            result = compute_once(lazy, why, may_defer);
+        } else {
+            PyErr_SetString(PyExc_SystemError, "dycl: a value is written whenever it is computed");
+            result = -1;
+        }
+    }
+    Py_DECREF(tensor);
+    return result;
 }
 
 int dycl_region_compute(PyObject *tensor, dycl_bail why) { return compute(tensor, why, 0); }
@@ -361,7 +399,8 @@ int dycl_region_enable_gradients(dycl_region *region) {
     for (PyObject *o = Py_XNewRef(region->first), *next; o;
          o = next) { /* torch may let others run, which let go of lazy tensors */
         int tracked = result == 0 && dycl_is_lazy(o) && dycl_lazy_of(o)->real ? dycl_region_needs_gradient(o) : 0;
-        next = dycl_is_lazy(o) ? Py_XNewRef(dycl_lazy_of(o)->next) : NULL;
+        int stays = dycl_is_lazy(o) && dycl_lazy_of(o)->region == region; /* else its place is not known any more */
+        next = Py_XNewRef(stays ? dycl_lazy_of(o)->next : region->first);
         if (tracked < 0 || (tracked && dycl_region_make_plain(o, DYCL_BAIL_grad) < 0)) result = -1;
         Py_DECREF(o);
     }
@@ -371,15 +410,19 @@ int dycl_region_enable_gradients(dycl_region *region) {
 int dycl_region_make_plain(PyObject *tensor, dycl_bail why) {
     if (!dycl_is_lazy(tensor)) return 0;
     PyObject *alive = Py_NewRef(tensor);
-    int result = dycl_region_compute(tensor, why);
-    if (result == 0 && dycl_is_lazy(tensor)) {
-        dycl_lazy *lazy = dycl_lazy_of(tensor);
+    const dycl_lazy *lazy = dycl_lazy_of(tensor);
+    int result = 0;
+    for (int round = 0; result == 0 && dycl_is_lazy(tensor); round++) {
         dycl_region *region = lazy->region;
-        if (region) wait_for(region);
+        if (!lazy->real) {
+            result = dycl_region_compute(tensor, why);
+            continue;
+        }
+        int ours = region && wait_for(region);
+        if (!dycl_is_lazy(tensor) || !lazy->real || lazy->region != region) continue;
         /* pending views of it keep their base as a feed of its own: nothing in this segment points to the object */
-        if (region && lazy->epoch == region->epoch && region->recorder.graph.value_count)
-            result = dycl_region_flush(region, why);
-        if (result == 0) result = become_plain(region, tensor);
+        int pending = region && !ours && lazy->epoch == region->epoch && region->recorder.graph.value_count;
+        result = pending && round < ROUNDS ? dycl_region_flush(region, why) : become_plain(region, tensor);
     }
     Py_DECREF(alive);
     return result;

@@ -57,6 +57,8 @@ typedef struct dycl_region {
     uint32_t fed_room, fed_count;
     dycl_written *written; /* of this segment */
     uint32_t written_room, written_count;
+    dycl_source *late; /* owned: what is let go of with the sources, as that may run Python code */
+    uint32_t late_room, late_count;
     int may_track;    /* what needs gradients is recorded (track.h) */
     int tracks;       /* in this segment: not in those that begin with gradients disabled, which are as any others */
     uint8_t *tracked; /* by value of this segment, as far as it was looked at: has a history */
@@ -128,10 +130,12 @@ int dycl_region_step_aside(dycl_region *region, dycl_bail why);
 int dycl_region_meet_gradient(dycl_region *region);
 /* Computes what is pending. 0, or -1 with an exception. */
 int dycl_region_flush(dycl_region *region, dycl_bail why);
+/* Lets go of a reference or of a handle when the segment is over, as that may run Python code. NULL: nothing. */
+void dycl_region_let_go(dycl_region *region, PyObject *object, dycl_handle handle);
 /* Computes a lazy tensor of which Python wants an element; what else is pending may be deferred (defer.h). 0 or -1.
  */
 int dycl_region_fetch(PyObject *lazy, dycl_bail why);
-/* Computes a lazy tensor; its `real` is set afterwards. 0 or -1. */
+/* Computes a lazy tensor; its `real` is set afterwards, or another thread has made it plain. 0 or -1. */
 int dycl_region_compute(PyObject *lazy, dycl_bail why);
 /* Whether a tensor needs a gradient, as a lazy view of what does may: 1 or 0, where a pending one counts as its base.
  * -1 with an exception. */

@@ -61,8 +61,12 @@ int dycl_region_rebind(dycl_region *region, PyObject *tensor, uint32_t value) {
     lazy->value = value;
     lazy->epoch = region->epoch;
     lazy->writes = version;
-    lazy->called = 0; /* the caller knows what was called */
-    dycl_abi_delete(old);
+    lazy->called = 0; /* the caller knows what was called, and goes on with the value */
+    if (old &&
+        (dycl_abi_has_autograd_meta(dycl_abi_handle_impl(old)) || dycl_abi_storage_foreign(dycl_abi_handle_impl(old))))
+        dycl_region_let_go(region, NULL, old); /* may run Python code */
+    else
+        dycl_abi_delete(old);
     return 0;
 }
 

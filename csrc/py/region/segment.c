@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "check/zone.h"
+#include "py/cpython/collect.h"
 #include "py/region/ahead.h"
 #include "py/region/called.h"
 #include "py/region/grow.h"
@@ -89,9 +90,11 @@ static dycl_status run(const dycl_region *region, const prepared *what) {
     if (cost < SHORT_NS) {
         status = dycl_replace_run(region, what->plan, what->pieces, in_place);
     } else {
+        dycl_collect_release(); /* a finalizer in another thread waits for the results */
         Py_BEGIN_ALLOW_THREADS;
         status = dycl_replace_run(region, what->plan, what->pieces, in_place);
         Py_END_ALLOW_THREADS;
+        dycl_collect_hold();
     }
     dycl_plan_release(what->plan);
     return status;
@@ -269,7 +272,10 @@ static int bind_results(dycl_region *region, uint32_t count, const dycl_deferral
         else if (lazy->epoch == region->epoch)
             lazy->aliased |= (uint8_t)(region->output_of[graph->values[lazy->value].root] != 0);
         next = result == 0 ? Py_XNewRef(lazy->next) : NULL;
-        Py_DECREF(o);
+        if (Py_REFCNT(o) == 1)
+            dycl_region_let_go(region, o, NULL); /* the program has let go of it meanwhile */
+        else
+            Py_DECREF(o);
     }
     dycl_called_bound(region);
     return result;
@@ -291,14 +297,23 @@ void dycl_region_expect(dycl_region *region) {
         drop_expected(region); /* no memory: recorded as a new trace */
 }
 
+static void release(const dycl_source *sources, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        Py_XDECREF(sources[i].object);
+        dycl_abi_delete(sources[i].handle);
+    }
+}
+
 /* The next segment begins; what fed this one is let go last, because that may run Python code. */
 void dycl_region_begin_segment(dycl_region *region) {
     dycl_source *sources = region->sources;
     uint32_t count = region->recorder.graph.feed_count, room = region->source_room;
+    dycl_source *late = region->late;
+    uint32_t late_count = region->late_count;
     struct dycl_called_log *called = dycl_called_take(region);
     dycl_region_ahead_drop(region);
-    region->sources = NULL;
-    region->source_room = 0;
+    region->sources = region->late = NULL;
+    region->source_room = region->late_room = region->late_count = 0;
     dycl_recorder_reset(&region->recorder);
     drop_expected(region);
     if (!(region->closed & DYCL_CLOSED_END))
@@ -309,10 +324,9 @@ void dycl_region_begin_segment(dycl_region *region) {
     region->foreign = region->unseen = 0;
     region->look_at = DYCL_SEGMENT_LOOK;
     region->work = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        Py_XDECREF(sources[i].object);
-        dycl_abi_delete(sources[i].handle);
-    }
+    release(sources, count);
+    release(late, late_count);
+    dycl_free(late);
     if (!region->sources) {
         region->sources = sources;
         region->source_room = room;
@@ -381,7 +395,7 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
     } else if (result == 0) {
         for (uint32_t i = count; i < total; i++) region->output_of[region->outputs[i]] = 0;
         uint32_t shown = total = count;
-        dycl_track_free(flush);
+        dycl_track_free(region, flush);
         flush = NULL;
         dycl_site_replayed(region->site, dycl_replay_always ? "it was asked for" : dycl_error_message());
         status = dycl_track_add_views(region, &total, &shown);
@@ -399,7 +413,7 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
     if (result == 0 && flush) dycl_track_share_saved(region, flush);
     for (uint32_t i = 0; i < total && status == DYCL_OK; i++) dycl_abi_delete(region->handles[i]);
     dycl_segment_release(segment);
-    dycl_track_free(flush);
+    dycl_track_free(region, flush);
     return result;
 }
 

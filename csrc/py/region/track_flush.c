@@ -26,7 +26,7 @@ struct dycl_tracked_flush {
     dycl_held_views held;
 };
 
-void dycl_track_free(dycl_tracked_flush *f) {
+void dycl_track_free(dycl_region *region, dycl_tracked_flush *f) {
     if (!f) return;
     for (uint32_t i = 0; f->nodes && i < f->count; i++) {
         dycl_free(f->nodes[i].results);
@@ -34,7 +34,7 @@ void dycl_track_free(dycl_tracked_flush *f) {
     }
     dycl_free(f->nodes);
     dycl_own_results_free(&f->own);
-    dycl_held_views_free(&f->held);
+    dycl_held_views_free(region, &f->held);
     dycl_reach_free(&f->reach);
     dycl_free(f->result);
     dycl_free(f);
@@ -97,7 +97,7 @@ dycl_status dycl_track_add_views(dycl_region *region, uint32_t *count, uint32_t 
         }
         if (copies) *shown = *count;
     }
-    dycl_held_views_free(&held);
+    dycl_held_views_free(region, &held);
     return status;
 }
 

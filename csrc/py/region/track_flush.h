@@ -29,6 +29,6 @@ void dycl_track_share_saved(const dycl_region *region, const dycl_tracked_flush 
 dycl_handle dycl_track_made(dycl_region *region, dycl_tracked_flush *flush, const dycl_lazy *lazy);
 /* The tensor of a pending value where it is known already, for views of it; NULL without an exception. Borrowed */
 dycl_handle dycl_track_tensor(dycl_region *region, uint32_t value);
-void dycl_track_free(dycl_tracked_flush *flush);
+void dycl_track_free(dycl_region *region, dycl_tracked_flush *flush);
 
 #endif
