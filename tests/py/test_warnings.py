@@ -21,7 +21,9 @@ WARNED = {
     "kl_div": lambda: F.kl_div(X, X.abs()), "upsample": lambda: F.upsample(IMAGE * 1, scale_factor=2),
     "grid_sample": lambda: F.grid_sample(IMAGE, torch.zeros(1, 3, 3, 2)), "dropout2d": lambda: F.dropout2d(X * 1),
     "std": lambda: (X[:1, :1] * 1).std(), "tensor": lambda: torch.tensor(X * 1),
-    "errors": lambda: F.mse_loss(X, Y[:3])}
+    "errors": lambda: F.mse_loss(X, Y[:3]), "resize": lambda: X.resize(12), "resize_as": lambda: X.resize_as(X * 1),
+    "resize of a result": lambda: (X * 1).resize(4, 3), "kaiming_uniform_": lambda: nn.init.kaiming_uniform_(X[:0]),
+    "kaiming_uniform_ of a result": lambda: nn.init.kaiming_uniform_((X * 1)[:, :0])}
 
 
 def seen(function):
@@ -58,3 +60,22 @@ def test_warnings_that_are_errors():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match="target size"):
             accelerated(X)
+
+
+def test_initialization_of_results():
+    def program(x):
+        values = [x * 1, x * 2, x * 3, x * 4]
+        same = [nn.init.uniform_(values[0], 1, 2) is values[0], nn.init.normal_(values[1]) is values[1],
+                nn.init.constant_(values[2], 3) is values[2], nn.init.kaiming_uniform_(values[3]) is values[3]]
+        return [v + 1 for v in values], values, [v._version for v in values], same
+
+    accelerated = dycl.accelerate(program)
+    for x in (X, X.clone().requires_grad_()):
+        for _ in range(3):
+            torch.manual_seed(1)
+            results, values, versions, same = program(x)
+            torch.manual_seed(1)
+            ours = accelerated(x)
+            assert all(same) and ours[3] == same and ours[2] == versions
+            for want, got in zip(results + values, ours[0] + ours[1]):
+                assert torch.equal(want, got) and type(want.grad_fn).__name__ == type(got.grad_fn).__name__

@@ -188,7 +188,7 @@ void dycl_shortcut_install(PyObject *callable) {
     if (!function->vectorcall) function->vectorcall = shortcut;
 }
 
-/* ---- Python functions of torch.nn.functional, torch.functional and torch itself
+/* ---- Python functions of torch.nn.functional, torch.nn.init, torch.functional and torch itself
  * They ask first whether somebody overrides them. Our mode and our type do, and torch would come back to us by
  * handle_torch_function, 2 us later. The answer no lets their body run as in eager, and what it calls is recorded. */
 
@@ -370,16 +370,24 @@ static int is_operator(PyObject *name) {
     return text && text[0] == '_' && text[1] == '_';
 }
 
+/* They warn, and name the line of their caller: it has to be the program's. */
+static int warns_caller(PyObject *name) {
+    return PyUnicode_CompareWithASCIIString(name, "resize") == 0 ||
+           PyUnicode_CompareWithASCIIString(name, "resize_as") == 0;
+}
+
 /* Operators of torch.Tensor that are bound and written in Python; the body of another method may call what is not bound
  * (split). */
 static int add_methods(void) {
     PyObject *dict = dycl_py.tensor_type->tp_dict, *name, *function;
     Py_ssize_t at = 0;
     int in_place, swapped;
-    while (PyDict_Next(dict, &at, &name, &function))
-        if (PyFunction_Check(function) && is_operator(name) && dycl_binding_find(function, &in_place, &swapped) &&
-            add_body(PyFunction_GET_CODE(function), ASKED_PLAIN) < 0)
-            return -1;
+    while (PyDict_Next(dict, &at, &name, &function)) {
+        if (!PyFunction_Check(function)) continue;
+        int bound = is_operator(name) && dycl_binding_find(function, &in_place, &swapped);
+        asked_kind kind = bound ? ASKED_PLAIN : warns_caller(name) ? ASKED_ALWAYS : ASKED_NEVER;
+        if (kind != ASKED_NEVER && add_body(PyFunction_GET_CODE(function), kind) < 0) return -1;
+    }
     return 0;
 }
 
@@ -399,14 +407,16 @@ static int add_plain(void) {
 
 static int add_all_bodies(void) {
     PyObject *neural = PyImport_ImportModule("torch.nn.functional"),
-             *functional = PyImport_ImportModule("torch.functional");
-    int result = neural && functional ? 0 : -1;
+             *functional = PyImport_ImportModule("torch.functional"), *init = PyImport_ImportModule("torch.nn.init");
+    int result = neural && functional && init ? 0 : -1;
     if (result == 0) result = add_bodies(neural, ASKED_ALWAYS);
+    if (result == 0) result = add_bodies(init, ASKED_ALWAYS); /* they warn of what is empty, at the caller's line */
     if (result == 0) result = add_bodies(functional, ASKED_NEVER);
     if (result == 0) result = add_methods();
     if (result == 0) result = add_plain();
     Py_XDECREF(neural);
     Py_XDECREF(functional);
+    Py_XDECREF(init);
     return result;
 }
 
