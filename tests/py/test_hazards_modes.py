@@ -477,6 +477,23 @@ def subclass_argument(x, y):
             type(torch.cat([a, x])).__name__)
 
 
+@program()
+def class_assigned(x, y):
+    a, b, c = x + y, x * y, x - y
+    view, a.tag, identity, refusals = a.view(-1), 1, id(a), []
+    c.sum().item()
+    for t in (a, b, c):
+        t.__class__ = Mine
+    for other in (int, 3):
+        try:
+            (x * 1).__class__ = other
+        except TypeError as error:
+            refusals.append(str(error))
+    d = a + y
+    return (type(a) is Mine, type(b) is Mine, type(c) is Mine, type(d) is Mine, a.tag, id(a) == identity, view,
+            view._base is a, [t.as_subclass(torch.Tensor) for t in (a, b, c, d)], refusals)
+
+
 @program(lambda: (torch.randn(4, 6).as_subclass(Counting), torch.randn(4, 6)))
 def counting_subclass(x, y):
     Counting.calls.clear()

@@ -46,7 +46,7 @@ static PyObject *get_transposed(PyObject *self, void *closure) {
     return PyObject_GetAttrString(self, name);
 }
 
-/* requires_grad, grad, data: what is set belongs to a plain tensor; what is read of the first two is known */
+/* requires_grad, grad, __class__: what is set belongs to a plain tensor; what is read of the first two is known */
 static int set_on_plain(PyObject *self, PyObject *value, void *closure) {
     const char *name = closure;
     if (dycl_fallback_prepare(dycl_region_current, &self, 1, name, DYCL_BAIL_attribute) < 0) return -1;
@@ -95,6 +95,12 @@ static PyObject *get_base(PyObject *self, void *closure) {
     return PyObject_GetAttrString(self, closure);
 }
 
+/* A class of the program's own has torch's layout, which ours adds to: CPython would refuse. */
+static PyObject *get_class(PyObject *self, void *closure) {
+    (void)closure;
+    return Py_NewRef(Py_TYPE(self));
+}
+
 static PyObject *py_true = Py_True, *py_false = Py_False;
 static PyGetSetDef getters[] = {
     {"shape", get_shape, NULL, NULL, NULL},
@@ -118,6 +124,7 @@ static PyGetSetDef getters[] = {
     {"grad", get_of_history, set_on_plain, NULL, "grad"},
     {"grad_fn", get_of_history, NULL, NULL, "grad_fn"},
     {"_base", get_base, NULL, NULL, "_base"},
+    {"__class__", get_class, set_on_plain, NULL, "__class__"},
     {"T", get_transposed, NULL, NULL, "T"},
     {"H", get_transposed, NULL, NULL, "H"},
     {"mT", get_transposed, NULL, NULL, "mT"},
