@@ -1,6 +1,8 @@
 """Gradients, random numbers, hooks, autograd.Function, torch.func, autocast, modes, subclasses, tracing and
 compilation: around and inside."""
 
+import copy
+
 import dycl
 import pytest
 import torch
@@ -494,6 +496,15 @@ def class_assigned(x, y):
             view._base is a, [t.as_subclass(torch.Tensor) for t in (a, b, c, d)], refusals)
 
 
+@program()
+def class_is_read(x, y):
+    a, b = x + y, (x * y).sum()
+    b.item()
+    made = a.__class__([1.0, 2.0])
+    return a.__class__ is torch.Tensor, b.__class__ is torch.Tensor, isinstance(a, a.__class__), made, \
+        isinstance(a, torch.nn.Parameter), a.__class__.__name__, copy.copy(a), copy.deepcopy(b)
+
+
 @program(lambda: (torch.randn(4, 6).as_subclass(Counting), torch.randn(4, 6)))
 def counting_subclass(x, y):
     Counting.calls.clear()
@@ -586,8 +597,6 @@ def traced_model():
 def test_tracing_of_an_accelerated_model(how, order, traced_model):
     x = torch.randn(4, 6)
     want = traced_model(x)
-    import copy
-
     model = dycl.accelerate(copy.deepcopy(traced_model))
     if order != "on top":
         torch.testing.assert_close(model(x), want)

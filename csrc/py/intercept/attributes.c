@@ -95,10 +95,11 @@ static PyObject *get_base(PyObject *self, void *closure) {
     return PyObject_GetAttrString(self, closure);
 }
 
-/* A class of the program's own has torch's layout, which ours adds to: CPython would refuse. */
+/* A class of the program's own that is set has torch's layout, which ours adds to: CPython would refuse. */
 static PyObject *get_class(PyObject *self, void *closure) {
+    (void)self;
     (void)closure;
-    return Py_NewRef(Py_TYPE(self));
+    return Py_NewRef(dycl_py.tensor_type);
 }
 
 static PyObject *py_true = Py_True, *py_false = Py_False;
