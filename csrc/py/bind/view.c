@@ -1,9 +1,9 @@
 /* Views: aliases of a tensor with other sizes and strides. */
-#include "py/cpython/collect.h"
 #include "py/bind/view.h"
 
 #include <string.h>
 
+#include "py/cpython/collect.h"
 #include "py/bind/bind.h"
 #include "py/region/track.h"
 

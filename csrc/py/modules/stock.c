@@ -94,9 +94,7 @@ static void note_call(dycl_region *region, const dycl_stock *kind, const dycl_st
     dycl_called_note(region, &made, result);
 }
 
-static PyObject *record_stock(const dycl_stock *kind, PyObject *module, PyObject *x) {
-    dycl_region *region = dycl_region_current;
-    if (!dycl_region_records(region)) return NULL;
+static PyObject *record_stock(dycl_region *region, const dycl_stock *kind, PyObject *module, PyObject *x) {
     if (!dycl_is_lazy(x) && Py_TYPE(x) != dycl_py.tensor_type) return NULL;
     const dycl_stock_config *c = config_of(kind, module);
     if (!c) return NULL;
@@ -117,8 +115,9 @@ static PyObject *record_stock(const dycl_stock *kind, PyObject *module, PyObject
 /* Undisturbed: a finalizer could end the segment, or take the configuration's place for another module. */
 static PyObject *try_stock(const dycl_stock *kind, PyObject *module, PyObject *x) {
     dycl_region *region = dycl_region_current;
+    if (!dycl_region_records(region)) return NULL;
     dycl_collect_hold();
-    PyObject *result = record_stock(kind, module, x);
+    PyObject *result = record_stock(region, kind, module, x);
     dycl_collect_release();
     if (result && kind->record && dycl_region_settle(region) < 0) Py_CLEAR(result);
     return result;

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "py/region/ahead.h"
 #include "py/cpython/collect.h"
+#include "py/region/ahead.h"
 #include "py/memory/constant.h"
 #include "py/memory/foreign.h"
 #include "py/region/grow.h"
@@ -268,10 +268,9 @@ static int leave_own_state(foreign_state *saved) {
     return left ? 0 : -1;
 }
 
+/* What was recorded: at least one value; without nodes there may still be a lazy tensor that is a feed (detach). */
 static int flush(dycl_region *region, dycl_bail why, uint32_t wanted) {
     foreign_state saved;
-    if (region->recorder.graph.value_count == 0)
-        return 0; /* without nodes there may still be a lazy tensor that is a feed (detach) */
     /* torch's functions give the GIL up: until the results are bound, other threads wait, and no finalizer of this one
      * asks for values */
     dycl_collect_hold();
