@@ -123,11 +123,11 @@ class Job:
 
     def measure(self, warm, block, least):
         """Nanoseconds a call, one figure for each round of all inputs: paths of different length must not decide the
-        minimum."""
+        minimum. warm: seconds before, and two rounds at least; 0: none."""
         call, inputs, clock = self.call, self.inputs, time.perf_counter_ns
         end = clock() + int(warm * 1e9)
         rounds = 0
-        while clock() < end or rounds < 2:
+        while clock() < end or (warm and rounds < 2):
             self.renew()
             for x in inputs:
                 call(x)

@@ -3,6 +3,7 @@ made of."""
 
 import importlib
 import pathlib
+import random
 import sys
 
 import dycl
@@ -18,6 +19,7 @@ decoding = importlib.import_module("benchmarks.decoding")
 limit = importlib.import_module("benchmarks.limit")
 report = importlib.import_module("benchmarks.report")
 timing = importlib.import_module("benchmarks.timing")
+slices = importlib.import_module("benchmarks.slices")
 
 
 def small():
@@ -234,3 +236,13 @@ def test_clearest_prompts():
     chosen = generation.clearest(program)
     others = [torch.randint(3, 1000, (1, 5)) for _ in range(generation.PROBED)]
     assert len(chosen) == generation.PROMPTS and min(map(lead, chosen)) > sorted(map(lead, others))[len(others) // 2]
+
+
+def test_slices_alternate_and_their_ratio_has_an_interval():
+    rng = random.Random(0)
+    ours, theirs, ratios = slices.compare(workloads.BY_NAME["chain-small"], "eager", 1, 0.3, rng)
+    assert ours > 0 and theirs > 0 and len(ratios) >= 3
+    noisy = [1.1 * rng.uniform(0.8, 1.25) for _ in range(400)]
+    middle, low, high = slices.interval(noisy, rng)
+    assert low < middle < high and low < 1.13 and high > 1.08 and high - low < 0.1
+    assert slices.interval([0.9, 0.9, 0.9], rng) == (0.9, 0.9, 0.9)

@@ -1,0 +1,95 @@
+"""python -m benchmarks.slices: dycl and one other peer in short slices that alternate, and how far the ratio is known.
+
+On a machine whose speed wanders by tens of percent within seconds, rounds of seconds do not decide about 2%. Slices of
+40 ms do: the two of a pair meet the same machine, and the median of their ratios has an interval, found by resampling
+the pairs (Efron, "Bootstrap Methods: Another Look at the Jackknife", section 2).
+"""
+
+import argparse
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+
+SLICE = 0.04  # seconds, or one round of the inputs where that takes longer
+REST = 0.004  # seconds between slices: the other's pool of threads has come to rest
+RESAMPLED = 1000
+OUTER = 0.025  # of the resampled medians, left out at each end
+
+
+def interval(ratios, rng):
+    """The median of ratios, and the ends of its 95% interval."""
+    medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(RESAMPLED))
+    outer = int(OUTER * RESAMPLED)
+    return statistics.median(ratios), medians[outer], medians[-1 - outer]
+
+
+def compare(workload, peer, threads, seconds, rng):
+    """Medians of nanoseconds a call of dycl and of the peer, and the ratios peer / dycl of all pairs of slices."""
+    from . import timing
+
+    workers, times = {}, {"dycl": [], peer: []}
+    with tempfile.TemporaryDirectory(prefix="dycl-bench-", ignore_cleanup_errors=True) as directory:
+        try:
+            saved = timing.calibrated(workload, directory)
+            for name in times:
+                workers[name] = timing.Worker(workload.name, name, threads, saved, directory, 180.0, workload.jobs)
+                workers[name].ask("first")
+                workers[name].ask("settle", 3.0, timing.SETTLING)
+            end = time.monotonic() + seconds
+            while time.monotonic() < end or len(times["dycl"]) < 3:
+                for name in rng.sample(list(times), 2):
+                    time.sleep(REST)
+                    times[name].append(statistics.median(workers[name].ask("measure", 0.0, SLICE, 1)["ns"]))
+        finally:
+            for worker in workers.values():
+                worker.stop()
+    ratios = [theirs / ours for theirs, ours in zip(times[peer], times["dycl"])]
+    return statistics.median(times["dycl"]), statistics.median(times[peer]), ratios
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.slices",
+                                     description="dycl and one other peer in short alternating slices")
+    parser.add_argument("--only", metavar="A,B", help="these workloads (names or their beginnings)")
+    parser.add_argument("--training", action="store_true", help="the training workloads")
+    parser.add_argument("--optimizer", action="store_true", help="steps of AdamW alone")
+    parser.add_argument("--peer", help="the other (before, if DYCL_BENCH_BEFORE names a checkout, else eager)")
+    parser.add_argument("--seconds", type=float, default=40.0, help="for each workload (40)")
+    parser.add_argument("--threads", type=int, default=2, help="threads for both (2)")
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    from .__main__ import choose
+
+    if options.training or options.optimizer:
+        from .training import peers, workloads
+
+        group = workloads.OPTIMIZERS if options.optimizer else workloads.TRAINING
+    else:
+        from . import peers, workloads
+
+        group = workloads.WORKLOADS
+    names = choose(options.only, [workload.name for workload in group], "workload")
+    peer = options.peer or ("before" if "DYCL_BENCH_BEFORE" in os.environ else "eager")
+    if peer == "dycl" or peer not in peers.BY_NAME or options.threads < 1:
+        raise SystemExit("benchmarks.slices: --peer takes another peer than dycl, --threads a positive number")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    rng = random.Random(1)
+    print(f"| workload | dycl median, ms | {peer} median, ms | {peer} / dycl, median of pairs | 95% interval | pairs |\n"
+          "|---|---:|---:|---:|---:|---:|", flush=True)
+    for name in names:
+        ours, theirs, ratios = compare(workloads.BY_NAME[name], peer, options.threads, options.seconds, rng)
+        middle, low, high = interval(ratios, rng)
+        print(f"| {name} | {ours / 1e6:.4g} | {theirs / 1e6:.4g} | {middle:.3f} | {low:.3f} to {high:.3f} | "
+              f"{len(ratios)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
