@@ -70,13 +70,14 @@ def name(function, both, nth, in_place):
         both, ways = _few_steps(*both), [lambda look: look.shrunk(look.sizes)]
     try:
         for way in ways[:-1]:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(*_TORCHS):
                 return _asked(function, both, nth, in_place, way)
         return _asked(function, both, nth, in_place, ways[-1])
     finally:
         torch.default_generator.set_state(drawn)
 
 
+_TORCHS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, Warning)
 _LAYERS = {torch.rnn_tanh, torch.rnn_relu, torch.gru, torch.lstm}
 
 

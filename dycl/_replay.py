@@ -36,7 +36,7 @@ class Node(NamedTuple):
         return _hosted.DTYPES[self.dtype]
 
 
-def run(nodes, values, outputs, history=None, names=None):
+def run(nodes, values, outputs, history=None, names=None, errors=None):
     """Computes the values named by `outputs`.
 
     nodes: tuples as Node, in program order. values: from a value's number to its tensor, or to (number, dtype) for a
@@ -44,17 +44,18 @@ def run(nodes, values, outputs, history=None, names=None):
     with the recorded dtypes, sizes and strides. history: {number of a value that autograd has to record, for who
     differentiates the results (which then come with theirs): the version that it then shows}; gradients are disabled
     for all others. names: {number of an output that further outputs come from: what its node is called, as
-    dycl._autograd.show takes it}. Raises what torch raises."""
+    dycl._autograd.show takes it}. Raises what torch raises. errors: a list that takes it instead; what depends on an
+    operator that raised is None then, and all else is computed."""
     before, history = torch.is_grad_enabled(), history or {}
     try:
-        return _run(nodes, values, outputs, history, names or {})
+        return _run(nodes, values, outputs, history, names or {}, errors)
     finally:
         torch._C._set_grad_enabled(before)
 
 
-def _run(nodes, values, outputs, history, names):
+def _run(nodes, values, outputs, history, names, errors):
     numbers = {number for number, value in values.items() if isinstance(value, tuple)}
-    squares = {}  # what was squared and summed, by the sum
+    squares, lost = {}, set()  # what was squared and summed, by the sum; what an operator that raised leads to
     for number in numbers:
         values[number] = _number(values[number][0], _hosted.DTYPES[values[number][1]])
     last = {}  # a value is let go behind its last use, as in the program
@@ -65,23 +66,44 @@ def _run(nodes, values, outputs, history, names):
     for i, node in enumerate(nodes):
         n = Node(*node)
         operands = [None if o is None else values[o] for o in n.operands]
-        torch._C._set_grad_enabled(n.out in history)
-        in_place = _IN_PLACE.get(n.name) if history.get(n.out) and n.out in keep else None
-        if in_place:
-            result = in_place(_written(n, operands[0], history[n.out] - 1), *operands[1:])
-        else:
-            result = _as_one_function(n, operands, numbers, squares) if n.out in history else None
-            result = STEPS[n.name](n, *operands) if result is None else result
-        if n.name != "view":
-            result = _conform(n, result, operands, n.out in keep)
-            if n.out in history and n.out in keep and result._version != history[n.out]:
-                torch._C._autograd._unsafe_set_version_counter((result,), (history[n.out],))
-        values[n.out] = _shown(result, names[n.out]) if n.out in names else result
+        known = lost.isdisjoint(n.operands)
+        result = _try(errors, n, operands, history, names, numbers, squares, n.out in keep) if known else None
+        if result is None:
+            lost.add(n.out)
+        values[n.out] = result
         del operands, result
         for operand in n.operands:
             if last.get(operand) == i and operand not in keep:
                 values.pop(operand, None)
-    return [values[o] if o in history else values[o].data for o in outputs]  # .data: a count of writes of its own
+    return [values[o] if o in history or o in lost else values[o].data
+            for o in outputs]  # .data: a count of writes of its own
+
+
+def _result(n, operands, history, names, numbers, squares, kept):
+    torch._C._set_grad_enabled(n.out in history)
+    in_place = _IN_PLACE.get(n.name) if history.get(n.out) and kept else None
+    if in_place:
+        result = in_place(_written(n, operands[0], history[n.out] - 1), *operands[1:])
+    else:
+        result = _as_one_function(n, operands, numbers, squares) if n.out in history else None
+        result = STEPS[n.name](n, *operands) if result is None else result
+    if n.name != "view":
+        result = _conform(n, result, operands, kept)
+        if n.out in history and kept and result._version != history[n.out]:
+            torch._C._autograd._unsafe_set_version_counter((result,), (history[n.out],))
+    return _shown(result, names[n.out]) if n.out in names else result
+
+
+def _try(errors, *arguments):
+    """None: it raises. Once more before that: it may have been a signal handler."""
+    if errors is None:
+        return _result(*arguments)
+    for _ in range(2):
+        try:
+            return _result(*arguments)
+        except Exception as error:
+            errors.append(error.with_traceback(None))
+    return None
 
 
 def _as_one_function(n, operands, numbers, squares):

@@ -1,5 +1,6 @@
 #include "py/entry/enter.h"
 
+#include "py/cpython/error.h"
 #include "py/entry/everywhere.h"
 #include "py/region/ahead.h"
 #include "py/modules/composite.h"
@@ -110,10 +111,10 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     int failed = dycl_region_end(region, &result);
-    if (failed < 0 && type)
-        PyErr_Clear(); /* the program's own exception goes first */
-    else if (failed < 0)
+    if (failed < 0) {
+        if (type) dycl_error_restore(type, value, traceback); /* the program's own goes first */
         PyErr_Fetch(&type, &value, &traceback);
+    }
     dycl_region_current = NULL;
     if (!(region->closed & DYCL_CLOSED_ASIDE) && dycl_region_pop_mode() < 0) {
         if (type) PyErr_Clear();

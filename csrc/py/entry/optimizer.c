@@ -1,5 +1,6 @@
 #include "py/entry/optimizer.h"
 
+#include "py/cpython/error.h"
 #include "py/cpython/function.h"
 #include "py/cpython/object.h"
 #include "py/entry/callable.h"
@@ -74,16 +75,16 @@ int dycl_optimizer_add(PyObject *optimizer) {
     return 0;
 }
 
+/* -1: a signal handler raised. */
 static int belongs(PyObject *optimizer) {
     PyObject *answer = asked ? PyObject_CallOneArg(asked, optimizer) : NULL;
     int result = answer == Py_True;
     Py_XDECREF(answer);
-    PyErr_Clear();
-    return result;
+    return dycl_error_forgive() < 0 ? -1 : result;
 }
 
 /* The site of an optimizer whose step is ours: it was accelerated itself, or, where gradients are recorded, its model
- * was, or everything is, or the function that calls it. NULL: it is not ours. */
+ * was, or everything is, or the function that calls it. NULL: it is not ours, or with an exception. */
 static dycl_site *site_of_step(PyObject *optimizer) {
     dycl_site *site = find(optimizer);
     if (site && site->given) return site;
@@ -91,6 +92,7 @@ static dycl_site *site_of_step(PyObject *optimizer) {
     if (!everywhere && !dycl_region_current && site && site->belongs_at == belongs_now)
         return site->belongs ? site : NULL;
     int ours = everywhere || dycl_region_current || belongs(optimizer);
+    if (ours < 0) return NULL;
     if (!site && add(optimizer) < 0) {
         PyErr_Clear(); /* no memory, or a class without weak references */
         return NULL;
@@ -119,8 +121,7 @@ static PyObject *step_within(dycl_region *region, PyObject *function, PyObject *
     int failed = dycl_region_flush(region, DYCL_BAIL_write) < 0;
     region->replaces = region->site->replaces;
     if (failed) Py_CLEAR(result);
-    if (type && failed) PyErr_Clear();
-    if (type) PyErr_Restore(type, value, traceback);
+    if (type) dycl_error_restore(type, value, traceback);
     return result;
 }
 
@@ -142,6 +143,7 @@ static PyObject *call_step(PyObject *function, PyObject *const *args, size_t nar
     int ours = !stepping && count && !has_closure(args, count, kwnames);
     dycl_site *site = ours ? site_of_step(args[0]) : NULL;
     dycl_region *region = dycl_region_current;
+    if (!site && PyErr_Occurred()) return NULL;
     if (!site || (region && !dycl_region_records(region))) return original(function, args, nargsf, kwnames);
     dycl_update_result updated = update(site, region, args[0]);
     if (updated == DYCL_UPDATE_FAILED) return NULL;

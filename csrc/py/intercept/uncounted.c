@@ -46,6 +46,7 @@ static PyObject *hook_data(PyObject *self, void *closure) {
 
 /* a.data = b: b's memory under a's version. */
 static int hook_set_data(PyObject *self, PyObject *value, void *closure) {
+    if (value && dycl_region_make_plain(value, DYCL_BAIL_attribute) < 0) return -1; /* of another thread's region */
     if (value && PyObject_TypeCheck(value, dycl_py.tensor_type) && let_out(value) < 0) return -1;
     return original_set_data(self, value, closure);
 }

@@ -46,6 +46,6 @@ extern dycl_called_functions dycl_called_python;
  * have no memory. New reference, or NULL with an exception. */
 PyObject *dycl_called_arguments(const dycl_region *region, const dycl_called *call, PyObject *self, int bare);
 /* What torch says of a result's node: (name, which output), or None. New reference, or NULL with an exception. */
-PyObject *dycl_called_name(const dycl_region *region, uint32_t index, uint32_t nth);
+PyObject *dycl_called_name(dycl_region *region, uint32_t index, uint32_t nth);
 
 #endif

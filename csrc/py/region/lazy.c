@@ -62,6 +62,20 @@ void dycl_lazy_unlink(dycl_lazy *lazy) {
     }
 }
 
+void dycl_lazy_lose(PyObject *o, PyObject *error) {
+    dycl_lazy *lazy = dycl_lazy_of(o);
+    dycl_lazy_unlink(lazy);
+    Py_XSETREF(lazy->error, Py_XNewRef(error));
+}
+
+int dycl_lazy_raise(const dycl_lazy *lazy) {
+    if (lazy->error)
+        PyErr_SetObject(PyTuple_GET_ITEM(lazy->error, 0), PyTuple_GET_ITEM(lazy->error, 1));
+    else
+        PyErr_SetString(PyExc_SystemError, "dycl: a lazy tensor lost its value");
+    return -1;
+}
+
 static inline PyObject *new_of_dtype(dycl_region *region, dycl_dtype dtype, uint32_t value, uint64_t epoch) {
     PyObject *o;
     if (pooled[dtype]) {
@@ -74,6 +88,7 @@ static inline PyObject *new_of_dtype(dycl_region *region, dycl_dtype dtype, uint
     dycl_lazy *lazy = dycl_lazy_of(o);
     lazy->real = NULL;
     lazy->deferred = NULL;
+    lazy->error = NULL;
     lazy->value = value;
     lazy->epoch = epoch;
     lazy->writes = lazy->called = 0;
@@ -125,6 +140,7 @@ static void lazy_dealloc(PyObject *o) {
     dycl_lazy *lazy = dycl_lazy_of(o);
     PyObject_GC_UnTrack(o);
     dycl_lazy_unlink(lazy);
+    Py_CLEAR(lazy->error);
     if (lazy->real) {
         dycl_handle real = lazy->real;
         lazy->real = NULL;
@@ -167,6 +183,7 @@ static int give_away_wrapper(PyObject *o) {
     dycl_lazy *theirs = dycl_lazy_of(other);
     theirs->region = NULL;
     theirs->deferred = NULL;
+    theirs->error = NULL;
     theirs->prev = theirs->next = NULL;
     theirs->aliased = 1;
     theirs->value = theirs->epoch = theirs->writes = 0;
@@ -196,10 +213,7 @@ static PyObject *take_real(const dycl_lazy *lazy) {
 
 int dycl_lazy_become_plain(PyObject *o) {
     dycl_lazy *lazy = dycl_lazy_of(o);
-    if (!lazy->real) {
-        PyErr_SetString(PyExc_SystemError, "dycl: a lazy tensor was not computed");
-        return -1;
-    }
+    if (!lazy->real) return dycl_lazy_raise(lazy);
     if (give_away_wrapper(o) < 0) return -1;
     PyObject *real = take_real(lazy);
     if (!real) return -1;
@@ -230,10 +244,7 @@ int dycl_lazy_describe(PyObject *o, dycl_lazy_meta *out) {
         return 0;
     }
     dycl_tensor_view view;
-    if (!lazy->real || !dycl_abi_read(lazy->real, &view)) {
-        PyErr_SetString(PyExc_SystemError, "dycl: a lazy tensor lost its value");
-        return -1;
-    }
+    if (!lazy->real || !dycl_abi_read(lazy->real, &view)) return dycl_lazy_raise(lazy);
     out->dtype = view.dtype;
     out->rank = view.rank;
     out->sizes = view.sizes;

@@ -39,6 +39,7 @@ typedef struct dycl_lazy {
     uint8_t aliased; /* the computed storage is shared with another tensor: in-place operators go to torch */
     uint8_t own;     /* a view here and none to torch, or the reverse: DYCL_OWN_... */
     uint8_t made;    /* of a view: what torch remembers of its making: DYCL_VIEW_... */
+    PyObject *error; /* owned: (type, arguments) of what its operator raised: it has no value, and no region */
     struct dycl_deferred *deferred; /* owned: it was not computed with its segment (defer.h), and value is one of
                                          that segment's graph */
     PyObject *prev, *next;          /* borrowed: list of the region's living lazy tensors, in order of creation */
@@ -67,6 +68,11 @@ int dycl_lazy_become_plain(PyObject *object);
 /* Takes the reference and gives one to the same tensor as a plain object: a new one where nobody else has the old (its
  * identity then cannot be seen, and the lazy object goes back to the pool), else the very same object, unchanged. */
 PyObject *dycl_lazy_exchange(PyObject *object);
+
+/* It leaves its region without a value, and raises this error (type, arguments) from now on. */
+void dycl_lazy_lose(PyObject *object, PyObject *error);
+/* Of one that has neither a value nor a region: what raised there. -1 */
+int dycl_lazy_raise(const dycl_lazy *lazy);
 
 /* Shape, strides and dtype without computing anything. */
 typedef struct {

@@ -1,6 +1,8 @@
 #include "py/region/life.h"
 
 #include "base/alloc.h"
+#include "py/cpython/error.h"
+#include "py/region/replay.h"
 #include "py/region/segment.h"
 
 static dycl_region *free_regions;
@@ -95,18 +97,42 @@ int dycl_region_step_aside(dycl_region *region, dycl_bail why) {
     return dycl_region_pop_mode();
 }
 
+int dycl_region_meet_failure(dycl_region *region) {
+    PyObject *failure = region->failure;
+    if (__builtin_expect(!failure, 1) || dycl_region_current != region) return 0;
+    region->failure = NULL;
+    PyErr_SetObject((PyObject *)Py_TYPE(failure), failure);
+    Py_DECREF(failure);
+    return -1;
+}
+
+void dycl_region_put_off(dycl_region *region) {
+    PyObject *type, *value, *traceback;
+    if (dycl_error_forgive() == 0) return;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    Py_XSETREF(region->failure, value);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+}
+
 /* After an error: what the program keeps (a buffer, a cache) should still have its value, so once more, as what failed
- * was perhaps too little memory. */
+ * was perhaps too little memory. What has none then raises the error. */
 static void rescue(dycl_region *region) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    if (dycl_region_make_all_plain(region, DYCL_BAIL_region_end) < 0) PyErr_Clear();
-    PyErr_Restore(type, value, traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    PyObject *error = dycl_replay_error(value);
+    if (error) dycl_region_make_all_plain(region, DYCL_BAIL_region_end);
+    while (region->first && dycl_lazy_of(region->first)->region == region) dycl_lazy_lose(region->first, error);
+    Py_XDECREF(error);
+    dycl_error_restore(type, value, traceback);
 }
 
 int dycl_region_end(dycl_region *region, PyObject **value) {
     int result = 0;
-    for (int round = 0; result == 0 && (region->first || region->recorder.graph.value_count); round++) {
+    for (int round = 0; result == 0 && (region->first || region->failure || region->recorder.graph.value_count);
+         round++) {
         if (round == 8) region->closed |= DYCL_CLOSED_END;
         result = dycl_region_flush(region, DYCL_BAIL_region_end);
         if (result == 0 && *value && dycl_is_lazy(*value)) *value = dycl_lazy_exchange(*value);
@@ -115,8 +141,7 @@ int dycl_region_end(dycl_region *region, PyObject **value) {
     }
     if (result < 0) rescue(region);
     region->closed |= DYCL_CLOSED_END;
-    while (region->first && dycl_lazy_of(region->first)->region == region) /* only after an error */
-        dycl_lazy_unlink(dycl_lazy_of(region->first));
+    Py_CLEAR(region->failure);
     region->first = region->last = NULL;
     region->living = 0;
     dycl_region_begin_segment(region);

@@ -72,18 +72,18 @@ fail:
 
 #define MOST_KNOWN 4096
 
-static PyObject *ask(const dycl_region *region, const dycl_called *c, uint32_t nth) {
+static PyObject *ask(dycl_region *region, const dycl_called *c, uint32_t nth) {
     int state = dycl_abi_torch_function_off();
     PyObject *both = dycl_called_arguments(region, c, NULL, 1), *name = NULL;
     if (both) name = PyObject_CallFunction(dycl_called_python.name, "OOIi", c->callable, both, nth, c->in_place);
     dycl_abi_torch_function_restore(state);
     Py_XDECREF(both);
     if (name) return name;
-    PyErr_Clear(); /* the node keeps our name */
+    dycl_region_put_off(region); /* the node keeps our name */
     Py_RETURN_NONE;
 }
 
-PyObject *dycl_called_name(const dycl_region *region, uint32_t index, uint32_t nth) {
+PyObject *dycl_called_name(dycl_region *region, uint32_t index, uint32_t nth) {
     const dycl_called_log *l = region->called;
     const dycl_called *c = &l->calls[index];
     key k = {NULL, 0, 0};

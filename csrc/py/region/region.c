@@ -284,7 +284,7 @@ static int flush(dycl_region *region, dycl_bail why, uint32_t wanted) {
     region->flushing = 0;
     dycl_collect_release();
     if (result == 0) dycl_region_begin_segment(region);
-    return result;
+    return result == 0 ? dycl_region_meet_failure(region) : -1;
 }
 
 /* What a flush lets go of may record again, or write to what was computed: so often it is looked at once more. */
@@ -294,7 +294,7 @@ int dycl_region_flush(dycl_region *region, dycl_bail why) {
     for (int round = 0; round < ROUNDS; round++) {
         if (wait_for(region)) return 0;
         if (region->deferred && dycl_defer_recall(region) < 0) return -1;
-        if (!region->recorder.graph.value_count) return 0;
+        if (!region->recorder.graph.value_count) return dycl_region_meet_failure(region);
         if (flush(region, why, DYCL_NONE) < 0) return -1;
     }
     return 0;
@@ -318,10 +318,7 @@ void dycl_region_let_go(dycl_region *region, PyObject *object, dycl_handle handl
 /* One step on the way to a value. 0 or -1. */
 static int compute_once(const dycl_lazy *lazy, dycl_bail why, int may_defer) {
     dycl_region *region = lazy->region;
-    if (!region) {
-        PyErr_SetString(PyExc_SystemError, "dycl: a lazy tensor outlived its region");
-        return -1;
-    }
+    if (!region) return dycl_lazy_raise(lazy);
     int ours = wait_for(region);
     if (lazy->real || lazy->region != region) return 0; /* another thread was first */
     if (ours) {

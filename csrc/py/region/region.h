@@ -67,6 +67,7 @@ typedef struct dycl_region {
     uint32_t leaf_room, leaf_count;
     PyObject *calling;              /* borrowed: the function of torch's that is being recorded */
     struct dycl_called_log *called; /* owned: calls with a history (called.h); NULL: none */
+    PyObject *failure; /* owned: an exception that the program has to meet behind the flush, or NULL */
     int replaces;                   /* plain tensors may be given another value: only torch's own code runs in here */
     dycl_replaced *replaced;        /* of this segment */
     uint32_t *replaced_feeds;       /* scratch of the flush */
@@ -130,6 +131,11 @@ int dycl_region_step_aside(dycl_region *region, dycl_bail why);
 int dycl_region_meet_gradient(dycl_region *region);
 /* Computes what is pending. 0, or -1 with an exception. */
 int dycl_region_flush(dycl_region *region, dycl_bail why);
+/* Raises region->failure, in the region's own thread. 0 or -1. */
+int dycl_region_meet_failure(dycl_region *region);
+/* Within a flush, which goes on without what was asked for: clears what torch raised. What a signal handler raised is
+ * raised behind the flush. */
+void dycl_region_put_off(dycl_region *region);
 /* Lets go of a reference or of a handle when the segment is over, as that may run Python code. NULL: nothing. */
 void dycl_region_let_go(dycl_region *region, PyObject *object, dycl_handle handle);
 /* Computes a lazy tensor of which Python wants an element; what else is pending may be deferred (defer.h). 0 or -1.

@@ -97,7 +97,8 @@ static PyObject *begin_values(const dycl_graph *graph, const dycl_scalar *scalar
     return dict;
 }
 
-static PyObject *call(PyObject *nodes, PyObject *values, PyObject *outputs, PyObject *history, PyObject *names) {
+static PyObject *call(PyObject *nodes, PyObject *values, PyObject *outputs, PyObject *history, PyObject *names,
+                      PyObject *errors) {
     if (!run_nodes) {
         PyErr_SetString(PyExc_SystemError, "dycl: nothing to replay with");
         return NULL;
@@ -107,7 +108,7 @@ static PyObject *call(PyObject *nodes, PyObject *values, PyObject *outputs, PyOb
     int state = dycl_abi_torch_function_off(), grad = dycl_abi_grad_enabled();
     PyObject *done = grad ? PyObject_CallOneArg(dycl_py.set_grad_enabled, Py_False) : Py_NewRef(Py_None);
     PyObject *result =
-        done ? PyObject_CallFunctionObjArgs(run_nodes, nodes, values, outputs, history, names, NULL) : NULL;
+        done ? PyObject_CallFunctionObjArgs(run_nodes, nodes, values, outputs, history, names, errors, NULL) : NULL;
     Py_XDECREF(done);
     if (grad) {
         PyObject *type, *value, *traceback;
@@ -136,6 +137,8 @@ static void forget_frames(void) {
 
 static int take_handles(dycl_region *region, PyObject *tensors, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
+        region->handles[i] = NULL;
+        if (PyList_GET_ITEM(tensors, i) == Py_None) continue; /* an operator raised */
         dycl_handle made = dycl_abi_borrow(PyList_GET_ITEM(tensors, i));
         region->handles[i] =
             dycl_track_has(region, region->outputs[i]) ? dycl_abi_copy_handle(made) : dycl_abi_detach(made);
@@ -143,6 +146,47 @@ static int take_handles(dycl_region *region, PyObject *tensors, uint32_t count) 
         while (i-- > 0) dycl_abi_delete(region->handles[i]);
         return -1;
     }
+    return 0;
+}
+
+/* What has no handle is no output. */
+static void leave_out(dycl_region *region, uint32_t *count, uint32_t *shown) {
+    uint32_t left = 0, left_shown = 0, left_replaced = 0;
+    for (uint32_t i = 0; i < *count; i++) region->output_of[region->outputs[i]] = 0;
+    for (uint32_t i = 0; i < *count; i++) {
+        if (!region->handles[i]) continue;
+        if (i < region->replaced_count) region->replaced[left_replaced++] = region->replaced[i];
+        left_shown += i < *shown;
+        region->handles[left] = region->handles[i];
+        region->outputs[left] = region->outputs[i];
+        region->output_of[region->outputs[left]] = left + 1;
+        left++;
+    }
+    region->replaced_count = left_replaced;
+    *shown = left_shown;
+    *count = left;
+}
+
+PyObject *dycl_replay_error(PyObject *exception) {
+    PyObject *arguments = PyObject_GetAttrString(exception, "args");
+    return arguments ? Py_BuildValue("(ON)", (PyObject *)Py_TYPE(exception), arguments) : NULL;
+}
+
+/* 0 or -1, before anything has changed. */
+static int give_up(dycl_region *region, PyObject *exception, uint32_t *count, uint32_t *shown) {
+    const dycl_graph *graph = &region->recorder.graph;
+    PyObject *error = dycl_replay_error(exception);
+    if (!error) return -1;
+    if (!region->failure) region->failure = Py_NewRef(exception);
+    leave_out(region, count, shown);
+    for (PyObject *o = region->first, *next; o; o = next) {
+        const dycl_lazy *lazy = dycl_lazy_of(o);
+        next = lazy->next;
+        if (lazy->real || lazy->epoch != region->epoch) continue;
+        uint32_t root = graph->values[lazy->value].root;
+        if (graph->values[root].kind == DYCL_VALUE_NODE && !region->output_of[root]) dycl_lazy_lose(o, error);
+    }
+    Py_DECREF(error);
     return 0;
 }
 
@@ -191,24 +235,29 @@ int dycl_replay_describe(const dycl_graph *graph, const dycl_scalar *scalars, co
     return -1;
 }
 
-int dycl_replay_run(dycl_region *region, uint32_t count, uint32_t shown) {
+int dycl_replay_run(dycl_region *region, uint32_t *count, uint32_t *shown) {
     const dycl_graph *graph = &region->recorder.graph;
     PyObject *nodes = NULL, *values = NULL, *outputs = NULL, *tensors = NULL, *history = NULL, *names = NULL;
+    PyObject *errors = PyList_New(0);
     int result = -1;
     dycl_handle *feeds = dycl_alloc((graph->feed_count + 1) * sizeof *feeds); /* borrowed */
-    if (!feeds) PyErr_NoMemory();
+    if (!feeds && errors) PyErr_NoMemory();
     for (uint32_t i = 0; feeds && i < graph->feed_count; i++) feeds[i] = dycl_source_handle(&region->sources[i]);
-    if (feeds &&
-        dycl_replay_describe(graph, region->recorder.scalars, feeds, region->outputs, count, &nodes, &values) == 0)
-        outputs = dycl_replay_words((int)count, region->outputs);
+    if (feeds && errors &&
+        dycl_replay_describe(graph, region->recorder.scalars, feeds, region->outputs, *count, &nodes, &values) == 0)
+        outputs = dycl_replay_words((int)*count, region->outputs);
     if (outputs) history = region->tracks ? history_of(region) : Py_NewRef(Py_None);
-    if (history) names = region->tracks ? names_of(region, shown) : Py_NewRef(Py_None);
-    if (names) tensors = call(nodes, values, outputs, history, names);
+    if (history) names = region->tracks ? names_of(region, *shown) : Py_NewRef(Py_None);
+    if (names) tensors = call(nodes, values, outputs, history, names, errors);
     if (tensors)
-        result = take_handles(region, tensors, count);
+        result = take_handles(region, tensors, *count);
     else
         forget_frames();
+    if (result == 0 && PyList_GET_SIZE(errors) &&
+        (result = give_up(region, PyList_GET_ITEM(errors, 0), count, shown)) < 0)
+        for (uint32_t i = 0; i < *count; i++) dycl_abi_delete(region->handles[i]);
     dycl_free(feeds);
+    Py_XDECREF(errors);
     Py_XDECREF(nodes);
     Py_XDECREF(values);
     Py_XDECREF(outputs);

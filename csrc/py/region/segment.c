@@ -358,7 +358,8 @@ static int replay(dycl_region *region, dycl_deferral *later, uint32_t *count) {
     dycl_site_replayed(region->site, dycl_replay_always ? "it was asked for" : dycl_error_message());
     if (later->count && collect_outputs(region, count, &pending) != DYCL_OK) return -1;
     later->count = 0;
-    if (dycl_replay_run(region, *count, 0) < 0) return -1;
+    uint32_t shown = 0;
+    if (dycl_replay_run(region, count, &shown) < 0) return -1;
     return dycl_replace_replayed(region);
 }
 
@@ -399,7 +400,7 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
         flush = NULL;
         dycl_site_replayed(region->site, dycl_replay_always ? "it was asked for" : dycl_error_message());
         status = dycl_track_add_views(region, &total, &shown);
-        if (status == DYCL_OK && dycl_replay_run(region, total, shown) < 0) status = DYCL_ERROR;
+        if (status == DYCL_OK && dycl_replay_run(region, &total, &shown) < 0) status = DYCL_ERROR;
         if (status == DYCL_OK) result = dycl_replace_replayed(region);
         if (status == DYCL_OK && result == 0)
             result = dycl_called_show(region, region->outputs, region->handles, shown);

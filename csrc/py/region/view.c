@@ -50,7 +50,7 @@ static PyObject *hidden(dycl_region *region, uint32_t index, uint32_t nth, uint3
     PyObject *view = view_of_hidden(region, index, nth, value, base);
     if (view && view != Py_None) return view;
     Py_XDECREF(view);
-    PyErr_Clear();
+    dycl_region_put_off(region);
     dycl_handle made = strided(region, value, dycl_abi_borrow(base));
     view = made ? dycl_abi_wrap(made) : NULL;
     dycl_abi_delete(made);
@@ -114,11 +114,11 @@ dycl_handle dycl_called_view(dycl_region *region, const dycl_lazy *lazy, dycl_ha
     dycl_abi_torch.set_grad_enabled(true);
     if (object && lazy->value != root && is_view_of(region, lazy->called - 1, root))
         view = Py_XNewRef(view_by(region, lazy->called - 1, lazy->called_nth, root, object, 0));
-    PyErr_Clear();
+    dycl_region_put_off(region);
     if (object && !view) view = view_of_hidden(region, lazy->called - 1, lazy->called_nth, lazy->value, object);
     dycl_abi_torch.set_grad_enabled(enabled != 0);
     dycl_abi_torch_function_restore(state);
-    PyErr_Clear(); /* the view is made from its sizes then */
+    dycl_region_put_off(region); /* the view is made from its sizes then */
     int right = view && dycl_is_tensor(view) && lies_so(region, lazy->value, view, base);
     dycl_handle made = right ? dycl_abi_copy_handle(dycl_abi_borrow(view)) : NULL;
     Py_XDECREF(object);
