@@ -162,6 +162,11 @@ def _number(value, dtype):
     return torch.tensor(value, dtype=torch.float32 if dtype in _HALF else dtype)  # as kernels of these dtypes take it
 
 
+def _is_number(x):
+    """A number of the program, or a tensor that may as well be one."""
+    return not x.dim() and not x.requires_grad
+
+
 def _ew(function):
     return lambda n, *operands: function(*operands)
 
@@ -190,11 +195,12 @@ STEPS |= {
     "shift_right": _ew(torch.bitwise_right_shift),
     "mul": _rounded_once(torch.mul),
     "lerp": _rounded_once(torch.lerp),
-    "leaky_relu": lambda n, x, slope: torch._prelu_kernel(x, slope) if slope.dim() else F.leaky_relu(x, slope.item()),
+    "leaky_relu": lambda n, x, slope: F.leaky_relu(x, slope.item()) if _is_number(slope)
+    else torch._prelu_kernel(x, slope),
     "elu": lambda n, x, alpha: F.elu(x, alpha.item()),
     "relu_grad": lambda n, gradient, y: torch.ops.aten.threshold_backward(gradient, y, 0),
-    "clamp": lambda n, x, low, high: torch.clamp(x, low, high) if low.dim() or high.dim()
-    else torch.clamp(x, low.item(), high.item()),
+    "clamp": lambda n, x, low, high: torch.clamp(x, low.item(), high.item()) if _is_number(low) and _is_number(high)
+    else torch.clamp(x, low, high),
     "add_scaled": lambda n, x, y, z: torch.add(x, y, alpha=z.item()),
     "softplus": lambda n, x, beta, threshold: F.softplus(x, beta.item(), threshold.item()),
     "threshold": lambda n, x, threshold, value: F.threshold(x, threshold.item(), value.item()),
@@ -204,7 +210,7 @@ STEPS |= {
 _IN_PLACE = {name: getattr(torch, name + "_")
              for name in "exp exp2 expm1 sqrt rsqrt reciprocal tan tanh sigmoid relu".split()}
 _IN_PLACE |= {
-    "leaky_relu": lambda x, slope: torch._prelu_kernel(x, slope) if slope.dim()
+    "leaky_relu": lambda x, slope: torch._prelu_kernel(x, slope) if not _is_number(slope)
     else F.leaky_relu(x, slope.item(), inplace=True),
     "elu": lambda x, alpha: F.elu(x, alpha.item(), inplace=True),
 }

@@ -217,3 +217,16 @@ def test_no_memory_in_a_plan():
     """eager's error, or a result where dycl needs less than eager; and the next call is right."""
     done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("wanted", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 1)])
+def test_gradients_of_bounds_of_rank_0(wanted):
+    """Tensors, and no numbers, of which a replay of clamp had made them."""
+    outcomes = []
+    for function in (torch.clamp, dycl.accelerate(lambda *operands: torch.clamp(*operands))):
+        operands = [torch.tensor(value, requires_grad=bool(wants))
+                    for value, wants in zip(([1.0, 2.0, 3.0, 4.0], 1.5, 3.5), wanted)]
+        function(*operands).sum().backward()
+        outcomes.append([x.grad for x in operands])
+    for got, want in zip(outcomes[1], outcomes[0]):
+        assert (got is None) == (want is None) and (got is None or torch.equal(got, want))
