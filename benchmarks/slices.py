@@ -1,8 +1,10 @@
 """python -m benchmarks.slices: dycl and one other peer in short slices that alternate, and how far the ratio is known.
 
 On a machine whose speed wanders by tens of percent within seconds, rounds of seconds do not decide about 2%. Slices of
-40 ms do: the two of a pair meet the same machine, and the median of their ratios has an interval, found by resampling
-the pairs (Efron, "Bootstrap Methods: Another Look at the Jackknife", section 2).
+40 ms do: the two of a pair meet the same machine. Two processes of one program differ by several percent, too (where
+their memory lies, which kernels they found fastest), so that some are started one after another. The median over starts
+of the median of ratios has an interval, found by resampling starts and, in each, pairs (Efron, "Bootstrap Methods:
+Another Look at the Jackknife", section 2).
 """
 
 import argparse
@@ -20,15 +22,22 @@ RESAMPLED = 1000
 OUTER = 0.025  # of the resampled medians, left out at each end
 
 
-def interval(ratios, rng):
-    """The median of ratios, and the ends of its 95% interval."""
-    medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(RESAMPLED))
+def middle_of(starts):
+    return statistics.median(statistics.median(ratios) for ratios in starts)
+
+
+def interval(starts, rng):
+    """The middle of ratios (a list for each start), and the ends of its 95% interval."""
+    def again(items):
+        return rng.choices(items, k=len(items))
+
+    middles = sorted(middle_of([again(ratios) for ratios in again(starts)]) for _ in range(RESAMPLED))
     outer = int(OUTER * RESAMPLED)
-    return statistics.median(ratios), medians[outer], medians[-1 - outer]
+    return middle_of(starts), middles[outer], middles[-1 - outer]
 
 
 def compare(workload, peer, threads, seconds, rng):
-    """Medians of nanoseconds a call of dycl and of the peer, and the ratios peer / dycl of all pairs of slices."""
+    """Slices of two new processes: nanoseconds a call of dycl, and of the peer, pair by pair."""
     from . import timing
 
     workers, times = {}, {"dycl": [], peer: []}
@@ -47,8 +56,7 @@ def compare(workload, peer, threads, seconds, rng):
         finally:
             for worker in workers.values():
                 worker.stop()
-    ratios = [theirs / ours for theirs, ours in zip(times[peer], times["dycl"])]
-    return statistics.median(times["dycl"]), statistics.median(times[peer]), ratios
+    return times["dycl"], times[peer]
 
 
 def arguments():
@@ -58,7 +66,8 @@ def arguments():
     parser.add_argument("--training", action="store_true", help="the training workloads")
     parser.add_argument("--optimizer", action="store_true", help="steps of AdamW alone")
     parser.add_argument("--peer", help="the other (before, if DYCL_BENCH_BEFORE names a checkout, else eager)")
-    parser.add_argument("--seconds", type=float, default=40.0, help="for each workload (40)")
+    parser.add_argument("--starts", type=int, default=4, help="pairs of processes for each workload (4)")
+    parser.add_argument("--seconds", type=float, default=12.0, help="of slices for each start (12)")
     parser.add_argument("--threads", type=int, default=2, help="threads for both (2)")
     return parser.parse_args()
 
@@ -77,18 +86,22 @@ def main():
         group = workloads.WORKLOADS
     names = choose(options.only, [workload.name for workload in group], "workload")
     peer = options.peer or ("before" if "DYCL_BENCH_BEFORE" in os.environ else "eager")
-    if peer == "dycl" or peer not in peers.BY_NAME or options.threads < 1:
-        raise SystemExit("benchmarks.slices: --peer takes another peer than dycl, --threads a positive number")
+    if peer == "dycl" or peer not in peers.BY_NAME or min(options.threads, options.starts) < 1:
+        raise SystemExit("benchmarks.slices: --peer takes another peer than dycl, --threads and --starts positive numbers")
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     rng = random.Random(1)
-    print(f"| workload | dycl median, ms | {peer} median, ms | {peer} / dycl, median of pairs | 95% interval | pairs |\n"
-          "|---|---:|---:|---:|---:|---:|", flush=True)
+    print(f"| workload | dycl median, ms | {peer} median, ms | {peer} / dycl | 95% interval | starts | pairs |\n"
+          "|---|---:|---:|---:|---:|---|---:|", flush=True)
     for name in names:
-        ours, theirs, ratios = compare(workloads.BY_NAME[name], peer, options.threads, options.seconds, rng)
+        starts = [compare(workloads.BY_NAME[name], peer, options.threads, options.seconds, rng)
+                  for _ in range(options.starts)]
+        ratios = [[theirs / ours for ours, theirs in zip(*start)] for start in starts]
         middle, low, high = interval(ratios, rng)
-        print(f"| {name} | {ours / 1e6:.4g} | {theirs / 1e6:.4g} | {middle:.3f} | {low:.3f} to {high:.3f} | "
-              f"{len(ratios)} |", flush=True)
+        ours, theirs = (statistics.median(time for start in starts for time in start[k]) / 1e6 for k in (0, 1))
+        shown = ", ".join(f"{statistics.median(r):.3f}" for r in ratios)
+        print(f"| {name} | {ours:.4g} | {theirs:.4g} | {middle:.3f} | {low:.3f} to {high:.3f} | {shown} | "
+              f"{sum(map(len, ratios))} |", flush=True)
 
 
 if __name__ == "__main__":

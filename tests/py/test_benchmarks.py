@@ -240,9 +240,12 @@ def test_clearest_prompts():
 
 def test_slices_alternate_and_their_ratio_has_an_interval():
     rng = random.Random(0)
-    ours, theirs, ratios = slices.compare(workloads.BY_NAME["chain-small"], "eager", 1, 0.3, rng)
-    assert ours > 0 and theirs > 0 and len(ratios) >= 3
-    noisy = [1.1 * rng.uniform(0.8, 1.25) for _ in range(400)]
-    middle, low, high = slices.interval(noisy, rng)
+    ours, theirs = slices.compare(workloads.BY_NAME["chain-small"], "eager", 1, 0.3, rng)
+    assert len(ours) == len(theirs) >= 3 and min(ours + theirs) > 0
+    same = [[1.1 * rng.uniform(0.8, 1.25) for _ in range(400)] for _ in range(4)]
+    middle, low, high = slices.interval(same, rng)
     assert low < middle < high and low < 1.13 and high > 1.08 and high - low < 0.1
-    assert slices.interval([0.9, 0.9, 0.9], rng) == (0.9, 0.9, 0.9)
+    apart = [[k * ratio for ratio in ratios] for k, ratios in zip((0.9, 0.97, 1.03, 1.1), same)]
+    middle, wide_low, wide_high = slices.interval(apart, rng)
+    assert wide_high - wide_low > 2 * (high - low)  # four starts that differ say less than four that agree
+    assert slices.interval([[0.9, 0.9], [0.9]], rng) == (0.9, 0.9, 0.9)

@@ -1,8 +1,8 @@
 #include "py/cpython/error.h"
 
 int dycl_error_forgive(void) {
-    PyObject *const kinds[] = {PyExc_RuntimeError,   PyExc_TypeError,       PyExc_ValueError,      PyExc_LookupError,
-                               PyExc_AttributeError, PyExc_ArithmeticError, PyExc_AssertionError,  PyExc_ImportError,
+    PyObject *const kinds[] = {PyExc_RuntimeError,   PyExc_TypeError,       PyExc_ValueError,     PyExc_LookupError,
+                               PyExc_AttributeError, PyExc_ArithmeticError, PyExc_AssertionError, PyExc_ImportError,
                                PyExc_MemoryError,    PyExc_SystemError,     PyExc_ReferenceError, PyExc_Warning};
     if (!PyErr_Occurred()) return 0;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
