@@ -379,6 +379,18 @@ def dispatch_mode_inside(x, y):
     return a, b, c, f, z, log
 
 
+@program(lambda: (torch.randn(4, 6), torch.randn(6, 6, requires_grad=True)), like="matmul", grad=True)
+def dispatch_mode_with_a_history_pending(x, y):
+    log = []
+    a = x @ y
+    b, c = a * 2, a.sin()
+    v = b[0]
+    with LogDispatch(log):
+        d = b + c
+        e = (v * 2).detach()
+    return a, b, c, v, d, e, d.exp(), log
+
+
 @program()
 def function_mode_never_left(x, y):
     mode = Log([])

@@ -48,13 +48,33 @@ static PyObject *construct(PyObject *cls, PyObject *args, PyObject *kwargs) {
     return PyType_Type.tp_call(cls, args, kwargs); /* a metaclass of the program's own */
 }
 
+/* What the program takes for torch.Tensor, type(x) of a lazy x, is that to torch too: made such an object would belong
+ * to no region. */
+static PyObject *with_class(PyCFunctionWithKeywords function, PyObject *self, PyObject *args, PyObject *kwargs) {
+    PyObject *lazy = (PyObject *)dycl_py.lazy_type, *tensor = (PyObject *)dycl_py.tensor_type;
+    PyObject *named = kwargs ? PyDict_GetItemString(kwargs, "cls") : NULL, *result = NULL;
+    Py_ssize_t n = PyTuple_GET_SIZE(args);
+    if (named != lazy && (!n || PyTuple_GET_ITEM(args, 0) != lazy)) return function(self, args, kwargs);
+    PyObject *given = PyTuple_New(n), *names = kwargs ? PyDict_Copy(kwargs) : NULL;
+    for (Py_ssize_t i = 0; given && i < n; i++) {
+        PyObject *o = PyTuple_GET_ITEM(args, i);
+        PyTuple_SET_ITEM(given, i, Py_NewRef(i == 0 && o == lazy ? tensor : o));
+    }
+    if (given && (!kwargs || names) && (named != lazy || PyDict_SetItemString(names, "cls", tensor) == 0))
+        result = function(self, given, names);
+    Py_XDECREF(given);
+    Py_XDECREF(names);
+    return result;
+}
+
 static PyObject *hook_as_subclass(PyObject *self, PyObject *args, PyObject *kwargs) {
     if (dycl_is_lazy(self) && dycl_fallback_prepare(NULL, &self, 1, "as_subclass", DYCL_BAIL_subclass) < 0) return NULL;
-    return original_as_subclass(self, args, kwargs);
+    return with_class(original_as_subclass, self, args, kwargs);
 }
 
 static PyObject *hook_make_subclass(PyObject *self, PyObject *args, PyObject *kwargs) {
-    return make_arguments_plain(args, kwargs, "_make_subclass") < 0 ? NULL : original_make_subclass(self, args, kwargs);
+    if (make_arguments_plain(args, kwargs, "_make_subclass") < 0) return NULL;
+    return with_class(original_make_subclass, self, args, kwargs);
 }
 
 static void watch_metaclass(int at, PyTypeObject *cls) {
@@ -183,6 +203,30 @@ static PyObject *hook_default_dtype(PyObject *self, PyObject *dtype) {
     return result;
 }
 
+/* ---- Dispatch modes of the program: what was recorded before one is entered is computed before, since torch's Python
+ * functions that a flush calls (detach among them) look for modes on their own, whatever the dispatch keys say */
+
+static PyCFunction original_push_dispatch, original_set_dispatch;
+
+static int before_dispatch_mode(void) {
+    return dycl_region_current ? dycl_region_flush(dycl_region_current, DYCL_BAIL_mode) : 0;
+}
+
+static PyObject *hook_push_dispatch(PyObject *self, PyObject *mode) {
+    return before_dispatch_mode() < 0 ? NULL : original_push_dispatch(self, mode);
+}
+
+static PyObject *hook_set_dispatch(PyObject *self, PyObject *mode) {
+    return before_dispatch_mode() < 0 ? NULL : original_set_dispatch(self, mode);
+}
+
+static int watch_dispatch_modes(void) {
+    original_push_dispatch = dycl_wrap_function("_push_on_torch_dispatch_stack", METH_O, hook_push_dispatch);
+    if (!original_push_dispatch) return dycl_torch_lacks("torch._C._push_on_torch_dispatch_stack");
+    original_set_dispatch = dycl_wrap_function("_set_dispatch_mode", METH_O, hook_set_dispatch);
+    return original_set_dispatch ? 0 : dycl_torch_lacks("torch._C._set_dispatch_mode");
+}
+
 int dycl_watch_setup(void) {
     int keywords = METH_VARARGS | METH_KEYWORDS;
     watch_metaclass(0, dycl_py.tensor_type);
@@ -214,7 +258,7 @@ int dycl_watch_setup(void) {
     original_dlpack_versioned =
         DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(hook_dlpack_versioned)));
     if (!original_dlpack_versioned) return dycl_torch_lacks("torch._C._to_dlpack_versioned");
-    if (watch_dual() < 0) return -1;
+    if (watch_dual() < 0 || watch_dispatch_modes() < 0) return -1;
     original_default_dtype = dycl_wrap_function("_set_default_dtype", METH_O, hook_default_dtype);
     return original_default_dtype ? 0 : dycl_torch_lacks("torch._C._set_default_dtype");
 }

@@ -272,9 +272,10 @@ int dycl_lazy_setup(void) {
     PyTypeObject *tensor = dycl_py.tensor_type;
     PyObject *space = Py_BuildValue("{s:s,s:s}", "__module__", "torch", "__qualname__", "Tensor");
     if (!space) return -1;
-    PyObject *type =
-        PyObject_CallFunction((PyObject *)Py_TYPE(tensor), "s(O)O", "Tensor", tensor, space); /* torch's metaclass */
+    PyObject *metaclass = dycl_lazy_metaclass();
+    PyObject *type = metaclass ? PyObject_CallFunction(metaclass, "s(O)O", "Tensor", tensor, space) : NULL;
     Py_DECREF(space);
+    Py_XDECREF(metaclass);
     if (!type) return -1;
     PyTypeObject *lazy = (PyTypeObject *)type;
     dycl_lazy_fields_at = (lazy->tp_basicsize + 15) & ~(Py_ssize_t)15;

@@ -56,6 +56,7 @@ static inline int dycl_is_tensor(PyObject *o) { /* of any class */
 
 void dycl_lazy_made_of(PyObject *view, PyObject *of); /* a new view keeps how it, and what it is one of, was made */
 int dycl_lazy_setup(void);                            /* makes the type; 0, or -1 with an exception */
+PyObject *dycl_lazy_metaclass(void); /* the class of that type: it compares as torch.Tensor. New reference */
 PyObject *dycl_lazy_new(struct dycl_region *region, uint32_t value); /* new reference */
 /* One that is computed already. aliased: others may have its memory. The handle stays the caller's. New reference */
 PyObject *dycl_lazy_computed(struct dycl_region *region, dycl_dtype dtype, dycl_handle tensor, int aliased);
