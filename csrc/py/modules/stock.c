@@ -14,9 +14,61 @@ static dycl_stock_config configs[DYCL_INSTANCES];
 static ternaryfunc original;                 /* nn.Module's slot: the same for every stock class */
 static PyObject *call_impl, *call_attribute; /* owned: nn.Module's own _call_impl and __call__ */
 
+/* ---- What its forward calls by name, and a program may have replaced: functions of torch.nn.functional and torch, and
+ * methods of the class or of the module */
+
+static PyObject *holders[2];       /* borrowed: the dicts of torch.nn.functional and of torch, which stay */
+static uint64_t holders_seen[2];   /* their versions when they were looked at */
+static PyObject *own[DYCL_STOCK_COUNT][2], *own_parts[DYCL_STOCK_COUNT][2]; /* owned: torch's; NULL: there is none */
+static uint8_t replaced[DYCL_STOCK_COUNT];
+static const char *const parts[2] = {"_conv_forward", "_check_input_dim"};
+
+static PyObject *part_of(const dycl_stock *kind, int i) {
+    PyObject *part = PyObject_GetAttrString((PyObject *)kind->type, parts[i]);
+    PyErr_Clear();
+    return part;
+}
+
+static int function_replaced(const dycl_stock *kind) {
+    uint64_t now[2] = {dycl_dict_version(holders[0]), dycl_dict_version(holders[1])};
+    if (__builtin_expect(now[0] != holders_seen[0] || now[1] != holders_seen[1], 0)) {
+        for (int i = 0; i < DYCL_STOCK_COUNT; i++) {
+            replaced[i] = 0;
+            for (int h = 0; h < 2 && dycl_stocks[i].function; h++)
+                replaced[i] |= PyDict_GetItemString(holders[h], dycl_stocks[i].function) != own[i][h];
+        }
+        memcpy(holders_seen, now, sizeof now);
+    }
+    return replaced[kind - dycl_stocks];
+}
+
+static int part_replaced(const dycl_stock *kind, PyObject *dict, int of_class) {
+    for (int i = 0; i < 2; i++) {
+        if (PyDict_GetItemString(dict, parts[i])) return 1;
+        PyObject *part = of_class ? part_of(kind, i) : NULL;
+        int same = !of_class || part == own_parts[kind - dycl_stocks][i];
+        Py_XDECREF(part);
+        if (!same) return 1;
+    }
+    return 0;
+}
+
+static int read_functions(PyObject *functional) {
+    holders[0] = PyModule_GetDict(functional);
+    holders[1] = PyModule_GetDict(dycl_py.torch);
+    for (int i = 0; i < DYCL_STOCK_COUNT && holders[0] && holders[1]; i++)
+        for (int h = 0; h < 2; h++) {
+            if (dycl_stocks[i].function)
+                own[i][h] = Py_XNewRef(PyDict_GetItemString(holders[h], dycl_stocks[i].function));
+            own_parts[i][h] = part_of(&dycl_stocks[i], h);
+        }
+    return holders[0] && holders[1] ? 0 : -1;
+}
+
 static int read_config(const dycl_stock *kind, PyObject *module, PyObject *dict, dycl_stock_config *c) {
     unsigned known = c->instance.type_version;
     c->instance.module = NULL;
+    if (part_replaced(kind, dict, known == 0 || known != dycl_type_version(kind->type))) return 0;
     if (known == 0 || known != dycl_type_version(kind->type)) { /* somebody may have replaced the class's forward */
         PyObject *forward = PyObject_GetAttrString((PyObject *)kind->type, "forward"),
                  *call = PyObject_GetAttr((PyObject *)kind->type, dycl_py.call_impl_name);
@@ -38,7 +90,7 @@ static int read_config(const dycl_stock *kind, PyObject *module, PyObject *dict,
 
 static dycl_stock_config *config_of(const dycl_stock *kind, PyObject *module) {
     PyObject *dict = dycl_object_dict(module);
-    if (!dict) return NULL;
+    if (!dict || function_replaced(kind)) return NULL;
     dycl_stock_config *c = &configs[dycl_instance_place(module)];
     if (!dycl_instance_is_current(&c->instance, module, dict) ||
         c->parameters_version != dycl_dict_version(c->parameters) ||
@@ -169,6 +221,7 @@ int dycl_modules_setup(void) {
         else if (dycl_stocks[i].type->tp_call == original) /* else somebody else is there already */
             dycl_stocks[i].type->tp_call = stock_call;
     }
+    if (result == 0) result = read_functions(functional);
     Py_XDECREF(nn);
     Py_XDECREF(functional);
     return result < 0 ? result : dycl_composite_setup();

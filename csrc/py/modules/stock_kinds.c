@@ -164,6 +164,10 @@ static int read_activation(const dycl_stock *kind, PyObject *dict, dycl_stock_co
     c->flag = 0;
     if (PyDict_GetItemString(dict, "inplace") && (!read_bool(dict, "inplace", &c->flag) || c->flag))
         return 0; /* in place: the function path */
+    if (kind->op == DYCL_OP_relu6) { /* a Hardtanh of these bounds, which the program may have moved */
+        double low, high;
+        return read_f64(dict, "min_val", &low) && low == 0 && read_f64(dict, "max_val", &high) && high == 6;
+    }
     if (kind->op != DYCL_OP_gelu) return 1;
     approximate = PyDict_GetItemString(dict, "approximate");
     if (!approximate || !PyUnicode_Check(approximate)) return 0;
@@ -247,13 +251,14 @@ dycl_stock dycl_stocks[DYCL_STOCK_COUNT] = {
     {"SiLU", read_activation, record_activation, DYCL_OP_silu, NULL, NULL, "silu", "", NULL, NULL, NULL},
     {"Sigmoid", read_activation, record_activation, DYCL_OP_sigmoid, NULL, NULL, "sigmoid", "", NULL, NULL, NULL},
     {"Tanh", read_activation, record_activation, DYCL_OP_tanh, NULL, NULL, "tanh", "", NULL, NULL, NULL},
-    {"ReLU6", read_activation, record_activation, DYCL_OP_relu6, NULL, NULL, "relu6", "", NULL, NULL, NULL},
+    {"ReLU6", read_activation, record_activation, DYCL_OP_relu6, NULL, NULL, "hardtanh", "min_val max_val", NULL, NULL,
+     NULL},
     {"Hardswish", read_activation, record_activation, DYCL_OP_hardswish, NULL, NULL, "hardswish", "", NULL, NULL, NULL},
     {"Hardsigmoid", read_activation, record_activation, DYCL_OP_hardsigmoid, NULL, NULL, "hardsigmoid", "", NULL, NULL,
      NULL},
     {"Mish", read_activation, record_activation, DYCL_OP_mish, NULL, NULL, "mish", "", NULL, NULL, NULL},
     {"Identity", read_identity, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL,
      NULL}, /* record NULL: the input itself comes back */
-    {"Dropout", read_identity, NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL},
-    {"Dropout2d", read_identity, NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL},
+    {"Dropout", read_identity, NULL, 1, NULL, NULL, "dropout", "", NULL, NULL, NULL},
+    {"Dropout2d", read_identity, NULL, 1, NULL, NULL, "dropout2d", "", NULL, NULL, NULL},
 };

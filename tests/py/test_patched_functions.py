@@ -1,0 +1,113 @@
+"""Functions of torch, and parts of its modules, that a program replaces for a while or for good: what its modules call
+by name is what stands there."""
+
+import types
+from unittest import mock
+
+import dycl
+import pytest
+import torch
+import torch.nn.functional as F
+from same import same
+from torch import nn
+
+CALLS = []
+
+
+def noted(function, factor=2):
+    def patched(x, *args, **kwargs):
+        CALLS.append(getattr(function, "__name__", "?"))
+        return function(x, *args, **kwargs) * factor
+
+    return patched
+
+
+def layers():
+    model = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(32, 6), nn.ReLU(),
+                          nn.LayerNorm(6), nn.GELU(), nn.SiLU(), nn.Sigmoid(), nn.Tanh(), nn.ReLU6(), nn.Hardswish(),
+                          nn.Hardsigmoid(), nn.Mish(), nn.Dropout(0.5), nn.Identity())
+    return model.eval(), torch.randn(3, 2, 4, 4)
+
+
+@pytest.mark.parametrize("module, name", [
+    *((F, name) for name in ("linear", "relu", "layer_norm", "gelu", "silu", "hardtanh", "hardswish", "hardsigmoid",
+                             "mish", "batch_norm", "conv2d", "dropout")),
+    *((torch, name) for name in ("sigmoid", "tanh", "relu", "layer_norm", "batch_norm"))],
+    ids=lambda x: getattr(x, "__name__", x))
+def test_a_function_is_replaced_within_a_call(module, name):
+    def program(model, x):
+        before, after, during = model(x), None, None
+        with mock.patch.object(module, name, noted(getattr(module, name))):
+            during = model(x)
+        after = model(x)
+        return before, during, after, CALLS[:]
+
+    same(program, layers, like="matmul", between=CALLS.clear)
+
+
+def test_an_embedding_function_is_replaced_between_calls():
+    def program(model, x):
+        CALLS.append(0)
+        with mock.patch.object(F, "embedding", noted(F.embedding)) if len(CALLS) == 2 else mock.MagicMock():
+            return model(x) + 1, CALLS[:]
+
+    same(program, lambda: (nn.Embedding(7, 3), torch.tensor([1, 5])), between=CALLS.clear)
+
+
+def test_a_convolution_of_its_own():
+    """As programs do for textures that repeat."""
+    def around(self, x, weight, bias):
+        CALLS.append("around")
+        return F.conv2d(F.pad(x, (1, 1, 1, 1), mode="circular"), weight, bias)
+
+    def program(model, x):
+        outcomes = [model(x)]
+        conv = model[0]
+        conv._conv_forward = types.MethodType(around, conv)
+        outcomes.append(model(x))
+        del conv._conv_forward
+        outcomes.append(model(x))
+        with mock.patch.object(nn.Conv2d, "_conv_forward", around):
+            outcomes.append(model(x))
+        return outcomes, model(x), CALLS[:]
+
+    same(program, layers, like="matmul", between=CALLS.clear)
+
+
+def test_a_check_of_its_own():
+    def refuse(x):
+        raise ValueError(tuple(x.shape))
+
+    def program(model, x):
+        y = model(x)
+        model[1]._check_input_dim = refuse
+        try:
+            model(x)
+        except ValueError as error:
+            return y, str(error)
+        finally:
+            del model[1]._check_input_dim
+
+    same(program, layers, like="matmul")
+
+
+def test_bounds_that_were_moved():
+    def program(model, x):
+        y, model.max_val = model(x), 0.5
+        z, model.max_val, model.min_val = model(x), 6, -1.0
+        w, model.min_val = model(x), 0.0
+        return y, z, w, model(x)
+
+    same(program, lambda: (nn.ReLU6(), torch.randn(3, 5) * 4))
+
+
+def test_modules_are_recorded_at_once_again():
+    model, x = layers()
+    accelerated = dycl.accelerate(model)
+    with torch.no_grad():
+        accelerated(x)
+        recorded = dycl.stats(model)["recorded"]
+        with mock.patch.object(F, "linear", noted(F.linear)):
+            accelerated(x)
+        accelerated(x)
+    assert dycl.stats(model)["recorded"] >= 2 * recorded
