@@ -7,6 +7,7 @@
 #include "py/intercept/hosted_rows.h"
 #include "py/intercept/mode.h"
 #include "py/intercept/plain.h"
+#include "py/intercept/replaced.h"
 #include "py/intercept/shortcut.h"
 #include "py/intercept/slots.h"
 #include "py/intercept/table.h"
@@ -44,6 +45,7 @@ int dycl_py_setup(void) {
     dycl_plain_setup();
     dycl_slots_bind();
     PyType_Modified(dycl_py.lazy_type);
+    if (dycl_replaced_setup() < 0) return -1;
     dycl_py.ready = 1;
     return 0;
 }

@@ -1,6 +1,7 @@
 """Functions of torch, and parts of its modules, that a program replaces for a while or for good: what its modules call
 by name is what stands there."""
 
+import operator
 import types
 from unittest import mock
 
@@ -8,16 +9,17 @@ import dycl
 import pytest
 import torch
 import torch.nn.functional as F
-from same import same
+from same import same, two
 from torch import nn
 
 CALLS = []
 
 
-def noted(function, factor=2):
+def noted(function):
     def patched(x, *args, **kwargs):
         CALLS.append(getattr(function, "__name__", "?"))
-        return function(x, *args, **kwargs) * factor
+        result = function(x, *args, **kwargs)
+        return result + result
 
     return patched
 
@@ -111,3 +113,50 @@ def test_modules_are_recorded_at_once_again():
             accelerated(x)
         accelerated(x)
     assert dycl.stats(model)["recorded"] >= 2 * recorded
+
+
+SUBJECTS = {  # what is replaced: by what, and how a program uses it
+    "__mul__": (noted(torch.Tensor.__mul__), lambda y: y * 3),
+    "__rmul__": (noted(torch.Tensor.__rmul__), lambda y: 3 * y),
+    "__imul__": (lambda a, b: "imul", lambda y: operator.imul(y, 2)),
+    "__getitem__": (lambda a, key: key, lambda y: y[1]),
+    "__setitem__": (lambda a, key, value: CALLS.append((key, value)), lambda y: operator.setitem(y, 0, 7.0)),
+    "__lt__": (lambda a, b: "less", lambda y: y < 0),
+    "__eq__": (lambda a, b: "equal", lambda y: y == 0),
+    "__matmul__": (noted(torch.Tensor.__matmul__), lambda y: y @ y.t()),
+    "__len__": (lambda a: 77, len),
+    "__float__": (lambda a: 1.5, lambda y: float(y.sum())),
+    "__iter__": (lambda a: iter((1, 2)), list),
+    "matmul": (noted(torch.Tensor.matmul), lambda y: y.matmul(y.t())),
+    "sum": (noted(torch.Tensor.sum), lambda y: y.sum(0)),
+    "add_": (noted(torch.Tensor.add_), lambda y: y.add_(1)),
+    "item": (lambda a: 42, lambda y: y.sum().item()),
+    "tolist": (lambda a: "list", lambda y: y.tolist()),
+    "shape": (property(lambda a: "shape"), lambda y: y.shape),
+    "T": (property(lambda a: "T"), lambda y: y.T),
+    "added": (lambda a: a * 2, lambda y: y.added()),
+}
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_an_attribute_of_tensors_is_replaced(name):
+    replacement, use = SUBJECTS[name]
+
+    def program(x, y):
+        a = x * 2 + y
+        with mock.patch.object(torch.Tensor, name, replacement, create=name == "added"):
+            during = use(a), use(x * 1), CALLS[:]
+        return a, during, (a + 1 if name == "added" else use(a + 1)), CALLS[:]
+
+    same(program, two, like="matmul", between=CALLS.clear, recorded=None)
+
+
+def test_a_replaced_attribute_comes_back():
+    step = dycl.accelerate(lambda x, y: x * 2 + y)
+    step(*two())
+    with mock.patch.object(torch.Tensor, "__mul__", noted(torch.Tensor.__mul__)):
+        step(*two())
+    step(*two())
+    stats = dycl.stats(step)
+    assert stats["plain_mode"] == 1 and stats["recorded"] == 4
+    CALLS.clear()

@@ -9,6 +9,7 @@
 #include "py/entry/gradient.h"
 #include "py/entry/hint.h"
 #include "py/entry/method.h"
+#include "py/intercept/replaced.h"
 #include "py/intercept/watch.h"
 #include "py/modules/stock.h"
 #include "py/region/life.h"
@@ -45,7 +46,7 @@ static int compiling(void) {
 }
 
 int dycl_enter_plain_state(void) {
-    return !compiling() && !dycl_watch_dual() && !dycl_abi_mode_depth() &&
+    return !compiling() && !dycl_watch_dual() && !dycl_abi_mode_depth() && !dycl_replaced_any() &&
            dycl_abi_dispatch_plain(dycl_abi_dispatch_state()) && default_dtype_is_f32();
 }
 

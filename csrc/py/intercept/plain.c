@@ -241,6 +241,18 @@ static void add_elements(PyTypeObject *type) {
     mapping->mp_ass_subscript = assign;
 }
 
+static void put_back(PyTypeObject *type) {
+    PyMappingMethods *mapping = type ? type->tp_as_mapping : NULL;
+    if (!mapping || !original_subscript) return;
+    if (mapping->mp_subscript == original_subscript) mapping->mp_subscript = subscript;
+    if (mapping->mp_ass_subscript == original_assign) mapping->mp_ass_subscript = assign;
+}
+
+void dycl_plain_put_back(void) {
+    put_back(dycl_py.tensor_type);
+    put_back(dycl_py.parameter_type);
+}
+
 void dycl_plain_setup(void) {
     add_harmless_methods();
     for (int i = 0; i < HARMLESS; i++) add_attribute(&attributes[i], harmless[i], get_harmless);
