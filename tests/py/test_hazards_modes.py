@@ -379,6 +379,13 @@ def dispatch_mode_inside(x, y):
     return a, b, c, f, z, log
 
 
+@program()
+def forked_in_torchscript(x, y):
+    a = x * 2 + y
+    b = torch.jit.wait(torch.jit.fork(torch.sin, a))
+    return a, b, b * a
+
+
 @program(lambda: (torch.randn(4, 6), torch.randn(6, 6, requires_grad=True)), like="matmul", grad=True)
 def dispatch_mode_with_a_history_pending(x, y):
     log = []

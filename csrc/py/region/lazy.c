@@ -2,6 +2,7 @@
 
 #include "base/sanitize.h"
 #include "py/cpython/collect.h"
+#include "py/cpython/dict.h"
 #include "py/cpython/object.h"
 #include "py/region/defer.h"
 #include "py/region/region.h"
@@ -211,10 +212,24 @@ static PyObject *take_real(const dycl_lazy *lazy) {
     return real;
 }
 
+/* Where torch's C++ code asked the wrapper for its sizes (the interpreter of TorchScript does), it left notes in the
+ * object's __dict__, which the program would see. */
+static void forget_asked_sizes(PyObject *o) {
+    static const char *const notes[] = {"_sizes_capsule", "_sizes_capsule_len", "_strides_capsule",
+                                        "_strides_capsule_len"};
+    PyObject *dict = dycl_object_is_bare(o) ? NULL : dycl_object_dict(o), *type, *value, *traceback;
+    if (!dict || !PyDict_GET_SIZE(dict)) return;
+    PyErr_Fetch(&type, &value, &traceback);
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
+        if (PyDict_DelItemString(dict, notes[i]) < 0) PyErr_Clear();
+    PyErr_Restore(type, value, traceback);
+}
+
 int dycl_lazy_become_plain(PyObject *o) {
     dycl_lazy *lazy = dycl_lazy_of(o);
     if (!lazy->real) return dycl_lazy_raise(lazy);
     if (give_away_wrapper(o) < 0) return -1;
+    forget_asked_sizes(o);
     PyObject *real = take_real(lazy);
     if (!real) return -1;
     dycl_handle handle = lazy->real;
