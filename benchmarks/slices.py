@@ -87,7 +87,8 @@ def main():
     names = choose(options.only, [workload.name for workload in group], "workload")
     peer = options.peer or ("before" if "DYCL_BENCH_BEFORE" in os.environ else "eager")
     if peer == "dycl" or peer not in peers.BY_NAME or min(options.threads, options.starts) < 1:
-        raise SystemExit("benchmarks.slices: --peer takes another peer than dycl, --threads and --starts positive numbers")
+        raise SystemExit("benchmarks.slices: --peer takes another peer than dycl, --threads and --starts take positive "
+                         "numbers")
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     rng = random.Random(1)

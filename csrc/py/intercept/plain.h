@@ -16,6 +16,6 @@ void dycl_plain_add_method(PyObject *callable); /* bound, of torch.Tensor */
 int dycl_plain_is_harmless(PyObject *descriptor);
 int dycl_plain_transposes(PyObject *descriptor);
 void dycl_plain_put_back(void); /* CPython gave torch.Tensor its own slots again */
-void dycl_plain_setup(void); /* attributes and elements, after the bindings' table is filled */
+void dycl_plain_setup(void);    /* attributes and elements, after the bindings' table is filled */
 
 #endif

@@ -17,8 +17,8 @@ static PyObject *call_impl, *call_attribute; /* owned: nn.Module's own _call_imp
 /* ---- What its forward calls by name, and a program may have replaced: functions of torch.nn.functional and torch, and
  * methods of the class or of the module */
 
-static PyObject *holders[2];       /* borrowed: the dicts of torch.nn.functional and of torch, which stay */
-static uint64_t holders_seen[2];   /* their versions when they were looked at */
+static PyObject *holders[2];     /* borrowed: the dicts of torch.nn.functional and of torch, which stay */
+static uint64_t holders_seen[2]; /* their versions when they were looked at */
 static PyObject *own[DYCL_STOCK_COUNT][2], *own_parts[DYCL_STOCK_COUNT][2]; /* owned: torch's; NULL: there is none */
 static uint8_t replaced[DYCL_STOCK_COUNT];
 static const char *const parts[2] = {"_conv_forward", "_check_input_dim"};

@@ -24,14 +24,14 @@ static PyObject *class_call(PyObject *class, PyObject *args, PyObject *kwargs) {
 
 static PyObject *class_instance_check(PyObject *class, PyObject *o) {
     int is = class == (PyObject *)dycl_py.lazy_type ? PyObject_IsInstance(o, (PyObject *)dycl_py.tensor_type)
-                                                     : PyObject_TypeCheck(o, (PyTypeObject *)class);
+                                                    : PyObject_TypeCheck(o, (PyTypeObject *)class);
     return is < 0 ? NULL : PyBool_FromLong(is);
 }
 
 static PyObject *class_subclass_check(PyObject *class, PyObject *other) {
     int is = class == (PyObject *)dycl_py.lazy_type ? PyObject_IsSubclass(other, (PyObject *)dycl_py.tensor_type)
-             : PyType_Check(other) ? PyType_IsSubtype((PyTypeObject *)other, (PyTypeObject *)class)
-                                   : 0;
+             : PyType_Check(other)                  ? PyType_IsSubtype((PyTypeObject *)other, (PyTypeObject *)class)
+                                                    : 0;
     return is < 0 ? NULL : PyBool_FromLong(is);
 }
 
