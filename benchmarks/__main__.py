@@ -34,6 +34,13 @@ def machine():
             "system": platform.platform()}
 
 
+def end_cleanly():
+    """Workers end without tearing their libraries down; Python's tracker cleans up after them and need not say so. A
+    terminated run, too, stops its workers and removes its temporary files."""
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+
+
 def arguments():
     parser = argparse.ArgumentParser(prog="python -m benchmarks",
                                      description="dycl against eager torch and other compilers")
@@ -72,10 +79,7 @@ def main():
     if options.rounds:
         plan = dataclasses.replace(plan, rounds=options.rounds)
 
-    # Workers end without tearing their libraries down; Python's tracker cleans up after them and need not say so.
-    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
-    # So that a terminated run, too, stops its workers and removes its temporary files.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    end_cleanly()
     begin = time.monotonic()
 
     def say(text):

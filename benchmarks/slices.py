@@ -10,11 +10,11 @@ Another Look at the Jackknife", section 2).
 import argparse
 import os
 import random
-import signal
 import statistics
-import sys
 import tempfile
 import time
+
+from .__main__ import choose, end_cleanly
 
 SLICE = 0.04  # seconds, or one round of the inputs where that takes longer
 REST = 0.004  # seconds between slices: the other's pool of threads has come to rest
@@ -45,9 +45,10 @@ def compare(workload, peer, threads, seconds, rng):
         try:
             saved = timing.calibrated(workload, directory)
             for name in times:
-                workers[name] = timing.Worker(workload.name, name, threads, saved, directory, 180.0, workload.jobs)
+                workers[name] = timing.Worker(workload.name, name, threads, saved, directory, timing.QUICK.patience,
+                                               workload.jobs)
                 workers[name].ask("first")
-                workers[name].ask("settle", 3.0, timing.SETTLING)
+                workers[name].ask("settle", timing.Plan.settle, timing.SETTLING)
             end = time.monotonic() + seconds
             while time.monotonic() < end or len(times["dycl"]) < 3:
                 for name in rng.sample(list(times), 2):
@@ -74,8 +75,6 @@ def arguments():
 
 def main():
     options = arguments()
-    from .__main__ import choose
-
     if options.training or options.optimizer:
         from .training import peers, workloads
 
@@ -89,8 +88,7 @@ def main():
     if peer == "dycl" or peer not in peers.BY_NAME or min(options.threads, options.starts) < 1:
         raise SystemExit("benchmarks.slices: --peer takes another peer than dycl, --threads and --starts take positive "
                          "numbers")
-    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    end_cleanly()
     rng = random.Random(1)
     print(f"| workload | dycl median, ms | {peer} median, ms | {peer} / dycl | 95% interval | starts | pairs |\n"
           "|---|---:|---:|---:|---:|---|---:|", flush=True)

@@ -4,11 +4,10 @@ import argparse
 import dataclasses
 import datetime
 import os
-import signal
 import sys
 import time
 
-from ..__main__ import choose, machine, write
+from ..__main__ import choose, end_cleanly, machine, write
 
 
 def arguments():
@@ -52,9 +51,7 @@ def main():
     if options.rounds:
         plan = dataclasses.replace(plan, rounds=options.rounds)
 
-    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
-    # So that a terminated run, too, stops its workers and removes its temporary files.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    end_cleanly()
     begin = time.monotonic()
 
     def say(text):

@@ -30,9 +30,12 @@ fail:
 }
 
 /* The index is looked at first: that may begin a new segment, to which later values belong. */
-static dycl_status look_at(dycl_call *call, PyObject *index, uint32_t *out, int64_t bounds[2]) {
+static dycl_status look_at(dycl_call *call, PyObject *index, uint32_t *out, int64_t *out_least) {
+    int64_t bounds[2] = {0, 0};
     if (!index || !dycl_is_tensor(index)) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_arguments);
-    return dycl_region_index(call->region, index, out, bounds);
+    dycl_status status = dycl_region_index(call->region, index, out, bounds);
+    if (out_least) *out_least = bounds[0];
+    return status;
 }
 
 /* input, dim, index, src or value, reduce */
@@ -40,12 +43,11 @@ static PyObject *scatter(dycl_call *call, const dycl_binding *row) {
     PyObject *p[DYCL_HOSTED_PARAMETERS] = {call->p[0], call->p[1], call->p[2]},
              *given = call->p[3] ? call->p[3] : call->p[4];
     uint32_t index, source;
-    int64_t bounds[2];
     (void)row;
     if (!given || dycl_is_tensor(given) || call->p[5] || !p[0] || !dycl_is_tensor(p[0]) || !p[1] ||
         !PyLong_CheckExact(p[1]))
         return dycl_call_bail(call, DYCL_BAIL_operator); /* hosted.def has the others */
-    DYCL_CALL_TRY(look_at(call, p[2], &index, bounds));
+    DYCL_CALL_TRY(look_at(call, p[2], &index, NULL));
     DYCL_CALL_TRY(number_of(call, p[0], given, &source));
     dycl_value v = *meta(call, index);
     DYCL_CALL_TRY(dycl_build_expand(&call->region->recorder, source, v.rank, v.sizes, &source));
@@ -59,11 +61,10 @@ static PyObject *scatter(dycl_call *call, const dycl_binding *row) {
 static PyObject *index_fill(dycl_call *call, const dycl_binding *row) {
     PyObject *p[DYCL_HOSTED_PARAMETERS] = {call->p[0], call->p[1], call->p[2]}, *given = call->p[3];
     uint32_t index, value;
-    int64_t bounds[2];
     (void)row;
     if (!given || dycl_is_tensor(given) || !p[0] || !dycl_is_tensor(p[0]) || !p[1] || !PyLong_CheckExact(p[1]))
         return dycl_call_bail(call, DYCL_BAIL_operator);
-    DYCL_CALL_TRY(look_at(call, p[2], &index, bounds));
+    DYCL_CALL_TRY(look_at(call, p[2], &index, NULL));
     DYCL_CALL_TRY(number_of(call, p[0], given, &value));
     if (!(p[3] = dycl_lazy_new(call->region, value))) return NULL;
     PyObject *result = dycl_hosted_record_op(call, DYCL_OP_aten_index_fill, OF_NUMBER, p);
@@ -85,12 +86,12 @@ static PyObject *index_add(dycl_call *call, const dycl_binding *row) {
     PyObject *p[DYCL_HOSTED_PARAMETERS] = {call->p[0]}, *index = call->p[2], *scaled = NULL, *result = NULL;
     dycl_operand product[2] = {dycl_operand_of(0), dycl_operand_f64(1)};
     uint32_t at, self, source;
-    int64_t bounds[2];
+    int64_t least;
     int dim;
     (void)row;
     if (!p[0] || !dycl_is_tensor(p[0])) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    DYCL_CALL_TRY(look_at(call, index, &at, bounds));
-    if (bounds[0] < 0) return dycl_call_bail(call, DYCL_BAIL_index); /* an error here, and none of index_put's */
+    DYCL_CALL_TRY(look_at(call, index, &at, &least));
+    if (least < 0) return dycl_call_bail(call, DYCL_BAIL_index); /* an error here, and none of index_put's */
     DYCL_CALL_TRY(dycl_call_value(call, p[0], &self));
     DYCL_CALL_TRY(dycl_call_value(call, call->p[3], &source));
     DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], meta(call, self)->rank, &dim));

@@ -189,12 +189,17 @@ static PyObject *hook_dlpack_versioned(PyObject *self, PyObject *args, PyObject 
     return note_export(args) < 0 ? NULL : original_dlpack_versioned(self, args, kwargs);
 }
 
+/* 0, or -1 with an exception. */
+static int compute_before_mode(void) {
+    return dycl_region_current ? dycl_region_flush(dycl_region_current, DYCL_BAIL_mode) : 0;
+}
+
 /* ---- The default dtype: what is recorded assumes float32 */
 
 static PyCFunction original_default_dtype;
 
 static PyObject *hook_default_dtype(PyObject *self, PyObject *dtype) {
-    if (dycl_region_current && dycl_region_flush(dycl_region_current, DYCL_BAIL_mode) < 0) return NULL;
+    if (compute_before_mode() < 0) return NULL;
     PyObject *result = original_default_dtype(self, dtype);
     if (result && dycl_region_current) {
         int *closed = &dycl_region_current->closed;
@@ -208,16 +213,12 @@ static PyObject *hook_default_dtype(PyObject *self, PyObject *dtype) {
 
 static PyCFunction original_push_dispatch, original_set_dispatch;
 
-static int before_dispatch_mode(void) {
-    return dycl_region_current ? dycl_region_flush(dycl_region_current, DYCL_BAIL_mode) : 0;
-}
-
 static PyObject *hook_push_dispatch(PyObject *self, PyObject *mode) {
-    return before_dispatch_mode() < 0 ? NULL : original_push_dispatch(self, mode);
+    return compute_before_mode() < 0 ? NULL : original_push_dispatch(self, mode);
 }
 
 static PyObject *hook_set_dispatch(PyObject *self, PyObject *mode) {
-    return before_dispatch_mode() < 0 ? NULL : original_set_dispatch(self, mode);
+    return compute_before_mode() < 0 ? NULL : original_set_dispatch(self, mode);
 }
 
 static int watch_dispatch_modes(void) {
