@@ -90,6 +90,30 @@ def test_results_are_tensors_of_their_own(replaying):
     assert shared(got) == shared(expected)
 
 
+@pytest.mark.parametrize("sizes", [(0, 4), (3, 0), (3, 4)])
+def test_copies_of_views_without_elements(replaying, sizes):
+    """What has no elements has no address either, so that who shares it must be seen by the storage."""
+
+    def program(x):
+        y = x + 1
+        views = y[:, :y.shape[1] // 2], y[y.shape[0] // 2:], y[:, y.shape[1] // 2:], y.t(), y.expand(2, *y.shape)
+        return y, *views, *[f(v) for v in views for f in COPIES]
+
+    x = torch.randn(sizes)
+    with torch.no_grad():
+        expected, got = program(x), dycl.accelerate(program)(x)
+    for e, g in zip(expected, got, strict=True):
+        assert (e.storage_offset(), e.stride(), e._version) == (g.storage_offset(), g.stride(), g._version)
+        assert e.untyped_storage().nbytes() == g.untyped_storage().nbytes()
+    alias = lambda t: [[torch._C._is_alias_of(a, b) for a in t] for b in t]  # noqa: E731
+    assert alias(got) == alias(expected)
+
+
+COPIES = [torch.clone, torch.Tensor.contiguous, lambda v: v.reshape(-1), lambda v: v.flip(0), lambda v: v.roll(1, 0),
+          lambda v: v.repeat(*[1] * v.dim()), lambda v: torch.cat([v]), lambda v: v.to(torch.float32, copy=True),
+          torch.triu, lambda v: F.pad(v, (0, 0)), lambda v: torch.where(v > 0, v, v), torch.relu, F.dropout]
+
+
 def test_grad_mode_and_history(replaying):
     """Recorded without gradients, computed where they are on: no history."""
     weight = torch.nn.Parameter(torch.randn(4, 4))
