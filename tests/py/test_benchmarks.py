@@ -11,6 +11,8 @@ import numpy
 import pytest
 import torch
 
+from suite import FULL
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 peers = importlib.import_module("benchmarks.peers")
 workloads = importlib.import_module("benchmarks.workloads")
@@ -55,8 +57,8 @@ def encoder_and_decoder():
                                                decoder_start_token_id=0))
 
 
-@pytest.mark.parametrize("library, make", [("onnxruntime", small), ("openvino", small),
-                                           ("onnxruntime", encoder_and_decoder), ("openvino", encoder_and_decoder)])
+@pytest.mark.parametrize("make", [small] + [encoder_and_decoder] * FULL)
+@pytest.mark.parametrize("library", ["onnxruntime", "openvino"])
 def test_exported_steps_make_the_same_tokens(library, make):
     """Also for a prompt of another length than the one that it was exported with, and again after another prompt."""
     for needed in (library, "onnxscript") if library == "onnxruntime" else (library,):

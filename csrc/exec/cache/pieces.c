@@ -10,6 +10,7 @@
 #include "opt/period.h"
 
 #define MOST_ITERATIONS 16   /* of one piece */
+#define MOST_HALVED     4    /* pieces of 8, 4, 2 and 1 iterations behind those */
 #define MOST_NODES      1024 /* of a piece with several iterations */
 #define MOST_PIECES     1024
 #define MOST_CROSSING   2048 /* values that live across a cut */
@@ -39,29 +40,25 @@ struct dycl_pieces {
 
 /* ---- Cutting */
 
-static dycl_status add_piece(dycl_pieces *p, uint32_t first, uint32_t last) {
-    if (first == last) return DYCL_OK;
-    if (p->count == MOST_PIECES) return DYCL_BAIL;
-    p->pieces[p->count++] = (dycl_piece){.first = first, .last = last};
-    return DYCL_OK;
+static void add_piece(dycl_pieces *p, uint32_t first, uint32_t last) {
+    if (first < last) p->pieces[p->count++] = (dycl_piece){.first = first, .last = last};
 }
 
 static dycl_status cut(dycl_pieces *p, const dycl_period *period) {
-    dycl_status status;
-    uint32_t at = period->first, left = period->iterations, most = MOST_ITERATIONS;
-    while (most > 1 && most * period->period > MOST_NODES) most /= 2;
-    p->pieces = dycl_alloc_zero(MOST_PIECES * sizeof *p->pieces);
+    uint32_t at = period->first, left = period->iterations, longest = MOST_ITERATIONS, most;
+    while (longest > 1 && longest * period->period > MOST_NODES) longest /= 2;
+    uint32_t pieces = left / longest + MOST_HALVED + 2;
+    if (pieces > MOST_PIECES) return DYCL_BAIL;
+    p->pieces = dycl_alloc(pieces * sizeof *p->pieces);
     if (!p->pieces) return dycl_error_set("out of memory");
-    DYCL_TRY(add_piece(p, 0, at));
-    while (left) {
+    add_piece(p, 0, at);
+    for (most = longest; left; left -= most) {
         while (most > left) most /= 2;
-        DYCL_TRY(add_piece(p, at, at + most * period->period));
+        add_piece(p, at, at + most * period->period);
         at += most * period->period;
-        left -= most;
     }
-    DYCL_TRY(add_piece(p, at, period->node_count));
-fail:
-    return status;
+    add_piece(p, at, period->node_count);
+    return DYCL_OK;
 }
 
 /* ---- The graph of one piece */
@@ -108,8 +105,9 @@ static dycl_status build(builder *b, const dycl_piece *piece, const uint32_t *no
         const uint32_t *operands = dycl_node_operands(b->whole, node);
         uint32_t mapped[DYCL_MAX_OPERANDS];
         for (int k = 0; k < node->operand_count; k++) DYCL_TRY(value_of(b, operands[k], &mapped[k]));
-        DYCL_TRY(dycl_graph_node(&b->graph, (dycl_op)node->op, node->operand_count, mapped, node->attr_count,
-                                 dycl_node_attrs(b->whole, node), &b->of[node->out]));
+        DYCL_TRY(dycl_graph_node_laid(&b->graph, (dycl_op)node->op, node->operand_count, mapped, node->attr_count,
+                                      dycl_node_attrs(b->whole, node), &b->whole->values[node->out],
+                                      &b->of[node->out]));
     }
     return DYCL_OK;
 fail:
