@@ -49,8 +49,8 @@ void dycl_grad_pow(dycl_chain *c) {
     if (dycl_chain_wants(c, 1)) {
         uint32_t zero = dycl_chain_2(c, DYCL_OP_logical_and, dycl_chain_number(c, DYCL_OP_eq, x, 0),
                                      dycl_chain_number(c, DYCL_OP_ge, y, 0));
-        uint32_t slope = MUL(G, MUL(dycl_chain_result(c), dycl_chain_1(c, DYCL_OP_log, x)));
-        dycl_chain_give(c, 1, dycl_chain_drop(c, zero, slope));
+        uint32_t slope = MUL(dycl_chain_result(c), dycl_chain_1(c, DYCL_OP_log, x));
+        dycl_chain_give(c, 1, MUL(G, dycl_chain_drop(c, zero, slope)));
     }
 }
 

@@ -29,13 +29,14 @@ void dycl_grad_with_operand(dycl_chain *c) {
 void dycl_grad_pixel_shuffle(dycl_chain *c) {
     dycl_words a = dycl_words_same(c);
     dycl_op op = c->node->op == DYCL_OP_aten_pixel_shuffle ? DYCL_OP_aten_pixel_unshuffle : DYCL_OP_aten_pixel_shuffle;
-    dycl_chain_give(c, 0, dycl_chain_back(c, op, 0, dycl_chain_operand(c, 0), 1, &c->gradient, &a));
+    dycl_value x = dycl_chain_as_gradient(c, dycl_chain_operand(c, 0));
+    dycl_chain_give(c, 0, dycl_chain_back(c, op, 0, &x, 1, &c->gradient, &a));
 }
 
 void dycl_grad_channel_shuffle(dycl_chain *c) {
-    const dycl_value *x = dycl_chain_operand(c, 0);
-    dycl_words a = {{x->sizes[1] / dycl_words_given(c)[0]}, 1};
-    dycl_chain_give(c, 0, dycl_chain_back(c, DYCL_OP_aten_channel_shuffle, 0, x, 1, &c->gradient, &a));
+    dycl_value x = dycl_chain_as_gradient(c, dycl_chain_operand(c, 0));
+    dycl_words a = {{x.sizes[1] / dycl_words_given(c)[0]}, 1};
+    dycl_chain_give(c, 0, dycl_chain_back(c, DYCL_OP_aten_channel_shuffle, 0, &x, 1, &c->gradient, &a));
 }
 
 /* attributes: kernel, dilation, padding, stride; col2im's begin with the output's size */

@@ -3,6 +3,7 @@
  * torch computes the gradients of a norm in one function and saves what that reads: so does each formula, whatever is
  * wanted, because what was saved and then written is an error of the backward pass. */
 #include "grad/formula.h"
+#include "ir/infer.h"
 
 #define MUL(a, b)             dycl_chain_2(c, DYCL_OP_mul, a, b)
 #define ADD(a, b)             dycl_chain_2(c, DYCL_OP_add, a, b)
@@ -49,8 +50,12 @@ void dycl_grad_layer_norm(dycl_chain *c) {
     uint32_t n = MUL(centred, scale);
     save(c, 1);
     save(c, 2);
-    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, through_statistics(c, weighted(c, 1), n, scale, dims));
-    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, MUL(c->gradient, n));
+    if (dycl_chain_wants(c, 0)) /* torch's kernel writes rows one behind the other */
+        dycl_chain_give(c, 0, dycl_chain_contiguous(c, through_statistics(c, weighted(c, 1), n, scale, dims)));
+    if (dycl_chain_wants(c, 1)) {
+        uint32_t each = MUL(c->gradient, n);
+        dycl_chain_give(c, 1, dycl_chain_operand(c, 0)->rank == c->attrs[0] ? dycl_chain_contiguous(c, each) : each);
+    }
     if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, own(c));
 }
 
@@ -121,6 +126,16 @@ void dycl_grad_hosted_group_norm(dycl_chain *c) {
     group_norm(c, given[0], dycl_attr_f64(given[1]));
 }
 
+/* As torch's kernel answers: channels last, if the image is, else contiguous. */
+static void give_image(dycl_chain *c, uint32_t gradient) {
+    dycl_value form = *dycl_chain_operand(c, 0);
+    if (form.rank == 4 && dycl_value_channels_last(&form))
+        dycl_infer_channels_last(&form);
+    else
+        dycl_infer_contiguous(&form);
+    dycl_chain_give(c, 0, dycl_chain_laid(c, gradient, &form));
+}
+
 /* x, running mean, running variance, weight*, bias*: these statistics are constants */
 void dycl_grad_batch_norm(dycl_chain *c) {
     if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
@@ -128,7 +143,7 @@ void dycl_grad_batch_norm(dycl_chain *c) {
     uint32_t scale = RSQRT(NUMBER(add, dycl_chain_take(c, 2), dycl_attr_f64(c->attrs[0])));
     if (dycl_chain_wants(c, 0)) {
         uint32_t factor = c->operands[3] == DYCL_NONE ? scale : MUL(scale, dycl_chain_take(c, 3));
-        dycl_chain_give(c, 0, MUL(c->gradient, channels(c, factor)));
+        give_image(c, MUL(c->gradient, channels(c, factor)));
     }
     if (dycl_chain_wants(c, 3)) {
         uint32_t n = MUL(SUB(dycl_chain_take(c, 0), channels(c, dycl_chain_take(c, 1))), channels(c, scale));

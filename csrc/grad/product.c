@@ -34,17 +34,34 @@ void dycl_grad_linear(dycl_chain *c) {
     if (dycl_chain_wants(c, 2) && !(row && dycl_chain_wants(c, 1))) dycl_chain_give(c, 2, g);
 }
 
+/* Recorded for a vector beside a matrix: torch's product of the two is another function, with another gradient. */
+static int is_vector(const dycl_chain *c, int nth) {
+    const dycl_graph *graph = c->b->job->graph;
+    const dycl_value *v = dycl_chain_operand(c, nth);
+    if (v->kind != DYCL_VALUE_NODE || v->root == c->operands[nth]) return 0;
+    return graph->values[dycl_node_operands(graph, &graph->nodes[v->source])[0]].rank == 1;
+}
+
 /* a[..., m, k] b[..., k, n]: batch dimensions that were broadcast are summed */
 void dycl_grad_matmul(dycl_chain *c) {
     dycl_value a = *dycl_chain_operand(c, 0), b = *dycl_chain_operand(c, 1);
+    /* one that learns meets all matrices, transposed, as one (should_fold in ATen/native/LinearAlgebra.cpp) */
+    int folded = a.rank == 2 && b.rank > 2 && dycl_chain_wants(c, 0);
     if (dycl_chain_wants(c, 0)) {
         uint32_t other = dycl_chain_transpose(c, dycl_chain_take(c, 1));
-        dycl_chain_give(c, 0, dycl_chain_laid_product(c, c->gradient, other, b.rank == 2 && in_columns(&a)));
+        uint32_t g = dycl_chain_laid_product(c, c->gradient, other, b.rank == 2 && in_columns(&a) && !is_vector(c, 1));
+        if (folded && !in_rows(&a)) {
+            dycl_value columns = a;
+            columns.strides[0] = 1;
+            columns.strides[1] = a.sizes[0];
+            g = dycl_chain_laid(c, dycl_chain_sum_to(c, g, &a), &columns);
+        }
+        dycl_chain_give(c, 0, g);
     }
     if (!dycl_chain_wants(c, 1)) return;
     uint32_t left = dycl_chain_take(c, 0);
     if (a.rank >= 2 && b.rank == 2)
         dycl_chain_give_product(c, 1, -1, as_rows(c, left), as_rows(c, c->gradient), in_columns(&b));
     else
-        dycl_chain_give(c, 1, dycl_chain_product(c, dycl_chain_transpose(c, left), c->gradient));
+        dycl_chain_give(c, 1, dycl_chain_laid_product(c, dycl_chain_transpose(c, left), c->gradient, folded));
 }

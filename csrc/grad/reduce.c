@@ -38,11 +38,11 @@ void dycl_grad_mean(dycl_chain *c) {
 
 /* amax, amin: those that are equal share it */
 void dycl_grad_extreme(dycl_chain *c) {
-    uint32_t mask = dycl_chain_2(c, DYCL_OP_eq, dycl_chain_take(c, 0), kept(c, dycl_chain_result(c))), ones = 0;
+    uint32_t mask = dycl_chain_2(c, DYCL_OP_eq, kept(c, dycl_chain_result(c)), dycl_chain_take(c, 0)), ones = 0;
     if (c->status == DYCL_OK)
         c->status = dycl_build_cast(&c->b->recorder, mask, (dycl_dtype)dycl_chain_operand(c, 0)->dtype, &ones);
     uint32_t count = dycl_chain_reduce(c, DYCL_OP_sum, ones, dims_of(c));
-    dycl_chain_give(c, 0, MUL(ones, DIV(kept(c, c->gradient), count)));
+    dycl_chain_give(c, 0, DIV(MUL(kept(c, c->gradient), ones), count));
 }
 
 void dycl_grad_sumsq(dycl_chain *c) {
@@ -89,19 +89,22 @@ void dycl_grad_var(dycl_chain *c) { give_var(c, c->gradient); }
 
 void dycl_grad_std(dycl_chain *c) {
     uint32_t y = dycl_chain_result(c), g = DIV(c->gradient, dycl_chain_number(c, DYCL_OP_mul, y, 2));
-    give_var(c, dycl_chain_drop(c, dycl_chain_number(c, DYCL_OP_eq, y, 0), g));
+    give_var(c, dycl_chain_cleared(c, dycl_chain_number(c, DYCL_OP_eq, y, 0), g));
 }
+
+/* torch's kernels write rows one behind the other, however what they read lies. */
+static void give_rows(dycl_chain *c, uint32_t gradient) { dycl_chain_give(c, 0, dycl_chain_contiguous(c, gradient)); }
 
 static uint32_t row_of(const dycl_chain *c) { return dycl_chain_operand(c, 0)->rank ? UINT32_C(1) << c->attrs[0] : 0; }
 
 void dycl_grad_softmax(dycl_chain *c) {
     uint32_t y = dycl_chain_result(c), product = MUL(c->gradient, y);
-    dycl_chain_give(c, 0, SUB(product, MUL(y, dycl_chain_reduce(c, DYCL_OP_sum, product, row_of(c)))));
+    give_rows(c, SUB(product, MUL(y, dycl_chain_reduce(c, DYCL_OP_sum, product, row_of(c)))));
 }
 
 void dycl_grad_log_softmax(dycl_chain *c) {
     uint32_t sum = dycl_chain_reduce(c, DYCL_OP_sum, c->gradient, row_of(c));
-    dycl_chain_give(c, 0, SUB(c->gradient, MUL(dycl_chain_1(c, DYCL_OP_exp, dycl_chain_result(c)), sum)));
+    give_rows(c, SUB(c->gradient, MUL(dycl_chain_1(c, DYCL_OP_exp, dycl_chain_result(c)), sum)));
 }
 
 /* Summed up from the other end. */

@@ -4,21 +4,28 @@
 
 static const struct {
     dycl_op op, back;
-    int aligned; /* has align_corners */
+    int aligned, cubic; /* has align_corners */
 } resampling[] = {
-    {DYCL_OP_aten_upsample_nearest1d, DYCL_OP_aten_upsample_nearest1d_backward, 0},
-    {DYCL_OP_aten_upsample_nearest2d, DYCL_OP_aten_upsample_nearest2d_backward, 0},
-    {DYCL_OP_aten_upsample_nearest3d, DYCL_OP_aten_upsample_nearest3d_backward, 0},
-    {DYCL_OP_aten_upsample_nearest_exact1d, DYCL_OP_aten_upsample_nearest_exact1d_backward, 0},
-    {DYCL_OP_aten_upsample_nearest_exact2d, DYCL_OP_aten_upsample_nearest_exact2d_backward, 0},
-    {DYCL_OP_aten_upsample_nearest_exact3d, DYCL_OP_aten_upsample_nearest_exact3d_backward, 0},
-    {DYCL_OP_aten_upsample_linear1d, DYCL_OP_aten_upsample_linear1d_backward, 1},
-    {DYCL_OP_aten_upsample_bilinear2d, DYCL_OP_aten_upsample_bilinear2d_backward, 1},
-    {DYCL_OP_aten_upsample_trilinear3d, DYCL_OP_aten_upsample_trilinear3d_backward, 1},
-    {DYCL_OP_aten_upsample_bicubic2d, DYCL_OP_aten_upsample_bicubic2d_backward, 1},
-    {DYCL_OP_aten_upsample_bilinear2d_aa, DYCL_OP_aten_upsample_bilinear2d_aa_backward, 1},
-    {DYCL_OP_aten_upsample_bicubic2d_aa, DYCL_OP_aten_upsample_bicubic2d_aa_backward, 1},
+    {DYCL_OP_aten_upsample_nearest1d, DYCL_OP_aten_upsample_nearest1d_backward, 0, 0},
+    {DYCL_OP_aten_upsample_nearest2d, DYCL_OP_aten_upsample_nearest2d_backward, 0, 0},
+    {DYCL_OP_aten_upsample_nearest3d, DYCL_OP_aten_upsample_nearest3d_backward, 0, 0},
+    {DYCL_OP_aten_upsample_nearest_exact1d, DYCL_OP_aten_upsample_nearest_exact1d_backward, 0, 0},
+    {DYCL_OP_aten_upsample_nearest_exact2d, DYCL_OP_aten_upsample_nearest_exact2d_backward, 0, 0},
+    {DYCL_OP_aten_upsample_nearest_exact3d, DYCL_OP_aten_upsample_nearest_exact3d_backward, 0, 0},
+    {DYCL_OP_aten_upsample_linear1d, DYCL_OP_aten_upsample_linear1d_backward, 1, 0},
+    {DYCL_OP_aten_upsample_bilinear2d, DYCL_OP_aten_upsample_bilinear2d_backward, 1, 0},
+    {DYCL_OP_aten_upsample_trilinear3d, DYCL_OP_aten_upsample_trilinear3d_backward, 1, 0},
+    {DYCL_OP_aten_upsample_bicubic2d, DYCL_OP_aten_upsample_bicubic2d_backward, 1, 1},
+    {DYCL_OP_aten_upsample_bilinear2d_aa, DYCL_OP_aten_upsample_bilinear2d_aa_backward, 1, 0},
+    {DYCL_OP_aten_upsample_bicubic2d_aa, DYCL_OP_aten_upsample_bicubic2d_aa_backward, 1, 1},
 };
+
+/* Cubic kernels answer in contiguous tensors, the others as the gradient lies. */
+static dycl_value answered(const dycl_chain *c, const dycl_value *x, int cubic) {
+    dycl_value made = dycl_chain_as_gradient(c, x);
+    if (cubic) dycl_infer_contiguous(&made);
+    return made;
+}
 
 /* attributes: output size or None, align_corners (some), scales or None */
 void dycl_grad_upsample(dycl_chain *c) {
@@ -36,7 +43,8 @@ void dycl_grad_upsample(dycl_chain *c) {
         dycl_words_push(&a, at[0] > k);
         dycl_words_push(&a, at[0] > k ? at[1 + k] : 0);
     }
-    dycl_chain_give(c, 0, dycl_chain_back(c, resampling[i].back, 0, x, 1, &c->gradient, &a));
+    dycl_value made = answered(c, x, resampling[i].cubic);
+    dycl_chain_give(c, 0, dycl_chain_back(c, resampling[i].back, 0, &made, 1, &c->gradient, &a));
 }
 
 /* Our own operator: attributes: kind, align corners (1) + only the width is resampled (2), output h w, scale h w. A
@@ -47,7 +55,7 @@ void dycl_grad_resize2d(dycl_chain *c) {
          DYCL_OP_aten_upsample_linear1d_backward, DYCL_OP_COUNT},
         {DYCL_OP_aten_upsample_nearest2d_backward, DYCL_OP_aten_upsample_nearest_exact2d_backward,
          DYCL_OP_aten_upsample_bilinear2d_backward, DYCL_OP_aten_upsample_bicubic2d_backward}};
-    dycl_value x = *dycl_chain_operand(c, 0), like = x;
+    dycl_value x = *dycl_chain_operand(c, 0), like = answered(c, &x, c->attrs[0] == DYCL_RESIZE_CUBIC);
     int64_t kind = c->attrs[0], sizes[3];
     int n = c->attrs[1] & 2 ? 1 : 2;
     dycl_words a = {.count = 0};

@@ -1,5 +1,6 @@
 /* Elementwise operators of one operand. x: the operand, y: the result, g: the result's gradient. */
 #include "grad/formula.h"
+#include "ir/infer.h"
 
 #define G                c->gradient
 #define X                dycl_chain_take(c, 0)
@@ -60,8 +61,12 @@ void dycl_grad_nan_to_num(dycl_chain *c) {
     dycl_chain_give(c, 0, MUL(G, number));
 }
 
-/* Constant almost everywhere: zeros, not nothing. */
+/* Constant almost everywhere: zeros that lie as the gradient, not nothing. */
 void dycl_grad_nothing(dycl_chain *c) {
-    for (int i = 0; i < c->node->operand_count; i++)
-        if (dycl_chain_wants(c, i)) dycl_chain_give(c, i, dycl_chain_zeros(c, dycl_chain_meta(c, G)));
+    for (int i = 0; i < c->node->operand_count; i++) {
+        if (!dycl_chain_wants(c, i)) continue;
+        dycl_value form = *dycl_chain_meta(c, G);
+        dycl_infer_preserve(dycl_chain_meta(c, G), &form);
+        dycl_chain_give(c, i, dycl_chain_laid(c, dycl_chain_zeros(c, &form), &form));
+    }
 }

@@ -25,6 +25,10 @@ SAMPLES = 2
 dycl.accelerate(lambda: None)  # finds torch
 
 
+def _plain(t):
+    return t
+
+
 def _turned(t):
     return t.mT.contiguous().mT if t.dim() > 1 else t
 
@@ -64,14 +68,24 @@ def _one(t):
     return t.flatten()[:1].view(()).expand(t.shape) if t.numel() else t
 
 
-GIVEN = (lambda t: t, _one, _turned, _stepped, _expanded, _ones)
+GIVEN = (lambda t: t, _one, _turned, _last, _stepped, _expanded, _ones)
 # torch's kernels lay these gradients out in their own way, where strides of dimensions of size 1 are concerned.
 OWN_ONES = {"nn.functional.logsigmoid", "nn.functional.avg_pool1d", "nn.functional.mse_loss", "stack"}
+# Gradients that are asked for, not accumulated, and lie in their own way (docs/correctness.md)
+OWN_LAYOUT = {"flip", "fliplr", "flipud", "roll", "ravel", "masked_fill", "var_mean", "var_mean.unbiased", "std_mean",
+              "std_mean.unbiased", "stack", "vstack", "dstack", "repeat", "tile", "sum", "__rmatmul__",
+              *(f"nn.functional.{name}" for name in """conv1d conv2d conv3d conv_transpose1d conv_transpose2d
+              conv_transpose3d pad.reflect pad.constant interpolate.trilinear max_pool1d logsigmoid""".split())}
 TORCH_CRASHES = {("nn.functional.pdist", _none_first)}  # its backward pass reads what is not there
-LAYOUTS = (_turned, _last, _stepped, _part, _expanded, _ones, _none, _none_first)
+LAYOUTS = (_plain, _turned, _last, _stepped, _part, _expanded, _ones, _none, _none_first)
 
 
 def _alone(f):
+    return lambda *operands: f(operands[0], *operands[1], **operands[2])
+
+
+def _asked(f):
+    """As torch.autograd.grad gives them: what is accumulated lies as its leaf."""
     return lambda *operands: f(operands[0], *operands[1], **operands[2])
 
 
@@ -84,9 +98,10 @@ def _between(f):
     return between
 
 
-def _outcome(program, operands, given, ones=True):
+def _outcome(program, operands, given, ones=True, asked=False):
     """What is shown of the results, results and leaves' gradients; or the error. given: how gradients come in; ones:
-    strides of the gradients' dimensions of size 1 are shown, too."""
+    strides of the gradients' dimensions of size 1 are shown, too (None: no strides); asked: gradients are not
+    accumulated."""
     operands = map_tensors(copy_of, operands)
     leaves = [t for t in tensors_of(operands) if t.requires_grad]
     torch.manual_seed(1)
@@ -96,13 +111,17 @@ def _outcome(program, operands, given, ones=True):
             results = tensors_of(program(*operands))
             shown = [(node_of(r), r.requires_grad, r.stride(), r._version) for r in results]
             wanted = [r for r in results if r.requires_grad]
-            if wanted:
-                torch.autograd.backward(wanted, [given((torch.arange(r.numel()) * 0.7).sin().to(r.dtype).view(r.shape))
-                                                 for r in wanted])
+            given = [given((torch.arange(r.numel()) * 0.7).sin().to(r.dtype).view(r.shape)) for r in wanted]
+            gradients = [None] * len(leaves)
+            if wanted and asked:
+                gradients = torch.autograd.grad(wanted, leaves, given, allow_unused=True)
+            elif wanted:
+                torch.autograd.backward(wanted, given)
+                gradients = [leaf.grad for leaf in leaves]
     except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
         return f"{type(error).__name__}: {error}", [], []
-    gradients = [leaf.grad for leaf in leaves]
-    shown += [None if g is None else [s for n, s in zip(g.shape, g.stride()) if ones or n != 1] for g in gradients]
+    shown += [None if g is None else () if ones is None else [s for n, s in zip(g.shape, g.stride()) if ones or n != 1]
+              for g in gradients]
     return shown, [r.detach() for r in results], gradients
 
 
@@ -121,13 +140,13 @@ def _near(program, operands, given, kind, i, want, got):
     return bool(((got - truth).abs().max() <= 2 * (want - truth).abs().max()).item())
 
 
-def _compare(program, operands, given, ones, what):
-    want = _outcome(program, operands, given, ones)
+def _compare(program, operands, given, ones, asked, what):
+    want = _outcome(program, operands, given, ones, asked)
     if not all(is_strided(r) for r in want[1]):
         return
     run = dycl.accelerate(program)
     for nth in range(RUNS):
-        got = _outcome(run, operands, given, ones)
+        got = _outcome(run, operands, given, ones, asked)
         assert got[0] == want[0], f"{what}, run {nth}"
         for kind, name in ((1, "result"), (2, "gradient")):
             for i, (x, y) in enumerate(zip(want[kind], got[kind], strict=True)):
@@ -166,10 +185,11 @@ def test_layouts(op):
                 return (layout(t) if is_strided(t) and t.dtype.is_floating_point else t).requires_grad_(wanted)
 
             operands = map_tensors(laid, (sample.input, sample.args, sample.kwargs))
-            forms = list(itertools.product((_alone, _between), GIVEN))
+            forms = list(itertools.product((_alone, _asked, _between), GIVEN))
             some = random.Random(f"{op.full_name} {i} {layout.__name__}").sample(forms, 3)
             for form, given in forms if FULL else some:
-                _compare(form(op.op), operands, given, op.full_name not in OWN_ONES,
+                ones = None if form is _asked and op.full_name in OWN_LAYOUT else op.full_name not in OWN_ONES
+                _compare(form(op.op), operands, given, ones, form is _asked,
                          f"sample {i} {layout.__name__} {form.__name__} {GIVEN.index(given)}")
 
 

@@ -339,9 +339,12 @@ static PyObject *distance_loss(dycl_call *call, const dycl_binding *row) {
     if (reduction && !none && !sum && PyUnicode_CompareWithASCIIString(reduction, "mean") != 0)
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     int64_t attrs[2] = {(INT64_C(1) << a->rank) - 1, 0};
+    uint32_t operands[2] = {x, y};
+    if (row->op == DYCL_OP_square && !(dycl_value_contiguous(a) && dycl_value_contiguous(b)) &&
+        dycl_track_any_now(call->region, 2, operands))
+        return dycl_call_bail(call, DYCL_BAIL_grad); /* torch's gradient is contiguous, whatever the operands are */
     DYCL_CALL_TRY(ew2(call, DYCL_OP_sub, x, y, &out));
     DYCL_CALL_TRY(ew1(call, (dycl_op)row->op, out, &out));
-    uint32_t operands[2] = {x, y};
     if (none && row->op == DYCL_OP_square)
         DYCL_CALL_TRY(dycl_build_iterated(&call->region->recorder, out, 2, operands, &out)); /* one kernel in torch */
     if (!none)
