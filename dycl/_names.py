@@ -11,6 +11,7 @@ import math
 import types
 
 import torch
+from dycl import _core
 
 _KEPT = (lambda x: x, lambda x: x)
 _MOST = 2**24  # elements that are made for it
@@ -70,14 +71,13 @@ def name(function, both, nth, in_place):
         both, ways = _few_steps(*both), [lambda look: look.shrunk(look.sizes)]
     try:
         for way in ways[:-1]:
-            with contextlib.suppress(*_TORCHS):
+            with contextlib.suppress(*_core.FORGIVEN):
                 return _asked(function, both, nth, in_place, way)
         return _asked(function, both, nth, in_place, ways[-1])
     finally:
         torch.default_generator.set_state(drawn)
 
 
-_TORCHS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, Warning)
 _LAYERS = {torch.rnn_tanh, torch.rnn_relu, torch.gru, torch.lstm}
 
 

@@ -11,6 +11,7 @@
 #include "exec/tune/profile.h"
 #include "ir/hosted.h"
 #include "py/cpython/compat.h"
+#include "py/cpython/error.h"
 #include "py/entry/callable.h"
 #include "py/entry/everywhere.h"
 #include "py/entry/optimizer.h"
@@ -396,7 +397,8 @@ PyMODINIT_FUNC PyInit__core(void) {
         PyModule_AddIntConstant(module, "BF16", DYCL_OPTION_BF16) < 0)
         Py_CLEAR(module);
     else if (PyType_Ready(&dycl_site_type) < 0 ||
-             PyModule_AddObjectRef(module, "Site", (PyObject *)&dycl_site_type) < 0 || dycl_node_add(module) < 0)
+             PyModule_AddObjectRef(module, "Site", (PyObject *)&dycl_site_type) < 0 ||
+             PyModule_AddObjectRef(module, "FORGIVEN", dycl_error_kinds()) < 0 || dycl_node_add(module) < 0)
         Py_CLEAR(module);
     return module;
 }

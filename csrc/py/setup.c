@@ -4,11 +4,11 @@
 #include "py/cpython/trace.h"
 #include "py/entry/hint.h"
 #include "py/entry/method.h"
+#include "py/intercept/asked.h"
 #include "py/intercept/hosted_rows.h"
 #include "py/intercept/mode.h"
 #include "py/intercept/plain.h"
 #include "py/intercept/replaced.h"
-#include "py/intercept/shortcut.h"
 #include "py/intercept/slots.h"
 #include "py/intercept/table.h"
 #include "py/intercept/uncounted.h"
@@ -41,7 +41,7 @@ int dycl_py_setup(void) {
         return -1;
     dycl_host_setup();
     dycl_trace_setup();
-    dycl_shortcut_setup();
+    dycl_asked_setup();
     dycl_plain_setup();
     dycl_slots_bind();
     PyType_Modified(dycl_py.lazy_type);

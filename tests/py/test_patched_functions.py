@@ -115,6 +115,70 @@ def test_modules_are_recorded_at_once_again():
     assert dycl.stats(model)["recorded"] >= 2 * recorded
 
 
+def asking(x, **options):
+    """A program's wrapper, in the form that torch's functions have."""
+    CALLS.append("entered")
+    if torch.overrides.has_torch_function_unary(x) or torch.overrides.has_torch_function((x,)):
+        return torch.overrides.handle_torch_function(asking, (x,), x, **options)
+    return interpolate(x, **options)
+
+
+interpolate = F.interpolate
+
+
+def test_who_overrides():
+    def program(x):
+        y = x[None, None] * 2
+        heard = [(torch.overrides.has_torch_function_unary(t), torch.overrides.has_torch_function([t, None]),
+                  torch.overrides.has_torch_function_variadic(x, t), F.has_torch_function_unary(t)) for t in (x, y)]
+        CALLS.append(heard + [F.has_torch_function_variadic(x.as_subclass(Marked), y)])
+        with mock.patch.object(F, "interpolate", asking):
+            larger = asking(y, scale_factor=2) + 1, F.interpolate(y, scale_factor=2), nn.Upsample(scale_factor=2)(y)
+        return larger, CALLS[:]
+
+    same(program, lambda: (torch.randn(4, 5),), between=CALLS.clear)
+
+
+class Marked(torch.Tensor):
+    pass
+
+
+def test_who_overrides_where_another_mode_runs():
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            CALLS.append(getattr(function, "__name__", "?"))
+            return function(*args, **(kwargs or {}))
+
+    def program(x):
+        y = x[None, None] * 2
+        with Mode():
+            return torch.overrides.has_torch_function_unary(y), asking(y, scale_factor=2), CALLS[:]
+
+    same(program, lambda: (torch.randn(4, 5),), between=CALLS.clear)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: (nn.MultiheadAttention(8, 2, batch_first=True).eval(), torch.randn(2, 3, 8)),
+    lambda: (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), torch.randn(2, 3, 8))],
+    ids=["attention", "layer"])
+@pytest.mark.parametrize("name", ["_native_multi_head_attention", "_transformer_encoder_layer_fwd"])
+def test_an_operator_for_a_whole_module_is_replaced(make, name):
+    own = getattr(torch, name)
+
+    def shown(*args, **kwargs):
+        CALLS.append([tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in args])
+        return own(*args, **kwargs)
+
+    def program(model, x):
+        given = (lambda x: (x, x, x)) if isinstance(model, nn.MultiheadAttention) else lambda x: (x,)
+        before = model(*given(x * 2))
+        with mock.patch.object(torch, name, shown):
+            during = model(*given(x * 2)), model(*given(x))
+        return before, during, model(*given(x * 3)), CALLS[:]
+
+    same(program, make, like="matmul", between=CALLS.clear)
+
+
 SUBJECTS = {  # what is replaced: by what, and how a program uses it
     "__mul__": (noted(torch.Tensor.__mul__), lambda y: y * 3),
     "__rmul__": (noted(torch.Tensor.__rmul__), lambda y: 3 * y),

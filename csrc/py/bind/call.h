@@ -11,7 +11,7 @@
 #include "py/region/region.h"
 #include "py/site/site.h"
 
-#define DYCL_MOST_PARAMETERS 16
+#define DYCL_MOST_PARAMETERS 20
 
 struct dycl_binding;
 
@@ -174,6 +174,6 @@ extern dycl_binding dycl_bindings_elementwise[], dycl_bindings_activation[], dyc
     dycl_bindings_distance[], dycl_bindings_window[], dycl_bindings_matmul[], dycl_bindings_create[],
     dycl_bindings_tensor[], dycl_bindings_index[], dycl_bindings_gather[], dycl_bindings_resize[], dycl_bindings_sort[],
     dycl_bindings_write[], dycl_bindings_recurrent[], dycl_bindings_random[], dycl_bindings_scatter[],
-    dycl_bindings_values[], dycl_bindings_words[];
+    dycl_bindings_values[], dycl_bindings_words[], dycl_bindings_transformer[];
 
 #endif

@@ -4,8 +4,11 @@
 
 #include "py/cpython/compat.h"
 
+/* The kinds that torch and we raise: what is of another one, a signal handler has raised. A tuple; borrowed, or NULL
+ * with an exception. First called at import. */
+PyObject *dycl_error_kinds(void);
 /* Behind code that may fail without harm, and in which Python code ran: clears what torch or we raised. 0, or -1: it is
- * of another kind, so a signal handler has raised it (KeyboardInterrupt), and it stays. */
+ * of another kind (KeyboardInterrupt), and stays. */
 int dycl_error_forgive(void);
 /* Takes an exception that was fetched before, which goes before what has been raised since, if that is forgiven. */
 void dycl_error_restore(PyObject *type, PyObject *value, PyObject *traceback);

@@ -1,7 +1,7 @@
 #include "py/intercept/fallback.h"
 
 #include "py/bind/hosted.h"
-#include "py/intercept/shortcut.h"
+#include "py/intercept/asked.h"
 #include "py/site/site.h"
 
 static int has_lazy(PyObject *o, int depth) {
@@ -97,7 +97,7 @@ static int may_be_hosted(const dycl_region *region, dycl_bail why) {
 PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const *args, Py_ssize_t count,
                         PyObject *kwnames, PyObject *kwdict, dycl_bail why) {
     if (may_be_hosted(region, why)) {
-        if (dycl_shortcut_is_whole(callable)) return dycl_shortcut_run_body(callable, args, count, kwnames, kwdict);
+        if (dycl_asked_is_whole(callable)) return dycl_asked_run_body(callable, args, count, kwnames, kwdict);
         PyObject *hosted = dycl_hosted_record(region, callable, args, count, kwnames, kwdict);
         if (hosted || PyErr_Occurred()) return hosted;
         if (region->lesson) why = DYCL_BAIL_first;

@@ -12,7 +12,8 @@ static dycl_binding *const tables[] = {
     dycl_bindings_matmul,      dycl_bindings_create,     dycl_bindings_tensor,  dycl_bindings_index,
     dycl_bindings_gather,      dycl_bindings_resize,     dycl_bindings_sort,    dycl_bindings_write,
     dycl_bindings_recurrent,   dycl_bindings_random,     dycl_bindings_scatter, dycl_bindings_values,
-    dycl_bindings_words,       dycl_bindings_loss,       dycl_bindings_distance};
+    dycl_bindings_words,       dycl_bindings_loss,       dycl_bindings_distance,
+    dycl_bindings_transformer};
 enum { TABLES = sizeof tables / sizeof *tables };
 
 typedef enum { TORCH, TENSOR, FUNCTIONAL, NN, SPECIAL, LINALG, VF, OWNERS } owner;

@@ -16,15 +16,8 @@ uint64_t dycl_shortcut_pattern(PyObject *callable, PyObject *const *args, Py_ssi
 int dycl_shortcut_known(uint64_t pattern);
 void dycl_shortcut_remember(uint64_t pattern);
 
-/* A Python function of torch that is bound as a whole; its body, as in eager, what it calls may be recorded. */
-int dycl_shortcut_is_whole(PyObject *callable);
-PyObject *dycl_shortcut_run_body(PyObject *function, PyObject *const *args, Py_ssize_t count, PyObject *kwnames,
-                                 PyObject *kwdict);
-
 /* 1: the exception that is set is the parser's, and is cleared: what it says of a lazy tensor may differ from what it
  * says of a plain one, so torch is to look at plain ones. */
 int dycl_shortcut_refused(void);
-
-void dycl_shortcut_setup(void); /* Python functions of torch.nn.functional run their body on lazy tensors */
 
 #endif

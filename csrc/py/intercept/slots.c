@@ -57,6 +57,10 @@ static PyObject *compare_ge(PyObject *a, PyObject *b) { return PyObject_RichComp
     static PyObject *own_##name(PyObject *a, PyObject *b) { return dycl_py.tensor_type->tp_richcompare(a, b, code); }
 COMPARE_SLOTS(X)
 #undef X
+/* There is no `__imatmul__`: the error that follows names the operator that the program wrote, @ or @=. */
+static PyObject *own_matrix_multiply(PyObject *a, PyObject *b) {
+    return dycl_py.tensor_type->tp_as_number->nb_matrix_multiply(a, b);
+}
 
 enum {
 #define X(name, slot, method, generic) SLOT_##name,
@@ -252,6 +256,7 @@ static Py_hash_t slot_hash(PyObject *self) { /* torch.Tensor.__hash__ is id() */
 
 int dycl_slots_install(PyTypeObject *lazy) {
     if (dycl_attributes_install(lazy) < 0 || dycl_hooks_install(lazy) < 0 || dycl_compare_order_setup() < 0) return -1;
+    slots[SLOT_matrix_multiply].own = own_matrix_multiply;
     PyNumberMethods *n = lazy->tp_as_number;
 #define X(name, slot, method, generic) n->slot = slot_##name;
     BINARY_SLOTS(X)

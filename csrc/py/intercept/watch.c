@@ -153,16 +153,6 @@ static int watch_dual(void) {
     return original_exit_dual ? 0 : dycl_torch_lacks("torch._C._exit_dual_level");
 }
 
-/* ---- nn.TransformerEncoder: with a padding mask and without gradients, torch takes a way through nested tensors that
- * answers zeros for what is padded, but only where no torch function mode is active. It asks this function first. */
-
-static PyCFunctionWithKeywords original_left_aligned;
-
-static PyObject *hook_left_aligned(PyObject *self, PyObject *args, PyObject *kwargs) {
-    if (dycl_region_current && dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0) return NULL;
-    return original_left_aligned(self, args, kwargs);
-}
-
 /* ---- DLPack
  * Unlike numpy(), an export leaves no mark on the storage. */
 
@@ -250,10 +240,6 @@ int dycl_watch_setup(void) {
     original_set_eval_frame = dycl_wrap_function("_dynamo.eval_frame.set_eval_frame", METH_O, hook_set_eval_frame);
     if (!original_set_eval_frame) return dycl_torch_lacks("torch._C._dynamo.eval_frame.set_eval_frame");
     if (dycl_bound_watch() < 0) return -1;
-    original_left_aligned =
-        DYCL_AS_KEYWORDS(dycl_wrap_function("_VariableFunctions._nested_tensor_from_mask_left_aligned",
-                                            METH_STATIC | keywords, DYCL_AS_FUNCTION(hook_left_aligned)));
-    if (!original_left_aligned) return dycl_torch_lacks("torch._nested_tensor_from_mask_left_aligned");
     original_dlpack = DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack", keywords, DYCL_AS_FUNCTION(hook_dlpack)));
     if (!original_dlpack) return dycl_torch_lacks("torch._C._to_dlpack");
     original_dlpack_versioned =
