@@ -457,6 +457,21 @@ def default_device_and_dtype_inside(x, y):
     return a, b, c, d, e, torch.arange(3) / 2
 
 
+@program()
+def default_device_that_is_set(x, y):
+    a = x + y
+    torch.set_default_device("meta")
+    try:
+        made = torch.zeros(2), torch.tensor([1.0]), torch.arange(3), torch.nn.Linear(2, 2).weight
+        b = a * 2 + torch.ones(6, device="cpu")
+        devices = [t.device.type for t in (*made, a + 1, torch.zeros_like(a), a.new_ones(2), a[0])]
+        torch.set_default_device("cpu")
+        c = torch.ones(6) + b
+    finally:
+        torch.set_default_device(None)
+    return a, b, c, devices, torch.zeros(2) + a[0, :2]
+
+
 # ---- subclasses ------------------------------------------------------------------------------------------------------
 
 

@@ -41,8 +41,8 @@ PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs)
     if (kwargs && PyDict_GET_SIZE(kwargs) == 0) kwargs = NULL;
     if (function == (PyObject *)dycl_py.device_type)
         return PyObject_Call(function, args, kwargs); /* torch.device(...) is no operator */
-    if (region && region->closed & (DYCL_CLOSED_ASIDE |
-                                    DYCL_CLOSED_GRADIENT)) /* no lazy tensor is left, but perhaps another region's */
+    if (region && region->closed & (DYCL_CLOSED_ASIDE | DYCL_CLOSED_GRADIENT |
+                                    DYCL_CLOSED_MODE)) /* no lazy tensor is left, but perhaps another region's */
         return dycl_fallback(NULL, function, ((PyTupleObject *)args)->ob_item, PyTuple_GET_SIZE(args), NULL, kwargs,
                              DYCL_BAIL_mode);
     if (region && function == dycl_py.set_grad_enabled) return set_grad_enabled(region, function, args, kwargs);
@@ -82,6 +82,12 @@ PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs)
 
 /* ---- The mode object */
 
+/* torch.set_default_device puts its mode at the bottom of the stack, where it has its say after ours, which torch has
+ * taken off the stack for the time of the call. */
+static int another_is_below(const dycl_region *region) {
+    return region && !(region->closed & DYCL_CLOSED_MODE) && dycl_abi_mode_depth() >= region->mode_depth;
+}
+
 static PyObject *mode_torch_function(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     (void)self;
     if (count < 2 || count > 4 || (kwnames && PyTuple_GET_SIZE(kwnames))) {
@@ -92,7 +98,8 @@ static PyObject *mode_torch_function(PyObject *self, PyObject *const *args, Py_s
              *tuple = count > 2 ? Py_NewRef(args[2]) : PyTuple_New(0);
     if (!tuple) return NULL;
     if (!PyTuple_Check(tuple)) Py_SETREF(tuple, PySequence_Tuple(tuple));
-    PyObject *result = tuple ? dycl_mode_handle(args[0], tuple, kwargs) : NULL;
+    int failed = tuple && another_is_below(dycl_region_current) && dycl_region_meet_mode(dycl_region_current) < 0;
+    PyObject *result = tuple && !failed ? dycl_mode_handle(args[0], tuple, kwargs) : NULL;
     Py_XDECREF(tuple);
     return result;
 }

@@ -90,6 +90,11 @@ int dycl_region_meet_gradient(dycl_region *region) {
     return dycl_region_make_all_plain(region, DYCL_BAIL_grad);
 }
 
+int dycl_region_meet_mode(dycl_region *region) {
+    region->closed |= DYCL_CLOSED_MODE;
+    return dycl_region_make_all_plain(region, DYCL_BAIL_mode);
+}
+
 int dycl_region_step_aside(dycl_region *region, dycl_bail why) {
     if (region->closed & DYCL_CLOSED_ASIDE) return 0;
     region->closed |= DYCL_CLOSED_ASIDE;

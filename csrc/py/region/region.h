@@ -105,8 +105,9 @@ enum {
     DYCL_CLOSED_AUTOGRAD = 2, /* in an autograd.Function whose results get a history */
     DYCL_CLOSED_ASIDE = 4,    /* torch.compile or torch.jit runs inside: our mode has left, until the end of the call */
     DYCL_CLOSED_END = 8,
-    DYCL_CLOSED_GRADIENT = 16 /* an operator met a tensor that requires gradients: until the end of the call; our mode
-                                 stays, and passes everything on */
+    DYCL_CLOSED_GRADIENT = 16, /* an operator met a tensor that requires gradients: until the end of the call; our mode
+                                  stays, and passes everything on */
+    DYCL_CLOSED_MODE = 32      /* another mode stands below ours: the same */
 };
 
 /* initial-exec: one instruction instead of a call, for every recorded operator */
@@ -129,6 +130,7 @@ static inline int dycl_region_records(const dycl_region *region) {
 int dycl_region_step_aside(dycl_region *region, dycl_bail why);
 /* The same for gradients: our mode is perhaps at work, so it stays where it is. */
 int dycl_region_meet_gradient(dycl_region *region);
+int dycl_region_meet_mode(dycl_region *region);
 /* Computes what is pending. 0, or -1 with an exception. */
 int dycl_region_flush(dycl_region *region, dycl_bail why);
 /* Raises region->failure, in the region's own thread. 0 or -1. */
