@@ -472,6 +472,54 @@ def default_device_that_is_set(x, y):
     return a, b, c, devices, torch.zeros(2) + a[0, :2]
 
 
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        x.mul_(2)
+        ctx.mark_dirty(x)
+        return x, y * 2
+
+    @staticmethod
+    def backward(ctx, gradient, other):
+        return gradient * 2, other * 2
+
+
+class Added(torch.autograd.Function):
+    @staticmethod
+    def forward(x, number):
+        return x.add_(number)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_dirty(inputs[0])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+@program()
+def functions_that_write(x, y):
+    a = x + y
+    row = a[0]
+    b, c = Doubled.apply(a, x * 1)
+    d = Added.apply(c * 3, 2.0)
+    return a, row, b, c, d, b is a
+
+
+@program()
+def sizes_that_are_tensors(x, y):
+    outcomes, sizes = [], torch.tensor(x.shape).flip(0) * 1
+    for t in (x, x * 1):
+        for call in (lambda t, s: t.reshape(s), lambda t, s: t.expand(s), lambda t, s: t.permute(s), lambda t, s:
+                     t.repeat(s), lambda t, s: t.tile(s), lambda t, s: t.flip(s), lambda t, s: t.new_zeros(s)):
+            try:
+                outcomes.append(call(t, sizes * 1))
+            except TypeError as error:
+                outcomes.append(str(error))
+    return outcomes
+
+
 # ---- subclasses ------------------------------------------------------------------------------------------------------
 
 

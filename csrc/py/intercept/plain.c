@@ -1,6 +1,7 @@
 #include "py/intercept/plain.h"
 
 #include "py/bind/view.h"
+#include "py/intercept/fallback.h"
 #include "py/intercept/shortcut.h"
 #include "py/intercept/table.h"
 #include "py/region/replace.h"
@@ -48,6 +49,12 @@ static answer try_record(dycl_region *region, PyObject *callable, PyObject *cons
     return *out_result || PyErr_Occurred() ? RECORDED : TORCH;
 }
 
+static int any_lazy(PyObject *const *args, Py_ssize_t count) {
+    for (Py_ssize_t i = 1; i < count; i++)
+        if (dycl_is_lazy(args[i])) return 1;
+    return 0;
+}
+
 /* ---- Methods with parameters: their descriptors' vectorcall fields. torch's parser is asked first (shortcut.h). */
 
 static vectorcallfunc original_call;
@@ -58,7 +65,7 @@ static PyObject *call_method(PyObject *callable, PyObject *const *args, size_t n
     if (!region) return original_call(callable, args, nargsf, kwnames);
     int parsed = count > 1 || kwnames;
     uint64_t pattern = parsed ? dycl_shortcut_pattern(callable, args, count, kwnames, 1) : 0;
-    int known = !parsed || (pattern && dycl_shortcut_known(pattern));
+    int known = !parsed || (pattern && dycl_shortcut_known(pattern)), lazy = !known && any_lazy(args, count);
     PyObject *result = NULL;
     if (Py_EnterRecursiveCall(" while calling a Python object")) return NULL; /* as the original does */
     answer way = known ? try_record(region, callable, args, count, kwnames, &result) : TORCH;
@@ -68,6 +75,8 @@ static PyObject *call_method(PyObject *callable, PyObject *const *args, size_t n
     result = original_call(callable, args, nargsf, kwnames);
     if (way == APART) dycl_abi_torch_function_restore(state);
     if (result && !known) dycl_shortcut_remember(pattern);
+    if (!result && lazy && dycl_shortcut_refused())
+        return dycl_fallback(region, callable, args, count, kwnames, NULL, DYCL_BAIL_arguments);
     return result;
 }
 

@@ -91,9 +91,41 @@ static void watch_metaclass(int at, PyTypeObject *cls) {
 
 static PyCFunctionWithKeywords original_apply;
 
+static int names_it(PyObject *function, PyObject *name) {
+    for (int depth = 0; function && depth < 8; depth++) {
+        if (!PyFunction_Check(function)) return 1; /* nobody knows */
+        PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(function);
+        if (PySequence_Contains(code->co_names, name)) return 1;
+        function = ((PyFunctionObject *)function)->func_dict
+                       ? PyDict_GetItemString(((PyFunctionObject *)function)->func_dict, "__wrapped__")
+                       : NULL;
+    }
+    return 0;
+}
+
+/* Without gradients its steps are recorded as any. But C++ counts what it marks as written, and looks at its inputs as
+ * they were before. */
+static int marks_dirty(PyObject *cls) {
+    static const char *const parts[] = {"forward", "setup_context"};
+    PyObject *name = PyUnicode_InternFromString("mark_dirty");
+    int found = 0;
+    for (int i = 0; i < 2 && name && !found; i++) {
+        PyObject *part = PyObject_GetAttrString(cls, parts[i]);
+        if (part) found = names_it(part, name);
+        Py_XDECREF(part);
+    }
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return found;
+}
+
 static PyObject *hook_apply(PyObject *cls, PyObject *args, PyObject *kwargs) {
     dycl_region *region = dycl_region_current;
-    if (!region || !dycl_abi_grad_enabled()) return original_apply(cls, args, kwargs);
+    if (!region) return original_apply(cls, args, kwargs);
+    if (!dycl_abi_grad_enabled()) {
+        if (marks_dirty(cls) && make_arguments_plain(args, kwargs, "apply") < 0) return NULL;
+        return original_apply(cls, args, kwargs);
+    }
     if (region->flushing == PyThread_get_thread_ident()) return original_apply(cls, args, kwargs); /* our own node */
     if (make_arguments_plain(args, kwargs, "apply") < 0 || dycl_region_flush(region, DYCL_BAIL_grad) < 0) return NULL;
     int before = region->closed & DYCL_CLOSED_AUTOGRAD;
