@@ -472,6 +472,29 @@ def default_device_that_is_set(x, y):
     return a, b, c, devices, torch.zeros(2) + a[0, :2]
 
 
+def queries():
+    return torch.randn(2, 3, 5, 4), torch.randn(2, 5, 3, 4).transpose(1, 2)
+
+
+@program(queries, like="matmul")
+def kernels_of_attention(x, y):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    outcomes, seen = [], torch.ones(5, 5).tril() > 0
+    for kernels in ([SDPBackend.MATH], [SDPBackend.FLASH_ATTENTION], [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
+        q, k = x * 2, y * 1
+        before = torch.nn.functional.scaled_dot_product_attention(q, k, k)
+        with sdpa_kernel(kernels):
+            for operands, options in (((q, k, k), {}), ((k, k, k), {"is_causal": True}), ((q, k, k),
+                                      {"attn_mask": seen}), ((q[0], k[0], k[0]), {}), ((q, k, k[..., :2]), {})):
+                try:
+                    outcomes.append(torch.nn.functional.scaled_dot_product_attention(*operands, **options))
+                except RuntimeError as error:
+                    outcomes.append(str(error))
+        outcomes += [before, torch.nn.functional.scaled_dot_product_attention(k, q, k)]
+    return outcomes
+
+
 class Doubled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, y):

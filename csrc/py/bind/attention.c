@@ -155,6 +155,7 @@ static PyObject *attention(dycl_call *call, const dycl_binding *row) {
     attention_options o;
     dycl_recorder *r = &call->region->recorder;
     (void)row;
+    if (dycl_py.attention_chosen) return dycl_call_bail(call, DYCL_BAIL_mode);
     DYCL_CALL_TRY(operands_of(call, x));
     int learns = x[3] == DYCL_NONE ? 0 : dycl_region_needs_gradient(call->p[3]);
     if (learns < 0) return NULL;

@@ -1,5 +1,6 @@
 #include "py/intercept/watch.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "py/intercept/bound.h"
@@ -216,6 +217,45 @@ static int compute_before_mode(void) {
     return dycl_region_current ? dycl_region_flush(dycl_region_current, DYCL_BAIL_mode) : 0;
 }
 
+/* ---- Which kernels attention may choose from: its strides, errors and warnings depend on it */
+
+static const char *const attention_kernels[] = {"flash", "math"}; /* those of a CPU */
+static PyCFunction original_use[2];
+
+/* 0, or -1 with an exception. */
+static int look_at_kernels(void) {
+    int all = 1;
+    for (int i = 0; i < 2 && all >= 0; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "_get_%s_sdp_enabled", attention_kernels[i]);
+        PyObject *ask = dycl_torch_c(path), *on = ask ? PyObject_CallNoArgs(ask) : NULL;
+        if (PyErr_Occurred())
+            all = -1;
+        else if (on)
+            all &= on == Py_True;
+        Py_XDECREF(ask);
+        Py_XDECREF(on);
+    }
+    dycl_py.attention_chosen = all == 0;
+    return all < 0 ? -1 : 0;
+}
+
+static PyObject *use_kernel(int which, PyObject *self, PyObject *on) {
+    if (compute_before_mode() < 0) return NULL;
+    PyObject *result = original_use[which](self, on);
+    if (result && look_at_kernels() < 0) Py_CLEAR(result);
+    return result;
+}
+
+static PyObject *hook_use_flash(PyObject *self, PyObject *on) { return use_kernel(0, self, on); }
+static PyObject *hook_use_math(PyObject *self, PyObject *on) { return use_kernel(1, self, on); }
+
+static int watch_kernels(void) {
+    original_use[0] = dycl_wrap_function("_set_sdp_use_flash", METH_O, hook_use_flash);
+    original_use[1] = dycl_wrap_function("_set_sdp_use_math", METH_O, hook_use_math);
+    return original_use[0] && original_use[1] ? look_at_kernels() : dycl_torch_lacks("torch._C._set_sdp_use_flash");
+}
+
 /* ---- The default dtype: what is recorded assumes float32 */
 
 static PyCFunction original_default_dtype;
@@ -277,7 +317,7 @@ int dycl_watch_setup(void) {
     original_dlpack_versioned =
         DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(hook_dlpack_versioned)));
     if (!original_dlpack_versioned) return dycl_torch_lacks("torch._C._to_dlpack_versioned");
-    if (watch_dual() < 0 || watch_dispatch_modes() < 0) return -1;
+    if (watch_dual() < 0 || watch_dispatch_modes() < 0 || watch_kernels() < 0) return -1;
     original_default_dtype = dycl_wrap_function("_set_default_dtype", METH_O, hook_default_dtype);
     return original_default_dtype ? 0 : dycl_torch_lacks("torch._C._set_default_dtype");
 }

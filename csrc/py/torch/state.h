@@ -40,6 +40,7 @@ typedef struct {
     PyObject *saved_tensors_hooks; /* owned: torch._C._autograd._top_saved_tensors_default_hooks */
     PyObject *mkldnn_enabled;      /* owned: torch._C._get_mkldnn_enabled, or NULL */
     PyObject *set_grad_enabled;    /* owned: torch._C._set_grad_enabled */
+    int attention_chosen;          /* the program has switched off one of attention's kernels (py/intercept/watch.c) */
     PyObject *detach_name, *bernoulli_name, *call_impl_name;       /* owned: interned */
     PyObject *requires_grad_name, *torch_function_name;            /* owned: interned names */
     PyObject *contiguous_format, *preserve_format, *channels_last; /* owned: memory formats */
