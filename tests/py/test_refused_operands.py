@@ -77,3 +77,13 @@ def test_operators(operand):
             x = torch.arange(3).to(dtype)
             message = [outcome(f, x) for f in (program, ours)]
             assert message[0] == message[1] or operand == "object" and str(message[0]).count("object at"), function
+
+
+@pytest.mark.parametrize("number", [-2**63, -2**62 - 1, -2**62, 2**62, 2**63])
+def test_integers_that_are_no_sizes(number):
+    def program(x):
+        return x.clone().roll(number, 0)
+
+    x, ours = torch.arange(3.0), dycl.accelerate(program)
+    for _ in range(2):
+        assert outcome(ours, x) == outcome(program, x)

@@ -181,9 +181,11 @@ dycl_status dycl_call_operand(dycl_call *call, PyObject *o, dycl_operand *out) {
     return dycl_region_value(call->region, o, &out->value);
 }
 
+#define LEAST_INT (-(INT64_C(1) << 62)) /* below, c10::SymInt takes it for something else, and raises */
+
 dycl_status dycl_call_int(dycl_call *call, PyObject *o, int64_t *out) {
     if (!o || !PyLong_CheckExact(o)) return bad(call);
-    return dycl_int_value(o, out) ? DYCL_OK : bad(call);
+    return dycl_int_value(o, out) && *out >= LEAST_INT ? DYCL_OK : bad(call);
 }
 
 dycl_status dycl_call_int_or(dycl_call *call, PyObject *o, int64_t fallback, int64_t *out) {
