@@ -5,6 +5,7 @@
 #include "py/entry/hint.h"
 #include "py/entry/method.h"
 #include "py/intercept/asked.h"
+#include "py/intercept/asking.h"
 #include "py/intercept/hosted_rows.h"
 #include "py/intercept/mode.h"
 #include "py/intercept/plain.h"
@@ -44,6 +45,7 @@ int dycl_py_setup(void) {
     dycl_asked_setup();
     dycl_plain_setup();
     dycl_slots_bind();
+    if (dycl_asking_install(dycl_py.lazy_type) < 0) return -1;
     PyType_Modified(dycl_py.lazy_type);
     if (dycl_replaced_setup() < 0) return -1;
     dycl_py.ready = 1;

@@ -117,7 +117,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
         PyErr_Fetch(&type, &value, &traceback);
     }
     dycl_region_current = NULL;
-    if (!(region->closed & DYCL_CLOSED_ASIDE) && dycl_region_pop_mode() < 0) {
+    if (dycl_abi_mode_depth() > 0 && dycl_region_pop_mode() < 0) { /* stepping aside has not, where torch put it back */
         if (type) PyErr_Clear();
         failed = -1;
     }

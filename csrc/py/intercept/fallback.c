@@ -1,7 +1,9 @@
 #include "py/intercept/fallback.h"
 
 #include "py/bind/hosted.h"
+#include "py/cpython/error.h"
 #include "py/intercept/asked.h"
+#include "py/region/life.h"
 #include "py/site/site.h"
 
 static int has_lazy(PyObject *o, int depth) {
@@ -94,6 +96,24 @@ static int may_be_hosted(const dycl_region *region, dycl_bail why) {
            why == DYCL_BAIL_layout || why == DYCL_BAIL_shape || why == DYCL_BAIL_rank;
 }
 
+/* Without our mode a Python function of torch's asks nobody: no frame of torch's stands between it and the program. */
+static PyObject *call_without_mode(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    PyObject *type, *value, *traceback;
+    if (dycl_region_pop_mode() < 0) return NULL;
+    PyObject *result = PyObject_Vectorcall(callable, args, (size_t)count, kwnames);
+    PyErr_Fetch(&type, &value, &traceback);
+    int aside = dycl_region_current && dycl_region_current->closed & DYCL_CLOSED_ASIDE;
+    if (!aside && dycl_region_push_mode() < 0) Py_CLEAR(result);
+    if (type) dycl_error_restore(type, value, traceback);
+    return result;
+}
+
+static int asks_our_mode(PyObject *callable) {
+    const dycl_region *region = dycl_region_current;
+    return PyFunction_Check(callable) && region && dycl_abi_mode_depth() == region->mode_depth &&
+           !(region->closed & DYCL_CLOSED_ASIDE);
+}
+
 PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const *args, Py_ssize_t count,
                         PyObject *kwnames, PyObject *kwdict, dycl_bail why) {
     if (may_be_hosted(region, why)) {
@@ -108,12 +128,14 @@ PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const
     PyObject *result = NULL;
     if (prepare(region, args, total, why) < 0 || (kwdict && make_plain(kwdict, 0, why) < 0)) goto done;
     dycl_lesson_begin(lesson, args, total);
+    int without = !kwdict && asks_our_mode(callable);
     if (region) {
         dycl_site_left_at(region->site, callable, why);
-        region->passing = !kwdict;
+        region->passing = !kwdict && !without;
     }
-    result = kwdict ? PyObject_VectorcallDict(callable, args, (size_t)count, kwdict)
-                    : PyObject_Vectorcall(callable, args, (size_t)count, kwnames);
+    result = without  ? call_without_mode(callable, args, count, kwnames)
+             : kwdict ? PyObject_VectorcallDict(callable, args, (size_t)count, kwdict)
+                      : PyObject_Vectorcall(callable, args, (size_t)count, kwnames);
     if (region) region->passing = 0;
 done:
     dycl_lesson_end(lesson, result, args, total, kwdict);

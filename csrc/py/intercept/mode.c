@@ -2,6 +2,7 @@
 
 #include "py/bind/beside.h"
 #include "py/bind/view.h"
+#include "py/intercept/asking.h"
 #include "py/intercept/fallback.h"
 #include "py/intercept/plain.h"
 #include "py/intercept/table.h"
@@ -35,7 +36,7 @@ static PyObject *set_grad_enabled(dycl_region *region, PyObject *function, PyObj
     return PyObject_Call(function, args, kwargs);
 }
 
-PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs) {
+static PyObject *handle(PyObject *function, PyObject *args, PyObject *kwargs) {
     dycl_region *region = dycl_region_current;
     int in_place, swapped, is_get;
     if (kwargs && PyDict_GET_SIZE(kwargs) == 0) kwargs = NULL;
@@ -78,6 +79,12 @@ PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs)
         return PyObject_Call(function, args, kwargs); /* dycl_fallback sent it: everything is plain already */
     }
     return dycl_fallback(region, function, items, count, NULL, kwargs, why);
+}
+
+PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs) {
+    PyObject *meant = dycl_asking_meant(function), *result = handle(meant ? meant : function, args, kwargs);
+    Py_XDECREF(meant);
+    return result;
 }
 
 /* ---- The mode object */

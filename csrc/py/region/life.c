@@ -96,10 +96,10 @@ int dycl_region_meet_mode(dycl_region *region) {
 }
 
 int dycl_region_step_aside(dycl_region *region, dycl_bail why) {
-    if (region->closed & DYCL_CLOSED_ASIDE) return 0;
+    int before = region->closed & DYCL_CLOSED_ASIDE;
     region->closed |= DYCL_CLOSED_ASIDE;
-    if (dycl_region_make_all_plain(region, why) < 0) return -1;
-    return dycl_region_pop_mode();
+    if (!before && dycl_region_make_all_plain(region, why) < 0) return -1;
+    return dycl_region_pop_mode(); /* once more: torch had perhaps set it aside, and put it back since */
 }
 
 int dycl_region_meet_failure(dycl_region *region) {
