@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function_unary
 
 import dycl
 from suite import one_thread  # noqa: F401 (a fixture)
@@ -173,3 +174,73 @@ def test_stepping_aside_within_a_call_that_torch_runs_leaves_no_mode():
             run()
             assert torch._C._len_torch_function_stack() == 0
     assert dycl.stats(run)["calls"] == 2
+
+
+class Sees(TorchFunctionMode):
+    def __init__(self, seen):
+        super().__init__()
+        self.seen = seen
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.seen.append(function.__name__)
+        result = function(*args, **(kwargs or {}))
+        return result + 1 if function is torch.mul else result
+
+
+@pytest.mark.parametrize("kind", ["tensor", "function"])
+def test_a_mode_of_the_program_in_a_hook_sees_what_is_called(kind):
+    """Our mode is off the stack there, and theirs stands in its place."""
+    layer, seen = torch.nn.Linear(3, 3), []
+
+    def hook(*gradients):
+        with Sees(seen):
+            x = torch.mul(torch.ones(2, 3), 2)
+            y = torch.nn.functional.gelu(layer(x + 1).exp()).norm()
+            seen.append((x.tolist(), type(y) is torch.Tensor, len(x), y.shape))
+
+    class Calls(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):
+            hook()
+            return g
+
+    def program():
+        seen.clear()
+        y = layer(torch.ones(2, 3))
+        if kind == "tensor":
+            y.register_hook(hook)
+        (Calls.apply(y) if kind == "function" else y).sum().backward()
+        hook()
+        return list(seen)
+
+    want, run = program(), dycl.accelerate(program)
+    for _ in range(2):
+        assert run() == want
+
+
+def test_functions_of_the_program_that_ask_are_called_once():
+    seen = []
+
+    def doubled(x):
+        seen.append("asks")
+        if has_torch_function_unary(x):
+            return handle_torch_function(doubled, (x,), x)
+        seen.append("runs")
+        return x * 2
+
+    def program(x):
+        seen.clear()
+        y = doubled(x + 1)
+        with Sees(seen):
+            z = doubled(y)
+        return doubled(z).tolist(), doubled(x).tolist(), list(seen)
+
+    x, run = torch.ones(3), dycl.accelerate(program)
+    want = program(x)
+    for _ in range(2):
+        assert run(x) == want
+    assert dycl.stats(run)["recorded"] >= 4

@@ -103,8 +103,8 @@ static int body_runs(PyObject *const *args, Py_ssize_t count) {
  * are left that are recorded as a whole. */
 static int is_no(PyObject *const *args, Py_ssize_t count) {
     const dycl_region *region = dycl_region_current;
-    int lazy;
-    if (dycl_abi_mode_depth() > (region ? region->mode_depth : 0) || !only_ours(args, count, &lazy)) return 0;
+    int lazy, ours = !region || region->mode_depth == DYCL_MODE_ASIDE ? 0 : region->mode_depth;
+    if (dycl_abi_mode_depth() > ours || !only_ours(args, count, &lazy)) return 0;
     const PyObject *code = dycl_frame_code();
     PyObject *file = code ? ((const PyCodeObject *)code)->co_filename : NULL;
     return file && torchs_folder && !PyUnicode_Tailmatch(file, torchs_folder, 0, PY_SSIZE_T_MAX, -1);
@@ -164,13 +164,16 @@ PyObject *dycl_asked_run_body(PyObject *function, PyObject *const *args, Py_ssiz
                                  PyObject *kwdict) {
     /* torch has set our mode aside for the time of the call that it handed us: what the body calls shall be seen */
     PyObject *type, *value, *traceback, *done = NULL;
-    int aside = dycl_abi_mode_depth() < dycl_region_current->mode_depth;
+    dycl_region *region = dycl_region_current;
+    int depth = region->mode_depth, aside = depth == DYCL_MODE_ASIDE;
     if (aside && !(done = PyObject_CallOneArg(dycl_py.push_mode, dycl_py.mode))) return NULL;
     Py_XDECREF(done);
+    if (aside) region->mode_depth = dycl_abi_mode_depth();
     forced = PyFunction_GET_CODE(function);
     PyObject *result = kwdict ? PyObject_VectorcallDict(function, args, (size_t)count, kwdict)
                               : PyObject_Vectorcall(function, args, (size_t)count, kwnames);
     forced = NULL;
+    region->mode_depth = depth;
     if (!aside) return result;
     PyErr_Fetch(&type, &value, &traceback);
     if (!(done = PyObject_CallNoArgs(dycl_py.pop_mode))) Py_CLEAR(result);

@@ -99,11 +99,14 @@ static int may_be_hosted(const dycl_region *region, dycl_bail why) {
 /* Without our mode a Python function of torch's asks nobody: no frame of torch's stands between it and the program. */
 static PyObject *call_without_mode(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     PyObject *type, *value, *traceback;
+    dycl_region *region = dycl_region_current;
+    int depth = region->mode_depth;
     if (dycl_region_pop_mode() < 0) return NULL;
+    region->mode_depth = DYCL_MODE_ASIDE;
     PyObject *result = PyObject_Vectorcall(callable, args, (size_t)count, kwnames);
     PyErr_Fetch(&type, &value, &traceback);
-    int aside = dycl_region_current && dycl_region_current->closed & DYCL_CLOSED_ASIDE;
-    if (!aside && dycl_region_push_mode() < 0) Py_CLEAR(result);
+    region->mode_depth = depth;
+    if (!(region->closed & DYCL_CLOSED_ASIDE) && dycl_region_push_mode() < 0) Py_CLEAR(result);
     if (type) dycl_error_restore(type, value, traceback);
     return result;
 }

@@ -92,7 +92,8 @@ PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs)
 /* torch.set_default_device puts its mode at the bottom of the stack, where it has its say after ours, which torch has
  * taken off the stack for the time of the call. */
 static int another_is_below(const dycl_region *region) {
-    return region && !(region->closed & DYCL_CLOSED_MODE) && dycl_abi_mode_depth() >= region->mode_depth;
+    return region && !(region->closed & DYCL_CLOSED_MODE) && region->mode_depth != DYCL_MODE_ASIDE &&
+           dycl_abi_mode_depth() >= region->mode_depth;
 }
 
 static PyObject *mode_torch_function(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
@@ -105,8 +106,12 @@ static PyObject *mode_torch_function(PyObject *self, PyObject *const *args, Py_s
              *tuple = count > 2 ? Py_NewRef(args[2]) : PyTuple_New(0);
     if (!tuple) return NULL;
     if (!PyTuple_Check(tuple)) Py_SETREF(tuple, PySequence_Tuple(tuple));
-    int failed = tuple && another_is_below(dycl_region_current) && dycl_region_meet_mode(dycl_region_current) < 0;
+    dycl_region *region = dycl_region_current;
+    int depth = region ? region->mode_depth : 0;
+    int failed = tuple && another_is_below(region) && dycl_region_meet_mode(region) < 0;
+    if (region) region->mode_depth = DYCL_MODE_ASIDE; /* torch has taken it off the stack */
     PyObject *result = tuple && !failed ? dycl_mode_handle(args[0], tuple, kwargs) : NULL;
+    if (region) region->mode_depth = depth;
     Py_XDECREF(tuple);
     return result;
 }

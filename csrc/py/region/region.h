@@ -67,7 +67,7 @@ typedef struct dycl_region {
     uint32_t leaf_room, leaf_count;
     PyObject *calling;              /* borrowed: the function of torch's that is being recorded */
     struct dycl_called_log *called; /* owned: calls with a history (called.h); NULL: none */
-    PyObject *failure; /* owned: an exception that the program has to meet behind the flush, or NULL */
+    PyObject *failure;              /* owned: an exception that the program has to meet behind the flush, or NULL */
     int replaces;                   /* plain tensors may be given another value: only torch's own code runs in here */
     dycl_replaced *replaced;        /* of this segment */
     uint32_t *replaced_feeds;       /* scratch of the flush */
@@ -88,7 +88,7 @@ typedef struct dycl_region {
     int gradient;                             /* a tensor was asked for that requires gradients (entry/gradient.h) */
     uint8_t made;                             /* plans made during this call: DYCL_MADE_ bits */
     int passing;                  /* the next call that reaches our mode is ours and goes straight to torch */
-    int mode_depth;               /* torch function modes on the stack while ours is on top */
+    int mode_depth;               /* torch function modes on the stack while ours is on top; MODE_ASIDE: it is off */
     dycl_dispatch_state dispatch; /* at entry */
     uint32_t position;            /* in the site's TraceGraph: where the last segment left */
     dycl_segment *expected[DYCL_GRAPH_EXPECTED]; /* retained: what the recorder compares with */
@@ -109,6 +109,9 @@ enum {
                                   stays, and passes everything on */
     DYCL_CLOSED_MODE = 32      /* another mode stands below ours: the same */
 };
+
+/* torch, or we, took our mode off the stack for the time of a call. What is on top then is a mode of the program's. */
+enum { DYCL_MODE_ASIDE = -1 };
 
 /* initial-exec: one instruction instead of a call, for every recorded operator */
 extern _Thread_local dycl_region *dycl_region_current __attribute__((tls_model("initial-exec"))); /* NULL outside */
