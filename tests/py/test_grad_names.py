@@ -165,6 +165,18 @@ def test_indices():
         compare(lambda: written(index), f"written at {index}")
 
 
+def test_indices_that_are_tensors(monkeypatch):
+    """Which view it is depends on their elements, which no memory that happens to be free stands for."""
+    x, at = torch.randn(5, 4, requires_grad=True), torch.tensor(2)
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: empty(*args, **kwargs).fill_(7))
+    for case, function in {
+        "one": lambda: (x * 1)[at], "behind a slice": lambda: (x * 1)[:, at], "two": lambda: (x * 1)[at, at],
+        "computed": lambda: (x * 1)[at + 1], "of a view": lambda: (x * 1).view(4, 5)[at],
+    }.items():
+        compare(function, case)
+
+
 def test_written_by_name():
     x = torch.randn(4, requires_grad=True)
 

@@ -276,6 +276,10 @@ static PyObject *stand_in(const reader *r, int dtype, int rank, const int64_t *s
 
 static PyObject *of_value(const reader *r, uint32_t value, int first) {
     const dycl_value *v = &r->region->recorder.graph.values[value];
+    if (!r->bare && v->kind == DYCL_VALUE_FEED) { /* its elements may say which view it is (x[i], of a tensor i) */
+        const dycl_source *source = &r->region->sources[v->source];
+        return source->object ? Py_NewRef(source->object) : dycl_abi_wrap(source->handle);
+    }
     return stand_in(r, v->dtype, v->rank, v->sizes, v->strides, dycl_track_has(r->region, value),
                     first && r->call->in_place);
 }
