@@ -166,10 +166,10 @@ def test_indices():
 
 
 def test_indices_that_are_tensors(monkeypatch):
-    """Which view it is depends on their elements, which no memory that happens to be free stands for."""
+    """Which view it is depends on their elements, which not on what free memory has."""
     x, at = torch.randn(5, 4, requires_grad=True), torch.tensor(2)
     empty = torch.empty
-    monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: empty(*args, **kwargs).fill_(7))
+    monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: empty(*args, **kwargs).fill_(1))
     for case, function in {
         "one": lambda: (x * 1)[at], "behind a slice": lambda: (x * 1)[:, at], "two": lambda: (x * 1)[at, at],
         "computed": lambda: (x * 1)[at + 1], "of a view": lambda: (x * 1).view(4, 5)[at],
