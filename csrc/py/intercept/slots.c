@@ -57,11 +57,6 @@ static PyObject *compare_ge(PyObject *a, PyObject *b) { return PyObject_RichComp
     static PyObject *own_##name(PyObject *a, PyObject *b) { return dycl_py.tensor_type->tp_richcompare(a, b, code); }
 COMPARE_SLOTS(X)
 #undef X
-/* There is no `__imatmul__`: the error that follows names the operator that the program wrote, @ or @=. */
-static PyObject *own_matrix_multiply(PyObject *a, PyObject *b) {
-    return dycl_py.tensor_type->tp_as_number->nb_matrix_multiply(a, b);
-}
-
 enum {
 #define X(name, slot, method, generic) SLOT_##name,
     BINARY_SLOTS(X) COMPARE_SLOTS(X)
@@ -102,6 +97,13 @@ static slot_info slots[SLOT_COUNT] = {
     [SLOT_abs] = {"__abs__", NULL, NULL, NULL, 0, 0, NULL, NULL, NULL},
     [SLOT_invert] = {"__invert__", NULL, NULL, NULL, 0, 0, NULL, NULL, NULL},
 };
+
+/* There is no `__imatmul__`: the error that follows names the operator that the program wrote, @ or @=. The class's
+ * slot would ask the other operand, too, and Python asks it next. */
+static PyObject *own_matrix_multiply(PyObject *a, PyObject *b) {
+    PyObject *args[2] = {a, b};
+    return PyObject_Vectorcall(slots[SLOT_matrix_multiply].callable, args, 2, NULL);
+}
 
 /* Tries to record. NULL without an exception: torch must run it (*why). */
 static PyObject *record(const slot_info *slot, PyObject *const *args, Py_ssize_t count, dycl_bail *why) {
@@ -256,7 +258,6 @@ static Py_hash_t slot_hash(PyObject *self) { /* torch.Tensor.__hash__ is id() */
 
 int dycl_slots_install(PyTypeObject *lazy) {
     if (dycl_attributes_install(lazy) < 0 || dycl_hooks_install(lazy) < 0 || dycl_compare_order_setup() < 0) return -1;
-    slots[SLOT_matrix_multiply].own = own_matrix_multiply;
     PyNumberMethods *n = lazy->tp_as_number;
 #define X(name, slot, method, generic) n->slot = slot_##name;
     BINARY_SLOTS(X)
@@ -287,6 +288,7 @@ void dycl_slots_bind(void) {
         PyErr_Clear();
         if (!slots[i].callable) slots[i].callable = Py_XNewRef(callable);
         Py_XDECREF(callable);
+        if (i == SLOT_matrix_multiply && slots[i].callable) slots[i].own = own_matrix_multiply;
         if (!slots[i].reflected) slots[i].reflected = PyUnicode_FromFormat("__r%s", slots[i].method + 2);
         if (!slots[i].reflected_callable && slots[i].reflected)
             slots[i].reflected_callable = PyObject_GetAttr((PyObject *)dycl_py.tensor_type, slots[i].reflected);
