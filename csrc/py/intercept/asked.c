@@ -161,7 +161,7 @@ int dycl_asked_is_whole(PyObject *callable) {
 }
 
 PyObject *dycl_asked_run_body(PyObject *function, PyObject *const *args, Py_ssize_t count, PyObject *kwnames,
-                                 PyObject *kwdict) {
+                              PyObject *kwdict) {
     /* torch has set our mode aside for the time of the call that it handed us: what the body calls shall be seen */
     PyObject *type, *value, *traceback, *done = NULL;
     dycl_region *region = dycl_region_current;

@@ -6,14 +6,13 @@
 #include "py/intercept/table.h"
 
 static dycl_binding *const tables[] = {
-    dycl_bindings_elementwise, dycl_bindings_activation, dycl_bindings_view,    dycl_bindings_parts,
-    dycl_bindings_move,        dycl_bindings_repeat,     dycl_bindings_reduce,  dycl_bindings_norms,
-    dycl_bindings_softmax,     dycl_bindings_attention,  dycl_bindings_nn,      dycl_bindings_window,
-    dycl_bindings_matmul,      dycl_bindings_create,     dycl_bindings_tensor,  dycl_bindings_index,
-    dycl_bindings_gather,      dycl_bindings_resize,     dycl_bindings_sort,    dycl_bindings_write,
-    dycl_bindings_recurrent,   dycl_bindings_random,     dycl_bindings_scatter, dycl_bindings_values,
-    dycl_bindings_words,       dycl_bindings_loss,       dycl_bindings_distance,
-    dycl_bindings_transformer};
+    dycl_bindings_elementwise, dycl_bindings_activation, dycl_bindings_view,     dycl_bindings_parts,
+    dycl_bindings_move,        dycl_bindings_repeat,     dycl_bindings_reduce,   dycl_bindings_norms,
+    dycl_bindings_softmax,     dycl_bindings_attention,  dycl_bindings_nn,       dycl_bindings_window,
+    dycl_bindings_matmul,      dycl_bindings_create,     dycl_bindings_tensor,   dycl_bindings_index,
+    dycl_bindings_gather,      dycl_bindings_resize,     dycl_bindings_sort,     dycl_bindings_write,
+    dycl_bindings_recurrent,   dycl_bindings_random,     dycl_bindings_scatter,  dycl_bindings_values,
+    dycl_bindings_words,       dycl_bindings_loss,       dycl_bindings_distance, dycl_bindings_transformer};
 enum { TABLES = sizeof tables / sizeof *tables };
 
 typedef enum { TORCH, TENSOR, FUNCTIONAL, NN, SPECIAL, LINALG, VF, OWNERS } owner;
