@@ -32,7 +32,7 @@ DYCL_INLINE void transform(float *to, int64_t step, const vf *d) {
 }
 
 /* As dycl_kern_all_below: the sign of `seen` tells of an element that is not below the limit. */
-static int input(float *to, int64_t step, const float *const *square, int64_t channels, uint32_t carry) {
+static int input(float *to, int64_t step, const float *const *square, int64_t channels, uint32_t carry, int all) {
     const vu magnitude = (vu)v_seti(0x7fffffff), more = (vu)v_seti((int32_t)carry);
     uint32_t lanes[VW], any = 0;
     vu seen = (vu)v_seti(0);
@@ -46,8 +46,10 @@ static int input(float *to, int64_t step, const float *const *square, int64_t ch
         } else {
             for (int i = 0; i < 16; i++) d[i] = square[i] ? v_load(square[i] + c) : v_set1(0.0f);
         }
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) seen |= ((vu)d[5 + i % 2 + i / 2 * 4] & magnitude) + more;
 #pragma GCC unroll 16
-        for (int i = 0; i < 16; i++) seen |= ((vu)d[i] & magnitude) + more;
+        for (int i = 0; all && i < 16; i++) seen |= ((vu)d[i] & magnitude) + more;
         transform(to + c, step, d);
     }
     memcpy(lanes, &seen, sizeof lanes);
