@@ -173,3 +173,35 @@ def test_leaves_get_their_gradients_in_eagers_order():
         if want != got:
             wrong.append((name, want, got))
     assert not wrong, wrong
+
+
+def step_order(model, arguments, wrap):
+    """Several steps in one call: what the first ones read has been gone back through when the next ones begin."""
+    torch.manual_seed(0)
+    model, seen = model(), []
+    for name, p in model.named_parameters():
+        p.register_hook(lambda g, name=name: seen.append(name))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def steps():
+        for _ in range(3):
+            optimizer.zero_grad()
+            out = model(*arguments)
+            out = getattr(out, "logits", out)
+            (out[0] if isinstance(out, tuple) else out).sum().backward()
+            optimizer.step()
+
+    run = wrap(steps)
+    for _ in range(2):
+        run()
+    return seen
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_leaves_of_several_steps_get_their_gradients_in_eagers_order():
+    wrong = []
+    for name, model, arguments in orders():
+        want, got = step_order(model, arguments, lambda f: f), step_order(model, arguments, dycl.accelerate)
+        if want != got:
+            wrong.append((name, want, got))
+    assert not wrong, wrong

@@ -4,6 +4,8 @@
 #include "py/torch/abi.h"
 #include "py/cpython/object.h"
 #include "py/cpython/wrap.h"
+#include "py/region/order.h"
+#include "py/region/region.h"
 
 enum {
     ENOUGH = 20, /* calls in a row */
@@ -17,8 +19,12 @@ static PyCFunctionWithKeywords original_backward;
 static int differentiates; /* a backward pass ran: this program uses gradients */
 
 static PyObject *hook_backward(PyObject *self, PyObject *args, PyObject *kwargs) {
+    dycl_region *region = dycl_region_current;
+    int keeps = PyTuple_GET_SIZE(args) > 2 && PyTuple_GET_ITEM(args, 2) == Py_True; /* retain_graph */
     differentiates = 1;
-    return original_backward(self, args, kwargs);
+    PyObject *result = original_backward(self, args, kwargs);
+    if (region && region == dycl_region_current && !keeps) dycl_order_forget(region);
+    return result;
 }
 
 /* ---- Marks */

@@ -166,6 +166,8 @@ dycl_status dycl_order_sources(dycl_region *region, const dycl_track_node *nodes
     return block && bytes ? DYCL_OK : DYCL_ERROR;
 }
 
+void dycl_order_forget(dycl_region *region) { region->leaf_count = 0; }
+
 int dycl_order_saves_itself(const dycl_graph *graph, const uint8_t *tracked, uint32_t feed) {
     for (uint32_t n = 0; n < graph->node_count; n++) {
         const dycl_node *node = &graph->nodes[n];

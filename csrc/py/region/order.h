@@ -14,6 +14,9 @@
  * others stand before come first. OK, or ERROR, with or without an exception: no memory. */
 dycl_status dycl_order_sources(dycl_region *region, const dycl_track_node *nodes, uint32_t count);
 
+/* A backward pass has gone back through what this call recorded before: none of it will be gone through later. */
+void dycl_order_forget(dycl_region *region);
+
 /* Whether torch saves the feed itself somewhere, rather than views of it only: where another tensor's memory is put
  * into it (x.data = y), the backward pass sees that. */
 int dycl_order_saves_itself(const dycl_graph *graph, const uint8_t *tracked, uint32_t feed);
