@@ -178,6 +178,44 @@ def attention(d):
     }  # fmt: skip
 
 
+def attending(d, width, like):
+    """What nn.MultiheadAttention has: weights and biases of its projections."""
+    shapes = {"qkv_weight": (3 * width, width), "qkv_bias": (3 * width,), "proj_weight": (width, width),
+              "proj_bias": (width,)}
+    return {name: d.finite(shape=shape, dtype=like) for name, shape in shapes.items()}
+
+
+def attended(d):
+    """A batch of sequences, their width, a number of heads; now and then a mask."""
+    heads, length = d.pick(1, 2, 4), d.pick(1, 3, 5, 8)
+    width = heads * d.pick(1, 2, 4, 8)
+    x = d.floating(shape=(d.pick(1, 2, 3), length, width))
+    masked = d.chance(0.1)
+    mask = d.tensor(shape=(length, length), dtype=d.pick("torch.bool", "torch.bool", d.floats)) if masked else None
+    return x, width, heads, {"mask": mask, "mask_type": "0" if masked else None}
+
+
+@rows("_native_multi_head_attention")
+def native_attention(d):
+    x, width, heads, mask = attended(d)
+    other = d.tensor(shape=d[x].shape, dtype=d.like(x)) if d.chance(0.1) else x
+    return {"query": x, "key": other, "value": other, "embed_dim": str(width), "num_head": str(heads),
+            **attending(d, width, d.like(x)), "mask": mask["mask"], "need_weights": d.optional(d.flag),
+            "average_attn_weights": d.optional(d.flag), "mask_type": mask["mask_type"]}
+
+
+@rows("_transformer_encoder_layer_fwd")
+def encoder_layer(d):
+    x, width, heads, mask = attended(d)
+    like, inner = d.like(x), d.pick(1, 4, 8, 16)
+    shapes = {"norm_weight_1": (width,), "norm_bias_1": (width,), "norm_weight_2": (width,), "norm_bias_2": (width,),
+              "ffn_weight_1": (inner, width), "ffn_bias_1": (inner,), "ffn_weight_2": (width, inner),
+              "ffn_bias_2": (width,)}
+    return {"src": x, "embed_dim": str(width), "num_heads": str(heads), **attending(d, width, like),
+            "use_gelu": d.flag(), "norm_first": d.flag(), "eps": d.pick("1e-5", "1e-3"),
+            **{name: d.finite(shape=shape, dtype=like) for name, shape in shapes.items()}, **mask}
+
+
 @rows("glu")
 def glu(d):
     x = d.floating(least=1)
