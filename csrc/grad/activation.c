@@ -26,17 +26,17 @@ FORMULA(logsigmoid, MUL(G, SIGMOID(NEG(X))))
 
 /* torch's kernels go over the gradient and the operand once: how these lie decides how the result lies, and not how
  * what is computed here in between lies. */
-static void give_iterated(dycl_chain *c, int nth, uint32_t gradient, uint32_t first, uint32_t second) {
+static void give_iterated(dycl_chain *c, uint32_t gradient, uint32_t first, uint32_t second) {
     uint32_t in[2] = {first, second};
     if (c->status == DYCL_OK) c->status = dycl_build_iterated(&c->b->recorder, gradient, 2, in, &gradient);
-    dycl_chain_give(c, nth, gradient);
+    dycl_chain_give(c, 0, gradient);
 }
 
-static void give(dycl_chain *c, uint32_t gradient) { give_iterated(c, 0, gradient, G, X); }
+static void give(dycl_chain *c, uint32_t gradient) { give_iterated(c, gradient, G, X); }
 
 void dycl_grad_relu(dycl_chain *c) {
     uint32_t y = Y;
-    give_iterated(c, 0, dycl_chain_2(c, DYCL_OP_relu_grad, G, y), y, G);
+    give_iterated(c, dycl_chain_2(c, DYCL_OP_relu_grad, G, y), y, G);
 }
 
 /* g where low < x < high; a NaN keeps it */
@@ -98,7 +98,7 @@ void dycl_grad_softsign(dycl_chain *c) {
 /* x, slope: prelu's weight too */
 void dycl_grad_leaky_relu(dycl_chain *c) {
     uint32_t x = X, slope = dycl_chain_take(c, 1), positive = COMPARE(gt, x, 0); /* torch saves both in any case */
-    if (dycl_chain_wants(c, 0)) give_iterated(c, 0, dycl_chain_where(c, positive, G, MUL(G, slope)), x, G);
+    if (dycl_chain_wants(c, 0)) give_iterated(c, dycl_chain_where(c, positive, G, MUL(G, slope)), x, G);
     if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, dycl_chain_drop(c, positive, MUL(G, x)));
 }
 
@@ -121,5 +121,5 @@ void dycl_grad_softplus(dycl_chain *c) {
 void dycl_grad_threshold(dycl_chain *c) {
     if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
     uint32_t x = X, low = dycl_chain_2(c, DYCL_OP_le, x, dycl_chain_take(c, 1));
-    give_iterated(c, 0, dycl_chain_drop(c, low, G), x, G);
+    give_iterated(c, dycl_chain_drop(c, low, G), x, G);
 }

@@ -108,6 +108,11 @@ uint32_t dycl_chain_expand(dycl_chain *c, uint32_t a, int rank, const int64_t *s
     return out;
 }
 
+uint32_t dycl_chain_mean_back(dycl_chain *c, uint32_t a, const dycl_value *x, double count) {
+    uint32_t all = dycl_chain_expand(c, a, x->rank, x->sizes);
+    return dycl_chain_number(c, DYCL_OP_div, all, count);
+}
+
 uint32_t dycl_chain_transpose(dycl_chain *c, uint32_t a) {
     uint32_t out = 0;
     int rank = c->status == DYCL_OK ? dycl_chain_meta(c, a)->rank : 0;
@@ -155,13 +160,18 @@ uint32_t dycl_chain_flip(dycl_chain *c, uint32_t a, int dim) {
     return dycl_chain_node(c, DYCL_OP_index_select, 2, (uint32_t[]){a, line(c, size - 1, -1, size)}, 1, &attr);
 }
 
-uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_value *like, int operand_count,
-                           const uint32_t *operands, int word_count, const int64_t *words) {
-    dycl_value made = *like;
-    if (like->rank == 4 && dycl_value_channels_last(like))
+dycl_value dycl_chain_formatted(const dycl_value *sizes, const dycl_value *like) {
+    dycl_value made = *sizes;
+    if (made.rank == 4 && dycl_value_channels_last(like))
         dycl_infer_channels_last(&made);
     else
         dycl_infer_contiguous(&made);
+    return made;
+}
+
+uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_value *like, int operand_count,
+                           const uint32_t *operands, int word_count, const int64_t *words) {
+    dycl_value made = dycl_chain_formatted(like, like);
     return dycl_chain_hosted_laid(c, op, which, &made, operand_count, operands, word_count, words);
 }
 

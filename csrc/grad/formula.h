@@ -60,6 +60,9 @@ uint32_t dycl_chain_reshape(dycl_chain *c, uint32_t a, int rank, const int64_t *
 uint32_t dycl_chain_restored(dycl_chain *c, uint32_t a, uint32_t dims); /* of a reduction of operand 0: with all its
                                                                             dimensions again */
 uint32_t dycl_chain_expand(dycl_chain *c, uint32_t a, int rank, const int64_t *sizes);
+/* What each of x's elements gets of a mean's gradient. Divided when it has x's sizes, as in torch: how it lies decides
+ * how what follows lies. */
+uint32_t dycl_chain_mean_back(dycl_chain *c, uint32_t a, const dycl_value *x, double count);
 uint32_t dycl_chain_transpose(dycl_chain *c, uint32_t a); /* of the last two dimensions */
 uint32_t dycl_chain_product(dycl_chain *c, uint32_t a, uint32_t b);
 uint32_t dycl_chain_laid_product(dycl_chain *c, uint32_t a, uint32_t b, int turned); /* (b^T a^T)^T where turned */
@@ -69,6 +72,8 @@ uint32_t dycl_chain_zeros(dycl_chain *c, const dycl_value *like);
 uint32_t dycl_chain_sum_to(dycl_chain *c, uint32_t a, const dycl_value *shape);
 uint32_t dycl_chain_positions(dycl_chain *c, int rank, int dim, int64_t size); /* 0, 1, ... along the dimension */
 uint32_t dycl_chain_flip(dycl_chain *c, uint32_t a, int dim);
+/* These sizes: of images channels last, where torch's suggest_memory_format says so of `like`, else contiguous. */
+dycl_value dycl_chain_formatted(const dycl_value *sizes, const dycl_value *like);
 /* A result of the host's operator (ir/hosted.def), of the dtype and the sizes of `like`: channels last where that
  * suggests it, as torch's kernels take and give images, else contiguous. words: its attributes behind the form. */
 uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_value *like, int operand_count,

@@ -47,12 +47,7 @@ static inline uint32_t dycl_chain_back(dycl_chain *c, dycl_op op, int which, con
 
 /* x's sizes, laid out as torch's suggest_memory_format calls the gradient: many kernels answer so. */
 static inline dycl_value dycl_chain_as_gradient(const dycl_chain *c, const dycl_value *x) {
-    dycl_value made = *x;
-    if (c->status == DYCL_OK && x->rank == 4 && dycl_value_channels_last(dycl_chain_meta(c, c->gradient)))
-        dycl_infer_channels_last(&made);
-    else
-        dycl_infer_contiguous(&made);
-    return made;
+    return dycl_chain_formatted(x, c->status == DYCL_OK ? dycl_chain_meta(c, c->gradient) : x);
 }
 
 #endif

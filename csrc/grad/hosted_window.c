@@ -62,8 +62,7 @@ static void adaptive_avg_pool(dycl_chain *c, int spatial, dycl_op op) {
         one &= y->sizes[y->rank - 1 - i] == 1;
     }
     if (one) {
-        uint32_t all = dycl_chain_expand(c, c->gradient, x->rank, x->sizes); /* divided so, as torch's mean does it */
-        dycl_chain_give(c, 0, dycl_chain_number(c, DYCL_OP_div, all, count));
+        dycl_chain_give(c, 0, dycl_chain_mean_back(c, c->gradient, x, count));
         return;
     }
     uint32_t operands[2] = {c->gradient, dycl_chain_take(c, 0)};

@@ -3,7 +3,6 @@
  * torch computes the gradients of a norm in one function and saves what that reads: so does each formula, whatever is
  * wanted, because what was saved and then written is an error of the backward pass. */
 #include "grad/formula.h"
-#include "ir/infer.h"
 
 #define MUL(a, b)             dycl_chain_2(c, DYCL_OP_mul, a, b)
 #define ADD(a, b)             dycl_chain_2(c, DYCL_OP_add, a, b)
@@ -128,11 +127,8 @@ void dycl_grad_hosted_group_norm(dycl_chain *c) {
 
 /* As torch's kernel answers: channels last, if the image is, else contiguous. */
 static void give_image(dycl_chain *c, uint32_t gradient) {
-    dycl_value form = *dycl_chain_operand(c, 0);
-    if (form.rank == 4 && dycl_value_channels_last(&form))
-        dycl_infer_channels_last(&form);
-    else
-        dycl_infer_contiguous(&form);
+    const dycl_value *x = dycl_chain_operand(c, 0);
+    dycl_value form = dycl_chain_formatted(x, x);
     dycl_chain_give(c, 0, dycl_chain_laid(c, gradient, &form));
 }
 

@@ -29,11 +29,9 @@ void dycl_grad_sum(dycl_chain *c) {
     dycl_chain_give(c, 0, of_all ? c->gradient : kept(c, c->gradient));
 }
 
-/* Divided when it has the operand's sizes, as in torch: how it lies decides how what follows lies. */
 void dycl_grad_mean(dycl_chain *c) {
     const dycl_value *x = dycl_chain_operand(c, 0);
-    uint32_t all = dycl_chain_expand(c, kept(c, c->gradient), x->rank, x->sizes);
-    dycl_chain_give(c, 0, dycl_chain_number(c, DYCL_OP_div, all, reduced_numel(c)));
+    dycl_chain_give(c, 0, dycl_chain_mean_back(c, kept(c, c->gradient), x, reduced_numel(c)));
 }
 
 /* amax, amin: those that are equal share it */

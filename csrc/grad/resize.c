@@ -4,7 +4,8 @@
 
 static const struct {
     dycl_op op, back;
-    int aligned, cubic; /* has align_corners */
+    int aligned; /* has align_corners */
+    int cubic;
 } resampling[] = {
     {DYCL_OP_aten_upsample_nearest1d, DYCL_OP_aten_upsample_nearest1d_backward, 0, 0},
     {DYCL_OP_aten_upsample_nearest2d, DYCL_OP_aten_upsample_nearest2d_backward, 0, 0},

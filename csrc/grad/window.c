@@ -184,8 +184,7 @@ void dycl_grad_adaptive_avg_pool2d(dycl_chain *c) {
     if (dycl_value_numel(&x) == 0) dycl_chain_fail(c);
     if (c->attrs[0] == 1 && c->attrs[1] == 1) {
         double count = (double)x.sizes[2] * (double)x.sizes[3];
-        uint32_t all = dycl_chain_expand(c, c->gradient, x.rank, x.sizes); /* divided so, as torch's mean does it */
-        dycl_chain_give(c, 0, dycl_chain_number(c, DYCL_OP_div, all, count));
+        dycl_chain_give(c, 0, dycl_chain_mean_back(c, c->gradient, &x, count));
         return;
     }
     uint32_t operands[2] = {c->gradient, dycl_chain_take(c, 0)};

@@ -94,8 +94,8 @@ static int read_squares(const work *k, float *v, int64_t begin, int64_t end) {
     int large = 0;
     int64_t step = (end - begin) * w->channels;
     for (int64_t s = begin; s < end; s++) {
-        int64_t image = s / (k->down * k->across), y = s / k->across % k->down * 2 - w->above,
-                x = s % k->across * 2 - w->left;
+        int64_t image = s / (k->down * k->across), row = s / k->across % k->down, column = s % k->across;
+        int64_t y = row * 2 - w->above, x = column * 2 - w->left;
         const float *square[16];
         for (int64_t i = 0; i < 4; i++)
             for (int64_t j = 0; j < 4; j++) {
@@ -104,7 +104,6 @@ static int read_squares(const work *k, float *v, int64_t begin, int64_t end) {
                     inside ? k->src + ((image * w->height + y + i) * w->width + x + j) * w->channels : NULL;
             }
         /* Squares overlap by half, each way: what is inner in none of them lies in one at the edge. */
-        int64_t row = s / k->across % k->down, column = s % k->across;
         int edge = row == 0 || row == k->down - 1 || column == 0 || column == k->across - 1;
         large |= k->transforms->input(v + (s - begin) * w->channels, step, square, w->channels, carry, edge);
     }

@@ -152,43 +152,38 @@ def orders():
     yield "gpt2", train_programs.gpt2, (torch.arange(1, 9)[None],)
 
 
-def hook_order(model, arguments, wrap):
-    torch.manual_seed(0)
-    model, seen = wrap(model()), []
-    for name, p in model.named_parameters():
-        p.register_hook(lambda g, name=name: seen.append(name))
-    for _ in range(2):
-        out = model(*arguments)
-        out = getattr(out, "logits", out)
-        (out[0] if isinstance(out, tuple) else out).sum().backward()
-    return seen
-
-
-@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
-def test_leaves_get_their_gradients_in_eagers_order():
-    """What hooks of parameters see, and what DistributedDataParallel fills its buckets by."""
-    wrong = []
-    for name, model, arguments in orders():
-        want, got = hook_order(model, arguments, lambda m: m), hook_order(model, arguments, dycl.accelerate)
-        if want != got:
-            wrong.append((name, want, got))
-    assert not wrong, wrong
-
-
-def step_order(model, arguments, wrap):
-    """Several steps in one call: what the first ones read has been gone back through when the next ones begin."""
+def noted(model):
+    """The model, and a list that gets the name of each parameter whose hook is called."""
     torch.manual_seed(0)
     model, seen = model(), []
     for name, p in model.named_parameters():
         p.register_hook(lambda g, name=name: seen.append(name))
+    return model, seen
+
+
+def go_back(model, arguments):
+    out = model(*arguments)
+    out = getattr(out, "logits", out)
+    (out[0] if isinstance(out, tuple) else out).sum().backward()
+
+
+def hook_order(model, arguments, wrap):
+    model, seen = noted(model)
+    model = wrap(model)
+    for _ in range(2):
+        go_back(model, arguments)
+    return seen
+
+
+def step_order(model, arguments, wrap):
+    """Several steps in one call: what the first ones read has been gone back through when the next ones begin."""
+    model, seen = noted(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
     def steps():
         for _ in range(3):
             optimizer.zero_grad()
-            out = model(*arguments)
-            out = getattr(out, "logits", out)
-            (out[0] if isinstance(out, tuple) else out).sum().backward()
+            go_back(model, arguments)
             optimizer.step()
 
     run = wrap(steps)
@@ -197,11 +192,13 @@ def step_order(model, arguments, wrap):
     return seen
 
 
+@pytest.mark.parametrize("order", [hook_order, step_order])
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
-def test_leaves_of_several_steps_get_their_gradients_in_eagers_order():
+def test_leaves_get_their_gradients_in_eagers_order(order):
+    """What hooks of parameters see, and what DistributedDataParallel fills its buckets by."""
     wrong = []
     for name, model, arguments in orders():
-        want, got = step_order(model, arguments, lambda f: f), step_order(model, arguments, dycl.accelerate)
+        want, got = order(model, arguments, lambda f: f), order(model, arguments, dycl.accelerate)
         if want != got:
             wrong.append((name, want, got))
     assert not wrong, wrong
