@@ -147,11 +147,31 @@ def test_sizes_that_do_not_fit():
          like="matmul", recorded=None)
 
 
-def test_they_are_recorded():
-    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 16, batch_first=True).eval()
-    encoder, x = dycl.accelerate(nn.TransformerEncoder(layer, 3).eval()), torch.randn(2, 3, WIDTH)
+@pytest.mark.parametrize("name", MASKS)
+def test_they_are_recorded(name):
+    given = named(masks(2, 3)[name], "src_key_padding_mask", "src_mask")
+    layer = dycl.accelerate(nn.TransformerEncoderLayer(WIDTH, HEADS, 16, batch_first=True).eval())
+    x = torch.randn(2, 3, WIDTH)
     with torch.no_grad():
-        encoder(x)
-        encoder(x)
-    stats = dycl.stats(encoder)
-    assert stats["recorded"] == 6 and stats["torch"] == 0 and stats["segments"] == 2, stats
+        layer(x, **given)
+        layer(x, **given)
+    stats = dycl.stats(layer)
+    assert stats["torch"] == 0 and stats["segments"] == 2, stats
+
+
+def test_a_mask_that_learns():
+    """torch has no derivative and says so when a gradient is asked for."""
+    def program(x, mask, *weights):
+        y = torch._transformer_encoder_layer_fwd(x * 2, WIDTH, HEADS, *weights[:4], True, False, 1e-5, *weights[4:],
+                                                 mask, 0)
+        return y.requires_grad, type(y.grad_fn), y.detach()
+
+    def make():
+        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 16, batch_first=True)
+        attention = layer.self_attn
+        parameters = (attention.in_proj_weight, attention.in_proj_bias, *attention.out_proj.parameters(),
+                      *layer.norm1.parameters(), *layer.norm2.parameters(), *layer.linear1.parameters(),
+                      *layer.linear2.parameters())
+        return torch.randn(2, 3, WIDTH), torch.eye(3, requires_grad=True), *(p.detach() for p in parameters)
+
+    same(program, make, like="matmul", grad=True)

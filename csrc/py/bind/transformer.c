@@ -1,12 +1,14 @@
 /* What nn.MultiheadAttention and nn.TransformerEncoderLayer call for all of their forward where no gradients are
- * needed: the steps of ATen/native/transformers, without masks (torch warns about its own conversion of them). */
+ * needed: the steps of ATen/native/transformers. */
 #include <math.h>
+#include <string.h>
 
 #include "py/bind/bind.h"
 #include "py/bind/reduce.h"
 
 typedef struct {
     uint32_t x, in_weight, in_bias, out_weight, out_bias;
+    uint32_t hidden; /* true where a score is not looked at, broadcast against the scores; or DYCL_NONE */
     int64_t width, heads;
 } attention_parts;
 
@@ -38,6 +40,31 @@ fail:
     return status;
 }
 
+/* A mask of the scores, of a query's by a key's position (type 0) or of each batch's keys (type 1). Whatever is not
+ * zero hides: a module hands on masks of 0 and -inf. */
+static dycl_status read_mask(dycl_call *call, PyObject *mask, PyObject *type, attention_parts *a) {
+    enum { POSITIONS, KEYS };
+    dycl_recorder *r = &call->region->recorder;
+    dycl_status status;
+    int64_t kind;
+    DYCL_TRY(dycl_call_optional_value(call, mask, &a->hidden));
+    if (a->hidden == DYCL_NONE) return DYCL_OK;
+    if (call->region->tracks && dycl_call_needs_gradient(mask)) return dycl_build_bail(r, DYCL_BAIL_grad);
+    const dycl_value *x = meta(call, a->x), *m = meta(call, a->hidden);
+    const int64_t batch = x->sizes[0], steps = x->sizes[1], scores[4] = {batch, a->heads, steps, steps};
+    if (m->rank == 4 && memcmp(m->sizes, scores, sizeof scores) == 0)
+        return dycl_build_cast(r, a->hidden, DYCL_BOOL, &a->hidden);
+    if (m->rank != 2) return dycl_build_bail(r, DYCL_BAIL_shape);
+    DYCL_TRY(dycl_call_int(call, type, &kind));
+    if (m->sizes[1] != steps ||
+        !((kind == POSITIONS && m->sizes[0] == steps) || (kind == KEYS && m->sizes[0] == batch)))
+        return dycl_build_bail(r, DYCL_BAIL_shape);
+    DYCL_TRY(dycl_build_cast(r, a->hidden, DYCL_BOOL, &a->hidden));
+    for (int i = 0; i < 2 && kind == KEYS; i++) DYCL_TRY(dycl_build_unsqueeze(r, a->hidden, 1, &a->hidden));
+fail:
+    return status;
+}
+
 static dycl_status linear(dycl_call *call, uint32_t x, uint32_t weight, uint32_t bias, uint32_t *out) {
     return dycl_build_node(&call->region->recorder, DYCL_OP_linear, 3, (uint32_t[]){x, weight, bias}, 0, NULL, out);
 }
@@ -50,7 +77,7 @@ static dycl_status third(dycl_call *call, const attention_parts *a, uint32_t all
     return dycl_build_view(&call->region->recorder, all, which * a->width, 4, sizes, strides, out);
 }
 
-/* torch's steps where somebody looks at the weights. */
+/* torch's steps where somebody looks at the weights, or a mask may hide all keys of a query: its weights are NaN. */
 static dycl_status with_weights(dycl_call *call, const attention_parts *a, const uint32_t x[3], uint32_t *context,
                                 uint32_t *weights) {
     dycl_recorder *r = &call->region->recorder;
@@ -60,6 +87,11 @@ static dycl_status with_weights(dycl_call *call, const attention_parts *a, const
     DYCL_TRY(ew_number(call, DYCL_OP_mul, x[0], 1 / sqrt((double)(a->width / a->heads)), &q));
     DYCL_TRY(dycl_build_transpose(r, x[1], 2, 3, &k));
     DYCL_TRY(dycl_build_matmul(r, q, k, weights));
+    if (a->hidden != DYCL_NONE) {
+        dycl_operand hidden = dycl_operand_of(a->hidden), none = dycl_operand_f64(-INFINITY),
+                     seen = dycl_operand_of(*weights);
+        DYCL_TRY(dycl_build_where(r, &hidden, &none, &seen, weights));
+    }
     DYCL_TRY(dycl_build_node(r, DYCL_OP_softmax, 1, weights, 1, &last, weights));
     return dycl_build_matmul(r, *weights, x[2], context);
 fail:
@@ -73,8 +105,9 @@ static dycl_status attend(dycl_call *call, const attention_parts *a, uint32_t x,
     const int64_t sizes[3] = {meta(call, x)->sizes[0], meta(call, x)->sizes[1], a->width};
     DYCL_TRY(linear(call, x, a->in_weight, a->in_bias, &all));
     for (int i = 0; i < 3; i++) DYCL_TRY(third(call, a, all, i, &parts[i]));
-    if (weights) {
-        DYCL_TRY(with_weights(call, a, parts, &context, weights));
+    if (weights || a->hidden != DYCL_NONE) {
+        uint32_t unused;
+        DYCL_TRY(with_weights(call, a, parts, &context, weights ? weights : &unused));
     } else {
         int64_t attrs[3] = {0, dycl_f64_attr(1 / sqrt((double)(a->width / a->heads))), 4};
         DYCL_TRY(dycl_build_node(r, DYCL_OP_attention, 4, parts, 3, attrs, &context));
@@ -93,9 +126,9 @@ static PyObject *attention(dycl_call *call, const dycl_binding *row) {
     uint32_t out = 0, weights = 0;
     int needed, averaged;
     (void)row;
-    if (call->p[1] != call->p[0] || call->p[2] != call->p[0] || dycl_call_given(call->p[9]))
-        return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (call->p[1] != call->p[0] || call->p[2] != call->p[0]) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(read_parts(call, 3, &a));
+    DYCL_CALL_TRY(read_mask(call, call->p[9], call->p[12], &a));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[10], 1, &needed));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[11], 1, &averaged));
     DYCL_CALL_TRY(attend(call, &a, a.x, needed ? &weights : NULL, &out));
@@ -135,8 +168,8 @@ static PyObject *encoder_layer(dycl_call *call, const dycl_binding *row) {
     int gelu, first;
     double eps;
     (void)row;
-    if (dycl_call_given(call->p[18])) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(read_parts(call, 1, &a));
+    DYCL_CALL_TRY(read_mask(call, call->p[18], call->p[19], &a));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[7], 0, &gelu));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[8], 0, &first));
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[9], 0, &eps));

@@ -190,9 +190,10 @@ def attended(d):
     heads, length = d.pick(1, 2, 4), d.pick(1, 3, 5, 8)
     width = heads * d.pick(1, 2, 4, 8)
     x = d.floating(shape=(d.pick(1, 2, 3), length, width))
-    masked = d.chance(0.1)
-    mask = d.tensor(shape=(length, length), dtype=d.pick("torch.bool", "torch.bool", d.floats)) if masked else None
-    return x, width, heads, {"mask": mask, "mask_type": "0" if masked else None}
+    batch, kind = d[x].shape[0], d.pick(None, None, "0", "1", "2")
+    shape = {"0": (length, length), "1": (batch, length), "2": (batch, heads, length, length)}.get(kind)
+    mask = d.tensor(shape=shape, dtype=d.pick("torch.bool", "torch.bool", d.floats)) if shape else None
+    return x, width, heads, {"mask": mask, "mask_type": kind}
 
 
 @rows("_native_multi_head_attention")
