@@ -4,14 +4,14 @@
 #include "py/cpython/trace.h"
 #include "py/entry/hint.h"
 #include "py/entry/method.h"
-#include "py/intercept/asked.h"
-#include "py/intercept/asking.h"
 #include "py/intercept/hosted_rows.h"
 #include "py/intercept/mode.h"
+#include "py/intercept/overrides.h"
 #include "py/intercept/plain.h"
 #include "py/intercept/replaced.h"
 #include "py/intercept/slots.h"
 #include "py/intercept/table.h"
+#include "py/intercept/tensor_method.h"
 #include "py/intercept/uncounted.h"
 #include "py/intercept/watch.h"
 #include "py/memory/constant.h"
@@ -23,6 +23,7 @@
 #include "py/torch/abi.h"
 #include "py/torch/answers.h"
 #include "py/torch/host.h"
+#include "py/torch/own_code.h"
 
 /* Once: what was half done is not done again, as torch's types know of it by then. */
 int dycl_py_setup(void) {
@@ -42,10 +43,11 @@ int dycl_py_setup(void) {
         return -1;
     dycl_host_setup();
     dycl_trace_setup();
-    dycl_asked_setup();
+    dycl_own_code_setup();
+    dycl_overrides_setup();
     dycl_plain_setup();
     dycl_slots_bind();
-    if (dycl_asking_install(dycl_py.lazy_type) < 0) return -1;
+    if (dycl_tensor_method_install(dycl_py.lazy_type) < 0) return -1;
     PyType_Modified(dycl_py.lazy_type);
     if (dycl_replaced_setup() < 0) return -1;
     dycl_py.ready = 1;

@@ -2,7 +2,7 @@
 
 #include "py/bind/hosted.h"
 #include "py/cpython/error.h"
-#include "py/intercept/asked.h"
+#include "py/intercept/overrides.h"
 #include "py/region/life.h"
 #include "py/site/site.h"
 
@@ -120,7 +120,7 @@ static int asks_our_mode(PyObject *callable) {
 PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const *args, Py_ssize_t count,
                         PyObject *kwnames, PyObject *kwdict, dycl_bail why) {
     if (may_be_hosted(region, why)) {
-        if (dycl_asked_is_whole(callable)) return dycl_asked_run_body(callable, args, count, kwnames, kwdict);
+        if (dycl_overrides_is_whole(callable)) return dycl_overrides_run_body(callable, args, count, kwnames, kwdict);
         PyObject *hosted = dycl_hosted_record(region, callable, args, count, kwnames, kwdict);
         if (hosted || PyErr_Occurred()) return hosted;
         if (region->lesson) why = DYCL_BAIL_first;

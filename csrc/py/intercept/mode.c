@@ -2,10 +2,10 @@
 
 #include "py/bind/beside.h"
 #include "py/bind/view.h"
-#include "py/intercept/asking.h"
 #include "py/intercept/fallback.h"
 #include "py/intercept/plain.h"
 #include "py/intercept/table.h"
+#include "py/intercept/tensor_method.h"
 
 /* A getter or setter of torch.Tensor, as torch hands it over: the bound __get__ or __set__ of its descriptor. */
 static PyObject *descriptor_of(PyObject *function, int *out_is_get) {
@@ -82,7 +82,7 @@ static PyObject *handle(PyObject *function, PyObject *args, PyObject *kwargs) {
 }
 
 PyObject *dycl_mode_handle(PyObject *function, PyObject *args, PyObject *kwargs) {
-    PyObject *meant = dycl_asking_meant(function), *result = handle(meant ? meant : function, args, kwargs);
+    PyObject *meant = dycl_tensor_method_meant(function), *result = handle(meant ? meant : function, args, kwargs);
     Py_XDECREF(meant);
     return result;
 }

@@ -1,8 +1,8 @@
 #include "py/intercept/replaced.h"
 
 #include "py/cpython/type.h"
-#include "py/intercept/asking.h"
 #include "py/intercept/plain.h"
+#include "py/intercept/tensor_method.h"
 #include "py/region/region.h"
 
 static setattrofunc original;
@@ -32,7 +32,7 @@ int dycl_replaced_setup(void) {
     if (!(torchs = PyDict_New()) || !(replaced = PySet_New(NULL))) return -1;
     while (PyDict_Next(dycl_py.lazy_type->tp_dict, &at, &name, &row)) {
         PyObject *was = dycl_type_lookup(dycl_py.tensor_type, name);
-        if (!was || dycl_asking_is(row) || PyUnicode_CompareWithASCIIString(name, "__doc__") == 0) continue;
+        if (!was || dycl_tensor_method_is(row) || PyUnicode_CompareWithASCIIString(name, "__doc__") == 0) continue;
         if (PyDict_SetItem(torchs, name, was) < 0) return -1;
     }
     original = metaclass->tp_setattro;

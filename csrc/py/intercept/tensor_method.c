@@ -1,15 +1,16 @@
-#include "py/intercept/asking.h"
+#include "py/intercept/tensor_method.h"
 
 #include <string.h>
 
 #include "py/cpython/type.h"
 #include "py/intercept/fallback.h"
 #include "py/intercept/table.h"
+#include "py/torch/own_code.h"
 
 typedef struct {
     PyObject_HEAD PyObject *name, *original; /* owned */
     vectorcallfunc vectorcall;
-} asking;
+} tensor_method;
 
 /* As torch.Tensor's own attribute is called. */
 static PyObject *call_attribute(PyObject *attribute, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
@@ -21,8 +22,8 @@ static PyObject *call_attribute(PyObject *attribute, PyObject *const *args, Py_s
     return result;
 }
 
-static PyObject *asking_call(PyObject *o, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
-    asking *method = (asking *)o;
+static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    tensor_method *method = (tensor_method *)o;
     Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     dycl_region *region = dycl_region_current;
     PyObject *attribute = dycl_type_lookup(dycl_py.tensor_type, method->name);
@@ -48,8 +49,8 @@ static PyObject *asking_call(PyObject *o, PyObject *const *args, size_t nargsf, 
 
 /* The method that a program takes from a tensor is torch's. What Python itself asks for by name (copy, pickle) it calls
  * at once. */
-static PyObject *asking_get(PyObject *self, PyObject *object, PyObject *type) {
-    asking *method = (asking *)self;
+static PyObject *method_get(PyObject *self, PyObject *object, PyObject *type) {
+    tensor_method *method = (tensor_method *)self;
     PyObject *attribute = dycl_type_lookup(dycl_py.tensor_type, method->name);
     if (attribute == method->original && object && object != Py_None) {
         const char *text = PyUnicode_AsUTF8(method->name);
@@ -63,28 +64,28 @@ static PyObject *asking_get(PyObject *self, PyObject *object, PyObject *type) {
     return get ? get(attribute, object, type) : Py_NewRef(attribute);
 }
 
-static void asking_dealloc(PyObject *self) {
-    Py_XDECREF(((asking *)self)->name);
-    Py_XDECREF(((asking *)self)->original);
+static void method_dealloc(PyObject *self) {
+    Py_XDECREF(((tensor_method *)self)->name);
+    Py_XDECREF(((tensor_method *)self)->original);
     Py_TYPE(self)->tp_free(self);
 }
 
-static PyObject *asking_attribute(PyObject *self, PyObject *name) {
-    return PyObject_GetAttr(((asking *)self)->original, name);
+static PyObject *method_attribute(PyObject *self, PyObject *name) {
+    return PyObject_GetAttr(((tensor_method *)self)->original, name);
 }
 
-static PyTypeObject asking_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dycl.asking",
-    .tp_basicsize = sizeof(asking),
+static PyTypeObject method_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dycl.tensor_method",
+    .tp_basicsize = sizeof(tensor_method),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_call = PyVectorcall_Call,
-    .tp_vectorcall_offset = offsetof(asking, vectorcall),
-    .tp_descr_get = asking_get,
-    .tp_getattro = asking_attribute,
-    .tp_dealloc = asking_dealloc,
+    .tp_vectorcall_offset = offsetof(tensor_method, vectorcall),
+    .tp_descr_get = method_get,
+    .tp_getattro = method_attribute,
+    .tp_dealloc = method_dealloc,
 };
 
-int dycl_asking_is(PyObject *attribute) { return Py_TYPE(attribute) == &asking_type; }
+int dycl_tensor_method_is(PyObject *attribute) { return Py_TYPE(attribute) == &method_type; }
 
 static int asks(PyObject *function) {
     if (!PyFunction_Check(function)) return 0;
@@ -96,30 +97,23 @@ static int asks(PyObject *function) {
     return result;
 }
 
-/* "torch", or a module of it. */
-static int is_torchs_name(PyObject *name) {
-    const char *text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
-    return text && strncmp(text, "torch", 5) == 0 && (!text[5] || text[5] == '.');
-}
-
+/* Functions in C have no code: their type says whose they are. */
 static int is_torchs(PyObject *function) {
     if (PyMethod_Check(function)) function = PyMethod_GET_FUNCTION(function);
-    if (PyFunction_Check(function))
-        return is_torchs_name(PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__"));
-    if (!(Py_TYPE(function)->tp_flags & Py_TPFLAGS_HEAPTYPE)) return 1; /* Python's, of functions in C */
+    if (PyFunction_Check(function)) return dycl_torchs_own(PyFunction_GET_CODE(function));
+    if (!(Py_TYPE(function)->tp_flags & Py_TPFLAGS_HEAPTYPE)) return 1; /* Python's */
     PyObject *module = PyObject_GetAttrString((PyObject *)Py_TYPE(function), "__module__");
-    int result = !module || is_torchs_name(module);
+    const char *name = module && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : NULL;
+    int result = !module || (name && strncmp(name, "torch", 5) == 0 && (!name[5] || name[5] == '.'));
     Py_XDECREF(module);
     return result;
 }
 
 static int runs_in_torch(PyFrameObject *frame, const char *name) {
-    PyObject *globals = PyFrame_GetGlobals(frame);
     PyCodeObject *code = PyFrame_GetCode(frame);
-    int result = is_torchs_name(PyDict_GetItemString(globals, "__name__")) &&
-                 (!name || PyUnicode_CompareWithASCIIString(code->co_name, name) == 0);
+    int result =
+        dycl_torchs_own((PyObject *)code) && (!name || PyUnicode_CompareWithASCIIString(code->co_name, name) == 0);
     Py_DECREF(code);
-    Py_DECREF(globals);
     return result;
 }
 
@@ -139,7 +133,7 @@ static PyObject *function_of(PyFrameObject *frame) {
     return result;
 }
 
-PyObject *dycl_asking_meant(PyObject *function) {
+PyObject *dycl_tensor_method_meant(PyObject *function) {
     PyFrameObject *handle, *asked;
     if (is_torchs(function) || !(handle = PyEval_GetFrame()) || !runs_in_torch(handle, "handle_torch_function"))
         return NULL;
@@ -151,21 +145,21 @@ PyObject *dycl_asking_meant(PyObject *function) {
 }
 
 static int add(PyTypeObject *lazy, PyObject *name, PyObject *function) {
-    asking *method = PyObject_New(asking, &asking_type);
+    tensor_method *method = PyObject_New(tensor_method, &method_type);
     if (!method) return -1;
     method->name = Py_NewRef(name);
     method->original = Py_NewRef(function);
-    method->vectorcall = asking_call;
+    method->vectorcall = method_call;
     int result = PyDict_SetItem(lazy->tp_dict, name, (PyObject *)method);
     Py_DECREF(method);
     return result;
 }
 
-int dycl_asking_install(PyTypeObject *lazy) {
+int dycl_tensor_method_install(PyTypeObject *lazy) {
     PyObject *name, *function;
     Py_ssize_t at = 0;
     int in_place, swapped;
-    if (PyType_Ready(&asking_type) < 0) return -1;
+    if (PyType_Ready(&method_type) < 0) return -1;
     while (PyDict_Next(dycl_py.tensor_type->tp_dict, &at, &name, &function)) {
         int has = PyDict_Contains(lazy->tp_dict, name), asked = has ? has : asks(function);
         if (has < 0 || asked < 0) return -1;

@@ -3,17 +3,17 @@
  * names one of the program's. Called on a lazy tensor, such a method is handed on at once.
  *
  * Ownership: the lazy type keeps them. Threads: GIL held. */
-#ifndef DYCL_PY_INTERCEPT_ASKING_H
-#define DYCL_PY_INTERCEPT_ASKING_H
+#ifndef DYCL_PY_INTERCEPT_TENSOR_METHOD_H
+#define DYCL_PY_INTERCEPT_TENSOR_METHOD_H
 
 #include "py/torch/state.h"
 
 /* Those that no row serves become attributes of the lazy type. 0 or -1. */
-int dycl_asking_install(PyTypeObject *lazy);
+int dycl_tensor_method_install(PyTypeObject *lazy);
 /* What a program may replace on torch.Tensor at any time: the attribute is looked up at each call. */
-int dycl_asking_is(PyObject *attribute);
+int dycl_tensor_method_is(PyObject *attribute);
 /* What asked, where function, which torch names as what asks, is the program's: it stands under that name, and has
  * called torch's function, which must not call it again. New reference; NULL without an exception: function itself. */
-PyObject *dycl_asking_meant(PyObject *function);
+PyObject *dycl_tensor_method_meant(PyObject *function);
 
 #endif

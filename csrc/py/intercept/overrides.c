@@ -1,7 +1,7 @@
 /* Python functions of torch.nn.functional, torch.nn.init, torch.functional and torch itself ask first whether somebody
  * overrides them. Our mode and our type do, and torch would come back to us by handle_torch_function, 2 us later. The
  * answer no lets their body run as in eager, and what it calls is recorded. */
-#include "py/intercept/asked.h"
+#include "py/intercept/overrides.h"
 
 #include <string.h>
 
@@ -9,11 +9,11 @@
 #include "py/cpython/frame.h"
 #include "py/cpython/type.h"
 #include "py/intercept/table.h"
+#include "py/torch/own_code.h"
 #include "py/torch/wrap.h"
 
 static PyCFunction original_has, original_has_unary;
 static dycl_function_of_array original_has_variadic;
-static PyObject *torchs_folder; /* owned: the beginning of the names of torch's files; NULL: not known */
 
 /* What these call is not bound, or in more steps; they are, as a whole. Of operands whose sizes differ, losses warn:
  * they name the caller's line, so their body has to be the one that the program called. */
@@ -24,30 +24,30 @@ static const struct {
 enum { WHOLE = sizeof wholes / sizeof *wholes };
 
 /* Whose body runs, by code: those of functions, and of bound methods of torch.Tensor for plain tensors, as some look at
- * the exact type; ASKED_UNLIKE: where the first two differ in their sizes. */
-typedef enum { ASKED_NEVER, ASKED_PLAIN, ASKED_UNLIKE, ASKED_ALWAYS } asked_kind;
+ * the exact type; BODY_UNLIKE: where the first two differ in their sizes. */
+typedef enum { BODY_NEVER, BODY_PLAIN, BODY_UNLIKE, BODY_ALWAYS } body_kind;
 #define BODIES 1024 /* a power of two, more than twice of what there is */
 static struct {
     PyObject *code; /* owned */
-    asked_kind kind;
+    body_kind kind;
 } bodies[BODIES];
 static int body_count;
 
 static PyObject *whole[WHOLE]; /* owned: code objects */
 static _Thread_local const PyObject *forced;
 
-static asked_kind kind_of_code(const PyObject *code) {
+static body_kind kind_of_code(const PyObject *code) {
     for (uint32_t at = dycl_address_hash(code, 10); code && bodies[at].code; at = (at + 1) % BODIES)
         if (bodies[at].code == code) return bodies[at].kind;
-    return ASKED_NEVER;
+    return BODY_NEVER;
 }
 
-static asked_kind asked_by(const dycl_region *region) {
+static body_kind body_of_caller(const dycl_region *region) {
     if (__builtin_expect(forced != NULL, 0) && dycl_frame_code() == forced) {
         forced = NULL;
-        return ASKED_ALWAYS;
+        return BODY_ALWAYS;
     }
-    if (!region || region->passing || !dycl_region_records(region)) return ASKED_NEVER;
+    if (!region || region->passing || !dycl_region_records(region)) return BODY_NEVER;
     return kind_of_code(dycl_frame_code());
 }
 
@@ -94,9 +94,9 @@ static int differ_in_sizes(PyObject *const *args, Py_ssize_t count) {
 
 static int body_runs(PyObject *const *args, Py_ssize_t count) {
     int lazy;
-    asked_kind kind = asked_by(dycl_region_current);
-    return kind != ASKED_NEVER && only_ours(args, count, &lazy) && !(lazy && kind == ASKED_PLAIN) &&
-           (kind != ASKED_UNLIKE || differ_in_sizes(args, count));
+    body_kind kind = body_of_caller(dycl_region_current);
+    return kind != BODY_NEVER && only_ours(args, count, &lazy) && !(lazy && kind == BODY_PLAIN) &&
+           (kind != BODY_UNLIKE || differ_in_sizes(args, count));
 }
 
 /* torch answers yes. The program's own functions hear what they hear in eager: no, where nobody else has a say. torch's
@@ -106,8 +106,7 @@ static int is_no(PyObject *const *args, Py_ssize_t count) {
     int lazy, ours = !region || region->mode_depth == DYCL_MODE_ASIDE ? 0 : region->mode_depth;
     if (dycl_abi_mode_depth() > ours || !only_ours(args, count, &lazy)) return 0;
     const PyObject *code = dycl_frame_code();
-    PyObject *file = code ? ((const PyCodeObject *)code)->co_filename : NULL;
-    return file && torchs_folder && !PyUnicode_Tailmatch(file, torchs_folder, 0, PY_SSIZE_T_MAX, -1);
+    return code && !dycl_torchs_own(code);
 }
 
 static PyObject *answer(PyObject *torchs, PyObject *const *args, Py_ssize_t count) {
@@ -134,7 +133,7 @@ static PyObject *hook_has(PyObject *self, PyObject *o) {
     return answer(original_has(self, o), items, count);
 }
 
-static int add_body(PyObject *code, asked_kind kind) {
+static int add_body(PyObject *code, body_kind kind) {
     uint32_t at = dycl_address_hash(code, 10);
     while (bodies[at].code && bodies[at].code != code) at = (at + 1) % BODIES;
     if (bodies[at].code) return 0; /* the first name of a function decides */
@@ -149,19 +148,19 @@ static int kind_of_whole(PyObject *name, PyObject *code) {
     for (int i = 0; i < WHOLE; i++) {
         if (PyUnicode_CompareWithASCIIString(name, wholes[i].name) != 0) continue;
         if (!whole[i]) whole[i] = Py_NewRef(code);
-        return wholes[i].like ? ASKED_UNLIKE : ASKED_NEVER;
+        return wholes[i].like ? BODY_UNLIKE : BODY_NEVER;
     }
     return -1;
 }
 
-int dycl_asked_is_whole(PyObject *callable) {
+int dycl_overrides_is_whole(PyObject *callable) {
     for (int i = 0; i < WHOLE && PyFunction_Check(callable); i++)
         if (whole[i] == PyFunction_GET_CODE(callable)) return 1;
     return 0;
 }
 
-PyObject *dycl_asked_run_body(PyObject *function, PyObject *const *args, Py_ssize_t count, PyObject *kwnames,
-                              PyObject *kwdict) {
+PyObject *dycl_overrides_run_body(PyObject *function, PyObject *const *args, Py_ssize_t count, PyObject *kwnames,
+                                  PyObject *kwdict) {
     /* torch has set our mode aside for the time of the call that it handed us: what the body calls shall be seen */
     PyObject *type, *value, *traceback, *done = NULL;
     dycl_region *region = dycl_region_current;
@@ -193,14 +192,14 @@ static int is_bound(PyObject *dict, PyObject *name, PyObject *function) {
 }
 
 /* The functions that a module of torch defines. bound: of those that have a binding. */
-static int add_bodies(PyObject *module, asked_kind bound) {
+static int add_bodies(PyObject *module, body_kind bound) {
     PyObject *dict = PyModule_GetDict(module), *name, *function;
     Py_ssize_t at = 0;
     while (PyDict_Next(dict, &at, &name, &function)) {
         if (!PyFunction_Check(function) || PyFunction_GET_GLOBALS(function) != dict) continue;
         int as_whole = kind_of_whole(name, PyFunction_GET_CODE(function));
-        asked_kind kind = as_whole >= 0 ? (asked_kind)as_whole : is_bound(dict, name, function) ? bound : ASKED_ALWAYS;
-        if (kind != ASKED_NEVER && add_body(PyFunction_GET_CODE(function), kind) < 0) return -1;
+        body_kind kind = as_whole >= 0 ? (body_kind)as_whole : is_bound(dict, name, function) ? bound : BODY_ALWAYS;
+        if (kind != BODY_NEVER && add_body(PyFunction_GET_CODE(function), kind) < 0) return -1;
     }
     return 0;
 }
@@ -225,8 +224,8 @@ static int add_methods(void) {
     while (PyDict_Next(dict, &at, &name, &function)) {
         if (!PyFunction_Check(function)) continue;
         int bound = is_operator(name) && dycl_binding_find(function, &in_place, &swapped);
-        asked_kind kind = bound ? ASKED_PLAIN : warns_caller(name) ? ASKED_ALWAYS : ASKED_NEVER;
-        if (kind != ASKED_NEVER && add_body(PyFunction_GET_CODE(function), kind) < 0) return -1;
+        body_kind kind = bound ? BODY_PLAIN : warns_caller(name) ? BODY_ALWAYS : BODY_NEVER;
+        if (kind != BODY_NEVER && add_body(PyFunction_GET_CODE(function), kind) < 0) return -1;
     }
     return 0;
 }
@@ -238,7 +237,7 @@ static int add_plain(void) {
     int result = 0;
     for (size_t i = 0; i < sizeof names / sizeof *names && result == 0; i++) {
         PyObject *function = PyObject_GetAttrString(dycl_py.torch, names[i]);
-        if (function && PyFunction_Check(function)) result = add_body(PyFunction_GET_CODE(function), ASKED_ALWAYS);
+        if (function && PyFunction_Check(function)) result = add_body(PyFunction_GET_CODE(function), BODY_ALWAYS);
         if (!function) PyErr_Clear(); /* not in this torch */
         Py_XDECREF(function);
     }
@@ -254,7 +253,7 @@ static int add_forwards(void) {
     for (size_t i = 0; i < sizeof names / sizeof *names && result == 0; i++) {
         PyObject *class = PyObject_GetAttrString(nn, names[i]);
         PyObject *forward = class ? PyObject_GetAttrString(class, "forward") : NULL;
-        if (forward && PyFunction_Check(forward)) result = add_body(PyFunction_GET_CODE(forward), ASKED_ALWAYS);
+        if (forward && PyFunction_Check(forward)) result = add_body(PyFunction_GET_CODE(forward), BODY_ALWAYS);
         Py_XDECREF(class);
         Py_XDECREF(forward);
     }
@@ -266,9 +265,9 @@ static int add_all_bodies(void) {
     PyObject *neural = PyImport_ImportModule("torch.nn.functional"),
              *functional = PyImport_ImportModule("torch.functional"), *init = PyImport_ImportModule("torch.nn.init");
     int result = neural && functional && init ? 0 : -1;
-    if (result == 0) result = add_bodies(neural, ASKED_ALWAYS);
-    if (result == 0) result = add_bodies(init, ASKED_ALWAYS); /* they warn of what is empty, at the caller's line */
-    if (result == 0) result = add_bodies(functional, ASKED_NEVER);
+    if (result == 0) result = add_bodies(neural, BODY_ALWAYS);
+    if (result == 0) result = add_bodies(init, BODY_ALWAYS); /* they warn of what is empty, at the caller's line */
+    if (result == 0) result = add_bodies(functional, BODY_NEVER);
     if (result == 0) result = add_methods();
     if (result == 0) result = add_plain();
     if (result == 0) result = add_forwards();
@@ -278,16 +277,7 @@ static int add_all_bodies(void) {
     return result;
 }
 
-static void find_folder(void) {
-    PyObject *file = PyObject_GetAttrString(dycl_py.torch, "__file__");
-    Py_ssize_t end =
-        file && PyUnicode_Check(file) ? PyUnicode_FindChar(file, '/', 0, PyUnicode_GET_LENGTH(file), -1) : -1;
-    if (end >= 0) torchs_folder = PyUnicode_Substring(file, 0, end + 1);
-    Py_XDECREF(file);
-}
-
-void dycl_asked_setup(void) {
-    find_folder();
+void dycl_overrides_setup(void) {
     if (add_all_bodies() == 0 && !PyErr_Occurred()) {
         original_has = dycl_wrap_function("_has_torch_function", METH_O, hook_has);
         original_has_unary = dycl_wrap_function("_has_torch_function_unary", METH_O, hook_has_unary);
