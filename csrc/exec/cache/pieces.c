@@ -191,11 +191,11 @@ fail:
     return status;
 }
 
-/* BAIL: nothing repeats, or too much lives across the cuts. */
-static dycl_status create_pieces(dycl_plan_cache *cache, const dycl_segment *whole, dycl_pieces **out) {
+/* BAIL: too much lives across the cuts. */
+static dycl_status create_pieces(dycl_plan_cache *cache, const dycl_segment *whole, const dycl_period *period,
+                                 dycl_pieces **out) {
     const dycl_graph *graph = &whole->graph;
     dycl_status status;
-    dycl_period period = {0};
     builder b = {.whole = graph};
     uint32_t *last = NULL;
     dycl_slot *slots = NULL;
@@ -207,11 +207,6 @@ static dycl_status create_pieces(dycl_plan_cache *cache, const dycl_segment *who
     p->graph = graph;
     p->outputs = whole->outputs;
     p->output_count = whole->output_count;
-    DYCL_TRY(dycl_period_find(graph, whole->outputs, whole->output_count, &period));
-    if (!period.iterations) {
-        status = DYCL_BAIL;
-        goto fail;
-    }
     b.of = dycl_alloc((graph->value_count + 1) * sizeof *b.of);
     b.feeds = dycl_alloc((graph->value_count + 1) * sizeof *b.feeds);
     b.scalars = dycl_alloc((graph->value_count + 1) * sizeof *b.scalars);
@@ -222,12 +217,11 @@ static dycl_status create_pieces(dycl_plan_cache *cache, const dycl_segment *who
         goto fail;
     }
     for (uint32_t v = 0; v < graph->value_count; v++) slots[v] = (dycl_slot){.first = DYCL_NONE, .share = DYCL_NONE};
-    DYCL_TRY(cut(p, &period));
-    DYCL_TRY(make_pieces(cache, p, period.nodes, &b, last, slots));
+    DYCL_TRY(cut(p, period));
+    DYCL_TRY(make_pieces(cache, p, period->nodes, &b, last, slots));
     *out = p;
     p = NULL;
 fail:
-    dycl_period_free(&period);
     dycl_graph_free(&b.graph);
     dycl_free(b.of);
     dycl_free(b.feeds);
@@ -335,13 +329,19 @@ const dycl_segment *dycl_pieces_segment(const dycl_pieces *p, uint32_t nth) { re
 
 /* ---- Whole or in pieces */
 
+static dycl_status find_period(dycl_segment *s, dycl_period *out) {
+    dycl_status status = dycl_period_find(&s->graph, s->outputs, s->output_count, out);
+    if (status != DYCL_OK) return status;
+    s->body = out->body;
+    s->body_known = 1;
+    return DYCL_OK;
+}
+
 static dycl_status body_of(dycl_segment *s, uint64_t *out) {
     if (!s->body_known) {
         dycl_period period;
-        dycl_status status = dycl_period_find(&s->graph, s->outputs, s->output_count, &period);
+        dycl_status status = find_period(s, &period);
         if (status != DYCL_OK) return status;
-        s->body = period.body;
-        s->body_known = 1;
         dycl_period_free(&period);
     }
     *out = s->body;
@@ -349,18 +349,31 @@ static dycl_status body_of(dycl_segment *s, uint64_t *out) {
 }
 
 /* Whether one of those that ran here before repeats the same, so that only the trip count differs. */
-static dycl_status is_another_count(dycl_segment *s, int other_count, dycl_segment *const *others, int *out) {
+static dycl_status is_another_count(const dycl_segment *s, uint64_t body, int other_count, dycl_segment *const *others,
+                                    int *out) {
     dycl_status status;
-    uint64_t body, other;
+    uint64_t other;
     *out = 0;
-    if (!other_count) return DYCL_OK;
-    DYCL_TRY(body_of(s, &body));
     for (int i = 0; body && i < other_count && !*out; i++) {
         DYCL_TRY(body_of(others[i], &other));
         *out = others[i] != s && other == body;
     }
     return DYCL_OK;
 fail:
+    return status;
+}
+
+/* BAIL: it is better as a whole. */
+static dycl_status cut_new(dycl_plan_cache *cache, dycl_segment *s, int other_count, dycl_segment *const *others) {
+    dycl_status status;
+    dycl_period period;
+    int another;
+    if (!other_count) return DYCL_BAIL;
+    if ((status = find_period(s, &period)) != DYCL_OK) return status;
+    DYCL_TRY(is_another_count(s, period.body, other_count, others, &another));
+    status = another ? create_pieces(cache, s, &period, &s->pieces) : DYCL_BAIL;
+fail:
+    dycl_period_free(&period);
     return status;
 }
 
@@ -373,12 +386,8 @@ dycl_status dycl_segment_prepare(dycl_plan_cache *cache, dycl_segment *s, int ot
     *out_pieces = NULL;
     dycl_plan_use(cache, s);
     if (!s->plan && !s->pieces && !s->sightings) {
-        int another;
-        DYCL_TRY(is_another_count(s, other_count, others, &another));
-        if (another) {
-            status = create_pieces(cache, s, &s->pieces);
-            if (status == DYCL_ERROR) return status;
-        }
+        status = cut_new(cache, s, other_count, others);
+        if (status == DYCL_ERROR) return status;
     }
     if (s->pieces) {
         s->steady = other_count && others[0] == s ? s->steady + 1 : 0;
