@@ -125,7 +125,15 @@ static void find_ones(const dycl_value *root, const dycl_value *view, box *out) 
     }
 }
 
+static int is_whole(const dycl_value *root, const box *at) {
+    for (int i = 0; i < root->rank; i++)
+        if (at->size[i] != root->sizes[i]) return 0;
+    return 1;
+}
+
+/* Of what has no elements: all of it, or no box. */
 static int as_box(const dycl_value *root, const dycl_value *view, box *out) {
+    int empty = dycl_value_numel(root) == 0;
     if (!starts(root, view->offset, out->start)) return 0;
     for (int i = 0; i < root->rank; i++) {
         out->size[i] = 1;
@@ -135,7 +143,9 @@ static int as_box(const dycl_value *root, const dycl_value *view, box *out) {
         int found = -1;
         if (view->sizes[k] == 1) continue;
         for (int i = 0; i < root->rank && found < 0; i++)
-            if (out->dim[i] < 0 && root->sizes[i] > 1 && root->strides[i] == view->strides[k]) found = i;
+            if (out->dim[i] < 0 && root->sizes[i] != 1 && root->strides[i] == view->strides[k] &&
+                (!empty || root->sizes[i] == view->sizes[k]))
+                found = i;
         if (found < 0) return 0;
         out->dim[found] = k;
         out->size[found] = view->sizes[k];
@@ -143,18 +153,12 @@ static int as_box(const dycl_value *root, const dycl_value *view, box *out) {
     for (int i = 0; i < root->rank; i++)
         if (out->start[i] + out->size[i] > root->sizes[i]) return 0;
     find_ones(root, view, out);
-    return 1;
+    return !empty || is_whole(root, out);
 }
 
 static int box_of(const dycl_backward *b, const dycl_piece *piece, box *out) {
     dycl_value view = look_of(b, piece);
     return as_box(&b->job->graph->values[piece->root], &view, out);
-}
-
-static int is_whole(const dycl_value *root, const box *at) {
-    for (int i = 0; i < root->rank; i++)
-        if (at->size[i] != root->sizes[i]) return 0;
-    return 1;
 }
 
 /* The gradient of a box with the root's order of dimensions. */
@@ -165,7 +169,7 @@ static uint32_t turned(dycl_chain *c, const dycl_value *root, const box *at, uin
     int64_t next = 1;
     for (int i = root->rank; i-- > 0;) {
         strides[i] = at->dim[i] >= 0 ? v->strides[at->dim[i]] : next;
-        next = strides[i] * at->size[i];
+        next = strides[i] * (at->size[i] ? at->size[i] : 1);
     }
     uint32_t out = 0;
     c->status = dycl_build_view(&c->b->recorder, g, 0, root->rank, at->size, strides, &out);
@@ -224,7 +228,7 @@ static uint32_t put(dycl_chain *c, const dycl_value *root, const dycl_value *vie
 /* As much of the root as the piece has, and zeros. */
 static uint32_t spread(dycl_chain *c, const dycl_value *root, const dycl_value *view, const box *at, uint32_t g) {
     int64_t after[DYCL_MAX_RANK];
-    if (dycl_value_numel(view) == 0) return zeros(c, root);
+    if (dycl_value_numel(view) == 0 && !(at && is_whole(root, at))) return zeros(c, root);
     if (at) {
         for (int i = 0; i < root->rank; i++) after[i] = root->sizes[i] - at->start[i] - at->size[i];
         g = turned(c, root, at, g);

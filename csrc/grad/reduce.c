@@ -15,13 +15,9 @@ static double reduced_numel(const dycl_chain *c) {
     return n;
 }
 
-/* What belongs to the result, with the reduced dimensions of size 1 again. */
-static uint32_t kept(dycl_chain *c, uint32_t a) {
-    const dycl_value *x = dycl_chain_operand(c, 0);
-    int64_t sizes[DYCL_MAX_RANK];
-    for (int i = 0; i < x->rank; i++) sizes[i] = dims_of(c) >> i & 1 ? 1 : x->sizes[i];
-    return dycl_chain_reshape(c, a, x->rank, sizes);
-}
+/* What belongs to the result, with the reduced dimensions of size 1 again: one by one as in torch, since a reshape of
+ * what has no elements has strides of its own. */
+static uint32_t kept(dycl_chain *c, uint32_t a) { return dycl_chain_restored(c, a, dims_of(c)); }
 
 /* Of all elements: expanded at once, as torch does it, whose dimensions of size 1 then have no stride either. */
 void dycl_grad_sum(dycl_chain *c) {

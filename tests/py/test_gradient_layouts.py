@@ -247,3 +247,25 @@ def test_sums_of_gradients_that_lie_differently(name):
     for _ in range(3):
         got = torch.autograd.grad(run(x), x, given)[0]
         assert want.stride() == got.stride() and agree(want, got)
+
+
+NOTHING = {
+    "all of it": lambda x: x[..., :x.shape[-1]], "transposed": lambda x: x.transpose(0, -1),
+    "turned": lambda x: x.permute(*reversed(range(x.dim()))), "expanded": lambda x: x.expand(2, *x.shape),
+    "rows": lambda x: x.sum(0),
+}  # fmt: skip
+BEHIND = {"itself": lambda y: y, "mish": torch.nn.functional.mish, "exp": torch.exp, "cumsum": lambda y: y.cumsum(-1)}
+
+
+@pytest.mark.parametrize("behind", BEHIND)
+@pytest.mark.parametrize("name", NOTHING)
+def test_views_without_elements(name, behind):
+    """A gradient goes through what shows everything as it lies, also where that is nothing."""
+    def gradients(x):
+        return torch.autograd.grad(BEHIND[behind](NOTHING[name](x)).sum(), x)[0]
+
+    ours = dycl.accelerate(gradients)
+    for x in (torch.randn(2, 0, 1), torch.randn(2, 0, 3), torch.randn(3, 0).t(), torch.randn(0, 3, 2)[..., ::2]):
+        leaf = x.requires_grad_()
+        want, got = gradients(leaf), ours(leaf)
+        assert want.shape == got.shape and want.stride() == got.stride(), (x.shape, x.stride())
