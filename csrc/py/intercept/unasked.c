@@ -1,0 +1,140 @@
+#include "py/intercept/unasked.h"
+
+#include <string.h>
+
+#include "py/intercept/fallback.h"
+#include "py/region/region.h"
+#include "py/torch/wrap.h"
+
+enum { DEEPEST = 4 };
+
+/* Is lazy, or is what the pending segment reads: it may be written now, or counted as written. */
+static int concerns(const dycl_region *region, PyObject *o, int depth) {
+    if (dycl_is_lazy(o)) return 1;
+    if (PyObject_TypeCheck(o, dycl_py.tensor_type)) return region && dycl_region_reads(region, o);
+    if (depth > DEEPEST) return 0;
+    if (PyTuple_Check(o) || PyList_Check(o)) {
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); i++)
+            if (concerns(region, PySequence_Fast_GET_ITEM(o, i), depth + 1)) return 1;
+    } else if (PyDict_Check(o)) {
+        PyObject *key, *value;
+        Py_ssize_t at = 0;
+        while (PyDict_Next(o, &at, &key, &value))
+            if (concerns(region, value, depth + 1)) return 1;
+    }
+    return 0;
+}
+
+/* 0, or -1 with an exception. */
+static int prepare(PyObject *const *args, Py_ssize_t count) {
+    dycl_region *region = dycl_region_current;
+    if (region && region->flushing == PyThread_get_thread_ident()) return 0; /* called for us */
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (concerns(region, args[i], 0))
+            return dycl_fallback_prepare(region, args, count, "torch._C", DYCL_BAIL_foreign);
+    return 0;
+}
+
+static int prepare_both(PyObject *args, PyObject *kwargs) {
+    if (prepare(&PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args)) < 0) return -1;
+    return kwargs ? prepare(&kwargs, 1) : 0;
+}
+
+/* ---- What pybind11 made: one C function for all */
+
+static dycl_function_with_names dispatcher;
+static PyCFunctionWithKeywords general_dispatcher;
+
+static PyObject *hook_bound(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    Py_ssize_t total = count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+    return prepare(args, total) < 0 ? NULL : dispatcher(self, args, count, kwnames);
+}
+
+static PyObject *hook_bound_general(PyObject *self, PyObject *args, PyObject *kwargs) {
+    return prepare_both(args, kwargs) < 0 ? NULL : general_dispatcher(self, args, kwargs);
+}
+
+static void watch_bound(PyObject *function) {
+    PyMethodDef *def = PyCFunction_CheckExact(function) ? ((PyCFunctionObject *)function)->m_ml : NULL;
+    if (def && dispatcher && def->ml_meth == DYCL_AS_FUNCTION(dispatcher)) def->ml_meth = DYCL_AS_FUNCTION(hook_bound);
+    if (def && general_dispatcher && def->ml_meth == DYCL_AS_FUNCTION(general_dispatcher))
+        def->ml_meth = DYCL_AS_FUNCTION(hook_bound_general);
+}
+
+/* At no more than dtypes, and classes that no lazy tensor has. */
+static int only_looks(const char *name) {
+    return !strncmp(name, "is_", 3) || !strcmp(name, "_group_tensors_by_device_and_dtype");
+}
+
+static int watch_module(const char *path) {
+    PyObject *module = dycl_torch_c(path), *dict = module && PyModule_Check(module) ? PyModule_GetDict(module) : NULL;
+    PyObject *name, *function;
+    Py_ssize_t at = 0;
+    while (dict && PyDict_Next(dict, &at, &name, &function)) {
+        const char *text = PyUnicode_AsUTF8(name);
+        if (text && !only_looks(text)) watch_bound(function);
+    }
+    Py_XDECREF(module);
+    return dict ? 0 : dycl_torch_lacks(path);
+}
+
+static int watch_modules(void) {
+    PyObject *one = dycl_torch_c("_functorch._add_batch_dim");
+    PyMethodDef *def = one && PyCFunction_CheckExact(one) ? ((PyCFunctionObject *)one)->m_ml : NULL;
+    if (def && def->ml_flags == (METH_FASTCALL | METH_KEYWORDS))
+        dispatcher = (dycl_function_with_names)(void (*)(void))def->ml_meth;
+    else if (def && def->ml_flags == (METH_VARARGS | METH_KEYWORDS))
+        general_dispatcher = DYCL_AS_KEYWORDS(def->ml_meth);
+    Py_XDECREF(one);
+    if (!dispatcher && !general_dispatcher) return dycl_torch_lacks("torch._C._functorch._add_batch_dim");
+    return watch_module("") < 0 || watch_module("_functorch") < 0 || watch_module("_autograd") < 0 ? -1 : 0;
+}
+
+/* ---- Others, by themselves */
+
+static PyCFunction original_increment, original_swap;
+
+/* tensors: any iterable, which may be read once only. */
+static PyObject *hook_increment(PyObject *self, PyObject *tensors) {
+    PyObject *all = PySequence_Tuple(tensors);
+    if (!all) { /* torch's to refuse */
+        PyErr_Clear();
+        return original_increment(self, tensors);
+    }
+    PyObject *result = prepare(&all, 1) < 0 ? NULL : original_increment(self, all);
+    Py_DECREF(all);
+    return result;
+}
+
+static PyObject *hook_swap(PyObject *self, PyObject *args) {
+    return prepare(&args, 1) < 0 ? NULL : original_swap(self, args);
+}
+
+/* ---- Nodes of torch's own that are called, as torch.autograd.gradcheck calls UndefinedGrad */
+
+static ternaryfunc original_call_node;
+
+static PyObject *call_node(PyObject *self, PyObject *args, PyObject *kwargs) {
+    return prepare_both(args, kwargs) < 0 ? NULL : original_call_node(self, args, kwargs);
+}
+
+static void watch_nodes(void) {
+    PyObject *module = dycl_torch_c("_functions"), *name, *type;
+    PyObject *one = module ? PyObject_GetAttrString(module, "UndefinedGrad") : NULL;
+    Py_ssize_t at = 0;
+    PyErr_Clear();
+    original_call_node = one && PyType_Check(one) ? ((PyTypeObject *)one)->tp_call : NULL;
+    while (original_call_node && PyDict_Next(PyModule_GetDict(module), &at, &name, &type))
+        if (PyType_Check(type) && ((PyTypeObject *)type)->tp_call == original_call_node)
+            ((PyTypeObject *)type)->tp_call = call_node;
+    Py_XDECREF(one);
+    Py_XDECREF(module);
+}
+
+int dycl_unasked_watch(void) {
+    if (watch_modules() < 0) return -1;
+    original_increment = dycl_wrap_function("_increment_version", METH_O, hook_increment);
+    original_swap = dycl_wrap_function("_swap_tensor_impl", METH_VARARGS, hook_swap);
+    watch_nodes();
+    return 0;
+}
