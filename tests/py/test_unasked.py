@@ -75,6 +75,9 @@ INSIDE = {
     "negative": lambda y: (C._set_neg(y, True), y.is_neg()),
     "creation_meta": lambda y: str(C._autograd._get_creation_meta(y[0])),
     "undefined": lambda y: (u := C._functions.UndefinedGrad()(y), u.requires_grad, type(u.grad_fn).__name__)[1:],
+    "view made again": lambda y: y[0]._view_func(y.detach() * 2).tolist(),
+    "view of another": lambda y: y[0]._view_func_unsafe(torch.ones(2, 3)).tolist(),
+    "base made again": lambda y: outcome(y[0]._rev_view_func_unsafe, y[0]),
     "delayed": lambda y: type(C._functions.DelayedError("no", 1)(y).grad_fn).__name__,
 }
 
@@ -105,6 +108,49 @@ def test_counted_before_the_backward_pass():
 
     want = outcome(step, torch.ones(2, 3))
     assert want[0] is RuntimeError and outcome(dycl.accelerate(step), torch.ones(2, 3)) == want
+
+
+def test_states_of_generators():
+    """torch reads them from memory that a result does not have yet."""
+    drawn = torch.Generator().get_state()
+
+    def step(way):
+        generator = torch.Generator()
+        if way == 0:
+            generator.set_state(drawn.clone())
+        elif way == 1:
+            generator.__setstate__((*generator.__reduce__()[2][:2], drawn.clone()))
+        else:
+            torch.set_rng_state(drawn.clone())
+        return torch.rand(3, generator=generator if way < 2 else None)
+
+    for way in range(3):
+        check(step, way)
+    check(lambda x: torch.Generator().set_state(x * 2), torch.ones(3))
+
+
+class Scripted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(3))
+
+    def forward(self, x):
+        return x * self.kept
+
+
+def test_attributes_of_scripts():
+    """What TorchScript's objects are given has its history."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        script = torch.jit.script(Scripted())
+    weight = torch.ones(3, requires_grad=True)
+
+    def step(x):
+        script.kept = (x * weight).exp()
+        gradient, = torch.autograd.grad(script(x).sum(), weight)
+        return gradient
+
+    check(step, torch.arange(3.0))
 
 
 def test_gradcheck():

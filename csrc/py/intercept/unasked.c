@@ -61,6 +61,22 @@ static void watch_bound(PyObject *function) {
         def->ml_meth = DYCL_AS_FUNCTION(hook_bound_general);
 }
 
+/* Methods, static ones and what makes an object, too. */
+static void watch_class(PyTypeObject *class) {
+    PyObject *name, *method;
+    Py_ssize_t at = 0;
+    while (class->tp_dict && PyDict_Next(class->tp_dict, &at, &name, &method)) {
+        if (PyInstanceMethod_Check(method)) {
+            watch_bound(PyInstanceMethod_GET_FUNCTION(method));
+        } else if (Py_TYPE(method) == &PyStaticMethod_Type) {
+            PyObject *function = PyObject_GetAttrString(method, "__func__");
+            if (function) watch_bound(function);
+            Py_XDECREF(function);
+            PyErr_Clear();
+        }
+    }
+}
+
 /* At no more than dtypes, and classes that no lazy tensor has. */
 static int only_looks(const char *name) {
     return !strncmp(name, "is_", 3) || !strcmp(name, "_group_tensors_by_device_and_dtype");
@@ -72,7 +88,10 @@ static int watch_module(const char *path) {
     Py_ssize_t at = 0;
     while (dict && PyDict_Next(dict, &at, &name, &function)) {
         const char *text = PyUnicode_AsUTF8(name);
-        if (text && !only_looks(text)) watch_bound(function);
+        if (PyType_Check(function))
+            watch_class((PyTypeObject *)function);
+        else if (text && !only_looks(text))
+            watch_bound(function);
     }
     Py_XDECREF(module);
     return dict ? 0 : dycl_torch_lacks(path);
@@ -87,12 +106,14 @@ static int watch_modules(void) {
         general_dispatcher = DYCL_AS_KEYWORDS(def->ml_meth);
     Py_XDECREF(one);
     if (!dispatcher && !general_dispatcher) return dycl_torch_lacks("torch._C._functorch._add_batch_dim");
+    if (watch_module("_distributed_c10d") < 0) PyErr_Clear(); /* a build without it */
     return watch_module("") < 0 || watch_module("_functorch") < 0 || watch_module("_autograd") < 0 ? -1 : 0;
 }
 
 /* ---- Others, by themselves */
 
-static PyCFunction original_increment, original_swap;
+static PyCFunction original_increment, original_swap, original_set_state, original_restore, original_reverse;
+static PyCFunctionWithKeywords original_view[2];
 
 /* tensors: any iterable, which may be read once only. */
 static PyObject *hook_increment(PyObject *self, PyObject *tensors) {
@@ -108,6 +129,43 @@ static PyObject *hook_increment(PyObject *self, PyObject *tensors) {
 
 static PyObject *hook_swap(PyObject *self, PyObject *args) {
     return prepare(&args, 1) < 0 ? NULL : original_swap(self, args);
+}
+
+/* A generator's state is read from its memory, with no look at what has none. */
+static PyObject *hook_set_state(PyObject *self, PyObject *state) {
+    return prepare(&state, 1) < 0 ? NULL : original_set_state(self, state);
+}
+
+static PyObject *hook_restore(PyObject *self, PyObject *state) {
+    return prepare(&state, 1) < 0 ? NULL : original_restore(self, state);
+}
+
+static PyObject *view_again(int which, PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (prepare(&self, 1) < 0 || prepare_both(args, kwargs) < 0) return NULL;
+    return original_view[which](self, args, kwargs);
+}
+
+static PyObject *hook_view0(PyObject *self, PyObject *args, PyObject *kwargs) {
+    return view_again(0, self, args, kwargs);
+}
+
+static PyObject *hook_view1(PyObject *self, PyObject *args, PyObject *kwargs) {
+    return view_again(1, self, args, kwargs);
+}
+
+static PyObject *hook_reverse(PyObject *self, PyObject *view) {
+    return prepare(&self, 1) < 0 || prepare(&view, 1) < 0 ? NULL : original_reverse(self, view);
+}
+
+static void watch_others(void) {
+    int keywords = METH_VARARGS | METH_KEYWORDS;
+    original_increment = dycl_wrap_function("_increment_version", METH_O, hook_increment);
+    original_swap = dycl_wrap_function("_swap_tensor_impl", METH_VARARGS, hook_swap);
+    original_set_state = dycl_wrap_function("Generator.set_state", METH_O, hook_set_state);
+    original_restore = dycl_wrap_function("Generator.__setstate__", METH_O, hook_restore);
+    original_view[0] = DYCL_AS_KEYWORDS(dycl_wrap_method("_view_func", keywords, DYCL_AS_FUNCTION(hook_view0)));
+    original_view[1] = DYCL_AS_KEYWORDS(dycl_wrap_method("_view_func_unsafe", keywords, DYCL_AS_FUNCTION(hook_view1)));
+    original_reverse = dycl_wrap_method("_rev_view_func_unsafe", METH_O, hook_reverse);
 }
 
 /* ---- Nodes of torch's own that are called, as torch.autograd.gradcheck calls UndefinedGrad */
@@ -133,8 +191,7 @@ static void watch_nodes(void) {
 
 int dycl_unasked_watch(void) {
     if (watch_modules() < 0) return -1;
-    original_increment = dycl_wrap_function("_increment_version", METH_O, hook_increment);
-    original_swap = dycl_wrap_function("_swap_tensor_impl", METH_VARARGS, hook_swap);
+    watch_others();
     watch_nodes();
     return 0;
 }
