@@ -169,3 +169,49 @@ def test_methods_that_functions_have_more_overloads_than():
     check(lambda x: torch.repeat_interleave(x * 2), torch.tensor([1, 2]))
     check(lambda x: (x * 2).repeat_interleave(), torch.tensor([1, 2]))
     check(lambda x: (x * 2).repeat_interleave(output_size=6), torch.tensor([1, 2]))
+
+
+SILENT = {
+    "function": lambda y: torch.exp(y),
+    "two": lambda y: torch.add(y, y),
+    "of nn": lambda y: torch.nn.functional.gelu(y),
+    "layer": lambda y: torch.nn.functional.linear(LAYER(y), LAYER.weight),
+    "operator": lambda y: y @ LAYER.weight * 2,
+    "view": lambda y: y[0].view(2, 1).t(),
+    "written": lambda y: (y * 1).add_(1),
+    "list": lambda y: torch.stack([y, y * 2]),
+    "dropout": lambda y: torch.nn.functional.dropout(y, 0.5),
+    "left again": lambda y: y.sin(),
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_functions_are_disabled(name):
+    """Within torch._C.DisableTorchFunction no mode is asked either."""
+    model = nn.Linear(3, 2)
+
+    def step(x, inner):
+        torch.manual_seed(0)
+        y = model(x).exp() * 1
+        with C.DisableTorchFunction():
+            z = SILENT[name](y)
+            if inner:
+                with C.DisableTorchFunction():
+                    z = z * 2
+                z = torch.tanh(z)
+        total = (torch.relu(z) * z).sum()
+        found = torch.autograd.grad(total, list(model.parameters()))
+        return z.grad_fn.name(), z.detach().clone(), *(g.clone() for g in found)
+
+    check(step, torch.arange(6.0).view(2, 3), False)
+    check(step, torch.arange(6.0).view(2, 3), True)
+
+
+def test_calls_while_functions_are_disabled():
+    model = nn.Linear(3, 2)
+
+    def step(x):
+        return torch.autograd.grad(torch.relu(torch.add(model(x), x[:, :2])).sum(), model.weight)[0].clone()
+
+    with C.DisableTorchFunction():
+        check(step, torch.arange(6.0).view(2, 3))

@@ -189,8 +189,31 @@ static void watch_nodes(void) {
     Py_XDECREF(module);
 }
 
+/* ---- torch._C.DisableTorchFunction: nobody is asked, modes neither, until it is left */
+
+static PyCFunction original_silence, original_end_silence;
+
+static PyObject *hook_silence(PyObject *self, PyObject *unused) {
+    dycl_region *region = dycl_region_current;
+    if (region && region->flushing != PyThread_get_thread_ident() && dycl_region_meet_silence(region) < 0) return NULL;
+    return original_silence(self, unused);
+}
+
+static PyObject *hook_end_silence(PyObject *self, PyObject *unused) {
+    PyObject *result = original_end_silence(self, unused);
+    if (dycl_region_current && dycl_abi_torch_function_is_on()) dycl_region_current->closed &= ~DYCL_CLOSED_SILENCE;
+    return result;
+}
+
+static int watch_silence(void) {
+    original_silence = dycl_wrap_function("DisableTorchFunction.__enter__", METH_NOARGS, hook_silence);
+    if (!original_silence) return dycl_torch_lacks("torch._C.DisableTorchFunction");
+    original_end_silence = dycl_wrap_function("DisableTorchFunction.__exit__", METH_VARARGS, hook_end_silence);
+    return original_end_silence ? 0 : dycl_torch_lacks("torch._C.DisableTorchFunction.__exit__");
+}
+
 int dycl_unasked_watch(void) {
-    if (watch_modules() < 0) return -1;
+    if (watch_modules() < 0 || watch_silence() < 0) return -1;
     watch_others();
     watch_nodes();
     return 0;
