@@ -66,6 +66,7 @@ static PyObject *bind_repeat_interleave(dycl_call *call, const dycl_binding *row
     uint32_t value, out = 0;
     int64_t count, times[DYCL_MAX_RANK];
     int dim = 0;
+    if (!call->p[1] && row->op) return dycl_call_bail(call, DYCL_BAIL_arguments); /* a method is told how often */
     if (!call->p[1] || dycl_is_tensor(call->p[1])) return dycl_beside_values(call, row);
     DYCL_CALL_TRY(dycl_call_int(call, call->p[1], &count));
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
@@ -92,6 +93,7 @@ dycl_binding dycl_bindings_repeat[] = {
     ROW("repeat", M, "self repeats " DYCL_SPREAD, bind_repeat, 0, 1),
     ROW("tile", M, "self dims " DYCL_SPREAD, bind_repeat, 1, 1),
     ROW("tile", T, "input dims", bind_repeat, 1, 0),
-    ROW("repeat_interleave", T | M, "input repeats dim | output_size", bind_repeat_interleave, 0, 0),
+    ROW("repeat_interleave", T, "input repeats dim | output_size", bind_repeat_interleave, 0, 0),
+    ROW("repeat_interleave", M, "self repeats dim | output_size", bind_repeat_interleave, 1, 0),
     {0},
 };

@@ -47,7 +47,8 @@ static int compiling(void) {
 
 int dycl_enter_plain_state(void) {
     return !compiling() && !dycl_watch_dual() && !dycl_abi_mode_depth() && !dycl_replaced_any() &&
-           dycl_abi_dispatch_plain(dycl_abi_dispatch_state()) && default_dtype_is_f32();
+           dycl_abi_torch_function_is_on() && dycl_abi_dispatch_plain(dycl_abi_dispatch_state()) &&
+           default_dtype_is_f32();
 }
 
 static entry may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {

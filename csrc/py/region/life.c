@@ -95,6 +95,11 @@ int dycl_region_meet_mode(dycl_region *region) {
     return dycl_region_make_all_plain(region, DYCL_BAIL_mode);
 }
 
+int dycl_region_meet_silence(dycl_region *region) {
+    region->closed |= DYCL_CLOSED_SILENCE;
+    return dycl_region_make_all_plain(region, DYCL_BAIL_mode);
+}
+
 int dycl_region_step_aside(dycl_region *region, dycl_bail why) {
     int before = region->closed & DYCL_CLOSED_ASIDE;
     region->closed |= DYCL_CLOSED_ASIDE;

@@ -107,7 +107,8 @@ enum {
     DYCL_CLOSED_END = 8,
     DYCL_CLOSED_GRADIENT = 16, /* an operator met a tensor that requires gradients: until the end of the call; our mode
                                   stays, and passes everything on */
-    DYCL_CLOSED_MODE = 32      /* another mode stands below ours: the same */
+    DYCL_CLOSED_MODE = 32,     /* another mode stands below ours: the same */
+    DYCL_CLOSED_SILENCE = 64   /* within torch._C.DisableTorchFunction: our mode is not called */
 };
 
 /* torch, or we, took our mode off the stack for the time of a call. What is on top then is a mode of the program's. */
@@ -134,6 +135,7 @@ int dycl_region_step_aside(dycl_region *region, dycl_bail why);
 /* The same for gradients: our mode is perhaps at work, so it stays where it is. */
 int dycl_region_meet_gradient(dycl_region *region);
 int dycl_region_meet_mode(dycl_region *region);
+int dycl_region_meet_silence(dycl_region *region);
 /* Computes what is pending. 0, or -1 with an exception. */
 int dycl_region_flush(dycl_region *region, dycl_bail why);
 /* Raises region->failure, in the region's own thread. 0 or -1. */

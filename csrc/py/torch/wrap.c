@@ -36,7 +36,9 @@ PyCFunction dycl_wrap_function(const char *name, int flags, PyCFunction wrapper)
     PyObject *function = dycl_torch_c(name);
     if (function && PyInstanceMethod_Check(function))
         Py_SETREF(function, Py_NewRef(PyInstanceMethod_GET_FUNCTION(function)));
-    PyCFunction original = dycl_wrap_builtin(function, flags, wrapper);
+    PyCFunction original = function && Py_TYPE(function) == &PyMethodDescr_Type
+                               ? dycl_wrap_definition(((PyMethodDescrObject *)function)->d_method, flags, wrapper)
+                               : dycl_wrap_builtin(function, flags, wrapper);
     Py_XDECREF(function);
     return original;
 }

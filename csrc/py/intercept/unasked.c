@@ -1,0 +1,220 @@
+#include "py/intercept/unasked.h"
+
+#include <string.h>
+
+#include "py/intercept/fallback.h"
+#include "py/region/region.h"
+#include "py/torch/wrap.h"
+
+enum { DEEPEST = 4 };
+
+/* Is lazy, or is what the pending segment reads: it may be written now, or counted as written. */
+static int concerns(const dycl_region *region, PyObject *o, int depth) {
+    if (dycl_is_lazy(o)) return 1;
+    if (PyObject_TypeCheck(o, dycl_py.tensor_type)) return region && dycl_region_reads(region, o);
+    if (depth > DEEPEST) return 0;
+    if (PyTuple_Check(o) || PyList_Check(o)) {
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); i++)
+            if (concerns(region, PySequence_Fast_GET_ITEM(o, i), depth + 1)) return 1;
+    } else if (PyDict_Check(o)) {
+        PyObject *key, *value;
+        Py_ssize_t at = 0;
+        while (PyDict_Next(o, &at, &key, &value))
+            if (concerns(region, value, depth + 1)) return 1;
+    }
+    return 0;
+}
+
+/* 0, or -1 with an exception. */
+static int prepare(PyObject *const *args, Py_ssize_t count) {
+    dycl_region *region = dycl_region_current;
+    if (region && region->flushing == PyThread_get_thread_ident()) return 0; /* called for us */
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (concerns(region, args[i], 0))
+            return dycl_fallback_prepare(region, args, count, "torch._C", DYCL_BAIL_foreign);
+    return 0;
+}
+
+static int prepare_both(PyObject *args, PyObject *kwargs) {
+    if (prepare(&PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args)) < 0) return -1;
+    return kwargs ? prepare(&kwargs, 1) : 0;
+}
+
+/* ---- What pybind11 made: one C function for all */
+
+static dycl_function_with_names dispatcher;
+static PyCFunctionWithKeywords general_dispatcher;
+
+static PyObject *hook_bound(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    Py_ssize_t total = count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+    return prepare(args, total) < 0 ? NULL : dispatcher(self, args, count, kwnames);
+}
+
+static PyObject *hook_bound_general(PyObject *self, PyObject *args, PyObject *kwargs) {
+    return prepare_both(args, kwargs) < 0 ? NULL : general_dispatcher(self, args, kwargs);
+}
+
+static void watch_bound(PyObject *function) {
+    PyMethodDef *def = PyCFunction_CheckExact(function) ? ((PyCFunctionObject *)function)->m_ml : NULL;
+    if (def && dispatcher && def->ml_meth == DYCL_AS_FUNCTION(dispatcher)) def->ml_meth = DYCL_AS_FUNCTION(hook_bound);
+    if (def && general_dispatcher && def->ml_meth == DYCL_AS_FUNCTION(general_dispatcher))
+        def->ml_meth = DYCL_AS_FUNCTION(hook_bound_general);
+}
+
+/* Methods, static ones and what makes an object, too. */
+static void watch_class(PyTypeObject *class) {
+    PyObject *name, *method;
+    Py_ssize_t at = 0;
+    while (class->tp_dict && PyDict_Next(class->tp_dict, &at, &name, &method)) {
+        if (PyInstanceMethod_Check(method)) {
+            watch_bound(PyInstanceMethod_GET_FUNCTION(method));
+        } else if (Py_TYPE(method) == &PyStaticMethod_Type) {
+            PyObject *function = PyObject_GetAttrString(method, "__func__");
+            if (function) watch_bound(function);
+            Py_XDECREF(function);
+            PyErr_Clear();
+        }
+    }
+}
+
+/* At no more than dtypes, and classes that no lazy tensor has. */
+static int only_looks(const char *name) {
+    return !strncmp(name, "is_", 3) || !strcmp(name, "_group_tensors_by_device_and_dtype");
+}
+
+static int watch_module(const char *path) {
+    PyObject *module = dycl_torch_c(path), *dict = module && PyModule_Check(module) ? PyModule_GetDict(module) : NULL;
+    PyObject *name, *function;
+    Py_ssize_t at = 0;
+    while (dict && PyDict_Next(dict, &at, &name, &function)) {
+        const char *text = PyUnicode_AsUTF8(name);
+        if (PyType_Check(function))
+            watch_class((PyTypeObject *)function);
+        else if (text && !only_looks(text))
+            watch_bound(function);
+    }
+    Py_XDECREF(module);
+    return dict ? 0 : dycl_torch_lacks(path);
+}
+
+static int watch_modules(void) {
+    PyObject *one = dycl_torch_c("_functorch._add_batch_dim");
+    PyMethodDef *def = one && PyCFunction_CheckExact(one) ? ((PyCFunctionObject *)one)->m_ml : NULL;
+    if (def && def->ml_flags == (METH_FASTCALL | METH_KEYWORDS))
+        dispatcher = (dycl_function_with_names)(void (*)(void))def->ml_meth;
+    else if (def && def->ml_flags == (METH_VARARGS | METH_KEYWORDS))
+        general_dispatcher = DYCL_AS_KEYWORDS(def->ml_meth);
+    Py_XDECREF(one);
+    if (!dispatcher && !general_dispatcher) return dycl_torch_lacks("torch._C._functorch._add_batch_dim");
+    if (watch_module("_distributed_c10d") < 0) PyErr_Clear(); /* a build without it */
+    return watch_module("") < 0 || watch_module("_functorch") < 0 || watch_module("_autograd") < 0 ? -1 : 0;
+}
+
+/* ---- Others, by themselves */
+
+static PyCFunction original_increment, original_swap, original_set_state, original_restore, original_reverse;
+static PyCFunctionWithKeywords original_view[2];
+
+/* tensors: any iterable, which may be read once only. */
+static PyObject *hook_increment(PyObject *self, PyObject *tensors) {
+    PyObject *all = PySequence_Tuple(tensors);
+    if (!all) { /* torch's to refuse */
+        PyErr_Clear();
+        return original_increment(self, tensors);
+    }
+    PyObject *result = prepare(&all, 1) < 0 ? NULL : original_increment(self, all);
+    Py_DECREF(all);
+    return result;
+}
+
+static PyObject *hook_swap(PyObject *self, PyObject *args) {
+    return prepare(&args, 1) < 0 ? NULL : original_swap(self, args);
+}
+
+/* A generator's state is read from its memory, with no look at what has none. */
+static PyObject *hook_set_state(PyObject *self, PyObject *state) {
+    return prepare(&state, 1) < 0 ? NULL : original_set_state(self, state);
+}
+
+static PyObject *hook_restore(PyObject *self, PyObject *state) {
+    return prepare(&state, 1) < 0 ? NULL : original_restore(self, state);
+}
+
+static PyObject *view_again(int which, PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (prepare(&self, 1) < 0 || prepare_both(args, kwargs) < 0) return NULL;
+    return original_view[which](self, args, kwargs);
+}
+
+static PyObject *hook_view0(PyObject *self, PyObject *args, PyObject *kwargs) {
+    return view_again(0, self, args, kwargs);
+}
+
+static PyObject *hook_view1(PyObject *self, PyObject *args, PyObject *kwargs) {
+    return view_again(1, self, args, kwargs);
+}
+
+static PyObject *hook_reverse(PyObject *self, PyObject *view) {
+    return prepare(&self, 1) < 0 || prepare(&view, 1) < 0 ? NULL : original_reverse(self, view);
+}
+
+static void watch_others(void) {
+    int keywords = METH_VARARGS | METH_KEYWORDS;
+    original_increment = dycl_wrap_function("_increment_version", METH_O, hook_increment);
+    original_swap = dycl_wrap_function("_swap_tensor_impl", METH_VARARGS, hook_swap);
+    original_set_state = dycl_wrap_function("Generator.set_state", METH_O, hook_set_state);
+    original_restore = dycl_wrap_function("Generator.__setstate__", METH_O, hook_restore);
+    original_view[0] = DYCL_AS_KEYWORDS(dycl_wrap_method("_view_func", keywords, DYCL_AS_FUNCTION(hook_view0)));
+    original_view[1] = DYCL_AS_KEYWORDS(dycl_wrap_method("_view_func_unsafe", keywords, DYCL_AS_FUNCTION(hook_view1)));
+    original_reverse = dycl_wrap_method("_rev_view_func_unsafe", METH_O, hook_reverse);
+}
+
+/* ---- Nodes of torch's own that are called, as torch.autograd.gradcheck calls UndefinedGrad */
+
+static ternaryfunc original_call_node;
+
+static PyObject *call_node(PyObject *self, PyObject *args, PyObject *kwargs) {
+    return prepare_both(args, kwargs) < 0 ? NULL : original_call_node(self, args, kwargs);
+}
+
+static void watch_nodes(void) {
+    PyObject *module = dycl_torch_c("_functions"), *name, *type;
+    PyObject *one = module ? PyObject_GetAttrString(module, "UndefinedGrad") : NULL;
+    Py_ssize_t at = 0;
+    PyErr_Clear();
+    original_call_node = one && PyType_Check(one) ? ((PyTypeObject *)one)->tp_call : NULL;
+    while (original_call_node && PyDict_Next(PyModule_GetDict(module), &at, &name, &type))
+        if (PyType_Check(type) && ((PyTypeObject *)type)->tp_call == original_call_node)
+            ((PyTypeObject *)type)->tp_call = call_node;
+    Py_XDECREF(one);
+    Py_XDECREF(module);
+}
+
+/* ---- torch._C.DisableTorchFunction: nobody is asked, modes neither, until it is left */
+
+static PyCFunction original_silence, original_end_silence;
+
+static PyObject *hook_silence(PyObject *self, PyObject *unused) {
+    dycl_region *region = dycl_region_current;
+    if (region && region->flushing != PyThread_get_thread_ident() && dycl_region_meet_silence(region) < 0) return NULL;
+    return original_silence(self, unused);
+}
+
+static PyObject *hook_end_silence(PyObject *self, PyObject *unused) {
+    PyObject *result = original_end_silence(self, unused);
+    if (dycl_region_current && dycl_abi_torch_function_is_on()) dycl_region_current->closed &= ~DYCL_CLOSED_SILENCE;
+    return result;
+}
+
+static int watch_silence(void) {
+    original_silence = dycl_wrap_function("DisableTorchFunction.__enter__", METH_NOARGS, hook_silence);
+    if (!original_silence) return dycl_torch_lacks("torch._C.DisableTorchFunction");
+    original_end_silence = dycl_wrap_function("DisableTorchFunction.__exit__", METH_VARARGS, hook_end_silence);
+    return original_end_silence ? 0 : dycl_torch_lacks("torch._C.DisableTorchFunction.__exit__");
+}
+
+int dycl_unasked_watch(void) {
+    if (watch_modules() < 0 || watch_silence() < 0) return -1;
+    watch_others();
+    watch_nodes();
+    return 0;
+}
