@@ -5,7 +5,7 @@
 
 #include "py/intercept/bound.h"
 #include "py/intercept/fallback.h"
-#include "py/intercept/unasked.h"
+#include "py/intercept/pybind.h"
 #include "py/memory/constant.h"
 #include "py/memory/foreign.h"
 #include "py/torch/wrap.h"
@@ -312,7 +312,7 @@ int dycl_watch_setup(void) {
     if (!original_apply) return dycl_torch_lacks("torch._C._FunctionBase.apply");
     original_set_eval_frame = dycl_wrap_function("_dynamo.eval_frame.set_eval_frame", METH_O, hook_set_eval_frame);
     if (!original_set_eval_frame) return dycl_torch_lacks("torch._C._dynamo.eval_frame.set_eval_frame");
-    if (dycl_bound_watch() < 0 || dycl_unasked_watch() < 0) return -1;
+    if (dycl_bound_watch() < 0 || dycl_pybind_watch() < 0) return -1;
     original_dlpack = DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack", keywords, DYCL_AS_FUNCTION(hook_dlpack)));
     if (!original_dlpack) return dycl_torch_lacks("torch._C._to_dlpack");
     original_dlpack_versioned =

@@ -1,4 +1,4 @@
-#include "py/intercept/unasked.h"
+#include "py/intercept/pybind.h"
 
 #include <string.h>
 
@@ -212,7 +212,7 @@ static int watch_silence(void) {
     return original_end_silence ? 0 : dycl_torch_lacks("torch._C.DisableTorchFunction.__exit__");
 }
 
-int dycl_unasked_watch(void) {
+int dycl_pybind_watch(void) {
     if (watch_modules() < 0 || watch_silence() < 0) return -1;
     watch_others();
     watch_nodes();

@@ -2,9 +2,9 @@
  * inside, nodes of its graph that are called. A lazy tensor has no history that they could see, and no memory.
  *
  * Ownership: none. Threads: GIL held. */
-#ifndef DYCL_PY_INTERCEPT_UNASKED_H
-#define DYCL_PY_INTERCEPT_UNASKED_H
+#ifndef DYCL_PY_INTERCEPT_PYBIND_H
+#define DYCL_PY_INTERCEPT_PYBIND_H
 
-int dycl_unasked_watch(void); /* after what wraps single ones of them; 0, or -1 with an exception */
+int dycl_pybind_watch(void); /* after what wraps single ones of them; 0, or -1 with an exception */
 
 #endif
