@@ -1,6 +1,8 @@
 """The public interface: what accelerate takes, disabling, statistics, explanations, import orders, and what happens
 where dycl cannot work."""
 
+import asyncio
+import inspect
 import os
 import sys
 import textwrap
@@ -239,3 +241,32 @@ def test_explain_shows_where_python_and_the_graph_meet():
     assert then[1].startswith("  feeds: 1 tensor (f32[4,4]), 1 number; outputs: 1 tensor (f32[4,4]); ended by: end of "
                               "the accelerated call"), then
     assert "bool[4,4]" in other[1] and "outputs: 2 tensors" in other[1], other
+
+
+def test_what_kind_of_function_it_is():
+    """Frameworks ask `inspect` whether a call makes a coroutine or a generator."""
+    def function(x, y=2, *, z=3):
+        return x * y + z + offset
+
+    async def coroutine(x):
+        return x * 2
+
+    def generator(x):
+        yield x * 2
+
+    async def asynchronous_generator(x):
+        yield x * 2
+
+    offset = 0
+    questions = [inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction,
+                 asyncio.iscoroutinefunction]
+    for original in (function, coroutine, generator, asynchronous_generator):
+        ours = dycl.accelerate(original)
+        assert [ask(ours) for ask in questions] == [ask(original) for ask in questions]
+        for name in ("__code__", "__defaults__", "__kwdefaults__", "__closure__", "__globals__"):
+            assert getattr(ours, name) is getattr(original, name) or name == "__closure__"
+    assert asyncio.run(dycl.accelerate(coroutine)(torch.ones(2))).tolist() == [2, 2]
+    ours = dycl.accelerate(function)
+    ours.__defaults__ = (5,)
+    assert ours(torch.ones(1)).item() == 8 == function(torch.ones(1)).item()
+    assert not hasattr(dycl.accelerate(nn.ReLU())._compiled_call_impl, "__code__")

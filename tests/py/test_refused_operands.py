@@ -87,3 +87,47 @@ def test_integers_that_are_no_sizes(number):
     x, ours = torch.arange(3.0), dycl.accelerate(program)
     for _ in range(2):
         assert outcome(ours, x) == outcome(program, x)
+
+
+class HandsOn:
+    """Has what its tensor has, torch's protocol too."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __getattr__(self, name):
+        return getattr(self.tensor, name)
+
+    def __radd__(self, other):
+        return "reflected", isinstance(other, torch.Tensor)
+
+    def __rmatmul__(self, other):
+        return other @ self.tensor
+
+
+class HasItself:
+    """The attribute is the object's own."""
+
+    def __init__(self, tensor):
+        self.__torch_function__ = lambda function, types, args=(), kwargs=None: (function.__name__, len(args))
+
+    def sum(self):
+        return 0
+
+
+@pytest.mark.parametrize("kind", [HandsOn, HasItself])
+@pytest.mark.parametrize("pending", [False, True])
+def test_what_has_the_protocol_without_its_class(kind, pending):
+    """As an operand of its own tensor, of another one that waits, and of one that does not."""
+    def program(x):
+        y = x * 2
+        other = kind(y * 3 if pending else y)
+        return [outcome(function, z) for z in (y, x * 4, x) for function in (
+            lambda z: z + other, lambda z: z @ other, lambda z: z - other, lambda z: z < other,
+            lambda z: z.__add__(other), lambda z: torch.add(z, other), lambda z: torch.stack([z, other]),
+            lambda z: torch.nn.functional.relu(other), lambda z: z.add_(other), lambda z: (other.sum() + z).shape,
+            lambda z: torch.add(z, z, out=other))]
+
+    x, ours = torch.ones(2, 2), dycl.accelerate(program)
+    for _ in range(2):
+        assert ours(x) == program(x)

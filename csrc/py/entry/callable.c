@@ -166,7 +166,30 @@ static PyMemberDef site_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(dycl_site, weak), READONLY, NULL},
     {0},
 };
-static PyGetSetDef site_getters[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {0}};
+/* What makes an object like a function to `inspect`: whether a call makes a coroutine or a generator is asked there. */
+static PyObject *functions_own(PyObject *self, void *name) {
+    PyObject *callable = ((dycl_site *)self)->callable;
+    if (callable) return PyObject_GetAttrString(callable, name);
+    PyErr_Format(PyExc_AttributeError, "'%s' object has no attribute '%s'", Py_TYPE(self)->tp_name, (char *)name);
+    return NULL;
+}
+
+static int set_functions_own(PyObject *self, PyObject *value, void *name) {
+    PyObject *callable = ((dycl_site *)self)->callable;
+    if (callable) return PyObject_SetAttrString(callable, name, value);
+    PyErr_Format(PyExc_AttributeError, "'%s' object has no attribute '%s'", Py_TYPE(self)->tp_name, (char *)name);
+    return -1;
+}
+
+static PyGetSetDef site_getters[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {"__code__", functions_own, set_functions_own, NULL, "__code__"},
+    {"__defaults__", functions_own, set_functions_own, NULL, "__defaults__"},
+    {"__kwdefaults__", functions_own, set_functions_own, NULL, "__kwdefaults__"},
+    {"__closure__", functions_own, set_functions_own, NULL, "__closure__"},
+    {"__globals__", functions_own, set_functions_own, NULL, "__globals__"},
+    {0},
+};
 
 PyTypeObject dycl_site_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "dycl.Site",

@@ -23,10 +23,30 @@ static int hook_arguments(PyObject *const *args, Py_ssize_t count, PyObject *kwn
     return 0;
 }
 
+/* Whether only objects that are no tensors are asked, which hand on to a tensor what they do not have themselves, its
+ * protocol too: torch.Tensor's answer to that is NotImplemented. Where a lazy tensor is asked beside them, it is made
+ * plain, and they are asked once more. */
+static int asked_for_others(PyObject *types) {
+    PyObject *list = PySequence_Check(types) ? PySequence_Fast(types, "") : NULL;
+    int others = 0;
+    for (Py_ssize_t i = 0; list && i < PySequence_Fast_GET_SIZE(list); i++) {
+        PyObject *type = PySequence_Fast_GET_ITEM(list, i);
+        if (type == (PyObject *)dycl_py.lazy_type) {
+            others = 0;
+            break;
+        }
+        others |= PyType_Check(type) && !PyType_IsSubtype(dycl_py.tensor_type, (PyTypeObject *)type);
+    }
+    Py_XDECREF(list);
+    PyErr_Clear();
+    return others;
+}
+
 static PyObject *torch_function(PyObject *cls, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     PyObject *function, *call_args, *kwargs;
     (void)cls;
     if (hook_arguments(args, count, kwnames, &function, &call_args, &kwargs) < 0) return NULL;
+    if (asked_for_others(args[1])) Py_RETURN_NOTIMPLEMENTED;
     PyObject *tuple = call_args ? PySequence_Tuple(call_args) : PyTuple_New(0);
     PyObject *result = tuple ? dycl_mode_handle(function, tuple, kwargs) : NULL;
     Py_XDECREF(tuple);

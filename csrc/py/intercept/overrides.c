@@ -51,11 +51,18 @@ static body_kind body_of_caller(const dycl_region *region) {
     return kind_of_code(dycl_frame_code());
 }
 
-static int overrides(const PyTypeObject *type) {
+/* An object may have the attribute without its class, one that hands on to a tensor what it lacks has. */
+static int overrides(PyObject *o) {
+    PyTypeObject *type = Py_TYPE(o);
     if (type == dycl_py.tensor_type || type == dycl_py.parameter_type || type == dycl_py.buffer_type ||
         type == Py_TYPE(Py_None))
         return 0;
-    return dycl_type_lookup((PyTypeObject *)type, dycl_py.torch_function_name) != NULL;
+    if (dycl_type_lookup(type, dycl_py.torch_function_name)) return 1;
+    if (dycl_is_tensor(o) || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return 0;
+    PyObject *attribute = PyObject_GetAttr(o, dycl_py.torch_function_name);
+    PyErr_Clear();
+    Py_XDECREF(attribute);
+    return attribute != NULL;
 }
 
 /* Nobody else has a say: lazy tensors, and others without an override of their own. *lazy: whether there is one of
@@ -65,7 +72,7 @@ static int only_ours(PyObject *const *args, Py_ssize_t count, int *lazy) {
     for (Py_ssize_t i = 0; i < count; i++) {
         if (Py_TYPE(args[i]) == dycl_py.lazy_type)
             *lazy = 1;
-        else if (overrides(Py_TYPE(args[i])))
+        else if (overrides(args[i]))
             return 0;
     }
     return 1;

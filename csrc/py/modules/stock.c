@@ -5,6 +5,7 @@
 #include "py/bind/call.h"
 #include "py/cpython/collect.h"
 #include "py/cpython/trace.h"
+#include "py/cpython/type.h"
 #include "py/modules/composite.h"
 #include "py/modules/stock_kinds.h"
 #include "py/region/called.h"
@@ -22,6 +23,12 @@ static uint64_t holders_seen[2]; /* their versions when they were looked at */
 static PyObject *own[DYCL_STOCK_COUNT][2], *own_parts[DYCL_STOCK_COUNT][2]; /* owned: torch's; NULL: there is none */
 static uint8_t replaced[DYCL_STOCK_COUNT];
 static const char *const parts[2] = {"_conv_forward", "_check_input_dim"};
+
+/* Where a program gives torch's own function another body, no dict tells. */
+#define MOST_BODIES 4
+static struct {
+    PyObject *function, *code; /* borrowed: what torch defines, kept elsewhere; owned */
+} bodies[DYCL_STOCK_COUNT][MOST_BODIES];
 
 static PyObject *part_of(const dycl_stock *kind, int i) {
     PyObject *part = PyObject_GetAttrString((PyObject *)kind->type, parts[i]);
@@ -53,6 +60,38 @@ static int part_replaced(const dycl_stock *kind, PyObject *dict, int of_class) {
     return 0;
 }
 
+static int body_replaced(const dycl_stock *kind) {
+    int at = (int)(kind - dycl_stocks), changed = 0;
+    for (int i = 0; i < MOST_BODIES && bodies[at][i].function; i++)
+        changed |= PyFunction_GET_CODE(bodies[at][i].function) != bodies[at][i].code;
+    return changed;
+}
+
+static void read_bodies(int at) {
+    PyObject *functions[MOST_BODIES] = {dycl_stocks[at].forward, dycl_stocks[at].callable, own_parts[at][0],
+                                        own_parts[at][1]};
+    for (int i = 0, n = 0; i < MOST_BODIES; i++)
+        if (functions[i] && PyFunction_Check(functions[i])) {
+            bodies[at][n].function = functions[i];
+            bodies[at][n++].code = Py_NewRef(PyFunction_GET_CODE(functions[i]));
+        }
+}
+
+/* A property of the class goes before what the module holds. */
+static int class_has(const dycl_stock *kind) {
+    static const char *const tensors[] = {"weight", "bias", "running_mean", "running_var"};
+    PyObject *found = NULL;
+    for (Py_ssize_t i = 0; !found && kind->names && i < PyTuple_GET_SIZE(kind->names); i++)
+        found = dycl_type_lookup(kind->type, PyTuple_GET_ITEM(kind->names, i));
+    for (size_t i = 0; !found && i < sizeof tensors / sizeof *tensors; i++) {
+        PyObject *name = PyUnicode_FromString(tensors[i]);
+        if (name) found = dycl_type_lookup(kind->type, name);
+        Py_XDECREF(name);
+    }
+    PyErr_Clear();
+    return found != NULL;
+}
+
 static int read_functions(PyObject *functional) {
     holders[0] = PyModule_GetDict(functional);
     holders[1] = PyModule_GetDict(dycl_py.torch);
@@ -61,6 +100,7 @@ static int read_functions(PyObject *functional) {
             if (dycl_stocks[i].function)
                 own[i][h] = Py_XNewRef(PyDict_GetItemString(holders[h], dycl_stocks[i].function));
             own_parts[i][h] = part_of(&dycl_stocks[i], h);
+            if (h == 1) read_bodies(i);
         }
     return holders[0] && holders[1] ? 0 : -1;
 }
@@ -76,7 +116,7 @@ static int read_config(const dycl_stock *kind, PyObject *module, PyObject *dict,
         Py_XDECREF(forward);
         Py_XDECREF(call);
         PyErr_Clear();
-        if (!same) return 0;
+        if (!same || class_has(kind)) return 0;
     }
     c->parameters = PyDict_GetItemString(dict, "_parameters");
     c->buffers = PyDict_GetItemString(dict, "_buffers");
@@ -90,7 +130,7 @@ static int read_config(const dycl_stock *kind, PyObject *module, PyObject *dict,
 
 static dycl_stock_config *config_of(const dycl_stock *kind, PyObject *module) {
     PyObject *dict = dycl_object_dict(module);
-    if (!dict || function_replaced(kind)) return NULL;
+    if (!dict || function_replaced(kind) || body_replaced(kind)) return NULL;
     dycl_stock_config *c = &configs[dycl_instance_place(module)];
     if (!dycl_instance_is_current(&c->instance, module, dict) ||
         c->parameters_version != dycl_dict_version(c->parameters) ||

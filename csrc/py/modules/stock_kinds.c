@@ -44,14 +44,16 @@ static int read_pair(PyObject *dict, const char *name, int64_t out[2]) {
     return 1;
 }
 
-static int read_tensor(PyObject *holder, const char *name, PyObject **out) { /* a parameter or buffer, or None */
+/* A parameter or buffer, or None. What stands in the module's own __dict__ goes before them. */
+static int read_tensor(PyObject *dict, PyObject *holder, const char *name, PyObject **out) {
     PyObject *o = holder ? PyDict_GetItemString(holder, name) : NULL;
     *out = o == Py_None ? NULL : o;
-    return o != NULL;
+    return o != NULL && !PyDict_GetItemString(dict, name);
 }
 
-static int read_weight_and_bias(dycl_stock_config *c) {
-    return read_tensor(c->parameters, "weight", &c->tensors[0]) && read_tensor(c->parameters, "bias", &c->tensors[1]);
+static int read_weight_and_bias(PyObject *dict, dycl_stock_config *c) {
+    return read_tensor(dict, c->parameters, "weight", &c->tensors[0]) &&
+           read_tensor(dict, c->parameters, "bias", &c->tensors[1]);
 }
 
 /* ---- Recording */
@@ -84,9 +86,8 @@ fail:
 
 static int read_linear(const dycl_stock *kind, PyObject *dict, dycl_stock_config *c) {
     (void)kind;
-    (void)dict;
     c->int_count = 0;
-    return read_weight_and_bias(c) && c->tensors[0];
+    return read_weight_and_bias(dict, c) && c->tensors[0];
 }
 
 static int read_layer_norm(const dycl_stock *kind, PyObject *dict, dycl_stock_config *c) {
@@ -102,7 +103,7 @@ static int read_layer_norm(const dycl_stock *kind, PyObject *dict, dycl_stock_co
             return 0;
         }
     }
-    return read_weight_and_bias(c) && read_f64(dict, "eps", &c->real);
+    return read_weight_and_bias(dict, c) && read_f64(dict, "eps", &c->real);
 }
 
 static dycl_status record_layer_norm(dycl_region *region, const dycl_stock *kind, const dycl_stock_config *c,
@@ -127,7 +128,7 @@ static int read_conv2d(const dycl_stock *kind, PyObject *dict, dycl_stock_config
     (void)kind;
     c->int_count = 7;
     return mode && PyUnicode_Check(mode) && PyUnicode_CompareWithASCIIString(mode, "zeros") == 0 &&
-           read_weight_and_bias(c) && c->tensors[0] && read_pair(dict, "stride", c->ints) &&
+           read_weight_and_bias(dict, c) && c->tensors[0] && read_pair(dict, "stride", c->ints) &&
            read_pair(dict, "padding", c->ints + 2) && read_pair(dict, "dilation", c->ints + 4) &&
            read_int(dict, "groups", c->ints + 6);
 }
@@ -136,8 +137,8 @@ static int read_batch_norm(const dycl_stock *kind, PyObject *dict, dycl_stock_co
     int training, tracks;
     (void)kind;
     return read_bool(dict, "training", &training) && !training && read_bool(dict, "track_running_stats", &tracks) &&
-           read_weight_and_bias(c) && read_tensor(c->buffers, "running_mean", &c->tensors[2]) &&
-           read_tensor(c->buffers, "running_var", &c->tensors[3]) && c->tensors[2] && c->tensors[3] &&
+           read_weight_and_bias(dict, c) && read_tensor(dict, c->buffers, "running_mean", &c->tensors[2]) &&
+           read_tensor(dict, c->buffers, "running_var", &c->tensors[3]) && c->tensors[2] && c->tensors[3] &&
            read_f64(dict, "eps", &c->real);
 }
 
@@ -163,7 +164,7 @@ static int read_activation(const dycl_stock *kind, PyObject *dict, dycl_stock_co
     c->ints[0] = kind->op;
     c->flag = 0;
     if (PyDict_GetItemString(dict, "inplace") && (!read_bool(dict, "inplace", &c->flag) || c->flag))
-        return 0; /* in place: the function path */
+        return 0;                    /* in place: the function path */
     if (kind->op == DYCL_OP_relu6) { /* a Hardtanh of these bounds, which the program may have moved */
         double low, high;
         return read_f64(dict, "min_val", &low) && low == 0 && read_f64(dict, "max_val", &high) && high == 6;
@@ -200,7 +201,7 @@ static int read_embedding(const dycl_stock *kind, PyObject *dict, dycl_stock_con
     return padding && (!c->flag || read_int(dict, "padding_idx", c->ints)) &&
            PyDict_GetItemString(dict, "max_norm") == Py_None && read_bool(dict, "scale_grad_by_freq", &by_frequency) &&
            read_bool(dict, "sparse", &sparse) && (c->ints[1] = by_frequency || sparse, 1) &&
-           read_tensor(c->parameters, "weight", &c->tensors[0]) && c->tensors[0];
+           read_tensor(dict, c->parameters, "weight", &c->tensors[0]) && c->tensors[0];
 }
 
 static dycl_status record_embedding(dycl_region *region, const dycl_stock *kind, const dycl_stock_config *c,

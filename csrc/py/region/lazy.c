@@ -10,8 +10,12 @@
 Py_ssize_t dycl_lazy_fields_at;
 
 #define POOL_ROOM (DYCL_SANITIZED ? 2 : 512)
-static PyObject *pools[DYCL_DTYPE_COUNT][POOL_ROOM]; /* untracked objects with a reference count of 0 */
-static int pooled[DYCL_DTYPE_COUNT];
+/* Untracked objects with a reference count of 0. Those made in inference mode have other dispatch keys, which torch's
+ * C++ code reads where it gets the wrapper itself (vmap). */
+static struct {
+    PyObject *objects[POOL_ROOM];
+    int count;
+} pools[2][DYCL_DTYPE_COUNT];
 static uint64_t virgin_count_word; /* the reference count word of a wrapper that only its Python object holds */
 
 /* Without Python code and without garbage collection: a finalizer or another thread could end the segment in between,
@@ -79,8 +83,9 @@ int dycl_lazy_raise(const dycl_lazy *lazy) {
 
 static inline PyObject *new_of_dtype(dycl_region *region, dycl_dtype dtype, uint32_t value, uint64_t epoch) {
     PyObject *o;
-    if (pooled[dtype]) {
-        o = pools[dtype][--pooled[dtype]];
+    int inference = dycl_abi_dispatch_inference(&region->dispatch);
+    if (pools[inference][dtype].count) {
+        o = pools[inference][dtype].objects[--pools[inference][dtype].count];
         Py_SET_REFCNT(o, 1);
         PyObject_GC_Track(o);
     } else if (!(o = make_wrapper(dtype))) {
@@ -148,9 +153,9 @@ static void lazy_dealloc(PyObject *o) {
         dycl_abi_delete(real);
     }
     if (Py_TYPE(o) == dycl_py.lazy_type && is_virgin(o)) {
-        int dtype = lazy->wrapper_dtype;
-        if (pooled[dtype] < POOL_ROOM) {
-            pools[dtype][pooled[dtype]++] = o;
+        int inference = dycl_abi_made_in_inference(dycl_abi_impl(o)), dtype = lazy->wrapper_dtype;
+        if (pools[inference][dtype].count < POOL_ROOM) {
+            pools[inference][dtype].objects[pools[inference][dtype].count++] = o;
             return;
         }
     }
@@ -212,11 +217,12 @@ static PyObject *take_real(const dycl_lazy *lazy) {
     return real;
 }
 
-/* Where torch's C++ code asked the wrapper for its sizes (the interpreter of TorchScript does), it left notes in the
- * object's __dict__, which the program would see. */
+/* Where torch's C++ code asked the wrapper for its sizes (the interpreter of TorchScript does, and writes inside vmap),
+ * it left notes in the object's __dict__, which the program would see. */
 static void forget_asked_sizes(PyObject *o) {
-    static const char *const notes[] = {"_sizes_capsule", "_sizes_capsule_len", "_strides_capsule",
-                                        "_strides_capsule_len"};
+    static const char *const notes[] = {"_sizes_capsule",       "_sizes_capsule_len",      "_strides_capsule",
+                                        "_strides_capsule_len", "_sym_sizes_capsule",      "_sym_sizes_capsule_len",
+                                        "_sym_strides_capsule", "_sym_strides_capsule_len"};
     PyObject *dict = dycl_object_is_bare(o) ? NULL : dycl_object_dict(o), *type, *value, *traceback;
     if (!dict || !PyDict_GET_SIZE(dict)) return;
     PyErr_Fetch(&type, &value, &traceback);

@@ -17,6 +17,12 @@ int dycl_abi_is_inference(const char *impl) {
     return keys == dycl_abi_place.inference_keys;
 }
 
+int dycl_abi_made_in_inference(const char *impl) {
+    uint64_t keys;
+    memcpy(&keys, impl + dycl_abi_place.key_set, sizeof keys);
+    return !(keys & dycl_abi_place.plain_keys & ~dycl_abi_place.inference_keys);
+}
+
 /* `x.data = y` of an inference tensor y takes x's version counter away: torch then refuses views of it. */
 int dycl_abi_is_plain(const char *impl) {
     uint64_t keys;

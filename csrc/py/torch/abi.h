@@ -25,6 +25,7 @@ static inline char *dycl_abi_handle_impl(dycl_handle handle) { return *(char **)
 
 int dycl_abi_is_plain(const char *impl); /* dense CPU tensor: no functorch, sparse, quantised, conj, neg, meta... */
 int dycl_abi_is_inference(const char *impl);
+int dycl_abi_made_in_inference(const char *impl); /* whatever its other dispatch keys: a lazy wrapper's, too */
 int dycl_abi_has_autograd_meta(const char *impl); /* 0: certainly does not require grad */
 int dycl_abi_requires_grad(PyObject *tensor);     /* an error counts as 1 */
 uint32_t dycl_abi_version(const char *impl);      /* 0 for inference tensors */
