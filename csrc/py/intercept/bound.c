@@ -16,11 +16,10 @@ static int before_inference(void) {
 
 /* ---- Functions that pybind11 made: which calling convention they have depends on its version, so on torch's */
 
-#define BOUND 10
 static struct {
     dycl_function_with_names fast;
     PyCFunctionWithKeywords general;
-} original_bound[BOUND];
+} original_bound[7];
 
 /* ---- Hooks on what is saved for the backward pass: what is saved must be what eager would save, in its order */
 
@@ -43,8 +42,7 @@ BOUND_HOOK(3, dycl_watch_before_trace)
 BOUND_HOOK(4, before_inference)
 BOUND_HOOK(5, before_saved_hooks)
 
-/* ---- Tensors that C++ keeps as the objects that they are: what is saved by hand (checkpointing) comes back as the
- * same object, and views that a transform (vmap, grad) makes of what it wraps count writes together with it */
+/* ---- What is saved by hand (checkpointing) is looked at in C++, and comes back as the same object */
 
 static int make_plain(PyObject *const *args, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++)
@@ -52,44 +50,33 @@ static int make_plain(PyObject *const *args, Py_ssize_t count) {
     return 0;
 }
 
-static int make_given_plain(PyObject *args, PyObject *kwargs) {
-    PyObject *name, *value;
-    Py_ssize_t at = 0;
-    if (make_plain(&PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args)) < 0) return -1;
-    while (kwargs && PyDict_Next(kwargs, &at, &name, &value))
-        if (make_plain(&value, 1) < 0) return -1;
-    return 0;
+static PyObject *save_fast(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    if (make_plain(args, count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0)) < 0) return NULL;
+    return original_bound[6].fast(self, args, count, kwnames);
 }
 
-#define KEEPING_HOOK(n)                                                                                                \
-    static PyObject *hook_fast##n(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {        \
-        if (make_plain(args, count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0)) < 0) return NULL;                      \
-        return original_bound[n].fast(self, args, count, kwnames);                                                     \
-    }                                                                                                                  \
-    static PyObject *hook_general##n(PyObject *self, PyObject *args, PyObject *kwargs) {                               \
-        return make_given_plain(args, kwargs) < 0 ? NULL : original_bound[n].general(self, args, kwargs);              \
-    }
-KEEPING_HOOK(6)
-KEEPING_HOOK(7)
-KEEPING_HOOK(8)
-KEEPING_HOOK(9)
+static PyObject *save_general(PyObject *self, PyObject *args, PyObject *kwargs) {
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+    if (make_plain(&PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args)) < 0) return NULL;
+    while (kwargs && PyDict_Next(kwargs, &at, &name, &value))
+        if (make_plain(&value, 1) < 0) return NULL;
+    return original_bound[6].general(self, args, kwargs);
+}
 
 static int watch_settings(void) {
     static const struct {
         const char *name;
         dycl_function_with_names fast;
         PyCFunctionWithKeywords general;
-    } rows[BOUND] = {{"_create_function_from_trace", hook_fast0, hook_general0},
-                     {"_create_function_from_trace_with_dict", hook_fast1, hook_general1},
-                     {"ScriptModule._create_method_from_trace", hook_fast2, hook_general2},
-                     {"ScriptModule._create_method_from_trace_with_dict", hook_fast3, hook_general3},
-                     {"_InferenceMode.__init__", hook_fast4, hook_general4},
-                     {"_autograd._push_saved_tensors_default_hooks", hook_fast5, hook_general5},
-                     {"_autograd._make_saved_tensor", hook_fast6, hook_general6},
-                     {"_functorch._add_batch_dim", hook_fast7, hook_general7},
-                     {"_functorch._wrap_for_grad", hook_fast8, hook_general8},
-                     {"_functorch._wrap_functional_tensor", hook_fast9, hook_general9}};
-    for (int i = 0; i < BOUND; i++) {
+    } rows[7] = {{"_create_function_from_trace", hook_fast0, hook_general0},
+                 {"_create_function_from_trace_with_dict", hook_fast1, hook_general1},
+                 {"ScriptModule._create_method_from_trace", hook_fast2, hook_general2},
+                 {"ScriptModule._create_method_from_trace_with_dict", hook_fast3, hook_general3},
+                 {"_InferenceMode.__init__", hook_fast4, hook_general4},
+                 {"_autograd._push_saved_tensors_default_hooks", hook_fast5, hook_general5},
+                 {"_autograd._make_saved_tensor", save_fast, save_general}};
+    for (int i = 0; i < 7; i++) {
         original_bound[i].fast = (dycl_function_with_names)(void (*)(void))dycl_wrap_function(
             rows[i].name, METH_FASTCALL | METH_KEYWORDS, DYCL_AS_FUNCTION(rows[i].fast));
         if (original_bound[i].fast) continue;
