@@ -1,11 +1,14 @@
 """torch's builtin functions record without torch's argument parser: same results, same errors, same order of modes and
 subclasses."""
 
+import os
+import time
+
 import pytest
 import torch
 import torch.nn.functional as F
 from same import same
-from torch.overrides import TorchFunctionMode
+from torch.overrides import BaseTorchFunctionMode, TorchFunctionMode
 
 import dycl
 
@@ -90,16 +93,30 @@ def test_a_subclass_of_the_program_is_asked():
     assert type(got) is type(want) is Own and Own.asked == 2 * once
 
 
+@pytest.mark.skipif("DYCL_PUBLIC_API" in os.environ, reason="what else it asks there takes as long")
 def test_no_torch_function_on_the_way():
-    """Where torch does not ask __torch_function__, only the shortcut can record."""
+    """Nothing but time tells whether the shortcut recorded, or our mode, which torch asks: the shortcut takes a tenth
+    of what a mode in Python does."""
+
+    def least(y):
+        times = []
+        for _ in range(50):
+            start = time.perf_counter_ns()
+            for _ in range(20):
+                F.gelu(y)
+            times.append(time.perf_counter_ns() - start)
+        return min(times)
 
     def function(x):
-        x = x * 2
-        with torch._C.DisableTorchFunction():
-            return F.gelu(x)
+        y = x * 2
+        ours = least(y)
+        with BaseTorchFunctionMode():
+            return ours, least(y)
 
-    stats = same(function, lambda: (torch.randn(8),))
-    assert stats["recorded"] == 2 * stats["calls"] and stats["torch"] == 0
+    run = dycl.accelerate(function)
+    with torch.no_grad():
+        found = [run(torch.randn(8)) for _ in range(5)]
+    assert min(ours for ours, _ in found) < 0.2 * min(theirs for _, theirs in found)
 
 
 def functional(x, weight):
