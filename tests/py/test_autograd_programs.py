@@ -186,13 +186,13 @@ def _holds(program):
     assert found is None, f"{program}\n{found}"
 
 
-@pytest.mark.parametrize("seed", range(20000 if FULL else 1500))
+@pytest.mark.parametrize("seed", range(20000 if FULL else 1200))
 def test_random_programs(seed):
     program = Program.drawn(seed)
     _holds(program)
 
 
-@pytest.mark.parametrize("seed", range(4000 if FULL else 300))
+@pytest.mark.parametrize("seed", range(4000 if FULL else 240))
 def test_random_programs_with_images(seed):
     """Parts of images and volumes among few others."""
     program, rng = Program.drawn(70000 + seed), random.Random(seed)
@@ -201,7 +201,7 @@ def test_random_programs_with_images(seed):
     _holds(program)
 
 
-@pytest.mark.parametrize("seed", range(4000 if FULL else 300))
+@pytest.mark.parametrize("seed", range(4000 if FULL else 240))
 def test_random_programs_that_choose(seed):
     """Parts with norms, distances, selections and losses among few others."""
     program, rng = Program.drawn(80000 + seed), random.Random(seed)
