@@ -81,9 +81,25 @@ def script_function(x):
     return lambda: scripted(x)
 
 
+def script_buffer(x):
+    """The script holds what it writes: nobody gives it to the call."""
+    holder = Holder()
+    holder.register_buffer("held", x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.script(holder)
+
+
 class Adds(torch.nn.Module):
     def forward(self, x):
         x.add_(100)
+
+
+class Holder(torch.nn.Module):
+    held: torch.Tensor
+
+    def forward(self):
+        self.held.add_(100)
 
 
 with warnings.catch_warnings():
@@ -105,7 +121,7 @@ LIBRARY.define("poke_(Tensor(a!) x) -> ()")
 LIBRARY.impl("poke_", lambda x: poke(x.data_ptr()), "CPU")
 
 WAYS = [dlpack, capsule, array, interface, pointer, storage_fill, storage_copy, storage_item, storage_pointer, data,
-        set_, script, script_function, library]
+        set_, script, script_function, script_buffer, library]
 
 
 @pytest.fixture(autouse=True)

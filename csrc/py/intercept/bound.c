@@ -1,7 +1,5 @@
 #include "py/intercept/bound.h"
 
-#include <string.h>
-
 #include "py/intercept/fallback.h"
 #include "py/intercept/watch.h"
 #include "py/region/region.h"
@@ -64,7 +62,7 @@ static PyObject *save_general(PyObject *self, PyObject *args, PyObject *kwargs) 
     return original_bound[6].general(self, args, kwargs);
 }
 
-static int watch_settings(void) {
+int dycl_bound_watch(void) {
     static const struct {
         const char *name;
         dycl_function_with_names fast;
@@ -84,66 +82,5 @@ static int watch_settings(void) {
             dycl_wrap_function(rows[i].name, METH_VARARGS | METH_KEYWORDS, DYCL_AS_FUNCTION(rows[i].general)));
         if (!original_bound[i].general) return dycl_torch_lacks(rows[i].name);
     }
-    return 0;
-}
-
-/* ---- Whole classes of which each method may write what it is given, or look at its history: compiled TorchScript, and
- * what torch.distributed sends, receives and reduces. Their methods have one C function in common. */
-
-static dycl_function_with_names dispatcher;
-static PyCFunctionWithKeywords general_dispatcher;
-
-static int before_foreign_code(PyObject *const *args, Py_ssize_t count) {
-    dycl_region *region = dycl_region_current;
-    return region ? dycl_fallback_prepare(region, args, count, "torch.distributed", DYCL_BAIL_foreign) : 0;
-}
-
-static PyObject *hook_method(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
-    Py_ssize_t total = count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-    return before_foreign_code(args, total) < 0 ? NULL : dispatcher(self, args, count, kwnames);
-}
-
-static PyObject *hook_general_method(PyObject *self, PyObject *args, PyObject *kwargs) {
-    if (before_foreign_code(&PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args)) < 0) return NULL;
-    if (kwargs && before_foreign_code(&kwargs, 1) < 0) return NULL;
-    return general_dispatcher(self, args, kwargs);
-}
-
-static void watch_method(PyObject *method) {
-    if (!PyInstanceMethod_Check(method)) return;
-    PyObject *function = PyInstanceMethod_GET_FUNCTION(method);
-    if (!PyCFunction_CheckExact(function)) return;
-    PyMethodDef *def = ((PyCFunctionObject *)function)->m_ml;
-    PyCFunction original = def->ml_meth;
-    if (def->ml_flags == (METH_FASTCALL | METH_KEYWORDS)) {
-        if (!dispatcher) dispatcher = (dycl_function_with_names)(void (*)(void))original;
-        if (original == DYCL_AS_FUNCTION(dispatcher)) def->ml_meth = DYCL_AS_FUNCTION(hook_method);
-    } else if (def->ml_flags == (METH_VARARGS | METH_KEYWORDS)) {
-        if (!general_dispatcher) general_dispatcher = DYCL_AS_KEYWORDS(original);
-        if (original == DYCL_AS_FUNCTION(general_dispatcher)) def->ml_meth = DYCL_AS_FUNCTION(hook_general_method);
-    }
-}
-
-/* Its methods, without those that Python calls on its own. */
-static void watch_class(const char *path, const char *only) {
-    PyObject *class = dycl_torch_c(path), *name, *method;
-    Py_ssize_t at = 0;
-    if (class && PyType_Check(class))
-        while (PyDict_Next(((PyTypeObject *)class)->tp_dict, &at, &name, &method)) {
-            const char *text = PyUnicode_AsUTF8(name);
-            if (text && (only ? !strcmp(text, only) : text[0] != '_' || text[1] != '_')) watch_method(method);
-        }
-    Py_XDECREF(class);
-    PyErr_Clear();
-}
-
-int dycl_bound_watch(void) {
-    if (watch_settings() < 0) return -1;
-    watch_class("ScriptMethod", "__call__");
-    watch_class("ScriptFunction", "__call__");
-    watch_class("_distributed_c10d.ProcessGroup", NULL);
-    watch_class("_distributed_c10d.Backend", NULL);
-    watch_class("_distributed_c10d.ProcessGroupGloo", NULL);
-    watch_class("_distributed_c10d.Reducer", NULL);
     return 0;
 }

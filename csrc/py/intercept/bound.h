@@ -1,4 +1,5 @@
-/* Functions of torch that pybind11 made. Which calling convention they have depends on its version, so on torch's.
+/* Single functions of torch that pybind11 made, before which something is due. Which calling convention they have
+ * depends on its version, so on torch's.
  *
  * Ownership: none. Threads: GIL held. */
 #ifndef DYCL_PY_INTERCEPT_BOUND_H

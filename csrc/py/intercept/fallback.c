@@ -6,23 +6,25 @@
 #include "py/region/life.h"
 #include "py/site/site.h"
 
-static int has_lazy(PyObject *o, int depth) {
+enum { DEEPEST = 4 };
+
+static int concerns(const dycl_region *region, PyObject *o, int depth) {
     if (dycl_is_lazy(o)) return 1;
-    if (depth > 4) return 0;
-    if (PyTuple_Check(o)) {
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); i++)
-            if (has_lazy(PyTuple_GET_ITEM(o, i), depth + 1)) return 1;
-    } else if (PyList_Check(o)) {
-        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(o); i++)
-            if (has_lazy(PyList_GET_ITEM(o, i), depth + 1)) return 1;
+    if (region && PyObject_TypeCheck(o, dycl_py.tensor_type)) return dycl_region_reads(region, o);
+    if (depth > DEEPEST) return 0;
+    if (PyTuple_Check(o) || PyList_Check(o)) {
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); i++)
+            if (concerns(region, PySequence_Fast_GET_ITEM(o, i), depth + 1)) return 1;
     } else if (PyDict_Check(o)) {
         PyObject *key, *value;
         Py_ssize_t at = 0;
         while (PyDict_Next(o, &at, &key, &value))
-            if (has_lazy(value, depth + 1)) return 1;
+            if (concerns(region, value, depth + 1)) return 1;
     }
     return 0;
 }
+
+int dycl_fallback_concerns(const dycl_region *region, PyObject *o) { return concerns(region, o, 0); }
 
 static int make_plain(PyObject *o, int depth, dycl_bail why);
 
@@ -44,7 +46,7 @@ static int make_items_plain(PyObject *o, int depth, dycl_bail why) {
 
 static int make_plain(PyObject *o, int depth, dycl_bail why) {
     if (dycl_is_lazy(o)) return dycl_region_make_plain(o, why);
-    if (depth > 4 || !has_lazy(o, depth)) return 0;
+    if (depth > DEEPEST || !concerns(NULL, o, depth)) return 0;
     Py_INCREF(o); /* computing may run Python code */
     int result = make_items_plain(o, depth, why);
     Py_DECREF(o);

@@ -14,6 +14,8 @@ PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const
 /* The same in two steps, for slots: everything plain and pending work done; 0 or -1. */
 int dycl_fallback_prepare(dycl_region *region, PyObject *const *args, Py_ssize_t count, const char *name,
                           dycl_bail why);
+/* Whether it is lazy, or is what the pending segment reads (NULL: this does not count), or holds such a tensor. */
+int dycl_fallback_concerns(const dycl_region *region, PyObject *o);
 PyObject *dycl_fallback_passing(PyObject *(*generic)(PyObject *, PyObject *), PyObject *a, PyObject *b);
 
 #endif

@@ -6,31 +6,12 @@
 #include "py/region/region.h"
 #include "py/torch/wrap.h"
 
-enum { DEEPEST = 4 };
-
-/* Is lazy, or is what the pending segment reads: it may be written now, or counted as written. */
-static int concerns(const dycl_region *region, PyObject *o, int depth) {
-    if (dycl_is_lazy(o)) return 1;
-    if (PyObject_TypeCheck(o, dycl_py.tensor_type)) return region && dycl_region_reads(region, o);
-    if (depth > DEEPEST) return 0;
-    if (PyTuple_Check(o) || PyList_Check(o)) {
-        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); i++)
-            if (concerns(region, PySequence_Fast_GET_ITEM(o, i), depth + 1)) return 1;
-    } else if (PyDict_Check(o)) {
-        PyObject *key, *value;
-        Py_ssize_t at = 0;
-        while (PyDict_Next(o, &at, &key, &value))
-            if (concerns(region, value, depth + 1)) return 1;
-    }
-    return 0;
-}
-
 /* 0, or -1 with an exception. */
 static int prepare(PyObject *const *args, Py_ssize_t count) {
     dycl_region *region = dycl_region_current;
     if (region && region->flushing == PyThread_get_thread_ident()) return 0; /* called for us */
     for (Py_ssize_t i = 0; i < count; i++)
-        if (concerns(region, args[i], 0))
+        if (dycl_fallback_concerns(region, args[i]))
             return dycl_fallback_prepare(region, args, count, "torch._C", DYCL_BAIL_foreign);
     return 0;
 }
@@ -40,25 +21,72 @@ static int prepare_both(PyObject *args, PyObject *kwargs) {
     return kwargs ? prepare(&kwargs, 1) : 0;
 }
 
-/* ---- What pybind11 made: one C function for all */
+/* Runs code that may write what nobody gave it, too. */
+static int prepare_always(PyObject *const *args, Py_ssize_t count) {
+    dycl_region *region = dycl_region_current;
+    return region ? dycl_fallback_prepare(region, args, count, "torch.distributed", DYCL_BAIL_foreign) : 0;
+}
+
+/* ---- What pybind11 made: one C function for all, of the calling convention that its version has */
 
 static dycl_function_with_names dispatcher;
 static PyCFunctionWithKeywords general_dispatcher;
 
-static PyObject *hook_bound(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
-    Py_ssize_t total = count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-    return prepare(args, total) < 0 ? NULL : dispatcher(self, args, count, kwnames);
+typedef struct {
+    dycl_function_with_names fast;
+    PyCFunctionWithKeywords general;
+} hooks;
+
+#define HOOKS(name, before)                                                                                            \
+    static PyObject *name##_fast(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {         \
+        Py_ssize_t total = count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);                                          \
+        return before(args, total) < 0 ? NULL : dispatcher(self, args, count, kwnames);                                \
+    }                                                                                                                  \
+    static PyObject *name##_general(PyObject *self, PyObject *args, PyObject *kwargs) {                                \
+        if (before(&PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args)) < 0) return NULL;                               \
+        if (kwargs && before(&kwargs, 1) < 0) return NULL;                                                             \
+        return general_dispatcher(self, args, kwargs);                                                                 \
+    }                                                                                                                  \
+    static const hooks name = {name##_fast, name##_general};
+HOOKS(given, prepare)
+HOOKS(foreign, prepare_always)
+
+static PyMethodDef *definition_of(PyObject *function) {
+    return function && PyCFunction_CheckExact(function) ? ((PyCFunctionObject *)function)->m_ml : NULL;
 }
 
-static PyObject *hook_bound_general(PyObject *self, PyObject *args, PyObject *kwargs) {
-    return prepare_both(args, kwargs) < 0 ? NULL : general_dispatcher(self, args, kwargs);
+/* From what is known to be pybind11's. */
+static void learn_dispatcher(PyObject *function) {
+    const PyMethodDef *def = definition_of(function);
+    if (!def) return;
+    if (def->ml_flags == (METH_FASTCALL | METH_KEYWORDS) && !dispatcher)
+        dispatcher = (dycl_function_with_names)(void (*)(void))def->ml_meth;
+    else if (def->ml_flags == (METH_VARARGS | METH_KEYWORDS) && !general_dispatcher)
+        general_dispatcher = DYCL_AS_KEYWORDS(def->ml_meth);
 }
 
-static void watch_bound(PyObject *function) {
-    PyMethodDef *def = PyCFunction_CheckExact(function) ? ((PyCFunctionObject *)function)->m_ml : NULL;
-    if (def && dispatcher && def->ml_meth == DYCL_AS_FUNCTION(dispatcher)) def->ml_meth = DYCL_AS_FUNCTION(hook_bound);
+static void watch_bound(PyObject *function, const hooks *with) {
+    PyMethodDef *def = definition_of(function);
+    if (def && dispatcher && def->ml_meth == DYCL_AS_FUNCTION(dispatcher)) def->ml_meth = DYCL_AS_FUNCTION(with->fast);
     if (def && general_dispatcher && def->ml_meth == DYCL_AS_FUNCTION(general_dispatcher))
-        def->ml_meth = DYCL_AS_FUNCTION(hook_bound_general);
+        def->ml_meth = DYCL_AS_FUNCTION(with->general);
+}
+
+/* Each method may write what it is given, or look at its history: compiled TorchScript, and what torch.distributed
+ * sends, receives and reduces. Not those that Python calls on its own. */
+static void watch_foreign(const char *path, const char *only) {
+    PyObject *class = dycl_torch_c(path), *name, *method;
+    Py_ssize_t at = 0;
+    if (class && PyType_Check(class))
+        while (PyDict_Next(((PyTypeObject *)class)->tp_dict, &at, &name, &method)) {
+            const char *text = PyUnicode_AsUTF8(name);
+            if (!text || !PyInstanceMethod_Check(method)) continue;
+            if (only ? strcmp(text, only) != 0 : text[0] == '_' && text[1] == '_') continue;
+            learn_dispatcher(PyInstanceMethod_GET_FUNCTION(method));
+            watch_bound(PyInstanceMethod_GET_FUNCTION(method), &foreign);
+        }
+    Py_XDECREF(class);
+    PyErr_Clear();
 }
 
 /* Methods, static ones and what makes an object, too. */
@@ -67,10 +95,10 @@ static void watch_class(PyTypeObject *class) {
     Py_ssize_t at = 0;
     while (class->tp_dict && PyDict_Next(class->tp_dict, &at, &name, &method)) {
         if (PyInstanceMethod_Check(method)) {
-            watch_bound(PyInstanceMethod_GET_FUNCTION(method));
+            watch_bound(PyInstanceMethod_GET_FUNCTION(method), &given);
         } else if (Py_TYPE(method) == &PyStaticMethod_Type) {
             PyObject *function = PyObject_GetAttrString(method, "__func__");
-            if (function) watch_bound(function);
+            watch_bound(function, &given);
             Py_XDECREF(function);
             PyErr_Clear();
         }
@@ -91,7 +119,7 @@ static int watch_module(const char *path) {
         if (PyType_Check(function))
             watch_class((PyTypeObject *)function);
         else if (text && !only_looks(text))
-            watch_bound(function);
+            watch_bound(function, &given);
     }
     Py_XDECREF(module);
     return dict ? 0 : dycl_torch_lacks(path);
@@ -99,13 +127,15 @@ static int watch_module(const char *path) {
 
 static int watch_modules(void) {
     PyObject *one = dycl_torch_c("_functorch._add_batch_dim");
-    PyMethodDef *def = one && PyCFunction_CheckExact(one) ? ((PyCFunctionObject *)one)->m_ml : NULL;
-    if (def && def->ml_flags == (METH_FASTCALL | METH_KEYWORDS))
-        dispatcher = (dycl_function_with_names)(void (*)(void))def->ml_meth;
-    else if (def && def->ml_flags == (METH_VARARGS | METH_KEYWORDS))
-        general_dispatcher = DYCL_AS_KEYWORDS(def->ml_meth);
+    learn_dispatcher(one);
     Py_XDECREF(one);
     if (!dispatcher && !general_dispatcher) return dycl_torch_lacks("torch._C._functorch._add_batch_dim");
+    watch_foreign("ScriptMethod", "__call__");
+    watch_foreign("ScriptFunction", "__call__");
+    watch_foreign("_distributed_c10d.ProcessGroup", NULL);
+    watch_foreign("_distributed_c10d.Backend", NULL);
+    watch_foreign("_distributed_c10d.ProcessGroupGloo", NULL);
+    watch_foreign("_distributed_c10d.Reducer", NULL);
     if (watch_module("_distributed_c10d") < 0) PyErr_Clear(); /* a build without it */
     return watch_module("") < 0 || watch_module("_functorch") < 0 || watch_module("_autograd") < 0 ? -1 : 0;
 }
