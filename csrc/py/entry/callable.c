@@ -166,19 +166,24 @@ static PyMemberDef site_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(dycl_site, weak), READONLY, NULL},
     {0},
 };
+
+/* Borrowed; NULL with an exception: of a module, or of what the collector took apart. */
+static PyObject *callable_with(PyObject *self, const char *name) {
+    PyObject *callable = ((dycl_site *)self)->callable;
+    if (!callable)
+        PyErr_Format(PyExc_AttributeError, "'%s' object has no attribute '%s'", Py_TYPE(self)->tp_name, name);
+    return callable;
+}
+
 /* What makes an object like a function to `inspect`: whether a call makes a coroutine or a generator is asked there. */
 static PyObject *functions_own(PyObject *self, void *name) {
-    PyObject *callable = ((dycl_site *)self)->callable;
-    if (callable) return PyObject_GetAttrString(callable, name);
-    PyErr_Format(PyExc_AttributeError, "'%s' object has no attribute '%s'", Py_TYPE(self)->tp_name, (char *)name);
-    return NULL;
+    PyObject *callable = callable_with(self, name);
+    return callable ? PyObject_GetAttrString(callable, name) : NULL;
 }
 
 static int set_functions_own(PyObject *self, PyObject *value, void *name) {
-    PyObject *callable = ((dycl_site *)self)->callable;
-    if (callable) return PyObject_SetAttrString(callable, name, value);
-    PyErr_Format(PyExc_AttributeError, "'%s' object has no attribute '%s'", Py_TYPE(self)->tp_name, (char *)name);
-    return -1;
+    PyObject *callable = callable_with(self, name);
+    return callable ? PyObject_SetAttrString(callable, name, value) : -1;
 }
 
 static PyGetSetDef site_getters[] = {

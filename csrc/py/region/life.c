@@ -85,20 +85,16 @@ int dycl_region_make_all_plain(dycl_region *region, dycl_bail why) {
     return result;
 }
 
-int dycl_region_meet_gradient(dycl_region *region) {
-    region->closed |= DYCL_CLOSED_GRADIENT;
-    return dycl_region_make_all_plain(region, DYCL_BAIL_grad);
+static int close_for(dycl_region *region, int reason, dycl_bail why) {
+    region->closed |= reason;
+    return dycl_region_make_all_plain(region, why);
 }
 
-int dycl_region_meet_mode(dycl_region *region) {
-    region->closed |= DYCL_CLOSED_MODE;
-    return dycl_region_make_all_plain(region, DYCL_BAIL_mode);
-}
+int dycl_region_meet_gradient(dycl_region *region) { return close_for(region, DYCL_CLOSED_GRADIENT, DYCL_BAIL_grad); }
 
-int dycl_region_meet_silence(dycl_region *region) {
-    region->closed |= DYCL_CLOSED_SILENCE;
-    return dycl_region_make_all_plain(region, DYCL_BAIL_mode);
-}
+int dycl_region_meet_mode(dycl_region *region) { return close_for(region, DYCL_CLOSED_MODE, DYCL_BAIL_mode); }
+
+int dycl_region_meet_silence(dycl_region *region) { return close_for(region, DYCL_CLOSED_SILENCE, DYCL_BAIL_mode); }
 
 int dycl_region_step_aside(dycl_region *region, dycl_bail why) {
     int before = region->closed & DYCL_CLOSED_ASIDE;

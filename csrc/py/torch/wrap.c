@@ -20,25 +20,26 @@ PyObject *dycl_torch_c(const char *path) {
     return at;
 }
 
+static PyCFunction wrap(PyObject *o, int flags, PyCFunction wrapper) {
+    return o && Py_TYPE(o) == &PyMethodDescr_Type
+               ? dycl_wrap_definition(((PyMethodDescrObject *)o)->d_method, flags, wrapper)
+               : dycl_wrap_builtin(o, flags, wrapper);
+}
+
 PyCFunction dycl_wrap_method(const char *name, int flags, PyCFunction wrapper) {
     PyObject *method = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, name);
-    if (method && Py_TYPE(method) == &PyStaticMethod_Type) { /* its definition is that of the function inside */
-        PyObject *function = PyObject_GetAttrString(method, "__func__");
-        PyCFunction original = dycl_wrap_builtin(function, flags, wrapper);
-        Py_XDECREF(function);
-        return original;
-    }
-    if (!method || Py_TYPE(method) != &PyMethodDescr_Type) return NULL;
-    return dycl_wrap_definition(((PyMethodDescrObject *)method)->d_method, flags, wrapper);
+    if (!method || Py_TYPE(method) != &PyStaticMethod_Type) return wrap(method, flags, wrapper);
+    PyObject *function = PyObject_GetAttrString(method, "__func__"); /* whose definition it is */
+    PyCFunction original = wrap(function, flags, wrapper);
+    Py_XDECREF(function);
+    return original;
 }
 
 PyCFunction dycl_wrap_function(const char *name, int flags, PyCFunction wrapper) {
     PyObject *function = dycl_torch_c(name);
     if (function && PyInstanceMethod_Check(function))
         Py_SETREF(function, Py_NewRef(PyInstanceMethod_GET_FUNCTION(function)));
-    PyCFunction original = function && Py_TYPE(function) == &PyMethodDescr_Type
-                               ? dycl_wrap_definition(((PyMethodDescrObject *)function)->d_method, flags, wrapper)
-                               : dycl_wrap_builtin(function, flags, wrapper);
+    PyCFunction original = wrap(function, flags, wrapper);
     Py_XDECREF(function);
     return original;
 }
