@@ -82,12 +82,7 @@ def test_where_training_fails_only_training_runs_in_torch(run, broken, why):
     said = run(child=child)
     assert said.startswith("1; RuntimeWarning dycl was not tested with torch 2.99.1, and its self-test of training "
                            f"fails: training: {why}") and said.count("Warning") == 1
-
-
-def test_inference_is_proven_beside_training_that_fails(run):
-    child = f"import dycl._autograd as a, dycl._names as n; {BROKEN[0][0]}"
-    assert "self-test of training fails" in run(child=child)
-    assert run(child=child, DYCL_TRAIN="0") == "1"
+    assert run(child=child, DYCL_TRAIN="0") == "1"  # that was proven beside it
 
 
 def test_trusted_by_the_environment(run, tmp_path):
