@@ -16,15 +16,16 @@ static int prepare(PyObject *const *args, Py_ssize_t count) {
     return 0;
 }
 
-static int prepare_both(PyObject *args, PyObject *kwargs) {
-    if (prepare(&PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args)) < 0) return -1;
-    return kwargs ? prepare(&kwargs, 1) : 0;
-}
-
 /* Runs code that may write what nobody gave it, too. */
 static int prepare_always(PyObject *const *args, Py_ssize_t count) {
     dycl_region *region = dycl_region_current;
     return region ? dycl_fallback_prepare(region, args, count, "torch.distributed", DYCL_BAIL_foreign) : 0;
+}
+
+/* Before a call with a tuple and a dict of arguments. */
+static int both(int (*before)(PyObject *const *, Py_ssize_t), PyObject *args, PyObject *kwargs) {
+    if (before(&PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args)) < 0) return -1;
+    return kwargs ? before(&kwargs, 1) : 0;
 }
 
 /* ---- What pybind11 made: one C function for all, of the calling convention that its version has */
@@ -43,9 +44,7 @@ typedef struct {
         return before(args, total) < 0 ? NULL : dispatcher(self, args, count, kwnames);                                \
     }                                                                                                                  \
     static PyObject *name##_general(PyObject *self, PyObject *args, PyObject *kwargs) {                                \
-        if (before(&PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args)) < 0) return NULL;                               \
-        if (kwargs && before(&kwargs, 1) < 0) return NULL;                                                             \
-        return general_dispatcher(self, args, kwargs);                                                                 \
+        return both(before, args, kwargs) < 0 ? NULL : general_dispatcher(self, args, kwargs);                         \
     }                                                                                                                  \
     static const hooks name = {name##_fast, name##_general};
 HOOKS(given, prepare)
@@ -171,7 +170,7 @@ static PyObject *hook_restore(PyObject *self, PyObject *state) {
 }
 
 static PyObject *view_again(int which, PyObject *self, PyObject *args, PyObject *kwargs) {
-    if (prepare(&self, 1) < 0 || prepare_both(args, kwargs) < 0) return NULL;
+    if (prepare(&self, 1) < 0 || both(prepare, args, kwargs) < 0) return NULL;
     return original_view[which](self, args, kwargs);
 }
 
@@ -203,7 +202,7 @@ static void watch_others(void) {
 static ternaryfunc original_call_node;
 
 static PyObject *call_node(PyObject *self, PyObject *args, PyObject *kwargs) {
-    return prepare_both(args, kwargs) < 0 ? NULL : original_call_node(self, args, kwargs);
+    return both(prepare, args, kwargs) < 0 ? NULL : original_call_node(self, args, kwargs);
 }
 
 static void watch_nodes(void) {
