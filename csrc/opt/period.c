@@ -11,6 +11,8 @@ static uint64_t mix(uint64_t h, uint64_t word) {
     return h ^ (h >> 29);
 }
 
+uint64_t dycl_period_mix(uint64_t identity, uint64_t look) { return mix(identity, look); }
+
 /* What an iteration has in common with the next one: not which values it takes, but what it makes of them. */
 static uint64_t look_of(const dycl_graph *g, const dycl_node *node) {
     const dycl_value *out = &g->values[node->out];
@@ -48,7 +50,30 @@ static void stretch(const uint64_t *looks, uint32_t count, uint32_t middle, uint
     *out_length = high - *out_first;
 }
 
-static void search(const uint64_t *looks, dycl_period *p) {
+/* Position of the node that computes the storage of an operand; DYCL_NONE: none does. */
+static uint32_t position_of(const dycl_graph *g, const uint32_t *positions, uint32_t operand) {
+    if (operand == DYCL_NONE) return DYCL_NONE;
+    const dycl_value *root = &g->values[g->values[operand].root];
+    return root->kind == DYCL_VALUE_NODE ? positions[root->source] : DYCL_NONE;
+}
+
+/* Whether each iteration but the first takes what the one before took, or what was made a period later. Where that
+ * differs (a tree, a stack), longer runs are no more alike than whole traces. */
+static int wires_repeat(const dycl_graph *g, const dycl_period *p, const uint32_t *positions, uint32_t first,
+                        uint32_t period, uint32_t length) {
+    for (uint32_t i = first + 2 * period; i < first + length; i++) {
+        const dycl_node *now = &g->nodes[p->nodes[i]], *before = &g->nodes[p->nodes[i - period]];
+        const uint32_t *a = dycl_node_operands(g, now), *b = dycl_node_operands(g, before);
+        for (int o = 0; o < now->operand_count; o++) {
+            uint32_t from = position_of(g, positions, a[o]), earlier = position_of(g, positions, b[o]);
+            if (from != earlier && (earlier == DYCL_NONE || from != earlier + period)) return 0;
+        }
+    }
+    return 1;
+}
+
+static void search(const dycl_graph *g, const uint32_t *positions, dycl_period *p) {
+    const uint64_t *looks = p->looks;
     uint32_t middle = p->node_count / 2, tried = 0;
     for (uint32_t period = 1; period <= middle && tried < CANDIDATES; period++) {
         uint32_t first, length;
@@ -56,6 +81,7 @@ static void search(const uint64_t *looks, dycl_period *p) {
         tried++;
         stretch(looks, p->node_count, middle, period, &first, &length);
         if (length / period < DYCL_PERIOD_LEAST || 2 * length < p->node_count) continue;
+        if (!wires_repeat(g, p, positions, first, period, length)) continue;
         p->first = first;
         p->period = period;
         p->iterations = length / period;
@@ -69,31 +95,34 @@ static void search(const uint64_t *looks, dycl_period *p) {
 dycl_status dycl_period_find(const dycl_graph *g, const uint32_t *outputs, int output_count, dycl_period *out) {
     dycl_status status;
     uint8_t *needed = NULL;
+    uint32_t *positions = dycl_alloc((g->node_count + 1) * sizeof *positions);
     memset(out, 0, sizeof *out);
-    uint64_t *looks = dycl_alloc((g->node_count + 1) * sizeof *looks);
+    out->looks = dycl_alloc((g->node_count + 1) * sizeof *out->looks);
     out->nodes = dycl_alloc((g->node_count + 1) * sizeof *out->nodes);
-    if (!looks || !out->nodes) {
+    if (!positions || !out->looks || !out->nodes) {
         status = dycl_error_set("out of memory");
         goto fail;
     }
     DYCL_TRY(mark_needed(g, outputs, output_count, &needed));
     for (uint32_t n = 0; n < g->node_count; n++) {
         if (!needed[n] || g->nodes[n].op == DYCL_OP_view) continue;
-        looks[out->node_count] = look_of(g, &g->nodes[n]);
+        positions[n] = out->node_count;
+        out->looks[out->node_count] = look_of(g, &g->nodes[n]);
         out->nodes[out->node_count++] = n;
     }
-    search(looks, out);
+    search(g, positions, out);
     dycl_free(needed);
-    dycl_free(looks);
+    dycl_free(positions);
     return DYCL_OK;
 fail:
     dycl_free(needed);
-    dycl_free(looks);
+    dycl_free(positions);
     dycl_period_free(out);
     return status;
 }
 
 void dycl_period_free(dycl_period *period) {
     dycl_free(period->nodes);
+    dycl_free(period->looks);
     memset(period, 0, sizeof *period);
 }

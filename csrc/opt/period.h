@@ -8,6 +8,7 @@
 
 typedef struct {
     uint32_t *nodes; /* owned: what has to be computed, without views, in order */
+    uint64_t *looks; /* owned: of each of these its operator, attributes and shape, as a number */
     uint32_t node_count;
     uint32_t first;      /* position in `nodes` where the first iteration begins */
     uint32_t period;     /* nodes of an iteration */
@@ -19,6 +20,7 @@ typedef struct {
 
 /* Finds the shortest repetition around the middle of the trace that covers at least half of it. */
 dycl_status dycl_period_find(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_period *out);
+uint64_t dycl_period_mix(uint64_t identity, uint64_t look); /* the identity with one more node */
 void dycl_period_free(dycl_period *period);
 
 #endif

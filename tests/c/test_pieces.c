@@ -1,4 +1,4 @@
-/* Segments in pieces: random loops with random trip counts, run in pieces and as a whole. */
+/* Segments in pieces: random loops with random trip counts and random paths, run in pieces and as a whole. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "exec/cache/pieces.h"
 #include "exec/plan/workspace.h"
-#include "opt/period.h"
+#include "opt/parts.h"
 #include "random.h"
 
 static int failures;
@@ -210,6 +210,145 @@ static void test_loops(void) {
     printf("loops: %d runs in pieces, %d as a whole\n", in_pieces, as_whole);
 }
 
+/* A path through STAGES products, each followed by what a branch does: elementwise, a view of it, the mean of its rows,
+ * or the sum with what some stage before made (a tree). Feeds as above. */
+enum { STAGES = 14 };
+static int path(dycl_graph *g, unsigned branches, int tree, uint32_t *outputs) {
+    const int64_t shape[3] = {MOST_TRIPS, ROWS, COLUMNS}, square[5] = {0, COLUMNS, COLUMNS, COLUMNS, 1},
+                  mean[2] = {2, 1};
+    dycl_graph_reset(g);
+    uint32_t x = feed(g, 3, shape), w = feed(g, 2, shape + 1), v = feed(g, 1, shape + 2), made[STAGES + 1];
+    uint32_t weight = node(g, DYCL_OP_view, 1, &x, 5, square);
+    made[0] = w;
+    for (int i = 0; i < STAGES; i++) {
+        uint32_t h = node(g, DYCL_OP_linear, 3, (uint32_t[]){made[i], weight, v}, 0, NULL), s;
+        if (i < 10 && branches >> i & 1) {
+            h = viewed(g, node(g, DYCL_OP_tanh, 1, &h, 0, NULL));
+        } else {
+            s = node(g, DYCL_OP_mean, 1, &h, 2, mean);
+            h = node(g, DYCL_OP_sub, 2, (uint32_t[]){h, s}, 0, NULL);
+        }
+        if (tree) h = node(g, DYCL_OP_add, 2, (uint32_t[]){h, made[below(i + 1)]}, 0, NULL);
+        made[i + 1] = node(g, DYCL_OP_sigmoid, 1, &h, 0, NULL);
+    }
+    outputs[0] = made[STAGES], outputs[1] = made[4];
+    return 2;
+}
+
+static void test_paths(void) {
+    int in_pieces = 0;
+    for (int n = 0; n < 30; n++) {
+        dycl_plan_cache *cache = dycl_plan_cache_create();
+        dycl_graph g;
+        dycl_segment *others[2] = {NULL}, *segment;
+        int pieced, count, other_count = 0, tree = n % 2;
+        uint32_t outputs[2], before = dycl_plan_count();
+        uint8_t seen[1024] = {0};
+        dycl_graph_init(&g);
+        for (int call = 0; call < 40; call++) {
+            unsigned branches = below(1024);
+            count = path(&g, branches, tree, outputs);
+            compare(cache, &g, outputs, count, other_count, others, &segment, &pieced);
+            in_pieces += pieced;
+            check(pieced || call < 3 || seen[branches], "a new path runs in pieces");
+            seen[branches] = 1;
+            dycl_segment_release(others[1]);
+            others[1] = others[0], others[0] = segment;
+            if (other_count < 2) other_count++;
+        }
+        /* what is read by whom, and later, differs in trees */
+        if (!tree) check(dycl_plan_count() - before < 24, "few plans for many paths");
+        for (int again = 0; again < 3; again++) {
+            compare(cache, &g, outputs, count, other_count, others, &segment, &pieced);
+            check(!pieced || !again, "a path that comes back gets a plan as a whole");
+            dycl_segment_release(others[1]);
+            others[1] = others[0], others[0] = segment;
+        }
+        for (int i = 0; i < other_count; i++) dycl_segment_release(others[i]);
+        dycl_plan_cache_release(cache);
+        check(dycl_plan_count() == before, "no plan is left");
+        dycl_graph_free(&g);
+    }
+    printf("paths: %d runs in pieces\n", in_pieces);
+}
+
+/* Sixteen iterations and nothing else: the piece is the segment itself. */
+static void test_one_piece(void) {
+    dycl_plan_cache *cache = dycl_plan_cache_create();
+    dycl_segment *segments[2] = {NULL};
+    uint32_t before = dycl_plan_count();
+    for (int n = 0; n < 2; n++) {
+        dycl_graph g;
+        dycl_plan *plan;
+        dycl_pieces *pieces;
+        const int64_t shape[2] = {4, 4};
+        dycl_graph_init(&g);
+        uint32_t x = feed(&g, 2, shape), y = x;
+        for (int i = 0; i < 12 + 4 * n; i++) {
+            uint32_t s = node(&g, DYCL_OP_sigmoid, 1, &y, 0, NULL);
+            y = node(&g, DYCL_OP_add, 2, (uint32_t[]){s, x}, 0, NULL);
+        }
+        check(dycl_plan_lookup(cache, &g, &y, 1, &segments[n]) == DYCL_OK, "lookup");
+        dycl_segment_retain(segments[n]);
+        check(dycl_segment_prepare(cache, segments[n], n, segments, &plan, &pieces) == DYCL_OK && plan && !pieces,
+              "no piece of itself");
+        dycl_graph_free(&g);
+    }
+    for (int n = 0; n < 2; n++) dycl_segment_release(segments[n]);
+    dycl_plan_cache_release(cache);
+    check(dycl_plan_count() == before, "it does not keep itself");
+}
+
+/* The same operators every 3 nodes, of which one reads what its iteration made, or what a stack holds. */
+static void test_wires(void) {
+    for (int stack = 0; stack < 2; stack++) {
+        dycl_graph g;
+        dycl_period p;
+        const int64_t shape[2] = {4, 4};
+        uint32_t made[9];
+        dycl_graph_init(&g);
+        made[0] = feed(&g, 2, shape);
+        for (int i = 0; i < 8; i++) {
+            uint32_t y = node(&g, DYCL_OP_tanh, 1, &made[i], 0, NULL), z = node(&g, DYCL_OP_neg, 1, &y, 0, NULL);
+            made[i + 1] = node(&g, DYCL_OP_add, 2, (uint32_t[]){z, stack ? made[i * 5 % 7 % (i + 1)] : y}, 0, NULL);
+        }
+        check(dycl_period_find(&g, &made[8], 1, &p) == DYCL_OK && (p.iterations == 0) == stack,
+              "what an iteration reads belongs to it");
+        dycl_period_free(&p);
+        dycl_graph_free(&g);
+    }
+}
+
+static void test_parts(void) {
+    dycl_graph g;
+    dycl_period p;
+    dycl_parts parts[2];
+    for (int big = 0; big < 2; big++) {
+        const int64_t shape[2] = {big ? 2000 : 20, 8}, weight[2] = {8, 8};
+        dycl_graph_init(&g);
+        uint32_t x = feed(&g, 2, shape), w = feed(&g, 2, weight), y = node(&g, DYCL_OP_tanh, 1, &x, 0, NULL);
+        for (int i = 0; i < 3; i++) {
+            y = node(&g, DYCL_OP_linear, 3, (uint32_t[]){y, w, DYCL_NONE}, 0, NULL);
+            y = node(&g, i == 1 ? DYCL_OP_neg : DYCL_OP_tanh, 1, &y, 0, NULL);
+        }
+        check(dycl_period_find(&g, &y, 1, &p) == DYCL_OK && dycl_parts_find(&g, &p, &parts[big]) == DYCL_OK, "found");
+        dycl_period_free(&p);
+        dycl_graph_free(&g);
+    }
+    const dycl_parts *q = &parts[0];
+    check(q->count == 4 && q->look_count == 3 && q->starts[1] == 1 && q->starts[2] == 3 && q->starts[4] == 7 &&
+              q->kinds[1] == q->kinds[3],
+          "a part ends where the next product stands");
+    check(parts[1].count == 1, "no cut where much lives");
+    uint8_t known[4] = {0};
+    dycl_parts_mark_known(q, &parts[1], known);
+    check(!known[0] && !known[1] && !known[2], "other shapes are other parts");
+    check(dycl_parts_equal(q, 1, 2, q, 3) && !dycl_parts_equal(q, 1, 2, q, 2) && !dycl_parts_equal(q, 1, 3, q, 3),
+          "runs of parts");
+    dycl_parts_free(&parts[0]);
+    dycl_parts_free(&parts[1]);
+}
+
 static void test_period(void) {
     dycl_graph g;
     dycl_period p;
@@ -245,7 +384,11 @@ int main(void) {
     for (int i = 0; i < SIZE; i++) w_data[i] = (float)below(2000) / 1000 - 1;
     for (int i = 0; i < COLUMNS; i++) v_data[i] = (float)below(2000) / 1000 - 1;
     test_period();
+    test_wires();
+    test_parts();
     test_loops();
+    test_paths();
+    test_one_piece();
     free(x_data), free(w_data), free(v_data);
     dycl_workspace_trim();
     printf(failures ? "%d failures\n" : "ok\n", failures);

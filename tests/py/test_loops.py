@@ -1,4 +1,4 @@
-"""Loops: the trip count is the program's, and a few plans serve every count."""
+"""Loops and branches: trip counts and paths are the program's, and a few plans serve all of them."""
 
 import random
 
@@ -37,6 +37,75 @@ class Refine(nn.Module):
             y = torch.tanh(y - y.mean(-1, keepdim=True)) * (1.0 + 0.01 * i)
             y = y / (1.0 + y.abs().amax(-1, keepdim=True))
         return y, y.abs().sum()
+
+
+class Branches(nn.Module):
+    """Each layer is taken, left out, or taken another way, as `draw` says."""
+
+    def __init__(self, layers=8):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(12, 12) for _ in range(layers)])
+        self.norm = nn.LayerNorm(12)
+
+    def forward(self, x, draw):
+        kept = x
+        for layer in self.layers:
+            way = draw.randrange(4)
+            if way == 0:
+                x = x + torch.relu(layer(self.norm(x)))
+            elif way == 1:
+                x = torch.tanh(layer(x)) * 0.5
+            elif way == 2:
+                x, kept = layer(x).view(-1, 4, 3).transpose(1, 2).reshape(-1, 12) + kept, x
+        return x, kept
+
+
+class Tree(nn.Module):
+    """Combines leaves as random trees do: each call another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.leaf, self.both = nn.Linear(6, 16), nn.Linear(16, 24)
+
+    def node(self, x, draw, n):
+        if n == 1:
+            return self.leaf(x[draw.randrange(len(x))][None]).chunk(2, 1)
+        first = draw.randrange(1, n)
+        (a, c), (b, d) = self.node(x, draw, first), self.node(x, draw, n - first)
+        i, f, o = self.both(torch.cat([a, b], 1)).chunk(3, 1)
+        c = torch.sigmoid(i) * c + torch.sigmoid(f) * d
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+    def forward(self, x, draw):
+        return self.node(x, draw, 9)
+
+
+@pytest.mark.parametrize("module", [Branches, Tree])
+def test_few_plans_for_many_paths(module):
+    torch.manual_seed(0)
+    model, x = module().eval(), torch.randn(5, 12 if module is Branches else 6)
+    seeds = [n % 130 for n in range(300)]  # some paths come back
+    with torch.no_grad():
+        expected = {seed: model(x, random.Random(seed)) for seed in set(seeds)}
+        dycl.accelerate(model)
+        made = []
+        for n, seed in enumerate(seeds):
+            for got, want in zip(model(x, random.Random(seed)), expected[seed]):
+                torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)  # at most 9 dependent products with K=16
+                assert got.stride() == want.stride()
+            if n == 29:
+                assert "a path that is new" in dycl.explain(model)
+            made.append(dycl.stats(model)["plans"])
+    assert made[129] - made[29] < 30, made  # a hundred new paths
+
+
+def test_shapes_that_are_new_are_not_cut():
+    torch.manual_seed(0)
+    model = dycl.accelerate(nn.Sequential(*[nn.Linear(12, 12) for _ in range(6)]))
+    with torch.no_grad():
+        for rows in range(1, 40):
+            model(torch.randn(rows, 12))
+    assert "a path that is new" not in dycl.explain(model)
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -40,6 +40,7 @@ void dycl_segment_release(dycl_segment *segment) {
     dycl_backwards_free(segment);
     dycl_history_free(segment->history);
     dycl_pieces_free(segment->pieces);
+    dycl_parts_free(&segment->parts);
     dycl_graph_free(&segment->graph);
     dycl_free(segment->outputs);
     dycl_teams_free(segment);

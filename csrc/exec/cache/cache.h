@@ -12,6 +12,7 @@
 #define DYCL_EXEC_CACHE_CACHE_H
 
 #include "exec/plan/plan.h"
+#include "opt/parts.h"
 
 #define DYCL_CACHE_SEGMENTS 4096
 #define DYCL_CACHE_BYTES    ((size_t)48 << 20)
@@ -32,9 +33,10 @@ typedef struct dycl_segment {
     struct dycl_other_threads *other; /* and this */
     int tuned;                        /* 1: plan is TUNED, or tuning was tried and bailed */
     uint64_t sightings;
-    dycl_pieces *pieces; /* owned; how it runs while its loop's trip count keeps changing */
-    uint64_t body;       /* identity of what it repeats, 0: nothing; when body_known */
-    int body_known;
+    dycl_pieces *pieces;              /* owned; how it runs while its loop's trip count or its branches keep changing */
+    int looked_at;                    /* 1: what it is made of is known: */
+    uint64_t body;                    /* identity of what it repeats, 0: nothing; */
+    dycl_parts parts;                 /* owned */
     int steady;                       /* times in a row that it came where it was expected */
     struct dycl_gradients *backwards; /* owned: backwards.h */
     struct dycl_history *history;     /* owned: history.h; NULL: no result had one */

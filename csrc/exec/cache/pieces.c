@@ -5,15 +5,11 @@
 
 #include "base/alloc.h"
 #include "base/lock.h"
+#include "exec/cache/cuts.h"
 #include "exec/plan/memory.h"
 #include "exec/plan/workspace.h"
-#include "opt/period.h"
 
-#define MOST_ITERATIONS 16   /* of one piece */
-#define MOST_HALVED     4    /* pieces of 8, 4, 2 and 1 iterations behind those */
-#define MOST_NODES      1024 /* of a piece with several iterations */
-#define MOST_PIECES     1024
-#define MOST_CROSSING   2048 /* values that live across a cut */
+#define MOST_CROSSING 2048 /* values that live across a cut */
 
 typedef struct {
     dycl_segment *segment;     /* retained */
@@ -29,6 +25,7 @@ struct dycl_pieces {
     int output_count;
     dycl_piece *pieces;
     uint32_t count;
+    int by_parts;    /* 1: paths that come back get plans of their own */
     int64_t *places; /* root value -> offset in the workspace; -1: elsewhere */
     size_t bytes;
     dycl_claim busy;
@@ -37,29 +34,6 @@ struct dycl_pieces {
     dycl_scalar *scalars;
     void **results;
 };
-
-/* ---- Cutting */
-
-static void add_piece(dycl_pieces *p, uint32_t first, uint32_t last) {
-    if (first < last) p->pieces[p->count++] = (dycl_piece){.first = first, .last = last};
-}
-
-static dycl_status cut(dycl_pieces *p, const dycl_period *period) {
-    uint32_t at = period->first, left = period->iterations, longest = MOST_ITERATIONS, most;
-    while (longest > 1 && longest * period->period > MOST_NODES) longest /= 2;
-    uint32_t pieces = left / longest + MOST_HALVED + 2;
-    if (pieces > MOST_PIECES) return DYCL_BAIL;
-    p->pieces = dycl_alloc(pieces * sizeof *p->pieces);
-    if (!p->pieces) return dycl_error_set("out of memory");
-    add_piece(p, 0, at);
-    for (most = longest; left; left -= most) {
-        while (most > left) most /= 2;
-        add_piece(p, at, at + most * period->period);
-        at += most * period->period;
-    }
-    add_piece(p, at, period->node_count);
-    return DYCL_OK;
-}
 
 /* ---- The graph of one piece */
 
@@ -192,7 +166,7 @@ fail:
 }
 
 /* BAIL: too much lives across the cuts. */
-static dycl_status create_pieces(dycl_plan_cache *cache, const dycl_segment *whole, const dycl_period *period,
+static dycl_status create_pieces(dycl_plan_cache *cache, const dycl_segment *whole, const dycl_cuts *cuts,
                                  dycl_pieces **out) {
     const dycl_graph *graph = &whole->graph;
     dycl_status status;
@@ -207,18 +181,21 @@ static dycl_status create_pieces(dycl_plan_cache *cache, const dycl_segment *who
     p->graph = graph;
     p->outputs = whole->outputs;
     p->output_count = whole->output_count;
+    p->by_parts = cuts->by_parts;
     b.of = dycl_alloc((graph->value_count + 1) * sizeof *b.of);
     b.feeds = dycl_alloc((graph->value_count + 1) * sizeof *b.feeds);
     b.scalars = dycl_alloc((graph->value_count + 1) * sizeof *b.scalars);
     last = dycl_alloc((graph->value_count + 1) * sizeof *last);
     slots = dycl_alloc((graph->value_count + 1) * sizeof *slots);
-    if (!b.of || !b.feeds || !b.scalars || !last || !slots) {
+    p->pieces = dycl_alloc((cuts->count + 1) * sizeof *p->pieces);
+    if (!p->pieces || !b.of || !b.feeds || !b.scalars || !last || !slots) {
         status = dycl_error_set("out of memory");
         goto fail;
     }
     for (uint32_t v = 0; v < graph->value_count; v++) slots[v] = (dycl_slot){.first = DYCL_NONE, .share = DYCL_NONE};
-    DYCL_TRY(cut(p, period));
-    DYCL_TRY(make_pieces(cache, p, period->nodes, &b, last, slots));
+    for (uint32_t k = 0; k < cuts->count; k++)
+        p->pieces[p->count++] = (dycl_piece){.first = cuts->places[k], .last = cuts->places[k + 1]};
+    DYCL_TRY(make_pieces(cache, p, cuts->nodes, &b, last, slots));
     *out = p;
     p = NULL;
 fail:
@@ -323,61 +300,25 @@ double dycl_pieces_cost(const dycl_pieces *p) {
     return sum;
 }
 
+int dycl_pieces_are_parts(const dycl_pieces *p) { return p->by_parts; }
+
 uint32_t dycl_pieces_count(const dycl_pieces *p) { return p->count; }
 
 const dycl_segment *dycl_pieces_segment(const dycl_pieces *p, uint32_t nth) { return p->pieces[nth].segment; }
 
 /* ---- Whole or in pieces */
 
-static dycl_status find_period(dycl_segment *s, dycl_period *out) {
-    dycl_status status = dycl_period_find(&s->graph, s->outputs, s->output_count, out);
-    if (status != DYCL_OK) return status;
-    s->body = out->body;
-    s->body_known = 1;
-    return DYCL_OK;
-}
-
-static dycl_status body_of(dycl_segment *s, uint64_t *out) {
-    if (!s->body_known) {
-        dycl_period period;
-        dycl_status status = find_period(s, &period);
-        if (status != DYCL_OK) return status;
-        dycl_period_free(&period);
-    }
-    *out = s->body;
-    return DYCL_OK;
-}
-
-/* Whether one of those that ran here before repeats the same, so that only the trip count differs. */
-static dycl_status is_another_count(const dycl_segment *s, uint64_t body, int other_count, dycl_segment *const *others,
-                                    int *out) {
-    dycl_status status;
-    uint64_t other;
-    *out = 0;
-    for (int i = 0; body && i < other_count && !*out; i++) {
-        DYCL_TRY(body_of(others[i], &other));
-        *out = others[i] != s && other == body;
-    }
-    return DYCL_OK;
-fail:
-    return status;
-}
-
 /* BAIL: it is better as a whole. */
 static dycl_status cut_new(dycl_plan_cache *cache, dycl_segment *s, int other_count, dycl_segment *const *others) {
-    dycl_status status;
-    dycl_period period;
-    int another;
-    if (!other_count) return DYCL_BAIL;
-    if ((status = find_period(s, &period)) != DYCL_OK) return status;
-    DYCL_TRY(is_another_count(s, period.body, other_count, others, &another));
-    status = another ? create_pieces(cache, s, &period, &s->pieces) : DYCL_BAIL;
-fail:
-    dycl_period_free(&period);
+    dycl_cuts cuts;
+    dycl_status status = dycl_cuts_find(s, other_count, others, &cuts);
+    if (status == DYCL_OK) status = create_pieces(cache, s, &cuts, &s->pieces);
+    dycl_cuts_free(&cuts);
     return status;
 }
 
-#define STEADY 3 /* times in a row that the same trip count comes before the segment gets a plan as a whole */
+#define STEADY  3 /* times in a row that the same trip count comes before the segment gets a plan as a whole */
+#define RETURNS 1 /* times that a path came in parts */
 
 dycl_status dycl_segment_prepare(dycl_plan_cache *cache, dycl_segment *s, int other_count, dycl_segment *const *others,
                                  dycl_plan **out_plan, dycl_pieces **out_pieces) {
@@ -391,7 +332,7 @@ dycl_status dycl_segment_prepare(dycl_plan_cache *cache, dycl_segment *s, int ot
     }
     if (s->pieces) {
         s->steady = other_count && others[0] == s ? s->steady + 1 : 0;
-        if (s->steady < STEADY) {
+        if (s->steady < STEADY && !(s->pieces->by_parts && s->sightings >= RETURNS)) {
             DYCL_TRY(dycl_pieces_prepare(cache, s->pieces));
             s->sightings++;
             *out_pieces = s->pieces;

@@ -118,9 +118,11 @@ static int explain_vertex(PyObject *lines, const dycl_trace *trace, uint32_t id)
     Py_XDECREF(feeds);
     Py_XDECREF(outputs);
     if (line && segment->pieces)
-        Py_SETREF(line, PyUnicode_FromFormat(
-                            "%U\n  a loop whose trip count changes: runs as %u pieces that other counts share", line,
-                            dycl_pieces_count(segment->pieces)));
+        Py_SETREF(line, PyUnicode_FromFormat("%U\n  %s: runs as %u pieces that other %s share", line,
+                                             dycl_pieces_are_parts(segment->pieces) ? "a path that is new"
+                                                                                    : "a loop whose trip count changes",
+                                             dycl_pieces_count(segment->pieces),
+                                             dycl_pieces_are_parts(segment->pieces) ? "paths" : "counts"));
     if (line && segment->plan) Py_SETREF(line, PyUnicode_FromFormat("%U; threads: %s", line, dycl_teams_text(segment)));
     if (line && vertex->where) Py_SETREF(line, PyUnicode_FromFormat("%U, at %s", line, vertex->where));
     int result = dycl_say(lines, line);
