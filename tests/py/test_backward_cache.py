@@ -208,3 +208,25 @@ def test_what_is_kept_has_a_bound_and_dies_with_the_plans():
     assert dycl.info()["plan_bytes"] < bytes_before
     steps([399])
     assert built() > before
+
+
+def test_the_graph_of_a_recorded_loop():
+    """A program computes what a backward pass does, in loops whose trip count changes: one segment, in pieces."""
+    weight = torch.rand(4, 5)
+    counts = (8, 14, 9, 17, 21, 11, 19)
+
+    def chain(x, count):
+        for _ in range(count):
+            x = x * weight
+        return x
+
+    forward, by_hand = dycl.accelerate(chain), dycl.accelerate(lambda gradient, count: chain(gradient, count))
+    torch.manual_seed(0)
+    for count in counts:
+        with torch.no_grad():
+            by_hand(torch.randn(4, 5), count)
+    assert "runs as" in dycl.explain(by_hand)
+    for count in counts:
+        x, gradient = torch.randn(4, 5, requires_grad=True), torch.randn(4, 5)
+        forward(x, count).backward(gradient)
+        torch.testing.assert_close(x.grad, chain(gradient, count), rtol=1e-5, atol=1e-6)

@@ -275,6 +275,8 @@ def _seen(outcome):
 def _shape(seen):
     """What a branch that rounding decides may change."""
     def look(x):
+        if isinstance(x, np.ndarray):
+            return x.shape, x.strides
         if not isinstance(x, torch.Tensor) or x.layout != torch.strided:
             return None
         try:

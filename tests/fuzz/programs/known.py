@@ -46,6 +46,14 @@ def _noted_of_gradient(program, difference):
         and re.search(r"backward\(|autograd\.grad", program.source())
 
 
+def _version_of_written_gradient(program, difference):
+    """What the engine counted shows where a gradient is written, and gets a history itself."""
+    source = program.source()
+    return difference.kind == "version" and any(
+        re.search(rf"\b{name} [-+*/]=|\b{name}\.\w+_\(|\b{name}\[.*\] [-+*/]?= ", source)
+        for name in re.findall(r"(\w+) = \w+\.grad\b", source))
+
+
 TEMPORARY = [
     ("attention", "masks with empty rows, NaN and infinities in attention: torch's kernels differ among each other",
      _attention),
@@ -67,6 +75,7 @@ LASTING = [
     ("several views", "torch's advice about a view that must not be written names the function (split, unbind) that "
                       "made several at once; dycl made each by itself", _advice_about_views),
     ("noted", "versions of gradients, and whether they are views, are each formula's own", _noted_of_gradient),
+    ("engine's sums", "versions of gradients that are written afterwards", _version_of_written_gradient),
     ("ones", "strides of dimensions of size 1 in gradients that torch's kernels lay out in their own way",
      _gradient_of_ones),
     ("fmod", "torch's vectors answer NaN where the quotient overflows, its scalars behind them do not",
