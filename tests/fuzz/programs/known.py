@@ -76,6 +76,8 @@ LASTING = [
                       "made several at once; dycl made each by itself", _advice_about_views),
     ("noted", "versions of gradients, and whether they are views, are each formula's own", _noted_of_gradient),
     ("engine's sums", "versions of gradients that are written afterwards", _version_of_written_gradient),
+    ("as strided", "views whose history a replay made are named AsStridedBackward0",
+     lambda p, d: d.kind == "grad_fn" and re.search(r" and <AsStridedBackward0 ", d.text)),
     ("ones", "strides of dimensions of size 1 in gradients that torch's kernels lay out in their own way",
      _gradient_of_ones),
     ("fmod", "torch's vectors answer NaN where the quotient overflows, its scalars behind them do not",
