@@ -10,10 +10,12 @@ import pytest
 import torch
 
 import dycl
+import tolerance
 from suite import FULL
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.fuzz.pairs import judge, registry, rows, rows_nn, run, worker  # noqa: E402, F401 (rows_nn fills the rows)
+from tests.fuzz.pairs import jitter, judge, registry, rows, run, worker  # noqa: E402
+from tests.fuzz.pairs import rows_nn  # noqa: E402, F401 (fills the rows)
 
 COUNT = 1800
 PARTS = 6  # each with its own instruction set, threads and ways
@@ -28,6 +30,18 @@ def test_rows_without_a_generator_are_not_recorded():
     text = "".join(path.read_text() for folder in ("py", "record") for path in (CSRC / folder).rglob("*.[ch]"))
     assert set(registry.NOT_RECORDED) <= set(registry.rows())
     assert not [row for row in registry.NOT_RECORDED if re.search(rf"\bDYCL_OP_{row}\b", text)]
+
+
+def test_jitter_knows_functions_by_their_own_names():
+    """F.logsigmoid is called log_sigmoid: eager would stand as if no rounding could move it."""
+    others = {"torch", "data"}  # of the sentences there
+    for text in [value for value in vars(tolerance).values() if isinstance(value, str)]:
+        for name in set(text.split()) - others:
+            for found in (torch, torch.Tensor):
+                for part in name.split("."):
+                    found = getattr(found, part, None)
+                if callable(found) and tolerance.class_of(name) != tolerance.TORCH:
+                    assert jitter.class_of(found)[1] == tolerance.class_of(name), name
 
 
 @pytest.mark.parametrize("part", range(PARTS))

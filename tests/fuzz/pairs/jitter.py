@@ -25,6 +25,7 @@ _OTHER_NAMES = {
     "rnn_relu": "matmul",
     "vector_norm": "norm",
     "instance_norm": "nn.functional.batch_norm",
+    "log_sigmoid": "nn.functional.logsigmoid",
 }
 
 
@@ -45,7 +46,8 @@ def class_of(function):
     """The class of a function of torch by its name; EXACT: it is not jittered."""
     name = getattr(function, "__name__", "").removeprefix("linalg_")
     name = name if name.startswith("__") or not name.endswith("_") else name[:-1]
-    for candidate in (_OTHER_NAMES.get(name, name), f"nn.functional.{name}"):
+    special = "special." + name.removeprefix("special_")
+    for candidate in (_OTHER_NAMES.get(name, name), f"nn.functional.{name}", special):
         kind = tolerance.class_of(candidate)
         if kind != tolerance.TORCH:
             return name, kind
