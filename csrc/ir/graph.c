@@ -314,6 +314,10 @@ int dycl_value_contiguous(const dycl_value *value) {
     return 1;
 }
 
+size_t dycl_value_bytes(const dycl_value *value) {
+    return (size_t)dycl_value_extent(value) * dycl_dtype_size((dycl_dtype)value->dtype);
+}
+
 int64_t dycl_value_extent(const dycl_value *value) {
     int64_t last = 1;
     for (int i = 0; i < value->rank; i++) {

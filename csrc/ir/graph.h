@@ -169,6 +169,7 @@ int dycl_value_fits(const dycl_value *value, int64_t most);
 #define DYCL_MAX_ELEMENTS (INT64_C(1) << 33)        /* of a result */
 int dycl_value_contiguous(const dycl_value *value); /* torch's rule: size-1 dimensions do not count */
 int64_t dycl_value_extent(const dycl_value *value); /* elements from the first to one past the last, 0 when empty */
+size_t dycl_value_bytes(const dycl_value *value);   /* of that extent */
 int dycl_strides_canonical(const dycl_value *value);
 void dycl_strides_contiguous(int rank, const int64_t *sizes, int64_t *out_strides);
 

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 
-#define MOST_LIVE  (INT64_C(32) << 10) /* bytes that may live across a cut: no fusion that is lost there costs much */
+#define MOST_LIVE  ((size_t)32 << 10) /* bytes that may live across a cut: no fusion that is lost there costs much */
 #define MOST_LOOKS 256
 
 static int is_heavy(const dycl_node *node) {
@@ -18,10 +18,6 @@ static int is_heavy(const dycl_node *node) {
     }
 }
 
-static int64_t bytes_of(const dycl_value *value) {
-    return dycl_value_extent(value) * (int64_t)dycl_dtype_size((dycl_dtype)value->dtype);
-}
-
 /* Positions of the last nodes that read a root value; 0: none. */
 static void find_last_readers(const dycl_graph *g, const dycl_period *p, uint32_t *last) {
     for (uint32_t i = 0; i < p->node_count; i++) {
@@ -33,7 +29,7 @@ static void find_last_readers(const dycl_graph *g, const dycl_period *p, uint32_
 }
 
 static void find_starts(const dycl_graph *g, const dycl_period *p, uint32_t *last, dycl_parts *out) {
-    int64_t live = 0;
+    size_t live = 0;
     out->starts[out->count++] = 0;
     for (uint32_t i = 0; i < p->node_count; i++) {
         const dycl_node *node = &g->nodes[p->nodes[i]];
@@ -42,10 +38,10 @@ static void find_starts(const dycl_graph *g, const dycl_period *p, uint32_t *las
         for (int o = 0; o < node->operand_count; o++) {
             uint32_t root = operands[o] == DYCL_NONE ? DYCL_NONE : g->values[operands[o]].root;
             if (root == DYCL_NONE || g->values[root].kind != DYCL_VALUE_NODE || last[root] != i) continue;
-            live -= bytes_of(&g->values[root]);
+            live -= dycl_value_bytes(&g->values[root]);
             last[root] = DYCL_NONE; /* it may stand there twice */
         }
-        if (last[node->out] > i && last[node->out] != DYCL_NONE) live += bytes_of(&g->values[node->out]);
+        if (last[node->out] > i && last[node->out] != DYCL_NONE) live += dycl_value_bytes(&g->values[node->out]);
     }
     out->starts[out->count] = p->node_count;
 }

@@ -6,20 +6,19 @@
 
 #define CANDIDATES 32 /* earlier places that look like the middle of the trace */
 
-static uint64_t mix(uint64_t h, uint64_t word) {
+uint64_t dycl_period_mix(uint64_t h, uint64_t word) {
     h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
     return h ^ (h >> 29);
 }
-
-uint64_t dycl_period_mix(uint64_t identity, uint64_t look) { return mix(identity, look); }
 
 /* What an iteration has in common with the next one: not which values it takes, but what it makes of them. */
 static uint64_t look_of(const dycl_graph *g, const dycl_node *node) {
     const dycl_value *out = &g->values[node->out];
     const int64_t *attrs = dycl_node_attrs(g, node);
-    uint64_t h = mix(node->op, ((uint64_t)node->operand_count << 32) | ((uint64_t)out->dtype << 8) | out->rank);
-    for (int i = 0; i < node->attr_count; i++) h = mix(h, (uint64_t)attrs[i]);
-    for (int i = 0; i < out->rank; i++) h = mix(h, (uint64_t)out->sizes[i]);
+    uint64_t h =
+        dycl_period_mix(node->op, ((uint64_t)node->operand_count << 32) | ((uint64_t)out->dtype << 8) | out->rank);
+    for (int i = 0; i < node->attr_count; i++) h = dycl_period_mix(h, (uint64_t)attrs[i]);
+    for (int i = 0; i < out->rank; i++) h = dycl_period_mix(h, (uint64_t)out->sizes[i]);
     return h;
 }
 
@@ -86,7 +85,7 @@ static void search(const dycl_graph *g, const uint32_t *positions, dycl_period *
         p->period = period;
         p->iterations = length / period;
         p->body = period;
-        for (uint32_t i = first; i < first + period; i++) p->body = mix(p->body, looks[i]);
+        for (uint32_t i = first; i < first + period; i++) p->body = dycl_period_mix(p->body, looks[i]);
         if (!p->body) p->body = 1;
         return;
     }

@@ -20,7 +20,7 @@ typedef struct {
 
 /* Finds the shortest repetition around the middle of the trace that covers at least half of it. */
 dycl_status dycl_period_find(const dycl_graph *graph, const uint32_t *outputs, int output_count, dycl_period *out);
-uint64_t dycl_period_mix(uint64_t identity, uint64_t look); /* the identity with one more node */
+uint64_t dycl_period_mix(uint64_t identity, uint64_t word); /* with one more node, or one more word of it */
 void dycl_period_free(dycl_period *period);
 
 #endif

@@ -90,7 +90,7 @@ dycl_status dycl_builder_init(dycl_builder *b, dycl_plan *plan) {
         if (value->kind == DYCL_VALUE_SCALAR)
             slot->bytes = sizeof(dycl_scalar);
         else if (value->root == v)
-            slot->bytes = (size_t)dycl_value_extent(value) * dycl_dtype_size((dycl_dtype)value->dtype);
+            slot->bytes = dycl_value_bytes(value);
     }
     return DYCL_OK;
 }

@@ -20,7 +20,7 @@ dycl_status dycl_make_packing(dycl_builder *b, const dycl_tensor *weights, const
     if (!packing) return DYCL_ERROR;
     const dycl_value *feed = &g->values[weights->ref.slot];
     packing->feed = feed->source;
-    packing->words = dycl_value_extent(feed) * (int64_t)dycl_dtype_size((dycl_dtype)feed->dtype) / 4;
+    packing->words = (int64_t)dycl_value_bytes(feed) / 4;
     packing->offset = weights->ref.offset;
     packing->as = *as;
     if (scaled) {

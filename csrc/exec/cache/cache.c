@@ -44,7 +44,7 @@ void dycl_segment_release(dycl_segment *segment) {
     dycl_graph_free(&segment->graph);
     dycl_free(segment->outputs);
     dycl_teams_free(segment);
-    if (segment->plan) dycl_plan_release(segment->plan);
+    dycl_plan_release(segment->plan);
     dycl_free(segment);
 }
 

@@ -74,7 +74,7 @@ static void add_parts(dycl_cuts *c, const dycl_parts *parts, uint32_t first, uin
     }
 }
 
-/* The parts before a position, or from it on: how many. */
+/* How many parts end at a position, or before it. */
 static uint32_t parts_before(const dycl_parts *parts, uint32_t position) {
     uint32_t k = 0;
     while (k < parts->count && parts->starts[k + 1] <= position) k++;

@@ -38,10 +38,6 @@ static int is_wanted(const dycl_segment *of, uint32_t value, uint32_t wanted) {
     return 0;
 }
 
-static uint64_t bytes_of(const dycl_value *v) {
-    return (uint64_t)dycl_value_extent(v) * dycl_dtype_size((dycl_dtype)v->dtype);
-}
-
 enum { SAVED = 1, SOURCE = 2, ALONE = 4 };
 
 static void mark(const dycl_history_node *nodes, uint32_t count, dycl_history *h, uint8_t *marks) {
@@ -66,7 +62,7 @@ static void sort_out(const dycl_segment *of, uint32_t wanted, dycl_history *h, u
         int alone = !is_feed && !is_wanted(of, v, wanted);
         if (alone) marks[v] |= ALONE;
         *(alone ? &h->alone_count : &h->there_count) += 1;
-        *(alone ? &h->alone_bytes : &h->there_bytes) += bytes_of(value);
+        *(alone ? &h->alone_bytes : &h->there_bytes) += dycl_value_bytes(value);
     }
 }
 

@@ -131,11 +131,8 @@ static dycl_status make_pieces(dycl_plan_cache *cache, dycl_pieces *p, const uin
             inside[count] = b->of[out];
             outside[count++] = out;
             if (last[out] == p->count) continue;
-            slots[out] = (dycl_slot){.bytes = (size_t)dycl_value_extent(&p->graph->values[out]) *
-                                              dycl_dtype_size((dycl_dtype)p->graph->values[out].dtype),
-                                     .first = k,
-                                     .last = last[out],
-                                     .share = DYCL_NONE};
+            slots[out] = (dycl_slot){
+                .bytes = dycl_value_bytes(&p->graph->values[out]), .first = k, .last = last[out], .share = DYCL_NONE};
             crossing++;
         }
         if (crossing > MOST_CROSSING) {

@@ -118,7 +118,7 @@ static dycl_status end_step(const dycl_plan *plan, uint32_t step, void *const *o
     }
     for (int i = 0; i < c->output_count; i++) {
         const dycl_value *v = &c->graph.values[c->outputs[i]];
-        size_t bytes = (size_t)dycl_value_extent(v) * dycl_dtype_size((dycl_dtype)v->dtype);
+        size_t bytes = dycl_value_bytes(v);
         if (!dycl_check_untouched((const char *)outputs[i] + bytes)) return blame(plan, step, "output", (uint32_t)i);
     }
     return DYCL_OK;
@@ -138,14 +138,14 @@ static uint64_t digest_feeds(const dycl_plan *plan, const dycl_feed *feeds) {
     uint64_t h = 0;
     for (uint32_t i = 0; i < g->feed_count; i++) {
         const dycl_value *v = &g->values[g->feeds[i]];
-        h = h * 31 + digest(feeds[i].data, (size_t)dycl_value_extent(v) * dycl_dtype_size((dycl_dtype)v->dtype));
+        h = h * 31 + digest(feeds[i].data, dycl_value_bytes(v));
     }
     return h;
 }
 
 static size_t output_bytes(const dycl_check *c, int i) {
     const dycl_value *v = &c->graph.values[c->outputs[i]];
-    return (size_t)dycl_value_extent(v) * dycl_dtype_size((dycl_dtype)v->dtype);
+    return dycl_value_bytes(v);
 }
 
 static dycl_status run_steps(dycl_plan *plan, void *const *outputs) {

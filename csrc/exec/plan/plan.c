@@ -52,7 +52,9 @@ size_t dycl_plan_bytes(const dycl_plan *plan) {
            (exact ? dycl_plan_bytes(exact) : 0);
 }
 
-void dycl_plan_retain(dycl_plan *plan) { atomic_fetch_add(&plan->references, 1); }
+void dycl_plan_retain(dycl_plan *plan) {
+    if (plan) atomic_fetch_add(&plan->references, 1);
+}
 
 typedef struct chunk {
     struct chunk *older;

@@ -28,7 +28,7 @@ dycl_status dycl_plan_create(const dycl_graph *graph, const uint32_t *outputs, i
 void dycl_plan_pack_at_once(
     dycl_plan *plan); /* its first run need not wait to see whether constants stay: it is known to come back */
 size_t dycl_plan_bytes(const dycl_plan *plan); /* what it takes, but primitives, packed forms and workspaces */
-void dycl_plan_retain(dycl_plan *plan);
+void dycl_plan_retain(dycl_plan *plan);        /* NULL is allowed, as in the next: what runs in pieces has no plan */
 void dycl_plan_release(dycl_plan *plan);
 
 /* feeds and scalars in the graph's order, outputs[i] has dycl_value_extent elements. ERROR: message says what; an index

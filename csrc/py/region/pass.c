@@ -156,7 +156,7 @@ static dycl_status bind_feeds(const dycl_pass_job *job, PyObject *saved, PyObjec
 
 static dycl_status run_plan(const pass *p, dycl_plan *plan, dycl_pieces *pieces) {
     dycl_status status;
-    if (plan) dycl_plan_retain(plan); /* pieces: it is the graph of a recorded loop, too */
+    dycl_plan_retain(plan);
     Py_BEGIN_ALLOW_THREADS;
     if (pieces)
         status = dycl_pieces_run(pieces, p->feeds, p->scalars, p->addresses);

@@ -46,7 +46,7 @@ static const char *impl_of(const dycl_region *region, uint32_t feed) {
 static void range_of(const dycl_region *region, uint32_t feed, const char **first, const char **last) {
     const dycl_value *v = &region->recorder.graph.values[region->recorder.graph.feeds[feed]];
     *first = region->feeds[feed].data;
-    *last = *first + dycl_value_extent(v) * (int64_t)dycl_dtype_size((dycl_dtype)v->dtype);
+    *last = *first + (int64_t)dycl_value_bytes(v);
 }
 
 static int overlap(const dycl_region *region, uint32_t a, uint32_t b) {
@@ -233,7 +233,7 @@ int dycl_replace_bind(dycl_region *region) {
 
 static size_t bytes_of(const dycl_region *region, uint32_t i) {
     const dycl_value *v = &region->recorder.graph.values[region->replaced[i].value];
-    return (size_t)dycl_value_extent(v) * dycl_dtype_size((dycl_dtype)v->dtype);
+    return dycl_value_bytes(v);
 }
 
 static dycl_status run_at(const dycl_region *region, dycl_plan *plan, dycl_pieces *pieces, void *const *addresses) {

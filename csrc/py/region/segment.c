@@ -85,7 +85,7 @@ static dycl_status run(const dycl_region *region, const prepared *what) {
     dycl_status status;
     double cost = what->plan ? dycl_plan_cost(what->plan) : dycl_pieces_cost(what->pieces);
     if (cost >= DYCL_AHEAD_LEAST_NS) region->site->worth_ahead = 1;
-    if (what->plan) dycl_plan_retain(what->plan);
+    dycl_plan_retain(what->plan);
     int in_place = dycl_replace_in_place(region, what->plan);
     if (cost < SHORT_NS) {
         status = dycl_replace_run(region, what->plan, what->pieces, in_place);
