@@ -224,6 +224,22 @@ def test_rounding_is_no_difference_and_a_wrong_digit_is():
     assert judge.Judge(made).counts(difference, eager, again)
 
 
+def test_rounding_beside_an_infinite_part_is_no_difference_and_a_wrong_digit_is():
+    made = of("v0 = torch.fft.rfft(x0 @ x1)", ((9, 33),), ((33, 7),))
+    (eager, _), (ours, _) = (next(compare.outcomes(made, False)) for _ in range(2))
+    difference, eps = compare.Difference("values", 0, "", ("result", 0, 0)), float(np.finfo(np.float32).eps)
+    decided = judge.Judge(made)
+    for outcome in (eager, ours, decided.double(0), *decided.runs(0, judge.MORE).values()):
+        x = outcome[difference.where] if isinstance(outcome, dict) else outcome.result[0][0]
+        x[3].real.fill_(float("inf"))
+    ours.result[0][0][3].imag.mul_(1 + 4 * eps)
+    assert not decided.counts(difference, eager, ours)
+    ours.result[0][0][3].imag.mul_(1 + 1000 * eps)
+    assert decided.counts(difference, eager, ours)
+    ours.result[0][0].copy_(eager.result[0][0])[3].real.fill_(-float("inf"))
+    assert decided.counts(difference, eager, ours)
+
+
 CHOICES = {
     "two": (lambda x, y: torch.maximum(x, y), True),
     "two in place": (lambda x, y: x.clone().clamp_(max=y), True),

@@ -181,13 +181,13 @@ class Judge:
                 return False  # another structure by rounding alone
             if k in (EXACTS, CORRECT):
                 continue
-            moved = (x.to(_wide(e)) - e.to(_wide(e))).abs()
+            moved = apart(x, e)
             wrong &= ~_class_differs(e, x)
-            spread = torch.maximum(spread, moved.nan_to_num(0.0, 0.0, 0.0).to(torch.float64))
+            spread = torch.maximum(spread, moved.nan_to_num(0.0, 0.0, 0.0))
         if not (e.dtype.is_floating_point or e.dtype.is_complex):  # places of equal numbers: noise moves others of them
             changed = max((int(_class_differs(e, _tensor_of(r.get(where), e)).sum()) for r in noisy), default=0)
             return int(wrong.sum()) > changed
-        distance = (d.to(_wide(e)) - e.to(_wide(e))).abs().to(torch.float64)
+        distance = apart(d, e)
         many, rough = HALF_SPREAD if e.dtype in (torch.bfloat16, torch.float16) else (SPREAD, ROUGH)
         wrong &= ~(distance <= many * spread) & ~(distance <= rough * _typical(spread))
         x = _tensor_of(double.get(where), e, any_dtype=True) if double else None
@@ -198,9 +198,18 @@ class Judge:
 
 def nearer(e, d, x):
     """Where d is about as near to float64's result x as e is, or e is infinite or NaN and x is not."""
-    truth, other = x.to(_wide(e)), (e.to(_wide(e)), d.to(_wide(e)))
-    own, ours = ((o - truth).abs().to(torch.float64) for o in other)
+    own, ours = apart(e, x), apart(d, x)
     return (ours <= NEARER * own) | (ours <= ROUGH * _typical(own.nan_to_num(0.0, 0.0, 0.0))) | _class_differs(e, x)
+
+
+def apart(a, b):
+    """The distance of two values, in float64. Of complex ones, an infinite part beside another that is rounded counts
+    for nothing where it is the same."""
+    if not a.is_complex():
+        return (a.double() - b.double()).abs()
+    a, b = (torch.view_as_real(x.to(torch.complex128).resolve_conj()) for x in (a, b))
+    parts = torch.where(a == b, 0.0, (a - b).abs())
+    return torch.hypot(parts[..., 0], parts[..., 1])
 
 
 def _typical(x):
@@ -225,7 +234,8 @@ def _wide(x):
 
 def _close(e, d):
     rtol, atol = BOUNDS.get(e.dtype, ORDINARY)
-    return torch.isclose(e.to(_wide(e)), d.to(_wide(e)), rtol=rtol, atol=atol, equal_nan=True)
+    near = torch.isclose(e.to(_wide(e)), d.to(_wide(e)), rtol=rtol, atol=atol, equal_nan=True)
+    return near | (apart(e, d) <= atol) if e.is_complex() else near
 
 
 def _class_differs(a, b):
