@@ -845,7 +845,8 @@ def activations():
 # What changes the model, or torch's state, in the forward pass: several threads would disturb each other.
 DISTURBS = {"parameter_written", "parameter_data_written", "replaced_parameter", "anomaly_inside",
             "own_parametrization", "item_inside", "embedding_with_norm", "spectral_norm",
-            "saved_may_change", "pruned", "old_weight_norm"}
+            "saved_may_change", "pruned", "old_weight_norm",
+            "retained"}  # torch crashes where one thread lets go of it while another one goes back
 
 
 @image_part
