@@ -36,7 +36,7 @@ class Node(NamedTuple):
         return _hosted.DTYPES[self.dtype]
 
 
-def run(nodes, values, outputs, history=None, names=None, errors=None):
+def run(nodes, values, outputs, history=None, names=None, errors=None, versions=None):
     """Computes the values named by `outputs`.
 
     nodes: tuples as Node, in program order. values: from a value's number to its tensor, or to (number, dtype) for a
@@ -45,15 +45,17 @@ def run(nodes, values, outputs, history=None, names=None, errors=None):
     differentiates the results (which then come with theirs): the version that it then shows}; gradients are disabled
     for all others. names: {number of an output that further outputs come from: what its node is called, as
     dycl._autograd.show takes it}. Raises what torch raises. errors: a list that takes it instead; what depends on an
-    operator that raised is None then, and all else is computed."""
-    before, history = torch.is_grad_enabled(), history or {}
+    operator that raised is None then, and all else is computed. versions: the same as `history` of values that have
+    none, 0 of those that it does not name; their count of writes is that of what autograd saved of them. Without it, it
+    is their own."""
+    before = torch.is_grad_enabled()
     try:
-        return _run(nodes, values, outputs, history, names or {}, errors)
+        return _run(nodes, values, outputs, history or {}, names or {}, errors, versions)
     finally:
         torch._C._set_grad_enabled(before)
 
 
-def _run(nodes, values, outputs, history, names, errors):
+def _run(nodes, values, outputs, history, names, errors, versions):
     numbers = {number for number, value in values.items() if isinstance(value, tuple)}
     squares, lost = {}, set()  # what was squared and summed, by the sum; what an operator that raised leads to
     for number in numbers:
@@ -68,6 +70,8 @@ def _run(nodes, values, outputs, history, names, errors):
         operands = [None if o is None else values[o] for o in n.operands]
         known = lost.isdisjoint(n.operands)
         result = _try(errors, n, operands, history, names, numbers, squares, n.out in keep) if known else None
+        if versions is not None and result is not None and n.out in keep and n.out not in history:
+            _count(result, versions.get(n.out, 0))
         if result is None:
             lost.add(n.out)
         values[n.out] = result
@@ -89,8 +93,8 @@ def _result(n, operands, history, names, numbers, squares, kept):
         result = STEPS[n.name](n, *operands) if result is None else result
     if n.name != "view":
         result = _conform(n, result, operands, kept)
-        if n.out in history and kept and result._version != history[n.out]:
-            torch._C._autograd._unsafe_set_version_counter((result,), (history[n.out],))
+        if n.out in history and kept:
+            _count(result, history[n.out])
     return _shown(result, names[n.out]) if n.out in names else result
 
 

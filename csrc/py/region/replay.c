@@ -98,7 +98,7 @@ static PyObject *begin_values(const dycl_graph *graph, const dycl_scalar *scalar
 }
 
 static PyObject *call(PyObject *nodes, PyObject *values, PyObject *outputs, PyObject *history, PyObject *names,
-                      PyObject *errors) {
+                      PyObject *errors, PyObject *versions) {
     if (!run_nodes) {
         PyErr_SetString(PyExc_SystemError, "dycl: nothing to replay with");
         return NULL;
@@ -108,7 +108,8 @@ static PyObject *call(PyObject *nodes, PyObject *values, PyObject *outputs, PyOb
     int state = dycl_abi_torch_function_off(), grad = dycl_abi_grad_enabled();
     PyObject *done = grad ? PyObject_CallOneArg(dycl_py.set_grad_enabled, Py_False) : Py_NewRef(Py_None);
     PyObject *result =
-        done ? PyObject_CallFunctionObjArgs(run_nodes, nodes, values, outputs, history, names, errors, NULL) : NULL;
+        done ? PyObject_CallFunctionObjArgs(run_nodes, nodes, values, outputs, history, names, errors, versions, NULL)
+             : NULL;
     Py_XDECREF(done);
     if (grad) {
         PyObject *type, *value, *traceback;
@@ -210,6 +211,16 @@ static PyObject *history_of(const dycl_region *region) {
     return dict;
 }
 
+/* The same of what was written in place and has none. */
+static PyObject *versions_of(const dycl_region *region) {
+    PyObject *dict = PyDict_New();
+    for (uint32_t i = 0; dict && i < region->written_count; i++) {
+        dycl_written w = region->written[i];
+        if (!dycl_track_has(region, w.value) && add_version(dict, w.value, w.version) < 0) Py_CLEAR(dict);
+    }
+    return dict;
+}
+
 /* {value that further results come from: what its node is called}: hooks there are on their way. */
 static PyObject *names_of(dycl_region *region, uint32_t shown) {
     PyObject *all = dycl_called_names_between(region, region->outputs, shown), *dict = all ? PyDict_New() : NULL;
@@ -235,10 +246,10 @@ int dycl_replay_describe(const dycl_graph *graph, const dycl_scalar *scalars, co
     return -1;
 }
 
-int dycl_replay_run(dycl_region *region, uint32_t *count, uint32_t *shown) {
+int dycl_replay_run(dycl_region *region, uint32_t *count, uint32_t *shown, int counts) {
     const dycl_graph *graph = &region->recorder.graph;
     PyObject *nodes = NULL, *values = NULL, *outputs = NULL, *tensors = NULL, *history = NULL, *names = NULL;
-    PyObject *errors = PyList_New(0);
+    PyObject *errors = PyList_New(0), *versions = NULL;
     int result = -1;
     dycl_handle *feeds = dycl_alloc((graph->feed_count + 1) * sizeof *feeds); /* borrowed */
     if (!feeds && errors) PyErr_NoMemory();
@@ -248,7 +259,8 @@ int dycl_replay_run(dycl_region *region, uint32_t *count, uint32_t *shown) {
         outputs = dycl_replay_words((int)*count, region->outputs);
     if (outputs) history = region->tracks ? history_of(region) : Py_NewRef(Py_None);
     if (history) names = region->tracks ? names_of(region, *shown) : Py_NewRef(Py_None);
-    if (names) tensors = call(nodes, values, outputs, history, names, errors);
+    if (names) versions = counts ? versions_of(region) : Py_NewRef(Py_None);
+    if (versions) tensors = call(nodes, values, outputs, history, names, errors, versions);
     if (tensors)
         result = take_handles(region, tensors, *count);
     else
@@ -264,5 +276,6 @@ int dycl_replay_run(dycl_region *region, uint32_t *count, uint32_t *shown) {
     Py_XDECREF(tensors);
     Py_XDECREF(history);
     Py_XDECREF(names);
+    Py_XDECREF(versions);
     return result;
 }

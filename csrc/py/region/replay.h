@@ -13,8 +13,9 @@ extern int dycl_replay_always; /* every segment, without looking for a plan: for
 /* Computes the `count` values that region->outputs names into region->handles; the first `shown` of them are tensors of
  * the program, whose nodes have names. 0, or -1 with an exception.
  * Where an operator raises, its exception becomes region->failure; what does not depend on it is computed, and all else
- * is no output any more (count and shown), no replaced tensor's value, and lost to its lazy tensors. */
-int dycl_replay_run(dycl_region *region, uint32_t *count, uint32_t *shown);
+ * is no output any more (count and shown), no replaced tensor's value, and lost to its lazy tensors.
+ * counts: what they show as their versions is what operators in place made of them. */
+int dycl_replay_run(dycl_region *region, uint32_t *count, uint32_t *shown, int counts);
 /* (type, arguments) of an exception: it can be raised again, and keeps no frames. NULL with an exception. */
 PyObject *dycl_replay_error(PyObject *exception);
 /* The nodes that lead to the outputs, and what is there before the first of them, for dycl._replay.run. 0 or -1. */

@@ -237,12 +237,11 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares, d
     return real ? 0 : -1;
 }
 
-/* What operators in place made counts them. To be called once, before anything remembers a version. A replay has done
- * so for what has a history. */
-static void count_writes(const dycl_region *region, int replayed) {
+/* What operators in place made counts them. To be called once, before anything remembers a version. A replay with a
+ * history has done so. */
+static void count_writes(const dycl_region *region) {
     for (uint32_t i = 0; i < region->written_count; i++) {
         uint32_t output = region->output_of[region->written[i].value];
-        if (replayed && region->tracked[region->written[i].value]) continue;
         if (output) dycl_abi_add_version(dycl_abi_handle_impl(region->handles[output - 1]), region->written[i].version);
     }
 }
@@ -359,7 +358,7 @@ static int replay(dycl_region *region, dycl_deferral *later, uint32_t *count) {
     if (later->count && collect_outputs(region, count, &pending) != DYCL_OK) return -1;
     later->count = 0;
     uint32_t shown = 0;
-    if (dycl_replay_run(region, count, &shown) < 0) return -1;
+    if (dycl_replay_run(region, count, &shown, 0) < 0) return -1;
     return dycl_replace_replayed(region);
 }
 
@@ -390,7 +389,7 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
         result = -1;
     }
     if (status == DYCL_OK) {
-        count_writes(region, 0);
+        count_writes(region);
         region->tracked_flush = flush;
         result = dycl_track_finish(region, flush, segment);
     } else if (result == 0) {
@@ -400,14 +399,11 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
         flush = NULL;
         dycl_site_replayed(region->site, dycl_replay_always ? "it was asked for" : dycl_error_message());
         status = dycl_track_add_views(region, &total, &shown);
-        if (status == DYCL_OK && dycl_replay_run(region, &total, &shown) < 0) status = DYCL_ERROR;
+        if (status == DYCL_OK && dycl_replay_run(region, &total, &shown, 1) < 0) status = DYCL_ERROR;
         if (status == DYCL_OK) result = dycl_replace_replayed(region);
         if (status == DYCL_OK && result == 0)
             result = dycl_called_show(region, region->outputs, region->handles, shown);
-        if (status == DYCL_OK)
-            count_writes(region, 1);
-        else
-            result = -1;
+        if (status != DYCL_OK) result = -1;
     }
     if (result == 0) result = bind_results(region, total, &later, flush);
     region->tracked_flush = NULL;
@@ -434,7 +430,7 @@ int dycl_region_run_segment(dycl_region *region, dycl_bail why, uint32_t wanted)
             return -1;
         }
         if (later.count) result = dycl_defer_keep(region, &later, segment);
-        count_writes(region, 0);
+        count_writes(region);
         if (result == 0) result = bind_results(region, count, &later, NULL);
         for (uint32_t i = 0; i < count; i++) dycl_abi_delete(region->handles[i]);
         dycl_segment_release(segment);
