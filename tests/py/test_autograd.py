@@ -370,6 +370,25 @@ def anomaly_mode(wrap):
 
 
 @program
+def anomaly_mode_within(wrap):
+    """Which function answers NaN, also where what follows makes zeros of it."""
+    model, seen = mlp(5, 8, 3), []
+
+    def step(x):
+        with torch.autograd.detect_anomaly(check_nan=True):
+            h = model(x)
+            ((h.sign() + h.detach()) * 0 - 1).sqrt().sum().backward()
+
+    run = wrap(step)
+    for x, _ in batches():
+        try:
+            run(x)
+        except RuntimeError as error:
+            seen.append(str(error))
+    return seen
+
+
+@program
 def in_place_activations(wrap):
     model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(inplace=True), nn.Linear(8, 8), nn.LeakyReLU(0.1, inplace=True),
                           nn.Linear(8, 3))

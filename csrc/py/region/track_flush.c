@@ -282,11 +282,21 @@ static dycl_status add_crossing(dycl_region *region, const dycl_tracked_flush *f
     return status;
 }
 
+/* Each node is looked at for NaN in its backward pass, and for where it was made: torch makes them. */
+static dycl_status unless_watched(void) {
+    PyObject *anomaly = dycl_py.anomaly_enabled ? PyObject_CallNoArgs(dycl_py.anomaly_enabled) : Py_NewRef(Py_False);
+    dycl_status status = !anomaly              ? DYCL_ERROR
+                         : anomaly == Py_False ? DYCL_OK
+                                               : dycl_error_bail("its gradients are torch's: anomaly mode is on");
+    Py_XDECREF(anomaly);
+    return status;
+}
+
 dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracked_flush **out) {
     const dycl_graph *graph = &region->recorder.graph;
     dycl_tracked_flush *f = *out = dycl_alloc_zero(sizeof *f);
-    dycl_status status = f ? DYCL_OK : no_memory();
-    if (f) {
+    dycl_status status = f ? unless_watched() : no_memory();
+    if (status == DYCL_OK) {
         f->wanted = *count;
         f->result = dycl_alloc_zero((graph->value_count + 1) * sizeof *f->result);
         if (!f->result || dycl_own_results_find(region, &f->own) != DYCL_OK) status = no_memory();
