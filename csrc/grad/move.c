@@ -225,6 +225,51 @@ static uint32_t put(dycl_chain *c, const dycl_value *root, const dycl_value *vie
     return out;
 }
 
+/* ---- A part that was written over */
+
+static int are_apart(int rank, const box *a, const box *b) {
+    for (int i = 0; i < rank; i++)
+        if (a->start[i] + a->size[i] <= b->start[i] || b->start[i] + b->size[i] <= a->start[i]) return 1;
+    return 0;
+}
+
+/* The part of a gradient as it was before other parts were cleared, one by one, in each of which torch copies the whole
+ * of it: those copies are not made where nobody reads them. */
+static uint32_t uncleared(const dycl_chain *c, uint32_t g, const dycl_value *part) {
+    const dycl_graph *graph = &c->b->recorder.graph;
+    const dycl_value *root = dycl_chain_meta(c, g);
+    box at, other;
+    if (!as_box(root, part, &at)) return g;
+    while (dycl_value_is_made_by(graph, g, DYCL_OP_view_put)) {
+        const dycl_node *node = &graph->nodes[graph->values[g].source];
+        const int64_t *attrs = dycl_node_attrs(graph, node);
+        dycl_value written = {.rank = (uint8_t)((node->attr_count - 1) / 2), .offset = attrs[0]};
+        memcpy(written.sizes, attrs + 1, written.rank * sizeof *attrs);
+        memcpy(written.strides, attrs + 1 + written.rank, written.rank * sizeof *attrs);
+        if (!as_box(root, &written, &other) || !are_apart(root->rank, &at, &other)) break;
+        g = dycl_node_operands(graph, node)[0];
+    }
+    return g;
+}
+
+void dycl_grad_view_put(dycl_chain *c) {
+    dycl_value base = *dycl_chain_operand(c, 0), part = *dycl_chain_operand(c, 1);
+    uint32_t operands[2] = {dycl_chain_laid(c, c->gradient, &base), 0}, own = 0;
+    part.offset = c->attrs[0];
+    memcpy(part.strides, c->attrs + 1 + part.rank, part.rank * sizeof *part.strides);
+    if (c->status == DYCL_OK && dycl_chain_wants(c, 1)) {
+        dycl_value form = part;
+        dycl_infer_preserve(&part, &form);
+        uint32_t from = uncleared(c, operands[0], &part);
+        c->status = dycl_build_view(&c->b->recorder, from, part.offset, part.rank, part.sizes, part.strides, &own);
+        dycl_chain_give(c, 1, dycl_chain_laid(c, own, &form));
+    }
+    if (!dycl_chain_wants(c, 0)) return;
+    dycl_infer_contiguous(&part);
+    operands[1] = dycl_chain_zeros(c, &part);
+    dycl_chain_give(c, 0, dycl_chain_node(c, DYCL_OP_view_put, 2, operands, c->node->attr_count, c->attrs));
+}
+
 /* As much of the root as the piece has, and zeros. */
 static uint32_t spread(dycl_chain *c, const dycl_value *root, const dycl_value *view, const box *at, uint32_t g) {
     int64_t after[DYCL_MAX_RANK];

@@ -167,14 +167,10 @@ static uint32_t integer(dycl_chain *c, uint32_t like, int64_t number) {
     return out;
 }
 
-/* By one index of rank 1, the last operand but one, which may count from the end. The rows that it picks from the
- * gradient lie as torch's iterator sees them, to which the gradient has no stride where it is indexed. */
-static uint32_t read_rows(dycl_chain *c, uint32_t index) {
-    int64_t dim = c->node->operand_count - 3;
-    const int64_t size = dycl_chain_operand(c, 0)->sizes[dim];
-    uint32_t below = dycl_chain_2(c, DYCL_OP_lt, index, integer(c, index, 0)),
-             wrapped = dycl_chain_2(c, DYCL_OP_add, index, integer(c, index, size)),
-             read[2] = {c->gradient, dycl_chain_where(c, below, wrapped, index)};
+/* The rows that an index of rank 1 picks from the gradient lie as torch's iterator sees them, to which the gradient has
+ * no stride where it is indexed. */
+static uint32_t rows_of_gradient(dycl_chain *c, uint32_t index, int64_t dim) {
+    uint32_t read[2] = {c->gradient, index};
     uint32_t rows = dycl_chain_node(c, DYCL_OP_index_select, 2, read, 1, &dim);
     if (c->status != DYCL_OK) return 0;
     dycl_value g = *dycl_chain_meta(c, c->gradient), form = *dycl_chain_meta(c, rows), at = form;
@@ -185,6 +181,15 @@ static uint32_t read_rows(dycl_chain *c, uint32_t index) {
     dycl_infer_contiguous(&at);
     dycl_infer_iterator_strides(&form, 2, (const dycl_value *[]){&g, &at});
     return dycl_chain_laid(c, rows, &form);
+}
+
+/* By one index of rank 1, the last operand but one, which may count from the end. */
+static uint32_t read_rows(dycl_chain *c, uint32_t index) {
+    int64_t dim = c->node->operand_count - 3;
+    const int64_t size = dycl_chain_operand(c, 0)->sizes[dim];
+    uint32_t below = dycl_chain_2(c, DYCL_OP_lt, index, integer(c, index, 0)),
+             wrapped = dycl_chain_2(c, DYCL_OP_add, index, integer(c, index, size));
+    return rows_of_gradient(c, dycl_chain_where(c, below, wrapped, index), dim);
 }
 
 /* The value's gradient is read where it was written; it has the sizes of what is read there. */
@@ -203,6 +208,25 @@ static uint32_t read_at(dycl_chain *c, int count, const uint32_t *operands) {
         }
     dycl_value form = contiguous(c, count - 1);
     return dycl_chain_hosted_laid(c, DYCL_OP_aten_index, 0, &form, count - 1, operands, 0, NULL);
+}
+
+/* Rows by positions, each from the start. */
+void dycl_grad_put_rows(dycl_chain *c) {
+    dycl_value form = cloned(c), v = contiguous(c, 2), index = *dycl_chain_operand(c, 1);
+    const int64_t count = dycl_value_numel(&index);
+    uint32_t at = dycl_chain_take(c, 1);
+    if (dycl_chain_wants(c, 0)) {
+        uint32_t put[3] = {dycl_chain_contiguous(c, c->gradient), at, dycl_chain_zeros(c, &v)};
+        dycl_chain_give(c, 0, dycl_chain_laid(c, dycl_chain_node(c, DYCL_OP_index_put, 3, put, 0, NULL), &form));
+    }
+    if (!dycl_chain_wants(c, 2)) return;
+    if (index.rank == 1) {
+        dycl_chain_give(c, 2, rows_of_gradient(c, at, 0));
+        return;
+    }
+    if (!dycl_chain_is_plain(dycl_chain_meta(c, c->gradient))) dycl_chain_fail(c);
+    uint32_t rows = rows_of_gradient(c, dycl_chain_reshape(c, at, 1, &count), 0);
+    dycl_chain_give(c, 2, dycl_chain_reshape(c, rows, v.rank, v.sizes));
 }
 
 void dycl_grad_index_put(dycl_chain *c) {

@@ -202,7 +202,7 @@ PyObject *dycl_index_put_advanced(dycl_call *call) {
     dycl_status status = parse(call, &key, &k);
     if (status == DYCL_OK && has_mask(call, &k)) status = bail(call, DYCL_BAIL_dtype);
     if (status == DYCL_OK) status = dycl_index_values(call, (int)k.count, k.positions, 8, k.values, k.bounds);
-    if (status == DYCL_OK && !dycl_region_may_write(call->region, call->p[0]))
+    if (status == DYCL_OK && !dycl_index_may_put(call, call->p[0], call->p[2]))
         status = PyErr_Occurred() ? DYCL_ERROR : bail(call, DYCL_BAIL_alias);
     if (status == DYCL_OK) status = dycl_call_value(call, call->p[0], &self);
     if (status == DYCL_OK) status = put(call, &k, self, &out);

@@ -40,5 +40,8 @@ dycl_status dycl_index_none(dycl_call *call, dycl_index_cursor *c);
  * advanced.c */
 PyObject *dycl_index_advanced(dycl_call *call, const dycl_binding *row);
 PyObject *dycl_index_put_advanced(dycl_call *call);
+/* Whether x[key] = source may give the lazy tensor another value. With a history it is asked once more when there is
+ * one (dycl_call_finish). 0 also with an exception. In write.c */
+int dycl_index_may_put(dycl_call *call, PyObject *self, PyObject *source);
 
 #endif

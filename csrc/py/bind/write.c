@@ -5,13 +5,20 @@
 #include "py/bind/bind.h"
 #include "py/bind/index.h"
 #include "py/bind/write_through.h"
+#include "py/region/track.h"
 
 /* A new value costs a copy of the tensor where it was computed in an earlier segment: not for a few elements of many.
  */
 #define WORTH_COPYING 16384
 
-static int may_replace(dycl_call *call, PyObject *self, uint32_t value, int64_t written) {
-    if (!dycl_is_lazy(self) || !dycl_region_may_write(call->region, self)) return 0;
+int dycl_index_may_put(dycl_call *call, PyObject *self, PyObject *source) {
+    if (!dycl_is_lazy(self)) return 0;
+    if (dycl_track_writes_from(call->region, self, dycl_is_tensor(source) ? source : self)) return !PyErr_Occurred();
+    return dycl_region_may_write(call->region, self);
+}
+
+static int may_replace(dycl_call *call, PyObject *self, uint32_t value, PyObject *source, int64_t written) {
+    if (!dycl_index_may_put(call, self, source)) return 0;
     int64_t all = dycl_value_numel(meta(call, value));
     return meta(call, value)->kind != DYCL_VALUE_FEED || all <= WORTH_COPYING || all <= 4 * written;
 }
@@ -74,7 +81,7 @@ static PyObject *put_rows(dycl_call *call, PyObject *self, PyObject *index, PyOb
     for (int i = 0; i < rank; i++) written *= sizes[i];
     if (rows.rank > 1 && !rows.canonical)
         return dycl_call_bail(call, DYCL_BAIL_layout); /* of equal positions the last one in memory wins */
-    if (!may_replace(call, self, operands[0], written)) return dycl_call_bail(call, DYCL_BAIL_alias);
+    if (!may_replace(call, self, operands[0], value, written)) return dycl_call_bail(call, DYCL_BAIL_alias);
     if (dycl_is_tensor(value)) {
         uint32_t given;
         DYCL_CALL_TRY(dycl_call_value(call, value, &given));
@@ -100,7 +107,7 @@ static PyObject *put_view(dycl_call *call, PyObject *self, PyObject *key, PyObje
     DYCL_CALL_TRY(dycl_call_value(call, self, &operands[0]));
     DYCL_CALL_TRY(dycl_index_view(call, key, meta(call, operands[0]), &attrs[0], &part));
     DYCL_CALL_TRY(source_of(call, value, (dycl_dtype)part.dtype, part.rank, part.sizes, &operands[1]));
-    if (!may_replace(call, self, operands[0], dycl_value_numel(&part)))
+    if (!may_replace(call, self, operands[0], value, dycl_value_numel(&part)))
         return dycl_write_value(call, self, &part, attrs[0], operands[1], 0);
     memcpy(attrs + 1, part.sizes, part.rank * sizeof *part.sizes);
     memcpy(attrs + 1 + part.rank, part.strides, part.rank * sizeof *part.strides);
