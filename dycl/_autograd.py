@@ -99,13 +99,15 @@ def _one_by_one(split, batch, tape, saved, gradients, needed):
 
 def _run(tape, saved, gradients, needed):
     """By torch, which records it where gradients are enabled."""
-    nodes, values, outputs, strides = tape.graph(saved, gradients, needed)
+    nodes, values, outputs, strides, detached = tape.graph(saved, gradients, needed)
     for number, wanted in strides:
         value = values.get(number)
         if value is not None and (value.stride() != wanted or value._is_zerotensor()):
             values[number] = torch.empty_strided(value.shape, wanted, dtype=value.dtype).copy_(value)
     wanted = [o for o in outputs if o is not None]
     history = dict.fromkeys([*wanted, *(node[1] for node in nodes)], 0) if torch.is_grad_enabled() else {}
+    for number in detached:
+        history.pop(number, None)
     found = iter(_replay.run(nodes, values, wanted, history))
     return [None if o is None else next(found) for o in outputs]
 

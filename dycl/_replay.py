@@ -79,12 +79,19 @@ def _run(nodes, values, outputs, history, names, errors, versions):
         for operand in n.operands:
             if last.get(operand) == i and operand not in keep:
                 values.pop(operand, None)
-    return [values[o] if o in history or o in lost else values[o].data
+    return [values[o] if o in history or o in lost or versions is not None else values[o].data
             for o in outputs]  # .data: a count of writes of its own
+
+
+def _count(result, version):
+    if result._version != version:
+        torch._C._autograd._unsafe_set_version_counter((result,), (version,))
 
 
 def _result(n, operands, history, names, numbers, squares, kept):
     torch._C._set_grad_enabled(n.out in history)
+    if n.name == "view" and n.out not in history and operands[0].requires_grad:
+        operands = [operands[0].detach()]  # which is what the program has a view of
     in_place = _IN_PLACE.get(n.name) if history.get(n.out) and kept else None
     if in_place:
         result = in_place(_written(n, operands[0], history[n.out] - 1), *operands[1:])

@@ -1,5 +1,5 @@
-"""Operators in place on what has a history: recorded where no operator needs what is overwritten; else
-torch's, whose errors the program sees."""
+"""Operators in place, `x[key] = y` too, on what has a history: recorded where no operator needs what is overwritten;
+else torch's, whose errors the program sees. Aliases without a history (detach)."""
 
 import copy
 import random
@@ -33,10 +33,16 @@ FRESH = {
     "transposed": lambda x, y: x.t() @ y,
     "view": lambda x, y: x.view(x.shape),
     "detached": lambda x, y: x.detach() * y,
+    "alias": lambda x, y: x.detach(),
+    "rows of an alias": lambda x, y: y.detach()[1:],
+    "alias of rows": lambda x, y: y[:3].detach(),
+    "alias of an alias": lambda x, y: x.detach().t().detach(),
+    "straight through": lambda x, y: x + (x.round() - x).detach(),
     "square": lambda x, y: x.square(),
     "conv": lambda x, y: F.conv2d(x.reshape(1, 1, *x.shape), y.reshape(1, 1, *y.shape)[:, :, :1, :1])[0, 0],
     "norm of a batch": lambda x, y: F.batch_norm(x, None, None, training=True),
 }
+AT = torch.tensor([2, -4])
 WRITES = {
     "relu_": lambda x, y: F.relu(x, inplace=True),
     "silu_": lambda x, y: F.silu(x, inplace=True),
@@ -58,8 +64,33 @@ WRITES = {
     "masked_fill_": lambda x, y: x.masked_fill_(y[0] > 0, 0.5),
     "zero_": lambda x, y: x.zero_(),
     "element": lambda x, y: x.__setitem__(0, y[0]),
+    "row": lambda x, y: x.__setitem__(-1, y[2]),
+    "rows": lambda x, y: x.__setitem__(slice(1, 3), y[:1]),
+    "columns": lambda x, y: x.__setitem__((slice(None), slice(1, 3)), y[:, :2]),
+    "steps": lambda x, y: x.__setitem__((slice(1, None, 2), Ellipsis), y[::2]),
+    "whole": lambda x, y: x.__setitem__(slice(None), y),
+    "column": lambda x, y: x.__setitem__((Ellipsis, 0), y[0]),
+    "one more dimension": lambda x, y: x.__setitem__((None, 1, slice(2)), y[:1, 2:]),
+    "number": lambda x, y: x.__setitem__((slice(2), slice(2)), 2.5),
+    "mask": lambda x, y: x.__setitem__(y > 0, 0.5),
+    "mask of rows": lambda x, y: x.__setitem__(y[:, 0] > 0, -1.5),
+    "masked values": lambda x, y: x.__setitem__(y > 0, y[y > 0]),
+    "positions": lambda x, y: x.__setitem__(AT, y[:2] * 2),
+    "positions, a number": lambda x, y: x.__setitem__(AT, 0.25),
+    "positions, one row": lambda x, y: x.__setitem__(AT, y[3]),
+    "positions twice": lambda x, y: x.__setitem__(torch.tensor([1, 1]), y[:2]),
+    "a table of positions": lambda x, y: x.__setitem__(torch.tensor([[0, 1], [2, 3]]), y.view(2, 2, 4)),
+    "a list": lambda x, y: x.__setitem__([0, 2], y[1:3]),
+    "columns by positions": lambda x, y: x.__setitem__((slice(None), AT), y[:, :2]),
+    "elements by positions": lambda x, y: x.__setitem__((AT, AT), y[0, :2]),
+    "a row of itself": lambda x, y: x.__setitem__(0, x[1]),
+    "a row of itself, computed": lambda x, y: x.__setitem__(0, x[1] * 2),
+    "rows added to": lambda x, y: x[1:].add_(y[0]),
+    "rows that are added to": lambda x, y: x.__setitem__(1, x[1].__iadd__(y[0])),
     "copy_": lambda x, y: x.copy_(y[0]),
     "itself": lambda x, y: x.add_(x),
+    "alias": lambda x, y: x.detach().mul_(2),
+    "row of an alias": lambda x, y: x.detach().__setitem__(1, y[0].detach()),
     "without gradients": lambda x, y: torch.no_grad()(lambda: x.mul_(2))(),
 }
 
@@ -101,7 +132,7 @@ def outcome(function, leaves):
     seen = []
     try:
         results = function(*copies)
-        seen += [(r.shape, r.stride(), r._version, r.requires_grad, r.is_leaf) for r in results]
+        seen += [(r.shape, r.stride(), r._version, r.requires_grad, r.is_leaf, r._is_view()) for r in results]
         seen += [r.detach().clone() for r in results]
         loss = sum((r * 0.3).sin().sum() for r in results)
         if loss.requires_grad:
@@ -158,3 +189,99 @@ def test_residual_networks_are_one_segment(act):
     largest = max(p.grad.abs().max() for p in plain.parameters())
     for p, q in zip(plain.parameters(), fast.parameters()):
         assert (p.grad - q.grad).abs().max() <= 1e-5 * largest
+
+
+ROWS = torch.tensor([[4, 0, 2], [1, 3, 5]])
+BUFFERS = {  # what is written at step t, of a buffer of 6 steps
+    "steps": (lambda x: x.new_zeros(6, 3, 5), lambda t: t),
+    "steps of each": (lambda x: torch.zeros(3, 6, 5), lambda t: (slice(None), t)),
+    "last dimension": (lambda x: torch.ones(3, 5, 6), lambda t: (Ellipsis, t)),
+    "from the end": (lambda x: torch.full((6, 3, 5), 2.0), lambda t: -1 - t),
+    "computed": (lambda x: x.sin() * torch.ones(6, 1, 1), lambda t: t),
+    "by a position": (lambda x: torch.zeros(6, 3, 5), lambda t: torch.tensor([t])),
+    "strided": (lambda x: torch.zeros(12, 3, 5), lambda t: slice(t, t + 7, 6)),
+    "over one another": (lambda x: torch.zeros(7, 3, 5), lambda t: slice(t, t + 2)),
+    "what was there": (lambda x: x.new_zeros(6, 3, 5), lambda t: t // 2),
+}
+
+
+@pytest.mark.parametrize("name", BUFFERS)
+def test_what_is_written_step_by_step_is_one_segment(name):
+    """A buffer of results, as decoders and hand-written recurrent networks fill it."""
+    make, key = BUFFERS[name]
+
+    def program(x, w):
+        out, h = make(x), x
+        for t in range(6):
+            h = torch.tanh(h @ w)
+            out[key(t)] = h
+        return out * 3 + out.mean()
+
+    run, leaves = dycl.accelerate(program), [torch.randn(3, 5, requires_grad=True), torch.randn(5, 5).requires_grad_()]
+    for call in range(4):
+        want, got = outcome(lambda *a: [program(*a)], leaves), outcome(lambda *a: [run(*a)], leaves)
+        assert len(want) == len(got) and all(map(same, want, got)), (want, got)
+        stats = dycl.stats(run)
+        assert call == 0 or stats["torch"] == before["torch"], dycl.explain(run)
+        assert call == 0 or stats["segments"] == before["segments"] + 1, dycl.explain(run)
+        before = stats
+
+
+ALIASES = {
+    "straight through": lambda x, w: x @ w + ((x @ w).round() - x @ w).detach(),
+    "advantage": lambda x, w: (x.mean(1) - (x @ w).sum(1).detach()) * (x @ w).sum(1),
+    "target": lambda x, w: ((x @ w) - F.softmax((x @ w).detach() * 2, -1)).square(),
+    "rows": lambda x, w: (x @ w).detach()[1:] * w[:2] + (x @ w)[:2].detach().t().mean(),
+    "of what is given": lambda x, w: x * w.detach()[:3] + x.detach().view(-1)[:5],
+    "twice": lambda x, w: (lambda y: y * y.detach() + y.detach().detach())(x @ w),
+    "a copy": lambda x, w: (lambda y: y * y.detach().clone())(x @ w),
+}
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_detached_results_end_no_segment(name):
+    program, run = ALIASES[name], dycl.accelerate(ALIASES[name])
+    leaves = [torch.randn(3, 5, requires_grad=True), torch.randn(5, 5).requires_grad_()]
+    for call in range(3):
+        want, got = outcome(lambda *a: [program(*a)], leaves), outcome(lambda *a: [run(*a)], leaves)
+        assert len(want) == len(got) and all(map(same, want, got)), (want, got)
+        assert dycl.stats(run)["torch"] == 0 and dycl.stats(run)["segments"] == call + 1, dycl.explain(run)
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_detached_results_have_no_second_derivative(name):
+    """What a backward pass keeps of them has none either, though it may be kept for others that have one."""
+    run = dycl.accelerate(ALIASES[name])
+    for _ in range(3):
+        data, seen = [torch.randn(3, 5, dtype=torch.float64), torch.randn(5, 5, dtype=torch.float64)], []
+        for function in (ALIASES[name], run):
+            leaves = [t.clone().requires_grad_() for t in data]
+            first = torch.autograd.grad(function(*leaves).sin().sum(), leaves, create_graph=True, allow_unused=True)
+            total = sum(g.sin().sum() for g in first if g is not None)
+            second = torch.autograd.grad(total, leaves, allow_unused=True) if total.requires_grad else ()
+            seen.append([*first, *second])
+        assert len(seen[0]) == len(seen[1])
+        for a, b in zip(*seen):
+            assert a is b is None or torch.allclose(a, b, rtol=1e-9, atol=1e-9), (a, b)
+
+
+def test_a_detached_result_shares_memory_and_versions():
+    def program(x):
+        y = x * 2
+        d = y.detach()
+        e, rows = d[0], y[1:].detach()
+        return y, d, e, rows
+
+    run = dycl.accelerate(program)
+    for _ in range(3):
+        for function in (program, run):
+            y, d, e, rows = function(torch.randn(3, 4, requires_grad=True))
+            assert (d.requires_grad, e.requires_grad, d._is_view(), e._is_view()) == (False, False, False, True)
+            assert not e._base.requires_grad and e.grad_fn is None and not rows._is_view()
+            assert y.data_ptr() == d.data_ptr() == e.data_ptr() and rows.data_ptr() == y[1].data_ptr()
+            rows.add_(1)
+            assert y._version == d._version == e._version == rows._version == 1
+            z = (y * y).sum()
+            d.mul_(2)
+            with pytest.raises(RuntimeError, match="modified by an inplace"):
+                z.backward()

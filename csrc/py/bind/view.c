@@ -31,15 +31,38 @@ static PyObject *finish(dycl_call *call, const geometry *g) {
         call, dycl_build_view(&call->region->recorder, g->value, g->offset, g->rank, g->sizes, g->strides, &out), out);
 }
 
-/* Views of an alias need no gradient, though what it aliases does: it is torch's own tensor. */
-static PyObject *alias_of_tracked(dycl_call *call, PyObject *self) {
+/* Views of an alias need no gradient, though what it aliases does: of what is computed, it is torch's own tensor. */
+static PyObject *alias_of_computed(dycl_call *call, dycl_handle of) {
     dycl_tensor_view view;
-    if (dycl_is_lazy(self) || !dycl_abi_is_plain(dycl_abi_impl(self)) || !dycl_abi_read(dycl_abi_borrow(self), &view))
+    if (!dycl_abi_is_plain(dycl_abi_handle_impl(of)) || !dycl_abi_read(of, &view))
         return dycl_call_bail(call, DYCL_BAIL_alias);
-    dycl_handle made = dycl_abi_detach(dycl_abi_borrow(self));
+    dycl_handle made = dycl_abi_detach(of);
     PyObject *result = made ? dycl_lazy_computed(call->region, view.dtype, made, 1) : NULL;
     dycl_abi_delete(made);
     return result || PyErr_Occurred() ? result : PyErr_NoMemory();
+}
+
+static PyObject *alias_of_value(dycl_call *call, uint32_t value) {
+    PyObject *result = dycl_region_result(call->region, value);
+    if (result) dycl_lazy_of(result)->own = DYCL_OWN_ALIAS;
+    return result;
+}
+
+static PyObject *alias_of_tracked(dycl_call *call, PyObject *self) {
+    geometry g;
+    uint32_t out;
+    if (!dycl_is_lazy(self)) return alias_of_computed(call, dycl_abi_borrow(self));
+    dycl_lazy *lazy = dycl_lazy_of(self);
+    if (lazy->region != call->region || lazy->deferred) return dycl_call_bail(call, DYCL_BAIL_alias);
+    if (lazy->real) {
+        lazy->aliased = 1;
+        return alias_of_computed(call, lazy->real);
+    }
+    DYCL_CALL_TRY(geometry_of(call, self, &g));
+    DYCL_CALL_TRY(dycl_build_view(&call->region->recorder, g.value, 0, g.rank, g.sizes, g.strides, &out));
+    call->region->recorder.made_view = 0;
+    if (!dycl_track_drop(call->region, out)) return dycl_call_bail(call, DYCL_BAIL_grad);
+    return alias_of_value(call, out);
 }
 
 /* The same value under another object: not a view of it, as torch sees it. */
@@ -49,9 +72,7 @@ static PyObject *alias(dycl_call *call, const dycl_binding *row) {
     int tracked = call->p[0] && dycl_is_tensor(call->p[0]) ? dycl_region_needs_gradient(call->p[0]) : 0;
     if (tracked) return tracked < 0 ? NULL : alias_of_tracked(call, call->p[0]);
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
-    PyObject *result = dycl_region_result(call->region, value);
-    if (result) dycl_lazy_of(result)->own = DYCL_OWN_ALIAS;
-    return result;
+    return alias_of_value(call, value);
 }
 
 static void drop(geometry *g, int dim) {

@@ -81,7 +81,7 @@ static uint32_t find_hidden(const dycl_region *region, const dycl_node_plan *pla
                               dycl_tape_place(value, plan->sources, plan->source_count) < plan->source_count;
         for (uint32_t k = 0; k < plan->source_count; k++)
             shown |= dycl_tape_is_apart(&region->recorder.graph, plan->sources[k], value);
-        if (shown || !dycl_track_has(region, value)) continue;
+        if (shown || plan->bare[i] || !dycl_track_has(region, value)) continue;
         uint32_t at = count++;
         for (; at > 0 && plan->saved[hidden[at - 1]] > value; at--) hidden[at] = hidden[at - 1];
         hidden[at] = i;

@@ -283,8 +283,9 @@ static PyObject *described(const dycl_pass_job *job, PyObject *saved, PyObject *
     for (uint32_t i = 0; i < job->source_count; i++)
         if (p->of->built.gradients[i] != DYCL_NONE) outputs[count++] = p->of->built.gradients[i];
     if (dycl_replay_describe(graph, numbers, feeds, outputs, count, &nodes, &values) < 0) goto fail;
-    result = Py_BuildValue("(OONN)", nodes, values, dycl_replay_words((int)job->source_count, p->of->built.gradients),
-                           feed_strides(graph));
+    result =
+        Py_BuildValue("(OONNN)", nodes, values, dycl_replay_words((int)job->source_count, p->of->built.gradients),
+                      feed_strides(graph), dycl_replay_words((int)p->of->built.detached_count, p->of->built.detached));
 fail:
     dycl_free(outputs);
     dycl_free(feeds);

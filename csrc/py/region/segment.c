@@ -194,6 +194,26 @@ static dycl_handle replayed_view(const dycl_region *region, const dycl_lazy *laz
     return region->handles[output - 1];
 }
 
+/* A view without a history. Of what has one it is a view of an alias (detach), which nobody else has. */
+static dycl_handle bind_part(const dycl_region *region, const dycl_lazy *lazy, const dycl_value *value,
+                             dycl_handle base, int of_node) {
+    int64_t offset = dycl_abi_storage_offset(base) + value->offset;
+    int alone = lazy->own == DYCL_OWN_ALIAS || (lazy->own == DYCL_OWN_COPY && of_node);
+    dycl_handle alias = !alone && dycl_track_has(region, value->root) ? dycl_abi_detach(base) : NULL, made;
+    if (alias) base = alias;
+    if (PyErr_Occurred()) return NULL;
+    if (alone)
+        made = dycl_abi_view(base, value->rank, value->sizes, value->strides, offset);
+    else
+        made = dycl_abi_view_as_made(base, value->rank, value->sizes, value->strides, offset,
+                                     lazy->made & DYCL_VIEW_UNRECORDED, lazy->made & DYCL_VIEW_PART);
+    dycl_abi_delete(alias);
+    if (!alone || !made) return made;
+    dycl_handle result = dycl_abi_detach(made);
+    dycl_abi_delete(made);
+    return result;
+}
+
 /* Gives one pending lazy tensor its computed tensor. shares: per output, how many use it. 0 or -1. */
 static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares, dycl_tracked_flush *tracked) {
     const dycl_graph *graph = &region->recorder.graph;
@@ -217,15 +237,7 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares, d
                     GIVEN)) { /* each object has a tensor of its own: t_ or set_ on one does not change the others */
         real = dycl_abi_detach(base);
     } else if (!whole) {
-        int64_t offset = dycl_abi_storage_offset(base) + value->offset;
-        if (lazy->own == DYCL_OWN_ALIAS || (lazy->own == DYCL_OWN_COPY && of_node)) {
-            dycl_handle view = dycl_abi_view(base, value->rank, value->sizes, value->strides, offset);
-            real = view ? dycl_abi_detach(view) : NULL;
-            dycl_abi_delete(view);
-        } else {
-            real = dycl_abi_view_as_made(base, value->rank, value->sizes, value->strides, offset,
-                                         lazy->made & DYCL_VIEW_UNRECORDED, lazy->made & DYCL_VIEW_PART);
-        }
+        real = bind_part(region, lazy, value, base, of_node);
     } else {
         *share |= GIVEN;
         if (lazy->own == DYCL_OWN_VIEW)

@@ -111,8 +111,9 @@ static PyMethodDef tape_methods[] = {
      "backward(saved, gradients, needed): gradients of the sources, None where there are none; None for all: torch has "
      "to compute them."},
     {"graph", tape_graph, METH_VARARGS,
-     "graph(saved, gradients, needed): how they are computed, (nodes, values, outputs, strides) for dycl._replay; an "
-     "output is None where there is none. strides: ((value, as it is laid out), ...) of what feeds it."},
+     "graph(saved, gradients, needed): how they are computed, (nodes, values, outputs, strides, detached) for "
+     "dycl._replay; an output is None where there is none. strides: ((value, as it is laid out), ...) of what feeds "
+     "it. detached: values without a history."},
     {"hidden", tape_hidden, METH_NOARGS, "Positions of what is saved and has a history that its tensor does not show."},
     {"saved_sources", tape_saved_sources, METH_NOARGS,
      "[(position of a source, where it is among what is saved), ...]."},

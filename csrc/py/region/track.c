@@ -50,6 +50,13 @@ void dycl_track_extend(dycl_region *region) {
     if (region->tracks && extend(region) != 0) PyErr_Clear(); /* no memory: the flush asks again */
 }
 
+int dycl_track_drop(dycl_region *region, uint32_t value) {
+    dycl_track_extend(region);
+    if (region->tracked_count <= value) return 0;
+    region->tracked[value] = 0;
+    return 1;
+}
+
 int dycl_track_all(dycl_region *region) { return region->tracks && extend(region) != 0 ? -1 : 0; }
 
 int dycl_track_has_now(dycl_region *region, uint32_t value) {

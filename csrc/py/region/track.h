@@ -17,6 +17,8 @@ extern int dycl_track_on; /* regions record what needs gradients (not with DYCL_
 void dycl_track_extend(dycl_region *region);
 /* The same before the flush, where nothing may be left out. 0, or -1 with an exception. */
 int dycl_track_all(dycl_region *region);
+/* A value that was recorded just now has no history, whatever its operands have (detach). 1; 0: no memory. */
+int dycl_track_drop(dycl_region *region, uint32_t value);
 /* Whether a value of the segment has a history. */
 static inline int dycl_track_has(const dycl_region *region, uint32_t value) {
     return region->tracks && value < region->tracked_count && region->tracked[value];

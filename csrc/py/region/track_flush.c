@@ -208,9 +208,12 @@ static dycl_status look_ahead(const dycl_region *region, const dycl_tracked_flus
     }
     if (status == DYCL_OK) {
         const dycl_backward *b = &g->built;
-        n->saved = dycl_alloc((b->saved_count + (size_t)f->kept_count + 1) * sizeof *n->saved);
+        size_t room = b->saved_count + (size_t)f->kept_count + 1;
+        n->saved = dycl_alloc_zero(room * (sizeof *n->saved + sizeof *n->bare));
         if (n->saved) {
+            n->bare = (uint8_t *)(n->saved + room);
             memcpy(n->saved, b->saved, b->saved_count * sizeof *b->saved);
+            memcpy(n->bare, b->bare, b->saved_count * sizeof *b->bare);
             n->saved_count = f->kept_count ? add_kept(region, f, number, b, n->saved) : b->saved_count;
         } else {
             status = DYCL_ERROR;
@@ -364,6 +367,7 @@ static int attach(dycl_region *region, dycl_tracked_flush *f, const dycl_track_n
     const dycl_node_plan plan = {.results = n->results,
                                  .sources = n->sources,
                                  .saved = n->saved,
+                                 .bare = n->bare,
                                  .result_count = n->result_count,
                                  .source_count = n->source_count,
                                  .saved_count = n->saved_count,
