@@ -205,9 +205,11 @@ BUFFERS = {  # what is written at step t, of a buffer of 6 steps
 }
 
 
+@pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("name", BUFFERS)
-def test_what_is_written_step_by_step_is_one_segment(name):
-    """A buffer of results, as decoders and hand-written recurrent networks fill it."""
+def test_what_is_written_step_by_step_is_one_segment(name, turned):
+    """A buffer of results, as decoders and hand-written recurrent networks fill it. turned: its gradient does not lie
+    as it does."""
     make, key = BUFFERS[name]
 
     def program(x, w):
@@ -215,7 +217,7 @@ def test_what_is_written_step_by_step_is_one_segment(name):
         for t in range(6):
             h = torch.tanh(h @ w)
             out[key(t)] = h
-        return out * 3 + out.mean()
+        return out.mT.contiguous() * 3 if turned else out * 3 + out.mean()
 
     run, leaves = dycl.accelerate(program), [torch.randn(3, 5, requires_grad=True), torch.randn(5, 5).requires_grad_()]
     for call in range(4):
@@ -234,6 +236,7 @@ ALIASES = {
     "rows": lambda x, w: (x @ w).detach()[1:] * w[:2] + (x @ w)[:2].detach().t().mean(),
     "of what is given": lambda x, w: x * w.detach()[:3] + x.detach().view(-1)[:5],
     "twice": lambda x, w: (lambda y: y * y.detach() + y.detach().detach())(x @ w),
+    "kept for both": lambda x, w: (lambda y: y * y * y.detach())(x @ w),
     "a copy": lambda x, w: (lambda y: y * y.detach().clone())(x @ w),
 }
 
