@@ -29,12 +29,11 @@ static void free_scratch(dycl_backward *b) {
     dycl_free(b->image);
     dycl_free(b->gradient);
     dycl_free(b->reaches);
-    dycl_free(b->taken);
     dycl_free(b->reader);
     dycl_free(b->pieces);
     dycl_free(b->shares);
     b->image = b->gradient = b->reader = NULL;
-    b->reaches = b->taken = NULL;
+    b->reaches = NULL;
     b->pieces = NULL;
     b->shares = NULL;
     b->piece_count = b->piece_room = b->share_count = b->share_room = 0;
@@ -45,12 +44,12 @@ void dycl_backward_free(dycl_backward *b) {
     free_scratch(b);
     dycl_recorder_free(&b->recorder);
     dycl_free(b->saved);
-    dycl_free(b->bare);
+    dycl_free(b->taken);
     dycl_free(b->detached);
     dycl_free(b->gradients);
     dycl_free(b->numbers);
     b->saved = b->detached = b->gradients = NULL;
-    b->bare = NULL;
+    b->taken = NULL;
     b->numbers = NULL;
 }
 
@@ -97,18 +96,6 @@ static dycl_status iota_image(dycl_backward *b, const dycl_node *node, uint32_t 
                            dycl_node_attrs(b->job->graph, node), out);
 }
 
-static dycl_status note_detached(dycl_backward *b, uint32_t part) {
-    if (b->detached_count == b->detached_room) {
-        uint32_t room = b->detached_room ? 2 * b->detached_room : 8;
-        uint32_t *detached = dycl_realloc(b->detached, room * sizeof *detached);
-        if (!detached) return dycl_error_set("out of memory for gradients");
-        b->detached = detached;
-        b->detached_room = room;
-    }
-    b->detached[b->detached_count++] = part;
-    return DYCL_OK;
-}
-
 static uint32_t image_of(dycl_backward *b, uint32_t value, dycl_status *status) {
     const dycl_value *v = &b->job->graph->values[value];
     uint32_t out = 0;
@@ -124,7 +111,8 @@ static uint32_t image_of(dycl_backward *b, uint32_t value, dycl_status *status) 
         uint32_t root = image_of(b, v->root, status);
         if (*status == DYCL_OK)
             *status = dycl_build_view(&b->recorder, root, v->offset, v->rank, v->sizes, v->strides, &out);
-        if (*status == DYCL_OK && !b->job->tracked[value] && b->job->tracked[v->root]) *status = note_detached(b, out);
+        if (*status == DYCL_OK && !b->job->tracked[value] && b->job->tracked[v->root])
+            b->detached[b->detached_count++] = out; /* each once: images are kept */
     }
     if (*status == DYCL_OK) b->image[value] = out;
     return out;
@@ -269,7 +257,7 @@ static int is_beside(const dycl_graph *graph, uint32_t value) {
 
 static int is_open(const dycl_backward *b) {
     for (uint32_t i = 0; i < b->saved_count; i++)
-        if (!b->bare[i] && b->reaches[b->saved[i]] == LEADS && b->gradient[b->saved[i]] == DYCL_NONE &&
+        if (b->taken[b->saved[i]] && b->reaches[b->saved[i]] == LEADS && b->gradient[b->saved[i]] == DYCL_NONE &&
             !is_beside(b->job->graph, b->saved[i]))
             return 1;
     return 0;
@@ -280,14 +268,14 @@ static dycl_status allocate(dycl_backward *b) {
     b->image = dycl_alloc(values * sizeof *b->image);
     b->gradient = dycl_alloc(values * sizeof *b->gradient);
     b->saved = dycl_alloc(values * sizeof *b->saved);
+    b->detached = dycl_alloc(values * sizeof *b->detached);
     b->gradients = dycl_alloc((b->job->source_count + 1) * sizeof *b->gradients);
     b->numbers = dycl_alloc((b->job->graph->scalar_count + 1) * sizeof *b->numbers);
     b->reaches = dycl_alloc_zero(values);
     b->taken = dycl_alloc_zero(values);
-    b->bare = dycl_alloc_zero(values);
     b->reader = dycl_alloc_zero(values * sizeof *b->reader);
     if (!b->numbers || !b->image || !b->gradient || !b->saved || !b->gradients || !b->reaches || !b->taken ||
-        !b->bare || !b->reader)
+        !b->detached || !b->reader)
         return dycl_error_set("out of memory for %u gradients", values);
     memset(b->image, 0xff, values * sizeof *b->image);
     memset(b->gradient, 0xff, values * sizeof *b->gradient);
@@ -312,7 +300,6 @@ dycl_status dycl_backward_build(dycl_backward *b, const dycl_backward_job *job) 
         DYCL_TRY(close_sources(b, n));
     }
     for (uint32_t i = 0; i < job->source_count; i++) DYCL_TRY(finish_source(b, i));
-    for (uint32_t i = 0; i < b->saved_count; i++) b->bare[i] = !b->taken[b->saved[i]];
     b->open = is_open(b);
 fail:
     free_scratch(b);

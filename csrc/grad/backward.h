@@ -33,9 +33,9 @@ typedef struct dycl_backward {
     dycl_recorder recorder; /* feeds: the gradients of the results, then what is saved */
     uint32_t *saved;        /* roots of the segment, as they are fed */
     uint32_t saved_count;
-    uint8_t *bare;      /* by what is saved: detached parts of it are all that is read, so it needs no history */
-    uint32_t *detached; /* such parts here: they have none, whatever what is saved has */
-    uint32_t detached_count, detached_room;
+    uint8_t *taken;     /* by root of the segment: it, or a part of it, was asked for with its history */
+    uint32_t *detached; /* parts here of what is saved that have no history, whatever that has */
+    uint32_t detached_count;
     uint32_t *gradients; /* per source: its gradient's value (of a node, or of a result's gradient, or a view of one);
                             DYCL_NONE: no result depends on it */
     struct {
@@ -49,7 +49,6 @@ typedef struct dycl_backward {
     uint32_t *image;    /* by value of the segment: the same here, or DYCL_NONE */
     uint32_t *gradient; /* by value of the segment: so far, or DYCL_NONE */
     uint8_t *reaches;   /* by value of the segment: whether a source lies behind it (backward.c) */
-    uint8_t *taken;     /* by root of the segment: it, or a part of it, was asked for with its history */
     uint32_t *reader;   /* by root of the segment: the first operator that reads it, or a view of it */
     dycl_piece *pieces; /* gradients of views, that their roots wait for */
     dycl_share *shares; /* gradients of what several products share */

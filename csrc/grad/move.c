@@ -233,6 +233,14 @@ static int are_apart(int rank, const box *a, const box *b) {
     return 0;
 }
 
+/* What a view_put writes, by its attributes. */
+static dycl_value part_of(int attr_count, const int64_t *attrs) {
+    dycl_value part = {.rank = (uint8_t)((attr_count - 1) / 2), .offset = attrs[0]};
+    memcpy(part.sizes, attrs + 1, part.rank * sizeof *attrs);
+    memcpy(part.strides, attrs + 1 + part.rank, part.rank * sizeof *attrs);
+    return part;
+}
+
 /* The part of a gradient as it was before other parts were cleared, one by one, in each of which torch copies the whole
  * of it: those copies are not made where nobody reads them. */
 static uint32_t uncleared(const dycl_chain *c, uint32_t g, const dycl_value *part) {
@@ -242,10 +250,7 @@ static uint32_t uncleared(const dycl_chain *c, uint32_t g, const dycl_value *par
     if (!as_box(root, part, &at)) return g;
     while (dycl_value_is_made_by(graph, g, DYCL_OP_view_put)) {
         const dycl_node *node = &graph->nodes[graph->values[g].source];
-        const int64_t *attrs = dycl_node_attrs(graph, node);
-        dycl_value written = {.rank = (uint8_t)((node->attr_count - 1) / 2), .offset = attrs[0]};
-        memcpy(written.sizes, attrs + 1, written.rank * sizeof *attrs);
-        memcpy(written.strides, attrs + 1 + written.rank, written.rank * sizeof *attrs);
+        const dycl_value written = part_of(node->attr_count, dycl_node_attrs(graph, node));
         if (!as_box(root, &written, &other) || !are_apart(root->rank, &at, &other)) break;
         g = dycl_node_operands(graph, node)[0];
     }
@@ -253,10 +258,9 @@ static uint32_t uncleared(const dycl_chain *c, uint32_t g, const dycl_value *par
 }
 
 void dycl_grad_view_put(dycl_chain *c) {
-    dycl_value base = *dycl_chain_operand(c, 0), part = *dycl_chain_operand(c, 1);
+    dycl_value base = *dycl_chain_operand(c, 0), part = part_of(c->node->attr_count, c->attrs);
     uint32_t operands[2] = {dycl_chain_laid(c, c->gradient, &base), 0}, own = 0;
-    part.offset = c->attrs[0];
-    memcpy(part.strides, c->attrs + 1 + part.rank, part.rank * sizeof *part.strides);
+    part.dtype = base.dtype;
     if (c->status == DYCL_OK && dycl_chain_wants(c, 1)) {
         dycl_value form = part;
         dycl_infer_preserve(&part, &form);

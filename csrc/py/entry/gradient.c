@@ -49,10 +49,10 @@ static int module_wants(const dycl_site *site) {
 /* Tensors that are saved for the backward pass in other ways, and nodes that report where they were made, are torch's.
  */
 static int is_watched(void) {
-    PyObject *anomaly = dycl_py.anomaly_enabled ? PyObject_CallNoArgs(dycl_py.anomaly_enabled) : NULL;
-    PyObject *hooks = anomaly == Py_False ? PyObject_CallOneArg(dycl_py.saved_tensors_hooks, Py_False) : NULL;
+    PyObject *hooks = dycl_py.anomaly_enabled && dycl_py_anomaly() == 0
+                          ? PyObject_CallOneArg(dycl_py.saved_tensors_hooks, Py_False)
+                          : NULL;
     int result = hooks != Py_None;
-    Py_XDECREF(anomaly);
     Py_XDECREF(hooks);
     PyErr_Clear();
     return result;

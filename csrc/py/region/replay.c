@@ -199,25 +199,24 @@ static int add_version(PyObject *dict, uint32_t value, uint32_t version) {
     return result;
 }
 
-/* {value that has a history: the version that its tensor shows}: torch's graph remembers it when the value is read. */
-static PyObject *history_of(const dycl_region *region) {
+/* {value: the version that its tensor shows} of what was written in place and has a history, or has none. */
+static PyObject *written_versions(const dycl_region *region, int with_history) {
     PyObject *dict = PyDict_New();
-    for (uint32_t v = 0; dict && v < region->recorder.graph.value_count; v++)
-        if (region->tracked[v] && add_version(dict, v, 0) < 0) Py_CLEAR(dict);
     for (uint32_t i = 0; dict && i < region->written_count; i++) {
         dycl_written w = region->written[i];
-        if (region->tracked[w.value] && add_version(dict, w.value, w.version) < 0) Py_CLEAR(dict);
+        if (dycl_track_has(region, w.value) == with_history && add_version(dict, w.value, w.version) < 0)
+            Py_CLEAR(dict);
     }
     return dict;
 }
 
-/* The same of what was written in place and has none. */
-static PyObject *versions_of(const dycl_region *region) {
-    PyObject *dict = PyDict_New();
-    for (uint32_t i = 0; dict && i < region->written_count; i++) {
-        dycl_written w = region->written[i];
-        if (!dycl_track_has(region, w.value) && add_version(dict, w.value, w.version) < 0) Py_CLEAR(dict);
-    }
+/* The same of all that has a history: torch's graph remembers the version when the value is read. */
+static PyObject *history_of(const dycl_region *region) {
+    PyObject *dict = PyDict_New(), *written = dict ? written_versions(region, 1) : NULL;
+    for (uint32_t v = 0; written && v < region->recorder.graph.value_count; v++)
+        if (region->tracked[v] && add_version(dict, v, 0) < 0) Py_CLEAR(written);
+    if (!written || PyDict_Update(dict, written) < 0) Py_CLEAR(dict);
+    Py_XDECREF(written);
     return dict;
 }
 
@@ -259,7 +258,7 @@ int dycl_replay_run(dycl_region *region, uint32_t *count, uint32_t *shown, int c
         outputs = dycl_replay_words((int)*count, region->outputs);
     if (outputs) history = region->tracks ? history_of(region) : Py_NewRef(Py_None);
     if (history) names = region->tracks ? names_of(region, *shown) : Py_NewRef(Py_None);
-    if (names) versions = counts ? versions_of(region) : Py_NewRef(Py_None);
+    if (names) versions = counts ? written_versions(region, 0) : Py_NewRef(Py_None);
     if (versions) tensors = call(nodes, values, outputs, history, names, errors, versions);
     if (tensors)
         result = take_handles(region, tensors, *count);

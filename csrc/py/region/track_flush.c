@@ -213,7 +213,7 @@ static dycl_status look_ahead(const dycl_region *region, const dycl_tracked_flus
         if (n->saved) {
             n->bare = (uint8_t *)(n->saved + room);
             memcpy(n->saved, b->saved, b->saved_count * sizeof *b->saved);
-            memcpy(n->bare, b->bare, b->saved_count * sizeof *b->bare);
+            for (uint32_t i = 0; i < b->saved_count; i++) n->bare[i] = !b->taken[b->saved[i]];
             n->saved_count = f->kept_count ? add_kept(region, f, number, b, n->saved) : b->saved_count;
         } else {
             status = DYCL_ERROR;
@@ -287,12 +287,9 @@ static dycl_status add_crossing(dycl_region *region, const dycl_tracked_flush *f
 
 /* Each node is looked at for NaN in its backward pass, and for where it was made: torch makes them. */
 static dycl_status unless_watched(void) {
-    PyObject *anomaly = dycl_py.anomaly_enabled ? PyObject_CallNoArgs(dycl_py.anomaly_enabled) : Py_NewRef(Py_False);
-    dycl_status status = !anomaly              ? DYCL_ERROR
-                         : anomaly == Py_False ? DYCL_OK
-                                               : dycl_error_bail("its gradients are torch's: anomaly mode is on");
-    Py_XDECREF(anomaly);
-    return status;
+    int watched = dycl_py_anomaly();
+    if (watched < 0) return DYCL_ERROR;
+    return watched ? dycl_error_bail("its gradients are torch's: anomaly mode is on") : DYCL_OK;
 }
 
 dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracked_flush **out) {

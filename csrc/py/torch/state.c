@@ -29,6 +29,13 @@ int dycl_dtype_from_object(PyObject *dtype, dycl_dtype *out) {
     return 1;
 }
 
+int dycl_py_anomaly(void) {
+    PyObject *on = dycl_py.anomaly_enabled ? PyObject_CallNoArgs(dycl_py.anomaly_enabled) : Py_NewRef(Py_False);
+    int result = on ? on != Py_False : -1;
+    Py_XDECREF(on);
+    return result;
+}
+
 PyObject *dycl_py_requires_grad(PyObject *tensor) {
     int state = dycl_abi_torch_function_off();
     PyObject *result = PyObject_GetAttr(tensor, dycl_py.requires_grad_name);

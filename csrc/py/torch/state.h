@@ -49,7 +49,8 @@ typedef struct {
 extern dycl_py_state dycl_py;
 
 int dycl_state_find(void); /* fills dycl_py from dycl_py.torch; 0, or -1 with an exception that says what is missing */
-PyObject *dycl_py_requires_grad(PyObject *tensor);        /* new reference */
+PyObject *dycl_py_requires_grad(PyObject *tensor); /* new reference */
+int dycl_py_anomaly(void); /* whether anomaly mode is on; 0 too where torch cannot say. -1 with an exception */
 PyObject *dycl_py_ints(int count, const int64_t *values); /* a tuple of ints. New reference */
 void dycl_py_raise(void);             /* what the core's last ERROR says, as a MemoryError where it speaks of memory */
 int dycl_py_is_cpu(PyObject *device); /* a torch.device or the name of one */
