@@ -274,7 +274,16 @@ class Toolchain:
         command += (["-O2"] + self.lto if self.lto else [])
         command += objects + [self.onednn.library, "-lm", "-Wl,-z,relro,-z,now,--enable-new-dtags"]
         command += [f"-Wl,-rpath,{path}" for path in rpaths]
-        command += shlex.split(os.environ.get("LDFLAGS", ""))
+        self.make(command + shlex.split(os.environ.get("LDFLAGS", "")), objects, target)
+
+    def merge(self, objects, target):
+        """One object of them, so that many programs are linked with what is optimised as a whole only once."""
+        if not self.lto:
+            return objects
+        self.make(self.cc + ["-r", "-O2", *self.lto, "-flinker-output=nolto-rel", *objects], objects, target)
+        return [target]
+
+    def make(self, command, objects, target):
         newest = max(os.stat(path).st_mtime_ns for path in objects)
         if (not self.force and os.path.exists(target) and os.stat(target).st_mtime_ns > newest
                 and read(target + ".cmd") == digest(command)):
@@ -384,11 +393,11 @@ class ctest(Command):
         objects = tools.compile(helpers + tests)
         shared, own = objects[: len(helpers)], objects[len(helpers):]
         rpaths = [os.path.dirname(tools.onednn.library)]
-        programs = []
-        for test in own:
-            programs.append(test[:-2])
-            tools.link([test] + shared + core, programs[-1], shared=False, rpaths=rpaths)
-        failed = [] if self.build_only else [name for name in map(self.run_one, programs) if name]
+        core = tools.merge(core, os.path.join(tools.directory, "core.o"))
+        programs = [test[:-2] for test in own]
+        with ThreadPoolExecutor(max(1, tools.jobs)) as pool:
+            list(pool.map(lambda test: tools.link([test] + shared + core, test[:-2], shared=False, rpaths=rpaths), own))
+            failed = [] if self.build_only else [name for name in pool.map(self.run_one, programs) if name]
         if failed:
             fail(f"{len(failed)} of {len(programs)} C test programs failed: {' '.join(failed)}")
         print(f"C tests: {len(programs)} programs {'built' if self.build_only else 'passed'}", flush=True)
@@ -401,15 +410,16 @@ class ctest(Command):
         environment = dict(os.environ)
         environment.setdefault("LSAN_OPTIONS", f"suppressions={suppressions}:print_suppressions=0")
         environment.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
-        print(f"== {name}", flush=True)
         try:
-            code = subprocess.run([program], cwd=ROOT, env=environment, timeout=self.timeout).returncode
-        except subprocess.TimeoutExpired:
-            code = f"no end after {self.timeout:g} s"
-        if code:
-            print(f"== {name} FAILED ({code})", flush=True)
-            return name
-        return None
+            done = subprocess.run([program], cwd=ROOT, env=environment, timeout=self.timeout, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT)
+            code, output = done.returncode, done.stdout
+        except subprocess.TimeoutExpired as error:
+            code, output = f"no end after {self.timeout:g} s", error.stdout or b""
+        # In one piece: others run at the same time.
+        print(f"== {name}\n{output.decode(errors='replace')}" + (f"== {name} FAILED ({code})\n" if code else ""),
+              end="", flush=True)
+        return name if code else None
 
 
 def borrowed_omp():
