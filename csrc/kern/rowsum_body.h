@@ -91,11 +91,12 @@ static inline void N(moments)(double out[2], const T *a, T operand, size_t n) {
 static inline double N(deviation)(const T *a, size_t n, T *out_mean) {
     const double little = DYCL_COMPENSATED ? 1e-26 : 1e-10;
     T mean = (T)(N(sum)(a, 0, n) / (double)n);
-    double m2 = N(sum_deviation)(a, mean, n), sums[2];
-    if (m2 <= little * (double)n * (double)mean * (double)mean) {
+    double m2, sums[2];
+    for (int again = 0;; again = 1) {
+        m2 = N(sum_deviation)(a, mean, n);
+        if (again || !(m2 <= little * (double)n * (double)mean * (double)mean)) break;
         N(moments)(sums, a, mean, n);
         mean = (T)((double)mean + sums[0] / (double)n);
-        m2 = N(sum_deviation)(a, mean, n);
     }
     *out_mean = mean;
     return m2;

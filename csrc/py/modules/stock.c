@@ -12,6 +12,9 @@
 #include "py/region/track.h"
 
 static dycl_stock_config configs[DYCL_INSTANCES];
+#define KIND_PLACES 128 /* a power of two, well above the number of kinds */
+_Static_assert(KIND_PLACES > 2 * DYCL_STOCK_COUNT && DYCL_STOCK_COUNT < 255, "the table of kinds is too small");
+static uint8_t kinds[KIND_PLACES];           /* by the type's address: 1 + its kind */
 static ternaryfunc original;                 /* nn.Module's slot: the same for every stock class */
 static PyObject *call_impl, *call_attribute; /* owned: nn.Module's own _call_impl and __call__ */
 
@@ -215,13 +218,19 @@ static PyObject *try_stock(const dycl_stock *kind, PyObject *module, PyObject *x
     return result;
 }
 
+/* Where the type's kind stands, or belongs. */
+static uint8_t *place_of(const PyTypeObject *type) {
+    uint32_t at = dycl_address_hash(type, 7);
+    while (kinds[at] && dycl_stocks[kinds[at] - 1].type != type) at = (at + 1) % KIND_PLACES;
+    return &kinds[at];
+}
+
 static PyObject *stock_call(PyObject *self, PyObject *args, PyObject *kwargs) {
     if (dycl_region_current && PyTuple_GET_SIZE(args) == 1 && !kwargs && !dycl_traced()) {
-        for (int i = 0; i < DYCL_STOCK_COUNT; i++) {
-            if (Py_TYPE(self) != dycl_stocks[i].type) continue;
-            PyObject *result = try_stock(&dycl_stocks[i], self, PyTuple_GET_ITEM(args, 0));
+        int kind = *place_of(Py_TYPE(self)) - 1;
+        if (kind >= 0) {
+            PyObject *result = try_stock(&dycl_stocks[kind], self, PyTuple_GET_ITEM(args, 0));
             if (result || PyErr_Occurred()) return result;
-            break;
         }
     }
     return original(self, args, kwargs);
@@ -260,6 +269,7 @@ int dycl_modules_setup(void) {
             result = -1;
         else if (dycl_stocks[i].type->tp_call == original) /* else somebody else is there already */
             dycl_stocks[i].type->tp_call = stock_call;
+        if (result == 0) *place_of(dycl_stocks[i].type) = (uint8_t)(1 + i);
     }
     if (result == 0) result = read_functions(functional);
     Py_XDECREF(nn);
