@@ -45,6 +45,15 @@ void dycl_grad_bce_with_logits(dycl_chain *c) {
     dycl_chain_give(c, 0, g);
 }
 
+/* The number, of the dtype of `like`. */
+static uint32_t whole(dycl_chain *c, uint32_t like, int64_t number) {
+    dycl_operand n = dycl_operand_i64(number);
+    uint32_t out = 0;
+    if (c->status == DYCL_OK)
+        c->status = dycl_build_convert(&c->b->recorder, &n, (dycl_dtype)dycl_chain_meta(c, like)->dtype, &out);
+    return out;
+}
+
 /* dimensions, keepdim */
 static uint32_t reduced_dims(dycl_chain *c) {
     const int64_t *given = dycl_words_given(c);
@@ -59,4 +68,35 @@ void dycl_grad_logsumexp(dycl_chain *c) {
     uint32_t dims = reduced_dims(c), y = dycl_chain_restored(c, dycl_chain_result(c), dims);
     uint32_t share = dycl_chain_1(c, DYCL_OP_exp, SUB(dycl_chain_take(c, 0), y));
     dycl_chain_give(c, 0, MUL(dycl_chain_restored(c, c->gradient, dims), share));
+}
+
+/* log-probabilities [c], [n, c] or [n, c, ...], targets, the weight of each class*; attributes: reduction, which target
+ * is ignored. The targets' classes get what they weigh. */
+void dycl_grad_nll_loss_nd(dycl_chain *c) {
+    const int64_t reduction = dycl_words_given(c)[0], ignored = dycl_words_given(c)[1];
+    const dycl_value x = *dycl_chain_operand(c, 0), at = *dycl_chain_operand(c, 1);
+    const int dim = x.rank > 1, weighs = c->operands[2] != DYCL_NONE;
+    int64_t count = dycl_value_numel(&at), first = 0, sizes[DYCL_MAX_RANK];
+    if ((weighs && dycl_chain_wants(c, 2)) || at.dtype != DYCL_I64 || at.rank != x.rank - 1 ||
+        (x.rank == 4 && !dycl_value_contiguous(&x)))
+        dycl_chain_fail(c);
+    dycl_chain_take(c, 0); /* torch saves it */
+    uint32_t target = dycl_chain_take(c, 1), weight = 0, g = c->gradient;
+    uint32_t counts = dycl_chain_2(c, DYCL_OP_ne, target, whole(c, target, ignored));
+    target = dycl_chain_where(c, counts, target, whole(c, target, 0));
+    if (weighs) {
+        uint32_t picked[2] = {dycl_chain_take(c, 2), dycl_chain_reshape(c, target, 1, &count)};
+        weight = dycl_chain_node(c, DYCL_OP_index_select, 2, picked, 1, &first);
+        weight = dycl_chain_keep(c, counts, dycl_chain_reshape(c, weight, at.rank, at.sizes));
+    } else if (c->status == DYCL_OK) {
+        c->status = dycl_build_cast(&c->b->recorder, counts, (dycl_dtype)x.dtype, &weight);
+    }
+    if (reduction == MEAN)
+        g = DIV(g, at.rank ? dycl_chain_reduce(c, DYCL_OP_sum, weight, (UINT32_C(1) << at.rank) - 1) : weight);
+    g = dycl_chain_keep(c, counts, MUL(dycl_chain_1(c, DYCL_OP_neg, g), weight));
+    for (int i = 0; i < x.rank; i++) sizes[i] = i == dim ? 1 : x.sizes[i];
+    g = dycl_chain_reshape(c, g, x.rank, sizes);
+    target = dycl_chain_reshape(c, target, x.rank, sizes);
+    uint32_t own = dycl_chain_2(c, DYCL_OP_eq, dycl_chain_positions(c, x.rank, dim, x.sizes[dim]), target);
+    dycl_chain_give(c, 0, dycl_chain_contiguous(c, dycl_chain_keep(c, own, g)));
 }

@@ -65,10 +65,88 @@ def test_losses_of_other_ranks_are_views(shape, target, ignored, loss):
                 assert run(x)[:3] == look(x)[:3]
 
 
-@pytest.mark.parametrize("options", [{"weight": torch.rand(5)}, {"label_smoothing": 0.1}])
-def test_what_the_parts_do_not_say_is_torchs(options):
-    y = torch.tensor([2, 1, 0, 4, 2, 3])
-    compare(lambda x: F.cross_entropy(x * 2, y, **options), [torch.randn(6, 5, requires_grad=True)], left=1)
+def weights(dtype=torch.float):
+    """Some of them are zero; one is inf, of a class that no target names: what counts its classes makes such."""
+    return {None: None, "some": torch.rand(5).to(dtype), "zero": torch.tensor([1, 0, 2, 0.5, 0]).to(dtype),
+            "inf": torch.tensor([1, 2, 3, 4, torch.inf]).to(dtype)}
+
+
+def targets(shape, ignored, dtype=torch.long):
+    """Of four of five classes; some are ignored."""
+    y = torch.randint(4, shape)
+    y[torch.rand(shape) < 0.3] = ignored
+    return y.to(dtype)
+
+
+@pytest.mark.parametrize("shape,target", LOGITS[1:2] + LOGITS[4:] + [((5,), ()), ((3, 5, 4), (3, 4))])
+@pytest.mark.parametrize("weight", ["some", "zero", "inf", None])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+def test_weights_and_smoothing(shape, target, weight, smoothing):
+    for reduction, ignored, dtype in itertools.product(["mean", "sum", "none"], [-100, 2, 255],
+                                                       [torch.float, torch.double]):
+        y, w = targets(target, ignored), weights(dtype)[weight]
+        options = dict(weight=w, reduction=reduction, ignore_index=ignored)
+        scale = torch.rand(target if reduction == "none" else (), dtype=dtype)
+        x = torch.randn(shape, dtype=dtype, requires_grad=True)
+        left = int(reduction == "none" and w is not None and len(target) not in (0, 1, 3))
+        compare(lambda x: (F.cross_entropy(x * 2, y, label_smoothing=smoothing, **options) * scale).sum(), [x], left)
+        if not smoothing and not left:
+            compare(lambda x: (F.nll_loss((x * 2).log_softmax(0 if len(shape) == 1 else 1), y, **options)
+                               * scale).sum(), [x])
+
+
+@pytest.mark.parametrize("shape", [s for s, _ in LOGITS if 5 in s])
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_probabilities(shape, learns, smoothing):
+    dim = 0 if len(shape) == 1 else 1
+    for reduction, dtype, weight in itertools.product(["mean", "sum", "none"], [torch.float, torch.double],
+                                                      ["some", "zero", None]):
+        options = dict(weight=weights(dtype)[weight], reduction=reduction, label_smoothing=smoothing)
+        leaves = [torch.randn(shape, dtype=dtype, requires_grad=True),
+                  torch.rand(shape, dtype=dtype, requires_grad=learns)]
+        compare(lambda x, y: F.cross_entropy(x * 2, y.softmax(dim), **options).square().sum(), leaves)
+
+
+@pytest.mark.parametrize("options", [{"weight": torch.rand(5), "label_smoothing": 0.3}, {"weight": torch.rand(5)},
+                                     {"label_smoothing": 0.3}, {"reduction": "none", "label_smoothing": 0.3}])
+@pytest.mark.parametrize("form", ["classes", "ignored", "probabilities"])
+@pytest.mark.parametrize("shape", [(6, 5), (2, 5, 3, 4), (2, 5, 3)])
+def test_how_losses_look(options, form, shape):
+    """Sizes, strides, views, names and counts of writes, of images channels last too."""
+    target = shape[:1] + shape[2:]
+    y = torch.rand(shape) if form == "probabilities" else targets(target, -100 if form == "ignored" else 0)
+
+    def look(x):
+        z = F.cross_entropy(x * 2, y, **options)
+        return z.shape, z.stride(), z._is_view(), z._base is None, z._version, z.grad_fn.name()
+
+    run = dycl.accelerate(look)
+    forms = [torch.contiguous_format] + [torch.channels_last] * (len(shape) == 4)
+    for form in forms:
+        x = torch.randn(shape).to(memory_format=form).requires_grad_()
+        for _ in range(3):
+            assert run(x) == look(x)
+
+
+def test_weights_that_are_wrong_or_learn():
+    x, y = torch.randn(6, 5, requires_grad=True), torch.randint(5, (6,))
+    for weight in (torch.rand(4), torch.rand(5, 1), torch.rand(5).double()):
+        def step(weight=weight):
+            return F.cross_entropy(x * 2, y, weight)
+
+        with pytest.raises(RuntimeError) as want:
+            step()
+        run = dycl.accelerate(step)
+        for _ in range(3):
+            with pytest.raises(RuntimeError) as got:
+                run()
+            assert str(got.value) == str(want.value)
+    w = torch.rand(5, requires_grad=True)
+    run = dycl.accelerate(lambda: F.cross_entropy(x * 2, y, w))
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="cannot have requires_grad True"):
+            run()
 
 
 @pytest.mark.parametrize("ignored", [-100, 2, 255, -1])
@@ -85,7 +163,6 @@ def test_targets_that_are_ignored(ignored, reduction, loss):
 
 def test_targets_that_are_wrong():
     x = torch.randn(4, 5, requires_grad=True)
-    compare(lambda x: F.cross_entropy(x * 2, torch.rand(4, 5)) * 0, [x], left=1)  # probabilities
     for wrong in (5, -1):
         run = dycl.accelerate(lambda: F.cross_entropy(x * 2, torch.tensor([0, wrong, -100, 4])))
         for _ in range(3):

@@ -12,6 +12,7 @@ from suite import one_thread  # noqa: F401 (a fixture)
 
 dycl.accelerate(lambda: None)  # finds torch
 
+CLASSES = torch.tensor([0, 2, -100, 1])
 QKV = [(2, 2, 4, 8)] * 3
 FUNCTIONS = {
     "layer_norm": (lambda x, w, b: F.layer_norm(x, (6,), w, b), [(4, 6), (6,), (6,)]),
@@ -66,6 +67,13 @@ FUNCTIONS = {
     "l1_loss": (F.l1_loss, [(4, 6)] * 2),
     "huber_loss": (F.huber_loss, [(4, 6)] * 2),
     "binary_cross_entropy_with_logits": (F.binary_cross_entropy_with_logits, [(4, 6)] * 2),
+    "nll_loss": (lambda x: F.nll_loss(x, CLASSES), [(4, 6)]),
+    "nll_loss with weights": (lambda x, w: F.nll_loss(x, CLASSES, w.detach()), [(4, 6), (6,)]),
+    "cross_entropy": (lambda x: F.cross_entropy(x, CLASSES), [(4, 6)]),
+    "cross_entropy with weights": (lambda x, w: F.cross_entropy(x, CLASSES, w.detach()), [(4, 6), (6,)]),
+    "cross_entropy, smoothed": (lambda x, w: F.cross_entropy(x, CLASSES, w.detach(), label_smoothing=0.1),
+                                [(4, 6), (6,)]),
+    "cross_entropy of probabilities": (lambda x, y: F.cross_entropy(x, y, label_smoothing=0.1), [(4, 6), (4, 6)]),
     "cosine_similarity": (F.cosine_similarity, [(4, 6)] * 2),
     "softmax": (lambda x: x.softmax(1), [(4, 6)]),
     "norm": (lambda x: x.norm(dim=1), [(4, 6)]),
