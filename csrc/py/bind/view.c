@@ -5,6 +5,7 @@
 
 #include "py/cpython/collect.h"
 #include "py/bind/bind.h"
+#include "py/region/alias.h"
 #include "py/region/track.h"
 
 /* A view under construction: what a chain of slices makes, as one node. */
@@ -44,7 +45,9 @@ static PyObject *alias_of_computed(dycl_call *call, dycl_handle of) {
 
 static PyObject *alias_of_value(dycl_call *call, uint32_t value) {
     PyObject *result = dycl_region_result(call->region, value);
-    if (result) dycl_lazy_of(result)->own = DYCL_OWN_ALIAS;
+    if (!result) return NULL;
+    dycl_lazy_of(result)->own = DYCL_OWN_ALIAS;
+    if (call->region->tracks && dycl_alias_note(call->region, dycl_lazy_of(result)) != DYCL_OK) Py_CLEAR(result);
     return result;
 }
 

@@ -97,7 +97,7 @@ static inline PyObject *new_of_dtype(dycl_region *region, dycl_dtype dtype, uint
     lazy->error = NULL;
     lazy->value = value;
     lazy->epoch = epoch;
-    lazy->writes = lazy->called = 0;
+    lazy->writes = lazy->called = lazy->alias = 0;
     lazy->aliased = lazy->own = lazy->made = 0;
     link_last(region, o, lazy);
     return o;
@@ -110,7 +110,10 @@ PyObject *dycl_lazy_new(dycl_region *region, uint32_t value) {
 void dycl_lazy_made_of(PyObject *view, PyObject *of) {
     dycl_lazy *lazy = dycl_lazy_of(view);
     if (!dycl_abi_grad_enabled()) lazy->made |= DYCL_VIEW_UNRECORDED;
-    if (of && dycl_is_lazy(of)) lazy->made |= dycl_lazy_of(of)->made;
+    if (!of || !dycl_is_lazy(of)) return;
+    const dycl_lazy *base = dycl_lazy_of(of);
+    lazy->made |= base->made;
+    if (!base->real && !base->deferred && base->epoch == lazy->epoch) lazy->alias = base->alias;
 }
 
 PyObject *dycl_lazy_computed(dycl_region *region, dycl_dtype dtype, dycl_handle tensor, int aliased) {

@@ -35,6 +35,7 @@ typedef struct dycl_lazy {
     uint64_t epoch;
     uint32_t writes;             /* while pending: the version that its tensor will have */
     uint32_t called, called_nth; /* the call that it is a result of, +1, and which (called.h); 0: not known */
+    uint32_t alias;              /* it is this alias, or a view of it, +1 (alias.h); 0: of none */
     uint8_t wrapper_dtype;       /* what torch's C++ believes: fixed when the object was made */
     uint8_t aliased; /* the computed storage is shared with another tensor: in-place operators go to torch */
     uint8_t own;     /* a view here and none to torch, or the reverse: DYCL_OWN_... */

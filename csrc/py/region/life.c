@@ -48,6 +48,7 @@ void dycl_regions_trim(void) {
         dycl_free(region->storages);
         dycl_free(region->tracked);
         dycl_free(region->leaves);
+        dycl_free(region->aliases);
         dycl_free(region);
     }
 }

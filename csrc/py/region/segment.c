@@ -5,6 +5,7 @@
 #include "check/zone.h"
 #include "py/cpython/collect.h"
 #include "py/region/ahead.h"
+#include "py/region/alias.h"
 #include "py/region/called.h"
 #include "py/region/grow.h"
 #include "py/region/defer.h"
@@ -195,12 +196,15 @@ static dycl_handle replayed_view(const dycl_region *region, const dycl_lazy *laz
 }
 
 /* A view without a history. Of what has one it is a view of an alias (detach), which nobody else has. */
-static dycl_handle bind_part(const dycl_region *region, const dycl_lazy *lazy, const dycl_value *value,
-                             dycl_handle base, int of_node) {
+static dycl_handle bind_part(dycl_region *region, const dycl_lazy *lazy, const dycl_value *value, dycl_handle base,
+                             int of_node) {
     int64_t offset = dycl_abi_storage_offset(base) + value->offset;
     int alone = lazy->own == DYCL_OWN_ALIAS || (lazy->own == DYCL_OWN_COPY && of_node);
-    dycl_handle alias = !alone && dycl_track_has(region, value->root) ? dycl_abi_detach(base) : NULL, made;
-    if (alias) base = alias;
+    dycl_handle alias = NULL, made;
+    if (!alone && lazy->alias)
+        base = dycl_alias_tensor(region, lazy, base);
+    else if (!alone && dycl_track_has(region, value->root))
+        base = alias = dycl_abi_detach(base);
     if (PyErr_Occurred()) return NULL;
     if (alone)
         made = dycl_abi_view(base, value->rank, value->sizes, value->strides, offset);
@@ -246,6 +250,7 @@ static int bind_result(dycl_region *region, dycl_lazy *lazy, uint32_t *shares, d
             PyErr_NoMemory();
     }
     lazy->real = real;
+    dycl_alias_bound(region, lazy);
     return real ? 0 : -1;
 }
 
@@ -332,6 +337,7 @@ void dycl_region_begin_segment(dycl_region *region) {
     region->epoch++;
     region->fed_count = 0;
     region->written_count = region->replaced_count = region->tracked_count = 0;
+    dycl_alias_forget(region);
     region->foreign = region->unseen = 0;
     region->look_at = DYCL_SEGMENT_LOOK;
     region->work = 0;
