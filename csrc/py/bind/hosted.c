@@ -157,6 +157,12 @@ static int leaves_history(const dycl_region *region, dycl_op op, PyObject *const
     return 0;
 }
 
+static int reads_itself(const dycl_hosted *h, PyObject *const *p) {
+    for (int i = 1; i < h->parameter_count; i++)
+        if (p[i] == p[0]) return 1;
+    return 0;
+}
+
 PyObject *dycl_hosted_record_op(dycl_call *call, dycl_op op, int variant, PyObject **p) {
     dycl_region *region = call->region;
     const dycl_hosted *h = dycl_hosted_get(op);
@@ -165,6 +171,8 @@ PyObject *dycl_hosted_record_op(dycl_call *call, dycl_op op, int variant, PyObje
     int rounds = 0;
     if (!dycl_host_functions.call || !dycl_hosted_is_pure(op, p)) return dycl_call_bail(call, DYCL_BAIL_arguments);
     if (leaves_history(region, op, p)) return dycl_call_bail(call, DYCL_BAIL_grad);
+    if (call->in_place && dycl_hosted_has_index(op) && reads_itself(h, p))
+        return dycl_call_bail(call, DYCL_BAIL_alias); /* torch raises */
     if (call->in_place && !*h->out && h->tensor_count > 1)
         return dycl_call_bail(call, DYCL_BAIL_alias); /* the result may be of another dtype than its target */
     if (call->in_place && (!dycl_is_lazy(p[0]) || !dycl_region_may_write(region, p[0])))
@@ -192,6 +200,7 @@ PyObject *dycl_hosted_record(dycl_region *region, PyObject *callable, PyObject *
     dycl_call_begin(&call, region, args, count, e->in_place);
     call.kwnames = kwnames;
     call.kwdict = kwdict;
+    call.whole = 1; /* formulas of hosted operators are those of functions (grad/hosted.h) */
     for (int i = 0; i < e->count; i++) {
         if (!dycl_hosted_match(&call, dycl_hosted_get(e->ops[i]), p)) continue;
         dycl_collect_hold();

@@ -121,7 +121,7 @@ int dycl_hosted_is_pure(dycl_op op, PyObject *const *p) {
 
 /* ---- Indices */
 
-static int is_index_op(dycl_op op) {
+int dycl_hosted_has_index(dycl_op op) {
     return (op >= DYCL_OP_aten_scatter_src && op <= DYCL_OP_aten_index_add) || op == DYCL_OP_aten_cross_entropy_loss ||
            op == DYCL_OP_aten_nll_loss_nd;
 }
@@ -288,7 +288,7 @@ static dycl_status push_operand(dycl_call *call, dycl_hosted_call *out, PyObject
 
 dycl_status dycl_hosted_read_call(dycl_call *call, dycl_op op, PyObject *const *p, dycl_hosted_call *out) {
     const dycl_hosted *h = dycl_hosted_get(op);
-    dycl_status status = is_index_op(op) ? check_indices(call, op, p) : DYCL_OK;
+    dycl_status status = dycl_hosted_has_index(op) ? check_indices(call, op, p) : DYCL_OK;
     out->operand_count = out->word_count = 0;
     for (int i = 0; i < h->parameter_count && status == DYCL_OK; i++) {
         char kind = h->parameters[i].kind;
