@@ -55,7 +55,7 @@ void dycl_grad_hardsigmoid(dycl_chain *c) {
 
 void dycl_grad_hardswish(dycl_chain *c) {
     uint32_t x = X, bend = MUL(G, PLUS(TIMES(x, 1. / 3), 0.5));
-    uint32_t above = dycl_chain_where(c, COMPARE(lt, x, 3), bend, G);
+    uint32_t above = dycl_chain_where(c, COMPARE(ge, x, 3), G, bend);
     give(c, dycl_chain_drop(c, COMPARE(le, x, -3), above));
 }
 
@@ -106,7 +106,7 @@ void dycl_grad_leaky_relu(dycl_chain *c) {
 void dycl_grad_elu(dycl_chain *c) {
     if (dycl_chain_wants(c, 1)) dycl_chain_fail(c);
     uint32_t x = X, below = MUL(G, MUL(dycl_chain_take(c, 1), EXP(x)));
-    give(c, dycl_chain_where(c, COMPARE(le, x, 0), below, G));
+    give(c, dycl_chain_where(c, COMPARE(gt, x, 0), G, below));
 }
 
 /* x, beta, threshold: numbers */

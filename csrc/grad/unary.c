@@ -1,4 +1,6 @@
 /* Elementwise operators of one operand. x: the operand, y: the result, g: the result's gradient. */
+#include <math.h>
+
 #include "grad/formula.h"
 #include "ir/infer.h"
 
@@ -52,6 +54,42 @@ FORMULA(atanh, DIV(TIMES(G, 1), PLUS(NEG(SQUARE(X)), 1)))
 FORMULA(erfc, MUL(TIMES(dycl_chain_1(c, DYCL_OP_exp, NEG(SQUARE(X))), -TWO_BY_SQRT_PI), G))
 FORMULA(deg2rad, TIMES(G, 1 / DEGREES))
 FORMULA(rad2deg, TIMES(G, DEGREES))
+
+/* Another of the host's operators on x, which lies as torch's result does. */
+static uint32_t hosted(dycl_chain *c, dycl_op op) {
+    dycl_value form = *dycl_chain_operand(c, 0);
+    uint32_t x = X;
+    dycl_infer_preserve(dycl_chain_operand(c, 0), &form);
+    return dycl_chain_hosted_laid(c, op, 0, &form, 1, &x, 0, NULL);
+}
+
+#define SQRT_PI 1.77245385090551602730
+FORMULA(sinh, MUL(G, hosted(c, DYCL_OP_aten_cosh)))
+FORMULA(cosh, MUL(G, hosted(c, DYCL_OP_aten_sinh)))
+FORMULA(lgamma, MUL(G, hosted(c, DYCL_OP_aten_digamma)))
+FORMULA(erfinv, MUL(TIMES(dycl_chain_1(c, DYCL_OP_exp, SQUARE(hosted(c, DYCL_OP_aten_erfinv))), 0.5 * SQRT_PI), G))
+
+/* (pi x cos(pi x) - sin(pi x)) / (pi x^2); nothing at 0 */
+void dycl_grad_sinc(dycl_chain *c) {
+    const double pi = 3.14159265358979323846;
+    uint32_t x = X, turn = TIMES(x, pi), square = TIMES(MUL(x, x), pi);
+    uint32_t above =
+        dycl_chain_2(c, DYCL_OP_sub, MUL(turn, dycl_chain_1(c, DYCL_OP_cos, turn)), dycl_chain_1(c, DYCL_OP_sin, turn));
+    uint32_t zero = dycl_chain_number(c, DYCL_OP_eq, square, 0);
+    dycl_chain_give(c, 0, dycl_chain_drop(c, zero, MUL(G, DIV(above, square))));
+}
+
+/* Without an eps, with which torch's kernel treats a NaN in its last elements as it does in no others. NaN outside of 0
+ * and 1. */
+void dycl_grad_logit(dycl_chain *c) {
+    uint32_t x = X, out = DIV(G, MUL(x, PLUS(NEG(x), 1))), in[2] = {G, x};
+    uint32_t inside = dycl_chain_2(c, DYCL_OP_logical_and, dycl_chain_number(c, DYCL_OP_ge, x, 0),
+                                   dycl_chain_number(c, DYCL_OP_le, x, 1));
+    if (c->attrs[3 + 2 * c->attrs[2]]) dycl_chain_fail(c);
+    out = dycl_chain_where(c, inside, out, dycl_chain_constant(c, G, NAN));
+    if (c->status == DYCL_OK) c->status = dycl_build_iterated(&c->b->recorder, out, 2, in, &out);
+    dycl_chain_give(c, 0, out);
+}
 
 /* Multiplied, as in torch: what is infinite or a NaN stays one. */
 void dycl_grad_nan_to_num(dycl_chain *c) {

@@ -2,6 +2,7 @@
 around them, with eager's values, gradients and names of nodes, for random shapes, layouts and special values."""
 
 import os
+import itertools
 import random
 
 import pytest
@@ -71,6 +72,18 @@ ONE = {
     "nan_to_num": lambda x: x.nan_to_num(0.5),
     "fmod of a number": lambda x: x.fmod(0.75),
     "remainder of a number": lambda x: x % 0.75,
+    "cumprod": lambda x: x.cumprod(0),
+    "cumprod, last": lambda x: x.round().cumprod(-1),
+    "sinh": lambda x: x.sinh(),
+    "cosh": lambda x: x.cosh(),
+    "sinc": lambda x: x.sinc(),
+    "erfinv": lambda x: x.erfinv(),
+    "lgamma": lambda x: x.lgamma(),
+    "logit": lambda x: x.logit(),
+    "clamp_max": lambda x: x.clamp_max(0.5),
+    "repeat_interleave": lambda x: x.repeat_interleave(2, 0),
+    "repeat_interleave, each": lambda x: x.repeat_interleave(torch.arange(x.shape[0]) + 1, 0),
+    "unfold": lambda x: x.unfold(0, 1, 1),
 }
 TWO = {
     "atan2": torch.atan2,
@@ -88,6 +101,15 @@ TWO = {
     "pairwise_distance": F.pairwise_distance,
     "pairwise_distance, p 1": lambda x, y: F.pairwise_distance(x, y, 1, keepdim=True),
 }
+# x [..., p, m], y [..., r, m]
+PAIRS = {
+    "cdist": lambda x, y: torch.cdist(x, y),
+    "cdist, p 1": lambda x, y: torch.cdist(x, y, 1),
+    "cdist, p 3": lambda x, y: torch.cdist(x, y, 3),
+    "cdist, p inf": lambda x, y: torch.cdist(x, y, float("inf")),
+    "cdist, products": lambda x, y: torch.cdist(x, y, compute_mode="use_mm_for_euclid_dist"),
+    "cdist, differences": lambda x, y: torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist"),
+}
 SAME = {
     "triplet": lambda x, y: F.triplet_margin_loss(x, y, x * y),
     "triplet, swapped": lambda x, y: F.triplet_margin_loss(x, y, x + y, swap=True, reduction="none"),
@@ -102,7 +124,7 @@ SAME = {
     "kl_div": lambda x, y: F.kl_div(x, y.softmax(-1), reduction="batchmean"),
     "kl_div of logarithms": lambda x, y: F.kl_div(x, y, log_target=True, reduction="none"),
 }
-LEFT = {"index_add, alpha", "cumsum, first"}
+LEFT = {"index_add, alpha"}
 FIXED = {"soft_margin", "bce", "bce, weights", "kl_div"}  # the target learns nothing
 # what is not made of one operator of torch's may round, or overflow, on another way
 ROUNDS = {"cosine_similarity", "triplet", "triplet, swapped", "kl_div", "bce, weights", "norm", "norm of all",
@@ -163,6 +185,26 @@ def test_of_two(name):
         other = shape if draw.random() < 0.5 else shape[1:] if draw.random() < 0.5 else (*shape[:-2], 1, shape[-1])
         compare(TWO[name], [torch.randn(shape, dtype=dtype), torch.randn(other, dtype=dtype)],
                 f"{name} {shape} {other} {dtype}")
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_of_pairs(name):
+    draw = random.Random(name)
+    for batch, dtype in itertools.product([(), (2,), (3, 2)], [torch.float32, torch.float64]):
+        p, r, m = (draw.choice([2, 3, 7, 30]) for _ in range(3))
+        operands = [torch.randn(*batch, p, m, dtype=dtype), torch.randn(*batch, r, m, dtype=dtype)]
+        if name not in ("cdist", "cdist, products"):  # by products it is rounding, and its direction too
+            operands[0][..., :1, :] = operands[1][..., :1, :]
+        compare(PAIRS[name], operands, f"{name} {batch} {p} {r} {m} {dtype}")
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -1, None])
+def test_weight_norm(dim):
+    for dtype in (torch.float32, torch.float64):
+        v = torch.randn(4, 3, 5, dtype=dtype)
+        g = torch.norm_except_dim(v, 2, -1 if dim is None else dim)
+        compare(lambda v, g: torch._weight_norm(v, g, -1 if dim is None else dim), [v, g.abs() + 0.5],
+                f"weight_norm {dim} {dtype}", fallible=dim not in (0, 2))
 
 
 @pytest.mark.parametrize("name", SAME)

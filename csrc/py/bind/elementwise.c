@@ -200,15 +200,18 @@ static PyObject *masked_fill(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_contiguous, 1, &out, 1, &ordinary, &out), out);
 }
 
-/* clamp(x, min, max): either may be absent */
+/* clamp(x, min, max): either may be absent; extra: clamp_max(x, max) */
 static PyObject *clamp(dycl_call *call, const dycl_binding *row) {
+    PyObject *min = row->extra ? NULL : call->p[1], *max = row->extra                 ? call->p[1]
+                                                           : row->parameter_count > 2 ? call->p[2]
+                                                                                      : NULL;
     dycl_operand x[3];
     uint32_t out = 0;
-    int count = 1, low = dycl_call_given(call->p[1]), high = row->parameter_count > 2 && dycl_call_given(call->p[2]);
+    int count = 1, low = dycl_call_given(min), high = dycl_call_given(max);
     dycl_recorder *r = &call->region->recorder;
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
-    if (low) DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &x[count++]));
-    if (high) DYCL_CALL_TRY(dycl_call_operand(call, call->p[2], &x[count++]));
+    if (low) DYCL_CALL_TRY(dycl_call_operand(call, min, &x[count++]));
+    if (high) DYCL_CALL_TRY(dycl_call_operand(call, max, &x[count++]));
     if (count == 1 || x[0].kind != DYCL_OPERAND_VALUE) return dycl_call_bail(call, DYCL_BAIL_arguments);
     if (count == 3 && (x[1].kind == DYCL_OPERAND_VALUE) !=
                           (x[2].kind == DYCL_OPERAND_VALUE)) /* a tensor of rank 0 would be a number */
@@ -387,6 +390,7 @@ dycl_binding dycl_bindings_elementwise[] = {
     ROW("clamp", T | M | I, "input min max", clamp, 0, 0),
     ROW("clip", T | M | I, "input min max", clamp, 0, 0),
     ROW("clamp_min", T | M | I, "input min", clamp, 0, 0),
+    ROW("clamp_max", T | M | I, "input max", clamp, 0, 1),
     ROW("lerp", T | M | I, "input end weight", lerp, DYCL_OP_lerp, 0),
     ROW("addcmul", T | M | I, "input tensor1 tensor2 | value", addc, DYCL_OP_mul, 0),
     ROW("addcdiv", T | M | I, "input tensor1 tensor2 | value", addc, DYCL_OP_div, 0),
