@@ -65,8 +65,8 @@ typedef struct dycl_region {
     uint32_t tracked_room, tracked_count;
     const char **leaves; /* owned: those (TensorImpl, as an address only) that nodes of this call lead to (order.h) */
     uint32_t leaf_room, leaf_count;
-    PyObject *calling;              /* borrowed: the function of torch's that is being recorded */
-    struct dycl_alias *aliases;     /* owned: of this segment (alias.h) */
+    PyObject *calling;          /* borrowed: the function of torch's that is being recorded */
+    struct dycl_alias *aliases; /* owned: of this segment (alias.h) */
     uint32_t alias_room, alias_count;
     struct dycl_called_log *called; /* owned: calls with a history (called.h); NULL: none */
     PyObject *failure;              /* owned: an exception that the program has to meet behind the flush, or NULL */
