@@ -5,7 +5,6 @@
 #include "grad/formula.h"
 
 #define MUL(a, b)             dycl_chain_2(c, DYCL_OP_mul, a, b)
-#define DIV(a, b)             dycl_chain_2(c, DYCL_OP_div, a, b)
 #define ADD(a, b)             dycl_chain_2(c, DYCL_OP_add, a, b)
 #define SUB(a, b)             dycl_chain_2(c, DYCL_OP_sub, a, b)
 #define MEAN(a, dims)         dycl_chain_reduce(c, DYCL_OP_mean, a, dims)
@@ -167,23 +166,4 @@ void dycl_grad_batch_norm_train(dycl_chain *c) {
         if (dycl_chain_wants(c, of[i]))
             dycl_chain_give(c, of[i], dycl_chain_node(c, DYCL_OP_batch_norm_back, 5, operands, 2, attrs));
     }
-}
-
-/* v, g, the dimension along which v has a length each, of which g tells another (Salimans and Kingma, "Weight
- * Normalization", section 2.1): the first or the last, for which torch has a kernel. */
-void dycl_grad_weight_norm(dycl_chain *c) {
-    const dycl_value v = *dycl_chain_operand(c, 0);
-    const int64_t dim = c->attrs[3 + 2 * c->attrs[2]];
-    if (v.rank == 0 || (dim != 0 && dim != v.rank - 1) || (v.dtype != DYCL_F32 && v.dtype != DYCL_F64))
-        dycl_chain_fail(c);
-    if (c->status != DYCL_OK) return;
-    const uint32_t dims = ((UINT32_C(1) << v.rank) - 1) & ~(UINT32_C(1) << dim);
-    uint32_t x = dycl_chain_take(c, 0), length = dycl_chain_take(c, 1);
-    uint32_t square = dycl_chain_reduce(c, DYCL_OP_sum, MUL(x, x), dims), norm = dycl_chain_1(c, DYCL_OP_sqrt, square);
-    uint32_t along = dycl_chain_reduce(c, DYCL_OP_sum, MUL(c->gradient, x), dims);
-    if (dycl_chain_wants(c, 0)) {
-        uint32_t across = SUB(c->gradient, MUL(x, DIV(along, square)));
-        dycl_chain_give(c, 0, dycl_chain_contiguous(c, MUL(DIV(length, norm), across)));
-    }
-    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, DIV(along, norm));
 }

@@ -72,8 +72,6 @@ ONE = {
     "nan_to_num": lambda x: x.nan_to_num(0.5),
     "fmod of a number": lambda x: x.fmod(0.75),
     "remainder of a number": lambda x: x % 0.75,
-    "cumprod": lambda x: x.cumprod(0),
-    "cumprod, last": lambda x: x.round().cumprod(-1),
     "sinh": lambda x: x.sinh(),
     "cosh": lambda x: x.cosh(),
     "sinc": lambda x: x.sinc(),
@@ -196,15 +194,6 @@ def test_of_pairs(name):
         if name not in ("cdist", "cdist, products"):  # by products it is rounding, and its direction too
             operands[0][..., :1, :] = operands[1][..., :1, :]
         compare(PAIRS[name], operands, f"{name} {batch} {p} {r} {m} {dtype}")
-
-
-@pytest.mark.parametrize("dim", [0, 1, 2, -1, None])
-def test_weight_norm(dim):
-    for dtype in (torch.float32, torch.float64):
-        v = torch.randn(4, 3, 5, dtype=dtype)
-        g = torch.norm_except_dim(v, 2, -1 if dim is None else dim)
-        compare(lambda v, g: torch._weight_norm(v, g, -1 if dim is None else dim), [v, g.abs() + 0.5],
-                f"weight_norm {dim} {dtype}", fallible=dim not in (0, 2))
 
 
 @pytest.mark.parametrize("name", SAME)

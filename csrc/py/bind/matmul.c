@@ -72,7 +72,7 @@ static dycl_status transposed_as_it_lies(dycl_recorder *r, uint32_t *value) {
     return dycl_build_view(r, *value, 0, rank, sizes, strides, value);
 }
 
-/* matmul; mm, bmm, mv, dot, vdot: the same where the ranks are theirs (op: the first operand's, extra: the second's; 0:
+/* matmul; mm, bmm, mv, dot: the same where the ranks are theirs (op: the first operand's, extra: the second's; 0:
  * any) */
 static PyObject *matmul(dycl_call *call, const dycl_binding *row) {
     uint32_t a, b, out = 0;
@@ -296,7 +296,6 @@ dycl_binding dycl_bindings_matmul[] = {
     ROW("bmm", T | M, "input mat2", matmul, 3, 3),
     ROW("mv", T | M, "input vec", matmul, 2, 1),
     ROW("dot", T | M, "input tensor", matmul, 1, 1),
-    ROW("vdot", T | M, "input other", matmul, 1, 1),
     ROW("addmm", T | M | I, "input mat1 mat2 | beta alpha", addmm, 2, 2),
     ROW("addmv", T | M | I, "input mat vec | beta alpha", addmm, 2, 1),
     ROW("baddbmm", T | M | I, "input batch1 batch2 | beta alpha", addmm, 3, 3),

@@ -105,6 +105,12 @@ def clamp_min(d):
     return {"input": x, "min": d.operand(x)}
 
 
+@rows("clamp_max")
+def clamp_max(d):
+    x = d.tensor()
+    return {"input": x, "max": d.operand(x)}
+
+
 @rows("lerp")
 def lerp(d):
     x = d.tensor()
