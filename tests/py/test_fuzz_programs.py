@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.fuzz.programs import compare, generate, judge, noise, program, run  # noqa: E402
 
 dycl.accelerate(lambda: None)  # finds torch
-PROGRAMS = 5000 if FULL else 600
+PROGRAMS = 5000 if FULL else 300
 
 
 @pytest.mark.parametrize("first", range(0, PROGRAMS, run.BATCH))
