@@ -66,6 +66,14 @@ uint32_t dycl_chain_in_place(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b) 
     return out;
 }
 
+uint32_t dycl_chain_integer(dycl_chain *c, uint32_t like, int64_t number) {
+    dycl_operand n = dycl_operand_i64(number);
+    uint32_t out = 0;
+    if (c->status == DYCL_OK)
+        c->status = dycl_build_convert(&c->b->recorder, &n, (dycl_dtype)dycl_chain_meta(c, like)->dtype, &out);
+    return out;
+}
+
 uint32_t dycl_chain_constant(dycl_chain *c, uint32_t like, double number) {
     uint32_t out = 0;
     dycl_operand n = dycl_operand_f64(number);

@@ -45,15 +45,6 @@ void dycl_grad_bce_with_logits(dycl_chain *c) {
     dycl_chain_give(c, 0, g);
 }
 
-/* The number, of the dtype of `like`. */
-static uint32_t whole(dycl_chain *c, uint32_t like, int64_t number) {
-    dycl_operand n = dycl_operand_i64(number);
-    uint32_t out = 0;
-    if (c->status == DYCL_OK)
-        c->status = dycl_build_convert(&c->b->recorder, &n, (dycl_dtype)dycl_chain_meta(c, like)->dtype, &out);
-    return out;
-}
-
 /* dimensions, keepdim */
 static uint32_t reduced_dims(dycl_chain *c) {
     const int64_t *given = dycl_words_given(c);
@@ -82,8 +73,8 @@ void dycl_grad_nll_loss_nd(dycl_chain *c) {
         dycl_chain_fail(c);
     dycl_chain_take(c, 0); /* torch saves it */
     uint32_t target = dycl_chain_take(c, 1), weight = 0, g = c->gradient;
-    uint32_t counts = dycl_chain_2(c, DYCL_OP_ne, target, whole(c, target, ignored));
-    target = dycl_chain_where(c, counts, target, whole(c, target, 0));
+    uint32_t counts = dycl_chain_2(c, DYCL_OP_ne, target, dycl_chain_integer(c, target, ignored));
+    target = dycl_chain_where(c, counts, target, dycl_chain_integer(c, target, 0));
     if (weighs) {
         uint32_t picked[2] = {dycl_chain_take(c, 2), dycl_chain_reshape(c, target, 1, &count)};
         weight = dycl_chain_node(c, DYCL_OP_index_select, 2, picked, 1, &first);

@@ -1,5 +1,5 @@
 /* Reductions, and rows normalised by what they sum to. */
-#include "grad/formula.h"
+#include "grad/hosted.h"
 
 #define MUL(a, b) dycl_chain_2(c, DYCL_OP_mul, a, b)
 #define DIV(a, b) dycl_chain_2(c, DYCL_OP_div, a, b)
@@ -101,15 +101,31 @@ void dycl_grad_log_softmax(dycl_chain *c) {
     give_rows(c, SUB(c->gradient, MUL(dycl_chain_1(c, DYCL_OP_exp, dycl_chain_result(c)), sum)));
 }
 
+static uint32_t running_sum(dycl_chain *c, uint32_t a, int64_t dim) {
+    if (c->node->op == DYCL_OP_cumsum) return dycl_chain_node(c, DYCL_OP_cumsum, 1, &a, 1, &dim);
+    if (c->status != DYCL_OK) return 0;
+    const int64_t words[2] = {dim, -1};
+    dycl_value form = *dycl_chain_meta(c, a);
+    dycl_infer_preserve(dycl_chain_meta(c, a), &form);
+    return dycl_chain_hosted_laid(c, DYCL_OP_aten_cumsum, 0, &form, 1, &a, 2, words);
+}
+
 /* Summed up from the other end. */
-void dycl_grad_cumsum(dycl_chain *c) {
+static void sum_back(dycl_chain *c, int64_t dim) {
     const dycl_value *x = dycl_chain_operand(c, 0);
-    int64_t dim = c->attrs[0];
     if (x->rank == 0 || x->sizes[dim] == 1 || dycl_value_numel(x) <= 1) {
         dycl_chain_give(c, 0, c->gradient);
         return;
     }
-    uint32_t g = dycl_chain_flip(c, c->gradient, (int)dim);
-    g = dycl_chain_node(c, DYCL_OP_cumsum, 1, &g, 1, &dim);
+    uint32_t g = running_sum(c, dycl_chain_flip(c, c->gradient, (int)dim), dim);
     dycl_chain_give(c, 0, dycl_chain_flip(c, g, (int)dim));
+}
+
+void dycl_grad_cumsum(dycl_chain *c) { sum_back(c, c->attrs[0]); }
+
+/* dimension, dtype: along any dimension. A result of another dtype is left to torch. */
+void dycl_grad_hosted_cumsum(dycl_chain *c) {
+    int64_t dim = dycl_words_given(c)[0];
+    if (c->attrs[1] != dycl_chain_operand(c, 0)->dtype) dycl_chain_fail(c);
+    if (c->status == DYCL_OK) sum_back(c, dim < 0 ? dim + dycl_chain_operand(c, 0)->rank : dim);
 }

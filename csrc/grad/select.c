@@ -159,14 +159,6 @@ void dycl_grad_index(dycl_chain *c) {
     dycl_chain_give(c, 0, dycl_chain_hosted_laid(c, DYCL_OP_aten_index_put, 0, &x, count + 1, operands, 1, &adds));
 }
 
-static uint32_t integer(dycl_chain *c, uint32_t like, int64_t number) {
-    dycl_operand n = dycl_operand_i64(number);
-    uint32_t out = 0;
-    if (c->status == DYCL_OK)
-        c->status = dycl_build_convert(&c->b->recorder, &n, (dycl_dtype)dycl_chain_meta(c, like)->dtype, &out);
-    return out;
-}
-
 /* The rows that an index of rank 1 picks from the gradient lie as torch's iterator sees them, to which the gradient has
  * no stride where it is indexed. */
 static uint32_t rows_of_gradient(dycl_chain *c, uint32_t index, int64_t dim) {
@@ -187,8 +179,8 @@ static uint32_t rows_of_gradient(dycl_chain *c, uint32_t index, int64_t dim) {
 static uint32_t read_rows(dycl_chain *c, uint32_t index) {
     int64_t dim = c->node->operand_count - 3;
     const int64_t size = dycl_chain_operand(c, 0)->sizes[dim];
-    uint32_t below = dycl_chain_2(c, DYCL_OP_lt, index, integer(c, index, 0)),
-             wrapped = dycl_chain_2(c, DYCL_OP_add, index, integer(c, index, size));
+    uint32_t below = dycl_chain_2(c, DYCL_OP_lt, index, dycl_chain_integer(c, index, 0)),
+             wrapped = dycl_chain_2(c, DYCL_OP_add, index, dycl_chain_integer(c, index, size));
     return rows_of_gradient(c, dycl_chain_where(c, below, wrapped, index), dim);
 }
 

@@ -1,7 +1,7 @@
 /* Elementwise operators of one operand. x: the operand, y: the result, g: the result's gradient. */
 #include <math.h>
 
-#include "grad/formula.h"
+#include "grad/hosted.h"
 #include "ir/infer.h"
 
 #define G                c->gradient
@@ -85,7 +85,7 @@ void dycl_grad_logit(dycl_chain *c) {
     uint32_t x = X, out = DIV(G, MUL(x, PLUS(NEG(x), 1))), in[2] = {G, x};
     uint32_t inside = dycl_chain_2(c, DYCL_OP_logical_and, dycl_chain_number(c, DYCL_OP_ge, x, 0),
                                    dycl_chain_number(c, DYCL_OP_le, x, 1));
-    if (c->attrs[3 + 2 * c->attrs[2]]) dycl_chain_fail(c);
+    if (dycl_words_given(c)[0]) dycl_chain_fail(c);
     out = dycl_chain_where(c, inside, out, dycl_chain_constant(c, G, NAN));
     if (c->status == DYCL_OK) c->status = dycl_build_iterated(&c->b->recorder, out, 2, in, &out);
     dycl_chain_give(c, 0, out);

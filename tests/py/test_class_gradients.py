@@ -71,11 +71,11 @@ def weights(dtype=torch.float):
             "inf": torch.tensor([1, 2, 3, 4, torch.inf]).to(dtype)}
 
 
-def targets(shape, ignored, dtype=torch.long):
+def targets(shape, ignored):
     """Of four of five classes; some are ignored."""
     y = torch.randint(4, shape)
     y[torch.rand(shape) < 0.3] = ignored
-    return y.to(dtype)
+    return y
 
 
 @pytest.mark.parametrize("shape,target", LOGITS[1:2] + LOGITS[4:] + [((5,), ()), ((3, 5, 4), (3, 4))])

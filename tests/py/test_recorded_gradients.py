@@ -1,8 +1,8 @@
 """Norms, distances, selections, indices and losses where a gradient is needed: recorded between what is recorded
 around them, with eager's values, gradients and names of nodes, for random shapes, layouts and special values."""
 
-import os
 import itertools
+import os
 import random
 
 import pytest
