@@ -8,6 +8,7 @@ import collections
 import copy
 import gc
 import inspect
+import random
 import sys
 import traceback
 import types
@@ -279,6 +280,85 @@ class Attributes(Outer):
             del self.__dict__["weight"], self._modules["weight"]
             self.part = nn.Identity()
             return x + self.weight.sum()
+
+
+@case
+class AttributesAgain(Outer):
+    """What was found once is asked for after each of many changes: of the tables, the object and its class."""
+
+    class Inner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for i in range(4):
+                setattr(self, f"n{i}", nn.Identity())
+            self.n4 = nn.Parameter(torch.ones(1))
+            self.register_buffer("n5", torch.ones(1))
+
+        def forward(self, x):
+            return x + 1
+
+    def use(self, inner, x):
+        kind = type(inner)
+        names = [f"n{i}" for i in range(7)]
+        tables = ["_parameters", "_buffers", "_modules"]
+        rng, kept = random.Random(5), dict(vars(inner))
+        kept = {table: dict(kept[table]) for table in tables}
+
+        def put(value):
+            inner._modules[rng.choice(names)] = value
+
+        changes = [
+            lambda: put(nn.ReLU()), lambda: setattr(inner, rng.choice(names[:4]), nn.Tanh()),
+            lambda: getattr(inner, rng.choice(tables)).pop(rng.choice(names), None),
+            lambda: inner._parameters.update({rng.choice(names): nn.Parameter(torch.zeros(1))}),
+            lambda: inner._buffers.update({rng.choice(names): None}), lambda: inner._buffers.clear(),
+            lambda: inner.__dict__.update({rng.choice(names): "own"}),
+            lambda: inner.__dict__.pop(rng.choice(names), None),
+            lambda: inner.__dict__.update({t: {**kept[t]} for t in (rng.choice(tables),)}),
+            lambda: setattr(inner, "other", rng.random()), lambda: inner.float(),
+            lambda: setattr(kind, rng.choice(names), rng.choice(["class", property(lambda self: "property")])),
+            lambda: [delattr(kind, n) for n in names if n in vars(kind)],
+            lambda: inner.__dict__.update({t: collections.OrderedDict(kept[t]) for t in tables}),
+            lambda: inner.__dict__.pop("_buffers", None),
+            lambda: setattr(inner, "__class__", rng.choice([kind, type("Other", (kind,), {"n1": "other"})])),
+        ]
+        try:
+            for _ in range(400):
+                for name in rng.choices(names, k=4) * 2:
+                    found = getattr(inner, name, "none")
+                    note(name, type(found).__name__, found if isinstance(found, str) else None,
+                         any(found is v for t in tables for v in vars(inner).get(t, {}).values()))
+                rng.choice(changes)()
+                if "_buffers" not in vars(inner) or rng.random() < 0.1:
+                    inner.__class__ = kind
+                    vars(inner).update({table: dict(values) for table, values in kept.items()})
+        finally:
+            inner.__class__ = kind
+            [delattr(kind, n) for n in names if n in vars(kind)]
+            [vars(inner).pop(n, None) for n in names]
+            vars(inner).update(kept)
+        return inner(x)
+
+
+@case
+class ModulesComeAndGo(Outer):
+    """At the address of one that is gone, with names that are gone; and more names than are remembered."""
+
+    class Inner(nn.Module):
+        def forward(self, x):
+            for i in range(50):
+                name = "n" + str(i % 3)
+                part = type(self)()
+                setattr(part, name, nn.Identity() if i % 2 else nn.Tanh())
+                note([type(getattr(part, name)).__name__ for _ in range(3)])
+                del part
+            parts = [nn.Identity() for _ in range(7)]
+            names, several = [f"n{i}" for i in range(5000)], [type(self)() for _ in range(2)]
+            for k, module in enumerate(several):
+                module._modules.update({name: parts[(i + k) % 7] for i, name in enumerate(names)})
+            for _ in range(2):
+                note([parts.index(getattr(module, name)) for name in names for module in several])
+            return x + 1
 
 
 @case

@@ -3,7 +3,7 @@
 #include "py/cpython/collect.h"
 #include "py/cpython/object.h"
 #include "py/entry/callable.h"
-#include "py/modules/composite.h"
+#include "py/modules/class.h"
 #include "py/region/region.h"
 
 _Thread_local dycl_quiet dycl_quiet_current __attribute__((tls_model("initial-exec")));
@@ -158,6 +158,6 @@ static PyTypeObject descriptor_type = {
 PyObject *dycl_everywhere_descriptor(void) {
     static PyObject *descriptor;
     if (!descriptor && PyType_Ready(&descriptor_type) == 0) descriptor = PyObject_New(PyObject, &descriptor_type);
-    dycl_composite_none_inside(descriptor);
+    dycl_module_class_none_inside(descriptor);
     return Py_XNewRef(descriptor);
 }

@@ -5,7 +5,7 @@
 #include "py/cpython/object.h"
 #include "py/cpython/type.h"
 #include "py/entry/callable.h"
-#include "py/modules/composite.h"
+#include "py/modules/attribute.h"
 #include "py/region/region.h"
 
 static PyObject *decorated_code;             /* owned: what every function has that a context decorates */
@@ -57,10 +57,10 @@ static PyObject *accelerated_getattr(PyObject *self, PyObject *name) {
         PyObject *method = find(self, name);
         if (method || PyErr_Occurred()) return method;
     }
-    return dycl_composite_getattr(self, name);
+    return dycl_attribute_get(self, name);
 }
 
-void dycl_method_watch(PyObject *module) { dycl_composite_replace_getattr(Py_TYPE(module), accelerated_getattr); }
+void dycl_method_watch(PyObject *module) { dycl_attribute_replace(Py_TYPE(module), accelerated_getattr); }
 
 static Py_ssize_t place_of(PyObject *names, const char *name) {
     for (Py_ssize_t i = 0; names && PyTuple_Check(names) && i < PyTuple_GET_SIZE(names); i++)

@@ -2,90 +2,15 @@
 
 #include "py/cpython/object.h"
 #include "py/cpython/trace.h"
+#include "py/modules/attribute.h"
+#include "py/modules/class.h"
 #include "py/modules/instance.h"
 #include "py/region/region.h"
 
-static ternaryfunc plain_call; /* nn.Module's slots */
-static getattrofunc plain_getattr;
+static ternaryfunc plain_call;  /* nn.Module's slot */
 static PyObject *make_frames;   /* owned: dycl._frames.make */
 static unsigned generation = 1; /* of the adoption */
-static PyObject *none_inside;   /* borrowed */
-
-enum { NAME_call, NAME_call_impl, NAME_compiled, NAME_getattr, NAME_getattribute, NAME_dict, CLASS_NAMES };
-static const char *const class_texts[CLASS_NAMES] = {"__call__",    "_call_impl",       "_compiled_call_impl",
-                                                     "__getattr__", "__getattribute__", "__dict__"};
-static PyObject *class_names[CLASS_NAMES],
-    *class_own[CLASS_NAMES]; /* owned: interned; what nn.Module has under that name */
-
-static const char *const table_texts[3] = {"_parameters", "_buffers",
-                                           "_modules"}; /* in the order in which Module.__getattr__ asks */
-static PyObject *tables[3];                             /* owned: interned */
-
-/* ---- Classes */
-
-typedef struct {
-    PyTypeObject *type; /* borrowed: the key, together with its version tag, which is never used again */
-    unsigned version;
-    uint8_t calls, attributes; /* ... are torch's own */
-} class_row;
-
-#define CLASS_BITS 10
-static class_row classes[1 << CLASS_BITS];
-
-static int has_own(PyTypeObject *type, int name) {
-    return dycl_type_lookup(type, class_names[name]) == class_own[name];
-}
-
-static const class_row *class_of(PyTypeObject *type) {
-    class_row *row = &classes[dycl_address_hash(type, CLASS_BITS)];
-    if (row->type == type && row->version && row->version == dycl_type_version(type)) return row;
-    row->attributes =
-        (uint8_t)(has_own(type, NAME_getattr) && has_own(type, NAME_getattribute) && has_own(type, NAME_dict));
-    PyObject *compiled =
-        dycl_type_lookup(type, class_names[NAME_compiled]); /* None, or what answers None in a region */
-    row->calls = (uint8_t)(row->attributes && has_own(type, NAME_call) && has_own(type, NAME_call_impl) && compiled &&
-                           (compiled == Py_None || compiled == none_inside));
-    row->type = type;
-    row->version = dycl_type_version(type); /* the lookups gave it one, if there is one left */
-    return row;
-}
-
-/* ---- Attributes */
-
-/* New reference; NULL without an exception where the ordinary way has to be taken. */
-static PyObject *find_attribute(PyObject *self, PyObject *name) {
-    PyTypeObject *type = Py_TYPE(self);
-    if (!PyUnicode_CheckExact(name) || !class_of(type)->attributes) return NULL;
-    PyObject *dict = dycl_object_dict(self), *descriptor = dycl_type_lookup(type, name), *found;
-    if (!dict || (descriptor && Py_TYPE(descriptor)->tp_descr_set)) return NULL;
-    if ((found = PyDict_GetItemWithError(dict, name)) || PyErr_Occurred()) return Py_XNewRef(found);
-    if (descriptor) {
-        if (PyFunction_Check(descriptor)) return PyMethod_New(descriptor, self);
-        return Py_TYPE(descriptor)->tp_descr_get ? NULL : Py_NewRef(descriptor);
-    }
-    if (dycl_traced()) return NULL;
-    for (int i = 0; i < 3; i++) {
-        PyObject *table = PyDict_GetItemWithError(dict, tables[i]);
-        if (!table && !PyErr_Occurred()) continue;
-        if (!table || !PyDict_CheckExact(table)) return NULL;
-        if ((found = PyDict_GetItemWithError(table, name)) || PyErr_Occurred()) return Py_XNewRef(found);
-    }
-    return NULL; /* torch's own error */
-}
-
-PyObject *dycl_composite_getattr(PyObject *self, PyObject *name) {
-    if (dycl_region_current) {
-        PyObject *found = find_attribute(self, name);
-        if (found || PyErr_Occurred()) return found;
-    }
-    return plain_getattr(self, name);
-}
-
-void dycl_composite_replace_getattr(PyTypeObject *type, getattrofunc replacement) {
-    if (type->tp_getattro != plain_getattr && type->tp_getattro != dycl_composite_getattr) return;
-    type->tp_getattro = replacement;
-    dycl_type_changed(type);
-}
+static PyObject *modules_name;  /* owned: interned */
 
 /* ---- Calls */
 
@@ -152,7 +77,7 @@ static dycl_instance instances[DYCL_INSTANCES];
 static int is_ordinary(PyObject *self) {
     PyObject *dict = dycl_object_dict(self);
     if (!dict) return 0;
-    const class_row *row = class_of(Py_TYPE(self));
+    const dycl_module_class *row = dycl_module_class_of(Py_TYPE(self));
     dycl_instance *instance = &instances[dycl_instance_place(self)];
     return row->calls && (dycl_instance_is_current(instance, self, dict) || dycl_instance_read(instance, self, dict)) &&
            !dycl_instance_hooked(instance);
@@ -198,9 +123,7 @@ static PyObject *composite_call(PyObject *self, PyObject *args, PyObject *kwargs
 
 static void adopt_class(PyTypeObject *type) {
     if (type->tp_call == plain_call) type->tp_call = composite_call;
-    if (type->tp_getattro != plain_getattr) return;
-    type->tp_getattro = dycl_composite_getattr;
-    dycl_type_changed(type);
+    dycl_attribute_adopt(type);
 }
 
 /* The module and all below it, each once: modules share parts, and some hold the one that holds them. 0, or -1 with an
@@ -211,7 +134,7 @@ static int adopt_below(PyObject *module) {
     for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(found); i++) {
         PyObject *o = PyList_GET_ITEM(found, i),
                  *dict = PyObject_TypeCheck(o, dycl_py.module_type) ? dycl_object_dict(o) : NULL, *key, *child;
-        PyObject *children = dict ? PyDict_GetItem(dict, tables[2]) : NULL;
+        PyObject *children = dict ? PyDict_GetItem(dict, modules_name) : NULL;
         Py_ssize_t at = 0;
         if (dict) adopt_class(Py_TYPE(o));
         while (result == 0 && children && PyDict_Check(children) && PyDict_Next(children, &at, &key, &child)) {
@@ -268,8 +191,6 @@ int dycl_composite_adopt(PyObject *module, unsigned *known) {
     return 1;
 }
 
-void dycl_composite_none_inside(PyObject *descriptor) { none_inside = descriptor; }
-
 void dycl_composite_lost(void) { generation++; }
 
 static PyObject *probe_call(PyObject *self, PyObject *args, PyObject *kwargs) {
@@ -303,13 +224,8 @@ static void measure_held(PyObject *frames) {
 
 int dycl_composite_setup(void) {
     plain_call = dycl_py.module_type->tp_call;
-    plain_getattr = dycl_py.module_type->tp_getattro;
-    for (int i = 0; i < CLASS_NAMES; i++) {
-        if (!(class_names[i] = PyUnicode_InternFromString(class_texts[i]))) return -1;
-        class_own[i] = Py_XNewRef(dycl_type_lookup(dycl_py.module_type, class_names[i]));
-    }
-    for (int i = 0; i < 3; i++)
-        if (!(tables[i] = PyUnicode_InternFromString(table_texts[i]))) return -1;
+    if (dycl_module_class_setup() < 0 || dycl_attribute_setup() < 0) return -1;
+    if (!(modules_name = PyUnicode_InternFromString("_modules"))) return -1;
     PyObject *frames = PyImport_ImportModule("dycl._frames");
     if (frames) make_frames = PyObject_GetAttrString(frames, "make");
     if (make_frames) measure_held(frames);

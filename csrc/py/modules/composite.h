@@ -18,10 +18,4 @@ int dycl_composite_setup(void); /* 0 or -1 */
 int dycl_composite_adopt(PyObject *module, unsigned *known);
 void dycl_composite_lost(void); /* torch gave classes their slots back: adopt again */
 
-/* The slot of adopted classes; and another one, which calls it, for a class that has it or torch's. */
-PyObject *dycl_composite_getattr(PyObject *self, PyObject *name);
-void dycl_composite_replace_getattr(PyTypeObject *type, getattrofunc replacement);
-/* As _compiled_call_impl on the class, this one answers None inside of regions. It lives as long as the process. */
-void dycl_composite_none_inside(PyObject *descriptor);
-
 #endif

@@ -1,0 +1,36 @@
+#include "py/modules/class.h"
+
+dycl_module_class dycl_module_classes[1 << DYCL_MODULE_CLASS_BITS];
+
+static PyObject *none_inside; /* borrowed */
+
+enum { NAME_call, NAME_call_impl, NAME_compiled, NAME_getattr, NAME_getattribute, NAME_dict, CLASS_NAMES };
+static const char *const class_texts[CLASS_NAMES] = {"__call__",    "_call_impl",       "_compiled_call_impl",
+                                                     "__getattr__", "__getattribute__", "__dict__"};
+static PyObject *class_names[CLASS_NAMES],
+    *class_own[CLASS_NAMES]; /* owned: interned; what nn.Module has under that name */
+
+static int has_own(PyTypeObject *type, int name) {
+    return dycl_type_lookup(type, class_names[name]) == class_own[name];
+}
+
+void dycl_module_class_read(dycl_module_class *row, PyTypeObject *type) {
+    row->attributes =
+        (uint8_t)(has_own(type, NAME_getattr) && has_own(type, NAME_getattribute) && has_own(type, NAME_dict));
+    PyObject *compiled =
+        dycl_type_lookup(type, class_names[NAME_compiled]); /* None, or what answers None in a region */
+    row->calls = (uint8_t)(row->attributes && has_own(type, NAME_call) && has_own(type, NAME_call_impl) && compiled &&
+                           (compiled == Py_None || compiled == none_inside));
+    row->type = type;
+    row->version = dycl_type_version(type); /* the lookups gave it one, if there is one left */
+}
+
+void dycl_module_class_none_inside(PyObject *descriptor) { none_inside = descriptor; }
+
+int dycl_module_class_setup(void) {
+    for (int i = 0; i < CLASS_NAMES; i++) {
+        if (!(class_names[i] = PyUnicode_InternFromString(class_texts[i]))) return -1;
+        class_own[i] = Py_XNewRef(dycl_type_lookup(dycl_py.module_type, class_names[i]));
+    }
+    return 0;
+}
