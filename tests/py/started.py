@@ -1,9 +1,9 @@
 """Processes that run a program in Python and torch. Importing torch is what most of them would spend their time with,
 one to two seconds: here one process imports it and forks one for each program (zygote.py).
 
-A forked process is one whose interpreter, torch and libraries began without the program's variables. So a process is
-really started wherever that may matter: with variables other than dycl's own and a few that are known to be read later,
-with options of the interpreter, with a library before all others, and with DYCL_TEST_FULL=1."""
+A forked process is one whose interpreter, torch and libraries began without the program's own variables. So there is
+such a process for each set of the others: all but dycl's and a few that are known to be read later. A process is really
+started with options of the interpreter, with a library before all others, and with DYCL_TEST_FULL=1."""
 
 import atexit
 import json
@@ -21,7 +21,8 @@ LATE = {"HOME", "PYTEST_CURRENT_TEST", "PYTHONPATH", "XDG_CACHE_HOME"}
 IMPORTS = re.compile(r"^\s*(import|from)\b.*\btorch\b", re.MULTILINE)
 FULL = os.environ.get("DYCL_TEST_FULL", "") not in ("", "0")
 HERE = os.path.dirname(os.path.abspath(__file__))
-_zygote = None  # (a socket to it, its variables, the process that started it)
+MOST = 3  # at a time: each keeps a torch in memory
+_zygotes = {}  # {the process that started it and its variables: a socket to it}, the one that was asked last at the end
 
 
 def run(arguments, *, env=None, cwd=None, input=None, timeout=None, check=False):
@@ -45,7 +46,7 @@ def start(arguments, *, env=None, cwd=None, input=None):
     if _may_fork(arguments, env):
         try:
             return Forked(arguments, env, os.path.abspath(cwd or "."), input)
-        except _NoZygote:
+        except NoZygote:
             pass
     return subprocess.Popen([sys.executable, *arguments], env=env, cwd=cwd, text=True, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, stdin=subprocess.PIPE if input is not None else None)
@@ -58,32 +59,30 @@ def _may_fork(arguments, env):
         return False
     if arguments[0] == "-c" and ("sys.modules" in arguments[1] or not IMPORTS.search(arguments[1])):
         return False  # what is imported is what it is about, or nothing would be gained
-    began = _zygote[1] if _zygote and _zygote[2] == os.getpid() else _variables()
-    return all(name.startswith("DYCL_") or name in LATE or env.get(name) == began.get(name)
-               for name in {*env, *began})
+    return True
 
 
-def _variables():
-    return {name: value for name, value in os.environ.items() if not name.startswith("DYCL_") and name not in LATE}
-
-
-class _NoZygote(Exception):
+class NoZygote(Exception):
     pass
 
 
-def _socket():
-    global _zygote
-    if _zygote is None or _zygote[2] != os.getpid():
+def _socket(env):
+    """To the process that began with these variables, but for those that are read later."""
+    began = {name: value for name, value in env.items() if not name.startswith("DYCL_") and name not in LATE}
+    key = (os.getpid(), *sorted(began.items()))
+    if key not in _zygotes:
+        for other in list(_zygotes)[:-MOST + 1 or None]:
+            _zygotes.pop(other).close()  # it ends when all that it forked have ended
         ours, theirs = socket.socketpair()
         with theirs:
-            began = _variables()
             program = (f"import sys; sys.path.insert(0, {HERE!r}); import zygote; sys.path.remove({HERE!r}); "
                        f"exec(zygote.serve({theirs.fileno()}))")
             process = subprocess.Popen([sys.executable, "-c", program], env=began, pass_fds=[theirs.fileno()],
                                        stdin=subprocess.DEVNULL)
-        _zygote = ours, began, os.getpid()
+        _zygotes[key] = ours
         atexit.register(_end, ours, process, os.getpid())
-    return _zygote[0]
+    _zygotes[key] = _zygotes.pop(key)
+    return _zygotes[key]
 
 
 def _end(ours, process, pid):
@@ -107,9 +106,9 @@ class Forked:
                 file.seek(0)
             files = [request.fileno(), answer, stdin.fileno(), *theirs]
             try:
-                socket.send_fds(_socket(), [b"?"], files)
+                socket.send_fds(_socket(env), [b"?"], files)
             except OSError:
-                raise _NoZygote from None
+                raise NoZygote from None
             finally:
                 for file in (answer, *theirs):
                     os.close(file)
@@ -118,7 +117,7 @@ class Forked:
         while b"\n" not in self._said[self._answer]:
             more = os.read(self._answer, 64)
             if not more:
-                raise _NoZygote
+                raise NoZygote
             self._said[self._answer] += more
         self.pid = int(self._said[self._answer].split()[0])
 

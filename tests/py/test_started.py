@@ -85,12 +85,39 @@ def test_random_numbers_are_a_process_of_its_own():
 
 
 @pytest.mark.parametrize("arguments, variables", [
-    (["-c", "import torch"], {"OMP_NUM_THREADS": "1"}), (["-c", "import torch"], {"PYTHONHASHSEED": "3"}),
     (["-c", "import torch"], {"LD_PRELOAD": ""}), (["-c", "import torch"], {"DYCL_TEST_FULL": "1"}),
     (["-c", "pass"], {}), (["-c", "import torch, sys; sys.modules"], {}), (["-W", "error", "-c", "import torch"], {}),
 ])
 def test_what_is_read_at_the_start_is_started(arguments, variables):
     process = started.start(arguments, env={**os.environ, **variables})
     assert isinstance(process, subprocess.Popen) and process.communicate() == ("", "") and process.returncode == 0
-    without = {name: value for name, value in os.environ.items() if name != "PATH"}
-    assert not started._may_fork(["-c", "import torch"], without)
+
+
+BEGAN = """
+import ctypes, sys, torch
+environ = ctypes.CDLL(None).getenv
+environ.restype = ctypes.c_char_p
+print(torch.get_num_threads(), hash("a"), sys.flags.no_user_site, environ(b"PATH") is None)
+"""
+
+
+@pytest.mark.skipif(started.FULL, reason="all processes are started")
+def test_each_set_of_variables_has_a_process_that_began_with_it(tmp_path):
+    """More than are kept at a time, and back to the first."""
+    told = tmp_path / "told"
+    seed = {**os.environ, "PYTHONHASHSEED": "3", "OMP_NUM_THREADS": "2"}
+    without = {name: value for name, value in seed.items() if name != "PATH"}
+    sets = [seed, {**seed, "OMP_NUM_THREADS": "1"}, {**without, "PYTHONHASHSEED": "4"},
+            {**seed, "PYTHONNOUSERSITE": "1"}]
+    assert len(sets) > started.MOST
+    waits = started.start(["-c", f"import os, time, torch\nwhile not os.path.exists({str(told)!r}): time.sleep(0.1)\n"
+                                 "print(1)"], env=sets[0])
+    several = [started.start(["-c", BEGAN], env=env) for env in (*sets, sets[0])]
+    assert all(isinstance(process, started.Forked) for process in several)
+    said = [process.communicate()[0].split() for process in several]
+    hashes = [hashed for _, hashed, *_ in said]
+    assert [[n, *rest] for n, _, *rest in said] == [["2", "0", "False"], ["1", "0", "False"], ["2", "0", "True"],
+                                                    ["2", "1", "False"], ["2", "0", "False"]]
+    assert hashes[0] == hashes[1] == hashes[3] == hashes[4] != hashes[2]
+    told.touch()
+    assert waits.communicate() == ("1\n", "") and waits.returncode == 0  # though nobody else asks there

@@ -23,9 +23,9 @@ def serve(number):
     gc.freeze()
 
     asked, children = socket.socket(fileno=number), {}
-    path = [entry for entry in sys.path if entry]  # without the program's own place, which comes first
-    while True:
-        for ready in select.select([asked, *children], [], [])[0]:
+    path, asks = [entry for entry in sys.path if entry], [asked]  # without the program's own place, which comes first
+    while asks or children:
+        for ready in select.select([*asks, *children], [], [])[0]:
             if ready is not asked:
                 answer, pid = children.pop(ready)
                 os.write(answer, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
@@ -34,7 +34,8 @@ def serve(number):
                 continue
             message, files, *_ = socket.recv_fds(asked, 1, 5)
             if not message:
-                os._exit(0)  # the tests have ended
+                asks.clear()  # the tests have ended, or need no more of these
+                continue
             request, answer, *streams = files
             pid = os.fork()
             if not pid:
@@ -48,6 +49,7 @@ def serve(number):
             children[os.pidfd_open(pid)] = answer, pid
             for file in (request, *streams):
                 os.close(file)
+    os._exit(0)
 
 
 def program(request, streams, path):
