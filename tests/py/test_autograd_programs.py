@@ -186,7 +186,7 @@ def _holds(program):
     assert found is None, f"{program}\n{found}"
 
 
-@pytest.mark.parametrize("seed", range(20000 if FULL else 1200))
+@pytest.mark.parametrize("seed", range(20000 if FULL else 800))
 def test_random_programs(seed):
     program = Program.drawn(seed)
     _holds(program)

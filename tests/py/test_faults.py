@@ -47,7 +47,7 @@ def pymem(tmp_path_factory):
 def test_an_allocation_fails(case, kind, pymem):
     """In calls that find something new to do: everything, the tuned plan, packed weights; and in the steady state."""
     warms = "0,1,2,4" if FULL else "0" if kind == "core-rest" else "0,1"
-    stride = 1 if FULL else {"Generation": 397, "Writes": 97, "Vision": 47}.get(case, 41)
+    stride = 1 if FULL else {"Generation": 797, "Writes": 197, "Vision": 97}.get(case, 83)
     out = start("faults.py", case, kind, warms, stride, timeout=20000 if FULL else 600,
                 run=started.run, DYCL_TEST_PYMEM=pymem).splitlines()
     assert len(out) == len(warms.split(",")) and all(f"{case}, {kind}, call " in line and "a right result" in line
@@ -103,7 +103,7 @@ print("ends at", n, seen)
 
 @pytest.mark.parametrize("kind", ["core", "python"])
 def test_dycl_is_set_up_while_memory_is_short(kind, pymem):
-    out = start("-c", SETUP, kind, 1 if FULL else {"core": 1, "python": 797}[kind], DYCL_TEST_PYMEM=pymem,
+    out = start("-c", SETUP, kind, 1 if FULL else {"core": 1, "python": 1597}[kind], DYCL_TEST_PYMEM=pymem,
                 OMP_NUM_THREADS="1")
     assert "ends at" in out
 
@@ -173,7 +173,7 @@ print(seen)
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_address_space_with_a_limit(threads):
-    seen = eval(start("-c", LIMITED, 200, 2 if FULL else 23, OMP_NUM_THREADS=str(threads), MALLOC_ARENA_MAX="1"))
+    seen = eval(start("-c", LIMITED, 200, 2 if FULL else 47, OMP_NUM_THREADS=str(threads), MALLOC_ARENA_MAX="1"))
     assert seen["right"] and seen["error"], seen
 
 

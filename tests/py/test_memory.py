@@ -2,11 +2,11 @@
 process of its own; the numbers with DYCL_TEST_FULL=1 are the large ones."""
 
 import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
+
+import started
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FULL = os.environ.get("DYCL_TEST_FULL", "") not in ("", "0")
@@ -29,8 +29,7 @@ def grown(since, limit, what):
 def run(code, **environment):
     path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
     space = {**os.environ, "PYTHONPATH": path, **environment}
-    done = subprocess.run([sys.executable, "-c", START + textwrap.dedent(code)], env=space, capture_output=True,
-                          text=True, timeout=580)
+    done = started.run(["-c", START + textwrap.dedent(code)], env=space, timeout=580)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -8,6 +8,7 @@ import started
 import pytest
 import torch
 from dycl import _selftest
+from suite import FULL
 
 PROGRAM = """
 import torch, warnings
@@ -76,7 +77,7 @@ BROKEN = (
 )
 
 
-@pytest.mark.parametrize("broken, why", BROKEN)
+@pytest.mark.parametrize("broken, why", BROKEN if FULL else BROKEN[:1])
 def test_where_training_fails_only_training_runs_in_torch(run, broken, why):
     child = f"import dycl._autograd as a, dycl._names as n; {broken}"
     said = run(child=child)

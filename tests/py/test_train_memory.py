@@ -36,7 +36,7 @@ PEAK = """
     base = kilobytes("VmRSS")
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # the peak is that of now
-    for _ in range(6):
+    for _ in range(4):
         step()
     print(kilobytes("VmHWM") - base)
 """
