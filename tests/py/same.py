@@ -42,7 +42,7 @@ def outcome(function, arguments, filename):
 
 def state_of_torch():
     return {
-        "rng": torch.get_rng_state().tolist(),
+        "rng": torch.get_rng_state().numpy().tobytes(),
         "grad": torch.is_grad_enabled(),
         "inference": torch.is_inference_mode_enabled(),
         "autocast": torch.is_autocast_enabled("cpu"),

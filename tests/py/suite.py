@@ -75,10 +75,24 @@ def tensors_of(tree):
     return [x for x in tree_flatten(tree)[0] if isinstance(x, torch.Tensor)]
 
 
+def leaves_of(tree):
+    """As tree_flatten, which takes ten times as long for what nearly all of these are."""
+    if type(tree) is torch.Tensor:
+        return [tree], None
+    if type(tree) not in (list, tuple, dict):
+        return tree_flatten(tree)
+    leaves, shapes = [], []
+    for branch in tree.values() if type(tree) is dict else tree:
+        below, shape = leaves_of(branch)
+        leaves += below
+        shapes.append(shape)
+    return leaves, (type(tree), list(tree) if type(tree) is dict else None, shapes)
+
+
 def run(function, inputs, grad=False):
     """(result, the inputs it ran on, error). Random numbers are the same in every run."""
     inputs = map_tensors(copy_of, inputs)
-    torch.manual_seed(4)
+    torch.default_generator.manual_seed(4)
     with warnings.catch_warnings(), torch.set_grad_enabled(grad):
         warnings.simplefilter("ignore")
         try:
@@ -144,11 +158,10 @@ def compare(tolerance, expected, actual, values=True, versions=True):
         assert type(got_error) is type(want_error), f"eager: {want_error!r}, dycl: {got_error!r}"
         assert str(got_error) == str(want_error), f"eager: {want_error!r}, dycl: {got_error!r}"
         want = got = None
-    want_leaves, want_shape = tree_flatten(want)
-    got_leaves, got_shape = tree_flatten(got)
+    (want_leaves, want_shape), (got_leaves, got_shape) = leaves_of(want), leaves_of(got)
     assert want_shape == got_shape and type(want) is type(got)
     for where, w, g in [("result", *pair) for pair in zip(want_leaves, got_leaves)] + [
-        ("input", *pair) for pair in zip(tree_flatten(want_inputs)[0], tree_flatten(got_inputs)[0])
+        ("input", *pair) for pair in zip(leaves_of(want_inputs)[0], leaves_of(got_inputs)[0])
     ]:
         try:
             compare_leaf(w, g, tolerance, values, versions)
@@ -161,12 +174,13 @@ def compare(tolerance, expected, actual, values=True, versions=True):
 
 def check(name, function, inputs, what, *, grad=False, values=True, runs=RUNS):
     """Runs function(*inputs) in eager torch, then accelerated, and compares. name: an operator's, for the tolerance.
-    Returns the statistics."""
+    what: a text, or what makes it where it is needed. Returns the statistics."""
     expected = run(function, inputs, grad)
     accelerated = dycl.accelerate(function)
     for i in range(runs):
         try:
             compare(lambda dtype: bounds(name, dtype), expected, run(accelerated, inputs, grad), values)
         except AssertionError as error:
+            what = what() if callable(what) else what
             raise AssertionError(f"run {i}, {what}\n{error}\n{dycl.explain(accelerated)}") from None
     return dycl.stats(accelerated)

@@ -191,7 +191,7 @@ def _check_out(op, inputs, what, bound):
         return
     for name, make in OUTS.items():
         if FULL or bound or name == "out lazy":
-            check(op.full_name, _out(op.op, make), (*inputs, like), f"{name}, {what}",
+            check(op.full_name, _out(op.op, make), (*inputs, like), lambda: f"{name}, {what()}",
                   values=op.name not in UNINITIALISED and name != "out small")
 
 
@@ -206,10 +206,10 @@ def test_operator(op, dtype, bound):
                 continue  # the sample holds something that has no non-contiguous form
             if form in ("inplace view", "inplace lazy") and not is_strided(s.input):
                 continue
-            check(op.full_name, function, (s.input, s.args, s.kwargs), f"{form}, {s.summary()}",
+            check(op.full_name, function, (s.input, s.args, s.kwargs), lambda: f"{form}, {s.summary()}",
                   values=op.name not in UNINITIALISED)
         if op.supports_out:
-            _check_out(op, (sample.input, sample.args, sample.kwargs), sample.summary(), bound)
+            _check_out(op, (sample.input, sample.args, sample.kwargs), sample.summary, bound)
         ran += 1
     if not ran:
         pytest.skip("no samples")
@@ -231,4 +231,4 @@ def test_errors(op):
         for form, function in (("function", _function(op.op)), ("chain", _chain(op.op)),
                                ("method", op.method_variant and _chain(op.method_variant))):
             if function:
-                check(op.full_name, function, (s.input, s.args, s.kwargs), f"{form}, {s.summary()}")
+                check(op.full_name, function, (s.input, s.args, s.kwargs), lambda: f"{form}, {s.summary()}")

@@ -1,14 +1,13 @@
 """What the user may ask of an accelerated model: no packed weights."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
 from torch import nn
 
 import dycl
+import started
 
 
 def linears():
@@ -131,8 +130,7 @@ print(eager, mine, weights, dycl.stats(model)["packed_bytes"])
 def test_peak_memory_stays_at_eagers_without_packing(kind):
     found = {}
     for pack in ("0", "1"):
-        done = subprocess.run([sys.executable, "-c", PEAK, kind, pack], env={**os.environ, "DYCL_CHOOSE": "0"},
-                              capture_output=True, text=True, timeout=200)
+        done = started.run(["-c", PEAK, kind, pack], env={**os.environ, "DYCL_CHOOSE": "0"}, timeout=200)
         assert done.returncode == 0, done.stderr
         found[pack] = dict(zip(("eager", "mine", "weights", "packed"), map(int, done.stdout.split())))
     slack = 12 << 20  # the workspace (a convolution's weights in another layout: 5 MB) and plans
