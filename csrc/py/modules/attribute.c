@@ -26,8 +26,8 @@ typedef struct {
 static row rows[1 << ROW_BITS];
 
 static row *row_of(PyObject *self, PyObject *name) {
-    uint64_t both = (uint64_t)(uintptr_t)self ^ (uint64_t)(uintptr_t)name * UINT64_C(0xbf58476d1ce4e5b9);
-    return &rows[(both * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - ROW_BITS)];
+    uintptr_t both = (uintptr_t)self ^ (uintptr_t)name * UINT64_C(0xbf58476d1ce4e5b9);
+    return &rows[dycl_address_hash((const void *)both, ROW_BITS)];
 }
 
 /* Borrowed; NULL: it has to be looked for. The tables are still there where the __dict__ is as it was. */

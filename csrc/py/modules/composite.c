@@ -10,7 +10,6 @@
 static ternaryfunc plain_call;  /* nn.Module's slot */
 static PyObject *make_frames;   /* owned: dycl._frames.make */
 static unsigned generation = 1; /* of the adoption */
-static PyObject *modules_name;  /* owned: interned */
 
 /* ---- Calls */
 
@@ -134,7 +133,7 @@ static int adopt_below(PyObject *module) {
     for (Py_ssize_t i = 0; result == 0 && i < PyList_GET_SIZE(found); i++) {
         PyObject *o = PyList_GET_ITEM(found, i),
                  *dict = PyObject_TypeCheck(o, dycl_py.module_type) ? dycl_object_dict(o) : NULL, *key, *child;
-        PyObject *children = dict ? PyDict_GetItem(dict, modules_name) : NULL;
+        PyObject *children = dict ? PyDict_GetItemString(dict, "_modules") : NULL;
         Py_ssize_t at = 0;
         if (dict) adopt_class(Py_TYPE(o));
         while (result == 0 && children && PyDict_Check(children) && PyDict_Next(children, &at, &key, &child)) {
@@ -225,7 +224,6 @@ static void measure_held(PyObject *frames) {
 int dycl_composite_setup(void) {
     plain_call = dycl_py.module_type->tp_call;
     if (dycl_module_class_setup() < 0 || dycl_attribute_setup() < 0) return -1;
-    if (!(modules_name = PyUnicode_InternFromString("_modules"))) return -1;
     PyObject *frames = PyImport_ImportModule("dycl._frames");
     if (frames) make_frames = PyObject_GetAttrString(frames, "make");
     if (make_frames) measure_held(frames);
