@@ -46,7 +46,7 @@ def start(arguments, *, env=None, cwd=None, input=None):
     if _may_fork(arguments, env):
         try:
             return Forked(arguments, env, os.path.abspath(cwd or "."), input)
-        except NoZygote:
+        except _NoZygote:
             pass
     return subprocess.Popen([sys.executable, *arguments], env=env, cwd=cwd, text=True, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, stdin=subprocess.PIPE if input is not None else None)
@@ -57,12 +57,13 @@ def _may_fork(arguments, env):
         return False
     if arguments[0].startswith("-") and arguments[0] not in ("-c", "-m"):
         return False
-    if arguments[0] == "-c" and ("sys.modules" in arguments[1] or not IMPORTS.search(arguments[1])):
-        return False  # what is imported is what it is about, or nothing would be gained
-    return True
+    if arguments[0] != "-c":
+        return True
+    # else what is imported is what it is about, or nothing would be gained
+    return "sys.modules" not in arguments[1] and IMPORTS.search(arguments[1]) is not None
 
 
-class NoZygote(Exception):
+class _NoZygote(Exception):
     pass
 
 
@@ -108,7 +109,7 @@ class Forked:
             try:
                 socket.send_fds(_socket(env), [b"?"], files)
             except OSError:
-                raise NoZygote from None
+                raise _NoZygote from None
             finally:
                 for file in (answer, *theirs):
                     os.close(file)
@@ -117,7 +118,7 @@ class Forked:
         while b"\n" not in self._said[self._answer]:
             more = os.read(self._answer, 64)
             if not more:
-                raise NoZygote
+                raise _NoZygote
             self._said[self._answer] += more
         self.pid = int(self._said[self._answer].split()[0])
 

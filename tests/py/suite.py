@@ -72,7 +72,7 @@ def map_tensors(function, x):
 
 
 def tensors_of(tree):
-    return [x for x in tree_flatten(tree)[0] if isinstance(x, torch.Tensor)]
+    return [x for x in leaves_of(tree)[0] if isinstance(x, torch.Tensor)]
 
 
 def leaves_of(tree):

@@ -34,13 +34,12 @@ import warnings
 import numpy
 import pytest
 import torch
-from suite import one_thread  # noqa: F401 (a fixture)
+from suite import FULL, one_thread  # noqa: F401 (a fixture)
 
 import dycl
 from dycl import _core
 
 dycl.accelerate(lambda: None)  # finds torch
-FULL = os.environ.get("DYCL_TEST_FULL", "") not in ("", "0")
 PROGRAMS, EACH, CALLS = (10000 if FULL else 600), 50, 3
 SEED = os.environ.get("DYCL_TEST_SEED")
 LARGEST, POOL = 300, 24

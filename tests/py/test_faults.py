@@ -11,9 +11,9 @@ import sysconfig
 import pytest
 
 import started
+from suite import FULL
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-FULL = bool(os.environ.get("DYCL_TEST_FULL"))
 CASES = ["Vision", "Writes", "Steps", "Loops", "Sequence", "Generation", "Reports"]
 
 

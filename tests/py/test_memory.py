@@ -7,9 +7,9 @@ import textwrap
 import pytest
 
 import started
+from suite import FULL
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FULL = os.environ.get("DYCL_TEST_FULL", "") not in ("", "0")
 
 START = """
 import gc, os, sys, torch, dycl

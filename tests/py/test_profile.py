@@ -17,8 +17,8 @@ import pytest
 import started
 
 from dycl import _profile
+from suite import FULL
 
-FULL = bool(os.environ.get("DYCL_TEST_FULL"))
 PROGRAM = """
 import sys, torch, dycl
 from torch import nn

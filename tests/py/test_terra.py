@@ -13,11 +13,11 @@ import dycl
 import numpy
 import pytest
 import torch
+from suite import FULL
 from tolerance import bounds
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "terra"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py"))
-FULL = os.environ.get("DYCL_TEST_FULL") == "1"
 INPUTS, STEPS = (12, 4) if FULL else (2, 1)
 
 
