@@ -4,6 +4,7 @@
 #include "kern/kern.h"
 
 #include <omp.h>
+#include <string.h>
 
 #define PLACES 16
 
@@ -67,6 +68,7 @@ typedef struct {
     float *dst;
     int64_t down, across, squares; /* squares of an image, and of all */
     int64_t block;                 /* squares at once */
+    int above, below, left, right; /* borders of the image that no square has inside */
 } work;
 
 static int64_t squares_of(const dycl_winograd *w) {
@@ -81,16 +83,26 @@ static int64_t block_of(const dycl_winograd *w) {
 }
 
 static int64_t scratch_of(const dycl_winograd *w, const dycl_gemm_layout *form) {
-    return block_of(w) * PLACES * (w->channels + form->vectors * form->kernel->lanes);
+    return block_of(w) * PLACES * (w->channels + form->vectors * form->kernel->lanes) + w->channels;
 }
 
 size_t dycl_winograd_scratch(const dycl_winograd *w, const dycl_gemm_layout *form, int threads) {
     return (size_t)(threads * scratch_of(w, form)) * sizeof(float);
 }
 
-static int read_squares(const work *k, float *v, int64_t begin, int64_t end) {
+/* Squares overlap by half, each way: what is inner in none of them lies in one at the edge. Where zeros surround the
+ * image, there is no such pixel. */
+static void find_borders(work *k) {
     const dycl_winograd *w = k->w;
-    const uint32_t carry = dycl_kern_limit_carry(w->limit);
+    k->above = w->above == 0;
+    k->left = w->left == 0;
+    k->below = 2 * k->down - w->above < w->height - 1;
+    k->right = 2 * k->across - w->left < w->width - 1;
+}
+
+/* zeros: a pixel outside the image. */
+static int read_squares(const work *k, const float *zeros, float *v, int64_t begin, int64_t end) {
+    const dycl_winograd *w = k->w;
     int large = 0;
     int64_t step = (end - begin) * w->channels;
     for (int64_t s = begin; s < end; s++) {
@@ -101,11 +113,11 @@ static int read_squares(const work *k, float *v, int64_t begin, int64_t end) {
             for (int64_t j = 0; j < 4; j++) {
                 int inside = y + i >= 0 && y + i < w->height && x + j >= 0 && x + j < w->width;
                 square[4 * i + j] =
-                    inside ? k->src + ((image * w->height + y + i) * w->width + x + j) * w->channels : NULL;
+                    inside ? k->src + ((image * w->height + y + i) * w->width + x + j) * w->channels : zeros;
             }
-        /* Squares overlap by half, each way: what is inner in none of them lies in one at the edge. */
-        int edge = row == 0 || row == k->down - 1 || column == 0 || column == k->across - 1;
-        large |= k->transforms->input(v + (s - begin) * w->channels, step, square, w->channels, carry, edge);
+        int edge = (k->above && row == 0) || (k->below && row == k->down - 1) || (k->left && column == 0) ||
+                   (k->right && column == k->across - 1);
+        large |= k->transforms->input(v + (s - begin) * w->channels, step, square, w->channels, w->limit, edge);
     }
     return large;
 }
@@ -160,10 +172,11 @@ static void write_squares(const work *k, const float *m, int64_t begin, int64_t 
 static int run_share(const work *k, float *scratch, int64_t begin, int64_t end, int64_t panel0, int64_t panel1) {
     int large = 0;
     int64_t blocks = divided_up(end - begin, k->block);
-    float *v = scratch, *m = scratch + k->block * PLACES * k->w->channels;
+    float *zeros = scratch, *v = zeros + k->w->channels, *m = v + k->block * PLACES * k->w->channels;
+    memset(zeros, 0, (size_t)k->w->channels * sizeof *zeros);
     for (int64_t b = 0; b < blocks; b++) {
         int64_t from = begin + (end - begin) * b / blocks, to = begin + (end - begin) * (b + 1) / blocks;
-        large |= read_squares(k, v, from, to);
+        large |= read_squares(k, zeros, v, from, to);
         for (int64_t p = panel0; p < panel1; p++) {
             multiply(k, v, m, to - from, p);
             write_squares(k, m, from, to, p);
@@ -183,6 +196,7 @@ int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_layout *form, cons
     k.down = divided_up(w->out_height, 2);
     k.across = divided_up(w->out_width, 2);
     k.block = block_of(w);
+    find_borders(&k);
     int64_t panels = panels_of(form), each = scratch_of(w, form);
     if (threads < 2) return !run_share(&k, scratch, 0, k.squares, 0, panels);
     int large = 0;

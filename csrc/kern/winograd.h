@@ -33,9 +33,9 @@ int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_layout *form, cons
 
 /* ---- The transforms of one ISA. */
 typedef struct {
-    /* square: 16 pixels in rows of four, NULL: zeros. to: place p at p * step. 1: the magnitude of an element's bits
-     * and `carry` have the sign bit; of the inner four pixels, or of all. */
-    int (*input)(float *to, int64_t step, const float *const *square, int64_t channels, uint32_t carry, int all);
+    /* square: 16 pixels in rows of four. to: place p at p * step. 1: an element is not below 2^limit, or
+     * not a number; of the inner four pixels, or of all. */
+    int (*input)(float *to, int64_t step, const float *const *square, int64_t channels, int limit, int all);
     /* from: place p at p * step; up to four outputs (NULL: outside the image) and their residuals (NULL: none). */
     void (*output)(float *const *to, const float *from, int64_t step, const float *bias, const float *const *residual,
                    float low, float high, int64_t columns);

@@ -1,8 +1,12 @@
 /* Body of Winograd's transforms. Before including: DYCL_SIMD_WIDTH, SUFFIX. */
+#include "kern/kern.h"
 #include "kern/simd.h"
 #include "kern/winograd.h"
 
 #include <string.h>
+
+/* Of the 16 pixels of a square, the four in the middle. */
+#define IS_INNER(i) ((i) == 5 || (i) == 6 || (i) == 9 || (i) == 10)
 
 /* One column of B' d: rows 0 - 2, 1 + 2, 2 - 1, 1 - 3. */
 #define BEFORE(a, b, c, d, out)                                                                                        \
@@ -31,30 +35,43 @@ DYCL_INLINE void transform(float *to, int64_t step, const vf *d) {
     }
 }
 
-/* As dycl_kern_all_below: the sign of `seen` tells of an element that is not below the limit. */
-static int input(float *to, int64_t step, const float *const *square, int64_t channels, uint32_t carry, int all) {
-    const vu magnitude = (vu)v_seti(0x7fffffff), more = (vu)v_seti((int32_t)carry);
-    uint32_t lanes[VW], any = 0;
-    vu seen = (vu)v_seti(0);
-    int whole = 1;
-    for (int i = 0; i < 16; i++) whole &= square[i] != NULL;
+/* Infinite where a float holds no more. */
+DYCL_INLINE float power_of_two(int exponent) {
+    uint32_t bits = (uint32_t)(exponent < 128 ? exponent + 127 : 255) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return power;
+}
+
+/* Whether an element of the inner pixels, or of all, is not below 2^limit. */
+static int any_large(const float *const *square, int64_t channels, int limit, int all) {
+    for (int i = 0; i < 16; i++)
+        if ((all || IS_INNER(i)) && !dycl_kern_all_below(square[i], (size_t)channels, limit)) return 1;
+    return 0;
+}
+
+/* Sums of squares below the limit's square say that no element is large; they cost one instruction an element, in units
+ * that the transform does not use. */
+static int input(float *to, int64_t step, const float *const *square, int64_t channels, int limit, int all) {
+    const float bound = power_of_two(2 * limit);
+    float lanes[VW];
+    vf sums[4] = {v_set1(0.0f), v_set1(0.0f), v_set1(0.0f), v_set1(0.0f)};
+    int small = 1;
     for (int64_t c = 0; c < channels; c += VW) {
         vf d[16];
-        if (whole) {
 #pragma GCC unroll 16
-            for (int i = 0; i < 16; i++) d[i] = v_load(square[i] + c);
-        } else {
-            for (int i = 0; i < 16; i++) d[i] = square[i] ? v_load(square[i] + c) : v_set1(0.0f);
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) seen |= ((vu)d[5 + i % 2 + i / 2 * 4] & magnitude) + more;
+        for (int i = 0; i < 16; i++) d[i] = v_load(square[i] + c);
 #pragma GCC unroll 16
-        for (int i = 0; all && i < 16; i++) seen |= ((vu)d[i] & magnitude) + more;
+        for (int i = 0; i < 16; i++)
+            if (IS_INNER(i)) sums[i % 2 + i / 8 * 2] = v_fma(d[i], d[i], sums[i % 2 + i / 8 * 2]);
+#pragma GCC unroll 16
+        for (int i = 0; all && i < 16; i++)
+            if (!IS_INNER(i)) sums[i % 4] = v_fma(d[i], d[i], sums[i % 4]);
         transform(to + c, step, d);
     }
-    memcpy(lanes, &seen, sizeof lanes);
-    for (int i = 0; i < VW; i++) any |= lanes[i];
-    return (int)(any >> 31);
+    v_store(lanes, (sums[0] + sums[1]) + (sums[2] + sums[3]));
+    for (int i = 0; i < VW; i++) small &= lanes[i] < bound;
+    return !small && any_large(square, channels, limit, all);
 }
 
 static void output(float *const *to, const float *from, int64_t step, const float *bias, const float *const *residual,

@@ -72,6 +72,10 @@ static void check(dycl_isa isa, int large) {
             printf("FAIL %g is taken for small\n", (double)wild[i]);
         src[at] = was;
     }
+    /* and only there: the sum of their squares is not below the limit's */
+    for (int64_t i = 0; i < in; i++) src[i] = nextafterf(ldexpf(i % 2 ? 1 : -1, 50), 0);
+    if (!dycl_winograd_run(&w, &form, src, packed, &finish, dst, scratch, threads) && failures++ < 20)
+        printf("FAIL elements below the limit are too large\n");
     dycl_free(src), dycl_free(weights), dycl_free(dst), dycl_free(scale), dycl_free(bias), dycl_free(residual);
     dycl_aligned_free(packed), dycl_aligned_free(scratch);
 }
