@@ -10,6 +10,7 @@ TORCH_PIN   := $(shell sed -n 's/^torch = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 BENCH       ?=
 SANITIZED   ?=
 FUZZ        ?= plans
+MUTATIONS   ?=
 # The interpreters that wheels are made for, and with.
 WHEEL_PYTHONS ?= $(PY)
 
@@ -21,7 +22,7 @@ PIP  := $(PY) -m pip install --quiet --disable-pip-version-check $(TORCH_PIN)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build demo test test-c test-py test-full test-torch bench wheel debug sanitize asan tsan fuzz lint compile-commands format clean distclean
+.PHONY: help setup build demo test test-c test-py test-full test-torch bench wheel debug sanitize asan tsan fuzz mutations lint compile-commands format clean distclean
 
 help:
 	@echo "make demo       set up, build, run examples/quickstart.py"
@@ -33,6 +34,7 @@ help:
 	@echo "make sanitize   C tests under the address and undefined-behaviour sanitizers"
 	@echo "make asan       Python tests under the same;  make tsan: C tests of what runs in several threads"
 	@echo "make fuzz       fuzzers for as long as asked (FUZZ='plans --seconds=3600', 'programs ...', 'pairs ...'; their --help says what they take)"
+	@echo "make mutations  do the tests see deliberate mistakes? (MUTATIONS='--only pool' chooses some)"
 	@echo "make lint       let clang check the C sources;  make format: clang-format them"
 	@echo "make compile-commands    compile_commands.json, for clangd and its kin"
 	@echo "make clean      remove what was built;  make distclean: the environment too"
@@ -113,6 +115,9 @@ tsan: $(VENV)/.stamp-base
 
 fuzz: $(VENV)/.stamp-test build
 	$(PY) -m tests.fuzz $(FUZZ)
+
+mutations: $(VENV)/.stamp-test
+	$(PY) -m tests.mutations $(MUTATIONS)
 
 sanitize: $(VENV)/.stamp-base
 	DYCL_SANITIZE=address,undefined $(PY) setup.py --quiet ctest
