@@ -105,22 +105,37 @@ def flat(tensors):
     return torch.cat([t.detach().double().flatten() for t in tensors])
 
 
+SHAKES = 16  # at most, of one step; from two on what they reach is looked at
+
+
+def moved(model, like):
+    """How far each gradient is from its counterpart, and the parameters as a whole. None: there is no gradient."""
+    far = {name: None if p.grad is None else float((p.grad - q.grad).norm())
+           for (name, p), q in zip(model.named_parameters(), like.parameters())}
+    return far | {"parameters": float((flat(model.parameters()) - flat(like.parameters())).abs().mean())}
+
+
 def differ_by_rounding(want, got, shaken, where):
     """How far rounding alone carries gradients, and a step of Adam, whose first ones have the size of the learning rate
     and the sign of the gradient, differs from program to program. So the judge is eager itself, from parameters that
-    are the next floats or so: dycl's differences are at most some times those. Gradients are judged one by one, a step
-    as a whole: where a gradient is rounding, which of its elements change sign is chance."""
-    grads = lambda model: [p.grad for p in model.parameters()]  # noqa: E731
-    reach = max((float(g.abs().max()) for g in grads(want) if g is not None), default=0.0)
-    for name, a, b, *others in zip(dict(want.named_parameters()), grads(want), grads(got), *map(grads, shaken)):
-        assert (a is None) == (b is None), f"{where}, gradient of {name}: {a} and {b}"
-        if a is not None:
-            assert a.stride() == b.stride() and a.dtype == b.dtype
-            bound = 8 * max(float((a - c).norm()) for c in others) + 1e-6 * reach
-            assert float((a - b).norm()) <= bound, f"{where}, gradient of {name}: {float((a - b).norm())} and {bound}"
-    step, *others = (flat(model.parameters()) for model in (want, *shaken))
-    bound = 8 * max(float((step - c).abs().mean()) for c in others) + 1e-7 * float(step.abs().mean())
-    assert float((step - flat(got.parameters())).abs().mean()) <= bound, f"{where}, parameters"
+    are the next floats or so: dycl's differences are at most twice those. Gradients are judged one by one, a step as a
+    whole: where a gradient is rounding, which of its elements change sign is chance. Few such runs say little where an
+    element hardly ever is at a corner (of YOLOv3's leaky ReLU): of sixteen, the others went up to 9,000 times as far as
+    the first two, so there are as many as it takes."""
+    for (name, p), q in zip(want.named_parameters(), got.parameters()):
+        assert (p.grad is None) == (q.grad is None), f"{where}, gradient of {name}: {p.grad} and {q.grad}"
+        assert p.grad is None or (p.grad.stride() == q.grad.stride() and p.grad.dtype == q.grad.dtype), (where, name)
+    ours, allowed = moved(got, want), {}
+    slack = 1e-6 * max((float(p.grad.abs().max()) for p in want.parameters() if p.grad is not None), default=0.0)
+    slacks = {"parameters": 1e-7 * float(flat(want.parameters()).abs().mean())}
+    for count, model in enumerate(shaken, 1):
+        for name, far in moved(model, want).items():
+            allowed[name] = max(allowed.get(name, 0.0), 2 * (far or 0.0) + slacks.get(name, slack))
+        beyond = [(name, far, allowed[name]) for name, far in ours.items()
+                  if far is not None and not far <= allowed[name]]
+        if count > 1 and not beyond:
+            break
+    assert not beyond, f"{where}: {beyond}"
     compare(dict(want.named_buffers()), dict(got.named_buffers()), f"{where}, buffers")
 
 
@@ -146,10 +161,15 @@ class Side:
     def optimizers(self):
         return self.optimizer if isinstance(self.optimizer, (list, tuple)) else [self.optimizer]
 
-    def shake(self):
+    def shake(self, before, batch, number, k):
+        """The model after a training step from where `before` is, or nearly."""
+        self.begin_where(before)
+        torch.manual_seed(1000 + k)
         with torch.no_grad():
             for p in self.model.parameters():
                 p.mul_(1 + torch.randint(-1, 2, p.shape) * 2.0 ** -22)
+        self.step("train", batch, number)
+        return self.model
 
 
 def run(name, accelerate, steps):
@@ -158,26 +178,24 @@ def run(name, accelerate, steps):
     program = load(name)
     seed(0)
     model = program.build()
-    other, *shaken = (copy.deepcopy(model) for _ in range(3))
+    other, third, fourth = (copy.deepcopy(model) for _ in range(3))
     infer, target = accelerate(program, other)
     eager, ours = Side(program, model, program.infer), Side(program, other, infer)
-    shaken = [Side(program, model, None) for model in shaken]
+    before, shaken = Side(program, third, None), Side(program, fourth, None)
     batches = list(itertools.islice(program.inputs(1), INPUTS))
     plan = [("infer", i) for i in (*range(INPUTS), *range(INPUTS))] + [("train", i) for i in range(steps)] \
         + [("infer", i) for i in (0, 1)[:steps]]
     for number, (what, i) in enumerate(plan):
         if what == "train":
-            for side in shaken:
-                side.begin_where(eager)
-                side.shake()
-                side.step(what, batches[i], number)
+            before.begin_where(eager)
         want, got = (side.step(what, batches[i], number) for side in (eager, ours))
         if name == "yolov3" and what == "infer":
             got = (placed(want[0], got[0]), *got[1:])
         for part, a, b in zip(("result", "random generators", "attributes"), want, got):
             compare(a, b, f"{name}, {what} {number} of input {i}, {part}")
         if what == "train":
-            differ_by_rounding(eager.model, ours.model, [side.model for side in shaken], f"{name}, training step {i}")
+            runs = (shaken.shake(before, batches[i], number, k) for k in range(SHAKES))
+            differ_by_rounding(eager.model, ours.model, runs, f"{name}, training step {i}")
             ours.begin_where(eager)
     stats = dycl.stats(target)
     assert stats["recorded"] > 0 and stats["segments"] > 0, stats
