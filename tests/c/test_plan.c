@@ -545,6 +545,65 @@ static void families(void) {
     printf("attention, gather, join, create: %d checks\n", checks);
 }
 
+/* ---- Convolutions and what may be done on their way out; anything in between may be wanted, too */
+static uint32_t behind(sample *s, uint32_t y, uint32_t x, const uint32_t *channels) {
+    static const int activations[] = {DYCL_EW_relu, DYCL_EW_relu6, DYCL_EW_hardswish};
+    const dycl_value like = *value(s, y);
+    uint32_t other = x;
+    int what = (int)pick(0, 5);
+    if (what < 3) return node0(s, activations[what], 1, &y);
+    if (what == 3)
+        return NODE(DYCL_OP_batch_norm, OPERANDS(y, channels[0], channels[1], channels[0], channels[0]),
+                    dycl_f64_attr(1e-2));
+    if (what == 4) { /* of the same sizes, or broadcast */
+        int64_t sizes[4] = {pick(0, 2) ? like.sizes[0] : 1, like.sizes[1], pick(0, 1) ? like.sizes[2] : 1,
+                            like.sizes[3]};
+        other = add_feed(s, DYCL_F32, 4, sizes, 1);
+    }
+    return pick(0, 1) ? node0(s, DYCL_EW_add, 2, OPERANDS(y, other)) : node0(s, DYCL_EW_add, 2, OPERANDS(other, y));
+}
+
+static void epilogues(void) {
+    for (int round = 0; round < 120; round++) {
+        sample sample_here, *s = &sample_here;
+        sample_init(s);
+        uint32_t out[8], channels[2];
+        int n = 0;
+        int64_t c = pick(1, 4) * 8, h = pick(3, 9), k = pick(0, 1) * 2 + 1;
+        uint32_t x = add_feed(s, DYCL_F32, 4, (int64_t[]){pick(1, 3), c, h, h}, 1),
+                 w = add_feed(s, DYCL_F32, 4, (int64_t[]){c, c, k, k}, 0.3);
+        channels[0] = add_feed(s, DYCL_F32, 1, &c, 1);
+        channels[1] = node0(s, DYCL_EW_square, 1, &channels[0]);
+        uint32_t y =
+            NODE(DYCL_OP_conv2d, OPERANDS(x, w, (pick(0, 1) ? channels[0] : DYCL_NONE)), 1, 1, k / 2, k / 2, 1, 1, 1);
+        for (int64_t length = pick(1, 6); length > 0; length--) {
+            if (pick(0, 5) == 0) out[n++] = y;
+            y = behind(s, y, x, channels);
+        }
+        out[n++] = y;
+        check(s, out, n, "behind a convolution");
+        sample_free(s);
+        if (failures > 10) return;
+    }
+    printf("behind convolutions: %d checks\n", checks);
+}
+
+/* ---- Channels last, with a number for each channel of each image: rows repeat, in tiles that end within an image */
+static void repeated_rows(void) {
+    for (int round = 0; round < 20; round++) {
+        sample sample_here, *s = &sample_here;
+        sample_init(s);
+        int64_t n = pick(2, 5), h = pick(5, 17), c = pick(3, 70);
+        uint32_t x = add_feed(s, DYCL_F32, 4, (int64_t[]){n, h, h + 1, c}, 1),
+                 factor = add_feed(s, DYCL_F32, 4, (int64_t[]){n, 1, 1, c}, 1);
+        uint32_t y = node0(s, DYCL_EW_mul, 2, OPERANDS(x, factor));
+        y = node0(s, DYCL_EW_add, 2, OPERANDS(factor, y));
+        check(s, &y, 1, "repeated rows");
+        sample_free(s);
+    }
+    printf("repeated rows: %d checks\n", checks);
+}
+
 /* ---- Recurrent layers there and back: any of their results may be what is wanted */
 static void recurrences(void) {
     for (int round = 0; round < 80; round++) {
@@ -692,6 +751,8 @@ int main(int argc, char **argv) {
         random_graphs(argc > 1 ? atoi(argv[1]) : 1000);
         printf("random graphs: %d checks\n", checks);
         families();
+        epilogues();
+        repeated_rows();
         recurrences();
         packing();
     }

@@ -378,6 +378,15 @@ def test_pooling():
     rejected(lambda t: F.avg_pool2d(t, 9), x)
 
 
+@pytest.mark.parametrize("kernel", (2, 3, (3, 2)))
+def test_averages_at_the_edges(kernel):
+    """Which elements a mean is of, where windows reach over the image or over what surrounds it."""
+    for stride, padding, ceil, padded in itertools.product((1, 2, 3), (0, 1), (False, True), (False, True)):
+        x = torch.randn(2, 3, 8, 7)
+        check(lambda t: F.avg_pool2d(t, kernel, stride, padding, ceil, padded), x, name="sum")
+
+
+
 def test_maximum_of_nan_and_infinity():
     x = torch.tensor([[[[1.0, NAN, 2.0, INF], [3.0, 4.0, -INF, 5.0], [0.0, -0.0, -1.0, NAN],
                         [-INF, -INF, -INF, -INF]]]])

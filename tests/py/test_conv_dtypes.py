@@ -73,6 +73,7 @@ def test_conversion(producer, follower):
     accelerated = dycl.accelerate(program)
     for _ in range(4):
         compare(tolerance, run(program, (x,)), run(accelerated, (x,)))
+    assert dycl.stats(accelerated)["replays"] == 0, "a plan that does not fit was refused"
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -101,6 +101,30 @@ def test_every_value(name, dtype):
     compare(function, x, most=1, share=5e-4, near=near)
 
 
+ROUNDED = "neg abs sign square sqrt reciprocal relu floor ceil round trunc frac".split()  # to the nearest, everywhere
+
+
+@both
+@pytest.mark.parametrize("first", ROUNDED)
+def test_one_operator_behind_another(first, dtype):
+    """Each rounds, also where one operator is the same as the two and would round once."""
+    x, names = every(dtype), UNARY + ACTIVATIONS
+    for name in names:
+        function = getattr(torch, name, None) if name in UNARY else getattr(F, name)
+        near = {"silu": 3e-37, "sigmoid": 3e-39}.get(name, 0)
+        compare(lambda x: function(getattr(torch, first)(x)), x, most=1, share=5e-4, near=near)
+
+
+@both
+def test_two_operators_of_two_operands(dtype):
+    x, y, z = (numbers(dtype, 40, 100, seed=s) for s in range(3))
+    compare(lambda x, y, z: (x * y + z, z + x * y, (x - y) * z, x * y * z, x + y + z, x / y * z, (x + y).relu()),
+            x, y, z)
+    compare(lambda x, y, z: (F.silu(x) * y, F.gelu(x, approximate="tanh") * y, F.silu(x + y)), x, y, z, most=2,
+            share=5e-4)  # times a number, neighbours may be two apart
+    compare(lambda x: (x.square().sum(-1), x.abs().sum(-1), (x * x).sum(-1)), x, most=1, share=0.02)
+
+
 @both
 @pytest.mark.parametrize("length", (1, 5, 15, 31, 33, 100))
 def test_ends_of_vectors(length, dtype):
