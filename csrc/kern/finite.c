@@ -7,7 +7,7 @@ typedef uint32_t lanes __attribute__((vector_size(16)));
 /* Without its sign, a number of 2^limit or more has at least that many bits: adding what 2^31 is above that carries
  * into the sign bit for these alone. */
 int dycl_kern_all_below(const float *data, size_t n, int limit) {
-    const uint32_t magnitude = UINT32_C(0x7fffffff), carry = dycl_kern_limit_carry(limit);
+    const uint32_t magnitude = UINT32_C(0x7fffffff), carry = UINT32_C(0x80000000) - ((uint32_t)(limit + 127) << 23);
     lanes seen[4] = {{0}, {0}, {0}, {0}};
     uint32_t any = 0;
     size_t i = 0;

@@ -101,10 +101,6 @@ void dycl_kern_copy(void *dst, const int64_t *dst_strides, const void *src, cons
 void dycl_kern_gather_run(void *dst, const void *src, int64_t stride, size_t n, size_t element);
 /* Whether all are finite and smaller than 2^limit; limit 128: finite. Serial. */
 int dycl_kern_all_below(const float *data, size_t n, int limit);
-/* Added to the bits of a magnitude, it carries into the sign bit where that is 2^limit and more, or NaN. */
-static inline uint32_t dycl_kern_limit_carry(int limit) {
-    return UINT32_C(0x80000000) - ((uint32_t)(limit + 127) << 23);
-}
 static inline int dycl_kern_all_finite(const float *data, size_t n) { return dycl_kern_all_below(data, n, 128); }
 void dycl_kern_fill(void *dst, const void *value, size_t n, size_t element);
 

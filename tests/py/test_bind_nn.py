@@ -386,7 +386,6 @@ def test_averages_at_the_edges(kernel):
         check(lambda t: F.avg_pool2d(t, kernel, stride, padding, ceil, padded), x, name="sum")
 
 
-
 def test_maximum_of_nan_and_infinity():
     x = torch.tensor([[[[1.0, NAN, 2.0, INF], [3.0, 4.0, -INF, 5.0], [0.0, -0.0, -1.0, NAN],
                         [-INF, -INF, -INF, -INF]]]])
