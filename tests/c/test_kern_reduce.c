@@ -159,8 +159,9 @@ static void check_sum_accuracy(dycl_isa isa) {
     dycl_free(a);
 }
 
-static void reference_row(dycl_row op, double *out, const double *a, const double *w, const double *b, int64_t n,
-                          double eps) {
+/* Returns how far a norm carries an error of one unit in the mean: its rounding cannot be avoided. */
+static double reference_row(dycl_row op, double *out, const double *a, const double *w, const double *b, int64_t n,
+                            double eps) {
     double max = -INFINITY, sum, mean, square;
     long double exact[3] = {0, 0, 0};
     for (int64_t i = 0; i < n; i++) max = a[i] > max || a[i] != a[i] ? a[i] : max, exact[0] += (long double)a[i];
@@ -176,6 +177,7 @@ static void reference_row(dycl_row op, double *out, const double *a, const doubl
         if (op == DYCL_ROW_LAYER_NORM || op == DYCL_ROW_RMS_NORM)
             out[i] = (a[i] - mean) / sqrt(square + eps) * (w ? w[i] : 1) + (b && op == DYCL_ROW_LAYER_NORM ? b[i] : 0);
     }
+    return op == DYCL_ROW_LAYER_NORM ? fabs(mean) / sqrt(square + eps) : 0;
 }
 
 static void check_rows(dycl_isa isa) {
@@ -195,17 +197,17 @@ static void check_rows(dycl_isa isa) {
                 put(dtype, in[k], i, x), values[k][i] = get(dtype, in[k], i);
             }
         }
-        reference_row(op, want, values[0], use_w ? values[1] : NULL, use_b ? values[2] : NULL, n, eps);
+        double carried = reference_row(op, want, values[0], use_w ? values[1] : NULL, use_b ? values[2] : NULL, n, eps);
         if (in_place) dycl_free(out), out = in[0];
         dycl_kern_row(isa, op, dtype)(out, in[0], use_w ? in[1] : NULL, use_b ? in[2] : NULL, (size_t)n, eps);
         for (int64_t i = 0; i < n; i++) {
-            double got = get(dtype, out, i), size = fabs(want[i]);
+            double got = get(dtype, out, i), size = fabs(want[i]), weight = use_w ? fabs(values[1][i]) : 1;
             if (op == DYCL_ROW_LOG_SOFTMAX) size += fabs(values[0][i]) + 8;
             if (op == DYCL_ROW_LAYER_NORM || op == DYCL_ROW_RMS_NORM) size += stretch * stretch;
             if (op == DYCL_ROW_CUMSUM) size += (double)n * stretch * 1e-8;
             if (op == DYCL_ROW_SOFTMAX)
                 size = size * (1 - log(size + 1e-300) / 12) + 1.5e-38; /* x - max is rounded; subnormals */
-            check(close_to(got, want[i], 12 * unit(dtype) * size), "row", got, want[i]);
+            check(close_to(got, want[i], unit(dtype) * (12 * size + 2 * carried * weight)), "row", got, want[i]);
         }
         if (!in_place) dycl_free(out);
         for (int k = 0; k < 3; k++) dycl_free(in[k]), dycl_free(values[k]);
@@ -256,7 +258,8 @@ static void check_reduce(int64_t budget) {
     }
     char *in = dycl_alloc((size_t)extent * 8), *out = dycl_alloc((size_t)(kept + 1) * 8);
     double *values = dycl_alloc((size_t)(reduced + 1) * 8), scale;
-    int specials = below(4) ? 0 : (int)(4 * reduced + 4);
+    /* None, few of many results, or several in each: then one meets another, and ordinary ones before and behind. */
+    int specials = below(4) ? 0 : (int)(below(2) ? 4 * reduced + 4 : reduced / 2 + 2);
     double magnitude = some_magnitude(d.op, d.dtype), offset = is_variance(d.op) ? 3 : 0;
     for (int64_t i = 0; i < extent; i++) put(d.dtype, in, i, (sample(d.dtype, specials) + offset) * magnitude);
     size_t bytes = dycl_kern_reduce_scratch(&d);

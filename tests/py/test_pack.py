@@ -37,6 +37,12 @@ def pointer_write(p):
     ctypes.c_float.from_address(p.data_ptr()).value = 7.0
 
 
+def earlier_pointer_write(p):
+    import ctypes
+
+    ctypes.c_float.from_address(earlier[0]).value += 7.0
+
+
 def kept_alias(p):
     alias = p.data
     gc.collect()
@@ -44,6 +50,7 @@ def kept_alias(p):
     return alias
 
 
+earlier = []  # addresses that a library kept, from before anybody looked
 WRITES = {
     "in place": lambda p: p.mul_(0.5),
     "data in place": lambda p: p.data.mul_(0.5),
@@ -54,6 +61,7 @@ WRITES = {
     "numpy": numpy_write,
     "storage": storage_write,
     "pointer": pointer_write,
+    "earlier pointer": earlier_pointer_write,
     "kept alias": kept_alias,
     "set": lambda p: p.set_(torch.full_like(p, 0.1)),
 }
@@ -68,6 +76,7 @@ def packed(accelerated):
 def test_writes_are_noticed(case, write):
     make, shape = CASES[case]
     m, x = make(), torch.randn(shape)
+    earlier[:] = [m[0].weight.data_ptr()]
     dycl.accelerate(m)
     with torch.no_grad():
         before = packed(m)
