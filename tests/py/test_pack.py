@@ -1,6 +1,7 @@
 """Weights are packed, once, and every way of writing to them is noticed."""
 
 import copy
+import ctypes
 import gc
 
 import pytest
@@ -32,14 +33,10 @@ def storage_write(p):
 
 
 def pointer_write(p):
-    import ctypes
-
     ctypes.c_float.from_address(p.data_ptr()).value = 7.0
 
 
 def earlier_pointer_write(p):
-    import ctypes
-
     ctypes.c_float.from_address(earlier[0]).value += 7.0
 
 
