@@ -157,6 +157,7 @@ static void batch_stats(dycl_reference *r, const dycl_node *node, const uint32_t
         double m2 = squares.sum, of_m2 = squares.error + eps * m2, total = m2 / n + add, of_total = of_m2 / n;
         if (dtype == DYCL_F64) of_m2 += 1e-13 * m2, of_total += 1e-13 * total;
         int unknown = sum.unknown || squares.unknown || !isfinite(mean.f) || !isfinite(m2);
+        unknown |= dycl_number_leaves(dtype, sum.magnitude) || dycl_number_leaves(dtype, m2);
         dycl_number y = mean;
         if (attrs[0] == DYCL_BATCH_INVSTD) {
             unknown |= total <= of_total;

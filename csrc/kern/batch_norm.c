@@ -1,5 +1,6 @@
 #include "kern/batch_norm.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -124,10 +125,21 @@ static double distances(const job *j, int64_t channel, double *out_mean) {
     return sums[1];
 }
 
+/* Whether sums of floats may be infinite on the way, in some order: the sum of all |x|, which is at most n |m| and that
+ * of |x - m|, is too large. What is infinite or NaN itself is so in any order. */
+static int may_leave(const job *j) {
+    double n = (double)j->pixels;
+    for (int64_t c = 0; c < j->b->c; c++) {
+        double most = n * fabs(j->shift[c]) + sqrt(n * total(j, c, 1));
+        if (most > FLT_MAX && isfinite(most)) return 1;
+    }
+    return 0;
+}
+
 /* From the sums of x - m and its square, m an element of the channel: what is lost where they are far from zero is of
  * the doubles' size then. An m that is not finite would make NaN of a mean that is infinite. */
-void dycl_kern_batch_stats(const dycl_batch *b, const void *x, const void *const running[2],
-                           void *const out[DYCL_BATCH_RESULTS], void *scratch) {
+int dycl_kern_batch_stats(const dycl_batch *b, const void *x, const void *const running[2],
+                          void *const out[DYCL_BATCH_RESULTS], void *scratch) {
     job j = begin(b, NULL, x, scratch, 1);
     double n = (double)j.pixels;
     for (int64_t c = 0; c < b->c; c++) {
@@ -135,6 +147,7 @@ void dycl_kern_batch_stats(const dycl_batch *b, const void *x, const void *const
         j.shift[c] = isfinite(m) ? m : 0;
     }
     sum(&j);
+    if (b->float_sums && may_leave(&j)) return 0;
     for (int64_t c = 0; c < b->c; c++) {
         double s0 = total(&j, c, 0), m2 = total(&j, c, 1) - s0 * s0 / n, mean = j.shift[c] + s0 / n;
         if (m2 < 0) m2 = 0;
@@ -149,6 +162,7 @@ void dycl_kern_batch_stats(const dycl_batch *b, const void *x, const void *const
                 put(&j, out[DYCL_BATCH_RUNNING_MEAN + i], c,
                     b->momentum * now[i] + (1 - b->momentum) * number_at(&j, running[i], c));
     }
+    return 1;
 }
 
 /* ---- Back: x's gradient is what is left of the result's behind its mean and its part along x, times the scale */

@@ -12,6 +12,7 @@ typedef struct {
     int channels_last;   /* [n, inner, c] */
     dycl_dtype dtype;    /* F32, F64 */
     double momentum, eps;
+    int float_sums; /* f32: torch sums in floats, by the value's own strides: see dycl_kern_batch_stats */
 } dycl_batch;
 
 typedef enum { DYCL_BATCH_MEAN, DYCL_BATCH_INVSTD, DYCL_BATCH_RUNNING_MEAN, DYCL_BATCH_RUNNING_VAR } dycl_batch_result;
@@ -19,9 +20,9 @@ typedef enum { DYCL_BATCH_MEAN, DYCL_BATCH_INVSTD, DYCL_BATCH_RUNNING_MEAN, DYCL
 
 size_t dycl_kern_batch_scratch(const dycl_batch *batch); /* bytes, of both */
 /* out: by dycl_batch_result, NULL where it is not wanted. running: mean and variance as they were, for those results;
- * they may be the results. */
-void dycl_kern_batch_stats(const dycl_batch *batch, const void *x, const void *const running[2],
-                           void *const out[DYCL_BATCH_RESULTS], void *scratch);
+ * they may be the results. 0: a sum of floats may be infinite where ours is not: nothing is written. */
+int dycl_kern_batch_stats(const dycl_batch *batch, const void *x, const void *const running[2],
+                          void *const out[DYCL_BATCH_RESULTS], void *scratch);
 /* out: the gradients of x, weight and bias, NULL where not wanted. weight: NULL: none. */
 void dycl_kern_batch_norm_back(const dycl_batch *batch, const void *gradient, const void *x, const void *const mean,
                                const void *invstd, const void *weight, void *const out[3], void *scratch);

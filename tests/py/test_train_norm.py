@@ -342,6 +342,34 @@ def test_without_a_history(affine, statistics):
     assert "batch_stats" in dycl.explain(model) and dycl.stats(model)["torch"] <= 2, dycl.explain(model)
 
 
+LAYOUTS = {
+    "planes": lambda x: x,
+    "channels last": lambda x: x.to(memory_format=torch.channels_last),
+    "rows": lambda x: x[:, :, 0, 0].contiguous(),
+    "rows of one plane": lambda x: x[:, :, :1, :1].contiguous(),
+    "one channel": lambda x: x[:, :1].contiguous(memory_format=torch.channels_last),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", [3e35, 3e36, 6e37, 3e38])
+def test_sums_that_floats_do_not_hold(layout, size):
+    """torch sums planes in doubles, what lies in channels last in floats: there the mean is infinite."""
+    torch.manual_seed(5)
+    for draw in (torch.rand, torch.randn):
+        x = LAYOUTS[layout](draw(6, 5, 8, 8).clamp(-1, 1) * size)
+        seen = []
+        for wrap in (lambda f: f, dycl.accelerate):
+            mean, variance = torch.zeros(x.shape[1]), torch.ones(x.shape[1])
+            run, log = wrap(lambda: F.batch_norm(x, mean, variance, training=True, momentum=0.5) * 2), []
+            with torch.no_grad():
+                for _ in range(3):
+                    log += [run(), mean.clone(), variance.clone()]
+            seen.append(log)
+        same(*seen)
+        assert "batch_stats" in dycl.explain(run)
+
+
 def test_convolutions_are_read_as_they_lie():
     """Nothing is copied between a convolution and its norm but what is kept for the backward pass."""
     model = dycl.accelerate(nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU()))

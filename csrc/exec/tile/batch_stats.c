@@ -24,7 +24,8 @@ static dycl_status stats_run(const dycl_step *step, dycl_plan *plan) {
     void *out[RESULTS];
     for (int i = 0; i < 2; i++) running[i] = at(plan, a->vectors[i], a->vector[i]);
     for (int i = 0; i < RESULTS; i++) out[i] = at(plan, a->outs[i], a->out[i]);
-    dycl_kern_batch_stats(&a->batch, dycl_at(plan, a->x), running, out, dycl_at(plan, a->scratch));
+    if (!dycl_kern_batch_stats(&a->batch, dycl_at(plan, a->x), running, out, dycl_at(plan, a->scratch)))
+        return dycl_error_bail("elements are so large that torch's sums may be infinite"); /* torch knows */
     return DYCL_OK;
 }
 
@@ -71,6 +72,8 @@ static dycl_status read_x(dycl_builder *b, uint32_t v, batch_args *a, dycl_tenso
     a->batch.inner = dycl_tensor_numel(x) / (x->sizes[0] * x->sizes[1]);
     a->batch.channels_last = last;
     a->batch.dtype = x->dtype;
+    a->batch.float_sums =
+        x->dtype == DYCL_F32 && (a->batch.inner == 1 || !dycl_value_contiguous(dycl_make_value(b, v)));
     dycl_make_read(b, x);
 fail:
     return status;
