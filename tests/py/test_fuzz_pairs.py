@@ -20,6 +20,7 @@ from tests.fuzz.pairs import rows_nn  # noqa: E402, F401 (fills the rows)
 COUNT = 1800
 PARTS = 6  # each with its own instruction set, threads and ways
 CSRC = registry.CSRC
+SHARES = {}  # part -> pairs that were recorded as a whole, pairs that could have been
 
 
 def test_every_row_of_the_registry_has_a_generator():
@@ -53,8 +54,11 @@ def test_pairs(part):
     run.run_cases(cases[part::PARTS], run.setting_of(part, isas, None, None), report)
     assert not found, "".join(found)
     assert report.counts["equal"] > 0.9 * len(cases) / PARTS
-    others = len(cases) / PARTS - len(report.half)  # much of 16 bits is left to torch
-    assert len(report.recorded - report.half) > 0.75 * others
+    # Much of 16 bits is left to torch. A part alone is too few for a share: all of them are asked.
+    SHARES[part] = len(report.recorded - report.half), len(cases) / PARTS - len(report.half)
+    if len(SHARES) == PARTS:
+        recorded, others = map(sum, zip(*SHARES.values()))
+        assert recorded > 0.75 * others
 
 
 # ---- What the fuzzer would see
