@@ -210,6 +210,9 @@ STEPS |= {
     "leaky_relu": lambda n, x, slope: F.leaky_relu(x, slope.item()) if _is_number(slope)
     else torch._prelu_kernel(x, slope),
     "elu": lambda n, x, alpha: F.elu(x, alpha.item()),
+    "celu": lambda n, x, alpha: F.celu(x, alpha.item()),
+    "hardshrink": lambda n, x, bound: F.hardshrink(x, bound.item()),
+    "hardtanh": lambda n, x, low, high: F.hardtanh(x, low.item(), high.item()),
     "relu_grad": lambda n, gradient, y: torch.ops.aten.threshold_backward(gradient, y, 0),
     "clamp": lambda n, x, low, high: torch.clamp(x, low.item(), high.item()) if _is_number(low) and _is_number(high)
     else torch.clamp(x, low, high),
@@ -225,6 +228,8 @@ _IN_PLACE |= {
     "leaky_relu": lambda x, slope: torch._prelu_kernel(x, slope) if not _is_number(slope)
     else F.leaky_relu(x, slope.item(), inplace=True),
     "elu": lambda x, alpha: F.elu(x, alpha.item(), inplace=True),
+    "celu": lambda x, alpha: F.celu(x, alpha.item(), inplace=True),
+    "hardtanh": lambda x, low, high: F.hardtanh(x, low.item(), high.item(), inplace=True),
 }
 
 # ---- Elements in other places ----------------------------------------------------------------------------------------

@@ -190,6 +190,8 @@ static double of_two(dycl_ew op, double a, double b) {
     case DYCL_EW_logical_xor: return (a != 0) != (b != 0);
     case DYCL_EW_leaky_relu: return a > 0 ? a : a * b;
     case DYCL_EW_elu: return a >= 0 ? a : b * expm1(a);
+    case DYCL_EW_celu: return a > 0 ? a : b * expm1(a / b);
+    case DYCL_EW_hardshrink: return fabs(a) <= b ? 0 : a;
     case DYCL_EW_relu_grad: return b <= 0 ? 0 : a;
     case DYCL_EW_copysign: return copysign(a, b);
     default: return NAN; /* integers' only */
@@ -199,7 +201,8 @@ static double of_two(dycl_ew op, double a, double b) {
 static double of_three(dycl_ew op, dycl_dtype dtype, double a, double b, double c) {
     switch (op) {
     case DYCL_EW_lerp: return fabs(c) < 0.5 ? a + c * (b - a) : b - (b - a) * (1 - c);
-    case DYCL_EW_clamp: return clamp(a, b, c);
+    case DYCL_EW_clamp:
+    case DYCL_EW_hardtanh: return clamp(a, b, c);
     case DYCL_EW_softplus: return softplus(dtype, a, b, c);
     case DYCL_EW_threshold: return a <= b ? c : a;
     case DYCL_EW_add_scaled: return a + b * c;
@@ -259,6 +262,8 @@ static int has_pole_inside(dycl_ew op, const dycl_number *x) {
         return floor((x[0].f - x[0].error) * 0.3183098861837907 + 0.5) !=
                floor((x[0].f + x[0].error) * 0.3183098861837907 + 0.5);
     case DYCL_EW_frac: return trunc(x[0].f - x[0].error) != trunc(x[0].f + x[0].error);
+    case DYCL_EW_hardshrink: /* from 0 to the bound */ return fabs(fabs(x[0].f) - x[1].f) <= x[0].error + x[1].error;
+    case DYCL_EW_celu:
     case DYCL_EW_div:
     case DYCL_EW_floor_div:
     case DYCL_EW_trunc_div: return fabs(x[1].f) <= x[1].error;

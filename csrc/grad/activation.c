@@ -109,6 +109,36 @@ void dycl_grad_elu(dycl_chain *c) {
     give(c, dycl_chain_where(c, COMPARE(gt, x, 0), G, below));
 }
 
+/* x, alpha: a number */
+void dycl_grad_celu(dycl_chain *c) {
+    if (dycl_chain_wants(c, 1)) dycl_chain_fail(c);
+    uint32_t x = X, below = MUL(G, EXP(DIV(x, dycl_chain_take(c, 1))));
+    give(c, dycl_chain_where(c, COMPARE(gt, x, 0), G, below));
+}
+
+#define SELU_SCALE 1.0507009873554804934193349852946
+#define SELU_ALPHA 1.6732632423543772848170429916717
+
+void dycl_grad_selu(dycl_chain *c) {
+    uint32_t x = X, below = MUL(TIMES(G, SELU_ALPHA * SELU_SCALE), EXP(x));
+    give(c, dycl_chain_where(c, COMPARE(gt, x, 0), TIMES(G, SELU_SCALE), below));
+}
+
+/* x, low, high: numbers; g between them, and not at them */
+void dycl_grad_hardtanh(dycl_chain *c) {
+    if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
+    uint32_t x = X, below = dycl_chain_2(c, DYCL_OP_le, x, dycl_chain_take(c, 1));
+    uint32_t above = dycl_chain_2(c, DYCL_OP_ge, x, dycl_chain_take(c, 2));
+    give(c, dycl_chain_drop(c, below, dycl_chain_drop(c, above, G)));
+}
+
+/* x, bound: a number */
+void dycl_grad_hardshrink(dycl_chain *c) {
+    if (dycl_chain_wants(c, 1)) dycl_chain_fail(c);
+    uint32_t x = X, size = dycl_chain_1(c, DYCL_OP_abs, x);
+    give(c, dycl_chain_drop(c, dycl_chain_2(c, DYCL_OP_le, size, dycl_chain_take(c, 1)), G));
+}
+
 /* x, beta, threshold: numbers */
 void dycl_grad_softplus(dycl_chain *c) {
     if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);

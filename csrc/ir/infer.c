@@ -115,6 +115,9 @@ static int number_is_operand(dycl_op op) {
     case DYCL_OP_pow:
     case DYCL_OP_leaky_relu:
     case DYCL_OP_elu:
+    case DYCL_OP_celu:
+    case DYCL_OP_hardshrink:
+    case DYCL_OP_hardtanh:
     case DYCL_OP_clamp:
     case DYCL_OP_softplus:
     case DYCL_OP_threshold:
@@ -197,7 +200,7 @@ dycl_status dycl_infer_elementwise(const dycl_draft *draft, dycl_value *out) {
             all_plain = 0;
         }
     }
-    if (op == DYCL_OP_relu6) /* torch: empty_like, then hardtanh_out */
+    if (op == DYCL_OP_relu6 || (op == DYCL_OP_hardtanh && same_sizes(in[0], out))) /* torch: empty_like, hardtanh_out */
         dycl_infer_preserve(in[0], out);
     else if (op == DYCL_OP_logsigmoid || (op == DYCL_OP_pow && in[0]->kind == DYCL_VALUE_SCALAR))
         dycl_infer_contiguous(out);

@@ -110,6 +110,8 @@ EW_F32_P2(logical_or, k_or(v_ne(x, V_ZERO), v_ne(y, V_ZERO)))
 EW_F32_P2(logical_xor, k_xor(v_ne(x, V_ZERO), v_ne(y, V_ZERO)))
 EW_F32_2(leaky_relu, v_select(v_gt(x, V_ZERO), x, x *y))
 EW_F32_2(elu, v_select(v_ge(x, V_ZERO), x, y *vmath_expm1(x)))
+EW_F32_2(celu, v_select(v_gt(x, V_ZERO), x, y *vmath_expm1(x / y)))
+EW_F32_2(hardshrink, v_select(v_le(v_abs(x), y), V_ZERO, x))
 EW_F32_2(relu_grad, v_select(v_le(y, V_ZERO), V_ZERO, x))
 EW_F32_2(copysign, v_copysign(x, y))
 
@@ -120,6 +122,7 @@ DYCL_INLINE vf f32_lerp(vf x, vf y, vf z) {
     return v_fma(v_select(near, z, z - 1.0f), y - x, v_select(near, x, y));
 }
 EW_F32_3(clamp, f32_minimum(z, f32_maximum(y, x))) /* in this order -0 stays what it is between bounds of 0 */
+EW_F32_3(hardtanh, f32_clamp(x, y, z))
 EW_F32_3(softplus, vact_softplus(x, y, z))
 EW_F32_3(threshold, v_select(v_le(x, y), z, x))
 EW_F32_3(add_scaled, v_fma(y, z, x))

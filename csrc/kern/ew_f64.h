@@ -105,6 +105,8 @@ EW_F64_P2(logical_or, (x != 0) | (y != 0))
 EW_F64_P2(logical_xor, (x != 0) ^ (y != 0))
 EW_F64_2(leaky_relu, x > 0 ? x : x * y)
 EW_F64_2(elu, x >= 0 ? x : y * expm1(x))
+EW_F64_2(celu, x > 0 ? x : y * expm1(x / y))
+EW_F64_2(hardshrink, fabs(x) <= y ? 0.0 : x)
 EW_F64_2(relu_grad, y <= 0 ? 0.0 : x)
 EW_F64_2(copysign, copysign(x, y))
 
@@ -115,6 +117,7 @@ static inline double f64_softplus(double x, double y, double z) {
     double s = x * y;
     return s > z ? x : ((s > 0 ? s : 0.0) + log1p(exp(-fabs(s)))) / y;
 }
+EW_F64_3(hardtanh, f64_clamp(x, y, z))
 EW_F64_3(threshold, x <= y ? z : x)
 EW_F64_3(add_scaled, fma(y, z, x))
 EW_F64_3(fma, fma(x, y, z))

@@ -244,6 +244,7 @@ static exactness takes_number(dycl_op op, int i) {
     case DYCL_OP_mul: return AS_IT_IS;
     case DYCL_OP_leaky_relu:
     case DYCL_OP_elu:
+    case DYCL_OP_celu:
     case DYCL_OP_softplus:
     case DYCL_OP_threshold:
     case DYCL_OP_lerp: return IN_RANGE;

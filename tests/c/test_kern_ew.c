@@ -44,6 +44,7 @@ static double bound_f32(dycl_ew op) {
     case DYCL_EW_pow: return 1.5;
     case DYCL_EW_logsigmoid:
     case DYCL_EW_elu: return 2.0;
+    case DYCL_EW_celu: /* rounds its quotient, too */
     case DYCL_EW_tanh:
     case DYCL_EW_sigmoid:
     case DYCL_EW_softplus: return 2.5;
@@ -86,6 +87,7 @@ static wide approximate(dycl_ew op, wide x, wide y, wide z) {
     case DYCL_EW_sigmoid: return sigmoid_wide(x);
     case DYCL_EW_logsigmoid: return (x < 0 ? x : 0) - log1pl(expl(-fabsl(x)));
     case DYCL_EW_elu: return x >= 0 ? x : y * expm1l(x);
+    case DYCL_EW_celu: return x > 0 ? x : y * expm1l(x / y);
     case DYCL_EW_silu: return x * sigmoid_wide(x);
     case DYCL_EW_gelu: return 0.5L * x * erfcl(-x * sqrtl(0.5L));
     case DYCL_EW_gelu_tanh: return x * sigmoid_wide(2 * sqrtl(2 / acosl(-1)) * (x + 0.044715L * x * x * x));
@@ -176,11 +178,13 @@ static int is_predicate(dycl_ew op, wide x, wide y) {
         case DYCL_EW_fmax: return fmax##s(x, y);                                                                       \
         case DYCL_EW_fmin: return fmin##s(x, y);                                                                       \
         case DYCL_EW_leaky_relu: return x > 0 ? x : x * y;                                                             \
+        case DYCL_EW_hardshrink: return fabs##s(x) <= y ? 0 : x;                                                       \
         case DYCL_EW_relu_grad: return y <= 0 ? 0 : x;                                                                 \
         case DYCL_EW_copysign: return copysign##s(x, y);                                                               \
         case DYCL_EW_where: return x != 0 ? y : z;                                                                     \
         case DYCL_EW_lerp: t = y - x; return fabs##s(z) < (T)0.5 ? fma##s(z, t, x) : fma##s(z - 1, t, y);              \
-        case DYCL_EW_clamp: return exact_clamp_##s(x, y, z);                                                           \
+        case DYCL_EW_clamp:                                                                                            \
+        case DYCL_EW_hardtanh: return exact_clamp_##s(x, y, z);                                                        \
         case DYCL_EW_threshold: return x <= y ? z : x;                                                                 \
         case DYCL_EW_add_scaled: return fma##s(y, z, x);                                                               \
         case DYCL_EW_fma: return fma##s(x, y, z);                                                                      \
@@ -377,7 +381,7 @@ static void check_element(dycl_isa isa, dycl_ew op, dycl_dtype dtype, wide x, wi
             wide want = f32 ? (wide)exact_f(op, (float)x, (float)y, (float)z)
                             : (wide)exact_(op, (double)x, (double)y, (double)z);
             int either_zero = op == DYCL_EW_maximum || op == DYCL_EW_minimum || op == DYCL_EW_fmax ||
-                              op == DYCL_EW_fmin || op == DYCL_EW_clamp;
+                              op == DYCL_EW_fmin || op == DYCL_EW_clamp || op == DYCL_EW_hardtanh;
             if (!same_wide(got, want, !either_zero))
                 FAIL("%s(%.9Lg, %.9Lg, %.9Lg) = %.9Lg, not %.9Lg", who(isa, op, dtype), x, y, z, got, want);
         }
@@ -406,7 +410,8 @@ static int same_run(dycl_dtype dtype, const void *a, const void *b, size_t n) {
     return 1;
 }
 
-/* Softplus with a beta and a threshold that mean something: the formula itself overflows for others. */
+/* Softplus with a beta and a threshold that mean something, and celu with such an alpha: the formulas themselves
+ * overflow for others. */
 static void tame(dycl_dtype dtype) {
     for (size_t i = 0; i < RUN; i++) {
         double beta = 0.05 + 4 * uniform(), threshold = 40 * uniform();
@@ -435,7 +440,7 @@ static void check_op(dycl_isa isa, dycl_ew op, dycl_dtype dtype) {
                 in[k] = buffers[k] + PAD;
                 fill(types[k], buffers[k] + PAD, RUN, 1);
             }
-            if (op == DYCL_EW_softplus) tame(dtype);
+            if (op == DYCL_EW_softplus || op == DYCL_EW_celu) tame(dtype);
             if (op == DYCL_EW_pow && mask == 2 && round < 2) { /* the exponents that are served by multiplication */
                 if (dtype == DYCL_F32)
                     *(float *)(buffers[1] + PAD) = (float)(2 + round);

@@ -197,7 +197,8 @@ ODD = [((2, 2, 1, 1), (2, 1, 4, 1)), ((2, 2, 1, 1), (2, 1, 1, 4)), ((2, 1, 2, 1)
        ((1, 3, 1, 2), (1, 2, 50, 1)), ((2, 3, 1), (3, 1, 3)), ((2, 3, 1), (1, 2, 1)), ((0,), (3,)), ((0, 3), (5, 7)),
        ((2, 0, 3), (5, 7, 1))]
 KEEPS = {name: getattr(torch.nn.functional, name)
-         for name in "relu gelu silu mish hardswish hardsigmoid leaky_relu elu softplus hardtanh".split()}
+         for name in "relu gelu silu mish hardswish hardsigmoid leaky_relu elu celu selu softplus hardtanh "
+                     "hardshrink".split()}
 KEEPS |= {name: getattr(torch, name) for name in "abs sin tanh exp sigmoid sqrt reciprocal clone".split()}
 KEEPS |= {
     "number": lambda x: x * 2, "itself": lambda x: x * x, "over": lambda x: x / (x + 3),

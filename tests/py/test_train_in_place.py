@@ -51,6 +51,7 @@ WRITES = {
     "elu_": lambda x, y: F.elu(x, inplace=True),
     "elu_ that folds": lambda x, y: F.elu(x, -0.5, inplace=True),
     "hardtanh_": lambda x, y: F.hardtanh(x, inplace=True),
+    "celu_": lambda x, y: F.celu(x, 0.7, inplace=True),
     "clamp_": lambda x, y: x.clamp_(-1, 1),
     "add_": lambda x, y: x.add_(y[0]),
     "+=": lambda x, y: x.__iadd__(y[:1]),

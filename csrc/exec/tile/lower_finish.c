@@ -22,6 +22,7 @@ double dycl_lower_cost(dycl_op op, dycl_dtype dtype) {
     case DYCL_EW_sigmoid:
     case DYCL_EW_silu:
     case DYCL_EW_elu:
+    case DYCL_EW_celu:
     case DYCL_EW_rsqrt: return 0.3 * slow;
     case DYCL_EW_log2:
     case DYCL_EW_log10:

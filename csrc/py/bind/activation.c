@@ -32,14 +32,17 @@ static PyObject *activation(dycl_call *call, const dycl_binding *row) {
     return dycl_bind_unary(call, row);
 }
 
+/* leaky_relu, elu and celu: a number, and perhaps in place */
 static PyObject *leaky_relu(dycl_call *call, const dycl_binding *row) {
     double slope;
     int in_place;
     dycl_operand x[2];
     uint32_t out = 0;
-    DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[1], row->op == DYCL_OP_elu ? 1.0 : 0.01, &slope));
+    DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[1], row->op == DYCL_OP_leaky_relu ? 0.01 : 1.0, &slope));
     if (row->op == DYCL_OP_elu && !isfinite(slope))
         return dycl_call_bail(call, DYCL_BAIL_arguments); /* torch counts 0 among the positive numbers */
+    if (row->op == DYCL_OP_celu && !(slope > 0 && isfinite(slope) && isfinite(1 / (float)slope)))
+        return dycl_call_bail(call, DYCL_BAIL_arguments); /* it multiplies by 1 / alpha */
     DYCL_CALL_TRY(dycl_call_bool_or(call, row->parameter_count > 2 ? call->p[2] : NULL, 0, &in_place));
     call->in_place |= in_place;
     if (call->in_place && call->region->tracks && slope < 0)
@@ -49,6 +52,19 @@ static PyObject *leaky_relu(dycl_call *call, const dycl_binding *row) {
     if (x[0].kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x[0].value)->dtype))
         return dycl_call_bail(call, DYCL_BAIL_dtype);
     x[1] = dycl_operand_f64(slope);
+    return dycl_call_finish(
+        call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 2, x, &out), out);
+}
+
+static PyObject *hardshrink(dycl_call *call, const dycl_binding *row) {
+    dycl_operand x[2];
+    double bound;
+    uint32_t out = 0;
+    DYCL_CALL_TRY(dycl_call_operand(call, call->p[0], &x[0]));
+    DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[1], 0.5, &bound));
+    if (x[0].kind != DYCL_OPERAND_VALUE || !dycl_dtype_is_float((dycl_dtype)dycl_call_meta(call, x[0].value)->dtype))
+        return dycl_call_bail(call, DYCL_BAIL_dtype);
+    x[1] = dycl_operand_f64(bound);
     return dycl_call_finish(
         call, dycl_build_ew(&call->region->recorder, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 2, x, &out), out);
 }
@@ -102,6 +118,9 @@ dycl_binding dycl_bindings_activation[] = {
     ROW("leaky_relu", F | N, "input negative_slope inplace", leaky_relu, DYCL_OP_leaky_relu, 0),
     ROW("elu", F, "input alpha inplace", leaky_relu, DYCL_OP_elu, 0),
     ROW("elu", N, "input alpha", leaky_relu, DYCL_OP_elu, 0), /* its two scales have no kernel */
+    ROW("celu", F, "input alpha inplace", leaky_relu, DYCL_OP_celu, 0),
+    ROW("celu", T | I, "input alpha", leaky_relu, DYCL_OP_celu, 0),
+    ROW("hardshrink", T | F | M, "input lambd", hardshrink, DYCL_OP_hardshrink, 0),
     ROW("softplus", F | N, "input beta threshold", softplus, DYCL_OP_softplus, 0),
     {0},
 };

@@ -261,12 +261,10 @@ static PyObject *three_operands(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[2], 1, &b));
     DYCL_CALL_TRY(dycl_call_bool_or(call, row->parameter_count > 3 ? call->p[3] : NULL, 0, &in_place));
     if (x[0].kind != DYCL_OPERAND_VALUE || !is_float(call, x[0].value)) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    if (row->op == DYCL_OP_clamp && !(a <= b)) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (row->op == DYCL_OP_hardtanh && !(a <= b)) return dycl_call_bail(call, DYCL_BAIL_arguments);
     call->in_place |= in_place;
-    call->keeps_result = row->op == DYCL_OP_clamp;
-    int is_relu6 = row->op == DYCL_OP_clamp && call->region->tracks && a == 0 && b == 6;
-    if (row->op == DYCL_OP_clamp && !is_relu6 && call->region->tracks && dycl_region_needs_gradient(call->p[0]))
-        return dycl_call_bail(call, DYCL_BAIL_grad); /* at its bounds the gradient is not clamp's */
+    call->keeps_result = row->op == DYCL_OP_hardtanh;
+    int is_relu6 = row->op == DYCL_OP_hardtanh && call->region->tracks && a == 0 && b == 6;
     x[1] = dycl_operand_f64(a);
     x[2] = dycl_operand_f64(b);
     dycl_recorder *r = &call->region->recorder;
@@ -274,8 +272,6 @@ static PyObject *three_operands(dycl_call *call, const dycl_binding *row) {
         DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_relu6, DYCL_PROMOTE_COMMON, 1, x, &out));
     else
         DYCL_CALL_TRY(dycl_build_ew(r, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 3, x, &out));
-    if (row->op == DYCL_OP_clamp)
-        DYCL_CALL_TRY(dycl_build_like(r, out, x[0].value, &out)); /* torch: empty_like, then clamp_out */
     return dycl_call_finish(call, DYCL_OK, out);
 }
 
@@ -367,8 +363,8 @@ dycl_binding dycl_bindings_nn[] = {
         instance_norm, 0, 1),
     ROW("group_norm", F, "input num_groups weight bias eps", group_norm, 0, 0),
     ROW("group_norm", T, "input num_groups weight bias eps cudnn_enabled", group_norm, 0, 0),
-    ROW("hardtanh", F, "input min_val max_val inplace", three_operands, DYCL_OP_clamp, 0),
-    ROW("hardtanh", N, "input min_val max_val", three_operands, DYCL_OP_clamp, 0),
+    ROW("hardtanh", F, "input min_val max_val inplace", three_operands, DYCL_OP_hardtanh, 0),
+    ROW("hardtanh", N, "input min_val max_val", three_operands, DYCL_OP_hardtanh, 0),
     ROW("threshold", F, "input threshold value inplace", three_operands, DYCL_OP_threshold, 0),
     ROW("threshold", T | I, "input threshold value", three_operands, DYCL_OP_threshold, 0),
     ROW("glu", F | N, "input dim", glu, 0, 0),

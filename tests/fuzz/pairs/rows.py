@@ -223,6 +223,8 @@ def _leaky_relu(c, x):
     return f"F.leaky_relu({x}{c.choose('', ', 0.25')})"
 
 
+row("celu", ELEMENTWISE)(lambda c, x: f"F.celu({c.floating(x)}{c.choose('', ', 1.5')})")
+row("hardshrink")(lambda c, x: f"F.hardshrink({c.floating(x)}{c.choose('', ', 0.25')})")
 row("elu", ELEMENTWISE)(lambda c, x: f"F.elu({c.floating(x)}{c.choose('', ', 1.5')})")
 
 

@@ -23,7 +23,7 @@ EXACT = re.compile(
     r"split.*|unbind.*|unfold.*|diagonal.*|cat|stack|index.*|gather|scatter.*|embedding|masked.*|where|fill.*|zero.*|"
     r"ones.*|full.*|empty.*|new_.*|arange.*|eye.*|scalar_tensor|"
     r"lift.*|_local_scalar_dense|item|eq|ne|lt|le|gt|ge|logical_.*|bitwise_.*|isnan|isinf|isfinite|isin.*|abs|neg|"
-    r"sign|relu|threshold|hardtanh|clamp.*|maximum|minimum|fmax|"
+    r"sign|relu|threshold|hardtanh|hardshrink|clamp.*|maximum|minimum|fmax|"
     r"fmin|max|min|amax|amin|arg.*|sort|topk|kthvalue|any|all|floor|ceil|round|trunc|frac|mul|div|true_divide|"
     r"reciprocal|copysign|tril|triu|flip|roll|repeat.*|pad|constant_pad.*|"
     r"max_pool.*|_unique.*|unique.*|nonzero.*|count_nonzero|one_hot|rand.*|normal.*|uniform.*|bernoulli.*|"

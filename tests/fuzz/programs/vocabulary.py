@@ -64,7 +64,7 @@ def leaky_relu(d):
     return unary(d) | {"negative_slope": d.optional(d.number)}
 
 
-@rows("elu")
+@rows("elu celu")
 def elu(d):
     return unary(d) | {"alpha": d.optional(d.number)}
 
@@ -136,6 +136,11 @@ def one(d):
 @rows("contiguous clone")
 def copies(d):
     return one(d) | {"memory_format": d.optional(lambda: d.pick(*FORMATS), 0.5)}
+
+
+@rows("hardshrink")
+def hardshrink(d):
+    return unary(d) | {"lambd": d.optional(d.number)}
 
 
 @rows("hardtanh")
