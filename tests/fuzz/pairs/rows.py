@@ -32,7 +32,7 @@ class Row:
 
 ROWS = {}
 _EITHER_ZERO = (
-    "amax amin argmax argmin maximum minimum fmax fmin clamp".split()
+    "amax amin argmax argmin maximum minimum fmax fmin clamp hardtanh".split()
 )  # torch's own choice between 0 and -0 depends on the tensor's length
 
 
@@ -267,16 +267,14 @@ def _add_scaled(c, x):
 def _clamp(c, x):
     if c.dtype(x) == "bool":
         x = c.integral(x)
-    form = c.rng.randint(0, 3)
-    if form == 0 and c.dtype(x) in values.FLOATS:
-        return f"F.hardtanh({x}{c.choose('', ', -0.5, 2.0')})"
-    if form == 1:
+    if c.chance(0.25):
         low = tensor_other(c, x, dtypes=[c.dtype(x)])
         return f"torch.clamp({x}, {low}, {tensor_other(c, x, dtypes=[c.dtype(x)])})"
     low, high = c.choose(("-1", "2"), ("0", "3"), ("-0.5", "0.75") if c.dtype(x) in values.FLOATS else ("1", "4"))
     return f"{x}.clamp({low}, {high})"
 
 
+row("hardtanh")(lambda c, x: f"F.hardtanh({c.floating(x)}{c.choose('', ', -0.5, 2.0')})")
 row("softplus", ELEMENTWISE)(lambda c, x: f"F.softplus({c.floating(x)}{c.choose('', ', 2.0, 3.0')})")
 row("threshold")(lambda c, x: f"F.threshold({c.floating(x)}, {c.choose('0.5, -1.0', '0.0, 2.0')})")
 
