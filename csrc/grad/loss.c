@@ -27,6 +27,18 @@ void dycl_grad_smooth_l1_loss(dycl_chain *c) { distance(c, DYCL_OP_aten_smooth_l
 void dycl_grad_huber_loss(dycl_chain *c) { distance(c, DYCL_OP_aten_huber_loss_backward, 1); }
 void dycl_grad_soft_margin_loss(dycl_chain *c) { distance(c, DYCL_OP_aten_soft_margin_loss_backward, 0); }
 
+/* shares, target, weight*; attribute: reduction. Torch's own kernel, which has a second gradient of its own, too. */
+void dycl_grad_bce(dycl_chain *c) {
+    dycl_words a = dycl_words_same(c);
+    for (int i = 1; i < 3; i++)
+        if (c->operands[i] != DYCL_NONE && dycl_chain_wants(c, i)) dycl_chain_fail(c);
+    uint32_t operands[4] = {c->gradient, dycl_chain_take(c, 0), dycl_chain_take(c, 1), DYCL_NONE};
+    if (c->operands[2] != DYCL_NONE) operands[3] = dycl_chain_take(c, 2);
+    dycl_chain_give(
+        c, 0,
+        dycl_chain_back(c, DYCL_OP_aten_binary_cross_entropy_backward, 0, dycl_chain_operand(c, 0), 4, operands, &a));
+}
+
 /* logits, target, weight*, pos_weight*; attribute: reduction */
 void dycl_grad_bce_with_logits(dycl_chain *c) {
     dycl_value x = *dycl_chain_operand(c, 0);

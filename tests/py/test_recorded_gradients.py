@@ -108,6 +108,13 @@ PAIRS = {
     "cdist, products": lambda x, y: torch.cdist(x, y, compute_mode="use_mm_for_euclid_dist"),
     "cdist, differences": lambda x, y: torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist"),
 }
+
+
+def share(t):
+    """From 0 to 1, with both: whatever else raises."""
+    return torch.where(t > 0, t.clamp(max=1), 0.0)
+
+
 SAME = {
     "triplet": lambda x, y: F.triplet_margin_loss(x, y, x * y),
     "triplet, swapped": lambda x, y: F.triplet_margin_loss(x, y, x + y, swap=True, reduction="none"),
@@ -116,6 +123,10 @@ SAME = {
     "smooth_l1, beta": lambda x, y: F.smooth_l1_loss(x, y, beta=0.5, reduction="none"),
     "huber": lambda x, y: F.huber_loss(x, y, delta=0.5, reduction="sum"),
     "soft_margin": lambda x, y: F.soft_margin_loss(x, y.sign()),
+    "bce of shares": lambda x, y: F.binary_cross_entropy(share(x), share(y)),
+    "bce of shares, weights": lambda x, y: F.binary_cross_entropy(
+        share(x), share(y), y[..., :1].abs(), reduction="sum"),
+    "bce of each share": lambda x, y: F.binary_cross_entropy(share(x), share(y), reduction="none"),
     "bce": lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()),
     "bce, weights": lambda x, y: F.binary_cross_entropy_with_logits(
         x, y.sigmoid(), y.abs(), reduction="sum", pos_weight=y[..., :1].abs()),
@@ -123,7 +134,8 @@ SAME = {
     "kl_div of logarithms": lambda x, y: F.kl_div(x, y, log_target=True, reduction="none"),
 }
 LEFT = {"index_add, alpha"}
-FIXED = {"soft_margin", "bce", "bce, weights", "kl_div"}  # the target learns nothing
+# the target learns nothing
+FIXED = {"soft_margin", "bce of shares", "bce of shares, weights", "bce of each share", "bce", "bce, weights", "kl_div"}
 # what is not made of one operator of torch's may round, or overflow, on another way
 ROUNDS = {"cosine_similarity", "triplet", "triplet, swapped", "kl_div", "bce, weights", "norm", "norm of all",
           "vector_norm", "normalize", "pairwise_distance"}
@@ -389,6 +401,7 @@ def test_a_contrastive_loss_is_one_segment():
 
 NO_FORMULA = {
     "index_put of a broadcast value": lambda x, y: x.index_put((torch.tensor([0, 2]),), y[0] * 2),
+    "bce of shares whose target learns": lambda x, y: F.binary_cross_entropy(share(x), share(y)),
     "bce whose target learns": lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()),
     "smooth_l1 of what lies otherwise": lambda x, y: F.smooth_l1_loss(x, y.t().contiguous().t()),
 }

@@ -67,6 +67,7 @@ FUNCTIONS = {
     "l1_loss": (F.l1_loss, [(4, 6)] * 2),
     "huber_loss": (F.huber_loss, [(4, 6)] * 2),
     "binary_cross_entropy_with_logits": (F.binary_cross_entropy_with_logits, [(4, 6)] * 2),
+    "binary_cross_entropy": (lambda a, b: F.binary_cross_entropy(a.sigmoid(), b.sigmoid()), [(4, 6)] * 2),
     "nll_loss": (lambda x: F.nll_loss(x, CLASSES), [(4, 6)]),
     "nll_loss with weights": (lambda x, w: F.nll_loss(x, CLASSES, w.detach()), [(4, 6), (6,)]),
     "cross_entropy": (lambda x: F.cross_entropy(x, CLASSES), [(4, 6)]),

@@ -173,6 +173,7 @@ const dycl_hosted_place dycl_hosted_places[] = {
     {DYCL_OP_aten_mse_loss, N, "mse_loss"},
     {DYCL_OP_aten_l1_loss, N, "l1_loss"},
     {DYCL_OP_aten_binary_cross_entropy_with_logits, T, "binary_cross_entropy_with_logits"},
+    {DYCL_OP_aten_binary_cross_entropy, N, "binary_cross_entropy"},
     {DYCL_OP_aten_kl_div, T, "kl_div"},
     {DYCL_OP_aten_poisson_nll_loss, T, "poisson_nll_loss"},
     {DYCL_OP_aten_margin_ranking_loss, T, "margin_ranking_loss"},

@@ -119,12 +119,14 @@ int dycl_hosted_is_pure(dycl_op op, PyObject *const *p) {
     }
 }
 
-/* ---- Indices */
+/* ---- What values decide about */
 
 int dycl_hosted_has_index(dycl_op op) {
     return (op >= DYCL_OP_aten_scatter_src && op <= DYCL_OP_aten_index_add) || op == DYCL_OP_aten_cross_entropy_loss ||
            op == DYCL_OP_aten_nll_loss_nd;
 }
+
+static int decides(dycl_op op) { return dycl_hosted_has_index(op) || op == DYCL_OP_aten_binary_cross_entropy; }
 
 static dycl_status bail(dycl_call *call, dycl_bail why) { return dycl_build_bail(&call->region->recorder, why); }
 
@@ -170,13 +172,43 @@ static dycl_status check_positions(dycl_call *call, PyObject *list, int rank, co
     return status;
 }
 
-/* Whether every index lies in its dimension, so that no value of it is an error later. May begin a new segment: before
- * anything else. */
-static dycl_status check_indices(dycl_call *call, dycl_op op, PyObject *const *p) {
+#define NOT_SHARES(type)                                                                                               \
+    for (int64_t i = 0; i < count; i++)                                                                                \
+        *outside |= !(((const type *)data)[i * stride] >= 0) | (((const type *)data)[i * stride] > 1);
+
+static void look_for_others(const dycl_value *v, const void *data, int64_t count, int64_t stride, void *context) {
+    int *outside = context;
+    if (v->dtype == DYCL_F32)
+        NOT_SHARES(float)
+    else
+        NOT_SHARES(double)
+}
+
+/* Numbers from 0 to 1, NaN is none. */
+static dycl_status check_shares(dycl_call *call, PyObject *shares) {
+    uint32_t value;
+    int outside = 0;
+    dycl_status status;
+    DYCL_TRY(dycl_region_computed(call->region, shares, &value));
+    int dtype = dycl_call_meta(call, value)->dtype;
+    if (dtype != DYCL_F32 && dtype != DYCL_F64) return bail(call, DYCL_BAIL_dtype);
+    dycl_region_each_row(call->region, value, look_for_others, &outside);
+    if (outside) return bail(call, DYCL_BAIL_index);
+fail:
+    return status;
+}
+
+/* Whether every index lies in its dimension, and every share between 0 and 1, so that no value is an error later. May
+ * begin a new segment: before anything else. */
+static dycl_status check_values(dycl_call *call, dycl_op op, PyObject *const *p) {
     int64_t sizes[DYCL_MAX_RANK];
     int rank, dim;
     dycl_status status;
     if (op == DYCL_OP_aten_cross_entropy_loss || op == DYCL_OP_aten_nll_loss_nd) return check_targets(call, p);
+    if (op == DYCL_OP_aten_binary_cross_entropy) {
+        DYCL_TRY(check_shares(call, p[0]));
+        return check_shares(call, p[1]);
+    }
     DYCL_TRY(sizes_of(call, p[0], &rank, sizes));
     if (op == DYCL_OP_aten_index || op == DYCL_OP_aten_index_put || op == DYCL_OP_aten_index_add)
         return check_positions(call, p[1], rank, sizes);
@@ -288,7 +320,7 @@ static dycl_status push_operand(dycl_call *call, dycl_hosted_call *out, PyObject
 
 dycl_status dycl_hosted_read_call(dycl_call *call, dycl_op op, PyObject *const *p, dycl_hosted_call *out) {
     const dycl_hosted *h = dycl_hosted_get(op);
-    dycl_status status = dycl_hosted_has_index(op) ? check_indices(call, op, p) : DYCL_OK;
+    dycl_status status = decides(op) ? check_values(call, op, p) : DYCL_OK;
     out->operand_count = out->word_count = 0;
     for (int i = 0; i < h->parameter_count && status == DYCL_OK; i++) {
         char kind = h->parameters[i].kind;

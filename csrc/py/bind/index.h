@@ -17,6 +17,11 @@ dycl_status dycl_region_index_but(dycl_region *region, PyObject *tensor, int64_t
  * stale, so all are asked again, at most so many times. */
 dycl_status dycl_index_values(dycl_call *call, int count, PyObject *const *tensors, int most_rounds, uint32_t *values,
                               int64_t (*bounds)[2]);
+/* Looks at the elements of a feed, or of a view of one: at each row of its last dimension. */
+typedef void (*dycl_row_look)(const dycl_value *v, const void *data, int64_t count, int64_t stride, void *context);
+void dycl_region_each_row(const dycl_region *region, uint32_t feed, dycl_row_look look, void *context);
+/* The value of a tensor as a feed: what is pending is computed, which begins a new segment. */
+dycl_status dycl_region_computed(dycl_region *region, PyObject *tensor, uint32_t *out_value);
 /* Whether indices with these bounds all point into a dimension of that size. */
 static inline int dycl_index_within(const int64_t bounds[2], int64_t size) {
     return bounds[0] > bounds[1] || (bounds[0] >= 0 && bounds[1] < size);

@@ -16,28 +16,31 @@ static inline void take_in(extent *e, int64_t x) {
     if (x > e->high) e->high = x;
 }
 
-static void scan_i64(const int64_t *data, int64_t count, int64_t stride, extent *e) {
-    for (int64_t i = 0; i < count; i++) take_in(e, data[i * stride]);
+static void take_in_row(const dycl_value *v, const void *data, int64_t count, int64_t stride, void *context) {
+    const int64_t *wide = data;
+    const int32_t *narrow = data;
+    if (v->dtype == DYCL_I64)
+        for (int64_t i = 0; i < count; i++) take_in(context, wide[i * stride]);
+    else
+        for (int64_t i = 0; i < count; i++) take_in(context, narrow[i * stride]);
 }
 
-static void scan_i32(const int32_t *data, int64_t count, int64_t stride, extent *e) {
-    for (int64_t i = 0; i < count; i++) take_in(e, data[i * stride]);
-}
-
-static void scan(const dycl_value *v, const char *data, int dim, extent *e) {
-    size_t width = dycl_dtype_size((dycl_dtype)v->dtype);
+static void each_row(const dycl_value *v, const char *data, int dim, dycl_row_look look, void *context) {
+    int64_t width = (int64_t)dycl_dtype_size((dycl_dtype)v->dtype);
     if (dim < v->rank - 1) {
         int64_t steps =
             v->strides[dim] ? v->sizes[dim] : (v->sizes[dim] > 0); /* an expanded dimension repeats itself */
-        for (int64_t i = 0; i < steps; i++) scan(v, data + i * v->strides[dim] * (int64_t)width, dim + 1, e);
+        for (int64_t i = 0; i < steps; i++) each_row(v, data + i * v->strides[dim] * width, dim + 1, look, context);
         return;
     }
     int64_t count = v->rank ? v->sizes[dim] : 1, stride = v->rank ? v->strides[dim] : 1;
-    if (v->rank && stride == 0 && count) count = 1;
-    if (v->dtype == DYCL_I64)
-        scan_i64((const int64_t *)(const void *)data, count, stride, e);
-    else
-        scan_i32((const int32_t *)(const void *)data, count, stride, e);
+    look(v, data, v->rank && stride == 0 && count ? 1 : count, stride, context);
+}
+
+void dycl_region_each_row(const dycl_region *region, uint32_t feed, dycl_row_look look, void *context) {
+    const dycl_value *v = &region->recorder.graph.values[feed];
+    const char *data = region->feeds[region->recorder.graph.values[v->root].source].data;
+    each_row(v, data + v->offset * (int64_t)dycl_dtype_size((dycl_dtype)v->dtype), 0, look, context);
 }
 
 #define MOST_SCANNED 65536 /* elements that are looked at, for a selection of them, instead of ending the segment */
@@ -58,10 +61,22 @@ static uint32_t source_of(const dycl_graph *g, uint32_t value) {
 }
 
 static void scan_feed(const dycl_region *region, uint32_t value, extent *e) {
-    const dycl_value *v = &region->recorder.graph.values[value];
-    const char *data = region->feeds[region->recorder.graph.values[v->root].source].data;
     *e = (extent){INT64_MAX, INT64_MIN, e->except, 0};
-    scan(v, data + v->offset * (int64_t)dycl_dtype_size((dycl_dtype)v->dtype), 0, e);
+    dycl_region_each_row(region, value, take_in_row, e);
+}
+
+static int is_feed(const dycl_graph *g, uint32_t value) {
+    return g->values[g->values[value].root].kind == DYCL_VALUE_FEED;
+}
+
+dycl_status dycl_region_computed(dycl_region *region, PyObject *tensor, uint32_t *out_value) {
+    dycl_recorder *r = &region->recorder;
+    dycl_status status = dycl_region_value(region, tensor, out_value);
+    if (status != DYCL_OK || is_feed(&r->graph, *out_value)) return status;
+    if (dycl_region_fetch(tensor, DYCL_BAIL_index) < 0) return DYCL_ERROR;
+    status = dycl_region_value(region, tensor, out_value);
+    if (status != DYCL_OK || is_feed(&r->graph, *out_value)) return status;
+    return dycl_build_bail(r, DYCL_BAIL_index);
 }
 
 /* What the elements lie between; of one element the caller wants the value. */
@@ -71,11 +86,8 @@ static dycl_status look_at(dycl_region *region, PyObject *tensor, uint32_t *out_
     uint32_t source = source_of(&r->graph, *out_value);
     if (source != DYCL_NONE) scan_feed(region, source, e);
     if (source != DYCL_NONE && (v->rank > 0 || e->low >= e->high)) return DYCL_OK;
-    if (dycl_region_fetch(tensor, DYCL_BAIL_index) < 0) return DYCL_ERROR; /* it has to be computed */
-    dycl_status status = dycl_region_value(region, tensor, out_value);
+    dycl_status status = dycl_region_computed(region, tensor, out_value);
     if (status != DYCL_OK) return status;
-    if (r->graph.values[r->graph.values[*out_value].root].kind != DYCL_VALUE_FEED)
-        return dycl_build_bail(r, DYCL_BAIL_index);
     scan_feed(region, *out_value, e);
     return DYCL_OK;
 }

@@ -40,7 +40,7 @@ TEMPLATES = """
     torch.atleast_2d({x}) | torch.block_diag({x}) | torch.combinations({x}) | torch.cartesian_prod({x}, {x}) | torch.cdist({x}, {x}) | F.pairwise_distance({x}, {x}) | F.cosine_similarity({x}, {x}, -1)
     F.unfold({x}, 1) | F.pixel_shuffle({x}, 1) | F.selu({x}) | F.celu({x}) | F.hardshrink({x}) | F.tanhshrink({x}) | F.softshrink({x}) | F.gumbel_softmax({x}) | F.rrelu({x}) | F.local_response_norm({x}, 2)
     F.instance_norm({x}) | F.lp_pool1d({x}, 2, 2) | F.max_pool3d({x}, 1) | F.avg_pool3d({x}, 1) | F.adaptive_max_pool2d({x}, 1) | F.smooth_l1_loss({x}, {x}) | F.huber_loss({x}, {x}) | F.kl_div({x}, {x})
-    F.binary_cross_entropy_with_logits({x}, {x}) | F.cross_entropy({x}, {x}.argmax(1)) | F.nll_loss({x}, {x}.argmax(1)) | torch.bucketize({x}, torch.tensor([0.0, 1.0])) | torch.searchsorted({x}, {x})
+    F.binary_cross_entropy_with_logits({x}, {x}) | F.binary_cross_entropy({x}.sigmoid(), {x}.clamp(0, 1)) | F.cross_entropy({x}, {x}.argmax(1)) | F.nll_loss({x}, {x}.argmax(1)) | torch.bucketize({x}, torch.tensor([0.0, 1.0])) | torch.searchsorted({x}, {x})
     torch.logaddexp({x}, {x}) | torch.hypot({x}, {x}) | torch.nextafter({x}, {x}) | torch.ldexp({x}, {x}) | torch.xlogy({x}, {x}) | torch.special.i0({x}) | torch.polygamma(1, {x}) | torch.float_power({x}, 2)
     torch.linalg.inv({x}) | torch.linalg.det({x}) | torch.tensordot({x}, {x}, 1) | torch.chain_matmul({x}, {x}) | {x}.inner({x}) | {x}.vdot({x}) | torch.addr({x}, {x}[0], {x}[0]) | {x}.matrix_power(2)
     torch.fft.rfft({x}) | torch.complex({x}, {x}) | torch.view_as_real({x}) | {x}.conj() | {x}.angle() | {x}.signbit() | {x}.logical_not_() | {x}.resize_(0) | {x}.squeeze_() | {x}.t_() | {x}.unsqueeze_(0)
