@@ -2,6 +2,8 @@
 
 DYCL_TEST_FULL=1: every row as producer with every row as consumer, once."""
 
+import json
+import os
 import pathlib
 import re
 import sys
@@ -20,7 +22,6 @@ from tests.fuzz.pairs import rows_nn  # noqa: E402, F401 (fills the rows)
 COUNT = 1800
 PARTS = 6  # each with its own instruction set, threads and ways
 CSRC = registry.CSRC
-SHARES = {}  # part -> pairs that were recorded as a whole, pairs that could have been
 
 
 def test_every_row_of_the_registry_has_a_generator():
@@ -45,8 +46,20 @@ def test_jitter_knows_functions_by_their_own_names():
                     assert jitter.class_of(found)[1] == tolerance.class_of(name), name
 
 
+def of_all_parts(tmp_path_factory, part, counts):
+    """Sums over all parts, for the last of them, whichever process ran the others; before that (1, 0). A part alone is
+    too few pairs for a share."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder  # of this run, and of all its processes
+    unfinished = folder / f"pairs_{part}.unfinished"
+    unfinished.write_text(json.dumps(counts))
+    unfinished.rename(unfinished.with_suffix(".json"))
+    found = [json.loads(path.read_text()) for path in folder.glob("pairs_*.json")]
+    return map(sum, zip(*found)) if len(found) == PARTS else (1, 0)
+
+
 @pytest.mark.parametrize("part", range(PARTS))
-def test_pairs(part):
+def test_pairs(part, tmp_path_factory):
     found = []
     report = run.Report(found.append)
     cases = [(*pair, 1) for pair in run.all_pairs()] if FULL else run.bounded(1, COUNT)
@@ -54,11 +67,9 @@ def test_pairs(part):
     run.run_cases(cases[part::PARTS], run.setting_of(part, isas, None, None), report)
     assert not found, "".join(found)
     assert report.counts["equal"] > 0.9 * len(cases) / PARTS
-    # Much of 16 bits is left to torch. A part alone is too few for a share: all of them are asked.
-    SHARES[part] = len(report.recorded - report.half), len(cases) / PARTS - len(report.half)
-    if len(SHARES) == PARTS:
-        recorded, others = map(sum, zip(*SHARES.values()))
-        assert recorded > 0.75 * others
+    others = len(cases) / PARTS - len(report.half)  # much of 16 bits is left to torch
+    recorded, others = of_all_parts(tmp_path_factory, part, [len(report.recorded - report.half), others])
+    assert recorded > 0.75 * others
 
 
 # ---- What the fuzzer would see
