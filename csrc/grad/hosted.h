@@ -45,6 +45,9 @@ static inline uint32_t dycl_chain_back(dycl_chain *c, dycl_op op, int which, con
     return dycl_chain_hosted(c, op, which, &made, count, operands, w->count, w->words);
 }
 
+/* The value of the segment that is the other result of the same call. In select.c */
+uint32_t dycl_chain_sibling(dycl_chain *c, int which);
+
 /* x's sizes, laid out as torch's suggest_memory_format calls the gradient: many kernels answer so. */
 static inline dycl_value dycl_chain_as_gradient(const dycl_chain *c, const dycl_value *x) {
     return dycl_chain_formatted(x, c->status == DYCL_OK ? dycl_chain_meta(c, c->gradient) : x);

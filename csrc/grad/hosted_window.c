@@ -79,24 +79,10 @@ void dycl_grad_adaptive_avg_pool3d(dycl_chain *c) {
     adaptive_avg_pool(c, 3, DYCL_OP_aten__adaptive_avg_pool3d_backward);
 }
 
-/* Where the largest elements were: the other result of the same call. */
-static uint32_t positions(dycl_chain *c) {
-    const dycl_graph *g = c->b->job->graph;
-    const dycl_node *other = c->node + 1;
-    int words = c->node->attr_count - 3 - 2 * (int)c->attrs[2];
-    if (other < g->nodes + g->node_count && other->op == c->node->op && dycl_node_attrs(g, other)[0] == 1 &&
-        dycl_node_operands(g, other)[0] == c->operands[0] && other->attr_count == c->node->attr_count &&
-        memcmp(dycl_node_attrs(g, other) + other->attr_count - words, dycl_words_given(c),
-               (size_t)words * sizeof(int64_t)) == 0)
-        return dycl_chain_value(c, other->out);
-    dycl_chain_fail(c);
-    return 0;
-}
-
 /* attributes: kernel, stride, padding, dilation, ceil mode */
 static void max_pool(dycl_chain *c, int spatial, dycl_op op) {
     const int64_t *at = dycl_words_given(c);
-    uint32_t operands[3] = {c->gradient, dycl_chain_take(c, 0), positions(c)};
+    uint32_t operands[3] = {c->gradient, dycl_chain_take(c, 0), dycl_chain_sibling(c, 1)};
     dycl_words a = dycl_words_same(c);
     if (spatial == 1) {
         a.count = 0;
@@ -111,7 +97,7 @@ void dycl_grad_max_pool2d_with_indices(dycl_chain *c) { max_pool(c, 2, DYCL_OP_a
 void dycl_grad_max_pool3d_with_indices(dycl_chain *c) { max_pool(c, 3, DYCL_OP_aten_max_pool3d_with_indices_backward); }
 
 static void adaptive_max_pool(dycl_chain *c, int spatial, dycl_op op) {
-    uint32_t operands[3] = {c->gradient, dycl_chain_take(c, 0), positions(c)};
+    uint32_t operands[3] = {c->gradient, dycl_chain_take(c, 0), dycl_chain_sibling(c, 1)};
     dycl_words a = {.count = 0};
     give_pooled(c, spatial, op, 3, operands, &a);
 }

@@ -2,8 +2,7 @@
  * or added to positions. */
 #include "grad/hosted.h"
 
-/* The value of the segment that is the other result of the same call. */
-static uint32_t sibling(dycl_chain *c, int which) {
+uint32_t dycl_chain_sibling(dycl_chain *c, int which) {
     const dycl_graph *graph = c->b->job->graph;
     uint32_t first = (uint32_t)(c->node - graph->nodes);
     for (uint32_t n = first + 1; n < graph->node_count && n <= first + 2; n++) {
@@ -31,7 +30,7 @@ static void selected(dycl_chain *c, int64_t dim) {
     int64_t sizes[DYCL_MAX_RANK];
     memcpy(sizes, x.sizes, sizeof sizes);
     sizes[dim] = 1;
-    uint32_t at = dycl_chain_reshape(c, sibling(c, 1), x.rank, sizes),
+    uint32_t at = dycl_chain_reshape(c, dycl_chain_sibling(c, 1), x.rank, sizes),
              g = dycl_chain_reshape(c, c->gradient, x.rank, sizes);
     uint32_t own = dycl_chain_2(c, DYCL_OP_eq, dycl_chain_positions(c, x.rank, (int)dim, x.sizes[dim]), at);
     dycl_chain_give(c, 0, dycl_chain_contiguous(c, dycl_chain_keep(c, own, g)));
@@ -52,7 +51,7 @@ void dycl_grad_cummax(dycl_chain *c) {
     dycl_words a = {{dim < 0 ? dim + x.rank : dim}, 1};
     dycl_chain_take(c, 0); /* torch saves it */
     dycl_infer_contiguous(&x);
-    uint32_t operands[3] = {dycl_chain_zeros(c, &x), sibling(c, 1), c->gradient};
+    uint32_t operands[3] = {dycl_chain_zeros(c, &x), dycl_chain_sibling(c, 1), c->gradient};
     dycl_chain_give(c, 0, dycl_chain_back(c, DYCL_OP_aten_scatter_add, 0, &x, 3, operands, &a));
 }
 

@@ -115,7 +115,16 @@ def share(t):
     return torch.where(t > 0, t.clamp(max=1), 0.0)
 
 
+def lengths(t, dim):
+    """One number along a dimension, as a weight norm has them."""
+    if not t.numel():
+        raise ValueError("torch divides by zero: SIGFPE")
+    return t.sum([d for d in range(t.dim()) if d != dim % t.dim()], keepdim=True)
+
+
 SAME = {
+    "weight_norm": lambda x, y: torch._weight_norm(x, lengths(y, 0), 0),
+    "weight_norm, last": lambda x, y: torch._weight_norm(x, lengths(y, -1), x.dim() - 1),
     "triplet": lambda x, y: F.triplet_margin_loss(x, y, x * y),
     "triplet, swapped": lambda x, y: F.triplet_margin_loss(x, y, x + y, swap=True, reduction="none"),
     "margin_ranking": lambda x, y: F.margin_ranking_loss(x, y, torch.ones_like(x), 0.5),

@@ -61,6 +61,8 @@ FUNCTIONS = {
     "addcdiv": (torch.addcdiv, [(4, 6), (4, 6), (6,)]),
     "maximum": (torch.maximum, [(4, 6)] * 2),
     "where": (lambda a, b, c: torch.where(c > 0, a, b), [(4, 6)] * 3),
+    "weight_norm": (torch._weight_norm, [(4, 6), (4, 1)]),
+    "vdot": (torch.vdot, [(6,)] * 2),
     "matmul": (torch.matmul, [(4, 6), (6, 5)]),
     "addmm": (torch.addmm, [(5,), (4, 6), (6, 5)]),
     "einsum": (lambda a, b: torch.einsum("ij,kj->ik", a, b), [(4, 6), (5, 6)]),

@@ -22,7 +22,7 @@ SAMPLES = 6
 # sums and products of terms that are infinite already, in an order of each one's own; sums that overflow where the mean
 # does not
 ORDERED = """
-    addmm baddbmm bmm dot matmul mm addmv mv addbmm addr linalg.multi_dot linalg.matmul inner einsum __rmatmul__ nn.functional.conv1d nn.functional.conv2d
+    addmm baddbmm bmm dot vdot matmul mm addmv mv addbmm addr linalg.multi_dot linalg.matmul inner einsum __rmatmul__ nn.functional.conv1d nn.functional.conv2d
     nn.functional.conv_transpose1d nn.functional.conv_transpose2d nn.functional.linear nn.functional.scaled_dot_product_attention
     nn.functional.layer_norm native_layer_norm nn.functional.group_norm nn.functional.adaptive_avg_pool1d nn.functional.adaptive_avg_pool2d
     nn.functional.interpolate index_add std var std_mean var_mean nn.functional.bilinear nn.functional.instance_norm

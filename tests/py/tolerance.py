@@ -53,7 +53,7 @@ _REDUCTION = """
     masked.log_softmax masked.normalize
 """
 _PRODUCT = """
-    matmul __rmatmul__ mm bmm mv dot addmm addmv baddbmm linalg.matmul outer ger nn.functional.linear nn.functional.conv1d nn.functional.conv2d nn.functional.conv_transpose1d
+    matmul __rmatmul__ mm bmm mv dot vdot addmm addmv baddbmm linalg.matmul outer ger nn.functional.linear nn.functional.conv1d nn.functional.conv2d nn.functional.conv_transpose1d
     nn.functional.conv_transpose2d
     nn.functional.scaled_dot_product_attention lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell addmm.decomposed einsum inner
     nn.functional.multi_head_attention_forward

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/host.h"
 #include "grad/backward.h"
+#include "ir/infer.h"
 #include "py/bind/hosted_read.h"
 #include "py/cpython/collect.h"
 #include "py/region/track.h"
@@ -96,9 +97,11 @@ dycl_status dycl_hosted_node(dycl_call *call, dycl_op op, int which, dycl_dtype 
                            out);
 }
 
-/* Where a gradient is needed, torch's pools ask where the largest elements are, and so does the backward pass. */
-static dycl_op with_indices(dycl_op op) {
+/* Where a gradient is needed, torch calls another operator, whose second result its backward pass reads: where the
+ * largest elements of a pool are, the lengths of a weight's rows. */
+static dycl_op with_history(dycl_op op) {
     switch (op) {
+    case DYCL_OP_aten_weight_norm: return DYCL_OP_aten_weight_norm_interface;
     case DYCL_OP_aten_max_pool1d: return DYCL_OP_aten_max_pool1d_with_indices;
     case DYCL_OP_aten_max_pool2d: return DYCL_OP_aten_max_pool2d_with_indices;
     case DYCL_OP_aten_max_pool3d: return DYCL_OP_aten_max_pool3d_with_indices;
@@ -112,16 +115,36 @@ static int is_of_no_floats(dycl_op op) {
            op == DYCL_OP_aten_bucketize || op == DYCL_OP_aten_isclose;
 }
 
+/* What the second result looks like; comes as the first. 0: torch makes it of several operators (a weight's lengths
+ * along an inner dimension, or of what is not contiguous). */
+static int describe_second(dycl_call *call, dycl_op op, const dycl_hosted_call *h, dycl_form_result *out) {
+    if (op != DYCL_OP_aten_weight_norm) {
+        out->dtype = DYCL_I64;
+        return 1;
+    }
+    const dycl_value *v = dycl_call_meta(call, h->operands[0]), *g = dycl_call_meta(call, h->operands[1]);
+    const int64_t dim = h->words[0];
+    int fits = v->rank > 1 && g->rank == v->rank && g->dtype == v->dtype && (dim == 0 || dim == v->rank - 1);
+    for (int i = 0; i < v->rank && fits; i++) fits = g->sizes[i] == (i == dim ? v->sizes[i] : 1);
+    dycl_value made = *g;
+    dycl_infer_contiguous(&made);
+    memcpy(out->sizes, made.sizes, sizeof out->sizes);
+    memcpy(out->strides, made.strides, sizeof out->strides);
+    return fits && dycl_value_contiguous(v) && dycl_value_contiguous(g);
+}
+
 static PyObject *record(dycl_call *call, dycl_op op, dycl_form *form, const dycl_hosted_call *h) {
     uint32_t values[DYCL_HOSTED_RESULTS] = {0};
     int history = dycl_track_any_now(call->region, h->operand_count, h->operands);
-    dycl_op made = history ? with_indices(op) : op;
+    dycl_op made = history ? with_history(op) : op;
+    dycl_form_result other = form->result[0];
+    if (made != op && !describe_second(call, op, h, &other)) return dycl_call_bail(call, DYCL_BAIL_grad);
     for (int i = 0; i < form->results; i++)
         DYCL_CALL_TRY(dycl_hosted_node(call, made, i, form->result[i].dtype, form->result[i].rank,
                                        form->result[i].sizes, form->result[i].strides, h, &values[i]));
     if (made != op)
-        DYCL_CALL_TRY(dycl_hosted_node(call, made, 1, DYCL_I64, form->result[0].rank, form->result[0].sizes,
-                                       form->result[0].strides, h, &values[1]));
+        DYCL_CALL_TRY(
+            dycl_hosted_node(call, made, 1, other.dtype, other.rank, other.sizes, other.strides, h, &values[1]));
     if (history && !form->gradient) { /* known only when it was recorded */
         int has = dycl_track_has_formula(call->region, values[0]);
         if (has >= 0) form->gradient = has ? 1 : -1;
@@ -148,7 +171,7 @@ static PyObject *record(dycl_call *call, dycl_op op, dycl_form *form, const dycl
 /* It has a history that no formula is known for: all else would be done in vain. */
 static int leaves_history(const dycl_region *region, dycl_op op, PyObject *const *p) {
     const dycl_hosted *h = dycl_hosted_get(op);
-    if (!region->tracks || dycl_grad_has(with_indices(op)) || is_of_no_floats(op) || !dycl_abi_grad_enabled()) return 0;
+    if (!region->tracks || dycl_grad_has(with_history(op)) || is_of_no_floats(op) || !dycl_abi_grad_enabled()) return 0;
     for (int i = 0; i < h->parameter_count; i++) {
         if (h->parameters[i].kind != 'T' && dycl_call_needs_gradient(p[i])) return 1;
         for (Py_ssize_t k = 0; h->parameters[i].kind == 'T' && k < PySequence_Fast_GET_SIZE(p[i]); k++)

@@ -296,6 +296,7 @@ dycl_binding dycl_bindings_matmul[] = {
     ROW("bmm", T | M, "input mat2", matmul, 3, 3),
     ROW("mv", T | M, "input vec", matmul, 2, 1),
     ROW("dot", T | M, "input tensor", matmul, 1, 1),
+    ROW("vdot", T | M, "input other", matmul, 1, 1),
     ROW("addmm", T | M | I, "input mat1 mat2 | beta alpha", addmm, 2, 2),
     ROW("addmv", T | M | I, "input mat vec | beta alpha", addmm, 2, 1),
     ROW("baddbmm", T | M | I, "input batch1 batch2 | beta alpha", addmm, 3, 3),

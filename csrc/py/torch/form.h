@@ -18,15 +18,17 @@ typedef struct {
 } dycl_form_key;
 
 typedef struct {
+    dycl_dtype dtype;
+    int rank, view; /* view: it is one, of a tensor that nobody sees */
+    int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
+} dycl_form_result;
+
+typedef struct {
     int results;     /* 0: what torch answers cannot be recorded (an operand, a view of one, another kind of tensor) */
     PyObject *type;  /* owned: of the object that holds several results; NULL: one tensor */
     uint32_t writes; /* the version of a result */
     int gradient;    /* of a call with a history: 1: there is a formula for it; -1: there is none; 0: not known yet */
-    struct {
-        dycl_dtype dtype;
-        int rank, view; /* view: it is one, of a tensor that nobody sees */
-        int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
-    } result[DYCL_HOSTED_RESULTS];
+    dycl_form_result result[DYCL_HOSTED_RESULTS];
 } dycl_form;
 
 /* The key of a call: its operands are values of the graph. 0: too many operands. */

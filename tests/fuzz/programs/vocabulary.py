@@ -640,7 +640,7 @@ def linear(d):
     return {"input": x, "weight": weight, "bias": d.optional(lambda: d.tensor(shape=(n,), dtype=dtype), 0.6)}
 
 
-@rows("matmul mm bmm mv dot")
+@rows("matmul mm bmm mv dot vdot")
 def matmul(d):
     x = d.floating(least=1, most=4)
     shape = list(d[x].shape)
@@ -660,12 +660,12 @@ def _exact(d, name):
     m, k, n, b = *(some_width(d) for _ in range(3)), d.pick(1, 2, 3, 8)
     x, y, z = {
         "mm": ((m, k), (k, n), None), "bmm": ((b, m, k), (b, k, n), None), "mv": ((m, k), (k,), None),
-        "dot": ((k,), (k,), None),
+        "dot": ((k,), (k,), None), "vdot": ((k,), (k,), None),
         "addmm": ((m, k), (k, n), (m, n)), "addmv": ((m, k), (k,), (m,)), "baddbmm": ((b, m, k), (b, k, n), (b, m, n)),
     }[name]  # fmt: skip
     first = d.floating(shape=x)
     second = d.tensor(shape=y, dtype=d.like(first))
-    given = {"input": first, "mat2": second, "vec": second, "tensor": second}
+    given = {"input": first, "mat2": second, "vec": second, "tensor": second, "other": second}
     if z is not None:
         z = tuple(s if d.chance(0.8) else 1 for s in z)[d.pick(0, 0, 0, 1) :]
         given = {"mat1": first, "mat": first, "batch1": first, "mat2": second, "vec": second, "batch2": second}
@@ -674,7 +674,7 @@ def _exact(d, name):
     return given
 
 
-for _name in ("mm", "bmm", "mv", "dot"):
+for _name in ("mm", "bmm", "mv", "dot", "vdot"):
     ROWS[_name] = lambda d, name=_name, either=matmul: _exact(d, name) if d.chance(0.8) else either(d)
 for _name in ("addmm", "addmv", "baddbmm"):
     ROWS[_name] = lambda d, name=_name: _exact(d, name)
