@@ -1,5 +1,6 @@
 /* Batch norm in training against torch's definition in doubles: every ISA, both orders and dtypes, one thread and
- * several, statistics and gradients of which some are wanted, NaN and infinities. */
+ * several, statistics and gradients of which some are wanted, NaN and infinities, sums that floats do not hold. */
+#include <float.h>
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>
@@ -9,7 +10,7 @@
 #include "kern/batch_norm.h"
 #include "random.h"
 
-static int failures;
+static int failures, float_sums[2]; /* refused, promised */
 
 typedef struct {
     dycl_batch batch;
@@ -178,15 +179,43 @@ static void check_far(void) {
     dycl_free(scratch);
 }
 
+/* Sums of floats: none is promised that some order of adding could lose, nothing small is refused, and what is refused
+ * is not written. */
+static void check_float_sums(void) {
+    dycl_batch b = {.n = pick(1, 4), .c = pick(1, 9), .inner = pick(2, 40), .channels_last = 1, .eps = 1e-3};
+    b.dtype = DYCL_F32, b.float_sums = 1;
+    const int64_t pixels = b.n * b.inner, count = pixels * b.c;
+    const double scale = (double)FLT_MAX / (double)pixels * (double)pick(1, 60) / 20;
+    const double shift = below(2) ? scale / 2 : 0;
+    double *numbers_of = numbers(count, scale / 2, shift, 0), most = 0;
+    float *x = stored(&b, numbers_of, count), mean[9];
+    void *scratch = dycl_alloc(dycl_kern_batch_scratch(&b)), *out[4] = {mean, NULL, NULL, NULL};
+    for (int i = 0; i < 9; i++) mean[i] = 12345;
+    for (int64_t c = 0; c < b.c; c++) {
+        double sum = 0;
+        for (int64_t i = 0; i < pixels; i++) sum += fabs((double)x[i * b.c + c]);
+        most = fmax(most, sum);
+    }
+    int sums = dycl_kern_batch_stats(&b, x, (const void *[]){NULL, NULL}, out, scratch);
+    if (sums && most > (double)FLT_MAX) failures++, printf("FAIL promises a float sum of %g\n", most);
+    if (!sums && most < (double)FLT_MAX / 8) failures++, printf("FAIL refuses a float sum of %g\n", most);
+    for (int64_t c = 0; c < b.c; c++)
+        if ((mean[c] != 12345) != sums) failures++, printf("FAIL %s: %g\n", sums ? "no mean" : "writes", mean[c]);
+    float_sums[sums]++;
+    dycl_free(numbers_of), dycl_free(x), dycl_free(scratch);
+}
+
 int main(void) {
     for (dycl_isa isa = DYCL_ISA_SCALAR; isa < DYCL_ISA_COUNT; isa++) {
         if (!dycl_cpu_isa_force(isa)) continue;
         for (int threads = 1; threads < 4; threads += 2) {
             omp_set_num_threads(threads);
             for (int i = 0; i < 300; i++) check(i % 30 == 0);
+            for (int i = 0; i < 300; i++) check_float_sums();
             check_far();
         }
     }
+    if (!float_sums[0] || !float_sums[1]) failures++, printf("FAIL float sums: only one answer was seen\n");
     if (failures) printf("%d failures\n", failures);
     return failures != 0;
 }
