@@ -98,7 +98,7 @@ static double softplus(dycl_dtype dtype, double x, double beta, double threshold
     return seen > threshold ? x : (fmax(product, 0) + log1p(exp(-fabs(product)))) / beta;
 }
 static double sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
-/* Without the cancellation of the textbook's 1 + erf and 1 + tanh. */
+/* Without the cancellation of the textbook's 1 + erf and 1 + tanh: see inner_rounding. */
 static double gelu(double x) { return 0.5 * x * erfc(-x * 0.7071067811865476); }
 static double gelu_tanh(double x) { return x * sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x)); }
 
@@ -224,9 +224,8 @@ static double at_point(dycl_ew op, dycl_dtype dtype, const double *x) {
 static double inner_rounding(dycl_ew op, dycl_dtype dtype, const double *x) {
     switch (op) {
     case DYCL_EW_gelu:
-    case DYCL_EW_gelu_tanh:
-    case DYCL_EW_mish: /* 1 + erf(x) is small: these formulas cancel in doubles, f32's kernels do not */
-        return dtype == DYCL_F64 ? fabs(x[0]) : 0;
+    case DYCL_EW_gelu_tanh: return fabs(x[0]); /* 1 + erf(x) cancels, as in torch */
+    case DYCL_EW_mish: return dtype == DYCL_F64 ? fabs(x[0]) : 0; /* f32's kernel does not cancel */
     case DYCL_EW_add:
     case DYCL_EW_sub: return 0;
     case DYCL_EW_add_scaled: return fabs(x[1] * x[2]);
@@ -298,6 +297,7 @@ static int leaves_between(dycl_ew op, dycl_dtype in, const double *x) {
     case DYCL_EW_fma:
     case DYCL_EW_softplus: between = x[0] * x[1]; break;
     case DYCL_EW_lerp: between = x[0] - x[1]; break;
+    case DYCL_EW_sigmoid: /* e^-x is infinite */
     case DYCL_EW_silu: between = sigmoid(x[0]); break;
     default: return 0;
     }

@@ -117,7 +117,7 @@ static void N(row_softmax)(void *dst, const void *a, const void *b, const void *
     (void)b, (void)c, (void)eps;
     if (n == 0) return;
     T max = N(largest)(a, n, &bad);
-    const V scale = V_(set)((T)(1 / N(sum_exp)(out, a, max, n)));
+    const V scale = V_(set)(1 / (T)N(sum_exp)(out, a, max, n)); /* as below: where one element is all of it, 1 */
     size_t i = 0;
     for (; i + 2 * LANES <= n; i += 2 * LANES) {
         V x = V_(load)(out + i) * scale, y = V_(load)(out + i + LANES) * scale;
@@ -127,6 +127,7 @@ static void N(row_softmax)(void *dst, const void *a, const void *b, const void *
     if (i < n) V_(store_part)(out + i, n - i, V_(load_part)(out + i, n - i, scale) * scale);
 }
 
+/* The sum is rounded before its logarithm, as torch's: where one element is all of it, 0. */
 static void N(row_log_softmax)(void *dst, const void *operand, const void *b, const void *c, size_t n, double eps) {
     int bad;
     T *out = dst;
@@ -134,7 +135,7 @@ static void N(row_log_softmax)(void *dst, const void *operand, const void *b, co
     (void)b, (void)c, (void)eps;
     if (n == 0) return;
     T max = N(largest)(a, n, &bad);
-    const V m = V_(set)(max), log_sum = V_(set)((T)log(N(sum_exp)(NULL, a, max, n)));
+    const V m = V_(set)(max), log_sum = V_(set)((T)log((T)N(sum_exp)(NULL, a, max, n)));
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) V_(store)(out + i, V_(load)(a + i) - m - log_sum);
     if (i < n) V_(store_part)(out + i, n - i, V_(load_part)(a + i, n - i, m) - m - log_sum);
