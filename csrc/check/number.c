@@ -224,7 +224,7 @@ static double at_point(dycl_ew op, dycl_dtype dtype, const double *x) {
 static double inner_rounding(dycl_ew op, dycl_dtype dtype, const double *x) {
     switch (op) {
     case DYCL_EW_gelu:
-    case DYCL_EW_gelu_tanh: return fabs(x[0]); /* 1 + erf(x) cancels, as in torch */
+    case DYCL_EW_gelu_tanh: return fabs(x[0]);                    /* 1 + erf(x) cancels, as in torch */
     case DYCL_EW_mish: return dtype == DYCL_F64 ? fabs(x[0]) : 0; /* f32's kernel does not cancel */
     case DYCL_EW_add:
     case DYCL_EW_sub: return 0;

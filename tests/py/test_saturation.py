@@ -1,8 +1,8 @@
 """Where an activation has nothing left: exactly 0, 1 or -1, infinite or NaN, positive or negative.
 
-Programs ask for that (dead units, masks, `1 / y`, `y.log()`), and no tolerance helps them: gelu(-7) is 0 in torch, whose
-formula cancels, and -9e-12 by its definition. So these sets must be torch's, but for the few numbers around their ends,
-where rounding decides."""
+Programs ask for that (dead units, masks, `1 / y`, `y.log()`), and no tolerance helps them: gelu(-7) is 0 in torch,
+whose formula cancels, and -9e-12 by its definition. So these sets must be torch's, but for the few numbers around their
+ends, where rounding decides."""
 
 import pytest
 import torch
@@ -22,8 +22,8 @@ def beside_zero(function):
 FUNCTIONS = {
     "gelu": F.gelu, "gelu, strided": lambda t: F.gelu(torch.stack([t, t], 1)[:, 0]),
     "gelu_tanh": lambda t: F.gelu(t, approximate="tanh"), "silu": F.silu, "sigmoid": torch.sigmoid,
-    "glu": lambda t: F.glu(torch.cat([t, t])), "tanh": torch.tanh, "erf": torch.erf, "exp": torch.exp, "exp2": torch.exp2,
-    "expm1": torch.expm1, "elu": F.elu, "selu": F.selu, "celu": F.celu, "hardswish": F.hardswish,
+    "glu": lambda t: F.glu(torch.cat([t, t])), "tanh": torch.tanh, "erf": torch.erf, "exp": torch.exp,
+    "exp2": torch.exp2, "expm1": torch.expm1, "elu": F.elu, "selu": F.selu, "celu": F.celu, "hardswish": F.hardswish,
     "hardsigmoid": F.hardsigmoid, "softsign": F.softsign, "relu6": F.relu6, "logsigmoid": F.logsigmoid,
     "softplus": F.softplus, "mish": F.mish, "softmax": beside_zero(lambda t: t.softmax(-1)),
     "log_softmax": beside_zero(lambda t: t.log_softmax(-1)), "logsumexp": beside_zero(lambda t: t.logsumexp(-1)),
