@@ -122,12 +122,24 @@ def lengths(t, dim):
     return t.sum([d for d in range(t.dim()) if d != dim % t.dim()], keepdim=True)
 
 
+def rowed(t):
+    return t.reshape(-1, t.shape[-1])
+
+
 SAME = {
     "weight_norm": lambda x, y: torch._weight_norm(x, lengths(y, 0), 0),
     "weight_norm, last": lambda x, y: torch._weight_norm(x, lengths(y, -1), x.dim() - 1),
     "triplet": lambda x, y: F.triplet_margin_loss(x, y, x * y),
     "triplet, swapped": lambda x, y: F.triplet_margin_loss(x, y, x + y, swap=True, reduction="none"),
     "margin_ranking": lambda x, y: F.margin_ranking_loss(x, y, torch.ones_like(x), 0.5),
+    "hinge_embedding": lambda x, y: F.hinge_embedding_loss(x, y.sign(), 0.5),
+    "hinge_embedding of each": lambda x, y: F.hinge_embedding_loss(x, y, reduction="none"),
+    "cosine_embedding": lambda x, y: F.cosine_embedding_loss(rowed(x), rowed(y), rowed(y)[:, 0].sign(), 0.1),
+    "cosine_embedding, margin": lambda x, y: F.cosine_embedding_loss(
+        rowed(x), rowed(y), -torch.ones(len(rowed(x))), -0.5, reduction="sum"),
+    "poisson_nll": lambda x, y: F.poisson_nll_loss(x, y),
+    "poisson_nll of rates": lambda x, y: F.poisson_nll_loss(x.abs(), y.abs() * 3, log_input=False, full=True),
+    "poisson_nll of each": lambda x, y: F.poisson_nll_loss(x, y.abs() * 3, full=True, reduction="none"),
     "smooth_l1": F.smooth_l1_loss,
     "smooth_l1, beta": lambda x, y: F.smooth_l1_loss(x, y, beta=0.5, reduction="none"),
     "huber": lambda x, y: F.huber_loss(x, y, delta=0.5, reduction="sum"),

@@ -100,6 +100,9 @@ FUNCTIONS = {
     "pairwise_distance": (F.pairwise_distance, [(4, 6)] * 2),
     "triplet_margin_loss": (F.triplet_margin_loss, [(4, 6)] * 3),
     "margin_ranking_loss": (F.margin_ranking_loss, [(6,)] * 3),
+    "hinge_embedding_loss": (F.hinge_embedding_loss, [(4, 6)] * 2),
+    "cosine_embedding_loss": (F.cosine_embedding_loss, [(4, 6), (4, 6), (4,)]),
+    "poisson_nll_loss": (F.poisson_nll_loss, [(4, 6)] * 2),
     "asin": (lambda x: torch.asin(x.sigmoid()), [(4, 6)]),
     "gru_cell": (torch._VF.gru_cell, [(4, 6), (4, 5), (15, 6), (15, 5)]),
 }

@@ -258,6 +258,28 @@ def margin_ranking(d):
     return {"input1": x, "input2": y, "target": z, "margin": d.pick("0.0", "0.5"), "reduction": d.pick("0", "1", "2")}
 
 
+@rows("hinge_embedding_loss")
+def hinge_embedding(d):
+    x, y = alike(d, 2)
+    return {"input": x, "target": f"{y}.sign()", "margin": d.pick("1.0", "0.5"), "reduction": d.pick("0", "1", "2")}
+
+
+@rows("cosine_embedding_loss")
+def cosine_embedding(d):
+    x = d.floating(least=1, most=2)
+    y = d.tensor(shape=d[x].shape, dtype=d.like(x))
+    labels = d.tensor(shape=d[x].shape[:-1], dtype=d.pick(d.like(x), "torch.int64"))
+    return {"input1": x, "input2": y, "target": f"{labels}.sign()", "margin": d.pick("0.0", "0.5"),
+            "reduction": d.pick("0", "1", "2")}
+
+
+@rows("poisson_nll_loss")
+def poisson_nll(d):
+    x, y = alike(d, 2)
+    return {"input": x, "target": y, "log_input": d.flag(), "full": d.flag(), "eps": d.pick("1e-8", "0.1"),
+            "reduction": d.pick("0", "1", "2")}
+
+
 @rows("kl_div")
 def kl_div(d):
     x, y = alike(d, 2)
