@@ -132,6 +132,8 @@ SAME = {
     "triplet": lambda x, y: F.triplet_margin_loss(x, y, x * y),
     "triplet, swapped": lambda x, y: F.triplet_margin_loss(x, y, x + y, swap=True, reduction="none"),
     "margin_ranking": lambda x, y: F.margin_ranking_loss(x, y, torch.ones_like(x), 0.5),
+    "tensordot": lambda x, y: torch.tensordot(x, y, dims=([0], [0])),
+    "inner": torch.inner,
     "hinge_embedding": lambda x, y: F.hinge_embedding_loss(x, y.sign(), 0.5),
     "hinge_embedding of each": lambda x, y: F.hinge_embedding_loss(x, y, reduction="none"),
     "cosine_embedding": lambda x, y: F.cosine_embedding_loss(rowed(x), rowed(y), rowed(y)[:, 0].sign(), 0.1),

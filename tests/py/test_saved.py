@@ -63,6 +63,8 @@ FUNCTIONS = {
     "where": (lambda a, b, c: torch.where(c > 0, a, b), [(4, 6)] * 3),
     "weight_norm": (torch._weight_norm, [(4, 6), (4, 1)]),
     "vdot": (torch.vdot, [(6,)] * 2),
+    "tensordot": (torch.tensordot, [(4, 3, 5), (3, 5, 2)]),
+    "inner": (torch.inner, [(4, 6), (3, 6)]),
     "matmul": (torch.matmul, [(4, 6), (6, 5)]),
     "addmm": (torch.addmm, [(5,), (4, 6), (6, 5)]),
     "einsum": (lambda a, b: torch.einsum("ij,kj->ik", a, b), [(4, 6), (5, 6)]),

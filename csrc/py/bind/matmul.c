@@ -302,6 +302,8 @@ dycl_binding dycl_bindings_matmul[] = {
     ROW("baddbmm", T | M | I, "input batch1 batch2 | beta alpha", addmm, 3, 3),
     ROW("_grouped_mm", T, "input mat2 offs bias out_dtype", grouped_mm, 0, 0),
     ROW("einsum", T, "equation " DYCL_SPREAD, dycl_bind_einsum, 0, 0),
+    ROW("tensordot", V, "self other dims_self dims_other", dycl_bind_tensordot, 0, 0),
+    ROW("inner", T | M, "input other", dycl_bind_inner, 0, 0),
     ROW("outer", T | M, "input vec2", outer, 0, 0),
     ROW("ger", T | M, "input vec2", outer, 0, 0),
     ROW("lstm_cell", T, "input hx w_ih w_hh b_ih b_hh", lstm_cell, 0, 0),

@@ -27,6 +27,9 @@ PyObject *dycl_call_results(dycl_region *region, int count, const uint32_t *valu
 
 PyObject *dycl_bind_pad_by_mode(dycl_call *call); /* words.c: input, pad, mode (a str), value */
 
-PyObject *dycl_bind_einsum(dycl_call *call, const dycl_binding *row); /* einsum.c: a row of the table in matmul.c */
+/* Rows of the table in matmul.c */
+PyObject *dycl_bind_einsum(dycl_call *call, const dycl_binding *row);    /* einsum.c */
+PyObject *dycl_bind_tensordot(dycl_call *call, const dycl_binding *row); /* tensordot.c */
+PyObject *dycl_bind_inner(dycl_call *call, const dycl_binding *row);
 
 #endif

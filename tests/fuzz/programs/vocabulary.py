@@ -701,6 +701,28 @@ def einsum(d):
     return {"equation": f"'{equation}'"} | {f"*{i + 1}": x for i, x in enumerate(many)}
 
 
+@rows("tensordot")
+def tensordot(d):
+    """Dimensions in any order; a size of 1 goes with any."""
+    x = d.floating(least=1, most=4)
+    shape, rank = d[x].shape, len(d[x].shape)
+    mine = d.rng.sample(range(rank), d.rng.randint(0, rank))
+    other = [1 if d.chance(0.1) else shape[i] for i in mine] + [some_width(d) for _ in range(d.pick(0, 1, 2))]
+    theirs = list(range(len(mine)))
+    order = d.rng.sample(range(len(other)), len(other))
+    theirs = [order.index(i) for i in theirs]
+    y = d.tensor(shape=[other[i] for i in order], dtype=d.like(x))
+    return {"self": x, "other": y, "dims_self": str([i - rank if d.chance(0.3) else i for i in mine]),
+            "dims_other": str(theirs)}
+
+
+@rows("inner")
+def inner(d):
+    x = d.floating(least=1, most=3)
+    shape = (*(some_width(d) for _ in range(d.pick(0, 1, 2))), d[x].shape[-1])
+    return {"input": x, "other": d.tensor(shape=shape, dtype=d.like(x)) if d.chance(0.9) else d.partner(x)}
+
+
 @rows("_grouped_mm")
 def grouped_mm(d):
     m, k, n, g = d.pick(1, 4, 9), d.pick(4, 8, 16), d.pick(4, 8), d.pick(1, 2, 3)
