@@ -273,7 +273,7 @@ fail:
 
 dycl_status dycl_pieces_run(dycl_pieces *p, const dycl_feed *feeds, const dycl_scalar *scalars, void *const *outputs) {
     dycl_status status = DYCL_OK;
-    dycl_workspace *workspace = p->bytes ? dycl_workspace_take(p->bytes) : NULL;
+    dycl_workspace *workspace = p->bytes ? dycl_workspace_take(p->bytes, 0) : NULL;
     if (p->bytes && !workspace) {
         status = dycl_error_set("out of memory for a workspace of %zu bytes", p->bytes);
         goto fail;

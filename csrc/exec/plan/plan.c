@@ -127,7 +127,8 @@ dycl_status dycl_plan_open(dycl_plan *plan, const dycl_feed *feeds, const dycl_s
     void **slots = plan->slots;
     plan->feeds = feeds;
     plan->suspect = 0;
-    dycl_workspace *workspace = plan->workspace_bytes ? dycl_workspace_take(plan->workspace_bytes) : NULL;
+    dycl_workspace *workspace =
+        plan->workspace_bytes ? dycl_workspace_take(plan->workspace_bytes, plan->runs == 0) : NULL;
     if (!workspace && plan->workspace_bytes) {
         dycl_claim_give(&plan->busy);
         return dycl_error_set("out of memory for a workspace of %zu bytes", plan->workspace_bytes);

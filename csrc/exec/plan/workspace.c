@@ -7,6 +7,7 @@
 #define KEPT 4                 /* as many runs at once find a block waiting */
 #define LOOK 256               /* so many runs of a block say how much is asked of it */
 #define MUCH ((size_t)4 << 20) /* smaller blocks may stay as they are */
+#define SOME ((size_t)1 << 20) /* or, behind a plan's first run, these */
 
 static _Atomic(dycl_workspace *) pool[KEPT];
 
@@ -16,12 +17,15 @@ static void release(dycl_workspace *workspace) {
     dycl_free(workspace);
 }
 
-dycl_workspace *dycl_workspace_take(size_t bytes) {
+dycl_workspace *dycl_workspace_take(size_t bytes, int first) {
     dycl_workspace *found = NULL;
     for (int i = 0; i < KEPT && !found; i++)
         if (atomic_load_explicit(&pool[i], memory_order_relaxed)) found = atomic_exchange(&pool[i], NULL);
+    size_t most = found ? found->most : 0;
+    if (!first && most < bytes) most = bytes;
     if (found && found->bytes >= bytes) {
-        if (found->most < bytes) found->most = bytes;
+        found->most = most;
+        found->first = first;
         return found;
     }
     release(found);
@@ -34,16 +38,16 @@ dycl_workspace *dycl_workspace_take(size_t bytes) {
         dycl_aligned_free(data);
         return NULL;
     }
-    *made = (dycl_workspace){wanted, data, bytes, 0};
+    *made = (dycl_workspace){wanted, data, most, 0, first};
     return made;
 }
 
 /* One large plan that runs once, as a step's first may be, must not hold memory for good. */
 static int is_too_large(dycl_workspace *workspace) {
-    if (++workspace->uses < LOOK) return 0;
-    int is = workspace->bytes > MUCH && workspace->most < workspace->bytes / 2;
-    workspace->most = 0;
-    workspace->uses = 0;
+    int look = ++workspace->uses >= LOOK;
+    if (!look && !workspace->first) return 0;
+    int is = workspace->bytes > (workspace->first ? SOME : MUCH) && workspace->most < workspace->bytes / 2;
+    if (look) workspace->most = 0, workspace->uses = 0;
     return is;
 }
 
