@@ -297,7 +297,8 @@ static int leaves_between(dycl_ew op, dycl_dtype in, const double *x) {
     case DYCL_EW_fma:
     case DYCL_EW_softplus: between = x[0] * x[1]; break;
     case DYCL_EW_lerp: between = x[0] - x[1]; break;
-    case DYCL_EW_sigmoid: /* e^-x is infinite */
+    case DYCL_EW_celu: between = 100 * exp(x[0] / x[1]); break; /* with room for operands that are not exact */
+    case DYCL_EW_sigmoid:                                       /* e^-x is infinite */
     case DYCL_EW_silu: between = sigmoid(x[0]); break;
     default: return 0;
     }

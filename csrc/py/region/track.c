@@ -8,14 +8,23 @@
 
 int dycl_track_on;
 
-static int feed_has_history(const dycl_region *region, uint32_t feed) {
+static int has_lost_history(PyObject *object) {
+    if (Py_TYPE(object) == dycl_py.parameter_type) return 0;
+    PyObject *node = dycl_py_grad_fn(object);
+    Py_XDECREF(node);
+    return !node;
+}
+
+/* Flags of a tracked value. */
+static uint8_t feed_history(const dycl_region *region, uint32_t feed) {
     const dycl_source *source = &region->sources[feed];
     if (!dycl_abi_has_autograd_meta(dycl_abi_handle_impl(dycl_source_handle(source)))) return 0;
     PyObject *object = source->object ? Py_NewRef(source->object) : dycl_abi_wrap(source->handle);
-    int required = object ? dycl_abi_requires_grad(object) : 1;
+    uint8_t flags = !object || dycl_abi_requires_grad(object) ? DYCL_TRACK_HISTORY : 0;
+    if (object && flags && has_lost_history(object)) flags |= DYCL_TRACK_LOST;
     Py_XDECREF(object);
     PyErr_Clear();
-    return required;
+    return flags;
 }
 
 static int is_real(const dycl_value *v) { return dycl_dtype_is_float((dycl_dtype)v->dtype); }
@@ -35,12 +44,12 @@ static int extend(dycl_region *region) {
     int enabled = dycl_abi_grad_enabled();
     for (uint32_t v = region->tracked_count; v < graph->value_count; v++) {
         const dycl_value *value = &graph->values[v];
-        int has = 0;
+        uint8_t flags = 0;
         if (value->kind == DYCL_VALUE_FEED)
-            has = is_real(value) && feed_has_history(region, value->source);
+            flags = is_real(value) ? feed_history(region, value->source) : 0;
         else if (value->kind == DYCL_VALUE_NODE && enabled)
-            has = node_has_history(region, &graph->nodes[value->source]);
-        region->tracked[v] = has ? DYCL_TRACK_HISTORY : 0;
+            flags = node_has_history(region, &graph->nodes[value->source]) ? DYCL_TRACK_HISTORY : 0;
+        region->tracked[v] = flags;
     }
     region->tracked_count = graph->value_count;
     return 0;
@@ -87,6 +96,7 @@ int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_who
     int enabled = dycl_abi_grad_enabled();
     for (uint32_t v = first_value; v < graph->value_count; v++) {
         const dycl_value *value = &graph->values[v];
+        if (enabled && region->tracked[v] & DYCL_TRACK_LOST) return 0; /* torch raises where it is used */
         int view_of_history = value->root != v && region->tracked[value->root];
         if (view_of_history && !enabled) return 0;                    /* a leaf that requires gradients */
         if (view_of_history && is_of_overlapping(graph, v)) return 0; /* views go back by memory */

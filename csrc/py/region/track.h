@@ -8,7 +8,9 @@
 
 #include "py/region/region.h"
 
-enum { DYCL_TRACK_HISTORY = 1, DYCL_TRACK_KEPT = 2 }; /* of a tracked value */
+/* Of a tracked value. LOST: torch has no history for the feed any more and raises where it is asked for (one of several
+ * views of a tensor that was written since). */
+enum { DYCL_TRACK_HISTORY = 1, DYCL_TRACK_KEPT = 2, DYCL_TRACK_LOST = 4 };
 
 extern int dycl_track_on; /* regions record what needs gradients (not with DYCL_TRAIN=0) */
 

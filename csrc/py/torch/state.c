@@ -36,12 +36,15 @@ int dycl_py_anomaly(void) {
     return result;
 }
 
-PyObject *dycl_py_requires_grad(PyObject *tensor) {
+static PyObject *attribute(PyObject *tensor, PyObject *name) {
     int state = dycl_abi_torch_function_off();
-    PyObject *result = PyObject_GetAttr(tensor, dycl_py.requires_grad_name);
+    PyObject *result = PyObject_GetAttr(tensor, name);
     dycl_abi_torch_function_restore(state);
     return result;
 }
+
+PyObject *dycl_py_requires_grad(PyObject *tensor) { return attribute(tensor, dycl_py.requires_grad_name); }
+PyObject *dycl_py_grad_fn(PyObject *tensor) { return attribute(tensor, dycl_py.grad_fn_name); }
 
 PyObject *dycl_py_ints(int count, const int64_t *values) {
     PyObject *tuple = PyTuple_New(count);
@@ -159,9 +162,10 @@ int dycl_state_find(void) {
     dycl_py.bernoulli_name = PyUnicode_InternFromString("bernoulli_");
     dycl_py.call_impl_name = PyUnicode_InternFromString("_call_impl");
     dycl_py.requires_grad_name = PyUnicode_InternFromString("requires_grad");
+    dycl_py.grad_fn_name = PyUnicode_InternFromString("grad_fn");
     dycl_py.torch_function_name = PyUnicode_InternFromString("__torch_function__");
     if (!dycl_py.cpu_device || !dycl_py.detach_name || !dycl_py.bernoulli_name || !dycl_py.call_impl_name ||
-        !dycl_py.requires_grad_name || !dycl_py.torch_function_name)
+        !dycl_py.requires_grad_name || !dycl_py.grad_fn_name || !dycl_py.torch_function_name)
         return -1;
     return make_wrapper_call();
 }

@@ -42,7 +42,8 @@ typedef struct {
     PyObject *set_grad_enabled;    /* owned: torch._C._set_grad_enabled */
     int attention_chosen;          /* the program has switched off one of attention's kernels (py/intercept/watch.c) */
     PyObject *detach_name, *bernoulli_name, *call_impl_name;       /* owned: interned */
-    PyObject *requires_grad_name, *torch_function_name;            /* owned: interned names */
+    PyObject *requires_grad_name, *grad_fn_name;                   /* owned: interned names */
+    PyObject *torch_function_name;                                 /* owned: an interned name */
     PyObject *contiguous_format, *preserve_format, *channels_last; /* owned: memory formats */
 } dycl_py_state;
 
@@ -50,6 +51,7 @@ extern dycl_py_state dycl_py;
 
 int dycl_state_find(void); /* fills dycl_py from dycl_py.torch; 0, or -1 with an exception that says what is missing */
 PyObject *dycl_py_requires_grad(PyObject *tensor); /* new reference */
+PyObject *dycl_py_grad_fn(PyObject *tensor);       /* new reference */
 int dycl_py_anomaly(void); /* whether anomaly mode is on; 0 too where torch cannot say. -1 with an exception */
 PyObject *dycl_py_ints(int count, const int64_t *values); /* a tuple of ints. New reference */
 void dycl_py_raise(void);             /* what the core's last ERROR says, as a MemoryError where it speaks of memory */
