@@ -9,11 +9,11 @@ static int failures;
 
 static const double of_f32[] = {0.0,    -0.0,    1.0,     -1.0,   2.5,     -3.0,     6.0,       20.5,  -90.0,  1e-45,
                                 -1e-40, 1.2e-38, 1e-30,   1e5,    1.8e19,  -1.9e19,  1e37,      -3e37, 5.6e37, 5.7e37,
-                                1.2e38, 1.8e38,  -1.8e38, 3.4e38, -3.4e38, INFINITY, -INFINITY, NAN};
-static const double of_f64[] = {0.0,     -0.0,     1.0,     -1.0,     2.5,      -3.0,      6.0,
-                                20.5,    -750.0,   5e-324,  -1e-310,  3e-308,   1e-30,     1e5,
-                                1.3e154, -1.4e154, 1e307,   -2e307,   2.9e307,  3.1e307,   6e307,
-                                9e307,   -9e307,   1.7e308, -1.7e308, INFINITY, -INFINITY, NAN};
+                                1.2e38, 1.8e38,  -1.8e38, 3.4e38, -3.4e38, INFINITY, -INFINITY, NAN,   -0.1,   -8.9};
+static const double of_f64[] = {0.0,      -0.0,     1.0,       -1.0,    2.5,   -3.0,  6.0,     20.5,
+                                -750.0,   5e-324,   -1e-310,   3e-308,  1e-30, 1e5,   1.3e154, -1.4e154,
+                                1e307,    -2e307,   2.9e307,   3.1e307, 6e307, 9e307, -9e307,  1.7e308,
+                                -1.7e308, INFINITY, -INFINITY, NAN,     -0.1,  -71.0};
 enum { COUNT = sizeof of_f32 / sizeof *of_f32 };
 _Static_assert(sizeof of_f64 == sizeof of_f32, "as many of each");
 
