@@ -144,6 +144,7 @@ EXTRA = {
     "aten_conv_transpose2d": (F.conv_transpose2d, x2(2, 3, 8, 8).double(), x2(3, 4, 3, 3).double()),
     "aten_attention": (F.scaled_dot_product_attention, x2(1, 2, 4, 8).double(), x2(1, 2, 4, 8).double(),
                        x2(1, 2, 4, 8).double()),
+    "aten_tensordot": (torch.tensordot, torch.arange(6).view(2, 3), torch.arange(12).view(3, 4), 1),
     "aten_batch_norm": (lambda x: F.batch_norm(x, None, None, training=True), x2(4, 5, 3).mT),
     "aten_group_norm": (lambda x: F.group_norm(x, 2), x2(2, 4, 6).double()),
     "aten_slogdet": (torch.slogdet, x2(2, 3, 3)),
