@@ -48,9 +48,9 @@ static double bound_f32(dycl_ew op) {
     case DYCL_EW_tanh:
     case DYCL_EW_sigmoid:
     case DYCL_EW_softplus: return 2.5;
-    case DYCL_EW_silu: return 3.5;
+    case DYCL_EW_silu:
+    case DYCL_EW_gelu_tanh: return 3.5;
     case DYCL_EW_gelu:
-    case DYCL_EW_gelu_tanh:
     case DYCL_EW_mish: return 4.0;
     default: return 0;
     }
