@@ -47,6 +47,12 @@ static inline dycl_status ew_number(dycl_call *call, dycl_op op, uint32_t a, dou
     return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 2, x, out);
 }
 
+/* Summed over the dimensions in the mask, which stay with size 1. */
+static inline dycl_status sum_over(dycl_call *call, int64_t mask, uint32_t *x) {
+    int64_t attrs[2] = {mask, 1};
+    return mask ? dycl_build_node(&call->region->recorder, DYCL_OP_sum, 1, x, 2, attrs, x) : DYCL_OK;
+}
+
 /* A result without one of its dimensions, which has size 1: a view. */
 static inline dycl_status drop_dim(dycl_call *call, uint32_t value, int dim, uint32_t *out) {
     return dycl_build_select(&call->region->recorder, value, dim, 0, out);

@@ -280,15 +280,12 @@ static PyObject *poisson_nll(dycl_call *call, const dycl_binding *row) {
 
 /* target * log(target), 0 at 0; its own gradient is another one */
 static dycl_status entropy(dycl_call *call, uint32_t target, uint32_t *out) {
-    dycl_recorder *r = &call->region->recorder;
-    uint32_t zero, all;
+    uint32_t all;
     dycl_status status;
-    if (dycl_track_has_now(call->region, target)) return dycl_build_bail(r, DYCL_BAIL_grad);
+    if (dycl_track_has_now(call->region, target)) return dycl_build_bail(&call->region->recorder, DYCL_BAIL_grad);
     DYCL_TRY(ew1(call, DYCL_OP_log, target, &all));
     DYCL_TRY(ew2(call, DYCL_OP_mul, target, all, &all));
-    DYCL_TRY(ew_number(call, DYCL_OP_eq, target, 0, &zero));
-    dycl_operand choice[3] = {dycl_operand_of(zero), dycl_operand_f64(0), dycl_operand_of(all)};
-    return dycl_build_where(r, &choice[0], &choice[1], &choice[2], out);
+    return chosen(call, DYCL_OP_ne, target, 0, all, out);
 fail:
     return status;
 }

@@ -83,11 +83,6 @@ fail:
     return status;
 }
 
-static dycl_status sum_over(dycl_call *call, int64_t mask, uint32_t *x) {
-    int64_t attrs[2] = {mask, 1};
-    return mask ? dycl_build_node(&call->region->recorder, DYCL_OP_sum, 1, x, 2, attrs, x) : DYCL_OK;
-}
-
 /* Dimensions in a group, behind each other, and how many elements they make. */
 typedef struct {
     int count, dim[DYCL_MAX_RANK];

@@ -30,11 +30,6 @@ static dycl_status read_dims(dycl_call *call, PyObject *o, side *s) {
     return status;
 }
 
-static dycl_status sum_over(dycl_call *call, side *s, int dim) {
-    int64_t attrs[2] = {INT64_C(1) << dim, 1};
-    return dycl_build_node(&call->region->recorder, DYCL_OP_sum, 1, &s->value, 2, attrs, &s->value);
-}
-
 /* What is summed over behind the others (or before them), as a matrix; the others' sizes go behind those in `sizes`. */
 static dycl_status as_matrix(dycl_call *call, side *s, int before, int64_t inner, int *rank, int64_t *sizes) {
     dycl_recorder *r = &call->region->recorder;
@@ -66,9 +61,9 @@ static dycl_status contract(dycl_call *call, side *a, side *b, uint32_t *out) {
     for (int i = 0; i < a->count; i++) {
         int64_t left = meta(call, a->value)->sizes[a->dims[i]], right = meta(call, b->value)->sizes[b->dims[i]];
         if (right == 1)
-            DYCL_TRY(sum_over(call, a, a->dims[i]));
+            DYCL_TRY(sum_over(call, INT64_C(1) << a->dims[i], &a->value));
         else if (left == 1)
-            DYCL_TRY(sum_over(call, b, b->dims[i]));
+            DYCL_TRY(sum_over(call, INT64_C(1) << b->dims[i], &b->value));
         else if (left == right)
             inner *= left;
         else
