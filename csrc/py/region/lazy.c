@@ -112,8 +112,13 @@ void dycl_lazy_made_of(PyObject *view, PyObject *of) {
     if (!dycl_abi_grad_enabled()) lazy->made |= DYCL_VIEW_UNRECORDED;
     if (!of || !dycl_is_lazy(of)) return;
     const dycl_lazy *base = dycl_lazy_of(of);
+    const dycl_value *values = lazy->region->recorder.graph.values;
+    const uint32_t root = values[lazy->value].root;
+    int pending = !base->real && !base->deferred && base->region == lazy->region && base->epoch == lazy->epoch;
+    /* a view of what was computed from it is none of it */
+    if (pending ? values[base->value].root != root : values[root].kind == DYCL_VALUE_NODE) return;
     lazy->made |= base->made;
-    if (!base->real && !base->deferred && base->epoch == lazy->epoch) lazy->alias = base->alias;
+    if (pending) lazy->alias = base->alias;
 }
 
 PyObject *dycl_lazy_computed(dycl_region *region, dycl_dtype dtype, dycl_handle tensor, int aliased) {
