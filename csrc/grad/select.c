@@ -99,33 +99,36 @@ static int names_rows(const dycl_value *index, const dycl_value *whole, int64_t 
 }
 
 /* What a source of other sizes than the index has beyond it is not read: torch pads with zeros. */
-static uint32_t read_back(dycl_chain *c, uint32_t index, int64_t dim) {
+static uint32_t read_back(dycl_chain *c, uint32_t from, uint32_t index, int64_t dim) {
     const dycl_value *at = dycl_chain_operand(c, 1);
     if (!dycl_chain_same_sizes(at, dycl_chain_operand(c, 2))) dycl_chain_fail(c);
-    if (c->status == DYCL_OK && names_rows(at, dycl_chain_meta(c, c->gradient), dim)) {
+    if (c->status == DYCL_OK && names_rows(at, dycl_chain_meta(c, from), dim)) {
         const int64_t count = at->sizes[dim], stride = at->strides[dim];
         c->status = dycl_build_view(&c->b->recorder, index, 0, 1, &count, &stride, &index);
-        return dycl_chain_node(c, DYCL_OP_index_select, 2, (uint32_t[]){c->gradient, index}, 1, &dim);
+        return dycl_chain_node(c, DYCL_OP_index_select, 2, (uint32_t[]){from, index}, 1, &dim);
     }
-    return dycl_chain_node(c, DYCL_OP_gather, 2, (uint32_t[]){c->gradient, index}, 1, &dim);
+    return dycl_chain_node(c, DYCL_OP_gather, 2, (uint32_t[]){from, index}, 1, &dim);
+}
+
+/* Zeros where the index says: what was there is replaced. */
+static uint32_t replaced(dycl_chain *c, uint32_t gradient, uint32_t index, int64_t dim) {
+    dycl_value x = contiguous(c, 0), at = *dycl_chain_operand(c, 1);
+    at.dtype = x.dtype;
+    uint32_t operands[3] = {gradient, index, dycl_chain_zeros(c, &at)};
+    return dycl_chain_hosted_laid(c, DYCL_OP_aten_scatter_src, 0, &x, 3, operands, 1, &dim);
 }
 
 void dycl_grad_scatter_add(dycl_chain *c) {
     int64_t dim = dim_of(c);
     dycl_chain_give(c, 0, c->gradient);
-    if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, read_back(c, dycl_chain_take(c, 1), dim));
+    if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, read_back(c, c->gradient, dycl_chain_take(c, 1), dim));
 }
 
 void dycl_grad_scatter_src(dycl_chain *c) {
     int64_t dim = dim_of(c);
     uint32_t index = dycl_chain_take(c, 1);
-    if (dycl_chain_wants(c, 0)) {
-        dycl_value x = contiguous(c, 0), at = *dycl_chain_operand(c, 1);
-        at.dtype = x.dtype;
-        uint32_t operands[3] = {c->gradient, index, dycl_chain_zeros(c, &at)};
-        dycl_chain_give(c, 0, dycl_chain_hosted_laid(c, DYCL_OP_aten_scatter_src, 0, &x, 3, operands, 1, &dim));
-    }
-    if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, read_back(c, index, dim));
+    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, replaced(c, c->gradient, index, dim));
+    if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, read_back(c, c->gradient, index, dim));
 }
 
 /* Which rows were filled is asked of torch for one row: the rest is a mask. */
@@ -158,19 +161,25 @@ void dycl_grad_index(dycl_chain *c) {
     dycl_chain_give(c, 0, dycl_chain_hosted_laid(c, DYCL_OP_aten_index_put, 0, &x, count + 1, operands, 1, &adds));
 }
 
-/* The rows that an index of rank 1 picks from the gradient lie as torch's iterator sees them, to which the gradient has
- * no stride where it is indexed. */
-static uint32_t rows_of_gradient(dycl_chain *c, uint32_t index, int64_t dim) {
-    uint32_t read[2] = {c->gradient, index};
-    uint32_t rows = dycl_chain_node(c, DYCL_OP_index_select, 2, read, 1, &dim);
+/* The rows that an index picks from the gradient lie as torch's iterator sees them, to which the gradient has no stride
+ * where it is indexed. at: how the index lies. */
+static uint32_t rows_of_gradient(dycl_chain *c, uint32_t index, const dycl_value *at, int64_t dim) {
+    const int64_t count = dycl_value_numel(at);
+    uint32_t read[2] = {c->gradient, at->rank == 1 ? index : dycl_chain_reshape(c, index, 1, &count)};
     if (c->status != DYCL_OK) return 0;
-    dycl_value g = *dycl_chain_meta(c, c->gradient), form = *dycl_chain_meta(c, rows), at = form;
-    memcpy(g.sizes, form.sizes, sizeof g.sizes);
-    g.strides[dim] = 0;
-    for (int i = 0; i < at.rank; i++)
-        if (i != dim) at.sizes[i] = 1;
-    dycl_infer_contiguous(&at);
-    dycl_infer_iterator_strides(&form, 2, (const dycl_value *[]){&g, &at});
+    const dycl_value given = *dycl_chain_meta(c, c->gradient);
+    const int rank = given.rank - 1 + at->rank, behind = (int)dim + at->rank;
+    dycl_value form = {.dtype = given.dtype, .rank = (uint8_t)rank}, g = form, positions = form;
+    for (int i = 0; i < rank; i++) {
+        int inside = i >= dim && i < behind, k = i < dim ? i : i - at->rank + 1;
+        form.sizes[i] = g.sizes[i] = inside ? at->sizes[i - dim] : given.sizes[k];
+        g.strides[i] = inside ? 0 : given.strides[k];
+        positions.sizes[i] = inside ? at->sizes[i - dim] : 1;
+        positions.strides[i] = inside ? at->strides[i - dim] : 0;
+    }
+    dycl_infer_iterator_strides(&form, 2, (const dycl_value *[]){&g, &positions});
+    uint32_t rows = dycl_chain_node(c, DYCL_OP_index_select, 2, read, 1, &dim);
+    if (at->rank != 1) rows = dycl_chain_reshape(c, rows, rank, form.sizes);
     return dycl_chain_laid(c, rows, &form);
 }
 
@@ -180,7 +189,7 @@ static uint32_t read_rows(dycl_chain *c, uint32_t index) {
     const int64_t size = dycl_chain_operand(c, 0)->sizes[dim];
     uint32_t below = dycl_chain_2(c, DYCL_OP_lt, index, dycl_chain_integer(c, index, 0)),
              wrapped = dycl_chain_2(c, DYCL_OP_add, index, dycl_chain_integer(c, index, size));
-    return rows_of_gradient(c, dycl_chain_where(c, below, wrapped, index), dim);
+    return rows_of_gradient(c, dycl_chain_where(c, below, wrapped, index), dycl_chain_operand(c, dim + 1), dim);
 }
 
 /* The value's gradient is read where it was written; it has the sizes of what is read there. */
@@ -204,20 +213,12 @@ static uint32_t read_at(dycl_chain *c, int count, const uint32_t *operands) {
 /* Rows by positions, each from the start. */
 void dycl_grad_put_rows(dycl_chain *c) {
     dycl_value form = cloned(c), v = contiguous(c, 2), index = *dycl_chain_operand(c, 1);
-    const int64_t count = dycl_value_numel(&index);
     uint32_t at = dycl_chain_take(c, 1);
     if (dycl_chain_wants(c, 0)) {
         uint32_t put[3] = {dycl_chain_contiguous(c, c->gradient), at, dycl_chain_zeros(c, &v)};
         dycl_chain_give(c, 0, dycl_chain_laid(c, dycl_chain_node(c, DYCL_OP_index_put, 3, put, 0, NULL), &form));
     }
-    if (!dycl_chain_wants(c, 2)) return;
-    if (index.rank == 1) {
-        dycl_chain_give(c, 2, rows_of_gradient(c, at, 0));
-        return;
-    }
-    if (!dycl_chain_is_plain(dycl_chain_meta(c, c->gradient))) dycl_chain_fail(c);
-    uint32_t rows = rows_of_gradient(c, dycl_chain_reshape(c, at, 1, &count), 0);
-    dycl_chain_give(c, 2, dycl_chain_reshape(c, rows, v.rank, v.sizes));
+    if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, rows_of_gradient(c, at, &index, 0));
 }
 
 void dycl_grad_index_put(dycl_chain *c) {

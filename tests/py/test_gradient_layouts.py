@@ -250,6 +250,35 @@ def test_sums_of_gradients_that_lie_differently(name):
         assert want.stride() == got.stride() and agree(want, got)
 
 
+PLACES = {
+    "row": 1, "slice": slice(1, 3), "column": (slice(None), 2), "last": (..., slice(0, 2)), "list": [0, 2],
+    "rows": AT, "rows of a table": AT.view(2, 2), "turned table": AT.view(2, 2).t(), "cube": AT.view(2, 1, 2),
+    "columns": (slice(None), AT), "columns of a table": (slice(None), AT.view(2, 2)), "last of rows": (..., AT),
+    "last of a table": (..., AT.view(2, 2)), "two": (AT, AT), "two apart": (AT, slice(None), AT), "three": (AT, AT, AT),
+    "rows from the end": -1 - AT,
+    "row and table": (1, AT.view(2, 2)), "table and slice": (AT.view(2, 2), slice(1, 3)), "new": (None, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", (False, True), ids=("accumulated", "asked"))
+@pytest.mark.parametrize("name", PLACES)
+def test_what_is_written_or_read(name, asked):
+    """What the database has no samples of: the gradient of what was written at a place, and of what was read there,
+    however the gradient lies."""
+    place = PLACES[name]
+
+    def write(x, v):
+        y = x * 1.0
+        y[place] = v
+        return y
+
+    x = torch.randn(4, 5, 6)
+    for program, v in ((write, torch.randn_like(x[place])), (write, torch.randn(())), (lambda x, v: x[place], x)):
+        operands = (x.clone().requires_grad_(), v.requires_grad_())
+        for given in GIVEN:
+            _compare(program, operands, given, name != "new", asked, f"{name} {GIVEN.index(given)}")
+
+
 NOTHING = {
     "all of it": lambda x: x[..., :x.shape[-1]], "transposed": lambda x: x.transpose(0, -1),
     "turned": lambda x: x.permute(*reversed(range(x.dim()))), "expanded": lambda x: x.expand(2, *x.shape),

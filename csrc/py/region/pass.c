@@ -109,6 +109,13 @@ static dycl_status find(const dycl_pass_job *job, PyObject *gradients, PyObject 
                              .result_count = p->result_count,
                              .source_count = job->source_count};
     status = dycl_backwards_get(job->segment, &all, 0, &p->of);
+    if (status == DYCL_OK &&
+        p->of->status == DYCL_BAIL) { /* no formula for one that lies so: a copy lies as it should */
+        dycl_gradients_release(p->of);
+        p->of = NULL;
+        all.given = NULL;
+        status = dycl_backwards_get(job->segment, &all, 0, &p->of);
+    }
     if (status == DYCL_OK && p->of->status != DYCL_OK) status = dycl_error_bail("%s", dycl_gradients_why_not(p->of));
     if (status != DYCL_OK || !p->of->output_count) goto fail;
     status = dycl_gradients_segment(dycl_site_cache(), p->of, &p->segment);
