@@ -134,8 +134,8 @@ def _apply_of(function, name):
         shown = made._backward_cls
         shown.__name__ = shown.__qualname__ = name
         shown.__module__ = "builtins"  # where classes are that C++ registers
-        if name == "CopySlices":  # the one whose node calls itself otherwise than its class
-            shown.name = lambda self: "torch::autograd::CopySlices"
+        if name in ("CopySlices", "CopyBackwards"):  # those whose nodes call themselves otherwise than their classes
+            shown.name = lambda self: f"torch::autograd::{name}"
     if function is Segment:
         made._backward_cls.apply = _core.node_apply  # what torch's engine calls, without BackwardCFunction's Python
     return super(torch.autograd.Function, made).apply  # what was recorded belongs to no transform of functorch
