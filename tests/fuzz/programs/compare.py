@@ -255,7 +255,7 @@ def differences(number, e: Outcome, d: Outcome):
                 yield Difference("values", number, f"{path}: {a} and {b}", path)
         elif a != b:
             kind = "values" if isinstance(a, (bool, int, str)) and not _is_metadata(path, e) else "noted"
-            yield Difference(kind, number, f"{path}: {a!r} and {b!r}"[:300], path)
+            yield Difference(kind, number, f"{path}: {a!r} and {b!r}"[:1500], path)
     if relations(tensors(e)) != relations(tensors(d)):
         yield Difference("aliasing", number, f"{relations(tensors(e))} and {relations(tensors(d))}"[:600])
     elif bases(tensors(e)) != bases(tensors(d)):

@@ -4,6 +4,7 @@ mended (temporary).
 Each entry: (name, reason, whether a difference is of this kind). A difference that one of them explains is counted
 under its name and not reported."""
 
+import math
 import re
 
 
@@ -54,6 +55,13 @@ def _version_of_written_gradient(program, difference):
         for name in re.findall(r"(\w+) = \w+\.grad\b", source))
 
 
+def _sizes_of_what_was_saved(program, difference):
+    """The same elements, of which torch saved a view."""
+    sides = re.findall(r"modified by an inplace operation: \[torch\.\w+ \[([\d, ]*)\]", difference.text)
+    return len(sides) == 2 and sides[0] != sides[1] and math.prod(map(int, sides[0].split(", "))) == math.prod(
+        map(int, sides[1].split(", ")))
+
+
 TEMPORARY = [
     ("attention", "masks with empty rows, NaN and infinities in attention: torch's kernels differ among each other",
      _attention),
@@ -76,6 +84,8 @@ LASTING = [
                       "made several at once; dycl made each by itself", _advice_about_views),
     ("noted", "versions of gradients, and whether they are views, are each formula's own", _noted_of_gradient),
     ("engine's sums", "versions of gradients that are written afterwards", _version_of_written_gradient),
+    ("sizes of what was saved", "torch's products save views: rows of several dimensions as one matrix, a vector as a "
+                                "row", _sizes_of_what_was_saved),
     ("as strided", "views whose history a replay made are named AsStridedBackward0",
      lambda p, d: d.kind == "grad_fn" and re.search(r" and <AsStridedBackward0 ", d.text)),
     ("ones", "strides of dimensions of size 1 in gradients that torch's kernels lay out in their own way",

@@ -33,7 +33,7 @@ EXACT = re.compile(
 
 # Where -0 meets 0, torch's vectors take one operand and its code for the last elements the other.
 CHOOSING = re.compile(r"^(maximum|minimum|clamp|clamp_max|clamp_min|max|min|amax|amin|aminmax)_?$")
-ARITHMETIC = re.compile(r"^(mul|div|true_divide|add|sub|rsub|reciprocal)_?$")
+ARITHMETIC = re.compile(r"^(mul|div|true_divide|add|sub|rsub|reciprocal|frac|_to_copy|copy)_?$")  # may make a NaN
 # Where a result fades, torch's kernels give zero early and ours a tiny number, or the other way round.
 FADING = re.compile(
     r"^(gelu|sigmoid|silu|mish|elu|celu|selu|_?softmax|_?log_softmax|exp|expm1|softplus|log_sigmoid.*)_?$")
@@ -96,6 +96,12 @@ class Noise(TorchDispatchMode):
         turned = (x.view(integers) ^ signs).view(x.dtype)
         return x.masked_scatter_(x.isnan(), turned[x.isnan()])
 
+    def rewrite(self, function, args, change):
+        """What it wrote, changed."""
+        for a, x in zip(function._schema.arguments, args):
+            if a.alias_info is not None and a.alias_info.is_write and isinstance(x, torch.Tensor):
+                x.copy_(change(x))
+
     def nearly_zero(self, x):
         return torch.where(x == 0, (torch.rand(x.shape, generator=self.rng) * 1e-25).to(x.dtype), x)
 
@@ -106,7 +112,12 @@ class Noise(TorchDispatchMode):
             return self.with_zeros_that_meet(function, args, kwargs)
         if kind.exact and not (kind.scaled and kwargs.get("alpha", 1) != 1):  # one rounding or two
             result = function(*args, **kwargs)
-            return tree_map(self.with_any_nan, result) if kind.arithmetic and self.scale else result
+            if not kind.arithmetic or not self.scale:
+                return result
+            if not kind.written:
+                return tree_map(self.with_any_nan, result)
+            self.rewrite(function, args, self.with_any_nan)
+            return result
         if self.correct and not kind.written:
             return _rounded_once(function, args, kwargs)
         if self.exacts and not kind.written:
@@ -115,9 +126,7 @@ class Noise(TorchDispatchMode):
             return (_unless_terms_overflow if kind.sums else _as_is)(function, args, kwargs)
         if kind.written:
             result = function(*args, **kwargs)
-            for a, x in zip(function._schema.arguments, args):
-                if a.alias_info is not None and a.alias_info.is_write and isinstance(x, torch.Tensor):
-                    x.copy_(self.with_any_nan(self.moved(x)))
+            self.rewrite(function, args, lambda x: self.with_any_nan(self.moved(x)))
             return result
         moved = function(*tree_map(self.moved, args), **tree_map(self.moved, kwargs))
         if kind.sums and self.scale:
