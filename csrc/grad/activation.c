@@ -45,7 +45,7 @@ static uint32_t between(dycl_chain *c, uint32_t g, double low, double high) {
     return dycl_chain_drop(c, COMPARE(le, x, low), dycl_chain_drop(c, COMPARE(ge, x, high), g));
 }
 
-FORMULA(relu6, between(c, G, 0, 6))
+void dycl_grad_relu6(dycl_chain *c) { give(c, between(c, G, 0, 6)); }
 
 /* 1/6 within, as torch rounds it; a NaN has none */
 void dycl_grad_hardsigmoid(dycl_chain *c) {

@@ -13,6 +13,15 @@ static uint32_t of_products(dycl_chain *c, uint32_t x, uint32_t ratio, uint32_t 
     return SUB(MUL(x, sums), dycl_chain_product(c, ratio, other));
 }
 
+/* x [n, m]; p. What torch's function copies first has a history of its own. */
+void dycl_grad_pdist(dycl_chain *c) {
+    dycl_words w = dycl_words_same(c);
+    dycl_value x = *dycl_chain_operand(c, 0);
+    if (!dycl_chain_is_plain(&x)) dycl_chain_fail(c);
+    uint32_t operands[3] = {c->gradient, dycl_chain_take(c, 0), dycl_chain_result(c)};
+    dycl_chain_give(c, 0, dycl_chain_back(c, DYCL_OP_aten__pdist_backward, 0, &x, 3, operands, &w));
+}
+
 /* x1 [..., p, m], x2 [..., r, m]; p, whether a mode is given, the mode. Where torch computes distances as products it
  * goes back with products, else in its own kernel, which subtracts rows. */
 void dycl_grad_cdist(dycl_chain *c) {

@@ -1,5 +1,5 @@
 /* Products of matrices. */
-#include "grad/formula.h"
+#include "grad/hosted.h"
 
 /* All rows of [..., k] as one matrix. */
 static uint32_t as_rows(dycl_chain *c, uint32_t a) {
@@ -64,4 +64,19 @@ void dycl_grad_matmul(dycl_chain *c) {
         dycl_chain_give_product(c, 1, -1, as_rows(c, left), as_rows(c, c->gradient), in_columns(&b));
     else
         dycl_chain_give(c, 1, dycl_chain_laid_product(c, dycl_chain_transpose(c, left), c->gradient, folded));
+}
+
+/* self, other; attribute: the dimension. A cross product with the other one, each in its place. */
+void dycl_grad_cross(dycl_chain *c) {
+    dycl_words a = dycl_words_same(c);
+    if (c->status != DYCL_OK) return;
+    if (c->node->op == DYCL_OP_aten_cross) a = (dycl_words){{a.words[1]}, 1}; /* whether it is given stands before it */
+    dycl_value form = *dycl_chain_meta(c, c->gradient);
+    dycl_infer_contiguous(&form);
+    for (int i = 0; i < 2; i++) {
+        if (!dycl_chain_wants(c, i)) continue;
+        uint32_t other = dycl_chain_take(c, 1 - i), operands[2] = {i ? c->gradient : other, i ? other : c->gradient};
+        dycl_chain_give(c, i,
+                        dycl_chain_hosted_laid(c, DYCL_OP_aten_linalg_cross, 0, &form, 2, operands, a.count, a.words));
+    }
 }

@@ -129,3 +129,30 @@ void dycl_grad_hosted_cumsum(dycl_chain *c) {
     if (c->attrs[1] != dycl_chain_operand(c, 0)->dtype) dycl_chain_fail(c);
     if (c->status == DYCL_OK) sum_back(c, dim < 0 ? dim + dycl_chain_operand(c, 0)->rank : dim);
 }
+
+/* dimension, dtype: torch's own kernel, which asks whether an element is zero. How it lies depends on that where the
+ * operand is not contiguous. */
+void dycl_grad_cumprod(dycl_chain *c) {
+    const dycl_value x = *dycl_chain_operand(c, 0);
+    int64_t dim = dycl_words_given(c)[0];
+    if (dim < 0) dim += x.rank;
+    if (c->attrs[1] != x.dtype || !dycl_chain_is_plain(&x)) dycl_chain_fail(c);
+    uint32_t operands[3] = {c->gradient, dycl_chain_take(c, 0), dycl_chain_result(c)};
+    if (dycl_value_numel(&x) <= 1 || x.sizes[dim] == 1)
+        dycl_chain_give(c, 0, c->gradient);
+    else
+        dycl_chain_give(c, 0, dycl_chain_hosted_laid(c, DYCL_OP_aten_cumprod_backward, 0, &x, 3, operands, 1, &dim));
+}
+
+/* how often, dimension; self, before*, behind*: once, of self alone */
+void dycl_grad_diff(dycl_chain *c) {
+    const int rank = dycl_chain_operand(c, 0)->rank;
+    int64_t one[DYCL_MAX_RANK] = {0}, none[DYCL_MAX_RANK] = {0}, dim = dycl_words_given(c)[1];
+    if (dycl_words_given(c)[0] != 1 || c->operands[1] != DYCL_NONE || c->operands[2] != DYCL_NONE || !rank)
+        dycl_chain_fail(c);
+    if (c->status != DYCL_OK) return;
+    one[dim < 0 ? dim + rank : dim] = 1;
+    uint32_t later = dycl_chain_padded(c, c->gradient, one, none, rank),
+             sooner = dycl_chain_padded(c, dycl_chain_1(c, DYCL_OP_neg, c->gradient), none, one, rank);
+    dycl_chain_give(c, 0, dycl_chain_contiguous(c, dycl_chain_2(c, DYCL_OP_add, later, sooner)));
+}

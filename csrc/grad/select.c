@@ -131,6 +131,54 @@ void dycl_grad_scatter_src(dycl_chain *c) {
     if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, read_back(c, c->gradient, index, dim));
 }
 
+/* The words of its attribute, in hosted.def's order. */
+enum { SUM, PROD, MEAN, AMAX, AMIN };
+
+static uint32_t counted(dycl_chain *c, uint32_t from, uint32_t index, uint32_t source, int64_t dim) {
+    dycl_value x = contiguous(c, 0);
+    return dycl_chain_hosted_laid(c, DYCL_OP_aten_scatter_add, 0, &x, 3, (uint32_t[]){from, index, source}, 1, &dim);
+}
+
+static uint32_t as_number(dycl_chain *c, uint32_t mask) {
+    uint32_t number = 0;
+    if (c->status != DYCL_OK) return 0;
+    c->status = dycl_build_cast(&c->b->recorder, mask, (dycl_dtype)dycl_chain_operand(c, 0)->dtype, &number);
+    return number;
+}
+
+/* How many numbers a mean is of; of none, one. */
+static uint32_t mean_of(dycl_chain *c, uint32_t index, int64_t dim, int with_self) {
+    dycl_value x = contiguous(c, 0), source = *dycl_chain_operand(c, 2);
+    uint32_t one = dycl_chain_constant(c, c->gradient, 1), from = dycl_chain_zeros(c, &x);
+    if (with_self) from = dycl_chain_number(c, DYCL_OP_add, from, 1);
+    uint32_t each = dycl_chain_node(c, DYCL_OP_full, 1, &one, source.rank, source.sizes);
+    uint32_t n = counted(c, from, index, each, dim);
+    return dycl_chain_where(c, dycl_chain_number(c, DYCL_OP_eq, n, 0), one, n);
+}
+
+/* dim, how, whether self counts. Those that are equal to the largest share its gradient. */
+void dycl_grad_scatter_reduce(dycl_chain *c) {
+    const int64_t dim = dim_of(c), how = dycl_words_given(c)[1], with_self = dycl_words_given(c)[2];
+    if (how == PROD || !dycl_chain_same_sizes(dycl_chain_operand(c, 1), dycl_chain_operand(c, 2))) dycl_chain_fail(c);
+    uint32_t x = dycl_chain_take(c, 0), index = dycl_chain_take(c, 1), source = dycl_chain_take(c, 2),
+             result = dycl_chain_result(c), kept = c->gradient, read;
+    if (how == SUM) {
+        read = read_back(c, kept, index, dim);
+    } else if (how == MEAN) {
+        uint32_t n = mean_of(c, index, dim, with_self != 0);
+        kept = dycl_chain_2(c, DYCL_OP_div, c->gradient, n);
+        read = dycl_chain_2(c, DYCL_OP_div, read_back(c, c->gradient, index, dim), read_back(c, n, index, dim));
+    } else {
+        uint32_t own = as_number(c, dycl_chain_2(c, DYCL_OP_eq, x, result)),
+                 theirs = as_number(c, dycl_chain_2(c, DYCL_OP_eq, source, read_back(c, result, index, dim)));
+        uint32_t share = dycl_chain_2(c, DYCL_OP_div, c->gradient, counted(c, own, index, theirs, dim));
+        kept = dycl_chain_2(c, DYCL_OP_mul, own, share);
+        read = dycl_chain_2(c, DYCL_OP_mul, theirs, read_back(c, share, index, dim));
+    }
+    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, with_self ? kept : replaced(c, kept, index, dim));
+    if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, read);
+}
+
 /* Which rows were filled is asked of torch for one row: the rest is a mask. */
 void dycl_grad_index_fill(dycl_chain *c) {
     int64_t dim = dim_of(c), none = 0, sizes[DYCL_MAX_RANK];

@@ -27,6 +27,16 @@ def _wide(x):
     return _index(x).view(-1, *[1] * (x.dim() - 1)).expand_as(x)
 
 
+def rowed(t):
+    return t.reshape(-1, t.shape[-1])
+
+
+def some(t):
+    if not t.numel() or t.numel() == t.shape[-1]:  # none, or one row
+        raise ValueError("torch divides by zero: SIGFPE")
+    return t
+
+
 ONE = {
     "norm": lambda x: x.norm(dim=-1),
     "norm of all": lambda x: x.norm(),
@@ -48,6 +58,16 @@ ONE = {
     "mode": lambda x: x.mode(-1)[0],
     "cumsum": lambda x: x.cumsum(-1),
     "cumsum, first": lambda x: x.cumsum(0),  # across rows: torch's
+    "cumprod": lambda x: x.cumprod(-1),
+    "cumprod, first, with zeros": lambda x: torch.where(x > 0.5, 0.0, x).cumprod(0),
+    "diff": lambda x: x.diff(),
+    "diff, first": lambda x: torch.diff(x, dim=0),
+    "diag": lambda x: rowed(x).diag(1),
+    "diag of a row": lambda x: torch.diag(rowed(x)[0], -1),
+    "diag_embed": lambda x: torch.diag_embed(x, -1, 0, -1),
+    "trace": lambda x: rowed(x)[:2, :2].trace(),
+    "pdist": lambda x: torch.pdist(rowed(some(x))),
+    "pdist, p 1": lambda x: F.pdist(rowed(some(x)), 1),
     "cummax": lambda x: x.cummax(-1)[0],
     "cummin": lambda x: x.cummin(0)[0],
     "index": lambda x: x[_index(x), _index(x) * 0],
@@ -55,6 +75,9 @@ ONE = {
     "index_add, alpha": lambda x: torch.zeros_like(x).index_add(0, _index(x), x, alpha=2),  # saves what is not scaled
     "index_fill": lambda x: x.index_fill(0, _index(x), 2.0),
     "scatter_add": lambda x: torch.zeros_like(x).scatter_add(0, _wide(x), x),
+    "scatter_reduce_ of zeros, amax": lambda x: torch.zeros_like(x).scatter_reduce_(0, _wide(x), x.round(), "amax"),
+    "scatter_reduce of zeros, mean": lambda x: torch.zeros_like(x).scatter_reduce(
+        0, _wide(x), x, "mean", include_self=False),
     "scatter": lambda x: x.scatter(0, _wide(x)[:1], x[:1] * 2),
     "scatter of a number": lambda x: x.scatter(0, _wide(x), 1.5),
     "index_put": lambda x: x.index_put((torch.arange(1),), x[:1] * 2),
@@ -117,13 +140,11 @@ def share(t):
 
 def lengths(t, dim):
     """One number along a dimension, as a weight norm has them."""
-    if not t.numel():
-        raise ValueError("torch divides by zero: SIGFPE")
-    return t.sum([d for d in range(t.dim()) if d != dim % t.dim()], keepdim=True)
+    return some(t).sum([d for d in range(t.dim()) if d != dim % t.dim()], keepdim=True)
 
 
-def rowed(t):
-    return t.reshape(-1, t.shape[-1])
+def three(t):
+    return torch.stack([t, t * -2, t.sin()], -1)
 
 
 SAME = {
@@ -132,6 +153,11 @@ SAME = {
     "triplet": lambda x, y: F.triplet_margin_loss(x, y, x * y),
     "triplet, swapped": lambda x, y: F.triplet_margin_loss(x, y, x + y, swap=True, reduction="none"),
     "margin_ranking": lambda x, y: F.margin_ranking_loss(x, y, torch.ones_like(x), 0.5),
+    "cross": lambda x, y: torch.cross(three(x), three(y), dim=-1),
+    "linalg.cross": lambda x, y: torch.linalg.cross(three(x).movedim(-1, 0), three(y[:1]).movedim(-1, 0), dim=0),
+    **{f"scatter_reduce, {how}{'' if own else ', not itself'}": lambda x, y, how=how, own=own: x.scatter_reduce(
+        0, _wide(x).contiguous(), y, how, include_self=own)
+       for how in ("sum", "mean", "amax", "amin") for own in (True, False)},
     "tensordot": lambda x, y: torch.tensordot(x, y, dims=([0], [0])),
     "inner": torch.inner,
     "hinge_embedding": lambda x, y: F.hinge_embedding_loss(x, y.sign(), 0.5),

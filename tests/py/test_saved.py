@@ -105,6 +105,15 @@ FUNCTIONS = {
     "hinge_embedding_loss": (F.hinge_embedding_loss, [(4, 6)] * 2),
     "cosine_embedding_loss": (F.cosine_embedding_loss, [(4, 6), (4, 6), (4,)]),
     "poisson_nll_loss": (F.poisson_nll_loss, [(4, 6)] * 2),
+    "cumprod": (lambda x: x.cumprod(1), [(4, 6)]),
+    "diff": (lambda x: x.diff(), [(4, 6)]),
+    "cross": (lambda x, y: torch.cross(x, y, dim=1), [(4, 3)] * 2),
+    "diag": (torch.diag, [(4, 6)]),
+    "diag_embed": (torch.diag_embed, [(4, 6)]),
+    "trace": (torch.trace, [(4, 4)]),
+    "pdist": (torch.pdist, [(4, 6)]),
+    **{f"scatter_reduce, {how}": (lambda x, y, how=how: x.scatter_reduce(
+        0, torch.zeros(4, 6, dtype=torch.int64), y, how), [(4, 6)] * 2) for how in ("sum", "mean", "amax")},
     "asin": (lambda x: torch.asin(x.sigmoid()), [(4, 6)]),
     "gru_cell": (torch._VF.gru_cell, [(4, 6), (4, 5), (15, 6), (15, 5)]),
 }

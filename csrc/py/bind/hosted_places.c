@@ -84,6 +84,7 @@ const dycl_hosted_place dycl_hosted_places[] = {
     {DYCL_OP_aten_cosine_similarity, T, "cosine_similarity"},
     {DYCL_OP_aten_pairwise_distance, T, "pairwise_distance"},
     {DYCL_OP_aten_linalg_cross, L, "cross"},
+    {DYCL_OP_aten_cross, T | M, "cross"},
     {DYCL_OP_aten_linalg_vecdot, L, "vecdot"},
     {DYCL_OP_aten_tensordot, T, "tensordot"},
     {DYCL_OP_aten_kron, T | M, "kron"},

@@ -110,6 +110,7 @@ static int is_contiguous(PyObject *tensor) {
 
 int dycl_hosted_is_pure(dycl_op op, PyObject *const *p) {
     switch (op) {
+    case DYCL_OP_aten_cross: return p[2] && p[2] != Py_None; /* without: torch warns, and takes the first of size 3 */
     case DYCL_OP_aten_bucketize: return is_contiguous(p[0]) && is_contiguous(p[1]);
     case DYCL_OP_aten_batch_norm:
     case DYCL_OP_aten_instance_norm:
