@@ -26,6 +26,12 @@ PROGRAMS = {
     "getter": lambda x, y: [a := x.detach(), ADD(a.T[1:], y)],
     "no alias": lambda x, y: [a := x.view(4, 4), ADD(a[1:], y)],
     "data": lambda x, y: [a := x.data, ADD(a[1:], y)],
+    "by name": lambda x, y: [a := x.detach(), ADD(torch.transpose(input=a, dim0=0, dim1=1), y)],
+    "by name, pending": lambda x, y: [w := x * 1, a := torch.detach(input=w), ADD(torch.ravel(input=a)[4:8], y)],
+    "behind an equation": lambda x, y: [w := x * 1, a := w.detach(), ADD(torch.einsum("ij->ji", a), y)],
+    "behind another": lambda x, y: [w := x * 1, a := w.detach(), ADD(torch.broadcast_tensors(y, a)[1], y)],
+    "one of several, by name": lambda x, y: [
+        w := x * 1, ADD(torch.transpose(input=w.chunk(2)[0], dim0=0, dim1=1), y[:2])],
     "identity": lambda x, y: [a := x.detach(), ADD(a.view(4, 4), y)],
     "what it aliases": lambda x, y: [a := x.detach(), ADD(x[1:], y)],
     "nobody has the alias": lambda x, y: [w := x * 1, v := w.detach().t(), ADD(v[1:], y)],

@@ -288,13 +288,40 @@ PyObject *dycl_binding_settle(dycl_call *call, PyObject *result) {
     return result;
 }
 
+/* o, or what is in it, if the view shows a part of it. first: the first tensor that has no value here. Borrowed */
+static PyObject *shown(const dycl_call *call, uint32_t root, PyObject *o, PyObject **first) {
+    int is_list = PyList_CheckExact(o);
+    if (dycl_is_tensor(o)) {
+        const dycl_lazy *lazy = dycl_is_lazy(o) ? dycl_lazy_of(o) : NULL;
+        int pending = lazy && !lazy->real && lazy->region == call->region && lazy->epoch == call->region->epoch;
+        if (pending) return dycl_call_meta(call, lazy->value)->root == root ? o : NULL;
+        if (!*first) *first = o;
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; (is_list || PyTuple_CheckExact(o)) && i < Py_SIZE(o); i++) {
+        PyObject *found = shown(call, root, is_list ? PyList_GET_ITEM(o, i) : PyTuple_GET_ITEM(o, i), first);
+        if (found) return found;
+    }
+    return NULL;
+}
+
+/* The operand that a view shows a part of, wherever the program put it. Borrowed */
+static PyObject *viewed(const dycl_call *call, uint32_t root) {
+    Py_ssize_t named = call->kwnames ? PyTuple_GET_SIZE(call->kwnames) : 0, at = 0;
+    PyObject *first = NULL, *found = NULL, *value;
+    for (Py_ssize_t i = 0; i < call->count + named && !found; i++) found = shown(call, root, call->args[i], &first);
+    while (call->kwdict && !found && PyDict_Next(call->kwdict, &at, NULL, &value))
+        found = shown(call, root, value, &first);
+    return found ? found : first;
+}
+
 static void view_made(const dycl_call *call, PyObject *o) {
     if (!dycl_is_lazy(o)) return;
     const dycl_lazy *lazy = dycl_lazy_of(o);
     if (lazy->real || lazy->region != call->region || lazy->epoch != call->region->epoch) return;
     const dycl_value *v = dycl_call_meta(call, lazy->value);
     if (v->root == lazy->value && v->kind == DYCL_VALUE_NODE) return;
-    dycl_lazy_made_of(o, call->count ? call->args[0] : NULL);
+    dycl_lazy_made_of(o, viewed(call, v->root));
 }
 
 __attribute__((noinline)) void dycl_call_made_views(const dycl_call *call, PyObject *result) {
