@@ -222,8 +222,7 @@ fail:
 
 void dycl_called_note(dycl_region *region, const dycl_made_call *call, PyObject *result) {
     if (!region->tracks || !call->callable) return;
-    if (result != Py_None && !any_history(region, result)) return;
-    if (came_back(region, call, result)) return;
+    if (result != Py_None && (!any_history(region, result) || came_back(region, call, result))) return;
     if (!region->called && !(region->called = dycl_alloc_zero(sizeof *region->called))) return;
     if (note(region, region->called, call, result) != DYCL_OK) PyErr_Clear();
 }
