@@ -24,8 +24,9 @@ class Look:
         self.dtype, self.sizes, self.strides, self.history, self.written = dtype, sizes, strides, history, written
 
     def bare(self):
-        """Without memory."""
-        return self._with_history(torch.empty_strided(self.sizes, self.strides, dtype=self.dtype, device="meta"))
+        """Without memory; a number, which torch tells from a tensor, has its own."""
+        return self._with_history(torch.zeros((), dtype=self.dtype, device="cpu") if not self.sizes else
+                                  torch.empty_strided(self.sizes, self.strides, dtype=self.dtype, device="meta"))
 
     def zeros(self, most):
         """With memory, laid out in the same order; its sizes are most at most."""
@@ -68,7 +69,7 @@ def name(function, both, nth, in_place):
         small.append(lambda look: look.zeros(_MOST))
     ways = bare + small if _makes_views(function, both) else small + bare
     if function is torch.Tensor.__setitem__:  # whether a slice is all there is hangs on the sizes
-        ways = (small[-1:] if len(small) > 2 else bare) + ways
+        ways = small[1::-1] + bare if _looks(both[0][1]) else bare + small
     if function in _LAYERS:
         both, ways = _few_steps(*both), [lambda look: look.shrunk(look.sizes)]
     try:
