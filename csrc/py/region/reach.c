@@ -97,6 +97,10 @@ static int saves(const dycl_graph *graph, const dycl_node *node) {
     case DYCL_OP_aten_adaptive_avg_pool3d: return !is_mean(out, 3);
     case DYCL_OP_cumsum:
     case DYCL_OP_aten_cumsum:
+    case DYCL_OP_aten_diff:
+    case DYCL_OP_aten_diag:
+    case DYCL_OP_aten_diag_embed:
+    case DYCL_OP_aten_trace:
     case DYCL_OP_resize2d:
     case DYCL_OP_aten_upsample_linear1d:
     case DYCL_OP_aten_upsample_bilinear2d:
