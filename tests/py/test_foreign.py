@@ -248,3 +248,24 @@ def test_what_other_processes_send(tmp_path):
                                   stderr=subprocess.PIPE, text=True) for rank in range(2)]
     said = [process.communicate(timeout=120)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
+
+
+REPLACED = """
+import torch
+from torch.testing._internal import common_utils
+import dycl
+
+def run(x):
+    y = x + 1
+    write(x)
+    return y.tolist()
+
+write = torch.jit.CompilationUnit("def write(x: Tensor) -> Tensor:\\n    return x.add_(100)\\n").write
+print(run(torch.zeros(2)) == dycl.accelerate(run)(torch.zeros(2)))
+"""
+
+
+def test_script_whose_calls_were_replaced():
+    """torch.testing puts functions of Python in the place of TorchScript's calls."""
+    said = subprocess.run([sys.executable, "-W", "ignore", "-c", REPLACED], capture_output=True, text=True, check=True)
+    assert said.stdout == "True\n", said.stdout

@@ -71,6 +71,17 @@ static void watch_bound(PyObject *function, const hooks *with) {
         def->ml_meth = DYCL_AS_FUNCTION(with->general);
 }
 
+/* Who replaces __call__ by a Python function (torch.testing) keeps what was there beside it. */
+static void watch_replaced(PyObject *function) {
+    PyObject *name, *kept;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(PyFunction_GET_GLOBALS(function), &at, &name, &kept)) {
+        PyObject *call = PyInstanceMethod_Check(kept) ? PyInstanceMethod_GET_FUNCTION(kept) : NULL;
+        const PyMethodDef *def = definition_of(call);
+        if (def && strcmp(def->ml_name, "__call__") == 0) watch_bound(call, &foreign);
+    }
+}
+
 /* Each method may write what it is given, or look at its history: compiled TorchScript, and what torch.distributed
  * sends, receives and reduces. Not those that Python calls on its own. */
 static void watch_foreign(const char *path, const char *only) {
@@ -79,8 +90,9 @@ static void watch_foreign(const char *path, const char *only) {
     if (class && PyType_Check(class))
         while (PyDict_Next(((PyTypeObject *)class)->tp_dict, &at, &name, &method)) {
             const char *text = PyUnicode_AsUTF8(name);
-            if (!text || !PyInstanceMethod_Check(method)) continue;
-            if (only ? strcmp(text, only) != 0 : text[0] == '_' && text[1] == '_') continue;
+            if (!text || (only ? strcmp(text, only) != 0 : text[0] == '_' && text[1] == '_')) continue;
+            if (PyFunction_Check(method)) watch_replaced(method);
+            if (!PyInstanceMethod_Check(method)) continue;
             learn_dispatcher(PyInstanceMethod_GET_FUNCTION(method));
             watch_bound(PyInstanceMethod_GET_FUNCTION(method), &foreign);
         }
