@@ -87,6 +87,7 @@ def _run(schema, overload, text, n, *operands):
     return result.to(DTYPES[n.dtype])  # written in place, a result takes the dtype of its target
 
 
-def steps(rows):
-    """rows: (name, schema, overload, results, parameters), as dycl._core.hosted() has them."""
-    return {name: functools.partial(_run, schema, overload, text) for name, schema, overload, _, text in rows}
+def steps(rows, suffix=""):
+    """rows: (name, schema, overload, results, parameters), as dycl._core.hosted() has them. suffix: "_" for the
+    operators in place, whose first operand is written."""
+    return {name: functools.partial(_run, schema + suffix, overload, text) for name, schema, overload, _, text in rows}

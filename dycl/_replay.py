@@ -94,7 +94,7 @@ def _result(n, operands, history, names, numbers, squares, kept):
         operands = [operands[0].detach()]  # which is what the program has a view of
     in_place = _IN_PLACE.get(n.name) if history.get(n.out) and kept else None
     if in_place:
-        result = in_place(_written(n, operands[0], history[n.out] - 1), *operands[1:])
+        result = in_place(n, _written(n, operands[0], history[n.out] - 1), *operands[1:])
     else:
         result = _as_one_function(n, operands, numbers, squares) if n.out in history else None
         result = STEPS[n.name](n, *operands) if result is None else result
@@ -222,14 +222,14 @@ STEPS |= {
 }
 
 # Whose node keeps the result: where the program had it in place, and the result has a history.
-_IN_PLACE = {name: getattr(torch, name + "_")
+_IN_PLACE = {name: lambda n, x, written=getattr(torch, name + "_"): written(x)
              for name in "exp exp2 expm1 sqrt rsqrt reciprocal tan tanh sigmoid relu".split()}
 _IN_PLACE |= {
-    "leaky_relu": lambda x, slope: torch._prelu_kernel(x, slope) if not _is_number(slope)
+    "leaky_relu": lambda n, x, slope: torch._prelu_kernel(x, slope) if not _is_number(slope)
     else F.leaky_relu(x, slope.item(), inplace=True),
-    "elu": lambda x, alpha: F.elu(x, alpha.item(), inplace=True),
-    "celu": lambda x, alpha: F.celu(x, alpha.item(), inplace=True),
-    "hardtanh": lambda x, low, high: F.hardtanh(x, low.item(), high.item(), inplace=True),
+    "elu": lambda n, x, alpha: F.elu(x, alpha.item(), inplace=True),
+    "celu": lambda n, x, alpha: F.celu(x, alpha.item(), inplace=True),
+    "hardtanh": lambda n, x, low, high: F.hardtanh(x, low.item(), high.item(), inplace=True),
 }
 
 # ---- Elements in other places ----------------------------------------------------------------------------------------
@@ -471,3 +471,4 @@ STEPS |= {
 }
 
 STEPS |= _hosted.steps(_core.hosted())
+_IN_PLACE |= _hosted.steps((row for row in _core.hosted() if row[0] == "aten_scatter_reduce"), "_")

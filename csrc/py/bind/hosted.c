@@ -168,12 +168,10 @@ static PyObject *record(dycl_call *call, dycl_op op, dycl_form *form, const dycl
     return pair;
 }
 
-/* It has a history that no formula is known for: all else would be done in vain. In place, what saves its result is
- * torch's: a replay counts the write when that is saved already. */
-static int leaves_history(const dycl_region *region, dycl_op op, int in_place, PyObject *const *p) {
+/* It has a history that no formula is known for: all else would be done in vain. */
+static int leaves_history(const dycl_region *region, dycl_op op, PyObject *const *p) {
     const dycl_hosted *h = dycl_hosted_get(op);
-    int has_formula = dycl_grad_has(with_history(op)) && !(in_place && op == DYCL_OP_aten_scatter_reduce);
-    if (!region->tracks || has_formula || is_of_no_floats(op) || !dycl_abi_grad_enabled()) return 0;
+    if (!region->tracks || dycl_grad_has(with_history(op)) || is_of_no_floats(op) || !dycl_abi_grad_enabled()) return 0;
     for (int i = 0; i < h->parameter_count; i++) {
         if (h->parameters[i].kind != 'T' && dycl_call_needs_gradient(p[i])) return 1;
         for (Py_ssize_t k = 0; h->parameters[i].kind == 'T' && k < PySequence_Fast_GET_SIZE(p[i]); k++)
@@ -195,7 +193,7 @@ PyObject *dycl_hosted_record_op(dycl_call *call, dycl_op op, int variant, PyObje
     uint64_t epoch;
     int rounds = 0;
     if (!dycl_host_functions.call || !dycl_hosted_is_pure(op, p)) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    if (leaves_history(region, op, call->in_place, p)) return dycl_call_bail(call, DYCL_BAIL_grad);
+    if (leaves_history(region, op, p)) return dycl_call_bail(call, DYCL_BAIL_grad);
     if (call->in_place && dycl_hosted_has_index(op) && reads_itself(h, p))
         return dycl_call_bail(call, DYCL_BAIL_alias); /* torch raises */
     if (call->in_place && !*h->out && h->tensor_count > 1)
