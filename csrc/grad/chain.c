@@ -86,6 +86,11 @@ uint32_t dycl_chain_number(dycl_chain *c, dycl_op op, uint32_t a, double number)
     return dycl_chain_2(c, op, a, dycl_chain_constant(c, a, number));
 }
 
+uint32_t dycl_chain_cast(dycl_chain *c, uint32_t a, dycl_dtype dtype) {
+    if (c->status == DYCL_OK) c->status = dycl_build_cast(&c->b->recorder, a, dtype, &a);
+    return a;
+}
+
 uint32_t dycl_chain_where(dycl_chain *c, uint32_t condition, uint32_t a, uint32_t b) {
     uint32_t three[3] = {condition, a, b};
     return dycl_chain_node(c, DYCL_OP_where, 3, three, 0, NULL);

@@ -3,8 +3,8 @@
 
 /* The view of a gradient that torch's diagonal() is. */
 static void give_diagonal(dycl_chain *c, int64_t offset, int64_t first, int64_t second) {
-    int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
-    dycl_value x = *dycl_chain_operand(c, 0);
+    int64_t strides[DYCL_MAX_RANK];
+    const dycl_value x = *dycl_chain_operand(c, 0);
     uint32_t view = 0;
     int rank = 0;
     if (c->status != DYCL_OK) return;
@@ -14,20 +14,18 @@ static void give_diagonal(dycl_chain *c, int64_t offset, int64_t first, int64_t 
     for (int i = 0; i < g->rank; i++)
         if (i != first && i != second) strides[rank++] = g->strides[i];
     strides[rank] = g->strides[first] + g->strides[second];
-    memcpy(sizes, x.sizes, sizeof sizes);
     int64_t start = offset < 0 ? -offset * g->strides[first] : offset * g->strides[second];
-    c->status = dycl_build_view(&c->b->recorder, c->gradient, start, x.rank, sizes, strides, &view);
+    c->status = dycl_build_view(&c->b->recorder, c->gradient, start, x.rank, x.sizes, strides, &view);
     dycl_chain_give(c, 0, view);
 }
 
 /* Zeros but for the diagonal of a matrix. */
 static void give_matrix(dycl_chain *c, uint32_t diagonal, int64_t offset) {
     dycl_value x = *dycl_chain_operand(c, 0);
-    dycl_words a = {{offset, 0, 1}, 3};
+    const int64_t words[3] = {offset, 0, 1};
     dycl_infer_contiguous(&x);
     uint32_t operands[2] = {dycl_chain_zeros(c, &x), diagonal};
-    dycl_chain_give(c, 0,
-                    dycl_chain_hosted_laid(c, DYCL_OP_aten_diagonal_scatter, 0, &x, 2, operands, a.count, a.words));
+    dycl_chain_give(c, 0, dycl_chain_hosted_laid(c, DYCL_OP_aten_diagonal_scatter, 0, &x, 2, operands, 3, words));
 }
 
 /* offset */

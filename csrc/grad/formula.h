@@ -52,6 +52,7 @@ uint32_t dycl_chain_in_place(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b);
 uint32_t dycl_chain_number(dycl_chain *c, dycl_op op, uint32_t a, double number); /* a op number */
 uint32_t dycl_chain_constant(dycl_chain *c, uint32_t like, double number);        /* of its dtype, rank 0 */
 uint32_t dycl_chain_integer(dycl_chain *c, uint32_t like, int64_t number);        /* the same, exactly */
+uint32_t dycl_chain_cast(dycl_chain *c, uint32_t a, dycl_dtype dtype);
 uint32_t dycl_chain_where(dycl_chain *c, uint32_t condition, uint32_t a, uint32_t b);
 uint32_t dycl_chain_keep(dycl_chain *c, uint32_t condition, uint32_t a);    /* elsewhere 0 */
 uint32_t dycl_chain_drop(dycl_chain *c, uint32_t condition, uint32_t a);    /* there 0 */

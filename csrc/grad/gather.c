@@ -55,10 +55,9 @@ void dycl_grad_index_select(dycl_chain *c) {
     int64_t dim = c->attrs[0], sizes[DYCL_MAX_RANK];
     const dycl_value *picked = dycl_chain_operand(c, 1);
     for (int i = 0; i < x.rank; i++) sizes[i] = i == dim ? picked->sizes[0] : 1;
-    uint32_t index = dycl_chain_reshape(c, dycl_chain_take(c, 1), x.rank, sizes);
+    uint32_t index = dycl_chain_cast(c, dycl_chain_reshape(c, dycl_chain_take(c, 1), x.rank, sizes), DYCL_I64);
     memcpy(sizes, x.sizes, sizeof sizes);
     sizes[dim] = picked->sizes[0];
-    if (c->status == DYCL_OK) c->status = dycl_build_cast(&c->b->recorder, index, DYCL_I64, &index);
     dycl_infer_contiguous(&x);
     uint32_t operands[3] = {dycl_chain_zeros(c, &x), dycl_chain_expand(c, index, x.rank, sizes), c->gradient};
     dycl_chain_give(c, 0, dycl_chain_hosted(c, DYCL_OP_aten_scatter_add, 0, &x, 3, operands, 1, &dim));

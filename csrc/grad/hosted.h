@@ -31,6 +31,12 @@ static inline dycl_words dycl_words_same(const dycl_chain *c) {
     return w;
 }
 
+/* A dimension of operand 0 that is an argument, counted from the front. */
+static inline int64_t dycl_words_dim(const dycl_chain *c, int nth) {
+    int64_t dim = dycl_words_given(c)[nth];
+    return dim < 0 ? dim + dycl_chain_operand(c, 0)->rank : dim;
+}
+
 /* A list of numbers, of which one may stand for all; moves on to what comes behind it. */
 static inline void dycl_words_read(const int64_t **at, int count, int64_t *out) {
     int64_t length = (*at)[0];

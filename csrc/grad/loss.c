@@ -91,8 +91,8 @@ void dycl_grad_nll_loss_nd(dycl_chain *c) {
         uint32_t picked[2] = {dycl_chain_take(c, 2), dycl_chain_reshape(c, target, 1, &count)};
         weight = dycl_chain_node(c, DYCL_OP_index_select, 2, picked, 1, &first);
         weight = dycl_chain_keep(c, counts, dycl_chain_reshape(c, weight, at.rank, at.sizes));
-    } else if (c->status == DYCL_OK) {
-        c->status = dycl_build_cast(&c->b->recorder, counts, (dycl_dtype)x.dtype, &weight);
+    } else {
+        weight = dycl_chain_cast(c, counts, (dycl_dtype)x.dtype);
     }
     if (reduction == MEAN)
         g = DIV(g, at.rank ? dycl_chain_reduce(c, DYCL_OP_sum, weight, (UINT32_C(1) << at.rank) - 1) : weight);

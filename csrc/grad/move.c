@@ -13,10 +13,7 @@ struct dycl_piece {
 /* ---- Operators */
 
 void dycl_grad_cast(dycl_chain *c) {
-    uint32_t g = 0;
-    if (c->status == DYCL_OK)
-        c->status = dycl_build_cast(&c->b->recorder, c->gradient, (dycl_dtype)dycl_chain_operand(c, 0)->dtype, &g);
-    dycl_chain_give(c, 0, g);
+    dycl_chain_give(c, 0, dycl_chain_cast(c, c->gradient, (dycl_dtype)dycl_chain_operand(c, 0)->dtype));
 }
 
 void dycl_grad_view(dycl_chain *c) { c->status = dycl_backward_piece(c->b, c->node->out, c->gradient); }

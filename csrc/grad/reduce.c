@@ -32,9 +32,8 @@ void dycl_grad_mean(dycl_chain *c) {
 
 /* amax, amin: those that are equal share it */
 void dycl_grad_extreme(dycl_chain *c) {
-    uint32_t mask = dycl_chain_2(c, DYCL_OP_eq, kept(c, dycl_chain_result(c)), dycl_chain_take(c, 0)), ones = 0;
-    if (c->status == DYCL_OK)
-        c->status = dycl_build_cast(&c->b->recorder, mask, (dycl_dtype)dycl_chain_operand(c, 0)->dtype, &ones);
+    uint32_t mask = dycl_chain_2(c, DYCL_OP_eq, kept(c, dycl_chain_result(c)), dycl_chain_take(c, 0)),
+             ones = dycl_chain_cast(c, mask, (dycl_dtype)dycl_chain_operand(c, 0)->dtype);
     uint32_t count = dycl_chain_reduce(c, DYCL_OP_sum, ones, dims_of(c));
     dycl_chain_give(c, 0, DIV(MUL(kept(c, c->gradient), ones), count));
 }
@@ -125,17 +124,15 @@ void dycl_grad_cumsum(dycl_chain *c) { sum_back(c, c->attrs[0]); }
 
 /* dimension, dtype: along any dimension. A result of another dtype is left to torch. */
 void dycl_grad_hosted_cumsum(dycl_chain *c) {
-    int64_t dim = dycl_words_given(c)[0];
     if (c->attrs[1] != dycl_chain_operand(c, 0)->dtype) dycl_chain_fail(c);
-    if (c->status == DYCL_OK) sum_back(c, dim < 0 ? dim + dycl_chain_operand(c, 0)->rank : dim);
+    if (c->status == DYCL_OK) sum_back(c, dycl_words_dim(c, 0));
 }
 
 /* dimension, dtype: torch's own kernel, which asks whether an element is zero. How it lies depends on that where the
  * operand is not contiguous. */
 void dycl_grad_cumprod(dycl_chain *c) {
     const dycl_value x = *dycl_chain_operand(c, 0);
-    int64_t dim = dycl_words_given(c)[0];
-    if (dim < 0) dim += x.rank;
+    const int64_t dim = dycl_words_dim(c, 0);
     if (c->attrs[1] != x.dtype || !dycl_chain_is_plain(&x)) dycl_chain_fail(c);
     uint32_t operands[3] = {c->gradient, dycl_chain_take(c, 0), dycl_chain_result(c)};
     if (dycl_value_numel(&x) <= 1 || x.sizes[dim] == 1)
@@ -147,11 +144,11 @@ void dycl_grad_cumprod(dycl_chain *c) {
 /* how often, dimension; self, before*, behind*: once, of self alone */
 void dycl_grad_diff(dycl_chain *c) {
     const int rank = dycl_chain_operand(c, 0)->rank;
-    int64_t one[DYCL_MAX_RANK] = {0}, none[DYCL_MAX_RANK] = {0}, dim = dycl_words_given(c)[1];
+    int64_t one[DYCL_MAX_RANK] = {0}, none[DYCL_MAX_RANK] = {0};
     if (dycl_words_given(c)[0] != 1 || c->operands[1] != DYCL_NONE || c->operands[2] != DYCL_NONE || !rank)
         dycl_chain_fail(c);
     if (c->status != DYCL_OK) return;
-    one[dim < 0 ? dim + rank : dim] = 1;
+    one[dycl_words_dim(c, 1)] = 1;
     uint32_t later = dycl_chain_padded(c, c->gradient, one, none, rank),
              sooner = dycl_chain_padded(c, dycl_chain_1(c, DYCL_OP_neg, c->gradient), none, one, rank);
     dycl_chain_give(c, 0, dycl_chain_contiguous(c, dycl_chain_2(c, DYCL_OP_add, later, sooner)));

@@ -57,13 +57,13 @@ void dycl_grad_cummax(dycl_chain *c) {
 
 /* Of all elements: those that are equal to it share the gradient, as all NaN do. */
 void dycl_grad_evenly(dycl_chain *c) {
-    uint32_t x = dycl_chain_take(c, 0), y = dycl_chain_result(c), number = 0;
+    uint32_t x = dycl_chain_take(c, 0), y = dycl_chain_result(c);
     uint32_t nan =
         dycl_chain_2(c, DYCL_OP_logical_and, dycl_chain_1(c, DYCL_OP_isnan, x), dycl_chain_1(c, DYCL_OP_isnan, y));
     uint32_t own = dycl_chain_2(c, DYCL_OP_logical_or, nan, dycl_chain_2(c, DYCL_OP_eq, x, y));
     const dycl_value *v = dycl_chain_operand(c, 0);
-    if (c->status == DYCL_OK) c->status = dycl_build_cast(&c->b->recorder, own, (dycl_dtype)v->dtype, &number);
-    uint32_t count = dycl_chain_reduce(c, DYCL_OP_sum, number, (UINT32_C(1) << v->rank) - 1);
+    uint32_t number = dycl_chain_cast(c, own, (dycl_dtype)v->dtype),
+             count = dycl_chain_reduce(c, DYCL_OP_sum, number, (UINT32_C(1) << v->rank) - 1);
     uint32_t share = dycl_chain_2(c, DYCL_OP_div, c->gradient, count);
     dycl_chain_give(c, 0, dycl_chain_contiguous(c, dycl_chain_keep(c, own, share)));
 }
@@ -71,9 +71,8 @@ void dycl_grad_evenly(dycl_chain *c) {
 /* ---- self, dim, index, source */
 
 static int64_t dim_of(dycl_chain *c) {
-    int64_t dim = dycl_words_given(c)[0];
     if (dycl_chain_operand(c, 0)->rank == 0) dycl_chain_fail(c);
-    return dim < 0 ? dim + dycl_chain_operand(c, 0)->rank : dim;
+    return dycl_words_dim(c, 0);
 }
 
 /* As torch's clone of the gradient lies. */
@@ -139,11 +138,8 @@ static uint32_t counted(dycl_chain *c, uint32_t from, uint32_t index, uint32_t s
     return dycl_chain_hosted_laid(c, DYCL_OP_aten_scatter_add, 0, &x, 3, (uint32_t[]){from, index, source}, 1, &dim);
 }
 
-static uint32_t as_number(dycl_chain *c, uint32_t mask) {
-    uint32_t number = 0;
-    if (c->status != DYCL_OK) return 0;
-    c->status = dycl_build_cast(&c->b->recorder, mask, (dycl_dtype)dycl_chain_operand(c, 0)->dtype, &number);
-    return number;
+static uint32_t equals(dycl_chain *c, uint32_t a, uint32_t b) { /* as numbers */
+    return dycl_chain_cast(c, dycl_chain_2(c, DYCL_OP_eq, a, b), (dycl_dtype)dycl_chain_operand(c, 0)->dtype);
 }
 
 /* How many numbers a mean is of; of none, one. */
@@ -169,8 +165,7 @@ void dycl_grad_scatter_reduce(dycl_chain *c) {
         kept = dycl_chain_2(c, DYCL_OP_div, c->gradient, n);
         read = dycl_chain_2(c, DYCL_OP_div, read_back(c, c->gradient, index, dim), read_back(c, n, index, dim));
     } else {
-        uint32_t own = as_number(c, dycl_chain_2(c, DYCL_OP_eq, x, result)),
-                 theirs = as_number(c, dycl_chain_2(c, DYCL_OP_eq, source, read_back(c, result, index, dim)));
+        uint32_t own = equals(c, x, result), theirs = equals(c, source, read_back(c, result, index, dim));
         uint32_t share = dycl_chain_2(c, DYCL_OP_div, c->gradient, counted(c, own, index, theirs, dim));
         kept = dycl_chain_2(c, DYCL_OP_mul, own, share);
         read = dycl_chain_2(c, DYCL_OP_mul, theirs, read_back(c, share, index, dim));

@@ -93,10 +93,8 @@ void dycl_grad_logit(dycl_chain *c) {
 
 /* Multiplied, as in torch: what is infinite or a NaN stays one. */
 void dycl_grad_nan_to_num(dycl_chain *c) {
-    uint32_t finite = dycl_chain_1(c, DYCL_OP_isfinite, X), number = 0;
-    dycl_dtype own = (dycl_dtype)dycl_chain_operand(c, 0)->dtype;
-    if (c->status == DYCL_OK) c->status = dycl_build_cast(&c->b->recorder, finite, own, &number);
-    dycl_chain_give(c, 0, MUL(G, number));
+    uint32_t finite = dycl_chain_1(c, DYCL_OP_isfinite, X);
+    dycl_chain_give(c, 0, MUL(G, dycl_chain_cast(c, finite, (dycl_dtype)dycl_chain_operand(c, 0)->dtype)));
 }
 
 /* Constant almost everywhere: zeros that lie as the gradient, not nothing. */
