@@ -25,8 +25,9 @@ class Look:
 
     def bare(self):
         """Without memory; a number, which torch tells from a tensor, has its own."""
-        return self._with_history(torch.zeros((), dtype=self.dtype, device="cpu") if not self.sizes else
-                                  torch.empty_strided(self.sizes, self.strides, dtype=self.dtype, device="meta"))
+        if not self.sizes:
+            return self.zeros(1)
+        return self._with_history(torch.empty_strided(self.sizes, self.strides, dtype=self.dtype, device="meta"))
 
     def zeros(self, most):
         """With memory, laid out in the same order; its sizes are most at most."""

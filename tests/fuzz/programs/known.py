@@ -58,8 +58,8 @@ def _version_of_written_gradient(program, difference):
 def _sizes_of_what_was_saved(program, difference):
     """The same elements, of which torch saved a view."""
     sides = re.findall(r"modified by an inplace operation: \[torch\.\w+ \[([\d, ]*)\]", difference.text)
-    return len(sides) == 2 and sides[0] != sides[1] and math.prod(map(int, sides[0].split(", "))) == math.prod(
-        map(int, sides[1].split(", ")))
+    sizes = [[int(n) for n in re.findall(r"\d+", side)] for side in sides]
+    return len(sizes) == 2 and sizes[0] != sizes[1] and math.prod(sizes[0]) == math.prod(sizes[1])
 
 
 TEMPORARY = [
