@@ -83,12 +83,14 @@ def name(function, both, nth, in_place):
 
 
 _LAYERS = {torch.rnn_tanh, torch.rnn_relu, torch.gru, torch.lstm}
+_NUMPYS = {"x", "a", "x1"}  # NumPy's names for the first operand, which torch's functions take
 
 
 def _few_steps(args, kwargs):
     """Operands of a recurrent layer with two steps and two rows at most. Weights stay as large as they are: torch takes
     the parts of smaller ones from behind their end, without a look."""
-    both = dict(kwargs) | dict(zip(("input", "hx"), args))
+    kwargs = {"input" if name in _NUMPYS else name: value for name, value in kwargs.items()}
+    both = kwargs | dict(zip(("input", "hx"), args))
     x, state = both["input"], both["hx"]
     both["input"] = x.shrunk([min(2, n) for n in x.sizes[:2]] + list(x.sizes[2:]))
     few = [look.shrunk([look.sizes[0], min(2, look.sizes[1]), look.sizes[2]]) for look in _looks(state)]

@@ -82,9 +82,13 @@ def _named(function, operands):
     return dict(zip(names, operands)) if len(names) >= len(operands) else None
 
 
+NUMPYS = {"input": "x", "other": "x2", "dim": "axis", "keepdim": "keepdims"}  # which torch's parser takes, too
+
+
 @pytest.mark.parametrize("op, dtype", [case for case in _cases() if case.values[1] == torch.float32])
 def test_operators_by_name(op, dtype):
-    """In the order of the operands, and in the reverse; pending operands, too, which may come back as they were."""
+    """In the order of the operands, in the reverse, and by NumPy's names; pending operands, too, which may come back as
+    they were."""
 
     def pending(named):
         operands = {key: map_tensors(scaled, x) for key, x in named.items()}
@@ -95,7 +99,7 @@ def test_operators_by_name(op, dtype):
         if named is None or not named.keys().isdisjoint(sample.kwargs):
             continue
         named |= {key: map_tensors(lambda t: _leaf(t, ""), x) for key, x in sample.kwargs.items()}
-        for turned in (named, dict(reversed(named.items()))):
+        for turned in (named, dict(reversed(named.items())), {NUMPYS.get(key, key): x for key, x in named.items()}):
             compare(lambda turned=turned: op.op(**turned), f"sample {i}, {list(turned)}")
         compare(lambda: pending(named), f"sample {i}, pending")
 
@@ -127,6 +131,8 @@ def test_recurrent_layers_by_name():
                "batch_first": False}
     compare(lambda: torch.rnn_relu(x, hx=state, params=weights, **options), "hx")
     compare(lambda: torch.rnn_tanh(**options, params=weights, hx=state, input=x), "all")
+    compare(lambda: torch.rnn_relu(x=x, params=weights, hx=state, **options), "NumPy's name")
+    compare(lambda: torch.rnn_relu(a=x, params=weights, hx=state, **options), "another of NumPy's names")
 
 
 def test_operands_by_name():
