@@ -69,6 +69,9 @@ def _with_history(ctx, saved):
 def _gradients(tape, saved, gradients, needed):
     found = None if torch.is_grad_enabled() else tape.backward(saved, gradients, needed)
     if found is None:
+        if any(g is not None and g.layout is not torch.strided for g in gradients):
+            dense = tuple(g if g is None or g.layout is torch.strided else g.to_dense() for g in gradients)
+            return _gradients(tape, saved, dense, needed)
         batched = next((g for g in gradients if g is not None and _levels(g)), None)
         if batched is None:
             return _run(tape, saved, gradients, needed)

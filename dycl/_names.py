@@ -8,7 +8,9 @@ and a half, and are asked only where all else raises."""
 
 import contextlib
 import math
+import numbers
 import types
+import warnings
 
 import torch
 from dycl import _core
@@ -74,12 +76,21 @@ def name(function, both, nth, in_place):
     if function in _LAYERS:
         both, ways = _few_steps(*both), [lambda look: look.shrunk(look.sizes)]
     try:
-        for way in ways[:-1]:
-            with contextlib.suppress(*_core.FORGIVEN):
-                return _asked(function, both, nth, in_place, way)
-        return _asked(function, both, nth, in_place, ways[-1])
+        found = _first_of(ways, function, both, nth, in_place)
+        if function is torch.Tensor.__setitem__ and found and found[0] == "CopyBackwards":
+            x, _, value = both[0]
+            if isinstance(value, numbers.Number):  # the meta device copies it, the CPU fills with it
+                found = _asked(function, ((x, ..., value), {}), nth, in_place, small[0])
+        return found
     finally:
         torch.default_generator.set_state(drawn)
+
+
+def _first_of(ways, function, both, nth, in_place):
+    for way in ways[:-1]:
+        with contextlib.suppress(*_core.FORGIVEN):
+            return _asked(function, both, nth, in_place, way)
+    return _asked(function, both, nth, in_place, ways[-1])
 
 
 _LAYERS = {torch.rnn_tanh, torch.rnn_relu, torch.gru, torch.lstm}
@@ -109,8 +120,8 @@ def _looks(argument):
 _VIEWS = set("""
     __getitem__ adjoint as_strided atleast_1d atleast_2d atleast_3d broadcast_tensors broadcast_to chunk contiguous
     detach diagonal dsplit expand expand_as flatten hsplit moveaxis movedim narrow permute ravel reshape reshape_as
-    select split split_with_sizes squeeze swapaxes swapdims t tensor_split transpose unbind unflatten unfold unsqueeze view
-    view_as vsplit __iter__ pad
+    select split split_with_sizes squeeze swapaxes swapdims t tensor_split transpose unbind unflatten unfold unsqueeze
+    view view_as vsplit __iter__ pad
 """.split())
 
 
@@ -197,10 +208,21 @@ def _untransformed():
 
 
 @contextlib.contextmanager
+def _silent():
+    """Filters stay: what was warned of before would be told once more after another filter."""
+    shown = warnings._showwarnmsg
+    warnings._showwarnmsg = lambda message: None
+    try:
+        yield
+    finally:
+        warnings._showwarnmsg = shown
+
+
+@contextlib.contextmanager
 def _undisturbed():
-    """The program's hooks on saved tensors see nothing of it, and no modes that it has entered."""
+    """The program's hooks on saved tensors see nothing of it, no modes that it has entered; it hears no warnings."""
     hooked = torch._C._autograd._saved_tensors_hooks_is_enabled()  # not within transforms
-    with torch.inference_mode(False), torch.enable_grad(), _untransformed():
+    with _silent(), torch.inference_mode(False), torch.enable_grad(), _untransformed():
         if hooked:
             torch._C._autograd._push_saved_tensors_default_hooks(*_KEPT)
         try:

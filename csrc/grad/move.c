@@ -50,10 +50,24 @@ uint32_t dycl_chain_padded(dycl_chain *c, uint32_t a, const int64_t *before, con
     return out;
 }
 
+/* The part of nothing lies as in the whole. */
+static uint32_t nothing_within(dycl_chain *c, const dycl_value *x) {
+    uint32_t g = c->gradient;
+    int64_t keep = 1;
+    for (int i = 0; i < x->rank && c->status == DYCL_OK; i++)
+        c->status = dycl_build_slice(&c->b->recorder, g, i, c->attrs[i], c->attrs[i] + x->sizes[i], 1, &g);
+    return dycl_chain_node(c, DYCL_OP_contiguous, 1, &g, 1, &keep);
+}
+
 void dycl_grad_pad(dycl_chain *c) {
     int64_t before[DYCL_MAX_RANK], after[DYCL_MAX_RANK];
-    int rank = dycl_chain_operand(c, 0)->rank;
+    int rank = dycl_chain_operand(c, 0)->rank, only_widens = 1;
     if (dycl_chain_wants(c, 1)) dycl_chain_fail(c);
+    for (int i = 0; i < 2 * rank; i++) only_widens &= c->attrs[i] >= 0;
+    if (only_widens && dycl_value_numel(dycl_chain_operand(c, 0)) == 0) {
+        dycl_chain_give(c, 0, nothing_within(c, dycl_chain_operand(c, 0)));
+        return;
+    }
     for (int i = 0; i < rank; i++) {
         before[i] = -c->attrs[i];
         after[i] = -c->attrs[rank + i];

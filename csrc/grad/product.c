@@ -19,10 +19,26 @@ static int in_columns(const dycl_value *v) {
 
 static int in_rows(const dycl_value *v) { return v->strides[1] == 1 && v->strides[0] == v->sizes[1]; }
 
+/* Rows of no elements: only the bias counts. */
+static void linear_of_nothing(dycl_chain *c, const dycl_value *x, const dycl_value *w) {
+    dycl_value turned = *w, rows = *x;
+    turned.sizes[0] = w->sizes[1];
+    turned.sizes[1] = w->sizes[0];
+    dycl_infer_contiguous(&turned);
+    dycl_infer_contiguous(&rows);
+    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, dycl_chain_zeros(c, &rows));
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, dycl_chain_transpose(c, dycl_chain_zeros(c, &turned)));
+    if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, as_rows(c, c->gradient));
+}
+
 /* x[..., k], weight[n, k], bias[n]*: to torch a product with the weight's transpose */
 void dycl_grad_linear(dycl_chain *c) {
-    uint32_t g = as_rows(c, c->gradient);
     dycl_value x = *dycl_chain_operand(c, 0), w = *dycl_chain_operand(c, 1);
+    if (w.rank == 2 && w.sizes[1] == 0 && w.sizes[0]) {
+        linear_of_nothing(c, &x, &w);
+        return;
+    }
+    uint32_t g = as_rows(c, c->gradient);
     if (dycl_value_numel(&x) == 0 || w.rank != 2) dycl_chain_fail(c);
     if (dycl_chain_wants(c, 0)) {
         uint32_t rows = dycl_chain_laid_product(c, g, dycl_chain_take(c, 1), in_columns(&x));

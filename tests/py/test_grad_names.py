@@ -171,6 +171,34 @@ def test_indices():
         compare(lambda: written(index), f"written at {index}")
 
 
+WRITTEN = {  # from an operand of three rows
+    "made": lambda x: x - 1.5, "a view": lambda x: (x * 2)[:], "transposed": lambda x: (x * 2).t(),
+    "a number": lambda x: x.sum(), "of another dtype": lambda x: x.double(), "one row": lambda x: x[:1] * 2,
+    "one element": lambda x: x[:1, :1] * 1}
+PLACES = [..., slice(None), None, 0, -1, True, False, (...,), (), (slice(None), slice(None)), (..., slice(None)),
+          (None, ...), slice(0, 1), slice(0, 3), (0, 0), slice(None, None, 2), torch.ones(3, 3, dtype=torch.bool),
+          torch.tensor([True, False, True]), torch.tensor([0, 1]), torch.tensor(0), torch.tensor(True)]
+VALUES = {
+    "int": lambda x: 2, "float": lambda x: 2.0, "bool": lambda x: True, "tensor number": lambda x: torch.tensor(2.0),
+    "of another dtype": lambda x: torch.tensor(2), "one": lambda x: torch.ones(1),
+    "of its shape": lambda x: torch.ones(3, 3), "that learns": lambda x: x * 3, "number that learns": lambda x: x.sum(),
+    "detached": lambda x: (x * 2).detach()[0]}
+
+
+@pytest.mark.parametrize("what", WRITTEN)
+@pytest.mark.parametrize("value", VALUES)
+def test_what_is_written(what, value):
+    x = torch.randn(3, 3, requires_grad=True)
+
+    def written(place):
+        y = WRITTEN[what](x)
+        y[place] = VALUES[value](x)
+        return y, y * 2
+
+    for place in PLACES:
+        compare(lambda place=place: written(place), f"at {place}")
+
+
 def test_indices_that_are_tensors(monkeypatch):
     """Which view it is depends on their elements, which not on what free memory has."""
     x, at = torch.randn(5, 4, requires_grad=True), torch.tensor(2)

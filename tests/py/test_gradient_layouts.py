@@ -300,3 +300,32 @@ def test_views_without_elements(name, behind):
         leaf = x.requires_grad_()
         want, got = gradients(leaf), ours(leaf)
         assert want.shape == got.shape and want.stride() == got.stride(), (x.shape, x.stride())
+
+
+SPARSE = {  # of what is looked up, with gradients that torch's own nodes answer for sparse ones
+    "mul": lambda w, v: w * 2, "add": lambda w, v: w + v, "exp": lambda w, v: w.exp(), "neg": lambda w, v: -w,
+    "div": lambda w, v: w / 2, "clone": lambda w, v: w.clone(), "by a tensor": lambda w, v: w * v,
+    "by a row": lambda w, v: w * v[0], "sub": lambda w, v: v - w, "in place": lambda w, v: w.clone().mul_(2),
+    "sum": lambda w, v: w + w.sum()}
+
+
+@pytest.mark.parametrize("what", SPARSE)
+@pytest.mark.parametrize("accumulated", [False, True])
+def test_sparse_gradients(what, accumulated):
+    """Dense behind a segment; the values are eager's."""
+    operands = torch.randn(5, 3), torch.randn(5, 3)
+
+    def program():
+        w, v = leaves = [t.clone().requires_grad_() for t in operands]
+        rows = torch.nn.functional.embedding(torch.tensor([0, 1, 1]), SPARSE[what](w, v), sparse=True)
+        if accumulated:
+            rows.sum().backward()
+            return [t.grad for t in leaves]
+        return torch.autograd.grad(rows, leaves, torch.ones_like(rows), allow_unused=True)
+
+    accelerated = dycl.accelerate(program)
+    for _ in range(3):
+        for expected, actual in zip(program(), accelerated()):
+            assert (expected is None) == (actual is None)
+            if expected is not None:
+                torch.testing.assert_close(actual.to_dense(), expected.to_dense())

@@ -389,7 +389,8 @@ PyObject *dycl_binding_record(const dycl_binding *row, dycl_region *region, PyOb
     dycl_call_begin(&call, region, args, count, in_place);
     call.kwnames = kwnames;
     call.kwdict = kwdict;
-    if (swapped && count == 2) {
+    if (swapped) {
+        if (count != 2) return dycl_call_bail(&call, DYCL_BAIL_arguments); /* x.__rsub__(other=y) */
         turned[0] = args[1];
         turned[1] = args[0];
         call.args = turned;

@@ -124,6 +124,15 @@ static PyObject *bind_cat(dycl_call *call, const dycl_binding *row) {
     return cat_along(call, count, values, call->p[1]);
 }
 
+static int all_contiguous(const dycl_call *call, int count, const uint32_t *values) {
+    for (int i = 0; i < count; i++) {
+        dycl_value like = *dycl_call_meta(call, values[i]);
+        dycl_infer_contiguous(&like);
+        if (memcmp(like.strides, dycl_call_meta(call, values[i])->strides, like.rank * sizeof *like.strides)) return 0;
+    }
+    return 1;
+}
+
 static PyObject *bind_stack(dycl_call *call, const dycl_binding *row) {
     uint32_t values[MOST_JOINED], out = 0;
     int count, dim = 0;
@@ -136,7 +145,9 @@ static PyObject *bind_stack(dycl_call *call, const dycl_binding *row) {
         if (v->rank != first.rank || memcmp(v->sizes, first.sizes, sizeof v->sizes) != 0)
             return dycl_call_bail(call, DYCL_BAIL_shape);
     }
-    if (dim < first.rank) { /* as torch does: the result has the memory format that the cat has */
+    /* As torch does: the result has the memory format that the cat has. Of nothing the parts of a gradient lie apart.
+     */
+    if (dim < first.rank && (first.sizes[dim] || !all_contiguous(call, count, values))) {
         int64_t sizes[DYCL_MAX_RANK + 1];
         memcpy(sizes, first.sizes, (size_t)dim * sizeof *sizes);
         sizes[dim] = count;

@@ -52,7 +52,8 @@ static PyObject *norm(dycl_call *call, const dycl_binding *row) {
     uint32_t x, mask, out = 0;
     double order;
     int keep;
-    if (dycl_call_given(call->p[4]) || (row->parameter_count > 5 && dycl_call_given(call->p[5])))
+    if (dycl_call_given(call->p[4]) || (row->parameter_count > 5 && dycl_call_given(call->p[5])) ||
+        call->p[3] == Py_None) /* an error of the function that torch.norm calls */
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     PyObject *dims = call->p[2]; /* torch.norm's "fro", its default, knows two dimensions at most */
     if (row->op && (!call->p[1] || PyUnicode_Check(call->p[1])) && dims &&

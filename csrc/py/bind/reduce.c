@@ -153,7 +153,8 @@ static PyObject *extremum(dycl_call *call, const dycl_binding *row) {
     int keep, dim, is_max = row->op == DYCL_OP_amax;
     PyObject *other = call->p[3];
     if (call->p[1] && !PyLong_CheckExact(call->p[1])) {
-        if (other || call->p[2]) return dycl_call_bail(call, DYCL_BAIL_arguments);
+        if (other || call->p[2] || call->count < 2) /* dim=tensor is a dimension */
+            return dycl_call_bail(call, DYCL_BAIL_arguments);
         other = call->p[1];
     } else if (other && (call->p[1] || call->p[2])) {
         return dycl_call_bail(call, DYCL_BAIL_arguments);
@@ -217,7 +218,7 @@ static PyObject *variance(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[3], 0, &keep));
     DYCL_CALL_TRY(dycl_reduced_dims(call, dim, meta(call, x)->rank, EMPTY_IS_ALL, &mask));
     if (!dycl_dtype_is_float(dtype_of(call, x))) return dycl_call_bail(call, DYCL_BAIL_dtype);
-    if (!((double)dycl_reduced_numel(meta(call, x), mask) - correction > 0))
+    if (dycl_value_numel(meta(call, x)) == 0 || !((double)dycl_reduced_numel(meta(call, x), mask) - correction > 0))
         return dycl_call_bail(call, DYCL_BAIL_arguments); /* torch warns */
     int64_t attrs[3] = {mask, keep, dycl_f64_attr(correction)};
     dycl_op op = row->extra & WITH_ROOT ? DYCL_OP_std : DYCL_OP_var;
