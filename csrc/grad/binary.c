@@ -141,13 +141,21 @@ void dycl_grad_copysign(dycl_chain *c) {
     }
 }
 
+/* Where torch's kernel is a step it promotes, so that an operand may have another dtype than the result. */
+static uint32_t promoted(dycl_chain *c, int nth) {
+    uint32_t a = dycl_chain_take(c, nth);
+    return c->status == DYCL_OK ? dycl_chain_cast(c, a, (dycl_dtype)dycl_chain_meta(c, G)->dtype) : 0;
+}
+
 void dycl_grad_hypot(dycl_chain *c) {
     for (int i = 0; i < 2; i++)
-        if (dycl_chain_wants(c, i)) dycl_chain_give(c, i, DIV(MUL(G, dycl_chain_take(c, i)), dycl_chain_result(c)));
+        if (dycl_chain_wants(c, i)) dycl_chain_give(c, i, DIV(MUL(G, promoted(c, i)), dycl_chain_result(c)));
 }
 
 void dycl_grad_logaddexp(dycl_chain *c) {
-    uint32_t x = X, y = Y;
+    uint32_t x = promoted(c, 0), y = promoted(c, 1);
+    for (int i = 0; i < 2; i++)
+        if (dycl_chain_operand(c, i)->dtype == DYCL_BOOL) dycl_chain_fail(c); /* torch does not subtract bools */
     for (int i = 0; i < 2; i++) {
         if (!dycl_chain_wants(c, i)) continue;
         uint32_t off = dycl_chain_2(c, DYCL_OP_sub, i ? x : y, i ? y : x);
@@ -157,7 +165,7 @@ void dycl_grad_logaddexp(dycl_chain *c) {
 
 /* x * log(y): no slope in x where x is 0 and y has no logarithm. torch's slope in x is an xlogy of its own. */
 void dycl_grad_xlogy(dycl_chain *c) {
-    uint32_t x = X, y = Y; /* torch saves both, whoever wants a gradient */
+    uint32_t x = promoted(c, 0), y = promoted(c, 1); /* torch saves both, whoever wants a gradient */
     if (dycl_chain_wants(c, 0)) {
         uint32_t flat = dycl_chain_2(c, DYCL_OP_logical_and, dycl_chain_number(c, DYCL_OP_eq, x, 0),
                                      dycl_chain_number(c, DYCL_OP_le, y, 0));

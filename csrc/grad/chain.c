@@ -38,6 +38,7 @@ void dycl_chain_fail(dycl_chain *c) {
 void dycl_chain_give(dycl_chain *c, int nth, uint32_t gradient) {
     if (!dycl_chain_wants(c, nth)) return;
     gradient = dycl_chain_sum_to(c, gradient, dycl_chain_operand(c, nth));
+    gradient = dycl_chain_cast(c, gradient, (dycl_dtype)dycl_chain_operand(c, nth)->dtype); /* as torch's engine does */
     if (c->status == DYCL_OK) c->status = dycl_backward_accumulate(c->b, c->operands[nth], gradient);
 }
 

@@ -129,6 +129,13 @@ static PyObject *integer_divide(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, dycl_build_ew(r, (dycl_op)row->op, DYCL_PROMOTE_NO_BOOL, 2, x, &out), out);
 }
 
+/* torch's gradient of the other operand subtracts from this one, or negates it, in its dtype: an error for bools, and
+ * modulo 256 for bytes. */
+static int is_kept_as(const dycl_call *call, const dycl_operand x[2], int nth, dycl_dtype dtype) {
+    return x[nth].kind == DYCL_OPERAND_VALUE && dtype_of(call, x[nth].value) == dtype &&
+           x[!nth].kind == DYCL_OPERAND_VALUE && dycl_track_has_now(call->region, x[!nth].value);
+}
+
 static PyObject *power(dycl_call *call, const dycl_binding *row) {
     dycl_operand x[2];
     uint32_t out = 0;
@@ -137,7 +144,16 @@ static PyObject *power(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_operand(call, call->p[1], &x[1]));
     if (x[0].kind != DYCL_OPERAND_VALUE && x[1].kind != DYCL_OPERAND_VALUE)
         return dycl_call_bail(call, DYCL_BAIL_arguments);
+    if (is_kept_as(call, x, 1, DYCL_BOOL)) return dycl_call_bail(call, DYCL_BAIL_grad);
     return dycl_call_finish(call, dycl_build_pow(&call->region->recorder, &x[0], &x[1], &out), out);
+}
+
+static PyObject *arc_tangent(dycl_call *call, const dycl_binding *row) {
+    dycl_operand x[2];
+    for (int i = 0; i < 2; i++) DYCL_CALL_TRY(dycl_call_operand(call, call->p[i], &x[i]));
+    if (is_kept_as(call, x, 0, DYCL_BOOL) || is_kept_as(call, x, 0, DYCL_U8))
+        return dycl_call_bail(call, DYCL_BAIL_grad);
+    return binary(call, row);
 }
 
 /* Where strides are not the ordinary ones, what torch composes is composed here too: each part has a say in the
@@ -357,8 +373,8 @@ dycl_binding dycl_bindings_elementwise[] = {
     ROW("mod", D | ID | RD, "input other", integer_divide, DYCL_OP_remainder, 0),
     ROW("fmod", T | M | I, "input other", integer_divide, DYCL_OP_fmod, 0),
     ROW("pow", T | M | I | D | ID | RD, "input exponent", power, 0, 0),
-    BINARY("atan2", T | M | I, atan2, FLOATS),
-    BINARY("arctan2", T | M | I, atan2, FLOATS),
+    ROW("atan2", T | M | I, "input other", arc_tangent, DYCL_OP_atan2, FLOATS),
+    ROW("arctan2", T | M | I, "input other", arc_tangent, DYCL_OP_atan2, FLOATS),
     BINARY("maximum", T | M, maximum, COMMON),
     BINARY("minimum", T | M, minimum, COMMON),
     BINARY("fmax", T | M, fmax, COMMON),
