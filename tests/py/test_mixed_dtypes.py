@@ -98,3 +98,19 @@ def test_functions(name):
         expected, accelerated = outcome(program), dycl.accelerate(program)
         for _ in range(2):
             compare(expected, outcome(accelerated))
+
+
+@pytest.mark.parametrize("function", [torch.hypot, torch.logaddexp, torch.xlogy])
+def test_steps_that_promote_have_gradients(function):
+    """Were their formulas wrong in dtypes, torch would compute them in a replay."""
+    leaves = [torch.rand(5, requires_grad=True), torch.rand(5, requires_grad=True)]
+
+    def program(first, second):
+        result = function(first.double(), second * 1)
+        return torch.autograd.grad(result, leaves, torch.ones_like(result))
+
+    accelerated = dycl.accelerate(program)
+    for _ in range(3):
+        compare(list(program(*leaves)), list(accelerated(*leaves)))
+    stats = dycl.stats(accelerated)
+    assert stats["segments"] and not stats["replays"] and not stats["backward_replays"]

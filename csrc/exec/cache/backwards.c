@@ -121,9 +121,16 @@ static dycl_status choose_outputs(dycl_gradients *g) {
     return DYCL_OK;
 }
 
+/* A formula that makes what no kernel takes is a mistake of ours: torch computes that gradient. */
+static dycl_status verified(dycl_backward *built) {
+    if (dycl_graph_verify(&built->recorder.graph) == DYCL_OK) return DYCL_OK;
+    return dycl_build_bail(&built->recorder, DYCL_BAIL_grad);
+}
+
 static dycl_status build(dycl_gradients *g, const dycl_backward_job *job) {
     graphs_built++;
     g->status = dycl_backward_build(&g->built, job);
+    if (g->status == DYCL_OK) g->status = verified(&g->built);
     if (g->status == DYCL_ERROR) return DYCL_ERROR;
     if (g->status == DYCL_BAIL || g->ahead) dycl_backward_trim(&g->built);
     return g->status == DYCL_BAIL || g->ahead ? DYCL_OK : choose_outputs(g);
