@@ -12,9 +12,7 @@ struct dycl_piece {
 
 /* ---- Operators */
 
-void dycl_grad_cast(dycl_chain *c) {
-    dycl_chain_give(c, 0, dycl_chain_cast(c, c->gradient, (dycl_dtype)dycl_chain_operand(c, 0)->dtype));
-}
+void dycl_grad_cast(dycl_chain *c) { dycl_chain_give(c, 0, c->gradient); }
 
 void dycl_grad_view(dycl_chain *c) { c->status = dycl_backward_piece(c->b, c->node->out, c->gradient); }
 

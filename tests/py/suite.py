@@ -26,6 +26,15 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(autouse=True)
+def warn_always():
+    """For modules that import it: what torch would warn of once in a process it warns of each time."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(before)
+
+
 @pytest.fixture
 def without_training():
     """As with DYCL_TRAIN=0."""

@@ -1,6 +1,5 @@
 """Operators of torch's test database whose operands have no elements along one dimension: how results and asked
-gradients lie, what they show of autograd's graph, which errors and warnings there are. Nothing
-has values, all of this it has."""
+gradients lie, what they show of autograd's graph, which errors and warnings there are."""
 
 import itertools
 import warnings
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 
 import dycl
 from samples import op_db
-from suite import FULL, map_tensors, node_of, one_thread, tensors_of  # noqa: F401 (a fixture)
+from suite import FULL, map_tensors, node_of, one_thread, tensors_of, warn_always  # noqa: F401 (fixtures)
 
 SAMPLES = 12 if FULL else 3
 # without meaning, drawn, or not defined for nothing: LAPACK's, and kernels of torch's that crash
@@ -23,14 +22,6 @@ LAID_OTHERWISE = ("stack", "nn.functional.multi_head_attention_forward")
 SPARSE = ("nn.functional.embedding", "nn.functional.embedding_bag")  # sparse gradients are dense behind a segment
 
 dycl.accelerate(lambda: None)  # finds torch
-
-
-@pytest.fixture(autouse=True)
-def every_warning():
-    before = torch.is_warn_always_enabled()
-    torch.set_warn_always(True)
-    yield
-    torch.set_warn_always(before)
 
 
 def look(t):

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import dycl
+from suite import warn_always  # noqa: F401 (a fixture)
 from tolerance import bounds
 
 NUMBERS, PLACES = [1.0, 2.0, 3.0, 4.0], [0, 1, 2, 3]
@@ -135,14 +136,6 @@ def outcome(program, function, numbers, places, grad):
     log += [str(w.message) for w in warned] + [(t.requires_grad, t.dtype, type(t)) for t in tensors]
     return log, [repr(o) for o in kept if not isinstance(o, (torch.Tensor, tuple))], \
         [t.detach().clone() for t in tensors] + [torch.zeros(0) if x.grad is None else x.grad, torch.rand(2)]
-
-
-@pytest.fixture(autouse=True)
-def warn_always():
-    before = torch.is_warn_always_enabled()
-    torch.set_warn_always(True)
-    yield
-    torch.set_warn_always(before)
 
 
 @pytest.mark.parametrize("name, function, values", CASES, ids=[case[0] for case in CASES])

@@ -65,13 +65,13 @@ static PyObject *call_method(PyObject *callable, PyObject *const *args, size_t n
     if (!region) return original_call(callable, args, nargsf, kwnames);
     int parsed = count > 1 || kwnames;
     uint64_t pattern = parsed ? dycl_shortcut_pattern(callable, args, count, kwnames, 1) : 0;
-    int known = !parsed || (pattern && dycl_shortcut_known(pattern)), lazy = !known && any_lazy(args, count);
+    int known = !parsed || (pattern && dycl_shortcut_known(pattern));
     PyObject *result = NULL;
     if (Py_EnterRecursiveCall(" while calling a Python object")) return NULL; /* as the original does */
     answer way = known ? try_record(region, callable, args, count, kwnames, &result) : TORCH;
     Py_LeaveRecursiveCall();
     if (way == RECORDED) return result;
-    int state = way == APART ? dycl_abi_torch_function_off() : 0;
+    int lazy = any_lazy(args, count), state = way == APART ? dycl_abi_torch_function_off() : 0;
     result = original_call(callable, args, nargsf, kwnames);
     if (way == APART) dycl_abi_torch_function_restore(state);
     if (result && !known) dycl_shortcut_remember(pattern);
