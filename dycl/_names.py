@@ -36,7 +36,8 @@ class Look:
         return self.shrunk([min(n, most) for n in self.sizes])
 
     def shrunk(self, sizes):
-        order = sorted(range(len(self.sizes)), key=lambda i: -self.strides[i])
+        # where elements overlap, torch's iterator takes the shorter of two dimensions for the inner one
+        order = sorted(range(len(self.sizes)), key=lambda i: (-self.strides[i], -self.sizes[i]))
         dense, step = True, 1
         for i in reversed(order):
             dense &= self.sizes[i] == 1 or self.strides[i] == step

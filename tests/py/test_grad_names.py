@@ -54,6 +54,27 @@ def compare(program, what):
         assert outcome(accelerated) == expected, f"{what}, run {run}"
 
 
+def windows(function, sizes, strides, pending):
+    def program():
+        x = torch.arange(64.0).as_strided(sizes, strides).requires_grad_()
+        y = torch.ones(16).as_strided(sizes[-2:], strides[-2:]).requires_grad_()
+        return function(*((x * 1.0, y * 1.0) if pending else (x, y)))
+
+    return program
+
+
+@pytest.mark.parametrize("strides", [(8, 1, 1), (1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 4, 1), (0, 1, 1), (1, 8, 1),
+                                     (3, 1, 2)])
+def test_elements_that_overlap(strides):
+    """Which of two dimensions is the inner one decides whether torch has to lay a result out anew."""
+    functions = (lambda x, y: F.rms_norm(x, y.shape, y), lambda x, y: F.rms_norm(x, y.shape[1:]), torch.mul,
+                 lambda x, y: torch.lerp(x, y, 0.3), lambda x, y: (x + y).view(-1), lambda x, y: (x * y).contiguous(),
+                 lambda x, y: (x + 1).reshape(-1), lambda x, y: F.layer_norm(x, y.shape, y), lambda x, y: x.flatten())
+    for sizes in ((2, 2, 4), (2, 4, 2), (3, 3, 3), (4, 2, 3)):
+        for function, pending in itertools.product(functions, (False, True)):
+            compare(windows(function, sizes, strides, pending), f"{sizes} {pending}")
+
+
 def scaled(t):
     """Pending, where it is recorded."""
     return t * 1.0 if t.dtype.is_floating_point else t
