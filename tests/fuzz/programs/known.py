@@ -51,7 +51,7 @@ def _version_of_written_gradient(program, difference):
     """What the engine counted shows where a gradient is written, and gets a history itself."""
     source = program.source()
     return difference.kind == "version" and any(
-        re.search(rf"\b{name} [-+*/]=|\b{name}\.\w+_\(|\b{name}\[.*\] [-+*/]?= ", source)
+        re.search(rf"\b{name} [^ =]+=|\b{name}\.\w+_\(|\b{name}\[.*\] [-+*/]?= ", source)
         for name in re.findall(r"(\w+) = \w+\.grad\b", source))
 
 
@@ -60,6 +60,10 @@ def _sizes_of_what_was_saved(program, difference):
     sides = re.findall(r"modified by an inplace operation: \[torch\.\w+ \[([\d, ]*)\]", difference.text)
     sizes = [[int(n) for n in re.findall(r"\d+", side)] for side in sides]
     return len(sizes) == 2 and sizes[0] != sizes[1] and math.prod(sizes[0]) == math.prod(sizes[1])
+
+
+def _rejected_draws(program, difference):
+    return difference.kind in ("values", "printed") and re.search("_standard_gamma|poisson", program.source())
 
 
 TEMPORARY = [
@@ -88,6 +92,8 @@ LASTING = [
                                 "row", _sizes_of_what_was_saved),
     ("as strided", "views whose history a replay made are named AsStridedBackward0",
      lambda p, d: d.kind == "grad_fn" and re.search(r" and <AsStridedBackward0 ", d.text)),
+    ("draws", "how many numbers are drawn until one is not rejected hangs on the last bits of the parameters",
+     _rejected_draws),
     ("ones", "strides of dimensions of size 1 in gradients that torch's kernels lay out in their own way",
      _gradient_of_ones),
     ("fmod", "torch's vectors answer NaN where the quotient overflows, its scalars behind them do not",
