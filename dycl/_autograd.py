@@ -5,6 +5,8 @@ Its gradients are computed by a plan, from what the node saved. Where a graph of
 saved needs a history for that. What lies between the sources and the results gets one only then, each value from a node
 of its own behind the sources: no program ever sees these, and hooks of results must not be called for them."""
 
+import functools
+
 import torch
 from torch._C import _functorch
 
@@ -102,7 +104,7 @@ def _one_by_one(split, batch, tape, saved, gradients, needed):
 
 def _run(tape, saved, gradients, needed):
     """By torch, which records it where gradients are enabled."""
-    nodes, values, outputs, strides, detached = tape.graph(saved, gradients, needed)
+    nodes, values, outputs, strides, detached, ties = tape.graph(saved, gradients, needed)
     for number, wanted in strides:
         value = values.get(number)
         if value is not None and (value.stride() != wanted or value._is_zerotensor()):
@@ -111,8 +113,34 @@ def _run(tape, saved, gradients, needed):
     history = dict.fromkeys([*wanted, *(node[1] for node in nodes)], 0) if torch.is_grad_enabled() else {}
     for number in detached:
         history.pop(number, None)
-    found = iter(_replay.run(nodes, values, wanted, history))
+    behind = {}
+    for gradient, of in ties if history else ():
+        behind.setdefault(gradient, []).append(values[of])
+    for number in behind.keys() & values.keys():
+        values[number] = _tied(values[number], behind[number])
+    tied = {number: functools.partial(_tied, behind=tensors) for number, tensors in behind.items()}
+    found = iter(_replay.run(nodes, values, wanted, history, tied=tied))
     return [None if o is None else next(found) for o in outputs]
+
+
+class _Tied(torch.autograd.Function):
+    """A gradient that torch computes in one function that reads `behind`: it has their histories too, and the second
+    derivative there is zero."""
+
+    @staticmethod
+    def forward(ctx, gradient, *behind):
+        ctx.looks = [(t.shape, t.dtype) for t in behind]
+        made = gradient.clone()
+        return made if made.stride() == gradient.stride() else gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, *[torch.zeros(shape, dtype=dtype) for shape, dtype in ctx.looks]
+
+
+def _tied(gradient, behind):
+    behind = [t for t in behind if t.requires_grad]
+    return super(torch.autograd.Function, _Tied).apply(gradient, *behind) if behind else gradient
 
 
 class _Shown(torch.autograd.Function):

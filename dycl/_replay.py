@@ -36,7 +36,7 @@ class Node(NamedTuple):
         return _hosted.DTYPES[self.dtype]
 
 
-def run(nodes, values, outputs, history=None, names=None, errors=None, versions=None):
+def run(nodes, values, outputs, history=None, names=None, errors=None, versions=None, tied=None):
     """Computes the values named by `outputs`.
 
     nodes: tuples as Node, in program order. values: from a value's number to its tensor, or to (number, dtype) for a
@@ -47,15 +47,15 @@ def run(nodes, values, outputs, history=None, names=None, errors=None, versions=
     dycl._autograd.show takes it}. Raises what torch raises. errors: a list that takes it instead; what depends on an
     operator that raised is None then, and all else is computed. versions: the same as `history` of values that have
     none, 0 of those that it does not name; their count of writes is that of what autograd saved of them. Without it, it
-    is their own."""
+    is their own. tied: {number of a value: what is done to it as soon as it is there}."""
     before = torch.is_grad_enabled()
     try:
-        return _run(nodes, values, outputs, history or {}, names or {}, errors, versions)
+        return _run(nodes, values, outputs, history or {}, names or {}, errors, versions, tied or {})
     finally:
         torch._C._set_grad_enabled(before)
 
 
-def _run(nodes, values, outputs, history, names, errors, versions):
+def _run(nodes, values, outputs, history, names, errors, versions, tied):
     numbers = {number for number, value in values.items() if isinstance(value, tuple)}
     squares, lost = {}, set()  # what was squared and summed, by the sum; what an operator that raised leads to
     for number in numbers:
@@ -74,7 +74,7 @@ def _run(nodes, values, outputs, history, names, errors, versions):
             _count(result, versions.get(n.out, 0))
         if result is None:
             lost.add(n.out)
-        values[n.out] = result
+        values[n.out] = tied[n.out](result) if n.out in tied else result
         del operands, result
         for operand in n.operands:
             if last.get(operand) == i and operand not in keep:

@@ -34,6 +34,12 @@ static void give_iterated(dycl_chain *c, uint32_t gradient, uint32_t first, uint
 
 static void give(dycl_chain *c, uint32_t gradient) { give_iterated(c, gradient, G, X); }
 
+/* Its slope is constant between bends: the gradient does not depend on x, but for torch it has x's history. */
+static void give_pieces(dycl_chain *c, uint32_t gradient) {
+    dycl_chain_tie(c, 0);
+    give(c, gradient);
+}
+
 void dycl_grad_relu(dycl_chain *c) {
     uint32_t y = Y;
     give_iterated(c, dycl_chain_2(c, DYCL_OP_relu_grad, G, y), y, G);
@@ -45,12 +51,12 @@ static uint32_t between(dycl_chain *c, uint32_t g, double low, double high) {
     return dycl_chain_drop(c, COMPARE(le, x, low), dycl_chain_drop(c, COMPARE(ge, x, high), g));
 }
 
-void dycl_grad_relu6(dycl_chain *c) { give(c, between(c, G, 0, 6)); }
+void dycl_grad_relu6(dycl_chain *c) { give_pieces(c, between(c, G, 0, 6)); }
 
 /* 1/6 within, as torch rounds it; a NaN has none */
 void dycl_grad_hardsigmoid(dycl_chain *c) {
     uint32_t x = X, inner = dycl_chain_keep(c, COMPARE(lt, x, 3), TIMES(G, (double)(1.0f / 6)));
-    give(c, dycl_chain_keep(c, COMPARE(gt, x, -3), inner));
+    give_pieces(c, dycl_chain_keep(c, COMPARE(gt, x, -3), inner));
 }
 
 void dycl_grad_hardswish(dycl_chain *c) {
@@ -98,6 +104,8 @@ void dycl_grad_softsign(dycl_chain *c) {
 /* x, slope: prelu's weight too */
 void dycl_grad_leaky_relu(dycl_chain *c) {
     uint32_t x = X, slope = dycl_chain_take(c, 1), positive = COMPARE(gt, x, 0); /* torch saves both in any case */
+    dycl_chain_tie(c, 0);
+    dycl_chain_tie(c, 1);
     if (dycl_chain_wants(c, 0)) give_iterated(c, dycl_chain_where(c, positive, G, MUL(G, slope)), x, G);
     if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, dycl_chain_drop(c, positive, MUL(G, x)));
 }
@@ -129,14 +137,14 @@ void dycl_grad_hardtanh(dycl_chain *c) {
     if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
     uint32_t x = X, below = dycl_chain_2(c, DYCL_OP_le, x, dycl_chain_take(c, 1));
     uint32_t above = dycl_chain_2(c, DYCL_OP_ge, x, dycl_chain_take(c, 2));
-    give(c, dycl_chain_drop(c, below, dycl_chain_drop(c, above, G)));
+    give_pieces(c, dycl_chain_drop(c, below, dycl_chain_drop(c, above, G)));
 }
 
 /* x, bound: a number */
 void dycl_grad_hardshrink(dycl_chain *c) {
     if (dycl_chain_wants(c, 1)) dycl_chain_fail(c);
     uint32_t x = X, size = dycl_chain_1(c, DYCL_OP_abs, x);
-    give(c, dycl_chain_drop(c, dycl_chain_2(c, DYCL_OP_le, size, dycl_chain_take(c, 1)), G));
+    give_pieces(c, dycl_chain_drop(c, dycl_chain_2(c, DYCL_OP_le, size, dycl_chain_take(c, 1)), G));
 }
 
 /* x, beta, threshold: numbers */
@@ -151,5 +159,6 @@ void dycl_grad_softplus(dycl_chain *c) {
 void dycl_grad_threshold(dycl_chain *c) {
     if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
     uint32_t x = X, low = dycl_chain_2(c, DYCL_OP_le, x, dycl_chain_take(c, 1));
+    dycl_chain_tie(c, 0);
     give_iterated(c, dycl_chain_drop(c, low, G), x, G);
 }

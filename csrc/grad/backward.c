@@ -46,10 +46,12 @@ void dycl_backward_free(dycl_backward *b) {
     dycl_free(b->saved);
     dycl_free(b->taken);
     dycl_free(b->detached);
+    dycl_free(b->ties);
     dycl_free(b->gradients);
     dycl_free(b->numbers);
     b->saved = b->detached = b->gradients = NULL;
     b->taken = NULL;
+    b->ties = NULL;
     b->numbers = NULL;
 }
 
@@ -121,6 +123,18 @@ static uint32_t image_of(dycl_backward *b, uint32_t value, dycl_status *status) 
 uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status) {
     if (b->job->tracked[value]) b->taken[b->job->graph->values[value].root] = 1;
     return image_of(b, value, status);
+}
+
+dycl_status dycl_backward_tie(dycl_backward *b, uint32_t gradient, uint32_t saved) {
+    if (b->tie_count == b->tie_room) {
+        uint32_t room = b->tie_room ? 2 * b->tie_room : 8;
+        dycl_tie *grown = dycl_realloc(b->ties, room * sizeof *grown);
+        if (!grown) return dycl_error_set("out of memory for %u ties", room);
+        b->ties = grown;
+        b->tie_room = room;
+    }
+    b->ties[b->tie_count++] = (dycl_tie){gradient, saved};
+    return DYCL_OK;
 }
 
 /* ---- Which operators lie between */
@@ -207,8 +221,12 @@ static dycl_status step_back(dycl_backward *b, const dycl_node *node) {
     if (b->gradient[node->out] == DYCL_NONE) return DYCL_OK;
     dycl_formula formula = formulas[node->op];
     if (!formula || !differentiable(&graph->values[node->out])) return dycl_build_bail(&b->recorder, DYCL_BAIL_grad);
-    dycl_chain c = {b,      node, dycl_node_operands(graph, node), dycl_node_attrs(graph, node), b->gradient[node->out],
-                    DYCL_OK};
+    dycl_chain c = {.b = b,
+                    .node = node,
+                    .operands = dycl_node_operands(graph, node),
+                    .attrs = dycl_node_attrs(graph, node),
+                    .gradient = b->gradient[node->out],
+                    .status = DYCL_OK};
     formula(&c);
     if (c.status == DYCL_BAIL && dycl_value_numel(&graph->values[node->out]) == 0) give_nothing(&c);
     return c.status;

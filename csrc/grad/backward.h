@@ -26,6 +26,12 @@ typedef struct {
     uint32_t result_count, source_count;
 } dycl_backward_job;
 
+/* torch computes the gradient in one function that reads what is saved, too: it has a history where that has one, with
+ * a second derivative of zero. */
+typedef struct {
+    uint32_t gradient, saved; /* values of the graph */
+} dycl_tie;
+
 typedef struct dycl_piece dycl_piece; /* move.c */
 typedef struct dycl_share dycl_share; /* share.c */
 
@@ -36,6 +42,8 @@ typedef struct dycl_backward {
     uint8_t *taken;     /* by root of the segment: it, or a part of it, was asked for with its history */
     uint32_t *detached; /* parts here of what is saved that have no history, whatever that has */
     uint32_t detached_count;
+    dycl_tie *ties; /* for who differentiates the graph */
+    uint32_t tie_count, tie_room;
     uint32_t *gradients; /* per source: its gradient's value (of a node, or of a result's gradient, or a view of one);
                             DYCL_NONE: no result depends on it */
     struct {

@@ -35,8 +35,20 @@ void dycl_chain_fail(dycl_chain *c) {
     if (c->status == DYCL_OK) c->status = dycl_build_bail(&c->b->recorder, DYCL_BAIL_grad);
 }
 
+void dycl_chain_tie(dycl_chain *c, int nth) { c->tied |= UINT32_C(1) << nth; }
+
+static void tie(dycl_chain *c, uint32_t gradient) {
+    for (int i = 0; i < c->node->operand_count; i++) {
+        uint32_t operand = c->operands[i];
+        if (!(c->tied >> i & 1) || operand == DYCL_NONE || !c->b->job->tracked[operand]) continue;
+        uint32_t saved = c->b->image[c->b->job->graph->values[operand].root];
+        if (saved != DYCL_NONE && c->status == DYCL_OK) c->status = dycl_backward_tie(c->b, gradient, saved);
+    }
+}
+
 void dycl_chain_give(dycl_chain *c, int nth, uint32_t gradient) {
     if (!dycl_chain_wants(c, nth)) return;
+    if (c->tied && c->status == DYCL_OK) tie(c, gradient);
     gradient = dycl_chain_sum_to(c, gradient, dycl_chain_operand(c, nth));
     gradient = dycl_chain_cast(c, gradient, (dycl_dtype)dycl_chain_operand(c, nth)->dtype); /* as torch's engine does */
     if (c->status == DYCL_OK) c->status = dycl_backward_accumulate(c->b, c->operands[nth], gradient);

@@ -15,6 +15,7 @@ typedef struct {
     const int64_t *attrs;
     uint32_t gradient;  /* of the result */
     dycl_status status; /* the first that was not OK */
+    uint32_t tied;      /* operands, as bits: see dycl_chain_tie */
 } dycl_chain;
 
 typedef void (*dycl_formula)(dycl_chain *c);
@@ -34,12 +35,14 @@ uint32_t dycl_chain_take(dycl_chain *c, int nth);         /* an operand's value 
 uint32_t dycl_chain_result(dycl_chain *c);                /* the same of the node's result */
 uint32_t dycl_chain_value(dycl_chain *c, uint32_t value); /* the same of any value of the segment */
 uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status);
-void dycl_chain_give(dycl_chain *c, int nth, uint32_t gradient);     /* summed over what was broadcast; NONE: nothing */
-void dycl_chain_fail(dycl_chain *c);                                 /* no formula for this case */
+void dycl_chain_give(dycl_chain *c, int nth, uint32_t gradient); /* summed over what was broadcast; NONE: nothing */
+void dycl_chain_tie(dycl_chain *c, int nth); /* the operand to all that is given from here on (dycl_tie) */
+void dycl_chain_fail(dycl_chain *c);         /* no formula for this case */
 int dycl_backward_leads(const dycl_backward *b, uint32_t value);     /* to a source that is wanted */
 int dycl_backward_is_source(const dycl_backward *b, uint32_t value); /* one that is wanted */
 /* What a view's gradient is a part of: its root, or a view on the way there that is a source. Of a root: itself. */
 uint32_t dycl_backward_base(const dycl_backward *b, uint32_t value);
+dycl_status dycl_backward_tie(dycl_backward *b, uint32_t gradient, uint32_t saved);
 dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t gradient);
 
 /* ---- Operators. Of a chain that failed they answer 0. */

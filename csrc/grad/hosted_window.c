@@ -180,6 +180,8 @@ static void hosted_conv(dycl_chain *c, int transposed) {
     uint32_t operands[3] = {batched(c, c->gradient, w.rank), batched(c, dycl_chain_take(c, 0), w.rank),
                             dycl_chain_take(c, 1)};
     if (c->status != DYCL_OK) return;
+    dycl_chain_tie(c, 0);
+    dycl_chain_tie(c, 1);
     if (unbatched) image = *dycl_chain_meta(c, operands[1]);
     int channels_last = suggests_channels_last(&image, n) || suggests_channels_last(&w, n);
     if (dycl_chain_wants(c, 0)) {

@@ -49,6 +49,8 @@ void dycl_grad_layer_norm(dycl_chain *c) {
     uint32_t n = MUL(centred, scale);
     save(c, 1);
     save(c, 2);
+    dycl_chain_tie(c, 0);
+    dycl_chain_tie(c, 1);
     if (dycl_chain_wants(c, 0)) /* torch's kernel writes rows one behind the other */
         dycl_chain_give(c, 0, dycl_chain_contiguous(c, through_statistics(c, weighted(c, 1), n, scale, dims)));
     if (dycl_chain_wants(c, 1)) {

@@ -59,7 +59,10 @@ void dycl_grad_sqrt(dycl_chain *c) {
         dycl_chain_give(c, 0, DIV(c->gradient, dycl_chain_number(c, DYCL_OP_mul, y, 2)));
         return;
     }
-    dycl_chain inner = {c->b, of, dycl_node_operands(graph, of), dycl_node_attrs(graph, of), c->gradient, DYCL_OK};
+    dycl_chain inner = *c;
+    inner.node = of;
+    inner.operands = dycl_node_operands(graph, of);
+    inner.attrs = dycl_node_attrs(graph, of);
     give_norm(&inner, c->node->out);
     c->status = inner.status;
 }

@@ -105,8 +105,10 @@ static void conv(dycl_chain *c, int transposed) {
     for (int i = 0; i < 3; i++) mask[i] = dycl_chain_wants(c, i);
     if (dycl_value_numel(dycl_chain_operand(c, 0)) == 0 || dycl_value_numel(dycl_chain_operand(c, 1)) == 0)
         dycl_chain_fail(c);
-    dycl_chain_take(c, 0); /* whoever wants a gradient, torch saves both */
-    dycl_chain_take(c, 1);
+    for (int i = 0; i < 2; i++) { /* whoever wants a gradient, torch saves both */
+        dycl_chain_take(c, i);
+        dycl_chain_tie(c, i);
+    }
     if (mask[0] && image_by_convolution(c, transposed)) mask[0] = 0;
     if (mask[1] && weight_by_windows(c, transposed)) mask[1] = 0;
     if (mask[2] && !mask[1]) { /* torch's kernel computes the weight's once more for it */

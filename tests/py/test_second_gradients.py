@@ -83,6 +83,42 @@ def test_operators(op, dtype):
                 compare(form(op.op), sample, grid, f"sample {i} {form.__name__} {grid}")
 
 
+# An operator of torch's saves more than the formula here reads, and its gradient has the history of that.
+SAVED_BY_TORCH = {"nn.functional.nll_loss", "nn.functional.embedding_bag"}
+
+
+def histories(program, sample):
+    """Of gradients that come from constants: which have a history. Each of them is differentiated alone."""
+    leaves, operands = fresh_operands(sample, "")
+    torch.manual_seed(1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            results = [r for r in tensors_of(program(*operands)) if learns(r)]
+            wanted = [t for t in leaves if learns(t)]
+            if not results or not all(map(is_strided, results)) or not wanted or not all(t.numel() for t in wanted):
+                return []
+            once = torch.autograd.grad(results, wanted, list(map(torch.ones_like, results)), create_graph=True,
+                                       allow_unused=True)
+            for g in once:
+                if g is not None and g.requires_grad:
+                    torch.autograd.grad(g.sum(), wanted, allow_unused=True, retain_graph=True)
+            return [None if g is None else g.requires_grad for g in once]
+    except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
+        return [type(error).__name__]
+
+
+@pytest.mark.parametrize("op, dtype", [p for p in _cases() if p.values[0].supports_gradgrad
+                                       and p.values[0].full_name not in SAVED_BY_TORCH])
+def test_gradients_of_constants_have_histories_where_torchs_have(op, dtype):
+    """torch computes several gradients in one function: each has the history of all that this reads."""
+    for i, sample in _samples(op, dtype):
+        program = _alone(op.op)
+        want, accelerated = histories(program, sample), dycl.accelerate(program)
+        for run in range(2):
+            assert histories(accelerated, sample) == want, f"sample {i}, run {run}"
+
+
 def test_hooks_behind_what_no_pass_reaches():
     """Results of one call that share a trunk: a backward pass from one of them does not go to what only the other one
     needs. Neither are hooks called there, nor does a function before it make zeros of nothing."""

@@ -268,10 +268,24 @@ static PyObject *feed_strides(const dycl_graph *graph) {
     return tuple;
 }
 
+/* ((gradient, what is saved), ...) */
+static PyObject *ties_of(const dycl_backward *b) {
+    PyObject *tuple = PyTuple_New(b->tie_count);
+    for (uint32_t i = 0; tuple && i < b->tie_count; i++) {
+        PyObject *pair = Py_BuildValue("(II)", b->ties[i].gradient, b->ties[i].saved);
+        if (pair)
+            PyTuple_SET_ITEM(tuple, i, pair);
+        else
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
 static PyObject *described(const dycl_pass_job *job, PyObject *saved, PyObject *gradients, const pass *p) {
     const dycl_graph *graph = p->graph;
     PyObject *nodes = NULL, *values = NULL, *result = NULL;
-    uint32_t *outputs = dycl_alloc((job->source_count + 1) * sizeof *outputs), count = 0;
+    uint32_t ties = p->of->built.tie_count, count = 0;
+    uint32_t *outputs = dycl_alloc((job->source_count + ties + 1) * sizeof *outputs);
     dycl_handle *feeds = dycl_alloc((graph->feed_count + 1) * sizeof *feeds); /* borrowed */
     dycl_scalar *numbers = dycl_alloc((graph->scalar_count + 1) * sizeof *numbers);
     if (!outputs || !feeds || !numbers) {
@@ -289,10 +303,12 @@ static PyObject *described(const dycl_pass_job *job, PyObject *saved, PyObject *
     }
     for (uint32_t i = 0; i < job->source_count; i++)
         if (p->of->built.gradients[i] != DYCL_NONE) outputs[count++] = p->of->built.gradients[i];
+    for (uint32_t i = 0; i < ties; i++) outputs[count++] = p->of->built.ties[i].saved;
     if (dycl_replay_describe(graph, numbers, feeds, outputs, count, &nodes, &values) < 0) goto fail;
     result =
-        Py_BuildValue("(OONNN)", nodes, values, dycl_replay_words((int)job->source_count, p->of->built.gradients),
-                      feed_strides(graph), dycl_replay_words((int)p->of->built.detached_count, p->of->built.detached));
+        Py_BuildValue("(OONNNN)", nodes, values, dycl_replay_words((int)job->source_count, p->of->built.gradients),
+                      feed_strides(graph), dycl_replay_words((int)p->of->built.detached_count, p->of->built.detached),
+                      ties_of(&p->of->built));
 fail:
     dycl_free(outputs);
     dycl_free(feeds);
