@@ -127,6 +127,7 @@ void dycl_region_put_off(dycl_region *region) {
  * was perhaps too little memory. What has none then raises the error. */
 static void rescue(dycl_region *region) {
     PyObject *type, *value, *traceback;
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "dycl: a segment failed without an error");
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
     PyObject *error = dycl_replay_error(value);

@@ -198,13 +198,16 @@ static PyObject *make_single(PyObject *name, PyObject *t, PyObject *results, PyO
 
 int dycl_node_attach(dycl_region *region, PyObject *of, const dycl_node_plan *plan) {
     PyObject *t = tape_of(region, of, plan), *done = NULL;
-    PyObject *results = tensors_of(region, plan->results, plan->result_count, plan, NULL);
-    PyObject *sources = tensors_of(region, plan->sources, plan->source_count, plan, plan->source_handles);
-    PyObject *saved = tensors_of(region, plan->saved, plan->saved_count, plan, NULL);
-    PyObject *names = dycl_called_names(region, plan->results, plan->result_count);
-    PyObject *open = t && sources ? open_sources(region, plan, sources) : NULL;
+    /* each only without an error so far: who is asked for a name forgives what torch raises, and an older error with it
+     */
+    PyObject *results = t ? tensors_of(region, plan->results, plan->result_count, plan, NULL) : NULL;
+    PyObject *sources =
+        results ? tensors_of(region, plan->sources, plan->source_count, plan, plan->source_handles) : NULL;
+    PyObject *saved = sources ? tensors_of(region, plan->saved, plan->saved_count, plan, NULL) : NULL;
+    PyObject *names = saved ? dycl_called_names(region, plan->results, plan->result_count) : NULL;
+    PyObject *open = names ? open_sources(region, plan, sources) : NULL;
     if (open) Py_SETREF(open, keep_edges(region, (dycl_tape *)t, sources, open));
-    int failed = !t || !results || !sources || !saved || !names || !open;
+    int failed = !open;
     for (uint32_t i = 0; i < plan->saved_count && !failed; i++)
         failed = keeps_memory(region, plan->saved[i]) && set_apart(saved, i) < 0;
     if (!failed && functions.attach) {
