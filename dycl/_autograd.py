@@ -114,8 +114,8 @@ def _run(tape, saved, gradients, needed):
     for number in detached:
         history.pop(number, None)
     behind = {}
-    for gradient, of in ties if history else ():
-        behind.setdefault(gradient, []).append(values[of])
+    for gradient, of, nothing in ties if history else ():
+        behind.setdefault(gradient, []).append((values[of], nothing))
     for number in behind.keys() & values.keys():
         values[number] = _tied(values[number], behind[number])
     tied = {number: functools.partial(_tied, behind=tensors) for number, tensors in behind.items()}
@@ -125,22 +125,25 @@ def _run(tape, saved, gradients, needed):
 
 class _Tied(torch.autograd.Function):
     """A gradient that torch computes in one function that reads `behind`: it has their histories too, and the second
-    derivative there is zero."""
+    derivative there is zero, or nothing."""
 
     @staticmethod
-    def forward(ctx, gradient, *behind):
-        ctx.looks = [(t.shape, t.dtype) for t in behind]
+    def forward(ctx, gradient, nothing, *behind):
+        ctx.looks = [None if none else (t.shape, t.dtype) for t, none in zip(behind, nothing)]
         made = gradient.clone()
         return made if made.stride() == gradient.stride() else gradient.view_as(gradient)
 
     @staticmethod
     def backward(ctx, gradient):
-        return gradient, *[torch.zeros(shape, dtype=dtype) for shape, dtype in ctx.looks]
+        return gradient, None, *[look and torch.zeros(look[0], dtype=look[1]) for look in ctx.looks]
 
 
 def _tied(gradient, behind):
-    behind = [t for t in behind if t.requires_grad]
-    return super(torch.autograd.Function, _Tied).apply(gradient, *behind) if behind else gradient
+    behind = [(t, nothing) for t, nothing in behind if t.requires_grad]
+    if not behind:
+        return gradient
+    tensors, nothing = zip(*behind)
+    return super(torch.autograd.Function, _Tied).apply(gradient, nothing, *tensors)
 
 
 class _Shown(torch.autograd.Function):

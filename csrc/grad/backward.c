@@ -125,7 +125,7 @@ uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status)
     return image_of(b, value, status);
 }
 
-dycl_status dycl_backward_tie(dycl_backward *b, uint32_t gradient, uint32_t saved) {
+dycl_status dycl_backward_tie(dycl_backward *b, dycl_tie tie) {
     if (b->tie_count == b->tie_room) {
         uint32_t room = b->tie_room ? 2 * b->tie_room : 8;
         dycl_tie *grown = dycl_realloc(b->ties, room * sizeof *grown);
@@ -133,7 +133,7 @@ dycl_status dycl_backward_tie(dycl_backward *b, uint32_t gradient, uint32_t save
         b->ties = grown;
         b->tie_room = room;
     }
-    b->ties[b->tie_count++] = (dycl_tie){gradient, saved};
+    b->ties[b->tie_count++] = tie;
     return DYCL_OK;
 }
 

@@ -30,6 +30,7 @@ typedef struct {
  * a second derivative of zero. */
 typedef struct {
     uint32_t gradient, saved; /* values of the graph */
+    uint32_t nothing;         /* the second derivative there is nothing, instead of zeros: torch's is undefined */
 } dycl_tie;
 
 typedef struct dycl_piece dycl_piece; /* move.c */

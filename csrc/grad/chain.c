@@ -42,7 +42,8 @@ static void tie(dycl_chain *c, uint32_t gradient) {
         uint32_t operand = c->operands[i];
         if (!(c->tied >> i & 1) || operand == DYCL_NONE || !c->b->job->tracked[operand]) continue;
         uint32_t saved = c->b->image[c->b->job->graph->values[operand].root];
-        if (saved != DYCL_NONE && c->status == DYCL_OK) c->status = dycl_backward_tie(c->b, gradient, saved);
+        if (saved != DYCL_NONE && c->status == DYCL_OK)
+            c->status = dycl_backward_tie(c->b, (dycl_tie){gradient, saved, c->tied_nothing});
     }
 }
 

@@ -16,6 +16,7 @@ typedef struct {
     uint32_t gradient;  /* of the result */
     dycl_status status; /* the first that was not OK */
     uint32_t tied;      /* operands, as bits: see dycl_chain_tie */
+    int tied_nothing;   /* dycl_tie's `nothing` */
 } dycl_chain;
 
 typedef void (*dycl_formula)(dycl_chain *c);
@@ -42,7 +43,7 @@ int dycl_backward_leads(const dycl_backward *b, uint32_t value);     /* to a sou
 int dycl_backward_is_source(const dycl_backward *b, uint32_t value); /* one that is wanted */
 /* What a view's gradient is a part of: its root, or a view on the way there that is a source. Of a root: itself. */
 uint32_t dycl_backward_base(const dycl_backward *b, uint32_t value);
-dycl_status dycl_backward_tie(dycl_backward *b, uint32_t gradient, uint32_t saved);
+dycl_status dycl_backward_tie(dycl_backward *b, dycl_tie tie);
 dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t gradient);
 
 /* ---- Operators. Of a chain that failed they answer 0. */

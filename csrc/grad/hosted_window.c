@@ -180,6 +180,7 @@ static void hosted_conv(dycl_chain *c, int transposed) {
     uint32_t operands[3] = {batched(c, c->gradient, w.rank), batched(c, dycl_chain_take(c, 0), w.rank),
                             dycl_chain_take(c, 1)};
     if (c->status != DYCL_OK) return;
+    c->tied_nothing = 1;
     dycl_chain_tie(c, 0);
     dycl_chain_tie(c, 1);
     if (unbatched) image = *dycl_chain_meta(c, operands[1]);

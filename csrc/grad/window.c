@@ -105,6 +105,7 @@ static void conv(dycl_chain *c, int transposed) {
     for (int i = 0; i < 3; i++) mask[i] = dycl_chain_wants(c, i);
     if (dycl_value_numel(dycl_chain_operand(c, 0)) == 0 || dycl_value_numel(dycl_chain_operand(c, 1)) == 0)
         dycl_chain_fail(c);
+    c->tied_nothing = 1;
     for (int i = 0; i < 2; i++) { /* whoever wants a gradient, torch saves both */
         dycl_chain_take(c, i);
         dycl_chain_tie(c, i);

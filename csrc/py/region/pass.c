@@ -268,11 +268,11 @@ static PyObject *feed_strides(const dycl_graph *graph) {
     return tuple;
 }
 
-/* ((gradient, what is saved), ...) */
+/* ((gradient, what is saved, whether nothing comes for it), ...) */
 static PyObject *ties_of(const dycl_backward *b) {
     PyObject *tuple = PyTuple_New(b->tie_count);
     for (uint32_t i = 0; tuple && i < b->tie_count; i++) {
-        PyObject *pair = Py_BuildValue("(II)", b->ties[i].gradient, b->ties[i].saved);
+        PyObject *pair = Py_BuildValue("(III)", b->ties[i].gradient, b->ties[i].saved, b->ties[i].nothing);
         if (pair)
             PyTuple_SET_ITEM(tuple, i, pair);
         else
