@@ -116,9 +116,9 @@ def _run(tape, saved, gradients, needed):
     behind = {}
     for gradient, of, nothing in ties if history else ():
         behind.setdefault(gradient, []).append((values[of], nothing))
-    for number in behind.keys() & values.keys():
-        values[number] = _tied(values[number], behind[number])
     tied = {number: functools.partial(_tied, behind=tensors) for number, tensors in behind.items()}
+    for number in tied.keys() & values.keys():
+        values[number] = tied[number](values[number])
     found = iter(_replay.run(nodes, values, wanted, history, tied=tied))
     return [None if o is None else next(found) for o in outputs]
 

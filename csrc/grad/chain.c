@@ -49,9 +49,9 @@ static void tie(dycl_chain *c, uint32_t gradient) {
 
 void dycl_chain_give(dycl_chain *c, int nth, uint32_t gradient) {
     if (!dycl_chain_wants(c, nth)) return;
-    if (c->tied && c->status == DYCL_OK) tie(c, gradient);
     gradient = dycl_chain_sum_to(c, gradient, dycl_chain_operand(c, nth));
     gradient = dycl_chain_cast(c, gradient, (dycl_dtype)dycl_chain_operand(c, nth)->dtype); /* as torch's engine does */
+    if (c->tied && c->status == DYCL_OK) tie(c, gradient); /* what is given alone, not what it was summed from */
     if (c->status == DYCL_OK) c->status = dycl_backward_accumulate(c->b, c->operands[nth], gradient);
 }
 

@@ -119,6 +119,21 @@ def test_gradients_of_constants_have_histories_where_torchs_have(op, dtype):
             assert histories(accelerated, sample) == want, f"sample {i}, run {run}"
 
 
+def test_a_branch_beside_has_no_history():
+    """What comes to both branches of a sum is a constant still, whatever the other branch's function reads."""
+    seen = []
+    for wrap in (lambda f: f, dycl.accelerate):
+        torch.manual_seed(0)
+        norm, conv = nn.LayerNorm(4), nn.Conv2d(1, 1, 1)
+        for run in (wrap(lambda x, h: x * 1 + norm(h * 1)), wrap(lambda x, h: x * 1 + conv(h * 1))):
+            x, h = (torch.randn(2, 1, 4, 4, requires_grad=True) for _ in range(2))
+            y = run(x, h)
+            seen.append([g is not None and g.requires_grad for g in torch.autograd.grad(
+                y, [x, h, *norm.parameters(), *conv.parameters()], torch.ones_like(y), create_graph=True,
+                allow_unused=True)])
+    assert seen[2:] == seen[:2] and not any(s[0] for s in seen)
+
+
 def test_hooks_behind_what_no_pass_reaches():
     """Results of one call that share a trunk: a backward pass from one of them does not go to what only the other one
     needs. Neither are hooks called there, nor does a function before it make zeros of nothing."""

@@ -198,8 +198,7 @@ static PyObject *make_single(PyObject *name, PyObject *t, PyObject *results, PyO
 
 int dycl_node_attach(dycl_region *region, PyObject *of, const dycl_node_plan *plan) {
     PyObject *t = tape_of(region, of, plan), *done = NULL;
-    /* each only without an error so far: who is asked for a name forgives what torch raises, and an older error with it
-     */
+    /* each only without an error so far: asking for names forgives what torch raises, and an older error with it */
     PyObject *results = t ? tensors_of(region, plan->results, plan->result_count, plan, NULL) : NULL;
     PyObject *sources =
         results ? tensors_of(region, plan->sources, plan->source_count, plan, plan->source_handles) : NULL;
