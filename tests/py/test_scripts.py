@@ -118,7 +118,7 @@ ENDS = {
     "threads": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.3), print('late'))).start()\n1/0",
     "recursion": "import sys\nsys.setrecursionlimit(60)\ndef f(): return f() + 1\ntry: f()\nexcept RecursionError: "
                  "print('deep')",
-    "killed": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+    "killed": "import signal; signal.raise_signal(signal.SIGTERM)",
     "encoding": "# -*- coding: latin-1 -*-\nprint(ascii('\u00e9'))",
     "future": "from __future__ import annotations\ndef f(x: no_such_name): pass\nprint(f.__annotations__)",
     "warning": "import warnings; warnings.warn('careful')",

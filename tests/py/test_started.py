@@ -17,8 +17,8 @@ PROGRAMS = {
     "at once": "import os; print('lost'); os._exit(4)",
     "crash": "import ctypes, sys; print('lost'); ctypes.string_at(0)",
     "abort": "import os; os.abort()",
-    "killed": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
-    "ctrl-c": "import os, signal\ntry: os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt: print('caught')",
+    "killed": "import signal; signal.raise_signal(signal.SIGKILL)",
+    "ctrl-c": "import signal\ntry: signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt: print('caught')",
     "at exit": "import atexit; atexit.register(print, 'at exit'); print('a')",
     "thread": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('late'))).start()",
     "main": "import __main__, sys; print(__name__, sorted(n for n in vars(__main__) if n[0] != '_'), sys.argv)\n"
