@@ -313,8 +313,9 @@ static void add_random(sample *s, dycl_dtype dtype) {
                 m[i] = NODE(DYCL_OP_batch_stats, OPERANDS(v, p[0], p[1]), i, momentum, eps);
             if (m[0] != DYCL_NONE && m[1] != DYCL_NONE) {
                 uint32_t y = NODE(DYCL_OP_batch_norm_train, OPERANDS(v, m[0], m[1], p[2], p[3]), eps);
+                uint32_t g = pick(0, 1) ? add_feed(s, dtype, rank, x.sizes, 1) : y;
                 for (int i = 0; i < 3 && y != DYCL_NONE; i++)
-                    if (pick(0, 2)) NODE(DYCL_OP_batch_norm_back, OPERANDS(y, v, m[0], m[1], p[2]), i, eps);
+                    if (pick(0, 2)) NODE(DYCL_OP_batch_norm_back, OPERANDS(g, v, m[0], m[1], p[2]), i, eps);
             }
         } else if (pick(0, 1))
             NODE(DYCL_OP_layer_norm, OPERANDS(v, w, b), n, dycl_f64_attr(1e-2));

@@ -25,10 +25,11 @@ dycl_status dycl_make_reorder(dycl_builder *b, dycl_ref src, const dycl_layout *
     DYCL_TRY(dycl_make_prim(b, a->prim));
     a->src = src;
     a->dst = dst;
+    uint32_t begun = b->touch_count;
     dycl_make_read_at(b, src, dycl_layout_bytes(from));
     dycl_make_write_at(b, dst, dycl_layout_bytes(to));
     DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(a->prim), &a->scratch));
-    DYCL_TRY(dycl_make_step(b, reorder_run, a, "reorder", 500 + 0.1 * (double)dycl_layout_bytes(to)));
+    DYCL_TRY(dycl_make_aside(b, begun, reorder_run, a, "reorder", 500 + 0.1 * (double)dycl_layout_bytes(to)));
     b->plan->infos[b->plan->step_count - 1].prim = a->prim;
     return DYCL_OK;
 fail:

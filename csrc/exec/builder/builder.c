@@ -175,6 +175,22 @@ dycl_status dycl_make_step(dycl_builder *b, dycl_step_fn run, void *args, const 
     return DYCL_OK;
 }
 
+dycl_status dycl_make_aside(dycl_builder *b, uint32_t begun, dycl_step_fn run, void *args, const char *kernel,
+                            double cost) {
+    uint32_t step = b->plan->step_count, first = begun, own = b->touch_count - begun;
+    dycl_status status = dycl_make_step(b, run, args, kernel, cost);
+    while (first && b->touches[first - 1].step == step) first--;
+    if (status != DYCL_OK || first == begun) return status;
+    for (uint32_t i = 0; i < own; i++) { /* the others come behind */
+        dycl_touch moved = b->touches[begun + i];
+        memmove(b->touches + first + i + 1, b->touches + first + i, (begun - first) * sizeof moved);
+        b->touches[first + i] = moved;
+    }
+    for (uint32_t i = first + own; i < b->touch_count; i++)
+        b->slots[b->touches[i].slot].last = b->touches[i].step = step + 1;
+    return DYCL_OK;
+}
+
 dycl_status dycl_make_prim(dycl_builder *b, dycl_prim *prim) {
     dycl_plan *plan = b->plan;
     dycl_status status = grow((void **)&plan->prims, &plan->prim_room, plan->prim_count + 1, sizeof(dycl_prim *));
@@ -283,9 +299,10 @@ dycl_status dycl_make_copy(dycl_builder *b, const dycl_tensor *from, const dycl_
     memcpy(a->to_strides, to->strides, sizeof a->to_strides);
     memcpy(a->from_strides, from->strides, sizeof a->from_strides);
     if (dycl_tensor_contiguous(from) && dycl_tensor_contiguous(to)) a->bytes = (size_t)n * a->element;
+    uint32_t begun = b->touch_count;
     dycl_make_read(b, from);
     dycl_make_write(b, to);
-    return dycl_make_step(b, copy_run, a, "copy", 20 + 0.1 * (double)n * (double)a->element);
+    return dycl_make_aside(b, begun, copy_run, a, "copy", 20 + 0.1 * (double)n * (double)a->element);
 }
 
 dycl_status dycl_make_contiguous(dycl_builder *b, uint32_t v, dycl_tensor *out) {

@@ -10,13 +10,15 @@
 #include "exec/plan/step.h"
 
 typedef struct {
+    uint32_t step, slot, write;
+} dycl_touch;
+
+typedef struct {
     dycl_plan *plan;
     dycl_program *program;
     dycl_slot *slots;
     uint32_t slot_count, slot_room;
-    struct {
-        uint32_t step, slot, write;
-    } * touches; /* in the order of the steps */
+    dycl_touch *touches; /* in the order of the steps */
     uint32_t touch_count, touch_room;
     int failed; /* a touch could not be noted, or is outside its slot; the message is set */
     uint32_t *touch_start;
@@ -37,6 +39,10 @@ dycl_status dycl_make_kept(dycl_builder *b, size_t bytes, uint32_t *out_slot);
 /* Scratch memory of the step being built. */
 dycl_status dycl_make_scratch(dycl_builder *b, size_t bytes, dycl_ref *out);
 dycl_status dycl_make_step(dycl_builder *b, dycl_step_fn run, void *args, const char *kernel, double cost);
+/* A step on the way to the one that is being built, as a copy of an operand is: what was said before `begun` (the
+ * touch_count when it began) belongs to that one, and lives until then. */
+dycl_status dycl_make_aside(dycl_builder *b, uint32_t begun, dycl_step_fn run, void *args, const char *kernel,
+                            double cost);
 dycl_status dycl_make_prim(dycl_builder *b,
                            dycl_prim *prim); /* the plan takes the reference, and the last step shows it */
 /* The plan takes the reference, and the step made last shows what was measured. NULL is allowed. */

@@ -49,6 +49,7 @@ dycl_status dycl_guard_look(dycl_builder *b, uint32_t value, dycl_ref ref, size_
     a->limit = limit;
     a->feed = v->kind == DYCL_VALUE_FEED && ref.slot == value && !ref.offset ? v->source : DYCL_NONE;
     b->plan->guarded = 1;
+    uint32_t begun = b->touch_count;
     dycl_make_read_at(b, ref, count * sizeof(float));
-    return dycl_make_step(b, look_run, a, "small?", 20 + 0.03 * (double)count);
+    return dycl_make_aside(b, begun, look_run, a, "small?", 20 + 0.03 * (double)count);
 }

@@ -40,9 +40,10 @@ static dycl_status convert(dycl_builder *b, const dycl_tensor *from, const dycl_
                         (size_t)dycl_tensor_numel(from),
                         dycl_dtype_size(from->dtype),
                         dycl_dtype_size(to->dtype)};
+    uint32_t begun = b->touch_count;
     dycl_make_read(b, from);
     dycl_make_write(b, to);
-    return dycl_make_step(b, convert_run, a, "convert", 20 + 0.1 * (double)a->count);
+    return dycl_make_aside(b, begun, convert_run, a, "convert", 20 + 0.1 * (double)a->count);
 }
 
 static dycl_status new_tensor(dycl_builder *b, const dycl_tensor *like, dycl_dtype dtype, dycl_tensor *out) {
