@@ -87,12 +87,20 @@ static PyObject *get_is_leaf(PyObject *self, void *closure) {
     return known || PyErr_Occurred() ? known : PyObject_GetAttrString(self, closure);
 }
 
-/* torch finds the base's object by its tensor: the program's own object of it has to be a plain tensor by then. */
 static PyObject *get_base(PyObject *self, void *closure) {
-    dycl_region *region = dycl_region_current;
-    if (dycl_fallback_prepare(region, &self, 1, closure, DYCL_BAIL_attribute) < 0) return NULL;
-    if (region && !region->flushing && dycl_region_make_all_plain(region, DYCL_BAIL_attribute) < 0) return NULL;
+    if (dycl_fallback_prepare(dycl_region_current, &self, 1, closure, DYCL_BAIL_attribute) < 0) return NULL;
     return PyObject_GetAttrString(self, closure);
+}
+
+static getter torchs_base;
+
+/* torch finds the base's object by its tensor: the program's own object of it has to be a plain tensor by then. The
+ * view may be one for long. */
+static PyObject *get_base_of_plain(PyObject *self, void *closure) {
+    dycl_region *region = dycl_region_current;
+    int perhaps = region && region->first && !region->flushing && dycl_abi_has_autograd_meta(dycl_abi_impl(self));
+    if (perhaps && dycl_region_make_all_plain(region, DYCL_BAIL_attribute) < 0) return NULL;
+    return torchs_base(self, closure);
 }
 
 /* A class of the program's own that is set has torch's layout, which ours adds to: CPython would refuse. */
@@ -134,6 +142,12 @@ static PyGetSetDef getters[] = {
 };
 
 int dycl_attributes_install(PyTypeObject *lazy) {
+    PyObject *base = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, "_base");
+    if (base && Py_TYPE(base) == &PyGetSetDescr_Type && !torchs_base) {
+        PyGetSetDef *def = ((PyGetSetDescrObject *)base)->d_getset;
+        torchs_base = def->get;
+        def->get = get_base_of_plain;
+    }
     for (PyGetSetDef *def = getters; def->name; def++) {
         PyObject *descriptor = PyDescr_NewGetSet(lazy, def);
         if (!descriptor || PyDict_SetItemString(lazy->tp_dict, def->name, descriptor) < 0) return -1;
