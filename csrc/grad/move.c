@@ -123,15 +123,22 @@ static int starts(const dycl_value *root, int64_t offset, int64_t *start) {
     return offset == 0;
 }
 
-/* Dimensions of size 1 say nothing of where a view lies, but in a permutation they have their places, too. */
+/* A dimension of size 1 that torch's unsqueeze could have put there, by its stride. */
+static int looks_added(const dycl_value *view, int k) {
+    return view->strides[k] == (k + 1 < view->rank ? view->sizes[k + 1] * view->strides[k + 1] : 1);
+}
+
+/* Dimensions of size 1 say nothing of where a view lies, but in a permutation they have their places, too. Where some
+ * were added as well, the others are the root's. */
 static void find_ones(const dycl_value *root, const dycl_value *view, box *out) {
-    if (view->rank != root->rank) return;
-    for (int k = 0; k < view->rank; k++) {
-        int found = view->sizes[k] == 1 ? -1 : 0;
-        for (int i = 0; i < root->rank && found < 0; i++)
-            if (out->dim[i] < 0 && root->sizes[i] == 1 && root->strides[i] == view->strides[k]) found = i;
-        if (view->sizes[k] == 1 && found >= 0) out->dim[found] = k;
-    }
+    for (int added = 0; added < 2; added++)
+        for (int k = 0; k < view->rank; k++) {
+            if (view->sizes[k] != 1 || (view->rank != root->rank && looks_added(view, k)) != added) continue;
+            int i = 0;
+            while (i < root->rank && (out->dim[i] >= 0 || root->sizes[i] != 1 || root->strides[i] != view->strides[k]))
+                i++;
+            if (i < root->rank) out->dim[i] = k;
+        }
 }
 
 static int is_whole(const dycl_value *root, const box *at) {

@@ -329,3 +329,32 @@ def test_sparse_gradients(what, accumulated):
             assert (expected is None) == (actual is None)
             if expected is not None:
                 torch.testing.assert_close(actual.to_dense(), expected.to_dense())
+
+
+TURNED = {
+    "t None": lambda w: w.t()[None], "None mT": lambda w: w[None].mT, "T": lambda w: w.t(),
+    "None": lambda w: w[None], "end": lambda w: w.t()[..., None], "between": lambda w: w[:, None].transpose(0, 2),
+    "twice": lambda w: w.t()[None, :, None].squeeze(0), "squeezed": lambda w: w.squeeze(0)[None, :, None],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("product", [False, True])
+@pytest.mark.parametrize("name", TURNED)
+def test_dimensions_that_are_turned_and_added(name, product):
+    """The gradient of a view goes back as the view was made, to a leaf whose own dimension of size 1 is among them."""
+    for sizes in ((1, 6), (6, 1), (1, 1), (4, 6)):
+        w = torch.arange(float(sizes[0] * sizes[1])).view(sizes) * 0.1
+
+        def gradient():
+            leaf = torch.nn.Parameter(w)
+            turn = TURNED[name]  # nobody holds the view: its gradient is a part of the leaf's
+            if product and turn(w).ndim == 3:
+                y = torch.bmm(turn(leaf), torch.ones(*turn(w).shape[::2], 3))
+            else:
+                y = turn(leaf) * 2
+            y.tanh().sum().backward()
+            return leaf.grad
+
+        ours = dycl.accelerate(gradient)
+        want, got = gradient(), ours()
+        assert want.stride() == got.stride() and agree(want, got), (sizes, want.stride(), got.stride())
