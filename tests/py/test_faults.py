@@ -14,7 +14,7 @@ import started
 from suite import FULL
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-CASES = ["Vision", "Writes", "Steps", "Loops", "Sequence", "Generation", "Reports"]
+CASES = ["Vision", "Writes", "Steps", "Loops", "Sequence", "Generation", "Reports", "Trains", "Differentiates"]
 
 
 def start(*arguments, timeout=1500, run=None, **variables):
