@@ -183,7 +183,6 @@ class Differentiates(nn.Module):
     def __init__(self):
         super().__init__()
         self.inner = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Softplus(), nn.LayerNorm(6))
-        self.heard = []
 
     def accelerated(self):
         self.inner = dycl.accelerate(self.inner)

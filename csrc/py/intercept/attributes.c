@@ -3,6 +3,7 @@
 #include "py/bind/view.h"
 #include "py/intercept/fallback.h"
 #include "py/region/life.h"
+#include "py/torch/wrap.h"
 
 static PyObject *get_shape(PyObject *self, void *closure) {
     dycl_lazy_meta meta;
@@ -142,8 +143,8 @@ static PyGetSetDef getters[] = {
 };
 
 int dycl_attributes_install(PyTypeObject *lazy) {
-    PyObject *base = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, "_base");
-    if (base && Py_TYPE(base) == &PyGetSetDescr_Type && !torchs_base) {
+    PyObject *base = dycl_torch_attribute("_base");
+    if (base && !torchs_base) {
         PyGetSetDef *def = ((PyGetSetDescrObject *)base)->d_getset;
         torchs_base = def->get;
         def->get = get_base_of_plain;

@@ -5,6 +5,7 @@
 #include "py/intercept/shortcut.h"
 #include "py/intercept/table.h"
 #include "py/region/replace.h"
+#include "py/torch/wrap.h"
 
 static int is_plain(const PyObject *o) {
     const PyTypeObject *type = Py_TYPE(o);
@@ -195,8 +196,8 @@ int dycl_plain_transposes(PyObject *descriptor) {
 }
 
 static void add_attribute(attribute *a, const char *name, getter hook) {
-    PyObject *found = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, name);
-    if (!found || Py_TYPE(found) != &PyGetSetDescr_Type) return;
+    PyObject *found = dycl_torch_attribute(name);
+    if (!found) return;
     PyGetSetDef *def = ((PyGetSetDescrObject *)found)->d_getset;
     if (!def->get || (def->set && def->closure)) return; /* its setter would be given what is ours */
     a->original = def->get;

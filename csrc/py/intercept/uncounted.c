@@ -177,9 +177,8 @@ static PyMethodDef *method_def(const char *name, int flags) {
 }
 
 int dycl_uncounted_watch(void) {
-    PyObject *data = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, "data");
-    PyGetSetDef *data_def =
-        data && Py_TYPE(data) == &PyGetSetDescr_Type ? ((PyGetSetDescrObject *)data)->d_getset : NULL;
+    PyObject *data = dycl_torch_attribute("data");
+    PyGetSetDef *data_def = data ? ((PyGetSetDescrObject *)data)->d_getset : NULL;
     PyMethodDef *pointer = method_def("data_ptr", METH_NOARGS), *storage = method_def("untyped_storage", METH_NOARGS),
                 *numpy = method_def("numpy", METH_VARARGS | METH_KEYWORDS);
     if (!data_def || !data_def->set || !pointer || !storage || !numpy) return 0;

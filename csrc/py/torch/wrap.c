@@ -43,3 +43,8 @@ PyCFunction dycl_wrap_function(const char *name, int flags, PyCFunction wrapper)
     Py_XDECREF(function);
     return original;
 }
+
+PyObject *dycl_torch_attribute(const char *name) {
+    PyObject *found = PyDict_GetItemString(dycl_py.tensor_type->tp_base->tp_dict, name);
+    return found && Py_TYPE(found) == &PyGetSetDescr_Type ? found : NULL;
+}

@@ -13,5 +13,8 @@ PyObject *dycl_torch_c(const char *path); /* torch._C.path; NULL without an exce
  * kind. */
 PyCFunction dycl_wrap_method(const char *name, int flags, PyCFunction wrapper);
 PyCFunction dycl_wrap_function(const char *name, int flags, PyCFunction wrapper);
+/* An attribute of torch._C.TensorBase, whose d_getset can be wrapped. Borrowed; NULL: not found, or not of that kind.
+ */
+PyObject *dycl_torch_attribute(const char *name);
 
 #endif
