@@ -63,6 +63,23 @@ def storage_pointer(x):
     return lambda: poke(storage.data_ptr())
 
 
+def storage_pointer_taken(x):
+    """The storage object is gone by the time that the memory is written."""
+    address = x.untyped_storage().data_ptr()
+    return lambda: poke(address)
+
+
+def storage_part(x):
+    part = x.untyped_storage()[0:4]
+    return lambda: part.fill_(0x42)
+
+
+def storage_part_tensor(x):
+    """Two storages over one memory."""
+    alias = torch.tensor([]).set_(x.untyped_storage()[0:4], 0, (1,))
+    return lambda: alias.fill_(100)
+
+
 def data(x):
     alias = x.data
     return lambda: alias.fill_(100)
@@ -120,8 +137,9 @@ LIBRARY = torch.library.Library("dycl_test_foreign", "DEF")
 LIBRARY.define("poke_(Tensor(a!) x) -> ()")
 LIBRARY.impl("poke_", lambda x: poke(x.data_ptr()), "CPU")
 
-WAYS = [dlpack, capsule, array, interface, pointer, storage_fill, storage_copy, storage_item, storage_pointer, data,
-        set_, script, script_function, script_buffer, library]
+WAYS = [dlpack, capsule, array, interface, pointer, storage_fill, storage_copy, storage_item, storage_pointer,
+        storage_pointer_taken, storage_part, storage_part_tensor, data, set_, script, script_function, script_buffer,
+        library]
 
 
 @pytest.fixture(autouse=True)
@@ -157,7 +175,7 @@ def test_written_while_a_result_waits(way, others):
 @pytest.mark.parametrize("make", [torch.zeros, lambda n: torch.nn.Parameter(torch.zeros(n), requires_grad=False)],
                          ids=["tensor", "parameter"])
 def test_opened_and_written_in_the_call(way, make):
-    pointed = way is pointer and isinstance(make(1), torch.nn.Parameter)
+    pointed = way in (pointer, storage_pointer_taken) and isinstance(make(1), torch.nn.Parameter)
 
     def run(x):
         y = x + 1

@@ -69,6 +69,39 @@ static PyObject *hook_numpy(PyObject *self, PyObject *args, PyObject *kwargs) {
     return original_numpy(self, args, kwargs);
 }
 
+/* ---- Ways from a storage object, which outlive it */
+
+static PyCFunction original_storage_pointer;
+static binaryfunc original_storage_item;
+
+static PyObject *hook_storage_pointer(PyObject *self, PyObject *unused) {
+    if (!dycl_owners_looking() && dycl_foreign_note_storage(self, DYCL_FOREIGN_POINTED) < 0) return NULL;
+    return original_storage_pointer(self, unused);
+}
+
+/* storage[1:3] is a storage of its own over the same memory. */
+static PyObject *hook_storage_item(PyObject *self, PyObject *key) {
+    PyObject *item = original_storage_item(self, key);
+    int part = item && PySlice_Check(key) && !PyLong_Check(item);
+    if (part && (dycl_foreign_note_storage(self, DYCL_FOREIGN_EXPORTED) < 0 ||
+                 dycl_foreign_note_storage(item, DYCL_FOREIGN_EXPORTED) < 0))
+        Py_CLEAR(item);
+    return item;
+}
+
+static void watch_storages(void) {
+    original_storage_pointer = dycl_wrap_function("StorageBase.data_ptr", METH_NOARGS, hook_storage_pointer);
+    PyObject *item = dycl_torch_c("StorageBase.__getitem__");
+    if (item && Py_TYPE(item) == &PyWrapperDescr_Type) {
+        PyWrapperDescrObject *slot = (PyWrapperDescrObject *)item;
+        PyMappingMethods *mapping = slot->d_common.d_type->tp_as_mapping;
+        original_storage_item = (binaryfunc)(void (*)(void))slot->d_wrapped;
+        if (mapping && mapping->mp_subscript == original_storage_item) mapping->mp_subscript = hook_storage_item;
+        slot->d_wrapped = (void *)hook_storage_item;
+    }
+    Py_XDECREF(item);
+}
+
 /* ---- Operators of torch that write without counting */
 
 static PyCFunction original_apply;
@@ -192,6 +225,7 @@ int dycl_uncounted_watch(void) {
     pointer->ml_meth = hook_data_ptr;
     storage->ml_meth = hook_untyped_storage;
     numpy->ml_meth = (PyCFunction)(void (*)(void))hook_numpy;
+    watch_storages();
     watch_writers();
     hide_references();
     return 1;

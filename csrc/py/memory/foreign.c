@@ -12,7 +12,7 @@ typedef struct {
 
 static noted *table; /* open addressing */
 static size_t table_room, table_count;
-static PyObject *storage_type, *take_name, *expired_name, *release_name; /* owned */
+static PyObject *storage_type, *take_name, *expired_name, *release_name, *address_name; /* owned */
 
 static noted *find(noted *in, size_t room, uint64_t storage) { /* its entry, or the free one where it belongs */
     size_t at = (size_t)((storage * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (room - 1);
@@ -70,30 +70,43 @@ static int sweep(void) {
     return 0;
 }
 
-/* A new weak reference to the tensor's storage. 0 or -1. */
-static int hold(PyObject *tensor, uint64_t storage) {
-    PyObject *object = dycl_owners_storage(tensor),
-             *address = object ? PyObject_CallMethodNoArgs(object, take_name) : NULL;
+/* object: the storage at this address, or NULL with an exception. Takes the reference. */
+static int note(PyObject *object, uint64_t storage, dycl_foreign why) {
+    PyObject *address = object ? PyObject_CallMethodNoArgs(object, take_name) : NULL; /* a new weak reference */
     int right = address && PyLong_AsUnsignedLongLong(address) == storage;
     if (address && !right && !PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "dycl: a storage has two addresses");
     Py_XDECREF(address);
     Py_XDECREF(object);
-    return right ? 0 : -1;
+    if (!right) return -1;
+    *find(table, table_room, storage) = (noted){storage, (uint8_t)why};
+    table_count++;
+    return 0;
+}
+
+/* 1: it is noted already; 0: there is a place for it; -1 with an exception. */
+static int raise(uint64_t storage, dycl_foreign why) {
+    if (2 * (table_count + 1) > table_room && sweep() < 0) return -1;
+    noted *entry = find(table, table_room, storage);
+    if (!entry->storage) return 0;
+    if (why > entry->why) entry->why = (uint8_t)why;
+    return 1;
 }
 
 int dycl_foreign_note(PyObject *tensor, dycl_foreign why) {
     const char *impl = dycl_abi_impl(tensor);
     uint64_t storage = dycl_abi_storage(impl);
     if (!storage || dycl_abi_storage_foreign(impl)) return 0; /* for good */
-    if (2 * (table_count + 1) > table_room && sweep() < 0) return -1;
-    noted *entry = find(table, table_room, storage);
-    if (!entry->storage) {
-        if (hold(tensor, storage) < 0) return -1;
-        *entry = (noted){storage, DYCL_FOREIGN_NOT};
-        table_count++;
-    }
-    if (why > entry->why) entry->why = (uint8_t)why;
-    return 0;
+    int known = raise(storage, why);
+    return known ? known < 0 ? -1 : 0 : note(dycl_owners_storage(tensor), storage, why);
+}
+
+int dycl_foreign_note_storage(PyObject *storage, dycl_foreign why) {
+    PyObject *word = PyObject_GetAttr(storage, address_name);
+    uint64_t address = word ? PyLong_AsUnsignedLongLong(word) : 0;
+    Py_XDECREF(word);
+    if (PyErr_Occurred()) return -1;
+    int known = raise(address, why);
+    return known ? known < 0 ? -1 : 0 : note(Py_NewRef(storage), address, why);
 }
 
 int dycl_foreign_is(const char *impl, PyObject *tensor) {
@@ -108,10 +121,10 @@ int dycl_foreign_is(const char *impl, PyObject *tensor) {
 }
 
 int dycl_foreign_setup(void) {
-    PyObject **names[] = {&take_name, &expired_name, &release_name};
-    static const char *const texts[] = {"_weak_ref", "_expired", "_free_weak_ref"};
+    PyObject **names[] = {&take_name, &expired_name, &release_name, &address_name};
+    static const char *const texts[] = {"_weak_ref", "_expired", "_free_weak_ref", "_cdata"};
     if (!(storage_type = PyObject_GetAttrString(dycl_py.torch, "UntypedStorage"))) return -1;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (!(*names[i] = PyUnicode_InternFromString(texts[i]))) return -1;
         if (!PyObject_HasAttr(storage_type, *names[i])) return dycl_torch_lacks(texts[i]);
     }

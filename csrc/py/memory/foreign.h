@@ -26,5 +26,6 @@ int dycl_foreign_setup(void); /* 0, or -1 with an exception */
 int dycl_foreign_is(const char *impl, PyObject *tensor);
 /* From now on they may. 0, or -1 with an exception. */
 int dycl_foreign_note(PyObject *tensor, dycl_foreign why);
+int dycl_foreign_note_storage(PyObject *storage, dycl_foreign why); /* an UntypedStorage */
 
 #endif
