@@ -237,7 +237,7 @@ _IN_PLACE |= {
 
 def _view(n, x):
     rank = len(n.sizes)
-    return torch.as_strided(x, n.sizes, n.attrs[1 + rank :], x.storage_offset() + n.attrs[0])
+    return torch.as_strided(x, n.sizes, n.attrs[1 + rank : 1 + 2 * rank], x.storage_offset() + n.attrs[0])
 
 
 def _pad(n, x, value):

@@ -93,12 +93,28 @@ void dycl_grad_lerp(dycl_chain *c) {
     if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, MUL(G, dycl_chain_2(c, DYCL_OP_sub, Y, X)));
 }
 
-/* x, low, high: tensors as bounds have rules of their own where they want gradients */
+/* x, low, high. A bound that is a tensor gets the gradient of what lies beyond it; where they are crossed, all is the
+ * high one. A number beside a tensor is out of reach: there is no such bound. */
 void dycl_grad_clamp(dycl_chain *c) {
-    if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
-    uint32_t x = X;
-    uint32_t above = dycl_chain_2(c, DYCL_OP_ge, x, Y), below = dycl_chain_2(c, DYCL_OP_le, x, dycl_chain_take(c, 2));
-    dycl_chain_give(c, 0, dycl_chain_keep(c, dycl_chain_in_place(c, DYCL_OP_logical_and, above, below), G));
+    uint32_t x = X, low = Y, high = dycl_chain_take(c, 2), inside;
+    int both = !is_number(c, 1) && !is_number(c, 2);
+    if (dycl_chain_wants(c, 0)) {
+        inside = is_number(c, 1) && !is_number(c, 2) ? dycl_chain_2(c, DYCL_OP_le, x, high)
+                                                     : dycl_chain_2(c, DYCL_OP_ge, x, low);
+        if (is_number(c, 1) == is_number(c, 2))
+            inside = dycl_chain_in_place(c, DYCL_OP_logical_and, inside, dycl_chain_2(c, DYCL_OP_le, x, high));
+        dycl_chain_give(c, 0, dycl_chain_keep(c, inside, G));
+    }
+    if (dycl_chain_wants(c, 1)) {
+        uint32_t below = dycl_chain_2(c, DYCL_OP_lt, x, low);
+        if (both) below = dycl_chain_2(c, DYCL_OP_logical_and, below, dycl_chain_2(c, DYCL_OP_lt, low, high));
+        dycl_chain_give(c, 1, dycl_chain_keep(c, below, G));
+    }
+    if (dycl_chain_wants(c, 2)) {
+        uint32_t above = dycl_chain_2(c, DYCL_OP_gt, x, high);
+        if (both) above = dycl_chain_2(c, DYCL_OP_logical_or, above, dycl_chain_2(c, DYCL_OP_lt, high, low));
+        dycl_chain_give(c, 2, dycl_chain_keep(c, above, G));
+    }
 }
 
 /* torch saves both, whoever wants a gradient */

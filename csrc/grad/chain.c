@@ -123,14 +123,22 @@ uint32_t dycl_chain_reduce(dycl_chain *c, dycl_op op, uint32_t a, uint32_t dims)
     return dycl_chain_node(c, op, 1, &a, 2, attrs);
 }
 
+/* What has these sizes already is itself, as in torch: who gets it sees whether it is another tensor. */
+static int has_sizes(const dycl_chain *c, uint32_t a, int rank, const int64_t *sizes) {
+    const dycl_value *v = c->status == DYCL_OK ? dycl_chain_meta(c, a) : NULL;
+    return v && v->rank == rank && memcmp(v->sizes, sizes, (size_t)rank * sizeof *sizes) == 0;
+}
+
 uint32_t dycl_chain_reshape(dycl_chain *c, uint32_t a, int rank, const int64_t *sizes) {
     uint32_t out = 0;
+    if (has_sizes(c, a, rank, sizes)) return a;
     if (c->status == DYCL_OK) c->status = dycl_build_reshape(&c->b->recorder, a, rank, sizes, 0, &out);
     return out;
 }
 
 uint32_t dycl_chain_expand(dycl_chain *c, uint32_t a, int rank, const int64_t *sizes) {
     uint32_t out = 0;
+    if (has_sizes(c, a, rank, sizes)) return a;
     if (c->status == DYCL_OK) c->status = dycl_build_expand(&c->b->recorder, a, rank, sizes, &out);
     return out;
 }

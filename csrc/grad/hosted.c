@@ -39,6 +39,28 @@ void dycl_grad_channel_shuffle(dycl_chain *c) {
     dycl_chain_give(c, 0, dycl_chain_back(c, DYCL_OP_aten_channel_shuffle, 0, &x, 1, &c->gradient, &a));
 }
 
+/* how often, the plane: turned back. A flip lies as what it flips does, then the plane's dimensions change places. */
+void dycl_grad_rot90(dycl_chain *c) {
+    const int64_t *given = dycl_words_given(c), turns = ((-given[0]) % 4 + 4) % 4;
+    if (c->status != DYCL_OK) return;
+    const dycl_value g = *dycl_chain_meta(c, c->gradient);
+    int a = (int)(given[2] < 0 ? given[2] + g.rank : given[2]), b = (int)(given[3] < 0 ? given[3] + g.rank : given[3]);
+    const int64_t words[4] = {turns, 2, a, b};
+    dycl_value form = g;
+    if (turns)
+        dycl_infer_preserve(&g, &form);
+    else
+        dycl_infer_contiguous(&form);
+    if (turns % 2) {
+        const dycl_value flipped = form;
+        form.sizes[a] = flipped.sizes[b];
+        form.sizes[b] = flipped.sizes[a];
+        form.strides[a] = flipped.strides[b];
+        form.strides[b] = flipped.strides[a];
+    }
+    dycl_chain_give(c, 0, dycl_chain_hosted_laid(c, DYCL_OP_aten_rot90, 0, &form, 1, &c->gradient, 4, words));
+}
+
 /* attributes: kernel, dilation, padding, stride; col2im's begin with the output's size */
 void dycl_grad_im2col(dycl_chain *c) {
     dycl_value x = *dycl_chain_operand(c, 0);

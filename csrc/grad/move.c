@@ -241,6 +241,11 @@ static uint32_t put(dycl_chain *c, const dycl_value *root, const dycl_value *vie
     return out;
 }
 
+static uint32_t own_copy(dycl_chain *c, uint32_t g) {
+    const int64_t ordinary = 0;
+    return dycl_chain_node(c, DYCL_OP_contiguous, 1, &g, 1, &ordinary);
+}
+
 /* ---- A part that was written over */
 
 static int are_apart(int rank, const box *a, const box *b) {
@@ -273,6 +278,13 @@ static uint32_t uncleared(const dycl_chain *c, uint32_t g, const dycl_value *par
     return g;
 }
 
+static int looks_like(const dycl_value *whole, const dycl_value *part) {
+    int same = part->offset == 0 && part->rank == whole->rank;
+    for (int i = 0; i < part->rank && same; i++)
+        same = part->sizes[i] == whole->sizes[i] && part->strides[i] == whole->strides[i];
+    return same;
+}
+
 void dycl_grad_view_put(dycl_chain *c) {
     dycl_value base = *dycl_chain_operand(c, 0), part = part_of(c->node->attr_count, c->attrs);
     uint32_t operands[2] = {dycl_chain_laid(c, c->gradient, &base), 0}, own = 0;
@@ -281,13 +293,32 @@ void dycl_grad_view_put(dycl_chain *c) {
         dycl_value form = part;
         dycl_infer_preserve(&part, &form);
         uint32_t from = uncleared(c, operands[0], &part);
-        c->status = dycl_build_view(&c->b->recorder, from, part.offset, part.rank, part.sizes, part.strides, &own);
+        own = from;
+        if (!looks_like(dycl_chain_meta(c, from), &part)) { /* torch copies what it takes out */
+            c->status = dycl_build_view(&c->b->recorder, from, part.offset, part.rank, part.sizes, part.strides, &own);
+            own = own_copy(c, own);
+        }
         dycl_chain_give(c, 1, dycl_chain_laid(c, own, &form));
     }
     if (!dycl_chain_wants(c, 0)) return;
     dycl_infer_contiguous(&part);
     operands[1] = dycl_chain_zeros(c, &part);
     dycl_chain_give(c, 0, dycl_chain_node(c, DYCL_OP_view_put, 2, operands, c->node->attr_count, c->attrs));
+}
+
+/* What torch's operators made of the gradient on the way from the view to what it is a part of. */
+static dycl_way_back way_back(const dycl_backward *b, const dycl_piece *piece) {
+    const dycl_graph *graph = b->job->graph;
+    int same = 1;
+    for (uint32_t v = piece->view; v != piece->root && graph->values[v].kind == DYCL_VALUE_NODE;) {
+        const dycl_node *node = &graph->nodes[graph->values[v].source];
+        if (node->op != DYCL_OP_view) break;
+        int64_t way = node->attr_count % 2 ? DYCL_BACK_VIEW : dycl_node_attrs(graph, node)[node->attr_count - 1];
+        if (way == DYCL_BACK_OWN) return DYCL_BACK_OWN;
+        same &= way == DYCL_BACK_SAME;
+        v = dycl_node_operands(graph, node)[0];
+    }
+    return same ? DYCL_BACK_SAME : DYCL_BACK_VIEW;
 }
 
 /* As much of the root as the piece has, and zeros. */
@@ -375,8 +406,12 @@ static uint32_t joined(dycl_chain *c, const dycl_value *root, uint32_t nth) {
     int repeats = g != b->pieces[nth].gradient;
     if (!is_box && !dycl_value_dense(root) && dycl_value_numel(&view)) dycl_chain_fail(c);
     int count = dim >= 0 && !repeats ? beside(b, root, nth, dim, boxes, parts) : 1;
-    uint32_t out = count > 1 ? join_beside(c, root, dim, count, boxes, parts)
-                             : spread(c, root, &view, is_box ? &boxes[0] : NULL, g);
+    const dycl_way_back back = way_back(b, &b->pieces[nth]);
+    const int all = count == 1 && !repeats && (is_box ? is_whole(root, &boxes[0]) : all_once(root, &view));
+    uint32_t out = count > 1                       ? join_beside(c, root, dim, count, boxes, parts)
+                   : all && back == DYCL_BACK_SAME ? g
+                                                   : spread(c, root, &view, is_box ? &boxes[0] : NULL, g);
+    if (all && back == DYCL_BACK_OWN) out = own_copy(c, out);
     for (int i = 1; i < count; i++) b->pieces[parts[i]].root = DYCL_NONE;
     b->pieces[nth].root = DYCL_NONE;
     return out;

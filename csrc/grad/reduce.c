@@ -25,6 +25,18 @@ void dycl_grad_sum(dycl_chain *c) {
     dycl_chain_give(c, 0, of_all ? c->gradient : kept(c, c->gradient));
 }
 
+/* dimensions, keepdim, dtype: what is no number has no part in it */
+void dycl_grad_nansum(dycl_chain *c) {
+    const int64_t *given = dycl_words_given(c), count = given[0] < 0 ? 0 : given[0], dtype = given[2 + count];
+    const dycl_value x = *dycl_chain_operand(c, 0);
+    uint32_t dims = count ? 0 : (UINT32_C(1) << x.rank) - 1;
+    for (int i = 0; i < count; i++) dims |= UINT32_C(1) << (given[1 + i] < 0 ? given[1 + i] + x.rank : given[1 + i]);
+    if (x.rank == 0 || (dtype >= 0 && dtype != x.dtype)) dycl_chain_fail(c);
+    uint32_t number = dycl_chain_1(c, DYCL_OP_logical_not, dycl_chain_1(c, DYCL_OP_isnan, dycl_chain_take(c, 0)));
+    uint32_t g = dycl_chain_expand(c, dycl_chain_restored(c, c->gradient, dims), x.rank, x.sizes);
+    dycl_chain_give(c, 0, MUL(g, dycl_chain_cast(c, number, (dycl_dtype)x.dtype)));
+}
+
 void dycl_grad_mean(dycl_chain *c) {
     const dycl_value *x = dycl_chain_operand(c, 0);
     dycl_chain_give(c, 0, dycl_chain_mean_back(c, kept(c, c->gradient), x, reduced_numel(c)));
@@ -36,6 +48,40 @@ void dycl_grad_extreme(dycl_chain *c) {
              ones = dycl_chain_cast(c, mask, (dycl_dtype)dycl_chain_operand(c, 0)->dtype);
     uint32_t count = dycl_chain_reduce(c, DYCL_OP_sum, ones, dims_of(c));
     dycl_chain_give(c, 0, DIV(MUL(kept(c, c->gradient), ones), count));
+}
+
+/* The products of what lies in front of each element of the row, without the last element. */
+static uint32_t products_before(dycl_chain *c, uint32_t x, int dim) {
+    uint32_t operands[2] = {x, dycl_chain_constant(c, x, 1)}, front = 0;
+    if (c->status != DYCL_OK) return 0;
+    const dycl_value v = *dycl_chain_meta(c, x);
+    int64_t words[2] = {dim, -1}, attrs[2 * DYCL_MAX_RANK] = {0};
+    attrs[dim] = 1;
+    c->status = dycl_build_slice(&c->b->recorder, x, dim, 0, v.sizes[dim] - 1, 1, &operands[0]);
+    front = dycl_chain_node(c, DYCL_OP_pad, 2, operands, 2 * v.rank, attrs);
+    return dycl_chain_hosted_laid(c, DYCL_OP_aten_cumprod, 0, &v, 1, &front, 2, words);
+}
+
+/* Of each element the product of the others: the quotient, where no element is zero. torch asks whether one is; here
+ * both are computed, so bindings record none of large tensors. */
+void dycl_grad_prod(dycl_chain *c) {
+    const dycl_value v = *dycl_chain_operand(c, 0);
+    uint32_t x = dycl_chain_take(c, 0), y = dycl_chain_result(c), g = c->gradient, all = (UINT32_C(1) << v.rank) - 1;
+    if (v.rank == 0) {
+        dycl_chain_give(c, 0, g);
+        return;
+    }
+    uint32_t zeros = dycl_chain_number(c, DYCL_OP_eq, x, 0), zero = dycl_chain_reduce(c, DYCL_OP_any, zeros, all),
+             divisor =
+                 dycl_chain_where(c, zeros, dycl_chain_constant(c, x, 1), x); /* who differentiates again meets it */
+    int64_t count = dycl_value_numel(&v);
+    int dim = dims_of(c) == all ? 0 : __builtin_ctz(dims_of(c));
+    uint32_t line = dims_of(c) == all && v.rank > 1 ? dycl_chain_reshape(c, x, 1, &count) : x;
+    uint32_t before = products_before(c, line, dim),
+             behind = dycl_chain_flip(c, products_before(c, dycl_chain_flip(c, line, dim), dim), dim);
+    uint32_t others = dycl_chain_reshape(c, MUL(before, behind), v.rank, v.sizes);
+    others = dycl_chain_where(c, zero, others, DIV(dycl_chain_restored(c, y, dims_of(c)), divisor));
+    dycl_chain_give(c, 0, MUL(dycl_chain_restored(c, g, dims_of(c)), others));
 }
 
 void dycl_grad_sumsq(dycl_chain *c) {

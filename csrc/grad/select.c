@@ -204,6 +204,18 @@ void dycl_grad_index(dycl_chain *c) {
     dycl_chain_give(c, 0, dycl_chain_hosted_laid(c, DYCL_OP_aten_index_put, 0, &x, count + 1, operands, 1, &adds));
 }
 
+/* self, index: of the elements in a line */
+void dycl_grad_take(dycl_chain *c) {
+    dycl_value x = contiguous(c, 0), line = {.dtype = x.dtype, .rank = 1, .sizes = {dycl_value_numel(&x)}};
+    const int64_t count = dycl_value_numel(dycl_chain_operand(c, 1)), adds = 1;
+    dycl_chain_take(c, 0); /* torch saves it */
+    dycl_infer_contiguous(&line);
+    uint32_t operands[3] = {dycl_chain_zeros(c, &line), dycl_chain_reshape(c, dycl_chain_take(c, 1), 1, &count),
+                            dycl_chain_reshape(c, c->gradient, 1, &count)};
+    uint32_t g = dycl_chain_hosted_laid(c, DYCL_OP_aten_index_put, 0, &line, 3, operands, 1, &adds);
+    dycl_chain_give(c, 0, dycl_chain_reshape(c, g, x.rank, x.sizes));
+}
+
 /* The rows that an index picks from the gradient lie as torch's iterator sees them, to which the gradient has no stride
  * where it is indexed. at: how the index lies. */
 static uint32_t rows_of_gradient(dycl_chain *c, uint32_t index, const dycl_value *at, int64_t dim) {

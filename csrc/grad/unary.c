@@ -67,6 +67,7 @@ static uint32_t hosted(dycl_chain *c, dycl_op op) {
 FORMULA(sinh, MUL(G, hosted(c, DYCL_OP_aten_cosh)))
 FORMULA(cosh, MUL(G, hosted(c, DYCL_OP_aten_sinh)))
 FORMULA(lgamma, MUL(G, hosted(c, DYCL_OP_aten_digamma)))
+FORMULA(i0, MUL(G, hosted(c, DYCL_OP_aten_special_i1)))
 FORMULA(erfinv, MUL(TIMES(dycl_chain_1(c, DYCL_OP_exp, SQUARE(hosted(c, DYCL_OP_aten_erfinv))), 0.5 * SQRT_PI), G))
 
 /* (pi x cos(pi x) - sin(pi x)) / (pi x^2); nothing at 0 */
@@ -95,6 +96,15 @@ void dycl_grad_logit(dycl_chain *c) {
 void dycl_grad_nan_to_num(dycl_chain *c) {
     uint32_t finite = dycl_chain_1(c, DYCL_OP_isfinite, X);
     dycl_chain_give(c, 0, MUL(G, dycl_chain_cast(c, finite, (dycl_dtype)dycl_chain_operand(c, 0)->dtype)));
+}
+
+/* lambd. Nothing from -lambd to lambd; a NaN is beyond them. */
+void dycl_grad_softshrink(dycl_chain *c) {
+    uint32_t x = X;
+    double bound = dycl_attr_f64(dycl_words_given(c)[0]);
+    uint32_t flat = dycl_chain_2(c, DYCL_OP_logical_and, dycl_chain_number(c, DYCL_OP_ge, x, -bound),
+                                 dycl_chain_number(c, DYCL_OP_le, x, bound));
+    dycl_chain_give(c, 0, dycl_chain_drop(c, flat, G));
 }
 
 /* Constant almost everywhere: zeros that lie as the gradient, not nothing. */

@@ -59,7 +59,8 @@ dycl_status dycl_verify_reduce(const dycl_draft *draft) {
 
 dycl_status dycl_verify_view(const dycl_draft *draft) {
     int rank = (draft->attr_count - 1) / 2;
-    if (draft->attr_count % 2 == 0) return dycl_error_set("%d attributes of a view", draft->attr_count);
+    if (draft->attr_count < 1 || (draft->attr_count % 2 == 0 && draft->op != DYCL_OP_view))
+        return dycl_error_set("%d attributes of a view", draft->attr_count);
     return dycl_verify_sizes(rank, draft->attrs + 1, draft->attrs + 1 + rank);
 }
 

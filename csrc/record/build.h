@@ -10,14 +10,19 @@
 #include "ir/graph.h"
 #include "record/bail.h"
 
+/* What torch's gradient of a view's operand is: a view of that of the view; a tensor of its own; or the very same,
+ * where the operator changes nothing. Who holds both sees the difference. */
+typedef enum { DYCL_BACK_VIEW, DYCL_BACK_OWN, DYCL_BACK_SAME } dycl_way_back;
+
 typedef struct {
     dycl_graph graph;
     dycl_scalar *scalars; /* values of the graph's scalars */
     uint32_t scalar_room;
     int64_t (*ranges)[2]; /* bounds of integer values; low > high: unknown */
     uint32_t range_room, range_count;
-    dycl_bail why; /* the reason of the last BAIL */
-    int made_view; /* since somebody looked */
+    dycl_bail why;      /* the reason of the last BAIL */
+    int made_view;      /* since somebody looked */
+    dycl_way_back back; /* of the next view */
 } dycl_recorder;
 
 void dycl_recorder_init(dycl_recorder *r);
@@ -59,7 +64,9 @@ dycl_status dycl_build_where(dycl_recorder *r, const dycl_operand *condition, co
                              const dycl_operand *b, uint32_t *out);
 dycl_status dycl_build_pow(dycl_recorder *r, const dycl_operand *base, const dycl_operand *exponent, uint32_t *out);
 
-/* Aliases. Sizes and strides in elements; offset relative to the operand. */
+/* Aliases. Sizes and strides in elements; offset relative to the operand. A step beyond the reach is torch's to refuse:
+ * no memory is so large. */
+#define DYCL_VIEW_REACH (INT64_C(1) << 48)
 dycl_status dycl_build_view(dycl_recorder *r, uint32_t value, int64_t offset, int rank, const int64_t *sizes,
                             const int64_t *strides, uint32_t *out);
 dycl_status dycl_build_transpose(dycl_recorder *r, uint32_t value, int a, int b, uint32_t *out);

@@ -8,13 +8,20 @@ static const dycl_value *get(const dycl_recorder *r, uint32_t value) { return &r
 
 dycl_status dycl_build_view(dycl_recorder *r, uint32_t value, int64_t offset, int rank, const int64_t *sizes,
                             const int64_t *strides, uint32_t *out) {
-    int64_t attrs[1 + 2 * DYCL_MAX_RANK];
+    int64_t attrs[2 + 2 * DYCL_MAX_RANK];
+    const dycl_way_back back = r->back;
+    r->back = DYCL_BACK_VIEW;
     if (rank > DYCL_MAX_RANK) return dycl_build_bail(r, DYCL_BAIL_rank);
+    for (int i = 0; i < rank; i++)
+        if (sizes[i] < 0 || strides[i] < 0 || strides[i] > DYCL_VIEW_REACH)
+            return dycl_build_bail(r, DYCL_BAIL_shape); /* torch says what is wrong with it */
     attrs[0] = offset;
     memcpy(attrs + 1, sizes, (size_t)rank * sizeof *sizes);
     memcpy(attrs + 1 + rank, strides, (size_t)rank * sizeof *strides);
+    attrs[1 + 2 * rank] = back;
     r->made_view = 1;
-    dycl_status status = dycl_build_node(r, DYCL_OP_view, 1, &value, 1 + 2 * rank, attrs, out);
+    dycl_status status =
+        dycl_build_node(r, DYCL_OP_view, 1, &value, 1 + 2 * rank + (back != DYCL_BACK_VIEW), attrs, out);
     if (status == DYCL_OK) dycl_recorder_bound_as(r, *out, value);
     return status;
 }

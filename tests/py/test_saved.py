@@ -114,6 +114,18 @@ FUNCTIONS = {
     "pdist": (torch.pdist, [(4, 6)]),
     **{f"scatter_reduce, {how}": (lambda x, y, how=how: x.scatter_reduce(
         0, torch.zeros(4, 6, dtype=torch.int64), y, how), [(4, 6)] * 2) for how in ("sum", "mean", "amax")},
+    "prod": (torch.prod, [(4, 6)]),
+    "prod of rows": (lambda x: x.prod(1), [(4, 6)]),
+    "nansum": (lambda x: x.nansum(1), [(4, 6)]),
+    "take": (lambda x: x.take(torch.tensor([0, 3, 3])), [(4, 6)]),
+    "rot90": (torch.rot90, [(4, 6)]),
+    "i0": (torch.i0, [(4, 6)]),
+    "softshrink": (F.softshrink, [(4, 6)]),
+    "clamp": (torch.clamp, [(4, 6), (6,), (4, 1)]),
+    "clamp_min": (torch.clamp_min, [(4, 6), (6,)]),
+    "clamp_max": (torch.clamp_max, [(4, 6), (6,)]),
+    "einsum of three": (lambda a, b, c: torch.einsum("ij,kj,kl->il", a, b, c), [(4, 6), (5, 6), (5, 3)]),
+    "einsum of one": (lambda a: torch.einsum("ij->j", a), [(4, 6)]),
     "asin": (lambda x: torch.asin(x.sigmoid()), [(4, 6)]),
     "gru_cell": (torch._VF.gru_cell, [(4, 6), (4, 5), (15, 6), (15, 5)]),
 }

@@ -86,6 +86,12 @@ static inline void dycl_call_begin(dycl_call *call, dycl_region *region, PyObjec
     call->before = dycl_called_before(region, args, count);
     call->first_value = region->recorder.graph.value_count;
     call->epoch = region->epoch;
+    region->recorder.back = DYCL_BACK_VIEW; /* whatever a call that was given up left */
+}
+
+/* What torch's gradient of the operand is, of the view that is built next. */
+static inline void dycl_call_back(dycl_call *call, dycl_way_back back) {
+    call->region->recorder.back = call->region->tracks ? back : DYCL_BACK_VIEW;
 }
 
 /* The first value that the call may have recorded: a result that aliases something older is a view of it. */

@@ -145,6 +145,9 @@ static PyObject *power(dycl_call *call, const dycl_binding *row) {
     if (x[0].kind != DYCL_OPERAND_VALUE && x[1].kind != DYCL_OPERAND_VALUE)
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     if (is_kept_as(call, x, 1, DYCL_BOOL)) return dycl_call_bail(call, DYCL_BAIL_grad);
+    double number = x[1].kind == DYCL_OPERAND_INT ? (double)x[1].i : x[1].kind == DYCL_OPERAND_FLOAT ? x[1].f : 2;
+    if ((number == 0 || number == 1) && dycl_track_has_now(call->region, x[0].value))
+        return dycl_call_bail(call, DYCL_BAIL_grad); /* the gradient's own history is x's */
     return dycl_call_finish(call, dycl_build_pow(&call->region->recorder, &x[0], &x[1], &out), out);
 }
 
@@ -235,8 +238,14 @@ static PyObject *clamp(dycl_call *call, const dycl_binding *row) {
     for (int i = 1; i < count; i++)
         if (x[i].kind == DYCL_OPERAND_FLOAT && x[i].f != x[i].f)
             return dycl_call_bail(call, DYCL_BAIL_arguments); /* NaN bounds fill with NaN */
-    if (call->region->tracks && count == 2 && x[1].kind == DYCL_OPERAND_VALUE)
-        return dycl_call_bail(call, DYCL_BAIL_grad); /* at the bound its gradient is not maximum's */
+    if (count == 2 && x[1].kind == DYCL_OPERAND_VALUE &&
+        dycl_track_any_now(call->region, 2, (uint32_t[]){x[0].value, x[1].value})) {
+        /* at the bound its gradient is not maximum's: the other bound is out of reach */
+        dycl_operand bound = x[1];
+        x[1] = low ? bound : dycl_operand_f64(-INFINITY);
+        x[2] = low ? dycl_operand_f64(INFINITY) : bound;
+        count = 3;
+    }
     dycl_op op = count == 3 ? DYCL_OP_clamp : low ? DYCL_OP_maximum : DYCL_OP_minimum;
     if (count == 2 &&
         x[1].kind != DYCL_OPERAND_VALUE) { /* where -0 meets 0, torch keeps the tensor's: the second operand wins */

@@ -35,7 +35,9 @@ dycl_status dycl_index_slice(dycl_call *call, cursor *c, PyObject *o) {
         PyErr_Clear();
         return dycl_build_bail(r, DYCL_BAIL_arguments);
     }
-    if (step < 1) return dycl_build_bail(r, DYCL_BAIL_arguments);
+    /* torch warns about bounds out of range, and raises where a stride is */
+    if (step < 1 || step > INT32_MAX || start <= -PY_SSIZE_T_MAX || stop <= -PY_SSIZE_T_MAX)
+        return dycl_build_bail(r, DYCL_BAIL_arguments);
     int64_t size = c->sizes[c->dim], first = start, last = stop;
     if (first < 0) first = first + size < 0 ? 0 : first + size;
     if (first > size) first = size;
@@ -196,8 +198,23 @@ fail:
 
 static int is_slot(PyObject *o) { return o == Py_None || o == Py_Ellipsis || PySlice_Check(o) || PyLong_CheckExact(o); }
 
+/* A slice that takes everything is left out by torch where it stands in a tuple. */
+static dycl_way_back takes_back(const dycl_call *call, uint32_t value, PyObject *const *items, Py_ssize_t count,
+                                const cursor *c) {
+    const dycl_value *v = dycl_call_meta(call, value);
+    int same = c->rank == v->rank && c->offset == 0, adds = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        adds |= items[i] == Py_None;
+        if ((!PySlice_Check(items[i]) || items == &call->p[1]) && items[i] != Py_None && items[i] != Py_Ellipsis)
+            return DYCL_BACK_OWN;
+    }
+    if (adds) return DYCL_BACK_VIEW; /* parts of something larger are put into zeros in any case */
+    for (int d = 0; d < v->rank && same; d++) same = c->sizes[d] == v->sizes[d] && c->strides[d] == v->strides[d];
+    return same ? DYCL_BACK_SAME : DYCL_BACK_OWN;
+}
+
 static PyObject *simple(dycl_call *call) {
-    PyObject *key = call->p[1], *const *items = &key;
+    PyObject *key = call->p[1], *const *items = &call->p[1];
     Py_ssize_t count = 1, last_tensor = -1;
     int specified = 0, integers = 1;
     uint32_t value, out = 0;
@@ -234,8 +251,10 @@ static PyObject *simple(dycl_call *call) {
     }
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
     DYCL_CALL_TRY(walk(call, dycl_call_meta(call, value), items, count, specified, integers, &set, &c));
-    if (integers)
+    if (integers) {
+        dycl_call_back(call, takes_back(call, value, items, count, &c));
         return dycl_call_finish(call, dycl_build_view(r, value, c.offset, c.rank, c.sizes, c.strides, &out), out);
+    }
     if (count > set.count) DYCL_CALL_TRY(dycl_build_view(r, value, c.offset, c.rank, c.sizes, c.strides, &value));
     return select_rows(call, value, &set);
 }

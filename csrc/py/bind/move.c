@@ -161,20 +161,42 @@ static PyObject *bind_stack(dycl_call *call, const dycl_binding *row) {
     return dycl_call_finish(call, cat(call, count, values, dim, &out), out);
 }
 
+/* atleast_1d, atleast_2d, atleast_3d */
+static dycl_status at_least(dycl_call *call, int least, uint32_t *value) {
+    static const int64_t ones[3] = {1, 1, 1};
+    dycl_recorder *r = &call->region->recorder;
+    dycl_status status = DYCL_OK;
+    int rank = dycl_call_meta(call, *value)->rank;
+    if (rank == 0) return dycl_build_reshape(r, *value, least, ones, 1, value);
+    if (rank == 1 && least > 1) status = dycl_build_unsqueeze(r, *value, 0, value);
+    return status == DYCL_OK && rank < 3 && least == 3 ? dycl_build_unsqueeze(r, *value, 2, value) : status;
+}
+
+/* What has enough dimensions is answered itself. */
+static PyObject *at_least_one(dycl_call *call, PyObject *tensor, int least) {
+    uint32_t value;
+    DYCL_CALL_TRY(dycl_call_value(call, tensor, &value));
+    if (dycl_call_meta(call, value)->rank >= least) return dycl_call_same(call, tensor);
+    return dycl_call_finish(call, at_least(call, least, &value), value);
+}
+
+/* Of one tensor. */
+static PyObject *bind_at_least(dycl_call *call, const dycl_binding *row) {
+    if (!call->p[0] || !dycl_is_tensor(call->p[0]) || call->p[1]) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    return at_least_one(call, call->p[0], row->op);
+}
+
 static PyObject *bind_stack_along(dycl_call *call, const dycl_binding *row) {
     uint32_t values[MOST_JOINED], out = 0;
-    int count, least = row->op, dim;
-    dycl_recorder *r = &call->region->recorder;
+    int count, dim;
     DYCL_CALL_TRY(dycl_call_values(call, call->p[0], MOST_JOINED, &count, values));
-    for (int i = 0; i < count; i++) { /* atleast_1d, atleast_2d, atleast_3d */
-        static const int64_t ones[3] = {1, 1, 1};
-        int rank = dycl_call_meta(call, values[i])->rank;
-        if (rank == 0) {
-            DYCL_CALL_TRY(dycl_build_reshape(r, values[i], least, ones, 1, &values[i]));
-            continue;
-        }
-        if (rank == 1 && least > 1) DYCL_CALL_TRY(dycl_build_unsqueeze(r, values[i], 0, &values[i]));
-        if (rank < 3 && least == 3) DYCL_CALL_TRY(dycl_build_unsqueeze(r, values[i], 2, &values[i]));
+    for (int i = 0; i < count; i++) {
+        const dycl_value *v = dycl_call_meta(call, values[i]);
+        const int64_t column[2] = {dycl_value_numel(v), 1};
+        if (row->extra && v->rank < 2) /* column_stack */
+            DYCL_CALL_TRY(dycl_build_reshape(&call->region->recorder, values[i], 2, column, 0, &values[i]));
+        else
+            DYCL_CALL_TRY(at_least(call, row->op, &values[i]));
     }
     dim = row->op == 1 ? dycl_call_meta(call, values[0])->rank > 1 : row->op == 2 ? 0 : 2;
     return dycl_call_finish(call, cat(call, count, values, dim, &out), out);
@@ -296,6 +318,10 @@ static PyObject *bind_pad(dycl_call *call, const dycl_binding *row) {
     for (int d = 0; d < v.rank; d++)
         if (v.sizes[d] + (attrs[d] < 0 ? attrs[d] : 0) + (attrs[v.rank + d] < 0 ? attrs[v.rank + d] : 0) < 0)
             return dycl_call_bail(call, DYCL_BAIL_shape);
+    int changes = 0;
+    for (int d = 0; d < 2 * v.rank; d++) changes |= attrs[d] != 0;
+    if (!changes && dycl_track_has_now(call->region, operands[0]))
+        return dycl_call_bail(call, DYCL_BAIL_grad); /* its gradient is a copy */
     if (shrink) return dycl_call_finish(call, crop(call, operands[0], attrs, attrs + v.rank, &out), out);
     int looks = dycl_value_channels_last(&v);
     int empty = 0; /* then torch's strides are zeros */
@@ -341,6 +367,10 @@ dycl_binding dycl_bindings_move[] = {
     ROW("vstack", T, "tensors", bind_stack_along, 2, 0),
     ROW("row_stack", T, "tensors", bind_stack_along, 2, 0),
     ROW("dstack", T, "tensors", bind_stack_along, 3, 0),
+    ROW("column_stack", T, "tensors", bind_stack_along, 1, 1),
+    ROW("atleast_1d", T, "*0 " DYCL_SPREAD, bind_at_least, 1, 0),
+    ROW("atleast_2d", T, "*0 " DYCL_SPREAD, bind_at_least, 2, 0),
+    ROW("atleast_3d", T, "*0 " DYCL_SPREAD, bind_at_least, 3, 0),
     ROW("pad", F | N, "input pad mode value", bind_pad, 0, 0),
     ROW("tril", T | M | I, "input diagonal", bind_band, DYCL_OP_tril, 0),
     ROW("triu", T | M | I, "input diagonal", bind_band, DYCL_OP_triu, 0),

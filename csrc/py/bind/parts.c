@@ -16,8 +16,10 @@ PyObject *dycl_view_unbind(dycl_region *region, PyObject *self, int dim) {
         return NULL;
     }
     int count = (int)v->sizes[dim];
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        r->back = region->tracks ? DYCL_BACK_OWN : DYCL_BACK_VIEW;
         if (dycl_build_select(r, value, dim, i, &values[i]) != DYCL_OK) return NULL;
+    }
     return dycl_call_results(region, count, values);
 }
 
@@ -34,6 +36,7 @@ static PyObject *parts(dycl_call *call, uint32_t value, int dim, int count, cons
     uint32_t values[MOST_RESULTS];
     int64_t start = 0;
     for (int i = 0; i < count; i++) {
+        dycl_call_back(call, DYCL_BACK_OWN);
         DYCL_CALL_TRY(dycl_build_slice(&call->region->recorder, value, dim, start, ends[i], 1, &values[i]));
         start = ends[i];
     }
@@ -225,11 +228,13 @@ static PyObject *bind_as_strided(dycl_call *call, const dycl_binding *row) {
             return dycl_call_bail(call, DYCL_BAIL_shape);
     if (dycl_call_given(call->p[3])) {
         DYCL_CALL_TRY(dycl_call_int(call, call->p[3], &offset));
+        if (offset < 0 || offset > DYCL_VIEW_REACH) return dycl_call_bail(call, DYCL_BAIL_shape);
         offset -= v->offset;
     }
     int64_t first = owned ? v->offset + offset : offset, reach = owned ? dycl_value_extent(root) : dycl_value_extent(v);
     if (dycl_value_numel(&view) == 0 || first < 0 || first + dycl_value_extent(&view) > reach)
         return dycl_call_bail(call, DYCL_BAIL_shape);
+    dycl_call_back(call, DYCL_BACK_OWN);
     return dycl_call_finish(
         call, dycl_build_view(&call->region->recorder, value, offset, rank, view.sizes, view.strides, &out), out);
 }

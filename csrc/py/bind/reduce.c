@@ -1,4 +1,7 @@
 /* Reductions and running sums. */
+#include <string.h>
+
+#include "ir/infer.h"
 #include "py/bind/bind.h"
 #include "py/bind/reduce.h"
 #include "py/region/track.h"
@@ -65,6 +68,19 @@ static dycl_status accumulated(dycl_call *call, dycl_op op, PyObject *dtype, uin
     return dycl_build_cast(&call->region->recorder, *value, wanted, value);
 }
 
+#define MOST_MULTIPLIED 16384 /* elements: more are differentiated faster by torch, which asks whether one is zero */
+
+/* Whether a product that may have a history can be differentiated here: how torch's gradient lies hangs on that
+ * question where the operand is not contiguous. */
+static int goes_back(dycl_call *call, uint32_t x) {
+    dycl_value like = *meta(call, x);
+    int64_t numel = dycl_value_numel(&like);
+    if (!dycl_track_has_now(call->region, x)) return 1;
+    dycl_infer_contiguous(&like);
+    return numel && numel <= MOST_MULTIPLIED &&
+           !memcmp(like.strides, meta(call, x)->strides, like.rank * sizeof *like.strides);
+}
+
 static PyObject *sum(dycl_call *call, const dycl_binding *row) {
     uint32_t x, mask, out = 0;
     int keep;
@@ -76,6 +92,7 @@ static PyObject *sum(dycl_call *call, const dycl_binding *row) {
     if (row->op == DYCL_OP_prod && call->p[1] && !PyLong_CheckExact(call->p[1]))
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(accumulated(call, (dycl_op)row->op, call->p[3], &x, &dtype));
+    if (row->op == DYCL_OP_prod && !goes_back(call, x)) return dycl_call_bail(call, DYCL_BAIL_grad);
     DYCL_CALL_TRY(reduce(call, (dycl_op)row->op, x, mask, keep, &out));
     return dycl_call_finish(call, dycl_build_cast(&call->region->recorder, out, dtype, &out), out);
 }

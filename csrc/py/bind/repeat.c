@@ -14,9 +14,10 @@ static dycl_status repeat(dycl_call *call, uint32_t value, int rank, const int64
     dycl_recorder *r = &call->region->recorder;
     dycl_status status;
     int64_t split[2 * DYCL_MAX_RANK], wide[2 * DYCL_MAX_RANK], merged[DYCL_MAX_RANK];
-    int count = 0;
+    int count = 0, once = 1;
     for (int d = 0; d < rank; d++) {
         merged[d] = sizes[d] * times[d];
+        once &= times[d] == 1;
         if (times[d] == 1 || sizes[d] == 1) {
             split[count] = sizes[d];
             wide[count++] = merged[d];
@@ -29,7 +30,9 @@ static dycl_status repeat(dycl_call *call, uint32_t value, int rank, const int64
         count += 2;
     }
     if (count > DYCL_MAX_RANK) return dycl_build_bail(r, DYCL_BAIL_rank);
+    dycl_call_back(call, once ? DYCL_BACK_SAME : DYCL_BACK_VIEW);
     DYCL_TRY(dycl_build_reshape(r, value, count, split, 1, &value));
+    dycl_call_back(call, once ? DYCL_BACK_SAME : DYCL_BACK_VIEW);
     DYCL_TRY(dycl_build_expand(r, value, count, wide, &value));
     DYCL_TRY(dycl_build_node(r, DYCL_OP_contiguous, 1, &value, 1, &(int64_t){0}, &value));
     *out = value;
@@ -58,6 +61,7 @@ static PyObject *bind_repeat(dycl_call *call, const dycl_binding *row) {
         if (times[i] < 0) return dycl_call_bail(call, DYCL_BAIL_shape);
         sizes[i] = i < rank - v.rank ? 1 : v.sizes[i - (rank - v.rank)];
     }
+    dycl_call_back(call, rank == v.rank ? DYCL_BACK_SAME : DYCL_BACK_OWN); /* torch sums over what is added */
     DYCL_CALL_TRY(dycl_build_expand(&call->region->recorder, value, rank, sizes, &value));
     return dycl_call_finish(call, repeat(call, value, rank, sizes, times, 1, &out), out);
 }

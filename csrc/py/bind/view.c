@@ -240,8 +240,10 @@ static PyObject *squeeze(dycl_call *call, const dycl_binding *row) {
             mask |= bit;
         }
     }
+    const int rank = g.rank;
     for (int i = g.rank - 1; i >= 0; i--)
         if (mask >> i & 1 && g.sizes[i] == 1) drop(&g, i);
+    dycl_call_back(call, g.rank == rank ? DYCL_BACK_SAME : DYCL_BACK_VIEW);
     return finish(call, &g);
 }
 
@@ -252,6 +254,14 @@ static PyObject *unsqueeze(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
     DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], dycl_call_meta(call, value)->rank + 1, &dim));
     return dycl_call_finish(call, dycl_build_unsqueeze(&call->region->recorder, value, dim, &out), out);
+}
+
+/* torch sums over what was added, however small it is. */
+static dycl_way_back expands_back(const dycl_value *v, int rank, const int64_t *sizes) {
+    if (rank != v->rank) return DYCL_BACK_OWN;
+    for (int i = 0; i < rank; i++)
+        if (sizes[i] != -1 && sizes[i] != v->sizes[i]) return DYCL_BACK_OWN;
+    return DYCL_BACK_SAME;
 }
 
 static PyObject *expand(dycl_call *call,
@@ -268,6 +278,7 @@ static PyObject *expand(dycl_call *call,
                                  : dycl_call_sequence(call, call->p[1], &rank, sizes));
     }
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
+    dycl_call_back(call, expands_back(dycl_call_meta(call, value), rank, sizes));
     return dycl_call_finish(call, dycl_build_expand(&call->region->recorder, value, rank, sizes, &out), out);
 }
 
@@ -364,6 +375,7 @@ static PyObject *diagonal(dycl_call *call, const dycl_binding *row) {
     drop(&g, a > b ? b : a);
     g.sizes[g.rank] = size;
     g.strides[g.rank++] = stride;
+    dycl_call_back(call, DYCL_BACK_OWN);
     return finish(call, &g);
 }
 
@@ -383,6 +395,7 @@ static PyObject *narrow(dycl_call *call, const dycl_binding *row) {
     if (length < 0 || length > g.sizes[dim] - start) return dycl_call_bail(call, DYCL_BAIL_shape);
     g.offset = start * g.strides[dim];
     g.sizes[dim] = length;
+    dycl_call_back(call, DYCL_BACK_OWN);
     return finish(call, &g);
 }
 
@@ -398,6 +411,7 @@ static PyObject *select_one(dycl_call *call, const dycl_binding *row) {
     if (index < -g.sizes[dim] || index >= g.sizes[dim]) return dycl_call_bail(call, DYCL_BAIL_index);
     g.offset = (index < 0 ? index + g.sizes[dim] : index) * g.strides[dim];
     drop(&g, dim);
+    dycl_call_back(call, DYCL_BACK_OWN);
     return finish(call, &g);
 }
 
@@ -411,11 +425,12 @@ static PyObject *unfold(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], g.rank, &dim));
     DYCL_CALL_TRY(dycl_call_int(call, call->p[2], &size));
     DYCL_CALL_TRY(dycl_call_int(call, call->p[3], &step));
-    if (size < 0 || size > g.sizes[dim] || step <= 0) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (size < 0 || size > g.sizes[dim] || step <= 0 || step > INT32_MAX) return dycl_call_bail(call, DYCL_BAIL_shape);
     g.sizes[g.rank] = size;
     g.strides[g.rank++] = g.strides[dim];
     g.sizes[dim] = (g.sizes[dim] - size) / step + 1;
     g.strides[dim] *= step;
+    dycl_call_back(call, DYCL_BACK_OWN);
     return finish(call, &g);
 }
 

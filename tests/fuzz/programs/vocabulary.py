@@ -356,6 +356,12 @@ def broadcast_tensors(d):
     return {"*0": x, "*1": d.partner(x), "*2": d.optional(lambda: d.partner(x), 0.3)}
 
 
+@rows("atleast_1d atleast_2d atleast_3d")
+def at_least(d):
+    x = d.tensor()
+    return {"*0": x, "*1": d.optional(lambda: d.partner(x), 0.2)}
+
+
 @rows("meshgrid")
 def meshgrid(d):
     many = [d.tensor(rank=d.pick(0, 1, 1, 1), dtype=d.floats) for _ in range(d.rng.randint(1, 3))]
@@ -494,7 +500,7 @@ def cat(d):
     return {"tensors": f"[{', '.join(many)}]", "dim": str(d.pick(dim, dim - rank)) if d.chance(0.8) or dim else None}
 
 
-@rows("stack hstack vstack row_stack dstack")
+@rows("stack hstack vstack row_stack dstack column_stack")
 def stack(d):
     x = d.tensor(most=4)
     many = [x] + [d.tensor(shape=d[x].shape, dtype=d.like(x)) for _ in range(d.rng.choice([0, 1, 1, 2]))]
