@@ -69,8 +69,8 @@ dycl_status dycl_reference_elementwise(dycl_reference *r, const dycl_node *node,
 }
 
 static int in_band(const dycl_node *node, const int64_t *attrs, const int64_t *index, int rank) {
-    int64_t above = index[rank - 1] - index[rank - 2] - attrs[0];
-    return node->op == DYCL_OP_tril ? above <= 0 : above >= 0;
+    int64_t above = index[rank - 1] - index[rank - 2];
+    return node->op == DYCL_OP_tril ? above <= attrs[0] : above >= attrs[0];
 }
 
 static dycl_status copied(dycl_reference *r, const dycl_node *node, const uint32_t *operands, const int64_t *attrs) {

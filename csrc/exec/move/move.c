@@ -375,6 +375,8 @@ dycl_status dycl_steps_indexed(dycl_builder *b, const dycl_block *block) {
     a->columns = to.sizes[to.rank - 1];
     a->matrices = dycl_tensor_numel(&to) / (a->rows * a->columns);
     a->diagonal = dycl_node_attrs(&b->program->graph, node)[0];
+    if (a->diagonal > a->columns) a->diagonal = a->columns; /* any further is the same */
+    if (a->diagonal < -a->rows) a->diagonal = -a->rows;
     a->upper = node->op == DYCL_OP_triu;
     a->element = dycl_dtype_size(to.dtype);
     dycl_make_read(b, &from);

@@ -129,6 +129,20 @@ static dycl_handle room_for_result(void) {
     return room;
 }
 
+/* torch would refuse other views than these by an exception of C++, which nobody here could catch. */
+static int is_ordinary(int rank, const int64_t *sizes, const int64_t *strides, int64_t offset) {
+    const int64_t most = INT64_C(1) << 48;
+    int64_t last = offset;
+    int fine = offset >= 0 && offset <= most;
+    for (int i = 0; i < rank && fine; i++) {
+        int64_t way = 0;
+        fine = sizes[i] >= 0 && strides[i] >= 0 && strides[i] <= most &&
+               !__builtin_mul_overflow(sizes[i] ? sizes[i] - 1 : 0, strides[i], &way) && way <= most;
+        fine = fine && (last += way) <= most;
+    }
+    return fine;
+}
+
 static dycl_handle view_by_call(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides,
                                 int64_t offset) {
     const struct {
@@ -180,7 +194,8 @@ static dycl_handle view_by(view_way way, dycl_handle base, int rank, const int64
                            int64_t offset) {
     int other = dycl_abi_torch.grad_enabled() != way.recorded;
     if (other) dycl_abi_torch.set_grad_enabled(way.recorded != 0);
-    int direct = way.direct && dycl_abi_torch.as_strided && dycl_abi_torch.new_undefined;
+    int direct = way.direct && dycl_abi_torch.as_strided && dycl_abi_torch.new_undefined &&
+                 is_ordinary(rank, sizes, strides, offset);
     dycl_handle view = (direct ? view_by_call : view_by_method)(base, rank, sizes, strides, offset);
     if (way.part) view = as_part(view);
     if (other) dycl_abi_torch.set_grad_enabled(way.recorded == 0);
