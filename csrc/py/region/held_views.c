@@ -71,6 +71,12 @@ int dycl_held_views_of(const dycl_held_views *h, const dycl_lazy *lazy) {
     return view && dycl_lazy_of(view->object) == lazy;
 }
 
+int dycl_held_views_make(dycl_region *region, dycl_held_views *h, uint32_t before) {
+    for (uint32_t v = 0; v < before && v < h->values; v++)
+        if (h->place[v] && !dycl_held_views_tensor(region, h, v)) return -1;
+    return 0;
+}
+
 dycl_handle dycl_held_views_tensor(dycl_region *region, dycl_held_views *h, uint32_t value) {
     struct dycl_held_view *view = find(h, value);
     if (view && !view->tensor) {

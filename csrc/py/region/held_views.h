@@ -1,7 +1,7 @@
 /* Views with a history that the program holds while further results come from them. In torch a view has a node, and
  * what is computed from it goes back through that: the program may hook the view, or ask for its gradient. So such a
  * view stands between nodes (track_flush.h), as a result does. Its tensor is torch's view of the computed one, made
- * when the first node behind it is attached.
+ * before the nodes of what the program computed later: autograd goes back in the order in which nodes were made.
  *
  * Ownership: views and tensors are the struct's. Threads: GIL held; making a view may let other threads run. */
 #ifndef DYCL_PY_REGION_HELD_VIEWS_H
@@ -25,6 +25,8 @@ void dycl_held_views_free(dycl_region *region, dycl_held_views *h);
 int dycl_held_views_has(const dycl_held_views *h, uint32_t value);
 /* Borrowed; NULL without an exception: the value is none of them. What the value is a view of has its history. */
 dycl_handle dycl_held_views_tensor(dycl_region *region, dycl_held_views *h, uint32_t value);
+/* Those of values before this one, in the order of the program. 0, or -1 with an exception. */
+int dycl_held_views_make(dycl_region *region, dycl_held_views *h, uint32_t before);
 /* Whether this very object is one of them. */
 int dycl_held_views_of(const dycl_held_views *h, const dycl_lazy *lazy);
 

@@ -379,7 +379,10 @@ static int attach(dycl_region *region, dycl_tracked_flush *f, const dycl_track_n
 int dycl_track_finish(dycl_region *region, dycl_tracked_flush *f, dycl_segment *segment) {
     PyObject *recording = dycl_recording_new(region, segment);
     int result = recording ? dycl_own_results_make(region, &f->own) : -1;
-    for (uint32_t i = 0; i < f->count && result == 0; i++) result = attach(region, f, &f->nodes[i], recording);
+    for (uint32_t i = 0; i < f->count && result == 0; i++) {
+        result = dycl_held_views_make(region, &f->held, f->nodes[i].results[0]);
+        if (result == 0) result = attach(region, f, &f->nodes[i], recording);
+    }
     if (result == 0) note_history(region, f, segment);
     Py_XDECREF(recording);
     return result;
