@@ -69,6 +69,14 @@ def storage_pointer_taken(x):
     return lambda: poke(address)
 
 
+def storage_before(x):
+    """A storage object that was there before the tensor."""
+    storage = torch.UntypedStorage(x.nbytes)
+    storage.fill_(0)
+    x.set_(storage, 0, x.shape)
+    return lambda: storage.fill_(0x42)
+
+
 def storage_part(x):
     part = x.untyped_storage()[0:4]
     return lambda: part.fill_(0x42)
@@ -138,8 +146,8 @@ LIBRARY.define("poke_(Tensor(a!) x) -> ()")
 LIBRARY.impl("poke_", lambda x: poke(x.data_ptr()), "CPU")
 
 WAYS = [dlpack, capsule, array, interface, pointer, storage_fill, storage_copy, storage_item, storage_pointer,
-        storage_pointer_taken, storage_part, storage_part_tensor, data, set_, script, script_function, script_buffer,
-        library]
+        storage_pointer_taken, storage_before, storage_part, storage_part_tensor, data, set_, script, script_function,
+        script_buffer, library]
 
 
 @pytest.fixture(autouse=True)

@@ -54,11 +54,20 @@ def test_fused_optimizers(name, rows):
     check(step, rows)
 
 
+def keeping_the_counter(w):
+    with torch.autograd._unsafe_preserve_version_counter(w):
+        w[3, 4] = 9
+
+
 WRITES = {
     "apply_": lambda w: w.apply_(lambda v: v + 1),
     "map_": lambda w: w.map_(w.clone(), lambda a, b: a + b),
     "map2_": lambda w: w.map2_(w.clone(), w.clone(), lambda a, b, c: a + b - c / 2),
     "unscale": lambda w: torch._amp_foreach_non_finite_check_and_unscale_([w], torch.zeros(1), torch.tensor(0.5)),
+    "unsafe_chunk": lambda w: w.unsafe_chunk(2)[0][3, 4].fill_(9),
+    "unsafe_split": lambda w: torch.unsafe_split(w, 128)[0][3, 4].fill_(9),
+    "unsafe_split_with_sizes": lambda w: w.unsafe_split_with_sizes([64, 192])[1][3, 4].fill_(9),
+    "a counter that is put back": keeping_the_counter,
     "unknown operator": lambda w: torch.ops.aten._fused_sgd_([w], [torch.ones_like(w)], [], weight_decay=0.0,
                                                              momentum=0.0, lr=0.5, dampening=0.0, nesterov=False,
                                                               maximize=False, is_first_step=True),

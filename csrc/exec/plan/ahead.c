@@ -28,6 +28,7 @@ struct dycl_ahead {
     void **outputs;
     uint32_t feeds_published, scalars_published; /* written before `nodes` */
     int threads;
+    unsigned floats; /* the owner's control word of floating point: does it flush denormals? */
     unsigned generation;
     atomic_uint nodes;  /* how many of the trace are there */
     atomic_uint wanted; /* how many the sleeping runner waits for */
@@ -67,6 +68,22 @@ static void after_fork_in_child(void) {
 static inline void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
+#endif
+}
+
+static unsigned float_control(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    return __builtin_ia32_stmxcsr();
+#else
+    return 0;
+#endif
+}
+
+static void set_float_control(unsigned word) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_ldmxcsr(word);
+#else
+    (void)word;
 #endif
 }
 
@@ -180,6 +197,7 @@ static dycl_status run_steps(dycl_ahead *a) {
 static dycl_status run(dycl_ahead *a) {
     dycl_plan *plan = a->plan;
     omp_set_num_threads(a->threads);
+    set_float_control(a->floats);
     dycl_status status = dycl_plan_open(plan, a->feeds, a->scalars, a->outputs, &a->workspace);
     if (status != DYCL_OK) return status;
     status = run_steps(a);
@@ -248,6 +266,7 @@ dycl_ahead *dycl_ahead_start(dycl_plan *plan, void *const *outputs) {
     if (threads > 1 && one_team_only(threads)) let_team_go();
     dycl_ahead *a = dycl_alloc_zero(sizeof *a);
     if (!a) return NULL;
+    a->floats = float_control();
     a->feeds = dycl_alloc((g->feed_count + 1) * sizeof *a->feeds);
     a->scalars = dycl_alloc((g->scalar_count + 1) * sizeof *a->scalars);
     a->outputs = dycl_alloc(((size_t)plan->program.output_count + 1) * sizeof *a->outputs);

@@ -25,8 +25,8 @@ static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, 
             return dycl_fallback(region, method->original, args, count, kwnames, NULL, DYCL_BAIL_arguments);
         }
         region->calling = method->original;
-        PyObject *result = dycl_binding_record(method->row, region, args, count, kwnames, NULL, method->in_place,
-                                               method->swapped);
+        PyObject *result =
+            dycl_binding_record(method->row, region, args, count, kwnames, NULL, method->in_place, method->swapped);
         if (result || PyErr_Occurred()) return result;
         return dycl_fallback(region, method->original, args, count, kwnames, NULL, region->recorder.why);
     }

@@ -1,5 +1,7 @@
 #include "py/intercept/uncounted.h"
 
+#include <string.h>
+
 #include "py/memory/constant.h"
 #include "py/memory/foreign.h"
 #include "py/memory/owners.h"
@@ -89,6 +91,19 @@ static PyObject *hook_storage_item(PyObject *self, PyObject *key) {
     return item;
 }
 
+static int is_storage(const PyObject *o) {
+    const char *name = strrchr(Py_TYPE(o)->tp_name, '.');
+    const char *last = name ? name + 1 : Py_TYPE(o)->tp_name;
+    size_t length = strlen(last);
+    return length >= 7 && strcmp(last + length - 7, "Storage") == 0;
+}
+
+int dycl_note_storages(PyObject *tensor, PyObject *args) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++)
+        if (is_storage(PyTuple_GET_ITEM(args, i))) return note(tensor, DYCL_FOREIGN_HELD);
+    return 0;
+}
+
 static void watch_storages(void) {
     original_storage_pointer = dycl_wrap_function("StorageBase.data_ptr", METH_NOARGS, hook_storage_pointer);
     PyObject *item = dycl_torch_c("StorageBase.__getitem__");
@@ -148,6 +163,72 @@ FUSED_HOOK(1)
 FUSED_HOOK(2)
 FUSED_HOOK(3)
 FUSED_HOOK(4)
+
+/* Parts with a counter of their own: what is written through them is not counted here. */
+static PyCFunctionWithKeywords original_unsafe_method[3], original_unsafe_function[3], original_set_counter;
+
+static PyObject *unsafe_parts(PyCFunctionWithKeywords original, PyObject *of, PyObject *self, PyObject *args,
+                              PyObject *kwargs) {
+    if (of && dycl_is_tensor(of) && let_out(of) < 0) return NULL;
+    return original(self, args, kwargs);
+}
+
+static PyObject *first_of(PyObject *args, PyObject *kwargs) { /* borrowed */
+    if (PyTuple_GET_SIZE(args)) return PyTuple_GET_ITEM(args, 0);
+    return kwargs ? PyDict_GetItemString(kwargs, "input") : NULL;
+}
+
+#define UNSAFE_HOOK(n)                                                                                                 \
+    static PyObject *hook_unsafe_method##n(PyObject *self, PyObject *args, PyObject *kwargs) {                         \
+        return unsafe_parts(original_unsafe_method[n], self, self, args, kwargs);                                      \
+    }                                                                                                                  \
+    static PyObject *hook_unsafe_function##n(PyObject *self, PyObject *args, PyObject *kwargs) {                       \
+        PyObject *of = first_of(args, kwargs);                                                                         \
+        return unsafe_parts(original_unsafe_function[n], of, self, args, kwargs);                                      \
+    }
+UNSAFE_HOOK(0)
+UNSAFE_HOOK(1)
+UNSAFE_HOOK(2)
+
+/* (tensors, versions): what was written meanwhile looks as if it were not. By array or by tuple, as pybind has it. */
+static dycl_function_with_names original_set_counter_by_array;
+
+static PyObject *renewed(PyObject *result, PyObject *of) {
+    for (Py_ssize_t i = 0; result && of && PyTuple_Check(of) && i < PyTuple_GET_SIZE(of); i++)
+        if (dycl_is_tensor(PyTuple_GET_ITEM(of, i))) dycl_constant_renew(PyTuple_GET_ITEM(of, i));
+    return result;
+}
+
+static PyObject *hook_set_counter(PyObject *self, PyObject *args, PyObject *kwargs) {
+    return renewed(original_set_counter(self, args, kwargs), PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : NULL);
+}
+
+static PyObject *hook_set_counter_by_array(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    return renewed(original_set_counter_by_array(self, args, count, names), count ? args[0] : NULL);
+}
+
+static void watch_unsafe_parts(void) {
+    static const struct {
+        const char *method, *function;
+        PyCFunctionWithKeywords of_method, of_function;
+    } all[3] = {{"unsafe_chunk", "_VariableFunctions.unsafe_chunk", hook_unsafe_method0, hook_unsafe_function0},
+                {"unsafe_split", "_VariableFunctions.unsafe_split", hook_unsafe_method1, hook_unsafe_function1},
+                {"unsafe_split_with_sizes", "_VariableFunctions.unsafe_split_with_sizes", hook_unsafe_method2,
+                 hook_unsafe_function2}};
+    int keywords = METH_VARARGS | METH_KEYWORDS;
+    for (int i = 0; i < 3; i++) {
+        original_unsafe_method[i] =
+            DYCL_AS_KEYWORDS(dycl_wrap_method(all[i].method, keywords, DYCL_AS_FUNCTION(all[i].of_method)));
+        original_unsafe_function[i] = DYCL_AS_KEYWORDS(
+            dycl_wrap_function(all[i].function, METH_STATIC | keywords, DYCL_AS_FUNCTION(all[i].of_function)));
+    }
+    original_set_counter = DYCL_AS_KEYWORDS(
+        dycl_wrap_function("_autograd._unsafe_set_version_counter", keywords, DYCL_AS_FUNCTION(hook_set_counter)));
+    if (!original_set_counter)
+        original_set_counter_by_array = (dycl_function_with_names)(void (*)(void))dycl_wrap_function(
+            "_autograd._unsafe_set_version_counter", METH_FASTCALL | METH_KEYWORDS,
+            DYCL_AS_FUNCTION(hook_set_counter_by_array));
+}
 
 static void watch_writers(void) {
     static const struct {
@@ -226,6 +307,7 @@ int dycl_uncounted_watch(void) {
     storage->ml_meth = hook_untyped_storage;
     numpy->ml_meth = (PyCFunction)(void (*)(void))hook_numpy;
     watch_storages();
+    watch_unsafe_parts();
     watch_writers();
     hide_references();
     return 1;

@@ -6,8 +6,10 @@
 #include "py/intercept/bound.h"
 #include "py/intercept/fallback.h"
 #include "py/intercept/pybind.h"
+#include "py/intercept/uncounted.h"
 #include "py/memory/constant.h"
 #include "py/memory/foreign.h"
+#include "py/region/ahead.h"
 #include "py/torch/wrap.h"
 
 /* ---- Tensor.set_ */
@@ -25,7 +27,8 @@ static PyObject *hook_set(PyObject *self, PyObject *args, PyObject *kwargs) {
             return NULL;
         if (kwargs && dycl_fallback_prepare(NULL, &kwargs, 1, "set_", DYCL_BAIL_alias) < 0) return NULL;
     }
-    return original_set(self, args, kwargs);
+    PyObject *result = original_set(self, args, kwargs);
+    return result && dycl_note_storages(result, args) < 0 ? (Py_DECREF(result), NULL) : result;
 }
 
 /* ---- Constructors of tensor classes (nn.Parameter asks for the exact type of what it is given), and what reinterprets
@@ -45,9 +48,12 @@ static int make_arguments_plain(PyObject *args, PyObject *kwargs, const char *na
 
 static PyObject *construct(PyObject *cls, PyObject *args, PyObject *kwargs) {
     if (make_arguments_plain(args, kwargs, "__new__") < 0) return NULL;
+    ternaryfunc make = PyType_Type.tp_call; /* of a metaclass of the program's own */
     for (int i = 0; i < 3; i++)
-        if (Py_TYPE(cls) == metaclasses[i]) return original_construct[i](cls, args, kwargs);
-    return PyType_Type.tp_call(cls, args, kwargs); /* a metaclass of the program's own */
+        if (Py_TYPE(cls) == metaclasses[i]) make = original_construct[i];
+    PyObject *made = make(cls, args, kwargs);
+    int is_tensor = made && dycl_is_tensor(made) && !dycl_is_lazy(made);
+    return is_tensor && dycl_note_storages(made, args) < 0 ? (Py_DECREF(made), NULL) : made;
 }
 
 /* What the program takes for torch.Tensor, type(x) of a lazy x, is that to torch too: made such an object would belong
@@ -271,6 +277,17 @@ static PyObject *hook_default_dtype(PyObject *self, PyObject *dtype) {
     return result;
 }
 
+/* ---- Denormals: what is recorded is computed as they are treated where it is called */
+
+static PyCFunction original_flush_denormal;
+
+static PyObject *hook_flush_denormal(PyObject *self, PyObject *on) {
+    if (compute_before_mode() < 0) return NULL;
+    PyObject *result = original_flush_denormal(self, on);
+    if (dycl_region_current) dycl_region_ahead_drop(dycl_region_current); /* it runs as before */
+    return result;
+}
+
 /* ---- Dispatch modes of the program: what was recorded before one is entered is computed before, since torch's Python
  * functions that a flush calls (detach among them) look for modes on their own, whatever the dispatch keys say */
 
@@ -319,6 +336,7 @@ int dycl_watch_setup(void) {
         DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(hook_dlpack_versioned)));
     if (!original_dlpack_versioned) return dycl_torch_lacks("torch._C._to_dlpack_versioned");
     if (watch_dual() < 0 || watch_dispatch_modes() < 0 || watch_kernels() < 0) return -1;
+    original_flush_denormal = dycl_wrap_function("set_flush_denormal", METH_O, hook_flush_denormal);
     original_default_dtype = dycl_wrap_function("_set_default_dtype", METH_O, hook_default_dtype);
     return original_default_dtype ? 0 : dycl_torch_lacks("torch._C._set_default_dtype");
 }
