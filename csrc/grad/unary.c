@@ -98,15 +98,6 @@ void dycl_grad_nan_to_num(dycl_chain *c) {
     dycl_chain_give(c, 0, MUL(G, dycl_chain_cast(c, finite, (dycl_dtype)dycl_chain_operand(c, 0)->dtype)));
 }
 
-/* lambd. Nothing from -lambd to lambd; a NaN is beyond them. */
-void dycl_grad_softshrink(dycl_chain *c) {
-    uint32_t x = X;
-    double bound = dycl_attr_f64(dycl_words_given(c)[0]);
-    uint32_t flat = dycl_chain_2(c, DYCL_OP_logical_and, dycl_chain_number(c, DYCL_OP_ge, x, -bound),
-                                 dycl_chain_number(c, DYCL_OP_le, x, bound));
-    dycl_chain_give(c, 0, dycl_chain_drop(c, flat, G));
-}
-
 /* Constant almost everywhere: zeros that lie as the gradient, not nothing. */
 void dycl_grad_nothing(dycl_chain *c) {
     for (int i = 0; i < c->node->operand_count; i++) {

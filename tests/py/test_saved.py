@@ -120,7 +120,6 @@ FUNCTIONS = {
     "take": (lambda x: x.take(torch.tensor([0, 3, 3])), [(4, 6)]),
     "rot90": (torch.rot90, [(4, 6)]),
     "i0": (torch.i0, [(4, 6)]),
-    "softshrink": (F.softshrink, [(4, 6)]),
     "clamp": (torch.clamp, [(4, 6), (6,), (4, 1)]),
     "clamp_min": (torch.clamp_min, [(4, 6), (6,)]),
     "clamp_max": (torch.clamp_max, [(4, 6), (6,)]),

@@ -33,7 +33,6 @@ const dycl_hosted_place dycl_hosted_places[] = {
     {DYCL_OP_aten_nan_to_num, T | M | I, "nan_to_num"},
     {DYCL_OP_aten_logit, T | M | I, "logit"},
     {DYCL_OP_aten_angle, T | M, "angle"},
-    {DYCL_OP_aten_softshrink, N, "softshrink"},
     {DYCL_OP_aten_special_entr, S, "entr"},
     {DYCL_OP_aten_special_ndtr, S, "ndtr"},
     {DYCL_OP_aten_special_log_ndtr, S, "log_ndtr"},

@@ -138,7 +138,8 @@ static int saves(const dycl_graph *graph, const dycl_node *node) {
     case DYCL_OP_cat:
     case DYCL_OP_pad:
     case DYCL_OP_tril:
-    case DYCL_OP_triu: return 0;
+    case DYCL_OP_triu:
+    case DYCL_OP_aten_rot90: return 0;
     default: return 1;
     }
 }
