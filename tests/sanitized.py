@@ -17,7 +17,7 @@ PLACE = ROOT / "build" / "sanitized"
 QUICK = ["composite", "hazards_values", "hazards_objects", "hazards_memory", "hazards_modes", "random_programs",
          "alias_programs", "loops", "paths", "write_through", "bind_view", "bind_index", "environment", "autograd",
          "train_norm", "train_in_place", "backward_cache", "overlap", "conv_gradients", "result_views", "reentry",
-         "failing_replay", "result_class"]
+         "failing_replay", "result_class", "bind_einsum", "gradient_sharing", "extremes"]
 REST = ["patched_functions", "asking", "refused_operands", "transformer_modules", "torch_c", "transforms", "shadows",
         "hazards_modules", "hazards_runtime", "models", "conv_dtypes", "bind_nn", "postpone", "ahead", "faults",
         "numpy", "threads", "methods", "gradients", "class_gradients", "image_gradients", "shared_gradients",

@@ -30,7 +30,8 @@ PROGRAMS = {
     "roll": lambda x: x.roll(MOST), "expand": lambda x: x.expand(MOST, *x.shape),
     "twice": lambda x: (x * 1).expand(MOST, MOST, *x.shape), "repeat": lambda x: x.repeat(MOST, *x.shape),
     "select": lambda x: x.select(0, -MOST - 1), "split": lambda x: x.split(MOST)[0],
-    "chunk": lambda x: x.chunk(MOST)[0], "view": lambda x: x.view(MOST, -1),
+    "chunk": lambda x: x.chunk(MOST)[0], "steps": lambda x: torch.arange(0, MOST, MOST) + x.long().sum(),
+    "steps down": lambda x: torch.arange(MOST, -MOST, -MOST) + x.long().sum(), "view": lambda x: x.view(MOST, -1),
 }  # fmt: skip
 
 

@@ -243,8 +243,9 @@ static PyObject *arange(dycl_call *call, const dycl_binding *row) {
         return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (step == 0 || (step > 0 && end < start) || (step < 0 && end > start))
         return dycl_call_bail(call, DYCL_BAIL_shape);
-    int64_t length = step > 0 ? (end - start + step - 1) / step : (start - end - step - 1) / -step,
-            limit = dtype == DYCL_I32 ? INT32_MAX : EXACT_FLOAT;
+    const __int128 way = step > 0 ? (__int128)end - start : (__int128)start - end,
+                   size = step > 0 ? step : -(__int128)step;
+    int64_t length = (int64_t)((way + size - 1) / size), limit = dtype == DYCL_I32 ? INT32_MAX : EXACT_FLOAT;
     if (dtype != DYCL_I64 && dtype != DYCL_F64 && (llabs(start) > limit || llabs(end) > limit || llabs(step) > limit))
         return dycl_call_bail(call, DYCL_BAIL_arguments);
     return dycl_call_finish(call, iota(call, dtype, start, step, length, &out), out);

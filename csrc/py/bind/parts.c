@@ -43,8 +43,10 @@ static PyObject *parts(dycl_call *call, uint32_t value, int dim, int count, cons
     return dycl_call_results(call->region, count, values);
 }
 
+static int64_t rounded_up(int64_t size, int64_t step) { return size / step + (size % step != 0); }
+
 static PyObject *equal_parts(dycl_call *call, uint32_t value, int dim, int64_t size, int64_t step) {
-    int64_t ends[MOST_RESULTS], count = step ? (size + step - 1) / step : 1;
+    int64_t ends[MOST_RESULTS], count = step ? rounded_up(size, step) : 1;
     if (count < 1) count = 1;
     if (count > MOST_RESULTS) return dycl_call_bail(call, DYCL_BAIL_limit);
     for (int i = 0; i < count; i++) ends[i] = i == count - 1 ? size : (i + 1) * step;
@@ -63,8 +65,8 @@ static PyObject *bind_split(dycl_call *call,
     if (row->op != 2 && call->p[1] && PyLong_CheckExact(call->p[1])) {
         DYCL_CALL_TRY(dycl_call_int(call, call->p[1], &step));
         if (row->op == 1) {
-            if (step < 1 || size == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
-            step = (size + step - 1) / step;
+            if (step < 1 || step > INT32_MAX || size == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
+            step = rounded_up(size, step);
         }
         if (step < 0 || (step == 0 && size)) return dycl_call_bail(call, DYCL_BAIL_shape);
         return as_parts(equal_parts(call, value, dim, size, step));
