@@ -96,13 +96,13 @@ void dycl_grad_lerp(dycl_chain *c) {
 /* x, low, high. A bound that is a tensor gets the gradient of what lies beyond it; where they are crossed, all is the
  * high one. A number beside a tensor is out of reach: there is no such bound. */
 void dycl_grad_clamp(dycl_chain *c) {
-    uint32_t x = X, low = Y, high = dycl_chain_take(c, 2), inside;
+    uint32_t x = X, low = Y, high = dycl_chain_take(c, 2);
     int both = !is_number(c, 1) && !is_number(c, 2);
     if (dycl_chain_wants(c, 0)) {
-        inside = is_number(c, 1) && !is_number(c, 2) ? dycl_chain_2(c, DYCL_OP_le, x, high)
-                                                     : dycl_chain_2(c, DYCL_OP_ge, x, low);
-        if (is_number(c, 1) == is_number(c, 2))
-            inside = dycl_chain_in_place(c, DYCL_OP_logical_and, inside, dycl_chain_2(c, DYCL_OP_le, x, high));
+        uint32_t above = dycl_chain_2(c, DYCL_OP_ge, x, low), below = dycl_chain_2(c, DYCL_OP_le, x, high);
+        uint32_t inside = is_number(c, 1) == is_number(c, 2) ? dycl_chain_in_place(c, DYCL_OP_logical_and, above, below)
+                          : is_number(c, 1)                  ? below
+                                                             : above;
         dycl_chain_give(c, 0, dycl_chain_keep(c, inside, G));
     }
     if (dycl_chain_wants(c, 1)) {

@@ -5,6 +5,8 @@
 #ifndef DYCL_PY_BIND_BIND_H
 #define DYCL_PY_BIND_BIND_H
 
+#include <string.h>
+
 #include "py/bind/call.h"
 
 /* Rows: name, places, parameters, function, and where the function wants them op and extra. */
@@ -45,6 +47,13 @@ static inline dycl_status ew2(dycl_call *call, dycl_op op, uint32_t a, uint32_t 
 static inline dycl_status ew_number(dycl_call *call, dycl_op op, uint32_t a, double number, uint32_t *out) {
     dycl_operand x[2] = {dycl_operand_of(a), dycl_operand_f64(number)};
     return dycl_build_ew(&call->region->recorder, op, DYCL_PROMOTE_COMMON, 2, x, out);
+}
+
+/* The strides that torch gives a new contiguous tensor, also where a size is 1. */
+static inline int is_canonical(const dycl_value *v) {
+    int64_t strides[DYCL_MAX_RANK];
+    dycl_strides_contiguous(v->rank, v->sizes, strides);
+    return memcmp(strides, v->strides, (size_t)v->rank * sizeof *strides) == 0;
 }
 
 /* Summed over the dimensions in the mask, which stay with size 1. */

@@ -90,9 +90,10 @@ static inline void dycl_call_begin(dycl_call *call, dycl_region *region, PyObjec
 }
 
 /* What torch's gradient of the operand is, of the view that is built next. */
-static inline void dycl_call_back(dycl_call *call, dycl_way_back back) {
-    call->region->recorder.back = call->region->tracks ? back : DYCL_BACK_VIEW;
+static inline void dycl_view_back(dycl_region *region, dycl_way_back back) {
+    region->recorder.back = region->tracks ? back : DYCL_BACK_VIEW;
 }
+static inline void dycl_call_back(dycl_call *call, dycl_way_back back) { dycl_view_back(call->region, back); }
 
 /* The first value that the call may have recorded: a result that aliases something older is a view of it. */
 static inline uint32_t dycl_call_first(const dycl_call *call) {

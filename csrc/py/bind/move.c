@@ -9,13 +9,6 @@
 
 /* ---- Memory formats */
 
-static int
-is_canonical(const dycl_value *v) { /* the strides that torch gives a new contiguous tensor, also where a size is 1 */
-    int64_t strides[DYCL_MAX_RANK];
-    dycl_strides_contiguous(v->rank, v->sizes, strides);
-    return memcmp(strides, v->strides, (size_t)v->rank * sizeof *strides) == 0;
-}
-
 static dycl_status copy_as(dycl_call *call, uint32_t value, int64_t format, uint32_t *out) {
     return dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &value, 1, &format, out);
 }
@@ -125,12 +118,9 @@ static PyObject *bind_cat(dycl_call *call, const dycl_binding *row) {
 }
 
 static int all_contiguous(const dycl_call *call, int count, const uint32_t *values) {
-    for (int i = 0; i < count; i++) {
-        dycl_value like = *dycl_call_meta(call, values[i]);
-        dycl_infer_contiguous(&like);
-        if (memcmp(like.strides, dycl_call_meta(call, values[i])->strides, like.rank * sizeof *like.strides)) return 0;
-    }
-    return 1;
+    int all = 1;
+    for (int i = 0; i < count; i++) all &= is_canonical(dycl_call_meta(call, values[i]));
+    return all;
 }
 
 static PyObject *bind_stack(dycl_call *call, const dycl_binding *row) {
@@ -172,18 +162,13 @@ static dycl_status at_least(dycl_call *call, int least, uint32_t *value) {
     return status == DYCL_OK && rank < 3 && least == 3 ? dycl_build_unsqueeze(r, *value, 2, value) : status;
 }
 
-/* What has enough dimensions is answered itself. */
-static PyObject *at_least_one(dycl_call *call, PyObject *tensor, int least) {
-    uint32_t value;
-    DYCL_CALL_TRY(dycl_call_value(call, tensor, &value));
-    if (dycl_call_meta(call, value)->rank >= least) return dycl_call_same(call, tensor);
-    return dycl_call_finish(call, at_least(call, least, &value), value);
-}
-
-/* Of one tensor. */
+/* Of one tensor. What has enough dimensions is answered itself. */
 static PyObject *bind_at_least(dycl_call *call, const dycl_binding *row) {
+    uint32_t value;
     if (!call->p[0] || !dycl_is_tensor(call->p[0]) || call->p[1]) return dycl_call_bail(call, DYCL_BAIL_arguments);
-    return at_least_one(call, call->p[0], row->op);
+    DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &value));
+    if (dycl_call_meta(call, value)->rank >= row->op) return dycl_call_same(call, call->p[0]);
+    return dycl_call_finish(call, at_least(call, row->op, &value), value);
 }
 
 static PyObject *bind_stack_along(dycl_call *call, const dycl_binding *row) {

@@ -17,7 +17,7 @@ PyObject *dycl_view_unbind(dycl_region *region, PyObject *self, int dim) {
     }
     int count = (int)v->sizes[dim];
     for (int i = 0; i < count; i++) {
-        r->back = region->tracks ? DYCL_BACK_OWN : DYCL_BACK_VIEW;
+        dycl_view_back(region, DYCL_BACK_OWN);
         if (dycl_build_select(r, value, dim, i, &values[i]) != DYCL_OK) return NULL;
     }
     return dycl_call_results(region, count, values);

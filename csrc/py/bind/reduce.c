@@ -1,7 +1,4 @@
 /* Reductions and running sums. */
-#include <string.h>
-
-#include "ir/infer.h"
 #include "py/bind/bind.h"
 #include "py/bind/reduce.h"
 #include "py/region/track.h"
@@ -73,12 +70,9 @@ static dycl_status accumulated(dycl_call *call, dycl_op op, PyObject *dtype, uin
 /* Whether a product that may have a history can be differentiated here: how torch's gradient lies hangs on that
  * question where the operand is not contiguous. */
 static int goes_back(dycl_call *call, uint32_t x) {
-    dycl_value like = *meta(call, x);
-    int64_t numel = dycl_value_numel(&like);
     if (!dycl_track_has_now(call->region, x)) return 1;
-    dycl_infer_contiguous(&like);
-    return numel && numel <= MOST_MULTIPLIED &&
-           !memcmp(like.strides, meta(call, x)->strides, like.rank * sizeof *like.strides);
+    int64_t numel = dycl_value_numel(meta(call, x));
+    return numel && numel <= MOST_MULTIPLIED && is_canonical(meta(call, x));
 }
 
 static PyObject *sum(dycl_call *call, const dycl_binding *row) {

@@ -30,9 +30,10 @@ static dycl_status repeat(dycl_call *call, uint32_t value, int rank, const int64
         count += 2;
     }
     if (count > DYCL_MAX_RANK) return dycl_build_bail(r, DYCL_BAIL_rank);
-    dycl_call_back(call, once ? DYCL_BACK_SAME : DYCL_BACK_VIEW);
+    const dycl_way_back back = once ? DYCL_BACK_SAME : DYCL_BACK_VIEW;
+    dycl_call_back(call, back);
     DYCL_TRY(dycl_build_reshape(r, value, count, split, 1, &value));
-    dycl_call_back(call, once ? DYCL_BACK_SAME : DYCL_BACK_VIEW);
+    dycl_call_back(call, back);
     DYCL_TRY(dycl_build_expand(r, value, count, wide, &value));
     DYCL_TRY(dycl_build_node(r, DYCL_OP_contiguous, 1, &value, 1, &(int64_t){0}, &value));
     *out = value;

@@ -72,8 +72,8 @@ int dycl_held_views_of(const dycl_held_views *h, const dycl_lazy *lazy) {
 }
 
 int dycl_held_views_make(dycl_region *region, dycl_held_views *h, uint32_t before) {
-    for (uint32_t v = 0; v < before && v < h->values; v++)
-        if (h->place[v] && !dycl_held_views_tensor(region, h, v)) return -1;
+    for (; h->made < before && h->made < h->values; h->made++)
+        if (h->place[h->made] && !dycl_held_views_tensor(region, h, h->made)) return -1;
     return 0;
 }
 

@@ -15,8 +15,8 @@ typedef struct {
         uint32_t value;     /* a view, or what torch's operator answers as one */
         dycl_handle tensor; /* owned; NULL: not made yet */
     } * views;
-    uint32_t *place; /* owned: by value, which of them it is, +1; or 0 */
-    uint32_t count, values;
+    uint32_t *place;              /* owned: by value, which of them it is, +1; or 0 */
+    uint32_t count, values, made; /* made: those of values before it are */
 } dycl_held_views;
 
 /* OK, or ERROR (no memory). */

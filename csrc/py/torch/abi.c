@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "py/torch/places.h"
+#include "record/build.h"
 
 void *dycl_abi_symbol(const char *name) { return dycl_abi_torch.library ? dlsym(dycl_abi_torch.library, name) : NULL; }
 
@@ -131,7 +132,7 @@ static dycl_handle room_for_result(void) {
 
 /* torch would refuse other views than these by an exception of C++, which nobody here could catch. */
 static int is_ordinary(int rank, const int64_t *sizes, const int64_t *strides, int64_t offset) {
-    const int64_t most = INT64_C(1) << 48;
+    const int64_t most = DYCL_VIEW_REACH;
     int64_t last = offset;
     int fine = offset >= 0 && offset <= most;
     for (int i = 0; i < rank && fine; i++) {
