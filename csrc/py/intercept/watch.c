@@ -7,6 +7,7 @@
 #include "py/intercept/fallback.h"
 #include "py/intercept/pybind.h"
 #include "py/intercept/uncounted.h"
+#include "py/intercept/writers.h"
 #include "py/memory/constant.h"
 #include "py/memory/foreign.h"
 #include "py/region/ahead.h"
@@ -330,6 +331,7 @@ int dycl_watch_setup(void) {
     original_set_eval_frame = dycl_wrap_function("_dynamo.eval_frame.set_eval_frame", METH_O, hook_set_eval_frame);
     if (!original_set_eval_frame) return dycl_torch_lacks("torch._C._dynamo.eval_frame.set_eval_frame");
     if (dycl_bound_watch() < 0 || dycl_pybind_watch() < 0) return -1;
+    dycl_writers_watch();
     original_dlpack = DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack", keywords, DYCL_AS_FUNCTION(hook_dlpack)));
     if (!original_dlpack) return dycl_torch_lacks("torch._C._to_dlpack");
     original_dlpack_versioned =
