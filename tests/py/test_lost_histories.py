@@ -65,3 +65,75 @@ def test_torch_raises_where_it_is_used(view, write):
             want = trace(program, pending, needed, enabled)
             for _ in range(2):
                 assert trace(accelerated, pending, needed, enabled) == want, (use, pending, needed, enabled)
+
+
+PLAIN = {"pending": lambda t: None, "hook": lambda t: t.register_hook(lambda g: None), "node": lambda t: t.grad_fn}
+
+
+@pytest.mark.parametrize("of_base", PLAIN)
+@pytest.mark.parametrize("of_part", PLAIN)
+def test_torch_raises_each_time(of_base, of_part):
+    """Also where another operator that raised or has no gradient read the view before."""
+    def program(x, log, pending, needed):
+        y = x * 2.0
+        PLAIN[of_base](y)
+        parts = VIEWS[view](y), y.unbind(0)[0]
+        PLAIN[of_part](parts[0])
+        y.add_(1)
+        kept = []  # and not computed before the end
+        for use in (lambda v: v > 1, lambda v: v.sum(), lambda v: v * 2):
+            for part in parts * 2:
+                try:
+                    kept.append(use(part))
+                except RuntimeError as error:
+                    log.append((len(kept), str(error)))
+        log += [t.tolist() for t in kept]
+
+    for view in VIEWS:
+        accelerated = dycl.accelerate(program)
+        want = trace(program, True, False, True)
+        for _ in range(2):
+            assert trace(accelerated, True, False, True) == want, view
+
+
+IN_PLACE = {
+    "add_": lambda v: v.add_(1), "zero_": lambda v: v.zero_(), "relu_": lambda v: v.relu_(),
+    "copy_": lambda v: v.copy_(torch.ones(2, 3)), "masked_fill_": lambda v: v.masked_fill_(v > 0, 1.0),
+    "lerp_": lambda v: v.lerp_(torch.ones(2, 3), 0.5), "item": lambda v: v.__setitem__(0, 1.0),
+    "addmm_": lambda v: v.addmm_(torch.ones(2, 2), torch.ones(2, 3)), "unsqueeze_": lambda v: v.unsqueeze_(0),
+    "index_fill_": lambda v: v.index_fill_(0, torch.tensor([0]), 1.0), "uniform_": lambda v: v.uniform_(),
+}  # fmt: skip
+BEFORE = {
+    "nothing": lambda v: None, "compared": lambda v: (v > 0).sum().item(), "read": lambda v: v.detach().tolist(),
+    "used": lambda v: v * 2, "asked": lambda v: v.is_leaf,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("write", IN_PLACE)
+def test_a_view_older_than_its_bases_history(write, before):
+    """A leaf, which torch writes nothing in place, until somebody looks for its node."""
+    weight = torch.full((3,), 2.0, requires_grad=True)
+
+    def program(x, log, pending, needed):
+        x = x.detach() * 1.0 if pending else x.detach().clone()
+        v = x[1:3]
+        x.mul_(weight)
+        log.append(v.requires_grad)
+        BEFORE[before](v)
+        IN_PLACE[write](v)
+        return x
+
+    def run(program, pending):
+        torch.manual_seed(1)
+        log = []
+        try:
+            return program(torch.arange(12.0).view(4, 3), log, pending, True).tolist(), log
+        except RuntimeError as error:
+            return str(error), log
+
+    accelerated = dycl.accelerate(program)
+    for pending in (False, True):
+        want = run(program, pending)
+        for _ in range(2):
+            assert run(accelerated, pending) == want

@@ -8,8 +8,11 @@
 
 int dycl_track_on;
 
+/* A view made before its base had a history has none of its own until torch looks for it: a leaf by then, which torch
+ * writes nothing in place. To ask for grad_fn would be that look. */
 static int has_lost_history(PyObject *object) {
     if (Py_TYPE(object) == dycl_py.parameter_type) return 0;
+    if (dycl_abi_is_leaf_view(dycl_abi_borrow(object))) return 1;
     PyObject *node = dycl_py_grad_fn(object);
     Py_XDECREF(node);
     return !node;
@@ -86,6 +89,13 @@ static int is_of_overlapping(const dycl_graph *graph, uint32_t view) {
     return dycl_value_overlaps(&graph->values[v->root]) || dycl_value_overlaps(&graph->values[of]);
 }
 
+static int reads_lost(const dycl_region *region, const dycl_node *node) {
+    const uint32_t *operands = dycl_node_operands(&region->recorder.graph, node);
+    for (int i = 0; i < node->operand_count; i++)
+        if (operands[i] != DYCL_NONE && region->tracked[operands[i]] & DYCL_TRACK_LOST) return 1;
+    return 0;
+}
+
 int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_whole) {
     const dycl_graph *graph = &region->recorder.graph;
     if (!region->tracks) return 1;
@@ -101,6 +111,7 @@ int dycl_track_lets(dycl_region *region, uint32_t first_value, int parts_are_who
         if (view_of_history && !enabled) return 0;                    /* a leaf that requires gradients */
         if (view_of_history && is_of_overlapping(graph, v)) return 0; /* views go back by memory */
         if (!region->tracked[v] || value->kind != DYCL_VALUE_NODE) continue;
+        if (enabled && reads_lost(region, &graph->nodes[value->source])) return 0;
         if (!parts_are_whole || (value->dtype != DYCL_F32 && value->dtype != DYCL_F64) ||
             !dycl_grad_has((dycl_op)graph->nodes[value->source].op))
             return 0;

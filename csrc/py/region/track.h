@@ -9,7 +9,7 @@
 #include "py/region/region.h"
 
 /* Of a tracked value. LOST: torch has no history for the feed any more and raises where it is asked for (one of several
- * views of a tensor that was written since). */
+ * views of a tensor that was written since), or finds it only there. */
 enum { DYCL_TRACK_HISTORY = 1, DYCL_TRACK_KEPT = 2, DYCL_TRACK_LOST = 4 };
 
 extern int dycl_track_on; /* regions record what needs gradients (not with DYCL_TRAIN=0) */

@@ -43,6 +43,11 @@ int dycl_abi_requires_grad(PyObject *tensor) {
     return result;
 }
 
+int dycl_abi_is_leaf_view(dycl_handle tensor) {
+    return dycl_abi_torch.is_leaf && dycl_abi_torch.is_view && dycl_abi_torch.is_view(tensor) &&
+           dycl_abi_torch.is_leaf(tensor);
+}
+
 uint32_t dycl_abi_version(const char *impl) {
     const char *counter = pointer_at(impl, dycl_abi_place.version_pointer);
     uint32_t version = 0;

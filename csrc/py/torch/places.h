@@ -35,8 +35,9 @@ typedef struct {
     dycl_handle (*as_strided)(dycl_handle out, dycl_handle tensor, const int64_t *sizes, size_t rank,
                               const int64_t *strides, size_t also_rank,
                               const void *offset); /* C++ at::_ops::as_strided::call; an optional<SymInt> */
-    dycl_edge *(*gradient_edge)(dycl_edge *out, dycl_handle tensor); /* C++ torch::autograd::impl::gradient_edge */
-    void (*set_gradient_edge)(dycl_handle tensor, dycl_edge *edge);  /* takes the edge's node */
+    bool (*is_leaf)(dycl_handle tensor), (*is_view)(dycl_handle tensor); /* C++ at::TensorBase's: they only look */
+    dycl_edge *(*gradient_edge)(dycl_edge *out, dycl_handle tensor);     /* C++ torch::autograd::impl::gradient_edge */
+    void (*set_gradient_edge)(dycl_handle tensor, dycl_edge *edge);      /* takes the edge's node */
     bool (*grad_enabled)(void);
     void (*set_grad_enabled)(bool);
     PyObject *(*wrap)(const void *);
