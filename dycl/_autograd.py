@@ -81,6 +81,15 @@ def _gradients(tape, saved, gradients, needed):
     return found
 
 
+def _again():
+    """Raises what torch raises in a second pass through what was freed."""
+    x = torch.ones((), requires_grad=True)
+    with torch.enable_grad():
+        y = x.exp()
+    torch.autograd.grad(y, x)
+    return y.grad_fn._saved_result
+
+
 def _levels(tensor):
     """How to split a batch that vmap made (is_grads_batched=True is an older one), and how to make one; or None."""
     if _functorch.is_batchedtensor(tensor):
@@ -249,5 +258,5 @@ def show(results, names):
     return tuple(shown)
 
 
-_core.set_nodes(lambda name: _node(Segment, name), _otherwise)
+_core.set_nodes(lambda name: _node(Segment, name), _otherwise, _again)
 _core.set_names(_names.name, _names.operand, _names.view, show)

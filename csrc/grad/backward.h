@@ -13,6 +13,10 @@
 
 typedef int64_t dycl_strides[DYCL_MAX_RANK]; /* entries past the rank are 0 */
 
+/* In `tracked`, of what torch's pow gave: its gradient is made of the operand, though the operator's own would be of
+ * the result, which the program may overwrite. OF_SQUARE: the operand is the square that the same call made. */
+enum { DYCL_GRAD_BY_OPERAND = 8, DYCL_GRAD_OF_SQUARE = 16 };
+
 /* What is to be differentiated. Sources are feeds and nodes of the segment; differentiation stops there. Results are
  * nodes. */
 typedef struct {
@@ -59,9 +63,10 @@ typedef struct dycl_backward {
     uint32_t *gradient; /* by value of the segment: so far, or DYCL_NONE */
     uint8_t *reaches;   /* by value of the segment: whether a source lies behind it (backward.c) */
     uint32_t *reader;   /* by root of the segment: the first operator that reads it, or a view of it */
+    uint32_t *handed;   /* views of gradients that came, which several operands got */
     dycl_piece *pieces; /* gradients of views, that their roots wait for */
     dycl_share *shares; /* gradients of what several products share */
-    uint32_t piece_count, piece_room, share_count, share_room;
+    uint32_t piece_count, piece_room, share_count, share_room, handed_count, handed_room;
 } dycl_backward;
 
 void dycl_backward_init(dycl_backward *b);

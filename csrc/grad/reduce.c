@@ -100,6 +100,11 @@ void dycl_grad_sqrt(dycl_chain *c) {
     const dycl_graph *graph = c->b->job->graph;
     const dycl_value *x = dycl_chain_operand(c, 0);
     const dycl_node *of = x->kind == DYCL_VALUE_NODE ? &graph->nodes[x->source] : NULL;
+    if (dycl_chain_by_operand(c)) {
+        uint32_t slope = dycl_chain_1(c, DYCL_OP_rsqrt, dycl_chain_take(c, 0));
+        dycl_chain_give(c, 0, MUL(c->gradient, dycl_chain_number(c, DYCL_OP_mul, slope, 0.5)));
+        return;
+    }
     if (!of || of->op != DYCL_OP_sumsq || dycl_backward_is_source(c->b, c->operands[0])) {
         uint32_t y = dycl_chain_result(c);
         dycl_chain_give(c, 0, DIV(c->gradient, dycl_chain_number(c, DYCL_OP_mul, y, 2)));

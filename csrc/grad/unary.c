@@ -33,14 +33,45 @@ FORMULA(log, DIV(G, X))
 FORMULA(log2, DIV(G, TIMES(X, LN_2)))
 FORMULA(log10, DIV(G, TIMES(X, LN_10)))
 FORMULA(log1p, DIV(G, PLUS(X, 1)))
-FORMULA(rsqrt, MUL(TIMES(G, -0.5), MUL(SQUARE(Y), Y)))
-FORMULA(reciprocal, MUL(NEG(G), SQUARE(Y)))
 FORMULA(sin, MUL(G, dycl_chain_1(c, DYCL_OP_cos, X)))
 FORMULA(cos, MUL(G, NEG(dycl_chain_1(c, DYCL_OP_sin, X))))
 FORMULA(tan, MUL(G, PLUS(SQUARE(Y), 1)))
 FORMULA(tanh, MUL(G, PLUS(NEG(SQUARE(Y)), 1)))
 FORMULA(erf, MUL(TIMES(dycl_chain_1(c, DYCL_OP_exp, NEG(SQUARE(X))), TWO_BY_SQRT_PI), G))
 FORMULA(sigmoid, MUL(MUL(G, PLUS(NEG(Y), 1)), Y))
+
+void dycl_grad_rsqrt(dycl_chain *c) {
+    if (dycl_chain_by_operand(c))
+        dycl_chain_give(c, 0, MUL(G, TIMES(dycl_chain_number(c, DYCL_OP_pow, X, -1.5), -0.5)));
+    else
+        dycl_chain_give(c, 0, MUL(TIMES(G, -0.5), MUL(SQUARE(Y), Y)));
+}
+
+/* x ** -2 is 1 / (x * x), but goes back as one function: parts of its gradient would be infinite, or zero. */
+static int give_inverse_square(dycl_chain *c) {
+    const dycl_graph *graph = c->b->job->graph;
+    const dycl_value *x = dycl_chain_operand(c, 0);
+    const dycl_node *of = x->kind == DYCL_VALUE_NODE ? &graph->nodes[x->source] : NULL;
+    int is = (c->b->job->tracked[c->node->out] & DYCL_GRAD_OF_SQUARE) && of && of->op == DYCL_OP_square &&
+             !dycl_backward_is_source(c->b, c->operands[0]);
+    if (!is) return 0;
+    dycl_chain inner = *c;
+    inner.node = of;
+    inner.operands = dycl_node_operands(graph, of);
+    uint32_t slope = dycl_chain_number(&inner, DYCL_OP_pow, dycl_chain_take(&inner, 0), -3);
+    slope = dycl_chain_number(&inner, DYCL_OP_mul, slope, -2);
+    dycl_chain_give(&inner, 0, dycl_chain_2(&inner, DYCL_OP_mul, c->gradient, slope));
+    c->status = inner.status;
+    return 1;
+}
+
+void dycl_grad_reciprocal(dycl_chain *c) {
+    if (give_inverse_square(c)) return;
+    if (dycl_chain_by_operand(c))
+        dycl_chain_give(c, 0, MUL(G, NEG(dycl_chain_1(c, DYCL_OP_reciprocal, SQUARE(X)))));
+    else
+        dycl_chain_give(c, 0, MUL(NEG(G), SQUARE(Y)));
+}
 
 /* Computed by the host's kernels */
 #define RSQRT(a) dycl_chain_1(c, DYCL_OP_rsqrt, a)

@@ -113,3 +113,31 @@ def test_pairs(name, form):
     for names in (name, name), (name, "id"), ("id", name), (name, other):
         want, got = outcome(form, names, False), outcome(form, names, True)
         assert close(want, got) or form in KNOWN.get(names, ()), (names, want, got)
+
+
+JOINS = {"two": lambda a, b: a + b, "layer": lambda a, b: F.linear(a, b) + b, "difference": lambda a, b: a - b}
+AFTER = ["view", "unsqueeze", "t", "slice", "squeeze one", "unflatten", "none", "id"]
+
+
+@pytest.mark.parametrize("form", ["given", "added up", "a step"])
+@pytest.mark.parametrize("join", JOINS)
+def test_what_the_sum_becomes(join, form):
+    """The gradient that both operands get is a view of what came: who has it beside the leaf decides about a copy."""
+    for after in AFTER:
+        def outcome(run):
+            torch.manual_seed(0)
+            a, b = (torch.randn(4, 4, requires_grad=True) for _ in range(2))
+
+            def make(a, b):
+                if form != "a step":
+                    return OPS[after](JOINS[join](a, b))
+                for _ in range(2):
+                    (OPS[after](JOINS[join](a, b)) ** 2).sum().backward()
+                return None
+
+            made = FORMS[form](run(make), a, b)
+            ones = [share(x, y) for i, x in enumerate(made) for y in made[:i]]
+            return ones, [x.stride() for x in made], [x.tolist() for x in made]
+
+        want, got = outcome(lambda make: make), outcome(dycl.accelerate)
+        assert close(want, got), (after, want, got)

@@ -215,3 +215,30 @@ def test_calls_while_functions_are_disabled():
 
     with C.DisableTorchFunction():
         check(step, torch.arange(6.0).view(2, 3))
+
+
+WRITERS = {
+    "range": lambda o: torch.range(0, 3, out=o), "arange": lambda o: torch.arange(4, out=o),
+    "linspace": lambda o: torch.linspace(0, 1, 4, out=o), "full": lambda o: torch.full((4,), 2.0, out=o),
+    "zeros": lambda o: torch.zeros(4, out=o), "rand": lambda o: torch.rand(4, out=o),
+    "normal": lambda o: torch.normal(0.0, 1.0, (4,), out=o), "randperm": lambda o: torch.randperm(4, out=o),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
+def test_what_is_made_in_memory_that_is_read(name):
+    weight = torch.ones(4, requires_grad=True)
+
+    def step(x, kind):
+        out = x if kind == "argument" else x * 1 if kind == "pending" else torch.zeros(4)
+        torch.manual_seed(0)
+        with torch.set_grad_enabled(kind == "trained"):
+            y = weight * out
+            WRITERS[name](out)
+        if kind == "trained":
+            y.sum().backward()
+        return y.detach().clone(), out.clone(), out._version
+
+    for kind in ("argument", "pending", "made", "trained"):
+        check(lambda x, kind=kind: step(x.clone(), kind), torch.ones(4))

@@ -54,7 +54,11 @@ static dycl_status parse(dycl_call *call, PyObject **key, parsed *k) {
             k->positions[i] = Py_NewRef(o);
         } else if (holds_integers(o, o == *key ? MOST_NESTED - 1 : 0)) { /* a list of lists alone is a tuple of them */
             k->positions[i] = dycl_beside_run(call->region, dycl_py.make_tensor, &o, 1, NULL, 1);
-            if (!k->positions[i]) return DYCL_ERROR;
+            if (!k->positions[i] && !PyErr_ExceptionMatches(PyExc_Exception)) return DYCL_ERROR;
+            if (!k->positions[i]) { /* torch may find another error first */
+                PyErr_Clear();
+                return bail(call, DYCL_BAIL_arguments);
+            }
         } else {
             return bail(call, DYCL_BAIL_arguments);
         }
@@ -152,6 +156,7 @@ static dycl_status value_of(dycl_call *call, PyObject *o, dycl_dtype dtype, uint
     dycl_recorder *r = &call->region->recorder;
     dycl_operand x;
     dycl_status status;
+    if (!dycl_index_takes(o)) return dycl_build_bail(r, DYCL_BAIL_arguments);
     DYCL_TRY(dycl_call_operand(call, o, &x));
     if (x.kind == DYCL_OPERAND_VALUE) {
         const dycl_value *v = meta(call, x.value);

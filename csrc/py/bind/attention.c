@@ -173,6 +173,7 @@ static PyObject *attention(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_f64_or(call, dycl_call_given(call->p[6]) ? call->p[6] : NULL,
                                    width ? 1 / sqrt((double)width) : 1, &o.scale));
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[7], 0, &grouped));
+    if (grouped && rank < 3) return dycl_call_bail(call, DYCL_BAIL_arguments); /* an error in torch */
     if (learns || o.dropout != 0) return in_steps(call, x, &o);
     for (int i = 0; i < 3; i++) DYCL_CALL_TRY(to_rank_4(call, &x[i]));
     if (!grouped && meta(call, x[1])->sizes[1] != meta(call, x[0])->sizes[1])

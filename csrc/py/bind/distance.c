@@ -103,6 +103,7 @@ static PyObject *cosine_similarity(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(read_all(call, 2, x));
     DYCL_CALL_TRY(dycl_call_int_or(call, call->p[2], 1, &given));
     DYCL_CALL_TRY(dycl_call_f64_or(call, call->p[3], 1e-8, &eps));
+    if (!(eps >= 0)) return dycl_call_bail(call, DYCL_BAIL_arguments); /* an error in torch */
     DYCL_CALL_TRY(broadcast(call, x));
     int rank = meta(call, x[0])->rank;
     if (given < -rank || given >= rank) return dycl_call_bail(call, DYCL_BAIL_shape);

@@ -1,6 +1,7 @@
 /* Elementwise operators. */
 #include <math.h>
 
+#include "grad/backward.h"
 #include "py/bind/beside.h"
 #include "py/bind/bind.h"
 #include "py/region/track.h"
@@ -148,7 +149,10 @@ static PyObject *power(dycl_call *call, const dycl_binding *row) {
     double number = x[1].kind == DYCL_OPERAND_INT ? (double)x[1].i : x[1].kind == DYCL_OPERAND_FLOAT ? x[1].f : 2;
     if ((number == 0 || number == 1) && dycl_track_has_now(call->region, x[0].value))
         return dycl_call_bail(call, DYCL_BAIL_grad); /* the gradient's own history is x's */
-    return dycl_call_finish(call, dycl_build_pow(&call->region->recorder, &x[0], &x[1], &out), out);
+    DYCL_CALL_TRY(dycl_build_pow(&call->region->recorder, &x[0], &x[1], &out));
+    if (number == 0.5 || number == -0.5 || number == -1 || number == -2)
+        dycl_track_mark(call->region, out, DYCL_GRAD_BY_OPERAND | (number == -2 ? DYCL_GRAD_OF_SQUARE : 0));
+    return dycl_call_finish(call, DYCL_OK, out);
 }
 
 static PyObject *arc_tangent(dycl_call *call, const dycl_binding *row) {

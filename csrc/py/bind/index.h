@@ -48,5 +48,7 @@ PyObject *dycl_index_put_advanced(dycl_call *call);
 /* Whether x[key] = source may give the lazy tensor another value. With a history it is asked once more when there is
  * one (dycl_call_finish). 0 also with an exception. In write.c */
 int dycl_index_may_put(dycl_call *call, PyObject *self, PyObject *source);
+/* Whether torch takes it as what is written: most of NumPy's numbers it refuses. */
+int dycl_index_takes(PyObject *source);
 
 #endif

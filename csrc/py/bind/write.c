@@ -17,6 +17,10 @@ int dycl_index_may_put(dycl_call *call, PyObject *self, PyObject *source) {
     return dycl_region_may_write(call->region, self);
 }
 
+int dycl_index_takes(PyObject *source) {
+    return dycl_is_tensor(source) || PyFloat_Check(source) || PyLong_Check(source);
+}
+
 static int may_replace(dycl_call *call, PyObject *self, uint32_t value, PyObject *source, int64_t written) {
     if (!dycl_index_may_put(call, self, source)) return 0;
     int64_t all = dycl_value_numel(meta(call, value));
@@ -29,8 +33,7 @@ static dycl_status source_of(dycl_call *call, PyObject *o, dycl_dtype dtype, int
     dycl_recorder *r = &call->region->recorder;
     dycl_operand x;
     dycl_status status;
-    if (!dycl_is_tensor(o) && !PyFloat_Check(o) && !PyLong_Check(o))
-        return dycl_build_bail(r, DYCL_BAIL_arguments); /* torch refuses most of NumPy's */
+    if (!dycl_index_takes(o)) return dycl_build_bail(r, DYCL_BAIL_arguments);
     DYCL_TRY(dycl_call_operand(call, o, &x));
     if (x.kind == DYCL_OPERAND_FLOAT && !dycl_dtype_is_float(dtype)) return dycl_build_bail(r, DYCL_BAIL_dtype);
     if (x.kind == DYCL_OPERAND_INT && dtype == DYCL_BOOL) x.i = x.i != 0;
@@ -119,7 +122,8 @@ static PyObject *setitem(dycl_call *call, const dycl_binding *row) {
     PyObject *self = call->p[0], *key = call->p[1], *value = call->p[2], *result;
     (void)row;
     if (!key || !value || !self || !dycl_is_tensor(self)) return dycl_call_bail(call, DYCL_BAIL_alias);
-    if (PyTuple_CheckExact(key) && PyTuple_GET_SIZE(key) == 1) key = PyTuple_GET_ITEM(key, 0);
+    if (PyTuple_CheckExact(key) && PyTuple_GET_SIZE(key) == 1 && dycl_is_tensor(PyTuple_GET_ITEM(key, 0)))
+        key = PyTuple_GET_ITEM(key, 0); /* a tuple in it is a list of positions */
     if (key == self || value == self)
         return dycl_call_bail(call, DYCL_BAIL_alias); /* torch rejects what overlaps in part */
     call->in_place = 1;

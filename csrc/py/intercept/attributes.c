@@ -149,8 +149,10 @@ int dycl_attributes_install(PyTypeObject *lazy) {
         torchs_base = def->get;
         def->get = get_base_of_plain;
     }
+    PyTypeObject *torchs = dycl_py.tensor_type->tp_base; /* whose attributes they are in errors */
     for (PyGetSetDef *def = getters; def->name; def++) {
-        PyObject *descriptor = PyDescr_NewGetSet(lazy, def);
+        int has = PyDict_GetItemString(torchs->tp_dict, def->name) != NULL;
+        PyObject *descriptor = PyDescr_NewGetSet(has ? torchs : lazy, def);
         if (!descriptor || PyDict_SetItemString(lazy->tp_dict, def->name, descriptor) < 0) return -1;
         Py_DECREF(descriptor);
     }

@@ -112,6 +112,60 @@ static PyObject *rank_of(PyObject *function, PyObject *args) {
     return dycl_lazy_describe(PyTuple_GET_ITEM(args, 0), &meta) < 0 ? NULL : PyLong_FromLong(meta.rank);
 }
 
+/* ---- What a function wrote: torch counts that on the tensor that it was given, which is not the computed one */
+
+#define MOST_WRITTEN 8
+
+typedef struct {
+    char *impls[MOST_WRITTEN]; /* of computed tensors, which the lazy ones keep */
+    uint32_t versions[MOST_WRITTEN];
+    int count;
+} written;
+
+static void note_written(written *w, PyObject *o) {
+    if (PyList_Check(o) || PyTuple_Check(o)) {
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); i++) note_written(w, PySequence_Fast_GET_ITEM(o, i));
+    } else if (dycl_is_lazy(o) && dycl_lazy_of(o)->real && w->count < MOST_WRITTEN) {
+        char *impl = dycl_abi_handle_impl(dycl_lazy_of(o)->real);
+        w->versions[w->count] = dycl_abi_version(impl);
+        w->impls[w->count++] = impl;
+    }
+}
+
+static int is_written(PyObject *argument) { /* of a schema */
+    PyObject *alias = PyObject_GetAttrString(argument, "alias_info");
+    PyObject *write = alias && alias != Py_None ? PyObject_GetAttrString(alias, "is_write") : NULL;
+    Py_XDECREF(alias);
+    Py_XDECREF(write);
+    return write == Py_True;
+}
+
+static void find_written(written *w, PyObject *function, PyObject *args, PyObject *kwargs) {
+    PyObject *schema = PyObject_GetAttrString(function, "_schema");
+    PyObject *arguments = schema ? PyObject_GetAttrString(schema, "arguments") : NULL;
+    for (Py_ssize_t i = 0; arguments && PyList_Check(arguments) && i < PyList_GET_SIZE(arguments); i++) {
+        PyObject *argument = PyList_GET_ITEM(arguments, i), *given = NULL;
+        if (!is_written(argument)) continue;
+        if (args && PyTuple_Check(args) && i < PyTuple_GET_SIZE(args)) {
+            given = Py_NewRef(PyTuple_GET_ITEM(args, i));
+        } else if (kwargs && PyDict_Check(kwargs)) {
+            PyObject *name = PyObject_GetAttrString(argument, "name");
+            given = name ? Py_XNewRef(PyDict_GetItemWithError(kwargs, name)) : NULL;
+            Py_XDECREF(name);
+        }
+        if (given) note_written(w, given);
+        Py_XDECREF(given);
+    }
+    Py_XDECREF(arguments);
+    Py_XDECREF(schema);
+    PyErr_Clear(); /* what has no schema says nothing */
+}
+
+static void count_written(const written *w) {
+    for (int i = 0; i < w->count; i++)
+        if (dycl_abi_version(w->impls[i]) == w->versions[i]) dycl_abi_add_version(w->impls[i], 1);
+}
+
 static PyObject *torch_dispatch(PyObject *cls, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     PyObject *function, *call_args, *kwargs, *result = NULL;
     (void)cls;
@@ -127,7 +181,10 @@ static PyObject *torch_dispatch(PyObject *cls, PyObject *const *args, Py_ssize_t
              *plain_kwargs = kwargs ? replace(kwargs) : NULL;
     if (plain_args && (plain_kwargs || !kwargs)) {
         PyObject *tuple = PySequence_Tuple(plain_args);
+        written w = {.count = 0};
+        find_written(&w, function, call_args, kwargs);
         result = tuple ? PyObject_Call(function, tuple, plain_kwargs) : NULL;
+        if (result) count_written(&w);
         Py_XDECREF(tuple);
     }
     Py_XDECREF(empty);

@@ -154,7 +154,7 @@ static int watch_modules(void) {
 /* ---- Others, by themselves */
 
 static PyCFunction original_increment, original_swap, original_set_state, original_restore, original_reverse;
-static PyCFunctionWithKeywords original_view[2];
+static PyCFunctionWithKeywords original_view[2], original_range;
 
 /* tensors: any iterable, which may be read once only. */
 static PyObject *hook_increment(PyObject *self, PyObject *tensors) {
@@ -181,6 +181,11 @@ static PyObject *hook_restore(PyObject *self, PyObject *state) {
     return prepare(&state, 1) < 0 ? NULL : original_restore(self, state);
 }
 
+/* The one function that makes a tensor, writes `out` and asks no mode. */
+static PyObject *hook_range(PyObject *self, PyObject *args, PyObject *kwargs) {
+    return both(prepare_always, args, kwargs) < 0 ? NULL : original_range(self, args, kwargs);
+}
+
 static PyObject *view_again(int which, PyObject *self, PyObject *args, PyObject *kwargs) {
     if (prepare(&self, 1) < 0 || both(prepare, args, kwargs) < 0) return NULL;
     return original_view[which](self, args, kwargs);
@@ -204,6 +209,8 @@ static void watch_others(void) {
     original_swap = dycl_wrap_function("_swap_tensor_impl", METH_VARARGS, hook_swap);
     original_set_state = dycl_wrap_function("Generator.set_state", METH_O, hook_set_state);
     original_restore = dycl_wrap_function("Generator.__setstate__", METH_O, hook_restore);
+    original_range = DYCL_AS_KEYWORDS(
+        dycl_wrap_function("_VariableFunctions.range", METH_STATIC | keywords, DYCL_AS_FUNCTION(hook_range)));
     original_view[0] = DYCL_AS_KEYWORDS(dycl_wrap_method("_view_func", keywords, DYCL_AS_FUNCTION(hook_view0)));
     original_view[1] = DYCL_AS_KEYWORDS(dycl_wrap_method("_view_func_unsafe", keywords, DYCL_AS_FUNCTION(hook_view1)));
     original_reverse = dycl_wrap_method("_rev_view_func_unsafe", METH_O, hook_reverse);

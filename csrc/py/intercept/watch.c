@@ -278,6 +278,22 @@ static PyObject *hook_default_dtype(PyObject *self, PyObject *dtype) {
     return result;
 }
 
+/* ---- Anomaly mode: nodes that are made while it is on know the line of the program that made them */
+
+static PyCFunctionWithKeywords original_set_anomaly;
+
+static PyObject *hook_set_anomaly(PyObject *self, PyObject *args, PyObject *kwargs) {
+    if (compute_before_mode() < 0) return NULL;
+    PyObject *result = original_set_anomaly(self, args, kwargs);
+    int on = result && dycl_region_current ? dycl_py_anomaly() : 0;
+    if (on < 0) Py_CLEAR(result);
+    if (result && dycl_region_current) {
+        int *closed = &dycl_region_current->closed;
+        *closed = on ? *closed | DYCL_CLOSED_ANOMALY : *closed & ~DYCL_CLOSED_ANOMALY;
+    }
+    return result;
+}
+
 /* ---- Denormals: what is recorded is computed as they are treated where it is called */
 
 static PyCFunction original_flush_denormal;
@@ -338,6 +354,8 @@ int dycl_watch_setup(void) {
         DYCL_AS_KEYWORDS(dycl_wrap_function("_to_dlpack_versioned", keywords, DYCL_AS_FUNCTION(hook_dlpack_versioned)));
     if (!original_dlpack_versioned) return dycl_torch_lacks("torch._C._to_dlpack_versioned");
     if (watch_dual() < 0 || watch_dispatch_modes() < 0 || watch_kernels() < 0) return -1;
+    original_set_anomaly =
+        DYCL_AS_KEYWORDS(dycl_wrap_function("set_anomaly_enabled", keywords, DYCL_AS_FUNCTION(hook_set_anomaly)));
     original_flush_denormal = dycl_wrap_function("set_flush_denormal", METH_O, hook_flush_denormal);
     original_default_dtype = dycl_wrap_function("_set_default_dtype", METH_O, hook_default_dtype);
     return original_default_dtype ? 0 : dycl_torch_lacks("torch._C._set_default_dtype");

@@ -13,8 +13,8 @@
 #define BEFORE 3 /* arguments of forward that are no sources, without the node */
 
 static struct {
-    PyObject *attach, *apply_of, *otherwise; /* owned: of dycl._autograd */
-    PyObject *applies;                       /* owned: by name, what apply_of gave */
+    PyObject *attach, *apply_of, *otherwise, *again; /* owned: of dycl._autograd */
+    PyObject *applies;                               /* owned: by name, what apply_of gave */
 } functions;
 
 static PyObject *materialize_name, *tape_name, *to_save_name, *saved_tensors_name, *needs_name, *is_leaf_name,
@@ -149,11 +149,12 @@ static PyObject *tape_of(const dycl_region *region, PyObject *of, const dycl_nod
     dycl_tape *t =
         dycl_tape_new((dycl_recording *)of, plan->result_count, plan->source_count, plan->saved_count, count);
     if (t) {
-        t->once = plan->once || plan->saved_count;
+        t->once = t->frees = plan->once || plan->saved_count;
         memcpy(t->results, plan->results, t->result_count * sizeof *t->results);
         memcpy(t->sources, plan->sources, t->source_count * sizeof *t->sources);
         memcpy(t->saved, plan->saved, t->saved_count * sizeof *t->saved);
         memcpy(t->hidden, hidden, count * sizeof *hidden);
+        for (uint32_t i = 0; i < count; i++) t->seen[i] = dycl_called_of(region, plan->saved[hidden[i]]) != 0;
     }
     dycl_free(hidden);
     return (PyObject *)t;
@@ -278,11 +279,14 @@ static PyObject *node_backward(PyObject *self, PyObject *const *args, Py_ssize_t
     }
     int any = 0;
     /* an error where they were freed */
-    PyObject *saved = ((dycl_tape *)t)->once ? PyObject_GetAttr(node, saved_tensors_name) : PyTuple_New(0);
+    PyObject *saved = dycl_tape_is_gone((dycl_tape *)t) ? PyObject_CallNoArgs(functions.again)
+                      : ((dycl_tape *)t)->once          ? PyObject_GetAttr(node, saved_tensors_name)
+                                                        : PyTuple_New(0);
     PyObject *all = saved ? PyObject_GetAttr(node, needs_name) : NULL;
     PyObject *needed = all ? PyTuple_GetSlice(all, BEFORE, PY_SSIZE_T_MAX) : NULL;
     PyObject *gradients = needed ? tuple_of(args + 1, count - 1, &any) : NULL;
     if (gradients) found = any ? gradients_of(node, (dycl_tape *)t, saved, gradients, needed) : PyTuple_New(0);
+    if (found && !dycl_abi_keeps_graph()) dycl_tape_let_go((dycl_tape *)t);
     PyObject *result = behind_none(found, needed ? PyTuple_GET_SIZE(needed) : 0);
     Py_XDECREF(found);
     Py_XDECREF(gradients);
@@ -296,9 +300,10 @@ static PyObject *node_backward(PyObject *self, PyObject *const *args, Py_ssize_t
 /* ---- What dycl._autograd sees of it */
 
 static PyObject *set_nodes(PyObject *self, PyObject *args) {
-    PyObject *apply_of, *otherwise;
+    PyObject *apply_of, *otherwise, *again;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OO", &apply_of, &otherwise)) return NULL;
+    if (!PyArg_ParseTuple(args, "OOO", &apply_of, &otherwise, &again)) return NULL;
+    Py_XSETREF(functions.again, Py_NewRef(again));
     Py_XSETREF(functions.apply_of, Py_NewRef(apply_of));
     Py_XSETREF(functions.otherwise, Py_NewRef(otherwise));
     Py_RETURN_NONE;
@@ -306,8 +311,9 @@ static PyObject *set_nodes(PyObject *self, PyObject *args) {
 
 static PyMethodDef methods[] = {
     {"set_nodes", set_nodes, METH_VARARGS,
-     "set_nodes(apply_of, otherwise): apply_of(name) makes a node of that name; otherwise(node, saved, gradients, "
-     "needed) gives the gradients where a plan does not."},
+     "set_nodes(apply_of, otherwise, again): apply_of(name) makes a node of that name; otherwise(node, saved, "
+     "gradients, "
+     "needed) gives the gradients where a plan does not; again() raises what torch raises where they were freed."},
     {"node_forward", (PyCFunction)(void *)node_forward, METH_FASTCALL,
      "node_forward(node, tape, results, saved, *sources): the results."},
     {"node_backward", (PyCFunction)(void *)node_backward, METH_FASTCALL,

@@ -7,6 +7,7 @@
 #include "py/region/grow.h"
 #include "py/region/replay.h"
 #include "py/region/segment.h"
+#include "py/region/tape.h"
 #include "py/site/site.h"
 
 static int plans_made; /* as bits */
@@ -224,10 +225,14 @@ static PyObject *gradient_of(const pass *p, uint32_t nth) {
     return Py_NewRef(Py_None);
 }
 
+/* Sources of one gradient get one tensor: torch's AccumulateGrad copies what somebody else has, too. */
 static PyObject *collect(const dycl_pass_job *job, const pass *p) {
+    const uint32_t *values = p->of->built.gradients;
     PyObject *tuple = PyTuple_New(job->source_count);
     for (uint32_t i = 0; tuple && i < job->source_count; i++) {
-        PyObject *o = gradient_of(p, i);
+        int view = values[i] != DYCL_NONE && p->graph->values[values[i]].root != values[i];
+        uint32_t same = view ? dycl_tape_place(values[i], values, i) : i;
+        PyObject *o = same < i ? Py_NewRef(PyTuple_GET_ITEM(tuple, same)) : gradient_of(p, i);
         if (!o)
             Py_CLEAR(tuple);
         else

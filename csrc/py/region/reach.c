@@ -83,8 +83,7 @@ static int is_mean(const dycl_value *out, int dims) {
     return 1;
 }
 
-/* Whether torch's operator saves tensors. */
-static int saves(const dycl_graph *graph, const dycl_node *node) {
+int dycl_reach_saves(const dycl_graph *graph, const dycl_node *node) {
     const uint32_t *operands = dycl_node_operands(graph, node);
     const dycl_value *out = &graph->values[node->out];
     switch ((dycl_op)node->op) {
@@ -233,7 +232,7 @@ dycl_status dycl_reach_find(const dycl_graph *graph, const uint8_t *tracked, con
     }
     for (uint32_t n = 0; status == DYCL_OK && n < graph->node_count; n++) {
         uint32_t node = out->node[graph->nodes[n].out];
-        if (node && saves(graph, &graph->nodes[n])) out->once[node - 1] = 1;
+        if (node && dycl_reach_saves(graph, &graph->nodes[n])) out->once[node - 1] = 1;
     }
     dycl_free(s.bits);
     dycl_free(s.slots);

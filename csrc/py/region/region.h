@@ -110,7 +110,8 @@ enum {
     DYCL_CLOSED_GRADIENT = 16, /* an operator met a tensor that requires gradients: until the end of the call; our mode
                                   stays, and passes everything on */
     DYCL_CLOSED_MODE = 32,     /* another mode stands below ours: the same */
-    DYCL_CLOSED_SILENCE = 64   /* within torch._C.DisableTorchFunction: our mode is not called */
+    DYCL_CLOSED_SILENCE = 64,  /* within torch._C.DisableTorchFunction: our mode is not called */
+    DYCL_CLOSED_ANOMALY = 128  /* anomaly mode is on */
 };
 
 /* torch, or we, took our mode off the stack for the time of a call. What is on top then is a mode of the program's. */

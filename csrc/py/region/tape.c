@@ -6,6 +6,7 @@
 #include "exec/cache/backwards.h"
 #include "py/region/grow.h"
 #include "py/region/pass.h"
+#include "py/region/reach.h"
 #include "py/region/replay.h"
 #include "py/site/log.h"
 #include "structmember.h"
@@ -18,6 +19,8 @@ static void tape_dealloc(PyObject *self) {
     tape *t = (tape *)self;
     Py_XDECREF(t->of);
     Py_XDECREF(t->edges);
+    Py_XDECREF(t->outer);
+    dycl_free(t->gone);
     dycl_free(t->results);
     Py_TYPE(self)->tp_free(self);
 }
@@ -149,7 +152,7 @@ dycl_tape *dycl_tape_new(dycl_recording *of, uint32_t results, uint32_t sources,
     t->source_count = sources;
     t->saved_count = saved;
     t->hidden_count = hidden;
-    t->results = dycl_alloc(((size_t)results + sources + saved + hidden + 1) * sizeof *t->results);
+    t->results = dycl_alloc(((size_t)results + sources + saved + 2 * (size_t)hidden + 1) * sizeof *t->results);
     if (!t->results) {
         Py_DECREF(t);
         PyErr_NoMemory();
@@ -158,8 +161,27 @@ dycl_tape *dycl_tape_new(dycl_recording *of, uint32_t results, uint32_t sources,
     t->sources = t->results + results;
     t->saved = t->sources + sources;
     t->hidden = t->saved + saved;
+    t->seen = t->hidden + hidden;
     return t;
 }
+
+/* ---- What passes free */
+
+int dycl_tape_is_gone(const dycl_tape *t) {
+    const dycl_tape *outer = t->outer ? (const dycl_tape *)t->outer : t;
+    if (!outer->gone || !t->frees) return 0;
+    if (t->outer) return outer->gone[0] || outer->gone[1 + t->nth];
+    int any = 0;
+    for (uint32_t i = 0; i < t->saved_count; i++) any |= t->gone[1 + i];
+    return any;
+}
+
+void dycl_tape_let_go(dycl_tape *t) {
+    dycl_tape *outer = t->outer ? (dycl_tape *)t->outer : t;
+    if (outer->gone && t->frees) outer->gone[t->outer ? 1 + t->nth : 0] = 1;
+}
+
+/* ---- Inner tapes */
 
 /* What leads to one of the hidden values, from sources and from others of them. */
 static dycl_status find_inner(const tape *t, uint32_t *value, uint32_t *from, uint32_t *from_count,
@@ -187,13 +209,42 @@ static dycl_status find_inner(const tape *t, uint32_t *value, uint32_t *from, ui
     return status == DYCL_OK ? (*out)->status : status;
 }
 
-/* A tape of it, with the places of its sources (among t's sources, or t's saved behind these) and of what it saves. */
-static PyObject *make_inner(const tape *t, uint32_t value, const uint32_t *from, uint32_t from_count,
-                            const dycl_backward *b) {
+static int is_seen(const tape *t, uint32_t nth) {
+    for (uint32_t i = 0; i < t->hidden_count; i++)
+        if (t->hidden[i] == nth) return (int)t->seen[i];
+    return 0;
+}
+
+/* Whether torch saves something between the value and these. */
+static int saves_behind(const tape *t, uint32_t value, const uint32_t *from, uint32_t from_count) {
+    const dycl_graph *graph = &t->of->segment->graph;
+    uint8_t *on_way = dycl_alloc_zero(graph->value_count + 1);
+    int saves = 0;
+    if (!on_way || graph->values[value].kind != DYCL_VALUE_NODE) goto done;
+    on_way[value] = 1;
+    for (uint32_t n = graph->values[value].source + 1; n-- > 0 && !saves;) {
+        const dycl_node *node = &graph->nodes[n];
+        if (!on_way[node->out] || dycl_tape_place(node->out, from, from_count) < from_count) continue;
+        saves = dycl_reach_saves(graph, node);
+        for (int i = 0; i < node->operand_count; i++)
+            if (dycl_node_operands(graph, node)[i] != DYCL_NONE) {
+                uint32_t v = dycl_node_operands(graph, node)[i];
+                on_way[v] = t->of->tracked[v] != 0;
+            }
+    }
+done:
+    dycl_free(on_way);
+    return saves;
+}
+
+/* A tape of what is saved there, with the places of its sources (among t's sources, or t's saved behind these) and of
+ * what it saves. */
+static PyObject *make_inner(tape *t, uint32_t nth, const uint32_t *from, uint32_t from_count, const dycl_backward *b) {
     uint32_t count = 0, length = b->saved_count;
     uint32_t *places = dycl_alloc((from_count + 1) * sizeof *places), *saved = dycl_alloc((length + 1) * sizeof *saved);
     tape *inner = places && saved ? dycl_tape_new(t->of, 1, from_count, length, 0) : NULL;
     PyObject *result = NULL;
+    if (!t->gone) t->gone = dycl_alloc_zero(1 + t->saved_count);
     if (!places || !saved) PyErr_NoMemory();
     for (uint32_t i = 0; inner && i < from_count; i++) {
         if (b->gradients[i] == DYCL_NONE) continue;
@@ -210,9 +261,12 @@ static PyObject *make_inner(const tape *t, uint32_t value, const uint32_t *from,
         }
     }
     if (inner) {
-        inner->results[0] = value;
+        inner->results[0] = t->saved[nth];
+        inner->outer = Py_NewRef((PyObject *)t);
+        inner->nth = nth;
         inner->source_count = count;
         inner->once = length > 0;
+        inner->frees = is_seen(t, nth) && saves_behind(t, t->saved[nth], from, from_count);
         result =
             Py_BuildValue("(ONN)", inner, dycl_replay_words((int)count, places), dycl_replay_words((int)length, saved));
         Py_DECREF(inner);
@@ -223,7 +277,7 @@ static PyObject *make_inner(const tape *t, uint32_t value, const uint32_t *from,
 }
 
 static PyObject *tape_inner(PyObject *self, PyObject *arg) {
-    const tape *t = (tape *)self;
+    tape *t = (tape *)self;
     size_t nth = PyLong_AsSize_t(arg);
     if (PyErr_Occurred() || nth >= t->saved_count) return PyErr_Format(PyExc_IndexError, "nothing is saved there");
     uint32_t value = t->saved[nth], count = 0,
@@ -231,7 +285,7 @@ static PyObject *tape_inner(PyObject *self, PyObject *arg) {
     dycl_gradients *g = NULL;
     PyObject *result = NULL;
     dycl_status status = from ? find_inner(t, &value, from, &count, &g) : DYCL_ERROR;
-    if (status == DYCL_OK) result = make_inner(t, value, from, count, &g->built);
+    if (status == DYCL_OK) result = make_inner(t, (uint32_t)nth, from, count, &g->built);
     if (status == DYCL_ERROR) PyErr_NoMemory();
     if (status == DYCL_BAIL) PyErr_SetString(PyExc_SystemError, "dycl: no graph of what was differentiated before");
     dycl_gradients_release(g);

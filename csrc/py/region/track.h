@@ -50,5 +50,7 @@ int dycl_track_may_rebind(dycl_region *region, PyObject *self, uint32_t value);
 int dycl_track_keeps(dycl_region *region, uint32_t value, uint32_t end);
 /* torch's graph keeps this value, which has a history, though our formula needs another. */
 void dycl_track_mark_kept(dycl_region *region, uint32_t value);
+/* How its gradient is made (DYCL_GRAD_BY_OPERAND and others). */
+void dycl_track_mark(dycl_region *region, uint32_t value, uint8_t how);
 
 #endif
