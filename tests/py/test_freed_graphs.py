@@ -34,6 +34,8 @@ def passes(function, x, steps):
                 (gradient * 2).sum().backward(create_graph=True)
             elif step == "asked":
                 log.append(torch.autograd.grad((gradient * gradient * gradient).sum(), x, retain_graph=True)[0])
+            elif step == "both":  # in one pass, which meets a node twice
+                ((gradient * gradient).sum() + y).backward()
             elif step == "back":
                 y.backward()
             elif step == "back, keeping":
@@ -46,7 +48,7 @@ def passes(function, x, steps):
     return log
 
 
-STEPS = ["make", "through", "through, keeping", "third order", "asked", "back", "back, keeping", "beside"]
+STEPS = ["make", "through", "through, keeping", "third order", "asked", "both", "back", "back, keeping", "beside"]
 
 
 def same(want, got):

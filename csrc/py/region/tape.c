@@ -167,18 +167,25 @@ dycl_tape *dycl_tape_new(dycl_recording *of, uint32_t results, uint32_t sources,
 
 /* ---- What passes free */
 
+/* Within one pass eager goes through a node once. */
+static int frees_another(int64_t gone, int64_t pass) { return gone && gone != 1 + pass; }
+
 int dycl_tape_is_gone(const dycl_tape *t) {
     const dycl_tape *outer = t->outer ? (const dycl_tape *)t->outer : t;
     if (!outer->gone || !t->frees) return 0;
-    if (t->outer) return outer->gone[0] || outer->gone[1 + t->nth];
+    int64_t pass = dycl_abi_backward_pass();
+    if (t->outer) return frees_another(outer->gone[0], pass) || frees_another(outer->gone[1 + t->nth], pass);
     int any = 0;
-    for (uint32_t i = 0; i < t->saved_count; i++) any |= t->gone[1 + i];
+    for (uint32_t i = 0; i < t->saved_count; i++) any |= frees_another(t->gone[1 + i], pass);
     return any;
 }
 
 void dycl_tape_let_go(dycl_tape *t) {
     dycl_tape *outer = t->outer ? (dycl_tape *)t->outer : t;
-    if (outer->gone && t->frees) outer->gone[t->outer ? 1 + t->nth : 0] = 1;
+    int64_t pass = dycl_abi_backward_pass();
+    if (!outer->gone || !t->frees || pass < 0) return;
+    int64_t *gone = &outer->gone[t->outer ? 1 + t->nth : 0];
+    if (!*gone) *gone = 1 + pass;
 }
 
 /* ---- Inner tapes */
@@ -244,7 +251,7 @@ static PyObject *make_inner(tape *t, uint32_t nth, const uint32_t *from, uint32_
     uint32_t *places = dycl_alloc((from_count + 1) * sizeof *places), *saved = dycl_alloc((length + 1) * sizeof *saved);
     tape *inner = places && saved ? dycl_tape_new(t->of, 1, from_count, length, 0) : NULL;
     PyObject *result = NULL;
-    if (!t->gone) t->gone = dycl_alloc_zero(1 + t->saved_count);
+    if (!t->gone) t->gone = dycl_alloc_zero((1 + (size_t)t->saved_count) * sizeof *t->gone);
     if (!places || !saved) PyErr_NoMemory();
     for (uint32_t i = 0; inner && i < from_count; i++) {
         if (b->gradients[i] == DYCL_NONE) continue;

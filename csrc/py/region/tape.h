@@ -18,8 +18,8 @@ typedef struct {
     PyObject *edges; /* owned: what dycl._autograd keeps here, or NULL */
     char once;       /* a second backward pass is an error */
     char frees;      /* torch's nodes of these operators save something, too: see dycl_tape_is_gone */
-    char *gone;      /* owned: whether a pass freed it, then by position of what is saved whether one through its inner
-                        tape did; NULL: there are no inner tapes */
+    int64_t *gone;   /* owned: 1 + which pass freed it, then by position of what is saved which one through its inner
+                        tape did; 0: none. NULL: there are no inner tapes */
     PyObject *outer; /* owned: of an inner tape, whose it is */
     uint32_t nth;    /* of an inner tape: the position */
 } dycl_tape;
@@ -32,8 +32,8 @@ dycl_tape *dycl_tape_new(dycl_recording *of, uint32_t results, uint32_t sources,
 /* Gradients of the sources, a tuple, None where there are none; None for all: torch has to compute them. What is given
  * are tuples, as many as the tape's results, sources and what it saves. New reference, or NULL with an exception. */
 PyObject *dycl_tape_backward(const dycl_tape *t, PyObject *saved, PyObject *gradients, PyObject *needed);
-/* In eager the operators of a tape and of its inner tapes have the same nodes: whether a backward pass that begins here
- * meets what another one freed, and to be told after one that keeps nothing. */
+/* In eager the operators of a tape and of its inner tapes have the same nodes: whether a backward pass meets here what
+ * another one freed, and to be told by one that keeps nothing. */
 int dycl_tape_is_gone(const dycl_tape *t);
 void dycl_tape_let_go(dycl_tape *t);
 /* The source is a result of another node, and a view of this value to us. */

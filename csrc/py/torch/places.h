@@ -38,7 +38,8 @@ typedef struct {
     bool (*is_leaf)(dycl_handle tensor), (*is_view)(dycl_handle tensor); /* C++ at::TensorBase's: they only look */
     dycl_edge *(*gradient_edge)(dycl_edge *out, dycl_handle tensor);     /* C++ torch::autograd::impl::gradient_edge */
     void (*set_gradient_edge)(dycl_handle tensor, dycl_edge *edge);      /* takes the edge's node */
-    bool (*keeps_graph)(void); /* C++ torch::autograd::get_current_graph_task_keep_graph */
+    bool (*keeps_graph)(void);  /* C++ torch::autograd::get_current_graph_task_keep_graph */
+    int (*backward_pass)(void); /* C++ torch::autograd::get_current_graph_task_id; -1: none */
     bool (*grad_enabled)(void);
     void (*set_grad_enabled)(bool);
     PyObject *(*wrap)(const void *);
