@@ -44,8 +44,13 @@ int dycl_abi_requires_grad(PyObject *tensor) {
 }
 
 int dycl_abi_is_leaf_view(dycl_handle tensor) {
-    return dycl_abi_torch.is_leaf && dycl_abi_torch.is_view && dycl_abi_torch.is_view(tensor) &&
-           dycl_abi_torch.is_leaf(tensor);
+    if (!dycl_abi_torch.is_leaf || !dycl_abi_torch.is_view || !dycl_abi_torch.base || !dycl_abi_torch.is_view(tensor) ||
+        !dycl_abi_torch.is_leaf(tensor))
+        return 0;
+    PyObject *base = dycl_abi_wrap(dycl_abi_torch.base(tensor));
+    int waits = base && dycl_abi_requires_grad(base); /* else the program asked for gradients of the view itself */
+    Py_XDECREF(base);
+    return waits;
 }
 
 int dycl_abi_keeps_graph(void) { return !dycl_abi_torch.keeps_graph || dycl_abi_torch.keeps_graph(); }

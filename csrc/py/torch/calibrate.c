@@ -76,6 +76,7 @@ static int find_functions(PyObject *torch) {
     *(void **)&dycl_abi_torch.as_strided =
         dlsym(cpu, "_ZN2at4_ops10as_strided4callERKNS_6TensorEN3c108ArrayRefINS5_6SymIntEEES8_St8optionalIS7_E");
     *(void **)&dycl_abi_torch.is_leaf = dlsym(cpu, "_ZNK2at10TensorBase7is_leafEv");
+    *(void **)&dycl_abi_torch.base = dlsym(cpu, "_ZNK2at10TensorBase5_baseEv");
     *(void **)&dycl_abi_torch.is_view = dlsym(cpu, "_ZNK2at10TensorBase7is_viewEv");
     *(void **)&dycl_abi_torch.gradient_edge = dlsym(cpu, "_ZN5torch8autograd4impl13gradient_edgeERKN2at6TensorE");
     *(void **)&dycl_abi_torch.set_gradient_edge =

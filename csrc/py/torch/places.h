@@ -36,6 +36,7 @@ typedef struct {
                               const int64_t *strides, size_t also_rank,
                               const void *offset); /* C++ at::_ops::as_strided::call; an optional<SymInt> */
     bool (*is_leaf)(dycl_handle tensor), (*is_view)(dycl_handle tensor); /* C++ at::TensorBase's: they only look */
+    dycl_handle (*base)(dycl_handle tensor);                             /* C++ at::TensorBase::_base, of a view */
     dycl_edge *(*gradient_edge)(dycl_edge *out, dycl_handle tensor);     /* C++ torch::autograd::impl::gradient_edge */
     void (*set_gradient_edge)(dycl_handle tensor, dycl_edge *edge);      /* takes the edge's node */
     bool (*keeps_graph)(void);  /* C++ torch::autograd::get_current_graph_task_keep_graph */
