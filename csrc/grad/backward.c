@@ -32,13 +32,11 @@ static void free_scratch(dycl_backward *b) {
     dycl_free(b->reader);
     dycl_free(b->pieces);
     dycl_free(b->shares);
-    dycl_free(b->handed);
-    b->handed = NULL;
     b->image = b->gradient = b->reader = NULL;
     b->reaches = NULL;
     b->pieces = NULL;
     b->shares = NULL;
-    b->piece_count = b->piece_room = b->share_count = b->share_room = b->handed_count = b->handed_room = 0;
+    b->piece_count = b->piece_room = b->share_count = b->share_room = 0;
     b->job = NULL;
 }
 
@@ -201,26 +199,6 @@ dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t 
     return dycl_build_dense(&b->recorder, *sum, like.strides, sum);
 }
 
-static const dycl_value *root_of(const dycl_backward *b, uint32_t gradient) {
-    const dycl_graph *graph = &b->recorder.graph;
-    return &graph->values[graph->values[gradient].root];
-}
-
-dycl_status dycl_backward_hand(dycl_backward *b, uint32_t gradient) {
-    const dycl_value *root = root_of(b, gradient);
-    int came = root->kind == DYCL_VALUE_FEED && root->source < b->job->result_count;
-    if (!came || b->recorder.graph.values[gradient].root == gradient)
-        return DYCL_OK; /* torch's own reference is seen */
-    if (b->handed_count == b->handed_room) {
-        uint32_t room = b->handed_room * 2 + 4, *grown = dycl_realloc(b->handed, room * sizeof *grown);
-        if (!grown) return dycl_error_set("out of memory for %u gradients", room);
-        b->handed = grown;
-        b->handed_room = room;
-    }
-    b->handed[b->handed_count++] = gradient;
-    return DYCL_OK;
-}
-
 static int differentiable(const dycl_value *v) { return v->dtype == DYCL_F32 || v->dtype == DYCL_F64; }
 
 static dycl_status join(dycl_backward *b, uint32_t root) {
@@ -271,33 +249,19 @@ static dycl_status close_sources(dycl_backward *b, uint32_t nth) {
     return status;
 }
 
-/* Nobody but this source got it, or a part of it: two that have the same tensor see that, as in eager. */
-static int is_alone(const dycl_backward *b, uint32_t nth) {
-    for (uint32_t i = 0; i < b->job->source_count; i++)
-        if (i != nth && b->gradient[b->job->sources[i]] == b->gradient[b->job->sources[nth]]) return 0;
-    return 1;
-}
-
-/* What was saved is not given away. What came is, and torch's AccumulateGrad may keep it: not where another operand got
- * it, too, as it copies then. It sees that by itself but for a view, which we make anew. */
-static int is_lent(const dycl_backward *b, uint32_t nth) {
-    uint32_t gradient = b->gradient[b->job->sources[nth]], i = 0;
-    const dycl_value *root = root_of(b, gradient);
-    if (root->kind == DYCL_VALUE_FEED && root->source >= b->job->result_count) return 1;
-    while (i < b->handed_count && b->handed[i] != gradient) i++;
-    return i < b->handed_count && is_alone(b, nth);
-}
-
 /* As it lies, perhaps a view: torch's AccumulateGrad lays gradients out where that matters. */
 static dycl_status finish_source(dycl_backward *b, uint32_t nth) {
     uint32_t source = b->job->sources[nth], *out = &b->gradients[nth];
-    int64_t keep = 1;
     dycl_status status;
     if (b->reaches[source] != WANTED) return DYCL_OK;
     DYCL_TRY(join(b, source));
     if (b->gradient[source] == DYCL_NONE) return DYCL_OK;
     *out = b->gradient[source];
-    if (is_lent(b, nth)) DYCL_TRY(dycl_build_node(&b->recorder, DYCL_OP_contiguous, 1, out, 1, &keep, out));
+    const dycl_value *root = &b->recorder.graph.values[b->recorder.graph.values[*out].root];
+    if (root->kind == DYCL_VALUE_FEED && root->source >= b->job->result_count) { /* what was saved is not given away */
+        int64_t keep = 1;
+        DYCL_TRY(dycl_build_node(&b->recorder, DYCL_OP_contiguous, 1, out, 1, &keep, out));
+    }
     return DYCL_OK;
 fail:
     return status;

@@ -63,10 +63,9 @@ typedef struct dycl_backward {
     uint32_t *gradient; /* by value of the segment: so far, or DYCL_NONE */
     uint8_t *reaches;   /* by value of the segment: whether a source lies behind it (backward.c) */
     uint32_t *reader;   /* by root of the segment: the first operator that reads it, or a view of it */
-    uint32_t *handed;   /* views of gradients that came, which several operands got */
     dycl_piece *pieces; /* gradients of views, that their roots wait for */
     dycl_share *shares; /* gradients of what several products share */
-    uint32_t piece_count, piece_room, share_count, share_room, handed_count, handed_room;
+    uint32_t piece_count, piece_room, share_count, share_room;
 } dycl_backward;
 
 void dycl_backward_init(dycl_backward *b);

@@ -32,9 +32,7 @@ void dycl_grad_div(dycl_chain *c) {
 void dycl_grad_add_scaled(dycl_chain *c) {
     if (dycl_chain_wants(c, 2)) dycl_chain_fail(c);
     dycl_chain_give(c, 0, G);
-    if (!dycl_chain_wants(c, 1)) return;
-    if (c->status == DYCL_OK) c->status = dycl_backward_hand(c->b, G); /* where the other one was multiplied apart */
-    dycl_chain_give(c, 1, MUL(G, dycl_chain_take(c, 2)));
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, MUL(G, dycl_chain_take(c, 2)));
 }
 
 static int is_number(const dycl_chain *c, int nth) { return dycl_chain_operand(c, nth)->kind == DYCL_VALUE_SCALAR; }

@@ -31,6 +31,18 @@ uint32_t dycl_chain_value(dycl_chain *c, uint32_t value) {
 uint32_t dycl_chain_take(dycl_chain *c, int nth) { return dycl_chain_value(c, c->operands[nth]); }
 uint32_t dycl_chain_result(dycl_chain *c) { return dycl_chain_value(c, c->node->out); }
 
+int dycl_chain_behind(const dycl_chain *c, dycl_op op, dycl_chain *out) {
+    const dycl_graph *graph = c->b->job->graph;
+    const dycl_value *x = dycl_chain_operand(c, 0);
+    const dycl_node *of = x->kind == DYCL_VALUE_NODE ? &graph->nodes[x->source] : NULL;
+    if (!of || of->op != op || dycl_backward_is_source(c->b, c->operands[0])) return 0;
+    *out = *c;
+    out->node = of;
+    out->operands = dycl_node_operands(graph, of);
+    out->attrs = dycl_node_attrs(graph, of);
+    return 1;
+}
+
 int dycl_chain_by_operand(const dycl_chain *c) { return c->b->job->tracked[c->node->out] & DYCL_GRAD_BY_OPERAND; }
 
 void dycl_chain_fail(dycl_chain *c) {
@@ -55,7 +67,6 @@ void dycl_chain_give(dycl_chain *c, int nth, uint32_t gradient) {
     gradient = dycl_chain_cast(c, gradient, (dycl_dtype)dycl_chain_operand(c, nth)->dtype); /* as torch's engine does */
     if (c->tied && c->status == DYCL_OK) tie(c, gradient); /* what is given alone, not what it was summed from */
     if (c->status == DYCL_OK) c->status = dycl_backward_accumulate(c->b, c->operands[nth], gradient);
-    if (gradient == c->gradient && c->handed++ && c->status == DYCL_OK) c->status = dycl_backward_hand(c->b, gradient);
 }
 
 /* ---- Operators */

@@ -17,7 +17,6 @@ typedef struct {
     dycl_status status; /* the first that was not OK */
     uint32_t tied;      /* operands, as bits: see dycl_chain_tie */
     int tied_nothing;   /* dycl_tie's `nothing` */
-    int handed;         /* operands that got the gradient as it is */
 } dycl_chain;
 
 typedef void (*dycl_formula)(dycl_chain *c);
@@ -37,6 +36,8 @@ uint32_t dycl_chain_take(dycl_chain *c, int nth);         /* an operand's value 
 uint32_t dycl_chain_result(dycl_chain *c);                /* the same of the node's result */
 uint32_t dycl_chain_value(dycl_chain *c, uint32_t value); /* the same of any value of the segment */
 uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status);
+/* 1: the first operand is what `op` made, and nobody else's: the chain of that operator, with this gradient so far. */
+int dycl_chain_behind(const dycl_chain *c, dycl_op op, dycl_chain *out);
 int dycl_chain_by_operand(const dycl_chain *c);                  /* the result is torch's pow: DYCL_GRAD_BY_OPERAND */
 void dycl_chain_give(dycl_chain *c, int nth, uint32_t gradient); /* summed over what was broadcast; NONE: nothing */
 void dycl_chain_tie(dycl_chain *c, int nth); /* the operand to all that is given from here on (dycl_tie) */
@@ -47,7 +48,6 @@ int dycl_backward_is_source(const dycl_backward *b, uint32_t value); /* one that
 uint32_t dycl_backward_base(const dycl_backward *b, uint32_t value);
 dycl_status dycl_backward_tie(dycl_backward *b, dycl_tie tie);
 dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t gradient);
-dycl_status dycl_backward_hand(dycl_backward *b, uint32_t gradient); /* to one more operand, as it is */
 
 /* ---- Operators. Of a chain that failed they answer 0. */
 

@@ -97,25 +97,17 @@ static void give_norm(dycl_chain *c, uint32_t norm) {
 
 /* A root of a sum of squares is a norm, which torch differentiates as one function. */
 void dycl_grad_sqrt(dycl_chain *c) {
-    const dycl_graph *graph = c->b->job->graph;
-    const dycl_value *x = dycl_chain_operand(c, 0);
-    const dycl_node *of = x->kind == DYCL_VALUE_NODE ? &graph->nodes[x->source] : NULL;
+    dycl_chain inner;
     if (dycl_chain_by_operand(c)) {
         uint32_t slope = dycl_chain_1(c, DYCL_OP_rsqrt, dycl_chain_take(c, 0));
         dycl_chain_give(c, 0, MUL(c->gradient, dycl_chain_number(c, DYCL_OP_mul, slope, 0.5)));
-        return;
-    }
-    if (!of || of->op != DYCL_OP_sumsq || dycl_backward_is_source(c->b, c->operands[0])) {
+    } else if (dycl_chain_behind(c, DYCL_OP_sumsq, &inner)) {
+        give_norm(&inner, c->node->out);
+        c->status = inner.status;
+    } else {
         uint32_t y = dycl_chain_result(c);
         dycl_chain_give(c, 0, DIV(c->gradient, dycl_chain_number(c, DYCL_OP_mul, y, 2)));
-        return;
     }
-    dycl_chain inner = *c;
-    inner.node = of;
-    inner.operands = dycl_node_operands(graph, of);
-    inner.attrs = dycl_node_attrs(graph, of);
-    give_norm(&inner, c->node->out);
-    c->status = inner.status;
 }
 
 void dycl_grad_sumabs(dycl_chain *c) {

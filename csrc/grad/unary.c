@@ -49,15 +49,9 @@ void dycl_grad_rsqrt(dycl_chain *c) {
 
 /* x ** -2 is 1 / (x * x), but goes back as one function: parts of its gradient would be infinite, or zero. */
 static int give_inverse_square(dycl_chain *c) {
-    const dycl_graph *graph = c->b->job->graph;
-    const dycl_value *x = dycl_chain_operand(c, 0);
-    const dycl_node *of = x->kind == DYCL_VALUE_NODE ? &graph->nodes[x->source] : NULL;
-    int is = (c->b->job->tracked[c->node->out] & DYCL_GRAD_OF_SQUARE) && of && of->op == DYCL_OP_square &&
-             !dycl_backward_is_source(c->b, c->operands[0]);
-    if (!is) return 0;
-    dycl_chain inner = *c;
-    inner.node = of;
-    inner.operands = dycl_node_operands(graph, of);
+    dycl_chain inner;
+    if (!(c->b->job->tracked[c->node->out] & DYCL_GRAD_OF_SQUARE) || !dycl_chain_behind(c, DYCL_OP_square, &inner))
+        return 0;
     uint32_t slope = dycl_chain_number(&inner, DYCL_OP_pow, dycl_chain_take(&inner, 0), -3);
     slope = dycl_chain_number(&inner, DYCL_OP_mul, slope, -2);
     dycl_chain_give(&inner, 0, dycl_chain_2(&inner, DYCL_OP_mul, c->gradient, slope));

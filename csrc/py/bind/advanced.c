@@ -54,8 +54,8 @@ static dycl_status parse(dycl_call *call, PyObject **key, parsed *k) {
             k->positions[i] = Py_NewRef(o);
         } else if (holds_integers(o, o == *key ? MOST_NESTED - 1 : 0)) { /* a list of lists alone is a tuple of them */
             k->positions[i] = dycl_beside_run(call->region, dycl_py.make_tensor, &o, 1, NULL, 1);
-            if (!k->positions[i] && !PyErr_ExceptionMatches(PyExc_Exception)) return DYCL_ERROR;
             if (!k->positions[i]) { /* torch may find another error first */
+                if (!PyErr_ExceptionMatches(PyExc_Exception)) return DYCL_ERROR;
                 PyErr_Clear();
                 return bail(call, DYCL_BAIL_arguments);
             }

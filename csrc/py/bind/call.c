@@ -121,7 +121,7 @@ static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
         same = result->sizes[i] == old.sizes[i] && result->strides[i] == old.strides[i];
     if (!same) return dycl_call_bail(call, DYCL_BAIL_alias);
     if (dycl_region_rebind(region, self, value) < 0) return NULL;
-    if (tracked && call->keeps_result) dycl_track_mark_kept(region, value);
+    if (tracked && call->keeps_result) dycl_track_mark(region, value, DYCL_TRACK_KEPT);
     region->site->stats.recorded++;
     return Py_NewRef(self);
 }

@@ -12,8 +12,7 @@
 typedef struct {
     PyObject_HEAD dycl_recording *of;             /* owned */
     uint32_t *results, *sources, *saved, *hidden; /* owned, one block; hidden: positions among what is saved */
-    uint32_t
-        *seen; /* in that block, by hidden: whether it is what a call of the program gave: a node of torch's ends */
+    uint32_t *seen; /* in that block, by hidden: whether a call of the program gave it, so that torch has a node */
     uint32_t result_count, source_count, saved_count, hidden_count;
     PyObject *edges; /* owned: what dycl._autograd keeps here, or NULL */
     char once;       /* a second backward pass is an error */

@@ -18,11 +18,9 @@ static int has_lost_history(PyObject *object) {
     return !node;
 }
 
-static int is_real(const dycl_value *v) { return dycl_dtype_is_float((dycl_dtype)v->dtype); }
-
 /* Flags of a tracked value. */
-static uint8_t feed_history(const dycl_region *region, const dycl_value *feed) {
-    const dycl_source *source = &region->sources[feed->source];
+static uint8_t feed_history(const dycl_region *region, uint32_t feed) {
+    const dycl_source *source = &region->sources[feed];
     if (!dycl_abi_has_autograd_meta(dycl_abi_handle_impl(dycl_source_handle(source)))) return 0;
     PyObject *object = source->object ? Py_NewRef(source->object) : dycl_abi_wrap(source->handle);
     uint8_t flags = !object || dycl_abi_requires_grad(object) ? DYCL_TRACK_HISTORY : 0;
@@ -31,6 +29,8 @@ static uint8_t feed_history(const dycl_region *region, const dycl_value *feed) {
     PyErr_Clear();
     return flags;
 }
+
+static int is_real(const dycl_value *v) { return dycl_dtype_is_float((dycl_dtype)v->dtype); }
 
 static int node_has_history(const dycl_region *region, const dycl_node *node) {
     const dycl_graph *graph = &region->recorder.graph;
@@ -49,7 +49,7 @@ static int extend(dycl_region *region) {
         const dycl_value *value = &graph->values[v];
         uint8_t flags = 0;
         if (value->kind == DYCL_VALUE_FEED)
-            flags = is_real(value) ? feed_history(region, value) : 0;
+            flags = is_real(value) ? feed_history(region, value->source) : 0;
         else if (value->kind == DYCL_VALUE_NODE && enabled)
             flags = node_has_history(region, &graph->nodes[value->source]) ? DYCL_TRACK_HISTORY : 0;
         region->tracked[v] = flags;
@@ -165,8 +165,6 @@ int dycl_track_may_rebind(dycl_region *region, PyObject *self, uint32_t value) {
     end += (uint32_t)is_other_operand(graph, &graph->nodes[end], before);
     return dycl_region_holds_alone(region, self) && !dycl_track_keeps(region, before, end);
 }
-
-void dycl_track_mark_kept(dycl_region *region, uint32_t value) { region->tracked[value] |= DYCL_TRACK_KEPT; }
 
 void dycl_track_mark(dycl_region *region, uint32_t value, uint8_t how) {
     if (dycl_track_has_now(region, value) && value < region->tracked_count) region->tracked[value] |= how;

@@ -9,7 +9,8 @@
 #include "py/region/region.h"
 
 /* Of a tracked value. LOST: torch has no history for the feed any more and raises where it is asked for (one of several
- * views of a tensor that was written since), or finds it only there. */
+ * views of a tensor that was written since), or finds it only there. KEPT: torch's graph keeps the value, though our
+ * formula needs another. */
 enum { DYCL_TRACK_HISTORY = 1, DYCL_TRACK_KEPT = 2, DYCL_TRACK_LOST = 4 };
 
 extern int dycl_track_on; /* regions record what needs gradients (not with DYCL_TRAIN=0) */
@@ -48,9 +49,8 @@ int dycl_track_may_rebind(dycl_region *region, PyObject *self, uint32_t value);
 /* Whether an operator with a history, of those before node `end`, needs the value in the backward pass: torch raises
  * there if it was written over. */
 int dycl_track_keeps(dycl_region *region, uint32_t value, uint32_t end);
-/* torch's graph keeps this value, which has a history, though our formula needs another. */
-void dycl_track_mark_kept(dycl_region *region, uint32_t value);
-/* How its gradient is made (DYCL_GRAD_BY_OPERAND and others). */
+/* What torch's graph does with a value that was recorded just now, where it has a history: DYCL_TRACK_KEPT, or how its
+ * gradient is made (DYCL_GRAD_BY_OPERAND and others). */
 void dycl_track_mark(dycl_region *region, uint32_t value, uint8_t how);
 
 #endif

@@ -43,14 +43,17 @@ int dycl_abi_requires_grad(PyObject *tensor) {
     return result;
 }
 
+static int has_history(dycl_handle base) {
+    PyObject *o = dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base)) ? dycl_abi_wrap(base) : NULL;
+    int has = o && dycl_abi_requires_grad(o);
+    Py_XDECREF(o);
+    return has;
+}
+
 int dycl_abi_is_leaf_view(dycl_handle tensor) {
-    if (!dycl_abi_torch.is_leaf || !dycl_abi_torch.is_view || !dycl_abi_torch.base || !dycl_abi_torch.is_view(tensor) ||
-        !dycl_abi_torch.is_leaf(tensor))
-        return 0;
-    PyObject *base = dycl_abi_wrap(dycl_abi_torch.base(tensor));
-    int waits = base && dycl_abi_requires_grad(base); /* else the program asked for gradients of the view itself */
-    Py_XDECREF(base);
-    return waits;
+    if (!dycl_abi_torch.is_leaf || !dycl_abi_torch.is_view || !dycl_abi_torch.base) return 0;
+    /* where the base has none, the program asked for gradients of the view itself */
+    return dycl_abi_torch.is_view(tensor) && dycl_abi_torch.is_leaf(tensor) && has_history(dycl_abi_torch.base(tensor));
 }
 
 int dycl_abi_keeps_graph(void) { return !dycl_abi_torch.keeps_graph || dycl_abi_torch.keeps_graph(); }
@@ -228,13 +231,6 @@ static dycl_handle view_of(dycl_handle base, int rank, const int64_t *sizes, con
 
 dycl_handle dycl_abi_view(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides, int64_t offset) {
     return view_of(base, rank, sizes, strides, offset, 0);
-}
-
-static int has_history(dycl_handle base) {
-    PyObject *o = dycl_abi_has_autograd_meta(dycl_abi_handle_impl(base)) ? dycl_abi_wrap(base) : NULL;
-    int has = o && dycl_abi_requires_grad(o);
-    Py_XDECREF(o);
-    return has;
 }
 
 dycl_handle dycl_abi_view_as_made(dycl_handle base, int rank, const int64_t *sizes, const int64_t *strides,
