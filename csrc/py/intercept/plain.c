@@ -2,6 +2,7 @@
 
 #include "py/bind/view.h"
 #include "py/intercept/fallback.h"
+#include "py/intercept/numbers.h"
 #include "py/intercept/shortcut.h"
 #include "py/intercept/table.h"
 #include "py/region/replace.h"
@@ -72,8 +73,12 @@ static PyObject *call_method(PyObject *callable, PyObject *const *args, size_t n
     answer way = known ? try_record(region, callable, args, count, kwnames, &result) : TORCH;
     Py_LeaveRecursiveCall();
     if (way == RECORDED) return result;
-    int lazy = any_lazy(args, count), state = way == APART ? dycl_abi_torch_function_off() : 0;
+    int lazy = any_lazy(args, count), numbers = 0;
+    uint64_t places[DYCL_NUMBERS];
+    if (!known && (numbers = dycl_numbers_compute(callable, args, count, kwnames, 1, places)) < 0) return NULL;
+    int state = way == APART ? dycl_abi_torch_function_off() : 0;
     result = original_call(callable, args, nargsf, kwnames);
+    dycl_numbers_learn(result, places, numbers);
     if (way == APART) dycl_abi_torch_function_restore(state);
     if (result && !known) dycl_shortcut_remember(pattern);
     if (!result && lazy && dycl_shortcut_refused())

@@ -5,6 +5,7 @@
 
 #include "py/bind/beside.h"
 #include "py/intercept/fallback.h"
+#include "py/intercept/numbers.h"
 #include "py/intercept/table.h"
 
 #define LOOKED_AT 3 /* where torch's functions have their tensors */
@@ -158,7 +159,11 @@ static PyObject *shortcut(PyObject *callable, PyObject *const *args, size_t narg
     if (!lazy && !dycl_abi_torch_function_is_on()) return call_torch(callable, args, count, kwnames);
     uint64_t pattern = dycl_shortcut_pattern(callable, args, count, kwnames, 0);
     if (!pattern || !dycl_shortcut_known(pattern)) {
+        uint64_t places[DYCL_NUMBERS];
+        int numbers = dycl_numbers_compute(callable, args, count, kwnames, 0, places);
+        if (numbers < 0) return NULL;
         PyObject *result = call_torch(callable, args, count, kwnames);
+        dycl_numbers_learn(result, places, numbers);
         if (result) dycl_shortcut_remember(pattern);
         if (result || !lazy || !dycl_shortcut_refused()) return result;
         return dycl_fallback(region, callable, args, count, kwnames, NULL, DYCL_BAIL_arguments);
