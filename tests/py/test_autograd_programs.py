@@ -24,7 +24,7 @@ from suite import FULL, one_thread  # noqa: F401 (a fixture)
 
 dycl.accelerate(lambda: None)  # finds torch
 
-HOLDS = ("module", "function", "everywhere", "step")  # what is accelerated
+HOLDS = ("module", "function", "everywhere", "step")  # what is accelerated; "enabled": a step that enables gradients
 
 
 class Program:
@@ -66,11 +66,13 @@ class Program:
         world.learns = self.learns
 
         def step(name):
-            with errors("step"):
+            with errors("step"), torch.enable_grad() if self.hold == "enabled" else contextlib.nullcontext():
                 WAYS[name](world)
 
-        if accelerated and self.hold == "step":
+        if accelerated and self.hold in ("step", "enabled"):
             step = dycl.accelerate(step)
+        if self.hold == "enabled":
+            step = torch.no_grad()(step)
         with hold, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for name in self.ways:
@@ -189,6 +191,14 @@ def _holds(program):
 @pytest.mark.parametrize("seed", range(20000 if FULL else 800))
 def test_random_programs(seed):
     program = Program.drawn(seed)
+    _holds(program)
+
+
+@pytest.mark.parametrize("seed", range(4000 if FULL else 200))
+def test_random_programs_that_enable_gradients(seed):
+    """Called where they are disabled, as guidance within a sampler is."""
+    program = Program.drawn(130000 + seed)
+    program.hold = "enabled"
     _holds(program)
 
 

@@ -46,23 +46,13 @@ static int module_wants(const dycl_site *site) {
     return first && wants(first);
 }
 
-/* Tensors that are saved for the backward pass in other ways, and nodes that report where they were made, are torch's.
- */
-static int is_watched(void) {
-    PyObject *hooks = dycl_py.anomaly_enabled && dycl_py_anomaly() == 0
-                          ? PyObject_CallOneArg(dycl_py.saved_tensors_hooks, Py_False)
-                          : NULL;
-    int result = hooks != Py_None;
-    Py_XDECREF(hooks);
-    PyErr_Clear();
-    return result;
-}
+int dycl_gradient_could_track(const dycl_site *site) { return dycl_track_on && !site->replaces && !site->options; }
 
 int dycl_gradient_may_track(const dycl_site *site) {
-    return dycl_track_on && !site->replaces && !site->options && dycl_abi_grad_enabled();
+    return dycl_gradient_could_track(site) && dycl_abi_grad_enabled();
 }
 
-int dycl_gradient_tracks(const dycl_site *site) { return dycl_gradient_may_track(site) && !is_watched(); }
+int dycl_gradient_tracks(const dycl_site *site) { return dycl_gradient_may_track(site) && !dycl_track_is_watched(); }
 
 dycl_gradient_need dycl_gradient_needed(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     Py_ssize_t total = count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);

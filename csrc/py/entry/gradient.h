@@ -4,7 +4,8 @@
  * As a rule they are recorded, and nothing more is asked. They are not with DYCL_TRAIN=0, for a target that was
  * accelerated with options (pack=False, precision="bf16"), in anomaly mode, and under hooks on saved tensors. Then:
  *
- * At entry, an argument or the module's first parameter requires gradients: no region.
+ * At entry, an argument or the module's first parameter requires gradients: no region. Where they are disabled at
+ * entry and enabled inside, this is asked then (dycl_region_enable_gradients).
  *
  * Inside, an operator meets a tensor that requires them (of a function's closure, of a module that is frozen in part):
  * the region steps aside, and the rest of the call runs in torch as it would have.
@@ -25,8 +26,9 @@ typedef enum {
     DYCL_GRADIENT_WANTED
 } dycl_gradient_need;
 
-/* Whether the site's regions would record what needs gradients now, and whether they do: nothing else looks at what is
- * saved for the backward pass. */
+/* Whether the site's regions would record what needs gradients where these are enabled, would now, and do: nothing else
+ * looks at what is saved for the backward pass. */
+int dycl_gradient_could_track(const dycl_site *site);
 int dycl_gradient_may_track(const dycl_site *site);
 int dycl_gradient_tracks(const dycl_site *site);
 /* What this call is known to need. */

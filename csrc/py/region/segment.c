@@ -308,7 +308,7 @@ void dycl_region_expect(dycl_region *region) {
         graphs[count] = &s->graph;
     }
     region->expected_count = count;
-    region->wants_ahead = region->runs_ahead && count;
+    region->wants_ahead = region->runs_ahead && count && !region->may_track;
     if (dycl_graph_expect(&region->recorder.graph, count, graphs) != DYCL_OK)
         drop_expected(region); /* no memory: recorded as a new trace */
 }

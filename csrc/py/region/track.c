@@ -8,6 +8,16 @@
 
 int dycl_track_on;
 
+int dycl_track_is_watched(void) {
+    PyObject *hooks = dycl_py.anomaly_enabled && dycl_py_anomaly() == 0
+                          ? PyObject_CallOneArg(dycl_py.saved_tensors_hooks, Py_False)
+                          : NULL;
+    int result = hooks != Py_None;
+    Py_XDECREF(hooks);
+    PyErr_Clear();
+    return result;
+}
+
 /* A view made before its base had a history has none of its own until torch looks for it: a leaf by then, which torch
  * writes nothing in place. To ask for grad_fn would be that look. */
 static int has_lost_history(PyObject *object) {

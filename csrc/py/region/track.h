@@ -15,6 +15,10 @@ enum { DYCL_TRACK_HISTORY = 1, DYCL_TRACK_KEPT = 2, DYCL_TRACK_LOST = 4 };
 
 extern int dycl_track_on; /* regions record what needs gradients (not with DYCL_TRAIN=0) */
 
+/* Tensors that are saved for the backward pass in other ways, and nodes that report where they were made, are torch's:
+ * whether a program asks for either. */
+int dycl_track_is_watched(void);
+
 /* Looks at what was recorded since the last time, with gradients enabled or not as they are now. To be called after
  * each operator. */
 void dycl_track_extend(dycl_region *region);
