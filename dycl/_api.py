@@ -74,7 +74,8 @@ def _setup_once():
 
 def _start(torch):
     if _load() is None:
-        raise ImportError(f"{_core_error} (is oneDNN installed? pip install onednn-cpu-gomp)")
+        absent = " (is oneDNN installed? pip install onednn-cpu-gomp)" if "dnnl" in str(_core_error) else ""
+        raise ImportError(f"{_core_error}{absent}")
     trains = _environment.trains()
     if not torch.__version__.startswith(TESTED_TORCH):
         trains = _prove(torch, trains)

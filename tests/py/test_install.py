@@ -55,6 +55,15 @@ def test_no_onednn(package, tmp_path):
     assert "libdnnl.so.0" in said and "is oneDNN installed?" in said
 
 
+def test_another_reason(package, tmp_path):
+    """Nobody is sent to look for oneDNN where something else is missing."""
+    shutil.copytree(os.path.join(package, "dycl"), tmp_path / "dycl")
+    core = tmp_path / "dycl" / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"
+    core.write_text("no library")
+    said = run(tmp_path)
+    assert str(core.name) in said and "oneDNN" not in said
+
+
 @pytest.mark.parametrize("version, runtime, text", (("3, 1", 2, "oneDNN 3.1.0 is too old"), ("2, 9", 2, "too old"),
                                                     ("3, 9", 4, "was not built for OpenMP")))
 def test_another_onednn(package, tmp_path, version, runtime, text):
