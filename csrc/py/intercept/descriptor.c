@@ -26,7 +26,7 @@ static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, 
             PyObject *result = PyObject_Vectorcall(method->original, args, nargsf, kwnames);
             dycl_numbers_learn(result, places, numbers);
             if (result) dycl_shortcut_remember(pattern);
-            if (result || !dycl_shortcut_refused()) return result;
+            if (result || !dycl_shortcut_refused(args, count, kwnames)) return result;
             return dycl_fallback(region, method->original, args, count, kwnames, NULL, DYCL_BAIL_arguments);
         }
         region->calling = method->original;

@@ -78,6 +78,18 @@ static int only_ours(PyObject *const *args, Py_ssize_t count, int *lazy) {
     return 1;
 }
 
+int dycl_overrides_any(PyObject *const *args, Py_ssize_t count) {
+    int lazy;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *o = args[i];
+        int items = PyTuple_Check(o) || PyList_Check(o);
+        if (!only_ours(&args[i], 1, &lazy) ||
+            (items && !only_ours(PySequence_Fast_ITEMS(o), PySequence_Fast_GET_SIZE(o), &lazy)))
+            return 1;
+    }
+    return 0;
+}
+
 /* -1: it is no tensor, or none that we represent. */
 static int sizes_of(PyObject *o, const int64_t **sizes) {
     dycl_lazy_meta meta;

@@ -11,6 +11,9 @@ int dycl_overrides_is_whole(PyObject *callable);
 PyObject *dycl_overrides_run_body(PyObject *function, PyObject *const *args, Py_ssize_t count, PyObject *kwnames,
                                   PyObject *kwdict);
 
+/* Whether an argument, or an item of a list or tuple among them, has an override that is not ours. */
+int dycl_overrides_any(PyObject *const *args, Py_ssize_t count);
+
 void dycl_overrides_setup(void);
 
 #endif

@@ -81,7 +81,7 @@ static PyObject *call_method(PyObject *callable, PyObject *const *args, size_t n
     dycl_numbers_learn(result, places, numbers);
     if (way == APART) dycl_abi_torch_function_restore(state);
     if (result && !known) dycl_shortcut_remember(pattern);
-    if (!result && lazy && dycl_shortcut_refused())
+    if (!result && lazy && dycl_shortcut_refused(args, count, kwnames))
         return dycl_fallback(region, callable, args, count, kwnames, NULL, DYCL_BAIL_arguments);
     return result;
 }

@@ -6,6 +6,7 @@
 #include "py/bind/beside.h"
 #include "py/intercept/fallback.h"
 #include "py/intercept/numbers.h"
+#include "py/intercept/overrides.h"
 #include "py/intercept/table.h"
 
 #define LOOKED_AT 3 /* where torch's functions have their tensors */
@@ -126,10 +127,18 @@ void dycl_shortcut_remember(uint64_t pattern) {
     pattern_count++;
 }
 
-int dycl_shortcut_refused(void) {
+/* Python code that ran in between left its frames, and somebody else's answer NotImplemented comes as such an error. */
+int dycl_shortcut_refused(PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    PyObject *type, *value, *traceback;
     if (!PyErr_Occurred() || !PyErr_ExceptionMatches(PyExc_TypeError)) return 0;
-    PyErr_Clear();
-    return 1;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (!traceback && !dycl_overrides_any(args, count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0))) {
+        Py_DECREF(type);
+        Py_XDECREF(value);
+        return 1;
+    }
+    PyErr_Restore(type, value, traceback);
+    return 0;
 }
 
 /* What the interpreter does where the field is empty. */
@@ -165,7 +174,7 @@ static PyObject *shortcut(PyObject *callable, PyObject *const *args, size_t narg
         PyObject *result = call_torch(callable, args, count, kwnames);
         dycl_numbers_learn(result, places, numbers);
         if (result) dycl_shortcut_remember(pattern);
-        if (result || !lazy || !dycl_shortcut_refused()) return result;
+        if (result || !lazy || !dycl_shortcut_refused(args, count, kwnames)) return result;
         return dycl_fallback(region, callable, args, count, kwnames, NULL, DYCL_BAIL_arguments);
     }
     const dycl_binding *row = dycl_binding_find(callable, &in_place, &swapped);

@@ -17,7 +17,8 @@ int dycl_shortcut_known(uint64_t pattern);
 void dycl_shortcut_remember(uint64_t pattern);
 
 /* 1: the exception that is set is the parser's, and is cleared: what it says of a lazy tensor may differ from what it
- * says of a plain one, so torch is to look at plain ones. */
-int dycl_shortcut_refused(void);
+ * says of a plain one, so torch is to look at plain ones. 0: another, or of the program's own code: nothing runs twice.
+ */
+int dycl_shortcut_refused(PyObject *const *args, Py_ssize_t count, PyObject *kwnames);
 
 #endif
