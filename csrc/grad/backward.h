@@ -14,8 +14,9 @@
 typedef int64_t dycl_strides[DYCL_MAX_RANK]; /* entries past the rank are 0 */
 
 /* In `tracked`, of what torch's pow gave: its gradient is made of the operand, though the operator's own would be of
- * the result, which the program may overwrite. OF_SQUARE: the operand is the square that the same call made. */
-enum { DYCL_GRAD_BY_OPERAND = 8, DYCL_GRAD_OF_SQUARE = 16 };
+ * the result, which the program may overwrite. OF_SQUARE: the operand is the square that the same call made.
+ * UNSAVED: a part of a function of torch's that saves nothing for it, as it would for the operator alone. */
+enum { DYCL_GRAD_BY_OPERAND = 8, DYCL_GRAD_OF_SQUARE = 16, DYCL_GRAD_UNSAVED = 32 };
 
 /* What is to be differentiated. Sources are feeds and nodes of the segment; differentiation stops there. Results are
  * nodes. */

@@ -24,9 +24,11 @@ def between(function):
                                                                for key, x in kwargs.items()}))
 
 
-def passes(program, sample):
-    """What two passes from each result say."""
+def passes(program, sample, alone=None):
+    """What two passes from each result say. alone: which of the operands has a history, if not all have."""
     leaves, operands = fresh_operands(sample, "")
+    for i, leaf in enumerate([leaf for leaf in leaves if leaf.requires_grad]):
+        leaf.requires_grad_(alone in (None, i))
     torch.manual_seed(1)
     try:
         results = [r for r in tensors_of(program(*operands)) if r.requires_grad]
@@ -53,6 +55,25 @@ def test_operators(op, dtype):
                 if op.full_name in ONE_NODE:
                     want, got = want[:1], got[:1]
                 assert want == got, f"sample {i}"
+
+
+@pytest.mark.parametrize("op, dtype", [case for case in _cases() if case.values[1] == torch.float32])
+def test_operators_of_one_that_learns(op, dtype):
+    """What torch saves depends on which operands have a history: a bias alone needs no weight."""
+    def program(first, args, kwargs):
+        return op.op(first, *args, **kwargs)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        samples = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=True), None if FULL else 3))
+        for i, sample in enumerate(samples):
+            leaves = [leaf for leaf in fresh_operands(sample, "")[0] if leaf.requires_grad]
+            for alone in range(len(leaves)) if len(leaves) > 1 else ():
+                want, fast = passes(program, sample, alone), dycl.accelerate(program)
+                got = [passes(fast, sample, alone) for _ in range(2)]
+                if op.full_name in ONE_NODE:
+                    want, got = want[:1], [g[:1] for g in got]
+                assert got == [want, want], f"sample {i}, {alone} of {len(leaves)}"
 
 
 @pytest.mark.parametrize("size", [(4, 1), (1, 4), (1, 1), (3, 5)])

@@ -1,6 +1,7 @@
 /* Products of matrices, and the recurrent cells that are made of them. */
 #include <math.h>
 
+#include "grad/backward.h"
 #include "py/bind/bind.h"
 #include "py/bind/view.h"
 #include "py/region/track.h"
@@ -137,6 +138,7 @@ static PyObject *addmm(dycl_call *call, const dycl_binding *row) {
             return dycl_call_bail(call, DYCL_BAIL_shape);
     if (beta == 0) return dycl_call_finish(call, DYCL_OK, product);
     DYCL_CALL_TRY(scale(call, &x[0], beta));
+    if (beta != 1) dycl_track_mark(call->region, x[0], DYCL_GRAD_UNSAVED); /* a number of torch's node */
     DYCL_CALL_TRY(ew2(call, DYCL_OP_add, product, x[0], &out));
     if (meta(call, out)->canonical) return dycl_call_finish(call, DYCL_OK, out);
     int64_t plain[DYCL_MAX_RANK]; /* whatever the input's are */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "grad/backward.h"
 
 /* ---- Sets of results, each kept once */
 
@@ -83,12 +84,18 @@ static int is_mean(const dycl_value *out, int dims) {
     return 1;
 }
 
-int dycl_reach_saves(const dycl_graph *graph, const dycl_node *node) {
+int dycl_reach_saves(const dycl_graph *graph, const uint8_t *tracked, const dycl_node *node) {
     const uint32_t *operands = dycl_node_operands(graph, node);
     const dycl_value *out = &graph->values[node->out];
+    if (tracked[node->out] & DYCL_GRAD_UNSAVED) return 0;
     switch ((dycl_op)node->op) {
     case DYCL_OP_index_select: /* flip: its positions are its own */
         return !dycl_value_is_made_by(graph, operands[1], DYCL_OP_iota);
+    case DYCL_OP_fmod: /* what the other operand's gradient needs */
+    case DYCL_OP_remainder: return tracked[operands[1]] != 0;
+    case DYCL_OP_linear: return tracked[operands[0]] || tracked[operands[1]];
+    case DYCL_OP_aten_scatter_add: /* positions, for what was added */
+    case DYCL_OP_aten_index_add: return tracked[operands[2]] != 0;
     case DYCL_OP_lerp: return graph->values[operands[2]].kind != DYCL_VALUE_SCALAR;
     case DYCL_OP_aten_adaptive_avg_pool1d: return !is_mean(out, 1);
     case DYCL_OP_adaptive_avg_pool2d:
@@ -116,6 +123,9 @@ int dycl_reach_saves(const dycl_graph *graph, const dycl_node *node) {
     case DYCL_OP_aten_pixel_shuffle:
     case DYCL_OP_aten_pixel_unshuffle:
     case DYCL_OP_aten_channel_shuffle:
+    case DYCL_OP_aten_im2col:
+    case DYCL_OP_aten_col2im:
+    case DYCL_OP_aten_affine_grid_generator:
     case DYCL_OP_aten_deg2rad:
     case DYCL_OP_aten_rad2deg:
     case DYCL_OP_copy:
@@ -232,7 +242,7 @@ dycl_status dycl_reach_find(const dycl_graph *graph, const uint8_t *tracked, con
     }
     for (uint32_t n = 0; status == DYCL_OK && n < graph->node_count; n++) {
         uint32_t node = out->node[graph->nodes[n].out];
-        if (node && dycl_reach_saves(graph, &graph->nodes[n])) out->once[node - 1] = 1;
+        if (node && dycl_reach_saves(graph, tracked, &graph->nodes[n])) out->once[node - 1] = 1;
     }
     dycl_free(s.bits);
     dycl_free(s.slots);

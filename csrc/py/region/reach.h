@@ -27,7 +27,7 @@ void dycl_reach_free(dycl_reach *r);
  * another node; DYCL_NONE: the node itself goes on there. */
 uint32_t dycl_reach_source(const dycl_graph *graph, const dycl_reach *r, const uint32_t *result, uint32_t node,
                            uint32_t v);
-/* Whether torch's operator saves tensors. */
-int dycl_reach_saves(const dycl_graph *graph, const dycl_node *node);
+/* Whether torch's operator saves tensors, where these operands have a history. */
+int dycl_reach_saves(const dycl_graph *graph, const uint8_t *tracked, const dycl_node *node);
 
 #endif

@@ -232,7 +232,7 @@ static int saves_behind(const tape *t, uint32_t value, const uint32_t *from, uin
     for (uint32_t n = graph->values[value].source + 1; n-- > 0 && !saves;) {
         const dycl_node *node = &graph->nodes[n];
         if (!on_way[node->out] || dycl_tape_place(node->out, from, from_count) < from_count) continue;
-        saves = dycl_reach_saves(graph, node);
+        saves = dycl_reach_saves(graph, t->of->tracked, node);
         for (int i = 0; i < node->operand_count; i++)
             if (dycl_node_operands(graph, node)[i] != DYCL_NONE) {
                 uint32_t v = dycl_node_operands(graph, node)[i];
