@@ -45,13 +45,12 @@ void dycl_grad_relu(dycl_chain *c) {
     give_iterated(c, dycl_chain_2(c, DYCL_OP_relu_grad, G, y), y, G);
 }
 
-/* g where low < x < high; a NaN keeps it */
-static uint32_t between(dycl_chain *c, uint32_t g, double low, double high) {
-    uint32_t x = X;
-    return dycl_chain_drop(c, COMPARE(le, x, low), dycl_chain_drop(c, COMPARE(ge, x, high), g));
+/* Between bends as torch's vectors have it, where a NaN has no gradient; the last few elements, which fill no vector,
+ * keep it there. */
+void dycl_grad_relu6(dycl_chain *c) {
+    uint32_t x = X, above = dycl_chain_keep(c, COMPARE(gt, x, 0), G);
+    give_pieces(c, dycl_chain_keep(c, COMPARE(lt, x, 6), above));
 }
-
-void dycl_grad_relu6(dycl_chain *c) { give_pieces(c, between(c, G, 0, 6)); }
 
 /* 1/6 within, as torch rounds it; a NaN has none */
 void dycl_grad_hardsigmoid(dycl_chain *c) {
@@ -110,17 +109,22 @@ void dycl_grad_leaky_relu(dycl_chain *c) {
     if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, dycl_chain_drop(c, positive, MUL(G, x)));
 }
 
+/* exp(scaled) where x is below 0, and 1 elsewhere: at 0 it has no slope, as torch's second derivatives are there. */
+static uint32_t exp_below(dycl_chain *c, uint32_t x, uint32_t scaled) {
+    return EXP(dycl_chain_drop(c, COMPARE(ge, x, 0), scaled));
+}
+
 /* x, alpha: a number */
 void dycl_grad_elu(dycl_chain *c) {
     if (dycl_chain_wants(c, 1)) dycl_chain_fail(c);
-    uint32_t x = X, below = MUL(G, MUL(dycl_chain_take(c, 1), EXP(x)));
+    uint32_t x = X, below = MUL(G, MUL(dycl_chain_take(c, 1), exp_below(c, x, x)));
     give(c, dycl_chain_where(c, COMPARE(gt, x, 0), G, below));
 }
 
 /* x, alpha: a number */
 void dycl_grad_celu(dycl_chain *c) {
     if (dycl_chain_wants(c, 1)) dycl_chain_fail(c);
-    uint32_t x = X, below = MUL(G, EXP(DIV(x, dycl_chain_take(c, 1))));
+    uint32_t x = X, below = MUL(G, exp_below(c, x, DIV(x, dycl_chain_take(c, 1))));
     give(c, dycl_chain_where(c, COMPARE(gt, x, 0), G, below));
 }
 
@@ -128,30 +132,31 @@ void dycl_grad_celu(dycl_chain *c) {
 #define SELU_ALPHA 1.6732632423543772848170429916717
 
 void dycl_grad_selu(dycl_chain *c) {
-    uint32_t x = X, below = MUL(TIMES(G, SELU_ALPHA * SELU_SCALE), EXP(x));
+    uint32_t x = X, below = MUL(TIMES(G, SELU_ALPHA * SELU_SCALE), exp_below(c, x, x));
     give(c, dycl_chain_where(c, COMPARE(gt, x, 0), TIMES(G, SELU_SCALE), below));
 }
 
 /* x, low, high: numbers; g between them, and not at them */
 void dycl_grad_hardtanh(dycl_chain *c) {
     if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
-    uint32_t x = X, below = dycl_chain_2(c, DYCL_OP_le, x, dycl_chain_take(c, 1));
-    uint32_t above = dycl_chain_2(c, DYCL_OP_ge, x, dycl_chain_take(c, 2));
-    give_pieces(c, dycl_chain_drop(c, below, dycl_chain_drop(c, above, G)));
+    uint32_t x = X, above = dycl_chain_2(c, DYCL_OP_gt, x, dycl_chain_take(c, 1));
+    uint32_t below = dycl_chain_2(c, DYCL_OP_lt, x, dycl_chain_take(c, 2));
+    give_pieces(c, dycl_chain_keep(c, above, dycl_chain_keep(c, below, G)));
 }
 
 /* x, bound: a number */
 void dycl_grad_hardshrink(dycl_chain *c) {
     if (dycl_chain_wants(c, 1)) dycl_chain_fail(c);
     uint32_t x = X, size = dycl_chain_1(c, DYCL_OP_abs, x);
-    give_pieces(c, dycl_chain_drop(c, dycl_chain_2(c, DYCL_OP_le, size, dycl_chain_take(c, 1)), G));
+    give_pieces(c, dycl_chain_keep(c, dycl_chain_2(c, DYCL_OP_gt, size, dycl_chain_take(c, 1)), G));
 }
 
 /* x, beta, threshold: numbers */
 void dycl_grad_softplus(dycl_chain *c) {
     if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
-    uint32_t scaled = MUL(X, dycl_chain_take(c, 1)), z = EXP(scaled);
-    uint32_t linear = dycl_chain_2(c, DYCL_OP_gt, scaled, dycl_chain_take(c, 2));
+    uint32_t scaled = MUL(X, dycl_chain_take(c, 1)), threshold = dycl_chain_take(c, 2);
+    uint32_t level = dycl_chain_where(c, dycl_chain_2(c, DYCL_OP_ge, scaled, threshold), threshold, scaled);
+    uint32_t z = EXP(level), linear = dycl_chain_2(c, DYCL_OP_gt, scaled, threshold);
     give(c, dycl_chain_where(c, linear, G, DIV(MUL(G, z), PLUS(z, 1))));
 }
 

@@ -27,7 +27,7 @@ FORMULA(neg, NEG(G))
 FORMULA(abs, MUL(G, dycl_chain_1(c, DYCL_OP_sign, X)))
 FORMULA(square, MUL(G, ADD(X, X))) /* dimensions of size 1 lie as behind torch's pow(1) */
 FORMULA(exp, MUL(G, Y))
-FORMULA(exp2, MUL(TIMES(G, LN_2), Y))
+FORMULA(exp2, TIMES(MUL(G, Y), LN_2))
 FORMULA(expm1, MUL(G, PLUS(Y, 1)))
 FORMULA(log, DIV(G, X))
 FORMULA(log2, DIV(G, TIMES(X, LN_2)))
@@ -62,7 +62,7 @@ static int give_inverse_square(dycl_chain *c) {
 void dycl_grad_reciprocal(dycl_chain *c) {
     if (give_inverse_square(c)) return;
     if (dycl_chain_by_operand(c))
-        dycl_chain_give(c, 0, MUL(G, NEG(dycl_chain_1(c, DYCL_OP_reciprocal, SQUARE(X)))));
+        dycl_chain_give(c, 0, MUL(G, TIMES(dycl_chain_number(c, DYCL_OP_pow, X, -2), -1)));
     else
         dycl_chain_give(c, 0, MUL(NEG(G), SQUARE(Y)));
 }
