@@ -147,6 +147,8 @@ static PyObject *scalar_tensor(dycl_call *call,
     }
     DYCL_CALL_TRY(scalar_of(call, data, &scalar));
     DYCL_CALL_TRY(options(call, 1, row->op ? scalar_dtype(&scalar) : DYCL_F32, &dtype));
+    if (row->op && scalar.kind == DYCL_OPERAND_INT && dycl_dtype_is_float(dtype)) /* torch.tensor rounds twice */
+        scalar = dycl_operand_f64((double)scalar.i);
     return fill(call, &scalar, dtype, 0, NULL);
 }
 

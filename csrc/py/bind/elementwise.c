@@ -71,8 +71,12 @@ static PyObject *scaled(dycl_call *call, const dycl_binding *row) {
     if (dycl_dtype_is_half(dtype)) /* torch rounds otherwise in its vectors than behind the last of them */
         return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (dycl_dtype_is_float(dtype)) {
-        double by = alpha.kind == DYCL_OPERAND_FLOAT ? alpha.f : (double)alpha.i;
-        dycl_operand terms[3] = {x[0], x[1], dycl_operand_f64(row->op == DYCL_OP_sub ? -by : by)};
+        if (row->op == DYCL_OP_sub) { /* negated as what it is: there is no integer -0 */
+            alpha.f = -alpha.f;
+            alpha.i = (int64_t)(0 - (uint64_t)alpha.i);
+        }
+        dycl_operand by = alpha.kind == DYCL_OPERAND_FLOAT ? dycl_operand_f64(alpha.f) : dycl_operand_i64(alpha.i);
+        dycl_operand terms[3] = {x[0], x[1], by};
         return dycl_call_finish(call, dycl_build_ew(r, DYCL_OP_add_scaled, DYCL_PROMOTE_COMMON, 3, terms, &out), out);
     }
     product[0] = x[1];

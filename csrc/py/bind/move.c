@@ -272,6 +272,8 @@ static dycl_status crop(dycl_call *call, uint32_t value, const int64_t *before, 
     return copy_as(call, value, 1, out);
 }
 
+#define DOUBLE_EXACT (INT64_C(1) << 53)
+
 static PyObject *bind_pad(dycl_call *call, const dycl_binding *row) {
     uint32_t operands[2], out = 0;
     int count, shrink = 1;
@@ -312,6 +314,8 @@ static PyObject *bind_pad(dycl_call *call, const dycl_binding *row) {
     int empty = 0; /* then torch's strides are zeros */
     for (int d = 0; d < v.rank; d++) empty |= v.sizes[d] + attrs[d] + attrs[v.rank + d] == 0;
     if (looks > 1 || (looks && empty)) return dycl_call_bail(call, DYCL_BAIL_layout);
+    if (fill.kind == DYCL_OPERAND_INT && (fill.i > DOUBLE_EXACT || fill.i < -DOUBLE_EXACT)) /* a double to torch */
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_build_convert(r, &fill, (dycl_dtype)v.dtype, &operands[1]));
     if (!looks)
         return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_pad, 2, operands, 2 * v.rank, attrs, &out), out);
