@@ -161,3 +161,24 @@ def test_a_bias_does_not_cost_a_weight():
         result.backward(torch.ones_like(result))
     said = dycl.explain(run)
     assert said.count("aten_convolution_backward") == 1 and "conv2d_back" in said and "sum f32" in said, said
+
+
+def test_gradients_lie_as_with_this_number_of_threads():
+    """With one thread torch takes another kernel; one function may be called with one and with two."""
+    def of(f):
+        seen = []
+        for threads in (1, 2, 1, 2):
+            torch.set_num_threads(threads)
+            x = torch.ones(2, 8, 6, 6).to(memory_format=torch.channels_last).requires_grad_()
+            w = torch.ones(4, 8, 1, 1, requires_grad=True)
+            y = f(x, w)
+            seen.append([g.stride() for g in torch.autograd.grad(y, (x, w), torch.ones_like(y))])
+        return seen
+
+    before = torch.get_num_threads()
+    try:
+        run = dycl.accelerate(lambda x, w: F.conv2d(x, w))
+        for _ in range(2):
+            assert of(run) == of(F.conv2d)
+    finally:
+        torch.set_num_threads(before)

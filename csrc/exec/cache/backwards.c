@@ -1,5 +1,6 @@
 #include "exec/cache/backwards.h"
 
+#include <omp.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -37,9 +38,12 @@ static uint64_t mix(uint64_t h, const void *bytes, size_t size) {
     return h;
 }
 
+/* With one thread torch takes other kernels, whose results lie otherwise (grad/window.c). */
+static int one_thread(void) { return omp_get_max_threads() == 1; }
+
 /* Only keeps the comparison short: the key is compared in full. */
 static uint64_t hash_of(const dycl_backward_job *job, int ahead) {
-    uint64_t h = UINT64_C(0xcbf29ce484222325) + (uint64_t)ahead;
+    uint64_t h = UINT64_C(0xcbf29ce484222325) + (uint64_t)ahead + 2 * (uint64_t)one_thread();
     h = mix(h, job->results, job->result_count * sizeof *job->results);
     h = mix(h, job->sources, job->source_count * sizeof *job->sources);
     if (job->given) h = mix(h, job->given, job->result_count * sizeof *job->given);
@@ -49,7 +53,7 @@ static uint64_t hash_of(const dycl_backward_job *job, int ahead) {
 static int wants(const dycl_backward_job *job, uint32_t nth) { return !job->wanted || job->wanted[nth]; }
 
 static int is_of(const dycl_gradients *g, const dycl_backward_job *job, int ahead, uint64_t hash) {
-    if (g->hash != hash || g->ahead != ahead || g->result_count != job->result_count ||
+    if (g->hash != hash || g->ahead != ahead || g->one_thread != one_thread() || g->result_count != job->result_count ||
         g->source_count != job->source_count ||
         memcmp(g->results, job->results, job->result_count * sizeof *job->results) != 0 ||
         memcmp(g->sources, job->sources, job->source_count * sizeof *job->sources) != 0 ||
@@ -68,6 +72,7 @@ static dycl_gradients *new_entry(const dycl_backward_job *job, int ahead, uint64
     g->references = 1;
     g->hash = hash;
     g->ahead = ahead;
+    g->one_thread = one_thread();
     g->result_count = job->result_count;
     g->source_count = job->source_count;
     g->tracked = dycl_alloc((size_t)job->graph->value_count + job->source_count + 1);

@@ -19,7 +19,8 @@ typedef struct dycl_gradients {
     uint8_t *wanted;     /* by source */
     dycl_strides *given; /* by result; NULL: as the results lie */
     uint32_t result_count, source_count;
-    int ahead; /* only what will be saved is asked for: there is no graph */
+    int ahead;      /* only what will be saved is asked for: there is no graph */
+    int one_thread; /* when it was asked for: torch's results lie otherwise then */
     uint64_t hash;
     /* what was built: */
     dycl_status status;  /* OK, or BAIL: there is a case without a formula */
