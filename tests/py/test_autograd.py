@@ -1,6 +1,7 @@
 """What users of autograd do: whole training programs in eager and through dycl. A program gets
 `wrap` (nothing, or dycl.accelerate) and answers what it saw; losses, gradients and notes must be equal."""
 
+import contextlib
 import copy
 import io
 import itertools
@@ -1044,3 +1045,30 @@ def test_a_node_goes_back_twice_and_is_freed():
         got, *says = use(run, x)
         assert says == said
         assert all(agree(a, b) for a, b in zip(want, got, strict=True))
+
+
+@pytest.mark.parametrize("around, nodes", [("nothing", 3), ("hooks", 0), ("anomaly", 0)])
+def test_gradients_that_are_enabled_within(around, nodes):
+    """A region that is entered without gradients records those that are enabled inside, but for what is watched."""
+    def of(accelerated):
+        saved, w = [], torch.full((4, 4), 0.3, requires_grad=True)
+
+        def program(x):
+            y = x * 2
+            with torch.enable_grad():
+                (x @ w).tanh().exp().sum().backward()
+            g, w.grad = w.grad, None
+            return y + g
+
+        run = dycl.accelerate(program) if accelerated else program
+        watch = {"nothing": contextlib.nullcontext(), "anomaly": torch.autograd.detect_anomaly(False),
+                 "hooks": torch.autograd.graph.saved_tensors_hooks(lambda t: (saved.append(t.shape), t)[1],
+                                                                   lambda t: t)}
+        with torch.no_grad(), watch[around]:
+            results = [run(torch.ones(4, 4)) for _ in range(3)]
+        assert not accelerated or dycl.stats(run)["nodes"] == nodes
+        return results[-1], saved
+
+    (want, saved), (got, hooked) = of(False), of(True)
+    torch.testing.assert_close(got, want)
+    assert hooked == saved
