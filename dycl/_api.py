@@ -190,7 +190,7 @@ def accelerate(target=_MISSING, *, pack=True, precision="f32"):
     site = _site_of(target) if ready else None
     if isinstance(target, nn.Module):
         if ready and (site is None or site._options != options):
-            target._compiled_call_impl = _core.site(None, target, options)
+            vars(target)[_SITE] = _core.site(None, target, options)  # past a __setattr__ of its own
             _optimizer.add_model(_core, target)
         return target
     if isinstance(target, optim.Optimizer):
@@ -203,9 +203,18 @@ def accelerate(target=_MISSING, *, pack=True, precision="f32"):
         return target
     if site is target:
         target = site.__wrapped__
-    site = _core.site(target, None, options)
-    functools.update_wrapper(site, target)
+    return _wrapper(target, options)
+
+
+def _wrapper(function, options):
+    site = _core.site(function, None, options)
+    functools.update_wrapper(site, function)
     return site
+
+
+def copied(function, options):
+    """What pickles and copies of accelerated bound methods and callable objects make anew."""
+    return _wrapper(function, options) if _setup() else function
 
 
 def _site_of(target):

@@ -14,10 +14,9 @@ static void release_segment(void *segment) { dycl_segment_release(segment); }
 
 static dycl_site *last; /* owned when it is a module's */
 
-/* The garbage collector clears weak references to a module before the finalizers of what dies with it, and these may
- * call it: it is still there then, among the variables of torch's function that asked it for this site. New reference,
- * or NULL without an exception. */
-static PyObject *dying_module(const dycl_site *site) {
+/* The module whose call this is, among the variables of torch's function that asked it for this site. New reference, or
+ * NULL without an exception. */
+static PyObject *called_module(const dycl_site *site) {
     PyObject *variables = dycl_frame_variables(), *key, *o, *found = NULL;
     Py_ssize_t at = 0;
     while (variables && !found && PyDict_Check(variables) && PyDict_Next(variables, &at, &key, &o)) {
@@ -29,17 +28,31 @@ static PyObject *dying_module(const dycl_site *site) {
     return found;
 }
 
-static PyObject *call_dying(dycl_site *site, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
-    PyObject *module = dying_module(site);
-    if (!module) {
-        PyErr_SetString(PyExc_ReferenceError, "the accelerated module is gone");
-        return NULL;
-    }
+/* Takes the reference. */
+static PyObject *call_in_torch(PyObject *module, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     PyObject *callable = PyObject_GetAttr(module, dycl_py.call_impl_name), *result = NULL;
     Py_DECREF(module);
     if (callable) result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
     Py_XDECREF(callable);
     return result;
+}
+
+/* The garbage collector clears weak references to a module before the finalizers of what dies with it, and these may
+ * call it: it is still there then. */
+static PyObject *call_dying(dycl_site *site, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    PyObject *module = called_module(site);
+    if (module) return call_in_torch(module, args, nargsf, kwnames);
+    PyErr_SetString(PyExc_ReferenceError, "the accelerated module is gone");
+    return NULL;
+}
+
+/* A module into whose __dict__ the site came with a copy of its own module's: somebody holds it beside that, the caller
+ * and `last`. New reference, or NULL. */
+static PyObject *called_copy(dycl_site *site, const PyObject *module) {
+    if (site->address || Py_REFCNT(site) <= 2 + (last == site)) return NULL;
+    PyObject *called = called_module(site);
+    if (called == module) Py_CLEAR(called);
+    return called;
 }
 
 static PyObject *site_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
@@ -49,6 +62,8 @@ static PyObject *site_call(PyObject *self, PyObject *const *args, size_t nargsf,
         if (site->address) dycl_everywhere_trim();
         PyObject *module = dycl_weakref_object(site->module); /* borrowed */
         if (!module) return call_dying(site, args, nargsf, kwnames);
+        PyObject *copy = called_copy(site, module);
+        if (__builtin_expect(copy != NULL, 0)) return call_in_torch(copy, args, nargsf, kwnames);
         callable = PyObject_GetAttr(module, dycl_py.call_impl_name);
     } else {
         callable = Py_XNewRef(site->callable);
@@ -128,10 +143,16 @@ void dycl_site_set_last(dycl_site *site) {
     if (before && before->module) Py_DECREF(before);
 }
 
+/* Bound methods, builtins, partial objects and others with __call__ alone stay as they are where a class has them. */
+static int binds(const dycl_site *site) {
+    const PyTypeObject *type = site->callable ? Py_TYPE(site->callable) : NULL;
+    return type && type->tp_descr_get && type != &PyMethod_Type && type != &PyStaticMethod_Type;
+}
+
 /* Used as a method, an accelerated function binds like a function. */
 static PyObject *site_get(PyObject *self, PyObject *object, PyObject *type) {
     (void)type;
-    return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
+    return object && object != Py_None && binds((dycl_site *)self) ? PyMethod_New(self, object) : Py_NewRef(self);
 }
 
 static PyObject *site_repr(PyObject *self) {
@@ -142,21 +163,55 @@ static PyObject *site_repr(PyObject *self) {
     return PyUnicode_FromFormat("<dycl: calls of a %s at %p>", Py_TYPE(module)->tp_name, (void *)module);
 }
 
-/* Pickled by name and copied as itself, like a function. */
+/* ---- Pickles and copies: a function's are by name, and itself. Of a module None: where its __dict__ is copied, the
+ * copy is a plain module, not one whose calls run the original. Of what else is called: another site of its copy. */
+
+static PyObject *again(PyObject *self, PyObject *callable) {
+    PyObject *api = PyImport_ImportModule("dycl._api"), *made = NULL;
+    if (api) made = PyObject_CallMethod(api, "copied", "OI", callable, ((dycl_site *)self)->options);
+    Py_XDECREF(api);
+    return made;
+}
+
 static PyObject *site_reduce(PyObject *self, PyObject *unused) {
+    const dycl_site *site = (const dycl_site *)self;
     (void)unused;
-    return PyObject_GetAttrString(self, "__qualname__");
+    if (site->module) return Py_BuildValue("O()", Py_TYPE(Py_None));
+    if (!site->callable || PyFunction_Check(site->callable)) return PyObject_GetAttrString(self, "__qualname__");
+    PyObject *api = PyImport_ImportModule("dycl._api");
+    PyObject *make = api ? PyObject_GetAttrString(api, "copied") : NULL;
+    PyObject *how = make ? Py_BuildValue("O(OI)", make, site->callable, site->options) : NULL;
+    Py_XDECREF(api);
+    Py_XDECREF(make);
+    return how;
+}
+
+/* `how`, of the module copy: "copy" or "deepcopy" */
+static PyObject *copied_by(PyObject *self, const char *how, PyObject *memo) {
+    const dycl_site *site = (const dycl_site *)self;
+    if (site->module) Py_RETURN_NONE;
+    if (!site->callable || PyFunction_Check(site->callable)) return Py_NewRef(self);
+    PyObject *module = PyImport_ImportModule("copy");
+    PyObject *callable = !module ? NULL
+                         : memo  ? PyObject_CallMethod(module, how, "OO", site->callable, memo)
+                                 : PyObject_CallMethod(module, how, "O", site->callable);
+    PyObject *result = !callable ? NULL : callable == site->callable ? Py_NewRef(self) : again(self, callable);
+    Py_XDECREF(module);
+    Py_XDECREF(callable);
+    return result;
 }
 
 static PyObject *site_copy(PyObject *self, PyObject *unused) {
     (void)unused;
-    return Py_NewRef(self);
+    return copied_by(self, "copy", NULL);
 }
+
+static PyObject *site_deepcopy(PyObject *self, PyObject *memo) { return copied_by(self, "deepcopy", memo); }
 
 static PyMethodDef site_methods[] = {
     {"__reduce__", site_reduce, METH_NOARGS, NULL},
     {"__copy__", site_copy, METH_NOARGS, NULL},
-    {"__deepcopy__", site_copy, METH_O, NULL},
+    {"__deepcopy__", site_deepcopy, METH_O, NULL},
     {0},
 };
 

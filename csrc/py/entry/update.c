@@ -8,6 +8,7 @@
 #include "ir/infer.h"
 #include "kern/update.h"
 #include "py/cpython/collect.h"
+#include "py/cpython/error.h"
 #include "py/cpython/type.h"
 #include "py/entry/numbers.h"
 #include "py/region/grow.h"
@@ -357,6 +358,7 @@ dycl_update_result dycl_update_step(PyObject *optimizer, uint64_t *out_count) {
         run(c);
     }
     give(c);
-    if (status != DYCL_OK) PyErr_Clear(); /* whatever it is, the step function meets it where eager does */
+    /* whatever it is, the step function meets it where eager does, but not what a signal's handler raised meanwhile */
+    if (status != DYCL_OK && dycl_error_forgive() < 0) return DYCL_UPDATE_FAILED;
     return torch ? DYCL_UPDATE_TORCH : status == DYCL_OK ? DYCL_UPDATE_DONE : DYCL_UPDATE_OTHER;
 }
