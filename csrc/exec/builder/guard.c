@@ -10,6 +10,7 @@ typedef struct {
     int limit;
     uint32_t feed;           /* all that is looked at is this one; DYCL_NONE: it is not */
     uint64_t token, version; /* of a constant that was found small enough */
+    const void *data;        /* and where: in pieces (cache/pieces.h) parts of one have its token */
 } look_args;
 
 int dycl_guard_is_small(const float *x, size_t count, int limit) {
@@ -26,7 +27,7 @@ int dycl_guard_is_small(const float *x, size_t count, int limit) {
 static dycl_status look_run(const dycl_step *step, dycl_plan *plan) {
     look_args *a = step->args;
     const dycl_feed *feed = a->feed == DYCL_NONE || !plan->feeds[a->feed].token ? NULL : &plan->feeds[a->feed];
-    if (feed && feed->token == a->token && feed->version == a->version) return DYCL_OK;
+    if (feed && feed->token == a->token && feed->version == a->version && feed->data == a->data) return DYCL_OK;
     int known = feed && dycl_pack_is_small(feed, a->count, a->limit); /* another plan has looked */
     if (!known && !dycl_guard_is_small(dycl_at(plan, a->ref), a->count, a->limit)) {
         plan->suspect = 1;
@@ -36,6 +37,7 @@ static dycl_status look_run(const dycl_step *step, dycl_plan *plan) {
         if (!known) dycl_pack_set_small(feed, a->count, a->limit);
         a->token = feed->token;
         a->version = feed->version;
+        a->data = feed->data;
     }
     return DYCL_OK;
 }

@@ -160,6 +160,7 @@ void dycl_pack_release(dycl_pack *pack) {
 
 static void take_sample(dycl_pack *pack, const dycl_pack_key *key) {
     const uint32_t *now = key->base;
+    pack->base = key->base;
     if (key->words < DYCL_PACK_SAMPLE) return;
     pack->sample_step = (key->words - 1) / (DYCL_PACK_SAMPLE - 1);
     for (int i = 0; i < DYCL_PACK_SAMPLE; i++) pack->sample[i] = now[i * pack->sample_step];

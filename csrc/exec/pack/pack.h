@@ -19,6 +19,7 @@ struct dycl_pack {
     uint64_t token, version, key;
     uint32_t sample[DYCL_PACK_SAMPLE]; /* words of the constant, sample_step apart: as they were */
     int64_t sample_step;               /* 0: none was taken */
+    const void *base;                  /* where the sample begins: a piece (cache/pieces.h) may see a part as a whole */
     const void *source;                /* a view of the same constant has another address */
     atomic_int references, valid;
     void *data;
@@ -42,7 +43,7 @@ typedef struct {
 static inline int dycl_pack_unchanged(const dycl_pack *pack, const void *base) {
     const uint32_t *now = (const uint32_t *)base;
     uint32_t changed = 0;
-    if (!pack->sample_step) return 1;
+    if (!pack->sample_step || pack->base != base) return 1;
     for (int i = 0; i < DYCL_PACK_SAMPLE; i++) changed |= now[i * pack->sample_step] ^ pack->sample[i];
     return !changed;
 }

@@ -1,5 +1,6 @@
 #include "exec/tile/batch_norm.h"
 
+#include "exec/builder/blocked.h"
 #include "exec/builder/guard.h"
 
 /* y = x * scale + shift per channel, from a mean and a variance, or in training from what batch_stats made. Both
@@ -104,6 +105,8 @@ dycl_status dycl_make_batch_norm(dycl_builder *b, const dycl_node *node, int fol
             a->feeds[i] = root->source;
         else
             a->all_feeds = 0;
+        dycl_status plain = dycl_make_operand_plain(b, v); /* a part of what a convolution made */
+        if (plain != DYCL_OK) return plain;
         *refs[i] = dycl_make_ref(b, v);
         *strides[i] = g->values[v].strides[0];
         dycl_tensor vector;
