@@ -124,9 +124,6 @@ dycl_status dycl_steps_conv(dycl_builder *b, const dycl_block *block) {
     }
     if (b->program->next[block->first] != DYCL_NONE) second = &g->nodes[b->program->next[block->first]];
     if (second && second->op == DYCL_OP_batch_norm) {
-        for (int i = 1; i < 5; i++)
-            if (dycl_node_operands(g, second)[i] != DYCL_NONE)
-                DYCL_TRY(dycl_make_operand_plain(b, dycl_node_operands(g, second)[i]));
         DYCL_TRY(dycl_make_batch_norm(b, second, 1, a->has_bias ? &bias : NULL, &a->scale, &a->bias));
         a->has_bias = a->has_scale = 1;
     }

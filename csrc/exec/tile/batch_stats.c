@@ -98,16 +98,19 @@ fail:
 }
 
 static dycl_status read_vectors(dycl_builder *b, const uint32_t *operands, int count, batch_args *a) {
+    dycl_status status;
     for (int i = 0; i < count; i++) {
         dycl_tensor t;
         if (operands[i] == DYCL_NONE) continue;
-        dycl_status status = dycl_make_contiguous(b, operands[i], &t);
-        if (status != DYCL_OK) return status;
+        DYCL_TRY(dycl_make_operand_plain(b, operands[i]));
+        DYCL_TRY(dycl_make_contiguous(b, operands[i], &t));
         a->vector[i] = t.ref;
         a->vectors[i] = 1;
         dycl_make_read(b, &t);
     }
     return DYCL_OK;
+fail:
+    return status;
 }
 
 /* Where a result goes: a gradient of x lies as x does. */
