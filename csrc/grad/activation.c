@@ -151,7 +151,8 @@ void dycl_grad_hardshrink(dycl_chain *c) {
     give_pieces(c, dycl_chain_keep(c, dycl_chain_2(c, DYCL_OP_gt, size, dycl_chain_take(c, 1)), G));
 }
 
-/* x, beta, threshold: numbers */
+/* x, beta, threshold: numbers. At the threshold the slope is the curve's, and has none: torch's second derivative there
+ * is 0. */
 void dycl_grad_softplus(dycl_chain *c) {
     if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
     uint32_t scaled = MUL(X, dycl_chain_take(c, 1)), threshold = dycl_chain_take(c, 2);

@@ -23,6 +23,13 @@ FORMS = {
 }
 
 
+def outcome(program, *args):
+    try:
+        return program(*args)
+    except Exception as error:  # noqa: BLE001
+        return type(error)
+
+
 @pytest.mark.parametrize("form, dtype", itertools.product(FORMS, (torch.float32, torch.float64, torch.int64)))
 def test_numbers(form, dtype):
     x, y = torch.tensor([-0.0, -0.0, 0.0, 1.0]).to(dtype), torch.tensor([1.0, -1.0, 2.0, 3.0]).to(dtype)
@@ -30,16 +37,9 @@ def test_numbers(form, dtype):
         def program(x, y):
             return FORMS[form](x, y, number)
 
-        try:
-            want = program(x, y)
-        except Exception as error:  # noqa: BLE001
-            want = type(error)
-        fast = dycl.accelerate(program)
+        want, fast = outcome(program, x, y), dycl.accelerate(program)
         for _ in range(3):
-            try:
-                got = fast(x, y)
-            except Exception as error:  # noqa: BLE001
-                got = type(error)
+            got = outcome(fast, x, y)
             if not isinstance(want, torch.Tensor):
                 assert got is want, number
                 continue

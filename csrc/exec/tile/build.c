@@ -60,16 +60,9 @@ static int same_sizes(const dycl_layout *layout, const dycl_value *value) {
 }
 
 /* A view between the operators may have as many elements, and other sizes. */
-static int has_sizes(const dycl_lower *l, const dycl_block *block, const dycl_layout *layout) {
-    const dycl_program *p = l->b->program;
-    for (uint32_t n = block->first; n != DYCL_NONE; n = p->next[n]) {
-        const dycl_node *node = &p->graph.nodes[n];
-        if (!same_sizes(layout, &p->graph.values[node->out])) return 0;
-        for (int i = 0; i < node->operand_count; i++) {
-            uint32_t v = dycl_node_operands(&p->graph, node)[i];
-            if (flat_operand(l, block, v) == 1 && !same_sizes(layout, &p->graph.values[v])) return 0;
-        }
-    }
+static int has_sizes(const dycl_program *p, const dycl_block *block, const dycl_layout *layout) {
+    for (uint32_t n = block->first; n != DYCL_NONE; n = p->next[n])
+        if (!same_sizes(layout, &p->graph.values[p->graph.nodes[n].out])) return 0;
     return 1;
 }
 
@@ -94,7 +87,7 @@ static const struct dycl_blocked *flat_layout(const dycl_lower *l, const dycl_bl
             found = blocked;
         }
     }
-    return found && !dycl_layout_padded(&found->layout) && has_sizes(l, block, &found->layout) ? found : NULL;
+    return found && !dycl_layout_padded(&found->layout) && has_sizes(p, block, &found->layout) ? found : NULL;
 }
 
 /* Whether an operand has to be copied for a block that works in this layout, NULL: plain. Across the order of its

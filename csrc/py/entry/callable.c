@@ -186,15 +186,14 @@ static PyObject *site_reduce(PyObject *self, PyObject *unused) {
     return how;
 }
 
-/* `how`, of the module copy: "copy" or "deepcopy" */
-static PyObject *copied_by(PyObject *self, const char *how, PyObject *memo) {
+/* memo: a deep copy; NULL: one of the object alone. */
+static PyObject *copied_by(PyObject *self, PyObject *memo) {
     const dycl_site *site = (const dycl_site *)self;
     if (site->module) Py_RETURN_NONE;
     if (!site->callable || PyFunction_Check(site->callable)) return Py_NewRef(self);
-    PyObject *module = PyImport_ImportModule("copy");
-    PyObject *callable = !module ? NULL
-                         : memo  ? PyObject_CallMethod(module, how, "OO", site->callable, memo)
-                                 : PyObject_CallMethod(module, how, "O", site->callable);
+    PyObject *module = PyImport_ImportModule("copy"), *callable = NULL;
+    if (module)
+        callable = PyObject_CallMethod(module, memo ? "deepcopy" : "copy", memo ? "OO" : "O", site->callable, memo);
     PyObject *result = !callable ? NULL : callable == site->callable ? Py_NewRef(self) : again(self, callable);
     Py_XDECREF(module);
     Py_XDECREF(callable);
@@ -203,15 +202,13 @@ static PyObject *copied_by(PyObject *self, const char *how, PyObject *memo) {
 
 static PyObject *site_copy(PyObject *self, PyObject *unused) {
     (void)unused;
-    return copied_by(self, "copy", NULL);
+    return copied_by(self, NULL);
 }
-
-static PyObject *site_deepcopy(PyObject *self, PyObject *memo) { return copied_by(self, "deepcopy", memo); }
 
 static PyMethodDef site_methods[] = {
     {"__reduce__", site_reduce, METH_NOARGS, NULL},
     {"__copy__", site_copy, METH_NOARGS, NULL},
-    {"__deepcopy__", site_deepcopy, METH_O, NULL},
+    {"__deepcopy__", copied_by, METH_O, NULL},
     {0},
 };
 

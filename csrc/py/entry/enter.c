@@ -86,7 +86,6 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     region->position = 0;
     region->recorder.graph.options = site->options;
     region->replaces = site->replaces;
-    region->could_track = dycl_gradient_could_track(site);
     region->may_track = region->tracks = dycl_gradient_tracks(site);
     region->leaf_count = 0;
     region->runs_ahead = (uint8_t)(!site->replaces && !region->tracks && /* what is replaced is still read */

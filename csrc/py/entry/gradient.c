@@ -46,11 +46,7 @@ static int module_wants(const dycl_site *site) {
     return first && wants(first);
 }
 
-int dycl_gradient_could_track(const dycl_site *site) { return dycl_track_on && !site->replaces && !site->options; }
-
-int dycl_gradient_may_track(const dycl_site *site) {
-    return dycl_gradient_could_track(site) && dycl_abi_grad_enabled();
-}
+int dycl_gradient_may_track(const dycl_site *site) { return dycl_track_suits(site) && dycl_abi_grad_enabled(); }
 
 int dycl_gradient_tracks(const dycl_site *site) { return dycl_gradient_may_track(site) && !dycl_track_is_watched(); }
 

@@ -26,9 +26,8 @@ typedef enum {
     DYCL_GRADIENT_WANTED
 } dycl_gradient_need;
 
-/* Whether the site's regions would record what needs gradients where these are enabled, would now, and do: nothing else
- * looks at what is saved for the backward pass. */
-int dycl_gradient_could_track(const dycl_site *site);
+/* Whether the site's regions would record what needs gradients now, and whether they do: nothing else looks at what is
+ * saved for the backward pass. */
 int dycl_gradient_may_track(const dycl_site *site);
 int dycl_gradient_tracks(const dycl_site *site);
 /* What this call is known to need. */

@@ -1,6 +1,5 @@
 /* Methods of the lazy tensor: descriptors that carry their row. */
 #include "py/intercept/fallback.h"
-#include "py/intercept/numbers.h"
 #include "py/intercept/shortcut.h"
 #include "py/intercept/table.h"
 
@@ -19,16 +18,9 @@ static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, 
         int parsed = count > 1 || kwnames;
         uint64_t pattern = parsed ? dycl_shortcut_pattern(method->original, args, count, kwnames, 1) : 0;
         if (parsed && !region->passing &&
-            !(pattern && dycl_shortcut_known(pattern))) { /* torch's parser may refuse what the binding would take */
-            uint64_t places[DYCL_NUMBERS];
-            int numbers = dycl_numbers_compute(method->original, args, count, kwnames, 1, places);
-            if (numbers < 0) return NULL;
-            PyObject *result = PyObject_Vectorcall(method->original, args, nargsf, kwnames);
-            dycl_numbers_learn(result, places, numbers);
-            if (result) dycl_shortcut_remember(pattern);
-            if (result || !dycl_shortcut_refused(args, count, kwnames)) return result;
-            return dycl_fallback(region, method->original, args, count, kwnames, NULL, DYCL_BAIL_arguments);
-        }
+            !(pattern && dycl_shortcut_known(pattern))) /* torch's parser may refuse what the binding would take */
+            return dycl_shortcut_parse(region, PyObject_Vectorcall, method->original, args, nargsf, kwnames, pattern, 1,
+                                       1);
         region->calling = method->original;
         PyObject *result =
             dycl_binding_record(method->row, region, args, count, kwnames, NULL, method->in_place, method->swapped);

@@ -2,7 +2,6 @@
 
 #include "py/bind/view.h"
 #include "py/intercept/fallback.h"
-#include "py/intercept/numbers.h"
 #include "py/intercept/shortcut.h"
 #include "py/intercept/table.h"
 #include "py/region/replace.h"
@@ -69,18 +68,16 @@ static PyObject *call_method(PyObject *callable, PyObject *const *args, size_t n
     uint64_t pattern = parsed ? dycl_shortcut_pattern(callable, args, count, kwnames, 1) : 0;
     int known = !parsed || (pattern && dycl_shortcut_known(pattern));
     PyObject *result = NULL;
+    if (!known)
+        return dycl_shortcut_parse(region, original_call, callable, args, nargsf, kwnames, pattern, 1,
+                                   any_lazy(args, count));
     if (Py_EnterRecursiveCall(" while calling a Python object")) return NULL; /* as the original does */
-    answer way = known ? try_record(region, callable, args, count, kwnames, &result) : TORCH;
+    answer way = try_record(region, callable, args, count, kwnames, &result);
     Py_LeaveRecursiveCall();
     if (way == RECORDED) return result;
-    int lazy = any_lazy(args, count), numbers = 0;
-    uint64_t places[DYCL_NUMBERS];
-    if (!known && (numbers = dycl_numbers_compute(callable, args, count, kwnames, 1, places)) < 0) return NULL;
-    int state = way == APART ? dycl_abi_torch_function_off() : 0;
+    int lazy = any_lazy(args, count), state = way == APART ? dycl_abi_torch_function_off() : 0;
     result = original_call(callable, args, nargsf, kwnames);
-    dycl_numbers_learn(result, places, numbers);
     if (way == APART) dycl_abi_torch_function_restore(state);
-    if (result && !known) dycl_shortcut_remember(pattern);
     if (!result && lazy && dycl_shortcut_refused(args, count, kwnames))
         return dycl_fallback(region, callable, args, count, kwnames, NULL, DYCL_BAIL_arguments);
     return result;

@@ -141,8 +141,22 @@ int dycl_shortcut_refused(PyObject *const *args, Py_ssize_t count, PyObject *kwn
     return 0;
 }
 
+PyObject *dycl_shortcut_parse(dycl_region *region, vectorcallfunc call, PyObject *callable, PyObject *const *args,
+                              size_t nargsf, PyObject *kwnames, uint64_t pattern, int is_method, int lazy) {
+    Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+    uint64_t places[DYCL_NUMBERS];
+    int numbers = dycl_numbers_compute(callable, args, count, kwnames, is_method, places);
+    if (numbers < 0) return NULL;
+    PyObject *result = call(callable, args, nargsf, kwnames);
+    dycl_numbers_learn(result, places, numbers);
+    if (result) dycl_shortcut_remember(pattern);
+    if (result || !lazy || !dycl_shortcut_refused(args, count, kwnames)) return result;
+    return dycl_fallback(region, callable, args, count, kwnames, NULL, DYCL_BAIL_arguments);
+}
+
 /* What the interpreter does where the field is empty. */
-static PyObject *call_torch(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+static PyObject *call_torch(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     PyObject *tuple = PyTuple_New(count), *kwargs = NULL, *result = NULL;
     if (!tuple) return NULL;
     for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(tuple, i, Py_NewRef(args[i]));
@@ -167,16 +181,8 @@ static PyObject *shortcut(PyObject *callable, PyObject *const *args, size_t narg
     int lazy = any_lazy(args, count);
     if (!lazy && !dycl_abi_torch_function_is_on()) return call_torch(callable, args, count, kwnames);
     uint64_t pattern = dycl_shortcut_pattern(callable, args, count, kwnames, 0);
-    if (!pattern || !dycl_shortcut_known(pattern)) {
-        uint64_t places[DYCL_NUMBERS];
-        int numbers = dycl_numbers_compute(callable, args, count, kwnames, 0, places);
-        if (numbers < 0) return NULL;
-        PyObject *result = call_torch(callable, args, count, kwnames);
-        dycl_numbers_learn(result, places, numbers);
-        if (result) dycl_shortcut_remember(pattern);
-        if (result || !lazy || !dycl_shortcut_refused(args, count, kwnames)) return result;
-        return dycl_fallback(region, callable, args, count, kwnames, NULL, DYCL_BAIL_arguments);
-    }
+    if (!pattern || !dycl_shortcut_known(pattern))
+        return dycl_shortcut_parse(region, call_torch, callable, args, nargsf, kwnames, pattern, 0, lazy);
     const dycl_binding *row = dycl_binding_find(callable, &in_place, &swapped);
     if (!row || swapped) return call_torch(callable, args, count, kwnames);
     if (Py_EnterRecursiveCall(" while calling a Python object")) return NULL;

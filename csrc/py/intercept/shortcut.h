@@ -16,6 +16,11 @@ uint64_t dycl_shortcut_pattern(PyObject *callable, PyObject *const *args, Py_ssi
 int dycl_shortcut_known(uint64_t pattern);
 void dycl_shortcut_remember(uint64_t pattern);
 
+/* A call with types that are not known (pattern: theirs, or 0): torch's parser sees it, in `call`, and what it refuses
+ * of a lazy tensor it is asked again of plain ones. lazy: there is one. */
+PyObject *dycl_shortcut_parse(dycl_region *region, vectorcallfunc call, PyObject *callable, PyObject *const *args,
+                              size_t nargsf, PyObject *kwnames, uint64_t pattern, int is_method, int lazy);
+
 /* 1: the exception that is set is the parser's, and is cleared: what it says of a lazy tensor may differ from what it
  * says of a plain one, so torch is to look at plain ones. 0: another, or of the program's own code: nothing runs twice.
  */

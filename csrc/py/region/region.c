@@ -391,7 +391,7 @@ int dycl_region_needs_gradient(PyObject *tensor) {
 int dycl_region_enable_gradients(dycl_region *region) {
     if (region->tracks) return 0; /* each value knows */
     int result = dycl_region_flush(region, DYCL_BAIL_grad);
-    if (region->could_track && !region->may_track && !dycl_track_is_watched()) region->may_track = 1;
+    if (!region->may_track) region->may_track = dycl_track_suits(region->site) && !dycl_track_is_watched();
     if (region->may_track) region->wants_ahead = 0;
     region->tracks = region->may_track;
     for (PyObject *o = Py_XNewRef(region->first), *next; o;

@@ -59,8 +59,7 @@ typedef struct dycl_region {
     uint32_t written_room, written_count;
     dycl_source *late; /* owned: what is let go of with the sources, as that may run Python code */
     uint32_t late_room, late_count;
-    int could_track;  /* what needs gradients would be recorded, once they are enabled */
-    int may_track;    /* it is (track.h); not before that, so that inference does not pay for it */
+    int may_track;    /* what needs gradients is recorded (track.h), from where they are enabled for the first time */
     int tracks;       /* in this segment: not in those that begin with gradients disabled, which are as any others */
     uint8_t *tracked; /* by value of this segment, as far as it was looked at: has a history */
     uint32_t tracked_room, tracked_count;

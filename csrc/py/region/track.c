@@ -5,8 +5,11 @@
 #include "grad/backward.h"
 #include "ir/infer.h"
 #include "py/region/grow.h"
+#include "py/site/site.h"
 
 int dycl_track_on;
+
+int dycl_track_suits(const struct dycl_site *site) { return dycl_track_on && !site->replaces && !site->options; }
 
 int dycl_track_is_watched(void) {
     PyObject *hooks = dycl_py.anomaly_enabled && dycl_py_anomaly() == 0

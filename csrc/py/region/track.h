@@ -15,6 +15,8 @@ enum { DYCL_TRACK_HISTORY = 1, DYCL_TRACK_KEPT = 2, DYCL_TRACK_LOST = 4 };
 
 extern int dycl_track_on; /* regions record what needs gradients (not with DYCL_TRAIN=0) */
 
+/* Whether regions of this site record what needs gradients where these are enabled, and nobody watches. */
+int dycl_track_suits(const struct dycl_site *site);
 /* Tensors that are saved for the backward pass in other ways, and nodes that report where they were made, are torch's:
  * whether a program asks for either. */
 int dycl_track_is_watched(void);
