@@ -1,5 +1,6 @@
 """Whose optimizers' steps are ours, and what they consist of (csrc/py/entry/optimizer.h)."""
 
+import inspect
 import sys
 import weakref
 
@@ -8,7 +9,7 @@ _models = {}  # address -> weak reference: accelerated models, where their optim
 _SITE = "_compiled_call_impl"
 # Versions of torch whose steps were read, and are these: the others' are recorded operator by operator.
 _SERVED_TORCH = ("2.12.", "2.13.", "2.14.", "2.15.")
-# What a step of these is made of, besides the class's own functions: torch.optim's modules and functions.
+# Their classes, and the modules of torch.optim where these are defined.
 _SERVED = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "RMSprop": "rmsprop", "Adagrad": "adagrad",
            "Adadelta": "adadelta", "Adamax": "adamax"}
 
@@ -106,10 +107,35 @@ def _served():
     """Classes, and where the functions stand that their steps consist of: ((module's dict or class, name), ...)."""
     from torch import optim
 
-    served = {}
-    for name, function in _SERVED.items():
-        cls, module = getattr(optim, name), sys.modules[f"torch.optim.{function}"]
-        named = {function, f"_single_tensor_{function}", f"_multi_tensor_{function}", "_get_value", "_to_scalar"}
-        found = [(vars(module), key) for key in sorted(named & vars(module).keys())]
-        served[cls] = (*found, (cls, "_init_group"))
-    return served
+    return {cls: tuple(_called(cls, sys.modules[f"torch.optim.{name}"]))
+            for cls, name in ((getattr(optim, cls), name) for cls, name in _SERVED.items())}
+
+
+def _called(cls, module):
+    """What a step calls by its name, of its module, its class and torch's operators on lists, and what that calls."""
+    import torch
+
+    waiting, seen = [inspect.unwrap(cls.step), cls._init_group], {"_init_group"}
+    yield cls, "_init_group"
+    while waiting:
+        for name in _names(getattr(waiting.pop(), "__code__", None)) - seen:
+            seen.add(name)
+            place = next((place for place in (vars(module), cls) if callable(_found(place, name))), None)
+            if place is not None:
+                waiting.append(inspect.unwrap(_found(place, name)))
+            elif name.startswith("_foreach_") and hasattr(torch, name):
+                place = vars(torch)
+            if place is not None:
+                yield place, name
+
+
+def _found(place, name):
+    dicts = [place] if isinstance(place, dict) else [vars(base) for base in place.__mro__]
+    return next((d[name] for d in dicts if name in d), None)
+
+
+def _names(code):
+    """What code, and what is defined in it, calls by its name, or looks up."""
+    if code is None:
+        return set()
+    return set(code.co_names).union(*(_names(inner) for inner in code.co_consts if hasattr(inner, "co_names")))

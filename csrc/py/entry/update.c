@@ -16,12 +16,17 @@
 
 /* ---- Which classes are served */
 
-static PyObject *served; /* owned: class -> ((module's dict or class, name, function), ...) */
+static PyObject *served; /* owned: class -> ((module's dict or class, name, function, its code), ...) */
 
 /* place: a module's dict, or a class. Borrowed. */
 static PyObject *function_at(PyObject *place, PyObject *name) {
     if (PyType_Check(place)) return dycl_type_lookup((PyTypeObject *)place, name);
     return PyDict_Check(place) ? PyDict_GetItemWithError(place, name) : NULL;
+}
+
+/* None where it is not written in Python. Borrowed. */
+static PyObject *code_of(PyObject *function) {
+    return PyFunction_Check(function) ? PyFunction_GET_CODE(function) : Py_None;
 }
 
 int dycl_update_serve(PyObject *classes) {
@@ -35,7 +40,7 @@ int dycl_update_serve(PyObject *classes) {
             PyObject *place, *name, *row = NULL;
             if (PyArg_ParseTuple(PyTuple_GET_ITEM(functions, i), "OU", &place, &name)) {
                 PyObject *function = function_at(place, name);
-                if (function) row = PyTuple_Pack(3, place, name, function);
+                if (function) row = PyTuple_Pack(4, place, name, function, code_of(function));
             }
             if (!row) Py_CLEAR(known);
             if (row) PyTuple_SET_ITEM(known, i, row);
@@ -67,6 +72,7 @@ static int is_served(PyTypeObject *type) {
         PyObject *row = PyTuple_GET_ITEM(functions, i), *known = PyTuple_GET_ITEM(row, 2);
         PyObject *found = function_at(PyTuple_GET_ITEM(row, 0), PyTuple_GET_ITEM(row, 1));
         if (found != known && !hides(found, known)) return 0;
+        if (code_of(known) != PyTuple_GET_ITEM(row, 3)) return 0;
     }
     return functions != NULL;
 }

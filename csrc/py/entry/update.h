@@ -20,7 +20,8 @@ typedef enum {
 } dycl_update_result;
 
 /* The classes that are served. classes: a dict from a class to a tuple of (module's dict or class, name) of all
- * functions that its step consists of; while one of them is another one than now, the class is not served. 0 or -1. */
+ * functions that its step consists of; while one of them is another one than now, or has another body, the class is not
+ * served. 0 or -1. */
 int dycl_update_serve(PyObject *classes);
 /* *out_count: parameters that were updated. */
 dycl_update_result dycl_update_step(PyObject *optimizer, uint64_t *out_count);

@@ -55,6 +55,10 @@ static void remember(PyObject *self, PyObject *name, PyObject *dict, PyObject *c
     }
 }
 
+void dycl_attribute_forget(void) {
+    for (int i = 0; i < 1 << ROW_BITS; i++) Py_CLEAR(rows[i].name);
+}
+
 /* ---- Looking for it */
 
 /* New reference; NULL without an exception where the ordinary way has to be taken. */

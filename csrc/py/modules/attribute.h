@@ -8,7 +8,8 @@
 
 #include "py/torch/state.h"
 
-int dycl_attribute_setup(void); /* 0 or -1 */
+void dycl_attribute_forget(void); /* what was found: Module.__getattr__ is another one */
+int dycl_attribute_setup(void);   /* 0 or -1 */
 /* The class's slot tp_getattro is ours from now on, where it is torch's. */
 void dycl_attribute_adopt(PyTypeObject *type);
 

@@ -1,5 +1,7 @@
 #include "py/modules/class.h"
 
+#include <string.h>
+
 dycl_module_class dycl_module_classes[1 << DYCL_MODULE_CLASS_BITS];
 
 static PyObject *none_inside; /* borrowed */
@@ -9,9 +11,26 @@ static const char *const class_texts[CLASS_NAMES] = {"__call__",    "_call_impl"
                                                      "__getattr__", "__getattribute__", "__dict__"};
 static PyObject *class_names[CLASS_NAMES],
     *class_own[CLASS_NAMES]; /* owned: interned; what nn.Module has under that name */
+/* Owned: the bodies of those that are written in Python, torch's and those that were seen last. A program may give
+ * torch's function another one, which no class tells. */
+static PyObject *own_bodies[CLASS_NAMES], *bodies_seen[CLASS_NAMES];
+
+static PyObject *body_of(PyObject *o) { return o && PyFunction_Check(o) ? PyFunction_GET_CODE(o) : NULL; }
 
 static int has_own(PyTypeObject *type, int name) {
-    return dycl_type_lookup(type, class_names[name]) == class_own[name];
+    return dycl_type_lookup(type, class_names[name]) == class_own[name] && bodies_seen[name] == own_bodies[name];
+}
+
+int dycl_module_class_refresh(void) {
+    int changed = 0;
+    for (int i = 0; i < CLASS_NAMES; i++) {
+        PyObject *body = body_of(class_own[i]);
+        if (__builtin_expect(body == bodies_seen[i], 1)) continue;
+        Py_XSETREF(bodies_seen[i], Py_XNewRef(body));
+        changed = 1;
+    }
+    if (changed) memset(dycl_module_classes, 0, sizeof dycl_module_classes);
+    return changed;
 }
 
 void dycl_module_class_read(dycl_module_class *row, PyTypeObject *type) {
@@ -31,6 +50,8 @@ int dycl_module_class_setup(void) {
     for (int i = 0; i < CLASS_NAMES; i++) {
         if (!(class_names[i] = PyUnicode_InternFromString(class_texts[i]))) return -1;
         class_own[i] = Py_XNewRef(dycl_type_lookup(dycl_py.module_type, class_names[i]));
+        own_bodies[i] = Py_XNewRef(body_of(class_own[i]));
+        bodies_seen[i] = Py_XNewRef(own_bodies[i]);
     }
     return 0;
 }

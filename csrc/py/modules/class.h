@@ -17,6 +17,8 @@ typedef struct {
 extern dycl_module_class dycl_module_classes[1 << DYCL_MODULE_CLASS_BITS];
 
 int dycl_module_class_setup(void); /* 0 or -1 */
+/* At an accelerated call: whether functions of nn.Module have got other bodies, or their own again. */
+int dycl_module_class_refresh(void);
 /* As _compiled_call_impl on the class, this one answers None inside of regions. It lives as long as the process. */
 void dycl_module_class_none_inside(PyObject *descriptor);
 

@@ -2,6 +2,9 @@
 
 PyObject *dycl_global_hooks[4];
 
+static PyObject *holder; /* borrowed: the dict of the module where they stand, which stays */
+static uint64_t holder_seen;
+
 static const char *const global_names[4] = {"_global_forward_hooks", "_global_forward_pre_hooks",
                                             "_global_backward_hooks", "_global_backward_pre_hooks"};
 static const char *const hook_texts[4] = {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks",
@@ -18,8 +21,21 @@ int dycl_instance_setup(void) {
     }
     compiled_name = PyUnicode_InternFromString("_compiled_call_impl");
     if (!compiled_name) result = -1;
+    if (result == 0) holder = PyModule_GetDict(module);
     Py_XDECREF(module);
     return result;
+}
+
+void dycl_instance_refresh(void) {
+    uint64_t now = dycl_dict_version(holder);
+    if (__builtin_expect(now == holder_seen, 1)) return;
+    holder_seen = now;
+    for (int i = 0; i < 4; i++) {
+        PyObject *found = PyDict_GetItemString(holder, global_names[i]);
+        /* what is no dict may hold anything: the module's own is not empty */
+        PyObject *hooks = found && PyDict_Check(found) ? found : holder;
+        Py_SETREF(dycl_global_hooks[i], Py_NewRef(hooks));
+    }
 }
 
 int dycl_instance_read(dycl_instance *instance, PyObject *module, PyObject *dict) {

@@ -21,7 +21,8 @@ typedef struct {
 
 extern PyObject *dycl_global_hooks[4]; /* owned: torch's dicts of hooks of every module */
 
-int dycl_instance_setup(void); /* 0 or -1 */
+int dycl_instance_setup(void);    /* 0 or -1 */
+void dycl_instance_refresh(void); /* at an accelerated call: another dict may stand for one of torch's */
 /* 1; 0 when something of the instance's own decides how it is called. */
 int dycl_instance_read(dycl_instance *instance, PyObject *module, PyObject *dict);
 

@@ -6,6 +6,8 @@
 #include "py/cpython/collect.h"
 #include "py/cpython/trace.h"
 #include "py/cpython/type.h"
+#include "py/modules/attribute.h"
+#include "py/modules/class.h"
 #include "py/modules/composite.h"
 #include "py/modules/stock_kinds.h"
 #include "py/region/called.h"
@@ -14,9 +16,9 @@
 static dycl_stock_config configs[DYCL_INSTANCES];
 #define KIND_PLACES 128 /* a power of two, well above the number of kinds */
 _Static_assert(KIND_PLACES > 2 * DYCL_STOCK_COUNT && DYCL_STOCK_COUNT < 255, "the table of kinds is too small");
-static uint8_t kinds[KIND_PLACES];           /* by the type's address: 1 + its kind */
-static ternaryfunc original;                 /* nn.Module's slot: the same for every stock class */
-static PyObject *call_impl, *call_attribute; /* owned: nn.Module's own _call_impl and __call__ */
+static uint8_t kinds[KIND_PLACES]; /* by the type's address: 1 + its kind */
+static ternaryfunc original;       /* nn.Module's slot: the same for every stock class */
+static PyObject *call_attribute;   /* owned: nn.Module's own __call__ */
 
 /* ---- What its forward calls by name, and a program may have replaced: functions of torch.nn.functional and torch, and
  * methods of the class or of the module */
@@ -25,6 +27,11 @@ static PyObject *holders[2];     /* borrowed: the dicts of torch.nn.functional a
 static uint64_t holders_seen[2]; /* their versions when they were looked at */
 static PyObject *own[DYCL_STOCK_COUNT][2], *own_parts[DYCL_STOCK_COUNT][2]; /* owned: torch's; NULL: there is none */
 static uint8_t replaced[DYCL_STOCK_COUNT];
+/* How a forward names those modules: borrowed, its module's dict, and owned, what it found there. */
+static const char *const module_names[2] = {"F", "torch"};
+static PyObject *globals[DYCL_STOCK_COUNT], *own_modules[DYCL_STOCK_COUNT][2];
+static uint64_t globals_seen[DYCL_STOCK_COUNT];
+static uint8_t renamed[DYCL_STOCK_COUNT];
 static const char *const parts[2] = {"_conv_forward", "_check_input_dim"};
 
 /* Where a program gives torch's own function another body, no dict tells. */
@@ -50,6 +57,18 @@ static int function_replaced(const dycl_stock *kind) {
         memcpy(holders_seen, now, sizeof now);
     }
     return replaced[kind - dycl_stocks];
+}
+
+static int module_replaced(const dycl_stock *kind) {
+    int at = (int)(kind - dycl_stocks);
+    uint64_t now = globals[at] ? dycl_dict_version(globals[at]) : 0;
+    if (__builtin_expect(now != globals_seen[at], 0)) {
+        renamed[at] = 0;
+        for (int i = 0; i < 2; i++)
+            renamed[at] |= PyDict_GetItemString(globals[at], module_names[i]) != own_modules[at][i];
+        globals_seen[at] = now;
+    }
+    return renamed[at];
 }
 
 static int part_replaced(const dycl_stock *kind, PyObject *dict, int of_class) {
@@ -80,12 +99,14 @@ static void read_bodies(int at) {
         }
 }
 
-/* A property of the class goes before what the module holds. */
-static int class_has(const dycl_stock *kind) {
+/* A property of the class goes before what the module holds, and anything before a parameter or buffer. */
+static int class_has(const dycl_stock *kind, PyObject *dict) {
     static const char *const tensors[] = {"weight", "bias", "running_mean", "running_var"};
-    PyObject *found = NULL;
-    for (Py_ssize_t i = 0; !found && kind->names && i < PyTuple_GET_SIZE(kind->names); i++)
-        found = dycl_type_lookup(kind->type, PyTuple_GET_ITEM(kind->names, i));
+    PyObject *found = NULL, *key, *value;
+    for (Py_ssize_t at = 0; !found && PyDict_Next(dict, &at, &key, &value);) {
+        PyObject *of_class = dycl_type_lookup(kind->type, key);
+        if (of_class && Py_TYPE(of_class)->tp_descr_set) found = of_class;
+    }
     for (size_t i = 0; !found && i < sizeof tensors / sizeof *tensors; i++) {
         PyObject *name = PyUnicode_FromString(tensors[i]);
         if (name) found = dycl_type_lookup(kind->type, name);
@@ -95,16 +116,24 @@ static int class_has(const dycl_stock *kind) {
     return found != NULL;
 }
 
+static void read_globals(int at) {
+    if (!PyFunction_Check(dycl_stocks[at].forward)) return;
+    globals[at] = PyFunction_GET_GLOBALS(dycl_stocks[at].forward);
+    for (int i = 0; i < 2; i++) own_modules[at][i] = Py_XNewRef(PyDict_GetItemString(globals[at], module_names[i]));
+}
+
 static int read_functions(PyObject *functional) {
     holders[0] = PyModule_GetDict(functional);
     holders[1] = PyModule_GetDict(dycl_py.torch);
-    for (int i = 0; i < DYCL_STOCK_COUNT && holders[0] && holders[1]; i++)
+    for (int i = 0; i < DYCL_STOCK_COUNT && holders[0] && holders[1]; i++) {
         for (int h = 0; h < 2; h++) {
             if (dycl_stocks[i].function)
                 own[i][h] = Py_XNewRef(PyDict_GetItemString(holders[h], dycl_stocks[i].function));
             own_parts[i][h] = part_of(&dycl_stocks[i], h);
-            if (h == 1) read_bodies(i);
         }
+        read_bodies(i);
+        read_globals(i);
+    }
     return holders[0] && holders[1] ? 0 : -1;
 }
 
@@ -113,13 +142,11 @@ static int read_config(const dycl_stock *kind, PyObject *module, PyObject *dict,
     c->instance.module = NULL;
     if (part_replaced(kind, dict, known == 0 || known != dycl_type_version(kind->type))) return 0;
     if (known == 0 || known != dycl_type_version(kind->type)) { /* somebody may have replaced the class's forward */
-        PyObject *forward = PyObject_GetAttrString((PyObject *)kind->type, "forward"),
-                 *call = PyObject_GetAttr((PyObject *)kind->type, dycl_py.call_impl_name);
-        int same = forward == kind->forward && call == call_impl;
+        PyObject *forward = PyObject_GetAttrString((PyObject *)kind->type, "forward");
+        int same = forward == kind->forward;
         Py_XDECREF(forward);
-        Py_XDECREF(call);
         PyErr_Clear();
-        if (!same || class_has(kind)) return 0;
+        if (!same || class_has(kind, dict)) return 0;
     }
     c->parameters = PyDict_GetItemString(dict, "_parameters");
     c->buffers = PyDict_GetItemString(dict, "_buffers");
@@ -133,7 +160,9 @@ static int read_config(const dycl_stock *kind, PyObject *module, PyObject *dict,
 
 static dycl_stock_config *config_of(const dycl_stock *kind, PyObject *module) {
     PyObject *dict = dycl_object_dict(module);
-    if (!dict || function_replaced(kind) || body_replaced(kind)) return NULL;
+    if (!dict || !dycl_module_class_of(kind->type)->calls || function_replaced(kind) || module_replaced(kind) ||
+        body_replaced(kind))
+        return NULL;
     dycl_stock_config *c = &configs[dycl_instance_place(module)];
     if (!dycl_instance_is_current(&c->instance, module, dict) ||
         c->parameters_version != dycl_dict_version(c->parameters) ||
@@ -183,17 +212,25 @@ static void note_call(dycl_region *region, const dycl_stock *kind, const dycl_st
         if (!o) o = PyDict_GetItem(c->parameters, name);
         if (!o) o = PyDict_GetItem(c->buffers, name);
         if (!o) return;
+        if (o == Py_None && PyUnicode_CompareWithASCIIString(name, "momentum") == 0) return; /* 0.0 is given then */
         args[1 + i] = o;
     }
     const dycl_made_call made = {kind->callable, args, 1 + count - named, kind->keywords, NULL, DYCL_NONE, 0};
     dycl_called_note(region, &made, result);
 }
 
+/* Whether the tensor has four dimensions. */
+static int of_images(dycl_region *region, PyObject *x) {
+    uint32_t value;
+    if (!dycl_is_lazy(x)) return dycl_abi_rank(dycl_abi_borrow(x)) == 4;
+    return dycl_region_value(region, x, &value) == DYCL_OK && region->recorder.graph.values[value].rank == 4;
+}
+
 static PyObject *record_stock(dycl_region *region, const dycl_stock *kind, PyObject *module, PyObject *x) {
     if (!dycl_is_lazy(x) && Py_TYPE(x) != dycl_py.tensor_type) return NULL;
     const dycl_stock_config *c = config_of(kind, module);
     if (!c) return NULL;
-    if (!kind->record) return Py_NewRef(x);
+    if (!kind->record) return c->flag && !of_images(region, x) ? NULL : Py_NewRef(x);
     uint32_t out = 0, first = region->recorder.graph.value_count;
     dycl_status status = kind->record(region, kind, c, x, &out);
     if (status == DYCL_OK && !dycl_track_lets(region, first, 1)) return NULL; /* its forward tells torch */
@@ -237,29 +274,35 @@ static PyObject *stock_call(PyObject *self, PyObject *args, PyObject *kwargs) {
 }
 
 /* Assigning to a class attribute __call__ (torch.fx does, for a while) gives every class below its ordinary slot back.
- */
-static void put_slots_back(void) {
+ * Whether there were such. */
+static int put_slots_back(void) {
     PyObject *attribute = PyObject_GetAttrString((PyObject *)dycl_py.module_type, "__call__");
+    int found = 0;
     for (int i = 0; i < DYCL_STOCK_COUNT && attribute == call_attribute; i++)
-        if (dycl_stocks[i].type->tp_call == original) dycl_stocks[i].type->tp_call = stock_call;
+        if (dycl_stocks[i].type->tp_call == original) {
+            dycl_stocks[i].type->tp_call = stock_call;
+            found = 1;
+        }
     Py_XDECREF(attribute);
     PyErr_Clear();
+    return found;
 }
 
 void dycl_modules_refresh(void) {
-    if (__builtin_expect(dycl_stocks[0].type->tp_call != stock_call, 0)) {
-        put_slots_back();
-        dycl_composite_lost();
-    }
+    static unsigned turn; /* what is put on all classes shows at the first, and on one of them is not urgent */
+    turn = (turn + 1) % DYCL_STOCK_COUNT;
+    if (__builtin_expect(dycl_module_class_refresh(), 0)) dycl_attribute_forget();
+    dycl_instance_refresh();
+    int whole = dycl_stocks[0].type->tp_call == stock_call && dycl_stocks[turn].type->tp_call == stock_call;
+    if (__builtin_expect(!whole, 0) && put_slots_back()) dycl_composite_lost();
 }
 
 int dycl_modules_setup(void) {
     PyObject *nn = PyObject_GetAttrString(dycl_py.torch, "nn");
     PyObject *functional = nn ? PyObject_GetAttrString(nn, "functional") : NULL;
     int result = functional ? dycl_instance_setup() : -1;
-    call_impl = PyObject_GetAttr((PyObject *)dycl_py.module_type, dycl_py.call_impl_name);
     call_attribute = PyObject_GetAttrString((PyObject *)dycl_py.module_type, "__call__");
-    if (!call_impl || !call_attribute) result = -1;
+    if (!call_attribute) result = -1;
     original = dycl_py.module_type->tp_call;
     for (int i = 0; i < DYCL_STOCK_COUNT && result == 0; i++) {
         dycl_stocks[i].type = (PyTypeObject *)PyObject_GetAttrString(nn, dycl_stocks[i].name);

@@ -135,8 +135,10 @@ static int read_conv2d(const dycl_stock *kind, PyObject *dict, dycl_stock_config
 
 static int read_batch_norm(const dycl_stock *kind, PyObject *dict, dycl_stock_config *c) {
     int training, tracks;
+    PyObject *momentum = PyDict_GetItemString(dict, "momentum");
     (void)kind;
-    return read_bool(dict, "training", &training) && !training && read_bool(dict, "track_running_stats", &tracks) &&
+    return momentum && (momentum == Py_None || PyFloat_CheckExact(momentum) || PyLong_CheckExact(momentum)) &&
+           read_bool(dict, "training", &training) && !training && read_bool(dict, "track_running_stats", &tracks) &&
            read_weight_and_bias(dict, c) && read_tensor(dict, c->buffers, "running_mean", &c->tensors[2]) &&
            read_tensor(dict, c->buffers, "running_var", &c->tensors[3]) && c->tensors[2] && c->tensors[3] &&
            read_f64(dict, "eps", &c->real);
@@ -161,10 +163,10 @@ fail:
 
 static int read_activation(const dycl_stock *kind, PyObject *dict, dycl_stock_config *c) {
     PyObject *approximate;
+    int has_inplace = kind->op != DYCL_OP_gelu && kind->op != DYCL_OP_sigmoid && kind->op != DYCL_OP_tanh;
     c->ints[0] = kind->op;
     c->flag = 0;
-    if (PyDict_GetItemString(dict, "inplace") && (!read_bool(dict, "inplace", &c->flag) || c->flag))
-        return 0;                    /* in place: the function path */
+    if (has_inplace && (!read_bool(dict, "inplace", &c->flag) || c->flag)) return 0; /* in place: the function path */
     if (kind->op == DYCL_OP_relu6) { /* a Hardtanh of these bounds, which the program may have moved */
         double low, high;
         return read_f64(dict, "min_val", &low) && low == 0 && read_f64(dict, "max_val", &high) && high == 6;
@@ -232,10 +234,13 @@ fail:
     return status;
 }
 
+/* Identity (0), Dropout (1) and Dropout2d (2), which has a word to say of tensors of other ranks than 4. */
 static int read_identity(const dycl_stock *kind, PyObject *dict, dycl_stock_config *c) {
     int training = 0;
-    (void)c;
-    return kind->op == 0 || (read_bool(dict, "training", &training) && !training);
+    c->flag = kind->op == 2;
+    if (kind->op == 0) return 1;
+    return read_bool(dict, "training", &training) && !training && read_f64(dict, "p", &c->real) && c->real >= 0 &&
+           c->real <= 1;
 }
 
 dycl_stock dycl_stocks[DYCL_STOCK_COUNT] = {
@@ -261,5 +266,5 @@ dycl_stock dycl_stocks[DYCL_STOCK_COUNT] = {
     {"Identity", read_identity, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL,
      NULL}, /* record NULL: the input itself comes back */
     {"Dropout", read_identity, NULL, 1, NULL, NULL, "dropout", "", NULL, NULL, NULL},
-    {"Dropout2d", read_identity, NULL, 1, NULL, NULL, "dropout2d", "", NULL, NULL, NULL},
+    {"Dropout2d", read_identity, NULL, 2, NULL, NULL, "dropout2d", "", NULL, NULL, NULL},
 };
