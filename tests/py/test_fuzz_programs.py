@@ -224,6 +224,15 @@ def test_rounding_is_no_difference_and_a_wrong_digit_is():
     assert judge.Judge(made).counts(difference, eager, again)
 
 
+def test_a_noted_size_that_rounding_chooses_is_no_difference_and_another_is():
+    made = of("v0 = x0 * 2\nv1 = x0.masked_select(x0.sin() ** 2 + x0.cos() ** 2 > 1)\nnote(log, v1)",
+              ((9, 33), None, "float32", "normal"))
+    eager, _ = next(compare.outcomes(made, False))
+    size, stride = ("result", 1, 0, 0, 0), ("result", 1, 0, 1, 0)
+    assert not judge.Judge(made).counts(compare.Difference("noted", 0, "", size), eager, eager)
+    assert judge.Judge(made).counts(compare.Difference("noted", 0, "", stride), eager, eager)
+
+
 def test_rounding_beside_an_infinite_part_is_no_difference_and_a_wrong_digit_is():
     made = of("v0 = torch.fft.rfft(x0 @ x1)", ((9, 33),), ((33, 7),))
     (eager, _), (ours, _) = (next(compare.outcomes(made, False)) for _ in range(2))
