@@ -44,6 +44,12 @@ typedef struct {
 typedef void (*dycl_host_sgemm)(const char *trans_a, const char *trans_b, const int64_t *m, const int64_t *n,
                                 const int64_t *k, const float *alpha, const float *a, const int64_t *lda,
                                 const float *b, const int64_t *ldb, const float *beta, float *c, const int64_t *ldc);
+typedef void (*dycl_host_dgemm)(const char *trans_a, const char *trans_b, const int64_t *m, const int64_t *n,
+                                const int64_t *k, const double *alpha, const double *a, const int64_t *lda,
+                                const double *b, const int64_t *ldb, const double *beta, double *c, const int64_t *ldc);
+typedef void (*dycl_host_dgemv)(const char *trans, const int64_t *m, const int64_t *n, const double *alpha,
+                                const double *a, const int64_t *lda, const double *x, const int64_t *step_x,
+                                const double *beta, double *y, const int64_t *step_y);
 
 /* Results of functions with a name are contiguous; `out` has room for them. A function that the host does not have is
  * NULL. */
@@ -56,6 +62,8 @@ typedef struct {
                         const dycl_host_argument *arguments, const dycl_host_tensor *out);
     dycl_status (*histc)(const dycl_host_tensor *x, int64_t bins, double low, double high, float *out); /* f32 */
     dycl_host_sgemm sgemm; /* of the host's BLAS */
+    dycl_host_dgemm dgemm;
+    dycl_host_dgemv dgemv;
 } dycl_host;
 
 extern dycl_host dycl_host_functions; /* set once, before anything is recorded */

@@ -1,5 +1,5 @@
-/* The elementwise operators on f64, one expression each, on libm: the loops of ew_body.h around them are vectorised by
- * the compiler where libm is not called. NaN, infinities and signed zeros as in torch (CPU).
+/* The elementwise operators on f64, one expression each, on kern/vmath_double.h and libm: the loops of ew_body.h around
+ * them are vectorised by the compiler where libm is not called. NaN, infinities and signed zeros as in torch (CPU).
  *
  * Ownership: none, no state. Threads: any. */
 #ifndef DYCL_KERN_EW_F64_H
@@ -8,17 +8,18 @@
 #include <math.h>
 
 #include "kern/ew_pair.h"
+#include "kern/vmath_double.h"
 
 #define EW_F64_1(name, expr)                                                                                           \
-    static inline double f64_##name(double x) { return expr; }
+    F64_INLINE double f64_##name(double x) { return expr; }
 #define EW_F64_2(name, expr)                                                                                           \
-    static inline double f64_##name(double x, double y) { return expr; }
+    F64_INLINE double f64_##name(double x, double y) { return expr; }
 #define EW_F64_3(name, expr)                                                                                           \
-    static inline double f64_##name(double x, double y, double z) { return expr; }
+    F64_INLINE double f64_##name(double x, double y, double z) { return expr; }
 #define EW_F64_P1(name, expr)                                                                                          \
-    static inline int f64_##name(double x) { return expr; }
+    F64_INLINE int f64_##name(double x) { return expr; }
 #define EW_F64_P2(name, expr)                                                                                          \
-    static inline int f64_##name(double x, double y) { return expr; }
+    F64_INLINE int f64_##name(double x, double y) { return expr; }
 
 EW_F64_1(copy, x)
 EW_F64_1(cut, x)
@@ -26,31 +27,31 @@ EW_F64_1(neg, -x)
 EW_F64_1(abs, fabs(x))
 EW_F64_1(sign, (double)((x > 0) - (x < 0)))
 EW_F64_1(square, x *x)
-EW_F64_1(exp, exp(x))
-EW_F64_1(exp2, exp2(x))
-EW_F64_1(expm1, expm1(x))
-EW_F64_1(log, log(x))
+EW_F64_1(exp, f64_exp_of(x))
+EW_F64_1(exp2, f64_exp2_of(x))
+EW_F64_1(expm1, f64_expm1_of(x))
+EW_F64_1(log, f64_log_of(x))
 EW_F64_1(log2, log2(x))
 EW_F64_1(log10, log10(x))
-EW_F64_1(log1p, log1p(x))
+EW_F64_1(log1p, f64_log1p_of(x))
 EW_F64_1(sqrt, sqrt(x))
 EW_F64_1(rsqrt, 1.0 / sqrt(x))
 EW_F64_1(reciprocal, 1.0 / x)
 EW_F64_1(sin, sin(x))
 EW_F64_1(cos, cos(x))
 EW_F64_1(tan, tan(x))
-EW_F64_1(tanh, tanh(x))
-EW_F64_1(erf, erf(x))
-EW_F64_1(sigmoid, 1.0 / (1.0 + exp(-x)))
-EW_F64_1(logsigmoid, (x < 0 ? x : 0.0) - log1p(exp(-fabs(x))))
+EW_F64_1(tanh, f64_tanh_of(x))
+EW_F64_1(erf, f64_erf_of(x))
+EW_F64_1(sigmoid, 1.0 / (1.0 + f64_exp_of(-x)))
+EW_F64_1(logsigmoid, (x < 0 ? x : 0.0) - f64_log1p_of(f64_exp_of(-fabs(x))))
 EW_F64_1(relu, 0 > x ? 0.0 : x)
 EW_F64_1(relu6, 0 > x ? 0.0 : x > 6 ? 6.0 : x)
-EW_F64_1(gelu, x * 0.5 * (1.0 + erf(x * 0.70710678118654752440)))
-EW_F64_1(gelu_tanh, x * 0.5 * (1.0 + tanh(0.79788456080286535588 * (x + 0.044715 * (x * x * x)))))
-EW_F64_1(silu, x / (1.0 + exp(-x)))
+EW_F64_1(gelu, x * 0.5 * (1.0 + f64_erf_of(x * 0.70710678118654752440)))
+EW_F64_1(gelu_tanh, x * 0.5 * (1.0 + f64_tanh_of(0.79788456080286535588 * (x + 0.044715 * (x * x * x)))))
+EW_F64_1(silu, x / (1.0 + f64_exp_of(-x)))
 /* tanh(log(1 + e)) with e = e^x is e (e + 2) / (e (e + 2) + 2); by 1/e where e would overflow. */
-static inline double f64_mish(double x) {
-    double e = exp(-fabs(x));
+F64_INLINE double f64_mish(double x) {
+    double e = f64_exp_of(-fabs(x));
     double n = x > 0 ? 1.0 + 2.0 * e : e * (e + 2.0);
     return x * (n / (n + (x > 0 ? 2.0 * e * e : 2.0)));
 }
@@ -104,8 +105,15 @@ EW_F64_P2(logical_and, (x != 0) & (y != 0))
 EW_F64_P2(logical_or, (x != 0) | (y != 0))
 EW_F64_P2(logical_xor, (x != 0) ^ (y != 0))
 EW_F64_2(leaky_relu, x > 0 ? x : x * y)
-EW_F64_2(elu, x >= 0 ? x : y * expm1(x))
-EW_F64_2(celu, x > 0 ? x : y * expm1(x / y))
+/* What may be left out is computed before it is chosen: a branch would keep the loop from becoming vectors. */
+F64_INLINE double f64_elu(double x, double y) {
+    double e = y * f64_expm1_of(x);
+    return x >= 0 ? x : e;
+}
+F64_INLINE double f64_celu(double x, double y) {
+    double e = y * f64_expm1_of(x / y);
+    return x > 0 ? x : e;
+}
 EW_F64_2(hardshrink, fabs(x) <= y ? 0.0 : x)
 EW_F64_2(relu_grad, y <= 0 ? 0.0 : x)
 EW_F64_2(copysign, copysign(x, y))
@@ -113,9 +121,10 @@ EW_F64_2(copysign, copysign(x, y))
 static inline double f64_where(int x, double y, double z) { return x ? y : z; }
 EW_F64_3(lerp, fabs(z) < 0.5 ? fma(z, y - x, x) : fma(z - 1.0, y - x, y))
 EW_F64_3(clamp, f64_minimum(z, f64_maximum(y, x)))
-static inline double f64_softplus(double x, double y, double z) {
+F64_INLINE double f64_softplus(double x, double y, double z) {
     double s = x * y;
-    return s > z ? x : ((s > 0 ? s : 0.0) + log1p(exp(-fabs(s)))) / y;
+    double soft = ((s > 0 ? s : 0.0) + f64_log1p_of(f64_exp_of(-fabs(s)))) / y;
+    return s > z ? x : soft;
 }
 EW_F64_3(hardtanh, f64_clamp(x, y, z))
 EW_F64_3(threshold, x <= y ? z : x)

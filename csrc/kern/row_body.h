@@ -4,17 +4,18 @@
 #include "kern/red.h"
 #include "kern/row.h"
 #include "kern/rowvec.h"
+#include "kern/vmath_double.h"
 
 /* e^(p[i] - m) for the first n lanes, 0 in the others. */
 static inline vf exp_minus_f32(const float *p, size_t n, vf m) {
     return n == vf_lanes ? vf_exp_negative(vf_load(p) - m) : vf_exp_negative(vf_load_part(p, n, vf_set(-INFINITY)) - m);
 }
 
-/* f64 is not a hot path: libm, lane by lane. */
 static inline vd exp_minus_f64(const double *p, size_t n, vd m) {
-    vd e = {0};
-    for (size_t i = 0; i < n; i++) e[i] = exp(p[i] - m[0]);
-    return e;
+    double e[vd_lanes];
+    vd_store(e, (n == vd_lanes ? vd_load(p) : vd_load_part(p, n, vd_set(-INFINITY))) - m);
+    _Pragma("omp simd") for (size_t i = 0; i < vd_lanes; i++) e[i] = f64_exp_of(e[i]);
+    return vd_load(e);
 }
 
 #define T                float

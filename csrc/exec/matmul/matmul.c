@@ -42,23 +42,29 @@ void dycl_matmul_put_bias(const dycl_matmul_args *a, const float *bias, float *t
     for (int64_t i = 0; i < a->m; i++) memcpy(to + i * a->c_row, bias, (size_t)a->n * sizeof *to);
 }
 
-static dycl_status sgemm(const dycl_matmul_args *a, const float *left, const float *right, const float *bias,
-                         float *to) {
+dycl_matmul_sides dycl_matmul_sides_of(const dycl_matmul_args *a) {
     /* a matrix of one row or column may carry any stride there: say the one that the interface accepts */
-    int trans_a = !(a->a_column == 1 || a->k == 1), trans_b = !(a->b_column == 1 || a->n == 1);
-    if (a->k == 1 && a->m > 1 && a->a_row == 1 && a->a_column != 1) trans_a = 1;
-    int64_t lda = trans_a ? a->a_column : a->a_row, ldb = trans_b ? a->b_column : a->b_row;
-    int64_t least_a = trans_a ? a->m : a->k, least_b = trans_b ? a->k : a->n;
-    if (lda < least_a) lda = least_a;
-    if (ldb < least_b) ldb = least_b;
-    if (bias) dycl_matmul_put_bias(a, bias, to);
-    return dycl_sgemm(trans_a, trans_b, a->m, a->n, a->k, 1, left, lda, right, ldb, bias ? 1 : 0, to, a->c_row);
+    dycl_matmul_sides s = {.trans_a = !(a->a_column == 1 || a->k == 1), .trans_b = !(a->b_column == 1 || a->n == 1)};
+    if (a->k == 1 && a->m > 1 && a->a_row == 1 && a->a_column != 1) s.trans_a = 1;
+    s.lda = s.trans_a ? a->a_column : a->a_row;
+    s.ldb = s.trans_b ? a->b_column : a->b_row;
+    int64_t least_a = s.trans_a ? a->m : a->k, least_b = s.trans_b ? a->k : a->n;
+    if (s.lda < least_a) s.lda = least_a;
+    if (s.ldb < least_b) s.ldb = least_b;
+    return s;
 }
 
 static dycl_status one(const dycl_matmul_args *a, const char *left, const char *right, const char *bias, char *to) {
-    if (a->dtype == DYCL_F32 && a->k > 0)
-        return sgemm(a, (const float *)left, (const float *)right, (const float *)bias, (float *)to);
-    plain_product(a, left, right, bias, to);
+    if (a->dtype == DYCL_F32 && a->k > 0) {
+        dycl_matmul_sides s = dycl_matmul_sides_of(a);
+        if (bias) dycl_matmul_put_bias(a, (const float *)bias, (float *)to);
+        return dycl_sgemm(s.trans_a, s.trans_b, a->m, a->n, a->k, 1, (const float *)left, s.lda, (const float *)right,
+                          s.ldb, bias ? 1 : 0, (float *)to, a->c_row);
+    }
+    if (a->is_blas)
+        dycl_double_run(a, (const double *)left, (const double *)right, (const double *)bias, (double *)to);
+    else
+        plain_product(a, left, right, bias, to);
     return DYCL_OK;
 }
 
@@ -212,7 +218,8 @@ dycl_status dycl_matmul_choose(dycl_builder *b, dycl_matmul_args *a) {
     a->unpacked = NULL;
     double cost = 300.0 * (double)a->batches + flops / 80 / (flops > 4e6 ? b->plan->threads : 1);
     dycl_step_fn run = dycl_matmul_run;
-    const char *kernel = a->dtype == DYCL_F32 ? "sgemm" : "loops";
+    a->is_blas = dycl_double_suits(a);
+    const char *kernel = a->dtype == DYCL_F32 ? "sgemm" : a->is_blas ? "torch's BLAS" : "loops";
     dycl_status status;
     a->threads = cost > 40000 ? b->plan->threads : 1;
     if (a->threads > a->batches) a->threads = (int)a->batches;

@@ -12,9 +12,9 @@ typedef struct {
     int64_t batch[DYCL_MAX_RANK], a_batch[DYCL_MAX_RANK], b_batch[DYCL_MAX_RANK], c_batch[DYCL_MAX_RANK];
     int64_t a_row, a_column, b_row, b_column, c_row; /* elements */
     dycl_ref a, b, c, bias;
-    int has_bias, threads;
-    dycl_prim *prim, *plain; /* with B packed, with B as it is; borrowed from the plan, or NULL */
-    dycl_packing *packing;   /* of a constant B, or NULL */
+    int has_bias, threads, is_blas; /* is_blas: of doubles, by the host's BLAS (double.c) */
+    dycl_prim *prim, *plain;        /* with B packed, with B as it is; borrowed from the plan, or NULL */
+    dycl_packing *packing;          /* of a constant B, or NULL */
     dycl_weights_choice narrow;
     dycl_autotune *unpacked; /* oneDNN or the host's BLAS, while B is not packed; borrowed from the plan, or NULL */
     dycl_ref scratch, plain_scratch;
@@ -29,6 +29,18 @@ dycl_status dycl_matmul_run(
     dycl_plan *plan); /* without a packed constant: dycl_matmul_args are the step's arguments, or begin them */
 
 void dycl_matmul_put_bias(const dycl_matmul_args *a, const float *bias, float *to); /* in each row, to be added to */
+
+/* Products of doubles by the host's BLAS, where it has them (double.c). */
+int dycl_double_suits(const dycl_matmul_args *a);
+void dycl_double_run(const dycl_matmul_args *a, const double *left, const double *right, const double *bias,
+                     double *to);
+
+/* The transpositions of both sides and their leading dimensions, as a BLAS for rows takes them. */
+typedef struct {
+    int trans_a, trans_b;
+    int64_t lda, ldb;
+} dycl_matmul_sides;
+dycl_matmul_sides dycl_matmul_sides_of(const dycl_matmul_args *a);
 
 /* One product whose B is not packed (unpacked.c). offer: the last step has variants of it. run: dycl_matmul_args are
  * the step's arguments, or begin them. */

@@ -213,15 +213,30 @@ static void setup_call(void) {
 }
 
 /* Asked for a product that is known: what has this name may be called otherwise. */
-static dycl_host_sgemm find_sgemm(void) {
-    dycl_host_sgemm sgemm;
-    *(void **)&sgemm = dycl_abi_symbol("sgemm_");
+#define FIND_GEMM(letter, type)                                                                                        \
+    static dycl_host_##letter##gemm find_##letter##gemm(void) {                                                        \
+        dycl_host_##letter##gemm gemm;                                                                                 \
+        *(void **)&gemm = dycl_abi_symbol(#letter "gemm_");                                                            \
+        const int64_t two = 2, three = 3, one = 1;                                                                     \
+        const type a[6] = {1, 2, 3, 4, 5, 6}, b[3] = {1, 10, 100}, alpha = 1, beta = 1;                                \
+        type c[2] = {1000, 2000};                                                                                      \
+        if (!gemm) return NULL;                                                                                        \
+        gemm("N", "N", &two, &one, &three, &alpha, a, &two, b, &three, &beta, c, &two);                                \
+        return c[0] == 1531 && c[1] == 2642 ? gemm : NULL;                                                             \
+    }
+FIND_GEMM(s, float)
+FIND_GEMM(d, double)
+#undef FIND_GEMM
+
+static dycl_host_dgemv find_dgemv(void) {
+    dycl_host_dgemv gemv;
+    *(void **)&gemv = dycl_abi_symbol("dgemv_");
     const int64_t two = 2, three = 3, one = 1;
-    const float a[6] = {1, 2, 3, 4, 5, 6}, b[3] = {1, 10, 100}, alpha = 1, beta = 1;
-    float c[2] = {1000, 2000};
-    if (!sgemm) return NULL;
-    sgemm("N", "N", &two, &one, &three, &alpha, a, &two, b, &three, &beta, c, &two);
-    return c[0] == 1531 && c[1] == 2642 ? sgemm : NULL;
+    const double a[6] = {1, 2, 3, 4, 5, 6}, x[5] = {1, 0, 10, 0, 100}, alpha = 1, beta = 1;
+    double y[2] = {1000, 2000};
+    if (!gemv) return NULL;
+    gemv("N", &two, &three, &alpha, a, &two, x, &two, &beta, y, &one);
+    return y[0] == 1531 && y[1] == 2642 ? gemv : NULL;
 }
 
 void dycl_host_setup(void) {
@@ -230,6 +245,8 @@ void dycl_host_setup(void) {
     *(void **)&torch.topk = dycl_abi_symbol("aoti_torch_cpu_topk");
     *(void **)&torch.histc = dycl_abi_symbol("aoti_torch_cpu_histc");
     dycl_host_functions.sgemm = find_sgemm();
+    dycl_host_functions.dgemm = find_dgemm();
+    dycl_host_functions.dgemv = find_dgemv();
     if (!torch.from_blob) return;
     dycl_host_functions.argsort = torch.sort ? argsort : NULL;
     dycl_host_functions.argtopk = torch.topk ? argtopk : NULL;
