@@ -1,5 +1,6 @@
 #include "dnnl/internal.h"
 
+#include <math.h>
 #include <string.h>
 
 static void conv_key(const dycl_conv_desc *desc, int kind, dycl_key *key) {
@@ -75,7 +76,7 @@ static dycl_status check_sizes(const dycl_conv_desc *desc, const int64_t *src_si
     return DYCL_OK;
 }
 
-dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out) {
+static dycl_status find_or_make(const dycl_conv_desc *desc, dycl_prim **out) {
     dnnl_engine_t engine;
     dnnl_memory_desc_t src = NULL, weights = NULL, plain = NULL, bias = NULL, dst = NULL;
     dnnl_primitive_attr_t attr = NULL;
@@ -127,6 +128,25 @@ fail:
     if (dst) dnnl_memory_desc_destroy(dst);
     if (attr) dnnl_primitive_attr_destroy(attr);
     return status;
+}
+
+/* oneDNN's convolutions by products multiply what relu takes away by 0: -0 for 0. As a clamp it is 0 there, too. */
+dycl_status dycl_prim_conv(const dycl_conv_desc *desc, dycl_prim **out) {
+    dycl_conv_desc clamped = *desc;
+    int found = 0;
+    dycl_status status = find_or_make(desc, out);
+    for (int i = 0; status == DYCL_OK && i < desc->post.count; i++)
+        if (desc->post.op[i].kind == DYCL_POST_RELU) {
+            dycl_post_op *op = &clamped.post.op[i];
+            op->kind = DYCL_POST_CLAMP;
+            op->alpha = 0;
+            op->beta = INFINITY;
+            found = 1;
+        }
+    if (!found || !strstr(dycl_prim_info(*out), "gemm")) return status;
+    dycl_prim_release(*out);
+    *out = NULL;
+    return find_or_make(&clamped, out);
 }
 
 /* Layouts: oneDNN's choice, or images in channels last. */
