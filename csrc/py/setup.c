@@ -1,6 +1,7 @@
 #include "py/setup.h"
 
 #include "py/bind/hosted.h"
+#include "py/cpython/collect.h"
 #include "py/cpython/trace.h"
 #include "py/entry/hint.h"
 #include "py/entry/method.h"
@@ -34,6 +35,10 @@ int dycl_py_setup(void) {
         return -1;
     }
     tried = 1;
+    if (dycl_collect_setup()) {
+        PyErr_NoMemory();
+        return -1;
+    }
     if (!dycl_py.torch && !(dycl_py.torch = PyImport_ImportModule("torch"))) return -1;
     if (dycl_state_find() < 0 || dycl_abi_setup(dycl_py.torch) < 0 || dycl_answers_setup() < 0 ||
         dycl_owners_setup() < 0 || dycl_foreign_setup() < 0 || dycl_constant_setup(dycl_uncounted_watch()) < 0 ||

@@ -1,3 +1,4 @@
+#include "py/cpython/collect.h"
 #include "py/region/ahead.h"
 
 #include "base/alloc.h"
@@ -91,9 +92,11 @@ int dycl_region_ahead_take(dycl_region *region, uint32_t count, dycl_segment **o
     dycl_status status;
     dycl_ahead *run = a->run;
     a->run = NULL;
+    int sections = dycl_collect_suspend();
     Py_BEGIN_ALLOW_THREADS;
     status = dycl_ahead_finish(run, region->feeds, region->recorder.scalars);
     Py_END_ALLOW_THREADS;
+    dycl_collect_resume(sections);
     if (status != DYCL_OK) return 0;
     for (uint32_t i = 0; i < count; i++) region->handles[i] = a->handles[i];
     *out_segment = a->segment;

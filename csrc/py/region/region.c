@@ -219,9 +219,11 @@ int dycl_region_settle_now(dycl_region *region) {
 static int wait_for(const dycl_region *region) {
     while (region->flushing) {
         if (region->flushing == PyThread_get_thread_ident()) return 1;
+        int sections = dycl_collect_suspend();
         Py_BEGIN_ALLOW_THREADS;
         dycl_py_pause();
         Py_END_ALLOW_THREADS;
+        dycl_collect_resume(sections);
     }
     return 0;
 }

@@ -91,11 +91,11 @@ static dycl_status run(const dycl_region *region, const prepared *what) {
     if (cost < SHORT_NS) {
         status = dycl_replace_run(region, what->plan, what->pieces, in_place);
     } else {
-        dycl_collect_release(); /* a finalizer in another thread waits for the results */
+        int sections = dycl_collect_suspend(); /* a finalizer in another thread waits for the results */
         Py_BEGIN_ALLOW_THREADS;
         status = dycl_replace_run(region, what->plan, what->pieces, in_place);
         Py_END_ALLOW_THREADS;
-        dycl_collect_hold();
+        dycl_collect_resume(sections);
     }
     dycl_plan_release(what->plan);
     return status;
