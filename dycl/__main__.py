@@ -2,6 +2,7 @@
 every outermost module call accelerated (``dycl.accelerate_all``). A directory or a zip file with a ``__main__.py`` is a
 script too."""
 
+import code
 import importlib.machinery
 import io
 import os
@@ -12,7 +13,7 @@ import types
 
 from dycl._everywhere import accelerate_all
 
-USAGE = ("usage: python -m dycl script.py [arguments]\n       python -m dycl -m module [arguments]\n"
+USAGE = ("usage: python -m dycl script.py|- [arguments]\n       python -m dycl -m module [arguments]\n"
          "       python -m dycl --help | --version")
 HELP = """
 Runs a program as python itself would, with every outermost call of a torch module accelerated
@@ -55,6 +56,18 @@ def run_script(name):
     loader = importlib.machinery.SourcelessFileLoader if path.endswith(".pyc") else importlib.machinery.SourceFileLoader
     space.update(__file__=path, __cached__=None, __loader__=loader("__main__", path))
     exec(code_of(path), space)
+
+
+def run_stdin():
+    """The program that standard input has. Modules are looked for in the working directory."""
+    space = new_main()
+    space.update(__file__="<stdin>", __cached__=None, __loader__=importlib.machinery.BuiltinImporter)
+    if not sys.flags.safe_path:
+        sys.path[0] = ""
+    if sys.stdin.isatty():
+        code.interact(local=space)
+    else:
+        exec(compile(sys.stdin.buffer.read(), "<stdin>", "exec", dont_inherit=True), space)
 
 
 def run_module(name):
@@ -109,7 +122,10 @@ def main():
         sys.exit(0)
     accelerate_all()
     try:
-        run_module(sys.argv[0]) if as_module else run_script(sys.argv[0])
+        if as_module:
+            run_module(sys.argv[0])
+        else:
+            run_stdin() if sys.argv[0] == "-" else run_script(sys.argv[0])
     except SystemExit:
         raise
     except BaseException as error:

@@ -172,3 +172,18 @@ def test_odd_forms_and_errors_are_torchs(text):
     assert type(got) is type(want)
     same(want[0], got[0], (text,)) if isinstance(want, tuple) else None
     assert not isinstance(want, str) or got == want
+
+
+def test_an_interrupt_while_an_order_is_looked_for(monkeypatch):
+    opt = pytest.importorskip("opt_einsum")
+
+    def interrupted(*args, **named):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    call = dycl.accelerate(lambda a: torch.einsum("ij,jk,kl->il", a, a, a))
+    monkeypatch.setattr(opt, "contract_path", interrupted)
+    with torch.no_grad(), pytest.raises(KeyboardInterrupt):
+        call(torch.randn(3, 3))
+    a = torch.randn(3, 3)
+    torch.testing.assert_close(call(a), a @ a @ a, rtol=1e-4, atol=1e-4)

@@ -63,6 +63,17 @@ def test_what_a_script_sees(how, tmp_path):
     assert status == 0 and not error and "typed" in out
 
 
+@pytest.mark.parametrize("options", [(), ("-P",)], ids=str)
+@pytest.mark.parametrize("program", ["""
+import sys, near
+print(sys.argv, sys.path[0], sorted(globals()), __name__, __spec__, __package__, __doc__, __annotations__, __loader__)
+print(near.value, repr(sys.stdin.read()))
+""", "print('begun')\n1 / 0\n", "import sys; sys.exit(3)", "def f(:\n"], ids=["sees", "raises", "exits", "is none"])
+def test_a_program_on_standard_input(program, options, tmp_path):
+    write(tmp_path, "near.py", "value = 5")
+    alike(tmp_path, "-", "a", "-b", options=options, text=program)
+
+
 @pytest.mark.parametrize("name", ["part", "part.inner", "part.__main__"])
 def test_what_a_module_sees(name, tmp_path):
     write(tmp_path, "part/__init__.py", "import sys; print('package', sys.argv)")

@@ -4,6 +4,7 @@
 
 #include "py/bind/equation.h"
 #include "py/bind/view.h"
+#include "py/cpython/error.h"
 #include "py/region/track.h"
 
 typedef struct {
@@ -261,8 +262,8 @@ PyObject *dycl_bind_einsum(dycl_call *call, const dycl_binding *row) {
     (void)row;
     if (!dycl_equation_parse(call->p[0], &equation)) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(read_operands(call, &c));
-    PyObject *order = order_of(call, &c); /* of the operands as they are given */
-    if (!order) PyErr_Clear();            /* torch says what is wrong */
+    PyObject *order = order_of(call, &c);                /* of the operands as they are given */
+    if (!order && dycl_error_forgive() < 0) return NULL; /* torch says what is wrong */
     if (!order) return dycl_call_bail(call, DYCL_BAIL_arguments);
     const int count = c.count;
     dycl_status status = lies_as_torchs(call, &equation, &c) ? arrange(call, &equation, &c)
