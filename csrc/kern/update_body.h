@@ -49,7 +49,7 @@ DYCL_INLINE void update_rmsprop(element *e, const dycl_update_numbers *k, has_st
     vf square = e->a;
     if (has.c) {
         e->c = lerp(e->c, e->g, k->second_rest, k->second);
-        square = square - e->c * e->c;
+        square = v_fma(v_neg(e->c), e->c, square); /* addcmul's one rounding decides about the root of nearly nothing */
     }
     vf bottom = v_sqrt(square) + v_set1(k->eps);
     if (has.b) {
