@@ -101,7 +101,8 @@ static PyObject *draw(dycl_call *call, const uint32_t x[4], const attention_opti
     dycl_value weights = *meta(call, x[0]);
     weights.sizes[weights.rank - 1] = meta(call, x[1])->sizes[weights.rank - 2];
     dycl_strides_contiguous(weights.rank, weights.sizes, weights.strides);
-    return dycl_noise_draw((dycl_dtype)weights.dtype, weights.rank, weights.sizes, weights.strides, 1 - o->dropout);
+    return dycl_noise_draw(call, (dycl_dtype)weights.dtype, weights.rank, weights.sizes, weights.strides,
+                           1 - o->dropout);
 }
 
 static dycl_status operands_of(dycl_call *call, uint32_t x[4]) {

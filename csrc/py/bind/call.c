@@ -5,6 +5,7 @@
 
 #include "py/cpython/collect.h"
 #include "py/cpython/int.h"
+#include "py/bind/noise.h"
 #include "py/bind/numpy.h"
 #include "py/region/replace.h"
 #include "py/region/track.h"
@@ -368,6 +369,7 @@ PyObject *dycl_binding_bind(const dycl_binding *row, dycl_call *call) {
     call->whole = row->whole;
     dycl_collect_hold(); /* a finalizer could end the segment whose values the call has */
     PyObject *result = dycl_call_track(call, row->whole, row->bind(call, row));
+    if (__builtin_expect(call->drawn_from != NULL, 0)) result = dycl_noise_undraw(call, result);
     dycl_collect_release();
     return result;
 }

@@ -26,14 +26,15 @@ typedef struct {
     PyObject *out;                     /* the tensor that the result replaces (region/replace.h); NULL: none given */
     int in_place;                      /* called by its in-place name (add_): the result goes into p[0] */
     int keeps_result;                  /* in place, torch's gradient looks at the result instead of at the operand */
-    int whole;                         /* of the row: where it is known, operators in place may have a history */
-    dycl_status status;                /* of dycl_call_finish, while it runs */
-    PyObject *callable;                /* torch's function, or NULL: not known */
-    int swapped;                       /* its operands stand the other way round in args */
-    uint32_t before;                   /* value of the first operand, where gradients are recorded (region/called.h) */
-    uint32_t first_value;              /* of the graph when the call began (dycl_call_first) */
-    uint64_t epoch;    /* of the segment whose values these are: a binding may compute what is pending */
-    uint64_t recorded; /* operators of the site when the call began */
+    PyObject *drawn_from; /* owned: the generator's state before this call drew from it (bind/noise.h), or NULL */
+    int whole;            /* of the row: where it is known, operators in place may have a history */
+    dycl_status status;   /* of dycl_call_finish, while it runs */
+    PyObject *callable;   /* torch's function, or NULL: not known */
+    int swapped;          /* its operands stand the other way round in args */
+    uint32_t before;      /* value of the first operand, where gradients are recorded (region/called.h) */
+    uint32_t first_value; /* of the graph when the call began (dycl_call_first) */
+    uint64_t epoch;       /* of the segment whose values these are: a binding may compute what is pending */
+    uint64_t recorded;    /* operators of the site when the call began */
 } dycl_call;
 
 typedef PyObject *(*dycl_bind_fn)(dycl_call *call, const struct dycl_binding *row);
@@ -79,6 +80,7 @@ static inline void dycl_call_begin(dycl_call *call, dycl_region *region, PyObjec
     call->out = NULL;
     call->in_place = in_place;
     call->whole = call->keeps_result = 0;
+    call->drawn_from = NULL;
     call->status = DYCL_OK;
     call->recorded = region->site->stats.recorded;
     call->callable = region->calling;

@@ -8,7 +8,11 @@
 
 #include "py/bind/call.h"
 
-/* A tensor of torch's whose elements are 1 with the probability `keep`, else 0; NULL with an exception. */
-PyObject *dycl_noise_draw(dycl_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides, double keep);
+/* A tensor of torch's whose elements are 1 with the probability `keep`, else 0; NULL with an exception. Where gradients
+ * are recorded, the call may yet turn out to be torch's, which draws again. */
+PyObject *dycl_noise_draw(dycl_call *call, dycl_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides,
+                          double keep);
+/* The call's result: where torch has to run it, as if nothing had been drawn. */
+PyObject *dycl_noise_undraw(dycl_call *call, PyObject *result);
 
 #endif

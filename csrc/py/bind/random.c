@@ -53,8 +53,31 @@ static PyObject *in_place(dycl_call *call, const dycl_binding *row) {
 
 enum { FEATURES = 1, ALPHA = 2 };
 
-PyObject *dycl_noise_draw(dycl_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides, double keep) {
-    PyObject *blank = dycl_beside_blank(dtype, rank, sizes, strides), *drawn = NULL;
+/* Borrowed; NULL with an exception. */
+static PyObject *generator(void) {
+    static PyObject *found; /* owned: torch.default_generator */
+    if (!found) found = PyObject_GetAttrString(dycl_py.torch, "default_generator");
+    return found;
+}
+
+static int remember_state(dycl_call *call) {
+    if (!call->region->tracks || call->drawn_from) return 0;
+    PyObject *of = generator();
+    call->drawn_from = of ? PyObject_CallMethod(of, "get_state", NULL) : NULL;
+    return call->drawn_from ? 0 : -1;
+}
+
+PyObject *dycl_noise_undraw(dycl_call *call, PyObject *result) {
+    PyObject *state = call->drawn_from;
+    call->drawn_from = NULL;
+    if (!result && !PyErr_Occurred()) Py_XDECREF(PyObject_CallMethod(generator(), "set_state", "O", state));
+    Py_DECREF(state);
+    return result;
+}
+
+PyObject *dycl_noise_draw(dycl_call *call, dycl_dtype dtype, int rank, const int64_t *sizes, const int64_t *strides,
+                          double keep) {
+    PyObject *blank = remember_state(call) == 0 ? dycl_beside_blank(dtype, rank, sizes, strides) : NULL, *drawn = NULL;
     if (!blank) return NULL;
     PyObject *p = PyFloat_FromDouble(keep), *arguments[2] = {blank, p};
     int state = dycl_abi_torch_function_off();
@@ -76,7 +99,7 @@ static PyObject *noise_of(dycl_call *call, PyObject *x, int features, double kee
     } else {
         dycl_infer_preserve(v, &like);
     }
-    return dycl_noise_draw((dycl_dtype)like.dtype, like.rank, like.sizes, like.strides, keep);
+    return dycl_noise_draw(call, (dycl_dtype)like.dtype, like.rank, like.sizes, like.strides, keep);
 }
 
 /* A result in place lies as the tensor does whose memory it takes. Nothing may bail once numbers were drawn. */

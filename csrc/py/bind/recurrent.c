@@ -79,7 +79,7 @@ static dycl_status draw(dycl_call *call, layers *l, uint32_t x) {
     dycl_status status = DYCL_OK;
     dycl_strides_contiguous(3, sizes, strides);
     for (int64_t i = 0; i + 1 < l->layers && status == DYCL_OK; i++)
-        if (!(drawn[i] = dycl_noise_draw(DYCL_F32, 3, sizes, strides, 1 - l->dropout))) status = DYCL_ERROR;
+        if (!(drawn[i] = dycl_noise_draw(call, DYCL_F32, 3, sizes, strides, 1 - l->dropout))) status = DYCL_ERROR;
     for (int64_t i = 0; i + 1 < l->layers && status == DYCL_OK; i++)
         status = dycl_region_feed_object(call->region, drawn[i], &l->noise[i]);
     for (int64_t i = 0; i + 1 < l->layers; i++) Py_XDECREF(drawn[i]);
