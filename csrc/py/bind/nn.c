@@ -145,6 +145,9 @@ static PyObject *batch_norm_of(dycl_call *call, const batch_norm_arguments *a) {
     double eps;
     DYCL_CALL_TRY(dycl_call_bool_or(call, a->training, 0, &train));
     if (train) return batch_norm_in_training(call, a);
+    if (call->region->tracks && dycl_abi_grad_enabled() &&
+        (dycl_call_needs_gradient(a->mean) || dycl_call_needs_gradient(a->variance)))
+        return dycl_call_bail(call, DYCL_BAIL_grad); /* an error in torch, where it is called */
     if (!dycl_call_given(a->mean) || !dycl_call_given(a->variance)) return dycl_call_bail(call, DYCL_BAIL_arguments);
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &x[0]));
     DYCL_CALL_TRY(dycl_call_value(call, a->mean, &x[1]));
