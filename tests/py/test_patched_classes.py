@@ -182,7 +182,8 @@ def test_dropout_that_only_looks(cls, size):
     (nn.Dropout, "p", 1.5), (nn.Dropout, "p", -0.5), (nn.Dropout2d, "p", 2), (nn.Dropout, "p", None),
     (nn.BatchNorm2d, "momentum", "a"), (nn.BatchNorm2d, "momentum", None), (nn.BatchNorm2d, "momentum", 1),
     *((cls, "inplace", _MISSING) for cls in (nn.ReLU, nn.SiLU, nn.ReLU6, nn.Hardswish, nn.Hardsigmoid, nn.Mish)),
-    (nn.BatchNorm2d, "momentum", _MISSING)], ids=str)
+    (nn.BatchNorm2d, "momentum", _MISSING)],
+    ids=lambda x: getattr(x, "__name__", None) or ("missing" if x is _MISSING else str(x)))
 def test_attributes_that_do_not_fit(cls, name, value):
     def make():
         model = (cls(3) if cls is nn.BatchNorm2d else cls()).eval()
