@@ -216,7 +216,7 @@ STEPS |= {
     "relu_grad": lambda n, gradient, y: torch.ops.aten.threshold_backward(gradient, y, 0),
     "clamp": lambda n, x, low, high: torch.clamp(x, low.item(), high.item()) if _is_number(low) and _is_number(high)
     else torch.clamp(x, low, high),
-    "add_scaled": lambda n, x, y, z: torch.add(x, y, alpha=z.item()),
+    "add_scaled": lambda n, x, y, z: torch.add(x, y, alpha=z.item()) if _is_number(z) else torch.addcmul(x, y, z),
     "softplus": lambda n, x, beta, threshold: F.softplus(x, beta.item(), threshold.item()),
     "threshold": lambda n, x, threshold, value: F.threshold(x, threshold.item(), value.item()),
 }

@@ -8,7 +8,28 @@ import torch
 SIZES = (1, 3, 7, 16, 37, 64)
 
 
-@pytest.mark.parametrize("alpha", (0.5, 0.99))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+@pytest.mark.parametrize("value", (1, -1, -0.5))
+@pytest.mark.parametrize("form", ("plain", "method", "in place"))
+def test_addcmul(form, value, dtype):
+    def program(a, b, c):
+        if form == "plain":
+            return torch.addcmul(a, b, c, value=value) * 1
+        if form == "method":
+            return a.addcmul(b, c, value=value) * 1
+        return a.clone().addcmul_(b, c, value=value) * 1
+
+    fast = dycl.accelerate(program)
+    with torch.no_grad():
+        for size in SIZES:
+            b, c = torch.randn(size, dtype=dtype), torch.randn(size, dtype=dtype)
+            a = -value * b * c
+            for _ in range(3):
+                assert torch.equal(fast(a, b, c), program(a, b, c))
+            assert torch.equal(fast(a, a, c[:1]), program(a, a, c[:1]))
+
+
+@pytest.mark.parametrize("alpha", (0.0, 0.5, 0.99))
 @pytest.mark.parametrize("foreach", (False, True))
 def test_centered_rmsprop(foreach, alpha):
     results = []
