@@ -9,6 +9,7 @@ and a half, and are asked only where all else raises."""
 import contextlib
 import math
 import numbers
+import threading
 import types
 import warnings
 
@@ -84,7 +85,20 @@ def name(function, both, nth, in_place):
                 found = _asked(function, ((x, ..., value), {}), nth, in_place, small[0])
         return found
     finally:
-        torch.default_generator.set_state(drawn)
+        if threading.active_count() == 1 or _may_draw(function):
+            torch.default_generator.set_state(drawn)
+
+
+_DRAWS = ("dropout", "rrelu", "attention", "rnn", "gru", "lstm", "rand", "normal", "bernoulli", "multinomial",
+          "poisson", "gumbel", "gamma", "binomial", "dirichlet", "fractional", "exponential", "cauchy", "geometric",
+          "uniform_")
+
+
+def _may_draw(function):
+    """Whether it may draw numbers when it is called again. Where it does not, what changed the generator meanwhile are
+    other threads, whose numbers must not come once more."""
+    name = getattr(function, "__name__", "")
+    return any(part in name for part in _DRAWS)
 
 
 def _first_of(ways, function, both, nth, in_place):
@@ -208,15 +222,29 @@ def _untransformed():
     return temporarily_clear_interpreter_stack()
 
 
+_here = threading.local()  # silent: this thread's warnings are not the program's
+
+
+def _not_here(shown):
+    def show(message):
+        if not getattr(_here, "silent", False):
+            shown(message)
+
+    show.of_dycl = True
+    return show
+
+
 @contextlib.contextmanager
 def _silent():
-    """Filters stay: what was warned of before would be told once more after another filter."""
-    shown = warnings._showwarnmsg
-    warnings._showwarnmsg = lambda message: None
+    """Filters stay: what was warned of before would be told once more after another filter. Other threads' warnings are
+    shown: what shows them is the process's, so it is replaced once."""
+    if not hasattr(warnings._showwarnmsg, "of_dycl"):
+        warnings._showwarnmsg = _not_here(warnings._showwarnmsg)
+    before, _here.silent = getattr(_here, "silent", False), True
     try:
         yield
     finally:
-        warnings._showwarnmsg = shown
+        _here.silent = before
 
 
 @contextlib.contextmanager

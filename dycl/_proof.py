@@ -89,9 +89,10 @@ def _try(trains):
     space = {name: value for name, value in os.environ.items() if not name.startswith("DYCL_") or name == "DYCL_ISA"}
     space |= {"DYCL_PROFILE": "0", "DYCL_CHOOSE": "0", "DYCL_TRUST_TORCH": "1", "DYCL_TRAIN": str(int(trains))}
     code = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from dycl import _selftest; _selftest.main()"
+    places = [os.fsdecode(place) for place in sys.path if isinstance(place, (str, bytes))]  # what imports look at
     try:
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, json.dumps(sys.path)], env=space,
-                              capture_output=True, text=True, timeout=WAIT,
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, json.dumps(places)], env=space,
+                              capture_output=True, text=True, errors="replace", timeout=WAIT,
                               stdin=subprocess.DEVNULL, check=False)
     except subprocess.TimeoutExpired:
         return "the self-test does not end"

@@ -2,12 +2,13 @@
 it runs in torch."""
 
 import os
+import sys
 
 import dycl
 import started
 import pytest
 import torch
-from dycl import _selftest
+from dycl import _proof, _selftest
 from suite import FULL
 
 PROGRAM = """
@@ -84,6 +85,12 @@ def test_where_training_fails_only_training_runs_in_torch(run, broken, why):
     assert said.startswith("1; RuntimeWarning dycl was not tested with torch 2.99.1, and its self-test of training "
                            f"fails: training: {why}") and said.count("Warning") == 1
     assert run(child=child, DYCL_TRAIN="0") == "1"  # that was proven beside it
+
+
+def test_what_else_stands_in_the_path(monkeypatch, tmp_path):
+    """Paths that are no strings: Python passes them over, so does the self-test."""
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path, None, os.fsencode(tmp_path)])
+    assert not _proof._try(False)
 
 
 def test_trusted_by_the_environment(run, tmp_path):

@@ -155,8 +155,8 @@ static void describe_pad(const dycl_conv_desc *d, dycl_pad *pad) {
                       .channels = d->c,
                       .height = d->h,
                       .width = d->w,
-                      .above = d->pad_before[0],
-                      .left = d->pad_before[1]};
+                      .above = d->pad_before[0] < see_h ? d->pad_before[0] : see_h,
+                      .left = d->pad_before[1] < see_w ? d->pad_before[1] : see_w}; /* few windows see no pixel */
     if (pad->height > see_h - pad->above) pad->height = see_h - pad->above;
     if (pad->width > see_w - pad->left) pad->width = see_w - pad->left;
     if (pad->height < 0) pad->height = 0;

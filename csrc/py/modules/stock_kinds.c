@@ -9,7 +9,9 @@ static int read_f64(PyObject *dict, const char *name, double *out) {
     PyObject *o = PyDict_GetItemString(dict, name);
     if (o && PyLong_CheckExact(o)) {
         *out = PyLong_AsDouble(o);
-        return 1;
+        if (*out != -1 || !PyErr_Occurred()) return 1;
+        PyErr_Clear(); /* no double holds it */
+        return 0;
     }
     if (!o || !PyFloat_CheckExact(o)) return 0;
     *out = PyFloat_AS_DOUBLE(o);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/lock.h"
 #include "py/cpython/collect.h"
 #include "py/region/ahead.h"
 #include "py/memory/constant.h"
@@ -214,11 +215,28 @@ int dycl_region_settle_now(dycl_region *region) {
 
 /* ---- Flush */
 
+/* The program forked while another thread computed the segment: in the child nobody goes on with it, and it is half
+ * done. What waits for it raises where its value is asked for. */
+static void lose_what_waits(dycl_region *region) {
+    PyObject *error = Py_BuildValue("(O(s))", PyExc_RuntimeError,
+                                    "dycl: the thread that computed this tensor was left behind by a fork");
+    PyErr_Clear();
+    for (PyObject *o = region->first, *next; o; o = next) {
+        next = dycl_lazy_of(o)->next;
+        if (!dycl_lazy_of(o)->real) dycl_lazy_lose(o, error);
+    }
+    Py_XDECREF(error);
+}
+
 /* Until no other thread computes its segment. 1: this one does, further up its stack; what torch calls meanwhile (a
- * replay runs Python code) finds nothing that waits. */
-static int wait_for(const dycl_region *region) {
+ * replay runs Python code) finds nothing that waits. The same where a fork left the other thread behind. */
+static int wait_for(dycl_region *region) {
     while (region->flushing) {
         if (region->flushing == PyThread_get_thread_ident()) return 1;
+        if (region->flushing_in != dycl_lock_process()) {
+            lose_what_waits(region);
+            return 1;
+        }
         int sections = dycl_collect_suspend();
         Py_BEGIN_ALLOW_THREADS;
         dycl_py_pause();
@@ -277,6 +295,7 @@ static int flush(dycl_region *region, dycl_bail why, uint32_t wanted) {
      * asks for values */
     dycl_collect_hold();
     region->flushing = PyThread_get_thread_ident();
+    region->flushing_in = dycl_lock_process();
     int result = enter_own_state(region, &saved);
     if (result == 0) {
         region->elsewhere = saved.mode != NULL;
@@ -359,6 +378,7 @@ static int become_plain(dycl_region *region, PyObject *tensor) {
     if (!dycl_is_lazy(tensor)) return 0; /* another thread was first */
     dycl_collect_hold();
     region->flushing = PyThread_get_thread_ident();
+    region->flushing_in = dycl_lock_process();
     int result = enter_own_state(region, &saved);
     if (result == 0) {
         result = dycl_lazy_become_plain(tensor);

@@ -84,6 +84,7 @@ typedef struct dycl_region {
     double work;            /* of the nodes before that (record/work.h) */
     int foreign;            /* others may write a feed of this segment unseen: flush after the operator */
     unsigned long flushing; /* the thread that computes its segment, perhaps without the GIL; 0: none */
+    int flushing_in;        /* the process in which it does (base/lock.h) */
     struct dycl_tracked_flush *tracked_flush; /* borrowed while its results get their histories, or NULL */
     uint8_t elsewhere;                        /* while it is computed: the program has entered another state since */
     int closed;                               /* reasons why nothing may be recorded (DYCL_CLOSED_...) */
@@ -103,7 +104,7 @@ typedef struct dycl_region {
 } dycl_region;
 
 enum {
-    DYCL_CLOSED_DTYPE = 1,    /* the default dtype is not float32 */
+    DYCL_CLOSED_DTYPE = 1,    /* the default dtype is neither float32 nor float64 */
     DYCL_CLOSED_AUTOGRAD = 2, /* in an autograd.Function whose results get a history */
     DYCL_CLOSED_ASIDE = 4,    /* torch.compile or torch.jit runs inside: our mode has left, until the end of the call */
     DYCL_CLOSED_END = 8,
