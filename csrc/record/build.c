@@ -55,6 +55,8 @@ dycl_status dycl_build_node(dycl_recorder *r, dycl_op op, int operand_count, con
 
 /* ---- Type promotion */
 
+dycl_dtype dycl_default_dtype = DYCL_F32;
+
 dycl_dtype dycl_promote(dycl_dtype a, dycl_dtype b) {
     if (a == b) return a;
     if (a == DYCL_BOOL) return b;
@@ -72,7 +74,8 @@ dycl_dtype dycl_promote(dycl_dtype a, dycl_dtype b) {
 }
 
 static dycl_dtype scalar_dtype(const dycl_operand *operand) {
-    return operand->kind == DYCL_OPERAND_FLOAT ? DYCL_F32 : operand->kind == DYCL_OPERAND_INT ? DYCL_I64 : DYCL_BOOL;
+    if (operand->kind == DYCL_OPERAND_FLOAT) return dycl_default_dtype;
+    return operand->kind == DYCL_OPERAND_INT ? DYCL_I64 : DYCL_BOOL;
 }
 
 static int combine(int higher, int lower) { /* -1: nothing of that category */
@@ -294,7 +297,7 @@ dycl_status dycl_build_ew(dycl_recorder *r, dycl_op op, dycl_promotion promotion
                     .dtype; /* a number never changes a float's dtype */
     else
         dtype = dycl_result_type(r, count, operands);
-    if (promotion == DYCL_PROMOTE_FLOAT && !dycl_dtype_is_float(dtype)) dtype = DYCL_F32;
+    if (promotion == DYCL_PROMOTE_FLOAT && !dycl_dtype_is_float(dtype)) dtype = dycl_default_dtype;
     if (promotion == DYCL_PROMOTE_NO_BOOLS)
         for (int i = 0; i < count; i++)
             if (is_bool(r, &operands[i])) return dycl_build_bail(r, DYCL_BAIL_dtype);

@@ -44,6 +44,9 @@ dycl_status dycl_build_node(dycl_recorder *r, dycl_op op, int operand_count, con
                             const int64_t *attrs, uint32_t *out);
 dycl_status dycl_build_bail(dycl_recorder *r, dycl_bail why); /* returns DYCL_BAIL */
 
+/* What a Python float has beside integers, and what a function of floats makes of integers: torch's default dtype, F32
+ * or F64 (py/torch/state.h asks it). Of the process, as torch's. */
+extern dycl_dtype dycl_default_dtype;
 dycl_dtype dycl_promote(dycl_dtype a, dycl_dtype b);
 dycl_dtype dycl_result_type(const dycl_recorder *r, int count, const dycl_operand *operands);
 

@@ -31,7 +31,8 @@ static dycl_status scalar_of(dycl_call *call, PyObject *o, dycl_operand *out) { 
 }
 
 static dycl_dtype scalar_dtype(const dycl_operand *scalar) {
-    return scalar->kind == DYCL_OPERAND_FLOAT ? DYCL_F32 : scalar->kind == DYCL_OPERAND_INT ? DYCL_I64 : DYCL_BOOL;
+    if (scalar->kind == DYCL_OPERAND_FLOAT) return dycl_default_dtype;
+    return scalar->kind == DYCL_OPERAND_INT ? DYCL_I64 : DYCL_BOOL;
 }
 
 static PyObject *fill(dycl_call *call, const dycl_operand *scalar, dycl_dtype dtype, int rank, const int64_t *sizes) {
@@ -53,7 +54,7 @@ static PyObject *constant(dycl_call *call, const dycl_binding *row) {
     int rank = 0;
     int64_t sizes[DYCL_MAX_RANK];
     dycl_operand value = dycl_operand_i64(row->op);
-    DYCL_CALL_TRY(options(call, 9, DYCL_F32, &dtype));
+    DYCL_CALL_TRY(options(call, 9, dycl_default_dtype, &dtype));
     DYCL_CALL_TRY(dycl_call_spread(call, 0, &rank, sizes));
     return fill(call, &value, dtype, rank, sizes);
 }
@@ -142,11 +143,11 @@ static PyObject *scalar_tensor(dycl_call *call,
     if (row->op && data && PyList_CheckExact(data) && PyList_GET_SIZE(data) == 0) { /* how caches begin */
         static const int64_t nothing[1] = {0};
         scalar = dycl_operand_i64(0);
-        DYCL_CALL_TRY(options(call, 1, DYCL_F32, &dtype));
+        DYCL_CALL_TRY(options(call, 1, dycl_default_dtype, &dtype));
         return fill(call, &scalar, dtype, 1, nothing);
     }
     DYCL_CALL_TRY(scalar_of(call, data, &scalar));
-    DYCL_CALL_TRY(options(call, 1, row->op ? scalar_dtype(&scalar) : DYCL_F32, &dtype));
+    DYCL_CALL_TRY(options(call, 1, row->op ? scalar_dtype(&scalar) : dycl_default_dtype, &dtype));
     if (row->op && scalar.kind == DYCL_OPERAND_INT && dycl_dtype_is_float(dtype)) /* torch.tensor rounds twice */
         scalar = dycl_operand_f64((double)scalar.i);
     return fill(call, &scalar, dtype, 0, NULL);
@@ -240,7 +241,7 @@ static PyObject *arange(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(whole(call, last, &end, &is_float));
     if (first) DYCL_CALL_TRY(whole(call, first, &start, &is_float));
     if (call->p[2]) DYCL_CALL_TRY(whole(call, call->p[2], &step, &is_float));
-    DYCL_CALL_TRY(options(call, 3, is_float ? DYCL_F32 : DYCL_I64, &dtype));
+    DYCL_CALL_TRY(options(call, 3, is_float ? dycl_default_dtype : DYCL_I64, &dtype));
     if (dtype != DYCL_I64 && dtype != DYCL_I32 && dtype != DYCL_F32 && dtype != DYCL_F64)
         return dycl_call_bail(call, DYCL_BAIL_dtype);
     if (step == 0 || (step > 0 && end < start) || (step < 0 && end > start))
@@ -262,7 +263,7 @@ static PyObject *eye(dycl_call *call, const dycl_binding *row) {
     (void)row;
     DYCL_CALL_TRY(dycl_call_int(call, call->p[0], &rows));
     DYCL_CALL_TRY(dycl_call_int_or(call, call->p[1], rows, &columns));
-    DYCL_CALL_TRY(options(call, 2, DYCL_F32, &dtype));
+    DYCL_CALL_TRY(options(call, 2, dycl_default_dtype, &dtype));
     if (rows < 0 || columns < 0) return dycl_call_bail(call, DYCL_BAIL_shape);
     DYCL_CALL_TRY(iota(call, DYCL_I64, 0, 1, rows, &sides[0].value));
     DYCL_CALL_TRY(dycl_build_unsqueeze(r, sides[0].value, 1, &sides[0].value));

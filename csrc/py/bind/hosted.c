@@ -62,6 +62,7 @@ dycl_form *dycl_hosted_known(dycl_call *call, dycl_op op, int variant, const dyc
         if (h->operands[i] != DYCL_NONE && dycl_value_numel(&region->recorder.graph.values[h->operands[i]]) == 0)
             return NULL;
     if (call->in_place) flags |= DYCL_FORM_IN_PLACE;
+    if (dycl_default_dtype == DYCL_F64) flags |= DYCL_FORM_DOUBLE;
     for (int i = 0; i < h->operand_count && region->tracks; i++)
         if (h->operands[i] != DYCL_NONE && dycl_track_has_now(region, h->operands[i]))
             flags |= DYCL_FORM_HISTORY | DYCL_FORM_OPERAND << i;

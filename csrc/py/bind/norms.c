@@ -113,7 +113,7 @@ static PyObject *logsumexp(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_bool_or(call, call->p[2], 0, &keep));
     if (dycl_track_has_now(call->region, x)) /* its gradient is not that of the parts */
         return dycl_call_bail(call, DYCL_BAIL_operator);
-    if (!dycl_dtype_is_float(dtype_of(call, x))) DYCL_CALL_TRY(dycl_build_cast(r, x, DYCL_F32, &x));
+    if (!dycl_dtype_is_float(dtype_of(call, x))) DYCL_CALL_TRY(dycl_build_cast(r, x, dycl_default_dtype, &x));
     if (dycl_value_numel(meta(call, x)) == 0 || meta(call, x)->rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
     DYCL_CALL_TRY(reduce(call, DYCL_OP_amax, x, mask, 1, &most));
     DYCL_CALL_TRY(ew1(call, DYCL_OP_isinf, most, &infinite));

@@ -28,13 +28,6 @@ typedef enum {
     ENTRY_GRADIENTS /* plain, and perhaps a case for hint.h */
 } entry;
 
-static int default_dtype_is_f32(void) {
-    PyObject *dtype = PyObject_CallNoArgs(dycl_py.get_default_dtype);
-    int result = dtype == dycl_py.dtypes[DYCL_F32];
-    Py_XDECREF(dtype);
-    return result;
-}
-
 /* torch.compile looks at every frame that runs now: what it compiles must not see our mode. */
 static int compiling(void) {
     if (!dycl_py.eval_frame_callback) return 0;
@@ -48,7 +41,7 @@ static int compiling(void) {
 int dycl_enter_plain_state(void) {
     return !compiling() && !dycl_watch_dual() && !dycl_abi_mode_depth() && !dycl_replaced_any() &&
            dycl_abi_torch_function_is_on() && dycl_abi_dispatch_plain(dycl_abi_dispatch_state()) &&
-           default_dtype_is_f32();
+           dycl_py_ask_default_dtype();
 }
 
 static entry may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {

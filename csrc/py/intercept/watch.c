@@ -264,18 +264,27 @@ static int watch_kernels(void) {
     return original_use[0] && original_use[1] ? look_at_kernels() : dycl_torch_lacks("torch._C._set_sdp_use_flash");
 }
 
-/* ---- The default dtype: what is recorded assumes float32 */
+/* ---- The default dtype: what is recorded depends on it */
 
-static PyCFunction original_default_dtype;
+static PyCFunction original_default[2]; /* of a dtype, of a type of tensors */
 
-static PyObject *hook_default_dtype(PyObject *self, PyObject *dtype) {
+static PyObject *set_default(int which, PyObject *self, PyObject *type) {
     if (compute_before_mode() < 0) return NULL;
-    PyObject *result = original_default_dtype(self, dtype);
+    PyObject *result = original_default[which](self, type);
     if (result && dycl_region_current) {
         int *closed = &dycl_region_current->closed;
-        *closed = dtype == dycl_py.dtypes[DYCL_F32] ? *closed & ~DYCL_CLOSED_DTYPE : *closed | DYCL_CLOSED_DTYPE;
+        *closed = dycl_py_ask_default_dtype() ? *closed & ~DYCL_CLOSED_DTYPE : *closed | DYCL_CLOSED_DTYPE;
     }
     return result;
+}
+
+static PyObject *hook_default_dtype(PyObject *self, PyObject *dtype) { return set_default(0, self, dtype); }
+static PyObject *hook_default_type(PyObject *self, PyObject *type) { return set_default(1, self, type); }
+
+static int watch_default_dtype(void) {
+    original_default[0] = dycl_wrap_function("_set_default_dtype", METH_O, hook_default_dtype);
+    original_default[1] = dycl_wrap_function("_set_default_tensor_type", METH_O, hook_default_type);
+    return original_default[0] && original_default[1] ? 0 : dycl_torch_lacks("torch._C._set_default_dtype");
 }
 
 /* ---- Anomaly mode: nodes that are made while it is on know the line of the program that made them */
@@ -357,6 +366,5 @@ int dycl_watch_setup(void) {
     original_set_anomaly =
         DYCL_AS_KEYWORDS(dycl_wrap_function("set_anomaly_enabled", keywords, DYCL_AS_FUNCTION(hook_set_anomaly)));
     original_flush_denormal = dycl_wrap_function("set_flush_denormal", METH_O, hook_flush_denormal);
-    original_default_dtype = dycl_wrap_function("_set_default_dtype", METH_O, hook_default_dtype);
-    return original_default_dtype ? 0 : dycl_torch_lacks("torch._C._set_default_dtype");
+    return watch_default_dtype();
 }

@@ -39,7 +39,8 @@ enum {
     DYCL_FORM_ONE_THREAD = 8, /* of torch's: so does that */
     DYCL_FORM_HISTORY = 16,   /* an operand has one, and gradients are enabled: some functions then take another way */
     DYCL_FORM_VARIANT = 32,   /* and its multiples, below 256 */
-    DYCL_FORM_OPERAND = 256   /* the first operand has a history; the others have the bits above it */
+    DYCL_FORM_OPERAND = 256,  /* the first operand has a history; the others have the bits above it */
+    DYCL_FORM_DOUBLE = DYCL_FORM_OPERAND << DYCL_FORM_OPERANDS /* the default dtype is float64 */
 };
 int dycl_form_key_of(const dycl_graph *graph, dycl_op op, int flags, int operand_count, const uint32_t *operands,
                      int word_count, const int64_t *words, dycl_form_key *out);

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "py/torch/abi.h"
+#include "record/build.h"
 
 dycl_py_state dycl_py;
 
@@ -26,6 +27,15 @@ int dycl_dtype_from_object(PyObject *dtype, dycl_dtype *out) {
         *out = DYCL_BOOL;
     else
         return 0;
+    return 1;
+}
+
+int dycl_py_ask_default_dtype(void) {
+    PyObject *dtype = PyObject_CallNoArgs(dycl_py.get_default_dtype);
+    PyErr_Clear();
+    Py_XDECREF(dtype); /* torch keeps it */
+    if (dtype != dycl_py.dtypes[DYCL_F32] && dtype != dycl_py.dtypes[DYCL_F64]) return 0;
+    dycl_default_dtype = dtype == dycl_py.dtypes[DYCL_F64] ? DYCL_F64 : DYCL_F32;
     return 1;
 }
 

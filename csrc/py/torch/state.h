@@ -62,6 +62,9 @@ void dycl_py_pause(void);                       /* a millisecond's tenth, withou
 static inline uint32_t dycl_address_hash(const void *address, int bits) {
     return (uint32_t)(((uint64_t)(uintptr_t)address * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - bits));
 }
+/* Asks torch for the default dtype. 1: it is one that can be recorded with, and dycl_default_dtype (record/build.h) is
+ * it. 0: another one. */
+int dycl_py_ask_default_dtype(void);
 int dycl_dtype_from_object(PyObject *dtype, dycl_dtype *out); /* 1 when it is a dtype that we represent */
 
 #endif
