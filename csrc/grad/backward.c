@@ -29,11 +29,12 @@ static void free_scratch(dycl_backward *b) {
     dycl_free(b->image);
     dycl_free(b->gradient);
     dycl_free(b->reaches);
+    dycl_free(b->summed);
     dycl_free(b->reader);
     dycl_free(b->pieces);
     dycl_free(b->shares);
     b->image = b->gradient = b->reader = NULL;
-    b->reaches = NULL;
+    b->reaches = b->summed = NULL;
     b->pieces = NULL;
     b->shares = NULL;
     b->piece_count = b->piece_room = b->share_count = b->share_room = 0;
@@ -177,12 +178,13 @@ static void mark(dycl_backward *b) {
 
 /* ---- Building */
 
-/* A tensor that torch may add to: it has memory of its own, all of which it fills. */
+/* A tensor that torch may add to: it has memory of its own, all of which it fills; a view, even of what nobody else
+ * has, keeps its base. */
 static int is_fresh(const dycl_graph *graph, uint32_t value) {
     const dycl_value *v = &graph->values[value];
     for (int i = 0; i < v->rank; i++)
         if (v->strides[i] == 0 && v->sizes[i] != 1) return 0; /* expanded, of nothing too */
-    return graph->values[v->root].kind == DYCL_VALUE_NODE && dycl_value_dense(v);
+    return v->root == value && v->kind == DYCL_VALUE_NODE && dycl_value_dense(v);
 }
 
 /* torch adds in place where it may (InputBuffer::accumulate): the sum lies as what it adds to. */
@@ -194,8 +196,9 @@ dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t 
         return DYCL_OK;
     }
     dycl_status status = dycl_build_node(&b->recorder, DYCL_OP_add, 2, both, 0, NULL, sum);
-    if (status != DYCL_OK || both[0] == both[1] || !is_fresh(graph, both[0])) return status;
+    if (status != DYCL_OK || both[0] == both[1] || !(b->summed[value] || is_fresh(graph, both[0]))) return status;
     dycl_value like = graph->values[both[0]];
+    b->summed[value] = 1; /* as a view, where it has to be laid out */
     return dycl_build_dense(&b->recorder, *sum, like.strides, sum);
 }
 
@@ -290,10 +293,11 @@ static dycl_status allocate(dycl_backward *b) {
     b->gradients = dycl_alloc((b->job->source_count + 1) * sizeof *b->gradients);
     b->numbers = dycl_alloc((b->job->graph->scalar_count + 1) * sizeof *b->numbers);
     b->reaches = dycl_alloc_zero(values);
+    b->summed = dycl_alloc_zero(values);
     b->taken = dycl_alloc_zero(values);
     b->reader = dycl_alloc_zero(values * sizeof *b->reader);
     if (!b->numbers || !b->image || !b->gradient || !b->saved || !b->gradients || !b->reaches || !b->taken ||
-        !b->detached || !b->reader)
+        !b->detached || !b->reader || !b->summed)
         return dycl_error_set("out of memory for %u gradients", values);
     memset(b->image, 0xff, values * sizeof *b->image);
     memset(b->gradient, 0xff, values * sizeof *b->gradient);

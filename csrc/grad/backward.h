@@ -63,6 +63,7 @@ typedef struct dycl_backward {
     uint32_t *image;    /* by value of the segment: the same here, or DYCL_NONE */
     uint32_t *gradient; /* by value of the segment: so far, or DYCL_NONE */
     uint8_t *reaches;   /* by value of the segment: whether a source lies behind it (backward.c) */
+    uint8_t *summed;    /* by value of the segment: its gradient is a sum, which nobody else has */
     uint32_t *reader;   /* by root of the segment: the first operator that reads it, or a view of it */
     dycl_piece *pieces; /* gradients of views, that their roots wait for */
     dycl_share *shares; /* gradients of what several products share */

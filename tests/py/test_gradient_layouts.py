@@ -358,3 +358,27 @@ def test_dimensions_that_are_turned_and_added(name, product):
         ours = dycl.accelerate(gradient)
         want, got = gradient(), ours()
         assert want.stride() == got.stride() and agree(want, got), (sizes, want.stride(), got.stride())
+
+
+SHARED = {
+    "mm": lambda v: v @ v.mT, "mm turned": lambda v: v.mT @ v, "linear": torch.nn.functional.linear,
+    "bmm": lambda v: torch.bmm(v[None], v.mT[None]), "einsum": lambda v: torch.einsum("ij,kj->ik", v, v),
+    "addmm": lambda v: torch.addmm(v[:, :1], v, v.mT), "turned": lambda v: v.mT * v.mT,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_gradients_of_one_tensor_that_is_several_operands(name):
+    """torch adds them up in place only where nobody else has the memory of the first: a view's base has."""
+    function = SHARED[name]
+    for sizes in ((2, 1), (1, 3), (3, 1), (1, 1), (2, 3)):
+        for strides in ((sizes[1], 1), (1, sizes[0]), (1, 2), (5, 1), (2, 7)):
+            x = torch.randn(64).as_strided(sizes, strides)
+
+            def gradient():
+                leaf = x.detach().clone().requires_grad_()
+                (function(leaf, leaf) if name == "linear" else function(leaf)).exp().sum().backward()
+                return leaf.grad
+
+            want, got = gradient(), dycl.accelerate(gradient)()
+            assert want.stride() == got.stride() and agree(want, got), (sizes, strides, want.stride(), got.stride())
