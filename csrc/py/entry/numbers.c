@@ -88,7 +88,8 @@ static int sgd_read(dycl_numbers *n, PyObject *group) {
         !read_flag(FIND(group, nesterov), &n->nesterov))
         return 0;
     n->has[0] = n->first != 0;
-    return 1;
+    int writes_gradients = n->nesterov && FIND(group, foreach) == Py_True && n->decay == 0 && !n->negates;
+    return !writes_gradients; /* torch's step for lists adds the momentum to the program's own gradients */
 }
 
 static int sgd_compute(const dycl_numbers *n, dycl_update_numbers *out) {
