@@ -174,16 +174,20 @@ for _kind, _table in _BINARY.items():
 
 
 def _bitwise(name, symbol):
+    bools = [] if "shift" in name else ["bool"]
+
     def make(c, x):
-        x = c.integral(x, (*values.INTEGERS, "bool"))
-        other = c.other(x, dtypes=[c.dtype(x), "bool", "i32"], numbers=("1", "3", "6"))
+        x = c.integral(x, (*values.INTEGERS, *bools))
+        other = c.other(x, dtypes=[c.dtype(x), *bools, "i32"], numbers=("1", "3", "6"))
         return f"{x} {symbol} {other}" if c.chance(0.7) or other.isdigit() else f"torch.{name}({x}, {other})"
 
     return make
 
 
-for _name, _symbol in (("bitwise_and", "&"), ("bitwise_or", "|"), ("bitwise_xor", "^")):
-    row(_name)(_bitwise(_name, _symbol))
+_BITS = {"bitwise_and": "bitwise_and &", "bitwise_or": "bitwise_or |", "bitwise_xor": "bitwise_xor ^",
+         "shift_left": "bitwise_left_shift <<", "shift_right": "bitwise_right_shift >>"}
+for _name, _forms in _BITS.items():
+    row(_name)(_bitwise(*_forms.split()))
 
 
 def _divisor(c, x):
