@@ -114,6 +114,30 @@
         }                                                                                                              \
     }
 
+/* f64_##name where no element of a block is beyond F64_ANGLE_BOUND. In the other blocks each element gets the same, or
+ * libm's: a result must not depend on its neighbours. */
+#define EW_F64_LOOP_ANGLE(name, result)                                                                                \
+    EW_HEAD(name, F64, 0) {                                                                                            \
+        double *d = dst;                                                                                               \
+        const double *pa = a;                                                                                          \
+        (void)b, (void)c;                                                                                              \
+        for (size_t at = 0; at < n; at += EW_ANGLE_BLOCK) {                                                            \
+            const size_t end = n - at < EW_ANGLE_BLOCK ? n : at + EW_ANGLE_BLOCK;                                      \
+            double largest = 0;                                                                                        \
+            _Pragma("omp simd reduction(max : largest)") for (size_t i = at; i < end; i++) {                           \
+                const double x = fabs(pa[i]);                                                                          \
+                largest = x > largest ? x : largest;                                                                   \
+            }                                                                                                          \
+            if (largest <= F64_ANGLE_BOUND) {                                                                          \
+                _Pragma("omp simd") for (size_t i = at; i < end; i++) d[i] = f64_##name(pa[i]);                        \
+            } else {                                                                                                   \
+                for (size_t i = at; i < end; i++)                                                                      \
+                    d[i] = fabs(pa[i]) > F64_ANGLE_BOUND ? name(pa[i]) : f64_##name(pa[i]);                            \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+#define EW_ANGLE_BLOCK 256
+
 #define EW_PLAIN_LOOP_2(name, dtype, T, result, mask, value)                                                           \
     EW_HEAD(name, dtype, mask) {                                                                                       \
         EW_PLAIN_##result(T) *d = dst;                                                                                 \
@@ -171,9 +195,17 @@
     EW_PLAIN_LOOP_3(name, dtype, T, result, 5, value)                                                                  \
     EW_PLAIN_LOOP_3(name, dtype, T, result, 6, value)
 
-#define EW_F64_1(name, result) EW_PLAIN_LOOP_1(name, F64, double, result, f64_##name(x))
-#define EW_F64_2(name, result) EW_PLAIN_2(name, F64, double, result, f64_##name(x, y))
-#define EW_F64_3(name, result) EW_PLAIN_3(name, F64, double, result, f64_##name(x, y, z))
+/* Which loop a row of one operand gets: ANY but for what is named here. */
+#define EW_F64_LOOP_ANY(name, result)  EW_PLAIN_LOOP_1(name, F64, double, result, f64_##name(x))
+#define EW_F64_LOOP_sin                , ANGLE
+#define EW_F64_LOOP_cos                , ANGLE
+#define EW_F64_LOOP_tan                , ANGLE
+#define EW_F64_LOOP_OF(name)           EW_FIRST_OR(EW_F64_LOOP_##name, ANY, )
+#define EW_F64_1__(name, result, loop) EW_F64_LOOP_##loop(name, result)
+#define EW_F64_1_(name, result, loop)  EW_F64_1__(name, result, loop)
+#define EW_F64_1(name, result)         EW_F64_1_(name, result, EW_F64_LOOP_OF(name))
+#define EW_F64_2(name, result)         EW_PLAIN_2(name, F64, double, result, f64_##name(x, y))
+#define EW_F64_3(name, result)         EW_PLAIN_3(name, F64, double, result, f64_##name(x, y, z))
 
 #define EW_INT_1(name, dtype, T, U, result) EW_PLAIN_LOOP_1(name, dtype, T, result, INT_##name(T, U, x))
 #define EW_INT_2(name, dtype, T, U, result) EW_PLAIN_2(name, dtype, T, result, INT_##name(T, U, x, y))

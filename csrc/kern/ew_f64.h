@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "kern/ew_pair.h"
-#include "kern/vmath_double.h"
+#include "kern/vmath_double_trig.h"
 
 #define EW_F64_1(name, expr)                                                                                           \
     F64_INLINE double f64_##name(double x) { return expr; }
@@ -37,9 +37,10 @@ EW_F64_1(log1p, f64_log1p_of(x))
 EW_F64_1(sqrt, sqrt(x))
 EW_F64_1(rsqrt, 1.0 / sqrt(x))
 EW_F64_1(reciprocal, 1.0 / x)
-EW_F64_1(sin, sin(x))
-EW_F64_1(cos, cos(x))
-EW_F64_1(tan, tan(x))
+/* Up to F64_ANGLE_BOUND */
+EW_F64_1(sin, f64_sin_of(x))
+EW_F64_1(cos, f64_cos_of(x))
+EW_F64_1(tan, f64_tan_of(x))
 EW_F64_1(tanh, f64_tanh_of(x))
 EW_F64_1(erf, f64_erf_of(x))
 EW_F64_1(sigmoid, 1.0 / (1.0 + f64_exp_of(-x)))
@@ -90,7 +91,7 @@ static inline double f64_remainder(double x, double y) {
 }
 EW_F64_2(fmod, fmod(x, y))
 EW_F64_2(pow, y == 2 ? x * x : y == 3 ? x * x * x : pow(x, y))
-EW_F64_2(atan2, atan2(x, y))
+EW_F64_2(atan2, f64_atan2_of(x, y))
 EW_F64_2(maximum, x != x ? x : x > y ? x : y)
 EW_F64_2(minimum, x != x ? x : x < y ? x : y)
 EW_F64_2(fmax, x != x ? y : y > x ? y : x)
