@@ -1,6 +1,6 @@
 /* Elementary functions of one f64 without a branch, so that the compiler makes vectors of the loops around them: at
- * most 2 ulp from the correctly rounded result (tanh: 3), subnormal results, infinities and NaN included. libm's, which
- * are called for each element, take three to six times as long.
+ * most 2 ulp from the correctly rounded result (tanh: 3; log2, log10: 1), subnormal results, infinities and NaN
+ * included. libm's, which are called for each element, take three to six times as long.
  *
  * Without FMA (the baseline's build) they are libm's. Polynomials are minimax fits (Remez)
  * computed for this file; the error given beside each is that of the exact polynomial, relative to the function.
@@ -21,7 +21,10 @@ F64_INLINE double f64_exp_of(double x) { return exp(x); }
 F64_INLINE double f64_exp2_of(double x) { return exp2(x); }
 F64_INLINE double f64_expm1_of(double x) { return expm1(x); }
 F64_INLINE double f64_log_of(double x) { return log(x); }
+F64_INLINE double f64_log2_of(double x) { return log2(x); }
+F64_INLINE double f64_log10_of(double x) { return log10(x); }
 F64_INLINE double f64_log1p_of(double x) { return log1p(x); }
+F64_INLINE double f64_pow_of(double x, double y) { return y == 2 ? x * x : y == 3 ? x * x * x : pow(x, y); }
 F64_INLINE double f64_tanh_of(double x) { return tanh(x); }
 F64_INLINE double f64_erf_of(double x) { return erf(x); }
 
@@ -98,17 +101,20 @@ F64_INLINE double f64_expm1_of(double x) {
     return fabs(x) < 0x1p-53 ? x : y; /* keeps -0 and subnormals */
 }
 
-/* k ln 2 + log(1 + f) + low of x = 2^k (1 + f), 1 + f within [sqrt(1/2), sqrt(2)). With s = f / (2 + f) it is 2
- * artanh(s) = f - f^2 / 2 + s (f^2 / 2 + s^2 P(s^2)). */
-F64_INLINE double f64_log_sum(double f, double k, double low) {
-    double s = f / (2.0 + f), z = s * s, half = 0.5 * f * f;
-    /* (2 artanh(s) / s - 2) / s^2, 2^-59.5 for the logarithm */
+/* (2 artanh(s) / s - 2) / s^2 of z = s^2, |s| <= 0.1716, 2^-59.5 for the logarithm */
+F64_INLINE double f64_log_tail(double z) {
     double p = fma(z, 0.14797508217555186, 0.15313903309495017);
     p = fma(p, z, 0.18183569732552246);
     p = fma(p, z, 0.22222198476224614);
     p = fma(p, z, 0.285714287432593);
     p = fma(p, z, 0.3999999999941111);
-    p = fma(p, z, 0.6666666666666735);
+    return fma(p, z, 0.6666666666666735);
+}
+
+/* k ln 2 + log(1 + f) + low of x = 2^k (1 + f), 1 + f within [sqrt(1/2), sqrt(2)). With s = f / (2 + f) it is 2
+ * artanh(s) = f - f^2 / 2 + s (f^2 / 2 + s^2 P(s^2)). */
+F64_INLINE double f64_log_sum(double f, double k, double low) {
+    double s = f / (2.0 + f), z = s * s, half = 0.5 * f * f, p = f64_log_tail(z);
     return fma(k, F64_LN2, f - (half - fma(s, fma(z, p, half), fma(k, F64_LN2_LOW, low))));
 }
 
@@ -131,12 +137,93 @@ F64_INLINE double f64_log_of(double x) {
     return f64_log_special(x, f64_log_sum(f, k, 0.0));
 }
 
+/* k (unit + unit_low) + log(1 + f) (scale + scale_low) in two parts up to the last sum: powers of the base must come
+ * out whole, for programs take their floor. k * unit is exact. */
+F64_INLINE double f64_log_scaled(double f, double k, double unit, double unit_low, double scale, double scale_low) {
+    double s = f / (2.0 + f), z = s * s, half = 0.5 * f * f, half_low = fma(0.5 * f, f, -half);
+    double a = f - half, a_low = ((f - a) - half) - half_low + s * fma(z, f64_log_tail(z), half);
+    double log = a + a_low, log_low = (a - log) + a_low;
+    double b = log * scale, b_low = fma(log, scale, -b) + fma(log, scale_low, log_low * scale);
+    double whole = k * unit, sum = whole + b;
+    return sum + (((whole - sum) + b) + fma(k, unit_low, b_low));
+}
+
+F64_INLINE double f64_log2_of(double x) {
+    F64_LOG_PARTS(x, f, k);
+    return f64_log_special(x, f64_log_scaled(f, k, 1.0, 0.0, 0x1.71547652b82fep+0, 0x1.777d0ffda0d24p-56));
+}
+
+F64_INLINE double f64_log10_of(double x) {
+    F64_LOG_PARTS(x, f, k);
+    double y =
+        f64_log_scaled(f, k, 0x1.34413509f8p-2, -0x1.80433b83b532ap-44, 0x1.bcb7b1526e50ep-2, 0x1.95355baaafad3p-57);
+    return f64_log_special(x, y);
+}
+
 F64_INLINE double f64_log1p_of(double x) {
     double u = x + 1.0;
     double lost = x > 1.0 ? 1.0 - (u - x) : x - (u - 1.0); /* 1 + x = u + lost */
     F64_LOG_PARTS(u, f, k);
     double y = f64_log_special(u, f64_log_sum(f, k, lost / u));
     return fabs(x) < 0x1p-53 ? x : y;
+}
+
+typedef struct {
+    double high, low;
+} f64_pair;
+
+/* log(x) of a positive finite x, to 2^-65 of it: with s = f / (2 + f) it is k ln 2 + 2 s + s^3 (2/3 + s^2 P(s^2)). */
+F64_INLINE f64_pair f64_log_pair(double x) {
+    F64_LOG_PARTS(x, f, k);
+    double d = 2.0 + f, d_low = f - (d - 2.0), inverse = 1.0 / d;
+    double s = f * inverse, s_low = fma(-s, d_low, fma(-s, d, f)) * inverse;
+    double z = s * s, z_low = fma(2.0 * s, s_low, fma(s, s, -z));
+    double c = z * s, c_low = fma(z, s, -c) + fma(z, s_low, z_low * s);
+    /* ((2 artanh(s) / s - 2) / s^2 - 2 / 3) / s^2, 2^-66 for the logarithm */
+    double p = fma(z, 0.131962227178829, 0.13256828468298107);
+    p = fma(p, z, 0.15386756904197443);
+    p = fma(p, z, 0.1818178437557698);
+    p = fma(p, z, 0.22222222519836893);
+    p = fma(p, z, 0.2857142857009999);
+    p = fma(p, z, 0.40000000000002256) * z;
+    double q = 0x1.5555555555555p-1 + p, q_low = (0x1.5555555555555p-1 - q) + p + 0x1.5555555555555p-55;
+    double t = c * q, t_low = fma(c, q, -t) + fma(c, q_low, c_low * q);
+    /* k times 41 bits of ln 2 is exact; what stands first in each sum is 0 or the larger. */
+    double whole = k * 0x1.62e42fefa4p-1, a = whole + 2.0 * s, b = a + t;
+    double low = ((whole - a) + 2.0 * s) + ((a - b) + t) + fma(2.0, s_low, t_low);
+    low = fma(k, -0x1.8432a1b0e2634p-43, low);
+    f64_pair y = {.high = b + low, .low = (b - (b + low)) + low};
+    return y;
+}
+
+/* yes or no, also where the condition is the same for all elements of a loop: gcc makes no vectors of ?: there. */
+F64_INLINE double f64_select(int condition, double yes, double no) {
+    uint64_t mask = -(uint64_t)condition;
+    return f64_of_bits((f64_bits(yes) & mask) | (f64_bits(no) & ~mask));
+}
+
+/* e^(y log |x|), then what C says of signs, zeros, infinities and NaN. Squares and cubes are products, as in torch. */
+F64_INLINE double f64_pow_of(double x, double y) {
+    double ax = fabs(x);
+    f64_pair log = f64_log_pair(ax);
+    log.high = ax < INFINITY ? log.high : ax; /* NaN, too */
+    log.high = ax == 0 ? -INFINITY : log.high;
+    double p = y * log.high, p_low = fma(y, log.high, -p) + y * log.low;
+    p_low = fabs(p) < 750.0 ? p_low : 0.0;
+    p = f64_exp_clamp(p, -750.0, 710.0);
+    double n = fma(p, 0x1.71547652b82fep+0, F64_MAGIC) - F64_MAGIC;
+    double high = fma(n, -F64_LN2, p), low = fma(n, -F64_LN2_LOW, p_low); /* the first of them is exact */
+    double r = high + low, r_low = (high - r) + low;
+    double one = 1.0 + r, one_low = (1.0 - one) + r;
+    double e = f64_scale(one + (one_low + fma(r * r, f64_exp_tail(r), r_low)), n);
+    double half = 0.5 * y, nothing = f64_select(trunc(y) != y, NAN, -0.0);
+    int odd = (trunc(y) == y) & (trunc(half) != half);
+    e = f64_select(odd, copysign(e, x), e);
+    e = f64_select((x < 0) & (x > -INFINITY), e + nothing, e);
+    double unit = f64_select(fabs(y) == INFINITY, ax, x);
+    unit = f64_select(y == 0, 1.0, unit);
+    e = unit == 1 ? 1.0 : e;
+    return f64_select(y == 2, x * x, f64_select(y == 3, x * x * x, e));
 }
 
 /* h / (h + 1) with h = (e^2t - 1) / 2, as vmath_tanh. */
