@@ -13,7 +13,10 @@
 #if DYCL_SIMD_WIDTH == 1
 
 DYCL_INLINE vf vact_sigmoid(vf x) { return 1.0f / (1.0f + expf(-x)); }
-DYCL_INLINE vf vact_logsigmoid(vf x) { return (float)f64_logsigmoid(x); }
+DYCL_INLINE vf vact_logsigmoid(vf x) {
+    vf y = (float)f64_logsigmoid(x);
+    return y == 0.0f ? 0.0f : y; /* what is too small for f32 is torch's 0, not -0 */
+}
 DYCL_INLINE vf vact_softplus(vf x, vf beta, vf threshold) {
     return x * beta > threshold ? x : (float)f64_softplus(x, beta, INFINITY);
 }

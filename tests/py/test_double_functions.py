@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import dycl
+from isa import ISAS, run_with
 
 LARGEST = torch.finfo(torch.float64).max
 SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 2.5, -0.75, 5e-324,
@@ -62,3 +63,21 @@ def test_a_neighbour_changes_nothing():
         with torch.no_grad():
             for _ in range(3):
                 assert torch.equal(accelerated(x)[others], accelerated(huge)[others])
+
+
+TOO_SMALL = """
+import dycl, torch, torch.nn.functional as F
+x = torch.cat([torch.linspace(80, 800, 1441), torch.tensor([104.0, 745.0, 3e38, float("inf")])])
+call, want = dycl.accelerate(lambda x: F.logsigmoid(x * 1)), F.logsigmoid(x)
+with torch.no_grad():
+    for _ in range(3):
+        got = call(x)
+        torch.testing.assert_close(got, want, rtol=1e-6, atol=3e-45)
+        assert torch.equal(got[x > 105].signbit(), want[x > 105].signbit()), x[got.signbit() != want.signbit()]
+"""
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_log_sigmoid_too_small_for_float32(isa):
+    done = run_with(isa, "-c", TOO_SMALL)
+    assert done.returncode == 0, done.stderr[-2000:]
