@@ -1,5 +1,6 @@
 """A whole program from a seed: 3 to 40 steps over the vocabulary of bindings and what else programs do."""
 
+import functools
 import random
 import re
 
@@ -12,6 +13,7 @@ from .steps import STEPS
 BOUND = (75, 75, 300, 1500)
 
 
+@functools.cache
 def spellings():
     """By row, so that a row with many spellings is not drawn more often."""
     rows = {}

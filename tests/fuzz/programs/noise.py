@@ -38,6 +38,7 @@ ARITHMETIC = re.compile(r"^(mul|div|true_divide|add|sub|rsub|reciprocal|frac|_to
 FADING = re.compile(
     r"^(gelu|sigmoid|silu|mish|elu|celu|selu|_?softmax|_?log_softmax|exp|expm1|softplus|log_sigmoid.*)_?$")
 LOOKS = 8  # moves that are asked whether they change a result
+SILENT = {"aten::native_batch_norm": (3, 4)}  # operands that it writes without its schema's saying so
 POSITIONS = 8  # units of the largest element: weights of an interpolation come from positions that are rounded
 
 SUMS = re.compile(
@@ -99,8 +100,10 @@ class Noise(TorchDispatchMode):
     def rewrite(self, function, args, change):
         """What it wrote, changed."""
         for a, x in zip(function._schema.arguments, args):
-            if a.alias_info is not None and a.alias_info.is_write and isinstance(x, torch.Tensor):
-                x.copy_(change(x))
+            if a.alias_info is not None and a.alias_info.is_write:
+                for y in tree_leaves(x):  # one, or a list of them (_foreach_add_)
+                    if isinstance(y, torch.Tensor):
+                        y.copy_(change(y))
 
     def nearly_zero(self, x):
         return torch.where(x == 0, (torch.rand(x.shape, generator=self.rng) * 1e-25).to(x.dtype), x)
@@ -121,14 +124,15 @@ class Noise(TorchDispatchMode):
         if self.correct and not kind.written:
             return _rounded_once(function, args, kwargs)
         if self.exacts and not kind.written:
-            return function(*tree_map(coarse, args), **tree_map(coarse, kwargs))
+            return _written_back(function, args, tree_map(coarse, args), tree_map(coarse, kwargs))
         if self.overflows and not kind.written:
             return (_unless_terms_overflow if kind.sums else _as_is)(function, args, kwargs)
         if kind.written:
             result = function(*args, **kwargs)
             self.rewrite(function, args, lambda x: self.with_any_nan(self.moved(x)))
             return result
-        moved = function(*tree_map(self.moved, args), **tree_map(self.moved, kwargs))
+        once = _called if self.snaps else _written_back
+        moved = once(function, args, tree_map(self.moved, args), tree_map(self.moved, kwargs))
         if kind.sums and self.scale:
             moved = tree_map(self.with_any_zeros, moved)
         if self.way < 0 and kind.fades:
@@ -220,6 +224,19 @@ def coarse(x):
 
 def _moves(x):
     return isinstance(x, torch.Tensor) and x.dtype in MOVING and x.layout == torch.strided
+
+
+def _called(function, args, given, kwargs):
+    return function(*given, **kwargs)
+
+
+def _written_back(function, args, given, kwargs):
+    """Called with copies. What it writes without its schema's saying so (statistics) is written, too."""
+    result = function(*given, **kwargs)
+    for i in SILENT.get(function._schema.name, ()):
+        if args[i] is not None and given[i] is not args[i]:
+            args[i].copy_(given[i])
+    return result
 
 
 def _as_is(function, args, kwargs):

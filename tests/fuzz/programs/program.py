@@ -3,9 +3,24 @@
 import dataclasses
 import re
 
-from . import layout
+from . import layout, prelude
 
 CALLS = 4  # a segment is seen new, as a plan of the first kind, as a tuned one, and again
+FOOTER = '''import dycl
+
+for accelerated in (False, True):
+    program, modules = build(*[dycl.accelerate] * accelerated)
+    for call in range({calls}):
+        arguments = inputs(call)
+        torch.manual_seed(100 * {seed} + call)
+        with {mode}:
+            try:
+                result = program(*arguments)
+            except Exception as error:
+                result = repr(error)
+        print("dycl " if accelerated else "eager", call, result)
+'''
+MODES = {"no_grad": "torch.no_grad()", "inference": "torch.inference_mode()", "grad": "torch.enable_grad()"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +66,12 @@ class Program:
     calls: int = CALLS
     seed: int = 0
 
+    def namespace(self):
+        """What the source runs in."""
+        return dict(vars(prelude))
+
     def source(self):
-        """Defines build(), inputs(call), which are called for eager and for dycl separately."""
+        """Defines build(accelerate), inputs(call), which are called for eager and for dycl separately."""
         names = ", ".join(i.name for i in self.inputs)
         body = [line for step in self.steps for line in step.lines()]
         result = f"    return [{', '.join(self.returned)}], log"
@@ -60,7 +79,8 @@ class Program:
         if self.other is not None:
             lines += ["    if call == 2:", "        return [" + ", ".join(i.text(self.other) for i in self.inputs)
                       + "]"]
-        lines += ["    return [" + ", ".join(i.text() for i in self.inputs) + "]", "", "", "def build():",
+        lines += ["    return [" + ", ".join(i.text() for i in self.inputs) + "]", "", "",
+                  "def build(accelerate=lambda program: program):",
                   "    torch.manual_seed(1)"]
         if self.form == "module":
             lines += ["", "    class Program(torch.nn.Module):", "        def __init__(self):",
@@ -70,16 +90,18 @@ class Program:
             lines += [f"            m{k} = self.m{k}" for k in range(len(self.modules))]
             lines += ["            log = []"] + [f"        {line}" for line in [*body, result]]
             lines += ["", "    program = Program()",
-                      f"    return program, [{', '.join(f'program.m{k}' for k in range(len(self.modules)))}]"]
+                      f"    return accelerate(program), "
+                      f"[{', '.join(f'program.m{k}' for k in range(len(self.modules)))}]"]
         else:
             lines += [f"    m{k} = {text}" for k, text in enumerate(self.modules)]
             lines += ["", f"    def program({names}):",
                       "        log = []"] + [f"    {line}" for line in [*body, result]]
-            lines += ["", f"    return program, [{', '.join(f'm{k}' for k in range(len(self.modules)))}]"]
+            lines += ["", f"    return accelerate(program), [{', '.join(f'm{k}' for k in range(len(self.modules)))}]"]
         return "\n".join(lines) + "\n"
 
-    def script(self, footer):
+    def script(self):
         """A program of its own, for the root of the source tree."""
+        footer = FOOTER.format(calls=self.calls, mode=MODES[self.mode], seed=self.seed)
         return f"from tests.fuzz.programs.prelude import F, make, note, np, torch\n\n\n{self.source()}\n\n{footer}"
 
 

@@ -8,6 +8,7 @@ small and printed as a script. The status is 0 where nothing differed."""
 import argparse
 import collections
 import dataclasses
+import importlib
 import json
 import os
 import queue
@@ -48,30 +49,38 @@ def prepare():
         getattr(torch, name)(torch.full((1,), 0.5))
 
 
-def difference_of(program):
+def part(fuzzer, name):
+    """A module of the fuzzer's: each has `generate`, `known` and `shrink`."""
+    return importlib.import_module(f"tests.fuzz.{fuzzer}.{name}")
+
+
+def drawn(fuzzer, seed, i):
+    return part(fuzzer, "generate").draw_program(f"{seed} {i}")
+
+
+def difference_of(fuzzer, program):
     """(the first difference that counts and is not known, names of known ones)."""
-    from . import judge, known
+    from . import judge
 
     names = []
     for difference in judge.check(program)[0]:
-        name = known.known(program, difference)
+        name = part(fuzzer, "known").known(program, difference)
         if name is None:
             return difference, names
         names.append(name)
     return None, names
 
 
-def work(seed, first, count):
-    from . import compare, generate
+def work(fuzzer, seed, first, count):
+    from . import compare
 
     prepare()
-    rows = generate.spellings()
     for i in range(first, first + count):
         print(json.dumps({"start": i}), flush=True)
-        program = generate.draw_program(f"{seed} {i}", rows)
+        program = drawn(fuzzer, seed, i)
         print(json.dumps({"drawn": i}), flush=True)
         try:
-            difference, names = difference_of(program)
+            difference, names = difference_of(fuzzer, program)
         except Exception:  # noqa: BLE001 (what compares or dycl raised where no program catches it)
             difference, names = compare.Difference("raised", 0, traceback.format_exc()[-1500:]), []
         print(json.dumps({"done": i, "steps": len(program.steps), "known": names,
@@ -79,65 +88,38 @@ def work(seed, first, count):
     return 0
 
 
-def reduced(seed, i):
+def reduced(fuzzer, seed, i):
     """The smallest program that differs as program i does, as a script."""
-    from . import generate, shrink
-
     prepare()
-    program = generate.draw_program(f"{seed} {i}")
-    found, _ = difference_of(program)
+    program = drawn(fuzzer, seed, i)
+    found, _ = difference_of(fuzzer, program)
     if found is None:
         return None, "does not differ when it runs alone"
 
     def fails(smaller):
         try:
-            difference, _ = difference_of(smaller)
+            difference, _ = difference_of(fuzzer, smaller)
         except Exception:  # noqa: BLE001 (a smaller program may not even compile)
             return False
         return difference is not None and difference.kind == found.kind
 
-    small = shrink.shrink(program, fails)
-    return script(small), (difference_of(small)[0] or found).text
+    small = part(fuzzer, "shrink").shrink(program, fails)
+    return small.script(), (difference_of(fuzzer, small)[0] or found).text
 
 
-def reduced_crash(seed, i, env):
+def reduced_crash(fuzzer, seed, i, env):
     """As `reduced`, for a program that ends its process: each smaller one runs in a process of its own."""
-    from . import generate, shrink
-
     prepare()
-    program = generate.draw_program(f"{seed} {i}")
+    program = drawn(fuzzer, seed, i)
 
     def fails(smaller):
-        done = subprocess.run([sys.executable, "-c", script(smaller)], env={**os.environ, **env}, capture_output=True,
+        done = subprocess.run([sys.executable, "-c", smaller.script()], env={**os.environ, **env}, capture_output=True,
                               timeout=LIMIT)
         return done.returncode < 0
 
     if not fails(program):
         return None, "does not end the process when it runs alone"
-    return script(shrink.shrink(program, fails, rounds=2)), ""
-
-
-FOOTER = '''import dycl
-
-for accelerated in (False, True):
-    program, modules = build()
-    if accelerated:
-        program = dycl.accelerate(program)
-    for call in range({calls}):
-        arguments = inputs(call)
-        torch.manual_seed(100 * {seed} + call)
-        with {mode}:
-            try:
-                result = program(*arguments)
-            except Exception as error:
-                result = repr(error)
-        print("dycl " if accelerated else "eager", call, result)
-'''
-MODES = {"no_grad": "torch.no_grad()", "inference": "torch.inference_mode()", "grad": "torch.enable_grad()"}
-
-
-def script(program):
-    return program.script(FOOTER.format(calls=program.calls, mode=MODES[program.mode], seed=program.seed))
+    return part(fuzzer, "shrink").shrink(program, fails, rounds=2).script(), ""
 
 
 # ---- the driver
@@ -152,8 +134,8 @@ class Result:
     failures: list = dataclasses.field(default_factory=list)  # (index, kind, text, script)
 
 
-def child(arguments, env):
-    return [sys.executable, "-m", "tests.fuzz", "programs", *map(str, arguments)], {**os.environ, **env}
+def child(fuzzer, arguments, env):
+    return [sys.executable, "-m", "tests.fuzz", fuzzer, *map(str, arguments)], {**os.environ, **env}
 
 
 def read(process, lines):
@@ -162,11 +144,11 @@ def read(process, lines):
     lines.put(None)
 
 
-def ends_torch(seed, first, last, env):
+def ends_torch(fuzzer, seed, first, last, env):
     """Whether the programs that one process ran end it without dycl too: a later call gives a kernel other values than
     the first one, or an operator has written behind its memory long before it shows."""
     env = {**env, "DYCL_DISABLE": "1"}
-    command, full = child(["--seed", seed, "--show", last], env)
+    command, full = child(fuzzer, ["--seed", seed, "--show", last], env)
     shown = [subprocess.run(command, env=full, capture_output=True, text=True, timeout=LIMIT) for _ in range(DRAWS)]
     if any(s.returncode < 0 for s in shown):  # an operator that was tried, and is no part of the program
         return True
@@ -174,15 +156,15 @@ def ends_torch(seed, first, last, env):
     alone = subprocess.run([sys.executable, "-c", text], env=full, capture_output=True, timeout=LIMIT)
     if alone.returncode < 0:
         return True
-    command, full = child(["--seed", seed, "--work", first, "--count", last + 10 - first], env)
+    command, full = child(fuzzer, ["--seed", seed, "--work", first, "--count", last + 10 - first], env)
     return subprocess.run(command, env=full, capture_output=True, timeout=10 * LIMIT).returncode < 0
 
 
-def run_batch(seed, first, count, env, result):
+def run_batch(fuzzer, seed, first, count, env, result):
     """Runs a batch to its end, beginning anew behind a program that ended it."""
     at, last_words = first, tempfile.TemporaryFile("w+", errors="replace")
     while at < first + count:
-        command, full = child(["--seed", seed, "--work", at, "--count", first + count - at], env)
+        command, full = child(fuzzer, ["--seed", seed, "--work", at, "--count", first + count - at], env)
         last_words.truncate(0)
         process = subprocess.Popen(command, env=full, stdout=subprocess.PIPE, stderr=last_words, text=True)
         lines = queue.SimpleQueue()
@@ -215,7 +197,7 @@ def run_batch(seed, first, count, env, result):
         process.stdout.close()
         process.wait()
         if running < first + count and process.returncode != 0:
-            if not drawn or ends_torch(seed, at, running, env):  # while the program was drawn, or without dycl
+            if not drawn or ends_torch(fuzzer, seed, at, running, env):  # while the program was drawn, or without dycl
                 result.torch_crashes += 1
             elif process.returncode != -9:
                 last_words.seek(0)
@@ -225,13 +207,13 @@ def run_batch(seed, first, count, env, result):
         at = running + 1 if process.returncode != 0 else first + count
 
 
-def report(seed, failure):
+def report(fuzzer, seed, failure):
     index, kind, text, env = failure
     print(f"\n==== program {seed}:{index}: {kind} "
           f"({' '.join(f'{k}={v}' for k, v in env.items() if k != 'DYCL_PROFILE')})\n{text}", flush=True)
     if kind == "hang":
         return
-    command, full = child(["--seed", seed, "--reduce", index, *(["--crashed"] if kind == "crash" else [])], env)
+    command, full = child(fuzzer, ["--seed", seed, "--reduce", index, *(["--crashed"] if kind == "crash" else [])], env)
     try:
         done = subprocess.run(command, env=full, capture_output=True, text=True, timeout=900)
         print(done.stdout + done.stderr[-2000:], flush=True)
@@ -239,8 +221,10 @@ def report(seed, failure):
         print("could not be made small in 15 minutes", flush=True)
 
 
-def main(argv):
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz programs", description=__doc__.split("\n")[0])
+def main(argv, fuzzer="programs", size=BATCH):
+    """size: of a batch."""
+    what = "Random programs in eager torch and through dycl: everything that they can tell is compared."
+    parser = argparse.ArgumentParser(prog=f"python -m tests.fuzz {fuzzer}", description=what)
     parser.add_argument("--seconds", type=float, default=60, help="how long to make new programs")
     parser.add_argument("--programs", type=int, default=None, help="how many programs instead")
     parser.add_argument("--seed", type=int, default=1)
@@ -253,28 +237,26 @@ def main(argv):
     parser.add_argument("--crashed", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.work is not None:
-        return work(options.seed, options.work, options.count)
+        return work(fuzzer, options.seed, options.work, options.count)
     if options.show is not None:
-        from . import generate
-
         prepare()
-        print(script(generate.draw_program(f"{options.seed} {options.show}")))
+        print(drawn(fuzzer, options.seed, options.show).script())
         return 0
     if options.reduce is not None:
         env = {k: v for k, v in os.environ.items() if k.startswith(("DYCL_", "FUZZ_"))}
-        text, what = reduced_crash(options.seed, options.reduce, env) if options.crashed \
-            else reduced(options.seed, options.reduce)
+        text, what = reduced_crash(fuzzer, options.seed, options.reduce, env) if options.crashed \
+            else reduced(fuzzer, options.seed, options.reduce)
         print(f"{what}\n{text or ''}")
         return 0
     result, end, batch = Result(), time.monotonic() + options.seconds, 0
     while result.programs < options.programs if options.programs else time.monotonic() < end:
-        count = min(BATCH, options.programs - result.programs) if options.programs else BATCH
+        count = min(size, options.programs - result.programs) if options.programs else size
         before = len(result.failures)
-        env = environment(options.first // BATCH + batch)
-        run_batch(options.seed, options.first + batch * BATCH, count, env, result)
+        env = environment(options.first // size + batch)
+        run_batch(fuzzer, options.seed, options.first + batch * size, count, env, result)
         for failure in result.failures[before:]:
             print(f"{failure[0]} {failure[1]} {failure[2].splitlines()[0][:200] if failure[2] else ''}",
-                  flush=True) if options.no_reduce else report(options.seed, failure)
+                  flush=True) if options.no_reduce else report(fuzzer, options.seed, failure)
         batch += 1
     print(f"{result.programs} programs, {result.steps} steps, {len(result.failures)} differ, {result.torch_crashes} "
           f"end torch itself, known: {dict(result.known)}")

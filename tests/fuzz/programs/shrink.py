@@ -14,7 +14,7 @@ def without(items, start, count):
     return items[:start] + items[start + count :]
 
 
-def _fewer(program, field, fails):
+def fewer(program, field, fails):
     """Leaves out as many of the field's items as may be, in ever smaller groups, from the end."""
     size = max(len(getattr(program, field)) // 2, 1)
     while size:
@@ -117,8 +117,8 @@ def shrink(program: Program, fails, rounds=4):
             program = smaller
     for _ in range(rounds):
         before = program
-        program = _fewer(program, "steps", fails)
-        program = _fewer(program, "returned", fails)
+        program = fewer(program, "steps", fails)
+        program = fewer(program, "returned", fails)
         program = _without_unused_inputs(program)
         if fails(smaller := _without_unused_modules(program)):
             program = smaller
