@@ -5,7 +5,7 @@ from . import vocabulary, vocabulary_nn, vocabulary_torchs  # noqa: F401 (fill t
 
 SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "div": "/", "floordiv": "//", "mod": "%", "pow": "**",
-    "and": "&", "or": "|", "xor": "^",
+    "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
     "matmul": "@", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
 PREFIXES = {"neg": "-", "invert": "~", "abs": "abs"}

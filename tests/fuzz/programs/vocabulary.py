@@ -29,7 +29,8 @@ def unary(d):
 
 
 @rows("""mul multiply true_divide truediv atan2 arctan2 maximum minimum fmax fmin copysign eq ne not_equal lt less le less_equal gt greater ge
-      greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor and or xor floor_divide floordiv remainder mod fmod""")
+      greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor and or xor floor_divide floordiv remainder mod fmod
+      bitwise_left_shift bitwise_right_shift lshift rshift""")
 def binary(d):
     x = d.tensor()
     return {"input": x, "other": d.operand(x)}
