@@ -12,7 +12,7 @@ import dycl
 from suite import FULL, one_thread  # noqa: F401 (a fixture)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.fuzz.programs import judge, run  # noqa: E402
+from tests.fuzz.programs import judge, noise, run  # noqa: E402
 from tests.fuzz.trainings import generate, program  # noqa: E402
 
 dycl.accelerate(lambda: None)  # finds torch
@@ -113,6 +113,21 @@ def test_planted_mistakes_are_seen(name, monkeypatch):
 
 def test_torch_itself_does_not_differ(monkeypatch):
     assert not _planted(monkeypatch, lambda w, p: None, made())
+
+
+def test_noise_leaves_statistics_of_batch_norm_where_they_are_written():
+    """Its schema does not say so. Else their spread is their size, and no other value counts."""
+    x = torch.randn(8, 3, generator=torch.Generator().manual_seed(1))
+    for run_ in range(1, 10):
+        moved = torch.nn.BatchNorm1d(3)
+        with noise.Noise(1, run_):
+            moved(x)
+        assert torch.allclose(moved.running_mean, 0.1 * x.mean(0), atol=1e-3), run_
+
+
+def test_noise_leaves_zeros_without_memory():
+    with noise.Noise(1, 1):
+        assert not torch._efficientzerotensor(3).any()
 
 
 def test_whether_a_gradient_stays_the_same_object_is_seen(monkeypatch):
