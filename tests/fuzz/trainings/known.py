@@ -5,16 +5,11 @@ import re
 from ..programs import known as of_programs
 
 
-def _nesterov(program, difference):
-    return re.search(r"SGD\(.*nesterov=True.*foreach=True", program.optimizer)
-
-
 def _order(program, difference):
     return difference.kind == "values" and re.search(r"'order \S+' and 'order \S+'$", difference.text)
 
 
 TEMPORARY = [
-    ("foreach nesterov", "torch's foreach SGD with nesterov writes the gradients, dycl's step does not", _nesterov),
     ("order of leaves", "conv1d, linear of three dimensions, rms_norm, recurrent layers: leaves get their gradients in "
                         "another order", _order),
 ]
