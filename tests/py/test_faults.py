@@ -171,6 +171,7 @@ print(seen)
 """
 
 
+@pytest.mark.resident  # a sanitizer needs memory of its own under the limit
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_address_space_with_a_limit(threads):
     seen = eval(start("-c", LIMITED, 200, 2 if FULL else 47, OMP_NUM_THREADS=str(threads), MALLOC_ARENA_MAX="1"))
