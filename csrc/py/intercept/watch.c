@@ -283,8 +283,8 @@ static PyObject *hook_default_type(PyObject *self, PyObject *type) { return set_
 
 static int watch_default_dtype(void) {
     original_default[0] = dycl_wrap_function("_set_default_dtype", METH_O, hook_default_dtype);
-    original_default[1] = dycl_wrap_function("_set_default_tensor_type", METH_O, hook_default_type);
-    return original_default[0] && original_default[1] ? 0 : dycl_torch_lacks("torch._C._set_default_dtype");
+    original_default[1] = dycl_wrap_function("_set_default_tensor_type", METH_O, hook_default_type); /* deprecated */
+    return original_default[0] ? 0 : dycl_torch_lacks("torch._C._set_default_dtype");
 }
 
 /* ---- Anomaly mode: nodes that are made while it is on know the line of the program that made them */
