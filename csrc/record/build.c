@@ -73,9 +73,9 @@ dycl_dtype dycl_promote(dycl_dtype a, dycl_dtype b) {
     return a < b ? a : b; /* the enum lists signed integers from wide to narrow */
 }
 
-static dycl_dtype scalar_dtype(const dycl_operand *operand) {
-    if (operand->kind == DYCL_OPERAND_FLOAT) return dycl_default_dtype;
-    return operand->kind == DYCL_OPERAND_INT ? DYCL_I64 : DYCL_BOOL;
+dycl_dtype dycl_number_dtype(const dycl_operand *number) {
+    if (number->kind == DYCL_OPERAND_FLOAT) return dycl_default_dtype;
+    return number->kind == DYCL_OPERAND_INT ? DYCL_I64 : DYCL_BOOL;
 }
 
 static int combine(int higher, int lower) { /* -1: nothing of that category */
@@ -96,7 +96,7 @@ dycl_dtype dycl_result_type(const dycl_recorder *r, int count, const dycl_operan
             dtype = (dycl_dtype)value->dtype;
             category = value->rank ? &dim : &zero;
         } else {
-            dtype = scalar_dtype(&operands[i]);
+            dtype = dycl_number_dtype(&operands[i]);
             category = &wrapped;
         }
         *category = *category < 0 ? (int)dtype : (int)dycl_promote((dycl_dtype)*category, dtype);

@@ -47,6 +47,7 @@ dycl_status dycl_build_bail(dycl_recorder *r, dycl_bail why); /* returns DYCL_BA
 /* What a Python float has beside integers, and what a function of floats makes of integers: torch's default dtype, F32
  * or F64 (py/torch/state.h asks it). Of the process, as torch's. */
 extern dycl_dtype dycl_default_dtype;
+dycl_dtype dycl_number_dtype(const dycl_operand *number); /* of a Python number alone */
 dycl_dtype dycl_promote(dycl_dtype a, dycl_dtype b);
 dycl_dtype dycl_result_type(const dycl_recorder *r, int count, const dycl_operand *operands);
 

@@ -30,11 +30,6 @@ static dycl_status scalar_of(dycl_call *call, PyObject *o, dycl_operand *out) { 
     return dycl_call_operand(call, o, out);
 }
 
-static dycl_dtype scalar_dtype(const dycl_operand *scalar) {
-    if (scalar->kind == DYCL_OPERAND_FLOAT) return dycl_default_dtype;
-    return scalar->kind == DYCL_OPERAND_INT ? DYCL_I64 : DYCL_BOOL;
-}
-
 static PyObject *fill(dycl_call *call, const dycl_operand *scalar, dycl_dtype dtype, int rank, const int64_t *sizes) {
     dycl_recorder *r = &call->region->recorder;
     dycl_operand value = *scalar;
@@ -67,7 +62,7 @@ static PyObject *full(dycl_call *call, const dycl_binding *row) {
     (void)row;
     DYCL_CALL_TRY(dycl_call_sequence(call, call->p[0], &rank, sizes));
     DYCL_CALL_TRY(scalar_of(call, call->p[1], &value));
-    DYCL_CALL_TRY(options(call, 2, scalar_dtype(&value), &dtype));
+    DYCL_CALL_TRY(options(call, 2, dycl_number_dtype(&value), &dtype));
     return fill(call, &value, dtype, rank, sizes);
 }
 
@@ -147,7 +142,7 @@ static PyObject *scalar_tensor(dycl_call *call,
         return fill(call, &scalar, dtype, 1, nothing);
     }
     DYCL_CALL_TRY(scalar_of(call, data, &scalar));
-    DYCL_CALL_TRY(options(call, 1, row->op ? scalar_dtype(&scalar) : dycl_default_dtype, &dtype));
+    DYCL_CALL_TRY(options(call, 1, row->op ? dycl_number_dtype(&scalar) : dycl_default_dtype, &dtype));
     if (row->op && scalar.kind == DYCL_OPERAND_INT && dycl_dtype_is_float(dtype)) /* torch.tensor rounds twice */
         scalar = dycl_operand_f64((double)scalar.i);
     return fill(call, &scalar, dtype, 0, NULL);

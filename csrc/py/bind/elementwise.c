@@ -311,12 +311,12 @@ static PyObject *addc(dycl_call *call, const dycl_binding *row) {
         !dycl_track_any_now(call->region, 3, operands)) {
         const dycl_operand once[3] = {all[0], product[0], product[1]}; /* torch's compiler contracts it */
         DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_add_scaled, DYCL_PROMOTE_COMMON, 3, once, &out));
-        return dycl_call_finish(call, dycl_build_iterated(r, out, 3, operands, &out), out);
+    } else {
+        sum[0] = all[0];
+        sum[1] = dycl_operand_of(0);
+        DYCL_CALL_TRY(dycl_build_ew(r, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 2, product, &sum[1].value));
+        DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_add, DYCL_PROMOTE_COMMON, 2, sum, &out));
     }
-    sum[0] = all[0];
-    sum[1] = dycl_operand_of(0);
-    DYCL_CALL_TRY(dycl_build_ew(r, (dycl_op)row->op, DYCL_PROMOTE_COMMON, 2, product, &sum[1].value));
-    DYCL_CALL_TRY(dycl_build_ew(r, DYCL_OP_add, DYCL_PROMOTE_COMMON, 2, sum, &out));
     DYCL_CALL_TRY(dycl_build_cast(r, out, dtype, &out));
     return dycl_call_finish(call, dycl_build_iterated(r, out, 3, operands, &out), out);
 }

@@ -246,6 +246,11 @@ static int wait_for(dycl_region *region) {
     return 0;
 }
 
+static void begin_flushing(dycl_region *region) {
+    region->flushing = PyThread_get_thread_ident();
+    region->flushing_in = dycl_lock_process();
+}
+
 /* What the program has entered meanwhile (autocast, functorch, a dispatch mode, inference mode), or what another thread
  * is in, must not touch or see the tensors that a flush makes: they belong to the state in which the operators were
  * recorded. */
@@ -294,8 +299,7 @@ static int flush(dycl_region *region, dycl_bail why, uint32_t wanted) {
     /* torch's functions give the GIL up: until the results are bound, other threads wait, and no finalizer of this one
      * asks for values */
     dycl_collect_hold();
-    region->flushing = PyThread_get_thread_ident();
-    region->flushing_in = dycl_lock_process();
+    begin_flushing(region);
     int result = enter_own_state(region, &saved);
     if (result == 0) {
         region->elsewhere = saved.mode != NULL;
@@ -377,8 +381,7 @@ static int become_plain(dycl_region *region, PyObject *tensor) {
     int nested = wait_for(region);
     if (!dycl_is_lazy(tensor)) return 0; /* another thread was first */
     dycl_collect_hold();
-    region->flushing = PyThread_get_thread_ident();
-    region->flushing_in = dycl_lock_process();
+    begin_flushing(region);
     int result = enter_own_state(region, &saved);
     if (result == 0) {
         result = dycl_lazy_become_plain(tensor);

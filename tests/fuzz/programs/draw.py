@@ -28,21 +28,11 @@ def name_of(dtype):
     return str(dtype)
 
 
-class Draw:
-    """The program under construction. pool: its tensors by name. Names of tensors are what the drawing functions hand
-    around."""
+class Choices:
+    """What is drawn from one generator of random numbers."""
 
-    def __init__(self, rng, *, mode="no_grad", reuse=0.75, lazy=0.4, keep_errors=0.5, values=None, main=None,
-                 modules=False, floats="torch.float32"):
-        self.rng, self.mode, self.reuse, self.lazy, self.keep_errors = rng, mode, reuse, lazy, keep_errors
-        self.values, self.main, self.floats = values, main, floats  # floats: the dtype of most tensors
-        self.pool, self.inputs, self.modules, self.steps, self.returned = {}, [], [], [], []
-        self.namespace = {**vars(prelude), "log": [], "seed": 0}
-        self.count = 0
-        self.leaves = False  # whether arguments may need gradients
-        torch.default_generator.manual_seed(0)  # a program depends on nothing but its seed
-
-    # ---- choices
+    def __init__(self, rng):
+        self.rng = rng
 
     def chance(self, p):
         return self.rng.random() < p
@@ -52,6 +42,24 @@ class Draw:
 
     def weighted(self, weights):
         return self.rng.choices(list(weights), list(weights.values()))[0]
+
+
+class Draw(Choices):
+    """The program under construction. pool: its tensors by name. Names of tensors are what the drawing functions hand
+    around."""
+
+    def __init__(self, rng, *, mode="no_grad", reuse=0.75, lazy=0.4, keep_errors=0.5, values=None, main=None,
+                 modules=False, floats="torch.float32"):
+        super().__init__(rng)
+        self.mode, self.reuse, self.lazy, self.keep_errors = mode, reuse, lazy, keep_errors
+        self.values, self.main, self.floats = values, main, floats  # floats: the dtype of most tensors
+        self.pool, self.inputs, self.modules, self.steps, self.returned = {}, [], [], [], []
+        self.namespace = {**vars(prelude), "log": [], "seed": 0}
+        self.count = 0
+        self.leaves = False  # whether arguments may need gradients
+        torch.default_generator.manual_seed(0)  # a program depends on nothing but its seed
+
+    # ---- choices
 
     def optional(self, make, p=0.5):
         """A text or None, which leaves the parameter out."""

@@ -147,7 +147,7 @@ class Judge:
         """Outcomes in float64 with other random numbers."""
         if ("redrawn", number) not in self.made:
             self.made["redrawn", number] = [self.rerun(number, double=True, seed=1000 + k)
-                                              for k in range(REDRAWN)]
+                                            for k in range(REDRAWN)]
         return self.made["redrawn", number]
 
     def is_of_same_draws(self, difference, e, x):

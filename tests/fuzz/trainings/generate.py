@@ -8,7 +8,7 @@ import warnings
 
 import torch
 
-from ..programs import compare
+from ..programs import compare, draw
 from . import extras, flow, learn, losses, optimizers, prelude
 from .layers import ALL, SPATIAL
 from .program import Batch, Program, Step
@@ -17,11 +17,12 @@ MOST = 4000  # elements that a layer may give
 PARAMETERS = 20_000
 
 
-class Draw:
+class Draw(draw.Choices):
     """The training under construction; x: what the forward pass has so far."""
 
     def __init__(self, rng, dtype, kind, shape):
-        self.rng, self.dtype, self.kind = rng, dtype, kind
+        super().__init__(rng)
+        self.dtype, self.kind = dtype, kind
         self.modules, self.layers, self.setups, self.train, self.inputs = [], [], [], [], []
         self.optimizer = self.scheduler = ""
         self.net = torch.nn.Module()
@@ -33,15 +34,6 @@ class Draw:
         self.namespace["x"] = eval(x.text(), {**self.namespace, "n": 4, "seed": 0})  # noqa: S307
 
     # ---- choices
-
-    def chance(self, p):
-        return self.rng.random() < p
-
-    def pick(self, *options):
-        return self.rng.choice(options)
-
-    def weighted(self, weights):
-        return self.rng.choices(list(weights), list(weights.values()))[0]
 
     def flag(self):
         return self.pick("True", "False")
