@@ -2,6 +2,7 @@
 compilation: around and inside."""
 
 import copy
+import unittest.mock
 
 import dycl
 import pytest
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from same import Programs, same
 from torch import nn
+from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -427,6 +429,44 @@ def test_function_mode_that_is_entered_inside_and_left_outside():
         finally:
             mode.__exit__(None, None, None)
     assert type(a) is torch.Tensor and "relu" in log
+
+
+@program()
+def depth_of_the_mode_stack_while_recording_ends(x, y):
+    """Who compares it before and after, as torch's own TestCase does, sees no other depth."""
+    before, depths, results = torch._C._len_torch_function_stack(), [], []
+
+    def note(result):
+        depths.append(torch._C._len_torch_function_stack() - before)
+        results.append(result)
+
+    note(x + y)
+    with torch.autograd.set_detect_anomaly(True, check_nan=False):
+        note(x * 2)
+    with torch._C.DisableTorchFunction():
+        note(x - y)
+    torch.set_default_dtype(torch.float16)
+    try:
+        note(x / 2)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.enable_grad():
+        note((y.clone().requires_grad_() * x).detach())
+    with forward_ad.dual_level():
+        note(forward_ad.unpack_dual(forward_ad.make_dual(x, y) * 3).tangent)
+    note(x.exp())
+    with unittest.mock.patch.object(torch.Tensor, "relu", lambda t: t + 10):
+        note(x.relu())
+    note((x + y).relu())
+    return depths, results
+
+
+@program()
+def depth_of_the_mode_stack_where_tensors_get_another_method(x, y):
+    before, a = torch._C._len_torch_function_stack(), x + y
+    with unittest.mock.patch.object(torch.Tensor, "relu", lambda t: t + 10):
+        inside = torch._C._len_torch_function_stack() - before, a.relu(), (x * 2).relu()
+    return a, inside, (x * 2).relu(), torch._C._len_torch_function_stack() - before
 
 
 @pytest.mark.parametrize("kind", [Log, LogDispatch])

@@ -36,7 +36,7 @@ static PyObject *method_call(PyObject *o, PyObject *const *args, size_t nargsf, 
     if (attribute != method->original || !count || !dycl_is_lazy(args[0]) ||
         (region && dycl_abi_mode_depth() != region->mode_depth)) /* a mode of the program's has to see it */
         result = call_attribute(attribute, args, count, kwnames);
-    else if (region && region->closed & (DYCL_CLOSED_ASIDE | DYCL_CLOSED_GRADIENT))
+    else if (region && region->closed & (DYCL_CLOSED_ASIDE | DYCL_CLOSED_GRADIENT | DYCL_CLOSED_MODE))
         result = dycl_fallback(NULL, attribute, args, count, kwnames, NULL, DYCL_BAIL_mode);
     else
         result = dycl_fallback(region, attribute, args, count, kwnames, NULL,

@@ -168,7 +168,7 @@ int dycl_watch_dual(void) { return dual_levels > 0; }
 
 static PyObject *hook_enter_dual(PyObject *self, PyObject *unused) {
     dycl_region *region = dycl_region_current;
-    if (region && dycl_region_records(region) && dycl_region_step_aside(region, DYCL_BAIL_mode) < 0) return NULL;
+    if (region && dycl_region_records(region) && dycl_region_meet_mode(region) < 0) return NULL;
     PyObject *level = original_enter_dual(self, unused);
     if (level) dual_levels++;
     return level;
