@@ -16,7 +16,7 @@ static int set_attribute(PyObject *class, PyObject *name, PyObject *value) {
         PyErr_Clear(); /* a name that cannot be hashed is torch's matter */
         return original(class, name, value);
     }
-    if (dycl_region_current && dycl_region_meet_mode(dycl_region_current) < 0) return -1;
+    if (dycl_region_current && dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0) return -1;
     int result = original(class, name, value);
     if (result < 0) return result;
     if (dycl_type_lookup(dycl_py.tensor_type, name) != was) return PySet_Add(replaced, name);

@@ -1,6 +1,6 @@
 /* Attributes of torch.Tensor that the program replaces (counters of operations, mock.patch): lazy tensors have rows of
  * their own for them, and would not ask the program's. So no region begins while one is replaced, and one that runs
- * passes everything on. Threads: GIL held. */
+ * steps aside. Threads: GIL held. */
 #ifndef DYCL_PY_INTERCEPT_REPLACED_H
 #define DYCL_PY_INTERCEPT_REPLACED_H
 
