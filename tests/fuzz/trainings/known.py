@@ -9,10 +9,7 @@ def _order(program, difference):
     return difference.kind == "values" and re.search(r"'order \S+' and 'order \S+'$", difference.text)
 
 
-TEMPORARY = [
-    ("order of leaves", "conv1d, linear of three dimensions, rms_norm, recurrent layers: leaves get their gradients in "
-                        "another order", _order),
-]
+TEMPORARY = []
 LASTING = [
     ("celu", "torch's gradient of celu has a constant of float32 in float64",
      lambda p, d: "CELU" in p.source() and p.dtype == "torch.float64" and d.kind in ("values", "printed")),
