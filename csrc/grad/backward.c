@@ -29,15 +29,20 @@ static void free_scratch(dycl_backward *b) {
     dycl_free(b->image);
     dycl_free(b->gradient);
     dycl_free(b->reaches);
-    dycl_free(b->summed);
+    dycl_free(b->awaited);
+    dycl_free(b->forms);
+    dycl_free(b->held);
     dycl_free(b->reader);
     dycl_free(b->pieces);
     dycl_free(b->shares);
-    b->image = b->gradient = b->reader = NULL;
-    b->reaches = b->summed = NULL;
+    b->image = b->gradient = b->reader = b->awaited = NULL;
+    b->reaches = NULL;
+    b->forms = NULL;
+    b->held = NULL;
     b->pieces = NULL;
     b->shares = NULL;
     b->piece_count = b->piece_room = b->share_count = b->share_room = 0;
+    b->form_count = b->form_room = b->held_room = 0;
     b->job = NULL;
 }
 
@@ -178,35 +183,12 @@ static void mark(dycl_backward *b) {
 
 /* ---- Building */
 
-/* A tensor that torch may add to: it has memory of its own, all of which it fills; a view, even of what nobody else
- * has, keeps its base. */
-static int is_fresh(const dycl_graph *graph, uint32_t value) {
-    const dycl_value *v = &graph->values[value];
-    for (int i = 0; i < v->rank; i++)
-        if (v->strides[i] == 0 && v->sizes[i] != 1) return 0; /* expanded, of nothing too */
-    return v->root == value && v->kind == DYCL_VALUE_NODE && dycl_value_dense(v);
-}
-
-/* torch adds in place where it may (InputBuffer::accumulate): the sum lies as what it adds to. */
-dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t gradient) {
-    const dycl_graph *graph = &b->recorder.graph;
-    uint32_t *sum = &b->gradient[value], both[2] = {*sum, gradient};
-    if (*sum == DYCL_NONE) {
-        *sum = gradient;
-        return DYCL_OK;
-    }
-    dycl_status status = dycl_build_node(&b->recorder, DYCL_OP_add, 2, both, 0, NULL, sum);
-    if (status != DYCL_OK || both[0] == both[1] || !(b->summed[value] || is_fresh(graph, both[0]))) return status;
-    dycl_value like = graph->values[both[0]];
-    b->summed[value] = 1; /* as a view, where it has to be laid out */
-    return dycl_build_dense(&b->recorder, *sum, like.strides, sum);
-}
-
 static int differentiable(const dycl_value *v) { return v->dtype == DYCL_F32 || v->dtype == DYCL_F64; }
 
 static dycl_status join(dycl_backward *b, uint32_t root) {
     dycl_status status = dycl_backward_join_shares(b, root);
-    return status == DYCL_OK ? dycl_backward_join(b, root) : status;
+    if (status == DYCL_OK) status = dycl_backward_join(b, root);
+    return status == DYCL_OK ? dycl_backward_settle(b, root) : status;
 }
 
 /* What comes from no element is zero: kernels need not know of such shapes. */
@@ -230,6 +212,7 @@ static dycl_status step_back(dycl_backward *b, const dycl_node *node) {
                     .attrs = dycl_node_attrs(graph, node),
                     .gradient = b->gradient[node->out],
                     .status = DYCL_OK};
+    dycl_backward_release(b, c.gradient);
     formula(&c);
     if (c.status == DYCL_BAIL && dycl_value_numel(&graph->values[node->out]) == 0) give_nothing(&c);
     return c.status;
@@ -293,11 +276,11 @@ static dycl_status allocate(dycl_backward *b) {
     b->gradients = dycl_alloc((b->job->source_count + 1) * sizeof *b->gradients);
     b->numbers = dycl_alloc((b->job->graph->scalar_count + 1) * sizeof *b->numbers);
     b->reaches = dycl_alloc_zero(values);
-    b->summed = dycl_alloc_zero(values);
+    b->awaited = dycl_alloc_zero(values * sizeof *b->awaited);
     b->taken = dycl_alloc_zero(values);
     b->reader = dycl_alloc_zero(values * sizeof *b->reader);
     if (!b->numbers || !b->image || !b->gradient || !b->saved || !b->gradients || !b->reaches || !b->taken ||
-        !b->detached || !b->reader || !b->summed)
+        !b->detached || !b->reader || !b->awaited)
         return dycl_error_set("out of memory for %u gradients", values);
     memset(b->image, 0xff, values * sizeof *b->image);
     memset(b->gradient, 0xff, values * sizeof *b->gradient);

@@ -38,8 +38,10 @@ typedef struct {
     uint32_t nothing;         /* the second derivative there is nothing, instead of zeros: torch's is undefined */
 } dycl_tie;
 
-typedef struct dycl_piece dycl_piece; /* move.c */
-typedef struct dycl_share dycl_share; /* share.c */
+typedef struct dycl_piece dycl_piece;     /* move.c */
+typedef struct dycl_share dycl_share;     /* share.c */
+typedef struct dycl_awaited dycl_awaited; /* sum.c */
+typedef struct dycl_held dycl_held;       /* sum.c */
 
 typedef struct dycl_backward {
     dycl_recorder recorder; /* feeds: the gradients of the results, then what is saved */
@@ -60,14 +62,16 @@ typedef struct dycl_backward {
                  would need more than is saved */
     /* while it is built: */
     const dycl_backward_job *job;
-    uint32_t *image;    /* by value of the segment: the same here, or DYCL_NONE */
-    uint32_t *gradient; /* by value of the segment: so far, or DYCL_NONE */
-    uint8_t *reaches;   /* by value of the segment: whether a source lies behind it (backward.c) */
-    uint8_t *summed;    /* by value of the segment: its gradient is a sum, which nobody else has */
-    uint32_t *reader;   /* by root of the segment: the first operator that reads it, or a view of it */
-    dycl_piece *pieces; /* gradients of views, that their roots wait for */
-    dycl_share *shares; /* gradients of what several products share */
-    uint32_t piece_count, piece_room, share_count, share_room;
+    uint32_t *image;     /* by value of the segment: the same here, or DYCL_NONE */
+    uint32_t *gradient;  /* by value of the segment: so far, or DYCL_NONE */
+    uint8_t *reaches;    /* by value of the segment: whether a source lies behind it (backward.c) */
+    uint32_t *awaited;   /* by value of the segment: 1 + the form of its gradient, of which a part waits; or 0 */
+    uint32_t *reader;    /* by root of the segment: the first operator that reads it, or a view of it */
+    dycl_piece *pieces;  /* gradients of views, that their roots wait for */
+    dycl_share *shares;  /* gradients of what several products share */
+    dycl_awaited *forms; /* of gradients that torch has by now */
+    dycl_held *held;     /* by value of the graph: who has it */
+    uint32_t piece_count, piece_room, share_count, share_room, form_count, form_room, held_room;
 } dycl_backward;
 
 void dycl_backward_init(dycl_backward *b);

@@ -89,9 +89,7 @@ uint32_t dycl_chain_2(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b) {
 uint32_t dycl_chain_in_place(dycl_chain *c, dycl_op op, uint32_t a, uint32_t b) {
     uint32_t out = dycl_chain_2(c, op, a, b);
     if (c->status != DYCL_OK) return 0;
-    dycl_value like = *dycl_chain_meta(c, a);
-    c->status = dycl_build_dense(&c->b->recorder, out, like.strides, &out);
-    return out;
+    return dycl_chain_laid(c, out, dycl_chain_meta(c, a));
 }
 
 uint32_t dycl_chain_integer(dycl_chain *c, uint32_t like, int64_t number) {
@@ -235,8 +233,10 @@ uint32_t dycl_chain_hosted_laid(dycl_chain *c, dycl_op op, int which, const dycl
 
 uint32_t dycl_chain_laid(dycl_chain *c, uint32_t a, const dycl_value *form) {
     dycl_value like = *form; /* building may move the graph that it lies in */
-    if (c->status == DYCL_OK) c->status = dycl_build_dense(&c->b->recorder, a, like.strides, &a);
-    return a;
+    uint32_t out = 0;
+    if (c->status == DYCL_OK) c->status = dycl_build_dense(&c->b->recorder, a, like.strides, &out);
+    if (c->status == DYCL_OK && out != a) c->status = dycl_backward_own(c->b, out);
+    return c->status == DYCL_OK ? out : 0;
 }
 
 uint32_t dycl_chain_cleared(dycl_chain *c, uint32_t condition, uint32_t a) {

@@ -47,7 +47,18 @@ int dycl_backward_is_source(const dycl_backward *b, uint32_t value); /* one that
 /* What a view's gradient is a part of: its root, or a view on the way there that is a source. Of a root: itself. */
 uint32_t dycl_backward_base(const dycl_backward *b, uint32_t value);
 dycl_status dycl_backward_tie(dycl_backward *b, dycl_tie tie);
+
+/* ---- Sums (sum.c), that lie as torch's */
+
 dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t gradient);
+void dycl_backward_release(dycl_backward *b, uint32_t gradient);    /* it is gone back with, and no longer held */
+dycl_status dycl_backward_own(dycl_backward *b, uint32_t gradient); /* a view here, but in torch no view of another */
+/* The gradient of a view, or of a root, that torch has added up by now, waits here for others: its form decides how the
+ * sum lies. What waited is added, and the sum, when it is complete, laid out. */
+dycl_status dycl_backward_await(dycl_backward *b, uint32_t view, uint32_t gradient);
+dycl_status dycl_backward_await_form(dycl_backward *b, uint32_t view, dycl_value form, int is_own);
+dycl_status dycl_backward_add(dycl_backward *b, uint32_t value, uint32_t gradient);
+dycl_status dycl_backward_settle(dycl_backward *b, uint32_t value);
 
 /* ---- Operators. Of a chain that failed they answer 0. */
 
@@ -104,8 +115,9 @@ dycl_status dycl_backward_join_shares(dycl_backward *b, uint32_t root);
 
 /* ---- Views (move.c) */
 
-/* The gradient of a view waits for those of the other views of its base. */
+/* The gradient of a view that shows a part of its base waits for those of the other parts. */
 dycl_status dycl_backward_piece(dycl_backward *b, uint32_t view, uint32_t gradient);
+dycl_status dycl_backward_late_piece(dycl_backward *b, uint32_t view, uint32_t gradient); /* that was awaited */
 /* What waits for this root becomes a part of its gradient. */
 dycl_status dycl_backward_join(dycl_backward *b, uint32_t root);
 

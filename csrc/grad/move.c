@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "grad/box.h"
 #include "grad/formula.h"
 #include "ir/infer.h"
 
@@ -81,7 +82,7 @@ void dycl_grad_triangle(dycl_chain *c) {
 
 /* ---- Gradients of views: parts of their root's, or of a view on the way there where differentiation ends */
 
-dycl_status dycl_backward_piece(dycl_backward *b, uint32_t view, uint32_t gradient) {
+static dycl_status push(dycl_backward *b, uint32_t view, uint32_t gradient) {
     if (b->piece_count == b->piece_room) {
         uint32_t room = b->piece_room ? 2 * b->piece_room : 16;
         dycl_piece *pieces = dycl_realloc(b->pieces, room * sizeof *pieces);
@@ -100,93 +101,16 @@ static dycl_value look_of(const dycl_backward *b, const dycl_piece *piece) {
     return view;
 }
 
-/* Where a view lies in its root, as a box with the root's dimensions. */
-typedef struct {
-    int64_t start[DYCL_MAX_RANK], size[DYCL_MAX_RANK];
-    int dim[DYCL_MAX_RANK]; /* of the view; -1: it has none, its size is 1 */
-} box;
-
-static int starts(const dycl_value *root, int64_t offset, int64_t *start) {
-    int done[DYCL_MAX_RANK] = {0};
-    for (int n = 0; n < root->rank; n++) {
-        int widest = -1;
-        for (int i = 0; i < root->rank; i++)
-            if (!done[i] && root->sizes[i] > 1 && (widest < 0 || root->strides[i] > root->strides[widest])) widest = i;
-        if (widest < 0) break;
-        if (root->strides[widest] <= 0) return 0;
-        done[widest] = 1;
-        start[widest] = offset / root->strides[widest];
-        offset %= root->strides[widest];
-    }
-    for (int i = 0; i < root->rank; i++)
-        if (!done[i]) start[i] = 0;
-    return offset == 0;
-}
-
-/* A dimension of size 1 that torch's unsqueeze could have put there, by its stride. */
-static int looks_added(const dycl_value *view, int k) {
-    return view->strides[k] == (k + 1 < view->rank ? view->sizes[k + 1] * view->strides[k + 1] : 1);
-}
-
-/* Dimensions of size 1 say nothing of where a view lies, but in a permutation they have their places, too. Where some
- * were added as well, the others are the root's. */
-static void find_ones(const dycl_value *root, const dycl_value *view, box *out) {
-    for (int added = 0; added < 2; added++)
-        for (int k = 0; k < view->rank; k++) {
-            if (view->sizes[k] != 1 || (view->rank != root->rank && looks_added(view, k)) != added) continue;
-            int i = 0;
-            while (i < root->rank && (out->dim[i] >= 0 || root->sizes[i] != 1 || root->strides[i] != view->strides[k]))
-                i++;
-            if (i < root->rank) out->dim[i] = k;
-        }
-}
-
-static int is_whole(const dycl_value *root, const box *at) {
-    for (int i = 0; i < root->rank; i++)
-        if (at->size[i] != root->sizes[i]) return 0;
-    return 1;
-}
-
-/* Of what has no elements: all of it, or no box. */
-static int as_box(const dycl_value *root, const dycl_value *view, box *out) {
-    int empty = dycl_value_numel(root) == 0;
-    if (!starts(root, view->offset, out->start)) return 0;
-    for (int i = 0; i < root->rank; i++) {
-        out->size[i] = 1;
-        out->dim[i] = -1;
-    }
-    for (int k = 0; k < view->rank; k++) {
-        int found = -1;
-        if (view->sizes[k] == 1) continue;
-        for (int i = 0; i < root->rank && found < 0; i++)
-            if (out->dim[i] < 0 && root->sizes[i] != 1 && root->strides[i] == view->strides[k] &&
-                (!empty || root->sizes[i] == view->sizes[k]))
-                found = i;
-        if (found < 0) return 0;
-        out->dim[found] = k;
-        out->size[found] = view->sizes[k];
-    }
-    for (int i = 0; i < root->rank; i++)
-        if (out->start[i] + out->size[i] > root->sizes[i]) return 0;
-    find_ones(root, view, out);
-    return !empty || is_whole(root, out);
-}
-
-static int box_of(const dycl_backward *b, const dycl_piece *piece, box *out) {
+static int box_of(const dycl_backward *b, const dycl_piece *piece, dycl_box *out) {
     dycl_value view = look_of(b, piece);
-    return as_box(&b->job->graph->values[piece->root], &view, out);
+    return dycl_box_of(&b->job->graph->values[piece->root], &view, out);
 }
 
 /* The gradient of a box with the root's order of dimensions. */
-static uint32_t turned(dycl_chain *c, const dycl_value *root, const box *at, uint32_t g) {
+static uint32_t turned(dycl_chain *c, const dycl_value *root, const dycl_box *at, uint32_t g) {
     int64_t strides[DYCL_MAX_RANK];
     if (c->status != DYCL_OK) return 0;
-    const dycl_value *v = dycl_chain_meta(c, g);
-    int64_t next = 1;
-    for (int i = root->rank; i-- > 0;) {
-        strides[i] = at->dim[i] >= 0 ? v->strides[at->dim[i]] : next;
-        next = strides[i] * (at->size[i] ? at->size[i] : 1);
-    }
+    dycl_box_turned(root, at, dycl_chain_meta(c, g), strides);
     uint32_t out = 0;
     c->status = dycl_build_view(&c->b->recorder, g, 0, root->rank, at->size, strides, &out);
     return out;
@@ -248,12 +172,6 @@ static uint32_t own_copy(dycl_chain *c, uint32_t g) {
 
 /* ---- A part that was written over */
 
-static int are_apart(int rank, const box *a, const box *b) {
-    for (int i = 0; i < rank; i++)
-        if (a->start[i] + a->size[i] <= b->start[i] || b->start[i] + b->size[i] <= a->start[i]) return 1;
-    return 0;
-}
-
 /* What a view_put writes, by its attributes. */
 static dycl_value part_of(int attr_count, const int64_t *attrs) {
     dycl_value part = {.rank = (uint8_t)((attr_count - 1) / 2), .offset = attrs[0]};
@@ -267,12 +185,12 @@ static dycl_value part_of(int attr_count, const int64_t *attrs) {
 static uint32_t uncleared(const dycl_chain *c, uint32_t g, const dycl_value *part) {
     const dycl_graph *graph = &c->b->recorder.graph;
     const dycl_value *root = dycl_chain_meta(c, g);
-    box at, other;
-    if (!as_box(root, part, &at)) return g;
+    dycl_box at, other;
+    if (!dycl_box_of(root, part, &at)) return g;
     while (dycl_value_is_made_by(graph, g, DYCL_OP_view_put)) {
         const dycl_node *node = &graph->nodes[graph->values[g].source];
         const dycl_value written = part_of(node->attr_count, dycl_node_attrs(graph, node));
-        if (!as_box(root, &written, &other) || !are_apart(root->rank, &at, &other)) break;
+        if (!dycl_box_of(root, &written, &other) || !dycl_boxes_are_apart(root->rank, &at, &other)) break;
         g = dycl_node_operands(graph, node)[0];
     }
     return g;
@@ -322,13 +240,13 @@ static dycl_way_back way_back(const dycl_backward *b, const dycl_piece *piece) {
 }
 
 /* As much of the root as the piece has, and zeros. */
-static uint32_t spread(dycl_chain *c, const dycl_value *root, const dycl_value *view, const box *at, uint32_t g) {
+static uint32_t spread(dycl_chain *c, const dycl_value *root, const dycl_value *view, const dycl_box *at, uint32_t g) {
     int64_t after[DYCL_MAX_RANK];
-    if (dycl_value_numel(view) == 0 && !(at && is_whole(root, at))) return zeros(c, root);
+    if (dycl_value_numel(view) == 0 && !(at && dycl_box_is_whole(root, at))) return zeros(c, root);
     if (at) {
         for (int i = 0; i < root->rank; i++) after[i] = root->sizes[i] - at->start[i] - at->size[i];
         g = turned(c, root, at, g);
-        return is_whole(root, at) ? g : dycl_chain_padded(c, g, at->start, after, root->rank);
+        return dycl_box_is_whole(root, at) ? g : dycl_chain_padded(c, g, at->start, after, root->rank);
     }
     if (all_once(root, view)) {
         uint32_t out = 0;
@@ -344,7 +262,7 @@ static uint32_t spread(dycl_chain *c, const dycl_value *root, const dycl_value *
 }
 
 /* The one dimension that the box does not fill; -1: none, -2: several. */
-static int open_dimension(const dycl_value *root, const box *at) {
+static int open_dimension(const dycl_value *root, const dycl_box *at) {
     int open = -1;
     for (int i = 0; i < root->rank; i++)
         if (at->size[i] != root->sizes[i]) open = open == -1 ? i : -2;
@@ -353,15 +271,15 @@ static int open_dimension(const dycl_value *root, const box *at) {
 
 /* Slices of one dimension side by side, as chunk, split and unbind make them, are joined again. `first`, if it is one:
  * collects the others that fit behind it, in order, and takes them. */
-static int beside(dycl_backward *b, const dycl_value *root, uint32_t first, int dim, box *boxes, uint32_t *parts) {
+static int beside(dycl_backward *b, const dycl_value *root, uint32_t first, int dim, dycl_box *boxes, uint32_t *parts) {
     int count = 1;
     parts[0] = first;
     for (int grown = 1; grown && count < DYCL_MAX_OPERANDS;) {
-        const box *last = &boxes[count - 1];
+        const dycl_box *last = &boxes[count - 1];
         grown = 0;
         for (uint32_t i = 0; i < b->piece_count && !grown; i++) {
             const dycl_piece *p = &b->pieces[i];
-            box *at = &boxes[count];
+            dycl_box *at = &boxes[count];
             int used = 0;
             for (int k = 0; k < count; k++) used |= parts[k] == i;
             if (used || p->root != b->pieces[first].root || !box_of(b, p, at)) continue;
@@ -373,7 +291,7 @@ static int beside(dycl_backward *b, const dycl_value *root, uint32_t first, int 
     return count;
 }
 
-static uint32_t join_beside(dycl_chain *c, const dycl_value *root, int dim, int count, const box *boxes,
+static uint32_t join_beside(dycl_chain *c, const dycl_value *root, int dim, int count, const dycl_box *boxes,
                             const uint32_t *parts) {
     dycl_backward *b = c->b;
     uint32_t values[DYCL_MAX_OPERANDS], out = 0;
@@ -386,9 +304,9 @@ static uint32_t join_beside(dycl_chain *c, const dycl_value *root, int dim, int 
 }
 
 /* A piece that no other stands directly before. */
-static int begins(const dycl_backward *b, const dycl_value *root, uint32_t nth, const box *at, int dim) {
+static int begins(const dycl_backward *b, const dycl_value *root, uint32_t nth, const dycl_box *at, int dim) {
     for (uint32_t i = 0; i < b->piece_count; i++) {
-        box other;
+        dycl_box other;
         if (i == nth || b->pieces[i].root != b->pieces[nth].root) continue;
         if (box_of(b, &b->pieces[i], &other) && open_dimension(root, &other) == dim &&
             other.start[dim] + other.size[dim] == at->start[dim])
@@ -401,13 +319,13 @@ static uint32_t joined(dycl_chain *c, const dycl_value *root, uint32_t nth) {
     dycl_backward *b = c->b;
     dycl_value view = look_of(b, &b->pieces[nth]);
     uint32_t parts[DYCL_MAX_OPERANDS], g = without_repeats(c, &view, b->pieces[nth].gradient);
-    box boxes[DYCL_MAX_OPERANDS];
-    int is_box = as_box(root, &view, &boxes[0]), dim = is_box ? open_dimension(root, &boxes[0]) : -1;
+    dycl_box boxes[DYCL_MAX_OPERANDS];
+    int is_box = dycl_box_of(root, &view, &boxes[0]), dim = is_box ? open_dimension(root, &boxes[0]) : -1;
     int repeats = g != b->pieces[nth].gradient;
     if (!is_box && !dycl_value_dense(root) && dycl_value_numel(&view)) dycl_chain_fail(c);
     int count = dim >= 0 && !repeats ? beside(b, root, nth, dim, boxes, parts) : 1;
     const dycl_way_back back = way_back(b, &b->pieces[nth]);
-    const int all = count == 1 && !repeats && (is_box ? is_whole(root, &boxes[0]) : all_once(root, &view));
+    const int all = count == 1 && !repeats && (is_box ? dycl_box_is_whole(root, &boxes[0]) : all_once(root, &view));
     uint32_t out = count > 1                       ? join_beside(c, root, dim, count, boxes, parts)
                    : all && back == DYCL_BACK_SAME ? g
                                                    : spread(c, root, &view, is_box ? &boxes[0] : NULL, g);
@@ -417,25 +335,60 @@ static uint32_t joined(dycl_chain *c, const dycl_value *root, uint32_t nth) {
     return out;
 }
 
-static dycl_status join_one(dycl_backward *b, uint32_t root, uint32_t nth) {
+static dycl_status join_one(dycl_backward *b, uint32_t nth, uint32_t *out) {
     dycl_chain c = {.b = b, .status = DYCL_OK};
-    uint32_t g = joined(&c, &b->job->graph->values[root], nth);
-    return c.status == DYCL_OK ? dycl_backward_accumulate(b, root, g) : c.status;
+    const dycl_value *root = &b->job->graph->values[b->pieces[nth].root];
+    if (!dycl_value_dense(root) && dycl_value_overlaps(root)) return dycl_build_bail(&b->recorder, DYCL_BAIL_layout);
+    *out = joined(&c, root, nth);
+    return c.status;
+}
+
+static void drop_taken(dycl_backward *b) {
+    while (b->piece_count && b->pieces[b->piece_count - 1].root == DYCL_NONE) b->piece_count--;
+}
+
+/* It shows all of its root: no other can stand beside it. */
+static int is_all(const dycl_backward *b, const dycl_piece *piece) {
+    const dycl_value *root = &b->job->graph->values[piece->root];
+    dycl_value view = look_of(b, piece);
+    dycl_box at;
+    for (int k = 0; k < view.rank; k++)
+        if (view.strides[k] == 0) view.sizes[k] = 1;
+    return dycl_box_of(root, &view, &at) ? dycl_box_is_whole(root, &at) : all_once(root, &view);
+}
+
+dycl_status dycl_backward_piece(dycl_backward *b, uint32_t view, uint32_t gradient) {
+    uint32_t g;
+    dycl_status status;
+    DYCL_TRY(push(b, view, gradient));
+    const uint32_t nth = b->piece_count - 1, root = b->pieces[nth].root;
+    if (!is_all(b, &b->pieces[nth])) return dycl_backward_await(b, view, gradient);
+    DYCL_TRY(join_one(b, nth, &g));
+    drop_taken(b);
+    return dycl_backward_accumulate(b, root, g);
+fail:
+    return status;
+}
+
+dycl_status dycl_backward_late_piece(dycl_backward *b, uint32_t view, uint32_t gradient) {
+    return push(b, view, gradient);
 }
 
 dycl_status dycl_backward_join(dycl_backward *b, uint32_t root) {
     const dycl_value *r = &b->job->graph->values[root];
-    dycl_status status = DYCL_OK;
+    dycl_status status;
     for (int pass = 0; pass < 2; pass++) /* first those that others may follow */
-        for (uint32_t i = 0; i < b->piece_count && status == DYCL_OK; i++) {
-            box at;
+        for (uint32_t i = 0; i < b->piece_count; i++) {
+            dycl_box at;
+            uint32_t g;
             if (b->pieces[i].root != root) continue;
-            if (!dycl_value_dense(r) && dycl_value_overlaps(r)) return dycl_build_bail(&b->recorder, DYCL_BAIL_layout);
-            int is_box = box_of(b, &b->pieces[i], &at);
-            int dim = is_box ? open_dimension(r, &at) : -1;
+            int dim = box_of(b, &b->pieces[i], &at) ? open_dimension(r, &at) : -1;
             if (pass == 0 && dim >= 0 && !begins(b, r, i, &at, dim)) continue;
-            status = join_one(b, root, i);
+            DYCL_TRY(join_one(b, i, &g));
+            DYCL_TRY(dycl_backward_add(b, root, g));
         }
-    while (b->piece_count && b->pieces[b->piece_count - 1].root == DYCL_NONE) b->piece_count--;
+    drop_taken(b);
+    return DYCL_OK;
+fail:
     return status;
 }

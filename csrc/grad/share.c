@@ -2,6 +2,7 @@
  * other, and one product makes the sum. Alone each would write a matrix as large as the weight, and a sum read it. */
 #include "base/alloc.h"
 #include "grad/formula.h"
+#include "ir/infer.h"
 
 struct dycl_share {
     uint32_t value;       /* of the segment; DYCL_NONE: taken */
@@ -70,14 +71,27 @@ static uint32_t sum_of(dycl_chain *c, int count, const dycl_share *shares) {
     return dycl_chain_reshape(c, dycl_chain_reduce(c, DYCL_OP_sum, left, 1), 1, &columns);
 }
 
+/* torch's product is a tensor of its own, but for what it shows transposed: in linear layers, always. */
+static dycl_status await(dycl_chain *c, const dycl_share *share) {
+    dycl_value form = c->b->job->graph->values[share->value];
+    dycl_infer_contiguous(&form);
+    if (share->right != DYCL_NONE && share->turned) {
+        form.strides[0] = 1;
+        form.strides[1] = form.sizes[0];
+        form.canonical = (uint8_t)dycl_strides_canonical(&form);
+    }
+    int is_view = share->right == DYCL_NONE || share->turned || c->node->op == DYCL_OP_linear;
+    return dycl_backward_await_form(c->b, share->value, form, !is_view);
+}
+
 /* Roots are asked for what waits. A view where differentiation ends, and views of it, get their gradients now. */
 static void give(dycl_chain *c, int nth, dycl_share share) {
     uint32_t root = c->b->job->graph->values[share.value].root;
     if ((root != share.value && dycl_backward_is_source(c->b, share.value)) ||
         dycl_backward_base(c->b, share.value) != root)
         dycl_chain_give(c, nth, sum_of(c, 1, &share));
-    else
-        c->status = push(c->b, share);
+    else if ((c->status = push(c->b, share)) == DYCL_OK)
+        c->status = await(c, &share);
 }
 
 void dycl_chain_give_product(dycl_chain *c, int weight, int bias, uint32_t left, uint32_t right, int turned) {
@@ -97,7 +111,7 @@ dycl_status dycl_backward_join_shares(dycl_backward *b, uint32_t root) {
         if (value == DYCL_NONE || graph->values[value].root != root) continue;
         uint32_t g = sum_of(&c, take_alike(b, i, alike), alike);
         if (c.status != DYCL_OK) break;
-        c.status = value == root ? dycl_backward_accumulate(b, root, g) : dycl_backward_piece(b, value, g);
+        c.status = value == root ? dycl_backward_add(b, root, g) : dycl_backward_late_piece(b, value, g);
     }
     while (b->share_count && b->shares[b->share_count - 1].value == DYCL_NONE) b->share_count--;
     return c.status;

@@ -382,3 +382,43 @@ def test_gradients_of_one_tensor_that_is_several_operands(name):
 
             want, got = gradient(), dycl.accelerate(gradient)()
             assert want.stride() == got.stride() and agree(want, got), (sizes, strides, want.stride(), got.stride())
+
+
+USES = {
+    "square": lambda v: v * v, "flat": lambda v: v.flatten().exp(), "turned": lambda v: (v.t() * 2).exp(),
+    "cat": lambda v: torch.cat([v, v * 2], 1), "slice": lambda v: v[:, :1] * 2, "chunk": lambda v: v.chunk(2, 0)[0] * 2,
+    "row": lambda v: v[:1].expand(3, -1) * 2, "relu": torch.nn.functional.relu, "stack": lambda v: torch.stack([v, v]),
+    "linear": lambda v: torch.nn.functional.linear(v, v), "Tmm": lambda v: v.mT @ v,
+    "mm": lambda v: v @ torch.ones(v.shape[1], 2), "outer": lambda v: torch.outer(v[0], v[0]),
+    "einsum": lambda v: torch.einsum("ij,kj->ik", v, v), "mean": lambda v: v - v.mean(0),
+    "addmm": lambda v: torch.addmm(v[:, :1], v, v.mT), "bmm": lambda v: torch.bmm(v[None], v.mT[None]),
+    "added": lambda v: v + v.mT.mT, "pairs": lambda v: (v[:, None] - v[None]).pow(2), "exp": torch.exp,
+}  # fmt: skip
+SHAPES = [((3, 1), (1, 3)), ((1, 3), (3, 1)), ((1, 3), (1, 1)), ((1, 2), (1, 1)), ((2, 1), (1, 2)), ((3, 2), (1, 3)),
+          ((2, 3), (1, 2)), ((3, 3), (5, 1)), ((3, 1), (2, 7))]
+
+
+def _of_uses(names, x, asked):
+    leaf = x.detach().clone().requires_grad_()
+    v = leaf * 1.5 if asked else leaf
+    loss = sum(USES[name](v).sum() for name in names)
+    if asked:
+        return torch.autograd.grad(loss, (leaf, v))
+    loss.backward()
+    return [leaf.grad]
+
+
+@pytest.mark.parametrize("name", USES)
+def test_sums_of_several_uses(name):
+    """torch adds to what the use gave that stands last in the program, in place where it may; here parts of one tensor
+    wait for each other, and products that share an operand."""
+    draw = random.Random(f"uses {name}")
+    for _ in range(300 if FULL else 16):
+        names = [name, *draw.choices(list(USES), k=draw.choice((1, 1, 2)))]
+        draw.shuffle(names)
+        (sizes, strides), asked = draw.choice(SHAPES), draw.random() < 0.7
+        x = torch.randn(64).as_strided(sizes, strides)
+        want = _of_uses(names, x, asked)
+        got = dycl.accelerate(_of_uses)(names, x, asked)
+        for i, (e, g) in enumerate(zip(want, got, strict=True)):
+            assert e.stride() == g.stride() and agree(e, g), (names, sizes, strides, asked, i, e.stride(), g.stride())
