@@ -134,7 +134,7 @@ static void plane(float *out, const float *in, const dycl_max_pool *p, int64_t o
 
 /* ---- Back */
 
-/* `along` that also notes where the largest is: `at` in the plane's row of tap 0, counted from the window's origin. */
+/* `along` that also notes where the largest is, counted from where the window meets the plane: `at` and the tap. */
 static void along_where(float *best, int32_t *where, const float *row, int64_t count, int64_t kernel, int64_t stride,
                         int32_t at) {
     if (stride > 2) {
@@ -174,14 +174,14 @@ static void piece_back(float *out, const float *gradient, const float *in, const
     for (int64_t i = end; i < room; i++) row[i] = -INFINITY;
     for (int64_t i = 0; i < count + vf_lanes; i++) {
         best[i] = -INFINITY;
-        where[i] = (int32_t)(ys.first * width);
+        where[i] = 0;
     }
     for (int64_t i = 0; i < count && from + i * stride < 0; i++) where[i] -= (int32_t)(from + i * stride);
     for (int64_t y = ys.first; y < ys.end; y++) {
         memcpy(row + first, in + (ys.origin + y) * width + from + first, (size_t)(end - first) * sizeof *row);
-        along_where(best, where, row, count, p->kernel[1], stride, (int32_t)(y * width));
+        along_where(best, where, row, count, p->kernel[1], stride, (int32_t)((y - ys.first) * width));
     }
-    int64_t origin = ys.origin * width + from;
+    int64_t origin = (ys.origin + ys.first) * width + from;
     for (int64_t i = 0; i < count; i++) out[origin + i * stride + where[i]] += gradient[i];
 }
 

@@ -1,7 +1,10 @@
 """Convolutions and pools of drawn shapes: windows that see little or nothing of the image, paddings wider than it,
 strides longer than it."""
 
+import os
 import random
+import subprocess
+import sys
 
 import dycl
 import pytest
@@ -68,3 +71,43 @@ def test_windows_beside_the_image(size, kernel, stride, padding):
     with torch.no_grad():
         for _ in range(3):
             torch.testing.assert_close(fast(x), conv(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape, kernel, padding", [((1, 1, 2, 300), (2**24 + 1, 1), (2**23, 0)),
+                                                    ((1, 2, 2, 3), (2**31 - 1, 1), (2**30 - 1, 0)),
+                                                    ((2, 1, 3, 40), (2**26 + 1, 3), (2**25, 1))])
+def test_a_pool_far_higher_than_its_image(shape, kernel, padding):
+    """Places in a window that were counted from above the image did not fit: the gradient went anywhere."""
+    def gradient(function):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(3)).requires_grad_()
+        y = function(x)
+        y.backward(torch.arange(1.0, y.numel() + 1).view_as(y))
+        return y, x.grad
+
+    def function(x):
+        return F.max_pool2d(x, kernel, 1, padding)
+
+    fast = dycl.accelerate(function)
+    for _ in range(3):
+        for got, wanted in zip(gradient(fast), gradient(function)):
+            assert torch.equal(got, wanted)
+
+
+@pytest.mark.resident
+def test_a_stride_far_longer_than_its_image():
+    """What lies between its windows is not copied."""
+    program = """
+import resource, torch, dycl, torch.nn.functional as F
+x, w = torch.randn(1, 8, 4, 1), torch.randn(8, 8, 1, 1)
+def function(x):
+    return F.conv2d(x, w, None, (1, 2**22), (0, 2**22))
+fast = dycl.accelerate(function)
+wanted, before = function(x), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for _ in range(3):
+    torch.testing.assert_close(fast(x), wanted)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300,
+                         env={**os.environ, "DYCL_CHOOSE": "0"})
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout) < 200_000, "KiB"

@@ -165,6 +165,12 @@ static void describe_pad(const dycl_conv_desc *d, dycl_pad *pad) {
     pad->right = see_w - pad->left - pad->width;
 }
 
+/* Zeros that only few windows see are not worth their memory: a stride far longer than the image. */
+static int is_worth(const dycl_conv_desc *d, const dycl_pad *pad) {
+    double copied = (double)(pad->above + pad->height + pad->below) * (double)(pad->left + pad->width + pad->right);
+    return copied < 4 * ((double)d->h * (double)d->w + (double)(d->oh * d->ow) * (double)(d->kh * d->kw)) + 4096;
+}
+
 /* Where the input is read from, in which strides: as it lies, when the copy with zeros is made anyway. */
 static dycl_status read_input(dycl_builder *b, uint32_t value, product_args *a) {
     const struct dycl_blocked *blocked = dycl_blocked_of(b, value);
@@ -236,6 +242,7 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     dycl_channels_last(&out, &dst);
     a->conv = *conv;
     describe_pad(d, &a->pad);
+    if (!is_worth(d, &a->pad)) return DYCL_BAIL;
     a->pads = a->pad.above || a->pad.below || a->pad.left || a->pad.right;
     double flops = 2 * (double)(d->n * d->oh * d->ow) * (double)d->oc * (double)(d->kh * d->kw * d->c);
     a->threads = flops > 400000 ? b->plan->threads : 1;
