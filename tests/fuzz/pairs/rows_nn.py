@@ -96,8 +96,8 @@ def image(c, x, ranks=(4,), floats=("f32", "f32", "f64", *values.HALVES), room=1
     return x
 
 
-def _windows(c, sizes):
-    """Kernel, stride, padding, dilation that fit these sizes."""
+def _windows(c, sizes, pools=True):
+    """Kernel, stride, padding, dilation that fit these sizes. Convolutions may see nothing of the image."""
     out = []
     same = c.chance(0.6)
     first = (c.choose(1, 2, 3, 3, 3, 5), c.choose(1, 1, 2, 3), c.choose(0, 0, 1, 2), c.choose(1, 1, 1, 2))
@@ -106,6 +106,8 @@ def _windows(c, sizes):
         p = min(p, k // 2)
         k = max(1, min(k, (n + 2 * p - 1) // d + 1))
         p = min(p, k // 2)
+        if not pools and c.chance(0.15):
+            s, p = c.choose(1, 2, 4, 5, 11), c.choose(k - 1, k, 5, 11)
         out.append((k, s, p, d))
     return [tuple(w[i] for w in out) for i in range(4)]
 
@@ -119,13 +121,13 @@ def _conv2d(c, x):
     if c[x].dim() == 3 and c.chance(0.7) or c.chance(0.1):
         x = _line(c, x)
         channels, dtype = c[x].shape[1], c.dtype(x)
-        (k,), (s,), (p,), (d,) = _windows(c, c[x].shape[2:])
+        (k,), (s,), (p,), (d,) = _windows(c, c[x].shape[2:], pools=False)
         out = c.choose(1, 3, 8, 16)
         weight = c.weight((out, channels, k), dtype, formats=["contiguous"])
         return f"F.conv1d({x}, {weight}, {c.weight((out,), dtype) if c.chance(0.5) else None}, {s}, {p}, {d})"
     x = image(c, x)
     channels, dtype = c[x].shape[-3], c.dtype(x)
-    kernel, stride, padding, dilation = _windows(c, c[x].shape[-2:])
+    kernel, stride, padding, dilation = _windows(c, c[x].shape[-2:], pools=False)
     groups = (
         c.rng.choice([g for g in (1, 1, 1, 2, 3, 4, channels) if channels and channels % g == 0]) if channels else 1
     )
