@@ -141,10 +141,9 @@ static PyObject *run_in_torch(int quiet, dycl_site *site, PyObject *callable, Py
 /* The call before this one is over, with all that followed it. */
 static void end_training_step(dycl_site *site) {
     dycl_training *t = &site->training;
-    if (t->begun)
-        dycl_choose_done(&t->choice, (dycl_way)t->way, dycl_choose_now() - t->begun, t->hopeless,
-                         t->made | dycl_pass_take_made());
-    t->begun = 0;
+    if (t->timed)
+        dycl_choose_done(&t->choice, (dycl_way)t->way, t->begun, t->hopeless, t->made | dycl_pass_take_made());
+    t->timed = 0;
 }
 
 PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf,
@@ -173,7 +172,7 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
     }
     int in_torch = !(site->options & DYCL_OPTION_BF16); /* whose results torch's are not */
     dycl_way way = in_torch ? dycl_choose(choice) : DYCL_WAY_REGION;
-    uint64_t before = dycl_choose_now();
+    dycl_moment before = dycl_choose_begin(choice, !site->worth_ahead);
     uint64_t recorded = site->stats.recorded, left = site->stats.torch;
     int made = 0;
     PyObject *result;
@@ -184,10 +183,17 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
         result = run_in_torch(DYCL_QUIET_ALL, site, callable, args, nargsf, kwnames);
     }
     int hopeless = site->stats.torch - left > site->stats.recorded - recorded;
-    if (trains)
-        site->training = (dycl_training){*choice, before, (uint8_t)way, (uint8_t)hopeless, (uint8_t)made};
-    else if (in_torch)
-        dycl_choose_done(choice, way, dycl_choose_now() - before, hopeless, made);
+    if (trains) {
+        dycl_training *t = &site->training;
+        t->begun = before;
+        t->timed = 1;
+        t->way = (uint8_t)way;
+        t->hopeless = (uint8_t)hopeless;
+        t->made = (uint8_t)made;
+        choice->run = DYCL_CHOOSE_TRAINING_RUN;
+    } else if (in_torch) {
+        dycl_choose_done(choice, way, before, hopeless, made);
+    }
     Py_DECREF(site);
     return dycl_log_after(result);
 }

@@ -27,7 +27,7 @@ int dycl_ahead_choose(dycl_site *site) {
 
 void dycl_ahead_done(dycl_site *site, int was_ahead, uint64_t nanoseconds, int made) {
     if (dycl_ahead_forced() < 0 && site->worth_ahead)
-        dycl_choose_done(&site->ahead, was_ahead ? DYCL_WAY_AHEAD : DYCL_WAY_INLINE, nanoseconds, 0, made);
+        dycl_choose_took(&site->ahead, was_ahead ? DYCL_WAY_AHEAD : DYCL_WAY_INLINE, nanoseconds, nanoseconds, 0, made);
 }
 
 static void delete_handles(struct dycl_region_ahead *a) {

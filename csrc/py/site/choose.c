@@ -1,5 +1,6 @@
 #include "py/site/choose.h"
 
+#include <string.h>
 #include <time.h>
 
 int dycl_choose_enabled = 1;
@@ -7,18 +8,37 @@ int dycl_choose_enabled = 1;
 enum {
     FIRST_LOOK = 24,    /* regions before torch is tried: plans are made and tuned by then */
     FIRST_HOPELESS = 3, /* the same where most operators are left to torch */
-    LOOK = 3,           /* calls of one look, where they say enough */
-    DRIFT = 8,          /* where calls became slower, the next look comes so many times sooner */
-    LONGEST = 16384,    /* calls between looks, at most */
-    NEW_PATHS = 24,     /* calls with a new path that do not count, and so many more for each path that came back: */
-    NEW_PER_OLD = 4,    /* fifty paths in turn are not yet a program that never repeats itself */
+    LEAST = 3,          /* regions that counted, before a look */
+    HOLD = 32,          /* calls that a new decision holds, at least */
+    SHARE = 16,         /* and so many times what its look cost; each time that it is confirmed: */
+    LONGER_REGION = 4,  /* so many times as long, where calls that became slower are noticed */
+    LONGER_TORCH = 2,
+    DRIFT = 4,         /* where calls became slower, the next look comes so many times sooner, */
+    SHARE_DRIFT = 100, /* but not sooner than so many times what the last one cost */
+    LONGEST = 16384,   /* calls between looks, at most */
+    NEW_PATHS = 24,    /* calls with a new path that do not count, and so many more for each path that came back: */
+    NEW_PER_OLD = 4,   /* fifty paths in turn are not yet a program that never repeats itself */
 };
 
-uint64_t dycl_choose_now(void) {
+/* Where a walk ends. Two clear pairs confirm what is preferred; to leave it takes more. */
+enum {
+    CONFIRMED = 4,
+    FIRST = 6,
+    CHANGED = 8,
+    CHANGED_HOPELESS = 3,
+    DOUBTED = 4,  /* the wall clock says otherwise: the look goes on */
+    OVERRULED = 8 /* and it is right */
+};
+enum { PAIRS = 16 };                /* the longest look: where the ways are that close, either will do */
+enum { CLEARLY = 50, PLAINLY = 5 }; /* per cent; where little is recorded, the region has to be plainly faster */
+
+static uint64_t read_clock(clockid_t clock) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
+
+uint64_t dycl_choose_now(void) { return read_clock(CLOCK_MONOTONIC); }
 
 double dycl_choose_median(const dycl_choice *choice, dycl_way way) {
     float sorted[DYCL_CHOOSE_WINDOW];
@@ -32,63 +52,141 @@ double dycl_choose_median(const dycl_choice *choice, dycl_way way) {
     return sorted[n / 2];
 }
 
-/* The ways differ by less than calls do by chance: a look of three says little. Where little is recorded there is
- * little to gain, and the region has to be clearly faster. */
-enum { CLOSE = 15, PLAINLY = 5 }; /* per cent */
+/* ---- A look */
 
-static int is_close(const dycl_choice *c) {
-    double region = dycl_choose_median(c, DYCL_WAY_REGION), torch = dycl_choose_median(c, DYCL_WAY_TORCH);
-    return region * 100 < torch * (100 + CLOSE) && torch * 100 < region * (100 + CLOSE);
+/* Which way begins a pair is drawn: inputs may come in turn as well. */
+static void begin_pair(dycl_look *look) {
+    static uint32_t drawn = 1;
+    drawn = drawn * 1664525u + 1013904223u;
+    memset(look->sums, 0, sizeof look->sums);
+    look->taken[0] = look->taken[1] = 0;
+    look->first = (uint8_t)(drawn >> 31);
 }
 
-/* After a look: which way from now on, and when to look again. A clear difference is looked at again much later. */
-static void decide(dycl_choice *c) {
-    double region = dycl_choose_median(c, DYCL_WAY_REGION), torch = dycl_choose_median(c, DYCL_WAY_TORCH);
-    double fair = c->hopeless ? torch * (1 - PLAINLY / 100.) : torch;
-    uint8_t better = fair < region ? DYCL_WAY_TORCH : DYCL_WAY_REGION;
-    double gain = better == DYCL_WAY_TORCH ? region / torch : torch / region;
-    c->interval = better == c->preferred ? c->interval * (gain > 1.5 ? 16 : 2) : 4 * FIRST_LOOK;
-    if (c->interval > LONGEST) c->interval = LONGEST;
+static void begin_look(dycl_choice *c) {
+    memset(&c->look, 0, sizeof c->look);
+    c->looks = 1;
+    begin_pair(&c->look);
+}
+
+static int run_of(const dycl_choice *c) { return c->run ? c->run : 1; }
+
+/* What a pair says: more than 0 for the region. */
+static int step(double region, double torch, int hopeless) {
+    int size = region * 100 > torch * (100 + CLEARLY) || torch * 100 > region * (100 + CLEARLY) ? 2 : 1;
+    double fair = hopeless ? torch * (1 - PLAINLY / 100.) : torch;
+    return fair < region ? -size : size;
+}
+
+/* The clock that counts. */
+static int believed(const dycl_look *look) {
+    int wall = look->walk[DYCL_CLOCK_WALL], thread = look->walk[DYCL_CLOCK_THREAD];
+    return (wall >= DOUBTED && thread <= 0) || (wall <= -DOUBTED && thread >= 0) ? DYCL_CLOCK_WALL : DYCL_CLOCK_THREAD;
+}
+
+/* The way that the look decides for; -1: not yet. */
+static int verdict(const dycl_choice *c) {
+    int clock = believed(&c->look), walk = c->look.walk[clock], enough = c->settled > 0 ? CHANGED : FIRST;
+    int way = walk < 0 ? DYCL_WAY_TORCH : walk > 0 ? DYCL_WAY_REGION : c->preferred;
+    if (way == c->preferred)
+        enough = CONFIRMED;
+    else if (c->hopeless && way == DYCL_WAY_TORCH)
+        enough = CHANGED_HOPELESS;
+    if (clock == DYCL_CLOCK_WALL) enough = OVERRULED;
+    return c->look.pairs >= PAIRS || walk >= enough || walk <= -enough ? way : -1;
+}
+
+/* Which way from now on, and when to look again: a look that cost much is repeated later. What it cost are the calls
+ * that would have fitted into the time that the other way took more, as the pair says that differed least. */
+static void decide(dycl_choice *c, uint8_t better) {
+    const dycl_look *look = &c->look;
+    int clock = believed(look);
+    double gain = better == DYCL_WAY_REGION ? look->low[clock] : 1 / look->high[clock];
+    double hold = HOLD;
+    c->cost = gain > 1 ? (float)((gain - 1) * look->pairs * run_of(c)) : 0;
+    if (better == c->preferred && c->settled > 0)
+        hold = (double)c->interval * (better == DYCL_WAY_REGION ? LONGER_REGION : LONGER_TORCH);
+    if (hold < SHARE * c->cost) hold = SHARE * c->cost;
+    c->interval = hold < LONGEST ? (uint32_t)hold : LONGEST;
     c->preferred = better;
-    c->settled = (float)(torch < region ? torch : region);
+    c->settled = (float)dycl_choose_median(c, (dycl_way)better);
     c->calls = 0;
+    c->looks = 0;
 }
+
+/* A call of a look. */
+static void add(dycl_choice *c, dycl_way way, uint64_t wall, uint64_t thread) {
+    dycl_look *look = &c->look;
+    int run = run_of(c);
+    look->sums[way][DYCL_CLOCK_WALL] += (float)wall;
+    look->sums[way][DYCL_CLOCK_THREAD] += (float)thread;
+    look->taken[way]++;
+    if (look->taken[DYCL_WAY_REGION] < run || look->taken[DYCL_WAY_TORCH] < run) return;
+    for (int clock = 0; clock < 2; clock++) {
+        double region = look->sums[DYCL_WAY_REGION][clock] / look->taken[DYCL_WAY_REGION];
+        double torch = look->sums[DYCL_WAY_TORCH][clock] / look->taken[DYCL_WAY_TORCH];
+        look->walk[clock] += step(region, torch, c->hopeless);
+        float gain = (float)((torch + 1) / (region + 1));
+        if (!look->pairs || gain < look->low[clock]) look->low[clock] = gain;
+        if (!look->pairs || gain > look->high[clock]) look->high[clock] = gain;
+    }
+    look->pairs++;
+    int better = verdict(c);
+    if (better < 0)
+        begin_pair(look);
+    else
+        decide(c, (uint8_t)better);
+}
+
+/* ---- A call */
 
 /* The recorded way became clearly slower since it was preferred (other shapes, paths that are always new): torch may be
  * faster by now. */
 static int drifted(const dycl_choice *c) {
     return c->settled > 0 && c->preferred == DYCL_WAY_REGION && c->counts[DYCL_WAY_REGION] % DYCL_CHOOSE_WINDOW == 0 &&
-           c->calls >= FIRST_LOOK && c->calls >= c->interval / DRIFT &&
+           c->calls >= FIRST_LOOK && c->calls >= c->interval / DRIFT && c->calls >= SHARE_DRIFT * c->cost &&
            dycl_choose_median(c, DYCL_WAY_REGION) > 1.25 * c->settled;
 }
 
 dycl_way dycl_choose(dycl_choice *c) {
     if (!dycl_choose_enabled) return DYCL_WAY_REGION;
     if (c->interval == 0) c->interval = FIRST_LOOK;
-    if (c->looks == 0 && c->calls >= c->interval && c->counts[c->preferred] >= LOOK) {
-        c->looks = LOOK;
-        c->counts[!c->preferred] = 0;
-    }
-    return (dycl_way)(c->looks ? !c->preferred : c->preferred);
+    int known = c->settled > 0 || c->counts[DYCL_WAY_REGION] >= LEAST;
+    if (!c->looks && c->calls >= c->interval && known) begin_look(c);
+    if (!c->looks) return (dycl_way)c->preferred;
+    return (dycl_way)(c->look.taken[c->look.first] < run_of(c) ? c->look.first : !c->look.first);
 }
 
-void dycl_choose_done(dycl_choice *c, dycl_way way, uint64_t nanoseconds, int hopeless, int made) {
+static _Thread_local char here; /* its address is the thread's name */
+
+dycl_moment dycl_choose_begin(const dycl_choice *c, int alone) {
+    dycl_moment m = {.clocks = {dycl_choose_now(), 0}};
+    if (c->looks && alone) {
+        m.clocks[DYCL_CLOCK_THREAD] = read_clock(CLOCK_THREAD_CPUTIME_ID);
+        m.thread = &here;
+    }
+    return m;
+}
+
+void dycl_choose_done(dycl_choice *c, dycl_way way, dycl_moment begun, int hopeless, int made) {
+    uint64_t wall = dycl_choose_now() - begun.clocks[DYCL_CLOCK_WALL], thread = wall;
+    if (begun.thread == &here) thread = read_clock(CLOCK_THREAD_CPUTIME_ID) - begun.clocks[DYCL_CLOCK_THREAD];
+    dycl_choose_took(c, way, wall, thread, hopeless, made);
+}
+
+void dycl_choose_took(dycl_choice *c, dycl_way way, uint64_t wall, uint64_t thread, int hopeless, int made) {
     if (!dycl_choose_enabled) return;
+    c->calls++;
     if (made && !hopeless) {
         c->made[!(made & DYCL_MADE_COLD)]++;
-        if (c->made[0] <= NEW_PATHS + NEW_PER_OLD * c->made[1]) {
-            c->calls++;
-            return;
-        }
+        if (c->made[0] <= NEW_PATHS + NEW_PER_OLD * c->made[1]) return;
     }
-    c->times[way][c->counts[way]++ % DYCL_CHOOSE_WINDOW] = (float)nanoseconds;
-    c->calls++;
+    int first = c->looks && !c->look.pairs && !c->look.taken[way];
+    if (first && way != c->preferred) c->counts[way] = 0; /* what it took at the look before says nothing */
+    c->times[way][c->counts[way]++ % DYCL_CHOOSE_WINDOW] = (float)wall;
     if (way == DYCL_WAY_REGION) c->hopeless = (uint8_t)hopeless;
-    if (c->looks && way != c->preferred && --c->looks == 0) {
-        if (c->counts[way] < DYCL_CHOOSE_WINDOW && is_close(c))
-            c->looks = DYCL_CHOOSE_WINDOW - c->counts[way];
-        else
-            decide(c); /* the calls of a way that is preferred but not timed keep their old times */
-    } else if (!c->looks && ((hopeless && c->settled == 0 && c->calls >= FIRST_HOPELESS) || drifted(c)))
+    if (c->looks)
+        add(c, way, wall, thread);
+    else if ((hopeless && c->settled == 0 && c->calls >= FIRST_HOPELESS) || drifted(c))
         c->interval = c->calls;
 }

@@ -50,7 +50,8 @@ typedef struct {
  * pass comes in between. */
 typedef struct {
     dycl_choice choice;
-    uint64_t begun; /* the last call's time; 0: it does not count */
+    dycl_moment begun; /* the last call's time */
+    uint8_t timed;     /* it counts */
     uint8_t way, hopeless, made;
 } dycl_training;
 
