@@ -1,10 +1,10 @@
 /* py/site/choose.h: sites take the faster way under load, with inputs of several sizes and with calls that something
  * else disturbs; what waits is not taken for fast; and looking costs little. Times are made up, in microseconds. */
-#define _GNU_SOURCE
 #include "py/site/choose.c" /* knows neither Python nor torch */
 
 #include <math.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "random.h"
 
@@ -60,7 +60,9 @@ static double run(const scene *k, int calls) {
         work *= (.9 + .2 * drawn()) * (k->loaded ? memory : 1);
         if (k->disturbed && i % k->disturbed == k->disturbed - 1) work += 40000 * (.9 + .2 * drawn());
         double wall = work + (way == DYCL_WAY_REGION ? k->waits : 0) + (k->loaded ? waited(work) : 0);
-        if (timed) dycl_choose_took(&c, way, (uint64_t)(wall * 1000), (uint64_t)(work * 1000), 0, 0);
+        double thread = k->waits && way == DYCL_WAY_REGION ? wall : fmin(work, wall - .1);
+        const uint64_t took[2] = {(uint64_t)(wall * 1000), (uint64_t)(thread * 1000)};
+        if (timed) dycl_choose_took(&c, way, took, 0, 0);
         if (i < 24) continue;
         lost += ways[way] - fmin(ways[0], ways[1]);
         least += fmin(ways[0], ways[1]);
@@ -92,7 +94,7 @@ static void test_changes(void) {
             int timed = !dycl_choose_torch(&c), slow = i >= 1000 && i < 2000;
             dycl_way way = timed ? dycl_choose(&c) : DYCL_WAY_TORCH;
             double work = (way == DYCL_WAY_TORCH ? 200000 : slow ? 900000 : 100000) * (.9 + .2 * drawn());
-            if (timed) dycl_choose_took(&c, way, (uint64_t)work, (uint64_t)work, 0, 0);
+            if (timed) dycl_choose_took(&c, way, (uint64_t[2]){(uint64_t)work, (uint64_t)work - 1}, 0, 0);
             if (i == 999) check(c.preferred == DYCL_WAY_REGION, "changes", "recorded at first", n);
             regions += slow && way == DYCL_WAY_REGION;
         }
@@ -109,7 +111,7 @@ static void test_hopeless(void) {
         int timed = !dycl_choose_torch(&c);
         dycl_way way = timed ? dycl_choose(&c) : DYCL_WAY_TORCH;
         uint64_t work = way == DYCL_WAY_TORCH ? 100000 : 99000;
-        if (timed) dycl_choose_took(&c, way, work, work, 1, 0);
+        if (timed) dycl_choose_took(&c, way, (uint64_t[2]){work, work - 1}, 1, 0);
         regions += way == DYCL_WAY_REGION;
     }
     check(regions <= 7, "hopeless", "regions of 40 calls", regions);
@@ -126,7 +128,7 @@ static void test_new_paths(void) {
                                                                            : 0;
             dycl_way way = timed ? dycl_choose(&c) : DYCL_WAY_TORCH;
             uint64_t work = way == DYCL_WAY_TORCH ? 200000 : made ? 2000000 : 100000;
-            if (timed) dycl_choose_took(&c, way, work, work, 0, way == DYCL_WAY_REGION ? made : 0);
+            if (timed) dycl_choose_took(&c, way, (uint64_t[2]){work, work - 1}, 0, way == DYCL_WAY_REGION ? made : 0);
             regions += way == DYCL_WAY_REGION;
         }
         check(never ? regions < 150 : regions > 1900, "new paths", never ? "recorded" : "recorded, paths come back",
@@ -138,14 +140,26 @@ static void test_new_paths(void) {
 static void test_clocks(void) {
     dycl_choice c = {0};
     check(!dycl_choose_begin(&c, 1).thread, "clocks", "read without a look", 0);
-    for (int i = 0; i < 24; i++) dycl_choose_took(&c, dycl_choose(&c), 1000, 1000, 0, 0);
+    for (int i = 0; i < 24; i++) dycl_choose_took(&c, dycl_choose(&c), (uint64_t[2]){1000, 999}, 0, 0);
     dycl_way way = dycl_choose(&c);
     dycl_moment m = dycl_choose_begin(&c, 1), none = dycl_choose_begin(&c, 0);
     check(c.looks && m.thread && !none.thread, "clocks", "read in a look", 0);
     m.clocks[DYCL_CLOCK_THREAD] += UINT64_C(3600000000000); /* it could not have been so late */
     m.thread = &c;
     dycl_choose_done(&c, way, m, 0, 0);
-    check(c.look.sums[way][DYCL_CLOCK_THREAD] == c.look.sums[way][DYCL_CLOCK_WALL], "clocks", "another thread's", 0);
+    check(c.look.waited, "clocks", "another thread's", 0);
+    dycl_moment later = none = dycl_choose_moment(1);
+    uint64_t took[2];
+    later.clocks[DYCL_CLOCK_WALL] += 5000;
+    later.clocks[DYCL_CLOCK_THREAD] += 3000;
+    dycl_choose_elapsed(none, later, took);
+    check(took[DYCL_CLOCK_WALL] == 5000 && took[DYCL_CLOCK_THREAD] == 3000, "clocks", "elapsed", (double)took[1]);
+    later.waits++;
+    dycl_choose_elapsed(none, later, took);
+    check(took[DYCL_CLOCK_WALL] == 5000 && took[DYCL_CLOCK_THREAD] == 5000, "clocks", "a call that waited",
+          (double)took[1]);
+    usleep(1000);
+    check(dycl_choose_moment(1).waits > none.waits, "clocks", "a sleep is a wait", 0);
 }
 
 int main(void) {

@@ -17,6 +17,7 @@
 #include "py/region/pass.h"
 #include "py/region/track.h"
 #include "py/site/log.h"
+#include "py/site/steps.h"
 
 /* ---- May this call become a region? */
 
@@ -138,12 +139,14 @@ static PyObject *run_in_torch(int quiet, dycl_site *site, PyObject *callable, Py
     return result;
 }
 
-/* The call before this one is over, with all that followed it. */
+/* The call before this one is over, with all that followed it up to an optimizer's step. */
 static void end_training_step(dycl_site *site) {
     dycl_training *t = &site->training;
-    if (t->timed)
-        dycl_choose_done(&t->choice, (dycl_way)t->way, t->begun, t->hopeless, t->made | dycl_pass_take_made());
+    uint64_t took[2];
+    if (!t->timed) return;
     t->timed = 0;
+    dycl_steps_took(t->begun, took);
+    dycl_choose_took(&t->choice, (dycl_way)t->way, took, t->hopeless, t->made | dycl_pass_take_made());
 }
 
 PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf,
@@ -191,6 +194,7 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
         t->hopeless = (uint8_t)hopeless;
         t->made = (uint8_t)made;
         choice->run = DYCL_CHOOSE_TRAINING_RUN;
+        dycl_steps_begin(before);
     } else if (in_torch) {
         dycl_choose_done(choice, way, before, hopeless, made);
     }

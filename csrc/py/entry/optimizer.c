@@ -10,6 +10,7 @@
 #include "py/region/region.h"
 #include "py/region/replay.h"
 #include "py/region/track.h"
+#include "py/site/steps.h"
 
 static vectorcallfunc original;                /* of all Python functions */
 static PyObject *sites;                        /* owned: address -> (weak reference, site) */
@@ -138,7 +139,7 @@ static dycl_update_result update(dycl_site *site, dycl_region *region, PyObject 
     return result;
 }
 
-static PyObject *call_step(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+static PyObject *take_step(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     int ours = !stepping && count && !has_closure(args, count, kwnames);
     dycl_site *site = ours ? site_of_step(args[0]) : NULL;
@@ -153,6 +154,13 @@ static PyObject *call_step(PyObject *function, PyObject *const *args, size_t nar
     stepping = function;
     PyObject *result = dycl_region_call(site, function, args, nargsf, kwnames);
     stepping = NULL;
+    return result;
+}
+
+static PyObject *call_step(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    int outermost = !stepping && !dycl_region_current;
+    PyObject *result = take_step(function, args, nargsf, kwnames);
+    if (outermost) dycl_steps_over();
     return result;
 }
 

@@ -26,8 +26,9 @@ int dycl_ahead_choose(dycl_site *site) {
 }
 
 void dycl_ahead_done(dycl_site *site, int was_ahead, uint64_t nanoseconds, int made) {
+    const uint64_t took[2] = {nanoseconds, nanoseconds}; /* the runner's work is not the thread's */
     if (dycl_ahead_forced() < 0 && site->worth_ahead)
-        dycl_choose_took(&site->ahead, was_ahead ? DYCL_WAY_AHEAD : DYCL_WAY_INLINE, nanoseconds, nanoseconds, 0, made);
+        dycl_choose_took(&site->ahead, was_ahead ? DYCL_WAY_AHEAD : DYCL_WAY_INLINE, took, 0, made);
 }
 
 static void delete_handles(struct dycl_region_ahead *a) {

@@ -1,6 +1,8 @@
+#define _GNU_SOURCE /* RUSAGE_THREAD */
 #include "py/site/choose.h"
 
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 int dycl_choose_enabled = 1;
@@ -26,8 +28,6 @@ enum {
     FIRST = 6,
     CHANGED = 8,
     CHANGED_HOPELESS = 3,
-    DOUBTED = 4,  /* the wall clock says otherwise: the look goes on */
-    OVERRULED = 8 /* and it is right */
 };
 enum { PAIRS = 16 };                /* the longest look: where the ways are that close, either will do */
 enum { CLEARLY = 50, PLAINLY = 5 }; /* per cent; where little is recorded, the region has to be plainly faster */
@@ -59,7 +59,7 @@ static void begin_pair(dycl_look *look) {
     static uint32_t drawn = 1;
     drawn = drawn * 1664525u + 1013904223u;
     memset(look->sums, 0, sizeof look->sums);
-    look->taken[0] = look->taken[1] = 0;
+    look->taken[0] = look->taken[1] = look->waited = 0;
     look->first = (uint8_t)(drawn >> 31);
 }
 
@@ -78,21 +78,14 @@ static int step(double region, double torch, int hopeless) {
     return fair < region ? -size : size;
 }
 
-/* The clock that counts. */
-static int believed(const dycl_look *look) {
-    int wall = look->walk[DYCL_CLOCK_WALL], thread = look->walk[DYCL_CLOCK_THREAD];
-    return (wall >= DOUBTED && thread <= 0) || (wall <= -DOUBTED && thread >= 0) ? DYCL_CLOCK_WALL : DYCL_CLOCK_THREAD;
-}
-
 /* The way that the look decides for; -1: not yet. */
 static int verdict(const dycl_choice *c) {
-    int clock = believed(&c->look), walk = c->look.walk[clock], enough = c->settled > 0 ? CHANGED : FIRST;
+    int walk = c->look.walk, enough = c->settled > 0 ? CHANGED : FIRST;
     int way = walk < 0 ? DYCL_WAY_TORCH : walk > 0 ? DYCL_WAY_REGION : c->preferred;
     if (way == c->preferred)
         enough = CONFIRMED;
     else if (c->hopeless && way == DYCL_WAY_TORCH)
         enough = CHANGED_HOPELESS;
-    if (clock == DYCL_CLOCK_WALL) enough = OVERRULED;
     return c->look.pairs >= PAIRS || walk >= enough || walk <= -enough ? way : -1;
 }
 
@@ -100,8 +93,7 @@ static int verdict(const dycl_choice *c) {
  * that would have fitted into the time that the other way took more, as the pair says that differed least. */
 static void decide(dycl_choice *c, uint8_t better) {
     const dycl_look *look = &c->look;
-    int clock = believed(look);
-    double gain = better == DYCL_WAY_REGION ? look->low[clock] : 1 / look->high[clock];
+    double gain = better == DYCL_WAY_REGION ? look->low : 1 / look->high;
     double hold = HOLD;
     c->cost = gain > 1 ? (float)((gain - 1) * look->pairs * run_of(c)) : 0;
     if (better == c->preferred && c->settled > 0)
@@ -115,21 +107,20 @@ static void decide(dycl_choice *c, uint8_t better) {
 }
 
 /* A call of a look. */
-static void add(dycl_choice *c, dycl_way way, uint64_t wall, uint64_t thread) {
+static void add(dycl_choice *c, dycl_way way, const uint64_t took[2]) {
     dycl_look *look = &c->look;
     int run = run_of(c);
-    look->sums[way][DYCL_CLOCK_WALL] += (float)wall;
-    look->sums[way][DYCL_CLOCK_THREAD] += (float)thread;
+    for (int clock = 0; clock < 2; clock++) look->sums[way][clock] += (float)took[clock];
+    look->waited |= took[DYCL_CLOCK_THREAD] >= took[DYCL_CLOCK_WALL];
     look->taken[way]++;
     if (look->taken[DYCL_WAY_REGION] < run || look->taken[DYCL_WAY_TORCH] < run) return;
-    for (int clock = 0; clock < 2; clock++) {
-        double region = look->sums[DYCL_WAY_REGION][clock] / look->taken[DYCL_WAY_REGION];
-        double torch = look->sums[DYCL_WAY_TORCH][clock] / look->taken[DYCL_WAY_TORCH];
-        look->walk[clock] += step(region, torch, c->hopeless);
-        float gain = (float)((torch + 1) / (region + 1));
-        if (!look->pairs || gain < look->low[clock]) look->low[clock] = gain;
-        if (!look->pairs || gain > look->high[clock]) look->high[clock] = gain;
-    }
+    int clock = look->waited ? DYCL_CLOCK_WALL : DYCL_CLOCK_THREAD;
+    double region = look->sums[DYCL_WAY_REGION][clock] / look->taken[DYCL_WAY_REGION];
+    double torch = look->sums[DYCL_WAY_TORCH][clock] / look->taken[DYCL_WAY_TORCH];
+    float gain = (float)((torch + 1) / (region + 1));
+    look->walk += step(region, torch, c->hopeless);
+    if (!look->pairs || gain < look->low) look->low = gain;
+    if (!look->pairs || gain > look->high) look->high = gain;
     look->pairs++;
     int better = verdict(c);
     if (better < 0)
@@ -159,22 +150,30 @@ dycl_way dycl_choose(dycl_choice *c) {
 
 static _Thread_local char here; /* its address is the thread's name */
 
-dycl_moment dycl_choose_begin(const dycl_choice *c, int alone) {
+dycl_moment dycl_choose_moment(int thread) {
+    struct rusage usage;
     dycl_moment m = {.clocks = {dycl_choose_now(), 0}};
-    if (c->looks && alone) {
+    if (thread && getrusage(RUSAGE_THREAD, &usage) == 0) {
         m.clocks[DYCL_CLOCK_THREAD] = read_clock(CLOCK_THREAD_CPUTIME_ID);
+        m.waits = (uint64_t)usage.ru_nvcsw;
         m.thread = &here;
     }
     return m;
 }
 
-void dycl_choose_done(dycl_choice *c, dycl_way way, dycl_moment begun, int hopeless, int made) {
-    uint64_t wall = dycl_choose_now() - begun.clocks[DYCL_CLOCK_WALL], thread = wall;
-    if (begun.thread == &here) thread = read_clock(CLOCK_THREAD_CPUTIME_ID) - begun.clocks[DYCL_CLOCK_THREAD];
-    dycl_choose_took(c, way, wall, thread, hopeless, made);
+void dycl_choose_elapsed(dycl_moment from, dycl_moment to, uint64_t out_took[2]) {
+    int clock = from.thread && from.thread == to.thread && from.waits == to.waits ? DYCL_CLOCK_THREAD : DYCL_CLOCK_WALL;
+    out_took[DYCL_CLOCK_WALL] = to.clocks[DYCL_CLOCK_WALL] - from.clocks[DYCL_CLOCK_WALL];
+    out_took[DYCL_CLOCK_THREAD] = to.clocks[clock] - from.clocks[clock];
 }
 
-void dycl_choose_took(dycl_choice *c, dycl_way way, uint64_t wall, uint64_t thread, int hopeless, int made) {
+void dycl_choose_done(dycl_choice *c, dycl_way way, dycl_moment begun, int hopeless, int made) {
+    uint64_t took[2];
+    dycl_choose_elapsed(begun, dycl_choose_moment(begun.thread != NULL), took);
+    dycl_choose_took(c, way, took, hopeless, made);
+}
+
+void dycl_choose_took(dycl_choice *c, dycl_way way, const uint64_t took[2], int hopeless, int made) {
     if (!dycl_choose_enabled) return;
     c->calls++;
     if (made && !hopeless) {
@@ -183,10 +182,10 @@ void dycl_choose_took(dycl_choice *c, dycl_way way, uint64_t wall, uint64_t thre
     }
     int first = c->looks && !c->look.pairs && !c->look.taken[way];
     if (first && way != c->preferred) c->counts[way] = 0; /* what it took at the look before says nothing */
-    c->times[way][c->counts[way]++ % DYCL_CHOOSE_WINDOW] = (float)wall;
+    c->times[way][c->counts[way]++ % DYCL_CHOOSE_WINDOW] = (float)took[DYCL_CLOCK_WALL];
     if (way == DYCL_WAY_REGION) c->hopeless = (uint8_t)hopeless;
     if (c->looks)
-        add(c, way, wall, thread);
+        add(c, way, took);
     else if ((hopeless && c->settled == 0 && c->calls >= FIRST_HOPELESS) || drifted(c))
         c->interval = c->calls;
 }

@@ -8,7 +8,7 @@
  * next call on that path: while paths come back, such calls do not count.
  *
  * In a look the processor time of the thread counts, which other work on the machine hardly changes. It does not see
- * what a call waits for, so it has to give way where the wall clock clearly says otherwise.
+ * what a call waits for: a pair of which a call waited (the kernel counts that) goes by the wall clock.
  *
  * Ownership: part of a site. Threads: GIL held. */
 #ifndef DYCL_PY_SITE_CHOOSE_H
@@ -30,17 +30,19 @@ enum { DYCL_CLOCK_WALL, DYCL_CLOCK_THREAD };
 /* Nanoseconds: a time, or how long something took. */
 typedef struct {
     uint64_t clocks[2];
-    const void *thread; /* whose; NULL: the thread's clock was not read */
+    uint64_t waits;     /* so often the thread waited: sleep, locks, other threads; not for a processor */
+    const void *thread; /* whose; NULL: only the wall clock was read */
 } dycl_moment;
 
 /* The look under way. */
 typedef struct {
-    float sums[2][2];      /* of the pair, by way and clock */
-    float low[2], high[2]; /* torch's time by the region's, of all pairs, by clock */
-    int walk[2];           /* by clock: pairs for the region, less those for torch; clear ones count twice */
-    uint8_t taken[2];      /* calls of the pair, by way */
-    uint8_t pairs;         /* that are over */
-    uint8_t first;         /* dycl_way: which one begins the pair */
+    float sums[2][2]; /* of the pair, by way and clock */
+    float low, high;  /* torch's time by the region's, of all pairs */
+    int walk;         /* pairs for the region, less those for torch; clear ones count twice */
+    uint8_t taken[2]; /* calls of the pair, by way */
+    uint8_t waited;   /* one of them did */
+    uint8_t pairs;    /* that are over */
+    uint8_t first;    /* dycl_way: which one begins the pair */
 } dycl_look;
 
 typedef struct {
@@ -67,12 +69,17 @@ static inline int dycl_choose_torch(dycl_choice *c) {
     return dycl_choose_enabled && c->preferred == DYCL_WAY_TORCH && !c->looks && c->calls++ < c->interval;
 }
 dycl_way dycl_choose(dycl_choice *choice);
+dycl_moment dycl_choose_moment(int thread); /* now, also by the thread's clock */
+/* From one to the other, by clock: by the thread's as by the wall clock, where it does not say it all. */
+void dycl_choose_elapsed(dycl_moment from, dycl_moment to, uint64_t out_took[2]);
 /* The call's time, after dycl_choose. alone: no other thread does a part of its work. */
-dycl_moment dycl_choose_begin(const dycl_choice *choice, int alone);
+static inline dycl_moment dycl_choose_begin(const dycl_choice *c, int alone) {
+    return dycl_choose_moment(c->looks && alone);
+}
 /* hopeless: most operators of this region were left to torch. made: the plans that the call made, DYCL_MADE_ bits */
 void dycl_choose_done(dycl_choice *choice, dycl_way way, dycl_moment begun, int hopeless, int made);
-/* The same, of a call that took so long. */
-void dycl_choose_took(dycl_choice *choice, dycl_way way, uint64_t wall, uint64_t thread, int hopeless, int made);
+/* The same, of a call that took so long (dycl_choose_elapsed). */
+void dycl_choose_took(dycl_choice *choice, dycl_way way, const uint64_t took[2], int hopeless, int made);
 uint64_t dycl_choose_now(void);
 double dycl_choose_median(const dycl_choice *choice, dycl_way way); /* nanoseconds by the wall clock; 0: never ran */
 
