@@ -152,7 +152,7 @@ static void end_training_step(dycl_site *site) {
 PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf,
                            PyObject *kwnames) {
     if (dycl_site_last() != site && !dycl_region_current && !site->replaces) dycl_site_set_last(site);
-    int trains = dycl_track_on && !dycl_region_current && dycl_gradient_may_track(site);
+    int trains = dycl_track_on && !dycl_region_current && site->stats.nodes && dycl_gradient_may_track(site);
     dycl_choice *choice = trains ? &site->training.choice : &site->choice;
     if (dycl_track_on) end_training_step(site);
     if (dycl_choose_torch(choice)) { /* nothing else may cost here */
