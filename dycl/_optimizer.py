@@ -117,6 +117,7 @@ def _called(cls, module):
 
     waiting, seen = [inspect.unwrap(cls.step), cls._init_group], {"_init_group"}
     yield cls, "_init_group"
+    yield torch.Tensor, "__hash__"  # by which its state is found
     while waiting:
         for name in _names(getattr(waiting.pop(), "__code__", None)) - seen:
             seen.add(name)

@@ -347,23 +347,35 @@ static void drop_taken(dycl_backward *b) {
     while (b->piece_count && b->pieces[b->piece_count - 1].root == DYCL_NONE) b->piece_count--;
 }
 
-/* It shows all of its root: no other can stand beside it. */
-static int is_all(const dycl_backward *b, const dycl_piece *piece) {
-    const dycl_value *root = &b->job->graph->values[piece->root];
-    dycl_value view = look_of(b, piece);
+/* No other view can stand beside it. */
+static int shows_all(const dycl_graph *graph, uint32_t of, uint32_t shown) {
+    const dycl_value *root = &graph->values[of];
+    dycl_value view = graph->values[shown];
     dycl_box at;
+    view.offset -= root->offset;
     for (int k = 0; k < view.rank; k++)
         if (view.strides[k] == 0) view.sizes[k] = 1;
     return dycl_box_of(root, &view, &at) ? dycl_box_is_whole(root, &at) : all_once(root, &view);
 }
 
+/* Where several are of size 1, their strides do not say which of them is which: the root has fewer. */
+static int has_order(const dycl_value *v) {
+    int ones = 0;
+    for (int i = 0; i < v->rank; i++) ones += v->sizes[i] == 1;
+    return ones < 2;
+}
+
 dycl_status dycl_backward_piece(dycl_backward *b, uint32_t view, uint32_t gradient) {
-    uint32_t g;
+    const dycl_graph *graph = b->job->graph;
+    uint32_t g, from = dycl_node_operands(graph, &graph->nodes[graph->values[view].source])[0];
     dycl_status status;
     DYCL_TRY(push(b, view, gradient));
-    const uint32_t nth = b->piece_count - 1, root = b->pieces[nth].root;
-    if (!is_all(b, &b->pieces[nth])) return dycl_backward_await(b, view, gradient);
-    DYCL_TRY(join_one(b, nth, &g));
+    dycl_piece *piece = &b->pieces[b->piece_count - 1];
+    if (dycl_backward_leads(b, from) && shows_all(graph, from, view) && has_order(&graph->values[from]))
+        piece->root = from; /* has a sum of its own */
+    const uint32_t root = piece->root;
+    if (!shows_all(graph, root, view)) return dycl_backward_await(b, view, gradient);
+    DYCL_TRY(join_one(b, b->piece_count - 1, &g));
     drop_taken(b);
     return dycl_backward_accumulate(b, root, g);
 fail:

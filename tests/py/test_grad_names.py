@@ -338,3 +338,14 @@ def test_names_do_not_import_the_compiler():
     """A first call would take a second and a half."""
     done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stdout.strip() == "", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("momentum", (None, 0.1))
+@pytest.mark.parametrize("training", (False, True))
+def test_names_of_a_batch_norm(momentum, training):
+    norm = torch.nn.Sequential(torch.nn.Conv2d(2, 2, 1), torch.nn.BatchNorm2d(2, momentum=momentum)).train(training)
+    x = torch.randn(2, 2, 5, 5, requires_grad=True)
+    wanted = norm(x * 2).grad_fn.name()
+    fast = dycl.accelerate(lambda x: norm(x * 2))
+    for _ in range(2):
+        assert fast(x).grad_fn.name() == wanted

@@ -48,6 +48,14 @@ static inline uint64_t dycl_dict_version(PyObject *dict) {
 static inline uint64_t dycl_dict_version(PyObject *dict) { return dycl_dict_watched_version(dict); }
 #endif
 
+/* What the dict has under an object whose hash is its address, without asking it: a tensor's is written in Python.
+ * Borrowed; NULL without an exception: nothing. */
+static inline PyObject *dycl_dict_by_address(PyObject *dict, PyObject *key) {
+    PyObject *found = _PyDict_GetItem_KnownHash(dict, key, (Py_hash_t)(uintptr_t)key);
+    if (!found) PyErr_Clear();
+    return found;
+}
+
 /* The __dict__ of an object, made if there is none yet. Borrowed; NULL without an exception: it has none. */
 static inline PyObject *dycl_object_dict(PyObject *o) {
 #if DYCL_KNOWS_DICT_PLACE

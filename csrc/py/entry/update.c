@@ -8,10 +8,12 @@
 #include "ir/infer.h"
 #include "kern/update.h"
 #include "py/cpython/collect.h"
+#include "py/cpython/dict.h"
 #include "py/cpython/error.h"
 #include "py/cpython/type.h"
 #include "py/entry/numbers.h"
 #include "py/region/grow.h"
+#include "py/region/region.h"
 #include "py/torch/abi.h"
 
 /* ---- Which classes are served */
@@ -271,7 +273,7 @@ static dycl_status add_parameter(collection *c, dycl_numbers *n, PyObject *state
     DYCL_TRY(note_memory(c, dycl_abi_impl(parameter), s.view.data, s.count, 1));
     DYCL_TRY(note_memory(c, dycl_abi_impl(gradient), view.data, s.count, 0));
     if (row->steps || n->has[0]) {
-        state = PyDict_GetItemWithError(states, parameter);
+        state = dycl_dict_by_address(states, parameter);
         if (!state || !PyDict_CheckExact(state)) return DYCL_BAIL;
     }
     for (int i = 0; i < DYCL_UPDATE_STATES; i++) {
@@ -328,9 +330,11 @@ static void run(collection *c) {
     if (total < WITHOUT_GIL) {
         dycl_kern_update(c->items, c->item_count);
     } else {
+        dycl_readers_add(1);
         Py_BEGIN_ALLOW_THREADS;
         dycl_kern_update(c->items, c->item_count);
         Py_END_ALLOW_THREADS;
+        dycl_readers_add(-1);
     }
 }
 

@@ -169,7 +169,12 @@ static PyObject *hook_increment(PyObject *self, PyObject *tensors) {
 }
 
 static PyObject *hook_swap(PyObject *self, PyObject *args) {
-    return prepare(&args, 1) < 0 ? NULL : original_swap(self, args);
+    if (prepare(&args, 1) < 0) return NULL;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++) {
+        PyObject *o = PyTuple_GET_ITEM(args, i);
+        if (PyObject_TypeCheck(o, dycl_py.tensor_type) && dycl_region_free_memory(o) < 0) return NULL;
+    }
+    return original_swap(self, args);
 }
 
 /* A generator's state is read from its memory, with no look at what has none. */

@@ -48,12 +48,13 @@ static PyObject *hook_data(PyObject *self, void *closure) {
 static int hook_set_data(PyObject *self, PyObject *value, void *closure) {
     if (value && dycl_region_make_plain(value, DYCL_BAIL_attribute) < 0) return -1; /* of another thread's region */
     if (value && PyObject_TypeCheck(value, dycl_py.tensor_type) && dycl_let_out(value) < 0) return -1;
+    if (dycl_region_free_memory(self) < 0) return -1;
     return original_set_data(self, value, closure);
 }
 
 static PyObject *hook_untyped_storage(PyObject *self, PyObject *unused) {
     if (dycl_owners_looking()) return original_untyped_storage(self, unused);
-    if (let_out_unseen(self, 0) < 0) return NULL;
+    if (let_out_unseen(self, 0) < 0 || dycl_region_free_memory(self) < 0) return NULL; /* storage.resize_ */
     PyObject *storage = original_untyped_storage(self, unused);
     if (storage && note(self, DYCL_FOREIGN_HELD) < 0) Py_CLEAR(storage);
     return storage;

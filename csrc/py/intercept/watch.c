@@ -28,6 +28,7 @@ static PyObject *hook_set(PyObject *self, PyObject *args, PyObject *kwargs) {
             return NULL;
         if (kwargs && dycl_fallback_prepare(NULL, &kwargs, 1, "set_", DYCL_BAIL_alias) < 0) return NULL;
     }
+    if (dycl_region_free_memory(self) < 0) return NULL;
     PyObject *result = original_set(self, args, kwargs);
     return result && dycl_note_storages(result, args) < 0 ? (Py_DECREF(result), NULL) : result;
 }

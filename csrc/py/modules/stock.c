@@ -204,15 +204,17 @@ static int find_function(dycl_stock *kind, PyObject *functional) {
 
 static void note_call(dycl_region *region, const dycl_stock *kind, const dycl_stock_config *c, PyObject *module,
                       PyObject *x, PyObject *result) {
+    static PyObject *zero; /* owned */
     PyObject *args[1 + MOST_GIVEN] = {x}, *dict = dycl_object_dict(module);
+    if (!zero && !(zero = PyFloat_FromDouble(0.0))) PyErr_Clear();
     Py_ssize_t count = kind->names ? PyTuple_GET_SIZE(kind->names) : 0, named = kind->keywords ? 1 : 0;
-    if (!kind->callable || !dict || count > MOST_GIVEN) return;
+    if (!kind->callable || !dict || count > MOST_GIVEN || !zero) return;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *name = PyTuple_GET_ITEM(kind->names, i), *o = PyDict_GetItem(dict, name);
         if (!o) o = PyDict_GetItem(c->parameters, name);
         if (!o) o = PyDict_GetItem(c->buffers, name);
         if (!o) return;
-        if (o == Py_None && PyUnicode_CompareWithASCIIString(name, "momentum") == 0) return; /* 0.0 is given then */
+        if (o == Py_None && PyUnicode_CompareWithASCIIString(name, "momentum") == 0) o = zero; /* so does its forward */
         args[1 + i] = o;
     }
     const dycl_made_call made = {kind->callable, args, 1 + count - named, kind->keywords, NULL, DYCL_NONE, 0};

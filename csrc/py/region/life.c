@@ -1,30 +1,36 @@
 #include "py/region/life.h"
 
 #include "base/alloc.h"
+#include "base/lock.h"
 #include "py/cpython/error.h"
 #include "py/region/replay.h"
 #include "py/region/segment.h"
 
-static dycl_region *free_regions;
+static dycl_region *free_regions, *taken;
 
 dycl_region *dycl_region_take(void) {
     dycl_region *region = free_regions;
     if (region) {
         free_regions = region->next;
-        return region;
+    } else {
+        region = dycl_alloc_zero(sizeof *region);
+        if (!region) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        dycl_recorder_init(&region->recorder);
+        region->epoch = 1;
+        region->look_at = DYCL_SEGMENT_LOOK;
     }
-    region = dycl_alloc_zero(sizeof *region);
-    if (!region) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    dycl_recorder_init(&region->recorder);
-    region->epoch = 1;
-    region->look_at = DYCL_SEGMENT_LOOK;
+    region->next = taken;
+    taken = region;
     return region;
 }
 
 void dycl_region_give(dycl_region *region) {
+    dycl_region **at = &taken;
+    while (*at != region) at = &(*at)->next;
+    *at = region->next;
     region->site = NULL;
     region->next = free_regions;
     free_regions = region;
@@ -84,6 +90,43 @@ int dycl_region_make_all_plain(dycl_region *region, dycl_bail why) {
         Py_DECREF(o);
     }
     return result;
+}
+
+/* ---- Memory that goes away */
+
+static int readers, readers_in; /* threads that compute on tensors' memory without the GIL and in no region; of this
+                                   process: a child has none of them */
+
+static int any_readers(void) {
+    if (readers_in != dycl_lock_process()) readers = 0;
+    return readers;
+}
+
+void dycl_readers_add(int count) {
+    readers = any_readers() + count;
+    readers_in = dycl_lock_process();
+}
+
+static dycl_region *who_reads(PyObject *tensor) {
+    unsigned long me = PyThread_get_thread_ident();
+    for (dycl_region *r = taken; r; r = r->next) {
+        if (r == dycl_region_current || r->flushing == me) continue;
+        if (r->flushing || r->deferred || dycl_region_reads(r, tensor)) return r;
+    }
+    return NULL;
+}
+
+int dycl_region_free_memory(PyObject *tensor) {
+    dycl_region *reader;
+    if (!taken && !any_readers()) return 0;
+    for (int round = 0; round < 64 && (reader = who_reads(tensor)); round++)
+        if (dycl_region_flush(reader, DYCL_BAIL_thread) < 0) return -1;
+    while (any_readers()) {
+        Py_BEGIN_ALLOW_THREADS;
+        dycl_py_pause();
+        Py_END_ALLOW_THREADS;
+    }
+    return 0;
 }
 
 static int close_for(dycl_region *region, int reason, dycl_bail why) {

@@ -167,12 +167,14 @@ static dycl_status run_plan(const pass *p, dycl_plan *plan, dycl_pieces *pieces)
     dycl_status status;
     dycl_plan_retain(plan);
     int sections = dycl_collect_suspend();
+    dycl_readers_add(1);
     Py_BEGIN_ALLOW_THREADS;
     if (pieces)
         status = dycl_pieces_run(pieces, p->feeds, p->scalars, p->addresses);
     else
         status = dycl_plan_run(plan, p->feeds, p->scalars, p->addresses);
     Py_END_ALLOW_THREADS;
+    dycl_readers_add(-1);
     dycl_collect_resume(sections);
     dycl_plan_release(plan);
     return status;

@@ -100,7 +100,7 @@ typedef struct dycl_region {
     uint8_t runs_ahead, wants_ahead; /* this region may; an operator that is recorded now starts or feeds it */
     struct dycl_lesson *lesson; /* owned: what the call that goes to torch will teach (torch/form.h); NULL: nothing */
     struct dycl_site *site;     /* borrowed */
-    struct dycl_region *next;   /* free list */
+    struct dycl_region *next;   /* of those that are free, or of those that are taken */
 } dycl_region;
 
 enum {
@@ -133,6 +133,12 @@ static inline int dycl_region_open(const dycl_region *region) {
 static inline int dycl_region_records(const dycl_region *region) {
     return dycl_region_open(region) && dycl_abi_mode_depth() == region->mode_depth;
 }
+
+/* Before the tensor gets other memory: what other threads have recorded that reads what it has is computed, and who
+ * computes is waited for. 0 or -1. */
+int dycl_region_free_memory(PyObject *tensor);
+/* A thread begins (1) or ends (-1) to compute on tensors' memory without the GIL, in no region. */
+void dycl_readers_add(int count);
 
 /* Every lazy tensor becomes plain, our mode leaves, and the rest of the call runs in torch. 0 or -1. */
 int dycl_region_step_aside(dycl_region *region, dycl_bail why);

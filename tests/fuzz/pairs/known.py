@@ -88,8 +88,20 @@ def zeros_of_both_signs(args, kwargs):
     return bool(signs.any()) and not bool(signs.all())
 
 
+def scaled(args, kwargs):
+    """alpha times an operand that overflows: torch's vectors round the sum alone, which may cancel it, its scalar code
+    for the last elements the product, too."""
+    alpha, other = kwargs.get("alpha", 1), args[1] if len(args) > 1 else kwargs.get("other")
+    if alpha == 1 or not isinstance(other, torch.Tensor) or not other.is_floating_point():
+        return False
+    dtype = torch.float64 if other.dtype == torch.float64 else torch.float32
+    product = other.detach().to(dtype) * alpha
+    return bool((product.isinf() & other.isfinite()).any())
+
+
 KNOWN = {
     "gelu": gelu,
+    **dict.fromkeys("add sub subtract rsub".split(), scaled),
     **dict.fromkeys(
         "amin amax aminmax min max minimum maximum fmin fmax clamp clamp_min clamp_max clip".split(),
         zeros_of_both_signs,
