@@ -27,9 +27,7 @@ FORMULA(logsigmoid, MUL(G, SIGMOID(NEG(X))))
 /* torch's kernels go over the gradient and the operand once: how these lie decides how the result lies, and not how
  * what is computed here in between lies. */
 static void give_iterated(dycl_chain *c, uint32_t gradient, uint32_t first, uint32_t second) {
-    uint32_t in[2] = {first, second};
-    if (c->status == DYCL_OK) c->status = dycl_build_iterated(&c->b->recorder, gradient, 2, in, &gradient);
-    dycl_chain_give(c, 0, gradient);
+    dycl_chain_give(c, 0, dycl_chain_iterated(c, gradient, first, second));
 }
 
 static void give(dycl_chain *c, uint32_t gradient) { give_iterated(c, gradient, G, X); }

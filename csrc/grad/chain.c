@@ -231,12 +231,23 @@ uint32_t dycl_chain_hosted_laid(dycl_chain *c, dycl_op op, int which, const dycl
     return dycl_chain_node(c, op, operand_count, operands, 3 + 2 * form->rank + word_count, attrs);
 }
 
+/* Laid out anew it is no view of what it was. */
+static uint32_t owned(dycl_chain *c, uint32_t before, uint32_t out) {
+    if (c->status == DYCL_OK && out != before) c->status = dycl_backward_own(c->b, out);
+    return c->status == DYCL_OK ? out : 0;
+}
+
 uint32_t dycl_chain_laid(dycl_chain *c, uint32_t a, const dycl_value *form) {
     dycl_value like = *form; /* building may move the graph that it lies in */
     uint32_t out = 0;
     if (c->status == DYCL_OK) c->status = dycl_build_dense(&c->b->recorder, a, like.strides, &out);
-    if (c->status == DYCL_OK && out != a) c->status = dycl_backward_own(c->b, out);
-    return c->status == DYCL_OK ? out : 0;
+    return owned(c, a, out);
+}
+
+uint32_t dycl_chain_iterated(dycl_chain *c, uint32_t a, uint32_t first, uint32_t second) {
+    uint32_t in[2] = {first, second}, out = 0;
+    if (c->status == DYCL_OK) c->status = dycl_build_iterated(&c->b->recorder, a, 2, in, &out);
+    return owned(c, a, out);
 }
 
 uint32_t dycl_chain_cleared(dycl_chain *c, uint32_t condition, uint32_t a) {

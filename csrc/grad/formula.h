@@ -102,7 +102,8 @@ uint32_t dycl_chain_hosted(dycl_chain *c, dycl_op op, int which, const dycl_valu
 uint32_t dycl_chain_hosted_laid(dycl_chain *c, dycl_op op, int which, const dycl_value *form, int operand_count,
                                 const uint32_t *operands, int word_count, const int64_t *words);
 uint32_t dycl_chain_laid(dycl_chain *c, uint32_t a, const dycl_value *form); /* that dense way, if it is not yet */
-uint32_t dycl_chain_contiguous(dycl_chain *c, uint32_t a);                   /* dimensions of size 1, too */
+uint32_t dycl_chain_iterated(dycl_chain *c, uint32_t a, uint32_t first, uint32_t second); /* as of a kernel of both */
+uint32_t dycl_chain_contiguous(dycl_chain *c, uint32_t a); /* dimensions of size 1, too */
 
 /* ---- Products that share an operand (share.c) */
 

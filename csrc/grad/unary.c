@@ -108,13 +108,12 @@ void dycl_grad_sinc(dycl_chain *c) {
 /* Without an eps, with which torch's kernel treats a NaN in its last elements as it does in no others. NaN outside of 0
  * and 1. */
 void dycl_grad_logit(dycl_chain *c) {
-    uint32_t x = X, out = DIV(G, MUL(x, PLUS(NEG(x), 1))), in[2] = {G, x};
+    uint32_t x = X, out = DIV(G, MUL(x, PLUS(NEG(x), 1)));
     uint32_t inside = dycl_chain_2(c, DYCL_OP_logical_and, dycl_chain_number(c, DYCL_OP_ge, x, 0),
                                    dycl_chain_number(c, DYCL_OP_le, x, 1));
     if (dycl_words_given(c)[0]) dycl_chain_fail(c);
     out = dycl_chain_where(c, inside, out, dycl_chain_constant(c, G, NAN));
-    if (c->status == DYCL_OK) c->status = dycl_build_iterated(&c->b->recorder, out, 2, in, &out);
-    dycl_chain_give(c, 0, out);
+    dycl_chain_give(c, 0, dycl_chain_iterated(c, out, G, x));
 }
 
 /* Multiplied, as in torch: what is infinite or a NaN stays one. */

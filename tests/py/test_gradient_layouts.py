@@ -394,7 +394,8 @@ USES = {
     "addmm": lambda v: torch.addmm(v[:, :1], v, v.mT), "bmm": lambda v: torch.bmm(v[None], v.mT[None]),
     "part of a transpose": lambda v: v.mT[:1] * 2, "row of a transpose": lambda v: v.mT[0].exp(),
     "transpose's uses": lambda v: (lambda t: t.exp() * t + t.t().t())(v.t()), "copy": lambda v: v.t().reshape(-1).exp(),
-    "added": lambda v: v + v.mT.mT, "pairs": lambda v: (v[:, None] - v[None]).pow(2), "exp": torch.exp,
+    "gelu": torch.nn.functional.gelu, "added": lambda v: v + v.mT.mT,
+    "pairs": lambda v: (v[:, None] - v[None]).pow(2), "exp": torch.exp,
 }  # fmt: skip
 SHAPES = [((3, 1), (1, 3)), ((1, 3), (3, 1)), ((1, 3), (1, 1)), ((1, 2), (1, 1)), ((2, 1), (1, 2)), ((3, 2), (1, 3)),
           ((2, 3), (1, 2)), ((3, 3), (5, 1)), ((3, 1), (2, 7))]
