@@ -169,6 +169,7 @@ static PyObject *hook_increment(PyObject *self, PyObject *tensors) {
 }
 
 static PyObject *hook_swap(PyObject *self, PyObject *args) {
+    if (dycl_lazy_swaps) return original_swap(self, args);
     if (prepare(&args, 1) < 0) return NULL;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++) {
         PyObject *o = PyTuple_GET_ITEM(args, i);

@@ -187,6 +187,15 @@ PyObject *dycl_lazy_exchange(PyObject *o) {
     return plain;
 }
 
+_Thread_local int dycl_lazy_swaps;
+
+static PyObject *swap(PyObject *const *both) {
+    dycl_lazy_swaps++;
+    PyObject *done = PyObject_Vectorcall(dycl_py.swap_impl, both, 2, NULL);
+    dycl_lazy_swaps--;
+    return done;
+}
+
 /* Where torch's C++ code holds the wrapper (saved for backward, wrapped by a transform), it keeps a lazy tensor that is
  * computed: ours gets a wrapper that nobody knows. */
 static int give_away_wrapper(PyObject *o) {
@@ -205,7 +214,7 @@ static int give_away_wrapper(PyObject *o) {
     PyObject *arguments[2] = {o, other}, *done = NULL;
     int state = dycl_abi_torch_function_off();
     if (theirs->real)
-        done = PyObject_Vectorcall(dycl_py.swap_impl, arguments, 2, NULL);
+        done = swap(arguments);
     else
         PyErr_NoMemory();
     dycl_abi_torch_function_restore(state);
@@ -252,7 +261,7 @@ int dycl_lazy_become_plain(PyObject *o) {
     set_plain_type(o);
     PyObject *arguments[2] = {o, real};
     int state = dycl_abi_torch_function_off();
-    PyObject *done = PyObject_Vectorcall(dycl_py.swap_impl, arguments, 2, NULL);
+    PyObject *done = swap(arguments);
     dycl_abi_torch_function_restore(state);
     Py_DECREF(real);
     dycl_abi_delete(handle);

@@ -66,6 +66,7 @@ void dycl_lazy_unlink(dycl_lazy *lazy); /* leaves the region's list */
 /* Turns the object into a plain torch.Tensor, in place: same object, weak references and __dict__ kept. `real` must be
  * set. 0 or -1. */
 int dycl_lazy_become_plain(PyObject *object);
+extern _Thread_local int dycl_lazy_swaps; /* torch swaps two tensors for us, not for the program */
 
 /* Takes the reference and gives one to the same tensor as a plain object: a new one where nobody else has the old (its
  * identity then cannot be seen, and the lazy object goes back to the pool), else the very same object, unchanged. */

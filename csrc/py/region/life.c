@@ -107,18 +107,23 @@ void dycl_readers_add(int count) {
     readers_in = dycl_lock_process();
 }
 
-static dycl_region *who_reads(PyObject *tensor) {
+static int computes(void) { /* this thread does; whom it waited for might wait for it */
     unsigned long me = PyThread_get_thread_ident();
-    for (dycl_region *r = taken; r; r = r->next) {
-        if (r == dycl_region_current || r->flushing == me) continue;
-        if (r->flushing || r->deferred || dycl_region_reads(r, tensor)) return r;
-    }
+    for (const dycl_region *r = taken; r; r = r->next)
+        if (r->flushing == me) return 1;
+    return 0;
+}
+
+static dycl_region *who_reads(PyObject *tensor) {
+    for (dycl_region *r = taken; r; r = r->next)
+        if (r != dycl_region_current && (r->deferred || dycl_region_reads(r, tensor)))
+            return r; /* perhaps it is being computed */
     return NULL;
 }
 
 int dycl_region_free_memory(PyObject *tensor) {
     dycl_region *reader;
-    if (!taken && !any_readers()) return 0;
+    if ((!taken && !any_readers()) || computes()) return 0;
     for (int round = 0; round < 64 && (reader = who_reads(tensor)); round++)
         if (dycl_region_flush(reader, DYCL_BAIL_thread) < 0) return -1;
     while (any_readers()) {
