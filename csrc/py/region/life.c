@@ -126,11 +126,7 @@ int dycl_region_free_memory(PyObject *tensor) {
     if ((!taken && !any_readers()) || computes()) return 0;
     for (int round = 0; round < 64 && (reader = who_reads(tensor)); round++)
         if (dycl_region_flush(reader, DYCL_BAIL_thread) < 0) return -1;
-    while (any_readers()) {
-        Py_BEGIN_ALLOW_THREADS;
-        dycl_py_pause();
-        Py_END_ALLOW_THREADS;
-    }
+    while (any_readers()) dycl_region_pause();
     return 0;
 }
 

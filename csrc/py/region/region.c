@@ -228,6 +228,14 @@ static void lose_what_waits(dycl_region *region) {
     Py_XDECREF(error);
 }
 
+void dycl_region_pause(void) {
+    int sections = dycl_collect_suspend();
+    Py_BEGIN_ALLOW_THREADS;
+    dycl_py_pause();
+    Py_END_ALLOW_THREADS;
+    dycl_collect_resume(sections);
+}
+
 /* Until no other thread computes its segment. 1: this one does, further up its stack; what torch calls meanwhile (a
  * replay runs Python code) finds nothing that waits. The same where a fork left the other thread behind. */
 static int wait_for(dycl_region *region) {
@@ -237,11 +245,7 @@ static int wait_for(dycl_region *region) {
             lose_what_waits(region);
             return 1;
         }
-        int sections = dycl_collect_suspend();
-        Py_BEGIN_ALLOW_THREADS;
-        dycl_py_pause();
-        Py_END_ALLOW_THREADS;
-        dycl_collect_resume(sections);
+        dycl_region_pause();
     }
     return 0;
 }

@@ -139,6 +139,7 @@ static inline int dycl_region_records(const dycl_region *region) {
 int dycl_region_free_memory(PyObject *tensor);
 /* A thread begins (1) or ends (-1) to compute on tensors' memory without the GIL, in no region. */
 void dycl_readers_add(int count);
+void dycl_region_pause(void); /* others may go on, for a moment */
 
 /* Every lazy tensor becomes plain, our mode leaves, and the rest of the call runs in torch. 0 or -1. */
 int dycl_region_step_aside(dycl_region *region, dycl_bail why);
