@@ -48,3 +48,14 @@ void *dycl_aligned_alloc(size_t size) { return current.aligned(current.context, 
 void dycl_aligned_free(void *block) {
     if (block) current.aligned_free(current.context, block);
 }
+
+int dycl_make_room(void **array, uint32_t *room, uint32_t wanted, size_t element) {
+    if (wanted <= *room) return 1;
+    uint32_t next = *room ? *room : 16;
+    while (next < wanted) next = next > UINT32_MAX / 2 ? UINT32_MAX : 2 * next;
+    void *bigger = dycl_realloc(*array, next * element);
+    if (!bigger) return 0;
+    *array = bigger;
+    *room = next;
+    return 1;
+}

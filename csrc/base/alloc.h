@@ -5,6 +5,7 @@
 #define DYCL_BASE_ALLOC_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct {
     void *(*resize)(void *context, void *block, size_t size); /* realloc; size 0 frees */
@@ -21,5 +22,10 @@ void *dycl_realloc(void *block, size_t size);
 void dycl_free(void *block);
 void *dycl_aligned_alloc(size_t size);
 void dycl_aligned_free(void *block);
+
+/* Room for `wanted` elements in an array of `room` elements, which doubles. 0 when out of memory: the array stays. */
+int dycl_make_room(void **array, uint32_t *room, uint32_t wanted, size_t element);
+
+#define DYCL_MAKE_ROOM(array, room, wanted) dycl_make_room((void **)&(array), &(room), wanted, sizeof *(array))
 
 #endif

@@ -83,13 +83,8 @@ void dycl_grad_triangle(dycl_chain *c) {
 /* ---- Gradients of views: parts of their root's, or of a view on the way there where differentiation ends */
 
 static dycl_status push(dycl_backward *b, uint32_t view, uint32_t gradient) {
-    if (b->piece_count == b->piece_room) {
-        uint32_t room = b->piece_room ? 2 * b->piece_room : 16;
-        dycl_piece *pieces = dycl_realloc(b->pieces, room * sizeof *pieces);
-        if (!pieces) return dycl_error_set("out of memory for gradients of views");
-        b->pieces = pieces;
-        b->piece_room = room;
-    }
+    if (!DYCL_MAKE_ROOM(b->pieces, b->piece_room, b->piece_count + 1))
+        return dycl_error_set("out of memory for gradients of views");
     b->pieces[b->piece_count++] = (dycl_piece){dycl_backward_base(b, view), view, gradient};
     return DYCL_OK;
 }

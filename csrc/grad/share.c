@@ -15,13 +15,8 @@ struct dycl_share {
 static int is_worth_stacking(int64_t rows, int64_t m, int64_t n) { return 2 * rows * (m + n) < 3 * m * n; }
 
 static dycl_status push(dycl_backward *b, dycl_share share) {
-    if (b->share_count == b->share_room) {
-        uint32_t room = b->share_room ? 2 * b->share_room : 16;
-        dycl_share *shares = dycl_realloc(b->shares, room * sizeof *shares);
-        if (!shares) return dycl_error_set("out of memory for gradients of what is shared");
-        b->shares = shares;
-        b->share_room = room;
-    }
+    if (!DYCL_MAKE_ROOM(b->shares, b->share_room, b->share_count + 1))
+        return dycl_error_set("out of memory for gradients of what is shared");
     b->shares[b->share_count++] = share;
     return DYCL_OK;
 }

@@ -19,13 +19,9 @@ struct dycl_held {
 
 static dycl_status make_room(dycl_backward *b) {
     const uint32_t count = b->recorder.graph.value_count;
-    if (count <= b->held_room) return DYCL_OK;
-    const uint32_t room = count + count / 2;
-    dycl_held *held = dycl_realloc(b->held, room * sizeof *held);
-    if (!held) return dycl_error_set("out of memory for %u gradients", room);
-    memset(held + b->held_room, 0, (room - b->held_room) * sizeof *held);
-    b->held = held;
-    b->held_room = room;
+    const uint32_t known = b->held_room;
+    if (!DYCL_MAKE_ROOM(b->held, b->held_room, count)) return dycl_error_set("out of memory for %u gradients", count);
+    if (b->held_room > known) memset(b->held + known, 0, (b->held_room - known) * sizeof *b->held);
     return DYCL_OK;
 }
 
@@ -139,13 +135,8 @@ static void go_back(const dycl_graph *graph, const dycl_node *node, dycl_value *
 }
 
 static dycl_status push(dycl_backward *b, uint32_t value, dycl_awaited form) {
-    if (b->form_count == b->form_room) {
-        uint32_t room = b->form_room ? 2 * b->form_room : 16;
-        dycl_awaited *forms = dycl_realloc(b->forms, room * sizeof *forms);
-        if (!forms) return dycl_error_set("out of memory for %u sums of gradients", room);
-        b->forms = forms;
-        b->form_room = room;
-    }
+    if (!DYCL_MAKE_ROOM(b->forms, b->form_room, b->form_count + 1))
+        return dycl_error_set("out of memory for %u sums of gradients", b->form_count);
     b->forms[b->form_count++] = form;
     b->awaited[value] = b->form_count;
     return DYCL_OK;

@@ -30,24 +30,19 @@ size_t dycl_graph_bytes(const dycl_graph *g) {
            g->attr_room * sizeof *g->attrs + g->feed_room * sizeof *g->feeds + g->scalar_room * sizeof *g->scalars;
 }
 
-static dycl_status resize(void **array, uint32_t *room, uint32_t next, size_t element) {
-    void *block = dycl_realloc(*array, next * element);
-    if (!block) return dycl_error_set("out of memory while growing a graph");
-    *array = block;
-    *room = next;
-    return DYCL_OK;
-}
-
 static dycl_status grow(void **array, uint32_t *room, uint32_t wanted, size_t element) {
-    if (wanted <= *room) return DYCL_OK;
-    uint32_t next = *room ? *room * 2 : 64;
-    while (next < wanted) next *= 2;
-    return resize(array, room, next, element);
+    return dycl_make_room(array, room, wanted, element) ? DYCL_OK
+                                                        : dycl_error_set("out of memory while growing a graph");
 }
 
 /* A copy mostly stays what it is: room for no more than is there. */
 static dycl_status fit(void **array, uint32_t *room, uint32_t wanted, size_t element) {
-    return wanted <= *room ? DYCL_OK : resize(array, room, wanted, element);
+    if (wanted <= *room) return DYCL_OK;
+    void *block = dycl_realloc(*array, wanted * element);
+    if (!block) return dycl_error_set("out of memory while copying a graph");
+    *array = block;
+    *room = wanted;
+    return DYCL_OK;
 }
 
 #define GROW(graph, what, extra)                                                                                       \

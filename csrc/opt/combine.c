@@ -32,13 +32,7 @@ static dycl_status try_pair(dycl_program *p, uint32_t n, int i, int *out_done) {
     if (!pair || p->block_of[from] != p->block_of[n] || !dycl_dtype_is_float((dycl_dtype)g->values[node->out].dtype) ||
         dycl_dtype_is_half((dycl_dtype)g->values[node->out].dtype)) /* rounded between them */
         return DYCL_OK;
-    if (g->operand_count + 3 > g->operand_room) {
-        uint32_t room = 2 * g->operand_room + 3;
-        uint32_t *bigger = dycl_realloc(g->operands, room * sizeof *bigger);
-        if (!bigger) return dycl_error_set("out of memory");
-        g->operands = bigger;
-        g->operand_room = room;
-    }
+    if (!DYCL_MAKE_ROOM(g->operands, g->operand_room, g->operand_count + 3)) return dycl_error_set("out of memory");
     uint32_t at = g->operand_count, count = 0;
     for (int k = 0; k < inner->operand_count; k++)
         g->operands[at + count++] = g->operands[inner->operands + (uint32_t)k];

@@ -21,14 +21,7 @@ void dycl_recorder_free(dycl_recorder *r) {
 }
 
 void dycl_recorder_bound(dycl_recorder *r, uint32_t value, int64_t low, int64_t high) {
-    if (value >= r->range_room) {
-        uint32_t room = r->range_room ? r->range_room : 256;
-        while (room <= value) room *= 2;
-        void *block = dycl_realloc(r->ranges, room * sizeof *r->ranges);
-        if (!block) return;
-        r->ranges = block;
-        r->range_room = room;
-    }
+    if (!DYCL_MAKE_ROOM(r->ranges, r->range_room, value + 1)) return;
     for (; r->range_count <= value; r->range_count++) {
         r->ranges[r->range_count][0] = 1;
         r->ranges[r->range_count][1] = 0;
@@ -140,13 +133,7 @@ typedef enum { ROUNDED, IN_RANGE, AS_IT_IS } exactness;
 static dycl_status push_scalar(dycl_recorder *r, const dycl_operand *operand, dycl_dtype dtype, exactness exact,
                                uint32_t *out) {
     uint32_t at = r->graph.scalar_count;
-    if (at >= r->scalar_room) {
-        uint32_t room = r->scalar_room ? r->scalar_room * 2 : 64;
-        void *block = dycl_realloc(r->scalars, room * sizeof *r->scalars);
-        if (!block) return dycl_error_set("out of memory while recording");
-        r->scalars = block;
-        r->scalar_room = room;
-    }
+    if (!DYCL_MAKE_ROOM(r->scalars, r->scalar_room, at + 1)) return dycl_error_set("out of memory while recording");
     dycl_scalar *scalar = &r->scalars[at];
     memset(scalar, 0, sizeof *scalar);
     if (dycl_dtype_is_float(dtype)) {

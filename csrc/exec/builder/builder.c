@@ -38,14 +38,7 @@ void *dycl_plan_alloc(dycl_plan *plan, size_t size) {
 }
 
 static dycl_status grow(void **array, uint32_t *room, uint32_t needed, size_t element) {
-    if (needed <= *room) return DYCL_OK;
-    uint32_t wanted = *room ? *room * 2 : 32;
-    while (wanted < needed) wanted *= 2;
-    void *bigger = dycl_realloc(*array, wanted * element);
-    if (!bigger) return dycl_error_set("out of memory");
-    *array = bigger;
-    *room = wanted;
-    return DYCL_OK;
+    return dycl_make_room(array, room, needed, element) ? DYCL_OK : dycl_error_set("out of memory");
 }
 
 static void shrink(void **array, uint32_t *room, uint32_t count, size_t element) {

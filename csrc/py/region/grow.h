@@ -6,16 +6,9 @@
 #include "py/torch/state.h"
 
 static inline void *dycl_grown(void *array, uint32_t *room, uint32_t wanted, size_t element) {
-    if (wanted <= *room) return array;
-    uint32_t next = *room ? *room : 64;
-    while (next < wanted) next *= 2;
-    void *block = dycl_realloc(array, next * element);
-    if (!block) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    *room = next;
-    return block;
+    if (dycl_make_room(&array, room, wanted, element)) return array;
+    PyErr_NoMemory();
+    return NULL;
 }
 
 #define DYCL_GROW(array, room, wanted)                                                                                 \
