@@ -51,12 +51,13 @@ void dycl_backward_free(dycl_backward *b) {
     dycl_recorder_free(&b->recorder);
     dycl_free(b->saved);
     dycl_free(b->taken);
+    dycl_free(b->itself);
     dycl_free(b->detached);
     dycl_free(b->ties);
     dycl_free(b->gradients);
     dycl_free(b->numbers);
     b->saved = b->detached = b->gradients = NULL;
-    b->taken = NULL;
+    b->taken = b->itself = NULL;
     b->ties = NULL;
     b->numbers = NULL;
 }
@@ -126,19 +127,19 @@ static uint32_t image_of(dycl_backward *b, uint32_t value, dycl_status *status) 
     return out;
 }
 
-uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status) {
+uint32_t dycl_backward_copied(dycl_backward *b, uint32_t value, dycl_status *status) {
     if (b->job->tracked[value]) b->taken[b->job->graph->values[value].root] = 1;
     return image_of(b, value, status);
 }
 
+uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status) {
+    b->itself[b->job->graph->values[value].root] = 1;
+    return dycl_backward_copied(b, value, status);
+}
+
 dycl_status dycl_backward_tie(dycl_backward *b, dycl_tie tie) {
-    if (b->tie_count == b->tie_room) {
-        uint32_t room = b->tie_room ? 2 * b->tie_room : 8;
-        dycl_tie *grown = dycl_realloc(b->ties, room * sizeof *grown);
-        if (!grown) return dycl_error_set("out of memory for %u ties", room);
-        b->ties = grown;
-        b->tie_room = room;
-    }
+    if (!DYCL_MAKE_ROOM(b->ties, b->tie_room, b->tie_count + 1))
+        return dycl_error_set("out of memory for %u ties", b->tie_count);
     b->ties[b->tie_count++] = tie;
     return DYCL_OK;
 }
@@ -278,9 +279,10 @@ static dycl_status allocate(dycl_backward *b) {
     b->reaches = dycl_alloc_zero(values);
     b->awaited = dycl_alloc_zero(values * sizeof *b->awaited);
     b->taken = dycl_alloc_zero(values);
+    b->itself = dycl_alloc_zero(values);
     b->reader = dycl_alloc_zero(values * sizeof *b->reader);
     if (!b->numbers || !b->image || !b->gradient || !b->saved || !b->gradients || !b->reaches || !b->taken ||
-        !b->detached || !b->reader || !b->awaited)
+        !b->detached || !b->reader || !b->awaited || !b->itself)
         return dycl_error_set("out of memory for %u gradients", values);
     memset(b->image, 0xff, values * sizeof *b->image);
     memset(b->gradient, 0xff, values * sizeof *b->gradient);

@@ -48,6 +48,7 @@ typedef struct dycl_backward {
     uint32_t *saved;        /* roots of the segment, as they are fed */
     uint32_t saved_count;
     uint8_t *taken;     /* by root of the segment: it, or a part of it, was asked for with its history */
+    uint8_t *itself;    /* by root of the segment: torch saves it, or a view of it, not only copies */
     uint32_t *detached; /* parts here of what is saved that have no history, whatever that has */
     uint32_t detached_count;
     dycl_tie *ties; /* for who differentiates the graph */

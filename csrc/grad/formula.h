@@ -36,6 +36,7 @@ uint32_t dycl_chain_take(dycl_chain *c, int nth);         /* an operand's value 
 uint32_t dycl_chain_result(dycl_chain *c);                /* the same of the node's result */
 uint32_t dycl_chain_value(dycl_chain *c, uint32_t value); /* the same of any value of the segment */
 uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status);
+uint32_t dycl_backward_copied(dycl_backward *b, uint32_t value, dycl_status *status); /* of which torch saves a copy */
 /* 1: the first operand is what `op` made, and nobody else's: the chain of that operator, with this gradient so far. */
 int dycl_chain_behind(const dycl_chain *c, dycl_op op, dycl_chain *out);
 int dycl_chain_by_operand(const dycl_chain *c);                  /* the result is torch's pow: DYCL_GRAD_BY_OPERAND */

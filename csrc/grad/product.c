@@ -19,6 +19,47 @@ static int in_columns(const dycl_value *v) {
 
 static int in_rows(const dycl_value *v) { return v->strides[1] == 1 && v->strides[0] == v->sizes[1]; }
 
+/* ---- What torch multiplies and saves: a product of stacked matrices is one of two matrices, or of two stacks */
+
+/* Whether a view has these dimensions as one: what torch reshapes is copied otherwise. */
+static int merge(int count, const int64_t *sizes, const int64_t *strides) {
+    int last = -1;
+    for (int i = count; i-- > 0;) {
+        if (sizes[i] == 1) continue;
+        if (last >= 0 && strides[i] != strides[last] * sizes[last]) return 0;
+        last = i;
+    }
+    return 1;
+}
+
+static uint32_t take(dycl_chain *c, int nth, int copied) {
+    if (!copied) return dycl_chain_take(c, nth);
+    return c->status == DYCL_OK ? dycl_backward_copied(c->b, c->operands[nth], &c->status) : 0;
+}
+
+/* All rows of the operand [..., k]. */
+static uint32_t take_rows(dycl_chain *c, int nth) {
+    const dycl_value *v = dycl_chain_operand(c, nth);
+    return as_rows(c, take(c, nth, v->rank > 2 && !merge(v->rank - 1, v->sizes, v->strides)));
+}
+
+/* The operand [..., k, n], whose transposes are rows of one matrix (should_fold in ATen/native/LinearAlgebra.cpp). */
+static uint32_t take_turned(dycl_chain *c, int nth) {
+    dycl_value v = *dycl_chain_operand(c, nth);
+    v.sizes[v.rank - 2] = v.sizes[v.rank - 1], v.strides[v.rank - 2] = v.strides[v.rank - 1];
+    return take(c, nth, !merge(v.rank - 1, v.sizes, v.strides));
+}
+
+/* The operand [..., m, k], expanded to the result's batch and stacked. */
+static uint32_t take_stacked(dycl_chain *c, int nth) {
+    const dycl_value *v = dycl_chain_operand(c, nth), *out = &c->b->job->graph->values[c->node->out];
+    const int batch = out->rank - 2, ahead = out->rank - v->rank;
+    int64_t strides[DYCL_MAX_RANK];
+    for (int i = 0; i < batch; i++)
+        strides[i] = i < ahead || (v->sizes[i - ahead] == 1 && out->sizes[i] != 1) ? 0 : v->strides[i - ahead];
+    return take(c, nth, !merge(batch, out->sizes, strides));
+}
+
 /* Rows of no elements: only the bias counts. */
 static void linear_of_nothing(dycl_chain *c, const dycl_value *x, const dycl_value *w) {
     dycl_value turned = *w, rows = *x;
@@ -45,8 +86,7 @@ void dycl_grad_linear(dycl_chain *c) {
         dycl_chain_give(c, 0, x.rank == 2 ? rows : dycl_chain_reshape(c, rows, x.rank, x.sizes));
     }
     int row = dycl_chain_wants(c, 2) && is_row(dycl_chain_operand(c, 2), w.sizes[0]);
-    if (dycl_chain_wants(c, 1))
-        dycl_chain_give_product(c, 1, row ? 2 : -1, g, as_rows(c, dycl_chain_take(c, 0)), !in_rows(&w));
+    if (dycl_chain_wants(c, 1)) dycl_chain_give_product(c, 1, row ? 2 : -1, g, take_rows(c, 0), !in_rows(&w));
     if (dycl_chain_wants(c, 2) && !(row && dycl_chain_wants(c, 1))) dycl_chain_give(c, 2, g);
 }
 
@@ -64,7 +104,7 @@ void dycl_grad_matmul(dycl_chain *c) {
     /* one that learns meets all matrices, transposed, as one (should_fold in ATen/native/LinearAlgebra.cpp) */
     int folded = a.rank == 2 && b.rank > 2 && dycl_chain_wants(c, 0);
     if (dycl_chain_wants(c, 0)) {
-        uint32_t other = dycl_chain_transpose(c, dycl_chain_take(c, 1));
+        uint32_t other = dycl_chain_transpose(c, folded ? take_turned(c, 1) : take_stacked(c, 1));
         uint32_t g = dycl_chain_laid_product(c, c->gradient, other, b.rank == 2 && in_columns(&a) && !is_vector(c, 1));
         if (folded && !in_rows(&a)) {
             dycl_value columns = a;
@@ -75,11 +115,12 @@ void dycl_grad_matmul(dycl_chain *c) {
         dycl_chain_give(c, 0, g);
     }
     if (!dycl_chain_wants(c, 1)) return;
-    uint32_t left = dycl_chain_take(c, 0);
-    if (a.rank >= 2 && b.rank == 2)
-        dycl_chain_give_product(c, 1, -1, as_rows(c, left), as_rows(c, c->gradient), in_columns(&b));
-    else
-        dycl_chain_give(c, 1, dycl_chain_laid_product(c, dycl_chain_transpose(c, left), c->gradient, folded));
+    if (a.rank >= 2 && b.rank == 2) {
+        dycl_chain_give_product(c, 1, -1, take_rows(c, 0), as_rows(c, c->gradient), in_columns(&b));
+        return;
+    }
+    uint32_t left = dycl_chain_transpose(c, take_stacked(c, 0));
+    dycl_chain_give(c, 1, dycl_chain_laid_product(c, left, c->gradient, folded));
 }
 
 /* self, other; attribute: the dimension. A cross product with the other one, each in its place. */

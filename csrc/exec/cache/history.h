@@ -10,7 +10,8 @@
 /* A node of autograd's graph: what it goes back from and to. */
 typedef struct {
     uint32_t *results, *sources, *saved; /* values of the segment; the sources belong to the results' block */
-    uint8_t *bare; /* by what is saved, in its block: nobody needs its history (grad/backward.h) */
+    /* by what is saved, in its block: nobody needs its history; torch saves copies of it only (grad/backward.h) */
+    uint8_t *bare, *copied;
     uint32_t result_count, source_count, saved_count;
     uint32_t operators; /* that it goes back through */
     uint8_t once;       /* torch saves something there */

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "ir/infer.h"
 #include "py/region/called.h"
 #include "py/region/grow.h"
 #include "py/region/order.h"
@@ -51,11 +52,25 @@ static PyObject *tensors_of(const dycl_region *region, const uint32_t *values, u
     return tuple;
 }
 
-/* The nth of what is saved becomes a tensor of its own of the same memory. */
-static int set_apart(PyObject *tensors, uint32_t nth) {
-    dycl_handle alias = dycl_abi_detach(dycl_abi_borrow(PyTuple_GET_ITEM(tensors, nth)));
-    PyObject *o = alias ? dycl_abi_wrap(alias) : NULL;
-    dycl_abi_delete(alias);
+static dycl_handle copy_of(dycl_handle tensor) {
+    dycl_tensor_view from, to;
+    dycl_handle copy = NULL;
+    if (dycl_abi_read(tensor, &from) && (copy = dycl_abi_empty(from.dtype, from.rank, from.sizes, from.strides)) &&
+        dycl_abi_read(copy, &to)) {
+        size_t bytes = dycl_dtype_size(from.dtype);
+        for (int i = 0; i < from.rank; i++) bytes *= (size_t)from.sizes[i];
+        if (bytes) memcpy(to.data, from.data, bytes); /* dense */
+    }
+    if (!copy && !PyErr_Occurred()) PyErr_NoMemory();
+    return copy;
+}
+
+/* The nth of what is saved becomes a tensor of its own, of the same memory or of a copy. */
+static int set_apart(PyObject *tensors, uint32_t nth, int copied) {
+    dycl_handle tensor = dycl_abi_borrow(PyTuple_GET_ITEM(tensors, nth));
+    dycl_handle apart = copied ? copy_of(tensor) : dycl_abi_detach(tensor);
+    PyObject *o = apart ? dycl_abi_wrap(apart) : NULL;
+    dycl_abi_delete(apart);
     if (!o) return -1;
     Py_DECREF(PyTuple_GET_ITEM(tensors, nth));
     PyTuple_SET_ITEM(tensors, nth, o);
@@ -69,16 +84,37 @@ static int keeps_memory(const dycl_region *region, uint32_t value) {
            !dycl_order_saves_itself(&region->recorder.graph, region->tracked, value);
 }
 
+/* The program has what the segment gave back, or tensors that share its memory. */
+static int is_held(const dycl_region *region, uint32_t value) {
+    const dycl_graph *graph = &region->recorder.graph;
+    if (graph->values[value].kind == DYCL_VALUE_FEED) return 1;
+    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
+        const dycl_lazy *lazy = dycl_lazy_of(o);
+        if (lazy->epoch == region->epoch && graph->values[lazy->value].root == value) return 1;
+    }
+    return 0;
+}
+
+/* torch saves copies of it only, so the program may write to it; what nobody else has needs none. */
+static int is_copied(const dycl_region *region, const dycl_node_plan *plan, uint32_t nth) {
+    const dycl_value *v = &region->recorder.graph.values[plan->saved[nth]];
+    return plan->copied[nth] && dycl_value_dense(v) && is_held(region, plan->saved[nth]);
+}
+
+static int is_apart(const dycl_region *region, const dycl_node_plan *plan, uint32_t nth) {
+    return is_copied(region, plan, nth) || keeps_memory(region, plan->saved[nth]);
+}
+
 /* What is saved needs a history for who differentiates the gradients (create_graph=True). These have one and do not
  * show it: what lies between the sources and the results, and what was set apart. In the order of the program. */
 static uint32_t find_hidden(const dycl_region *region, const dycl_node_plan *plan, uint32_t *hidden) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < plan->saved_count; i++) {
         uint32_t value = plan->saved[i];
-        int shown = region->recorder.graph.values[value].kind == DYCL_VALUE_FEED
-                        ? !keeps_memory(region, value)
-                        : dycl_tape_place(value, plan->results, plan->result_count) < plan->result_count ||
-                              dycl_tape_place(value, plan->sources, plan->source_count) < plan->source_count;
+        int shown = !is_apart(region, plan, i) &&
+                    (region->recorder.graph.values[value].kind == DYCL_VALUE_FEED ||
+                     dycl_tape_place(value, plan->results, plan->result_count) < plan->result_count ||
+                     dycl_tape_place(value, plan->sources, plan->source_count) < plan->source_count);
         for (uint32_t k = 0; k < plan->source_count; k++)
             shown |= dycl_tape_is_apart(&region->recorder.graph, plan->sources[k], value);
         if (shown || plan->bare[i] || !dycl_track_has(region, value)) continue;
@@ -96,9 +132,8 @@ static PyObject *open_sources(const dycl_region *region, const dycl_node_plan *p
     for (uint32_t i = 0; i < plan->source_count; i++) {
         PyObject *o = PyTuple_GET_ITEM(tensors, i);
         uint32_t value = plan->sources[i];
-        if (Py_TYPE(o) == dycl_py.parameter_type ||
-            (dycl_tape_place(value, plan->saved, plan->saved_count) < plan->saved_count &&
-             !keeps_memory(region, value)))
+        uint32_t place = dycl_tape_place(value, plan->saved, plan->saved_count);
+        if (Py_TYPE(o) == dycl_py.parameter_type || (place < plan->saved_count && !is_apart(region, plan, place)))
             continue;
         open[count++] = i;
     }
@@ -209,7 +244,7 @@ int dycl_node_attach(dycl_region *region, PyObject *of, const dycl_node_plan *pl
     if (open) Py_SETREF(open, keep_edges(region, (dycl_tape *)t, sources, open));
     int failed = !open;
     for (uint32_t i = 0; i < plan->saved_count && !failed; i++)
-        failed = keeps_memory(region, plan->saved[i]) && set_apart(saved, i) < 0;
+        failed = is_apart(region, plan, i) && set_apart(saved, i, is_copied(region, plan, i)) < 0;
     if (!failed && functions.attach) {
         int state = dycl_abi_torch_function_off();
         PyObject *name = PyTuple_GET_SIZE(open) || region->elsewhere || !functions.apply_of ? NULL : single_name(names);

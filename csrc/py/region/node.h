@@ -12,7 +12,8 @@
 
 typedef struct {
     const uint32_t *results, *sources, *saved; /* values of the segment */
-    const uint8_t *bare; /* by what is saved: who differentiates the gradients needs no history of it */
+    const uint8_t *bare;   /* by what is saved: who differentiates the gradients needs no history of it */
+    const uint8_t *copied; /* by what is saved: torch saves copies of it only: it may be written to */
     uint32_t result_count, source_count, saved_count;
     const dycl_own_results *own;
     const dycl_handle *source_handles; /* by source: its tensor, where it is a view that the program holds; else NULL */

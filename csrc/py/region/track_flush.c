@@ -209,11 +209,15 @@ static dycl_status look_ahead(const dycl_region *region, const dycl_tracked_flus
     if (status == DYCL_OK) {
         const dycl_backward *b = &g->built;
         size_t room = b->saved_count + (size_t)f->kept_count + 1;
-        n->saved = dycl_alloc_zero(room * (sizeof *n->saved + sizeof *n->bare));
+        n->saved = dycl_alloc_zero(room * (sizeof *n->saved + sizeof *n->bare + sizeof *n->copied));
         if (n->saved) {
             n->bare = (uint8_t *)(n->saved + room);
+            n->copied = n->bare + room;
             memcpy(n->saved, b->saved, b->saved_count * sizeof *b->saved);
-            for (uint32_t i = 0; i < b->saved_count; i++) n->bare[i] = !b->taken[b->saved[i]];
+            for (uint32_t i = 0; i < b->saved_count; i++) {
+                n->bare[i] = !b->taken[b->saved[i]];
+                n->copied[i] = !b->itself[b->saved[i]];
+            }
             n->saved_count = f->kept_count ? add_kept(region, f, number, b, n->saved) : b->saved_count;
         } else {
             status = DYCL_ERROR;
@@ -365,6 +369,7 @@ static int attach(dycl_region *region, dycl_tracked_flush *f, const dycl_track_n
                                  .sources = n->sources,
                                  .saved = n->saved,
                                  .bare = n->bare,
+                                 .copied = n->copied,
                                  .result_count = n->result_count,
                                  .source_count = n->source_count,
                                  .saved_count = n->saved_count,
