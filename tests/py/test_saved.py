@@ -96,6 +96,8 @@ FUNCTIONS = {
     "logaddexp": (torch.logaddexp, [(4, 6), (6,)]),
     "xlogy": (torch.xlogy, [(4, 6), (6,)]),
     "index_add": (lambda a, b: a.index_add(0, torch.arange(4), b), [(4, 6)] * 2),
+    "index_add, columns": (lambda a, b: a.index_add(1, torch.arange(6), b), [(4, 6)] * 2),
+    "index_add, the last of three": (lambda a, b: a.index_add(2, torch.arange(6), b), [(2, 3, 6)] * 2),
     "scatter_add": (lambda a, b: a.scatter_add(0, torch.zeros(4, 6, dtype=torch.int64), b), [(4, 6)] * 2),
     "smooth_l1_loss": (F.smooth_l1_loss, [(4, 6)] * 2),
     "kl_div": (F.kl_div, [(4, 6)] * 2),

@@ -95,3 +95,29 @@ def test_averages_over_all_are_means(size):
                     said.append(str(error))
             seen.append(said)
         assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("learns", ["both", "self", "source"])
+@pytest.mark.parametrize("dim", range(3))
+def test_index_add_of_each_dimension(dim, learns):
+    """Its positions stand behind a list with nothing for the dimensions before."""
+    def run(program):
+        a, b = (torch.ones(3, 4, 5, requires_grad=learns in ("both", name)) for name in ("self", "source"))
+        result, said = program(a, b), []
+        for _ in range(2):
+            try:
+                result.sum().backward(retain_graph=False)
+                said.append([None if t.grad is None else t.grad.clone() for t in (a, b)])
+            except RuntimeError as error:
+                said.append(str(error)[:40])
+        return said
+
+    def program(a, b):
+        return a.index_add(dim, torch.tensor([2, 0, 2])[:b.shape[dim]], b.narrow(dim, 0, 3))
+
+    want, accelerated = run(program), dycl.accelerate(program)
+    for _ in range(3):
+        got = run(accelerated)
+        for a, b in zip(want, got, strict=True):
+            assert a == b if isinstance(a, str) or isinstance(b, str) else \
+                all(x is y or torch.equal(x, y) for x, y in zip(a, b, strict=True))

@@ -94,8 +94,8 @@ int dycl_reach_saves(const dycl_graph *graph, const uint8_t *tracked, const dycl
     case DYCL_OP_fmod: /* what the other operand's gradient needs */
     case DYCL_OP_remainder: return tracked[operands[1]] != 0;
     case DYCL_OP_linear: return tracked[operands[0]] || tracked[operands[1]];
-    case DYCL_OP_aten_scatter_add: /* positions, for what was added */
-    case DYCL_OP_aten_index_add: return tracked[operands[2]] != 0;
+    case DYCL_OP_aten_scatter_add: /* positions, for what was added: behind a list of positions the last operand */
+    case DYCL_OP_aten_index_add: return tracked[operands[node->operand_count - 1]] != 0;
     case DYCL_OP_lerp: return graph->values[operands[2]].kind != DYCL_VALUE_SCALAR;
     case DYCL_OP_aten_adaptive_avg_pool1d: return !is_mean(out, 1);
     case DYCL_OP_adaptive_avg_pool2d:
