@@ -106,6 +106,14 @@ def test_gather():
     check_error(lambda x, i: x.gather(0, i), INPUTS["contiguous"], index - 1)
 
 
+def test_gather_by_an_expanded_index_of_int32():
+    """torch reads it as one of int64: where the second of two small numbers is 0, as the first of them."""
+    index = torch.tensor([1, 0, 2, 0, 0, 0, 1, 0], dtype=torch.int32)[:4, None]
+    assert tensor(4, 3).gather(0, index.expand(4, 3)).ne(tensor(4, 3).gather(0, index.long().expand(4, 3))).any()
+    check(lambda x, i: x.gather(0, i.expand(4, 3)), tensor(4, 3), index, left=1)
+    check(lambda x, i: x.gather(1, i.expand(4, 3)), tensor(4, 3), index, left=1)
+
+
 def test_copies_of_known_indices_are_not_computed():
     table, ids = torch.randn(9, 3), torch.randint(0, 9, (1, 6))
 

@@ -27,6 +27,14 @@ static PyObject *index_select(dycl_call *call, const dycl_binding *row) {
         call, dycl_build_node(&call->region->recorder, DYCL_OP_index_select, 2, operands, 1, &attr, &out), out);
 }
 
+/* torch reads such an index, of whatever dtype, as one of int64 (can_use_expanded_index_path in
+ * ATen/native/TensorAdvancedIndexing.cpp): what lies there, and behind it, is torch's to find. */
+static int is_expanded_i32(const dycl_value *index) {
+    int expanded = 0;
+    for (int i = 0; i < index->rank; i++) expanded |= index->strides[i] == 0 && index->sizes[i] > 1;
+    return expanded && index->dtype != DYCL_I64;
+}
+
 static PyObject *gather(dycl_call *call, const dycl_binding *row) {
     uint32_t operands[2], out = 0;
     int64_t bounds[2], attr;
@@ -37,6 +45,7 @@ static PyObject *gather(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_value(call, call->p[0], &operands[0]));
     const dycl_value *v = dycl_call_meta(call, operands[0]);
     if (v->rank == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
+    if (is_expanded_i32(meta(call, operands[1]))) return dycl_call_bail(call, DYCL_BAIL_dtype);
     DYCL_CALL_TRY(dycl_call_dim(call, call->p[1], v->rank, &dim));
     if (!dycl_index_within(bounds, v->sizes[dim])) return dycl_call_bail(call, DYCL_BAIL_index);
     attr = dim;
