@@ -194,6 +194,46 @@ def test_replaced_methods_are_called():
     same(program, lambda: (torch.ones(3, 3),), accelerate=lambda *_: accelerated)
 
 
+def test_methods_replaced_past_the_metaclass():
+    """type.__setattr__ calls no method of torch's metaclass, which we watch."""
+    def program(x):
+        return x.sigmoid() * 2
+
+    with torch.no_grad():
+        accelerated, x = dycl.accelerate(program), torch.rand(3)
+        expected = accelerated(x)
+        assert dycl.stats(accelerated)["recorded"]
+        type.__setattr__(torch.Tensor, "sigmoid", lambda self: 3)
+        try:
+            assert accelerated(x) == 6
+        finally:
+            type.__delattr__(torch.Tensor, "sigmoid")
+        assert torch.equal(accelerated(x), expected) and dycl.stats(accelerated)["plain_mode"] == 1
+
+
+def test_attributes_of_classes_below_the_metaclass():
+    """A metaclass's super().__setattr__ is allowed where Python's methods alone lie between it and type's."""
+    class Meta(type(torch.Tensor)):
+        def __setattr__(cls, name, value):
+            super().__setattr__(name, (value,))
+
+        def __delattr__(cls, name):
+            super().__delattr__(name)
+
+    class Mine(torch.Tensor, metaclass=Meta):
+        pass
+
+    with torch.no_grad():
+        dycl.accelerate(lambda x: x + 1)(torch.ones(2))
+    Mine.kind = 1
+    assert Mine.kind == (1,)
+    del Mine.kind
+    assert not hasattr(Mine, "kind")
+    for wrong in (lambda: delattr(torch.Tensor, "kind"), lambda: type(torch.Tensor).__setattr__(torch.Tensor, "kind")):
+        with pytest.raises((AttributeError, TypeError)):
+            wrong()
+
+
 def test_the_class_shows_nothing():
     """In a process of its own, what Python sees of torch.Tensor before and after."""
     import subprocess
