@@ -48,24 +48,36 @@ static int is_leaf_object(PyObject *o) {
            PyBytes_Check(o);
 }
 
+/* A tensor's attribute may be the program's own code, which may take an item out of what is walked over. */
+static int mark_held(PyObject *item, PyObject *mark, int depth, int *left);
+
 /* Every tensor of a result. 0: something in it cannot be looked into. */
 static int mark_all(PyObject *o, PyObject *mark, int depth, int *left) {
     PyObject *name, *item;
     Py_ssize_t at = 0;
+    int marked = 1;
     if (is_leaf_object(o)) return 1;
     if (depth == 0 || --*left < 0) return 0;
     if (PyObject_TypeCheck(o, dycl_py.tensor_type)) return mark_tensor(o, mark);
     if (PyTuple_Check(o) || PyList_Check(o)) {
-        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); i++)
-            if (!mark_all(PySequence_Fast_GET_ITEM(o, i), mark, depth - 1, left)) return 0;
-        return 1;
+        for (Py_ssize_t i = 0; marked && i < PySequence_Fast_GET_SIZE(o); i++)
+            marked = mark_held(PySequence_Fast_GET_ITEM(o, i), mark, depth - 1, left);
+        return marked;
     }
     PyObject *attributes =
         PyDict_Check(o) ? o : dycl_object_dict(o); /* an output object of the program's: what it holds */
     if (!attributes) return 0;
-    while (PyDict_Next(attributes, &at, &name, &item))
-        if (!mark_all(item, mark, depth - 1, left)) return 0;
-    return 1;
+    Py_INCREF(attributes);
+    while (marked && PyDict_Next(attributes, &at, &name, &item)) marked = mark_held(item, mark, depth - 1, left);
+    Py_DECREF(attributes);
+    return marked;
+}
+
+static int mark_held(PyObject *item, PyObject *mark, int depth, int *left) {
+    Py_INCREF(item);
+    int marked = mark_all(item, mark, depth, left);
+    Py_DECREF(item);
+    return marked;
 }
 
 static int is_alive(PyObject *reference) { return reference && dycl_weakref_object(reference); }

@@ -67,8 +67,9 @@ static PyObject *replace(PyObject *o) {
         Py_ssize_t n = PySequence_Fast_GET_SIZE(o);
         PyObject *copy = PyTuple_CheckExact(o) ? PyTuple_New(n) : PyList_New(n);
         for (Py_ssize_t i = 0; copy && i < n; i++) {
-            PyObject *item =
-                i < PySequence_Fast_GET_SIZE(o) ? replace(PySequence_Fast_GET_ITEM(o, i)) : Py_NewRef(Py_None);
+            PyObject *given = Py_NewRef(i < PySequence_Fast_GET_SIZE(o) ? PySequence_Fast_GET_ITEM(o, i) : Py_None);
+            PyObject *item = replace(given);
+            Py_DECREF(given);
             if (!item) {
                 Py_CLEAR(copy);
             } else if (PyTuple_CheckExact(o)) {
@@ -83,9 +84,13 @@ static PyObject *replace(PyObject *o) {
         PyObject *copy = PyDict_New(), *key, *value;
         Py_ssize_t at = 0;
         while (copy && PyDict_Next(o, &at, &key, &value)) {
+            Py_INCREF(key); /* another thread may write to the dictionary while a value is waited for */
+            Py_INCREF(value);
             PyObject *item = replace(value);
             if (!item || PyDict_SetItem(copy, key, item) < 0) Py_CLEAR(copy);
             Py_XDECREF(item);
+            Py_DECREF(key);
+            Py_DECREF(value);
         }
         return copy;
     }
@@ -117,18 +122,20 @@ static PyObject *rank_of(PyObject *function, PyObject *args) {
 #define MOST_WRITTEN 8
 
 typedef struct {
-    char *impls[MOST_WRITTEN]; /* of computed tensors, which the lazy ones keep */
+    PyObject *tensors[MOST_WRITTEN]; /* borrowed: the computed ones that the function was given */
     uint32_t versions[MOST_WRITTEN];
     int count;
 } written;
 
-static void note_written(written *w, PyObject *o) {
-    if (PyList_Check(o) || PyTuple_Check(o)) {
-        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); i++) note_written(w, PySequence_Fast_GET_ITEM(o, i));
-    } else if (dycl_is_lazy(o) && dycl_lazy_of(o)->real && w->count < MOST_WRITTEN) {
-        char *impl = dycl_abi_handle_impl(dycl_lazy_of(o)->real);
-        w->versions[w->count] = dycl_abi_version(impl);
-        w->impls[w->count++] = impl;
+/* `given` is what `o` was replaced by. */
+static void note_written(written *w, PyObject *o, PyObject *given) {
+    if (o == given) return;
+    if (PyList_Check(given) || PyTuple_Check(given)) {
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o) && i < PySequence_Fast_GET_SIZE(given); i++)
+            note_written(w, PySequence_Fast_GET_ITEM(o, i), PySequence_Fast_GET_ITEM(given, i));
+    } else if (PyObject_TypeCheck(given, dycl_py.tensor_type) && w->count < MOST_WRITTEN) {
+        w->versions[w->count] = dycl_abi_version(dycl_abi_impl(given));
+        w->tensors[w->count++] = given;
     }
 }
 
@@ -140,21 +147,23 @@ static int is_written(PyObject *argument) { /* of a schema */
     return write == Py_True;
 }
 
-static void find_written(written *w, PyObject *function, PyObject *args, PyObject *kwargs) {
+/* `plain` and `plain_kwargs` are what `args` and `kwargs` were replaced by. */
+static void find_written(written *w, PyObject *function, PyObject *args, PyObject *kwargs, PyObject *plain,
+                         PyObject *plain_kwargs) {
     PyObject *schema = PyObject_GetAttrString(function, "_schema");
     PyObject *arguments = schema ? PyObject_GetAttrString(schema, "arguments") : NULL;
     for (Py_ssize_t i = 0; arguments && PyList_Check(arguments) && i < PyList_GET_SIZE(arguments); i++) {
-        PyObject *argument = PyList_GET_ITEM(arguments, i), *given = NULL;
+        PyObject *argument = PyList_GET_ITEM(arguments, i);
         if (!is_written(argument)) continue;
         if (args && PyTuple_Check(args) && i < PyTuple_GET_SIZE(args)) {
-            given = Py_NewRef(PyTuple_GET_ITEM(args, i));
-        } else if (kwargs && PyDict_Check(kwargs)) {
+            note_written(w, PyTuple_GET_ITEM(args, i), PyTuple_GET_ITEM(plain, i));
+        } else if (plain_kwargs && PyDict_CheckExact(kwargs)) {
             PyObject *name = PyObject_GetAttrString(argument, "name");
-            given = name ? Py_XNewRef(PyDict_GetItemWithError(kwargs, name)) : NULL;
+            PyObject *o = name ? PyDict_GetItemWithError(kwargs, name) : NULL;
+            PyObject *given = o ? PyDict_GetItemWithError(plain_kwargs, name) : NULL;
+            if (given) note_written(w, o, given);
             Py_XDECREF(name);
         }
-        if (given) note_written(w, given);
-        Py_XDECREF(given);
     }
     Py_XDECREF(arguments);
     Py_XDECREF(schema);
@@ -163,7 +172,8 @@ static void find_written(written *w, PyObject *function, PyObject *args, PyObjec
 
 static void count_written(const written *w) {
     for (int i = 0; i < w->count; i++)
-        if (dycl_abi_version(w->impls[i]) == w->versions[i]) dycl_abi_add_version(w->impls[i], 1);
+        if (dycl_abi_version(dycl_abi_impl(w->tensors[i])) == w->versions[i])
+            dycl_abi_add_version(dycl_abi_impl(w->tensors[i]), 1);
 }
 
 static PyObject *torch_dispatch(PyObject *cls, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
@@ -182,7 +192,7 @@ static PyObject *torch_dispatch(PyObject *cls, PyObject *const *args, Py_ssize_t
     if (plain_args && (plain_kwargs || !kwargs)) {
         PyObject *tuple = PySequence_Tuple(plain_args);
         written w = {.count = 0};
-        find_written(&w, function, call_args, kwargs);
+        if (tuple) find_written(&w, function, call_args, kwargs, tuple, plain_kwargs);
         result = tuple ? PyObject_Call(function, tuple, plain_kwargs) : NULL;
         if (result) count_written(&w);
         Py_XDECREF(tuple);
