@@ -47,6 +47,33 @@ for f in (program, dycl.accelerate(program)):
         told += [loss.item(), w.grad[0].item(), w[0].item()]
     print(told)
 """
+AMONG_MANY = """
+import time
+steps, stop, most = [0] * 8, False, []
+
+def train(nth):
+    model, x = nn.Sequential(*[nn.Linear(SIZE, SIZE) for _ in range(4)]), torch.randn(SIZE, SIZE)
+    step = dycl.accelerate(lambda x: model(x).square().mean())
+    while not stop:
+        step(x).backward()
+        steps[nth] += 1
+
+threads = [threading.Thread(target=train, args=(nth,)) for nth in range(len(steps))]
+for thread in threads: thread.start()
+while min(steps) < 3: time.sleep(0.1)
+x = torch.zeros(3)
+for _ in range(4):
+    before = sum(steps)
+    x.data = torch.ones(3)
+    most.append(sum(steps) - before)
+    time.sleep(0.01)
+stop = True
+for thread in threads: thread.join()
+print(max(most) <= 3 * len(steps) or most)
+print(True)
+"""
+
+
 def run(program, size):
     run = subprocess.run([sys.executable, "-X", "faulthandler", "-c", START + program.replace("SIZE", str(size))],
                          capture_output=True, text=True, timeout=300,
@@ -65,3 +92,8 @@ def test_memory_that_waiting_operators_read(way, size):
 @pytest.mark.parametrize("size", (1000, 4_000_000), ids=("kept", "unmapped"))
 def test_memory_of_a_parameter(size):
     run(TRAINS, size)
+
+
+def test_who_waits_for_many_goes_first():
+    """Among eight threads there is hardly a moment in which none computes."""
+    run(AMONG_MANY, 256)

@@ -124,8 +124,7 @@ def outcome(program, learns):
 @pytest.mark.parametrize("learns", [False, True], ids=["", "learns"])
 @pytest.mark.parametrize("kind", [write_inside, write_to_an_argument, write_behind, differentiate_twice])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_what_torch_copies_may_be_written(name, kind, learns, monkeypatch):
-    monkeypatch.setenv("DYCL_CHOOSE", "0")
+def test_what_torch_copies_may_be_written(name, kind, learns):
     wrong = []
     for look in LOOKS:
         program = kind(FUNCTIONS[name], LOOKS[look], learns)

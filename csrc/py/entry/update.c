@@ -356,6 +356,7 @@ dycl_update_result dycl_update_step(PyObject *optimizer, uint64_t *out_count) {
     const dycl_numbers_row *row = is_served(Py_TYPE(optimizer)) ? dycl_numbers_row_of(Py_TYPE(optimizer)) : NULL;
     if (!row) return PyErr_Occurred() ? DYCL_UPDATE_FAILED : DYCL_UPDATE_OTHER;
     if (!dycl_numbers_optimizer(optimizer, &groups, &states)) return DYCL_UPDATE_OTHER;
+    dycl_readers_yield();
     collection *c = take();
     if (!c) return DYCL_UPDATE_OTHER;
     int torch = 0, functions = dycl_abi_torch_function_off(); /* a region's mode would see Tensor.grad */

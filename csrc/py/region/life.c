@@ -94,17 +94,38 @@ int dycl_region_make_all_plain(dycl_region *region, dycl_bail why) {
 
 /* ---- Memory that goes away */
 
-static int readers, readers_in; /* threads that compute on tensors' memory without the GIL and in no region; of this
-                                   process: a child has none of them */
+/* Threads that compute on tensors' memory without the GIL and in no region, and those that wait for them to end. Of
+ * this process: a child has none of them. */
+static struct { int in_process, reading, waiting; } readers;
 
-static int any_readers(void) {
-    if (readers_in != dycl_lock_process()) readers = 0;
-    return readers;
+static void meet_process(void) {
+    if (readers.in_process != dycl_lock_process()) readers.reading = readers.waiting = 0;
+    readers.in_process = dycl_lock_process();
 }
 
 void dycl_readers_add(int count) {
-    readers = any_readers() + count;
-    readers_in = dycl_lock_process();
+    meet_process();
+    readers.reading += count;
+}
+
+static int any_readers(void) {
+    meet_process();
+    return readers.reading;
+}
+
+static void wait_for_readers(void) {
+    if (!any_readers()) return;
+    readers.waiting++;
+    while (any_readers()) dycl_region_pause();
+    if (readers.waiting) readers.waiting--; /* none in a child */
+}
+
+void dycl_readers_yield(void) {
+    meet_process();
+    while (__builtin_expect(readers.waiting, 0)) {
+        dycl_region_pause();
+        meet_process();
+    }
 }
 
 static int computes(void) { /* this thread does; whom it waited for might wait for it */
@@ -126,7 +147,7 @@ int dycl_region_free_memory(PyObject *tensor) {
     if ((!taken && !any_readers()) || computes()) return 0;
     for (int round = 0; round < 64 && (reader = who_reads(tensor)); round++)
         if (dycl_region_flush(reader, DYCL_BAIL_thread) < 0) return -1;
-    while (any_readers()) dycl_region_pause();
+    wait_for_readers();
     return 0;
 }
 

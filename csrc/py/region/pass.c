@@ -250,6 +250,7 @@ PyObject *dycl_pass_run(const dycl_pass_job *job, PyObject *saved, PyObject *gra
     PyObject *result = NULL;
     pass p;
     memset(&p, 0, sizeof p);
+    dycl_readers_yield();
     dycl_status status = find(job, gradients, needed, &p);
     if (status == DYCL_OK) status = bind_feeds(job, saved, gradients, &p);
     if (status == DYCL_OK) status = compute(&p);

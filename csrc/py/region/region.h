@@ -139,6 +139,8 @@ static inline int dycl_region_records(const dycl_region *region) {
 int dycl_region_free_memory(PyObject *tensor);
 /* A thread begins (1) or ends (-1) to compute on tensors' memory without the GIL, in no region. */
 void dycl_readers_add(int count);
+/* Before it takes addresses: who waits for those that compute goes first, or would never find a moment without any. */
+void dycl_readers_yield(void);
 void dycl_region_pause(void); /* others may go on, for a moment */
 
 /* Every lazy tensor becomes plain, our mode leaves, and the rest of the call runs in torch. 0 or -1. */
