@@ -127,14 +127,17 @@ static uint32_t image_of(dycl_backward *b, uint32_t value, dycl_status *status) 
     return out;
 }
 
-uint32_t dycl_backward_copied(dycl_backward *b, uint32_t value, dycl_status *status) {
-    if (b->job->tracked[value]) b->taken[b->job->graph->values[value].root] = 1;
+static uint32_t ask(dycl_backward *b, uint32_t value, int copied, dycl_status *status) {
+    uint32_t root = b->job->graph->values[value].root;
+    if (b->job->tracked[value]) b->taken[root] = 1;
+    if (!copied) b->itself[root] = 1;
     return image_of(b, value, status);
 }
 
-uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status) {
-    b->itself[b->job->graph->values[value].root] = 1;
-    return dycl_backward_copied(b, value, status);
+uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status) { return ask(b, value, 0, status); }
+
+uint32_t dycl_chain_take_as(dycl_chain *c, int nth, int copied) {
+    return c->status == DYCL_OK ? ask(c->b, c->operands[nth], copied, &c->status) : 0;
 }
 
 dycl_status dycl_backward_tie(dycl_backward *b, dycl_tie tie) {

@@ -31,12 +31,12 @@ const dycl_value *dycl_chain_meta(const dycl_chain *c, uint32_t value); /* of th
 const dycl_value *dycl_chain_operand(const dycl_chain *c, int nth);     /* of the segment */
 int dycl_chain_is_plain(const dycl_value *v);                           /* contiguous, dimensions of size 1 too */
 int dycl_chain_same_sizes(const dycl_value *a, const dycl_value *b);
-int dycl_chain_wants(const dycl_chain *c, int nth);       /* the operand reaches a source */
-uint32_t dycl_chain_take(dycl_chain *c, int nth);         /* an operand's value here: it is saved */
-uint32_t dycl_chain_result(dycl_chain *c);                /* the same of the node's result */
-uint32_t dycl_chain_value(dycl_chain *c, uint32_t value); /* the same of any value of the segment */
+int dycl_chain_wants(const dycl_chain *c, int nth);              /* the operand reaches a source */
+uint32_t dycl_chain_take(dycl_chain *c, int nth);                /* an operand's value here: it is saved */
+uint32_t dycl_chain_take_as(dycl_chain *c, int nth, int copied); /* the same; copied: torch saves a copy of it */
+uint32_t dycl_chain_result(dycl_chain *c);                       /* the same of the node's result */
+uint32_t dycl_chain_value(dycl_chain *c, uint32_t value);        /* the same of any value of the segment */
 uint32_t dycl_chain_image(dycl_backward *b, uint32_t value, dycl_status *status);
-uint32_t dycl_backward_copied(dycl_backward *b, uint32_t value, dycl_status *status); /* of which torch saves a copy */
 /* 1: the first operand is what `op` made, and nobody else's: the chain of that operator, with this gradient so far. */
 int dycl_chain_behind(const dycl_chain *c, dycl_op op, dycl_chain *out);
 int dycl_chain_by_operand(const dycl_chain *c);                  /* the result is torch's pow: DYCL_GRAD_BY_OPERAND */

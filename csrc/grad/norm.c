@@ -60,9 +60,10 @@ void dycl_grad_layer_norm(dycl_chain *c) {
     if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, own(c));
 }
 
-/* x, weight*: without a mean */
+/* x, weight*: without a mean. Of an x without a history torch saves what it became, in a tensor of its own. */
 void dycl_grad_rms_norm(dycl_chain *c) {
-    uint32_t x = dycl_chain_take(c, 0), dims = trailing(dycl_chain_operand(c, 0)->rank, c->attrs[0]);
+    uint32_t dims = trailing(dycl_chain_operand(c, 0)->rank, c->attrs[0]);
+    uint32_t x = dycl_chain_take_as(c, 0, !c->b->job->tracked[c->operands[0]]);
     uint32_t scale = rows_scale(c, x, dims, dycl_attr_f64(c->attrs[1])), n = MUL(x, scale);
     if (dycl_chain_wants(c, 0)) {
         uint32_t g = weighted(c, 1);

@@ -32,22 +32,17 @@ static int merge(int count, const int64_t *sizes, const int64_t *strides) {
     return 1;
 }
 
-static uint32_t take(dycl_chain *c, int nth, int copied) {
-    if (!copied) return dycl_chain_take(c, nth);
-    return c->status == DYCL_OK ? dycl_backward_copied(c->b, c->operands[nth], &c->status) : 0;
-}
-
 /* All rows of the operand [..., k]. */
 static uint32_t take_rows(dycl_chain *c, int nth) {
     const dycl_value *v = dycl_chain_operand(c, nth);
-    return as_rows(c, take(c, nth, v->rank > 2 && !merge(v->rank - 1, v->sizes, v->strides)));
+    return as_rows(c, dycl_chain_take_as(c, nth, v->rank > 2 && !merge(v->rank - 1, v->sizes, v->strides)));
 }
 
 /* The operand [..., k, n], whose transposes are rows of one matrix (should_fold in ATen/native/LinearAlgebra.cpp). */
 static uint32_t take_turned(dycl_chain *c, int nth) {
     dycl_value v = *dycl_chain_operand(c, nth);
     v.sizes[v.rank - 2] = v.sizes[v.rank - 1], v.strides[v.rank - 2] = v.strides[v.rank - 1];
-    return take(c, nth, !merge(v.rank - 1, v.sizes, v.strides));
+    return dycl_chain_take_as(c, nth, !merge(v.rank - 1, v.sizes, v.strides));
 }
 
 /* The operand [..., m, k], expanded to the result's batch and stacked. */
@@ -57,7 +52,7 @@ static uint32_t take_stacked(dycl_chain *c, int nth) {
     int64_t strides[DYCL_MAX_RANK];
     for (int i = 0; i < batch; i++)
         strides[i] = i < ahead || (v->sizes[i - ahead] == 1 && out->sizes[i] != 1) ? 0 : v->strides[i - ahead];
-    return take(c, nth, !merge(batch, out->sizes, strides));
+    return dycl_chain_take_as(c, nth, !merge(batch, out->sizes, strides));
 }
 
 /* Rows of no elements: only the bias counts. */

@@ -1,5 +1,6 @@
-"""Of rows that do not lie as one matrix torch's products save a copy: who writes to them before the backward pass
-disturbs nothing. What they save as it is, is an error, as ever. Wherever the memory comes from, and whoever writes."""
+"""Of rows that do not lie as one matrix torch's products save a copy, and rms_norm of data what became of it.
+Who writes to them before the backward pass disturbs nothing. What is saved as it is, is an error, as ever. Wherever
+the memory comes from, and whoever writes."""
 
 import pytest
 import torch
@@ -47,6 +48,7 @@ FUNCTIONS = {
     "stacks": lambda x, w: x @ (w.T @ w).expand(x.shape[:-2] + (5, 5)),
     "attention": attend,
     "heads": heads,
+    "rms_norm": lambda x, w: F.rms_norm(x, (5,), w[0]),
     "used otherwise": lambda x, w: F.linear(x.transpose(0, 1), w).sum() + (x * w[0]).sum(),
     "added besides": lambda x, w: F.linear(x.transpose(0, 1), w).sum() + x,
 }
@@ -140,3 +142,11 @@ def test_what_torch_copies_may_be_written(name, kind, learns):
             if found != error or not same:
                 wrong.append((look, call, error, found, same))
     assert not wrong
+
+
+def test_rms_norm_of_data_is_recorded():
+    model = dycl.accelerate(torch.nn.Sequential(torch.nn.RMSNorm(6), torch.nn.Linear(6, 3)))
+    for _ in range(3):
+        model(torch.randn(4, 6)).sum().backward()
+    stats = dycl.stats(model)
+    assert stats["recorded"] == 6 and not stats["torch"]
