@@ -4,7 +4,7 @@ torch. This file: elementwise operators, conversions, reductions."""
 import dataclasses
 from typing import Callable
 
-from . import values
+from . import edges, values
 
 EXACT, ELEMENTWISE, REDUCTION, PRODUCT = (
     "exact",
@@ -361,6 +361,8 @@ def dims(c, x):
     rank = c[x].dim()
     if rank == 0 or c.chance(0.12):
         return ""
+    if c.chance(0.15):
+        return edges.dims(c, rank)
     if c.chance(0.55):
         return f", {c.dim(x)}"
     return f", {tuple(sorted(c.rng.sample(range(rank), c.rng.randint(1, rank))))}"
@@ -375,7 +377,7 @@ def _reduction(name, forms, floats=False, several=True, empty=True):
         x = c.floating(x) if floats else x
         x = x if empty else c.nonempty(x)
         over = dims(c, x)
-        if not several and "(" in over:
+        if not several and over:
             over = f", {c.dim(x)}"
         return c.rng.choice(forms).format(
             x=x, over=over, keep=keep(c) if over else "", correction=c.choose("", ", correction=0") if over else ""

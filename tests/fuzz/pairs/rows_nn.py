@@ -2,7 +2,7 @@
 
 import math
 
-from . import values
+from . import edges, values
 from .case import Unsuitable
 from .rows import PRODUCT, REDUCTION, row
 
@@ -102,6 +102,9 @@ def _windows(c, sizes, pools=True):
     same = c.chance(0.6)
     first = (c.choose(1, 2, 3, 3, 3, 5), c.choose(1, 1, 2, 3), c.choose(0, 0, 1, 2), c.choose(1, 1, 1, 2))
     for n in sizes:
+        if c.chance(0.15) and n:
+            out.append(edges.window(c, n, pools))
+            continue
         k, s, p, d = first if same else (c.choose(1, 2, 3, 3, 4), c.choose(1, 1, 2), c.choose(0, 1), c.choose(1, 1, 2))
         p = min(p, k // 2)
         k = max(1, min(k, (n + 2 * p - 1) // d + 1))
@@ -123,7 +126,7 @@ def _conv2d(c, x):
         channels, dtype = c[x].shape[1], c.dtype(x)
         (k,), (s,), (p,), (d,) = _windows(c, c[x].shape[2:], pools=False)
         out = c.choose(1, 3, 8, 16)
-        weight = c.weight((out, channels, k), dtype, formats=["contiguous"])
+        weight = c.weight((out, channels, k), dtype, formats=["contiguous"] if c.chance(0.7) else None)
         return f"F.conv1d({x}, {weight}, {c.weight((out,), dtype) if c.chance(0.5) else None}, {s}, {p}, {d})"
     x = image(c, x)
     channels, dtype = c[x].shape[-3], c.dtype(x)
@@ -175,7 +178,7 @@ def _pool(c, x, name, dilated):
     if dilated:
         return f"F.{name}2d({x}, {kernel}, {stride}, {padding}, {dilation}, {c.chance(0.3)})"
     kernel, stride, padding, _ = _windows(c, c[x].shape[-2:]) if max(dilation) > 1 else (kernel, stride, padding, None)
-    return f"F.{name}2d({x}, {kernel}, {stride}, {padding}, {c.chance(0.3)}, {c.chance(0.5)})"
+    return f"F.{name}2d({x}, {kernel}, {stride}, {padding}, {c.chance(0.3)}, {c.chance(0.5)}{edges.pool_options(c)})"
 
 
 row("max_pool2d", wants="image")(lambda c, x: _pool(c, x, "max_pool", True))
@@ -211,7 +214,7 @@ def _resize(c, x):
 
 
 def _affine(c, shape, dtype):
-    return f"{c.weight(shape, dtype) if c.chance(0.7) else None}, {c.weight(shape, dtype) if c.chance(0.7) else None}"
+    return ", ".join(edges.affine(c, shape, dtype) if c.chance(0.7) else "None" for _ in range(2))
 
 
 @row("layer_norm", REDUCTION, power=2)
@@ -225,14 +228,15 @@ def _layer_norm(c, x):
 def _rms_norm(c, x):
     x = c.ranked(c.floating(x), 1)
     shape = tuple(c[x].shape[-c.rng.randint(1, min(2, c[x].dim())) :])
-    return f"F.rms_norm({x}, {shape}, {c.weight(shape, c.dtype(x)) if c.chance(0.7) else None}{c.choose('', ', 1e-5')})"
+    weight = edges.affine(c, shape, c.dtype(x)) if c.chance(0.7) else None
+    return f"F.rms_norm({x}, {shape}, {weight}{c.choose('', ', 1e-5')})"
 
 
 @row("batch_norm", REDUCTION, wants="image")
 def _batch_norm(c, x):
     x = c.ranked(c.floating(x), 2, 5)
     channels, dtype = c[x].shape[1], c.dtype(x)
-    statistics = f"{c.weight((channels,), dtype)}, {c.weight((channels,), dtype, 'positive')}"
+    statistics = f"{edges.affine(c, (channels,), dtype)}, {edges.affine(c, (channels,), dtype, 'positive')}"
     return f"F.batch_norm({x}, {statistics}, {_affine(c, (channels,), dtype)})"
 
 
@@ -429,6 +433,8 @@ def _cat(c, x):
 @row("pad")
 def _pad(c, x):
     x = c.ranked(x, 1)
+    if c.chance(0.3) and (by := edges.pads(c, x)):
+        return f"F.pad({x}, {by})"
     count = c.rng.randint(1, min(3, c[x].dim()))
     pads = tuple(
         c.choose(0, 1, 1, 2, 3, -1) if c[x].shape[-1 - i // 2] > 2 else c.choose(0, 1, 2) for i in range(2 * count)

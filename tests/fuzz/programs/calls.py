@@ -1,7 +1,7 @@
 """How a call of a binding's row is spelled: positional or by name, with operators, spread lists, NumPy's names of
 parameters."""
 
-from . import vocabulary, vocabulary_nn, vocabulary_torchs  # noqa: F401 (fill the first one's table)
+from . import vocabulary, vocabulary_edges, vocabulary_nn, vocabulary_torchs  # noqa: F401 (fill the first's table)
 
 SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "div": "/", "floordiv": "//", "mod": "%", "pow": "**",

@@ -49,8 +49,9 @@ class Draw(Choices):
     around."""
 
     def __init__(self, rng, *, mode="no_grad", reuse=0.75, lazy=0.4, keep_errors=0.5, values=None, main=None,
-                 modules=False, floats="torch.float32"):
+                 modules=False, floats="torch.float32", edges=0.2):
         super().__init__(rng)
+        self.edges, self.hollow = edges, False  # chance of vocabulary_edges.py; whether new tensors have a size of 0
         self.mode, self.reuse, self.lazy, self.keep_errors = mode, reuse, lazy, keep_errors
         self.values, self.main, self.floats = values, main, floats  # floats: the dtype of most tensors
         self.pool, self.inputs, self.modules, self.steps, self.returned = {}, [], [], [], []
@@ -73,8 +74,14 @@ class Draw(Choices):
         return self.floats if dtype == "torch.float32" else dtype
 
     def shape(self, least=0, most=5):
-        return layout.some_shape(self.rng,
-                                 self.rng.choice([r for r in (0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5) if least <= r <= most]))
+        return self.shape_of(self.rng.choice([r for r in (0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5) if least <= r <= most]))
+
+    def shape_of(self, rank):
+        shape = layout.some_shape(self.rng, rank)
+        if self.hollow and rank:
+            at = self.rng.randrange(rank)
+            shape = (*shape[:at], 0, *shape[at + 1 :])
+        return shape
 
     # ---- running
 
@@ -127,6 +134,12 @@ class Draw(Choices):
         self.steps.append(Step(text, what))
         self.look()
         return error is None
+
+    def step_of(self, text):
+        """A name for a view of an argument."""
+        name = self.fresh()
+        assert self.step(f"{name} = {text}", "view")
+        return name
 
     def result(self, text, what):
         """A step that gives what the expression makes a name. The name; None: it raised."""
@@ -184,11 +197,12 @@ class Draw(Choices):
                 and least <= t.dim() <= most
                 and (shape is None or t.shape == shape)
                 and (dtypes is None or name_of(t.dtype) in dtypes)
+                and (not self.hollow or shape is not None or not t.numel())
             ]
             if found:
                 return self.rng.choice(found[-6:] if self.chance(0.6) else found)
         if shape is None:
-            shape = layout.some_shape(self.rng, rank) if rank is not None else self.shape(least, most)
+            shape = self.shape_of(rank) if rank is not None else self.shape(least, most)
         if dtypes is None or (self.main in dtypes):
             dtype = self.main or self.dtype()
         else:

@@ -6,7 +6,7 @@ import re
 
 from dycl import _core
 
-from . import calls, draw
+from . import calls, draw, steps_memory  # noqa: F401 (adds to STEPS)
 from .steps import STEPS
 
 # weights of a call of a bound operator beside those of steps.py: few other steps make long segments
@@ -32,7 +32,8 @@ def draw_program(seed, rows=None):
     rows = rows or spellings()
     mode = rng.choices(["no_grad", "grad", "inference"], [75, 17, 8])[0]
     d = draw.Draw(rng, mode=mode, reuse=rng.choice([0.6, 0.8, 0.95]), lazy=rng.choice([0.1, 0.4, 0.7]),
-                  keep_errors=0.15, values=rng.choice([None, None, "grid", "normal"]), floats=floats_of(seed))
+                  keep_errors=0.15, values=rng.choice([None, None, "grid", "normal"]), floats=floats_of(seed),
+                  edges=rng.choice([0, 0.1, 0.3, 0.9]))
     # Arguments that need gradients; without, the program may make leaves of its own.
     d.leaves = rng.random() < {"grad": 0.4, "no_grad": 0.15, "inference": 0}[mode]
     few = rng.random() < 0.4
@@ -57,6 +58,8 @@ def draw_program(seed, rows=None):
     other = (n := rng.choice(sizes), n + rng.choice([1, -1, 2])) if sizes and rng.random() < 0.3 else None
     if any(re.search(r"lstm|gru|rnn", s.text) for s in d.steps):
         other = None  # torch reads behind weights of such sizes
+    if any(i.of for i in d.inputs):
+        other = None  # places in memory that would not be there
     form = "module" if rng.random() < (0.5 if d.modules else 0.05) else "function"
     return d.program(other=other, form=form, seed=rng.randrange(1000), calls=rng.choice([3, 4, 4, 5]))
 

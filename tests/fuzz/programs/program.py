@@ -33,9 +33,12 @@ class Input:
     seed: int
     values: str
     grad: bool = False
+    of: str = ""  # the argument before, in whose memory it lies
 
     def text(self, other=None):
         """other: (old size, new size) of the call with other shapes."""
+        if self.of:
+            return f"{self.of}.as_strided({self.sizes}, {self.strides}, {self.offset})"
         sizes, strides = self.sizes, self.strides
         if other is not None:
             sizes, strides = layout.resized(sizes, strides, *other)
@@ -73,13 +76,15 @@ class Program:
     def source(self):
         """Defines build(accelerate), inputs(call), which are called for eager and for dycl separately."""
         names = ", ".join(i.name for i in self.inputs)
+        owners = {i.of for i in self.inputs}
         body = [line for step in self.steps for line in step.lines()]
         result = f"    return [{', '.join(self.returned)}], log"
         lines = ["def inputs(call):", "    seed = 1000 * call"]
         if self.other is not None:
-            lines += ["    if call == 2:", "        return [" + ", ".join(i.text(self.other) for i in self.inputs)
-                      + "]"]
-        lines += ["    return [" + ", ".join(i.text() for i in self.inputs) + "]", "", "",
+            resized = ", ".join(i.text(self.other) for i in self.inputs)
+            lines += ["    if call == 2:", f"        return [{resized}]"]
+        made = [f"({i.name} := {i.text()})" if i.name in owners else i.text() for i in self.inputs]
+        lines += ["    return [" + ", ".join(made) + "]", "", "",
                   "def build(accelerate=lambda program: program):",
                   "    torch.manual_seed(1)"]
         if self.form == "module":

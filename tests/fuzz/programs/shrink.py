@@ -32,7 +32,7 @@ def _used(program):
     names = set(program.returned)
     for step in program.steps:
         names |= variables(step.text)
-    return names
+    return names | {i.of for i in program.inputs if i.name in names}
 
 
 def _without_unused_inputs(program):

@@ -516,6 +516,8 @@ def pad(d):
     many = d.rng.randint(0, max(d[x].dim(), 1))
     by = [d.pick(0, 0, 1, 2, -1) for _ in range(2 * many)]
     mode = d.optional(lambda: d.pick("'constant'", "'constant'", "'reflect'", "'replicate'", "'circular'"), 0.4)
+    if mode == "'circular'":
+        by = [abs(n) for n in by]  # torch reads behind memory where one is negative
     return {"input": x, "pad": d.sizes(by), "mode": mode, "value": d.optional(d.number, 0.3)}
 
 
