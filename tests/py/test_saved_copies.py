@@ -144,6 +144,12 @@ def test_what_torch_copies_may_be_written(name, kind, learns):
     assert not wrong
 
 
+def test_rms_norm_of_what_is_not_contiguous_shows_its_copy():
+    norm = torch.nn.RMSNorm(4)
+    name = dycl.accelerate(lambda x: norm(x.unfold(1, 4, 2)))(torch.randn(3, 8)).grad_fn.name()
+    assert name == norm(torch.randn(3, 8).unfold(1, 4, 2)).grad_fn.name()
+
+
 def test_rms_norm_of_data_is_recorded():
     model = dycl.accelerate(torch.nn.Sequential(torch.nn.RMSNorm(6), torch.nn.Linear(6, 3)))
     for _ in range(3):

@@ -66,6 +66,9 @@ norm(dycl_call *call,
     if (row->op == DYCL_OP_rms_norm) {
         const dycl_value *v = meta(call, x[0]);
         if (dycl_value_numel(v) == 0) return dycl_call_bail(call, DYCL_BAIL_layout);
+        if (x[1] != DYCL_NONE && !dycl_value_contiguous(v) && dycl_track_has_now(call->region, x[1]) &&
+            !dycl_track_has_now(call->region, x[0]))
+            return dycl_call_bail(call, DYCL_BAIL_layout); /* the node is that of a copy */
         usual = v->dtype == DYCL_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
     }
     PyObject *epsilon = row->op == DYCL_OP_rms_norm && call->p[2 + tensors] == Py_None ? NULL : call->p[2 + tensors];
