@@ -21,38 +21,40 @@ static int in_rows(const dycl_value *v) { return v->strides[1] == 1 && v->stride
 
 /* ---- What torch multiplies and saves: a product of stacked matrices is one of two matrices, or of two stacks */
 
-/* Whether a view has these dimensions as one: what torch reshapes is copied otherwise. */
-static int merge(int count, const int64_t *sizes, const int64_t *strides) {
-    int last = -1;
-    for (int i = count; i-- > 0;) {
-        if (sizes[i] == 1) continue;
-        if (last >= 0 && strides[i] != strides[last] * sizes[last]) return 0;
-        last = i;
-    }
-    return 1;
+/* Of all but the last `kept` dimensions it makes one, and so a copy where no view has them as one. */
+static int is_copied(const dycl_value *v, int kept) {
+    int64_t sizes[3] = {1}, strides[3];
+    const int many = v->rank - kept;
+    for (int i = 0; i < many; i++) sizes[0] *= v->sizes[i];
+    for (int i = 0; i < kept; i++) sizes[1 + i] = v->sizes[many + i];
+    return !dycl_view_strides(v, kept + 1, sizes, strides);
 }
 
 /* All rows of the operand [..., k]. */
 static uint32_t take_rows(dycl_chain *c, int nth) {
-    const dycl_value *v = dycl_chain_operand(c, nth);
-    return as_rows(c, dycl_chain_take_as(c, nth, v->rank > 2 && !merge(v->rank - 1, v->sizes, v->strides)));
+    return as_rows(c, dycl_chain_take_as(c, nth, is_copied(dycl_chain_operand(c, nth), 1)));
 }
 
 /* The operand [..., k, n], whose transposes are rows of one matrix (should_fold in ATen/native/LinearAlgebra.cpp). */
 static uint32_t take_turned(dycl_chain *c, int nth) {
-    dycl_value v = *dycl_chain_operand(c, nth);
-    v.sizes[v.rank - 2] = v.sizes[v.rank - 1], v.strides[v.rank - 2] = v.strides[v.rank - 1];
-    return dycl_chain_take_as(c, nth, !merge(v.rank - 1, v.sizes, v.strides));
+    dycl_value v = *dycl_chain_operand(c, nth), turned = v;
+    for (int i = 1; i <= 2; i++) {
+        turned.sizes[v.rank - i] = v.sizes[v.rank - 3 + i];
+        turned.strides[v.rank - i] = v.strides[v.rank - 3 + i];
+    }
+    return dycl_chain_take_as(c, nth, is_copied(&turned, 1));
 }
 
 /* The operand [..., m, k], expanded to the result's batch and stacked. */
 static uint32_t take_stacked(dycl_chain *c, int nth) {
-    const dycl_value *v = dycl_chain_operand(c, nth), *out = &c->b->job->graph->values[c->node->out];
-    const int batch = out->rank - 2, ahead = out->rank - v->rank;
-    int64_t strides[DYCL_MAX_RANK];
-    for (int i = 0; i < batch; i++)
-        strides[i] = i < ahead || (v->sizes[i - ahead] == 1 && out->sizes[i] != 1) ? 0 : v->strides[i - ahead];
-    return dycl_chain_take_as(c, nth, !merge(batch, out->sizes, strides));
+    const dycl_value *v = dycl_chain_operand(c, nth);
+    dycl_value wide = c->b->job->graph->values[c->node->out];
+    const int ahead = wide.rank - v->rank;
+    for (int i = 0; i < wide.rank; i++) {
+        if (i >= wide.rank - 2) wide.sizes[i] = v->sizes[i - ahead];
+        wide.strides[i] = i < ahead || v->sizes[i - ahead] != wide.sizes[i] ? 0 : v->strides[i - ahead];
+    }
+    return dycl_chain_take_as(c, nth, is_copied(&wide, 2));
 }
 
 /* Rows of no elements: only the bias counts. */

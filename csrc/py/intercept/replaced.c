@@ -9,7 +9,6 @@ static setattrofunc original;
 static PyObject *torchs, *replaced; /* owned: what torch has under the names of our rows; the names of others */
 static unsigned known;              /* version of torch.Tensor that was looked at; 0: there is none */
 
-/* Who goes past our method (type.__setattr__(torch.Tensor, ...)) changes the version. */
 static int look_again(void) {
     PyObject *name, *was;
     Py_ssize_t at = 0;
@@ -23,6 +22,7 @@ static int look_again(void) {
 
 int dycl_replaced_any(void) {
     if (!replaced) return 0;
+    /* who goes past our method (type.__setattr__(torch.Tensor, ...)) changes the version */
     if (known && known != dycl_type_version(dycl_py.tensor_type) && look_again() < 0) {
         PyErr_Clear(); /* no memory: the next call looks */
         return 1;
@@ -37,11 +37,8 @@ static int set_attribute(PyObject *class, PyObject *name, PyObject *value) {
         return original(class, name, value);
     }
     if (dycl_region_current && dycl_region_step_aside(dycl_region_current, DYCL_BAIL_mode) < 0) return -1;
-    int result = original(class, name, value);
-    if (result < 0) return result;
-    if (dycl_type_lookup(dycl_py.tensor_type, name) != was) return PySet_Add(replaced, name);
-    if (PySet_Discard(replaced, name) < 0) return -1;
-    if (!dycl_replaced_any()) dycl_plain_put_back();
+    if (original(class, name, value) < 0 || look_again() < 0) return -1;
+    if (!PySet_GET_SIZE(replaced)) dycl_plain_put_back();
     return 0;
 }
 

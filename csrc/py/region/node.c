@@ -52,23 +52,21 @@ static PyObject *tensors_of(const dycl_region *region, const uint32_t *values, u
     return tuple;
 }
 
-static dycl_handle copy_of(dycl_handle tensor) {
+/* Of a dense tensor that looks like this. */
+static dycl_handle copy_of(dycl_handle tensor, const dycl_value *v) {
     dycl_tensor_view from, to;
-    dycl_handle copy = NULL;
-    if (dycl_abi_read(tensor, &from) && (copy = dycl_abi_empty(from.dtype, from.rank, from.sizes, from.strides)) &&
-        dycl_abi_read(copy, &to)) {
-        size_t bytes = dycl_dtype_size(from.dtype);
-        for (int i = 0; i < from.rank; i++) bytes *= (size_t)from.sizes[i];
-        if (bytes) memcpy(to.data, from.data, bytes); /* dense */
-    }
+    dycl_handle copy = dycl_abi_empty((dycl_dtype)v->dtype, v->rank, v->sizes, v->strides);
+    size_t bytes = dycl_value_bytes(v);
+    if (copy && bytes && dycl_abi_read(tensor, &from) && dycl_abi_read(copy, &to)) memcpy(to.data, from.data, bytes);
     if (!copy && !PyErr_Occurred()) PyErr_NoMemory();
     return copy;
 }
 
-/* The nth of what is saved becomes a tensor of its own, of the same memory or of a copy. */
-static int set_apart(PyObject *tensors, uint32_t nth, int copied) {
+/* The nth of what is saved becomes a tensor of its own: a copy of one that looks like this, or NULL: the same memory.
+ */
+static int set_apart(PyObject *tensors, uint32_t nth, const dycl_value *copied) {
     dycl_handle tensor = dycl_abi_borrow(PyTuple_GET_ITEM(tensors, nth));
-    dycl_handle apart = copied ? copy_of(tensor) : dycl_abi_detach(tensor);
+    dycl_handle apart = copied ? copy_of(tensor, copied) : dycl_abi_detach(tensor);
     PyObject *o = apart ? dycl_abi_wrap(apart) : NULL;
     dycl_abi_delete(apart);
     if (!o) return -1;
@@ -243,8 +241,10 @@ int dycl_node_attach(dycl_region *region, PyObject *of, const dycl_node_plan *pl
     PyObject *open = names ? open_sources(region, plan, sources) : NULL;
     if (open) Py_SETREF(open, keep_edges(region, (dycl_tape *)t, sources, open));
     int failed = !open;
-    for (uint32_t i = 0; i < plan->saved_count && !failed; i++)
-        failed = is_apart(region, plan, i) && set_apart(saved, i, is_copied(region, plan, i)) < 0;
+    for (uint32_t i = 0; i < plan->saved_count && !failed; i++) {
+        const dycl_value *copied = is_copied(region, plan, i) ? &region->recorder.graph.values[plan->saved[i]] : NULL;
+        failed = (copied || keeps_memory(region, plan->saved[i])) && set_apart(saved, i, copied) < 0;
+    }
     if (!failed && functions.attach) {
         int state = dycl_abi_torch_function_off();
         PyObject *name = PyTuple_GET_SIZE(open) || region->elsewhere || !functions.apply_of ? NULL : single_name(names);
