@@ -10,7 +10,7 @@ import functools
 
 from .draw import DTYPES, INTEGERS
 from .vocabulary import ROWS, index_for
-from .vocabulary_nn import image
+from .vocabulary_nn import assigned, image
 from .vocabulary_torchs import PARAMETERS  # noqa: F401 (its rows are among those that are wrapped here)
 
 
@@ -168,31 +168,6 @@ def numbers(text, spatial):
     return made if isinstance(made, tuple) else (made,) * spatial
 
 
-@also("conv1d", 0.7)
-def conv1d(d, plain):
-    return convolution(d, 1, False)
-
-
-@also("conv2d", 0.7)
-def conv2d(d, plain):
-    return convolution(d, 2, False)
-
-
-@also("conv3d", 0.7)
-def conv3d(d, plain):
-    return convolution(d, 3, False)
-
-
-@also("conv_transpose1d", 0.7)
-def conv_transpose1d(d, plain):
-    return convolution(d, 1, True)
-
-
-@also("conv_transpose2d", 0.7)
-def conv_transpose2d(d, plain):
-    return convolution(d, 2, True)
-
-
 def convolution(d, spatial, transposed):
     groups, inner, outer = d.pick(1, 1, 2, 3, 5, 7, 16), d.pick(1, 1, 2, 3, 5), d.pick(1, 1, 2, 3, 4, 9)
     size = [d.pick(1, 2, 3, 5, 6, 11) for _ in range(spatial)]
@@ -226,6 +201,10 @@ def convolution(d, spatial, transposed):
     }  # fmt: skip
 
 
+for name in "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d":
+    also(name, 0.7)(lambda d, plain, name=name: convolution(d, int(name[-2]), "transpose" in name))
+
+
 def windows(d, x, spatial):
     """Kernel, stride, padding of a pool at their limits: the whole image, half of the kernel, one more than that."""
     size = list(d[x].shape)[-spatial:]
@@ -250,14 +229,8 @@ def pool(d, spatial):
     }  # fmt: skip
 
 
-@also("max_pool1d avg_pool1d", 0.8)
-def pool1d(d, plain):
-    return pool(d, 1)
-
-
-@also("max_pool2d avg_pool2d", 0.8)
-def pool2d(d, plain):
-    return pool(d, 2)
+for name in "max_pool1d", "avg_pool1d", "max_pool2d", "avg_pool2d":
+    also(name, 0.8)(lambda d, plain, name=name: pool(d, int(name[-2])))
 
 
 @also("adaptive_avg_pool1d adaptive_avg_pool2d", 0.7)
@@ -347,15 +320,10 @@ def getitem(d, plain):
 @also("setitem", 0.9)
 def setitem(d, plain):
     x = d.tensor()
-    where, value = any_key(d, x), d.number()
-    if d.chance(0.6):
-        error = d.execute(f"probe = {x}[{where}]")
-        found = d.namespace.pop("probe", None)
-        if error is None and found is not None:
-            shape = list(found.shape)[d.pick(0, 0, 0, 1):]
-            value = d.tensor(shape=[n if d.chance(0.8) else 1 for n in shape], dtype=d.like(x))
-            if d.chance(0.15):
-                value = d.pick(f"{x}[{where}].flip(0)" if found.dim() else x, f"{value}.tolist()", "[1]", "None")
+    where = any_key(d, x)
+    value, there = assigned(d, x, where)
+    if there is not None and d.chance(0.15):
+        value = d.pick(f"{x}[{where}].flip(0)" if there.dim() else x, f"{value}.tolist()", "[1]", "None")
     return {"self": x, "key": where, "value": value}
 
 

@@ -458,16 +458,21 @@ def copy(d):
     return {"self": x, "src": d.partner(x), "non_blocking": d.optional(d.flag, 0.1)}
 
 
+def assigned(d, x, where):
+    """What is written to x[where]: a number, or a tensor that suits. With what stands there, where it is a tensor."""
+    value, part = d.number(), None
+    if d.chance(0.6):
+        error = d.execute(f"probe = {x}[{where}]")
+        part = d.namespace.pop("probe", None) if error is None else None
+        if part is not None:
+            shape = list(part.shape)[d.pick(0, 0, 0, 1) :]
+            value = d.tensor(shape=[n if d.chance(0.8) else 1 for n in shape], dtype=d.like(x))
+    return value, part
+
+
 @rows("setitem")
 def setitem(d):
     x = d.tensor()
     where = key(d, x) if d.chance(0.9) else d.tensor(shape=d[x].shape, dtype="torch.bool")
-    value = d.number()
-    if d.chance(0.6):
-        error = d.execute(f"probe = {x}[{where}]")
-        part = d.namespace.pop("probe", None)
-        if error is None and part is not None:
-            shape = list(part.shape)[d.pick(0, 0, 0, 1) :]
-            value = d.tensor(shape=[n if d.chance(0.8) else 1 for n in shape], dtype=d.like(x))
-    return {"self": x, "key": where, "value": value}
+    return {"self": x, "key": where, "value": assigned(d, x, where)[0]}
 
