@@ -14,8 +14,9 @@ elements leave is rounding. In the seventh its operands have so few bits that mo
 one side may be a unit apart on the other, which decides about the sizes of `unique`. The eighth rounds each result
 once: in torch, equal elements may differ by a unit, as its vectors round otherwise than its code for the last elements,
 or the other way round. These two have no part in the spread. In the ninth, a sum whose terms overflow in some order is
-of another class (a number, an infinity, NaN). A zero that a sum of products gives has any sign: it depends on where the
-sum begins; so has a NaN, and what is chosen where -0 meets 0.
+of another class (a number, an infinity, NaN); in the three after it, it is each of the infinities and zero, whose
+comparisons differ. A zero that a sum of products gives has any sign: it depends on where the sum begins; so has a NaN,
+and what is chosen where -0 meets 0.
 - *float64*: eager runs again with floats of fewer bits replaced by float64 throughout, on the same inputs; how far
 eager is from that is its own error, or its own mistake (docs/correctness.md, "Mistakes of torch").
 

@@ -10,7 +10,9 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from ..pairs.known import squares_overflow
 
-SNAPS, EXACTS, CORRECT, OVERFLOWS = 6, 7, 8, 9  # numbers of runs
+SNAPS, EXACTS, CORRECT = 6, 7, 8  # numbers of runs
+# Runs in which what hangs on the order of terms that overflow is this (None: of another class than it was).
+OVERFLOWS = {9: None, 10: float("inf"), 11: -float("inf"), 12: 0.0}
 # Floats of 16 bits: eager's own kernels round to them in the middle (attention, a bias that is added afterwards), so
 # that noise is one unit in the last place of some.
 MOVING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -50,7 +52,7 @@ class Noise(TorchDispatchMode):
     def __init__(self, seed, number=1):
         super().__init__()
         self.snaps, self.exacts, self.scale = number == SNAPS, number == EXACTS, number != 0
-        self.correct, self.overflows = number == CORRECT, number == OVERFLOWS
+        self.correct, self.overflows, self.stands_for = number == CORRECT, number in OVERFLOWS, OVERFLOWS.get(number)
         self.way = {1: 1, 2: -1}.get(number, 0)  # 1 all up, -1 all down, 0 at random
         self.rng = torch.Generator().manual_seed(seed)
 
@@ -105,6 +107,28 @@ class Noise(TorchDispatchMode):
                     if isinstance(y, torch.Tensor):
                         y.copy_(change(y))
 
+    def where_terms_overflow(self, function, kind, args, kwargs):
+        """Where the sizes of the terms add up to more than the dtype holds, their order decides about what comes of it:
+        any class of number stands there. So it does for the mean of `var_mean` of an infinity."""
+        plain = function(*args, **kwargs)
+        if kind.means and not plain[1].isfinite().all():
+            return plain[0], self.of_another_class(plain[1], ~plain[1].isfinite())
+        if not kind.sums:
+            return plain
+        sizes = functools.partial(_sizes, finite=self.stands_for is not None)
+        try:
+            sizes = function(*tree_map(sizes, args), **tree_map(sizes, kwargs))
+        except RuntimeError:  # no kernel of it in float64
+            return plain
+        return tree_map(
+            lambda x, size: self.of_another_class(x, size > torch.finfo(x.dtype).max)
+            if _moves(x) and x.dtype != torch.float64 else x, plain, sizes)
+
+    def of_another_class(self, x, where):
+        other = torch.where(x.isnan(), torch.zeros_like(x), torch.full_like(x, float("nan"))) \
+            if self.stands_for is None else torch.full_like(x, self.stands_for)
+        return torch.where(where, other, x)
+
     def nearly_zero(self, x):
         return torch.where(x == 0, (torch.rand(x.shape, generator=self.rng) * 1e-25).to(x.dtype), x)
 
@@ -126,7 +150,7 @@ class Noise(TorchDispatchMode):
         if self.exacts and not kind.written:
             return _written_back(function, args, tree_map(coarse, args), tree_map(coarse, kwargs))
         if self.overflows and not kind.written:
-            return (_unless_terms_overflow if kind.sums else _as_is)(function, args, kwargs)
+            return self.where_terms_overflow(function, kind, args, kwargs)
         if kind.written:
             result = function(*args, **kwargs)
             self.rewrite(function, args, lambda x: self.with_any_nan(self.moved(x)))
@@ -164,6 +188,7 @@ class Kind:
     chooses: bool
     arithmetic: bool
     sums: bool
+    means: bool
     fades: bool
     centers: bool
     normalizes: bool
@@ -180,6 +205,7 @@ def _kind(function):
         chooses=CHOOSING.match(name) is not None,
         arithmetic=ARITHMETIC.match(name) is not None,
         sums=SUMS.match(name) is not None,
+        means=name in ("var_mean", "std_mean"),
         fades=FADING.match(name) is not None,
         centers="norm" in name,
         normalizes=re.search("(layer|batch|group|instance)_norm", name) is not None,
@@ -244,26 +270,11 @@ def _as_is(function, args, kwargs):
     return function(*args, **kwargs)
 
 
-def _unless_terms_overflow(function, args, kwargs):
-    """Where the sizes of the terms add up to more than the dtype holds, their order decides about what comes of it: any
-    class of number stands there."""
-    plain = function(*args, **kwargs)
-    try:
-        sizes = function(*tree_map(_sizes, args), **tree_map(_sizes, kwargs))
-    except RuntimeError:  # no kernel of it in float64
-        return plain
-    return tree_map(_of_another_class, plain, sizes)
-
-
-def _sizes(x):
-    return x.double().abs() if _moves(x) else x
-
-
-def _of_another_class(x, size):
-    if not _moves(x) or x.dtype == torch.float64:
+def _sizes(x, finite):
+    """finite: an infinity among the terms decides, whatever their order."""
+    if not _moves(x):
         return x
-    other = torch.where(x.isnan(), torch.zeros_like(x), torch.full_like(x, float("nan")))
-    return torch.where(size > torch.finfo(x.dtype).max, other, x)
+    return x.double().abs().nan_to_num(0.0, 0.0, 0.0) if finite else x.double().abs()
 
 
 def _rounded_once(function, args, kwargs):
