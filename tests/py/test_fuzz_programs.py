@@ -4,6 +4,7 @@ what it has to see.
 `python -m tests.fuzz programs --seconds 3600 --seed N` runs others for as long as asked."""
 
 import pathlib
+import random
 import sys
 
 import numpy as np
@@ -14,7 +15,7 @@ import dycl
 from suite import FULL, one_thread  # noqa: F401 (a fixture)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.fuzz.programs import compare, generate, judge, noise, program, run  # noqa: E402
+from tests.fuzz.programs import compare, draw, generate, judge, noise, program, run, steps_memory  # noqa: E402
 
 dycl.accelerate(lambda: None)  # finds torch
 PROGRAMS = 5000 if FULL else 300
@@ -31,6 +32,17 @@ def test_a_program_depends_on_its_seed_only():
     texts = [generate.draw_program("7 3").source() for _ in range(2) if torch.rand(1) >= 0]
     assert texts[0] == texts[1]
     assert len({generate.draw_program(f"7 {i}").source() for i in range(20)}) == 20
+
+
+@pytest.mark.parametrize("moves", ["x0.data = torch.zeros(1)", "x0.resize_(99)", "x0.transpose_(0, 1)", ""])
+def test_an_argument_is_shared_where_it_was_made(moves):
+    d = draw.Draw(random.Random("shared"))
+    d.input((5, 6), "torch.float32", plain=True)
+    assert d.step(moves, "write")
+    for _ in range(40):
+        steps_memory.shared_argument(d)
+    assert any(i.of for i in d.inputs) == (moves == "")
+    compare.build(d.program())[2](0)
 
 
 # ---- what programs found once
