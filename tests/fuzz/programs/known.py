@@ -51,7 +51,7 @@ def _version_of_written_gradient(program, difference):
     """What the engine counted shows where a gradient is written, and gets a history itself."""
     source = program.source()
     return difference.kind == "version" and any(
-        re.search(rf"\b{name} [^ =]+=|\b{name}\.\w+_\(|\b{name}\[.*\] [-+*/]?= ", source)
+        re.search(rf"\b{name} [^ =]+=|\b{name}\.\w+_\(|\b{name}\[.*\] [-+*/]?= |\.\w+_\({name}\b", source)
         for name in re.findall(r"(\w+) = \w+\.grad\b", source))
 
 
