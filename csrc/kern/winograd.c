@@ -2,13 +2,16 @@
 
 #include "base/cpu.h"
 #include "kern/kern.h"
+#include "kern/winograd_squares.h"
 
 #include <omp.h>
 #include <string.h>
 
-#define PLACES 16
+#define PLACES     DYCL_WINOGRAD_PLACES
+#define divided_up dycl_winograd_share
 
-static int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+DYCL_ISA_CHOICE(const dycl_winograd_transforms, dycl_winograd)
+const dycl_winograd_transforms *dycl_kern_winograd(dycl_isa isa) { return dycl_winograd_for(isa); }
 
 /* ---- U: panel by panel, in a panel place by place, in a place channel by channel */
 
@@ -22,38 +25,18 @@ static int64_t panel_column(const dycl_gemm_layout *f, int64_t panel) {
 
 size_t dycl_winograd_bytes(const dycl_gemm_layout *form) { return PLACES * dycl_gemm_bytes(form); }
 
-/* G g G' of one 3x3 window, in f64: it is rounded once. */
-static void transform_window(const float *g, double factor, double *u) {
-    double half[4][3];
-    for (int j = 0; j < 3; j++) {
-        double a = g[j] * factor, b = g[3 + j] * factor, c = g[6 + j] * factor;
-        half[0][j] = a;
-        half[1][j] = (a + b + c) / 2;
-        half[2][j] = (a - b + c) / 2;
-        half[3][j] = c;
-    }
-    for (int i = 0; i < 4; i++) {
-        double a = half[i][0], b = half[i][1], c = half[i][2];
-        u[4 * i] = a;
-        u[4 * i + 1] = (a + b + c) / 2;
-        u[4 * i + 2] = (a - b + c) / 2;
-        u[4 * i + 3] = c;
-    }
-}
-
 void dycl_winograd_pack(const dycl_gemm_layout *form, const float *weights, const float *scale, float *packed,
                         int threads) {
+    const dycl_winograd_transforms *transforms = dycl_winograd_for(form->kernel->isa);
     int64_t channels = form->sizes[2], panels = panels_of(form);
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (int64_t p = 0; p < panels; p++) {
         int64_t first = panel_column(form, p), width = panel_column(form, p + 1) - first;
         float *to = packed + PLACES * first * channels;
+        const float *from = weights + first * form->column;
         for (int64_t c = 0; c < channels; c++)
-            for (int64_t n = 0; n < width; n++) {
-                double u[PLACES];
-                transform_window(weights + ((first + n) * channels + c) * 9, scale ? scale[first + n] : 1, u);
-                for (int i = 0; i < PLACES; i++) to[(i * channels + c) * width + n] = (float)u[i];
-            }
+            transforms->weights(to + c * width, channels * width, from + c * form->strides[2], form->column,
+                                form->strides[1], scale ? scale + first : NULL, width);
     }
 }
 
@@ -66,18 +49,14 @@ typedef struct {
     const float *src, *packed;
     const dycl_gemm_finish *finish;
     float *dst;
-    int64_t down, across, squares; /* squares of an image, and of all */
-    int64_t block;                 /* squares at once */
-    int above, below, left, right; /* borders of the image that no square has inside */
+    dycl_winograd_squares squares;
+    int64_t block; /* squares at once */
 } work;
-
-static int64_t squares_of(const dycl_winograd *w) {
-    return w->images * divided_up(w->out_height, 2) * divided_up(w->out_width, 2);
-}
 
 /* V takes half of the second cache; each block reads all of U again, so there are as few as that allows. */
 static int64_t block_of(const dycl_winograd *w) {
-    int64_t most = dycl_cpu_cache() / 2 / (PLACES * w->channels * (int64_t)sizeof(float)), squares = squares_of(w);
+    int64_t most = dycl_cpu_cache() / 2 / (PLACES * w->channels * (int64_t)sizeof(float)),
+            squares = dycl_winograd_divide(w).count;
     if (most < 16) most = 16;
     return most < squares ? most : squares;
 }
@@ -90,33 +69,13 @@ size_t dycl_winograd_scratch(const dycl_winograd *w, const dycl_gemm_layout *for
     return (size_t)(threads * scratch_of(w, form)) * sizeof(float);
 }
 
-/* Squares overlap by half, each way: what is inner in none of them lies in one at the edge. Where zeros surround the
- * image, there is no such pixel. */
-static void find_borders(work *k) {
-    const dycl_winograd *w = k->w;
-    k->above = w->above == 0;
-    k->left = w->left == 0;
-    k->below = 2 * k->down - w->above < w->height - 1;
-    k->right = 2 * k->across - w->left < w->width - 1;
-}
-
-/* zeros: a pixel outside the image. */
 static int read_squares(const work *k, const float *zeros, float *v, int64_t begin, int64_t end) {
     const dycl_winograd *w = k->w;
     int large = 0;
     int64_t step = (end - begin) * w->channels;
     for (int64_t s = begin; s < end; s++) {
-        int64_t image = s / (k->down * k->across), row = s / k->across % k->down, column = s % k->across;
-        int64_t y = row * 2 - w->above, x = column * 2 - w->left;
-        const float *square[16];
-        for (int64_t i = 0; i < 4; i++)
-            for (int64_t j = 0; j < 4; j++) {
-                int inside = y + i >= 0 && y + i < w->height && x + j >= 0 && x + j < w->width;
-                square[4 * i + j] =
-                    inside ? k->src + ((image * w->height + y + i) * w->width + x + j) * w->channels : zeros;
-            }
-        int edge = (k->above && row == 0) || (k->below && row == k->down - 1) || (k->left && column == 0) ||
-                   (k->right && column == k->across - 1);
+        const float *square[PLACES];
+        int edge = dycl_winograd_inputs(&k->squares, s, k->src, 0, zeros, square);
         large |= k->transforms->input(v + (s - begin) * w->channels, step, square, w->channels, w->limit, edge);
     }
     return large;
@@ -151,18 +110,16 @@ static void multiply(const work *k, const float *v, float *m, int64_t squares, i
 }
 
 static void write_squares(const work *k, const float *m, int64_t begin, int64_t end, int64_t panel) {
-    const dycl_winograd *w = k->w;
     const dycl_gemm_finish *finish = k->finish;
     int64_t first = panel_column(k->form, panel), width = panel_column(k->form, panel + 1) - first;
     for (int64_t s = begin; s < end; s++) {
-        int64_t image = s / (k->down * k->across), y = s / k->across % k->down * 2, x = s % k->across * 2;
+        int64_t at[4];
         float *to[4];
         const float *residual[4];
-        for (int64_t i = 0; i < 4; i++) {
-            int inside = y + i / 2 < w->out_height && x + i % 2 < w->out_width;
-            int64_t at = ((image * w->out_height + y + i / 2) * w->out_width + x + i % 2) * w->outputs + first;
-            to[i] = inside ? k->dst + at : NULL;
-            residual[i] = inside && finish->residual ? finish->residual + at : NULL;
+        dycl_winograd_outputs(&k->squares, s, at);
+        for (int i = 0; i < 4; i++) {
+            to[i] = at[i] >= 0 ? k->dst + at[i] + first : NULL;
+            residual[i] = at[i] >= 0 && finish->residual ? finish->residual + at[i] + first : NULL;
         }
         k->transforms->output(to, m + (s - begin) * width, (end - begin) * width,
                               finish->bias ? finish->bias + first : NULL, residual, finish->low, finish->high, width);
@@ -185,27 +142,23 @@ static int run_share(const work *k, float *scratch, int64_t begin, int64_t end, 
     return large;
 }
 
-DYCL_ISA_CHOICE(const dycl_winograd_transforms, dycl_winograd)
-
 /* Threads divide the squares, where each gets enough of them to be worth reading all of U, else the panels. */
 #define ENOUGH 24
 
 int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_layout *form, const float *src, const float *packed,
                       const dycl_gemm_finish *finish, float *dst, float *scratch, int threads) {
-    work k = {w, form, dycl_winograd_for(form->kernel->isa), src, packed, finish, dst, .squares = squares_of(w)};
-    k.down = divided_up(w->out_height, 2);
-    k.across = divided_up(w->out_width, 2);
-    k.block = block_of(w);
-    find_borders(&k);
+    work k = {w,          form, dycl_winograd_for(form->kernel->isa), src, packed, finish, dst, dycl_winograd_divide(w),
+              block_of(w)};
+    int64_t squares = k.squares.count;
     int64_t panels = panels_of(form), each = scratch_of(w, form);
-    if (threads < 2) return !run_share(&k, scratch, 0, k.squares, 0, panels);
+    if (threads < 2) return !run_share(&k, scratch, 0, squares, 0, panels);
     int large = 0;
-    int by_squares = k.squares >= ENOUGH * threads || panels < threads;
+    int by_squares = squares >= ENOUGH * threads || panels < threads;
 #pragma omp parallel num_threads(threads) reduction(| : large)
     {
         int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
-        int64_t begin = by_squares ? k.squares * self / team : 0,
-                end = by_squares ? k.squares * (self + 1) / team : k.squares;
+        int64_t begin = by_squares ? squares * self / team : 0,
+                end = by_squares ? squares * (self + 1) / team : squares;
         int64_t panel0 = by_squares ? 0 : panels * self / team,
                 panel1 = by_squares ? panels : panels * (self + 1) / team;
         large = run_share(&k, scratch + self * each, begin, end, panel0, panel1);

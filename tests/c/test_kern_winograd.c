@@ -16,15 +16,70 @@ static float *floats(int64_t count) {
     return x;
 }
 
-static void check(dycl_isa isa, int large) {
-    const dycl_gemm_kernel *kernel = dycl_kern_gemm(isa);
-    int64_t lanes = kernel->lanes, pad[4] = {below(3), below(3), below(3), below(3)};
+static dycl_winograd some_convolution(int64_t lanes, int large) {
+    int64_t pad[4] = {below(3), below(3), below(3), below(3)};
     dycl_winograd w = {pick(1, 3), pick(3, 14),        pick(3, 14), lanes * pick(1, large ? 40 : 4), pad[0], pad[1], 0,
                        0,          lanes * pick(1, 6), 50};
     w.out_height = w.height + pad[0] + pad[2] - 2;
     w.out_width = w.width + pad[1] + pad[3] - 2;
-    dycl_gemm_layout form = {
-        .kernel = kernel, .n = w.outputs, .sizes = {1, 1, w.channels}, .strides = {0, 0, 9}, .column = 9 * w.channels};
+    return w;
+}
+
+/* The image's pixel that element k of the window sees at (y, x), channel c; 0: outside. */
+static float seen(const dycl_winograd *w, const float *src, int64_t image, int64_t y, int64_t x, int64_t k, int64_t c) {
+    y += k / 3 - w->above, x += k % 3 - w->left;
+    if (y < 0 || y >= w->height || x < 0 || x >= w->width) return 0;
+    return src[((image * w->height + y) * w->width + x) * w->channels + c];
+}
+
+/* Of each operand: wherever an element that is not below the limit lies, the answer tells of it. */
+static const float wild[] = {NAN, INFINITY, -INFINITY, 0x1p50f, -0x1.8p60f};
+
+static void check_gradient(dycl_isa isa, int large) {
+    const dycl_gemm_kernel *kernel = dycl_kern_gemm(isa);
+    dycl_winograd w = some_convolution(kernel->lanes, large);
+    int threads = (int)pick(1, 3);
+    int64_t in = w.images * w.height * w.width * w.channels, out = w.images * w.out_height * w.out_width * w.outputs,
+            count = w.outputs * w.channels * 9;
+    float *src = floats(in), *gradient = floats(out), *dst = floats(count),
+          *scratch = dycl_aligned_alloc(dycl_winograd_gradient_scratch(&w, kernel, threads));
+    if (!dycl_winograd_gradient(&w, kernel, src, gradient, dst, scratch, threads) && failures++ < 20)
+        printf("FAIL ordinary elements of a gradient are too large\n");
+    for (int64_t i = 0; i < count; i += large ? pick(1, 50) : 1) {
+        int64_t k = i % 9, c = i / 9 % w.channels, n = i / 9 / w.channels, pixels = w.out_height * w.out_width;
+        double sum = 0, size = 0;
+        for (int64_t at = 0; at < w.images * pixels; at++) {
+            double term = (double)gradient[at * w.outputs + n] *
+                          (double)seen(&w, src, at / pixels, at % pixels / w.out_width, at % w.out_width, k, c);
+            sum += term, size += fabs(term);
+        }
+        /* as below: squares are what is summed up here */
+        double allowed = (size + 1) * 3 * 6e-8 * (4 + sqrt(4.0 * (double)(w.images * pixels))) + 1e-6;
+        if (!(fabs(sum - dst[i]) <= allowed) && failures++ < 20)
+            printf("FAIL %s gradient %lldx%lldx%lld -> %lld: %g instead of %g\n", dycl_isa_name(isa),
+                   (long long)w.height, (long long)w.width, (long long)w.channels, (long long)w.outputs, (double)dst[i],
+                   sum);
+    }
+    for (int i = 0; i < 10; i++) {
+        float *at = i % 2 ? &src[below(in)] : &gradient[below(out)], was = *at;
+        *at = wild[i / 2];
+        if (dycl_winograd_gradient(&w, kernel, src, gradient, dst, scratch, threads) && failures++ < 20)
+            printf("FAIL %g is taken for small in a gradient\n", (double)wild[i / 2]);
+        *at = was;
+    }
+    dycl_free(src), dycl_free(gradient), dycl_free(dst), dycl_aligned_free(scratch);
+}
+
+static void check(dycl_isa isa, int large) {
+    const dycl_gemm_kernel *kernel = dycl_kern_gemm(isa);
+    dycl_winograd w = some_convolution(kernel->lanes, large);
+    /* as a convolution has them, or backwards, of the other dimension first */
+    int back = below(2) != 0;
+    dycl_gemm_layout form = {.kernel = kernel,
+                             .n = w.outputs,
+                             .sizes = {1, 1, w.channels},
+                             .strides = {0, back ? -1 : 1, back ? 9 * w.outputs : 9},
+                             .column = back ? 9 : 9 * w.channels};
     do form.vectors = pick(1, DYCL_GEMM_VECTORS);
     while (!kernel->rows[form.vectors]);
     int64_t in = w.images * w.height * w.width * w.channels, out = w.images * w.out_height * w.out_width * w.outputs;
@@ -36,7 +91,8 @@ static void check(dycl_isa isa, int large) {
     float *packed = dycl_aligned_alloc(dycl_winograd_bytes(&form)),
           *scratch = dycl_aligned_alloc(dycl_winograd_scratch(&w, &form, threads));
     dycl_gemm_finish finish = {bias, residual, low, high};
-    dycl_winograd_pack(&form, weights, scale, packed, threads);
+    const float *from = back ? weights + 8 : weights;
+    dycl_winograd_pack(&form, from, scale, packed, threads);
     int answer = dycl_winograd_run(&w, &form, src, packed, &finish, dst, scratch, threads);
     if (!answer && failures++ < 20) printf("FAIL ordinary elements are too large\n");
     for (int64_t i = 0; i < out; i++) {
@@ -44,11 +100,10 @@ static void check(dycl_isa isa, int large) {
                 image = i / w.outputs / w.out_width / w.out_height;
         double sum = bias ? bias[n] : 0, size = fabs(sum);
         for (int64_t k = 0; k < 9; k++) {
-            int64_t from_y = y + k / 3 - w.above, from_x = x + k % 3 - w.left;
-            if (from_y < 0 || from_y >= w.height || from_x < 0 || from_x >= w.width) continue;
             for (int64_t c = 0; c < w.channels; c++) {
-                double term = (double)src[((image * w.height + from_y) * w.width + from_x) * w.channels + c] *
-                              (double)weights[(n * w.channels + c) * 9 + k] * (double)(scale ? scale[n] : 1);
+                float weight = from[n * form.column + c * form.strides[2] + k * form.strides[1]];
+                double term =
+                    (double)seen(&w, src, image, y, x, k, c) * (double)weight * (double)(scale ? scale[n] : 1);
                 sum += term, size += fabs(term);
             }
         }
@@ -62,8 +117,6 @@ static void check(dycl_isa isa, int large) {
             printf("FAIL %s %lldx%lldx%lld -> %lld: %g instead of %g\n", dycl_isa_name(isa), (long long)w.height,
                    (long long)w.width, (long long)w.channels, (long long)w.outputs, (double)dst[i], sum);
     }
-    /* wherever an element that is not below the limit lies, the answer tells of it */
-    const float wild[] = {NAN, INFINITY, -INFINITY, ldexpf(1, 50), -ldexpf(1.5f, 60)};
     for (int i = 0; i < 5; i++) {
         int64_t at = below(in);
         float was = src[at];
@@ -83,7 +136,7 @@ static void check(dycl_isa isa, int large) {
 int main(void) {
     for (dycl_isa isa = DYCL_ISA_AVX2; isa < DYCL_ISA_COUNT; isa++) {
         if (!dycl_cpu_isa_force(isa)) continue;
-        for (int i = 0; i < 150; i++) check(isa, i % 15 == 0);
+        for (int i = 0; i < 150; i++) check(isa, i % 15 == 0), check_gradient(isa, i % 15 == 0);
     }
     if (failures) printf("%d failures\n", failures);
     return failures != 0;

@@ -19,10 +19,12 @@ typedef struct {
     dycl_pad pad;
     int64_t src_strides[4];
     float low, high;
-    dycl_packing *transformed; /* the weights for Winograd's products, or NULL: not that variant */
+    dycl_weights winograd_weights;
+    dycl_packing *transformed; /* those that are constant, or NULL */
+    dycl_ref retransformed;    /* room for others */
     dycl_winograd winograd;
     dycl_ref winograd_scratch;
-    dycl_autotune *autotune;
+    dycl_autotune *autotune, *anew; /* anew: of weights that are transformed at each run */
 } product_args;
 
 static dycl_gemm_finish finish_at(const product_args *a, const dycl_plan *plan) {
@@ -52,8 +54,8 @@ static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
     return windows_run(a, plan);
 }
 
-/* Winograd's products or the windows' own, whichever is measured to be faster; weights that are no constant are not
- * worth transforming. */
+/* Winograd's products or the windows' own, whichever is measured to be faster: with weights that came before, which are
+ * packed once, and with others (of a model that trains, or that are computed), which are packed at each run. */
 enum { WINOGRAD, WINDOWS };
 static const char *const variants[] = {"Winograd", "windows"};
 
@@ -69,30 +71,43 @@ static dycl_status guarded_windows_run(const product_args *a, dycl_plan *plan) {
     return windows_run(a, plan);
 }
 
+/* Weights for Winograd's products. known: they came before. */
+static dycl_status transformed_weights(const product_args *a, dycl_plan *plan, int known, const void **out) {
+    const float *scale = a->conv.has_scale ? dycl_at(plan, a->conv.scale) : NULL;
+    dycl_status status = DYCL_OK;
+    *out = NULL;
+    if (known) status = dycl_packing_get(plan, a->transformed, scale, out);
+    if (status != DYCL_OK || *out) return status;
+    *out = dycl_at(plan, a->retransformed);
+    return dycl_weights_pack(&a->winograd_weights, dycl_at(plan, a->conv.weights), scale, NULL,
+                             dycl_at(plan, a->retransformed));
+}
+
+static dycl_status winograd_run(const product_args *a, dycl_plan *plan, int known) {
+    const void *packed;
+    dycl_status status = transformed_weights(a, plan, known, &packed);
+    if (status != DYCL_OK) return status;
+    dycl_gemm_finish finish = finish_at(a, plan);
+    if (!dycl_winograd_run(&a->winograd, &a->winograd_weights.gemm, dycl_at(plan, a->src), packed, &finish,
+                           dycl_at(plan, a->dst), dycl_at(plan, a->winograd_scratch), a->threads))
+        plan->suspect = 1;
+    return DYCL_OK;
+}
+
 static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
     const product_args *a = step->args;
-    const float *scale = a->conv.has_scale ? dycl_at(plan, a->conv.scale) : NULL;
-    const void *packed;
+    int known = a->transformed && dycl_packing_came_before(plan, a->transformed);
+    dycl_autotune *autotune = known ? a->autotune : a->anew;
     uint64_t began;
-    dycl_status status;
-    int variant = dycl_autotune_next(a->autotune, &began);
-    dycl_packing *packing = variant == WINDOWS ? a->conv.packing : a->transformed;
+    int variant = dycl_autotune_next(autotune, &began);
+    dycl_packing *packing = variant == WINDOWS ? a->conv.packing : a->transformed,
+                 *other = variant == WINDOWS ? a->transformed : a->conv.packing;
     if (packing) packing->fresh = 0;
-    if (variant == WINDOWS) {
-        if (!began) forget(a->transformed);
-        status = guarded_windows_run(a, plan);
-    } else {
-        status = dycl_packing_get(plan, a->transformed, scale, &packed);
-        if (status != DYCL_OK) return status;
-        if (!packed) return guarded_windows_run(a, plan);
-        if (!began) forget(a->conv.packing);
-        dycl_gemm_finish finish = finish_at(a, plan);
-        if (!dycl_winograd_run(&a->winograd, &a->transformed->as.gemm, dycl_at(plan, a->src), packed, &finish,
-                               dycl_at(plan, a->dst), dycl_at(plan, a->winograd_scratch), a->threads))
-            plan->suspect = 1;
-    }
-    /* a run that packs says nothing about the others */
-    if (began && packing && packing->pack && !packing->fresh) dycl_autotune_note(a->autotune, variant, began);
+    if (known && !began) forget(other);
+    dycl_status status = variant == WINDOWS ? guarded_windows_run(a, plan) : winograd_run(a, plan, known);
+    /* a run that packs for all says nothing about the others */
+    if (began && (!known || (packing && packing->pack && !packing->fresh)))
+        dycl_autotune_note(autotune, variant, began);
     return status;
 }
 
@@ -124,6 +139,32 @@ static int finish_of(const dycl_post_ops *post, const uint32_t *residuals, produ
 /* Few output channels fill no vector; a dilated window has no runs longer than a pixel. */
 static int suits(const dycl_conv_desc *d) {
     return !d->transposed && d->groups == 1 && d->oc >= 8 && (d->dilation[1] == 1 || d->kw == 1);
+}
+
+/* A transposed convolution with stride 1, as the gradient of an image is, sees the image through the window turned
+ * around, with what is left of the window around it. 0: it is another one, or cuts something off. */
+static int turned_around(const dycl_conv_desc *d, dycl_conv_desc *out) {
+    *out = *d;
+    out->transposed = 0;
+    const int64_t reach[2] = {(d->kh - 1) * d->dilation[0], (d->kw - 1) * d->dilation[1]};
+    for (int i = 0; i < 2; i++) {
+        out->pad_before[i] = reach[i] - d->pad_before[i];
+        out->pad_after[i] = reach[i] - d->pad_after[i];
+        if (d->stride[i] != 1 || out->pad_before[i] < 0 || out->pad_after[i] < 0) return 0;
+    }
+    return 1;
+}
+
+/* The weights as B: [oc, c, kh, kw], or (turns) [c, oc, kh, kw] with each window from its end. */
+static dycl_gemm_layout describe_weights(const dycl_conv_desc *d, const dycl_gemm_kernel *kernel, int turns,
+                                         int64_t run) {
+    int64_t window = d->kh * d->kw, way = turns ? -1 : 1;
+    return (dycl_gemm_layout){.kernel = kernel,
+                              .n = d->oc,
+                              .sizes = {d->kh, d->kw, d->c},
+                              .strides = {way * d->kw, way, turns ? d->oc * window : window},
+                              .column = turns ? window : window * d->c,
+                              .vectors = dycl_gemm_vectors(kernel, run, d->oc)};
 }
 
 /* How the windows lie in images of that height and width. */
@@ -207,18 +248,36 @@ static int suits_winograd(const dycl_builder *b, const dycl_conv_desc *d, const 
 
 static dycl_status offer_winograd(dycl_builder *b, const dycl_conv_desc *d, const dycl_tensor *w, product_args *a) {
     dycl_status status;
-    const dycl_weights as = {
-        .kind = DYCL_WEIGHTS_WINOGRAD,
-        .gemm =
-            {a->form.kernel, d->oc, {1, 1, d->c}, {0, 0, 9}, 9 * d->c, dycl_gemm_vectors(a->form.kernel, 128, d->oc)},
-        .channels = d->oc};
-    DYCL_TRY(dycl_make_packing(b, w, &as, a->conv.has_scale, &a->transformed));
-    if (!a->transformed) return DYCL_OK;
-    a->transformed->patient = 1;
+    const dycl_gemm_layout *windows = &a->form;
+    a->winograd_weights = (dycl_weights){.kind = DYCL_WEIGHTS_WINOGRAD,
+                                         .gemm = {.kernel = windows->kernel,
+                                                  .n = d->oc,
+                                                  .sizes = {1, 1, d->c},
+                                                  .strides = {0, windows->strides[1], windows->strides[2]},
+                                                  .column = windows->column,
+                                                  .vectors = dycl_gemm_vectors(windows->kernel, 128, d->oc)},
+                                         .start = a->conv.as.start,
+                                         .channels = d->oc};
+    DYCL_TRY(dycl_make_packing(b, w, &a->winograd_weights, a->conv.has_scale, &a->transformed));
+    if (a->transformed) a->transformed->patient = 1;
     a->winograd = (dycl_winograd){
         d->n, d->h, d->w, d->c, d->pad_before[0], d->pad_before[1], d->oh, d->ow, d->oc, DYCL_GUARD_ELEMENT};
-    return dycl_make_scratch(b, dycl_winograd_scratch(&a->winograd, &a->transformed->as.gemm, a->threads),
+    DYCL_TRY(dycl_make_scratch(b, dycl_weights_bytes(&a->winograd_weights), &a->retransformed));
+    return dycl_make_scratch(b, dycl_winograd_scratch(&a->winograd, &a->winograd_weights.gemm, a->threads),
                              &a->winograd_scratch);
+fail:
+    return status;
+}
+
+static dycl_status measure_winograd(dycl_builder *b, const dycl_conv_desc *d, product_args *a) {
+    dycl_status status;
+    for (int known = 0; known < 2; known++) {
+        dycl_autotune *autotune = dycl_autotune_get(
+            2, variants, a->threads, "3x3 n%lld c%lld %lldx%lld oc%lld pad%lld%s", (long long)d->n, (long long)d->c,
+            (long long)d->h, (long long)d->w, (long long)d->oc, (long long)d->pad_before[0], known ? "" : " anew");
+        DYCL_TRY(dycl_make_autotune(b, autotune));
+        *(known ? &a->autotune : &a->anew) = autotune;
+    }
 fail:
     return status;
 }
@@ -229,6 +288,10 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     const dycl_node *node = &g->nodes[block->first];
     const dycl_gemm_kernel *kernel = dycl_kern_gemm(dycl_cpu_isa());
     uint32_t input = dycl_node_operands(g, node)[0], result = g->nodes[block->last].out, residual, slot;
+    dycl_conv_desc turned;
+    int turns = d->transposed;
+    if (turns && !turned_around(d, &turned)) return DYCL_BAIL;
+    if (turns) d = &turned;
     if (!kernel || !suits(d)) return DYCL_BAIL;
     product_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
@@ -274,14 +337,8 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     dycl_make_write_at(b, a->dst, dycl_layout_bytes(&dst));
     if (conv->has_bias) dycl_make_read_at(b, conv->bias, (size_t)d->oc * sizeof(float));
     if (conv->has_scale) dycl_make_read_at(b, conv->scale, (size_t)d->oc * sizeof(float));
-    int64_t window = d->kh * d->kw;
-    a->form = (dycl_gemm_layout){kernel,
-                                 d->oc,
-                                 {d->kh, d->kw, d->c},
-                                 {d->kw, 1, window},
-                                 window * d->c,
-                                 dycl_gemm_vectors(kernel, a->rows.run, d->oc)};
-    a->conv.as = (dycl_weights){.kind = DYCL_WEIGHTS_GEMM, .gemm = a->form};
+    a->form = describe_weights(d, kernel, turns, a->rows.run);
+    a->conv.as = (dycl_weights){.kind = DYCL_WEIGHTS_GEMM, .gemm = a->form, .start = turns ? d->kh * d->kw - 1 : 0};
     DYCL_TRY(dycl_conv_read_weights(b, &a->conv, w, d->oc));
     if (a->pads) {
         size_t pixels = (size_t)(d->n * (a->pad.above + a->pad.height + a->pad.below) *
@@ -289,14 +346,9 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
         DYCL_TRY(dycl_make_scratch(b, pixels * (size_t)d->c * sizeof(float), &a->padded));
     }
     if (squares) DYCL_TRY(offer_winograd(b, d, w, a));
-    DYCL_TRY(dycl_make_step(b, a->transformed ? either_run : product_run, a, "window product",
-                            500 + flops / 150 / a->threads));
-    if (a->transformed) {
-        a->autotune = dycl_autotune_get(2, variants, a->threads, "3x3 n%lld c%lld %lldx%lld oc%lld pad%lld",
-                                        (long long)d->n, (long long)d->c, (long long)d->h, (long long)d->w,
-                                        (long long)d->oc, (long long)d->pad_before[0]);
-        DYCL_TRY(dycl_make_autotune(b, a->autotune));
-    }
+    DYCL_TRY(
+        dycl_make_step(b, squares ? either_run : product_run, a, "window product", 500 + flops / 150 / a->threads));
+    if (squares) DYCL_TRY(measure_winograd(b, d, a));
     return dycl_make_result_done(b, result);
 fail:
     return status;

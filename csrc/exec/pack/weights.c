@@ -68,7 +68,7 @@ static size_t gemm_bytes(const dycl_weights *w) { return dycl_gemm_bytes(&w->gem
 static dycl_status gemm_pack(const dycl_weights *w, const float *from, const float *scale, float *scaled,
                              void *packed) {
     (void)scaled;
-    dycl_gemm_pack(&w->gemm, from, scale, packed, dycl_kern_threads(2 * gemm_bytes(w)));
+    dycl_gemm_pack(&w->gemm, from + w->start, scale, packed, dycl_kern_threads(2 * gemm_bytes(w)));
     return DYCL_OK;
 }
 
@@ -77,7 +77,7 @@ static size_t winograd_bytes(const dycl_weights *w) { return dycl_winograd_bytes
 static dycl_status winograd_pack(const dycl_weights *w, const float *from, const float *scale, float *scaled,
                                  void *packed) {
     (void)scaled;
-    dycl_winograd_pack(&w->gemm, from, scale, packed, dycl_kern_threads(2 * winograd_bytes(w)));
+    dycl_winograd_pack(&w->gemm, from + w->start, scale, packed, dycl_kern_threads(2 * winograd_bytes(w)));
     return DYCL_OK;
 }
 

@@ -20,7 +20,6 @@ void dycl_packing_forget(dycl_packing *packing) {
     }
 }
 
-/* Whether these contents came before, lately; they have now. */
 static int came_before(dycl_packing *packing, const void *source, const dycl_feed *feed) {
     for (int i = 0; i < DYCL_PACKING_KEPT; i++)
         if (packing->seen[i].source == source && packing->seen[i].token == feed->token &&
@@ -31,6 +30,11 @@ static int came_before(dycl_packing *packing, const void *source, const dycl_fee
     packing->seen[place].token = feed->token;
     packing->seen[place].version = feed->version;
     return 0;
+}
+
+int dycl_packing_came_before(const dycl_plan *plan, dycl_packing *packing) {
+    const dycl_feed *feed = &plan->feeds[packing->feed];
+    return feed->token && came_before(packing, (const char *)feed->data + packing->offset, feed);
 }
 
 dycl_status dycl_packing_get(const dycl_plan *plan, dycl_packing *packing, const float *scale, const void **out) {

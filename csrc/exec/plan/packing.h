@@ -31,6 +31,8 @@ typedef struct {
 } dycl_packing;
 
 void dycl_packing_forget(dycl_packing *packing); /* gives back what it holds */
+/* Whether this run's contents are constant and came before, lately; they have now. */
+int dycl_packing_came_before(const dycl_plan *plan, dycl_packing *packing);
 /* The packed constant of this run, or NULL: not constant, or not yet worth packing. scale: as.channels factors, or
  * NULL. */
 dycl_status dycl_packing_get(const dycl_plan *plan, dycl_packing *packing, const float *scale, const void **out);
