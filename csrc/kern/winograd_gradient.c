@@ -9,10 +9,12 @@
 
 #define PLACES     DYCL_WINOGRAD_PLACES
 #define divided_up dycl_winograd_share
-#define AT_ONCE    8 /* squares of the gradient that are transposed together */
+#define AT_ONCE    8  /* squares of the gradient that are transposed together */
+#define OUTPUTS    64 /* at most, whose sums are made together: sums take 16 floats a window */
 
-/* Blocks of squares are transformed, by all threads, then multiplied: each thread has some of the places of some of the
- * panels. V lies in panels of channels, place by place, the gradient transposed: its rows are outputs. */
+/* Outputs by outputs, blocks of squares are transformed, by all threads, then multiplied: each thread has some of the
+ * places of some of the panels. V lies in panels of channels, place by place, the gradient transposed: its rows are
+ * outputs. */
 typedef struct {
     const dycl_winograd *w;
     const dycl_gemm_kernel *kernel;
@@ -22,7 +24,20 @@ typedef struct {
     float *dst, *v, *g, *sums;
     dycl_winograd_squares squares;
     int64_t block, panels;
+    int64_t first, outputs; /* that are summed up now */
 } work;
+
+static int64_t chunks_of(const dycl_winograd *w) { return divided_up(w->outputs, OUTPUTS); }
+
+/* The outputs before those of a chunk, in whole vectors. */
+static int64_t chunk_output(const dycl_winograd *w, const dycl_gemm_kernel *kernel, int64_t chunk) {
+    return w->outputs / kernel->lanes * chunk / chunks_of(w) * kernel->lanes;
+}
+
+/* Of the largest chunk, rounded up to vectors. */
+static int64_t most_outputs(const dycl_winograd *w, const dycl_gemm_kernel *kernel) {
+    return divided_up(w->outputs / kernel->lanes, chunks_of(w)) * kernel->lanes;
+}
 
 /* As many vectors as the widest tile with at least six rows has. */
 static int64_t vectors_of(const dycl_gemm_kernel *kernel) {
@@ -41,23 +56,23 @@ static int64_t panel_channel(const work *k, int64_t panel) {
 }
 
 /* Long sums read and write less of what is summed up; what is transformed for them has to stay in the last cache. */
-static int64_t block_of(const dycl_winograd *w) {
-    int64_t squares = dycl_winograd_divide(w).count,
-            most = 4 * dycl_cpu_cache() / (PLACES * (w->channels + w->outputs) * (int64_t)sizeof(float));
+static int64_t block_of(const dycl_winograd *w, const dycl_gemm_kernel *kernel) {
+    int64_t squares = dycl_winograd_divide(w).count, columns = w->channels + most_outputs(w, kernel),
+            most = 4 * dycl_cpu_cache() / (PLACES * columns * (int64_t)sizeof(float));
     if (most < 32) most = 32;
     if (most > DYCL_GEMM_DEPTH) most = DYCL_GEMM_DEPTH;
     return divided_up(squares, divided_up(squares, most));
 }
 
 /* Of a thread: a pixel outside, and squares of the gradient before they are transposed. */
-static int64_t own_scratch(const dycl_winograd *w) {
-    return (w->channels > w->outputs ? w->channels : w->outputs) + PLACES * AT_ONCE * w->outputs;
+static int64_t own_scratch(const dycl_winograd *w, const dycl_gemm_kernel *kernel) {
+    return (w->channels > w->outputs ? w->channels : w->outputs) + PLACES * AT_ONCE * most_outputs(w, kernel);
 }
 
 size_t dycl_winograd_gradient_scratch(const dycl_winograd *w, const dycl_gemm_kernel *kernel, int threads) {
-    (void)kernel;
-    int64_t shared = PLACES * (block_of(w) * (w->channels + w->outputs) + w->channels * w->outputs);
-    return (size_t)(shared + threads * own_scratch(w)) * sizeof(float);
+    int64_t outputs = most_outputs(w, kernel);
+    int64_t shared = PLACES * (block_of(w, kernel) * (w->channels + outputs) + w->channels * outputs);
+    return (size_t)(shared + threads * own_scratch(w, kernel)) * sizeof(float);
 }
 
 static int read_image(const work *k, const float *zeros, int64_t begin, int64_t squares, int64_t from, int64_t to) {
@@ -76,7 +91,7 @@ static int read_image(const work *k, const float *zeros, int64_t begin, int64_t 
 
 static int read_gradient(const work *k, const float *zeros, float *plain, int64_t begin, int64_t squares, int64_t from,
                          int64_t to) {
-    int64_t outputs = k->w->outputs;
+    int64_t outputs = k->outputs;
     int large = 0;
     for (int64_t s0 = from; s0 < to; s0 += AT_ONCE) {
         int64_t count = to - s0 < AT_ONCE ? to - s0 : AT_ONCE;
@@ -84,7 +99,7 @@ static int read_gradient(const work *k, const float *zeros, float *plain, int64_
             int64_t at[4];
             const float *square[4];
             dycl_winograd_outputs(&k->squares, begin + s0 + s, at);
-            for (int i = 0; i < 4; i++) square[i] = at[i] >= 0 ? k->gradient + at[i] : zeros;
+            for (int i = 0; i < 4; i++) square[i] = at[i] >= 0 ? k->gradient + at[i] + k->first : zeros;
             large |= k->transforms->gradient(plain + s * outputs, AT_ONCE * outputs, square, outputs, k->w->limit);
         }
         for (int64_t p = 0; p < PLACES; p++)
@@ -96,7 +111,7 @@ static int read_gradient(const work *k, const float *zeros, float *plain, int64_
 
 /* One place of one panel: [outputs, squares] times [squares, width]. */
 static void multiply(const work *k, int64_t squares, int add, int64_t panel, int64_t place) {
-    int64_t first = panel_channel(k, panel), width = panel_channel(k, panel + 1) - first, outputs = k->w->outputs,
+    int64_t first = panel_channel(k, panel), width = panel_channel(k, panel + 1) - first, outputs = k->outputs,
             segment = 0;
     int64_t vectors = width / k->kernel->lanes, tiles = divided_up(outputs, k->kernel->rows[vectors]);
     const float *a = k->g + place * outputs * squares;
@@ -114,11 +129,11 @@ static void multiply(const work *k, int64_t squares, int add, int64_t panel, int
 }
 
 static void write_windows(const work *k, int64_t from, int64_t to) {
-    int64_t outputs = k->w->outputs;
+    int64_t outputs = k->outputs;
     for (int64_t p = 0; p < k->panels; p++) {
         int64_t first = panel_channel(k, p), width = panel_channel(k, p + 1) - first;
         for (int64_t n = from; n < to; n++)
-            k->transforms->windows(k->dst + (n * k->w->channels + first) * 9,
+            k->transforms->windows(k->dst + ((k->first + n) * k->w->channels + first) * 9,
                                    k->sums + PLACES * first * outputs + n * width, outputs * width, width);
     }
 }
@@ -128,23 +143,35 @@ static inline void wait_for(int64_t team) {
 #pragma omp barrier
 }
 
-static int run_share(const work *k, float *own, int64_t self, int64_t team) {
-    int64_t count = k->squares.count, blocks = divided_up(count, k->block), outputs = k->w->outputs;
-    int64_t most = k->w->channels > outputs ? k->w->channels : outputs, units = k->panels * PLACES;
-    float *zeros = own, *plain = own + most;
+/* fresh: V is not there yet. */
+static int run_chunk(const work *k, float *zeros, float *plain, int64_t self, int64_t team, int fresh) {
+    int64_t count = k->squares.count, blocks = divided_up(count, k->block), units = k->panels * PLACES;
     int large = 0;
-    memset(zeros, 0, (size_t)most * sizeof *zeros);
     for (int64_t b = 0; b < blocks; b++) {
         int64_t begin = count * b / blocks, squares = count * (b + 1) / blocks - begin;
         int64_t from = squares * self / team, to = squares * (self + 1) / team;
-        large |= read_image(k, zeros, begin, squares, from, to);
+        if (fresh || blocks > 1) large |= read_image(k, zeros, begin, squares, from, to);
         large |= read_gradient(k, zeros, plain, begin, squares, from, to);
         wait_for(team);
         for (int64_t u = units * self / team; u < units * (self + 1) / team; u++)
             multiply(k, squares, b > 0, u / PLACES, u % PLACES);
         wait_for(team);
     }
-    write_windows(k, outputs * self / team, outputs * (self + 1) / team);
+    write_windows(k, k->outputs * self / team, k->outputs * (self + 1) / team);
+    wait_for(team); /* the next chunk's sums lie there */
+    return large;
+}
+
+static int run_share(const work *all, float *own, int64_t self, int64_t team) {
+    work k = *all;
+    int64_t most = k.w->channels > k.w->outputs ? k.w->channels : k.w->outputs, chunks = chunks_of(k.w);
+    int large = 0;
+    memset(own, 0, (size_t)most * sizeof *own);
+    for (int64_t chunk = 0; chunk < chunks; chunk++) {
+        k.first = chunk_output(k.w, k.kernel, chunk);
+        k.outputs = chunk_output(k.w, k.kernel, chunk + 1) - k.first;
+        large |= run_chunk(&k, own, own + most, self, team, chunk == 0);
+    }
     return large;
 }
 
@@ -158,15 +185,15 @@ int dycl_winograd_gradient(const dycl_winograd *w, const dycl_gemm_kernel *kerne
               .gradient = gradient,
               .dst = dst,
               .squares = dycl_winograd_divide(w),
-              .block = block_of(w),
+              .block = block_of(w, kernel),
               .panels = panels_of(w, kernel)};
     k.v = scratch;
     k.g = k.v + PLACES * k.block * w->channels;
-    k.sums = k.g + PLACES * k.block * w->outputs;
-    float *own = k.sums + PLACES * w->channels * w->outputs;
+    k.sums = k.g + PLACES * k.block * most_outputs(w, kernel);
+    float *own = k.sums + PLACES * w->channels * most_outputs(w, kernel);
     if (threads < 2) return !run_share(&k, own, 0, 1);
     int large = 0;
-    int64_t each = own_scratch(w);
+    int64_t each = own_scratch(w, kernel);
 #pragma omp parallel num_threads(threads) reduction(| : large)
     {
         int64_t self = omp_get_thread_num();

@@ -18,8 +18,8 @@ static float *floats(int64_t count) {
 
 static dycl_winograd some_convolution(int64_t lanes, int large) {
     int64_t pad[4] = {below(3), below(3), below(3), below(3)};
-    dycl_winograd w = {pick(1, 3), pick(3, 14),        pick(3, 14), lanes * pick(1, large ? 40 : 4), pad[0], pad[1], 0,
-                       0,          lanes * pick(1, 6), 50};
+    dycl_winograd w = {pick(1, 3), pick(3, 14),         pick(3, 14), lanes * pick(1, large ? 40 : 4), pad[0], pad[1], 0,
+                       0,          lanes * pick(1, 12), 50};
     w.out_height = w.height + pad[0] + pad[2] - 2;
     w.out_width = w.width + pad[1] + pad[3] - 2;
     return w;
