@@ -103,7 +103,8 @@ static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
     dycl_packing *packing = variant == WINDOWS ? a->conv.packing : a->transformed,
                  *other = variant == WINDOWS ? a->transformed : a->conv.packing;
     if (packing) packing->fresh = 0;
-    if (known && !began) forget(other);
+    /* what windows read of weights that change is packed for one run, and kept until the next */
+    if (!began && (known || variant == WINOGRAD)) forget(other);
     dycl_status status = variant == WINDOWS ? guarded_windows_run(a, plan) : winograd_run(a, plan, known);
     /* a run that packs for all says nothing about the others */
     if (began && (!known || (packing && packing->pack && !packing->fresh)))
