@@ -238,13 +238,13 @@ fail:
 }
 
 /* 3x3 windows next to one another, channels that fill vectors, and enough squares of outputs for each weight:
- * transformed weights are 1.8 times as many. */
+ * transformed weights are 1.8 times as many, which is no way to save memory. */
 static int suits_winograd(const dycl_builder *b, const dycl_conv_desc *d, const dycl_gemm_kernel *kernel, int threads) {
     int64_t squares = d->n * ((d->oh + 1) / 2) * ((d->ow + 1) / 2);
     int square = d->kh == 3 && d->kw == 3 && d->stride[0] == 1 && d->stride[1] == 1 && d->dilation[0] == 1 &&
                  d->dilation[1] == 1;
-    return b->plan->mode == DYCL_PLAN_TUNED && square && threads <= b->plan->threads && squares >= 12 && d->c >= 16 &&
-           d->oc >= 16 && d->c % kernel->lanes == 0 && d->oc % kernel->lanes == 0;
+    return b->plan->mode == DYCL_PLAN_TUNED && dycl_make_may_pack(b) && square && threads <= b->plan->threads &&
+           squares >= 12 && d->c >= 16 && d->oc >= 16 && d->c % kernel->lanes == 0 && d->oc % kernel->lanes == 0;
 }
 
 static dycl_status offer_winograd(dycl_builder *b, const dycl_conv_desc *d, const dycl_tensor *w, product_args *a) {
