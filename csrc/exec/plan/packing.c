@@ -34,7 +34,9 @@ static int came_before(dycl_packing *packing, const void *source, const dycl_fee
 
 int dycl_packing_came_before(const dycl_plan *plan, dycl_packing *packing) {
     const dycl_feed *feed = &plan->feeds[packing->feed];
-    return feed->token && came_before(packing, (const char *)feed->data + packing->offset, feed);
+    int at_once = packing->at_once;
+    packing->at_once = 0;
+    return feed->token && (came_before(packing, (const char *)feed->data + packing->offset, feed) || at_once);
 }
 
 dycl_status dycl_packing_get(const dycl_plan *plan, dycl_packing *packing, const float *scale, const void **out) {

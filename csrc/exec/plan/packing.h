@@ -31,7 +31,7 @@ typedef struct {
 } dycl_packing;
 
 void dycl_packing_forget(dycl_packing *packing); /* gives back what it holds */
-/* Whether this run's contents are constant and came before, lately; they have now. */
+/* Whether this run's contents are constant and came before, lately, or are to be packed at once; they have come now. */
 int dycl_packing_came_before(const dycl_plan *plan, dycl_packing *packing);
 /* The packed constant of this run, or NULL: not constant, or not yet worth packing. scale: as.channels factors, or
  * NULL. */
