@@ -196,3 +196,27 @@ double dycl_conv_cost(const dycl_conv_desc *d) {
     double windows = d->transposed ? (double)(d->h * d->w) : (double)(d->oh * d->ow);
     return 1000 + (double)d->n * (double)d->oc * windows * (double)(d->c / d->groups) * (double)(d->kh * d->kw) / 40;
 }
+
+int dycl_conv_suits_winograd(const dycl_builder *b, const dycl_conv_desc *d, const dycl_gemm_kernel *kernel,
+                             int64_t least) {
+    int64_t squares = d->n * ((d->oh + 1) / 2) * ((d->ow + 1) / 2);
+    int square = d->kh == 3 && d->kw == 3 && d->stride[0] == 1 && d->stride[1] == 1 && d->dilation[0] == 1 &&
+                 d->dilation[1] == 1 && d->groups == 1;
+    return b->plan->mode == DYCL_PLAN_TUNED && dycl_make_may_pack(b) && square && squares >= least && d->c >= 16 &&
+           d->oc >= 16 && d->c % kernel->lanes == 0 && d->oc % kernel->lanes == 0;
+}
+
+dycl_winograd dycl_conv_squares(const dycl_conv_desc *d) {
+    return (dycl_winograd){
+        d->n, d->h, d->w, d->c, d->pad_before[0], d->pad_before[1], d->oh, d->ow, d->oc, DYCL_GUARD_ELEMENT};
+}
+
+dycl_status dycl_conv_measure(dycl_builder *b, const dycl_conv_desc *d, const char *const *variants, int threads,
+                              const char *what, dycl_autotune **out) {
+    dycl_autotune *autotune = dycl_autotune_get(2, variants, threads, "3x3%s n%lld c%lld %lldx%lld oc%lld pad%lld",
+                                                what, (long long)d->n, (long long)d->c, (long long)d->h,
+                                                (long long)d->w, (long long)d->oc, (long long)d->pad_before[0]);
+    dycl_status status = dycl_make_autotune(b, autotune);
+    if (status == DYCL_OK) *out = autotune;
+    return status;
+}

@@ -4,6 +4,7 @@
 #define DYCL_EXEC_CONV_CONV_H
 
 #include "exec/builder/builder.h"
+#include "kern/winograd.h"
 
 typedef struct {
     dycl_prim *prim; /* borrowed from the plan */
@@ -32,5 +33,15 @@ void dycl_channels_last(const dycl_tensor *t, dycl_layout *out); /* rank 4 */
 /* The mean over whole planes from a blocked layout; BAIL when the operand is not in one. */
 dycl_status dycl_make_plane_mean(dycl_builder *b, const dycl_node *node);
 double dycl_conv_cost(const dycl_conv_desc *d);
+
+/* Whether Winograd's squares (kern/winograd.h) may be a variant: 3x3 windows next to one another, channels that fill
+ * vectors, and at least so many squares of outputs for each weight: transformed weights are 1.8 times as many, which is
+ * no way to save memory. */
+int dycl_conv_suits_winograd(const dycl_builder *b, const dycl_conv_desc *d, const dycl_gemm_kernel *kernel,
+                             int64_t least);
+dycl_winograd dycl_conv_squares(const dycl_conv_desc *d);
+/* Two variants of the last step, whose times depend on the convolution and `what` is said of it. */
+dycl_status dycl_conv_measure(dycl_builder *b, const dycl_conv_desc *d, const char *const *variants, int threads,
+                              const char *what, dycl_autotune **out);
 
 #endif

@@ -1,7 +1,5 @@
 #include "exec/builder/blocked.h"
 #include "exec/conv/conv.h"
-#include "exec/builder/guard.h"
-#include "kern/winograd.h"
 
 #include <string.h>
 
@@ -10,10 +8,10 @@
  * weight's. Where both are possible, they are measured from channels last, which is what the convolutions around leave;
  * what oneDNN wants otherwise is reordered in the step then. */
 
-/* A primitive between two places; NULL: none is needed. */
+/* To or from the primitive's own layout. prim: the plan's; NULL: the other side lies so. */
 typedef struct {
-    dycl_prim *prim; /* the plan's */
-    dycl_ref dst, scratch;
+    dycl_prim *prim;
+    dycl_ref own, scratch;
 } reordering;
 
 typedef struct {
@@ -27,29 +25,27 @@ typedef struct {
     dycl_autotune *autotune;
 } gradient_args;
 
-static dycl_status reordered(const reordering *r, dycl_plan *plan, dycl_ref from, dycl_ref *out) {
-    *out = from;
+static dycl_status reorder(const reordering *r, dycl_plan *plan, dycl_ref from, dycl_ref to) {
     if (!r->prim) return DYCL_OK;
-    *out = r->dst;
-    return dycl_prim_execute(r->prim, &(dycl_prim_args){.src = dycl_at(plan, from),
-                                                        .dst = dycl_at(plan, r->dst),
-                                                        .scratch = dycl_at(plan, r->scratch)});
+    return dycl_prim_execute(
+        r->prim,
+        &(dycl_prim_args){.src = dycl_at(plan, from), .dst = dycl_at(plan, to), .scratch = dycl_at(plan, r->scratch)});
 }
+
+/* Where the primitive reads or writes, for what lies at `outside`. */
+static dycl_ref inside(const reordering *r, dycl_ref outside) { return r->prim ? r->own : outside; }
 
 static dycl_status gradient_run(const dycl_step *step, dycl_plan *plan) {
     const gradient_args *a = step->args;
-    dycl_ref x, gradient, made = a->back.prim ? a->back.dst : a->dst, end;
     dycl_status status;
-    DYCL_TRY(reordered(&a->x_as, plan, a->x, &x));
-    DYCL_TRY(reordered(&a->gradient_as, plan, a->gradient, &gradient));
-    DYCL_TRY(dycl_prim_execute(a->prim, &(dycl_prim_args){.src = dycl_at(plan, x),
-                                                          .weights = dycl_at(plan, gradient),
-                                                          .dst = dycl_at(plan, made),
-                                                          .scratch = dycl_at(plan, a->scratch)}));
-    if (!a->back.prim) return DYCL_OK;
-    reordering back = a->back;
-    back.dst = a->dst;
-    return reordered(&back, plan, made, &end);
+    DYCL_TRY(reorder(&a->x_as, plan, a->x, a->x_as.own));
+    DYCL_TRY(reorder(&a->gradient_as, plan, a->gradient, a->gradient_as.own));
+    DYCL_TRY(
+        dycl_prim_execute(a->prim, &(dycl_prim_args){.src = dycl_at(plan, inside(&a->x_as, a->x)),
+                                                     .weights = dycl_at(plan, inside(&a->gradient_as, a->gradient)),
+                                                     .dst = dycl_at(plan, inside(&a->back, a->dst)),
+                                                     .scratch = dycl_at(plan, a->scratch)}));
+    return reorder(&a->back, plan, a->back.own, a->dst);
 fail:
     return status;
 }
@@ -80,14 +76,14 @@ static void weight_layout(const dycl_conv_desc *d, dycl_layout *out) {
     dycl_layout_plain(out, rank, rank == 4 ? dense : grouped, strides);
 }
 
-/* at: where the side that no other step sees lies. */
+/* own: of the two, the primitive's. */
 static dycl_status make_reordering(dycl_builder *b, const dycl_layout *from, const dycl_layout *to,
-                                   const dycl_layout *at, reordering *out) {
+                                   const dycl_layout *own, reordering *out) {
     dycl_status status;
     if (dycl_layout_equal(from, to)) return DYCL_OK;
     DYCL_TRY(dycl_prim_reorder(from, to, &out->prim));
     DYCL_TRY(dycl_make_prim(b, out->prim));
-    DYCL_TRY(dycl_make_scratch(b, dycl_layout_bytes(at), &out->dst));
+    DYCL_TRY(dycl_make_scratch(b, dycl_layout_bytes(own), &out->own));
     DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(out->prim), &out->scratch));
 fail:
     return status;
@@ -101,15 +97,6 @@ static dycl_status reorder_back(dycl_builder *b, gradient_args *a, const dycl_co
     return make_reordering(b, &made, &wanted, &made, &a->back);
 }
 
-/* As for the convolution (product.c); the squares are what is summed up. */
-static int suits_winograd(const dycl_builder *b, const dycl_conv_desc *d, const dycl_gemm_kernel *kernel) {
-    int64_t squares = d->n * ((d->oh + 1) / 2) * ((d->ow + 1) / 2);
-    int square = d->kh == 3 && d->kw == 3 && d->stride[0] == 1 && d->stride[1] == 1 && d->dilation[0] == 1 &&
-                 d->dilation[1] == 1;
-    return kernel && b->plan->mode == DYCL_PLAN_TUNED && square && d->groups == 1 && squares >= 32 && d->c >= 16 &&
-           d->oc >= 16 && d->c % kernel->lanes == 0 && d->oc % kernel->lanes == 0;
-}
-
 static dycl_status make_either(dycl_builder *b, gradient_args *a, const dycl_conv_desc *d, const dycl_layout *image,
                                const dycl_layout *of_result) {
     dycl_layout wanted;
@@ -118,23 +105,11 @@ static dycl_status make_either(dycl_builder *b, gradient_args *a, const dycl_con
     DYCL_TRY(make_reordering(b, image, &wanted, &wanted, &a->x_as));
     dycl_prim_gradient_layout(a->prim, &wanted);
     DYCL_TRY(make_reordering(b, of_result, &wanted, &wanted, &a->gradient_as));
-    a->winograd = (dycl_winograd){
-        d->n, d->h, d->w, d->c, d->pad_before[0], d->pad_before[1], d->oh, d->ow, d->oc, DYCL_GUARD_ELEMENT};
+    a->winograd = dycl_conv_squares(d);
     a->threads = dycl_conv_cost(d) > 10000 ? b->plan->threads : 1;
     b->plan->guarded = 1; /* transforms subtract: an infinity from itself, perhaps */
     return dycl_make_scratch(b, dycl_winograd_gradient_scratch(&a->winograd, a->kernel, a->threads),
                              &a->winograd_scratch);
-fail:
-    return status;
-}
-
-static dycl_status measure(dycl_builder *b, const dycl_conv_desc *d, gradient_args *a) {
-    dycl_status status;
-    dycl_autotune *autotune = dycl_autotune_get(
-        2, variants, a->threads, "3x3 gradient n%lld c%lld %lldx%lld oc%lld pad%lld", (long long)d->n, (long long)d->c,
-        (long long)d->h, (long long)d->w, (long long)d->oc, (long long)d->pad_before[0]);
-    DYCL_TRY(dycl_make_autotune(b, autotune));
-    a->autotune = autotune;
 fail:
     return status;
 }
@@ -157,7 +132,7 @@ dycl_status dycl_steps_unconv(dycl_builder *b, const dycl_block *block) {
     DYCL_TRY(dycl_prim_conv_gradient(&d, &a->prim));
     DYCL_TRY(dycl_make_prim(b, a->prim));
     a->kernel = dycl_kern_gemm(dycl_cpu_isa());
-    int squares = suits_winograd(b, &d, a->kernel);
+    int squares = a->kernel && dycl_conv_suits_winograd(b, &d, a->kernel, 32);
     if (squares) {
         dycl_channels_last(&x, &image);
         dycl_channels_last(&gradient, &of_result);
@@ -176,7 +151,7 @@ dycl_status dycl_steps_unconv(dycl_builder *b, const dycl_block *block) {
     dycl_make_write(b, &out);
     DYCL_TRY(dycl_make_step(b, squares ? either_run : gradient_run, a, "weight's gradient", dycl_conv_cost(&d)));
     b->plan->infos[b->plan->step_count - 1].prim = a->prim;
-    if (squares) DYCL_TRY(measure(b, &d, a));
+    if (squares) DYCL_TRY(dycl_conv_measure(b, &d, variants, a->threads, " gradient", &a->autotune));
     return dycl_make_finish(b, node->out, &out);
 fail:
     return status;

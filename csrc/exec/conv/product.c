@@ -1,7 +1,6 @@
 #include "exec/builder/blocked.h"
 #include "exec/conv/conv.h"
 #include "exec/builder/guard.h"
-#include "kern/winograd.h"
 
 #include <math.h>
 #include <string.h>
@@ -237,16 +236,6 @@ fail:
     return status;
 }
 
-/* 3x3 windows next to one another, channels that fill vectors, and enough squares of outputs for each weight:
- * transformed weights are 1.8 times as many, which is no way to save memory. */
-static int suits_winograd(const dycl_builder *b, const dycl_conv_desc *d, const dycl_gemm_kernel *kernel, int threads) {
-    int64_t squares = d->n * ((d->oh + 1) / 2) * ((d->ow + 1) / 2);
-    int square = d->kh == 3 && d->kw == 3 && d->stride[0] == 1 && d->stride[1] == 1 && d->dilation[0] == 1 &&
-                 d->dilation[1] == 1;
-    return b->plan->mode == DYCL_PLAN_TUNED && dycl_make_may_pack(b) && square && threads <= b->plan->threads &&
-           squares >= 12 && d->c >= 16 && d->oc >= 16 && d->c % kernel->lanes == 0 && d->oc % kernel->lanes == 0;
-}
-
 static dycl_status offer_winograd(dycl_builder *b, const dycl_conv_desc *d, const dycl_tensor *w, product_args *a) {
     dycl_status status;
     const dycl_gemm_layout *windows = &a->form;
@@ -260,25 +249,10 @@ static dycl_status offer_winograd(dycl_builder *b, const dycl_conv_desc *d, cons
                                          .start = a->conv.as.start,
                                          .channels = d->oc};
     DYCL_TRY(dycl_make_packing(b, w, &a->winograd_weights, a->conv.has_scale, &a->transformed));
-    if (a->transformed) a->transformed->patient = 1;
-    a->winograd = (dycl_winograd){
-        d->n, d->h, d->w, d->c, d->pad_before[0], d->pad_before[1], d->oh, d->ow, d->oc, DYCL_GUARD_ELEMENT};
+    a->winograd = dycl_conv_squares(d);
     DYCL_TRY(dycl_make_scratch(b, dycl_weights_bytes(&a->winograd_weights), &a->retransformed));
     return dycl_make_scratch(b, dycl_winograd_scratch(&a->winograd, &a->winograd_weights.gemm, a->threads),
                              &a->winograd_scratch);
-fail:
-    return status;
-}
-
-static dycl_status measure_winograd(dycl_builder *b, const dycl_conv_desc *d, product_args *a) {
-    dycl_status status;
-    for (int known = 0; known < 2; known++) {
-        dycl_autotune *autotune = dycl_autotune_get(
-            2, variants, a->threads, "3x3 n%lld c%lld %lldx%lld oc%lld pad%lld%s", (long long)d->n, (long long)d->c,
-            (long long)d->h, (long long)d->w, (long long)d->oc, (long long)d->pad_before[0], known ? "" : " anew");
-        DYCL_TRY(dycl_make_autotune(b, autotune));
-        *(known ? &a->autotune : &a->anew) = autotune;
-    }
 fail:
     return status;
 }
@@ -310,7 +284,7 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     a->pads = a->pad.above || a->pad.below || a->pad.left || a->pad.right;
     double flops = 2 * (double)(d->n * d->oh * d->ow) * (double)d->oc * (double)(d->kh * d->kw * d->c);
     a->threads = flops > 400000 ? b->plan->threads : 1;
-    int squares = suits_winograd(b, d, kernel, a->threads);
+    int squares = dycl_conv_suits_winograd(b, d, kernel, 12);
     int64_t height = a->pads ? a->pad.above + a->pad.height + a->pad.below : d->h,
             width = a->pads ? a->pad.left + a->pad.width + a->pad.right : d->w;
     describe_rows(d, height, width, &a->rows);
@@ -349,7 +323,10 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     if (squares) DYCL_TRY(offer_winograd(b, d, w, a));
     DYCL_TRY(
         dycl_make_step(b, squares ? either_run : product_run, a, "window product", 500 + flops / 150 / a->threads));
-    if (squares) DYCL_TRY(measure_winograd(b, d, a));
+    if (squares) {
+        DYCL_TRY(dycl_conv_measure(b, d, variants, a->threads, " anew", &a->anew));
+        DYCL_TRY(dycl_conv_measure(b, d, variants, a->threads, "", &a->autotune));
+    }
     return dycl_make_result_done(b, result);
 fail:
     return status;
