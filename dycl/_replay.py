@@ -9,6 +9,8 @@ A row takes the node's operands (tensors of their recorded dtypes; None: an opti
 node: its attributes as integers, and dtype, sizes and strides of its result. Numbers of the program are tensors of rank
 0."""
 
+import functools
+import math
 import struct
 from typing import NamedTuple
 
@@ -471,4 +473,16 @@ STEPS |= {
 }
 
 STEPS |= _hosted.steps(_core.hosted())
+
+
+def _logit_back(kernel, n, gradient, x):
+    """torch's kernel has no derivative: for gradients that are differentiated, torch composes them."""
+    if not torch.is_grad_enabled():
+        return kernel(n, gradient, x)
+    given, eps = n.attrs[-2], _f64(n.attrs[-1])
+    inside = (x >= (eps if given else 0.0)).logical_and(x <= (1 - eps if given else 1.0))
+    return torch.where(inside, gradient / (x * (1.0 - x)), x.new_full((), 0.0 if given else math.nan))
+
+
+STEPS["aten_logit_backward"] = functools.partial(_logit_back, STEPS["aten_logit_backward"])
 _IN_PLACE |= _hosted.steps((row for row in _core.hosted() if row[0] == "aten_scatter_reduce"), "_")

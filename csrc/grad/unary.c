@@ -105,15 +105,17 @@ void dycl_grad_sinc(dycl_chain *c) {
     dycl_chain_give(c, 0, dycl_chain_drop(c, zero, MUL(G, DIV(above, square))));
 }
 
-/* Without an eps, with which torch's kernel treats a NaN in its last elements as it does in no others. NaN outside of 0
- * and 1. */
+/* torch's own kernel: which infinity is at -0, and what becomes of a NaN with an eps, depends on where in memory an
+ * element lies, and on torch's vectors. */
 void dycl_grad_logit(dycl_chain *c) {
-    uint32_t x = X, out = DIV(G, MUL(x, PLUS(NEG(x), 1)));
-    uint32_t inside = dycl_chain_2(c, DYCL_OP_logical_and, dycl_chain_number(c, DYCL_OP_ge, x, 0),
-                                   dycl_chain_number(c, DYCL_OP_le, x, 1));
-    if (dycl_words_given(c)[0]) dycl_chain_fail(c);
-    out = dycl_chain_where(c, inside, out, dycl_chain_constant(c, G, NAN));
-    dycl_chain_give(c, 0, dycl_chain_iterated(c, out, G, x));
+    dycl_words a = dycl_words_same(c);
+    uint32_t in[2] = {G, X};
+    dycl_value form = *dycl_chain_operand(c, 0);
+    if (c->status == DYCL_OK) {
+        const dycl_value *like[2] = {dycl_chain_meta(c, in[0]), dycl_chain_meta(c, in[1])};
+        dycl_infer_iterator(&form, 2, like);
+    }
+    dycl_chain_give(c, 0, dycl_chain_hosted_laid(c, DYCL_OP_aten_logit_backward, 0, &form, 2, in, a.count, a.words));
 }
 
 /* Multiplied, as in torch: what is infinite or a NaN stays one. */

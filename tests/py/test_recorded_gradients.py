@@ -101,6 +101,8 @@ ONE = {
     "erfinv": lambda x: x.erfinv(),
     "lgamma": lambda x: x.lgamma(),
     "logit": lambda x: x.logit(),
+    "logit, eps": lambda x: x.logit(1e-2),
+    "logit, long enough for vectors": lambda x: torch.cat([x] * 23).logit(),
     "clamp_max": lambda x: x.clamp_max(0.5),
     "repeat_interleave": lambda x: x.repeat_interleave(2, 0),
     "repeat_interleave, each": lambda x: x.repeat_interleave(torch.arange(x.shape[0]) + 1, 0),
