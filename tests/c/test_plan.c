@@ -640,10 +640,15 @@ static void recurrences(void) {
 }
 
 /* ---- The memory planner */
+static int overlaps(const dycl_slot *a, const dycl_slot *b) {
+    return a->place + (int64_t)a->bytes > b->place && b->place + (int64_t)b->bytes > a->place;
+}
+
 static void memory_planner(void) {
     for (int round = 0; round < 200; round++) {
         dycl_slot slots[80];
-        uint32_t count = (uint32_t)pick(1, 80);
+        uint32_t count = (uint32_t)pick(1, 80), choice = 0, variant = 0;
+        size_t zone = pick(0, 4) ? 0 : 128;
         for (uint32_t i = 0; i < count; i++) {
             uint32_t first = (uint32_t)pick(0, 50);
             slots[i] = (dycl_slot){.bytes = (size_t)pick(0, 5000),
@@ -651,23 +656,43 @@ static void memory_planner(void) {
                                    .last = first + (uint32_t)pick(0, 12),
                                    .share = DYCL_NONE,
                                    .fixed = pick(0, 9) == 0};
+            if (variant ? pick(0, 2) == 0 : pick(0, 4) == 0) variant++;
+            if (variant == 1 && (!i || !slots[i - 1].variant)) choice++;
+            if (variant > 3) variant = 0;
+            slots[i].choice = variant ? choice : 0;
+            slots[i].variant = variant;
         }
         size_t total = 0;
         checks++;
-        if (dycl_memory_plan(slots, count, 0, &total) != DYCL_OK) failures++;
+        if (dycl_memory_plan(slots, count, zone, &total) != DYCL_OK) failures++;
         for (uint32_t i = 0; i < count; i++)
             for (uint32_t j = 0; j < i; j++) {
                 const dycl_slot *a = &slots[i], *b = &slots[j];
                 if (a->fixed || b->fixed || a->first == DYCL_NONE || b->first == DYCL_NONE || !a->bytes || !b->bytes)
                     continue;
                 if (a->last < b->first || b->last < a->first) continue;
+                if (!zone && a->choice && a->choice == b->choice && a->variant != b->variant) continue;
                 checks++;
-                if (a->place + (int64_t)a->bytes > b->place && b->place + (int64_t)b->bytes > a->place &&
-                    failures++ < 20)
-                    printf("FAILED: slots %u and %u overlap\n", i, j);
+                if (overlaps(a, b) && failures++ < 20) printf("FAILED: slots %u and %u overlap\n", i, j);
             }
     }
     printf("memory planner: %d checks\n", checks);
+}
+
+/* Only one of a choice's variants runs: 2 or 3 units beside the common one. */
+static void memory_of_variants(void) {
+    const size_t unit = 1 << 20;
+    for (size_t zone = 0; zone < 128; zone += 64) {
+        dycl_slot slots[4] = {{.bytes = unit, .choice = 0}, /* of both */
+                              {.bytes = 2 * unit, .choice = 1, .variant = 1},
+                              {.bytes = unit, .choice = 1, .variant = 2},
+                              {.bytes = 2 * unit, .choice = 1, .variant = 2}};
+        size_t total = 0, least = zone ? 6 * unit + 4 * zone : 4 * unit;
+        for (int i = 0; i < 4; i++) slots[i].share = DYCL_NONE;
+        checks++;
+        if ((dycl_memory_plan(slots, 4, zone, &total) != DYCL_OK || total != least) && failures++ < 20)
+            printf("FAILED: %zu bytes for variants that take %zu\n", total, least);
+    }
 }
 
 static size_t aligned_bytes; /* alive */
@@ -781,6 +806,7 @@ int main(int argc, char **argv) {
     } else {
         memory_planner();
         memory_without_gaps();
+        memory_of_variants();
         workspace_shrinks();
         random_graphs(argc > 1 ? atoi(argv[1]) : 1000);
         printf("random graphs: %d checks\n", checks);

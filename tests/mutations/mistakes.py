@@ -119,6 +119,8 @@ MISTAKES = [
     Mistake("parts of a product with few rows lie over one another", "exec/matmul/gemv.c",
             "const float *more = parts + (part * a->m + i) * a->n;", "const float *more = parts + part * a->m * a->n;",
             "c/gemv py/gemv"),
+    Mistake("what one variant of a step works in lies over itself", "exec/plan/memory.c",
+            "if (!follows || slot->variant != variant) end = 0;", "end = 0;", "c/plan"),
     Mistake("average pooling counts no padding below", "exec/conv/pool.c",
             "int64_t limit_h = d->h + d->pad_before[0],", "int64_t limit_h = d->h,", "c/plan py/bind_nn py/op_db"),
     Mistake("a weight's gradient stays in oneDNN's layout", "exec/conv/gradient.c",

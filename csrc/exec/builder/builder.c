@@ -146,8 +146,18 @@ void dycl_make_serial(dycl_builder *b) { b->plan->infos[b->plan->step_count - 1]
 dycl_status dycl_make_scratch(dycl_builder *b, size_t bytes, dycl_ref *out) {
     out->offset = 0;
     dycl_status status = dycl_make_slot(b, bytes ? bytes : 64, &out->slot);
-    if (status == DYCL_OK) touch(b, *out, bytes, 1);
-    return status;
+    if (status != DYCL_OK) return status;
+    if (b->variant) {
+        b->slots[out->slot].choice = b->choice;
+        b->slots[out->slot].variant = b->variant;
+    }
+    touch(b, *out, bytes, 1);
+    return DYCL_OK;
+}
+
+void dycl_make_variant(dycl_builder *b, uint32_t variant) {
+    b->choice += variant == 1;
+    b->variant = variant;
 }
 
 dycl_status dycl_make_step(dycl_builder *b, dycl_step_fn run, void *args, const char *kernel, double cost) {
@@ -165,6 +175,7 @@ dycl_status dycl_make_step(dycl_builder *b, dycl_step_fn run, void *args, const 
     plan->infos[plan->step_count] = (dycl_step_info){.block = b->block, .kernel = kernel, .cost = cost};
     plan->step_count++;
     plan->estimate += cost;
+    b->variant = 0;
     return DYCL_OK;
 }
 

@@ -23,6 +23,7 @@ typedef struct {
     int failed; /* a touch could not be noted, or is outside its slot; the message is set */
     uint32_t *touch_start;
     uint32_t block;                /* being built */
+    uint32_t choice, variant;      /* of what scratch is made now; variant 0: of none */
     uint32_t *dense;               /* value -> slot of a contiguous copy made earlier, or DYCL_NONE */
     struct dycl_blocked **blocked; /* root value -> its other layout (blocked.h), or NULL */
     struct dycl_lower *lower;      /* state of one tile block (tile/lower.h) */
@@ -38,6 +39,9 @@ void dycl_make_serial(dycl_builder *b); /* the last step runs on one thread and 
 dycl_status dycl_make_kept(dycl_builder *b, size_t bytes, uint32_t *out_slot);
 /* Scratch memory of the step being built. */
 dycl_status dycl_make_scratch(dycl_builder *b, size_t bytes, dycl_ref *out);
+/* From here until the step is made: scratch of its first, second, ... variant. Only one of them runs, so that their
+ * memory may be the same. */
+void dycl_make_variant(dycl_builder *b, uint32_t variant);
 dycl_status dycl_make_step(dycl_builder *b, dycl_step_fn run, void *args, const char *kernel, double cost);
 /* A step on the way to the one that is being built, as a copy of an operand is: what was said before `begun` (the
  * touch_count when it began) belongs to that one, and lives until then. */

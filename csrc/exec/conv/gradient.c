@@ -97,21 +97,27 @@ static dycl_status reorder_back(dycl_builder *b, gradient_args *a, const dycl_co
     return make_reordering(b, &made, &wanted, &made, &a->back);
 }
 
-static dycl_status make_either(dycl_builder *b, gradient_args *a, const dycl_conv_desc *d, const dycl_layout *image,
-                               const dycl_layout *of_result) {
+static dycl_status make_primitive(dycl_builder *b, gradient_args *a, const dycl_conv_desc *d, const dycl_layout *image,
+                                  const dycl_layout *of_result) {
     dycl_layout wanted;
     dycl_status status;
     dycl_prim_src_layout(a->prim, &wanted);
     DYCL_TRY(make_reordering(b, image, &wanted, &wanted, &a->x_as));
     dycl_prim_gradient_layout(a->prim, &wanted);
     DYCL_TRY(make_reordering(b, of_result, &wanted, &wanted, &a->gradient_as));
+    DYCL_TRY(reorder_back(b, a, d));
+    return dycl_make_scratch(b, dycl_prim_scratch(a->prim), &a->scratch);
+fail:
+    return status;
+}
+
+static dycl_status offer_winograd(dycl_builder *b, gradient_args *a, const dycl_conv_desc *d) {
     a->winograd = dycl_conv_squares(d);
     a->threads = dycl_conv_cost(d) > 10000 ? b->plan->threads : 1;
     b->plan->guarded = 1; /* transforms subtract: an infinity from itself, perhaps */
+    dycl_make_variant(b, 2);
     return dycl_make_scratch(b, dycl_winograd_gradient_scratch(&a->winograd, a->kernel, a->threads),
                              &a->winograd_scratch);
-fail:
-    return status;
 }
 
 dycl_status dycl_steps_unconv(dycl_builder *b, const dycl_block *block) {
@@ -136,15 +142,15 @@ dycl_status dycl_steps_unconv(dycl_builder *b, const dycl_block *block) {
     if (squares) {
         dycl_channels_last(&x, &image);
         dycl_channels_last(&gradient, &of_result);
-        DYCL_TRY(make_either(b, a, &d, &image, &of_result));
     } else {
         dycl_prim_src_layout(a->prim, &image);
         dycl_prim_gradient_layout(a->prim, &of_result);
     }
     DYCL_TRY(dycl_make_as(b, operands[0], &image, &a->x));
     DYCL_TRY(dycl_make_as(b, operands[1], &of_result, &a->gradient));
-    DYCL_TRY(reorder_back(b, a, &d));
-    DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(a->prim), &a->scratch));
+    if (squares) dycl_make_variant(b, 1);
+    DYCL_TRY(make_primitive(b, a, &d, &image, &of_result));
+    if (squares) DYCL_TRY(offer_winograd(b, a, &d));
     a->dst = out.ref;
     dycl_make_read_at(b, a->x, dycl_layout_bytes(&image));
     dycl_make_read_at(b, a->gradient, dycl_layout_bytes(&of_result));

@@ -248,8 +248,9 @@ static dycl_status offer_winograd(dycl_builder *b, const dycl_conv_desc *d, cons
                                                   .vectors = dycl_gemm_vectors(windows->kernel, 128, d->oc)},
                                          .start = a->conv.as.start,
                                          .channels = d->oc};
-    DYCL_TRY(dycl_make_packing(b, w, &a->winograd_weights, a->conv.has_scale, &a->transformed));
     a->winograd = dycl_conv_squares(d);
+    DYCL_TRY(dycl_make_packing(b, w, &a->winograd_weights, a->conv.has_scale, &a->transformed));
+    dycl_make_variant(b, 2);
     DYCL_TRY(dycl_make_scratch(b, dycl_weights_bytes(&a->winograd_weights), &a->retransformed));
     return dycl_make_scratch(b, dycl_winograd_scratch(&a->winograd, &a->winograd_weights.gemm, a->threads),
                              &a->winograd_scratch);
@@ -314,6 +315,7 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     if (conv->has_scale) dycl_make_read_at(b, conv->scale, (size_t)d->oc * sizeof(float));
     a->form = describe_weights(d, kernel, turns, a->rows.run);
     a->conv.as = (dycl_weights){.kind = DYCL_WEIGHTS_GEMM, .gemm = a->form, .start = turns ? d->kh * d->kw - 1 : 0};
+    if (squares) dycl_make_variant(b, 1);
     DYCL_TRY(dycl_conv_read_weights(b, &a->conv, w, d->oc));
     if (a->pads) {
         size_t pixels = (size_t)(d->n * (a->pad.above + a->pad.height + a->pad.below) *

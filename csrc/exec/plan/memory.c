@@ -9,8 +9,9 @@
 #define MANY   4096                /* intervals: each order takes the square of their number */
 
 /* Offsets for intervals of steps, each at the lowest place that is free during its whole life. Slots that take over
- * another's memory are merged into one interval first. In which order they choose their places decides how well they
- * fit: no order is the best for all plans, so several are tried where the first one leaves gaps. */
+ * another's memory are merged into one interval first, and so are those of a choice's variants. In which order they
+ * choose their places decides how well they fit: no order is the best for all plans, so several are tried where the
+ * first one leaves gaps. */
 
 typedef struct {
     size_t bytes;
@@ -110,6 +111,38 @@ static size_t place_all(interval *all, uint32_t count, interval **live) {
     return best_total == total ? total : place_in_order(all, count, orders[best], live);
 }
 
+static void prolong(interval *i, const dycl_slot *slot) {
+    if (slot->first < i->first) i->first = slot->first;
+    if (slot->last > i->last) i->last = slot->last;
+}
+
+/* Makes an interval of each slot that has a place of its own, and one of each choice, as large as its largest variant:
+ * `place` is where a slot begins in its interval. at: slot -> interval. */
+static uint32_t make_intervals(dycl_slot *slots, uint32_t count, size_t zone, interval *all, uint32_t *at) {
+    uint32_t used = 0, choice = 0, variant = 0;
+    size_t end = 0;
+    for (uint32_t s = 0; s < count; s++) {
+        dycl_slot *slot = &slots[s];
+        at[s] = DYCL_NONE;
+        if (slot->fixed || slot->first == DYCL_NONE || slot->share != DYCL_NONE) continue;
+        size_t bytes = (slot->bytes + zone + 63) & ~(size_t)63;
+        int follows = slot->choice && slot->choice == choice && !zone;
+        if (!follows || slot->variant != variant) end = 0;
+        choice = slot->choice;
+        variant = slot->variant;
+        slot->place = (int64_t)end;
+        end += bytes;
+        if (follows) {
+            interval *i = &all[used - 1];
+            if (end > i->bytes) i->bytes = end;
+            prolong(i, slot);
+        } else
+            all[used++] = (interval){bytes, slot->first, slot->last, s, 0};
+        at[s] = used - 1;
+    }
+    return used;
+}
+
 dycl_status dycl_memory_plan(dycl_slot *slots, uint32_t count, size_t zone, size_t *out_bytes) {
     interval *all = dycl_alloc((count + 1) * sizeof(interval));
     interval **live = dycl_alloc((count + 1) * sizeof(interval *));
@@ -120,20 +153,15 @@ dycl_status dycl_memory_plan(dycl_slot *slots, uint32_t count, size_t zone, size
         status = dycl_error_set("out of memory");
         goto done;
     }
-    for (uint32_t s = 0; s < count; s++) {
-        at[s] = DYCL_NONE;
-        if (slots[s].fixed || slots[s].first == DYCL_NONE || slots[s].share != DYCL_NONE) continue;
-        all[used] = (interval){(slots[s].bytes + zone + 63) & ~(size_t)63, slots[s].first, slots[s].last, s, 0};
-        at[s] = used++;
-    }
-    for (uint32_t s = 0; s < count; s++) {
-        if (slots[s].share == DYCL_NONE || slots[s].first == DYCL_NONE) continue;
-        interval *i = &all[at[owner(slots, s)]];
-        if (slots[s].first < i->first) i->first = slots[s].first;
-        if (slots[s].last > i->last) i->last = slots[s].last;
-    }
+    used = make_intervals(slots, count, zone, all, at);
+    for (uint32_t s = 0; s < count; s++)
+        if (slots[s].share != DYCL_NONE && slots[s].first != DYCL_NONE) prolong(&all[at[owner(slots, s)]], &slots[s]);
+    for (uint32_t s = 0; s < count; s++) /* placing sorts the intervals: their first slots stay */
+        if (at[s] != DYCL_NONE) at[s] = all[at[s]].slot;
     *out_bytes = place_all(all, used, live);
     for (uint32_t i = 0; i < used; i++) slots[all[i].slot].place = all[i].place;
+    for (uint32_t s = 0; s < count; s++)
+        if (at[s] != DYCL_NONE && at[s] != s) slots[s].place += slots[at[s]].place;
     for (uint32_t s = 0; s < count; s++)
         if (slots[s].share != DYCL_NONE) slots[s].place = slots[owner(slots, s)].place;
 done:
