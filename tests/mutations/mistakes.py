@@ -98,7 +98,7 @@ MISTAKES = [
             "if (all[j].first <= all[i].last && all[i].first <= all[j].last) live[n++] = &all[j];",
             "if (all[j].first < all[i].last && all[i].first < all[j].last) live[n++] = &all[j];", "c/plan"),
     Mistake("shared memory lives as long as its first slot", "exec/plan/memory.c",
-            "        if (slots[s].last > i->last) i->last = slots[s].last;\n", "", "c/plan c/plan_stress"),
+            "    if (slot->last > i->last) i->last = slot->last;\n", "", "c/plan c/plan_stress"),
     Mistake("a written copy takes over the operand of the caller", "exec/move/scatter.c",
             "if (!old->fixed && !made->fixed &&", "if (!made->fixed &&", "c/plan py/bind_write"),
     Mistake("a slice is written where f32 would lie", "exec/move/scatter.c",

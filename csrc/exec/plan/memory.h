@@ -17,9 +17,9 @@ typedef struct {
     uint32_t choice;      /* of variants, only one of which runs, or 0: slots of different variants share memory. A
                              choice's slots follow one another, variant by variant */
     uint32_t variant;
-    int64_t place;        /* offset in the workspace */
-    uint8_t fixed;        /* feed, scalar, output: not in the workspace */
-    void *keep;           /* memory of the plan's arena that outlives a run, or NULL */
+    int64_t place; /* offset in the workspace */
+    uint8_t fixed; /* feed, scalar, output: not in the workspace */
+    void *keep;    /* memory of the plan's arena that outlives a run, or NULL */
 } dycl_slot;
 
 /* Places every slot of the workspace, with `zone` bytes behind it that are nobody's: *out_bytes is its size. Behind
