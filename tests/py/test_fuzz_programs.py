@@ -15,7 +15,7 @@ import dycl
 from suite import FULL, one_thread  # noqa: F401 (a fixture)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.fuzz.programs import compare, draw, generate, judge, noise, program, run, steps_memory  # noqa: E402
+from tests.fuzz.programs import compare, draw, generate, judge, known, noise, program, run, steps_memory  # noqa: E402
 
 dycl.accelerate(lambda: None)  # finds torch
 PROGRAMS = 5000 if FULL else 300
@@ -329,6 +329,26 @@ def test_what_hangs_on_the_order_of_sums_is_followed_through_comparisons(step, c
     value = found.result[0][0]
     other.result[0][0] = value ^ True if isinstance(value, bool) or value.dtype == torch.bool else 2 - value
     assert judge.Judge(made).counts(compare.Difference("values", 0, "", ("result", 0, 0)), found, other) == counts
+
+
+@pytest.mark.parametrize("call", ["x.addmm_(a, b)", "torch.addmm(x, a, b, out=x)", "torch.mm(a, b, out=x)"])
+def test_terms_that_cancel_move_what_a_product_writes(call):
+    """The result is 1, its terms 1e9: it is known to 1e-7, not to 1e-16."""
+    found = set()
+    for seed in range(8):
+        x = torch.zeros(1, 1, dtype=torch.float64)
+        a, b = torch.tensor([[1e9, 1.0, 1e9]], dtype=torch.float64), torch.tensor([[-0.5], [1.0], [0.5]]).double()
+        with noise.Noise(seed, 3):
+            eval(call, {"torch": torch, "x": x, "a": a, "b": b})
+        found.add(x.item())
+    assert 1e-9 < max(abs(x - 1) for x in found) < 1e-6
+
+
+@pytest.mark.parametrize("end, counts", [("v1.backward(torch.ones_like(v1))", False), ("v1.detach()", True)])
+def test_gradients_where_a_pass_raises_are_a_known_kind(end, counts):
+    made = of(f"v1 = x0 * x0\nx0.detach()[0] = 3\n{end}\nv0 = 1", ((2, 3),), grad=True, mode="grad")
+    found = compare.Difference("type", 0, "('input', 0, 'grad'): <class 'torch.Tensor'> and <class 'NoneType'>")
+    assert (known.known(made, found) is None) == counts
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

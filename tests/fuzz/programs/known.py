@@ -62,6 +62,16 @@ def _sizes_of_what_was_saved(program, difference):
     return len(sizes) == 2 and sizes[0] != sizes[1] and math.prod(sizes[0]) == math.prod(sizes[1])
 
 
+def _gradients_where_a_pass_raises(program, difference):
+    if difference.kind not in ("type", "values") or "'grad')" not in difference.text:
+        return False
+    from . import compare
+
+    written = "modified by an inplace operation"
+    return any(written in f"{outcome.error} {outcome.printed} {outcome.result}"
+               for outcome, _ in compare.outcomes(program, False))
+
+
 def _rejected_draws(program, difference):
     return difference.kind in ("values", "printed") and re.search("_standard_gamma|poisson", program.source())
 
@@ -90,6 +100,8 @@ LASTING = [
     ("engine's sums", "versions of gradients that are written afterwards", _version_of_written_gradient),
     ("sizes of what was saved", "torch's products save views: rows of several dimensions as one matrix, a vector as a "
                                 "row", _sizes_of_what_was_saved),
+    ("a pass that raises", "what was written in place ends a backward pass: other leaves have their gradients by then, "
+                           "or not", _gradients_where_a_pass_raises),
     ("as strided", "views whose history a replay made are named AsStridedBackward0",
      lambda p, d: d.kind == "grad_fn" and re.search(r" and <AsStridedBackward0 ", d.text)),
     ("draws", "how many numbers are drawn until one is not rejected hangs on the last bits of the parameters",

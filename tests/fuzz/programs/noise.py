@@ -102,7 +102,7 @@ class Noise(TorchDispatchMode):
     def rewrite(self, function, args, change):
         """What it wrote, changed."""
         for a, x in zip(function._schema.arguments, args):
-            if a.alias_info is not None and a.alias_info.is_write:
+            if _is_written(a):
                 for y in tree_leaves(x):  # one, or a list of them (_foreach_add_)
                     if isinstance(y, torch.Tensor):
                         y.copy_(change(y))
@@ -152,6 +152,10 @@ class Noise(TorchDispatchMode):
         if self.overflows and not kind.written:
             return self.where_terms_overflow(function, kind, args, kwargs)
         if kind.written:
+            if kind.sums:  # what is added up cancels
+                self.rewrite(function, args, self.moved)
+                args = [x if _is_written(a) else tree_map(self.moved, x)
+                        for a, x in zip(function._schema.arguments, args)]
             result = function(*args, **kwargs)
             self.rewrite(function, args, lambda x: self.with_any_nan(self.moved(x)))
             return result
@@ -201,7 +205,7 @@ def _kind(function):
     return Kind(
         exact=function.is_view or EXACT.match(name) is not None,
         scaled=name.rstrip("_") in ("add", "sub", "rsub"),
-        written=any(a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments),
+        written=any(map(_is_written, function._schema.arguments)),
         chooses=CHOOSING.match(name) is not None,
         arithmetic=ARITHMETIC.match(name) is not None,
         sums=SUMS.match(name) is not None,
@@ -246,6 +250,10 @@ def coarse(x):
         return x
     integers, bits = COARSE[x.dtype]
     return torch.where(x.isfinite(), (x.view(integers) >> bits << bits).view(x.dtype), x)
+
+
+def _is_written(argument):
+    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def _moves(x):
