@@ -4,9 +4,9 @@
  *
  * Each 2x2 square of outputs comes from a 4x4 square of inputs: V = B' d B, sums over channels of U V for each of the
  * sixteen places, then A' M A. U = G g G' is made once. All of it is channels last. Squares are walked in blocks whose
- * V stays in the second cache; panel by panel of the output channels, so that M stays in the first or second. Accuracy:
- * the transforms add at most four terms with factors of 1 and 1/2; errors are up to about three times those of the
- * direct product. An infinite or NaN input makes all four outputs of its squares NaN: the caller must not use it then.
+ * V and M stay in the second cache, panel by panel of the output channels. Accuracy: the transforms add at most four
+ * terms with factors of 1 and 1/2; errors are up to about three times those of the direct product. An infinite or NaN
+ * input makes all four outputs of its squares NaN: the caller must not use it then.
  *
  * Ownership: everything is borrowed for the call. Threads: the driver uses OpenMP inside. */
 #ifndef DYCL_KERN_WINOGRAD_H
@@ -27,10 +27,19 @@ size_t dycl_winograd_bytes(const dycl_gemm_layout *form);
 void dycl_winograd_pack(const dycl_gemm_layout *form, const float *weights, const float *scale, float *packed,
                         int threads);
 
-size_t dycl_winograd_scratch(const dycl_winograd *w, const dycl_gemm_layout *form, int threads);
+/* U as dycl_winograd_pack makes it, or (NULL) its arguments: then a panel of U is made where it is needed, in less
+ * memory, and stays in the second cache. Each block of squares needs all panels. */
+typedef struct {
+    const float *packed, *from, *scale;
+} dycl_winograd_weights;
+int dycl_winograd_is_one_block(const dycl_winograd *w, const dycl_gemm_layout *form);
+
+/* anew: for weights that are not packed. */
+size_t dycl_winograd_scratch(const dycl_winograd *w, const dycl_gemm_layout *form, int anew, int threads);
 /* src and dst are contiguous, channels last. 1; 0: an element of src is not below the limit, or not a number. */
-int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_layout *form, const float *src, const float *packed,
-                      const dycl_gemm_finish *finish, float *dst, float *scratch, int threads);
+int dycl_winograd_run(const dycl_winograd *w, const dycl_gemm_layout *form, const float *src,
+                      const dycl_winograd_weights *weights, const dycl_gemm_finish *finish, float *dst, float *scratch,
+                      int threads);
 
 /* The gradient of the weights, of such an image and a gradient of the outputs: F(3x3, 2x2), the same transforms
  * transposed. Squares are summed up as sixteen products of A g A' and V; each sum becomes G' dU G once. dst [outputs,

@@ -89,12 +89,17 @@ static void check(dycl_isa isa, int large) {
     float low = below(2) ? 0 : -INFINITY, high = below(2) ? 6 : INFINITY;
     int threads = (int)pick(1, 3);
     float *packed = dycl_aligned_alloc(dycl_winograd_bytes(&form)),
-          *scratch = dycl_aligned_alloc(dycl_winograd_scratch(&w, &form, threads));
+          *scratch = dycl_aligned_alloc(dycl_winograd_scratch(&w, &form, 0, threads)),
+          *more = dycl_aligned_alloc(dycl_winograd_scratch(&w, &form, 1, threads)), *same = floats(out);
     dycl_gemm_finish finish = {bias, residual, low, high};
     const float *from = back ? weights + 8 : weights;
+    const dycl_winograd_weights before = {.packed = packed}, anew = {NULL, from, scale};
     dycl_winograd_pack(&form, from, scale, packed, threads);
-    int answer = dycl_winograd_run(&w, &form, src, packed, &finish, dst, scratch, threads);
-    if (!answer && failures++ < 20) printf("FAIL ordinary elements are too large\n");
+    if (!dycl_winograd_run(&w, &form, src, &before, &finish, dst, scratch, threads) && failures++ < 20)
+        printf("FAIL ordinary elements are too large\n");
+    int small = dycl_winograd_run(&w, &form, src, &anew, &finish, same, more, threads);
+    if ((!small || memcmp(same, dst, (size_t)out * sizeof *dst) != 0) && failures++ < 20)
+        printf("FAIL weights that are transformed panel by panel make a difference\n");
     for (int64_t i = 0; i < out; i++) {
         int64_t n = i % w.outputs, x = i / w.outputs % w.out_width, y = i / w.outputs / w.out_width % w.out_height,
                 image = i / w.outputs / w.out_width / w.out_height;
@@ -121,16 +126,16 @@ static void check(dycl_isa isa, int large) {
         int64_t at = below(in);
         float was = src[at];
         src[at] = wild[i];
-        if (dycl_winograd_run(&w, &form, src, packed, &finish, dst, scratch, threads) && failures++ < 20)
+        if (dycl_winograd_run(&w, &form, src, &before, &finish, dst, scratch, threads) && failures++ < 20)
             printf("FAIL %g is taken for small\n", (double)wild[i]);
         src[at] = was;
     }
     /* and only there: the sum of their squares is not below the limit's */
     for (int64_t i = 0; i < in; i++) src[i] = nextafterf(ldexpf(i % 2 ? 1 : -1, 50), 0);
-    if (!dycl_winograd_run(&w, &form, src, packed, &finish, dst, scratch, threads) && failures++ < 20)
+    if (!dycl_winograd_run(&w, &form, src, &before, &finish, dst, scratch, threads) && failures++ < 20)
         printf("FAIL elements below the limit are too large\n");
     dycl_free(src), dycl_free(weights), dycl_free(dst), dycl_free(scale), dycl_free(bias), dycl_free(residual);
-    dycl_aligned_free(packed), dycl_aligned_free(scratch);
+    dycl_free(same), dycl_aligned_free(packed), dycl_aligned_free(scratch), dycl_aligned_free(more);
 }
 
 int main(void) {

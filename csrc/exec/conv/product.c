@@ -20,7 +20,8 @@ typedef struct {
     float low, high;
     dycl_weights winograd_weights;
     dycl_packing *transformed; /* those that are constant, or NULL */
-    dycl_ref retransformed;    /* room for others */
+    dycl_ref retransformed;    /* room for others, if they are not transformed panel by panel */
+    int by_panels;
     dycl_winograd winograd;
     dycl_ref winograd_scratch;
     dycl_autotune *autotune, *anew; /* anew: of weights that are transformed at each run */
@@ -71,23 +72,25 @@ static dycl_status guarded_windows_run(const product_args *a, dycl_plan *plan) {
 }
 
 /* Weights for Winograd's products. known: they came before. */
-static dycl_status transformed_weights(const product_args *a, dycl_plan *plan, int known, const void **out) {
-    const float *scale = a->conv.has_scale ? dycl_at(plan, a->conv.scale) : NULL;
-    dycl_status status = DYCL_OK;
-    *out = NULL;
-    if (known) status = dycl_packing_get(plan, a->transformed, scale, out);
-    if (status != DYCL_OK || *out) return status;
-    *out = dycl_at(plan, a->retransformed);
-    return dycl_weights_pack(&a->winograd_weights, dycl_at(plan, a->conv.weights), scale, NULL,
-                             dycl_at(plan, a->retransformed));
+static dycl_status transformed_weights(const product_args *a, dycl_plan *plan, int known, dycl_winograd_weights *out) {
+    const float *scale = a->conv.has_scale ? dycl_at(plan, a->conv.scale) : NULL,
+                *from = dycl_at(plan, a->conv.weights);
+    const void *packed = NULL;
+    dycl_status status = known ? dycl_packing_get(plan, a->transformed, scale, &packed) : DYCL_OK;
+    if (status == DYCL_OK && !packed && !a->by_panels) {
+        packed = dycl_at(plan, a->retransformed);
+        status = dycl_weights_pack(&a->winograd_weights, from, scale, NULL, dycl_at(plan, a->retransformed));
+    }
+    *out = (dycl_winograd_weights){packed, from + a->winograd_weights.start, scale};
+    return status;
 }
 
 static dycl_status winograd_run(const product_args *a, dycl_plan *plan, int known) {
-    const void *packed;
-    dycl_status status = transformed_weights(a, plan, known, &packed);
+    dycl_winograd_weights weights;
+    dycl_status status = transformed_weights(a, plan, known, &weights);
     if (status != DYCL_OK) return status;
     dycl_gemm_finish finish = finish_at(a, plan);
-    if (!dycl_winograd_run(&a->winograd, &a->winograd_weights.gemm, dycl_at(plan, a->src), packed, &finish,
+    if (!dycl_winograd_run(&a->winograd, &a->winograd_weights.gemm, dycl_at(plan, a->src), &weights, &finish,
                            dycl_at(plan, a->dst), dycl_at(plan, a->winograd_scratch), a->threads))
         plan->suspect = 1;
     return DYCL_OK;
@@ -251,8 +254,10 @@ static dycl_status offer_winograd(dycl_builder *b, const dycl_conv_desc *d, cons
     a->winograd = dycl_conv_squares(d);
     DYCL_TRY(dycl_make_packing(b, w, &a->winograd_weights, a->conv.has_scale, &a->transformed));
     dycl_make_variant(b, 2);
-    DYCL_TRY(dycl_make_scratch(b, dycl_weights_bytes(&a->winograd_weights), &a->retransformed));
-    return dycl_make_scratch(b, dycl_winograd_scratch(&a->winograd, &a->winograd_weights.gemm, a->threads),
+    a->by_panels = dycl_winograd_is_one_block(&a->winograd, &a->winograd_weights.gemm);
+    if (!a->by_panels) DYCL_TRY(dycl_make_scratch(b, dycl_weights_bytes(&a->winograd_weights), &a->retransformed));
+    return dycl_make_scratch(b,
+                             dycl_winograd_scratch(&a->winograd, &a->winograd_weights.gemm, a->by_panels, a->threads),
                              &a->winograd_scratch);
 fail:
     return status;
