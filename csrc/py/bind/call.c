@@ -10,6 +10,7 @@
 #include "py/region/replace.h"
 #include "py/region/track.h"
 #include "py/site/site.h"
+#include "py/bind/write_pending.h"
 #include "py/bind/write_through.h"
 
 /* ---- Parsing */
@@ -114,7 +115,7 @@ static PyObject *finish_in_place(dycl_call *call, uint32_t value) {
     if (!self || !dycl_is_tensor(self)) return dycl_call_bail(call, DYCL_BAIL_alias);
     if (region->replaces && !dycl_is_lazy(self)) return replace_plain(call, self, value);
     if (!tracked && (!dycl_is_lazy(self) || !dycl_region_may_write(region, self)))
-        return dycl_write_value(call, self, NULL, 0, value, DYCL_WRITE_SMALL);
+        return dycl_write_shared(call, self, NULL, 0, value, DYCL_WRITE_SMALL);
     if (dycl_lazy_describe(self, &old) < 0) return NULL;
     const dycl_value *result = dycl_call_meta(call, value);
     int same = result->dtype == old.dtype && result->rank == old.rank && result->root == value;

@@ -4,6 +4,7 @@
 
 #include "py/bind/bind.h"
 #include "py/bind/index.h"
+#include "py/bind/write_pending.h"
 #include "py/bind/write_through.h"
 #include "py/region/track.h"
 
@@ -111,7 +112,7 @@ static PyObject *put_view(dycl_call *call, PyObject *self, PyObject *key, PyObje
     DYCL_CALL_TRY(dycl_index_view(call, key, meta(call, operands[0]), &attrs[0], &part));
     DYCL_CALL_TRY(source_of(call, value, (dycl_dtype)part.dtype, part.rank, part.sizes, &operands[1]));
     if (!may_replace(call, self, operands[0], value, dycl_value_numel(&part)))
-        return dycl_write_value(call, self, &part, attrs[0], operands[1], 0);
+        return dycl_write_shared(call, self, &part, attrs[0], operands[1], 0);
     memcpy(attrs + 1, part.sizes, part.rank * sizeof *part.sizes);
     memcpy(attrs + 1 + part.rank, part.strides, part.rank * sizeof *part.strides);
     return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_view_put, 2, operands, 1 + 2 * part.rank, attrs, &out),
@@ -167,7 +168,7 @@ static PyObject *copy(dycl_call *call, const dycl_binding *row) {
         DYCL_CALL_TRY(dycl_build_expand(&call->region->recorder, value, v.rank, v.sizes, &value));
     int replaces = call->region->replaces && !dycl_is_lazy(self);
     if (!v.canonical || (!replaces && (!dycl_is_lazy(self) || !dycl_region_may_write(call->region, self))))
-        return dycl_write_value(call, self, NULL, 0, value, 0);
+        return dycl_write_shared(call, self, NULL, 0, value, 0);
     return dycl_call_finish(
         call, dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &value, 1, &ordinary, &value), value);
 }

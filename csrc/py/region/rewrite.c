@@ -70,6 +70,40 @@ int dycl_region_rebind(dycl_region *region, PyObject *tensor, uint32_t value) {
     return 0;
 }
 
+/* A tensor and its views count together, whichever of them is written. NULL: none was yet. */
+static dycl_written *written_of(const dycl_region *region, uint32_t root) {
+    for (uint32_t i = region->written_count; i-- > 0;)
+        if (region->written[i].value == root) return &region->written[i];
+    return NULL;
+}
+
+static int looks_at(const dycl_region *region, const dycl_lazy *lazy, uint32_t root) {
+    return lazy->epoch == region->epoch && region->recorder.graph.values[lazy->value].root == root;
+}
+
+int dycl_region_rebind_views(dycl_region *region, uint32_t root, uint32_t made, const uint32_t *values) {
+    const dycl_written *before = written_of(region, root);
+    uint32_t version = (before ? before->version : 0) + 1;
+    if (note_version(region, made, version) != DYCL_OK) return -1;
+    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
+        dycl_lazy *lazy = dycl_lazy_of(o);
+        if (!looks_at(region, lazy, root)) continue;
+        lazy->value = *values++;
+        lazy->writes = version;
+        lazy->called = 0;
+    }
+    return 0;
+}
+
+int dycl_region_count_view_writes(dycl_region *region, uint32_t root) {
+    dycl_written *before = written_of(region, root);
+    uint32_t version = before ? ++before->version : 1;
+    if (!before && note_version(region, root, version) != DYCL_OK) return -1;
+    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next)
+        if (looks_at(region, dycl_lazy_of(o), root)) dycl_lazy_of(o)->writes = version;
+    return 0;
+}
+
 int dycl_region_replace(dycl_region *region, PyObject *tensor, dycl_handle made) {
     dycl_handle real = dycl_abi_copy_handle(made);
     if (!real) {

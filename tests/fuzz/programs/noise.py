@@ -124,6 +124,15 @@ class Noise(TorchDispatchMode):
             lambda x, size: self.of_another_class(x, size > torch.finfo(x.dtype).max)
             if _moves(x) and x.dtype != torch.float64 else x, plain, sizes)
 
+    def where_torchs_kernels_part(self, function, args, kwargs):
+        """Of an infinity gelu is NaN where oneDNN computes it for torch, and the limit elsewhere."""
+        infinite = args[0].isinf()
+        result = function(*args, **kwargs)
+        if _is_written(function._schema.arguments[0]):
+            self.rewrite(function, args, lambda x: self.of_another_class(x, infinite))
+            return result
+        return tree_map(lambda x: self.of_another_class(x, infinite) if _moves(x) else x, result)
+
     def of_another_class(self, x, where):
         other = torch.where(x.isnan(), torch.zeros_like(x), torch.full_like(x, float("nan"))) \
             if self.stands_for is None else torch.full_like(x, self.stands_for)
@@ -149,6 +158,8 @@ class Noise(TorchDispatchMode):
             return _rounded_once(function, args, kwargs)
         if self.exacts and not kind.written:
             return _written_back(function, args, tree_map(coarse, args), tree_map(coarse, kwargs))
+        if self.overflows and kind.parts and _moves(args[0]):
+            return self.where_torchs_kernels_part(function, args, kwargs)
         if self.overflows and not kind.written:
             return self.where_terms_overflow(function, kind, args, kwargs)
         if kind.written:
@@ -197,6 +208,7 @@ class Kind:
     centers: bool
     normalizes: bool
     interpolates: bool
+    parts: bool
 
 
 @functools.cache
@@ -214,6 +226,7 @@ def _kind(function):
         centers="norm" in name,
         normalizes=re.search("(layer|batch|group|instance)_norm", name) is not None,
         interpolates="upsample" in name,
+        parts=re.match("gelu_?$", name) is not None,
     )
 
 

@@ -1,0 +1,188 @@
+#include "py/bind/write_pending.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "py/bind/write_through.h"
+#include "py/region/replace.h"
+#include "py/region/track.h"
+
+/* Each of them is bound anew at each write: not the rows of an unbind, one after the other. */
+#define MOST_MEMBERS 8
+
+/* Where in a tensor's memory something lies: elements from the root's first. */
+typedef struct {
+    uint32_t root;
+    int rank;
+    int64_t offset;
+    const int64_t *sizes, *strides;
+} place;
+
+static place place_of(const dycl_value *v, int64_t offset) {
+    return (place){v->root, v->rank, v->offset + offset, v->sizes, v->strides};
+}
+
+static int is_same(const place *a, const place *b) {
+    if (a->root != b->root || a->offset != b->offset || a->rank != b->rank) return 0;
+    for (int i = 0; i < a->rank; i++)
+        if (a->sizes[i] != b->sizes[i] || (a->sizes[i] > 1 && a->strides[i] != b->strides[i])) return 0;
+    return 1;
+}
+
+static int64_t last_of(const place *p) {
+    int64_t at = p->offset;
+    for (int i = 0; i < p->rank; i++) at += (p->sizes[i] - 1) * p->strides[i];
+    return at;
+}
+
+/* Each element once: dimensions by their strides, each beyond what those before it reach. */
+static int is_apart(const place *p) {
+    int64_t reach = 0; /* of the dimensions taken so far, in elements behind the first */
+    uint32_t taken = 0;
+    for (int i = 0; i < p->rank; i++) {
+        int least = -1;
+        for (int d = 0; d < p->rank; d++)
+            if (!(taken >> d & 1) && (least < 0 || p->strides[d] < p->strides[least])) least = d;
+        taken |= 1u << least;
+        if (p->sizes[least] == 0) return 0;
+        if (p->sizes[least] > 1 && p->strides[least] <= reach) return 0;
+        reach += (p->sizes[least] - 1) * p->strides[least];
+    }
+    return 1;
+}
+
+static const dycl_lazy *pending(const dycl_region *region, PyObject *o) {
+    if (!dycl_is_lazy(o)) return NULL;
+    const dycl_lazy *lazy = dycl_lazy_of(o);
+    return lazy->region == region && lazy->epoch == region->epoch && !lazy->deferred ? lazy : NULL;
+}
+
+/* torch refuses operands that overlap in part with what is written, or leaves open what comes of it. */
+static int overlaps(const dycl_call *call, PyObject *o, PyObject *self, const place *target) {
+    if (PyTuple_Check(o) || PyList_Check(o)) {
+        for (Py_ssize_t i = 0; i < Py_SIZE(o); i++)
+            if (overlaps(call, PyTuple_Check(o) ? PyTuple_GET_ITEM(o, i) : PyList_GET_ITEM(o, i), self, target))
+                return 1;
+        return 0;
+    }
+    if (o == self || !dycl_is_tensor(o)) return 0;
+    const dycl_lazy *lazy = pending(call->region, o);
+    if (!lazy) return 0; /* its memory is its own: nothing else has that of what is pending */
+    const dycl_value *v = dycl_call_meta(call, lazy->value);
+    place other = place_of(v, 0);
+    int behind = other.offset > last_of(target) || last_of(&other) < target->offset;
+    return v->root == target->root && !is_same(&other, target) && !behind && dycl_value_numel(v) > 0;
+}
+
+static int an_operand_overlaps(const dycl_call *call, PyObject *self, const place *target) {
+    Py_ssize_t named = call->kwnames ? PyTuple_GET_SIZE(call->kwnames) : 0, at = 0;
+    PyObject *value;
+    for (Py_ssize_t i = 0; i < call->count + named; i++)
+        if (overlaps(call, call->args[i], self, target)) return 1;
+    while (call->kwdict && PyDict_Next(call->kwdict, &at, NULL, &value))
+        if (overlaps(call, value, self, target)) return 1;
+    return 0;
+}
+
+static int is_member(const dycl_region *region, const dycl_lazy *lazy, uint32_t root) {
+    return lazy->epoch == region->epoch && region->recorder.graph.values[lazy->value].root == root;
+}
+
+/* How many tensors look at the root's memory; 0: too many, or one of them is more than a view of it. */
+static uint32_t count_members(const dycl_region *region, uint32_t root) {
+    const dycl_value *values = region->recorder.graph.values;
+    uint32_t count = 0;
+    for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
+        const dycl_lazy *lazy = dycl_lazy_of(o);
+        if (!is_member(region, lazy, root)) continue;
+        if (lazy->real || lazy->deferred || lazy->aliased || lazy->own || lazy->alias ||
+            values[lazy->value].dtype != values[root].dtype)
+            return 0;
+        if (++count > MOST_MEMBERS) return 0;
+    }
+    return count;
+}
+
+/* The root with the value at that place. It lies as the root does, or there is none: 0. */
+static dycl_status put(dycl_recorder *r, const place *target, uint32_t value, uint32_t *out) {
+    int64_t attrs[1 + 2 * DYCL_MAX_RANK] = {target->offset};
+    uint32_t operands[2] = {target->root, value}, root = target->root;
+    memcpy(attrs + 1, target->sizes, (size_t)target->rank * sizeof *attrs);
+    memcpy(attrs + 1 + target->rank, target->strides, (size_t)target->rank * sizeof *attrs);
+    dycl_status status = dycl_build_node(r, DYCL_OP_view_put, 2, operands, 1 + 2 * target->rank, attrs, out);
+    if (status != DYCL_OK) return status;
+    const dycl_value *before = &r->graph.values[root], *made = &r->graph.values[*out];
+    size_t bytes = before->rank * sizeof *before->strides;
+    if (made->rank != before->rank || memcmp(made->sizes, before->sizes, bytes) != 0 ||
+        memcmp(made->strides, before->strides, bytes) != 0)
+        return dycl_build_bail(r, DYCL_BAIL_layout);
+    return DYCL_OK;
+}
+
+/* What each member is bound to: the new root, or the same view of it. */
+static dycl_status view_again(dycl_region *region, uint32_t root, uint32_t made, uint32_t *values) {
+    dycl_recorder *r = &region->recorder;
+    dycl_status status = DYCL_OK;
+    int noted = r->made_view;
+    uint32_t i = 0;
+    for (PyObject *o = region->first; o && status == DYCL_OK; o = dycl_lazy_of(o)->next) {
+        const dycl_lazy *lazy = dycl_lazy_of(o);
+        if (!is_member(region, lazy, root)) continue;
+        const dycl_value v = r->graph.values[lazy->value]; /* the graph may move */
+        values[i] = made;
+        if (lazy->value != root) status = dycl_build_view(r, made, v.offset, v.rank, v.sizes, v.strides, &values[i]);
+        i++;
+    }
+    r->made_view = noted; /* the call's result is none of these */
+    return status;
+}
+
+static int rebind(dycl_region *region, const place *target, uint32_t value, uint32_t members) {
+    uint32_t made, *values = dycl_alloc(members * sizeof *values);
+    dycl_status status = values ? put(&region->recorder, target, value, &made) : dycl_error_set("out of memory");
+    if (status == DYCL_OK) status = view_again(region, target->root, made, values);
+    int done = status == DYCL_OK ? 1 : 0;
+    if (status == DYCL_ERROR) {
+        if (!PyErr_Occurred()) dycl_py_raise();
+        done = -1;
+    }
+    if (done > 0 && dycl_region_rebind_views(region, target->root, made, values) < 0) done = -1;
+    dycl_free(values);
+    return done;
+}
+
+/* 1; 0: its memory is another's, or torch has a word to say (operands that overlap, a history); -1 with an exception.
+ */
+static int write_pending(dycl_call *call, PyObject *self, const dycl_value *part, int64_t offset, uint32_t value) {
+    dycl_region *region = call->region;
+    const dycl_value *values = region->recorder.graph.values, *v = &values[value];
+    const dycl_lazy *lazy = pending(region, self);
+    region->recorder.why = DYCL_BAIL_alias;
+    if (!lazy || region->tracks || dycl_track_writes(region, self, value)) return 0;
+    const dycl_value own = values[lazy->value], whole = part ? *part : own, *root = &values[own.root];
+    place target = place_of(&own, offset);
+    target.rank = whole.rank;
+    target.sizes = whole.sizes;
+    target.strides = whole.strides;
+    if (root->kind != DYCL_VALUE_NODE || dycl_replace_has(region, own.root) || own.dtype != root->dtype ||
+        v->dtype != own.dtype || v->rank != whole.rank ||
+        memcmp(v->sizes, whole.sizes, v->rank * sizeof *v->sizes) != 0 || !is_apart(&target) ||
+        an_operand_overlaps(call, self, &target))
+        return 0;
+    uint32_t members = count_members(region, own.root);
+    if (!members) return 0;
+    place from = place_of(v, 0);
+    if (v->root == own.root) /* x[a:b] += y writes it, and then puts it where it is */
+        return is_same(&from, &target) ? (dycl_region_count_view_writes(region, own.root) < 0 ? -1 : 1) : 0;
+    return rebind(region, &target, value, members);
+}
+
+PyObject *dycl_write_shared(dycl_call *call, PyObject *self, const dycl_value *part, int64_t offset, uint32_t value,
+                            int64_t most) {
+    int small = !most || dycl_value_numel(dycl_call_meta(call, value)) <= most;
+    int done = small ? write_pending(call, self, part, offset, value) : 0;
+    if (done == 0) return dycl_write_value(call, self, part, offset, value, most);
+    if (done < 0) return NULL;
+    call->region->site->stats.recorded++;
+    return Py_NewRef(self);
+}
