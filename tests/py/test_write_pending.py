@@ -41,7 +41,8 @@ def drawn(draw):
 def aliases(result):
     """Which of them lie in the same memory, and where."""
     places = [(t.untyped_storage().data_ptr() if t.numel() else None, t.storage_offset()) for t in result]
-    return [(i, j, b[1] - a[1]) for j, b in enumerate(places) for i, a in enumerate(places[:j]) if a[0] and a[0] == b[0]]
+    return [(i, j, b[1] - a[1]) for j, b in enumerate(places) for i, a in enumerate(places[:j])
+            if a[0] and a[0] == b[0]]
 
 
 @pytest.mark.parametrize("seed", range(40))
