@@ -214,8 +214,8 @@ int dycl_region_holds_alone(const dycl_region *region, PyObject *lazy);
 /* Binds the object to another value: an in-place operator. 1; 0 when its memory is shared (recorder.why). */
 int dycl_region_may_write(dycl_region *region, PyObject *lazy);
 int dycl_region_rebind(dycl_region *region, PyObject *lazy, uint32_t value); /* 0 or -1 */
-/* The root was written: the tensor and its views are bound to these values, in the order of the region's list; `made` is
- * their root. 0 or -1. */
+/* The root was written: the tensor and its views are bound to these values, in the order of the region's list; `made`
+ * is their root. 0 or -1. */
 int dycl_region_rebind_views(dycl_region *region, uint32_t root, uint32_t made, const uint32_t *values);
 /* The root was written, and has its value still. 0 or -1. */
 int dycl_region_count_view_writes(dycl_region *region, uint32_t root);
