@@ -13,7 +13,7 @@ VIEWS = ["{}[1:]", "{}[:, 1]", "{}[0]", "{}.t()", "{}.view(-1)", "{}[..., ::2]",
          "{}.reshape(4, 6)", "{}.narrow(1, 1, 2)", "{}.expand(2, 4, 6)", "{}.as_strided((2, 3), (6, 1), 2)"]
 WRITES = ["{}.add_(1)", "{}.mul_(2.5)", "{}.zero_()", "{}.relu_()", "{}.copy_({} * 2)", "{}.fill_(3)", "{}.sub_({})",
           "{}.add_(number)", "{}.clamp_(-1, 1)", "{}[0] = 5", "{}[..., :1] = 7", "{}[0:2] += 1", "{}[..., 1] *= 3",
-          "{}[0].mul_({}[0])", "{}.addcmul_({}, {})"]
+          "{}[0].mul_({}[0])", "{}[0:1] = {}[0:1]", "{}.addcmul_({}, {})", "{}.fill_diagonal_(2)"]
 
 
 def drawn(draw):
@@ -95,7 +95,15 @@ def test_nothing_is_computed_for_a_write():
             h[:, t] += h[:, t - 1] * 0.5
         return h
 
-    for program in (slices, views, step_by_step):
+    def parts(x, y):
+        f = x * 2
+        a, b = f.chunk(2, -1)
+        a *= b
+        f[:, 0].sub_(f[:, 5])
+        f[::2].add_(f[1::2])
+        return f
+
+    for program in (slices, views, step_by_step, parts):
         whole(program, torch.randn(4, 6), torch.randn(2, 6))
 
 
@@ -124,6 +132,23 @@ def test_what_torch_refuses():
                 with pytest.raises(RuntimeError) as got:
                     accelerated(torch.randn(4, 6))
             assert str(want.value) == str(got.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bool])
+def test_diagonals(dtype):
+    def program(x, value):
+        f, g = x * 1, x.t() * 1
+        rows = f[1:]
+        return f.fill_diagonal_(value), rows, g.fill_diagonal_(2)
+
+    for shape in ((3, 3), (2, 5), (5, 2), (1, 1)):
+        for value in (0, 1, -3):
+            stats = check("diagonal", program, ((torch.randn(shape) * 4).to(dtype), value), f"{dtype} {shape} {value}")
+            assert stats["torch"] == 0, stats
+    for value in (0.5, 1e300, float("nan")):
+        check("diagonal", program, ((torch.randn(3, 4) * 4).to(dtype), value), f"{dtype} {value}")
+    check("three", lambda x: (x * 1).fill_diagonal_(1), (torch.ones(2, 2, 2, dtype=dtype),), "three")
+    check("wrap", lambda x: (x * 1).fill_diagonal_(1, wrap=True), (torch.zeros(7, 2, dtype=dtype),), "wrap")
 
 
 def test_many_views():

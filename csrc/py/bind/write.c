@@ -102,21 +102,29 @@ static PyObject *put_rows(dycl_call *call, PyObject *self, PyObject *index, PyOb
     return dycl_call_finish(call, DYCL_OK, out);
 }
 
+/* The view `part` of self, at `offset` elements from its first, becomes the value. */
+static PyObject *put_part(dycl_call *call, PyObject *self, uint32_t old, const dycl_value *part, int64_t offset,
+                          uint32_t value, PyObject *source) {
+    uint32_t operands[2] = {old, value}, out = 0;
+    int64_t attrs[1 + 2 * DYCL_MAX_RANK] = {offset};
+    if (!may_replace(call, self, old, source, dycl_value_numel(part)))
+        return dycl_write_shared(call, self, part, offset, value, 0);
+    memcpy(attrs + 1, part->sizes, part->rank * sizeof *part->sizes);
+    memcpy(attrs + 1 + part->rank, part->strides, part->rank * sizeof *part->strides);
+    dycl_status status =
+        dycl_build_node(&call->region->recorder, DYCL_OP_view_put, 2, operands, 1 + 2 * part->rank, attrs, &out);
+    return dycl_call_finish(call, status, out);
+}
+
 /* x[key] = y for slices, integers, None and Ellipsis */
 static PyObject *put_view(dycl_call *call, PyObject *self, PyObject *key, PyObject *value) {
-    dycl_recorder *r = &call->region->recorder;
     dycl_value part;
-    uint32_t operands[2], out = 0;
-    int64_t attrs[1 + 2 * DYCL_MAX_RANK];
-    DYCL_CALL_TRY(dycl_call_value(call, self, &operands[0]));
-    DYCL_CALL_TRY(dycl_index_view(call, key, meta(call, operands[0]), &attrs[0], &part));
-    DYCL_CALL_TRY(source_of(call, value, (dycl_dtype)part.dtype, part.rank, part.sizes, &operands[1]));
-    if (!may_replace(call, self, operands[0], value, dycl_value_numel(&part)))
-        return dycl_write_shared(call, self, &part, attrs[0], operands[1], 0);
-    memcpy(attrs + 1, part.sizes, part.rank * sizeof *part.sizes);
-    memcpy(attrs + 1 + part.rank, part.strides, part.rank * sizeof *part.strides);
-    return dycl_call_finish(call, dycl_build_node(r, DYCL_OP_view_put, 2, operands, 1 + 2 * part.rank, attrs, &out),
-                            out);
+    uint32_t old, source;
+    int64_t offset;
+    DYCL_CALL_TRY(dycl_call_value(call, self, &old));
+    DYCL_CALL_TRY(dycl_index_view(call, key, meta(call, old), &offset, &part));
+    DYCL_CALL_TRY(source_of(call, value, (dycl_dtype)part.dtype, part.rank, part.sizes, &source));
+    return put_part(call, self, old, &part, offset, source, value);
 }
 
 static PyObject *setitem(dycl_call *call, const dycl_binding *row) {
@@ -173,6 +181,25 @@ static PyObject *copy(dycl_call *call, const dycl_binding *row) {
         call, dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &value, 1, &ordinary, &value), value);
 }
 
+/* self, value, wrap: of a matrix */
+static PyObject *fill_diagonal(dycl_call *call, const dycl_binding *row) {
+    PyObject *self = call->p[0];
+    uint32_t old, value;
+    (void)row;
+    if (!self || !call->p[1] || !dycl_is_lazy(self) || dycl_is_tensor(call->p[1]) ||
+        (call->p[2] && call->p[2] != Py_False))
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
+    DYCL_CALL_TRY(dycl_call_value(call, self, &old));
+    const dycl_value v = *meta(call, old);
+    if (v.rank != 2 || dycl_value_numel(&v) == 0) return dycl_call_bail(call, DYCL_BAIL_shape);
+    dycl_value part = v;
+    part.rank = 1;
+    part.sizes[0] = v.sizes[0] < v.sizes[1] ? v.sizes[0] : v.sizes[1];
+    part.strides[0] = v.strides[0] + v.strides[1];
+    DYCL_CALL_TRY(source_of(call, call->p[1], (dycl_dtype)v.dtype, 1, part.sizes, &value));
+    return put_part(call, self, old, &part, 0, value, call->p[1]);
+}
+
 /* self, dim, index, source */
 static PyObject *index_copy(dycl_call *call, const dycl_binding *row) {
     PyObject *self = call->p[0], *index = call->p[2], *source = call->p[3];
@@ -188,5 +215,6 @@ dycl_binding dycl_bindings_write[] = {
     ROW("setitem", D, "self key value", setitem),
     ROW("copy", I, "self src non_blocking", copy),
     ROW("index_copy", I, "self dim index source", index_copy),
+    ROW("fill_diagonal", I, "self fill_value wrap", fill_diagonal),
     {0},
 };

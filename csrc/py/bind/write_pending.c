@@ -29,10 +29,41 @@ static int is_same(const place *a, const place *b) {
            memcmp(a->sizes, b->sizes, bytes) == 0 && memcmp(a->strides, b->strides, bytes) == 0;
 }
 
-static int64_t last_of(const place *p) {
-    int64_t at = p->offset;
-    for (int i = 0; i < p->rank; i++) at += (p->sizes[i] - 1) * p->strides[i];
-    return at;
+/* The number of elements that lie `stride` apart, and how far those reach that lie closer. */
+static int64_t count_at(const place *p, int64_t stride, int64_t *reach) {
+    int64_t count = 1;
+    *reach = 0;
+    for (int i = 0; i < p->rank; i++) {
+        if (p->sizes[i] > 1 && p->strides[i] == stride) count *= p->sizes[i];
+        if (p->sizes[i] > 1 && p->strides[i] < stride) *reach += (p->sizes[i] - 1) * p->strides[i];
+    }
+    return count;
+}
+
+/* The longest stride of either that is shorter than `than`; 0: none is. */
+static int64_t next_stride(const place *a, const place *b, int64_t than) {
+    int64_t best = 0;
+    for (int i = 0; i < a->rank; i++)
+        if (a->sizes[i] > 1 && a->strides[i] < than && a->strides[i] > best) best = a->strides[i];
+    for (int i = 0; i < b->rank; i++)
+        if (b->sizes[i] > 1 && b->strides[i] < than && b->strides[i] > best) best = b->strides[i];
+    return best;
+}
+
+/* Whether it is plain that the two have no element in common: stride by stride, from the longest, they lie in blocks of
+ * that length, and in different ones. */
+static int are_disjoint(const place *a, const place *b) {
+    int64_t at[2] = {a->offset, b->offset};
+    for (int64_t stride = next_stride(a, b, INT64_MAX); stride; stride = next_stride(a, b, stride)) {
+        int64_t reach[2], count[2] = {count_at(a, stride, &reach[0]), count_at(b, stride, &reach[1])};
+        int64_t block[2] = {at[0] / stride, at[1] / stride};
+        for (int i = 0; i < 2; i++) {
+            at[i] %= stride;
+            if (at[i] + reach[i] >= stride) return 0;
+        }
+        if (block[0] + count[0] <= block[1] || block[1] + count[1] <= block[0]) return 1;
+    }
+    return at[0] != at[1];
 }
 
 /* Each element once: dimensions by their strides, each beyond what those before it reach. */
@@ -70,8 +101,8 @@ static int overlaps(const dycl_call *call, PyObject *o, PyObject *self, const pl
     if (!lazy) return 0; /* its memory is its own: nothing else has that of what is pending */
     const dycl_value *v = dycl_call_meta(call, lazy->value);
     place other = place_of(v, 0);
-    int behind = other.offset > last_of(target) || last_of(&other) < target->offset;
-    return v->root == target->root && !is_same(&other, target) && !behind && dycl_value_numel(v) > 0;
+    return v->root == target->root && !is_same(&other, target) && dycl_value_numel(v) > 0 &&
+           !are_disjoint(&other, target);
 }
 
 static int an_operand_overlaps(const dycl_call *call, PyObject *self, const place *target) {

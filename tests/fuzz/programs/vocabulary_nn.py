@@ -452,6 +452,12 @@ def fill(d):
     return {"self": x, "value": d.number() if d.chance(0.8) else d.tensor(rank=0)}
 
 
+@rows("fill_diagonal")
+def fill_diagonal(d):
+    x = d.tensor(rank=2) if d.chance(0.9) else d.tensor()
+    return {"self": x, "fill_value": d.number(), "wrap": d.optional(d.flag, 0.1)}
+
+
 @rows("copy")
 def copy(d):
     x = d.tensor()
