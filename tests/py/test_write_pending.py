@@ -103,7 +103,15 @@ def test_nothing_is_computed_for_a_write():
         f[::2].add_(f[1::2])
         return f
 
-    for program in (slices, views, step_by_step, parts):
+    layer = torch.nn.Linear(6, 6)
+
+    def projected(x, y):  # what a linear layer answers is a view of something hidden
+        f = layer(x.view(2, 2, 6))
+        f[..., :2].sigmoid_()
+        f[..., 2:4] *= 2
+        return f.view(4, 6), f
+
+    for program in (slices, views, step_by_step, parts, projected):
         whole(program, torch.randn(4, 6), torch.randn(2, 6))
 
 

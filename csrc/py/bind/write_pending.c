@@ -90,12 +90,6 @@ static const dycl_lazy *pending(const dycl_region *region, PyObject *o) {
 
 /* torch refuses operands that overlap in part with what is written, or leaves open what comes of it. */
 static int overlaps(const dycl_call *call, PyObject *o, PyObject *self, const place *target) {
-    if (PyTuple_Check(o) || PyList_Check(o)) {
-        for (Py_ssize_t i = 0; i < Py_SIZE(o); i++)
-            if (overlaps(call, PyTuple_Check(o) ? PyTuple_GET_ITEM(o, i) : PyList_GET_ITEM(o, i), self, target))
-                return 1;
-        return 0;
-    }
     if (o == self || !dycl_is_tensor(o)) return 0;
     const dycl_lazy *lazy = pending(call->region, o);
     if (!lazy) return 0; /* its memory is its own: nothing else has that of what is pending */
@@ -105,13 +99,22 @@ static int overlaps(const dycl_call *call, PyObject *o, PyObject *self, const pl
            !are_disjoint(&other, target);
 }
 
+/* One of them, or one of a list of them, overlaps. */
+static int any_overlaps(const dycl_call *call, PyObject *o, PyObject *self, const place *target) {
+    int is_list = PyList_Check(o);
+    if (!is_list && !PyTuple_Check(o)) return overlaps(call, o, self, target);
+    for (Py_ssize_t i = 0; i < Py_SIZE(o); i++)
+        if (overlaps(call, is_list ? PyList_GET_ITEM(o, i) : PyTuple_GET_ITEM(o, i), self, target)) return 1;
+    return 0;
+}
+
 static int an_operand_overlaps(const dycl_call *call, PyObject *self, const place *target) {
     Py_ssize_t named = call->kwnames ? PyTuple_GET_SIZE(call->kwnames) : 0, at = 0;
     PyObject *value;
     for (Py_ssize_t i = 0; i < call->count + named; i++)
-        if (overlaps(call, call->args[i], self, target)) return 1;
+        if (any_overlaps(call, call->args[i], self, target)) return 1;
     while (call->kwdict && PyDict_Next(call->kwdict, &at, NULL, &value))
-        if (overlaps(call, value, self, target)) return 1;
+        if (any_overlaps(call, value, self, target)) return 1;
     return 0;
 }
 
@@ -126,7 +129,7 @@ static uint32_t count_members(const dycl_region *region, uint32_t root) {
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
         const dycl_lazy *lazy = dycl_lazy_of(o);
         if (!is_member(region, lazy, root)) continue;
-        if (lazy->real || lazy->deferred || lazy->aliased || lazy->own || lazy->alias ||
+        if (lazy->real || lazy->deferred || lazy->aliased || (lazy->own & ~DYCL_OWN_VIEW) || lazy->alias ||
             values[lazy->value].dtype != values[root].dtype)
             return 0;
         if (++count > MOST_MEMBERS) return 0;
