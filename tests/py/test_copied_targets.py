@@ -7,6 +7,7 @@ import io
 import pickle
 import signal
 import time
+import types
 
 import pytest
 import torch
@@ -121,6 +122,19 @@ class Methods:
         return x + 1
 
 
+class Itself(Methods):
+    def __get__(self, instance, owner=None):
+        return self
+
+
+class Binds(Methods):
+    def __get__(self, instance, owner=None):
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __call__(self, instance, x):
+        return x * instance.by
+
+
 def test_callables_of_a_class_bind_as_they_do():
     def of(wrap):
         class C:
@@ -128,11 +142,13 @@ def test_callables_of_a_class_bind_as_they_do():
             builtin = wrap(torch.relu)
             partial = wrap(functools.partial(torch.add, torch.ones(3)))
             called = wrap(Methods())
+            itself, binds = wrap(Itself()), wrap(Binds())
             function = wrap(lambda self, x: x * self.by)
             by = 3
 
         c, x = C(), torch.ones(3)
-        return [f(x).tolist() for f in (c.bound, c.builtin, c.partial, c.called, c.function, C.bound)]
+        all_of_them = (c.bound, c.builtin, c.partial, c.called, c.itself, c.binds, c.function, C.bound)
+        return [f(x).tolist() for f in all_of_them]
 
     assert of(dycl.accelerate) == of(lambda f: f)
 

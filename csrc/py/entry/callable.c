@@ -149,10 +149,18 @@ static int binds(const dycl_site *site) {
     return type && type->tp_descr_get && type != &PyMethod_Type && type != &PyStaticMethod_Type;
 }
 
-/* Used as a method, an accelerated function binds like a function. */
+/* Used as a method, an accelerated function binds like a function, and another callable as it says: partial objects of
+ * 3.13 have a __get__ that warns, and bind nothing. */
 static PyObject *site_get(PyObject *self, PyObject *object, PyObject *type) {
-    (void)type;
-    return object && object != Py_None && binds((dycl_site *)self) ? PyMethod_New(self, object) : Py_NewRef(self);
+    const dycl_site *site = (const dycl_site *)self;
+    PyObject *callable = site->callable;
+    if (!object || object == Py_None || !binds(site)) return Py_NewRef(self);
+    if (PyFunction_Check(callable)) return PyMethod_New(self, object);
+    PyObject *bound = Py_TYPE(callable)->tp_descr_get(callable, object, type);
+    if (!bound) return NULL;
+    int is_itself = bound == callable;
+    Py_DECREF(bound);
+    return is_itself ? Py_NewRef(self) : PyMethod_New(self, object);
 }
 
 static PyObject *site_repr(PyObject *self) {
