@@ -76,11 +76,12 @@ typedef struct {
 
 static int64_t most_columns(const dycl_gemm_layout *form) { return form->vectors * form->kernel->lanes; }
 
-/* V and M of a block take three quarters of the second cache; each block reads all of U again, so there are as few as
- * that allows. */
+/* V of a block takes half of the second cache at most, with M three quarters; each block reads all of U again, so there
+ * are as few as that allows. */
 static int64_t block_of(const dycl_winograd *w, const dycl_gemm_layout *form) {
-    int64_t pixel = PLACES * (w->channels + most_columns(form)) * (int64_t)sizeof(float),
-            most = dycl_cpu_cache() / 4 * 3 / pixel, squares = dycl_winograd_divide(w).count;
+    int64_t v = PLACES * w->channels * (int64_t)sizeof(float), m = PLACES * most_columns(form) * (int64_t)sizeof(float),
+            cache = dycl_cpu_cache(), most = cache / 2 / v, squares = dycl_winograd_divide(w).count;
+    if (most > cache / 4 * 3 / (v + m)) most = cache / 4 * 3 / (v + m);
     if (most < 16) most = 16;
     return most < squares ? most : squares;
 }
