@@ -150,13 +150,10 @@ fail:
 
 /* Any other view: put into zeros. */
 static uint32_t put(dycl_chain *c, const dycl_value *root, const dycl_value *view, uint32_t g) {
-    int64_t attrs[1 + 2 * DYCL_MAX_RANK];
-    uint32_t operands[2] = {zeros(c, root), g}, out = 0;
+    uint32_t whole = zeros(c, root), out = 0;
     if (c->status != DYCL_OK) return 0;
-    attrs[0] = view->offset;
-    memcpy(attrs + 1, view->sizes, (size_t)view->rank * sizeof *attrs);
-    memcpy(attrs + 1 + view->rank, view->strides, (size_t)view->rank * sizeof *attrs);
-    c->status = dycl_build_node(&c->b->recorder, DYCL_OP_view_put, 2, operands, 1 + 2 * view->rank, attrs, &out);
+    c->status =
+        dycl_build_view_put(&c->b->recorder, whole, g, view->offset, view->rank, view->sizes, view->strides, &out);
     return out;
 }
 

@@ -158,13 +158,12 @@ static void write_squares(const work *k, const panel *p, const float *m, int64_t
 
 /* The nth panel of a share: its U as it was packed, or transformed now. */
 static panel panel_of(const work *k, const share *s, int64_t n) {
-    int64_t lanes = k->form->kernel->lanes, first = (s->first + s->vectors * n / s->panels) * lanes,
-            end = (s->first + s->vectors * (n + 1) / s->panels) * lanes;
     if (k->weights->packed) {
-        first = panel_column(k->form, s->panel0 + n);
-        end = panel_column(k->form, s->panel0 + n + 1);
+        int64_t first = panel_column(k->form, s->panel0 + n), end = panel_column(k->form, s->panel0 + n + 1);
         return (panel){first, end - first, k->weights->packed + PLACES * first * k->w->channels};
     }
+    int64_t lanes = k->form->kernel->lanes, first = (s->first + s->vectors * n / s->panels) * lanes,
+            end = (s->first + s->vectors * (n + 1) / s->panels) * lanes;
     pack_panel(k->form, k->weights->from, k->weights->scale, first, end - first, s->u);
     return (panel){first, end - first, s->u};
 }

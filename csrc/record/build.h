@@ -73,6 +73,9 @@ dycl_status dycl_build_pow(dycl_recorder *r, const dycl_operand *base, const dyc
 #define DYCL_VIEW_REACH (INT64_C(1) << 48)
 dycl_status dycl_build_view(dycl_recorder *r, uint32_t value, int64_t offset, int rank, const int64_t *sizes,
                             const int64_t *strides, uint32_t *out);
+/* The value, with `part` in such a view of it. */
+dycl_status dycl_build_view_put(dycl_recorder *r, uint32_t value, uint32_t part, int64_t offset, int rank,
+                                const int64_t *sizes, const int64_t *strides, uint32_t *out);
 dycl_status dycl_build_transpose(dycl_recorder *r, uint32_t value, int a, int b, uint32_t *out);
 dycl_status dycl_build_permute(dycl_recorder *r, uint32_t value, const int *order, uint32_t *out);
 dycl_status dycl_build_unsqueeze(dycl_recorder *r, uint32_t value, int dim, uint32_t *out);

@@ -26,6 +26,15 @@ dycl_status dycl_build_view(dycl_recorder *r, uint32_t value, int64_t offset, in
     return status;
 }
 
+dycl_status dycl_build_view_put(dycl_recorder *r, uint32_t value, uint32_t part, int64_t offset, int rank,
+                                const int64_t *sizes, const int64_t *strides, uint32_t *out) {
+    uint32_t operands[2] = {value, part};
+    int64_t attrs[1 + 2 * DYCL_MAX_RANK] = {offset};
+    memcpy(attrs + 1, sizes, (size_t)rank * sizeof *sizes);
+    memcpy(attrs + 1 + rank, strides, (size_t)rank * sizeof *strides);
+    return dycl_build_node(r, DYCL_OP_view_put, 2, operands, 1 + 2 * rank, attrs, out);
+}
+
 dycl_status dycl_build_permute(dycl_recorder *r, uint32_t value, const int *order, uint32_t *out) {
     int64_t sizes[DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
     const dycl_value *v = get(r, value);

@@ -180,7 +180,7 @@ static dycl_status put(dycl_call *call, const parsed *k, uint32_t self, uint32_t
     dycl_hosted_call h;
     dycl_status status;
     dycl_value v = *meta(call, self);
-    int64_t attrs[1 + 2 * DYCL_MAX_RANK], strides[DYCL_MAX_RANK];
+    int64_t strides[DYCL_MAX_RANK];
     DYCL_TRY(walk(call, k, self, &c, &h));
     DYCL_TRY(value_of(call, call->p[2], (dycl_dtype)v.dtype, &h.operands[h.operand_count++]));
     h.words[h.word_count++] = 0;
@@ -190,11 +190,7 @@ static dycl_status put(dycl_call *call, const parsed *k, uint32_t self, uint32_t
     if (c.rank == v.rank && memcmp(c.sizes, v.sizes, sizeof c.sizes) == 0 &&
         memcmp(strides, v.strides, (size_t)v.rank * sizeof *strides) == 0)
         return DYCL_OK;
-    attrs[0] = c.offset;
-    memcpy(attrs + 1, c.sizes, (size_t)c.rank * sizeof *attrs);
-    memcpy(attrs + 1 + c.rank, c.strides, (size_t)c.rank * sizeof *attrs);
-    uint32_t operands[2] = {self, *out};
-    return dycl_build_node(&call->region->recorder, DYCL_OP_view_put, 2, operands, 1 + 2 * c.rank, attrs, out);
+    return dycl_build_view_put(&call->region->recorder, self, *out, c.offset, c.rank, c.sizes, c.strides, out);
 fail:
     return status;
 }

@@ -7,11 +7,11 @@
 #include "py/cpython/int.h"
 #include "py/bind/noise.h"
 #include "py/bind/numpy.h"
+#include "py/bind/write_pending.h"
+#include "py/bind/write_through.h"
 #include "py/region/replace.h"
 #include "py/region/track.h"
 #include "py/site/site.h"
-#include "py/bind/write_pending.h"
-#include "py/bind/write_through.h"
 
 /* ---- Parsing */
 

@@ -105,12 +105,8 @@ static PyObject *noise_of(dycl_call *call, PyObject *x, int features, double kee
 /* A result in place lies as the tensor does whose memory it takes. Nothing may bail once numbers were drawn. */
 static dycl_status as_it_lies(dycl_call *call, uint32_t x, uint32_t *out) {
     dycl_value v = *meta(call, x);
-    uint32_t operands[2] = {x, *out};
-    int64_t attrs[1 + 2 * DYCL_MAX_RANK] = {0};
     if (memcmp(v.strides, meta(call, *out)->strides, sizeof v.strides) == 0) return DYCL_OK;
-    memcpy(attrs + 1, v.sizes, v.rank * sizeof *v.sizes);
-    memcpy(attrs + 1 + v.rank, v.strides, v.rank * sizeof *v.strides);
-    return dycl_build_node(&call->region->recorder, DYCL_OP_view_put, 2, operands, 1 + 2 * v.rank, attrs, out);
+    return dycl_build_view_put(&call->region->recorder, x, *out, 0, v.rank, v.sizes, v.strides, out);
 }
 
 /* Noise is scaled in place in torch: it goes on lying as it was drawn. */

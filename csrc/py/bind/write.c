@@ -105,15 +105,13 @@ static PyObject *put_rows(dycl_call *call, PyObject *self, PyObject *index, PyOb
 /* The view `part` of self, at `offset` elements from its first, becomes the value. */
 static PyObject *put_part(dycl_call *call, PyObject *self, uint32_t old, const dycl_value *part, int64_t offset,
                           uint32_t value, PyObject *source) {
-    uint32_t operands[2] = {old, value}, out = 0;
-    int64_t attrs[1 + 2 * DYCL_MAX_RANK] = {offset};
+    uint32_t out = 0;
     if (!may_replace(call, self, old, source, dycl_value_numel(part)))
         return dycl_write_shared(call, self, part, offset, value, 0);
-    memcpy(attrs + 1, part->sizes, part->rank * sizeof *part->sizes);
-    memcpy(attrs + 1 + part->rank, part->strides, part->rank * sizeof *part->strides);
-    dycl_status status =
-        dycl_build_node(&call->region->recorder, DYCL_OP_view_put, 2, operands, 1 + 2 * part->rank, attrs, &out);
-    return dycl_call_finish(call, status, out);
+    return dycl_call_finish(
+        call,
+        dycl_build_view_put(&call->region->recorder, old, value, offset, part->rank, part->sizes, part->strides, &out),
+        out);
 }
 
 /* x[key] = y for slices, integers, None and Ellipsis */

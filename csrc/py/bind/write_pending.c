@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/alloc.h"
+#include "ir/infer.h"
 #include "py/bind/write_through.h"
 #include "py/region/replace.h"
 #include "py/region/track.h"
@@ -66,22 +66,6 @@ static int are_disjoint(const place *a, const place *b) {
     return at[0] != at[1];
 }
 
-/* Each element once: dimensions by their strides, each beyond what those before it reach. */
-static int is_apart(const place *p) {
-    int64_t reach = 0; /* of the dimensions taken so far, in elements behind the first */
-    uint32_t taken = 0;
-    for (int i = 0; i < p->rank; i++) {
-        int least = -1;
-        for (int d = 0; d < p->rank; d++)
-            if (!(taken >> d & 1) && (least < 0 || p->strides[d] < p->strides[least])) least = d;
-        taken |= 1u << least;
-        if (p->sizes[least] == 0) return 0;
-        if (p->sizes[least] > 1 && p->strides[least] <= reach) return 0;
-        reach += (p->sizes[least] - 1) * p->strides[least];
-    }
-    return 1;
-}
-
 static const dycl_lazy *pending(const dycl_region *region, PyObject *o) {
     if (!dycl_is_lazy(o)) return NULL;
     const dycl_lazy *lazy = dycl_lazy_of(o);
@@ -118,34 +102,27 @@ static int an_operand_overlaps(const dycl_call *call, PyObject *self, const plac
     return 0;
 }
 
-static int is_member(const dycl_region *region, const dycl_lazy *lazy, uint32_t root) {
-    return lazy->epoch == region->epoch && region->recorder.graph.values[lazy->value].root == root;
-}
-
-/* How many tensors look at the root's memory; 0: too many, or one of them is more than a view of it. */
-static uint32_t count_members(const dycl_region *region, uint32_t root) {
+/* Not where too many tensors look at the root's memory, or one of them is more than a view of it. */
+static int may_bind_members(const dycl_region *region, uint32_t root) {
     const dycl_value *values = region->recorder.graph.values;
     uint32_t count = 0;
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
         const dycl_lazy *lazy = dycl_lazy_of(o);
-        if (!is_member(region, lazy, root)) continue;
+        if (!dycl_region_looks_at(region, lazy, root)) continue;
         if (lazy->real || lazy->deferred || lazy->aliased || (lazy->own & ~DYCL_OWN_VIEW) || lazy->alias ||
             values[lazy->value].dtype != values[root].dtype)
             return 0;
         if (++count > MOST_MEMBERS) return 0;
     }
-    return count;
+    return 1;
 }
 
 /* The root with the value at that place. It lies as the root does, or there is none: 0. */
 static dycl_status put(dycl_recorder *r, const place *target, uint32_t value, uint32_t *out) {
-    int64_t attrs[1 + 2 * DYCL_MAX_RANK] = {target->offset};
-    uint32_t operands[2] = {target->root, value}, root = target->root;
-    memcpy(attrs + 1, target->sizes, (size_t)target->rank * sizeof *attrs);
-    memcpy(attrs + 1 + target->rank, target->strides, (size_t)target->rank * sizeof *attrs);
-    dycl_status status = dycl_build_node(r, DYCL_OP_view_put, 2, operands, 1 + 2 * target->rank, attrs, out);
+    dycl_status status =
+        dycl_build_view_put(r, target->root, value, target->offset, target->rank, target->sizes, target->strides, out);
     if (status != DYCL_OK) return status;
-    const dycl_value *before = &r->graph.values[root], *made = &r->graph.values[*out];
+    const dycl_value *before = &r->graph.values[target->root], *made = &r->graph.values[*out];
     size_t bytes = before->rank * sizeof *before->strides;
     if (made->rank != before->rank || memcmp(made->sizes, before->sizes, bytes) != 0 ||
         memcmp(made->strides, before->strides, bytes) != 0)
@@ -161,7 +138,7 @@ static dycl_status view_again(dycl_region *region, uint32_t root, uint32_t made,
     uint32_t i = 0;
     for (PyObject *o = region->first; o && status == DYCL_OK; o = dycl_lazy_of(o)->next) {
         const dycl_lazy *lazy = dycl_lazy_of(o);
-        if (!is_member(region, lazy, root)) continue;
+        if (!dycl_region_looks_at(region, lazy, root)) continue;
         const dycl_value v = r->graph.values[lazy->value]; /* the graph may move */
         values[i] = made;
         if (lazy->value != root) status = dycl_build_view(r, made, v.offset, v.rank, v.sizes, v.strides, &values[i]);
@@ -171,18 +148,13 @@ static dycl_status view_again(dycl_region *region, uint32_t root, uint32_t made,
     return status;
 }
 
-static int rebind(dycl_region *region, const place *target, uint32_t value, uint32_t members) {
-    uint32_t made, *values = dycl_alloc(members * sizeof *values);
-    dycl_status status = values ? put(&region->recorder, target, value, &made) : dycl_error_set("out of memory");
+static int rebind(dycl_region *region, const place *target, uint32_t value) {
+    uint32_t made, values[MOST_MEMBERS];
+    dycl_status status = put(&region->recorder, target, value, &made);
     if (status == DYCL_OK) status = view_again(region, target->root, made, values);
-    int done = status == DYCL_OK ? 1 : 0;
-    if (status == DYCL_ERROR) {
-        if (!PyErr_Occurred()) dycl_py_raise();
-        done = -1;
-    }
-    if (done > 0 && dycl_region_rebind_views(region, target->root, made, values) < 0) done = -1;
-    dycl_free(values);
-    return done;
+    if (status == DYCL_OK) return dycl_region_rebind_views(region, target->root, made, values) < 0 ? -1 : 1;
+    if (status == DYCL_ERROR && !PyErr_Occurred()) dycl_py_raise();
+    return status == DYCL_ERROR ? -1 : 0;
 }
 
 /* 1; 0: its memory is another's, or torch has a word to say (operands that overlap, a history); -1 with an exception.
@@ -200,15 +172,14 @@ static int write_pending(dycl_call *call, PyObject *self, const dycl_value *part
     target.strides = whole.strides;
     if (root->kind != DYCL_VALUE_NODE || dycl_replace_has(region, own.root) || own.dtype != root->dtype ||
         v->dtype != own.dtype || v->rank != whole.rank ||
-        memcmp(v->sizes, whole.sizes, v->rank * sizeof *v->sizes) != 0 || !is_apart(&target) ||
-        an_operand_overlaps(call, self, &target))
+        memcmp(v->sizes, whole.sizes, v->rank * sizeof *v->sizes) != 0 || dycl_value_overlaps(&whole) ||
+        dycl_value_numel(&whole) == 0 || an_operand_overlaps(call, self, &target))
         return 0;
-    uint32_t members = count_members(region, own.root);
-    if (!members) return 0;
+    if (!may_bind_members(region, own.root)) return 0;
     place from = place_of(v, 0);
     if (v->root == own.root) /* x[a:b] += y writes it, and then puts it where it is */
         return is_same(&from, &target) ? (dycl_region_count_view_writes(region, own.root) < 0 ? -1 : 1) : 0;
-    return rebind(region, &target, value, members);
+    return rebind(region, &target, value);
 }
 
 PyObject *dycl_write_shared(dycl_call *call, PyObject *self, const dycl_value *part, int64_t offset, uint32_t value,

@@ -209,6 +209,10 @@ static inline int dycl_region_settle(dycl_region *region) {
                ? dycl_region_settle_now(region)
                : 0;
 }
+/* Whether it has a value of this segment that lies in the root's memory. */
+static inline int dycl_region_looks_at(const dycl_region *region, const dycl_lazy *lazy, uint32_t root) {
+    return lazy->epoch == region->epoch && region->recorder.graph.values[lazy->value].root == root;
+}
 /* Whether no other tensor, lazy or not, has the memory of one of this segment. */
 int dycl_region_holds_alone(const dycl_region *region, PyObject *lazy);
 /* Binds the object to another value: an in-place operator. 1; 0 when its memory is shared (recorder.why). */

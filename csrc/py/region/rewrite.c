@@ -14,7 +14,7 @@ int dycl_region_holds_alone(const dycl_region *region, PyObject *tensor) {
     if (dycl_replace_has(region, lazy->value)) return 0;
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
         const dycl_lazy *other = dycl_lazy_of(o);
-        if (other != lazy && other->epoch == region->epoch && graph->values[other->value].root == lazy->value) return 0;
+        if (other != lazy && dycl_region_looks_at(region, other, lazy->value)) return 0;
     }
     return 1;
 }
@@ -77,17 +77,13 @@ static dycl_written *written_of(const dycl_region *region, uint32_t root) {
     return NULL;
 }
 
-static int looks_at(const dycl_region *region, const dycl_lazy *lazy, uint32_t root) {
-    return lazy->epoch == region->epoch && region->recorder.graph.values[lazy->value].root == root;
-}
-
 int dycl_region_rebind_views(dycl_region *region, uint32_t root, uint32_t made, const uint32_t *values) {
     const dycl_written *before = written_of(region, root);
     uint32_t version = (before ? before->version : 0) + 1;
     if (note_version(region, made, version) != DYCL_OK) return -1;
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next) {
         dycl_lazy *lazy = dycl_lazy_of(o);
-        if (!looks_at(region, lazy, root)) continue;
+        if (!dycl_region_looks_at(region, lazy, root)) continue;
         lazy->value = *values++;
         lazy->writes = version;
         lazy->called = 0;
@@ -100,7 +96,7 @@ int dycl_region_count_view_writes(dycl_region *region, uint32_t root) {
     uint32_t version = before ? ++before->version : 1;
     if (!before && note_version(region, root, version) != DYCL_OK) return -1;
     for (PyObject *o = region->first; o; o = dycl_lazy_of(o)->next)
-        if (looks_at(region, dycl_lazy_of(o), root)) dycl_lazy_of(o)->writes = version;
+        if (dycl_region_looks_at(region, dycl_lazy_of(o), root)) dycl_lazy_of(o)->writes = version;
     return 0;
 }
 
