@@ -418,6 +418,8 @@ class ctest(Command):
         environment = dict(os.environ)
         environment.setdefault("LSAN_OPTIONS", f"suppressions={suppressions}:print_suppressions=0")
         environment.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
+        # As many programs as cores run at a time, each with a team: idle workers that spin would starve the others.
+        environment.setdefault("OMP_WAIT_POLICY", "passive")
         try:
             done = subprocess.run([program], cwd=ROOT, env=environment, timeout=self.timeout, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT)
