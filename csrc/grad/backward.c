@@ -127,9 +127,25 @@ static uint32_t image_of(dycl_backward *b, uint32_t value, dycl_status *status) 
     return out;
 }
 
+enum { LEADS = 1, WANTED = 2, ENDS = 3 /* a source that is not wanted */ };
+
+static int is_source(const dycl_backward *b, uint32_t value) {
+    return b->reaches[value] == WANTED || b->reaches[value] == ENDS;
+}
+
+/* A source that is a view, or a view of one. */
+static int is_of_source(const dycl_backward *b, uint32_t value) {
+    const dycl_graph *graph = b->job->graph;
+    for (; graph->values[value].root != value;
+         value = dycl_node_operands(graph, &graph->nodes[graph->values[value].source])[0])
+        if (is_source(b, value)) return 1;
+    return 0;
+}
+
 static uint32_t ask(dycl_backward *b, uint32_t value, int copied, dycl_status *status) {
     uint32_t root = b->job->graph->values[value].root;
-    if (b->job->tracked[value]) b->taken[root] = 1;
+    if (b->job->tracked[value])
+        b->taken[root] |= is_of_source(b, value) ? DYCL_TAKEN_OF_SOURCE : DYCL_TAKEN_ITSELF;
     if (!copied) b->itself[root] = 1;
     return image_of(b, value, status);
 }
@@ -149,8 +165,6 @@ dycl_status dycl_backward_tie(dycl_backward *b, dycl_tie tie) {
 
 /* ---- Which operators lie between */
 
-enum { LEADS = 1, WANTED = 2, ENDS = 3 /* a source that is not wanted */ };
-
 int dycl_backward_leads(const dycl_backward *b, uint32_t value) {
     return b->reaches[value] == LEADS || b->reaches[value] == WANTED;
 }
@@ -161,7 +175,7 @@ uint32_t dycl_backward_base(const dycl_backward *b, uint32_t value) {
     const dycl_graph *graph = b->job->graph;
     while (graph->values[value].root != value) {
         value = dycl_node_operands(graph, &graph->nodes[graph->values[value].source])[0];
-        if (b->reaches[value] == WANTED || b->reaches[value] == ENDS) break;
+        if (is_source(b, value)) break;
     }
     return value;
 }
@@ -265,8 +279,8 @@ static int is_beside(const dycl_graph *graph, uint32_t value) {
 
 static int is_open(const dycl_backward *b) {
     for (uint32_t i = 0; i < b->saved_count; i++)
-        if (b->taken[b->saved[i]] && b->reaches[b->saved[i]] == LEADS && b->gradient[b->saved[i]] == DYCL_NONE &&
-            !is_beside(b->job->graph, b->saved[i]))
+        if (b->taken[b->saved[i]] & DYCL_TAKEN_ITSELF && b->reaches[b->saved[i]] == LEADS &&
+            b->gradient[b->saved[i]] == DYCL_NONE && !is_beside(b->job->graph, b->saved[i]))
             return 1;
     return 0;
 }

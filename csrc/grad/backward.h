@@ -43,11 +43,16 @@ typedef struct dycl_share dycl_share;     /* share.c */
 typedef struct dycl_awaited dycl_awaited; /* sum.c */
 typedef struct dycl_held dycl_held;       /* sum.c */
 
+/* OF_SOURCE: a source that is a view of the root, or a part of one. The source has the history, wherever else what the
+ * root was made of leads to (weights that the first and the last layer share). */
+enum { DYCL_TAKEN_ITSELF = 1, DYCL_TAKEN_OF_SOURCE = 2 };
+
 typedef struct dycl_backward {
     dycl_recorder recorder; /* feeds: the gradients of the results, then what is saved */
     uint32_t *saved;        /* roots of the segment, as they are fed */
     uint32_t saved_count;
-    uint8_t *taken;     /* by root of the segment: it, or a part of it, was asked for with its history */
+    uint8_t *taken;     /* by root of the segment: DYCL_TAKEN_*, if it, or a part of it, was asked for with its
+                           history */
     uint8_t *itself;    /* by root of the segment: torch saves it, or a view of it, not only copies */
     uint32_t *detached; /* parts here of what is saved that have no history, whatever that has */
     uint32_t detached_count;

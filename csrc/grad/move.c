@@ -74,6 +74,13 @@ void dycl_grad_pad(dycl_chain *c) {
     dycl_chain_give(c, 0, dycl_chain_padded(c, c->gradient, before, after, rank));
 }
 
+/* attribute: 3 where torch copies the gradient, too */
+void dycl_grad_contiguous(dycl_chain *c) {
+    const int64_t keep = 1;
+    dycl_chain_give(c, 0,
+                    c->attrs[0] == 3 ? dycl_chain_node(c, DYCL_OP_contiguous, 1, &c->gradient, 1, &keep) : c->gradient);
+}
+
 void dycl_grad_triangle(dycl_chain *c) {
     uint32_t g = 0;
     c->status = dycl_build_node(&c->b->recorder, (dycl_op)c->node->op, 1, &c->gradient, 1, c->attrs, &g);

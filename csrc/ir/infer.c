@@ -235,7 +235,7 @@ dycl_status dycl_infer_view(const dycl_draft *draft, dycl_value *out) {
 static dycl_status infer_copy(const dycl_value *in, int64_t format, dycl_value *out) {
     out->rank = in->rank;
     memcpy(out->sizes, in->sizes, sizeof out->sizes);
-    if (format == 1) {
+    if (format == 1 || format == 3) {
         dycl_infer_preserve(in, out);
     } else if (format == 2) {
         if (in->rank != 4) return DYCL_BAIL;

@@ -334,7 +334,7 @@ dycl_status dycl_infer_resize(const dycl_draft *draft, dycl_value *out) {
 
 /* Which of its two ways torch takes decides the result's strides: its flash kernel answers in the query's order of
  * dimensions, matrix products answer contiguous (ATen/native/transformers/sdp_utils_cpp.cpp). */
-static int is_flash(const dycl_value *q, const dycl_value *k, const dycl_value *v, const dycl_value *mask) {
+int dycl_attention_is_flash(const dycl_value *q, const dycl_value *k, const dycl_value *v, const dycl_value *mask) {
     if (q->sizes[3] != v->sizes[3] || (mask && mask->rank != 2 && mask->rank != 4)) return 0;
     return q->strides[3] == 1 && k->strides[3] == 1 && v->strides[3] == 1;
 }
@@ -362,7 +362,7 @@ dycl_status dycl_infer_attention(const dycl_draft *draft, dycl_value *out) {
     out->rank = 4;
     memcpy(out->sizes, q->sizes, 4 * sizeof *q->sizes);
     out->sizes[3] = v->sizes[3];
-    if (attrs[2] < 4 || !is_flash(q, k, v, operands[3] == DYCL_NONE ? NULL : &g->values[operands[3]])) {
+    if (attrs[2] < 4 || !dycl_attention_is_flash(q, k, v, operands[3] == DYCL_NONE ? NULL : &g->values[operands[3]])) {
         dycl_infer_contiguous(out);
         return DYCL_OK;
     }

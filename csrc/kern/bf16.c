@@ -12,11 +12,13 @@ size_t dycl_bf16_bytes(const dycl_bf16_layout *form) {
     return (size_t)(columns * ((form->k + 1) / 2) * 2) * sizeof(uint16_t);
 }
 
-static uint16_t element(const dycl_bf16_layout *form, const float *b, int64_t p, int64_t j) {
-    return p < form->k && j < form->n ? dycl_bf16_of(b[p * form->row + j * form->column]) : 0;
+static uint16_t element(const dycl_bf16_layout *form, const void *b, int64_t p, int64_t j) {
+    if (p >= form->k || j >= form->n) return 0;
+    int64_t at = p * form->row + j * form->column;
+    return form->rounded ? ((const uint16_t *)b)[at] : dycl_bf16_of(((const float *)b)[at]);
 }
 
-void dycl_bf16_pack(const dycl_bf16_layout *form, const float *b, uint16_t *packed, int threads) {
+void dycl_bf16_pack(const dycl_bf16_layout *form, const void *b, uint16_t *packed, int threads) {
     int64_t panels = (form->n + DYCL_BF16_PANEL - 1) / DYCL_BF16_PANEL, pairs = (form->k + 1) / 2;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (int64_t panel = 0; panel < panels; panel++) {

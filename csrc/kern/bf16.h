@@ -17,10 +17,11 @@
 
 typedef struct {
     int64_t n, k, row, column; /* n 0: not this form. Strides of B in elements */
+    int64_t rounded;           /* 1: B is in bfloat16 already, else float32 */
 } dycl_bf16_layout;
 
 size_t dycl_bf16_bytes(const dycl_bf16_layout *form);
-void dycl_bf16_pack(const dycl_bf16_layout *form, const float *b, uint16_t *packed, int threads);
+void dycl_bf16_pack(const dycl_bf16_layout *form, const void *b, uint16_t *packed, int threads);
 
 /* Rows of `columns` floats, `stride` apart, rounded to rows one after the other. */
 void dycl_bf16_round(uint16_t *to, const float *from, int64_t rows, int64_t columns, int64_t stride,

@@ -59,7 +59,7 @@ static void test_products(void) {
     for (int round = 0; round < 400; round++) {
         int64_t m = pick(1, 11), n = pick(1, round % 10 ? 200 : 700), k = pick(1, 300), transposed = below(2),
                 lda = k + below(5), ldc = n + below(5);
-        dycl_bf16_layout form = {n, k, transposed ? 1 : n + 3, transposed ? k + 2 : 1};
+        dycl_bf16_layout form = {n, k, transposed ? 1 : n + 3, transposed ? k + 2 : 1, below(2)};
         float *a = malloc(sizeof(float) * (size_t)(m * lda)),
               *b = malloc(sizeof(float) * (size_t)((n + 3) * (k + 2) + 9)), *bias = malloc(sizeof(float) * (size_t)n),
               *c = malloc(sizeof(float) * (size_t)(m * ldc));
@@ -67,10 +67,12 @@ static void test_products(void) {
         for (int64_t i = 0; i < (n + 3) * (k + 2) + 9; i++) b[i] = (float)below(2000001) / 1000000 - 1;
         for (int64_t i = 0; i < n; i++) bias[i] = (float)below(100);
         for (int64_t i = 0; i < m * ldc; i++) c[i] = 12345;
+        uint16_t *rounded = malloc(sizeof *rounded * (size_t)((n + 3) * (k + 2) + 9));
+        for (int64_t i = 0; i < (n + 3) * (k + 2) + 9; i++) rounded[i] = dycl_bf16_of(b[i]);
         size_t bytes = dycl_bf16_bytes(&form);
         uint16_t *packed = malloc(bytes + 2);
         packed[bytes / 2] = 0xabcd;
-        dycl_bf16_pack(&form, b, packed, 1 + (int)below(3));
+        dycl_bf16_pack(&form, form.rounded ? (const void *)rounded : b, packed, 1 + (int)below(3));
         check(packed[bytes / 2] == 0xabcd, "packing writes behind its end");
         int with_bias = (int)below(2);
         dycl_bf16_rows__avx512(c, ldc, a, lda, packed, with_bias ? bias : NULL, m, n, k);
@@ -86,9 +88,10 @@ static void test_products(void) {
                                (double)number((uint32_t)dycl_bf16_of(b[p * form.row + j * form.column]) << 16);
                     sum += x, size += fabs(x);
                 }
-                check(fabs(sum - (double)c[i * ldc + j]) <= 1e-6 * size + 1e-30, "the sum");
+                /* An addition rounds by half a unit of what is summed up so far, and that is at most `size`. */
+                check(fabs(sum - (double)c[i * ldc + j]) <= (double)(k + 1) * 0x1p-24 * size + 1e-30, "the sum");
             }
-        free(a), free(b), free(bias), free(c), free(packed);
+        free(a), free(b), free(bias), free(c), free(packed), free(rounded);
     }
 }
 

@@ -409,7 +409,10 @@ def test_products_by_several_threads(threads, dtype):
                     900 + threads, seed=2)
             exact, size = x.double() @ w.double().t() + b.double(), x.double().abs() @ w.double().abs().t() + 3
             product_is_close(exact, run(lambda x, w: F.linear(x, w, b), x, w), size, 1111, dtype)
-            product_is_close(exact, run(lambda x, w: torch.addmm(b, x, w), x, w.t().contiguous()), size, 1111, dtype)
+            lies = w.t().contiguous()
+            product_is_close(exact, run(lambda x, w: torch.addmm(b, x, w), x, lies), size, 1111, dtype)
+            constant = nn.Parameter(lies, requires_grad=False)
+            product_is_close(exact, run(lambda x: torch.addmm(b, x, constant), x, runs=6), size, 1111, dtype)
     finally:
         torch.set_num_threads(before)
 

@@ -1,6 +1,7 @@
 """Weights that several products share: their gradients are one product of stacked matrices, or a sum of
 products where stacking would cost more."""
 
+import copy
 import itertools
 import random
 import re
@@ -140,3 +141,45 @@ def test_gradients_lie_as_torchs(kind, layouts):
     leaves = [laid(layout) for layout in layouts]
     for want, got in zip(gradients(*leaves), dycl.accelerate(gradients)(*leaves)):
         assert want.stride() == got.stride() and agree(want, got)
+
+
+class Tied(nn.Module):
+    """A language model: its last layer has the weights of its first, and the program holds what lies between as a view
+    (transformers' last_hidden_state)."""
+
+    def __init__(self, view):
+        super().__init__()
+        self.words, self.inner, self.view = nn.Embedding(11, 6), nn.Linear(6, 6), view
+
+    def forward(self, words):
+        hidden = self.view(torch.tanh(self.inner(self.words(words))))
+        return hidden, F.linear(hidden, self.words.weight).sin()
+
+
+VIEWS = {
+    "same": lambda t: t.view(t.shape), "rows": lambda t: t.view(-1, 6), "part": lambda t: t[:, -2:],
+    "twice": lambda t: t.view(t.shape)[:, slice(0, None), :], "turned": lambda t: t.transpose(0, 1),
+}
+
+
+@pytest.mark.parametrize("second", (False, True))
+@pytest.mark.parametrize("name", VIEWS)
+def test_the_first_layer_shares_the_last_ones_weights(name, second):
+    torch.manual_seed(0)
+    model = Tied(VIEWS[name])
+    words = torch.randint(0, 11, (2, 5))
+    run = dycl.accelerate(copy.deepcopy(model))
+
+    def outcome(model):
+        hidden, logits = model(words)
+        weights = list(model.parameters())
+        once = torch.autograd.grad(logits.pow(2).sum(), [*weights, hidden], create_graph=second)
+        if second:
+            once += torch.autograd.grad(sum(g.sin().sum() for g in once), weights)
+        return [hidden, logits, *once]
+
+    want = outcome(model)
+    for _ in range(3):
+        for a, b in zip(want, outcome(run), strict=True):
+            assert agree(a, b)
+    assert dycl.stats(run)["replays"] == 0, dycl.explain(run)

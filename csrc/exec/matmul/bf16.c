@@ -99,7 +99,7 @@ static void share(const dycl_builder *b, dycl_matmul_args *a) {
 
 dycl_status dycl_bf16_offer(dycl_builder *b, dycl_matmul_args *a) {
     dycl_tensor w = {.ref = a->b};
-    const dycl_weights as = {.kind = DYCL_WEIGHTS_BF16, .bf16 = {a->n, a->k, a->b_row, a->b_column}};
+    const dycl_weights as = {.kind = DYCL_WEIGHTS_BF16, .bf16 = {a->n, a->k, a->b_row, a->b_column, 0}};
     share(b, a);
     return dycl_make_packing(b, &w, &as, 0, &a->packing);
 }

@@ -1,4 +1,5 @@
 #include "exec/matmul/matmul.h"
+#include "kern/bf16.h"
 #include "kern/gemv.h"
 #include "kern/parallel.h"
 
@@ -6,7 +7,8 @@
 #include <string.h>
 
 /* Products of operands of 16 bits: sums are f32, and each result is rounded once, its bias included. Few rows read the
- * weights as they lie, with the other operand widened; more are oneDNN's, where the processor multiplies bfloat16. */
+ * weights as they lie or in panels, with the other operand widened; more are oneDNN's, where the processor multiplies
+ * bfloat16. */
 
 typedef struct {
     dycl_matmul_args product; /* dtype: of 16 bits */
@@ -14,17 +16,14 @@ typedef struct {
     dycl_ew_fn widen, finish;
 } half_args;
 
-/* A constant B in oneDNN's layout, where the processor multiplies bfloat16; BAIL: it has none. */
-static dycl_status offer_packed(dycl_builder *b, dycl_matmul_args *a) {
-    if (a->dtype != DYCL_BF16 || !dycl_cpu_bf16() || a->batches != 1 || b->plan->mode != DYCL_PLAN_TUNED ||
-        !dycl_matmul_may_pack(b, a->b))
-        return DYCL_BAIL;
-    return dycl_matmul_offer_packed(b, a);
+static int may_pack(const dycl_builder *b, const dycl_matmul_args *a) {
+    return a->dtype == DYCL_BF16 && dycl_cpu_bf16() && a->batches == 1 && b->plan->mode == DYCL_PLAN_TUNED &&
+           dycl_matmul_may_pack(b, a->b);
 }
 
 static dycl_status find_packed(const dycl_matmul_args *a, dycl_plan *plan, const void **out) {
     *out = NULL;
-    return a->prim ? dycl_packing_get(plan, a->packing, NULL, out) : DYCL_OK;
+    return a->packing ? dycl_packing_get(plan, a->packing, NULL, out) : DYCL_OK;
 }
 
 static void finish(const half_args *h, dycl_plan *plan, int64_t team, int64_t from, int64_t end) {
@@ -42,22 +41,52 @@ static void finish(const half_args *h, dycl_plan *plan, int64_t team, int64_t fr
     }
 }
 
+/* The panels of a constant, from one that begins at the column `from`. */
+static void some_panels(const half_args *h, dycl_plan *plan, const uint16_t *packed, int64_t from, int64_t end) {
+    const dycl_matmul_args *a = &h->product;
+    float *sums = dycl_at(plan, h->sums);
+    if (end > a->n) end = a->n;
+    if (end <= from) return;
+    dycl_bf16_rows__avx512(sums + from, a->n, dycl_at(plan, h->wide), a->k, packed + from * ((a->k + 1) / 2) * 2, NULL,
+                           a->m, end - from, a->k);
+    finish(h, plan, 1, from, end);
+}
+
+static void panels(const half_args *h, dycl_plan *plan, const uint16_t *packed) {
+    const dycl_matmul_args *a = &h->product;
+    int64_t count = (a->n + DYCL_BF16_PANEL - 1) / DYCL_BF16_PANEL;
+    if (a->threads < 2) {
+        some_panels(h, plan, packed, 0, a->n);
+        return;
+    }
+#pragma omp parallel num_threads(a->threads)
+    {
+        int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
+        some_panels(h, plan, packed, count * self / team * DYCL_BF16_PANEL,
+                    count * (self + 1) / team * DYCL_BF16_PANEL);
+    }
+}
+
 static dycl_status half_run(const dycl_step *step, dycl_plan *plan) {
     const half_args *h = step->args;
     const dycl_matmul_args *a = &h->product;
     const void *packed;
     dycl_status status = find_packed(a, plan, &packed);
     if (status != DYCL_OK) return status;
-    if (packed) return dycl_matmul_execute(a, plan, a->prim, packed, a->scratch);
+    const uint16_t *left = dycl_at(plan, a->a);
+    float *wide = dycl_at(plan, h->wide);
+    for (int64_t i = 0; i < a->m; i++) h->widen(wide + i * a->k, left + i * a->a_row, NULL, NULL, (size_t)a->k);
+    if (packed) {
+        panels(h, plan, packed);
+        return DYCL_OK;
+    }
     const dycl_gemv_table *table = dycl_kern_gemv(dycl_cpu_isa());
     int by_columns = dycl_gemv_by_columns(a);
     dycl_gemv_fn run = a->dtype == DYCL_BF16 ? by_columns ? table->bf16.dot : table->bf16.axpy
                        : by_columns          ? table->f16.dot
                                              : table->f16.axpy;
-    const uint16_t *left = dycl_at(plan, a->a);
-    float *wide = dycl_at(plan, h->wide), *parts = by_columns ? NULL : dycl_at(plan, h->parts);
+    float *parts = by_columns ? NULL : dycl_at(plan, h->parts);
     int64_t all = by_columns ? a->n : a->k;
-    for (int64_t i = 0; i < a->m; i++) h->widen(wide + i * a->k, left + i * a->a_row, NULL, NULL, (size_t)a->k);
     const dycl_gemv g = {.a = wide,
                          .b = dycl_at(plan, a->b),
                          .c = dycl_at(plan, h->sums),
@@ -107,16 +136,16 @@ dycl_status dycl_make_half(dycl_builder *b, const dycl_matmul_args *product) {
     DYCL_TRY(dycl_make_scratch(b, (size_t)(a->m * a->k) * sizeof(float), &h->wide));
     DYCL_TRY(dycl_make_scratch(b, (size_t)(a->m * a->n) * sizeof(float), &h->sums));
     /* Rows of B add up in memory, and two rows of A have each column's sum folded twice: packed weights are faster
-     * (2304x768, one and two rows: 112 and 110 us by rows, 66 and 75 by columns, 60 packed). */
-    if (!dycl_gemv_by_columns(a) || a->m > 1) {
-        status = offer_packed(b, a);
-        if (status == DYCL_ERROR) return status;
+     * (2304x768, one and two rows: 112 and 110 us by rows, 66 and 75 by columns, 60 packed for oneDNN). */
+    if ((!dycl_gemv_by_columns(a) || a->m > 1) && may_pack(b, a)) {
+        const dycl_weights as = {.kind = DYCL_WEIGHTS_BF16, .bf16 = {a->n, a->k, a->b_row, a->b_column, 1}};
+        dycl_tensor w = {.ref = a->b};
+        DYCL_TRY(dycl_make_packing(b, &w, &as, 0, &a->packing));
+        a->packing->patient = 1;
     }
-    DYCL_TRY(dycl_make_step(b, half_run, h, a->prim ? "packed gemv" : "gemv", 100 + (double)bytes / 16 / a->threads));
-    if (a->prim)
-        b->plan->infos[b->plan->step_count - 1].prim = a->prim;
-    else if (a->threads == 1)
-        dycl_make_serial(b);
+    DYCL_TRY(
+        dycl_make_step(b, half_run, h, a->packing ? "packed gemv" : "gemv", 100 + (double)bytes / 16 / a->threads));
+    if (a->threads == 1) dycl_make_serial(b);
 fail:
     return status;
 }
@@ -139,8 +168,10 @@ dycl_status dycl_make_half_many(dycl_builder *b, const dycl_matmul_args *product
     *a = *product;
     if (a->dtype != DYCL_BF16 || !dycl_cpu_bf16() || a->k < 1) return DYCL_BAIL;
     DYCL_TRY(dycl_matmul_try_primitive(b, a, 0, &a->plain, &a->plain_scratch));
-    status = offer_packed(b, a);
-    if (status == DYCL_ERROR) return status;
+    if (may_pack(b, a)) {
+        status = dycl_matmul_offer_packed(b, a);
+        if (status == DYCL_ERROR) return status;
+    }
     dycl_matmul_touches(b, a);
     dycl_make_write_at(b, a->c, dycl_matmul_result_bytes(a));
     double flops = 2.0 * (double)a->m * (double)a->n * (double)a->k * (double)a->batches;

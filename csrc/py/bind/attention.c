@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "grad/backward.h"
+#include "ir/infer.h"
 #include "py/bind/bind.h"
 #include "py/bind/noise.h"
 #include "py/region/track.h"
@@ -149,6 +150,13 @@ static dycl_status to_rank_4(dycl_call *call, uint32_t *x) {
     return DYCL_OK;
 }
 
+/* Heads that share keys and values: torch's flash kernel goes back through them, elsewhere it repeats these. */
+static int goes_back_grouped(const dycl_call *call, const uint32_t x[4], int rank) {
+    const dycl_value *q = meta(call, x[0]), *k = meta(call, x[1]), *v = meta(call, x[2]);
+    const dycl_value *mask = x[3] == DYCL_NONE ? NULL : meta(call, x[3]);
+    return q->sizes[1] == k->sizes[1] || (rank == 4 && dycl_attention_is_flash(q, k, v, mask));
+}
+
 /* query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa */
 static PyObject *attention(dycl_call *call, const dycl_binding *row) {
     uint32_t x[4], out = 0;
@@ -181,7 +189,8 @@ static PyObject *attention(dycl_call *call, const dycl_binding *row) {
         return dycl_call_bail(call, DYCL_BAIL_shape);
     if (o.causal && !(o.scale > 0))
         return dycl_call_bail(call, DYCL_BAIL_arguments); /* hidden scores are -inf before they are scaled */
-    if (call->region->tracks && !dycl_grad_suits_attention(meta(call, x[0]), meta(call, x[1]), meta(call, x[2])))
+    if (call->region->tracks && (!dycl_grad_suits_attention(meta(call, x[0]), meta(call, x[1]), meta(call, x[2])) ||
+                                 !goes_back_grouped(call, x, rank)))
         return dycl_call_bail(call, DYCL_BAIL_grad);
     int64_t attrs[3] = {o.causal, dycl_f64_attr(o.scale), squeezes(rank) ? 4 : rank};
     DYCL_CALL_TRY(dycl_build_node(r, DYCL_OP_attention, 4, x, 3, attrs, &out));

@@ -307,10 +307,12 @@ static PyObject *bind_pad(dycl_call *call, const dycl_binding *row) {
             return dycl_call_bail(call, DYCL_BAIL_shape);
     int changes = 0;
     for (int d = 0; d < 2 * v.rank; d++) changes |= attrs[d] != 0;
-    if (!changes && dycl_track_has_now(call->region, operands[0]))
-        return dycl_call_bail(call, DYCL_BAIL_grad); /* its gradient is a copy */
-    if (shrink) return dycl_call_finish(call, crop(call, operands[0], attrs, attrs + v.rank, &out), out);
+    if (!changes && call->region->tracks) /* its gradient is a copy as well */
+        return dycl_call_finish(call, copy_as(call, operands[0], 3, &out), out);
     int looks = dycl_value_channels_last(&v);
+    if (shrink && looks && dycl_track_has_now(call->region, operands[0]))
+        return dycl_call_bail(call, DYCL_BAIL_grad); /* its gradient lies as images do */
+    if (shrink) return dycl_call_finish(call, crop(call, operands[0], attrs, attrs + v.rank, &out), out);
     int empty = 0; /* then torch's strides are zeros */
     for (int d = 0; d < v.rank; d++) empty |= v.sizes[d] + attrs[d] + attrs[v.rank + d] == 0;
     if (looks > 1 || (looks && empty)) return dycl_call_bail(call, DYCL_BAIL_layout);
