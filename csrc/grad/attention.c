@@ -19,9 +19,9 @@ int dycl_grad_suits_attention(const dycl_value *q, const dycl_value *k, const dy
 }
 
 static int is_flash(const dycl_chain *c) {
-    return c->attrs[2] == 4 && dycl_attention_is_flash(dycl_chain_operand(c, 0), dycl_chain_operand(c, 1),
-                                                       dycl_chain_operand(c, 2),
-                                                       c->operands[3] == DYCL_NONE ? NULL : dycl_chain_operand(c, 3));
+    return c->attrs[2] == 4 &&
+           dycl_attention_is_flash(dycl_chain_operand(c, 0), dycl_chain_operand(c, 1), dycl_chain_operand(c, 2),
+                                   c->operands[3] == DYCL_NONE ? NULL : dycl_chain_operand(c, 3));
 }
 
 static int is_grouped(const dycl_chain *c) {
@@ -50,7 +50,8 @@ static dycl_value form_of(const dycl_chain *c, int nth) {
     return form;
 }
 
-/* The gradient of an operand: its heads in one dimension again, those of keys and values summed over who shared them. */
+/* The gradient of an operand: its heads in one dimension again, those of keys and values summed over who shared them.
+ */
 static void give(dycl_chain *c, int nth, uint32_t gradient) {
     const dycl_value *operand = dycl_chain_operand(c, nth);
     if (c->status == DYCL_OK && is_grouped(c)) {

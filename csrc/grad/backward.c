@@ -144,8 +144,7 @@ static int is_of_source(const dycl_backward *b, uint32_t value) {
 
 static uint32_t ask(dycl_backward *b, uint32_t value, int copied, dycl_status *status) {
     uint32_t root = b->job->graph->values[value].root;
-    if (b->job->tracked[value])
-        b->taken[root] |= is_of_source(b, value) ? DYCL_TAKEN_OF_SOURCE : DYCL_TAKEN_ITSELF;
+    if (b->job->tracked[value]) b->taken[root] |= is_of_source(b, value) ? DYCL_TAKEN_OF_SOURCE : DYCL_TAKEN_ITSELF;
     if (!copied) b->itself[root] = 1;
     return image_of(b, value, status);
 }
