@@ -18,7 +18,6 @@ STEPS = 4
 
 # What torch has to run in the last step, by case: nothing may be added to any other case.
 LEFT = {
-    "Mixtral": 4,  # _grouped_mm, two a layer
     "nn.LSTM, projection": 1,  # torch warns about them
 }
 
