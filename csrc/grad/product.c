@@ -120,10 +120,10 @@ void dycl_grad_matmul(dycl_chain *c) {
     dycl_chain_give(c, 1, dycl_chain_laid_product(c, left, c->gradient, folded));
 }
 
-/* Groups of rows x[t, k], each with weights[g, k, n] of its own. Those of the weights are products of ragged sums, which
- * torch's kernel takes; they lie as the weights do. */
+/* Groups of rows x[t, k], each with weights[g, k, n] of its own. The weights' gradients are products whose sums differ
+ * in length, which torch's kernel takes; they lie as the weights do. */
 void dycl_grad_grouped_matmul(dycl_chain *c) {
-    const int64_t no_dtype = -1;
+    const int64_t no_dtype[2] = {0, 0};
     const dycl_value x = *dycl_chain_operand(c, 0), w = *dycl_chain_operand(c, 1);
     uint32_t ends = dycl_chain_take(c, 2);
     if (x.sizes[1] % 4 || !in_rows(&x)) dycl_chain_fail(c); /* torch pads rows to 16 bytes */
@@ -141,7 +141,7 @@ void dycl_grad_grouped_matmul(dycl_chain *c) {
     dycl_infer_contiguous(&form);
     uint32_t rows = dycl_chain_take(c, 0), left = dycl_chain_transpose(c, columns ? c->gradient : rows);
     uint32_t operands[4] = {left, columns ? rows : c->gradient, ends, DYCL_NONE};
-    uint32_t g = dycl_chain_hosted_laid(c, DYCL_OP_aten__grouped_mm, 0, &form, 4, operands, 1, &no_dtype);
+    uint32_t g = dycl_chain_hosted_laid(c, DYCL_OP_aten__grouped_mm, 0, &form, 4, operands, 2, no_dtype);
     dycl_chain_give(c, 1, columns ? dycl_chain_transpose(c, g) : g);
 }
 

@@ -146,3 +146,32 @@ def test_requires_grad():
 def test_tensor_of_nothing():
     check(lambda x: torch.cat([torch.tensor([], dtype=x.dtype, device=x.device), x.reshape(-1)]), torch.randn(3, 4))
     check(lambda x: (torch.tensor([]), x + 1), torch.randn(2))
+
+
+LIES = {"rows": lambda t: t, "turned": lambda t: t.transpose(1, 2), "steps": lambda t: t[:, ::2],
+        "channels last": lambda t: t.contiguous(memory_format=torch.channels_last),
+        "expanded": lambda t: t[:, :1].expand(2, 4, 4, 5)}
+
+
+@pytest.mark.parametrize("copy", (False, True))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.int64, "cpu"))
+@pytest.mark.parametrize("lies", LIES)
+def test_conversions_into_rows(lies, dtype, copy):
+    x = LIES[lies](torch.randn(2, 4, 4, 5)).detach().requires_grad_()
+    for before in (1, 2):
+        def program(x):
+            y = (x * before if before > 1 else x).to(dtype, memory_format=torch.contiguous_format, copy=copy)
+            return y * 1, y
+
+        def outcome(f):
+            _, y = f(x)
+            found = [y.dtype, y.stride(), y is x, y._version, y.grad_fn and y.grad_fn.name(), y.tolist()]
+            if y.requires_grad:
+                g, = torch.autograd.grad((y * torch.arange(y.numel()).view(y.shape)).sum(), x)
+                found += [g.tolist(), g.stride()]
+            return found
+
+        run = dycl.accelerate(program)
+        for _ in range(2):
+            assert outcome(run) == outcome(program)
+        assert dycl.stats(run)["torch"] == 0, dycl.explain(run)

@@ -17,7 +17,8 @@ PROGRAMS = {
     "between": lambda x, w, ends: torch._grouped_mm(x * 2, w, offs=ends).tanh() * 2,
     "computed weights": lambda x, w, ends: grouped_mm(x, w * 1.5, offs=ends) * torch.arange(w.shape[2]),
     "two": lambda x, w, ends: torch._grouped_mm(torch._grouped_mm(x, w, offs=ends).sigmoid(), (w * 2).mT, offs=ends),
-    "rows of something larger": lambda x, w, ends: torch._grouped_mm(torch.cat([x, x], 1)[:, :x.shape[1]], w, offs=ends),
+    "rows of something larger": lambda x, w, ends: torch._grouped_mm(torch.cat([x, x], 1)[:, :x.shape[1]], w,
+                                                                     offs=ends),
 }
 
 

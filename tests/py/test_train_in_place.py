@@ -311,3 +311,26 @@ def test_a_detached_result_shares_memory_and_versions():
             d.mul_(2)
             with pytest.raises(RuntimeError, match="modified by an inplace"):
                 z.backward()
+
+
+def test_what_is_added_to_again_and_again_is_recorded():
+    """A mixture's loop over its experts (transformers, before products of groups)."""
+    weights, x = [nn.Parameter(torch.randn(6, 6)) for _ in range(3)], torch.randn(5, 6)
+    rows = torch.tensor([[0, 2], [1, 3], [2, 4]])
+
+    def mixed():
+        out = torch.zeros(5, 6)
+        for weight, at in zip(weights, rows):
+            out.index_add_(0, at, x[at] @ weight)
+        return out.square().sum()
+
+    def gradients(loss):
+        return torch.autograd.grad(loss, weights)
+
+    run = dycl.accelerate(mixed)
+    for _ in range(3):
+        for a, b in zip(gradients(mixed()), gradients(run()), strict=True):
+            assert agree(a, b)
+    before = dycl.stats(run)["torch"]
+    gradients(run())
+    assert dycl.stats(run)["torch"] == before, dycl.explain(run)

@@ -1,6 +1,7 @@
 /* Properties, conversions and reads of one tensor. What only asks for sizes, strides or dtype records nothing. */
 #include <string.h>
 
+#include "ir/infer.h"
 #include "py/bind/bind.h"
 #include "py/bind/numpy.h"
 #include "py/region/replace.h"
@@ -93,14 +94,20 @@ static PyObject *length(dycl_call *call, const dycl_binding *row) {
 
 /* ---- Conversions: the operand itself when there is nothing to do */
 
-static PyObject *convert(dycl_call *call, PyObject *self, PyObject *dtype_object, int copy) {
+static PyObject *convert(dycl_call *call, PyObject *self, PyObject *dtype_object, int copy, int rows) {
     uint32_t value, out = 0;
     dycl_dtype dtype;
-    int64_t preserve = 1;
+    int64_t preserve = !rows, in_rows = 0;
     DYCL_CALL_TRY(dycl_call_value(call, self, &value));
     dycl_dtype own = (dycl_dtype)dycl_call_meta(call, value)->dtype;
     DYCL_CALL_TRY(dycl_call_dtype_or(call, dtype_object, own, &dtype));
-    if (dtype != own) return dycl_call_finish(call, dycl_build_cast(&call->region->recorder, value, dtype, &out), out);
+    if (dtype != own) {
+        dycl_status status = dycl_build_cast(&call->region->recorder, value, dtype, &out);
+        if (status == DYCL_OK && rows && !dycl_value_contiguous(dycl_call_meta(call, out)))
+            status = dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &out, 1, &in_rows, &out);
+        return dycl_call_finish(call, status, out);
+    }
+    copy |= rows && dycl_value_channels_last(dycl_call_meta(call, value)); /* torch asks what the strides suggest */
     if (!copy) return dycl_call_same(call, self);
     return dycl_call_finish(
         call, dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &value, 1, &preserve, &out), out);
@@ -114,7 +121,9 @@ static PyObject *to(dycl_call *call, const dycl_binding *row) {
     PyObject *format = call->p[FORMAT];
     int next = 1, flag = 0, copy;
     (void)row;
-    if (dycl_call_given(format) && format != dycl_py.preserve_format) return dycl_call_bail(call, DYCL_BAIL_arguments);
+    const int rows = format == dycl_py.contiguous_format;
+    if (dycl_call_given(format) && format != dycl_py.preserve_format && !rows)
+        return dycl_call_bail(call, DYCL_BAIL_arguments);
     PyObject *first = call->p[1];
     if (first) {
         next = 2;
@@ -143,7 +152,7 @@ static PyObject *to(dycl_call *call, const dycl_binding *row) {
         DYCL_CALL_TRY(describe(call, other, &v));
         dtype = dycl_py.dtypes[v.dtype];
     }
-    return convert(call, call->p[0], dtype, copy);
+    return convert(call, call->p[0], dtype, copy, rows);
 }
 
 static PyObject *type(dycl_call *call, const dycl_binding *row) {
@@ -157,7 +166,7 @@ static PyObject *type(dycl_call *call, const dycl_binding *row) {
     if (dycl_call_given(call->p[2])) return dycl_call_bail(call, DYCL_BAIL_arguments);
     if (dycl_call_given(call->p[1])) {
         if (Py_TYPE(call->p[1]) != dycl_py.dtype_type) return dycl_call_bail(call, DYCL_BAIL_arguments);
-        return convert(call, call->p[0], call->p[1], 0);
+        return convert(call, call->p[0], call->p[1], 0, 0);
     }
     DYCL_CALL_TRY(describe(call, call->p[0], &v));
     return PyUnicode_FromString(names[v.dtype]);
@@ -167,7 +176,7 @@ static PyObject *type_as(dycl_call *call, const dycl_binding *row) {
     dycl_value v;
     (void)row;
     DYCL_CALL_TRY(describe(call, call->p[1], &v));
-    return convert(call, call->p[0], dycl_py.dtypes[v.dtype], 0);
+    return convert(call, call->p[0], dycl_py.dtypes[v.dtype], 0, 0);
 }
 
 static PyObject *same(dycl_call *call,
