@@ -336,3 +336,31 @@ def test_what_is_added_to_again_and_again_is_recorded():
     before = dycl.stats(run)["torch"]
     gradients(run())
     assert dycl.stats(run)["torch"] == before, dycl.explain(run)
+
+
+@pytest.mark.parametrize("write", ("selu_", "celu_", "elu_", "sigmoid_", "tanh_", "sinc_", "nan_to_num_",
+                                   "leaky_relu_"))
+@pytest.mark.parametrize("between", ("nothing", "added", "copied", "asked for"))
+def test_what_is_written_twice(write, between):
+    """In place some functions save their result, which a second write changes."""
+    w, x = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
+
+    def program():
+        y = F.linear(x, w)
+        WRITES[write](y, x)
+        seen = [x + y] if between != "nothing" else []
+        if between == "copied":
+            seen.append(torch.zeros_like(y).copy_(seen[0][0]))
+        if between == "asked for":
+            seen[0].sum().item()
+        return [F.relu(y, inplace=True), *seen]
+
+    def outcome(function):
+        try:
+            return torch.autograd.grad(sum((t * 0.3).sin().sum() for t in function()), w)[0].flatten().tolist()
+        except RuntimeError as error:
+            return "modified by an inplace operation" in str(error)
+
+    run = dycl.accelerate(program)
+    for _ in range(3):
+        assert outcome(run) == pytest.approx(outcome(program), rel=1e-5, abs=1e-6)

@@ -187,10 +187,12 @@ static int reads_itself(const dycl_hosted *h, PyObject *const *p) {
     return 0;
 }
 
-/* What has a history is looked at when the result is known (call.c finish_in_place). */
-static int may_write(dycl_region *region, PyObject *self) {
+/* What has a history is looked at when the result is known (call.c finish_in_place): of operators that save nothing but
+ * positions. Others may save their result in place, and their operand else (selu). */
+static int may_write(dycl_region *region, dycl_op op, PyObject *self) {
     if (!dycl_is_lazy(self)) return 0;
-    int learns = region->tracks ? dycl_region_needs_gradient(self) : 0;
+    int adds = op == DYCL_OP_aten_index_add || op == DYCL_OP_aten_scatter_add;
+    int learns = region->tracks && adds ? dycl_region_needs_gradient(self) : 0;
     return learns < 0 ? 0 : learns || dycl_region_may_write(region, self);
 }
 
@@ -206,7 +208,7 @@ PyObject *dycl_hosted_record_op(dycl_call *call, dycl_op op, int variant, PyObje
         return dycl_call_bail(call, DYCL_BAIL_alias); /* torch raises */
     if (call->in_place && !*h->out && h->tensor_count > 1)
         return dycl_call_bail(call, DYCL_BAIL_alias); /* the result may be of another dtype than its target */
-    if (call->in_place && !may_write(region, p[0]))
+    if (call->in_place && !may_write(region, op, p[0]))
         return PyErr_Occurred() ? NULL : dycl_call_bail(call, DYCL_BAIL_alias);
     do {
         epoch = region->epoch;
