@@ -39,6 +39,8 @@ typedef struct {
     int word_length;
 } dycl_host_argument;
 
+typedef enum { DYCL_HOST_MAKES, DYCL_HOST_INTO, DYCL_HOST_MAKES_IN } dycl_host_into;
+
 /* As Fortran calls it. Sizes and leading dimensions lie in 64 bits and are below 2^31: a BLAS that counts in 32 reads
  * the lower half. */
 typedef void (*dycl_host_sgemm)(const char *trans_a, const char *trans_b, const int64_t *m, const int64_t *n,
@@ -57,8 +59,8 @@ typedef struct {
     dycl_status (*argsort)(const dycl_host_tensor *x, int64_t dim, int descending, int stable, int64_t *out);
     dycl_status (*argtopk)(const dycl_host_tensor *x, int64_t dim, int64_t k, int largest, int sorted, int64_t *out);
     /* The results of an operator, copied to where `out` (one a result; rank -1: not wanted) says; `into`: it takes the
-     * only one as its last argument. BAIL: it raised, or a result looks otherwise. */
-    dycl_status (*call)(const char *schema, const char *overload, int results, int into, int argument_count,
+     * only one, or what it is made in, as its last argument. BAIL: it raised, or a result looks otherwise. */
+    dycl_status (*call)(const char *schema, const char *overload, int results, dycl_host_into into, int argument_count,
                         const dycl_host_argument *arguments, const dycl_host_tensor *out);
     dycl_status (*histc)(const dycl_host_tensor *x, int64_t bins, double low, double high, float *out); /* f32 */
     dycl_host_sgemm sgemm; /* of the host's BLAS */

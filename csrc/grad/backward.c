@@ -270,10 +270,12 @@ fail:
     return status;
 }
 
-/* What a recurrence keeps beside its states has their operands, through which gradients came. */
+/* What a recurrence keeps beside its states has their operands, through which gradients came. Lengths of a weight norm
+ * hand nothing on, in torch too. */
 static int is_beside(const dycl_graph *graph, uint32_t value) {
     const dycl_node *node = &graph->nodes[graph->values[value].source];
-    return node->op == DYCL_OP_recurrent && dycl_node_attrs(graph, node)[2];
+    return (node->op == DYCL_OP_recurrent && dycl_node_attrs(graph, node)[2]) ||
+           (node->op == DYCL_OP_aten_weight_norm_interface && dycl_node_attrs(graph, node)[0] == 1);
 }
 
 static int is_open(const dycl_backward *b) {

@@ -5,15 +5,16 @@
 
 static const struct {
     dycl_op op, back;
+    int contiguous; /* of volumes it answers so */
 } with_operand[] = {
-    {DYCL_OP_aten_reflection_pad1d, DYCL_OP_aten_reflection_pad1d_backward},
-    {DYCL_OP_aten_reflection_pad2d, DYCL_OP_aten_reflection_pad2d_backward},
-    {DYCL_OP_aten_reflection_pad3d, DYCL_OP_aten_reflection_pad3d_backward},
-    {DYCL_OP_aten_replication_pad1d, DYCL_OP_aten_replication_pad1d_backward},
-    {DYCL_OP_aten_replication_pad2d, DYCL_OP_aten_replication_pad2d_backward},
-    {DYCL_OP_aten_replication_pad3d, DYCL_OP_aten_replication_pad3d_backward},
-    {DYCL_OP_aten_avg_pool2d, DYCL_OP_aten_avg_pool2d_backward},
-    {DYCL_OP_aten_avg_pool3d, DYCL_OP_aten_avg_pool3d_backward},
+    {DYCL_OP_aten_reflection_pad1d, DYCL_OP_aten_reflection_pad1d_backward, 0},
+    {DYCL_OP_aten_reflection_pad2d, DYCL_OP_aten_reflection_pad2d_backward, 0},
+    {DYCL_OP_aten_reflection_pad3d, DYCL_OP_aten_reflection_pad3d_backward, 0},
+    {DYCL_OP_aten_replication_pad1d, DYCL_OP_aten_replication_pad1d_backward, 0},
+    {DYCL_OP_aten_replication_pad2d, DYCL_OP_aten_replication_pad2d_backward, 0},
+    {DYCL_OP_aten_replication_pad3d, DYCL_OP_aten_replication_pad3d_backward, 0},
+    {DYCL_OP_aten_avg_pool2d, DYCL_OP_aten_avg_pool2d_backward, 0},
+    {DYCL_OP_aten_avg_pool3d, DYCL_OP_aten_avg_pool3d_backward, 1},
 };
 
 void dycl_grad_with_operand(dycl_chain *c) {
@@ -21,7 +22,10 @@ void dycl_grad_with_operand(dycl_chain *c) {
     uint32_t operands[2] = {c->gradient, dycl_chain_take(c, 0)};
     size_t i = 0;
     while (with_operand[i].op != (dycl_op)c->node->op) i++;
-    dycl_chain_give(c, 0, dycl_chain_back(c, with_operand[i].back, 0, dycl_chain_operand(c, 0), 2, operands, &a));
+    const dycl_value *x = dycl_chain_operand(c, 0);
+    dycl_chain_give(c, 0,
+                    with_operand[i].contiguous ? dycl_chain_back(c, with_operand[i].back, 0, x, 2, operands, &a)
+                                               : dycl_chain_back_as(c, with_operand[i].back, x, 2, operands, &a));
 }
 
 /* ---- Elements in other places */
@@ -82,9 +86,13 @@ void dycl_grad_col2im(dycl_chain *c) {
 
 void dycl_grad_affine_grid_generator(dycl_chain *c) {
     dycl_words a = dycl_words_same(c);
+    dycl_value like = *dycl_chain_operand(c, 0);
+    like.strides[0] = like.sizes[1] * like.sizes[2];
+    like.strides[1] = 1;
+    like.strides[2] = like.sizes[1]; /* the product's transpose */
     dycl_chain_give(c, 0,
-                    dycl_chain_back(c, DYCL_OP_aten_affine_grid_generator_backward, 0, dycl_chain_operand(c, 0), 1,
-                                    &c->gradient, &a));
+                    dycl_chain_hosted_laid(c, DYCL_OP_aten_affine_grid_generator_backward, 0, &like, 1, &c->gradient,
+                                           a.count, a.words));
 }
 
 /* input, grid: both gradients come from one call */
@@ -95,8 +103,11 @@ void dycl_grad_grid_sampler(dycl_chain *c) {
     dycl_op op = dycl_chain_operand(c, 0)->rank == 4 ? DYCL_OP_aten_grid_sampler_2d_backward
                                                      : DYCL_OP_aten_grid_sampler_3d_backward;
     dycl_words_push_list(&a, 2, wanted);
-    for (int i = 0; i < 2; i++)
-        if (wanted[i]) dycl_chain_give(c, i, dycl_chain_back(c, op, i, dycl_chain_operand(c, i), 3, operands, &a));
+    for (int i = 0; i < 2; i++) {
+        dycl_value like = *dycl_chain_operand(c, i);
+        dycl_infer_contiguous(&like);
+        if (wanted[i]) dycl_chain_give(c, i, dycl_chain_hosted_laid(c, op, i, &like, 3, operands, a.count, a.words));
+    }
 }
 
 /* What was taken from the other end goes back there: one dimension after the other. */

@@ -59,4 +59,15 @@ static inline dycl_value dycl_chain_as_gradient(const dycl_chain *c, const dycl_
     return dycl_chain_formatted(x, c->status == DYCL_OK ? dycl_chain_meta(c, c->gradient) : x);
 }
 
+/* The same of an operator whose kernel lays volumes out, too, as its operand lies. */
+static inline uint32_t dycl_chain_back_as(dycl_chain *c, dycl_op op, const dycl_value *like, int count,
+                                          const uint32_t *operands, const dycl_words *w) {
+    dycl_value made = *like;
+    if (dycl_value_channels_last(like))
+        dycl_infer_channels_last(&made);
+    else
+        dycl_infer_contiguous(&made);
+    return dycl_chain_hosted_laid(c, op, 0, &made, count, operands, w->count, w->words);
+}
+
 #endif

@@ -25,7 +25,9 @@ static void give_pooled(dycl_chain *c, int spatial, dycl_op op, int count, uint3
         like.rank++;
         dycl_infer_contiguous(&like);
     }
-    uint32_t g = dycl_chain_back(c, op, 0, &like, count, operands, a);
+    uint32_t g = op == DYCL_OP_aten_max_pool3d_with_indices_backward
+                     ? dycl_chain_back_as(c, op, &like, count, operands, a)
+                     : dycl_chain_back(c, op, 0, &like, count, operands, a);
     const dycl_value *x = dycl_chain_operand(c, 0);
     dycl_chain_give(c, 0, spatial == 1 ? dycl_chain_reshape(c, g, x->rank, x->sizes) : g);
 }

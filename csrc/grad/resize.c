@@ -45,7 +45,9 @@ void dycl_grad_upsample(dycl_chain *c) {
         dycl_words_push(&a, at[0] > k ? at[1 + k] : 0);
     }
     dycl_value made = answered(c, x, resampling[i].cubic);
-    dycl_chain_give(c, 0, dycl_chain_back(c, resampling[i].back, 0, &made, 1, &c->gradient, &a));
+    if (resampling[i].op == DYCL_OP_aten_upsample_trilinear3d && dycl_value_channels_last(y))
+        dycl_infer_channels_last(&made);
+    dycl_chain_give(c, 0, dycl_chain_hosted_laid(c, resampling[i].back, 0, &made, 1, &c->gradient, a.count, a.words));
 }
 
 /* Our own operator: attributes: kind, align corners (1) + only the width is resampled (2), output h w, scale h w. A

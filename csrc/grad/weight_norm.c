@@ -11,9 +11,10 @@ void dycl_grad_weight_norm(dycl_chain *c) {
     const uint32_t others = ((UINT32_C(1) << rank) - 1) & ~(UINT32_C(1) << dycl_words_given(c)[0]);
     if (c->attrs[0] != 0) return;
     uint32_t v = dycl_chain_take(c, 0), g = dycl_chain_take(c, 1), length = dycl_chain_sibling(c, 1);
-    uint32_t along = DIV(dycl_chain_reduce(c, DYCL_OP_sum, MUL(c->gradient, v), others), length);
+    uint32_t from = dycl_chain_contiguous(c, c->gradient); /* so does torch, and answers so */
+    uint32_t along = DIV(dycl_chain_reduce(c, DYCL_OP_sum, MUL(from, v), others), length);
     dycl_chain_give(c, 1, along);
     if (!dycl_chain_wants(c, 0)) return;
     uint32_t scale = DIV(g, length), back = MUL(DIV(MUL(scale, along), length), v);
-    dycl_chain_give(c, 0, dycl_chain_2(c, DYCL_OP_sub, MUL(scale, c->gradient), back));
+    dycl_chain_give(c, 0, dycl_chain_contiguous(c, dycl_chain_2(c, DYCL_OP_sub, MUL(scale, from), back)));
 }

@@ -42,7 +42,8 @@ static void read_all(void) {
         int keyword = 0;
         *h = (dycl_hosted){.schema = rows[i].schema,
                            .overload = rows[i].overload,
-                           .out = rows[i].out,
+                           .out = rows[i].out + (rows[i].out[0] == '+'),
+                           .makes = rows[i].out[0] == '+',
                            .text = rows[i].parameters,
                            .results = rows[i].results,
                            .work = rows[i].work,

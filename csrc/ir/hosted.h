@@ -19,6 +19,7 @@ typedef struct {
 
 typedef struct {
     const char *schema, *overload, *out, *text; /* out: "" when there is none; text: of the parameters */
+    int makes;                                  /* out is given nothing, and what it makes of it is copied */
     int results, parameter_count, tensor_count,
         list; /* tensor_count: operands without a list's; list: its parameter, or -1 */
     char work;

@@ -5,7 +5,7 @@
 #include "ir/graph.h"
 
 void dycl_infer_contiguous(dycl_value *out);
-void dycl_infer_channels_last(dycl_value *out); /* rank 4 */
+void dycl_infer_channels_last(dycl_value *out); /* rank 4 or 5 */
 /* Whether torch takes its flash kernel, of four dimensions; mask: or NULL. */
 int dycl_attention_is_flash(const dycl_value *q, const dycl_value *k, const dycl_value *v, const dycl_value *mask);
 void dycl_infer_preserve(const dycl_value *in, dycl_value *out);

@@ -38,20 +38,20 @@ int dycl_value_overlaps(const dycl_value *value) {
     return 0;
 }
 
-void dycl_infer_channels_last(dycl_value *out) {
-    static const int order[4] = {1, 3, 2, 0};
-    int64_t stride = 1;
-    for (int i = 0; i < 4; i++) {
-        out->strides[order[i]] = stride;
-        stride *= out->sizes[order[i]];
-    }
-    out->canonical = (uint8_t)dycl_strides_canonical(out);
-}
-
 /* From the dimension whose elements are closest, of images and of volumes (c10/core/MemoryFormat.h). */
 static const int *channels_last_order(int rank) {
     static const int image[4] = {1, 3, 2, 0}, volume[5] = {1, 4, 3, 2, 0};
     return rank == 4 ? image : rank == 5 ? volume : NULL;
+}
+
+void dycl_infer_channels_last(dycl_value *out) {
+    const int *order = channels_last_order(out->rank);
+    int64_t stride = 1;
+    for (int i = 0; i < out->rank; i++) {
+        out->strides[order[i]] = stride;
+        stride *= out->sizes[order[i]];
+    }
+    out->canonical = (uint8_t)dycl_strides_canonical(out);
 }
 
 int dycl_value_channels_last(const dycl_value *value) {

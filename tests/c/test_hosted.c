@@ -119,8 +119,8 @@ static float at(const dycl_host_tensor *t, int64_t i, int64_t j) {
 }
 
 /* Every result: twice the first operand, plus its own number. */
-static dycl_status stand_in(const char *schema, const char *overload, int results, int into, int argument_count,
-                            const dycl_host_argument *arguments, const dycl_host_tensor *out) {
+static dycl_status stand_in(const char *schema, const char *overload, int results, dycl_host_into into,
+                            int argument_count, const dycl_host_argument *arguments, const dycl_host_tensor *out) {
     const dycl_host_tensor *x = arguments[0].tensors;
     seen.calls++;
     seen.results = results;

@@ -86,7 +86,7 @@ def out_of(name):
     with open(os.path.join(here, "../../csrc/ir/hosted.def")) as file:
         for line in file:
             if line.startswith(f"DYCL_HOSTED({name.removeprefix('aten_')},"):
-                return line.split(",")[3].strip().strip('"')
+                return line.split(",")[3].strip().strip('"+')
     raise AssertionError(name)
 
 

@@ -227,6 +227,7 @@ def test_as_eager(name, program):
                 assert close(a, b, magnitude(want[1])), f"{what}: {i}: {difference(a, b)}"
         stats = dycl.stats(run)
         assert stats["torch"] <= 2 and not stats["bails"].get("grad"), (what, stats["bails"])
+        assert twice or stats["backward_replays"] == 0, (what, dycl.explain(run))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64])

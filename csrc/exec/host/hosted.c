@@ -9,7 +9,8 @@
 
 typedef struct {
     const dycl_hosted *row;
-    int argument_count, tensor_count, into;
+    int argument_count, tensor_count;
+    dycl_host_into into;
     dycl_host_argument *arguments;
     dycl_host_tensor *tensors, out[DYCL_HOSTED_RESULTS];
     dycl_ref *refs, to[DYCL_HOSTED_RESULTS]; /* refs: per tensor */
@@ -143,7 +144,7 @@ dycl_status dycl_steps_hosted(dycl_builder *b, const dycl_block *block) {
     if (!dycl_hosted_read((dycl_op)node->op, node->operand_count, node->attr_count,
                           dycl_node_attrs(&b->program->graph, node), &form, given))
         return dycl_error_set("attributes of %s", a->row->schema);
-    a->into = *a->row->out != 0;
+    a->into = a->row->makes ? DYCL_HOST_MAKES_IN : *a->row->out ? DYCL_HOST_INTO : DYCL_HOST_MAKES;
     a->arguments = dycl_plan_alloc(b->plan, sizeof *a->arguments * (size_t)a->argument_count);
     a->tensors = dycl_plan_alloc(b->plan, sizeof *a->tensors * (size_t)(node->operand_count + 1));
     a->refs = dycl_plan_alloc(b->plan, sizeof *a->refs * (size_t)(node->operand_count + 1));

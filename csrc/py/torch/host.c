@@ -129,6 +129,13 @@ static int argument_word(const dycl_host_argument *a, uint64_t *out) {
     }
 }
 
+static int result_word(dycl_host_into into, const dycl_host_tensor *out, uint64_t *word) {
+    if (into == DYCL_HOST_INTO) return tensor_word(out, 0, word);
+    const int64_t none = 0, one = 1;
+    *word = word_of(dycl_abi_empty(out->dtype, 1, &none, &one));
+    return *word != 0;
+}
+
 /* What it has to be was learned from torch: something else is an error. */
 static dycl_status put(dycl_handle made, const dycl_host_tensor *out) {
     dycl_tensor_view view;
@@ -165,30 +172,31 @@ static dycl_status scatter_reduce(const dycl_host_argument *a, const dycl_host_t
     return status;
 }
 
-static dycl_status call_by_name(const char *schema, const char *overload, int results, int into, int argument_count,
-                                const dycl_host_argument *arguments, const dycl_host_tensor *out) {
+static dycl_status call_by_name(const char *schema, const char *overload, int results, dycl_host_into into,
+                                int argument_count, const dycl_host_argument *arguments, const dycl_host_tensor *out) {
     uint64_t stack[MOST_WORDS] = {0};
     char name[96];
     dycl_status status = DYCL_OK;
-    if (argument_count + into > MOST_WORDS || snprintf(name, sizeof name, "aten::%s", schema) >= (int)sizeof name)
+    if (argument_count + 1 > MOST_WORDS || snprintf(name, sizeof name, "aten::%s", schema) >= (int)sizeof name)
         return dycl_error_set("too many arguments");
     for (int i = 0; i < argument_count && status == DYCL_OK; i++)
         if (!argument_word(&arguments[i], &stack[i]))
             status = dycl_error_set("no memory for an argument of %s", schema);
-    if (status == DYCL_OK && into && !tensor_word(out, 0, &stack[argument_count]))
+    if (status == DYCL_OK && into && !result_word(into, out, &stack[argument_count]))
         status = dycl_error_set("no memory for the result of %s", schema);
     if (status == DYCL_OK && torch.call(name, overload, stack, torch.version)) {
         status = raised(schema);
     } else if (status == DYCL_OK) {
         for (int i = 0; i < results; i++) {
-            if (status == DYCL_OK && !into && out[i].rank >= 0) status = put((dycl_handle)(uintptr_t)stack[i], &out[i]);
+            if (status == DYCL_OK && into != DYCL_HOST_INTO && out[i].rank >= 0)
+                status = put((dycl_handle)(uintptr_t)stack[i], &out[i]);
             dycl_abi_delete((dycl_handle)(uintptr_t)stack[i]);
         }
     }
     return status;
 }
 
-static dycl_status call(const char *schema, const char *overload, int results, int into, int argument_count,
+static dycl_status call(const char *schema, const char *overload, int results, dycl_host_into into, int argument_count,
                         const dycl_host_argument *arguments, const dycl_host_tensor *out) {
     dycl_dispatch_state before = dycl_abi_dispatch_enter_kernel();
     dycl_status status = strcmp(schema, "scatter_reduce") == 0
