@@ -170,6 +170,7 @@ KNOWN = [
     ("parameter_data_written", "functional", "a version, where a transform wraps the parameter"),
     ("embedding_with_norm", "functional", "a version, where a transform wraps the parameter"),
     ("pruned", "hooks", "the order of hooks of masked weights"),
+    ("old_weight_norm", "hooks", "the order of hooks of weights that the module keeps"),
     ("attention", "hooks", "the order of hooks of attention's weights"),
 ]
 

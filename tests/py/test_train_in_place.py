@@ -39,8 +39,6 @@ FRESH = {
     "alias of an alias": lambda x, y: x.detach().t().detach(),
     "straight through": lambda x, y: x + (x.round() - x).detach(),
     "square": lambda x, y: x.square(),
-    "copied": lambda x, y: torch.zeros_like(x).copy_(x),
-    "copied rows": lambda x, y: torch.zeros_like(x).copy_(y[0]),
     "conv": lambda x, y: F.conv2d(x.reshape(1, 1, *x.shape), y.reshape(1, 1, *y.shape)[:, :, :1, :1])[0, 0],
     "norm of a batch": lambda x, y: F.batch_norm(x, None, None, training=True),
 }
@@ -364,3 +362,38 @@ def test_what_is_written_twice(write, between):
     run = dycl.accelerate(program)
     for _ in range(3):
         assert outcome(run) == pytest.approx(outcome(program), rel=1e-5, abs=1e-6)
+
+
+TARGETS = {"rows": lambda: torch.zeros(4, 6), "turned": lambda: torch.zeros(6, 4).t(),
+           "another dtype": lambda: torch.zeros(4, 6, dtype=torch.float64), "larger": lambda: torch.zeros(2, 4, 6),
+           "a part": lambda: torch.zeros(8, 6)[2:6]}
+SOURCES = {"computed": lambda p: p * 2, "leaf": lambda p: p, "row": lambda p: p[0] * 2,
+           "detached": lambda p: p.detach(), "turned": lambda p: (p * 2).t().contiguous().t(), "another dtype": lambda p: p.double() * 2,
+           "one row of it": lambda p: (p * 2)[1:2]}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_copies(target, source):
+    p = torch.randn(4, 6, requires_grad=True)
+
+    def program(p):
+        to = TARGETS[target]()
+        to.copy_(SOURCES[source](p))
+        return to * p, to
+
+    def outcome(function, second):
+        y, to = function(p)
+        found = [y.detach(), to.detach(), to._version, to.stride(), to.requires_grad, to.grad_fn and to.grad_fn.name()]
+        weights = torch.arange(y.numel(), dtype=y.dtype).view(y.shape) / y.numel()
+        g, = torch.autograd.grad((y * weights).sum(), p, create_graph=second)
+        if second and g.requires_grad:
+            found += torch.autograd.grad(g.sin().sum(), p)
+        return [*found, g.detach(), g.stride()]
+
+    run = dycl.accelerate(program)
+    for second in (False, True, False):
+        want, got = outcome(program, second), outcome(run, second)
+        assert len(want) == len(got) and all(map(same, want, got)), (want, got)
+    if target in ("rows", "another dtype", "larger"):
+        assert dycl.stats(run)["torch"] == 0, dycl.explain(run)
