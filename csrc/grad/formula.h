@@ -120,6 +120,9 @@ dycl_status dycl_backward_join_shares(dycl_backward *b, uint32_t root);
 /* The gradient of a view that shows a part of its base waits for those of the other parts. */
 dycl_status dycl_backward_piece(dycl_backward *b, uint32_t view, uint32_t gradient);
 dycl_status dycl_backward_late_piece(dycl_backward *b, uint32_t view, uint32_t gradient); /* that was awaited */
+int dycl_chain_unfolded(dycl_chain *c); /* 1: the view was windows: DYCL_BACK_UNFOLD (windows.c) */
+/* What a view shows of a root that does not overlap, summed there (windows.c). */
+uint32_t dycl_chain_summed(dycl_chain *c, const dycl_value *root, const dycl_value *view, uint32_t g);
 /* What waits for this root becomes a part of its gradient. */
 dycl_status dycl_backward_join(dycl_backward *b, uint32_t root);
 

@@ -15,7 +15,9 @@ struct dycl_piece {
 
 void dycl_grad_cast(dycl_chain *c) { dycl_chain_give(c, 0, c->gradient); }
 
-void dycl_grad_view(dycl_chain *c) { c->status = dycl_backward_piece(c->b, c->node->out, c->gradient); }
+void dycl_grad_view(dycl_chain *c) {
+    if (!dycl_chain_unfolded(c)) c->status = dycl_backward_piece(c->b, c->node->out, c->gradient);
+}
 
 void dycl_grad_cat(dycl_chain *c) {
     int dim = (int)c->attrs[0];
@@ -231,7 +233,7 @@ static dycl_way_back way_back(const dycl_backward *b, const dycl_piece *piece) {
         const dycl_node *node = &graph->nodes[graph->values[v].source];
         if (node->op != DYCL_OP_view) break;
         int64_t way = node->attr_count % 2 ? DYCL_BACK_VIEW : dycl_node_attrs(graph, node)[node->attr_count - 1];
-        if (way == DYCL_BACK_OWN) return DYCL_BACK_OWN;
+        if (way == DYCL_BACK_OWN || way == DYCL_BACK_UNFOLD) return DYCL_BACK_OWN;
         same &= way == DYCL_BACK_SAME;
         v = dycl_node_operands(graph, node)[0];
     }
@@ -256,8 +258,8 @@ static uint32_t spread(dycl_chain *c, const dycl_value *root, const dycl_value *
             c->status = dycl_build_view(&c->b->recorder, g, 0, root->rank, root->sizes, root->strides, &out);
         return out;
     }
-    if (dycl_value_overlaps(view)) dycl_chain_fail(c);
-    return put(c, root, view, g);
+    return dycl_value_overlaps(view) || !dycl_value_dense(root) ? dycl_chain_summed(c, root, view, g)
+                                                                : put(c, root, view, g);
 }
 
 /* The one dimension that the box does not fill; -1: none, -2: several. */
@@ -321,7 +323,6 @@ static uint32_t joined(dycl_chain *c, const dycl_value *root, uint32_t nth) {
     dycl_box boxes[DYCL_MAX_OPERANDS];
     int is_box = dycl_box_of(root, &view, &boxes[0]), dim = is_box ? open_dimension(root, &boxes[0]) : -1;
     int repeats = g != b->pieces[nth].gradient;
-    if (!is_box && !dycl_value_dense(root) && dycl_value_numel(&view)) dycl_chain_fail(c);
     int count = dim >= 0 && !repeats ? beside(b, root, nth, dim, boxes, parts) : 1;
     const dycl_way_back back = way_back(b, &b->pieces[nth]);
     const int all = count == 1 && !repeats && (is_box ? dycl_box_is_whole(root, &boxes[0]) : all_once(root, &view));

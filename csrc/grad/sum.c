@@ -120,7 +120,8 @@ static void go_back(const dycl_graph *graph, const dycl_node *node, dycl_value *
     view.offset -= from->offset;
     for (int k = 0; k < view.rank; k++) repeats |= view.strides[k] == 0 && view.sizes[k] > 1;
     if (way == DYCL_BACK_SAME && dycl_chain_same_sizes(form, from)) return;
-    const int shows_all = way != DYCL_BACK_OWN && !repeats && dycl_value_numel(from) == dycl_value_numel(form);
+    const int shows_all =
+        way != DYCL_BACK_OWN && way != DYCL_BACK_UNFOLD && !repeats && dycl_value_numel(from) == dycl_value_numel(form);
     *is_own = 0;
     if (shows_all && dycl_box_of(from, &view, &at) && dycl_box_is_whole(from, &at)) {
         dycl_box_turned(from, &at, form, back.strides);

@@ -11,8 +11,9 @@
 #include "record/bail.h"
 
 /* What torch's gradient of a view's operand is: a view of that of the view; a tensor of its own; or the very same,
- * where the operator changes nothing. Who holds both sees the difference. */
-typedef enum { DYCL_BACK_VIEW, DYCL_BACK_OWN, DYCL_BACK_SAME } dycl_way_back;
+ * where the operator changes nothing. Who holds both sees the difference. UNFOLD: windows, summed into
+ * a contiguous tensor of its own. */
+typedef enum { DYCL_BACK_VIEW, DYCL_BACK_OWN, DYCL_BACK_SAME, DYCL_BACK_UNFOLD } dycl_way_back;
 
 typedef struct {
     dycl_graph graph;

@@ -98,6 +98,13 @@ def logit(r):
     return [matrix(r).sigmoid()], lambda x: torch.logit(x, eps)
 
 
+def windows(r):
+    x = image(r, r.choice([1, 2, 3]))
+    dim = r.randrange(1, x.ndim)
+    size = r.randint(2, x.shape[dim])
+    return [x], lambda x: x.unfold(dim, size, 1)
+
+
 def cumprod(r):
     dim = r.choice([0, 1, -1])
     return [matrix(r).round()], lambda x: x.cumprod(dim)
@@ -178,6 +185,7 @@ PARTS = {
     "grid_sampler_2d": sampled(2),
     "grid_sampler_3d": sampled(3),
     "affine_grid_generator": affine,
+    "unfold": windows,
 }
 
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "ir/infer.h"
 #include "py/cpython/collect.h"
 #include "py/bind/bind.h"
 #include "py/region/alias.h"
@@ -426,11 +427,14 @@ static PyObject *unfold(dycl_call *call, const dycl_binding *row) {
     DYCL_CALL_TRY(dycl_call_int(call, call->p[2], &size));
     DYCL_CALL_TRY(dycl_call_int(call, call->p[3], &step));
     if (size < 0 || size > g.sizes[dim] || step <= 0 || step > INT32_MAX) return dycl_call_bail(call, DYCL_BAIL_shape);
+    const dycl_value *v = dycl_call_meta(call, g.value);
+    const int steps = g.strides[dim] > 0, by_memory = v->canonical && !dycl_value_overlaps(v);
     g.sizes[g.rank] = size;
     g.strides[g.rank++] = g.strides[dim];
     g.sizes[dim] = (g.sizes[dim] - size) / step + 1;
     g.strides[dim] *= step;
-    dycl_call_back(call, DYCL_BACK_OWN);
+    const int sums = !by_memory || (size > step && g.sizes[dim] > 1);
+    dycl_call_back(call, steps && sums ? DYCL_BACK_UNFOLD : DYCL_BACK_OWN);
     return finish(call, &g);
 }
 

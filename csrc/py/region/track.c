@@ -98,8 +98,10 @@ int dycl_track_any_now(dycl_region *region, int count, const uint32_t *values) {
 
 static int is_of_overlapping(const dycl_graph *graph, uint32_t view) {
     const dycl_value *v = &graph->values[view];
-    uint32_t of = dycl_node_operands(graph, &graph->nodes[v->source])[0];
-    return dycl_value_overlaps(&graph->values[v->root]) || dycl_value_overlaps(&graph->values[of]);
+    const dycl_node *node = &graph->nodes[v->source];
+    if (dycl_value_overlaps(&graph->values[v->root])) return 1;
+    if (node->attr_count % 2 == 0 && dycl_node_attrs(graph, node)[node->attr_count - 1] == DYCL_BACK_UNFOLD) return 0;
+    return dycl_value_overlaps(&graph->values[dycl_node_operands(graph, node)[0]]);
 }
 
 static int reads_lost(const dycl_region *region, const dycl_node *node) {
