@@ -368,8 +368,8 @@ TARGETS = {"rows": lambda: torch.zeros(4, 6), "turned": lambda: torch.zeros(6, 4
            "another dtype": lambda: torch.zeros(4, 6, dtype=torch.float64), "larger": lambda: torch.zeros(2, 4, 6),
            "a part": lambda: torch.zeros(8, 6)[2:6]}
 SOURCES = {"computed": lambda p: p * 2, "leaf": lambda p: p, "row": lambda p: p[0] * 2,
-           "detached": lambda p: p.detach(), "turned": lambda p: (p * 2).t().contiguous().t(), "another dtype": lambda p: p.double() * 2,
-           "one row of it": lambda p: (p * 2)[1:2]}
+           "detached": lambda p: p.detach(), "turned": lambda p: (p * 2).t().contiguous().t(),
+           "another dtype": lambda p: p.double() * 2, "one row of it": lambda p: (p * 2)[1:2]}
 
 
 @pytest.mark.parametrize("source", SOURCES)
