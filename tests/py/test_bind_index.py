@@ -306,3 +306,35 @@ def test_is_all_true():
         got, want = ours(x), torch._is_all_true(x)
         assert got.dtype == want.dtype and got.shape == want.shape and got.item() == want.item()
         assert dycl.stats(ours)["torch"] == 0
+
+
+RANGES = {
+    "rows and columns": lambda x: x[range(4), [1, 2, 3, 0]], "rows": lambda x: x[range(3)],
+    "columns": lambda x: x[:, range(1, 5, 2)], "downwards": lambda x: x[range(4, -1, -1), None],
+    "none": lambda x: x[range(0)], "two": lambda x: x[range(2), range(2)], "too many": lambda x: x[range(9)],
+    "from the end": lambda x: x[range(-5, 0)], "beyond 64 bits": lambda x: x[range(2**70, 2**70 + 2)],
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_ranges_are_positions(name):
+    x = torch.randn(5, 6, requires_grad=True)
+
+    def outcome(function):
+        try:
+            y = function(x)
+            g, = torch.autograd.grad(y.sin().sum(), x)
+            return [y.shape, y.stride(), y.grad_fn.name(), y.tolist(), g.tolist()]
+        except Exception as error:
+            return [type(error).__name__, str(error)]
+
+    def program(x):
+        return RANGES[name](x * 2)
+
+    run = dycl.accelerate(program)
+    for _ in range(3):
+        assert outcome(run) == outcome(program)
+    if name not in ("none", "too many", "beyond 64 bits"):
+        before = dycl.stats(run)["torch"]
+        outcome(run)
+        assert dycl.stats(run)["torch"] == before, dycl.explain(run)

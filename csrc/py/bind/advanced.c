@@ -34,6 +34,8 @@ static int holds_integers(PyObject *o, int depth) {
     return PySequence_Fast_GET_SIZE(o) > 0;
 }
 
+static int is_range(PyObject *o) { return Py_IS_TYPE(o, &PyRange_Type) && PyObject_Size(o) > 0; }
+
 static int is_slot(PyObject *o) { return o == Py_None || o == Py_Ellipsis || PySlice_Check(o) || PyLong_CheckExact(o); }
 
 static dycl_status parse(dycl_call *call, PyObject **key, parsed *k) {
@@ -52,7 +54,8 @@ static dycl_status parse(dycl_call *call, PyObject **key, parsed *k) {
         if (is_slot(o)) continue;
         if (dycl_is_tensor(o)) {
             k->positions[i] = Py_NewRef(o);
-        } else if (holds_integers(o, o == *key ? MOST_NESTED - 1 : 0)) { /* a list of lists alone is a tuple of them */
+        } else if (is_range(o) || holds_integers(o, o == *key ? MOST_NESTED - 1 : 0)) {
+            /* a list of lists alone is a tuple of them */
             k->positions[i] = dycl_beside_run(call->region, dycl_py.make_tensor, &o, 1, NULL, 1);
             if (!k->positions[i]) { /* torch may find another error first */
                 if (!PyErr_ExceptionMatches(PyExc_Exception)) return DYCL_ERROR;

@@ -24,7 +24,7 @@ static dycl_status add_word(dycl_called_log *l, uint64_t word) {
 static int is_simple(const PyObject *o) {
     const PyTypeObject *type = Py_TYPE(o);
     return o == Py_None || o == Py_Ellipsis || type == &PyFloat_Type || type == &PyLong_Type || type == &PyBool_Type ||
-           type == &PyUnicode_Type || type == &PyComplex_Type || type == dycl_py.dtype_type ||
+           type == &PyUnicode_Type || type == &PyComplex_Type || type == &PyRange_Type || type == dycl_py.dtype_type ||
            type == dycl_py.memory_format_type || type == dycl_py.device_type || type == dycl_py.layout_type ||
            dycl_py_is_numpy_scalar(o);
 }
