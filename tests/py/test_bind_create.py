@@ -150,7 +150,8 @@ def test_tensor_of_nothing():
 
 LIES = {"rows": lambda t: t, "turned": lambda t: t.transpose(1, 2), "steps": lambda t: t[:, ::2],
         "channels last": lambda t: t.contiguous(memory_format=torch.channels_last),
-        "expanded": lambda t: t[:, :1].expand(2, 4, 4, 5)}
+        "expanded": lambda t: t[:, :1].expand(2, 4, 4, 5),
+        "one": lambda t: torch.as_strided(t, (1, 1), (0, 7)), "none": lambda t: t[:, :0].transpose(2, 3)}
 
 
 @pytest.mark.parametrize("copy", (False, True))

@@ -103,7 +103,7 @@ static PyObject *convert(dycl_call *call, PyObject *self, PyObject *dtype_object
     DYCL_CALL_TRY(dycl_call_dtype_or(call, dtype_object, own, &dtype));
     if (dtype != own) {
         dycl_status status = dycl_build_cast(&call->region->recorder, value, dtype, &out);
-        if (status == DYCL_OK && rows && !dycl_value_contiguous(dycl_call_meta(call, out)))
+        if (status == DYCL_OK && rows && !dycl_call_meta(call, out)->canonical)
             status = dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &out, 1, &in_rows, &out);
         return dycl_call_finish(call, status, out);
     }
