@@ -6,8 +6,9 @@ eager torch again with every inexact operator off by what it may be off (jitter.
 rest of the program carries such differences. A result that is decided by them (a comparison of equal numbers, the first
 of two largest elements) is *unstable* there, and such a case says nothing about the pair; everything else must agree.
 
-Floats of 16 bits are judged as the random programs are (programs/judge.py): eager's kernels round to them in the
-middle, which a mode below the dispatcher sees, and a result may be nearer to float64's than eager's is.
+What is inexact may be nearer to float64's result than eager's is: torch's norms add up one after the other, and lose
+three digits of 80,000 terms. Floats of 16 bits are judged as the random programs are (programs/judge.py): eager's
+kernels round to them in the middle, which a mode below the dispatcher sees.
 """
 
 import math
@@ -221,7 +222,7 @@ class Judge:
                 moved = [torch.maximum(a, b) for a, b in zip(moved, more)]
             self.unstable |= any(m is not None and bool(torch.isinf(m).any()) for m in moved)
             wrong = [outside(w, g, rtol, atol, m) for w, g, m in zip(want, got, moved)]
-            if self.half and any(bool(bad.any()) for bad in wrong):
+            if not exact and any(bool(bad.any()) for bad in wrong):
                 wrong = [
                     bad & ~of_programs.nearer(w, g, truth) if truth is not None and w.is_floating_point() else bad
                     for bad, w, g, truth in zip(wrong, want, got, self._as_doubles(arguments, want))
