@@ -44,7 +44,7 @@ def drawn(seed):
     leaves = [LAYOUTS[layout](torch.randn(batch, h, n, w)).detach().requires_grad_(rng.random() < 0.9)
               for h, n, w in ((heads, rows, width), (shared, keys, width), (shared, keys, wide))]
     options = {"attn_mask": given, "is_causal": mask == "causal", "enable_gqa": True}
-    flat = heads == shared and batch == 1 and rng.random() < 0.3  # three dimensions
+    flat = heads == shared > 1 and batch == 1 and rng.random() < 0.3  # three dimensions
     if flat:
         leaves = [t.detach()[0].requires_grad_() for t in leaves]
         options.update(attn_mask=given[0] if given is not None and given.dim() == 4 else given, enable_gqa=False)

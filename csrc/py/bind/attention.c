@@ -185,6 +185,7 @@ static PyObject *attention(dycl_call *call, const dycl_binding *row) {
     if (grouped && rank < 3) return dycl_call_bail(call, DYCL_BAIL_arguments); /* an error in torch */
     if (learns || o.dropout != 0) return in_steps(call, x, &o);
     for (int i = 0; i < 3; i++) DYCL_CALL_TRY(to_rank_4(call, &x[i]));
+    if (squeezes(rank) && x[3] != DYCL_NONE && meta(call, x[3])->rank == 3) DYCL_CALL_TRY(to_rank_4(call, &x[3]));
     if (!grouped && meta(call, x[1])->sizes[1] != meta(call, x[0])->sizes[1])
         return dycl_call_bail(call, DYCL_BAIL_shape);
     if (o.causal && !(o.scale > 0))
