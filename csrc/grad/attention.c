@@ -108,7 +108,7 @@ static uint32_t weights_of(dycl_chain *c, uint32_t scores) {
     uint32_t w = 0, first = 0;
     if (c->status != DYCL_OK) return 0;
     int64_t row = dycl_chain_meta(c, scores)->rank - 1;
-    if (c->status == DYCL_OK) c->status = dycl_build_node(&c->b->recorder, DYCL_OP_softmax, 1, &scores, 1, &row, &w);
+    c->status = dycl_build_node(&c->b->recorder, DYCL_OP_softmax, 1, &scores, 1, &row, &w);
     if (in_steps(c)) {
         uint32_t largest = along_row(c, DYCL_OP_amax, scores);
         return dycl_chain_drop(c, dycl_chain_number(c, DYCL_OP_eq, largest, -INFINITY), w);

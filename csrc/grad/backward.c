@@ -135,11 +135,8 @@ static int is_source(const dycl_backward *b, uint32_t value) {
 
 /* A source that is a view, or a view of one. */
 static int is_of_source(const dycl_backward *b, uint32_t value) {
-    const dycl_graph *graph = b->job->graph;
-    for (; graph->values[value].root != value;
-         value = dycl_node_operands(graph, &graph->nodes[graph->values[value].source])[0])
-        if (is_source(b, value)) return 1;
-    return 0;
+    uint32_t root = b->job->graph->values[value].root;
+    return value != root && (is_source(b, value) || dycl_backward_base(b, value) != root);
 }
 
 static uint32_t ask(dycl_backward *b, uint32_t value, int copied, dycl_status *status) {

@@ -92,6 +92,7 @@ int dycl_grad_has(dycl_op op); /* a formula */
 /* The same for the operands of this node: all their gradients can be made. -1: no memory. */
 int dycl_grad_has_for(const dycl_graph *graph, const dycl_scalar *numbers, const uint8_t *tracked,
                       const dycl_node *node);
+int dycl_grad_suits_grouped(const dycl_value *x); /* products of groups of these rows have one */
 /* Attention of these, of rank 4, has one. */
 int dycl_grad_suits_attention(const dycl_value *q, const dycl_value *k, const dycl_value *v);
 /* Whether the gradient of an operator with a history that stands before node `end` needs the value, or a view of it. */

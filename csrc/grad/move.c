@@ -232,7 +232,7 @@ static dycl_way_back way_back(const dycl_backward *b, const dycl_piece *piece) {
     for (uint32_t v = piece->view; v != piece->root && graph->values[v].kind == DYCL_VALUE_NODE;) {
         const dycl_node *node = &graph->nodes[graph->values[v].source];
         if (node->op != DYCL_OP_view) break;
-        int64_t way = node->attr_count % 2 ? DYCL_BACK_VIEW : dycl_node_attrs(graph, node)[node->attr_count - 1];
+        const dycl_way_back way = dycl_way_of(graph, node);
         if (way == DYCL_BACK_OWN || way == DYCL_BACK_UNFOLD) return DYCL_BACK_OWN;
         same &= way == DYCL_BACK_SAME;
         v = dycl_node_operands(graph, node)[0];

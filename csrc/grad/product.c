@@ -120,13 +120,16 @@ void dycl_grad_matmul(dycl_chain *c) {
     dycl_chain_give(c, 1, dycl_chain_laid_product(c, left, c->gradient, folded));
 }
 
+/* torch pads rows to 16 bytes. */
+int dycl_grad_suits_grouped(const dycl_value *x) { return x->sizes[1] % 4 == 0 && in_rows(x); }
+
 /* Groups of rows x[t, k], each with weights[g, k, n] of its own. The weights' gradients are products whose sums differ
  * in length, which torch's kernel takes; they lie as the weights do. */
 void dycl_grad_grouped_matmul(dycl_chain *c) {
     const int64_t no_dtype[2] = {0, 0};
     const dycl_value x = *dycl_chain_operand(c, 0), w = *dycl_chain_operand(c, 1);
     uint32_t ends = dycl_chain_take(c, 2);
-    if (x.sizes[1] % 4 || !in_rows(&x)) dycl_chain_fail(c); /* torch pads rows to 16 bytes */
+    if (!dycl_grad_suits_grouped(&x)) dycl_chain_fail(c);
     if (dycl_chain_wants(c, 0)) {
         uint32_t operands[3] = {c->gradient, dycl_chain_transpose(c, dycl_chain_take(c, 1)), ends};
         dycl_chain_give(c, 0, dycl_chain_node(c, DYCL_OP_grouped_matmul, 3, operands, 0, NULL));

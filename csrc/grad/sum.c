@@ -113,7 +113,7 @@ dycl_status dycl_backward_accumulate(dycl_backward *b, uint32_t value, uint32_t 
 /* How the gradient of a view's operand lies, by that of the view's. */
 static void go_back(const dycl_graph *graph, const dycl_node *node, dycl_value *form, int *is_own) {
     const dycl_value *from = &graph->values[dycl_node_operands(graph, node)[0]];
-    const int64_t way = node->attr_count % 2 ? DYCL_BACK_VIEW : dycl_node_attrs(graph, node)[node->attr_count - 1];
+    const dycl_way_back way = dycl_way_of(graph, node);
     dycl_value view = graph->values[node->out], back = *from;
     dycl_box at;
     int repeats = 0;

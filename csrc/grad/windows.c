@@ -42,11 +42,11 @@ static int is_window(const dycl_value *x, const dycl_value *view, int dim) {
 }
 
 int dycl_chain_unfolded(dycl_chain *c) {
+    if (dycl_way_of(c->b->job->graph, c->node) != DYCL_BACK_UNFOLD) return 0;
     const dycl_value *view = &c->b->job->graph->values[c->node->out];
     dycl_value x = *dycl_chain_operand(c, 0);
     dycl_words a = {.count = 0};
     int dim = 0;
-    if (c->node->attr_count % 2 || c->attrs[c->node->attr_count - 1] != DYCL_BACK_UNFOLD) return 0;
     while (dim < x.rank && !is_window(&x, view, dim)) dim++; /* where several are, the windows are of one element */
     if (dim == x.rank) {
         dycl_chain_fail(c);

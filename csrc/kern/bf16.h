@@ -27,6 +27,16 @@ void dycl_bf16_pack(const dycl_bf16_layout *form, const void *b, uint16_t *packe
 void dycl_bf16_round(uint16_t *to, const float *from, int64_t rows, int64_t columns, int64_t stride,
                      int64_t column_stride, int threads);
 
+/* Where the columns of the nth of so many parts begin, whole panels each; of the one behind the last: n. */
+static inline int64_t dycl_bf16_part(int64_t n, int64_t nth, int64_t parts) {
+    int64_t panels = (n + DYCL_BF16_PANEL - 1) / DYCL_BF16_PANEL, first = panels * nth / parts * DYCL_BF16_PANEL;
+    return first < n ? first : n;
+}
+/* The panel that begins with this column. */
+static inline const uint16_t *dycl_bf16_panel(const uint16_t *packed, int64_t column, int64_t k) {
+    return packed + column * ((k + 1) / 2) * 2;
+}
+
 /* n: columns from the first panel that `packed` points to. bias: or NULL */
 void dycl_bf16_rows__avx512(float *c, int64_t ldc, const float *a, int64_t lda, const uint16_t *packed,
                             const float *bias, int64_t m, int64_t n, int64_t k);

@@ -14,6 +14,10 @@
  * where the operator changes nothing. Who holds both sees the difference. UNFOLD: windows, summed into
  * a contiguous tensor of its own. */
 typedef enum { DYCL_BACK_VIEW, DYCL_BACK_OWN, DYCL_BACK_SAME, DYCL_BACK_UNFOLD } dycl_way_back;
+static inline dycl_way_back dycl_way_of(const dycl_graph *graph, const dycl_node *view) {
+    int named = view->attr_count % 2 == 0; /* offset, sizes and strides are odd */
+    return named ? (dycl_way_back)dycl_node_attrs(graph, view)[view->attr_count - 1] : DYCL_BACK_VIEW;
+}
 
 typedef struct {
     dycl_graph graph;

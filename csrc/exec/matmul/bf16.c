@@ -25,14 +25,12 @@ dycl_status dycl_bf16_run(const dycl_step *step, dycl_plan *plan) {
         dycl_bf16_rows__avx512(to, a->c_row, left, a->a_row, right, bias, a->m, a->n, a->k);
         return DYCL_OK;
     }
-    int64_t panels = (a->n + DYCL_BF16_PANEL - 1) / DYCL_BF16_PANEL, pairs = (a->k + 1) / 2;
 #pragma omp parallel num_threads(a->threads)
     {
         int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
-        int64_t from = panels * self / team * DYCL_BF16_PANEL, end = panels * (self + 1) / team * DYCL_BF16_PANEL;
-        if (end > a->n) end = a->n;
+        int64_t from = dycl_bf16_part(a->n, self, team), end = dycl_bf16_part(a->n, self + 1, team);
         if (end > from)
-            dycl_bf16_rows__avx512(to + from, a->c_row, left, a->a_row, right + from * pairs * 2,
+            dycl_bf16_rows__avx512(to + from, a->c_row, left, a->a_row, dycl_bf16_panel(right, from, a->k),
                                    bias ? bias + from : NULL, a->m, end - from, a->k);
     }
     return DYCL_OK;

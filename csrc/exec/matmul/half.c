@@ -45,16 +45,14 @@ static void finish(const half_args *h, dycl_plan *plan, int64_t team, int64_t fr
 static void some_panels(const half_args *h, dycl_plan *plan, const uint16_t *packed, int64_t from, int64_t end) {
     const dycl_matmul_args *a = &h->product;
     float *sums = dycl_at(plan, h->sums);
-    if (end > a->n) end = a->n;
     if (end <= from) return;
-    dycl_bf16_rows__avx512(sums + from, a->n, dycl_at(plan, h->wide), a->k, packed + from * ((a->k + 1) / 2) * 2, NULL,
+    dycl_bf16_rows__avx512(sums + from, a->n, dycl_at(plan, h->wide), a->k, dycl_bf16_panel(packed, from, a->k), NULL,
                            a->m, end - from, a->k);
     finish(h, plan, 1, from, end);
 }
 
 static void panels(const half_args *h, dycl_plan *plan, const uint16_t *packed) {
     const dycl_matmul_args *a = &h->product;
-    int64_t count = (a->n + DYCL_BF16_PANEL - 1) / DYCL_BF16_PANEL;
     if (a->threads < 2) {
         some_panels(h, plan, packed, 0, a->n);
         return;
@@ -62,8 +60,7 @@ static void panels(const half_args *h, dycl_plan *plan, const uint16_t *packed) 
 #pragma omp parallel num_threads(a->threads)
     {
         int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
-        some_panels(h, plan, packed, count * self / team * DYCL_BF16_PANEL,
-                    count * (self + 1) / team * DYCL_BF16_PANEL);
+        some_panels(h, plan, packed, dycl_bf16_part(a->n, self, team), dycl_bf16_part(a->n, self + 1, team));
     }
 }
 

@@ -286,9 +286,7 @@ static PyObject *grouped_mm(dycl_call *call, const dycl_binding *row) {
     if (meta(call, x[0])->rank != 2 || meta(call, x[1])->rank != 3 || !is_aligned(meta(call, x[0])) ||
         !is_aligned(meta(call, x[1])))
         return dycl_call_bail(call, DYCL_BAIL_shape);
-    const dycl_value *rows = meta(call, x[0]);
-    if (call->region->tracks && (rows->sizes[1] % 4 || rows->strides[1] != 1 || rows->strides[0] != rows->sizes[1]))
-        return dycl_call_bail(call, DYCL_BAIL_grad);
+    if (call->region->tracks && !dycl_grad_suits_grouped(meta(call, x[0]))) return dycl_call_bail(call, DYCL_BAIL_grad);
     return dycl_call_finish(call, dycl_build_node(&call->region->recorder, DYCL_OP_grouped_matmul, 3, x, 0, NULL, &out),
                             out);
 }

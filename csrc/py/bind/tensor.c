@@ -97,20 +97,20 @@ static PyObject *length(dycl_call *call, const dycl_binding *row) {
 static PyObject *convert(dycl_call *call, PyObject *self, PyObject *dtype_object, int copy, int rows) {
     uint32_t value, out = 0;
     dycl_dtype dtype;
-    int64_t preserve = !rows, in_rows = 0;
+    const int64_t format = !rows; /* of a copy: contiguous, or the operand's */
     DYCL_CALL_TRY(dycl_call_value(call, self, &value));
     dycl_dtype own = (dycl_dtype)dycl_call_meta(call, value)->dtype;
     DYCL_CALL_TRY(dycl_call_dtype_or(call, dtype_object, own, &dtype));
     if (dtype != own) {
         dycl_status status = dycl_build_cast(&call->region->recorder, value, dtype, &out);
         if (status == DYCL_OK && rows && !dycl_call_meta(call, out)->canonical)
-            status = dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &out, 1, &in_rows, &out);
+            status = dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &out, 1, &format, &out);
         return dycl_call_finish(call, status, out);
     }
     copy |= rows && dycl_value_channels_last(dycl_call_meta(call, value)); /* torch asks what the strides suggest */
     if (!copy) return dycl_call_same(call, self);
     return dycl_call_finish(
-        call, dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &value, 1, &preserve, &out), out);
+        call, dycl_build_node(&call->region->recorder, DYCL_OP_contiguous, 1, &value, 1, &format, &out), out);
 }
 
 /* to(dtype, non_blocking, copy), to(device, dtype, non_blocking, copy), to(other, non_blocking, copy) */

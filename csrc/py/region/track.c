@@ -100,7 +100,7 @@ static int is_of_overlapping(const dycl_graph *graph, uint32_t view) {
     const dycl_value *v = &graph->values[view];
     const dycl_node *node = &graph->nodes[v->source];
     if (dycl_value_overlaps(&graph->values[v->root])) return 1;
-    if (node->attr_count % 2 == 0 && dycl_node_attrs(graph, node)[node->attr_count - 1] == DYCL_BACK_UNFOLD) return 0;
+    if (dycl_way_of(graph, node) == DYCL_BACK_UNFOLD) return 0;
     return dycl_value_overlaps(&graph->values[dycl_node_operands(graph, node)[0]]);
 }
 
