@@ -2,8 +2,10 @@
 
 #include "base/env.h"
 #include "py/cpython/dict.h"
+#include "py/cpython/thread.h"
 
 int dycl_public_api;
+_Thread_local PyThreadState *dycl_thread_in_region;
 
 int dycl_cpython_setup(void) {
 #ifdef Py_GIL_DISABLED

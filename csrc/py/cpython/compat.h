@@ -32,6 +32,7 @@
 #define DYCL_KNOWS_TYPE_VERSION DYCL_KNOWN(0x030B, 0x030D) /* tp_version_tag, _PyType_Lookup */
 #define DYCL_KNOWS_FRAME_FIELDS DYCL_KNOWN(0x030B, 0x030C) /* the thread state's cframe, and its frame's f_code */
 #define DYCL_KNOWS_FRAME        DYCL_KNOWN(0x030D, 0x030D) /* the thread state's current_frame, and the same */
+#define DYCL_KNOWS_COLLECTOR    DYCL_KNOWN(0x030B, 0x030D) /* whether the collector is enabled, a number */
 #define DYCL_KNOWS_TRACERS      DYCL_KNOWN(0x030B, 0x030E) /* c_tracefunc and c_profilefunc in the thread state */
 
 #define DYCL_HAS_DICT_WATCHERS (PY_VERSION_HEX >= 0x030C0000) /* public since then: */

@@ -2,7 +2,7 @@
 #ifndef DYCL_PY_CPYTHON_FRAME_H
 #define DYCL_PY_CPYTHON_FRAME_H
 
-#include "py/cpython/compat.h"
+#include "py/cpython/thread.h"
 
 #if DYCL_KNOWS_FRAME_FIELDS
 #define Py_BUILD_CORE 1
@@ -13,12 +13,12 @@
 static inline const PyObject *dycl_frame_code(void) {
 #if DYCL_KNOWS_FRAME_FIELDS
     if (DYCL_KNOW(DYCL_KNOWS_FRAME_FIELDS)) {
-        const _PyInterpreterFrame *frame = PyThreadState_Get()->cframe->current_frame;
+        const _PyInterpreterFrame *frame = dycl_thread()->cframe->current_frame;
         return frame ? (const PyObject *)frame->f_code : NULL;
     }
 #elif DYCL_KNOWS_FRAME
     if (DYCL_KNOW(DYCL_KNOWS_FRAME)) {
-        struct _PyInterpreterFrame *frame = PyThreadState_Get()->current_frame;
+        struct _PyInterpreterFrame *frame = dycl_thread()->current_frame;
         PyObject *running = frame ? PyUnstable_InterpreterFrame_GetCode(frame) : NULL;
         Py_XDECREF(running);
         return running;

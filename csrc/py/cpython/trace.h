@@ -5,7 +5,7 @@
 #ifndef DYCL_PY_CPYTHON_TRACE_H
 #define DYCL_PY_CPYTHON_TRACE_H
 
-#include "py/cpython/compat.h"
+#include "py/cpython/thread.h"
 
 void dycl_trace_setup(void);
 
@@ -13,7 +13,7 @@ extern int dycl_monitored; /* a tool of sys.monitoring listens, or may */
 
 static inline int dycl_traced(void) {
 #if DYCL_KNOWS_TRACERS
-    const PyThreadState *thread = PyThreadState_Get();
+    const PyThreadState *thread = dycl_thread();
     return thread->c_tracefunc || thread->c_profilefunc || dycl_monitored;
 #else
     return 1; /* sys.gettrace does not tell of all */

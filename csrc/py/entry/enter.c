@@ -1,6 +1,7 @@
 #include "py/entry/enter.h"
 
 #include "py/cpython/error.h"
+#include "py/cpython/thread.h"
 #include "py/entry/everywhere.h"
 #include "py/region/ahead.h"
 #include "py/modules/composite.h"
@@ -103,6 +104,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
     region->mode_depth = dycl_abi_mode_depth();
     region->dispatch = *dycl_abi_dispatch_state();
     dycl_region_current = region;
+    dycl_thread_enter();
     PyObject *result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
@@ -112,6 +114,7 @@ static PyObject *run_region(dycl_site *site, PyObject *callable, PyObject *const
         PyErr_Fetch(&type, &value, &traceback);
     }
     dycl_region_current = NULL;
+    dycl_thread_leave();
     if (dycl_abi_mode_depth() > 0 && dycl_region_pop_mode() < 0) { /* stepping aside has not, where torch put it back */
         if (type) PyErr_Clear();
         failed = -1;
