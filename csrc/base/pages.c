@@ -7,10 +7,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define HUGE_PAGE ((size_t)2 << 20)
 #define CHUNK     ((size_t)32 << 20) /* at least; only what is touched takes memory */
 #define LEAST     ((size_t)64 << 10) /* smaller blocks are malloc's: they have few pages */
+#define FEW       ((size_t)4 << 20)  /* as much in ordinary pages has its place in every TLB of a server's */
 #define ALIGNMENT 64
 
 /* Stands before each block, and at the begin of free memory. The spans of a chunk follow one another. */
@@ -25,6 +27,7 @@ _Static_assert(sizeof(span) <= ALIGNMENT, "a header keeps the alignment");
 
 static span *free_spans;
 static size_t in_use;
+static int huge; /* more than FEW was in use. Until then a small model would pay for pages of which it has a part */
 
 static void link_free(span *s) {
     s->state = FREE;
@@ -50,11 +53,22 @@ static span *map_chunk(size_t bytes) {
     char *to = (char *)(((uintptr_t)from + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
     if (to != from) munmap(from, (size_t)(to - from));
     munmap(to + bytes, HUGE_PAGE - (size_t)(to - from));
-    (void)madvise(to, bytes, MADV_HUGEPAGE); /* where there are none, ordinary pages serve */
+    (void)madvise(to, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); /* without any, ordinary pages serve */
     span *s = (span *)to;
     *s = (span){.size = bytes};
     link_free(s);
     return s;
+}
+
+/* The chunks that are there are asked for, too: what is not touched yet will lie in huge pages. */
+static void want_huge(void) {
+    huge = 1;
+    for (span *s = free_spans; s; s = s->next_free) {
+        span *first = s, *last = s;
+        while (first->before) first = first->before;
+        while (last->after) last = last->after;
+        (void)madvise(first, (size_t)((char *)last + last->size - (char *)first), MADV_HUGEPAGE);
+    }
 }
 
 static span *smallest_free(size_t size) {
@@ -73,6 +87,7 @@ void *dycl_pages_get(size_t size) {
         return s ? (char *)s + ALIGNMENT : NULL;
     }
     dycl_lock(DYCL_LOCK_PAGES);
+    if (!huge && in_use + size > FEW) want_huge();
     span *s = smallest_free(size);
     if (!s) s = map_chunk(size > CHUNK ? size : CHUNK);
     if (!s && size < CHUNK) s = map_chunk(size);
@@ -93,13 +108,12 @@ void *dycl_pages_get(size_t size) {
     return s ? (char *)s + ALIGNMENT : NULL;
 }
 
-/* The memory of whole huge pages between `from` and `end` that nobody needs any more goes back; the first span's header
+/* The memory of whole pages between `from` and `end` that nobody needs any more goes back; the first span's header
  * stays. */
 static void return_pages(const span *s, const char *from, const char *end) {
-    uintptr_t least = ((uintptr_t)s + sizeof *s + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
-    uintptr_t most = ((uintptr_t)s + s->size) & ~(uintptr_t)(HUGE_PAGE - 1);
-    uintptr_t low = (uintptr_t)from & ~(uintptr_t)(HUGE_PAGE - 1),
-              high = ((uintptr_t)end + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+    const uintptr_t inside = (huge ? HUGE_PAGE : (uintptr_t)sysconf(_SC_PAGESIZE)) - 1;
+    uintptr_t least = ((uintptr_t)s + sizeof *s + inside) & ~inside, most = ((uintptr_t)s + s->size) & ~inside;
+    uintptr_t low = (uintptr_t)from & ~inside, high = ((uintptr_t)end + inside) & ~inside;
     if (low < least) low = least;
     if (high > most) high = most;
     if (low < high) (void)madvise((void *)low, high - low, MADV_DONTNEED);

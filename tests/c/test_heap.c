@@ -158,8 +158,23 @@ static void *churn_large(void *argument) {
     return NULL;
 }
 
-static void test_large(void) {
+/* Huge pages would be 2 MiB for the first of these. */
+static void test_little(void) {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    enum { SIZE = 300000 };
     size_t before = resident();
+    unsigned char *a = dycl_pages_get(SIZE), *b = dycl_pages_get(SIZE);
+    memset(a, 1, SIZE), memset(b, 2, SIZE);
+    expect(resident() < before + 3 * SIZE, "little memory lies in small pages");
+    dycl_pages_free(a);
+    expect(resident() < before + 2 * SIZE, "and goes back");
+    expect(holds(b, SIZE, 2), "what stands keeps what is in it");
+    dycl_pages_free(b);
+#endif
+}
+
+static void test_large(void) {
+    size_t before __attribute__((unused)) = resident();
     churn_large((void *)(uintptr_t)3);
 #if !defined(__SANITIZE_ADDRESS__) &&                                                                                  \
     !defined(__SANITIZE_THREAD__) /* malloc's there, or with memory of its own beside */
@@ -218,6 +233,7 @@ static void test_threads_and_forks(void) {
 }
 
 int main(void) {
+    test_little();
     test_sizes();
     test_no_pinning();
     test_large();
