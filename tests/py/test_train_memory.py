@@ -33,14 +33,15 @@ PEAK = """
     def kilobytes(name):
         return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(name))
 
-    base = kilobytes("VmRSS")
+    base = kilobytes("RssAnon")
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # the peak is that of now
     for _ in range(4):
         step()
-    print(kilobytes("VmHWM") - base)
+    print(kilobytes("VmHWM") - kilobytes("RssFile") - base)  # pages of libraries stay, once they were read
 """
 
+PLANS = 2  # MiB of their own
 MODELS = {  # and how much of eager's peak may be taken: what was saved lives until the whole backward pass is done
     # 4 MiB each; eager keeps two for each layer
     "layers": (1.1, """
@@ -51,6 +52,11 @@ MODELS = {  # and how much of eager's peak may be taken: what was saved lives un
     "pooling": (1.35, """
     model = nn.Sequential(nn.Linear(64, 64), nn.SiLU(), nn.MaxPool2d(2))
     x = torch.randn(8, 16, 1024, 64)
+    """),
+    # 1 MiB of gradients. oneDNN's sgemm brought 3.4 of code, and a huge page 2
+    "small": (1.0, """
+    model = nn.Sequential(*[m for _ in range(4) for m in (nn.Linear(256, 256), nn.GELU())])
+    x = torch.randn(64, 256)
     """),
 }
 
@@ -68,7 +74,7 @@ def _peak(name, form):
 @pytest.mark.parametrize("name", MODELS)
 def test_peak_is_eagers(name):
     eager, ours = _peak(name, "eager"), _peak(name, "dycl")
-    assert ours <= eager * MODELS[name][0], f"{ours:.0f} MiB, eager {eager:.0f}"
+    assert ours <= eager * MODELS[name][0] + PLANS, f"{ours:.1f} MiB, eager {eager:.1f}"
 
 
 @pytest.mark.parametrize("elements,tiles", [(100, 4), (3_000_000, 1)])

@@ -111,12 +111,13 @@ dycl_status dycl_make_bf16(dycl_builder *b, dycl_matmul_args *product) {
     dycl_tensor w = {.ref = a->b};
     int few = is_few(a);
     double flops = 2 * (double)a->m * (double)a->n * (double)a->k, bytes = (double)a->n * (double)a->k * 2;
+    DYCL_TRY(dycl_matmul_prepare(b, a)); /* until it is packed */
     if (!few) {
         status = try_primitive(b, args);
         if (status == DYCL_ERROR) return status;
         few = status == DYCL_BAIL; /* a shape that oneDNN has only slow loops for */
         if (few && a->a_column != 1 && a->k != 1)
-            return dycl_make_step(b, dycl_matmul_run, args, "sgemm", 300 + flops / 80);
+            return dycl_make_step(b, dycl_matmul_run, args, "product as it lies", 300 + flops / 80);
     }
     if (few) {
         DYCL_TRY(dycl_bf16_offer(b, a));

@@ -19,21 +19,36 @@ static void add_up(const dycl_matmul_args *a, float *to, const float *parts, int
         }
 }
 
-void dycl_gemv_as_it_lies(const dycl_matmul_args *a, dycl_plan *plan) {
+static dycl_gemv describe(const dycl_matmul_args *a, const float *left, const float *right, const float *bias,
+                          float *to) {
+    return (dycl_gemv){.a = left,
+                       .b = right,
+                       .bias = bias,
+                       .c = to,
+                       .lda = a->a_row,
+                       .ldb = dycl_gemv_by_columns(a) ? a->b_column : a->b_row,
+                       .ldc = a->c_row,
+                       .n = a->n,
+                       .k = a->k,
+                       .m = (int)a->m};
+}
+
+static dycl_gemv_fn kernel_of(const dycl_matmul_args *a) {
     const dycl_gemv_table *table = dycl_kern_gemv(dycl_cpu_isa());
+    return dycl_gemv_by_columns(a) ? table->dot : table->axpy;
+}
+
+void dycl_gemv_one(const dycl_matmul_args *a, const float *left, const float *right, const float *bias, float *to) {
+    const dycl_gemv g = describe(a, left, right, bias, to);
+    kernel_of(a)(&g, 0, dycl_gemv_by_columns(a) ? a->n : a->k);
+}
+
+void dycl_gemv_as_it_lies(const dycl_matmul_args *a, dycl_plan *plan) {
     int by_columns = dycl_gemv_by_columns(a);
-    dycl_gemv_fn run = by_columns ? table->dot : table->axpy;
+    dycl_gemv_fn run = kernel_of(a);
     int64_t all = by_columns ? a->n : a->k;
-    const dycl_gemv g = {.a = dycl_at(plan, a->a),
-                         .b = dycl_at(plan, a->b),
-                         .bias = a->has_bias ? dycl_at(plan, a->bias) : NULL,
-                         .c = dycl_at(plan, a->c),
-                         .lda = a->a_row,
-                         .ldb = by_columns ? a->b_column : a->b_row,
-                         .ldc = a->c_row,
-                         .n = a->n,
-                         .k = a->k,
-                         .m = (int)a->m};
+    const dycl_gemv g = describe(a, dycl_at(plan, a->a), dycl_at(plan, a->b),
+                                 a->has_bias ? dycl_at(plan, a->bias) : NULL, dycl_at(plan, a->c));
     if (a->threads < 2) {
         run(&g, 0, all);
         return;
@@ -92,13 +107,15 @@ dycl_status dycl_gemv_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-int dycl_gemv_suits(const dycl_matmul_args *a) {
+int dycl_gemv_reads(const dycl_matmul_args *a) {
     int64_t most = dycl_gemv_by_columns(a)
                        ? DYCL_GEMV_ROWS
                        : DYCL_GEMV_ROWS / 2; /* the traffic of C costs axpy its gain from there on */
-    return a->dtype == DYCL_F32 && a->batches == 1 && a->m <= most && a->k > 0 && (a->a_column == 1 || a->k == 1) &&
+    return a->dtype == DYCL_F32 && a->m <= most && a->k > 0 && (a->a_column == 1 || a->k == 1) &&
            (a->b_column == 1 || a->b_row == 1);
 }
+
+int dycl_gemv_suits(const dycl_matmul_args *a) { return a->batches == 1 && dycl_gemv_reads(a); }
 
 dycl_status dycl_gemv_share(dycl_builder *b, dycl_matmul_args *a, dycl_ref *parts) {
     int columns = dycl_gemv_by_columns(a);

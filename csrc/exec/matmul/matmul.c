@@ -54,7 +54,16 @@ dycl_matmul_sides dycl_matmul_sides_of(const dycl_matmul_args *a) {
     return s;
 }
 
-static dycl_status one(const dycl_matmul_args *a, const char *left, const char *right, const char *bias, char *to) {
+static dycl_status one(const dycl_matmul_args *a, const char *left, const char *right, const char *bias, char *to,
+                       char *work) {
+    if (a->own.kernel) {
+        const float *x = (const float *)left, *y = (const float *)right, *z = (const float *)bias;
+        if (dycl_gemv_reads(a))
+            dycl_gemv_one(a, x, y, z, (float *)to);
+        else
+            dycl_product_run(&a->own, x, y, z, (float *)to, work);
+        return DYCL_OK;
+    }
     if (a->dtype == DYCL_F32 && a->k > 0) {
         dycl_matmul_sides s = dycl_matmul_sides_of(a);
         if (bias) dycl_matmul_put_bias(a, (const float *)bias, (float *)to);
@@ -69,7 +78,7 @@ static dycl_status one(const dycl_matmul_args *a, const char *left, const char *
 }
 
 static dycl_status batch(const dycl_matmul_args *a, int64_t i, const char *left, const char *right, const char *bias,
-                         char *to) {
+                         char *to, char *work) {
     int64_t element = (int64_t)dycl_dtype_size(a->dtype), left_at = 0, right_at = 0, to_at = 0;
     for (int d = a->batch_rank - 1; d >= 0; d--) {
         int64_t index = i % a->batch[d];
@@ -78,29 +87,52 @@ static dycl_status batch(const dycl_matmul_args *a, int64_t i, const char *left,
         right_at += index * a->b_batch[d];
         to_at += index * a->c_batch[d];
     }
-    return one(a, left + left_at * element, right + right_at * element, bias, to + to_at * element);
+    return one(a, left + left_at * element, right + right_at * element, bias, to + to_at * element, work);
 }
 
 dycl_status dycl_matmul_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_matmul_args *a = step->args;
     const char *left = dycl_at(plan, a->a), *right = dycl_at(plan, a->b),
                *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
-    char *to = dycl_at(plan, a->c);
+    char *to = dycl_at(plan, a->c), *work = a->own.kernel ? dycl_at(plan, a->own_work) : NULL;
     dycl_status worst = DYCL_OK;
-    if (a->threads < 2 || a->batches < 2) { /* no region around it: inside, oneDNN has one thread, and makes its team
-                                               anew for each product */
-        for (int64_t i = 0; i < a->batches && worst == DYCL_OK; i++) worst = batch(a, i, left, right, bias, to);
+    if (a->threads < 2 || a->batches < 2) { /* no region around it: inside, a product has one thread */
+        for (int64_t i = 0; i < a->batches && worst == DYCL_OK; i++) worst = batch(a, i, left, right, bias, to, work);
         return worst;
     }
 #pragma omp parallel for schedule(static) num_threads(a->threads)
     for (int64_t i = 0; i < a->batches; i++) {
-        dycl_status status = batch(a, i, left, right, bias, to);
+        char *mine = work ? work + (size_t)omp_get_thread_num() * dycl_product_bytes(&a->own) : NULL;
+        dycl_status status = batch(a, i, left, right, bias, to, mine);
         if (status != DYCL_OK) {
 #pragma omp critical(dycl_matmul_status)
             worst = status;
         }
     }
     return worst;
+}
+
+/* Where fewer rows than this share a part of B, packing it takes as long as multiplying by it; the first run of a plan
+ * is worth that, since oneDNN's kernels are not there yet. */
+#define LEAST_ROWS 48
+
+dycl_status dycl_matmul_prepare(dycl_builder *b, dycl_matmul_args *a) {
+    const dycl_gemm_kernel *kernel = dycl_kern_gemm(dycl_cpu_isa());
+    double flops = 2.0 * (double)a->m * (double)a->n * (double)a->k;
+    int beside = a->batches > 1 && a->threads > 1;
+    if (a->dtype != DYCL_F32 || !kernel || a->k == 0) return DYCL_OK;
+    if (b->plan->mode == DYCL_PLAN_TUNED && a->batches > 1 && a->m < LEAST_ROWS && !dycl_gemv_reads(a)) return DYCL_OK;
+    a->own = (dycl_product){.kernel = kernel,
+                            .m = a->m,
+                            .n = a->n,
+                            .k = a->k,
+                            .a_row = a->a_row,
+                            .a_column = a->a_column,
+                            .b_row = a->b_row,
+                            .b_column = a->b_column,
+                            .c_row = a->c_row};
+    dycl_product_divide(&a->own, beside || flops <= 400000 ? 1 : b->plan->threads);
+    return dycl_make_scratch(b, dycl_product_bytes(&a->own) * (size_t)(beside ? a->threads : 1), &a->own_work);
 }
 
 /* ---- Packed constants: a oneDNN primitive with its own layout of B, or, until it is worth it, what is above */
@@ -219,7 +251,7 @@ dycl_status dycl_matmul_choose(dycl_builder *b, dycl_matmul_args *a) {
     double cost = 300.0 * (double)a->batches + flops / 80 / (flops > 4e6 ? b->plan->threads : 1);
     dycl_step_fn run = dycl_matmul_run;
     a->is_blas = dycl_double_suits(a);
-    const char *kernel = a->dtype == DYCL_F32 ? "sgemm" : a->is_blas ? "torch's BLAS" : "loops";
+    const char *kernel = a->dtype == DYCL_F32 ? "product as it lies" : a->is_blas ? "torch's BLAS" : "loops";
     dycl_status status;
     a->threads = cost > 40000 ? b->plan->threads : 1;
     if (a->threads > a->batches) a->threads = (int)a->batches;
@@ -271,6 +303,7 @@ dycl_status dycl_matmul_choose(dycl_builder *b, dycl_matmul_args *a) {
             }
         }
     }
+    DYCL_TRY(dycl_matmul_prepare(b, a));
     if (run == dycl_matmul_run && a->dtype == DYCL_F32) run = dycl_unpacked_run;
     DYCL_TRY(dycl_make_step(b, run, a, kernel, cost));
     DYCL_TRY(dycl_unpacked_offer(b, a));

@@ -4,6 +4,7 @@
 
 #include "exec/builder/builder.h"
 #include "exec/builder/weights_choice.h"
+#include "kern/product.h"
 
 typedef struct {
     dycl_dtype dtype;
@@ -13,20 +14,23 @@ typedef struct {
     int64_t a_row, a_column, b_row, b_column, c_row; /* elements */
     dycl_ref a, b, c, bias;
     int has_bias, threads, is_blas; /* is_blas: of doubles, by the host's BLAS (double.c) */
+    int has_blas;                   /* of floats, as a variant (unpacked.c) */
     dycl_prim *prim, *plain;        /* with B packed, with B as it is; borrowed from the plan, or NULL */
     dycl_packing *packing;          /* of a constant B, or NULL */
     dycl_weights_choice narrow;
-    dycl_autotune *unpacked; /* oneDNN or the host's BLAS, while B is not packed; borrowed from the plan, or NULL */
-    dycl_ref scratch, plain_scratch;
+    dycl_product own;        /* by tiles of ours, while B is not packed; kernel NULL: oneDNN's sgemm */
+    dycl_autotune *unpacked; /* or by the host's BLAS, or a primitive; borrowed from the plan, or NULL */
+    dycl_ref scratch, plain_scratch, own_work;
 } dycl_matmul_args;
 
 void dycl_matmul_touches(dycl_builder *b, const dycl_matmul_args *a); /* what the step being built reads */
 /* Chooses a kernel for the mode of the plan and appends the step. */
 dycl_status dycl_matmul_choose(dycl_builder *b, dycl_matmul_args *a);
 
-dycl_status dycl_matmul_run(
-    const dycl_step *step,
-    dycl_plan *plan); /* without a packed constant: dycl_matmul_args are the step's arguments, or begin them */
+/* Without a packed constant. run: dycl_matmul_args are the step's arguments, or begin them. prepare: memory for it,
+ * once the threads of a batch are known. */
+dycl_status dycl_matmul_prepare(dycl_builder *b, dycl_matmul_args *a);
+dycl_status dycl_matmul_run(const dycl_step *step, dycl_plan *plan);
 
 void dycl_matmul_put_bias(const dycl_matmul_args *a, const float *bias, float *to); /* in each row, to be added to */
 
@@ -74,6 +78,8 @@ static inline int dycl_gemv_by_columns(const dycl_matmul_args *a) { return a->b_
 
 /* Few rows: B as it lies, or a constant B in fewer bits (gemv.c). */
 int dycl_gemv_suits(const dycl_matmul_args *a);
+int dycl_gemv_reads(const dycl_matmul_args *a); /* the same for each of a batch, by dycl_gemv_one */
+void dycl_gemv_one(const dycl_matmul_args *a, const float *left, const float *right, const float *bias, float *to);
 dycl_status dycl_make_gemv(dycl_builder *b, dycl_matmul_args *a);
 /* Its parts, for a step that does more. */
 dycl_status dycl_gemv_share(dycl_builder *b, dycl_matmul_args *a,

@@ -5,13 +5,15 @@
 #include "base/host.h"
 #include "base/sigstack.h"
 
-/* Products whose right side is not packed, because it is no constant or not known to be one yet: oneDNN's, or those of
- * the BLAS that torch brings. Neither is the faster one everywhere (AVX2, one thread, GFLOP/s of oneDNN and MKL:
- * 256x1024x256 44 and 78, with B transposed 87 and 69), so it is measured. */
-#define LEAST_FLOPS 2e6
+/* Products whose right side is not packed, because it is no constant or not known to be one yet: by tiles of ours,
+ * those of the BLAS that torch brings, or a primitive of oneDNN's. None is the fastest everywhere, so it is measured.
+ */
+#define LEAST_FLOPS 1e5
 
-enum { ONEDNN, BLAS };
-static const char *const variants[] = {"oneDNN", "torch's BLAS"};
+enum { MOST_VARIANTS = 3 };
+static const char *const names[2][2][MOST_VARIANTS] = {/* without tiles for this ISA, with; without a BLAS, with */
+                                                       {{"sgemm", "oneDNN"}, {"sgemm", "torch's BLAS", "oneDNN"}},
+                                                       {{"own", "oneDNN"}, {"own", "torch's BLAS", "oneDNN"}}};
 
 typedef struct {
     char trans; /* of Fortran, whose matrices are ours transposed */
@@ -46,27 +48,32 @@ dycl_status dycl_unpacked_run(const dycl_step *step, dycl_plan *plan) {
     dycl_status status = DYCL_OK;
     uint64_t began;
     int variant = dycl_autotune_next(a->unpacked, &began);
-    if (variant == BLAS)
-        blas(a, plan);
-    else if (a->plain)
-        status = dycl_matmul_execute(a, plan, a->plain, dycl_at(plan, a->b), a->plain_scratch);
-    else
+    if (variant == 0)
         status = dycl_matmul_run(step, plan);
+    else if (variant == 1 && a->has_blas)
+        blas(a, plan);
+    else
+        status = dycl_matmul_execute(a, plan, a->plain, dycl_at(plan, a->b), a->plain_scratch);
     if (began) dycl_autotune_note(a->unpacked, variant, began);
     return status;
 }
 
-dycl_status dycl_unpacked_offer(dycl_builder *b, dycl_matmul_args *a) {
+static int has_blas(const dycl_matmul_args *a) {
     side left, right;
-    if (b->plan->mode != DYCL_PLAN_TUNED || !dycl_host_functions.sgemm || a->dtype != DYCL_F32 || a->batches != 1 ||
+    return dycl_host_functions.sgemm && a->m <= INT_MAX && a->n <= INT_MAX && a->k <= INT_MAX && a->c_row >= a->n &&
+           a->c_row <= INT_MAX && describe_both(a, &left, &right);
+}
+
+dycl_status dycl_unpacked_offer(dycl_builder *b, dycl_matmul_args *a) {
+    if (b->plan->mode != DYCL_PLAN_TUNED || a->dtype != DYCL_F32 || a->batches != 1 ||
         2.0 * (double)a->m * (double)a->n * (double)a->k < LEAST_FLOPS)
         return DYCL_OK;
-    if (!describe_both(a, &left, &right) || a->m > INT_MAX || a->n > INT_MAX || a->k > INT_MAX || a->c_row < a->n ||
-        a->c_row > INT_MAX)
-        return DYCL_OK;
-    a->unpacked = dycl_autotune_get(2, variants, b->plan->threads, "sgemm %c%c %lldx%lldx%lld %lld %lld", left.trans,
-                                    right.trans, (long long)a->m, (long long)a->k, (long long)a->n,
-                                    (long long)left.leading, (long long)right.leading);
+    a->has_blas = has_blas(a);
+    int variants = 1 + a->has_blas + (a->plain != NULL);
+    a->unpacked = dycl_autotune_get(variants, names[a->own.kernel != NULL][a->has_blas], b->plan->threads,
+                                    "product %lldx%lldx%lld %lld,%lld %lld,%lld", (long long)a->m, (long long)a->k,
+                                    (long long)a->n, (long long)a->a_row, (long long)a->a_column, (long long)a->b_row,
+                                    (long long)a->b_column);
     dycl_status status = dycl_make_autotune(b, a->unpacked);
     if (a->packing) b->plan->infos[b->plan->step_count - 1].autotune = NULL; /* it does not say what runs later */
     return status;
