@@ -1,4 +1,4 @@
-"""Products whose right side is not packed, by each library that may compute them (csrc/exec/matmul/unpacked.c):
+"""Products whose right side is not packed, by each variant that may compute them (csrc/exec/matmul/unpacked.c):
 operands of all layouts against float64."""
 
 import textwrap
@@ -36,7 +36,37 @@ PROGRAM = textwrap.dedent("""
 """)
 
 
-@pytest.mark.parametrize("variant, name", [("0", "oneDNN"), ("1", "torch's BLAS")])
-def test_products_of_all_layouts(variant, name):
-    out = start(PROGRAM, DYCL_MEASURE=variant, DYCL_PROFILE="0", DYCL_CHOOSE="0")
+@pytest.mark.parametrize("variant, name, isa", [("0", "own", ""), ("0", "own", "avx2"), ("0", "sgemm", "scalar"),
+                                                ("1", "torch's BLAS", ""), ("2", "oneDNN", "")])
+def test_products_of_all_layouts(variant, name, isa):
+    out = start(PROGRAM, DYCL_MEASURE=variant, DYCL_PROFILE="0", DYCL_CHOOSE="0", **({"DYCL_ISA": isa} if isa else {}))
     assert out.returncode == 0 and f"[{name}]" in out.stdout, out.stdout + out.stderr
+
+
+VECTORS = textwrap.dedent("""
+    import torch, dycl
+
+    def single(a, b, v):
+        return (a @ v, v @ a.mT, a @ v[:, None], v[None] @ a.mT, b.mT @ b[:, :1], b[:, 0] @ b, b[:, :1].mT @ b,
+                (b.mT @ a)[0] @ a.mT)
+
+    def batched(a, b, v):
+        return a @ v, a.mT @ a[..., :1], a[..., :3, :] @ a.mT, a[..., :2].mT @ a, b @ a
+
+    torch.set_grad_enabled(False)
+    for rows, depth in ((1, 1), (2, 7), (40, 33), (300, 500), (3, 40000), (700, 300)):
+        for program, batch in ((single, ()), (batched, (5,))):
+            torch.manual_seed(rows)
+            a, b, v = torch.randn(*batch, rows, depth), torch.randn(rows, rows), torch.randn(depth)
+            want = program(a.double(), b.double(), v.double())
+            run = dycl.accelerate(program)
+            for _ in range(4):
+                for x, y in zip(run(a, b, v), want):
+                    assert (x - y).abs().max() <= 2e-5 * (y.abs().max() + depth**0.5), (rows, depth, program)
+""")
+
+
+@pytest.mark.parametrize("isa", ["scalar", "avx2", ""])
+def test_vectors_and_few_rows(isa):
+    out = start(VECTORS, DYCL_PROFILE="0", DYCL_CHOOSE="0", **({"DYCL_ISA": isa} if isa else {}))
+    assert out.returncode == 0, out.stdout + out.stderr

@@ -112,16 +112,25 @@ dycl_status dycl_matmul_run(const dycl_step *step, dycl_plan *plan) {
     return worst;
 }
 
-/* Where fewer rows than this share a part of B, packing it takes as long as multiplying by it; the first run of a plan
- * is worth that, since oneDNN's kernels are not there yet. */
-#define LEAST_ROWS 48
+#define LEAST_ROWS    48
+#define LEAST_COLUMNS 8
+#define MUCH          65536 /* elements: packing them takes 10 us */
+
+/* Where few rows share a part of B, packing it takes as long as multiplying by it, and a tile has 16 columns where one
+ * is wanted. Of single products a BLAS may then be the faster variant, but for vectors, which it is not given. */
+static int suits_tiles(const dycl_matmul_args *a) {
+    if (dycl_gemv_reads(a)) return 1;
+    if (a->batches > 1) return a->m >= LEAST_ROWS && a->n >= LEAST_COLUMNS;
+    return (a->m > 1 && a->n > 1) || (a->m + a->n) * a->k < MUCH;
+}
 
 dycl_status dycl_matmul_prepare(dycl_builder *b, dycl_matmul_args *a) {
     const dycl_gemm_kernel *kernel = dycl_kern_gemm(dycl_cpu_isa());
     double flops = 2.0 * (double)a->m * (double)a->n * (double)a->k;
     int beside = a->batches > 1 && a->threads > 1;
     if (a->dtype != DYCL_F32 || !kernel || a->k == 0) return DYCL_OK;
-    if (b->plan->mode == DYCL_PLAN_TUNED && a->batches > 1 && a->m < LEAST_ROWS && !dycl_gemv_reads(a)) return DYCL_OK;
+    /* A plan's first run takes the tiles that are there: oneDNN's kernels take 30 ms to be made. */
+    if (b->plan->mode == DYCL_PLAN_TUNED && !suits_tiles(a)) return DYCL_OK;
     a->own = (dycl_product){.kernel = kernel,
                             .m = a->m,
                             .n = a->n,
