@@ -18,6 +18,9 @@ def arguments():
     parser.add_argument("--optimizer", action="store_true", help="steps of AdamW alone")
     parser.add_argument("--paired", action="store_true",
                         help="eager, fused and dycl in one process: quick, for small differences")
+    parser.add_argument("--curves", type=int, metavar="STEPS",
+                        help="no times: losses over so many steps, beside eager's in single and in double precision")
+    parser.add_argument("--plot", metavar="FILE", help="with --curves: draw them (SVG)")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     parser.add_argument("--rounds", type=int, help="rounds per workload")
     parser.add_argument("--threads", type=int, default=2, help="threads for every peer (2)")
@@ -30,7 +33,7 @@ def arguments():
 
 def main():
     options = arguments()
-    from . import paired, peers, report, workloads
+    from . import curves, paired, peers, report, workloads
     from .. import timing
 
     if options.list:
@@ -44,6 +47,9 @@ def main():
         chosen.remove("before")
     if options.threads < 1:
         raise SystemExit("benchmarks: --threads takes a positive number")
+    if options.curves:
+        curves.run(names, options.curves, options.threads, options.plot)
+        return
     if options.paired:
         paired.run(names, options.rounds or 15, options.threads)
         return

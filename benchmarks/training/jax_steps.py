@@ -12,6 +12,7 @@ from jax import lax
 from jax import numpy as jnp
 
 NOT_WRITTEN = {
+    **dict.fromkeys(("llama", "mixtral", "t5", "swin"), "its layers are the library's, and written for torch"),
     "skipnet": "which blocks run, and which parameters get a gradient, depends on the data",
     "tree-lstm": "the structure depends on the data: a compilation for each tree",
     "tree-new": "the structure depends on the data: a compilation for each tree",

@@ -40,7 +40,10 @@ def threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("name", [n for n in workloads.BY_NAME if FULL or n != "gpt2"])  # 13 s
+LONG = {"gpt2", "llama", "mixtral", "t5"}  # 10 s each
+
+
+@pytest.mark.parametrize("name", [n for n in workloads.BY_NAME if FULL or n not in LONG])
 def test_losses_are_eagers(name):
     """Also in the second run, when dycl knows the program: other plans, and what was packed is old."""
     tolerance = workloads.BY_NAME[name].tolerance
@@ -53,7 +56,7 @@ def test_losses_are_eagers(name):
 
 
 @pytest.mark.parametrize("name", ["mlp", "cells", "cnn", "adamw-mlp", "skipnet", "vae", "tree-lstm", "moe",
-                                  *["bert"] * FULL])
+                                  "swin", *["bert"] * FULL])
 def test_losses_in_jax(name):
     """Or the reason why there is no such step."""
     pytest.importorskip("jax")
@@ -170,3 +173,14 @@ def test_columns():
     assert report.row(workload, results)[1:] == ["15", "6", "5", "3x", "1.2x", "2x (jax 10)", "1.25 of 4 ms", "10 / 10",
                                                  "1 / 2", "1 / 2"]
     assert report.row(workload, {"eager": results["eager"]})[3] == "-"
+
+
+def test_curves_beside_double_precision():
+    curves = importlib.import_module("benchmarks.training.curves")
+    found = curves.measure("mlp", 6, torch.get_num_threads())
+    assert [len(found[side]) for side in ("eager", "dycl", "double")] == [6, 6, 6]
+    assert len(set(found["eager"])) == 6  # each step has a batch of its own
+    assert curves.distance(found["dycl"], found["double"]) < 1e-5
+    assert curves.rows({"mlp": found})[-1].count("never") == 2
+    found["dycl"][3] *= 1.01
+    assert "| 3 | never |" in curves.rows({"mlp": found})[-1]

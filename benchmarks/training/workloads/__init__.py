@@ -1,9 +1,10 @@
 """What is trained. Every process builds the same models and the same batches, from a fixed seed."""
 
 from ..workload import seed
-from . import generative, optimizers, small, structures, transformer, vision
+from . import generative, library, optimizers, small, structures, transformer, vision
 
-TRAINING = small.WORKLOADS + transformer.WORKLOADS + vision.WORKLOADS + generative.WORKLOADS + structures.WORKLOADS
+TRAINING = (small.WORKLOADS + transformer.WORKLOADS + vision.WORKLOADS + generative.WORKLOADS + structures.WORKLOADS
+            + library.WORKLOADS)
 OPTIMIZERS = optimizers.WORKLOADS
 BY_NAME = {workload.name: workload for workload in TRAINING + OPTIMIZERS}
 
