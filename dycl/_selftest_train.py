@@ -49,6 +49,23 @@ def programs(torch):
             optimizer.zero_grad()
         return [*seen, *(p.detach() for p in net.parameters())]
 
+    def points(wrap):
+        """Gradients where there is none are torch's choice, which was not the same in every version."""
+
+        def call(x, y):
+            bounded = x.clamp(0, 1) + torch.clamp_min(x, y) + torch.clamp_max(x, y) + torch.clamp(x, y, y.abs())
+            larger = torch.fmax(x, y) + torch.fmin(x, y) + torch.maximum(x, y) + torch.minimum(x, y)
+            steps = F.relu(x) + F.relu6(x) + F.hardtanh(x) + F.leaky_relu(x) + F.hardswish(x) + x.abs() + F.elu(x)
+            losses = [loss(x, y, reduction="none") for loss in (F.l1_loss, F.smooth_l1_loss, F.huber_loss)]
+            return bounded + 2 * larger + 4 * steps + sum(losses) + F.hinge_embedding_loss(x, y, reduction="none")
+
+        seen, run = [], wrap(call)
+        for _ in range(RUNS):
+            x, y = ((2 * torch.randn(60)).round().requires_grad_() for _ in range(2))
+            run(x, y).sum().backward()
+            seen += slopes(x, y)
+        return seen
+
     def names(wrap):
         def call(x, w):
             h = F.linear(x, w)
@@ -186,4 +203,5 @@ def programs(torch):
             seen += [w.detach(), b.detach(), w._version, *slopes(w, b)]
         return seen
 
-    return {f.__name__: f for f in (steps, names, writes, in_place, images, texts, graphs, whole_steps)}
+    return {f.__name__: f for f in (steps, names, points, writes, in_place, images, texts, graphs,
+                                    whole_steps)}

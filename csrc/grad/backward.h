@@ -89,6 +89,16 @@ void dycl_backward_trim(dycl_backward *b); /* without the graph, but with its sc
 
 /* What is known of an operator without a graph: */
 int dycl_grad_has(dycl_op op); /* a formula */
+
+/* What gradients are at points without one, which is otherwise from one version of torch to another. Written once, at
+ * start. */
+typedef struct {
+    int bounds_share; /* clamp: a tensor that equals a bound shares with it; with a number it has none (since 2.14) */
+    int fmax_shares;  /* fmax, fmin: equal operands share (since 2.14) */
+    int fmax_as_maximum; /* ... and both have the gradient of a NaN (2.14) */
+} dycl_grad_rules;
+extern dycl_grad_rules dycl_grad_rule;
+
 /* The same for the operands of this node: all their gradients can be made. -1: no memory. */
 int dycl_grad_has_for(const dycl_graph *graph, const dycl_scalar *numbers, const uint8_t *tracked,
                       const dycl_node *node);

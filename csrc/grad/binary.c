@@ -54,25 +54,36 @@ void dycl_grad_pow(dycl_chain *c) {
     }
 }
 
-/* With a number on one side it is torch.clamp: at the bound the tensor keeps its gradient. */
+dycl_grad_rules dycl_grad_rule;
+
+/* Above a bound, or below it. Whether a tensor at a number keeps its gradient is a rule of this torch. */
+static dycl_op within(int above) {
+    if (dycl_grad_rule.bounds_share) return above ? DYCL_OP_gt : DYCL_OP_lt;
+    return above ? DYCL_OP_ge : DYCL_OP_le;
+}
+
+/* With a number on one side it is torch.clamp. */
 static int clamps(dycl_chain *c) {
     int at = is_number(c, 0);
     if (!at && !is_number(c, 1)) return 0;
-    dycl_op op = c->node->op == DYCL_OP_maximum ? DYCL_OP_ge : DYCL_OP_le;
+    dycl_op op = within(c->node->op == DYCL_OP_maximum);
     uint32_t inside = dycl_chain_2(c, op, dycl_chain_take(c, at), dycl_chain_take(c, !at));
     dycl_chain_give(c, at, dycl_chain_keep(c, inside, G));
     return 1;
 }
 
-/* maximum, minimum: equal operands share the gradient */
-void dycl_grad_maximum(dycl_chain *c) {
-    if (clamps(c)) return;
-    int low = c->node->op == DYCL_OP_maximum ? DYCL_OP_lt : DYCL_OP_gt;
-    int high = c->node->op == DYCL_OP_maximum ? DYCL_OP_gt : DYCL_OP_lt;
-    uint32_t x = X, y = Y;
+/* The larger of operand 0 and another one, or the smaller: equal ones share the gradient, and both have that of a NaN.
+ */
+static void larger(dycl_chain *c, int other, int is_larger) {
+    dycl_op low = is_larger ? DYCL_OP_lt : DYCL_OP_gt, high = is_larger ? DYCL_OP_gt : DYCL_OP_lt;
+    uint32_t x = X, y = dycl_chain_take(c, other);
     uint32_t half = dycl_chain_where(c, dycl_chain_2(c, DYCL_OP_eq, x, y), dycl_chain_number(c, DYCL_OP_div, G, 2), G);
-    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, dycl_chain_drop(c, dycl_chain_2(c, (dycl_op)low, x, y), half));
-    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, dycl_chain_drop(c, dycl_chain_2(c, (dycl_op)high, x, y), half));
+    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, dycl_chain_drop(c, dycl_chain_2(c, low, x, y), half));
+    if (dycl_chain_wants(c, other)) dycl_chain_give(c, other, dycl_chain_drop(c, dycl_chain_2(c, high, x, y), half));
+}
+
+void dycl_grad_maximum(dycl_chain *c) {
+    if (!clamps(c)) larger(c, 1, c->node->op == DYCL_OP_maximum);
 }
 
 /* condition, x, y */
@@ -93,13 +104,47 @@ void dycl_grad_lerp(dycl_chain *c) {
     if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, MUL(G, dycl_chain_2(c, DYCL_OP_sub, Y, X)));
 }
 
+static uint32_t both(dycl_chain *c, uint32_t a, uint32_t b) { return dycl_chain_2(c, DYCL_OP_logical_and, a, b); }
+static uint32_t either(dycl_chain *c, uint32_t a, uint32_t b) { return dycl_chain_2(c, DYCL_OP_logical_or, a, b); }
+
+/* x, low, high, all of them tensors, where x shares with the bound that it equals. With both of them it does not. */
+static void clamp_between(dycl_chain *c) {
+    uint32_t x = X, low = Y, high = dycl_chain_take(c, 2);
+    uint32_t crossed = dycl_chain_2(c, DYCL_OP_lt, high, low), apart = dycl_chain_2(c, DYCL_OP_lt, low, high);
+    uint32_t under = dycl_chain_2(c, DYCL_OP_lt, x, low), above = dycl_chain_2(c, DYCL_OP_gt, x, high);
+    uint32_t at_low = both(c, apart, dycl_chain_2(c, DYCL_OP_eq, x, low));
+    uint32_t at_high = both(c, apart, dycl_chain_2(c, DYCL_OP_eq, x, high));
+    uint32_t half = dycl_chain_number(c, DYCL_OP_div, G, 2);
+    if (dycl_chain_wants(c, 0)) {
+        uint32_t inside = dycl_chain_where(c, either(c, at_low, at_high), half, G);
+        dycl_chain_give(c, 0, dycl_chain_drop(c, either(c, under, above), inside));
+    }
+    uint32_t ordered = dycl_chain_2(c, DYCL_OP_le, low, high);
+    if (dycl_chain_wants(c, 1)) {
+        uint32_t some = either(c, both(c, under, ordered), at_low);
+        dycl_chain_give(c, 1, dycl_chain_keep(c, some, dycl_chain_where(c, at_low, half, G)));
+    }
+    if (dycl_chain_wants(c, 2)) {
+        uint32_t some = either(c, either(c, both(c, above, ordered), crossed), at_high);
+        dycl_chain_give(c, 2, dycl_chain_keep(c, some, dycl_chain_where(c, at_high, half, G)));
+    }
+}
+
 /* x, low, high. A bound that is a tensor gets the gradient of what lies beyond it; where they are crossed, all is the
  * high one. A number beside a tensor is out of reach: there is no such bound. */
 void dycl_grad_clamp(dycl_chain *c) {
+    int tensors = !is_number(c, 1) && !is_number(c, 2);
+    if (dycl_grad_rule.bounds_share && tensors) {
+        clamp_between(c);
+        return;
+    }
+    if (dycl_grad_rule.bounds_share && is_number(c, 1) != is_number(c, 2)) {
+        larger(c, is_number(c, 1) ? 2 : 1, !is_number(c, 1));
+        return;
+    }
     uint32_t x = X, low = Y, high = dycl_chain_take(c, 2);
-    int both = !is_number(c, 1) && !is_number(c, 2);
     if (dycl_chain_wants(c, 0)) {
-        uint32_t above = dycl_chain_2(c, DYCL_OP_ge, x, low), below = dycl_chain_2(c, DYCL_OP_le, x, high);
+        uint32_t above = dycl_chain_2(c, within(1), x, low), below = dycl_chain_2(c, within(0), x, high);
         uint32_t inside = is_number(c, 1) == is_number(c, 2) ? dycl_chain_in_place(c, DYCL_OP_logical_and, above, below)
                           : is_number(c, 1)                  ? below
                                                              : above;
@@ -107,12 +152,12 @@ void dycl_grad_clamp(dycl_chain *c) {
     }
     if (dycl_chain_wants(c, 1)) {
         uint32_t below = dycl_chain_2(c, DYCL_OP_lt, x, low);
-        if (both) below = dycl_chain_2(c, DYCL_OP_logical_and, below, dycl_chain_2(c, DYCL_OP_lt, low, high));
+        if (tensors) below = dycl_chain_2(c, DYCL_OP_logical_and, below, dycl_chain_2(c, DYCL_OP_lt, low, high));
         dycl_chain_give(c, 1, dycl_chain_keep(c, below, G));
     }
     if (dycl_chain_wants(c, 2)) {
         uint32_t above = dycl_chain_2(c, DYCL_OP_gt, x, high);
-        if (both) above = dycl_chain_2(c, DYCL_OP_logical_or, above, dycl_chain_2(c, DYCL_OP_lt, high, low));
+        if (tensors) above = dycl_chain_2(c, DYCL_OP_logical_or, above, dycl_chain_2(c, DYCL_OP_lt, high, low));
         dycl_chain_give(c, 2, dycl_chain_keep(c, above, G));
     }
 }
@@ -134,11 +179,24 @@ void dycl_grad_fmod(dycl_chain *c) {
     if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, MUL(NEG(G), dycl_chain_2(c, op, X, Y)));
 }
 
-/* fmax, fmin: the first of equal operands has all of it, and the other one that of a NaN */
+/* fmax, fmin: the other operand has the gradient of a NaN. The first of equal ones has all of it, or they share it: a
+ * rule of this torch, as whether both have that of a NaN. */
 void dycl_grad_fmax(dycl_chain *c) {
     dycl_op op = c->node->op == DYCL_OP_fmax ? DYCL_OP_ge : DYCL_OP_le;
+    if (dycl_grad_rule.fmax_as_maximum) {
+        larger(c, 1, c->node->op == DYCL_OP_fmax);
+        return;
+    }
     uint32_t x = X, y = Y;
     uint32_t first = dycl_chain_2(c, DYCL_OP_logical_or, dycl_chain_2(c, op, x, y), dycl_chain_1(c, DYCL_OP_isnan, y));
+    if (dycl_grad_rule.fmax_shares) {
+        uint32_t equal = dycl_chain_2(c, DYCL_OP_eq, x, y), half = dycl_chain_number(c, DYCL_OP_div, G, 2);
+        if (dycl_chain_wants(c, 0))
+            dycl_chain_give(c, 0, dycl_chain_where(c, equal, half, dycl_chain_keep(c, first, G)));
+        if (dycl_chain_wants(c, 1))
+            dycl_chain_give(c, 1, dycl_chain_where(c, equal, half, dycl_chain_drop(c, first, G)));
+        return;
+    }
     if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, dycl_chain_contiguous(c, dycl_chain_keep(c, first, G)));
     if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, dycl_chain_contiguous(c, dycl_chain_drop(c, first, G)));
 }

@@ -1,11 +1,17 @@
 #include "py/torch/answers.h"
 
+#include "grad/backward.h"
+
 dycl_torch_answers dycl_torch_answer;
 
 /* No mode of the program sees the questions, and none of its settings changes the answers. */
 static const char before[] = "import torch\n"
                              "from torch.nn import functional as F\n"
                              "def o(*sizes): return torch.ones(sizes, dtype=torch.float32, device='cpu')\n"
+                             "def slope(f, x):\n"
+                             "  with torch.enable_grad():\n"
+                             "    x = x.requires_grad_()\n"
+                             "    return torch.autograd.grad(f(x, o(1)), x)[0].item()\n"
                              "with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), "
                              "torch.inference_mode(False), torch.no_grad(), torch.autocast('cpu', enabled=False):\n";
 
@@ -36,6 +42,9 @@ int dycl_answers_setup(void) {
         DYCL_TORCH_ANSWERS(DYCL_ROW)
 #undef DYCL_ROW
     }
+    dycl_grad_rule = (dycl_grad_rules){.bounds_share = dycl_torch_answer.bounds_share,
+                                       .fmax_shares = dycl_torch_answer.fmax_shares,
+                                       .fmax_as_maximum = dycl_torch_answer.fmax_as_maximum};
     Py_XDECREF(done);
     Py_XDECREF(code);
     Py_XDECREF(space);

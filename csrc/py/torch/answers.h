@@ -8,12 +8,17 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-/* ROW(name, the question in Python; F: torch.nn.functional, o: ones of these sizes) */
+/* ROW(name, the question in Python; F: torch.nn.functional, o: ones of these sizes, slope: the gradient of a function
+ * of two with regard to the first, where the second is 1) */
 #define DYCL_TORCH_ANSWERS(ROW)                                                                                        \
     /* A layer whose operand is flattened answers a view of the product (to 2.14). */                                  \
     ROW(linear_is_view, "F.linear(o(1, 1, 1), o(1, 1), o(1))._is_view()")                                              \
     /* Attention of three dimensions is that of four, squeezed (since 2.14), instead of matrix products. */            \
-    ROW(attention_squeezes, "F.scaled_dot_product_attention(o(1, 1, 1), o(1, 1, 1), o(1, 1, 1))._is_view()")
+    ROW(attention_squeezes, "F.scaled_dot_product_attention(o(1, 1, 1), o(1, 1, 1), o(1, 1, 1))._is_view()")           \
+    /* Gradients where there is none (dycl_grad_rules): at a bound, of equal operands, of a NaN (since 2.14). */       \
+    ROW(bounds_share, "slope(lambda x, y: x.clamp(max=1), o(1)) == 0")                                                 \
+    ROW(fmax_shares, "slope(torch.fmax, o(1)) == 0.5")                                                                 \
+    ROW(fmax_as_maximum, "slope(torch.fmax, o(1) * float('nan')) == 1")
 
 typedef struct {
 #define DYCL_ROW(name, question) int name;
