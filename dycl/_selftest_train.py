@@ -203,5 +203,4 @@ def programs(torch):
             seen += [w.detach(), b.detach(), w._version, *slopes(w, b)]
         return seen
 
-    return {f.__name__: f for f in (steps, names, points, writes, in_place, images, texts, graphs,
-                                    whole_steps)}
+    return {f.__name__: f for f in (steps, names, points, writes, in_place, images, texts, graphs, whole_steps)}

@@ -1,22 +1,16 @@
 """Losses of eager, dycl and eager in double precision over many steps: what rounding alone makes of a curve is what
 single precision makes of it in eager, so the third says whether the second is as right as the first."""
 
-import random
 import statistics
 
 import torch
 
 from ..report import number, table
-from ..terra_train import SIDES, as_double, curves, parted
+from ..terra import seed
+from ..terra_train import SIDES, as_double, curves, loss_of, parted
 from . import peers, workloads
-from .workload import seed
 
 FRESH = 0.05  # noise of this size is added to what is drawn once: four batches would be known by heart
-
-
-def losses_of(result):
-    """The first of a step's losses."""
-    return float(result[0] if isinstance(result, tuple) else result)
 
 
 def renewed(batch, step):
@@ -30,11 +24,6 @@ def renewed(batch, step):
         return (tensor + noise).clamp(tensor.min(), tensor.max())  # probabilities stay some
 
     return tuple(noisy(part) if isinstance(part, torch.Tensor) else part for part in batch)
-
-
-def draw_anew(step):
-    torch.manual_seed(step)
-    random.seed(step)
 
 
 def double(task):
@@ -56,19 +45,18 @@ def measure(name, steps, threads):
     for step in range(steps):
         batch = renewed(batches[step % len(batches)], step)
         for side in ("eager", "dycl"):
-            draw_anew(step)
-            found[side].append(losses_of(sides[side](batch)))
+            seed(step)
+            found[side].append(loss_of(sides[side](batch)))
         if not judged:
             continue
-        draw_anew(step)
+        seed(step)
         torch.set_default_dtype(torch.float64)
         try:
-            found["double"].append(losses_of(sides["double"](as_double(batch))))
+            found["double"].append(loss_of(sides["double"](as_double(batch))))
         except (RuntimeError, TypeError, ValueError):
             judged = False
         finally:
             torch.set_default_dtype(torch.float32)
-    seed()
     return found
 
 

@@ -57,6 +57,19 @@ def seed():
     random.seed(SEED)
 
 
+def own_loss(inputs):
+    """The step of a model that computes its loss. inputs(*batch) -> its keyword arguments."""
+
+    def step(model, optimizer, *batch):
+        optimizer.zero_grad()
+        loss = model(**inputs(*batch)).loss
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
 def supervised(loss):
     """The step of most training scripts."""
 

@@ -41,20 +41,20 @@ PEAK = """
     print(kilobytes("VmHWM") - kilobytes("RssFile") - base)  # pages of libraries stay, once they were read
 """
 
-PLANS = 2  # MiB of their own
-MODELS = {  # and how much of eager's peak may be taken: what was saved lives until the whole backward pass is done
+# How much of eager's peak may be taken, as what was saved lives until the whole backward pass is done, and MiB above it
+MODELS = {
     # 4 MiB each; eager keeps two for each layer
-    "layers": (1.1, """
+    "layers": (1.1, 0, """
     model = nn.Sequential(*[m for _ in range(32) for m in (nn.Linear(64, 64), nn.GELU())])
     x = torch.randn(16384, 64)
     """),
     # 32 MiB each; eager keeps two, and positions of 16
-    "pooling": (1.35, """
+    "pooling": (1.35, 0, """
     model = nn.Sequential(nn.Linear(64, 64), nn.SiLU(), nn.MaxPool2d(2))
     x = torch.randn(8, 16, 1024, 64)
     """),
-    # 1 MiB of gradients. oneDNN's sgemm brought 3.4 of code, and a huge page 2
-    "small": (1.0, """
+    # 1 MiB of gradients, and plans. oneDNN's sgemm brought 3.4 of code, and a huge page 2
+    "small": (1.0, 2, """
     model = nn.Sequential(*[m for _ in range(4) for m in (nn.Linear(256, 256), nn.GELU())])
     x = torch.randn(64, 256)
     """),
@@ -62,7 +62,7 @@ MODELS = {  # and how much of eager's peak may be taken: what was saved lives un
 
 
 def _peak(name, form):
-    script = textwrap.dedent(PEAK).format(model=textwrap.dedent(MODELS[name][1]).strip())
+    script = textwrap.dedent(PEAK).format(model=textwrap.dedent(MODELS[name][2]).strip())
     whole = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}  # freed tensors leave no gaps: a tenth, up or down
     done = subprocess.run([sys.executable, "-", form], input=script, capture_output=True, text=True, timeout=300,
                           env=whole)
@@ -74,7 +74,8 @@ def _peak(name, form):
 @pytest.mark.parametrize("name", MODELS)
 def test_peak_is_eagers(name):
     eager, ours = _peak(name, "eager"), _peak(name, "dycl")
-    assert ours <= eager * MODELS[name][0] + PLANS, f"{ours:.1f} MiB, eager {eager:.1f}"
+    part, above, _ = MODELS[name]
+    assert ours <= eager * part + above, f"{ours:.1f} MiB, eager {eager:.1f}"
 
 
 @pytest.mark.parametrize("elements,tiles", [(100, 4), (3_000_000, 1)])
