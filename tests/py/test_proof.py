@@ -109,3 +109,14 @@ def test_programs_say_something():
 
 def test_this_torch_passes():
     assert _selftest.failed() == ""
+
+
+ORDERS = [(ours, torchs) for ours in ("scalar", "avx2") for torchs in ("default", "avx2", "avx512")]
+
+
+@pytest.mark.parametrize("ours, torchs", ORDERS if FULL else ORDERS[:1])
+def test_no_order_of_sums_is_a_failure(ours, torchs):
+    """Sets of instructions add in other orders: sums are near, and no text of one is compared."""
+    space = {**os.environ, "DYCL_TRUST_TORCH": "1", "DYCL_ISA": ours, "ATEN_CPU_CAPABILITY": torchs}
+    done = started.run(["-c", "from dycl import _selftest; print(repr(_selftest.failed()))"], env=space, timeout=200)
+    assert done.stdout.strip() == "''", done.stderr
