@@ -110,7 +110,8 @@ def programs(torch):
         total = x.sum()
         if total.item() > 1e9 or bool(y.amin() < 0):
             return None
-        return float(total + 1), int(n.max()), (x - total).tolist()[0][:2], len(x), n[1, 2].item(), f"{n.float().mean():.4f}"
+        text = f"{n.float().mean():.4f}"
+        return float(total + 1), int(n.max()), (x - total).tolist()[0][:2], len(x), n[1, 2].item(), text
 
     def errors(x, y, n):
         try:

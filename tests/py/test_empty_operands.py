@@ -16,7 +16,7 @@ SAMPLES = 12 if FULL else 3
 # without meaning, drawn, or not defined for nothing: LAPACK's, and kernels of torch's that crash
 LEFT_OUT = ("empty", "rand", "normal", "bernoulli", "multinomial", "lobpcg", "svd", "pca", "jiterator", "linalg",
             "sparse", "geqrf", "ormqr", "lu", "eig", "qr", "cholesky", "pinverse", "ctc", "det", "solve", "inverse",
-            "matrix_exp", "pdist", "segment_reduce")
+            "matrix_exp", "pdist", "segment_reduce", "attention_for_cpu")
 # of dimensions of size 1 asked gradients may have other strides, and so may those of layers that are one operator here
 LAID_OTHERWISE = ("stack", "nn.functional.multi_head_attention_forward")
 SPARSE = ("nn.functional.embedding", "nn.functional.embedding_bag")  # sparse gradients are dense behind a segment
