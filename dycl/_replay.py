@@ -181,6 +181,12 @@ def _is_number(x):
     return not x.dim() and not x.requires_grad
 
 
+def _silu_grad(gradient, x):
+    """As torch has it where it is to be differentiated: its own operator has no derivative."""
+    s = torch.sigmoid(x)
+    return gradient * s * (1 + x * (1 - s))
+
+
 def _ew(function):
     return lambda n, *operands: function(*operands)
 
@@ -216,6 +222,9 @@ STEPS |= {
     "hardshrink": lambda n, x, bound: F.hardshrink(x, bound.item()),
     "hardtanh": lambda n, x, low, high: F.hardtanh(x, low.item(), high.item()),
     "relu_grad": lambda n, gradient, y: torch.ops.aten.threshold_backward(gradient, y, 0),
+    "gelu_grad": lambda n, gradient, x: torch.ops.aten.gelu_backward(gradient, x),
+    "gelu_tanh_grad": lambda n, gradient, x: torch.ops.aten.gelu_backward(gradient, x, approximate="tanh"),
+    "silu_grad": lambda n, gradient, x: _silu_grad(gradient, x),
     "clamp": lambda n, x, low, high: torch.clamp(x, low.item(), high.item()) if _is_number(low) and _is_number(high)
     else torch.clamp(x, low, high),
     "add_scaled": lambda n, x, y, z: torch.add(x, y, alpha=z.item()) if _is_number(z) else torch.addcmul(x, y, z),

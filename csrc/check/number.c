@@ -101,6 +101,19 @@ static double sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (
 /* Without the cancellation of the textbook's 1 + erf and 1 + tanh: see inner_rounding. */
 static double gelu(double x) { return 0.5 * x * erfc(-x * 0.7071067811865476); }
 static double gelu_tanh(double x) { return x * sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x)); }
+static double gelu_slope(double x) {
+    return 0.5 * erfc(-x * 0.7071067811865476) + x * (exp(-0.5 * x * x) * 0.3989422804014327);
+}
+/* The product of 0 and infinity where x^2 overflows is torch's. */
+static double gelu_tanh_slope(dycl_dtype dtype, double x) {
+    double square = dtype == DYCL_F64 ? x * x : (double)(float)(x * x);
+    double t = tanh(0.7978845608028654 * x * (1 + 0.044715 * square));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * (0.7978845608028654 * (1 + 0.134145 * square));
+}
+static double silu_slope(double x) {
+    double s = sigmoid(x);
+    return s * (1 + x * (1 - s));
+}
 
 /* NaN goes through all of these, as in torch. */
 static double larger(double a, double b) { return isnan(a) ? a : isnan(b) ? b : a > b ? a : b; }
@@ -163,7 +176,7 @@ static double of_one(dycl_ew op, dycl_dtype dtype, double a) {
     }
 }
 
-static double of_two(dycl_ew op, double a, double b) {
+static double of_two(dycl_ew op, dycl_dtype dtype, double a, double b) {
     switch (op) {
     case DYCL_EW_add: return a + b;
     case DYCL_EW_sub: return a - b;
@@ -193,6 +206,9 @@ static double of_two(dycl_ew op, double a, double b) {
     case DYCL_EW_celu: return a > 0 ? a : b * expm1(a / b);
     case DYCL_EW_hardshrink: return fabs(a) <= b ? 0 : a;
     case DYCL_EW_relu_grad: return b <= 0 ? 0 : a;
+    case DYCL_EW_gelu_grad: return a * gelu_slope(b);
+    case DYCL_EW_gelu_tanh_grad: return a * gelu_tanh_slope(dtype, b);
+    case DYCL_EW_silu_grad: return a * silu_slope(b);
     case DYCL_EW_copysign: return copysign(a, b);
     default: return NAN; /* integers' only */
     }
@@ -214,7 +230,7 @@ static double of_three(dycl_ew op, dycl_dtype dtype, double a, double b, double 
 static double at_point(dycl_ew op, dycl_dtype dtype, const double *x) {
     switch (dycl_ew_arity(op)) {
     case 1: return of_one(op, dtype, x[0]);
-    case 2: return of_two(op, x[0], x[1]);
+    case 2: return of_two(op, dtype, x[0], x[1]);
     default: return of_three(op, dtype, x[0], x[1], x[2]);
     }
 }
@@ -226,6 +242,9 @@ static double inner_rounding(dycl_ew op, dycl_dtype dtype, const double *x) {
     case DYCL_EW_gelu:
     case DYCL_EW_gelu_tanh: return fabs(x[0]);                    /* 1 + erf(x) cancels, as in torch */
     case DYCL_EW_mish: return dtype == DYCL_F64 ? fabs(x[0]) : 0; /* f32's kernel does not cancel */
+    case DYCL_EW_silu_grad:
+    case DYCL_EW_gelu_grad: return fabs(x[0]);
+    case DYCL_EW_gelu_tanh_grad: return 32 * fabs(x[0]); /* 1 - tanh^2, by what grows as x^3 until it is 0 */
     case DYCL_EW_add:
     case DYCL_EW_sub: return 0;
     case DYCL_EW_add_scaled: return fabs(x[1] * x[2]);
@@ -276,6 +295,9 @@ static int has_pole_inside(dycl_ew op, const dycl_number *x) {
         high = (fabs(x[0].f) + x[0].error) / (fabs(x[1].f) - x[1].error);
         return floor(low) != floor(high);
     case DYCL_EW_pow: return fabs(x[0].f) <= x[0].error;
+    case DYCL_EW_gelu_grad: /* slopes that turn round twice */
+    case DYCL_EW_gelu_tanh_grad:
+    case DYCL_EW_silu_grad: return x[1].error > 0.125;
     case DYCL_EW_atan2: /* which zero it is decides between 0 and pi, and between pi and -pi */
         return fabs(x[0].f) <= x[0].error && x[1].f <= x[1].error && (x[0].error > 0 || x[1].f == 0);
     case DYCL_EW_logical_not: return may_be_zero(x[0]);
@@ -300,6 +322,7 @@ static int leaves_between(dycl_ew op, dycl_dtype in, const double *x) {
     case DYCL_EW_celu: between = 100 * exp(x[0] / x[1]); break; /* with room for operands that are not exact */
     case DYCL_EW_sigmoid:                                       /* e^-x is infinite */
     case DYCL_EW_silu: between = sigmoid(x[0]); break;
+    case DYCL_EW_silu_grad: between = x[0] * sigmoid(x[1]); break;
     default: return 0;
     }
     if (!isfinite(between) || between == 0) return 0;

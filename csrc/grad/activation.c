@@ -2,9 +2,6 @@
  * result's gradient. */
 #include "grad/formula.h"
 
-#define SQRT_2         1.41421356237309504880
-#define TWO_BY_SQRT_PI 1.12837916709551257390
-
 #define G                      c->gradient
 #define X                      dycl_chain_take(c, 0)
 #define Y                      dycl_chain_result(c)
@@ -62,27 +59,9 @@ void dycl_grad_hardswish(dycl_chain *c) {
     give(c, dycl_chain_drop(c, COMPARE(le, x, -3), above));
 }
 
-void dycl_grad_gelu(dycl_chain *c) {
-    uint32_t x = X;
-    uint32_t cdf = TIMES(PLUS(dycl_chain_1(c, DYCL_OP_erf, TIMES(x, (1 / SQRT_2))), 1), 0.5);
-    uint32_t pdf = TIMES(EXP(TIMES(SQUARE(x), -0.5)), TWO_BY_SQRT_PI * (1 / SQRT_2) * 0.5);
-    give(c, MUL(G, ADD(cdf, MUL(x, pdf))));
-}
-
-void dycl_grad_gelu_tanh(dycl_chain *c) {
-    const double beta = SQRT_2 * TWO_BY_SQRT_PI * 0.5, kappa = 0.044715;
-    uint32_t x = X, square = SQUARE(x);
-    uint32_t inner = TIMES(ADD(x, TIMES(MUL(square, x), kappa)), beta);
-    uint32_t tanh = dycl_chain_1(c, DYCL_OP_tanh, inner);
-    uint32_t slope = TIMES(PLUS(TIMES(square, 3 * kappa), 1), beta);
-    uint32_t right = MUL(MUL(TIMES(x, 0.5), PLUS(NEG(SQUARE(tanh)), 1)), slope);
-    give(c, MUL(G, ADD(TIMES(PLUS(tanh, 1), 0.5), right)));
-}
-
-void dycl_grad_silu(dycl_chain *c) {
-    uint32_t x = X, s = SIGMOID(x);
-    give(c, MUL(MUL(G, s), PLUS(MUL(x, PLUS(NEG(s), 1)), 1)));
-}
+void dycl_grad_gelu(dycl_chain *c) { give(c, dycl_chain_2(c, DYCL_OP_gelu_grad, G, X)); }
+void dycl_grad_gelu_tanh(dycl_chain *c) { give(c, dycl_chain_2(c, DYCL_OP_gelu_tanh_grad, G, X)); }
+void dycl_grad_silu(dycl_chain *c) { give(c, dycl_chain_2(c, DYCL_OP_silu_grad, G, X)); }
 
 void dycl_grad_mish(dycl_chain *c) {
     uint32_t x = X, s = SIGMOID(x);

@@ -90,12 +90,13 @@ void dycl_backward_trim(dycl_backward *b); /* without the graph, but with its sc
 /* What is known of an operator without a graph: */
 int dycl_grad_has(dycl_op op); /* a formula */
 
-/* What gradients are at points without one, which is otherwise from one version of torch to another. Written once, at
- * start. */
+/* What is otherwise from one version of torch to another: gradients at points without one, what they have a history of.
+ * Written once, at start. */
 typedef struct {
     int bounds_share; /* clamp: a tensor that equals a bound shares with it; with a number it has none (since 2.14) */
     int fmax_shares;  /* fmax, fmin: equal operands share (since 2.14) */
     int fmax_as_maximum; /* ... and both have the gradient of a NaN (2.14) */
+    int group_norm_ties; /* its gradients of x and weight have the history of all its operands (since 2.14) */
 } dycl_grad_rules;
 extern dycl_grad_rules dycl_grad_rule;
 

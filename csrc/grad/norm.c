@@ -1,7 +1,8 @@
 /* Normalisations, composed of passes over rows: n = (x - mean) * scale, y = n * weight + bias.
  *
  * torch computes the gradients of a norm in one function and saves what that reads: so does each formula, whatever is
- * wanted, because what was saved and then written is an error of the backward pass. */
+ * wanted, because what was saved and then written is an error of the backward pass. Each gradient has the history of
+ * all that the function reads. */
 #include "grad/formula.h"
 
 #define MUL(a, b)             dycl_chain_2(c, DYCL_OP_mul, a, b)
@@ -49,8 +50,8 @@ void dycl_grad_layer_norm(dycl_chain *c) {
     uint32_t n = MUL(centred, scale);
     save(c, 1);
     save(c, 2);
-    dycl_chain_tie(c, 0);
-    dycl_chain_tie(c, 1);
+    c->tied_nothing = 1;
+    for (int i = 0; i < 3; i++) dycl_chain_tie(c, i);
     if (dycl_chain_wants(c, 0)) /* torch's kernel writes rows one behind the other */
         dycl_chain_give(c, 0, dycl_chain_contiguous(c, through_statistics(c, weighted(c, 1), n, scale, dims)));
     if (dycl_chain_wants(c, 1)) {
@@ -100,6 +101,16 @@ static void group_norm(dycl_chain *c, int64_t groups, double eps) {
     uint32_t scale = rows_scale(c, SUB(x, mean), 4 | 8, eps);
     uint32_t along = dycl_chain_reduce(c, DYCL_OP_sum, MUL(g, x), 8), plain = dycl_chain_reduce(c, DYCL_OP_sum, g, 8);
     if (c->operands[1] != DYCL_NONE) weight = dycl_chain_reshape(c, dycl_chain_take(c, 1), 4, weights);
+    if (dycl_chain_wants(c, 2))
+        dycl_chain_give(c, 2, dycl_chain_reshape(c, dycl_chain_reduce(c, DYCL_OP_sum, plain, 1), 1, &like.sizes[1]));
+    c->tied_nothing = !dycl_grad_rule.group_norm_ties;
+    dycl_chain_tie(c, 1);
+    if (dycl_grad_rule.group_norm_ties) { /* through the mean, which torch saves */
+        if (c->operands[2] != DYCL_NONE) dycl_chain_take_as(c, 2, 1);
+        dycl_chain_tie(c, 0);
+        dycl_chain_tie(c, 2);
+    } else if (c->operands[1] == DYCL_NONE && c->operands[2] != DYCL_NONE)
+        dycl_chain_fail(c); /* torch's cannot be differentiated again */
     if (dycl_chain_wants(c, 0)) {
         uint32_t all[2] = {along, plain}, factor = weight == DYCL_NONE ? scale : MUL(scale, weight);
         for (int i = 0; i < 2; i++)
@@ -117,8 +128,6 @@ static void group_norm(dycl_chain *c, int64_t groups, double eps) {
         uint32_t each = MUL(SUB(along, MUL(plain, mean)), scale);
         dycl_chain_give(c, 1, dycl_chain_reshape(c, dycl_chain_reduce(c, DYCL_OP_sum, each, 1), 1, &like.sizes[1]));
     }
-    if (dycl_chain_wants(c, 2))
-        dycl_chain_give(c, 2, dycl_chain_reshape(c, dycl_chain_reduce(c, DYCL_OP_sum, plain, 1), 1, &like.sizes[1]));
 }
 
 void dycl_grad_group_norm(dycl_chain *c) { group_norm(c, c->attrs[0], dycl_attr_f64(c->attrs[1])); }
@@ -139,6 +148,9 @@ static void give_image(dycl_chain *c, uint32_t gradient) {
 void dycl_grad_batch_norm(dycl_chain *c) {
     if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
     for (int i = 0; i < 4; i++) save(c, i);
+    c->tied_nothing = 1;
+    dycl_chain_tie(c, 0);
+    dycl_chain_tie(c, 3);
     uint32_t scale = RSQRT(NUMBER(add, dycl_chain_take(c, 2), dycl_attr_f64(c->attrs[0])));
     if (dycl_chain_wants(c, 0)) {
         uint32_t factor = c->operands[3] == DYCL_NONE ? scale : MUL(scale, dycl_chain_take(c, 3));

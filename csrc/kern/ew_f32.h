@@ -113,6 +113,9 @@ EW_F32_2(elu, v_select(v_ge(x, V_ZERO), x, y *vmath_expm1(x)))
 EW_F32_2(celu, v_select(v_gt(x, V_ZERO), x, y *vmath_expm1(x / y)))
 EW_F32_2(hardshrink, v_select(v_le(v_abs(x), y), V_ZERO, x))
 EW_F32_2(relu_grad, v_select(v_le(y, V_ZERO), V_ZERO, x))
+EW_F32_2(gelu_grad, vact_gelu_grad(x, y))
+EW_F32_2(gelu_tanh_grad, vact_gelu_tanh_grad(x, y))
+EW_F32_2(silu_grad, vact_silu_grad(x, y))
 EW_F32_2(copysign, v_copysign(x, y))
 
 DYCL_INLINE vf f32_where(vm x, vf y, vf z) { return v_select(x, y, z); }

@@ -117,6 +117,17 @@ F64_INLINE double f64_celu(double x, double y) {
 }
 EW_F64_2(hardshrink, fabs(x) <= y ? 0.0 : x)
 EW_F64_2(relu_grad, y <= 0 ? 0.0 : x)
+EW_F64_2(gelu_grad, x *((1.0 + f64_erf_of(y * 0.70710678118654752440)) * 0.5 +
+                        y * (f64_exp_of(y * y * -0.5) * 0.39894228040143267794)))
+F64_INLINE double f64_gelu_tanh_grad(double x, double y) {
+    double square = y * y, t = f64_tanh_of(0.79788456080286535588 * (y + 0.044715 * (square * y)));
+    double right = 0.5 * y * (1.0 - t * t) * (0.79788456080286535588 * (1.0 + 0.134145 * square));
+    return x * (0.5 * (1.0 + t) + right);
+}
+F64_INLINE double f64_silu_grad(double x, double y) {
+    double s = 1.0 / (1.0 + f64_exp_of(-y));
+    return x * s * (1.0 + y * (1.0 - s));
+}
 EW_F64_2(copysign, copysign(x, y))
 
 static inline double f64_where(int x, double y, double z) { return x ? y : z; }

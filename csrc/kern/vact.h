@@ -81,17 +81,23 @@ DYCL_INLINE vf vact_mish(vf x) {
 
 #endif
 
-/* x / 2 (1 + erf(x / sqrt 2)), and erf by formula 7.1.26 of Abramowitz and Stegun (Handbook of Mathematical Functions,
- * 1964; error 1.5e-7), as oneDNN has it, which torch asks where a tensor is contiguous: both are 0 from -5.543 on. */
-DYCL_INLINE vf vact_gelu(vf x) {
-    vf s = x * 0.707106769f;
+/* erf(|x| / sqrt 2) by formula 7.1.26 of Abramowitz and Stegun (Handbook of Mathematical Functions, 1964; error
+ * 1.5e-7), as oneDNN has it, which torch asks where a tensor is contiguous, is 1 - r q e: e = e^(-x^2 / 2), its answer
+ * is r e. */
+DYCL_INLINE vf vact_gelu_parts(vf s, vf *q, vf *e) {
     vf r = 1.0f / v_fma(v_abs(s), v_set1(0.3275911f), v_set1(1.0f));
-    vf q = v_fma(r, v_set1(1.061405429f), v_set1(-1.453152027f));
-    q = v_fma(q, r, v_set1(1.421413741f));
-    q = v_fma(q, r, v_set1(-0.284496736f));
-    q = v_fma(q, r, v_set1(0.254829592f));
-    vf erf = v_fma(v_neg(vmath_exp(v_neg(s * s)) * r), q, v_set1(1.0f));
-    vf half = x * 0.5f;
+    *q = v_fma(r, v_set1(1.061405429f), v_set1(-1.453152027f));
+    *q = v_fma(*q, r, v_set1(1.421413741f));
+    *q = v_fma(*q, r, v_set1(-0.284496736f));
+    *q = v_fma(*q, r, v_set1(0.254829592f));
+    *e = vmath_exp(v_neg(s * s));
+    return *e * r;
+}
+
+/* x / 2 (1 + erf(x / sqrt 2)): 0 from -5.543 on, as torch's. */
+DYCL_INLINE vf vact_gelu(vf x) {
+    vf s = x * 0.707106769f, half = x * 0.5f, q, e, decay = vact_gelu_parts(s, &q, &e);
+    vf erf = v_fma(v_neg(decay), q, v_set1(1.0f));
     return v_fma(half, v_copysign(erf, s), half);
 }
 
@@ -99,6 +105,27 @@ DYCL_INLINE vf vact_gelu(vf x) {
 DYCL_INLINE vf vact_gelu_tanh(vf x) {
     vf t = vmath_tanh(v_fma(x * x * x, v_set1(0.044715f), x) * 0.797884583f);
     return x * 0.5f * (t + 1.0f);
+}
+
+/* ---- Gradients, with one exponential where the formula has two; NaN where torch's formula is -inf * 0 */
+
+/* g (cdf + x pdf): cdf = (1 + erf(x / sqrt 2)) / 2, pdf = e^(-x^2 / 2) / sqrt(2 pi) */
+DYCL_INLINE vf vact_gelu_grad(vf g, vf x) {
+    vf q, e, decay = vact_gelu_parts(x * 0.707106769f, &q, &e), tail = decay * 0.5f * q;
+    vf cdf = v_select(v_gt(x, v_set1(0.0f)), 1.0f - tail, tail);
+    return g * v_fma(x * e, v_set1(0.398942280f), cdf);
+}
+
+DYCL_INLINE vf vact_gelu_tanh_grad(vf g, vf x) {
+    const vf one = v_set1(1.0f);
+    vf square = x * x, t = vmath_tanh(v_fma(square * x, v_set1(0.044715f), x) * 0.797884583f);
+    vf slope = v_fma(square, v_set1(0.134145f), one) * 0.797884583f;
+    return g * ((t + 1.0f) * 0.5f + x * 0.5f * v_fma(v_neg(t), t, one) * slope);
+}
+
+DYCL_INLINE vf vact_silu_grad(vf g, vf x) {
+    vf s = vact_sigmoid(x);
+    return g * s * v_fma(x, 1.0f - s, v_set1(1.0f));
 }
 
 #endif

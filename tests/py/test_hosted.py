@@ -47,11 +47,15 @@ def default_of(p):
     return [value] * p.copies if p.kind == "l" and isinstance(value, int) else value
 
 
+RENAMED = {"grad_output": "grad"}  # of backward operators, from 2.13 to 2.15: they are called by position
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_are_torchs_schemas(name):
     schema, overload, results, text = ROWS[name]
     torchs, ours = schema_of(schema, overload), _hosted.parameters(text)
-    assert [a.name for a in torchs.arguments] == [p.name for p in ours]
+    names = [[RENAMED.get(a.name, a.name) for a in side] for side in (torchs.arguments, ours)]
+    assert names[0] == names[1]
     for a, p in zip(torchs.arguments, ours):
         kind = "d" if a.name == "dtype" else KINDS[str(a.type)]
         assert p.kind == kind and p.keyword == a.kwarg_only, a.name

@@ -21,6 +21,7 @@ double dycl_lower_cost(dycl_op op, dycl_dtype dtype) {
     case DYCL_EW_tanh:
     case DYCL_EW_sigmoid:
     case DYCL_EW_silu:
+    case DYCL_EW_silu_grad:
     case DYCL_EW_elu:
     case DYCL_EW_celu:
     case DYCL_EW_rsqrt: return 0.3 * slow;
@@ -30,6 +31,8 @@ double dycl_lower_cost(dycl_op op, dycl_dtype dtype) {
     case DYCL_EW_erf:
     case DYCL_EW_gelu:
     case DYCL_EW_gelu_tanh:
+    case DYCL_EW_gelu_grad:
+    case DYCL_EW_gelu_tanh_grad:
     case DYCL_EW_mish:
     case DYCL_EW_remainder:
     case DYCL_EW_fmod: return 0.5 * slow;
@@ -148,7 +151,8 @@ dycl_status dycl_lower_finish(dycl_lower *l) {
         for (int d = 0; d < l->space.rank; d++) bytes *= l->memory[i].strides[d] ? (double)l->space.sizes[d] : 1;
         cost += 0.03 * bytes; /* from the second-level cache and beyond */
     }
-    p->threads = (int)(cost / WORTH_A_THREAD) < b->plan->threads ? (int)(cost / WORTH_A_THREAD) : b->plan->threads;
+    double worth = cost / WORTH_A_THREAD; /* of a space of 2^62 elements no int */
+    p->threads = worth < b->plan->threads ? (int)worth : b->plan->threads;
     if (p->threads > tiles) p->threads = (int)tiles;
     if (p->threads < 1) p->threads = 1;
     for (int i = 0; i < l->memory_count; i++) {

@@ -12,6 +12,11 @@ static const char before[] = "import torch\n"
                              "  with torch.enable_grad():\n"
                              "    x = x.requires_grad_()\n"
                              "    return torch.autograd.grad(f(x, o(1)), x)[0].item()\n"
+                             "def reaches(f):\n"
+                             "  with torch.enable_grad():\n"
+                             "    x, y = o(1, 1).requires_grad_(), o(1).requires_grad_()\n"
+                             "    x, = torch.autograd.grad(f(x, y), x, create_graph=True)\n"
+                             "    return torch.autograd.grad(x, y, allow_unused=True)[0] is not None\n"
                              "with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction(), "
                              "torch.inference_mode(False), torch.no_grad(), torch.autocast('cpu', enabled=False):\n";
 
@@ -44,7 +49,8 @@ int dycl_answers_setup(void) {
     }
     dycl_grad_rule = (dycl_grad_rules){.bounds_share = dycl_torch_answer.bounds_share,
                                        .fmax_shares = dycl_torch_answer.fmax_shares,
-                                       .fmax_as_maximum = dycl_torch_answer.fmax_as_maximum};
+                                       .fmax_as_maximum = dycl_torch_answer.fmax_as_maximum,
+                                       .group_norm_ties = dycl_torch_answer.group_norm_ties};
     Py_XDECREF(done);
     Py_XDECREF(code);
     Py_XDECREF(space);

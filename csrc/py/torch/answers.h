@@ -9,7 +9,8 @@
 #include <Python.h>
 
 /* ROW(name, the question in Python; F: torch.nn.functional, o: ones of these sizes, slope: the gradient of a function
- * of two with regard to the first, where the second is 1) */
+ * of two with regard to the first, where the second is 1; reaches: the gradient of a function's first operand has the
+ * second one's history) */
 #define DYCL_TORCH_ANSWERS(ROW)                                                                                        \
     /* A layer whose operand is flattened answers a view of the product (to 2.14). */                                  \
     ROW(linear_is_view, "F.linear(o(1, 1, 1), o(1, 1), o(1))._is_view()")                                              \
@@ -18,7 +19,9 @@
     /* Gradients where there is none (dycl_grad_rules): at a bound, of equal operands, of a NaN (since 2.14). */       \
     ROW(bounds_share, "slope(lambda x, y: x.clamp(max=1), o(1)) == 0")                                                 \
     ROW(fmax_shares, "slope(torch.fmax, o(1)) == 0.5")                                                                 \
-    ROW(fmax_as_maximum, "slope(torch.fmax, o(1) * float('nan')) == 1")
+    ROW(fmax_as_maximum, "slope(torch.fmax, o(1) * float('nan')) == 1")                                                \
+    /* A group norm's gradients have the history of its mean (since 2.14): of all of its operands. */                  \
+    ROW(group_norm_ties, "reaches(lambda x, b: torch.group_norm(x, 1, None, b, 1e-5))")
 
 typedef struct {
 #define DYCL_ROW(name, question) int name;

@@ -8,7 +8,8 @@ CSRC = pathlib.Path(__file__).resolve().parents[3] / "csrc"
 # Rows that no call of torch records, with the reason. A test looks for their names in csrc/py and csrc/record.
 NOT_RECORDED = {
     "fma": "the fast path of a normalisation's weight and bias (exec/tile/lower.c)",
-    "relu_grad": "made by gradients (grad/activation.c)",
+    **dict.fromkeys(("relu_grad", "gelu_grad", "gelu_tanh_grad", "silu_grad"),
+                    "made by gradients (grad/activation.c)"),
     "conv2d_back": "made by gradients (grad/window.c)",
     "batch_norm_back": "made by gradients (grad/norm.c)",
     "max_pool2d_back": "made by gradients (grad/window.c)",
