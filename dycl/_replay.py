@@ -325,6 +325,17 @@ def _batch_norm_back(n, gradient, x, mean, deviation, weight):
                                                      _f64(n.attrs[1]), wanted)[n.attrs[0]]
 
 
+def _norm_back(n, gradient, x, has_mean):
+    def mean(t):
+        return t.mean(n.attrs[0], keepdim=True)
+
+    centred = x - mean(x) if has_mean else x
+    scale = torch.rsqrt(mean(centred.square()) + _f64(n.attrs[1]))
+    normed = centred * scale
+    plain = mean(gradient) if has_mean else 0
+    return (gradient - plain - normed * mean(gradient * normed)) * scale
+
+
 STEPS |= {
     "sum": _reduction(lambda n, x, dims: torch.sum(x, dims, dtype=n.type)),
     "mean": _reduction(lambda n, x, dims: torch.mean(x, dims)),
@@ -345,6 +356,8 @@ STEPS |= {
     "layer_norm": lambda n, x, weight, bias: F.layer_norm(x, x.shape[x.dim() - n.attrs[0] :], weight, bias,
                                                           _f64(n.attrs[1])),
     "rms_norm": lambda n, x, weight: F.rms_norm(x, x.shape[x.dim() - n.attrs[0] :], weight, _f64(n.attrs[1])),
+    "layer_norm_back": lambda n, gradient, x: _norm_back(n, gradient, x, True),
+    "rms_norm_back": lambda n, gradient, x: _norm_back(n, gradient, x, False),
     "batch_norm": lambda n, x, mean, var, weight, bias: F.batch_norm(x, mean, var, weight, bias, False, 0.0,
                                                                      _f64(n.attrs[0])),
     # with the statistics of x itself, so that what has a history goes back through them

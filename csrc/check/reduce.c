@@ -231,6 +231,41 @@ static void cumsum_row(dycl_reference *r, const dycl_node *node, uint32_t value,
     }
 }
 
+/* What goes back through a row's statistics. Linear in the gradient; x is expected to be exact. */
+static void norm_back_row(dycl_reference *r, const dycl_node *node, const uint32_t *operands, double add,
+                          int64_t *index, int dim, int64_t n) {
+    dycl_dtype dtype = dycl_reference_dtype(r, node->out);
+    int rank = dycl_reference_value(r, node->out)->rank, unknown = 0, rms = node->op == DYCL_OP_rms_norm_back;
+    double eps = dycl_number_epsilon(dtype) * (4 + sqrt((double)n)), count = (double)n, mean = 0, var = 0, most = 0,
+           largest = 0, plain = 0, along = 0, worst = 0;
+    for (index[dim] = 0; index[dim] < n; index[dim]++) {
+        dycl_number g = dycl_reference_get(r, operands[0], index, rank),
+                    x = dycl_reference_get(r, operands[1], index, rank);
+        unknown |= !dycl_number_known(g) || !dycl_number_known(x) || x.error > 0;
+        mean += rms ? 0 : x.f / count;
+        largest = fmax(largest, fabs(x.f));
+        most = fmax(most, fabs(g.f));
+        worst = fmax(worst, g.error);
+    }
+    for (index[dim] = 0; index[dim] < n; index[dim]++) {
+        double g = dycl_reference_get(r, operands[0], index, rank).f,
+               x = dycl_reference_get(r, operands[1], index, rank).f - mean;
+        var += x * x / count;
+        plain += rms ? 0 : g / count;
+        along += g * x / count;
+    }
+    double scale = 1 / sqrt(var + add), rounding = eps * (1 + largest * scale) * (1 + largest * scale);
+    unknown |= !isfinite(scale) || !isfinite(along) || !(rounding < 0.01) || dycl_number_leaves(dtype, count * var);
+    for (index[dim] = 0; index[dim] < n; index[dim]++) {
+        double g = dycl_reference_get(r, operands[0], index, rank).f,
+               x = (dycl_reference_get(r, operands[1], index, rank).f - mean) * scale,
+               reach = (2 + fabs(x)) * (1 + fabs(x)) * scale;
+        dycl_number y = dycl_number_f(dtype, (g - plain - x * along * scale) * scale,
+                                      reach * (worst * (1 + sqrt(count)) + 4 * rounding * most));
+        dycl_reference_set(r, node->out, index, unknown ? dycl_number_unknown() : y);
+    }
+}
+
 dycl_status dycl_reference_row(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
                                const int64_t *attrs) {
     const dycl_value *in = dycl_reference_value(r, operands[0]);
@@ -240,7 +275,10 @@ dycl_status dycl_reference_row(dycl_reference *r, const dycl_node *node, const u
     memcpy(sizes, in->sizes, sizeof sizes);
     sizes[dim] = 1;
     do {
-        (node->op == DYCL_OP_cumsum ? cumsum_row : softmax_row)(r, node, operands[0], index, dim, n);
+        if (node->operand_count == 2)
+            norm_back_row(r, node, operands, dycl_attr_f64(attrs[1]), index, dim, n);
+        else
+            (node->op == DYCL_OP_cumsum ? cumsum_row : softmax_row)(r, node, operands[0], index, dim, n);
         index[dim] = 0;
     } while (dycl_reference_next(index, sizes, in->rank));
     return DYCL_OK;

@@ -33,38 +33,59 @@ static uint32_t own(dycl_chain *c) {
     return out;
 }
 
-/* What a row's mean and variance take back: g is the gradient of n, the rows are what `dims` names. */
-static uint32_t through_statistics(dycl_chain *c, uint32_t g, uint32_t n, uint32_t scale, uint32_t dims) {
-    uint32_t plain = MEAN(g, dims), along = MEAN(MUL(g, n), dims);
-    return MUL(scale, SUB(SUB(g, plain), MUL(n, along)));
-}
-
 static uint32_t rows_scale(dycl_chain *c, uint32_t centred, uint32_t dims, double eps) {
     return RSQRT(NUMBER(add, MEAN(dycl_chain_1(c, DYCL_OP_square, centred), dims), eps));
 }
 
+/* These rows: the normalised dimensions as one. */
+static uint32_t as_rows(dycl_chain *c, uint32_t a, int64_t count) {
+    const dycl_value *v = dycl_chain_meta(c, a);
+    int64_t sizes[2] = {1, 1};
+    if (count == 1) return a;
+    for (int i = 0; i < v->rank; i++) sizes[i >= v->rank - count] *= v->sizes[i];
+    return dycl_chain_reshape(c, a, 2, sizes);
+}
+
+/* The gradient of x, from g, that of what it is normalised to. As torch's kernel, it writes rows one behind the
+ * other. */
+static uint32_t rows_back(dycl_chain *c, dycl_op op, uint32_t g, uint32_t x) {
+    const dycl_value *like = dycl_chain_operand(c, 0);
+    uint32_t operands[2] = {as_rows(c, g, c->attrs[0]), as_rows(c, x, c->attrs[0])};
+    int64_t attrs[2] = {c->attrs[0] == 1 ? like->rank - 1 : 1, c->attrs[1]};
+    uint32_t back = dycl_chain_node(c, op, 2, operands, 2, attrs);
+    return dycl_chain_contiguous(c, c->attrs[0] == 1 ? back : dycl_chain_reshape(c, back, like->rank, like->sizes));
+}
+
+static uint32_t normed(dycl_chain *c, dycl_op op, uint32_t x) {
+    uint32_t operands[3] = {x, DYCL_NONE, DYCL_NONE};
+    return dycl_chain_node(c, op, op == DYCL_OP_layer_norm ? 3 : 2, operands, 2, c->attrs);
+}
+
 /* x, weight*, bias* */
 void dycl_grad_layer_norm(dycl_chain *c) {
-    uint32_t x = dycl_chain_take(c, 0), dims = trailing(dycl_chain_operand(c, 0)->rank, c->attrs[0]);
-    uint32_t centred = SUB(x, MEAN(x, dims)), scale = rows_scale(c, centred, dims, dycl_attr_f64(c->attrs[1]));
-    uint32_t n = MUL(centred, scale);
+    uint32_t x = dycl_chain_take(c, 0);
     save(c, 1);
     save(c, 2);
     c->tied_nothing = 1;
     for (int i = 0; i < 3; i++) dycl_chain_tie(c, i);
-    if (dycl_chain_wants(c, 0)) /* torch's kernel writes rows one behind the other */
-        dycl_chain_give(c, 0, dycl_chain_contiguous(c, through_statistics(c, weighted(c, 1), n, scale, dims)));
+    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, rows_back(c, DYCL_OP_layer_norm_back, weighted(c, 1), x));
     if (dycl_chain_wants(c, 1)) {
-        uint32_t each = MUL(c->gradient, n);
+        uint32_t each = MUL(c->gradient, normed(c, DYCL_OP_layer_norm, x));
         dycl_chain_give(c, 1, dycl_chain_operand(c, 0)->rank == c->attrs[0] ? dycl_chain_contiguous(c, each) : each);
     }
     if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, own(c));
 }
 
-/* x, weight*: without a mean. Of an x without a history torch saves what it became, in a tensor of its own. */
+/* x, weight*: without a mean. Of an x without a history torch saves what it became, in a tensor of its own. torch
+ * composes it, so that gradients lie as what they are made of. */
 void dycl_grad_rms_norm(dycl_chain *c) {
     uint32_t dims = trailing(dycl_chain_operand(c, 0)->rank, c->attrs[0]);
     uint32_t x = dycl_chain_take_as(c, 0, !c->b->job->tracked[c->operands[0]]);
+    if (dycl_chain_is_plain(dycl_chain_operand(c, 0)) && dycl_chain_is_plain(dycl_chain_meta(c, c->gradient))) {
+        if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, rows_back(c, DYCL_OP_rms_norm_back, weighted(c, 1), x));
+        if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, MUL(c->gradient, normed(c, DYCL_OP_rms_norm, x)));
+        return;
+    }
     uint32_t scale = rows_scale(c, x, dims, dycl_attr_f64(c->attrs[1])), n = MUL(x, scale);
     if (dycl_chain_wants(c, 0)) {
         uint32_t g = weighted(c, 1);

@@ -56,6 +56,12 @@ dycl_status dycl_infer_row(const dycl_draft *draft, dycl_value *out) {
     if (!dycl_dtype_is_float((dycl_dtype)in->dtype) && !(op == DYCL_OP_cumsum && in->dtype == DYCL_I64))
         return DYCL_BAIL;
     if (attrs[0] < 0 || attrs[0] >= in->rank) return DYCL_BAIL;
+    if (draft->operand_count == 2) { /* a gradient, and what it is the gradient of */
+        const dycl_value *x = &g->values[operands[1]];
+        if (x->dtype != in->dtype || x->rank != in->rank || dycl_dtype_is_half((dycl_dtype)in->dtype) ||
+            memcmp(x->sizes, in->sizes, in->rank * sizeof in->sizes[0]))
+            return DYCL_BAIL;
+    }
     out->dtype = in->dtype;
     out->rank = in->rank;
     memcpy(out->sizes, in->sizes, sizeof out->sizes);

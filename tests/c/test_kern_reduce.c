@@ -180,6 +180,26 @@ static double reference_row(dycl_row op, double *out, const double *a, const dou
     return op == DYCL_ROW_LAYER_NORM ? fabs(mean) / sqrt(square + eps) : 0;
 }
 
+static int is_back(dycl_row op) { return op == DYCL_ROW_LAYER_NORM_BACK || op == DYCL_ROW_RMS_NORM_BACK; }
+
+/* Returns the size of what its parts are rounded from. */
+static double reference_back(dycl_row op, double *out, const double *g, const double *x, int64_t n, double eps) {
+    long double mean = 0, square = 0, plain = 0, along = 0;
+    double most = 0, reach = 0;
+    for (int64_t i = 0; i < n && op == DYCL_ROW_LAYER_NORM_BACK; i++)
+        mean += (long double)x[i] / n, plain += (long double)g[i] / n;
+    for (int64_t i = 0; i < n; i++) {
+        long double d = (long double)x[i] - mean;
+        square += d * d / n, along += (long double)g[i] * d / n;
+        most = fmax(most, fabs(g[i])), reach = fmax(reach, fabs(x[i]));
+    }
+    long double scale = 1 / sqrtl(square + (long double)eps);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (double)(((long double)g[i] - plain - ((long double)x[i] - mean) * along * scale * scale) * scale);
+    reach = 1 + reach * (double)scale;
+    return most * (double)scale * reach * reach;
+}
+
 static void check_rows(dycl_isa isa) {
     for (int round = 0; round < 3000; round++) {
         dycl_row op = (dycl_row)below(DYCL_ROW_COUNT);
@@ -197,11 +217,15 @@ static void check_rows(dycl_isa isa) {
                 put(dtype, in[k], i, x), values[k][i] = get(dtype, in[k], i);
             }
         }
-        double carried = reference_row(op, want, values[0], use_w ? values[1] : NULL, use_b ? values[2] : NULL, n, eps);
+        use_w |= is_back(op);
+        double carried = is_back(op) ? reference_back(op, want, values[0], values[1], n, eps)
+                                     : reference_row(op, want, values[0], use_w ? values[1] : NULL,
+                                                     use_b ? values[2] : NULL, n, eps);
         if (in_place) dycl_free(out), out = in[0];
         dycl_kern_row(isa, op, dtype)(out, in[0], use_w ? in[1] : NULL, use_b ? in[2] : NULL, (size_t)n, eps);
         for (int64_t i = 0; i < n; i++) {
             double got = get(dtype, out, i), size = fabs(want[i]), weight = use_w ? fabs(values[1][i]) : 1;
+            if (is_back(op)) size = carried, weight = 0;
             if (op == DYCL_ROW_LOG_SOFTMAX) size += fabs(values[0][i]) + 8;
             if (op == DYCL_ROW_LAYER_NORM || op == DYCL_ROW_RMS_NORM) size += stretch * stretch;
             if (op == DYCL_ROW_CUMSUM) size += (double)n * stretch * 1e-8;

@@ -317,9 +317,13 @@ static void add_random(sample *s, dycl_dtype dtype) {
                 for (int i = 0; i < 3 && y != DYCL_NONE; i++)
                     if (pick(0, 2)) NODE(DYCL_OP_batch_norm_back, OPERANDS(g, v, m[0], m[1], p[2]), i, eps);
             }
-        } else if (pick(0, 1))
-            NODE(DYCL_OP_layer_norm, OPERANDS(v, w, b), n, dycl_f64_attr(1e-2));
-        else
+        } else if (pick(0, 1)) {
+            uint32_t y = NODE(DYCL_OP_layer_norm, OPERANDS(v, w, b), n, dycl_f64_attr(1e-2));
+            if (y != DYCL_NONE && pick(0, 1))
+                NODE((pick(0, 1) ? DYCL_OP_layer_norm_back : DYCL_OP_rms_norm_back),
+                     OPERANDS(pick(0, 1) ? add_feed(s, dtype, rank, x.sizes, 1) : y, v), pick(0, rank - 1),
+                     dycl_f64_attr(1e-2));
+        } else
             NODE(DYCL_OP_rms_norm, OPERANDS(v, w), n, dycl_f64_attr(1e-2));
         break;
     }

@@ -256,15 +256,18 @@ static dycl_status row_operand(dycl_lower *l, int code, operand *out, int *extra
 static dycl_status row_wise(dycl_lower *l, dycl_lower_node *entry, int index, const dycl_node *node, dycl_dtype dtype) {
     static const uint8_t kinds[] = {[DYCL_OP_softmax - DYCL_OP_softmax] = DYCL_ROW_SOFTMAX,
                                     [DYCL_OP_log_softmax - DYCL_OP_softmax] = DYCL_ROW_LOG_SOFTMAX,
-                                    [DYCL_OP_cumsum - DYCL_OP_softmax] = DYCL_ROW_CUMSUM};
-    operand a, parameters[2] = {{0}};
-    int extra;
+                                    [DYCL_OP_cumsum - DYCL_OP_softmax] = DYCL_ROW_CUMSUM,
+                                    [DYCL_OP_layer_norm_back - DYCL_OP_softmax] = DYCL_ROW_LAYER_NORM_BACK,
+                                    [DYCL_OP_rms_norm_back - DYCL_OP_softmax] = DYCL_ROW_RMS_NORM_BACK};
+    int back = node->op == DYCL_OP_layer_norm_back || node->op == DYCL_OP_rms_norm_back;
+    operand rows[2], parameters[2] = {{0}};
+    int extra[2] = {-1, -1};
     dycl_status status;
-    DYCL_TRY(row_operand(l, entry->operand[0], &a, &extra));
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k <= back; k++) DYCL_TRY(row_operand(l, entry->operand[k], &rows[k], &extra[k]));
+    for (int k = 0; !back && k < 2; k++)
         if (k + 1 < entry->operand_count && entry->operand[k + 1] != DYCL_LOWER_ABSENT)
             DYCL_TRY(fetch(l, entry->operand[k + 1], &parameters[k]));
-    DYCL_TRY(make_result(l, entry, index, &a, 1, 1, dtype));
+    DYCL_TRY(make_result(l, entry, index, rows, 1 + back, 1, dtype));
     dycl_tile_instruction *i = dycl_lower_emit(l, DYCL_DO_ROW);
     if (!i) return DYCL_ERROR;
     dycl_row kind = node->op == DYCL_OP_layer_norm ? DYCL_ROW_LAYER_NORM
@@ -273,15 +276,17 @@ static dycl_status row_wise(dycl_lower *l, dycl_lower_node *entry, int index, co
     i->fn.row = dycl_kern_row(dycl_cpu_isa(), kind, dtype);
     if (!i->fn.row)
         return dycl_error_set("no kernel for %s of %s", dycl_op_get((dycl_op)node->op)->name, dycl_dtype_name(dtype));
-    if (kind == DYCL_ROW_LAYER_NORM || kind == DYCL_ROW_RMS_NORM)
+    if (back || kind == DYCL_ROW_LAYER_NORM || kind == DYCL_ROW_RMS_NORM)
         i->eps = dycl_attr_f64(dycl_node_attrs(&l->b->program->graph, node)[1]);
     i->dst = (uint8_t)entry->location;
-    i->a = (uint8_t)a.location;
-    i->b = (uint8_t)parameters[0].location;
+    i->a = (uint8_t)rows[0].location;
+    i->b = (uint8_t)(back ? rows[1] : parameters[0]).location;
     i->c = (uint8_t)parameters[1].location;
     i->dst_step = result_pitch(l, entry, dtype);
-    i->a_step = a.row_bytes;
-    if (extra >= 0) dycl_lower_give(l, FULL_CLASS, extra);
+    i->a_step = rows[0].row_bytes;
+    i->b_step = back ? rows[1].row_bytes : 0;
+    for (int k = 0; k <= back; k++)
+        if (extra[k] >= 0) dycl_lower_give(l, FULL_CLASS, extra[k]);
     return DYCL_OK;
 fail:
     return status;

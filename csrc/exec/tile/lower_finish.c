@@ -48,6 +48,8 @@ double dycl_lower_cost(dycl_op op, dycl_dtype dtype) {
     case DYCL_OP_log_softmax: return 0.4 * slow;
     case DYCL_OP_layer_norm:
     case DYCL_OP_rms_norm:
+    case DYCL_OP_layer_norm_back:
+    case DYCL_OP_rms_norm_back:
     case DYCL_OP_var:
     case DYCL_OP_std: return 0.15 * width;
     case DYCL_OP_cumsum:

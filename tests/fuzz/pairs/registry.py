@@ -10,6 +10,7 @@ NOT_RECORDED = {
     "fma": "the fast path of a normalisation's weight and bias (exec/tile/lower.c)",
     **dict.fromkeys(("relu_grad", "gelu_grad", "gelu_tanh_grad", "silu_grad"),
                     "made by gradients (grad/activation.c)"),
+    **dict.fromkeys(("layer_norm_back", "rms_norm_back"), "made by gradients (grad/norm.c)"),
     "conv2d_back": "made by gradients (grad/window.c)",
     "batch_norm_back": "made by gradients (grad/norm.c)",
     "max_pool2d_back": "made by gradients (grad/window.c)",
