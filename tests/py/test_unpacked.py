@@ -43,6 +43,45 @@ def test_products_of_all_layouts(variant, name, isa):
     assert out.returncode == 0 and f"[{name}]" in out.stdout, out.stdout + out.stderr
 
 
+BATCHES = textwrap.dedent("""
+    import random
+    import torch, dycl
+
+    def matrices(chance, batch, rows, columns):
+        turned = chance.random() < 0.5
+        x = torch.randn(*batch, columns, rows).mT if turned else torch.randn(*batch, rows, columns + 3)[..., 3:]
+        return x[:1].expand(*batch, rows, columns) if chance.random() < 0.2 else x
+
+    torch.set_grad_enabled(False)
+    for seed in range(60):
+        chance = random.Random(seed)
+        torch.manual_seed(seed)
+        torch.set_num_threads(1 + seed % 2)
+        batch = chance.choice([(2,), (9,), (3, 4), (40,)])
+        m, n, k = (chance.randint(2, 60) for _ in range(3))
+        if chance.random() < 0.2:
+            k *= 30
+        a, b = matrices(chance, batch, m, k), matrices(chance, batch, k, n)
+        bias = torch.randn(n)
+        program = (lambda a, b, bias: (a @ b, torch.baddbmm(bias, a, b))) if len(batch) == 1 else (
+            lambda a, b, bias: (a @ b, torch.matmul(a, b) + bias))
+        want = program(a.double(), b.double(), bias.double())
+        run = dycl.accelerate(program)
+        for _ in range(3):
+            for x, y in zip(run(a, b, bias), want):
+                assert (x - y).abs().max() <= 1e-5 * (y.abs().max() + k**0.5), (seed, batch, m, n, k)
+        print([line for line in dycl.explain(run).splitlines() if "matmul" in line and "[" in line])
+""")
+
+
+@pytest.mark.parametrize("variant, name, isa", [("0", "sgemm", ""), ("0", "own", ""), ("0", "sgemm", "scalar"),
+                                                ("1", "torch's BLAS", ""), ("2", "own", ""), ("2", "own", "avx2")])
+def test_batches_of_all_layouts(variant, name, isa):
+    """Few rows, whose right side is not worth packing, as many."""
+    out = start(BATCHES, DYCL_MEASURE=variant, DYCL_PROFILE="0", DYCL_CHOOSE="0", **({"DYCL_ISA": isa} if isa else {}))
+    assert out.returncode == 0 and f"[{name}]" in out.stdout, out.stdout + out.stderr
+
+
 VECTORS = textwrap.dedent("""
     import torch, dycl
 

@@ -54,10 +54,14 @@ dycl_matmul_sides dycl_matmul_sides_of(const dycl_matmul_args *a) {
     return s;
 }
 
-static dycl_status one(const dycl_matmul_args *a, const char *left, const char *right, const char *bias, char *to,
-                       char *work) {
-    if (a->own.kernel) {
-        const float *x = (const float *)left, *y = (const float *)right, *z = (const float *)bias;
+static dycl_status one(const dycl_matmul_args *a, dycl_matmul_by by, const char *left, const char *right,
+                       const char *bias, char *to, char *work) {
+    const float *x = (const float *)left, *y = (const float *)right, *z = (const float *)bias;
+    if (by == DYCL_BY_BLAS) {
+        dycl_unpacked_blas(a, x, y, z, (float *)to);
+        return DYCL_OK;
+    }
+    if (by == DYCL_BY_TILES) {
         if (dycl_gemv_reads(a))
             dycl_gemv_one(a, x, y, z, (float *)to);
         else
@@ -77,8 +81,8 @@ static dycl_status one(const dycl_matmul_args *a, const char *left, const char *
     return DYCL_OK;
 }
 
-static dycl_status batch(const dycl_matmul_args *a, int64_t i, const char *left, const char *right, const char *bias,
-                         char *to, char *work) {
+static dycl_status batch(const dycl_matmul_args *a, dycl_matmul_by by, int64_t i, const char *left, const char *right,
+                         const char *bias, char *to, char *work) {
     int64_t element = (int64_t)dycl_dtype_size(a->dtype), left_at = 0, right_at = 0, to_at = 0;
     for (int d = a->batch_rank - 1; d >= 0; d--) {
         int64_t index = i % a->batch[d];
@@ -87,23 +91,28 @@ static dycl_status batch(const dycl_matmul_args *a, int64_t i, const char *left,
         right_at += index * a->b_batch[d];
         to_at += index * a->c_batch[d];
     }
-    return one(a, left + left_at * element, right + right_at * element, bias, to + to_at * element, work);
+    return one(a, by, left + left_at * element, right + right_at * element, bias, to + to_at * element, work);
 }
 
 dycl_status dycl_matmul_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_matmul_args *a = step->args;
+    return dycl_matmul_run_by(a, plan, (dycl_matmul_by)a->by[0]);
+}
+
+dycl_status dycl_matmul_run_by(const dycl_matmul_args *a, dycl_plan *plan, dycl_matmul_by by) {
     const char *left = dycl_at(plan, a->a), *right = dycl_at(plan, a->b),
                *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
     char *to = dycl_at(plan, a->c), *work = a->own.kernel ? dycl_at(plan, a->own_work) : NULL;
     dycl_status worst = DYCL_OK;
     if (a->threads < 2 || a->batches < 2) { /* no region around it: inside, a product has one thread */
-        for (int64_t i = 0; i < a->batches && worst == DYCL_OK; i++) worst = batch(a, i, left, right, bias, to, work);
+        for (int64_t i = 0; i < a->batches && worst == DYCL_OK; i++)
+            worst = batch(a, by, i, left, right, bias, to, work);
         return worst;
     }
 #pragma omp parallel for schedule(static) num_threads(a->threads)
     for (int64_t i = 0; i < a->batches; i++) {
         char *mine = work ? work + (size_t)omp_get_thread_num() * dycl_product_bytes(&a->own) : NULL;
-        dycl_status status = batch(a, i, left, right, bias, to, mine);
+        dycl_status status = batch(a, by, i, left, right, bias, to, mine);
         if (status != DYCL_OK) {
 #pragma omp critical(dycl_matmul_status)
             worst = status;
@@ -117,7 +126,7 @@ dycl_status dycl_matmul_run(const dycl_step *step, dycl_plan *plan) {
 #define MUCH          65536 /* elements: packing them takes 10 us */
 
 /* Where few rows share a part of B, packing it takes as long as multiplying by it, and a tile has 16 columns where one
- * is wanted. Of single products a BLAS may then be the faster variant, but for vectors, which it is not given. */
+ * is wanted. A BLAS may then be the faster variant, but for vectors, which it is not given. */
 static int suits_tiles(const dycl_matmul_args *a) {
     if (dycl_gemv_reads(a)) return 1;
     if (a->batches > 1) return a->m >= LEAST_ROWS && a->n >= LEAST_COLUMNS;
@@ -130,7 +139,9 @@ dycl_status dycl_matmul_prepare(dycl_builder *b, dycl_matmul_args *a) {
     int beside = a->batches > 1 && a->threads > 1;
     if (a->dtype != DYCL_F32 || !kernel || a->k == 0) return DYCL_OK;
     /* A plan's first run takes the tiles that are there: oneDNN's kernels take 30 ms to be made. */
-    if (b->plan->mode == DYCL_PLAN_TUNED && !suits_tiles(a)) return DYCL_OK;
+    int suits = b->plan->mode != DYCL_PLAN_TUNED || suits_tiles(a);
+    if (!suits && !dycl_unpacked_has_variants(b, a)) return DYCL_OK;
+    a->by[0] = suits ? DYCL_BY_TILES : DYCL_BY_SGEMM;
     a->own = (dycl_product){.kernel = kernel,
                             .m = a->m,
                             .n = a->n,

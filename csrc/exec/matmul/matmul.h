@@ -6,6 +6,9 @@
 #include "exec/builder/weights_choice.h"
 #include "kern/product.h"
 
+/* Who makes a product whose B is not packed. */
+typedef enum { DYCL_BY_SGEMM, DYCL_BY_TILES, DYCL_BY_BLAS, DYCL_BY_PRIMITIVE } dycl_matmul_by;
+
 typedef struct {
     dycl_dtype dtype;
     int64_t m, n, k, batches;
@@ -14,12 +17,12 @@ typedef struct {
     int64_t a_row, a_column, b_row, b_column, c_row; /* elements */
     dycl_ref a, b, c, bias;
     int has_bias, threads, is_blas; /* is_blas: of doubles, by the host's BLAS (double.c) */
-    int has_blas;                   /* of floats, as a variant (unpacked.c) */
+    uint8_t by[3];                  /* of floats: the variants (unpacked.c), of which the first is the default */
     dycl_prim *prim, *plain;        /* with B packed, with B as it is; borrowed from the plan, or NULL */
     dycl_packing *packing;          /* of a constant B, or NULL */
     dycl_weights_choice narrow;
-    dycl_product own;        /* by tiles of ours, while B is not packed; kernel NULL: oneDNN's sgemm */
-    dycl_autotune *unpacked; /* or by the host's BLAS, or a primitive; borrowed from the plan, or NULL */
+    dycl_product own;        /* by tiles of ours, while B is not packed; kernel NULL: never */
+    dycl_autotune *unpacked; /* which variant; borrowed from the plan, or NULL */
     dycl_ref scratch, plain_scratch, own_work;
 } dycl_matmul_args;
 
@@ -31,6 +34,7 @@ dycl_status dycl_matmul_choose(dycl_builder *b, dycl_matmul_args *a);
  * once the threads of a batch are known. */
 dycl_status dycl_matmul_prepare(dycl_builder *b, dycl_matmul_args *a);
 dycl_status dycl_matmul_run(const dycl_step *step, dycl_plan *plan);
+dycl_status dycl_matmul_run_by(const dycl_matmul_args *a, dycl_plan *plan, dycl_matmul_by by);
 
 void dycl_matmul_put_bias(const dycl_matmul_args *a, const float *bias, float *to); /* in each row, to be added to */
 
@@ -46,10 +50,12 @@ typedef struct {
 } dycl_matmul_sides;
 dycl_matmul_sides dycl_matmul_sides_of(const dycl_matmul_args *a);
 
-/* One product whose B is not packed (unpacked.c). offer: the last step has variants of it. run: dycl_matmul_args are
- * the step's arguments, or begin them. */
+/* Products whose B is not packed (unpacked.c). offer: the last step has variants of it. run: dycl_matmul_args are the
+ * step's arguments, or begin them. blas: one of a batch, by the host's. */
+int dycl_unpacked_has_variants(const dycl_builder *b, const dycl_matmul_args *a);
 dycl_status dycl_unpacked_offer(dycl_builder *b, dycl_matmul_args *a);
 dycl_status dycl_unpacked_run(const dycl_step *step, dycl_plan *plan);
+void dycl_unpacked_blas(const dycl_matmul_args *a, const float *left, const float *right, const float *bias, float *to);
 
 /* oneDNN's products (prim.c). pack: with a layout of its own for B. BAIL: it has none. */
 dycl_status dycl_matmul_try_primitive(dycl_builder *b, const dycl_matmul_args *a, int pack, dycl_prim **prim,

@@ -78,7 +78,7 @@ static dycl_autotune *make(uint64_t hash, const char *key, int variants, const c
     m->key = text;
     m->hash = hash;
     m->variants = variants;
-    m->names = names;
+    memcpy(m->names, names, (size_t)variants * sizeof *names);
     m->last = variants - 1;
     atomic_init(&m->settled, forced >= 0 ? forced % variants : remembered(key, variants, names));
     m->chain = bucket[hash % BUCKETS];

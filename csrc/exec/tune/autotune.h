@@ -28,8 +28,8 @@
 typedef struct dycl_autotune {
     atomic_int settled; /* the variant to take; -1: not known yet */
     int variants;
-    const char *const *names; /* static */
-    const char *key;          /* with thread count, ISA and names */
+    const char *names[DYCL_AUTOTUNE_VARIANTS]; /* static texts */
+    const char *key;                           /* with thread count, ISA and names */
     uint64_t hash;
     /* below: under the table's lock */
     uint32_t references;
