@@ -29,6 +29,10 @@ static dycl_status make_tile(dycl_builder *b, const dycl_block *block) {
         dycl_status status = dycl_make_plane_mean(b, node);
         if (status != DYCL_BAIL) return status;
     }
+    if (block->count == 1 && dycl_op_get((dycl_op)node->op)->family == DYCL_FAMILY_ROW) {
+        dycl_status status = dycl_make_row_columns(b, block);
+        if (status != DYCL_BAIL) return status;
+    }
     return dycl_make_tile(b, block);
 }
 

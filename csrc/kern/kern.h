@@ -92,6 +92,19 @@ typedef enum {
 typedef void (*dycl_row_fn)(void *dst, const void *a, const void *b, const void *c, size_t n, double eps);
 dycl_row_fn dycl_kern_row(dycl_isa isa, dycl_row op, dycl_dtype dtype);
 
+/* The same over rows that do not lie along memory: each has n elements a step apart, and `width` rows lie side by
+ * side. Around them any space of `rank` dimensions. Strides and steps in elements; dst may equal src where those do
+ * too. A parallel driver. */
+typedef struct {
+    dycl_row op;
+    dycl_dtype dtype;
+    int64_t n, width, dst_step, src_step;
+    int rank;
+    int64_t sizes[DYCL_MAX_RANK], dst_strides[DYCL_MAX_RANK], src_strides[DYCL_MAX_RANK];
+} dycl_row_columns_desc;
+int dycl_kern_has_row_columns(dycl_row op, dycl_dtype dtype);
+void dycl_kern_row_columns(const dycl_row_columns_desc *desc, void *dst, const void *src);
+
 /* ---- Data movement over strided tensors (strides in elements, may be 0 or negative offsets already applied)
  * element: size in bytes (1, 2, 4, 8). All of them are parallel drivers: they use dycl_cpu_threads() when the work is
  * worth it (kern/parallel.h: measured, 128 KiB a thread), and are serial inside a parallel region. */

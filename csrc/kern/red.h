@@ -19,11 +19,16 @@ typedef enum {
     DYCL_COLUMN_MOMENTS, /* x - m into acc[j] and (x - m)^2 into acc[DYCL_COLUMN_TILE + j] */
     DYCL_COLUMN_AMAX,
     DYCL_COLUMN_AMIN,
+    DYCL_COLUMN_PROD,
     DYCL_COLUMN_COUNT
 } dycl_column;
 #define DYCL_COLUMN_ROWS 32
 #define DYCL_COLUMN_TILE 512 /* n is at most this */
 typedef void (*dycl_column_fn)(void *acc, const void *a, int64_t stride, size_t rows, const void *operand, size_t n);
+
+/* out[j]: the row of the first largest (smallest) of a[r * stride + j] for r < rows, where a NaN is the largest
+ * (smallest) of all; 0 < rows <= INT32_MAX. */
+typedef void (*dycl_column_arg_fn)(int64_t *out, const void *a, int64_t stride, size_t rows, size_t n);
 
 /* out[0] = sum (x - m), out[1] = sum (x - m)^2; m: one element, best near the mean. */
 typedef void (*dycl_moments_fn)(double out[2], const void *a, const void *m, size_t n);
@@ -31,6 +36,7 @@ typedef void (*dycl_moments_fn)(double out[2], const void *a, const void *m, siz
 typedef struct {
     dycl_red_fn red[DYCL_RED_COUNT][DYCL_DTYPE_COUNT];
     dycl_column_fn column[DYCL_COLUMN_COUNT][2]; /* f32, f64 */
+    dycl_column_arg_fn column_arg[2][2];         /* max, min */
     dycl_moments_fn moments[2];
     /* dst[i] = (a[i] - mean) * scale + shift */
     void (*center_scale)(float *dst, const float *a, float mean, float scale, float shift, size_t n);

@@ -4,6 +4,10 @@
 #include "kern/red.h"
 #include "kern/rowvec.h"
 
+#define ARG_COLUMNS 64 /* columns whose extremes are followed at a time */
+typedef int32_t place_f32;
+typedef int64_t place_f64;
+
 #define T                float
 #define V                vf
 #define N(name)          name##_f32
@@ -156,7 +160,9 @@ const dycl_red_table DYCL_RED_TABLE = {
                [DYCL_COLUMN_SUMSQ] = COLUMNS(sumsq),
                [DYCL_COLUMN_MOMENTS] = COLUMNS(moments),
                [DYCL_COLUMN_AMAX] = COLUMNS(amax),
-               [DYCL_COLUMN_AMIN] = COLUMNS(amin)},
+               [DYCL_COLUMN_AMIN] = COLUMNS(amin),
+               [DYCL_COLUMN_PROD] = COLUMNS(prod)},
+    .column_arg = {COLUMNS(argmax), COLUMNS(argmin)},
     .moments = {red_moments_f32, red_moments_f64},
     .center_scale = center_scale,
 };

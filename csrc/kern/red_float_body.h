@@ -114,16 +114,18 @@ EXTREME_RED(min, smallest)
             r += step;                                                                                                 \
         }                                                                                                              \
     }
-#define ACC_SUM(acc, x)    ((acc) + (x))
-#define ACC_ABS(acc, x)    ((acc) + V_(abs)(x))
-#define ACC_SQUARE(acc, x) V_(fma)(x, x, acc)
-#define ACC_MAX(acc, x)    V_(nan_wins)(x, acc, V_(max)(x, acc))
-#define ACC_MIN(acc, x)    V_(nan_wins)(x, acc, V_(min)(x, acc))
+#define ACC_SUM(acc, x)     ((acc) + (x))
+#define ACC_ABS(acc, x)     ((acc) + V_(abs)(x))
+#define ACC_SQUARE(acc, x)  V_(fma)(x, x, acc)
+#define ACC_MAX(acc, x)     V_(nan_wins)(x, acc, V_(max)(x, acc))
+#define ACC_PRODUCT(acc, x) ((acc) * (x))
+#define ACC_MIN(acc, x)     V_(nan_wins)(x, acc, V_(min)(x, acc))
 COLUMN(sum, ACC_SUM)
 COLUMN(sumabs, ACC_ABS)
 COLUMN(sumsq, ACC_SQUARE)
 COLUMN(amax, ACC_MAX)
 COLUMN(amin, ACC_MIN)
+COLUMN(prod, ACC_PRODUCT)
 
 static inline void N(moments_step)(const T *a, V m, V *first, V *second) {
     V d = V_(load)(a) - m;
@@ -155,12 +157,39 @@ static void N(column_moments)(void *out, const void *in, int64_t stride, size_t 
     }
 }
 
+/* The first of the largest (smallest) in each of n columns; the first NaN beats all. */
+#define COLUMN_ARG(name, BEATS)                                                                                        \
+    static void N(column_arg##name)(int64_t * out, const void *in, int64_t stride, size_t rows, size_t n) {            \
+        const T *a = in;                                                                                               \
+        T best[ARG_COLUMNS];                                                                                           \
+        N(place) at[ARG_COLUMNS];                                                                                      \
+        for (size_t j = 0, many; j < n; j += many, a += many) {                                                        \
+            many = n - j < ARG_COLUMNS ? n - j : ARG_COLUMNS;                                                          \
+            memcpy(best, a, many * sizeof(T));                                                                         \
+            memset(at, 0, sizeof at);                                                                                  \
+            for (size_t r = 1; r < rows; r++) {                                                                        \
+                const T *row = a + (int64_t)r * stride;                                                                \
+                const N(place) here = (N(place))r;                                                                     \
+                _Pragma("omp simd") for (size_t i = 0; i < many; i++) {                                                \
+                    T x = row[i], b = best[i];                                                                         \
+                    int wins = (x BEATS b) | ((x != x) & (b == b));                                                    \
+                    best[i] = wins ? x : b, at[i] = wins ? here : at[i];                                               \
+                }                                                                                                      \
+            }                                                                                                          \
+            for (size_t i = 0; i < many; i++) out[j + i] = (int64_t)at[i];                                             \
+        }                                                                                                              \
+    }
+COLUMN_ARG(max, >)
+COLUMN_ARG(min, <)
+#undef COLUMN_ARG
+
 #undef COLUMN
 #undef ACC_SUM
 #undef ACC_ABS
 #undef ACC_SQUARE
 #undef ACC_MAX
 #undef ACC_MIN
+#undef ACC_PRODUCT
 #undef LANES
 #undef V_
 #undef DYCL_PASTE

@@ -191,6 +191,25 @@ static int is_transposed(const dycl_reduce_plan *plan) {
            k->stride[k->rank - 1] == 1 && plan->n_reduced > 0 && plan->n_reduced <= CHUNK / 16;
 }
 
+/* Indices of extremes of floats, with vectors across the columns. */
+static int is_arg_columns(const dycl_reduce_plan *plan) {
+    const dycl_space *k = &plan->kept;
+    return is_arg(plan->desc->op) && dycl_dtype_is_float(plan->desc->dtype) && plan->reduced.rank == 1 && k->rank > 0 &&
+           k->stride[k->rank - 1] == 1 && k->size[k->rank - 1] >= 8 && plan->n_reduced > 0 &&
+           plan->n_reduced <= INT32_MAX;
+}
+
+static void reduce_arg_columns(const dycl_reduce_plan *plan, char *out, const char *in, int64_t begin, int64_t end) {
+    const dycl_reduce_desc *d = plan->desc;
+    const dycl_column_arg_fn kernel = plan->table->column_arg[d->op == DYCL_RED_ARGMIN][d->dtype == DYCL_F64];
+    const int64_t width = plan->kept.size[plan->kept.rank - 1];
+    for (int64_t i = begin, count; i < end; i += count) {
+        const char *from = in + dycl_space_seek(&plan->kept, i, NULL) * (int64_t)plan->element;
+        count = width - i % width < end - i ? width - i % width : end - i;
+        kernel((int64_t *)out + i, from, plan->reduced.stride[0], (size_t)plan->n_reduced, (size_t)count);
+    }
+}
+
 static void reduce_transposed(const dycl_reduce_plan *plan, char *out, const char *in, int64_t begin, int64_t end) {
     _Alignas(64) char buffer[CHUNK * sizeof(double)];
     const dycl_red_fn row = plan->table->red[plan->desc->op][plan->desc->dtype];
@@ -211,6 +230,10 @@ static void reduce_kept(const dycl_reduce_plan *plan, char *out, const char *in,
     const int plain = is_plain_row(plan);
     const dycl_red_fn row = plan->table->red[d->op][d->dtype];
     int64_t position[DYCL_MAX_RANK], offset;
+    if (!plain && is_arg_columns(plan)) {
+        reduce_arg_columns(plan, out, in, begin, end);
+        return;
+    }
     if (!plain && is_transposed(plan)) {
         reduce_transposed(plan, out, in, begin, end);
         return;

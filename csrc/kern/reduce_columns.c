@@ -16,10 +16,23 @@ typedef struct {
 } tile_task;
 
 /* Sums kept wide: f32 rows are added at most DYCL_COLUMN_ROWS at a time, then go to f64; f64 with Neumaier's
- * correction. */
+ * correction. Products likewise, without one. */
 typedef struct {
     double sum[TILE], lost[TILE];
 } wide_tile;
+
+static int is_extreme(const dycl_reduce_plan *plan) {
+    return plan->column == DYCL_COLUMN_AMAX || plan->column == DYCL_COLUMN_AMIN;
+}
+
+static double start_of(const dycl_reduce_plan *plan) {
+    switch (plan->column) {
+    case DYCL_COLUMN_AMAX: return -INFINITY;
+    case DYCL_COLUMN_AMIN: return INFINITY;
+    case DYCL_COLUMN_PROD: return 1;
+    default: return 0;
+    }
+}
 
 static int is_f64(const dycl_reduce_plan *plan) { return plan->desc->dtype == DYCL_F64; }
 
@@ -32,7 +45,18 @@ static void clear(wide_tile *wide, size_t columns) {
     memset(wide->lost, 0, columns * sizeof(double));
 }
 
+static void flush_product(const dycl_reduce_plan *plan, wide_tile *wide, void *acc, size_t columns) {
+    double *f64 = acc;
+    float *f32 = acc;
+    for (size_t j = 0; j < columns && is_f64(plan); j++) wide->sum[j] *= f64[j], f64[j] = 1;
+    for (size_t j = 0; j < columns && !is_f64(plan); j++) wide->sum[j] *= (double)f32[j], f32[j] = 1;
+}
+
 static void flush(const dycl_reduce_plan *plan, wide_tile *wide, void *acc, size_t columns) {
+    if (plan->column == DYCL_COLUMN_PROD) {
+        flush_product(plan, wide, acc, columns);
+        return;
+    }
     if (is_f64(plan)) {
         const double *a = acc;
         for (size_t j = 0; j < columns; j++) {
@@ -49,7 +73,7 @@ static void flush(const dycl_reduce_plan *plan, wide_tile *wide, void *acc, size
 }
 
 /* Runs one column kernel over the task's rows. wide: how the accumulators are kept wide, two of them for MOMENTS;
- * NULL for extremes, which need it not. */
+ * NULL where that is not needed. */
 static void accumulate(const tile_task *t, dycl_column column, void *acc, const void *operand, wide_tile *wide) {
     const dycl_reduce_plan *plan = t->plan;
     const dycl_column_fn kernel = plan->table->column[column][is_f64(plan)];
@@ -106,21 +130,20 @@ static dycl_moments column_moments(const tile_task *t, size_t column) {
     return all;
 }
 
-/* result[0]: sum, extreme or mean; result[1]: the sum of squared deviations. */
+/* result[0]: sum, product, extreme or mean; result[1]: the sum of squared deviations. */
 static void reduce_tile(const tile_task *t, double (*result)[TILE]) {
     const dycl_reduce_plan *plan = t->plan;
     const double n = (double)(t->end - t->begin);
     tile_buffer acc, mean;
     wide_tile wide[2];
-    if (plan->column == DYCL_COLUMN_AMAX || plan->column == DYCL_COLUMN_AMIN) {
-        const double start = plan->column == DYCL_COLUMN_AMAX ? -INFINITY : INFINITY;
-        for (size_t j = 0; j < t->columns; j++) set_tile(plan, &acc, j, start);
+    for (size_t j = 0; j < t->columns; j++) set_tile(plan, &acc, j, start_of(plan)); /* and each flush leaves it so */
+    if (is_extreme(plan)) {
         accumulate(t, plan->column, &acc, NULL, NULL);
         for (size_t j = 0; j < t->columns; j++) result[0][j] = tile_at(plan, &acc, j);
         return;
     }
-    memset(&acc, 0, t->columns * plan->element); /* and each flush leaves it so */
     clear(wide, t->columns);
+    for (size_t j = 0; j < t->columns; j++) wide->sum[j] = start_of(plan);
     accumulate(t, plan->column, &acc, NULL, wide);
     for (size_t j = 0; j < t->columns; j++) result[0][j] = wide_value(wide, j);
     if (!dycl_is_variance(plan->desc->op)) return;
@@ -152,6 +175,28 @@ static void store_tile(const dycl_reduce_plan *plan, void *out, double (*result)
     }
 }
 
+/* Extremes, and sums and products so short that nothing wider takes part, are made where they will lie. */
+static int is_straight(const dycl_reduce_plan *plan) {
+    if (plan->pieces > 1 || dycl_is_variance(plan->desc->op)) return 0;
+    return is_extreme(plan) || plan->n_reduced <= DYCL_COLUMN_ROWS;
+}
+
+static void reduce_straight(const tile_task *t, void *out) {
+    const dycl_reduce_plan *plan = t->plan;
+    const double start = start_of(plan), n = (double)plan->n_reduced;
+    const float start_f32 = (float)start, n_f32 = (float)n;
+    dycl_kern_fill(out, is_f64(plan) ? (const void *)&start : &start_f32, t->columns, plan->element);
+    accumulate(t, plan->column, out, NULL, NULL);
+    if (!plan->desc->mean) return;
+    if (is_f64(plan)) {
+#pragma omp simd
+        for (size_t j = 0; j < t->columns; j++) ((double *)out)[j] /= n;
+    } else {
+#pragma omp simd
+        for (size_t j = 0; j < t->columns; j++) ((float *)out)[j] /= n_f32;
+    }
+}
+
 /* total and next hold n_total and n_next rows' worth. */
 static void merge_tile(const dycl_reduce_plan *plan, double (*total)[TILE], double n_total, double (*next)[TILE],
                        double n_next, size_t columns) {
@@ -161,6 +206,8 @@ static void merge_tile(const dycl_reduce_plan *plan, double (*total)[TILE], doub
             dycl_moments m =
                 dycl_moments_merge((dycl_moments){n_total, a, total[1][j]}, (dycl_moments){n_next, b, next[1][j]});
             total[0][j] = m.mean, total[1][j] = m.m2;
+        } else if (plan->column == DYCL_COLUMN_PROD) {
+            total[0][j] = a * b;
         } else if (plan->column == DYCL_COLUMN_AMAX) {
             total[0][j] = b > a || b != b ? b : a;
         } else if (plan->column == DYCL_COLUMN_AMIN) {
@@ -179,7 +226,7 @@ void dycl_reduce_columns_plan(dycl_reduce_plan *plan) {
         [DYCL_RED_SUM] = DYCL_COLUMN_SUM + 1,     [DYCL_RED_SUMABS] = DYCL_COLUMN_SUMABS + 1,
         [DYCL_RED_SUMSQ] = DYCL_COLUMN_SUMSQ + 1, [DYCL_RED_AMAX] = DYCL_COLUMN_AMAX + 1,
         [DYCL_RED_AMIN] = DYCL_COLUMN_AMIN + 1,   [DYCL_RED_VAR] = DYCL_COLUMN_SUM + 1,
-        [DYCL_RED_STD] = DYCL_COLUMN_SUM + 1,
+        [DYCL_RED_STD] = DYCL_COLUMN_SUM + 1,     [DYCL_RED_PROD] = DYCL_COLUMN_PROD + 1,
     };
     const dycl_reduce_desc *d = plan->desc;
     const dycl_space *kept = &plan->kept, *reduced = &plan->reduced;
@@ -213,12 +260,15 @@ static void reduce_task(const dycl_reduce_plan *plan, char *out, const char *in,
     int64_t offset = dycl_space_seek(&outer, row, NULL) + column;
     tile_task t = {plan, in + offset * (int64_t)plan->element, count, begin, begin + plan->piece};
     if (t.end > plan->n_reduced) t.end = plan->n_reduced;
+    char *to = out + (row * width + column) * (int64_t)plan->element;
     if (plan->pieces > 1) {
         reduce_tile(&t, parts[task]);
+    } else if (is_straight(plan)) {
+        reduce_straight(&t, to);
     } else {
         double result[2][TILE];
         reduce_tile(&t, result);
-        store_tile(plan, out + (row * width + column) * (int64_t)plan->element, result, count);
+        store_tile(plan, to, result, count);
     }
 }
 

@@ -10,6 +10,8 @@ static void cumsum_i64(void *dst, const void *a, const void *b, const void *c, s
 
 DYCL_ISA_CHOICE(const dycl_row_table, dycl_row_table)
 
+const dycl_row_table *dycl_row_table_of(dycl_isa isa) { return dycl_row_table_for(isa); }
+
 dycl_row_fn dycl_kern_row(dycl_isa isa, dycl_row op, dycl_dtype dtype) {
     if (dtype == DYCL_F32) return dycl_row_table_for(isa)->f32[op];
     if (dtype == DYCL_F64) return dycl_row_table_for(isa)->f64[op];

@@ -103,6 +103,8 @@ void *dycl_plan_grow(void *block, size_t size); /* dycl_realloc with a message *
 dycl_status dycl_make_places(dycl_builder *b); /* of all slots, behind the last step */
 
 dycl_status dycl_make_tile(dycl_builder *b, const dycl_block *block);
+/* A row-wise operator alone, over rows that lie side by side; DYCL_BAIL: they do not. */
+dycl_status dycl_make_row_columns(dycl_builder *b, const dycl_block *block);
 dycl_status dycl_make_whole(dycl_builder *b); /* all blocks, where the plan is a backend's */
 /* ---- One builder a family; each appends the steps of the current block. */
 #define DYCL_FAMILY(NAME, name, ...) dycl_status dycl_steps_##name(dycl_builder *b, const dycl_block *block);

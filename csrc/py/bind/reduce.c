@@ -256,8 +256,8 @@ static PyObject *cumsum(dycl_call *call, const dycl_binding *row) {
     dycl_dtype wanted, summed;
     int64_t attr = dim, inner = 1;
     for (int i = dim + 1; i < rank; i++) inner *= meta(call, x)->sizes[i];
-    if (inner > 1 && dycl_track_has_now(call->region, x)) /* across rows torch's kernel is the faster one */
-        return dycl_call_bail(call, DYCL_BAIL_operator);
+    /* across few rows side by side torch's kernel is the faster one */
+    if (inner > 1 && inner < 8 && dycl_track_has_now(call->region, x)) return dycl_call_bail(call, DYCL_BAIL_operator);
     DYCL_CALL_TRY(dycl_call_dtype_or(call, call->p[2], DYCL_I64, &wanted));
     int narrow =
         dycl_call_given(call->p[2]) && dycl_dtype_is_int(wanted) && wanted != DYCL_I64; /* sums modulo a power of two */
