@@ -59,7 +59,7 @@ dycl_status dycl_make_row_columns(dycl_builder *b, const dycl_block *block) {
     dycl_row_columns_desc fits = {.op = kind_of((dycl_op)node->op), .dtype = dtype}, desc = fits;
     dycl_tensor in, out;
     dycl_status status;
-    if (block->row < 2 || !dycl_kern_has_row_columns(fits.op, dtype)) return DYCL_BAIL;
+    if (node->operand_count > 1 || block->row < 2 || !dycl_kern_has_row_columns(fits.op, dtype)) return DYCL_BAIL;
     dycl_make_tensor(b, operand, &in);
     dycl_make_tensor(b, node->out, &out);
     /* a copy made for its 16 bits lies as the value does where that is dense */
