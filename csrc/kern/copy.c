@@ -88,6 +88,18 @@ static void strided_run(void *dst, int64_t ds, const void *src, int64_t ss, int6
 #undef RUN
 }
 
+/* What is walked backwards, as flip does: lanes change places. */
+static void reversed_run(void *dst, const void *src, int64_t n, size_t element) {
+#define REVERSE(T)                                                                                                     \
+    {                                                                                                                  \
+        T *restrict d = dst;                                                                                           \
+        const T *restrict s = (const T *)src - (n - 1);                                                                \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) d[i] = s[n - 1 - i];                                       \
+    }
+    TYPED(element, REVERSE)
+#undef REVERSE
+}
+
 void dycl_kern_gather_run(void *dst, const void *src, int64_t stride, size_t n, size_t element) {
     if (n == 0) return;
     if (stride == 1)
@@ -135,6 +147,10 @@ static void copy_runs(const copy_plan *p, char *dst, const char *src, int64_t ro
     }
     if (d0 == 1 && s0 == 0 && bytes >= 32) {
         for (; rows > 0; rows--, dst += d1, src += s1) fill_run(dst, src, (size_t)columns, element);
+        return;
+    }
+    if (d0 == 1 && s0 == -1) {
+        for (; rows > 0; rows--, dst += d1, src += s1) reversed_run(dst, src, columns, element);
         return;
     }
     for (; rows > 0; rows--, dst += d1, src += s1) strided_run(dst, d0, src, s0, columns, element);

@@ -125,6 +125,20 @@ void dycl_kern_fill(void *dst, const void *value, size_t n, size_t element);
 int64_t dycl_kern_take_rows(void *out, const void *table, int64_t rows, size_t row_bytes, int64_t row_stride_bytes,
                             const void *index, dycl_dtype index_dtype, size_t n);
 
+/* out[i...] = from[i... with its place in one dimension replaced by index[i...] of it]: out contiguous, strides in
+ * elements. Returns a bad index, the first, (out of [0, limit)), or NULL: nothing outside is ever read. */
+typedef struct {
+    int rank; /* at least 1 */
+    int64_t sizes[DYCL_MAX_RANK];
+    int64_t from_strides[DYCL_MAX_RANK], index_strides[DYCL_MAX_RANK]; /* from's: 0 in the dimension of the index */
+    int64_t limit, stride;                                             /* of that dimension */
+    size_t element;
+} dycl_gather_desc;
+const int64_t *dycl_kern_gather(const dycl_gather_desc *desc, void *out, const void *from, const int64_t *index);
+
+/* *low and *high take in n elements. Serial. */
+void dycl_kern_extent(const int64_t *data, size_t n, int64_t *low, int64_t *high);
+
 /* Reduction over any set of dimensions of a strided tensor. reduce: bitmask over rank. out is contiguous in the order
  * of the kept dimensions. scratch: dycl_kern_reduce_scratch() bytes, 64-byte aligned. */
 typedef struct {

@@ -1,4 +1,4 @@
-/* Data movement against element-by-element references: copy, gather_run, fill, take_rows. */
+/* Data movement against element-by-element references: copy, gather_run, fill, take_rows, gather. */
 #include <stdio.h>
 #include <string.h>
 
@@ -50,15 +50,21 @@ static void check_copy(int64_t budget) {
             s_extent = make_strides(ss, sizes, rank, 1, below(3) != 0);
     size_t d_bytes = (size_t)d_extent * element, s_bytes = (size_t)s_extent * element;
     unsigned char *dst = dycl_alloc(d_bytes), *expected = dycl_alloc(d_bytes), *src = dycl_alloc(s_bytes);
+    unsigned char *first = src;
     for (size_t i = 0; i < s_bytes; i++) src[i] = (unsigned char)rnd();
+    for (int i = 0; i < rank && total; i++) {
+        if (below(4)) continue; /* walked backwards */
+        first += (size_t)((sizes[i] - 1) * ss[i]) * element;
+        ss[i] = -ss[i];
+    }
     memset(dst, 0xa5, d_bytes), memset(expected, 0xa5, d_bytes);
     for (int64_t i = 0; i < total; i++) {
         int64_t rest = i, d = 0, s = 0;
         for (int k = rank - 1; k >= 0; k--)
             d += rest % sizes[k] * ds[k], s += rest % sizes[k] * ss[k], rest /= sizes[k];
-        memcpy(expected + (size_t)d * element, src + (size_t)s * element, element);
+        memcpy(expected + (size_t)d * element, first + s * (int64_t)element, element);
     }
-    dycl_kern_copy(dst, ds, src, ss, sizes, rank, element);
+    dycl_kern_copy(dst, ds, first, ss, sizes, rank, element);
     check(!memcmp(dst, expected, d_bytes), "copy");
     dycl_free(dst), dycl_free(expected), dycl_free(src);
 }
@@ -133,17 +139,74 @@ static void check_take(void) {
     }
 }
 
+static void check_gather(void) {
+    for (int round = 0; round < 600; round++) {
+        dycl_gather_desc d = {.rank = 1 + (int)below(4), .element = (size_t)1 << below(4), .limit = 1 + below(20)};
+        int64_t count = 1, from_size = 1, index_size = 1, at[DYCL_MAX_RANK] = {0};
+        const int expanded = (int)below(2);
+        for (int i = d.rank - 1; i >= 0; i--) {
+            d.sizes[i] = 1 + below(round % 50 ? 9 : 30);
+            count *= d.sizes[i];
+            d.index_strides[i] = expanded && below(2) ? 0 : index_size;
+            index_size += d.index_strides[i] * (d.sizes[i] - 1);
+            d.from_strides[i] = below(2) ? 0 : from_size;
+            from_size += d.from_strides[i] * (d.sizes[i] - 1);
+        }
+        d.stride = below(2) ? 1 : from_size;
+        from_size += d.stride * (d.limit - 1);
+        unsigned char *from = dycl_alloc((size_t)from_size * d.element), *out = dycl_alloc((size_t)count * d.element);
+        int64_t *index = dycl_alloc((size_t)index_size * 8);
+        for (size_t i = 0; i < (size_t)from_size * d.element; i++) from[i] = (unsigned char)rnd();
+        for (int64_t i = 0; i < index_size; i++) index[i] = below(d.limit);
+        if (round % 3 == 0) index[below(index_size)] = below(2) ? -1 : d.limit;
+        const int64_t *got = dycl_kern_gather(&d, out, from, index), *bad = NULL;
+        int ok = 1;
+        for (int64_t n = 0; n < count && !bad; n++) {
+            int64_t f = 0, k = 0, rest = n;
+            for (int i = d.rank - 1; i >= 0; i--) {
+                at[i] = rest % d.sizes[i], rest /= d.sizes[i];
+                f += at[i] * d.from_strides[i], k += at[i] * d.index_strides[i];
+            }
+            if (index[k] < 0 || index[k] >= d.limit)
+                bad = index + k;
+            else
+                ok &= !memcmp(out + (size_t)n * d.element, from + (size_t)(f + index[k] * d.stride) * d.element,
+                              d.element);
+        }
+        check(got == bad, "gather: the first bad index");
+        check(ok || bad, "gather");
+        dycl_free(from), dycl_free(out), dycl_free(index);
+    }
+}
+
+static void check_extent(void) {
+    int64_t data[300];
+    for (int round = 0; round < 300; round++) {
+        size_t n = (size_t)below(300);
+        int64_t low = below(50) - 25, high = low + below(3), least = low, most = high;
+        for (size_t i = 0; i < n; i++) {
+            data[i] = (below(40) - 20) * (below(9) ? 1 : INT64_MAX / 20);
+            least = data[i] < least ? data[i] : least;
+            most = data[i] > most ? data[i] : most;
+        }
+        dycl_kern_extent(data, n, &low, &high);
+        check(low == least && high == most, "extent");
+    }
+}
+
 int main(void) {
     for (int isa = 0; isa < DYCL_ISA_COUNT; isa++) {
         int before = failures;
         if (!dycl_cpu_isa_force((dycl_isa)isa)) continue;
         for (int i = 0; i < 3000; i++) check_copy(i % 50 ? 4000 : 300000);
         check_transposes();
+        check_extent();
         printf("%s copy: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED");
     }
     int before = failures;
     check_runs();
     check_take();
-    printf("gather_run, fill, take_rows: %s\n", failures == before ? "ok" : "FAILED");
+    check_gather();
+    printf("gather_run, fill, take_rows, gather: %s\n", failures == before ? "ok" : "FAILED");
     return failures != 0;
 }

@@ -1,4 +1,5 @@
 /* Integer tensors as indices: what their elements lie between. */
+#include "kern/kern.h"
 #include "py/bind/index.h"
 
 typedef struct {
@@ -19,6 +20,11 @@ static inline void take_in(extent *e, int64_t x) {
 static void take_in_row(const dycl_value *v, const void *data, int64_t count, int64_t stride, void *context) {
     const int64_t *wide = data;
     const int32_t *narrow = data;
+    extent *e = context;
+    if (v->dtype == DYCL_I64 && stride == 1 && !e->except) {
+        dycl_kern_extent(wide, (size_t)count, &e->low, &e->high);
+        return;
+    }
     if (v->dtype == DYCL_I64)
         for (int64_t i = 0; i < count; i++) take_in(context, wide[i * stride]);
     else
