@@ -115,7 +115,7 @@ void dycl_chain_give_product(dycl_chain *c, int weight, int bias, uint32_t left,
 /* What waits for this root and its views becomes their gradients. */
 dycl_status dycl_backward_join_shares(dycl_backward *b, uint32_t root);
 
-/* ---- Views (move.c) */
+/* ---- Views (pieces.c) */
 
 /* The gradient of a view that shows a part of its base waits for those of the other parts. */
 dycl_status dycl_backward_piece(dycl_backward *b, uint32_t view, uint32_t gradient);

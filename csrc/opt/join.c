@@ -28,14 +28,15 @@ static int may_place(const dycl_program *p, uint32_t v, const dycl_value *whole,
     if (part->dtype != whole->dtype || dycl_value_numel(part) == 0) return 0;
     uint32_t maker = part->source, block = p->block_of[maker];
     if (block == DYCL_NONE) return 0;
-    return p->blocks[block].kind == DYCL_BLOCK_TILE ||
-           (p->graph.nodes[maker].op == DYCL_OP_linear && is_outermost(whole, dim));
+    const dycl_op op = (dycl_op)p->graph.nodes[maker].op;
+    return p->blocks[block].kind == DYCL_BLOCK_TILE || op == DYCL_OP_cat ||
+           ((op == DYCL_OP_linear || op == DYCL_OP_full) && whole->canonical && is_outermost(whole, dim));
 }
 
 dycl_status dycl_opt_join(dycl_program *p) {
     dycl_graph *g = &p->graph;
     if (has_layouts(p)) return DYCL_OK;
-    for (uint32_t n = 0; n < g->node_count; n++) {
+    for (uint32_t n = g->node_count; n-- > 0;) { /* a part of a part lies in the whole */
         if (p->dead[n] || g->nodes[n].op != DYCL_OP_cat) continue;
         const uint32_t *operands = dycl_node_operands(g, &g->nodes[n]);
         uint32_t out = g->nodes[n].out;
@@ -46,9 +47,10 @@ dycl_status dycl_opt_join(dycl_program *p) {
             dycl_value *part = &g->values[operands[i]];
             int64_t size = part->sizes[dim];
             if (may_place(p, operands[i], whole, dim)) {
-                part->root = out;
-                part->offset = at * whole->strides[dim];
+                part->root = whole->root;
+                part->offset = whole->offset + at * whole->strides[dim];
                 memcpy(part->strides, whole->strides, sizeof part->strides);
+                part->canonical = (uint8_t)dycl_strides_canonical(part);
             }
             at += size;
         }
