@@ -90,13 +90,25 @@ static void strided_run(void *dst, int64_t ds, const void *src, int64_t ss, int6
 
 /* What is walked backwards, as flip does: lanes change places. */
 static void reversed_run(void *dst, const void *src, int64_t n, size_t element) {
-#define REVERSE(T)                                                                                                     \
+#define REVERSE(T, LANES, ...)                                                                                         \
     {                                                                                                                  \
-        T *restrict d = dst;                                                                                           \
-        const T *restrict s = (const T *)src - (n - 1);                                                                \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) d[i] = s[n - 1 - i];                                       \
+        typedef T lanes __attribute__((vector_size(sizeof(T) * (LANES))));                                             \
+        T *d = dst;                                                                                                    \
+        const T *s = (const T *)src + 1 - (LANES);                                                                     \
+        int64_t i = 0;                                                                                                 \
+        lanes v;                                                                                                       \
+        _Pragma("GCC unroll 4") for (; i + (LANES) <= n; i += (LANES)) {                                               \
+            memcpy(&v, s - i, sizeof v);                                                                               \
+            v = __builtin_shufflevector(v, v, __VA_ARGS__);                                                            \
+            memcpy(d + i, &v, sizeof v);                                                                               \
+        }                                                                                                              \
+        for (; i < n; i++) d[i] = ((const T *)src)[-i];                                                                \
     }
-    TYPED(element, REVERSE)
+    switch (element) {
+    case 4: REVERSE(move4, 4, 3, 2, 1, 0) break;
+    case 8: REVERSE(move8, 2, 1, 0) break;
+    default: strided_run(dst, 1, src, -1, n, element);
+    }
 #undef REVERSE
 }
 
