@@ -98,12 +98,14 @@ dycl_row_fn dycl_kern_row(dycl_isa isa, dycl_row op, dycl_dtype dtype);
 typedef struct {
     dycl_row op;
     dycl_dtype dtype;
+    int threads; /* at most: the scratch is for so many */
     int64_t n, width, dst_step, src_step;
     int rank;
     int64_t sizes[DYCL_MAX_RANK], dst_strides[DYCL_MAX_RANK], src_strides[DYCL_MAX_RANK];
 } dycl_row_columns_desc;
 int dycl_kern_has_row_columns(dycl_row op, dycl_dtype dtype);
-void dycl_kern_row_columns(const dycl_row_columns_desc *desc, void *dst, const void *src);
+size_t dycl_kern_row_columns_scratch(const dycl_row_columns_desc *desc); /* bytes; 0: none, scratch may be NULL */
+void dycl_kern_row_columns(const dycl_row_columns_desc *desc, void *dst, const void *src, void *scratch);
 
 /* ---- Data movement over strided tensors (strides in elements, may be 0 or negative offsets already applied)
  * element: size in bytes (1, 2, 4, 8). All of them are parallel drivers: they use dycl_cpu_threads() when the work is

@@ -40,7 +40,7 @@ static void check(dycl_isa isa) {
     static const dycl_row ops[] = {DYCL_ROW_SOFTMAX, DYCL_ROW_LOG_SOFTMAX, DYCL_ROW_CUMSUM};
     dycl_row_columns_desc d = {.op = ops[below(3)], .dtype = below(2) ? DYCL_F32 : DYCL_F64};
     d.n = pick(1, below(3) ? 40 : 300), d.width = pick(1, below(3) ? 70 : 700);
-    d.src_step = d.width + below(5), d.dst_step = d.width + below(5);
+    d.threads = 1 + (int)below(2), d.src_step = d.width + below(5), d.dst_step = d.width + below(5);
     d.rank = 1, d.sizes[0] = pick(1, 3);
     const int in_place = (int)below(3) == 0, specials = (int)below(2);
     if (in_place) d.dst_step = d.src_step;
@@ -56,7 +56,7 @@ static void check(dycl_isa isa) {
     memset(dst, 0x55, (size_t)(out_size * element));
     char *to = in_place ? src : dst, *untouched = in_place ? given : dst;
     double mark = in_place ? 0 : get(d.dtype, dst, 0);
-    dycl_kern_row_columns(&d, to, src);
+    dycl_kern_row_columns(&d, to, src, NULL);
     for (int64_t k = 0; k < d.sizes[0]; k++)
         for (int64_t j = 0; j < d.width; j++) {
             const char *from = given + (k * d.src_strides[0] + j) * element,

@@ -1,19 +1,19 @@
 #include "exec/builder/blocked.h"
-#include "ir/infer.h"
 
 /* Softmax, log softmax and running sums along another dimension than the last. Neighbours in memory belong to
  * different rows: vectors go across the rows, where a tile program would gather each of them. */
 
-#define LEAST_WIDTH 8 /* rows side by side; of fewer, a tile program gathers */
+#define LEAST_WIDTH 8    /* rows side by side; of fewer, a tile program gathers */
+#define MOST_HALVES 4096 /* of 16 bits in a row: each thread has a strip of them in f32 */
 
 typedef struct {
     dycl_row_columns_desc desc;
-    dycl_ref out, in;
+    dycl_ref out, in, scratch;
 } row_columns_args;
 
 static dycl_status row_columns_run(const dycl_step *step, dycl_plan *plan) {
     const row_columns_args *a = step->args;
-    dycl_kern_row_columns(&a->desc, dycl_at(plan, a->out), dycl_at(plan, a->in));
+    dycl_kern_row_columns(&a->desc, dycl_at(plan, a->out), dycl_at(plan, a->in), dycl_at(plan, a->scratch));
     return DYCL_OK;
 }
 
@@ -55,29 +55,24 @@ dycl_status dycl_make_row_columns(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &g->nodes[block->first];
     const uint32_t operand = dycl_node_operands(g, node)[0];
     const int dim = (int)dycl_node_attrs(g, node)[0];
-    const dycl_dtype dtype = dycl_dtype_computed((dycl_dtype)g->values[node->out].dtype);
-    dycl_row_columns_desc fits = {.op = kind_of((dycl_op)node->op), .dtype = dtype}, desc = fits;
+    dycl_row_columns_desc desc = {.op = kind_of((dycl_op)node->op), .threads = b->plan->threads};
     dycl_tensor in, out;
     dycl_status status;
-    if (node->operand_count > 1 || block->row < 2 || !dycl_kern_has_row_columns(fits.op, dtype)) return DYCL_BAIL;
     dycl_make_tensor(b, operand, &in);
     dycl_make_tensor(b, node->out, &out);
-    /* a copy made for its 16 bits lies as the value does where that is dense */
-    if (dycl_dtype_is_half(in.dtype) &&
-        !(dycl_value_dense(dycl_make_value(b, operand)) && dycl_value_dense(dycl_make_value(b, node->out))))
-        return DYCL_BAIL;
-    if (in.dtype != out.dtype || !describe(&fits, dim, &in, &out)) return DYCL_BAIL;
+    desc.dtype = out.dtype;
+    if (node->operand_count > 1 || block->row < 2) return DYCL_BAIL;
+    if (in.dtype != out.dtype || !dycl_kern_has_row_columns(desc.op, desc.dtype)) return DYCL_BAIL;
+    if (!describe(&desc, dim, &in, &out) || (dycl_dtype_is_half(desc.dtype) && desc.n > MOST_HALVES)) return DYCL_BAIL;
     row_columns_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     DYCL_TRY(dycl_make_operands_plain(b, block));
-    DYCL_TRY(dycl_make_computed(b, operand, &in));
-    DYCL_TRY(dycl_make_computed_alike(b, node->out, &out));
-    if (!describe(&desc, dim, &in, &out)) return dycl_error_set("rows no longer lie side by side");
-    *a = (row_columns_args){desc, out.ref, in.ref};
+    dycl_make_tensor(b, operand, &in);
+    *a = (row_columns_args){.desc = desc, .out = out.ref, .in = in.ref};
     dycl_make_read(b, &in);
     dycl_make_write(b, &out);
+    DYCL_TRY(dycl_make_scratch(b, dycl_kern_row_columns_scratch(&desc), &a->scratch));
     DYCL_TRY(dycl_make_step(b, row_columns_run, a, "row_columns", 50 + 0.4 * (double)dycl_tensor_numel(&in)));
-    return dycl_make_finish(b, node->out, &out);
 fail:
     return status;
 }
