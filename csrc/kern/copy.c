@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "kern/element.h"
 #include "kern/kern.h"
 #include "kern/parallel.h"
 #include "kern/transpose.h"
@@ -47,18 +48,12 @@ static int normalise(dimension *dims, const int64_t *ds, const int64_t *ss, cons
     return n ? merged + 1 : 0;
 }
 
-/* Elements are moved as integers of their size, whatever they are. */
-typedef uint8_t move1;
-typedef uint16_t __attribute__((may_alias)) move2;
-typedef uint32_t __attribute__((may_alias)) move4;
-typedef uint64_t __attribute__((may_alias)) move8;
-
 #define TYPED(element, BODY)                                                                                           \
     switch (element) {                                                                                                 \
-    case 1: BODY(move1) break;                                                                                         \
-    case 2: BODY(move2) break;                                                                                         \
-    case 4: BODY(move4) break;                                                                                         \
-    default: BODY(move8) break;                                                                                        \
+    case 1: BODY(dycl_element1) break;                                                                                 \
+    case 2: BODY(dycl_element2) break;                                                                                 \
+    case 4: BODY(dycl_element4) break;                                                                                 \
+    default: BODY(dycl_element8) break;                                                                                \
     }
 
 static void fill_run(void *dst, const void *value, size_t n, size_t element) {
@@ -105,8 +100,8 @@ static void reversed_run(void *dst, const void *src, int64_t n, size_t element) 
         for (; i < n; i++) d[i] = ((const T *)src)[-i];                                                                \
     }
     switch (element) {
-    case 4: REVERSE(move4, 4, 3, 2, 1, 0) break;
-    case 8: REVERSE(move8, 2, 1, 0) break;
+    case 4: REVERSE(dycl_element4, 4, 3, 2, 1, 0) break;
+    case 8: REVERSE(dycl_element8, 2, 1, 0) break;
     default: strided_run(dst, 1, src, -1, n, element);
     }
 #undef REVERSE

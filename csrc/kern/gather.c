@@ -1,12 +1,8 @@
 #include <string.h>
 
+#include "kern/element.h"
 #include "kern/kern.h"
 #include "kern/parallel.h"
-
-/* Elements are moved as integers of their size, whatever they are. */
-typedef uint16_t __attribute__((may_alias)) move2;
-typedef uint32_t __attribute__((may_alias)) move4;
-typedef uint64_t __attribute__((may_alias)) move8;
 
 /* Where a run begins, in elements. */
 typedef struct {
@@ -55,10 +51,10 @@ static int64_t gather_run(const dycl_gather_desc *d, void *out, const void *from
     const int64_t inner = d->from_strides[d->rank - 1], step = d->index_strides[d->rank - 1], stride = d->stride;
     const uint64_t limit = (uint64_t)d->limit;
     switch (d->element) {
-    case 1: RUN(uint8_t)
-    case 2: RUN(move2)
-    case 4: RUN(move4)
-    default: RUN(move8)
+    case 1: RUN(dycl_element1)
+    case 2: RUN(dycl_element2)
+    case 4: RUN(dycl_element4)
+    default: RUN(dycl_element8)
     }
     return n;
 }

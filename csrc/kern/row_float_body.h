@@ -71,34 +71,6 @@ static void N(row_rms_norm)(void *dst, const void *a, const void *b, const void 
     N(normalise)(dst, a, b, NULL, n, 0, (T)(1 / sqrt(square + eps)));
 }
 
-/* Sums of g and of g (x - m). */
-static inline void N(sums_against)(double out[2], const T *g, const T *x, T operand, size_t n) {
-    const V zero = {0}, m = V_(set)(operand);
-    dycl_running_sum plain = {0, 0}, along = {0, 0};
-    while (n > 0) {
-        size_t block = n < DYCL_SUM_BLOCK ? n : DYCL_SUM_BLOCK, i = 0;
-        V outer1 = zero, outer2 = zero, v;
-        while (i + 2 * LANES <= block) {
-            size_t stop = i + 32 * LANES < block ? i + 32 * LANES : block;
-            V a1 = zero, a2 = zero, b1 = zero, b2 = zero;
-            for (; i + 2 * LANES <= stop; i += 2 * LANES) {
-                v = V_(load)(g + i), a1 += v, a2 = V_(fma)(v, V_(load)(x + i) - m, a2);
-                v = V_(load)(g + i + LANES), b1 += v, b2 = V_(fma)(v, V_(load)(x + i + LANES) - m, b2);
-            }
-            outer1 += a1 + b1, outer2 += a2 + b2;
-        }
-        for (; i < block; i += LANES) {
-            int whole = block - i >= (size_t)LANES;
-            v = whole ? V_(load)(g + i) : V_(load_part)(g + i, block - i, zero);
-            outer1 += v;
-            outer2 = V_(fma)(v, (whole ? V_(load)(x + i) : V_(load_part)(x + i, block - i, m)) - m, outer2);
-        }
-        N(block_add)(&plain, outer1), N(block_add)(&along, outer2);
-        g += block, x += block, n -= block;
-    }
-    out[0] = dycl_sum_value(plain), out[1] = dycl_sum_value(along);
-}
-
 /* (g - plain - (x - mean) along) scale */
 static void N(through_norm)(T *out, const T *g, const T *x, size_t n, T mean, T plain, T along, T scale) {
     const V m = V_(set)(mean), p = V_(set)(plain), f = V_(set)(-along), s = V_(set)(scale);
@@ -117,7 +89,7 @@ static void N(row_layer_norm_back)(void *dst, const void *a, const void *b, cons
     (void)c;
     if (n == 0) return;
     double square = 1 / (N(deviation)(b, n, &mean) / count + eps);
-    N(sums_against)(sums, a, b, mean, n);
+    N(paired_sums)(sums, a, b, mean, n);
     N(through_norm)(dst, a, b, n, mean, (T)(sums[0] / count), (T)(sums[1] / count * square), (T)sqrt(square));
 }
 
@@ -126,7 +98,7 @@ static void N(row_rms_norm_back)(void *dst, const void *a, const void *b, const 
     (void)c;
     if (n == 0) return;
     double square = 1 / (N(sum_square)(b, 0, n) / count + eps);
-    N(sums_against)(sums, a, b, 0, n);
+    N(paired_sums)(sums, a, b, 0, n);
     N(through_norm)(dst, a, b, n, 0, 0, (T)(sums[1] / count * square), (T)sqrt(square));
 }
 

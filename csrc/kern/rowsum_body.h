@@ -60,30 +60,41 @@ SUM_KERNEL(sum_abs, zero, ACC_ABS)
 SUM_KERNEL(sum_square, zero, ACC_SQUARE)
 SUM_KERNEL(sum_deviation, m, ACC_DEVIATION)
 
-/* Sum and sum of squares of x - m, in one pass: exact moments even where m is only near the mean. */
-static inline void N(moments)(double out[2], const T *a, T operand, size_t n) {
+/* Sums of v and of v (x - m), in one pass: of g, or, where that is NULL, of x - m itself. */
+static inline __attribute__((always_inline)) void N(paired_sums)(double out[2], const T *g, const T *x, T operand,
+                                                                 size_t n) {
     const V zero = {0}, m = V_(set)(operand);
     dycl_running_sum first = {0, 0}, second = {0, 0};
     while (n > 0) {
         size_t block = n < DYCL_SUM_BLOCK ? n : DYCL_SUM_BLOCK, i = 0;
-        V outer1 = zero, outer2 = zero, x;
+        V outer1 = zero, outer2 = zero, d, v;
         while (i + 2 * LANES <= block) {
             size_t stop = i + 32 * LANES < block ? i + 32 * LANES : block;
             V a1 = zero, a2 = zero, b1 = zero, b2 = zero;
             for (; i + 2 * LANES <= stop; i += 2 * LANES) {
-                x = V_(load)(a + i) - m, a1 += x, a2 = V_(fma)(x, x, a2);
-                x = V_(load)(a + i + LANES) - m, b1 += x, b2 = V_(fma)(x, x, b2);
+                d = V_(load)(x + i) - m, v = g ? V_(load)(g + i) : d;
+                a1 += v, a2 = V_(fma)(v, d, a2);
+                d = V_(load)(x + i + LANES) - m, v = g ? V_(load)(g + i + LANES) : d;
+                b1 += v, b2 = V_(fma)(v, d, b2);
             }
             outer1 += a1 + b1, outer2 += a2 + b2;
         }
         for (; i < block; i += LANES) {
-            x = (block - i >= (size_t)LANES ? V_(load)(a + i) : V_(load_part)(a + i, block - i, m)) - m;
-            outer1 += x, outer2 = V_(fma)(x, x, outer2);
+            int whole = block - i >= (size_t)LANES;
+            d = (whole ? V_(load)(x + i) : V_(load_part)(x + i, block - i, m)) - m;
+            v = !g ? d : whole ? V_(load)(g + i) : V_(load_part)(g + i, block - i, zero);
+            outer1 += v, outer2 = V_(fma)(v, d, outer2);
         }
         N(block_add)(&first, outer1), N(block_add)(&second, outer2);
-        a += block, n -= block;
+        x += block, n -= block;
+        if (g) g += block;
     }
     out[0] = dycl_sum_value(first), out[1] = dycl_sum_value(second);
+}
+
+/* Sum and sum of squares of x - m: exact moments even where m is only near the mean. */
+static inline void N(moments)(double out[2], const T *a, T operand, size_t n) {
+    N(paired_sums)(out, NULL, a, operand, n);
 }
 
 /* The mean and the sum of squared deviations from it. The mean is off by the rounding of its sum; where the elements

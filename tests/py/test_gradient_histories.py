@@ -116,7 +116,7 @@ def test_a_bias_that_is_only_named_may_be_written():
         return F.group_norm(x, 2, w, b)
 
     seen = []
-    for run in (program, program, dycl.accelerate(program)):
+    for run in (program, dycl.accelerate(program)):
         torch.manual_seed(0)
         x, w, b = (torch.randn(s, requires_grad=True) for s in ((2, 4, 3), 4, 4))
         y = run(x, w, b)
@@ -124,4 +124,4 @@ def test_a_bias_that_is_only_named_may_be_written():
             b.mul_(2)
         slope, = torch.autograd.grad(y.square().sum(), x, create_graph=True)
         seen.append([g is None for g in torch.autograd.grad(slope.square().sum(), [x, w, b], allow_unused=True)])
-    assert seen[1] == seen[2]
+    assert seen[0] == seen[1]
