@@ -159,6 +159,8 @@ static inline int64_t dycl_f64_attr(double value) {
     } u = {value};
     return u.i;
 }
+/* conv2d, conv_transpose2d or conv2d_back: each window sees the whole image, so that one product does it. */
+int dycl_conv_is_whole(const dycl_graph *graph, const dycl_node *node);
 uint32_t dycl_graph_maker(
     const dycl_graph *graph,
     uint32_t value); /* the node all of whose elements the value has, in their order; DYCL_NONE: there is none */

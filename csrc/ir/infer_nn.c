@@ -184,6 +184,22 @@ dycl_status dycl_infer_unconv(const dycl_draft *draft, dycl_value *out) {
     return DYCL_OK;
 }
 
+int dycl_conv_is_whole(const dycl_graph *g, const dycl_node *node) {
+    const uint32_t *operands = dycl_node_operands(g, node);
+    const int64_t *attrs = dycl_node_attrs(g, node);
+    int transposed = node->op == DYCL_OP_conv_transpose2d, is_gradient = node->op == DYCL_OP_conv2d_back;
+    const dycl_value *image = &g->values[transposed ? node->out : operands[0]],
+                     *window = &g->values[is_gradient ? node->out : operands[1]];
+    const dycl_value *seen = &g->values[transposed ? operands[0] : is_gradient ? operands[1] : node->out];
+    for (int i = 0; i < 2; i++) {
+        int64_t size = window->sizes[2 + i];
+        if (attrs[2 + i] != 0 || (attrs[4 + i] != 1 && size != 1)) return 0; /* padding, dilation */
+        if (image->sizes[2 + i] != size || seen->sizes[2 + i] != 1) return 0;
+    }
+    int biased = transposed && operands[2] != DYCL_NONE; /* each number of it is added to a window */
+    return attrs[6] == 1 && !(biased && window->sizes[2] * window->sizes[3] != 1);
+}
+
 static int64_t pooled(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation,
                       int64_t ceil_mode) {
     int64_t span = in + 2 * padding - dilation * (kernel - 1) - 1 + (ceil_mode ? stride - 1 : 0);

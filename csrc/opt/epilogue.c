@@ -46,6 +46,7 @@ dycl_status dycl_opt_epilogue(dycl_program *p) {
     }
     for (uint32_t n = 0; n < g->node_count; n++) {
         if (p->dead[n] || g->nodes[n].op != DYCL_OP_conv2d || p->follows[n] != DYCL_NONE) continue;
+        if (dycl_conv_is_whole(g, &g->nodes[n])) continue; /* a product, which does nothing on the way out */
         uint32_t value = g->nodes[n].out;
         int residuals = 0;
         for (int length = 0; length < MAX_CHAIN; length++) {

@@ -110,6 +110,8 @@ dycl_status dycl_steps_conv(dycl_builder *b, const dycl_block *block) {
     dycl_conv_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     if (dycl_value_numel(dycl_make_value(b, node->out)) == 0) return DYCL_OK;
+    status = block->count == 1 ? dycl_make_whole_window(b, node) : DYCL_BAIL;
+    if (status != DYCL_BAIL) return status;
     dycl_make_tensor(b, operands[0], &x);
     dycl_make_tensor(b, node->out, &out);
     DYCL_TRY(dycl_make_operand_plain(b, operands[1]));

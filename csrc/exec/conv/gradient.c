@@ -129,6 +129,8 @@ dycl_status dycl_steps_unconv(dycl_builder *b, const dycl_block *block) {
     dycl_conv_desc d;
     dycl_status status;
     memset(&d, 0, sizeof d);
+    status = dycl_make_whole_window(b, node);
+    if (status != DYCL_BAIL) return status;
     gradient_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     dycl_make_tensor(b, operands[0], &x);

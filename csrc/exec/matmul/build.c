@@ -173,6 +173,37 @@ fail:
     return status;
 }
 
+/* The bias of one column, once for each row. */
+static dycl_status spread_bias(dycl_builder *b, dycl_matmul_args *a) {
+    dycl_tensor from = {.ref = a->bias, .dtype = a->dtype, .rank = 1, .sizes = {a->m}}, to = from;
+    to.strides[0] = 1;
+    to.ref = (dycl_ref){0, 0, 0};
+    dycl_status status = dycl_make_slot(b, (size_t)a->m * dycl_dtype_size(a->dtype), &to.ref.slot);
+    a->bias = to.ref;
+    return status == DYCL_OK ? dycl_make_copy(b, &from, &to) : status;
+}
+
+dycl_status dycl_matmul_turn_column(dycl_builder *b, dycl_matmul_args *a) {
+    dycl_matmul_args turned = *a;
+    if (a->n != 1 || a->m == 1 || a->c_row != 1) return DYCL_OK;
+    turned.m = 1;
+    turned.n = a->m;
+    turned.a = a->b;
+    turned.b = a->a;
+    turned.a_row = a->b_column;
+    turned.a_column = a->b_row;
+    turned.b_row = a->a_column;
+    turned.b_column = a->a_row;
+    turned.c_row = a->m;
+    memcpy(turned.a_batch, a->b_batch, sizeof turned.a_batch);
+    memcpy(turned.b_batch, a->a_batch, sizeof turned.b_batch);
+    if (!dycl_gemv_reads(&turned)) return DYCL_OK;
+    dycl_status status = a->has_bias ? spread_bias(b, a) : DYCL_OK;
+    turned.bias = a->bias;
+    *a = turned;
+    return status;
+}
+
 dycl_status dycl_steps_matmul(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     if (block->count > 1) return dycl_make_prefilter(b, block);
@@ -196,6 +227,7 @@ dycl_status dycl_steps_matmul(dycl_builder *b, const dycl_block *block) {
     DYCL_TRY(dycl_make_computed_target(b, node->out, &target));
     a->c = target.ref;
     collapse_batch(a);
+    DYCL_TRY(dycl_matmul_turn_column(b, a));
     DYCL_TRY(dycl_matmul_choose(b, a));
     return dycl_make_finish(b, node->out, &target);
 fail:
