@@ -34,7 +34,8 @@ static const scene scenes[] = {
     {"much slower", 5000, 2000, .sizes = 1, .loaded = 1, .in_100 = 12, .in_10000 = .5},
     {"one tiny operator", 5, .5, .sizes = 1, .loaded = 1, .in_100 = 60, .in_10000 = 2},
     {"it waits", 50, 100, .waits = 2000, .sizes = 1, .in_100 = 250, .in_10000 = 6},
-    {"training", 10000, 25000, .sizes = 1, .disturbed = 4, .loaded = 1, .run = 4, .in_100 = 30, .in_10000 = 2.5},
+    {"training", 10000, 25000, .sizes = 1, .disturbed = 4, .loaded = 1, .run = 4, .in_100 = 20, .in_10000 = 2},
+    {"training, a little faster", 10000, 13500, .sizes = 1, .loaded = 1, .run = 4, .in_100 = 5, .in_10000 = .5},
     {"training, slower", 10000, 7000, .sizes = 1, .disturbed = 4, .loaded = 1, .run = 4, .in_100 = 20, .in_10000 = 1.5},
 };
 

@@ -29,8 +29,10 @@ enum {
     CHANGED = 8,
     CHANGED_HOPELESS = 3,
 };
-enum { PAIRS = 16 };                /* the longest look: where the ways are that close, either will do */
-enum { CLEARLY = 50, PLAINLY = 5 }; /* per cent; where little is recorded, the region has to be plainly faster */
+enum { PAIRS = 16 }; /* the longest look: where the ways are that close, either will do */
+/* Per cent. A pair that is so clear counts twice, and one of several calls a side varies less; where little is recorded,
+ * the region has to be plainly faster. */
+enum { CLEARLY = 50, CLEARLY_OF_MANY = 20, PLAINLY = 5 };
 
 static uint64_t read_clock(clockid_t clock) {
     struct timespec t;
@@ -72,9 +74,10 @@ static void begin_look(dycl_choice *c) {
 static int run_of(const dycl_choice *c) { return c->run ? c->run : 1; }
 
 /* What a pair says: more than 0 for the region. */
-static int step(double region, double torch, int hopeless) {
-    int size = region * 100 > torch * (100 + CLEARLY) || torch * 100 > region * (100 + CLEARLY) ? 2 : 1;
-    double fair = hopeless ? torch * (1 - PLAINLY / 100.) : torch;
+static int step(const dycl_choice *c, double region, double torch) {
+    const double clearly = 1 + (run_of(c) > 1 ? CLEARLY_OF_MANY : CLEARLY) / 100.;
+    int size = region > torch * clearly || torch > region * clearly ? 2 : 1;
+    double fair = c->hopeless ? torch * (1 - PLAINLY / 100.) : torch;
     return fair < region ? -size : size;
 }
 
@@ -96,6 +99,8 @@ static void decide(dycl_choice *c, uint8_t better) {
     double gain = better == DYCL_WAY_REGION ? look->low : 1 / look->high;
     double hold = HOLD;
     c->cost = gain > 1 ? (float)((gain - 1) * look->pairs * run_of(c)) : 0;
+    if (better == DYCL_WAY_REGION && c->settled <= 0 && look->pairs <= CONFIRMED / 2) /* no pair left a doubt */
+        hold = HOLD * LONGER_REGION;
     if (better == c->preferred && c->settled > 0)
         hold = (double)c->interval * (better == DYCL_WAY_REGION ? LONGER_REGION : LONGER_TORCH);
     if (hold < SHARE * c->cost) hold = SHARE * c->cost;
@@ -118,7 +123,7 @@ static void add(dycl_choice *c, dycl_way way, const uint64_t took[2]) {
     double region = look->sums[DYCL_WAY_REGION][clock] / look->taken[DYCL_WAY_REGION];
     double torch = look->sums[DYCL_WAY_TORCH][clock] / look->taken[DYCL_WAY_TORCH];
     float gain = (float)((torch + 1) / (region + 1));
-    look->walk += step(region, torch, c->hopeless);
+    look->walk += step(c, region, torch);
     if (!look->pairs || gain < look->low) look->low = gain;
     if (!look->pairs || gain > look->high) look->high = gain;
     look->pairs++;
