@@ -1,6 +1,7 @@
 /* py/site/choose.h: sites take the faster way under load, with inputs of several sizes and with calls that something
  * else disturbs; what waits is not taken for fast; and looking costs little. Times are made up, in microseconds. */
 #include "py/site/choose.c" /* knows neither Python nor torch */
+#include "py/site/steps.c"
 
 #include <math.h>
 #include <stdio.h>
@@ -163,7 +164,54 @@ static void test_clocks(void) {
     check(dycl_choose_moment(1).waits > none.waits, "clocks", "a sleep is a wait", 0);
 }
 
+/* Calls of a round are different: three of a discriminator, eight that sum gradients up. */
+static void test_rounds(void) {
+    static const struct {
+        const char *ends;
+        int calls;
+    } cases[] = {{"", 0},
+                 {"a", 0},
+                 {"aa", 1},
+                 {"aaaaaaaa", 1},
+                 {"0ab0ab", 3},
+                 {"b0ab0ab0", 3},
+                 {"0000000a", 0},
+                 {"0000000a0000000", 0},
+                 {"0000000a0000000a", 8},
+                 {"abacada", 0},
+                 {"0a0a0b0a0a0b", 6}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dycl_rounds r = {.count = 0};
+        for (int before = 0; before < 40; before++) dycl_rounds_note(&r, (uint8_t)(1 + before * before % 251));
+        r.count = 0;
+        for (const char *c = cases[i].ends; *c; c++) dycl_rounds_note(&r, (uint8_t)*c);
+        check(dycl_rounds_calls(&r) == cases[i].calls, "rounds", cases[i].ends, dycl_rounds_calls(&r));
+    }
+    dycl_rounds r = {.count = 0};
+    for (int i = 0; i < 10; i++) dycl_rounds_note(&r, (uint8_t)(i * i + 1)); /* the first steps were others */
+    for (int i = 0; i < 24; i++) dycl_rounds_note(&r, (uint8_t)(i % 3));
+    check(dycl_rounds_calls(&r) == 3, "rounds", "behind other calls", dycl_rounds_calls(&r));
+}
+
+/* Of three different calls, 4 in a row are 1 2 3 1 against 2 3 1 2. */
+static void test_unequal_calls(void) {
+    double lost = 0;
+    for (int n = 0; n < 200; n++) {
+        static const double parts[] = {.3, .4, 2.3};
+        dycl_choice c = {.run = 6};
+        for (int i = 0; i < 224; i++) {
+            dycl_way way = dycl_choose(&c);
+            double took = (way == DYCL_WAY_TORCH ? 13000 : 10000) * parts[i % 3] * (.9 + .2 * drawn());
+            dycl_choose_took(&c, way, (uint64_t[2]){(uint64_t)took, (uint64_t)took - 1}, 0, 0);
+            lost += way == DYCL_WAY_TORCH ? parts[i % 3] * .3 / 2 / 200 : 0; /* per cent of 200 calls */
+        }
+    }
+    check(lost < 4.5, "unequal calls", "lost in 200 calls", lost);
+}
+
 int main(void) {
+    test_rounds();
+    test_unequal_calls();
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) test_scene(&scenes[i]);
     test_changes();
     test_hopeless();

@@ -142,13 +142,20 @@ static PyObject *run_in_torch(int quiet, dycl_site *site, PyObject *callable, Py
     return result;
 }
 
+/* Calls in a row that go the same way in a look. */
+static uint8_t whole_rounds(const dycl_rounds *rounds) {
+    int calls = dycl_rounds_calls(rounds), least = DYCL_CHOOSE_TRAINING_RUN;
+    return (uint8_t)(calls ? (least + calls - 1) / calls * calls : least);
+}
+
 /* The call before this one is over, with all that followed it up to an optimizer's step. */
 static void end_training_step(dycl_site *site) {
     dycl_training *t = &site->training;
     uint64_t took[2];
     if (!t->timed) return;
     t->timed = 0;
-    dycl_steps_took(t->begun, took);
+    dycl_rounds_note(&t->rounds, dycl_steps_took(t->begun, took));
+    if (!t->choice.looks) t->choice.run = whole_rounds(&t->rounds);
     dycl_choose_took(&t->choice, (dycl_way)t->way, took, t->hopeless, t->made | dycl_pass_take_made());
 }
 
@@ -196,7 +203,7 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
         t->way = (uint8_t)way;
         t->hopeless = (uint8_t)hopeless;
         t->made = (uint8_t)made;
-        choice->run = DYCL_CHOOSE_TRAINING_RUN;
+        if (!choice->run) choice->run = DYCL_CHOOSE_TRAINING_RUN;
         dycl_steps_begin(before);
     } else if (in_torch) {
         dycl_choose_done(choice, way, before, hopeless, made);

@@ -30,8 +30,8 @@ enum {
     CHANGED_HOPELESS = 3,
 };
 enum { PAIRS = 16 }; /* the longest look: where the ways are that close, either will do */
-/* Per cent. A pair that is so clear counts twice, and one of several calls a side varies less; where little is recorded,
- * the region has to be plainly faster. */
+/* Per cent. A pair that is so clear counts twice, and one of several calls a side varies less; where little is
+ * recorded, the region has to be plainly faster. */
 enum { CLEARLY = 50, CLEARLY_OF_MANY = 20, PLAINLY = 5 };
 
 static uint64_t read_clock(clockid_t clock) {

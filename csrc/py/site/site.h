@@ -7,6 +7,7 @@
 #include "exec/cache/cache.h"
 #include "py/site/choose.h"
 #include "py/site/passes.h"
+#include "py/site/steps.h"
 #include "py/torch/state.h"
 #include "record/bail.h"
 #include "record/trace.h"
@@ -53,6 +54,7 @@ typedef struct {
     dycl_moment begun; /* the last call's time */
     uint8_t timed;     /* it counts */
     uint8_t way, hopeless, made;
+    dycl_rounds rounds; /* which steps followed them */
 } dycl_training;
 
 /* What py/entry/hint.h knows. */
