@@ -30,7 +30,7 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
                                    const dycl_conv_args *conv, const dycl_tensor *w, const uint32_t *residuals);
 void dycl_channels_last(const dycl_tensor *t, dycl_layout *out); /* rank 4 */
 
-/* A convolution, or a weight's gradient, with dycl_conv_is_whole (ir/graph.h), as a product. BAIL: it is another one. */
+/* A convolution, or a weight's gradient, with dycl_conv_is_whole (ir/graph.h) as a product. BAIL: it is another. */
 dycl_status dycl_make_whole_window(dycl_builder *b, const dycl_node *node);
 
 /* The mean over whole planes from a blocked layout; BAIL when the operand is not in one. */

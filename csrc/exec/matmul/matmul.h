@@ -27,8 +27,8 @@ typedef struct {
 } dycl_matmul_args;
 
 void dycl_matmul_touches(dycl_builder *b, const dycl_matmul_args *a); /* what the step being built reads */
-/* One column, the head of a critic or a score, as one row of the transposed product, where the kernels for few rows read
- * that. Before `choose`. */
+/* One column, the head of a critic or a score, as one row of the transposed product, where the kernels for few rows
+ * read that. Before `choose`. */
 dycl_status dycl_matmul_turn_column(dycl_builder *b, dycl_matmul_args *a);
 /* Chooses a kernel for the mode of the plan and appends the step. */
 dycl_status dycl_matmul_choose(dycl_builder *b, dycl_matmul_args *a);
