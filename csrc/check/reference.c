@@ -87,18 +87,6 @@ static dycl_status copied(dycl_reference *r, const dycl_node *node, const uint32
     return DYCL_OK;
 }
 
-/* torch's own kernels define themselves (ir/hosted.def): what they answer is not compared, only where it lies. */
-dycl_status dycl_reference_hosted(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
-                                  const int64_t *attrs) {
-    (void)operands, (void)attrs;
-    const dycl_value *out = dycl_reference_value(r, node->out);
-    int64_t index[DYCL_MAX_RANK] = {0};
-    if (dycl_value_numel(out) == 0) return DYCL_OK;
-    do dycl_reference_set(r, node->out, index, dycl_number_unknown());
-    while (dycl_reference_next(index, out->sizes, out->rank));
-    return DYCL_OK;
-}
-
 dycl_status dycl_reference_cast(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
                                 const int64_t *attrs) {
     return copied(r, node, operands, attrs);

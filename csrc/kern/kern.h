@@ -138,6 +138,27 @@ typedef struct {
 } dycl_gather_desc;
 const int64_t *dycl_kern_gather(const dycl_gather_desc *desc, void *out, const void *from, const int64_t *index);
 
+/* to[i... with its places in some dimensions replaced by what each index has at i...] += from[i...], one after the
+ * other in this order where several are added to one element. Strides in elements; to's: 0 where an index goes along.
+ * The result is dense, so that of a dimension which no index replaces, each piece is a block of memory or several. */
+typedef struct {
+    int rank, count; /* rank: at least 1; count: indices */
+    dycl_dtype dtype;
+    int wraps;     /* negative positions count from the end */
+    int64_t skip;  /* this position gets nothing; INT64_MIN: there is none */
+    int64_t numel; /* of the result */
+    int64_t sizes[DYCL_MAX_RANK], to_strides[DYCL_MAX_RANK], from_strides[DYCL_MAX_RANK];
+    int64_t extents[DYCL_MAX_RANK]; /* sizes of the result, at least those of what is added */
+    struct {
+        int64_t strides[DYCL_MAX_RANK], limit, stride; /* limit, stride: of the dimension that it replaces */
+    } index[DYCL_MAX_RANK];
+} dycl_add_desc;
+size_t dycl_kern_add_scratch(const dycl_add_desc *desc);
+/* fill: the number that the result is filled with first; NULL: it is there. Returns a bad index, or NULL: nothing
+ * outside is ever written. No operand may lie where the result does. */
+const int64_t *dycl_kern_add(const dycl_add_desc *desc, void *to, const void *fill, const void *from,
+                             const int64_t *const *index, void *scratch);
+
 /* *low and *high take in n elements. Serial. */
 void dycl_kern_extent(const int64_t *data, size_t n, int64_t *low, int64_t *high);
 

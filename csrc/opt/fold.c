@@ -1,3 +1,4 @@
+#include "ir/added.h"
 #include "opt/rewrite.h"
 
 #define LEAST_RUN 16 /* shorter runs are gathered faster by the copy */
@@ -19,10 +20,10 @@ static int holds(dycl_dtype wide, dycl_dtype dtype) {
     return bits[wide] && bits[dtype] && bits[wide] >= bits[dtype];
 }
 
-static void fold_fills(dycl_program *p, dycl_node *node) {
+static void fold_fills(dycl_program *p, dycl_node *node, int count) {
     dycl_graph *g = &p->graph;
     uint32_t *operands = g->operands + node->operands;
-    for (int i = 0; i < node->operand_count; i++) {
+    for (int i = 0; i < count; i++) {
         if (operands[i] == DYCL_NONE) continue;
         uint32_t n = dycl_program_producer(p, operands[i]);
         if (n == DYCL_NONE || g->nodes[n].op != DYCL_OP_full) continue;
@@ -75,11 +76,14 @@ static void fold_order(dycl_program *p, dycl_node *node) {
 
 dycl_status dycl_opt_fold(dycl_program *p) {
     dycl_graph *g = &p->graph;
+    dycl_added added;
     for (uint32_t n = 0; n < g->node_count; n++) {
         dycl_node *node = &g->nodes[n];
         if (p->dead[n]) continue;
         dycl_family family = dycl_op_get((dycl_op)node->op)->family;
-        if (family == DYCL_FAMILY_EW) fold_fills(p, node);
+        if (family == DYCL_FAMILY_EW) fold_fills(p, node, node->operand_count);
+        if (family == DYCL_FAMILY_HOSTED && dycl_added_of(g, node, &added) && added.base == 0)
+            fold_fills(p, node, 1); /* each row is filled just before it is added to */
         if (family == DYCL_FAMILY_CAST) fold_casts(p, node);
         if (node->op == DYCL_OP_argmax || node->op == DYCL_OP_argmin) fold_order(p, node);
         if (family == DYCL_FAMILY_EW || family == DYCL_FAMILY_CAST) fold_copies(p, node);

@@ -81,6 +81,10 @@ dycl_status dycl_make_contiguous(dycl_builder *b, uint32_t value, dycl_tensor *o
 dycl_status dycl_make_target(dycl_builder *b, uint32_t value, dycl_tensor *out);
 dycl_status dycl_make_finish(dycl_builder *b, uint32_t value, const dycl_tensor *target);
 dycl_status dycl_make_copy(dycl_builder *b, const dycl_tensor *from, const dycl_tensor *to); /* same sizes and dtype */
+/* A result that begins as a copy of x, which is dense and lies as it does: none where nobody needs x any more. */
+dycl_status dycl_make_begin(dycl_builder *b, const dycl_tensor *x, const dycl_tensor *to);
+/* An operator of the host that our own kernel runs; BAIL: it does not (ir/added.h). */
+dycl_status dycl_make_added(dycl_builder *b, const dycl_node *node);
 /* The same for steps that compute floats of 16 bits in f32 (tile/half.c): the value itself, or a dense copy in f32;
  * room for a result in f32, which `finish` rounds. Of other dtypes nothing is copied. */
 dycl_status dycl_make_computed(dycl_builder *b, uint32_t value, dycl_tensor *out);

@@ -69,7 +69,7 @@ static dycl_status begin_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-static dycl_status begin(dycl_builder *b, const dycl_tensor *x, const dycl_tensor *to) {
+dycl_status dycl_make_begin(dycl_builder *b, const dycl_tensor *x, const dycl_tensor *to) {
     begin_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     a->from = x->ref;
@@ -94,7 +94,7 @@ dycl_status dycl_steps_scatter(dycl_builder *b, const dycl_block *block) {
     dycl_status status;
     dycl_make_tensor(b, operands[0], &x);
     dycl_make_tensor(b, node->out, &to);
-    DYCL_TRY(begin(b, &x, &to));
+    DYCL_TRY(dycl_make_begin(b, &x, &to));
     if (node->op == DYCL_OP_index_put) return put_rows(b, &to, operands[1], operands[2]);
     dycl_make_tensor(b, operands[1], &source);
     to.rank = (node->attr_count - 1) / 2;

@@ -1,0 +1,2 @@
+#define DYCL_ADD dycl_kern_add__avx2
+#include "kern/add_body.h"
