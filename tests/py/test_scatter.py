@@ -189,7 +189,8 @@ def test_large_tables(shape, count, threads):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        for f in (lambda y: torch.zeros(shape).index_add(0, index, y), lambda y: torch.ones(shape).index_add(0, index, y),
+        for f in (lambda y: torch.zeros(shape).index_add(0, index, y),
+                  lambda y: torch.ones(shape).index_add(0, index, y),
                   lambda y: torch.zeros(shape[::-1]).scatter_add(1, index.expand(shape[1], count), y.t()),
                   lambda y: torch.zeros(shape).scatter_add(0, (y > 0).long(), y) if shape[0] > 1 else y * 1):
             run = dycl.accelerate(f)
