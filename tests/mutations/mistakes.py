@@ -42,8 +42,6 @@ MISTAKES = [
             "even &= d->index[k].strides[outer] == d->index[k].strides[inner] * n;", "even &= n > 0;", "py/scatter"),
     Mistake("the row of padding gets a gradient", "ir/added.c",
             "if (*given[3].words >= 0) a->skip = *given[3].words;", "", "py/scatter py/class_gradients"),
-    Mistake("indices with a dimension between them give theirs where the first stands", "ir/added.c",
-            "last - first + 1 == a->count ? first : 0", "first", "py/scatter"),
     Mistake("equal parts of a gradient are not all added", "grad/mosaic.c", "for (int i = 1; i < count; i++) out =",
             "for (int i = 2; i < count; i++) out =", "py/parts"),
     Mistake("padding reads a row below the image", "kern/pad.c",
