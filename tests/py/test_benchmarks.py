@@ -22,6 +22,8 @@ limit = importlib.import_module("benchmarks.limit")
 report = importlib.import_module("benchmarks.report")
 timing = importlib.import_module("benchmarks.timing")
 slices = importlib.import_module("benchmarks.slices")
+operators = importlib.import_module("benchmarks.operators")
+operator_rows = importlib.import_module("benchmarks.operator_rows")
 
 
 def small():
@@ -253,3 +255,24 @@ def test_slices_alternate_and_their_ratio_has_an_interval():
     middle, wide_low, wide_high = slices.interval(apart, rng)
     assert wide_high - wide_low > 2 * (high - low)  # four starts that differ say less than four that agree
     assert slices.interval([[0.9, 0.9], [0.9]], rng) == (0.9, 0.9, 0.9)
+
+
+@pytest.mark.parametrize("shape", operators.SHAPES)
+def test_operators_are_of_all_shapes(shape):
+    rows = operator_rows.rows(operators.SHAPES[shape])
+    assert len(rows) > 150 and ("conv2d" in rows) == (len(operators.SHAPES[shape]) == 4)
+    for name, (function, x) in rows.items():
+        assert function(x).numel() > 0, name
+    assert set(rows) <= set(operator_rows.names()) and len(operator_rows.names()) == len(set(operator_rows.names()))
+
+
+def test_operators_alone():
+    """Both passes of both are timed, of what has no gradient one; what is slower by more than a call's own time is
+    found."""
+    x = torch.rand(64, 64)
+    row = operators.measure("mul", lambda x: x * 2, x, "64x64", 0.0)
+    assert len(row.ours) == len(row.eager) == 2 and min(row.ours + row.eager) > 0 and row.torch == 0
+    assert operators.measure("eq", lambda x: x == 2, x, seconds=0.0).ratios[1] is None
+    row.ours, row.eager = [100.0, 1.0], [50.0, 0.5]
+    assert row.ratios == (0.5, 0.5, 0.5) and row.slower(0.97) == [(0.5, "mul 64x64 forward")]
+    assert not row.slower(0.5) and str(row).startswith("| mul | 64x64 | 0.50 | 0.50 | 0.50 | 100 + 1 | 50 + 0 | 0 |")
