@@ -110,6 +110,11 @@ static double gelu_tanh_slope(dycl_dtype dtype, double x) {
     double t = tanh(0.7978845608028654 * x * (1 + 0.044715 * square));
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * (0.7978845608028654 * (1 + 0.134145 * square));
 }
+static double logsigmoid_slope(double x) {
+    double e = exp(-fabs(x)), part = e / (e + 1);
+    return x < 0 ? 1 - part : part;
+}
+static double hardswish_slope(double x) { return x <= -3 ? 0 : x >= 3 ? 1 : x / 3 + 0.5; }
 static double silu_slope(double x) {
     double s = sigmoid(x);
     return s * (1 + x * (1 - s));
@@ -209,6 +214,11 @@ static double of_two(dycl_ew op, dycl_dtype dtype, double a, double b) {
     case DYCL_EW_gelu_grad: return a * gelu_slope(b);
     case DYCL_EW_gelu_tanh_grad: return a * gelu_tanh_slope(dtype, b);
     case DYCL_EW_silu_grad: return a * silu_slope(b);
+    case DYCL_EW_relu6_grad: return b > 0 && b < 6 ? a : 0;
+    case DYCL_EW_hardswish_grad: return b <= -3 ? 0 : a * hardswish_slope(b);
+    case DYCL_EW_hardsigmoid_grad: return b > -3 && b < 3 ? a * (double)(1.0f / 6) : 0;
+    case DYCL_EW_logsigmoid_grad: return a * logsigmoid_slope(b);
+    case DYCL_EW_selu_grad: return a * 1.0507009873554805 * (b > 0 ? 1 : 1.6732632423543772 * exp(b));
     case DYCL_EW_copysign: return copysign(a, b);
     default: return NAN; /* integers' only */
     }
@@ -221,6 +231,13 @@ static double of_three(dycl_ew op, dycl_dtype dtype, double a, double b, double 
     case DYCL_EW_hardtanh: return clamp(a, b, c);
     case DYCL_EW_softplus: return softplus(dtype, a, b, c);
     case DYCL_EW_threshold: return a <= b ? c : a;
+    case DYCL_EW_leaky_relu_grad: return b > 0 ? a : a * c;
+    case DYCL_EW_threshold_grad: return b <= c ? 0 : a;
+    case DYCL_EW_below_grad: return b < c ? a : 0;
+    case DYCL_EW_hardshrink_grad: return fabs(b) > c ? a : 0;
+    case DYCL_EW_elu_grad: return b > 0 ? a : a * c * exp(b);
+    case DYCL_EW_celu_grad: return b > 0 ? a : a * exp(b / c);
+    case DYCL_EW_softplus_grad: return b > c ? a : a * exp(b) / (exp(b) + 1);
     case DYCL_EW_add_scaled: return a + b * c;
     case DYCL_EW_fma: return a * b + c;
     default: return NAN; /* integers' only */
@@ -244,6 +261,7 @@ static double inner_rounding(dycl_ew op, dycl_dtype dtype, const double *x) {
     case DYCL_EW_mish: return dtype == DYCL_F64 ? fabs(x[0]) : 0; /* f32's kernel does not cancel */
     case DYCL_EW_silu_grad:
     case DYCL_EW_gelu_grad: return fabs(x[0]);
+    case DYCL_EW_celu_grad: return x[1] > 0 ? 0 : 2 * fabs(x[0] * x[1] / x[2]) * exp(x[1] / x[2]);
     case DYCL_EW_gelu_tanh_grad: return 32 * fabs(x[0]); /* 1 - tanh^2, by what grows as x^3 until it is 0 */
     case DYCL_EW_add:
     case DYCL_EW_sub: return 0;
@@ -298,6 +316,19 @@ static int has_pole_inside(dycl_ew op, const dycl_number *x) {
     case DYCL_EW_gelu_grad: /* slopes that turn round twice */
     case DYCL_EW_gelu_tanh_grad:
     case DYCL_EW_silu_grad: return x[1].error > 0.125;
+    case DYCL_EW_hardswish_grad: /* slopes that jump */
+    case DYCL_EW_hardsigmoid_grad: return x[1].error > 0 && fabs(fabs(x[1].f) - 3) <= x[1].error;
+    case DYCL_EW_relu6_grad: return x[1].error > 0 && fabs(fabs(x[1].f - 3) - 3) <= x[1].error;
+    case DYCL_EW_selu_grad:
+    case DYCL_EW_leaky_relu_grad:
+    case DYCL_EW_elu_grad: return may_be_zero(x[1]);
+    case DYCL_EW_celu_grad: return may_be_zero(x[1]) || fabs(x[2].f) <= x[2].error;
+    case DYCL_EW_hardshrink_grad:
+        high = x[1].error + x[2].error;
+        return high > 0 && fabs(fabs(x[1].f) - x[2].f) <= high;
+    case DYCL_EW_threshold_grad:
+    case DYCL_EW_below_grad:
+    case DYCL_EW_softplus_grad: high = x[1].error + x[2].error; return high > 0 && fabs(x[1].f - x[2].f) <= high;
     case DYCL_EW_atan2: /* which zero it is decides between 0 and pi, and between pi and -pi */
         return fabs(x[0].f) <= x[0].error && x[1].f <= x[1].error && (x[0].error > 0 || x[1].f == 0);
     case DYCL_EW_logical_not: return may_be_zero(x[0]);
@@ -323,6 +354,18 @@ static int leaves_between(dycl_ew op, dycl_dtype in, const double *x) {
     case DYCL_EW_sigmoid:                                       /* e^-x is infinite */
     case DYCL_EW_silu: between = sigmoid(x[0]); break;
     case DYCL_EW_silu_grad: between = x[0] * sigmoid(x[1]); break;
+    case DYCL_EW_logsigmoid_grad: between = exp(-fabs(x[1])); break;
+    case DYCL_EW_softplus_grad: between = x[0] * exp(x[1]); break;
+    case DYCL_EW_elu_grad:
+    case DYCL_EW_selu_grad:
+        between = x[0] * (op == DYCL_EW_elu_grad ? x[2] : 1.7580993408473766);
+        if (fabs(between) > (in != DYCL_F64 ? 3.4e38 : DBL_MAX) && isfinite(x[0])) return 1;
+        between = exp(fmin(x[1], 0));
+        break;
+    case DYCL_EW_celu_grad: /* by 1 / alpha, which may be negative */
+        if (!(fabs(1 / x[2]) < (in != DYCL_F64 ? 3.4e38 : DBL_MAX))) return 1;
+        between = x[1] > 0 ? 1 : exp(x[1] / x[2]);
+        break;
     default: return 0;
     }
     if (!isfinite(between) || between == 0) return 0;

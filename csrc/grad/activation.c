@@ -16,11 +16,6 @@
 #define TIMES(a, number)       dycl_chain_number(c, DYCL_OP_mul, a, number)
 #define COMPARE(op, a, number) dycl_chain_number(c, DYCL_OP_##op, a, number)
 
-#define FORMULA(name, gradient)                                                                                        \
-    void dycl_grad_##name(dycl_chain *c) { dycl_chain_give(c, 0, gradient); }
-
-FORMULA(logsigmoid, MUL(G, SIGMOID(NEG(X))))
-
 /* torch's kernels go over the gradient and the operand once: how these lie decides how the result lies, and not how
  * what is computed here in between lies. */
 static void give_iterated(dycl_chain *c, uint32_t gradient, uint32_t first, uint32_t second) {
@@ -29,10 +24,12 @@ static void give_iterated(dycl_chain *c, uint32_t gradient, uint32_t first, uint
 
 static void give(dycl_chain *c, uint32_t gradient) { give_iterated(c, gradient, G, X); }
 
-/* Its slope is constant between bends: the gradient does not depend on x, but for torch it has x's history. */
-static void give_pieces(dycl_chain *c, uint32_t gradient) {
-    dycl_chain_tie(c, 0);
-    give(c, gradient);
+static void give_of_both(dycl_chain *c, dycl_op op) { give(c, dycl_chain_2(c, op, G, X)); }
+
+/* Of the operand `nth`, a number, too. */
+static uint32_t of_number(dycl_chain *c, dycl_op op, uint32_t g, int nth) {
+    uint32_t operands[3] = {g, X, dycl_chain_take(c, nth)};
+    return dycl_chain_node(c, op, 3, operands, 0, NULL);
 }
 
 void dycl_grad_relu(dycl_chain *c) {
@@ -40,28 +37,17 @@ void dycl_grad_relu(dycl_chain *c) {
     give_iterated(c, dycl_chain_2(c, DYCL_OP_relu_grad, G, y), y, G);
 }
 
+void dycl_grad_gelu(dycl_chain *c) { give_of_both(c, DYCL_OP_gelu_grad); }
+void dycl_grad_gelu_tanh(dycl_chain *c) { give_of_both(c, DYCL_OP_gelu_tanh_grad); }
+void dycl_grad_silu(dycl_chain *c) { give_of_both(c, DYCL_OP_silu_grad); }
+void dycl_grad_logsigmoid(dycl_chain *c) { give_of_both(c, DYCL_OP_logsigmoid_grad); }
+void dycl_grad_selu(dycl_chain *c) { give_of_both(c, DYCL_OP_selu_grad); }
+void dycl_grad_hardswish(dycl_chain *c) { give_of_both(c, DYCL_OP_hardswish_grad); }
+
 /* Between bends as torch's vectors have it, where a NaN has no gradient; the last few elements, which fill no vector,
  * keep it there. */
-void dycl_grad_relu6(dycl_chain *c) {
-    uint32_t x = X, above = dycl_chain_keep(c, COMPARE(gt, x, 0), G);
-    give_pieces(c, dycl_chain_keep(c, COMPARE(lt, x, 6), above));
-}
-
-/* 1/6 within, as torch rounds it; a NaN has none */
-void dycl_grad_hardsigmoid(dycl_chain *c) {
-    uint32_t x = X, inner = dycl_chain_keep(c, COMPARE(lt, x, 3), TIMES(G, (double)(1.0f / 6)));
-    give_pieces(c, dycl_chain_keep(c, COMPARE(gt, x, -3), inner));
-}
-
-void dycl_grad_hardswish(dycl_chain *c) {
-    uint32_t x = X, bend = MUL(G, PLUS(TIMES(x, 1. / 3), 0.5));
-    uint32_t above = dycl_chain_where(c, COMPARE(ge, x, 3), G, bend);
-    give(c, dycl_chain_drop(c, COMPARE(le, x, -3), above));
-}
-
-void dycl_grad_gelu(dycl_chain *c) { give(c, dycl_chain_2(c, DYCL_OP_gelu_grad, G, X)); }
-void dycl_grad_gelu_tanh(dycl_chain *c) { give(c, dycl_chain_2(c, DYCL_OP_gelu_tanh_grad, G, X)); }
-void dycl_grad_silu(dycl_chain *c) { give(c, dycl_chain_2(c, DYCL_OP_silu_grad, G, X)); }
+void dycl_grad_relu6(dycl_chain *c) { give_of_both(c, DYCL_OP_relu6_grad); }
+void dycl_grad_hardsigmoid(dycl_chain *c) { give_of_both(c, DYCL_OP_hardsigmoid_grad); }
 
 void dycl_grad_mish(dycl_chain *c) {
     uint32_t x = X, s = SIGMOID(x);
@@ -77,71 +63,40 @@ void dycl_grad_softsign(dycl_chain *c) {
     dycl_chain_give(c, 0, ADD(DIV(G, below), through));
 }
 
-/* x, slope: prelu's weight too */
+/* x, slope: prelu's weight too. torch saves both in any case. */
 void dycl_grad_leaky_relu(dycl_chain *c) {
-    uint32_t x = X, slope = dycl_chain_take(c, 1), positive = COMPARE(gt, x, 0); /* torch saves both in any case */
+    uint32_t x = X, through = of_number(c, DYCL_OP_leaky_relu_grad, G, 1);
     dycl_chain_tie(c, 0);
     dycl_chain_tie(c, 1);
-    if (dycl_chain_wants(c, 0)) give_iterated(c, dycl_chain_where(c, positive, G, MUL(G, slope)), x, G);
-    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, dycl_chain_drop(c, positive, MUL(G, x)));
+    if (dycl_chain_wants(c, 0)) give_iterated(c, through, x, G);
+    if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, dycl_chain_drop(c, COMPARE(gt, x, 0), MUL(G, x)));
 }
 
-/* exp(scaled) where x is below 0, and 1 elsewhere: at 0 it has no slope, as torch's second derivatives are there. */
-static uint32_t exp_below(dycl_chain *c, uint32_t x, uint32_t scaled) {
-    return EXP(dycl_chain_drop(c, COMPARE(ge, x, 0), scaled));
-}
-
-/* x, alpha: a number */
-void dycl_grad_elu(dycl_chain *c) {
+/* x and a number */
+static void give_by_number(dycl_chain *c, dycl_op op) {
     if (dycl_chain_wants(c, 1)) dycl_chain_fail(c);
-    uint32_t x = X, below = MUL(G, MUL(dycl_chain_take(c, 1), exp_below(c, x, x)));
-    give(c, dycl_chain_where(c, COMPARE(gt, x, 0), G, below));
+    give(c, of_number(c, op, G, 1));
 }
 
-/* x, alpha: a number */
-void dycl_grad_celu(dycl_chain *c) {
-    if (dycl_chain_wants(c, 1)) dycl_chain_fail(c);
-    uint32_t x = X, below = MUL(G, exp_below(c, x, DIV(x, dycl_chain_take(c, 1))));
-    give(c, dycl_chain_where(c, COMPARE(gt, x, 0), G, below));
-}
-
-#define SELU_SCALE 1.0507009873554804934193349852946
-#define SELU_ALPHA 1.6732632423543772848170429916717
-
-void dycl_grad_selu(dycl_chain *c) {
-    uint32_t x = X, below = MUL(TIMES(G, SELU_ALPHA * SELU_SCALE), exp_below(c, x, x));
-    give(c, dycl_chain_where(c, COMPARE(gt, x, 0), TIMES(G, SELU_SCALE), below));
-}
+void dycl_grad_elu(dycl_chain *c) { give_by_number(c, DYCL_OP_elu_grad); }
+void dycl_grad_celu(dycl_chain *c) { give_by_number(c, DYCL_OP_celu_grad); }
+void dycl_grad_hardshrink(dycl_chain *c) { give_by_number(c, DYCL_OP_hardshrink_grad); }
 
 /* x, low, high: numbers; g between them, and not at them */
 void dycl_grad_hardtanh(dycl_chain *c) {
     if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
-    uint32_t x = X, above = dycl_chain_2(c, DYCL_OP_gt, x, dycl_chain_take(c, 1));
-    uint32_t below = dycl_chain_2(c, DYCL_OP_lt, x, dycl_chain_take(c, 2));
-    give_pieces(c, dycl_chain_keep(c, above, dycl_chain_keep(c, below, G)));
+    give(c, of_number(c, DYCL_OP_below_grad, of_number(c, DYCL_OP_threshold_grad, G, 1), 2));
 }
 
-/* x, bound: a number */
-void dycl_grad_hardshrink(dycl_chain *c) {
-    if (dycl_chain_wants(c, 1)) dycl_chain_fail(c);
-    uint32_t x = X, size = dycl_chain_1(c, DYCL_OP_abs, x);
-    give_pieces(c, dycl_chain_keep(c, dycl_chain_2(c, DYCL_OP_gt, size, dycl_chain_take(c, 1)), G));
-}
-
-/* x, beta, threshold: numbers. At the threshold the slope is the curve's, and has none: torch's second derivative there
- * is 0. */
+/* x, beta, threshold: numbers */
 void dycl_grad_softplus(dycl_chain *c) {
     if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
-    uint32_t scaled = MUL(X, dycl_chain_take(c, 1)), threshold = dycl_chain_take(c, 2);
-    uint32_t level = dycl_chain_where(c, dycl_chain_2(c, DYCL_OP_ge, scaled, threshold), threshold, scaled);
-    uint32_t z = EXP(level), linear = dycl_chain_2(c, DYCL_OP_gt, scaled, threshold);
-    give(c, dycl_chain_where(c, linear, G, DIV(MUL(G, z), PLUS(z, 1))));
+    uint32_t operands[3] = {G, MUL(X, dycl_chain_take(c, 1)), dycl_chain_take(c, 2)};
+    give(c, dycl_chain_node(c, DYCL_OP_softplus_grad, 3, operands, 0, NULL));
 }
 
 /* x, threshold, value: numbers */
 void dycl_grad_threshold(dycl_chain *c) {
     if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) dycl_chain_fail(c);
-    uint32_t x = X, low = dycl_chain_2(c, DYCL_OP_le, x, dycl_chain_take(c, 1));
-    dycl_chain_tie(c, 0);
-    give_iterated(c, dycl_chain_drop(c, low, G), x, G);
+    give_iterated(c, of_number(c, DYCL_OP_threshold_grad, G, 1), X, G);
 }

@@ -116,6 +116,13 @@ EW_F32_2(relu_grad, v_select(v_le(y, V_ZERO), V_ZERO, x))
 EW_F32_2(gelu_grad, vact_gelu_grad(x, y))
 EW_F32_2(gelu_tanh_grad, vact_gelu_tanh_grad(x, y))
 EW_F32_2(silu_grad, vact_silu_grad(x, y))
+EW_F32_2(relu6_grad, v_select(k_and(v_gt(y, V_ZERO), v_lt(y, v_set1(6.0f))), x, V_ZERO))
+EW_F32_2(hardswish_grad,
+         v_select(v_le(y, v_set1(-3.0f)), V_ZERO, v_select(v_ge(y, v_set1(3.0f)), x, x *(y / 3.0f + 0.5f))))
+EW_F32_2(hardsigmoid_grad, v_select(k_and(v_gt(y, v_set1(-3.0f)), v_lt(y, v_set1(3.0f))), x *(1.0f / 6), V_ZERO))
+EW_F32_2(logsigmoid_grad, vact_logsigmoid_grad(x, y))
+EW_F32_2(selu_grad, v_select(v_gt(y, V_ZERO), x *(float)DYCL_SELU_SCALE,
+                             x *(float)(DYCL_SELU_ALPHA *DYCL_SELU_SCALE) * vmath_exp(y)))
 EW_F32_2(copysign, v_copysign(x, y))
 
 DYCL_INLINE vf f32_where(vm x, vf y, vf z) { return v_select(x, y, z); }
@@ -128,6 +135,13 @@ EW_F32_3(clamp, f32_minimum(z, f32_maximum(y, x))) /* in this order -0 stays wha
 EW_F32_3(hardtanh, f32_clamp(x, y, z))
 EW_F32_3(softplus, vact_softplus(x, y, z))
 EW_F32_3(threshold, v_select(v_le(x, y), z, x))
+EW_F32_3(leaky_relu_grad, v_select(v_gt(y, V_ZERO), x, x *z))
+EW_F32_3(threshold_grad, v_select(v_le(y, z), V_ZERO, x))
+EW_F32_3(below_grad, v_select(v_lt(y, z), x, V_ZERO))
+EW_F32_3(hardshrink_grad, v_select(v_gt(v_abs(y), z), x, V_ZERO))
+EW_F32_3(elu_grad, v_select(v_gt(y, V_ZERO), x, x *z *vmath_exp(y)))
+EW_F32_3(celu_grad, v_select(v_gt(y, V_ZERO), x, x *vmath_exp(y *(1.0f / z))))
+EW_F32_3(softplus_grad, vact_softplus_grad(x, y, z))
 EW_F32_3(add_scaled, v_fma(y, z, x))
 EW_F32_3(fma, v_fma(x, y, z))
 

@@ -10,6 +10,9 @@
 #include "kern/ew_pair.h"
 #include "kern/vmath_double_trig.h"
 
+#define DYCL_SELU_SCALE 1.0507009873554804934193349852946
+#define DYCL_SELU_ALPHA 1.6732632423543772848170429916717
+
 #define EW_F64_1(name, expr)                                                                                           \
     F64_INLINE double f64_##name(double x) { return expr; }
 #define EW_F64_2(name, expr)                                                                                           \
@@ -128,6 +131,20 @@ F64_INLINE double f64_silu_grad(double x, double y) {
     double s = 1.0 / (1.0 + f64_exp_of(-y));
     return x * s * (1.0 + y * (1.0 - s));
 }
+EW_F64_2(relu6_grad, ((y > 0) & (y < 6)) ? x : 0.0)
+F64_INLINE double f64_hardswish_grad(double x, double y) {
+    double bend = x * (y / 3 + 0.5);
+    return y <= -3 ? 0.0 : y >= 3 ? x : bend;
+}
+EW_F64_2(hardsigmoid_grad, ((y > -3) & (y < 3)) ? x *(double)(1.0f / 6) : 0.0) /* as torch rounds it */
+F64_INLINE double f64_logsigmoid_grad(double x, double y) {
+    double e = f64_exp_of(-fabs(y)), part = e / (e + 1.0), rest = 1.0 - part;
+    return x * (y < 0 ? rest : part);
+}
+F64_INLINE double f64_selu_grad(double x, double y) {
+    double below = x * (DYCL_SELU_ALPHA * DYCL_SELU_SCALE) * f64_exp_of(y), above = x * DYCL_SELU_SCALE;
+    return y > 0 ? above : below;
+}
 EW_F64_2(copysign, copysign(x, y))
 
 static inline double f64_where(int x, double y, double z) { return x ? y : z; }
@@ -140,6 +157,22 @@ F64_INLINE double f64_softplus(double x, double y, double z) {
 }
 EW_F64_3(hardtanh, f64_clamp(x, y, z))
 EW_F64_3(threshold, x <= y ? z : x)
+EW_F64_3(leaky_relu_grad, y > 0 ? x : x * z)
+EW_F64_3(threshold_grad, y <= z ? 0.0 : x)
+EW_F64_3(below_grad, y < z ? x : 0.0)
+EW_F64_3(hardshrink_grad, fabs(y) > z ? x : 0.0)
+F64_INLINE double f64_elu_grad(double x, double y, double z) {
+    double below = x * z * f64_exp_of(y);
+    return y > 0 ? x : below;
+}
+F64_INLINE double f64_celu_grad(double x, double y, double z) {
+    double below = x * f64_exp_of(y * (1.0 / z));
+    return y > 0 ? x : below;
+}
+F64_INLINE double f64_softplus_grad(double x, double y, double z) {
+    double e = f64_exp_of(y), soft = x * e / (e + 1.0);
+    return y > z ? x : soft;
+}
 EW_F64_3(add_scaled, fma(y, z, x))
 EW_F64_3(fma, fma(x, y, z))
 

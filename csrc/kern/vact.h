@@ -128,4 +128,16 @@ DYCL_INLINE vf vact_silu_grad(vf g, vf x) {
     return g * s * v_fma(x, 1.0f - s, v_set1(1.0f));
 }
 
+/* g / (1 + e^x), by what does not overflow */
+DYCL_INLINE vf vact_logsigmoid_grad(vf g, vf x) {
+    vf e = vmath_exp(v_neg(v_abs(x))), part = e / (e + 1.0f);
+    return g * v_select(v_lt(x, v_set1(0.0f)), 1.0f - part, part);
+}
+
+/* x: by beta */
+DYCL_INLINE vf vact_softplus_grad(vf g, vf x, vf threshold) {
+    vf e = vmath_exp(x);
+    return v_select(v_gt(x, threshold), g, g * e / (e + 1.0f));
+}
+
 #endif

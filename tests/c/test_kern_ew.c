@@ -53,6 +53,11 @@ static double bound_f32(dycl_ew op) {
     case DYCL_EW_silu_grad:
     case DYCL_EW_gelu_grad:
     case DYCL_EW_gelu_tanh_grad:
+    case DYCL_EW_logsigmoid_grad:
+    case DYCL_EW_softplus_grad:
+    case DYCL_EW_selu_grad:
+    case DYCL_EW_elu_grad:
+    case DYCL_EW_celu_grad:
     case DYCL_EW_gelu:
     case DYCL_EW_mish: return 4.0;
     default: return 0;
@@ -71,21 +76,52 @@ static double bound_f64(dycl_ew op) {
 /* What is lost where 1 + erf(x) and 1 + tanh(x) cancel, as in torch: a part of x, on top of that bound. Of f32's gelu:
  * half of the formula's error, 1.5e-7, and of five roundings of terms near 1.5. Of f32's softplus: what is rounded off
  * where e^-|beta x| is subnormal is divided by beta, and rounded again. */
-static wide lost(dycl_ew op, dycl_dtype dtype, wide x, wide y) {
+static wide lost(dycl_ew op, dycl_dtype dtype, wide x, wide y, wide z) {
     if (op == DYCL_EW_softplus && dtype == DYCL_F32 && x * y < -87) return 0x1.00001p-150L / y + 0x1p-150L;
     if (op == DYCL_EW_gelu_grad) return fabsl(x) * (dtype == DYCL_F32 ? 0x1.4p-22L : 0x1p-51L);
     /* 1 - tanh^2 and 1 - sigmoid, by what grows with y until they are 0 */
     if (op == DYCL_EW_gelu_tanh_grad) return fabsl(x) * (dtype == DYCL_F32 ? 0x1p-19L : 0x1p-47L);
-    if (op == DYCL_EW_silu_grad) return fabsl(x) * (dtype == DYCL_F32 ? 0x1p-20L : 0x1p-47L);
+    if (op == DYCL_EW_silu_grad) return dtype == DYCL_F32 ? fabsl(x) * 0x1p-20L + 0x1p-146L : fabsl(x) * 0x1p-47L;
+    /* an exponential that is subnormal */
+    if (op == DYCL_EW_celu_grad && y < 0) /* its quotient is rounded twice, too */
+        return fabsl(x * (y / z) * expl(y / z)) * (dtype == DYCL_F32 ? 0x1p-22L : 0x1p-51L) +
+               (8 * fabsl(x) + 1) * (dtype == DYCL_F32 ? 0x1p-149L : 0x1p-1060L);
+    if (op == DYCL_EW_softplus_grad && y <= z &&
+        fabsl(fabsl(x) * expl(y) / (dtype == DYCL_F32 ? 0x1p128L : 0x1p1024L) - 1) < 1e-6L)
+        return (wide)INFINITY; /* its product may overflow or not; so that of selu's */
+    if (op == DYCL_EW_selu_grad && y <= 0 &&
+        fabsl(fabsl(x) * 1.76L / (dtype == DYCL_F32 ? 0x1p128L : 0x1p1024L) - 1) < 0.01L)
+        return (wide)INFINITY;
+    if (op == DYCL_EW_logsigmoid_grad || op == DYCL_EW_selu_grad || op == DYCL_EW_elu_grad || op == DYCL_EW_celu_grad ||
+        op == DYCL_EW_softplus_grad)
+        return dtype == DYCL_F32 ? (8 * fabsl(x) + 1) * 0x1p-149L : (8 * fabsl(x) + 1) * 0x1p-1060L;
     if (op != DYCL_EW_gelu && op != DYCL_EW_gelu_tanh) return 0;
     return fabsl(x) * (dtype == DYCL_F32 ? 0x1.4p-22L : 0x1p-51L);
 }
 
+/* Of gradients with an exponential: what their first product is where it overflows, by an exponential that may be 0. */
+static wide overflowed(dycl_ew op, int f32, wide x, wide y, wide z) {
+    int is_softplus = op == DYCL_EW_softplus_grad;
+    wide power = op == DYCL_EW_logsigmoid_grad ? -fabsl(y) : op == DYCL_EW_celu_grad ? y / z : y, first = x;
+    if (isnan(x) || !(y <= (is_softplus ? z : op == DYCL_EW_logsigmoid_grad ? (wide)INFINITY : 0))) return 1;
+    if (op == DYCL_EW_elu_grad) first *= z;
+    if (op == DYCL_EW_selu_grad) first *= 1.76L;
+    if (is_softplus) first *= expl(power);
+    if (isfinite(x) && fabsl(first) < (f32 ? 0x1p128L : 0x1p1024L)) return 1;
+    if (op == DYCL_EW_logsigmoid_grad && y < 0) return x;
+    return copysignl((wide)INFINITY, x) * (f32 ? (wide)expf((float)power) : (wide)exp((double)power));
+}
+
 /* Where torch's formula leaves nothing, nothing is left, and a NaN where that is 0 times what overflows. Else 1: any
  * number. */
-static wide nothing(dycl_ew op, dycl_dtype dtype, wide x, wide y) {
+static wide nothing(dycl_ew op, dycl_dtype dtype, wide x, wide y, wide z) {
     int f32 = dtype == DYCL_F32;
     switch (op) {
+    case DYCL_EW_logsigmoid_grad:
+    case DYCL_EW_selu_grad:
+    case DYCL_EW_elu_grad:
+    case DYCL_EW_celu_grad:
+    case DYCL_EW_softplus_grad: return overflowed(op, f32, x, y, z);
     case DYCL_EW_gelu_grad: return isfinite(y) && y < (f32 ? -14.42L : -38.6L) ? x * 0 : 1; /* e^(-y^2 / 2) is 0 */
     case DYCL_EW_gelu_tanh_grad:
         if (fabsl(y) > (f32 ? 0x1p64L : 0x1p512L)) return (wide)NAN; /* y^2 is infinite */
@@ -130,6 +166,12 @@ static wide approximate(dycl_ew op, wide x, wide y, wide z) {
         return x * (0.5L * (1 + t) + 0.5L * y * (1 - t * t) * (beta * (1 + 0.134145L * y * y)));
     }
     case DYCL_EW_silu_grad: return x * sigmoid_wide(y) * (1 + y * (1 - sigmoid_wide(y)));
+    case DYCL_EW_logsigmoid_grad: return x * sigmoid_wide(-y);
+    case DYCL_EW_selu_grad:
+        return x * (1.0507009873554804934193349852946L * (y > 0 ? 1 : 1.6732632423543772848170429916717L * expl(y)));
+    case DYCL_EW_elu_grad: return y > 0 ? x : x * (z * expl(y));
+    case DYCL_EW_celu_grad: return y > 0 ? x : x * expl(y / z);
+    case DYCL_EW_softplus_grad: return y > z ? x : x * (expl(y) / (expl(y) + 1));
     case DYCL_EW_mish: {
         wide e = expl(x), n = e * (e + 2);
         return x > 100 ? x : x * (n / (n + 2));
@@ -219,6 +261,16 @@ static int is_predicate(dycl_ew op, wide x, wide y) {
         case DYCL_EW_leaky_relu: return x > 0 ? x : x * y;                                                             \
         case DYCL_EW_hardshrink: return fabs##s(x) <= y ? 0 : x;                                                       \
         case DYCL_EW_relu_grad: return y <= 0 ? 0 : x;                                                                 \
+        case DYCL_EW_relu6_grad: return y > 0 && y < 6 ? x : 0;                                                        \
+        case DYCL_EW_hardswish_grad:                                                                                   \
+            t = y / 3;                                                                                                 \
+            t += (T)0.5;                                                                                               \
+            return y <= -3 ? 0 : y >= 3 ? x : x * t;                                                                   \
+        case DYCL_EW_hardsigmoid_grad: return y > -3 && y < 3 ? x * (T)(1.0f / 6) : 0;                                 \
+        case DYCL_EW_leaky_relu_grad: return y > 0 ? x : x * z;                                                        \
+        case DYCL_EW_threshold_grad: return y <= z ? 0 : x;                                                            \
+        case DYCL_EW_below_grad: return y < z ? x : 0;                                                                 \
+        case DYCL_EW_hardshrink_grad: return fabs##s(y) > z ? x : 0;                                                   \
         case DYCL_EW_copysign: return copysign##s(x, y);                                                               \
         case DYCL_EW_where: return x != 0 ? y : z;                                                                     \
         case DYCL_EW_lerp: t = y - x; return fabs##s(z) < (T)0.5 ? fma##s(z, t, x) : fma##s(z - 1, t, y);              \
@@ -411,9 +463,9 @@ static void check_element(dycl_isa isa, dycl_ew op, dycl_dtype dtype, wide x, wi
         double bound = f32 ? bound_f32(op) : bound_f64(op);
         if (bound > 0) {
             wide want = approximate(op, x, y, z);
-            double error = fabsl(got - want) <= lost(op, dtype, x, y) ? 0 : ulps(dtype, got, want);
-            if (nothing(op, dtype, x, y) != 1) {
-                want = nothing(op, dtype, x, y);
+            double error = fabsl(got - want) <= lost(op, dtype, x, y, z) ? 0 : ulps(dtype, got, want);
+            if (nothing(op, dtype, x, y, z) != 1) {
+                want = nothing(op, dtype, x, y, z);
                 error = got == want || (isnan(got) && isnan(want)) ? 0 : INFINITY;
             }
             if (!(error <= worst[op][!f32][isa])) worst[op][!f32][isa] = error;
@@ -453,17 +505,22 @@ static int same_run(dycl_dtype dtype, const void *a, const void *b, size_t n) {
     return 1;
 }
 
+static void tame_one(dycl_dtype dtype, int k, double least, double range) {
+    for (size_t i = 0; i < RUN; i++) {
+        double x = least + range * uniform();
+        if (dtype == DYCL_F32)
+            ((float *)(buffers[k] + PAD))[i] = (float)x;
+        else
+            ((double *)(buffers[k] + PAD))[i] = x;
+    }
+}
+
 /* Softplus with a beta and a threshold that mean something, and celu with such an alpha: the formulas themselves
  * overflow for others. */
-static void tame(dycl_dtype dtype) {
-    for (size_t i = 0; i < RUN; i++) {
-        double beta = 0.05 + 4 * uniform(), threshold = 40 * uniform();
-        if (dtype == DYCL_F32) {
-            ((float *)(buffers[1] + PAD))[i] = (float)beta, ((float *)(buffers[2] + PAD))[i] = (float)threshold;
-        } else {
-            ((double *)(buffers[1] + PAD))[i] = beta, ((double *)(buffers[2] + PAD))[i] = threshold;
-        }
-    }
+static void tame(dycl_ew op, dycl_dtype dtype) {
+    if (op == DYCL_EW_softplus || op == DYCL_EW_celu) tame_one(dtype, 1, 0.05, 4);
+    if (op == DYCL_EW_elu_grad || op == DYCL_EW_celu_grad) tame_one(dtype, 2, 0.05, 4);
+    if (op == DYCL_EW_softplus || op == DYCL_EW_softplus_grad) tame_one(dtype, 2, 0, 40);
 }
 
 static void check_op(dycl_isa isa, dycl_ew op, dycl_dtype dtype) {
@@ -483,7 +540,7 @@ static void check_op(dycl_isa isa, dycl_ew op, dycl_dtype dtype) {
                 in[k] = buffers[k] + PAD;
                 fill(types[k], buffers[k] + PAD, RUN, 1);
             }
-            if (op == DYCL_EW_softplus || op == DYCL_EW_celu) tame(dtype);
+            tame(op, dtype);
             if (op == DYCL_EW_pow && mask == 2 && round < 2) { /* the exponents that are served by multiplication */
                 if (dtype == DYCL_F32)
                     *(float *)(buffers[1] + PAD) = (float)(2 + round);

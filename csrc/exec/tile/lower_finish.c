@@ -22,6 +22,11 @@ double dycl_lower_cost(dycl_op op, dycl_dtype dtype) {
     case DYCL_EW_sigmoid:
     case DYCL_EW_silu:
     case DYCL_EW_silu_grad:
+    case DYCL_EW_logsigmoid_grad:
+    case DYCL_EW_selu_grad:
+    case DYCL_EW_elu_grad:
+    case DYCL_EW_celu_grad:
+    case DYCL_EW_softplus_grad:
     case DYCL_EW_elu:
     case DYCL_EW_celu:
     case DYCL_EW_rsqrt: return 0.3 * slow;

@@ -8,8 +8,9 @@ CSRC = pathlib.Path(__file__).resolve().parents[3] / "csrc"
 # Rows that no call of torch records, with the reason. A test looks for their names in csrc/py and csrc/record.
 NOT_RECORDED = {
     "fma": "the fast path of a normalisation's weight and bias (exec/tile/lower.c)",
-    **dict.fromkeys(("relu_grad", "gelu_grad", "gelu_tanh_grad", "silu_grad"),
-                    "made by gradients (grad/activation.c)"),
+    **dict.fromkeys("""relu_grad gelu_grad gelu_tanh_grad silu_grad relu6_grad hardswish_grad hardsigmoid_grad
+    logsigmoid_grad selu_grad leaky_relu_grad threshold_grad below_grad hardshrink_grad elu_grad celu_grad
+    softplus_grad""".split(), "made by gradients (grad/activation.c)"),
     **dict.fromkeys(("layer_norm_back", "rms_norm_back"), "made by gradients (grad/norm.c)"),
     "conv2d_back": "made by gradients (grad/window.c)",
     "batch_norm_back": "made by gradients (grad/norm.c)",
