@@ -375,6 +375,8 @@ STEPS |= {
     "rms_norm": lambda n, x, weight: F.rms_norm(x, x.shape[x.dim() - n.attrs[0] :], weight, _f64(n.attrs[1])),
     "layer_norm_back": lambda n, gradient, x: _norm_back(n, gradient, x, True),
     "rms_norm_back": lambda n, gradient, x: _norm_back(n, gradient, x, False),
+    "softmax_back": lambda n, gradient, y: torch._softmax_backward_data(gradient, y, n.attrs[0], n.type),
+    "log_softmax_back": lambda n, gradient, y: torch._log_softmax_backward_data(gradient, y, n.attrs[0], n.type),
     "batch_norm": lambda n, x, mean, var, weight, bias: F.batch_norm(x, mean, var, weight, bias, False, 0.0,
                                                                      _f64(n.attrs[0])),
     # with the statistics of x itself, so that what has a history goes back through them

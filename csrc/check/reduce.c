@@ -266,6 +266,35 @@ static void norm_back_row(dycl_reference *r, const dycl_node *node, const uint32
     }
 }
 
+/* Linear in the gradient; an element that is not known, or a sum beyond all numbers, leaves none known. */
+static void softmax_back_row(dycl_reference *r, const dycl_node *node, const uint32_t *operands, int64_t *index,
+                             int dim, int64_t n) {
+    dycl_dtype dtype = dycl_reference_dtype(r, node->out);
+    int rank = dycl_reference_value(r, node->out)->rank, unknown = 0, is_log = node->op == DYCL_OP_log_softmax_back;
+    double eps = dycl_number_epsilon(dtype) * (4 + sqrt((double)n)), sum = 0, error = 0;
+    for (index[dim] = 0; index[dim] < n; index[dim]++) {
+        dycl_number g = dycl_reference_get(r, operands[0], index, rank),
+                    y = dycl_reference_get(r, operands[1], index, rank);
+        double weight = is_log ? 1 : fabs(y.f), its = is_log ? 0 : y.error;
+        unknown |= !dycl_number_known(g) || !dycl_number_known(y);
+        sum += is_log ? g.f : g.f * y.f;
+        error += g.error * (weight + its) + fabs(g.f) * (its + eps * weight);
+    }
+    unknown |= !isfinite(sum) || !isfinite(error) || dycl_number_leaves(dtype, sum);
+    for (index[dim] = 0; index[dim] < n; index[dim]++) {
+        dycl_number g = dycl_reference_get(r, operands[0], index, rank),
+                    y = dycl_reference_get(r, operands[1], index, rank), x;
+        if (is_log) {
+            double part = exp(y.f), its = part * (expm1(fmin(y.error, 600)) + eps * (1 + fabs(y.f))) + 1e-37;
+            x = dycl_number_f(dtype, g.f - part * sum, g.error + (part + its) * error + its * fabs(sum));
+        } else {
+            double apart = g.error + error + eps * (fabs(g.f) + fabs(sum));
+            x = dycl_number_f(dtype, (g.f - sum) * y.f, apart * (fabs(y.f) + y.error) + fabs(g.f - sum) * y.error);
+        }
+        dycl_reference_set(r, node->out, index, unknown ? dycl_number_unknown() : x);
+    }
+}
+
 dycl_status dycl_reference_row(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
                                const int64_t *attrs) {
     const dycl_value *in = dycl_reference_value(r, operands[0]);
@@ -275,7 +304,9 @@ dycl_status dycl_reference_row(dycl_reference *r, const dycl_node *node, const u
     memcpy(sizes, in->sizes, sizeof sizes);
     sizes[dim] = 1;
     do {
-        if (node->operand_count == 2)
+        if (node->op == DYCL_OP_softmax_back || node->op == DYCL_OP_log_softmax_back)
+            softmax_back_row(r, node, operands, index, dim, n);
+        else if (node->operand_count == 2)
             norm_back_row(r, node, operands, dycl_attr_f64(attrs[1]), index, dim, n);
         else
             (node->op == DYCL_OP_cumsum ? cumsum_row : softmax_row)(r, node, operands[0], index, dim, n);

@@ -136,12 +136,23 @@ static void give_rows(dycl_chain *c, uint32_t gradient) { dycl_chain_give(c, 0, 
 
 static uint32_t row_of(const dycl_chain *c) { return dycl_chain_operand(c, 0)->rank ? UINT32_C(1) << c->attrs[0] : 0; }
 
+/* Rows that lie along memory: an operator that goes over each while it is in the first cache. */
+static int row_back(dycl_chain *c, dycl_op op) {
+    const dycl_value *x = dycl_chain_operand(c, 0);
+    uint32_t operands[2] = {c->gradient, dycl_chain_result(c)};
+    if (x->rank == 0 || c->attrs[0] != x->rank - 1 || dycl_dtype_is_half((dycl_dtype)x->dtype)) return 0;
+    give_rows(c, dycl_chain_node(c, op, 2, operands, 1, c->attrs));
+    return 1;
+}
+
 void dycl_grad_softmax(dycl_chain *c) {
+    if (row_back(c, DYCL_OP_softmax_back)) return;
     uint32_t y = dycl_chain_result(c), product = MUL(c->gradient, y);
     give_rows(c, SUB(product, MUL(y, dycl_chain_reduce(c, DYCL_OP_sum, product, row_of(c)))));
 }
 
 void dycl_grad_log_softmax(dycl_chain *c) {
+    if (row_back(c, DYCL_OP_log_softmax_back)) return;
     uint32_t sum = dycl_chain_reduce(c, DYCL_OP_sum, c->gradient, row_of(c));
     give_rows(c, SUB(c->gradient, MUL(dycl_chain_1(c, DYCL_OP_exp, dycl_chain_result(c)), sum)));
 }

@@ -56,7 +56,7 @@ dycl_status dycl_infer_row(const dycl_draft *draft, dycl_value *out) {
     if (!dycl_dtype_is_float((dycl_dtype)in->dtype) && !(op == DYCL_OP_cumsum && in->dtype == DYCL_I64))
         return DYCL_BAIL;
     if (attrs[0] < 0 || attrs[0] >= in->rank) return DYCL_BAIL;
-    if (draft->operand_count == 2) { /* a gradient, and what it is the gradient of */
+    if (draft->operand_count == 2) { /* a gradient, and what of the forward pass it needs */
         const dycl_value *x = &g->values[operands[1]];
         if (x->dtype != in->dtype || x->rank != in->rank || dycl_dtype_is_half((dycl_dtype)in->dtype) ||
             memcmp(x->sizes, in->sizes, in->rank * sizeof in->sizes[0]))

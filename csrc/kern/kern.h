@@ -79,13 +79,15 @@ dycl_dtype dycl_red_result(dycl_red op, dycl_dtype dtype);
 
 /* ---- Row operators: a whole contiguous row in, a whole row out */
 typedef enum {
-    DYCL_ROW_SOFTMAX,         /* a */
-    DYCL_ROW_LOG_SOFTMAX,     /* a */
-    DYCL_ROW_LAYER_NORM,      /* a, b = weight row or NULL, c = bias row or NULL, eps; biased variance, two passes */
-    DYCL_ROW_RMS_NORM,        /* a, b = weight row or NULL, eps */
-    DYCL_ROW_CUMSUM,          /* a */
-    DYCL_ROW_LAYER_NORM_BACK, /* a = gradient of the normalised row, b = the row, eps: the row's gradient */
-    DYCL_ROW_RMS_NORM_BACK,   /* the same */
+    DYCL_ROW_SOFTMAX,          /* a */
+    DYCL_ROW_LOG_SOFTMAX,      /* a */
+    DYCL_ROW_LAYER_NORM,       /* a, b = weight row or NULL, c = bias row or NULL, eps; biased variance, two passes */
+    DYCL_ROW_RMS_NORM,         /* a, b = weight row or NULL, eps */
+    DYCL_ROW_CUMSUM,           /* a */
+    DYCL_ROW_LAYER_NORM_BACK,  /* a = gradient of the normalised row, b = the row, eps: the row's gradient */
+    DYCL_ROW_RMS_NORM_BACK,    /* the same */
+    DYCL_ROW_SOFTMAX_BACK,     /* a = gradient of the result, b = the result: the operand's gradient */
+    DYCL_ROW_LOG_SOFTMAX_BACK, /* the same */
     DYCL_ROW_COUNT
 } dycl_row;
 /* f32 and f64 (CUMSUM: i64 too). dst may equal a. A row of -inf only gives NaN in softmax, as torch does. */

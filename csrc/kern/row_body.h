@@ -57,7 +57,8 @@ static inline vd exp_minus_f64(const double *p, size_t n, vd m) {
         [DYCL_ROW_SOFTMAX] = row_softmax_##s, [DYCL_ROW_LOG_SOFTMAX] = row_log_softmax_##s,                            \
         [DYCL_ROW_LAYER_NORM] = row_layer_norm_##s, [DYCL_ROW_RMS_NORM] = row_rms_norm_##s,                            \
         [DYCL_ROW_CUMSUM] = row_cumsum_##s, [DYCL_ROW_LAYER_NORM_BACK] = row_layer_norm_back_##s,                      \
-        [DYCL_ROW_RMS_NORM_BACK] = row_rms_norm_back_##s                                                               \
+        [DYCL_ROW_RMS_NORM_BACK] = row_rms_norm_back_##s, [DYCL_ROW_SOFTMAX_BACK] = row_softmax_back_##s,              \
+        [DYCL_ROW_LOG_SOFTMAX_BACK] = row_log_softmax_back_##s                                                         \
     }
 const dycl_row_table DYCL_ROW_TABLE = {
     .f32 = ROWS(f32),

@@ -172,6 +172,37 @@ static void N(row_log_softmax)(void *dst, const void *operand, const void *b, co
     if (i < n) V_(store_part)(out + i, n - i, V_(load_part)(a + i, n - i, m) - m - log_sum);
 }
 
+/* (g - sum(g y)) y */
+static void N(row_softmax_back)(void *dst, const void *a, const void *b, const void *c, size_t n, double eps) {
+    const T *g = a, *y = b;
+    T *out = dst;
+    double sums[2];
+    (void)c, (void)eps;
+    N(paired_sums)(sums, g, y, 0, n);
+    const V sum = V_(set)((T)sums[1]);
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) V_(store)(out + i, (V_(load)(g + i) - sum) * V_(load)(y + i));
+    if (i < n) {
+        size_t part = n - i;
+        V_(store_part)(out + i, part, (V_(load_part)(g + i, part, sum) - sum) * V_(load_part)(y + i, part, sum));
+    }
+}
+
+/* g - e^y sum(g) */
+static void N(row_log_softmax_back)(void *dst, const void *a, const void *b, const void *c, size_t n, double eps) {
+    const T *g = a, *y = b;
+    T *out = dst;
+    (void)c, (void)eps;
+    if (n == 0) return;
+    const V zero = {0}, sum = V_(set)((T)N(sum)(g, 0, n));
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) V_(store)(out + i, V_(load)(g + i) - EXP_MINUS(y + i, LANES, zero) * sum);
+    if (i < n) {
+        size_t part = n - i;
+        V_(store_part)(out + i, part, V_(load_part)(g + i, part, zero) - EXP_MINUS(y + i, part, zero) * sum);
+    }
+}
+
 #undef LANES
 #undef V_
 #undef DYCL_PASTE

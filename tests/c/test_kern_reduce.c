@@ -180,12 +180,27 @@ static double reference_row(dycl_row op, double *out, const double *a, const dou
     return op == DYCL_ROW_LAYER_NORM ? fabs(mean) / sqrt(square + eps) : 0;
 }
 
-static int is_back(dycl_row op) { return op == DYCL_ROW_LAYER_NORM_BACK || op == DYCL_ROW_RMS_NORM_BACK; }
+static int is_softmax_back(dycl_row op) { return op == DYCL_ROW_SOFTMAX_BACK || op == DYCL_ROW_LOG_SOFTMAX_BACK; }
+static int is_back(dycl_row op) {
+    return op == DYCL_ROW_LAYER_NORM_BACK || op == DYCL_ROW_RMS_NORM_BACK || is_softmax_back(op);
+}
 
 /* Returns the size of what its parts are rounded from. */
 static double reference_back(dycl_row op, double *out, const double *g, const double *x, int64_t n, double eps) {
     long double mean = 0, square = 0, plain = 0, along = 0;
     double most = 0, reach = 0;
+    if (is_softmax_back(op)) {
+        int is_log = op == DYCL_ROW_LOG_SOFTMAX_BACK;
+        for (int64_t i = 0; i < n; i++) {
+            along += (long double)g[i] * (is_log ? 1 : (long double)x[i]);
+            most += fabs(g[i]) * (is_log ? 1 : fabs(x[i])), reach = fmax(reach, is_log ? 1 + fabs(g[i]) : fabs(x[i]));
+        }
+        for (int64_t i = 0; i < n; i++)
+            out[i] = (double)(is_log ? (long double)g[i] - expl((long double)x[i]) * along
+                                     : ((long double)g[i] - along) * (long double)x[i]);
+        for (int64_t i = 0; i < n && !is_log; i++) most = fmax(most, fabs(g[i]));
+        return (1 + most) * (1 + reach);
+    }
     for (int64_t i = 0; i < n && op == DYCL_ROW_LAYER_NORM_BACK; i++)
         mean += (long double)x[i] / n, plain += (long double)g[i] / n;
     for (int64_t i = 0; i < n; i++) {
@@ -213,6 +228,7 @@ static void check_rows(dycl_isa isa) {
             in[k] = dycl_alloc(bytes), values[k] = dycl_alloc(bytes);
             for (int64_t i = 0; i < n; i++) {
                 double x = normal() * stretch;
+                if (k == 1 && is_softmax_back(op)) x = op == DYCL_ROW_LOG_SOFTMAX_BACK ? -fabs(x) : fabs(x) / 30;
                 if (k == 0 && op <= DYCL_ROW_LOG_SOFTMAX && minus_inf && below(3)) x = -INFINITY;
                 put(dtype, in[k], i, x), values[k][i] = get(dtype, in[k], i);
             }

@@ -288,11 +288,15 @@ static void add_random(sample *s, dycl_dtype dtype) {
         add_node(s, op, 1, &v, spread ? 3 : 2, attrs);
         break;
     }
-    case 8:
+    case 8: {
         if (rank == 0 || !is_float) break;
-        NODE((pick(0, 2) ? DYCL_OP_softmax : DYCL_OP_log_softmax), OPERANDS(v),
-             pick(0, 2) ? rank - 1 : pick(0, rank - 1));
+        int64_t dim = pick(0, 2) ? rank - 1 : pick(0, rank - 1);
+        int is_log = pick(0, 2) == 0;
+        uint32_t y = NODE((is_log ? DYCL_OP_log_softmax : DYCL_OP_softmax), OPERANDS(v), dim);
+        if (y != DYCL_NONE && pick(0, 1))
+            NODE((is_log ? DYCL_OP_log_softmax_back : DYCL_OP_softmax_back), OPERANDS(v, y), dim);
         break;
+    }
     case 9: {
         if (rank == 0 || !is_float || x.sizes[rank - 1] == 0) break;
         int64_t n = pick(0, 3) == 0 ? rank : 1, sizes[8];

@@ -258,8 +258,11 @@ static dycl_status row_wise(dycl_lower *l, dycl_lower_node *entry, int index, co
                                     [DYCL_OP_log_softmax - DYCL_OP_softmax] = DYCL_ROW_LOG_SOFTMAX,
                                     [DYCL_OP_cumsum - DYCL_OP_softmax] = DYCL_ROW_CUMSUM,
                                     [DYCL_OP_layer_norm_back - DYCL_OP_softmax] = DYCL_ROW_LAYER_NORM_BACK,
-                                    [DYCL_OP_rms_norm_back - DYCL_OP_softmax] = DYCL_ROW_RMS_NORM_BACK};
-    int back = node->op == DYCL_OP_layer_norm_back || node->op == DYCL_OP_rms_norm_back;
+                                    [DYCL_OP_rms_norm_back - DYCL_OP_softmax] = DYCL_ROW_RMS_NORM_BACK,
+                                    [DYCL_OP_softmax_back - DYCL_OP_softmax] = DYCL_ROW_SOFTMAX_BACK,
+                                    [DYCL_OP_log_softmax_back - DYCL_OP_softmax] = DYCL_ROW_LOG_SOFTMAX_BACK};
+    const dycl_op_info *info = dycl_op_get((dycl_op)node->op);
+    int back = info->family == DYCL_FAMILY_ROW && node->operand_count == 2;
     operand rows[2], parameters[2] = {{0}};
     int extra[2] = {-1, -1};
     dycl_status status;
@@ -276,8 +279,7 @@ static dycl_status row_wise(dycl_lower *l, dycl_lower_node *entry, int index, co
     i->fn.row = dycl_kern_row(dycl_cpu_isa(), kind, dtype);
     if (!i->fn.row)
         return dycl_error_set("no kernel for %s of %s", dycl_op_get((dycl_op)node->op)->name, dycl_dtype_name(dtype));
-    if (back || kind == DYCL_ROW_LAYER_NORM || kind == DYCL_ROW_RMS_NORM)
-        i->eps = dycl_attr_f64(dycl_node_attrs(&l->b->program->graph, node)[1]);
+    if (info->doubles >> 1 & 1) i->eps = dycl_attr_f64(dycl_node_attrs(&l->b->program->graph, node)[1]);
     i->dst = (uint8_t)entry->location;
     i->a = (uint8_t)rows[0].location;
     i->b = (uint8_t)(back ? rows[1] : parameters[0]).location;

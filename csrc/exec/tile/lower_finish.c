@@ -50,7 +50,9 @@ double dycl_lower_cost(dycl_op op, dycl_dtype dtype) {
     case DYCL_EW_atan2: return 1.0 * slow;
     case DYCL_EW_pow: return 2.0 * slow;
     case DYCL_OP_softmax:
-    case DYCL_OP_log_softmax: return 0.4 * slow;
+    case DYCL_OP_log_softmax:
+    case DYCL_OP_log_softmax_back: return 0.4 * slow;
+    case DYCL_OP_softmax_back: return 0.1 * width;
     case DYCL_OP_layer_norm:
     case DYCL_OP_rms_norm:
     case DYCL_OP_layer_norm_back:

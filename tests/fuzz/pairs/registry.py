@@ -12,6 +12,7 @@ NOT_RECORDED = {
     logsigmoid_grad selu_grad leaky_relu_grad threshold_grad below_grad hardshrink_grad elu_grad celu_grad
     softplus_grad""".split(), "made by gradients (grad/activation.c)"),
     **dict.fromkeys(("layer_norm_back", "rms_norm_back"), "made by gradients (grad/norm.c)"),
+    **dict.fromkeys(("softmax_back", "log_softmax_back"), "made by gradients (grad/reduce.c)"),
     "conv2d_back": "made by gradients (grad/window.c)",
     "batch_norm_back": "made by gradients (grad/norm.c)",
     "max_pool2d_back": "made by gradients (grad/window.c)",
