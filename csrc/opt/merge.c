@@ -6,7 +6,8 @@
  * view that moves elements): Reorganize inside a block is a view that only splits or joins dimensions, a value of one
  * element a row covers the outer dimensions. */
 
-#define LONG_ROW 16384 /* a row this long is reduced by the parallel driver unless there are many of them */
+#define LONG_ROW                                                                                                       \
+    16384 /* a row this long is reduced by the parallel driver unless there are many of them, or in parts */
 
 /* Level of a node inside a block: 1 when it has one element a row. */
 static int is_row_level(const dycl_program *p, const dycl_block *block, uint32_t n) {
@@ -113,8 +114,36 @@ static int unite(dycl_block *as, const dycl_block *other) {
         for (int i = inner; i < as->space.rank; i++) outer.sizes[outer.rank++] = as->space.sizes[i];
         if (!dycl_space_refine(&as->space, &outer)) return 0;
     }
-    if (as->space.rank > DYCL_MAX_RANK || (as->row && inner_of(&as->space, as->row) < 0)) return 0;
-    return !(as->row > LONG_ROW && as->elements < 8 * as->row);
+    return as->space.rank <= DYCL_MAX_RANK && (!as->row || inner_of(&as->space, as->row) >= 0);
+}
+
+static int is_sum(const dycl_graph *g, const dycl_node *node) {
+    dycl_dtype dtype = (dycl_dtype)g->values[node->out].dtype;
+    if (dtype != DYCL_F32 && dtype != DYCL_F64) return 0;
+    if (g->values[dycl_node_operands(g, node)[0]].dtype != dtype) return 0;
+    return node->op == DYCL_OP_sum || node->op == DYCL_OP_mean || node->op == DYCL_OP_sumsq ||
+           node->op == DYCL_OP_sumabs;
+}
+
+/* Nothing but elementwise operators over the whole space and one sum of all of it, which nothing else looks at. */
+static int adds_parts(const dycl_program *p, const dycl_block *block, const uint32_t *members, int count) {
+    const dycl_graph *g = &p->graph;
+    int sum = -1;
+    if (block->row <= LONG_ROW || block->row != block->elements) return 0;
+    for (int m = 0; m < count; m++) {
+        const dycl_node *node = &g->nodes[members[m]];
+        const uint32_t *operands = dycl_node_operands(g, node);
+        dycl_family family = dycl_op_get((dycl_op)node->op)->family;
+        for (int i = 0; i < node->operand_count && sum >= 0; i++)
+            if (operands[i] != DYCL_NONE && dycl_program_producer(p, operands[i]) == members[sum]) return 0;
+        if (family == DYCL_FAMILY_REDUCE) {
+            if (sum >= 0 || !is_sum(g, node)) return 0;
+            sum = m;
+        } else if ((family != DYCL_FAMILY_EW && family != DYCL_FAMILY_CAST) ||
+                   dycl_value_numel(&g->values[node->out]) != block->elements)
+            return 0;
+    }
+    return sum >= 0;
 }
 
 /* The two types along each edge from one block to the other, in units of the rows of both together. */
@@ -159,6 +188,12 @@ static int is_convex(const dycl_program *p, const dycl_readers *readers, uint32_
     return 1;
 }
 
+int dycl_program_adds_parts(const dycl_program *p, uint32_t block) {
+    uint32_t members[DYCL_BLOCK_MEMBERS] = {0};
+    if (p->blocks[block].count > DYCL_BLOCK_MEMBERS) return 0;
+    return adds_parts(p, &p->blocks[block], members, members_of(p, block, members, 0));
+}
+
 int dycl_merge(dycl_program *p, const dycl_readers *readers, uint32_t a, uint32_t b) {
     uint32_t members[DYCL_BLOCK_MEMBERS] = {0};
     if (p->blocks[a].count + p->blocks[b].count > DYCL_BLOCK_MEMBERS) return 0;
@@ -170,6 +205,8 @@ int dycl_merge(dycl_program *p, const dycl_readers *readers, uint32_t a, uint32_
     if (!is_convex(p, readers, a, b, at)) return 0;
     int count = members_of(p, b, members, members_of(p, a, members, 0));
     sort_members(members, count);
+    int long_rows = as.row > LONG_ROW && as.elements < 8 * as.row;
+    if (long_rows && !adds_parts(p, &as, members, count)) return 0;
     if (!edges_fit(p, members, count, &as)) return 0;
     p->blocks[b].count = 0;
     as.position = at;

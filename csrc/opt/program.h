@@ -70,6 +70,8 @@ void dycl_program_free(dycl_program *program);
 dycl_status dycl_program_settle(dycl_program *program);
 size_t dycl_program_bytes(const dycl_program *program); /* when it is settled */
 dycl_status dycl_program_verify(const dycl_program *program);
+/* A tile block that makes a long space and adds it all up: each tile its part, these at the end. */
+int dycl_program_adds_parts(const dycl_program *program, uint32_t block);
 
 /* ---- Passes, in the order in which the pipeline runs them. */
 dycl_status dycl_opt_dce(dycl_program *program); /* marks dead nodes, counts uses */

@@ -341,6 +341,7 @@ dycl_status dycl_make_tile(dycl_builder *b, const dycl_block *block) {
     l->b = b;
     l->space = block->space;
     l->row = block->row;
+    l->adds_parts = dycl_program_adds_parts(b->program, b->block);
     l->flat = flat_layout(l, block);
     if (l->flat) {
         l->space.rank = 1;

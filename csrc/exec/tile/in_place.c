@@ -22,7 +22,8 @@ typedef struct {
 
 static const dycl_tile_location *memory_at(const dycl_tile_program *p, uint8_t location) {
     const dycl_tile_location *l = &p->locations[location];
-    return l->at == DYCL_AT_NONE || l->at == DYCL_AT_REGISTER || l->constant ? NULL : l;
+    int none = l->at == DYCL_AT_NONE || l->at == DYCL_AT_REGISTER || l->at == DYCL_AT_PART;
+    return none || l->constant ? NULL : l;
 }
 
 static int same_place(const dycl_tile_program *p, const dycl_tile_location *a, const dycl_tile_location *b) {

@@ -346,6 +346,36 @@ fail:
     return status;
 }
 
+/* A sum of everything: each tile's part of it, and where these go. */
+static dycl_status sum_of_parts(dycl_lower *l, dycl_lower_node *entry, const dycl_node *node, dycl_dtype dtype) {
+    dycl_tile_sum *total = &l->program.total;
+    int extra = -1, location = 0;
+    operand a;
+    dycl_status status;
+    DYCL_TRY(fetch(l, entry->operand[0], &a));
+    if (a.kind != DYCL_KIND_FULL || (!a.dense && l->program.tile_rows > 1)) DYCL_TRY(spread(l, &a, FULL_CLASS, &extra));
+    DYCL_TRY(dycl_lower_location(l, (dycl_tile_location){.at = DYCL_AT_PART}, &location));
+    dycl_tile_instruction *i = dycl_lower_emit(l, DYCL_DO_RED_TILE);
+    if (!i) return DYCL_ERROR;
+    i->fn.red = dycl_kern_red(dycl_cpu_isa(), dycl_red_of((dycl_op)node->op), dtype);
+    total->add = dycl_kern_red(dycl_cpu_isa(), DYCL_RED_SUM, dtype);
+    if (!i->fn.red || !total->add)
+        return dycl_error_set("no kernel for %s of %s", dycl_op_get((dycl_op)node->op)->name, dycl_dtype_name(dtype));
+    i->dst = (uint8_t)location;
+    i->a = (uint8_t)a.location;
+    entry->reg = -1;
+    entry->location = location;
+    total->location = (uint8_t)location;
+    total->element = (uint8_t)dycl_dtype_size(dtype);
+    total->sum = l->memory[entry->store].ref;
+    if (node->op == DYCL_OP_mean) total->divisor = (double)(l->program.rows * l->program.columns);
+    if (extra >= 0) dycl_lower_give(l, FULL_CLASS, extra);
+    size_t tiles = (size_t)(l->program.row_tiles * l->program.column_tiles);
+    return dycl_make_scratch(l->b, tiles * total->element, &total->parts);
+fail:
+    return status;
+}
+
 static dycl_status store(dycl_lower *l, const dycl_lower_node *entry) {
     const dycl_lower_memory *m = &l->memory[entry->store];
     if (stored_in_place(l, entry)) return DYCL_OK;
@@ -370,7 +400,10 @@ dycl_status dycl_lower_instructions(dycl_lower *l) {
         dycl_dtype in = dycl_dtype_computed((dycl_dtype)g->values[operands[0]].dtype),
                    kept = (dycl_dtype)g->values[node->out].dtype, out = dycl_dtype_computed(kept);
         l->cost += dycl_lower_cost((dycl_op)node->op, in);
-        if (family == DYCL_FAMILY_REDUCE)
+        int is_total = l->adds_parts && family == DYCL_FAMILY_REDUCE;
+        if (is_total)
+            DYCL_TRY(sum_of_parts(l, entry, node, in));
+        else if (family == DYCL_FAMILY_REDUCE)
             DYCL_TRY(reduction(l, entry, index, node, in, out));
         else if (family == DYCL_FAMILY_CAST)
             DYCL_TRY(elementwise(l, entry, index, DYCL_EW_copy, in, out, 1));
@@ -384,7 +417,7 @@ dycl_status dycl_lower_instructions(dycl_lower *l) {
             DYCL_TRY(row_wise(l, entry, index, node, out));
         release_operands(l, entry, index);
         if (dycl_dtype_is_half(kept) && entry->last > index) DYCL_TRY(dycl_lower_round(l, entry, node, kept));
-        if (entry->store >= 0) {
+        if (entry->store >= 0 && !is_total) {
             DYCL_TRY(store(l, entry));
             dycl_lower_offer_sharing(l, index);
         }

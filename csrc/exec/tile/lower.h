@@ -41,6 +41,7 @@ typedef struct dycl_lower {
     dycl_builder *b;
     dycl_space space;
     int64_t row;
+    int adds_parts;                  /* dycl_program_adds_parts: the row is the whole space, in tiles as they come */
     const struct dycl_blocked *flat; /* all operands lie in this layout, and so will the results */
     const dycl_layout *strided;      /* results lie like this operand (channels last), and operands as they are */
     int memory_count, node_count, after_count, constant_count, stride_count;

@@ -75,8 +75,8 @@ static void sort_dimensions(dycl_lower *l) {
 }
 
 dycl_status dycl_lower_shape(dycl_lower *l) {
-    int inner = l->space.rank;
-    if (l->row) {
+    int inner = l->space.rank, whole_rows = l->row && !l->adds_parts;
+    if (whole_rows) {
         for (int64_t left = l->row; left > 1 && inner > 0;) left /= l->space.sizes[--inner];
         for (int i = 0; i < l->memory_count; i++) {
             if (row_is_run(l, &l->memory[i], inner)) continue;
@@ -87,7 +87,7 @@ dycl_status dycl_lower_shape(dycl_lower *l) {
         sort_dimensions(l);
     collapse(l, &inner);
     dycl_tile_program *p = &l->program;
-    if (!l->row) inner = l->space.rank > 0 ? l->space.rank - 1 : 0;
+    if (!whole_rows) inner = l->space.rank > 0 ? l->space.rank - 1 : 0;
     p->outer = inner;
     p->columns = inner < l->space.rank ? l->space.sizes[inner] : 1;
     p->rows = 1;
@@ -99,7 +99,7 @@ dycl_status dycl_lower_shape(dycl_lower *l) {
         dycl_lower_memory *m = &l->memory[i];
         m->column_stride = inner < l->space.rank ? m->strides[inner] : 1;
     }
-    p->tile_columns = l->row || p->columns <= 2048 ? p->columns : 1024;
+    p->tile_columns = whole_rows || p->columns <= 2048 ? p->columns : 1024;
     p->tile_rows =
         p->columns >= 2048
             ? 1

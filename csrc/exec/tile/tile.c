@@ -111,6 +111,7 @@ static void run_tile(const dycl_tile_program *p, tile *t) {
         case DYCL_DO_EW_ROW: i->fn.ew(dst, a, b, c, (size_t)t->row_count); break;
         case DYCL_DO_EW_COLUMN: i->fn.ew(dst, a, b, c, width); break;
         case DYCL_DO_EW_ONE: i->fn.ew(dst, a, b, c, 1); break;
+        case DYCL_DO_RED_TILE: i->fn.red(dst, a, NULL, n); break;
         case DYCL_DO_EW_ROWS:
         case DYCL_DO_RED:
         case DYCL_DO_ROW: {
@@ -135,9 +136,11 @@ static void run_tile(const dycl_tile_program *p, tile *t) {
 
 static void run_range(const dycl_tile_program *p, dycl_plan *plan, char *scratch, int64_t from, int64_t to) {
     tile t;
+    char *parts = p->total.add ? dycl_at(plan, p->total.parts) : NULL;
     for (int i = 0; i < p->location_count; i++) {
         const dycl_tile_location *l = &p->locations[i];
         t.ptr[i] = t.base[i] = l->at == DYCL_AT_NONE       ? NULL
+                               : l->at == DYCL_AT_PART     ? parts
                                : l->at == DYCL_AT_REGISTER ? scratch + l->offset
                                : l->constant               ? (char *)(uintptr_t)&p->constants[l->ref.offset]
                                                            : dycl_at(plan, l->ref);
@@ -154,17 +157,26 @@ static void run_range(const dycl_tile_program *p, dycl_plan *plan, char *scratch
             int64_t offset = l->at == DYCL_AT_LINEAR ? t.row * l->row_bytes : odometer_offset(p, l, t.row);
             t.ptr[i] = t.base[i] + offset + t.column * l->column_bytes;
         }
+        if (parts) t.ptr[p->total.location] = parts + k * p->total.element;
         run_tile(p, &t);
     }
 }
 
-dycl_status dycl_tile_run(const dycl_step *step, dycl_plan *plan) {
-    const dycl_tile_program *p = step->args;
-    int64_t tiles = p->row_tiles * p->column_tiles;
+static void add_up(const dycl_tile_program *p, dycl_plan *plan, int64_t tiles) {
+    const dycl_tile_sum *t = &p->total;
+    void *sum = dycl_at(plan, t->sum);
+    t->add(sum, dycl_at(plan, t->parts), NULL, (size_t)tiles);
+    if (t->divisor != 0 && t->element == sizeof(float))
+        *(float *)sum /= (float)t->divisor;
+    else if (t->divisor != 0)
+        *(double *)sum /= t->divisor;
+}
+
+static void run_tiles(const dycl_tile_program *p, dycl_plan *plan, int64_t tiles) {
     char *scratch = p->scratch_bytes ? dycl_at(plan, p->scratch) : NULL;
     if (p->threads <= 1) {
         run_range(p, plan, scratch, 0, tiles);
-        return DYCL_OK;
+        return;
     }
     int threads = p->threads < omp_get_max_threads() ? p->threads : omp_get_max_threads();
 #pragma omp parallel num_threads(threads)
@@ -173,5 +185,12 @@ dycl_status dycl_tile_run(const dycl_step *step, dycl_plan *plan) {
         char *mine = scratch ? scratch + (size_t)me * p->scratch_bytes : NULL;
         run_range(p, plan, mine, tiles * me / count, tiles * (me + 1) / count);
     }
+}
+
+dycl_status dycl_tile_run(const dycl_step *step, dycl_plan *plan) {
+    const dycl_tile_program *p = step->args;
+    int64_t tiles = p->row_tiles * p->column_tiles;
+    run_tiles(p, plan, tiles);
+    if (p->total.add) add_up(p, plan, tiles);
     return DYCL_OK;
 }

@@ -19,7 +19,8 @@ typedef enum {
     DYCL_AT_REGISTER, /* base: offset in the thread's scratch */
     DYCL_AT_ONE,      /* one element, or a whole row that every row uses: does not move */
     DYCL_AT_LINEAR,   /* memory: + row * row_bytes + column * column_bytes */
-    DYCL_AT_ODOMETER  /* memory whose rows do not lie at one stride */
+    DYCL_AT_ODOMETER, /* memory whose rows do not lie at one stride */
+    DYCL_AT_PART      /* one element for each tile, in the program's parts */
 } dycl_tile_at;
 
 typedef struct {
@@ -37,6 +38,7 @@ typedef enum {
     DYCL_DO_EW_COLUMN, /* fn over one row, that all rows use */
     DYCL_DO_EW_ONE,    /* fn over one element, that all use */
     DYCL_DO_RED,       /* red row by row */
+    DYCL_DO_RED_TILE,  /* red over all elements of the tile */
     DYCL_DO_ROW,       /* row by row */
     DYCL_DO_LOAD,      /* strided memory into a register, columns x rows */
     DYCL_DO_LOAD_ROW,  /* one element a row into a register */
@@ -58,6 +60,14 @@ typedef struct {
     } fn;
 } dycl_tile_instruction;
 
+/* What each tile adds up, and where the sum of all goes. How tiles are cut depends on the shape only. */
+typedef struct {
+    dycl_red_fn add; /* NULL: there is none */
+    dycl_ref parts, sum;
+    double divisor; /* of a mean; 0: none */
+    uint8_t location, element;
+} dycl_tile_sum;
+
 typedef struct {
     int64_t rows, columns;
     int64_t tile_rows, tile_columns;
@@ -72,6 +82,7 @@ typedef struct {
     const dycl_scalar *constants;
     dycl_ref scratch;
     size_t scratch_bytes; /* per thread */
+    dycl_tile_sum total;
     int threads;
 } dycl_tile_program;
 
