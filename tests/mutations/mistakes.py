@@ -154,4 +154,16 @@ MISTAKES = [
             "c/plan py/bind_nn"),
     Mistake("a residual is added whether before or behind an activation", "exec/conv/product.c",
             "if (op->kind == DYCL_POST_ADD && i == 0)", "if (op->kind == DYCL_POST_ADD)", "c/plan py/bind_nn"),
+    # ---- products that are found in other operators, sums in parts, looks
+    Mistake("the gradient of a whole window's weight reads the other sums", "exec/conv/whole.c",
+            "a->a_column = a->m;", "a->a_column = a->k;", "py/conv_gradients"),
+    Mistake("the gradient of single pixels' weights reads pixels apart", "exec/conv/gradient.c",
+            ".b_row = d->c,", ".b_row = d->oc,", "py/winograd_training"),
+    Mistake("a column is turned with its rows' stride", "exec/matmul/build.c",
+            "turned.b_row = a->a_column;", "turned.b_row = a->a_row;", "py/gemv"),
+    Mistake("the last part of a sum is left out", "exec/tile/tile.c",
+            "t->add(sum, dycl_at(plan, t->parts), NULL, (size_t)tiles);",
+            "t->add(sum, dycl_at(plan, t->parts), NULL, (size_t)tiles - 1);", "py/sums_in_parts"),
+    Mistake("a round is the first calls that look alike", "py/site/steps.c",
+            "if (ago + calls == known) return (int)calls;", "if (ago >= calls) return (int)calls;", "c/choose"),
 ]

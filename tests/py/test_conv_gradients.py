@@ -67,6 +67,44 @@ def test_random_convolutions(transposed, seed):
             assert all(agree(a, b) for a, b in zip(want, got, strict=True)), what
 
 
+def _whole(rng, transposed):
+    """Each window sees the whole image; now and then it is a pixel too small, or there is padding."""
+    kernel, padding = (rng.choice([1, 1, 2, 3, 4]), rng.choice([1, 1, 2, 5])), rng.choice([0, 0, 0, 0, 1])
+    inside, outside = rng.choice([1, 3, 16, 40]), rng.choice([1, 1, 5, 24])
+    size = (1, 1) if transposed else [k + rng.choice([0, 0, 0, 1]) for k in kernel]
+    options = {"stride": rng.choice([1, 2, 5]), "padding": padding, "dilation": rng.choice([1, 1, 1, 2])}
+    x = torch.randn(rng.choice([1, 2, 7, 60]), inside, *size)
+    weight = torch.randn(*((inside, outside) if transposed else (outside, inside)), *kernel)
+    bias = torch.randn(outside) if rng.random() < 0.5 else None
+    last = {"memory_format": torch.channels_last}
+    x, weight = (t.to(**last) if rng.random() < 0.2 else t for t in (x, weight))
+    wanted = [rng.random() < 0.7 for _ in range(3)]
+    wanted[rng.randrange(2)] = True
+    return (x, weight, bias), options, wanted
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["conv2d", "conv_transpose2d"])
+@pytest.mark.parametrize("seed", range(20 if FULL else 4))
+def test_whole_windows(transposed, seed):
+    """Convolutions that are products: the first layer of a generator, the last one of a discriminator."""
+    rng = random.Random(f"whole {seed} {transposed}")
+    torch.manual_seed(seed)
+    function = F.conv_transpose2d if transposed else F.conv2d
+    for _ in range(25):
+        operands, options, wanted = _whole(rng, transposed)
+        try:
+            want = _gradients(function, operands, options, wanted, False)
+        except RuntimeError:  # the windows do not fit
+            continue
+        end = rng.choice([lambda y: y, torch.relu, torch.sigmoid])
+        run = dycl.accelerate(lambda x, w, b, **options: end(function(x * 1, w, b, **options)))
+        want = _gradients(lambda x, w, b, **options: end(function(x, w, b, **options)), operands, options, wanted, False)
+        for nth in range(3):
+            got = _gradients(run, operands, options, wanted, False)
+            what = [t if t is None else (tuple(t.shape), t.stride()) for t in operands], options, wanted, nth
+            assert all(agree(a, b) for a, b in zip(want, got, strict=True)), what
+
+
 def _strides_differ(rng, transposed):
     function = F.conv_transpose2d if transposed else F.conv2d
     (x, weight, _), options, _ = _drawn(rng, transposed)

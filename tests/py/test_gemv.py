@@ -58,3 +58,21 @@ def test_operands_are_views(threads):
     other = torch.randn(1300, 800)[50 + 2 * threads : 850 : 2, 100:]
     compare(lambda x: (x @ weight.to(x.dtype), x @ other.to(x.dtype).T[:350, :]),
             lambda: (torch.randn(3, 900)[1:2, 20:370],), threads)
+
+
+def test_one_column():
+    """The head of a critic: a row of the transposed product, whatever the operands' layout, with a bias or without."""
+    torch.manual_seed(0)
+    for rows, length in ((16, 2048), (200, 30), (2, 5), (3000, 17), (1, 40), (40, 1)):
+        x, wide = torch.randn(rows, length), torch.randn(length, 3)
+        for layout in (lambda x: x, lambda x: x.T.contiguous().T, lambda x: x.repeat(1, 2)[:, ::2]):
+            for weight in (wide[:, :1].contiguous(), wide[:, 1:2]):
+                for bias in (None, torch.randn(1)):
+                    def function(x, w, b):
+                        return torch.nn.functional.linear(x, w.T, b), torch.bmm(x[None], w[None]), w.T @ x.T
+
+                    run, a = dycl.accelerate(function), layout(x)
+                    exact = function(*(t if t is None else t.double() for t in (a, weight, bias)))
+                    for _ in range(3):
+                        for got, want in zip(run(a, weight, bias), exact, strict=True):
+                            torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-4)

@@ -215,9 +215,10 @@ dycl_winograd dycl_conv_squares(const dycl_conv_desc *d) {
 
 dycl_status dycl_conv_measure(dycl_builder *b, const dycl_conv_desc *d, const char *const *variants, int threads,
                               const char *what, dycl_autotune **out) {
-    dycl_autotune *autotune = dycl_autotune_get(2, variants, threads, "3x3%s n%lld c%lld %lldx%lld oc%lld pad%lld",
-                                                what, (long long)d->n, (long long)d->c, (long long)d->h,
-                                                (long long)d->w, (long long)d->oc, (long long)d->pad_before[0]);
+    dycl_autotune *autotune =
+        dycl_autotune_get(2, variants, threads, "%lldx%lld%s n%lld c%lld %lldx%lld oc%lld pad%lld", (long long)d->kh,
+                          (long long)d->kw, what, (long long)d->n, (long long)d->c, (long long)d->h, (long long)d->w,
+                          (long long)d->oc, (long long)d->pad_before[0]);
     dycl_status status = dycl_make_autotune(b, autotune);
     if (status == DYCL_OK) *out = autotune;
     return status;

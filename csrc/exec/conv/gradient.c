@@ -1,12 +1,13 @@
 #include "exec/builder/blocked.h"
 #include "exec/conv/conv.h"
+#include "kern/product.h"
 
 #include <string.h>
 
-/* Gradients of the weights of convolutions, by oneDNN or, of 3x3 windows, by Winograd's squares. oneDNN chooses the
- * layouts: what image and gradient are reordered to, other steps find ready, and what it makes is reordered to the
- * weight's. Where both are possible, they are measured from channels last, which is what the convolutions around leave;
- * what oneDNN wants otherwise is reordered in the step then. */
+/* Gradients of the weights of convolutions, by oneDNN or by a way of our own: 3x3 windows by Winograd's squares, single
+ * pixels as a product. oneDNN chooses the layouts: what image and gradient are reordered to, other steps find ready,
+ * and what it makes is reordered to the weight's. Where both are possible, they are measured from channels last, which
+ * is what the convolutions around leave; what oneDNN wants otherwise is reordered in the step then. */
 
 /* To or from the primitive's own layout. prim: the plan's; NULL: the other side lies so. */
 typedef struct {
@@ -19,8 +20,9 @@ typedef struct {
     reordering x_as, gradient_as, back;
     dycl_ref x, gradient, dst, scratch;
     dycl_winograd winograd;
+    dycl_product product; /* of single pixels; kernel NULL: squares */
     const dycl_gemm_kernel *kernel;
-    dycl_ref winograd_scratch;
+    dycl_ref own_scratch;
     int threads;
     dycl_autotune *autotune;
 } gradient_args;
@@ -50,19 +52,25 @@ fail:
     return status;
 }
 
-enum { WINOGRAD, PRIMITIVE };
-static const char *const variants[] = {"Winograd", "oneDNN"};
+enum { OWN, PRIMITIVE };
+static const char *const of_squares[] = {"Winograd", "oneDNN"}, *const of_pixels[] = {"product", "oneDNN"};
+
+static dycl_status own_run(const gradient_args *a, dycl_plan *plan) {
+    const float *x = dycl_at(plan, a->x), *gradient = dycl_at(plan, a->gradient);
+    float *dst = dycl_at(plan, a->dst);
+    if (a->product.kernel)
+        dycl_product_run(&a->product, gradient, x, NULL, dst, dycl_at(plan, a->own_scratch));
+    else if (!dycl_winograd_gradient(&a->winograd, a->kernel, x, gradient, dst, dycl_at(plan, a->own_scratch),
+                                     a->threads))
+        plan->suspect = 1;
+    return DYCL_OK;
+}
 
 static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
     const gradient_args *a = step->args;
     uint64_t began;
-    dycl_status status = DYCL_OK;
     int variant = dycl_autotune_next(a->autotune, &began);
-    if (variant == PRIMITIVE)
-        status = gradient_run(step, plan);
-    else if (!dycl_winograd_gradient(&a->winograd, a->kernel, dycl_at(plan, a->x), dycl_at(plan, a->gradient),
-                                     dycl_at(plan, a->dst), dycl_at(plan, a->winograd_scratch), a->threads))
-        plan->suspect = 1;
+    dycl_status status = variant == PRIMITIVE ? gradient_run(step, plan) : own_run(a, plan);
     if (began) dycl_autotune_note(a->autotune, variant, began);
     return status;
 }
@@ -116,8 +124,30 @@ static dycl_status offer_winograd(dycl_builder *b, gradient_args *a, const dycl_
     a->threads = dycl_conv_cost(d) > 10000 ? b->plan->threads : 1;
     b->plan->guarded = 1; /* transforms subtract: an infinity from itself, perhaps */
     dycl_make_variant(b, 2);
-    return dycl_make_scratch(b, dycl_winograd_gradient_scratch(&a->winograd, a->kernel, a->threads),
-                             &a->winograd_scratch);
+    return dycl_make_scratch(b, dycl_winograd_gradient_scratch(&a->winograd, a->kernel, a->threads), &a->own_scratch);
+}
+
+/* Each weight is a sum over all pixels: gradient[pixels, oc]' x[pixels, c]. */
+static int suits_product(const dycl_builder *b, const dycl_conv_desc *d, const dycl_gemm_kernel *kernel) {
+    int single = d->kh == 1 && d->kw == 1 && d->stride[0] == 1 && d->stride[1] == 1 && d->groups == 1;
+    return kernel && single && b->plan->mode == DYCL_PLAN_TUNED && dycl_make_may_pack(b) && d->c >= 8 && d->oc >= 8 &&
+           d->oh == d->h && d->ow == d->w && !d->pad_before[0] && !d->pad_before[1];
+}
+
+static dycl_status offer_product(dycl_builder *b, gradient_args *a, const dycl_conv_desc *d) {
+    a->product = (dycl_product){.kernel = a->kernel,
+                                .m = d->oc,
+                                .n = d->c,
+                                .k = d->n * d->oh * d->ow,
+                                .a_row = 1,
+                                .a_column = d->oc,
+                                .b_row = d->c,
+                                .b_column = 1,
+                                .c_row = d->c};
+    a->threads = dycl_conv_cost(d) > 10000 ? b->plan->threads : 1;
+    dycl_product_divide(&a->product, a->threads);
+    dycl_make_variant(b, 2);
+    return dycl_make_scratch(b, dycl_product_bytes(&a->product), &a->own_scratch);
 }
 
 dycl_status dycl_steps_unconv(dycl_builder *b, const dycl_block *block) {
@@ -140,8 +170,9 @@ dycl_status dycl_steps_unconv(dycl_builder *b, const dycl_block *block) {
     DYCL_TRY(dycl_prim_conv_gradient(&d, &a->prim));
     DYCL_TRY(dycl_make_prim(b, a->prim));
     a->kernel = dycl_kern_gemm(dycl_cpu_isa());
-    int squares = a->kernel && dycl_conv_suits_winograd(b, &d, a->kernel, 32);
-    if (squares) {
+    int squares = a->kernel && dycl_conv_suits_winograd(b, &d, a->kernel, 32),
+        either = squares || suits_product(b, &d, a->kernel);
+    if (either) {
         dycl_channels_last(&x, &image);
         dycl_channels_last(&gradient, &of_result);
     } else {
@@ -150,16 +181,17 @@ dycl_status dycl_steps_unconv(dycl_builder *b, const dycl_block *block) {
     }
     DYCL_TRY(dycl_make_as(b, operands[0], &image, &a->x));
     DYCL_TRY(dycl_make_as(b, operands[1], &of_result, &a->gradient));
-    if (squares) dycl_make_variant(b, 1);
+    if (either) dycl_make_variant(b, 1);
     DYCL_TRY(make_primitive(b, a, &d, &image, &of_result));
-    if (squares) DYCL_TRY(offer_winograd(b, a, &d));
+    if (either) DYCL_TRY(squares ? offer_winograd(b, a, &d) : offer_product(b, a, &d));
     a->dst = out.ref;
     dycl_make_read_at(b, a->x, dycl_layout_bytes(&image));
     dycl_make_read_at(b, a->gradient, dycl_layout_bytes(&of_result));
     dycl_make_write(b, &out);
-    DYCL_TRY(dycl_make_step(b, squares ? either_run : gradient_run, a, "weight's gradient", dycl_conv_cost(&d)));
+    DYCL_TRY(dycl_make_step(b, either ? either_run : gradient_run, a, "weight's gradient", dycl_conv_cost(&d)));
     b->plan->infos[b->plan->step_count - 1].prim = a->prim;
-    if (squares) DYCL_TRY(dycl_conv_measure(b, &d, variants, a->threads, " gradient", &a->autotune));
+    const char *const *variants = squares ? of_squares : of_pixels;
+    if (either) DYCL_TRY(dycl_conv_measure(b, &d, variants, a->threads, " gradient", &a->autotune));
     return dycl_make_finish(b, node->out, &out);
 fail:
     return status;
