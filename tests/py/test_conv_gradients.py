@@ -97,8 +97,11 @@ def test_whole_windows(transposed, seed):
         except RuntimeError:  # the windows do not fit
             continue
         end = rng.choice([lambda y: y, torch.relu, torch.sigmoid])
-        run = dycl.accelerate(lambda x, w, b, **options: end(function(x * 1, w, b, **options)))
-        want = _gradients(lambda x, w, b, **options: end(function(x, w, b, **options)), operands, options, wanted, False)
+
+        def program(x, w, b, **options):
+            return end(function(x * 1, w, b, **options))
+
+        run, want = dycl.accelerate(program), _gradients(program, operands, options, wanted, False)
         for nth in range(3):
             got = _gradients(run, operands, options, wanted, False)
             what = [t if t is None else (tuple(t.shape), t.stride()) for t in operands], options, wanted, nth
