@@ -158,7 +158,7 @@ MISTAKES = [
     Mistake("the gradient of a whole window's weight reads the other sums", "exec/conv/whole.c",
             "a->a_column = a->m;", "a->a_column = a->k;", "py/conv_gradients"),
     Mistake("the gradient of single pixels' weights reads pixels apart", "exec/conv/gradient.c",
-            ".b_row = d->c,", ".b_row = d->oc,", "py/winograd_training"),
+            ".b_row = d->c,", ".b_row = d->oc,", "py/conv_gradients"),
     Mistake("a column is turned with its rows' stride", "exec/matmul/build.c",
             "turned.b_row = a->a_column;", "turned.b_row = a->a_row;", "py/gemv"),
     Mistake("the last part of a sum is left out", "exec/tile/tile.c",

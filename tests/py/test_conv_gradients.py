@@ -108,6 +108,37 @@ def test_whole_windows(transposed, seed):
             assert all(agree(a, b) for a, b in zip(want, got, strict=True)), what
 
 
+def test_pixels_drawn():
+    """Windows of a single pixel, whose weights' gradients are products or oneDNN's."""
+    rng = random.Random("pixels")
+    torch.manual_seed(0)
+    for nth in range(12):
+        inside, outside, last = rng.choice([8, 17, 32]), rng.choice([8, 12, 40]), rng.choice([3, 8, 24])
+        size = rng.choice([1, 2, 5]), 4, rng.randint(2, 30), rng.randint(2, 17)
+        options = {"stride": rng.choice([1, 1, 2])}
+        operands = [torch.randn(size), torch.randn(inside, 4, 3, 3), torch.randn(outside, inside, 1, 1),
+                    torch.randn(last, outside, 1, 1)]
+        between = rng.choice([torch.relu, torch.tanh, lambda y: y, lambda y: y.contiguous()])
+
+        def program(x, first, second, third, stride):
+            return F.conv2d(between(F.conv2d(F.conv2d(x, first, padding=1), second, stride=stride)), third)
+
+        wanted = [True] * 4
+        run, want = dycl.accelerate(program), _gradients(program, operands, options, wanted, False)
+        for _ in range(4):
+            got = _gradients(run, operands, options, wanted, False)
+            assert all(agree(a, b) for a, b in zip(want, got, strict=True)), (nth, size, inside, outside, last, options)
+        assert "weight's gradient" in dycl.explain(run)
+
+
+@pytest.mark.parametrize("way", range(2))
+@pytest.mark.parametrize("isa", VECTOR_ISAS)
+def test_ways_to_single_pixels(isa, way):
+    done = run_with(isa, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "pixels_drawn", timeout=300,
+                    DYCL_MEASURE=str(way), DYCL_CHOOSE="0", DYCL_PROFILE="0")
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+
+
 def _strides_differ(rng, transposed):
     function = F.conv_transpose2d if transposed else F.conv2d
     (x, weight, _), options, _ = _drawn(rng, transposed)
