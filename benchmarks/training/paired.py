@@ -10,31 +10,37 @@ from . import peers, workloads
 from .job import COMPARED
 
 FORMS = ("eager", "fused", "dycl")
-WARM_UP = 3
+SETTLED = 64  # steps before those that count: plans are chosen, and torch was looked at
+
+
+def a_round(workload, steps, first, each):
+    """Microseconds a step of so many, by form; their losses agree."""
+    times, losses = {}, {}
+    for form, step in steps.items():
+        step.reset(first)
+        peers.seed()
+        began = time.perf_counter()
+        found = [step(first.batches[k % len(first.batches)]) for k in range(each)]
+        times[form] = (time.perf_counter() - began) / each * 1e6
+        losses[form] = found[: COMPARED + 1]
+    for found in losses.values():
+        if not numpy.allclose(found, losses["eager"], rtol=workload.tolerance, atol=0):
+            raise AssertionError(f"{workload.name}: {losses}")
+    return times
 
 
 def measure(workload, rounds, threads):
     """Microseconds a step of each round, by form."""
-    steps, times, first = {}, {form: [] for form in FORMS}, workloads.build(workload.name)
+    steps, first = {}, workloads.build(workload.name)
     for form in FORMS:
         task = workloads.build(workload.name)
         steps[form] = peers.BY_NAME[form].prepare(task, task.batches[0], threads)
-    each = COMPARED + 1
-    for number in range(rounds + WARM_UP):
-        losses = {}
-        for form, step in steps.items():
-            step.reset(first)
-            peers.seed()
-            began = time.perf_counter()
-            found = [step(first.batches[k % len(first.batches)]) for k in range(each)]
-            times[form].append((time.perf_counter() - began) / each * 1e6)
-            losses[form] = found[: COMPARED + 1]
-        for found in losses.values():
-            if not numpy.allclose(found, losses["eager"], rtol=workload.tolerance, atol=0):
-                raise AssertionError(f"{workload.name}: {losses}")
-        if number == 0:
-            each = max(len(first.batches), int(30_000 / times["eager"][0]))
-    return {form: all_of[WARM_UP:] for form, all_of in times.items()}
+    times = a_round(workload, steps, first, COMPARED + 1)
+    each = max(len(first.batches), int(30_000 / times["eager"]))
+    for _ in range((SETTLED - COMPARED - 1 + each - 1) // each):
+        a_round(workload, steps, first, each)
+    found = [a_round(workload, steps, first, each) for _ in range(rounds)]
+    return {form: [times[form] for times in found] for form in FORMS}
 
 
 def run(chosen, rounds, threads):
