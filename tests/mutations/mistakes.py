@@ -157,6 +157,8 @@ MISTAKES = [
     # ---- products that are found in other operators, sums in parts, looks
     Mistake("the gradient of a whole window's weight reads the other sums", "exec/conv/whole.c",
             "a->a_column = a->m;", "a->a_column = a->k;", "py/conv_gradients"),
+    Mistake("windows that begin before the image give to the column behind", "exec/conv/overlap.c",
+            "shift = floor_of(first, stride)", "shift = first / stride", "py/conv_gradients"),
     Mistake("the gradient of single pixels' weights reads pixels apart", "exec/conv/gradient.c",
             ".b_row = d->c,", ".b_row = d->oc,", "py/conv_gradients"),
     Mistake("a column is turned with its rows' stride", "exec/matmul/build.c",

@@ -131,6 +131,7 @@ dycl_status dycl_steps_conv(dycl_builder *b, const dycl_block *block) {
     }
     d.bf16 = (g->options & DYCL_OPTION_BF16) != 0;
     status = d.bf16 ? DYCL_BAIL : dycl_make_conv_product(b, block, &d, a, &w, residuals);
+    if (status == DYCL_BAIL && block->count == 1) status = dycl_make_conv_overlap(b, node, &d, a, &w);
     if (status != DYCL_BAIL) return status;
     for (int i = 0; i < d.post.count; i++) hides |= d.post.op[i].kind != DYCL_POST_ADD;
     d.bias = a->has_bias;

@@ -28,6 +28,9 @@ dycl_status dycl_conv_read_weights(dycl_builder *b, dycl_conv_args *a, const dyc
  * residuals: as describe_chain leaves them. */
 dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, const dycl_conv_desc *d,
                                    const dycl_conv_args *conv, const dycl_tensor *w, const uint32_t *residuals);
+/* Transposed ones of few channels as a product and sums (overlap.c); arguments as above. BAIL: others. */
+dycl_status dycl_make_conv_overlap(dycl_builder *b, const dycl_node *node, const dycl_conv_desc *d,
+                                   const dycl_conv_args *conv, const dycl_tensor *w);
 void dycl_channels_last(const dycl_tensor *t, dycl_layout *out); /* rank 4 */
 
 /* A convolution, or a weight's gradient, with dycl_conv_is_whole (ir/graph.h) as a product. BAIL: it is another. */
