@@ -1,6 +1,7 @@
 #include "base/alloc.h"
 #include "check/reference.h"
 #include "ir/added.h"
+#include "ir/losses.h"
 
 #include <string.h>
 
@@ -69,9 +70,11 @@ static dycl_number total_of(dycl_dtype dtype, const total *t) {
 dycl_status dycl_reference_hosted(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
     const dycl_value *out = dycl_reference_value(r, node->out);
     int64_t at[DYCL_MAX_RANK] = {0}, to[DYCL_MAX_RANK];
+    dycl_loss_node loss;
     dycl_added a;
     int found = 1;
     (void)attrs;
+    if (dycl_loss_of(r->graph, node, &loss)) return dycl_reference_loss(r, node, &loss);
     if (!dycl_added_of(r->graph, node, &a)) {
         forget(r, node->out);
         return DYCL_OK;

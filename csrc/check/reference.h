@@ -65,6 +65,10 @@ static inline void dycl_number_add_product(dycl_number_sum *s, dycl_number x, dy
 dycl_number dycl_number_total(dycl_dtype dtype, const dycl_number_sum *s,
                               double scale); /* scale: a factor of everything */
 
+struct dycl_loss_node;
+/* Of the host's operators those that are losses of elements (ir/losses.h). */
+dycl_status dycl_reference_loss(dycl_reference *r, const dycl_node *node, const struct dycl_loss_node *loss);
+
 typedef dycl_status (*dycl_reference_fn)(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
                                          const int64_t *attrs);
 #define DYCL_FAMILY(NAME, name, ...)                                                                                   \

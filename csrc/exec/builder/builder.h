@@ -85,6 +85,7 @@ dycl_status dycl_make_copy(dycl_builder *b, const dycl_tensor *from, const dycl_
 dycl_status dycl_make_begin(dycl_builder *b, const dycl_tensor *x, const dycl_tensor *to);
 /* An operator of the host that our own kernel runs; BAIL: it does not (ir/added.h). */
 dycl_status dycl_make_added(dycl_builder *b, const dycl_node *node);
+dycl_status dycl_make_loss(dycl_builder *b, const dycl_node *node); /* the same (ir/losses.h) */
 /* The same for steps that compute floats of 16 bits in f32 (tile/half.c): the value itself, or a dense copy in f32;
  * room for a result in f32, which `finish` rounds. Of other dtypes nothing is copied. */
 dycl_status dycl_make_computed(dycl_builder *b, uint32_t value, dycl_tensor *out);

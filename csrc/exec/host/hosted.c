@@ -137,6 +137,7 @@ dycl_status dycl_steps_hosted(dycl_builder *b, const dycl_block *block) {
     dycl_status status;
     if (b->slots[node->out].first != DYCL_NONE) return DYCL_OK; /* with its sibling */
     if ((status = dycl_make_added(b, node)) != DYCL_BAIL) return status;
+    if ((status = dycl_make_loss(b, node)) != DYCL_BAIL) return status;
     hosted_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     a->row = dycl_hosted_get((dycl_op)node->op);

@@ -173,16 +173,23 @@ static dycl_status check_positions(dycl_call *call, PyObject *list, int rank, co
     return status;
 }
 
+#define SHARES(type, step)                                                                                             \
+    _Pragma("omp simd reduction(| : others)") for (int64_t i = 0; i < count; i++) others |=                            \
+        !(((const type *)data)[i * (step)] >= 0) | (((const type *)data)[i * (step)] > 1);
 #define NOT_SHARES(type)                                                                                               \
-    for (int64_t i = 0; i < count; i++)                                                                                \
-        *outside |= !(((const type *)data)[i * stride] >= 0) | (((const type *)data)[i * stride] > 1);
+    if (stride == 1)                                                                                                   \
+        SHARES(type, 1)                                                                                                \
+    else                                                                                                               \
+        SHARES(type, stride)
 
 static void look_for_others(const dycl_value *v, const void *data, int64_t count, int64_t stride, void *context) {
-    int *outside = context;
-    if (v->dtype == DYCL_F32)
+    int others = 0;
+    if (v->dtype == DYCL_F32) {
         NOT_SHARES(float)
-    else
+    } else {
         NOT_SHARES(double)
+    }
+    *(int *)context |= others;
 }
 
 /* Numbers from 0 to 1, NaN is none. */
