@@ -59,7 +59,7 @@ static dycl_number margin_back(const operands *o) {
 }
 
 static dycl_number shares_back(const operands *o) {
-    dycl_number below = TWO(maximum, TWO(mul, TWO(sub, number(o, 1), o->x), o->x), number(o, 1e-12));
+    dycl_number below = TWO(maximum, TWO(mul, TWO(sub, number(o, 1), o->x), o->x), number(o, (double)1e-12f));
     dycl_number share = TWO(div, TWO(mul, o->g, TWO(sub, o->x, o->y)), below);
     return TWO(mul, TWO(mul, share, o->w), number(o, o->scale));
 }

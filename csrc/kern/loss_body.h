@@ -8,7 +8,7 @@
 
 typedef const dycl_loss_numbers numbers;
 
-#define LEAST 1e-12 /* of what bce's gradient is divided by */
+#define LEAST ((double)1e-12f) /* of what bce's gradient is divided by: torch has a float for both dtypes */
 
 /* ---- f32 */
 
