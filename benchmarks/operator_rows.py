@@ -100,6 +100,7 @@ ANY = {
     "l1_loss": lambda x, o: F.l1_loss(x, o.y),
     "smooth_l1_loss": lambda x, o: F.smooth_l1_loss(x, o.y),
     "huber_loss": lambda x, o: F.huber_loss(x, o.y),
+    "soft_margin_loss": lambda x, o: F.soft_margin_loss(x, o.y),
     "kl_div": lambda x, o: F.kl_div(x, o.y, reduction="batchmean"),
     "bce": lambda x, o: F.binary_cross_entropy(x, o.y - 0.5),
     "bce with logits": lambda x, o: F.binary_cross_entropy_with_logits(x, o.y - 0.5),

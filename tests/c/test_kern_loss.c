@@ -71,7 +71,8 @@ static void check_loss(int round) {
         const int k = (int)below(2);
         set(&d, in[k], d.period[k] ? below(d.period[k]) : 0, others[below(4)]);
     }
-    double sum = 0, size = 0, eps = d.dtype == DYCL_F32 ? 1e-6 : 1e-14;
+    long double sum = 0; /* what is added up plainly must not be the worse of the two */
+    double size = 0, eps = d.dtype == DYCL_F32 ? 1e-6 : 1e-14;
     char *to = dycl_alloc((size_t)(d.n + 1) * element), *scratch = dycl_alloc(dycl_kern_loss_scratch(&d) + 1);
     memset(to, 0x77, (size_t)(d.n + 1) * element);
     const int good = dycl_kern_loss(&d, to, (const void *const *)in, scratch);
@@ -88,7 +89,7 @@ static void check_loss(int round) {
     }
     if (good && d.sums) {
         const double by = d.mean ? (double)d.n : 1;
-        check(fabs(get(&d, to, 0) - sum / by) <= 4 * eps * (size + 1) / by, "a sum", kind);
+        check(fabsl(get(&d, to, 0) - sum / by) <= 4 * eps * (size + 1) / by, "a sum", kind);
     }
     unsigned char rest[8];
     memset(rest, 0x77, sizeof rest);
