@@ -141,7 +141,7 @@ void dycl_grad_conv_transpose2d(dycl_chain *c) { conv(c, 1); }
 /* By our own kernel, which sees which element was the largest. 0: it is for other kinds. */
 static int own_max_pool2d(dycl_chain *c, const dycl_value *x) {
     uint32_t operands[2] = {0, c->gradient}, out = 0;
-    if (x->dtype != DYCL_F32 || !x->canonical || c->attrs[6] != 1 || c->attrs[7] != 1) return 0;
+    if (x->dtype != DYCL_F32 || c->attrs[6] != 1 || c->attrs[7] != 1) return 0;
     if (x->sizes[2] > INT32_MAX / x->sizes[3]) return 0;
     operands[0] = dycl_chain_take(c, 0);
     if (c->status == DYCL_OK)

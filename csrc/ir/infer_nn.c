@@ -260,7 +260,7 @@ dycl_status dycl_infer_unpool(const dycl_draft *draft, dycl_value *out) {
     out->dtype = DYCL_F32;
     out->rank = 4;
     memcpy(out->sizes, x->sizes, sizeof sizes);
-    if (x->canonical && dycl_value_channels_last(x)) /* where both are one order of the elements */
+    if (dycl_value_channels_last(x)) /* also where both are one order of the elements */
         dycl_infer_channels_last(out);
     else
         dycl_infer_contiguous(out);

@@ -16,7 +16,7 @@ typedef struct {
 
 void dycl_kern_max_pool2d(float *out, const float *in, const dycl_max_pool *pool);
 /* The gradient of `in` from that of the result: a window's goes to its first largest element, or its last NaN, as
- * torch's. Contiguous, without dilation; planes have less than 2^31 elements, and each window some of them. */
+ * torch's. Without dilation; planes have less than 2^31 elements, and each window some of them. */
 void dycl_kern_max_pool2d_back(float *out, const float *gradient, const float *in, const dycl_max_pool *pool);
 
 typedef struct {
@@ -25,6 +25,8 @@ typedef struct {
     void (*plane)(float *out, const float *in, const dycl_max_pool *pool, int64_t oy_begin,
                   int64_t oy_end); /* these rows of the plane `out` */
     void (*plane_back)(float *out, const float *gradient, const float *in, const dycl_max_pool *pool);
+    void (*pixels_back)(float *out, const float *gradient, const float *in, const dycl_max_pool *pool, int64_t begin,
+                        int64_t end); /* channels last: these channels of an image */
 } dycl_max_pool_table;
 DYCL_ISA_TABLES(const dycl_max_pool_table, dycl_max_pool)
 

@@ -59,9 +59,8 @@ static void pixels(float *out, const float *image, const dycl_max_pool *p, int64
 
 #define COLUMNS 1024
 
-/* Every other element of two vectors' worth. */
-static inline vf evens(const float *a) {
-    vf low = vf_load(a), high = vf_load(a + vf_lanes);
+/* Every other element of two vectors. */
+static inline vf evens_of(vf low, vf high) {
 #if DYCL_LEVEL == 2
     return __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
 #elif DYCL_LEVEL == 1
@@ -71,17 +70,35 @@ static inline vf evens(const float *a) {
 #endif
 }
 
+static inline vf evens(const float *a) { return evens_of(vf_load(a), vf_load(a + vf_lanes)); }
+
+/* A vector of elements that lie so far apart. */
+static inline vf apart(const float *a, int64_t stride) {
+    vf v = {0};
+    if (stride == 1) return vf_load(a);
+    if (stride == 2) return evens(a);
+    for (int i = 0; i < vf_lanes; i++) v[i] = a[i * stride];
+    return v;
+}
+
 /* Puts the largest of each window's part of one row into `best`. Rows are read two vectors past the last window. */
 static void along(float *best, const float *row, int64_t count, int64_t kernel, int64_t dilation, int64_t stride) {
+    int64_t i = 0;
+    for (; stride > 2 && i + vf_lanes <= count; i += vf_lanes) {
+        vf most = vf_load(best + i);
+        const float *at = row + i * stride;
+        for (int64_t k = 0; k < kernel; k++, at += dilation) most = larger(apart(at, stride), most);
+        vf_store(best + i, most);
+    }
     if (stride > 2) {
-        for (int64_t i = 0; i < count; i++)
+        for (; i < count; i++)
             for (int64_t k = 0; k < kernel; k++) {
                 float value = row[i * stride + k * dilation];
                 if (value > best[i] || value != value) best[i] = value;
             }
         return;
     }
-    for (int64_t i = 0; i < count; i += vf_lanes) {
+    for (; i < count; i += vf_lanes) {
         vf most = vf_load(best + i);
         const float *at = row + i * stride;
         for (int64_t k = 0; k < kernel; k++, at += dilation) most = larger(stride == 1 ? vf_load(at) : evens(at), most);
@@ -132,85 +149,7 @@ static void plane(float *out, const float *in, const dycl_max_pool *p, int64_t o
     }
 }
 
-/* ---- Back */
+#include "kern/max_pool_back_body.h"
+#include "kern/max_pool_pixels_back_body.h"
 
-/* `along` that also notes where the largest is, counted from where the window meets the plane: `at` and the tap. */
-static void along_where(float *best, int32_t *where, const float *row, int64_t count, int64_t kernel, int64_t stride,
-                        int32_t at) {
-    if (stride > 2) {
-        for (int64_t i = 0; i < count; i++)
-            for (int32_t k = 0; k < (int32_t)kernel; k++) {
-                float value = row[i * stride + k];
-                if (value > best[i] || value != value) best[i] = value, where[i] = at + k;
-            }
-        return;
-    }
-    for (int64_t i = 0; i < count; i += vf_lanes) {
-        vf most = vf_load(best + i);
-        vf_int place;
-        memcpy(&place, where + i, sizeof place);
-        const float *from = row + i * stride;
-        for (int32_t k = 0; k < (int32_t)kernel; k++, from++) {
-            vf value = stride == 1 ? vf_load(from) : evens(from);
-            vf_int wins = (value > most) | (value != value);
-            most = vf_select(wins, value, most);
-            place = (wins & ((at + k) - (vf_int){0})) | (~wins & place);
-        }
-        vf_store(best + i, most);
-        memcpy(where + i, &place, sizeof place);
-    }
-}
-
-/* So many windows of a row of the result, in one piece. */
-static void piece_back(float *out, const float *gradient, const float *in, const dycl_max_pool *p, taps ys,
-                       int64_t begin, int64_t count) {
-    float row[COLUMNS + 3 * vf_lanes], best[COLUMNS + vf_lanes];
-    int32_t where[COLUMNS + vf_lanes];
-    const int64_t stride = p->stride[1], from = begin * stride - p->pad[1], width = p->w;
-    int64_t room = (count - 1) * stride + p->kernel[1] + 3 * vf_lanes;
-    int64_t first = from < 0 ? -from : 0, end = width - from < room ? width - from : room;
-    if (end < first) end = first;
-    for (int64_t i = 0; i < first; i++) row[i] = -INFINITY;
-    for (int64_t i = end; i < room; i++) row[i] = -INFINITY;
-    for (int64_t i = 0; i < count + vf_lanes; i++) {
-        best[i] = -INFINITY;
-        where[i] = 0;
-    }
-    for (int64_t i = 0; i < count && from + i * stride < 0; i++) where[i] -= (int32_t)(from + i * stride);
-    for (int64_t y = ys.first; y < ys.end; y++) {
-        memcpy(row + first, in + (ys.origin + y) * width + from + first, (size_t)(end - first) * sizeof *row);
-        along_where(best, where, row, count, p->kernel[1], stride, (int32_t)((y - ys.first) * width));
-    }
-    int64_t origin = (ys.origin + ys.first) * width + from;
-    for (int64_t i = 0; i < count; i++) out[origin + i * stride + where[i]] += gradient[i];
-}
-
-static void wide_row_back(float *out, const float *gradient, const float *in, const dycl_max_pool *p, taps ys) {
-    for (int64_t ox = 0; ox < p->ow; ox++) {
-        const taps xs = taps_of(p, 1, ox);
-        int64_t found = (ys.origin + ys.first) * p->w + xs.origin + xs.first;
-        float best = -INFINITY;
-        for (int64_t y = ys.first; y < ys.end; y++)
-            for (int64_t x = xs.first; x < xs.end; x++) {
-                int64_t at = (ys.origin + y) * p->w + xs.origin + x;
-                if (in[at] > best || in[at] != in[at]) best = in[at], found = at;
-            }
-        out[found] += gradient[ox];
-    }
-}
-
-/* Window by window in the result's order, in which torch adds. */
-static void plane_back(float *out, const float *gradient, const float *in, const dycl_max_pool *p) {
-    const int64_t many = p->kernel[1] > COLUMNS ? 0 : (COLUMNS - p->kernel[1]) / p->stride[1] + 1;
-    memset(out, 0, (size_t)(p->h * p->w) * sizeof *out);
-    for (int64_t oy = 0; oy < p->oh; oy++, gradient += p->ow) {
-        const taps ys = taps_of(p, 0, oy);
-        if (!many) wide_row_back(out, gradient, in, p, ys);
-        for (int64_t begin = 0; many && begin < p->ow; begin += many) {
-            int64_t count = p->ow - begin < many ? p->ow - begin : many;
-            piece_back(out, gradient + begin, in, p, ys, begin, count);
-        }
-    }
-}
-
-const dycl_max_pool_table DYCL_MAX_POOL_TABLE = {pixels, plane, plane_back};
+const dycl_max_pool_table DYCL_MAX_POOL_TABLE = {pixels, plane, plane_back, pixels_back};

@@ -75,6 +75,31 @@ def test_random_windows(kind):
         _compare(lambda x: F.max_pool2d(x * 1, *window), image)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("window", [(2,), (3, 2, 1), (3, 1, 1), (3,), (3, 2, 0, 1, True)])
+def test_images_in_channels_last(window, kind):
+    """Of channels that are whole vectors and others; in the strides of eager's gradient, by our kernel."""
+    torch.manual_seed(0)
+    for channels in (3, 16, 19):
+        image = _image(kind, 2, channels, 7, 8).to(memory_format=torch.channels_last)
+        run = dycl.accelerate(lambda x: F.max_pool2d(x, *window))
+        for function in (run, run, run):
+            x, y = (image.clone(memory_format=torch.preserve_format).requires_grad_() for _ in range(2))
+            want, result = F.max_pool2d(y, *window), function(x)
+            given = torch.arange(want.numel()).view(want.shape) * 0.7
+            torch.autograd.backward([want, result], [given.sin(), given.sin()])
+            torch.testing.assert_close(x.grad, y.grad, rtol=0, atol=0, equal_nan=True)
+            assert x.grad.stride() == y.grad.stride()
+        assert "max pooling back" in dycl.explain(run)
+
+
+def test_tall_images():
+    """Rows in several bands."""
+    torch.manual_seed(0)
+    for window in ((3, 2, 1), (3, 1, 1), (2, 1), ((4, 2), (3, 2), (2, 1))):
+        _compare(lambda x: F.max_pool2d(x * 1, *window), _image("nan", 1, 1, 130, 20))
+
+
 def test_other_layouts_and_second_gradients():
     torch.manual_seed(0)
     x = _image("nan", 2, 3, 8, 9)

@@ -172,27 +172,36 @@ static dycl_status max_run(const dycl_step *step, dycl_plan *plan) {
 }
 
 /* Where the operand lies contiguous or channels last, or will: what lies in another way is copied. */
-static dycl_status max_source(dycl_builder *b, uint32_t operand, max_args *a) {
+static dycl_status max_source(dycl_builder *b, uint32_t operand, dycl_max_pool *pool, dycl_ref *src) {
     const struct dycl_blocked *blocked = dycl_blocked_of(b, operand);
     dycl_tensor x;
     dycl_layout layout;
     dycl_status status;
     dycl_make_tensor(b, operand, &x);
     if (blocked) memcpy(x.strides, blocked->layout.strides, sizeof blocked->layout.strides);
-    a->pool.channels_last = blocked ? blocked->layout.opaque || !dycl_tensor_contiguous(&x)
-                                    : !dycl_tensor_contiguous(&x) && dycl_tensor_channels_last(&x);
+    pool->channels_last = blocked ? blocked->layout.opaque || !dycl_tensor_contiguous(&x)
+                                  : !dycl_tensor_contiguous(&x) && dycl_tensor_channels_last(&x);
     if (blocked) {
-        if (a->pool.channels_last)
+        if (pool->channels_last)
             dycl_channels_last(&x, &layout);
         else
             layout = blocked->layout;
-        return dycl_make_as(b, operand, &layout, &a->src);
+        return dycl_make_as(b, operand, &layout, src);
     }
     DYCL_TRY(dycl_make_operand_plain(b, operand));
-    if (!a->pool.channels_last) DYCL_TRY(dycl_make_contiguous(b, operand, &x));
-    a->src = x.ref;
+    if (!pool->channels_last) DYCL_TRY(dycl_make_contiguous(b, operand, &x));
+    *src = x.ref;
 fail:
     return status;
+}
+
+static void image_layout(dycl_tensor *image, int channels_last, dycl_layout *layout) {
+    if (channels_last) {
+        dycl_channels_last(image, layout);
+        return;
+    }
+    dycl_strides_contiguous(4, image->sizes, image->strides);
+    dycl_layout_plain(layout, 4, image->sizes, image->strides);
 }
 
 static dycl_status make_max(dycl_builder *b, const dycl_node *node, const dycl_pool_desc *d) {
@@ -212,14 +221,9 @@ static dycl_status make_max(dycl_builder *b, const dycl_node *node, const dycl_p
                               {d->pad_before[0], d->pad_before[1]},
                               {d->dilation[0], d->dilation[1]},
                               0};
-    DYCL_TRY(max_source(b, dycl_node_operands(&b->program->graph, node)[0], a));
+    DYCL_TRY(max_source(b, dycl_node_operands(&b->program->graph, node)[0], &a->pool, &a->src));
     dycl_make_tensor(b, node->out, &out);
-    if (a->pool.channels_last) {
-        dycl_channels_last(&out, &layout);
-    } else {
-        dycl_strides_contiguous(4, out.sizes, out.strides);
-        dycl_layout_plain(&layout, 4, out.sizes, out.strides);
-    }
+    image_layout(&out, a->pool.channels_last, &layout);
     DYCL_TRY(dycl_make_result(b, node->out, &layout, &a->dst.slot));
     dycl_make_read_at(b, a->src, (size_t)(d->n * d->c * d->h * d->w) * sizeof(float));
     dycl_make_write_at(b, a->dst, dycl_layout_bytes(&layout));
@@ -250,12 +254,13 @@ dycl_status dycl_steps_unpool(dycl_builder *b, const dycl_block *block) {
     const uint32_t *operands = dycl_node_operands(g, node);
     const int64_t *attrs = dycl_node_attrs(g, node);
     dycl_tensor x, gradient, out;
+    dycl_layout layout, made;
     dycl_status status;
     back_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
-    DYCL_TRY(dycl_make_contiguous(b, operands[0], &x));
-    DYCL_TRY(dycl_make_contiguous(b, operands[1], &gradient));
-    DYCL_TRY(dycl_make_target(b, node->out, &out));
+    dycl_make_tensor(b, operands[0], &x);
+    dycl_make_tensor(b, operands[1], &gradient);
+    dycl_make_tensor(b, node->out, &out);
     a->pool = (dycl_max_pool){x.sizes[0],
                               x.sizes[1],
                               x.sizes[2],
@@ -267,15 +272,17 @@ dycl_status dycl_steps_unpool(dycl_builder *b, const dycl_block *block) {
                               {attrs[4], attrs[5]},
                               {1, 1},
                               0};
-    a->x = x.ref;
-    a->gradient = gradient.ref;
-    a->dst = out.ref;
-    dycl_make_read(b, &x);
-    dycl_make_read(b, &gradient);
-    dycl_make_write(b, &out);
+    DYCL_TRY(max_source(b, operands[0], &a->pool, &a->x));
+    image_layout(&gradient, a->pool.channels_last, &layout);
+    image_layout(&out, a->pool.channels_last, &made);
+    DYCL_TRY(dycl_make_as(b, operands[1], &layout, &a->gradient));
+    DYCL_TRY(dycl_make_result(b, node->out, &made, &a->dst.slot));
+    dycl_make_read_at(b, a->x, dycl_layout_bytes(&made));
+    dycl_make_read_at(b, a->gradient, dycl_layout_bytes(&layout));
+    dycl_make_write_at(b, a->dst, dycl_layout_bytes(&made));
     double taps = (double)dycl_tensor_numel(&gradient) * (double)(attrs[0] * attrs[1]);
-    DYCL_TRY(dycl_make_step(b, back_run, a, "max pooling back", 100 + 0.2 * (taps + (double)dycl_tensor_numel(&x))));
-    return dycl_make_finish(b, node->out, &out);
+    DYCL_TRY(dycl_make_step(b, back_run, a, "max pooling back", 100 + 0.1 * (taps + (double)dycl_tensor_numel(&x))));
+    return dycl_make_result_done(b, node->out);
 fail:
     return status;
 }
