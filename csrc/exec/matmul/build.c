@@ -186,6 +186,7 @@ static dycl_status spread_bias(dycl_builder *b, dycl_matmul_args *a) {
 dycl_status dycl_matmul_turn_column(dycl_builder *b, dycl_matmul_args *a) {
     dycl_matmul_args turned = *a;
     if (a->n != 1 || a->m == 1 || a->c_row != 1) return DYCL_OK;
+    if (b->program->graph.options & DYCL_OPTION_BF16) return DYCL_OK; /* which rounds B, the weights */
     turned.m = 1;
     turned.n = a->m;
     turned.a = a->b;
