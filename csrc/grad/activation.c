@@ -13,7 +13,6 @@
 #define MUL(a, b)              dycl_chain_2(c, DYCL_OP_mul, a, b)
 #define DIV(a, b)              dycl_chain_2(c, DYCL_OP_div, a, b)
 #define PLUS(a, number)        dycl_chain_number(c, DYCL_OP_add, a, number)
-#define TIMES(a, number)       dycl_chain_number(c, DYCL_OP_mul, a, number)
 #define COMPARE(op, a, number) dycl_chain_number(c, DYCL_OP_##op, a, number)
 
 /* torch's kernels go over the gradient and the operand once: how these lie decides how the result lies, and not how

@@ -11,9 +11,8 @@ const dycl_gemm_kernel *dycl_kern_gemm(dycl_isa isa) { return dycl_gemm_for(isa)
 
 /* ---- Panels: the vectors of columns shared out as evenly as they go */
 
-static int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t vectors_of(const dycl_gemm_layout *form) { return divided_up(form->n, form->kernel->lanes); }
-static int64_t panels_of(const dycl_gemm_layout *form) { return divided_up(vectors_of(form), form->vectors); }
+static int64_t vectors_of(const dycl_gemm_layout *form) { return dycl_divided_up(form->n, form->kernel->lanes); }
+static int64_t panels_of(const dycl_gemm_layout *form) { return dycl_divided_up(vectors_of(form), form->vectors); }
 static int64_t depth_of(const dycl_gemm_layout *form) { return form->sizes[0] * form->sizes[1] * form->sizes[2]; }
 
 size_t dycl_gemm_bytes(const dycl_gemm_layout *form) {
@@ -85,13 +84,13 @@ static double cycles(int64_t rows, int64_t vectors) {
 
 int dycl_gemm_vectors(const dycl_gemm_kernel *kernel, int64_t run, int64_t n) {
     static const int order[] = {4, 3, 2, 1}; /* where they are equal: measured in this order, from the fastest */
-    int64_t all = divided_up(n, kernel->lanes);
+    int64_t all = dycl_divided_up(n, kernel->lanes);
     double best = INFINITY;
     int chosen = 1;
     for (int i = 0; i < 4; i++) {
         int vectors = order[i];
         if (!kernel->rows[vectors]) continue;
-        int64_t panels = divided_up(all, vectors), tiles = divided_up(run, kernel->rows[vectors]);
+        int64_t panels = dycl_divided_up(all, vectors), tiles = dycl_divided_up(run, kernel->rows[vectors]);
         double half[2] = {0};
         for (int64_t p = 0; p < panels; p++) {
             int64_t width = all * (p + 1) / panels - all * p / panels;
@@ -138,10 +137,10 @@ static void divide_depth(work *w) {
     w->depth_a_pass = r->depth;
     w->segments_a_pass = 1;
     if (most < 2)
-        w->depth_a_pass = divided_up(divided_up(r->depth, divided_up(r->depth, DYCL_GEMM_DEPTH)), 2) * 2;
+        w->depth_a_pass = dycl_divided_up(dycl_divided_up(r->depth, dycl_divided_up(r->depth, DYCL_GEMM_DEPTH)), 2) * 2;
     else
-        w->segments_a_pass =
-            divided_up(r->segment_count, divided_up(r->segment_count, most < MAX_SEGMENTS ? most : MAX_SEGMENTS));
+        w->segments_a_pass = dycl_divided_up(
+            r->segment_count, dycl_divided_up(r->segment_count, most < MAX_SEGMENTS ? most : MAX_SEGMENTS));
 }
 
 static int64_t panel_column(const work *w, int64_t panel) {
@@ -160,7 +159,7 @@ static void run_tiles(const work *w, const stretch *pass, int64_t tile0, int64_t
     const dycl_gemm_finish *finish = w->finish;
     int64_t column = panel_column(w, panel), width = panel_column(w, panel + 1) - column, segments[MAX_SEGMENTS];
     int64_t depth = pass->segments * pass->depth, bytes = depth * width * (int64_t)sizeof(float),
-            part = divided_up(bytes, tile1 - tile0);
+            part = dycl_divided_up(bytes, tile1 - tile0);
     const dycl_gemm_tile_fn *tiles = form->kernel->tile[width / form->kernel->lanes];
     dycl_gemm_tile t = {
         .segments = segments, .segment_count = pass->segments, .depth = pass->depth, .accumulate = pass->before != 0};
@@ -245,9 +244,9 @@ static void run_block(const work *w, const rectangle *s, int64_t tile0, int64_t 
 /* Blocks of rows whose part of A stays in the second cache while the panels pass by. */
 static void run_share(const work *w, const rectangle *s) {
     const dycl_gemm_rows *r = w->rows;
-    int64_t rows_a_tile = divided_up(r->run, w->tiles_a_run), unique = r->unique * w->depth_a_pass / r->depth;
+    int64_t rows_a_tile = dycl_divided_up(r->run, w->tiles_a_run), unique = r->unique * w->depth_a_pass / r->depth;
     int64_t block = dycl_cpu_cache() / 2 / (unique * rows_a_tile + 1) + 1,
-            blocks = divided_up(s->tile1 - s->tile0, block);
+            blocks = dycl_divided_up(s->tile1 - s->tile0, block);
     for (int64_t b = 0; b < blocks; b++) {
         int64_t tile0 = s->tile0 + (s->tile1 - s->tile0) * b / blocks,
                 tile1 = s->tile0 + (s->tile1 - s->tile0) * (b + 1) / blocks;
@@ -268,7 +267,8 @@ static int64_t by_panels(const work *w, int64_t tiles, int64_t panels, int64_t t
     int64_t chosen = 1;
     for (int64_t n = 1; n <= threads; n++) {
         if (threads % n) continue;
-        double slowest = (double)(divided_up(panels, n) * divided_up(tiles, threads / n)) / (double)(panels * tiles);
+        double slowest =
+            (double)(dycl_divided_up(panels, n) * dycl_divided_up(tiles, threads / n)) / (double)(panels * tiles);
         double read = (a * (double)n + b * (double)(threads / n)) / (a + b) / (double)threads;
         double cost = slowest + 0.1 * read;
         if (cost < best) {
@@ -290,7 +290,7 @@ static void make_source(const dycl_gemm_rows *r, int64_t self, int64_t team) {
 void dycl_gemm_run(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, const float *packed,
                    const dycl_gemm_finish *finish, int threads) {
     work w = {form, rows, packed, finish, .depth = depth_of(form)};
-    w.tiles_a_run = divided_up(rows->run, form->kernel->rows[form->vectors]);
+    w.tiles_a_run = dycl_divided_up(rows->run, form->kernel->rows[form->vectors]);
     w.panels = panels_of(form);
     divide_depth(&w);
     int64_t tiles = w.tiles_a_run * rows->runs, panels = w.panels;

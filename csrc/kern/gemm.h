@@ -15,6 +15,8 @@
 #include "kern/isa.h"
 #include "kern/kern.h"
 
+static inline int64_t dycl_divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; } /* a >= 0 */
+
 #define DYCL_GEMM_VECTORS 4
 #define DYCL_GEMM_ROWS    14
 #define DYCL_GEMM_DEPTH   256

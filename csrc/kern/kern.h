@@ -76,6 +76,8 @@ typedef void (*dycl_red_fn)(void *out, const void *a, const void *operand, size_
 dycl_red_fn dycl_kern_red(dycl_isa isa, dycl_red op,
                           dycl_dtype dtype); /* SUM/PROD/AMAX/AMIN: all dtypes but bool sums */
 dycl_dtype dycl_red_result(dycl_red op, dycl_dtype dtype);
+/* The sum of a sum's parts, f32 or f64; divisor: of a mean, 0: none. */
+void dycl_kern_add_parts(dycl_dtype dtype, void *sum, const void *parts, int64_t count, double divisor);
 
 /* ---- Row operators: a whole contiguous row in, a whole row out */
 typedef enum {

@@ -69,11 +69,6 @@ int dycl_kern_loss(const dycl_loss_desc *desc, void *to, const void *const *give
     }
 #pragma omp parallel for num_threads(threads) schedule(static) reduction(& : good) if (threads > 1)
     for (int64_t part = 0; part < parts; part++) good &= part_of(&d, to, in, scratch, part);
-    if (!d.sums) return good;
-    dycl_kern_red(dycl_cpu_isa(), DYCL_RED_SUM, d.dtype)(to, scratch, NULL, (size_t)parts);
-    if (d.mean && d.dtype == DYCL_F32)
-        *(float *)to /= (float)d.n;
-    else if (d.mean)
-        *(double *)to /= (double)d.n;
+    if (d.sums) dycl_kern_add_parts(d.dtype, to, scratch, parts, d.mean ? (double)d.n : 0);
     return good;
 }

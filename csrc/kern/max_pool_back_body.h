@@ -114,16 +114,6 @@ static inline void copy_row(float *to, const float *from, int64_t count) {
     if (i < count) vf_store_part(to + i, (size_t)(count - i), vf_load_part(from + i, (size_t)(count - i), vf_set(0)));
 }
 
-static inline vf odds(vf low, vf high) {
-#if DYCL_LEVEL == 2
-    return __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-#elif DYCL_LEVEL == 1
-    return __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
-#else
-    return __builtin_shufflevector(low, high, 1, 3, 5, 7);
-#endif
-}
-
 /* With -inf behind the row's `room` elements. */
 static inline vf load_row(const float *at, int64_t room) {
     if (room >= vf_lanes) return vf_load(at);
@@ -148,7 +138,7 @@ static void take_lines(band *b, const float *in, const dycl_max_pool *p, int64_t
         for (int64_t k = 0; k < b->margin; k += vf_lanes) vf_store(odd + k, vf_set(-INFINITY));
         for (; x < p->w; x += 2 * vf_lanes, i += vf_lanes) {
             vf low = load_row(line + x, p->w - x), high = load_row(line + x + vf_lanes, p->w - x - vf_lanes);
-            vf_store(row + i, evens_of(low, high)), vf_store(odd + i, odds(low, high));
+            vf_store(row + i, evens_of(low, high)), vf_store(odd + i, odds_of(low, high));
         }
         for (; i < b->pitch / 2; i += vf_lanes)
             vf_store(row + i, vf_set(-INFINITY)), vf_store(odd + i, vf_set(-INFINITY));
@@ -337,7 +327,7 @@ static void squares_back(float *out, const float *gradient, const float *in, con
             const float *at = in + x, *below = at + p->w;
             vf a = load_row(at, room), b = load_row(at + vf_lanes, room - vf_lanes);
             vf c = load_row(below, room), d = load_row(below + vf_lanes, room - vf_lanes);
-            vf second = odds(a, b), third = evens_of(c, d), fourth = odds(c, d), most = evens_of(a, b);
+            vf second = odds_of(a, b), third = evens_of(c, d), fourth = odds_of(c, d), most = evens_of(a, b);
             vf given = windows >= vf_lanes ? vf_load(gradient + i)
                        : windows > 0       ? vf_load_part(gradient + i, (size_t)windows, vf_set(0))
                                            : vf_set(0);

@@ -59,16 +59,20 @@ static void pixels(float *out, const float *image, const dycl_max_pool *p, int64
 
 #define COLUMNS 1024
 
-/* Every other element of two vectors. */
-static inline vf evens_of(vf low, vf high) {
+/* Every other element of two vectors, from the first or the second one on. */
 #if DYCL_LEVEL == 2
-    return __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+#define EVERY_OTHER(low, high, k)                                                                                      \
+    __builtin_shufflevector(low, high, k, k + 2, k + 4, k + 6, k + 8, k + 10, k + 12, k + 14, k + 16, k + 18, k + 20,  \
+                            k + 22, k + 24, k + 26, k + 28, k + 30)
 #elif DYCL_LEVEL == 1
-    return __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14);
+#define EVERY_OTHER(low, high, k)                                                                                      \
+    __builtin_shufflevector(low, high, k, k + 2, k + 4, k + 6, k + 8, k + 10, k + 12, k + 14)
 #else
-    return __builtin_shufflevector(low, high, 0, 2, 4, 6);
+#define EVERY_OTHER(low, high, k) __builtin_shufflevector(low, high, k, k + 2, k + 4, k + 6)
 #endif
-}
+static inline vf evens_of(vf low, vf high) { return EVERY_OTHER(low, high, 0); }
+static inline vf odds_of(vf low, vf high) { return EVERY_OTHER(low, high, 1); }
+#undef EVERY_OTHER
 
 static inline vf evens(const float *a) { return evens_of(vf_load(a), vf_load(a + vf_lanes)); }
 

@@ -11,7 +11,6 @@
 
 #define BLOCK 16 /* rows that are transposed at once */
 
-static int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static int64_t panel_of(const dycl_product *p) { return p->vectors * p->kernel->lanes; }
@@ -20,16 +19,16 @@ static int lies_in_rows(const dycl_product *p) { return p->a_column == 1 || p->k
 
 /* How long the slowest of across * down threads takes, in multiply-adds. */
 static double cost(const dycl_product *p, int64_t across, int64_t down) {
-    double columns = (double)(divided_up(divided_up(p->n, panel_of(p)), across) * panel_of(p)),
-           rows = (double)(divided_up(divided_up(p->m, tile_of(p)), down) * tile_of(p));
+    double columns = (double)(dycl_divided_up(dycl_divided_up(p->n, panel_of(p)), across) * panel_of(p)),
+           rows = (double)(dycl_divided_up(dycl_divided_up(p->m, tile_of(p)), down) * tile_of(p));
     return (double)p->k * (columns * rows + PACKING * (columns + (lies_in_rows(p) ? 0 : rows)));
 }
 
 /* Parts of one length that take no more than `bytes` of the cache, or one `unit` of columns or rows. */
 static int64_t part_of(const dycl_product *p, int64_t all, int64_t unit, int64_t bytes) {
-    int64_t fit = bytes / (p->depth * (int64_t)sizeof(float)) / unit, units = divided_up(all, unit);
+    int64_t fit = bytes / (p->depth * (int64_t)sizeof(float)) / unit, units = dycl_divided_up(all, unit);
     if (fit < 1) fit = 1;
-    return divided_up(units, divided_up(units, fit)) * unit;
+    return dycl_divided_up(units, dycl_divided_up(units, fit)) * unit;
 }
 
 void dycl_product_divide(dycl_product *p, int threads) {
@@ -42,12 +41,13 @@ void dycl_product_divide(dycl_product *p, int threads) {
         p->across = across;
         p->down = threads / across;
     }
-    p->across = (int)least(p->across, divided_up(p->n, panel_of(p)));
-    p->down = (int)least(p->down, divided_up(p->m, tile_of(p)));
-    p->depth = divided_up(p->k, divided_up(p->k, DYCL_GEMM_DEPTH)); /* one pass: what C holds is added at its end */
-    p->columns = part_of(p, divided_up(divided_up(p->n, panel_of(p)), p->across) * panel_of(p), panel_of(p),
+    p->across = (int)least(p->across, dycl_divided_up(p->n, panel_of(p)));
+    p->down = (int)least(p->down, dycl_divided_up(p->m, tile_of(p)));
+    p->depth =
+        dycl_divided_up(p->k, dycl_divided_up(p->k, DYCL_GEMM_DEPTH)); /* one pass: what C holds is added at its end */
+    p->columns = part_of(p, dycl_divided_up(dycl_divided_up(p->n, panel_of(p)), p->across) * panel_of(p), panel_of(p),
                          dycl_cpu_cache() / 2);
-    p->rows = divided_up(divided_up(p->m, tile_of(p)), p->down) * tile_of(p);
+    p->rows = dycl_divided_up(dycl_divided_up(p->m, tile_of(p)), p->down) * tile_of(p);
     if (!lies_in_rows(p)) p->rows = part_of(p, p->rows, BLOCK, dycl_cpu_cache() / 8);
 }
 
@@ -130,8 +130,8 @@ static void run_share(const dycl_product *p, const rectangle *s, const float *a,
 
 /* That of thread `part` of across * down. */
 static rectangle share_of(const dycl_product *p, int part) {
-    int64_t i = part % p->across, j = part / p->across, panels = divided_up(p->n, panel_of(p)),
-            tiles = divided_up(p->m, tile_of(p));
+    int64_t i = part % p->across, j = part / p->across, panels = dycl_divided_up(p->n, panel_of(p)),
+            tiles = dycl_divided_up(p->m, tile_of(p));
     return (rectangle){panels * i / p->across * panel_of(p), least(panels * (i + 1) / p->across * panel_of(p), p->n),
                        tiles * j / p->down * tile_of(p), least(tiles * (j + 1) / p->down * tile_of(p), p->m)};
 }

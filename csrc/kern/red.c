@@ -7,6 +7,15 @@ dycl_red_fn dycl_kern_red(dycl_isa isa, dycl_red op, dycl_dtype dtype) {
     return dycl_kern_red_table(isa)->red[op][dtype];
 }
 
+void dycl_kern_add_parts(dycl_dtype dtype, void *sum, const void *parts, int64_t count, double divisor) {
+    dycl_kern_red(dycl_cpu_isa(), DYCL_RED_SUM, dtype)(sum, parts, NULL, (size_t)count);
+    if (divisor == 0) return;
+    if (dtype == DYCL_F32)
+        *(float *)sum /= (float)divisor;
+    else
+        *(double *)sum /= divisor;
+}
+
 dycl_dtype dycl_red_result(dycl_red op, dycl_dtype dtype) {
     switch (op) {
     case DYCL_RED_ALL:

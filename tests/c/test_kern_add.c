@@ -1,9 +1,9 @@
 /* Elements added where indices say, against one loop over all of them. */
-#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "each_isa.h"
 #include "kern/kern.h"
 #include "random.h"
 
@@ -124,15 +124,4 @@ static void check_add(int round) {
     dycl_free(from), dycl_free(to), dycl_free(want), dycl_free(scratch);
 }
 
-int main(void) {
-    for (int isa = 0; isa < DYCL_ISA_COUNT; isa++) {
-        int before = failures;
-        if (!dycl_cpu_isa_force((dycl_isa)isa)) continue;
-        for (int threads = 1; threads < 4; threads++) {
-            omp_set_num_threads(threads);
-            for (int i = 0; i < 4000; i++) check_add(i);
-        }
-        printf("%s add: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED");
-    }
-    return failures != 0;
-}
+int main(void) { return on_each_isa("add", check_add, 4000, &failures); }

@@ -1,10 +1,10 @@
 /* Losses of elements and their gradients, against their formulas in libm's double. */
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "each_isa.h"
 #include "kern/loss.h"
 #include "random.h"
 
@@ -98,15 +98,4 @@ static void check_loss(int round) {
     dycl_free(to), dycl_free(scratch);
 }
 
-int main(void) {
-    for (int isa = 0; isa < DYCL_ISA_COUNT; isa++) {
-        int before = failures;
-        if (!dycl_cpu_isa_force((dycl_isa)isa)) continue;
-        for (int threads = 1; threads < 4; threads++) {
-            omp_set_num_threads(threads);
-            for (int i = 0; i < 2500; i++) check_loss(i);
-        }
-        printf("%s loss: %s\n", dycl_isa_name((dycl_isa)isa), failures == before ? "ok" : "FAILED");
-    }
-    return failures != 0;
-}
+int main(void) { return on_each_isa("loss", check_loss, 2500, &failures); }

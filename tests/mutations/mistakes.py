@@ -169,9 +169,9 @@ MISTAKES = [
             ".b_row = d->c,", ".b_row = d->oc,", "py/conv_gradients"),
     Mistake("a column is turned with its rows' stride", "exec/matmul/build.c",
             "turned.b_row = a->a_column;", "turned.b_row = a->a_row;", "py/gemv"),
-    Mistake("the last part of a sum is left out", "exec/tile/tile.c",
-            "t->add(sum, dycl_at(plan, t->parts), NULL, (size_t)tiles);",
-            "t->add(sum, dycl_at(plan, t->parts), NULL, (size_t)tiles - 1);", "py/sums_in_parts"),
+    Mistake("the last part of a sum is left out", "kern/red.c",
+            "(sum, parts, NULL, (size_t)count);", "(sum, parts, NULL, (size_t)count - 1);",
+            "c/kern_loss py/sums_in_parts"),
     Mistake("a round is the first calls that look alike", "py/site/steps.c",
             "if (ago + calls == known) return (int)calls;", "if (ago >= calls) return (int)calls;", "c/choose"),
 ]

@@ -47,6 +47,15 @@ def _gradients(run, operands, options, wanted, twice):
     return [result.detach(), *first]
 
 
+def _compare(program, want, operands, options, wanted, twice=False, times=3):
+    run = dycl.accelerate(program)
+    for nth in range(times):
+        got = _gradients(run, operands, options, wanted, twice)
+        what = [t if t is None else (tuple(t.shape), t.stride()) for t in operands], options, wanted, nth
+        assert all(agree(a, b) for a, b in zip(want, got, strict=True)), what
+    return run
+
+
 @pytest.mark.parametrize("transposed", [False, True], ids=["conv2d", "conv_transpose2d"])
 @pytest.mark.parametrize("seed", range(20 if FULL else 4))
 def test_random_convolutions(transposed, seed):
@@ -60,11 +69,7 @@ def test_random_convolutions(transposed, seed):
             want = _gradients(function, operands, options, wanted, twice)
         except RuntimeError:  # the windows do not fit
             continue
-        run = dycl.accelerate(lambda x, w, b, **options: function(x * 1, w, b, **options))
-        for nth in range(3):
-            got = _gradients(run, operands, options, wanted, twice)
-            what = [t if t is None else (tuple(t.shape), t.stride()) for t in operands], options, wanted, nth
-            assert all(agree(a, b) for a, b in zip(want, got, strict=True)), what
+        _compare(lambda x, w, b, **options: function(x * 1, w, b, **options), want, operands, options, wanted, twice)
 
 
 def _whole(rng, transposed):
@@ -92,27 +97,23 @@ def test_whole_windows(transposed, seed):
     function = F.conv_transpose2d if transposed else F.conv2d
     for _ in range(25):
         operands, options, wanted = _whole(rng, transposed)
-        try:
-            want = _gradients(function, operands, options, wanted, False)
-        except RuntimeError:  # the windows do not fit
-            continue
         end = rng.choice([lambda y: y, torch.relu, torch.sigmoid])
 
         def program(x, w, b, **options):
             return end(function(x * 1, w, b, **options))
 
-        run, want = dycl.accelerate(program), _gradients(program, operands, options, wanted, False)
-        for nth in range(3):
-            got = _gradients(run, operands, options, wanted, False)
-            what = [t if t is None else (tuple(t.shape), t.stride()) for t in operands], options, wanted, nth
-            assert all(agree(a, b) for a, b in zip(want, got, strict=True)), what
+        try:
+            want = _gradients(program, operands, options, wanted, False)
+        except RuntimeError:  # the windows do not fit
+            continue
+        _compare(program, want, operands, options, wanted)
 
 
 def test_pixels_drawn():
     """Windows of a single pixel, whose weights' gradients are products or oneDNN's."""
     rng = random.Random("pixels")
     torch.manual_seed(0)
-    for nth in range(12):
+    for _ in range(12):
         inside, outside, last = rng.choice([8, 17, 32]), rng.choice([8, 12, 40]), rng.choice([3, 8, 24])
         size = rng.choice([1, 2, 5]), 4, rng.randint(2, 30), rng.randint(2, 17)
         options = {"stride": rng.choice([1, 1, 2])}
@@ -124,10 +125,8 @@ def test_pixels_drawn():
             return F.conv2d(between(F.conv2d(F.conv2d(x, first, padding=1), second, stride=stride)), third)
 
         wanted = [True] * 4
-        run, want = dycl.accelerate(program), _gradients(program, operands, options, wanted, False)
-        for _ in range(4):
-            got = _gradients(run, operands, options, wanted, False)
-            assert all(agree(a, b) for a, b in zip(want, got, strict=True)), (nth, size, inside, outside, last, options)
+        want = _gradients(program, operands, options, wanted, False)
+        run = _compare(program, want, operands, options, wanted, times=4)
         assert "weight's gradient" in dycl.explain(run)
 
 

@@ -84,6 +84,14 @@ LOSSES = {"smooth_l1": distance(F.smooth_l1_loss, "beta"), "huber": distance(F.h
           "soft_margin": soft_margin, "bce": bce, "logits": logits}
 
 
+def drawn_loss(name, seed):
+    """(loss, input, target, what draws on)"""
+    rnd = random.Random(f"{name} {seed}")
+    torch.manual_seed(seed)
+    dtype = rnd.choice((torch.float32, torch.float64))
+    return *LOSSES[name](rnd, a_shape(rnd), dtype, rnd.choice(REDUCTIONS)), rnd
+
+
 def compare(f, run, *operands, close):
     want = f(*operands)
     for _ in range(3):
@@ -95,24 +103,18 @@ def compare(f, run, *operands, close):
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_are_those_of_eager(name, threads):
     for seed in range(70):
-        rnd = random.Random(f"{name} {seed}")
-        torch.manual_seed(seed)
-        dtype = rnd.choice((torch.float32, torch.float64))
-        f, x, y = LOSSES[name](rnd, a_shape(rnd), dtype, rnd.choice(REDUCTIONS))
-        compare(f, dycl.accelerate(f), x, y, close=CLOSE[dtype])
+        f, x, y, rnd = drawn_loss(name, seed)
+        compare(f, dycl.accelerate(f), x, y, close=CLOSE[x.dtype])
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_gradients_are_those_of_eager(name, threads):
     """Of the input, and of the target where it has one."""
     for seed in range(40):
-        rnd = random.Random(f"{name} {seed}")
-        torch.manual_seed(seed)
-        dtype = rnd.choice((torch.float32, torch.float64))
-        f, x, y = LOSSES[name](rnd, a_shape(rnd), dtype, rnd.choice(REDUCTIONS))
+        f, x, y, rnd = drawn_loss(name, seed)
         both = name in ("smooth_l1", "huber")
         one = rnd.randrange(2)
-        g = torch.randn((), dtype=dtype).expand(f(x, y).shape) if one else torch.randn_like(f(x, y))
+        g = torch.randn((), dtype=x.dtype).expand(f(x, y).shape) if one else torch.randn_like(f(x, y))
         run = dycl.accelerate(f)
         for _ in range(3):
             answers = []
@@ -121,7 +123,7 @@ def test_gradients_are_those_of_eager(name, threads):
                 answers.append(torch.autograd.grad(call(*leaves), leaves[:1 + both], g))
             for want, got in zip(*answers, strict=True):
                 assert got.stride() == want.stride() or name == "bce"  # test_hosted_backward.py, LAID_OTHERWISE
-                torch.testing.assert_close(got, want, **CLOSE[dtype])
+                torch.testing.assert_close(got, want, **CLOSE[x.dtype])
 
 
 @pytest.mark.parametrize("name", LOSSES)

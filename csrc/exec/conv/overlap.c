@@ -19,18 +19,17 @@ typedef struct {
     size_t parts_bytes, sums_bytes, thread_bytes;
 } overlap_args;
 
-static int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t floor_of(int64_t a, int64_t b) { return a >= 0 ? a / b : -divided_up(-a, b); }
+static int64_t floor_of(int64_t a, int64_t b) { return a >= 0 ? a / b : -dycl_divided_up(-a, b); }
 
 /* Of a line of the result: columns that are `stride` apart lie side by side, as the pixels that give to them do. */
-static int64_t phase_of(const dycl_conv_desc *d) { return divided_up(d->ow, d->stride[1]); }
+static int64_t phase_of(const dycl_conv_desc *d) { return dycl_divided_up(d->ow, d->stride[1]); }
 
 /* What the places of one line of windows give to a line of the result. parts: of the first place */
 static void add_line(const dycl_conv_desc *d, const float *parts, float *sums) {
     const int64_t stride = d->stride[1], phase = phase_of(d);
     for (int64_t x = 0; x < d->kw; x++, parts += d->h * d->w) {
         int64_t first = x * d->dilation[1] - d->pad_before[1], shift = floor_of(first, stride),
-                column = first - shift * stride, count = divided_up(d->ow - column, stride);
+                column = first - shift * stride, count = dycl_divided_up(d->ow - column, stride);
         int64_t from = shift < 0 ? -shift : 0, end = count - shift < d->w ? count - shift : d->w;
         float *to = sums + column * phase + shift;
         for (int64_t i = from; i < end; i++) to[i] += parts[i];

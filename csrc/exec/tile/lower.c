@@ -358,20 +358,20 @@ static dycl_status sum_of_parts(dycl_lower *l, dycl_lower_node *entry, const dyc
     dycl_tile_instruction *i = dycl_lower_emit(l, DYCL_DO_RED_TILE);
     if (!i) return DYCL_ERROR;
     i->fn.red = dycl_kern_red(dycl_cpu_isa(), dycl_red_of((dycl_op)node->op), dtype);
-    total->add = dycl_kern_red(dycl_cpu_isa(), DYCL_RED_SUM, dtype);
-    if (!i->fn.red || !total->add)
+    if (!i->fn.red)
         return dycl_error_set("no kernel for %s of %s", dycl_op_get((dycl_op)node->op)->name, dycl_dtype_name(dtype));
     i->dst = (uint8_t)location;
     i->a = (uint8_t)a.location;
     entry->reg = -1;
     entry->location = location;
     total->location = (uint8_t)location;
-    total->element = (uint8_t)dycl_dtype_size(dtype);
+    total->adds = 1;
+    total->dtype = dtype;
     total->sum = l->memory[entry->store].ref;
     if (node->op == DYCL_OP_mean) total->divisor = (double)(l->program.rows * l->program.columns);
     if (extra >= 0) dycl_lower_give(l, FULL_CLASS, extra);
     size_t tiles = (size_t)(l->program.row_tiles * l->program.column_tiles);
-    return dycl_make_scratch(l->b, tiles * total->element, &total->parts);
+    return dycl_make_scratch(l->b, tiles * dycl_dtype_size(dtype), &total->parts);
 fail:
     return status;
 }

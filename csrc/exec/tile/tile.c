@@ -136,7 +136,8 @@ static void run_tile(const dycl_tile_program *p, tile *t) {
 
 static void run_range(const dycl_tile_program *p, dycl_plan *plan, char *scratch, int64_t from, int64_t to) {
     tile t;
-    char *parts = p->total.add ? dycl_at(plan, p->total.parts) : NULL;
+    char *parts = p->total.adds ? dycl_at(plan, p->total.parts) : NULL;
+    const int64_t element = (int64_t)dycl_dtype_size(p->total.dtype);
     for (int i = 0; i < p->location_count; i++) {
         const dycl_tile_location *l = &p->locations[i];
         t.ptr[i] = t.base[i] = l->at == DYCL_AT_NONE       ? NULL
@@ -157,19 +158,9 @@ static void run_range(const dycl_tile_program *p, dycl_plan *plan, char *scratch
             int64_t offset = l->at == DYCL_AT_LINEAR ? t.row * l->row_bytes : odometer_offset(p, l, t.row);
             t.ptr[i] = t.base[i] + offset + t.column * l->column_bytes;
         }
-        if (parts) t.ptr[p->total.location] = parts + k * p->total.element;
+        if (parts) t.ptr[p->total.location] = parts + k * element;
         run_tile(p, &t);
     }
-}
-
-static void add_up(const dycl_tile_program *p, dycl_plan *plan, int64_t tiles) {
-    const dycl_tile_sum *t = &p->total;
-    void *sum = dycl_at(plan, t->sum);
-    t->add(sum, dycl_at(plan, t->parts), NULL, (size_t)tiles);
-    if (t->divisor != 0 && t->element == sizeof(float))
-        *(float *)sum /= (float)t->divisor;
-    else if (t->divisor != 0)
-        *(double *)sum /= t->divisor;
 }
 
 static void run_tiles(const dycl_tile_program *p, dycl_plan *plan, int64_t tiles) {
@@ -191,6 +182,7 @@ dycl_status dycl_tile_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_tile_program *p = step->args;
     int64_t tiles = p->row_tiles * p->column_tiles;
     run_tiles(p, plan, tiles);
-    if (p->total.add) add_up(p, plan, tiles);
+    const dycl_tile_sum *t = &p->total;
+    if (t->adds) dycl_kern_add_parts(t->dtype, dycl_at(plan, t->sum), dycl_at(plan, t->parts), tiles, t->divisor);
     return DYCL_OK;
 }

@@ -62,10 +62,11 @@ typedef struct {
 
 /* What each tile adds up, and where the sum of all goes. How tiles are cut depends on the shape only. */
 typedef struct {
-    dycl_red_fn add; /* NULL: there is none */
+    int adds; /* 0: there is none */
+    dycl_dtype dtype;
     dycl_ref parts, sum;
     double divisor; /* of a mean; 0: none */
-    uint8_t location, element;
+    uint8_t location;
 } dycl_tile_sum;
 
 typedef struct {

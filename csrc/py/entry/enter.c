@@ -203,7 +203,6 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
         t->way = (uint8_t)way;
         t->hopeless = (uint8_t)hopeless;
         t->made = (uint8_t)made;
-        if (!choice->run) choice->run = DYCL_CHOOSE_TRAINING_RUN;
         dycl_steps_begin(before);
     } else if (in_torch) {
         dycl_choose_done(choice, way, before, hopeless, made);
