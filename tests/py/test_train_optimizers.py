@@ -170,6 +170,35 @@ def test_an_optimizer_of_an_accelerated_function():
     assert updates(optimizer)
 
 
+def test_an_optimizer_of_what_an_accelerated_function_reads():
+    """A loss function is accelerated, whose model dycl never gets; or a part of the model, and not its first one."""
+    model, other = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), nn.Linear(3, 4)
+    mine, others = Adam(model.parameters()), Adam(other.parameters())
+    loss = dycl.accelerate(lambda x: model(x).square().sum())
+    stepped(mine)
+    assert updates(mine) is None  # before anything was recorded
+    for _ in range(4):
+        mine.zero_grad()
+        loss(torch.randn(2, 3)).backward()
+        mine.step()
+        stepped(others)
+    assert updates(mine) == 4 and updates(others) is None
+    for _ in range(10):  # no longer
+        stepped(others)
+    before = updates(mine)
+    stepped(mine)
+    assert updates(mine) in (None, before)
+
+    first, last = nn.Linear(3, 4), nn.Linear(4, 2)
+    both = Adam([*first.parameters(), *last.parameters()])
+    dycl.accelerate(last)
+    for _ in range(4):
+        both.zero_grad()
+        last(first(torch.randn(2, 3))).sum().backward()
+        both.step()
+    assert updates(both)
+
+
 def test_without_being_asked_nothing_changes():
     program = """
         import torch, dycl

@@ -1,5 +1,6 @@
 #include "py/entry/optimizer.h"
 
+#include "py/cpython/dict.h"
 #include "py/cpython/error.h"
 #include "py/cpython/function.h"
 #include "py/cpython/object.h"
@@ -10,6 +11,7 @@
 #include "py/region/region.h"
 #include "py/region/replay.h"
 #include "py/region/track.h"
+#include "py/region/trained.h"
 #include "py/site/steps.h"
 
 static vectorcallfunc original;                /* of all Python functions */
@@ -25,6 +27,8 @@ static PyObject *forget(PyObject *self, PyObject *weak) {
 }
 
 static PyMethodDef forget_method = {"forget", forget, METH_O, NULL};
+
+enum { BELONGS = 1, TRAINS = 2 }; /* of site->belongs: as was found out for good; at the last step */
 
 static PyObject *asked;      /* owned: says whether an optimizer's parameters are those of an accelerated model */
 static int everywhere;       /* all optimizers count */
@@ -84,24 +88,40 @@ static int belongs(PyObject *optimizer) {
     return dycl_error_forgive() < 0 ? -1 : result;
 }
 
+/* Whether recorded operators read one of its parameters with gradients: of a loss function that was accelerated, or of
+ * a part of its model. */
+static int trains_recorded(PyObject *optimizer) {
+    static PyObject *name;
+    PyObject *dict = dycl_object_dict(optimizer), *parameters;
+    if (!name && !(name = PyUnicode_InternFromString("params"))) return 0;
+    PyObject *groups = dict ? PyDict_GetItemString(dict, "param_groups") : NULL;
+    for (Py_ssize_t g = 0; groups && PyList_CheckExact(groups) && g < PyList_GET_SIZE(groups); g++) {
+        PyObject *group = PyList_GET_ITEM(groups, g);
+        parameters = PyDict_CheckExact(group) ? PyDict_GetItemWithError(group, name) : NULL;
+        for (Py_ssize_t i = 0; parameters && PyList_CheckExact(parameters) && i < PyList_GET_SIZE(parameters); i++)
+            if (dycl_trained_has(PyList_GET_ITEM(parameters, i))) return 1;
+    }
+    return 0;
+}
+
 /* The site of an optimizer whose step is ours: it was accelerated itself, or, where gradients are recorded, its model
- * was, or everything is, or the function that calls it. NULL: it is not ours, or with an exception. */
+ * was, or everything is, or the function that calls it, or one that reads its parameters. NULL: it is not ours, or with
+ * an exception. */
 static dycl_site *site_of_step(PyObject *optimizer) {
     dycl_site *site = find(optimizer);
     if (site && site->given) return site;
     if (dycl_disabled || !dycl_track_on) return NULL;
-    if (!everywhere && !dycl_region_current && site && site->belongs_at == belongs_now)
-        return site->belongs ? site : NULL;
-    int ours = everywhere || dycl_region_current || belongs(optimizer);
+    int here = everywhere || dycl_region_current, known = !here && site && site->belongs_at == belongs_now;
+    int ours = here ? 1 : known ? site->belongs & BELONGS : belongs(optimizer);
     if (ours < 0) return NULL;
     if (!site && add(optimizer) < 0) {
         PyErr_Clear(); /* no memory, or a class without weak references */
         return NULL;
     }
     site = find(optimizer);
-    site->belongs = (uint8_t)ours;
-    site->belongs_at = everywhere || dycl_region_current ? belongs_now - 1 : belongs_now; /* to be asked again */
-    return ours ? site : NULL;
+    site->belongs = (uint8_t)(ours ? BELONGS : trains_recorded(optimizer) ? TRAINS : 0);
+    site->belongs_at = here ? belongs_now - 1 : belongs_now; /* to be asked again */
+    return site->belongs ? site : NULL;
 }
 
 static int has_closure(PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
@@ -160,7 +180,10 @@ static PyObject *take_step(PyObject *function, PyObject *const *args, size_t nar
 static PyObject *call_step(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     int outermost = !stepping && !dycl_region_current;
     PyObject *result = take_step(function, args, nargsf, kwnames);
-    if (outermost) dycl_steps_over(PyVectorcall_NARGS(nargsf) ? args[0] : NULL);
+    if (outermost) {
+        dycl_steps_over(PyVectorcall_NARGS(nargsf) ? args[0] : NULL);
+        dycl_trained_step();
+    }
     return result;
 }
 

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "py/region/engine.h"
 #include "py/region/grow.h"
+#include "py/region/trained.h"
 
 enum {
     LISTED = 1, /* among the leaves of this node */
@@ -33,6 +34,7 @@ static int is_leaf(const dycl_region *region, uint32_t value) {
                                                             : PyObject_GetAttrString(o, "is_leaf");
     int result = leaf == Py_True;
     dycl_abi_torch_function_restore(state);
+    if (result) dycl_trained_note(o);
     Py_XDECREF(o);
     Py_XDECREF(leaf);
     PyErr_Clear();
