@@ -154,7 +154,7 @@ def accelerate(target=_MISSING, *, pack=True, precision="f32"):
         target: a ``torch.nn.Module`` (any; the very same object is returned, with its state, hooks and type untouched),
             or a Python callable that computes with torch tensors (a wrapper with the same signature is returned), or
             an optimizer of ``torch.optim`` (the very same object is returned; its steps are equal to eager's up to
-            rounding, which training amplifies). The optimizers of an accelerated model need not be given.
+            rounding, which training amplifies). The optimizers of what is accelerated need not be given.
         pack: whether weights may be kept a second time in the form that products and convolutions read best. ``False``:
             no such copies, so that memory stays at eager's; calls that need gradients run in torch then.
         precision: ``"f32"`` (or ``"float32"``, ``torch.float32``), or ``"bf16"`` (``"bfloat16"``, ``torch.bfloat16``):

@@ -4,6 +4,7 @@
 #include "py/cpython/collect.h"
 #include "py/cpython/trace.h"
 #include "py/entry/hint.h"
+#include "py/entry/loss.h"
 #include "py/entry/method.h"
 #include "py/intercept/hosted_rows.h"
 #include "py/intercept/mode.h"
@@ -44,7 +45,7 @@ int dycl_py_setup(void) {
         dycl_owners_setup() < 0 || dycl_foreign_setup() < 0 || dycl_constant_setup(dycl_uncounted_watch()) < 0 ||
         dycl_lazy_setup() < 0 || dycl_slots_install(dycl_py.lazy_type) < 0 || dycl_bindings_setup() < 0 ||
         dycl_hosted_setup() < 0 || dycl_mode_setup() < 0 || dycl_modules_setup() < 0 || dycl_method_setup() < 0 ||
-        dycl_watch_setup() < 0 || dycl_hint_setup() < 0 || dycl_tape_setup() < 0)
+        dycl_watch_setup() < 0 || dycl_hint_setup() < 0 || dycl_loss_watch() < 0 || dycl_tape_setup() < 0)
         return -1;
     dycl_host_setup();
     dycl_trace_setup();

@@ -183,11 +183,8 @@ def test_an_optimizer_of_what_an_accelerated_function_reads():
         mine.step()
         stepped(others)
     assert updates(mine) == 4 and updates(others) is None
-    for _ in range(10):  # no longer
-        stepped(others)
-    before = updates(mine)
-    stepped(mine)
-    assert updates(mine) in (None, before)
+    again = Adam(nn.Linear(3, 4).parameters())
+    assert stepped(again) is None
 
     first, last = nn.Linear(3, 4), nn.Linear(4, 2)
     both = Adam([*first.parameters(), *last.parameters()])

@@ -161,8 +161,9 @@ static void end_training_step(dycl_site *site) {
 
 PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const *args, size_t nargsf,
                            PyObject *kwnames) {
-    if (dycl_site_last() != site && !dycl_region_current && !site->replaces) dycl_site_set_last(site);
-    int trains = dycl_track_on && !dycl_region_current && site->stats.nodes && dycl_gradient_may_track(site);
+    if (dycl_site_last() != site && !dycl_region_current && !site->replaces && !site->always) dycl_site_set_last(site);
+    int trains =
+        dycl_track_on && !dycl_region_current && !site->always && site->stats.nodes && dycl_gradient_may_track(site);
     dycl_choice *choice = trains ? &site->training.choice : &site->choice;
     if (dycl_track_on) end_training_step(site);
     if (dycl_choose_torch(choice)) { /* nothing else may cost here */
@@ -183,7 +184,7 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
         Py_DECREF(site);
         return result;
     }
-    int in_torch = !(site->options & DYCL_OPTION_BF16); /* whose results torch's are not */
+    int in_torch = !site->always && !(site->options & DYCL_OPTION_BF16); /* whose results torch's are not */
     dycl_way way = in_torch ? dycl_choose(choice) : DYCL_WAY_REGION;
     dycl_moment before = dycl_choose_begin(choice, !site->worth_ahead);
     uint64_t recorded = site->stats.recorded, left = site->stats.torch;

@@ -180,10 +180,7 @@ static PyObject *take_step(PyObject *function, PyObject *const *args, size_t nar
 static PyObject *call_step(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     int outermost = !stepping && !dycl_region_current;
     PyObject *result = take_step(function, args, nargsf, kwnames);
-    if (outermost) {
-        dycl_steps_over(PyVectorcall_NARGS(nargsf) ? args[0] : NULL);
-        dycl_trained_step();
-    }
+    if (outermost) dycl_steps_over(PyVectorcall_NARGS(nargsf) ? args[0] : NULL);
     return result;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/infer.h"
+#include "py/cpython/type.h"
 #include "py/region/called.h"
 #include "py/region/grow.h"
 #include "py/region/order.h"
@@ -18,6 +19,7 @@ static struct {
     PyObject *applies;                               /* owned: by name, what apply_of gave */
 } functions;
 
+static PyObject *own_apply, *apply_name; /* owned: what the classes of our nodes have under that name */
 static PyObject *materialize_name, *tape_name, *to_save_name, *saved_tensors_name, *needs_name, *is_leaf_name,
     *base_name; /* owned: interned */
 
@@ -363,12 +365,12 @@ int dycl_node_add(PyObject *module) {
         !(saved_tensors_name = PyUnicode_InternFromString("saved_tensors")) ||
         !(needs_name = PyUnicode_InternFromString("needs_input_grad")) ||
         !(is_leaf_name = PyUnicode_InternFromString("is_leaf")) || !(base_name = PyUnicode_InternFromString("_base")) ||
-        PyModule_AddFunctions(module, methods) < 0)
+        !(apply_name = PyUnicode_InternFromString("apply")) || PyModule_AddFunctions(module, methods) < 0)
         return -1;
     PyObject *function = PyObject_GetAttrString(module, "node_backward");
-    PyObject *method = function ? PyInstanceMethod_New(function) : NULL;
-    int result = method ? PyModule_AddObjectRef(module, "node_apply", method) : -1;
+    Py_XSETREF(own_apply, function ? PyInstanceMethod_New(function) : NULL);
     Py_XDECREF(function);
-    Py_XDECREF(method);
-    return result;
+    return own_apply ? PyModule_AddObjectRef(module, "node_apply", own_apply) : -1;
 }
+
+int dycl_node_is(PyObject *node) { return own_apply && dycl_type_lookup(Py_TYPE(node), apply_name) == own_apply; }

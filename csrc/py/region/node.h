@@ -20,6 +20,7 @@ typedef struct {
     int once; /* torch's graph saves something: a second backward pass is an error, unless it is retained */
 } dycl_node_plan;
 
+int dycl_node_is(PyObject *node);    /* whether a node of torch's graph (grad_fn) is one of these */
 int dycl_node_add(PyObject *module); /* what dycl._autograd makes its node of. 0, or -1 with an exception */
 /* dycl._autograd.attach, or None. Gives the one before: new reference. */
 PyObject *dycl_node_set_attach(PyObject *attach);

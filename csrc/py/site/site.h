@@ -85,6 +85,7 @@ typedef struct dycl_site {
     dycl_passes *passes;    // retained; NULL: none of its results had a history
     uint64_t saved_call;    /* the call that saved_bytes is of, as they are counted */
     int replaces;           /* an optimizer's step: plain tensors may be given other values (region/replace.h) */
+    uint8_t always;         /* nobody looks which way is faster: py/entry/loss.h knows */
     uint8_t given, belongs; /* an optimizer: to dycl.accelerate; to what is accelerated, as was found out (bits) */
     uint32_t belongs_at;    /* when (py/entry/optimizer.c) */
     unsigned adopted;       /* py/modules/composite.h */

@@ -1,0 +1,148 @@
+#include "py/entry/loss.h"
+
+#include "py/entry/callable.h"
+#include "py/entry/enter.h"
+#include "py/region/node.h"
+#include "py/region/region.h"
+#include "py/region/track.h"
+
+enum {
+    OPERANDS = 2,    /* one of them is what the model gave */
+    WAY = 4,         /* nodes of torch's between the model and its loss: views, mostly */
+    TRIES = 4,       /* calls in a row that are not recorded */
+    FIRST_REST = 16, /* calls in torch after them, then twice as many each time */
+    LONGEST_REST = 16384
+};
+
+/* The builtins that torch.nn.functional's losses call, of torch._C._nn or of torch, with the elements of their first
+ * argument from which on it pays: a region and a node of its own cost some 20 us. Those that torch composes of many
+ * operators always pay. */
+#define LOSSES(ROW)                                                                                                    \
+    ROW(NN, binary_cross_entropy, 256)                                                                                 \
+    ROW(NN, soft_margin_loss, 256)                                                                                     \
+    ROW(NN, huber_loss, 65536)                                                                                         \
+    ROW(NN, smooth_l1_loss, 65536)                                                                                     \
+    ROW(NN, cross_entropy_loss, 65536)                                                                                 \
+    ROW(TORCH, binary_cross_entropy_with_logits, 1024)                                                                 \
+    ROW(TORCH, kl_div, 4096)                                                                                           \
+    ROW(TORCH, poisson_nll_loss, 1)                                                                                    \
+    ROW(TORCH, cosine_embedding_loss, 1)                                                                               \
+    ROW(TORCH, hinge_embedding_loss, 1)                                                                                \
+    ROW(TORCH, margin_ranking_loss, 1)                                                                                 \
+    ROW(TORCH, triplet_margin_loss, 1)                                                                                 \
+    ROW(TORCH, cosine_similarity, 1)                                                                                   \
+    ROW(TORCH, pairwise_distance, 1)
+enum { SMOOTHING = 5 }; /* argument of cross_entropy_loss that makes many operators of it, too */
+
+typedef enum { TORCH, NN } place;
+typedef struct {
+    place place;
+    const char *name;
+    int64_t least;
+} loss;
+#define LOSS_(place, name, least) {place, #name, least},
+static const loss losses[] = {LOSSES(LOSS_)};
+enum { COUNT = sizeof losses / sizeof *losses };
+
+static struct {
+    PyObject *function;              /* owned; NULL: not in this torch */
+    vectorcallfunc before;           /* what it had */
+    dycl_site *site;                 /* owned; NULL: none yet */
+    uint32_t missed, rest, interval; /* calls in a row that were not recorded; to come in torch; of these at first */
+} watched[COUNT];
+
+static PyObject *next_functions_name;
+static _Thread_local int within;
+
+/* Whether a node of ours is behind the tensor: the program's own models train in torch as ever. */
+static int is_of_accelerated(PyObject *tensor) {
+    PyObject *node = dycl_py_grad_fn(tensor);
+    int found = 0;
+    for (int i = 0; i < WAY && node && node != Py_None && !(found = dycl_node_is(node)); i++) {
+        PyObject *next = PyObject_GetAttr(node, next_functions_name), *first = NULL;
+        if (next && PyTuple_Check(next) && PyTuple_GET_SIZE(next)) first = PyTuple_GET_ITEM(next, 0);
+        Py_SETREF(node, first && PyTuple_Check(first) ? Py_NewRef(PyTuple_GET_ITEM(first, 0)) : NULL);
+        Py_XDECREF(next);
+    }
+    Py_XDECREF(node);
+    PyErr_Clear();
+    return found;
+}
+
+/* Elements of a tensor with a history; -1: it is none. */
+static int64_t elements_with_history(PyObject *o) {
+    dycl_tensor_view view;
+    int64_t elements = 1;
+    if (Py_TYPE(o) != dycl_py.tensor_type || !dycl_abi_is_plain(dycl_abi_impl(o)) ||
+        !dycl_abi_has_autograd_meta(dycl_abi_impl(o)) || !dycl_abi_read(dycl_abi_borrow(o), &view))
+        return -1;
+    for (int i = 0; i < view.rank; i++) elements *= view.sizes[i];
+    return elements;
+}
+
+static int is_large_enough(int nth, PyObject *const *args, Py_ssize_t count, int64_t elements) {
+    PyObject *smoothing = count > SMOOTHING ? args[SMOOTHING] : NULL;
+    int smooths = smoothing && PyFloat_CheckExact(smoothing) && PyFloat_AS_DOUBLE(smoothing) > 0;
+    return elements >= (smooths ? 1 : losses[nth].least);
+}
+
+static int pays(int nth, PyObject *const *args, Py_ssize_t count) {
+    if (!dycl_track_on || dycl_disabled || within || dycl_region_current || !dycl_abi_grad_enabled()) return 0;
+    for (Py_ssize_t i = 0; i < count && i < OPERANDS; i++) {
+        int64_t elements = elements_with_history(args[i]);
+        if (elements >= 0 && is_large_enough(nth, args, count, elements) && is_of_accelerated(args[i]))
+            return !watched[nth].rest || !watched[nth].rest--;
+    }
+    return 0;
+}
+
+/* What dycl does not represent runs in torch, and is not tried again soon. Torch shows once what a result looks like.
+ */
+static void learn(int nth, uint64_t recorded) {
+    if (watched[nth].site->stats.recorded != recorded) {
+        watched[nth].missed = watched[nth].interval = 0;
+    } else if (++watched[nth].missed >= TRIES) {
+        uint32_t longer = watched[nth].interval ? 2 * watched[nth].interval : FIRST_REST;
+        watched[nth].rest = watched[nth].interval = longer < LONGEST_REST ? longer : LONGEST_REST;
+    }
+}
+
+static PyObject *loss_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    int nth = 0;
+    while (nth < COUNT && watched[nth].function != callable) nth++;
+    if (!pays(nth, args, PyVectorcall_NARGS(nargsf))) return watched[nth].before(callable, args, nargsf, kwnames);
+    if (!watched[nth].site) {
+        watched[nth].site = (dycl_site *)dycl_site_create(callable, NULL, NULL);
+        if (!watched[nth].site) return NULL;
+        watched[nth].site->always = 1;
+    }
+    uint64_t recorded = watched[nth].site->stats.recorded;
+    within = 1;
+    PyObject *result = dycl_region_call(watched[nth].site, callable, args, nargsf, kwnames);
+    within = 0;
+    learn(nth, recorded);
+    return result;
+}
+
+static void watch(int nth, PyObject *module) {
+    PyObject *o = PyObject_GetAttrString(module, losses[nth].name);
+    PyCFunctionObject *function = o && PyCFunction_CheckExact(o) ? (PyCFunctionObject *)o : NULL;
+    if (function && function->vectorcall) {
+        watched[nth].function = Py_NewRef(o);
+        watched[nth].before = function->vectorcall; /* of intercept/shortcut.h */
+        function->vectorcall = loss_call;
+    }
+    Py_XDECREF(o);
+    PyErr_Clear(); /* not in this torch */
+}
+
+int dycl_loss_watch(void) {
+    PyObject *nn = PyImport_ImportModule("torch._C._nn");
+    if (!nn || !(next_functions_name = PyUnicode_InternFromString("next_functions"))) {
+        Py_XDECREF(nn);
+        return -1;
+    }
+    for (int i = 0; i < COUNT; i++) watch(i, losses[i].place == NN ? nn : dycl_py.torch);
+    Py_DECREF(nn);
+    return 0;
+}
