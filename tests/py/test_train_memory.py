@@ -87,3 +87,23 @@ def test_what_is_large_is_fused_at_first_sight(elements, tiles):
             dycl.accelerate(lambda x: ((x + 1).exp() * 2 - x))(torch.zeros({elements}))
         """, DYCL_CHOOSE="0", DYCL_LOG="plan").stderr
     assert f"cold plan: {tiles} steps" in said, said
+
+
+@pytest.mark.skipif(os.confstr("CS_GNU_LIBC_VERSION") is None, reason="of glibc's malloc")
+def test_steps_do_not_give_their_memory_back():
+    """8 MiB of gradients, and what 12 layers save: each step would take some thousand pages of the system again."""
+    faults = start("""if True:
+        import resource
+        import torch, dycl
+        from torch import nn
+        torch.set_num_threads(1)
+        model = nn.Sequential(*[m for _ in range(12) for m in (nn.Linear(400, 400), nn.Tanh())])
+        dycl.accelerate(model)
+        x, counts = torch.randn(512, 400), []
+        for _ in range(24):
+            counts.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+            model.zero_grad()
+            model(x).square().mean().backward()
+        print((counts[23] - counts[11]) / 12)
+        """, DYCL_PROFILE="0").stdout
+    assert float(faults) < 200, faults

@@ -1,10 +1,11 @@
-#include "py/cpython/collect.h"
 #include "py/region/pass.h"
 
 #include <string.h>
 
+#include "base/trim.h"
 #include "exec/cache/backwards.h"
 #include "ir/infer.h"
+#include "py/cpython/collect.h"
 #include "py/region/grow.h"
 #include "py/region/replay.h"
 #include "py/region/segment.h"
@@ -250,6 +251,7 @@ PyObject *dycl_pass_run(const dycl_pass_job *job, PyObject *saved, PyObject *gra
     PyObject *result = NULL;
     pass p;
     memset(&p, 0, sizeof p);
+    dycl_trim_less();
     dycl_readers_yield();
     dycl_status status = find(job, gradients, needed, &p);
     if (status == DYCL_OK) status = bind_feeds(job, saved, gradients, &p);
