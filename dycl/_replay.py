@@ -506,6 +506,9 @@ STEPS |= {
     "avg_pool2d": lambda n, x: F.avg_pool2d(x, n.attrs[:2], n.attrs[2:4], n.attrs[4:6], bool(n.attrs[6]),
                                             bool(n.attrs[7])),
     "adaptive_avg_pool2d": lambda n, x: F.adaptive_avg_pool2d(x, n.attrs),
+    "avg_pool2d_back": lambda n, x, gradient: torch.ops.aten.avg_pool2d_backward(
+        gradient, x, n.attrs[:2], n.attrs[2:4], n.attrs[4:6], bool(n.attrs[6]), bool(n.attrs[7]), None),
+    "adaptive_avg_pool2d_back": lambda n, x, gradient: torch.ops.aten._adaptive_avg_pool2d_backward(gradient, x),
     "resize2d": _resize,
     "attention": _attention,
     "argsort": lambda n, x: torch.sort(x, dim=n.attrs[0], descending=bool(n.attrs[1]), stable=bool(n.attrs[2])).indices,

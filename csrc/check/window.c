@@ -93,7 +93,7 @@ typedef struct {
 } pool_range;
 
 static pool_range range_of(const dycl_node *node, const int64_t *attrs, int d, int64_t at, int64_t size) {
-    if (node->op == DYCL_OP_adaptive_avg_pool2d)
+    if (node->op == DYCL_OP_adaptive_avg_pool2d || node->op == DYCL_OP_adaptive_avg_pool2d_back)
         return (pool_range){at * size / attrs[d], ((at + 1) * size + attrs[d] - 1) / attrs[d], 1, 0};
     int64_t kernel = attrs[d], step = node->op == DYCL_OP_max_pool2d ? attrs[6 + d] : 1, padding = attrs[4 + d],
             from = at * attrs[2 + d] - padding;
@@ -146,9 +146,19 @@ static int64_t largest_of(dycl_reference *r, uint32_t x, const int64_t *index, p
     return unsure ? -1 : found;
 }
 
+/* By how much a window's sum is divided. */
+static double elements_of(const dycl_node *node, const int64_t *attrs, pool_range v, pool_range h,
+                          const int64_t *sizes) {
+    if (node->op == DYCL_OP_avg_pool2d_back && attrs[7]) return (double)(v.padded * h.padded);
+    int64_t top = v.from > 0 ? v.from : 0, left = h.from > 0 ? h.from : 0;
+    int64_t bottom = v.to < sizes[2] ? v.to : sizes[2], right = h.to < sizes[3] ? h.to : sizes[3];
+    return (double)((bottom - top) * (right - left));
+}
+
 dycl_status dycl_reference_unpool(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
     const dycl_value *x = dycl_reference_value(r, o[0]), *g = dycl_reference_value(r, o[1]);
-    const dycl_node like = {.op = DYCL_OP_max_pool2d};
+    const int is_max = node->op == DYCL_OP_max_pool2d_back;
+    const dycl_node like = {.op = is_max ? DYCL_OP_max_pool2d : node->op};
     int64_t index[4] = {0};
     do {
         dycl_number_sum s = {0};
@@ -158,12 +168,13 @@ dycl_status dycl_reference_unpool(dycl_reference *r, const dycl_node *node, cons
             for (int64_t z = 0; z < g->sizes[3]; z++) {
                 pool_range h = range_of(&like, attrs, 1, z, x->sizes[3]);
                 if (index[3] < h.from || index[3] >= h.to) continue;
-                int64_t at = largest_of(r, o[0], index, v, h);
+                int64_t at = is_max ? largest_of(r, o[0], index, v, h) : 0;
                 s.unknown |= at < 0;
-                if (at != index[2] * x->sizes[3] + index[3]) continue;
+                if (is_max && at != index[2] * x->sizes[3] + index[3]) continue;
                 dycl_number e = dycl_reference_get(r, o[1], (int64_t[]){index[0], index[1], y, z}, 4);
+                double by = is_max ? 1 : elements_of(node, attrs, v, h, x->sizes);
                 s.unknown |= !dycl_number_known(e);
-                dycl_number_add(&s, e.f, e.error);
+                dycl_number_add(&s, e.f / by, e.error / by + (is_max ? 0 : fabs(e.f / by) * 1e-7));
             }
         }
         dycl_reference_set(r, node->out, index, dycl_number_total(DYCL_F32, &s, 1));

@@ -166,31 +166,23 @@ void dycl_grad_max_pool2d(dycl_chain *c) {
                     dycl_chain_hosted(c, DYCL_OP_aten_max_pool2d_with_indices_backward, 0, &x, 3, operands, at, words));
 }
 
-/* attributes: kernel, stride, padding, ceil mode, count_include_pad */
-void dycl_grad_avg_pool2d(dycl_chain *c) {
-    dycl_value x = *dycl_chain_operand(c, 0);
-    int64_t words[16];
-    int at = 0;
-    for (int i = 0; i < 3; i++) at = push(words, at, 2, c->attrs + 2 * i);
-    words[at++] = c->attrs[6];
-    words[at++] = c->attrs[7];
-    words[at++] = 0; /* divisor_override: None */
-    words[at++] = 0;
-    if (dycl_value_numel(&x) == 0) dycl_chain_fail(c);
-    uint32_t operands[2] = {c->gradient, dycl_chain_take(c, 0)};
-    dycl_chain_give(c, 0, dycl_chain_hosted(c, DYCL_OP_aten_avg_pool2d_backward, 0, &x, 2, operands, at, words));
+/* By our own kernel, which asks only for the sizes of what was pooled. Torch saves it. */
+static void mean_back(dycl_chain *c, dycl_op op, int attr_count) {
+    if (dycl_value_numel(dycl_chain_operand(c, 0)) == 0) dycl_chain_fail(c);
+    uint32_t operands[2] = {dycl_chain_take(c, 0), c->gradient};
+    dycl_chain_give(c, 0, dycl_chain_node(c, op, 2, operands, attr_count, c->attrs));
 }
+
+void dycl_grad_avg_pool2d(dycl_chain *c) { mean_back(c, DYCL_OP_avg_pool2d_back, 8); }
 
 /* attributes: output. To one element it is a mean, which needs nothing of what was pooled. */
 void dycl_grad_adaptive_avg_pool2d(dycl_chain *c) {
-    dycl_value x = *dycl_chain_operand(c, 0);
-    if (dycl_value_numel(&x) == 0) dycl_chain_fail(c);
-    if (c->attrs[0] == 1 && c->attrs[1] == 1) {
-        double count = (double)x.sizes[2] * (double)x.sizes[3];
-        dycl_chain_give(c, 0, dycl_chain_mean_back(c, c->gradient, &x, count));
+    const dycl_value *x = dycl_chain_operand(c, 0);
+    if (c->attrs[0] != 1 || c->attrs[1] != 1) {
+        mean_back(c, DYCL_OP_adaptive_avg_pool2d_back, 2);
         return;
     }
-    uint32_t operands[2] = {c->gradient, dycl_chain_take(c, 0)};
-    dycl_chain_give(c, 0,
-                    dycl_chain_hosted(c, DYCL_OP_aten__adaptive_avg_pool2d_backward, 0, &x, 2, operands, 0, NULL));
+    if (dycl_value_numel(x) == 0) dycl_chain_fail(c);
+    double count = (double)x->sizes[2] * (double)x->sizes[3];
+    dycl_chain_give(c, 0, dycl_chain_mean_back(c, c->gradient, x, count));
 }

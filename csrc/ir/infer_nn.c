@@ -222,26 +222,24 @@ static int window_sizes(const dycl_value *x, const int64_t *attrs, const int64_t
     return 1;
 }
 
+/* Sizes of what `op`, forward or back, makes or has made of x. 0: there are none */
+static int pooled_sizes(dycl_op op, const dycl_value *x, const int64_t *attrs, int64_t *out) {
+    static const int64_t none[2] = {1, 1};
+    if (op == DYCL_OP_adaptive_avg_pool2d || op == DYCL_OP_adaptive_avg_pool2d_back) {
+        memcpy(out, x->sizes, 2 * sizeof *out);
+        memcpy(out + 2, attrs, 2 * sizeof *out);
+        return attrs[0] > 0 && attrs[1] > 0;
+    }
+    int is_max = op == DYCL_OP_max_pool2d || op == DYCL_OP_max_pool2d_back;
+    return window_sizes(x, attrs, is_max ? attrs + 6 : none, is_max ? attrs[8] : attrs[6], out);
+}
+
 dycl_status dycl_infer_pool(const dycl_draft *draft, dycl_value *out) {
-    const dycl_graph *g = draft->graph;
-    dycl_op op = draft->op;
-    const uint32_t *operands = draft->operands;
-    const int64_t *attrs = draft->attrs;
-    const dycl_value *x = &g->values[operands[0]];
+    const dycl_value *x = &draft->graph->values[draft->operands[0]];
     if (x->dtype != DYCL_F32 || x->rank != 4 || dycl_value_numel(x) == 0) return DYCL_BAIL;
     out->dtype = x->dtype;
     out->rank = 4;
-    static const int64_t none[2] = {1, 1};
-    if (op == DYCL_OP_adaptive_avg_pool2d) {
-        if (attrs[0] < 1 || attrs[1] < 1) return DYCL_BAIL;
-        memcpy(out->sizes, x->sizes, 2 * sizeof *out->sizes);
-        out->sizes[2] = attrs[0];
-        out->sizes[3] = attrs[1];
-    } else {
-        int is_max = op == DYCL_OP_max_pool2d;
-        if (!window_sizes(x, attrs, is_max ? attrs + 6 : none, is_max ? attrs[8] : attrs[6], out->sizes))
-            return DYCL_BAIL;
-    }
+    if (!pooled_sizes(draft->op, x, draft->attrs, out->sizes)) return DYCL_BAIL;
     if (dycl_value_channels_last(x))
         dycl_infer_channels_last(out);
     else
@@ -255,8 +253,8 @@ dycl_status dycl_infer_unpool(const dycl_draft *draft, dycl_value *out) {
     int64_t sizes[4];
     if (x->dtype != DYCL_F32 || g->dtype != DYCL_F32 || x->rank != 4 || g->rank != 4) return DYCL_BAIL;
     if (dycl_value_numel(x) == 0 || x->sizes[2] > INT32_MAX / x->sizes[3]) return DYCL_BAIL;
-    if (attrs[6] != 1 || attrs[7] != 1 || !window_sizes(x, attrs, attrs + 6, attrs[8], sizes)) return DYCL_BAIL;
-    if (memcmp(g->sizes, sizes, sizeof sizes)) return DYCL_BAIL;
+    if (draft->op == DYCL_OP_max_pool2d_back && (attrs[6] != 1 || attrs[7] != 1)) return DYCL_BAIL;
+    if (!pooled_sizes(draft->op, x, attrs, sizes) || memcmp(g->sizes, sizes, sizeof sizes)) return DYCL_BAIL;
     out->dtype = DYCL_F32;
     out->rank = 4;
     memcpy(out->sizes, x->sizes, sizeof sizes);

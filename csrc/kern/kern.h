@@ -189,10 +189,6 @@ typedef struct {
 void dycl_kern_pad(float *dst, const float *src, const int64_t *src_strides, const dycl_pad *pad, int64_t begin,
                    int64_t end);
 
-/* Pooling over NCHW contiguous f32: the fallback where oneDNN is not used (adaptive, indices never). */
-void dycl_kern_adaptive_avg_pool2d(float *out, const float *in, int64_t planes, int64_t h, int64_t w, int64_t oh,
-                                   int64_t ow);
-
 /* Resampling of planes, one axis after the other, as torch's interpolate does. An axis is `taps` positions of the input
  * and their weights for each position of the output; index and weight hold out * taps elements, and taps is 1
  * (nearest), 2 or 4. */

@@ -242,28 +242,6 @@ static inline __attribute__((always_inline)) vf given_to(const band *b, const dy
     return sum;
 }
 
-/* Two vectors' elements by turns. */
-static inline void store_by_turns(float *out, int64_t room, vf even, vf odd) {
-#if DYCL_LEVEL == 2
-    vf low = __builtin_shufflevector(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    vf high = __builtin_shufflevector(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-#elif DYCL_LEVEL == 1
-    vf low = __builtin_shufflevector(even, odd, 0, 8, 1, 9, 2, 10, 3, 11);
-    vf high = __builtin_shufflevector(even, odd, 4, 12, 5, 13, 6, 14, 7, 15);
-#else
-    vf low = __builtin_shufflevector(even, odd, 0, 4, 1, 5), high = __builtin_shufflevector(even, odd, 2, 6, 3, 7);
-#endif
-    if (room < vf_lanes) {
-        vf_store_part(out, (size_t)room, low);
-        return;
-    }
-    vf_store(out, low);
-    if (room >= 2 * vf_lanes)
-        vf_store(out + vf_lanes, high);
-    else if (room > vf_lanes)
-        vf_store_part(out + vf_lanes, (size_t)(room - vf_lanes), high);
-}
-
 static int64_t first_window(const dycl_max_pool *p, int64_t y) { /* that sees row y */
     int64_t above = y + p->pad[0] - p->kernel[0] + 1;
     return above <= 0 ? 0 : (above + p->stride[0] - 1) / p->stride[0];

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "kern/max_pool.h"
-#include "kern/rowvec.h"
+#include "kern/turns.h"
 
 /* The taps of a window that lie inside: [first, end) of those numbered from 0, and where tap 0 is. */
 typedef struct {
@@ -58,23 +58,6 @@ static void pixels(float *out, const float *image, const dycl_max_pool *p, int64
 }
 
 #define COLUMNS 1024
-
-/* Every other element of two vectors, from the first or the second one on. */
-#if DYCL_LEVEL == 2
-#define EVERY_OTHER(low, high, k)                                                                                      \
-    __builtin_shufflevector(low, high, k, k + 2, k + 4, k + 6, k + 8, k + 10, k + 12, k + 14, k + 16, k + 18, k + 20,  \
-                            k + 22, k + 24, k + 26, k + 28, k + 30)
-#elif DYCL_LEVEL == 1
-#define EVERY_OTHER(low, high, k)                                                                                      \
-    __builtin_shufflevector(low, high, k, k + 2, k + 4, k + 6, k + 8, k + 10, k + 12, k + 14)
-#else
-#define EVERY_OTHER(low, high, k) __builtin_shufflevector(low, high, k, k + 2, k + 4, k + 6)
-#endif
-static inline vf evens_of(vf low, vf high) { return EVERY_OTHER(low, high, 0); }
-static inline vf odds_of(vf low, vf high) { return EVERY_OTHER(low, high, 1); }
-#undef EVERY_OTHER
-
-static inline vf evens(const float *a) { return evens_of(vf_load(a), vf_load(a + vf_lanes)); }
 
 /* A vector of elements that lie so far apart. */
 static inline vf apart(const float *a, int64_t stride) {

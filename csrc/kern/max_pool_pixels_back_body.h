@@ -1,12 +1,8 @@
 /* Body of max pooling's gradient in channels last, part of max_pool_body.h: a window's vectors of channels go back to
  * its elements, window by window, as torch adds. */
 
-static inline vf load_up_to(const float *at, size_t count) {
-    return count == vf_lanes ? vf_load(at) : vf_load_part(at, count, vf_set(0));
-}
-
 static inline __attribute__((always_inline)) void window_back(float *out, const float *gradient, const float *in,
-                                                              const dycl_max_pool *p, taps ys, taps xs, size_t count) {
+                                                              const dycl_max_pool *p, taps ys, taps xs, int64_t count) {
     const int64_t right = p->c, down = p->w * p->c;
     vf most = vf_set(-INFINITY), given = load_up_to(gradient, count);
     vf_int place = {0};
@@ -23,10 +19,7 @@ static inline __attribute__((always_inline)) void window_back(float *out, const 
         for (int64_t x = xs.first; x < xs.end; x++, tap++) {
             float *at = out + y * down + x * right;
             vf sum = load_up_to(at, count) + (vf)((vf_int)(place == tap) & (vf_int)given);
-            if (count == vf_lanes)
-                vf_store(at, sum);
-            else
-                vf_store_part(at, count, sum);
+            store_up_to(at, count, sum);
         }
 }
 
@@ -48,7 +41,7 @@ static void pixels_back(float *out, const float *gradient, const float *in, cons
             int64_t j = begin;
             for (; j + vf_lanes <= end; j += vf_lanes)
                 window_back(out + from + j, gradient + to + j, in + from + j, p, ys, xs, vf_lanes);
-            if (j < end) window_back(out + from + j, gradient + to + j, in + from + j, p, ys, xs, (size_t)(end - j));
+            if (j < end) window_back(out + from + j, gradient + to + j, in + from + j, p, ys, xs, end - j);
         }
     }
 }

@@ -1,4 +1,4 @@
-/* What the reduction drivers (reduce.c, group_norm.c, pool.c) take from the per-ISA bodies beyond kern.h.
+/* What the reduction drivers (reduce.c, group_norm.c) take from the per-ISA bodies beyond kern.h.
  *
  * Ownership: tables are immutable statics. Threads: pure functions. */
 #ifndef DYCL_KERN_RED_H

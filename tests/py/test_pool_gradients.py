@@ -138,3 +138,55 @@ def test_averages_with_and_without_padding(spatial, dtype):
                 seen.append([y.detach(), x.grad])
             for got in seen[1:]:
                 torch.testing.assert_close(got, seen[0])
+
+
+def _compare_means(function, x):
+    """Values, gradients and their strides, by our kernel."""
+    run, seen = dycl.accelerate(function), []
+    for called in (function, run, run, run):
+        leaf = x.clone(memory_format=torch.preserve_format).requires_grad_()
+        y = called(leaf)
+        y.backward((torch.arange(y.numel()).view(y.shape) * 0.7).sin())
+        seen.append((y.detach(), leaf.grad))
+    for got in seen[1:]:
+        torch.testing.assert_close(got, seen[0], equal_nan=True)
+        assert [t.stride() for t in got] == [t.stride() for t in seen[0]]
+    assert "mean pooling back" in dycl.explain(run)
+
+
+@pytest.mark.parametrize("kind", ["ties", "nan", "inf"])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_random_means(channels_last, kind):
+    draw = random.Random(f"{kind} {channels_last}")
+    torch.manual_seed(0)
+    for _ in range(12):
+        kernel = draw.randint(1, 4), draw.randint(1, 4)
+        window = (kernel, (draw.randint(1, 3), draw.randint(1, 3)), tuple(draw.randint(0, k // 2) for k in kernel),
+                  draw.random() < 0.5, draw.random() < 0.5)
+        sizes = draw.randint(2, 9), draw.randint(2, 9)
+        image = _image(kind, 2, draw.choice([3, 16, 19, 70]), draw.randint(7, 20), draw.randint(7, 40))
+        if channels_last:
+            image = image.to(memory_format=torch.channels_last)
+        _compare_means(lambda x: F.avg_pool2d(x, *window), image)
+        _compare_means(lambda x: F.adaptive_avg_pool2d(x, sizes), image)
+
+
+def test_means_of_wide_images():
+    """Rows in pieces, windows wider than a piece, more windows than fit."""
+    torch.manual_seed(0)
+    wide = torch.randn(1, 2, 3, 2600)
+    for window in ((3, 2, 1), ((1, 1500), (1, 2)), ((2, 100), (1, 1)), ((3, 4), (2, 5))):
+        _compare_means(lambda x: F.avg_pool2d(x, *window), wide)
+    for sizes in ((2, 7), (1, 2), (3, 1), (2, 3000)):
+        _compare_means(lambda x: F.adaptive_avg_pool2d(x, sizes), wide)
+        _compare_means(lambda x: F.adaptive_avg_pool2d(x, sizes), wide[..., :1].contiguous())
+
+
+def test_second_gradients_of_means():
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 8, 9)
+    for function in (lambda x: F.avg_pool2d(x * 1, 3, 2, 1), lambda x: F.adaptive_avg_pool2d(x * 1, 3)):
+        run = dycl.accelerate(function)
+        for _ in range(3):
+            for want, got in zip(_gradients(function, x, create_graph=True), _gradients(run, x, create_graph=True)):
+                torch.testing.assert_close(got, want)

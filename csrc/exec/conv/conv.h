@@ -36,6 +36,13 @@ void dycl_channels_last(const dycl_tensor *t, dycl_layout *out); /* rank 4 */
 /* A convolution, or a weight's gradient, with dycl_conv_is_whole (ir/graph.h) as a product. BAIL: it is another. */
 dycl_status dycl_make_whole_window(dycl_builder *b, const dycl_node *node);
 
+/* Where the operand lies contiguous or channels last, or will: what lies in another way is copied. */
+dycl_status dycl_image_source(dycl_builder *b, uint32_t operand, int *channels_last, dycl_ref *src);
+void dycl_image_layout(dycl_tensor *image, int channels_last, dycl_layout *layout);
+/* Means over windows, and what goes back, by our own kernel (mean_pool.c). */
+dycl_status dycl_make_mean_pool(dycl_builder *b, const dycl_node *node);
+dycl_status dycl_make_mean_pool_back(dycl_builder *b, const dycl_node *node);
+
 /* The mean over whole planes from a blocked layout; BAIL when the operand is not in one. */
 dycl_status dycl_make_plane_mean(dycl_builder *b, const dycl_node *node);
 double dycl_conv_cost(const dycl_conv_desc *d);

@@ -7,8 +7,7 @@
 typedef struct {
     dycl_prim *prim;
     dycl_ref src, dst, scratch;
-    dycl_pool_desc desc; /* of the plain loops */
-    int64_t oh, ow;
+    dycl_pool_desc desc;
 } pool_args;
 
 static dycl_status pool_run(const dycl_step *step, dycl_plan *plan) {
@@ -16,59 +15,6 @@ static dycl_status pool_run(const dycl_step *step, dycl_plan *plan) {
     dycl_prim_args x = {
         .src = dycl_at(plan, a->src), .dst = dycl_at(plan, a->dst), .scratch = dycl_at(plan, a->scratch)};
     return dycl_prim_execute(a->prim, &x);
-}
-
-static dycl_status adaptive_run(const dycl_step *step, dycl_plan *plan) {
-    const pool_args *a = step->args;
-    const dycl_pool_desc *d = &a->desc;
-    dycl_kern_adaptive_avg_pool2d(dycl_at(plan, a->dst), dycl_at(plan, a->src), d->n * d->c, d->h, d->w, a->oh, a->ow);
-    return DYCL_OK;
-}
-
-/* A mean over one window of NCHW data by torch's definition: windows end at the padded border, and padding counts only
- * where asked for. */
-static float window(const dycl_pool_desc *d, const float *plane, int64_t y, int64_t x) {
-    int64_t top = y * d->stride[0] - d->pad_before[0], left = x * d->stride[1] - d->pad_before[1];
-    int64_t bottom = top + d->kernel[0], right = left + d->kernel[1];
-    int64_t limit_h = d->h + d->pad_before[0], limit_w = d->w + d->pad_before[1];
-    int64_t area = ((bottom < limit_h ? bottom : limit_h) - top) * ((right < limit_w ? right : limit_w) - left),
-            count = 0;
-    float sum = 0;
-    for (int64_t h = top < 0 ? 0 : top; h < bottom && h < d->h; h++)
-        for (int64_t w = left < 0 ? 0 : left; w < right && w < d->w; w++) {
-            sum += plane[h * d->w + w];
-            count++;
-        }
-    return sum / (float)(d->kind == DYCL_POOL_AVG_PADDED ? area : count);
-}
-
-static dycl_status plain_run(const dycl_step *step, dycl_plan *plan) {
-    const pool_args *a = step->args;
-    const dycl_pool_desc *d = &a->desc;
-    const float *src = dycl_at(plan, a->src);
-    float *dst = dycl_at(plan, a->dst);
-#pragma omp parallel for schedule(static) if (d->n * d->c * d->oh * d->ow > 20000)
-    for (int64_t p = 0; p < d->n * d->c; p++)
-        for (int64_t y = 0; y < d->oh; y++)
-            for (int64_t x = 0; x < d->ow; x++)
-                dst[(p * d->oh + y) * d->ow + x] = window(d, src + p * d->h * d->w, y, x);
-    return DYCL_OK;
-}
-
-static dycl_status build_plain(dycl_builder *b, const dycl_node *node, pool_args *a, dycl_step_fn run,
-                               const char *kernel) {
-    dycl_tensor x, out;
-    dycl_status status;
-    DYCL_TRY(dycl_make_contiguous(b, dycl_node_operands(&b->program->graph, node)[0], &x));
-    DYCL_TRY(dycl_make_target(b, node->out, &out));
-    a->src = x.ref;
-    a->dst = out.ref;
-    dycl_make_read(b, &x);
-    dycl_make_write(b, &out);
-    DYCL_TRY(dycl_make_step(b, run, a, kernel, 100 + (double)dycl_tensor_numel(&x)));
-    return dycl_make_finish(b, node->out, &out);
-fail:
-    return status;
 }
 
 dycl_status dycl_pool_describe(const dycl_builder *b, const dycl_node *node, dycl_pool_desc *d) {
@@ -171,31 +117,30 @@ static dycl_status max_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-/* Where the operand lies contiguous or channels last, or will: what lies in another way is copied. */
-static dycl_status max_source(dycl_builder *b, uint32_t operand, dycl_max_pool *pool, dycl_ref *src) {
+dycl_status dycl_image_source(dycl_builder *b, uint32_t operand, int *channels_last, dycl_ref *src) {
     const struct dycl_blocked *blocked = dycl_blocked_of(b, operand);
     dycl_tensor x;
     dycl_layout layout;
     dycl_status status;
     dycl_make_tensor(b, operand, &x);
     if (blocked) memcpy(x.strides, blocked->layout.strides, sizeof blocked->layout.strides);
-    pool->channels_last = blocked ? blocked->layout.opaque || !dycl_tensor_contiguous(&x)
-                                  : !dycl_tensor_contiguous(&x) && dycl_tensor_channels_last(&x);
+    *channels_last = blocked ? blocked->layout.opaque || !dycl_tensor_contiguous(&x)
+                             : !dycl_tensor_contiguous(&x) && dycl_tensor_channels_last(&x);
     if (blocked) {
-        if (pool->channels_last)
+        if (*channels_last)
             dycl_channels_last(&x, &layout);
         else
             layout = blocked->layout;
         return dycl_make_as(b, operand, &layout, src);
     }
     DYCL_TRY(dycl_make_operand_plain(b, operand));
-    if (!pool->channels_last) DYCL_TRY(dycl_make_contiguous(b, operand, &x));
+    if (!*channels_last) DYCL_TRY(dycl_make_contiguous(b, operand, &x));
     *src = x.ref;
 fail:
     return status;
 }
 
-static void image_layout(dycl_tensor *image, int channels_last, dycl_layout *layout) {
+void dycl_image_layout(dycl_tensor *image, int channels_last, dycl_layout *layout) {
     if (channels_last) {
         dycl_channels_last(image, layout);
         return;
@@ -221,9 +166,9 @@ static dycl_status make_max(dycl_builder *b, const dycl_node *node, const dycl_p
                               {d->pad_before[0], d->pad_before[1]},
                               {d->dilation[0], d->dilation[1]},
                               0};
-    DYCL_TRY(max_source(b, dycl_node_operands(&b->program->graph, node)[0], &a->pool, &a->src));
+    DYCL_TRY(dycl_image_source(b, dycl_node_operands(&b->program->graph, node)[0], &a->pool.channels_last, &a->src));
     dycl_make_tensor(b, node->out, &out);
-    image_layout(&out, a->pool.channels_last, &layout);
+    dycl_image_layout(&out, a->pool.channels_last, &layout);
     DYCL_TRY(dycl_make_result(b, node->out, &layout, &a->dst.slot));
     dycl_make_read_at(b, a->src, (size_t)(d->n * d->c * d->h * d->w) * sizeof(float));
     dycl_make_write_at(b, a->dst, dycl_layout_bytes(&layout));
@@ -251,6 +196,7 @@ static dycl_status back_run(const dycl_step *step, dycl_plan *plan) {
 dycl_status dycl_steps_unpool(dycl_builder *b, const dycl_block *block) {
     const dycl_graph *g = &b->program->graph;
     const dycl_node *node = &g->nodes[block->first];
+    if (node->op != DYCL_OP_max_pool2d_back) return dycl_make_mean_pool_back(b, node);
     const uint32_t *operands = dycl_node_operands(g, node);
     const int64_t *attrs = dycl_node_attrs(g, node);
     dycl_tensor x, gradient, out;
@@ -272,9 +218,9 @@ dycl_status dycl_steps_unpool(dycl_builder *b, const dycl_block *block) {
                               {attrs[4], attrs[5]},
                               {1, 1},
                               0};
-    DYCL_TRY(max_source(b, operands[0], &a->pool, &a->x));
-    image_layout(&gradient, a->pool.channels_last, &layout);
-    image_layout(&out, a->pool.channels_last, &made);
+    DYCL_TRY(dycl_image_source(b, operands[0], &a->pool.channels_last, &a->x));
+    dycl_image_layout(&gradient, a->pool.channels_last, &layout);
+    dycl_image_layout(&out, a->pool.channels_last, &made);
     DYCL_TRY(dycl_make_as(b, operands[1], &layout, &a->gradient));
     DYCL_TRY(dycl_make_result(b, node->out, &made, &a->dst.slot));
     dycl_make_read_at(b, a->x, dycl_layout_bytes(&made));
@@ -290,42 +236,21 @@ fail:
 dycl_status dycl_steps_pool(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     const dycl_graph *g = &b->program->graph;
-    uint32_t operand = dycl_node_operands(g, node)[0], slot;
+    uint32_t slot;
     dycl_status status;
-    dycl_layout layout, made;
-    dycl_tensor x;
+    dycl_layout made;
     pool_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     if (dycl_value_numel(dycl_make_value(b, node->out)) == 0) return DYCL_OK;
     dycl_status fits = dycl_pool_describe(b, node, &a->desc);
-    a->oh = a->desc.oh;
-    a->ow = a->desc.ow;
     if (node->op == DYCL_OP_max_pool2d) return make_max(b, node, &a->desc);
-    const struct dycl_blocked *blocked = dycl_blocked_of(b, operand);
+    const struct dycl_blocked *blocked = dycl_blocked_of(b, dycl_node_operands(g, node)[0]);
     if (node->op == DYCL_OP_adaptive_avg_pool2d) {
-        if (a->oh == 1 && a->ow == 1 && dycl_make_plane_mean(b, node) == DYCL_OK) return DYCL_OK;
-        DYCL_TRY(dycl_make_operand_plain(b, operand));
-        return build_plain(b, node, a, adaptive_run, "adaptive pooling");
-    }
-    if (fits == DYCL_OK) {
-        dycl_ref src;
-        if (blocked) {
-            layout = blocked->layout;
-            src = (dycl_ref){blocked->slot, 0, 0};
-        } else {
-            DYCL_TRY(dycl_make_operand_plain(b, operand));
-            dycl_make_tensor(b, operand, &x);
-            if (!dycl_tensor_contiguous(&x) && !dycl_tensor_channels_last(&x))
-                DYCL_TRY(dycl_make_contiguous(b, operand, &x));
-            dycl_layout_plain(&layout, 4, x.sizes, x.strides);
-            src = x.ref;
-        }
-        status = pool_primitive(b, node, a, src, &layout, &slot, &made);
+        if (a->desc.oh == 1 && a->desc.ow == 1 && dycl_make_plane_mean(b, node) == DYCL_OK) return DYCL_OK;
+    } else if (fits == DYCL_OK && blocked && blocked->layout.opaque) { /* as it lies already */
+        status = pool_primitive(b, node, a, (dycl_ref){blocked->slot, 0, 0}, &blocked->layout, &slot, &made);
         if (status == DYCL_OK) return dycl_make_result_done(b, node->out);
         if (status != DYCL_BAIL) return status;
     }
-    DYCL_TRY(dycl_make_operand_plain(b, operand));
-    return build_plain(b, node, a, plain_run, "pooling loops");
-fail:
-    return status;
+    return dycl_make_mean_pool(b, node);
 }

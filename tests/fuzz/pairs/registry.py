@@ -16,6 +16,8 @@ NOT_RECORDED = {
     "conv2d_back": "made by gradients (grad/window.c)",
     "batch_norm_back": "made by gradients (grad/norm.c)",
     "max_pool2d_back": "made by gradients (grad/window.c)",
+    "avg_pool2d_back": "made by gradients (grad/window.c)",
+    "adaptive_avg_pool2d_back": "made by gradients (grad/window.c)",
     "recurrent_back": "made by gradients (grad/recurrent.c)",
 }
 
