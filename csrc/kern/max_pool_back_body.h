@@ -94,7 +94,7 @@ static void scatter_back(float *out, const float *gradient, const float *in, con
 
 #define LINES   8192 /* elements of a band's image */
 #define WINDOWS 4096 /* and windows */
-#define TAPS    16   /* of larger windows, adding one by one is faster */
+#define TAPS    25   /* of larger windows, adding one by one is faster */
 
 typedef struct band {
     void (*find)(struct band *b, const dycl_max_pool *p, int64_t oy);
@@ -107,6 +107,34 @@ typedef struct band {
     float lines[LINES], given[WINDOWS];
     int32_t where[WINDOWS]; /* the tap of the largest */
 } band;
+
+/* The next element of windows: where it is larger, or NaN, its tap is the place. Behind a NaN `most` is infinite: only
+ * another NaN is larger then, and one comparison is enough, which the next `most` does not wait for. */
+static inline void take_larger(vf value, vf *most, vf_int *place, int32_t tap) {
+#if DYCL_LEVEL == 2
+    const __mmask16 wins = _mm512_cmp_ps_mask(value, *most, _CMP_NLE_UQ);
+    *most = (vf)_mm512_max_ps(_mm512_min_ps(value, vf_set(INFINITY)), *most);
+    *place = (vf_int)_mm512_mask_set1_epi32((__m512i)*place, wins, tap);
+#elif DYCL_LEVEL == 1
+    const __m256 wins = _mm256_cmp_ps(value, *most, _CMP_NLE_UQ);
+    *most = (vf)_mm256_max_ps(_mm256_min_ps(value, vf_set(INFINITY)), *most);
+    *place = (vf_int)_mm256_blendv_ps((__m256)*place, (__m256)_mm256_set1_epi32(tap), wins);
+#else
+    const vf_int wins = ~(vf_int)(value <= *most);
+    *most = vf_select(wins, vf_select((vf_int)(value != value), vf_set(INFINITY), value), *most);
+    *place = (wins & (tap - (vf_int){0})) | (~wins & *place);
+#endif
+}
+
+/* The sum, and what is given where this tap is the place. A load under a mask takes longer than a sum under one. */
+static inline vf add_where(vf sum, vf_int place, int32_t tap, vf given) {
+#if DYCL_LEVEL == 2
+    const __mmask16 here = _mm512_cmpeq_epi32_mask((__m512i)place, _mm512_set1_epi32(tap));
+    return (vf)_mm512_mask_add_ps(sum, here, sum, given);
+#else
+    return sum + (vf)((vf_int)(place == tap) & (vf_int)given);
+#endif
+}
 
 static inline void copy_row(float *to, const float *from, int64_t count) {
     int64_t i = 0;
@@ -161,12 +189,7 @@ static inline __attribute__((always_inline)) void find(struct band *b, const dyc
         int32_t tap = (int32_t)ys.first * width;
         const float *row = first;
         for (int64_t y = ys.first; y < ys.end; y++, row += b->pitch)
-            for (int32_t k = 0; k < width; k++, tap++) {
-                vf value = vf_load(row + b->column[k]);
-                vf_int wins = (vf_int)(value > most) | (vf_int)(value != value);
-                most = larger(value, most);
-                place = (wins & (tap - (vf_int){0})) | (~wins & place);
-            }
+            for (int32_t k = 0; k < width; k++, tap++) take_larger(vf_load(row + b->column[k]), &most, &place, tap);
         memcpy(where + i, &place, sizeof place);
     }
 }
@@ -237,7 +260,7 @@ static inline __attribute__((always_inline)) vf given_to(const band *b, const dy
         for (int32_t i = 0; i < (int32_t)taps_of_row; i++) {
             vf_int place;
             memcpy(&place, where + i, sizeof place);
-            sum += (vf)((vf_int)(place == of_row - i * (int32_t)stride) & (vf_int)vf_load(given + i));
+            sum = add_where(sum, place, of_row - i * (int32_t)stride, vf_load(given + i));
         }
     return sum;
 }

@@ -8,25 +8,37 @@ static inline __attribute__((always_inline)) void window_back(float *out, const 
     vf_int place = {0};
     int32_t tap = 0;
     for (int64_t y = ys.first; y < ys.end; y++)
-        for (int64_t x = xs.first; x < xs.end; x++, tap++) {
-            vf value = load_up_to(in + y * down + x * right, count);
-            vf_int wins = (vf_int)(value > most) | (vf_int)(value != value);
-            most = vf_select(wins, value, most);
-            place = (wins & (tap - (vf_int){0})) | (~wins & place);
-        }
+        for (int64_t x = xs.first; x < xs.end; x++, tap++)
+            take_larger(load_up_to(in + y * down + x * right, count), &most, &place, tap);
     tap = 0;
     for (int64_t y = ys.first; y < ys.end; y++)
         for (int64_t x = xs.first; x < xs.end; x++, tap++) {
             float *at = out + y * down + x * right;
-            vf sum = load_up_to(at, count) + (vf)((vf_int)(place == tap) & (vf_int)given);
-            store_up_to(at, count, sum);
+            store_up_to(at, count, add_where(load_up_to(at, count), place, tap, given));
         }
+}
+
+/* The same of many elements: one by one what each channel gives. */
+static void large_window_back(float *out, const float *gradient, const float *in, const dycl_max_pool *p, taps ys,
+                              taps xs, int64_t count) {
+    const int32_t right = (int32_t)p->c, down = (int32_t)(p->w * p->c);
+    const int32_t first = (int32_t)ys.first * down + (int32_t)xs.first * right;
+    vf most = vf_set(-INFINITY);
+    vf_int place = first - (vf_int){0};
+    int32_t where[vf_lanes];
+    for (int32_t y = (int32_t)ys.first; y < ys.end; y++)
+        for (int32_t x = (int32_t)xs.first; x < xs.end; x++)
+            take_larger(load_up_to(in + y * down + x * right, count), &most, &place, y * down + x * right);
+    memcpy(where, &place, sizeof where);
+    for (int k = 0; k < vf_lanes && k < count; k++) out[where[k] + k] += gradient[k];
 }
 
 /* Of one image the channels begin..end. */
 static void pixels_back(float *out, const float *gradient, const float *in, const dycl_max_pool *p, int64_t begin,
                         int64_t end) {
     const size_t part = (size_t)(end - begin) * sizeof *out;
+    const int is_large =
+        p->kernel[0] * p->kernel[1] > 16 && p->kernel[0] < INT32_MAX / (p->w * p->c) && p->kernel[1] <= p->w;
     int64_t cleared = 0;
     for (int64_t oy = 0; oy <= p->oh; oy++) {
         const taps ys = oy < p->oh ? taps_of(p, 0, oy) : (taps){0, p->h, 0};
@@ -39,6 +51,8 @@ static void pixels_back(float *out, const float *gradient, const float *in, cons
             const taps xs = taps_of(p, 1, ox);
             const int64_t from = (ys.origin * p->w + xs.origin) * p->c, to = (oy * p->ow + ox) * p->c;
             int64_t j = begin;
+            for (; is_large && j < end; j += vf_lanes)
+                large_window_back(out + from + j, gradient + to + j, in + from + j, p, ys, xs, end - j);
             for (; j + vf_lanes <= end; j += vf_lanes)
                 window_back(out + from + j, gradient + to + j, in + from + j, p, ys, xs, vf_lanes);
             if (j < end) window_back(out + from + j, gradient + to + j, in + from + j, p, ys, xs, end - j);

@@ -82,7 +82,7 @@ static void check(dycl_isa isa, int wide) {
     const int usual = below(3) == 0;                                 /* windows that have loops of their own */
     const int64_t kernel = pick(2, 3), stride = pick(1, 2);
     for (int i = 0; i < 2; i++) {
-        p.kernel[i] = usual ? kernel : i && wide && below(2) ? pick(900, 1300) : pick(1, 4);
+        p.kernel[i] = usual ? kernel : i && wide && below(2) ? pick(900, 1300) : pick(1, 5);
         p.stride[i] = usual ? stride : pick(1, 3);
         p.dilation[i] = wide || usual ? 1 : pick(1, 3);
         p.pad[i] = pick(0, p.kernel[i] / 2);

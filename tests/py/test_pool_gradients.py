@@ -49,7 +49,7 @@ KINDS = ["ties", "nan", "inf", "nan and inf"]
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("window", [(2,), (2, 1), (3, 2, 1), (3, 1, 1), (4, 3, 2), ((2, 3), (3, 1), (0, 1)), (1,),
-                                    (3, 2, 1, 1, True), (2, 2, 0, 1, True)])
+                                    (5, 1, 2), (3, 2, 1, 1, True), (2, 2, 0, 1, True)])
 def test_windows(window, kind):
     torch.manual_seed(0)
     for height, width in itertools.product((4, 7), (5, 33)):
@@ -76,7 +76,7 @@ def test_random_windows(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("window", [(2,), (3, 2, 1), (3, 1, 1), (3,), (3, 2, 0, 1, True)])
+@pytest.mark.parametrize("window", [(2,), (3, 2, 1), (3, 1, 1), (3,), (3, 2, 0, 1, True), (5, 1, 2)])
 def test_images_in_channels_last(window, kind):
     """Of channels that are whole vectors and others; in the strides of eager's gradient, by our kernel."""
     torch.manual_seed(0)
