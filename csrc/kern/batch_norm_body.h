@@ -13,6 +13,9 @@ static inline vd float_wide(const float *p) {
 }
 #define double_wide vd_load
 
+#define ROWS 8   /* of pixels at a time, */
+#define WIDE 128 /* that have so many channels: fewer are read as they lie in any case */
+
 #define T          float
 #define V          vf
 #define NAME(name) float_##name

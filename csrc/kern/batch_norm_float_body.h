@@ -61,8 +61,8 @@ static inline __attribute__((always_inline)) void NAME(strip)(double *out, const
     }
 }
 
-static inline __attribute__((always_inline)) void NAME(pixels_of)(double *out, const T *g, const T *x, const double *m,
-                                                                  int64_t rows, size_t c, int back) {
+static inline __attribute__((always_inline)) void NAME(few_pixels)(double *out, const T *g, const T *x, const double *m,
+                                                                   int64_t rows, size_t c, int back) {
     size_t j = 0;
     for (; j + 4 * vd_lanes <= c; j += 4 * vd_lanes)
         NAME(strip)(out + j, back ? g + j : NULL, x + j, m + j, rows, c, 4, back);
@@ -79,11 +79,17 @@ static inline __attribute__((always_inline)) void NAME(pixels_of)(double *out, c
     }
 }
 
-static void NAME(pixels)(double *out, const void *g, const void *x, const double *m, int64_t rows, size_t c) {
-    if (g)
-        NAME(pixels_of)(out, g, x, m, rows, c, 1);
-    else
-        NAME(pixels_of)(out, NULL, x, m, rows, c, 0);
+/* Few rows at a time, so that each is read from its beginning to its end: the memory behind is fetched ahead. */
+static void NAME(pixels)(double *out, const void *gradient, const void *from, const double *m, int64_t rows, size_t c) {
+    const int64_t most = c < WIDE ? rows : ROWS;
+    const T *g = gradient, *x = from;
+    for (int64_t r = 0, count; r < rows; r += count, x += (size_t)count * c) {
+        count = rows - r < most ? rows - r : most;
+        if (g)
+            NAME(few_pixels)(out, g + (size_t)r * c, x, m, count, c, 1);
+        else
+            NAME(few_pixels)(out, NULL, x, m, count, c, 0);
+    }
 }
 
 /* ---- Back */
