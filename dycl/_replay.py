@@ -353,6 +353,31 @@ def _norm_back(n, gradient, x, has_mean):
     return (gradient - plain - normed * mean(gradient * normed)) * scale
 
 
+def _group_norm_back(n, gradient, x, weight):
+    """As torch writes both of them, which makes a difference to infinities."""
+    which, groups = n.attrs[0], n.attrs[1] or 1
+    sizes = (x.shape[0], groups, x.shape[1] // groups, x.shape[2])
+    gradient, x = gradient.reshape(sizes), x.reshape(sizes)
+    if which == 2:
+        return gradient.sum((0, 3)).reshape(n.sizes)
+    mean = x.mean((2, 3), keepdim=True)
+    scale = torch.rsqrt((x - mean).square().mean((2, 3), keepdim=True) + _f64(n.attrs[2]))
+    factor = 1 if weight is None else weight.reshape(1, groups, -1, 1)
+    if n.attrs[1] == 0:
+        normed = (x - mean) * scale
+        if which == 1:
+            return (gradient * normed).sum((0, 3)).reshape(n.sizes)
+        gradient = gradient * factor
+        plain, along = (t.mean((2, 3), keepdim=True) for t in (gradient, gradient * normed))
+        return ((gradient - plain - normed * along) * scale).reshape(n.sizes)
+    along, plain = (gradient * x).sum(3, keepdim=True), gradient.sum(3, keepdim=True)
+    if which == 1:
+        return ((along - plain * mean) * scale).sum(0).reshape(n.sizes)
+    along, plain = ((t * factor).sum(2, keepdim=True) / (sizes[2] * sizes[3]) for t in (along, plain))
+    slope = (plain * mean - along) * (scale * scale * scale)
+    return (scale * factor * gradient + slope * x + (-slope * mean - plain * scale)).reshape(n.sizes)
+
+
 STEPS |= {
     "sum": _reduction(lambda n, x, dims: torch.sum(x, dims, dtype=n.type)),
     "mean": _reduction(lambda n, x, dims: torch.mean(x, dims)),
@@ -384,6 +409,7 @@ STEPS |= {
         x, weight, bias, None, None, True, 0.0, _f64(n.attrs[0]))[0],
     "batch_stats": _batch_stats,
     "batch_norm_back": _batch_norm_back,
+    "group_norm_back": _group_norm_back,
     "group_norm": lambda n, x, weight, bias: F.group_norm(x, n.attrs[0], weight, bias, _f64(n.attrs[1])),
 }
 

@@ -177,15 +177,6 @@ static void batch_stats(dycl_reference *r, const dycl_node *node, const uint32_t
     }
 }
 
-static dycl_number product(dycl_number x, dycl_number y, double eps) {
-    double f = x.f * y.f;
-    return (dycl_number){f, 0, fabs(x.f) * y.error + fabs(y.f) * x.error + x.error * y.error + eps * fabs(f)};
-}
-
-static dycl_number difference(dycl_number x, dycl_number y, double eps) {
-    return (dycl_number){x.f - y.f, 0, x.error + y.error + eps * (fabs(x.f) + fabs(y.f))};
-}
-
 static void batch_norm_back(dycl_reference *r, const dycl_node *node, const uint32_t *o, const int64_t *attrs) {
     const dycl_value *x = dycl_reference_value(r, o[1]);
     dycl_dtype dtype = (dycl_dtype)x->dtype;
@@ -201,20 +192,23 @@ static void batch_norm_back(dycl_reference *r, const dycl_node *node, const uint
         int unknown = plain.unknown || along.unknown || !dycl_number_known(m) || !dycl_number_known(s) ||
                       !dycl_number_known(w) || !isfinite(sum.f + dot.f + m.f + s.f + w.f);
         if (attrs[0]) {
-            dycl_number y = attrs[0] == 1 ? product(dot, s, eps) : sum;
+            dycl_number y = attrs[0] == 1 ? dycl_number_product(dot, s, eps) : sum;
             dycl_reference_set(r, node->out, &c, unknown ? dycl_number_unknown() : dycl_number_f(dtype, y.f, y.error));
             continue;
         }
-        dycl_number mean = product(sum, (dycl_number){1 / n, 0, 0}, eps), scale = product(s, w, eps);
-        dycl_number slope = product(product(product(dot, s, eps), s, eps), (dycl_number){1 / n, 0, 0}, eps);
+        dycl_number mean = dycl_number_product(sum, (dycl_number){1 / n, 0, 0}, eps),
+                    scale = dycl_number_product(s, w, eps);
+        dycl_number slope = dycl_number_product(dycl_number_product(dycl_number_product(dot, s, eps), s, eps),
+                                                (dycl_number){1 / n, 0, 0}, eps);
         channel_sizes(x, sizes);
         do {
             memcpy(index, at, sizeof at);
             index[1] = c;
             dycl_number g = dycl_reference_get(r, o[0], index, x->rank),
                         e = dycl_reference_get(r, o[1], index, x->rank);
-            dycl_number back = product(difference(e, m, eps), slope, eps);
-            dycl_number y = product(difference(difference(g, mean, eps), back, eps), scale, eps);
+            dycl_number back = dycl_number_product(dycl_number_difference(e, m, eps), slope, eps);
+            dycl_number y = dycl_number_product(dycl_number_difference(dycl_number_difference(g, mean, eps), back, eps),
+                                                scale, eps);
             int leaves = unknown || !isfinite(y.f) || !isfinite(y.error) || dycl_number_leaves(dtype, fabs(slope.f)) ||
                          dycl_number_leaves(dtype, fabs(scale.f));
             dycl_reference_set(r, node->out, index,

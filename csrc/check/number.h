@@ -42,6 +42,14 @@ static inline dycl_number dycl_number_f32_2(dycl_ew op, dycl_number x, dycl_numb
     dycl_number both[2] = {x, y};
     return dycl_number_apply(op, DYCL_F32, 2, both);
 }
+/* x y and x - y of floats, eps: the operation's own error. */
+static inline dycl_number dycl_number_product(dycl_number x, dycl_number y, double eps) {
+    double f = x.f * y.f;
+    return (dycl_number){f, 0, fabs(x.f) * y.error + fabs(y.f) * x.error + x.error * y.error + eps * fabs(f)};
+}
+static inline dycl_number dycl_number_difference(dycl_number x, dycl_number y, double eps) {
+    return (dycl_number){x.f - y.f, 0, x.error + y.error + eps * (fabs(x.f) + fabs(y.f))};
+}
 dycl_number dycl_number_cast(dycl_dtype from, dycl_dtype to, dycl_number x);
 
 #endif

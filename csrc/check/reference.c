@@ -150,6 +150,7 @@ static double work_of(const dycl_graph *g, const dycl_node *node) {
     case DYCL_FAMILY_UNCONV: return numel(b) * numel(out) / (double)out->sizes[0];
     case DYCL_FAMILY_ATTENTION: return numel(a) * (double)b->sizes[2] * 2;
     case DYCL_FAMILY_POOL: return numel(out) + numel(a) * 4;
+    case DYCL_FAMILY_GROUP_BACK: return numel(a) * (4 + (double)b->sizes[1]);
     case DYCL_FAMILY_UNPOOL: return numel(out) + numel(a) * 64;
     case DYCL_FAMILY_RESIZE: return numel(out) * 16;
     default: return numel(a) + numel(out);

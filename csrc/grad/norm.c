@@ -24,15 +24,6 @@ static void save(dycl_chain *c, int nth) {
     if (c->operands[nth] != DYCL_NONE) dycl_chain_take(c, nth);
 }
 
-/* The result's gradient; where nothing will be summed, a tensor of its own, as torch's function makes it. */
-static uint32_t own(dycl_chain *c) {
-    int64_t keep = 0;
-    uint32_t out = c->gradient;
-    if (c->status == DYCL_OK && dycl_chain_operand(c, 0)->rank == c->attrs[0])
-        c->status = dycl_build_node(&c->b->recorder, DYCL_OP_contiguous, 1, &c->gradient, 1, &keep, &out);
-    return out;
-}
-
 static uint32_t rows_scale(dycl_chain *c, uint32_t centred, uint32_t dims, double eps) {
     return RSQRT(NUMBER(add, MEAN(dycl_chain_1(c, DYCL_OP_square, centred), dims), eps));
 }
@@ -56,24 +47,57 @@ static uint32_t rows_back(dycl_chain *c, dycl_op op, uint32_t g, uint32_t x) {
     return dycl_chain_contiguous(c, c->attrs[0] == 1 ? back : dycl_chain_reshape(c, back, like->rank, like->sizes));
 }
 
-static uint32_t normed(dycl_chain *c, dycl_op op, uint32_t x) {
-    uint32_t operands[3] = {x, DYCL_NONE, DYCL_NONE};
-    return dycl_chain_node(c, op, op == DYCL_OP_layer_norm ? 3 : 2, operands, 2, c->attrs);
+/* As torch's kernel answers: channels last, if the image is, else contiguous. */
+static void give_image(dycl_chain *c, uint32_t gradient) {
+    const dycl_value *x = dycl_chain_operand(c, 0);
+    dycl_value form = dycl_chain_formatted(x, x);
+    dycl_chain_give(c, 0, dycl_chain_laid(c, gradient, &form));
 }
 
-/* x, weight*, bias* */
+/* What the gradients of x, weight and bias are made of in one step (group_norm_back): x and the gradient are seen as
+ * [n, c, inner], once, because their nodes are known by their operands. */
+typedef struct {
+    uint32_t operands[3];
+    int64_t groups, eps;
+} group_call;
+
+static group_call groups_of(dycl_chain *c, const int64_t sizes[3], int64_t groups, int64_t eps) {
+    group_call call = {{dycl_chain_reshape(c, c->gradient, 3, sizes),
+                        dycl_chain_reshape(c, dycl_chain_take(c, 0), 3, sizes), DYCL_NONE},
+                       groups,
+                       eps};
+    if (c->operands[1] != DYCL_NONE) call.operands[2] = dycl_chain_reshape(c, dycl_chain_take(c, 1), 1, &sizes[1]);
+    return call;
+}
+
+static void give_of_groups(dycl_chain *c, const group_call *call, int nth) {
+    int64_t attrs[3] = {nth, call->groups, call->eps};
+    if (!dycl_chain_wants(c, nth)) return;
+    const dycl_value *like = dycl_chain_operand(c, nth);
+    uint32_t back = dycl_chain_node(c, DYCL_OP_group_norm_back, 3, call->operands, 3, attrs);
+    back = dycl_chain_contiguous(c, dycl_chain_reshape(c, back, like->rank, like->sizes));
+    if (nth == 0 && c->node->op != DYCL_OP_layer_norm)
+        give_image(c, back);
+    else
+        dycl_chain_give(c, nth, back);
+}
+
+/* x, weight*, bias*: as a group norm whose channels are a row's elements, and where only x learns as a row operator,
+ * which joins with what is elementwise. */
 void dycl_grad_layer_norm(dycl_chain *c) {
+    const dycl_value *like = dycl_chain_operand(c, 0);
     uint32_t x = dycl_chain_take(c, 0);
     save(c, 1);
     save(c, 2);
     c->tied_nothing = 1;
     for (int i = 0; i < 3; i++) dycl_chain_tie(c, i);
-    if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, rows_back(c, DYCL_OP_layer_norm_back, weighted(c, 1), x));
-    if (dycl_chain_wants(c, 1)) {
-        uint32_t each = MUL(c->gradient, normed(c, DYCL_OP_layer_norm, x));
-        dycl_chain_give(c, 1, dycl_chain_operand(c, 0)->rank == c->attrs[0] ? dycl_chain_contiguous(c, each) : each);
-    }
-    if (dycl_chain_wants(c, 2)) dycl_chain_give(c, 2, own(c));
+    if (dycl_chain_wants(c, 1) || dycl_chain_wants(c, 2)) {
+        int64_t sizes[3] = {1, 1, 1};
+        for (int i = 0; i < like->rank; i++) sizes[i >= like->rank - c->attrs[0]] *= like->sizes[i];
+        group_call call = groups_of(c, sizes, 0, c->attrs[1]);
+        for (int i = 0; i < 3; i++) give_of_groups(c, &call, i);
+    } else if (dycl_chain_wants(c, 0))
+        dycl_chain_give(c, 0, rows_back(c, DYCL_OP_layer_norm_back, weighted(c, 1), x));
 }
 
 /* x, weight*: without a mean. Of an x without a history torch saves what it became, in a tensor of its own. torch
@@ -83,7 +107,9 @@ void dycl_grad_rms_norm(dycl_chain *c) {
     uint32_t x = dycl_chain_take_as(c, 0, !c->b->job->tracked[c->operands[0]]);
     if (dycl_chain_is_plain(dycl_chain_operand(c, 0)) && dycl_chain_is_plain(dycl_chain_meta(c, c->gradient))) {
         if (dycl_chain_wants(c, 0)) dycl_chain_give(c, 0, rows_back(c, DYCL_OP_rms_norm_back, weighted(c, 1), x));
-        if (dycl_chain_wants(c, 1)) dycl_chain_give(c, 1, MUL(c->gradient, normed(c, DYCL_OP_rms_norm, x)));
+        const uint32_t plain[2] = {x, DYCL_NONE};
+        if (dycl_chain_wants(c, 1))
+            dycl_chain_give(c, 1, MUL(c->gradient, dycl_chain_node(c, DYCL_OP_rms_norm, 2, plain, 2, c->attrs)));
         return;
     }
     uint32_t scale = rows_scale(c, x, dims, dycl_attr_f64(c->attrs[1])), n = MUL(x, scale);
@@ -109,21 +135,13 @@ static void give_channels(dycl_chain *c, int nth, uint32_t gradient) {
     dycl_chain_give(c, nth, dycl_chain_reshape(c, sum, 1, &x->sizes[1]));
 }
 
-/* x, weight*, bias*. torch's own formula (group_norm_kernel.cpp): two sums a channel, and with c2, c3 of each group x's
- * gradient is weight * scale * gradient + c2 * x + c3. */
-static void group_norm(dycl_chain *c, int64_t groups, double eps) {
-    dycl_value like = *dycl_chain_operand(c, 0);
-    int64_t of_group = like.sizes[1] / groups, inner = 1;
-    for (int i = 2; i < like.rank; i++) inner *= like.sizes[i];
-    int64_t sizes[4] = {like.sizes[0], groups, of_group, inner}, weights[4] = {1, groups, of_group, 1};
-    double count = (double)(of_group * inner);
-    uint32_t x = dycl_chain_reshape(c, dycl_chain_take(c, 0), 4, sizes), weight = DYCL_NONE;
-    uint32_t g = dycl_chain_reshape(c, c->gradient, 4, sizes), mean = MEAN(x, 4 | 8);
-    uint32_t scale = rows_scale(c, SUB(x, mean), 4 | 8, eps);
-    uint32_t along = dycl_chain_reduce(c, DYCL_OP_sum, MUL(g, x), 8), plain = dycl_chain_reduce(c, DYCL_OP_sum, g, 8);
-    if (c->operands[1] != DYCL_NONE) weight = dycl_chain_reshape(c, dycl_chain_take(c, 1), 4, weights);
-    if (dycl_chain_wants(c, 2))
-        dycl_chain_give(c, 2, dycl_chain_reshape(c, dycl_chain_reduce(c, DYCL_OP_sum, plain, 1), 1, &like.sizes[1]));
+/* x, weight*, bias* */
+static void group_norm(dycl_chain *c, int64_t groups, int64_t eps) {
+    const dycl_value *like = dycl_chain_operand(c, 0);
+    int64_t sizes[3] = {like->sizes[0], like->sizes[1], 1};
+    for (int i = 2; i < like->rank; i++) sizes[2] *= like->sizes[i];
+    group_call call = groups_of(c, sizes, groups, eps);
+    give_of_groups(c, &call, 2); /* has no history of the others */
     c->tied_nothing = !dycl_grad_rule.group_norm_ties;
     dycl_chain_tie(c, 1);
     if (dycl_grad_rule.group_norm_ties) { /* through the mean, which torch saves */
@@ -132,37 +150,14 @@ static void group_norm(dycl_chain *c, int64_t groups, double eps) {
         dycl_chain_tie(c, 2);
     } else if (c->operands[1] == DYCL_NONE && c->operands[2] != DYCL_NONE)
         dycl_chain_fail(c); /* torch's cannot be differentiated again */
-    if (dycl_chain_wants(c, 0)) {
-        uint32_t all[2] = {along, plain}, factor = weight == DYCL_NONE ? scale : MUL(scale, weight);
-        for (int i = 0; i < 2; i++)
-            all[i] = dycl_chain_reduce(c, DYCL_OP_sum, weight == DYCL_NONE ? all[i] : MUL(all[i], weight), 4);
-        uint32_t cube = MUL(MUL(scale, scale), scale);
-        uint32_t c2 = NUMBER(mul, MUL(SUB(MUL(all[1], mean), all[0]), cube), 1 / count);
-        uint32_t c3 = SUB(dycl_chain_1(c, DYCL_OP_neg, MUL(c2, mean)), NUMBER(mul, MUL(all[1], scale), 1 / count));
-        uint32_t back = ADD(ADD(MUL(factor, g), MUL(c2, x)), c3);
-        int64_t plain_order = 0;
-        if (c->status == DYCL_OK && !dycl_chain_meta(c, back)->canonical) /* as torch's */
-            back = dycl_chain_node(c, DYCL_OP_contiguous, 1, &back, 1, &plain_order);
-        dycl_chain_give(c, 0, dycl_chain_reshape(c, back, like.rank, like.sizes));
-    }
-    if (dycl_chain_wants(c, 1)) {
-        uint32_t each = MUL(SUB(along, MUL(plain, mean)), scale);
-        dycl_chain_give(c, 1, dycl_chain_reshape(c, dycl_chain_reduce(c, DYCL_OP_sum, each, 1), 1, &like.sizes[1]));
-    }
+    for (int i = 0; i < 2; i++) give_of_groups(c, &call, i);
 }
 
-void dycl_grad_group_norm(dycl_chain *c) { group_norm(c, c->attrs[0], dycl_attr_f64(c->attrs[1])); }
+void dycl_grad_group_norm(dycl_chain *c) { group_norm(c, c->attrs[0], c->attrs[1]); }
 
 void dycl_grad_hosted_group_norm(dycl_chain *c) {
     const int64_t *given = c->attrs + 3 + 2 * c->attrs[2];
-    group_norm(c, given[0], dycl_attr_f64(given[1]));
-}
-
-/* As torch's kernel answers: channels last, if the image is, else contiguous. */
-static void give_image(dycl_chain *c, uint32_t gradient) {
-    const dycl_value *x = dycl_chain_operand(c, 0);
-    dycl_value form = dycl_chain_formatted(x, x);
-    dycl_chain_give(c, 0, dycl_chain_laid(c, gradient, &form));
+    group_norm(c, given[0], given[1]);
 }
 
 /* x, running mean, running variance, weight*, bias*: these statistics are constants */

@@ -102,3 +102,20 @@ dycl_status dycl_infer_batch(const dycl_draft *draft, dycl_value *out) {
     for (int i = 0; i < x->rank && same; i++) same = gradient->sizes[i] == x->sizes[i];
     return same ? DYCL_OK : DYCL_BAIL;
 }
+
+/* Gradients of a group norm: like x, or a vector of the channels. */
+dycl_status dycl_infer_group_back(const dycl_draft *draft, dycl_value *out) {
+    const dycl_graph *g = draft->graph;
+    const uint32_t *operands = draft->operands;
+    const dycl_value *gradient = &g->values[operands[0]], *x = &g->values[operands[1]];
+    int64_t groups = draft->attrs[1] == 0 && x->rank == 3 && x->sizes[2] == 1 ? 1 : draft->attrs[1];
+    if ((x->dtype != DYCL_F32 && x->dtype != DYCL_F64) || x->rank != 3 || groups < 1 || x->sizes[1] % groups ||
+        !dycl_infer_is_vector(g, operands[2], x->sizes[1], x->dtype) || gradient->dtype != x->dtype ||
+        gradient->rank != 3 || memcmp(gradient->sizes, x->sizes, 3 * sizeof *x->sizes))
+        return DYCL_BAIL;
+    out->dtype = x->dtype;
+    out->rank = draft->attrs[0] ? 1 : 3;
+    memcpy(out->sizes, draft->attrs[0] ? &x->sizes[1] : x->sizes, (size_t)out->rank * sizeof *x->sizes);
+    dycl_infer_contiguous(out);
+    return DYCL_OK;
+}

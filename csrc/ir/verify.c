@@ -92,6 +92,11 @@ dycl_status dycl_verify_batch(const dycl_draft *draft) {
     return which >= 0 && which < results ? DYCL_OK : dycl_error_set("result %lld of a batch", (long long)which);
 }
 
+dycl_status dycl_verify_group_back(const dycl_draft *draft) {
+    int64_t which = draft->attrs[0];
+    return which >= 0 && which < 3 ? DYCL_OK : dycl_error_set("result %lld of a group norm", (long long)which);
+}
+
 dycl_status dycl_verify_recurrent(const dycl_draft *draft) {
     int64_t kind = draft->attrs[0];
     if (draft->op == DYCL_OP_recurrent && draft->attrs[2] != 0 && draft->attrs[2] != 1)

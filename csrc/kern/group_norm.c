@@ -1,11 +1,14 @@
+#include "kern/group_norm_back.h"
 #include "kern/parallel.h"
 #include "kern/red.h"
 
 #define PIECE  32768 /* elements of a group that one thread measures at a time */
 #define PIECES 64
+#define SMALL  4096 /* a group that is measured at once */
 
 typedef struct {
     const dycl_red_table *table;
+    const dycl_group_row *rows;
     dycl_row_fn layer_norm;
     float *out;
     const float *in, *weight, *bias;
@@ -14,17 +17,20 @@ typedef struct {
 } norm_plan;
 
 /* The pieces depend on the size only, so the result does not depend on the number of threads. */
-static dycl_moments group_moments(const norm_plan *p, const float *in, int64_t n, int threads) {
+dycl_moments dycl_kern_group_moments(dycl_dtype dtype, const void *in, int64_t n, int threads) {
+    const dycl_red_table *table = dycl_kern_red_table(dycl_cpu_isa());
+    const int64_t size = (int64_t)dycl_dtype_size(dtype);
+    const char *from = in;
     dycl_moments parts[PIECES], all = {0, 0, 0};
     int64_t pieces = n / PIECE < 1 ? 1 : n / PIECE > PIECES ? PIECES : n / PIECE;
     if (threads < 2) {
         for (int64_t i = 0; i < pieces; i++)
-            parts[i] = dycl_kern_moments(p->table, DYCL_F32, in + n * i / pieces,
+            parts[i] = dycl_kern_moments(table, dtype, from + n * i / pieces * size,
                                          (size_t)(n * (i + 1) / pieces - n * i / pieces));
     } else {
 #pragma omp parallel for num_threads(threads) schedule(static)
         for (int64_t i = 0; i < pieces; i++)
-            parts[i] = dycl_kern_moments(p->table, DYCL_F32, in + n * i / pieces,
+            parts[i] = dycl_kern_moments(table, dtype, from + n * i / pieces * size,
                                          (size_t)(n * (i + 1) / pieces - n * i / pieces));
     }
     for (int64_t i = 0; i < pieces; i++) all = dycl_moments_merge(all, parts[i]);
@@ -51,7 +57,11 @@ static void norm_group(const norm_plan *p, int64_t group, int threads) {
                       p->bias ? p->bias + first : NULL, (size_t)size, p->eps);
         return;
     }
-    dycl_moments m = group_moments(p, p->in + start, size, threads);
+    dycl_moments m = {(double)size, 0, 0};
+    if (size < SMALL)
+        m.m2 = p->rows->deviation(&m.mean, p->in + start, (size_t)size);
+    else
+        m = dycl_kern_group_moments(DYCL_F32, p->in + start, size, threads);
     double rstd = 1 / sqrt(m.m2 / m.n + p->eps);
     if (threads < 2) {
         for (int64_t c = 0; c < p->channels; c++)
@@ -67,6 +77,7 @@ void dycl_kern_group_norm(float *out, const float *in, const float *weight, cons
                           int64_t inner, int64_t groups, double eps) {
     dycl_isa isa = dycl_cpu_isa();
     norm_plan plan = {dycl_kern_red_table(isa),
+                      dycl_kern_group_row(DYCL_F32),
                       dycl_kern_row(isa, DYCL_ROW_LAYER_NORM, DYCL_F32),
                       out,
                       in,

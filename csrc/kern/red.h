@@ -89,5 +89,7 @@ dycl_moments dycl_moments_wide(const float *a, int64_t stride, size_t n); /* in 
 
 /* Moments of one contiguous run of f32 or f64, any length. */
 dycl_moments dycl_kern_moments(const dycl_red_table *table, dycl_dtype dtype, const void *a, size_t n);
+/* The same in pieces, by several threads. */
+dycl_moments dycl_kern_group_moments(dycl_dtype dtype, const void *a, int64_t n, int threads);
 
 #endif

@@ -169,6 +169,28 @@ DYCL_FOLD(vd, double, hmin, <)
 
 #endif
 
+/* The horizontal sums of four vectors, for rows so short that those cost more than what is summed: of vf in f32. */
+static inline void vf_hsum4(double out[4], const vf v[4]) {
+#if DYCL_LEVEL > 0
+    __m256 h[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+#if DYCL_LEVEL == 2
+        h[i] = _mm256_add_ps(_mm512_castps512_ps256(v[i]), _mm512_extractf32x8_ps(v[i], 1));
+#else
+        h[i] = v[i];
+#endif
+    __m256 q = _mm256_hadd_ps(_mm256_hadd_ps(h[0], h[1]), _mm256_hadd_ps(h[2], h[3]));
+    __m128 sums = _mm_add_ps(_mm256_castps256_ps128(q), _mm256_extractf128_ps(q, 1));
+    _mm256_storeu_pd(out, _mm256_cvtps_pd(sums));
+#else
+    for (int i = 0; i < 4; i++) out[i] = vf_hsum(v[i]);
+#endif
+}
+static inline void vd_hsum4(double out[4], const vd v[4]) {
+    for (int i = 0; i < 4; i++) out[i] = vd_hsum(v[i]);
+}
+
 /* e^x for x <= 0 (NaN propagates), within 1.5 ulp, subnormal results included: what softmax needs and no more. */
 static inline vf vf_exp_negative(vf x) {
     const vf floor_x = vf_set(-104.0f); /* e^-104 rounds to 0 */

@@ -329,6 +329,14 @@ static void add_random(sample *s, dycl_dtype dtype) {
                      dycl_f64_attr(1e-2));
         } else
             NODE(DYCL_OP_rms_norm, OPERANDS(v, w), n, dycl_f64_attr(1e-2));
+        if (rank == 3 && s->graph.feed_count < MAX_FEEDS - 8) {
+            uint32_t g = pick(0, 1) ? add_feed(s, dtype, rank, x.sizes, 1) : v,
+                     of_channels = pick(0, 3) ? add_feed(s, dtype, 1, &x.sizes[1], 1) : DYCL_NONE;
+            int64_t groups = x.sizes[2] == 1 && pick(0, 1) ? 0 : x.sizes[1] % 2 || pick(0, 1) ? 1 : 2;
+            for (int i = 0; i < 3; i++)
+                if (pick(0, 2))
+                    NODE(DYCL_OP_group_norm_back, OPERANDS(g, v, of_channels), i, groups, dycl_f64_attr(1e-2));
+        }
         break;
     }
     case 10: add_view(s, v); break;

@@ -47,7 +47,6 @@ def test_a_training_step():
            "4 tensors (f32[4,8], f32[16], f32[16], f32[3,16]), 448 bytes, that are feeds or results\n" in text
     assert re.search(r"\nbackward pass of segment 1: \d+ operators, \d+ steps, tuned plan, ran 3 times, 0 more in "
                      r"torch\n  from 1 tensor \(f32\[4,3\]\) to 6 tensors \(.*\) of its feeds; threads: .*\n"
-                     r"  computed again, from what was kept: \d+ of its operators \(.*\)\n"
                      r"tuned plan: \d+ steps, .*\n  graph: .*\n(.*\n)*.*matmul", text), text
     train(model, 2)
     assert re.search(r"\nbackward pass of segment 1: (?s:.*) [\d.]+ us matmul", dycl.explain(model)), "timed"
@@ -78,7 +77,7 @@ def test_what_is_computed_again():
     assert again(lambda x: torch.sin(x), x) == {"cos": 1}
     assert again(lambda x: torch.sin(torch.sin(x)), x) == {"cos": 2}
     weight = torch.randn(5, requires_grad=True)
-    assert again(lambda x: F.layer_norm(x, (5,), weight), x) == {"layer_norm": 1}  # for the weight's gradient
+    assert again(lambda x: F.layer_norm(x, (5,), weight), x) == {}  # a row is measured again within a step
     assert again(lambda x: torch.sin(y) * x, x) == {}  # the sine is kept
     query = torch.randn(1, 2, 4, 8, requires_grad=True)
     assert again(lambda q: F.scaled_dot_product_attention(q, q, q), query)["softmax"] == 1

@@ -347,3 +347,11 @@ dycl_status dycl_make_finish(dycl_builder *b, uint32_t v, const dycl_tensor *tar
     if (to.dtype != target->dtype) return dycl_make_rounded(b, v, target);
     return dycl_make_copy(b, target, &to);
 }
+
+int dycl_make_is_sibling(const dycl_graph *g, const dycl_node *node, const dycl_node *other) {
+    if (other->op != node->op ||
+        memcmp(dycl_node_operands(g, other), dycl_node_operands(g, node), node->operand_count * sizeof(uint32_t)))
+        return 0;
+    const int64_t *attrs = dycl_node_attrs(g, node), *words = dycl_node_attrs(g, other);
+    return memcmp(words + 1, attrs + 1, (size_t)(node->attr_count - 1) * sizeof *words) == 0;
+}

@@ -52,6 +52,8 @@ dycl_status dycl_make_prim(dycl_builder *b,
 /* The plan takes the reference, and the step made last shows what was measured. NULL is allowed. */
 dycl_status dycl_make_autotune(dycl_builder *b, dycl_autotune *autotune);
 dycl_ref dycl_make_ref(const dycl_builder *b, uint32_t value); /* a value's first element */
+/* Both want a result of the same call: attribute 0 says which. */
+int dycl_make_is_sibling(const dycl_graph *g, const dycl_node *node, const dycl_node *other);
 
 static inline const dycl_value *dycl_make_value(const dycl_builder *b, uint32_t v) {
     return &b->program->graph.values[v];

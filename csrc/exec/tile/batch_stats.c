@@ -40,15 +40,6 @@ static dycl_status back_run(const dycl_step *step, dycl_plan *plan) {
     return DYCL_OK;
 }
 
-/* Both want a result of the same call. */
-static int is_sibling(const dycl_graph *g, const dycl_node *node, const dycl_node *other) {
-    if (other->op != node->op ||
-        memcmp(dycl_node_operands(g, other), dycl_node_operands(g, node), node->operand_count * sizeof(uint32_t)))
-        return 0;
-    const int64_t *attrs = dycl_node_attrs(g, node), *words = dycl_node_attrs(g, other);
-    return memcmp(words + 1, attrs + 1, (size_t)(node->attr_count - 1) * sizeof *words) == 0;
-}
-
 static int is_made(const dycl_builder *b, const dycl_node *node) {
     return b->slots[node->out].first != DYCL_NONE || dycl_blocked_of(b, node->out) != NULL;
 }
@@ -152,7 +143,7 @@ dycl_status dycl_steps_batch(dycl_builder *b, const dycl_block *block) {
     DYCL_TRY(write_result(b, node, &x, a));
     for (uint32_t n = 0; n < g->node_count; n++) {
         const dycl_node *other = &g->nodes[n]; /* a call with the same operands may have been made twice */
-        if (b->program->dead[n] || !is_sibling(g, node, other) || is_made(b, other)) continue;
+        if (b->program->dead[n] || !dycl_make_is_sibling(g, node, other) || is_made(b, other)) continue;
         if (!a->outs[dycl_node_attrs(g, other)[0]]) DYCL_TRY(write_result(b, other, &x, a));
     }
     DYCL_TRY(dycl_make_scratch(b, dycl_kern_batch_scratch(&a->batch), &a->scratch));
