@@ -30,6 +30,7 @@ def watch(core):
 
     if torch.__version__.startswith(_SERVED_TORCH):
         core.serve_updates(_served())
+        core.watch_zero_grad(inspect.unwrap(torch.optim.Optimizer.zero_grad))
     _watching = True
 
 

@@ -16,6 +16,7 @@
 #include "py/entry/everywhere.h"
 #include "py/entry/optimizer.h"
 #include "py/entry/update.h"
+#include "py/entry/zero_grad.h"
 #include "py/entry/show.h"
 #include "py/site/log.h"
 #include "py/entry/method.h"
@@ -153,6 +154,12 @@ static PyObject *ask_optimizers(PyObject *self, PyObject *function) {
 static PyObject *optimizers_changed(PyObject *self, PyObject *all) {
     (void)self;
     dycl_optimizer_changed(all == Py_True);
+    Py_RETURN_NONE;
+}
+
+static PyObject *watch_zero_grad(PyObject *self, PyObject *function) {
+    (void)self;
+    if (dycl_zero_grad_watch(function) < 0) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -354,6 +361,7 @@ static PyMethodDef methods[] = {
     {"add_optimizer", add_optimizer, METH_O, "The steps of an optimizer are regions from now on."},
     {"ask_optimizers", ask_optimizers, METH_O, "The function that says whose an optimizer is: dycl._optimizer."},
     {"optimizers_changed", optimizers_changed, METH_O, "Its answers may be others; whether all optimizers count."},
+    {"watch_zero_grad", watch_zero_grad, METH_O, "Optimizer.zero_grad below its wrapper: dycl._optimizer."},
     {"serve_updates", serve_updates, METH_O, "The classes whose steps run without their Python (py/entry/update.h)."},
     {"set_replay", set_replay, METH_O, "The function that runs nodes in torch: dycl._replay.run."},
     {"set_names", set_names, METH_VARARGS,

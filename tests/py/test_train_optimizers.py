@@ -216,6 +216,45 @@ def test_without_being_asked_nothing_changes():
     assert said == {"0": "none\n", "1": "2\n"}
 
 
+def test_gradients_go_without_python(monkeypatch):
+    """torch's zero_grad labels itself for the profiler in each call, as long as it is what runs."""
+    labels, record_function = [], torch.autograd.profiler.record_function
+
+    def label(name, *args):
+        labels.append(name)
+        return record_function(name, *args)
+
+    def labelled(optimizer, **how):
+        for p in params:
+            p.grad = torch.ones_like(p)
+        with monkeypatch.context() as m:
+            m.setattr(torch.autograd.profiler, "record_function", label)
+            optimizer.zero_grad(**how)
+        found, labels[:] = len(labels), []
+        return found, [p.grad is None for p in params[:2]]
+
+    model = nn.Linear(3, 4)
+    params = [*model.parameters(), torch.zeros(2)]
+    own = type("Own", (Adam,), {"zero_grad": lambda self, **how: super(own, self).zero_grad(**how)})
+    ours, theirs, others = Adam(params), Adam(params), own(params)
+    assert labelled(ours) == (1, [True, True])  # no step so far
+    dycl.accelerate(model)
+    assert stepped(ours) and stepped(theirs) and stepped(others) is not None
+    for optimizer in ours, theirs, others:
+        assert labelled(optimizer) == labelled(optimizer, set_to_none=True) == (0, [True, True])
+        assert labelled(optimizer, set_to_none=False) == (1, [False, False])
+        assert [p.grad.sum().item() for p in params] == [0, 0, 0]
+    eager = Adam([nn.Parameter(torch.ones(3))])
+    assert labelled(eager)[0] == 1
+    with torch.profiler.profile() as profile:
+        ours.zero_grad()
+    assert "Optimizer.zero_grad#Adam.zero_grad" in {event.name for event in profile.events()}
+    with dycl.disable():
+        assert labelled(ours) == (1, [True, True])
+    monkeypatch.setitem(ours.param_groups[0], "params", tuple(params))
+    assert labelled(ours) == (1, [True, True])
+
+
 # ---- What is left to torch
 
 LEFT = {

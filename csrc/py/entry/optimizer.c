@@ -8,6 +8,7 @@
 #include "py/cpython/trace.h"
 #include "py/entry/enter.h"
 #include "py/entry/update.h"
+#include "py/entry/zero_grad.h"
 #include "py/region/region.h"
 #include "py/region/replay.h"
 #include "py/region/track.h"
@@ -168,7 +169,10 @@ static PyObject *take_step(PyObject *function, PyObject *const *args, size_t nar
     if (!site || (region && !dycl_region_records(region))) return original(function, args, nargsf, kwnames);
     dycl_update_result updated = update(site, region, args[0]);
     if (updated == DYCL_UPDATE_FAILED) return NULL;
-    if (updated == DYCL_UPDATE_DONE) Py_RETURN_NONE;
+    if (updated == DYCL_UPDATE_DONE) {
+        dycl_zero_grad_find();
+        Py_RETURN_NONE;
+    }
     if (updated == DYCL_UPDATE_TORCH && !region) return original(function, args, nargsf, kwnames);
     if (region) return step_within(region, function, args, nargsf, kwnames);
     stepping = function;

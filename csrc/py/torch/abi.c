@@ -58,6 +58,8 @@ int dycl_abi_is_leaf_view(dycl_handle tensor) {
 
 int dycl_abi_keeps_graph(void) { return !dycl_abi_torch.keeps_graph || dycl_abi_torch.keeps_graph(); }
 
+int dycl_abi_has_callbacks(void) { return !dycl_abi_torch.has_callbacks || dycl_abi_torch.has_callbacks(); }
+
 int64_t dycl_abi_backward_pass(void) { return dycl_abi_torch.backward_pass ? dycl_abi_torch.backward_pass() : -1; }
 
 uint32_t dycl_abi_version(const char *impl) {

@@ -31,6 +31,7 @@ int dycl_abi_requires_grad(PyObject *tensor);     /* an error counts as 1 */
 int dycl_abi_is_leaf_view(dycl_handle tensor);    /* Python's is_leaf gives it the history that it waits for */
 int dycl_abi_keeps_graph(void);                   /* of the backward pass that runs now; 1 where that is not known */
 int64_t dycl_abi_backward_pass(void);             /* a number for the pass that runs now; -1: none, or not known */
+int dycl_abi_has_callbacks(void);                 /* a profiler is told of operators and labels; 1: or not known */
 uint32_t dycl_abi_version(const char *impl);      /* 0 for inference tensors */
 void dycl_abi_add_version(const char *impl,
                           uint32_t writes); /* for all that share the counter; nothing for inference tensors */

@@ -83,6 +83,7 @@ static int find_functions(PyObject *torch) {
         dlsym(cpu, "_ZN5torch8autograd4impl17set_gradient_edgeERKN2at6TensorENS0_4EdgeE");
     *(void **)&dycl_abi_torch.keeps_graph = dlsym(cpu, "_ZN5torch8autograd33get_current_graph_task_keep_graphEv");
     *(void **)&dycl_abi_torch.backward_pass = dlsym(cpu, "_ZN5torch8autograd25get_current_graph_task_idEv");
+    *(void **)&dycl_abi_torch.has_callbacks = dlsym(cpu, "_ZN2at12hasCallbacksEv");
     dycl_abi_torch.dispatch_state = c10;
     dycl_abi_torch.library = cpu;
     if (!dlsym(c10, "_ZN3c104impl26raw_local_dispatch_key_setE")) return dycl_torch_lacks("thread-local dispatch keys");

@@ -1,0 +1,87 @@
+#include "py/entry/zero_grad.h"
+
+#include "py/cpython/dict.h"
+#include "py/cpython/function.h"
+#include "py/cpython/trace.h"
+#include "py/entry/enter.h"
+#include "py/entry/optimizer.h"
+#include "py/region/region.h"
+#include "py/torch/abi.h"
+
+static PyObject *wrapped;       /* owned: torch's function */
+static vectorcallfunc original; /* of the one that is called instead; NULL: not known yet */
+static PyObject *called_name, *label_name, *groups_name, *parameters_name, *to_none_name, *grad_name; /* owned */
+
+/* zero_grad(self), or with set_to_none=True. */
+static int sets_to_none(PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+    if (!kwnames) return count == 1 || (count == 2 && args[1] == Py_True);
+    return count == 1 && PyTuple_GET_SIZE(kwnames) == 1 && args[1] == Py_True &&
+           PyUnicode_Compare(PyTuple_GET_ITEM(kwnames, 0), to_none_name) == 0;
+}
+
+static int is_parameter(PyObject *o) {
+    return Py_TYPE(o) == dycl_py.parameter_type || Py_TYPE(o) == dycl_py.tensor_type;
+}
+
+/* The groups, borrowed, where each is what torch makes of it; else NULL. */
+static PyObject *plain_groups(PyObject *optimizer) {
+    PyObject *dict = dycl_object_dict(optimizer), *groups = dict ? PyDict_GetItemWithError(dict, groups_name) : NULL;
+    if (!groups || !PyList_CheckExact(groups) || !PyDict_GetItemWithError(dict, label_name)) return NULL;
+    for (Py_ssize_t g = 0; g < PyList_GET_SIZE(groups); g++) {
+        PyObject *group = PyList_GET_ITEM(groups, g), *list;
+        if (!PyDict_CheckExact(group) || !(list = PyDict_GetItemWithError(group, parameters_name)) ||
+            !PyList_CheckExact(list))
+            return NULL;
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++)
+            if (!is_parameter(PyList_GET_ITEM(list, i))) return NULL;
+    }
+    return groups;
+}
+
+/* Gradients that go may run what the program hangs on them: it may change the lists. */
+static int set_all_to_none(PyObject *groups) {
+    for (Py_ssize_t g = 0; g < PyList_GET_SIZE(groups); g++) {
+        PyObject *list = PyDict_GetItemWithError(PyList_GET_ITEM(groups, g), parameters_name);
+        for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
+            PyObject *p = PyList_GET_ITEM(list, i);
+            if (!is_parameter(p) || !dycl_abi_has_autograd_meta(dycl_abi_impl(p))) continue; /* it has none */
+            if (PyObject_SetAttr(p, grad_name, Py_None) < 0) return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *zero_grad(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+    PyObject *groups = NULL;
+    if (count && sets_to_none(args, count, kwnames) && !dycl_region_current && !dycl_disabled &&
+        dycl_optimizer_site(args[0]) && !dycl_traced() && !dycl_abi_has_callbacks() && dycl_enter_plain_state())
+        groups = plain_groups(args[0]);
+    if (!groups) return PyErr_Occurred() ? NULL : original(function, args, nargsf, kwnames);
+    Py_INCREF(groups);
+    int failed = set_all_to_none(groups) < 0;
+    Py_DECREF(groups);
+    if (failed) return NULL;
+    Py_RETURN_NONE;
+}
+
+void dycl_zero_grad_find(void) {
+    if (original || !wrapped) return;
+    PyObject *called = PyObject_GetAttr(wrapped, called_name);
+    if (!called) PyErr_Clear(); /* nobody called it yet */
+    if (called && PyFunction_Check(called)) original = dycl_function_redirect(called, zero_grad);
+    Py_XDECREF(called);
+}
+
+int dycl_zero_grad_watch(PyObject *function) {
+    static struct {
+        PyObject **name;
+        const char *text;
+    } const names[] = {{&called_name, "__dynamo_disable"}, {&label_name, "_zero_grad_profile_name"},
+                       {&groups_name, "param_groups"},     {&parameters_name, "params"},
+                       {&to_none_name, "set_to_none"},     {&grad_name, "grad"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!*names[i].name && !(*names[i].name = PyUnicode_InternFromString(names[i].text))) return -1;
+    Py_XSETREF(wrapped, Py_NewRef(function));
+    return 0;
+}
