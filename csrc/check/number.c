@@ -261,6 +261,7 @@ static double inner_rounding(dycl_ew op, dycl_dtype dtype, const double *x) {
     case DYCL_EW_mish: return dtype == DYCL_F64 ? fabs(x[0]) : 0; /* f32's kernel does not cancel */
     case DYCL_EW_silu_grad:
     case DYCL_EW_gelu_grad: return fabs(x[0]);
+    case DYCL_EW_hardswish_grad: return fabs(x[0] * x[1]) / 3; /* x / 3 + 0.5 cancels at -1.5 */
     case DYCL_EW_celu_grad: return x[1] > 0 ? 0 : 2 * fabs(x[0] * x[1] / x[2]) * exp(x[1] / x[2]);
     case DYCL_EW_gelu_tanh_grad: return 32 * fabs(x[0]); /* 1 - tanh^2, by what grows as x^3 until it is 0 */
     case DYCL_EW_add:
