@@ -73,10 +73,10 @@ def first(result):
     return result[0] if isinstance(result, tuple) else result
 
 
-def adaptive(name, rank, **kwargs):
+def adaptive(name, rank, dtype=torch.float32, **kwargs):
     def made(r):
         size = [r.randint(1, 3) for _ in range(rank)]
-        return [image(r, rank)], lambda x: first(getattr(F, f"{name}{rank}d")(x, size, **kwargs))
+        return [image(r, rank).to(dtype)], lambda x: first(getattr(F, f"{name}{rank}d")(x, size, **kwargs))
 
     return made
 
@@ -168,7 +168,7 @@ PARTS = {
     "max_pool3d_with_indices": pooled("max_pool", 3),
     "avg_pool2d": pooled("avg_pool", 2),
     "avg_pool3d": pooled("avg_pool", 3),
-    "_adaptive_avg_pool2d": adaptive("adaptive_avg_pool", 2),
+    "_adaptive_avg_pool2d": adaptive("adaptive_avg_pool", 2, dtype=torch.float64),  # float32's kernel is ours
     "_adaptive_avg_pool3d": adaptive("adaptive_avg_pool", 3),
     "adaptive_max_pool2d": adaptive("adaptive_max_pool", 2),
     "adaptive_max_pool3d": adaptive("adaptive_max_pool", 3),
