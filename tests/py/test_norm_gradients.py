@@ -51,6 +51,11 @@ def program(rnd, name):
     return (lambda x, w, b: call(x, w, b, groups)), operands
 
 
+def strides(x):
+    """Since torch 2.14 a group norm's gradient has those of x where there is one element, too."""
+    return [n for n, size in zip(x.stride(), x.shape) if size > 1 or torch.__version__ < "2.14"]
+
+
 def gradients(call, operands, given):
     wanted = [t for t in operands if t is not None and t.requires_grad]
     return torch.autograd.grad(call(*operands), wanted, given) if wanted else ()
@@ -73,7 +78,7 @@ def test_as_eager(name, threads):
         for _ in range(2):
             ours, theirs = (gradients(f, operands, given) for f in (accelerated, call))
             for mine, other, exact in zip(ours, theirs, truth):
-                assert mine.dtype == other.dtype and mine.stride() == other.stride() and mine.shape == other.shape
+                assert mine.dtype == other.dtype and strides(mine) == strides(other) and mine.shape == other.shape
                 if other.numel():
                     bound = BOUND[other.dtype] * max(other.abs().max().item(), 1)
                     assert (mine - exact).abs().max() <= bound + 2 * (other - exact).abs().max()
