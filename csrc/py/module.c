@@ -14,6 +14,7 @@
 #include "py/cpython/error.h"
 #include "py/entry/callable.h"
 #include "py/entry/everywhere.h"
+#include "py/entry/loss.h"
 #include "py/entry/optimizer.h"
 #include "py/entry/update.h"
 #include "py/entry/zero_grad.h"
@@ -68,6 +69,7 @@ static PyObject *site_of(PyObject *self, PyObject *module) {
     (void)self;
     dycl_site *found = dycl_everywhere_find(module);
     if (!found) found = dycl_optimizer_site(module);
+    if (!found) found = dycl_loss_site(module);
     return Py_NewRef(found && !found->aside ? (PyObject *)found : Py_None);
 }
 

@@ -138,6 +138,21 @@ def test_which_losses_are_recorded():
     torch.testing.assert_close(function(x, y), F.binary_cross_entropy(eager(x), y), **CLOSE)
 
 
+def test_what_ran_is_told():
+    _, ours = both(plain)
+    y = torch.randint(0, 500, (160,))
+    before = None
+    for _ in range(4):
+        F.cross_entropy(ours(torch.randn(160, 500)), y).backward()
+        before = before or dycl.stats(F.cross_entropy)["calls"]
+    assert dycl.stats(F.cross_entropy)["calls"] == dycl.stats(torch._C._nn.cross_entropy_loss)["calls"] == before + 3
+    assert "log_softmax" in dycl.explain(F.cross_entropy)
+    assert dycl.stats() == dycl.stats(ours)  # the model is what was called last
+    for other in F.relu, F.dropout, torch.add, plain:
+        with pytest.raises(TypeError):
+            dycl.stats(other)
+
+
 def test_errors_are_torchs():
     eager, ours = both(torch.sigmoid)
     x, rows = torch.randn(40, 50), torch.full((40,), 50)

@@ -5,6 +5,7 @@
 #include "py/region/node.h"
 #include "py/region/region.h"
 #include "py/region/track.h"
+#include "py/torch/own_code.h"
 
 enum {
     OPERANDS = 2,    /* one of them is what the model gave */
@@ -122,6 +123,24 @@ static PyObject *loss_call(PyObject *callable, PyObject *const *args, size_t nar
     within = 0;
     learn(nth, recorded);
     return result;
+}
+
+static int calls(PyObject *function, const char *name) {
+    if (!PyFunction_Check(function) || !dycl_torchs_own(PyFunction_GET_CODE(function))) return 0;
+    PyObject *names = PyObject_GetAttrString(PyFunction_GET_CODE(function), "co_names");
+    PyObject *wanted = names ? PyUnicode_FromString(name) : NULL;
+    int found = wanted && PySequence_Contains(names, wanted) == 1;
+    Py_XDECREF(wanted);
+    Py_XDECREF(names);
+    PyErr_Clear();
+    return found;
+}
+
+dycl_site *dycl_loss_site(PyObject *function) {
+    for (int i = 0; i < COUNT; i++)
+        if (watched[i].site && (watched[i].function == function || calls(function, losses[i].name)))
+            return watched[i].site;
+    return NULL;
 }
 
 static void watch(int nth, PyObject *module) {

@@ -6,8 +6,10 @@
 #ifndef DYCL_PY_ENTRY_LOSS_H
 #define DYCL_PY_ENTRY_LOSS_H
 
-#include "py/cpython/compat.h"
+#include "py/site/site.h"
 
 int dycl_loss_watch(void); /* once torch is known. 0 or -1 */
+/* Of one of these builtins, or of the function of torch.nn.functional that calls it. Borrowed; NULL: it has none. */
+dycl_site *dycl_loss_site(PyObject *function);
 
 #endif
