@@ -10,6 +10,7 @@ from torch import nn
 
 import dycl
 from dycl import _core
+from samples import op_db
 from suite import one_thread  # noqa: F401 (a fixture)
 
 CLOSE = dict(rtol=2e-5, atol=2e-6)  # sums of up to 80,000 elements, whose parts are added in another order
@@ -242,3 +243,45 @@ def test_a_training_program():
             values.append(loss.item())
         losses.append(values)
     torch.testing.assert_close(torch.tensor(losses[0]), torch.tensor(losses[1]), rtol=1e-4, atol=0.0)
+
+
+class Scaled(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(scale))
+
+    def forward(self, x):
+        return x * self.scale
+
+
+LOSSES = ["nn.functional." + name for name in (
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "soft_margin_loss", "huber_loss", "smooth_l1_loss",
+    "cross_entropy", "kl_div", "poisson_nll_loss", "cosine_embedding_loss", "hinge_embedding_loss",
+    "margin_ranking_loss", "triplet_margin_loss", "cosine_similarity", "pairwise_distance")]
+
+
+@pytest.mark.parametrize("op", [op for op in op_db if op.name in LOSSES], ids=lambda op: op.name.split(".")[-1])
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+def test_torchs_samples(op, dtype):
+    """Each with options, sizes, weights and targets that nobody picked here."""
+    # gradients of the scale are sums of some hundred products of either sign
+    bounds = dict(rtol=1e-5, atol=1e-5) if dtype == torch.float32 else dict(rtol=1e-11, atol=1e-12)
+    eager, ours = Scaled(1.0).to(dtype), dycl.accelerate(Scaled(1.0).to(dtype))
+    for sample in op.sample_inputs("cpu", dtype, requires_grad=False):
+        x = sample.input.detach().requires_grad_()
+        for _ in range(2):
+            outcomes = []
+            for model in eager, ours:
+                try:
+                    value = op.op(model(x), *sample.args, **sample.kwargs)
+                    outcomes.append((value, *torch.autograd.grad(value.sum(), (x, model.scale))))
+                except (RuntimeError, ValueError, IndexError) as e:
+                    outcomes.append((type(e), str(e)))
+            theirs, mine = outcomes
+            assert len(theirs) == len(mine)
+            for a, b in zip(theirs, mine):
+                if isinstance(a, torch.Tensor):
+                    assert a.stride() == b.stride()
+                    torch.testing.assert_close(b, a, equal_nan=True, **bounds)
+                else:
+                    assert a == b
