@@ -38,17 +38,26 @@ static PyObject *plain_groups(PyObject *optimizer) {
     return groups;
 }
 
-/* Gradients that go may run what the program hangs on them: it may change the lists. */
+static int set_to_none(PyObject *p) {
+    if (!is_parameter(p) || !dycl_abi_has_autograd_meta(dycl_abi_impl(p))) return 0; /* it has none */
+    return PyObject_SetAttr(p, grad_name, Py_None);
+}
+
+/* Gradients that go may run what the program hangs on them, and that may change the lists. */
 static int set_all_to_none(PyObject *groups) {
-    for (Py_ssize_t g = 0; g < PyList_GET_SIZE(groups); g++) {
-        PyObject *list = PyDict_GetItemWithError(PyList_GET_ITEM(groups, g), parameters_name);
-        for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
-            PyObject *p = PyList_GET_ITEM(list, i);
-            if (!is_parameter(p) || !dycl_abi_has_autograd_meta(dycl_abi_impl(p))) continue; /* it has none */
-            if (PyObject_SetAttr(p, grad_name, Py_None) < 0) return -1;
+    int failed = 0;
+    for (Py_ssize_t g = 0; g < PyList_GET_SIZE(groups) && !failed; g++) {
+        PyObject *group = PyList_GET_ITEM(groups, g);
+        PyObject *list = PyDict_CheckExact(group) ? PyDict_GetItemWithError(group, parameters_name) : NULL;
+        Py_XINCREF(list);
+        for (Py_ssize_t i = 0; list && PyList_CheckExact(list) && i < PyList_GET_SIZE(list) && !failed; i++) {
+            PyObject *p = Py_NewRef(PyList_GET_ITEM(list, i));
+            failed = set_to_none(p) < 0;
+            Py_DECREF(p);
         }
+        Py_XDECREF(list);
     }
-    return 0;
+    return failed ? -1 : 0;
 }
 
 static PyObject *zero_grad(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
