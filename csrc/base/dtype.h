@@ -37,6 +37,16 @@ static inline int dycl_dtype_is_float(dycl_dtype d) { return d == DYCL_F32 || d 
 static inline double dycl_dtype_most(dycl_dtype d) { /* the largest finite number of a float */
     return d == DYCL_F16 ? 65504 : d == DYCL_BF16 ? 0x1.fep127 : d == DYCL_F32 ? (double)FLT_MAX : DBL_MAX;
 }
+/* Element i of numbers that are F32, or else F64. */
+static inline double dycl_float_at(dycl_dtype d, const void *p, int64_t i) {
+    return d == DYCL_F32 ? (double)((const float *)p)[i] : ((const double *)p)[i];
+}
+static inline void dycl_float_put(dycl_dtype d, void *p, int64_t i, double x) {
+    if (d == DYCL_F32)
+        ((float *)p)[i] = (float)x;
+    else
+        ((double *)p)[i] = x;
+}
 static inline int dycl_dtype_is_int(dycl_dtype d) { return d >= DYCL_I64 && d <= DYCL_U8; }
 
 #endif

@@ -48,17 +48,6 @@ static job begin(const dycl_batch *b, const void *g, const void *x, void *scratc
     return j;
 }
 
-static double number_at(const job *j, const void *p, int64_t i) {
-    return j->b->dtype == DYCL_F32 ? (double)((const float *)p)[i] : ((const double *)p)[i];
-}
-
-static void put(const job *j, void *p, int64_t i, double value) {
-    if (j->b->dtype == DYCL_F32)
-        ((float *)p)[i] = (float)value;
-    else
-        ((double *)p)[i] = value;
-}
-
 static const char *after(const job *j, const char *p, int64_t elements) { return p ? p + elements * j->size : NULL; }
 
 /* A part of a channel's planes: whole images, or pieces of them. */
@@ -116,7 +105,7 @@ static double distances(const job *j, int64_t channel, double *out_mean) {
         for (int64_t i = 0; i < j->pixels; i++) {
             int64_t at =
                 b->channels_last ? i * b->c + channel : (i / b->inner * b->c + channel) * b->inner + i % b->inner;
-            double x = number_at(j, j->x, at) - mean;
+            double x = dycl_float_at(j->b->dtype, j->x, at) - mean;
             sums[pass] += pass ? x * x : x;
         }
         if (pass == 0) mean = sums[0] / (double)j->pixels;
@@ -143,7 +132,7 @@ int dycl_kern_batch_stats(const dycl_batch *b, const void *x, const void *const 
     job j = begin(b, NULL, x, scratch, 1);
     double n = (double)j.pixels;
     for (int64_t c = 0; c < b->c; c++) {
-        double m = number_at(&j, x, b->channels_last ? c : c * b->inner);
+        double m = dycl_float_at(b->dtype, x, b->channels_last ? c : c * b->inner);
         j.shift[c] = isfinite(m) ? m : 0;
     }
     sum(&j);
@@ -153,14 +142,14 @@ int dycl_kern_batch_stats(const dycl_batch *b, const void *x, const void *const 
         if (m2 < 0) m2 = 0;
         if (b->dtype == DYCL_F64 && !isfinite(m2)) m2 = distances(&j, c, &mean);
         if (b->dtype == DYCL_F32) m2 = (float)m2; /* torch keeps this sum so: it may be infinite */
-        if (out[DYCL_BATCH_MEAN]) put(&j, out[DYCL_BATCH_MEAN], c, mean);
+        if (out[DYCL_BATCH_MEAN]) dycl_float_put(b->dtype, out[DYCL_BATCH_MEAN], c, mean);
         if (out[DYCL_BATCH_INVSTD]) /* as torch has it: nothing divides by nothing */
-            put(&j, out[DYCL_BATCH_INVSTD], c, m2 == 0 && b->eps == 0 ? 0 : 1 / sqrt(m2 / n + b->eps));
+            dycl_float_put(b->dtype, out[DYCL_BATCH_INVSTD], c, m2 == 0 && b->eps == 0 ? 0 : 1 / sqrt(m2 / n + b->eps));
         const double now[2] = {mean, m2 / (n - 1)};
         for (int i = 0; i < 2; i++)
             if (out[DYCL_BATCH_RUNNING_MEAN + i])
-                put(&j, out[DYCL_BATCH_RUNNING_MEAN + i], c,
-                    b->momentum * now[i] + (1 - b->momentum) * number_at(&j, running[i], c));
+                dycl_float_put(b->dtype, out[DYCL_BATCH_RUNNING_MEAN + i], c,
+                               b->momentum * now[i] + (1 - b->momentum) * dycl_float_at(b->dtype, running[i], c));
     }
     return 1;
 }
@@ -177,14 +166,15 @@ typedef struct {
 /* From the sums of one channel: gradients of weight and bias, and the constants of `back`. */
 static void finish(const back_job *w, int64_t c, char *k, int64_t stride) {
     const job *j = &w->j;
-    double n = (double)j->pixels, all = total(j, c, 0), along = total(j, c, 1), s = number_at(j, w->invstd, c);
-    if (w->results[1]) put(j, w->results[1], c, along * s);
-    if (w->results[2]) put(j, w->results[2], c, all);
-    put(j, k, 0, j->shift[c]);
-    put(j, k, stride, all / n);
+    double n = (double)j->pixels, all = total(j, c, 0), along = total(j, c, 1),
+           s = dycl_float_at(j->b->dtype, w->invstd, c);
+    if (w->results[1]) dycl_float_put(j->b->dtype, w->results[1], c, along * s);
+    if (w->results[2]) dycl_float_put(j->b->dtype, w->results[2], c, all);
+    dycl_float_put(j->b->dtype, k, 0, j->shift[c]);
+    dycl_float_put(j->b->dtype, k, stride, all / n);
     if (j->b->dtype == DYCL_F32) along = (float)along; /* as torch has it: it may be infinite */
-    put(j, k, 2 * stride, along * s * s / n);
-    put(j, k, 3 * stride, w->weight ? s * number_at(j, w->weight, c) : s);
+    dycl_float_put(j->b->dtype, k, 2 * stride, along * s * s / n);
+    dycl_float_put(j->b->dtype, k, 3 * stride, w->weight ? s * dycl_float_at(j->b->dtype, w->weight, c) : s);
 }
 
 static void back_plane(const back_job *w, int64_t c) {
@@ -245,7 +235,7 @@ void dycl_kern_batch_norm_back(const dycl_batch *b, const void *gradient, const 
     back_job w = {.j = begin(b, gradient, x, scratch, 3), .invstd = invstd, .weight = weight, .results = out};
     w.out = out[0];
     w.k = (char *)(w.j.shift + b->c);
-    for (int64_t c = 0; c < b->c; c++) w.j.shift[c] = number_at(&w.j, mean, c);
+    for (int64_t c = 0; c < b->c; c++) w.j.shift[c] = dycl_float_at(b->dtype, mean, c);
     if (w.j.rows_of_channels)
         back_rows(&w);
     else

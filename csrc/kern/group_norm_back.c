@@ -42,17 +42,6 @@ size_t dycl_kern_group_norm_back_scratch(const dycl_groups *b) {
                          : c * ((size_t)b->n * 2 + 1) * sizeof(double);
 }
 
-static double number_at(const job *j, const void *p, int64_t i) {
-    return j->b->dtype == DYCL_F32 ? (double)((const float *)p)[i] : ((const double *)p)[i];
-}
-
-static void put(const job *j, void *p, int64_t i, double value) {
-    if (j->b->dtype == DYCL_F32)
-        ((float *)p)[i] = (float)value;
-    else
-        ((double *)p)[i] = value;
-}
-
 /* ---- Rows */
 
 #define FLUSH(type)                                                                                                    \
@@ -180,11 +169,11 @@ void dycl_kern_group_norm_back(const dycl_groups *b, const void *gradient, const
     if (by_rows) memset(j.sums, 0, (size_t)(j.parts * 2 * b->c) * (sizeof(double) + (size_t)size));
     if (!by_rows) {
         double *weights = (double *)j.chains;
-        for (int64_t c = 0; c < b->c; c++) weights[c] = weight ? number_at(&j, weight, c) : 1;
+        for (int64_t c = 0; c < b->c; c++) weights[c] = weight ? dycl_float_at(b->dtype, weight, c) : 1;
         j.weights = weights;
     } else if (!weight) {
         char *ones = j.chains + j.parts * 2 * b->c * size;
-        for (int64_t c = 0; c < b->c; c++) put(&j, ones, c, 1);
+        for (int64_t c = 0; c < b->c; c++) dycl_float_put(b->dtype, ones, c, 1);
         j.weight = ones;
     }
     if (b->n > 0 && b->inner > 0)
@@ -196,5 +185,8 @@ void dycl_kern_group_norm_back(const dycl_groups *b, const void *gradient, const
         for (int64_t c = 0; c < row; c++) j.sums[c] += j.sums[r * row + c];
     for (int i = 1; i < 3; i++)
         for (int64_t c = 0; c < b->c && out[i]; c++)
-            put(&j, out[i], c, rows_of_sums == 0 ? 0 : by_rows ? j.sums[(i - 1) * b->c + c] : j.sums[2 * c + (i == 1)]);
+            dycl_float_put(b->dtype, out[i], c,
+                           rows_of_sums == 0 ? 0
+                           : by_rows         ? j.sums[(i - 1) * b->c + c]
+                                             : j.sums[2 * c + (i == 1)]);
 }

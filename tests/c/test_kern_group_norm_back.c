@@ -10,27 +10,16 @@
 
 static int failures;
 
-static double loaded(dycl_dtype dtype, const void *p, int64_t i) {
-    return dtype == DYCL_F32 ? (double)((const float *)p)[i] : ((const double *)p)[i];
-}
-
-static void store(dycl_dtype dtype, void *p, int64_t i, double x) {
-    if (dtype == DYCL_F32)
-        ((float *)p)[i] = (float)x;
-    else
-        ((double *)p)[i] = x;
-}
-
 /* So many numbers, and one behind them that must stay. */
 static void *numbers(dycl_dtype dtype, int64_t count, double shift) {
     void *out = dycl_alloc((size_t)(count + 1) * 8);
-    for (int64_t i = 0; i < count; i++) store(dtype, out, i, ((double)below(20001) / 10000 - 1) + shift);
-    store(dtype, out, count, 12345);
+    for (int64_t i = 0; i < count; i++) dycl_float_put(dtype, out, i, ((double)below(20001) / 10000 - 1) + shift);
+    dycl_float_put(dtype, out, count, 12345);
     return out;
 }
 
 static void expect(const dycl_groups *b, const char *what, const void *p, int64_t i, double want, double size) {
-    double got = loaded(b->dtype, p, i), eps = b->dtype == DYCL_F32 ? 1e-5 : 1e-12;
+    double got = dycl_float_at(b->dtype, p, i), eps = b->dtype == DYCL_F32 ? 1e-5 : 1e-12;
     if (fabs(got - want) <= eps * size || failures++ > 20) return;
     printf("FAIL %s [%d,%d,%d] in %d at %d: %.9g instead of %.9g\n", what, (int)b->n, (int)b->c, (int)b->inner,
            (int)b->groups, (int)i, got, want);
@@ -42,9 +31,9 @@ typedef struct {
     int level; /* equal elements, which do not deviate */
 } sample;
 
-static double x_at(const sample *s, int64_t i) { return loaded(s->b.dtype, s->x, i); }
-static double g_at(const sample *s, int64_t i) { return loaded(s->b.dtype, s->g, i); }
-static double w_at(const sample *s, int64_t c) { return s->w ? loaded(s->b.dtype, s->w, c) : 1; }
+static double x_at(const sample *s, int64_t i) { return dycl_float_at(s->b.dtype, s->x, i); }
+static double g_at(const sample *s, int64_t i) { return dycl_float_at(s->b.dtype, s->g, i); }
+static double w_at(const sample *s, int64_t c) { return s->w ? dycl_float_at(s->b.dtype, s->w, c) : 1; }
 
 /* The gradients of x, and what the group gives to those of the weights, with sizes of what was added. */
 static void check_group(const sample *s, int64_t group, const void *out, double *sums) {
@@ -103,7 +92,7 @@ static void check(int i) {
     s.level = !below(4);
     if (s.level) b->eps = 1e-14;
     if (s.level)
-        for (int64_t k = 0; k < count; k++) store(b->dtype, s.x, k, 0.1);
+        for (int64_t k = 0; k < count; k++) dycl_float_put(b->dtype, s.x, k, 0.1);
     void *made[3] = {numbers(b->dtype, count, 0), numbers(b->dtype, b->c, 0), numbers(b->dtype, b->c, 0)}, *out[3];
     void *scratch = dycl_alloc(dycl_kern_group_norm_back_scratch(b));
     double *sums = dycl_alloc_zero((size_t)b->c * 4 * sizeof *sums);
@@ -116,7 +105,8 @@ static void check(int i) {
         if (out[2]) expect(b, "bias", out[2], c, sums[4 * c + 2], sums[4 * c + 3]);
     }
     for (int k = 0; k < 3; k++) {
-        if (loaded(b->dtype, made[k], k ? b->c : count) != 12345) failures++, printf("FAIL writes past the end\n");
+        if (dycl_float_at(b->dtype, made[k], k ? b->c : count) != 12345)
+            failures++, printf("FAIL writes past the end\n");
         dycl_free(made[k]);
     }
     dycl_free(s.x), dycl_free(s.g), dycl_free(s.w), dycl_free(scratch), dycl_free(sums);
@@ -129,10 +119,10 @@ static void check_infinite(int i) {
     sample s = {.b = b, .x = numbers(DYCL_F32, 4 * n, 3), .g = numbers(DYCL_F32, 4 * n, 0)};
     void *out[3] = {numbers(DYCL_F32, 4 * n, 0), numbers(DYCL_F32, b.c, 0), numbers(DYCL_F32, b.c, 0)};
     void *scratch = dycl_alloc(dycl_kern_group_norm_back_scratch(&b));
-    store(DYCL_F32, s.g, n + 5, (double)INFINITY);
+    dycl_float_put(DYCL_F32, s.g, n + 5, (double)INFINITY);
     dycl_kern_group_norm_back(&b, s.g, s.x, NULL, out, scratch);
     for (int64_t k = 0; k < 4 * n; k++) {
-        double got = loaded(DYCL_F32, out[0], k);
+        double got = dycl_float_at(DYCL_F32, out[0], k);
         if (k / n == 1 ? !isnan(got) : !isfinite(got)) failures++, printf("FAIL infinite: %g at %d\n", got, (int)k);
     }
     for (int k = 0; k < 3; k++) dycl_free(out[k]);

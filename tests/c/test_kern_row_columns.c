@@ -9,17 +9,6 @@
 
 static int failures;
 
-static double get(dycl_dtype dtype, const void *p, int64_t i) {
-    return dtype == DYCL_F32 ? (double)((const float *)p)[i] : ((const double *)p)[i];
-}
-
-static void put(dycl_dtype dtype, void *p, int64_t i, double x) {
-    if (dtype == DYCL_F32)
-        ((float *)p)[i] = (float)x;
-    else
-        ((double *)p)[i] = x;
-}
-
 static double sample(int specials) {
     static const double values[] = {INFINITY, -INFINITY, NAN, -0.0};
     return specials && below(20) == 0 ? values[below(4)] : (double)rnd_float() * 8;
@@ -28,7 +17,7 @@ static double sample(int specials) {
 static void compare(const dycl_row_columns_desc *d, const void *got, const void *want, int64_t row) {
     const double unit = d->dtype == DYCL_F32 ? 1e-6 : 1e-14;
     for (int64_t i = 0; i < d->n; i++) {
-        double a = get(d->dtype, got, i), b = get(d->dtype, want, i);
+        double a = dycl_float_at(d->dtype, got, i), b = dycl_float_at(d->dtype, want, i);
         if (a == b || (a != a && b != b) || fabs(a - b) <= unit * (1 + fabs(b))) continue;
         if (failures++ < 30)
             printf("FAIL %s op %d dtype %d n %d width %d row %d element %d: got %.9g, want %.9g\n",
@@ -51,11 +40,11 @@ static void check(dycl_isa isa) {
     char *src = dycl_alloc((size_t)(size * element)), *dst = dycl_alloc((size_t)(out_size * element));
     char *given = dycl_alloc((size_t)(size * element)), *row = dycl_alloc((size_t)(d.n * element)),
          *made = dycl_alloc((size_t)(d.n * element));
-    for (int64_t i = 0; i < size; i++) put(d.dtype, src, i, sample(specials));
+    for (int64_t i = 0; i < size; i++) dycl_float_put(d.dtype, src, i, sample(specials));
     memcpy(given, src, (size_t)(size * element));
     memset(dst, 0x55, (size_t)(out_size * element));
     char *to = in_place ? src : dst, *untouched = in_place ? given : dst;
-    double mark = in_place ? 0 : get(d.dtype, dst, 0);
+    double mark = in_place ? 0 : dycl_float_at(d.dtype, dst, 0);
     dycl_kern_row_columns(&d, to, src, NULL);
     for (int64_t k = 0; k < d.sizes[0]; k++)
         for (int64_t j = 0; j < d.width; j++) {
@@ -67,7 +56,7 @@ static void check(dycl_isa isa) {
             compare(&d, made, row, k * d.width + j);
         }
     for (int64_t j = d.width; j < d.dst_step; j++) { /* between the rows' first and second elements */
-        double now = get(d.dtype, to, j), before = in_place ? get(d.dtype, untouched, j) : mark;
+        double now = dycl_float_at(d.dtype, to, j), before = in_place ? dycl_float_at(d.dtype, untouched, j) : mark;
         if (now != before && now == now && failures++ < 30) printf("FAIL wrote beside its rows\n");
     }
     dycl_free(src), dycl_free(dst), dycl_free(given), dycl_free(row), dycl_free(made);

@@ -26,6 +26,15 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(params=(1, 2))
+def threads(request):
+    """For modules that import it: tests that take it run with one thread and with two."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(autouse=True)
 def warn_always():
     """For modules that import it: what torch would warn of once in a process it warns of each time."""

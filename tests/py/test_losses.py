@@ -9,17 +9,10 @@ import torch
 import torch.nn.functional as F
 
 import dycl
+from suite import threads  # noqa: F401 (a fixture)
 
 CLOSE = {torch.float32: dict(rtol=3e-6, atol=2e-7), torch.float64: dict(rtol=1e-13, atol=1e-14)}
 REDUCTIONS = "none", "mean", "sum"
-
-
-@pytest.fixture(params=(1, 2))
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 def laid(rnd, x):

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import dycl
+from suite import threads  # noqa: F401 (a fixture)
 
 BOUND = {torch.float32: 1e-5, torch.float64: 1e-11}  # of the largest gradient
 NORMS = {
@@ -15,14 +16,6 @@ NORMS = {
     "last": lambda x, w, b, groups: F.layer_norm(x, x.shape[-1:], w, b),
     "group": lambda x, w, b, groups: F.group_norm(x, groups, w, b),
 }
-
-
-@pytest.fixture(params=(1, 2))
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 def laid(rnd, x):

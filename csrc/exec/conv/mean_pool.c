@@ -42,11 +42,26 @@ static double cost(const dycl_mean_pool *p) {
     return 100 + 0.2 * (double)(p->n * p->c) * (double)(p->h * p->w + p->oh * p->ow);
 }
 
+/* With the source read, and lying like this. */
+static dycl_status make_step(dycl_builder *b, const dycl_node *node, mean_args *a, const dycl_layout *from,
+                             dycl_tensor *out, dycl_step_fn run, const char *kernel) {
+    dycl_layout to;
+    dycl_status status;
+    dycl_image_layout(out, a->pool.channels_last, &to);
+    DYCL_TRY(dycl_make_result(b, node->out, &to, &a->dst.slot));
+    dycl_make_read_at(b, a->src, dycl_layout_bytes(from));
+    dycl_make_write_at(b, a->dst, dycl_layout_bytes(&to));
+    DYCL_TRY(dycl_make_step(b, run, a, kernel, cost(&a->pool)));
+    return dycl_make_result_done(b, node->out);
+fail:
+    return status;
+}
+
 dycl_status dycl_make_mean_pool(dycl_builder *b, const dycl_node *node) {
     const dycl_graph *g = &b->program->graph;
     uint32_t operand = dycl_node_operands(g, node)[0];
     dycl_tensor x, out;
-    dycl_layout from, to;
+    dycl_layout from;
     dycl_status status;
     mean_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
@@ -55,12 +70,7 @@ dycl_status dycl_make_mean_pool(dycl_builder *b, const dycl_node *node) {
     describe(&a->pool, &x, &out, dycl_node_attrs(g, node), node->op == DYCL_OP_adaptive_avg_pool2d);
     DYCL_TRY(dycl_image_source(b, operand, &a->pool.channels_last, &a->src));
     dycl_image_layout(&x, a->pool.channels_last, &from);
-    dycl_image_layout(&out, a->pool.channels_last, &to);
-    DYCL_TRY(dycl_make_result(b, node->out, &to, &a->dst.slot));
-    dycl_make_read_at(b, a->src, dycl_layout_bytes(&from));
-    dycl_make_write_at(b, a->dst, dycl_layout_bytes(&to));
-    DYCL_TRY(dycl_make_step(b, mean_run, a, "mean pooling", cost(&a->pool)));
-    return dycl_make_result_done(b, node->out);
+    return make_step(b, node, a, &from, &out, mean_run, "mean pooling");
 fail:
     return status;
 }
@@ -71,7 +81,7 @@ dycl_status dycl_make_mean_pool_back(dycl_builder *b, const dycl_node *node) {
     uint32_t operand = dycl_node_operands(g, node)[1];
     const struct dycl_blocked *blocked = dycl_blocked_of(b, operand);
     dycl_tensor gradient, out;
-    dycl_layout from, to;
+    dycl_layout from;
     dycl_status status;
     mean_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
@@ -86,12 +96,7 @@ dycl_status dycl_make_mean_pool_back(dycl_builder *b, const dycl_node *node) {
         dycl_image_layout(&gradient, a->pool.channels_last, &from);
         DYCL_TRY(dycl_make_as(b, operand, &from, &a->src));
     }
-    dycl_image_layout(&out, a->pool.channels_last, &to);
-    DYCL_TRY(dycl_make_result(b, node->out, &to, &a->dst.slot));
-    dycl_make_read_at(b, a->src, dycl_layout_bytes(&from));
-    dycl_make_write_at(b, a->dst, dycl_layout_bytes(&to));
-    DYCL_TRY(dycl_make_step(b, back_run, a, "mean pooling back", cost(&a->pool)));
-    return dycl_make_result_done(b, node->out);
+    return make_step(b, node, a, &from, &out, back_run, "mean pooling back");
 fail:
     return status;
 }

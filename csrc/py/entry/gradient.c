@@ -61,12 +61,15 @@ dycl_gradient_need dycl_gradient_needed(dycl_site *site, PyObject *const *args, 
     return DYCL_GRADIENT_WANTED;
 }
 
-void dycl_gradient_learn(dycl_gradient *gradient, int met, uint64_t recorded) {
-    if (!met || recorded > FEW) {
-        gradient->interval = 0;
-        return;
-    }
+void dycl_gradient_wait(dycl_gradient *gradient) {
     gradient->interval = gradient->interval ? 2 * gradient->interval : FIRST_WAIT;
     if (gradient->interval > LONGEST) gradient->interval = LONGEST;
     gradient->wait = gradient->interval;
+}
+
+void dycl_gradient_learn(dycl_gradient *gradient, int met, uint64_t recorded) {
+    if (met && recorded <= FEW)
+        dycl_gradient_wait(gradient);
+    else
+        gradient->interval = 0;
 }

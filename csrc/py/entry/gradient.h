@@ -32,6 +32,7 @@ int dycl_gradient_may_track(const dycl_site *site);
 int dycl_gradient_tracks(const dycl_site *site);
 /* What this call is known to need. */
 dycl_gradient_need dycl_gradient_needed(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames);
+void dycl_gradient_wait(dycl_gradient *gradient); /* in vain again: 16 calls in torch, then twice as many each time */
 /* After a region that began with gradients enabled. met: a tensor that requires them; recorded: operators of this call.
  */
 void dycl_gradient_learn(dycl_gradient *gradient, int met, uint64_t recorded);

@@ -2,38 +2,17 @@
 
 #include "py/entry/callable.h"
 #include "py/entry/enter.h"
+#include "py/entry/gradient.h"
 #include "py/region/node.h"
 #include "py/region/region.h"
 #include "py/region/track.h"
 #include "py/torch/own_code.h"
 
 enum {
-    OPERANDS = 2,    /* one of them is what the model gave */
-    WAY = 4,         /* nodes of torch's between the model and its loss: views, mostly */
-    TRIES = 4,       /* calls in a row that are not recorded */
-    FIRST_REST = 16, /* calls in torch after them, then twice as many each time */
-    LONGEST_REST = 16384
+    OPERANDS = 2, /* one of them is what the model gave */
+    WAY = 4,      /* nodes of torch's between the model and its loss: views, mostly */
+    TRIES = 4     /* calls in a row that are not recorded before some go to torch */
 };
-
-/* The builtins that torch.nn.functional's losses call, of torch._C._nn or of torch, with the elements of their first
- * argument from which on it pays: a region and a node of its own cost some 20 us. Those that torch composes of many
- * operators always pay. */
-#define LOSSES(ROW)                                                                                                    \
-    ROW(NN, binary_cross_entropy, 256)                                                                                 \
-    ROW(NN, soft_margin_loss, 256)                                                                                     \
-    ROW(NN, huber_loss, 65536)                                                                                         \
-    ROW(NN, smooth_l1_loss, 65536)                                                                                     \
-    ROW(NN, cross_entropy_loss, 65536)                                                                                 \
-    ROW(TORCH, binary_cross_entropy_with_logits, 1024)                                                                 \
-    ROW(TORCH, kl_div, 4096)                                                                                           \
-    ROW(TORCH, poisson_nll_loss, 1)                                                                                    \
-    ROW(TORCH, cosine_embedding_loss, 1)                                                                               \
-    ROW(TORCH, hinge_embedding_loss, 1)                                                                                \
-    ROW(TORCH, margin_ranking_loss, 1)                                                                                 \
-    ROW(TORCH, triplet_margin_loss, 1)                                                                                 \
-    ROW(TORCH, cosine_similarity, 1)                                                                                   \
-    ROW(TORCH, pairwise_distance, 1)
-enum { SMOOTHING = 5 }; /* argument of cross_entropy_loss that makes many operators of it, too */
 
 typedef enum { TORCH, NN } place;
 typedef struct {
@@ -41,15 +20,35 @@ typedef struct {
     const char *name;
     int64_t least;
 } loss;
-#define LOSS_(place, name, least) {place, #name, least},
-static const loss losses[] = {LOSSES(LOSS_)};
+
+/* The builtins that torch.nn.functional's losses call, of torch._C._nn or of torch, with the elements of their first
+ * argument from which on it pays: a region and a node of its own cost some 20 us. Those that torch composes of many
+ * operators always pay. */
+static const loss losses[] = {
+    {NN, "binary_cross_entropy", 256},
+    {NN, "soft_margin_loss", 256},
+    {NN, "huber_loss", 65536},
+    {NN, "smooth_l1_loss", 65536},
+    {NN, "cross_entropy_loss", 65536},
+    {TORCH, "binary_cross_entropy_with_logits", 1024},
+    {TORCH, "kl_div", 4096},
+    {TORCH, "poisson_nll_loss", 1},
+    {TORCH, "cosine_embedding_loss", 1},
+    {TORCH, "hinge_embedding_loss", 1},
+    {TORCH, "margin_ranking_loss", 1},
+    {TORCH, "triplet_margin_loss", 1},
+    {TORCH, "cosine_similarity", 1},
+    {TORCH, "pairwise_distance", 1},
+};
+enum { SMOOTHING = 5 }; /* argument of cross_entropy_loss that makes many operators of it, too */
 enum { COUNT = sizeof losses / sizeof *losses };
 
 static struct {
-    PyObject *function;              /* owned; NULL: not in this torch */
-    vectorcallfunc before;           /* what it had */
-    dycl_site *site;                 /* owned; NULL: none yet */
-    uint32_t missed, rest, interval; /* calls in a row that were not recorded; to come in torch; of these at first */
+    PyObject *function;    /* owned; NULL: not in this torch */
+    vectorcallfunc before; /* what it had */
+    dycl_site *site;       /* owned; NULL: none yet */
+    uint32_t missed;       /* calls in a row that were not recorded */
+    dycl_gradient rest;
 } watched[COUNT];
 
 static PyObject *next_functions_name;
@@ -92,7 +91,7 @@ static int pays(int nth, PyObject *const *args, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count && i < OPERANDS; i++) {
         int64_t elements = elements_with_history(args[i]);
         if (elements >= 0 && is_large_enough(nth, args, count, elements) && is_of_accelerated(args[i]))
-            return !watched[nth].rest || !watched[nth].rest--;
+            return !watched[nth].rest.wait || !watched[nth].rest.wait--;
     }
     return 0;
 }
@@ -100,12 +99,10 @@ static int pays(int nth, PyObject *const *args, Py_ssize_t count) {
 /* What dycl does not represent runs in torch, and is not tried again soon. Torch shows once what a result looks like.
  */
 static void learn(int nth, uint64_t recorded) {
-    if (watched[nth].site->stats.recorded != recorded) {
-        watched[nth].missed = watched[nth].interval = 0;
-    } else if (++watched[nth].missed >= TRIES) {
-        uint32_t longer = watched[nth].interval ? 2 * watched[nth].interval : FIRST_REST;
-        watched[nth].rest = watched[nth].interval = longer < LONGEST_REST ? longer : LONGEST_REST;
-    }
+    if (watched[nth].site->stats.recorded != recorded)
+        watched[nth].missed = watched[nth].rest.interval = 0;
+    else if (++watched[nth].missed >= TRIES)
+        dycl_gradient_wait(&watched[nth].rest);
 }
 
 static PyObject *loss_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames) {

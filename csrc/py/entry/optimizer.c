@@ -1,12 +1,12 @@
 #include "py/entry/optimizer.h"
 
-#include "py/cpython/dict.h"
 #include "py/cpython/error.h"
 #include "py/cpython/function.h"
 #include "py/cpython/object.h"
 #include "py/entry/callable.h"
 #include "py/cpython/trace.h"
 #include "py/entry/enter.h"
+#include "py/entry/groups.h"
 #include "py/entry/update.h"
 #include "py/entry/zero_grad.h"
 #include "py/region/region.h"
@@ -92,15 +92,11 @@ static int belongs(PyObject *optimizer) {
 /* Whether recorded operators read one of its parameters with gradients: of a loss function that was accelerated, or of
  * a part of its model. */
 static int trains_recorded(PyObject *optimizer) {
-    static PyObject *name;
-    PyObject *dict = dycl_object_dict(optimizer), *parameters;
-    if (!name && !(name = PyUnicode_InternFromString("params"))) return 0;
-    PyObject *groups = dict ? PyDict_GetItemString(dict, "param_groups") : NULL;
-    for (Py_ssize_t g = 0; groups && PyList_CheckExact(groups) && g < PyList_GET_SIZE(groups); g++) {
-        PyObject *group = PyList_GET_ITEM(groups, g);
-        parameters = PyDict_CheckExact(group) ? PyDict_GetItemWithError(group, name) : NULL;
-        for (Py_ssize_t i = 0; parameters && PyList_CheckExact(parameters) && i < PyList_GET_SIZE(parameters); i++)
-            if (dycl_trained_has(PyList_GET_ITEM(parameters, i))) return 1;
+    PyObject *groups = dycl_groups_of(optimizer);
+    for (Py_ssize_t g = 0; groups && g < PyList_GET_SIZE(groups); g++) {
+        PyObject *list = dycl_groups_parameters(PyList_GET_ITEM(groups, g));
+        for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++)
+            if (dycl_trained_has(PyList_GET_ITEM(list, i))) return 1;
     }
     return 0;
 }

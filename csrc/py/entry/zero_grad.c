@@ -4,13 +4,14 @@
 #include "py/cpython/function.h"
 #include "py/cpython/trace.h"
 #include "py/entry/enter.h"
+#include "py/entry/groups.h"
 #include "py/entry/optimizer.h"
 #include "py/region/region.h"
 #include "py/torch/abi.h"
 
 static PyObject *wrapped;       /* owned: torch's function */
 static vectorcallfunc original; /* of the one that is called instead; NULL: not known yet */
-static PyObject *called_name, *label_name, *groups_name, *parameters_name, *to_none_name, *grad_name; /* owned */
+static PyObject *called_name, *label_name, *to_none_name, *grad_name; /* owned */
 
 /* zero_grad(self), or with set_to_none=True. */
 static int sets_to_none(PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
@@ -25,13 +26,11 @@ static int is_parameter(PyObject *o) {
 
 /* The groups, borrowed, where each is what torch makes of it; else NULL. */
 static PyObject *plain_groups(PyObject *optimizer) {
-    PyObject *dict = dycl_object_dict(optimizer), *groups = dict ? PyDict_GetItemWithError(dict, groups_name) : NULL;
-    if (!groups || !PyList_CheckExact(groups) || !PyDict_GetItemWithError(dict, label_name)) return NULL;
+    PyObject *groups = dycl_groups_of(optimizer);
+    if (!groups || !PyDict_GetItemWithError(dycl_object_dict(optimizer), label_name)) return NULL;
     for (Py_ssize_t g = 0; g < PyList_GET_SIZE(groups); g++) {
-        PyObject *group = PyList_GET_ITEM(groups, g), *list;
-        if (!PyDict_CheckExact(group) || !(list = PyDict_GetItemWithError(group, parameters_name)) ||
-            !PyList_CheckExact(list))
-            return NULL;
+        PyObject *list = dycl_groups_parameters(PyList_GET_ITEM(groups, g));
+        if (!list) return NULL;
         for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++)
             if (!is_parameter(PyList_GET_ITEM(list, i))) return NULL;
     }
@@ -47,10 +46,8 @@ static int set_to_none(PyObject *p) {
 static int set_all_to_none(PyObject *groups) {
     int failed = 0;
     for (Py_ssize_t g = 0; g < PyList_GET_SIZE(groups) && !failed; g++) {
-        PyObject *group = PyList_GET_ITEM(groups, g);
-        PyObject *list = PyDict_CheckExact(group) ? PyDict_GetItemWithError(group, parameters_name) : NULL;
-        Py_XINCREF(list);
-        for (Py_ssize_t i = 0; list && PyList_CheckExact(list) && i < PyList_GET_SIZE(list) && !failed; i++) {
+        PyObject *list = Py_XNewRef(dycl_groups_parameters(PyList_GET_ITEM(groups, g)));
+        for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list) && !failed; i++) {
             PyObject *p = Py_NewRef(PyList_GET_ITEM(list, i));
             failed = set_to_none(p) < 0;
             Py_DECREF(p);
@@ -86,9 +83,10 @@ int dycl_zero_grad_watch(PyObject *function) {
     static struct {
         PyObject **name;
         const char *text;
-    } const names[] = {{&called_name, "__dynamo_disable"}, {&label_name, "_zero_grad_profile_name"},
-                       {&groups_name, "param_groups"},     {&parameters_name, "params"},
-                       {&to_none_name, "set_to_none"},     {&grad_name, "grad"}};
+    } const names[] = {{&called_name, "__dynamo_disable"},
+                       {&label_name, "_zero_grad_profile_name"},
+                       {&to_none_name, "set_to_none"},
+                       {&grad_name, "grad"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!*names[i].name && !(*names[i].name = PyUnicode_InternFromString(names[i].text))) return -1;
     Py_XSETREF(wrapped, Py_NewRef(function));
