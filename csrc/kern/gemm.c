@@ -20,44 +20,66 @@ size_t dycl_gemm_bytes(const dycl_gemm_layout *form) {
     return (size_t)(vectors_of(form) * form->kernel->lanes * depth_of(form)) * sizeof(float);
 }
 
-/* The part of a panel for one place of the outer dimensions of k: `inner` rows of `there` columns, with zeros up to
- * `width`. */
-static void pack_rows(const dycl_gemm_layout *form, const float *from, float *to, int64_t there, int64_t width) {
-    int64_t inner = form->sizes[2], row = form->strides[2];
+/* So many rows of k are packed for all panels before the next: with rows of B read as they lie, panel after panel,
+ * each line would be waited for, which took a sixth of a product of 128 rows. */
+#define PACKED_ROWS 16
+
+/* A row of a panel: too short to be worth a call of the library's memcpy. */
+static inline void copy_row(float *to, const float *from, int64_t columns) {
+    for (; columns >= 8; columns -= 8, to += 8, from += 8) memcpy(to, from, 8 * sizeof *to);
+    for (; columns > 0; columns--) *to++ = *from++;
+}
+
+/* `rows` rows of a panel: `there` columns of each, with zeros up to `width`. */
+static void pack_rows(const dycl_gemm_layout *form, const float *from, float *to, int64_t rows, int64_t there,
+                      int64_t width) {
+    int64_t row = form->strides[2];
     if (form->column == 1) {
-        for (int64_t l = 0; l < inner; l++) memcpy(to + l * width, from + l * row, (size_t)there * sizeof *to);
+        for (int64_t l = 0; l < rows; l++) {
+            for (int64_t c = 0; c < there; c += 16) __builtin_prefetch(from + (l + PACKED_ROWS) * row + c);
+            copy_row(to + l * width, from + l * row, there);
+        }
     } else if (row == 1) {
         dycl_transpose4 *transpose = dycl_kern_transpose4(form->kernel->isa);
-        transpose((dycl_word *)to, width, (const dycl_word *)from, form->column, (size_t)inner, (size_t)there);
+        transpose((dycl_word *)to, width, (const dycl_word *)from, form->column, (size_t)rows, (size_t)there);
     } else { /* sixteen elements of a column at a time: it is usually k that lies close together */
-        for (int64_t l0 = 0; l0 < inner; l0 += 16)
+        for (int64_t l0 = 0; l0 < rows; l0 += 16)
             for (int64_t c = 0; c < there; c++)
-                for (int64_t l = l0; l < inner && l < l0 + 16; l++)
-                    to[l * width + c] = from[c * form->column + l * row];
+                for (int64_t l = l0; l < rows && l < l0 + 16; l++) to[l * width + c] = from[c * form->column + l * row];
     }
-    for (int64_t l = 0; l < inner && there < width; l++)
+    for (int64_t l = 0; l < rows && there < width; l++)
         memset(to + l * width + there, 0, (size_t)(width - there) * sizeof *to);
 }
 
-static void pack_panel(const dycl_gemm_layout *form, const float *b, const float *scale, float *to, int64_t first,
-                       int64_t width) {
-    int64_t there = form->n - first < width ? form->n - first : width, inner = form->sizes[2];
-    for (int64_t i = 0; i < form->sizes[0]; i++)
-        for (int64_t j = 0; j < form->sizes[1]; j++) {
-            pack_rows(form, b + i * form->strides[0] + j * form->strides[1] + first * form->column, to, there, width);
-            for (int64_t l = 0; l < inner && scale; l++)
-                for (int64_t c = 0; c < there; c++) to[l * width + c] *= scale[first + c];
-            to += inner * width;
-        }
+static void scale_rows(const float *scale, float *to, int64_t rows, int64_t there, int64_t width) {
+    for (int64_t l = 0; l < rows; l++)
+        for (int64_t c = 0; c < there; c++) to[l * width + c] *= scale[c];
+}
+
+/* Panels [from, end) of `rows` rows of k, of which `before` come before; b is the first of them. */
+static void pack_part(const dycl_gemm_layout *form, const float *b, const float *scale, float *packed, int64_t from,
+                      int64_t end, int64_t before, int64_t rows) {
+    int64_t vectors = vectors_of(form), panels = panels_of(form), lanes = form->kernel->lanes, depth = depth_of(form);
+    for (int64_t p = from; p < end; p++) {
+        int64_t first = vectors * p / panels * lanes, width = vectors * (p + 1) / panels * lanes - first,
+                there = form->n - first < width ? form->n - first : width;
+        float *to = packed + first * depth + before * width;
+        pack_rows(form, b + first * form->column, to, rows, there, width);
+        if (scale) scale_rows(scale + first, to, rows, there, width);
+    }
 }
 
 static void pack_panels(const dycl_gemm_layout *form, const float *b, const float *scale, float *packed, int64_t from,
                         int64_t end) {
-    int64_t vectors = vectors_of(form), panels = panels_of(form), lanes = form->kernel->lanes, depth = depth_of(form);
-    for (int64_t p = from; p < end; p++) {
-        int64_t first = vectors * p / panels * lanes, width = vectors * (p + 1) / panels * lanes - first;
-        pack_panel(form, b, scale, packed + first * depth, first, width);
-    }
+    int64_t inner = form->sizes[2], most = form->column == 1 ? PACKED_ROWS : inner, before = 0;
+    for (int64_t i = 0; i < form->sizes[0]; i++)
+        for (int64_t j = 0; j < form->sizes[1]; j++)
+            for (int64_t l = 0; l < inner; l += most) {
+                const float *part = b + i * form->strides[0] + j * form->strides[1] + l * form->strides[2];
+                int64_t rows = inner - l < most ? inner - l : most;
+                pack_part(form, part, scale, packed, from, end, before, rows);
+                before += rows;
+            }
 }
 
 void dycl_gemm_pack(const dycl_gemm_layout *form, const float *b, const float *scale, float *packed, int threads) {
@@ -129,6 +151,7 @@ typedef struct {
 } stretch;
 
 #define MAX_SEGMENTS 64
+#define SAFE_ROWS    6 /* lines of a set, of eight, that A may take */
 
 /* Passes so short that a panel's part stays in the cache while the tiles pass by. */
 static void divide_depth(work *w) {
@@ -279,6 +302,13 @@ static int64_t by_panels(const work *w, int64_t tiles, int64_t panels, int64_t t
     return chosen;
 }
 
+/* Rows 4096 bytes apart share a set of the first cache, and more of them than it holds lines for push one another out:
+ * 12 rows of 1024 elements ran at a third of their speed. */
+static int64_t rows_a_tile(const dycl_gemm_layout *form, int64_t a_row) {
+    int64_t most = form->kernel->rows[form->vectors];
+    return a_row % 4096 == 0 && most > SAFE_ROWS ? SAFE_ROWS : most;
+}
+
 /* Thread `self` of `team` makes its part of A. */
 static void make_source(const dycl_gemm_rows *r, int64_t self, int64_t team) {
     const dycl_pad *pad = r->source.pad;
@@ -290,7 +320,7 @@ static void make_source(const dycl_gemm_rows *r, int64_t self, int64_t team) {
 void dycl_gemm_run(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, const float *packed,
                    const dycl_gemm_finish *finish, int threads) {
     work w = {form, rows, packed, finish, .depth = depth_of(form)};
-    w.tiles_a_run = dycl_divided_up(rows->run, form->kernel->rows[form->vectors]);
+    w.tiles_a_run = dycl_divided_up(rows->run, rows_a_tile(form, rows->a_row));
     w.panels = panels_of(form);
     divide_depth(&w);
     int64_t tiles = w.tiles_a_run * rows->runs, panels = w.panels;

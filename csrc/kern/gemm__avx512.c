@@ -9,4 +9,7 @@
 #define MOST4           6
 #define ISA             DYCL_ISA_AVX512
 #define SUFFIX          dycl_gemm__avx512
+
+#define ADD_PRODUCT(sum, x, y) ((sum) = v_fma(x, y, sum)) /* half the registers are enough for any form */
+
 #include "kern/gemm_body.h"

@@ -1,5 +1,5 @@
 /* Body of the tiles of a packed product. Before including: DYCL_SIMD_WIDTH, TILES (a list of T(rows, vectors)),
- * MOST1..4 (rows), SUFFIX. */
+ * MOST1..4 (rows), SUFFIX, ADD_PRODUCT (sum += x * y). */
 #include "kern/gemm.h"
 #include "kern/simd.h"
 
@@ -8,6 +8,8 @@
 /* Rows in threes: an address is a base plus 0, 1 or 2 times the distance, so that five registers reach fourteen rows.
  * The empty asm keeps the compiler from giving each row a register of its own, which it would then have to spill. */
 #define KEEP(x) __asm__ volatile("" : "+r"(x))
+
+#define LINE (64 / (int)sizeof(float)) /* elements of a line of the cache */
 
 DYCL_INLINE void tile(const dycl_gemm_tile *t, const int rows, const int vectors) {
     vf sum[DYCL_GEMM_ROWS][DYCL_GEMM_VECTORS];
@@ -31,9 +33,9 @@ DYCL_INLINE void tile(const dycl_gemm_tile *t, const int rows, const int vectors
         _Pragma("GCC unroll 14") for (int r = 0; r < rows; r++) {                                                      \
             const char *p = r < 3 ? p0 : r < 6 ? p1 : r < 9 ? p2 : r < 12 ? p3 : p4;                                   \
             vf x = v_set1(*(const float *)(p + (r % 3) * row + (at)*4));                                               \
-            _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++) sum[r][v] = v_fma(x, y[v], sum[r][v]);           \
+            _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++) ADD_PRODUCT(sum[r][v], x, y[v]);                 \
         }                                                                                                              \
-        _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++)                                                      \
+        _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++) if (((at)*vectors + v) * VW % LINE == 0)             \
             __builtin_prefetch(b + ((at + 8) * vectors + v) * VW, 0, 3);                                               \
     } while (0)
         while (p0 != end) {

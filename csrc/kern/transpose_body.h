@@ -76,9 +76,16 @@ static inline __attribute__((always_inline)) void block_side(dycl_word *dst, int
 }
 #endif
 
+/* Rows at a distance of 4096 bytes share a set of the first cache, which holds some eight of their lines: the side
+ * whose distance is the rounder one has each line used whole before the next. */
 static inline void block16(dycl_word *dst, int64_t ds, const dycl_word *src, int64_t ss) {
-    for (int r = 0; r < 16; r += SIDE)
-        for (int c = 0; c < 16; c += SIDE) block_side(dst + r * ds + c, ds, src + c * ss + r, ss);
+    if ((ss & -ss) > (ds & -ds)) {
+        for (int c = 0; c < 16; c += SIDE)
+            for (int r = 0; r < 16; r += SIDE) block_side(dst + r * ds + c, ds, src + c * ss + r, ss);
+    } else {
+        for (int r = 0; r < 16; r += SIDE)
+            for (int c = 0; c < 16; c += SIDE) block_side(dst + r * ds + c, ds, src + c * ss + r, ss);
+    }
 }
 
 #endif
