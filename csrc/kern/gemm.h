@@ -86,6 +86,7 @@ typedef struct {
     int64_t unique; /* bytes of A that a row has for itself, to choose blocks that stay in the cache */
     float *c;       /* runs * run rows, c_row apart */
     int64_t c_row;
+    int adds;                /* to what C holds */
     dycl_gemm_source source; /* what `a` is made from */
 } dycl_gemm_rows;
 

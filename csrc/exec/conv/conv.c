@@ -214,13 +214,38 @@ dycl_winograd dycl_conv_squares(const dycl_conv_desc *d) {
         d->n, d->h, d->w, d->c, d->pad_before[0], d->pad_before[1], d->oh, d->ow, d->oc, DYCL_GUARD_ELEMENT};
 }
 
-dycl_status dycl_conv_measure(dycl_builder *b, const dycl_conv_desc *d, const char *const *variants, int threads,
-                              const char *what, dycl_autotune **out) {
-    dycl_autotune *autotune =
-        dycl_autotune_get(2, variants, threads, "%lldx%lld%s n%lld c%lld %lldx%lld oc%lld pad%lld", (long long)d->kh,
-                          (long long)d->kw, what, (long long)d->n, (long long)d->c, (long long)d->h, (long long)d->w,
-                          (long long)d->oc, (long long)d->pad_before[0]);
+dycl_status dycl_conv_measure(dycl_builder *b, const dycl_conv_desc *d, const char *const *variants, int count,
+                              int threads, const char *what, dycl_autotune **out) {
+    dycl_autotune *autotune = dycl_autotune_get(
+        count, variants, threads, "%lldx%lld%s n%lld c%lld %lldx%lld oc%lld pad%lld,%lld by%lld,%lld dil%lld,%lld",
+        (long long)d->kh, (long long)d->kw, what, (long long)d->n, (long long)d->c, (long long)d->h, (long long)d->w,
+        (long long)d->oc, (long long)d->pad_before[0], (long long)d->pad_before[1], (long long)d->stride[0],
+        (long long)d->stride[1], (long long)d->dilation[0], (long long)d->dilation[1]);
     dycl_status status = dycl_make_autotune(b, autotune);
     if (status == DYCL_OK) *out = autotune;
     return status;
+}
+
+/* Zeros that only few windows see are not worth their memory: a stride far longer than the image. */
+static int is_worth(const dycl_conv_desc *d, const dycl_pad *pad) {
+    double copied = (double)(pad->above + pad->height + pad->below) * (double)(pad->left + pad->width + pad->right);
+    return copied < 4 * ((double)d->h * (double)d->w + (double)(d->oh * d->ow) * (double)(d->kh * d->kw)) + 4096;
+}
+
+int dycl_conv_pad(const dycl_conv_desc *d, dycl_pad *pad) {
+    int64_t see_h = (d->oh - 1) * d->stride[0] + (d->kh - 1) * d->dilation[0] + 1,
+            see_w = (d->ow - 1) * d->stride[1] + (d->kw - 1) * d->dilation[1] + 1;
+    *pad = (dycl_pad){.images = d->n,
+                      .channels = d->c,
+                      .height = d->h,
+                      .width = d->w,
+                      .above = d->pad_before[0] < see_h ? d->pad_before[0] : see_h,
+                      .left = d->pad_before[1] < see_w ? d->pad_before[1] : see_w}; /* few windows see no pixel */
+    if (pad->height > see_h - pad->above) pad->height = see_h - pad->above;
+    if (pad->width > see_w - pad->left) pad->width = see_w - pad->left;
+    if (pad->height < 0) pad->height = 0;
+    if (pad->width < 0) pad->width = 0;
+    pad->below = see_h - pad->above - pad->height;
+    pad->right = see_w - pad->left - pad->width;
+    return is_worth(d, pad);
 }

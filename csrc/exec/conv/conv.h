@@ -53,8 +53,10 @@ double dycl_conv_cost(const dycl_conv_desc *d);
 int dycl_conv_suits_winograd(const dycl_builder *b, const dycl_conv_desc *d, const dycl_gemm_kernel *kernel,
                              int64_t least);
 dycl_winograd dycl_conv_squares(const dycl_conv_desc *d);
-/* Two variants of the last step, whose times depend on the convolution and `what` is said of it. */
-dycl_status dycl_conv_measure(dycl_builder *b, const dycl_conv_desc *d, const char *const *variants, int threads,
-                              const char *what, dycl_autotune **out);
+/* So many variants of the last step, whose times depend on the convolution and `what` is said of it. */
+dycl_status dycl_conv_measure(dycl_builder *b, const dycl_conv_desc *d, const char *const *variants, int count,
+                              int threads, const char *what, dycl_autotune **out);
+/* The pixels that windows see, and the zeros around them. 0: they are not worth their memory. */
+int dycl_conv_pad(const dycl_conv_desc *d, dycl_pad *pad);
 
 #endif

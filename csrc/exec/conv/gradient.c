@@ -1,13 +1,16 @@
 #include "exec/builder/blocked.h"
+#include "exec/builder/guard.h"
 #include "exec/conv/conv.h"
 #include "kern/product.h"
+#include "kern/window_gradient.h"
 
 #include <string.h>
 
-/* Gradients of the weights of convolutions, by oneDNN or by a way of our own: 3x3 windows by Winograd's squares, single
- * pixels as a product. oneDNN chooses the layouts: what image and gradient are reordered to, other steps find ready,
- * and what it makes is reordered to the weight's. Where both are possible, they are measured from channels last, which
- * is what the convolutions around leave; what oneDNN wants otherwise is reordered in the step then. */
+/* Gradients of the weights of convolutions, by oneDNN or by ways of our own: windows as products, or by Winograd's
+ * squares, and single pixels as one product. oneDNN chooses the layouts: what image and gradient are reordered to,
+ * other steps find ready, and what it makes is reordered to the weight's. Where several are possible, they are measured
+ * from channels last, which is what the convolutions around leave; what oneDNN wants otherwise is reordered in the step
+ * then. */
 
 /* To or from the primitive's own layout. prim: the plan's; NULL: the other side lies so. */
 typedef struct {
@@ -15,16 +18,23 @@ typedef struct {
     dycl_ref own, scratch;
 } reordering;
 
+typedef enum { BY_SQUARES, BY_PIXELS, BY_WINDOWS, BY_PRIMITIVE, WAYS } way;
+static const char *const names[] = {
+    [BY_SQUARES] = "Winograd", [BY_PIXELS] = "product", [BY_WINDOWS] = "windows", [BY_PRIMITIVE] = "oneDNN"};
+
 typedef struct {
     dycl_prim *prim; /* the plan's */
     reordering x_as, gradient_as, back;
     dycl_ref x, gradient, dst, scratch;
-    dycl_winograd winograd;
-    dycl_product product; /* of single pixels; kernel NULL: squares */
+    way ways[WAYS]; /* that are measured */
+    int way_count, threads;
     const dycl_gemm_kernel *kernel;
-    dycl_ref own_scratch;
-    int threads;
-    dycl_autotune *autotune;
+    dycl_winograd squares;
+    dycl_product pixels;
+    dycl_window_gradient windows;
+    dycl_ref work[WAYS]; /* of our own ways */
+    size_t gradient_numel;
+    dycl_autotune *autotune; /* NULL: the primitive */
 } gradient_args;
 
 static dycl_status reorder(const reordering *r, dycl_plan *plan, dycl_ref from, dycl_ref to) {
@@ -52,25 +62,32 @@ fail:
     return status;
 }
 
-enum { OWN, PRIMITIVE };
-static const char *const of_squares[] = {"Winograd", "oneDNN"}, *const of_pixels[] = {"product", "oneDNN"};
-
-static dycl_status own_run(const gradient_args *a, dycl_plan *plan) {
+static void own_run(const gradient_args *a, dycl_plan *plan, way by) {
     const float *x = dycl_at(plan, a->x), *gradient = dycl_at(plan, a->gradient);
     float *dst = dycl_at(plan, a->dst);
-    if (a->product.kernel)
-        dycl_product_run(&a->product, gradient, x, NULL, dst, dycl_at(plan, a->own_scratch));
-    else if (!dycl_winograd_gradient(&a->winograd, a->kernel, x, gradient, dst, dycl_at(plan, a->own_scratch),
-                                     a->threads))
-        plan->suspect = 1;
-    return DYCL_OK;
+    char *work = dycl_at(plan, a->work[by]);
+    int sound = 1;
+    switch (by) {
+    case BY_PIXELS: dycl_product_run(&a->pixels, gradient, x, NULL, dst, work); break;
+    case BY_SQUARES:
+        sound = dycl_winograd_gradient(&a->squares, a->kernel, x, gradient, dst, (float *)work, a->threads);
+        break;
+    default: /* zeros around an image times what is no number */
+        sound = dycl_guard_is_small(gradient, a->gradient_numel, DYCL_GUARD_ELEMENT);
+        dycl_window_gradient_run(&a->windows, x, gradient, dst, work);
+    }
+    if (!sound) plan->suspect = 1;
 }
 
-static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
+static dycl_status measured_run(const dycl_step *step, dycl_plan *plan) {
     const gradient_args *a = step->args;
+    dycl_status status = DYCL_OK;
     uint64_t began;
     int variant = dycl_autotune_next(a->autotune, &began);
-    dycl_status status = variant == PRIMITIVE ? gradient_run(step, plan) : own_run(a, plan);
+    if (a->ways[variant] == BY_PRIMITIVE)
+        status = gradient_run(step, plan);
+    else
+        own_run(a, plan, a->ways[variant]);
     if (began) dycl_autotune_note(a->autotune, variant, began);
     return status;
 }
@@ -119,35 +136,91 @@ fail:
     return status;
 }
 
-static dycl_status offer_winograd(dycl_builder *b, gradient_args *a, const dycl_conv_desc *d) {
-    a->winograd = dycl_conv_squares(d);
-    a->threads = dycl_conv_cost(d) > 10000 ? b->plan->threads : 1;
-    b->plan->guarded = 1; /* transforms subtract: an infinity from itself, perhaps */
-    dycl_make_variant(b, 2);
-    return dycl_make_scratch(b, dycl_winograd_gradient_scratch(&a->winograd, a->kernel, a->threads), &a->own_scratch);
+/* ---- Our own ways */
+
+static int is_pixels(const dycl_conv_desc *d) {
+    return d->kh == 1 && d->kw == 1 && d->stride[0] == 1 && d->stride[1] == 1 && d->oh == d->h && d->ow == d->w &&
+           !d->pad_before[0] && !d->pad_before[1];
 }
 
 /* Each weight is a sum over all pixels: gradient[pixels, oc]' x[pixels, c]. */
-static int suits_product(const dycl_builder *b, const dycl_conv_desc *d, const dycl_gemm_kernel *kernel) {
-    int single = d->kh == 1 && d->kw == 1 && d->stride[0] == 1 && d->stride[1] == 1 && d->groups == 1;
-    return kernel && single && b->plan->mode == DYCL_PLAN_TUNED && dycl_make_may_pack(b) && d->c >= 8 && d->oc >= 8 &&
-           d->oh == d->h && d->ow == d->w && !d->pad_before[0] && !d->pad_before[1];
+static void describe_pixels(gradient_args *a, const dycl_conv_desc *d) {
+    a->pixels = (dycl_product){.kernel = a->kernel,
+                               .m = d->oc,
+                               .n = d->c,
+                               .k = d->n * d->oh * d->ow,
+                               .a_row = 1,
+                               .a_column = d->oc,
+                               .b_row = d->c,
+                               .b_column = 1,
+                               .c_row = d->c};
+    dycl_product_divide(&a->pixels, a->threads);
 }
 
-static dycl_status offer_product(dycl_builder *b, gradient_args *a, const dycl_conv_desc *d) {
-    a->product = (dycl_product){.kernel = a->kernel,
-                                .m = d->oc,
-                                .n = d->c,
-                                .k = d->n * d->oh * d->ow,
-                                .a_row = 1,
-                                .a_column = d->oc,
-                                .b_row = d->c,
-                                .b_column = 1,
-                                .c_row = d->c};
+static void describe_windows(gradient_args *a, const dycl_conv_desc *d, const dycl_pad *pad) {
+    a->windows = (dycl_window_gradient){.kernel = a->kernel,
+                                        .images = d->n,
+                                        .channels = d->c,
+                                        .height = d->h,
+                                        .width = d->w,
+                                        .outputs = d->oc,
+                                        .out_height = d->oh,
+                                        .out_width = d->ow,
+                                        .window = {d->kh, d->kw},
+                                        .stride = {d->stride[0], d->stride[1]},
+                                        .dilation = {d->dilation[0], d->dilation[1]},
+                                        .pad = *pad};
+    dycl_window_gradient_divide(&a->windows, a->threads);
+}
+
+/* Those that may be faster than the primitive. Few weights or channels fill no vector. */
+static void choose_ways(const dycl_builder *b, gradient_args *a, const dycl_conv_desc *d) {
+    dycl_pad pad;
+    a->kernel = dycl_kern_gemm(dycl_cpu_isa());
     a->threads = dycl_conv_cost(d) > 10000 ? b->plan->threads : 1;
-    dycl_product_divide(&a->product, a->threads);
-    dycl_make_variant(b, 2);
-    return dycl_make_scratch(b, dycl_product_bytes(&a->product), &a->own_scratch);
+    if (!a->kernel || b->plan->mode != DYCL_PLAN_TUNED || !dycl_make_may_pack(b) || d->groups != 1 || d->oc < 8) return;
+    if (is_pixels(d)) {
+        if (d->c < 8) return;
+        describe_pixels(a, d);
+        a->ways[a->way_count++] = BY_PIXELS;
+        return;
+    }
+    if (dycl_conv_suits_winograd(b, d, a->kernel, 32)) {
+        a->squares = dycl_conv_squares(d);
+        a->ways[a->way_count++] = BY_SQUARES;
+    }
+    if (d->c * d->kw < 8 || !dycl_conv_pad(d, &pad)) return;
+    describe_windows(a, d, &pad);
+    a->ways[a->way_count++] = BY_WINDOWS;
+}
+
+static size_t work_bytes(const gradient_args *a, way by) {
+    switch (by) {
+    case BY_PIXELS: return dycl_product_bytes(&a->pixels);
+    case BY_SQUARES: return dycl_winograd_gradient_scratch(&a->squares, a->kernel, a->threads);
+    default: return dycl_window_gradient_bytes(&a->windows);
+    }
+}
+
+static dycl_status make_own(dycl_builder *b, gradient_args *a) {
+    dycl_status status;
+    for (int i = 0; i < a->way_count; i++) {
+        way by = a->ways[i];
+        if (by != BY_PIXELS) b->plan->guarded = 1; /* squares subtract an infinity from itself, perhaps */
+        dycl_make_variant(b, (uint32_t)i + 2);
+        DYCL_TRY(dycl_make_scratch(b, work_bytes(a, by), &a->work[by]));
+    }
+    return DYCL_OK;
+fail:
+    return status;
+}
+
+static dycl_status measure(dycl_builder *b, gradient_args *a, const dycl_conv_desc *d) {
+    const char *said[WAYS];
+    if (!a->way_count) return DYCL_OK;
+    a->ways[a->way_count++] = BY_PRIMITIVE;
+    for (int i = 0; i < a->way_count; i++) said[i] = names[a->ways[i]];
+    return dycl_conv_measure(b, d, said, a->way_count, a->threads, " gradient", &a->autotune);
 }
 
 dycl_status dycl_steps_unconv(dycl_builder *b, const dycl_block *block) {
@@ -167,12 +240,11 @@ dycl_status dycl_steps_unconv(dycl_builder *b, const dycl_block *block) {
     dycl_make_tensor(b, operands[1], &gradient);
     DYCL_TRY(dycl_make_target(b, node->out, &out));
     dycl_conv_describe(&d, &x, &out, &gradient, DYCL_OP_conv2d, dycl_node_attrs(g, node));
+    a->gradient_numel = (size_t)dycl_tensor_numel(&gradient);
     DYCL_TRY(dycl_prim_conv_gradient(&d, &a->prim));
     DYCL_TRY(dycl_make_prim(b, a->prim));
-    a->kernel = dycl_kern_gemm(dycl_cpu_isa());
-    int squares = a->kernel && dycl_conv_suits_winograd(b, &d, a->kernel, 32),
-        either = squares || suits_product(b, &d, a->kernel);
-    if (either) {
+    choose_ways(b, a, &d);
+    if (a->way_count) {
         dycl_channels_last(&x, &image);
         dycl_channels_last(&gradient, &of_result);
     } else {
@@ -181,17 +253,16 @@ dycl_status dycl_steps_unconv(dycl_builder *b, const dycl_block *block) {
     }
     DYCL_TRY(dycl_make_as(b, operands[0], &image, &a->x));
     DYCL_TRY(dycl_make_as(b, operands[1], &of_result, &a->gradient));
-    if (either) dycl_make_variant(b, 1);
+    if (a->way_count) dycl_make_variant(b, 1);
     DYCL_TRY(make_primitive(b, a, &d, &image, &of_result));
-    if (either) DYCL_TRY(squares ? offer_winograd(b, a, &d) : offer_product(b, a, &d));
+    DYCL_TRY(make_own(b, a));
     a->dst = out.ref;
     dycl_make_read_at(b, a->x, dycl_layout_bytes(&image));
     dycl_make_read_at(b, a->gradient, dycl_layout_bytes(&of_result));
     dycl_make_write(b, &out);
-    DYCL_TRY(dycl_make_step(b, either ? either_run : gradient_run, a, "weight's gradient", dycl_conv_cost(&d)));
+    DYCL_TRY(dycl_make_step(b, a->way_count ? measured_run : gradient_run, a, "weight's gradient", dycl_conv_cost(&d)));
     b->plan->infos[b->plan->step_count - 1].prim = a->prim;
-    const char *const *variants = squares ? of_squares : of_pixels;
-    if (either) DYCL_TRY(dycl_conv_measure(b, &d, variants, a->threads, " gradient", &a->autotune));
+    DYCL_TRY(measure(b, a, &d));
     return dycl_make_finish(b, node->out, &out);
 fail:
     return status;

@@ -191,30 +191,6 @@ static void describe_rows(const dycl_conv_desc *d, int64_t height, int64_t width
     }
 }
 
-/* The pixels that windows see, and the zeros around them. */
-static void describe_pad(const dycl_conv_desc *d, dycl_pad *pad) {
-    int64_t see_h = (d->oh - 1) * d->stride[0] + (d->kh - 1) * d->dilation[0] + 1,
-            see_w = (d->ow - 1) * d->stride[1] + (d->kw - 1) * d->dilation[1] + 1;
-    *pad = (dycl_pad){.images = d->n,
-                      .channels = d->c,
-                      .height = d->h,
-                      .width = d->w,
-                      .above = d->pad_before[0] < see_h ? d->pad_before[0] : see_h,
-                      .left = d->pad_before[1] < see_w ? d->pad_before[1] : see_w}; /* few windows see no pixel */
-    if (pad->height > see_h - pad->above) pad->height = see_h - pad->above;
-    if (pad->width > see_w - pad->left) pad->width = see_w - pad->left;
-    if (pad->height < 0) pad->height = 0;
-    if (pad->width < 0) pad->width = 0;
-    pad->below = see_h - pad->above - pad->height;
-    pad->right = see_w - pad->left - pad->width;
-}
-
-/* Zeros that only few windows see are not worth their memory: a stride far longer than the image. */
-static int is_worth(const dycl_conv_desc *d, const dycl_pad *pad) {
-    double copied = (double)(pad->above + pad->height + pad->below) * (double)(pad->left + pad->width + pad->right);
-    return copied < 4 * ((double)d->h * (double)d->w + (double)(d->oh * d->ow) * (double)(d->kh * d->kw)) + 4096;
-}
-
 /* Where the input is read from, in which strides: as it lies, when the copy with zeros is made anyway. */
 static dycl_status read_input(dycl_builder *b, uint32_t value, product_args *a) {
     const struct dycl_blocked *blocked = dycl_blocked_of(b, value);
@@ -285,8 +261,7 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     dycl_channels_last(&x, &src);
     dycl_channels_last(&out, &dst);
     a->conv = *conv;
-    describe_pad(d, &a->pad);
-    if (!is_worth(d, &a->pad)) return DYCL_BAIL;
+    if (!dycl_conv_pad(d, &a->pad)) return DYCL_BAIL;
     a->pads = a->pad.above || a->pad.below || a->pad.left || a->pad.right;
     double flops = 2 * (double)(d->n * d->oh * d->ow) * (double)d->oc * (double)(d->kh * d->kw * d->c);
     a->threads = flops > 400000 ? b->plan->threads : 1;
@@ -331,8 +306,8 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     DYCL_TRY(
         dycl_make_step(b, squares ? either_run : product_run, a, "window product", 500 + flops / 150 / a->threads));
     if (squares) {
-        DYCL_TRY(dycl_conv_measure(b, d, variants, a->threads, " anew", &a->anew));
-        DYCL_TRY(dycl_conv_measure(b, d, variants, a->threads, "", &a->autotune));
+        DYCL_TRY(dycl_conv_measure(b, d, variants, 2, a->threads, " anew", &a->anew));
+        DYCL_TRY(dycl_conv_measure(b, d, variants, 2, a->threads, "", &a->autotune));
     }
     return dycl_make_result_done(b, result);
 fail:
