@@ -20,8 +20,8 @@ size_t dycl_gemm_bytes(const dycl_gemm_layout *form) {
     return (size_t)(vectors_of(form) * form->kernel->lanes * depth_of(form)) * sizeof(float);
 }
 
-/* So many rows of k are packed for all panels before the next: with rows of B read as they lie, panel after panel,
- * each line would be waited for, which took a sixth of a product of 128 rows. */
+/* So many rows of k are packed before the next. With rows of B read panel after panel each line was waited for, which
+ * took a sixth of a product of 128 rows; with windows read place after place, nine times. */
 #define PACKED_ROWS 16
 
 /* A row of a panel: too short to be worth a call of the library's memcpy. */
@@ -56,30 +56,37 @@ static void scale_rows(const float *scale, float *to, int64_t rows, int64_t ther
         for (int64_t c = 0; c < there; c++) to[l * width + c] *= scale[c];
 }
 
-/* Panels [from, end) of `rows` rows of k, of which `before` come before; b is the first of them. */
-static void pack_part(const dycl_gemm_layout *form, const float *b, const float *scale, float *packed, int64_t from,
-                      int64_t end, int64_t before, int64_t rows) {
-    int64_t vectors = vectors_of(form), panels = panels_of(form), lanes = form->kernel->lanes, depth = depth_of(form);
-    for (int64_t p = from; p < end; p++) {
-        int64_t first = vectors * p / panels * lanes, width = vectors * (p + 1) / panels * lanes - first,
-                there = form->n - first < width ? form->n - first : width;
-        float *to = packed + first * depth + before * width;
-        pack_rows(form, b + first * form->column, to, rows, there, width);
-        if (scale) scale_rows(scale + first, to, rows, there, width);
-    }
+static int64_t column_of(const dycl_gemm_layout *form, int64_t panel) {
+    return vectors_of(form) * panel / panels_of(form) * form->kernel->lanes;
 }
 
+/* `rows` rows of k for a panel that begins at `to`, at (i, j, l) of k. */
+static void pack_part(const dycl_gemm_layout *form, const float *b, const float *scale, float *to, int64_t panel,
+                      int64_t i, int64_t j, int64_t l, int64_t rows) {
+    int64_t first = column_of(form, panel), width = column_of(form, panel + 1) - first,
+            there = form->n - first < width ? form->n - first : width,
+            before = (i * form->sizes[1] + j) * form->sizes[2] + l;
+    const float *from = b + i * form->strides[0] + j * form->strides[1] + l * form->strides[2] + first * form->column;
+    to += before * width;
+    pack_rows(form, from, to, rows, there, width);
+    if (scale) scale_rows(scale + first, to, rows, there, width);
+}
+
+/* Panels [from, end), the first of them to `packed`. What lies together is read together: rows across all panels, or
+ * (windows, whose places lie side by side, and columns) some rows of all places for one panel after the other. */
 static void pack_panels(const dycl_gemm_layout *form, const float *b, const float *scale, float *packed, int64_t from,
                         int64_t end) {
-    int64_t inner = form->sizes[2], most = form->column == 1 ? PACKED_ROWS : inner, before = 0;
-    for (int64_t i = 0; i < form->sizes[0]; i++)
-        for (int64_t j = 0; j < form->sizes[1]; j++)
-            for (int64_t l = 0; l < inner; l += most) {
-                const float *part = b + i * form->strides[0] + j * form->strides[1] + l * form->strides[2];
-                int64_t rows = inner - l < most ? inner - l : most;
-                pack_part(form, part, scale, packed, from, end, before, rows);
-                before += rows;
-            }
+    const int64_t *sizes = form->sizes;
+    int by_rows = form->column == 1;
+    int64_t some = by_rows || form->strides[2] != 1 ? PACKED_ROWS : sizes[2];
+    for (int64_t first = from; first < end; first = by_rows ? end : first + 1)
+        for (int64_t l = 0; l < sizes[2]; l += some)
+            for (int64_t i = 0; i < sizes[0]; i++)
+                for (int64_t j = 0; j < sizes[1]; j++)
+                    for (int64_t p = first; p < (by_rows ? end : first + 1); p++)
+                        pack_part(form, b, scale,
+                                  packed + (column_of(form, p) - column_of(form, from)) * depth_of(form), p, i, j, l,
+                                  sizes[2] - l < some ? sizes[2] - l : some);
 }
 
 void dycl_gemm_pack(const dycl_gemm_layout *form, const float *b, const float *scale, float *packed, int threads) {
@@ -90,8 +97,8 @@ void dycl_gemm_pack(const dycl_gemm_layout *form, const float *b, const float *s
     }
 #pragma omp parallel num_threads(threads)
     {
-        int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
-        pack_panels(form, b, scale, packed, panels * self / team, panels * (self + 1) / team);
+        int64_t team = omp_get_num_threads(), self = omp_get_thread_num(), from = panels * self / team;
+        pack_panels(form, b, scale, packed + column_of(form, from) * depth_of(form), from, panels * (self + 1) / team);
     }
 }
 
@@ -137,6 +144,7 @@ typedef struct {
     const float *packed;
     const dycl_gemm_finish *finish;
     int64_t tiles_a_run, panels, depth;
+    int fresh;                             /* `packed` is the panel that is multiplied */
     int64_t segments_a_pass, depth_a_pass; /* k is walked in passes: a part of a segment, or a few segments */
 } work;
 
@@ -151,7 +159,8 @@ typedef struct {
 } stretch;
 
 #define MAX_SEGMENTS 64
-#define SAFE_ROWS    6 /* lines of a set, of eight, that A may take */
+#define FRESH_ROWS   1024 /* of A that are read again for each panel */
+#define SAFE_ROWS    6    /* lines of a set, of eight, that A may take */
 
 /* Passes so short that a panel's part stays in the cache while the tiles pass by. */
 static void divide_depth(work *w) {
@@ -166,13 +175,9 @@ static void divide_depth(work *w) {
             r->segment_count, dycl_divided_up(r->segment_count, most < MAX_SEGMENTS ? most : MAX_SEGMENTS));
 }
 
-static int64_t panel_column(const work *w, int64_t panel) {
-    return vectors_of(w->form) * panel / w->panels * w->form->kernel->lanes;
-}
-
 static const float *panel_part(const work *w, int64_t panel, int64_t before) {
-    int64_t column = panel_column(w, panel), width = panel_column(w, panel + 1) - column;
-    return w->packed + column * w->depth + before * width;
+    int64_t column = column_of(w->form, panel), width = column_of(w->form, panel + 1) - column;
+    return w->packed + (w->fresh ? 0 : column * w->depth) + before * width;
 }
 
 static void run_tiles(const work *w, const stretch *pass, int64_t tile0, int64_t tile1, int64_t panel,
@@ -180,7 +185,7 @@ static void run_tiles(const work *w, const stretch *pass, int64_t tile0, int64_t
     const dycl_gemm_layout *form = w->form;
     const dycl_gemm_rows *r = w->rows;
     const dycl_gemm_finish *finish = w->finish;
-    int64_t column = panel_column(w, panel), width = panel_column(w, panel + 1) - column, segments[MAX_SEGMENTS];
+    int64_t column = column_of(w->form, panel), width = column_of(w->form, panel + 1) - column, segments[MAX_SEGMENTS];
     int64_t depth = pass->segments * pass->depth, bytes = depth * width * (int64_t)sizeof(float),
             part = dycl_divided_up(bytes, tile1 - tile0);
     const dycl_gemm_tile_fn *tiles = form->kernel->tile[width / form->kernel->lanes];
@@ -319,12 +324,18 @@ static void make_source(const dycl_gemm_rows *r, int64_t self, int64_t team) {
                   lines * (self + 1) / team);
 }
 
-void dycl_gemm_run(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, const float *packed,
-                   const dycl_gemm_finish *finish, int threads) {
+static work describe(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, const float *packed,
+                     const dycl_gemm_finish *finish) {
     work w = {form, rows, packed, finish, .depth = depth_of(form)};
     w.tiles_a_run = dycl_divided_up(rows->run, rows_a_tile(form, rows->a_row));
     w.panels = panels_of(form);
     divide_depth(&w);
+    return w;
+}
+
+void dycl_gemm_run(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, const float *packed,
+                   const dycl_gemm_finish *finish, int threads) {
+    work w = describe(form, rows, packed, finish);
     int64_t tiles = w.tiles_a_run * rows->runs, panels = w.panels;
     if (threads < 2) {
         if (rows->source.pad) make_source(rows, 0, 1);
@@ -342,5 +353,39 @@ void dycl_gemm_run(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, con
         }
         run_share(&w, &(rectangle){tiles * row / bands, tiles * (row + 1) / bands, panels * column / n,
                                    panels * (column + 1) / n});
+    }
+}
+
+static int64_t panel_bytes(const dycl_gemm_layout *form) {
+    return (form->vectors * form->kernel->lanes * depth_of(form) * (int64_t)sizeof(float) + 63) & ~(int64_t)63;
+}
+
+size_t dycl_gemm_fresh_bytes(const dycl_gemm_layout *form, int threads) {
+    return (size_t)(panel_bytes(form) * threads);
+}
+
+int dycl_gemm_suits_fresh(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, int threads) {
+    return rows->run * rows->runs <= FRESH_ROWS && (int64_t)dycl_gemm_bytes(form) > dycl_cpu_cache() / 2 &&
+           panels_of(form) >= 2 * threads;
+}
+
+void dycl_gemm_run_fresh(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, const dycl_gemm_columns *b,
+                         const dycl_gemm_finish *finish, int threads) {
+    work all = describe(form, rows, NULL, finish);
+    all.fresh = 1;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
+        float *room = (float *)(b->room + self * panel_bytes(form));
+        work w = all;
+        w.packed = room;
+        if (rows->source.pad) {
+            make_source(rows, self, team);
+#pragma omp barrier
+        }
+        for (int64_t p = w.panels * self / team; p < w.panels * (self + 1) / team; p++) {
+            pack_panels(form, b->from, b->scale, room, p, p + 1);
+            run_share(&w, &(rectangle){0, w.tiles_a_run * rows->runs, p, p + 1});
+        }
     }
 }

@@ -93,6 +93,17 @@ typedef struct {
 void dycl_gemm_run(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, const float *packed,
                    const dycl_gemm_finish *finish, int threads);
 
+/* B that is packed while it is multiplied, a panel at a time, which stays in the second cache: of a large B and few
+ * rows of A, packing all of it first is most of the time. */
+typedef struct {
+    const float *from, *scale; /* as for dycl_gemm_pack */
+    char *room;                /* dycl_gemm_fresh_bytes, 64-byte aligned */
+} dycl_gemm_columns;
+int dycl_gemm_suits_fresh(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, int threads);
+size_t dycl_gemm_fresh_bytes(const dycl_gemm_layout *form, int threads);
+void dycl_gemm_run_fresh(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, const dycl_gemm_columns *b,
+                         const dycl_gemm_finish *finish, int threads);
+
 DYCL_ISA_TABLES(const dycl_gemm_kernel, dycl_gemm)
 
 #endif

@@ -14,7 +14,7 @@ dycl_status dycl_conv_weights(dycl_plan *plan, const dycl_conv_args *a, const vo
     const float *scale = a->has_scale ? dycl_at(plan, a->scale) : NULL;
     const void *packed = NULL;
     dycl_status status = a->packing ? dycl_packing_get(plan, a->packing, scale, &packed) : DYCL_OK;
-    if (status == DYCL_OK && !packed) {
+    if (status == DYCL_OK && !packed && !a->fresh) {
         float *scaled = scale && dycl_weights_copies(&a->as) ? dycl_at(plan, a->scaled) : NULL;
         packed = dycl_at(plan, a->repacked);
         status = dycl_weights_pack(&a->as, *out, scale, scaled, dycl_at(plan, a->repacked));
@@ -88,7 +88,7 @@ dycl_status dycl_conv_read_weights(dycl_builder *b, dycl_conv_args *a, const dyc
     a->as.channels = channels;
     a->as.per_channel = dycl_tensor_numel(w) / channels;
     DYCL_TRY(dycl_make_packing(b, w, &a->as, a->has_scale, &a->packing));
-    DYCL_TRY(dycl_make_scratch(b, dycl_weights_bytes(&a->as), &a->repacked));
+    DYCL_TRY(dycl_make_scratch(b, a->fresh ? a->fresh : dycl_weights_bytes(&a->as), &a->repacked));
     if (a->has_scale && dycl_weights_copies(&a->as))
         DYCL_TRY(dycl_make_scratch(b, (size_t)dycl_tensor_numel(w) * sizeof(float), &a->scaled));
     return DYCL_OK;

@@ -12,6 +12,7 @@ typedef struct {
     dycl_ref repacked, scaled; /* room for weights that are no constant, packed at each run */
     dycl_packing *packing;
     dycl_weights as; /* in which order its kernel reads the weights */
+    size_t fresh;    /* not 0: who multiplies packs these, panel by panel, in so many bytes at `repacked` */
     int has_bias, has_scale, pack, post_count;
     int has_post[DYCL_MAX_POST_OPS];
     dycl_ref post[DYCL_MAX_POST_OPS];
@@ -19,7 +20,7 @@ typedef struct {
 
 void dycl_conv_describe(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tensor *w, const dycl_tensor *out,
                         dycl_op op, const int64_t *attrs);
-/* The weights as the step's kernel wants them: as they are, packed before, or packed now. */
+/* The weights as the step's kernel wants them: as they are, packed before, or packed now (NULL: `fresh`). */
 dycl_status dycl_conv_weights(dycl_plan *plan, const dycl_conv_args *a, const void **out);
 /* Notes what the step reads of its weights; a->prim or a->as says in which order. */
 dycl_status dycl_conv_read_weights(dycl_builder *b, dycl_conv_args *a, const dycl_tensor *w, int64_t channels);

@@ -45,7 +45,15 @@ static dycl_status windows_run(const product_args *a, dycl_plan *plan) {
     }
     rows.c = dycl_at(plan, a->dst);
     dycl_gemm_finish finish = finish_at(a, plan);
-    dycl_gemm_run(&a->form, &rows, packed, &finish, a->threads);
+    if (packed) {
+        dycl_gemm_run(&a->form, &rows, packed, &finish, a->threads);
+    } else {
+        const float *scale = a->conv.has_scale ? dycl_at(plan, a->conv.scale) : NULL,
+                    *from = dycl_at(plan, a->conv.weights);
+        dycl_gemm_run_fresh(&a->form, &rows,
+                            &(dycl_gemm_columns){from + a->conv.as.start, scale, dycl_at(plan, a->conv.repacked)},
+                            &finish, a->threads);
+    }
     return DYCL_OK;
 }
 
@@ -296,6 +304,8 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     a->form = describe_weights(d, kernel, turns, a->rows.run);
     a->conv.as = (dycl_weights){.kind = DYCL_WEIGHTS_GEMM, .gemm = a->form, .start = turns ? d->kh * d->kw - 1 : 0};
     if (squares) dycl_make_variant(b, 1);
+    if (dycl_gemm_suits_fresh(&a->form, &a->rows, a->threads))
+        a->conv.fresh = dycl_gemm_fresh_bytes(&a->form, a->threads);
     DYCL_TRY(dycl_conv_read_weights(b, &a->conv, w, d->oc));
     if (a->pads) {
         size_t pixels = (size_t)(d->n * (a->pad.above + a->pad.height + a->pad.below) *
