@@ -213,10 +213,11 @@ static void run_tiles(const work *w, const stretch *pass, int64_t tile0, int64_t
     const char *a = r->a + run / r->run_inner * r->run_outer_stride + inner * r->run_stride;
     int64_t skip =
         r->run_outer_stride - (r->run_inner - 1) * r->run_stride; /* from the last run of a group to the next group */
-    int64_t row = run * r->run;
+    int64_t c_run = r->c_run ? r->c_run : r->run * r->c_row, c_outer = r->c_run ? r->c_outer : r->run_inner * c_run,
+            c = run / r->run_inner * c_outer + inner * c_run;
     t.next = (const char *)next;
     for (int64_t i = tile0; i < tile1; i++) {
-        int64_t count = least + (place < longer), at = (row + from) * r->c_row + column;
+        int64_t count = least + (place < longer), at = c + from * r->c_row + column;
         t.a = a + from * r->a_row;
         t.c = r->c + at;
         t.residual = finish->residual ? finish->residual + at : NULL;
@@ -225,8 +226,8 @@ static void run_tiles(const work *w, const stretch *pass, int64_t tile0, int64_t
         from += count;
         if (++place == w->tiles_a_run) {
             place = from = 0;
-            row += r->run;
             a += ++inner == r->run_inner ? skip : r->run_stride;
+            c += inner == r->run_inner ? c_outer - (r->run_inner - 1) * c_run : c_run;
             if (inner == r->run_inner) inner = 0;
         }
     }
@@ -320,7 +321,7 @@ static int64_t rows_a_tile(const dycl_gemm_layout *form, int64_t a_row) {
 static void make_source(const dycl_gemm_rows *r, int64_t self, int64_t team) {
     const dycl_pad *pad = r->source.pad;
     int64_t lines = pad->images * (pad->above + pad->height + pad->below);
-    dycl_kern_pad((float *)r->a, r->source.src, r->source.src_strides, pad, lines * self / team,
+    dycl_kern_pad(r->source.to, r->source.src, r->source.src_strides, pad, lines * self / team,
                   lines * (self + 1) / team);
 }
 

@@ -69,6 +69,7 @@ typedef struct {
     const dycl_pad *pad; /* NULL: A is there */
     const float *src;
     const int64_t *src_strides;
+    float *to;
 } dycl_gemm_source;
 
 typedef struct {
@@ -83,11 +84,11 @@ typedef struct {
     const char *a;
     int64_t run, runs, a_row, run_inner, run_stride, run_outer_stride;
     int64_t segment_count, segment_stride, depth; /* bytes between segments; elements of one */
-    int64_t unique; /* bytes of A that a row has for itself, to choose blocks that stay in the cache */
-    float *c;       /* runs * run rows, c_row apart */
-    int64_t c_row;
-    int adds;                /* to what C holds */
-    dycl_gemm_source source; /* what `a` is made from */
+    int64_t unique;                /* bytes of A that a row has for itself, to choose blocks that stay in the cache */
+    float *c;                      /* runs * run rows, c_row apart, or those of a run, and runs as A's */
+    int64_t c_row, c_run, c_outer; /* elements; c_run 0: all rows are c_row apart */
+    int adds;                      /* to what C holds */
+    dycl_gemm_source source;       /* what `a` is made from */
 } dycl_gemm_rows;
 
 void dycl_gemm_run(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, const float *packed,

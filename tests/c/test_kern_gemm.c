@@ -18,6 +18,12 @@ static float *floats(int64_t count) {
 
 static int64_t up_to(int most) { return 1 + (int64_t)below(most); }
 
+/* Where row i of C begins. */
+static int64_t row_of(const dycl_gemm_rows *r, int64_t i) {
+    if (!r->c_run) return i * r->c_row;
+    return i / r->run / r->run_inner * r->c_outer + i / r->run % r->run_inner * r->c_run + i % r->run * r->c_row;
+}
+
 static void check(dycl_isa isa, int most) {
     const dycl_gemm_kernel *kernel = dycl_kern_gemm(isa);
     dycl_gemm_layout form = {.kernel = kernel, .n = up_to(most)};
@@ -53,14 +59,22 @@ static void check(dycl_isa isa, int most) {
     rows.run_outer_stride = outer * 4;
     rows.unique = below(2) ? depth * 4 : 100000;
     rows.c_row = form.n + below(5);
-    rows.c = floats(m * rows.c_row);
-    float *before = dycl_alloc((size_t)(m * rows.c_row + 1) * sizeof *before),
-          *residual = below(2) ? floats(m * rows.c_row) : NULL;
-    memcpy(before, rows.c, (size_t)(m * rows.c_row) * sizeof *before);
-    float *packed = dycl_aligned_alloc(dycl_gemm_bytes(&form));
+    rows.adds = !below(4);
+    if (below(2)) rows.c_run = rows.run * rows.c_row + below(9), rows.c_outer = rows.run_inner * rows.c_run + below(9);
+    int64_t extent_c = row_of(&rows, m - 1) + rows.c_row;
+    rows.c = floats(extent_c);
+    float *before = dycl_alloc((size_t)(extent_c + 1) * sizeof *before), *residual = below(2) ? floats(extent_c) : NULL;
+    memcpy(before, rows.c, (size_t)extent_c * sizeof *before);
+    int threads = (int)up_to(4);
+    size_t bytes = dycl_gemm_bytes(&form), fresh = dycl_gemm_fresh_bytes(&form, threads);
+    char *packed = dycl_aligned_alloc(bytes > fresh ? bytes : fresh);
     dycl_gemm_finish finish = {bias, residual, low, high};
-    dycl_gemm_pack(&form, b, scale, packed, (int)up_to(3));
-    dycl_gemm_run(&form, &rows, packed, &finish, (int)up_to(4));
+    if (below(3)) {
+        dycl_gemm_pack(&form, b, scale, (float *)packed, (int)up_to(3));
+        dycl_gemm_run(&form, &rows, (float *)packed, &finish, threads);
+    } else {
+        dycl_gemm_run_fresh(&form, &rows, &(dycl_gemm_columns){b, scale, packed}, &finish, threads);
+    }
     double *column = dycl_alloc((size_t)(k + 1) * sizeof *column);
     for (int64_t j = 0; j < rows.c_row; j++) {
         for (int64_t p = 0; p < k && j < form.n; p++) {
@@ -70,10 +84,10 @@ static void check(dycl_isa isa, int most) {
             column[p] = scale ? weight * scale[j] : weight;
         }
         for (int64_t i = 0; i < m; i++) {
-            float got = rows.c[i * rows.c_row + j];
+            int64_t at = row_of(&rows, i) + j;
+            float got = rows.c[at];
             if (j >= form.n) { /* between the rows nothing is written */
-                if (memcmp(&got, &before[i * rows.c_row + j], sizeof got) && failures++ < 20)
-                    printf("FAIL written beside a row\n");
+                if (memcmp(&got, &before[at], sizeof got) && failures++ < 20) printf("FAIL written beside a row\n");
                 continue;
             }
             const float *row =
@@ -84,7 +98,8 @@ static void check(dycl_isa isa, int most) {
                     double x = (double)row[s * segment + rest] * column[p];
                     sum += x, size += fabs(x);
                 }
-            if (residual) sum += residual[i * rows.c_row + j];
+            if (rows.adds) sum += before[at], size += fabs(before[at]);
+            if (residual) sum += residual[at];
             if (sum < low) sum = low;
             if (sum > high) sum = high;
             /* each sum of n terms: at most n roundings of half an ulp of the sum of magnitudes; it is far less on

@@ -23,6 +23,21 @@ dycl_status dycl_conv_weights(dycl_plan *plan, const dycl_conv_args *a, const vo
     return status;
 }
 
+dycl_status dycl_conv_multiply(dycl_plan *plan, const dycl_conv_args *a, const dycl_gemm_layout *form,
+                               const dycl_gemm_rows *rows, const dycl_gemm_finish *finish, int threads) {
+    const void *packed;
+    dycl_status status = dycl_conv_weights(plan, a, &packed);
+    if (status != DYCL_OK) return status;
+    if (packed) {
+        dycl_gemm_run(form, rows, packed, finish, threads);
+        return DYCL_OK;
+    }
+    const float *scale = a->has_scale ? dycl_at(plan, a->scale) : NULL, *from = dycl_at(plan, a->weights);
+    const dycl_gemm_columns columns = {from + a->as.start, scale, dycl_at(plan, a->repacked)};
+    dycl_gemm_run_fresh(form, rows, &columns, finish, threads);
+    return DYCL_OK;
+}
+
 static dycl_status conv_run(const dycl_step *step, dycl_plan *plan) {
     const dycl_conv_args *a = step->args;
     dycl_prim_args x = {.src = dycl_at(plan, a->src), .dst = dycl_at(plan, a->dst)};
@@ -132,6 +147,7 @@ dycl_status dycl_steps_conv(dycl_builder *b, const dycl_block *block) {
     d.bf16 = (g->options & DYCL_OPTION_BF16) != 0;
     status = d.bf16 ? DYCL_BAIL : dycl_make_conv_product(b, block, &d, a, &w, residuals);
     if (status == DYCL_BAIL && block->count == 1) status = dycl_make_conv_overlap(b, node, &d, a, &w);
+    if (status == DYCL_BAIL && block->count == 1) status = dycl_make_conv_phases(b, node, &d, a, &w);
     if (status != DYCL_BAIL) return status;
     for (int i = 0; i < d.post.count; i++) hides |= d.post.op[i].kind != DYCL_POST_ADD;
     d.bias = a->has_bias;

@@ -22,6 +22,9 @@ void dycl_conv_describe(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tens
                         dycl_op op, const int64_t *attrs);
 /* The weights as the step's kernel wants them: as they are, packed before, or packed now (NULL: `fresh`). */
 dycl_status dycl_conv_weights(dycl_plan *plan, const dycl_conv_args *a, const void **out);
+/* Rows by the weights, packed as dycl_conv_weights says, or while they are multiplied. */
+dycl_status dycl_conv_multiply(dycl_plan *plan, const dycl_conv_args *a, const dycl_gemm_layout *form,
+                               const dycl_gemm_rows *rows, const dycl_gemm_finish *finish, int threads);
 /* Notes what the step reads of its weights; a->prim or a->as says in which order. */
 dycl_status dycl_conv_read_weights(dycl_builder *b, dycl_conv_args *a, const dycl_tensor *w, int64_t channels);
 
@@ -32,6 +35,10 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
 /* Transposed ones of few channels as a product and sums (overlap.c); arguments as above. BAIL: others. */
 dycl_status dycl_make_conv_overlap(dycl_builder *b, const dycl_node *node, const dycl_conv_desc *d,
                                    const dycl_conv_args *conv, const dycl_tensor *w);
+/* Transposed ones with a stride as a product for each place of a stride (phases.c); arguments as above. BAIL: others.
+ */
+dycl_status dycl_make_conv_phases(dycl_builder *b, const dycl_node *node, const dycl_conv_desc *d,
+                                  const dycl_conv_args *conv, const dycl_tensor *w);
 void dycl_channels_last(const dycl_tensor *t, dycl_layout *out); /* rank 4 */
 
 /* A convolution, or a weight's gradient, with dycl_conv_is_whole (ir/graph.h) as a product. BAIL: it is another. */

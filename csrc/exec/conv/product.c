@@ -34,27 +34,17 @@ static dycl_gemm_finish finish_at(const product_args *a, const dycl_plan *plan) 
 }
 
 static dycl_status windows_run(const product_args *a, dycl_plan *plan) {
-    const void *packed;
-    dycl_status status = dycl_conv_weights(plan, &a->conv, &packed);
-    if (status != DYCL_OK) return status;
     dycl_gemm_rows rows = a->rows;
-    rows.a = dycl_at(plan, a->src);
+    const float *src = dycl_at(plan, a->src);
+    rows.a = (const char *)src;
     if (a->pads) {
-        rows.source = (dycl_gemm_source){&a->pad, (const float *)rows.a, a->src_strides};
-        rows.a = dycl_at(plan, a->padded);
+        float *padded = dycl_at(plan, a->padded);
+        rows.source = (dycl_gemm_source){&a->pad, src, a->src_strides, padded};
+        rows.a = (const char *)padded;
     }
     rows.c = dycl_at(plan, a->dst);
     dycl_gemm_finish finish = finish_at(a, plan);
-    if (packed) {
-        dycl_gemm_run(&a->form, &rows, packed, &finish, a->threads);
-    } else {
-        const float *scale = a->conv.has_scale ? dycl_at(plan, a->conv.scale) : NULL,
-                    *from = dycl_at(plan, a->conv.weights);
-        dycl_gemm_run_fresh(&a->form, &rows,
-                            &(dycl_gemm_columns){from + a->conv.as.start, scale, dycl_at(plan, a->conv.repacked)},
-                            &finish, a->threads);
-    }
-    return DYCL_OK;
+    return dycl_conv_multiply(plan, &a->conv, &a->form, &rows, &finish, a->threads);
 }
 
 static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
