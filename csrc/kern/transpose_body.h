@@ -101,6 +101,18 @@ static void edge(dycl_word *dst, int64_t ds, const dycl_word *src, int64_t ss, s
     }
 }
 
+/* What is left of blocks of 16, in smaller ones as far as they go: panels of 24 columns leave 8. */
+static void strip(dycl_word *dst, int64_t ds, const dycl_word *src, int64_t ss, size_t rows, size_t columns) {
+    size_t r = 0, c = 0;
+#ifdef SIDE
+    for (; c + SIDE <= columns; c += SIDE)
+        for (r = 0; r + SIDE <= rows; r += SIDE)
+            block_side(dst + (int64_t)r * ds + (int64_t)c, ds, src + (int64_t)c * ss + r, ss);
+#endif
+    edge(dst + (int64_t)r * ds, ds, src + r, ss, rows - r, c);
+    edge(dst + c, ds, src + (int64_t)c * ss, ss, rows, columns - c);
+}
+
 void DYCL_TRANSPOSE4(dycl_word *dst, int64_t dst_stride, const dycl_word *src, int64_t src_stride, size_t rows,
                      size_t columns) {
     size_t whole_rows = rows & ~(size_t)15, whole_columns = columns & ~(size_t)15;
@@ -108,9 +120,9 @@ void DYCL_TRANSPOSE4(dycl_word *dst, int64_t dst_stride, const dycl_word *src, i
         const dycl_word *from = src + (int64_t)c * src_stride;
         for (size_t r = 0; r < whole_rows; r += 16)
             block16(dst + (int64_t)r * dst_stride + (int64_t)c, dst_stride, from + r, src_stride);
-        edge(dst + (int64_t)whole_rows * dst_stride + (int64_t)c, dst_stride, from + whole_rows, src_stride,
-             rows - whole_rows, 16);
+        strip(dst + (int64_t)whole_rows * dst_stride + (int64_t)c, dst_stride, from + whole_rows, src_stride,
+              rows - whole_rows, 16);
     }
-    edge(dst + whole_columns, dst_stride, src + (int64_t)whole_columns * src_stride, src_stride, rows,
-         columns - whole_columns);
+    strip(dst + whole_columns, dst_stride, src + (int64_t)whole_columns * src_stride, src_stride, rows,
+          columns - whole_columns);
 }
