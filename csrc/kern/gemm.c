@@ -189,10 +189,8 @@ static void run_tiles(const work *w, const stretch *pass, int64_t tile0, int64_t
     int64_t depth = pass->segments * pass->depth, bytes = depth * width * (int64_t)sizeof(float),
             part = dycl_divided_up(bytes, tile1 - tile0);
     const dycl_gemm_tile_fn *tiles = form->kernel->tile[width / form->kernel->lanes];
-    dycl_gemm_tile t = {.segments = segments,
-                        .segment_count = pass->segments,
-                        .depth = pass->depth,
-                        .accumulate = pass->before || r->adds};
+    dycl_gemm_tile t = {
+        .segments = segments, .segment_count = pass->segments, .depth = pass->depth, .accumulate = pass->before != 0};
     t.c_row = t.residual_row = r->c_row;
     t.a_row = r->a_row;
     t.b = panel_part(w, panel, pass->before);

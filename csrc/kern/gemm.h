@@ -87,7 +87,6 @@ typedef struct {
     int64_t unique;                /* bytes of A that a row has for itself, to choose blocks that stay in the cache */
     float *c;                      /* runs * run rows, c_row apart, or those of a run, and runs as A's */
     int64_t c_row, c_run, c_outer; /* elements; c_run 0: all rows are c_row apart */
-    int adds;                      /* to what C holds */
     dycl_gemm_source source;       /* what `a` is made from */
 } dycl_gemm_rows;
 

@@ -7,9 +7,8 @@
 #include <omp.h>
 #include <string.h>
 
-#define FEW_CHANNELS 16  /* of a place; a line of the window makes longer products */
-#define FEW_PIXELS   512 /* x is packed once for all outputs: weights are many then, and their sums stay in the cache */
-#define BLOCK        32  /* outputs, where x stays packed */
+#define FEW_CHANNELS 16 /* of a place; a line of the window makes longer products */
+#define BLOCK        32 /* outputs whose sums stay in the cache until they are written */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t rounded(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; }
@@ -42,7 +41,7 @@ static int64_t most_channels(const dycl_window_gradient *w) {
 }
 
 static int64_t most_outputs(const dycl_window_gradient *w) {
-    return least(w->block, dycl_divided_up(w->outputs, w->down));
+    return least(BLOCK, dycl_divided_up(w->outputs, w->down));
 }
 
 /* How long the slowest thread takes: products, and packing, which each that shares the outputs does for itself. */
@@ -64,20 +63,7 @@ void dycl_window_gradient_divide(dycl_window_gradient *w, int threads) {
     }
     w->across = (int)least(w->across, dycl_divided_up(w->channels, w->kernel->lanes));
     w->down = (int)least(w->down, w->outputs);
-    w->keeps = pixels_of(w) <= FEW_PIXELS;
-    w->block = w->keeps ? BLOCK : w->outputs;
     w->vectors = dycl_gemm_vectors(w->kernel, most_outputs(w), columns_of(w, most_channels(w)));
-    w->some_images = w->images;
-    w->lines = w->out_height;
-    if (w->keeps) return;
-    /* for as many pixels as half of the second cache holds, and no fewer than make a pass of a product */
-    int64_t most = dycl_cpu_cache() / 2 / ((int64_t)sizeof(float) * columns_of(w, most_channels(w)));
-    if (most < DYCL_GEMM_DEPTH) most = DYCL_GEMM_DEPTH;
-    w->some_images = most / (w->out_height * w->out_width);
-    if (w->some_images > 0) return;
-    w->some_images = 1;
-    w->lines = most / w->out_width;
-    if (w->lines < 1) w->lines = 1;
 }
 
 /* ---- Memory: the image with its zeros, the gradient in planes, and for each thread what is packed and its sums */
@@ -90,25 +76,25 @@ static int64_t planes_bytes(const dycl_window_gradient *w) {
     return rounded(pixels_of(w) * w->outputs * (int64_t)sizeof(float));
 }
 
-/* A part of x for one product. */
-static dycl_gemm_layout part_of(const dycl_window_gradient *w, int64_t columns, int64_t images, int64_t lines) {
+/* x for one product. */
+static dycl_gemm_layout seen_of(const dycl_window_gradient *w, int64_t columns) {
     int64_t width = width_of(w);
     return (dycl_gemm_layout){
         .kernel = w->kernel,
         .n = columns,
-        .sizes = {images, lines, w->out_width},
+        .sizes = {w->images, w->out_height, w->out_width},
         .strides = {height_of(w) * width * w->channels, w->stride[0] * width * w->channels, w->stride[1] * w->channels},
         .column = 1,
         .vectors = w->vectors};
 }
 
 static int64_t packed_bytes(const dycl_window_gradient *w) {
-    dycl_gemm_layout part = part_of(w, columns_of(w, most_channels(w)), w->some_images, w->lines);
-    return rounded((int64_t)dycl_gemm_bytes(&part));
+    dycl_gemm_layout seen = seen_of(w, columns_of(w, most_channels(w)));
+    return rounded((int64_t)dycl_gemm_bytes(&seen));
 }
 
 static int64_t thread_bytes(const dycl_window_gradient *w) {
-    return packed_bytes(w) * (w->keeps ? w->products : 1) +
+    return packed_bytes(w) * w->products +
            rounded(most_outputs(w) * places_of(w) * most_channels(w) * (int64_t)sizeof(float));
 }
 
@@ -127,33 +113,40 @@ typedef struct {
     int64_t channel, channels, output, end;
 } share;
 
-/* What pixels [line ..] of images [image ..] add to the sums of `outputs` outputs from `output`. */
-static void add_part(const share *s, int64_t product, int64_t image, int64_t line, int64_t output, int64_t outputs) {
+static float *packed_at(const share *s, int64_t product) { return (float *)(s->packed + product * packed_bytes(s->w)); }
+
+/* All that the thread's products see of x: it stays for all blocks of outputs. */
+static void pack(const share *s) {
     const dycl_window_gradient *w = s->w;
-    int64_t images = least(w->some_images, w->images - image), lines = least(w->lines, w->out_height - line),
-            columns = columns_of(w, s->channels), plane = w->out_height * w->out_width,
-            row = by_lines(w) ? product : product / w->window[1], place = by_lines(w) ? 0 : product % w->window[1];
-    dycl_gemm_layout part = part_of(w, columns, images, lines);
-    const float *x = s->x + image * part.strides[0] + line * part.strides[1] + s->channel +
-                     (row * w->dilation[0] * width_of(w) + place * w->dilation[1]) * w->channels;
-    float *packed = (float *)(s->packed + (w->keeps ? product * packed_bytes(w) : 0));
+    const dycl_gemm_layout seen = seen_of(w, columns_of(w, s->channels));
+    for (int64_t product = 0; product < w->products; product++) {
+        int64_t row = by_lines(w) ? product : product / w->window[1], place = by_lines(w) ? 0 : product % w->window[1];
+        const float *x =
+            s->x + s->channel + (row * w->dilation[0] * width_of(w) + place * w->dilation[1]) * w->channels;
+        dycl_gemm_pack(&seen, x, NULL, packed_at(s, product), 1);
+    }
+}
+
+/* The sums of `outputs` outputs from `output` for one product. */
+static void multiply(const share *s, int64_t product, int64_t output, int64_t outputs) {
+    const dycl_window_gradient *w = s->w;
+    int64_t columns = columns_of(w, s->channels), plane = w->out_height * w->out_width;
     int is_weight = places_of(w) == 1; /* what is summed up lies as weights do */
-    if (!w->keeps || output == s->output) dycl_gemm_pack(&part, x, NULL, packed, 1);
-    const dycl_gemm_rows rows = {
-        .a = (const char *)(s->planes + (image * w->outputs + output) * plane + line * w->out_width),
-        .run = outputs,
-        .runs = 1,
-        .a_row = plane * (int64_t)sizeof(float),
-        .run_inner = 1,
-        .segment_count = images,
-        .segment_stride = w->outputs * plane * (int64_t)sizeof(float),
-        .depth = lines * w->out_width,
-        .unique = images * lines * w->out_width * (int64_t)sizeof(float),
-        .c = is_weight ? s->dst + output * w->channels + s->channel : s->sums + product * columns,
-        .c_row = is_weight ? w->channels : places_of(w) * s->channels,
-        .adds = image || line};
+    const dycl_gemm_layout seen = seen_of(w, columns);
+    const dycl_gemm_rows rows = {.a = (const char *)(s->planes + output * plane),
+                                 .run = outputs,
+                                 .runs = 1,
+                                 .a_row = plane * (int64_t)sizeof(float),
+                                 .run_inner = 1,
+                                 .segment_count = w->images,
+                                 .segment_stride = w->outputs * plane * (int64_t)sizeof(float),
+                                 .depth = plane,
+                                 .unique = w->images * plane * (int64_t)sizeof(float),
+                                 .c = is_weight ? s->dst + output * w->channels + s->channel
+                                                : s->sums + product * columns,
+                                 .c_row = is_weight ? w->channels : places_of(w) * s->channels};
     const dycl_gemm_finish finish = {.low = -INFINITY, .high = INFINITY};
-    dycl_gemm_run(&part, &rows, packed, &finish, 1);
+    dycl_gemm_run(&seen, &rows, packed_at(s, product), &finish, 1);
 }
 
 /* Sums [outputs, places, channels] to weights [outputs, channels, places]. */
@@ -170,12 +163,10 @@ static void write_weights(const share *s, int64_t output, int64_t outputs) {
 
 static void run_share(const share *s) {
     const dycl_window_gradient *w = s->w;
-    for (int64_t output = s->output; output < s->end; output += w->block) {
-        int64_t outputs = least(w->block, s->end - output);
-        for (int64_t product = 0; product < w->products; product++)
-            for (int64_t image = 0; image < w->images; image += w->some_images)
-                for (int64_t line = 0; line < w->out_height; line += w->lines)
-                    add_part(s, product, image, line, output, outputs);
+    pack(s);
+    for (int64_t output = s->output; output < s->end; output += BLOCK) {
+        int64_t outputs = least(BLOCK, s->end - output);
+        for (int64_t product = 0; product < w->products; product++) multiply(s, product, output, outputs);
         if (places_of(w) > 1) write_weights(s, output, outputs);
     }
 }
@@ -222,7 +213,7 @@ void dycl_window_gradient_run(const dycl_window_gradient *w, const float *x, con
             s.planes = planes;
             s.dst = dst;
             s.packed = rest + part * thread_bytes(w);
-            s.sums = (float *)(s.packed + packed_bytes(w) * (w->keeps ? w->products : 1));
+            s.sums = (float *)(s.packed + packed_bytes(w) * w->products);
             if (s.channels > 0) run_share(&s);
         }
     }

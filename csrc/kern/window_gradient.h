@@ -1,6 +1,7 @@
 /* The gradient of a convolution's weights as products: each place of the window is gradient' x, summed over all pixels
  * of the result, where x is the image seen through that place. What a line of such pixels shows of x lies `stride`
- * pixels apart, so x is packed from where it is (dycl_gemm_pack) and never copied as columns ("im2col").
+ * pixels apart, so x is packed from where it is (dycl_gemm_pack) and never copied as columns ("im2col"). All that is
+ * packed stays until the end, and sums leave the cache once: made for few pixels and many weights.
  *
  * Ownership: everything is borrowed for the call. Threads: run uses OpenMP inside; any number may run at once, each
  * with memory of its own. */
@@ -15,12 +16,9 @@ typedef struct {
     int64_t window[2], stride[2], dilation[2];
     dycl_pad pad; /* what windows see of x, with the zeros around it */
     /* what dycl_window_gradient_divide finds */
-    int across, down;           /* so many threads share the channels, and so many the outputs */
-    int64_t products;           /* of which a window is made: places, or lines of few channels */
-    int64_t block;              /* outputs whose sums are made, and written, at once */
-    int64_t some_images, lines; /* pixels that are packed at once: whole images, or lines of one */
-    int64_t vectors;            /* of the widest panel */
-    int keeps;                  /* all are packed at once, for all products, and stay for the next outputs */
+    int across, down; /* so many threads share the channels, and so many the outputs */
+    int64_t products; /* of which a window is made: places, or lines of few channels */
+    int64_t vectors;  /* of the widest panel */
 } dycl_window_gradient;
 
 /* Divides the work, of which all above is known, among so many threads at most. */

@@ -59,7 +59,6 @@ static void check(dycl_isa isa, int most) {
     rows.run_outer_stride = outer * 4;
     rows.unique = below(2) ? depth * 4 : 100000;
     rows.c_row = form.n + below(5);
-    rows.adds = !below(4);
     if (below(2)) rows.c_run = rows.run * rows.c_row + below(9), rows.c_outer = rows.run_inner * rows.c_run + below(9);
     int64_t extent_c = row_of(&rows, m - 1) + rows.c_row;
     rows.c = floats(extent_c);
@@ -98,7 +97,6 @@ static void check(dycl_isa isa, int most) {
                     double x = (double)row[s * segment + rest] * column[p];
                     sum += x, size += fabs(x);
                 }
-            if (rows.adds) sum += before[at], size += fabs(before[at]);
             if (residual) sum += residual[at];
             if (sum < low) sum = low;
             if (sum > high) sum = high;

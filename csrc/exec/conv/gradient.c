@@ -173,6 +173,9 @@ static void describe_windows(gradient_args *a, const dycl_conv_desc *d, const dy
     dycl_window_gradient_divide(&a->windows, a->threads);
 }
 
+/* Of more, the primitive's products are long enough, and what it wants reordered other steps may find ready. */
+#define FEW_PIXELS 512
+
 /* Those that may be faster than the primitive. Few weights or channels fill no vector. */
 static void choose_ways(const dycl_builder *b, gradient_args *a, const dycl_conv_desc *d) {
     dycl_pad pad;
@@ -189,7 +192,7 @@ static void choose_ways(const dycl_builder *b, gradient_args *a, const dycl_conv
         a->squares = dycl_conv_squares(d);
         a->ways[a->way_count++] = BY_SQUARES;
     }
-    if (d->c * d->kw < 8 || !dycl_conv_pad(d, &pad)) return;
+    if (d->n * d->oh * d->ow > FEW_PIXELS || d->c * d->kw < 8 || !dycl_conv_pad(d, &pad)) return;
     describe_windows(a, d, &pad);
     a->ways[a->way_count++] = BY_WINDOWS;
 }
