@@ -18,6 +18,8 @@ def arguments():
     parser.add_argument("--optimizer", action="store_true", help="steps of AdamW alone")
     parser.add_argument("--paired", action="store_true",
                         help="eager, fused and dycl in one process: quick, for small differences")
+    parser.add_argument("--population", action="store_true",
+                        help="eager and dycl on many small programs of all fields; fails where losses differ")
     parser.add_argument("--curves", type=int, metavar="STEPS",
                         help="no times: losses over so many steps, beside eager's in single and in double precision")
     parser.add_argument("--plot", metavar="FILE", help="with --curves: draw them (SVG)")
@@ -34,12 +36,17 @@ def arguments():
 def main():
     options = arguments()
     from . import curves, paired, peers, report, workloads
+    from . import population
+    from .population import run as population_run
     from .. import timing
 
     if options.list:
-        for item in workloads.TRAINING + workloads.OPTIMIZERS + peers.PEERS:
+        for item in workloads.TRAINING + workloads.OPTIMIZERS + peers.PEERS + list(population.PROGRAMS.values()):
             print(f"{item.name:14} {item.title}")
         return
+    if options.population:
+        chosen = choose(options.only, list(population.PROGRAMS), "program")
+        sys.exit(not population_run.run(chosen, options.threads, options.rounds or 15, options.json))
     group = workloads.OPTIMIZERS if options.optimizer else workloads.TRAINING
     names = choose(options.only, [workload.name for workload in group], "workload")
     chosen = choose(options.peers, peers.BY_NAME, "peer")
