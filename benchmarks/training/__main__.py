@@ -42,7 +42,7 @@ def main():
 
     if options.list:
         for item in workloads.TRAINING + workloads.OPTIMIZERS + peers.PEERS + list(population.PROGRAMS.values()):
-            print(f"{item.name:14} {item.title}")
+            print(f"{item.name:20} {item.title}")
         return
     if options.population:
         chosen = choose(options.only, list(population.PROGRAMS), "program")

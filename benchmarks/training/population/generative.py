@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import spectral_norm
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from .program import BATCHES, Running, program
 
@@ -120,7 +121,7 @@ def wgan_gp(accelerate):
 @program("GAN with hinge losses, spectral norm, and an average of the generator's weights")
 def hinge_gan(accelerate):
     generator, discriminator = accelerate(maker()), accelerate(critic(wrap=spectral_norm))
-    average = torch.optim.swa_utils.AveragedModel(generator, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.99))
+    average = AveragedModel(generator, multi_avg_fn=get_ema_multi_avg_fn(0.99))
     of_generator = torch.optim.Adam(generator.parameters(), lr=1e-4, betas=(0.0, 0.9))
     of_critic = torch.optim.Adam(discriminator.parameters(), lr=4e-4, betas=(0.0, 0.9))
 
@@ -159,7 +160,8 @@ class Diffusion(nn.Module):
         self.half, self.time = time // 2, nn.Sequential(nn.Linear(time, time), nn.SiLU(), nn.Linear(time, time))
         self.inside = nn.Conv2d(1, width, 3, padding=1)
         self.down1, self.shrink = TimeBlock(width, width, time), nn.Conv2d(width, width, 3, 2, 1)
-        self.down2, self.attend = TimeBlock(width, 2 * width, time), nn.MultiheadAttention(2 * width, 2, batch_first=True)
+        self.down2 = TimeBlock(width, 2 * width, time)
+        self.attend = nn.MultiheadAttention(2 * width, 2, batch_first=True)
         self.up, self.out = TimeBlock(3 * width, width, time), nn.Conv2d(width, 1, 3, padding=1)
 
     def forward(self, x, t):

@@ -148,17 +148,14 @@ def pinn(accelerate):
                           for _ in range(BATCHES)], model, optimizer)
 
 
-# The line search of L-BFGS compares values that lie close to each other.
 @program("PINN of Poisson's equation with L-BFGS and a closure", 1e-2)
 def pinn_lbfgs(accelerate):
     model = accelerate(tanh_net(1, 1, 24, 2))
     x = torch.linspace(0, 1, 64).view(-1, 1).requires_grad_(True)
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4, history_size=5)
     force = (torch.pi**2 * torch.sin(torch.pi * x)).detach()
 
     def step():
-        # Each step begins with no memory of directions: a fresh search from where the parameters are.
-        optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4, history_size=5)
-
         def closure():
             optimizer.zero_grad()
             u = model(x)
@@ -168,7 +165,7 @@ def pinn_lbfgs(accelerate):
 
         return optimizer.step(closure).item()
 
-    return Running(step, [()], model)
+    return Running(step, [()], model, optimizer)
 
 
 class Hamiltonian(nn.Module):

@@ -55,7 +55,8 @@ class MaskedLSTM(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.words, self.lstm = nn.Embedding(WORDS, 64, padding_idx=0), nn.LSTM(64, 96, 2, batch_first=True, dropout=0.2)
+        self.words = nn.Embedding(WORDS, 64, padding_idx=0)
+        self.lstm = nn.LSTM(64, 96, 2, batch_first=True, dropout=0.2)
         self.head = nn.Linear(96, 5)
 
     def forward(self, ids):
