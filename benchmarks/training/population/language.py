@@ -35,6 +35,7 @@ class NanoGPT(nn.Module):
         self.words, self.places = nn.Embedding(WORDS, width), nn.Embedding(length, width)
         self.blocks, self.norm = nn.ModuleList(Block(width, 4) for _ in range(2)), nn.LayerNorm(width)
         self.head = nn.Linear(width, WORDS, bias=False)
+        nn.init.normal_(self.words.weight, std=0.02)
         self.head.weight = self.words.weight
 
     def forward(self, ids, targets=None):
@@ -42,7 +43,7 @@ class NanoGPT(nn.Module):
         for block in self.blocks:
             x = block(x)
         logits = self.head(self.norm(x))
-        return logits, F.cross_entropy(logits.view(-1, WORDS), targets.view(-1), ignore_index=-1)
+        return logits, F.cross_entropy(logits.view(-1, WORDS), targets.reshape(-1), ignore_index=-1)
 
 
 @program("nanoGPT: tied words, a mask made anew, two micro batches, a rate that is set by hand")
