@@ -173,8 +173,15 @@ static void describe_windows(gradient_args *a, const dycl_conv_desc *d, const dy
     dycl_window_gradient_divide(&a->windows, a->threads);
 }
 
-/* Of more, the primitive's products are long enough, and what it wants reordered other steps may find ready. */
 #define FEW_PIXELS 512
+#define FEW_SEEN   (1 << 20) /* elements of x, those that several places see as many times */
+
+/* Of more, the primitive's products are long enough, and what it wants reordered other steps may find ready. Not where
+ * windows are as wide as the image: it makes a product of a few columns for each image. */
+static int are_few(const dycl_conv_desc *d) {
+    int64_t pixels = d->n * d->oh * d->ow;
+    return pixels <= FEW_PIXELS || (d->ow == 1 && pixels * d->kh * d->kw * d->c <= FEW_SEEN);
+}
 
 /* Those that may be faster than the primitive. Few weights or channels fill no vector. */
 static void choose_ways(const dycl_builder *b, gradient_args *a, const dycl_conv_desc *d) {
@@ -192,7 +199,7 @@ static void choose_ways(const dycl_builder *b, gradient_args *a, const dycl_conv
         a->squares = dycl_conv_squares(d);
         a->ways[a->way_count++] = BY_SQUARES;
     }
-    if (d->n * d->oh * d->ow > FEW_PIXELS || d->c * d->kw < 8 || !dycl_conv_pad(d, &pad)) return;
+    if (!are_few(d) || d->c * d->kw < 8 || !dycl_conv_pad(d, &pad)) return;
     describe_windows(a, d, &pad);
     a->ways[a->way_count++] = BY_WINDOWS;
 }

@@ -156,6 +156,30 @@ static int turned_around(const dycl_conv_desc *d, dycl_conv_desc *out) {
     return 1;
 }
 
+/* Transposed, to one channel, of images one pixel wide (the gradient of a convolution over words, whose windows are as
+ * wide as its lines): the places of a line of the window are channels then, side by side as they are in the result. */
+static int is_folded(const dycl_conv_desc *d, const dycl_conv_args *conv) {
+    return d->transposed && d->groups == 1 && d->oc == 1 && d->w == 1 && d->ow == d->kw && d->kw > 1 &&
+           d->dilation[1] == 1 && !d->pad_before[1] && !conv->has_bias && !conv->has_scale;
+}
+
+static dycl_conv_desc fold(const dycl_conv_desc *d) {
+    dycl_conv_desc f = *d;
+    f.oc = d->kw;
+    f.kw = f.ow = f.stride[1] = 1;
+    f.pad_after[1] = 0;
+    return f;
+}
+
+/* Their weights [c, 1, kh, kw], as B. */
+static void fold_weights(const dycl_conv_desc *d, int64_t width, product_args *a) {
+    a->form.strides[0] = -width;
+    a->form.strides[2] = d->kh * width;
+    a->form.column = 1;
+    a->conv.as.gemm = a->form;
+    a->conv.as.start = (d->kh - 1) * width;
+}
+
 /* The weights as B: [oc, c, kh, kw], or (turns) [c, oc, kh, kw] with each window from its end. */
 static dycl_gemm_layout describe_weights(const dycl_conv_desc *d, const dycl_gemm_kernel *kernel, int turns,
                                          int64_t run) {
@@ -168,24 +192,33 @@ static dycl_gemm_layout describe_weights(const dycl_conv_desc *d, const dycl_gem
                               .vectors = dycl_gemm_vectors(kernel, run, d->oc)};
 }
 
-/* How the windows lie in images of that height and width. */
+#define SHORT 4 /* rows of a tile that wait for their sums */
+
+/* How the windows lie in images of that height and width. Runs go along lines, or, where these are short, along
+ * columns: the rows of a tile are of one run. */
 static void describe_rows(const dycl_conv_desc *d, int64_t height, int64_t width, dycl_gemm_rows *rows) {
-    int64_t pixel = d->c * (int64_t)sizeof(float);
-    rows->run = d->ow;
-    rows->runs = d->n * d->oh;
-    rows->a_row = d->stride[1] * pixel;
-    rows->run_inner = d->oh;
-    rows->run_stride = d->stride[0] * width * pixel;
+    int64_t pixel = d->c * (int64_t)sizeof(float), along = d->stride[1] * pixel, down = d->stride[0] * width * pixel,
+            line = d->ow * d->oc;
+    int columns = d->ow < SHORT && d->oh > d->ow;
+    rows->run = columns ? d->oh : d->ow;
+    rows->run_inner = columns ? d->ow : d->oh;
+    rows->runs = d->n * rows->run_inner;
+    rows->a_row = columns ? down : along;
+    rows->run_stride = columns ? along : down;
     rows->run_outer_stride = height * width * pixel;
     rows->segment_count = d->kh;
     rows->segment_stride = d->dilation[0] * width * pixel;
     rows->depth = d->kw * d->c;
     rows->unique = d->stride[0] * d->stride[1] * pixel;
-    rows->c_row = d->oc;
+    rows->c_row = columns ? line : d->oc;
+    rows->c_run = columns ? d->oc : line;
+    rows->c_outer = d->oh * line;
     if (d->kh == 1 && d->kw == 1 && d->stride[0] == 1 && d->stride[1] == 1 && height == d->oh &&
         width == d->ow) { /* every pixel: one run */
-        rows->run *= rows->runs;
-        rows->runs = 1;
+        rows->run = d->n * d->oh * d->ow;
+        rows->runs = rows->run_inner = 1;
+        rows->a_row = pixel;
+        rows->c_row = d->oc;
     }
 }
 
@@ -243,8 +276,13 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     const dycl_node *node = &g->nodes[block->first];
     const dycl_gemm_kernel *kernel = dycl_kern_gemm(dycl_cpu_isa());
     uint32_t input = dycl_node_operands(g, node)[0], result = g->nodes[block->last].out, residual, slot;
-    dycl_conv_desc turned;
-    int turns = d->transposed;
+    dycl_conv_desc turned, folded;
+    int turns = d->transposed, folds = is_folded(d, conv);
+    const int64_t width_of_window = d->kw;
+    if (folds) {
+        folded = fold(d);
+        d = &folded;
+    }
     if (turns && !turned_around(d, &turned)) return DYCL_BAIL;
     if (turns) d = &turned;
     if (!kernel || !suits(d)) return DYCL_BAIL;
@@ -293,6 +331,7 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     if (conv->has_scale) dycl_make_read_at(b, conv->scale, (size_t)d->oc * sizeof(float));
     a->form = describe_weights(d, kernel, turns, a->rows.run);
     a->conv.as = (dycl_weights){.kind = DYCL_WEIGHTS_GEMM, .gemm = a->form, .start = turns ? d->kh * d->kw - 1 : 0};
+    if (folds) fold_weights(d, width_of_window, a);
     if (squares) dycl_make_variant(b, 1);
     if (dycl_gemm_suits_fresh(&a->form, &a->rows, a->threads))
         a->conv.fresh = dycl_gemm_fresh_bytes(&a->form, a->threads);
