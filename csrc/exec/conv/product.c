@@ -156,6 +156,13 @@ static int turned_around(const dycl_conv_desc *d, dycl_conv_desc *out) {
     return 1;
 }
 
+/* The convolution whose windows are multiplied, which may see it in another way. */
+typedef struct {
+    dycl_conv_desc d;
+    int turns;
+    int64_t folded; /* places of a line of the window, which are channels of d; 0: none are */
+} window_view;
+
 /* Transposed, to one channel, of images one pixel wide (the gradient of a convolution over words, whose windows are as
  * wide as its lines): the places of a line of the window are channels then, side by side as they are in the result. */
 static int is_folded(const dycl_conv_desc *d, const dycl_conv_args *conv) {
@@ -163,33 +170,38 @@ static int is_folded(const dycl_conv_desc *d, const dycl_conv_args *conv) {
            d->dilation[1] == 1 && !d->pad_before[1] && !conv->has_bias && !conv->has_scale;
 }
 
-static dycl_conv_desc fold(const dycl_conv_desc *d) {
+/* 0: it has no such windows. */
+static int find_windows(const dycl_conv_desc *d, const dycl_conv_args *conv, window_view *out) {
     dycl_conv_desc f = *d;
-    f.oc = d->kw;
-    f.kw = f.ow = f.stride[1] = 1;
-    f.pad_after[1] = 0;
-    return f;
-}
-
-/* Their weights [c, 1, kh, kw], as B. */
-static void fold_weights(const dycl_conv_desc *d, int64_t width, product_args *a) {
-    a->form.strides[0] = -width;
-    a->form.strides[2] = d->kh * width;
-    a->form.column = 1;
-    a->conv.as.gemm = a->form;
-    a->conv.as.start = (d->kh - 1) * width;
+    *out = (window_view){.turns = d->transposed};
+    if (is_folded(d, conv)) {
+        out->folded = f.oc = d->kw;
+        f.kw = f.ow = f.stride[1] = 1;
+        f.pad_after[1] = 0;
+    }
+    out->d = f;
+    return (!out->turns || turned_around(&f, &out->d)) && suits(&out->d);
 }
 
 /* The weights as B: [oc, c, kh, kw], or (turns) [c, oc, kh, kw] with each window from its end. */
-static dycl_gemm_layout describe_weights(const dycl_conv_desc *d, const dycl_gemm_kernel *kernel, int turns,
-                                         int64_t run) {
-    int64_t window = d->kh * d->kw, way = turns ? -1 : 1;
-    return (dycl_gemm_layout){.kernel = kernel,
-                              .n = d->oc,
-                              .sizes = {d->kh, d->kw, d->c},
-                              .strides = {way * d->kw, way, turns ? d->oc * window : window},
-                              .column = turns ? window : window * d->c,
-                              .vectors = dycl_gemm_vectors(kernel, run, d->oc)};
+static dycl_weights describe_weights(const window_view *w, const dycl_gemm_kernel *kernel, int64_t run) {
+    const dycl_conv_desc *d = &w->d;
+    int64_t window = d->kh * d->kw, way = w->turns ? -1 : 1;
+    dycl_gemm_layout form = {.kernel = kernel,
+                             .n = d->oc,
+                             .sizes = {d->kh, d->kw, d->c},
+                             .strides = {way * d->kw, way, w->turns ? d->oc * window : window},
+                             .column = w->turns ? window : window * d->c,
+                             .vectors = dycl_gemm_vectors(kernel, run, d->oc)};
+    if (w->folded) { /* [c, 1, kh, oc] */
+        form.strides[0] = -w->folded;
+        form.column = 1;
+    }
+    return (dycl_weights){.kind = DYCL_WEIGHTS_GEMM,
+                          .gemm = form,
+                          .start = w->folded  ? (window - 1) * w->folded
+                                   : w->turns ? window - 1
+                                              : 0};
 }
 
 #define SHORT 4 /* rows of a tile that wait for their sums */
@@ -276,16 +288,9 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     const dycl_node *node = &g->nodes[block->first];
     const dycl_gemm_kernel *kernel = dycl_kern_gemm(dycl_cpu_isa());
     uint32_t input = dycl_node_operands(g, node)[0], result = g->nodes[block->last].out, residual, slot;
-    dycl_conv_desc turned, folded;
-    int turns = d->transposed, folds = is_folded(d, conv);
-    const int64_t width_of_window = d->kw;
-    if (folds) {
-        folded = fold(d);
-        d = &folded;
-    }
-    if (turns && !turned_around(d, &turned)) return DYCL_BAIL;
-    if (turns) d = &turned;
-    if (!kernel || !suits(d)) return DYCL_BAIL;
+    window_view seen;
+    if (!kernel || !find_windows(d, conv, &seen)) return DYCL_BAIL;
+    d = &seen.d;
     product_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     if (!finish_of(&d->post, residuals, a, &residual)) return DYCL_BAIL;
@@ -329,9 +334,8 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     dycl_make_write_at(b, a->dst, dycl_layout_bytes(&dst));
     if (conv->has_bias) dycl_make_read_at(b, conv->bias, (size_t)d->oc * sizeof(float));
     if (conv->has_scale) dycl_make_read_at(b, conv->scale, (size_t)d->oc * sizeof(float));
-    a->form = describe_weights(d, kernel, turns, a->rows.run);
-    a->conv.as = (dycl_weights){.kind = DYCL_WEIGHTS_GEMM, .gemm = a->form, .start = turns ? d->kh * d->kw - 1 : 0};
-    if (folds) fold_weights(d, width_of_window, a);
+    a->conv.as = describe_weights(&seen, kernel, a->rows.run);
+    a->form = a->conv.as.gemm;
     if (squares) dycl_make_variant(b, 1);
     if (dycl_gemm_suits_fresh(&a->form, &a->rows, a->threads))
         a->conv.fresh = dycl_gemm_fresh_bytes(&a->form, a->threads);
