@@ -51,16 +51,13 @@ def _many_weights(rng):
             (x, torch.randn(*sizes, kernel, kernel) / 8), {"stride": stride, "padding": kernel // 3})
 
 
-class Layer(torch.nn.Module):
+def _layer(function, weight, bias, options):
     """With weights that stay: they are packed once."""
-
-    def __init__(self, function, weights, options):
-        super().__init__()
-        self.function, self.options = function, options
-        self.weight, self.bias = (w if w is None else torch.nn.Parameter(w) for w in weights)
-
-    def forward(self, x):
-        return self.function(x * 1, self.weight, self.bias, **self.options)
+    kind = torch.nn.Conv2d if function is F.conv2d else torch.nn.ConvTranspose2d
+    channels = (weight.shape[1], weight.shape[0]) if kind is torch.nn.Conv2d else weight.shape[:2]
+    layer = kind(*channels, weight.shape[2:], bias=bias is not None, **options)
+    layer.load_state_dict({"weight": weight, **({} if bias is None else {"bias": bias})})
+    return torch.nn.Sequential(layer)
 
 
 DRAWN = {"few": (_few_pixels, "weight's gradient"), "strided": (_strided, "phases' products"),
@@ -89,7 +86,7 @@ def test_drawn(kind, threads):
 
         run = _compare(program, want, operands, options, wanted, times=4)
         said.append(dycl.explain(run))
-        layer = dycl.accelerate(Layer(function, operands[1:], options))
+        layer = dycl.accelerate(_layer(function, *operands[1:], options))
         with torch.no_grad():
             for _ in range(4):
                 assert torch.allclose(layer(operands[0]), want[0], rtol=1e-4, atol=2e-4), (kind, options)

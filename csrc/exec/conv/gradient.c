@@ -180,7 +180,7 @@ static void describe_windows(gradient_args *a, const dycl_conv_desc *d, const dy
  * windows are as wide as the image: it makes a product of a few columns for each image. */
 static int are_few(const dycl_conv_desc *d) {
     int64_t pixels = d->n * d->oh * d->ow;
-    return pixels <= FEW_PIXELS || (d->ow == 1 && pixels * d->kh * d->kw * d->c <= FEW_SEEN);
+    return (pixels <= FEW_PIXELS || d->ow == 1) && pixels * d->kh * d->kw * d->c <= FEW_SEEN;
 }
 
 /* Those that may be faster than the primitive. Few weights or channels fill no vector. */
