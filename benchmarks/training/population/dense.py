@@ -35,7 +35,7 @@ def dice_loss(logits, mask):
     return 1 - ((2 * both + 1e-6) / (shares.sum((0, 2, 3)) + truth.sum((0, 2, 3)) + 1e-6)).mean()
 
 
-@program("U-Net, cross entropy and dice loss, RMSprop, clipped", 2e-3)
+@program("U-Net, cross entropy and dice loss, RMSprop, clipped")
 def unet_dice(accelerate):
     model = accelerate(UNet())
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-5, weight_decay=1e-8, momentum=0.9)
@@ -180,7 +180,7 @@ class Restyle(nn.Module):
         return torch.sigmoid(self.layers(x))
 
 
-@program("style transfer: a network with instance norm, Gram matrices of fixed features, total variation", 1e-3)
+@program("style transfer: a network with instance norm, Gram matrices of fixed features, total variation")
 def style_transfer(accelerate):
     model, features = accelerate(Restyle()), accelerate(Features())
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)

@@ -91,7 +91,7 @@ def maker(noise=32, width=16):
                          nn.ConvTranspose2d(width, 1, 4, 2, 1), nn.Sigmoid())
 
 
-@program("WGAN-GP: two steps of the critic with a gradient penalty for each of the generator", 2e-4)
+@program("WGAN-GP: two steps of the critic with a gradient penalty for each of the generator")
 def wgan_gp(accelerate):
     generator, discriminator = accelerate(maker()), accelerate(critic())
     of_generator = torch.optim.Adam(generator.parameters(), lr=1e-4, betas=(0.0, 0.9))
@@ -259,7 +259,7 @@ class Masked(nn.Conv2d):
         return super().forward(x)
 
 
-@program("PixelCNN: convolutions whose weights are masked through .data, 16 levels", 2e-3)
+@program("PixelCNN: convolutions whose weights are masked through .data, 16 levels")
 def pixelcnn(accelerate):
     layers = [Masked("A", 1, 24, 7, padding=3), nn.BatchNorm2d(24), nn.ReLU(True)]
     for _ in range(3):
@@ -287,7 +287,7 @@ class Energy(nn.Module):
         return self.layers(x).squeeze(-1)
 
 
-@program("energy-based model: samples by Langevin steps through autograd.grad", 2e-4)
+@program("energy-based model: samples by Langevin steps through autograd.grad")
 def energy_model(accelerate):
     model = accelerate(Energy())
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)

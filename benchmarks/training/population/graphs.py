@@ -191,7 +191,7 @@ class PointNet(nn.Module):
         return self.head(torch.max(self.points(x), 2)[0]), turn
 
 
-@program("PointNet: maxima over points, a learnt rotation that is held orthogonal", 2e-3)
+@program("PointNet: maxima over points, a learnt rotation that is held orthogonal")
 def pointnet(accelerate):
     model = accelerate(PointNet())
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)

@@ -31,7 +31,7 @@ class Equilibrium(nn.Module):
         return self.head(self.cell(z, x))
 
 
-@program("deep equilibrium: iterates until .item() says that it stands still", 1e-4)
+@program("deep equilibrium: iterates until .item() says that it stands still")
 def equilibrium(accelerate):
     model = accelerate(Equilibrium())
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -116,7 +116,7 @@ class Sinkhorn(nn.Module):
         return (plan * cost).sum()
 
 
-@program("optimal transport: Sinkhorn's iterations in the loss", 1e-4)
+@program("optimal transport: Sinkhorn's iterations in the loss")
 def sinkhorn(accelerate):
     model = accelerate(Sinkhorn())
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -147,7 +147,7 @@ class GaussianProcess(nn.Module):
         return (0.5 * (y[:, None] * solved).sum() + factor.diagonal().log().sum()) / len(x)
 
 
-@program("Gaussian process with a deep kernel, Cholesky, Rprop", 2e-4)
+@program("Gaussian process with a deep kernel, Cholesky, Rprop")
 def gaussian_process(accelerate):
     model = accelerate(GaussianProcess())
     optimizer = torch.optim.Rprop(model.parameters(), lr=1e-3)

@@ -50,7 +50,7 @@ class QNet(nn.Module):
         return self.value(h) + advantage - advantage.mean(-1, keepdim=True)
 
 
-@program("dueling DQN: acts in a world, learns from a replay of NumPy arrays, a target net", 1e-4)
+@program("dueling DQN: acts in a world, learns from a replay of NumPy arrays, a target net")
 def dqn(accelerate):
     net = QNet()
     target = copy.deepcopy(net)
@@ -144,7 +144,7 @@ class Policy(nn.Module):
         return Normal(self.mean(h), self.deviation.exp()), self.value(h).squeeze(-1)
 
 
-@program("PPO: advantages in a loop, two epochs of minibatches, an early stop by the divergence", 1e-4)
+@program("PPO: advantages in a loop, two epochs of minibatches, an early stop by the divergence")
 def ppo(accelerate):
     model = accelerate(Policy())
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-4, eps=1e-5)
@@ -204,7 +204,7 @@ class Twin(nn.Module):
         return [net(x).squeeze(-1) for net in self.nets]
 
 
-@program("SAC: twin critics, a squashed actor, a learnt temperature, three optimizers", 1e-4)
+@program("SAC: twin critics, a squashed actor, a learnt temperature, three optimizers")
 def sac(accelerate):
     actor, critics = Squashed(), Twin()
     target = copy.deepcopy(critics).requires_grad_(False)

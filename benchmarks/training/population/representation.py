@@ -24,7 +24,7 @@ def seen(x):
     return x[:, :, top : top + 28, left : left + 28] * (0.8 + 0.4 * torch.rand(len(x), 1, 1, 1))
 
 
-@program("SimCLR: two augmented views, NT-Xent, LARS-like rates by hand", 2e-3)
+@program("SimCLR: two augmented views, NT-Xent, LARS-like rates by hand")
 def simclr(accelerate):
     model = accelerate(nn.Sequential(encoder(), nn.ReLU(), nn.Linear(64, 32)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -45,7 +45,7 @@ def simclr(accelerate):
     return Running(step, images(8, 32), model, optimizer)
 
 
-@program("BYOL: a predictor, and a target that follows as an average", 2e-3)
+@program("BYOL: a predictor, and a target that follows as an average")
 def byol(accelerate):
     online = nn.Sequential(encoder(), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 32))
     target = copy.deepcopy(online).requires_grad_(False)
@@ -70,7 +70,7 @@ def byol(accelerate):
     return Running(step, images(8, 32), online, target, predictor, optimizer)
 
 
-@program("metric learning: triplets of the hardest in a batch", 1e-3)
+@program("metric learning: triplets of the hardest in a batch")
 def triplet(accelerate):
     model = accelerate(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(),
                                      nn.Linear(128, 32)))
@@ -90,7 +90,7 @@ def triplet(accelerate):
     return Running(step, [(torch.randn(32, 64), torch.randint(6, (32,))) for _ in range(BATCHES)], model, optimizer)
 
 
-@program("distillation: a frozen teacher in eval, soft and hard labels", 2e-3)
+@program("distillation: a frozen teacher in eval, soft and hard labels")
 def distillation(accelerate):
     student, teacher = accelerate(encoder(8, 10)), accelerate(encoder(24, 10).eval())
     optimizer = torch.optim.SGD(student.parameters(), lr=0.01, momentum=0.9)
@@ -121,7 +121,7 @@ class ArcFace(nn.Module):
         return self.scale * torch.cos(angle + self.margin * hot)
 
 
-@program("faces: an angular margin (ArcFace), two modules in one optimizer", 2e-3)
+@program("faces: an angular margin (ArcFace), two modules in one optimizer")
 def arcface(accelerate):
     model, head = accelerate(encoder()), accelerate(ArcFace(64, 50))
     optimizer = torch.optim.SGD([{"params": model.parameters()}, {"params": head.parameters(), "lr": 0.1}], lr=0.01,
@@ -137,7 +137,7 @@ def arcface(accelerate):
     return Running(step, images(8, 32, 50), model, head, optimizer)
 
 
-@program("Barlow Twins: correlations of two views", 2e-3)
+@program("Barlow Twins: correlations of two views")
 def barlow_twins(accelerate):
     model = accelerate(nn.Sequential(encoder(), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 48)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+from .program import ROUNDINGS, TOLERANCE
+
 TIMEOUT = 240  # seconds, a program
 
 
@@ -23,33 +25,31 @@ def outcome(name, threads, rounds):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def line(program, found):
+def line(name, found):
     if "failed" in found:
-        return f"{program.name:20}{found['failed']}"
-    state = "equal" if agrees(program, found) else f"DIFFER (tolerance {program.tolerance:.0e})"
-    return (f"{program.name:20}{found['eager']:12.0f}{found['dycl']:12.0f}{found['eager'] / found['dycl']:8.2f}"
+        return f"{name:20}{found['failed']}"
+    state = "equal" if agrees(found) else "DIFFER"
+    return (f"{name:20}{found['eager']:12.0f}{found['dycl']:12.0f}{found['eager'] / found['dycl']:8.2f}"
             f"{found['apart']:12.1e}{found['own']:12.1e}  {state}")
 
 
-def agrees(program, found):
-    return found["apart"] <= program.tolerance
+def agrees(found):
+    return found["apart"] <= max(TOLERANCE, ROUNDINGS * found["own"])
 
 
 def run(chosen, threads, rounds, file=None):
     """Whether all programs ran and their losses agree."""
-    from . import PROGRAMS
-
     print(f"{'':20}{'eager, us':>12}{'dycl, us':>12}{'ratio':>8}{'apart':>12}{'rounding':>12}  losses", flush=True)
     results = {}
     for name in chosen:
         results[name] = outcome(name, threads, rounds)
-        print(line(PROGRAMS[name], results[name]), flush=True)
+        print(line(name, results[name]), flush=True)
         if file:
             with open(file, "w", encoding="utf-8") as out:
                 json.dump({"threads": threads, "rounds": rounds, "pid": os.getpid(), "results": results}, out, indent=1)
     ratios = {name: found["eager"] / found["dycl"] for name, found in results.items() if "failed" not in found}
     failed = [name for name in chosen if name not in ratios]
-    apart = [name for name in ratios if not agrees(PROGRAMS[name], results[name])]
+    apart = [name for name in ratios if not agrees(results[name])]
     if ratios:
         mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
         lowest = sorted(ratios, key=ratios.get)[:5]

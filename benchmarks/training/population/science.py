@@ -18,7 +18,7 @@ class Sine(nn.Module):
         return torch.sin(30 * self.linear(x))
 
 
-@program("SIREN: an image as a function, all pixels a step", 1e-4)
+@program("SIREN: an image as a function, all pixels a step")
 def siren(accelerate):
     model = accelerate(nn.Sequential(Sine(2, 64, True), Sine(64, 64), Sine(64, 64), nn.Linear(64, 1)))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
@@ -52,7 +52,7 @@ def rendered(model, origins, directions, steps=16):
     return ((alpha * through)[..., None] * colour).sum(1)
 
 
-@program("NeRF: rays, encoded positions, a cumulated product, an exponential schedule", 1e-4)
+@program("NeRF: rays, encoded positions, a cumulated product, an exponential schedule")
 def nerf(accelerate):
     model = accelerate(Radiance())
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-4)
@@ -126,7 +126,7 @@ def derivative(y, x):
     return torch.autograd.grad(y, x, torch.ones_like(y), create_graph=True)[0]
 
 
-@program("PINN: Burgers' equation, second derivatives through autograd.grad", 2e-4)
+@program("PINN: Burgers' equation, second derivatives through autograd.grad")
 def pinn(accelerate):
     model = accelerate(tanh_net(2, 1))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -148,7 +148,7 @@ def pinn(accelerate):
                           for _ in range(BATCHES)], model, optimizer)
 
 
-@program("PINN of Poisson's equation with L-BFGS and a closure", 1e-2)
+@program("PINN of Poisson's equation with L-BFGS and a closure")
 def pinn_lbfgs(accelerate):
     model = accelerate(tanh_net(1, 1, 24, 2))
     x = torch.linspace(0, 1, 64).view(-1, 1).requires_grad_(True)
@@ -180,7 +180,7 @@ class Hamiltonian(nn.Module):
         return torch.cat([p, -q], -1)
 
 
-@program("Hamiltonian network: its forward is a gradient", 2e-4)
+@program("Hamiltonian network: its forward is a gradient")
 def hamiltonian(accelerate):
     model = accelerate(Hamiltonian())
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-4)

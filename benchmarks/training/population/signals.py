@@ -128,7 +128,7 @@ class Spectrogram(nn.Module):
         return self.head(self.convs(torch.log1p(power)[:, None]))
 
 
-@program("keyword spotting: STFT in the model, convolutions, bands that are masked", 2e-3)
+@program("keyword spotting: STFT in the model, convolutions, bands that are masked")
 def spectrogram(accelerate):
     model = accelerate(Spectrogram())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

@@ -136,7 +136,7 @@ class DeepFM(nn.Module):
         return torch.sigmoid(self.linear(x).sum(1) + machine + self.deep(v.flatten(1))).squeeze(1)
 
 
-@program("DeepFM: clicks, binary cross entropy of shares, Adam", 1e-3)
+@program("DeepFM: clicks, binary cross entropy of shares, Adam")
 def deepfm(accelerate):
     model = accelerate(DeepFM())
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-6)
@@ -170,7 +170,7 @@ class Experts(nn.Module):
         return self.head(out).squeeze(-1), spread
 
 
-@program("experts with room for some rows each (Switch), a loss that spreads them", 1e-4)
+@program("experts with room for some rows each (Switch), a loss that spreads them")
 def switch_experts(accelerate):
     model = accelerate(Experts())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -208,7 +208,7 @@ class EarlyExit(nn.Module):
         return found
 
 
-@program("early exits: fewer rows in every layer, a loss at each exit", 1e-3)
+@program("early exits: fewer rows in every layer, a loss at each exit")
 def early_exit(accelerate):
     model = accelerate(EarlyExit())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)

@@ -6,12 +6,6 @@ from torch.nn import functional as F
 
 from .program import Running, images, program, supervised
 
-# Batch norm over a few values amplifies rounding, and a ReLU behind it may turn. What stands in front of it may have a
-# gradient of rounding only, which Adam makes a step of full length.
-NORMED = 2e-3
-# Eager's own losses move by 9e-3 in the eighth step where the parameters move by a rounding: something turns.
-TURNS = 3e-2
-
 
 def conv_norm(inside, outside, size, stride=1, groups=1, act=nn.ReLU6):
     return nn.Sequential(nn.Conv2d(inside, outside, size, stride, size // 2, groups=groups, bias=False),
@@ -34,7 +28,7 @@ class Inverted(nn.Module):
         return self.conv(x)
 
 
-@program("MobileNetV2-like, SGD with momentum, cosine schedule, label smoothing", NORMED)
+@program("MobileNetV2-like, SGD with momentum, cosine schedule, label smoothing")
 def mobilenet(accelerate):
     model = accelerate(nn.Sequential(
         conv_norm(3, 16, 3, 2), Inverted(16, 24, 2, 4), Inverted(24, 24, 1, 4), Inverted(24, 32, 2, 4),
@@ -79,7 +73,7 @@ class DenseNet(nn.Module):
         return self.classifier(F.relu(self.norm(x)).mean((2, 3)))
 
 
-@program("DenseNet, 2 blocks of 4, SGD with Nesterov momentum, steps of the rate", TURNS)
+@program("DenseNet, 2 blocks of 4, SGD with Nesterov momentum, steps of the rate")
 def densenet(accelerate):
     model = accelerate(DenseNet())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-4)
@@ -138,7 +132,7 @@ class MBConv(nn.Module):
         return x + y
 
 
-@program("EfficientNet-like: squeeze and excite, stochastic depth, RMSprop, exponential schedule", NORMED)
+@program("EfficientNet-like: squeeze and excite, stochastic depth, RMSprop, exponential schedule")
 def efficientnet(accelerate):
     model = accelerate(nn.Sequential(
         conv_norm(3, 16, 3, 2, act=nn.SiLU), MBConv(16, 16, 1, 0.1), MBConv(16, 24, 2, 0.1), MBConv(24, 24, 1, 0.2),
@@ -175,7 +169,7 @@ class GoogLeNet(nn.Module):
         return self.head(self.second(x).mean((2, 3))), self.auxiliary(x.mean((2, 3)))
 
 
-@program("Inception blocks, an auxiliary head, Adagrad", NORMED)
+@program("Inception blocks, an auxiliary head, Adagrad")
 def inception(accelerate):
     model = accelerate(GoogLeNet())
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.01)
@@ -319,7 +313,7 @@ class Shuffle(nn.Module):
         return x.view(b, 2, c // 2, h, w).transpose(1, 2).contiguous().view(b, c, h, w)
 
 
-@program("ShuffleNetV2-like, gradients of two batches are gathered", NORMED)
+@program("ShuffleNetV2-like, gradients of two batches are gathered")
 def shufflenet(accelerate):
     model = accelerate(nn.Sequential(conv_norm(3, 48, 3, 2), *[Shuffle(48) for _ in range(4)], nn.MaxPool2d(2),
                                      nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(48, 10)))
