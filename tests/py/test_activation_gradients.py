@@ -78,7 +78,8 @@ def test_in_place(name):
 @pytest.mark.parametrize("shape", [(1,), (7,), (3, 1), (5, 3), (4, 16), (3, 70), (2, 3, 33), (2, 5000), (0, 4)],
                          ids=str)
 def test_rows(function, shape, dtype):
-    """Beside operators that are computed in the same pass; rows of infinities and NaN; gradients of gradients."""
+    """Beside operators that are computed in the same pass; rows of infinities and NaN; gradients of gradients. Sums of
+    thousands in float32 are judged by float64's: torch's kernel for AVX2 is up to 2e-5 from them."""
     torch.manual_seed(0)
     x, g = torch.randn(shape, dtype=dtype), torch.randn(shape, dtype=dtype)
     if len(shape) > 1 and shape[0] > 2:
@@ -90,8 +91,10 @@ def test_rows(function, shape, dtype):
 
     accelerated = dycl.accelerate(lambda x: program(x))
     rounding = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-13}
+    judge = torch.float64 if shape == (2, 5000) else dtype
     for _ in range(2):
-        torch.testing.assert_close(gradient(accelerated, x, g), gradient(program, x, g), equal_nan=True, **rounding)
+        torch.testing.assert_close(gradient(accelerated, x, g).to(judge), gradient(program, x.to(judge), g.to(judge)),
+                                   equal_nan=True, **rounding)
     x.nan_to_num_(0, 0, 0), g.nan_to_num_(0, 0, 0)
     twice = []
     for run in (program, accelerated):

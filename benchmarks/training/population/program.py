@@ -9,8 +9,8 @@ import torch
 
 SEED = 20240917
 BATCHES = 4
-# Losses of the first steps, relative to eager's: as for the workloads (../workload.py), or so many times what a rounding
-# of the parameters makes of eager's own, in programs in which it grows (a ReLU at its edge, many norms in a row).
+# Losses of the first steps, relative to eager's: as for the workloads (../workload.py), or so many times what a
+# rounding of the parameters makes of eager's own, where it grows (a ReLU at its edge, many norms in a row).
 TOLERANCE = 5e-5
 ROUNDINGS = 4
 PROGRAMS = {}

@@ -8,6 +8,13 @@ static int pairs_wrongly(const dycl_matmul_args *a, const dycl_prim *prim) {
     return dycl_dtype_is_half(a->dtype) && a->k % 2 && strncmp(dycl_prim_info(prim), "brg", 3) != 0;
 }
 
+/* oneDNN's products without AVX-512 are those of its sgemm, whose first call writes all of its kernels: 30 ms, 3.4 MiB.
+ */
+static int writes_kernels(const dycl_matmul_args *a, const dycl_prim *prim) {
+    return !dycl_dtype_is_half(a->dtype) && dycl_kern_gemm(dycl_cpu_isa()) &&
+           strncmp(dycl_prim_info(prim), "gemm", 4) == 0;
+}
+
 dycl_status dycl_matmul_try_primitive(dycl_builder *b, const dycl_matmul_args *a, int pack, dycl_prim **prim,
                                       dycl_ref *scratch) {
     dycl_matmul_desc d;
@@ -35,7 +42,7 @@ dycl_status dycl_matmul_try_primitive(dycl_builder *b, const dycl_matmul_args *a
     dycl_prim *made;
     DYCL_TRY(dycl_prim_matmul(&d, &made));
     DYCL_TRY(dycl_make_prim(b, made));
-    if ((pack && !dycl_prim_weights_bytes(made)) || pairs_wrongly(a, made)) return DYCL_BAIL;
+    if ((pack && !dycl_prim_weights_bytes(made)) || pairs_wrongly(a, made) || writes_kernels(a, made)) return DYCL_BAIL;
     DYCL_TRY(dycl_make_scratch(b, dycl_prim_scratch(made), scratch));
     *prim = made;
 fail:
