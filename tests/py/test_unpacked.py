@@ -4,6 +4,7 @@ operands of all layouts against float64."""
 import textwrap
 
 import pytest
+from isa import has
 from test_environment import start
 
 PROGRAM = textwrap.dedent("""
@@ -39,6 +40,8 @@ PROGRAM = textwrap.dedent("""
 @pytest.mark.parametrize("variant, name, isa", [("0", "own", ""), ("0", "own", "avx2"), ("0", "sgemm", "scalar"),
                                                 ("1", "torch's BLAS", ""), ("2", "oneDNN", "")])
 def test_products_of_all_layouts(variant, name, isa):
+    if name == "oneDNN" and not has("avx512"):
+        name = "own"  # its products would be those of its sgemm
     out = start(PROGRAM, DYCL_MEASURE=variant, DYCL_PROFILE="0", DYCL_CHOOSE="0", **({"DYCL_ISA": isa} if isa else {}))
     assert out.returncode == 0 and f"[{name}]" in out.stdout, out.stdout + out.stderr
 
