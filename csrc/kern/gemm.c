@@ -42,10 +42,9 @@ static void pack_rows(const dycl_gemm_layout *form, const float *from, float *to
     } else if (row == 1) {
         dycl_transpose4 *transpose = dycl_kern_transpose4(form->kernel->isa);
         transpose((dycl_word *)to, width, (const dycl_word *)from, form->column, (size_t)rows, (size_t)there);
-    } else { /* sixteen elements of a column at a time: it is usually k that lies close together */
-        for (int64_t l0 = 0; l0 < rows; l0 += 16)
-            for (int64_t c = 0; c < there; c++)
-                for (int64_t l = l0; l < rows && l < l0 + 16; l++) to[l * width + c] = from[c * form->column + l * row];
+    } else {
+        for (int64_t c = 0; c < there; c++)
+            for (int64_t l = 0; l < rows; l++) to[l * width + c] = from[c * form->column + l * row];
     }
     for (int64_t l = 0; l < rows && there < width; l++)
         memset(to + l * width + there, 0, (size_t)(width - there) * sizeof *to);
@@ -318,7 +317,7 @@ static int64_t rows_a_tile(const dycl_gemm_layout *form, int64_t a_row) {
 /* Thread `self` of `team` makes its part of A. */
 static void make_source(const dycl_gemm_rows *r, int64_t self, int64_t team) {
     const dycl_pad *pad = r->source.pad;
-    int64_t lines = pad->images * (pad->above + pad->height + pad->below);
+    int64_t lines = pad->images * dycl_pad_height(pad);
     dycl_kern_pad(r->source.to, r->source.src, r->source.src_strides, pad, lines * self / team,
                   lines * (self + 1) / team);
 }

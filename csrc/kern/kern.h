@@ -186,6 +186,9 @@ dycl_status dycl_kern_reduce(const dycl_reduce_desc *desc, void *out, const void
 typedef struct {
     int64_t images, channels, height, width, above, below, left, right;
 } dycl_pad;
+static inline int64_t dycl_pad_height(const dycl_pad *p) { return p->above + p->height + p->below; }
+static inline int64_t dycl_pad_width(const dycl_pad *p) { return p->left + p->width + p->right; }
+static inline int dycl_pad_has_zeros(const dycl_pad *p) { return p->above || p->below || p->left || p->right; }
 void dycl_kern_pad(float *dst, const float *src, const int64_t *src_strides, const dycl_pad *pad, int64_t begin,
                    int64_t end);
 

@@ -15,7 +15,7 @@ static void transposed(float *to, const float *from, int64_t width, int64_t chan
 
 void dycl_kern_pad(float *dst, const float *src, const int64_t *src_strides, const dycl_pad *p, int64_t begin,
                    int64_t end) {
-    int64_t height = p->height + p->above + p->below, line = (p->width + p->left + p->right) * p->channels;
+    int64_t height = dycl_pad_height(p), line = dycl_pad_width(p) * p->channels;
     int64_t before = p->left * p->channels, inside = p->width * p->channels;
     int dense = (p->channels == 1 || src_strides[1] == 1) && (p->width == 1 || src_strides[3] == p->channels);
     for (int64_t i = begin; i < end; i++) {

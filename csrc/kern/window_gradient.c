@@ -15,16 +15,13 @@ static int64_t rounded(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; }
 
 static int64_t pixels_of(const dycl_window_gradient *w) { return w->images * w->out_height * w->out_width; }
 static int64_t places_of(const dycl_window_gradient *w) { return w->window[0] * w->window[1]; }
-static int is_padded(const dycl_window_gradient *w) {
-    return w->pad.above || w->pad.below || w->pad.left || w->pad.right;
-}
 
 /* Of the images that are read: x, or what windows see with its zeros. */
 static int64_t width_of(const dycl_window_gradient *w) {
-    return is_padded(w) ? w->pad.left + w->pad.width + w->pad.right : w->width;
+    return dycl_pad_has_zeros(&w->pad) ? dycl_pad_width(&w->pad) : w->width;
 }
 static int64_t height_of(const dycl_window_gradient *w) {
-    return is_padded(w) ? w->pad.above + w->pad.height + w->pad.below : w->height;
+    return dycl_pad_has_zeros(&w->pad) ? dycl_pad_height(&w->pad) : w->height;
 }
 
 static int by_lines(const dycl_window_gradient *w) { return w->products < places_of(w); }
@@ -69,7 +66,9 @@ void dycl_window_gradient_divide(dycl_window_gradient *w, int threads) {
 /* ---- Memory: the image with its zeros, the gradient in planes, and for each thread what is packed and its sums */
 
 static int64_t padded_bytes(const dycl_window_gradient *w) {
-    return is_padded(w) ? rounded(w->images * height_of(w) * width_of(w) * w->channels * (int64_t)sizeof(float)) : 0;
+    return dycl_pad_has_zeros(&w->pad)
+               ? rounded(w->images * height_of(w) * width_of(w) * w->channels * (int64_t)sizeof(float))
+               : 0;
 }
 
 static int64_t planes_bytes(const dycl_window_gradient *w) {
@@ -200,7 +199,7 @@ static share share_of(const dycl_window_gradient *w, int part) {
 void dycl_window_gradient_run(const dycl_window_gradient *w, const float *x, const float *gradient, float *dst,
                               char *work) {
     int parts = w->across * w->down;
-    float *padded = is_padded(w) ? (float *)work : NULL, *planes = (float *)(work + padded_bytes(w));
+    float *padded = dycl_pad_has_zeros(&w->pad) ? (float *)work : NULL, *planes = (float *)(work + padded_bytes(w));
     char *rest = (char *)planes + planes_bytes(w);
 #pragma omp parallel num_threads(parts) if (parts > 1)
     {

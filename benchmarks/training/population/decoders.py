@@ -91,15 +91,9 @@ def pointer_net(accelerate):
     model = accelerate(PointerNet())
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
-    def step(points, order):
-        optimizer.zero_grad()
-        loss = model(points, order)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
     found = [torch.rand(8, 10, 2) for _ in range(BATCHES)]
-    return Running(step, [(points, points[..., 0].argsort(1)) for points in found], model, optimizer)
+    batches = [(points, points[..., 0].argsort(1)) for points in found]
+    return Running(supervised(model, optimizer), batches, model, optimizer)
 
 
 class TuringMachine(nn.Module):

@@ -86,15 +86,8 @@ def gat(accelerate):
     model = accelerate(GATs())
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, weight_decay=5e-4)
 
-    def step(x, graph, y):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x, graph), y)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
     batches = [(torch.randn(n, 32), edges(n, 3 * n), torch.randint(5, (n,))) for n in (200, 240, 180, 220)]
-    return Running(step, batches, model, optimizer)
+    return Running(supervised(model, optimizer, F.cross_entropy), batches, model, optimizer)
 
 
 class Sage(nn.Module):
@@ -312,11 +305,5 @@ def shift_reduce(accelerate):
     model = accelerate(Stack())
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.01)
 
-    def step(words, actions, y):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(words, actions), y)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    return Running(step, [parse(random.randrange(6, 20)) for _ in range(12)], model, optimizer)
+    batches = [parse(random.randrange(6, 20)) for _ in range(12)]
+    return Running(supervised(model, optimizer, F.cross_entropy), batches, model, optimizer)

@@ -121,14 +121,8 @@ def sinkhorn(accelerate):
     model = accelerate(Sinkhorn())
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
-    def step(x, y):
-        optimizer.zero_grad()
-        loss = model(x, y)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    return Running(step, [(torch.randn(40, 8), torch.randn(40, 4)) for _ in range(BATCHES)], model, optimizer)
+    batches = [(torch.randn(40, 8), torch.randn(40, 4)) for _ in range(BATCHES)]
+    return Running(supervised(model, optimizer), batches, model, optimizer)
 
 
 class GaussianProcess(nn.Module):
@@ -152,11 +146,5 @@ def gaussian_process(accelerate):
     model = accelerate(GaussianProcess())
     optimizer = torch.optim.Rprop(model.parameters(), lr=1e-3)
 
-    def step(x, y):
-        optimizer.zero_grad()
-        loss = model(x, y)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    return Running(step, [(torch.randn(48, 6), torch.randn(48)) for _ in range(BATCHES)], model, optimizer)
+    batches = [(torch.randn(48, 6), torch.randn(48)) for _ in range(BATCHES)]
+    return Running(supervised(model, optimizer), batches, model, optimizer)

@@ -70,12 +70,13 @@ def seed(number=SEED):
     numpy.random.seed(number)
 
 
-def supervised(model, optimizer, loss, scheduler=None, clip=None):
-    """The step of most training scripts."""
+def supervised(model, optimizer, loss=None, scheduler=None, clip=None):
+    """The step of most training scripts. loss: of what the model answers and what is wanted, the last of a batch; None:
+    the model answers its own."""
 
-    def step(x, y):
+    def step(*given):
         optimizer.zero_grad()
-        found = loss(model(x), y)
+        found = loss(model(*given[:-1]), given[-1]) if loss else model(*given)
         found.backward()
         if clip:
             torch.nn.utils.clip_grad_norm_(model.parameters(), clip)

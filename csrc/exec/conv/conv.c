@@ -23,8 +23,9 @@ dycl_status dycl_conv_weights(dycl_plan *plan, const dycl_conv_args *a, const vo
     return status;
 }
 
-dycl_status dycl_conv_multiply(dycl_plan *plan, const dycl_conv_args *a, const dycl_gemm_layout *form,
-                               const dycl_gemm_rows *rows, const dycl_gemm_finish *finish, int threads) {
+dycl_status dycl_conv_multiply(dycl_plan *plan, const dycl_conv_args *a, const dycl_gemm_rows *rows,
+                               const dycl_gemm_finish *finish, int threads) {
+    const dycl_gemm_layout *form = &a->as.gemm;
     const void *packed;
     dycl_status status = dycl_conv_weights(plan, a, &packed);
     if (status != DYCL_OK) return status;
@@ -109,6 +110,13 @@ dycl_status dycl_conv_read_weights(dycl_builder *b, dycl_conv_args *a, const dyc
     return DYCL_OK;
 fail:
     return status;
+}
+
+dycl_status dycl_conv_read_columns(dycl_builder *b, dycl_conv_args *a, const dycl_tensor *w, const dycl_gemm_rows *rows,
+                                   int threads) {
+    const dycl_gemm_layout *form = &a->as.gemm;
+    if (dycl_gemm_suits_fresh(form, rows, threads)) a->fresh = dycl_gemm_fresh_bytes(form, threads);
+    return dycl_conv_read_weights(b, a, w, form->n);
 }
 
 dycl_status dycl_steps_conv(dycl_builder *b, const dycl_block *block) {
@@ -244,7 +252,7 @@ dycl_status dycl_conv_measure(dycl_builder *b, const dycl_conv_desc *d, const ch
 
 /* Zeros that only few windows see are not worth their memory: a stride far longer than the image. */
 static int is_worth(const dycl_conv_desc *d, const dycl_pad *pad) {
-    double copied = (double)(pad->above + pad->height + pad->below) * (double)(pad->left + pad->width + pad->right);
+    double copied = (double)dycl_pad_height(pad) * (double)dycl_pad_width(pad);
     return copied < 4 * ((double)d->h * (double)d->w + (double)(d->oh * d->ow) * (double)(d->kh * d->kw)) + 4096;
 }
 

@@ -22,11 +22,14 @@ void dycl_conv_describe(dycl_conv_desc *d, const dycl_tensor *x, const dycl_tens
                         dycl_op op, const int64_t *attrs);
 /* The weights as the step's kernel wants them: as they are, packed before, or packed now (NULL: `fresh`). */
 dycl_status dycl_conv_weights(dycl_plan *plan, const dycl_conv_args *a, const void **out);
-/* Rows by the weights, packed as dycl_conv_weights says, or while they are multiplied. */
-dycl_status dycl_conv_multiply(dycl_plan *plan, const dycl_conv_args *a, const dycl_gemm_layout *form,
-                               const dycl_gemm_rows *rows, const dycl_gemm_finish *finish, int threads);
+/* Rows by the weights (a->as.gemm), packed as dycl_conv_weights says, or while they are multiplied. */
+dycl_status dycl_conv_multiply(dycl_plan *plan, const dycl_conv_args *a, const dycl_gemm_rows *rows,
+                               const dycl_gemm_finish *finish, int threads);
 /* Notes what the step reads of its weights; a->prim or a->as says in which order. */
 dycl_status dycl_conv_read_weights(dycl_builder *b, dycl_conv_args *a, const dycl_tensor *w, int64_t channels);
+/* The same of those that dycl_conv_multiply takes, which says whether they are packed on the way. */
+dycl_status dycl_conv_read_columns(dycl_builder *b, dycl_conv_args *a, const dycl_tensor *w, const dycl_gemm_rows *rows,
+                                   int threads);
 
 /* As the packed product of kern/gemm.h: a->bias, a->scale are set, `w` is contiguous. BAIL: oneDNN's business.
  * residuals: as describe_chain leaves them. */

@@ -13,7 +13,6 @@
 
 typedef struct {
     dycl_conv_args conv; /* its part of the weights */
-    dycl_gemm_layout form;
     dycl_gemm_rows rows;
     int64_t from, to; /* its first window and pixel: bytes of the image that is read, elements of the result */
     int empty;        /* no place of the window: the bias alone */
@@ -77,7 +76,7 @@ static dycl_status phases_run(const dycl_step *step, dycl_plan *plan) {
         rows.c = dst + p->to;
         if (!made) rows.source = (dycl_gemm_source){&a->pad, src, a->src_strides, padded};
         made = 1;
-        dycl_status status = dycl_conv_multiply(plan, &p->conv, &p->form, &rows, &finish, a->threads);
+        dycl_status status = dycl_conv_multiply(plan, &p->conv, &rows, &finish, a->threads);
         if (status != DYCL_OK) return status;
     }
     return DYCL_OK;
@@ -110,19 +109,15 @@ static dycl_status describe_weights(dycl_builder *b, const dycl_tensor *w, const
     const dycl_conv_desc *d = &a->d;
     const dycl_gemm_kernel *kernel = dycl_kern_gemm(dycl_cpu_isa());
     int64_t window = d->kh * d->kw;
-    p->form = (dycl_gemm_layout){.kernel = kernel,
-                                 .n = d->oc,
-                                 .sizes = {y->places, x->places, d->c},
-                                 .strides = {-d->stride[0] * d->kw, -d->stride[1], d->oc * window},
-                                 .column = window,
-                                 .vectors = dycl_gemm_vectors(kernel, x->out, d->oc)};
     p->conv.as = (dycl_weights){.kind = DYCL_WEIGHTS_GEMM,
-                                .gemm = p->form,
-                                .start = y->last * d->kw + x->last,
-                                .salt = (uint64_t)(y->last * d->kw + x->last)};
-    if (dycl_gemm_suits_fresh(&p->form, &p->rows, a->threads))
-        p->conv.fresh = dycl_gemm_fresh_bytes(&p->form, a->threads);
-    return dycl_conv_read_weights(b, &p->conv, w, d->oc);
+                                .gemm = {.kernel = kernel,
+                                         .n = d->oc,
+                                         .sizes = {y->places, x->places, d->c},
+                                         .strides = {-d->stride[0] * d->kw, -d->stride[1], d->oc * window},
+                                         .column = window,
+                                         .vectors = dycl_gemm_vectors(kernel, x->out, d->oc)},
+                                .start = y->last * d->kw + x->last};
+    return dycl_conv_read_columns(b, &p->conv, w, &p->rows, a->threads);
 }
 
 /* Zeros around the image that any phase sees, on one side of it: how many before and behind, and how much of it. */
@@ -153,8 +148,8 @@ static int describe_sides(phases_args *a, side *y, side *x) {
     *p = (dycl_pad){.images = d->n, .channels = d->c};
     if (!look(y, d->stride[0], d->h, &p->above, &p->height, &p->below)) return 0;
     if (!look(x, d->stride[1], d->w, &p->left, &p->width, &p->right)) return 0;
-    a->pads = p->above || p->below || p->left || p->right;
-    return (p->above + p->height + p->below) * (p->left + p->width + p->right) < 4 * d->h * d->w + 64;
+    a->pads = dycl_pad_has_zeros(p);
+    return dycl_pad_height(p) * dycl_pad_width(p) < 4 * d->h * d->w + 64;
 }
 
 static int suits(const dycl_conv_desc *d) {
@@ -191,8 +186,7 @@ dycl_status dycl_make_conv_phases(dycl_builder *b, const dycl_node *node, const 
     dycl_make_read_at(b, a->src, dycl_layout_bytes(&src));
     dycl_make_write_at(b, a->dst, dycl_layout_bytes(&dst));
     if (a->has_bias) dycl_make_read_at(b, a->bias, (size_t)d->oc * sizeof(float));
-    int64_t height = a->pads ? a->pad.above + a->pad.height + a->pad.below : d->h,
-            width = a->pads ? a->pad.left + a->pad.width + a->pad.right : d->w;
+    int64_t height = a->pads ? dycl_pad_height(&a->pad) : d->h, width = a->pads ? dycl_pad_width(&a->pad) : d->w;
     for (int64_t i = 0; i < d->stride[0] * d->stride[1]; i++) {
         const side *r = &rows[i / d->stride[1]], *c = &columns[i % d->stride[1]];
         phase *p = &a->phases[a->count];

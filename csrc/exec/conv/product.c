@@ -12,7 +12,6 @@
 typedef struct {
     dycl_conv_args conv; /* weights, bias, scale */
     dycl_gemm_rows rows; /* pointers are set at each run */
-    dycl_gemm_layout form;
     dycl_ref src, padded, residual, dst;
     int pads, has_residual, threads;
     dycl_pad pad;
@@ -44,7 +43,7 @@ static dycl_status windows_run(const product_args *a, dycl_plan *plan) {
     }
     rows.c = dycl_at(plan, a->dst);
     dycl_gemm_finish finish = finish_at(a, plan);
-    return dycl_conv_multiply(plan, &a->conv, &a->form, &rows, &finish, a->threads);
+    return dycl_conv_multiply(plan, &a->conv, &rows, &finish, a->threads);
 }
 
 static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
@@ -260,7 +259,7 @@ fail:
 
 static dycl_status offer_winograd(dycl_builder *b, const dycl_conv_desc *d, const dycl_tensor *w, product_args *a) {
     dycl_status status;
-    const dycl_gemm_layout *windows = &a->form;
+    const dycl_gemm_layout *windows = &a->conv.as.gemm;
     a->winograd_weights = (dycl_weights){.kind = DYCL_WEIGHTS_WINOGRAD,
                                          .gemm = {.kernel = windows->kernel,
                                                   .n = d->oc,
@@ -303,12 +302,11 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     dycl_channels_last(&out, &dst);
     a->conv = *conv;
     if (!dycl_conv_pad(d, &a->pad)) return DYCL_BAIL;
-    a->pads = a->pad.above || a->pad.below || a->pad.left || a->pad.right;
+    a->pads = dycl_pad_has_zeros(&a->pad);
     double flops = 2 * (double)(d->n * d->oh * d->ow) * (double)d->oc * (double)(d->kh * d->kw * d->c);
     a->threads = flops > 400000 ? b->plan->threads : 1;
     int squares = dycl_conv_suits_winograd(b, d, kernel, 12);
-    int64_t height = a->pads ? a->pad.above + a->pad.height + a->pad.below : d->h,
-            width = a->pads ? a->pad.left + a->pad.width + a->pad.right : d->w;
+    int64_t height = a->pads ? dycl_pad_height(&a->pad) : d->h, width = a->pads ? dycl_pad_width(&a->pad) : d->w;
     describe_rows(d, height, width, &a->rows);
     if (a->pads && !squares) {
         DYCL_TRY(read_input(b, input, a));
@@ -335,15 +333,10 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     if (conv->has_bias) dycl_make_read_at(b, conv->bias, (size_t)d->oc * sizeof(float));
     if (conv->has_scale) dycl_make_read_at(b, conv->scale, (size_t)d->oc * sizeof(float));
     a->conv.as = describe_weights(&seen, kernel, a->rows.run);
-    a->form = a->conv.as.gemm;
     if (squares) dycl_make_variant(b, 1);
-    if (dycl_gemm_suits_fresh(&a->form, &a->rows, a->threads))
-        a->conv.fresh = dycl_gemm_fresh_bytes(&a->form, a->threads);
-    DYCL_TRY(dycl_conv_read_weights(b, &a->conv, w, d->oc));
+    DYCL_TRY(dycl_conv_read_columns(b, &a->conv, w, &a->rows, a->threads));
     if (a->pads) {
-        size_t pixels = (size_t)(d->n * (a->pad.above + a->pad.height + a->pad.below) *
-                                 (a->pad.left + a->pad.width + a->pad.right));
-        DYCL_TRY(dycl_make_scratch(b, pixels * (size_t)d->c * sizeof(float), &a->padded));
+        DYCL_TRY(dycl_make_scratch(b, (size_t)(d->n * height * width * d->c) * sizeof(float), &a->padded));
     }
     if (squares) DYCL_TRY(offer_winograd(b, d, w, a));
     DYCL_TRY(

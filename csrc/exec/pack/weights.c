@@ -132,7 +132,7 @@ uint64_t dycl_weights_hash(const dycl_weights *w, const float *scale) {
     size_t described = layouts[w->kind].described;
     uint64_t hash =
         described ? hash_bytes(&w->prim, described) : dycl_prim_weights_key(w->prim); /* every member begins there */
-    hash ^= (w->salt + (uint64_t)w->kind) * 0x9E3779B97F4A7C15ull;
+    hash ^= (w->salt + (uint64_t)w->kind + ((uint64_t)w->start << 8)) * 0x9E3779B97F4A7C15ull;
     return scale ? hash ^ hash_bytes(scale, (size_t)w->channels * sizeof(float)) : hash;
 }
 

@@ -40,8 +40,7 @@ typedef struct {
         dycl_prefilter_layout prefilter;
     };
     uint64_t salt;                 /* how the source lies, where the primitive's key does not say */
-    int64_t start;                 /* of GEMM and Winograd: from the source to its first element, which the layout's
-                                      strides decide */
+    int64_t start;                 /* of GEMM and Winograd: from the source to its first element */
     int64_t channels, per_channel; /* of the primitive's and Winograd's: for a scale */
 } dycl_weights;
 
