@@ -295,6 +295,7 @@ STEPS |= {
     "cast": lambda n, x: x.to(n.type),
     "view": _view,
     "contiguous": lambda n, x: x,  # _conform copies
+    "laid": lambda n, x: x,
     "cat": lambda n, *parts: torch.cat(parts, n.attrs[0]),
     "pad": _pad,
     "tril": lambda n, x: torch.tril(x, n.attrs[0]),

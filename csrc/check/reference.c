@@ -95,6 +95,10 @@ dycl_status dycl_reference_copy(dycl_reference *r, const dycl_node *node, const 
                                 const int64_t *attrs) {
     return copied(r, node, operands, attrs);
 }
+dycl_status dycl_reference_laid(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
+                                const int64_t *attrs) {
+    return copied(r, node, operands, attrs);
+}
 dycl_status dycl_reference_indexed(dycl_reference *r, const dycl_node *node, const uint32_t *operands,
                                    const int64_t *attrs) {
     return copied(r, node, operands, attrs);

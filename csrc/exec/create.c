@@ -10,7 +10,8 @@ static dycl_status make_single(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     dycl_family family = dycl_op_get((dycl_op)node->op)->family;
     if (family != DYCL_FAMILY_CONV && family != DYCL_FAMILY_POOL && family != DYCL_FAMILY_JOIN &&
-        family != DYCL_FAMILY_BATCH) {
+        family != DYCL_FAMILY_BATCH && family != DYCL_FAMILY_UNCONV && family != DYCL_FAMILY_UNPOOL &&
+        family != DYCL_FAMILY_LAID && family != DYCL_FAMILY_REDUCE) {
         dycl_status status = dycl_make_operands_plain(b, block);
         if (status != DYCL_OK) return status;
     }

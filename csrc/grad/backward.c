@@ -17,7 +17,7 @@ int dycl_grad_has(dycl_op op) { return formulas[op] != NULL; }
 /* Positions, random numbers and counts have no history, though some are numbers of floating point. */
 int dycl_grad_has_history(const dycl_node *node) {
     return node->op != DYCL_OP_batch_stats && node->op != DYCL_OP_histc && node->op != DYCL_OP_full &&
-           node->op != DYCL_OP_iota && node->op != DYCL_OP_cut;
+           node->op != DYCL_OP_iota && node->op != DYCL_OP_cut && node->op != DYCL_OP_laid;
 }
 
 void dycl_backward_init(dycl_backward *b) {
@@ -105,6 +105,17 @@ static dycl_status iota_image(dycl_backward *b, const dycl_node *node, uint32_t 
                            dycl_node_attrs(b->job->graph, node), out);
 }
 
+/* Saved, and fed as it was left for us; formulas see it as it was recorded. */
+static dycl_status saved_image(dycl_backward *b, uint32_t value, uint32_t *out) {
+    const dycl_graph *graph = b->job->graph;
+    const dycl_value *v = &graph->values[value];
+    uint32_t laid = dycl_graph_laid(graph, value);
+    dycl_status status = feed(b, v, laid == DYCL_NONE ? v->strides : graph->values[laid].strides, out);
+    if (status == DYCL_OK) b->saved[b->saved_count++] = value;
+    if (status != DYCL_OK || laid == DYCL_NONE) return status;
+    return dycl_build_node(&b->recorder, DYCL_OP_laid, 1, out, 1, &(int64_t){0}, out);
+}
+
 static uint32_t image_of(dycl_backward *b, uint32_t value, dycl_status *status) {
     const dycl_value *v = &b->job->graph->values[value];
     uint32_t out = 0;
@@ -114,8 +125,7 @@ static uint32_t image_of(dycl_backward *b, uint32_t value, dycl_status *status) 
     } else if (dycl_value_is_made_by(b->job->graph, value, DYCL_OP_iota)) {
         *status = iota_image(b, &b->job->graph->nodes[v->source], &out);
     } else if (v->root == value) {
-        *status = feed(b, v, v->strides, &out);
-        if (*status == DYCL_OK) b->saved[b->saved_count++] = value;
+        *status = saved_image(b, value, &out);
     } else {
         uint32_t root = image_of(b, v->root, status);
         if (*status == DYCL_OK)
@@ -155,6 +165,10 @@ uint32_t dycl_chain_take_as(dycl_chain *c, int nth, int copied) {
 dycl_status dycl_backward_tie(dycl_backward *b, dycl_tie tie) {
     if (!DYCL_MAKE_ROOM(b->ties, b->tie_room, b->tie_count + 1))
         return dycl_error_set("out of memory for %u ties", b->tie_count);
+    if (dycl_value_is_made_by(&b->recorder.graph, tie.saved, DYCL_OP_laid)) { /* what has the history is fed */
+        const dycl_graph *graph = &b->recorder.graph;
+        tie.saved = dycl_node_operands(graph, &graph->nodes[graph->values[tie.saved].source])[0];
+    }
     b->ties[b->tie_count++] = tie;
     return DYCL_OK;
 }

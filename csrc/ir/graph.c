@@ -270,6 +270,20 @@ int dycl_graph_begins(const dycl_graph *a, const dycl_graph *b) {
     return 1;
 }
 
+uint32_t dycl_graph_laid(const dycl_graph *g, uint32_t value) {
+    for (uint32_t n = g->node_count; n-- > 0 && g->nodes[n].op == DYCL_OP_laid;)
+        if (dycl_node_operands(g, &g->nodes[n])[0] == value) return g->nodes[n].out;
+    return DYCL_NONE;
+}
+
+int dycl_graph_lays(const dycl_graph *whole, const dycl_graph *graph) {
+    uint32_t n = whole->node_count;
+    while (n > graph->node_count && whole->nodes[n - 1].op == DYCL_OP_laid) n--;
+    return n == graph->node_count && whole->value_count - graph->value_count == whole->node_count - n &&
+           whole->feed_count == graph->feed_count && whole->scalar_count == graph->scalar_count &&
+           dycl_graph_begins(whole, graph);
+}
+
 int dycl_graph_equal(const dycl_graph *a, const dycl_graph *b) {
     return a->node_count == b->node_count && a->value_count == b->value_count && a->operand_count == b->operand_count &&
            a->attr_count == b->attr_count && a->feed_count == b->feed_count && a->scalar_count == b->scalar_count &&

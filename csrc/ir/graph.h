@@ -131,6 +131,11 @@ dycl_status dycl_graph_node(dycl_graph *graph, dycl_op op, int operand_count, co
 dycl_status dycl_graph_node_laid(dycl_graph *graph, dycl_op op, int operand_count, const uint32_t *operands,
                                  int attr_count, const int64_t *attrs, const dycl_value *look, uint32_t *out_value);
 
+/* The value as the backward pass gets it, if it lies otherwise there (DYCL_OP_laid, behind all that was recorded), or
+ * DYCL_NONE; and whether `whole` is the graph with nothing behind it but such. */
+uint32_t dycl_graph_laid(const dycl_graph *graph, uint32_t value);
+int dycl_graph_lays(const dycl_graph *whole, const dycl_graph *graph);
+
 uint64_t dycl_graph_hash(const dycl_graph *graph);
 uint64_t dycl_graph_key(const dycl_graph *graph, const uint32_t *outputs, int output_count); /* of a segment */
 int dycl_graph_equal(const dycl_graph *a, const dycl_graph *b);

@@ -326,6 +326,8 @@ dycl_status dycl_infer_copy(const dycl_draft *draft, dycl_value *out) {
     return infer_copy(in, draft->attrs[0], out);
 }
 
+dycl_status dycl_infer_laid(const dycl_draft *draft, dycl_value *out) { return dycl_infer_copy(draft, out); }
+
 dycl_status dycl_infer(const dycl_graph *g, dycl_op op, int count, const uint32_t *operands, int attr_count,
                        const int64_t *attrs, dycl_value *out) {
     static dycl_status (*const families[DYCL_FAMILY_COUNT])(const dycl_draft *, dycl_value *) = {

@@ -49,6 +49,11 @@ dycl_status dycl_verify_copy(const dycl_draft *draft) {
     return format >= 0 && format <= 3 ? DYCL_OK : dycl_error_set("memory format %lld", (long long)format);
 }
 
+dycl_status dycl_verify_laid(const dycl_draft *draft) {
+    int64_t format = draft->attrs[0];
+    return format == 0 || format == 2 ? DYCL_OK : dycl_error_set("memory format %lld", (long long)format);
+}
+
 dycl_status dycl_verify_reduce(const dycl_draft *draft) {
     const int64_t *attrs = draft->attrs;
     int rank = draft->graph->values[draft->operands[0]].rank;

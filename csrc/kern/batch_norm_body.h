@@ -13,8 +13,8 @@ static inline vd float_wide(const float *p) {
 }
 #define double_wide vd_load
 
-#define ROWS 8   /* of pixels at a time, */
-#define WIDE 128 /* that have so many channels: fewer are read as they lie in any case */
+#define ROWS 8  /* of pixels at a time */
+#define LINE 64 /* bytes of the cache */
 
 #define T          float
 #define V          vf

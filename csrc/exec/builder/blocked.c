@@ -96,6 +96,10 @@ dycl_status dycl_make_result(dycl_builder *b, uint32_t v, const dycl_layout *lay
         return DYCL_OK;
     }
     struct dycl_blocked *blocked;
+    if (b->laid && b->laid[v] != DYCL_NONE) {
+        dycl_make_layout(b, b->laid[v], &plain);
+        if (dycl_layout_equal(&plain, layout)) return note(b, v, layout, *out_slot = b->laid[v], &blocked);
+    }
     dycl_status status = dycl_make_slot(b, bytes_of(b, v, layout), out_slot);
     return status == DYCL_OK ? note(b, v, layout, *out_slot, &blocked) : status;
 }
@@ -107,6 +111,25 @@ static dycl_status make_plain(dycl_builder *b, uint32_t root) {
     dycl_make_layout(b, root, &plain);
     blocked->plain_ready = 1;
     return relayout(b, root, (dycl_ref){blocked->slot, 0, 0}, &blocked->layout, (dycl_ref){root, 0, 0}, &plain);
+}
+
+dycl_status dycl_make_laid(dycl_builder *b, uint32_t v, uint32_t result) {
+    const dycl_value *value = dycl_make_value(b, v);
+    struct dycl_blocked *blocked = b->blocked && value->root == v ? b->blocked[v] : NULL;
+    dycl_layout from, to;
+    dycl_ref src = dycl_make_ref(b, v);
+    dycl_status status = DYCL_OK;
+    dycl_make_layout(b, v, &from);
+    dycl_make_layout(b, result, &to);
+    if (blocked && blocked->slot == result) return DYCL_OK;
+    if (value->kind == DYCL_VALUE_FEED && !b->program->is_output[result]) return note(b, result, &from, v, &blocked);
+    if (blocked && (!blocked->plain_ready || dycl_layout_equal(&blocked->layout, &to))) {
+        from = blocked->layout;
+        src = (dycl_ref){blocked->slot, 0, 0};
+    } else {
+        status = make_plain(b, value->root);
+    }
+    return status == DYCL_OK ? relayout(b, result, src, &from, (dycl_ref){result, 0, 0}, &to) : status;
 }
 
 dycl_status dycl_make_result_done(dycl_builder *b, uint32_t v) {

@@ -19,6 +19,9 @@ void dycl_make_layout(const dycl_builder *b, uint32_t value, dycl_layout *out);
 /* A place for a result of this layout: the value's own slot when that is how it lies anyway, else a new one. The plain
  * form is made when somebody asks. */
 dycl_status dycl_make_result(dycl_builder *b, uint32_t value, const dycl_layout *layout, uint32_t *out_slot);
+/* A result that is the value, laid otherwise (DYCL_OP_laid): no step where the value was computed there, or where it is
+ * a feed, which the result's readers take as it lies. */
+dycl_status dycl_make_laid(dycl_builder *b, uint32_t value, uint32_t result);
 /* After the step that wrote it: outputs need their plain form. */
 dycl_status dycl_make_result_done(dycl_builder *b, uint32_t value);
 dycl_status dycl_make_reorder(dycl_builder *b, dycl_ref src, const dycl_layout *from, dycl_ref dst,

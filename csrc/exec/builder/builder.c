@@ -59,6 +59,33 @@ void dycl_plan_shrink(dycl_plan *plan) {
     shrink((void **)&plan->autotunes, &plan->autotune_room, plan->autotune_count, sizeof *plan->autotunes);
 }
 
+uint32_t dycl_make_laid_of(const dycl_builder *b, const dycl_node *node) {
+    const dycl_graph *g = &b->program->graph;
+    uint32_t v = dycl_node_operands(g, node)[0];
+    const dycl_value *value = &g->values[v], *root = &g->values[value->root];
+    int same = !value->offset && value->rank == root->rank && !memcmp(value->sizes, root->sizes, sizeof value->sizes) &&
+               !memcmp(value->strides, root->strides, sizeof value->strides);
+    return same ? value->root : v;
+}
+
+/* Outputs that DYCL_OP_laid makes of what this plan computes. */
+static dycl_status find_laid(dycl_builder *b) {
+    const dycl_graph *g = &b->program->graph;
+    for (uint32_t n = 0; n < g->node_count; n++) {
+        const dycl_node *node = &g->nodes[n];
+        if (node->op != DYCL_OP_laid || b->program->dead[n] || !b->program->is_output[node->out]) continue;
+        uint32_t from = dycl_make_laid_of(b, node);
+        if (!b->laid) {
+            b->laid = dycl_alloc(g->value_count * sizeof *b->laid);
+            if (!b->laid) return dycl_error_set("out of memory");
+            memset(b->laid, 0xff, g->value_count * sizeof *b->laid);
+        }
+        if (g->values[from].kind == DYCL_VALUE_NODE && g->values[from].root == from && !b->program->is_output[from])
+            b->laid[from] = node->out;
+    }
+    return DYCL_OK;
+}
+
 dycl_status dycl_builder_init(dycl_builder *b, dycl_plan *plan) {
     memset(b, 0, sizeof *b);
     b->plan = plan;
@@ -85,13 +112,14 @@ dycl_status dycl_builder_init(dycl_builder *b, dycl_plan *plan) {
         else if (value->root == v)
             slot->bytes = dycl_value_bytes(value);
     }
-    return DYCL_OK;
+    return find_laid(b);
 }
 
 void dycl_builder_free(dycl_builder *b) {
     dycl_free(b->slots);
     dycl_free(b->dense);
     dycl_free(b->blocked);
+    dycl_free(b->laid);
     dycl_free(b->lower);
     dycl_free(b->touches);
     dycl_free(b->touch_start);

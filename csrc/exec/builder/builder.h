@@ -26,6 +26,7 @@ typedef struct {
     uint32_t choice, variant;      /* of what scratch is made now; variant 0: of none */
     uint32_t *dense;               /* value -> slot of a contiguous copy made earlier, or DYCL_NONE */
     struct dycl_blocked **blocked; /* root value -> its other layout (blocked.h), or NULL */
+    uint32_t *laid;                /* value -> the output that is the same, laid otherwise, or DYCL_NONE; NULL: none */
     struct dycl_lower *lower;      /* state of one tile block (tile/lower.h) */
 } dycl_builder;
 
@@ -52,6 +53,8 @@ dycl_status dycl_make_prim(dycl_builder *b,
 /* The plan takes the reference, and the step made last shows what was measured. NULL is allowed. */
 dycl_status dycl_make_autotune(dycl_builder *b, dycl_autotune *autotune);
 dycl_ref dycl_make_ref(const dycl_builder *b, uint32_t value); /* a value's first element */
+/* What DYCL_OP_laid lays: the root of its operand where a pass found the two to be the same. */
+uint32_t dycl_make_laid_of(const dycl_builder *b, const dycl_node *node);
 /* Both want a result of the same call: attribute 0 says which. */
 int dycl_make_is_sibling(const dycl_graph *g, const dycl_node *node, const dycl_node *other);
 

@@ -133,7 +133,9 @@ uint32_t dycl_history_again(const dycl_gradients *g, uint32_t *counts) {
         if (!(marks[node->out] & NEEDED)) continue;
         for (int i = 0; i < node->operand_count; i++)
             if (operands[i] != DYCL_NONE) marks[operands[i]] |= NEEDED;
-        if (node->op == DYCL_OP_view || (marks[node->out] & (OF_SAVED | OF_GRADIENT)) != OF_SAVED) continue;
+        if (node->op == DYCL_OP_view || node->op == DYCL_OP_laid ||
+            (marks[node->out] & (OF_SAVED | OF_GRADIENT)) != OF_SAVED)
+            continue;
         counts[node->op]++;
         found++;
     }

@@ -244,6 +244,11 @@ fail:
 
 /* ---- copy */
 
+dycl_status dycl_steps_laid(dycl_builder *b, const dycl_block *block) {
+    const dycl_node *node = &b->program->graph.nodes[block->first];
+    return dycl_make_laid(b, dycl_make_laid_of(b, node), node->out);
+}
+
 dycl_status dycl_steps_copy(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     dycl_tensor from, to;

@@ -123,7 +123,8 @@ static int needed_outside(const dycl_program *p, uint32_t block, const dycl_node
     return p->uses[node->out] > inside;
 }
 
-/* What the readers of a result would like: convolutions and pools channels last, gradients through a batch norm what
+/* What the readers of a result would like: convolutions and pools channels last, as what is kept for the backward pass
+ * may be, gradients through a batch norm what
  * its operand is, a program plain memory. */
 static int copies_behind(const dycl_lower *l, uint32_t v, int plain) {
     const dycl_program *p = l->b->program;
@@ -134,7 +135,8 @@ static int copies_behind(const dycl_lower *l, uint32_t v, int plain) {
         const uint32_t *operands = dycl_node_operands(g, node);
         dycl_family family = dycl_op_get((dycl_op)node->op)->family;
         if (p->dead[n] || !node->operand_count || operands[0] != v) continue;
-        wants_last |= family == DYCL_FAMILY_CONV || family == DYCL_FAMILY_POOL;
+        wants_last |= family == DYCL_FAMILY_CONV || family == DYCL_FAMILY_POOL ||
+                      (family == DYCL_FAMILY_LAID && dycl_node_attrs(g, node)[0] == 2);
         wants_plain |= node->op == DYCL_OP_batch_norm_back && !dycl_blocked_of(l->b, operands[1]);
     }
     return plain ? wants_last : wants_plain;

@@ -1,4 +1,4 @@
-#include "exec/builder/builder.h"
+#include "exec/builder/blocked.h"
 
 #include "base/alloc.h"
 
@@ -16,6 +16,20 @@ static dycl_status reduce_run(const dycl_step *step, dycl_plan *plan) {
     return dycl_kern_reduce(&a->desc, dycl_at(plan, a->out), dycl_at(plan, a->in), dycl_at(plan, a->scratch));
 }
 
+/* As it lies: the sum over the pixels of a gradient in channels last is one of columns. */
+static dycl_status make_operand(dycl_builder *b, uint32_t v, dycl_tensor *in) {
+    const struct dycl_blocked *blocked = dycl_blocked_of(b, v);
+    int widened = dycl_dtype_is_half((dycl_dtype)dycl_make_value(b, v)->dtype);
+    if (!blocked || blocked->plain_ready || blocked->layout.opaque || widened) {
+        dycl_status status = dycl_make_operand_plain(b, v);
+        return status == DYCL_OK ? dycl_make_computed(b, v, in) : status;
+    }
+    dycl_make_tensor(b, v, in);
+    in->ref = (dycl_ref){blocked->slot, 0, 0};
+    memcpy(in->strides, blocked->layout.strides, (size_t)in->rank * sizeof *in->strides);
+    return DYCL_OK;
+}
+
 dycl_status dycl_steps_reduce(dycl_builder *b, const dycl_block *block) {
     const dycl_node *node = &b->program->graph.nodes[block->first];
     const dycl_graph *g = &b->program->graph;
@@ -25,7 +39,7 @@ dycl_status dycl_steps_reduce(dycl_builder *b, const dycl_block *block) {
     dycl_status status;
     reduce_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
-    DYCL_TRY(dycl_make_computed(b, dycl_node_operands(g, node)[0], &in));
+    DYCL_TRY(make_operand(b, dycl_node_operands(g, node)[0], &in));
     DYCL_TRY(dycl_make_computed_target(b, node->out, &out));
     a->desc.op = dycl_red_of((dycl_op)node->op);
     a->desc.mean = node->op == DYCL_OP_mean;

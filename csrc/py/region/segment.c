@@ -9,6 +9,7 @@
 #include "py/region/called.h"
 #include "py/region/grow.h"
 #include "py/region/defer.h"
+#include "py/region/laid.h"
 #include "py/region/replace.h"
 #include "py/region/replay.h"
 #include "py/region/track_flush.h"
@@ -411,7 +412,7 @@ static int run_tracked(dycl_region *region, uint32_t count, dycl_bail why) {
         region->tracked_flush = flush;
         result = dycl_track_finish(region, flush, segment);
     } else if (result == 0) {
-        for (uint32_t i = count; i < total; i++) region->output_of[region->outputs[i]] = 0;
+        dycl_laid_forget(region, count, total);
         uint32_t shown = total = count;
         dycl_track_free(region, flush);
         flush = NULL;

@@ -7,6 +7,7 @@
 #include "exec/cache/backwards.h"
 #include "py/region/called.h"
 #include "py/region/held_views.h"
+#include "py/region/laid.h"
 #include "py/region/node.h"
 #include "py/region/order.h"
 #include "py/region/own_results.h"
@@ -182,7 +183,7 @@ static uint32_t add_kept(const dycl_region *region, const dycl_tracked_flush *f,
 /* The segment that is known to be what was recorded, if there is one: who asks again is answered from there. */
 static dycl_segment *recorded_before(const dycl_region *region) {
     for (int nth = 0; nth < region->expected_count; nth++)
-        if (dycl_graph_equal(&region->expected[nth]->graph, &region->recorder.graph)) return region->expected[nth];
+        if (dycl_graph_lays(&region->expected[nth]->graph, &region->recorder.graph)) return region->expected[nth];
     return NULL;
 }
 
@@ -314,8 +315,9 @@ dycl_status dycl_track_prepare(dycl_region *region, uint32_t *count, dycl_tracke
     if (status == DYCL_OK) status = make_nodes(region, f);
     if (status == DYCL_OK && dycl_order_sources(region, f->nodes, f->count) != DYCL_OK)
         status = PyErr_Occurred() ? DYCL_ERROR : no_memory();
+    uint32_t first = *count;
     for (uint32_t i = 0; status == DYCL_OK && i < f->count; i++) status = add_saved(region, &f->nodes[i], count);
-    return status;
+    return status == DYCL_OK ? dycl_laid_outputs(region, first, *count) : status;
 }
 
 dycl_handle dycl_track_made(dycl_region *region, dycl_tracked_flush *f, const dycl_lazy *lazy) {
