@@ -205,6 +205,17 @@ MISTAKES = [
             "c/kern_loss py/sums_in_parts"),
     Mistake("a round is the first calls that look alike", "py/site/steps.c",
             "if (ago + calls == known) return (int)calls;", "if (ago >= calls) return (int)calls;", "c/choose"),
+    # ---- what is kept stays as it was computed
+    Mistake("what is kept is copied as it was recorded", "py/region/laid.c",
+            "if (last[region->outputs[i]]) status", "if (0) status", "py/kept_layouts"),
+    Mistake("a result is written where its output lies, whatever its layout", "exec/builder/blocked.c",
+            "if (dycl_layout_equal(&plain, layout)) return note(b, v, layout, *out_slot = b->laid[v], &blocked);",
+            "return note(b, v, layout, *out_slot = b->laid[v], &blocked);", "py/kept_layouts"),
+    Mistake("a sum reads channels last as planes", "exec/tile/reduce.c",
+            "    memcpy(in->strides, blocked->layout.strides, (size_t)in->rank * sizeof *in->strides);\n", "",
+            "py/kept_layouts py/conv_gradients"),
+    Mistake("who differentiates gradients looks for what was laid", "grad/backward.c",
+            "if (dycl_value_is_made_by(&b->recorder.graph, tie.saved, DYCL_OP_laid))", "if (0)", "py/kept_layouts"),
     # ---- norms go back
     Mistake("the mean of the gradient stays in what goes back through a row", "kern/group_norm_back_float_body.h",
             "V_(fma)(v, weight, V_(set)(k[r].plain))", "v * weight", "c/kern_group_norm_back py/norm_gradients"),

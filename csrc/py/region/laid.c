@@ -37,7 +37,7 @@ static void mark(const dycl_graph *graph, uint8_t *last) {
             out->sizes[2] * out->sizes[3] > 1)
             last[node->out] = (uint8_t)follows(graph, node, last);
     }
-    for (uint32_t v = 0; v < graph->value_count; v++) /* views say where in memory an element is */
+    for (uint32_t v = 0; v < graph->value_count; v++) /* who reads a view wants it as it was recorded */
         if (graph->values[v].root != v) last[graph->values[v].root] = last[v] = 0;
 }
 
