@@ -41,6 +41,8 @@ static void give_lying(dycl_chain *c, int nth, uint32_t gradient) {
     dycl_chain_give(c, nth, dycl_chain_laid(c, gradient, &form));
 }
 
+static int is_dense(const dycl_value *v) { return v->canonical || dycl_value_channels_last_dense(v); }
+
 /* A node where it can be one. 0: torch's kernel has to do it. */
 static int made(dycl_chain *c, dycl_op op, int operand_count, const uint32_t *operands, int attr_count,
                 const int64_t *attrs, uint32_t *out) {
@@ -59,7 +61,7 @@ static int image_by_convolution(dycl_chain *c, int transposed) {
     const dycl_value *g = dycl_chain_meta(c, c->gradient);
     uint32_t operands[3] = {c->gradient, 0, DYCL_NONE}, out = 0;
     int64_t attrs[9], before[4] = {0}, unseen[4] = {0};
-    if (c->status != DYCL_OK || x->dtype != DYCL_F32 || !x->canonical) return 0;
+    if (c->status != DYCL_OK || x->dtype != DYCL_F32 || !is_dense(x)) return 0;
     memcpy(attrs, c->attrs, 7 * sizeof *attrs);
     for (int i = 0; i < 2 && !transposed; i++) { /* what the last window left over, of padding and of the image */
         int64_t window = attrs[4 + i] * (w->sizes[2 + i] - 1) + 1, padding = attrs[2 + i];
@@ -80,7 +82,7 @@ static int weight_by_windows(dycl_chain *c, int transposed) {
     const dycl_value *w = dycl_chain_operand(c, 1);
     uint32_t operands[2], out = 0, x;
     int64_t attrs[9];
-    if (c->status != DYCL_OK || w->dtype != DYCL_F32 || !w->canonical) return 0;
+    if (c->status != DYCL_OK || w->dtype != DYCL_F32 || !is_dense(w)) return 0;
     memcpy(attrs, c->attrs, 7 * sizeof *attrs);
     memcpy(attrs + 7, w->sizes + 2, 2 * sizeof *attrs);
     x = dycl_chain_take(c, 0);

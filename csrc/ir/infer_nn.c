@@ -101,6 +101,14 @@ dycl_status dycl_infer_matmul(const dycl_draft *draft, dycl_value *out) {
     return DYCL_OK;
 }
 
+/* Either operand in channels last makes the result so (ATen/native/Convolution.cpp, mkldnn_conv_use_channels_last). */
+static void lay_convolution(const dycl_value *x, const dycl_value *w, dycl_value *out) {
+    if (dycl_value_channels_last(x) || dycl_value_channels_last(w))
+        dycl_infer_channels_last(out);
+    else
+        dycl_infer_contiguous(out);
+}
+
 /* Each element of the input adds the kernel to a window of the result. */
 static dycl_status infer_transposed(const dycl_graph *g, const uint32_t *operands, const int64_t *attrs,
                                     dycl_value *out) {
@@ -118,9 +126,7 @@ static dycl_status infer_transposed(const dycl_graph *g, const uint32_t *operand
         out->sizes[2 + i] = (x->sizes[2 + i] - 1) * stride - 2 * padding + dilation * (w->sizes[2 + i] - 1) + extra + 1;
         if (out->sizes[2 + i] < 1) return DYCL_BAIL;
     }
-    /* torch has several ways for channels last, which do not agree on the result's strides */
-    if (dycl_value_channels_last(x) || dycl_value_channels_last(w)) return DYCL_BAIL;
-    dycl_infer_contiguous(out);
+    lay_convolution(x, w, out);
     return DYCL_OK;
 }
 
@@ -150,14 +156,10 @@ dycl_status dycl_infer_conv(const dycl_draft *draft, dycl_value *out) {
     }
     /* one thread computes groups of single elements one by one and puts them together as they happen to lie */
     if (attrs[6] > 1 && x->sizes[2] * x->sizes[3] == 1 && w->sizes[2] * w->sizes[3] == 1) return DYCL_BAIL;
-    /* either operand in channels-last makes the result so (ATen/native/Convolution.cpp, mkldnn_conv_use_channels_last),
-     * but a weight of one number a channel only for some of torch's ways */
+    /* a weight of one number a channel makes the result channels last only in some of torch's ways */
     int single = w->sizes[1] * w->sizes[2] * w->sizes[3] == 1;
     if (single && dycl_value_channels_last(w) && !dycl_value_channels_last(x)) return DYCL_BAIL;
-    if (dycl_value_channels_last(x) || dycl_value_channels_last(w))
-        dycl_infer_channels_last(out);
-    else
-        dycl_infer_contiguous(out);
+    lay_convolution(x, w, out);
     return DYCL_OK;
 }
 

@@ -222,9 +222,19 @@ def test_groups_have_a_kernel(groups, channels, window):
     assert kernels and not any("gemm" in line or "ref" in line for line in kernels), said
 
 
+@pytest.mark.parametrize("of_weight", [False, True])
+def test_channels_last_goes_back_by_convolutions(of_weight):
+    """Image, weight or both in channels last: no kernel of torch's, and gradients that lie as its own."""
+    last = torch.channels_last
+    x, weight = torch.randn(2, 8, 9, 9).to(memory_format=last), torch.randn(16, 8, 3, 3)
+    weight = weight.to(memory_format=last) if of_weight else weight
+    said = _said(x, weight, padding=1, stride=2)
+    assert "aten_convolution_backward" not in said and "conv_transpose2d" in said and "conv2d_back" in said, said
+
+
 def test_a_bias_does_not_cost_a_weight():
     """torch computes both in one go: where the image goes back through its kernel, it is asked for nothing else."""
-    x = torch.randn(2, 8, 9, 9).to(memory_format=torch.channels_last)
+    x = torch.randn(8, 2, 9, 9).transpose(0, 1)
     leaves = [x.requires_grad_(), torch.randn(4, 8, 3, 3).requires_grad_(), torch.randn(4).requires_grad_()]
     run = dycl.accelerate(lambda: F.conv2d(leaves[0], *leaves[1:]).relu())
     for _ in range(3):

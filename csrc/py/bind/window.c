@@ -76,6 +76,9 @@ static PyObject *conv(dycl_call *call, const dycl_binding *row) {
         attrs[7 + i] = k < 0 ? 0 : extra[k];
     }
     attrs[6] = groups;
+    /* torch has several ways for channels last, which do not agree on the result's strides */
+    if (row->extra && (dycl_value_channels_last(meta(call, x[0])) || dycl_value_channels_last(meta(call, x[1]))))
+        return dycl_call_bail(call, DYCL_BAIL_shape);
     DYCL_CALL_TRY(dycl_build_node(r, row->extra ? DYCL_OP_conv_transpose2d : DYCL_OP_conv2d, 3, x, row->extra ? 9 : 7,
                                   attrs, &out));
     if (spatial == 1) DYCL_CALL_TRY(drop_dim(call, out, 2, &out));
