@@ -12,7 +12,7 @@ const dycl_gemm_kernel *dycl_kern_gemm(dycl_isa isa) { return dycl_gemm_for(isa)
 /* ---- Panels: the vectors of columns shared out as evenly as they go */
 
 static int64_t vectors_of(const dycl_gemm_layout *form) { return dycl_divided_up(form->n, form->kernel->lanes); }
-static int64_t panels_of(const dycl_gemm_layout *form) { return dycl_divided_up(vectors_of(form), form->vectors); }
+int64_t dycl_gemm_panels(const dycl_gemm_layout *form) { return dycl_divided_up(vectors_of(form), form->vectors); }
 static int64_t depth_of(const dycl_gemm_layout *form) { return form->sizes[0] * form->sizes[1] * form->sizes[2]; }
 
 size_t dycl_gemm_bytes(const dycl_gemm_layout *form) {
@@ -55,14 +55,14 @@ static void scale_rows(const float *scale, float *to, int64_t rows, int64_t ther
         for (int64_t c = 0; c < there; c++) to[l * width + c] *= scale[c];
 }
 
-static int64_t column_of(const dycl_gemm_layout *form, int64_t panel) {
-    return vectors_of(form) * panel / panels_of(form) * form->kernel->lanes;
+int64_t dycl_gemm_column(const dycl_gemm_layout *form, int64_t panel) {
+    return vectors_of(form) * panel / dycl_gemm_panels(form) * form->kernel->lanes;
 }
 
 /* `rows` rows of k for a panel that begins at `to`, at (i, j, l) of k. */
 static void pack_part(const dycl_gemm_layout *form, const float *b, const float *scale, float *to, int64_t panel,
                       int64_t i, int64_t j, int64_t l, int64_t rows) {
-    int64_t first = column_of(form, panel), width = column_of(form, panel + 1) - first,
+    int64_t first = dycl_gemm_column(form, panel), width = dycl_gemm_column(form, panel + 1) - first,
             there = form->n - first < width ? form->n - first : width,
             before = (i * form->sizes[1] + j) * form->sizes[2] + l;
     const float *from = b + i * form->strides[0] + j * form->strides[1] + l * form->strides[2] + first * form->column;
@@ -84,12 +84,12 @@ static void pack_panels(const dycl_gemm_layout *form, const float *b, const floa
                 for (int64_t j = 0; j < sizes[1]; j++)
                     for (int64_t p = first; p < (by_rows ? end : first + 1); p++)
                         pack_part(form, b, scale,
-                                  packed + (column_of(form, p) - column_of(form, from)) * depth_of(form), p, i, j, l,
-                                  sizes[2] - l < some ? sizes[2] - l : some);
+                                  packed + (dycl_gemm_column(form, p) - dycl_gemm_column(form, from)) * depth_of(form),
+                                  p, i, j, l, sizes[2] - l < some ? sizes[2] - l : some);
 }
 
 void dycl_gemm_pack(const dycl_gemm_layout *form, const float *b, const float *scale, float *packed, int threads) {
-    int64_t panels = panels_of(form);
+    int64_t panels = dycl_gemm_panels(form);
     if (threads < 2) { /* attention packs thousands of small ones, in threads that OpenMP would make teams of one of */
         pack_panels(form, b, scale, packed, 0, panels);
         return;
@@ -97,7 +97,8 @@ void dycl_gemm_pack(const dycl_gemm_layout *form, const float *b, const float *s
 #pragma omp parallel num_threads(threads)
     {
         int64_t team = omp_get_num_threads(), self = omp_get_thread_num(), from = panels * self / team;
-        pack_panels(form, b, scale, packed + column_of(form, from) * depth_of(form), from, panels * (self + 1) / team);
+        pack_panels(form, b, scale, packed + dycl_gemm_column(form, from) * depth_of(form), from,
+                    panels * (self + 1) / team);
     }
 }
 
@@ -175,7 +176,7 @@ static void divide_depth(work *w) {
 }
 
 static const float *panel_part(const work *w, int64_t panel, int64_t before) {
-    int64_t column = column_of(w->form, panel), width = column_of(w->form, panel + 1) - column;
+    int64_t column = dycl_gemm_column(w->form, panel), width = dycl_gemm_column(w->form, panel + 1) - column;
     return w->packed + (w->fresh ? 0 : column * w->depth) + before * width;
 }
 
@@ -184,7 +185,8 @@ static void run_tiles(const work *w, const stretch *pass, int64_t tile0, int64_t
     const dycl_gemm_layout *form = w->form;
     const dycl_gemm_rows *r = w->rows;
     const dycl_gemm_finish *finish = w->finish;
-    int64_t column = column_of(w->form, panel), width = column_of(w->form, panel + 1) - column, segments[MAX_SEGMENTS];
+    int64_t column = dycl_gemm_column(w->form, panel), width = dycl_gemm_column(w->form, panel + 1) - column,
+            segments[MAX_SEGMENTS];
     int64_t depth = pass->segments * pass->depth, bytes = depth * width * (int64_t)sizeof(float),
             part = dycl_divided_up(bytes, tile1 - tile0);
     const dycl_gemm_tile_fn *tiles = form->kernel->tile[width / form->kernel->lanes];
@@ -326,7 +328,7 @@ static work describe(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, c
                      const dycl_gemm_finish *finish) {
     work w = {form, rows, packed, finish, .depth = depth_of(form)};
     w.tiles_a_run = dycl_divided_up(rows->run, rows_a_tile(form, rows->a_row));
-    w.panels = panels_of(form);
+    w.panels = dycl_gemm_panels(form);
     divide_depth(&w);
     return w;
 }
@@ -364,7 +366,7 @@ size_t dycl_gemm_fresh_bytes(const dycl_gemm_layout *form, int threads) {
 
 int dycl_gemm_suits_fresh(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, int threads) {
     return rows->run * rows->runs <= FRESH_ROWS && (int64_t)dycl_gemm_bytes(form) > dycl_cpu_cache() / 2 &&
-           panels_of(form) >= 2 * threads;
+           dycl_gemm_panels(form) >= 2 * threads;
 }
 
 void dycl_gemm_run_fresh(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, const dycl_gemm_columns *b,

@@ -59,6 +59,8 @@ typedef struct {
 } dycl_gemm_layout;
 
 size_t dycl_gemm_bytes(const dycl_gemm_layout *form);
+int64_t dycl_gemm_panels(const dycl_gemm_layout *form);
+int64_t dycl_gemm_column(const dycl_gemm_layout *form, int64_t panel); /* its first; panel `panels`: the end */
 /* scale: a factor for each column, or NULL. */
 void dycl_gemm_pack(const dycl_gemm_layout *form, const float *b, const float *scale, float *packed, int threads);
 /* The panel width (in vectors) with which rows in runs of `run` take the fewest cycles. */

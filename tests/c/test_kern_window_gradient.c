@@ -12,7 +12,7 @@
 
 #define ZONE 64 /* bytes behind what is written */
 
-static int failures, lines, padded, cropped, across, down;
+static int failures, direct, padded, cropped, across, down;
 
 static float *floats(int64_t count) {
     float *x = dycl_aligned_alloc((size_t)count * sizeof *x + ZONE);
@@ -29,8 +29,8 @@ static void look(int64_t size, int64_t before, int64_t out, int64_t window, int6
     *after = see - *first - *inner;
 }
 
-static double wanted(const dycl_window_gradient *w, const float *x, const float *gradient, const int64_t *before,
-                     int64_t o, int64_t c, int64_t ky, int64_t kx) {
+static double wanted(const dycl_windows *w, int64_t outputs, const float *x, const float *gradient,
+                     const int64_t *before, int64_t o, int64_t c, int64_t ky, int64_t kx) {
     double sum = 0;
     for (int64_t n = 0; n < w->images; n++)
         for (int64_t y = 0; y < w->out_height; y++)
@@ -39,17 +39,18 @@ static double wanted(const dycl_window_gradient *w, const float *x, const float 
                         column = z * w->stride[1] + kx * w->dilation[1] - before[1];
                 if (row < 0 || row >= w->height || column < 0 || column >= w->width) continue;
                 sum += (double)x[((n * w->height + row) * w->width + column) * w->channels + c] *
-                       gradient[((n * w->out_height + y) * w->out_width + z) * w->outputs + o];
+                       gradient[((n * w->out_height + y) * w->out_width + z) * outputs + o];
             }
     return sum;
 }
 
 static void check(dycl_isa isa) {
-    dycl_window_gradient w = {.kernel = dycl_kern_gemm(isa), .images = pick(1, 4)};
+    dycl_window_gradient g = {.kernel = dycl_kern_gemm(isa)};
+    dycl_windows w = {.images = pick(1, 4)};
     int many = !below(4), large = !many && !below(8);
     int64_t before[2], size[2], out[2];
     w.channels = large ? pick(60, 90) : pick(1, many ? 70 : 30);
-    w.outputs = pick(1, large ? 2 : many ? 90 : 30);
+    g.outputs = pick(1, large ? 2 : many ? 90 : 30);
     for (int i = 0; i < 2; i++) {
         w.window[i] = pick(1, large ? 2 : 4);
         w.stride[i] = large ? 1 : pick(1, 3);
@@ -64,30 +65,31 @@ static void check(dycl_isa isa) {
     look(size[0], before[0], out[0], w.window[0], w.stride[0], w.dilation[0], &w.pad.height, &w.pad.above,
          &w.pad.below);
     look(size[1], before[1], out[1], w.window[1], w.stride[1], w.dilation[1], &w.pad.width, &w.pad.left, &w.pad.right);
-    dycl_window_gradient_divide(&w, 1 + below(5));
-    int64_t places = w.window[0] * w.window[1], numel = w.outputs * w.channels * places;
+    g.windows = w;
+    dycl_window_gradient_divide(&g, 1 + below(5));
+    int64_t places = w.window[0] * w.window[1], numel = g.outputs * w.channels * places;
     float *x = floats(w.images * w.height * w.width * w.channels),
-          *gradient = floats(w.images * w.out_height * w.out_width * w.outputs), *dst = floats(numel);
-    size_t bytes = dycl_window_gradient_bytes(&w);
+          *gradient = floats(w.images * w.out_height * w.out_width * g.outputs), *dst = floats(numel);
+    size_t bytes = dycl_window_gradient_bytes(&g);
     char *work = dycl_aligned_alloc(bytes + ZONE);
     memset(work, 0x5a, bytes + ZONE);
     memset(dst + numel, 0x5a, ZONE);
-    dycl_window_gradient_run(&w, x, gradient, dst, work);
-    lines += w.products < places;
+    dycl_window_gradient_run(&g, x, gradient, dst, work);
+    direct += places == 1;
     padded += w.pad.above || w.pad.left;
     cropped += w.pad.height < w.height;
-    across += w.across > 1;
-    down += w.down > 1;
+    across += g.across > 1;
+    down += g.down > 1;
     for (size_t i = 0; i < ZONE; i++)
         if ((work[bytes + i] != 0x5a || ((char *)(dst + numel))[i] != 0x5a) && failures++ < 20)
             printf("FAIL written behind\n");
     for (int64_t i = 0; i < numel; i++) {
         int64_t place = i % places, c = i / places % w.channels, o = i / places / w.channels;
-        double want = wanted(&w, x, gradient, before, o, c, place / w.window[1], place % w.window[1]),
+        double want = wanted(&w, g.outputs, x, gradient, before, o, c, place / w.window[1], place % w.window[1]),
                bound = 1e-6 * (double)(w.images * w.out_height * w.out_width) + 1e-6; /* elements are at most 1 */
         if (!(fabs(dst[i] - want) <= bound) && failures++ < 20)
             printf("FAIL %s n%d c%d %dx%d oc%d window %dx%d: [%d][%d][%d] %g, not %g\n", dycl_isa_name(isa),
-                   (int)w.images, (int)w.channels, (int)w.height, (int)w.width, (int)w.outputs, (int)w.window[0],
+                   (int)w.images, (int)w.channels, (int)w.height, (int)w.width, (int)g.outputs, (int)w.window[0],
                    (int)w.window[1], (int)o, (int)c, (int)place, dst[i], want);
     }
     dycl_aligned_free(x), dycl_aligned_free(gradient), dycl_aligned_free(dst), dycl_aligned_free(work);
@@ -96,11 +98,11 @@ static void check(dycl_isa isa) {
 int main(void) {
     for (dycl_isa isa = DYCL_ISA_AVX2; isa < DYCL_ISA_COUNT; isa++) {
         if (!dycl_cpu_isa_force(isa)) continue;
-        lines = padded = cropped = across = down = 0;
+        direct = padded = cropped = across = down = 0;
         for (int i = 0; i < 400; i++) check(isa);
-        if (lines && padded && cropped && across && down) continue;
-        printf("FAIL: not all of it was drawn: %d by lines, %d padded, %d cropped, %d across, %d down\n", lines, padded,
-               cropped, across, down);
+        if (direct && padded && cropped && across && down) continue;
+        printf("FAIL: not all of it was drawn: %d of single pixels, %d padded, %d cropped, %d across, %d down\n",
+               direct, padded, cropped, across, down);
         failures++;
     }
     if (failures) printf("%d failures\n", failures);

@@ -273,3 +273,16 @@ int dycl_conv_pad(const dycl_conv_desc *d, dycl_pad *pad) {
     pad->right = see_w - pad->left - pad->width;
     return is_worth(d, pad);
 }
+
+dycl_windows dycl_conv_windows(const dycl_conv_desc *d, const dycl_pad *pad) {
+    return (dycl_windows){.images = d->n,
+                          .channels = d->c,
+                          .height = d->h,
+                          .width = d->w,
+                          .out_height = d->oh,
+                          .out_width = d->ow,
+                          .window = {d->kh, d->kw},
+                          .stride = {d->stride[0], d->stride[1]},
+                          .dilation = {d->dilation[0], d->dilation[1]},
+                          .pad = *pad};
+}

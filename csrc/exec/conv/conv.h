@@ -4,6 +4,7 @@
 #define DYCL_EXEC_CONV_CONV_H
 
 #include "exec/builder/builder.h"
+#include "kern/im2col.h"
 #include "kern/winograd.h"
 
 typedef struct {
@@ -69,5 +70,6 @@ dycl_status dycl_conv_measure(dycl_builder *b, const dycl_conv_desc *d, const ch
                               int threads, const char *what, dycl_autotune **out);
 /* The pixels that windows see, and the zeros around them. 0: they are not worth their memory. */
 int dycl_conv_pad(const dycl_conv_desc *d, dycl_pad *pad);
+dycl_windows dycl_conv_windows(const dycl_conv_desc *d, const dycl_pad *pad); /* that dycl_conv_pad found */
 
 #endif

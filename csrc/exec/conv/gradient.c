@@ -158,18 +158,7 @@ static void describe_pixels(gradient_args *a, const dycl_conv_desc *d) {
 }
 
 static void describe_windows(gradient_args *a, const dycl_conv_desc *d, const dycl_pad *pad) {
-    a->windows = (dycl_window_gradient){.kernel = a->kernel,
-                                        .images = d->n,
-                                        .channels = d->c,
-                                        .height = d->h,
-                                        .width = d->w,
-                                        .outputs = d->oc,
-                                        .out_height = d->oh,
-                                        .out_width = d->ow,
-                                        .window = {d->kh, d->kw},
-                                        .stride = {d->stride[0], d->stride[1]},
-                                        .dilation = {d->dilation[0], d->dilation[1]},
-                                        .pad = *pad};
+    a->windows = (dycl_window_gradient){.kernel = a->kernel, .windows = dycl_conv_windows(d, pad), .outputs = d->oc};
     dycl_window_gradient_divide(&a->windows, a->threads);
 }
 
