@@ -86,3 +86,16 @@ void dycl_windows_pack_weights(const dycl_windows *w, const dycl_gemm_layout *fo
         }
     }
 }
+
+void dycl_windows_pack_pixels(const dycl_windows *w, const dycl_gemm_layout *form, const float *planes, float *packed,
+                              int64_t channel, int64_t end) {
+    int64_t at[MOST_WIDE], places = dycl_windows_places(w);
+    for (int64_t p = 0; p < dycl_gemm_panels(form); p++) {
+        int64_t width = find_columns(w, form, p, 0, at_pixel, at);
+        float *to = packed + dycl_gemm_column(form, p) * w->channels * places + channel * places * width;
+        for (int64_t weight = channel * places; weight < end * places; weight += w->window[1]) {
+            const float *row = planes + at_weight(w, weight);
+            for (int64_t x = 0; x < w->window[1]; x++, row += w->dilation[1], to += width) pack_row(to, row, at, width);
+        }
+    }
+}

@@ -1,5 +1,5 @@
 /* Windows of images as a matrix, of a row for each pixel of the result and a column for each weight of an output
- * ("im2col"), packed for products (kern/gemm.h). It is never made as such: the image is copied
+ * ("im2col"), packed for products (kern/gemm.h) as B or as its transpose. It is never made as such: the image is copied
  * into planes with zeros around them, and packed from there. The columns are in the order in which the weights of an
  * output lie, places of the window innermost, so that weights and their gradients are rows of a product as they are.
  *
@@ -26,5 +26,8 @@ void dycl_windows_planes(const dycl_windows *w, dycl_isa isa, const float *x, co
 /* B [pixels, weights] from weight `first`; form: its n, vectors and kernel. */
 void dycl_windows_pack_weights(const dycl_windows *w, const dycl_gemm_layout *form, const float *planes, int64_t first,
                                float *packed);
+/* The rows of the channels [channel, end) of B [weights, pixels]. */
+void dycl_windows_pack_pixels(const dycl_windows *w, const dycl_gemm_layout *form, const float *planes, float *packed,
+                              int64_t channel, int64_t end);
 
 #endif

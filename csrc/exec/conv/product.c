@@ -1,6 +1,6 @@
 #include "exec/builder/blocked.h"
-#include "exec/conv/conv.h"
 #include "exec/builder/guard.h"
+#include "exec/conv/few_pixels.h"
 
 #include <math.h>
 #include <string.h>
@@ -23,7 +23,9 @@ typedef struct {
     int by_panels;
     dycl_winograd winograd;
     dycl_ref winograd_scratch;
-    dycl_autotune *autotune, *anew; /* anew: of weights that are transformed at each run */
+    dycl_conv_few *few;             /* NULL: there are many, or its weights are few */
+    int squares;                    /* Winograd's may be a variant */
+    dycl_autotune *autotune, *anew; /* anew: of weights that are packed at each run */
 } product_args;
 
 static dycl_gemm_finish finish_at(const product_args *a, const dycl_plan *plan) {
@@ -51,21 +53,30 @@ static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
     return windows_run(a, plan);
 }
 
-/* Winograd's products or the windows' own, whichever is measured to be faster: with weights that came before, which are
- * packed once, and with others (of a model that trains, or that are computed), which are packed at each run. */
-enum { WINOGRAD, WINDOWS };
-static const char *const variants[] = {"Winograd", "windows"};
+/* Winograd's products, the windows' own or those of few pixels, whichever is measured to be fastest: with weights that
+ * came before, which are packed once, and with others (of a model that trains, or that are computed), which are packed
+ * at each run, if at all. */
+enum { WINOGRAD, WINDOWS, FEW };
+static const char *const variants[] = {"Winograd", "windows", "few pixels"};
 
 static void forget(dycl_packing *packing) {
     if (packing && packing->pack) dycl_packing_forget(packing);
 }
 
+static dycl_status few_run(const product_args *a, dycl_plan *plan) {
+    dycl_gemm_finish finish = finish_at(a, plan);
+    dycl_few_pixels_step(a->few, plan, dycl_at(plan, a->src), a->src_strides, dycl_at(plan, a->conv.weights), &finish,
+                         dycl_at(plan, a->dst));
+    return DYCL_OK;
+}
+
 /* Where sums overflow, another order of them shows; Winograd looks at its input itself. */
-static dycl_status guarded_windows_run(const product_args *a, dycl_plan *plan) {
+static dycl_status guarded_run(const product_args *a, dycl_plan *plan, int way) {
     const dycl_winograd *w = &a->winograd;
-    plan->suspect |= !dycl_guard_is_small(dycl_at(plan, a->src),
-                                          (size_t)(w->images * w->height * w->width * w->channels), DYCL_GUARD_ELEMENT);
-    return windows_run(a, plan);
+    if (a->squares)
+        plan->suspect |= !dycl_guard_is_small(
+            dycl_at(plan, a->src), (size_t)(w->images * w->height * w->width * w->channels), DYCL_GUARD_ELEMENT);
+    return way == FEW ? few_run(a, plan) : windows_run(a, plan);
 }
 
 /* Weights for Winograd's products. known: they came before. */
@@ -95,16 +106,18 @@ static dycl_status winograd_run(const product_args *a, dycl_plan *plan, int know
 
 static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
     const product_args *a = step->args;
-    int known = a->transformed && dycl_packing_came_before(plan, a->transformed);
+    dycl_packing *first = a->squares ? a->transformed : a->conv.packing;
+    int known = first && dycl_packing_came_before(plan, first);
     dycl_autotune *autotune = known ? a->autotune : a->anew;
     uint64_t began;
-    int variant = dycl_autotune_next(autotune, &began);
-    dycl_packing *packing = variant == WINDOWS ? a->conv.packing : a->transformed,
-                 *other = variant == WINDOWS ? a->transformed : a->conv.packing;
+    if (known && !a->squares) return windows_run(a, plan);
+    int variant = dycl_autotune_next(autotune, &began), way = a->squares ? variant : variant + WINDOWS;
+    dycl_packing *packing = way == WINDOWS ? a->conv.packing : way == WINOGRAD ? a->transformed : NULL;
     if (packing) packing->fresh = 0;
     /* what windows read of weights that change is packed for one run, and kept until the next */
-    if (!began && (known || variant == WINOGRAD)) forget(other);
-    dycl_status status = variant == WINDOWS ? guarded_windows_run(a, plan) : winograd_run(a, plan, known);
+    if (!began && way != WINDOWS) forget(a->conv.packing);
+    if (!began && known && way != WINOGRAD) forget(a->transformed);
+    dycl_status status = way == WINOGRAD ? winograd_run(a, plan, known) : guarded_run(a, plan, way);
     /* a run that packs for all says nothing about the others */
     if (began && (!known || (packing && packing->pack && !packing->fresh)))
         dycl_autotune_note(autotune, variant, began);
@@ -281,6 +294,19 @@ fail:
     return status;
 }
 
+/* d: of the windows. A gradient's few pixels take another time than those of a convolution. */
+static dycl_status measure(dycl_builder *b, const dycl_conv_desc *d, int back, product_args *a) {
+    dycl_status status;
+    const int first = a->squares ? WINOGRAD : WINDOWS, count = (a->few ? FEW : WINDOWS) + 1 - first;
+    if (count > 1)
+        DYCL_TRY(dycl_conv_measure(b, d, variants + first, count, a->threads, a->few && back ? " anew, back" : " anew",
+                                   &a->anew));
+    if (a->squares) DYCL_TRY(dycl_conv_measure(b, d, variants, 2, a->threads, "", &a->autotune));
+    return DYCL_OK;
+fail:
+    return status;
+}
+
 dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, const dycl_conv_desc *d,
                                    const dycl_conv_args *conv, const dycl_tensor *w, const uint32_t *residuals) {
     const dycl_graph *g = &b->program->graph;
@@ -289,6 +315,7 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     uint32_t input = dycl_node_operands(g, node)[0], result = g->nodes[block->last].out, residual, slot;
     window_view seen;
     if (!kernel || !find_windows(d, conv, &seen)) return DYCL_BAIL;
+    const dycl_conv_desc *whole = d;
     d = &seen.d;
     product_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
@@ -305,7 +332,8 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     a->pads = dycl_pad_has_zeros(&a->pad);
     double flops = 2 * (double)(d->n * d->oh * d->ow) * (double)d->oc * (double)(d->kh * d->kw * d->c);
     a->threads = flops > 400000 ? b->plan->threads : 1;
-    int squares = dycl_conv_suits_winograd(b, d, kernel, 12);
+    int squares = a->squares = dycl_conv_suits_winograd(b, d, kernel, 12);
+    int few = !seen.folded && dycl_conv_has_few_pixels(b, whole, conv);
     int64_t height = a->pads ? dycl_pad_height(&a->pad) : d->h, width = a->pads ? dycl_pad_width(&a->pad) : d->w;
     describe_rows(d, height, width, &a->rows);
     if (a->pads && !squares) {
@@ -333,18 +361,19 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     if (conv->has_bias) dycl_make_read_at(b, conv->bias, (size_t)d->oc * sizeof(float));
     if (conv->has_scale) dycl_make_read_at(b, conv->scale, (size_t)d->oc * sizeof(float));
     a->conv.as = describe_weights(&seen, kernel, a->rows.run);
-    if (squares) dycl_make_variant(b, 1);
+    if (squares || few) dycl_make_variant(b, 1);
     DYCL_TRY(dycl_conv_read_columns(b, &a->conv, w, &a->rows, a->threads));
     if (a->pads) {
         DYCL_TRY(dycl_make_scratch(b, (size_t)(d->n * height * width * d->c) * sizeof(float), &a->padded));
     }
     if (squares) DYCL_TRY(offer_winograd(b, d, w, a));
-    DYCL_TRY(
-        dycl_make_step(b, squares ? either_run : product_run, a, "window product", 500 + flops / 150 / a->threads));
-    if (squares) {
-        DYCL_TRY(dycl_conv_measure(b, d, variants, 2, a->threads, " anew", &a->anew));
-        DYCL_TRY(dycl_conv_measure(b, d, variants, 2, a->threads, "", &a->autotune));
+    if (few) {
+        dycl_make_variant(b, 3);
+        DYCL_TRY(dycl_make_few_pixels(b, whole, a->threads, &a->few));
     }
+    DYCL_TRY(dycl_make_step(b, squares || a->few ? either_run : product_run, a, "window product",
+                            500 + flops / 150 / a->threads));
+    DYCL_TRY(measure(b, d, whole->transposed, a));
     return dycl_make_result_done(b, result);
 fail:
     return status;
