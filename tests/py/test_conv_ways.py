@@ -1,8 +1,10 @@
 """Convolutions that are products of our own in other ways than the usual one: gradients of weights of few pixels,
-strides of transposed ones, windows as wide as the image, weights that are packed while they are multiplied. Values and
-gradients against torch's, each way forced, with weights that stay and weights that change."""
+strides of transposed ones, windows as wide as the image, weights that are packed while they are multiplied, or never.
+Values and gradients against torch's, each way forced, with weights that stay and weights that change."""
 
+import os
 import random
+import re
 
 import pytest
 import torch
@@ -93,12 +95,40 @@ def test_drawn(kind, threads):
     assert len(said) > 3 and any(kernel in text for text in said), said[-1:]
 
 
-@pytest.mark.parametrize("way", range(2))
+@pytest.mark.parametrize("threads", [1, 2])
+def test_drawn_with_a_sum_and_a_clamp(threads):
+    """Many weights, which are computed, and few pixels; what else goes to the image is added on the way back."""
+    rng = random.Random(f"sum {threads}")
+    torch.manual_seed(threads)
+    torch.set_num_threads(threads)
+    said = []
+    for _ in range(2 * ROUNDS):
+        function, operands, options = _many_weights(rng)
+        result = function(*operands, **options)
+        residual = torch.randn_like(result) if rng.random() < 0.5 else None
+        operands += (torch.randn(result.shape[1]) if rng.random() < 0.5 else None,)
+
+        def program(x, w, b, function=function, residual=residual, **options):
+            x = x * 1
+            y = function(x, w * 1, b, **options)
+            y = y if residual is None else (y + residual).relu()
+            return y + x.sin().mean()
+
+        wanted = [True, True, True]
+        want = _gradients(program, operands, options, wanted, False)
+        said.append(dycl.explain(_compare(program, want, operands, options, wanted, times=4)))
+    if os.environ.get("DYCL_MEASURE") == "1":
+        text = "\n".join(said)
+        for step in ("window product.* conv2d", "window product.* conv_transpose2d", "phases' products.* conv_trans"):
+            assert re.search(step.replace(".*", r" +\[few pixels\].*"), text), (step, text)
+
+
+@pytest.mark.parametrize("way", range(3))
 @pytest.mark.parametrize("isa", VECTOR_ISAS)
 def test_each_way(isa, way):
     done = run_with(isa, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "drawn", timeout=500,
                     DYCL_MEASURE=str(way), DYCL_CHOOSE="0", DYCL_PROFILE="0")
-    assert done.returncode == 0 and "8 passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "10 passed" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])

@@ -1,5 +1,5 @@
 #include "exec/builder/blocked.h"
-#include "exec/conv/conv.h"
+#include "exec/conv/few_pixels.h"
 
 #include <math.h>
 #include <string.h>
@@ -25,6 +25,9 @@ typedef struct {
     int64_t src_strides[4];
     int pads, has_bias, threads, count;
     phase phases[MOST_PHASES];
+    dycl_conv_few *few;      /* NULL: there are many pixels, or few weights */
+    dycl_ref weights;        /* all of them */
+    dycl_autotune *autotune; /* phases or few pixels, with weights that are packed at each run */
 } phases_args;
 
 /* One dimension of a phase. */
@@ -58,8 +61,7 @@ static void fill(const phases_args *a, const phase *p, const float *bias, float 
         }
 }
 
-static dycl_status phases_run(const dycl_step *step, dycl_plan *plan) {
-    const phases_args *a = step->args;
+static dycl_status phases_multiply(const phases_args *a, dycl_plan *plan) {
     const float *src = dycl_at(plan, a->src), *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
     const dycl_gemm_finish finish = {bias, NULL, -INFINITY, INFINITY};
     float *dst = dycl_at(plan, a->dst), *padded = a->pads ? dycl_at(plan, a->padded) : NULL;
@@ -80,6 +82,45 @@ static dycl_status phases_run(const dycl_step *step, dycl_plan *plan) {
         if (status != DYCL_OK) return status;
     }
     return DYCL_OK;
+}
+
+static dycl_status phases_run(const dycl_step *step, dycl_plan *plan) { return phases_multiply(step->args, plan); }
+
+enum { PHASES, FEW };
+static const char *const variants[] = {"phases", "few pixels"};
+
+/* Whether the weights are packed once: a phase that has some says it for all. */
+static int are_known(const phases_args *a, const dycl_plan *plan) {
+    for (int i = 0; i < a->count; i++) {
+        dycl_packing *packing = a->phases[i].conv.packing;
+        if (!a->phases[i].empty) return packing && dycl_packing_came_before(plan, packing);
+    }
+    return 1;
+}
+
+static void forget(const phases_args *a) {
+    for (int i = 0; i < a->count; i++) {
+        dycl_packing *packing = a->phases[i].conv.packing;
+        if (packing && packing->pack) dycl_packing_forget(packing);
+    }
+}
+
+static dycl_status either_run(const dycl_step *step, dycl_plan *plan) {
+    const phases_args *a = step->args;
+    uint64_t began;
+    dycl_status status = DYCL_OK;
+    if (are_known(a, plan)) return phases_multiply(a, plan);
+    int variant = dycl_autotune_next(a->autotune, &began);
+    if (variant == FEW) {
+        const dycl_gemm_finish finish = {a->has_bias ? dycl_at(plan, a->bias) : NULL, NULL, -INFINITY, INFINITY};
+        if (!began) forget(a);
+        dycl_few_pixels_step(a->few, plan, dycl_at(plan, a->src), a->src_strides, dycl_at(plan, a->weights), &finish,
+                             dycl_at(plan, a->dst));
+    } else {
+        status = phases_multiply(a, plan);
+    }
+    if (began) dycl_autotune_note(a->autotune, variant, began);
+    return status;
 }
 
 /* ---- The plan */
@@ -187,6 +228,8 @@ dycl_status dycl_make_conv_phases(dycl_builder *b, const dycl_node *node, const 
     dycl_make_write_at(b, a->dst, dycl_layout_bytes(&dst));
     if (a->has_bias) dycl_make_read_at(b, a->bias, (size_t)d->oc * sizeof(float));
     int64_t height = a->pads ? dycl_pad_height(&a->pad) : d->h, width = a->pads ? dycl_pad_width(&a->pad) : d->w;
+    int few = dycl_conv_has_few_pixels(b, d, conv);
+    if (few) dycl_make_variant(b, 1);
     for (int64_t i = 0; i < d->stride[0] * d->stride[1]; i++) {
         const side *r = &rows[i / d->stride[1]], *c = &columns[i % d->stride[1]];
         phase *p = &a->phases[a->count];
@@ -199,7 +242,13 @@ dycl_status dycl_make_conv_phases(dycl_builder *b, const dycl_node *node, const 
         if (!p->empty) DYCL_TRY(describe_weights(b, w, a, r, c, p));
     }
     if (a->pads) DYCL_TRY(dycl_make_scratch(b, (size_t)(d->n * height * width * d->c) * sizeof(float), &a->padded));
-    DYCL_TRY(dycl_make_step(b, phases_run, a, "phases' products", 500 + flops / 150 / a->threads));
+    if (few) {
+        a->weights = w->ref;
+        dycl_make_variant(b, 2);
+        DYCL_TRY(dycl_make_few_pixels(b, d, a->threads, &a->few));
+    }
+    DYCL_TRY(dycl_make_step(b, few ? either_run : phases_run, a, "phases' products", 500 + flops / 150 / a->threads));
+    if (few) DYCL_TRY(dycl_conv_measure(b, d, variants, 2, a->threads, " phases anew", &a->autotune));
     return dycl_make_result_done(b, node->out);
 fail:
     return status;
