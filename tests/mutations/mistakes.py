@@ -214,6 +214,10 @@ MISTAKES = [
             "c/kern_loss py/sums_in_parts"),
     Mistake("a round is the first calls that look alike", "py/site/steps.c",
             "if (ago + calls == known) return (int)calls;", "if (ago >= calls) return (int)calls;", "c/choose"),
+    Mistake("zeros around an image make NaN of an infinite weight", "exec/conv/conv.c",
+            "    if (!z->weights) return;\n", "    return;\n", "py/conv_ways"),
+    Mistake("an exact plan multiplies zeros around an image", "exec/conv/product.c",
+            "if (a->pads && b->plan->mode == DYCL_PLAN_EXACT) return DYCL_BAIL;", "", "py/conv_ways"),
     # ---- what is kept stays as it was computed
     Mistake("what is kept is copied as it was recorded", "py/region/laid.c",
             "if (last[region->outputs[i]]) status", "if (0) status", "py/kept_layouts"),

@@ -150,3 +150,19 @@ def test_no_number_comes_from_the_zeros_around(value):
     for _ in range(4):
         found = gradient(run)
         assert torch.equal(found.isnan(), want.isnan()) and torch.equal(found.isinf(), want.isinf())
+
+
+@pytest.mark.parametrize("stays", [False, True])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("channels, size", [(256, 4), (16, 13)])
+@pytest.mark.parametrize("function", [F.conv2d, F.conv_transpose2d])
+def test_an_infinite_weight_meets_no_zeros_around_the_image(one_thread, function, channels, size, stride, stays):
+    """Of few pixels the result is looked at, of others the weights."""
+    x, weight = torch.rand(2, channels, size, size) + 0.5, torch.randn(channels, channels, 3, 3)
+    weight[3, 5, 0, 0] = weight[4, 2, 1, 1] = float("inf")
+    layer = _layer(function, weight, None, {"stride": stride, "padding": 1})
+    call = dycl.accelerate(layer if stays else lambda x: function(x, weight * 1, padding=1, stride=stride))
+    with torch.no_grad():
+        right = function(x, weight, padding=1, stride=stride)
+        for _ in range(12):  # each way is tried while they are measured
+            torch.testing.assert_close(call(x), right, rtol=1e-4, atol=1e-3, equal_nan=True)

@@ -18,7 +18,11 @@
 
 /* A step that looks at `count` floats at `ref`, which hold that value or what it was copied to. */
 dycl_status dycl_guard_look(dycl_builder *b, uint32_t value, dycl_ref ref, size_t count, int limit);
-/* The same for a step that looks itself: 0: plan->suspect has to be set. */
+/* The same for a step that looks where it has to. */
+typedef struct dycl_guard dycl_guard; /* the plan's */
+dycl_status dycl_guard_make(dycl_builder *b, uint32_t value, dycl_ref ref, size_t count, int limit, dycl_guard **out);
+void dycl_guard_run(dycl_guard *look, dycl_plan *plan);
+/* The same without what is remembered: 0: plan->suspect has to be set. */
 int dycl_guard_is_small(const float *x, size_t count, int limit);
 
 #endif

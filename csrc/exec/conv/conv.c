@@ -1,8 +1,8 @@
 #include "exec/builder/blocked.h"
 #include "exec/conv/conv.h"
-#include "exec/builder/guard.h"
 #include "exec/tile/batch_norm.h"
 
+#include <float.h>
 #include <string.h>
 
 /* Convolutions as oneDNN primitives, with what follows them done on the way out. oneDNN chooses the layouts; the
@@ -285,4 +285,19 @@ dycl_windows dycl_conv_windows(const dycl_conv_desc *d, const dycl_pad *pad) {
                           .stride = {d->stride[0], d->stride[1]},
                           .dilation = {d->dilation[0], d->dilation[1]},
                           .pad = *pad};
+}
+
+dycl_status dycl_conv_guard_zeros(dycl_builder *b, uint32_t weights, const dycl_tensor *w, const dycl_conv_desc *d,
+                                  dycl_conv_zeros *out) {
+    out->many = (size_t)dycl_tensor_numel(w);
+    out->made = (size_t)(d->n * d->oh * d->ow * d->oc);
+    return dycl_guard_make(b, weights, w->ref, out->many, FLT_MAX_EXP, &out->weights);
+}
+
+void dycl_conv_look_at_zeros(const dycl_conv_zeros *z, dycl_plan *plan, int stay, const float *dst) {
+    if (!z->weights) return;
+    if (stay || z->many <= z->made)
+        dycl_guard_run(z->weights, plan);
+    else if (!dycl_guard_is_small(dst, z->made, FLT_MAX_EXP))
+        plan->suspect = 1;
 }

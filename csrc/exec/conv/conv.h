@@ -4,6 +4,7 @@
 #define DYCL_EXEC_CONV_CONV_H
 
 #include "exec/builder/builder.h"
+#include "exec/builder/guard.h"
 #include "kern/im2col.h"
 #include "kern/winograd.h"
 
@@ -68,6 +69,16 @@ dycl_winograd dycl_conv_squares(const dycl_conv_desc *d);
 /* So many variants of the last step, whose times depend on the convolution and `what` is said of it. */
 dycl_status dycl_conv_measure(dycl_builder *b, const dycl_conv_desc *d, const char *const *variants, int count,
                               int threads, const char *what, dycl_autotune **out);
+/* Zeros around an image are multiplied where windows are rows of memory, and are no zeros any more where a weight is
+ * not finite; oneDNN and torch multiply nothing there. An EXACT plan does not either. */
+typedef struct {
+    dycl_guard *weights; /* NULL: there are no zeros, or the weights were looked at */
+    size_t many, made;   /* elements of the weights and of the result */
+} dycl_conv_zeros;
+dycl_status dycl_conv_guard_zeros(dycl_builder *b, uint32_t weights, const dycl_tensor *w, const dycl_conv_desc *d,
+                                  dycl_conv_zeros *out);
+/* Behind the products that made dst. Looks at whichever is less, and at weights that stay once. */
+void dycl_conv_look_at_zeros(const dycl_conv_zeros *z, dycl_plan *plan, int stay, const float *dst);
 /* The pixels that windows see, and the zeros around them. 0: they are not worth their memory. */
 int dycl_conv_pad(const dycl_conv_desc *d, dycl_pad *pad);
 dycl_windows dycl_conv_windows(const dycl_conv_desc *d, const dycl_pad *pad); /* that dycl_conv_pad found */

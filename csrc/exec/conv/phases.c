@@ -25,6 +25,7 @@ typedef struct {
     int64_t src_strides[4];
     int pads, has_bias, threads, count;
     phase phases[MOST_PHASES];
+    dycl_conv_zeros zeros;
     dycl_conv_few *few;      /* NULL: there are many pixels, or few weights */
     dycl_ref weights;        /* all of them */
     dycl_autotune *autotune; /* phases or few pixels, with weights that are packed at each run */
@@ -61,12 +62,21 @@ static void fill(const phases_args *a, const phase *p, const float *bias, float 
         }
 }
 
+/* Whether the weights are packed once: a phase that has some says it for all. */
+static int are_known(const phases_args *a, const dycl_plan *plan) {
+    for (int i = 0; i < a->count; i++) {
+        dycl_packing *packing = a->phases[i].conv.packing;
+        if (!a->phases[i].empty) return packing && dycl_packing_came_before(plan, packing);
+    }
+    return 1;
+}
+
 static dycl_status phases_multiply(const phases_args *a, dycl_plan *plan) {
     const float *src = dycl_at(plan, a->src), *bias = a->has_bias ? dycl_at(plan, a->bias) : NULL;
     const dycl_gemm_finish finish = {bias, NULL, -INFINITY, INFINITY};
     float *dst = dycl_at(plan, a->dst), *padded = a->pads ? dycl_at(plan, a->padded) : NULL;
     const char *image = (const char *)(padded ? padded : src);
-    int made = !a->pads;
+    int made = !a->pads, stay = are_known(a, plan);
     for (int i = 0; i < a->count; i++) {
         const phase *p = &a->phases[i];
         if (p->empty) {
@@ -81,6 +91,7 @@ static dycl_status phases_multiply(const phases_args *a, dycl_plan *plan) {
         dycl_status status = dycl_conv_multiply(plan, &p->conv, &rows, &finish, a->threads);
         if (status != DYCL_OK) return status;
     }
+    dycl_conv_look_at_zeros(&a->zeros, plan, stay, dst);
     return DYCL_OK;
 }
 
@@ -88,15 +99,6 @@ static dycl_status phases_run(const dycl_step *step, dycl_plan *plan) { return p
 
 enum { PHASES, FEW };
 static const char *const variants[] = {"phases", "few pixels"};
-
-/* Whether the weights are packed once: a phase that has some says it for all. */
-static int are_known(const phases_args *a, const dycl_plan *plan) {
-    for (int i = 0; i < a->count; i++) {
-        dycl_packing *packing = a->phases[i].conv.packing;
-        if (!a->phases[i].empty) return packing && dycl_packing_came_before(plan, packing);
-    }
-    return 1;
-}
 
 static void forget(const phases_args *a) {
     for (int i = 0; i < a->count; i++) {
@@ -201,7 +203,7 @@ static int suits(const dycl_conv_desc *d) {
 
 dycl_status dycl_make_conv_phases(dycl_builder *b, const dycl_node *node, const dycl_conv_desc *d,
                                   const dycl_conv_args *conv, const dycl_tensor *w) {
-    const uint32_t input = dycl_node_operands(&b->program->graph, node)[0];
+    const uint32_t *operands = dycl_node_operands(&b->program->graph, node), input = operands[0];
     dycl_tensor x, out;
     dycl_layout src, dst;
     side rows[MOST_PHASES], columns[MOST_PHASES];
@@ -211,7 +213,7 @@ dycl_status dycl_make_conv_phases(dycl_builder *b, const dycl_node *node, const 
     phases_args *a = dycl_plan_alloc(b->plan, sizeof *a);
     if (!a) return DYCL_ERROR;
     a->d = *d;
-    if (!describe_sides(a, rows, columns)) return DYCL_BAIL;
+    if (!describe_sides(a, rows, columns) || (a->pads && b->plan->mode == DYCL_PLAN_EXACT)) return DYCL_BAIL;
     dycl_make_tensor(b, input, &x);
     dycl_make_tensor(b, node->out, &out);
     dycl_channels_last(&x, &src);
@@ -242,6 +244,7 @@ dycl_status dycl_make_conv_phases(dycl_builder *b, const dycl_node *node, const 
         if (!p->empty) DYCL_TRY(describe_weights(b, w, a, r, c, p));
     }
     if (a->pads) DYCL_TRY(dycl_make_scratch(b, (size_t)(d->n * height * width * d->c) * sizeof(float), &a->padded));
+    if (a->pads) DYCL_TRY(dycl_conv_guard_zeros(b, operands[1], w, d, &a->zeros));
     if (few) {
         a->weights = w->ref;
         dycl_make_variant(b, 2);

@@ -1,5 +1,4 @@
 #include "exec/builder/blocked.h"
-#include "exec/builder/guard.h"
 #include "exec/conv/few_pixels.h"
 
 #include <math.h>
@@ -23,8 +22,10 @@ typedef struct {
     int by_panels;
     dycl_winograd winograd;
     dycl_ref winograd_scratch;
-    dycl_conv_few *few;             /* NULL: there are many, or its weights are few */
-    int squares;                    /* Winograd's may be a variant */
+    dycl_conv_few *few; /* NULL: there are many, or its weights are few */
+    int squares;        /* Winograd's may be a variant */
+    dycl_guard *look;   /* at the weights, for that alone; NULL: a step of its own has looked */
+    dycl_conv_zeros zeros;
     dycl_autotune *autotune, *anew; /* anew: of weights that are packed at each run */
 } product_args;
 
@@ -45,7 +46,10 @@ static dycl_status windows_run(const product_args *a, dycl_plan *plan) {
     }
     rows.c = dycl_at(plan, a->dst);
     dycl_gemm_finish finish = finish_at(a, plan);
-    return dycl_conv_multiply(plan, &a->conv, &rows, &finish, a->threads);
+    int stay = a->conv.packing && dycl_packing_came_before(plan, a->conv.packing);
+    dycl_status status = dycl_conv_multiply(plan, &a->conv, &rows, &finish, a->threads);
+    dycl_conv_look_at_zeros(&a->zeros, plan, stay, rows.c);
+    return status;
 }
 
 static dycl_status product_run(const dycl_step *step, dycl_plan *plan) {
@@ -67,6 +71,7 @@ static dycl_status few_run(const product_args *a, dycl_plan *plan) {
     dycl_gemm_finish finish = finish_at(a, plan);
     dycl_few_pixels_step(a->few, plan, dycl_at(plan, a->src), a->src_strides, dycl_at(plan, a->conv.weights), &finish,
                          dycl_at(plan, a->dst));
+    dycl_conv_look_at_zeros(&a->zeros, plan, 0, dycl_at(plan, a->dst));
     return DYCL_OK;
 }
 
@@ -97,6 +102,7 @@ static dycl_status winograd_run(const product_args *a, dycl_plan *plan, int know
     dycl_winograd_weights weights;
     dycl_status status = transformed_weights(a, plan, known, &weights);
     if (status != DYCL_OK) return status;
+    if (a->look) dycl_guard_run(a->look, plan);
     dycl_gemm_finish finish = finish_at(a, plan);
     if (!dycl_winograd_run(&a->winograd, &a->winograd_weights.gemm, dycl_at(plan, a->src), &weights, &finish,
                            dycl_at(plan, a->dst), dycl_at(plan, a->winograd_scratch), a->threads))
@@ -294,6 +300,15 @@ fail:
     return status;
 }
 
+/* Transforms subtract: an infinity from itself, perhaps; the other operand is looked at while it is transformed. Many
+ * weights are looked at where they are transformed only. */
+static dycl_status guard_weights(dycl_builder *b, uint32_t value, const dycl_tensor *w, int many, product_args *a) {
+    size_t count = (size_t)dycl_tensor_numel(w);
+    b->plan->guarded = 1;
+    return many ? dycl_guard_make(b, value, w->ref, count, DYCL_GUARD_WEIGHT, &a->look)
+                : dycl_guard_look(b, value, w->ref, count, DYCL_GUARD_WEIGHT);
+}
+
 /* d: of the windows. A gradient's few pixels take another time than those of a convolution. */
 static dycl_status measure(dycl_builder *b, const dycl_conv_desc *d, int back, product_args *a) {
     dycl_status status;
@@ -330,6 +345,7 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
     a->conv = *conv;
     if (!dycl_conv_pad(d, &a->pad)) return DYCL_BAIL;
     a->pads = dycl_pad_has_zeros(&a->pad);
+    if (a->pads && b->plan->mode == DYCL_PLAN_EXACT) return DYCL_BAIL;
     double flops = 2 * (double)(d->n * d->oh * d->ow) * (double)d->oc * (double)(d->kh * d->kw * d->c);
     a->threads = flops > 400000 ? b->plan->threads : 1;
     int squares = a->squares = dycl_conv_suits_winograd(b, d, kernel, 12);
@@ -342,12 +358,9 @@ dycl_status dycl_make_conv_product(dycl_builder *b, const dycl_block *block, con
         DYCL_TRY(dycl_make_as(b, input, &src, &a->src));
         memcpy(a->src_strides, src.strides, sizeof a->src_strides);
     }
-    if (squares) { /* transforms subtract: an infinity from itself, perhaps; the other operand is looked at while it is
-                      transformed */
-        b->plan->guarded = 1;
-        DYCL_TRY(dycl_guard_look(b, dycl_node_operands(g, node)[1], w->ref, (size_t)dycl_tensor_numel(w),
-                                 DYCL_GUARD_WEIGHT));
-    }
+    if (squares) DYCL_TRY(guard_weights(b, dycl_node_operands(g, node)[1], w, few, a));
+    if (a->pads && (few || !squares))
+        DYCL_TRY(dycl_conv_guard_zeros(b, dycl_node_operands(g, node)[1], w, d, &a->zeros));
     if (residual != DYCL_NONE) {
         DYCL_TRY(dycl_make_as(b, residual, &dst, &a->residual));
         a->has_residual = 1;
