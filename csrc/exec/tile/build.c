@@ -124,8 +124,7 @@ static int needed_outside(const dycl_program *p, uint32_t block, const dycl_node
 }
 
 /* What the readers of a result would like: convolutions and pools channels last, as what is kept for the backward pass
- * may be, gradients through a batch norm what
- * its operand is, a program plain memory. */
+ * may be, gradients through a batch norm what its operand is, a program plain memory. */
 static int copies_behind(const dycl_lower *l, uint32_t v, int plain) {
     const dycl_program *p = l->b->program;
     const dycl_graph *g = &p->graph;
