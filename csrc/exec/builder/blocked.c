@@ -1,6 +1,7 @@
 #include "exec/builder/blocked.h"
 
 #include "base/alloc.h"
+#include "ir/infer.h"
 
 #include <string.h>
 
@@ -122,7 +123,8 @@ dycl_status dycl_make_laid(dycl_builder *b, uint32_t v, uint32_t result) {
     dycl_make_layout(b, v, &from);
     dycl_make_layout(b, result, &to);
     if (blocked && blocked->slot == result) return DYCL_OK;
-    if (value->kind == DYCL_VALUE_FEED && !b->program->is_output[result]) return note(b, result, &from, v, &blocked);
+    if (value->kind == DYCL_VALUE_FEED && dycl_value_dense(value) && !b->program->is_output[result])
+        return note(b, result, &from, v, &blocked);
     if (blocked && (!blocked->plain_ready || dycl_layout_equal(&blocked->layout, &to))) {
         from = blocked->layout;
         src = (dycl_ref){blocked->slot, 0, 0};
