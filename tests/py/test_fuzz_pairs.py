@@ -29,9 +29,12 @@ def test_every_row_of_the_registry_has_a_generator():
 
 
 def test_rows_without_a_generator_are_not_recorded():
-    text = "".join(path.read_text() for folder in ("py", "record") for path in (CSRC / folder).rglob("*.[ch]"))
+    """But for the file that makes one."""
+    texts = {str(path.relative_to(CSRC)): path.read_text() for folder in ("py", "record")
+             for path in (CSRC / folder).rglob("*.[ch]")}
     assert set(registry.NOT_RECORDED) <= set(registry.rows())
-    assert not [row for row in registry.NOT_RECORDED if re.search(rf"\bDYCL_OP_{row}\b", text)]
+    assert not [(row, name) for row, reason in registry.NOT_RECORDED.items() for name, text in texts.items()
+                if name not in reason and re.search(rf"\bDYCL_OP_{row}\b", text)]
 
 
 def test_jitter_knows_functions_by_their_own_names():
