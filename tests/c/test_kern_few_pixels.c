@@ -5,12 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/cpu.h"
 #include "kern/few_pixels.h"
-#include "random.h"
-
-#define ZONE 64 /* bytes behind what is written */
+#include "windows.h"
 
 static int failures, padded, cropped, strided, plain, clamped, many;
 
@@ -20,21 +17,6 @@ typedef struct {
     int64_t strides[4];
     float low, high;
 } example;
-
-static float *floats(int64_t count) {
-    float *x = dycl_aligned_alloc((size_t)count * sizeof *x + ZONE);
-    for (int64_t i = 0; i < count; i++) x[i] = (float)below(2001) / 1000 - 1;
-    return x;
-}
-
-/* What the windows see of a line of the image, by the rules of exec/conv. */
-static void look(int64_t size, int64_t before, int64_t out, int64_t window, int64_t stride, int64_t dilation,
-                 int64_t *inner, int64_t *first, int64_t *after) {
-    int64_t see = (out - 1) * stride + (window - 1) * dilation + 1;
-    *first = before < see ? before : see;
-    *inner = size > see - *first ? see - *first : size;
-    *after = see - *first - *inner;
-}
 
 static dycl_few_pixels draw(dycl_isa isa) {
     dycl_few_pixels f = {.kernel = dycl_kern_gemm(isa), .outputs = pick(1, 90), .threads = 1 + below(4)};

@@ -5,29 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/cpu.h"
 #include "kern/window_gradient.h"
-#include "random.h"
-
-#define ZONE 64 /* bytes behind what is written */
+#include "windows.h"
 
 static int failures, direct, padded, cropped, across, down;
-
-static float *floats(int64_t count) {
-    float *x = dycl_aligned_alloc((size_t)count * sizeof *x + ZONE);
-    for (int64_t i = 0; i < count; i++) x[i] = (float)below(2001) / 1000 - 1;
-    return x;
-}
-
-/* What the windows see of a line of the image, by the rules of exec/conv. */
-static void look(int64_t size, int64_t before, int64_t out, int64_t window, int64_t stride, int64_t dilation,
-                 int64_t *inner, int64_t *first, int64_t *after) {
-    int64_t see = (out - 1) * stride + (window - 1) * dilation + 1;
-    *first = before < see ? before : see;
-    *inner = size > see - *first ? see - *first : size;
-    *after = see - *first - *inner;
-}
 
 static double wanted(const dycl_windows *w, int64_t outputs, const float *x, const float *gradient,
                      const int64_t *before, int64_t o, int64_t c, int64_t ky, int64_t kx) {

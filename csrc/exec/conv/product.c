@@ -304,7 +304,6 @@ fail:
  * weights are looked at where they are transformed only. */
 static dycl_status guard_weights(dycl_builder *b, uint32_t value, const dycl_tensor *w, int many, product_args *a) {
     size_t count = (size_t)dycl_tensor_numel(w);
-    b->plan->guarded = 1;
     return many ? dycl_guard_make(b, value, w->ref, count, DYCL_GUARD_WEIGHT, &a->look)
                 : dycl_guard_look(b, value, w->ref, count, DYCL_GUARD_WEIGHT);
 }

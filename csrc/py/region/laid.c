@@ -28,14 +28,16 @@ static int follows(const dycl_graph *graph, const dycl_node *node, const uint8_t
     }
 }
 
-/* last: by value. Of rank 4 with several channels and pixels: of others the two layouts are one. */
+/* An image as torch lays it, with several channels and pixels: of others the two layouts are one. */
+static int is_image(const dycl_value *v) {
+    return v->rank == 4 && v->dtype == DYCL_F32 && v->canonical && v->sizes[1] > 1 && v->sizes[2] * v->sizes[3] > 1;
+}
+
+/* last: by value. */
 static void mark(const dycl_graph *graph, uint8_t *last) {
     for (uint32_t n = 0; n < graph->node_count; n++) {
         const dycl_node *node = &graph->nodes[n];
-        const dycl_value *out = &graph->values[node->out];
-        if (out->rank == 4 && out->dtype == DYCL_F32 && out->canonical && out->sizes[1] > 1 &&
-            out->sizes[2] * out->sizes[3] > 1)
-            last[node->out] = (uint8_t)follows(graph, node, last);
+        if (is_image(&graph->values[node->out])) last[node->out] = (uint8_t)follows(graph, node, last);
     }
     for (uint32_t v = 0; v < graph->value_count; v++) /* who reads a view wants it as it was recorded */
         if (graph->values[v].root != v) last[graph->values[v].root] = last[v] = 0;
@@ -57,9 +59,10 @@ static dycl_status lay(dycl_region *region, uint32_t nth) {
 
 dycl_status dycl_laid_outputs(dycl_region *region, uint32_t from, uint32_t end) {
     const dycl_graph *graph = &region->recorder.graph;
-    uint8_t *last = from < end ? dycl_alloc_zero(graph->value_count + 1) : NULL;
     dycl_status status = DYCL_OK;
+    while (from < end && !is_image(&graph->values[region->outputs[from]])) from++; /* most programs have none */
     if (from == end) return DYCL_OK;
+    uint8_t *last = dycl_alloc_zero(graph->value_count + 1);
     if (last)
         mark(graph, last);
     else
