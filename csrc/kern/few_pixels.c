@@ -81,16 +81,8 @@ void dycl_few_pixels_run(const dycl_few_pixels *f, const float *x, const int64_t
         int64_t from = least(groups * self / team * GROUP, f->outputs),
                 end = least(groups * (self + 1) / team * GROUP, f->outputs);
         if (from < end) {
-            const dycl_gemm_rows rows = {.a = (const char *)(weights + from * all),
-                                         .run = end - from,
-                                         .runs = 1,
-                                         .a_row = all * (int64_t)sizeof(float),
-                                         .run_inner = 1,
-                                         .segment_count = 1,
-                                         .depth = all,
-                                         .unique = all * (int64_t)sizeof(float),
-                                         .c = sums + from * pixels,
-                                         .c_row = pixels};
+            const dycl_gemm_rows rows =
+                dycl_gemm_matrix(weights + from * all, end - from, all, all, sums + from * pixels, pixels);
             dycl_gemm_run(&form, &rows, packed, &later, 1);
             write_outputs(f, sums, finish, dst, from, end);
         }
@@ -176,16 +168,8 @@ static void make_channels(const dycl_few_pixels *f, const float *gradient, const
     const dycl_gemm_layout form = channels_of(f, channels);
     const dycl_gemm_finish later = {.low = -INFINITY, .high = INFINITY};
     float *copied = (float *)work, *parts = (float *)(work + copied_bytes(f)), sums[SOME];
-    const dycl_gemm_rows rows = {.a = (const char *)gradient,
-                                 .run = dycl_windows_pixels(w),
-                                 .runs = 1,
-                                 .a_row = f->outputs * (int64_t)sizeof(float),
-                                 .run_inner = 1,
-                                 .segment_count = 1,
-                                 .depth = f->outputs,
-                                 .unique = f->outputs * (int64_t)sizeof(float),
-                                 .c = parts,
-                                 .c_row = form.n};
+    const dycl_gemm_rows rows =
+        dycl_gemm_matrix(gradient, dycl_windows_pixels(w), f->outputs, f->outputs, parts, form.n);
     copy_weights(f, &form, weights + first * dycl_windows_places(w), copied);
     dycl_gemm_run(&form, &rows, copied, &later, 1);
     for (int64_t image = 0; image < w->images; image++)

@@ -92,6 +92,21 @@ typedef struct {
     dycl_gemm_source source;       /* what `a` is made from */
 } dycl_gemm_rows;
 
+/* A matrix [rows, depth] whose rows lie a_row elements apart. */
+static inline dycl_gemm_rows dycl_gemm_matrix(const float *a, int64_t rows, int64_t depth, int64_t a_row, float *c,
+                                              int64_t c_row) {
+    return (dycl_gemm_rows){.a = (const char *)a,
+                            .run = rows,
+                            .runs = 1,
+                            .a_row = a_row * (int64_t)sizeof(float),
+                            .run_inner = 1,
+                            .segment_count = 1,
+                            .depth = depth,
+                            .unique = depth * (int64_t)sizeof(float),
+                            .c = c,
+                            .c_row = c_row};
+}
+
 void dycl_gemm_run(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, const float *packed,
                    const dycl_gemm_finish *finish, int threads);
 

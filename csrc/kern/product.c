@@ -94,16 +94,7 @@ static void multiply(const dycl_product *p, const dycl_gemm_layout *form, const 
             stride = copied_row(p);
         }
         if (now.residual) now.residual = c + i * p->c_row; /* what the parts of k before have made */
-        const dycl_gemm_rows r = {.a = (const char *)rows,
-                                  .run = count,
-                                  .runs = 1,
-                                  .a_row = stride * (int64_t)sizeof(float),
-                                  .run_inner = 1,
-                                  .segment_count = 1,
-                                  .depth = depth,
-                                  .unique = depth * (int64_t)sizeof(float),
-                                  .c = c + i * p->c_row,
-                                  .c_row = p->c_row};
+        const dycl_gemm_rows r = dycl_gemm_matrix(rows, count, depth, stride, c + i * p->c_row, p->c_row);
         dycl_gemm_run(form, &r, packed, &now, 1);
     }
 }

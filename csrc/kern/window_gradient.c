@@ -93,16 +93,8 @@ static void run_share(const share *s) {
     else
         dycl_windows_pack_weights(&g->windows, &seen, s->planes, s->weight, s->packed);
     for (int64_t output = s->output; output < s->end; output += BLOCK) {
-        const dycl_gemm_rows rows = {.a = (const char *)(s->turned + output * pixels),
-                                     .run = least(BLOCK, s->end - output),
-                                     .runs = 1,
-                                     .a_row = pixels * (int64_t)sizeof(float),
-                                     .run_inner = 1,
-                                     .segment_count = 1,
-                                     .depth = pixels,
-                                     .unique = pixels * (int64_t)sizeof(float),
-                                     .c = s->dst + output * all + s->weight,
-                                     .c_row = all};
+        const dycl_gemm_rows rows = dycl_gemm_matrix(s->turned + output * pixels, least(BLOCK, s->end - output), pixels,
+                                                     pixels, s->dst + output * all + s->weight, all);
         dycl_gemm_run(&seen, &rows, s->packed, &finish, 1);
     }
 }
