@@ -1,5 +1,6 @@
 #include "kern/gemm.h"
 
+#include "kern/steal.h"
 #include "kern/transpose.h"
 
 #include <math.h>
@@ -333,6 +334,41 @@ static work describe(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, c
     return w;
 }
 
+/* A share is cut into so many parts of its panels and of its tiles. */
+typedef struct {
+    int64_t by_panels, by_tiles;
+} cuts;
+
+#define CUT_ROWS     64   /* of A that a unit multiplies with its panels, for what it reads of B */
+#define NS_A_PRODUCT 0.02 /* for a multiply-add: 50 in a nanosecond */
+
+/* Where A's share stays in the cache, panels are divided, as run_block takes one after the other with all of A; where
+ * it does not, rows are. */
+static cuts cuts_of(const work *w, int64_t tiles, int64_t panels, int64_t depth_bytes) {
+    int64_t rows = dycl_divided_up(w->rows->run, w->tiles_a_run), few = CUT_ROWS / rows + 1,
+            bands = dycl_divided_up(tiles, few);
+    double width = (double)w->form->n / (double)w->panels;
+    int64_t units = dycl_steal_units(NS_A_PRODUCT * (double)(tiles * rows) * (double)panels * width * (double)w->depth,
+                                     panels * bands);
+    int64_t by_panels = units, by_tiles = units;
+    if (tiles * rows * depth_bytes <= dycl_cpu_cache() / 2) {
+        if (by_panels > panels) by_panels = panels;
+        by_tiles = units / by_panels;
+    } else {
+        if (by_tiles > bands) by_tiles = bands;
+        by_panels = units / by_tiles;
+    }
+    return (cuts){by_panels, by_tiles};
+}
+
+static rectangle unit_of(const rectangle *s, const cuts *by, int64_t unit) {
+    int64_t i = unit / by->by_panels, j = unit % by->by_panels;
+    return (rectangle){dycl_steal_cut(s->tile0, s->tile1, i, by->by_tiles),
+                       dycl_steal_cut(s->tile0, s->tile1, i + 1, by->by_tiles),
+                       dycl_steal_cut(s->panel0, s->panel1, j, by->by_panels),
+                       dycl_steal_cut(s->panel0, s->panel1, j + 1, by->by_panels)};
+}
+
 void dycl_gemm_run(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, const float *packed,
                    const dycl_gemm_finish *finish, int threads) {
     work w = describe(form, rows, packed, finish);
@@ -343,16 +379,25 @@ void dycl_gemm_run(const dycl_gemm_layout *form, const dycl_gemm_rows *rows, con
         return;
     }
     int64_t columns = by_panels(&w, tiles, panels, threads);
+    dycl_steal steal;
+    dycl_steal_begin(&steal, threads);
 #pragma omp parallel num_threads(threads)
     {
-        int64_t team = omp_get_num_threads(), self = omp_get_thread_num(), n = team == threads ? columns : 1;
-        int64_t row = self / n, column = self % n, bands = team / n;
+        int64_t team = omp_get_num_threads(), self = omp_get_thread_num(), n = team == threads ? columns : 1,
+                bands = team / n;
         if (rows->source.pad) {
             make_source(rows, self, team);
 #pragma omp barrier
         }
-        run_share(&w, &(rectangle){tiles * row / bands, tiles * (row + 1) / bands, panels * column / n,
-                                   panels * (column + 1) / n});
+        const cuts by = cuts_of(&w, dycl_divided_up(tiles, bands), dycl_divided_up(panels, n), rows->unique);
+        dycl_steal_walk walk = dycl_steal_walk_of(self, team, team, by.by_panels * by.by_tiles);
+        while (dycl_steal_next(&steal, &walk)) {
+            int64_t row = walk.owner / n, column = walk.owner % n;
+            const rectangle share = {tiles * row / bands, tiles * (row + 1) / bands, panels * column / n,
+                                     panels * (column + 1) / n};
+            const rectangle unit = unit_of(&share, &by, walk.unit);
+            if (unit.tile0 < unit.tile1 && unit.panel0 < unit.panel1) run_share(&w, &unit);
+        }
     }
 }
 
@@ -373,6 +418,8 @@ void dycl_gemm_run_fresh(const dycl_gemm_layout *form, const dycl_gemm_rows *row
                          const dycl_gemm_finish *finish, int threads) {
     work all = describe(form, rows, NULL, finish);
     all.fresh = 1;
+    dycl_steal steal;
+    dycl_steal_begin(&steal, threads);
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
         int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
@@ -383,7 +430,10 @@ void dycl_gemm_run_fresh(const dycl_gemm_layout *form, const dycl_gemm_rows *row
             make_source(rows, self, team);
 #pragma omp barrier
         }
-        for (int64_t p = w.panels * self / team; p < w.panels * (self + 1) / team; p++) {
+        dycl_steal_walk walk = dycl_steal_walk_of(self, team, team, dycl_divided_up(w.panels, team));
+        while (dycl_steal_next(&steal, &walk)) {
+            int64_t p = w.panels * walk.owner / team + walk.unit;
+            if (p >= w.panels * (walk.owner + 1) / team) continue;
             pack_panels(form, b->from, b->scale, room, p, p + 1);
             run_share(&w, &(rectangle){0, w.tiles_a_run * rows->runs, p, p + 1});
         }

@@ -1,6 +1,7 @@
 #include "kern/product.h"
 
 #include "base/cpu.h"
+#include "kern/steal.h"
 #include "kern/transpose.h"
 
 #include <math.h>
@@ -10,6 +11,10 @@
 #define PACKING 16
 
 #define BLOCK 16 /* rows that are transposed at once */
+
+#define NS_A_PRODUCT 0.02 /* for a multiply-add: 50 in a nanosecond */
+#define UNIT_PANELS  2    /* of B that are packed together, for what lies in a line of memory */
+#define UNIT_ROWS    48   /* of A that are copied together: whole blocks, and whole tiles of most kernels */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -81,27 +86,40 @@ typedef struct {
     int64_t left, right, top, bottom;
 } rectangle;
 
-/* A part's columns by the thread's rows, for a part of k. */
+/* What a thread makes with, and the part of B that it has packed last: the units of a share that are some of its rows
+ * take the same. */
+typedef struct {
+    float *packed, *copied;
+    int64_t n, columns; /* 0: nothing yet, or B has several parts in the depth */
+} workplace;
+
+/* A part's columns by the unit's rows, for a part of k. */
 static void multiply(const dycl_product *p, const dycl_gemm_layout *form, const rectangle *s, const float *a,
-                     const dycl_gemm_finish *finish, float *c, const float *packed, float *copied) {
+                     const dycl_gemm_finish *finish, float *c, const workplace *at) {
     for (int64_t i = s->top; i < s->bottom; i += p->rows) {
         int64_t count = least(s->bottom - i, p->rows), stride = p->a_row, depth = form->sizes[2];
         const float *rows = a + i * p->a_row;
         dycl_gemm_finish now = *finish;
         if (!lies_in_rows(p)) {
-            copy_rows(p, rows, count, depth, copied);
-            rows = copied;
+            copy_rows(p, rows, count, depth, at->copied);
+            rows = at->copied;
             stride = copied_row(p);
         }
         if (now.residual) now.residual = c + i * p->c_row; /* what the parts of k before have made */
         const dycl_gemm_rows r = dycl_gemm_matrix(rows, count, depth, stride, c + i * p->c_row, p->c_row);
-        dycl_gemm_run(form, &r, packed, &now, 1);
+        dycl_gemm_run(form, &r, at->packed, &now, 1);
     }
 }
 
-static void run_share(const dycl_product *p, const rectangle *s, const float *a, const float *b, const float *bias,
-                      float *c, char *work) {
-    float *packed = (float *)work, *copied = (float *)(work + packed_bytes(p));
+static void pack(const dycl_product *p, const dycl_gemm_layout *form, const float *b, int64_t n, workplace *at) {
+    if (p->depth >= p->k && at->n == n && at->columns == form->n) return;
+    dycl_gemm_pack(form, b, NULL, at->packed, 1);
+    at->n = n;
+    at->columns = form->n;
+}
+
+static void run_unit(const dycl_product *p, const rectangle *s, const float *a, const float *b, const float *bias,
+                     float *c, workplace *at) {
     for (int64_t n = s->left; n < s->right; n += p->columns)
         for (int64_t k = 0; k < p->k; k += p->depth) {
             const dycl_gemm_layout form = {.kernel = p->kernel,
@@ -114,29 +132,67 @@ static void run_share(const dycl_product *p, const rectangle *s, const float *a,
                                              .residual = k ? c : NULL,
                                              .low = -INFINITY,
                                              .high = INFINITY};
-            dycl_gemm_pack(&form, b + n * p->b_column + k * p->b_row, NULL, packed, 1);
-            multiply(p, &form, s, a + k * p->a_column, &finish, c + n, packed, copied);
+            pack(p, &form, b + n * p->b_column + k * p->b_row, n, at);
+            multiply(p, &form, s, a + k * p->a_column, &finish, c + n, at);
         }
 }
 
 /* That of thread `part` of across * down. */
-static rectangle share_of(const dycl_product *p, int part) {
+static rectangle share_of(const dycl_product *p, int64_t part) {
     int64_t i = part % p->across, j = part / p->across, panels = dycl_divided_up(p->n, panel_of(p)),
             tiles = dycl_divided_up(p->m, tile_of(p));
     return (rectangle){panels * i / p->across * panel_of(p), least(panels * (i + 1) / p->across * panel_of(p), p->n),
                        tiles * j / p->down * tile_of(p), least(tiles * (j + 1) / p->down * tile_of(p), p->m)};
 }
 
+/* Units of a share: some of its columns; or, where rows have to be copied for each, some of the rows, if B's columns
+ * need not be packed again for them. */
+static int64_t units_of(const dycl_product *p) {
+    int parts = p->across * p->down;
+    double ns = NS_A_PRODUCT * (double)p->m * (double)p->n * (double)p->k / parts;
+    if (lies_in_rows(p)) return dycl_steal_units(ns, dycl_divided_up(p->n, panel_of(p)) / p->across / UNIT_PANELS);
+    if (p->depth < p->k || dycl_divided_up(p->n, p->across) > p->columns) return 1;
+    return dycl_steal_units(ns, p->m / p->down / UNIT_ROWS);
+}
+
+static rectangle unit_of(const dycl_product *p, const rectangle *share, int64_t unit, int64_t units) {
+    rectangle s = *share;
+    if (lies_in_rows(p)) {
+        int64_t panels = dycl_divided_up(share->right - share->left, panel_of(p));
+        s.left = share->left + dycl_steal_cut(0, panels, unit, units) * panel_of(p);
+        s.right = least(share->left + dycl_steal_cut(0, panels, unit + 1, units) * panel_of(p), share->right);
+    } else {
+        int64_t bands = dycl_divided_up(share->bottom - share->top, UNIT_ROWS);
+        s.top = share->top + dycl_steal_cut(0, bands, unit, units) * UNIT_ROWS;
+        s.bottom = least(share->top + dycl_steal_cut(0, bands, unit + 1, units) * UNIT_ROWS, share->bottom);
+    }
+    return s;
+}
+
+static workplace workplace_of(const dycl_product *p, char *work, int64_t thread) {
+    char *mine = work + (size_t)thread * thread_bytes(p);
+    return (workplace){(float *)mine, (float *)(mine + packed_bytes(p)), 0, 0};
+}
+
 void dycl_product_run(const dycl_product *p, const float *a, const float *b, const float *bias, float *c, char *work) {
     int parts = p->across * p->down;
     if (parts == 1) {
-        rectangle all = share_of(p, 0);
-        run_share(p, &all, a, b, bias, c, work);
+        const rectangle all = share_of(p, 0);
+        workplace at = workplace_of(p, work, 0);
+        run_unit(p, &all, a, b, bias, c, &at);
         return;
     }
-#pragma omp parallel for schedule(static, 1) num_threads(parts)
-    for (int part = 0; part < parts; part++) {
-        rectangle mine = share_of(p, part);
-        run_share(p, &mine, a, b, bias, c, work + (size_t)part * thread_bytes(p));
+    const int64_t units = units_of(p);
+    dycl_steal steal;
+    dycl_steal_begin(&steal, parts);
+#pragma omp parallel num_threads(parts)
+    {
+        int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
+        workplace at = workplace_of(p, work, self);
+        dycl_steal_walk walk = dycl_steal_walk_of(self, team, parts, units);
+        while (dycl_steal_next(&steal, &walk)) {
+            const rectangle share = share_of(p, walk.owner), unit = unit_of(p, &share, walk.unit, units);
+            if (unit.left < unit.right && unit.top < unit.bottom) run_unit(p, &unit, a, b, bias, c, &at);
+        }
     }
 }

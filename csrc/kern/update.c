@@ -1,6 +1,10 @@
 #include "kern/update.h"
 
 #include "kern/parallel.h"
+#include "kern/steal.h"
+
+#define LINE      16   /* elements of a line of the cache */
+#define NS_A_BYTE 0.05 /* from the last cache, of one core */
 
 DYCL_ISA_CHOICE(const dycl_update_table, dycl_update)
 
@@ -28,11 +32,17 @@ void dycl_kern_update(const dycl_update_item *items, int64_t count) {
         run(table, items, 0, total);
         return;
     }
+    dycl_steal steal;
+    dycl_steal_begin(&steal, threads);
 #pragma omp parallel num_threads(threads)
     {
-        int64_t team = omp_get_num_threads(), me = omp_get_thread_num(); /* cuts: whole cache lines, mostly */
-        int64_t from = total * me / team & ~INT64_C(15),
-                to = me + 1 == team ? total : total * (me + 1) / team & ~INT64_C(15);
-        run(table, items, from, to);
+        int64_t team = omp_get_num_threads(), lines = total / LINE,
+                units = dycl_steal_units(NS_A_BYTE * (double)bytes / (double)team, lines);
+        dycl_steal_walk walk = dycl_steal_walk_of(omp_get_thread_num(), team, team, units);
+        while (dycl_steal_next(&steal, &walk)) { /* cuts: whole cache lines, mostly */
+            int64_t first = lines * walk.owner / team, end = lines * (walk.owner + 1) / team,
+                    to = dycl_steal_cut(first, end, walk.unit + 1, units);
+            run(table, items, dycl_steal_cut(first, end, walk.unit, units) * LINE, to == lines ? total : to * LINE);
+        }
     }
 }

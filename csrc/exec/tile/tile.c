@@ -1,5 +1,7 @@
 #include "exec/tile/tile.h"
 
+#include "kern/steal.h"
+
 #include <omp.h>
 #include <string.h>
 
@@ -170,11 +172,19 @@ static void run_tiles(const dycl_tile_program *p, dycl_plan *plan, int64_t tiles
         return;
     }
     int threads = p->threads < omp_get_max_threads() ? p->threads : omp_get_max_threads();
+    dycl_steal steal;
+    dycl_steal_begin(&steal, threads);
 #pragma omp parallel num_threads(threads)
     {
-        int64_t count = omp_get_num_threads(), me = omp_get_thread_num();
-        char *mine = scratch ? scratch + (size_t)me * p->scratch_bytes : NULL;
-        run_range(p, plan, mine, tiles * me / count, tiles * (me + 1) / count);
+        int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
+        int64_t units = dycl_steal_units(p->nanoseconds / (double)team, tiles / team);
+        char *mine = scratch ? scratch + (size_t)self * p->scratch_bytes : NULL;
+        dycl_steal_walk walk = dycl_steal_walk_of(self, team, team, units);
+        while (dycl_steal_next(&steal, &walk)) {
+            int64_t from = tiles * walk.owner / team, end = tiles * (walk.owner + 1) / team;
+            run_range(p, plan, mine, dycl_steal_cut(from, end, walk.unit, units),
+                      dycl_steal_cut(from, end, walk.unit + 1, units));
+        }
     }
 }
 

@@ -85,6 +85,7 @@ typedef struct {
     size_t scratch_bytes; /* per thread */
     dycl_tile_sum total;
     int threads;
+    double nanoseconds; /* of one thread, as estimated */
 } dycl_tile_program;
 
 dycl_status dycl_tile_run(const dycl_step *step, dycl_plan *plan);
