@@ -23,7 +23,8 @@ REST = ["patched_functions", "asking", "refused_operands", "transformer_modules"
         "numpy", "threads", "methods", "gradients", "class_gradients", "image_gradients", "shared_gradients",
         "optimizers", "gradient_layouts", "recorded_gradients", "alias_histories", "overlapping_writes",
         "losses_outside", "train_optimizers", "norm_gradients", "pool_gradients"]
-THREADS_QUICK = ["test_threads", "test_plan_stress", "test_autotune", "test_heap"]
+THREADS_QUICK = ["test_threads", "test_kern_steal", "test_kern_product", "test_plan_stress",
+                 "test_autotune", "test_heap"]
 THREADS_REST = ["test_pieces", "test_plan", "test_dnnl", "test_passes", "test_prefilter"]
 
 
