@@ -339,8 +339,7 @@ typedef struct {
     int64_t by_panels, by_tiles;
 } cuts;
 
-#define CUT_ROWS     64   /* of A that a unit multiplies with its panels, for what it reads of B */
-#define NS_A_PRODUCT 0.02 /* for a multiply-add: 50 in a nanosecond */
+#define CUT_ROWS 64 /* of A that a unit multiplies with its panels, for what it reads of B */
 
 /* Where A's share stays in the cache, panels are divided, as run_block takes one after the other with all of A; where
  * it does not, rows are. */
@@ -348,7 +347,7 @@ static cuts cuts_of(const work *w, int64_t tiles, int64_t panels, int64_t depth_
     int64_t rows = dycl_divided_up(w->rows->run, w->tiles_a_run), few = CUT_ROWS / rows + 1,
             bands = dycl_divided_up(tiles, few);
     double width = (double)w->form->n / (double)w->panels;
-    int64_t units = dycl_steal_units(NS_A_PRODUCT * (double)(tiles * rows) * (double)panels * width * (double)w->depth,
+    int64_t units = dycl_steal_units(DYCL_GEMM_NS * (double)(tiles * rows) * (double)panels * width * (double)w->depth,
                                      panels * bands);
     int64_t by_panels = units, by_tiles = units;
     if (tiles * rows * depth_bytes <= dycl_cpu_cache() / 2) {

@@ -20,6 +20,7 @@ static inline int64_t dycl_divided_up(int64_t a, int64_t b) { return (a + b - 1)
 #define DYCL_GEMM_VECTORS 4
 #define DYCL_GEMM_ROWS    14
 #define DYCL_GEMM_DEPTH   256
+#define DYCL_GEMM_NS      0.02 /* for a multiply-add of one thread, to divide work */
 
 typedef struct {
     float *c;

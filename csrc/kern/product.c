@@ -12,9 +12,8 @@
 
 #define BLOCK 16 /* rows that are transposed at once */
 
-#define NS_A_PRODUCT 0.02 /* for a multiply-add: 50 in a nanosecond */
-#define UNIT_PANELS  2    /* of B that are packed together, for what lies in a line of memory */
-#define UNIT_ROWS    48   /* of A that are copied together: whole blocks, and whole tiles of most kernels */
+#define UNIT_PANELS 2  /* of B that are packed together, for what lies in a line of memory */
+#define UNIT_ROWS   48 /* of A that are copied together: whole blocks, and whole tiles of most kernels */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -90,7 +89,7 @@ typedef struct {
  * take the same. */
 typedef struct {
     float *packed, *copied;
-    int64_t n, columns; /* 0: nothing yet, or B has several parts in the depth */
+    int64_t n, columns; /* from column n so many; 0: none yet */
 } workplace;
 
 /* A part's columns by the unit's rows, for a part of k. */
@@ -111,6 +110,7 @@ static void multiply(const dycl_product *p, const dycl_gemm_layout *form, const 
     }
 }
 
+/* Where k has several parts, B was packed over. */
 static void pack(const dycl_product *p, const dycl_gemm_layout *form, const float *b, int64_t n, workplace *at) {
     if (p->depth >= p->k && at->n == n && at->columns == form->n) return;
     dycl_gemm_pack(form, b, NULL, at->packed, 1);
@@ -149,7 +149,7 @@ static rectangle share_of(const dycl_product *p, int64_t part) {
  * need not be packed again for them. */
 static int64_t units_of(const dycl_product *p) {
     int parts = p->across * p->down;
-    double ns = NS_A_PRODUCT * (double)p->m * (double)p->n * (double)p->k / parts;
+    double ns = DYCL_GEMM_NS * (double)p->m * (double)p->n * (double)p->k / parts;
     if (lies_in_rows(p)) return dycl_steal_units(ns, dycl_divided_up(p->n, panel_of(p)) / p->across / UNIT_PANELS);
     if (p->depth < p->k || dycl_divided_up(p->n, p->across) > p->columns) return 1;
     return dycl_steal_units(ns, p->m / p->down / UNIT_ROWS);

@@ -67,4 +67,12 @@ static inline int64_t dycl_steal_cut(int64_t from, int64_t end, int64_t unit, in
     return from + (end - from) * unit / units;
 }
 
+/* What the thread does now of `count` things that the shares divide evenly: [from, end). */
+static inline void dycl_steal_range(const dycl_steal_walk *walk, int64_t count, int64_t *from, int64_t *end) {
+    int64_t first = dycl_steal_cut(0, count, walk->owner, walk->shares),
+            last = dycl_steal_cut(0, count, walk->owner + 1, walk->shares);
+    *from = dycl_steal_cut(first, last, walk->unit, walk->units);
+    *end = dycl_steal_cut(first, last, walk->unit + 1, walk->units);
+}
+
 #endif

@@ -40,10 +40,10 @@ void dycl_kern_update(const dycl_update_item *items, int64_t count) {
                 units = dycl_steal_units(NS_A_BYTE * (double)bytes / (double)team, lines);
         dycl_steal_walk walk = dycl_steal_walk_of(omp_get_thread_num(), team, team, units);
         while (dycl_steal_next(&steal, &walk)) { /* cuts: whole cache lines, mostly */
-            int64_t first = lines * walk.owner / team, end = lines * (walk.owner + 1) / team;
+            int64_t from, end;
             int last = walk.owner + 1 == team && walk.unit + 1 == units;
-            run(table, items, dycl_steal_cut(first, end, walk.unit, units) * LINE,
-                last ? total : dycl_steal_cut(first, end, walk.unit + 1, units) * LINE);
+            dycl_steal_range(&walk, lines, &from, &end);
+            run(table, items, from * LINE, last ? total : end * LINE);
         }
     }
 }

@@ -81,6 +81,19 @@ static void cuts_meet(void) {
     }
 }
 
+static void ranges_meet(void) {
+    for (int i = 0; i < 1000; i++) {
+        int64_t count = below(3000), shares = 1 + below(9), units = 1 + below(MOST_UNITS), at = 0, from, end;
+        for (int64_t s = 0; s < shares; s++)
+            for (int64_t u = 0; u < units; u++, at = end) {
+                const dycl_steal_walk walk = {.shares = shares, .units = units, .owner = s, .unit = u};
+                dycl_steal_range(&walk, count, &from, &end);
+                expect(from == at && end >= from, "ranges do not meet", shares, units, 1);
+            }
+        expect(at == count, "the last range does not reach the end", shares, units, 1);
+    }
+}
+
 int main(void) {
     for (int i = 0; i < 400; i++) {
         int threads = 1 + below(6);
@@ -90,6 +103,7 @@ int main(void) {
     every_unit_once(DYCL_STEAL_THREADS, 3, 4);
     slow_thread_is_helped();
     cuts_meet();
+    ranges_meet();
     printf("%d failures\n", failures);
     return failures != 0;
 }

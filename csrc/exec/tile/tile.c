@@ -181,9 +181,9 @@ static void run_tiles(const dycl_tile_program *p, dycl_plan *plan, int64_t tiles
         char *mine = scratch ? scratch + (size_t)self * p->scratch_bytes : NULL;
         dycl_steal_walk walk = dycl_steal_walk_of(self, team, team, units);
         while (dycl_steal_next(&steal, &walk)) {
-            int64_t from = tiles * walk.owner / team, end = tiles * (walk.owner + 1) / team;
-            run_range(p, plan, mine, dycl_steal_cut(from, end, walk.unit, units),
-                      dycl_steal_cut(from, end, walk.unit + 1, units));
+            int64_t from, end;
+            dycl_steal_range(&walk, tiles, &from, &end);
+            run_range(p, plan, mine, from, end);
         }
     }
 }
