@@ -29,8 +29,9 @@ def watch(core):
     import torch
 
     if torch.__version__.startswith(_SERVED_TORCH):
-        core.serve_updates(_served())
+        core.serve({**_served(), **_served_clipping()})
         core.watch_zero_grad(inspect.unwrap(torch.optim.Optimizer.zero_grad))
+        core.watch_clipping(*_clipping())
     _watching = True
 
 
@@ -106,23 +107,38 @@ def _steps():
 
 def _served():
     """Classes, and where the functions stand that their steps consist of: ((module's dict or class, name), ...)."""
+    import torch
     from torch import optim
 
-    return {cls: tuple(_called(cls, sys.modules[f"torch.optim.{name}"]))
-            for cls, name in ((getattr(optim, cls), name) for cls, name in _SERVED.items())}
+    found = {}
+    for name, module in _SERVED.items():
+        cls = getattr(optim, name)
+        called = _called([inspect.unwrap(cls.step), cls._init_group], vars(sys.modules[f"torch.optim.{module}"]), cls)
+        # its state is found by the hash of a tensor
+        found[cls] = ((cls, "_init_group"), (torch.Tensor, "__hash__"), *called)
+    return found
 
 
-def _called(cls, module):
-    """What a step calls by its name, of its module, its class and torch's operators on lists, and what that calls."""
+def _clipping():
+    """torch's functions that clip gradients, below the wrapper that disables gradients."""
+    from torch.nn import utils
+
+    return inspect.unwrap(utils.clip_grad_norm_), inspect.unwrap(utils.clip_grad_value_)
+
+
+def _served_clipping():
+    return {function: tuple(_called([function], function.__globals__)) for function in _clipping()}
+
+
+def _called(functions, *places):
+    """What the functions call by its name, of these places and torch's operators on lists, and what that calls."""
     import torch
 
-    waiting, seen = [inspect.unwrap(cls.step), cls._init_group], {"_init_group"}
-    yield cls, "_init_group"
-    yield torch.Tensor, "__hash__"  # by which its state is found
+    waiting, seen = list(functions), {"_init_group"}
     while waiting:
         for name in _names(getattr(waiting.pop(), "__code__", None)) - seen:
             seen.add(name)
-            place = next((place for place in (vars(module), cls) if callable(_found(place, name))), None)
+            place = next((place for place in places if callable(_found(place, name))), None)
             if place is not None:
                 waiting.append(inspect.unwrap(_found(place, name)))
             elif name.startswith("_foreach_") and hasattr(torch, name):

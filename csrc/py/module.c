@@ -13,10 +13,12 @@
 #include "py/cpython/compat.h"
 #include "py/cpython/error.h"
 #include "py/entry/callable.h"
+#include "py/entry/clip.h"
 #include "py/entry/everywhere.h"
 #include "py/entry/loss.h"
 #include "py/entry/optimizer.h"
-#include "py/entry/update.h"
+#include "py/entry/numbers.h"
+#include "py/entry/served.h"
 #include "py/entry/zero_grad.h"
 #include "py/entry/show.h"
 #include "py/site/log.h"
@@ -165,9 +167,16 @@ static PyObject *watch_zero_grad(PyObject *self, PyObject *function) {
     Py_RETURN_NONE;
 }
 
-static PyObject *serve_updates(PyObject *self, PyObject *classes) {
+static PyObject *watch_clipping(PyObject *self, PyObject *args) {
+    PyObject *norm, *value;
     (void)self;
-    if (dycl_update_serve(classes) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "OO", &norm, &value) || dycl_clip_watch(norm, value) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *serve(PyObject *self, PyObject *kinds) {
+    (void)self;
+    if (dycl_numbers_setup() < 0 || dycl_served_set(kinds) < 0) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -200,12 +209,12 @@ static PyObject *set_replaying(PyObject *self, PyObject *o) {
 static PyObject *info(PyObject *self, PyObject *unused) {
     (void)self;
     (void)unused;
-    return Py_BuildValue("{s:s,s:s,s:i,s:n,s:I,s:K,s:K,s:i}", "isa", dycl_isa_name(dycl_cpu_isa()), "onednn",
-                         dycl_dnnl_version(), "segments",
-                         dycl_site_cache() ? (int)dycl_plan_cache_count(dycl_site_cache()) : 0, "plan_bytes",
-                         (Py_ssize_t)dycl_plan_cache_bytes(), "profile", dycl_profile_count(), "profile_hits",
-                         (unsigned long long)dycl_profile_hits(), "backwards",
-                         (unsigned long long)dycl_backwards_built(), "bf16", dycl_cpu_bf16());
+    return Py_BuildValue(
+        "{s:s,s:s,s:i,s:n,s:I,s:K,s:K,s:K,s:i}", "isa", dycl_isa_name(dycl_cpu_isa()), "onednn", dycl_dnnl_version(),
+        "segments", dycl_site_cache() ? (int)dycl_plan_cache_count(dycl_site_cache()) : 0, "plan_bytes",
+        (Py_ssize_t)dycl_plan_cache_bytes(), "profile", dycl_profile_count(), "profile_hits",
+        (unsigned long long)dycl_profile_hits(), "backwards", (unsigned long long)dycl_backwards_built(), "clipped",
+        (unsigned long long)dycl_clip_count(), "bf16", dycl_cpu_bf16());
 }
 
 /* The profile: (key, way) pairs from the file; what is new, as a list of (key, way, nanoseconds); and whether there is
@@ -364,7 +373,8 @@ static PyMethodDef methods[] = {
     {"ask_optimizers", ask_optimizers, METH_O, "The function that says whose an optimizer is: dycl._optimizer."},
     {"optimizers_changed", optimizers_changed, METH_O, "Its answers may be others; whether all optimizers count."},
     {"watch_zero_grad", watch_zero_grad, METH_O, "Optimizer.zero_grad below its wrapper: dycl._optimizer."},
-    {"serve_updates", serve_updates, METH_O, "The classes whose steps run without their Python (py/entry/update.h)."},
+    {"watch_clipping", watch_clipping, METH_VARARGS, "clip_grad_norm_, clip_grad_value_ below their wrappers."},
+    {"serve", serve, METH_O, "What of torch.optim and around it runs without its Python (py/entry/served.h)."},
     {"set_replay", set_replay, METH_O, "The function that runs nodes in torch: dycl._replay.run."},
     {"set_names", set_names, METH_VARARGS,
      "set_names(name, operand, view, show): functions of dycl._names and dycl._autograd."},

@@ -256,4 +256,23 @@ MISTAKES = [
             "return memcmp(words + 1, attrs + 1, (size_t)(node->attr_count - 1) * sizeof *words) == 0;",
             "return memcmp(words, attrs, (size_t)node->attr_count * sizeof *words) == 0;",
             "py/norm_gradients py/train_norm"),
+    # ---- gradients that are clipped
+    Mistake("clipping forgets gradients whose memory meets", "py/entry/clip.c",
+            "return !g->count || dycl_overlap_any(&g->memory) ? DYCL_BAIL", "return !g->count ? DYCL_BAIL",
+            "py/clipping"),
+    Mistake("gradients are scaled up to the norm that is allowed", "py/entry/clip.c",
+            "return factor > 1.0f ? 1.0f : factor;", "return factor;", "py/clipping"),
+    Mistake("a NaN is bounded", "kern/clip_body.h", "v_select(v_unordered(v, v), v, v_min(v_max(v, least), most))",
+            "v_min(v_max(v, least), most)", "py/clipping"),
+    Mistake("a block of gradients is looked for in the item before", "kern/clip.c",
+            "while (block - first >= blocks_of(item))", "while (block - first > blocks_of(item))", "py/clipping"),
+    Mistake("bounded gradients count one write", "py/entry/clip.c", "count_writes(g, in_lists ? 2 : 1);",
+            "count_writes(g, 1);", "py/clipping"),
+    Mistake("clipping runs whatever stands in the place of torch's functions", "py/entry/served.c",
+            "if (found != known && !hides(found, known)) return 0;", "", "py/clipping py/optimizers"),
+    Mistake("clipping multiplies denormals by 1 where they are flushed", "py/entry/clip.c",
+            "(__builtin_ia32_stmxcsr() & 0x8040) != 0", "0", "py/clipping"),
+    # ---- training steps within a region
+    Mistake("a step of complex parameters is recorded operator by operator", "py/entry/optimizer.c",
+            "    if (!records_all(args[0])) {", "    if (0) {", "py/accelerated_steps"),
 ]

@@ -9,6 +9,7 @@
 #include "py/entry/groups.h"
 #include "py/entry/update.h"
 #include "py/entry/zero_grad.h"
+#include "py/intercept/fallback.h"
 #include "py/region/region.h"
 #include "py/region/replay.h"
 #include "py/region/track.h"
@@ -41,6 +42,8 @@ void dycl_optimizer_changed(int all) {
     everywhere = all;
     belongs_now++;
 }
+
+int dycl_optimizer_counts_all(void) { return everywhere; }
 
 static dycl_site *find(PyObject *optimizer) {
     PyObject *key = sites ? PyLong_FromVoidPtr(optimizer) : NULL;
@@ -128,11 +131,43 @@ static int has_closure(PyObject *const *args, Py_ssize_t count, PyObject *kwname
     return 0;
 }
 
-/* Inside of a region, the step is a part of it between two flushes. */
+static int is_recorded(PyObject *tensor) {
+    dycl_tensor_view view;
+    return PyObject_TypeCheck(tensor, dycl_py.tensor_type) && dycl_abi_is_plain(dycl_abi_impl(tensor)) &&
+           dycl_abi_read(dycl_abi_borrow(tensor), &view) && (view.dtype == DYCL_F32 || view.dtype == DYCL_F64);
+}
+
+/* Whether the operators of a step are: those of complex parameters, or of sparse gradients, would end a segment each.
+ */
+static int records_all(PyObject *optimizer) {
+    int all = 1, functions = dycl_abi_torch_function_off(); /* a region's mode would see Tensor.grad */
+    PyObject *groups = dycl_groups_of(optimizer);
+    for (Py_ssize_t g = 0; groups && g < PyList_GET_SIZE(groups); g++) {
+        PyObject *list = dycl_groups_parameters(PyList_GET_ITEM(groups, g));
+        for (Py_ssize_t i = 0; all && list && i < PyList_GET_SIZE(list); i++) {
+            PyObject *p = PyList_GET_ITEM(list, i);
+            all = is_recorded(p);
+            PyObject *gradient = all ? PyObject_GetAttrString(p, "grad") : NULL;
+            if (gradient && gradient != Py_None) all = is_recorded(gradient);
+            if (all && !gradient) PyErr_Clear();
+            Py_XDECREF(gradient);
+        }
+    }
+    dycl_abi_torch_function_restore(functions);
+    return all;
+}
+
+/* Inside of a region, the step is a part of it between two flushes, or torch's as a whole. */
 static PyObject *step_within(dycl_region *region, PyObject *function, PyObject *const *args, size_t nargsf,
                              PyObject *kwnames) {
     PyObject *type, *value, *traceback;
     if (dycl_region_flush(region, DYCL_BAIL_write) < 0) return NULL;
+    if (!records_all(args[0])) {
+        stepping = function;
+        PyObject *result = dycl_fallback_without_mode(function, args, PyVectorcall_NARGS(nargsf), kwnames);
+        stepping = NULL;
+        return result;
+    }
     region->replaces = 1;
     PyObject *result = original(function, args, nargsf, kwnames);
     PyErr_Fetch(&type, &value, &traceback);

@@ -22,5 +22,6 @@ dycl_site *dycl_optimizer_site(PyObject *optimizer); /* borrowed; NULL: it has n
 void dycl_optimizer_ask(PyObject *function);
 /* Models were accelerated since, or all of them (no longer): the function's answers may be others. */
 void dycl_optimizer_changed(int all);
+int dycl_optimizer_counts_all(void); /* all optimizers count */
 
 #endif

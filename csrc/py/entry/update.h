@@ -1,12 +1,11 @@
 /* A step of torch.optim's optimizers without its Python: what the step functions would find (gradients, state, numbers)
  * is collected by one walk over the groups, and all parameters are updated in one parallel loop (kern/update.h).
  *
- * Only where a step does nothing else: an optimizer of just that class of torch.optim whose functions are torch's own,
- * in a torch whose functions these are (dycl._optimizer says so), with dense f32 tensors, numbers for hyperparameters,
- * and state that is there already. Everything is looked at before anything is written; what is not served is left to
- * the step function as a whole.
+ * Only where a step does nothing else: an optimizer of just that class of torch.optim that is served (served.h), with
+ * dense f32 tensors, numbers for hyperparameters, and state that is there already. Everything is looked at before
+ * anything is written; what is not served is left to the step function as a whole.
  *
- * Ownership: none is kept; of a class its functions. Threads: GIL held; long updates run without it. */
+ * Ownership: none is kept. Threads: GIL held; long updates run without it. */
 #ifndef DYCL_PY_ENTRY_UPDATE_H
 #define DYCL_PY_ENTRY_UPDATE_H
 
@@ -19,10 +18,6 @@ typedef enum {
     DYCL_UPDATE_TORCH /* the step function has to run, and gains nothing when it is recorded: fused=True */
 } dycl_update_result;
 
-/* The classes that are served. classes: a dict from a class to a tuple of (module's dict or class, name) of all
- * functions that its step consists of; while one of them is another one than now, or has another body, the class is not
- * served. 0 or -1. */
-int dycl_update_serve(PyObject *classes);
 /* *out_count: parameters that were updated. */
 dycl_update_result dycl_update_step(PyObject *optimizer, uint64_t *out_count);
 

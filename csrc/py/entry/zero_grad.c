@@ -60,12 +60,17 @@ static int set_all_to_none(PyObject *groups) {
 static PyObject *zero_grad(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
     Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     PyObject *groups = NULL;
-    if (count && sets_to_none(args, count, kwnames) && !dycl_region_current && !dycl_disabled &&
-        dycl_optimizer_site(args[0]) && !dycl_traced() && !dycl_abi_has_callbacks() && dycl_enter_plain_state())
+    dycl_region *region = dycl_region_current;
+    if (count && sets_to_none(args, count, kwnames) && !dycl_disabled && dycl_optimizer_site(args[0]) &&
+        !dycl_traced() && !dycl_abi_has_callbacks() &&
+        (region ? dycl_region_records(region) : dycl_enter_plain_state()))
         groups = plain_groups(args[0]);
     if (!groups) return PyErr_Occurred() ? NULL : original(function, args, nargsf, kwnames);
+    if (region && dycl_region_flush(region, DYCL_BAIL_write) < 0) return NULL; /* it may read gradients that go */
     Py_INCREF(groups);
+    int functions = dycl_abi_torch_function_off(); /* a region's mode would see Tensor.grad */
     int failed = set_all_to_none(groups) < 0;
+    dycl_abi_torch_function_restore(functions);
     Py_DECREF(groups);
     if (failed) return NULL;
     Py_RETURN_NONE;

@@ -98,8 +98,7 @@ static int may_be_hosted(const dycl_region *region, dycl_bail why) {
            why == DYCL_BAIL_layout || why == DYCL_BAIL_shape || why == DYCL_BAIL_rank;
 }
 
-/* Without our mode a Python function of torch's asks nobody: no frame of torch's stands between it and the program. */
-static PyObject *call_without_mode(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
+PyObject *dycl_fallback_without_mode(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
     PyObject *type, *value, *traceback;
     dycl_region *region = dycl_region_current;
     int depth = region->mode_depth;
@@ -138,7 +137,7 @@ PyObject *dycl_fallback(dycl_region *region, PyObject *callable, PyObject *const
         dycl_site_left_at(region->site, callable, why);
         region->passing = !kwdict && !without;
     }
-    result = without  ? call_without_mode(callable, args, count, kwnames)
+    result = without  ? dycl_fallback_without_mode(callable, args, count, kwnames)
              : kwdict ? PyObject_VectorcallDict(callable, args, (size_t)count, kwdict)
                       : PyObject_Vectorcall(callable, args, (size_t)count, kwnames);
     if (region) region->passing = 0;

@@ -16,6 +16,9 @@ int dycl_fallback_prepare(dycl_region *region, PyObject *const *args, Py_ssize_t
                           dycl_bail why);
 /* Whether it is lazy, or is what the pending segment reads (NULL: this does not count), or holds such a tensor. */
 int dycl_fallback_concerns(const dycl_region *region, PyObject *o);
+/* A Python function of torch's runs within the current region, in which nothing is pending, while our mode has left:
+ * it asks nobody, and no frame of torch's stands between it and the program. */
+PyObject *dycl_fallback_without_mode(PyObject *callable, PyObject *const *args, Py_ssize_t count, PyObject *kwnames);
 PyObject *dycl_fallback_passing(PyObject *(*generic)(PyObject *, PyObject *), PyObject *a, PyObject *b);
 
 #endif

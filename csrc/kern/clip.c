@@ -1,0 +1,89 @@
+#include "kern/clip.h"
+
+#include "kern/parallel.h"
+#include "kern/red.h"
+#include "kern/steal.h"
+
+#define NS_A_BYTE 0.05 /* from the last cache, of one core */
+
+DYCL_ISA_CHOICE(const dycl_clip_table, dycl_clip)
+
+typedef struct {
+    const dycl_clip_item *items;
+    const dycl_clip_table *table;
+    dycl_red_fn squares; /* NULL: they are changed */
+    float *sums;         /* of blocks */
+    int bounds;          /* between by and high; else scaled by `by` */
+    float by, high;
+} job;
+
+static int64_t blocks_of(const dycl_clip_item *item) { return (item->count + DYCL_CLIP_BLOCK - 1) / DYCL_CLIP_BLOCK; }
+
+static void do_block(const job *j, float *x, int64_t n, int64_t block) {
+    if (j->squares)
+        j->squares(&j->sums[block], x, NULL, (size_t)n);
+    else if (j->bounds)
+        j->table->bound(x, j->by, j->high, n);
+    else
+        j->table->scale(x, j->by, n);
+}
+
+/* Blocks [from, to) of all items, as if these lay one behind the other. */
+static void do_blocks(const job *j, int64_t from, int64_t to) {
+    const dycl_clip_item *item = j->items;
+    int64_t first = 0; /* block of the item */
+    for (int64_t block = from; block < to; block++) {
+        while (block - first >= blocks_of(item)) first += blocks_of(item++);
+        int64_t at = (block - first) * DYCL_CLIP_BLOCK, left = item->count - at;
+        do_block(j, item->data + at, left < DYCL_CLIP_BLOCK ? left : DYCL_CLIP_BLOCK, block);
+    }
+}
+
+static void run(const job *j, int64_t count) {
+    int64_t bytes = 0, blocks = dycl_kern_clip_blocks(j->items, count);
+    for (int64_t i = 0; i < count; i++) bytes += j->items[i].count * (j->squares ? 1 : 2) * (int64_t)sizeof(float);
+    int threads = dycl_kern_threads((size_t)bytes);
+    if (threads < 2) {
+        do_blocks(j, 0, blocks);
+        return;
+    }
+    dycl_steal steal;
+    dycl_steal_begin(&steal, threads);
+#pragma omp parallel num_threads(threads)
+    {
+        int64_t team = omp_get_num_threads(),
+                units = dycl_steal_units(NS_A_BYTE * (double)bytes / (double)team, blocks);
+        dycl_steal_walk walk = dycl_steal_walk_of(omp_get_thread_num(), team, team, units);
+        while (dycl_steal_next(&steal, &walk)) {
+            int64_t from, end;
+            dycl_steal_range(&walk, blocks, &from, &end);
+            do_blocks(j, from, end);
+        }
+    }
+}
+
+int64_t dycl_kern_clip_blocks(const dycl_clip_item *items, int64_t count) {
+    int64_t blocks = 0;
+    for (int64_t i = 0; i < count; i++) blocks += blocks_of(&items[i]);
+    return blocks;
+}
+
+void dycl_kern_clip_squares(const dycl_clip_item *items, int64_t count, float *blocks, double *sums) {
+    const dycl_red_table *table = dycl_kern_red_table(dycl_cpu_isa());
+    const job squares = {.items = items, .squares = table->red[DYCL_RED_SUMSQ][DYCL_F32], .sums = blocks};
+    run(&squares, count);
+    for (int64_t i = 0; i < count; i++) {
+        sums[i] = 0;
+        for (int64_t n = blocks_of(&items[i]); n; n--) sums[i] += (double)*blocks++;
+    }
+}
+
+void dycl_kern_clip_scale(const dycl_clip_item *items, int64_t count, float by) {
+    const job scale = {.items = items, .table = dycl_clip_for(dycl_cpu_isa()), .by = by};
+    run(&scale, count);
+}
+
+void dycl_kern_clip_bound(const dycl_clip_item *items, int64_t count, float low, float high) {
+    const job bound = {.items = items, .table = dycl_clip_for(dycl_cpu_isa()), .bounds = 1, .by = low, .high = high};
+    run(&bound, count);
+}
