@@ -6,7 +6,7 @@ import threading
 import types
 import warnings
 
-from dycl import _environment, _log, _optimizer, _profile
+from dycl import _environment, _log, _optimizer, _parts, _profile
 
 TESTED_TORCH = ("2.13.",)  # whose memory layout and results dycl's own tests know; others are proven (_proof)
 
@@ -191,7 +191,8 @@ def accelerate(target=_MISSING, *, pack=True, precision="f32"):
     if isinstance(target, nn.Module):
         if ready and (site is None or site._options != options):
             vars(target)[_SITE] = _core.site(None, target, options)  # past a __setattr__ of its own
-            _optimizer.add_model(_core, target)
+            _parts.add_model(_core, target)
+            _optimizer.add_model(_core)
         return target
     if isinstance(target, optim.Optimizer):
         if ready:

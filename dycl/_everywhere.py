@@ -4,11 +4,30 @@ that a script needs."""
 import importlib.util
 import sys
 
-from dycl import _api, _optimizer
+from dycl import _api, _optimizer, _parts
 
 _ATTRIBUTE = "_compiled_call_impl"
 _users = 0  # handles that are in force
-_before = None  # what torch.nn.Module had there
+
+
+def stand():
+    """torch.nn.Module asks the descriptor from now on, which answers what the class did as long as nothing counts."""
+    from torch import nn
+
+    if nn.Module.__dict__.get(_ATTRIBUTE) is None:
+        setattr(nn.Module, _ATTRIBUTE, _api._core.everywhere())
+
+
+def _count(change):
+    global _users
+    _users += change
+    if not _users and not _parts.are_watched():
+        from torch import nn
+
+        if nn.Module.__dict__.get(_ATTRIBUTE) is _api._core.everywhere():
+            setattr(nn.Module, _ATTRIBUTE, None)
+    _api._core.count_all_modules(_users > 0)
+    _optimizer.count_all(_api._core, _users > 0)
 
 
 class accelerate_all:
@@ -30,31 +49,19 @@ class accelerate_all:
     _waiting = False
 
     def _install(self):
-        global _users, _before
         self._waiting = False
         if not self._active or not _api._setup():
             self._active = False
             return
-        from torch import nn
-
-        if _users == 0:
-            _before = nn.Module.__dict__.get(_ATTRIBUTE)
-            setattr(nn.Module, _ATTRIBUTE, _api._core.everywhere())
-        _users += 1
-        _optimizer.count_all(_api._core, True)
+        stand()
+        _count(1)
 
     def remove(self):
         """From now on only what was given to ``dycl.accelerate`` is accelerated (unless another handle is in force).
         May be called again."""
-        global _users
         active, self._active = self._active, False
         if active and not self._waiting:
-            from torch import nn
-
-            _users -= 1
-            if _users == 0 and nn.Module.__dict__.get(_ATTRIBUTE) is _api._core.everywhere():
-                setattr(nn.Module, _ATTRIBUTE, _before)
-            _optimizer.count_all(_api._core, _users > 0)
+            _count(-1)
 
     def __enter__(self):
         return self

@@ -2,11 +2,10 @@
 
 import inspect
 import sys
-import weakref
+
+from dycl import _parts
 
 _watching = _following = False
-_models = {}  # address -> weak reference: accelerated models, where their optimizers count
-_SITE = "_compiled_call_impl"
 # Versions of torch whose steps were read, and are these: the others' are recorded operator by operator.
 _SERVED_TORCH = ("2.12.", "2.13.", "2.14.", "2.15.")
 # Their classes, and the modules of torch.optim where these are defined.
@@ -43,13 +42,10 @@ def follow_models(core):
     _following = True
 
 
-def add_model(core, model):
-    """Its optimizers, made before or after, count from now on, where they do."""
-    if not _following:
-        return
-    address = id(model)
-    _models[address] = weakref.ref(model, lambda _: _models.pop(address, None))
-    core.optimizers_changed(_everything)
+def add_model(core):
+    """A model was accelerated: its optimizers, made before or after, count from now on, where they do."""
+    if _following:
+        core.optimizers_changed(_everything)
 
 
 _everything = False
@@ -64,32 +60,15 @@ def count_all(core, on):
 
 def _belongs(optimizer):
     """Whether the optimizer's first parameter is one of an accelerated model."""
+    from dycl import _core
+
     groups = vars(optimizer).get("param_groups")
     first = next((p for group in groups for p in group["params"]), None) if groups else None
-    return first is not None and any(_has(model, first) for model in _accelerated())
-
-
-def _accelerated():
-    from dycl import _api
-
-    for reference in list(_models.values()):
-        model = reference()
-        if model is not None and isinstance(vars(model).get(_SITE), _api._core.Site):
-            yield model
+    return first is not None and any(_has(model, first) for model in _parts.accelerated(_core))
 
 
 def _has(model, parameter):
-    """Without the modules' own code."""
-    seen, waiting = set(), [model]
-    while waiting:
-        module = waiting.pop()
-        if module is None or id(module) in seen:
-            continue
-        seen.add(id(module))
-        if any(p is parameter for p in vars(module).get("_parameters", {}).values()):
-            return True
-        waiting += vars(module).get("_modules", {}).values()
-    return False
+    return any(p is parameter for module in _parts.within(model) for p in vars(module).get("_parameters", {}).values())
 
 
 def _steps():

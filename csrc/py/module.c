@@ -67,6 +67,25 @@ static PyObject *everywhere(PyObject *self, PyObject *unused) {
     return dycl_everywhere_descriptor();
 }
 
+static PyObject *count_all_modules(PyObject *self, PyObject *on) {
+    (void)self;
+    dycl_everywhere_count_all(on == Py_True);
+    Py_RETURN_NONE;
+}
+
+static PyObject *ask_parts(PyObject *self, PyObject *function) {
+    (void)self;
+    dycl_everywhere_ask(function);
+    Py_RETURN_NONE;
+}
+
+static PyObject *parts_changed(PyObject *self, PyObject *unused) {
+    (void)self;
+    (void)unused;
+    dycl_everywhere_changed();
+    Py_RETURN_NONE;
+}
+
 static PyObject *site_of(PyObject *self, PyObject *module) {
     (void)self;
     dycl_site *found = dycl_everywhere_find(module);
@@ -357,7 +376,10 @@ static PyMethodDef methods[] = {
     {"site", site, METH_VARARGS,
      "site(callable, module, options=0, replaces=False): callable or module is None; options: NO_PACK, BF16; replaces: "
      "operators in place on plain tensors are recorded, as in an optimizer's step."},
-    {"everywhere", everywhere, METH_NOARGS, "The descriptor that dycl.accelerate_all puts on torch.nn.Module."},
+    {"everywhere", everywhere, METH_NOARGS, "The descriptor that stands on torch.nn.Module (py/entry/everywhere.h)."},
+    {"count_all_modules", count_all_modules, METH_O, "Whether calls of all modules count."},
+    {"ask_parts", ask_parts, METH_O, "What says of which accelerated model a module is a part: dycl._parts."},
+    {"parts_changed", parts_changed, METH_NOARGS, "Another model was accelerated."},
     {"site_of", site_of, METH_O, "The site that a module got from that descriptor, or None."},
     {"last_site", last_site, METH_NOARGS, "The site that was called last, or None."},
     {"stats", stats, METH_O, NULL},

@@ -17,7 +17,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import dycl
 import started
-from dycl import _core, _everywhere, _optimizer
+from dycl import _core, _everywhere, _optimizer, _parts
 from suite import one_thread  # noqa: F401 (a fixture)
 from test_optimizers import compare, flat, gradients, losses_by_closure, overlapping, parameters, seen, sides, steps
 
@@ -40,7 +40,7 @@ NAMES = [f"{name}-{','.join(options)}" for name, options in CASES]
 @pytest.fixture(autouse=True)
 def no_models_of_others():
     yield
-    _optimizer._models.clear()
+    _parts._models.clear()
     _core.optimizers_changed(False)
 
 

@@ -1,6 +1,7 @@
 #include "py/entry/everywhere.h"
 
 #include "py/cpython/collect.h"
+#include "py/cpython/error.h"
 #include "py/cpython/object.h"
 #include "py/entry/callable.h"
 #include "py/modules/class.h"
@@ -127,6 +128,51 @@ static dycl_site *add(PyObject *module) {
     return site;
 }
 
+/* ---- Whose calls count */
+
+#define STRANGERS 65536
+
+static int all;             /* every module's */
+static PyObject *asked;     /* owned: says of which model a module is a part */
+static PyObject *strangers; /* owned: addresses of modules that are no part of any. One that is made where another was
+                               is taken for it, and runs in torch */
+
+void dycl_everywhere_count_all(int on) { all = on; }
+
+void dycl_everywhere_ask(PyObject *function) { Py_XSETREF(asked, Py_NewRef(function)); }
+
+void dycl_everywhere_changed(void) { Py_CLEAR(strangers); }
+
+/* The options of its model; -1: it is no part of any, or not known. May run Python code, and leaves no exception but a
+ * signal handler's. */
+static int64_t options_of_part(PyObject *module) {
+    PyObject *key = asked ? PyLong_FromVoidPtr(module) : NULL, *answer = NULL;
+    int64_t options = -1;
+    if (!strangers) strangers = PySet_New(NULL);
+    if (key && strangers && !PySet_Contains(strangers, key)) {
+        answer = PyObject_CallOneArg(asked, module);
+        if (answer && PyLong_Check(answer)) options = PyLong_AsLongLong(answer);
+        if (strangers && PySet_GET_SIZE(strangers) >= STRANGERS) PySet_Clear(strangers);
+        if (strangers && answer == Py_None) PySet_Add(strangers, key);
+    }
+    Py_XDECREF(key);
+    Py_XDECREF(answer);
+    dycl_error_forgive();
+    return options;
+}
+
+static dycl_site *site_of_part(PyObject *module) {
+    dycl_site *site = dycl_everywhere_find(module);
+    if (site && site->part) return site;
+    int64_t options = options_of_part(module);
+    if (options < 0) return NULL;
+    if (!(site = dycl_everywhere_find(module))) site = add(module);
+    if (!site) return NULL;
+    site->part = 1;
+    site->options = (unsigned)options;
+    return site;
+}
+
 /* ---- The descriptor */
 
 /* torch asks twice in a row, `is not None` and the call: no Python code may run in here, so that both get the same
@@ -136,11 +182,19 @@ static PyObject *get(PyObject *self, PyObject *module, PyObject *type) {
     (void)type;
     if (!module || module == Py_None || dycl_region_current || is_quiet()) Py_RETURN_NONE;
     dycl_site *site = dycl_everywhere_find(module);
-    if (!site) {
+    if (!all && !(site && site->part)) {
+        if (!asked || dycl_abi_backward_pass() >= 0) Py_RETURN_NONE;
+        dycl_collect_hold();
+        site = site_of_part(module);
+        dycl_collect_release();
+        if (PyErr_Occurred()) return NULL;
+    } else if (!site) {
         dycl_collect_hold();
         site = add(module);
         dycl_collect_release();
         if (!site) PyErr_Clear(); /* no memory, or a class without weak references */
+    } else if (!all && dycl_abi_backward_pass() >= 0) {
+        Py_RETURN_NONE;
     }
     if (!site || site->aside) Py_RETURN_NONE;
     site->called = 1;

@@ -94,6 +94,7 @@ typedef struct dycl_site {
                             // dycl.accelerate
     struct dycl_site *chain, *newer, *older; // borrowed: that table
     uint8_t called, aside; // since the table was last trimmed; this module runs by itself (ScriptModule...)
+    uint8_t part;          // of an accelerated model
 } dycl_site;
 
 void dycl_site_left_at(dycl_site *site, PyObject *callable, dycl_bail why); /* an operator goes to torch */
