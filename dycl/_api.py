@@ -283,7 +283,7 @@ def explain(target=None):
     """What ran where, and why not, as text: per segment its operators, fused blocks, kernels and last times
     (microseconds), the case selects, and each operator that was left to torch with the reason and its source line. In
     training also what autograd sees of a segment, what is kept for the backward pass, and per backward pass its plan
-    and what it computes again instead of having it kept.
+    and what it computes again instead of having it kept. Of a model also which of its parts were called on their own.
     Without ``target``, of what was called last (not from inside another). From the first call of ``explain`` on, steps
     are timed.
 
@@ -296,6 +296,7 @@ def explain(target=None):
         return f"dycl does not accelerate here, programs run in torch: {_ready}"
     _profile.save()
     text = _core.explain(site)
+    text += _parts.explained(_core, target)
     _core.set_timing(True)
     return text
 

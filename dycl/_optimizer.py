@@ -30,7 +30,7 @@ def watch(core):
     if torch.__version__.startswith(_SERVED_TORCH):
         core.serve({**_served(), **_served_clipping()})
         core.watch_zero_grad(inspect.unwrap(torch.optim.Optimizer.zero_grad))
-        core.watch_clipping(*_clipping())
+        core.watch_clipping(*_clipping(), 16 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 8)
     _watching = True
 
 

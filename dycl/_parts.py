@@ -36,14 +36,35 @@ def accelerated(core):
 
 def within(model):
     """Its modules, itself among them, without the modules' own code."""
-    seen, waiting = set(), [model]
+    return (module for _, module in _named(model))
+
+
+def _named(model):
+    seen, waiting = set(), [("", model)]
     while waiting:
-        module = waiting.pop()
+        name, module = waiting.pop()
         if module is None or id(module) in seen:
             continue
         seen.add(id(module))
-        yield module
-        waiting += vars(module).get("_modules", {}).values()
+        yield name, module
+        children = vars(module).get("_modules", {}).items()
+        waiting += [(f"{name}.{child}" if name else child, part) for child, part in children]
+
+
+def explained(core, model):
+    """What `dycl.explain` says of the parts of what it was asked about: lines behind its own text, or an empty one."""
+    from torch import nn
+
+    if not isinstance(model, nn.Module):
+        return ""
+    lines = []
+    for name, part in _named(model):
+        site = None if part is model else core.site_of(part)
+        if isinstance(site, core.Site):
+            stats = core.stats(site)
+            lines.append(f"  {name}: {stats['calls']} calls recorded, {stats['plain_calls']} ran in torch as a whole\n")
+    head = "\nparts that were called outside of a call of the model (dycl.explain of each says more):\n"
+    return head + "".join(sorted(lines)) if lines else ""
 
 
 def _options(module):

@@ -1,7 +1,9 @@
 #include "kern/clip.h"
 
+#include <math.h>
+#include <stdatomic.h>
+
 #include "kern/parallel.h"
-#include "kern/red.h"
 #include "kern/steal.h"
 
 #define NS_A_BYTE 0.05 /* from the last cache, of one core */
@@ -11,18 +13,14 @@ DYCL_ISA_CHOICE(const dycl_clip_table, dycl_clip)
 typedef struct {
     const dycl_clip_item *items;
     const dycl_clip_table *table;
-    dycl_red_fn squares; /* NULL: they are changed */
-    float *sums;         /* of blocks */
-    int bounds;          /* between by and high; else scaled by `by` */
+    int bounds; /* between by and high; else scaled by `by` */
     float by, high;
 } job;
 
 static int64_t blocks_of(const dycl_clip_item *item) { return (item->count + DYCL_CLIP_BLOCK - 1) / DYCL_CLIP_BLOCK; }
 
-static void do_block(const job *j, float *x, int64_t n, int64_t block) {
-    if (j->squares)
-        j->squares(&j->sums[block], x, NULL, (size_t)n);
-    else if (j->bounds)
+static void do_block(const job *j, float *x, int64_t n) {
+    if (j->bounds)
         j->table->bound(x, j->by, j->high, n);
     else
         j->table->scale(x, j->by, n);
@@ -35,13 +33,16 @@ static void do_blocks(const job *j, int64_t from, int64_t to) {
     for (int64_t block = from; block < to; block++) {
         while (block - first >= blocks_of(item)) first += blocks_of(item++);
         int64_t at = (block - first) * DYCL_CLIP_BLOCK, left = item->count - at;
-        do_block(j, item->data + at, left < DYCL_CLIP_BLOCK ? left : DYCL_CLIP_BLOCK, block);
+        do_block(j, item->data + at, left < DYCL_CLIP_BLOCK ? left : DYCL_CLIP_BLOCK);
     }
 }
 
 static void run(const job *j, int64_t count) {
-    int64_t bytes = 0, blocks = dycl_kern_clip_blocks(j->items, count);
-    for (int64_t i = 0; i < count; i++) bytes += j->items[i].count * (j->squares ? 1 : 2) * (int64_t)sizeof(float);
+    int64_t bytes = 0, blocks = 0;
+    for (int64_t i = 0; i < count; i++) {
+        bytes += 2 * j->items[i].count * (int64_t)sizeof(float);
+        blocks += blocks_of(&j->items[i]);
+    }
     int threads = dycl_kern_threads((size_t)bytes);
     if (threads < 2) {
         do_blocks(j, 0, blocks);
@@ -62,19 +63,21 @@ static void run(const job *j, int64_t count) {
     }
 }
 
-int64_t dycl_kern_clip_blocks(const dycl_clip_item *items, int64_t count) {
-    int64_t blocks = 0;
-    for (int64_t i = 0; i < count; i++) blocks += blocks_of(&items[i]);
-    return blocks;
+float dycl_kern_clip_norm(const float *x, int64_t n, int lanes) {
+    return sqrtf(dycl_clip_for(dycl_cpu_isa())->squares(x, n, lanes));
 }
 
-void dycl_kern_clip_squares(const dycl_clip_item *items, int64_t count, float *blocks, double *sums) {
-    const dycl_red_table *table = dycl_kern_red_table(dycl_cpu_isa());
-    const job squares = {.items = items, .squares = table->red[DYCL_RED_SUMSQ][DYCL_F32], .sums = blocks};
-    run(&squares, count);
-    for (int64_t i = 0; i < count; i++) {
-        sums[i] = 0;
-        for (int64_t n = blocks_of(&items[i]); n; n--) sums[i] += (double)*blocks++;
+/* Each thread takes the next item: within one, the order of sums is torch's. */
+void dycl_kern_clip_norms(const dycl_clip_item *items, int64_t count, int lanes, float *norms) {
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < count; i++) bytes += items[i].count * (int64_t)sizeof(float);
+    int threads = count > 1 ? dycl_kern_threads((size_t)bytes) : 1;
+    _Atomic int64_t next = 0;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        int64_t i;
+        while ((i = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed)) < count)
+            norms[i] = dycl_kern_clip_norm(items[i].data, items[i].count, lanes);
     }
 }
 

@@ -188,8 +188,9 @@ static PyObject *watch_zero_grad(PyObject *self, PyObject *function) {
 
 static PyObject *watch_clipping(PyObject *self, PyObject *args) {
     PyObject *norm, *value;
+    int lanes;
     (void)self;
-    if (!PyArg_ParseTuple(args, "OO", &norm, &value) || dycl_clip_watch(norm, value) < 0) return NULL;
+    if (!PyArg_ParseTuple(args, "OOi", &norm, &value, &lanes) || dycl_clip_watch(norm, value, lanes) < 0) return NULL;
     Py_RETURN_NONE;
 }
 

@@ -266,6 +266,8 @@ MISTAKES = [
             "v_min(v_max(v, least), most)", "py/clipping"),
     Mistake("a block of gradients is looked for in the item before", "kern/clip.c",
             "while (block - first >= blocks_of(item))", "while (block - first > blocks_of(item))", "py/clipping"),
+    Mistake("norms are added up in lanes of another number", "kern/clip.c",
+            "->squares(x, n, lanes)", "->squares(x, n, 24 - lanes)", "py/clipping"),
     Mistake("bounded gradients count one write", "py/entry/clip.c", "count_writes(g, in_lists ? 2 : 1);",
             "count_writes(g, 1);", "py/clipping"),
     Mistake("clipping runs whatever stands in the place of torch's functions", "py/entry/served.c",

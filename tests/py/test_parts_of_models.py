@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import dycl
+from dycl import _core
 
 
 class Coder(nn.Module):
@@ -74,6 +75,18 @@ def test_training_by_methods():
     assert dycl.stats(model)["calls"] == 0
 
 
+def test_what_is_said_of_parts():
+    model = dycl.accelerate(coder())
+    with torch.no_grad():
+        model(X)
+        assert "outside of a call" not in dycl.explain(model)
+        for _ in range(3):
+            model.decode(model.encode(X)[0])
+    text = dycl.explain(model)
+    assert "  decoder: 3 calls recorded, 0 ran in torch as a whole\n  encoder: 3 calls" in text
+    assert "operators recorded" in dycl.explain(model.encoder) and "outside" not in dycl.explain(model.encoder)
+
+
 def test_one_operator_is_no_region():
     model = dycl.accelerate(coder())
     with torch.no_grad():
@@ -108,7 +121,7 @@ def test_options_are_the_models():
     model = dycl.accelerate(coder(), pack=False)
     with torch.no_grad():
         model.encoder(X)
-    assert calls(model.encoder) == 1 and dycl.stats(model.encoder)["packed_bytes"] == 0
+    assert calls(model.encoder) == 1 and _core.site_of(model.encoder)._options == _core.NO_PACK
     model.encoder(X)  # with gradients: torch's, as calls of the model
     assert dycl.stats(model.encoder)["plain_grad"] == 1
 

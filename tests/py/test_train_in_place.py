@@ -43,6 +43,13 @@ FRESH = {
     "norm of a batch": lambda x, y: F.batch_norm(x, None, None, training=True),
 }
 AT = torch.tensor([2, -4])
+
+
+def dropped(function, x):
+    torch.manual_seed(x.dim())  # both sides draw the same
+    return function(x, 0.4, training=True, inplace=True)
+
+
 WRITES = {
     "relu_": lambda x, y: F.relu(x, inplace=True),
     "silu_": lambda x, y: F.silu(x, inplace=True),
@@ -53,6 +60,11 @@ WRITES = {
     "hardtanh_": lambda x, y: F.hardtanh(x, inplace=True),
     "celu_": lambda x, y: F.celu(x, 0.7, inplace=True),
     "clamp_": lambda x, y: x.clamp_(-1, 1),
+    "clamp_min_": lambda x, y: x.clamp_min_(0.25),
+    "clamp_ from below": lambda x, y: x.clamp_(min=-0.5),
+    "clamp_ to a tensor": lambda x, y: x.clamp_(max=y[0].detach()),
+    "dropout_": lambda x, y: dropped(F.dropout, x),
+    "alpha_dropout_": lambda x, y: dropped(F.alpha_dropout, x),
     "add_": lambda x, y: x.add_(y[0]),
     "+=": lambda x, y: x.__iadd__(y[:1]),
     "-= number": lambda x, y: x.__isub__(1.5),
@@ -212,6 +224,25 @@ def test_residual_networks_are_one_segment(act):
     largest = max(p.grad.abs().max() for p in plain.parameters())
     for p, q in zip(plain.parameters(), fast.parameters()):
         assert (p.grad - q.grad).abs().max() <= 1e-5 * largest
+
+
+@pytest.mark.parametrize("name", ["clamp_min_", "clamp_max_", "clamp_ from below", "dropout_", "alpha_dropout_"])
+def test_writes_that_end_no_segment(name):
+    def program(x, w):
+        h = x @ w
+        WRITES[name](h, h)
+        return (h @ w).tanh()
+
+    run, leaves = dycl.accelerate(program), [torch.randn(4, 4), torch.randn(4, 4, requires_grad=True)]
+    for _ in range(4):
+        want, got = outcome(program_of_one(program), leaves), outcome(program_of_one(run), leaves)
+        assert all(map(same, want, got)), dycl.explain(run)
+    stats = dycl.stats(run)
+    assert stats["torch"] == 0 and stats["segments"] == stats["calls"] == 4, dycl.explain(run)
+
+
+def program_of_one(function):
+    return lambda *leaves: [function(*leaves)]
 
 
 ROWS = torch.tensor([[4, 0, 2], [1, 3, 5]])

@@ -7,6 +7,7 @@
 #include "py/bind/beside.h"
 #include "py/bind/bind.h"
 #include "py/bind/noise.h"
+#include "py/region/track.h"
 
 /* What has no tensor among its arguments runs beside the segment (py/intercept/mode.c asks); everything else of that
  * name goes to torch. */
@@ -136,7 +137,8 @@ static PyObject *dropout(dycl_call *call, const dycl_binding *row) {
         DYCL_CALL_TRY(dycl_build_node(&call->region->recorder, DYCL_OP_full, 1, &noise, 0, NULL, &noise));
         return dycl_call_finish(call, ew2(call, DYCL_OP_mul, x, noise, &out), out);
     }
-    if (call->in_place && !dycl_region_may_write(call->region, call->p[0]))
+    if (call->in_place && !dycl_track_may_write(call->region, call->p[0]) &&
+        !dycl_region_may_write(call->region, call->p[0]))
         return dycl_call_bail(call, DYCL_BAIL_alias);
     PyObject *drawn = noise_of(call, call->p[0], features, 1 - p);
     if (!drawn) return NULL;

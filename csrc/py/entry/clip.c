@@ -20,6 +20,7 @@
 
 static PyObject *of_norm, *of_value; /* owned: the functions that are redirected */
 static vectorcallfunc original;      /* of all Python functions */
+static int lanes;                    /* of torch's vectors */
 static uint64_t done;
 
 uint64_t dycl_clip_count(void) { return done; }
@@ -66,9 +67,8 @@ static int is_tensor(PyObject *o) { return Py_TYPE(o) == dycl_py.parameter_type 
 typedef struct gradients {
     dycl_clip_item *items;
     PyObject **held; /* owned: their tensors */
-    double *sums;
-    float *blocks;
-    uint32_t item_room, held_room, sum_room, block_room, count;
+    float *norms;
+    uint32_t item_room, held_room, norm_room, count;
     int64_t elements;
     dycl_overlap memory;
     struct gradients *next;
@@ -144,11 +144,11 @@ static dycl_status collect(gradients *g, PyObject *parameters) {
 
 #define WITHOUT_GIL (INT64_C(1) << 15) /* elements: some microseconds */
 
-typedef enum { SQUARES, SCALE, BOUND } work;
+typedef enum { NORMS, SCALE, BOUND } work;
 
 static void do_work(gradients *g, work what, float by) {
-    if (what == SQUARES)
-        dycl_kern_clip_squares(g->items, g->count, g->blocks, g->sums);
+    if (what == NORMS)
+        dycl_kern_clip_norms(g->items, g->count, lanes, g->norms);
     else if (what == SCALE)
         dycl_kern_clip_scale(g->items, g->count, by);
     else
@@ -171,31 +171,6 @@ static void run(gradients *g, work what, float by) {
     dycl_readers_add(-1);
 }
 
-/* Squares in f32 are as good as torch's between these; sums beyond, and of what is not zero but nothing, are torch's.
- */
-static int is_ordinary(const gradients *g, uint32_t nth) {
-    if (g->sums[nth] > 1e-25 && g->sums[nth] < 1e25) return 1;
-    const dycl_clip_item *item = &g->items[nth];
-    int zero = 1;
-    for (int64_t i = 0; zero && i < item->count; i++) zero = item->data[i] == 0;
-    return zero;
-}
-
-/* The norm of the gradients' norms, each rounded as torch rounds it. BAIL: torch's. */
-static dycl_status total_norm(gradients *g, float *out) {
-    double total = 0;
-    DYCL_GROW(g->sums, g->sum_room, g->count);
-    DYCL_GROW(g->blocks, g->block_room, (uint32_t)dycl_kern_clip_blocks(g->items, g->count) + 1);
-    run(g, SQUARES, 0);
-    for (uint32_t i = 0; i < g->count; i++) {
-        if (!is_ordinary(g, i)) return DYCL_BAIL;
-        float norm = (float)sqrt(g->sums[i]);
-        total += (double)norm * norm;
-    }
-    *out = (float)sqrt(total);
-    return DYCL_OK;
-}
-
 /* torch's arithmetic, of tensors of one element: max_norm / (total_norm + 1e-6), at most 1. */
 static float factor_of(float limit, float total) {
     volatile float below = total + 1e-6f, inverse = 1.0f / below;
@@ -205,9 +180,12 @@ static float factor_of(float limit, float total) {
 
 /* A new reference, or NULL: without an exception where torch has to do it. */
 static PyObject *clip_norm(gradients *g, float limit) {
-    float total;
-    dycl_status status = total_norm(g, &total);
-    dycl_handle handle = status == DYCL_OK ? dycl_abi_empty(DYCL_F32, 0, NULL, NULL) : NULL;
+    float *norms = dycl_grown(g->norms, &g->norm_room, g->count, sizeof *norms);
+    if (!norms) return NULL;
+    g->norms = norms;
+    run(g, NORMS, 0);
+    float total = dycl_kern_clip_norm(norms, g->count, lanes); /* of the norms */
+    dycl_handle handle = dycl_abi_empty(DYCL_F32, 0, NULL, NULL);
     PyObject *result = handle ? dycl_abi_wrap(handle) : NULL;
     dycl_tensor_view view;
     if (result && dycl_abi_read(handle, &view)) {
@@ -308,7 +286,8 @@ fail:
     return result;
 }
 
-int dycl_clip_watch(PyObject *norm, PyObject *value) {
+int dycl_clip_watch(PyObject *norm, PyObject *value, int lanes_of_torch) {
+    lanes = lanes_of_torch;
     PyObject *functions[] = {norm, value};
     for (int i = 0; i < 2; i++) {
         if (!PyFunction_Check(functions[i])) continue;

@@ -14,8 +14,8 @@
 
 #include <stdint.h>
 
-/* What torch's two functions wrap. 0 or -1 */
-int dycl_clip_watch(PyObject *norm, PyObject *value);
+/* What torch's two functions wrap. lanes: of the vectors that it computes with, 8 or 16. 0 or -1 */
+int dycl_clip_watch(PyObject *norm, PyObject *value, int lanes);
 uint64_t dycl_clip_count(void); /* calls that did without their Python */
 
 #endif

@@ -163,19 +163,32 @@ int dycl_track_keeps(dycl_region *region, uint32_t value, uint32_t end) {
     return dycl_grad_keeps(&region->recorder.graph, region->recorder.scalars, region->tracked, value, end);
 }
 
-/* In place torch saves a copy of what is written, but the other operands as they are: x.mul_(x) is an error later. */
+/* In place torch saves a copy of what is written, but the other operands as they are: x.mul_(x) is an error later. What
+ * is written is not the first operand of all nodes: numbers stand before it in bounds. */
 static int is_other_operand(const dycl_graph *graph, const dycl_node *node, uint32_t value) {
-    for (int i = 1; i < node->operand_count; i++)
-        if (dycl_node_operands(graph, node)[i] == value) return 1;
-    return 0;
+    int times = 0;
+    for (int i = 0; i < node->operand_count; i++) times += dycl_node_operands(graph, node)[i] == value;
+    return times > 1;
+}
+
+static int is_pending_here(const dycl_region *region, PyObject *self) {
+    if (!dycl_is_lazy(self)) return 0;
+    const dycl_lazy *lazy = dycl_lazy_of(self);
+    return lazy->region == region && !lazy->real && !lazy->deferred && lazy->epoch == region->epoch && !lazy->own;
+}
+
+int dycl_track_may_write(dycl_region *region, PyObject *self) {
+    return is_pending_here(region, self) && dycl_track_has_now(region, dycl_lazy_of(self)->value) &&
+           dycl_region_holds_alone(region, self) &&
+           !dycl_track_keeps(region, dycl_lazy_of(self)->value, region->recorder.graph.node_count);
 }
 
 int dycl_track_may_rebind(dycl_region *region, PyObject *self, uint32_t value) {
     const dycl_graph *graph = &region->recorder.graph;
-    if (!dycl_is_lazy(self) || !dycl_track_has(region, value) || graph->values[value].kind != DYCL_VALUE_NODE) return 0;
-    const dycl_lazy *lazy = dycl_lazy_of(self);
-    uint32_t before = lazy->value;
-    if (lazy->region != region || lazy->real || lazy->deferred || lazy->epoch != region->epoch || lazy->own) return 0;
+    if (!is_pending_here(region, self) || !dycl_track_has(region, value) ||
+        graph->values[value].kind != DYCL_VALUE_NODE)
+        return 0;
+    uint32_t before = dycl_lazy_of(self)->value;
     uint32_t end = graph->values[value].source;
     end += (uint32_t)is_other_operand(graph, &graph->nodes[end], before);
     return dycl_region_holds_alone(region, self) && !dycl_track_keeps(region, before, end);

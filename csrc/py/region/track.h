@@ -52,6 +52,8 @@ int dycl_track_writes_from(dycl_region *region, PyObject *self,
 /* Whether it may have that value all the same: both are of this segment, nobody else has the tensor, and no operator
  * needs what it was, so that torch's graph would be the same and raise nothing. */
 int dycl_track_may_rebind(dycl_region *region, PyObject *self, uint32_t value);
+/* The same of a tensor with a history, before what is written to it is recorded as the first operand's product. */
+int dycl_track_may_write(dycl_region *region, PyObject *self);
 /* Whether an operator with a history, of those before node `end`, needs the value in the backward pass: torch raises
  * there if it was written over. */
 int dycl_track_keeps(dycl_region *region, uint32_t value, uint32_t end);
