@@ -1,5 +1,7 @@
 #include "py/entry/everywhere.h"
 
+#include <string.h>
+
 #include "py/cpython/collect.h"
 #include "py/cpython/error.h"
 #include "py/cpython/object.h"
@@ -136,12 +138,18 @@ static int all;             /* every module's */
 static PyObject *asked;     /* owned: says of which model a module is a part */
 static PyObject *strangers; /* owned: addresses of modules that are no part of any. One that is made where another was
                                is taken for it, and runs in torch */
+static const void *near[1 << BUCKET_BITS]; /* of these, those that were asked about last */
 
 void dycl_everywhere_count_all(int on) { all = on; }
 
 void dycl_everywhere_ask(PyObject *function) { Py_XSETREF(asked, Py_NewRef(function)); }
 
-void dycl_everywhere_changed(void) { Py_CLEAR(strangers); }
+void dycl_everywhere_changed(void) {
+    Py_CLEAR(strangers);
+    memset(near, 0, sizeof near);
+}
+
+static int is_near_stranger(const PyObject *module) { return near[dycl_address_hash(module, BUCKET_BITS)] == module; }
 
 /* The options of its model; -1: it is no part of any, or not known. May run Python code, and leaves no exception but a
  * signal handler's. */
@@ -165,7 +173,10 @@ static dycl_site *site_of_part(PyObject *module) {
     dycl_site *site = dycl_everywhere_find(module);
     if (site && site->part) return site;
     int64_t options = options_of_part(module);
-    if (options < 0) return NULL;
+    if (options < 0) {
+        near[dycl_address_hash(module, BUCKET_BITS)] = module;
+        return NULL;
+    }
     if (!(site = dycl_everywhere_find(module))) site = add(module);
     if (!site) return NULL;
     site->part = 1;
@@ -180,7 +191,8 @@ static dycl_site *site_of_part(PyObject *module) {
 static PyObject *get(PyObject *self, PyObject *module, PyObject *type) {
     (void)self;
     (void)type;
-    if (!module || module == Py_None || dycl_region_current || is_quiet()) Py_RETURN_NONE;
+    if (!module || module == Py_None || dycl_region_current || (!all && is_near_stranger(module)) || is_quiet())
+        Py_RETURN_NONE;
     dycl_site *site = dycl_everywhere_find(module);
     if (!all && !(site && site->part)) {
         if (!asked || dycl_abi_backward_pass() >= 0) Py_RETURN_NONE;
