@@ -6,6 +6,7 @@
 #include "kern/parallel.h"
 #include "kern/steal.h"
 
+#define BLOCK     4096 /* elements, of what changes */
 #define NS_A_BYTE 0.05 /* from the last cache, of one core */
 
 DYCL_ISA_CHOICE(const dycl_clip_table, dycl_clip)
@@ -17,7 +18,7 @@ typedef struct {
     float by, high;
 } job;
 
-static int64_t blocks_of(const dycl_clip_item *item) { return (item->count + DYCL_CLIP_BLOCK - 1) / DYCL_CLIP_BLOCK; }
+static int64_t blocks_of(const dycl_clip_item *item) { return (item->count + BLOCK - 1) / BLOCK; }
 
 static void do_block(const job *j, float *x, int64_t n) {
     if (j->bounds)
@@ -32,8 +33,8 @@ static void do_blocks(const job *j, int64_t from, int64_t to) {
     int64_t first = 0; /* block of the item */
     for (int64_t block = from; block < to; block++) {
         while (block - first >= blocks_of(item)) first += blocks_of(item++);
-        int64_t at = (block - first) * DYCL_CLIP_BLOCK, left = item->count - at;
-        do_block(j, item->data + at, left < DYCL_CLIP_BLOCK ? left : DYCL_CLIP_BLOCK);
+        int64_t at = (block - first) * BLOCK, left = item->count - at;
+        do_block(j, item->data + at, left < BLOCK ? left : BLOCK);
     }
 }
 

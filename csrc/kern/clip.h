@@ -8,8 +8,6 @@
 #include "kern/isa.h"
 #include "kern/kern.h"
 
-#define DYCL_CLIP_BLOCK 4096 /* elements, of what changes */
-
 typedef struct {
     float *data;
     int64_t count;

@@ -6,7 +6,6 @@
 #include "py/cpython/collect.h"
 #include "py/cpython/error.h"
 #include "py/cpython/function.h"
-#include "py/cpython/trace.h"
 #include "py/entry/dense.h"
 #include "py/entry/enter.h"
 #include "py/entry/optimizer.h"
@@ -59,8 +58,6 @@ static int is_two(PyObject *o) {
 }
 
 static int is_flag(PyObject *o) { return !o || o == Py_True || o == Py_False || o == Py_None; }
-
-static int is_tensor(PyObject *o) { return Py_TYPE(o) == dycl_py.parameter_type || Py_TYPE(o) == dycl_py.tensor_type; }
 
 /* ---- Gradients */
 
@@ -125,7 +122,7 @@ static dycl_status collect(gradients *g, PyObject *parameters) {
     if (!grad && !(grad = PyUnicode_InternFromString("grad"))) return DYCL_ERROR;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); i++) {
         PyObject *p = PyList_GET_ITEM(parameters, i);
-        if (!is_tensor(p) || (Py_TYPE(p) == dycl_py.tensor_type && dycl_abi_requires_grad(p) && !is_leaf(p)))
+        if (!dycl_dense_is_stock(p) || (Py_TYPE(p) == dycl_py.tensor_type && dycl_abi_requires_grad(p) && !is_leaf(p)))
             return DYCL_BAIL;                                        /* torch would warn */
         if (!dycl_abi_has_autograd_meta(dycl_abi_impl(p))) continue; /* it has none */
         PyObject *gradient = PyObject_GetAttr(p, grad);
@@ -211,10 +208,8 @@ static int flushes_denormals(void) {
 }
 
 static int is_plain_call(PyObject *function) {
-    dycl_region *region = dycl_region_current;
-    return dycl_track_on && !dycl_disabled && !dycl_replay_always && !dycl_traced() && !dycl_abi_has_callbacks() &&
-           !dycl_abi_dispatch_inference(dycl_abi_dispatch_state()) && !flushes_denormals() &&
-           (region ? dycl_region_records(region) : dycl_enter_plain_state()) && dycl_served_is(function);
+    return dycl_track_on && !dycl_replay_always && !dycl_abi_dispatch_inference(dycl_abi_dispatch_state()) &&
+           !flushes_denormals() && dycl_enter_nobody_watches() && dycl_served_is(function);
 }
 
 static int are_trained(PyObject *parameters) {
@@ -268,7 +263,7 @@ static PyObject *call(PyObject *function, PyObject *const *args, size_t nargsf, 
         read_limit(given[LIMIT], &limit) && is_flag(given[by_norm ? 4 : 2]) &&
         (!by_norm || (is_two(given[KIND]) && (!given[RAISES] || given[RAISES] == Py_False))) &&
         is_plain_call(function)) {
-        if (is_tensor(given[PARAMETERS]) && (list = PyList_New(1)))
+        if (dycl_dense_is_stock(given[PARAMETERS]) && (list = PyList_New(1)))
             PyList_SET_ITEM(list, 0, Py_NewRef(given[PARAMETERS]));
         else if (!list)
             list = PySequence_List(given[PARAMETERS]);

@@ -7,6 +7,11 @@
 #include "ir/infer.h"
 #include "py/torch/abi.h"
 
+/* A tensor or a parameter of just torch's class. */
+static inline int dycl_dense_is_stock(PyObject *o) {
+    return Py_TYPE(o) == dycl_py.parameter_type || Py_TYPE(o) == dycl_py.tensor_type;
+}
+
 static inline int dycl_dense_is_f32(PyObject *tensor, dycl_tensor_view *out) {
     const char *impl = dycl_abi_impl(tensor);
     return dycl_abi_is_plain(impl) && !dycl_abi_is_inference(impl) && dycl_abi_read(dycl_abi_borrow(tensor), out) &&

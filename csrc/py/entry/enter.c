@@ -1,3 +1,4 @@
+#include "py/cpython/trace.h"
 #include "py/entry/enter.h"
 
 #include "py/cpython/error.h"
@@ -44,6 +45,11 @@ int dycl_enter_plain_state(void) {
     return !compiling() && !dycl_watch_dual() && !dycl_abi_mode_depth() && !dycl_replaced_any() &&
            dycl_abi_torch_function_is_on() && dycl_abi_dispatch_plain(dycl_abi_dispatch_state()) &&
            dycl_py_ask_default_dtype();
+}
+
+int dycl_enter_nobody_watches(void) {
+    return !dycl_disabled && !dycl_traced() && !dycl_abi_has_callbacks() &&
+           (dycl_region_current ? dycl_region_records(dycl_region_current) : dycl_enter_plain_state());
 }
 
 static entry may_enter(dycl_site *site, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {

@@ -11,6 +11,9 @@ PyObject *dycl_region_call(dycl_site *site, PyObject *callable, PyObject *const 
 
 /* Whether torch is in no mode that has to see each operator (autocast, tracing, compiling...). */
 int dycl_enter_plain_state(void);
+/* Whether a function of torch's may do without its Python, in a region or outside: nobody traces or profiles it, and
+ * torch is in no such mode. */
+int dycl_enter_nobody_watches(void);
 /* What torch.set_num_threads said holds in a thread from torch's first parallel operator there on, or from this
  * question on. */
 void dycl_enter_learn_threads(void);

@@ -170,14 +170,13 @@ static int64_t options_of_part(PyObject *module) {
 }
 
 static dycl_site *site_of_part(PyObject *module) {
-    dycl_site *site = dycl_everywhere_find(module);
-    if (site && site->part) return site;
     int64_t options = options_of_part(module);
     if (options < 0) {
         near[dycl_address_hash(module, BUCKET_BITS)] = module;
         return NULL;
     }
-    if (!(site = dycl_everywhere_find(module))) site = add(module);
+    dycl_site *site = dycl_everywhere_find(module);
+    if (!site) site = add(module);
     if (!site) return NULL;
     site->part = 1;
     site->options = (unsigned)options;
@@ -193,20 +192,13 @@ static PyObject *get(PyObject *self, PyObject *module, PyObject *type) {
     (void)type;
     if (!module || module == Py_None || dycl_region_current || (!all && is_near_stranger(module)) || is_quiet())
         Py_RETURN_NONE;
+    if (!all && dycl_abi_backward_pass() >= 0) Py_RETURN_NONE;
     dycl_site *site = dycl_everywhere_find(module);
-    if (!all && !(site && site->part)) {
-        if (!asked || dycl_abi_backward_pass() >= 0) Py_RETURN_NONE;
+    if (!site || (!all && !site->part)) {
         dycl_collect_hold();
-        site = site_of_part(module);
+        site = all ? add(module) : site_of_part(module);
         dycl_collect_release();
-        if (PyErr_Occurred()) return NULL;
-    } else if (!site) {
-        dycl_collect_hold();
-        site = add(module);
-        dycl_collect_release();
-        if (!site) PyErr_Clear(); /* no memory, or a class without weak references */
-    } else if (!all && dycl_abi_backward_pass() >= 0) {
-        Py_RETURN_NONE;
+        if (!site && dycl_error_forgive() < 0) return NULL; /* no memory, or a class without weak references: none */
     }
     if (!site || site->aside) Py_RETURN_NONE;
     site->called = 1;

@@ -158,7 +158,7 @@ static dycl_status add_group(collection *c, dycl_numbers *n, PyObject *states, P
     if (!grad && !(grad = PyUnicode_InternFromString("grad"))) return DYCL_ERROR;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parameters); i++) {
         PyObject *p = PyList_GET_ITEM(parameters, i);
-        if (Py_TYPE(p) != dycl_py.parameter_type && Py_TYPE(p) != dycl_py.tensor_type) return DYCL_BAIL;
+        if (!dycl_dense_is_stock(p)) return DYCL_BAIL;
         PyObject *gradient = PyObject_GetAttr(p, grad);
         if (!gradient) return DYCL_ERROR;
         if (gradient == Py_None) {

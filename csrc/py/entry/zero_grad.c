@@ -2,7 +2,7 @@
 
 #include "py/cpython/dict.h"
 #include "py/cpython/function.h"
-#include "py/cpython/trace.h"
+#include "py/entry/dense.h"
 #include "py/entry/enter.h"
 #include "py/entry/groups.h"
 #include "py/entry/optimizer.h"
@@ -20,10 +20,6 @@ static int sets_to_none(PyObject *const *args, Py_ssize_t count, PyObject *kwnam
            PyUnicode_Compare(PyTuple_GET_ITEM(kwnames, 0), to_none_name) == 0;
 }
 
-static int is_parameter(PyObject *o) {
-    return Py_TYPE(o) == dycl_py.parameter_type || Py_TYPE(o) == dycl_py.tensor_type;
-}
-
 /* The groups, borrowed, where each is what torch makes of it; else NULL. */
 static PyObject *plain_groups(PyObject *optimizer) {
     PyObject *groups = dycl_groups_of(optimizer);
@@ -32,13 +28,13 @@ static PyObject *plain_groups(PyObject *optimizer) {
         PyObject *list = dycl_groups_parameters(PyList_GET_ITEM(groups, g));
         if (!list) return NULL;
         for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++)
-            if (!is_parameter(PyList_GET_ITEM(list, i))) return NULL;
+            if (!dycl_dense_is_stock(PyList_GET_ITEM(list, i))) return NULL;
     }
     return groups;
 }
 
 static int set_to_none(PyObject *p) {
-    if (!is_parameter(p) || !dycl_abi_has_autograd_meta(dycl_abi_impl(p))) return 0; /* it has none */
+    if (!dycl_dense_is_stock(p) || !dycl_abi_has_autograd_meta(dycl_abi_impl(p))) return 0; /* it has none */
     return PyObject_SetAttr(p, grad_name, Py_None);
 }
 
@@ -61,9 +57,7 @@ static PyObject *zero_grad(PyObject *function, PyObject *const *args, size_t nar
     Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     PyObject *groups = NULL;
     dycl_region *region = dycl_region_current;
-    if (count && sets_to_none(args, count, kwnames) && !dycl_disabled && dycl_optimizer_site(args[0]) &&
-        !dycl_traced() && !dycl_abi_has_callbacks() &&
-        (region ? dycl_region_records(region) : dycl_enter_plain_state()))
+    if (count && sets_to_none(args, count, kwnames) && dycl_optimizer_site(args[0]) && dycl_enter_nobody_watches())
         groups = plain_groups(args[0]);
     if (!groups) return PyErr_Occurred() ? NULL : original(function, args, nargsf, kwnames);
     if (region && dycl_region_flush(region, DYCL_BAIL_write) < 0) return NULL; /* it may read gradients that go */
