@@ -26,6 +26,7 @@
 #include "py/torch/answers.h"
 #include "py/torch/host.h"
 #include "py/torch/own_code.h"
+#include "py/torch/wanted.h"
 
 /* Once: what was half done is not done again, as torch's types know of it by then. */
 int dycl_py_setup(void) {
@@ -50,6 +51,7 @@ int dycl_py_setup(void) {
     dycl_host_setup();
     dycl_trace_setup();
     dycl_own_code_setup();
+    if (dycl_wanted_setup() < 0) return -1;
     dycl_overrides_setup();
     dycl_plain_setup();
     dycl_slots_bind();

@@ -11,6 +11,7 @@
 #include "py/region/replay.h"
 #include "py/region/track.h"
 #include "py/torch/places.h"
+#include "py/torch/wanted.h"
 
 #define BEFORE 3 /* arguments of forward that are no sources, without the node */
 
@@ -307,6 +308,23 @@ static PyObject *tuple_of(PyObject *const *items, Py_ssize_t count, int *any) {
     return tuple;
 }
 
+/* Of each source whether the pass wants a gradient: a tuple. */
+static PyObject *needed_of(PyObject *node) {
+    PyObject *all = PyObject_GetAttr(node, needs_name);
+    PyObject *ever = all ? PyTuple_GetSlice(all, BEFORE, PY_SSIZE_T_MAX) : NULL;
+    Py_XDECREF(all);
+    if (!ever || dycl_wanted_all()) return ever;
+    PyObject *now = dycl_wanted_of(node);
+    if (now && PyTuple_GET_SIZE(now) == PyTuple_GET_SIZE(ever)) {
+        Py_DECREF(ever);
+        return now;
+    }
+    Py_XDECREF(now);
+    if (!PyErr_Occurred()) return ever;
+    Py_DECREF(ever);
+    return NULL;
+}
+
 static PyObject *node_backward(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     PyObject *node = count ? args[0] : NULL, *t = node ? PyObject_GetAttr(node, tape_name) : NULL, *found = NULL;
     (void)self;
@@ -319,8 +337,7 @@ static PyObject *node_backward(PyObject *self, PyObject *const *args, Py_ssize_t
     PyObject *saved = dycl_tape_is_gone((dycl_tape *)t) ? PyObject_CallNoArgs(functions.again)
                       : ((dycl_tape *)t)->once          ? PyObject_GetAttr(node, saved_tensors_name)
                                                         : PyTuple_New(0);
-    PyObject *all = saved ? PyObject_GetAttr(node, needs_name) : NULL;
-    PyObject *needed = all ? PyTuple_GetSlice(all, BEFORE, PY_SSIZE_T_MAX) : NULL;
+    PyObject *needed = saved ? needed_of(node) : NULL;
     PyObject *gradients = needed ? tuple_of(args + 1, count - 1, &any) : NULL;
     if (gradients) found = any ? gradients_of(node, (dycl_tape *)t, saved, gradients, needed) : PyTuple_New(0);
     if (found && !dycl_abi_keeps_graph()) dycl_tape_let_go((dycl_tape *)t);
@@ -328,7 +345,6 @@ static PyObject *node_backward(PyObject *self, PyObject *const *args, Py_ssize_t
     Py_XDECREF(found);
     Py_XDECREF(gradients);
     Py_XDECREF(needed);
-    Py_XDECREF(all);
     Py_XDECREF(saved);
     Py_DECREF(t);
     return result;

@@ -82,6 +82,7 @@ static int find_functions(PyObject *torch) {
     *(void **)&dycl_abi_torch.set_gradient_edge =
         dlsym(cpu, "_ZN5torch8autograd4impl17set_gradient_edgeERKN2at6TensorENS0_4EdgeE");
     *(void **)&dycl_abi_torch.keeps_graph = dlsym(cpu, "_ZN5torch8autograd33get_current_graph_task_keep_graphEv");
+    *(void **)&dycl_abi_torch.executed = dlsym(cpu, "_ZN5torch8autograd32get_current_graph_task_exec_infoEv");
     *(void **)&dycl_abi_torch.backward_pass = dlsym(cpu, "_ZN5torch8autograd25get_current_graph_task_idEv");
     *(void **)&dycl_abi_torch.has_callbacks = dlsym(cpu, "_ZN2at12hasCallbacksEv");
     dycl_abi_torch.dispatch_state = c10;

@@ -39,9 +39,10 @@ typedef struct {
     dycl_handle (*base)(dycl_handle tensor);                             /* C++ at::TensorBase::_base, of a view */
     dycl_edge *(*gradient_edge)(dycl_edge *out, dycl_handle tensor);     /* C++ torch::autograd::impl::gradient_edge */
     void (*set_gradient_edge)(dycl_handle tensor, dycl_edge *edge);      /* takes the edge's node */
-    bool (*keeps_graph)(void);   /* C++ torch::autograd::get_current_graph_task_keep_graph */
-    int (*backward_pass)(void);  /* C++ torch::autograd::get_current_graph_task_id; -1: none */
-    bool (*has_callbacks)(void); /* C++ at::hasCallbacks */
+    bool (*keeps_graph)(void);     /* C++ torch::autograd::get_current_graph_task_keep_graph */
+    const void *(*executed)(void); /* C++ torch::autograd::get_current_graph_task_exec_info (wanted.c) */
+    int (*backward_pass)(void);    /* C++ torch::autograd::get_current_graph_task_id; -1: none */
+    bool (*has_callbacks)(void);   /* C++ at::hasCallbacks */
     bool (*grad_enabled)(void);
     void (*set_grad_enabled)(bool);
     PyObject *(*wrap)(const void *);
